@@ -1,0 +1,134 @@
+package buf
+
+import (
+	"fmt"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+)
+
+const (
+	minShift = 11 // smallest class: 2 KiB
+	maxShift = 26 // largest doubling: 64 MiB
+	steps    = 4  // classes a doubling, so at most a quarter of a buffer is unused
+	classes  = (maxShift-minShift)*steps + 1
+	unpooled = -1
+	// retainPerClass bounds how many free buffers one class keeps.
+	retainPerClass = 256
+)
+
+// DefaultBudget is the byte budget of a pool that was given none.
+const DefaultBudget = 1 << 30
+
+// Pool leases buffers. One pool serves a whole process; it is safe for
+// concurrent use. Leased bytes never pass the budget, and the free bytes kept
+// for reuse never pass a quarter of it.
+type Pool struct {
+	budget int64
+	keep   int64
+	leased atomic.Int64
+	idle   atomic.Int64
+	leases atomic.Int64
+	denied atomic.Int64
+	class  [classes]class
+}
+
+type class struct {
+	mu   sync.Mutex
+	free [][]byte
+}
+
+// NewPool returns a pool with the given budget in bytes; 0 means
+// [DefaultBudget].
+func NewPool(budget int64) *Pool {
+	if budget <= 0 {
+		budget = DefaultBudget
+	}
+	return &Pool{budget: budget, keep: budget / 4}
+}
+
+// Stats is a moment's reading of a pool.
+type Stats struct {
+	Budget int64 // bytes that may be leased at once
+	Leased int64 // bytes leased now
+	Idle   int64 // free bytes kept for reuse
+	Leases int64 // buffers leased now
+	Denied int64 // leases refused by the budget since the start
+}
+
+// Stats reads the pool's counters.
+func (p *Pool) Stats() Stats {
+	return Stats{p.budget, p.leased.Load(), p.idle.Load(), p.leases.Load(), p.denied.Load()}
+}
+
+// Lease returns a buffer of n content bytes held by the caller. The contents
+// are not cleared. It returns [ErrBudget] when the budget does not allow it.
+func (p *Pool) Lease(n int) (*Buf, error) {
+	if n < 0 {
+		return nil, fmt.Errorf("buf: lease of %d bytes", n)
+	}
+	ci, size := classOf(n + Headroom)
+	if p.leased.Add(int64(size)) > p.budget {
+		p.leased.Add(-int64(size))
+		p.denied.Add(1)
+		return nil, ErrBudget
+	}
+	p.leases.Add(1)
+	var mem []byte
+	if ci != unpooled {
+		mem = p.take(ci)
+	}
+	if mem == nil {
+		mem = make([]byte, size)
+	}
+	b := &Buf{mem: mem, off: Headroom, end: Headroom + n, class: int32(ci), pool: p}
+	b.refs.Store(1)
+	return b, nil
+}
+
+func (p *Pool) take(ci int) []byte {
+	c := &p.class[ci]
+	c.mu.Lock()
+	n := len(c.free)
+	if n == 0 {
+		c.mu.Unlock()
+		return nil
+	}
+	mem := c.free[n-1]
+	c.free[n-1] = nil
+	c.free = c.free[:n-1]
+	c.mu.Unlock()
+	p.idle.Add(-int64(len(mem)))
+	return mem
+}
+
+func (p *Pool) put(mem []byte, ci int32) {
+	poison(mem)
+	p.leased.Add(-int64(len(mem)))
+	p.leases.Add(-1)
+	if ci == unpooled || p.idle.Load()+int64(len(mem)) > p.keep {
+		return
+	}
+	c := &p.class[ci]
+	c.mu.Lock()
+	if len(c.free) < retainPerClass {
+		c.free = append(c.free, mem)
+		p.idle.Add(int64(len(mem)))
+	}
+	c.mu.Unlock()
+}
+
+// classOf returns the class that holds n bytes, and its size. Sizes run
+// 2^k, 1.25*2^k, 1.5*2^k, 1.75*2^k.
+func classOf(n int) (int, int) {
+	if n <= 1<<minShift {
+		return 0, 1 << minShift
+	}
+	if n > 1<<maxShift {
+		return unpooled, n
+	}
+	k := bits.Len(uint(n-1)) - 1 // 2^k < n <= 2^(k+1)
+	step := 1 << k / steps
+	j := (n - 1<<k + step - 1) / step // 1..steps
+	return (k-minShift)*steps + j, 1<<k + j*step
+}
