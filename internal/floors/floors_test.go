@@ -1,0 +1,139 @@
+package floors
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestTree holds the repository as it stands to the rules.
+func TestTree(t *testing.T) {
+	tree, err := load("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A loader that sees nothing would let everything pass.
+	for _, must := range []string{"internal/floors/floors_test.go", "internal/floors/rules_test.go"} {
+		if _, ok := tree[must]; !ok {
+			t.Fatalf("the loader did not see %s, only %d files", must, len(tree))
+		}
+	}
+	for _, fault := range faults(tree) {
+		t.Error(fault)
+	}
+}
+
+// TestFaults breaks each rule once, beside the nearest thing that is allowed.
+func TestFaults(t *testing.T) {
+	imports := func(from string, to ...string) map[string]file {
+		dir := from[strings.LastIndex(from, "/")+1:]
+		return map[string]file{from + "/a.go": {pkg: dir, doc: "Package " + dir + " is here.\n", lines: 10, imports: to}}
+	}
+	one := func(path string, f file) map[string]file { return map[string]file{path: f} }
+	const doc = "Package stream is here.\n"
+
+	for _, c := range []struct {
+		name string
+		tree map[string]file
+		want string // a part of the only fault; "" for none
+	}{
+		{"down", imports("server", "millrace/stream", "millrace/ingest/rest", "fmt"), ""},
+		{"up", imports("stream", "millrace/server"), "stream (floor 1) imports server (floor 5)"},
+		{"up from a folder below", imports("internal/buf", "millrace/stream"), "internal/buf (floor 0) imports stream (floor 1)"},
+		{"same folder", imports("internal/codec", "millrace/internal/buf"), ""},
+		{"siblings", imports("workers/onnx", "millrace/ingest"), "workers/onnx (floor 3) imports ingest (floor 3)"},
+		{"siblings the other way", imports("ingest/rest", "millrace/workers"), "ingest/rest (floor 3) imports workers (floor 3)"},
+		{"same floor", imports("client", "millrace/batching"), "client (floor 2) imports batching (floor 2)"},
+		{"example embeds the server", imports("examples/embed", "millrace/server", "millrace/client"), ""},
+		{"example imports the command", imports("examples/embed", "millrace/cmd/millrace"), "imports cmd/millrace (floor 6)"},
+		{"no floor", imports("helpers", "fmt"), "helpers has no floor"},
+		{"imports what has no floor", imports("server", "millrace/helpers"), "helpers has no floor"},
+		{"prefix is not the module", imports("stream", "millrace.example/server"), ""},
+
+		{"adapter and its parent", imports("ingest/rest", "millrace/ingest"), ""},
+		{"adapter and what all share", imports("ingest/rest", "millrace/ingest/auth"), ""},
+		{"adapter and its own part", imports("ingest/rest", "millrace/ingest/rest/openapi"), ""},
+		{"adapter and adapter", imports("ingest/rest", "millrace/ingest/ws"), "ingest/rest imports ingest/ws"},
+		{"part of an adapter and adapter", imports("ingest/rest/openapi", "millrace/ingest/ws"), "ingest/rest/openapi imports ingest/ws"},
+		{"what all share and adapter", imports("ingest/auth", "millrace/ingest/ws"), "ingest/auth imports ingest/ws"},
+		{"worker kind and worker kind", imports("workers/onnx", "millrace/workers/python"), "workers/onnx imports workers/python"},
+
+		{"otel in tracing", imports("tracing", "go.opentelemetry.io/otel", "github.com/prometheus/client_golang/prometheus"), ""},
+		{"otel elsewhere", imports("batching", "go.opentelemetry.io/otel"), "only tracing imports go.opentelemetry.io/otel"},
+		{"prometheus elsewhere", imports("server", "github.com/prometheus/client_golang/prometheus"), "only tracing imports github.com/prometheus"},
+
+		{"tests import what they like", one("stream/a_test.go", file{pkg: "stream_test", doc: doc, test: true, imports: []string{"millrace/server", "github.com/prometheus/common/expfmt"}}), ""},
+
+		{"no package comment", one("stream/a.go", file{pkg: "stream"}), "stream has no package comment"},
+		{"comment of another form", one("stream/a.go", file{pkg: "stream", doc: "Words."}), "stream has no package comment"},
+		{"comment on a test does not count", map[string]file{
+			"stream/a.go":      {pkg: "stream"},
+			"stream/a_test.go": {pkg: "stream", doc: doc, test: true}}, "stream has no package comment"},
+		{"comment in one file of two", map[string]file{"stream/a.go": {pkg: "stream"}, "stream/b.go": {pkg: "stream", doc: doc}}, ""},
+		{"tests only, with a comment", one("internal/x/a_test.go", file{pkg: "x", doc: "Package x is here.", test: true}), ""},
+		{"command", one("cmd/millrace/main.go", file{pkg: "main", doc: "Command millrace serves."}), ""},
+		{"command without a comment", one("cmd/millrace/main.go", file{pkg: "main"}), "cmd/millrace has no package comment"},
+
+		{"800 lines", one("stream/a.go", file{pkg: "stream", doc: doc, lines: 800}), ""},
+		{"801 lines", one("stream/a.go", file{pkg: "stream", doc: doc, lines: 801}), "stream/a.go has 801 lines"},
+		{"long script", one("web/console.js", file{lines: 801}), "web/console.js has 801 lines"},
+		{"long test", one("stream/a_test.go", file{pkg: "stream", doc: doc, lines: 2000, test: true}), ""},
+		{"long generated file", one("stream/a.go", file{pkg: "stream", doc: doc, lines: 2000, generated: true}), ""},
+
+		{"synonym", one("stream/a.go", file{pkg: "stream", doc: doc, types: []string{"Frame", "Packet"}}), "what Packet names is called Frame here"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := faults(c.tree)
+			switch {
+			case c.want == "" && len(got) > 0:
+				t.Errorf("allowed, but faulted: %q", got)
+			case c.want != "" && (len(got) != 1 || !strings.Contains(got[0], c.want)):
+				t.Errorf("got %q, want one fault with %q", got, c.want)
+			}
+		})
+	}
+}
+
+// TestLoad checks what the loader reads from a tree, and what it passes by.
+func TestLoad(t *testing.T) {
+	root := t.TempDir()
+	write(t, root, map[string]string{
+		"go.mod":                  "module millrace\n",
+		"stream/doc.go":           "// Package stream is here.\npackage stream\n",
+		"stream/tagged.go":        "//go:build never\n\npackage stream\n\nimport x \"millrace/server\"\n\ntype Packet struct{}\n\ntype small struct{}\n\nvar _ x.T\n",
+		"stream/a_test.go":        "package stream_test\n",
+		"stream/gen.go":           "// Code generated by hand. DO NOT EDIT.\n\npackage stream\n",
+		"stream/testdata/a.go":    "not Go",
+		"web/app.js":              "one\ntwo\n",
+		"web/node_modules/x/a.go": "not Go",
+		"web/icon.png":            "bytes",
+		"out/a.go":                "not Go",
+		".hidden/a.go":            "not Go",
+		"examples/own/go.mod":     "module own\n",
+		"examples/own/a.go":       "not Go",
+	})
+	tree, err := load(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"stream/a_test.go", "stream/doc.go", "stream/gen.go", "stream/tagged.go", "web/app.js"}
+	if got := slices.Sorted(maps.Keys(tree)); !slices.Equal(got, want) {
+		t.Fatalf("loaded %q, want %q", got, want)
+	}
+	if f := tree["stream/tagged.go"]; !slices.Equal(f.imports, []string{"millrace/server"}) ||
+		!slices.Equal(f.types, []string{"Packet"}) || f.lines != 11 || f.test || f.generated {
+		t.Errorf("tagged.go read as %+v", f)
+	}
+	if f := tree["stream/doc.go"]; f.doc != "Package stream is here.\n" || f.pkg != "stream" {
+		t.Errorf("doc.go read as %+v", f)
+	}
+	if !tree["stream/a_test.go"].test || !tree["stream/gen.go"].generated || tree["web/app.js"].lines != 2 {
+		t.Errorf("read as %+v", tree)
+	}
+
+	write(t, root, map[string]string{"stream/broken.go": "package stream\nfunc {"})
+	if _, err := load(root); err == nil || !strings.Contains(err.Error(), "broken.go") {
+		t.Errorf("a file that does not parse gave %v", err)
+	}
+}

@@ -1,0 +1,171 @@
+package floors
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+)
+
+const module = "millrace"
+
+// maxLines is the length past which a file must be split.
+const maxLines = 800
+
+// floor of each top-level folder. Imports go from a higher floor to a lower one.
+var floor = map[string]int{
+	"internal": 0,
+	"stream":   1,
+	"batching": 2, "client": 2,
+	"workers": 3, "ingest": 3,
+	"tracing": 4, "web": 4,
+	"server": 5,
+	"cmd":    6, "examples": 6,
+}
+
+// plugins are the folders whose subfolders never import each other, so that
+// each can be added or removed alone. The value lists subfolders that are no
+// plugin but shared by them all.
+var plugins = map[string][]string{
+	"ingest":  {"auth", "sources"},
+	"workers": nil,
+}
+
+// telemetry may be imported by tracing alone; the others offer hooks.
+var telemetry = []string{
+	"go.opentelemetry.io/",
+	"github.com/prometheus/",
+	"github.com/uber/jaeger-client-go",
+	"github.com/opentracing/",
+}
+
+// synonyms are exported type names for things that already have a name.
+var synonyms = map[string]string{
+	"Packet":       "Frame",
+	"Job":          "Request",
+	"Prediction":   "Result",
+	"Publisher":    "Sink",
+	"Emitter":      "Sink",
+	"ErrorCode":    "Code",
+	"DropReason":   "Reason",
+	"Dispatcher":   "Batcher",
+	"Scheduler":    "Batcher",
+	"Minibatch":    "Batch",
+	"Executor":     "Worker",
+	"Runner":       "Worker",
+	"WorkerPool":   "Group",
+	"Orchestrator": "Manager",
+}
+
+// file is what the rules need to know of one source file. Only lines and
+// generated are set for a file that is not Go.
+type file struct {
+	pkg       string   // name in the package clause
+	doc       string   // package comment, "" for none
+	imports   []string // import paths
+	types     []string // exported types declared
+	lines     int
+	test      bool // ends in _test.go
+	generated bool // carries Go's mark for generated code
+}
+
+// faults returns one line for each rule that the tree, from slash-separated
+// path to file, breaks; sorted, each said once.
+func faults(tree map[string]file) []string {
+	seen := map[string]bool{}
+	for name, f := range tree {
+		if f.lines > maxLines && !f.test && !f.generated {
+			seen[fmt.Sprintf("%s has %d lines: split it, %d is the limit", name, f.lines, maxLines)] = true
+		}
+		if f.test || !strings.HasSuffix(name, ".go") {
+			continue
+		}
+		for _, typ := range f.types {
+			if word, ok := synonyms[typ]; ok {
+				seen[fmt.Sprintf("%s: what %s names is called %s here", name, typ, word)] = true
+			}
+		}
+		dir := path.Dir(name)
+		if why := importFault(dir, module); why != "" {
+			seen[why] = true
+		}
+		for _, to := range f.imports {
+			if why := importFault(dir, to); why != "" {
+				seen[why] = true
+			}
+		}
+	}
+	for _, dir := range undocumented(tree) {
+		seen[dir+` has no package comment: say what it owns and what it must not know ("Package name ...")`] = true
+	}
+	return slices.Sorted(maps.Keys(seen))
+}
+
+// importFault says why the package in dir must not import the path to, or "".
+// The module's own path asks only whether dir itself has a floor.
+func importFault(dir, to string) string {
+	from, fromSub := split(dir)
+	fromFloor, ok := floor[from]
+	if !ok {
+		return from + " has no floor: give it one in internal/floors/rules_test.go, or move it"
+	}
+	for _, prefix := range telemetry {
+		if strings.HasPrefix(to, prefix) && from != "tracing" {
+			return fmt.Sprintf("%s: only tracing imports %s; offer a hook instead", dir, to)
+		}
+	}
+	target, own := strings.CutPrefix(to, module+"/")
+	if !own {
+		return ""
+	}
+	top, sub := split(target)
+	topFloor, ok := floor[top]
+	if !ok {
+		return top + " has no floor: give it one in internal/floors/rules_test.go, or move it"
+	}
+	if top != from {
+		if topFloor >= fromFloor {
+			return fmt.Sprintf("%s (floor %d) imports %s (floor %d): imports go down only", dir, fromFloor, target, topFloor)
+		}
+		return ""
+	}
+	if shared, ok := plugins[top]; ok && sub != "" && sub != fromSub && !slices.Contains(shared, sub) {
+		return fmt.Sprintf("%s imports %s: the folders in %s stand alone; move what they share down", dir, target, top)
+	}
+	return ""
+}
+
+// split returns the first two elements of a slash-separated path.
+func split(dir string) (top, sub string) {
+	top, rest, _ := strings.Cut(dir, "/")
+	sub, _, _ = strings.Cut(rest, "/")
+	return top, sub
+}
+
+// undocumented returns the folders whose package has no comment of Go's form. A
+// comment in a test file counts only where there is nothing but tests.
+func undocumented(tree map[string]file) []string {
+	code := map[string]bool{} // folders with Go files that are no tests
+	for name, f := range tree {
+		if strings.HasSuffix(name, ".go") && !f.test {
+			code[path.Dir(name)] = true
+		}
+	}
+	has := map[string]bool{}
+	for name, f := range tree {
+		dir := path.Dir(name)
+		if !strings.HasSuffix(name, ".go") || f.test && code[dir] {
+			continue
+		}
+		name := strings.TrimSuffix(f.pkg, "_test")
+		has[dir] = has[dir] || f.doc != "" && (f.pkg == "main" || strings.HasPrefix(f.doc, "Package "+name+" "))
+	}
+	var bare []string
+	for dir, ok := range has {
+		if !ok {
+			bare = append(bare, dir)
+		}
+	}
+	return bare
+}

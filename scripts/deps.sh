@@ -1,0 +1,99 @@
+#!/bin/sh
+# deps.sh SET... puts what the sets (build, demo, test) need on this machine.
+#
+# As root with apt-get it installs what is missing, and nothing that is there.
+# Otherwise it names the packages and exits 0: build and tests go on with what
+# there is.
+set -u
+root=$(cd "$(dirname "$0")/.." && pwd) || exit 1
+
+# A need is probe:thing=package[,package]. The probes: cmd, a command in PATH;
+# pc, a library known to pkg-config; py, a module that a python3 can import.
+needs() {
+    case $1 in
+    build) echo cmd:gcc=gcc,libc6-dev cmd:pkg-config=pkg-config pc:libturbojpeg=libturbojpeg0-dev ;;
+    demo)  needs build
+           echo cmd:ffmpeg=ffmpeg ;;
+    test)  needs demo
+           echo cmd:chromium=chromium cmd:python3=python3
+           echo py:numpy=python3-numpy py:websockets=python3-websockets ;;
+    *)     return 1 ;;
+    esac
+}
+
+# python_lacks INTERPRETER MODULE... prints the modules it cannot import.
+python_lacks() {
+    py=$1
+    shift
+    "$py" -c 'import sys, importlib.util as u
+print(*[m for m in sys.argv[1:] if u.find_spec(m) is None])' "$@" 2>/dev/null || echo "$@"
+}
+
+# find_modules MODULE... prints the modules still to be installed. apt fills the
+# system's python3 only; where another one comes first in PATH and lacks them,
+# out/tools, which make puts first, gets a link to the system's.
+find_modules() {
+    [ $# -gt 0 ] || return 0
+    [ -n "$(python_lacks python3 "$@")" ] || return 0
+    lacks=$(python_lacks /usr/bin/python3 "$@")
+    if [ -z "$lacks" ]; then
+        mkdir -p "$root/out/tools" && ln -sf /usr/bin/python3 "$root/out/tools/python3"
+    fi
+    echo "$lacks"
+}
+
+# missing prints the packages of the needs that are not met, one a line.
+missing() {
+    modules=
+    for need in $wanted; do
+        case $need in py:*) modules="$modules $(expr "$need" : 'py:\([^=]*\)')" ;; esac
+    done
+    # shellcheck disable=SC2086 # a list of words
+    modules=" $(find_modules $modules) "
+    for need in $wanted; do
+        thing=${need#*:} thing=${thing%%=*}
+        case $need in
+        cmd:*) command -v "$thing" >/dev/null ;;
+        pc:*)  pkg-config --exists "$thing" 2>/dev/null ;;
+        py:*)  case $modules in *" $thing "*) false ;; esac ;;
+        esac || echo "${need#*=}" | tr ',' '\n'
+    done
+}
+
+apt() {
+    DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o Acquire::Retries=3 \
+        -o DPkg::Lock::Timeout=120 -o Dpkg::Use-Pty=0 "$@" >>"$log" 2>&1
+}
+
+wanted=
+for set in "$@"; do
+    wanted="$wanted $(needs "$set")" || { echo "deps: no set is called \"$set\": give build, demo or test" >&2; exit 2; }
+done
+# shellcheck disable=SC2086 # a list of words
+wanted=$(printf '%s\n' $wanted | sort -u)
+
+packages=$(missing | tr '\n' ' ')
+[ -n "$packages" ] || exit 0
+
+if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+    echo "deps: going on without: $packages(to have them, as root: apt-get install --no-install-recommends $packages)"
+    exit 0
+fi
+
+log=$(mktemp) || exit 0
+trap 'rm -f "$log"' EXIT
+echo "deps: installing $packages"
+apt update || echo "deps: apt-get update failed, trying the lists there are"
+# shellcheck disable=SC2086 # a list of words
+if ! apt install --no-install-recommends $packages; then
+    # One package that cannot be had must not keep the others away.
+    for package in $packages; do
+        apt install --no-install-recommends "$package" || echo "deps: could not install $package"
+    done
+fi
+packages=$(missing | tr '\n' ' ')
+if [ -n "$packages" ]; then
+    tail -n 5 "$log"
+    echo "deps: going on without: $packages"
+fi
+exit 0

@@ -1,0 +1,62 @@
+#!/bin/sh
+# test.sh [GO TEST FLAG...] runs every test there is; `make test` calls it.
+#
+# Each step runs even when one before it failed, so that one run shows all that
+# is wrong. The exit status is 1 when any step failed.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+
+# Packages whose goroutines share memory; they run again under the race detector.
+concurrent="./stream/... ./batching/... ./workers/... ./ingest/... ./server/... ./internal/buf/... ./internal/child/..."
+fuzz_runs=2000x
+
+tags=
+pkg-config --exists libturbojpeg 2>/dev/null && tags=turbojpeg
+failed=
+began=$(date +%s)
+
+# step NAME COMMAND... runs the command and notes a failure.
+step() {
+    name=$1
+    shift
+    echo "== $name"
+    "$@" || failed="$failed $name"
+}
+
+format() {
+    bad=$(find . \( -name '.?*' -o -name node_modules -o -path ./out \) -prune -o -name '*.go' -exec gofmt -l {} +)
+    [ -z "$bad" ] || { printf 'run gofmt -w on:\n%s\n' "$bad"; return 1; }
+}
+
+# fuzz gives every Fuzz function in the tree a fixed number of runs; minimising
+# is cut short, or one interesting input takes up to a minute.
+fuzz() {
+    log=$(mktemp) || return 1
+    status=0
+    # shellcheck disable=SC2013 # no word has a space in it
+    for found in $(grep -roHsE --include='*_test.go' --exclude-dir=node_modules --exclude-dir=testdata \
+        '^func Fuzz[A-Za-z0-9_]*' . | sed 's/func //' | sort -u); do
+        dir=$(dirname "${found%%:*}") target=${found##*:}
+        if go test -tags "$tags" -run '^$' -fuzz "^$target\$" -fuzztime $fuzz_runs -fuzzminimizetime 10x "$dir" >"$log" 2>&1; then
+            echo "$(tail -n 1 "$log") $target"
+        else
+            cat "$log"
+            status=1
+        fi
+    done
+    rm -f "$log"
+    return $status
+}
+
+step format format
+step vet go vet -tags "$tags" ./...
+step vet-invariants go vet -tags "invariants,$tags" ./...
+step test go test -timeout 5m -tags "$tags" "$@" ./...
+# shellcheck disable=SC2086 # a list of words
+step race go test -race -timeout 5m -tags "invariants,$tags" "$@" $concurrent
+[ -z "$tags" ] || step pure-go-jpeg go test -timeout 5m "$@" ./internal/codec/...
+step fuzz fuzz
+
+took=$(($(date +%s) - began))
+[ -z "$failed" ] || { echo "FAIL after $took s:$failed"; exit 1; }
+echo "PASS: every step, in $took s"
