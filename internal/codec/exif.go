@@ -1,0 +1,44 @@
+package codec
+
+import "encoding/binary"
+
+// Only one number of EXIF matters here, and it is read from whatever a client
+// sends. A general EXIF library builds maps of every tag of every directory, on
+// the heap, for each frame; this reads the first directory in place, visits at
+// most maxTags entries, follows no pointer and cannot fail a picture.
+
+const maxTags = 256
+
+// exifOrientation reads the orientation (1 to 8) of a TIFF block; 1 when there is
+// none or the block makes no sense.
+func exifOrientation(b []byte) int {
+	if len(b) < 8 {
+		return 1
+	}
+	var o binary.ByteOrder
+	switch string(b[:4]) {
+	case "II*\x00":
+		o = binary.LittleEndian
+	case "MM\x00*":
+		o = binary.BigEndian
+	default:
+		return 1
+	}
+	at := uint64(o.Uint32(b[4:]))
+	if at+2 > uint64(len(b)) {
+		return 1
+	}
+	n := int(o.Uint16(b[at:]))
+	b = b[at+2:]
+	for range min(n, maxTags, len(b)/12) {
+		const orientation, short = 0x0112, 3
+		if o.Uint16(b) == orientation {
+			if v := int(o.Uint16(b[8:])); o.Uint16(b[2:]) == short && v >= 1 && v <= 8 {
+				return v
+			}
+			return 1
+		}
+		b = b[12:]
+	}
+	return 1
+}

@@ -1,0 +1,107 @@
+package codec
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+)
+
+// maxScans bounds the passes of a progressive JPEG. Real ones have about ten;
+// hundreds of nearly empty ones are a way to burn minutes with a small file.
+const maxScans = 100
+
+// jpegHeader walks the segments up to the frame header. What one of the two
+// JPEG libraries cannot decode is refused here, so that both builds agree.
+func jpegHeader(b []byte, info *Info) (floor int, err error) {
+	adobe := false
+	for i := 2; ; {
+		// Fill bytes, and rubbish between segments, are skipped as decoders do.
+		for i < len(b) && b[i] != 0xff {
+			i++
+		}
+		for i < len(b) && b[i] == 0xff {
+			i++
+		}
+		if i >= len(b) {
+			return 0, short(JPEG)
+		}
+		m := b[i]
+		i++
+		if m == 0 || m == 0x01 || (m >= 0xd0 && m <= 0xd8) {
+			continue // no length follows
+		}
+		if m == 0xd9 || m == 0xda {
+			return 0, fmt.Errorf("codec: jpeg header: %w: no frame header before marker %#x", ErrCorrupt, m)
+		}
+		if i+2 > len(b) {
+			return 0, short(JPEG)
+		}
+		n := int(binary.BigEndian.Uint16(b[i:]))
+		if n < 2 {
+			return 0, fmt.Errorf("codec: jpeg header: %w: segment %#x of length %d", ErrCorrupt, m, n)
+		}
+		if i+n > len(b) {
+			return 0, short(JPEG)
+		}
+		seg := b[i+2 : i+n]
+		i += n
+		switch {
+		case m == 0xe1 && len(seg) > 6 && string(seg[:6]) == "Exif\x00\x00":
+			info.Orientation = exifOrientation(seg[6:])
+		case m == 0xee && len(seg) >= 12 && string(seg[:5]) == "Adobe":
+			adobe = true
+		case m >= 0xc0 && m <= 0xcf && m != 0xc4 && m != 0xc8 && m != 0xcc:
+			return jpegFrame(b, m, seg, adobe || adobeFollows(b[i:]), info)
+		}
+	}
+}
+
+// adobeFollows looks for the Adobe segment between frame header and pixels,
+// where some writers put it.
+func adobeFollows(b []byte) bool {
+	for len(b) >= 4 && b[0] == 0xff && b[1] != 0xda {
+		n := 2 + int(binary.BigEndian.Uint16(b[2:]))
+		if n < 4 || n > len(b) {
+			return false
+		}
+		if b[1] == 0xee && n >= 16 && string(b[4:9]) == "Adobe" {
+			return true
+		}
+		b = b[n:]
+	}
+	return false
+}
+
+func jpegFrame(b []byte, m byte, seg []byte, adobe bool, info *Info) (floor int, err error) {
+	if m > 0xc2 {
+		return 0, fmt.Errorf("codec: jpeg header: %w: lossless, hierarchical or arithmetic coding (marker %#x): send baseline or progressive", ErrUnsupported, m)
+	}
+	if len(seg) < 6 {
+		return 0, fmt.Errorf("codec: jpeg header: %w: short frame header", ErrCorrupt)
+	}
+	if seg[0] != 8 {
+		return 0, fmt.Errorf("codec: jpeg header: %w: %d bits a sample: send 8", ErrUnsupported, seg[0])
+	}
+	info.Height = int(binary.BigEndian.Uint16(seg[1:]))
+	info.Width = int(binary.BigEndian.Uint16(seg[3:]))
+	info.components = int(seg[5])
+	info.progressive = m == 0xc2
+	if info.components != 1 && info.components != 3 && info.components != 4 {
+		return 0, fmt.Errorf("codec: jpeg header: %w: %d components: send 1, 3 or 4", ErrUnsupported, info.components)
+	}
+	if len(seg) < 6+3*info.components {
+		return 0, fmt.Errorf("codec: jpeg header: %w: short frame header", ErrCorrupt)
+	}
+	if info.components == 4 && !adobe {
+		return 0, fmt.Errorf("codec: jpeg header: %w: four components without an Adobe segment: send RGB", ErrUnsupported)
+	}
+	hm, vm := 1, 1
+	for c := range info.components {
+		hm, vm = max(hm, int(seg[7+3*c]>>4)), max(vm, int(seg[7+3*c]&15))
+	}
+	if info.progressive && bytes.Count(b, []byte{0xff, 0xda}) > maxScans {
+		return 0, fmt.Errorf("codec: jpeg header: %w: more than %d scans", ErrUnsupported, maxScans)
+	}
+	// Every block costs a bit at least, and a group of blocks has one at least.
+	return info.Width * info.Height / (64 * hm * vm) / 8, nil
+}

@@ -1,0 +1,128 @@
+package codec
+
+// model is how the planes of a source make a colour.
+type model uint8
+
+const (
+	modelGray      model = iota // one plane
+	modelRGB                    // three planes
+	modelYCC                    // three planes, BT.601 full range: what JPEG means
+	modelYCCVideo               // three planes, BT.601 limited range: video and lossy WebP
+	modelCMYK                   // four planes, 255 is full ink
+	modelCMYKNoInk              // four planes, 255 is no ink: what Adobe stores
+)
+
+func (m model) planes() int {
+	switch m {
+	case modelGray:
+		return 1
+	case modelCMYK, modelCMYKNoInk:
+		return 4
+	}
+	return 3
+}
+
+// plane is one component of a picture in memory. Sample (x, y) is
+// pix[y*stride+x*step]; it covers subX by subY pixels of the frame.
+type plane struct {
+	pix          []byte
+	stride, step int
+	w, h         int // samples
+	subX, subY   int
+}
+
+// source is a decoded picture, or a raw frame, as the resizer reads it.
+type source struct {
+	model        model
+	w, h         int // pixels the planes stand for, as stored
+	shrunk       int // how much the decoder has shrunk it already: 1, 2, 4, 8
+	planes       [4]plane
+	alpha        plane // sampled only where hasAlpha; composited on black
+	hasAlpha     bool
+	fullW, fullH int // stored size of the frame, before shrunk
+}
+
+// setPacked makes the planes of pixels that keep n components together, each at
+// offset o, o+gap, ... of a pixel of step bytes.
+func (s *source) setPacked(m model, pix []byte, stride, step, gap, w, h int) {
+	s.model, s.w, s.h = m, w, h
+	for c := range m.planes() {
+		s.planes[c] = plane{pix: pix[c*gap:], stride: stride, step: step, w: w, h: h, subX: 1, subY: 1}
+	}
+}
+
+// shrinkFor is the most of 8, 4, 2, 1 by which a picture of w by h can be shrunk
+// (rounding up) and still have at least tw by th pixels.
+func shrinkFor(w, h, tw, th int) int {
+	for f := 8; f > 1; f /= 2 {
+		if (w+f-1)/f >= tw && (h+f-1)/f >= th {
+			return f
+		}
+	}
+	return 1
+}
+
+// boxRow averages boxes of fx by fy samples of the plane into out, one row of
+// the shrunk plane. Boxes that hang over the edge average what is there.
+func boxRow(out []byte, acc []uint32, p *plane, y, fx, fy int) {
+	y0, y1 := y*fy, min((y+1)*fy, p.h)
+	rows := y1 - y0
+	whole := p.w / fx
+	acc = acc[:len(out)]
+	clear(acc)
+	for yy := y0; yy < y1; yy++ {
+		row := p.pix[yy*p.stride:]
+		switch {
+		case fx == 2 && p.step == 1:
+			row := row[:2*whole]
+			for x := range acc[:whole] {
+				if i := 2 * x; i+1 < len(row) {
+					acc[x] += uint32(row[i]) + uint32(row[i+1])
+				}
+			}
+		case fx == 2:
+			i, j := 0, p.step
+			for x := range acc[:whole] {
+				acc[x] += uint32(row[i]) + uint32(row[j])
+				i += 2 * p.step
+				j += 2 * p.step
+			}
+		default:
+			i := 0
+			for x := range acc[:whole] {
+				sum := uint32(0)
+				for range fx {
+					sum += uint32(row[i])
+					i += p.step
+				}
+				acc[x] += sum
+			}
+		}
+		for x := whole * fx; x < p.w; x++ {
+			acc[whole] += uint32(row[x*p.step])
+		}
+	}
+	n := uint32(rows * fx)
+	if rows == fy { // a power of two
+		shift := log2(fx * fy)
+		for x, a := range acc[:whole] {
+			out[x] = byte((a + n/2) >> shift)
+		}
+	} else {
+		for x, a := range acc[:whole] {
+			out[x] = byte((a + n/2) / n)
+		}
+	}
+	if whole < len(out) {
+		n := uint32(rows * (p.w - whole*fx))
+		out[whole] = byte((acc[whole] + n/2) / n)
+	}
+}
+
+func log2(n int) (s uint) {
+	for n > 1 {
+		n >>= 1
+		s++
+	}
+	return s
+}

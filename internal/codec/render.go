@@ -1,0 +1,235 @@
+package codec
+
+import (
+	"encoding/binary"
+	"math"
+)
+
+// painter knows where each pixel of the stored picture goes in dst. Positions
+// are in pixels of the target: stored pixel (x, y) goes to base + x*sx + y*sy.
+type painter struct {
+	dst          []byte
+	base, sx, sy int
+	pixel, chan_ int // elements from one pixel, and one channel, to the next
+	channels     int
+	lut          *[3][256]uint32 // float bits for FP32; nil for UINT8
+}
+
+func (d *Decoder) painter(t *Target, r rect, orientation, tw, th int, dst []byte) painter {
+	p := painter{dst: dst, channels: t.Color.Channels()}
+	p.pixel, p.chan_ = p.channels, 1
+	if t.Layout == NCHW {
+		p.pixel, p.chan_ = 1, tw*th
+	}
+	if t.Type == FP32 {
+		p.lut = d.normalise(t.Norm)
+	}
+	right, down := r.w-1, (r.h-1)*tw
+	switch orientation {
+	default:
+		p.base, p.sx, p.sy = 0, 1, tw
+	case 2: // mirrored
+		p.base, p.sx, p.sy = right, -1, tw
+	case 3: // upside down
+		p.base, p.sx, p.sy = down+right, -1, -tw
+	case 4: // upside down, mirrored
+		p.base, p.sx, p.sy = down, 1, -tw
+	case 5: // rows are columns
+		p.base, p.sx, p.sy = 0, tw, 1
+	case 6: // turn it a quarter clockwise
+		p.base, p.sx, p.sy = right, tw, -1
+	case 7: // both, mirrored
+		p.base, p.sx, p.sy = down+right, -tw, -1
+	case 8: // turn it a quarter anticlockwise
+		p.base, p.sx, p.sy = down, -tw, 1
+	}
+	p.base += r.y*tw + r.x
+	return p
+}
+
+// normalise gives the table from pixel to the bits of its float, per channel.
+func (d *Decoder) normalise(n Norm) *[3][256]uint32 {
+	if d.lut != nil && d.lutFor == n {
+		return d.lut
+	}
+	if d.lut == nil {
+		d.lut = new([3][256]uint32)
+	}
+	d.lutFor = n
+	for c := range 3 {
+		scale, std := n.Scale[c], n.Std[c]
+		if scale == 0 {
+			scale = 1
+		}
+		if std == 0 {
+			std = 1
+		}
+		for v := range 256 {
+			d.lut[c][v] = math.Float32bits((float32(v)*scale - n.Mean[c]) / std)
+		}
+	}
+	return d.lut
+}
+
+// row writes one stored row of channel c.
+func (p *painter) row(y, c int, row []byte) {
+	at := (p.base+y*p.sy)*p.pixel + c*p.chan_
+	step := p.sx * p.pixel
+	if p.lut != nil {
+		lut := &p.lut[c]
+		if step == 1 {
+			out := p.dst[4*at : 4*(at+len(row))]
+			for _, v := range row {
+				binary.LittleEndian.PutUint32(out, lut[v])
+				out = out[4:]
+			}
+			return
+		}
+		for _, v := range row {
+			binary.LittleEndian.PutUint32(p.dst[4*at:], lut[v])
+			at += step
+		}
+		return
+	}
+	if step == 1 {
+		copy(p.dst[at:at+len(row)], row)
+		return
+	}
+	for _, v := range row {
+		p.dst[at] = v
+		at += step
+	}
+}
+
+// row3 writes one stored row of three channels kept together, left to right.
+func (p *painter) row3(y int, r, g, b []byte) {
+	at := (p.base + y*p.sy) * 3
+	n := len(r)
+	g, b = g[:n], b[:n]
+	if p.lut != nil {
+		out := p.dst[4*at : 4*(at+3*n)]
+		l0, l1, l2 := &p.lut[0], &p.lut[1], &p.lut[2]
+		for i := range r {
+			o := out[12*i : 12*i+12 : 12*i+12]
+			binary.LittleEndian.PutUint32(o, l0[r[i]])
+			binary.LittleEndian.PutUint32(o[4:], l1[g[i]])
+			binary.LittleEndian.PutUint32(o[8:], l2[b[i]])
+		}
+		return
+	}
+	out := p.dst[at : at+3*n]
+	for i := range r {
+		o := out[3*i : 3*i+3 : 3*i+3]
+		o[0], o[1], o[2] = r[i], g[i], b[i]
+	}
+}
+
+// fill paints the target around r.
+func (d *Decoder) fill(t *Target, r rect, tw, th int, dst []byte) {
+	if r.w == tw && r.h == th {
+		return
+	}
+	p := d.painter(t, rect{0, 0, tw, th}, 1, tw, th, dst)
+	d.blank = grow(d.blank, tw)
+	for i := range d.blank {
+		d.blank[i] = t.Fill
+	}
+	for y := range th {
+		for c := range p.channels {
+			if y < r.y || y >= r.y+r.h {
+				p.row(y, c, d.blank)
+				continue
+			}
+			p.base = 0
+			p.row(y, c, d.blank[:r.x])
+			p.base = r.x + r.w
+			p.row(y, c, d.blank[:tw-r.x-r.w])
+			p.base = 0
+		}
+	}
+}
+
+// render samples the source into its place of the target.
+func (d *Decoder) render(src *source, orientation int, t *Target, r rect, tw, th int, dst []byte) {
+	d.fill(t, r, tw, th, dst)
+	paint := d.painter(t, r, orientation, tw, th, dst)
+	// From here on everything is as stored, so a turned picture's target is too.
+	dw, dh := r.w, r.h
+	if orientation >= 5 {
+		dw, dh = dh, dw
+	}
+	shrink := 1
+	if src.shrunk == 1 {
+		shrink = shrinkFor(src.w, src.h, dw, dh)
+	}
+	planes := src.model.planes()
+	lumaOnly := t.Color == Gray && (src.model == modelYCC || src.model == modelYCCVideo)
+	if lumaOnly {
+		planes = 1
+	}
+	for c := range planes {
+		d.samplers[c].start(d, src, &src.planes[c], shrink, dw, dh)
+	}
+	if src.hasAlpha {
+		d.samplers[4].start(d, src, &src.alpha, shrink, dw, dh)
+	}
+	for i := range d.lines {
+		d.lines[i] = grow(d.lines[i], dw)
+	}
+	for y := range dh {
+		rgb := d.convertRow(src, y, planes, lumaOnly)
+		if t.Color == BGR {
+			rgb[0], rgb[2] = rgb[2], rgb[0]
+		}
+		switch {
+		case t.Color == Gray:
+			paint.row(y, 0, rgb[0])
+		case t.Layout == NHWC && paint.sx == 1:
+			paint.row3(y, rgb[0], rgb[1], rgb[2])
+		default:
+			for c := range 3 {
+				paint.row(y, c, rgb[c])
+			}
+		}
+	}
+}
+
+// convertRow makes red, green and blue of row y; for a Gray target, element 0 is
+// the luma.
+func (d *Decoder) convertRow(src *source, y, planes int, lumaOnly bool) [3][]byte {
+	var in [4][]byte
+	for c := range planes {
+		in[c] = d.samplers[c].row(y)
+	}
+	r, g, b := d.lines[0], d.lines[1], d.lines[2]
+	switch {
+	case src.model == modelGray, lumaOnly && src.model == modelYCC:
+		r, g, b = in[0], in[0], in[0]
+	case lumaOnly:
+		lumaVideoRow(r, in[0])
+		g, b = r, r
+	case src.model == modelRGB:
+		r, g, b = in[0], in[1], in[2]
+	case src.model == modelYCC:
+		yccRow(r, g, b, in[0], in[1], in[2])
+	case src.model == modelYCCVideo:
+		yccVideoRow(r, g, b, in[0], in[1], in[2])
+	default:
+		flip := src.model == modelCMYK
+		scaleRow(r, in[0], in[3], flip)
+		scaleRow(g, in[1], in[3], flip)
+		scaleRow(b, in[2], in[3], flip)
+	}
+	if src.hasAlpha {
+		a := d.samplers[4].row(y)
+		scaleRow(d.lines[0], r, a, false)
+		scaleRow(d.lines[1], g, a, false)
+		scaleRow(d.lines[2], b, a, false)
+		r, g, b = d.lines[0], d.lines[1], d.lines[2]
+	}
+	if d.wantLuma && src.model != modelGray && !lumaOnly {
+		lumaRow(d.lines[3], r, g, b)
+		r = d.lines[3]
+	}
+	return [3][]byte{r, g, b}
+}

@@ -1,0 +1,179 @@
+package codec
+
+// Weights have fracBits bits: a row interpolated horizontally has 19 bits a
+// sample, and the sum of two such rows, weighted, has 30.
+const (
+	fracBits = 11
+	fracOne  = 1 << fracBits
+)
+
+// tap is the two samples that one target position reads, and the second's weight.
+type tap struct {
+	a, b int32 // offsets: samples times the plane's step
+	w    int32 // 0 to fracOne, for b; a has the rest
+}
+
+// axisKey is all that the taps of an axis depend on.
+type axisKey struct {
+	full  int // length of the frame, pixels
+	den   int // pixels a sample covers: subsampling times shrink
+	count int // samples
+	dst   int // target positions
+	step  int // bytes between samples; 1 for rows
+}
+
+// axis is the interpolation along one axis.
+type axis struct {
+	key      axisKey
+	taps     []tap
+	identity bool // position i reads sample i alone
+}
+
+// Position i of dst covers frame pixels around (i+0.5)*full/dst, and sample j of
+// the plane is centred at (j+0.5)*den: the usual half-pixel centres.
+func (ax *axis) set(k axisKey) {
+	ax.key = k
+	if cap(ax.taps) < k.dst {
+		ax.taps = make([]tap, k.dst)
+	}
+	ax.taps = ax.taps[:k.dst]
+	ax.identity = k.full == k.dst*k.den && k.count == k.dst
+	d := int64(2*k.dst) * int64(k.den)
+	for i := range ax.taps {
+		p := (int64(2*i+1)*int64(k.full)*fracOne+d/2)/d - fracOne/2
+		a, w := int(max(p, 0)>>fracBits), int32(max(p, 0)&(fracOne-1))
+		if a >= k.count-1 {
+			a, w = k.count-1, 0
+		}
+		b := min(a+1, k.count-1)
+		ax.taps[i] = tap{int32(a * k.step), int32(b * k.step), w}
+	}
+}
+
+// maxAxes bounds the cache of a Decoder: a picture needs four at most (two axes,
+// two resolutions of planes), so eight combinations of sizes keep theirs.
+const maxAxes = 32
+
+// axisFor finds the taps for k, or replaces the oldest, keeping its memory.
+func (d *Decoder) axisFor(k axisKey) *axis {
+	for i := range d.axes[:d.nAxes] {
+		if d.axes[i].key == k {
+			return &d.axes[i]
+		}
+	}
+	i := d.nextAxis
+	d.nextAxis = (i + 1) % maxAxes
+	d.nAxes = max(d.nAxes, i+1)
+	d.axes[i].set(k)
+	return &d.axes[i]
+}
+
+// sampler makes target rows of one plane.
+type sampler struct {
+	p      *plane
+	fx, fy int    // boxes to average first
+	sw, sh int    // the plane's size after that
+	x, y   axis   // copied out of the cache: a slot may be reused meanwhile
+	rows   [2]int // which source row each of the cached rows is; -1 none
+	lines  [2][]int32
+	box    []byte // one shrunk row
+	boxY   int
+	acc    []uint32
+	out    []byte // the target row
+}
+
+func grow[T any](b []T, n int) []T {
+	if cap(b) < n {
+		return make([]T, n)
+	}
+	return b[:n]
+}
+
+// start prepares for dw by dh target positions of a picture shrunk by shrink.
+func (s *sampler) start(d *Decoder, src *source, p *plane, shrink, dw, dh int) {
+	s.p = p
+	s.fx, s.fy = max(shrink/p.subX, 1), max(shrink/p.subY, 1)
+	s.sw, s.sh = (p.w+s.fx-1)/s.fx, (p.h+s.fy-1)/s.fy
+	step := p.step
+	if s.fx > 1 || s.fy > 1 {
+		step = 1
+		s.box = grow(s.box, s.sw)
+		s.acc = grow(s.acc, s.sw)
+	}
+	s.x = *d.axisFor(axisKey{src.fullW, p.subX * s.fx * src.shrunk, s.sw, dw, step})
+	s.y = *d.axisFor(axisKey{src.fullH, p.subY * s.fy * src.shrunk, s.sh, dh, 1})
+	s.rows = [2]int{-1, -1}
+	s.boxY = -1
+	s.out = grow(s.out, dw)
+	if !s.x.identity || !s.y.identity {
+		s.lines[0], s.lines[1] = grow(s.lines[0], dw), grow(s.lines[1], dw)
+	}
+}
+
+// source gives row y of the shrunk plane and the step between its samples.
+func (s *sampler) source(y int) ([]byte, int) {
+	if s.fx == 1 && s.fy == 1 {
+		return s.p.pix[y*s.p.stride:], s.p.step
+	}
+	if s.boxY != y {
+		boxRow(s.box, s.acc, s.p, y, s.fx, s.fy)
+		s.boxY = y
+	}
+	return s.box, 1
+}
+
+// row makes target row y. The slice is good until the next call and the caller
+// must not write to it.
+func (s *sampler) row(y int) []byte {
+	t := s.y.taps[y]
+	if s.x.identity && t.w == 0 {
+		src, step := s.source(int(t.a))
+		if step == 1 {
+			return src[:len(s.out)]
+		}
+		for i := range s.out {
+			s.out[i] = src[i*step]
+		}
+		return s.out
+	}
+	a := s.line(int(t.a), int(t.b))
+	if t.w == 0 {
+		a = a[:len(s.out)]
+		for i, v := range a {
+			s.out[i] = byte((v + fracOne/2) >> fracBits)
+		}
+		return s.out
+	}
+	b := s.line(int(t.b), int(t.a))[:len(a)]
+	out := s.out[:len(a)]
+	w := t.w
+	for i, v := range a {
+		out[i] = byte((v<<fracBits + (b[i]-v)*w + 1<<(2*fracBits-1)) >> (2 * fracBits))
+	}
+	return out
+}
+
+// line gives source row y interpolated horizontally, from the cache where it is
+// there, and does not evict keep.
+func (s *sampler) line(y, keep int) []int32 {
+	switch {
+	case s.rows[0] == y:
+		return s.lines[0]
+	case s.rows[1] == y:
+		return s.lines[1]
+	}
+	slot := 0
+	if s.rows[0] == keep {
+		slot = 1
+	}
+	s.rows[slot] = y
+	line := s.lines[slot]
+	src, _ := s.source(y)
+	taps := s.x.taps[:len(line)]
+	for i := range line {
+		t := &taps[i]
+		a := int32(src[t.a])
+		line[i] = a<<fracBits + (int32(src[t.b])-a)*t.w
+	}
+	return line
+}

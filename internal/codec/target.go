@@ -1,0 +1,232 @@
+package codec
+
+import (
+	"fmt"
+	"math"
+)
+
+// Color is the order of a target's channels.
+type Color uint8
+
+// RGB and BGR have three channels, Gray (luma) has one.
+const (
+	RGB Color = iota
+	BGR
+	Gray
+)
+
+var colorNames = names{"RGB", "BGR", "GRAY"}
+
+func (c Color) String() string { return colorNames.name(uint8(c)) }
+
+// MarshalText and UnmarshalText write and read the name.
+func (c Color) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// UnmarshalText reads RGB, BGR or GRAY.
+func (c *Color) UnmarshalText(b []byte) error {
+	v, err := colorNames.parse("color", b)
+	*c = Color(v)
+	return err
+}
+
+// Channels is 3, or 1 for Gray.
+func (c Color) Channels() int {
+	if c == Gray {
+		return 1
+	}
+	return 3
+}
+
+// Layout is the order of a target's axes.
+type Layout uint8
+
+// NHWC keeps the channels of a pixel together; NCHW writes a plane per channel.
+const (
+	NHWC Layout = iota
+	NCHW
+)
+
+var layoutNames = names{"NHWC", "NCHW"}
+
+func (l Layout) String() string { return layoutNames.name(uint8(l)) }
+
+// MarshalText writes the name.
+func (l Layout) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
+
+// UnmarshalText reads NHWC or NCHW.
+func (l *Layout) UnmarshalText(b []byte) error {
+	v, err := layoutNames.parse("layout", b)
+	*l = Layout(v)
+	return err
+}
+
+// Type is a target's element type.
+type Type uint8
+
+// UINT8 is the plain pixel; FP32 is normalised and little endian.
+const (
+	UINT8 Type = iota
+	FP32
+)
+
+var typeNames = names{"UINT8", "FP32"}
+
+func (t Type) String() string { return typeNames.name(uint8(t)) }
+
+// MarshalText writes the name.
+func (t Type) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
+
+// UnmarshalText reads UINT8 or FP32.
+func (t *Type) UnmarshalText(b []byte) error {
+	v, err := typeNames.parse("type", b)
+	*t = Type(v)
+	return err
+}
+
+// Size is the bytes of one element.
+func (t Type) Size() int {
+	if t == FP32 {
+		return 4
+	}
+	return 1
+}
+
+// Fit is what happens when the shapes of picture and target differ.
+type Fit uint8
+
+// Stretch fills the target and ignores the aspect; Letterbox keeps the aspect,
+// centres the picture and fills the rest.
+const (
+	Stretch Fit = iota
+	Letterbox
+)
+
+var fitNames = names{"stretch", "letterbox"}
+
+func (f Fit) String() string { return fitNames.name(uint8(f)) }
+
+// MarshalText writes the name.
+func (f Fit) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
+
+// UnmarshalText reads stretch or letterbox.
+func (f *Fit) UnmarshalText(b []byte) error {
+	v, err := fitNames.parse("fit", b)
+	*f = Fit(v)
+	return err
+}
+
+// maxSide bounds each side of a target, so that its size in bytes cannot overflow.
+const maxSide = 1 << 16
+
+// Norm is what FP32 targets do with a pixel p of channel c:
+//
+//	(p*Scale[c] - Mean[c]) / Std[c]
+//
+// Channels are in the target's order (for BGR, index 0 is blue). A zero Scale or
+// Std counts as 1, so the zero Norm leaves 0..255.
+type Norm struct {
+	Scale, Mean, Std [3]float32
+}
+
+// Target says what pixels to make. The zero Target is the picture's own size as
+// RGB bytes, a pixel's channels together.
+type Target struct {
+	// Width and Height in pixels; 0 takes that side from the upright picture.
+	Width, Height int
+	Color         Color
+	Layout        Layout
+	Type          Type
+	Norm          Norm // FP32 only
+	Fit           Fit
+	Fill          byte // the pixel value around a letterboxed picture, before Norm
+}
+
+// Validate reports the first field that makes no sense. Decode calls it too.
+func (t *Target) Validate() error {
+	switch {
+	case t.Width < 0 || t.Width > maxSide:
+		return fmt.Errorf("codec: target width %d: use 0 (the picture's own) to %d", t.Width, maxSide)
+	case t.Height < 0 || t.Height > maxSide:
+		return fmt.Errorf("codec: target height %d: use 0 (the picture's own) to %d", t.Height, maxSide)
+	case t.Color > Gray:
+		return fmt.Errorf("codec: target color %d: use RGB, BGR or GRAY", t.Color)
+	case t.Layout > NCHW:
+		return fmt.Errorf("codec: target layout %d: use NHWC or NCHW", t.Layout)
+	case t.Type > FP32:
+		return fmt.Errorf("codec: target type %d: use UINT8 or FP32", t.Type)
+	case t.Fit > Letterbox:
+		return fmt.Errorf("codec: target fit %d: use stretch or letterbox", t.Fit)
+	}
+	if t.Type == UINT8 && t.Norm != (Norm{}) {
+		return fmt.Errorf("codec: target scale, mean and std need type FP32, not UINT8")
+	}
+	for c := range 3 {
+		for _, v := range [...]float32{t.Norm.Scale[c], t.Norm.Mean[c], t.Norm.Std[c]} {
+			if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {
+				return fmt.Errorf("codec: target scale, mean and std of channel %d must be finite", c)
+			}
+		}
+	}
+	return nil
+}
+
+// Dims is the target's width and height for an upright picture of w by h.
+func (t *Target) Dims(w, h int) (tw, th int) {
+	tw, th = t.Width, t.Height
+	if tw == 0 {
+		tw = w
+	}
+	if th == 0 {
+		th = h
+	}
+	return tw, th
+}
+
+// Size is the bytes that Decode writes for an upright picture of w by h.
+func (t *Target) Size(w, h int) int {
+	tw, th := t.Dims(w, h)
+	return tw * th * t.Color.Channels() * t.Type.Size()
+}
+
+// Placed says where the picture ended up. A point (x, y) in target pixels is
+// ((x-OffsetX)*ScaleX, (y-OffsetY)*ScaleY) in pixels of the frame as sent, after
+// EXIF rotation.
+type Placed struct {
+	Width, Height    int // of the frame as sent, upright
+	ScaleX, ScaleY   float64
+	OffsetX, OffsetY float64
+}
+
+// ToFrame maps a point in target pixels to pixels of the frame as sent. Points
+// in a letterbox's fill land outside the frame; see Clamp.
+func (p *Placed) ToFrame(x, y float64) (float64, float64) {
+	return (x - p.OffsetX) * p.ScaleX, (y - p.OffsetY) * p.ScaleY
+}
+
+// Clamp moves a point of the frame into the frame.
+func (p *Placed) Clamp(x, y float64) (float64, float64) {
+	return min(max(x, 0), float64(p.Width)), min(max(y, 0), float64(p.Height))
+}
+
+// rect is the part of the target that the picture covers.
+type rect struct{ x, y, w, h int }
+
+// place puts an upright picture of w by h into the target.
+func (t *Target) place(w, h int) (rect, Placed) {
+	tw, th := t.Dims(w, h)
+	r := rect{0, 0, tw, th}
+	if t.Fit == Letterbox {
+		if tw*h <= th*w { // the width binds
+			r.h = max((2*h*tw+w)/(2*w), 1)
+		} else {
+			r.w = max((2*w*th+h)/(2*h), 1)
+		}
+		r.w, r.h = min(r.w, tw), min(r.h, th)
+		r.x, r.y = (tw-r.w)/2, (th-r.h)/2
+	}
+	return r, Placed{
+		Width: w, Height: h,
+		ScaleX: float64(w) / float64(r.w), ScaleY: float64(h) / float64(r.h),
+		OffsetX: float64(r.x), OffsetY: float64(r.y),
+	}
+}
