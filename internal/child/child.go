@@ -1,0 +1,241 @@
+package child
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+const (
+	// DefaultStderrBytes is how much of standard error is kept when Spec.StderrBytes is 0.
+	DefaultStderrBytes = 8 << 10
+	// DefaultGrace is how long a child may take to obey SIGTERM when Spec.Grace is 0.
+	DefaultGrace = 2 * time.Second
+	// MaxPipeSize is the largest pipe Spec.PipeSize may ask for: the kernel's limit for an ordinary user.
+	MaxPipeSize = 1 << 20
+	// drainAfterExit bounds the wait for standard error after the child has been reaped. It only matters when
+	// a grandchild left the process group and still holds the pipe.
+	drainAfterExit = time.Second
+)
+
+// Spec says what to start. Only Path is needed.
+type Spec struct {
+	// Path is the program: a path, or a name that is looked up in PATH.
+	Path string
+	// Args are the arguments after the program's name.
+	Args []string
+	// Env is the whole environment, as "KEY=value"; nil inherits ours.
+	Env []string
+	// Dir is the working folder; "" is ours.
+	Dir string
+	// StderrBytes is how much of the end of standard error is kept; 0 means DefaultStderrBytes.
+	StderrBytes int
+	// OnStderr, when set, gets every line of standard error, without its end of line, from one goroutine. The
+	// slice is only valid during the call. A call that blocks blocks the child once the pipe is full. Lines
+	// longer than 4 KB arrive in pieces.
+	OnStderr func(line []byte)
+	// PipeSize asks for a larger standard output pipe, in bytes, at most MaxPipeSize. The kernel may give less;
+	// that is no error. 0 leaves the kernel's size, usually 64 KB.
+	PipeSize int
+	// Stdin opens a pipe to the child's standard input, see Process.Stdin. Without it, and without StdinFile,
+	// the child reads from /dev/null.
+	Stdin bool
+	// StdinFile becomes the child's standard input. The caller keeps and closes its own descriptor.
+	StdinFile *os.File
+	// ExtraFiles become descriptors 3, 4, ... of the child. The caller keeps and closes its own.
+	ExtraFiles []*os.File
+	// Grace is the time between SIGTERM and SIGKILL when the context ends the child; 0 means DefaultGrace.
+	Grace time.Duration
+}
+
+// Process is a running child, or one that has ended. Its methods may be called concurrently.
+type Process struct {
+	// Stdout is the read end of the child's standard output. It supports read deadlines. Stop closes it, so
+	// that a blocked Read returns os.ErrClosed.
+	Stdout *os.File
+	// Stdin is the write end of the child's standard input; nil unless Spec.Stdin was set. Stop closes it.
+	Stdin *os.File
+
+	name   string
+	grace  time.Duration
+	pid    int
+	proc   *os.Process
+	stderr *tail
+	done   chan struct{}
+	err    error // set before done is closed
+
+	// mu orders signals against the reaping: a signal is only sent while the pid is certainly still ours.
+	mu      sync.Mutex
+	reaped  bool
+	stopped atomic.Bool
+	closing sync.Once
+}
+
+var live atomic.Int64
+
+// Live returns how many children have been started and not yet been reaped. It is for leak tests and metrics.
+func Live() int { return int(live.Load()) }
+
+// Start starts a child. When ctx ends, the child is stopped as by Stop(Spec.Grace). The caller must call Stop
+// in the end, also for a child that ended on its own: that is what closes Stdout.
+//
+// The error wraps exec.ErrNotFound or fs.ErrNotExist when the program does not exist.
+func Start(ctx context.Context, spec Spec) (*Process, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("child: start %s: %w", spec.Path, err)
+	}
+	if spec.PipeSize < 0 || spec.PipeSize > MaxPipeSize {
+		return nil, fmt.Errorf("child: start %s: PipeSize is %d; want 0 to %d bytes", spec.Path, spec.PipeSize, MaxPipeSize)
+	}
+	if spec.Stdin && spec.StdinFile != nil {
+		return nil, fmt.Errorf("child: start %s: Stdin and StdinFile are both set; want one of them", spec.Path)
+	}
+	path, err := exec.LookPath(spec.Path)
+	if err != nil {
+		return nil, fmt.Errorf("child: start %s: %w", spec.Path, err)
+	}
+	if spec.Grace <= 0 {
+		spec.Grace = DefaultGrace
+	}
+	if spec.StderrBytes <= 0 {
+		spec.StderrBytes = DefaultStderrBytes
+	}
+
+	pipes, err := openPipes(spec)
+	if err != nil {
+		return nil, fmt.Errorf("child: start %s: %w", spec.Path, err)
+	}
+	attr := &os.ProcAttr{
+		Dir:   spec.Dir,
+		Env:   spec.Env,
+		Files: append([]*os.File{pipes.childIn, pipes.childOut, pipes.childErr}, spec.ExtraFiles...),
+		Sys:   sysProcAttr(),
+	}
+	argv := append([]string{spec.Path}, spec.Args...)
+	var proc *os.Process
+	keeper.acquire()
+	keeper.do(func() { proc, err = os.StartProcess(path, argv, attr) })
+	pipes.closeChildSide()
+	if err != nil {
+		keeper.release()
+		pipes.closeOurSide()
+		return nil, fmt.Errorf("child: start %s: %w", spec.Path, err)
+	}
+
+	p := &Process{
+		Stdout: pipes.out, Stdin: pipes.in,
+		name: spec.Path, grace: spec.Grace, pid: proc.Pid, proc: proc,
+		stderr: newTail(spec.StderrBytes, spec.OnStderr),
+		done:   make(chan struct{}),
+	}
+	live.Add(1)
+	// The context's watcher costs no goroutine until the context ends.
+	unwatch := context.AfterFunc(ctx, func() { p.terminate(p.grace) })
+	go p.supervise(pipes.err, unwatch)
+	return p, nil
+}
+
+// supervise is the child's one long-lived goroutine besides the reader of standard error. It ends when the
+// child has been reaped and its last words are known.
+func (p *Process) supervise(stderr *os.File, unwatch func() bool) {
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		p.stderr.readAll(stderr)
+	}()
+
+	state, err := p.reap()
+
+	unwatch()
+	// What the child wrote is in the pipe already, so the deadline never cuts its own words.
+	_ = stderr.SetReadDeadline(time.Now().Add(drainAfterExit))
+	<-read
+	_ = stderr.Close()
+
+	p.err = exitError(p.name, state, err, p.stopped.Load(), p.stderr)
+	keeper.release()
+	live.Add(-1)
+	close(p.done)
+}
+
+// Pid returns the child's process id, which is also the id of its group.
+func (p *Process) Pid() int { return p.pid }
+
+// Done is closed when the child has been reaped and its standard error has been read to the end.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Wait waits for the child to end. It returns nil after exit status 0, else an *ExitError. It may be called
+// any number of times, from any goroutine, or never.
+func (p *Process) Wait() error {
+	<-p.done
+	return p.err
+}
+
+// Stderr returns the kept end of standard error so far.
+func (p *Process) Stderr() string { return p.stderr.String() }
+
+// Signal sends sig to the whole group. It returns os.ErrProcessDone when the child has been reaped.
+func (p *Process) Signal(sig syscall.Signal) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.reaped {
+		return os.ErrProcessDone
+	}
+	return syscall.Kill(-p.pid, sig)
+}
+
+// Stop ends the child and releases all it holds: SIGTERM to the group, our ends of the pipes closed (a child
+// blocked in writing notices), SIGKILL after grace, and waiting until it has been reaped. A grace of 0 or
+// less sends SIGKILL at once. It returns what Wait returns, so an *ExitError after a signal; callers who asked
+// for the end may ignore it. Stop is idempotent, and a second, concurrent Stop may shorten the grace.
+func (p *Process) Stop(grace time.Duration) error {
+	p.signalStop(grace)
+	p.closing.Do(func() {
+		_ = p.Stdout.Close()
+		if p.Stdin != nil {
+			_ = p.Stdin.Close()
+		}
+	})
+	return p.finish(grace)
+}
+
+// terminate is Stop without closing the pipes: the context's end must not pull Stdout from under a reader who
+// may still want what is in it.
+func (p *Process) terminate(grace time.Duration) {
+	p.signalStop(grace)
+	_ = p.finish(grace)
+}
+
+func (p *Process) signalStop(grace time.Duration) {
+	select {
+	case <-p.done:
+		return
+	default:
+	}
+	p.stopped.Store(true)
+	if grace <= 0 {
+		_ = p.Signal(syscall.SIGKILL)
+		return
+	}
+	_ = p.Signal(syscall.SIGTERM)
+}
+
+func (p *Process) finish(grace time.Duration) error {
+	if grace > 0 {
+		t := time.NewTimer(grace)
+		defer t.Stop()
+		select {
+		case <-p.done:
+			return p.err
+		case <-t.C:
+			_ = p.Signal(syscall.SIGKILL)
+		}
+	}
+	<-p.done
+	return p.err
+}

@@ -1,0 +1,59 @@
+package child
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+)
+
+// ExitError says how a child ended when it did not end with status 0.
+type ExitError struct {
+	// Name is the program as given in Spec.Path.
+	Name string
+	// Code is the exit status, or -1 when a signal ended the child or the status is unknown.
+	Code int
+	// Signal is the signal that ended the child, or 0.
+	Signal syscall.Signal
+	// Stopped is true when we asked for the end, by Stop or by the context.
+	Stopped bool
+	// LastLines are the last lines of standard error, at most three, joined by " | "; often the reason.
+	LastLines string
+	// Err is set when waiting itself failed.
+	Err error
+}
+
+func (e *ExitError) Error() string {
+	var how string
+	switch {
+	case e.Err != nil:
+		how = "waiting failed: " + e.Err.Error()
+	case e.Signal != 0 && e.Stopped:
+		how = "stopped (" + e.Signal.String() + ")"
+	case e.Signal != 0:
+		how = fmt.Sprintf("ended by signal %d (%s)", int(e.Signal), e.Signal)
+	default:
+		how = fmt.Sprintf("exit status %d", e.Code)
+	}
+	if e.LastLines == "" {
+		return e.Name + ": " + how
+	}
+	return e.Name + ": " + how + ": " + e.LastLines
+}
+
+func (e *ExitError) Unwrap() error { return e.Err }
+
+// exitError turns the state into nil or an *ExitError.
+func exitError(name string, state *os.ProcessState, err error, stopped bool, stderr *tail) error {
+	if err == nil && state.Success() {
+		return nil
+	}
+	e := &ExitError{Name: name, Code: -1, Stopped: stopped, LastLines: lastLines(stderr.String(), 3), Err: err}
+	if err != nil {
+		return e
+	}
+	e.Code = state.ExitCode()
+	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		e.Signal = ws.Signal()
+	}
+	return e
+}

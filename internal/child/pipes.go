@@ -1,0 +1,58 @@
+package child
+
+import "os"
+
+// pipes holds both sides of a child's standard streams between opening them and starting the child.
+type pipes struct {
+	in, out, err                *os.File // our side; in is nil when the child has no input pipe
+	childIn, childOut, childErr *os.File
+	borrowedIn                  bool // childIn is the caller's
+}
+
+func openPipes(spec Spec) (p pipes, err error) {
+	defer func() {
+		if err != nil {
+			p.closeChildSide()
+			p.closeOurSide()
+		}
+	}()
+	switch {
+	case spec.StdinFile != nil:
+		p.childIn, p.borrowedIn = spec.StdinFile, true
+	case spec.Stdin:
+		if p.childIn, p.in, err = os.Pipe(); err != nil {
+			return p, err
+		}
+	default:
+		if p.childIn, err = os.Open(os.DevNull); err != nil {
+			return p, err
+		}
+	}
+	if p.out, p.childOut, err = os.Pipe(); err != nil {
+		return p, err
+	}
+	if p.err, p.childErr, err = os.Pipe(); err != nil {
+		return p, err
+	}
+	if spec.PipeSize > 0 {
+		growPipe(p.out, spec.PipeSize)
+	}
+	return p, nil
+}
+
+func (p *pipes) closeChildSide() {
+	if p.borrowedIn {
+		p.childIn = nil
+	}
+	closeAll(p.childIn, p.childOut, p.childErr)
+}
+
+func (p *pipes) closeOurSide() { closeAll(p.in, p.out, p.err) }
+
+func closeAll(files ...*os.File) {
+	for _, f := range files {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+}

@@ -1,0 +1,22 @@
+//go:build unix && !linux
+
+package child
+
+import (
+	"os"
+	"syscall"
+)
+
+func sysProcAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+
+// reap waits for the end of the child. There is no portable way to wait without reaping, so what is left of the
+// group is not killed when the leader ends on its own, and a signal can in theory cross the reaping.
+func (p *Process) reap() (*os.ProcessState, error) {
+	state, err := p.proc.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.reaped = true
+	return state, err
+}
+
+func growPipe(*os.File, int) {}
