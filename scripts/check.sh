@@ -25,7 +25,7 @@ if git rev-parse HEAD >/dev/null 2>&1; then
         status=1
     fi
 else
-    echo "skipped: this is no git checkout"
+    echo "skipped: git reads no checkout here"
 fi
 
 [ $status = 0 ] && echo "check: all is well"
