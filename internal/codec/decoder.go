@@ -10,9 +10,9 @@ import (
 // huge picture must not pin its frame for good.
 const maxKept = 32 << 20
 
-// Decoder decodes pictures into targets. It keeps a decoder handle, scratch
-// memory and interpolation tables, so it is for one goroutine at a time; make
-// one per goroutine. The zero Decoder is ready, under the default limits.
+// Decoder decodes pictures into targets. It keeps scratch memory and
+// interpolation tables, so it is for one goroutine at a time; make one per
+// goroutine. It holds nothing that the garbage collector does not free. The zero Decoder is ready, under the default limits.
 //
 // After the first picture of a size, Decode of a JPEG (with the turbojpeg build)
 // and Convert allocate nothing. PNG, WebP and image/jpeg allocate the decoded
@@ -23,8 +23,7 @@ type Decoder struct {
 	turbo    turbo
 	frame    []byte
 	axes     [maxAxes]axis
-	nAxes    int
-	nextAxis int
+	axisUses uint64
 	samplers [5]sampler
 	lines    [4][]byte
 	blank    []byte
@@ -38,9 +37,9 @@ type Decoder struct {
 // NewDecoder makes a Decoder with limits.
 func NewDecoder(l Limits) *Decoder { return &Decoder{Limits: l} }
 
-// Close frees what is not Go memory. It may be called twice, and the Decoder may
-// be used again afterwards.
-func (d *Decoder) Close() { d.turbo.close() }
+// Close lets go of the scratch memory. It may be called twice, and the Decoder
+// may be used again afterwards.
+func (d *Decoder) Close() { *d = Decoder{Limits: d.Limits} }
 
 // Decode decodes the picture b into dst, whose length must be what t.Size says
 // for the upright picture (Header tells the size). On an error dst may be half

@@ -40,6 +40,7 @@ type Info struct {
 	// What decoding needs to know of a JPEG.
 	components  int
 	progressive bool
+	sparse      bool // the chroma has a quarter of the columns or rows: 4:1:1, 4:1:0
 }
 
 // Upright is the size after the orientation is applied.

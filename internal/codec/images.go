@@ -45,7 +45,9 @@ func (d *Decoder) decodeWebP(b []byte, j *job) error {
 	return d.drawImage(m, j)
 }
 
-// decodeStdJPEG is JPEG through image/jpeg.
+// decodeStdJPEG is JPEG through image/jpeg. The one thing it lacks against
+// libjpeg-turbo: it refuses progressive pictures that have both restart markers
+// and subsampled chroma, a rarity.
 func (d *Decoder) decodeStdJPEG(b []byte, j *job) error {
 	d.reader.Reset(b)
 	m, err := jpeg.Decode(&d.reader)

@@ -14,8 +14,6 @@ const Turbo = false
 // turbo has nothing to hold here.
 type turbo struct{}
 
-func (turbo) close() {}
-
 func (d *Decoder) decodeJPEG(b []byte, j *job) error { return d.decodeStdJPEG(b, j) }
 
 func encodeJPEG(dst []byte, rgb []byte, w, h, quality int) ([]byte, error) {

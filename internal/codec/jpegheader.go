@@ -99,6 +99,9 @@ func jpegFrame(b []byte, m byte, seg []byte, adobe bool, info *Info) (floor int,
 	for c := range info.components {
 		hm, vm = max(hm, int(seg[7+3*c]>>4)), max(vm, int(seg[7+3*c]&15))
 	}
+	if info.components == 3 {
+		info.sparse = seg[7]>>4 >= 4*(seg[10]>>4) || seg[7]&15 >= 4*(seg[10]&15)
+	}
 	if info.progressive && bytes.Count(b, []byte{0xff, 0xda}) > maxScans {
 		return 0, fmt.Errorf("codec: jpeg header: %w: more than %d scans", ErrUnsupported, maxScans)
 	}

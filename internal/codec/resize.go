@@ -26,7 +26,8 @@ type axisKey struct {
 type axis struct {
 	key      axisKey
 	taps     []tap
-	identity bool // position i reads sample i alone
+	used     uint64 // when, in calls
+	identity bool   // position i reads sample i alone
 }
 
 // Position i of dst covers frame pixels around (i+0.5)*full/dst, and sample j of
@@ -50,30 +51,36 @@ func (ax *axis) set(k axisKey) {
 	}
 }
 
-// maxAxes bounds the cache of a Decoder: a picture needs four at most (two axes,
-// two resolutions of planes), so eight combinations of sizes keep theirs.
+// maxAxes bounds the cache of a Decoder. A picture needs six at most (two axes;
+// luma, chroma and alpha), mostly two or four, so several sizes keep theirs.
 const maxAxes = 32
 
-// axisFor finds the taps for k, or replaces the oldest, keeping its memory.
+// axisFor finds the taps for k, or replaces the least recently used, keeping its
+// memory. Those of the picture at hand are the most recent, so they stay.
 func (d *Decoder) axisFor(k axisKey) *axis {
-	for i := range d.axes[:d.nAxes] {
-		if d.axes[i].key == k {
-			return &d.axes[i]
+	d.axisUses++
+	oldest := &d.axes[0]
+	for i := range d.axes {
+		ax := &d.axes[i]
+		if ax.key == k {
+			ax.used = d.axisUses
+			return ax
+		}
+		if ax.used < oldest.used {
+			oldest = ax
 		}
 	}
-	i := d.nextAxis
-	d.nextAxis = (i + 1) % maxAxes
-	d.nAxes = max(d.nAxes, i+1)
-	d.axes[i].set(k)
-	return &d.axes[i]
+	oldest.set(k)
+	oldest.used = d.axisUses
+	return oldest
 }
 
 // sampler makes target rows of one plane.
 type sampler struct {
 	p      *plane
-	fx, fy int    // boxes to average first
-	sw, sh int    // the plane's size after that
-	x, y   axis   // copied out of the cache: a slot may be reused meanwhile
+	fx, fy int // boxes to average first
+	sw, sh int // the plane's size after that
+	x, y   *axis
 	rows   [2]int // which source row each of the cached rows is; -1 none
 	lines  [2][]int32
 	box    []byte // one shrunk row
@@ -100,8 +107,8 @@ func (s *sampler) start(d *Decoder, src *source, p *plane, shrink, dw, dh int) {
 		s.box = grow(s.box, s.sw)
 		s.acc = grow(s.acc, s.sw)
 	}
-	s.x = *d.axisFor(axisKey{src.fullW, p.subX * s.fx * src.shrunk, s.sw, dw, step})
-	s.y = *d.axisFor(axisKey{src.fullH, p.subY * s.fy * src.shrunk, s.sh, dh, 1})
+	s.x = d.axisFor(axisKey{src.fullW, p.subX * s.fx * src.shrunk, s.sw, dw, step})
+	s.y = d.axisFor(axisKey{src.fullH, p.subY * s.fy * src.shrunk, s.sh, dh, 1})
 	s.rows = [2]int{-1, -1}
 	s.boxY = -1
 	s.out = grow(s.out, dw)
