@@ -7,7 +7,7 @@
 // pixels of the frame as sent. Raw frames (RGB24, NV12, gray) take the same path.
 //
 // It must not know: streams, batches, models, protocols or settings files. It
-// starts no goroutine and keeps no global state.
+// starts no goroutine.
 //
 // Every picture takes the same three steps, whatever its kind and whichever
 // JPEG library is built in, so that the same picture gives the same pixels:

@@ -45,19 +45,6 @@ func (d *Decoder) decodeWebP(b []byte, j *job) error {
 	return d.drawImage(m, j)
 }
 
-// decodeStdJPEG is JPEG through image/jpeg. The one thing it lacks against
-// libjpeg-turbo: it refuses progressive pictures that have both restart markers
-// and subsampled chroma, a rarity.
-func (d *Decoder) decodeStdJPEG(b []byte, j *job) error {
-	d.reader.Reset(b)
-	m, err := jpeg.Decode(&d.reader)
-	d.reader.Reset(nil)
-	if err != nil {
-		return fault(JPEG, err)
-	}
-	return d.drawImage(m, j)
-}
-
 // drawImage renders what a library returned. The picture is ours: alpha is
 // composited in place.
 func (d *Decoder) drawImage(m image.Image, j *job) error {

@@ -39,13 +39,15 @@ type source struct {
 	planes       [4]plane
 	alpha        plane // sampled only where hasAlpha; composited on black
 	hasAlpha     bool
-	fullW, fullH int // stored size of the frame, before shrunk
+	packed       bool // three planes are the bytes of the same pixels, in order
+	fullW, fullH int  // stored size of the frame, before shrunk
 }
 
 // setPacked makes the planes of pixels that keep n components together, each at
 // offset o, o+gap, ... of a pixel of step bytes.
 func (s *source) setPacked(m model, pix []byte, stride, step, gap, w, h int) {
 	s.model, s.w, s.h = m, w, h
+	s.packed = m == modelRGB && gap == 1
 	for c := range m.planes() {
 		s.planes[c] = plane{pix: pix[c*gap:], stride: stride, step: step, w: w, h: h, subX: 1, subY: 1}
 	}
@@ -116,6 +118,33 @@ func boxRow(out []byte, acc []uint32, p *plane, y, fx, fy int) {
 	if whole < len(out) {
 		n := uint32(rows * (p.w - whole*fx))
 		out[whole] = byte((acc[whole] + n/2) / n)
+	}
+}
+
+// boxRow3 averages whole boxes of 2 by 2 pixels of three channels at once.
+func boxRow3(o0, o1, o2 []byte, p *plane, y int) {
+	whole, step := p.w/2, p.step
+	top := p.pix[2*y*p.stride:]
+	low := p.pix[(2*y+1)*p.stride:]
+	n := (2*whole-1)*step + 3
+	top, low = top[:n], low[:n]
+	o0, o1, o2 = o0[:(p.w+1)/2], o1[:(p.w+1)/2], o2[:(p.w+1)/2]
+	i := 0
+	for x := range whole {
+		a, b := top[i:i+step+3:i+step+3], low[i:i+step+3:i+step+3]
+		c, d := a[step:], b[step:]
+		c, d = c[:3], d[:3]
+		o0[x] = byte((uint32(a[0]) + uint32(b[0]) + uint32(c[0]) + uint32(d[0]) + 2) >> 2)
+		o1[x] = byte((uint32(a[1]) + uint32(b[1]) + uint32(c[1]) + uint32(d[1]) + 2) >> 2)
+		o2[x] = byte((uint32(a[2]) + uint32(b[2]) + uint32(c[2]) + uint32(d[2]) + 2) >> 2)
+		i += 2 * step
+	}
+	if whole < len(o0) { // half a box at the right edge
+		i := whole * 2 * step
+		top, low := p.pix[2*y*p.stride+i:], p.pix[(2*y+1)*p.stride+i:]
+		o0[whole] = byte((uint32(top[0]) + uint32(low[0]) + 1) / 2)
+		o1[whole] = byte((uint32(top[1]) + uint32(low[1]) + 1) / 2)
+		o2[whole] = byte((uint32(top[2]) + uint32(low[2]) + 1) / 2)
 	}
 }
 

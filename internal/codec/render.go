@@ -170,6 +170,9 @@ func (d *Decoder) render(src *source, orientation int, t *Target, r rect, tw, th
 	for c := range planes {
 		d.samplers[c].start(d, src, &src.planes[c], shrink, dw, dh)
 	}
+	if src.packed {
+		d.samplers[0].mates = [2]*sampler{&d.samplers[1], &d.samplers[2]}
+	}
 	if src.hasAlpha {
 		d.samplers[4].start(d, src, &src.alpha, shrink, dw, dh)
 	}

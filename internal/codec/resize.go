@@ -87,6 +87,10 @@ type sampler struct {
 	boxY   int
 	acc    []uint32
 	out    []byte // the target row
+
+	// The samplers of the other two channels, where all three are kept together
+	// in memory: one pass over the pixels then serves them all.
+	mates [2]*sampler
 }
 
 func grow[T any](b []T, n int) []T {
@@ -111,6 +115,7 @@ func (s *sampler) start(d *Decoder, src *source, p *plane, shrink, dw, dh int) {
 	s.y = d.axisFor(axisKey{src.fullH, p.subY * s.fy * src.shrunk, s.sh, dh, 1})
 	s.rows = [2]int{-1, -1}
 	s.boxY = -1
+	s.mates = [2]*sampler{}
 	s.out = grow(s.out, dw)
 	if !s.x.identity || !s.y.identity {
 		s.lines[0], s.lines[1] = grow(s.lines[0], dw), grow(s.lines[1], dw)
@@ -121,6 +126,11 @@ func (s *sampler) start(d *Decoder, src *source, p *plane, shrink, dw, dh int) {
 func (s *sampler) source(y int) ([]byte, int) {
 	if s.fx == 1 && s.fy == 1 {
 		return s.p.pix[y*s.p.stride:], s.p.step
+	}
+	if s.boxY != y && s.mates[0] != nil && s.fx == 2 && s.fy == 2 && 2*y+2 <= s.p.h {
+		m, n := s.mates[0], s.mates[1]
+		boxRow3(s.box, m.box, n.box, s.p, y)
+		s.boxY, m.boxY, n.boxY = y, y, y
 	}
 	if s.boxY != y {
 		boxRow(s.box, s.acc, s.p, y, s.fx, s.fy)
@@ -175,12 +185,38 @@ func (s *sampler) line(y, keep int) []int32 {
 	}
 	s.rows[slot] = y
 	line := s.lines[slot]
-	src, _ := s.source(y)
+	src, step := s.source(y)
 	taps := s.x.taps[:len(line)]
+	if m, n := s.mates[0], s.mates[1]; m != nil {
+		m.rows[slot], n.rows[slot] = y, y
+		if step == 1 {
+			src1, _ := m.source(y)
+			src2, _ := n.source(y)
+			lines3(line, m.lines[slot], n.lines[slot], taps, src, src1, src2)
+		} else {
+			lines3(line, m.lines[slot], n.lines[slot], taps, src, src[1:], src[2:])
+		}
+		return line
+	}
 	for i := range line {
 		t := &taps[i]
 		a := int32(src[t.a])
 		line[i] = a<<fracBits + (int32(src[t.b])-a)*t.w
 	}
 	return line
+}
+
+// lines3 interpolates a row of each of three channels.
+func lines3(l0, l1, l2 []int32, taps []tap, s0, s1, s2 []byte) {
+	l0, l1, l2 = l0[:len(taps)], l1[:len(taps)], l2[:len(taps)]
+	n := min(len(s0), len(s1), len(s2))
+	s0, s1, s2 = s0[:n], s1[:n], s2[:n]
+	for i := range taps {
+		t := &taps[i]
+		a, b, w := uint(t.a), uint(t.b), t.w
+		p, q, r := int32(s0[a]), int32(s1[a]), int32(s2[a])
+		l0[i] = p<<fracBits + (int32(s0[b])-p)*w
+		l1[i] = q<<fracBits + (int32(s1[b])-q)*w
+		l2[i] = r<<fracBits + (int32(s2[b])-r)*w
+	}
 }

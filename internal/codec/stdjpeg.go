@@ -1,0 +1,94 @@
+package codec
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"image"
+	"image/jpeg"
+	"io"
+	"sync"
+)
+
+// decodeStdJPEG is JPEG through image/jpeg. The one thing it lacks against
+// libjpeg-turbo: it refuses progressive pictures that have both restart markers
+// and subsampled chroma, a rarity.
+func (d *Decoder) decodeStdJPEG(b []byte, j *job) error {
+	quantised, huffman := jpegTables(b)
+	if !quantised {
+		// image/jpeg would take all factors for 0 and draw a gray picture.
+		return fmt.Errorf("codec: jpeg: %w: a quantisation table is missing", ErrCorrupt)
+	}
+	d.reader.Reset(b)
+	var r io.Reader = &d.reader
+	if !huffman {
+		d.reader.Reset(b[2:])
+		r = io.MultiReader(bytes.NewReader(b[:2]), bytes.NewReader(standardTables()), &d.reader)
+	}
+	m, err := jpeg.Decode(r)
+	d.reader.Reset(nil)
+	if err != nil {
+		return fault(JPEG, err)
+	}
+	return d.drawImage(m, j)
+}
+
+// jpegTables tells whether, before the first scan, every quantisation table that
+// the frame header asks for is there, and any Huffman table.
+func jpegTables(b []byte) (quantised, huffman bool) {
+	have, need := 0, 0
+	for i := 2; i+4 <= len(b); {
+		if b[i] != 0xff || b[i+1] == 0xff { // rubbish, fill bytes
+			i++
+			continue
+		}
+		m := b[i+1]
+		if m == 0 || m == 0x01 || (m >= 0xd0 && m <= 0xd8) {
+			i += 2
+			continue
+		}
+		n := 2 + int(binary.BigEndian.Uint16(b[i+2:]))
+		if m == 0xda || n < 4 || i+n > len(b) {
+			break
+		}
+		seg := b[i+4 : i+n]
+		i += n
+		switch {
+		case m == 0xc4:
+			huffman = true
+		case m == 0xdb:
+			for len(seg) > 0 {
+				have |= 1 << (seg[0] & 15)
+				size := 65
+				if seg[0]>>4 != 0 {
+					size = 129
+				}
+				seg = seg[min(size, len(seg)):]
+			}
+		case m >= 0xc0 && m <= 0xc2 && len(seg) >= 6:
+			for c := 6; c+2 < len(seg); c += 3 {
+				need |= 1 << (seg[c+2] & 15)
+			}
+		}
+	}
+	return have&need == need, huffman
+}
+
+// standardTables is a segment with the Huffman tables of the JPEG standard's
+// annex K, which a picture without any means: the ones image/jpeg writes.
+var standardTables = sync.OnceValue(func() []byte {
+	var buf bytes.Buffer
+	if err := jpeg.Encode(&buf, image.NewYCbCr(image.Rect(0, 0, 8, 8), image.YCbCrSubsampleRatio420), nil); err != nil {
+		return nil // the decoder then says what is missing
+	}
+	var out []byte
+	b := buf.Bytes()
+	for i := 2; i+4 <= len(b) && b[i+1] != 0xda; {
+		n := 2 + int(binary.BigEndian.Uint16(b[i+2:]))
+		if b[i+1] == 0xc4 {
+			out = append(out, b[i:i+n]...)
+		}
+		i += n
+	}
+	return out
+})
