@@ -20,7 +20,6 @@ const maxKept = 32 << 20
 type Decoder struct {
 	Limits Limits
 
-	turbo    turbo
 	frame    []byte
 	axes     [maxAxes]axis
 	axisUses uint64

@@ -11,9 +11,6 @@ import (
 // Turbo tells whether JPEG goes through libjpeg-turbo in this build.
 const Turbo = false
 
-// turbo has nothing to hold here.
-type turbo struct{}
-
 func (d *Decoder) decodeJPEG(b []byte, j *job) error { return d.decodeStdJPEG(b, j) }
 
 func encodeJPEG(dst []byte, rgb []byte, w, h, quality int) ([]byte, error) {

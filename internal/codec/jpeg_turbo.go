@@ -63,9 +63,6 @@ import (
 // Turbo tells whether JPEG goes through libjpeg-turbo in this build.
 const Turbo = true
 
-// turbo holds the library's last message.
-type turbo struct{ text [200]byte }
-
 func (d *Decoder) decodeJPEG(b []byte, j *job) error {
 	// The library warns of only the first oddity in a picture, and keeps going
 	// with gray; a missing end is the one that must never be missed.
@@ -97,11 +94,11 @@ func (d *Decoder) decodeJPEG(b []byte, j *job) error {
 			format = C.TJPF_BGR
 		}
 		d.fill(t, j.rect, j.tw, j.th, j.dst)
-		return d.turbojpeg(b, info, j.dst[(j.rect.y*j.tw+j.rect.x)*step:], w, j.tw*step, h, format)
+		return turbojpeg(b, info, j.dst[(j.rect.y*j.tw+j.rect.x)*step:], w, j.tw*step, h, format)
 	}
 
 	d.frame = grow(d.frame, step*w*h)
-	if err := d.turbojpeg(b, info, d.frame, w, step*w, h, format); err != nil {
+	if err := turbojpeg(b, info, d.frame, w, step*w, h, format); err != nil {
 		return err
 	}
 	d.src = source{shrunk: f}
@@ -110,19 +107,18 @@ func (d *Decoder) decodeJPEG(b []byte, j *job) error {
 }
 
 // turbojpeg decodes to w by h pixels at dst, rows pitch bytes apart.
-func (d *Decoder) turbojpeg(b []byte, info Info, dst []byte, w, pitch, h int, format C.int) error {
-	text := d.turbo.text[:]
-	clear(text)
+func turbojpeg(b []byte, info Info, dst []byte, w, pitch, h int, format C.int) error {
+	var text [200]byte // more than the library's longest message
 	rc := C.mr_decode((*C.uchar)(unsafe.SliceData(b)), C.ulong(len(b)), C.int(info.Width), C.int(info.Height),
 		(*C.uchar)(unsafe.SliceData(dst)), C.int(w), C.int(pitch), C.int(h), format,
-		(*C.char)(unsafe.Pointer(unsafe.SliceData(text))), C.ulong(len(text)))
+		(*C.char)(unsafe.Pointer(&text)), C.ulong(len(text)))
 	if rc == 0 {
 		return nil
 	}
 	if rc == C.MR_SIZE {
 		return fmt.Errorf("codec: jpeg: %w: two frame headers that differ", ErrCorrupt)
 	}
-	said := string(text[:bytes.IndexByte(text, 0)])
+	said := string(text[:bytes.IndexByte(text[:], 0)])
 	if rc == C.MR_WARNING {
 		// Cameras pad their pictures; every decoder skips that.
 		if strings.Contains(said, "extraneous bytes") {
