@@ -36,7 +36,8 @@ func (b *Backoff) Next(u float64) time.Duration {
 	}
 	u = min(max(u, 0), 1)
 	half := b.step / 2
-	return max(lo, half+time.Duration(u*float64(b.step-half)))
+	// Rounding through float64 may step over either bound.
+	return min(hi, max(lo, half+time.Duration(u*float64(b.step-half))))
 }
 
 // Reset starts over: the next wait is short again. Call it when an attempt has worked for a while.
