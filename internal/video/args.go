@@ -1,0 +1,80 @@
+package video
+
+import (
+	"fmt"
+	"strings"
+)
+
+// input returns the arguments that open the source, for ffmpeg and ffprobe alike, up to and without "-i".
+func (o *Options) input(scheme, target string) (args []string, address string) {
+	allowed := o.Protocols
+	if len(allowed) == 0 {
+		allowed = protocols[scheme]
+	}
+	args = append(args, "-protocol_whitelist", strings.Join(allowed, ","))
+	address = target
+	switch scheme {
+	case SchemeFile:
+		// With the protocol in front, neither a leading "-" nor a colon in the path means anything.
+		address = "file:" + target
+	case SchemeV4L2:
+		args = append(args, "-f", "v4l2")
+	case SchemeExec:
+		address = "pipe:0"
+	case SchemeRTSP, SchemeRTSPS:
+		// Over UDP one lost packet spoils the picture until the next key frame.
+		args = append(args, "-rtsp_transport", "tcp")
+	}
+	return append(args, o.InputArgs...), address
+}
+
+// ffmpegArgs is the whole command line. width and height are the wanted size, 0 where ffmpeg is to find it.
+func (o *Options) ffmpegArgs(scheme, target string, width, height int) []string {
+	args := []string{"-nostdin", "-hide_banner", "-nostats", "-loglevel", "warning"}
+	if o.Realtime {
+		args = append(args, "-re")
+	}
+	if o.Loop {
+		args = append(args, "-stream_loop", "-1")
+	}
+	in, address := o.input(scheme, target)
+	args = append(append(args, in...), "-i", address)
+	// Capital V: no cover pictures.
+	args = append(args, "-map", "0:V:0", "-an", "-sn", "-dn", "-map_metadata", "-1")
+
+	var filters []string
+	if o.FPS > 0 {
+		// The first frame in each slot of 1/FPS seconds. The small offset is for times that a container rounded.
+		filters = append(filters, fmt.Sprintf("select='isnan(prev_selected_t)+gt(floor(t*%[1]g+0.01),floor(prev_selected_t*%[1]g+0.01))'", o.FPS))
+	}
+	scale := ""
+	switch {
+	case width > 0 && height > 0:
+		scale = fmt.Sprintf("%d:%d", width, height)
+	case width > 0:
+		scale = fmt.Sprintf("%d:-2", width)
+	case height > 0:
+		scale = fmt.Sprintf("-2:%d", height)
+	}
+	if o.Encoded == MJPEG {
+		if scale != "" {
+			scale += ":"
+		}
+		// JPEG samples use the full range.
+		filters = append(filters, "scale="+scale+"out_range=pc", "format=yuvj420p")
+		// ffmpeg counts from 2 (best) to 31.
+		q := 2 + (100-o.Quality)*29/99
+		args = append(args, "-vf", strings.Join(filters, ","), "-c:v", "mjpeg", "-q:v", fmt.Sprint(q))
+	} else {
+		if scale != "" {
+			filters = append(filters, "scale="+scale)
+		}
+		if len(filters) > 0 {
+			args = append(args, "-vf", strings.Join(filters, ","))
+		}
+		args = append(args, "-c:v", "rawvideo", "-pix_fmt", string(o.Format))
+	}
+	// NUT allows a variable rate, so ffmpeg passes frames on as they come; the source's own time base keeps their
+	// times exact. Every frame is flushed at once.
+	return append(args, "-enc_time_base", "-1", "-flush_packets", "1", "-f", "nut", "pipe:1")
+}

@@ -1,0 +1,175 @@
+package video
+
+import (
+	"errors"
+	"regexp"
+	"strings"
+)
+
+// ErrClosed is what Next returns after Close.
+var ErrClosed = errors.New("video: the reader is closed")
+
+// Kind says what went wrong with a source, in a form to act on.
+type Kind string
+
+const (
+	FFmpegMissing Kind = "ffmpeg_missing" // the program is not installed
+	NotFound      Kind = "not_found"      // no such file, host, or path on the server
+	Refused       Kind = "refused"        // nobody listens, the host cannot be reached, or the server has an error
+	Auth          Kind = "auth"           // password wrong or missing, or permission denied
+	Timeout       Kind = "timeout"        // no first frame within StartTimeout
+	NotVideo      Kind = "not_video"      // it was read, and there is no video in it
+	Unsupported   Kind = "unsupported"    // a protocol or codec that is not allowed or not known
+	Stalled       Kind = "stalled"        // no frame within StallTimeout
+	EndedEarly    Kind = "ended_early"    // it broke off: cut short, connection lost, decoder gave up
+	Killed        Kind = "killed"         // a signal from outside ended ffmpeg
+)
+
+// sentences say each kind in words.
+var sentences = map[Kind]string{
+	FFmpegMissing: "ffmpeg is not installed or not in PATH; install it: apt-get install ffmpeg",
+	NotFound:      "there is nothing at this address",
+	Refused:       "the connection was refused or failed",
+	Auth:          "access was denied; check user name and password",
+	Timeout:       "no frame arrived in time",
+	NotVideo:      "there is no video in it",
+	Unsupported:   "ffmpeg cannot or may not read this",
+	Stalled:       "no frame arrived any more",
+	EndedEarly:    "the video broke off before its end",
+	Killed:        "ffmpeg was killed from outside",
+}
+
+// Error is a failed source. The texts hold no password or token.
+type Error struct {
+	Kind Kind
+	// URL is the source, redacted.
+	URL string
+	// Detail is what is known beyond the kind, often ffmpeg's own last words, redacted; may be empty.
+	Detail string
+	// Err is the cause, where one is worth unwrapping.
+	Err error
+}
+
+func (e *Error) Error() string {
+	s := "video: " + e.URL + ": " + sentences[e.Kind]
+	if e.Detail != "" {
+		s += " (" + e.Detail + ")"
+	}
+	return s
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// KindOf returns the kind of a source's error, or "" for any other error.
+func KindOf(err error) Kind {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Kind
+	}
+	return ""
+}
+
+// Retry says whether the same source may work later without anybody changing anything here.
+func (k Kind) Retry() bool {
+	switch k {
+	case Refused, Timeout, Stalled, EndedEarly, Killed, NotFound:
+		return true
+	}
+	return false
+}
+
+// clues map words of ffmpeg and its libraries to kinds; the first that occurs decides, so the specific ones stand
+// first. The texts are those of av_strerror and of the protocols, stable for many years.
+var clues = []struct {
+	kind Kind
+	text string
+}{
+	{Auth, "401 Unauthorized"},
+	{Auth, "403 Forbidden"},
+	{Auth, "authorization failed"},
+	{Auth, "access denied"},
+	{Auth, "Permission denied"},
+	{Auth, "Operation not permitted"},
+	{NotFound, "404 Not Found"},
+	{NotFound, "410 Gone"},
+	{NotFound, "Failed to resolve hostname"},
+	{NotFound, "Name or service not known"},
+	{NotFound, "No such file or directory"},
+	{NotFound, "No such device"},
+	{Unsupported, "not on whitelist"},
+	{Unsupported, "Protocol not found"},
+	{Unsupported, "Decoder not found"},
+	{Unsupported, "Unknown input format"},
+	{Unsupported, "Unrecognized option"},
+	{Unsupported, "Option not found"},
+	{Unsupported, "Error splitting the argument list"},
+	{Refused, "Connection refused"},
+	{Refused, "No route to host"},
+	{Refused, "Network is unreachable"},
+	{Refused, "Server returned 4XX"},
+	{Refused, "Server returned 5XX"},
+	{Refused, "Server returned 400"},
+	{Refused, "Device or resource busy"},
+	{Timeout, "Connection timed out"},
+	{Timeout, "Operation timed out"},
+	{EndedEarly, "Connection reset by peer"},
+	{EndedEarly, "Broken pipe"},
+	{NotVideo, "matches no streams"},
+	{NotVideo, "does not contain any stream"},
+	{NotVideo, "Is a directory"},
+	{NotVideo, "moov atom not found"},
+	{NotVideo, "Invalid data found"},
+	{NotVideo, "End of file"},
+	{EndedEarly, "Input/output error"},
+}
+
+func kindFromText(text string) (Kind, bool) {
+	for _, c := range clues {
+		if strings.Contains(text, c.text) {
+			return c.kind, true
+		}
+	}
+	return "", false
+}
+
+// cutShort are words by which ffmpeg says that the input ended where it should not have.
+var cutShort = []string{
+	"partial file",
+	"Stream ends prematurely",
+	"File ended prematurely",
+	"Truncated",
+	"Connection reset by peer",
+}
+
+func saysCutShort(line string) bool {
+	for _, c := range cutShort {
+		if strings.Contains(line, c) {
+			return true
+		}
+	}
+	return false
+}
+
+// component is the "[h264 @ 0x55d0c8]" in front of a message: the address means nothing to anybody.
+var component = regexp.MustCompile(`\[([^\[\]@]{1,64}) @ 0x[0-9a-f]+\] `)
+
+const maxDetail = 300
+
+// detailFrom makes a short detail from the last lines of standard error, leaving out what merely follows from the
+// failure.
+func detailFrom(stderr string, red redactor) string {
+	var kept []string
+	lines := strings.FieldsFunc(stderr, func(r rune) bool { return r == '\n' || r == '\r' })
+	for i := len(lines) - 1; i >= 0 && len(kept) < 2; i-- {
+		l := strings.TrimSpace(component.ReplaceAllString(lines[i], ""))
+		if l == "" || strings.HasPrefix(l, "Last message repeated") || strings.Contains(l, "misdetection possible") {
+			continue
+		}
+		kept = append([]string{l}, kept...)
+	}
+	s := red.text(strings.Join(kept, "; "))
+	if len(s) > maxDetail {
+		s = strings.ToValidUTF8(s[:maxDetail], "") + "..."
+	}
+	return s
+}

@@ -1,0 +1,132 @@
+package video
+
+import (
+	"fmt"
+	"time"
+)
+
+const (
+	// DefaultStartTimeout bounds the time from Open to the first frame.
+	DefaultStartTimeout = 10 * time.Second
+	// DefaultStallTimeout bounds the time that Next waits for one frame.
+	DefaultStallTimeout = 10 * time.Second
+	// DefaultMaxFrameBytes bounds one encoded picture.
+	DefaultMaxFrameBytes = 16 << 20
+
+	maxSide  = 16384
+	maxFrame = 1 << 30
+)
+
+// Format is the layout of raw frames. All are tightly packed, rows top to bottom.
+type Format string
+
+const (
+	// RGB24: height x width x 3 bytes, R first.
+	RGB24 Format = "rgb24"
+	// Gray: height x width bytes, full range.
+	Gray Format = "gray"
+	// NV12: height x width bytes of luma, then ceil(height/2) x ceil(width/2) pairs of U and V.
+	NV12 Format = "nv12"
+)
+
+// size returns the bytes of one frame.
+func (f Format) size(w, h int) int {
+	switch f {
+	case Gray:
+		return w * h
+	case NV12:
+		return w*h + 2*((w+1)/2)*((h+1)/2)
+	}
+	return w * h * 3
+}
+
+// MJPEG is the one value of Options.Encoded.
+const MJPEG = "mjpeg"
+
+// Options says what to open and what frames to give. Only URL is needed.
+type Options struct {
+	// URL is a file, device, command or address, in one of the forms of ClassifyURL.
+	URL string
+	// Width and Height scale every frame inside ffmpeg. Both 0 keeps the source's size (after its rotation); one 0
+	// keeps the aspect ratio, rounded to an even number.
+	Width, Height int
+	// Format of raw frames; "" means RGB24. Not with Encoded.
+	Format Format
+	// Encoded, if MJPEG, makes every frame one whole JPEG picture instead of raw pixels.
+	Encoded string
+	// Quality of the JPEG pictures, 1 to 100; 0 means 80.
+	Quality int
+	// MaxFrameBytes bounds one JPEG picture; 0 means DefaultMaxFrameBytes.
+	MaxFrameBytes int
+	// FPS drops frames so that at most so many a second remain, each with its own time; 0 keeps all. It never
+	// repeats a frame.
+	FPS float64
+	// Realtime reads a file at the speed at which it plays.
+	Realtime bool
+	// Loop starts a file over at its end, for ever; times go on rising.
+	Loop bool
+	// NoProbe leaves out ffprobe, for cameras that allow one connection: Open is faster, but Info has no source size,
+	// codec, frame rate or duration, and errors are a little less precise. Devices and commands are never probed.
+	NoProbe bool
+	// StartTimeout bounds the time until the first frame; 0 means DefaultStartTimeout.
+	StartTimeout time.Duration
+	// StallTimeout bounds the wait for each later frame; 0 means DefaultStallTimeout, negative means no bound.
+	StallTimeout time.Duration
+	// Protocols replaces what ffmpeg may use, see Protocols.
+	Protocols []string
+	// InputArgs go to ffmpeg and ffprobe in front of the input, say "-rtsp_transport", "udp". Never from a request.
+	InputArgs []string
+	// Log, if set, gets each line that ffmpeg reports, without secrets. It must not block.
+	Log func(line string)
+	// FFmpeg and FFprobe are the programs; "" looks them up in PATH.
+	FFmpeg, FFprobe string
+}
+
+// withDefaults checks the options and fills in what is left out.
+func (o Options) withDefaults() (Options, error) {
+	bad := func(field string, value any, want string) (Options, error) {
+		return o, fmt.Errorf("video: Options.%s is %v; want %s", field, value, want)
+	}
+	switch o.Format {
+	case "":
+		o.Format = RGB24
+	case RGB24, Gray, NV12:
+	default:
+		return bad("Format", fmt.Sprintf("%q", string(o.Format)), "rgb24, gray or nv12")
+	}
+	switch {
+	case o.Width < 0 || o.Width > maxSide:
+		return bad("Width", o.Width, fmt.Sprintf("0 to %d pixels", maxSide))
+	case o.Height < 0 || o.Height > maxSide:
+		return bad("Height", o.Height, fmt.Sprintf("0 to %d pixels", maxSide))
+	case !(o.FPS >= 0 && o.FPS <= 1000):
+		return bad("FPS", o.FPS, "0 (all) to 1000 frames a second")
+	case o.Encoded != "" && o.Encoded != MJPEG:
+		return bad("Encoded", fmt.Sprintf("%q", o.Encoded), `"" or "mjpeg"`)
+	case o.Quality < 0 || o.Quality > 100:
+		return bad("Quality", o.Quality, "1 to 100, or 0 for 80")
+	case o.MaxFrameBytes < 0 || o.MaxFrameBytes > maxFrame:
+		return bad("MaxFrameBytes", o.MaxFrameBytes, fmt.Sprintf("0 to %d", maxFrame))
+	case o.StartTimeout < 0:
+		return bad("StartTimeout", o.StartTimeout, "0 for the default, or a positive time")
+	}
+	if o.Quality == 0 {
+		o.Quality = 80
+	}
+	if o.MaxFrameBytes == 0 {
+		o.MaxFrameBytes = DefaultMaxFrameBytes
+	}
+	if o.StartTimeout == 0 {
+		o.StartTimeout = DefaultStartTimeout
+	}
+	if o.StallTimeout == 0 {
+		o.StallTimeout = DefaultStallTimeout
+	}
+	if o.FFmpeg == "" {
+		o.FFmpeg = "ffmpeg"
+	}
+	if o.FFprobe == "" {
+		o.FFprobe = "ffprobe"
+	}
+	return o, nil
+}

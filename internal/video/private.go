@@ -1,0 +1,95 @@
+package video
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+)
+
+// special lists the address blocks that are not the public Internet (IANA special-purpose registries), beyond what
+// netip.Addr tells by itself.
+var special = func() (list []netip.Prefix) {
+	for _, s := range []string{
+		"0.0.0.0/8",       // this network
+		"100.64.0.0/10",   // carrier-grade NAT
+		"192.0.0.0/24",    // protocol assignments
+		"192.0.2.0/24",    // documentation
+		"198.18.0.0/15",   // benchmarking
+		"198.51.100.0/24", // documentation
+		"203.0.113.0/24",  // documentation
+		"240.0.0.0/4",     // reserved, and broadcast
+		"100::/64",        // discard
+		"2001::/32",       // Teredo
+		"2001:db8::/32",   // documentation
+		"fec0::/10",       // old site-local
+		"64:ff9b:1::/48",  // local translation
+	} {
+		list = append(list, netip.MustParsePrefix(s))
+	}
+	return list
+}()
+
+// IsPrivateAddr says whether an address is anything but the public Internet: loopback, link-local, RFC 1918, unique
+// local, unspecified, carrier-grade NAT, multicast, reserved, or an IPv6 form that embeds such an IPv4 address.
+func IsPrivateAddr(a netip.Addr) bool {
+	a = a.WithZone("").Unmap()
+	if !a.IsValid() || a.IsUnspecified() || a.IsLoopback() || a.IsPrivate() || a.IsLinkLocalUnicast() || a.IsMulticast() {
+		return true
+	}
+	for _, p := range special {
+		if p.Contains(a) {
+			return true
+		}
+	}
+	if a.Is6() {
+		b := a.As16()
+		switch {
+		case netip.MustParsePrefix("64:ff9b::/96").Contains(a): // NAT64
+			return IsPrivateAddr(netip.AddrFrom4([4]byte(b[12:16])))
+		case netip.MustParsePrefix("2002::/16").Contains(a): // 6to4
+			return IsPrivateAddr(netip.AddrFrom4([4]byte(b[2:6])))
+		case binary.BigEndian.Uint64(b[:8]) == 0 && binary.BigEndian.Uint32(b[8:12]) == 0: // old "compatible" form
+			return IsPrivateAddr(netip.AddrFrom4([4]byte(b[12:16])))
+		}
+	}
+	return false
+}
+
+// IsPrivateHost says whether a host, a name or an address without port, is or leads to a private address. A name is
+// looked up, and one private address among several counts. Spellings of an IPv4 address that only C libraries
+// understand (127.1, 0x7f.1, 2130706433) count as private. An error means that the name could not be looked up; treat
+// it as "do not open".
+//
+// A name can change its address between this check and ffmpeg's own look-up, and a server can redirect; whoever must
+// exclude that needs a firewall around the process.
+func IsPrivateHost(ctx context.Context, host string) (bool, error) {
+	host = strings.TrimSuffix(strings.TrimSuffix(strings.TrimPrefix(host, "["), "]"), ".")
+	lower := strings.ToLower(host)
+	switch {
+	case host == "":
+		return true, nil
+	case lower == "localhost" || strings.HasSuffix(lower, ".localhost"):
+		return true, nil
+	}
+	if a, err := netip.ParseAddr(host); err == nil {
+		return IsPrivateAddr(a), nil
+	}
+	// No public name ends in a number or in a hexadecimal one.
+	last := lower[strings.LastIndexByte(lower, '.')+1:]
+	if strings.Trim(last, "0123456789") == "" || strings.HasPrefix(last, "0x") && strings.Trim(last[2:], "0123456789abcdef") == "" {
+		return true, nil
+	}
+	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return true, fmt.Errorf("video: look up %s: %w", host, err)
+	}
+	for _, a := range addrs {
+		if IsPrivateAddr(a) {
+			return true, nil
+		}
+	}
+	return len(addrs) == 0, nil
+}

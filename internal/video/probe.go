@@ -1,0 +1,217 @@
+package video
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"millrace/internal/child"
+)
+
+// Info describes an open source.
+type Info struct {
+	// Width and Height are the size of the frames that Next gives.
+	Width, Height int
+	// FPS is the average rate of the frames that Next gives, 0 where it is unknown.
+	FPS float64
+	// SourceWidth and SourceHeight are the size before scaling and after rotation; 0 without a probe.
+	SourceWidth, SourceHeight int
+	// Codec is the source's codec as ffmpeg names it, say "h264"; "" without a probe.
+	Codec string
+	// Duration is the length of the video, 0 where it is unknown or without end.
+	Duration time.Duration
+	// HasVideo is true: a source without video does not open.
+	HasVideo bool
+
+	// videoLength is the length of the video stream itself. The whole source may be longer, by its sound.
+	videoLength time.Duration
+}
+
+// probed is the part of ffprobe's answer that we ask for.
+type probed struct {
+	Streams []struct {
+		CodecName    string `json:"codec_name"`
+		Width        int    `json:"width"`
+		Height       int    `json:"height"`
+		AvgFrameRate string `json:"avg_frame_rate"`
+		RFrameRate   string `json:"r_frame_rate"`
+		Duration     string `json:"duration"`
+		SideData     []struct {
+			Rotation float64 `json:"rotation"`
+		} `json:"side_data_list"`
+	} `json:"streams"`
+	Format *struct {
+		Name     string `json:"format_name"`
+		Duration string `json:"duration"`
+		Streams  int    `json:"nb_streams"`
+	} `json:"format"`
+	Error *struct {
+		Code   int    `json:"code"`
+		String string `json:"string"`
+	} `json:"error"`
+}
+
+const (
+	probeEntries = "stream=codec_name,width,height,avg_frame_rate,r_frame_rate,duration:stream_side_data=rotation:format=format_name,duration,nb_streams:error=code,string"
+	maxProbe     = 1 << 20
+)
+
+// Probe asks ffprobe what a source is, without decoding it. Only URL, StartTimeout, Protocols, InputArgs, Log and FFprobe
+// count; Info's Width, Height and FPS are those of the source. The error is an *Error, ctx's, or one about the options.
+func Probe(ctx context.Context, o Options) (Info, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return Info{}, err
+	}
+	scheme, target, err := parseSource(o.URL)
+	if err != nil {
+		return Info{}, &Error{Kind: Unsupported, URL: Redact(o.URL), Detail: err.Error(), Err: err}
+	}
+	src := newSource(o.URL)
+	return src.probe(ctx, &o, scheme, target, time.Now().Add(o.StartTimeout))
+}
+
+// source is what every error about one source needs.
+type source struct {
+	url string // redacted
+	red redactor
+}
+
+func newSource(raw string) source {
+	red := newRedactor(raw)
+	return source{url: red.text(raw), red: red}
+}
+
+func (s source) fail(kind Kind, detail string, cause error) *Error {
+	return &Error{Kind: kind, URL: s.url, Detail: detail, Err: cause}
+}
+
+// startError is for a program that could not be started.
+func (s source) startError(program string, err error) error {
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+		return s.fail(FFmpegMissing, program+" was not found", err)
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return fmt.Errorf("video: %w", err)
+}
+
+func (s source) probe(ctx context.Context, o *Options, scheme, target string, deadline time.Time) (Info, error) {
+	args, address := o.input(scheme, target)
+	args = append([]string{"-hide_banner", "-loglevel", "warning"}, args...)
+	args = append(args, "-select_streams", "V", "-show_error", "-show_entries", probeEntries, "-of", "json", "-i", address)
+	p, err := child.Start(ctx, child.Spec{Path: o.FFprobe, Args: args, Env: environment(), Grace: stopGrace, OnStderr: logger(o.Log, s.red, nil)})
+	if err != nil {
+		return Info{}, s.startError(o.FFprobe, err)
+	}
+	defer func() { _ = p.Stop(0) }()
+	_ = p.Stdout.SetReadDeadline(deadline)
+	out, err := io.ReadAll(io.LimitReader(p.Stdout, maxProbe))
+	if ctx.Err() != nil {
+		return Info{}, context.Cause(ctx)
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return Info{}, s.fail(Timeout, fmt.Sprintf("nothing usable came within %v", o.StartTimeout), err)
+	}
+	exit := waitBriefly(p)
+	if ctx.Err() != nil {
+		return Info{}, context.Cause(ctx)
+	}
+	var answer probed
+	if err := json.Unmarshal(out, &answer); err != nil {
+		if killedBySomebody(exit) {
+			return Info{}, s.fail(Killed, "ffprobe: "+exit.Error(), exit)
+		}
+		kind, ok := kindFromText(p.Stderr())
+		if !ok {
+			kind = Unsupported
+		}
+		return Info{}, s.fail(kind, detailFrom(p.Stderr(), s.red), exit)
+	}
+	return s.judge(&answer, scheme, target, p.Stderr())
+}
+
+// judge turns ffprobe's answer into Info or an error.
+func (s source) judge(a *probed, scheme, target, stderr string) (Info, error) {
+	if a.Error != nil {
+		// The words before the code: a protocol's own line says more than "Input/output error".
+		kind, ok := kindFromText(stderr + a.Error.String)
+		if !ok {
+			kind = Unsupported
+		}
+		detail := detailFrom(stderr, s.red)
+		if kind == NotVideo && strings.Contains(stderr, "moov atom not found") {
+			// Also said of an empty file, so look.
+			kind, detail = EndedEarly, "the file's index is missing: it is cut short or still being written"
+		}
+		if scheme == SchemeFile {
+			switch st, err := os.Stat(target); {
+			case err != nil:
+			case st.IsDir():
+				kind, detail = NotVideo, "it is a folder"
+			case st.Mode().IsRegular() && st.Size() == 0:
+				kind, detail = NotVideo, "the file is empty"
+			}
+		}
+		return Info{}, s.fail(kind, detail, nil)
+	}
+	if a.Format != nil && a.Format.Name == "tty" {
+		return Info{}, s.fail(NotVideo, "it is a text file", nil)
+	}
+	if len(a.Streams) == 0 {
+		detail := "it has no streams"
+		if a.Format != nil && a.Format.Streams > 0 {
+			detail = fmt.Sprintf("it is %s with sound, subtitles or data only", a.Format.Name)
+		}
+		return Info{}, s.fail(NotVideo, detail, nil)
+	}
+	v := &a.Streams[0]
+	info := Info{Width: v.Width, Height: v.Height, Codec: v.CodecName, HasVideo: true, FPS: rate(v.AvgFrameRate)}
+	if info.FPS == 0 {
+		info.FPS = rate(v.RFrameRate)
+	}
+	for _, d := range v.SideData {
+		if q := math.Mod(math.Abs(d.Rotation), 180); q > 45 && q < 135 {
+			info.Width, info.Height = info.Height, info.Width
+		}
+	}
+	info.SourceWidth, info.SourceHeight = info.Width, info.Height
+	info.videoLength = seconds(v.Duration)
+	if info.Duration = info.videoLength; info.Duration == 0 && a.Format != nil {
+		info.Duration = seconds(a.Format.Duration)
+	}
+	return info, nil
+}
+
+// rate parses "30000/1001"; 0 for "0/0" and nonsense.
+func rate(s string) float64 {
+	num, den, ok := strings.Cut(s, "/")
+	n, err1 := strconv.ParseFloat(num, 64)
+	d, err2 := 1.0, error(nil)
+	if ok {
+		d, err2 = strconv.ParseFloat(den, 64)
+	}
+	if err1 != nil || err2 != nil || !(n > 0) || !(d > 0) || n/d > 100000 {
+		return 0
+	}
+	return n / d
+}
+
+// seconds parses a duration such as "3.040000"; 0 for "N/A" and nonsense.
+func seconds(s string) time.Duration {
+	sec, err := strconv.ParseFloat(s, 64)
+	if err != nil || !(sec > 0 && sec < 1e9) {
+		return 0
+	}
+	return time.Duration(sec * float64(time.Second))
+}

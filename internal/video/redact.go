@@ -1,0 +1,83 @@
+package video
+
+import (
+	"net/url"
+	"regexp"
+	"sort"
+	"strings"
+)
+
+const hidden = "***"
+
+var (
+	// userInfo takes everything up to the last @ before a slash, blank or quote: passwords contain @ now and then.
+	userInfo = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://)[^/\s"'?#]*@`)
+	// secretValue matches name=value where the name speaks of a secret.
+	secretValue = regexp.MustCompile(`(?i)([?&;][^=&;#\s"']*(?:` + secretWords + `)[^=&;#\s"']*=)[^&;#\s"']*`)
+	secretName  = regexp.MustCompile(`(?i)` + secretWords)
+	authHeader  = regexp.MustCompile(`(?i)(authorization:\s*)[^\r\n]*`)
+)
+
+const secretWords = `token|secret|passw|passphrase|pwd|auth|sig|key|credential|session|jwt|user|login|hdnts|hdnea|policy`
+
+// Redact hides user names, passwords, and the values of query parameters that look like secrets, in every address within
+// the text: an address alone, or a whole log.
+func Redact(text string) string {
+	text = userInfo.ReplaceAllString(text, "${1}"+hidden+"@")
+	text = secretValue.ReplaceAllString(text, "${1}"+hidden)
+	return authHeader.ReplaceAllString(text, "${1}"+hidden)
+}
+
+// redactor also hides the secrets of one address where they stand alone, as in "401 for user admin:geheim".
+type redactor struct{ replace *strings.Replacer }
+
+func newRedactor(raw string) redactor {
+	var secrets []string
+	add := func(s string) {
+		if len(s) >= 4 { // shorter words would blank out half of every message
+			secrets = append(secrets, s)
+		}
+	}
+	if i := strings.Index(raw, "://"); i > 0 {
+		rest := raw[i+3:]
+		if end := strings.IndexAny(rest, "/?#"); end >= 0 {
+			rest = rest[:end]
+		}
+		if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+			add(rest[:at])
+			if _, password, ok := strings.Cut(rest[:at], ":"); ok {
+				add(password)
+			}
+		}
+	}
+	if u, err := url.Parse(raw); err == nil && u.Host != "" {
+		if u.User != nil {
+			add(u.User.String())
+			if password, ok := u.User.Password(); ok {
+				add(password)
+				add(url.QueryEscape(password))
+			}
+		}
+		for name, values := range u.Query() {
+			if !secretName.MatchString(name) {
+				continue
+			}
+			for _, v := range values {
+				add(v)
+				add(url.QueryEscape(v))
+			}
+		}
+	}
+	// A longer secret goes first: one may contain another.
+	sort.Slice(secrets, func(i, j int) bool { return len(secrets[i]) > len(secrets[j]) })
+	var pairs []string
+	for _, s := range secrets {
+		pairs = append(pairs, s, hidden)
+	}
+	return redactor{strings.NewReplacer(pairs...)}
+}
+
+func (r redactor) text(s string) string {
+	// Whole addresses first: replacing a part may hide from the patterns what they look for.
+	return r.replace.Replace(Redact(s))
+}

@@ -1,0 +1,193 @@
+package video
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+)
+
+// Schemes of sources, as ClassifyURL returns them.
+const (
+	SchemeFile  = "file"
+	SchemeHTTP  = "http"
+	SchemeHTTPS = "https"
+	SchemeRTSP  = "rtsp"
+	SchemeRTSPS = "rtsps"
+	SchemeRTMP  = "rtmp"
+	SchemeRTMPS = "rtmps"
+	SchemeV4L2  = "v4l2"
+	SchemeExec  = "exec"
+)
+
+// protocols is what ffmpeg may use for each scheme, for the address itself and for whatever it leads to (the
+// entries of a playlist, a redirect): never the file system for an address of the network.
+var protocols = map[string][]string{
+	SchemeFile:  {"file"},
+	SchemeHTTP:  {"http", "https", "tcp", "tls", "crypto"},
+	SchemeHTTPS: {"http", "https", "tcp", "tls", "crypto"},
+	SchemeRTSP:  {"rtsp", "rtp", "udp", "tcp", "tls"},
+	SchemeRTSPS: {"rtsp", "rtsps", "rtp", "srtp", "udp", "tcp", "tls"},
+	SchemeRTMP:  {"rtmp", "tcp"},
+	SchemeRTMPS: {"rtmps", "rtmp", "tcp", "tls"},
+	SchemeV4L2:  {"file"},
+	SchemeExec:  {"pipe"},
+}
+
+// Protocols returns the default allow-list for a scheme, or nil for an unknown one.
+func Protocols(scheme string) []string { return append([]string(nil), protocols[scheme]...) }
+
+// ClassifyURL says which kind of source raw names. It decides by form alone and touches neither the file system nor
+// the network; whether such a source is allowed is the caller's policy.
+//
+//	clip.mp4, ./a:b.mp4, /x/y.mkv, file:NAME, file:///x/y.mkv   file
+//	http://HOST/..., https, rtsp, rtsps, rtmp, rtmps            themselves
+//	/dev/videoN, v4l2:/dev/videoN                               v4l2
+//	exec:PROGRAM ARG ...                                        exec
+//
+// A word and a colon in front is always a scheme, so that "concat:" or "pipe:" can never reach ffmpeg by way of a
+// file name; a file with such a name is written as ./NAME or file:NAME. The error never repeats the address.
+func ClassifyURL(raw string) (scheme string, err error) {
+	s, _, err := parseSource(raw)
+	return s, err
+}
+
+// Host returns the host of a network address, without port and brackets, as ffmpeg will see it; "" for a source that
+// is not on the network. It is what IsPrivateHost wants.
+func Host(raw string) (string, error) {
+	scheme, target, err := parseSource(raw)
+	if err != nil || !networked(scheme) {
+		return "", err
+	}
+	u, err := url.Parse(target)
+	if err != nil {
+		return "", fmt.Errorf("video: the address cannot be parsed")
+	}
+	return u.Hostname(), nil
+}
+
+func networked(scheme string) bool {
+	switch scheme {
+	case SchemeFile, SchemeV4L2, SchemeExec:
+		return false
+	}
+	return true
+}
+
+// parseSource returns the scheme and what goes to ffmpeg: a path, a device, a command, or an address written anew, so
+// that ffmpeg cannot read another host in it than we did.
+func parseSource(raw string) (scheme, target string, err error) {
+	switch {
+	case strings.TrimSpace(raw) == "":
+		return "", "", fmt.Errorf("video: the source is empty; want a file, a device or an address such as rtsp://HOST/PATH")
+	case strings.IndexByte(raw, 0) >= 0 || strings.ContainsAny(raw, "\r\n"):
+		return "", "", fmt.Errorf("video: the source contains a line break or a zero byte")
+	}
+	word, rest, ok := cutScheme(raw)
+	if !ok {
+		if strings.HasPrefix(raw, "/dev/video") {
+			return SchemeV4L2, raw, nil
+		}
+		return SchemeFile, raw, nil
+	}
+	switch word {
+	case SchemeFile:
+		path, err := filePath(rest)
+		return SchemeFile, path, err
+	case SchemeV4L2:
+		path := strings.TrimPrefix(rest, "//")
+		if !strings.HasPrefix(path, "/dev/") {
+			return "", "", fmt.Errorf("video: a v4l2 source is a device under /dev, such as v4l2:/dev/video0")
+		}
+		return SchemeV4L2, path, nil
+	case SchemeExec:
+		if strings.TrimSpace(rest) == "" {
+			return "", "", fmt.Errorf("video: an exec source needs a program, such as exec:rpicam-vid -t 0 -o -")
+		}
+		return SchemeExec, rest, nil
+	case SchemeHTTP, SchemeHTTPS, SchemeRTSP, SchemeRTSPS, SchemeRTMP, SchemeRTMPS:
+		u, err := url.Parse(word + ":" + rest)
+		if err != nil { // url.Error would repeat the password
+			return "", "", fmt.Errorf("video: the %s address cannot be parsed; special characters in a password are written as %%40 and the like", word)
+		}
+		if u.Opaque != "" || u.Hostname() == "" {
+			return "", "", fmt.Errorf("video: the %s address has no host; want %s://HOST/PATH", word, word)
+		}
+		if strings.ContainsAny(u.Host, ", \t\\'\"") {
+			return "", "", fmt.Errorf("video: the host of the %s address contains characters that no host has", word)
+		}
+		u.Fragment, u.RawFragment = "", ""
+		return word, u.String(), nil
+	}
+	return "", "", fmt.Errorf("video: %q is no known kind of source; want a file, http, https, rtsp, rtsps, rtmp, rtmps, v4l2 or exec (a file whose name has a colon is written as ./NAME)", word)
+}
+
+// cutScheme splits "word:rest", with the word in lower case. A single letter and a word with a slash, a blank or a digit
+// in front are no scheme.
+func cutScheme(raw string) (word, rest string, ok bool) {
+	word, rest, ok = strings.Cut(raw, ":")
+	if !ok || len(word) < 2 {
+		return "", "", false
+	}
+	for i, r := range word {
+		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
+		other := r >= '0' && r <= '9' || strings.ContainsRune("+-._,", r)
+		if !letter && (i == 0 || !other) {
+			return "", "", false
+		}
+	}
+	return strings.ToLower(word), rest, true
+}
+
+// filePath takes what follows "file:". With "//" it is a URL with percent signs, else a plain path.
+func filePath(rest string) (string, error) {
+	if !strings.HasPrefix(rest, "//") {
+		if rest == "" {
+			return "", fmt.Errorf("video: a file source needs a path, such as file:clip.mp4")
+		}
+		return rest, nil
+	}
+	host, path, _ := strings.Cut(rest[2:], "/")
+	if host != "" && host != "localhost" {
+		return "", fmt.Errorf("video: a file address names a file of this machine; want file:///PATH")
+	}
+	path, err := url.PathUnescape("/" + path)
+	if err != nil || path == "/" || strings.ContainsAny(path, "\x00\r\n") {
+		return "", fmt.Errorf("video: the file address has no valid path; want file:///PATH")
+	}
+	return path, nil
+}
+
+// splitCommand cuts a command into words at blanks. Single and double quotes keep blanks; there are no escapes,
+// variables or patterns, because no shell is involved.
+func splitCommand(s string) ([]string, error) {
+	var words []string
+	var word strings.Builder
+	var quote rune
+	inWord := false
+	for _, r := range s {
+		switch {
+		case quote != 0 && r == quote:
+			quote = 0
+		case quote != 0:
+			word.WriteRune(r)
+		case r == '\'' || r == '"':
+			quote, inWord = r, true
+		case r == ' ' || r == '\t':
+			if inWord {
+				words = append(words, word.String())
+				word.Reset()
+				inWord = false
+			}
+		default:
+			word.WriteRune(r)
+			inWord = true
+		}
+	}
+	if quote != 0 {
+		return nil, fmt.Errorf("video: the exec command has an open quote (%c)", quote)
+	}
+	if inWord {
+		words = append(words, word.String())
+	}
+	return words, nil
+}
