@@ -124,6 +124,10 @@ var clues = []struct {
 }
 
 func kindFromText(text string) (Kind, bool) {
+	// The MP4 reader also says so of files that it took for MP4 by their name alone.
+	if strings.Contains(text, "moov atom not found") && !strings.Contains(text, "misdetection possible") {
+		return EndedEarly, true
+	}
 	for _, c := range clues {
 		if strings.Contains(text, c.text) {
 			return c.kind, true

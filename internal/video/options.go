@@ -66,7 +66,8 @@ type Options struct {
 	// Loop starts a file over at its end, for ever; times go on rising.
 	Loop bool
 	// NoProbe leaves out ffprobe, for cameras that allow one connection: Open is faster, but Info has no source size,
-	// codec, frame rate or duration, and errors are a little less precise. Devices and commands are never probed.
+	// codec, frame rate or duration, and errors are a little less precise. Files are always probed, devices and commands
+	// never.
 	NoProbe bool
 	// StartTimeout bounds the time until the first frame; 0 means DefaultStartTimeout.
 	StartTimeout time.Duration

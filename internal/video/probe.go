@@ -150,9 +150,8 @@ func (s source) judge(a *probed, scheme, target, stderr string) (Info, error) {
 			kind = Unsupported
 		}
 		detail := detailFrom(stderr, s.red)
-		if kind == NotVideo && strings.Contains(stderr, "moov atom not found") {
-			// Also said of an empty file, so look.
-			kind, detail = EndedEarly, "the file's index is missing: it is cut short or still being written"
+		if kind == EndedEarly && strings.Contains(stderr, "moov atom not found") {
+			detail = "the file's index is missing: it is cut short or still being written"
 		}
 		if scheme == SchemeFile {
 			switch st, err := os.Stat(target); {

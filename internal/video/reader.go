@@ -67,7 +67,7 @@ func Open(ctx context.Context, o Options) (*Reader, error) {
 	}
 	deadline := time.Now().Add(o.StartTimeout)
 	r := &Reader{opts: o, src: src, ctx: ctx, first: true, info: Info{HasVideo: true}}
-	if !o.NoProbe && scheme != SchemeV4L2 && scheme != SchemeExec {
+	if scheme == SchemeFile || networked(scheme) && !o.NoProbe {
 		if r.info, err = src.probe(ctx, &o, scheme, target, deadline); err != nil {
 			return nil, err
 		}

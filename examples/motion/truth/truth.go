@@ -1,0 +1,115 @@
+// Package truth reads and writes what is really in a rendered clip, and scores what a detector says about it.
+//
+// It owns the file format and the scoring. It must not know how a clip is drawn or how a detector works.
+package truth
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"os"
+)
+
+// Box is x1, y1, x2, y2 in pixels of the clip; x2 and y2 lie just outside.
+type Box [4]float64
+
+// Area is the box's area in pixels; 0 for an empty or turned-over box.
+func (b Box) Area() float64 {
+	w, h := b[2]-b[0], b[3]-b[1]
+	if !(w > 0 && h > 0) {
+		return 0
+	}
+	return w * h
+}
+
+// IoU is the area that two boxes share over the area that they cover together, 0 to 1. Two empty boxes share nothing.
+func IoU(a, b Box) float64 {
+	shared := Box{max(a[0], b[0]), max(a[1], b[1]), min(a[2], b[2]), min(a[3], b[3])}.Area()
+	if shared == 0 {
+		return 0
+	}
+	return shared / (a.Area() + b.Area() - shared)
+}
+
+// Object is one shape in one frame. Only shapes of which something is visible are listed.
+type Object struct {
+	ID int `json:"id"`
+	// Box is the part inside the picture.
+	Box Box `json:"box"`
+	// Moving is true when the shape's place differs from that in the frame before.
+	Moving bool `json:"moving"`
+}
+
+// Frame is the truth about one frame.
+type Frame struct {
+	Index int `json:"index"`
+	// T is the presentation time in seconds.
+	T       float64  `json:"t"`
+	Objects []Object `json:"objects"`
+}
+
+// Truth is the truth about a clip.
+type Truth struct {
+	Width  int     `json:"width"`
+	Height int     `json:"height"`
+	FPS    float64 `json:"fps"`
+	Frames []Frame `json:"frames"`
+}
+
+// Load reads and checks a motion.json.
+func Load(path string) (*Truth, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("truth: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	t, err := Read(f)
+	if err != nil {
+		return nil, fmt.Errorf("%w (in %s)", err, path)
+	}
+	return t, nil
+}
+
+// Read reads and checks a truth.
+func Read(r io.Reader) (*Truth, error) {
+	d := json.NewDecoder(r)
+	d.DisallowUnknownFields()
+	var t Truth
+	if err := d.Decode(&t); err != nil {
+		return nil, fmt.Errorf("truth: %w", err)
+	}
+	if t.Width <= 0 || t.Height <= 0 || !(t.FPS > 0) {
+		return nil, fmt.Errorf("truth: width %d, height %d, fps %g; all must be positive", t.Width, t.Height, t.FPS)
+	}
+	for i, f := range t.Frames {
+		if f.Index != i {
+			return nil, fmt.Errorf("truth: frames[%d].index is %d; frames must be listed in order, from 0", i, f.Index)
+		}
+		for j, o := range f.Objects {
+			if o.Box.Area() == 0 {
+				return nil, fmt.Errorf("truth: frames[%d].objects[%d].box is %v; want x1 < x2 and y1 < y2", i, j, o.Box)
+			}
+		}
+	}
+	return &t, nil
+}
+
+// At returns the frame whose presentation time is nearest to t seconds, or nil when none is within half a frame.
+func (t *Truth) At(seconds float64) *Frame {
+	i := math.Round(seconds * t.FPS)
+	if !(i >= 0 && i < float64(len(t.Frames))) {
+		return nil
+	}
+	return &t.Frames[int(i)]
+}
+
+// Moving returns the boxes of a frame's moving objects.
+func (f *Frame) Moving() (list []Box) {
+	for _, o := range f.Objects {
+		if o.Moving {
+			list = append(list, o.Box)
+		}
+	}
+	return list
+}

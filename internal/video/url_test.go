@@ -1,0 +1,183 @@
+package video
+
+import (
+	"context"
+	"net/url"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestClassifyURL(t *testing.T) {
+	for raw, want := range map[string]string{
+		"clip.mp4":                  "file clip.mp4",
+		"-i":                        "file -i",
+		"./a:b.mp4":                 "file ./a:b.mp4",
+		"12:30.mp4":                 "file 12:30.mp4",
+		"C:clip.mp4":                "file C:clip.mp4",
+		"dir/x:y.mp4":               "file dir/x:y.mp4",
+		"/x/y z.mkv":                "file /x/y z.mkv",
+		"file:a:b":                  "file a:b",
+		"FILE:-x":                   "file -x",
+		"file:///x/y%20z.mkv":       "file /x/y z.mkv",
+		"file://localhost/x":        "file /x",
+		"/dev/video0":               "v4l2 /dev/video0",
+		"v4l2:/dev/video2":          "v4l2 /dev/video2",
+		"v4l2:///dev/video2":        "v4l2 /dev/video2",
+		"exec:rpicam-vid -t 0 -o -": "exec rpicam-vid -t 0 -o -",
+		"http://h/x?a=b#c":          "http http://h/x?a=b",
+		"HTTPS://u:p@h:8443/x":      "https https://u:p@h:8443/x",
+		"rtsp://[fe80::1]:554/s":    "rtsp rtsp://[fe80::1]:554/s",
+		"rtsps://h/s":               "rtsps rtsps://h/s",
+		"rtmp://h/live":             "rtmp rtmp://h/live",
+		"rtmps://h/live":            "rtmps rtmps://h/live",
+	} {
+		scheme, target, err := parseSource(raw)
+		if got := scheme + " " + target; err != nil || got != want {
+			t.Errorf("%q: %q, %v; want %q", raw, got, err, want)
+		}
+	}
+	for _, raw := range []string{
+		"", "  ", "x\x00y", "x\ny", "concat:a|b", "pipe:0", "data:,x", "subfile,,start,0,end,9,,:x", "ftp://h/x", "gopher://h",
+		"http:h/x", "http://", "http:///x", "http://h h/", "http://a,b/", "http://u:geheim@h:port/", "rtsp://u:ge%zzheim@h/",
+		"file:", "file://", "file://host/x", "file:///", "file:///%00", "file:///%zz", "v4l2:", "v4l2:/etc/passwd", "exec:", "exec:  ",
+		`http://127.0.0.1\@example.com/`,
+	} {
+		scheme, err := ClassifyURL(raw)
+		if err == nil {
+			t.Errorf("%q is %q; want an error", raw, scheme)
+		} else if strings.Contains(err.Error(), "heim") {
+			t.Errorf("%q: the error tells the password: %v", raw, err)
+		}
+	}
+}
+
+func TestEverySchemeHasItsProtocols(t *testing.T) {
+	for _, s := range []string{SchemeFile, SchemeHTTP, SchemeHTTPS, SchemeRTSP, SchemeRTSPS, SchemeRTMP, SchemeRTMPS, SchemeV4L2, SchemeExec} {
+		list := Protocols(s)
+		if len(list) == 0 {
+			t.Errorf("%s has none", s)
+		}
+		for _, p := range list {
+			if networked(s) && (p == "file" || p == "pipe" || p == "data" || p == "concat") {
+				t.Errorf("%s allows %s", s, p)
+			}
+		}
+	}
+	if Protocols("gopher") != nil {
+		t.Error("an unknown scheme has protocols")
+	}
+}
+
+func TestHost(t *testing.T) {
+	for raw, want := range map[string]string{
+		"http://u:p@h.example:80/x": "h.example", "rtsp://[::1]:554/": "::1", "clip.mp4": "", "exec:curl http://h/": "",
+		"http://h/x@127.0.0.1/": "h", "http://h?@127.0.0.1/": "h", "http://a@b@c/": "c",
+	} {
+		if got, err := Host(raw); got != want || err != nil {
+			t.Errorf("Host(%q) = %q, %v; want %q", raw, got, err, want)
+		}
+	}
+	if _, err := Host("pipe:0"); err == nil {
+		t.Error("Host of an unknown scheme gave no error")
+	}
+}
+
+func TestIsPrivateHost(t *testing.T) {
+	private := []string{
+		"", "localhost", "LOCALHOST.", "a.localhost", "127.0.0.1", "127.9.9.9", "::1", "[::1]", "0.0.0.0", "0.1.2.3", "::",
+		"10.0.0.1", "172.16.0.1", "172.31.255.255", "192.168.1.1", "169.254.169.254", "fe80::1", "fe80::1%eth0", "fd00::1", "fc00::1",
+		"100.64.0.1", "100.127.255.255", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "::7f00:1", "64:ff9b::7f00:1", "2002:7f00:1::",
+		"224.0.0.1", "ff02::1", "255.255.255.255", "240.0.0.1", "198.18.0.1", "fec0::1", "2001::1",
+		"127.1", "2130706433", "0x7f000001", "0x7f.1", "0177.0.0.1", "10.0.0.0x1", "0x", "1.2.3.4.5",
+	}
+	for _, h := range private {
+		if got, err := IsPrivateHost(t.Context(), h); !got || err != nil {
+			t.Errorf("%q: %v, %v; want private", h, got, err)
+		}
+	}
+	for _, h := range []string{"8.8.8.8", "172.32.0.1", "172.15.0.1", "100.63.0.1", "100.128.0.1", "192.169.0.1", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808", "2002:808:808::", "1.2.3.4."} {
+		if got, err := IsPrivateHost(t.Context(), h); got || err != nil {
+			t.Errorf("%q: %v, %v; want public", h, got, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if got, err := IsPrivateHost(ctx, "millrace.invalid"); !got || err == nil {
+		t.Errorf("a name that cannot be looked up: %v, %v; want private and an error", got, err)
+	}
+}
+
+func TestRedact(t *testing.T) {
+	for in, want := range map[string]string{
+		"rtsp://admin:geheim@10.0.0.1/s":                     "rtsp://***@10.0.0.1/s",
+		"rtsp://admin:ge@heim@10.0.0.1/s":                    "rtsp://***@10.0.0.1/s",
+		"http://h/x?token=geheim&w=3":                        "http://h/x?token=***&w=3",
+		"http://h/x?w=3&X-Amz-Signature=geheim":              "http://h/x?w=3&X-Amz-Signature=***",
+		"http://h/x?API_KEY=geheim#f":                        "http://h/x?API_KEY=***#f",
+		"a http://u@h/ b rtmp://x:y@h/z c":                   "a http://***@h/ b rtmp://***@h/z c",
+		"'http://u:p@h/x?password=geheim': Connection reset": "'http://***@h/x?password=***': Connection reset",
+		"Authorization: Basic geheim==":                      "Authorization: ***",
+		"plain text, 3 @ 4: fine":                            "plain text, 3 @ 4: fine",
+		"http://h/a@b":                                       "http://h/a@b",
+	} {
+		if got := Redact(in); got != want {
+			t.Errorf("Redact(%q) = %q; want %q", in, got, want)
+		}
+	}
+	red := newRedactor("rtsp://admin:ge%40heim@h/s?auth=streng")
+	if got := red.text("user admin password ge@heim or ge%40heim, streng"); got != "user admin password *** or ***, ***" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestSplitCommand(t *testing.T) {
+	for in, want := range map[string][]string{
+		"a  b\tc":            {"a", "b", "c"},
+		`a 'b c' "d 'e'" ''`: {"a", "b c", "d 'e'", ""},
+		`x$HOME;y|z *`:       {"x$HOME;y|z", "*"},
+		`a'b'c`:              {"abc"},
+		`a\b`:                {`a\b`},
+	} {
+		if got, err := splitCommand(in); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%q: %q, %v; want %q", in, got, err, want)
+		}
+	}
+	if _, err := splitCommand("a 'b"); err == nil {
+		t.Error("an open quote gave no error")
+	}
+}
+
+// Whatever the source, its error and ffmpeg's address agree with url.Parse about the host, and no secret is told.
+func FuzzParseSource(f *testing.F) {
+	for _, s := range []string{"clip.mp4", "http://u:geheim@h/x?token=geheim", "rtsp://[::1]:554/", "file:///x", "exec:a b", "v4l2:/dev/video0", `http://a\@b/`, "http://a@b@c:1/?@d"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, raw string) {
+		scheme, target, err := parseSource(raw)
+		if err != nil {
+			return
+		}
+		if strings.ContainsAny(target, "\x00\r\n") || target == "" {
+			t.Errorf("%q: target %q", raw, target)
+		}
+		if protocols[scheme] == nil {
+			t.Errorf("%q: scheme %q", raw, scheme)
+		}
+		if networked(scheme) {
+			u, err := url.Parse(target)
+			if err != nil || u.Scheme != scheme || u.Hostname() == "" {
+				t.Errorf("%q: %q, %v", raw, target, err)
+			}
+			if _, again, err := parseSource(target); err != nil || again != target {
+				t.Errorf("%q: %q is read again as %q, %v", raw, target, again, err)
+			}
+			if u != nil && u.User != nil {
+				if p, ok := u.User.Password(); ok && len(p) > 8 && strings.Contains(newSource(raw).url, p) && !strings.Contains(u.Host+u.Path, p) {
+					t.Errorf("%q: the redacted form %q tells the password", raw, newSource(raw).url)
+				}
+			}
+		}
+		_, _ = splitCommand(target)
+	})
+}
