@@ -1,0 +1,244 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"millrace/examples/motion/truth"
+)
+
+// settings say what to draw; the same settings give the same frames.
+type settings struct {
+	Width, Height int
+	Seconds       float64
+	FPS           int
+	Seed          uint64
+	// quiet leaves out the noise; for tests.
+	quiet bool
+}
+
+func (s settings) frames() int { return int(math.Round(s.Seconds * float64(s.FPS))) }
+
+func (s settings) check() error {
+	switch {
+	case s.Width < 64 || s.Width > 4096 || s.Height < 64 || s.Height > 4096:
+		return fmt.Errorf("-size is %dx%d; want 64 to 4096 pixels a side", s.Width, s.Height)
+	case s.Width%2 != 0 || s.Height%2 != 0:
+		return fmt.Errorf("-size is %dx%d; H.264 wants even numbers", s.Width, s.Height)
+	case s.FPS < 1 || s.FPS > 240:
+		return fmt.Errorf("-fps is %d; want 1 to 240", s.FPS)
+	case !(s.Seconds > 0 && s.Seconds <= 3600) || s.frames() < 1:
+		return fmt.Errorf("-seconds is %g; want at least one frame and at most 3600", s.Seconds)
+	}
+	return nil
+}
+
+type kind int
+
+const (
+	disc kind = iota
+	square
+	triangle
+)
+
+// shape is one moving thing. All lengths are in pixels, times in seconds.
+type shape struct {
+	id      int
+	kind    kind
+	radius  float64 // of the disc, or of the circle through the corners
+	angle   float64 // by which the corners are turned
+	colour  [3]float64
+	pattern int // 0 plain, 1 stripes, 2 checks
+	// where gives the centre; shown is false while the shape is away.
+	where func(t float64) (x, y float64, shown bool)
+}
+
+// scene lists the shapes of a clip, the ones behind first.
+func scene(s settings) []shape {
+	rng := rand.New(rand.NewPCG(s.Seed, 0x6d6f74696f6e))
+	w, h := float64(s.Width), float64(s.Height)
+	unit := min(w/640, h/480) // everything is thought for 640x480
+	about := func(v float64) float64 { return v * unit * (0.85 + 0.3*rng.Float64()) }
+	pick := func(lo, hi float64) float64 { return lo + (hi-lo)*rng.Float64() }
+
+	var list []shape
+	add := func(k kind, radius float64, pattern int, where func(r float64) func(t float64) (float64, float64, bool)) {
+		r := about(radius)
+		list = append(list, shape{
+			id: len(list) + 1, kind: k, radius: r, angle: pick(0, 2*math.Pi), colour: colour(rng, len(list)), pattern: pattern, where: where(r),
+		})
+	}
+	// roam goes straight at a steady speed and turns round at the edges, so that it always moves.
+	roam := func(vx, vy, x0, y0 float64, clock func(t float64) float64) func(r float64) func(t float64) (float64, float64, bool) {
+		vx, vy = about(vx), about(vy)
+		return func(r float64) func(t float64) (float64, float64, bool) {
+			return func(t float64) (float64, float64, bool) {
+				t = clock(t)
+				return bounce(x0*w+vx*t, r, w-r), bounce(y0*h+vy*t, r, h-r), true
+			}
+		}
+	}
+	steady := func(t float64) float64 { return t }
+
+	// The first two meet: they start at opposite sides, at nearly the same height, and one hides the other for a while.
+	lane := pick(0.25, 0.4)
+	add(disc, 42, 1, roam(70, 12, 0.12, lane, steady))
+	add(square, 36, 0, roam(-95, -9, 0.88, lane+0.03, steady))
+	// Two go and stand in turn.
+	add(square, 40, 2, roam(85, 55, pick(0.2, 0.5), pick(0.6, 0.8), goAndStand(2.2, 1.4, pick(0, 1))))
+	add(triangle, 38, 0, roam(-60, 75, pick(0.5, 0.8), pick(0.2, 0.6), goAndStand(1.6, 1.1, pick(0, 1))))
+	// A small fast one and a large slow one.
+	add(disc, 15, 0, roam(210, 130, pick(0.3, 0.7), pick(0.3, 0.7), steady))
+	add(triangle, 58, 1, roam(34, -26, pick(0.3, 0.6), pick(0.5, 0.8), steady))
+	// One comes in at the left and leaves at the right.
+	from, to, height := s.Seconds*pick(0.25, 0.35), s.Seconds*pick(0.7, 0.8), pick(0.3, 0.7)
+	add(disc, 34, 2, func(r float64) func(t float64) (float64, float64, bool) {
+		return func(t float64) (float64, float64, bool) {
+			u := (t - from) / (to - from)
+			return -r + u*(w+2*r), h * height, u > 0 && u < 1
+		}
+	})
+	return list
+}
+
+// colour gives every shape a strong colour of its own, far from the grey of the background.
+func colour(rng *rand.Rand, i int) [3]float64 {
+	hue := math.Mod(float64(i)*0.381966+0.1*rng.Float64(), 1) * 6
+	light := 0.75 + 0.25*rng.Float64()
+	var c [3]float64
+	for k := range c {
+		n := math.Mod(float64(5-2*k)+hue, 6)
+		c[k] = 255 * light * (1 - 0.85*max(0, min(n, 4-n, 1)))
+	}
+	return c
+}
+
+// bounce folds x into lo..hi, as a ball between two walls.
+func bounce(x, lo, hi float64) float64 {
+	if hi <= lo {
+		return (lo + hi) / 2
+	}
+	span := hi - lo
+	x = math.Mod(x-lo, 2*span)
+	if x < 0 {
+		x += 2 * span
+	}
+	if x > span {
+		x = 2*span - x
+	}
+	return lo + x
+}
+
+// goAndStand is a clock that runs for some seconds and stands for some.
+func goAndStand(run, stand, offset float64) func(t float64) float64 {
+	return func(t float64) float64 {
+		t += offset
+		whole := math.Floor(t / (run + stand))
+		return whole*run + min(t-whole*(run+stand), run)
+	}
+}
+
+// corners returns the corners of a square or triangle around 0, 0.
+func (s *shape) corners() (list [][2]float64) {
+	n := map[kind]int{square: 4, triangle: 3}[s.kind]
+	for i := range n {
+		a := s.angle + 2*math.Pi*float64(i)/float64(n)
+		list = append(list, [2]float64{s.radius * math.Cos(a), s.radius * math.Sin(a)})
+	}
+	return list
+}
+
+// bounds is the box of the whole shape around 0, 0.
+func (s *shape) bounds() truth.Box {
+	if s.kind == disc {
+		return truth.Box{-s.radius, -s.radius, s.radius, s.radius}
+	}
+	b := truth.Box{math.Inf(1), math.Inf(1), math.Inf(-1), math.Inf(-1)}
+	for _, c := range s.corners() {
+		b = truth.Box{min(b[0], c[0]), min(b[1], c[1]), max(b[2], c[0]), max(b[3], c[1])}
+	}
+	return b
+}
+
+// visible is the box of the part that lies inside a picture of w x h, with the shape's centre at x, y. It is tight
+// where an edge of the picture cuts the shape; an empty part has no area.
+func (s *shape) visible(x, y, w, h float64) truth.Box {
+	b := s.bounds()
+	if x+b[0] >= 0 && y+b[1] >= 0 && x+b[2] <= w && y+b[3] <= h {
+		return truth.Box{x + b[0], y + b[1], x + b[2], y + b[3]}
+	}
+	outline := s.corners()
+	if s.kind == disc {
+		const n = 180
+		for i := range n {
+			a := 2 * math.Pi * float64(i) / n
+			outline = append(outline, [2]float64{s.radius * math.Cos(a), s.radius * math.Sin(a)})
+		}
+	}
+	for i := range outline {
+		outline[i][0] += x
+		outline[i][1] += y
+	}
+	// Cut by one edge of the picture after the other (Sutherland and Hodgman).
+	for _, e := range []struct {
+		axis  int
+		at    float64
+		below bool
+	}{{0, 0, false}, {0, w, true}, {1, 0, false}, {1, h, true}} {
+		in := func(p [2]float64) bool { return p[e.axis] >= e.at != e.below || p[e.axis] == e.at }
+		var kept [][2]float64
+		for i, p := range outline {
+			q := outline[(i+1)%len(outline)]
+			if in(p) {
+				kept = append(kept, p)
+			}
+			if in(p) != in(q) {
+				f := (e.at - p[e.axis]) / (q[e.axis] - p[e.axis])
+				kept = append(kept, [2]float64{p[0] + f*(q[0]-p[0]), p[1] + f*(q[1]-p[1])})
+			}
+		}
+		outline = kept
+	}
+	out := truth.Box{math.Inf(1), math.Inf(1), math.Inf(-1), math.Inf(-1)}
+	for _, p := range outline {
+		out = truth.Box{min(out[0], p[0]), min(out[1], p[1]), max(out[2], p[0]), max(out[3], p[1])}
+	}
+	if out.Area() == 0 {
+		return truth.Box{}
+	}
+	return out
+}
+
+const (
+	minVisible = 16   // square pixels: less is not worth a box
+	minStep    = 0.02 // pixels a frame: less is no movement
+)
+
+// describe says what of the shapes is in the picture at frame i.
+func describe(s settings, shapes []shape, i int) truth.Frame {
+	dt := 1 / float64(s.FPS)
+	t := float64(i) * dt
+	f := truth.Frame{Index: i, T: math.Round(t*1e6) / 1e6, Objects: []truth.Object{}}
+	for k := range shapes {
+		sh := &shapes[k]
+		x, y, shown := sh.where(t)
+		if !shown {
+			continue
+		}
+		box := sh.visible(x, y, float64(s.Width), float64(s.Height))
+		for j := range box {
+			box[j] = math.Round(box[j]*100) / 100
+		}
+		if box.Area() < minVisible {
+			continue
+		}
+		before := t - dt
+		if i == 0 { // nothing is before the first frame; what moves next counts
+			before = t + dt
+		}
+		px, py, _ := sh.where(before)
+		f.Objects = append(f.Objects, truth.Object{ID: sh.id, Box: box, Moving: math.Hypot(x-px, y-py) > minStep})
+	}
+	return f
+}
