@@ -365,29 +365,51 @@ func TestChildDiesWhenWeAreKilled(t *testing.T) {
 	gone(t, pid)
 }
 
-// A thread that ends must not take children along, which is what would happen to a child started from the
-// goroutine that ends here.
-func TestChildSurvivesTheThreadThatAskedForIt(t *testing.T) {
-	started := make(chan *child.Process)
+// onMortalThread runs f on a thread that ends right after it. The main thread never ends, so if the goroutine lands there,
+// it holds it while another tries.
+func onMortalThread(f func()) {
+	done := make(chan struct{})
 	go func() {
+		defer close(done)
 		runtime.LockOSThread()
-		p, err := child.Start(context.Background(), child.Spec{Path: "sh", Args: []string{"-c", "read x; echo alive"}, Stdin: true})
-		if err != nil {
-			t.Error(err)
+		if unix.Gettid() == os.Getpid() {
+			onMortalThread(f)
+			runtime.UnlockOSThread()
+			return
 		}
-		started <- p
+		f()
 	}()
-	p := <-started
-	if p == nil {
-		return
+	<-done
+}
+
+// threadEnded waits until a thread of ours is gone.
+func threadEnded(t *testing.T, tid int) {
+	t.Helper()
+	for {
+		if _, err := os.Stat(fmt.Sprintf("/proc/self/task/%d", tid)); err != nil {
+			return
+		}
+		if t.Context().Err() != nil {
+			t.Fatalf("thread %d does not end", tid)
+		}
+		runtime.Gosched()
+	}
+}
+
+// A thread that ends must not take children along, which is what the kernel would do to a child started on it.
+func TestChildSurvivesTheThreadThatAskedForIt(t *testing.T) {
+	var p *child.Process
+	var err error
+	var tid int
+	onMortalThread(func() {
+		tid = unix.Gettid()
+		p, err = child.Start(context.Background(), child.Spec{Path: "sh", Args: []string{"-c", "read x; echo alive"}, Stdin: true})
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	defer func() { _ = p.Stop(0) }()
-	// The locked thread is ending now; give the child its cue only after other threads have come and gone too.
-	for range 20 {
-		done := make(chan struct{})
-		go func() { defer close(done); runtime.LockOSThread() }()
-		<-done
-	}
+	threadEnded(t, tid)
 	_, _ = io.WriteString(p.Stdin, "go\n")
 	if got := readLine(t, p); got != "alive" {
 		t.Errorf("got %q", got)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"millrace/internal/child"
@@ -261,6 +262,9 @@ func (r *Reader) failure(err error) error {
 	}
 	stderr := r.ffmpeg.Stderr()
 	detail := detailFrom(stderr, r.src.red)
+	if why := r.feederError(); why != "" {
+		return r.src.fail(EndedEarly, "after "+r.progress()+": "+why, exit)
+	}
 	switch {
 	case killedBySomebody(exit):
 		return r.src.fail(Killed, "after "+r.progress(), exit)
@@ -276,6 +280,23 @@ func (r *Reader) failure(err error) error {
 		kind = Unsupported
 	}
 	return r.src.fail(kind, detail, exit)
+}
+
+// feederError says how the program of an exec source failed; "" if it did not, or is still running.
+func (r *Reader) feederError() string {
+	if r.feeder == nil {
+		return ""
+	}
+	select {
+	case <-r.feeder.Done():
+	default:
+		return ""
+	}
+	var exit *child.ExitError
+	if err := r.feeder.Wait(); !errors.As(err, &exit) || exit.Signal == syscall.SIGPIPE {
+		return "" // SIGPIPE only follows ffmpeg's own end
+	}
+	return r.src.red.text(exit.Error())
 }
 
 func (r *Reader) waited(d time.Duration) string {

@@ -288,6 +288,10 @@ func TestExecSource(t *testing.T) {
 		t.Errorf("%d children left", child.Live())
 	}
 
+	_, err := Open(t.Context(), Options{URL: "exec:sh -c 'echo no camera >&2; exit 4'", StartTimeout: time.Minute})
+	if KindOf(err) != EndedEarly || !strings.Contains(err.Error(), "exit status 4: no camera") {
+		t.Errorf("a program that fails: %v", err)
+	}
 	if _, err := Open(t.Context(), Options{URL: "exec:millrace-no-such-program --key x"}); KindOf(err) != NotFound {
 		t.Errorf("missing program: %v", err)
 	}
