@@ -1,0 +1,22 @@
+package stream
+
+import "time"
+
+// Instant is a moment on the process's monotonic clock, in nanoseconds since
+// the process started. Zero means "never".
+type Instant int64
+
+var start = time.Now()
+
+// Now reads the clock. Logic takes the Instant as an argument; only the edges
+// of the system call Now.
+func Now() Instant { return Instant(time.Since(start)) }
+
+// Sub returns i-j.
+func (i Instant) Sub(j Instant) time.Duration { return time.Duration(i - j) }
+
+// Add returns i+d.
+func (i Instant) Add(d time.Duration) Instant { return i + Instant(d) }
+
+// Wall returns the time of day of i, for people and for other machines.
+func (i Instant) Wall() time.Time { return start.Add(time.Duration(i)) }

@@ -1,0 +1,92 @@
+package stream
+
+import (
+	"time"
+
+	"millrace/internal/buf"
+)
+
+// Codec says how a frame's payload is coded. The numbers are those of the
+// protocol's binary header.
+type Codec uint8
+
+// The codecs.
+const (
+	Opaque Codec = iota // bytes for a model that takes BYTES
+	JPEG
+	PNG
+	WebP
+	H264
+	VP8
+	VP9
+	AV1
+	RGB24
+	NV12
+	PCM16
+	PCMFloat
+	Tensors       // named tensors in Inputs
+	Auto    Codec = 255
+)
+
+var codecNames = map[Codec]string{
+	Opaque: "opaque", JPEG: "jpeg", PNG: "png", WebP: "webp", H264: "h264", VP8: "vp8", VP9: "vp9", AV1: "av1",
+	RGB24: "rgb24", NV12: "nv12", PCM16: "pcm16", PCMFloat: "pcmf32", Tensors: "tensor", Auto: "auto",
+}
+
+// String returns the codec's name as options spell it.
+func (c Codec) String() string {
+	if n, ok := codecNames[c]; ok {
+		return n
+	}
+	return "unknown"
+}
+
+// ParseCodec returns the codec of a name. Auto means "recognise pictures by
+// their content".
+func ParseCodec(name string) (Codec, error) {
+	for c, n := range codecNames {
+		if n == name {
+			return c, nil
+		}
+	}
+	return 0, Errorf(InvalidArgument, "codec", "%q is not a codec: want auto, opaque, jpeg, png, webp, rgb24, nv12 or tensor", name)
+}
+
+// Picture says whether the codec is a still picture or a raw video frame, which
+// a model with an image input takes.
+func (c Codec) Picture() bool {
+	switch c {
+	case JPEG, PNG, WebP, RGB24, NV12, Auto:
+		return true
+	}
+	return false
+}
+
+// Frame is one input of a stream as the client sent it. It stays compressed
+// until it is bound to a batch.
+type Frame struct {
+	Seq       uint64        // the client's number, or counted by the adapter
+	CaptureUS int64         // the client's clock in microseconds, echoed verbatim; 0 = not told
+	Codec     Codec         // how Payload is coded
+	Must      bool          // must be processed: never superseded, overtaken or judged stale
+	Width     int           // pixels, needed for RGB24 and NV12, otherwise 0
+	Height    int           // pixels
+	Deadline  time.Duration // from receipt; 0 = the stream's policy
+	Payload   []byte        // the coded bytes, in Lease's memory; nil when Inputs are given
+	Inputs    []Tensor      // named tensors, in Lease's memory
+	Params    Params        // parameters for the model, or nil
+	Trace     TraceID       // taken from the client, or zero
+	Parent    SpanID        // the client's span, or zero
+	Sampled   bool          // whether the client's trace is sampled
+	Lease     *buf.Buf      // the memory under Payload and Inputs; nil when the garbage collector owns it
+}
+
+// Params are a request's parameters: each value is a string, int64, float64 or
+// bool.
+type Params map[string]any
+
+// TraceID and SpanID are W3C trace-context identifiers; zero means none.
+type (
+	TraceID [16]byte
+	SpanID  [8]byte
+)

@@ -1,0 +1,142 @@
+package stream
+
+// Close ends the stream: frames that wait are dropped, frames in flight finish
+// and are still pushed, then the sink's Done is called and Finished is closed.
+// Only the first call counts.
+func (s *Stream) Close(why CloseReason) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed != "" {
+		return
+	}
+	if why == ClientGone || why == SlowConsumer {
+		s.gone.Store(true)
+	}
+	s.close(why, Dropped, Closed, nil)
+}
+
+// CloseWith closes the stream with waiting frames ending as err: on unload, and
+// when no worker is left.
+func (s *Stream) CloseWith(why CloseReason, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed == "" {
+		s.close(why, Failed, "", err)
+	}
+}
+
+func (s *Stream) close(why CloseReason, o Outcome, reason Reason, err error) {
+	waiting := s.waiting
+	s.waiting = nil
+	s.wait.Store(0)
+	s.endpoint.Waiting(-len(waiting))
+	for _, w := range waiting {
+		s.endLocked(w, o, reason, err)
+	}
+	s.closed = why
+	s.finishIfDone()
+}
+
+func (s *Stream) finishIfDone() {
+	if s.closed == "" || len(s.waiting) > 0 || len(s.order) > 0 {
+		return
+	}
+	select {
+	case <-s.finished:
+		return
+	default:
+	}
+	close(s.finished)
+	s.dropState()
+	s.endpoint.Detach(s)
+	s.sink.Done(s.closed)
+}
+
+func (s *Stream) closedError() error {
+	switch s.closed {
+	case ByUnload:
+		return Errorf(Unloaded, "", "model %s was unloaded", s.model.Name)
+	case ByDrain:
+		return Errorf(Draining, "", "the server is shutting down")
+	}
+	return Errorf(Conflict, "", "the stream is closed (%s)", s.closed)
+}
+
+// Move makes the stream feed ep, of model m, from now on: a swap. The queued
+// token goes along; the old queue's copy of it must be discarded by the caller.
+func (s *Stream) Move(ep Endpoint, m *Model) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.finished:
+		return false
+	default:
+	}
+	n := len(s.waiting)
+	s.endpoint.Waiting(-n)
+	s.endpoint, s.model = ep, m
+	if s.token != taken {
+		s.dropState()
+	}
+	s.home = nil
+	if s.token == queued || n > 0 && s.token == idle {
+		s.requeue()
+	}
+	s.endpoint.Waiting(n)
+	return true
+}
+
+// State returns what SetState kept. Only the worker that runs the stream's one
+// frame in flight may call it.
+func (s *Stream) State() any { return s.state }
+
+// SetState keeps v with the stream, for stateful models. release is called with
+// it once, when the stream ends, moves or is idle for too long.
+func (s *Stream) SetState(v any, release func(any)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.state, s.release = v, release
+}
+
+// DropIdleState releases the state of a stream that has been idle since before
+// the given moment, and reports whether it did.
+func (s *Stream) DropIdleState(before Instant) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.state == nil || len(s.order) > 0 || len(s.waiting) > 0 || s.active > before {
+		return false
+	}
+	s.dropState()
+	return true
+}
+
+// OrphanState takes the state away from a stream whose worker hangs with it:
+// the next frame starts with none. The returned function releases it, and must
+// be called once Run has returned.
+func (s *Stream) OrphanState() (release func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v, f := s.state, s.release
+	s.state, s.release = nil, nil
+	return func() {
+		if v != nil && f != nil {
+			f(v)
+		}
+	}
+}
+
+// SetHome says where the stream's state lives, for workers with affinity:
+// Endpoint.Enqueue is told. nil means anywhere.
+func (s *Stream) SetHome(home any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.home = home
+}
+
+func (s *Stream) dropState() {
+	v, release := s.state, s.release
+	s.state, s.release = nil, nil
+	if v != nil && release != nil {
+		release(v)
+	}
+}

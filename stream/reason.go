@@ -1,0 +1,32 @@
+package stream
+
+// Reason says why a frame was dropped.
+type Reason string
+
+// The reasons for a drop. Each is counted by model and reason.
+const (
+	Superseded Reason = "superseded" // a newer frame took its place in the mailbox
+	Overtaken  Reason = "overtaken"  // a newer frame's result was ready first
+	Stale      Reason = "stale"      // it would have been answered later than its age or deadline allows
+	RateLimit  Reason = "rate"       // it came sooner than max_fps allows
+	Memory     Reason = "memory"     // the byte budget was exhausted
+	Closed     Reason = "closed"     // its stream was closed while it waited
+)
+
+// Reasons lists every reason, for counters that are resolved once.
+var Reasons = []Reason{Superseded, Overtaken, Stale, RateLimit, Memory, Closed}
+
+// CloseReason says why a stream ended.
+type CloseReason string
+
+// The reasons for a stream's end.
+const (
+	ByClient     CloseReason = "client"      // the client closed it
+	ClientGone   CloseReason = "client_gone" // the connection broke or went silent
+	SlowConsumer CloseReason = "slow_consumer"
+	Idle         CloseReason = "idle"     // nothing was sent for longer than the idle time-out
+	ByUnload     CloseReason = "unloaded" // the model was unloaded
+	ByDrain      CloseReason = "draining" // the server is shutting down
+	ByError      CloseReason = "error"    // a fatal error, told before
+	SourceEnded  CloseReason = "source_ended"
+)

@@ -1,0 +1,62 @@
+package stream
+
+import (
+	"millrace/internal/buf"
+)
+
+// Outcome is how a frame ended.
+type Outcome uint8
+
+// The outcomes. Every accepted frame has exactly one.
+const (
+	Pending  Outcome = iota
+	Answered         // a result
+	Dropped          // by policy: see Reason
+	Failed           // an error: see Err
+)
+
+// String returns the outcome as metrics label it.
+func (o Outcome) String() string {
+	return [...]string{"pending", "result", "drop", "error"}[o]
+}
+
+// Result is the ending of one frame, or a part of it (Partial). Whoever gets it
+// through Sink.Push owns it and must call Release when it is written.
+type Result struct {
+	Outcome   Outcome
+	Partial   bool   // more of this frame's result follows
+	Reason    Reason // of a drop
+	Err       error  // of a failure
+	Seq       uint64
+	CaptureUS int64
+	Model     *Model
+	Outputs   []Tensor
+	Params    Params
+	Width     int // the frame as sent, upright; 0 when it is no picture
+	Height    int
+	BatchSize int // rows of the batch it ran in
+	Timing    Timing
+	Trace     TraceID
+	Span      SpanID
+
+	// Lease is the memory under Outputs, or nil. When Contiguous, the outputs'
+	// data are its contents, in order and without gaps.
+	Lease      *buf.Buf
+	Contiguous bool
+}
+
+// Timing holds the moments of a frame's way. A moment that was not reached is
+// zero.
+type Timing struct {
+	Received Instant // accepted by the adapter
+	Dequeued Instant // bound to a batch
+	Started  Instant // its batch's Run began
+	Done     Instant // its result was ready
+}
+
+// Release gives the outputs' memory back. Calling it twice is harmless.
+func (r *Result) Release() {
+	l := r.Lease
+	r.Lease, r.Outputs = nil, nil
+	l.Release()
+}

@@ -1,0 +1,276 @@
+package stream
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Options are what a stream is opened with.
+type Options struct {
+	Policy  Policy // unset fields take the model's defaults
+	Params  Params // for the model: the same for every frame that brings none
+	OneShot bool   // carries one-shot requests: not listed among the streams
+}
+
+// Counts are the totals of one stream. Accepted = Results + Drops + Errors once
+// nothing is in flight.
+type Counts struct {
+	Accepted, Results, Drops, Errors uint64
+}
+
+// Stream is one client's continuous input to one model: a mailbox, the order of
+// its results, freshness and the accounting. It has at most one token in its
+// endpoint's queue: idle -> queued -> taken, rechecked after each take.
+//
+// Submit, Close and the reading methods are safe for concurrent use. Take is
+// called by whoever took the stream's token.
+//
+// Invariants, under mu:
+//   - token == queued exactly when the endpoint's queue holds the stream;
+//   - a frame is in waiting, or in order with left == false, or ended;
+//   - order holds, oldest first, the frames whose endings are pushed in turn and
+//     are not pushed yet: all accepted ones in Every, those in flight in Latest;
+//   - len(waiting) <= 1 in Latest (but for Must frames), <= Window in Every.
+type Stream struct {
+	sink   Sink
+	policy Policy
+	opts   Options
+	model  *Model
+	gone   atomic.Bool
+	wait   atomic.Int32 // len(waiting), for readers without the lock
+
+	mu       sync.Mutex
+	endpoint Endpoint
+	token    tokenState
+	waiting  []*Request
+	order    []*Request // accepted or taken, ending not yet pushed
+	counts   Counts
+	closed   CloseReason
+	finished chan struct{}
+	nextAt   Instant // MaxFPS: the next frame is welcome from here on
+	active   Instant
+	state    any
+	release  func(any)
+	home     any // affinity: where its state lives
+}
+
+type tokenState uint8
+
+const (
+	idle tokenState = iota
+	queued
+	taken // one frame of a stateful stream is in flight: no second token
+)
+
+// New makes a stream of model that feeds ep and answers to sink. The endpoint
+// calls it from its own attach; adapters open streams through their door.
+func New(model *Model, ep Endpoint, sink Sink, opts Options) *Stream {
+	return &Stream{
+		sink: sink, model: model, endpoint: ep, opts: opts, policy: opts.Policy.Or(model.Policy),
+		finished: make(chan struct{}), active: Now(),
+	}
+}
+
+// Model returns the metadata of the model the stream feeds.
+func (s *Stream) Model() *Model {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.model
+}
+
+// Policy returns the policy in force, defaults filled in.
+func (s *Stream) Policy() Policy { return s.policy }
+
+// Options returns what the stream was opened with.
+func (s *Stream) Options() Options { return s.opts }
+
+// Counts returns the stream's totals.
+func (s *Stream) Counts() Counts {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.counts
+}
+
+// WaitingFrames returns how many frames wait in the mailbox.
+func (s *Stream) WaitingFrames() int { return int(s.wait.Load()) }
+
+// Finished is closed when the stream has closed and its last frame has ended.
+func (s *Stream) Finished() <-chan struct{} { return s.finished }
+
+// Submit offers a frame. It takes f.Lease over in every case. A nil error means
+// that the frame is accepted: exactly one ending will be pushed to the sink,
+// perhaps before Submit returns (a frame the model does not take is accepted
+// and ends as an error, in its turn). Otherwise the frame was refused with
+// FlowControl (the window is full), or with the reason for which the stream is
+// closed, and nothing will be pushed.
+func (s *Stream) Submit(f Frame) error { return s.SubmitAt(f, Now()) }
+
+// SubmitAt is Submit for a frame received at now.
+func (s *Stream) SubmitAt(f Frame, now Instant) error {
+	r := &Request{Frame: f, Stream: s}
+	r.Timing.Received = now
+	if r.Params == nil {
+		r.Params = s.opts.Params
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed != "" {
+		f.Lease.Release()
+		return s.closedError()
+	}
+	if n := s.outstanding(&f); n >= s.policy.Window {
+		f.Lease.Release()
+		return Errorf(FlowControl, "window", "%d frames are in flight already: wait for results, or open the stream with a larger window", n)
+	}
+	s.active = now
+	s.counts.Accepted++
+	rows, class, err := s.model.Check(&r.Frame)
+	r.Rows, r.Class = rows, class
+	r.Deadline = s.deadline(r, now)
+	if s.policy.Mode == Every {
+		s.order = append(s.order, r)
+	}
+	switch {
+	case err != nil:
+		s.endLocked(r, Failed, "", err)
+		return nil
+	case s.tooSoon(r, now):
+		s.endLocked(r, Dropped, RateLimit, nil)
+		return nil
+	}
+	if s.policy.Mode == Latest {
+		s.supersede()
+	}
+	s.waiting = append(s.waiting, r)
+	s.wait.Store(int32(len(s.waiting)))
+	if s.token == idle {
+		s.token = queued
+		s.endpoint.Enqueue(s, s.home)
+	}
+	s.endpoint.Waiting(1)
+	return nil
+}
+
+// outstanding returns how many frames count against the window that f asks for.
+func (s *Stream) outstanding(f *Frame) int {
+	switch {
+	case s.policy.Mode == Every:
+		return len(s.order)
+	case f.Must:
+		return len(s.waiting)
+	}
+	return 0
+}
+
+func (s *Stream) deadline(r *Request, now Instant) Instant {
+	if r.Must {
+		return 0
+	}
+	d := time.Duration(0)
+	for _, x := range [...]time.Duration{s.policy.MaxAge, s.policy.Deadline, r.Frame.Deadline} {
+		if x > 0 && (d == 0 || x < d) {
+			d = x
+		}
+	}
+	if d == 0 {
+		return 0
+	}
+	return now.Add(d)
+}
+
+// tooSoon keeps to MaxFPS. A frame may come a quarter of an interval early, so
+// that a source that jitters around its own rate loses nothing.
+func (s *Stream) tooSoon(r *Request, now Instant) bool {
+	if s.policy.MaxFPS <= 0 || r.Must {
+		return false
+	}
+	step := time.Duration(float64(time.Second) / s.policy.MaxFPS)
+	if s.nextAt != 0 && now < s.nextAt.Add(-step/4) {
+		return true
+	}
+	if now > s.nextAt.Add(step) {
+		s.nextAt = now // first frame, or a pause: no burst is saved up
+	}
+	s.nextAt = s.nextAt.Add(step)
+	return false
+}
+
+// supersede ends the waiting frames that a newer one replaces.
+func (s *Stream) supersede() {
+	kept := s.waiting[:0]
+	for _, w := range s.waiting {
+		if w.Must {
+			kept = append(kept, w)
+			continue
+		}
+		s.endLocked(w, Dropped, Superseded, nil)
+	}
+	s.endpoint.Waiting(len(kept) - len(s.waiting))
+	clear(s.waiting[len(kept):])
+	s.waiting = kept
+}
+
+// Take binds the stream's next frame to a batch that has room for that many
+// rows of that class (any class when class is nil), and would be answered after
+// about predict. It returns nil when no frame fits: the mailbox emptied, its
+// frames were too late, or the next one is too large or of another class, in
+// which case the token is queued again. The caller must own the token, which
+// Take gives up.
+func (s *Stream) Take(now Instant, room int, class *uint64, predict time.Duration) *Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.token = taken // so that what ends below does not queue a second token
+	for len(s.waiting) > 0 {
+		r := s.waiting[0]
+		if r.Deadline != 0 && now.Add(predict) > r.Deadline {
+			s.pop()
+			s.endLocked(r, Dropped, Stale, nil)
+			continue
+		}
+		if r.Rows > room || class != nil && *class != r.Class {
+			s.requeue()
+			return nil
+		}
+		s.pop()
+		r.bound = true
+		r.Timing.Dequeued = now
+		r.result.Model = s.model
+		if s.policy.Mode == Latest {
+			s.order = append(s.order, r)
+		}
+		if s.model.Stateful {
+			return r
+		}
+		s.token = idle
+		if len(s.waiting) > 0 {
+			s.requeue()
+		}
+		return r
+	}
+	s.token = idle
+	return nil
+}
+
+// Class returns the class of the next frame; ok is false when none waits.
+func (s *Stream) Class() (class uint64, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.waiting) == 0 {
+		return 0, false
+	}
+	return s.waiting[0].Class, true
+}
+
+func (s *Stream) pop() {
+	copy(s.waiting, s.waiting[1:])
+	s.waiting[len(s.waiting)-1] = nil
+	s.waiting = s.waiting[:len(s.waiting)-1]
+	s.wait.Store(int32(len(s.waiting)))
+	s.endpoint.Waiting(-1)
+}
+
+func (s *Stream) requeue() {
+	s.token = queued
+	s.endpoint.Enqueue(s, s.home)
+}

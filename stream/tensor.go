@@ -1,0 +1,127 @@
+package stream
+
+import (
+	"encoding/binary"
+	"math"
+)
+
+// Datatype is the type of a tensor's elements, by its Open Inference Protocol
+// name.
+type Datatype string
+
+// The datatypes.
+const (
+	Bool    Datatype = "BOOL"
+	Uint8   Datatype = "UINT8"
+	Uint16  Datatype = "UINT16"
+	Uint32  Datatype = "UINT32"
+	Uint64  Datatype = "UINT64"
+	Int8    Datatype = "INT8"
+	Int16   Datatype = "INT16"
+	Int32   Datatype = "INT32"
+	Int64   Datatype = "INT64"
+	Float16 Datatype = "FP16"
+	BFloat  Datatype = "BF16"
+	Float32 Datatype = "FP32"
+	Float64 Datatype = "FP64"
+	Bytes   Datatype = "BYTES"
+)
+
+// Size returns the bytes of one element; 0 for BYTES, whose elements vary, and
+// for a name that is no datatype (see Valid).
+func (d Datatype) Size() int {
+	switch d {
+	case Bool, Uint8, Int8:
+		return 1
+	case Uint16, Int16, Float16, BFloat:
+		return 2
+	case Uint32, Int32, Float32:
+		return 4
+	case Uint64, Int64, Float64:
+		return 8
+	}
+	return 0
+}
+
+// Valid says whether d names a datatype.
+func (d Datatype) Valid() bool { return d == Bytes || d.Size() > 0 }
+
+// Tensor is a named array. Data is row-major and little-endian; BYTES elements
+// are each a uint32 length followed by that many bytes. Shape and Data are
+// shared, not copied: whoever holds a Tensor reads them only.
+type Tensor struct {
+	Name     string
+	Datatype Datatype
+	Shape    []int
+	Data     []byte
+}
+
+// Elements returns the product of the dimensions, or -1 when one is negative or
+// the product does not fit an int.
+func Elements(shape []int) int {
+	n := 1
+	for _, d := range shape {
+		if d < 0 {
+			return -1
+		}
+		if d != 0 && n > math.MaxInt/d {
+			return -1
+		}
+		n *= d
+	}
+	return n
+}
+
+// CheckSize says whether Data has the length that Shape and Datatype ask for.
+// field is the path used in the error.
+func (t *Tensor) CheckSize(field string) error {
+	n := Elements(t.Shape)
+	if n < 0 {
+		return Errorf(InvalidArgument, field+".shape", "%v is not a shape: dimensions are not negative and their product fits 63 bits", t.Shape)
+	}
+	if t.Datatype == Bytes {
+		return checkBytes(t.Data, n, field)
+	}
+	size := t.Datatype.Size()
+	if size == 0 {
+		return Errorf(InvalidArgument, field+".datatype", "%q is not a datatype", string(t.Datatype))
+	}
+	if n > math.MaxInt/size || len(t.Data) != n*size {
+		return Errorf(InvalidArgument, field+".data", "%d bytes for shape %v of %s: want %d", len(t.Data), t.Shape, t.Datatype, n*size)
+	}
+	return nil
+}
+
+func checkBytes(data []byte, n int, field string) error {
+	for i := range n {
+		if len(data) < 4 {
+			return Errorf(InvalidArgument, field+".data", "ends before element %d of %d", i, n)
+		}
+		l := int(binary.LittleEndian.Uint32(data))
+		if l > len(data)-4 {
+			return Errorf(InvalidArgument, field+".data", "element %d says %d bytes, %d are left", i, l, len(data)-4)
+		}
+		data = data[4+l:]
+	}
+	if len(data) != 0 {
+		return Errorf(InvalidArgument, field+".data", "%d bytes after the last of %d elements", len(data), n)
+	}
+	return nil
+}
+
+// AppendFloat32 appends v little-endian, as tensors hold it.
+func AppendFloat32(dst []byte, v ...float32) []byte {
+	for _, f := range v {
+		dst = binary.LittleEndian.AppendUint32(dst, math.Float32bits(f))
+	}
+	return dst
+}
+
+// Float32s returns the elements of an FP32 tensor as a new slice.
+func (t *Tensor) Float32s() []float32 {
+	out := make([]float32, len(t.Data)/4)
+	for i := range out {
+		out[i] = math.Float32frombits(binary.LittleEndian.Uint32(t.Data[4*i:]))
+	}
+	return out
+}
