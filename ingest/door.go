@@ -1,0 +1,69 @@
+package ingest
+
+import (
+	"context"
+
+	"millrace/internal/buf"
+	"millrace/stream"
+)
+
+// Interface is a protocol adapter. Serve runs until ctx ends, then ends its
+// sessions (each frame in flight gets its ending) and returns. It may be called
+// once.
+type Interface interface {
+	Name() string
+	Serve(ctx context.Context, door Door) error
+}
+
+// Door is what adapters call. The server implements it; it is safe for
+// concurrent use.
+type Door interface {
+	// Open opens a stream to a loaded model (version "" = any). Endings go to
+	// sink. Errors: NotFound, Overloaded (no place left in the model's queue),
+	// Draining, Unavailable (no worker is left), InvalidArgument (the policy).
+	Open(model, version string, opts stream.Options, sink stream.Sink) (*stream.Stream, error)
+	// Models is the repository: what is loaded and what can be.
+	Models() Repository
+	// Memory leases the buffers that frames travel in.
+	Memory() *buf.Pool
+	// State says whether the server is live, ready or draining.
+	State() State
+}
+
+// Repository lists and changes the loaded models. Changes go through one
+// serialised queue.
+type Repository interface {
+	// Model returns a loaded model's metadata and whether it is ready.
+	// NotFound when no such model or version is loaded.
+	Model(name, version string) (*stream.Model, bool, error)
+	// Index lists the models, loaded or known.
+	Index() []Entry
+	// Load loads a model, with parameters that overlay its configuration, and
+	// returns the name of its endpoint.
+	Load(ctx context.Context, name string, params stream.Params) (endpoint string, err error)
+	// Unload removes one worker; the last removes the endpoint. Frames in
+	// flight complete; waiting ones end with code unloaded.
+	Unload(ctx context.Context, endpoint string) error
+}
+
+// Entry is one row of the repository's index.
+type Entry struct {
+	Name    string
+	Version string
+	State   string // READY, LOADING, UNAVAILABLE
+	Reason  string // why it is not ready
+	Workers int
+	Waiting int // frames that wait
+	Streams int
+}
+
+// State is the server's condition.
+type State struct {
+	Ready    bool // every configured model has a worker
+	Draining bool
+	Version  string // of the program
+	// Hosts are the names a request's Host header may have.
+	Hosts []string
+	// Origins are the web origins, other than the server's own, that may use it.
+	Origins []string
+}
