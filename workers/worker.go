@@ -1,0 +1,113 @@
+package workers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sort"
+	"sync"
+
+	"millrace/batching"
+	"millrace/stream"
+)
+
+// Worker is one instance of a model. A group makes each instance with its
+// kind's Factory and calls, always from one and the same goroutine:
+//
+//	Init -> Allocate -> Acquire -> Run ... Run -> Release -> Deallocate -> Destroy
+//
+// What failed is not called again: when Acquire fails, Deallocate and Destroy
+// follow. Embed Base to leave out all but Run.
+type Worker interface {
+	// Init reads the parameters and opens what all instances could share.
+	// It returns the model's metadata; name, version and batching are filled in
+	// by the group.
+	Init(ctx context.Context, env *Env) (*stream.Model, error)
+	// Allocate takes the memory that Run will use again and again.
+	Allocate(ctx context.Context) error
+	// Acquire takes the hardware or starts the process, and warms it up.
+	Acquire(ctx context.Context) error
+	// Run computes one batch. Each member ends by the batch's Finish or Fail, or
+	// from its Outputs when Run returns nil; when it returns an error, that ends
+	// the members without one. ErrBroken in its chain has the instance replaced.
+	// ctx ends when the group gives up on the run.
+	Run(ctx context.Context, b *batching.Batch) error
+	Release()
+	Deallocate()
+	Destroy()
+}
+
+// ErrBroken says that an instance cannot go on: its process died, its device is
+// gone. The group destroys it and starts another.
+var ErrBroken = errors.New("the worker is broken")
+
+// Env is what a worker is given.
+type Env struct {
+	Name   string        // of the endpoint
+	Source string        // what to load, for kinds that load something
+	Params stream.Params // load parameters, less those of batching and instances
+	Log    *slog.Logger
+}
+
+// Base implements everything of Worker but Run and Init's metadata.
+type Base struct{}
+
+// Allocate does nothing.
+func (Base) Allocate(context.Context) error { return nil }
+
+// Acquire does nothing.
+func (Base) Acquire(context.Context) error { return nil }
+
+// Release does nothing.
+func (Base) Release() {}
+
+// Deallocate does nothing.
+func (Base) Deallocate() {}
+
+// Destroy does nothing.
+func (Base) Destroy() {}
+
+// Kind is a kind of worker, registered under its name.
+type Kind struct {
+	Name string
+	Doc  string // one line, for listings
+	New  func() Worker
+	// Keys are the load parameters it understands, with what they mean.
+	Keys map[string]string
+}
+
+var kinds = struct {
+	sync.Mutex
+	m map[string]Kind
+}{m: map[string]Kind{}}
+
+// Register adds a kind. It panics when the name is taken. Call it from init.
+func Register(k Kind) {
+	kinds.Lock()
+	defer kinds.Unlock()
+	if _, taken := kinds.m[k.Name]; taken || k.New == nil {
+		panic(fmt.Sprintf("workers: kind %q registered twice or without New", k.Name))
+	}
+	kinds.m[k.Name] = k
+}
+
+// Lookup returns a registered kind.
+func Lookup(name string) (Kind, bool) {
+	kinds.Lock()
+	defer kinds.Unlock()
+	k, ok := kinds.m[name]
+	return k, ok
+}
+
+// Kinds returns the registered kinds by name.
+func Kinds() []Kind {
+	kinds.Lock()
+	defer kinds.Unlock()
+	out := make([]Kind, 0, len(kinds.m))
+	for _, k := range kinds.m {
+		out = append(out, k)
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
+	return out
+}
