@@ -1,0 +1,131 @@
+package workers
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"millrace/batching"
+	"millrace/stream"
+)
+
+// Config is how one model is loaded. Zero fields take the defaults of
+// WithDefaults. Two configs that are Same make one group.
+type Config struct {
+	Name      string        // of the endpoint
+	Version   string        // "1" unless told
+	Kind      string        // a registered kind
+	Source    string        // what the kind loads, if anything
+	Params    stream.Params // for the worker
+	Instances int           // workers
+	Batching  Batching
+	Policy    stream.Policy     // defaults of the model's streams
+	Image     *stream.ImageSpec // overrides the kind's own
+	MaxFlows  int               // streams and one-shot callers at once: places in the queue
+	Limits    Limits
+}
+
+// Batching is a model's batching.
+type Batching struct {
+	Kind     batching.Kind // adaptive, soft or hard
+	MaxSize  int           // rows; 0 = the worker's own choice
+	MaxDelay time.Duration // of soft: after the first frame
+	Buffers  int           // batches open or running at once; 0 = instances + 1
+	Memory   batching.Backend
+}
+
+// Limits bound what a model's workers may do.
+type Limits struct {
+	Start       time.Duration // Init, Allocate and Acquire together
+	Run         time.Duration // one batch; past it the members fail and the instance is quarantined
+	Quarantined int           // hung instances at once; past it they are not replaced
+	Restarts    int           // of one worker in a row without a good batch in between
+	IdleState   time.Duration // the state of a stream that sends nothing is released after this
+}
+
+// Defaults of a model's configuration.
+const (
+	DefaultMaxFlows    = 16384
+	DefaultMaxDelay    = 100 * time.Millisecond
+	DefaultStart       = 60 * time.Second
+	DefaultRun         = 30 * time.Second
+	DefaultQuarantined = 4
+	DefaultRestarts    = 5
+	DefaultIdleState   = 5 * time.Minute
+)
+
+// WithDefaults returns c with its zero fields filled in.
+func (c Config) WithDefaults() Config {
+	set(&c.Version, "1")
+	set(&c.Instances, 1)
+	set(&c.Batching.Kind, batching.Adaptive)
+	set(&c.Batching.MaxDelay, DefaultMaxDelay)
+	set(&c.Batching.Buffers, c.Instances+1)
+	set(&c.Batching.Memory, batching.Heap)
+	set(&c.MaxFlows, DefaultMaxFlows)
+	set(&c.Limits.Start, DefaultStart)
+	set(&c.Limits.Run, DefaultRun)
+	set(&c.Limits.Quarantined, DefaultQuarantined)
+	set(&c.Limits.Restarts, DefaultRestarts)
+	set(&c.Limits.IdleState, DefaultIdleState)
+	return c
+}
+
+func set[T comparable](p *T, def T) {
+	var zero T
+	if *p == zero {
+		*p = def
+	}
+}
+
+// Validate names the first setting that is out of bounds.
+func (c Config) Validate() error {
+	kind, known := Lookup(c.Kind)
+	bad := func(field, format string, args ...any) error {
+		return stream.Errorf(stream.InvalidArgument, field, format, args...)
+	}
+	switch {
+	case c.Name == "":
+		return bad("name", "is empty")
+	case len(c.Name) > 128:
+		return bad("name", "is longer than 128 bytes")
+	case !known:
+		return stream.Errorf(stream.NotFound, "source", "%q is no kind of worker: see `millrace models --kinds`", c.Kind)
+	case c.Instances < 1 || c.Instances > 1024:
+		return bad("instances", "%d is not between 1 and 1024", c.Instances)
+	case c.Batching.MaxSize < 0 || c.Batching.MaxSize > 4096:
+		return bad("batching.max_size", "%d is not between 1 and 4096", c.Batching.MaxSize)
+	case c.Batching.MaxDelay < 0:
+		return bad("batching.max_delay", "is negative")
+	case c.Batching.Buffers < 1:
+		return bad("batching.buffers", "%d is less than 1", c.Batching.Buffers)
+	case c.MaxFlows < 1 || c.MaxFlows > 1<<20:
+		return bad("max_flows", "%d is not between 1 and %d", c.MaxFlows, 1<<20)
+	case c.Limits.Run < time.Millisecond:
+		return bad("limits.run", "%v is less than 1ms", c.Limits.Run)
+	}
+	for k := range c.Params {
+		if _, ok := kind.Keys[k]; !ok {
+			return bad(k, "is no parameter of %s: it has %s", c.Kind, keysOf(kind))
+		}
+	}
+	if _, err := batching.NewBatcher(c.Batching.Kind, 1, c.Batching.MaxDelay); err != nil {
+		return err
+	}
+	return c.Policy.Validate()
+}
+
+// Same says whether two configs, with defaults filled in, mean the same group.
+func (c Config) Same(d Config) bool {
+	sameImage := (c.Image == nil) == (d.Image == nil) && (c.Image == nil || *c.Image == *d.Image)
+	return c.Version == d.Version && c.Kind == d.Kind && c.Source == d.Source && maps.Equal(c.Params, d.Params) &&
+		c.Batching == d.Batching && c.Policy == d.Policy && c.MaxFlows == d.MaxFlows && c.Limits == d.Limits && sameImage
+}
+
+func keysOf(k Kind) string {
+	if len(k.Keys) == 0 {
+		return "none"
+	}
+	return strings.Join(slices.Sorted(maps.Keys(k.Keys)), ", ")
+}
