@@ -1,0 +1,315 @@
+package oip
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+)
+
+// AppendResponse appends the JSON of r to dst. binary says which outputs go
+// behind it as raw bytes (nil: none of them); their JSON holds binary_data_size in
+// place of data, and BinaryParts gives the bytes. When there are any, send the
+// length of the JSON as Inference-Header-Content-Length.
+//
+// It fails with an *Error that names the output: for data whose length is not
+// what datatype and shape say, and for values that JSON does not have (NaN,
+// infinities, FP16, BF16, BYTES that are not UTF-8).
+func AppendResponse(dst []byte, r *InferResponse, binary func(i int) bool) ([]byte, error) {
+	dst = append(dst, `{"model_name":`...)
+	dst = AppendString(dst, r.ModelName)
+	if r.ModelVersion != "" {
+		dst = append(dst, `,"model_version":`...)
+		dst = AppendString(dst, r.ModelVersion)
+	}
+	if r.ID != "" {
+		dst = append(dst, `,"id":`...)
+		dst = AppendString(dst, r.ID)
+	}
+	var err error
+	if len(r.Params) > 0 {
+		dst = append(dst, `,"parameters":{`...)
+		if dst, err = appendParams(dst, r.Params, ""); err != nil {
+			return dst, err
+		}
+		dst = append(dst, '}')
+	}
+	dst = append(dst, ',')
+	if dst, err = appendTensors(dst, "outputs", r.Outputs, binary); err != nil {
+		return dst, err
+	}
+	return append(dst, '}'), nil
+}
+
+// AppendRequest appends the JSON of r to dst, for a client; binary and errors are
+// as for AppendResponse, about inputs. An output whose Binary differs from
+// BinaryOutput says so itself.
+func AppendRequest(dst []byte, r *InferRequest, binary func(i int) bool) ([]byte, error) {
+	dst = append(dst, '{')
+	if r.ID != "" {
+		dst = append(dst, `"id":`...)
+		dst = AppendString(dst, r.ID)
+		dst = append(dst, ',')
+	}
+	var err error
+	if len(r.Params) > 0 || r.BinaryOutput {
+		dst = append(dst, `"parameters":{`...)
+		if r.BinaryOutput {
+			dst = append(dst, `"binary_data_output":true`...)
+			if len(r.Params) > 0 {
+				dst = append(dst, ',')
+			}
+		}
+		if dst, err = appendParams(dst, r.Params, ""); err != nil {
+			return dst, err
+		}
+		dst = append(dst, "},"...)
+	}
+	if dst, err = appendTensors(dst, "inputs", r.Inputs, binary); err != nil {
+		return dst, err
+	}
+	if len(r.Outputs) == 0 {
+		return append(dst, '}'), nil
+	}
+	dst = append(dst, `,"outputs":[`...)
+	for i := range r.Outputs {
+		o := &r.Outputs[i]
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, `{"name":`...)
+		dst = AppendString(dst, o.Name)
+		if differs := o.Binary != r.BinaryOutput; differs || len(o.Params) > 0 {
+			dst = append(dst, `,"parameters":{`...)
+			if differs {
+				dst = append(dst, `"binary_data":`...)
+				dst = strconv.AppendBool(dst, o.Binary)
+				if len(o.Params) > 0 {
+					dst = append(dst, ',')
+				}
+			}
+			if dst, err = appendParams(dst, o.Params, "outputs"+index(i)); err != nil {
+				return dst, err
+			}
+			dst = append(dst, '}')
+		}
+		dst = append(dst, '}')
+	}
+	return append(dst, "]}"...), nil
+}
+
+// AppendTensorHeader appends `{KEY: [...]}` with names, shapes, datatypes and sizes
+// of tensors that all travel as raw bytes behind it, in this order; key is
+// "inputs" or "outputs". What it writes, DecodeRequest or DecodeResponse reads.
+func AppendTensorHeader(dst []byte, key string, tensors []Tensor) ([]byte, error) {
+	dst = append(dst, '{')
+	dst, err := appendTensors(dst, key, tensors, Always)
+	if err != nil {
+		return dst, err
+	}
+	return append(dst, '}'), nil
+}
+
+// Always and Never are for the binary argument of AppendResponse, AppendRequest
+// and BinaryParts.
+func Always(int) bool { return true }
+
+// Never says that no tensor goes as raw bytes.
+func Never(int) bool { return false }
+
+// BinaryParts appends the raw bytes of the tensors for which binary holds, in the
+// order in which they follow the JSON. They are the tensors' own Data.
+func BinaryParts(dst [][]byte, tensors []Tensor, binary func(i int) bool) [][]byte {
+	for i := range tensors {
+		if binary != nil && binary(i) {
+			dst = append(dst, tensors[i].Data)
+		}
+	}
+	return dst
+}
+
+// appendTensors appends `KEY: [...]`.
+func appendTensors(dst []byte, key string, ts []Tensor, binary func(i int) bool) ([]byte, error) {
+	dst = append(dst, '"')
+	dst = append(dst, key...)
+	dst = append(dst, `":[`...)
+	var err error
+	for i := range ts {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		raw := binary != nil && binary(i)
+		if dst, err = appendTensor(dst, &ts[i], key, i, raw); err != nil {
+			return dst, err
+		}
+	}
+	return append(dst, ']'), nil
+}
+
+func appendTensor(dst []byte, t *Tensor, key string, i int, raw bool) ([]byte, error) {
+	fail := func(part, msg string) error {
+		return &Error{Field: key + index(i) + part, Msg: strconv.Quote(t.Name) + " " + msg}
+	}
+	one := SizeOf(t.Datatype)
+	if one == 0 {
+		return dst, fail(".datatype", "has the datatype "+strconv.Quote(t.Datatype)+"; expected one of "+Datatypes)
+	}
+	n, err := Elements(t.Shape)
+	if err != nil {
+		return dst, fail(".shape", err.Error())
+	}
+	if one == Variable {
+		if _, msg := checkBytes(t.Data, n); msg != "" {
+			return dst, fail(".data", "has a broken element: it "+msg)
+		}
+	} else if len(t.Data)%one != 0 || len(t.Data)/one != n {
+		return dst, fail(".data", "holds "+itoa(len(t.Data))+" bytes, which is not "+t.Datatype+" of shape "+shapeText(t.Shape))
+	}
+	dst = append(dst, `{"name":`...)
+	dst = AppendString(dst, t.Name)
+	dst = append(dst, `,"datatype":"`...)
+	dst = append(dst, t.Datatype...)
+	dst = append(dst, `","shape":`...)
+	dst = appendShape(dst, t.Shape)
+	if raw || len(t.Params) > 0 {
+		dst = append(dst, `,"parameters":{`...)
+		if raw {
+			dst = append(dst, `"binary_data_size":`...)
+			dst = strconv.AppendInt(dst, int64(len(t.Data)), 10)
+			if len(t.Params) > 0 {
+				dst = append(dst, ',')
+			}
+		}
+		if dst, err = appendParams(dst, t.Params, key+index(i)); err != nil {
+			return dst, err
+		}
+		dst = append(dst, '}')
+	}
+	if !raw {
+		dst = append(dst, `,"data":[`...)
+		var at int
+		var msg string
+		if dst, at, msg = appendData(dst, t.Datatype, t.Data); msg != "" {
+			return dst, fail(".data"+index(at), msg+"; ask for it as binary data (binary_data)")
+		}
+		dst = append(dst, ']')
+	}
+	return append(dst, '}'), nil
+}
+
+func appendShape(dst []byte, shape []int) []byte {
+	dst = append(dst, '[')
+	for i, d := range shape {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = strconv.AppendInt(dst, int64(d), 10)
+	}
+	return append(dst, ']')
+}
+
+// smallInts holds "0," to "255,", each in four bytes, and the length of each.
+var smallInts, smallLens = func() (text [256]uint32, lens [256]uint8) {
+	for i := range text {
+		var b [4]byte
+		lens[i] = uint8(copy(b[:], strconv.Itoa(i)+","))
+		text[i] = binary.LittleEndian.Uint32(b[:])
+	}
+	return
+}()
+
+// appendData appends the elements of data, flat, separated by commas. msg is ""
+// or says why element at cannot be written.
+func appendData(dst []byte, datatype string, data []byte) (out []byte, at int, msg string) {
+	le := binary.LittleEndian
+	switch datatype {
+	case Uint8:
+		n := len(dst)
+		dst = slices.Grow(dst, 4*len(data))[:n+4*len(data)]
+		for _, v := range data {
+			le.PutUint32(dst[n:], smallInts[v])
+			n += int(smallLens[v])
+		}
+		dst = dst[:n]
+	case Int8:
+		for _, v := range data {
+			dst = append(strconv.AppendInt(dst, int64(int8(v)), 10), ',')
+		}
+	case Uint16:
+		for ; len(data) > 0; data = data[2:] {
+			dst = append(strconv.AppendUint(dst, uint64(le.Uint16(data)), 10), ',')
+		}
+	case Int16:
+		for ; len(data) > 0; data = data[2:] {
+			dst = append(strconv.AppendInt(dst, int64(int16(le.Uint16(data))), 10), ',')
+		}
+	case Uint32:
+		for ; len(data) > 0; data = data[4:] {
+			dst = append(strconv.AppendUint(dst, uint64(le.Uint32(data)), 10), ',')
+		}
+	case Int32:
+		for ; len(data) > 0; data = data[4:] {
+			dst = append(strconv.AppendInt(dst, int64(int32(le.Uint32(data))), 10), ',')
+		}
+	case Uint64:
+		for ; len(data) > 0; data = data[8:] {
+			dst = append(strconv.AppendUint(dst, le.Uint64(data), 10), ',')
+		}
+	case Int64:
+		for ; len(data) > 0; data = data[8:] {
+			dst = append(strconv.AppendInt(dst, int64(le.Uint64(data)), 10), ',')
+		}
+	case Bool:
+		for _, v := range data {
+			dst = append(strconv.AppendBool(dst, v != 0), ',')
+		}
+	case FP32:
+		for i := 0; i < len(data); i += 4 {
+			v := float64(math.Float32frombits(le.Uint32(data[i:])))
+			if v-v != 0 {
+				return dst, i / 4, notFinite(v)
+			}
+			dst = append(appendReal(dst, v, 32), ',')
+		}
+	case FP64:
+		for i := 0; i < len(data); i += 8 {
+			v := math.Float64frombits(le.Uint64(data[i:]))
+			if v-v != 0 {
+				return dst, i / 8, notFinite(v)
+			}
+			dst = append(appendReal(dst, v, 64), ',')
+		}
+	case Bytes:
+		for k := 0; ; k++ {
+			element, rest, ok := NextBytes(data)
+			if !ok {
+				break
+			}
+			if !utf8.Valid(element) {
+				return dst, k, "is not UTF-8, which JSON cannot carry"
+			}
+			dst = append(AppendString(dst, unsafeString(element)), ',')
+			data = rest
+		}
+	default:
+		return dst, 0, "is " + datatype + ", which JSON does not have"
+	}
+	if n := len(dst) - 1; n >= 0 && dst[n] == ',' {
+		dst = dst[:n]
+	}
+	return dst, 0, ""
+}
+
+func notFinite(v float64) string {
+	return "is " + strconv.FormatFloat(v, 'g', -1, 64) + ", which JSON does not have"
+}
+
+// appendReal writes the shortest text that reads back as v. Whole numbers, which
+// many outputs hold, take the shorter way through integers; -0 keeps its sign.
+func appendReal(dst []byte, v float64, bitSize int) []byte {
+	if n := int64(v); float64(n) == v && n > -1<<24 && n < 1<<24 && (n != 0 || !math.Signbit(v)) {
+		return strconv.AppendInt(dst, n, 10)
+	}
+	return strconv.AppendFloat(dst, v, 'g', -1, bitSize)
+}

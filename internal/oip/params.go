@@ -1,0 +1,112 @@
+package oip
+
+import (
+	"math"
+	"strconv"
+)
+
+// Kind is the kind of a parameter's value.
+type Kind uint8
+
+// The kinds of values that the protocol allows for parameters.
+const (
+	String Kind = iota + 1
+	Int
+	Float
+	Boolean
+)
+
+// Param is one parameter. Its value can be of the four kinds only; the field
+// that Kind names holds it.
+type Param struct {
+	Key   string
+	Kind  Kind
+	Str   string
+	Int   int64
+	Float float64
+	Bool  bool
+}
+
+// Any gives the value as string, int64, float64 or bool.
+func (p Param) Any() any {
+	switch p.Kind {
+	case String:
+		return p.Str
+	case Int:
+		return p.Int
+	case Float:
+		return p.Float
+	case Boolean:
+		return p.Bool
+	}
+	return nil
+}
+
+// Params is the parameters of a message, a tensor or an output, in their order.
+type Params []Param
+
+// Get finds a parameter by key.
+func (ps Params) Get(key string) (Param, bool) {
+	for i := range ps {
+		if ps[i].Key == key {
+			return ps[i], true
+		}
+	}
+	return Param{}, false
+}
+
+// Clone makes a copy that does not share ps's slice.
+func (ps Params) Clone() Params {
+	if len(ps) == 0 {
+		return nil
+	}
+	return append(Params(nil), ps...)
+}
+
+// appendParams appends the members of a parameters object, without braces.
+func appendParams(dst []byte, ps Params, field string) ([]byte, error) {
+	for i := range ps {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		p := &ps[i]
+		dst = AppendString(dst, p.Key)
+		dst = append(dst, ':')
+		switch p.Kind {
+		case String:
+			dst = AppendString(dst, p.Str)
+		case Int:
+			dst = strconv.AppendInt(dst, p.Int, 10)
+		case Float:
+			if math.IsNaN(p.Float) || math.IsInf(p.Float, 0) {
+				return dst, &Error{Field: join(field, "parameters."+p.Key), Msg: "is not finite, which JSON cannot carry; expected a number"}
+			}
+			dst = appendFloat(dst, p.Float)
+		case Boolean:
+			dst = strconv.AppendBool(dst, p.Bool)
+		default:
+			return dst, &Error{Field: join(field, "parameters."+p.Key), Msg: "has no value; expected a string, a number, or true or false"}
+		}
+	}
+	return dst, nil
+}
+
+func join(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a + "." + b
+}
+
+// appendFloat writes v so that it is read back as a float: an integral value
+// without fraction would turn into an integer parameter.
+func appendFloat(dst []byte, v float64) []byte {
+	from := len(dst)
+	dst = strconv.AppendFloat(dst, v, 'g', -1, 64)
+	for _, c := range dst[from:] {
+		if c == '.' || c == 'e' {
+			return dst
+		}
+	}
+	return append(dst, '.', '0')
+}

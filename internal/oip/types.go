@@ -1,0 +1,218 @@
+package oip
+
+import (
+	"math"
+	"math/bits"
+)
+
+// The datatypes of the protocol.
+const (
+	Bool   = "BOOL"
+	Uint8  = "UINT8"
+	Uint16 = "UINT16"
+	Uint32 = "UINT32"
+	Uint64 = "UINT64"
+	Int8   = "INT8"
+	Int16  = "INT16"
+	Int32  = "INT32"
+	Int64  = "INT64"
+	FP16   = "FP16"
+	BF16   = "BF16"
+	FP32   = "FP32"
+	FP64   = "FP64"
+	Bytes  = "BYTES"
+)
+
+// Variable is what SizeOf answers for BYTES, whose elements differ in length.
+const Variable = -1
+
+// SizeOf is the size in bytes of one element of datatype: Variable for BYTES,
+// 0 for a name that the protocol does not have.
+func SizeOf(datatype string) int {
+	switch datatype {
+	case Bool, Uint8, Int8:
+		return 1
+	case Uint16, Int16, FP16, BF16:
+		return 2
+	case Uint32, Int32, FP32:
+		return 4
+	case Uint64, Int64, FP64:
+		return 8
+	case Bytes:
+		return Variable
+	}
+	return 0
+}
+
+// Datatypes lists every datatype in the order in which messages name them.
+const Datatypes = "BOOL, UINT8, UINT16, UINT32, UINT64, INT8, INT16, INT32, INT64, FP16, BF16, FP32, FP64, BYTES"
+
+// internDatatype gives the constant that equals b, so that no string is made.
+func internDatatype(b []byte) (string, bool) {
+	switch string(b) {
+	case Bool:
+		return Bool, true
+	case Uint8:
+		return Uint8, true
+	case Uint16:
+		return Uint16, true
+	case Uint32:
+		return Uint32, true
+	case Uint64:
+		return Uint64, true
+	case Int8:
+		return Int8, true
+	case Int16:
+		return Int16, true
+	case Int32:
+		return Int32, true
+	case Int64:
+		return Int64, true
+	case FP16:
+		return FP16, true
+	case BF16:
+		return BF16, true
+	case FP32:
+		return FP32, true
+	case FP64:
+		return FP64, true
+	case Bytes:
+		return Bytes, true
+	}
+	return "", false
+}
+
+// Elements is the number of elements of a tensor of that shape; a shape without
+// dimensions is a scalar and has one. It fails with an *Error whose Field is
+// `shape` or `shape[i]` for a negative dimension, and for dimensions whose
+// product does not fit an int (dimensions of 0 left out, so that the order of
+// the dimensions does not matter).
+func Elements(shape []int) (int, error) {
+	n, zero := 1, false
+	for i, d := range shape {
+		if d < 0 {
+			return 0, &Error{Field: "shape" + index(i), Msg: "is " + itoa(d) + "; a dimension cannot be negative"}
+		}
+		if d == 0 {
+			zero = true
+			continue
+		}
+		hi, lo := bits.Mul64(uint64(n), uint64(d))
+		if hi != 0 || lo > math.MaxInt {
+			return 0, &Error{Field: "shape", Msg: "the product of " + shapeText(shape) + " overflows; expected a tensor that fits memory"}
+		}
+		n = int(lo)
+	}
+	if zero {
+		return 0, nil
+	}
+	return n, nil
+}
+
+// Tensor is a named array. Data is raw: little endian, row-major; for BYTES each
+// element is a 32-bit length and its bytes. Data of a decoded binary tensor is a
+// view into the message, at any alignment.
+type Tensor struct {
+	Name     string
+	Datatype string
+	Shape    []int
+	Data     []byte
+	Params   Params
+}
+
+// RequestedOutput names an output that the client wants. Binary says that its
+// data belongs behind the JSON: what the output itself asked for, or else what
+// the whole request did.
+type RequestedOutput struct {
+	Name   string
+	Binary bool
+	Params Params
+
+	explicit bool // the output said binary_data itself
+}
+
+// InferRequest is an inference request. Params leaves out binary_data_output,
+// which is BinaryOutput; the Params of a tensor leave out binary_data_size and
+// those of an output binary_data. A value may be decoded into again and again:
+// its slices and strings are then reused, so copy what must outlive that.
+type InferRequest struct {
+	ID           string
+	Params       Params
+	Inputs       []Tensor
+	Outputs      []RequestedOutput
+	BinaryOutput bool
+
+	scratch []byte
+}
+
+// Reset empties r, lets go of all tensor data, and keeps the slices for reuse.
+func (r *InferRequest) Reset() {
+	r.Params = r.Params[:0]
+	resetTensors(r.Inputs)
+	r.Inputs = r.Inputs[:0]
+	for i := range r.Outputs {
+		o := &r.Outputs[i]
+		o.Params, o.Binary, o.explicit = o.Params[:0], false, false
+	}
+	r.Outputs = r.Outputs[:0]
+	r.BinaryOutput = false
+	// ID stays until a request comes with another one; decode clears it.
+}
+
+// WantsBinary says whether the output of that name is to be sent as raw bytes.
+func (r *InferRequest) WantsBinary(name string) bool {
+	for i := range r.Outputs {
+		if r.Outputs[i].Name == name {
+			return r.Outputs[i].Binary
+		}
+	}
+	return r.BinaryOutput
+}
+
+// InferResponse is the reply to an InferRequest. Reuse works as for InferRequest.
+type InferResponse struct {
+	ModelName    string
+	ModelVersion string
+	ID           string
+	Params       Params
+	Outputs      []Tensor
+
+	scratch []byte
+}
+
+// Reset empties r, lets go of all tensor data, and keeps the slices for reuse.
+func (r *InferResponse) Reset() {
+	r.Params = r.Params[:0]
+	resetTensors(r.Outputs)
+	r.Outputs = r.Outputs[:0]
+}
+
+func resetTensors(ts []Tensor) {
+	for i := range ts {
+		t := &ts[i]
+		t.Data, t.Shape, t.Params = nil, t.Shape[:0], t.Params[:0]
+	}
+}
+
+// Limits bounds what a message may hold. A field that is zero means its default.
+type Limits struct {
+	MaxDepth    int // nesting of JSON values, and dimensions of a shape; 64
+	MaxTensors  int // tensors in a message, and requested outputs; 64
+	MaxElements int // elements of one tensor; 1<<28
+	MaxName     int // bytes of a name, an id or a parameter's key; 1024
+	MaxParams   int // parameters of one object; 64
+}
+
+func (l Limits) orDefaults() Limits {
+	def := func(v *int, d int) {
+		if *v <= 0 {
+			*v = d
+		}
+	}
+	def(&l.MaxDepth, 64)
+	def(&l.MaxTensors, 64)
+	def(&l.MaxElements, 1<<28)
+	def(&l.MaxName, 1024)
+	def(&l.MaxParams, 64)
+	return l
+}
