@@ -7,7 +7,7 @@ import (
 
 // Batch is what a worker runs: the bound requests and, for a dense model, one
 // contiguous tensor per input. It belongs to one worker from Gather until Run
-// has returned.
+// has returned, and is then used again.
 type Batch struct {
 	Model    *stream.Model
 	Requests []*stream.Request
@@ -22,38 +22,52 @@ type Batch struct {
 	// of Inputs. What it does not answer itself is split from them after Run.
 	Outputs []stream.Tensor
 
-	mem  *Memory
-	pool *buf.Pool
+	mem      *buf.Pool
+	data     [][]byte // per input, MaxBatch rows
+	rowBytes []int
+	shapes   [][]int
+	mapped   [][]byte
 }
 
 // Row returns the memory of row i of input k, of a dense batch.
 func (b *Batch) Row(k, i int) []byte {
-	n := b.mem.rowBytes[k]
-	return b.mem.data[k][i*n : (i+1)*n : (i+1)*n]
+	n := b.rowBytes[k]
+	return b.data[k][i*n : (i+1)*n : (i+1)*n]
+}
+
+// bind adds a request.
+func (b *Batch) bind(r *stream.Request) {
+	b.Requests = append(b.Requests, r)
+	b.Rows += r.Rows
 }
 
 // Finish answers request i with outputs, whose data are copied: the worker may
 // use their memory again.
 func (b *Batch) Finish(i int, outputs []stream.Tensor) {
-	r := b.Requests[i]
 	n := 0
-	for _, t := range outputs {
-		n += len(t.Data)
+	for k := range outputs {
+		n += len(outputs[k].Data)
 	}
-	lease, err := b.pool.Lease(n)
+	lease, err := b.mem.Lease(n)
 	if err != nil {
-		r.Drop(stream.Memory)
+		b.Requests[i].Drop(stream.Memory)
+		return
+	}
+	dst := lease.Bytes()
+	if len(outputs) == 1 {
+		one := outputs[0]
+		copy(dst, one.Data)
+		one.Data = dst
+		b.Requests[i].Finish1(one, lease, true)
 		return
 	}
 	out := make([]stream.Tensor, len(outputs))
-	dst := lease.Bytes()
-	for k, t := range outputs {
-		m := copy(dst, t.Data)
-		out[k] = t
-		out[k].Data = dst[:m:m]
-		dst = dst[m:]
+	for k := range outputs {
+		out[k] = outputs[k]
+		m := copy(dst, outputs[k].Data)
+		out[k].Data, dst = dst[:m:m], dst[m:]
 	}
-	r.Finish(out, lease, true)
+	b.Requests[i].Finish(out, lease, true)
 }
 
 // Fail ends request i with an error; its neighbours notice nothing.
@@ -63,5 +77,37 @@ func (b *Batch) Fail(i int, err error) { b.Requests[i].Fail(err) }
 func (b *Batch) FailAll(err error) {
 	for _, r := range b.Requests {
 		r.Fail(err)
+	}
+}
+
+// Split answers the members that have no ending yet with their rows of Outputs.
+// An output whose first dimension is not the rows of the inputs fails them.
+func (b *Batch) Split() {
+	if b.Outputs == nil {
+		b.FailAll(stream.Errorf(stream.Internal, "", "model %s gave no answer for this frame", b.Model.Name))
+		return
+	}
+	rows := b.Rows
+	if b.Model.Fixed {
+		rows = b.Model.MaxBatch
+	}
+	for _, t := range b.Outputs {
+		if len(t.Shape) == 0 || t.Shape[0] != rows || len(t.Data)%max(rows, 1) != 0 {
+			b.FailAll(stream.Errorf(stream.Internal, "outputs."+t.Name, "shape %v for a batch of %d rows", t.Shape, rows))
+			return
+		}
+	}
+	parts := make([]stream.Tensor, len(b.Outputs))
+	for i, r := range b.Requests {
+		if r.Outcome() != stream.Pending {
+			continue
+		}
+		for k, t := range b.Outputs {
+			row := len(t.Data) / rows
+			parts[k] = t
+			parts[k].Data = t.Data[b.Offsets[i]*row : (b.Offsets[i]+r.Rows)*row]
+			parts[k].Shape = append([]int{r.Rows}, t.Shape[1:]...)
+		}
+		b.Finish(i, parts)
 	}
 }

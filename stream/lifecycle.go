@@ -72,14 +72,28 @@ func (s *Stream) Move(ep Endpoint, m *Model) bool {
 		return false
 	default:
 	}
-	n := len(s.waiting)
-	s.endpoint.Waiting(-n)
+	s.endpoint.Waiting(-len(s.waiting))
 	s.endpoint, s.model = ep, m
+	waiting := s.waiting
+	s.waiting = nil
+	for _, w := range waiting {
+		var err error
+		if w.Rows, w.Class, err = m.Check(&w.Frame); err != nil {
+			s.endLocked(w, Failed, "", err)
+			continue
+		}
+		s.waiting = append(s.waiting, w)
+	}
+	n := len(s.waiting)
+	s.wait.Store(int32(n))
 	if s.token != taken {
 		s.dropState()
 	}
 	s.home = nil
-	if s.token == queued || n > 0 && s.token == idle {
+	if s.token == queued {
+		s.token = idle
+	}
+	if n > 0 && s.token == idle {
 		s.requeue()
 	}
 	s.endpoint.Waiting(n)
@@ -131,6 +145,17 @@ func (s *Stream) SetHome(home any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.home = home
+}
+
+// ForgetHome is SetHome(nil) if the stream's home is the given one: the state
+// there is lost.
+func (s *Stream) ForgetHome(home any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.home == home {
+		s.home = nil
+		s.dropState()
+	}
 }
 
 func (s *Stream) dropState() {

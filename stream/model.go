@@ -74,7 +74,6 @@ func (m *Model) checkTensors(f *Frame) (rows int, class uint64, err error) {
 	if len(f.Inputs) > len(m.Inputs) {
 		return 0, 0, Errorf(InvalidArgument, "inputs", "%d tensors, model %s has %d", len(f.Inputs), m.Name, len(m.Inputs))
 	}
-	class = 14695981039346656037 // FNV-1a offset basis; every free dimension is mixed in
 	for i := range m.Inputs {
 		spec := &m.Inputs[i]
 		t := find(f.Inputs, spec.Name)
@@ -93,8 +92,8 @@ func (m *Model) checkTensors(f *Frame) (rows int, class uint64, err error) {
 		}
 		rows = n
 		for j, d := range dims {
-			if spec.Shape[j] < 0 {
-				class = (class ^ uint64(d)) * 1099511628211
+			if spec.Shape[j] < 0 && !m.Ragged {
+				class = (class ^ uint64(d+1)) * 1099511628211 // FNV-1a's step, over the free dimensions
 			}
 		}
 	}

@@ -42,11 +42,19 @@ func (r *Request) Finish(outputs []Tensor, lease *buf.Buf, contiguous bool) bool
 		lease.Release()
 		return false
 	}
-	if len(outputs) == 1 {
-		r.one[0] = outputs[0]
-		outputs = r.one[:]
-	}
 	r.result.Outputs, r.result.Lease, r.result.Contiguous = outputs, lease, contiguous
+	r.Stream.ended(r)
+	return true
+}
+
+// Finish1 is Finish with a single output, which needs no slice.
+func (r *Request) Finish1(output Tensor, lease *buf.Buf, contiguous bool) bool {
+	if !r.state.CompareAndSwap(uint32(Pending), uint32(Answered)) {
+		lease.Release()
+		return false
+	}
+	r.one[0] = output
+	r.result.Outputs, r.result.Lease, r.result.Contiguous = r.one[:], lease, contiguous
 	r.Stream.ended(r)
 	return true
 }

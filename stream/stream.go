@@ -252,6 +252,18 @@ func (s *Stream) Take(now Instant, room int, class *uint64, predict time.Duratio
 	return nil
 }
 
+// Rest gives up the token of a stream behind which no frame waits, and reports
+// whether one has come after all. The caller must own the token.
+func (s *Stream) Rest() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.waiting) > 0 {
+		return true
+	}
+	s.token = idle
+	return false
+}
+
 // Class returns the class of the next frame; ok is false when none waits.
 func (s *Stream) Class() (class uint64, ok bool) {
 	s.mu.Lock()

@@ -1,0 +1,143 @@
+package batching
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"millrace/internal/buf"
+	"millrace/stream"
+)
+
+// Backend says where batch memory comes from.
+type Backend string
+
+// The backends.
+const (
+	Heap Backend = "heap"
+	// C is memory outside the Go heap, mapped from the system: it never moves,
+	// the collector never scans it, and libraries may keep pointers into it.
+	C Backend = "c"
+)
+
+// Pool is a bounded set of batches with their memory. Their number bounds the
+// batches of a group that are open or running at once. The caller serialises.
+type Pool struct {
+	model   *stream.Model
+	mem     *buf.Pool
+	backend Backend
+	size    int
+	made    int
+	free    []*Batch
+}
+
+// NewPool returns a pool of n batches for model, made as they are first needed.
+// A ragged model's batches have no input memory. Outputs are leased from mem.
+func NewPool(model *stream.Model, mem *buf.Pool, backend Backend, n int) (*Pool, error) {
+	if backend != Heap && backend != C {
+		return nil, stream.Errorf(stream.InvalidArgument, "batching.memory", "%q is not a backend: want heap or c", string(backend))
+	}
+	return &Pool{model: model, mem: mem, backend: backend, size: max(n, 1)}, nil
+}
+
+// Size returns how many batches there are.
+func (p *Pool) Size() int { return p.size }
+
+// Free returns how many batches are unused.
+func (p *Pool) Free() int { return max(0, len(p.free)+p.size-p.made) }
+
+// Resize changes the bound; batches in use above it are given up as they come
+// back.
+func (p *Pool) Resize(n int) { p.size = max(n, 1) }
+
+// Take returns an empty batch, or nil when all are in use.
+func (p *Pool) Take() (*Batch, error) {
+	if n := len(p.free); n > 0 {
+		b := p.free[n-1]
+		p.free = p.free[:n-1]
+		return b, nil
+	}
+	if p.made >= p.size {
+		return nil, nil
+	}
+	b, err := p.make()
+	if err == nil {
+		p.made++
+	}
+	return b, err
+}
+
+// Put gives a batch back and with it the memory of its members.
+func (p *Pool) Put(b *Batch) {
+	for i, r := range b.Requests {
+		r.Unbind()
+		b.Requests[i] = nil
+	}
+	b.Requests, b.Rows, b.Outputs = b.Requests[:0], 0, nil
+	if p.made > p.size {
+		p.made--
+		b.unmap()
+		return
+	}
+	p.free = append(p.free, b)
+}
+
+// Quarantine writes a batch off, since a run that hangs may still use it: its
+// place is free again. Restore comes when that run has returned.
+func (p *Pool) Quarantine() { p.made-- }
+
+// Restore frees a batch that was in quarantine.
+func (p *Pool) Restore(b *Batch) {
+	p.made++
+	size := p.size
+	p.size = 0
+	p.Put(b)
+	p.size = size
+}
+
+// Close frees the unused batches; those in use are freed as they come back.
+func (p *Pool) Close() {
+	for _, b := range p.free {
+		b.unmap()
+	}
+	p.made -= len(p.free)
+	p.free, p.size = nil, 0
+}
+
+func (p *Pool) make() (*Batch, error) {
+	b := &Batch{Model: p.model, mem: p.mem}
+	if p.model.Ragged {
+		return b, nil
+	}
+	for _, in := range p.model.Inputs {
+		row := max(0, stream.Elements(in.Shape)*in.Datatype.Size()) // 0: free dimensions, see Batch.fit
+		data, err := b.alloc(p.backend, row*max(p.model.MaxBatch, 1))
+		if err != nil {
+			b.unmap()
+			return nil, err
+		}
+		b.data = append(b.data, data)
+		b.rowBytes = append(b.rowBytes, row)
+		b.shapes = append(b.shapes, append([]int{0}, in.Shape...))
+	}
+	return b, nil
+}
+
+func (b *Batch) alloc(backend Backend, n int) ([]byte, error) {
+	if backend == Heap || n == 0 {
+		return make([]byte, n), nil
+	}
+	data, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		return nil, fmt.Errorf("map %d bytes for a batch: %w", n, err)
+	}
+	b.mapped = append(b.mapped, data)
+	return data, nil
+}
+
+func (b *Batch) unmap() {
+	for _, m := range b.mapped {
+		_ = unix.Munmap(m) // only fails for an address that is not mapped
+	}
+	b.mapped, b.data = nil, nil
+}

@@ -1,0 +1,101 @@
+package batching
+
+import (
+	"millrace/stream"
+)
+
+// Decode turns a request's picture into dst, one row of the model's input, and
+// sets where the picture lies in it (Request.SentWidth, MapX, ...).
+type Decode func(r *stream.Request, dst []byte) error
+
+// Prepare lays the batch out: each member gets its rows, its tensors are copied
+// there or its picture is decoded straight into them. A member that cannot be
+// read ends as an error and the next one takes its rows, so that Rows counts
+// good rows only. It returns false when no member is left.
+func (b *Batch) Prepare(decode Decode) bool {
+	b.Offsets, b.Inputs, b.Outputs = b.Offsets[:0], b.Inputs[:0], nil
+	kept, rows := b.Requests[:0], 0
+	if !b.Model.Ragged {
+		b.fit()
+	}
+	for _, r := range b.Requests {
+		if err := b.place(r, rows, decode); err != nil {
+			r.Fail(err)
+			r.Unbind()
+			continue
+		}
+		kept = append(kept, r)
+		b.Offsets = append(b.Offsets, rows)
+		rows += r.Rows
+	}
+	clear(b.Requests[len(kept):])
+	b.Requests, b.Rows = kept, rows
+	if rows > 0 && !b.Model.Ragged {
+		b.shape(rows)
+	}
+	for _, r := range kept {
+		r.BatchSize = rows
+	}
+	return rows > 0
+}
+
+// place fills the rows of one member.
+func (b *Batch) place(r *stream.Request, row int, decode Decode) error {
+	if b.Model.Ragged {
+		return nil
+	}
+	if r.Codec != stream.Tensors {
+		if b.Model.Image == nil {
+			return stream.Errorf(stream.Unsupported, "codec", "model %s takes tensors", b.Model.Name)
+		}
+		return decode(r, b.Row(0, row))
+	}
+	for k, spec := range b.Model.Inputs {
+		n := b.rowBytes[k]
+		for i := range r.Inputs {
+			if r.Inputs[i].Name == spec.Name {
+				copy(b.data[k][row*n:(row+r.Rows)*n], r.Inputs[i].Data)
+			}
+		}
+	}
+	return nil
+}
+
+// fit sizes the rows of inputs with free dimensions, which are the same for all
+// members of the class.
+func (b *Batch) fit() {
+	for k, spec := range b.Model.Inputs {
+		if stream.Elements(spec.Shape) >= 0 {
+			continue
+		}
+		r := b.Requests[0]
+		for i := range r.Inputs {
+			t := &r.Inputs[i]
+			if t.Name != spec.Name {
+				continue
+			}
+			dims := t.Shape[len(t.Shape)-len(spec.Shape):]
+			b.shapes[k] = append(append(b.shapes[k][:0], 0), dims...)
+			b.rowBytes[k] = stream.Elements(dims) * spec.Datatype.Size()
+		}
+		if need := b.rowBytes[k] * b.Model.MaxBatch; need > len(b.data[k]) {
+			b.data[k] = make([]byte, need)
+		}
+	}
+}
+
+// shape makes the input tensors of the given number of rows.
+func (b *Batch) shape(rows int) {
+	n := rows
+	if b.Model.Fixed {
+		n = b.Model.MaxBatch
+	}
+	for k, spec := range b.Model.Inputs {
+		size := b.rowBytes[k]
+		clear(b.data[k][rows*size : n*size])
+		b.shapes[k][0] = n
+		b.Inputs = append(b.Inputs, stream.Tensor{
+			Name: spec.Name, Datatype: spec.Datatype, Shape: b.shapes[k], Data: b.data[k][:n*size],
+		})
+	}
+}

@@ -1,0 +1,98 @@
+package batching
+
+import (
+	"runtime"
+	"sync/atomic"
+)
+
+// Ring is a bounded lock-free queue for many producers and many consumers,
+// after Dmitry Vyukov's bounded MPMC queue: each cell carries a sequence number
+// that says whose turn it is. Neither side ever waits for a lock; a producer
+// that was interrupted between claiming a cell and filling it delays only the
+// consumers of that cell.
+//
+// Whether it is full is exact only for those who reserve: see Intake.Reserve.
+type Ring[T any] struct {
+	mask  uint64
+	cells []cell[T]
+	_     [64]byte // the ends move on different cores: keep them off one cache line
+	tail  atomic.Uint64
+	_     [56]byte
+	head  atomic.Uint64
+	_     [56]byte
+}
+
+type cell[T any] struct {
+	turn atomic.Uint64
+	val  T
+}
+
+// NewRing returns a ring of at least n places.
+func NewRing[T any](n int) *Ring[T] {
+	size := 2
+	for size < n {
+		size <<= 1
+	}
+	r := &Ring[T]{mask: uint64(size - 1), cells: make([]cell[T], size)}
+	for i := range r.cells {
+		r.cells[i].turn.Store(uint64(i))
+	}
+	return r
+}
+
+// Cap returns the number of places.
+func (r *Ring[T]) Cap() int { return len(r.cells) }
+
+// Len returns how many values are in the ring, or on their way in or out.
+func (r *Ring[T]) Len() int {
+	for {
+		head := r.head.Load()
+		tail := r.tail.Load()
+		if head == r.head.Load() {
+			return int(tail - head)
+		}
+	}
+}
+
+// Push adds v; it returns false when every place is taken.
+func (r *Ring[T]) Push(v T) bool {
+	for {
+		pos := r.tail.Load()
+		c := &r.cells[pos&r.mask]
+		switch turn := c.turn.Load(); {
+		case turn == pos:
+			if r.tail.CompareAndSwap(pos, pos+1) {
+				c.val = v
+				c.turn.Store(pos + 1)
+				return true
+			}
+		case turn < pos:
+			if r.tail.Load()-r.head.Load() > r.mask {
+				return false
+			}
+			runtime.Gosched() // its consumer has claimed the cell and not emptied it yet
+		}
+	}
+}
+
+// Pop takes the oldest value.
+func (r *Ring[T]) Pop() (v T, ok bool) {
+	for {
+		pos := r.head.Load()
+		c := &r.cells[pos&r.mask]
+		switch turn := c.turn.Load(); {
+		case turn == pos+1:
+			if r.head.CompareAndSwap(pos, pos+1) {
+				var zero T
+				v, c.val = c.val, zero
+				c.turn.Store(pos + r.mask + 1)
+				return v, true
+			}
+		case turn < pos+1:
+			if r.tail.Load() == pos {
+				return v, false
+			}
+			runtime.Gosched() // its producer has claimed the cell and not filled it yet
+		}
+	}
+}

@@ -1,0 +1,63 @@
+package batching
+
+import (
+	"time"
+
+	"millrace/stream"
+)
+
+// probeAfter is how long the table is believed without a new measurement: after
+// that one frame goes through unjudged, so that one slow sample, by which every
+// frame would come too late, cannot shut the streams out for ever.
+const probeAfter = time.Second
+
+// Times is a decaying table of how long batches take, by their rows: prepare
+// and run together. The caller serialises.
+type Times struct {
+	mean []time.Duration // by rows; 0 = not measured
+	last stream.Instant
+}
+
+// Observe adds a measurement made at now.
+func (t *Times) Observe(now stream.Instant, n int, took time.Duration) {
+	if n < 1 {
+		return
+	}
+	if t.last != 0 && now.Sub(t.last) > probeAfter {
+		clear(t.mean)
+	}
+	t.last = now
+	for len(t.mean) <= n {
+		t.mean = append(t.mean, 0)
+	}
+	if t.mean[n] == 0 {
+		t.mean[n] = max(took, 1)
+		return
+	}
+	t.mean[n] += (took - t.mean[n]) / 4
+}
+
+// Predict returns the time that a batch of n rows will take, 0 when nothing is
+// known, and whether the table is too old to judge by.
+func (t *Times) Predict(now stream.Instant, n int) (took time.Duration, probe bool) {
+	if t.last == 0 {
+		return 0, false
+	}
+	if now.Sub(t.last) > probeAfter {
+		return 0, true
+	}
+	if n < len(t.mean) && t.mean[n] > 0 {
+		return t.mean[n], false
+	}
+	for m := min(n, len(t.mean)) - 1; m > 0; m-- {
+		if t.mean[m] > 0 {
+			return t.mean[m] * time.Duration(n) / time.Duration(m), false // at most: cost grows no faster than rows
+		}
+	}
+	for m := n + 1; m < len(t.mean); m++ {
+		if t.mean[m] > 0 {
+			return t.mean[m], false
+		}
+	}
+	return 0, false
+}

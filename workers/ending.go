@@ -1,0 +1,280 @@
+package workers
+
+import (
+	"context"
+	"time"
+
+	"millrace/batching"
+	"millrace/stream"
+)
+
+// watch gives up the runs that take too long and releases the state of idle
+// streams, until the group stops.
+func (g *Group) watch() {
+	tick := time.NewTicker(min(max(g.cfg.Limits.Run/8, 5*time.Millisecond), time.Second))
+	defer tick.Stop()
+	swept := stream.Now()
+	for {
+		select {
+		case <-g.stopping:
+			return
+		case <-tick.C:
+		}
+		now := stream.Now()
+		g.reapHung(now)
+		if g.model.Stateful && now.Sub(swept) > g.cfg.Limits.IdleState/4 {
+			swept = now
+			g.sweepStates(now)
+		}
+	}
+}
+
+func (g *Group) reapHung(now stream.Instant) {
+	for _, w := range g.instances() {
+		if w.giveUp(now.Add(-g.cfg.Limits.Run)) {
+			g.replace(w)
+		}
+	}
+}
+
+func (g *Group) sweepStates(now stream.Instant) {
+	for _, s := range g.list() {
+		s.DropIdleState(now.Add(-g.cfg.Limits.IdleState))
+	}
+}
+
+func (g *Group) instances() []*instance {
+	g.reg.Lock()
+	defer g.reg.Unlock()
+	out := make([]*instance, 0, len(g.all))
+	for w := range g.all {
+		out = append(out, w)
+	}
+	return out
+}
+
+func (g *Group) list() []*stream.Stream {
+	g.reg.Lock()
+	defer g.reg.Unlock()
+	out := make([]*stream.Stream, 0, len(g.streams))
+	for s := range g.streams {
+		out = append(out, s)
+	}
+	return out
+}
+
+// replace starts another instance in the place of a hung one, unless too many
+// hang already.
+func (g *Group) replace(w *instance) {
+	if int(g.quarantined.Load()) > g.cfg.Limits.Quarantined {
+		g.lost(w)
+		return
+	}
+	// Started beside the hung one, so that the watchdog goes on watching.
+	g.wg.Go(func() {
+		err := g.add(w.detached())
+		if err != nil {
+			g.log.Error("no replacement for a hung worker", "model", g.cfg.Name, "error", err)
+		} else {
+			g.restarts.Add(1)
+		}
+		g.lost(w)
+	})
+}
+
+// detached is a context for the replacement of w, whose own has ended.
+func (w *instance) detached() context.Context { return context.WithoutCancel(w.ctx) }
+
+// lost notes that an instance is gone for good. Without any the group fails.
+func (g *Group) lost(w *instance) {
+	g.reg.Lock()
+	delete(g.all, w)
+	failed := len(g.all) == 0 && g.state == StateReady
+	if failed {
+		g.state, g.reason = StateUnavailable, "its workers failed more often in a row than limits.restarts or limits.quarantined allow; load it again"
+	}
+	g.reg.Unlock()
+	g.rehome(w)
+	if failed {
+		err := stream.Errorf(stream.Unavailable, "", "model %s has no worker left", g.cfg.Name)
+		g.endStreams(stream.ByError, err)
+		g.failPartial(err)
+	}
+}
+
+// left notes that an instance went by itself, told to or after its failures.
+func (g *Group) left(w *instance) {
+	g.reg.Lock()
+	delete(g.all, w)
+	g.reg.Unlock()
+	g.rehome(w)
+}
+
+func (g *Group) rehome(w *instance) {
+	if w.lane == nil {
+		return
+	}
+	for _, s := range g.list() {
+		s.ForgetHome(w)
+	}
+	g.gather.Lock()
+	g.intake.Rehome(w.lane)
+	g.gather.Unlock()
+	g.wakeAll()
+}
+
+func (g *Group) endStreams(why stream.CloseReason, err error) {
+	for _, s := range g.list() {
+		s.CloseWith(why, err)
+	}
+}
+
+// failPartial ends the frames that were bound to a batch which waits to be full.
+func (g *Group) failPartial(err error) {
+	g.gather.Lock()
+	partial := g.intake.Drain()
+	g.gather.Unlock()
+	for _, b := range partial {
+		b.FailAll(err)
+		g.gather.Lock()
+		g.pool.Put(b)
+		g.gather.Unlock()
+	}
+}
+
+// unload ends the group: waiting frames end as err, frames in flight complete,
+// and the workers are taken down. It returns when all that does not hang is
+// gone.
+func (g *Group) unload(why stream.CloseReason, err error) {
+	g.reg.Lock()
+	g.state = StateUnloading
+	g.reg.Unlock()
+	g.endStreams(why, err)
+	g.failPartial(err)
+	g.stop()
+}
+
+// stop takes the workers down after their present batch.
+func (g *Group) stop() {
+	g.stopOnce.Do(func() { close(g.stopping) })
+	for _, w := range g.instances() {
+		w.leave.Store(true)
+	}
+	g.wakeAll()
+	g.awaitRuns()
+	g.gather.Lock()
+	g.pool.Close()
+	g.gather.Unlock()
+}
+
+// awaitRuns waits for the workers, giving up those that hang.
+func (g *Group) awaitRuns() {
+	gone := make(chan struct{})
+	go func() { // ends with the last worker, however late: counted as quarantined until then
+		g.wg.Wait()
+		close(gone)
+	}()
+	tick := time.NewTicker(min(max(g.cfg.Limits.Run/8, 5*time.Millisecond), time.Second))
+	defer tick.Stop()
+	for {
+		select {
+		case <-gone:
+			return
+		case <-tick.C:
+			now := stream.Now()
+			for _, w := range g.instances() {
+				if w.giveUp(now.Add(-g.cfg.Limits.Run)) {
+					g.lost(w)
+				}
+			}
+			if len(g.instances()) == 0 && g.busy.Load() == 0 {
+				return
+			}
+		}
+	}
+}
+
+// moveTo makes the group's streams feed next, tokens and waiting frames with
+// them, and takes the group down once its frames in flight are done.
+func (g *Group) moveTo(next *Group) {
+	g.reg.Lock()
+	g.state = StateUnloading
+	g.reg.Unlock()
+	// No gather here while tokens change queues: each is in exactly one.
+	g.gather.Lock()
+	for _, s := range g.list() {
+		g.moveOne(s, next)
+	}
+	partial := g.intake.Drain(g.lanes()...)
+	g.gather.Unlock()
+	for _, b := range partial {
+		g.runPartial(b)
+	}
+	g.stop()
+}
+
+func (g *Group) lanes() (out []*batching.Lane) {
+	for _, w := range g.instances() {
+		if w.lane != nil {
+			out = append(out, w.lane)
+		}
+	}
+	return out
+}
+
+func (g *Group) moveOne(s *stream.Stream, next *Group) {
+	if err := next.intake.Reserve(); err != nil {
+		s.CloseWith(stream.ByUnload, err)
+		return
+	}
+	next.reg.Lock()
+	next.streams[s] = struct{}{}
+	next.reg.Unlock()
+	if !s.Move(next, next.model) {
+		next.Detach(s) // it ended meanwhile
+		return
+	}
+	g.Detach(s)
+}
+
+// runPartial runs a batch that waited to be full, on an instance of its own:
+// a swap loses no frame.
+func (g *Group) runPartial(b *batching.Batch) {
+	w := g.newInstance()
+	defer w.cancel()
+	_, err := w.start(w.ctx)
+	if err == nil {
+		w.prep, err = newPreparer(g.model, g.pixels)
+	}
+	if err != nil {
+		b.FailAll(err)
+		g.gather.Lock()
+		g.pool.Put(b)
+		g.gather.Unlock()
+		return
+	}
+	g.busy.Add(1)
+	w.run(b)
+	w.stop()
+	w.prep.close()
+}
+
+// Stats reads the group.
+func (g *Group) Stats() GroupStats {
+	g.gather.Lock()
+	size, free := g.pool.Size(), g.pool.Free()
+	g.gather.Unlock()
+	st := GroupStats{
+		Model: g.model, Busy: int(g.busy.Load()), Quarantined: int(g.quarantined.Load()), Flows: g.intake.Flows(),
+		Waiting: int(g.waiting.Load()), Buffers: size, BuffersFree: free, Restarts: g.restarts.Load(), Batches: g.batches.Load(),
+	}
+	g.reg.Lock()
+	defer g.reg.Unlock()
+	st.State, st.Reason, st.Workers = g.state, g.reason, len(g.all)
+	for s := range g.streams {
+		if !s.Options().OneShot {
+			st.Streams++
+		}
+	}
+	return st
+}

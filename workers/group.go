@@ -1,0 +1,428 @@
+package workers
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"millrace/batching"
+	"millrace/internal/buf"
+	"millrace/internal/codec"
+	"millrace/stream"
+)
+
+// Group is the workers that share a model, its version and its load parameters:
+// the intake that tokens wait in, the instances that steal from it, the bounded
+// batches, and the limits on both. Its exported methods are safe for concurrent
+// use.
+//
+// Locks, in the order in which they may nest: reg, gather, a stream's own, park.
+// A stream's lock is held when the Endpoint methods are called, so those take
+// none but park and reg's leaf set.
+type Group struct {
+	cfg    Config
+	model  *stream.Model
+	log    *slog.Logger
+	mem    *buf.Pool
+	pixels codec.Limits
+	hooks  Hooks
+	intake *batching.Intake
+	pool   *batching.Pool // under gather
+
+	gather sync.Mutex
+	nudge  bool // the batcher may wait for more frames: tell it of each
+
+	park   sync.Mutex
+	parked []*instance // LIFO: the last to stop is the warmest
+	parkN  atomic.Int32
+
+	reg     sync.Mutex
+	streams map[*stream.Stream]struct{}
+	state   string
+	reason  string
+	all     map[*instance]struct{} // running or restarting
+
+	wg       sync.WaitGroup
+	stopping chan struct{}
+	stopOnce sync.Once
+
+	waiting     atomic.Int64
+	busy        atomic.Int32
+	quarantined atomic.Int32
+	restarts    atomic.Uint64
+	batches     atomic.Uint64
+}
+
+var _ stream.Endpoint = (*Group)(nil)
+
+// newGroup starts a group with one worker and its watchdog; the others are
+// added by scale.
+func newGroup(ctx context.Context, cfg Config, mem *buf.Pool, pixels codec.Limits, log *slog.Logger, hooks func(*stream.Model) Hooks) (*Group, error) {
+	g := &Group{
+		cfg: cfg, log: log, mem: mem, pixels: pixels, state: StateLoading,
+		streams: make(map[*stream.Stream]struct{}), all: make(map[*instance]struct{}), stopping: make(chan struct{}),
+	}
+	first := g.newInstance()
+	m, err := g.startIn(ctx, first)
+	if err != nil {
+		first.cancel()
+		return nil, err
+	}
+	if err = g.complete(m); err == nil {
+		first.prep, err = newPreparer(g.model, pixels)
+	}
+	if err != nil {
+		first.cancel()
+		close(first.admission)
+		g.wg.Wait()
+		return nil, err
+	}
+	if hooks != nil {
+		g.hooks = hooks(g.model)
+	}
+	g.state = StateReady
+	g.admit(first)
+	g.wg.Go(g.watch)
+	return g, nil
+}
+
+// complete fills in the metadata what the configuration decides, and makes what
+// depends on it.
+func (g *Group) complete(m *stream.Model) error {
+	m.Name, m.Version, m.Platform = g.cfg.Name, g.cfg.Version, g.cfg.Kind
+	if g.cfg.Batching.MaxSize > 0 {
+		m.MaxBatch = g.cfg.Batching.MaxSize
+	}
+	m.MaxBatch = max(m.MaxBatch, 1)
+	m.Policy = g.cfg.Policy.Or(m.Policy)
+	if g.cfg.Image != nil {
+		m.Image = g.cfg.Image
+	}
+	g.model = m
+	b, err := batching.NewBatcher(g.cfg.Batching.Kind, m.MaxBatch, g.cfg.Batching.MaxDelay)
+	if err != nil {
+		return err
+	}
+	if g.pool, err = batching.NewPool(m, g.mem, g.cfg.Batching.Memory, g.cfg.Batching.Buffers); err != nil {
+		return err
+	}
+	g.nudge = g.cfg.Batching.Kind != batching.Adaptive
+	g.intake = batching.NewIntake(m, b, g.pool, g.cfg.MaxFlows)
+	return nil
+}
+
+func (g *Group) newInstance() *instance {
+	w := &instance{group: g, wake: make(chan struct{}, 1), timer: time.NewTimer(time.Hour), admission: make(chan struct{}), given: make(chan struct{})}
+	w.timer.Stop()
+	w.back.Min, w.back.Max = 10*time.Millisecond, 5*time.Second
+	w.ctx, w.cancel = context.WithCancel(context.Background())
+	return w
+}
+
+// startIn starts the instance's goroutine, which makes the worker ready, and
+// waits for that. The goroutine then waits for admission: closed without admission
+// it takes the worker down again.
+func (g *Group) startIn(ctx context.Context, w *instance) (*stream.Model, error) {
+	type outcome struct {
+		m   *stream.Model
+		err error
+	}
+	ready := make(chan outcome, 1)
+	g.wg.Go(func() {
+		m, err := w.start(ctx)
+		ready <- outcome{m, err}
+		if err != nil {
+			return
+		}
+		<-w.admission
+		if w.admitted {
+			w.loop()
+			g.left(w)
+			return
+		}
+		w.stop()
+	})
+	o := <-ready
+	return o.m, o.err
+}
+
+// admit lets a started instance run batches.
+func (g *Group) admit(w *instance) {
+	if g.model.Affinity {
+		w.lane = g.intake.NewLane()
+	}
+	g.reg.Lock()
+	g.all[w] = struct{}{}
+	g.reg.Unlock()
+	w.admitted = true
+	close(w.admission)
+}
+
+// add starts one more worker.
+func (g *Group) add(ctx context.Context) error {
+	w := g.newInstance()
+	if _, err := g.startIn(ctx, w); err != nil {
+		w.cancel()
+		return err
+	}
+	prep, err := newPreparer(g.model, g.pixels)
+	if err != nil {
+		close(w.admission)
+		w.cancel()
+		return err
+	}
+	w.prep = prep
+	g.gather.Lock()
+	g.pool.Resize(max(g.cfg.Batching.Buffers, g.Workers()+2))
+	g.gather.Unlock()
+	g.admit(w)
+	return nil
+}
+
+// removeOne tells one worker to leave, once its batch is done.
+func (g *Group) removeOne() {
+	g.reg.Lock()
+	for w := range g.all {
+		if w.leave.CompareAndSwap(false, true) {
+			break
+		}
+	}
+	g.reg.Unlock()
+	g.wakeAll()
+}
+
+// Workers returns how many instances there are that are not leaving.
+func (g *Group) Workers() int {
+	g.reg.Lock()
+	defer g.reg.Unlock()
+	n := 0
+	for w := range g.all {
+		if !w.leave.Load() {
+			n++
+		}
+	}
+	return n
+}
+
+// Model returns the group's metadata.
+func (g *Group) Model() *stream.Model { return g.model }
+
+// Config returns the configuration that the group was loaded with.
+func (g *Group) Config() Config { return g.cfg }
+
+// Ready says whether a worker can serve.
+func (g *Group) Ready() bool {
+	g.reg.Lock()
+	defer g.reg.Unlock()
+	return g.state == StateReady && len(g.all) > 0
+}
+
+// Open opens a stream that feeds the group and answers to sink. Errors:
+// InvalidArgument (the policy), Overloaded (max_flows), Unloaded, Unavailable.
+func (g *Group) Open(opts stream.Options, sink stream.Sink) (*stream.Stream, error) {
+	if err := opts.Policy.Validate(); err != nil {
+		return nil, err
+	}
+	if err := g.intake.Reserve(); err != nil {
+		return nil, err
+	}
+	s := stream.New(g.model, g, sink, opts)
+	g.reg.Lock()
+	defer g.reg.Unlock()
+	if g.state != StateReady {
+		g.intake.Unreserve()
+		return nil, g.notReady()
+	}
+	g.streams[s] = struct{}{}
+	return s, nil
+}
+
+func (g *Group) notReady() error {
+	if g.state == StateUnavailable {
+		return stream.Errorf(stream.Unavailable, "", "model %s has no worker left: %s", g.cfg.Name, g.reason)
+	}
+	return stream.Errorf(stream.Unloaded, "", "model %s is being unloaded", g.cfg.Name)
+}
+
+// Enqueue implements stream.Endpoint.
+func (g *Group) Enqueue(s *stream.Stream, home any) {
+	w, _ := home.(*instance)
+	if w == nil || w.lane == nil {
+		g.intake.Push(s, nil)
+		g.wake()
+		return
+	}
+	g.intake.Push(s, w.lane)
+	g.wakeThis(w)
+}
+
+// Waiting implements stream.Endpoint.
+func (g *Group) Waiting(n int) {
+	g.waiting.Add(int64(n))
+	if n > 0 && g.nudge {
+		g.intake.Nudge()
+		g.wake()
+	}
+}
+
+// Ended implements stream.Endpoint.
+func (g *Group) Ended(r *stream.Request) {
+	if g.hooks.Ended != nil {
+		g.hooks.Ended(r)
+	}
+}
+
+// Detach implements stream.Endpoint.
+func (g *Group) Detach(s *stream.Stream) {
+	g.intake.Unreserve()
+	g.reg.Lock()
+	delete(g.streams, s)
+	g.reg.Unlock()
+}
+
+// next returns the next batch for w, or nil when it is to leave.
+func (g *Group) next(w *instance) *batching.Batch {
+	for {
+		seen := g.intake.Arrivals()
+		if w.leave.Load() {
+			return nil
+		}
+		g.gather.Lock()
+		b, wait, err := g.intake.Gather(stream.Now(), int(g.parkN.Load())+1, w.lane)
+		more := b != nil && g.parkN.Load() > 0 && !g.intake.Idle()
+		g.gather.Unlock()
+		if err != nil {
+			g.log.Error("no batch memory", "model", g.cfg.Name, "error", err)
+			if !g.sleep(time.Second) {
+				return nil
+			}
+			continue
+		}
+		if b != nil {
+			if more {
+				g.wake() // pass the baton
+			}
+			if w.lane != nil {
+				for _, r := range b.Requests {
+					r.Stream.SetHome(w)
+				}
+			}
+			g.busy.Add(1)
+			return b
+		}
+		if !g.rest(w, seen, wait) {
+			return nil
+		}
+	}
+}
+
+// rest parks w until there may be work again. What arrived since seen was read
+// is noticed, since it is compared after w can be woken.
+func (g *Group) rest(w *instance, seen uint64, wait time.Duration) bool {
+	g.park.Lock()
+	g.parked = append(g.parked, w)
+	g.parkN.Add(1)
+	g.park.Unlock()
+	if g.intake.Arrivals() != seen || w.leave.Load() {
+		g.unpark(w)
+		return true
+	}
+	if wait <= 0 {
+		select {
+		case <-w.wake:
+		case <-g.stopping:
+			g.unpark(w)
+			return false
+		}
+	} else {
+		w.timer.Reset(wait)
+		select {
+		case <-w.wake:
+		case <-w.timer.C:
+		case <-g.stopping:
+			g.unpark(w)
+			return false
+		}
+		w.timer.Stop()
+	}
+	g.unpark(w)
+	return true
+}
+
+// unpark takes w out of the parked ones if it was not woken.
+func (g *Group) unpark(w *instance) {
+	g.park.Lock()
+	for i := len(g.parked) - 1; i >= 0; i-- {
+		if g.parked[i] == w {
+			g.parked = append(g.parked[:i], g.parked[i+1:]...)
+			g.parkN.Add(-1)
+			break
+		}
+	}
+	g.park.Unlock()
+}
+
+// wake wakes one parked worker.
+func (g *Group) wake() {
+	if g.parkN.Load() == 0 {
+		return
+	}
+	g.park.Lock()
+	n := len(g.parked)
+	if n == 0 {
+		g.park.Unlock()
+		return
+	}
+	w := g.parked[n-1]
+	g.parked = g.parked[:n-1]
+	g.parkN.Add(-1)
+	g.park.Unlock()
+	w.signal()
+}
+
+func (g *Group) wakeThis(w *instance) {
+	g.unpark(w)
+	w.signal()
+}
+
+func (g *Group) wakeAll() {
+	for g.parkN.Load() > 0 {
+		g.wake()
+	}
+}
+
+func (w *instance) signal() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// done takes a batch back after its run.
+func (g *Group) done(b *batching.Batch, rows int, prepare, run time.Duration, warm bool) {
+	g.busy.Add(-1)
+	g.batches.Add(1)
+	if rows > 0 && g.hooks.Batch != nil {
+		g.hooks.Batch(rows, prepare, run)
+	}
+	g.gather.Lock()
+	g.pool.Put(b)
+	if warm && rows > 0 {
+		g.intake.Observe(stream.Now(), rows, prepare+run)
+	}
+	g.gather.Unlock()
+}
+
+// sleep waits for d; false when the group stops.
+func (g *Group) sleep(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-g.stopping:
+		return false
+	}
+}

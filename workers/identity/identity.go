@@ -1,0 +1,60 @@
+// Package identity is the worker kind that answers each frame with itself: for
+// measuring everything around a model. It must not copy.
+package identity
+
+import (
+	"context"
+	"encoding/binary"
+
+	"millrace/batching"
+	"millrace/stream"
+	"millrace/workers"
+)
+
+func init() {
+	workers.Register(workers.Kind{
+		Name: "identity",
+		Doc:  "answers each frame with itself",
+		New:  func() workers.Worker { return &worker{} },
+	})
+}
+
+type worker struct{ workers.Base }
+
+// Init implements workers.Worker.
+func (*worker) Init(context.Context, *workers.Env) (*stream.Model, error) {
+	return &stream.Model{Any: true, Ragged: true, MaxBatch: 16}, nil
+}
+
+// Run implements workers.Worker. Tensors come back as they are; the bytes of a
+// frame come back as one BYTES tensor named output, of shape [1].
+func (*worker) Run(_ context.Context, b *batching.Batch) error {
+	for _, r := range b.Requests {
+		if r.Codec == stream.Tensors {
+			r.Finish(r.Inputs, r.TakeLease(), false)
+			continue
+		}
+		answer(r)
+	}
+	return nil
+}
+
+var one = []int{1}
+
+// answer puts the length that BYTES elements begin with in front of the frame,
+// where the lease has room for it.
+func answer(r *stream.Request) {
+	lease := r.TakeLease()
+	out := stream.Tensor{Name: "output", Datatype: stream.Bytes, Shape: one}
+	if lease != nil && lease.Len() == len(r.Payload) {
+		if head, ok := lease.Prepend(4); ok {
+			binary.LittleEndian.PutUint32(head, uint32(len(r.Payload)))
+			out.Data = lease.Bytes()
+			r.Finish1(out, lease, true)
+			return
+		}
+	}
+	out.Data = append(binary.LittleEndian.AppendUint32(nil, uint32(len(r.Payload))), r.Payload...)
+	r.Finish1(out, nil, false)
+	lease.Release()
+}

@@ -1,0 +1,236 @@
+package workers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"millrace/batching"
+	"millrace/internal/child"
+	"millrace/stream"
+)
+
+// instance is one worker of a group and the goroutine that runs it.
+//
+// phase decides between that goroutine and the watchdog, each run having a
+// number: the goroutine moves 2k -> 2k+1 to begin a run and 2k+1 -> 2k+2 to end
+// it; the watchdog moves 2k+1 -> gone to give it up. Only one of the two last
+// steps succeeds, and whoever made it owns the members' endings.
+type instance struct {
+	group  *Group
+	worker Worker
+	lane   *batching.Lane // of a worker with affinity
+	prep   *preparer
+	ctx    context.Context
+	cancel context.CancelFunc
+	wake   chan struct{}
+	timer  *time.Timer
+
+	phase  atomic.Uint64
+	since  atomic.Int64 // Instant at which the run began
+	batch  *batching.Batch
+	given  chan struct{} // closed when the watchdog has given the instance up
+	orphan []func()      // states taken from a hung run's streams
+	leave  atomic.Bool
+
+	admission chan struct{} // closed when the started worker may run, or must leave
+	admitted  bool          // which of the two
+
+	warm     bool // has run a batch: the first is left out of the learned times
+	failures int  // broken in a row
+	back     child.Backoff
+}
+
+const gone = ^uint64(0)
+
+// start makes the worker ready. It returns the model's metadata.
+func (w *instance) start(ctx context.Context) (m *stream.Model, err error) {
+	g := w.group
+	ctx, cancel := context.WithTimeout(ctx, g.cfg.Limits.Start)
+	defer cancel()
+	defer func() {
+		if p := recover(); p != nil {
+			err = stream.Errorf(stream.Internal, "", "%s panicked while starting: %v", g.cfg.Kind, p)
+			g.log.Error("worker panicked", "model", g.cfg.Name, "panic", p, "stack", string(debug.Stack()))
+		}
+	}()
+	kind, ok := Lookup(g.cfg.Kind)
+	if !ok {
+		return nil, stream.Errorf(stream.NotFound, "source", "%q is no kind of worker", g.cfg.Kind)
+	}
+	w.worker, w.warm = kind.New(), false
+	env := &Env{Name: g.cfg.Name, Source: g.cfg.Source, Params: g.cfg.Params, Log: g.log}
+	if m, err = w.worker.Init(ctx, env); err != nil {
+		return nil, err
+	}
+	if err = w.worker.Allocate(ctx); err != nil {
+		w.worker.Destroy()
+		return nil, fmt.Errorf("allocate: %w", err)
+	}
+	if err = w.worker.Acquire(ctx); err != nil {
+		w.worker.Deallocate()
+		w.worker.Destroy()
+		return nil, fmt.Errorf("acquire: %w", err)
+	}
+	return m, nil
+}
+
+func (w *instance) stop() {
+	defer func() {
+		if p := recover(); p != nil {
+			w.group.log.Error("worker panicked while stopping", "model", w.group.cfg.Name, "panic", p)
+		}
+	}()
+	w.worker.Release()
+	w.worker.Deallocate()
+	w.worker.Destroy()
+}
+
+// loop runs batches until the group stops, the instance is told to leave, or it
+// is given up.
+func (w *instance) loop() {
+	g := w.group
+	defer w.cancel()
+	for {
+		b := g.next(w)
+		if b == nil {
+			w.stop()
+			w.prep.close()
+			return
+		}
+		broken, mine := w.run(b)
+		if !mine {
+			w.returned(b)
+			return
+		}
+		if !broken {
+			w.failures = 0
+			w.back.Reset()
+			continue
+		}
+		if !w.restart() {
+			w.prep.close()
+			g.lost(w)
+			return
+		}
+	}
+}
+
+// run prepares and runs one batch. broken says that the instance must be
+// replaced, mine that it was not given up meanwhile.
+func (w *instance) run(b *batching.Batch) (broken, mine bool) {
+	g := w.group
+	begun := stream.Now()
+	w.batch = b
+	if !b.Prepare(w.prep.decode) {
+		g.done(b, 0, 0, 0, false)
+		return false, true
+	}
+	started := stream.Now()
+	for _, r := range b.Requests {
+		r.Timing.Started = started
+	}
+	w.since.Store(int64(started))
+	phase := w.phase.Add(1)
+	err, panicked := w.call(b)
+	if !w.phase.CompareAndSwap(phase, phase+1) {
+		return true, false
+	}
+	ended := stream.Now()
+	rows := b.Rows
+	switch {
+	case err != nil:
+		if panicked {
+			for _, r := range b.Requests {
+				r.Stream.OrphanState()() // it may be half changed
+			}
+		}
+		b.FailAll(err)
+	default:
+		b.Split()
+	}
+	g.done(b, rows, started.Sub(begun), ended.Sub(started), w.warm)
+	w.warm = true
+	return panicked || errors.Is(err, ErrBroken), true
+}
+
+func (w *instance) call(b *batching.Batch) (err error, panicked bool) { //nolint:revive // the panic is the rarer news
+	defer func() {
+		if p := recover(); p != nil {
+			panicked = true
+			err = stream.Errorf(stream.Internal, "", "model %s panicked on this batch: %v", w.group.cfg.Name, p)
+			w.group.log.Error("worker panicked", "model", w.group.cfg.Name, "panic", p, "stack", string(debug.Stack()))
+		}
+	}()
+	return w.worker.Run(w.ctx, b), false
+}
+
+// giveUp is the watchdog's: it ends the members of a run that has been going
+// since before the given moment, and reports whether it did. The instance and
+// its batch are then in quarantine until the run returns.
+func (w *instance) giveUp(before stream.Instant) bool {
+	g := w.group
+	phase := w.phase.Load()
+	if phase%2 == 0 || phase == gone || stream.Instant(w.since.Load()) > before {
+		return false
+	}
+	if !w.phase.CompareAndSwap(phase, gone) {
+		return false
+	}
+	defer close(w.given)
+	w.cancel()
+	g.busy.Add(-1)
+	n := g.quarantined.Add(1)
+	g.gather.Lock()
+	g.pool.Quarantine()
+	g.gather.Unlock()
+	g.log.Error("worker hangs and is quarantined", "model", g.cfg.Name, "limit", g.cfg.Limits.Run, "quarantined", n)
+	for _, r := range w.batch.Requests {
+		if g.model.Stateful {
+			w.orphan = append(w.orphan, r.Stream.OrphanState())
+		}
+		r.Fail(stream.Errorf(stream.Timeout, "limits.run", "model %s did not answer within %v: its worker is replaced", g.cfg.Name, g.cfg.Limits.Run))
+	}
+	return true
+}
+
+// returned cleans up after a hung run that has come back at last.
+func (w *instance) returned(b *batching.Batch) {
+	<-w.given // the watchdog has done with the batch
+	g := w.group
+	g.quarantined.Add(-1)
+	g.gather.Lock()
+	g.pool.Restore(b)
+	g.gather.Unlock()
+	for _, release := range w.orphan {
+		release()
+	}
+	w.stop()
+	w.prep.close()
+}
+
+// restart replaces a broken worker, waiting longer after each failure in a row.
+func (w *instance) restart() bool {
+	g := w.group
+	w.stop()
+	for {
+		w.failures++
+		if w.failures > g.cfg.Limits.Restarts {
+			g.log.Error("worker given up", "model", g.cfg.Name, "restarts", g.cfg.Limits.Restarts)
+			return false
+		}
+		if !g.sleep(w.back.Next(rand.Float64())) {
+			return false
+		}
+		g.restarts.Add(1)
+		_, err := w.start(w.ctx)
+		if err == nil {
+			return true
+		}
+		g.log.Error("worker did not restart", "model", g.cfg.Name, "error", err)
+	}
+}

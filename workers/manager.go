@@ -1,0 +1,346 @@
+package workers
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"millrace/internal/buf"
+	"millrace/internal/codec"
+	"millrace/stream"
+)
+
+// ManagerOptions are what a Manager is made with.
+type ManagerOptions struct {
+	Memory *buf.Pool
+	Pixels codec.Limits // of pictures
+	Log    *slog.Logger
+	Hooks  func(m *stream.Model) Hooks // called once for each group
+}
+
+// Manager holds the groups. All changes go through one queue and are made one
+// after the other, so that requests that repeat or contradict each other cannot
+// meet halfway; reading never waits for them. Its methods are safe for
+// concurrent use.
+type Manager struct {
+	opts    ManagerOptions
+	groups  atomic.Pointer[map[string]*Group]
+	updates chan update
+	done    chan struct{}
+
+	mu     sync.Mutex
+	known  map[string]Config
+	closed bool
+}
+
+type update struct {
+	do    func() error
+	reply chan error
+}
+
+// maxUpdates bounds the changes that wait for their turn.
+const maxUpdates = 256
+
+// NewManager returns a manager without groups.
+func NewManager(opts ManagerOptions) *Manager {
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	m := &Manager{
+		opts: opts, updates: make(chan update, maxUpdates), done: make(chan struct{}), known: make(map[string]Config),
+	}
+	m.groups.Store(&map[string]*Group{})
+	go m.run() // ends with Close
+	return m
+}
+
+func (m *Manager) run() {
+	defer close(m.done)
+	for u := range m.updates {
+		u.reply <- u.do()
+	}
+}
+
+// change queues a change and waits for its end. A change whose caller has left
+// before its turn is not made.
+func (m *Manager) change(ctx context.Context, do func() error) error {
+	u := update{reply: make(chan error, 1), do: func() error {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return do()
+	}}
+	m.mu.Lock()
+	if m.closed {
+		m.mu.Unlock()
+		return stream.Errorf(stream.Draining, "", "the server is shutting down")
+	}
+	select {
+	case m.updates <- u:
+		m.mu.Unlock()
+	default:
+		m.mu.Unlock()
+		return stream.Errorf(stream.Overloaded, "", "%d changes of models wait already: try later", maxUpdates)
+	}
+	select {
+	case err := <-u.reply:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Define makes a model known by its name without loading it.
+func (m *Manager) Define(cfg Config) error {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.known[cfg.Name] = cfg
+	return nil
+}
+
+// Known returns the configurations of the models that Load can load by name.
+func (m *Manager) Known() []Config {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := slices.Collect(maps.Values(m.known))
+	slices.SortFunc(out, func(a, b Config) int {
+		if a.Name < b.Name {
+			return -1
+		}
+		return 1
+	})
+	return out
+}
+
+// Load loads a model by its name: one that was defined, or a registered kind.
+// params overlay its configuration (see Overlay); "share": false adds a worker
+// to the group that has the same parameters, "swap": true replaces the endpoint
+// of that name. It returns the endpoint's name.
+func (m *Manager) Load(ctx context.Context, name string, params stream.Params) (string, error) {
+	m.mu.Lock()
+	cfg, ok := m.known[name]
+	m.mu.Unlock()
+	if !ok {
+		if _, isKind := Lookup(name); !isKind {
+			return "", stream.Errorf(stream.NotFound, "model", "%q is neither a model of the configuration nor a kind of worker: see /v2/repository/index", name)
+		}
+		cfg = Config{Name: name, Kind: name}
+	}
+	cfg, share, swap, err := Overlay(cfg, params)
+	if err != nil {
+		return "", err
+	}
+	if swap {
+		return name, m.Swap(ctx, name, cfg)
+	}
+	return m.LoadConfig(ctx, cfg, share)
+}
+
+// LoadConfig loads a model. A group with the same configuration is shared, and
+// nothing new is made, or gets one more worker if share is false. Otherwise the
+// endpoint is the name, or name-0, name-1 ... when that is taken.
+func (m *Manager) LoadConfig(ctx context.Context, cfg Config, share bool) (endpoint string, err error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return "", err
+	}
+	err = m.change(ctx, func() error {
+		name, same := m.place(cfg)
+		endpoint = name
+		if same != nil && share {
+			return nil
+		}
+		if same != nil {
+			return same.add(ctx)
+		}
+		c := cfg
+		c.Name = name
+		g, err := m.start(ctx, c)
+		if err == nil {
+			m.publish(func(gs map[string]*Group) { gs[name] = g })
+		}
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("load %s: %w", cfg.Name, err)
+	}
+	return endpoint, nil
+}
+
+// place returns the endpoint for cfg, and the group that has it already. A group
+// that failed is not shared: loading again replaces it.
+func (m *Manager) place(cfg Config) (string, *Group) {
+	gs := *m.groups.Load()
+	for i := -1; ; i++ {
+		name := cfg.Name
+		if i >= 0 {
+			name = fmt.Sprintf("%s-%d", cfg.Name, i)
+		}
+		g, taken := gs[name]
+		if !taken {
+			return name, nil
+		}
+		if g.cfg.Same(cfg) {
+			if g.Ready() {
+				return name, g
+			}
+			m.publish(func(gs map[string]*Group) { delete(gs, name) })
+			g.unload(stream.ByUnload, stream.Errorf(stream.Unloaded, "", "model %s was loaded again", name))
+			return name, nil
+		}
+	}
+}
+
+// start makes a group with all its instances, or none.
+func (m *Manager) start(ctx context.Context, cfg Config) (*Group, error) {
+	g, err := newGroup(ctx, cfg, m.opts.Memory, m.opts.Pixels, m.opts.Log, m.opts.Hooks)
+	if err != nil {
+		return nil, err
+	}
+	for range cfg.Instances - 1 {
+		if err := g.add(ctx); err != nil {
+			g.stop()
+			return nil, err
+		}
+	}
+	return g, nil
+}
+
+func (m *Manager) publish(edit func(map[string]*Group)) {
+	next := maps.Clone(*m.groups.Load())
+	edit(next)
+	m.groups.Store(&next)
+}
+
+// Unload removes one worker of an endpoint; with the last one the endpoint goes:
+// frames in flight complete, waiting ones end as unloaded.
+func (m *Manager) Unload(ctx context.Context, endpoint string) error {
+	return m.change(ctx, func() error {
+		g, err := m.Group(endpoint, "")
+		if err != nil {
+			return err
+		}
+		if g.Workers() > 1 {
+			g.removeOne()
+			return nil
+		}
+		m.drop(g, stream.ByUnload, stream.Errorf(stream.Unloaded, "", "model %s was unloaded", endpoint))
+		return nil
+	})
+}
+
+func (m *Manager) drop(g *Group, why stream.CloseReason, err error) {
+	m.publish(func(gs map[string]*Group) { delete(gs, g.cfg.Name) })
+	g.unload(why, err)
+}
+
+// Scale sets the number of workers of an endpoint, at least one.
+func (m *Manager) Scale(ctx context.Context, endpoint string, n int) error {
+	if n < 1 || n > 1024 {
+		return stream.Errorf(stream.InvalidArgument, "instances", "%d is not between 1 and 1024", n)
+	}
+	return m.change(ctx, func() error {
+		g, err := m.Group(endpoint, "")
+		if err != nil {
+			return err
+		}
+		for g.Workers() > n {
+			g.removeOne()
+		}
+		for g.Workers() < n {
+			if err := g.add(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Swap replaces an endpoint's group by one of another configuration: its streams
+// stay open, waiting frames move over and frames in flight complete.
+func (m *Manager) Swap(ctx context.Context, endpoint string, cfg Config) error {
+	cfg.Name = endpoint
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
+	return m.change(ctx, func() error {
+		old, err := m.Group(endpoint, "")
+		if err != nil {
+			return err
+		}
+		next, err := m.start(ctx, cfg)
+		if err != nil {
+			return err
+		}
+		m.publish(func(gs map[string]*Group) { gs[endpoint] = next })
+		old.moveTo(next)
+		return nil
+	})
+}
+
+// Group returns a loaded group; version "" is any.
+func (m *Manager) Group(name, version string) (*Group, error) {
+	g, ok := (*m.groups.Load())[name]
+	if !ok {
+		return nil, stream.Errorf(stream.NotFound, "model", "%q is not loaded: see /v2/repository/index", name)
+	}
+	if version != "" && version != g.cfg.Version {
+		return nil, stream.Errorf(stream.NotFound, "version", "model %s has version %s, not %q", name, g.cfg.Version, version)
+	}
+	return g, nil
+}
+
+// Snapshot reads every group, by name.
+func (m *Manager) Snapshot() []GroupStats {
+	gs := *m.groups.Load()
+	out := make([]GroupStats, 0, len(gs))
+	for _, name := range slices.Sorted(maps.Keys(gs)) {
+		out = append(out, gs[name].Stats())
+	}
+	return out
+}
+
+// Close drains: streams are closed, waiting frames end as draining, frames in
+// flight complete. Later changes are refused. It returns when every worker that
+// does not hang is down, or with ctx's error.
+func (m *Manager) Close(ctx context.Context) error {
+	m.mu.Lock()
+	if m.closed {
+		m.mu.Unlock()
+		return nil
+	}
+	m.closed = true
+	reply := make(chan error, 1)
+	m.updates <- update{reply: reply, do: m.closeAll}
+	close(m.updates)
+	m.mu.Unlock()
+	select {
+	case <-m.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("close models: %w", context.Cause(ctx))
+	}
+}
+
+func (m *Manager) closeAll() error {
+	var wg sync.WaitGroup
+	for _, g := range *m.groups.Load() {
+		wg.Go(func() { m.endGroup(g) })
+	}
+	wg.Wait()
+	m.groups.Store(&map[string]*Group{})
+	return nil
+}
+
+func (m *Manager) endGroup(g *Group) {
+	g.unload(stream.ByDrain, stream.Errorf(stream.Draining, "", "the server is shutting down"))
+}

@@ -1,0 +1,125 @@
+package workers
+
+import (
+	"time"
+
+	"millrace/batching"
+	"millrace/stream"
+)
+
+// Overlay lays load parameters over a configuration. It knows instances, share,
+// swap, max_size (or batch_size), batcher, max_delay and the same with
+// "batching." in front; the others are the worker's.
+func Overlay(cfg Config, params stream.Params) (out Config, share, swap bool, err error) {
+	share = true
+	own := stream.Params{}
+	for k, v := range cfg.Params {
+		own[k] = v
+	}
+	for k, v := range params {
+		switch k {
+		case "share":
+			share, err = boolean(k, v)
+		case "swap":
+			swap, err = boolean(k, v)
+		case "instances":
+			cfg.Instances, err = integer(k, v)
+		case "max_size", "batch_size", "batching.max_size":
+			cfg.Batching.MaxSize, err = integer(k, v)
+		case "batcher", "batching.kind":
+			var s string
+			s, err = text(k, v)
+			cfg.Batching.Kind = batching.Kind(s)
+		case "max_delay", "batching.max_delay":
+			cfg.Batching.MaxDelay, err = duration(k, v)
+		case "limits.run":
+			cfg.Limits.Run, err = duration(k, v)
+		default:
+			own[k] = v
+		}
+		if err != nil {
+			return cfg, false, false, err
+		}
+	}
+	if len(own) > 0 {
+		cfg.Params = own
+	}
+	return cfg, share, swap, nil
+}
+
+func boolean(key string, v any) (bool, error) {
+	switch v := v.(type) {
+	case bool:
+		return v, nil
+	case string:
+		if v == "true" || v == "false" {
+			return v == "true", nil
+		}
+	}
+	return false, stream.Errorf(stream.InvalidArgument, key, "%v is not true or false", v)
+}
+
+func integer(key string, v any) (int, error) {
+	switch v := v.(type) {
+	case int64:
+		return int(v), nil
+	case float64:
+		if v == float64(int(v)) {
+			return int(v), nil
+		}
+	}
+	return 0, stream.Errorf(stream.InvalidArgument, key, "%v is not a whole number", v)
+}
+
+func text(key string, v any) (string, error) {
+	if s, ok := v.(string); ok {
+		return s, nil
+	}
+	return "", stream.Errorf(stream.InvalidArgument, key, "%v is not a string", v)
+}
+
+func duration(key string, v any) (time.Duration, error) {
+	if s, ok := v.(string); ok {
+		if d, err := time.ParseDuration(s); err == nil {
+			return d, nil
+		}
+	}
+	return 0, stream.Errorf(stream.InvalidArgument, key, "%v is not a duration such as \"5ms\"", v)
+}
+
+// Number reads a worker's numeric parameter; def when it is not given.
+func Number(p stream.Params, key string, def float64) (float64, error) {
+	switch v := p[key].(type) {
+	case nil:
+		return def, nil
+	case int64:
+		return float64(v), nil
+	case float64:
+		return v, nil
+	default:
+		return 0, stream.Errorf(stream.InvalidArgument, key, "%v is not a number", v)
+	}
+}
+
+// Duration reads a worker's duration parameter, a string such as "5ms"; def when
+// it is not given.
+func Duration(p stream.Params, key string, def time.Duration) (time.Duration, error) {
+	v, ok := p[key]
+	if !ok {
+		return def, nil
+	}
+	d, err := duration(key, v)
+	if err == nil && d < 0 {
+		err = stream.Errorf(stream.InvalidArgument, key, "%v is negative", v)
+	}
+	return d, err
+}
+
+// Flag reads a worker's boolean parameter; false when it is not given.
+func Flag(p stream.Params, key string) (bool, error) {
+	v, ok := p[key]
+	if !ok {
+		return false, nil
+	}
+	return boolean(key, v)
+}

@@ -1,0 +1,90 @@
+package workers
+
+import (
+	"errors"
+
+	"millrace/internal/codec"
+	"millrace/stream"
+)
+
+// preparer decodes pictures into batches, for one instance.
+type preparer struct {
+	decoder *codec.Decoder
+	target  codec.Target
+	err     error
+}
+
+func newPreparer(m *stream.Model, limits codec.Limits) (*preparer, error) {
+	p := &preparer{decoder: codec.NewDecoder(limits)}
+	if m.Image == nil {
+		return p, nil
+	}
+	t, err := target(m)
+	p.target = t
+	return p, err
+}
+
+// target translates a model's image specification.
+func target(m *stream.Model) (t codec.Target, err error) {
+	s := m.Image
+	t.Width, t.Height = s.Width, s.Height
+	read := func(field string, into interface{ UnmarshalText([]byte) error }, text string) {
+		if err != nil || text == "" {
+			return
+		}
+		if e := into.UnmarshalText([]byte(text)); e != nil {
+			err = stream.Errorf(stream.InvalidArgument, "input.image."+field, "%w", e)
+		}
+	}
+	read("color", &t.Color, s.Color)
+	read("layout", &t.Layout, s.Layout)
+	read("fit", &t.Fit, s.Fit)
+	if len(m.Inputs) > 0 {
+		read("datatype", &t.Type, string(m.Inputs[0].Datatype))
+	}
+	t.Norm.Scale, t.Norm.Mean, t.Norm.Std = s.Scale, s.Mean, s.Std
+	if err == nil {
+		if e := t.Validate(); e != nil {
+			err = stream.Errorf(stream.InvalidArgument, "input.image", "%w", e)
+		}
+	}
+	return t, err
+}
+
+// decode implements batching.Decode.
+func (p *preparer) decode(r *stream.Request, dst []byte) error {
+	var (
+		placed codec.Placed
+		err    error
+	)
+	switch r.Codec {
+	case stream.RGB24:
+		placed, err = p.decoder.Convert(r.Payload, codec.RGB24, r.Width, r.Height, p.target, dst)
+	case stream.NV12:
+		placed, err = p.decoder.Convert(r.Payload, codec.NV12, r.Width, r.Height, p.target, dst)
+	default:
+		placed, err = p.decoder.Decode(r.Payload, p.target, dst)
+	}
+	if err != nil {
+		return pictureError(err)
+	}
+	r.SentWidth, r.SentHeight = placed.Width, placed.Height
+	x0, y0 := placed.ToFrame(0, 0)
+	x1, y1 := placed.ToFrame(1, 1)
+	r.MapX, r.MapY = [2]float64{x1 - x0, x0}, [2]float64{y1 - y0, y0}
+	return nil
+}
+
+func (p *preparer) close() { p.decoder.Close() }
+
+// pictureError codes what was wrong with a picture.
+func pictureError(err error) error {
+	code := stream.InvalidArgument
+	switch {
+	case errors.Is(err, codec.ErrTooLarge):
+		code = stream.TooLarge
+	case errors.Is(err, codec.ErrUnknown), errors.Is(err, codec.ErrUnsupported):
+		code = stream.Unsupported
+	}
+	return stream.Errorf(code, "frame", "%w", err)
+}
