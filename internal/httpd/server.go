@@ -1,0 +1,238 @@
+package httpd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
+)
+
+// Config is how the listener behaves. A zero field takes its default.
+type Config struct {
+	Addr    string   // 127.0.0.1:8000; port 0 takes a free one
+	Hosts   []string // names, beside its own, under which it may be asked; "*" allows all
+	Origins []string // web origins, beside its own, that may use it; "*" allows all
+	MaxBody int      // bytes of a request's body; 64 MiB
+
+	HeaderTimeout time.Duration // from the first byte of a request to the end of its header; 10s
+	IdleTimeout   time.Duration // between requests; 2m
+	WriteTimeout  time.Duration // of one reply; 1m
+	DrainTimeout  time.Duration // for the handlers that still run at the end; 30s
+
+	Log *slog.Logger // slog.Default()
+}
+
+// Defaults of a Config.
+const (
+	DefaultAddr    = "127.0.0.1:8000"
+	DefaultMaxBody = 64 << 20
+)
+
+// Settings that nobody needs to turn.
+const (
+	readBuffer = 8 << 10 // bounds the request line and header; kept by each open connection
+	// prefetch is what fasthttp reads of a body before it calls the handler.
+	prefetch = 8 << 10
+	// quietGrace is how long a connection without a running handler may still
+	// send once the server is ending.
+	quietGrace = 250 * time.Millisecond
+)
+
+func (c Config) withDefaults() Config {
+	def := func(d *time.Duration, v time.Duration) {
+		if *d <= 0 {
+			*d = v
+		}
+	}
+	if c.Addr == "" {
+		c.Addr = DefaultAddr
+	}
+	if c.MaxBody <= 0 {
+		c.MaxBody = DefaultMaxBody
+	}
+	def(&c.HeaderTimeout, 10*time.Second)
+	def(&c.IdleTimeout, 2*time.Minute)
+	def(&c.WriteTimeout, time.Minute)
+	def(&c.DrainTimeout, 30*time.Second)
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	return c
+}
+
+// Server is the listener. Register routes on App, then call Listen and Serve,
+// each once.
+type Server struct {
+	App *fiber.App
+
+	cfg   Config
+	rules rules
+	inner fasthttp.RequestHandler // Fiber's own
+	ln    net.Listener
+
+	conns sync.Map // net.Conn -> *connection
+
+	mu       sync.Mutex
+	ended    bool // no lingering any more
+	lingerer sync.WaitGroup
+}
+
+// connection is what Serve needs to know of an open connection to end it.
+type connection struct {
+	mu   sync.Mutex
+	busy bool // a handler runs
+}
+
+// New makes a server that does not listen yet. Errors name the setting.
+func New(cfg Config) (*Server, error) {
+	cfg = cfg.withDefaults()
+	host, _, err := net.SplitHostPort(cfg.Addr)
+	if err != nil {
+		return nil, fmt.Errorf("http: %q is not an address: want host:port, such as %s: %w", cfg.Addr, DefaultAddr, err)
+	}
+	s := &Server{cfg: cfg}
+	if s.rules, err = newRules(host, cfg.Hosts, cfg.Origins); err != nil {
+		return nil, err
+	}
+	s.App = fiber.New(fiber.Config{
+		AppName:                      "millrace",
+		DisableStartupMessage:        true,
+		StreamRequestBody:            true,
+		DisablePreParseMultipartForm: true, // it would write parts to files, without a bound
+		CaseSensitive:                true,
+		BodyLimit:                    cfg.MaxBody,
+		ReadBufferSize:               readBuffer,
+		ReadTimeout:                  cfg.HeaderTimeout,
+		IdleTimeout:                  cfg.IdleTimeout,
+		WriteTimeout:                 cfg.WriteTimeout,
+		ErrorHandler:                 s.answerError,
+	})
+	fast := s.App.Server()
+	s.inner, fast.Handler = fast.Handler, s.handle
+	fast.KeepHijackedConns = true // who hijacks a connection closes it
+	fast.CloseOnShutdown = true
+	fast.ConnState = s.track
+	return s, nil
+}
+
+// MaxBody is the limit for the body of a request, in bytes (max_body).
+func (s *Server) MaxBody() int { return s.cfg.MaxBody }
+
+// Listen takes the address and returns it. Connections wait until Serve.
+func (s *Server) Listen() (net.Addr, error) {
+	ln, err := net.Listen("tcp", s.cfg.Addr)
+	if err != nil {
+		return nil, fmt.Errorf("http: %w", err)
+	}
+	s.ln = &onceListener{Listener: ln}
+	return ln.Addr(), nil
+}
+
+// Serve answers requests until ctx ends. Then it stops accepting, lets the
+// handlers that run finish within DrainTimeout, closes what is left and returns
+// nil, or an error when handlers were left behind. Hijacked connections are
+// their owners'. Without a Listen before, it listens itself.
+func (s *Server) Serve(ctx context.Context) error {
+	if s.ln == nil {
+		if _, err := s.Listen(); err != nil {
+			return err
+		}
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.App.Listener(s.ln) }()
+	select {
+	case err := <-served:
+		return errors.Join(err, s.ln.Close())
+	case <-ctx.Done():
+	}
+	err := s.shutdown(served)
+	s.mu.Lock()
+	s.ended = true
+	s.mu.Unlock()
+	s.lingerer.Wait()
+	return err
+}
+
+func (s *Server) shutdown(served <-chan error) error {
+	_ = s.ln.Close()
+	<-served
+	grace := time.Now().Add(quietGrace)
+	limit, cancel := context.WithTimeout(context.Background(), s.cfg.DrainTimeout)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- s.App.ShutdownWithContext(limit) }()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		s.hush(grace)
+		select {
+		case err := <-done:
+			if err == nil {
+				return nil
+			}
+			left := 0
+			s.conns.Range(func(c, _ any) bool {
+				left++
+				_ = c.(net.Conn).Close()
+				return true
+			})
+			return fmt.Errorf("http: %d connections were still busy %v after the end and were closed: %w", left, s.cfg.DrainTimeout, err)
+		case <-tick.C:
+		}
+	}
+}
+
+// hush gives the connections for which no handler runs until t to come up with
+// the rest of a request: otherwise half a request would hold up the end for as
+// long as its time-out.
+func (s *Server) hush(t time.Time) {
+	s.conns.Range(func(key, value any) bool {
+		c := value.(*connection)
+		c.mu.Lock()
+		if !c.busy {
+			_ = key.(net.Conn).SetReadDeadline(t)
+		}
+		c.mu.Unlock()
+		return true
+	})
+}
+
+// track is fasthttp's hook for the states of connections.
+func (s *Server) track(c net.Conn, state fasthttp.ConnState) {
+	switch state {
+	case fasthttp.StateNew:
+		s.conns.Store(c, &connection{})
+	case fasthttp.StateClosed, fasthttp.StateHijacked:
+		s.conns.Delete(c)
+	}
+}
+
+// busy notes whether a handler runs on c.
+func (s *Server) busy(c net.Conn, is bool) {
+	if v, ok := s.conns.Load(c); ok {
+		t := v.(*connection)
+		t.mu.Lock()
+		t.busy = is
+		t.mu.Unlock()
+	}
+}
+
+// onceListener can be closed twice: by us, so that it happens at once, and by
+// fasthttp, which gives up its own shutdown when Close fails.
+type onceListener struct {
+	net.Listener
+	once sync.Once
+	err  error
+}
+
+// Close implements net.Listener.
+func (l *onceListener) Close() error {
+	l.once.Do(func() { l.err = l.Listener.Close() })
+	return l.err
+}
