@@ -132,3 +132,12 @@ func classOf(n int) (int, int) {
 	j := (n - 1<<k + step - 1) / step // 1..steps
 	return (k-minShift)*steps + j, 1<<k + j*step
 }
+
+// Copy leases a buffer that holds a copy of data.
+func (p *Pool) Copy(data []byte) (*Buf, error) {
+	b, err := p.Lease(len(data))
+	if err == nil {
+		copy(b.Bytes(), data)
+	}
+	return b, err
+}

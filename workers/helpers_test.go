@@ -1,0 +1,217 @@
+package workers_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"millrace/batching"
+	"millrace/internal/buf"
+	"millrace/stream"
+	"millrace/workers"
+	_ "millrace/workers/delay"
+	_ "millrace/workers/identity"
+)
+
+// faulty is a worker that does to a batch what the bytes of its frames say.
+type faulty struct {
+	workers.Base
+	stateful bool
+}
+
+var hangs = struct {
+	sync.Mutex
+	gate chan struct{}
+}{gate: make(chan struct{})}
+
+// letGo lets the hung runs return.
+func letGo() {
+	hangs.Lock()
+	defer hangs.Unlock()
+	close(hangs.gate)
+	hangs.gate = make(chan struct{})
+}
+
+var released atomic.Int64
+
+func init() {
+	for _, stateful := range []bool{false, true} {
+		name := "faulty"
+		if stateful {
+			name = "faulty-stateful"
+		}
+		workers.Register(workers.Kind{Name: name, New: func() workers.Worker { return &faulty{stateful: stateful} }})
+	}
+	workers.Register(workers.Kind{Name: "dense", New: func() workers.Worker { return &dense{} }})
+}
+
+func (f *faulty) Init(context.Context, *workers.Env) (*stream.Model, error) {
+	return &stream.Model{Any: true, Ragged: true, Stateful: f.stateful, MaxBatch: 4}, nil
+}
+
+func (f *faulty) Run(_ context.Context, b *batching.Batch) error {
+	if f.stateful {
+		for _, r := range b.Requests {
+			n, _ := r.Stream.State().(int)
+			r.Stream.SetState(n+1, func(any) { released.Add(1) })
+		}
+	}
+	for i, r := range b.Requests {
+		switch string(r.Payload) {
+		case "panic":
+			panic("as told")
+		case "hang":
+			hangs.Lock()
+			gate := hangs.gate
+			hangs.Unlock()
+			<-gate
+		case "die":
+			return fmt.Errorf("as told: %w", workers.ErrBroken)
+		case "error":
+			b.Fail(i, errors.New("as told"))
+		case "slow":
+			time.Sleep(time.Millisecond)
+		case "silent":
+			continue
+		}
+		b.Finish(i, []stream.Tensor{{Name: "n", Datatype: stream.Uint8, Shape: []int{len(r.Payload)}, Data: r.Payload}})
+	}
+	return nil
+}
+
+// dense doubles FP32 rows of three, through the batch's contiguous tensors.
+type dense struct {
+	workers.Base
+	out []byte
+}
+
+func (d *dense) Init(context.Context, *workers.Env) (*stream.Model, error) {
+	return &stream.Model{
+		MaxBatch: 4,
+		Inputs:   []stream.TensorSpec{{Name: "x", Datatype: stream.Float32, Shape: []int{3}}},
+		Outputs:  []stream.TensorSpec{{Name: "y", Datatype: stream.Float32, Shape: []int{3}}},
+	}, nil
+}
+
+func (d *dense) Run(_ context.Context, b *batching.Batch) error {
+	d.out = d.out[:0]
+	for _, v := range b.Inputs[0].Float32s() {
+		d.out = stream.AppendFloat32(d.out, 2*v)
+	}
+	b.Outputs = []stream.Tensor{{Name: "y", Datatype: stream.Float32, Shape: b.Inputs[0].Shape, Data: d.out}}
+	return nil
+}
+
+// endings is a sink that keeps what it was pushed.
+type endings struct {
+	mu   sync.Mutex
+	all  []ending
+	done []stream.CloseReason
+	more chan struct{}
+}
+
+type ending struct {
+	seq     uint64
+	outcome stream.Outcome
+	reason  stream.Reason
+	err     error
+	data    string
+}
+
+func newEndings() *endings { return &endings{more: make(chan struct{}, 1)} }
+
+func (e *endings) Push(r *stream.Result) {
+	x := ending{seq: r.Seq, outcome: r.Outcome, reason: r.Reason, err: r.Err}
+	if len(r.Outputs) > 0 {
+		x.data = string(r.Outputs[0].Data)
+	}
+	r.Release()
+	e.mu.Lock()
+	e.all = append(e.all, x)
+	e.mu.Unlock()
+	select {
+	case e.more <- struct{}{}:
+	default:
+	}
+}
+
+func (e *endings) Done(why stream.CloseReason) {
+	e.mu.Lock()
+	e.done = append(e.done, why)
+	e.mu.Unlock()
+	select {
+	case e.more <- struct{}{}:
+	default:
+	}
+}
+
+// wait returns the endings once there are n.
+func (e *endings) wait(t *testing.T, n int) []ending {
+	t.Helper()
+	limit := time.After(20 * time.Second)
+	for {
+		e.mu.Lock()
+		if len(e.all) >= n {
+			out := append([]ending(nil), e.all...)
+			e.mu.Unlock()
+			return out
+		}
+		e.mu.Unlock()
+		select {
+		case <-e.more:
+		case <-limit:
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			t.Fatalf("%d endings of %d: %+v", len(e.all), n, e.all)
+		}
+	}
+}
+
+type rig struct {
+	*workers.Manager
+	mem *buf.Pool
+}
+
+func newRig(t *testing.T) rig {
+	t.Helper()
+	mem := buf.NewPool(0)
+	m := workers.NewManager(workers.ManagerOptions{Memory: mem})
+	t.Cleanup(func() {
+		if err := m.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if s := mem.Stats(); s.Leases != 0 {
+			t.Errorf("%d leases were not given back", s.Leases)
+		}
+	})
+	return rig{m, mem}
+}
+
+func (r rig) load(t *testing.T, cfg workers.Config) *workers.Group {
+	t.Helper()
+	if cfg.Name == "" {
+		cfg.Name = cfg.Kind
+	}
+	name, err := r.LoadConfig(context.Background(), cfg, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := r.Group(name, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func (r rig) frame(t *testing.T, seq uint64, data string) stream.Frame {
+	t.Helper()
+	l, err := r.mem.Copy([]byte(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stream.Frame{Seq: seq, Payload: l.Bytes(), Lease: l}
+}
