@@ -12,7 +12,6 @@ type array struct {
 	size     int // of an element in dst; 0 for BYTES
 	ints     intRange
 	at       []int // the index of the open row at each level
-	atRoom   [8]int
 }
 
 // readData reads the array at the scanner as the data of a tensor with n
@@ -31,7 +30,7 @@ func (s *scanner) readData(datatype string, shape []int, n int, alloc func(int) 
 		return nil, s.fail("is too short for the " + itoa(n) + " elements of shape " + shapeText(shape))
 	}
 	a := array{s: s, datatype: datatype, shape: shape, size: SizeOf(datatype)}
-	a.at = a.atRoom[:0]
+	a.at = s.rows[:0]
 	need := n * a.size
 	if datatype == Bytes {
 		start := s.pos
@@ -55,6 +54,7 @@ func (s *scanner) readData(datatype string, shape []int, n int, alloc func(int) 
 	var err error
 	if s.peek() == '[' {
 		err = a.nested(0)
+		s.rows = a.at[:0]
 	} else {
 		err = a.row(n)
 	}

@@ -37,34 +37,45 @@ var pow5u = func() (t [28]uint64) {
 type decimal struct {
 	mantissa uint64
 	exp      int
-	neg      bool
+	sign     uint64 // 1 for a negative number
 	exact    bool
 }
 
 // scanDecimal reads the JSON number at pos. end is -1 if there is none.
 func scanDecimal(src []byte, pos int) (d decimal, end int) {
+	// Signs change at random, so they are not branched on.
+	sign := 0
 	if pos < len(src) && src[pos] == '-' {
-		d.neg = true
-		pos++
+		sign = 1
 	}
-	n, v := leadingDigits(word(src, pos))
-	if n == 0 || n > 1 && src[pos] == '0' {
+	pos += sign
+	d.sign = uint64(sign)
+	from := pos
+	var v uint64
+	for ; pos < len(src) && src[pos]-'0' <= 9; pos++ {
+		v = v*10 + uint64(src[pos]-'0')
+	}
+	whole := pos - from
+	if whole == 0 || whole > 1 && src[from] == '0' {
 		return d, -1
 	}
-	digits := n // that count towards the 19 which the mantissa holds for certain
-	if v == 0 {
+	digits := whole // that count towards the 19 which the mantissa holds for certain
+	if v == 0 && whole == 1 {
 		digits = 0
-	}
-	pos += n
-	for n == 8 {
-		n, v, digits = moreDigits(src, pos, v, digits)
-		pos += n
 	}
 	if pos < len(src) && src[pos] == '.' {
 		pos++
-		from := pos
-		for n = 8; n == 8; pos += n {
-			n, v, digits = moreDigits(src, pos, v, digits)
+		from = pos
+		for {
+			n, more := digitsAt(src, pos)
+			v = v*pow10u[n] + more
+			if v != 0 || digits != 0 {
+				digits += n
+			}
+			pos += n
+			if n < 8 {
+				break
+			}
 		}
 		if pos == from {
 			return d, -1
@@ -78,7 +89,8 @@ func scanDecimal(src []byte, pos int) (d decimal, end int) {
 			down = src[pos] == '-'
 			pos++
 		}
-		from, e := pos, 0
+		from = pos
+		e := 0
 		for ; pos < len(src) && src[pos]-'0' <= 9; pos++ {
 			if e < 1e6 {
 				e = e*10 + int(src[pos]-'0')
@@ -97,15 +109,6 @@ func scanDecimal(src []byte, pos int) (d decimal, end int) {
 	}
 	d.mantissa, d.exact = v, digits <= 19
 	return d, pos
-}
-
-func moreDigits(src []byte, pos int, v uint64, digits int) (int, uint64, int) {
-	n, more := leadingDigits(word(src, pos))
-	v = v*pow10u[n] + more
-	if v != 0 || digits != 0 {
-		digits += n
-	}
-	return n, v, digits
 }
 
 // exactFloat64 is the float64 nearest to m * 10^exp. ok is false where this needs
@@ -207,10 +210,7 @@ func readFloats(src []byte, pos int, dst []byte, n, size int) (next, count int, 
 			if d.exact {
 				f, ok = fastFloat32(d.mantissa, d.exp)
 			}
-			b := math.Float32bits(f)
-			if d.neg {
-				b |= 1 << 31
-			}
+			b := math.Float32bits(f) | uint32(d.sign)<<31
 			if !ok {
 				v, err := strconv.ParseFloat(unsafeString(src[pos:end]), 32)
 				if err != nil {
@@ -224,10 +224,7 @@ func readFloats(src []byte, pos int, dst []byte, n, size int) (next, count int, 
 			if d.exact {
 				f, ok = exactFloat64(d.mantissa, d.exp)
 			}
-			b := math.Float64bits(f)
-			if d.neg {
-				b |= 1 << 63
-			}
+			b := math.Float64bits(f) | d.sign<<63
 			if !ok {
 				v, err := strconv.ParseFloat(unsafeString(src[pos:end]), 64)
 				if err != nil {

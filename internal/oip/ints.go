@@ -54,26 +54,30 @@ func eightDigits(w uint64) uint64 {
 	return (w*10000 + w>>32) & 0xffffffff
 }
 
-// leadingDigits gives how many of the eight characters in w are digits before the
+// digitsAt gives how many of the eight characters at pos are digits before the
 // first that is none, and their number.
-func leadingDigits(w uint64) (n int, v uint64) {
+func digitsAt(src []byte, pos int) (n int, v uint64) {
+	var w uint64
+	if pos+8 <= len(src) {
+		w = binary.LittleEndian.Uint64(src[pos:])
+	} else {
+		w = tail(src, pos)
+	}
 	x := w ^ ones*'0'
 	m := (x&^uint64(highs) + ones*0x76 | x) & highs
 	if m == 0 {
 		return 8, eightDigits(x)
 	}
-	n = bits.TrailingZeros64(m) >> 3
-	if n == 0 {
-		return 0, 0
-	}
-	return n, eightDigits(x << (64 - 8*n))
+	// The lowest bit of m, at 8n+7, shifts byte n of the constant to the top. The
+	// instruction that counts zeros is slower where the compiler may not assume
+	// the newest one.
+	const index = 0x0001020304050607
+	n = int((m & -m >> 7) * index >> 56)
+	return n, eightDigits(x << 8 << ((56 - 8*n) & 63))
 }
 
-// word is the eight characters at pos, with zero bytes behind the end of src.
-func word(src []byte, pos int) uint64 {
-	if pos+8 <= len(src) {
-		return binary.LittleEndian.Uint64(src[pos:])
-	}
+// tail is the up to seven characters at pos, with zero bytes behind the end.
+func tail(src []byte, pos int) uint64 {
 	var b [8]byte
 	if pos < len(src) {
 		copy(b[:], src[pos:])
@@ -85,14 +89,14 @@ func word(src []byte, pos int) uint64 {
 // and where the number does not fit 64 bits (end is then still behind the
 // digits, and n is 20 or more).
 func scanDigits(src []byte, pos int) (v uint64, end int, ok bool) {
-	n, v := leadingDigits(word(src, pos))
+	n, v := digitsAt(src, pos)
 	if n == 0 || n > 1 && src[pos] == '0' {
 		return 0, pos, false
 	}
 	end = pos + n
 	for n == 8 {
 		var more uint64
-		n, more = leadingDigits(word(src, end))
+		n, more = digitsAt(src, end)
 		end += n
 		hi, lo := bits.Mul64(v, pow10u[n])
 		sum, carry := bits.Add64(lo, more, 0)
@@ -116,11 +120,40 @@ func readInts(src []byte, pos int, dst []byte, n int, r intRange, size int) (nex
 		if pos < len(src) && src[pos] <= ' ' {
 			pos = skipSpace(src, pos)
 		}
-		start := pos
-		neg := pos < len(src) && src[pos] == '-'
-		if neg {
-			pos++
+		if size == 1 && r.below == 0 {
+			if v, l := shortUint8(src, pos); l > 0 {
+				dst[k] = v
+				pos += l
+				k++
+				if k == n {
+					return pos, k, none
+				}
+				if pos, p = comma(src, pos); p != none {
+					return pos, k, p
+				}
+				if n-k < 64 {
+					continue
+				}
+				if patience > 0 {
+					patience--
+					continue
+				}
+				if pos < len(src) && src[pos] == ' ' {
+					pos++
+				}
+				var got int
+				pos, got = blockUint8(src, pos, dst[k:n])
+				if k += got; got < 64 {
+					patience = 64
+				}
+				continue
+			}
 		}
+		start, sign := pos, 0
+		if pos < len(src) && src[pos] == '-' {
+			sign = 1
+		}
+		pos += sign
 		v, end, ok := scanDigits(src, pos)
 		if !ok {
 			switch {
@@ -139,7 +172,7 @@ func readInts(src []byte, pos int, dst []byte, n int, r intRange, size int) (nex
 			return start, k, notThat
 		}
 		limit := r.above
-		if neg {
+		if sign != 0 {
 			limit = r.below
 			v = -v
 			if -v > limit {
@@ -165,22 +198,27 @@ func readInts(src []byte, pos int, dst []byte, n int, r intRange, size int) (nex
 		if pos, p = comma(src, pos); p != none {
 			return pos, k, p
 		}
-		if size == 1 && r.below == 0 && n-k >= 64 {
-			if patience > 0 {
-				patience--
-				continue
-			}
-			if pos < len(src) && src[pos] == ' ' {
-				pos++
-			}
-			var got int
-			pos, got = blockUint8(src, pos, dst[k:n])
-			if k += got; got < 64 {
-				patience = 64
-			}
-		}
 	}
 	return pos, n, none
+}
+
+// shortUint8 reads the number at pos if it is one to three digits with another
+// character behind; l is how many, or 0 for whatever else is there.
+func shortUint8(src []byte, pos int) (v byte, l int) {
+	if pos+4 > len(src) {
+		return 0, 0
+	}
+	x := binary.LittleEndian.Uint32(src[pos:]) ^ 0x30303030
+	m := (x&0x7f7f7f7f + 0x76767676 | x) & 0x80808080
+	// As in digitsAt: byte n of the constant for a lowest bit of m at 8n+7. Without
+	// any bit it is 0.
+	l = int((m & -m >> 7) * 0x00010203 >> 24)
+	x <<= (24 - 8*l) & 31
+	n := x&0xff*100 + x>>8&0xff*10 + x>>16&0xff
+	if l == 0 || n > 255 || src[pos] == '0' && l > 1 || src[pos+l]|0x20 == 'e' || src[pos+l] == '.' {
+		return 0, 0
+	}
+	return byte(n), l
 }
 
 // comma passes over the comma between two elements.

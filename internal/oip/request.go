@@ -20,10 +20,11 @@ import "strconv"
 // datatype and shape say, and BYTES elements lie within it.
 func DecodeRequest(dst *InferRequest, body []byte, headerLen int, alloc func(n int) []byte, lim Limits) error {
 	dst.Reset()
-	d := decoder{scanner: scanner{scratch: dst.scratch}}
-	err := d.request(dst, body, headerLen, alloc, lim)
-	dst.scratch = d.scratch
-	return err
+	if dst.dec == nil {
+		dst.dec = new(decoder)
+	}
+	defer dst.dec.forget()
+	return dst.dec.request(dst, body, headerLen, alloc, lim)
 }
 
 // Members of a request.

@@ -5,10 +5,11 @@ package oip
 // error instead of outputs is refused; DecodeError reads it.
 func DecodeResponse(dst *InferResponse, body []byte, headerLen int, alloc func(n int) []byte, lim Limits) error {
 	dst.Reset()
-	d := decoder{scanner: scanner{scratch: dst.scratch}}
-	err := d.response(dst, body, headerLen, alloc, lim)
-	dst.scratch = d.scratch
-	return err
+	if dst.dec == nil {
+		dst.dec = new(decoder)
+	}
+	defer dst.dec.forget()
+	return dst.dec.response(dst, body, headerLen, alloc, lim)
 }
 
 // Members of a reply.

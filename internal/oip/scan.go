@@ -16,7 +16,10 @@ type scanner struct {
 	path [8]segment
 	deep int // used length of path
 
-	scratch []byte // texts of strings with escapes; kept by the caller for reuse
+	// Room that the caller keeps for reuse: texts of strings with escapes, and the
+	// indexes of nested rows.
+	scratch []byte
+	rows    []int
 }
 
 // segment is one step of a path: a key, or an index where key is "".

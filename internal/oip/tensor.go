@@ -14,6 +14,9 @@ type decoder struct {
 	alloc  func(int) []byte
 }
 
+// forget lets go of the message and keeps the memory for the next one.
+func (d *decoder) forget() { *d = decoder{scanner: scanner{scratch: d.scratch, rows: d.rows}} }
+
 // start splits body into JSON and raw bytes and moves to the JSON's object.
 func (d *decoder) start(body []byte, headerLen int, alloc func(int) []byte, lim Limits) error {
 	d.lim, d.alloc = lim.orDefaults(), alloc

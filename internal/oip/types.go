@@ -142,7 +142,7 @@ type InferRequest struct {
 	Outputs      []RequestedOutput
 	BinaryOutput bool
 
-	scratch []byte
+	dec *decoder // kept for its memory
 }
 
 // Reset empties r, lets go of all tensor data, and keeps the slices for reuse.
@@ -177,7 +177,7 @@ type InferResponse struct {
 	Params       Params
 	Outputs      []Tensor
 
-	scratch []byte
+	dec *decoder // kept for its memory
 }
 
 // Reset empties r, lets go of all tensor data, and keeps the slices for reuse.
