@@ -73,38 +73,39 @@ func Elements(shape []int) int {
 }
 
 // CheckSize says whether Data has the length that Shape and Datatype ask for.
-// field is the path used in the error.
-func (t *Tensor) CheckSize(field string) error {
+// Errors name the field as prefix, the tensor's name and the part that is wrong.
+func (t *Tensor) CheckSize(prefix string) error {
 	n := Elements(t.Shape)
 	if n < 0 {
-		return Errorf(InvalidArgument, field+".shape", "%v is not a shape: dimensions are not negative and their product fits 63 bits", t.Shape)
+		return Errorf(InvalidArgument, prefix+t.Name+".shape", "%v is not a shape: dimensions are not negative and their product fits 63 bits", t.Shape)
 	}
 	if t.Datatype == Bytes {
-		return checkBytes(t.Data, n, field)
+		return t.checkBytes(n, prefix)
 	}
 	size := t.Datatype.Size()
 	if size == 0 {
-		return Errorf(InvalidArgument, field+".datatype", "%q is not a datatype", string(t.Datatype))
+		return Errorf(InvalidArgument, prefix+t.Name+".datatype", "%q is not a datatype", string(t.Datatype))
 	}
 	if n > math.MaxInt/size || len(t.Data) != n*size {
-		return Errorf(InvalidArgument, field+".data", "%d bytes for shape %v of %s: want %d", len(t.Data), t.Shape, t.Datatype, n*size)
+		return Errorf(InvalidArgument, prefix+t.Name+".data", "%d bytes for shape %v of %s: want %d", len(t.Data), t.Shape, t.Datatype, n*size)
 	}
 	return nil
 }
 
-func checkBytes(data []byte, n int, field string) error {
+func (t *Tensor) checkBytes(n int, prefix string) error {
+	data := t.Data
 	for i := range n {
 		if len(data) < 4 {
-			return Errorf(InvalidArgument, field+".data", "ends before element %d of %d", i, n)
+			return Errorf(InvalidArgument, prefix+t.Name+".data", "ends before element %d of %d", i, n)
 		}
 		l := int(binary.LittleEndian.Uint32(data))
 		if l > len(data)-4 {
-			return Errorf(InvalidArgument, field+".data", "element %d says %d bytes, %d are left", i, l, len(data)-4)
+			return Errorf(InvalidArgument, prefix+t.Name+".data", "element %d says %d bytes, %d are left", i, l, len(data)-4)
 		}
 		data = data[4+l:]
 	}
 	if len(data) != 0 {
-		return Errorf(InvalidArgument, field+".data", "%d bytes after the last of %d elements", len(data), n)
+		return Errorf(InvalidArgument, prefix+t.Name+".data", "%d bytes after the last of %d elements", len(data), n)
 	}
 	return nil
 }

@@ -1,0 +1,148 @@
+// Package native is the Go call: the same verbs as over a protocol, from within
+// the program that embeds the server. It is the fastest way in, and copies
+// nothing that the caller promises not to touch.
+package native
+
+import (
+	"context"
+
+	"millrace/ingest"
+	"millrace/internal/buf"
+	"millrace/stream"
+)
+
+// Client calls the models of a server in this process. It is safe for concurrent
+// use.
+type Client struct {
+	door   ingest.Door
+	caller *ingest.Caller
+}
+
+// New returns a client that enters by door.
+func New(door ingest.Door) *Client {
+	return &Client{door: door, caller: ingest.NewCaller(door)}
+}
+
+// Close gives back what the client keeps for its next calls.
+func (c *Client) Close() { c.caller.Close() }
+
+// Infer sends tensors through a model and waits for the result, which the caller
+// must release when its outputs have been read. The inputs must not change
+// until then. Errors are coded (stream.CodeOf).
+func (c *Client) Infer(ctx context.Context, model string, inputs []stream.Tensor) (*stream.Result, error) {
+	return c.Do(ctx, model, "", stream.Frame{Codec: stream.Tensors, Inputs: inputs})
+}
+
+// InferBytes sends an encoded picture, or bytes for a model that takes BYTES.
+// The data must not change until the result is released.
+func (c *Client) InferBytes(ctx context.Context, model string, codec stream.Codec, data []byte) (*stream.Result, error) {
+	return c.Do(ctx, model, "", stream.Frame{Codec: codec, Payload: data})
+}
+
+// Do sends any frame as a one-shot request. Tensors are checked against their
+// shapes. f.Lease is taken over.
+func (c *Client) Do(ctx context.Context, model, version string, f stream.Frame) (*stream.Result, error) {
+	if err := check(&f); err != nil {
+		f.Lease.Release()
+		return nil, err
+	}
+	return c.caller.Infer(ctx, model, version, f)
+}
+
+func check(f *stream.Frame) error {
+	for i := range f.Inputs {
+		if err := f.Inputs[i].CheckSize("inputs."); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Future is a result that is on its way.
+type Future struct {
+	done chan struct{}
+	res  *stream.Result
+	err  error
+}
+
+// Go is Infer that does not wait.
+func (c *Client) Go(ctx context.Context, model string, inputs []stream.Tensor) *Future {
+	f := &Future{done: make(chan struct{})}
+	go func() { // ends with the call, at the latest with ctx
+		defer close(f.done)
+		f.res, f.err = c.Infer(ctx, model, inputs)
+	}()
+	return f
+}
+
+// Done is closed when the result is there.
+func (f *Future) Done() <-chan struct{} { return f.done }
+
+// Wait returns the result, which its one caller must release.
+func (f *Future) Wait() (*stream.Result, error) {
+	<-f.done
+	return f.res, f.err
+}
+
+// Stream opens a continuous input. on is called with each frame's ending, in
+// order and from several goroutines one after the other; it must not block, nor
+// call the stream, and the result is released when it returns. done, which may
+// be nil, comes last.
+func (c *Client) Stream(model string, opts stream.Options, on func(*stream.Result), done func(stream.CloseReason)) (*Stream, error) {
+	s, err := c.door.Open(model, "", opts, &sink{on, done})
+	if err != nil {
+		return nil, err
+	}
+	return &Stream{Stream: s, mem: c.door.Memory()}, nil
+}
+
+// Stream is an open stream. Send, Submit and Close are safe for concurrent use.
+type Stream struct {
+	*stream.Stream
+	mem *buf.Pool
+}
+
+// Send submits a copy of data as a frame with the number seq.
+func (s *Stream) Send(seq uint64, codec stream.Codec, data []byte) error {
+	l, err := s.mem.Copy(data)
+	if err != nil {
+		return stream.Errorf(stream.Overloaded, "memory.budget", "%w", err)
+	}
+	return s.Submit(stream.Frame{Seq: seq, Codec: codec, Payload: l.Bytes(), Lease: l})
+}
+
+type sink struct {
+	on   func(*stream.Result)
+	done func(stream.CloseReason)
+}
+
+// Push implements stream.Sink.
+func (s *sink) Push(r *stream.Result) {
+	s.on(r)
+	r.Release()
+}
+
+// Done implements stream.Sink.
+func (s *sink) Done(why stream.CloseReason) {
+	if s.done != nil {
+		s.done(why)
+	}
+}
+
+// Models lists the loaded and known models.
+func (c *Client) Models() []ingest.Entry { return c.door.Models().Index() }
+
+// Model returns a loaded model's metadata, and whether it is ready.
+func (c *Client) Model(name string) (*stream.Model, bool, error) {
+	return c.door.Models().Model(name, "")
+}
+
+// Load loads a model and returns its endpoint's name.
+func (c *Client) Load(ctx context.Context, name string, params stream.Params) (string, error) {
+	return c.door.Models().Load(ctx, name, params)
+}
+
+// Unload removes one worker of an endpoint; the last removes the endpoint.
+func (c *Client) Unload(ctx context.Context, endpoint string) error {
+	return c.door.Models().Unload(ctx, endpoint)
+}
