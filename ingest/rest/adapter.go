@@ -1,0 +1,133 @@
+package rest
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"millrace/ingest"
+	"millrace/internal/httpd"
+	"millrace/internal/oip"
+	"millrace/stream"
+)
+
+// Options are the adapter's settings. A zero field takes its default.
+type Options struct {
+	MaxBody      int           // bytes of a request's body; the listener's limit
+	DrainTimeout time.Duration // for the requests in flight at the end; 20s
+	Limits       oip.Limits    // of a message
+	Log          *slog.Logger  // slog.Default()
+}
+
+// Adapter is the REST adapter.
+type Adapter struct {
+	http    *httpd.Server
+	opts    Options
+	session atomic.Pointer[session]
+	started atomic.Bool // the server was ready once
+
+	inFlight atomic.Int64
+	closing  atomic.Bool
+	idle     chan struct{} // a request ended, and closing is set
+}
+
+var _ ingest.Interface = (*Adapter)(nil)
+
+// session is what there is between Serve's begin and end.
+type session struct {
+	door   ingest.Door
+	caller *ingest.Caller
+	// ctx ends when the requests in flight must. A Fiber handler never learns
+	// that its client left, and watching the connection beside the server's own
+	// reader would take the next request's bytes away: what bounds a request whose
+	// client is gone is its deadline and the model's limit for one run.
+	ctx context.Context
+}
+
+// New registers the routes on h. They answer 503 until Serve is called.
+func New(h *httpd.Server, opts Options) *Adapter {
+	if opts.DrainTimeout <= 0 {
+		opts.DrainTimeout = 20 * time.Second
+	}
+	if opts.Log == nil {
+		opts.Log = slog.Default()
+	}
+	a := &Adapter{http: h, opts: opts, idle: make(chan struct{}, 1)}
+	a.routes(h.App)
+	return a
+}
+
+func (a *Adapter) routes(app fiber.Router) {
+	app.Get("/v2", a.serverMetadata)
+	app.Get("/v2/health/live", a.live)
+	app.Get("/v2/health/ready", a.ready)
+	app.Get("/health/startup", a.startup)
+	app.Get("/health/live", a.live)
+	app.Get("/health/ready", a.ready)
+
+	for _, m := range []string{"/v2/models/:model", "/v2/models/:model/versions/:version"} {
+		app.Get(m, a.modelMetadata)
+		app.Get(m+"/ready", a.modelReady)
+		app.Post(m+"/infer", a.infer)
+	}
+	app.Get("/v2/repository/index", a.index)
+	app.Post("/v2/repository/index", a.index)
+	for _, m := range []string{"/v2/repository/models/:model", "/v2/repository/models/:model/versions/:version", "/v2/workers/:model"} {
+		app.Post(m+"/load", a.load)
+		app.Post(m+"/unload", a.unload)
+	}
+}
+
+// Name implements ingest.Interface.
+func (a *Adapter) Name() string { return "rest" }
+
+// Serve opens the routes. When ctx ends, new requests are refused with
+// draining, those in flight finish, and those that take longer than
+// DrainTimeout are ended.
+func (a *Adapter) Serve(ctx context.Context, door ingest.Door) error {
+	base, end := context.WithCancelCause(context.Background())
+	defer end(nil)
+	s := &session{door: door, caller: ingest.NewCaller(door), ctx: base}
+	a.session.Store(s)
+	<-ctx.Done()
+	a.closing.Store(true)
+	limit := time.NewTimer(a.opts.DrainTimeout)
+	defer limit.Stop()
+	for a.inFlight.Load() > 0 {
+		select {
+		case <-a.idle:
+		case <-limit.C:
+			end(stream.Errorf(stream.Draining, "", "the server is shutting down"))
+		}
+	}
+	s.caller.Close()
+	return nil
+}
+
+// enter counts a request that needs the door. Every enter without an error
+// needs a leave.
+func (a *Adapter) enter() (*session, error) {
+	a.inFlight.Add(1)
+	s := a.session.Load()
+	switch {
+	case a.closing.Load():
+		a.leave()
+		return nil, stream.Errorf(stream.Draining, "", "the server is shutting down")
+	case s == nil:
+		a.leave()
+		return nil, stream.Errorf(stream.Unavailable, "", "the server is starting")
+	}
+	return s, nil
+}
+
+func (a *Adapter) leave() {
+	if a.inFlight.Add(-1) == 0 && a.closing.Load() {
+		select {
+		case a.idle <- struct{}{}:
+		default:
+		}
+	}
+}

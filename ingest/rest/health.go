@@ -1,0 +1,111 @@
+package rest
+
+import (
+	"github.com/gofiber/fiber/v2"
+
+	"millrace/ingest"
+	"millrace/internal/oip"
+	"millrace/stream"
+)
+
+// extensions are those of the Open Inference Protocol that are served.
+var extensions = []string{"binary_tensor_data", "model_repository"}
+
+func sendJSON(c *fiber.Ctx, status int, body []byte) error {
+	c.Status(status).Response().Header.SetContentType(fiber.MIMEApplicationJSON)
+	return c.Send(body)
+}
+
+func sendFlag(c *fiber.Ctx, name string, is bool) error {
+	status, value := fiber.StatusOK, "true"
+	if !is {
+		status, value = fiber.StatusServiceUnavailable, "false"
+	}
+	return sendJSON(c, status, []byte(`{"`+name+`":`+value+`}`))
+}
+
+// state is the door's, or that of a server that starts or ends.
+func (a *Adapter) state() ingest.State {
+	s := a.session.Load()
+	if s == nil {
+		return ingest.State{}
+	}
+	st := s.door.State()
+	if a.closing.Load() {
+		st.Draining = true
+	}
+	if st.Ready {
+		a.started.Store(true)
+	}
+	return st
+}
+
+// live is true as long as somebody is here to say so.
+func (a *Adapter) live(c *fiber.Ctx) error { return sendFlag(c, "live", true) }
+
+func (a *Adapter) ready(c *fiber.Ctx) error {
+	st := a.state()
+	return sendFlag(c, "ready", st.Ready && !st.Draining)
+}
+
+// startup is true once the server has been ready.
+func (a *Adapter) startup(c *fiber.Ctx) error {
+	a.state()
+	return sendFlag(c, "started", a.started.Load())
+}
+
+func (a *Adapter) serverMetadata(c *fiber.Ctx) error {
+	m := oip.ServerMetadata{Name: "millrace", Version: a.state().Version, Extensions: extensions}
+	return sendJSON(c, fiber.StatusOK, oip.AppendServerMetadata(nil, &m))
+}
+
+func (a *Adapter) modelReady(c *fiber.Ctx) error {
+	s, err := a.enter()
+	if err != nil {
+		return a.reply(err)
+	}
+	defer a.leave()
+	m, is, err := s.door.Models().Model(pathValue(c, "model"), pathValue(c, "version"))
+	if err != nil {
+		return a.reply(err)
+	}
+	status, value := fiber.StatusOK, "true"
+	if !is {
+		status, value = fiber.StatusServiceUnavailable, "false"
+	}
+	body := append(oip.AppendString([]byte(`{"name":`), m.Name), `,"ready":`+value+`}`...)
+	return sendJSON(c, status, body)
+}
+
+func (a *Adapter) modelMetadata(c *fiber.Ctx) error {
+	s, err := a.enter()
+	if err != nil {
+		return a.reply(err)
+	}
+	defer a.leave()
+	m, _, err := s.door.Models().Model(pathValue(c, "model"), pathValue(c, "version"))
+	if err != nil {
+		return a.reply(err)
+	}
+	meta := oip.ModelMetadata{
+		Name: m.Name, Platform: m.Platform,
+		Inputs: tensorMetadata(m, m.Inputs), Outputs: tensorMetadata(m, m.Outputs),
+	}
+	if m.Version != "" {
+		meta.Versions = []string{m.Version}
+	}
+	return sendJSON(c, fiber.StatusOK, oip.AppendModelMetadata(nil, &meta))
+}
+
+// tensorMetadata adds the batch axis to the shapes of a model that has one.
+func tensorMetadata(m *stream.Model, specs []stream.TensorSpec) []oip.TensorMetadata {
+	out := make([]oip.TensorMetadata, len(specs))
+	for i, spec := range specs {
+		shape := make([]int, 0, len(spec.Shape)+1)
+		if m.Batched() {
+			shape = append(shape, -1)
+		}
+		out[i] = oip.TensorMetadata{Name: spec.Name, Datatype: string(spec.Datatype), Shape: append(shape, spec.Shape...)}
+	}
+	return out
+}

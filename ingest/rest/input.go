@@ -1,0 +1,292 @@
+package rest
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+
+	"millrace/internal/buf"
+	"millrace/internal/codec"
+	"millrace/internal/httpd"
+	"millrace/internal/oip"
+	"millrace/stream"
+)
+
+// form is how a request's body is to be understood.
+type form uint8
+
+const (
+	asMessage form = iota // JSON, perhaps with binary tensors behind it
+	asTensor              // the bytes of one tensor
+	asFrame               // a picture, or bytes for a model that takes bytes
+)
+
+// frame reads the body and makes a frame of it. The frame owns all its memory.
+func (k *call) frame(a *Adapter, c *fiber.Ctx, m *stream.Model) (f stream.Frame, err error) {
+	jsonLen, err := jsonLength(c)
+	if err != nil {
+		return f, err
+	}
+	body, err := a.http.ReadBody(c, a.opts.MaxBody, k.lease)
+	if err != nil {
+		return f, err
+	}
+	if len(body) == 0 {
+		return f, stream.Errorf(stream.InvalidArgument, "", "the body is empty: send an inference request in JSON, a tensor's bytes or a picture")
+	}
+	k.body.Resize(len(body))
+	what, kind, err := k.form(c, m, jsonLen, body)
+	if err != nil {
+		return f, err
+	}
+	k.strict = what == asMessage
+	switch what {
+	case asFrame:
+		if err := k.checkRaw(kind, body); err != nil {
+			return f, err
+		}
+		f = stream.Frame{Codec: kind, Width: k.opt.width, Height: k.opt.height, Payload: body, Lease: k.body}
+		k.body = nil
+		return f, nil
+	case asTensor:
+		err = k.oneTensor(m, body, a.opts.Limits)
+	default:
+		err = oip.DecodeRequest(&k.req, body, jsonLen, k.alloc, a.opts.Limits)
+	}
+	if err != nil {
+		return f, err
+	}
+	if err := k.checkOutputs(m); err != nil {
+		return f, err
+	}
+	f.Codec, f.Inputs, f.Params = stream.Tensors, inputs(k.req.Inputs), params(k.req.Params)
+	f.Lease, err = k.gather(f.Inputs)
+	return f, err
+}
+
+// jsonLength reads the header of that meaning; -1 when it is absent.
+func jsonLength(c *fiber.Ctx) (int, error) {
+	h := c.Request().Header.Peek(headerLength)
+	if len(h) == 0 {
+		return -1, nil
+	}
+	n, err := strconv.ParseUint(string(h), 10, 31)
+	if err != nil {
+		return 0, stream.Errorf(stream.InvalidArgument, headerLength, "%.32q is not a length in bytes", h)
+	}
+	return int(n), nil
+}
+
+// form tells what the body is, by the headers and options, and where they leave
+// it open by its content. kind is for frames.
+func (k *call) form(c *fiber.Ctx, m *stream.Model, jsonLen int, body []byte) (what form, kind stream.Codec, err error) {
+	switch {
+	case jsonLen > 0:
+		return asMessage, 0, nil
+	case jsonLen == 0:
+		return asTensor, 0, nil
+	case k.opt.hasCodec && k.opt.codec == stream.Tensors:
+		return asTensor, 0, nil
+	case k.opt.hasCodec && k.opt.codec == stream.Auto:
+		kind, err = pictureKind(body)
+		return asFrame, kind, err
+	case k.opt.hasCodec:
+		return asFrame, k.opt.codec, nil
+	case k.opt.datatype != "" || k.opt.hasShape:
+		return asTensor, 0, nil
+	}
+	switch media := mediaType(c.Request().Header.ContentType()); {
+	case media == fiber.MIMEApplicationJSON || strings.HasSuffix(media, "+json"):
+		return asMessage, 0, nil
+	case strings.HasPrefix(media, "image/"):
+		kind, err = pictureKind(body)
+		return asFrame, kind, err
+	case media == fiber.MIMEOctetStream:
+		return k.bytesForm(m, body)
+	case media == "", media == fiber.MIMEApplicationForm, media == fiber.MIMETextPlain:
+		// What programs send that were told nothing: curl's -d and --data-binary.
+		if kind, err := pictureKind(body); err == nil {
+			return asFrame, kind, nil
+		}
+		return asMessage, 0, nil
+	default:
+		return 0, 0, &httpd.Error{Status: fiber.StatusUnsupportedMediaType, Code: string(stream.Unsupported),
+			Msg: "Content-Type: " + strconv.Quote(media) + " is not taken: send application/json, application/octet-stream, or image/jpeg, image/png or image/webp"}
+	}
+}
+
+// bytesForm tells what bytes of no particular type are to a model.
+func (k *call) bytesForm(m *stream.Model, body []byte) (form, stream.Codec, error) {
+	kind, err := pictureKind(body)
+	switch {
+	case err == nil && (m.Image != nil || m.Any):
+		return asFrame, kind, nil
+	case m.Any, m.Image == nil && len(m.Inputs) == 1 && m.Inputs[0].Datatype == stream.Bytes:
+		return asFrame, stream.Opaque, nil
+	}
+	return asTensor, 0, nil
+}
+
+func mediaType(b []byte) string {
+	if i := bytes.IndexByte(b, ';'); i >= 0 {
+		b = b[:i]
+	}
+	if string(b) == fiber.MIMEApplicationJSON {
+		return fiber.MIMEApplicationJSON // the common case makes no string
+	}
+	return strings.ToLower(strings.TrimSpace(string(b)))
+}
+
+func pictureKind(body []byte) (stream.Codec, error) {
+	switch codec.Sniff(body) {
+	case codec.JPEG:
+		return stream.JPEG, nil
+	case codec.PNG:
+		return stream.PNG, nil
+	case codec.WebP:
+		return stream.WebP, nil
+	}
+	return 0, stream.Errorf(stream.InvalidArgument, "frame", "the body is not a JPEG, PNG or WebP picture")
+}
+
+// checkRaw checks the size of a raw picture.
+func (k *call) checkRaw(kind stream.Codec, body []byte) error {
+	format := codec.RGB24
+	switch kind {
+	case stream.RGB24:
+	case stream.NV12:
+		format = codec.NV12
+	default:
+		return nil
+	}
+	w, h := k.opt.width, k.opt.height
+	if w == 0 || h == 0 {
+		return stream.Errorf(stream.InvalidArgument, "width", "a %s picture needs the options width and height", kind)
+	}
+	if want := format.Size(w, h); len(body) != want {
+		return stream.Errorf(stream.InvalidArgument, "frame", "%d bytes for a %s picture of %dx%d: want %d", len(body), kind, w, h, want)
+	}
+	return nil
+}
+
+// oneTensor takes the body as the only input of the model. The options say what
+// the model leaves open.
+func (k *call) oneTensor(m *stream.Model, body []byte, lim oip.Limits) error {
+	name, datatype, shape := "input", string(k.opt.datatype), k.opt.shape
+	switch {
+	case m.Any:
+		if datatype == "" || !k.opt.hasShape {
+			return stream.Errorf(stream.InvalidArgument, "datatype", "model %s takes any tensor: say which one it is with the options datatype and shape", m.Name)
+		}
+	case len(m.Inputs) != 1:
+		return stream.Errorf(stream.InvalidArgument, "inputs", "model %s has %d inputs, and a body of raw bytes is for one: send JSON with binary tensors", m.Name, len(m.Inputs))
+	default:
+		spec := &m.Inputs[0]
+		name = spec.Name
+		if datatype == "" {
+			datatype = string(spec.Datatype)
+		}
+		if !k.opt.hasShape {
+			shape = openShape(m, spec)
+		}
+	}
+	return oip.RawRequest(&k.req, body, name, datatype, shape, k.alloc, lim)
+}
+
+// openShape is the shape of an input; the number of rows follows from the number
+// of bytes where nothing else does.
+func openShape(m *stream.Model, spec *stream.TensorSpec) []int {
+	if !m.Batched() {
+		return spec.Shape
+	}
+	for _, d := range spec.Shape {
+		if d < 0 {
+			return spec.Shape
+		}
+	}
+	return append([]int{-1}, spec.Shape...)
+}
+
+// checkOutputs refuses outputs that the model does not have. Those of a model
+// that takes anything show only in its answer.
+func (k *call) checkOutputs(m *stream.Model) error {
+	if m.Any || len(m.Outputs) == 0 {
+		return nil
+	}
+next:
+	for i := range k.req.Outputs {
+		for j := range m.Outputs {
+			if k.req.Outputs[i].Name == m.Outputs[j].Name {
+				continue next
+			}
+		}
+		return noOutput(i, k.req.Outputs[i].Name, m)
+	}
+	return nil
+}
+
+func noOutput(i int, name string, m *stream.Model) error {
+	return stream.Errorf(stream.InvalidArgument, "outputs["+strconv.Itoa(i)+"].name", "model %s has no output %q", m.Name, name)
+}
+
+// inputs makes a frame's tensors: names and data are shared, the rest is new.
+func inputs(from []oip.Tensor) []stream.Tensor {
+	dims := 0
+	for i := range from {
+		dims += len(from[i].Shape)
+	}
+	out, shapes := make([]stream.Tensor, len(from)), make([]int, 0, dims)
+	for i := range from {
+		t := &from[i]
+		n := len(shapes)
+		shapes = append(shapes, t.Shape...)
+		out[i] = stream.Tensor{Name: t.Name, Datatype: stream.Datatype(t.Datatype), Shape: shapes[n:len(shapes):len(shapes)], Data: t.Data}
+	}
+	return out
+}
+
+func params(from oip.Params) stream.Params {
+	if len(from) == 0 {
+		return nil
+	}
+	out := make(stream.Params, len(from))
+	for _, p := range from {
+		out[p.Key] = p.Any()
+	}
+	return out
+}
+
+// gather returns the one lease that owns the data of all tensors. Data that lie
+// in one lease stay where they are: the body with its binary tensors, or the
+// numbers decoded from JSON. Only what is spread over several is copied.
+func (k *call) gather(tensors []stream.Tensor) (*buf.Buf, error) {
+	full, total := 0, 0
+	for i := range tensors {
+		if n := len(tensors[i].Data); n > 0 {
+			full++
+			total += n
+		}
+	}
+	var owner *buf.Buf
+	switch {
+	case len(k.data) == 0:
+		owner, k.body = k.body, nil
+	case len(k.data) == 1 && full <= 1:
+		owner = k.data[0]
+		k.data = k.data[:0]
+	default:
+		var err error
+		if owner, err = k.pool.Lease(total); err != nil {
+			return nil, err
+		}
+		dst := owner.Bytes()
+		for i := range tensors {
+			n := copy(dst, tensors[i].Data)
+			tensors[i].Data, dst = dst[:n:n], dst[n:]
+		}
+	}
+	k.releaseLeases()
+	return owner, nil
+}

@@ -1,0 +1,190 @@
+package rest
+
+import (
+	"io"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"millrace/internal/oip"
+	"millrace/stream"
+)
+
+var (
+	_ io.ReadCloser = (*call)(nil)
+	_ io.WriterTo   = (*call)(nil)
+)
+
+// write makes the reply of the result: its JSON, the parts behind it, and the
+// headers. The outputs' data are sent from where the worker left them.
+func (k *call) write(c *fiber.Ctx) error {
+	r := k.res
+	k.resp.ModelName, k.resp.ModelVersion, k.resp.ID = r.Model.Name, r.Model.Version, k.req.ID
+	if r.Width > 0 && r.Height > 0 {
+		k.resp.Params = append(k.resp.Params,
+			oip.Param{Key: "width", Kind: oip.Int, Int: int64(r.Width)},
+			oip.Param{Key: "height", Kind: oip.Int, Int: int64(r.Height)})
+	}
+	k.resp.Params = appendParams(k.resp.Params, r.Params)
+	if err := k.choose(); err != nil {
+		return err
+	}
+	var err error
+	k.head, err = oip.AppendResponse(k.head[:0], &k.resp, k.isBinary)
+	if err != nil && !k.strict && k.opt.outputs == asRequested {
+		// The client sent no message that could have asked for anything, and JSON
+		// cannot carry this answer.
+		k.raw = true
+		k.head, err = oip.AppendResponse(k.head[:0], &k.resp, k.isBinary)
+	}
+	if err != nil {
+		return stream.Errorf(stream.Unsupported, "", "the answer cannot be sent: %w", err)
+	}
+	k.parts = oip.BinaryParts(k.parts[:0], k.resp.Outputs, k.isBinary)
+	k.size = len(k.head)
+	h := &c.Response().Header
+	if len(k.parts) == 0 {
+		h.SetContentType(fiber.MIMEApplicationJSON)
+	} else {
+		h.SetContentType(fiber.MIMEOctetStream)
+		k.timing = strconv.AppendInt(k.timing[:0], int64(len(k.head)), 10)
+		h.SetBytesV(headerLength, k.timing)
+		for _, p := range k.parts {
+			k.size += len(p)
+		}
+	}
+	k.timing = appendTiming(k.timing[:0], &r.Timing)
+	h.SetBytesV("Server-Timing", k.timing)
+	return nil
+}
+
+// choose picks the outputs that were asked for, in the order in which they were.
+func (k *call) choose() error {
+	outs := k.resp.Outputs[:0]
+	switch {
+	case k.opt.outputs == asNone:
+	case len(k.req.Outputs) == 0:
+		for i := range k.res.Outputs {
+			outs = append(outs, output(&k.res.Outputs[i]))
+		}
+	default:
+	next:
+		for i := range k.req.Outputs {
+			for j := range k.res.Outputs {
+				if k.res.Outputs[j].Name == k.req.Outputs[i].Name {
+					outs = append(outs, output(&k.res.Outputs[j]))
+					continue next
+				}
+			}
+			return noOutput(i, k.req.Outputs[i].Name, k.res.Model)
+		}
+	}
+	k.resp.Outputs = outs
+	return nil
+}
+
+func output(t *stream.Tensor) oip.Tensor {
+	return oip.Tensor{Name: t.Name, Datatype: string(t.Datatype), Shape: t.Shape, Data: t.Data}
+}
+
+// binary says whether output i goes behind the JSON.
+func (k *call) binary(i int) bool {
+	switch k.opt.outputs {
+	case asJSON:
+		return false
+	case asBinary:
+		return true
+	}
+	return k.raw || k.req.WantsBinary(k.resp.Outputs[i].Name)
+}
+
+func appendParams(dst oip.Params, ps stream.Params) oip.Params {
+	if len(ps) == 0 {
+		return dst
+	}
+	from := len(dst)
+	for key, v := range ps {
+		p := oip.Param{Key: key}
+		switch v := v.(type) {
+		case string:
+			p.Kind, p.Str = oip.String, v
+		case int64:
+			p.Kind, p.Int = oip.Int, v
+		case float64:
+			p.Kind, p.Float = oip.Float, v
+		case bool:
+			p.Kind, p.Bool = oip.Boolean, v
+		default:
+			continue
+		}
+		dst = append(dst, p)
+	}
+	slices.SortFunc(dst[from:], func(a, b oip.Param) int {
+		if a.Key < b.Key {
+			return -1
+		}
+		return 1
+	})
+	return dst
+}
+
+// appendTiming writes where the time went, in milliseconds, in the form of the
+// Server-Timing header: waiting, preparing the batch, running it. A stage that
+// was not reached is left out.
+func appendTiming(dst []byte, t *stream.Timing) []byte {
+	for _, stage := range [...]struct {
+		name     string
+		from, to stream.Instant
+	}{
+		{"queue", t.Received, t.Dequeued}, {"prepare", t.Dequeued, t.Started}, {"run", t.Started, t.Done},
+	} {
+		if stage.from == 0 || stage.to < stage.from {
+			continue
+		}
+		if len(dst) > 0 {
+			dst = append(dst, ", "...)
+		}
+		dst = append(append(dst, stage.name...), ";dur="...)
+		dst = strconv.AppendFloat(dst, float64(stage.to.Sub(stage.from))/float64(time.Millisecond), 'f', 3, 64)
+	}
+	return dst
+}
+
+// WriteTo writes the reply without gathering it first.
+func (k *call) WriteTo(w io.Writer) (int64, error) {
+	n, err := w.Write(k.head)
+	sum := int64(n)
+	for _, p := range k.parts {
+		if err != nil {
+			break
+		}
+		n, err = w.Write(p)
+		sum += int64(n)
+	}
+	return sum, err
+}
+
+// Read is for writers that do not ask for WriteTo.
+func (k *call) Read(b []byte) (int, error) {
+	for k.at <= len(k.parts) {
+		part := k.head
+		if k.at > 0 {
+			part = k.parts[k.at-1]
+		}
+		if n := copy(b, part[k.off:]); n > 0 || len(b) == 0 {
+			k.off += n
+			return n, nil
+		}
+		k.at, k.off = k.at+1, 0
+	}
+	return 0, io.EOF
+}
+
+// Close gives the result's memory back once the reply is written, or when it
+// cannot be.
+func (k *call) Close() error {
+	k.free()
+	return nil
+}

@@ -1,0 +1,166 @@
+package rest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+
+	"millrace/internal/httpd"
+	"millrace/internal/oip"
+	"millrace/stream"
+)
+
+// maxParams bounds the body of a repository request, in bytes.
+const maxParams = 64 << 10
+
+// index lists the models. A body {"ready": true} leaves out those that are not.
+func (a *Adapter) index(c *fiber.Ctx) error {
+	s, err := a.enter()
+	if err != nil {
+		return a.reply(err)
+	}
+	defer a.leave()
+	body, err := readSmall(c)
+	if err != nil {
+		return a.reply(err)
+	}
+	var ask struct {
+		Ready bool `json:"ready"`
+	}
+	if len(body) > 0 {
+		if err := json.Unmarshal(body, &ask); err != nil {
+			return a.reply(notJSON(err))
+		}
+	}
+	var rows []oip.IndexRow
+	for _, e := range s.door.Models().Index() {
+		if !ask.Ready || e.State == "READY" {
+			rows = append(rows, oip.IndexRow{Name: e.Name, Version: e.Version, State: e.State, Reason: e.Reason})
+		}
+	}
+	return sendJSON(c, fiber.StatusOK, oip.AppendIndex(nil, rows))
+}
+
+// load loads a model with the parameters of the body, and names its endpoint.
+func (a *Adapter) load(c *fiber.Ctx) error {
+	return a.change(c, func(ctx context.Context, s *session, name, version string, params stream.Params) (string, error) {
+		if version != "" && !known(s, name, version) {
+			return "", stream.Errorf(stream.NotFound, "version", "model %s has no version %q: see /v2/repository/index", name, version)
+		}
+		return s.door.Models().Load(ctx, name, params)
+	})
+}
+
+// unload removes one worker of an endpoint. Parameters are read and, as there
+// are none that it knows, of no effect.
+func (a *Adapter) unload(c *fiber.Ctx) error {
+	return a.change(c, func(ctx context.Context, s *session, name, version string, _ stream.Params) (string, error) {
+		if version != "" {
+			if _, _, err := s.door.Models().Model(name, version); err != nil {
+				return "", err
+			}
+		}
+		return name, s.door.Models().Unload(ctx, name)
+	})
+}
+
+func known(s *session, name, version string) bool {
+	for _, e := range s.door.Models().Index() {
+		if e.Name == name && e.Version == version {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *Adapter) change(c *fiber.Ctx, do func(ctx context.Context, s *session, name, version string, params stream.Params) (string, error)) error {
+	s, err := a.enter()
+	if err != nil {
+		return a.reply(err)
+	}
+	defer a.leave()
+	// Copied: the names outlive the handler, and this is not a hot path.
+	name, version := strings.Clone(pathValue(c, "model")), strings.Clone(pathValue(c, "version"))
+	body, err := readSmall(c)
+	if err != nil {
+		return a.reply(err)
+	}
+	params, err := loadParams(body, strings.HasPrefix(c.Path(), "/v2/workers/"))
+	if err != nil {
+		return a.reply(err)
+	}
+	endpoint, err := do(s.ctx, s, name, version, params)
+	if err != nil {
+		return a.reply(err)
+	}
+	out := oip.AppendString([]byte(`{"name":`), endpoint)
+	out = oip.AppendString(append(out, `,"endpoint":`...), endpoint)
+	return sendJSON(c, fiber.StatusOK, append(out, '}'))
+}
+
+// readSmall reads the body of a repository request.
+func readSmall(c *fiber.Ctx) ([]byte, error) {
+	return httpd.ReadBody(c, maxParams, func(n int) ([]byte, error) { return make([]byte, n), nil })
+}
+
+// loadParams reads {"parameters": {...}}. In bare form, that of the routes of
+// workers, the parameters may also be the members of the body itself.
+func loadParams(body []byte, bare bool) (stream.Params, error) {
+	if len(bytes.TrimSpace(body)) == 0 {
+		return nil, nil
+	}
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.UseNumber()
+	var top map[string]any
+	if err := d.Decode(&top); err != nil {
+		return nil, notJSON(err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil, stream.Errorf(stream.InvalidArgument, "", "the body goes on after its JSON object")
+	}
+	object := top
+	if p, ok := top["parameters"]; ok {
+		if object, ok = p.(map[string]any); !ok {
+			return nil, stream.Errorf(stream.InvalidArgument, "parameters", "is not an object")
+		}
+	} else if !bare {
+		for k := range top {
+			return nil, stream.Errorf(stream.InvalidArgument, k, "is not known here: load parameters go into the object parameters")
+		}
+	}
+	params := make(stream.Params, len(object))
+	for k, v := range object {
+		p, err := paramValue(v)
+		if err != nil {
+			return nil, stream.Errorf(stream.InvalidArgument, "parameters."+k, "%w", err)
+		}
+		params[k] = p
+	}
+	return params, nil
+}
+
+var errParam = errors.New("is not a string, a number, or true or false")
+
+func paramValue(v any) (any, error) {
+	switch v := v.(type) {
+	case string, bool:
+		return v, nil
+	case json.Number:
+		if n, err := v.Int64(); err == nil {
+			return n, nil
+		}
+		if f, err := v.Float64(); err == nil {
+			return f, nil
+		}
+	}
+	return nil, errParam
+}
+
+func notJSON(err error) error {
+	return stream.Errorf(stream.InvalidArgument, "", "the body is not the JSON that is expected here: %w", err)
+}
