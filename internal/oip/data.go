@@ -8,11 +8,21 @@ type array struct {
 	shape    []int
 	dst      []byte
 	used     int // bytes of dst
-	done     int // elements
 	size     int // of an element in dst; 0 for BYTES
 	ints     intRange
+	family   family
 	at       []int // the index of the open row at each level
 }
+
+// family is which reader a datatype takes. Rows may be short, so it is settled once.
+type family uint8
+
+const (
+	integers family = iota
+	floats
+	bools
+	texts
+)
 
 // readData reads the array at the scanner as the data of a tensor with n
 // elements and gives the memory that it took from alloc.
@@ -31,6 +41,16 @@ func (s *scanner) readData(datatype string, shape []int, n int, alloc func(int) 
 	}
 	a := array{s: s, datatype: datatype, shape: shape, size: SizeOf(datatype)}
 	a.at = s.rows[:0]
+	switch datatype {
+	case FP32, FP64:
+		a.family = floats
+	case Bool:
+		a.family = bools
+	case Bytes:
+		a.family = texts
+	default:
+		a.ints, _ = intRangeOf(datatype)
+	}
 	need := n * a.size
 	if datatype == Bytes {
 		start := s.pos
@@ -39,8 +59,6 @@ func (s *scanner) readData(datatype string, shape []int, n int, alloc func(int) 
 		}
 		a.size, need = 0, bytesBound(s.pos-start, n)
 		s.pos = start
-	} else if datatype != Bool {
-		a.ints, _ = intRangeOf(datatype)
 	}
 	if n > 0 {
 		dst := alloc(need)
@@ -106,12 +124,12 @@ func (a *array) row(n int) error {
 	s := a.s
 	var count, used int
 	var p problem
-	switch dst := a.dst[a.used:]; {
-	case a.datatype == FP32 || a.datatype == FP64:
+	switch dst := a.dst[a.used:]; a.family {
+	case floats:
 		s.pos, count, p = readFloats(s.buf, s.pos, dst, n, a.size)
-	case a.datatype == Bool:
+	case bools:
 		s.pos, count, p = readBools(s.buf, s.pos, dst, n)
-	case a.datatype == Bytes:
+	case texts:
 		s.pos, count, used, p = readTexts(s.buf, s.pos, dst, n)
 	default:
 		s.pos, count, p = readInts(s.buf, s.pos, dst, n, a.ints, a.size)

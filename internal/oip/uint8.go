@@ -73,10 +73,9 @@ func blockUint8(src []byte, pos int, dst []byte) (next, n int) {
 			break
 		}
 		if !plain {
-			var spaces uint64
-			commas, spaces = commasAndSpaces(block)
-			if commas|spaces != others || spaces&^(commas<<1|commas0>>63) != 0 {
-				break
+			var known bool
+			if commas, known = spacedCommas(block); !known || others&^commas&^(commas<<1|commas0>>63) != 0 {
+				break // something else than commas, and spaces behind them
 			}
 		}
 		// Four digits in a row are past 255, and past what the table sees.
@@ -138,14 +137,17 @@ func blockMasks(b *[67]byte) (others uint64, plain, ascii bool) {
 	return others, same == highs, all&highs == 0
 }
 
-// commasAndSpaces gives the bits of both; the block must be ASCII.
-func commasAndSpaces(b *[67]byte) (commas, spaces uint64) {
+// spacedCommas gives the bits of the commas. known says that everything else is a
+// digit or a space. The block must be ASCII.
+func spacedCommas(b *[67]byte) (commas uint64, known bool) {
+	var strange uint64
 	for i := 0; i < 64; i += 8 {
 		w := binary.LittleEndian.Uint64(b[3+i:])
-		commas |= gather(^isNot(w, ',')&highs) << (i & 63)
-		spaces |= gather(^isNot(w, ' ')&highs) << (i & 63)
+		c := isNot(w, ',')
+		strange |= notDigit(w) & c & isNot(w, ' ')
+		commas |= gather(^c&highs) << (i & 63)
 	}
-	return commas, spaces
+	return commas, strange&highs == 0
 }
 
 // numbersUint8 reads the number in front of each comma. What it gives is good if
@@ -156,9 +158,26 @@ func commasAndSpaces(b *[67]byte) (commas, spaces uint64) {
 //go:noinline
 func numbersUint8(b *[67]byte, commas uint64, out *[64]byte) (n int, bad uint16) {
 	from, to := unsafe.Pointer(b), unsafe.Pointer(out)
+	number := func(m uint64) uint16 {
+		u := binary.LittleEndian.Uint32((*[4]byte)(unsafe.Add(from, bitIndex(m)))[:])
+		return uint8Table[((u+u>>4)&0x0f0f0f)*(1<<24|1<<12|1)>>16&0xfff]
+	}
+	// Four at a time: what a loop costs is large next to so little work.
+	for left := bits.OnesCount64(commas); left >= 4; left -= 4 {
+		v0 := number(commas)
+		commas &= commas - 1
+		v1 := number(commas)
+		commas &= commas - 1
+		v2 := number(commas)
+		commas &= commas - 1
+		v3 := number(commas)
+		commas &= commas - 1
+		bad |= v0 | v1 | v2 | v3
+		*(*[4]byte)(unsafe.Add(to, n)) = [4]byte{byte(v0), byte(v1), byte(v2), byte(v3)}
+		n += 4
+	}
 	for ; commas != 0; commas &= commas - 1 {
-		u := binary.LittleEndian.Uint32((*[4]byte)(unsafe.Add(from, bitIndex(commas)))[:])
-		v := uint8Table[((u+u>>4)&0x0f0f0f)*(1<<24|1<<12|1)>>16&0xfff]
+		v := number(commas)
 		bad |= v
 		*(*byte)(unsafe.Add(to, n)) = byte(v)
 		n++
