@@ -1,0 +1,96 @@
+package ws
+
+import (
+	"github.com/gorilla/websocket"
+
+	"millrace/stream"
+)
+
+// End says why a session ended. Each is counted.
+type End string
+
+// The ends.
+const (
+	EndClient    End = "client"        // the client closed it
+	EndGone      End = "client_gone"   // the connection broke, or went silent
+	EndSlow      End = "slow_consumer" // the client does not read its replies
+	EndIdle      End = "idle"          // no message for longer than Options.Idle
+	EndUnloaded  End = "unloaded"      // its model was unloaded
+	EndDraining  End = "draining"      // the server is shutting down
+	EndTooLarge  End = "too_large"     // a message over Options.MaxMessage
+	EndMalformed End = "malformed"     // not the WebSocket protocol
+	EndRefused   End = "refused"       // the upgrade or the stream was refused
+	EndFault     End = "fault"         // a panic, or a stream that failed
+)
+
+// Close codes of our own.
+const (
+	closeNotFound = 4404
+	closeIdle     = 4408
+	closeDraining = 4503
+)
+
+// Ends lists every End, for counters that are resolved once.
+var Ends = []End{EndClient, EndGone, EndSlow, EndIdle, EndUnloaded, EndDraining, EndTooLarge, EndMalformed, EndRefused, EndFault}
+
+// ending is how a session ends: the first one counts.
+type ending struct {
+	why  End
+	code int   // of the close frame; 0 = the connection is closed without one
+	err  error // told in a message before the close frame, or nil
+}
+
+// gone says that nobody is there to read replies.
+func (e *ending) gone() bool { return e.why == EndGone || e.why == EndClient || e.why == EndSlow }
+
+// stream says what the session's end means to its streams.
+func (e *ending) stream() stream.CloseReason {
+	switch e.why {
+	case EndClient, EndGone:
+		return stream.ClientGone
+	case EndSlow:
+		return stream.SlowConsumer
+	case EndIdle:
+		return stream.Idle
+	case EndDraining:
+		return stream.ByDrain
+	case EndUnloaded:
+		return stream.ByUnload
+	}
+	return stream.ByError
+}
+
+// refusal is the ending of a session whose stream could not be opened.
+func refusal(err error) ending {
+	code := websocket.CloseInternalServerErr
+	switch stream.CodeOf(err) {
+	case stream.NotFound, stream.Unloaded:
+		code = closeNotFound
+	case stream.Overloaded, stream.Unavailable:
+		code = websocket.CloseTryAgainLater
+	case stream.Draining:
+		code = closeDraining
+	case stream.InvalidArgument, stream.Unsupported, stream.PermissionDenied:
+		code = websocket.ClosePolicyViolation
+	}
+	return ending{EndRefused, code, err}
+}
+
+// doneEnding is the session's ending when its stream ended by itself.
+func doneEnding(why stream.CloseReason, model string) (ending, bool) {
+	switch why {
+	case stream.ByUnload:
+		return ending{EndUnloaded, closeNotFound, stream.Errorf(stream.Unloaded, "", "model %s was unloaded", model)}, true
+	case stream.ByDrain:
+		return draining(), true
+	case stream.Idle:
+		return ending{EndIdle, closeIdle, stream.Errorf(stream.Timeout, "", "nothing was sent for too long")}, true
+	case stream.ByError:
+		return ending{EndFault, websocket.CloseInternalServerErr, stream.Errorf(stream.Internal, "", "the stream to model %s failed", model)}, true
+	}
+	return ending{}, false
+}
+
+func draining() ending {
+	return ending{EndDraining, websocket.CloseGoingAway, stream.Errorf(stream.Draining, "", "the server is shutting down")}
+}

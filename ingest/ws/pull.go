@@ -1,0 +1,274 @@
+package ws
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strconv"
+	"sync/atomic"
+
+	"millrace/internal/buf"
+	"millrace/internal/video"
+	"millrace/stream"
+)
+
+// pull is one video that the server reads on behalf of a session. It has a lane
+// and a stream of its own; seq counts its frames from 0.
+type pull struct {
+	s      *session
+	lane   *lane
+	model  string
+	url    string
+	cancel context.CancelFunc
+	stop   atomic.Bool   // the client asked for the end
+	over   chan struct{} // nothing of it is left
+
+	source  source
+	ended   atomic.Pointer[stream.CloseReason] // its stream ended by itself
+	dropped atomic.Uint64
+}
+
+// running says whether it still has something to do.
+func (p *pull) running() bool {
+	select {
+	case <-p.over:
+		return false
+	default:
+		return true
+	}
+}
+
+// done is called when the pull's stream has ended, with its lock held.
+func (p *pull) done(why stream.CloseReason) {
+	p.ended.Store(&why)
+	p.cancel()
+}
+
+// obey does what a text message asks for.
+func (s *session) obey(o order) error {
+	busy := s.puller != nil && s.puller.running()
+	if o.Stop {
+		if !busy {
+			return stream.Errorf(stream.Conflict, "stop", "nothing is being pulled")
+		}
+		s.puller.stop.Store(true)
+		s.puller.cancel()
+		return nil
+	}
+	if busy {
+		return stream.Errorf(stream.Conflict, "url", `a video is being pulled already: send {"stop":true} first`)
+	}
+	if err := s.mayPull(o.URL); err != nil {
+		return err
+	}
+	if s.a.pulls.Add(1) > int64(s.a.opts.MaxPulls) {
+		s.a.pulls.Add(-1)
+		return stream.Errorf(stream.Overloaded, "ws.max_pulls", "%d videos are being pulled already: try later, or raise the setting", s.a.opts.MaxPulls)
+	}
+	p := &pull{s: s, model: o.Model, url: o.URL, over: make(chan struct{})}
+	if p.model == "" {
+		p.model = s.model
+	}
+	p.lane = newLane(s)
+	p.lane.pulled = p
+	var ctx context.Context
+	ctx, p.cancel = context.WithCancel(context.Background())
+	s.puller = p
+	s.pulling.Store(true)
+	if !s.a.group.run("pull", func() { p.run(ctx) }, s.fault) {
+		p.finish()
+		return stream.Errorf(stream.Draining, "", "the server is shutting down")
+	}
+	return nil
+}
+
+// mayPull says by the form of an address whether a request may name it.
+func (s *session) mayPull(url string) error {
+	scheme, err := video.ClassifyURL(url)
+	if err != nil {
+		return stream.Errorf(stream.InvalidArgument, "url", "%s", err.Error())
+	}
+	switch scheme {
+	case video.SchemeHTTP, video.SchemeHTTPS, video.SchemeRTSP, video.SchemeRTSPS:
+		return nil
+	}
+	return stream.Errorf(stream.PermissionDenied, "url", "%s: sources come from the server's configuration only; a request may name http, https, rtsp and rtsps", scheme)
+}
+
+// reach says whether the host may be asked. It looks names up.
+func (p *pull) reach(ctx context.Context) error {
+	if p.s.a.opts.AllowPrivateURLs {
+		return nil
+	}
+	host, err := video.Host(p.url)
+	if err != nil {
+		return stream.Errorf(stream.InvalidArgument, "url", "%s", err.Error())
+	}
+	private, err := video.IsPrivateHost(ctx, host)
+	switch {
+	case err != nil:
+		return stream.Errorf(stream.NotFound, "url", "the host %s is not known", clip(host))
+	case private:
+		return stream.Errorf(stream.PermissionDenied, "url", "the host %s is a private address: sources.allow_private allows those", clip(host))
+	}
+	return nil
+}
+
+func (p *pull) finish() {
+	p.cancel()
+	p.s.pulling.Store(false)
+	p.s.a.pulls.Add(-1)
+	close(p.over)
+}
+
+// run is the pull's goroutine. It tells the client of the end, whatever it is.
+func (p *pull) run(ctx context.Context) {
+	defer p.finish()
+	defer p.closeStream()
+	err := p.pull(ctx)
+	p.closeStream()
+	if p.s.over() {
+		return // the session tells why
+	}
+	if err != nil && !p.stop.Load() {
+		p.s.say(err)
+		return
+	}
+	text := strconv.AppendUint([]byte(`{"done":true,"frames":`), p.lane.seq, 10)
+	text = strconv.AppendUint(append(text, `,"dropped":`...), p.dropped.Load(), 10)
+	p.s.tell(append(text, '}'))
+}
+
+// closeStream has every frame end, those in flight in their own time.
+func (p *pull) closeStream() {
+	if st := p.lane.stream; st != nil {
+		st.Close(stream.SourceEnded)
+		<-st.Finished()
+	}
+}
+
+func (p *pull) pull(ctx context.Context) error {
+	if err := p.reach(ctx); err != nil {
+		return err
+	}
+	model, _, err := p.s.door.Models().Model(p.model, p.version())
+	if err != nil {
+		return err
+	}
+	if model.Image == nil && !model.Any {
+		return stream.Errorf(stream.Unsupported, "model", "model %s takes tensors, not pictures", p.model)
+	}
+	r, live, err := p.open(ctx, model)
+	if err != nil {
+		return p.failed(err)
+	}
+	defer r.Close()
+	policy := p.s.query.policy
+	if policy.Mode == "" {
+		policy.Mode = stream.Every
+		if live {
+			policy.Mode = stream.Latest
+		}
+	}
+	st, err := p.s.door.Open(p.model, p.version(), stream.Options{Policy: policy}, p.lane)
+	if err != nil {
+		return err
+	}
+	p.lane.opened(st)
+	err = p.feed(ctx, r)
+	if err == io.EOF {
+		// Closing the stream would drop what waits.
+		p.lane.wait(1, ctx.Done())
+		err = nil
+	}
+	if err != nil || ctx.Err() != nil {
+		return p.failed(errors.Join(err, ctx.Err()))
+	}
+	return nil
+}
+
+// version is the path's, for the path's model only.
+func (p *pull) version() string {
+	if p.model == p.s.model {
+		return p.s.version
+	}
+	return ""
+}
+
+// open starts reading. Frames are scaled on the way to what the model takes;
+// live sources, whose end is not known, are read as they come.
+func (p *pull) open(ctx context.Context, m *stream.Model) (r *video.Reader, live bool, err error) {
+	o := video.Options{URL: p.url, Format: video.RGB24, FPS: p.s.query.policy.MaxFPS}
+	if m.Image != nil && m.Image.Fit != "letterbox" {
+		o.Width, o.Height = m.Image.Width, m.Image.Height
+	}
+	r, err = video.Open(ctx, o)
+	if err != nil {
+		return nil, false, err
+	}
+	info := r.Info()
+	p.source = source{width: info.SourceWidth, height: info.SourceHeight, pulled: true}
+	return r, info.Duration == 0, nil
+}
+
+// feed submits the video's frames until it ends, which is io.EOF.
+func (p *pull) feed(ctx context.Context, r *video.Reader) error {
+	info := r.Info()
+	var scrap []byte
+	for {
+		if p.lane.full() && !p.lane.wait(p.lane.window, ctx.Done()) {
+			return ctx.Err()
+		}
+		lease, err := p.s.door.Memory().Lease(r.FrameSize())
+		if errors.Is(err, buf.ErrBudget) {
+			// The frame is lost with the memory for it, but the source goes on.
+			if scrap == nil {
+				scrap = make([]byte, r.FrameSize())
+			}
+			if _, err := r.Next(scrap); err != nil {
+				return err
+			}
+			p.lane.drop(p.lane.take(), stream.Memory)
+			continue
+		} else if err != nil {
+			return err
+		}
+		f, err := r.Next(lease.Bytes())
+		if err != nil {
+			lease.Release()
+			return err
+		}
+		p.lane.submit(stream.Frame{
+			Seq: p.lane.take(), CaptureUS: f.PTS.Microseconds(), Codec: stream.RGB24,
+			Width: info.Width, Height: info.Height, Payload: lease.Bytes(), Lease: lease,
+		})
+		if p.ended.Load() != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+// failed gives the end of a pull its code.
+func (p *pull) failed(err error) error {
+	if why := p.ended.Load(); why != nil {
+		if e, ok := doneEnding(*why, p.model); ok {
+			return e.err
+		}
+	}
+	code := stream.Internal
+	switch video.KindOf(err) {
+	case video.NotFound:
+		code = stream.NotFound
+	case video.Auth:
+		code = stream.PermissionDenied
+	case video.Refused, video.EndedEarly:
+		code = stream.Unavailable
+	case video.Timeout, video.Stalled:
+		code = stream.Timeout
+	case video.NotVideo, video.Unsupported, video.FFmpegMissing:
+		code = stream.Unsupported
+	case "":
+		code = stream.CodeOf(err)
+	}
+	return stream.Errorf(code, "url", "%s", video.Redact(err.Error()))
+}

@@ -1,0 +1,116 @@
+package ws
+
+import (
+	"net"
+	"net/url"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+
+	"millrace/internal/httpd"
+	"millrace/stream"
+)
+
+func (a *Adapter) routes(app *fiber.App) {
+	for _, path := range []string{"/v2/stream", "/v2/models/:model/stream", "/v2/models/:model/versions/:version/stream"} {
+		app.Get(path, a.handle)
+	}
+}
+
+// handle checks everything that can be told as an HTTP error and hijacks the
+// connection. What outlives it is copied: the request's memory is used again.
+func (a *Adapter) handle(c *fiber.Ctx) error {
+	door := a.door.Load()
+	if door == nil {
+		return coded(stream.Errorf(stream.Unavailable, "", "the server is starting"))
+	}
+	if !a.http.OriginAllowed(c) {
+		return coded(stream.Errorf(stream.PermissionDenied, "", "pages of the web origin %q may not open streams here: add it to origins", clip(c.Get("Origin"))))
+	}
+	q, version, err := readQuery(c)
+	if err != nil {
+		return coded(err)
+	}
+	if _, _, err := (*door).Models().Model(q.model, version); err != nil {
+		return coded(err)
+	}
+	req, err := handshake(c)
+	if err != nil {
+		c.Set("Upgrade", "websocket")
+		c.Set("Connection", "Upgrade")
+		c.Set("Sec-WebSocket-Version", "13")
+		return httpd.Errorf(fiber.StatusUpgradeRequired, string(stream.InvalidArgument), "%s", err.Error())
+	}
+	a.mu.Lock()
+	err = a.room()
+	a.mu.Unlock()
+	if err != nil {
+		e := coded(err)
+		e.Status = fiber.StatusServiceUnavailable // the limit is the server's, not this client's
+		return e
+	}
+	httpd.Hijack(c, func(conn net.Conn, buffered []byte) {
+		s := newSession(a, conn, *door, q, version)
+		if a.enter(s) != nil {
+			refuse(conn, "503 Service Unavailable")
+			return
+		}
+		if !a.group.run("reader", func() { s.serve(req, buffered) }, s.fault) {
+			a.leave(s, EndRefused)
+			refuse(conn, "503 Service Unavailable")
+		}
+	})
+	return nil
+}
+
+// room says why there is no place for another session. a.mu is held.
+func (a *Adapter) room() error {
+	switch {
+	case a.closing:
+		return stream.Errorf(stream.Draining, "", "the server is shutting down")
+	case len(a.sessions) >= a.opts.MaxSessions:
+		return stream.Errorf(stream.Overloaded, "ws.max_sessions", "%d sessions are open already: try later, or raise the setting", len(a.sessions))
+	}
+	return nil
+}
+
+func coded(err error) *httpd.Error { return httpd.Coded(string(stream.CodeOf(err)), err.Error()) }
+
+// readQuery reads model, version and options from the request's address.
+func readQuery(c *fiber.Ctx) (q query, version string, err error) {
+	q = query{codec: stream.Auto}
+	c.Context().QueryArgs().VisitAll(func(key, value []byte) {
+		if err == nil {
+			err = q.set(string(key), string(value))
+		}
+	})
+	if err != nil {
+		return q, "", err
+	}
+	if err := q.check(); err != nil {
+		return q, "", err
+	}
+	if version, err = pathPart(c, "version"); err != nil {
+		return q, "", err
+	}
+	name, err := pathPart(c, "model")
+	switch {
+	case err != nil:
+		return q, "", err
+	case name != "" && q.model != "":
+		return q, "", stream.Errorf(stream.InvalidArgument, "model", "is in the path already")
+	case name != "":
+		q.model = name
+	case q.model == "":
+		return q, "", stream.Errorf(stream.InvalidArgument, "model", "is missing: want /v2/stream?model=NAME or /v2/models/NAME/stream")
+	}
+	return q, version, nil
+}
+
+func pathPart(c *fiber.Ctx, name string) (string, error) {
+	v, err := url.PathUnescape(strings.Clone(c.Params(name)))
+	if err != nil {
+		return "", stream.Errorf(stream.InvalidArgument, name, "is not a well-formed part of an address")
+	}
+	return v, nil
+}

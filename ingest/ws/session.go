@@ -1,0 +1,167 @@
+package ws
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"millrace/ingest"
+	"millrace/stream"
+)
+
+// session is one client. Its reader goroutine runs serve and alone reads from
+// the connection; its writer goroutine alone writes messages. Anybody may call
+// end; the reader does what it takes.
+type session struct {
+	a       *Adapter
+	conn    net.Conn
+	ws      *websocket.Conn
+	door    ingest.Door
+	query   query
+	model   string
+	version string
+	started time.Time
+	main    *lane
+	box     outbox
+
+	ended   atomic.Bool
+	cause   ending        // set before closing is closed
+	closing chan struct{} // end was called
+	wrote   chan struct{} // the writer has ended
+	gone    chan struct{} // nothing of the session is left
+
+	lastMessage atomic.Int64 // nanoseconds since started, for Options.Idle
+
+	// The reader's own.
+	guess   int       // what the next message's lease is likely to need
+	extends time.Time // when the read deadline was last set
+	one     [1]byte
+	puller  *pull
+	writing bool // the writer was started
+
+	pulling atomic.Bool // a pull runs
+}
+
+func newSession(a *Adapter, conn net.Conn, door ingest.Door, q query, version string) *session {
+	s := &session{
+		a: a, conn: conn, door: door, query: q, model: q.model, version: version, started: time.Now(),
+		closing: make(chan struct{}), wrote: make(chan struct{}), gone: make(chan struct{}),
+		guess: firstGuess,
+	}
+	s.box = outbox{
+		maxItems: int64(a.opts.OutboxMessages), maxBytes: a.opts.OutboxBytes, total: &a.outbox,
+		wake: make(chan struct{}, 1),
+	}
+	s.main = newLane(s)
+	return s
+}
+
+// end says that the session is to end, and why; the first one counts. It does
+// not block and may be called with a stream's lock held.
+func (s *session) end(e ending) {
+	if !s.ended.CompareAndSwap(false, true) {
+		return
+	}
+	s.cause = e
+	close(s.closing)
+	_ = s.conn.SetReadDeadline(time.Unix(1, 0)) // wakes the reader
+}
+
+// over says whether end was called.
+func (s *session) over() bool {
+	select {
+	case <-s.closing:
+		return true
+	default:
+		return false
+	}
+}
+
+// fault is called after a panic of one of the session's goroutines: what was in
+// their hands may be lost, and so is the session.
+func (s *session) fault() {
+	s.end(ending{EndFault, websocket.CloseInternalServerErr, stream.Errorf(stream.Internal, "", "a fault of the server: its log has the details")})
+}
+
+// serve is the reader goroutine: the whole life of the session.
+func (s *session) serve(r *http.Request, buffered []byte) {
+	defer s.leave()
+	watchPeer(s.conn, s.a.opts.PingEvery+s.a.opts.PongWait)
+	if err := s.upgrade(r, buffered); err != nil {
+		s.end(ending{why: EndRefused})
+		return
+	}
+	if f := s.a.opts.Hooks.Opened; f != nil {
+		f()
+	}
+	if s.writing = s.a.group.run("writer", s.write, s.fault); !s.writing {
+		s.end(draining())
+		return
+	}
+	st, err := s.door.Open(s.model, s.version, stream.Options{Policy: s.query.policy}, s.main)
+	if err != nil {
+		s.end(refusal(err))
+		return
+	}
+	s.main.opened(st)
+	s.read()
+}
+
+// leave ends the session in order: no more frames, every frame its ending,
+// every ending its reply, the client told, the connection closed. When nobody
+// is there to read, replies are thrown away instead.
+func (s *session) leave() {
+	if !s.over() { // a panic of the reader
+		s.fault()
+	}
+	<-s.closing
+	e := &s.cause
+	if e.gone() {
+		_ = s.conn.Close()
+		s.box.close()
+	}
+	if s.puller != nil {
+		s.puller.cancel()
+		<-s.puller.over
+	}
+	if st := s.main.stream; st != nil {
+		if e.why == EndDraining {
+			st.CloseWith(stream.ByDrain, e.err)
+		} else {
+			st.Close(e.stream())
+		}
+		<-st.Finished()
+	}
+	if s.writing {
+		s.box.finish()
+		<-s.wrote
+	}
+	s.box.close() // what came after a writer that failed
+	s.linger()
+	_ = s.conn.Close()
+	if f := s.a.opts.Hooks.Closed; f != nil && s.ws != nil {
+		f(e.why, time.Since(s.started))
+	}
+	s.a.leave(s, e.why)
+}
+
+// Bounds of the good-bye to a client that is still sending.
+const (
+	lingerTime  = 2 * time.Second
+	lingerBytes = 64 << 20
+)
+
+// linger lets the last messages reach a client that is still sending: closing
+// with unread bytes would reset the connection and lose them.
+func (s *session) linger() {
+	half, ok := s.conn.(interface{ CloseWrite() error })
+	if s.cause.gone() || !ok || half.CloseWrite() != nil {
+		return
+	}
+	_ = s.conn.SetReadDeadline(time.Now().Add(lingerTime))
+	_, _ = io.CopyN(io.Discard, s.conn, lingerBytes)
+}

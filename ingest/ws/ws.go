@@ -1,0 +1,189 @@
+package ws
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"millrace/ingest"
+	"millrace/internal/httpd"
+)
+
+// Options are the adapter's settings. A zero field takes its default.
+type Options struct {
+	MaxMessage       int           // bytes of a message; 8 MiB (ws.max_message)
+	MaxSessions      int           // 10000 (ws.max_sessions)
+	MaxPulls         int           // videos pulled at once, over all sessions; 64 (ws.max_pulls)
+	OutboxMessages   int           // replies that wait for one client; 4096 (ws.outbox_messages)
+	OutboxBytes      int64         // and their bytes; 64 MiB (ws.outbox_bytes)
+	PingEvery        time.Duration // 15s
+	PongWait         time.Duration // a client that is silent for PingEvery + PongWait is gone; 10s
+	WriteWait        time.Duration // of one message; 10s
+	Idle             time.Duration // a session without a message for so long is closed; 0 = never (ws.idle)
+	AllowPrivateURLs bool          // pull from loopback and private addresses (sources.allow_private)
+
+	Log   *slog.Logger // slog.Default()
+	Hooks Hooks
+}
+
+// Hooks tell of sessions as they come and go. Fields may be nil; calls are
+// concurrent and must not block.
+type Hooks struct {
+	Opened func()
+	Closed func(why End, lasted time.Duration)
+	Panic  func(goroutine string)
+}
+
+func (o Options) withDefaults() Options {
+	def(&o.MaxMessage, 8<<20)
+	def(&o.MaxSessions, 10000)
+	def(&o.MaxPulls, 64)
+	def(&o.OutboxMessages, 4096)
+	def(&o.OutboxBytes, 64<<20)
+	def(&o.PingEvery, 15*time.Second)
+	def(&o.PongWait, 10*time.Second)
+	def(&o.WriteWait, 10*time.Second)
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	return o
+}
+
+func def[T int | int64 | time.Duration](p *T, v T) {
+	if *p <= 0 {
+		*p = v
+	}
+}
+
+// Adapter is the WebSocket adapter.
+type Adapter struct {
+	opts     Options
+	http     *httpd.Server
+	upgrader websocket.Upgrader
+	group    *group
+	encoders sync.Pool
+
+	door   atomic.Pointer[ingest.Door] // set by Serve
+	ctx    atomic.Pointer[context.Context]
+	outbox atomic.Int64 // bytes in all outboxes
+	pulls  atomic.Int64
+	panics atomic.Uint64
+
+	mu       sync.Mutex
+	closing  bool
+	sessions map[*session]struct{}
+	ends     map[End]uint64
+}
+
+var _ ingest.Interface = (*Adapter)(nil)
+
+// New makes the adapter and registers its routes, which answer 503 until Serve
+// is called.
+func New(h *httpd.Server, o Options) *Adapter {
+	a := &Adapter{
+		opts: o.withDefaults(), http: h,
+		sessions: map[*session]struct{}{}, ends: map[End]uint64{},
+	}
+	a.encoders.New = func() any { return &encoder{} }
+	a.upgrader = newUpgrader()
+	a.group = newGroup(func(name string, value any, stack []byte) {
+		a.panics.Add(1)
+		a.opts.Log.Error("a panic ended a WebSocket session", "goroutine", name, "panic", value, "stack", string(stack))
+		if f := a.opts.Hooks.Panic; f != nil {
+			f(name)
+		}
+	})
+	a.routes(h.App)
+	return a
+}
+
+// Name implements ingest.Interface.
+func (a *Adapter) Name() string { return "ws" }
+
+// Serve implements ingest.Interface. When ctx ends, no session is accepted any
+// more; in each one, frames that wait end with code draining, frames in flight
+// are answered, and then the client is told and the connection closed.
+func (a *Adapter) Serve(ctx context.Context, door ingest.Door) error {
+	a.ctx.Store(&ctx)
+	a.door.Store(&door)
+	<-ctx.Done()
+	a.mu.Lock()
+	a.closing = true
+	open := make([]*session, 0, len(a.sessions))
+	for s := range a.sessions {
+		open = append(open, s)
+	}
+	a.mu.Unlock()
+	for _, s := range open {
+		s.end(draining())
+	}
+	a.empty()
+	a.group.stop()
+	a.group.wait()
+	return nil
+}
+
+// empty returns when no session is left. Only then the group stops: a session
+// that ends may still have to start its writer.
+func (a *Adapter) empty() {
+	for {
+		a.mu.Lock()
+		var one *session
+		for s := range a.sessions {
+			one = s
+			break
+		}
+		a.mu.Unlock()
+		if one == nil {
+			return
+		}
+		<-one.gone
+	}
+}
+
+// Stats is a moment's reading.
+type Stats struct {
+	Sessions    int
+	Pulls       int
+	OutboxBytes int64 // of replies that wait to be written
+	Panics      uint64
+	Ends        map[End]uint64 // sessions that ended, by why
+	Goroutines  map[string]int
+}
+
+// Stats reads the counters. It is safe for concurrent use.
+func (a *Adapter) Stats() Stats {
+	st := Stats{
+		Pulls: int(a.pulls.Load()), OutboxBytes: a.outbox.Load(), Panics: a.panics.Load(),
+		Goroutines: a.group.names(),
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	st.Sessions, st.Ends = len(a.sessions), maps.Clone(a.ends)
+	return st
+}
+
+// enter registers a session, if there is room for it.
+func (a *Adapter) enter(s *session) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.room(); err != nil {
+		return err
+	}
+	a.sessions[s] = struct{}{}
+	return nil
+}
+
+// leave is a session's last act.
+func (a *Adapter) leave(s *session, why End) {
+	a.mu.Lock()
+	delete(a.sessions, s)
+	a.ends[why]++
+	a.mu.Unlock()
+	close(s.gone)
+}
