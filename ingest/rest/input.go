@@ -47,6 +47,7 @@ func (k *call) frame(a *Adapter, c *fiber.Ctx, m *stream.Model) (f stream.Frame,
 		if err := k.checkRaw(kind, body); err != nil {
 			return f, err
 		}
+		k.req.ID = "" // the last message's, otherwise
 		f = stream.Frame{Codec: kind, Width: k.opt.width, Height: k.opt.height, Payload: body, Lease: k.body}
 		k.body = nil
 		return f, nil

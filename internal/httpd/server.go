@@ -134,6 +134,15 @@ func (s *Server) Listen() (net.Addr, error) {
 	return ln.Addr(), nil
 }
 
+// Close gives the address back when Serve will not be called. After Serve it
+// does nothing.
+func (s *Server) Close() error {
+	if s.ln == nil {
+		return nil
+	}
+	return s.ln.Close()
+}
+
 // Serve answers requests until ctx ends. Then it stops accepting, lets the
 // handlers that run finish within DrainTimeout, closes what is left and returns
 // nil, or an error when handlers were left behind. Hijacked connections are

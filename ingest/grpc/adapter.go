@@ -1,0 +1,102 @@
+package grpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+
+	"millrace/ingest"
+)
+
+// Options are the adapter's settings. A zero field takes its default.
+type Options struct {
+	Addr         string        // 127.0.0.1:8001; port 0 takes a free one
+	DrainTimeout time.Duration // for the calls in flight at the end; 20s
+	MaxMessage   int           // bytes; 64 MiB (max_body)
+}
+
+// DefaultAddr is where gRPC listens unless told otherwise.
+const DefaultAddr = "127.0.0.1:8001"
+
+// Adapter is the gRPC adapter.
+type Adapter struct {
+	opts Options
+	ln   net.Listener
+}
+
+var _ ingest.Interface = (*Adapter)(nil)
+
+// New makes an adapter that does not listen yet.
+func New(opts Options) *Adapter {
+	if opts.Addr == "" {
+		opts.Addr = DefaultAddr
+	}
+	if opts.DrainTimeout <= 0 {
+		opts.DrainTimeout = 20 * time.Second
+	}
+	if opts.MaxMessage <= 0 {
+		opts.MaxMessage = 64 << 20
+	}
+	return &Adapter{opts: opts}
+}
+
+// Listen takes the address and returns it. Connections wait until Serve.
+func (a *Adapter) Listen() (net.Addr, error) {
+	ln, err := net.Listen("tcp", a.opts.Addr)
+	if err != nil {
+		return nil, fmt.Errorf("grpc: %w", err)
+	}
+	a.ln = ln
+	return ln.Addr(), nil
+}
+
+// Close gives the address back when Serve will not be called.
+func (a *Adapter) Close() error {
+	if a.ln == nil {
+		return nil
+	}
+	if err := a.ln.Close(); !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// Name implements ingest.Interface.
+func (a *Adapter) Name() string { return "grpc" }
+
+// Serve answers calls until ctx ends, then lets those in flight finish within
+// DrainTimeout. Without a Listen before, it listens itself.
+func (a *Adapter) Serve(ctx context.Context, door ingest.Door) error {
+	if a.ln == nil {
+		if _, err := a.Listen(); err != nil {
+			return err
+		}
+	}
+	s := grpc.NewServer(
+		grpc.MaxRecvMsgSize(a.opts.MaxMessage),
+		grpc.ConnectionTimeout(10*time.Second),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
+	)
+	h := newHealth(door)
+	grpc_health_v1.RegisterHealthServer(s, h)
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(a.ln) }()
+	select {
+	case err := <-served:
+		s.Stop()
+		return err
+	case <-ctx.Done():
+	}
+	h.end()
+	limit := time.AfterFunc(a.opts.DrainTimeout, s.Stop)
+	defer limit.Stop()
+	s.GracefulStop()
+	return <-served
+}

@@ -1,0 +1,130 @@
+package grpc
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"millrace/ingest"
+	"millrace/stream"
+)
+
+// watchEvery is how often a watched service is looked at.
+const watchEvery = 500 * time.Millisecond
+
+// health answers from the door's state at the time of the question, so that
+// there is no second copy of it to keep up to date.
+type health struct {
+	grpc_health_v1.UnimplementedHealthServer
+	door  ingest.Door
+	ended chan struct{}
+	once  sync.Once
+}
+
+func newHealth(door ingest.Door) *health {
+	return &health{door: door, ended: make(chan struct{})}
+}
+
+// end tells the watchers that nothing is served any more, and lets them go.
+func (h *health) end() { h.once.Do(func() { close(h.ended) }) }
+
+func (h *health) status(service string) (grpc_health_v1.HealthCheckResponse_ServingStatus, error) {
+	select {
+	case <-h.ended:
+		return grpc_health_v1.HealthCheckResponse_NOT_SERVING, nil
+	default:
+	}
+	st := h.door.State()
+	serving := st.Ready && !st.Draining
+	if service != "" {
+		_, ready, err := h.door.Models().Model(service, "")
+		if err != nil {
+			return grpc_health_v1.HealthCheckResponse_SERVICE_UNKNOWN, err
+		}
+		serving = ready && !st.Draining
+	}
+	if serving {
+		return grpc_health_v1.HealthCheckResponse_SERVING, nil
+	}
+	return grpc_health_v1.HealthCheckResponse_NOT_SERVING, nil
+}
+
+// Check implements the health protocol. An unknown model is NotFound.
+func (h *health) Check(_ context.Context, in *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
+	s, err := h.status(in.GetService())
+	if err != nil {
+		return nil, status.Error(grpcCode(stream.CodeOf(err)), err.Error())
+	}
+	return &grpc_health_v1.HealthCheckResponse{Status: s}, nil
+}
+
+// List implements the health protocol: the server and each loaded model.
+func (h *health) List(context.Context, *grpc_health_v1.HealthListRequest) (*grpc_health_v1.HealthListResponse, error) {
+	out := &grpc_health_v1.HealthListResponse{Statuses: map[string]*grpc_health_v1.HealthCheckResponse{}}
+	names := []string{""}
+	for _, e := range h.door.Models().Index() {
+		names = append(names, e.Name)
+	}
+	for _, n := range names {
+		if s, err := h.status(n); err == nil {
+			out.Statuses[n] = &grpc_health_v1.HealthCheckResponse{Status: s}
+		}
+	}
+	return out, nil
+}
+
+// Watch implements the health protocol: the state now, and each change of it.
+func (h *health) Watch(in *grpc_health_v1.HealthCheckRequest, to grpc_health_v1.Health_WatchServer) error {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	last := grpc_health_v1.HealthCheckResponse_ServingStatus(-1)
+	for {
+		s, _ := h.status(in.GetService()) // an unknown model is a state of its own here
+		if s != last {
+			if err := to.Send(&grpc_health_v1.HealthCheckResponse{Status: s}); err != nil {
+				return err
+			}
+			last = s
+		}
+		select {
+		case <-h.ended:
+			if s == grpc_health_v1.HealthCheckResponse_NOT_SERVING {
+				return status.Error(codes.Unavailable, "the server is shutting down")
+			}
+		case <-to.Context().Done():
+			return status.FromContextError(to.Context().Err()).Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// grpcCode is the one place where codes become those of gRPC.
+func grpcCode(c stream.Code) codes.Code {
+	switch c {
+	case stream.InvalidArgument, stream.TooLarge:
+		return codes.InvalidArgument
+	case stream.Unsupported:
+		return codes.Unimplemented
+	case stream.NotFound:
+		return codes.NotFound
+	case stream.Unauthenticated:
+		return codes.Unauthenticated
+	case stream.PermissionDenied:
+		return codes.PermissionDenied
+	case stream.FlowControl, stream.Overloaded:
+		return codes.ResourceExhausted
+	case stream.Unavailable, stream.Unloaded, stream.Draining:
+		return codes.Unavailable
+	case stream.Timeout:
+		return codes.DeadlineExceeded
+	case stream.Canceled:
+		return codes.Canceled
+	case stream.Conflict:
+		return codes.FailedPrecondition
+	}
+	return codes.Internal
+}
