@@ -1,0 +1,80 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"millrace/ingest"
+	"millrace/ingest/grpc"
+	"millrace/ingest/rest"
+	"millrace/ingest/ws"
+	"millrace/internal/httpd"
+)
+
+// off as an address keeps a protocol away.
+const off = "off"
+
+// listen makes the adapters and takes their addresses. A new protocol is one
+// line here.
+func (s *Server) listen() error {
+	if s.cfg.HTTP != off {
+		if err := s.listenHTTP(); err != nil {
+			return err
+		}
+	}
+	if s.cfg.GRPC != off && s.cfg.GRPC != "" {
+		g := grpc.New(grpc.Options{Addr: s.cfg.GRPC})
+		addr, err := g.Listen()
+		if err != nil {
+			return fmt.Errorf("grpc: %w", err)
+		}
+		s.addrs["grpc"] = addr
+		s.adapters = append(s.adapters, g)
+		s.closers = append(s.closers, g.Close)
+	}
+	return nil
+}
+
+func (s *Server) listenHTTP() error {
+	h, err := httpd.New(httpd.Config{
+		Addr: s.cfg.HTTP, Hosts: s.cfg.Hosts, Origins: s.cfg.Origins, MaxBody: int(s.cfg.Limits.MaxBody), Log: s.log,
+	})
+	if err != nil {
+		return err
+	}
+	s.observe.routes(h.App)
+	s.ws = ws.New(h, ws.Options{
+		MaxMessage: int(s.cfg.Limits.MaxMessage), MaxSessions: s.cfg.Limits.MaxSessions,
+		AllowPrivateURLs: s.cfg.Sources.AllowPrivate, Log: s.log,
+	})
+	s.adapters = append(s.adapters, rest.New(h, rest.Options{MaxBody: int(s.cfg.Limits.MaxBody), Log: s.log}), s.ws, httpServer{h})
+	addr, err := h.Listen()
+	if err != nil {
+		return fmt.Errorf("http: %w", err)
+	}
+	s.addrs["http"] = addr
+	s.closers = append(s.closers, h.Close)
+	return nil
+}
+
+// httpServer is the listener under the HTTP adapters.
+type httpServer struct{ *httpd.Server }
+
+var _ ingest.Interface = httpServer{}
+
+// Name implements ingest.Interface.
+func (httpServer) Name() string { return "http" }
+
+// Serve implements ingest.Interface.
+func (h httpServer) Serve(ctx context.Context, _ ingest.Door) error { return h.Server.Serve(ctx) }
+
+func (s *Server) closeListeners() {
+	var errs []error
+	for _, c := range s.closers {
+		errs = append(errs, c())
+	}
+	if err := errors.Join(errs...); err != nil {
+		s.log.Warn("a listener did not close", "error", err)
+	}
+}

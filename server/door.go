@@ -1,0 +1,88 @@
+package server
+
+import (
+	"context"
+
+	"millrace/ingest"
+	"millrace/internal/buf"
+	"millrace/stream"
+	"millrace/workers"
+)
+
+// door implements ingest.Door on the server's parts.
+type door struct{ s *Server }
+
+var (
+	_ ingest.Door       = door{}
+	_ ingest.Repository = repository{}
+)
+
+// Open implements ingest.Door.
+func (d door) Open(model, version string, opts stream.Options, sink stream.Sink) (*stream.Stream, error) {
+	if d.s.draining.Load() {
+		return nil, stream.Errorf(stream.Draining, "", "the server is shutting down")
+	}
+	g, err := d.s.models.Group(model, version)
+	if err != nil {
+		return nil, err
+	}
+	return g.Open(opts, sink)
+}
+
+// Models implements ingest.Door.
+func (d door) Models() ingest.Repository { return repository{d.s.models} }
+
+// Memory implements ingest.Door.
+func (d door) Memory() *buf.Pool { return d.s.memory }
+
+// State implements ingest.Door.
+func (d door) State() ingest.State {
+	st := ingest.State{
+		Ready: d.s.loaded.Load(), Draining: d.s.draining.Load(), Version: d.s.version,
+		Hosts: d.s.cfg.Hosts, Origins: d.s.cfg.Origins,
+	}
+	for _, g := range d.s.models.Snapshot() {
+		st.Ready = st.Ready && g.State == workers.StateReady
+	}
+	return st
+}
+
+type repository struct{ m *workers.Manager }
+
+// Model implements ingest.Repository.
+func (r repository) Model(name, version string) (*stream.Model, bool, error) {
+	g, err := r.m.Group(name, version)
+	if err != nil {
+		return nil, false, err
+	}
+	return g.Model(), g.Ready(), nil
+}
+
+// Index implements ingest.Repository.
+func (r repository) Index() []ingest.Entry {
+	var out []ingest.Entry
+	loaded := map[string]bool{}
+	for _, g := range r.m.Snapshot() {
+		loaded[g.Model.Name] = true
+		out = append(out, ingest.Entry{
+			Name: g.Model.Name, Version: g.Model.Version, State: g.State, Reason: g.Reason,
+			Workers: g.Workers, Waiting: g.Waiting, Streams: g.Streams,
+		})
+	}
+	for _, c := range r.m.Known() {
+		if !loaded[c.Name] {
+			out = append(out, ingest.Entry{Name: c.Name, Version: c.Version, State: workers.StateUnavailable, Reason: "not loaded"})
+		}
+	}
+	return out
+}
+
+// Load implements ingest.Repository.
+func (r repository) Load(ctx context.Context, name string, params stream.Params) (string, error) {
+	return r.m.Load(ctx, name, params)
+}
+
+// Unload implements ingest.Repository.
+func (r repository) Unload(ctx context.Context, endpoint string) error {
+	return r.m.Unload(ctx, endpoint)
+}

@@ -1,0 +1,170 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"millrace/ingest"
+	"millrace/ingest/native"
+	"millrace/ingest/ws"
+	"millrace/internal/buf"
+	"millrace/internal/codec"
+	"millrace/workers"
+
+	// The built-in kinds of workers register themselves.
+	_ "millrace/workers/delay"
+	_ "millrace/workers/identity"
+)
+
+// Server is one inference server. New makes it, Run runs it once.
+type Server struct {
+	cfg     Config
+	version string
+	log     *slog.Logger
+	memory  *buf.Pool
+	models  *workers.Manager
+	native  *native.Client
+	observe *observer
+
+	adapters []ingest.Interface
+	ws       *ws.Adapter
+	closers  []func() error
+	addrs    map[string]net.Addr // by adapter, filled before ready is closed
+
+	ready    chan struct{}
+	loaded   atomic.Bool
+	draining atomic.Bool
+	started  atomic.Bool
+}
+
+// New checks the configuration and opens the listeners, so that what is wrong
+// with them is said at once. Models are loaded by Run.
+func New(cfg Config) (*Server, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Server{
+		cfg: cfg, version: cfg.Version, memory: buf.NewPool(int64(cfg.Memory.Budget)),
+		addrs: map[string]net.Addr{}, ready: make(chan struct{}),
+	}
+	s.observe = newObserver(s)
+	s.log = s.observe.log
+	s.models = workers.NewManager(workers.ManagerOptions{
+		Memory: s.memory, Pixels: codec.Limits{MaxPixels: cfg.Limits.MaxPixels}, Log: s.log, Hooks: s.observe.model,
+	})
+	s.native = native.New(door{s})
+	if err := s.listen(); err != nil {
+		s.abandon()
+		return nil, err
+	}
+	return s, nil
+}
+
+// abandon takes down a server that did not start.
+func (s *Server) abandon() {
+	s.native.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if err := s.models.Close(ctx); err != nil {
+		s.log.Error("models did not close", "error", err)
+	}
+	s.closeListeners()
+	s.observe.close()
+}
+
+// Run loads the models and serves until ctx ends, then drains: no new streams
+// are opened, waiting frames end as draining, frames in flight are answered. It
+// returns nil after a drain that was complete. A model that cannot be loaded
+// ends the server with its error.
+func (s *Server) Run(ctx context.Context) error {
+	if s.started.Swap(true) {
+		return errors.New("server: Run was called before")
+	}
+	if err := s.load(ctx); err != nil {
+		s.abandon()
+		return err
+	}
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	var wg sync.WaitGroup
+	failed := make(chan error, len(s.adapters))
+	for _, a := range s.adapters {
+		wg.Go(func() {
+			if err := a.Serve(serving, door{s}); err != nil {
+				failed <- fmt.Errorf("%s: %w", a.Name(), err)
+			}
+		})
+	}
+	s.loaded.Store(true)
+	close(s.ready)
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	return errors.Join(err, s.drain(stop, &wg))
+}
+
+func (s *Server) load(ctx context.Context) error {
+	for i, m := range s.cfg.Models {
+		w, err := m.Worker()
+		if err == nil {
+			err = s.models.Define(w)
+		}
+		if err == nil {
+			_, err = s.models.LoadConfig(ctx, w, true)
+		}
+		if err != nil {
+			return fmt.Errorf("models[%d]: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// drain ends in the order that loses nothing: models first, so that every frame
+// has its ending while its connection still stands, then the adapters.
+func (s *Server) drain(stop func(), adapters *sync.WaitGroup) error {
+	s.draining.Store(true)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(s.cfg.Drain))
+	defer cancel()
+	err := s.models.Close(ctx)
+	s.native.Close()
+	stop()
+	ended := make(chan struct{})
+	go func() { // ends with the adapters; each bounds its own drain
+		adapters.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		err = errors.Join(err, fmt.Errorf("adapters still had sessions after %v (drain)", time.Duration(s.cfg.Drain)))
+	}
+	s.observe.close()
+	return err
+}
+
+// Ready is closed when the models are loaded and the adapters serve.
+func (s *Server) Ready() <-chan struct{} { return s.ready }
+
+// Native returns the Go API.
+func (s *Server) Native() *native.Client { return s.native }
+
+// Models returns the manager, for programs that load models themselves.
+func (s *Server) Models() *workers.Manager { return s.models }
+
+// Memory returns the pool that frames travel in.
+func (s *Server) Memory() *buf.Pool { return s.memory }
+
+// HTTPAddr returns the address that HTTP listens on, nil when it is off.
+func (s *Server) HTTPAddr() net.Addr { return s.addrs["http"] }
+
+// GRPCAddr returns the address that gRPC listens on, nil when it is off.
+func (s *Server) GRPCAddr() net.Addr { return s.addrs["grpc"] }
