@@ -1,0 +1,160 @@
+package motion
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Box is one moving thing, in pixels of the picture that was searched: X2 and Y2
+// lie just outside. Score, 0 to 1, rises with its contrast and its size.
+type Box struct {
+	X1, Y1, X2, Y2 float32
+	Score          float32
+}
+
+// MaxBoxes is how many boxes a picture has at most; the largest are kept.
+const MaxBoxes = 64
+
+const (
+	// calm frames without a change make a pixel one to look at for ghosts, which
+	// are looked for every ghostEvery frames.
+	calm, ghostEvery = 20, 4
+	// warmUp frames give no boxes: the background is not known yet.
+	warmUp = 10
+	// flood is the share of the picture past which a change is one of the light or
+	// of the camera, and the background starts anew.
+	flood = 0.7
+	// mergeWidth: parts that are nearer than twice a mergeWidth-th of the picture's width
+	// are one thing.
+	mergeWidth = 300
+	// neckWidth: two things that touch in less than twice a neckWidth-th of the
+	// picture's width are two.
+	neckWidth = 53
+)
+
+// Detector finds what moves in one stream of grey pictures. It is for one
+// goroutine at a time.
+type Detector struct {
+	search
+	seen *background
+}
+
+// NewDetector checks the settings; an error names the one that is wrong.
+func NewDetector(s Settings) (*Detector, error) {
+	s, err := s.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	return &Detector{search: newSearch(s), seen: newBackground(s.Width * s.Height)}, nil
+}
+
+// Settings returns the settings with the defaults filled in.
+func (d *Detector) Settings() Settings { return d.set }
+
+// Detect looks at the next picture of the stream: Height rows of Width bytes, 0
+// black. The boxes, the largest first, are valid until the next call. It panics
+// when the size is wrong. After the first frames it allocates nothing.
+func (d *Detector) Detect(gray []byte) []Box { return d.detect(d.seen, gray) }
+
+// Reset forgets the background: the next picture is the first.
+func (d *Detector) Reset() { d.seen.frames = 0 }
+
+// search holds what is not of one stream: the settings in the units of the loop,
+// and scratch memory. It serves any number of backgrounds, one at a time.
+type search struct {
+	set     Settings
+	least   int32 // Threshold, times 256
+	share   int32 // Learn, of 1<<shareBits
+	minArea int   // pixels
+	merge   int   // pixels
+	neck    int   // pixels
+	tick    int   // frames to a tick of the background's ages
+	calm    uint8 // ticks after which a pixel is asked whether something has left it
+	old     uint8 // ticks after which a pixel is background
+
+	raw, clean, grown, tmp, still, cores mask
+	rows                                 []uint64
+	parts, core                          parts
+	boxes                                []Box
+}
+
+func newSearch(s Settings) search {
+	frames := int(2 / s.Learn)
+	tick := (frames + 249) / 250
+	w, h := s.Width, s.Height
+	m := newMask(w, h)
+	return search{
+		set: s, least: int32(s.Threshold * 255 * one), share: int32(s.Learn*(1<<shareBits) + 0.5),
+		minArea: max(int(s.MinArea*float64(w*h)), 1), merge: max((w+mergeWidth/2)/mergeWidth, 1),
+		tick: tick, calm: uint8(max(calm/tick, 1)), old: uint8(max(frames/tick, 1)),
+		raw: m, clean: newMask(w, h), grown: newMask(w, h), tmp: newMask(w, h), still: newMask(w, h), cores: newMask(w, h), neck: (w + neckWidth/2) / neckWidth,
+		rows: make([]uint64, 6*m.stride),
+	}
+}
+
+func (s *search) detect(b *background, gray []byte) []Box {
+	if len(gray) != s.set.Width*s.set.Height {
+		panic(fmt.Sprintf("motion: %d bytes for a picture of %dx%d", len(gray), s.set.Width, s.set.Height))
+	}
+	s.boxes = s.boxes[:0]
+	if b.frames == 0 {
+		b.start(gray)
+		return s.boxes
+	}
+	share := s.share
+	if b.frames < warmUp {
+		share = max(share, int32(1<<shareBits/(b.frames+1)))
+		b.gauge(gray)
+	}
+	b.subtract(gray, &s.raw, s.least, share)
+	b.recall(gray, &s.raw, s.least)
+	s.clean.majority(&s.raw, s.rows)
+	if float64(s.clean.count()) > flood*float64(len(gray)) {
+		b.start(gray)
+		return s.boxes
+	}
+	s.fill()
+	s.shrink()
+	s.grown.grow(&s.clean, &s.tmp, s.merge)
+	s.parts.find(&s.grown)
+	s.measure(b, gray)
+	s.settle(b, gray, share)
+	s.split()
+	if b.frames > warmUp {
+		s.report()
+	}
+	if b.frames%ghostEvery == 0 {
+		s.ghosts(b, gray)
+	}
+	copy(b.prev, gray)
+	b.frames++
+	return s.boxes
+}
+
+// report turns the parts that are left into boxes.
+func (s *search) report() {
+	for i := range s.parts.list {
+		p := &s.parts.list[i]
+		if p.verdict != moving {
+			continue
+		}
+		contrast := float32(p.diff) / float32(p.area) / float32(s.least)
+		size := float32(p.area) / float32(p.area+s.minArea)
+		s.boxes = append(s.boxes, Box{
+			X1: float32(p.x1), Y1: float32(p.y1), X2: float32(p.x2), Y2: float32(p.y2),
+			Score: contrast / (1 + contrast) * size,
+		})
+	}
+	slices.SortFunc(s.boxes, func(a, b Box) int {
+		switch x, y := a.area(), b.area(); {
+		case x > y:
+			return -1
+		case x < y:
+			return 1
+		}
+		return 0
+	})
+	s.boxes = s.boxes[:min(len(s.boxes), MaxBoxes)]
+}
+
+func (b Box) area() float32 { return (b.X2 - b.X1) * (b.Y2 - b.Y1) }

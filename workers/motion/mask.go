@@ -1,0 +1,143 @@
+package motion
+
+import "math/bits"
+
+// mask is a picture of bits: pixel x of row y is bit x%64 of word x/64 of that
+// row. The bits past the width are 0.
+type mask struct {
+	width, height int
+	stride        int    // words a row
+	last          uint64 // the bits of a row's last word that are pixels
+	bits          []uint64
+}
+
+func newMask(width, height int) mask {
+	stride := (width + 63) / 64
+	return mask{
+		width: width, height: height, stride: stride,
+		last: ^uint64(0) >> uint(stride*64-width), bits: make([]uint64, stride*height),
+	}
+}
+
+func (m *mask) row(y int) []uint64 { return m.bits[y*m.stride : (y+1)*m.stride] }
+
+// count returns how many bits are set.
+func (m *mask) count() (n int) {
+	for _, w := range m.bits {
+		n += bits.OnesCount64(w)
+	}
+	return n
+}
+
+// next returns the first run of set bits at or after x in a row, up to end;
+// from == end when there is none.
+func next(row []uint64, x, end int) (from, to int) {
+	from = seek(row, x, end, 0)
+	return from, seek(row, from, end, ^uint64(0))
+}
+
+// seek returns the first place at or after x whose bit, flipped by flip, is set;
+// end when there is none.
+func seek(row []uint64, x, end int, flip uint64) int {
+	for x < end {
+		if w := (row[x>>6] ^ flip) >> uint(x&63); w != 0 {
+			return min(x+bits.TrailingZeros64(w), end)
+		}
+		x = (x | 63) + 1
+	}
+	return end
+}
+
+// beside returns the words whose bit x is the left and the right neighbour's.
+func beside(row []uint64, i int) (left, right uint64) {
+	w := row[i]
+	left, right = w<<1, w>>1
+	if i > 0 {
+		left |= row[i-1] >> 63
+	}
+	if i+1 < len(row) {
+		right |= row[i+1] << 63
+	}
+	return left, right
+}
+
+// majority sets each pixel of m to what most of the 3x3 pixels of src around it
+// are: single pixels and pinholes go, edges stay. The counts are kept as bits of
+// a binary number, for 64 pixels at once. rows is room for 6 words a column.
+func (m *mask) majority(src *mask, rows []uint64) {
+	n := m.stride
+	var sum, carry [3][]uint64 // of three pixels side by side, by row
+	for k := range 3 {
+		sum[k], carry[k] = rows[2*k*n:(2*k+1)*n], rows[(2*k+1)*n:(2*k+2)*n]
+	}
+	across := func(y int) {
+		s, c := sum[y%3], carry[y%3]
+		if y >= src.height {
+			clear(s)
+			clear(c)
+			return
+		}
+		row := src.row(y)
+		for i, w := range row {
+			l, r := beside(row, i)
+			s[i], c[i] = add(l, w, r)
+		}
+	}
+	clear(rows)
+	across(0)
+	for y := range m.height {
+		across(y + 1)
+		out := m.row(y)
+		for i := range out {
+			ones, k := add(sum[0][i], sum[1][i], sum[2][i])
+			twos, fours := add(carry[0][i], carry[1][i], carry[2][i])
+			twos, k = twos^k, twos&k
+			fours, eights := fours^k, fours&k
+			out[i] = eights | fours&(twos|ones) // 5 and more
+		}
+		out[n-1] &= m.last
+	}
+}
+
+// add is three bits added: a full adder.
+func add(a, b, c uint64) (sum, carry uint64) {
+	return a ^ b ^ c, a&b | c&(a|b)
+}
+
+// grow sets m to src with its parts grown by r pixels to every side. tmp is a
+// mask of the same size.
+func (m *mask) grow(src, tmp *mask, r int) {
+	n := m.stride
+	copy(m.bits, src.bits)
+	for range r {
+		for y := range m.height {
+			in, out := m.row(y), tmp.row(y)
+			for i, w := range in {
+				l, r := beside(in, i)
+				out[i] = w | l | r
+			}
+			out[n-1] &= m.last
+		}
+		for y := range m.height {
+			out, mid := m.row(y), tmp.row(y)
+			copy(out, mid)
+			if y > 0 {
+				for i, w := range tmp.row(y - 1) {
+					out[i] |= w
+				}
+			}
+			if y+1 < m.height {
+				for i, w := range tmp.row(y + 1) {
+					out[i] |= w
+				}
+			}
+		}
+	}
+}
+
+// trim clears the bits that are no pixels.
+func (m *mask) trim() {
+	for i := m.stride - 1; i < len(m.bits); i += m.stride {
+		m.bits[i] &= m.last
+	}
+}

@@ -1,0 +1,92 @@
+package motion
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"millrace/examples/motion/truth"
+	"millrace/internal/video"
+)
+
+// render draws a clip of moving shapes with the program that the examples use.
+func render(t testing.TB, seed int) (clip string, tr *truth.Truth) {
+	t.Helper()
+	dir := t.TempDir()
+	out, err := exec.Command("go", "run", "millrace/examples/motion/render", "-o", dir, "-seed", fmt.Sprint(seed)).CombinedOutput()
+	if err != nil {
+		t.Fatalf("render: %v\n%s(it needs ffmpeg: apt-get install ffmpeg)", err, out)
+	}
+	tr, err = truth.Load(filepath.Join(dir, "motion.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, "motion.mp4"), tr
+}
+
+// score feeds a clip to a detector with the settings, and compares what it says
+// from one second on with the truth.
+func score(t testing.TB, s Settings, clip string, tr *truth.Truth) (total truth.Score) {
+	t.Helper()
+	d, err := NewDetector(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s = d.Settings()
+	r, err := video.Open(context.Background(), video.Options{
+		URL: clip, Width: s.Width, Height: s.Height, Format: video.Gray, StartTimeout: time.Minute, StallTimeout: time.Minute,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Close() }()
+	sx, sy := float64(tr.Width)/float64(s.Width), float64(tr.Height)/float64(s.Height)
+	gray := make([]byte, s.Width*s.Height)
+	for {
+		f, err := r.Next(gray)
+		if errors.Is(err, io.EOF) {
+			return total
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		var found []truth.Box
+		for _, b := range d.Detect(f.Data) {
+			found = append(found, truth.Box{float64(b.X1) * sx, float64(b.Y1) * sy, float64(b.X2) * sx, float64(b.Y2) * sy})
+		}
+		if at := tr.At(f.PTS.Seconds()); at != nil && f.PTS >= time.Second {
+			total.Add(at, found)
+		}
+	}
+}
+
+// TestFindsWhatMoves asks for a little less than is reached: precision 0.89,
+// 0.91 and 0.94, recall 0.80, 0.78 and 0.83. What is missed is mostly hidden
+// behind something else.
+func TestFindsWhatMoves(t *testing.T) {
+	for seed := 1; seed <= 3; seed++ {
+		clip, tr := render(t, seed)
+		s := score(t, Settings{}, clip, tr)
+		t.Logf("seed %d: precision %.3f, recall %.3f", seed, s.Precision(), s.Recall())
+		if s.Precision() < 0.85 || s.Recall() < 0.75 {
+			t.Errorf("seed %d: precision %.3f, recall %.3f: want 0.85 and 0.75", seed, s.Precision(), s.Recall())
+		}
+	}
+}
+
+// TestResolution: the settings are shares, so they hold at other sizes.
+func TestResolution(t *testing.T) {
+	clip, tr := render(t, 1)
+	for _, s := range []Settings{{Width: 640, Height: 480}, {Width: 240, Height: 180}} {
+		got := score(t, s, clip, tr)
+		t.Logf("%dx%d: precision %.3f, recall %.3f", s.Width, s.Height, got.Precision(), got.Recall())
+		if got.Precision() < 0.75 || got.Recall() < 0.65 {
+			t.Errorf("%dx%d: precision %.3f, recall %.3f: want 0.75 and 0.65", s.Width, s.Height, got.Precision(), got.Recall())
+		}
+	}
+}

@@ -1,0 +1,126 @@
+package motion
+
+import (
+	"context"
+
+	"millrace/batching"
+	"millrace/stream"
+	"millrace/workers"
+)
+
+func init() {
+	workers.Register(workers.Kind{
+		Name: "motion",
+		Doc:  "boxes of what moves, per stream",
+		New:  func() workers.Worker { return &worker{} },
+		Keys: keys,
+	})
+}
+
+// maxBatch is small: the frames of a batch run one after the other.
+const maxBatch = 8
+
+// worker looks at frames of any number of streams. A stream's background is the
+// stream's state; everything else is the worker's and used for each frame anew.
+type worker struct {
+	workers.Base
+	set     Settings
+	look    search
+	single  *background // for one-shot requests
+	outputs [2]stream.Tensor
+	data    [2][]byte
+	shapes  [MaxBoxes + 1][3]int // by number of boxes; written once, since results share them
+}
+
+var _ workers.Worker = (*worker)(nil)
+
+// Init reads the parameters.
+func (w *worker) Init(_ context.Context, env *workers.Env) (*stream.Model, error) {
+	set, err := settingsOf(env.Params)
+	if err != nil {
+		return nil, err
+	}
+	w.set = set
+	return &stream.Model{
+		Platform: "motion",
+		Inputs:   []stream.TensorSpec{{Name: "image", Datatype: stream.Uint8, Shape: []int{set.Height, set.Width, 1}}},
+		Outputs: []stream.TensorSpec{
+			{Name: "boxes", Datatype: stream.Float32, Shape: []int{-1, 4}},
+			{Name: "scores", Datatype: stream.Float32, Shape: []int{-1}},
+		},
+		Image:    &stream.ImageSpec{Width: set.Width, Height: set.Height, Color: "GRAY", Layout: "NHWC", Fit: "stretch"},
+		Stateful: true,
+		MaxBatch: maxBatch,
+	}, nil
+}
+
+// Allocate takes the scratch memory.
+func (w *worker) Allocate(context.Context) error {
+	w.look = newSearch(w.set)
+	w.data = [2][]byte{make([]byte, 0, MaxBoxes*16), make([]byte, 0, MaxBoxes*4)}
+	w.outputs = [2]stream.Tensor{{Name: "boxes", Datatype: stream.Float32}, {Name: "scores", Datatype: stream.Float32}}
+	for n := range w.shapes {
+		w.shapes[n] = [3]int{1, n, 4}
+	}
+	return nil
+}
+
+// Deallocate drops it.
+func (w *worker) Deallocate() { w.look, w.single, w.data = search{}, nil, [2][]byte{} }
+
+// Run looks at one frame after the other.
+func (w *worker) Run(_ context.Context, b *batching.Batch) error {
+	for i, r := range b.Requests {
+		if r.Rows != 1 {
+			b.Fail(i, stream.Errorf(stream.InvalidArgument, "inputs.image.shape", "has %d rows: the frames of a stream go one by one", r.Rows))
+			continue
+		}
+		gray := b.Row(0, b.Offsets[i])
+		w.answer(r, w.look.detect(w.background(r.Stream, len(gray)), gray))
+		b.Finish(i, w.outputs[:])
+	}
+	return nil
+}
+
+// background returns what a stream looks like when nothing moves. A one-shot
+// request has no frame before it: what earlier requests on the same line left
+// belongs to other callers.
+func (w *worker) background(s *stream.Stream, pixels int) *background {
+	if s.Options().OneShot {
+		if w.single == nil {
+			w.single = newBackground(pixels)
+		}
+		w.single.frames = 0
+		return w.single
+	}
+	seen, _ := s.State().(*background)
+	if seen == nil || len(seen.mean) != pixels {
+		seen = newBackground(pixels)
+		s.SetState(seen, nil)
+	}
+	return seen
+}
+
+// answer writes boxes as tensors, in pixels of the frame as sent. What came as a
+// tensor was not resized, and keeps the model's pixels.
+func (w *worker) answer(r *stream.Request, boxes []Box) {
+	x, y := r.MapX, r.MapY
+	if r.SentWidth == 0 {
+		x, y = [2]float64{1, 0}, [2]float64{1, 0}
+	}
+	at := func(v float32, m [2]float64, size int) float32 {
+		p := float64(v)*m[0] + m[1]
+		if size > 0 {
+			p = min(max(p, 0), float64(size))
+		}
+		return float32(p)
+	}
+	list, scores := w.data[0][:0], w.data[1][:0]
+	for _, b := range boxes {
+		list = stream.AppendFloat32(list, at(b.X1, x, r.SentWidth), at(b.Y1, y, r.SentHeight), at(b.X2, x, r.SentWidth), at(b.Y2, y, r.SentHeight))
+		scores = stream.AppendFloat32(scores, b.Score)
+	}
+	shape := w.shapes[len(boxes)][:]
+	w.outputs[0].Shape, w.outputs[0].Data = shape, list
+	w.outputs[1].Shape, w.outputs[1].Data = shape[:2:2], scores
+}
