@@ -100,8 +100,7 @@ func (r *rules) hostAllowed(c *fasthttp.RequestCtx) bool {
 	}
 	// A request line with a whole URL names the host once more.
 	uri := c.Request.Header.RequestURI()
-	return len(uri) > 0 && (uri[0] == '/' || uri[0] == '*') && !strings.HasPrefix(string(uri[:min(2, len(uri))]), "//") ||
-		r.ours(c, c.Request.URI().Host())
+	return len(uri) > 0 && uri[0] == '/' || r.ours(c, c.Request.URI().Host())
 }
 
 func (r *rules) ours(c *fasthttp.RequestCtx, host []byte) bool {

@@ -144,7 +144,7 @@ func (s *Server) Close() error {
 }
 
 // Serve answers requests until ctx ends. Then it stops accepting, lets the
-// handlers that run finish within DrainTimeout, closes what is left and returns
+// handlers that run finish within DrainTimeout, breaks what is left and returns
 // nil, or an error when handlers were left behind. Hijacked connections are
 // their owners'. Without a Listen before, it listens itself.
 func (s *Server) Serve(ctx context.Context) error {
@@ -188,12 +188,22 @@ func (s *Server) shutdown(served <-chan error) error {
 			left := 0
 			s.conns.Range(func(c, _ any) bool {
 				left++
-				_ = c.(net.Conn).Close()
+				sever(c.(net.Conn))
 				return true
 			})
-			return fmt.Errorf("http: %d connections were still busy %v after the end and were closed: %w", left, s.cfg.DrainTimeout, err)
+			return fmt.Errorf("http: %d connections were still busy %v after the end and were broken off: %w", left, s.cfg.DrainTimeout, err)
 		case <-tick.C:
 		}
+	}
+}
+
+// sever breaks a connection whose handler still runs. It must not be closed:
+// fasthttp panics, and takes the process with it, when it cannot set a deadline
+// after the handler.
+func sever(c net.Conn) {
+	if t, ok := c.(*net.TCPConn); ok {
+		_ = t.CloseRead()
+		_ = t.CloseWrite()
 	}
 }
 

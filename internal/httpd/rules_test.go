@@ -1,0 +1,130 @@
+package httpd_test
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/gofiber/fiber/v2"
+
+	"millrace/internal/httpd"
+)
+
+func TestHost(t *testing.T) {
+	s := serve(t, httpd.Config{Hosts: []string{"Mill.example"}}, echo)
+	_, port, _ := strings.Cut(s.addr, ":")
+	own, _ := os.Hostname()
+	for host, want := range map[string]int{
+		"localhost": 200, "localhost:" + port: 200, "LocalHost:1": 200, "127.0.0.1": 200, "127.0.0.1:" + port: 200,
+		"[::1]": 200, "[::1]:8000": 200, own: 200, "mill.example": 200, "MILL.example:80": 200,
+		"evil.example": 403, "evil.example:" + port: 403, "localhost.evil.example": 403, "mill.example.evil": 403,
+		"": 403, "[": 403, "[::1": 403, "[::1]evil": 403, "192.0.2.1": 403, "localhost@evil.example": 403,
+	} {
+		a := s.ask(t, fmt.Sprintf("GET /hello HTTP/1.1\nHost: %s\n\n", host))
+		if a.StatusCode != want {
+			t.Errorf("Host %q: %d %s, want %d", host, a.StatusCode, a.body, want)
+		}
+		if want == 403 && (!strings.Contains(a.Error, "hosts") || a.Code != "permission_denied") {
+			t.Errorf("Host %q: %s does not name the setting", host, a.body)
+		}
+	}
+	for line, want := range map[string]int{
+		"GET http://evil.example/hello HTTP/1.1\nHost: localhost\n\n":    403,
+		"GET http://localhost/hello HTTP/1.1\nHost: evil.example\n\n":    403,
+		"GET http://localhost/hello HTTP/1.1\nHost: localhost\n\n":       200,
+		"GET //evil.example/hello HTTP/1.1\nHost: localhost\n\n":         404,
+		"GET /hello HTTP/1.0\n\n":                                        403,
+		"GET /nothing HTTP/1.1\nHost: evil.example\n\n":                  403,
+		"POST /echo HTTP/1.1\nHost: evil.example\nContent-Length: 0\n\n": 403,
+	} {
+		if a := s.ask(t, line); a.StatusCode != want {
+			t.Errorf("%q: %d %s, want %d", line, a.StatusCode, a.body, want)
+		}
+	}
+}
+
+func TestHostAny(t *testing.T) {
+	s := serve(t, httpd.Config{Hosts: []string{"*"}}, echo)
+	if a := s.ask(t, "GET /hello HTTP/1.1\nHost: evil.example\n\n"); a.StatusCode != 200 {
+		t.Error(a.Status)
+	}
+}
+
+// A server bound to every address is asked by the address of this machine.
+func TestHostOfWildcard(t *testing.T) {
+	s := serve(t, httpd.Config{Addr: "0.0.0.0:0"}, echo)
+	_, port, err := net.SplitHostPort(s.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.addr = "127.0.0.2:" + port
+	for host, want := range map[string]int{"127.0.0.2:" + port: 200, "127.0.0.3": 403, "evil.example": 403} {
+		if a := s.ask(t, "GET /hello HTTP/1.1\nHost: "+host+"\n\n"); a.StatusCode != want {
+			t.Errorf("Host %q: %d, want %d", host, a.StatusCode, want)
+		}
+	}
+}
+
+func TestOrigin(t *testing.T) {
+	s := serve(t, httpd.Config{Origins: []string{"https://App.example:8443/"}}, func(s *httpd.Server) {
+		s.App.All("/any", func(c *fiber.Ctx) error {
+			return c.SendString(fmt.Sprint(s.OriginAllowed(c)))
+		})
+	})
+	for _, c := range []struct {
+		header string
+		want   bool
+	}{
+		{"", true},
+		{"Origin: http://localhost:8000\n", true},
+		{"Origin: http://LOCALHOST:8000\n", true},
+		{"Origin: https://app.example:8443\n", true},
+		{"Origin: https://app.example:8443\nSec-Fetch-Site: cross-site\n", true},
+		{"Sec-Fetch-Site: same-origin\n", true},
+		{"Origin: https://app.example\n", false},
+		{"Origin: http://localhost:3000\n", false},
+		{"Origin: http://localhost\n", false},
+		{"Origin: http://evil.example\n", false},
+		{"Origin: null\n", false},
+		{"Origin: localhost:8000\n", false},
+		{"Origin: file://localhost:8000\n", false},
+		{"Sec-Fetch-Site: cross-site\n", false},
+		{"Origin: http://localhost:8000\nSec-Fetch-Site: cross-site\n", false},
+	} {
+		for _, m := range []string{"POST", "PUT", "PATCH", "DELETE"} {
+			a := s.ask(t, m+" /any HTTP/1.1\nHost: localhost:8000\nContent-Length: 0\n"+c.header+"\n")
+			if (a.StatusCode == 200) != c.want {
+				t.Errorf("%s with %q: %d %s", m, c.header, a.StatusCode, a.body)
+			}
+			if !c.want && (a.StatusCode != 403 || !strings.Contains(a.Error, "origins")) {
+				t.Errorf("%s with %q: %s does not name the setting", m, c.header, a.body)
+			}
+		}
+		a := s.ask(t, "GET /any HTTP/1.1\nHost: localhost:8000\n"+c.header+"\n")
+		if a.StatusCode != 200 || a.body != fmt.Sprint(c.want) {
+			t.Errorf("GET with %q: %d, OriginAllowed %s", c.header, a.StatusCode, a.body)
+		}
+	}
+	a := s.ask(t, "OPTIONS /any HTTP/1.1\nHost: localhost\nOrigin: https://app.example:8443\nAccess-Control-Request-Method: POST\nAccess-Control-Request-Headers: content-type\n\n")
+	if a.StatusCode != 204 || a.Header.Get("Access-Control-Allow-Origin") != "https://app.example:8443" || a.Header.Get("Access-Control-Allow-Headers") != "content-type" {
+		t.Errorf("preflight: %d %v", a.StatusCode, a.Header)
+	}
+	a = s.ask(t, "OPTIONS /any HTTP/1.1\nHost: localhost\nOrigin: http://evil.example\nAccess-Control-Request-Method: POST\n\n")
+	if a.Header.Get("Access-Control-Allow-Origin") != "" {
+		t.Errorf("a foreign origin was let in: %v", a.Header)
+	}
+}
+
+func TestConfigErrors(t *testing.T) {
+	for name, cfg := range map[string]httpd.Config{
+		"http:":    {Addr: "nowhere"},
+		"hosts:":   {Hosts: []string{"a/b"}},
+		"origins:": {Origins: []string{"example.com"}},
+	} {
+		if _, err := httpd.New(cfg); err == nil || !strings.HasPrefix(err.Error(), name) {
+			t.Errorf("%+v: %v does not begin with %q", cfg, err, name)
+		}
+	}
+}

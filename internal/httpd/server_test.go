@@ -1,0 +1,221 @@
+package httpd_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"millrace/internal/httpd"
+)
+
+const host = "Host: localhost\r\n"
+
+func TestErrorsAreJSON(t *testing.T) {
+	s := serve(t, httpd.Config{}, func(s *httpd.Server) {
+		echo(s)
+		s.App.Get("/panic", func(*fiber.Ctx) error { panic("at the disco") })
+		s.App.Get("/plain", func(*fiber.Ctx) error { return errors.New("a secret of the inside") })
+		s.App.Get("/coded", func(*fiber.Ctx) error { return fmt.Errorf("here: %w", httpd.Coded("overloaded", "later")) })
+	})
+	for request, want := range map[string]struct {
+		status int
+		code   string
+	}{
+		"GET /nothing HTTP/1.1\nHost: localhost\n\n":  {404, "not_found"},
+		"GET /echo HTTP/1.1\nHost: localhost\n\n":     {405, "unsupported"},
+		"DELETE /hello HTTP/1.1\nHost: localhost\n\n": {405, "unsupported"},
+		"BREW /hello HTTP/1.1\nHost: localhost\n\n":   {405, "unsupported"},
+		"TRACE /hello HTTP/1.1\nHost: localhost\n\n":  {405, "unsupported"},
+		"GET /panic HTTP/1.1\nHost: localhost\n\n":    {500, "internal"},
+		"GET /plain HTTP/1.1\nHost: localhost\n\n":    {500, "internal"},
+		"GET /coded HTTP/1.1\nHost: localhost\n\n":    {429, "overloaded"},
+		"nonsense\n\n": {400, "invalid_argument"},
+		"POST /echo HTTP/1.1\nHost: localhost\nContent-Length: x\n\n":                    {400, "invalid_argument"},
+		"GET /hello HTTP/1.1\nHost: localhost\nX: " + strings.Repeat("x", 9000) + "\n\n": {431, "too_large"},
+	} {
+		a := s.ask(t, request)
+		if a.StatusCode != want.status || a.Code != want.code {
+			t.Errorf("%.40q: %d %s, want %v", request, a.StatusCode, a.body, want)
+		}
+		if strings.Contains(a.body, "secret") || strings.Contains(a.body, "disco") {
+			t.Errorf("%.40q tells %s", request, a.body)
+		}
+	}
+	if a := s.ask(t, "GET /coded HTTP/1.1\nHost: localhost\n\n"); a.Header.Get("Retry-After") != "1" {
+		t.Errorf("no Retry-After: %v", a.Header)
+	}
+	if a := s.ask(t, "GET /echo HTTP/1.1\nHost: localhost\n\n"); a.Header.Get("Allow") != "POST" {
+		t.Errorf("Allow: %v", a.Header)
+	}
+}
+
+func TestReadBody(t *testing.T) {
+	const max = 100_000
+	s := serve(t, httpd.Config{MaxBody: max}, func(s *httpd.Server) {
+		echo(s)
+		s.App.Post("/refuse", func(c *fiber.Ctx) error {
+			_, err := s.ReadBody(c, 0, func(int) ([]byte, error) { return nil, httpd.Coded("overloaded", "no memory") })
+			return err
+		})
+		s.App.Post("/ignore", func(c *fiber.Ctx) error { return c.SendString("ignored") })
+	})
+	text := strings.Repeat("0123456789", max/10)
+	sized := func(path string, n int) string {
+		return fmt.Sprintf("POST %s HTTP/1.1\r\n%sContent-Length: %d\r\n\r\n%s", path, host, n, text[:n])
+	}
+	chunked := func(path string, n int) string {
+		var b strings.Builder
+		b.WriteString("POST " + path + " HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\n")
+		all := text + text
+		for n > 0 {
+			m := min(n, 7001)
+			fmt.Fprintf(&b, "%x\r\n%s\r\n", m, all[:m])
+			all, n = all[m:], n-m
+		}
+		b.WriteString("0\r\n\r\n")
+		return b.String()
+	}
+	// All on one connection: what one request leaves unread must not be taken for
+	// the next one.
+	p := s.dial(t)
+	for _, n := range []int{0, 1, 8191, 8192, 8193, 65_536, 70_000, max - 1, max} {
+		for name, request := range map[string]string{"sized": sized("/echo", n), "chunked": chunked("/echo", n)} {
+			go io.WriteString(p, request)
+			if a := p.receive(); a.StatusCode != 200 || a.body != text[:n] {
+				t.Fatalf("%s, %d bytes: %d with %d bytes", name, n, a.StatusCode, len(a.body))
+			}
+		}
+	}
+	for _, n := range []int{0, 1, 8192} {
+		p.send(sized("/ignore", n) + sized("/refuse", 0))
+		if a := p.receive(); a.body != "ignored" {
+			t.Fatalf("%d bytes ignored: %s", n, a.body)
+		}
+		if a := p.receive(); a.StatusCode != 200 {
+			t.Fatalf("after %d bytes ignored: %s", n, a.body)
+		}
+	}
+	for name, c := range map[string]struct {
+		request string
+		status  int
+		names   string
+	}{
+		"announced too large": {"POST /echo HTTP/1.1\r\n" + host + "Content-Length: 100001\r\n\r\n" + text, 413, "max_body"},
+		"chunked too large":   {chunked("/echo", max+1), 413, "max_body"},
+		"announced huge":      {"POST /echo HTTP/1.1\r\n" + host + "Content-Length: 99999999999\r\n\r\n" + text, 413, "max_body"},
+		"no memory":           {sized("/refuse", max), 429, "no memory"},
+		"no memory, chunked":  {chunked("/refuse", max), 429, "no memory"},
+		"ignored":             {sized("/ignore", max), 200, ""},
+		"ignored, chunked":    {chunked("/ignore", max), 200, ""},
+		"no such route":       {sized("/nothing", max), 404, ""},
+		"asked to close":      {strings.Replace(sized("/nothing", max), host, host+"Connection: close\r\n", 1), 404, ""},
+		"broken chunk":        {"POST /echo HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\nzz\r\n\r\n", 400, "body"},
+	} {
+		p := s.dial(t)
+		go io.WriteString(p, c.request)
+		a := p.receive()
+		if a.StatusCode != c.status || !strings.Contains(a.Error, c.names) {
+			t.Errorf("%s: %d %s, want %d with %q", name, a.StatusCode, a.body, c.status, c.names)
+		}
+		if !a.Close {
+			t.Errorf("%s: the reply does not say that the connection closes: %v", name, a.Header)
+		}
+		if rest, err := io.ReadAll(p.r); err != nil || len(rest) > 0 {
+			t.Errorf("%s: after the reply %q, %v", name, rest, err)
+		}
+	}
+}
+
+func TestShortBody(t *testing.T) {
+	s := serve(t, httpd.Config{}, echo)
+	for _, sent := range []int{0, 100, 8192, 9000} {
+		p := s.dial(t)
+		p.send("POST /echo HTTP/1.1\r\n" + host + "Content-Length: 10000\r\n\r\n" + strings.Repeat("x", sent))
+		if err := p.Conn.(*net.TCPConn).CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		if a := p.receive(); a.StatusCode != 400 || a.Code != "invalid_argument" {
+			t.Errorf("%d bytes of 10000: %d %s", sent, a.StatusCode, a.body)
+		}
+	}
+}
+
+// Half a request gets its answer and loses its connection.
+func TestHalfRequest(t *testing.T) {
+	s := serve(t, httpd.Config{HeaderTimeout: 50 * time.Millisecond}, echo)
+	for _, half := range []string{"GET /hel", "GET /hello HTTP/1.1\r\nHost: loc", "POST /echo HTTP/1.1\r\n" + host + "Content-Length: 50\r\n\r\nhalf"} {
+		p := s.dial(t)
+		p.send(half)
+		if a := p.receive(); a.StatusCode != 408 || a.Code != "timeout" {
+			t.Errorf("%q: %d %s", half, a.StatusCode, a.body)
+		}
+		if _, err := p.r.ReadByte(); err != io.EOF {
+			t.Errorf("%q: the connection stays: %v", half, err)
+		}
+	}
+}
+
+// The end waits for the handlers that run, and for nobody else.
+func TestDrain(t *testing.T) {
+	begun, finish := make(chan struct{}), make(chan struct{})
+	s := serve(t, httpd.Config{}, func(s *httpd.Server) {
+		echo(s)
+		s.App.Get("/slow", func(c *fiber.Ctx) error {
+			close(begun)
+			<-finish
+			return c.SendString("done")
+		})
+	})
+	silent, half, kept, slow := s.dial(t), s.dial(t), s.dial(t), s.dial(t)
+	half.send("GET /hel")
+	kept.send("GET /hello HTTP/1.1\r\n" + host + "\r\n")
+	kept.receive()
+	slow.send("GET /slow HTTP/1.1\r\n" + host + "\r\n")
+	<-begun
+	stopped := make(chan error, 1)
+	go func() { stopped <- s.stop() }()
+	// These end although the slow handler still runs.
+	for _, p := range []*peer{silent, half, kept} {
+		if _, err := io.ReadAll(p.r); err != nil {
+			t.Errorf("not closed in order: %v", err)
+		}
+	}
+	if c, err := net.Dial("tcp", s.addr); err == nil {
+		c.Close()
+		t.Error("a connection was accepted after the end")
+	}
+	close(finish)
+	if a := slow.receive(); a.body != "done" {
+		t.Errorf("the slow handler's reply: %q", a.body)
+	}
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestDrainIsBounded(t *testing.T) {
+	begun, finish := make(chan struct{}), make(chan struct{})
+	s, err := httpd.New(httpd.Config{Addr: "127.0.0.1:0", DrainTimeout: 20 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	running := serveNoCleanup(t, s, func() {
+		s.App.Get("/stuck", func(*fiber.Ctx) error { close(begun); <-finish; return nil })
+	})
+	p := running.dial(t)
+	p.send("GET /stuck HTTP/1.1\r\n" + host + "\r\n")
+	<-begun
+	if err := running.stop(); err == nil || !strings.Contains(err.Error(), "1 connections") {
+		t.Errorf("left behind without a word: %v", err)
+	}
+	if _, err := p.r.ReadByte(); err == nil {
+		t.Error("the connection still stands")
+	}
+	close(finish)
+}
