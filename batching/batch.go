@@ -11,8 +11,9 @@ import (
 type Batch struct {
 	Model    *stream.Model
 	Requests []*stream.Request
-	Offsets  []int // first row of each request
-	Rows     int   // rows in use
+	Offsets  []int          // first row of each request
+	Rows     int            // rows in use
+	Gathered stream.Instant // when its frames were bound
 
 	// Inputs are the model's inputs with a batch axis in front: Rows long, or
 	// Model.MaxBatch when the axis is fixed. Nil in a ragged batch, whose members
@@ -80,9 +81,21 @@ func (b *Batch) FailAll(err error) {
 	}
 }
 
+func (b *Batch) pending() bool {
+	for _, r := range b.Requests {
+		if r.Outcome() == stream.Pending {
+			return true
+		}
+	}
+	return false
+}
+
 // Split answers the members that have no ending yet with their rows of Outputs.
 // An output whose first dimension is not the rows of the inputs fails them.
 func (b *Batch) Split() {
+	if !b.pending() {
+		return
+	}
 	if b.Outputs == nil {
 		b.FailAll(stream.Errorf(stream.Internal, "", "model %s gave no answer for this frame", b.Model.Name))
 		return

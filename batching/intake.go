@@ -239,7 +239,7 @@ func (in *Intake) form(l *Lane, o *open, now stream.Instant, idle int) (*Batch, 
 			return in.oldest(l), 0, nil
 		}
 	}
-	o.batch = nil
+	o.batch, b.Gathered = nil, now
 	full := in.collect(l, o, b, take, now, predict)
 	o.since = now
 	switch {

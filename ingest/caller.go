@@ -90,15 +90,9 @@ func (c *Caller) Infer(ctx context.Context, model, version string, f stream.Fram
 }
 
 func (c *Caller) await(ctx context.Context, t target, l *line) (*stream.Result, error) {
-	var r *stream.Result
-	select {
-	case r = <-l.result:
-	case <-ctx.Done():
-		if l.state.CompareAndSwap(lineCalling, lineAbandoned) {
-			l.stream.Close(stream.ClientGone)
-			return nil, stream.Errorf(stream.CodeOf(context.Cause(ctx)), "", "the call ended before its result: %w", context.Cause(ctx))
-		}
-		r = <-l.result
+	r, err := l.wait(ctx)
+	if err != nil {
+		return nil, err
 	}
 	c.putBack(t, l)
 	switch r.Outcome {
@@ -108,6 +102,24 @@ func (c *Caller) await(ctx context.Context, t target, l *line) (*stream.Result, 
 		return nil, DropError(r.Reason)
 	}
 	return r, nil
+}
+
+// wait returns the line's result, or gives the line up when ctx ends first.
+func (l *line) wait(ctx context.Context) (*stream.Result, error) {
+	if ctx.Done() == nil { // a select would cost as much as everything else here
+		return <-l.result, nil
+	}
+	select {
+	case r := <-l.result:
+		return r, nil
+	case <-ctx.Done():
+	}
+	if !l.state.CompareAndSwap(lineCalling, lineAbandoned) {
+		return <-l.result, nil // it came at the same moment
+	}
+	l.stream.Close(stream.ClientGone)
+	cause := context.Cause(ctx)
+	return nil, stream.Errorf(stream.CodeOf(cause), "", "the call ended before its result: %w", cause)
 }
 
 // DropError says in an error what a drop means to someone who sent one request.

@@ -312,48 +312,42 @@ func (g *Group) next(w *instance) *batching.Batch {
 			g.busy.Add(1)
 			return b
 		}
-		if !g.rest(w, seen, wait) {
-			return nil
-		}
+		g.rest(w, seen, wait)
 	}
 }
 
 // rest parks w until there may be work again. What arrived since seen was read
 // is noticed, since it is compared after w can be woken.
-func (g *Group) rest(w *instance, seen uint64, wait time.Duration) bool {
+func (g *Group) rest(w *instance, seen uint64, wait time.Duration) {
 	g.park.Lock()
 	g.parked = append(g.parked, w)
+	w.parked.Store(true)
 	g.parkN.Add(1)
 	g.park.Unlock()
 	if g.intake.Arrivals() != seen || w.leave.Load() {
 		g.unpark(w)
-		return true
+		return
 	}
 	if wait <= 0 {
-		select {
-		case <-w.wake:
-		case <-g.stopping:
-			g.unpark(w)
-			return false
-		}
+		<-w.wake
 	} else {
 		w.timer.Reset(wait)
 		select {
 		case <-w.wake:
 		case <-w.timer.C:
-		case <-g.stopping:
-			g.unpark(w)
-			return false
 		}
 		w.timer.Stop()
 	}
 	g.unpark(w)
-	return true
 }
 
 // unpark takes w out of the parked ones if it was not woken.
 func (g *Group) unpark(w *instance) {
+	if !w.parked.Load() {
+		return
+	}
 	g.park.Lock()
+	w.parked.Store(false)
 	for i := len(g.parked) - 1; i >= 0; i-- {
 		if g.parked[i] == w {
 			g.parked = append(g.parked[:i], g.parked[i+1:]...)
@@ -376,6 +370,7 @@ func (g *Group) wake() {
 		return
 	}
 	w := g.parked[n-1]
+	w.parked.Store(false)
 	g.parked = g.parked[:n-1]
 	g.parkN.Add(-1)
 	g.park.Unlock()
@@ -401,18 +396,24 @@ func (w *instance) signal() {
 }
 
 // done takes a batch back after its run.
-func (g *Group) done(b *batching.Batch, rows int, prepare, run time.Duration, warm bool) {
+func (g *Group) done(b *batching.Batch, t batchTimes) {
 	g.busy.Add(-1)
-	g.batches.Add(1)
-	if rows > 0 && g.hooks.Batch != nil {
-		g.hooks.Batch(rows, prepare, run)
+	if t.rows > 0 && g.hooks.Batch != nil {
+		g.hooks.Batch(t.rows, t.started.Sub(t.begun), t.ended.Sub(t.started))
 	}
 	g.gather.Lock()
 	g.pool.Put(b)
-	if warm && rows > 0 {
-		g.intake.Observe(stream.Now(), rows, prepare+run)
+	if t.warm && t.rows > 0 {
+		g.intake.Observe(t.ended, t.rows, t.ended.Sub(t.begun))
 	}
 	g.gather.Unlock()
+}
+
+// batchTimes are the moments of one run. Without rows nothing was run.
+type batchTimes struct {
+	rows                  int
+	begun, started, ended stream.Instant
+	warm                  bool
 }
 
 // sleep waits for d; false when the group stops.

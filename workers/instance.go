@@ -36,6 +36,7 @@ type instance struct {
 	given  chan struct{} // closed when the watchdog has given the instance up
 	orphan []func()      // states taken from a hung run's streams
 	leave  atomic.Bool
+	parked atomic.Bool
 
 	admission chan struct{} // closed when the started worker may run, or must leave
 	admitted  bool          // which of the two
@@ -124,24 +125,25 @@ func (w *instance) loop() {
 // replaced, mine that it was not given up meanwhile.
 func (w *instance) run(b *batching.Batch) (broken, mine bool) {
 	g := w.group
-	begun := stream.Now()
 	w.batch = b
 	if !b.Prepare(w.prep.decode) {
-		g.done(b, 0, 0, 0, false)
+		g.done(b, batchTimes{})
 		return false, true
 	}
-	started := stream.Now()
-	for _, r := range b.Requests {
-		r.Timing.Started = started
+	t := batchTimes{begun: b.Gathered, started: b.Gathered, rows: b.Rows, warm: w.warm}
+	if !g.model.Ragged { // there was nothing to prepare, and a clock reading is dear
+		t.started = stream.Now()
 	}
-	w.since.Store(int64(started))
+	for _, r := range b.Requests {
+		r.Timing.Started = t.started
+	}
+	w.since.Store(int64(t.started))
 	phase := w.phase.Add(1)
+	g.batches.Add(1)
 	err, panicked := w.call(b)
 	if !w.phase.CompareAndSwap(phase, phase+1) {
 		return true, false
 	}
-	ended := stream.Now()
-	rows := b.Rows
 	switch {
 	case err != nil:
 		if panicked {
@@ -153,7 +155,8 @@ func (w *instance) run(b *batching.Batch) (broken, mine bool) {
 	default:
 		b.Split()
 	}
-	g.done(b, rows, started.Sub(begun), ended.Sub(started), w.warm)
+	t.ended = stream.Now()
+	g.done(b, t)
 	w.warm = true
 	return panicked || errors.Is(err, ErrBroken), true
 }
