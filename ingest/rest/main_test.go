@@ -1,0 +1,273 @@
+package rest_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"millrace/batching"
+	"millrace/server"
+	"millrace/stream"
+	"millrace/workers"
+)
+
+func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	for name, run := range map[string]*kind{"pair": &pair, "picture": &picture, "text": &text, "stuck": &stuck} {
+		workers.Register(workers.Kind{Name: name, New: func() workers.Worker { return run }})
+	}
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"), // one for the process
+		// It looks every ten seconds whether its server has ended.
+		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"))
+}
+
+// kind is a model for these tests: its metadata and what it computes.
+type kind struct {
+	workers.Base
+	model stream.Model
+	run   func(ctx context.Context, b *batching.Batch) error
+}
+
+func (k *kind) Init(context.Context, *workers.Env) (*stream.Model, error) {
+	m := k.model
+	return &m, nil
+}
+func (k *kind) Run(ctx context.Context, b *batching.Batch) error { return k.run(ctx, b) }
+
+// pair adds up a row's numbers.
+var pair = kind{
+	model: stream.Model{
+		Inputs:   []stream.TensorSpec{{Name: "a", Datatype: stream.Float32, Shape: []int{3}}, {Name: "b", Datatype: stream.Float32, Shape: []int{1}}},
+		Outputs:  []stream.TensorSpec{{Name: "sum", Datatype: stream.Float32, Shape: []int{1}}, {Name: "rows", Datatype: stream.Float32, Shape: []int{1}}},
+		MaxBatch: 4,
+	},
+	run: func(_ context.Context, b *batching.Batch) error {
+		a, c := b.Inputs[0].Float32s(), b.Inputs[1].Float32s()
+		var sum, rows []byte
+		for i := range b.Rows {
+			sum = stream.AppendFloat32(sum, a[3*i]+a[3*i+1]+a[3*i+2]+c[i])
+			rows = stream.AppendFloat32(rows, 1)
+		}
+		shape := []int{b.Rows, 1}
+		b.Outputs = []stream.Tensor{
+			{Name: "sum", Datatype: stream.Float32, Shape: shape, Data: sum},
+			{Name: "rows", Datatype: stream.Float32, Shape: shape, Data: rows},
+		}
+		return nil
+	},
+}
+
+// picture answers with the first pixel of what it was shown.
+var picture = kind{
+	model: stream.Model{
+		Inputs:   []stream.TensorSpec{{Name: "image", Datatype: stream.Uint8, Shape: []int{2, 4, 3}}},
+		Outputs:  []stream.TensorSpec{{Name: "pixel", Datatype: stream.Uint8, Shape: []int{3}}},
+		Image:    &stream.ImageSpec{Width: 4, Height: 2, Color: "RGB", Layout: "NHWC", Fit: "stretch"},
+		MaxBatch: 4,
+	},
+	run: func(_ context.Context, b *batching.Batch) error {
+		var out []byte
+		for i := range b.Rows {
+			out = append(out, b.Row(0, i)[:3]...)
+		}
+		b.Outputs = []stream.Tensor{{Name: "pixel", Datatype: stream.Uint8, Shape: []int{b.Rows, 3}, Data: out}}
+		return nil
+	},
+}
+
+// text answers with the length of the bytes it got.
+var text = kind{
+	model: stream.Model{
+		Inputs:   []stream.TensorSpec{{Name: "text", Datatype: stream.Bytes, Shape: []int{1}}},
+		Outputs:  []stream.TensorSpec{{Name: "length", Datatype: stream.Int64, Shape: []int{1}}},
+		Ragged:   true,
+		MaxBatch: 1,
+	},
+	run: func(_ context.Context, b *batching.Batch) error {
+		for i, r := range b.Requests {
+			n := len(r.Payload)
+			if r.Codec == stream.Tensors {
+				n = len(r.Inputs[0].Data) - 4
+			}
+			b.Finish(i, []stream.Tensor{{Name: "length", Datatype: stream.Int64, Shape: []int{1}, Data: binary.LittleEndian.AppendUint64(nil, uint64(n))}})
+		}
+		return nil
+	},
+}
+
+// stuck tells that it runs and waits for its release.
+var (
+	stuckRuns  = make(chan struct{}, 16)
+	stuckGoes  = make(chan struct{})
+	stuckShape = []int{1}
+	stuck      = kind{
+		model: stream.Model{Any: true, Ragged: true, MaxBatch: 1},
+		run: func(ctx context.Context, b *batching.Batch) error {
+			stuckRuns <- struct{}{}
+			select {
+			case <-stuckGoes:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			b.Finish(0, []stream.Tensor{{Name: "done", Datatype: stream.Uint8, Shape: stuckShape, Data: []byte{1}}})
+			return nil
+		},
+	}
+)
+
+// running is a whole server.
+type running struct {
+	*server.Server
+	t    *testing.T
+	base string
+	stop func() error
+}
+
+// start runs a server with the built-in kinds that are named, or those above,
+// each as a model of the same name.
+func start(t *testing.T, change func(*server.Config), kinds ...string) *running {
+	t.Helper()
+	cfg := server.Config{HTTP: "127.0.0.1:0", GRPC: "off"}
+	if change != nil {
+		change(&cfg)
+	}
+	s, err := server.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	select {
+	case <-s.Ready():
+	case err := <-done:
+		t.Fatal(err)
+	}
+	ended := false
+	r := &running{Server: s, t: t, base: "http://" + s.HTTPAddr().String()}
+	var result error
+	r.stop = func() error {
+		if !ended {
+			ended = true
+			cancel()
+			result = <-done
+		}
+		return result
+	}
+	t.Cleanup(func() {
+		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+		if err := r.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, k := range kinds {
+		if _, err := s.Models().LoadConfig(context.Background(), workers.Config{Name: k, Kind: k}, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return r
+}
+
+// answer is a reply, read to its end.
+type answer struct {
+	*http.Response
+	body []byte
+}
+
+func (a *answer) String() string { return a.Status + " " + string(a.body) }
+
+// get reads a member of the body's JSON, by its path.
+func (a *answer) get(path ...string) any {
+	var v any
+	b := a.body
+	if n := a.Header.Get("Inference-Header-Content-Length"); n != "" {
+		b = a.header()
+	}
+	if json.Unmarshal(b, &v) != nil {
+		return nil
+	}
+	for _, p := range path {
+		switch x := v.(type) {
+		case map[string]any:
+			v = x[p]
+		case []any:
+			if len(p) != 1 || int(p[0]-'0') >= len(x) {
+				return nil
+			}
+			v = x[p[0]-'0']
+		}
+	}
+	return v
+}
+
+// header and data are the two parts of a binary reply.
+func (a *answer) header() []byte { return a.body[:a.split()] }
+func (a *answer) data() []byte   { return a.body[a.split():] }
+func (a *answer) split() int {
+	var n int
+	if json.Unmarshal([]byte(a.Header.Get("Inference-Header-Content-Length")), &n) != nil || n > len(a.body) {
+		return len(a.body)
+	}
+	return n
+}
+
+// ask sends a request; headers are "Name: value".
+func (r *running) ask(method, path string, body []byte, headers ...string) *answer {
+	r.t.Helper()
+	var in io.Reader
+	if body != nil {
+		in = bytes.NewReader(body)
+	}
+	req, err := http.NewRequest(method, r.base+path, in)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, h := range headers {
+		k, v, _ := strings.Cut(h, ": ")
+		if k == "Host" {
+			req.Host = v
+		}
+		req.Header.Set(k, v)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if int64(len(b)) != resp.ContentLength {
+		r.t.Errorf("%s %s: Content-Length %d for %d bytes", method, path, resp.ContentLength, len(b))
+	}
+	return &answer{resp, b}
+}
+
+const (
+	isJSON  = "Content-Type: application/json"
+	isBytes = "Content-Type: application/octet-stream"
+)
+
+// noLeases waits until all memory is back. A reply's memory is given back just
+// after its last byte was sent.
+func (r *running) noLeases() {
+	r.t.Helper()
+	limit := time.Now().Add(20 * time.Second)
+	for r.Memory().Stats().Leases != 0 {
+		if time.Now().After(limit) {
+			r.t.Fatalf("memory is still leased: %+v", r.Memory().Stats())
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
