@@ -193,7 +193,7 @@ func FuzzDetect(f *testing.F) {
 				t.Fatalf("%d boxes", len(got))
 			}
 			for _, b := range got {
-				if !(b.X1 >= 0 && b.X1 < b.X2 && b.X2 <= float32(s.Width) && b.Y1 >= 0 && b.Y1 < b.Y2 && b.Y2 <= float32(s.Height) && b.Score > 0 && b.Score <= 1) {
+				if !(b.X1 >= 0 && b.X1 < b.X2 && b.X2 <= float32(s.Width) && b.Y1 >= 0 && b.Y1 < b.Y2 && b.Y2 <= float32(s.Height) && b.Score >= 0 && b.Score <= 1) {
 					t.Fatalf("%+v in %dx%d", b, s.Width, s.Height)
 				}
 			}

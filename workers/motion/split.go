@@ -11,7 +11,11 @@ func (s *search) fill() {
 	s.tmp.trim()
 	s.core.find(&s.tmp)
 	for _, r := range s.core.runs {
-		s.core.list[r.label].area += int(r.to - r.from)
+		p := &s.core.list[r.label]
+		p.area += int(r.to - r.from)
+		if r.y == 0 || int(r.y) == s.set.Height-1 || r.from == 0 || int(r.to) == s.set.Width {
+			p.area += len(s.raw.bits) * 64 // open to the outside, so no hole
+		}
 	}
 	for _, r := range s.core.runs {
 		if s.core.list[r.label].area <= s.minArea {

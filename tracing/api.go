@@ -1,0 +1,71 @@
+package tracing
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// api are the metrics of one protocol's requests.
+type api struct {
+	took, in, out *prometheus.HistogramVec
+}
+
+func newAPI(protocol string, buckets []float64) *api {
+	labels := []string{"endpoint", "version", "status"}
+	return &api{
+		took: histograms(protocol+"_request_duration_seconds", "Time from a request's headers to the end of its response.", buckets, labels...),
+		in:   histograms(protocol+"_request_size_bytes", "Size of request bodies.", byteBuckets, labels...),
+		out:  histograms(protocol+"_response_size_bytes", "Size of response bodies.", byteBuckets, labels...),
+	}
+}
+
+// RequestHook is told of each request: the route's pattern (never the raw path),
+// the model's version or "", the status, how long it took, and the bytes of the
+// request's and the response's body (negative: unknown).
+type RequestHook func(endpoint, version string, status int, took time.Duration, in, out int)
+
+// HTTP counts requests over HTTP by the class of their status, 1xx to 5xx. The
+// caller leaves the health and metrics endpoints out. It is a RequestHook.
+func (m *Metrics) HTTP(endpoint, version string, status int, took time.Duration, in, out int) {
+	m.api["http"].count(endpoint, version, httpClass(status), took, in, out)
+}
+
+// GRPC counts calls over gRPC: status is the call's gRPC code, counted as OK or
+// by who is at fault, client or server. It is a RequestHook.
+func (m *Metrics) GRPC(endpoint, version string, status int, took time.Duration, in, out int) {
+	m.api["grpc"].count(endpoint, version, grpcClass(status), took, in, out)
+}
+
+var (
+	_ RequestHook = (*Metrics)(nil).HTTP
+	_ RequestHook = (*Metrics)(nil).GRPC
+)
+
+func (a *api) count(endpoint, version, class string, took time.Duration, in, out int) {
+	a.took.WithLabelValues(endpoint, version, class).Observe(took.Seconds())
+	if in >= 0 {
+		a.in.WithLabelValues(endpoint, version, class).Observe(float64(in))
+	}
+	if out >= 0 {
+		a.out.WithLabelValues(endpoint, version, class).Observe(float64(out))
+	}
+}
+
+func httpClass(status int) string {
+	if k := status / 100; k >= 1 && k <= 5 {
+		return [...]string{"1xx", "2xx", "3xx", "4xx", "5xx"}[k-1]
+	}
+	return "other"
+}
+
+// grpcClass sorts the codes by who can do something about them.
+func grpcClass(code int) string {
+	switch code {
+	case 0:
+		return "ok"
+	case 1, 3, 5, 6, 7, 8, 9, 10, 11, 16:
+		return "client_error"
+	}
+	return "server_error"
+}

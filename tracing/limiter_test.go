@@ -1,0 +1,137 @@
+package tracing
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// lines returns the records of a JSON log, each as "message key/suppressed".
+func lines(t *testing.T, b *bytes.Buffer) (list []string) {
+	t.Helper()
+	for d := json.NewDecoder(b); ; {
+		var r struct {
+			Msg        string
+			N          int
+			Suppressed int
+		}
+		if err := d.Decode(&r); err == io.EOF {
+			return list
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, fmt.Sprintf("%s %d/%d", r.Msg, r.N, r.Suppressed))
+	}
+}
+
+func limiter() (*Limiter, *bytes.Buffer) {
+	var out bytes.Buffer
+	return Every(slog.New(slog.NewJSONHandler(&out, nil)), time.Second), &out
+}
+
+func TestLimiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, out := limiter()
+		say := func(key string, n int) { l.Log(slog.LevelWarn, key, key, "n", n) }
+		for n := range 100 { // 2.4 s, a record every 24 ms
+			say("a", n)
+			if n == 10 {
+				say("b", n)
+			}
+			time.Sleep(24 * time.Millisecond)
+		}
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		say("a", 100)
+		l.Close()
+		l.Close()
+		say("a", 101)
+		want := "a 0/0, b 10/0, a 41/40, a 83/41, a 99/15, a 100/0"
+		if got := strings.Join(lines(t, out), ", "); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	})
+}
+
+func TestLimiterCloseSaysWhatIsHeldBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, out := limiter()
+		for n := range 3 {
+			l.Log(slog.LevelError, "a", "a", "n", n)
+		}
+		l.Log(slog.LevelDebug, "a", "not at this level")
+		l.Close()
+		if got := strings.Join(lines(t, out), ", "); got != "a 0/0, a 2/1" {
+			t.Error(got)
+		}
+	})
+}
+
+func TestLimiterKeysAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, out := limiter()
+		for n := range 10 * maxKeys {
+			l.Log(slog.LevelInfo, fmt.Sprint(n), "m")
+		}
+		if n := len(l.keys); n > maxKeys+1 {
+			t.Errorf("%d keys", n)
+		}
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		if n := len(l.keys); n != 0 {
+			t.Errorf("%d keys after their time", n)
+		}
+		if n := len(lines(t, out)); n != maxKeys+2 {
+			t.Errorf("%d records, want one for each key, and two for those that share one", n)
+		}
+		l.Close()
+	})
+}
+
+func TestNewLog(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "log")
+	var stderr bytes.Buffer
+	log, closer, err := NewLog(LogOptions{Format: "json", Level: "warn", File: file, Stderr: &stderr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.Info("no")
+	log.Warn("yes", "n", 7)
+	if err := closer.Close(); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(file)
+	if err != nil || !bytes.Equal(data, stderr.Bytes()) {
+		t.Errorf("the file has %q, stderr %q, %v", data, stderr.Bytes(), err)
+	}
+	if got := lines(t, &stderr); len(got) != 1 || got[0] != "yes 7/0" {
+		t.Error(got)
+	}
+	for field, o := range map[string]LogOptions{
+		"log.level": {Level: "loud"}, "log.format": {Format: "xml"}, "log.file": {File: filepath.Join(file, "x")},
+	} {
+		if _, _, err := NewLog(o); err == nil || !strings.HasPrefix(err.Error(), field) {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+	text, closer, err := NewLog(LogOptions{Stderr: &stderr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text.Info("plain")
+	if err := closer.Close(); err != nil || !strings.Contains(stderr.String(), "msg=plain") {
+		t.Errorf("%q, %v", stderr.String(), err)
+	}
+}

@@ -1,0 +1,61 @@
+package tracing
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+)
+
+// LogOptions say how the server logs.
+type LogOptions struct {
+	Format string    // "text" (also "") or "json"
+	Level  string    // "debug", "info" (also ""), "warn" or "error"
+	File   string    // also appended to, if not ""
+	Stderr io.Writer // nil = the process's standard error
+}
+
+// NewLog returns a logger, and what closes its file. An error names the option
+// that is wrong.
+func NewLog(o LogOptions) (*slog.Logger, io.Closer, error) {
+	var level slog.Level
+	if o.Level != "" {
+		if err := level.UnmarshalText([]byte(o.Level)); err != nil {
+			return nil, nil, fmt.Errorf("log.level: %q is not a level: want debug, info, warn or error", o.Level)
+		}
+	}
+	if o.Format != "" && o.Format != "text" && o.Format != "json" {
+		return nil, nil, fmt.Errorf("log.format: %q is not a format: want text or json", o.Format)
+	}
+	out := tee{o.Stderr}
+	if o.Stderr == nil {
+		out[0] = os.Stderr
+	}
+	closer := io.NopCloser(nil)
+	if o.File != "" {
+		f, err := os.OpenFile(o.File, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
+		if err != nil {
+			return nil, nil, fmt.Errorf("log.file: %w", err)
+		}
+		out, closer = append(out, f), f
+	}
+	opts := &slog.HandlerOptions{Level: level}
+	if o.Format == "json" {
+		return slog.New(slog.NewJSONHandler(out, opts)), closer, nil
+	}
+	return slog.New(slog.NewTextHandler(out, opts)), closer, nil
+}
+
+// tee writes to all its writers, also when one fails: a terminal that has gone
+// must not end the log file.
+type tee []io.Writer
+
+func (t tee) Write(b []byte) (int, error) {
+	var first error
+	for _, w := range t {
+		if _, err := w.Write(b); err != nil && first == nil {
+			first = err
+		}
+	}
+	return len(b), first
+}
