@@ -20,6 +20,7 @@ import (
 	// The built-in kinds of workers register themselves.
 	_ "millrace/workers/delay"
 	_ "millrace/workers/identity"
+	_ "millrace/workers/motion"
 )
 
 // Server is one inference server. New makes it, Run runs it once.

@@ -1,0 +1,158 @@
+package server
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+
+	"millrace/internal/codec"
+	"millrace/stream"
+)
+
+// Config is everything that can be set. A zero field takes its default, see
+// Defaults. Settings lists the keys of the file with their flags and variables.
+type Config struct {
+	HTTP    string   // address of REST, WebSocket and the console; "off" = none
+	GRPC    string   // address of gRPC; "off" = none
+	Metrics string   // own address for the metrics; "" = at /metrics of HTTP, "off" = none
+	Hosts   []string // names, beside its own, that requests may call the server by
+	Origins []string // web origins, beside its own, whose pages may use it
+	Memory  MemoryConfig
+	Limits  LimitsConfig
+	Log     LogConfig
+	Drain   Duration // how long the end may take
+	Sources SourcesConfig
+	Models  []ModelConfig
+
+	Version string // of the program; no key of the file
+}
+
+// MemoryConfig bounds the memory that frames and results travel in.
+type MemoryConfig struct {
+	Budget Size // bytes
+}
+
+// LimitsConfig bounds what clients may send.
+type LimitsConfig struct {
+	MaxBody     Size // bytes of an HTTP request's body
+	MaxMessage  Size // bytes of a WebSocket or gRPC message
+	MaxPixels   int  // width times height of a picture
+	MaxSessions int  // WebSocket sessions at once
+}
+
+// LogConfig says what is logged, and where.
+type LogConfig struct {
+	Level  string // debug, info, warn or error
+	Format string // text or json
+	File   string // appended to; "" = standard error
+}
+
+// SourcesConfig is about videos that clients ask the server to pull.
+type SourcesConfig struct {
+	AllowPrivate bool // from loopback and private addresses too
+}
+
+// Off as an address keeps a protocol away.
+const Off = "off"
+
+// Defaults returns the configuration of a server that was told nothing.
+func Defaults() Config {
+	return Config{
+		HTTP: "127.0.0.1:8000", GRPC: "127.0.0.1:8001",
+		Memory: MemoryConfig{Budget: 1 << 30},
+		Limits: LimitsConfig{MaxBody: 64 << 20, MaxMessage: 8 << 20, MaxPixels: codec.DefaultMaxPixels, MaxSessions: 10000},
+		Log:    LogConfig{Level: "info", Format: "text"},
+		Drain:  Duration(10 * time.Second),
+	}
+}
+
+func (c Config) withDefaults() Config {
+	d := Defaults()
+	c.HTTP, c.GRPC = cmp.Or(c.HTTP, d.HTTP), cmp.Or(c.GRPC, d.GRPC)
+	c.Memory.Budget = cmp.Or(c.Memory.Budget, d.Memory.Budget)
+	c.Limits.MaxBody = cmp.Or(c.Limits.MaxBody, d.Limits.MaxBody)
+	c.Limits.MaxMessage = cmp.Or(c.Limits.MaxMessage, d.Limits.MaxMessage)
+	c.Limits.MaxPixels = cmp.Or(c.Limits.MaxPixels, d.Limits.MaxPixels)
+	c.Limits.MaxSessions = cmp.Or(c.Limits.MaxSessions, d.Limits.MaxSessions)
+	c.Log.Level, c.Log.Format = cmp.Or(c.Log.Level, d.Log.Level), cmp.Or(c.Log.Format, d.Log.Format)
+	c.Drain = cmp.Or(c.Drain, d.Drain)
+	return c
+}
+
+// Validate says everything that is wrong, each error with the path of the
+// setting ("models[1].batching.max_size"). Errors are *stream.Error, joined.
+func (c Config) Validate() error {
+	c = c.withDefaults()
+	var errs []error
+	bad := func(path, format string, args ...any) {
+		errs = append(errs, stream.Errorf(stream.InvalidArgument, path, format, args...))
+	}
+	for _, a := range []struct{ path, addr string }{{"http", c.HTTP}, {"grpc", c.GRPC}, {"metrics", c.Metrics}} {
+		if a.addr == Off || a.addr == "" && a.path == "metrics" {
+			continue
+		}
+		if err := checkAddr(a.addr); err != nil {
+			bad(a.path, "%w", err)
+		}
+	}
+	if c.HTTP == Off && c.GRPC == Off {
+		bad("http", "and grpc are both off: nothing would be served")
+	}
+	if c.Memory.Budget < 1<<20 {
+		bad("memory.budget", "%v is less than 1MiB", c.Memory.Budget)
+	}
+	for _, s := range []struct {
+		path string
+		size Size
+	}{{"limits.max_body", c.Limits.MaxBody}, {"limits.max_message", c.Limits.MaxMessage}} {
+		if s.size < 1<<10 || s.size > 1<<30 {
+			bad(s.path, "%v is not between 1KiB and 1GiB", s.size)
+		}
+	}
+	if n := c.Limits.MaxPixels; n < 1 || n > 1<<30 {
+		bad("limits.max_pixels", "%d is not between 1 and %d", n, 1<<30)
+	}
+	if n := c.Limits.MaxSessions; n < 1 || n > 1<<20 {
+		bad("limits.max_sessions", "%d is not between 1 and %d", n, 1<<20)
+	}
+	if !slices.Contains([]string{"debug", "info", "warn", "error"}, c.Log.Level) {
+		bad("log.level", "%q is no level: want debug, info, warn or error", c.Log.Level)
+	}
+	if c.Log.Format != "text" && c.Log.Format != "json" {
+		bad("log.format", "%q is no format: want text or json", c.Log.Format)
+	}
+	if c.Drain < 0 || time.Duration(c.Drain) > time.Hour {
+		bad("drain", "%v is not between 0s and 1h", c.Drain)
+	}
+	return errors.Join(append(errs, c.validateModels()...)...)
+}
+
+func (c Config) validateModels() (errs []error) {
+	first := map[string]int{}
+	for i, m := range c.Models {
+		at := fmt.Sprintf("models[%d]", i)
+		if err := m.validate(at); err != nil {
+			errs = append(errs, err)
+		}
+		if j, twice := first[m.Name]; twice {
+			errs = append(errs, stream.Errorf(stream.InvalidArgument, at+".name", "%q is the name of models[%d] already", m.Name, j))
+		} else {
+			first[m.Name] = i
+		}
+	}
+	return errs
+}
+
+func checkAddr(addr string) error {
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return fmt.Errorf("%q is not an address: want HOST:PORT, such as 127.0.0.1:8000, or off", addr)
+	}
+	if _, err := net.LookupPort("tcp", port); err != nil {
+		return fmt.Errorf("%q has no port between 0 and 65535", addr)
+	}
+	return nil
+}

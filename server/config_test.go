@@ -1,0 +1,383 @@
+package server_test
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"millrace/server"
+	"millrace/stream"
+)
+
+const whole = `
+# every section once
+http: 127.0.0.1:9000
+grpc: off
+hosts: [farm.example, "10.0.0.7"]
+memory: {budget: 512MiB}
+limits:
+  max_body: 16MiB
+  max_sessions: 5
+log: {level: debug, format: json}
+drain: 3s
+sources: {allow_private: true}
+models:
+  - name: cost
+    source: delay
+    version: 3
+    instances: 2
+    batching: {kind: soft, max_size: 8, max_delay: 20ms}
+    input: {image: {width: 320, height: 240, layout: NCHW, color: RGB, scale: 0.00392157, std: [0.5, 0.25, 1]}}
+    stream: {policy: latest, max_age_ms: 500, priority: high}
+    limits: {run: 2s}
+    max_flows: 64
+    fixed: 5ms
+    per_item: "1ms"
+    busy: true
+  - {name: plain, source: identity}
+`
+
+func TestParse(t *testing.T) {
+	c, err := server.Parse([]byte(whole), "whole.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := server.Defaults()
+	want.HTTP, want.GRPC = "127.0.0.1:9000", "off"
+	want.Hosts = []string{"farm.example", "10.0.0.7"}
+	want.Memory.Budget = 512 << 20
+	want.Limits.MaxBody, want.Limits.MaxSessions = 16<<20, 5
+	want.Log = server.LogConfig{Level: "debug", Format: "json"}
+	want.Drain = server.Duration(3 * time.Second)
+	want.Sources.AllowPrivate = true
+	want.Models = []server.ModelConfig{{
+		Name: "cost", Source: "delay", Version: "3", Instances: 2,
+		Batching: server.BatchingConfig{Kind: "soft", MaxSize: 8, MaxDelay: server.Duration(20 * time.Millisecond)},
+		Input: server.InputConfig{Image: &stream.ImageSpec{
+			Width: 320, Height: 240, Layout: "NCHW", Color: "RGB",
+			Scale: [3]float32{0.00392157, 0.00392157, 0.00392157}, Std: [3]float32{0.5, 0.25, 1},
+		}},
+		Stream:   server.StreamConfig{Policy: "latest", MaxAgeMS: 500, Priority: "high"},
+		Limits:   server.ModelLimits{Run: server.Duration(2 * time.Second)},
+		MaxFlows: 64,
+		Params:   stream.Params{"fixed": "5ms", "per_item": "1ms", "busy": true},
+	}, {Name: "plain", Source: "identity"}}
+	if !reflect.DeepEqual(c, want) {
+		t.Errorf("got  %+v\nwant %+v", c, want)
+	}
+
+	w, err := c.Models[0].Worker()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.Kind != "delay" || w.Source != "" || w.Version != "3" || w.Batching.MaxDelay != 20*time.Millisecond || w.Batching.Buffers != 3 ||
+		w.Policy.MaxAge != 500*time.Millisecond || w.Policy.Priority != stream.High || w.Limits.Run != 2*time.Second || w.Image.Width != 320 {
+		t.Errorf("Worker() = %+v", w)
+	}
+}
+
+// Each mistake is told with file, line, path and what to do.
+func TestParseRefuses(t *testing.T) {
+	model := func(rest string) string { return "models:\n  - name: a\n    source: delay\n" + rest }
+	for _, c := range []struct{ name, text, want string }{
+		{"unknown key", "htpp: 127.0.0.1:1", "f.yaml:1: htpp: is no setting (did you mean http?)"},
+		{"unknown nested key", "memory:\n  bugdet: 1GiB", "f.yaml:2: memory.bugdet: is no setting (did you mean budget?)"},
+		{"unknown far key", "memory:\n  colour: 1", "f.yaml:2: memory.colour: is no setting: there are budget"},
+		{"key of a model", model("    batching: {max_sise: 3}\n"), "f.yaml:4: models[0].batching.max_sise: is no setting (did you mean max_size?)"},
+		{"parameter of a worker", model("    fixd: 3ms\n"), "f.yaml:4: models[0].fixd: is neither a setting of a model nor a parameter of delay (did you mean fixed?)"},
+		{"misspelt section", model("    btaching: {max_size: 3}\n"), "f.yaml:4: models[0].btaching.max_size: is neither"},
+		{"image", model("    input: {image: {widht: 3}}\n"), "f.yaml:4: models[0].input.image.widht: is no setting (did you mean width?)"},
+		{"bad value of a model", "models:\n  - {name: a, source: delay}\n  - name: b\n    source: delay\n    batching:\n      max_size: 9999\n", "f.yaml:6: models[1].batching.max_size: 9999 is not between"},
+		{"policy", model("    stream: {policy: newest}\n"), `f.yaml:4: models[0].stream.policy: "newest" is not a policy`},
+		{"priority", model("    stream: {priority: top}\n"), `models[0].stream.priority: "top"`},
+		{"memory backend", model("    batching: {memory: gpu}\n"), `f.yaml:4: models[0].batching.memory: "gpu"`},
+		{"batcher", model("    batching: {kind: eager}\n"), `f.yaml:4: models[0].batching.kind: "eager"`},
+		{"half an image", model("    input: {image: {width: 3}}\n"), "f.yaml:4: models[0].input.image.height: 0"},
+		{"std of zero", model("    input: {image: {width: 3, height: 4, std: [1, 0, 1]}}\n"), "input.image.std"},
+		{"two numbers", model("    input: {image: {width: 3, height: 4, std: [1, 2]}}\n"), "has 2 numbers"},
+		{"no such kind", "models:\n  - {name: a, source: dealy}", `models[0].source: "dealy" is no kind of worker (did you mean delay?)`},
+		{"nothing to load", "models:\n  - {name: a, source: ./x.bin}", "f.yaml:2: models[0].source: \"./x.bin\" is nothing that can be loaded here"},
+		{"no source", "models:\n  - {name: a}", "models[0].source: is missing"},
+		{"no name", "models:\n  - {source: delay}", `models[0].name: "" is no name`},
+		{"bad name", "models:\n  - {source: delay, name: ../x}", "models[0].name"},
+		{"same name", "models:\n  - {source: delay, name: a}\n  - {source: delay, name: a}", `f.yaml:3: models[1].name: "a" is the name of models[0] already`},
+		{"no list", "models: {a: delay}", "f.yaml:1: models: is not a list"},
+		{"no section", "memory: 3", "f.yaml:1: memory: is not a section"},
+		{"section for a value", "http: {a: b}", "f.yaml:1: http: is not a plain value"},
+		{"section of a model for a value", model("    instances: {a: b}\n"), "models[0].instances: is one value"},
+		{"value for a section of a model", model("    batching: 8\n"), "models[0].batching: is a section: it has buffers, kind"},
+		{"no duration", "drain: 10", `f.yaml:1: drain: "10" is not a duration`},
+		{"negative duration", "drain: -1s", "is negative"},
+		{"zero", "drain: 0s", "drain: 0s is not possible: leave it out"},
+		{"no size", "memory: {budget: lots}", `memory.budget: "lots" is not a size`},
+		{"small size", "memory: {budget: 1KiB}", "memory.budget: 1KiB is less than 1MiB"},
+		{"no number", model("    instances: many\n"), `models[0].instances: "many" is not a whole number`},
+		{"no switch", "sources: {allow_private: yes}", `sources.allow_private: "yes" is not true or false`},
+		{"no value", "http:", "f.yaml:1: http: is empty"},
+		{"list for a value", "http: [a, b]", "http: is a list"},
+		{"address", "http: localhost", `http: "localhost" is not an address`},
+		{"port", "http: localhost:70000", "has no port"},
+		{"both off", "http: off\ngrpc: off", "nothing would be served"},
+		{"level", "log: {level: loud}", `f.yaml:1: log.level: "loud"`},
+		{"twice", "http: a:1\nhttp: b:1", "f.yaml:2: "},
+		{"anchor", "http: &a x:1\ngrpc: *a", "anchor"},
+		{"broken", "http: [", "f.yaml:1: "},
+		{"no mapping", "- a\n- b", "is not a section"},
+		{"two documents", "http: a:1\n---\nhttp: b:1", "more than one document"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := server.Parse([]byte(c.text), "f.yaml")
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v\nwant %s", err, c.want)
+			}
+		})
+	}
+}
+
+func TestParseTellsAllMistakes(t *testing.T) {
+	_, err := server.Parse([]byte("htpp: a\ndrain: x\nlog: {levle: y}"), "f")
+	if err == nil || strings.Count(err.Error(), "\n") != 2 {
+		t.Errorf("got %v, want three lines", err)
+	}
+}
+
+func TestEmptyFileIsTheDefaults(t *testing.T) {
+	for _, text := range []string{"", "\n", "# nothing\n", "---\n", "models:\n", "models: []\n", "memory:\n"} {
+		c, err := server.Parse([]byte(text), "f")
+		c.Models = nil
+		if err != nil || !reflect.DeepEqual(c, server.Defaults()) {
+			t.Errorf("%q: %+v, %v", text, c, err)
+		}
+	}
+}
+
+func TestParseModel(t *testing.T) {
+	for spec, want := range map[string]server.ModelConfig{
+		"a=delay": {Name: "a", Source: "delay"},
+		"cost=delay,fixed=5ms,per_item=1ms,batching.max_size=8,instances=2": {
+			Name: "cost", Source: "delay", Instances: 2, Batching: server.BatchingConfig{MaxSize: 8},
+			Params: stream.Params{"fixed": "5ms", "per_item": "1ms"},
+		},
+		`a="x,y.onnx",n=3,f=0.5,s="3",b=false,l=[1,2]`: {
+			Name: "a", Source: "x,y.onnx", Params: stream.Params{"n": int64(3), "f": 0.5, "s": "3", "b": false, "l": "1,2"},
+		},
+		"a=delay,stream.policy=every,stream.window=4,input.image.width=8,input.image.height=6,input.image.mean=[1,2,3]": {
+			Name: "a", Source: "delay", Stream: server.StreamConfig{Policy: "every", Window: 4},
+			Input: server.InputConfig{Image: &stream.ImageSpec{Width: 8, Height: 6, Mean: [3]float32{1, 2, 3}}},
+		},
+	} {
+		got, err := server.ParseModel(spec)
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, %v\nwant %+v", spec, got, err, want)
+		}
+	}
+	for spec, want := range map[string]string{
+		"":                           "is not NAME=SOURCE",
+		"delay":                      "is not NAME=SOURCE",
+		"=delay":                     "is not NAME=SOURCE",
+		"a=":                         "is not NAME=SOURCE",
+		"a=delay,fixed":              "is not key=value",
+		"a=delay,fixed=1,fixed=2":    "a.fixed: is given twice",
+		"a=delay,name=b":             "a.name: stands in front already",
+		"a=delay,batching.max=3":     "a.batching.max: is no setting",
+		"a=delay,instances=x":        "a.instances: \"x\" is not a whole number",
+		"a=delay,instances=0":        "a.instances: 0 is not possible",
+		"a=delay,x=[1":               "without its end",
+		"a=delay,x=1]":               "do not match",
+		"a=delay,..=1":               "is no setting",
+		"a=delay,batching.max_size=": "is empty",
+		"a=delay,stream.max_fps=NaN": "is not a number",
+	} {
+		if m, err := server.ParseModel(spec); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %+v, %v\nwant %q", spec, m, err, want)
+		}
+	}
+}
+
+func TestAddModelsReplaces(t *testing.T) {
+	c, err := server.Parse([]byte(whole), "f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := c.Models[0].Source
+	d := c
+	if err := d.AddModels("cost=identity", "new=delay"); err != nil {
+		t.Fatal(err)
+	}
+	if len(d.Models) != 3 || d.Models[0].Source != "identity" || d.Models[0].Params != nil || d.Models[2].Name != "new" || c.Models[0].Source != before {
+		t.Errorf("got %+v from %+v", d.Models, c.Models)
+	}
+	if err := d.AddModels("x=delay", "x=identity"); err == nil {
+		t.Error("the same name twice was taken")
+	}
+}
+
+// Each setting can be set by its variable, and a later layer wins.
+func TestEnv(t *testing.T) {
+	env := map[string]string{
+		"MILLRACE_HTTP": "127.0.0.1:1", "MILLRACE_GRPC": "off", "MILLRACE_METRICS": "127.0.0.1:3",
+		"MILLRACE_HOSTS": "a, b", "MILLRACE_ORIGINS": "http://x", "MILLRACE_MEMORY_BUDGET": "2MiB",
+		"MILLRACE_LIMITS_MAX_BODY": "2KiB", "MILLRACE_LIMITS_MAX_MESSAGE": "3KiB", "MILLRACE_LIMITS_MAX_PIXELS": "100",
+		"MILLRACE_LIMITS_MAX_SESSIONS": "7", "MILLRACE_LOG_LEVEL": "warn", "MILLRACE_LOG_FORMAT": "json", "MILLRACE_LOG_FILE": "x.log",
+		"MILLRACE_DRAIN": "4s", "MILLRACE_SOURCES_ALLOW_PRIVATE": "true", "MILLRACE_MODELS": "a=delay,fixed=1ms; b=identity",
+	}
+	lookup := func(n string) (string, bool) { v, ok := env[n]; return v, ok }
+	c := server.Defaults()
+	c.Models = []server.ModelConfig{{Name: "a", Source: "identity"}}
+	if err := c.Env(lookup); err != nil {
+		t.Fatal(err)
+	}
+	want := server.Config{
+		HTTP: "127.0.0.1:1", GRPC: "off", Metrics: "127.0.0.1:3", Hosts: []string{"a", "b"}, Origins: []string{"http://x"},
+		Memory: server.MemoryConfig{Budget: 2 << 20},
+		Limits: server.LimitsConfig{MaxBody: 2 << 10, MaxMessage: 3 << 10, MaxPixels: 100, MaxSessions: 7},
+		Log:    server.LogConfig{Level: "warn", Format: "json", File: "x.log"}, Drain: server.Duration(4 * time.Second),
+		Sources: server.SourcesConfig{AllowPrivate: true},
+		Models:  []server.ModelConfig{{Name: "a", Source: "delay", Params: stream.Params{"fixed": "1ms"}}, {Name: "b", Source: "identity"}},
+	}
+	if !reflect.DeepEqual(c, want) {
+		t.Errorf("got  %+v\nwant %+v", c, want)
+	}
+	if err := c.Validate(); err != nil {
+		t.Error(err)
+	}
+	// Every setting has a variable here, so that a new one cannot be forgotten.
+	for _, s := range server.Settings() {
+		if _, ok := env[s.Env]; !ok {
+			t.Errorf("%s is not in the test", s.Env)
+		}
+	}
+	env = map[string]string{"MILLRACE_DRAIN": "soon", "MILLRACE_MODELS": "a"}
+	if err := c.Env(lookup); err == nil || !strings.Contains(err.Error(), `MILLRACE_DRAIN: drain: "soon"`) || !strings.Contains(err.Error(), "MILLRACE_MODELS: model") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestStrayEnv(t *testing.T) {
+	got := server.StrayEnv([]string{"PATH=x", "MILLRACE_HTTP=x", "MILLRACE_HTPP=y", "MILLRACE_CONFIG=z"})
+	if len(got) != 1 || got[0] != "MILLRACE_HTPP (did you mean MILLRACE_HTTP?)" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestSet(t *testing.T) {
+	c := server.Defaults()
+	if err := c.Set("memory.bugdet", "1GiB"); err == nil || !strings.Contains(err.Error(), "did you mean memory.budget?") {
+		t.Errorf("got %v", err)
+	}
+	if err := c.Set("hosts"); err != nil || c.Hosts != nil {
+		t.Errorf("an empty list: %v", err)
+	}
+	for _, s := range server.Settings() { // what is shown as the default can be given as a flag
+		if s.Default == "" || s.List {
+			continue
+		}
+		if err := c.Set(s.Path, s.Default); err != nil {
+			t.Errorf("%s: %v", s.Path, err)
+		}
+	}
+	if !reflect.DeepEqual(c, server.Defaults()) {
+		t.Errorf("the defaults, set, are %+v", c)
+	}
+}
+
+// Sources are told apart by form, and relative ones start from the file.
+func TestSource(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "m.yaml")
+	for source, want := range map[string]string{
+		"sub/x.onnx": "ONNX model", "./service.py": "Python service", "http://other:8000": "an address", ".": "a folder",
+	} {
+		if err := os.WriteFile(path, []byte("models:\n  - {name: a, source: "+source+"}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := server.Load(path)
+		if err == nil || !strings.Contains(err.Error(), "m.yaml:2: models[0].source") {
+			t.Errorf("%s: %v", source, err)
+		} else if !strings.Contains(err.Error(), want) && !strings.Contains(err.Error(), dir) {
+			t.Errorf("%s: %v; want %q", source, err, want)
+		}
+	}
+	if _, err := server.Load(filepath.Join(dir, "none.yaml")); err == nil || !strings.Contains(err.Error(), "none.yaml") {
+		t.Errorf("missing file: %v", err)
+	}
+	for source, want := range map[string]string{"delay": "delay", "./a/spotter.onnx": "spotter", "service.py": "service", "/srv/models/": "models"} {
+		if m := server.ModelFor(source); m.Name != want || m.Source != source {
+			t.Errorf("ModelFor(%q) = %+v", source, m)
+		}
+	}
+}
+
+func TestParseSize(t *testing.T) {
+	for text, want := range map[string]server.Size{
+		"0": 0, "17": 17, "1KiB": 1 << 10, "8MiB": 8 << 20, "1GiB": 1 << 30, "1.5KiB": 1536, "2 kb": 2000, "3TB": 3e12, "1tib": 1 << 40, "5B": 5,
+	} {
+		if got, err := server.ParseSize(text); err != nil || got != want {
+			t.Errorf("%q: %d, %v; want %d", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "MiB", "-1", "1.5", "1e3", "0x10", "1 apple", "9999999999GiB", "1.1B", "NaN", "inf", "1_0"} {
+		if got, err := server.ParseSize(text); err == nil {
+			t.Errorf("%q: %d; want an error", text, got)
+		}
+	}
+}
+
+func FuzzParseSize(f *testing.F) {
+	for _, s := range []string{"", "8MiB", "1.5KB", "9223372036854775807", "TiB", "1e9"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		n, err := server.ParseSize(s)
+		if err != nil {
+			return
+		}
+		if again, err := server.ParseSize(n.String()); n < 0 || err != nil || again != n {
+			t.Errorf("%q is %d, shown as %v, which is %d, %v", s, int64(n), n, int64(again), err)
+		}
+	})
+}
+
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{whole, "", "http: [", "models:\n- a", "a: &x {b: *x}", "<<: {http: x}", "? a\n: b", "models: [{name: a, source: delay, x: {y: {z: 1}}}]", "http: |\n  a:1\n", "%YAML 1.2\n---\n"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		c, err := server.Parse(text, "f")
+		if err != nil {
+			return
+		}
+		if err := c.Validate(); err != nil {
+			t.Errorf("what was accepted is not valid: %v", err)
+		}
+		for _, m := range c.Models {
+			if _, err := m.Worker(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+func FuzzParseModel(f *testing.F) {
+	for _, s := range []string{"a=delay", `a="x,y",b=[1,"2"],c.d=3`, "a=delay,input.image.std=[1,2,3]", "=,=", "a=[,]"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		m, err := server.ParseModel(s)
+		if err != nil {
+			return
+		}
+		if m.Name == "" {
+			t.Errorf("%q gave no name", s)
+		}
+		for k := range maps.Keys(m.Params) {
+			if k == "" {
+				t.Errorf("%q gave a parameter without a name", s)
+			}
+		}
+	})
+}
