@@ -1,0 +1,97 @@
+package grpc_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"millrace/server"
+	"millrace/workers"
+)
+
+func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	goleak.VerifyTestMain(m)
+}
+
+func TestHealth(t *testing.T) {
+	s, err := server.New(server.Config{HTTP: "off", GRPC: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A guard against a test that hangs.
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	done := make(chan error, 1)
+	go func() { done <- s.Run(running) }()
+	<-s.Ready()
+	conn, err := grpc.NewClient(s.GRPCAddr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	client := grpc_health_v1.NewHealthClient(conn)
+	check := func(service string) grpc_health_v1.HealthCheckResponse_ServingStatus {
+		t.Helper()
+		r, err := client.Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: service})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Status
+	}
+	if got := check(""); got != grpc_health_v1.HealthCheckResponse_SERVING {
+		t.Errorf("the server is %v", got)
+	}
+	if _, err := client.Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: "echo"}); status.Code(err) != codes.NotFound {
+		t.Errorf("an unknown model: %v", err)
+	}
+	watch, err := client.Watch(ctx, &grpc_health_v1.HealthCheckRequest{Service: "echo"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := func(want grpc_health_v1.HealthCheckResponse_ServingStatus) {
+		t.Helper()
+		if r, err := watch.Recv(); err != nil || r.Status != want {
+			t.Fatalf("watched %v, %v, want %v", r, err, want)
+		}
+	}
+	next(grpc_health_v1.HealthCheckResponse_SERVICE_UNKNOWN)
+	if _, err := s.Models().LoadConfig(ctx, workers.Config{Name: "echo", Kind: "identity"}, true); err != nil {
+		t.Fatal(err)
+	}
+	next(grpc_health_v1.HealthCheckResponse_SERVING)
+	if got := check("echo"); got != grpc_health_v1.HealthCheckResponse_SERVING {
+		t.Errorf("the model is %v", got)
+	}
+	list, err := client.List(ctx, &grpc_health_v1.HealthListRequest{})
+	if err != nil || list.Statuses[""].GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING || list.Statuses["echo"].GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
+		t.Errorf("%v, %v", list, err)
+	}
+	// The end lets watchers go: an endless call does not hold up the drain.
+	stop()
+	for {
+		r, err := watch.Recv()
+		if err != nil {
+			if status.Code(err) != codes.Unavailable {
+				t.Errorf("the watch ended with %v", err)
+			}
+			break
+		}
+		if r.Status == grpc_health_v1.HealthCheckResponse_SERVING {
+			t.Errorf("still serving at the end")
+		}
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
