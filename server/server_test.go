@@ -15,7 +15,13 @@ import (
 	"millrace/stream"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain checks for leaks. fasthttp keeps a clock for its Date header, and a
+// sweeper for each server that ends at its next look, up to ten seconds later.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"),
+		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"))
+}
 
 // run starts a server on free ports; the returned function ends it and returns
 // what Run returned.
