@@ -12,18 +12,24 @@ import (
 	"millrace/internal/httpd"
 )
 
-// off as an address keeps a protocol away.
-const off = "off"
-
 // listen makes the adapters and takes their addresses. A new protocol is one
 // line here.
 func (s *Server) listen() error {
-	if s.cfg.HTTP != off {
+	if s.cfg.HTTP != Off {
 		if err := s.listenHTTP(); err != nil {
 			return err
 		}
 	}
-	if s.cfg.GRPC != off && s.cfg.GRPC != "" {
+	if s.cfg.Metrics != Off && s.cfg.Metrics != "" {
+		m, err := s.observe.listen(s.cfg.Metrics)
+		if err != nil {
+			return err
+		}
+		s.addrs["metrics"] = m.ln.Addr()
+		s.adapters = append(s.adapters, m)
+		s.closers = append(s.closers, m.ln.Close)
+	}
+	if s.cfg.GRPC != Off {
 		g := grpc.New(grpc.Options{Addr: s.cfg.GRPC})
 		addr, err := g.Listen()
 		if err != nil {
@@ -43,7 +49,7 @@ func (s *Server) listenHTTP() error {
 	if err != nil {
 		return err
 	}
-	s.observe.routes(h.App)
+	s.observe.routes(h.App, s.cfg.Metrics == "")
 	s.ws = ws.New(h, ws.Options{
 		MaxMessage: int(s.cfg.Limits.MaxMessage), MaxSessions: s.cfg.Limits.MaxSessions,
 		AllowPrivateURLs: s.cfg.Sources.AllowPrivate, Log: s.log,

@@ -1,23 +1,154 @@
 package server
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
 	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"time"
 
 	"github.com/gofiber/fiber/v2"
 
+	"millrace/ingest"
 	"millrace/stream"
+	"millrace/tracing"
 	"millrace/workers"
 )
 
-// observer joins the server's hooks to metrics and logs.
+// observer joins the hooks of the server's parts to metrics and logs.
 type observer struct {
-	log *slog.Logger
+	metrics *tracing.Metrics
+	log     *slog.Logger
+	logFile io.Closer
 }
 
-func newObserver(*Server) *observer { return &observer{log: slog.Default()} }
+func newObserver(s *Server) (*observer, error) {
+	log, file, err := tracing.NewLog(tracing.LogOptions{Format: s.cfg.Log.Format, Level: s.cfg.Log.Level, File: s.cfg.Log.File})
+	if err != nil {
+		return nil, err
+	}
+	o := &observer{log: log, logFile: file}
+	o.metrics = tracing.New(tracing.Options{
+		Version:    s.version,
+		Groups:     func() []workers.GroupStats { return s.models.Snapshot() },
+		Memory:     s.memory.Stats,
+		Goroutines: s.goroutines,
+		Sessions:   s.sessions,
+	})
+	return o, nil
+}
 
-func (o *observer) model(*stream.Model) workers.Hooks { return workers.Hooks{} }
+func (o *observer) model(m *stream.Model) workers.Hooks { return o.metrics.Model(m) }
 
-func (o *observer) routes(*fiber.App) {}
+func (o *observer) close() {
+	if err := o.logFile.Close(); err != nil {
+		o.log.Warn("the log file did not close", "error", err)
+	}
+}
 
-func (o *observer) close() {}
+// goroutines counts by the group that started them.
+func (s *Server) goroutines() map[string]int {
+	out := map[string]int{}
+	if s.ws != nil {
+		for name, n := range s.ws.Stats().Goroutines {
+			out["ws_"+name] = n
+		}
+	}
+	for _, g := range s.models.Snapshot() {
+		out["workers"] += g.Workers + g.Quarantined
+	}
+	return out
+}
+
+func (s *Server) sessions() map[string]int {
+	if s.ws == nil {
+		return nil
+	}
+	return map[string]int{"ws": s.ws.Stats().Sessions}
+}
+
+// unobserved are the routes that say nothing of the models' use.
+func unobserved(route string) bool {
+	return route == "/metrics" || strings.Contains(route, "health")
+}
+
+// routes registers what must stand in front of the adapters' routes: the
+// measurement of each request, and the metrics where they have no address of
+// their own.
+func (o *observer) routes(app *fiber.App, here bool) {
+	app.Use(func(c *fiber.Ctx) error {
+		begun := time.Now()
+		if err := c.Next(); err != nil {
+			if err := c.App().ErrorHandler(c, err); err != nil {
+				return err
+			}
+		}
+		route := c.Route().Path
+		if unobserved(route) {
+			return nil
+		}
+		status, version := c.Response().StatusCode(), ""
+		if status < http.StatusBadRequest {
+			version = strings.Clone(c.Params("version")) // one that exists: clients cannot invent labels
+		}
+		o.metrics.HTTP(route, version, status, time.Since(begun), c.Request().Header.ContentLength(), c.Response().Header.ContentLength())
+		return nil
+	})
+	if !here {
+		return
+	}
+	app.Get("/metrics", func(c *fiber.Ctx) error {
+		text, contentType, err := o.metrics.Gather(c.Get(fiber.HeaderAccept))
+		if err != nil {
+			return err
+		}
+		c.Set(fiber.HeaderContentType, contentType)
+		return c.Send(text)
+	})
+}
+
+// metricsServer serves the metrics at an address of their own.
+type metricsServer struct {
+	ln  net.Listener
+	srv http.Server
+}
+
+var _ ingest.Interface = (*metricsServer)(nil)
+
+func (o *observer) listen(addr string) (*metricsServer, error) {
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("metrics: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", o.metrics.Handler())
+	return &metricsServer{ln: ln, srv: http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}}, nil
+}
+
+// Name implements ingest.Interface.
+func (*metricsServer) Name() string { return "metrics" }
+
+// Serve implements ingest.Interface.
+func (m *metricsServer) Serve(ctx context.Context, _ ingest.Door) error {
+	failed := make(chan error, 1)
+	go func() { failed <- m.srv.Serve(m.ln) }() // ends with Shutdown
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	err := m.srv.Shutdown(ending)
+	if err != nil {
+		err = m.srv.Close()
+	}
+	if e := <-failed; !errors.Is(e, http.ErrServerClosed) {
+		err = errors.Join(err, e)
+	}
+	return err
+}

@@ -55,7 +55,10 @@ func New(cfg Config) (*Server, error) {
 		cfg: cfg, version: cfg.Version, memory: buf.NewPool(int64(cfg.Memory.Budget)),
 		addrs: map[string]net.Addr{}, ready: make(chan struct{}),
 	}
-	s.observe = newObserver(s)
+	var err error
+	if s.observe, err = newObserver(s); err != nil {
+		return nil, err
+	}
 	s.log = s.observe.log
 	s.models = workers.NewManager(workers.ManagerOptions{
 		Memory: s.memory, Pixels: codec.Limits{MaxPixels: cfg.Limits.MaxPixels}, Log: s.log, Hooks: s.observe.model,

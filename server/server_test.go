@@ -77,6 +77,10 @@ func TestServesAndDrains(t *testing.T) {
 		t.Errorf("%v", r.Outputs)
 	}
 	r.Release()
+	if code, body := get(t, s, "/metrics"); code != 200 || !strings.Contains(body, `millrace_frames_total{model="echo",outcome="result",version="1"} 1`) ||
+		!strings.Contains(body, `http_request_duration_seconds_count{endpoint="/v2/models/:model",status="2xx",version=""} 1`) {
+		t.Errorf("metrics: %d %s", code, body)
+	}
 	if err := end(); err != nil {
 		t.Error(err)
 	}

@@ -20,7 +20,7 @@ func (m *Metrics) Handler() http.Handler {
 func (m *Metrics) Gather(accept string) (text []byte, contentType string, err error) {
 	format := expfmt.NewFormat(expfmt.TypeTextPlain)
 	if accept != "" {
-		format = expfmt.NegotiateIncludingOpenMetrics(http.Header{"Accept": {accept}})
+		format = expfmt.NegotiateAccept(http.Header{"Accept": {accept}}, expfmt.DefaultOpenMetricsAcceptedFormats()...)
 	}
 	families, err := m.registry.Gather()
 	if err != nil && len(families) == 0 {

@@ -85,12 +85,17 @@ func TestLimiterKeysAreBounded(t *testing.T) {
 		for n := range 10 * maxKeys {
 			l.Log(slog.LevelInfo, fmt.Sprint(n), "m")
 		}
-		if n := len(l.keys); n > maxKeys+1 {
+		held := func() int {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return len(l.keys)
+		}
+		if n := held(); n > maxKeys+1 {
 			t.Errorf("%d keys", n)
 		}
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
-		if n := len(l.keys); n != 0 {
+		if n := held(); n != 0 {
 			t.Errorf("%d keys after their time", n)
 		}
 		if n := len(lines(t, out)); n != maxKeys+2 {
