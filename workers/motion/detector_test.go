@@ -36,7 +36,7 @@ func paint(f []byte, w, x0, y0, side int, v byte) {
 }
 
 func TestNothingMoves(t *testing.T) {
-	for _, noise := range []float64{0, 1, 4, 8} {
+	for _, noise := range some(4.0, 0, 1, 8) {
 		rng := rand.New(rand.NewPCG(1, 1))
 		d := detector(t, Settings{})
 		for i := range 200 {
