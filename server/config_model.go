@@ -162,11 +162,11 @@ func ParseModel(spec string) (ModelConfig, error) {
 	if err != nil {
 		return m, fault("model", "%q: %w", spec, err)
 	}
-	name, source, ok := strings.Cut(parts[0], "=")
-	if !ok || name == "" || source == "" {
+	name, source, _ := strings.Cut(parts[0], "=")
+	m.Name, m.Source = strings.TrimSpace(name), unquote(source).text
+	if m.Name == "" || m.Source == "" {
 		return m, fault("model", "%q is not NAME=SOURCE[,key=value...]", spec)
 	}
-	m.Name, m.Source = strings.TrimSpace(name), unquote(source).text
 	seen := map[string]bool{}
 	for _, part := range parts[1:] {
 		key, value, ok := strings.Cut(part, "=")
