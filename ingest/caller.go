@@ -32,10 +32,11 @@ func NewCaller(door Door) *Caller {
 
 // line is the sink of one request at a time.
 type line struct {
-	stream *stream.Stream
-	state  atomic.Uint32
-	result chan *stream.Result // room for the one ending, so Push never blocks
-	broken atomic.Bool         // Done was called
+	stream   *stream.Stream
+	stateful bool
+	state    atomic.Uint32
+	result   chan *stream.Result // room for the one ending, so Push never blocks
+	broken   atomic.Bool         // Done was called
 }
 
 // A line's states.
@@ -156,12 +157,16 @@ func (c *Caller) line(t target) (*line, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}
-	l.stream = s
+	l.stream, l.stateful = s, s.Model().Stateful
 	return l, false, nil
 }
 
 func (c *Caller) putBack(t target, l *line) {
 	if l.broken.Load() {
+		return
+	}
+	if l.stateful { // the next caller must not meet this one's state
+		l.stream.Close(stream.ByClient)
 		return
 	}
 	c.mu.Lock()
