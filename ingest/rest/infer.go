@@ -34,7 +34,7 @@ func (a *Adapter) infer(c *fiber.Ctx) error {
 		return a.reply(err)
 	}
 	handed = true
-	c.Response().SetBodyStream(k, k.size)
+	k.send(c)
 	return nil
 }
 

@@ -152,6 +152,41 @@ func appendTiming(dst []byte, t *stream.Timing) []byte {
 	return dst
 }
 
+// maxGathered is the reply up to which copying its parts together costs less
+// than sending them one by one, which fasthttp does for replies with a stream.
+const maxGathered = 128 << 10
+
+// keepKey is where the request keeps the call until the reply is written.
+type keepKey struct{}
+
+// send makes the call the reply's body, and its memory the reply's: fasthttp
+// calls Close when the reply is written, or cannot be.
+func (k *call) send(c *fiber.Ctx) {
+	body := k.head
+	switch {
+	case len(k.parts) == 0:
+	case k.size <= maxGathered:
+		for _, p := range k.parts {
+			k.head = append(k.head, p...)
+		}
+		body = k.head
+	case k.res.Contiguous && len(k.parts) == 1 && k.res.Lease != nil && k.res.Lease.Len() == len(k.parts[0]):
+		room, ok := k.res.Lease.Prepend(len(k.head))
+		if !ok {
+			c.Response().SetBodyStream(k, k.size)
+			return
+		}
+		copy(room, k.head)
+		body = k.res.Lease.Bytes()
+	default:
+		c.Response().SetBodyStream(k, k.size)
+		return
+	}
+	c.Response().SetBodyRaw(body)
+	// Values of a request that are io.Closers are closed when it is over.
+	c.Context().SetUserValue(keepKey{}, k)
+}
+
 // WriteTo writes the reply without gathering it first.
 func (k *call) WriteTo(w io.Writer) (int64, error) {
 	n, err := w.Write(k.head)

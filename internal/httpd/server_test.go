@@ -36,8 +36,8 @@ func TestErrorsAreJSON(t *testing.T) {
 		"GET /plain HTTP/1.1\nHost: localhost\n\n":    {500, "internal"},
 		"GET /coded HTTP/1.1\nHost: localhost\n\n":    {429, "overloaded"},
 		"nonsense\n\n": {400, "invalid_argument"},
-		"POST /echo HTTP/1.1\nHost: localhost\nContent-Length: x\n\n":                    {400, "invalid_argument"},
-		"GET /hello HTTP/1.1\nHost: localhost\nX: " + strings.Repeat("x", 9000) + "\n\n": {431, "too_large"},
+		"POST /echo HTTP/1.1\nHost: localhost\nContent-Length: x\n\n":                      {400, "invalid_argument"},
+		"GET /hello HTTP/1.1\nHost: localhost\nX: " + strings.Repeat("x", 17_000) + "\n\n": {431, "too_large"},
 	} {
 		a := s.ask(t, request)
 		if a.StatusCode != want.status || a.Code != want.code {
