@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"millrace/examples/motion/truth"
+	"millrace/internal/clip/truth"
 	"millrace/internal/video"
 )
 

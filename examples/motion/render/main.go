@@ -5,18 +5,18 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"millrace/internal/clip"
 )
 
 const usage = `Usage: render -o DIR [flags]
@@ -67,7 +67,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	} else if err != nil {
 		return wrong(err)
 	}
-	s := settings{Seconds: *seconds, FPS: *fps, Seed: *seed}
+	s := clip.Settings{Seconds: *seconds, FPS: *fps, Seed: *seed}
 	if flags.NArg() > 0 {
 		return wrong(fmt.Errorf("unexpected argument %q", flags.Arg(0)))
 	}
@@ -81,51 +81,17 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if errW != nil || errH != nil {
 		return wrong(fmt.Errorf("-size is %q; want WIDTHxHEIGHT, such as 640x480", *size))
 	}
-	if err := s.check(); err != nil {
+	if err := s.Check(); err != nil {
 		return wrong(err)
 	}
 
 	start := time.Now()
-	clip, err := write(ctx, s, *ffmpeg, *out, stderr)
+	path, err := clip.Write(ctx, s, *ffmpeg, *out, stderr)
 	if err != nil {
 		_, _ = fmt.Fprintf(stderr, "render: %v\n", err)
 		return 1
 	}
 	_, _ = fmt.Fprintf(stderr, "render: done in %.1f s\n", time.Since(start).Seconds())
-	_, _ = fmt.Fprintln(stdout, clip)
+	_, _ = fmt.Fprintln(stdout, path)
 	return 0
-}
-
-// write makes both files, and neither when something fails: they are put in place at the end.
-func write(ctx context.Context, s settings, ffmpeg, dir string, progress io.Writer) (clip string, err error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
-	}
-	work, err := os.MkdirTemp(dir, ".render-")
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = os.RemoveAll(work) }()
-
-	enc, err := startEncoder(ctx, ffmpeg, s, filepath.Join(work, "motion.mp4"))
-	if err != nil {
-		return "", err
-	}
-	truth, err := render(ctx, s, enc, progress)
-	if err := errors.Join(err, enc.Close()); err != nil {
-		return "", err
-	}
-	data, err := json.Marshal(truth)
-	if err != nil {
-		return "", err
-	}
-	if err := os.WriteFile(filepath.Join(work, "motion.json"), append(data, '\n'), 0o644); err != nil {
-		return "", err
-	}
-	for _, name := range []string{"motion.json", "motion.mp4"} {
-		if err := os.Rename(filepath.Join(work, name), filepath.Join(dir, name)); err != nil {
-			return "", err
-		}
-	}
-	return filepath.Join(dir, "motion.mp4"), nil
 }

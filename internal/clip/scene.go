@@ -1,15 +1,15 @@
-package main
+package clip
 
 import (
 	"fmt"
 	"math"
 	"math/rand/v2"
 
-	"millrace/examples/motion/truth"
+	"millrace/internal/clip/truth"
 )
 
-// settings say what to draw; the same settings give the same frames.
-type settings struct {
+// Settings say what to draw; the same Settings give the same frames.
+type Settings struct {
 	Width, Height int
 	Seconds       float64
 	FPS           int
@@ -18,9 +18,10 @@ type settings struct {
 	quiet bool
 }
 
-func (s settings) frames() int { return int(math.Round(s.Seconds * float64(s.FPS))) }
+func (s Settings) frames() int { return int(math.Round(s.Seconds * float64(s.FPS))) }
 
-func (s settings) check() error {
+// Check says which setting is out of bounds.
+func (s Settings) Check() error {
 	switch {
 	case s.Width < 64 || s.Width > 4096 || s.Height < 64 || s.Height > 4096:
 		return fmt.Errorf("-size is %dx%d; want 64 to 4096 pixels a side", s.Width, s.Height)
@@ -55,7 +56,7 @@ type shape struct {
 }
 
 // scene lists the shapes of a clip, the ones behind first.
-func scene(s settings) []shape {
+func scene(s Settings) []shape {
 	rng := rand.New(rand.NewPCG(s.Seed, 0x6d6f74696f6e))
 	w, h := float64(s.Width), float64(s.Height)
 	unit := min(w/640, h/480) // everything is thought for 640x480
@@ -216,7 +217,7 @@ const (
 )
 
 // describe says what of the shapes is in the picture at frame i.
-func describe(s settings, shapes []shape, i int) truth.Frame {
+func describe(s Settings, shapes []shape, i int) truth.Frame {
 	dt := 1 / float64(s.FPS)
 	t := float64(i) * dt
 	f := truth.Frame{Index: i, T: math.Round(t*1e6) / 1e6, Objects: []truth.Object{}}

@@ -1,4 +1,4 @@
-package main
+package clip
 
 import (
 	"context"
@@ -7,11 +7,11 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"millrace/examples/motion/truth"
+	"millrace/internal/clip/truth"
 )
 
 // render draws every frame, writes it as packed RGB to w, and returns the truth.
-func render(ctx context.Context, s settings, w io.Writer, progress io.Writer) (*truth.Truth, error) {
+func render(ctx context.Context, s Settings, w io.Writer, progress io.Writer) (*truth.Truth, error) {
 	p := newPainter(s)
 	t := &truth.Truth{Width: s.Width, Height: s.Height, FPS: float64(s.FPS)}
 	n := s.frames()
@@ -34,7 +34,7 @@ func render(ctx context.Context, s settings, w io.Writer, progress io.Writer) (*
 const noiseSize = 1 << 16
 
 type painter struct {
-	s          settings
+	s          Settings
 	shapes     []shape
 	background []uint8 // without light and noise
 	scratch    []uint8 // background and shapes of one frame
@@ -43,7 +43,7 @@ type painter struct {
 	rng        *rand.Rand
 }
 
-func newPainter(s settings) *painter {
+func newPainter(s Settings) *painter {
 	p := &painter{
 		s: s, shapes: scene(s),
 		scratch: make([]uint8, s.Width*s.Height*3),
@@ -139,7 +139,7 @@ func texture(sh *shape, dx, dy float64) float64 {
 }
 
 // background is a grey wall: smooth noise at three sizes, faintly coloured, with a darker floor.
-func background(s settings) []uint8 {
+func background(s Settings) []uint8 {
 	rng := rand.New(rand.NewPCG(s.Seed, 0x77616c6c))
 	coarse, middle, fine := newLattice(rng, 11), newLattice(rng, 37), newLattice(rng, 149)
 	out := make([]uint8, s.Width*s.Height*3)

@@ -1,4 +1,4 @@
-package main
+package clip
 
 import (
 	"bytes"
@@ -17,9 +17,9 @@ type encoder struct {
 	stderr bytes.Buffer
 }
 
-func startEncoder(ctx context.Context, program string, s settings, path string) (*encoder, error) {
+func startEncoder(ctx context.Context, program string, s Settings, path string) (*encoder, error) {
 	e := &encoder{}
-	// A fixed number of threads and no program versions in the file: the same settings give the same file as long as
+	// A fixed number of threads and no program versions in the file: the same Settings give the same file as long as
 	// ffmpeg is the same.
 	e.cmd = exec.CommandContext(ctx, program,
 		"-hide_banner", "-loglevel", "error", "-y",
