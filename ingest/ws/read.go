@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"os"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -19,8 +18,6 @@ const (
 	firstGuess = 32 << 10
 	// leastGuess bounds what later ones shrink to.
 	leastGuess = 1 << 10
-	// extendAfter is how old the read deadline gets before it is set anew.
-	extendAfter = time.Second
 )
 
 // errTooLarge is for a message over Options.MaxMessage.
@@ -60,14 +57,15 @@ func (s *session) read() {
 }
 
 // alive notes that the client showed itself: it has time until the ping after
-// the next one. The deadline is moved once a second at most, unless now.
+// the next one. Setting a deadline has its price, so it is not set at each sign
+// of life, unless now.
 func (s *session) alive(now bool) {
-	t := time.Now()
-	if !now && t.Sub(s.extends) < extendAfter {
+	t, wait := time.Now(), s.a.opts.PingEvery+s.a.opts.PongWait
+	if !now && t.Sub(s.extends) < wait/32 {
 		return
 	}
 	s.extends = t
-	_ = s.conn.SetReadDeadline(t.Add(s.a.opts.PingEvery + s.a.opts.PongWait))
+	_ = s.conn.SetReadDeadline(t.Add(wait))
 	if s.over() { // end may have set its own just before
 		_ = s.conn.SetReadDeadline(time.Unix(1, 0))
 	}
@@ -101,7 +99,11 @@ func isNetwork(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.As(err, &ne)
 }
 
-func timedOut(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
+// timedOut also knows gorilla's own error, which hides the system's.
+func timedOut(err error) bool {
+	var ne net.Error
+	return errors.As(err, &ne) && ne.Timeout()
+}
 
 // frame takes one binary message: it gets a seq, and exactly one reply. The
 // error is the connection's.

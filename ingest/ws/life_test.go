@@ -1,0 +1,240 @@
+package ws_test
+
+import (
+	"bufio"
+	"context"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"millrace/ingest/ws"
+	"millrace/stream"
+	"millrace/workers"
+)
+
+// TestUnload has a model go away under its sessions: waiting frames end as
+// unloaded, then the client is told and the session closed.
+func TestUnload(t *testing.T) {
+	r := start(t, ws.Options{})
+	c := r.dial("/v2/models/slow/stream?policy=every&window=64&outputs=none")
+	for range 40 {
+		c.send([]byte("frame"))
+	}
+	c.next()
+	if err := r.models.Unload(t.Context(), "slow"); err != nil {
+		t.Fatal(err)
+	}
+	frames := 1
+	for {
+		m := c.next()
+		if m.Seq == nil {
+			if m.Error == nil || m.Error.Code != "unloaded" {
+				t.Fatalf("%+v", m)
+			}
+			break
+		}
+		if *m.Seq != uint64(frames) || m.Error != nil && m.Error.Code != "unloaded" {
+			t.Fatalf("frame %d: %+v %+v", frames, m, m.Error)
+		}
+		frames++
+	}
+	c.closed(4404)
+	r.until("the session is gone", func() bool { st := r.ws.Stats(); return st.Sessions == 0 && st.Ends[ws.EndUnloaded] == 1 })
+}
+
+// TestShutdown has the server end in the middle of a stream: every frame that
+// was read has its reply, then the client is told.
+func TestShutdown(t *testing.T) {
+	r := start(t, ws.Options{})
+	c := r.dial("/v2/models/slow/stream?policy=every&window=64&outputs=none")
+	quiet := r.dial("/v2/models/echo/stream")
+	for range 40 {
+		c.send([]byte("frame"))
+	}
+	c.next()
+	done := make(chan struct{})
+	go func() { defer close(done); r.stop() }()
+	seq := uint64(1)
+	for {
+		m := c.next()
+		if m.Seq == nil {
+			if m.Error == nil || m.Error.Code != "draining" {
+				t.Fatalf("%+v", m)
+			}
+			break
+		}
+		if *m.Seq != seq || m.Error != nil && m.Error.Code != "draining" {
+			t.Fatalf("frame %d: %+v %+v", seq, m, m.Error)
+		}
+		seq++
+	}
+	c.closed(websocket.CloseGoingAway)
+	quiet.nextError("draining", -1)
+	quiet.closed(websocket.CloseGoingAway)
+	c.Close()
+	quiet.Close()
+	<-done
+	if n := r.ws.Stats().Ends[ws.EndDraining]; n != 2 {
+		t.Errorf("%d sessions ended as draining", n)
+	}
+}
+
+// TestGone has clients leave in every way; what they had in the mill is
+// released, which the rig checks.
+func TestGone(t *testing.T) {
+	r := start(t, ws.Options{})
+	leave := map[string]func(c *client){
+		"close frame": func(c *client) {
+			_ = c.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(time.Second))
+			for err := error(nil); err == nil; {
+				_, _, err = c.ReadMessage()
+			}
+			c.Close()
+		},
+		"FIN": func(c *client) { c.Close() },
+		"RST": func(c *client) {
+			_ = c.NetConn().(*net.TCPConn).SetLinger(0)
+			c.Close()
+		},
+		"half a message": func(c *client) {
+			_, _ = c.NetConn().Write([]byte{0x82, 0xfe, 0x10, 0, 1, 2, 3, 4, 'x'})
+			c.Close()
+		},
+	}
+	n := uint64(0)
+	for name, f := range leave {
+		for _, policy := range []string{"every", "latest"} {
+			c := r.dial("/v2/models/slow/stream?window=4&policy=" + policy)
+			for range 10 {
+				c.send(make([]byte, 10_000))
+			}
+			if policy == "latest" {
+				c.next()
+			}
+			f(c)
+			n++
+			r.until(name+": the session is gone", func() bool {
+				st := r.ws.Stats()
+				return st.Sessions == 0 && st.Ends[ws.EndClient]+st.Ends[ws.EndGone] == n
+			})
+		}
+	}
+	if st := r.ws.Stats(); st.Ends[ws.EndClient] == 0 || st.Ends[ws.EndGone] < 4 {
+		t.Errorf("%v", st.Ends)
+	}
+}
+
+// TestMalformed has bytes that are no WebSocket frames end the session.
+func TestMalformed(t *testing.T) {
+	r := start(t, ws.Options{})
+	c := r.dial("/v2/models/echo/stream")
+	if _, err := c.NetConn().Write([]byte{0xff, 0xff, 0xff, 0xff, 0xff}); err != nil {
+		t.Fatal(err)
+	}
+	c.closed(websocket.CloseProtocolError)
+	c.Close()
+	r.until("it is counted", func() bool { return r.ws.Stats().Ends[ws.EndMalformed] == 1 })
+}
+
+// TestSlowConsumer has a client send and never read: its outbox reaches its
+// bound, and the session is closed.
+func TestSlowConsumer(t *testing.T) {
+	r := start(t, ws.Options{OutboxMessages: 32, OutboxBytes: 1 << 20})
+	c := r.dial("/v2/models/echo/stream?policy=latest&outputs=binary")
+	go func() {
+		for c.WriteMessage(websocket.BinaryMessage, make([]byte, 200_000)) == nil {
+		}
+	}()
+	r.until("it is closed as slow", func() bool { st := r.ws.Stats(); return st.Ends[ws.EndSlow] == 1 && st.Sessions == 0 })
+}
+
+// TestNeverReads is the same in every: reading stops at the window, and the
+// write deadline finds the client.
+func TestNeverReads(t *testing.T) {
+	r := start(t, ws.Options{WriteWait: 200 * time.Millisecond})
+	c := r.dial("/v2/models/echo/stream?policy=every&window=4&outputs=binary")
+	go func() {
+		for c.WriteMessage(websocket.BinaryMessage, make([]byte, 2<<20)) == nil {
+		}
+	}()
+	r.until("it is closed as slow", func() bool { st := r.ws.Stats(); return st.Ends[ws.EndSlow] == 1 && st.Sessions == 0 })
+}
+
+// TestSilent has clients that answer no pings found, and those that do kept.
+func TestSilent(t *testing.T) {
+	r := start(t, ws.Options{PingEvery: 50 * time.Millisecond, PongWait: 100 * time.Millisecond})
+	r.dial("/v2/models/echo/stream") // never reads, so it never answers
+	good := r.dial("/v2/models/echo/stream?outputs=none")
+	pings := 0
+	answer := good.PingHandler()
+	good.SetPingHandler(func(s string) error { pings++; return answer(s) })
+	got := make(chan error, 1)
+	go func() {
+		_, _, err := good.ReadMessage() // answers pings meanwhile
+		got <- err
+	}()
+	r.until("the silent one is gone", func() bool { return r.ws.Stats().Ends[ws.EndGone] == 1 })
+	if err := good.WriteMessage(websocket.BinaryMessage, []byte("still here")); err != nil {
+		t.Error(err)
+	}
+	if err := <-got; err != nil || pings == 0 {
+		t.Errorf("%v after %d pings", err, pings)
+	}
+}
+
+// TestIdle has a session without messages closed, when that is asked for.
+func TestIdle(t *testing.T) {
+	r := start(t, ws.Options{PingEvery: 20 * time.Millisecond, PongWait: patience, Idle: 50 * time.Millisecond})
+	c := r.dial("/v2/models/echo/stream")
+	c.nextError("timeout", -1, "ws.idle")
+	c.closed(4408)
+}
+
+// TestHalfHandshake has connections that never become sessions end.
+func TestHalfHandshake(t *testing.T) {
+	r := start(t, ws.Options{})
+	for _, text := range []string{"", "GET /v2/models/echo/stream HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\n"} {
+		conn, err := net.Dial("tcp", r.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_, _ = conn.Write([]byte(text))
+		_ = conn.SetReadDeadline(time.Now().Add(patience))
+		_, _ = bufio.NewReader(conn).ReadBytes(0) // to the end
+	}
+	// More than a handshake before the answer is refused, not half understood.
+	conn, err := net.Dial("tcp", r.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_, _ = conn.Write([]byte("GET /v2/models/echo/stream HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n" +
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n\x82\x81aaaaa"))
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err == nil && resp.StatusCode != http.StatusBadRequest {
+		t.Errorf("%v", resp)
+	}
+	r.until("nothing is open", func() bool { return r.ws.Stats().Sessions == 0 })
+}
+
+// TestSwap has a session go on when its model is exchanged.
+func TestSwap(t *testing.T) {
+	r := start(t, ws.Options{})
+	c := r.dial("/v2/models/slow/stream?policy=every&outputs=none")
+	c.send([]byte("one"))
+	c.next()
+	cfg := workers.Config{Name: "slow", Kind: "delay", Params: stream.Params{"fixed": "1ms"}}.WithDefaults()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := r.models.Swap(ctx, "slow", cfg); err != nil {
+		t.Fatal(err)
+	}
+	c.send([]byte("two"))
+	if m := c.next(); m.Error != nil || *m.Seq != 1 {
+		t.Errorf("%+v %+v", m, m.Error)
+	}
+}

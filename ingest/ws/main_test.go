@@ -1,0 +1,254 @@
+package ws_test
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"go.uber.org/goleak"
+
+	"millrace/ingest"
+	"millrace/ingest/ws"
+	"millrace/internal/buf"
+	"millrace/internal/codec"
+	"millrace/internal/httpd"
+	"millrace/stream"
+	"millrace/workers"
+	_ "millrace/workers/delay"
+	_ "millrace/workers/identity"
+	_ "millrace/workers/motion"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		// fasthttp's clock runs for ever once it has begun.
+		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"),
+		// and its pools notice their end at their next tick, 10 s later.
+		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"))
+}
+
+// patience bounds every wait in these tests; none should come near it.
+const patience = 20 * time.Second
+
+// rig is an HTTP listener, models and the adapter, joined as a server joins
+// them.
+type rig struct {
+	t      *testing.T
+	addr   string
+	mem    *buf.Pool
+	models *workers.Manager
+	ws     *ws.Adapter
+	stop   func() // ends the adapter, waits for it, and checks what is left
+}
+
+// rig is also the door.
+func (r *rig) Open(model, version string, opts stream.Options, sink stream.Sink) (*stream.Stream, error) {
+	g, err := r.models.Group(model, version)
+	if err != nil {
+		return nil, err
+	}
+	return g.Open(opts, sink)
+}
+func (r *rig) Models() ingest.Repository { return repository{r.models} }
+func (r *rig) Memory() *buf.Pool         { return r.mem }
+func (r *rig) State() ingest.State       { return ingest.State{Ready: true} }
+
+type repository struct{ m *workers.Manager }
+
+func (r repository) Model(name, version string) (*stream.Model, bool, error) {
+	g, err := r.m.Group(name, version)
+	if err != nil {
+		return nil, false, err
+	}
+	return g.Model(), g.Ready(), nil
+}
+func (r repository) Index() []ingest.Entry { return nil }
+func (r repository) Load(ctx context.Context, name string, p stream.Params) (string, error) {
+	return r.m.Load(ctx, name, p)
+}
+func (r repository) Unload(ctx context.Context, endpoint string) error {
+	return r.m.Unload(ctx, endpoint)
+}
+
+// start makes a rig with the models echo (identity), slow (delay), and those
+// given.
+func start(t *testing.T, o ws.Options, more ...workers.Config) *rig {
+	t.Helper()
+	quiet := slog.New(slog.DiscardHandler)
+	o.Log = quiet
+	mem := buf.NewPool(256 << 20)
+	r := &rig{t: t, mem: mem, models: workers.NewManager(workers.ManagerOptions{Memory: mem, Pixels: codec.Limits{}, Log: quiet})}
+	models := append([]workers.Config{
+		{Name: "echo", Kind: "identity"},
+		{Name: "slow", Kind: "delay", Params: stream.Params{"fixed": "20ms", "per_item": "1ms"}},
+	}, more...)
+	for _, m := range models {
+		m := m.WithDefaults()
+		if _, err := r.models.LoadConfig(t.Context(), m, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h, err := httpd.New(httpd.Config{Addr: "127.0.0.1:0", Origins: []string{"https://friend.example"}, HeaderTimeout: time.Second, Log: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.ws = ws.New(h, o)
+	addr, err := h.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.addr = addr.String()
+	webCtx, endWeb := context.WithCancel(context.Background())
+	wsCtx, endWS := context.WithCancel(context.Background())
+	var web, sessions sync.WaitGroup
+	web.Go(func() {
+		if err := h.Serve(webCtx); err != nil {
+			t.Error(err)
+		}
+	})
+	sessions.Go(func() {
+		if err := r.ws.Serve(wsCtx, r); err != nil {
+			t.Error(err)
+		}
+	})
+	r.stop = sync.OnceFunc(func() {
+		endWS()
+		sessions.Wait()
+		endWeb()
+		web.Wait()
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := r.models.Close(ctx); err != nil {
+			t.Error(err)
+		}
+		if st := r.ws.Stats(); st.Sessions != 0 || st.OutboxBytes != 0 || st.Pulls != 0 || st.Panics != 0 {
+			t.Errorf("left after the end: %+v", st)
+		}
+		if st := mem.Stats(); st.Leases != 0 {
+			t.Errorf("%d leases left", st.Leases)
+		}
+	})
+	t.Cleanup(r.stop)
+	r.until("serving", func() bool {
+		resp, err := http.Get("http://" + r.addr + "/v2/models/none/stream")
+		if err != nil {
+			return false
+		}
+		resp.Body.Close()
+		return resp.StatusCode == http.StatusNotFound
+	})
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	return r
+}
+
+// until polls: there is no event to wait for on the far side of a socket.
+func (r *rig) until(what string, ok func() bool) {
+	r.t.Helper()
+	for end := time.Now().Add(patience); !ok(); {
+		if time.Now().After(end) {
+			r.t.Fatalf("never: %s; %+v", what, r.ws.Stats())
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// reply is any text message.
+type reply struct {
+	Seq     *uint64 `json:"seq"`
+	Model   string  `json:"model"`
+	Dropped string  `json:"dropped"`
+	Outputs []struct {
+		Name, Datatype string
+		Shape          []int
+		Data           []any
+	} `json:"outputs"`
+	Timing map[string]int64 `json:"timing"`
+	Error  *struct {
+		Code, Message string
+		Retryable     bool
+	} `json:"error"`
+	Width, Height, Batch int
+	SourceWidth          int `json:"source_width"`
+	SourceHeight         int `json:"source_height"`
+	Done                 bool
+	Frames               int
+	PTS                  int64 `json:"pts_us"`
+}
+
+type client struct {
+	*websocket.Conn
+	t *testing.T
+}
+
+func (r *rig) dial(pathAndQuery string) *client {
+	r.t.Helper()
+	c, resp, err := websocket.DefaultDialer.Dial("ws://"+r.addr+pathAndQuery, nil)
+	if err != nil {
+		r.t.Fatalf("dial %s: %v (%v)", pathAndQuery, err, resp)
+	}
+	r.t.Cleanup(func() { c.Close() })
+	_ = c.SetReadDeadline(time.Now().Add(patience))
+	return &client{c, r.t}
+}
+
+func (c *client) send(b []byte) {
+	c.t.Helper()
+	if err := c.WriteMessage(websocket.BinaryMessage, b); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *client) say(text string) {
+	c.t.Helper()
+	if err := c.WriteMessage(websocket.TextMessage, []byte(text)); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *client) next() reply {
+	c.t.Helper()
+	kind, b, err := c.ReadMessage()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if kind != websocket.TextMessage {
+		c.t.Fatalf("a binary message of %d bytes", len(b))
+	}
+	var m reply
+	if err := json.Unmarshal(b, &m); err != nil {
+		c.t.Fatalf("%v in %s", err, b)
+	}
+	return m
+}
+
+func (c *client) nextError(code string, seq int, words ...string) {
+	c.t.Helper()
+	m := c.next()
+	if m.Error == nil || m.Error.Code != code {
+		c.t.Fatalf("want error %s, got %+v %+v", code, m, m.Error)
+	}
+	if seq < 0 && m.Seq != nil || seq >= 0 && (m.Seq == nil || *m.Seq != uint64(seq)) {
+		c.t.Fatalf("seq %v, want %d", m.Seq, seq)
+	}
+	for _, w := range words {
+		if !strings.Contains(m.Error.Message, w) {
+			c.t.Errorf("%q is not in %q", w, m.Error.Message)
+		}
+	}
+}
+
+// closed reads the close frame.
+func (c *client) closed(code int) {
+	c.t.Helper()
+	_, b, err := c.ReadMessage()
+	if !websocket.IsCloseError(err, code) {
+		c.t.Fatalf("want close %d, got %q %v", code, b, err)
+	}
+	c.Close()
+}
