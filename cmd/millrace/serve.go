@@ -1,0 +1,135 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"millrace/server"
+)
+
+const serveExamples = `  millrace serve --model find=motion
+  millrace serve motion
+  millrace serve --config millrace.yaml --http 0.0.0.0:8000 --hosts cam.example.org
+  millrace serve --model cost=delay,fixed=5ms,per_item=1ms,batching.max_size=8,instances=2`
+
+func serveCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "serve [SOURCE]",
+		Short: "Run the server",
+		Long: `Run the server until SIGTERM or SIGINT, which drain it: no new streams, waiting frames end, frames in flight are answered.
+
+It prints one line with its addresses when it is ready. Each setting is a key of the configuration file, a flag, and a
+variable such as MILLRACE_HTTP; a flag wins over a variable, a variable over the file.`,
+		Example: serveExamples,
+		Args:    wrongUsage(cobra.MaximumNArgs(1)),
+	}
+	settings := configFlags(c.Flags())
+	c.RunE = func(c *cobra.Command, args []string) error {
+		cfg, err := settings.config(args)
+		if err != nil {
+			return err
+		}
+		s, err := server.New(cfg)
+		if err != nil {
+			return err
+		}
+		done := make(chan error, 1)
+		go func() { done <- s.Run(c.Context()) }() // ends with the context
+		select {
+		case err := <-done:
+			return err
+		case <-s.Ready():
+		}
+		if _, err := fmt.Fprintln(c.OutOrStdout(), addresses(s)); err != nil {
+			fmt.Fprintf(os.Stderr, "millrace: %v\n", err)
+		}
+		return <-done
+	}
+	return c
+}
+
+// addresses is the line that says the server is ready.
+func addresses(s *server.Server) string {
+	parts := []string{"millrace is ready:"}
+	if a := s.HTTPAddr(); a != nil {
+		parts = append(parts, "http://"+a.String())
+	}
+	if a := s.GRPCAddr(); a != nil {
+		parts = append(parts, "grpc://"+a.String())
+	}
+	return strings.Join(parts, " ")
+}
+
+// flagSettings are the settings as flags.
+type flagSettings struct {
+	flags  *pflag.FlagSet
+	file   string
+	models []string
+}
+
+// configFlags adds a flag for each setting.
+func configFlags(flags *pflag.FlagSet) *flagSettings {
+	f := &flagSettings{flags: flags}
+	flags.StringVar(&f.file, "config", "", "configuration file ("+server.EnvConfig+")")
+	flags.StringArrayVar(&f.models, "model", nil, "a model, as NAME=SOURCE[,key=value...]; may be repeated ("+server.EnvModels+")")
+	for _, s := range server.Settings() {
+		doc := s.Doc + " (" + s.Env + ")"
+		if s.Default != "" {
+			doc += " [" + s.Default + "]"
+		}
+		switch {
+		case s.Switch:
+			flags.Bool(s.Flag, false, doc)
+		case s.List:
+			flags.StringSlice(s.Flag, nil, doc)
+		default:
+			flags.String(s.Flag, "", doc)
+		}
+	}
+	return f
+}
+
+// config puts file, variables, flags and a source given as argument together.
+func (f *flagSettings) config(args []string) (cfg server.Config, err error) {
+	cfg = server.Defaults()
+	file := f.file
+	if file == "" {
+		file = os.Getenv(server.EnvConfig)
+	}
+	if file != "" {
+		if cfg, err = server.Load(file); err != nil {
+			return cfg, err
+		}
+	}
+	for _, name := range server.StrayEnv(os.Environ()) {
+		fmt.Fprintf(os.Stderr, "millrace: %s is no setting and was ignored\n", name)
+	}
+	if err := cfg.Env(os.LookupEnv); err != nil {
+		return cfg, err
+	}
+	for _, s := range server.Settings() {
+		flag := f.flags.Lookup(s.Flag)
+		if !flag.Changed {
+			continue
+		}
+		values := []string{flag.Value.String()}
+		if list, ok := flag.Value.(pflag.SliceValue); ok {
+			values = list.GetSlice()
+		}
+		if err := cfg.Set(s.Path, values...); err != nil {
+			return cfg, usagef("--%s: %w", s.Flag, err)
+		}
+	}
+	if err := cfg.AddModels(f.models...); err != nil {
+		return cfg, usagef("--model: %w", err)
+	}
+	if len(args) == 1 {
+		cfg.Models = append(cfg.Models, server.ModelFor(args[0]))
+	}
+	cfg.Version = version
+	return cfg, cfg.Validate()
+}
