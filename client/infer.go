@@ -1,0 +1,193 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"millrace/internal/oip"
+	"millrace/stream"
+)
+
+// Request is one inference. Give Inputs or Picture.
+type Request struct {
+	Version  string
+	ID       string // comes back with the answer
+	Inputs   []stream.Tensor
+	Params   stream.Params
+	Outputs  []string      // which ones to send back; none = all
+	Deadline time.Duration // 0 = the model's
+
+	// JSON sends and asks for tensors as numbers in JSON, for looking at the
+	// traffic. Otherwise they travel as raw bytes.
+	JSON bool
+
+	// Picture is a JPEG, PNG or WebP for a model that takes pictures, or the bytes
+	// for one that takes a single BYTES element.
+	Picture []byte
+}
+
+// Answer is the result of an inference. Its memory is the caller's.
+type Answer struct {
+	Model, Version, ID string
+	Outputs            []stream.Tensor
+	Params             stream.Params
+	Width, Height      int // of the picture as sent, upright; 0 otherwise
+	Timing             Timing
+}
+
+const headerLength = "Inference-Header-Content-Length"
+
+// Infer runs one inference. The data of req are not touched.
+func (c *Client) Infer(ctx context.Context, model string, req Request) (*Answer, error) {
+	query := url.Values{}
+	if req.Deadline > 0 {
+		query.Set("deadline_ms", strconv.FormatFloat(float64(req.Deadline)/float64(time.Millisecond), 'f', -1, 64))
+	}
+	body, header, err := encode(&req)
+	if err != nil {
+		return nil, err
+	}
+	if req.Picture != nil && !req.JSON {
+		query.Set("outputs", "binary")
+	}
+	reply, h, _, err := c.exchange(ctx, http.MethodPost, c.url(query, modelPath(model, req.Version, "infer")...), header, body)
+	if err != nil {
+		return nil, err
+	}
+	return answer(reply, h)
+}
+
+func encode(req *Request) (body []byte, header http.Header, err error) {
+	header = http.Header{"Content-Type": {"application/octet-stream"}}
+	if req.Picture != nil {
+		if len(req.Inputs) > 0 || len(req.Params) > 0 || len(req.Outputs) > 0 || req.ID != "" {
+			return nil, nil, stream.Errorf(stream.InvalidArgument, "Picture", "goes without Inputs, Params, Outputs and ID")
+		}
+		return req.Picture, header, nil
+	}
+	if req.JSON {
+		header.Set("Content-Type", "application/json")
+	}
+	msg := oip.InferRequest{ID: req.ID, BinaryOutput: !req.JSON, Params: params(req.Params)}
+	for _, t := range req.Inputs {
+		msg.Inputs = append(msg.Inputs, oip.Tensor{Name: t.Name, Datatype: string(t.Datatype), Shape: t.Shape, Data: t.Data})
+	}
+	for _, name := range req.Outputs {
+		msg.Outputs = append(msg.Outputs, oip.RequestedOutput{Name: name, Binary: !req.JSON})
+	}
+	isBinary := oip.Always
+	if req.JSON {
+		isBinary = oip.Never
+	}
+	if body, err = oip.AppendRequest(nil, &msg, isBinary); err != nil {
+		return nil, nil, stream.Errorf(stream.InvalidArgument, "", "the request cannot be sent: %w", err)
+	}
+	if !req.JSON {
+		header.Set(headerLength, strconv.Itoa(len(body)))
+		for i := range req.Inputs {
+			body = append(body, req.Inputs[i].Data...)
+		}
+	}
+	return body, header, nil
+}
+
+func answer(body []byte, h http.Header) (*Answer, error) {
+	length := -1
+	if v := h.Get(headerLength); v != "" {
+		n, err := strconv.Atoi(v)
+		if err != nil || n < 0 || n > len(body) {
+			return nil, stream.Errorf(stream.Internal, headerLength, "%q is no length", v)
+		}
+		length = n
+	}
+	var msg oip.InferResponse
+	if err := oip.DecodeResponse(&msg, body, length, func(n int) []byte { return make([]byte, n) }, oip.Limits{}); err != nil {
+		return nil, notOurs(err)
+	}
+	a := &Answer{Model: msg.ModelName, Version: msg.ModelVersion, ID: msg.ID, Outputs: tensors(msg.Outputs), Timing: serverTiming(h.Get("Server-Timing"))}
+	a.Params = plain(msg.Params)
+	a.Width, a.Height = takeInt(a.Params, "width"), takeInt(a.Params, "height")
+	return a, nil
+}
+
+// serverTiming reads "queue;dur=0.1, prepare;dur=0.2, run;dur=3", milliseconds.
+func serverTiming(s string) (t Timing) {
+	for part := range strings.SplitSeq(s, ",") {
+		name, dur, ok := strings.Cut(strings.TrimSpace(part), ";dur=")
+		ms, err := strconv.ParseFloat(dur, 64)
+		if !ok || err != nil {
+			continue
+		}
+		d := time.Duration(ms * float64(time.Millisecond))
+		switch name {
+		case "queue":
+			t.Queue = d
+		case "prepare":
+			t.Prepare = d
+		case "run":
+			t.Run = d
+		}
+		t.Total += d
+	}
+	return t
+}
+
+func tensors(from []oip.Tensor) []stream.Tensor {
+	if len(from) == 0 {
+		return nil
+	}
+	out := make([]stream.Tensor, len(from))
+	for i, t := range from {
+		out[i] = stream.Tensor{Name: t.Name, Datatype: stream.Datatype(t.Datatype), Shape: t.Shape, Data: t.Data}
+	}
+	return out
+}
+
+// params writes parameters in the order of their names. A value of another type
+// is refused where the message is written.
+func params(from stream.Params) oip.Params {
+	var out oip.Params
+	for k, v := range from {
+		p := oip.Param{Key: k}
+		switch v := v.(type) {
+		case string:
+			p.Kind, p.Str = oip.String, v
+		case int:
+			p.Kind, p.Int = oip.Int, int64(v)
+		case int64:
+			p.Kind, p.Int = oip.Int, v
+		case float64:
+			p.Kind, p.Float = oip.Float, v
+		case bool:
+			p.Kind, p.Bool = oip.Boolean, v
+		}
+		out = append(out, p)
+	}
+	slices.SortFunc(out, func(a, b oip.Param) int { return strings.Compare(a.Key, b.Key) })
+	return out
+}
+
+func plain(from oip.Params) stream.Params {
+	if len(from) == 0 {
+		return nil
+	}
+	out := make(stream.Params, len(from))
+	for _, p := range from {
+		out[p.Key] = p.Any()
+	}
+	return out
+}
+
+// takeInt takes a number that is not the model's own out of the parameters.
+func takeInt(p stream.Params, key string) int {
+	n, ok := p[key].(int64)
+	if ok {
+		delete(p, key)
+	}
+	return int(n)
+}
