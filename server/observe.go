@@ -22,7 +22,8 @@ import (
 // observer joins the hooks of the server's parts to metrics and logs.
 type observer struct {
 	metrics *tracing.Metrics
-	log     *slog.Logger
+	log     *slog.Logger // failures of one kind come at most once a second
+	limiter *tracing.Limiter
 	logFile io.Closer
 }
 
@@ -31,7 +32,8 @@ func newObserver(s *Server) (*observer, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &observer{log: log, logFile: file}
+	limiter := tracing.Every(log, time.Second)
+	o := &observer{log: tracing.Limited(limiter), limiter: limiter, logFile: file}
 	o.metrics = tracing.New(tracing.Options{
 		Version:    s.version,
 		Groups:     func() []workers.GroupStats { return s.models.Snapshot() },
@@ -45,6 +47,7 @@ func newObserver(s *Server) (*observer, error) {
 func (o *observer) model(m *stream.Model) workers.Hooks { return o.metrics.Model(m) }
 
 func (o *observer) close() {
+	o.limiter.Close()
 	if err := o.logFile.Close(); err != nil {
 		o.log.Warn("the log file did not close", "error", err)
 	}
