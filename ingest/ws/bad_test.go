@@ -93,7 +93,7 @@ func TestTooLarge(t *testing.T) {
 	// The client is still sending when the server gives up on it, and must get
 	// the explanation all the same.
 	go func() { _ = c.WriteMessage(websocket.BinaryMessage, make([]byte, 8<<20)) }()
-	c.nextError("too_large", -1, "100000", "ws.max_message")
+	c.nextError("too_large", -1, "100000", "limits.max_message")
 	c.closed(websocket.CloseMessageTooBig)
 	r.until("it is counted", func() bool { return r.ws.Stats().Ends[ws.EndTooLarge] == 1 })
 }

@@ -177,7 +177,7 @@ type reply struct {
 	SourceWidth          int `json:"source_width"`
 	SourceHeight         int `json:"source_height"`
 	Done                 bool
-	Frames               int
+	Frames, Drops        int
 	PTS                  int64 `json:"pts_us"`
 }
 

@@ -135,7 +135,7 @@ func (p *pull) run(ctx context.Context) {
 		return
 	}
 	text := strconv.AppendUint([]byte(`{"done":true,"frames":`), p.lane.seq, 10)
-	text = strconv.AppendUint(append(text, `,"dropped":`...), p.dropped.Load(), 10)
+	text = strconv.AppendUint(append(text, `,"drops":`...), p.dropped.Load(), 10)
 	p.s.tell(append(text, '}'))
 }
 

@@ -78,7 +78,7 @@ func (s *session) readFailed(err error) {
 	case s.over():
 	case errors.Is(err, errTooLarge):
 		s.end(ending{EndTooLarge, websocket.CloseMessageTooBig,
-			stream.Errorf(stream.TooLarge, "ws.max_message", "a message is larger than %d bytes", s.a.opts.MaxMessage)})
+			stream.Errorf(stream.TooLarge, "limits.max_message", "a message is larger than %d bytes", s.a.opts.MaxMessage)})
 	case errors.As(err, &closed):
 		why := EndClient
 		if closed.Code == websocket.CloseAbnormalClosure {

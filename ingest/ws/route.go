@@ -69,7 +69,7 @@ func (a *Adapter) room() error {
 	case a.closing:
 		return stream.Errorf(stream.Draining, "", "the server is shutting down")
 	case len(a.sessions) >= a.opts.MaxSessions:
-		return stream.Errorf(stream.Overloaded, "ws.max_sessions", "%d sessions are open already: try later, or raise the setting", len(a.sessions))
+		return stream.Errorf(stream.Overloaded, "limits.max_sessions", "%d sessions are open already: try later, or raise the setting", len(a.sessions))
 	}
 	return nil
 }

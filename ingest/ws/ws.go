@@ -16,8 +16,8 @@ import (
 
 // Options are the adapter's settings. A zero field takes its default.
 type Options struct {
-	MaxMessage       int           // bytes of a message; 8 MiB (ws.max_message)
-	MaxSessions      int           // 10000 (ws.max_sessions)
+	MaxMessage       int           // bytes of a message; 8 MiB (limits.max_message)
+	MaxSessions      int           // 10000 (limits.max_sessions)
 	MaxPulls         int           // videos pulled at once, over all sessions; 64 (ws.max_pulls)
 	OutboxMessages   int           // replies that wait for one client; 4096 (ws.outbox_messages)
 	OutboxBytes      int64         // and their bytes; 64 MiB (ws.outbox_bytes)

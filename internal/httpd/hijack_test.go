@@ -1,0 +1,95 @@
+package httpd_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"millrace/internal/httpd"
+)
+
+// TestHijack takes a connection over: what was read beyond the request comes
+// along, nothing is written by the server, no deadline is left, the connection
+// outlives the server, and Close closes it.
+func TestHijack(t *testing.T) {
+	s, err := httpd.New(httpd.Config{Addr: "127.0.0.1:0", HeaderTimeout: 200 * time.Millisecond, IdleTimeout: 200 * time.Millisecond, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	type taken struct {
+		conn     net.Conn
+		buffered string
+	}
+	got := make(chan taken, 1)
+	s.App.Get("/take", func(c *fiber.Ctx) error {
+		httpd.Hijack(c, func(conn net.Conn, buffered []byte) { got <- taken{conn, string(buffered)} })
+		return nil
+	})
+	addr, err := s.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(ctx) }()
+	for _, extra := range []string{"", "and more", strings.Repeat("x", 5000)} {
+		client, err := net.Dial("tcp", addr.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		if _, err := io.WriteString(client, "GET /take HTTP/1.1\r\nHost: localhost\r\n\r\n"+extra); err != nil {
+			t.Fatal(err)
+		}
+		h := <-got
+		if _, ok := h.conn.(*net.TCPConn); !ok {
+			t.Errorf("%T is not the bare connection", h.conn)
+		}
+		if !strings.HasPrefix(extra, h.buffered) {
+			t.Errorf("buffered %d bytes that were not sent so", len(h.buffered))
+		}
+		rest := make([]byte, len(extra)-len(h.buffered))
+		if _, err := io.ReadFull(h.conn, rest); err != nil || h.buffered+string(rest) != extra {
+			t.Errorf("%v, %d and %d bytes of %d", err, len(h.buffered), len(rest), len(extra))
+		}
+		// Longer than every time-out of the server.
+		go func() { time.Sleep(500 * time.Millisecond); _, _ = client.Write([]byte("!")) }()
+		if _, err := io.ReadFull(h.conn, make([]byte, 1)); err != nil {
+			t.Errorf("a deadline was left: %v", err)
+		}
+		if _, err := h.conn.Write([]byte("bye")); err != nil {
+			t.Error(err)
+		}
+		if err := h.conn.Close(); err != nil {
+			t.Error(err)
+		}
+		if b, err := io.ReadAll(client); err != nil || string(b) != "bye" {
+			t.Errorf("%v %q", err, b)
+		}
+	}
+	// One more, which the end of the server does not touch.
+	client, err := net.Dial("tcp", addr.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	_, _ = io.WriteString(client, "GET /take HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	h := <-got
+	cancel()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	_, _ = io.WriteString(h.conn, "HTTP/1.1 204 No Content\r\n\r\n")
+	if resp, err := http.ReadResponse(bufio.NewReader(client), nil); err != nil || resp.StatusCode != http.StatusNoContent {
+		t.Errorf("%v %v", resp, err)
+	}
+	_ = h.conn.Close()
+}
