@@ -65,7 +65,13 @@ func serve(t *testing.T, models ...string) (c *client.Client, stop func()) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close(); stop() })
-	return c, stop
+	for {
+		if h, err := c.Health(t.Context()); err != nil {
+			t.Fatal(err)
+		} else if h.Ready {
+			return c, stop
+		}
+	}
 }
 
 func fp32(name string, v ...float32) stream.Tensor {
@@ -328,6 +334,10 @@ func TestStreamEndedByServer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if _, err := s.Send([]byte("x")); err != nil { // its reply shows that the session is at work
+				t.Fatal(err)
+			}
+			<-s.Replies()
 			c.end(cl, s, stop)
 			<-s.Done()
 			wantCode(t, s.Err(), c.code)
