@@ -91,27 +91,25 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.started.Swap(true) {
 		return errors.New("server: Run was called before")
 	}
-	if err := s.load(ctx); err != nil {
-		s.abandon()
-		return err
-	}
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var wg sync.WaitGroup
 	failed := make(chan error, len(s.adapters))
-	for _, a := range s.adapters {
+	for _, a := range s.adapters { // first, so that probes are answered while models load
 		wg.Go(func() {
 			if err := a.Serve(serving, door{s}); err != nil {
 				failed <- fmt.Errorf("%s: %w", a.Name(), err)
 			}
 		})
 	}
-	s.loaded.Store(true)
-	close(s.ready)
-	var err error
-	select {
-	case <-ctx.Done():
-	case err = <-failed:
+	err := s.load(ctx)
+	if err == nil {
+		s.loaded.Store(true)
+		close(s.ready)
+		select {
+		case <-ctx.Done():
+		case err = <-failed:
+		}
 	}
 	return errors.Join(err, s.drain(stop, &wg))
 }
