@@ -189,7 +189,7 @@ func TestSilent(t *testing.T) {
 func TestIdle(t *testing.T) {
 	r := start(t, ws.Options{PingEvery: 20 * time.Millisecond, PongWait: patience, Idle: 50 * time.Millisecond})
 	c := r.dial("/v2/models/echo/stream")
-	c.nextError("timeout", -1, "ws.idle")
+	c.nextError("timeout", -1, "no message")
 	c.closed(4408)
 }
 

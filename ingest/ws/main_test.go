@@ -39,7 +39,7 @@ const patience = 20 * time.Second
 // rig is an HTTP listener, models and the adapter, joined as a server joins
 // them.
 type rig struct {
-	t      *testing.T
+	t      testing.TB
 	addr   string
 	mem    *buf.Pool
 	models *workers.Manager
@@ -78,7 +78,7 @@ func (r repository) Unload(ctx context.Context, endpoint string) error {
 
 // start makes a rig with the models echo (identity), slow (delay), and those
 // given.
-func start(t *testing.T, o ws.Options, more ...workers.Config) *rig {
+func start(t testing.TB, o ws.Options, more ...workers.Config) *rig {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
 	o.Log = quiet
@@ -183,7 +183,7 @@ type reply struct {
 
 type client struct {
 	*websocket.Conn
-	t *testing.T
+	t testing.TB
 }
 
 func (r *rig) dial(pathAndQuery string) *client {

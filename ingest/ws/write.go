@@ -112,7 +112,7 @@ func (s *session) writeFailed(err error) {
 // for too long.
 func (s *session) ping() {
 	if idle := s.a.opts.Idle; idle > 0 && !s.pulling.Load() && time.Since(s.started)-time.Duration(s.lastMessage.Load()) > idle {
-		s.end(ending{EndIdle, closeIdle, stream.Errorf(stream.Timeout, "ws.idle", "no message came for %v", idle)})
+		s.end(ending{EndIdle, closeIdle, stream.Errorf(stream.Timeout, "", "no message came for %v", idle)})
 		return
 	}
 	if err := s.ws.WriteControl(websocket.PingMessage, nil, time.Now().Add(s.a.opts.WriteWait)); err != nil && err != websocket.ErrCloseSent {
