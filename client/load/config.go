@@ -1,0 +1,178 @@
+package load
+
+import (
+	"fmt"
+	"math"
+	"net/url"
+	"time"
+)
+
+// The protocols of Config.Protocol.
+const (
+	WebSocketProtocol = "ws"
+	RESTProtocol      = "rest"
+)
+
+// Config says what load to make. Each field is also a flag of that name, which
+// errors name. It can be read from JSON, durations in nanoseconds.
+type Config struct {
+	URL      string            `json:"url,omitempty"`      // --url: of the server, e.g. http://127.0.0.1:8000
+	Protocol string            `json:"protocol,omitempty"` // --protocol: ws (default) or rest
+	Model    string            `json:"model,omitempty"`    // --model
+	Options  map[string]string `json:"options,omitempty"`  // --option key=value: query options, e.g. policy=latest
+	Header   map[string]string `json:"header,omitempty"`   // --header name=value: of each request, e.g. Authorization
+	Tensor   bool              `json:"tensor,omitempty"`   // --tensor: over REST, the payload is the bytes of one tensor
+	Target   Target            `json:"-"`                  // instead of the fields above
+
+	Streams int     `json:"streams,omitempty"` // --streams: open at once (1)
+	Rate    float64 `json:"rate,omitempty"`    // --rate: frames a second of each stream; 0 = closed loop
+	Poisson bool    `json:"poisson,omitempty"` // --poisson: open loop with random gaps instead of even ones
+	Burst   int     `json:"burst,omitempty"`   // --burst: open loop, frames that are due at the same moment (1)
+	Window  int     `json:"window,omitempty"`  // --window: closed loop, frames on their way on each stream (1)
+
+	Frames   int           `json:"frames,omitempty"`   // --frames: of each stream; 0 = until Duration
+	Duration time.Duration `json:"duration,omitempty"` // --duration: of sending, at most (10s)
+	RampUp   time.Duration `json:"ramp_up,omitempty"`  // --ramp-up: streams begin one after the other in this time
+	Warmup   time.Duration `json:"warmup,omitempty"`   // --warmup: after the ramp-up; accounted for, but in no rate or latency
+	Deadline time.Duration `json:"deadline,omitempty"` // --deadline: answers older than this are no goodput; 0 = all are good
+	Grace    time.Duration `json:"grace,omitempty"`    // --grace: wait for the last endings, at most (5s)
+
+	Size int    `json:"size,omitempty"` // --size: bytes of a frame (1024), when there is no --file or --dir
+	File string `json:"file,omitempty"` // --file: each frame is this file, e.g. a picture
+	Dir  string `json:"dir,omitempty"`  // --dir: frames are its files in the order of their names, over and over
+
+	Seed     uint64    `json:"seed,omitempty"` // --seed: of the random gaps
+	Progress func(Row) `json:"-"`              // called after each second, from one goroutine
+}
+
+// Bounds of a Config.
+const (
+	MaxStreams  = 20000
+	MaxRate     = 1e6
+	MaxDuration = 24 * time.Hour
+	maxSize     = 256 << 20
+)
+
+// withDefaults returns c with its zero fields filled in.
+func (c Config) withDefaults() Config {
+	or := func(p *int, v int) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	or(&c.Streams, 1)
+	or(&c.Burst, 1)
+	or(&c.Window, 1)
+	or(&c.Size, 1024)
+	if c.Protocol == "" {
+		c.Protocol = WebSocketProtocol
+	}
+	if c.Duration == 0 {
+		c.Duration = 10 * time.Second
+	}
+	if c.Grace == 0 {
+		c.Grace = 5 * time.Second
+	}
+	return c
+}
+
+// Validate names the first flag that is out of bounds. Zero fields are taken
+// for their defaults.
+func (c Config) Validate() error {
+	c = c.withDefaults()
+	within := func(flag string, v, low, high int) error {
+		if v < low || v > high {
+			return fmt.Errorf("%s: %d is not between %d and %d", flag, v, low, high)
+		}
+		return nil
+	}
+	for _, err := range []error{
+		within("--streams", c.Streams, 1, MaxStreams),
+		within("--burst", c.Burst, 1, 100000),
+		within("--window", c.Window, 1, 1024),
+		within("--frames", c.Frames, 0, math.MaxInt32),
+		within("--size", c.Size, 1, maxSize),
+		c.validateTimes(),
+		c.validateTarget(),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	closed := c.Rate == 0
+	switch {
+	case c.Rate < 0 || c.Rate != c.Rate || c.Rate > MaxRate:
+		return fmt.Errorf("--rate: %v is not between 0 and %v frames a second", c.Rate, float64(MaxRate))
+	case closed && c.Poisson:
+		return fmt.Errorf("--poisson: is for an open loop: give --rate as well")
+	case closed && c.Burst > 1:
+		return fmt.Errorf("--burst: is for an open loop: give --rate as well")
+	case !closed && c.Window > 1:
+		return fmt.Errorf("--window: is for a closed loop, and --rate asks for an open one (the window of a stream's policy is --option window=%d)", c.Window)
+	case c.File != "" && c.Dir != "":
+		return fmt.Errorf("--dir: give either --file or --dir")
+	}
+	return nil
+}
+
+func (c *Config) validateTimes() error {
+	for _, t := range []struct {
+		flag      string
+		d         time.Duration
+		low, high time.Duration
+	}{
+		{"--duration", c.Duration, time.Millisecond, MaxDuration},
+		{"--ramp-up", c.RampUp, 0, MaxDuration},
+		{"--warmup", c.Warmup, 0, MaxDuration},
+		{"--deadline", c.Deadline, 0, time.Hour},
+		{"--grace", c.Grace, 0, time.Hour},
+	} {
+		if t.d < t.low || t.d > t.high {
+			return fmt.Errorf("%s: %v is not between %v and %v", t.flag, t.d, t.low, t.high)
+		}
+	}
+	if c.RampUp+c.Warmup >= c.Duration {
+		return fmt.Errorf("--duration: %v is over before --ramp-up and --warmup are, after %v", c.Duration, c.RampUp+c.Warmup)
+	}
+	return nil
+}
+
+func (c *Config) validateTarget() error {
+	if c.Target != nil {
+		return nil
+	}
+	u, err := url.Parse(c.URL)
+	switch {
+	case c.URL == "":
+		return fmt.Errorf("--url: is missing: want the server's address, e.g. http://127.0.0.1:8000")
+	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "ws" && u.Scheme != "wss":
+		return fmt.Errorf("--url: %q is not an address of the form http://host:port", c.URL)
+	case c.Model == "":
+		return fmt.Errorf("--model: is missing")
+	case c.Protocol != WebSocketProtocol && c.Protocol != RESTProtocol:
+		return fmt.Errorf("--protocol: %q is not one: want %s or %s", c.Protocol, WebSocketProtocol, RESTProtocol)
+	case c.Tensor && c.Protocol != RESTProtocol:
+		return fmt.Errorf("--tensor: is for --protocol rest: frames of plain WebSocket are pictures or bytes")
+	}
+	return nil
+}
+
+// address returns the URL of path on the server, with the options as its query
+// and those of more where the options do not name them.
+func (c *Config) address(scheme, path string, more map[string]string) string {
+	u, err := url.Parse(c.URL)
+	if err != nil { // Validate has parsed it
+		return c.URL
+	}
+	if u.Scheme == "https" || u.Scheme == "wss" {
+		scheme += "s"
+	}
+	q := url.Values{}
+	for _, m := range []map[string]string{more, c.Options} {
+		for k, v := range m {
+			q.Set(k, v)
+		}
+	}
+	u.Scheme, u.RawQuery = scheme, q.Encode()
+	return u.JoinPath("v2", "models", url.PathEscape(c.Model), path).String()
+}

@@ -1,0 +1,141 @@
+package load
+
+import (
+	"time"
+)
+
+// Report is what came of a run. Counts are of the whole run; rates and
+// latencies leave ramp-up and warm-up out. Latencies count from the moment a
+// frame was due.
+type Report struct {
+	Loop        string  `json:"loop"` // open or closed
+	Streams     int     `json:"streams"`
+	Offered     float64 `json:"offered_fps"`      // frames a second that were due, of all streams; 0 in a closed loop
+	Seconds     float64 `json:"seconds"`          // from the start to the end of the time that rates are taken over
+	Measured    float64 `json:"measured_seconds"` // that time
+	Interrupted bool    `json:"interrupted"`      // ended before its time
+	DeadlineMS  float64 `json:"deadline_ms"`      // of goodput, 0 for none
+	Sent        uint64  `json:"sent"`             // frames
+	Unsent      uint64  `json:"unsent"`           // due, but the server did not take them in time
+	Answered    uint64  `json:"answered"`         // ended by a result
+	Good        uint64  `json:"good"`             // of these, within the deadline
+	Dropped     uint64  `json:"dropped"`          // ended by a drop
+	Failed      uint64  `json:"failed"`           // ended by an error
+	Partials    uint64  `json:"partials"`         // parts of results, which are no endings
+
+	Drops  map[string]uint64 `json:"drops"`  // by reason
+	Errors map[string]uint64 `json:"errors"` // by code
+
+	// Faults of the server, which are 0: frames without an ending, endings for
+	// no frame, and streams that broke, by what was said.
+	Unaccounted int64             `json:"unaccounted"`
+	Unexpected  uint64            `json:"unexpected"`
+	Lost        map[string]uint64 `json:"lost"`
+
+	FPS       float64 `json:"fps"`     // answers a second
+	Goodput   float64 `json:"goodput"` // answers within the deadline, a second
+	MeanBatch float64 `json:"mean_batch"`
+	Fairness  float64 `json:"fairness"` // Jain's index of the answers of each stream
+
+	Latency  Quantiles `json:"latency"`   // due to answered: the answer's age
+	Service  Quantiles `json:"service"`   // sent to answered
+	Lag      Quantiles `json:"lag"`       // due to sent: the client's and the connection's part
+	DropTold Quantiles `json:"drop_told"` // due to being told of a drop
+
+	Rows []Row `json:"rows"`
+}
+
+// Row is one second of a run.
+type Row struct {
+	At       float64 `json:"at"`      // seconds since the start, at its end
+	Seconds  float64 `json:"seconds"` // its length
+	Sent     uint64  `json:"sent"`
+	Answered uint64  `json:"answered"`
+	Good     uint64  `json:"good"`
+	Dropped  uint64  `json:"dropped"`
+	Failed   uint64  `json:"failed"`
+	Open     int     `json:"open"` // without an ending at its end
+	P50      float64 `json:"p50_ms"`
+	P99      float64 `json:"p99_ms"`
+	Max      float64 `json:"max_ms"`
+	Batch    float64 `json:"mean_batch"`
+}
+
+// OK says whether every frame had exactly one ending and no stream broke.
+func (r *Report) OK() bool {
+	return r.Unaccounted == 0 && r.Unexpected == 0 && len(r.Lost) == 0
+}
+
+func total[K comparable](m map[K]uint64) (n uint64) {
+	for _, v := range m {
+		n += v
+	}
+	return n
+}
+
+func texts[K ~string](m map[K]uint64) map[string]uint64 {
+	out := make(map[string]uint64, len(m))
+	for k, v := range m {
+		out[string(k)] = v
+	}
+	return out
+}
+
+func ratio(a, b uint64) float64 {
+	if b == 0 {
+		return 0
+	}
+	return float64(a) / float64(b)
+}
+
+func rowOf(t *tally, at, length time.Duration) Row {
+	return Row{
+		At: at.Seconds(), Seconds: length.Seconds(), Sent: t.sentN, Answered: t.answered, Good: t.good,
+		Dropped: total(t.drops), Failed: total(t.errors), Batch: ratio(t.batchSum, t.batchN),
+		P50: millis(t.latency.Quantile(0.5)), P99: millis(t.latency.Quantile(0.99)), Max: millis(t.latency.max),
+	}
+}
+
+// report is called when everything has ended.
+func (r *run) report() *Report {
+	t := newTally()
+	var last time.Duration
+	for _, s := range r.shards {
+		s.mu.Lock()
+		t.merge(&s.tally)
+		last = max(last, s.latest)
+		s.mu.Unlock()
+	}
+	c := &r.cfg
+	rep := &Report{
+		Loop: "closed", Streams: c.Streams, Interrupted: r.interrupted, DeadlineMS: millis(c.Deadline),
+		Answered: t.answered, Good: t.good, Dropped: total(t.drops), Failed: total(t.errors), Partials: t.partials,
+		Drops: texts(t.drops), Errors: texts(t.errors), Unexpected: t.unexpected, Lost: r.lostBy,
+		MeanBatch: ratio(t.batchSum, t.batchN),
+		Latency:   t.latency.Summary(), Service: t.service.Summary(), Lag: t.lag.Summary(), DropTold: t.told.Summary(),
+		Rows: r.rows,
+	}
+	if c.Rate > 0 {
+		rep.Loop, rep.Offered = "open", c.Rate*float64(c.Streams)
+	}
+	got := make([]uint64, 0, len(r.lanes))
+	short := c.Frames > 0 || r.interrupted // may have ended before its time
+	for _, l := range r.lanes {
+		rep.Sent += l.sent
+		rep.Unsent += l.unsent
+		got = append(got, l.answered.Load())
+	}
+	rep.Fairness = Fairness(got)
+	rep.Unaccounted = int64(rep.Sent) - int64(rep.Answered+rep.Dropped+rep.Failed)
+	end := c.Duration
+	if short {
+		end = min(end, last)
+	}
+	rep.Seconds = end.Seconds()
+	rep.Measured = max(end-c.measureFrom(), 0).Seconds()
+	if rep.Measured > 0 {
+		rep.FPS = float64(t.measured) / rep.Measured
+		rep.Goodput = float64(t.measuredGood) / rep.Measured
+	}
+	return rep
+}

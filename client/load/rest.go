@@ -1,0 +1,157 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"millrace/stream"
+)
+
+// REST is the target of inference requests over HTTP. Each frame is one POST; a
+// stream is as many connections as it has requests on their way.
+type REST struct {
+	URL      string // http://host:port/v2/models/NAME/infer?options
+	Header   map[string]string
+	Tensor   bool          // the frame is the bytes of one tensor, not a picture
+	Timeout  time.Duration // of one request; 0 = DefaultTimeout
+	InFlight int           // requests of one stream at once; 0 = DefaultInFlight
+}
+
+// DefaultTimeout is how long a REST request may take.
+const DefaultTimeout = 30 * time.Second
+
+var _ Target = REST{}
+
+// Open implements Target.
+func (t REST) Open(ctx context.Context, i int, ended func(Ending)) (Conn, error) {
+	u, err := url.Parse(t.URL)
+	if err != nil {
+		return nil, err
+	}
+	host, tls := u.Host, u.Scheme == "https"
+	if u.Port() == "" {
+		host = fasthttp.AddMissingPort(host, tls)
+	}
+	timeout := t.Timeout
+	if timeout == 0 {
+		timeout = DefaultTimeout
+	}
+	c := &restConn{conns: map[*tracked]struct{}{}}
+	h := &fasthttp.HostClient{
+		Addr: host, IsTLS: tls, MaxConns: MaxStreams, ReadTimeout: timeout, WriteTimeout: timeout,
+		// A request that is sent twice would be counted once.
+		MaxIdemponentCallAttempts: 1, RetryIf: func(*fasthttp.Request) bool { return false },
+		MaxIdleConnDuration: time.Minute, NoDefaultUserAgentHeader: true, DisablePathNormalizing: true,
+		Dial: c.dial,
+	}
+	c.client = h
+	call := func(_ context.Context, _ int, f *Frame) (int, error) { return 0, t.post(h, f, timeout) }
+	c.Conn, err = Calls{Call: call, InFlight: t.InFlight}.Open(ctx, i, ended)
+	return c, err
+}
+
+// restConn knows its connections, so that Close can end requests that wait.
+type restConn struct {
+	Conn
+	client *fasthttp.HostClient
+
+	mu     sync.Mutex
+	conns  map[*tracked]struct{}
+	closed bool
+}
+
+type tracked struct {
+	net.Conn
+	of *restConn
+}
+
+// Close implements net.Conn.
+func (t *tracked) Close() error {
+	t.of.mu.Lock()
+	delete(t.of.conns, t)
+	t.of.mu.Unlock()
+	return t.Conn.Close()
+}
+
+func (c *restConn) dial(addr string) (net.Conn, error) {
+	conn, err := (&net.Dialer{Timeout: dialTimeout}).Dial("tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	t := &tracked{conn, c}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		conn.Close()
+		return nil, net.ErrClosed
+	}
+	c.conns[t] = struct{}{}
+	return t, nil
+}
+
+// Close implements Conn.
+func (c *restConn) Close() error {
+	c.client.CloseIdleConnections()
+	c.mu.Lock()
+	c.closed = true
+	for t := range c.conns {
+		t.Conn.Close() // whoever reads it sees that, and closes t
+	}
+	c.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// post sends one request. What the server refused is a coded error.
+func (t REST) post(h *fasthttp.HostClient, f *Frame, timeout time.Duration) error {
+	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
+	defer fasthttp.ReleaseRequest(req)
+	defer fasthttp.ReleaseResponse(resp)
+	req.Header.SetMethod(fasthttp.MethodPost)
+	req.SetRequestURI(t.URL)
+	for k, v := range t.Header {
+		req.Header.Set(k, v)
+	}
+	switch {
+	case t.Tensor:
+		req.Header.SetContentType("application/octet-stream")
+		req.Header.Set("Inference-Header-Content-Length", "0")
+	case f.Codec == stream.Opaque:
+		req.Header.SetContentType("application/octet-stream")
+	default:
+		req.Header.SetContentType("image/" + f.Codec.String())
+	}
+	req.SetBodyRaw(f.Data)
+	if err := h.DoTimeout(req, resp, timeout); err != nil {
+		return stream.Errorf(codeOf(err), "", "%w", err)
+	}
+	if resp.StatusCode() == fasthttp.StatusOK {
+		return nil
+	}
+	code := stream.Code(fmt.Sprintf("http_%d", resp.StatusCode()))
+	// Not of our form is not worse than the status alone.
+	_ = members(resp.Body(), func(key, value []byte) error {
+		if s := plain(value); string(key) == "code" && s != "" {
+			code = stream.Code(s)
+		}
+		return nil
+	})
+	return stream.Errorf(code, "", "%.200s", resp.Body())
+}
+
+// Connection is the code of a request that the connection failed.
+const Connection stream.Code = "connection"
+
+func codeOf(err error) stream.Code {
+	var ne net.Error
+	if errors.Is(err, fasthttp.ErrTimeout) || errors.As(err, &ne) && ne.Timeout() {
+		return stream.Timeout
+	}
+	return Connection
+}

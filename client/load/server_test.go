@@ -1,0 +1,129 @@
+package load_test
+
+import (
+	"bytes"
+	"context"
+	"image"
+	"image/jpeg"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"millrace/client/load"
+	"millrace/server"
+	"millrace/stream"
+)
+
+// serve runs a server with some models and returns its address.
+func serve(t *testing.T) (*server.Server, string) {
+	t.Helper()
+	s, err := server.New(server.Config{
+		HTTP: "127.0.0.1:0", GRPC: server.Off, Log: server.LogConfig{Level: "error"},
+		Models: []server.ModelConfig{
+			{Name: "echo", Source: "identity"},
+			{Name: "slow", Source: "delay", Instances: 1, Batching: server.BatchingConfig{MaxSize: 4}, Params: stream.Params{"fixed": "5ms", "per_item": "1ms"}},
+			{Name: "motion", Source: "motion"},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	select {
+	case <-s.Ready():
+	case err := <-done:
+		t.Fatal(err)
+	}
+	return s, "http://" + s.HTTPAddr().String()
+}
+
+func TestServer(t *testing.T) {
+	s, url := serve(t)
+	picture := func(v byte) []byte {
+		m := image.NewGray(image.Rect(0, 0, 64, 48))
+		for i := range m.Pix {
+			m.Pix[i] = v
+		}
+		var b bytes.Buffer
+		if err := jpeg.Encode(&b, m, nil); err != nil {
+			t.Fatal(err)
+		}
+		return b.Bytes()
+	}
+	dir := t.TempDir()
+	for _, name := range []string{"1.jpg", "2.jpg", "3.jpg"} {
+		if err := os.WriteFile(filepath.Join(dir, name), picture(name[0]), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	one := []stream.Tensor{{Name: "x", Datatype: stream.Uint8, Shape: []int{1, 4}, Data: make([]byte, 4)}}
+	native := load.Calls{Call: func(ctx context.Context, _ int, _ *load.Frame) (int, error) {
+		r, err := s.Native().Infer(ctx, "echo", one)
+		if err != nil {
+			return 0, err
+		}
+		defer r.Release()
+		return r.BatchSize, nil
+	}}
+	opt := func(kv ...string) map[string]string {
+		m := map[string]string{}
+		for i := 0; i < len(kv); i += 2 {
+			m[kv[i]] = kv[i+1]
+		}
+		return m
+	}
+	for _, c := range []struct {
+		name  string
+		cfg   load.Config
+		batch bool // is told
+	}{
+		{"ws closed", load.Config{Model: "slow", Options: opt("policy", "every"), Streams: 4, Window: 8, Frames: 50, Size: 3000}, true},
+		{"ws closed binary", load.Config{Model: "echo", Options: opt("policy", "every", "outputs", "binary"), Streams: 4, Window: 8, Frames: 50, Size: 30000}, true},
+		{"ws open none", load.Config{Model: "echo", Options: opt("policy", "every", "outputs", "none"), Streams: 4, Rate: 100, Frames: 20}, true},
+		{"ws pictures", load.Config{Model: "motion", Options: opt("policy", "every"), Streams: 2, Frames: 20, Dir: dir}, true},
+		{"rest tensor", load.Config{Model: "echo", Protocol: "rest", Tensor: true, Options: opt("datatype", "UINT8", "shape", "1,500", "outputs", "binary"), Size: 500, Streams: 2, Window: 3, Frames: 30}, false},
+		{"rest picture", load.Config{Model: "motion", Protocol: "rest", File: filepath.Join(dir, "1.jpg"), Frames: 10}, false},
+		{"rest open", load.Config{Model: "echo", Protocol: "rest", Streams: 2, Rate: 100, Poisson: true, Frames: 20}, false},
+		{"native", load.Config{Target: native, Streams: 4, Window: 4, Frames: 50}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.cfg.URL = url
+			r := run(t, c.cfg)
+			want := uint64(c.cfg.Streams * c.cfg.Frames)
+			if c.cfg.Streams == 0 {
+				want = uint64(c.cfg.Frames)
+			}
+			if r.Sent != want || r.Answered != want || !r.OK() || r.FPS <= 0 || (r.MeanBatch > 0) != c.batch {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+	t.Run("overload", func(t *testing.T) {
+		r := run(t, load.Config{
+			URL: url, Model: "slow", Options: opt("policy", "latest", "codec", "opaque"), Streams: 10, Rate: 200,
+			Duration: time.Second, Deadline: time.Second,
+		})
+		if r.Drops["superseded"] == 0 || r.Failed != 0 || r.Sent+r.Unsent != 2000 || !r.OK() {
+			t.Errorf("%+v", r)
+		}
+	})
+	t.Run("refusals are counted", func(t *testing.T) {
+		r := run(t, load.Config{URL: url, Model: "motion", Protocol: "rest", Options: opt("codec", "jpeg"), Frames: 5})
+		if r.Errors["invalid_argument"]+r.Errors["unsupported"] != 5 || !r.OK() {
+			t.Errorf("%+v", r)
+		}
+		r = run(t, load.Config{URL: url, Model: "none", Protocol: "rest", Frames: 2})
+		if r.Errors["not_found"] != 2 {
+			t.Errorf("%+v", r)
+		}
+	})
+}
