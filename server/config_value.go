@@ -88,6 +88,10 @@ func (s scalar) param() any {
 	return s.text
 }
 
+// ParseParam reads a parameter of a worker as --model does: true, false and
+// numbers are that, everything else is text, and quotes (") make text of it.
+func ParseParam(s string) any { return unquote(s).param() }
+
 // assign reads the values into what ptr points to. Only a *[]string and a
 // *[3]float32 take more than one. A number of 0 is refused where 0 would mean
 // "the default", so that it cannot be mistaken for "none".

@@ -1,0 +1,178 @@
+package play
+
+import (
+	"math"
+	"sync"
+	"time"
+
+	"millrace/client"
+	"millrace/stream"
+)
+
+// Summary is what came of it. Frames is the sum of results, drops, errors and
+// lost ones.
+type Summary struct {
+	Source  string                `json:"source"`
+	Model   string                `json:"model"`
+	Width   int                   `json:"width,omitempty"` // of the frames as sent, and the video's rate
+	Height  int                   `json:"height,omitempty"`
+	Rate    float64               `json:"source_fps,omitempty"`
+	Seconds float64               `json:"seconds"`
+	Frames  int                   `json:"frames"`
+	Results int                   `json:"results"`
+	Drops   map[stream.Reason]int `json:"drops"`
+	Errors  map[stream.Code]int   `json:"errors"`
+	Lost    int                   `json:"lost"` // the stream ended before they did
+	FPS     float64               `json:"fps"`  // results a second
+	P50     float64               `json:"p50_ms"`
+	P99     float64               `json:"p99_ms"` // from sending a frame to its result
+	Batch   float64               `json:"mean_batch"`
+	Message string                `json:"error,omitempty"` // the last error of a frame
+}
+
+// Dropped is the number of dropped frames.
+func (s *Summary) Dropped() (n int) {
+	for _, k := range s.Drops {
+		n += k
+	}
+	return n
+}
+
+// Failed is the number of frames that ended with an error.
+func (s *Summary) Failed() (n int) {
+	for _, k := range s.Errors {
+		n += k
+	}
+	return n
+}
+
+// Progress is the reading after a second: totals, but for FPS and P50, which are
+// of that second.
+type Progress struct {
+	Elapsed         time.Duration
+	Frames, Results int
+	Drops, Errors   int
+	FPS             float64 // results
+	P50             time.Duration
+}
+
+// account counts the frames. It is safe for concurrent use.
+type account struct {
+	mu         sync.Mutex
+	s          Summary
+	begin, fin time.Time
+	ages       histogram
+	second     histogram // since the last Progress
+	last       time.Time
+	before     int // results at that time
+	batches    int
+}
+
+func newAccount(source, model string) *account {
+	return &account{s: Summary{Source: source, Model: model, Drops: map[stream.Reason]int{}, Errors: map[stream.Code]int{}}}
+}
+
+func (a *account) video(w, h int, fps float64) { a.s.Width, a.s.Height, a.s.Rate = w, h, fps }
+
+func (a *account) start(now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.begin, a.last = now, now
+}
+
+func (a *account) end(now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.fin = now
+}
+
+// sent counts a frame and returns its number.
+func (a *account) sent() (seq uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.s.Frames++
+	return uint64(a.s.Frames - 1)
+}
+
+func (a *account) reply(r *client.Reply) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case r.Partial:
+	case r.Dropped != "":
+		a.s.Drops[r.Dropped]++
+	case r.Err != nil:
+		a.s.Errors[stream.CodeOf(r.Err)]++
+		a.s.Message = r.Err.Error()
+	default:
+		a.s.Results++
+		a.batches += r.Batch
+		age := r.Got.Sub(r.Sent)
+		a.ages.add(age)
+		a.second.add(age)
+	}
+}
+
+func (a *account) progress(now time.Time) Progress {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	p := Progress{
+		Elapsed: now.Sub(a.begin), Frames: a.s.Frames, Results: a.s.Results, Drops: a.s.Dropped(), Errors: a.s.Failed(),
+		P50: a.second.quantile(0.5),
+	}
+	if d := now.Sub(a.last).Seconds(); d > 0 {
+		p.FPS = float64(a.s.Results-a.before) / d
+	}
+	a.last, a.before, a.second = now, a.s.Results, histogram{}
+	return p
+}
+
+func (a *account) summary() Summary {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.s
+	s.Lost = s.Frames - s.Results - s.Dropped() - s.Failed()
+	s.Seconds = a.fin.Sub(a.begin).Seconds()
+	if s.Seconds > 0 {
+		s.FPS = float64(s.Results) / s.Seconds
+	}
+	if s.Results > 0 {
+		s.Batch = float64(a.batches) / float64(s.Results)
+	}
+	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+	s.P50, s.P99 = ms(a.ages.quantile(0.5)), ms(a.ages.quantile(0.99))
+	return s
+}
+
+// histogram counts durations in steps of 2 %, from 1 us to some hours, in fixed
+// memory. The zero value is empty.
+type histogram struct {
+	count [1200]uint32
+	n     uint64
+}
+
+const step = 1.02
+
+func (h *histogram) add(d time.Duration) {
+	i := 0
+	if us := float64(d) / 1e3; us > 1 {
+		i = int(math.Log(us) / math.Log(step))
+	}
+	h.count[min(i, len(h.count)-1)]++
+	h.n++
+}
+
+// quantile is the middle of the step that holds the q-th part; 0 when empty.
+func (h *histogram) quantile(q float64) time.Duration {
+	if h.n == 0 {
+		return 0
+	}
+	rank := uint64(math.Ceil(q * float64(h.n)))
+	var seen uint64
+	for i, c := range h.count {
+		if seen += uint64(c); seen >= max(rank, 1) {
+			return time.Duration(1e3 * math.Pow(step, float64(i)+0.5))
+		}
+	}
+	return 0
+}

@@ -1,0 +1,7 @@
+// Package play sends a video or a picture to a model of a running server, at the
+// pace of its own clock, and accounts for every frame.
+//
+// It owns the pace, the size in which frames are sent, and the summary. Reading
+// videos is internal/video's, the wire is the client's. It must not know what a
+// model answers: that is OnReply's business.
+package play

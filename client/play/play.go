@@ -1,0 +1,288 @@
+package play
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"millrace/client"
+	"millrace/internal/codec"
+	"millrace/internal/video"
+	"millrace/stream"
+)
+
+// Options say what to play to whom. Client, Model and Source are needed.
+type Options struct {
+	Client         *client.Client
+	Model, Version string
+	Source         string  // a file, a device or an address, see internal/video; a picture is one frame
+	FPS            float64 // at most so many frames a second; 0 = all
+	Fast           bool    // files go as fast as they are read, not as they play
+	Loop           bool    // files start over at their end
+	Width, Height  int     // of the frames as sent; 0 = what the model needs
+	Limit          time.Duration
+	Policy         stream.Policy // zero fields are the model's
+
+	OnReply  func(Reply)    // from one goroutine; must not block for long
+	OnSecond func(Progress) // after each second, from one goroutine
+}
+
+// Reply is the ending of a frame with its place in the video.
+type Reply struct {
+	client.Reply
+	PTS time.Duration // presentation time, from 0
+}
+
+const (
+	// drainWait bounds the wait for the last replies; drainStopped when the user
+	// has already asked for the end.
+	drainWait    = 30 * time.Second
+	drainStopped = 3 * time.Second
+	maxPicture   = 256 << 20
+)
+
+// Run plays until the source or ctx ends. The end of ctx is no error. When the
+// source or the server fails the summary holds what came before. Run may be
+// called concurrently.
+func Run(ctx context.Context, o Options) (Summary, error) {
+	meta, err := o.Client.Metadata(ctx, o.Model, o.Version)
+	if err != nil {
+		return Summary{}, err
+	}
+	picture, err := readPicture(o.Source)
+	if err != nil {
+		return Summary{}, err
+	}
+	p := &player{o: o, acc: newAccount(o.Source, o.Model), pts: map[uint64]time.Duration{}}
+	if picture != nil {
+		o.Policy.Mode = stream.Every
+		return p.play(ctx, o.Policy, func() error { return p.send(picture, 0) })
+	}
+	r, err := o.open(ctx, meta)
+	if err != nil {
+		if ctx.Err() != nil {
+			err = nil
+		}
+		return p.acc.summary(), err
+	}
+	defer func() { _ = r.Close() }()
+	info := r.Info()
+	p.acc.video(info.Width, info.Height, info.FPS)
+	return p.play(ctx, o.Policy, func() error { return p.frames(ctx, r) })
+}
+
+// readPicture returns the bytes of a file that is a picture, nil for any other
+// source.
+func readPicture(source string) ([]byte, error) {
+	if scheme, err := video.ClassifyURL(source); err != nil || scheme != video.SchemeFile {
+		return nil, nil // video.Open says what is wrong
+	}
+	f, err := os.Open(source)
+	if err != nil {
+		return nil, nil
+	}
+	defer func() { _ = f.Close() }()
+	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
+		return nil, nil
+	}
+	head := make([]byte, 64)
+	n, _ := io.ReadFull(f, head)
+	if codec.Sniff(head[:n]) == codec.Unknown {
+		return nil, nil
+	}
+	rest, err := io.ReadAll(io.LimitReader(f, maxPicture))
+	if err != nil {
+		return nil, fmt.Errorf("play: %w", err)
+	}
+	return append(head[:n], rest...), nil
+}
+
+// open opens the video in the size that the model needs.
+func (o *Options) open(ctx context.Context, meta client.Metadata) (*video.Reader, error) {
+	scheme, err := video.ClassifyURL(o.Source)
+	if err != nil {
+		return nil, err
+	}
+	v := video.Options{
+		URL: o.Source, Encoded: video.MJPEG, Quality: 90, FPS: o.FPS, Width: o.Width, Height: o.Height,
+		Loop: o.Loop && scheme == video.SchemeFile,
+	}
+	if w, h := wanted(meta); v.Width == 0 && v.Height == 0 && w > 0 {
+		if scheme == video.SchemeFile {
+			info, err := video.Probe(ctx, v)
+			if err != nil {
+				return nil, err
+			}
+			v.Width, v.Height = cover(info.Width, info.Height, w, h)
+		} else {
+			v.Height = h + h%2 // a camera is not opened twice, to ask for its size
+		}
+	}
+	return video.Open(ctx, v)
+}
+
+// wanted reads the size of pictures off a model's first input, 0 when it shows
+// none.
+func wanted(meta client.Metadata) (w, h int) {
+	if len(meta.Inputs) == 0 {
+		return 0, 0
+	}
+	s := meta.Inputs[0].Shape
+	if len(s) == 4 {
+		s = s[1:]
+	}
+	if len(s) != 3 {
+		return 0, 0
+	}
+	switch channels := func(n int) bool { return n == 1 || n == 3 }; {
+	case channels(s[2]):
+		h, w = s[0], s[1]
+	case channels(s[0]):
+		h, w = s[1], s[2]
+	}
+	if w < 1 || h < 1 {
+		return 0, 0
+	}
+	return w, h
+}
+
+// cover is the smallest even size of the same form as the source's that is not
+// smaller than w x h on either side, and never larger than the source.
+func cover(srcW, srcH, w, h int) (int, int) {
+	if srcW <= w || srcH <= h {
+		return 0, 0
+	}
+	even := func(n int) int { return n + n%2 }
+	if srcW*h > srcH*w { // wider than wanted: the height decides
+		return even((srcW*h + srcH - 1) / srcH), even(h)
+	}
+	return even(w), even((srcH*w + srcW - 1) / srcW)
+}
+
+type player struct {
+	o   Options
+	s   *client.Stream
+	acc *account
+
+	mu  sync.Mutex
+	pts map[uint64]time.Duration // of frames on their way
+}
+
+// play opens the stream, feeds it, and waits for the last replies.
+func (p *player) play(ctx context.Context, policy stream.Policy, feed func() error) (Summary, error) {
+	// The stream outlives ctx: after Ctrl-C the frames on their way still end.
+	s, err := p.o.Client.Stream(context.WithoutCancel(ctx), p.o.Model, client.StreamOptions{Version: p.o.Version, Policy: policy, OnReply: p.reply})
+	if err != nil {
+		return p.acc.summary(), err
+	}
+	p.s = s
+	stop := p.everySecond()
+	p.acc.start(time.Now())
+	err = feed()
+	wait := drainWait
+	if ctx.Err() != nil {
+		wait = drainStopped
+	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), wait)
+	defer cancel()
+	unsettled := s.Drain(last)
+	p.acc.end(time.Now())
+	_ = s.Close()
+	stop()
+	if err == nil {
+		err = unsettled
+	}
+	if ctx.Err() != nil {
+		err = nil
+	}
+	return p.acc.summary(), err
+}
+
+// everySecond reports progress until the function that it returns is called.
+func (p *player) everySecond() (stop func()) {
+	if p.o.OnSecond == nil {
+		return func() {}
+	}
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		t := time.NewTicker(time.Second)
+		defer t.Stop()
+		for {
+			select {
+			case now := <-t.C:
+				p.o.OnSecond(p.acc.progress(now))
+			case <-end:
+				return
+			}
+		}
+	}()
+	return func() { close(end); <-ended }
+}
+
+// frames sends the frames of a video, each when it is due.
+func (p *player) frames(ctx context.Context, r *video.Reader) error {
+	scheme, _ := video.ClassifyURL(p.o.Source)
+	paced := scheme == video.SchemeFile && !p.o.Fast
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var begin time.Time
+	var buf []byte
+	for {
+		f, err := r.Next(buf)
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil:
+			return err
+		case p.o.Limit > 0 && f.PTS >= p.o.Limit:
+			return nil
+		}
+		buf = f.Data
+		if begin.IsZero() {
+			begin = time.Now().Add(-f.PTS)
+		}
+		if wait := time.Until(begin.Add(f.PTS)); paced && wait > 0 {
+			timer.Reset(wait)
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			case <-p.s.Done():
+			}
+		}
+		if err := p.send(f.Data, f.PTS); err != nil {
+			return err
+		}
+	}
+}
+
+// send sends one frame, whose number is known before, so that it is noted before
+// any reply to it can come.
+func (p *player) send(frame []byte, pts time.Duration) error {
+	seq := p.acc.sent()
+	p.mu.Lock()
+	p.pts[seq] = pts
+	p.mu.Unlock()
+	_, err := p.s.Send(frame)
+	return err
+}
+
+func (p *player) reply(r client.Reply) {
+	p.mu.Lock()
+	pts := p.pts[r.Seq]
+	if !r.Partial {
+		delete(p.pts, r.Seq)
+	}
+	p.mu.Unlock()
+	p.acc.reply(&r)
+	if p.o.OnReply != nil {
+		p.o.OnReply(Reply{r, pts})
+	}
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"millrace/client"
+	"millrace/server"
+	"millrace/stream"
+	"millrace/workers"
+)
+
+const modelsExamples = `  millrace models
+  millrace models --kinds
+  millrace models load delay fixed=5ms per_item=1ms instances=2
+  millrace models unload delay`
+
+func modelsCommand() *cobra.Command {
+	var kinds, asJSON bool
+	c := &cobra.Command{
+		Use:     "models",
+		Short:   "List, load and unload models",
+		Example: modelsExamples,
+		Args:    wrongUsage(cobra.NoArgs),
+	}
+	addr := addrFlag(c)
+	c.Flags().BoolVar(&kinds, "kinds", false, "the kinds of workers in this program, with their parameters")
+	c.Flags().BoolVar(&asJSON, "json", false, "as JSON")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if kinds {
+			return listKinds(c, asJSON)
+		}
+		cl, err := dial(*addr)
+		if err != nil {
+			return err
+		}
+		defer cl.Close()
+		return listModels(c, cl, asJSON)
+	}
+	c.AddCommand(loadCommand(), unloadCommand())
+	return c
+}
+
+func listModels(c *cobra.Command, cl *client.Client, asJSON bool) error {
+	rows, err := cl.Index(c.Context())
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		if rows == nil {
+			rows = []client.Entry{}
+		}
+		return writeJSON(c.OutOrStdout(), rows)
+	}
+	lines := [][]string{{"NAME", "VERSION", "STATE", "REASON"}}
+	for _, r := range rows {
+		lines = append(lines, []string{r.Name, r.Version, r.State, r.Reason})
+	}
+	return table(c.OutOrStdout(), lines...)
+}
+
+func listKinds(c *cobra.Command, asJSON bool) error {
+	type kind struct {
+		Name string            `json:"name"`
+		Doc  string            `json:"doc"`
+		Keys map[string]string `json:"parameters"`
+	}
+	var list []kind
+	for _, k := range workers.Kinds() {
+		if k.Keys == nil {
+			k.Keys = map[string]string{}
+		}
+		list = append(list, kind{k.Name, k.Doc, k.Keys})
+	}
+	if asJSON {
+		return writeJSON(c.OutOrStdout(), list)
+	}
+	var lines [][]string
+	for _, k := range list {
+		lines = append(lines, []string{k.Name, k.Doc})
+		for _, key := range slices.Sorted(maps.Keys(k.Keys)) {
+			lines = append(lines, []string{"  " + key, k.Keys[key]})
+		}
+	}
+	return table(c.OutOrStdout(), lines...)
+}
+
+func loadCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:     "load MODEL [key=value...]",
+		Short:   "Load a model of the configuration or a kind of worker, and print the name of its endpoint",
+		Example: "  millrace models load delay fixed=5ms per_item=1ms instances=2\n  millrace models load delay share=false",
+		Args:    wrongUsage(cobra.MinimumNArgs(1)),
+	}
+	addr := addrFlag(c)
+	asJSON := c.Flags().Bool("json", false, "as JSON")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		params := stream.Params{}
+		for _, a := range args[1:] {
+			key, value, ok := strings.Cut(a, "=")
+			if _, twice := params[key]; !ok || key == "" || twice {
+				return usagef("load: %q is not key=value, or given twice", a)
+			}
+			params[key] = server.ParseParam(value)
+		}
+		cl, err := dial(*addr)
+		if err != nil {
+			return err
+		}
+		defer cl.Close()
+		endpoint, err := cl.Load(c.Context(), args[0], params)
+		if err != nil {
+			return err
+		}
+		if *asJSON {
+			return writeJSON(c.OutOrStdout(), map[string]string{"endpoint": endpoint})
+		}
+		_, err = fmt.Fprintln(c.OutOrStdout(), endpoint)
+		return err
+	}
+	return c
+}
+
+func unloadCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:     "unload ENDPOINT",
+		Short:   "Remove one worker of an endpoint; the last removes the endpoint",
+		Example: "  millrace models unload delay",
+		Args:    wrongUsage(cobra.ExactArgs(1)),
+	}
+	addr := addrFlag(c)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		cl, err := dial(*addr)
+		if err != nil {
+			return err
+		}
+		defer cl.Close()
+		return cl.Unload(c.Context(), args[0])
+	}
+	return c
+}

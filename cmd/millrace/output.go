@@ -1,0 +1,151 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"millrace/client"
+	"millrace/client/play"
+)
+
+// defaultAddr is where the commands look for a server.
+const defaultAddr = "127.0.0.1:8000"
+
+// addrFlag adds --addr. Its default follows MILLRACE_HTTP: where the server
+// listens is where it is found.
+func addrFlag(c *cobra.Command) *string {
+	def := defaultAddr
+	if a := os.Getenv("MILLRACE_HTTP"); a != "" && a != "off" {
+		def = a
+	}
+	return c.Flags().String("addr", def, "address of the server")
+}
+
+// dial makes a client for --addr.
+func dial(addr string) (*client.Client, error) {
+	c, err := client.New(addr)
+	if err != nil {
+		return nil, usagef("--addr: %w", err)
+	}
+	return c, nil
+}
+
+func writeJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// table writes rows in aligned columns.
+func table(w io.Writer, rows ...[]string) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, r := range rows {
+		if _, err := fmt.Fprintln(t, strings.Join(r, "\t")); err != nil {
+			return err
+		}
+	}
+	return t.Flush()
+}
+
+// isTerminal says whether w is a terminal: only there lines are rewritten.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// progress writes a line each second: one that is written over on a terminal,
+// one after the other elsewhere.
+type progress struct {
+	w     io.Writer
+	over  bool
+	wrote bool
+}
+
+func newProgress(w io.Writer) *progress { return &progress{w: w, over: isTerminal(w)} }
+
+func (p *progress) line(s string) {
+	if p.over {
+		_, _ = fmt.Fprintf(p.w, "\r\x1b[K%s", s)
+		p.wrote = true
+		return
+	}
+	_, _ = fmt.Fprintln(p.w, s)
+}
+
+// end leaves the last line standing.
+func (p *progress) end() {
+	if p.wrote {
+		_, _ = fmt.Fprintln(p.w)
+		p.wrote = false
+	}
+}
+
+func second(p play.Progress) string {
+	s := fmt.Sprintf("%5.1f s  %5d frames  %5d results  %5.1f fps  %4d dropped  age p50 %s",
+		p.Elapsed.Seconds(), p.Frames, p.Results, p.FPS, p.Drops, short(p.P50))
+	if p.Errors > 0 {
+		s += fmt.Sprintf("  %d failed", p.Errors)
+	}
+	return s
+}
+
+func short(d time.Duration) string {
+	switch {
+	case d == 0:
+		return "-"
+	case d < 10*time.Millisecond:
+		return strconv.FormatFloat(float64(d)/1e6, 'f', 1, 64) + " ms"
+	}
+	return strconv.FormatFloat(float64(d)/1e6, 'f', 0, 64) + " ms"
+}
+
+// summaryRows is the account of a stream, for table.
+func summaryRows(s *play.Summary) [][]string {
+	source := s.Source
+	if s.Width > 0 {
+		source += fmt.Sprintf(" (sent as %dx%d)", s.Width, s.Height)
+	}
+	rows := [][]string{
+		{"source", source},
+		{"model", s.Model},
+		{"frames", fmt.Sprintf("%d in %.1f s", s.Frames, s.Seconds)},
+		{"results", strconv.Itoa(s.Results)},
+		{"dropped", counted(s.Dropped(), s.Drops)},
+	}
+	if n := s.Failed(); n > 0 {
+		rows = append(rows, []string{"failed", counted(n, s.Errors) + ": " + s.Message})
+	}
+	if s.Lost > 0 {
+		rows = append(rows, []string{"lost", strconv.Itoa(s.Lost)})
+	}
+	rows = append(rows, []string{"fps", fmt.Sprintf("%.1f", s.FPS)})
+	if s.Results > 0 {
+		rows = append(rows,
+			[]string{"capture to result", fmt.Sprintf("p50 %.1f ms, p99 %.1f ms", s.P50, s.P99)},
+			[]string{"mean batch", fmt.Sprintf("%.2f", s.Batch)})
+	}
+	return rows
+}
+
+// counted is "3 (2 stale, 1 superseded)".
+func counted[K ~string](n int, by map[K]int) string {
+	var parts []string
+	for _, k := range slices.Sorted(maps.Keys(by)) {
+		parts = append(parts, fmt.Sprintf("%d %s", by[k], string(k)))
+	}
+	if len(parts) == 0 {
+		return strconv.Itoa(n)
+	}
+	return fmt.Sprintf("%d (%s)", n, strings.Join(parts, ", "))
+}
