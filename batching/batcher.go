@@ -19,10 +19,10 @@ const (
 // Batcher decides when a batch is formed and how many rows it gets. It is pure
 // logic: no goroutine, timer or lock inside; the group serialises the calls.
 type Batcher interface {
-	// Decide is asked when idle > 0 workers could start and waiting > 0 frames
-	// wait, the oldest since oldest ago. take > 0 forms a batch of up to take
-	// rows now; otherwise the group asks again after wait (0: when something
-	// arrives).
+	// Decide is asked when idle > 0 workers could start and frames of waiting > 0
+	// rows wait, the oldest since oldest ago (told to soft, until a batch is
+	// full). take > 0 forms a batch of up to take rows now; otherwise the group
+	// asks again after wait (0: when something arrives).
 	Decide(oldest time.Duration, waiting, idle int) (take int, wait time.Duration)
 	// Observe tells that a batch of n rows took that long to run.
 	Observe(n int, took time.Duration)

@@ -1,6 +1,7 @@
 package batching
 
 import (
+	"cmp"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -24,8 +25,11 @@ type Intake struct {
 	limit    int64
 	flows    atomic.Int64
 	arrivals atomic.Uint64
-	dynamic  bool // frames of different shapes need different batches
-	strict   bool // full batches only
+	tickets  uint64
+	loose    []*Batch // bound, and to go as they are: their worker or their time is over
+	dynamic  bool     // frames of different shapes need different batches
+	strict   bool     // full batches only
+	timed    bool     // the batcher asks how long the oldest frame has waited
 }
 
 // Lane is a way in: the common one, or the inbox of a worker with affinity.
@@ -35,18 +39,11 @@ type Lane struct {
 	turn  uint
 }
 
-// open is a batch that is being collected.
-type open struct {
-	class  uint64
-	tokens []*stream.Stream
-	since  stream.Instant
-	batch  *Batch // bound so far, only where full batches are awaited
-}
-
 // NewIntake returns the intake of a group with places for limit flows.
 func NewIntake(model *stream.Model, batcher Batcher, pool *Pool, limit int) *Intake {
 	in := &Intake{model: model, batcher: batcher, pool: pool, limit: int64(limit)}
 	_, in.strict = batcher.(*hard)
+	_, in.timed = batcher.(*soft)
 	for _, t := range model.Inputs {
 		in.dynamic = in.dynamic || !model.Ragged && stream.Elements(t.Shape) < 0
 	}
@@ -103,17 +100,32 @@ func (in *Intake) Observe(now stream.Instant, rows int, took time.Duration) {
 }
 
 // Gather forms the next batch for one of idle idle workers: its frames are bound
-// now. It looks at the worker's own lane first. Without a batch, wait says when
-// to ask again even if nothing arrives (0: never).
+// now. It looks at the worker's own lane first, but every third time at the
+// common one, so that busy streams at home do not shut out those without one.
+// Without a batch, wait says when to ask again even if nothing arrives (0: never).
 func (in *Intake) Gather(now stream.Instant, idle int, own *Lane) (b *Batch, wait time.Duration, err error) {
+	if n := len(in.loose); n > 0 {
+		b, in.loose = in.loose[n-1], in.loose[:n-1]
+		return b, 0, nil
+	}
+	lanes := [...]*Lane{own, in.common}
+	if in.common.turn++; own != nil {
+		if own.turn++; own.turn%3 == 0 {
+			lanes[0], lanes[1] = lanes[1], lanes[0]
+		}
+	}
 	for more := true; more; {
 		more, wait = false, 0
-		for _, lane := range [...]*Lane{own, in.common} {
+		for _, lane := range lanes {
 			if lane == nil {
 				continue
 			}
+			sharers := idle
+			if lane == own {
+				sharers = 1 // nobody else serves it
+			}
 			in.fill(lane, now)
-			b, w, err := in.formAny(lane, now, idle)
+			b, w, err := in.formAny(lane, now, sharers)
 			if b != nil || err != nil {
 				return b, 0, err
 			}
@@ -126,8 +138,13 @@ func (in *Intake) Gather(now stream.Instant, idle int, own *Lane) (b *Batch, wai
 	return nil, wait, nil
 }
 
-// formAny tries the lane's open batches, oldest first.
+// formAny tries the lane's open batches: the one whose turn it has been for
+// longest first, so that no class keeps the others waiting.
 func (in *Intake) formAny(l *Lane, now stream.Instant, idle int) (b *Batch, wait time.Duration, err error) {
+	order := l.order()
+	if len(l.open) > 1 {
+		slices.SortFunc(l.open, func(x, y *open) int { return cmp.Compare(x.rank(order), y.rank(order)) })
+	}
 	for i := 0; i < len(l.open); {
 		o := l.open[i]
 		b, w, err := in.form(l, o, now, idle)
@@ -137,7 +154,7 @@ func (in *Intake) formAny(l *Lane, now stream.Instant, idle int) (b *Batch, wait
 		if w > 0 && (wait == 0 || w < wait) {
 			wait = w
 		}
-		if len(o.tokens) == 0 && o.batch == nil && l.remove(o) {
+		if o.empty() && o.batch == nil && l.remove(o) {
 			continue
 		}
 		i++
@@ -156,59 +173,61 @@ func (l *Lane) queued() int {
 // Idle says whether nothing waits in the common lane.
 func (in *Intake) Idle() bool {
 	for _, o := range in.common.open {
-		if len(o.tokens) > 0 {
+		if !o.empty() {
 			return false
 		}
 	}
-	return in.common.queued() == 0
+	return len(in.loose) == 0 && in.common.queued() == 0
 }
 
-// fill moves the tokens from the rings to the open batches: higher priorities
-// first, but every eighth time the lower ones, so that none starves.
-func (in *Intake) fill(l *Lane, now stream.Instant) {
-	order := [...]stream.Priority{stream.High, stream.Normal, stream.Low}
-	if l.turn++; l.turn%8 == 0 {
-		order = [...]stream.Priority{stream.Low, stream.Normal, stream.High}
+// order is the priorities as they are served this time: higher ones first, but
+// every eighth time the lower ones, so that none starves.
+func (l *Lane) order() [stream.Priorities]stream.Priority {
+	if l.turn%8 == 0 {
+		return [...]stream.Priority{stream.Low, stream.Normal, stream.High}
 	}
+	return [...]stream.Priority{stream.High, stream.Normal, stream.Low}
+}
+
+// fill moves the tokens from the rings to the open batches.
+func (in *Intake) fill(l *Lane, now stream.Instant) {
 	// A bound on each visit: a stream that is refilled as fast as it is emptied
 	// must not hold the gatherer here.
 	budget := 2 * max(in.model.MaxBatch, 16)
-	for _, p := range order {
+	for _, p := range l.order() {
 		for ; budget > 0; budget-- {
 			s, ok := l.rings[p].Pop()
 			if !ok {
 				break
 			}
-			in.sort(l, s, now)
+			in.sort(l, s, p, now)
 		}
 	}
 }
 
 // sort puts a token into the open batch of its next frame's class.
-func (in *Intake) sort(l *Lane, s *stream.Stream, now stream.Instant) {
+func (in *Intake) sort(l *Lane, s *stream.Stream, p stream.Priority, now stream.Instant) {
+	in.tickets++
+	t := ticket{stream: s, number: in.tickets, since: now}
 	var class uint64
-	if in.dynamic {
-		class, _ = s.Class()
+	if in.dynamic || in.timed {
+		c, received, ok := s.Head()
+		if in.dynamic {
+			class = c
+		}
+		if ok {
+			t.since = received
+		}
 	}
 	for _, o := range l.open {
 		if o.class == class {
-			if len(o.tokens) == 0 && o.batch == nil {
-				o.since = now
-			}
-			o.tokens = append(o.tokens, s)
+			o.tokens[p].push(t)
 			return
 		}
 	}
-	l.open = append(l.open, &open{class: class, since: now, tokens: []*stream.Stream{s}})
-}
-
-// remove takes an empty open batch out, but keeps the last one for its memory.
-func (l *Lane) remove(o *open) bool {
-	if len(l.open) == 1 {
-		return false
-	}
-	l.open = slices.DeleteFunc(l.open, func(x *open) bool { return x == o })
-	return true
+	o := &open{class: class}
+	o.tokens[p].push(t)
+	l.open = append(l.open, o)
 }
 
 // form asks the batcher and binds the frames of the batch it wants.
@@ -221,7 +240,11 @@ func (in *Intake) form(l *Lane, o *open, now stream.Instant, idle int) (*Batch, 
 	if waiting == 0 {
 		return nil, 0, nil
 	}
-	take, wait := in.batcher.Decide(now.Sub(o.since), waiting, idle)
+	var oldest time.Duration
+	if in.timed && waiting < in.model.MaxBatch {
+		oldest = now.Sub(o.oldest(now))
+	}
+	take, wait := in.batcher.Decide(oldest, waiting, idle)
 	if take == 0 {
 		return nil, wait, nil
 	}
@@ -236,12 +259,11 @@ func (in *Intake) form(l *Lane, o *open, now stream.Instant, idle int) (*Batch, 
 			return nil, 0, err
 		}
 		if b == nil {
-			return in.oldest(l), 0, nil
+			return l.oldest(), 0, nil
 		}
 	}
 	o.batch, b.Gathered = nil, now
 	full := in.collect(l, o, b, take, now, predict)
-	o.since = now
 	switch {
 	case b.Rows == 0:
 		in.pool.Put(b)
@@ -253,100 +275,91 @@ func (in *Intake) form(l *Lane, o *open, now stream.Instant, idle int) (*Batch, 
 	return b, 0, nil
 }
 
-// count returns how many frames wait behind the tokens of o, up to most, and
-// takes out the tokens behind which none does.
+// count returns how many rows wait behind the tokens of o, at least up to most,
+// and takes out the tokens behind which none does.
 func (in *Intake) count(o *open, most int) int {
 	n := 0
-	kept := o.tokens[:0]
-	for i, s := range o.tokens {
-		if n >= most {
-			kept = append(kept, o.tokens[i:]...)
-			break
-		}
-		if w := s.WaitingFrames(); w > 0 {
-			n += w
-			kept = append(kept, s)
-		} else if s.Rest() {
-			kept = append(kept, s)
-			n++
-		}
+	for p := range o.tokens {
+		o.tokens[p].keep(func(s *stream.Stream) (keep, more bool) {
+			if n >= most {
+				return true, false
+			}
+			frames, rows := s.WaitingFrames(), s.WaitingRows()
+			switch {
+			case frames == 0 && !s.Rest():
+				return false, true
+			case frames == 0: // one has come at this moment
+				rows = 1
+			case in.model.Stateful: // one at a time
+				rows = (rows + frames - 1) / frames
+			}
+			n += rows
+			return true, true
+		})
 	}
-	clear(o.tokens[len(kept):])
-	o.tokens = kept
 	return n
 }
 
 // collect binds frames until b has take rows, and reports whether it is full:
-// has them, or the next frame does not fit.
+// has them, or the next frame does not fit. That one is the first of the next
+// batch then.
 func (in *Intake) collect(l *Lane, o *open, b *Batch, take int, now stream.Instant, predict time.Duration) bool {
-	for used := 0; b.Rows < take; {
-		if used == len(o.tokens) {
-			clear(o.tokens)
-			o.tokens, used = o.tokens[:0], 0
+	order := l.order()
+	for b.Rows < take {
+		q := o.first(order)
+		if q == nil {
 			in.fill(l, now)
-			if len(o.tokens) == 0 {
+			if q = o.first(order); q == nil {
 				return false
 			}
 		}
-		s := o.tokens[used]
-		o.tokens[used] = nil
-		used++
-		r := s.Take(now, in.model.MaxBatch-b.Rows, &o.class, predict)
+		r, kept := q.peek().stream.Take(now, in.model.MaxBatch-b.Rows, &o.class, predict)
+		if kept {
+			return true
+		}
+		q.pop()
 		if r != nil {
 			b.bind(r)
-		}
-		if r == nil && s.WaitingFrames() > 0 || b.Rows >= take {
-			n := copy(o.tokens, o.tokens[used:])
-			clear(o.tokens[n:])
-			o.tokens = o.tokens[:n]
-			return true
 		}
 	}
 	return true
 }
 
-// oldest takes the oldest batch that still waits to be full, when no memory is
-// left for another: it goes as it is.
-func (in *Intake) oldest(l *Lane) *Batch {
-	var first *open
-	for _, o := range l.open {
-		if o.batch != nil && (first == nil || o.since < first.since) {
-			first = o
-		}
-	}
-	if first == nil {
-		return nil
-	}
-	b := first.batch
-	first.batch = nil
-	return b
-}
-
 // Drain empties the lanes and returns the batches that frames were bound to and
 // that did not go yet. The tokens are discarded: their streams have been closed
-// or moved.
+// or moved, and are to be told (Stream.Discard).
 func (in *Intake) Drain(lanes ...*Lane) (partial []*Batch) {
+	partial, in.loose = in.loose, nil
 	for _, l := range append(lanes, in.common) {
 		for _, r := range l.rings {
 			for _, ok := r.Pop(); ok; _, ok = r.Pop() {
 			}
 		}
-		for _, o := range l.open {
-			if o.batch != nil {
-				partial = append(partial, o.batch)
-			}
-		}
+		partial = append(partial, l.partial()...)
 		l.open = nil
 	}
 	return partial
 }
 
+// Loosen has batches that were bound already gathered next, as they are.
+func (in *Intake) Loosen(bs ...*Batch) {
+	in.loose = append(in.loose, bs...)
+	in.arrivals.Add(1)
+}
+
+// Loose says whether a batch waits that was bound already.
+func (in *Intake) Loose() bool { return len(in.loose) > 0 }
+
 // Rehome moves the tokens of a worker's lane to the common one: that worker is
-// gone.
+// gone. Batches that waited to be full go as they are.
 func (in *Intake) Rehome(l *Lane) {
+	in.Loosen(l.partial()...)
 	for _, o := range l.open {
-		for _, s := range o.tokens {
-			in.Push(s, nil)
+		for p := range o.tokens {
+			o.tokens[p].keep(func(s *stream.Stream) (keep, more bool) {
+				in.Push(s, nil)
+				return false, true
+			})
 		}
 	}
 	l.open = nil

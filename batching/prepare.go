@@ -78,7 +78,13 @@ func (b *Batch) fit() {
 			b.shapes[k] = append(append(b.shapes[k][:0], 0), dims...)
 			b.rowBytes[k] = stream.Elements(dims) * spec.Datatype.Size()
 		}
-		if need := b.rowBytes[k] * b.Model.MaxBatch; need > len(b.data[k]) {
+		// As long as this batch needs, not as long as any could: that would
+		// multiply what one client sends.
+		rows := b.Rows
+		if b.Model.Fixed {
+			rows = b.Model.MaxBatch
+		}
+		if need := b.rowBytes[k] * rows; need > len(b.data[k]) {
 			b.data[k] = make([]byte, need)
 		}
 	}

@@ -67,12 +67,18 @@ func (r *Ring[T]) Push(v T) bool {
 				return true
 			}
 		case turn < pos:
-			if r.tail.Load()-r.head.Load() > r.mask {
+			if r.full() {
 				return false
 			}
 			runtime.Gosched() // its consumer has claimed the cell and not emptied it yet
 		}
 	}
+}
+
+// full says whether every place was taken at one moment, not at two.
+func (r *Ring[T]) full() bool {
+	head := r.head.Load()
+	return r.tail.Load()-head > r.mask && r.head.Load() == head
 }
 
 // Pop takes the oldest value.

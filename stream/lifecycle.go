@@ -41,14 +41,16 @@ func (s *Stream) finishIfDone() {
 	if s.closed == "" || len(s.waiting) > 0 || len(s.order) > 0 {
 		return
 	}
-	select {
-	case <-s.finished:
+	if s.over() {
 		return
-	default:
 	}
 	close(s.finished)
 	s.dropState()
-	s.endpoint.Detach(s)
+	if s.token == queued {
+		s.endpoint.Waiting(0) // have the queue looked at: its place comes back with the token
+	} else {
+		s.endpoint.Detach(s)
+	}
 	s.sink.Done(s.closed)
 }
 
@@ -67,15 +69,14 @@ func (s *Stream) closedError() error {
 func (s *Stream) Move(ep Endpoint, m *Model) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	select {
-	case <-s.finished:
+	if s.over() {
 		return false
-	default:
 	}
 	s.endpoint.Waiting(-len(s.waiting))
 	s.endpoint, s.model = ep, m
 	waiting := s.waiting
 	s.waiting = nil
+	s.wait.Store(0)
 	for _, w := range waiting {
 		var err error
 		if w.Rows, w.Class, err = m.Check(&w.Frame); err != nil {
@@ -83,9 +84,9 @@ func (s *Stream) Move(ep Endpoint, m *Model) bool {
 			continue
 		}
 		s.waiting = append(s.waiting, w)
+		s.wait.Add(weight(w))
 	}
 	n := len(s.waiting)
-	s.wait.Store(int32(n))
 	if s.token != taken {
 		s.dropState()
 	}
@@ -102,14 +103,22 @@ func (s *Stream) Move(ep Endpoint, m *Model) bool {
 
 // State returns what SetState kept. Only the worker that runs the stream's one
 // frame in flight may call it.
-func (s *Stream) State() any { return s.state }
+func (s *Stream) State() any {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state
+}
 
-// SetState keeps v with the stream, for stateful models. release is called with
-// it once, when the stream ends, moves or is idle for too long.
+// SetState keeps v with the stream, for stateful models, in place of what it
+// kept before, which is the caller's again. release is called with v once, when
+// the stream ends, moves or is idle for too long.
 func (s *Stream) SetState(v any, release func(any)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.state, s.release = v, release
+	if s.over() {
+		s.dropState() // its last frame was answered before the state was kept
+	}
 }
 
 // DropIdleState releases the state of a stream that has been idle since before
@@ -124,12 +133,16 @@ func (s *Stream) DropIdleState(before Instant) bool {
 	return true
 }
 
-// OrphanState takes the state away from a stream whose worker hangs with it:
-// the next frame starts with none. The returned function releases it, and must
-// be called once Run has returned.
-func (s *Stream) OrphanState() (release func()) {
+// OrphanState takes the state away from a stream whose frame r is in a run that
+// hangs or panicked with it: the next frame starts with none. It leaves the state
+// alone when r has ended, since the next frame may have it already. The returned
+// function releases what was taken, and must be called once Run has returned.
+func (s *Stream) OrphanState(r *Request) (release func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !r.holds || r.Outcome() != Pending {
+		return func() {}
+	}
 	v, f := s.state, s.release
 	s.state, s.release = nil, nil
 	return func() {

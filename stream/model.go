@@ -1,5 +1,11 @@
 package stream
 
+import "hash/maphash"
+
+// classes is a seed that no client knows: two shapes of one class would be laid
+// out in one batch.
+var classes = maphash.MakeSeed()
+
 // TensorSpec describes one input or output of a model. A dimension of -1 may
 // vary. The shape leaves the batch axis out.
 type TensorSpec struct {
@@ -93,7 +99,7 @@ func (m *Model) checkTensors(f *Frame) (rows int, class uint64, err error) {
 		rows = n
 		for j, d := range dims {
 			if spec.Shape[j] < 0 && !m.Ragged {
-				class = (class ^ uint64(d+1)) * 1099511628211 // FNV-1a's step, over the free dimensions
+				class = maphash.Comparable(classes, [2]uint64{class, uint64(d)}) // over the free dimensions
 			}
 		}
 	}

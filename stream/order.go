@@ -34,14 +34,14 @@ func (s *Stream) settle(r *Request) {
 	default:
 		s.counts.Errors++
 	}
-	if r.bound {
-		if s.token == taken {
-			s.token = idle
-		}
+	if r.holds {
+		r.holds = false
+		s.token = idle
 		if res.Model != s.model {
 			s.dropState() // the stream was moved while the old model's worker had its state
 		}
-	} else {
+	}
+	if !r.bound {
 		res.Model = s.model
 		r.Unbind()
 	}
@@ -123,7 +123,7 @@ func (s *Stream) emit(r *Request, p *Result) bool {
 		p.Lease.Release()
 		return false
 	}
-	p.Seq, p.CaptureUS, p.Model, p.Timing = r.Seq, r.CaptureUS, s.model, r.Timing
+	p.Seq, p.CaptureUS, p.Model, p.Timing = r.Seq, r.CaptureUS, r.result.Model, r.Timing
 	if s.order[0] == r {
 		s.flushPartial(r)
 		s.sink.Push(p)

@@ -29,6 +29,7 @@ type Request struct {
 
 	state   atomic.Uint32 // Outcome, set once
 	bound   bool          // a batch holds its memory; under the stream's lock
+	holds   bool          // it holds the stream's token and state; under the stream's lock
 	partial []*Result     // emitted before its turn; under the stream's lock
 	result  Result
 	one     [1]Tensor // room for the common single output

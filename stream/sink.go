@@ -18,10 +18,12 @@ type Endpoint interface {
 	// state lives, or nil. The place was reserved when the stream was attached,
 	// so it cannot fail.
 	Enqueue(s *Stream, home any)
-	// Waiting tells that n more frames wait (fewer when n < 0).
+	// Waiting tells that n more frames wait (fewer when n < 0), or with 0 that the
+	// stream ended while its token is queued.
 	Waiting(n int)
 	// Ended tells of the one ending of an accepted frame.
 	Ended(r *Request)
-	// Detach gives the stream's place back.
+	// Detach gives the stream's place back: it has ended and its token is not
+	// queued.
 	Detach(s *Stream)
 }

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,7 +28,8 @@ type Counts struct {
 // called by whoever took the stream's token.
 //
 // Invariants, under mu:
-//   - token == queued exactly when the endpoint's queue holds the stream;
+//   - token == queued exactly when the endpoint's queue holds the stream, which
+//     may have ended since: its place is given back when the token comes out;
 //   - a frame is in waiting, or in order with left == false, or ended;
 //   - order holds, oldest first, the frames whose endings are pushed in turn and
 //     are not pushed yet: all accepted ones in Every, those in flight in Latest;
@@ -38,7 +40,7 @@ type Stream struct {
 	opts   Options
 	model  *Model
 	gone   atomic.Bool
-	wait   atomic.Int32 // len(waiting), for readers without the lock
+	wait   atomic.Int64 // of waiting, for readers without the lock: its rows << 32 + its length
 
 	mu       sync.Mutex
 	endpoint Endpoint
@@ -60,7 +62,7 @@ type tokenState uint8
 const (
 	idle tokenState = iota
 	queued
-	taken // one frame of a stateful stream is in flight: no second token
+	taken // one frame of a stateful stream is in flight and holds it: no second token
 )
 
 // New makes a stream of model that feeds ep and answers to sink. The endpoint
@@ -93,7 +95,12 @@ func (s *Stream) Counts() Counts {
 }
 
 // WaitingFrames returns how many frames wait in the mailbox.
-func (s *Stream) WaitingFrames() int { return int(s.wait.Load()) }
+func (s *Stream) WaitingFrames() int { return int(int32(s.wait.Load())) }
+
+// WaitingRows returns how many rows of a batch the frames in the mailbox need.
+func (s *Stream) WaitingRows() int { return int(s.wait.Load() >> 32) }
+
+func weight(r *Request) int64 { return int64(r.Rows)<<32 + 1 }
 
 // Finished is closed when the stream has closed and its last frame has ended.
 func (s *Stream) Finished() <-chan struct{} { return s.finished }
@@ -143,7 +150,7 @@ func (s *Stream) SubmitAt(f Frame, now Instant) error {
 		s.supersede()
 	}
 	s.waiting = append(s.waiting, r)
-	s.wait.Store(int32(len(s.waiting)))
+	s.wait.Add(weight(r))
 	if s.token == idle {
 		s.token = queued
 		s.endpoint.Enqueue(s, s.home)
@@ -158,7 +165,13 @@ func (s *Stream) outstanding(f *Frame) int {
 	case s.policy.Mode == Every:
 		return len(s.order)
 	case f.Must:
-		return len(s.waiting)
+		n := 0
+		for _, w := range s.waiting {
+			if w.Must { // the others will be superseded
+				n++
+			}
+		}
+		return n
 	}
 	return 0
 }
@@ -173,7 +186,7 @@ func (s *Stream) deadline(r *Request, now Instant) Instant {
 			d = x
 		}
 	}
-	if d == 0 {
+	if d == 0 || d > math.MaxInt64-time.Duration(now) {
 		return 0
 	}
 	return now.Add(d)
@@ -204,6 +217,7 @@ func (s *Stream) supersede() {
 			kept = append(kept, w)
 			continue
 		}
+		s.wait.Add(-weight(w))
 		s.endLocked(w, Dropped, Superseded, nil)
 	}
 	s.endpoint.Waiting(len(kept) - len(s.waiting))
@@ -213,43 +227,47 @@ func (s *Stream) supersede() {
 
 // Take binds the stream's next frame to a batch that has room for that many
 // rows of that class (any class when class is nil), and would be answered after
-// about predict. It returns nil when no frame fits: the mailbox emptied, its
-// frames were too late, or the next one is too large or of another class, in
-// which case the token is queued again. The caller must own the token, which
-// Take gives up.
-func (s *Stream) Take(now Instant, room int, class *uint64, predict time.Duration) *Request {
+// about predict. The caller must own the token, which Take gives up, unless kept
+// says that the next frame needs more rows: then the caller still has it. Else a
+// nil request means that the mailbox emptied, its frames were too late, or the
+// next one is of another class, in which case the token is queued again.
+func (s *Stream) Take(now Instant, room int, class *uint64, predict time.Duration) (r *Request, kept bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.token = taken // so that what ends below does not queue a second token
 	for len(s.waiting) > 0 {
-		r := s.waiting[0]
+		r = s.waiting[0]
 		if r.Deadline != 0 && now.Add(predict) > r.Deadline {
 			s.pop()
 			s.endLocked(r, Dropped, Stale, nil)
 			continue
 		}
-		if r.Rows > room || class != nil && *class != r.Class {
+		if class != nil && *class != r.Class {
 			s.requeue()
-			return nil
+			return nil, false
+		}
+		if r.Rows > room {
+			s.token = queued
+			return nil, true
 		}
 		s.pop()
-		r.bound = true
+		r.bound, r.holds = true, s.model.Stateful
 		r.Timing.Dequeued = now
 		r.result.Model = s.model
 		if s.policy.Mode == Latest {
 			s.order = append(s.order, r)
 		}
-		if s.model.Stateful {
-			return r
+		if r.holds {
+			return r, false
 		}
 		s.token = idle
 		if len(s.waiting) > 0 {
 			s.requeue()
 		}
-		return r
+		return r, false
 	}
-	s.token = idle
-	return nil
+	s.putDown()
+	return nil, false
 }
 
 // Rest gives up the token of a stream behind which no frame waits, and reports
@@ -260,25 +278,54 @@ func (s *Stream) Rest() bool {
 	if len(s.waiting) > 0 {
 		return true
 	}
-	s.token = idle
+	s.putDown()
 	return false
 }
 
-// Class returns the class of the next frame; ok is false when none waits.
-func (s *Stream) Class() (class uint64, ok bool) {
+// Discard tells that ep has emptied its queue without taking the tokens there.
+func (s *Stream) Discard(ep Endpoint) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.endpoint == ep && s.token == queued {
+		s.putDown()
+	}
+}
+
+// putDown gives up a token that is in no queue, and the place of a stream that
+// ended while it was in one.
+func (s *Stream) putDown() {
+	s.token = idle
+	if s.over() {
+		s.endpoint.Detach(s)
+	}
+}
+
+func (s *Stream) over() bool {
+	select {
+	case <-s.finished:
+		return true
+	default:
+		return false
+	}
+}
+
+// Head returns the class of the next frame and when it was received; ok is false
+// when none waits.
+func (s *Stream) Head() (class uint64, received Instant, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.waiting) == 0 {
-		return 0, false
+		return 0, 0, false
 	}
-	return s.waiting[0].Class, true
+	r := s.waiting[0]
+	return r.Class, r.Timing.Received, true
 }
 
 func (s *Stream) pop() {
+	s.wait.Add(-weight(s.waiting[0]))
 	copy(s.waiting, s.waiting[1:])
 	s.waiting[len(s.waiting)-1] = nil
 	s.waiting = s.waiting[:len(s.waiting)-1]
-	s.wait.Store(int32(len(s.waiting)))
 	s.endpoint.Waiting(-1)
 }
 

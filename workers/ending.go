@@ -64,9 +64,9 @@ func (g *Group) list() []*stream.Stream {
 }
 
 // replace starts another instance in the place of a hung one, unless too many
-// hang already.
+// hang already or it was told to leave.
 func (g *Group) replace(w *instance) {
-	if int(g.quarantined.Load()) > g.cfg.Limits.Quarantined {
+	if w.leave.Load() || int(g.quarantined.Load()) > g.cfg.Limits.Quarantined {
 		g.lost(w)
 		return
 	}
@@ -77,6 +77,9 @@ func (g *Group) replace(w *instance) {
 			g.log.Error("no replacement for a hung worker", "model", g.cfg.Name, "error", err)
 		} else {
 			g.restarts.Add(1)
+			if w.leave.Load() { // meanwhile
+				g.removeOne()
+			}
 		}
 		g.lost(w)
 	})
@@ -85,8 +88,10 @@ func (g *Group) replace(w *instance) {
 // detached is a context for the replacement of w, whose own has ended.
 func (w *instance) detached() context.Context { return context.WithoutCancel(w.ctx) }
 
-// lost notes that an instance is gone for good. Without any the group fails.
+// lost notes that an instance is gone for good: given up, or told to leave.
+// Without any the group fails, unless it is being unloaded.
 func (g *Group) lost(w *instance) {
+	g.handOver(w) // while a swap still finds its lane
 	g.reg.Lock()
 	delete(g.all, w)
 	failed := len(g.all) == 0 && g.state == StateReady
@@ -94,7 +99,6 @@ func (g *Group) lost(w *instance) {
 		g.state, g.reason = StateUnavailable, "its workers failed more often in a row than limits.restarts or limits.quarantined allow; load it again"
 	}
 	g.reg.Unlock()
-	g.rehome(w)
 	if failed {
 		err := stream.Errorf(stream.Unavailable, "", "model %s has no worker left", g.cfg.Name)
 		g.endStreams(stream.ByError, err)
@@ -102,16 +106,12 @@ func (g *Group) lost(w *instance) {
 	}
 }
 
-// left notes that an instance went by itself, told to or after its failures.
-func (g *Group) left(w *instance) {
-	g.reg.Lock()
-	delete(g.all, w)
-	g.reg.Unlock()
-	g.rehome(w)
-}
-
-func (g *Group) rehome(w *instance) {
+// handOver leaves to the others what an instance that goes, or is down for a
+// while, would have done: the streams at home there, the memory of its last
+// batch, and the work it may have been woken for.
+func (g *Group) handOver(w *instance) {
 	if w.lane == nil {
+		g.rouse()
 		return
 	}
 	for _, s := range g.list() {
@@ -120,6 +120,7 @@ func (g *Group) rehome(w *instance) {
 	g.gather.Lock()
 	g.intake.Rehome(w.lane)
 	g.gather.Unlock()
+	g.intake.Nudge()
 	g.wakeAll()
 }
 
@@ -129,10 +130,10 @@ func (g *Group) endStreams(why stream.CloseReason, err error) {
 	}
 }
 
-// failPartial ends the frames that were bound to a batch which waits to be full.
+// failPartial ends the frames that were bound to a batch which did not run.
 func (g *Group) failPartial(err error) {
 	g.gather.Lock()
-	partial := g.intake.Drain()
+	partial := g.drain()
 	g.gather.Unlock()
 	for _, b := range partial {
 		b.FailAll(err)
@@ -140,6 +141,15 @@ func (g *Group) failPartial(err error) {
 		g.pool.Put(b)
 		g.gather.Unlock()
 	}
+}
+
+// drain empties the queue, with gather held.
+func (g *Group) drain() (partial []*batching.Batch) {
+	partial = g.intake.Drain(g.lanes()...)
+	for _, s := range g.list() {
+		s.Discard(g)
+	}
+	return partial
 }
 
 // unload ends the group: waiting frames end as err, frames in flight complete,
@@ -154,7 +164,8 @@ func (g *Group) unload(why stream.CloseReason, err error) {
 	g.stop()
 }
 
-// stop takes the workers down after their present batch.
+// stop takes the workers down after their present batch. A batch that none of
+// them was left to run ends as unavailable.
 func (g *Group) stop() {
 	g.stopOnce.Do(func() { close(g.stopping) })
 	for _, w := range g.instances() {
@@ -162,6 +173,7 @@ func (g *Group) stop() {
 	}
 	g.wakeAll()
 	g.awaitRuns()
+	g.failPartial(stream.Errorf(stream.Unavailable, "", "model %s has no worker left", g.cfg.Name))
 	g.gather.Lock()
 	g.pool.Close()
 	g.gather.Unlock()
@@ -205,11 +217,9 @@ func (g *Group) moveTo(next *Group) {
 	for _, s := range g.list() {
 		g.moveOne(s, next)
 	}
-	partial := g.intake.Drain(g.lanes()...)
+	// What is bound already goes as it is, before the workers leave.
+	g.intake.Loosen(g.drain()...)
 	g.gather.Unlock()
-	for _, b := range partial {
-		g.runPartial(b)
-	}
 	g.stop()
 }
 
@@ -235,28 +245,6 @@ func (g *Group) moveOne(s *stream.Stream, next *Group) {
 		return
 	}
 	g.Detach(s)
-}
-
-// runPartial runs a batch that waited to be full, on an instance of its own:
-// a swap loses no frame.
-func (g *Group) runPartial(b *batching.Batch) {
-	w := g.newInstance()
-	defer w.cancel()
-	_, err := w.start(w.ctx)
-	if err == nil {
-		w.prep, err = newPreparer(g.model, g.pixels)
-	}
-	if err != nil {
-		b.FailAll(err)
-		g.gather.Lock()
-		g.pool.Put(b)
-		g.gather.Unlock()
-		return
-	}
-	g.busy.Add(1)
-	w.run(b)
-	w.stop()
-	w.prep.close()
 }
 
 // Stats reads the group.

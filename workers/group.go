@@ -139,13 +139,23 @@ func (g *Group) startIn(ctx context.Context, w *instance) (*stream.Model, error)
 		<-w.admission
 		if w.admitted {
 			w.loop()
-			g.left(w)
+			if w.phase.Load() != gone { // else whoever gave it up sees to it, with its replacement
+				g.lost(w)
+			}
 			return
 		}
 		w.stop()
 	})
-	o := <-ready
-	return o.m, o.err
+	limit := g.cfg.Limits.Start
+	late := time.NewTimer(limit + min(limit, time.Second)) // its own error comes first
+	defer late.Stop()
+	select {
+	case o := <-ready:
+		return o.m, o.err
+	case <-late.C:
+		close(w.admission) // should it come back, it is taken down
+		return nil, stream.Errorf(stream.Timeout, "limits.start", "model %s did not start within %v", g.cfg.Name, limit)
+	}
 }
 
 // admit lets a started instance run batches.
@@ -156,6 +166,11 @@ func (g *Group) admit(w *instance) {
 	g.reg.Lock()
 	g.all[w] = struct{}{}
 	g.reg.Unlock()
+	select {
+	case <-g.stopping: // it may have been too late to be told
+		w.leave.Store(true)
+	default:
+	}
 	w.admitted = true
 	close(w.admission)
 }
@@ -174,9 +189,11 @@ func (g *Group) add(ctx context.Context) error {
 		return err
 	}
 	w.prep = prep
-	g.gather.Lock()
-	g.pool.Resize(max(g.cfg.Batching.Buffers, g.Workers()+2))
-	g.gather.Unlock()
+	if b := g.cfg.Batching.Buffers; b > g.cfg.Instances { // fewer are a throttle, and meant
+		g.gather.Lock()
+		g.pool.Resize(max(b, g.Workers()+2))
+		g.gather.Unlock()
+	}
 	g.admit(w)
 	return nil
 }
@@ -261,10 +278,16 @@ func (g *Group) Enqueue(s *stream.Stream, home any) {
 // Waiting implements stream.Endpoint.
 func (g *Group) Waiting(n int) {
 	g.waiting.Add(int64(n))
-	if n > 0 && g.nudge {
-		g.intake.Nudge()
-		g.wake()
+	if n >= 0 && g.nudge {
+		g.rouse()
 	}
+}
+
+// rouse has a worker look whether there is something to do, although no token
+// has come.
+func (g *Group) rouse() {
+	g.intake.Nudge()
+	g.wake()
 }
 
 // Ended implements stream.Endpoint.
@@ -286,7 +309,7 @@ func (g *Group) Detach(s *stream.Stream) {
 func (g *Group) next(w *instance) *batching.Batch {
 	for {
 		seen := g.intake.Arrivals()
-		if w.leave.Load() {
+		if w.leave.Load() && !g.loose() {
 			return nil
 		}
 		g.gather.Lock()
@@ -314,6 +337,13 @@ func (g *Group) next(w *instance) *batching.Batch {
 		}
 		g.rest(w, seen, wait)
 	}
+}
+
+// loose says whether a batch waits that must not be left behind.
+func (g *Group) loose() bool {
+	g.gather.Lock()
+	defer g.gather.Unlock()
+	return g.intake.Loose()
 }
 
 // rest parks w until there may be work again. What arrived since seen was read
@@ -382,9 +412,18 @@ func (g *Group) wakeThis(w *instance) {
 	w.signal()
 }
 
+// wakeAll wakes all that are parked now.
 func (g *Group) wakeAll() {
-	for g.parkN.Load() > 0 {
-		g.wake()
+	g.park.Lock()
+	all := g.parked
+	g.parked = nil
+	g.parkN.Store(0)
+	for _, w := range all {
+		w.parked.Store(false)
+	}
+	g.park.Unlock()
+	for _, w := range all {
+		w.signal()
 	}
 }
 

@@ -53,10 +53,14 @@ func (w *instance) start(ctx context.Context) (m *stream.Model, err error) {
 	g := w.group
 	ctx, cancel := context.WithTimeout(ctx, g.cfg.Limits.Start)
 	defer cancel()
+	steps := 0
 	defer func() {
 		if p := recover(); p != nil {
 			err = stream.Errorf(stream.Internal, "", "%s panicked while starting: %v", g.cfg.Kind, p)
 			g.log.Error("worker panicked", "model", g.cfg.Name, "panic", p, "stack", string(debug.Stack()))
+		}
+		if err != nil {
+			w.undo(steps)
 		}
 	}()
 	kind, ok := Lookup(g.cfg.Kind)
@@ -68,27 +72,35 @@ func (w *instance) start(ctx context.Context) (m *stream.Model, err error) {
 	if m, err = w.worker.Init(ctx, env); err != nil {
 		return nil, err
 	}
+	steps++
 	if err = w.worker.Allocate(ctx); err != nil {
-		w.worker.Destroy()
 		return nil, fmt.Errorf("allocate: %w", err)
 	}
+	steps++
 	if err = w.worker.Acquire(ctx); err != nil {
-		w.worker.Deallocate()
-		w.worker.Destroy()
 		return nil, fmt.Errorf("acquire: %w", err)
 	}
 	return m, nil
 }
 
-func (w *instance) stop() {
+func (w *instance) stop() { w.undo(3) }
+
+// undo takes the worker down from that many steps of its start, the last first.
+// A panic in one does not keep the next from being called.
+func (w *instance) undo(steps int) {
+	down := [...]func(){w.worker.Destroy, w.worker.Deallocate, w.worker.Release}
+	for steps--; steps >= 0; steps-- {
+		w.guard(down[steps])
+	}
+}
+
+func (w *instance) guard(f func()) {
 	defer func() {
 		if p := recover(); p != nil {
 			w.group.log.Error("worker panicked while stopping", "model", w.group.cfg.Name, "panic", p)
 		}
 	}()
-	w.worker.Release()
-	w.worker.Deallocate()
-	w.worker.Destroy()
+	f()
 }
 
 // loop runs batches until the group stops, the instance is told to leave, or it
@@ -115,7 +127,6 @@ func (w *instance) loop() {
 		}
 		if !w.restart() {
 			w.prep.close()
-			g.lost(w)
 			return
 		}
 	}
@@ -148,7 +159,7 @@ func (w *instance) run(b *batching.Batch) (broken, mine bool) {
 	case err != nil:
 		if panicked {
 			for _, r := range b.Requests {
-				r.Stream.OrphanState()() // it may be half changed
+				r.Stream.OrphanState(r)() // it may be half changed
 			}
 		}
 		b.FailAll(err)
@@ -192,9 +203,10 @@ func (w *instance) giveUp(before stream.Instant) bool {
 	g.pool.Quarantine()
 	g.gather.Unlock()
 	g.log.Error("worker hangs and is quarantined", "model", g.cfg.Name, "limit", g.cfg.Limits.Run, "quarantined", n)
+	g.rouse() // there is memory for another batch again
 	for _, r := range w.batch.Requests {
 		if g.model.Stateful {
-			w.orphan = append(w.orphan, r.Stream.OrphanState())
+			w.orphan = append(w.orphan, r.Stream.OrphanState(r))
 		}
 		r.Fail(stream.Errorf(stream.Timeout, "limits.run", "model %s did not answer within %v: its worker is replaced", g.cfg.Name, g.cfg.Limits.Run))
 	}
@@ -220,6 +232,7 @@ func (w *instance) returned(b *batching.Batch) {
 func (w *instance) restart() bool {
 	g := w.group
 	w.stop()
+	g.handOver(w)
 	for {
 		w.failures++
 		if w.failures > g.cfg.Limits.Restarts {

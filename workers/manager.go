@@ -152,9 +152,10 @@ func (m *Manager) LoadConfig(ctx context.Context, cfg Config, share bool) (endpo
 	if err := cfg.Validate(); err != nil {
 		return "", err
 	}
+	var name string // read only when the change was waited for
 	err = m.change(ctx, func() error {
-		name, same := m.place(cfg)
-		endpoint = name
+		var same *Group
+		name, same = m.place(cfg)
 		if same != nil && share {
 			return nil
 		}
@@ -172,7 +173,7 @@ func (m *Manager) LoadConfig(ctx context.Context, cfg Config, share bool) (endpo
 	if err != nil {
 		return "", fmt.Errorf("load %s: %w", cfg.Name, err)
 	}
-	return endpoint, nil
+	return name, nil
 }
 
 // place returns the endpoint for cfg, and the group that has it already. A group
@@ -314,14 +315,11 @@ func (m *Manager) Snapshot() []GroupStats {
 // does not hang is down, or with ctx's error.
 func (m *Manager) Close(ctx context.Context) error {
 	m.mu.Lock()
-	if m.closed {
-		m.mu.Unlock()
-		return nil
+	if !m.closed {
+		m.closed = true
+		m.updates <- update{reply: make(chan error, 1), do: m.closeAll}
+		close(m.updates)
 	}
-	m.closed = true
-	reply := make(chan error, 1)
-	m.updates <- update{reply: reply, do: m.closeAll}
-	close(m.updates)
 	m.mu.Unlock()
 	select {
 	case <-m.done:
