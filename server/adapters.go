@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"millrace/ingest"
 	"millrace/ingest/grpc"
@@ -51,7 +52,8 @@ func (s *Server) listenHTTP() error {
 	}
 	s.observe.routes(h.App, s.cfg.Metrics == "")
 	s.ws = ws.New(h, ws.Options{
-		MaxMessage: int(s.cfg.Limits.MaxMessage), MaxSessions: s.cfg.Limits.MaxSessions,
+		MaxMessage: int(s.cfg.Limits.MaxMessage), MaxSessions: s.cfg.Limits.MaxSessions, MaxPulls: s.cfg.Limits.MaxPulls,
+		OutboxMessages: s.cfg.Limits.OutboxMessages, OutboxBytes: int64(s.cfg.Limits.OutboxBytes), Idle: time.Duration(s.cfg.Limits.Idle),
 		AllowPrivateURLs: s.cfg.Sources.AllowPrivate, Log: s.log,
 	})
 	s.adapters = append(s.adapters, rest.New(h, rest.Options{MaxBody: int(s.cfg.Limits.MaxBody), Log: s.log}), s.ws, httpServer{h})

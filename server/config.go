@@ -41,6 +41,11 @@ type LimitsConfig struct {
 	MaxMessage  Size // bytes of a WebSocket or gRPC message
 	MaxPixels   int  // width times height of a picture
 	MaxSessions int  // WebSocket sessions at once
+	MaxPulls    int  // videos pulled at once for WebSocket sessions
+
+	OutboxMessages int      // replies that wait for one WebSocket client; past it, it is a slow consumer
+	OutboxBytes    Size     // and their bytes
+	Idle           Duration // a WebSocket session without a message for so long is closed; 0 = never
 }
 
 // LogConfig says what is logged, and where.
@@ -63,9 +68,10 @@ func Defaults() Config {
 	return Config{
 		HTTP: "127.0.0.1:8000", GRPC: "127.0.0.1:8001",
 		Memory: MemoryConfig{Budget: 1 << 30},
-		Limits: LimitsConfig{MaxBody: 64 << 20, MaxMessage: 8 << 20, MaxPixels: codec.DefaultMaxPixels, MaxSessions: 10000},
-		Log:    LogConfig{Level: "info", Format: "text"},
-		Drain:  Duration(10 * time.Second),
+		Limits: LimitsConfig{MaxBody: 64 << 20, MaxMessage: 8 << 20, MaxPixels: codec.DefaultMaxPixels, MaxSessions: 10000,
+			MaxPulls: 64, OutboxMessages: 4096, OutboxBytes: 64 << 20},
+		Log:   LogConfig{Level: "info", Format: "text"},
+		Drain: Duration(10 * time.Second),
 	}
 }
 
@@ -77,6 +83,9 @@ func (c Config) withDefaults() Config {
 	c.Limits.MaxMessage = cmp.Or(c.Limits.MaxMessage, d.Limits.MaxMessage)
 	c.Limits.MaxPixels = cmp.Or(c.Limits.MaxPixels, d.Limits.MaxPixels)
 	c.Limits.MaxSessions = cmp.Or(c.Limits.MaxSessions, d.Limits.MaxSessions)
+	c.Limits.MaxPulls = cmp.Or(c.Limits.MaxPulls, d.Limits.MaxPulls)
+	c.Limits.OutboxMessages = cmp.Or(c.Limits.OutboxMessages, d.Limits.OutboxMessages)
+	c.Limits.OutboxBytes = cmp.Or(c.Limits.OutboxBytes, d.Limits.OutboxBytes)
 	c.Log.Level, c.Log.Format = cmp.Or(c.Log.Level, d.Log.Level), cmp.Or(c.Log.Format, d.Log.Format)
 	c.Drain = cmp.Or(c.Drain, d.Drain)
 	return c
@@ -107,7 +116,7 @@ func (c Config) Validate() error {
 	for _, s := range []struct {
 		path string
 		size Size
-	}{{"limits.max_body", c.Limits.MaxBody}, {"limits.max_message", c.Limits.MaxMessage}} {
+	}{{"limits.max_body", c.Limits.MaxBody}, {"limits.max_message", c.Limits.MaxMessage}, {"limits.outbox_bytes", c.Limits.OutboxBytes}} {
 		if s.size < 1<<10 || s.size > 1<<30 {
 			bad(s.path, "%v is not between 1KiB and 1GiB", s.size)
 		}
@@ -115,8 +124,16 @@ func (c Config) Validate() error {
 	if n := c.Limits.MaxPixels; n < 1 || n > 1<<30 {
 		bad("limits.max_pixels", "%d is not between 1 and %d", n, 1<<30)
 	}
-	if n := c.Limits.MaxSessions; n < 1 || n > 1<<20 {
-		bad("limits.max_sessions", "%d is not between 1 and %d", n, 1<<20)
+	for _, l := range []struct {
+		path string
+		n    int
+	}{{"limits.max_sessions", c.Limits.MaxSessions}, {"limits.max_pulls", c.Limits.MaxPulls}, {"limits.outbox_messages", c.Limits.OutboxMessages}} {
+		if l.n < 1 || l.n > 1<<20 {
+			bad(l.path, "%d is not between 1 and %d", l.n, 1<<20)
+		}
+	}
+	if c.Limits.Idle < 0 {
+		bad("limits.idle", "%v is negative", c.Limits.Idle)
 	}
 	if !slices.Contains([]string{"debug", "info", "warn", "error"}, c.Log.Level) {
 		bad("log.level", "%q is no level: want debug, info, warn or error", c.Log.Level)

@@ -40,6 +40,8 @@ func newObserver(s *Server) (*observer, error) {
 		Memory:     s.memory.Stats,
 		Goroutines: s.goroutines,
 		Sessions:   s.sessions,
+		Outbox:     s.outbox,
+		Closed:     s.closed,
 	})
 	return o, nil
 }
@@ -72,6 +74,25 @@ func (s *Server) sessions() map[string]int {
 		return nil
 	}
 	return map[string]int{"ws": s.ws.Stats().Sessions}
+}
+
+// outbox is the bytes of replies that wait for WebSocket clients.
+func (s *Server) outbox() int64 {
+	if s.ws == nil {
+		return 0
+	}
+	return s.ws.Stats().OutboxBytes
+}
+
+// closed counts the WebSocket sessions that ended, by why.
+func (s *Server) closed() map[string]uint64 {
+	out := map[string]uint64{}
+	if s.ws != nil {
+		for why, n := range s.ws.Stats().Ends {
+			out[string(why)] = n
+		}
+	}
+	return out
 }
 
 // unobserved are the routes that say nothing of the models' use.

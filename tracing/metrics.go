@@ -35,8 +35,10 @@ type Options struct {
 	// be quick and safe for concurrent use.
 	Groups     func() []workers.GroupStats
 	Memory     func() buf.Stats
-	Goroutines func() map[string]int // by the name of their group
-	Sessions   func() map[string]int // open, by adapter
+	Goroutines func() map[string]int    // by the name of their group
+	Sessions   func() map[string]int    // open, by adapter
+	Outbox     func() int64             // bytes of replies that wait for their clients
+	Closed     func() map[string]uint64 // sessions that ended, by why
 	// RequestBuckets, in seconds, rising; nil = DefaultRequestBuckets.
 	RequestBuckets []float64
 }

@@ -38,6 +38,8 @@ var (
 	memoryDenied = desc("millrace_memory_denied_total", "Leases refused by the budget.")
 
 	goroutines = desc("millrace_goroutines", "Goroutines by the group that started them.", "group")
+	outbox     = desc("millrace_outbox_bytes", "Bytes of replies that wait for their clients.")
+	closed     = desc("millrace_sessions_closed_total", "Sessions that ended, by why.", "reason")
 	sessions   = desc("millrace_sessions", "Open sessions by adapter.", "adapter")
 )
 
@@ -45,7 +47,7 @@ var (
 func (snapshots) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		build, queueDepth, queueFlows, streams, workersNow, restarts, batches, buffers, ready,
-		memoryBudget, memoryLeased, memoryIdle, memoryLeases, memoryDenied, goroutines, sessions,
+		memoryBudget, memoryLeased, memoryIdle, memoryLeases, memoryDenied, goroutines, sessions, outbox, closed,
 	} {
 		ch <- d
 	}
@@ -101,6 +103,14 @@ func (s snapshots) Collect(ch chan<- prometheus.Metric) {
 	}
 	byName(goroutines, s.o.Goroutines)
 	byName(sessions, s.o.Sessions)
+	if s.o.Outbox != nil {
+		gauge(outbox, float64(s.o.Outbox()))
+	}
+	if s.o.Closed != nil {
+		for why, n := range s.o.Closed() {
+			counter(closed, float64(n), why)
+		}
+	}
 }
 
 // merge adds up groups of one name and version, which meet during a swap: a

@@ -63,7 +63,7 @@ func (s *session) obey(o order) error {
 	}
 	if s.a.pulls.Add(1) > int64(s.a.opts.MaxPulls) {
 		s.a.pulls.Add(-1)
-		return stream.Errorf(stream.Overloaded, "", "%d videos are being pulled already: try later", s.a.opts.MaxPulls)
+		return stream.Errorf(stream.Overloaded, "limits.max_pulls", "%d videos are being pulled already: try later, or raise the setting", s.a.opts.MaxPulls)
 	}
 	p := &pull{s: s, model: o.Model, url: o.URL, over: make(chan struct{})}
 	if p.model == "" {

@@ -18,13 +18,13 @@ import (
 type Options struct {
 	MaxMessage       int           // bytes of a message; 8 MiB (limits.max_message)
 	MaxSessions      int           // 10000 (limits.max_sessions)
-	MaxPulls         int           // videos pulled at once, over all sessions; 64
-	OutboxMessages   int           // replies that wait for one client; 4096
-	OutboxBytes      int64         // and their bytes; 64 MiB
+	MaxPulls         int           // videos pulled at once, over all sessions; 64 (limits.max_pulls)
+	OutboxMessages   int           // replies that wait for one client; 4096 (limits.outbox_messages)
+	OutboxBytes      int64         // and their bytes; 64 MiB (limits.outbox_bytes)
 	PingEvery        time.Duration // 15s
 	PongWait         time.Duration // a client that is silent for PingEvery + PongWait is gone; 10s
 	WriteWait        time.Duration // of one message; 10s
-	Idle             time.Duration // a session without a message for so long is closed; 0 = never
+	Idle             time.Duration // a session without a message for so long is closed; 0 = never (limits.idle)
 	AllowPrivateURLs bool          // pull from loopback and private addresses (sources.allow_private)
 
 	Log   *slog.Logger // slog.Default()
