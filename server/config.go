@@ -45,7 +45,7 @@ type LimitsConfig struct {
 
 	OutboxMessages int      // replies that wait for one WebSocket client; past it, it is a slow consumer
 	OutboxBytes    Size     // and their bytes
-	Idle           Duration // a WebSocket session without a message for so long is closed; 0 = never
+	Idle           Duration // a WebSocket session without a message for so long is closed
 }
 
 // LogConfig says what is logged, and where.
@@ -69,7 +69,7 @@ func Defaults() Config {
 		HTTP: "127.0.0.1:8000", GRPC: "127.0.0.1:8001",
 		Memory: MemoryConfig{Budget: 1 << 30},
 		Limits: LimitsConfig{MaxBody: 64 << 20, MaxMessage: 8 << 20, MaxPixels: codec.DefaultMaxPixels, MaxSessions: 10000,
-			MaxPulls: 64, OutboxMessages: 4096, OutboxBytes: 64 << 20},
+			MaxPulls: 64, OutboxMessages: 4096, OutboxBytes: 64 << 20, Idle: Duration(24 * time.Hour)},
 		Log:   LogConfig{Level: "info", Format: "text"},
 		Drain: Duration(10 * time.Second),
 	}
@@ -86,6 +86,7 @@ func (c Config) withDefaults() Config {
 	c.Limits.MaxPulls = cmp.Or(c.Limits.MaxPulls, d.Limits.MaxPulls)
 	c.Limits.OutboxMessages = cmp.Or(c.Limits.OutboxMessages, d.Limits.OutboxMessages)
 	c.Limits.OutboxBytes = cmp.Or(c.Limits.OutboxBytes, d.Limits.OutboxBytes)
+	c.Limits.Idle = cmp.Or(c.Limits.Idle, d.Limits.Idle)
 	c.Log.Level, c.Log.Format = cmp.Or(c.Log.Level, d.Log.Level), cmp.Or(c.Log.Format, d.Log.Format)
 	c.Drain = cmp.Or(c.Drain, d.Drain)
 	return c
