@@ -24,6 +24,8 @@ type (
 	// Metadata describes a model: names, datatypes and shapes of its inputs and
 	// outputs; -1 is a free dimension, and the first one of a model that batches.
 	Metadata = oip.ModelMetadata
+	// Tensor describes an input or output of a model.
+	Tensor = oip.TensorMetadata
 	// Entry is a row of the repository's index: READY, LOADING or UNAVAILABLE,
 	// and why.
 	Entry = oip.IndexRow

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"millrace/client"
+	"millrace/client/load"
 	"millrace/stream"
 )
 
@@ -61,8 +62,8 @@ type account struct {
 	mu         sync.Mutex
 	s          Summary
 	begin, fin time.Time
-	ages       histogram
-	second     histogram // since the last Progress
+	ages       load.Histogram
+	second     load.Histogram // since the last Progress
 	last       time.Time
 	before     int // results at that time
 	batches    int
@@ -108,8 +109,8 @@ func (a *account) reply(r *client.Reply) {
 		a.s.Results++
 		a.batches += r.Batch
 		age := r.Got.Sub(r.Sent)
-		a.ages.add(age)
-		a.second.add(age)
+		a.ages.Add(age)
+		a.second.Add(age)
 	}
 }
 
@@ -118,12 +119,12 @@ func (a *account) progress(now time.Time) Progress {
 	defer a.mu.Unlock()
 	p := Progress{
 		Elapsed: now.Sub(a.begin), Frames: a.s.Frames, Results: a.s.Results, Drops: a.s.Dropped(), Errors: a.s.Failed(),
-		P50: a.second.quantile(0.5),
+		P50: a.second.Quantile(0.5),
 	}
 	if d := now.Sub(a.last).Seconds(); d > 0 {
 		p.FPS = float64(a.s.Results-a.before) / d
 	}
-	a.last, a.before, a.second = now, a.s.Results, histogram{}
+	a.last, a.before, a.second = now, a.s.Results, load.Histogram{}
 	return p
 }
 
@@ -139,40 +140,10 @@ func (a *account) summary() Summary {
 	if s.Results > 0 {
 		s.Batch = float64(a.batches) / float64(s.Results)
 	}
+	for _, v := range []*float64{&s.Rate, &s.Seconds, &s.FPS, &s.Batch} {
+		*v = math.Round(*v*1000) / 1000
+	}
 	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
-	s.P50, s.P99 = ms(a.ages.quantile(0.5)), ms(a.ages.quantile(0.99))
+	s.P50, s.P99 = ms(a.ages.Quantile(0.5)), ms(a.ages.Quantile(0.99))
 	return s
-}
-
-// histogram counts durations in steps of 2 %, from 1 us to some hours, in fixed
-// memory. The zero value is empty.
-type histogram struct {
-	count [1200]uint32
-	n     uint64
-}
-
-const step = 1.02
-
-func (h *histogram) add(d time.Duration) {
-	i := 0
-	if us := float64(d) / 1e3; us > 1 {
-		i = int(math.Log(us) / math.Log(step))
-	}
-	h.count[min(i, len(h.count)-1)]++
-	h.n++
-}
-
-// quantile is the middle of the step that holds the q-th part; 0 when empty.
-func (h *histogram) quantile(q float64) time.Duration {
-	if h.n == 0 {
-		return 0
-	}
-	rank := uint64(math.Ceil(q * float64(h.n)))
-	var seen uint64
-	for i, c := range h.count {
-		if seen += uint64(c); seen >= max(rank, 1) {
-			return time.Duration(1e3 * math.Pow(step, float64(i)+0.5))
-		}
-	}
-	return 0
 }

@@ -62,7 +62,7 @@ func newRoot() *cobra.Command {
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usagef("%s: %w", c.Name(), err) })
-	root.AddCommand(serveCommand(), demoCommand(), streamCommand(), inferCommand(), modelsCommand(), checkCommand(), versionCommand())
+	root.AddCommand(serveCommand(), demoCommand(), streamCommand(), inferCommand(), modelsCommand(), benchCommand(), checkCommand(), versionCommand())
 	return root
 }
 

@@ -1,0 +1,154 @@
+package play
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"image"
+	"image/jpeg"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"millrace/client"
+	"millrace/internal/clip"
+	"millrace/internal/video"
+	"millrace/server"
+	"millrace/stream"
+)
+
+func TestMain(m *testing.M) {
+	// fasthttp's own; they end by themselves, some seconds after their server.
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"),
+		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"))
+}
+
+func serve(t *testing.T, models ...string) (c *client.Client, stop func()) {
+	t.Helper()
+	cfg := server.Defaults()
+	cfg.HTTP, cfg.GRPC = "127.0.0.1:0", server.Off
+	if err := cfg.AddModels(models...); err != nil {
+		t.Fatal(err)
+	}
+	s, err := server.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	<-s.Ready()
+	if c, err = client.New(s.HTTPAddr().String()); err != nil {
+		t.Fatal(err)
+	}
+	stop = func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(c.Close)
+	return c, stop
+}
+
+func TestRun(t *testing.T) {
+	c, stop := serve(t, "eyes=motion,width=80,height=60")
+	defer stop()
+	file, err := clip.Write(t.Context(), clip.Settings{Width: 320, Height: 240, Seconds: 1, FPS: 10, Seed: 1}, "ffmpeg", t.TempDir(), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pts []time.Duration
+	s, err := Run(t.Context(), Options{Client: c, Model: "eyes", Source: file, Fast: true, Policy: stream.Policy{Mode: stream.Every}, OnReply: func(r Reply) {
+		pts = append(pts, r.PTS)
+		if r.Width != 80 || r.Height != 60 {
+			t.Errorf("sent as %dx%d", r.Width, r.Height)
+		}
+	}})
+	if err != nil || s.Frames != 10 || s.Results != 10 || s.Lost != 0 || s.Width != 80 || s.Rate != 10 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	for i, p := range pts {
+		if p != time.Duration(i)*100*time.Millisecond {
+			t.Errorf("frame %d has time %v", i, p)
+		}
+	}
+
+	// The end of the context is the end of the video; nothing is lost.
+	ctx, cancel := context.WithCancel(t.Context())
+	n := 0
+	s, err = Run(ctx, Options{Client: c, Model: "eyes", Source: file, Loop: true, Fast: true, OnReply: func(Reply) {
+		if n++; n == 25 {
+			cancel()
+		}
+	}})
+	if err != nil || s.Frames < 25 || s.Lost != 0 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if s, err = Run(ctx, Options{Client: c, Model: "eyes", Source: file}); err == nil && s.Frames > 0 {
+		t.Errorf("after the end: %+v", s)
+	}
+
+	_, err = Run(t.Context(), Options{Client: c, Model: "nothing", Source: file})
+	if stream.CodeOf(err) != stream.NotFound {
+		t.Errorf("got %v", err)
+	}
+	text := filepath.Join(t.TempDir(), "text.mp4")
+	if err := os.WriteFile(text, []byte("not a video"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var ve *video.Error
+	if _, err = Run(t.Context(), Options{Client: c, Model: "eyes", Source: text}); !errors.As(err, &ve) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestPicture(t *testing.T) {
+	c, stop := serve(t, "eyes=motion", "same=identity")
+	defer stop()
+	var b bytes.Buffer
+	if err := jpeg.Encode(&b, image.NewGray(image.Rect(0, 0, 64, 48)), nil); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "picture")
+	if err := os.WriteFile(file, b.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var got []byte
+	s, err := Run(t.Context(), Options{Client: c, Model: "same", Source: file, OnReply: func(r Reply) { got = r.Outputs[0].Data[4:] }})
+	if err != nil || s.Frames != 1 || s.Results != 1 || !bytes.Equal(got, b.Bytes()) {
+		t.Errorf("%+v, %v, %d bytes of %d", s, err, len(got), b.Len())
+	}
+}
+
+func TestSizes(t *testing.T) {
+	for _, c := range []struct {
+		shape []int
+		w, h  int
+	}{
+		{[]int{-1, 240, 320, 1}, 320, 240}, {[]int{-1, 3, 240, 320}, 320, 240}, {[]int{224, 112, 3}, 112, 224},
+		{[]int{-1, -1, -1, 3}, 0, 0}, {[]int{10}, 0, 0}, {[]int{4, 5, 6}, 0, 0},
+	} {
+		w, h := wanted(client.Metadata{Inputs: []client.Tensor{{Shape: c.shape}}})
+		if w != c.w || h != c.h {
+			t.Errorf("%v: %dx%d, want %dx%d", c.shape, w, h, c.w, c.h)
+		}
+	}
+	if w, h := wanted(client.Metadata{}); w != 0 || h != 0 {
+		t.Errorf("%dx%d", w, h)
+	}
+	for _, c := range [][6]int{
+		{640, 480, 320, 240, 320, 240}, {1920, 1080, 224, 224, 400, 224}, {1080, 1920, 224, 224, 224, 400},
+		{320, 240, 320, 240, 0, 0}, {100, 5000, 320, 240, 0, 0}, {1000, 999, 33, 33, 34, 34},
+	} {
+		w, h := cover(c[0], c[1], c[2], c[3])
+		if w != c[4] || h != c[5] {
+			t.Errorf("%v: %dx%d", c, w, h)
+		}
+	}
+}

@@ -1,0 +1,216 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"image"
+	"image/jpeg"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"millrace/client"
+	"millrace/client/load"
+	"millrace/client/play"
+)
+
+func picture(t *testing.T) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := jpeg.Encode(&b, image.NewGray(image.Rect(0, 0, 96, 80)), nil); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "picture.jpg")
+	if err := os.WriteFile(file, b.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func TestModels(t *testing.T) {
+	_, addr := serve(t, "--model", "eyes=motion")
+	list := func() map[string]string {
+		t.Helper()
+		out, stderr, code := millrace(t, "models", "--json", "--addr", addr)
+		var rows []client.Entry
+		if err := json.Unmarshal([]byte(out), &rows); err != nil || code != 0 {
+			t.Fatalf("exit status %d, %v\n%s%s", code, err, out, stderr)
+		}
+		states := map[string]string{}
+		for _, r := range rows {
+			states[r.Name] = r.State
+		}
+		return states
+	}
+	if got := list(); len(got) != 1 || got["eyes"] != "READY" {
+		t.Errorf("%v", got)
+	}
+	out, stderr, code := millrace(t, "models", "load", "delay", "fixed=1ms", "instances=2", "busy=false", "--addr", addr)
+	if code != 0 || out != "delay\n" {
+		t.Errorf("exit status %d, %q\n%s", code, out, stderr)
+	}
+	if got := list(); got["delay"] != "READY" {
+		t.Errorf("%v", got)
+	}
+	if out, stderr, code = millrace(t, "models", "unload", "delay", "--addr", addr); code != 0 || out != "" {
+		t.Errorf("exit status %d, %q\n%s", code, out, stderr)
+	}
+	_, stderr, code = millrace(t, "models", "unload", "nothing", "--addr", addr)
+	if code != 1 || !strings.Contains(stderr, "nothing") {
+		t.Errorf("exit status %d\n%s", code, stderr)
+	}
+	out, _, code = millrace(t, "models", "--addr", addr)
+	if code != 0 || !strings.HasPrefix(out, "NAME ") || !strings.Contains(out, "eyes") {
+		t.Errorf("exit status %d, %q", code, out)
+	}
+	out, _, code = millrace(t, "models", "--kinds", "--json") // asks no server
+	var kinds []struct {
+		Name string
+		Keys map[string]string `json:"parameters"`
+	}
+	if err := json.Unmarshal([]byte(out), &kinds); err != nil || code != 0 || len(kinds) < 3 || kinds[0].Name != "delay" || kinds[0].Keys["fixed"] == "" {
+		t.Errorf("exit status %d, %v, %s", code, err, out)
+	}
+}
+
+func TestInfer(t *testing.T) {
+	_, addr := serve(t, "--model", "eyes=motion", "--model", "same=identity")
+	file := picture(t)
+	out, stderr, code := millrace(t, "infer", "eyes", file, "--addr", addr)
+	if code != 0 || !strings.Contains(out, "96x80") || !strings.Contains(out, "boxes") {
+		t.Errorf("exit status %d\n%s%s", code, out, stderr)
+	}
+	var a answered
+	out, _, code = millrace(t, "infer", "eyes", file, "--json", "--addr", addr)
+	if err := json.Unmarshal([]byte(out), &a); err != nil || code != 0 || a.Model != "eyes" || len(a.Outputs) != 2 || a.Params["width"] != 96.0 {
+		t.Errorf("exit status %d, %v, %s", code, err, out)
+	}
+	c := command(t, "infer", "same", "--request", "-", "--json", "--addr", addr)
+	c.Stdin = strings.NewReader(`{"id":"7","inputs":[{"name":"x","datatype":"FP32","shape":[1,2],"data":[1,2.5]},{"name":"s","datatype":"BYTES","shape":[1],"data":["hi"]}]}`)
+	out, stderr, code = finish(t, c)
+	a = answered{}
+	if err := json.Unmarshal([]byte(out), &a); err != nil || code != 0 || a.ID != "7" || len(a.Outputs) != 2 || strings.Join(strings.Fields(string(a.Outputs[0].Data)), "") != "[1,2.5]" {
+		t.Errorf("exit status %d, %v, %s%s", code, err, out, stderr)
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"infer", "eyes", "none.jpg"}, "none.jpg"},
+		{[]string{"infer", "nothing", file}, "nothing"},
+		{[]string{"infer", "eyes", os.DevNull}, "is empty"},
+		{[]string{"infer", "same", "--request", file}, "--request"},
+	} {
+		out, stderr, code := millrace(t, append(c.args, "--addr", addr)...)
+		if code != 1 || out != "" || !strings.Contains(stderr, c.want) {
+			t.Errorf("%v: exit status %d, %q\n%s", c.args, code, out, stderr)
+		}
+	}
+}
+
+func TestStream(t *testing.T) {
+	p, addr := serve(t, "--model", "eyes=motion", "--model", "slow=delay,fixed=50ms,per_item=0ms,batching.max_size=1")
+	file := clipFile(t)
+	stream := func(want int, args ...string) (s play.Summary) {
+		t.Helper()
+		out, stderr, code := millrace(t, append([]string{"stream", "--json", "--addr", addr}, args...)...)
+		if err := json.Unmarshal([]byte(out), &s); err != nil || code != want {
+			t.Fatalf("%v: exit status %d, %v\n%s%s", args, code, err, out, stderr)
+		}
+		if s.Frames != s.Results+s.Dropped()+s.Failed()+s.Lost {
+			t.Errorf("%v: frames are unaccounted for: %+v", args, s)
+		}
+		return s
+	}
+	if s := stream(0, file, "--model", "eyes", "--policy", "every", "--realtime=false"); s.Frames != 30 || s.Results != 30 || s.Width != 320 || s.Height != 240 || s.P50 <= 0 || s.P99 < s.P50 || s.Batch < 1 {
+		t.Errorf("every frame: %+v", s)
+	}
+	if s := stream(0, file, "--model", "eyes", "--fps", "5", "--width", "160", "--height", "120"); s.Frames != 10 || s.Width != 160 || s.Seconds < 1.7 {
+		t.Errorf("five frames a second, in real time: %+v", s)
+	}
+	if s := stream(0, file, "--model", "eyes", "--policy", "every", "--duration", "1s", "--realtime=false"); s.Frames != 15 {
+		t.Errorf("one second: %+v", s)
+	}
+	if s := stream(0, file, "--model", "slow", "--realtime=false"); s.Frames != 30 || s.Drops["superseded"] == 0 || s.Width != 640 {
+		t.Errorf("a slow model: %+v", s)
+	}
+	if s := stream(0, picture(t), "--model", "eyes"); s.Frames != 1 || s.Results != 1 {
+		t.Errorf("a picture: %+v", s)
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"none.mp4", "--model", "eyes"}, "none.mp4"},
+		{[]string{file, "--model", "nothing"}, "nothing"},
+		{[]string{"concat:x", "--model", "eyes"}, "concat"},
+	} {
+		out, stderr, code := millrace(t, append([]string{"stream", "--addr", addr}, c.args...)...)
+		if code != 1 || out != "" || !strings.Contains(stderr, c.want) {
+			t.Errorf("%v: exit status %d, %q\n%s", c.args, code, out, stderr)
+		}
+	}
+
+	// Ctrl-C ends it with the summary, and so does the server's end.
+	endless := []string{"stream", file, "--model", "eyes", "--loop", "--addr", addr}
+	one := begin(t, command(t, endless...))
+	if line := one.until("results"); !strings.Contains(line, "fps") || !strings.Contains(line, "age p50") {
+		t.Errorf("a second: %q", line)
+	}
+	if rest, code := one.signal(syscall.SIGINT); code != 0 || !strings.Contains(rest, "capture to result") {
+		t.Errorf("Ctrl-C: exit status %d\n%s%s", code, rest, &one.stderr)
+	}
+	two := begin(t, command(t, endless...))
+	two.until("results")
+	if _, code := p.signal(syscall.SIGTERM); code != 0 {
+		t.Errorf("the server: exit status %d\n%s", code, &p.stderr)
+	}
+	two.until("capture to result")
+	if code := status(t, two.end()); code != 1 || !strings.Contains(two.stderr.String(), "shutting down") {
+		t.Errorf("without a server: exit status %d\n%s", code, &two.stderr)
+	}
+}
+
+func TestDemo(t *testing.T) {
+	out, stderr, code := millrace(t, "demo", "--seconds", "2", "--json")
+	var j judged
+	if err := json.Unmarshal([]byte(out), &j); err != nil || code != 0 {
+		t.Fatalf("exit status %d, %v\n%s%s", code, err, out, stderr)
+	}
+	if j.Frames != 60 || j.Results+j.Dropped() != 60 || j.Results < 30 || j.Judged == 0 || j.Hits == 0 || j.Precision < 0.4 || j.Recall < 0.4 {
+		t.Errorf("%+v", j)
+	}
+	p := begin(t, command(t, "demo", "--seconds", "2", "--serve"))
+	p.until("millrace is ready: http://127.0.0.1:")
+	p.until("precision, recall")
+	line := p.until("the server goes on at")
+	addr := strings.TrimSuffix(httpAddr.FindStringSubmatch(line)[1], " ")
+	if out, stderr, code := millrace(t, "models", "--addr", addr); code != 0 || !strings.Contains(out, "READY") {
+		t.Errorf("exit status %d\n%s%s", code, out, stderr)
+	}
+	if _, code := p.signal(syscall.SIGINT); code != 0 {
+		t.Errorf("Ctrl-C: exit status %d\n%s", code, &p.stderr)
+	}
+}
+
+func TestBench(t *testing.T) {
+	_, addr := serve(t, "--model", "same=identity")
+	var r load.Report
+	csv := filepath.Join(t.TempDir(), "rows.csv")
+	out, stderr, code := millrace(t, "bench", "--model", "same", "--addr", addr, "--streams", "2", "--frames", "50", "--window", "2", "--option", "policy=every", "--json", "--csv", csv)
+	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 || r.Answered != 100 || !r.OK() {
+		t.Errorf("exit status %d, %v\n%s%s", code, err, out, stderr)
+	}
+	if text, err := os.ReadFile(csv); err != nil || !strings.HasPrefix(string(text), "at,") {
+		t.Errorf("%q, %v", text, err)
+	}
+	out, stderr, code = millrace(t, "bench", "--model", "same", "--addr", addr, "--protocol", "rest", "--frames", "10")
+	if code != 0 || !strings.Contains(out, "10 answered") {
+		t.Errorf("exit status %d\n%s%s", code, out, stderr)
+	}
+	if out, stderr, code = millrace(t, "bench", "--model", "nothing", "--addr", addr, "--frames", "1"); code != 1 || out != "" || !strings.Contains(stderr, "nothing") {
+		t.Errorf("exit status %d\n%s%s", code, out, stderr)
+	}
+}

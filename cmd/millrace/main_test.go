@@ -1,0 +1,178 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"millrace/internal/clip"
+)
+
+// The tests run the program itself, as built.
+var (
+	program string // the binary
+	scratch string // a folder for all tests
+)
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "millrace-cmd-")
+		if err != nil {
+			panic(err)
+		}
+		defer func() { _ = os.RemoveAll(dir) }()
+		scratch, program = dir, filepath.Join(dir, "millrace")
+		if out, err := exec.Command("go", "build", "-ldflags", "-X main.version=v1.2.3", "-o", program, ".").CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+// command prepares a run of the program with a clean environment.
+func command(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), program, args...)
+	for _, e := range os.Environ() {
+		if !strings.HasPrefix(e, "MILLRACE_") && !strings.HasPrefix(e, "XDG_CACHE_HOME=") {
+			c.Env = append(c.Env, e)
+		}
+	}
+	c.Env = append(c.Env, "XDG_CACHE_HOME="+filepath.Join(scratch, "cache"))
+	c.Dir = t.TempDir()
+	return c
+}
+
+func status(t *testing.T, err error) int {
+	t.Helper()
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
+		return exit.ExitCode()
+	}
+	t.Fatal(err)
+	return 0
+}
+
+// millrace runs the program to its end.
+func millrace(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	return finish(t, command(t, args...))
+}
+
+func finish(t *testing.T, c *exec.Cmd) (stdout, stderr string, code int) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	c.Stdout, c.Stderr = &out, &errs
+	code = status(t, c.Run())
+	return out.String(), errs.String(), code
+}
+
+// process is a run of the program that goes on.
+type process struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	lines  *bufio.Reader
+	stderr bytes.Buffer
+	end    func() error
+}
+
+func begin(t *testing.T, c *exec.Cmd) *process {
+	t.Helper()
+	p := &process{t: t, cmd: c}
+	pipe, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Stderr = &p.stderr
+	p.lines = bufio.NewReader(pipe)
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p.end = sync.OnceValue(func() error {
+		_, _ = io.Copy(io.Discard, p.lines)
+		return c.Wait()
+	})
+	t.Cleanup(func() {
+		_ = c.Process.Kill()
+		_ = p.end()
+	})
+	return p
+}
+
+// until reads standard output up to the line with the words, and returns it.
+func (p *process) until(words string) string {
+	p.t.Helper()
+	for {
+		line, err := p.lines.ReadString('\n')
+		if strings.Contains(line, words) {
+			return line
+		}
+		if err != nil {
+			err := p.end()
+			p.t.Fatalf("the output ended before %q: %v\n%s", words, err, &p.stderr)
+		}
+	}
+}
+
+// signal sends sig, and returns what is left of standard output and the exit
+// status.
+func (p *process) signal(sig os.Signal) (rest string, code int) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(sig); err != nil {
+		p.t.Fatal(err)
+	}
+	text, err := io.ReadAll(p.lines)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return string(text), status(p.t, p.end())
+}
+
+var httpAddr = regexp.MustCompile(`http://(\S+)`)
+
+// serve starts a server and returns its address.
+func serve(t *testing.T, args ...string) (p *process, addr string) {
+	t.Helper()
+	p = begin(t, command(t, append([]string{"serve", "--http", "127.0.0.1:0", "--grpc", "off"}, args...)...))
+	m := httpAddr.FindStringSubmatch(p.until("millrace is ready: "))
+	if m == nil {
+		t.Fatal("the line of a ready server has no address")
+	}
+	return p, m[1]
+}
+
+// rendered is a clip of two seconds.
+var rendered = sync.OnceValues(func() (string, error) {
+	s := clip.Settings{Width: 640, Height: 480, Seconds: 2, FPS: 15, Seed: 1}
+	return clip.Write(context.Background(), s, "ffmpeg", filepath.Join(scratch, "clip"), io.Discard)
+})
+
+func clipFile(t *testing.T) string {
+	t.Helper()
+	file, err := rendered()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func wantExit(t *testing.T, code, want int, stderr string) {
+	t.Helper()
+	if code != want {
+		t.Fatalf("exit status %d, want %d\n%s", code, want, stderr)
+	}
+}

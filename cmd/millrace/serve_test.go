@@ -1,0 +1,183 @@
+package main
+
+import (
+	"encoding/json"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestServe(t *testing.T) {
+	for _, sig := range []os.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		c := command(t, "serve", "delay", "--http", "127.0.0.1:0", "--model", "cost=delay,fixed=5ms,instances=2", "--grpc", "127.0.0.1:0")
+		p := begin(t, c)
+		line, err := p.lines.ReadString('\n') // the first line, and the only one
+		if err != nil || !strings.HasPrefix(line, "millrace is ready: http://127.0.0.1:") || !strings.Contains(line, " grpc://127.0.0.1:") {
+			t.Fatalf("%q, %v\n%s", line, err, &p.stderr)
+		}
+		r, err := http.Get(httpAddr.FindString(line) + "/v2/models/cost/ready")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = r.Body.Close()
+		if r.StatusCode != http.StatusOK {
+			t.Errorf("the model answers %s", r.Status)
+		}
+		if rest, code := p.signal(sig); code != 0 || rest != "" {
+			t.Errorf("%v: exit status %d, then %q\n%s", sig, code, rest, &p.stderr)
+		}
+	}
+}
+
+// A flag wins over a variable, a variable over the file.
+func TestPrecedence(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "m.yaml")
+	if err := os.WriteFile(file, []byte("http: 127.0.0.1:0\ngrpc: 127.0.0.1:0\nmodels:\n  - {name: a, source: delay}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		env, args []string
+		grpc      bool
+	}{
+		{nil, nil, true},
+		{[]string{"MILLRACE_GRPC=off"}, nil, false},
+		{[]string{"MILLRACE_GRPC=off"}, []string{"--grpc", "127.0.0.1:0"}, true},
+		{[]string{"MILLRACE_GRPC=127.0.0.1:0"}, []string{"--grpc=off"}, false},
+	} {
+		cmd := command(t, append([]string{"serve"}, c.args...)...)
+		cmd.Env = append(append(cmd.Env, "MILLRACE_CONFIG="+file, "MILLRACE_LOG_LEVLE=x"), c.env...)
+		p := begin(t, cmd)
+		line := p.until("ready")
+		if strings.Contains(line, "grpc://") != c.grpc {
+			t.Errorf("%v %v: %q", c.env, c.args, line)
+		}
+		out, _, code := millrace(t, "models", "--json", "--addr", httpAddr.FindStringSubmatch(line)[1])
+		if code != 0 || !strings.Contains(out, `"name": "a"`) {
+			t.Errorf("the model of the file is not there: %s", out)
+		}
+		if _, code := p.signal(syscall.SIGTERM); code != 0 || !strings.Contains(p.stderr.String(), "MILLRACE_LOG_LEVLE (did you mean MILLRACE_LOG_LEVEL?)") {
+			t.Errorf("exit status %d\n%s", code, &p.stderr)
+		}
+	}
+}
+
+func TestFailedStart(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ln.Close() }()
+	bad := filepath.Join(t.TempDir(), "bad.yaml")
+	if err := os.WriteFile(bad, []byte("http: 127.0.0.1:0\nmodels:\n  - name: a\n    source: delay\n    batching: {max_size: 9999}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--config", bad}, "bad.yaml:5: models[0].batching.max_size: 9999"},
+		{[]string{"--config", "none.yaml"}, "none.yaml"},
+		{[]string{"--http", ln.Addr().String(), "--grpc", "off"}, "address already in use"},
+		{[]string{"--http", "127.0.0.1:0", "--grpc", "off", "--model", "a=delay,fixed=soon"}, "fixed"},
+		{[]string{"./model.onnx"}, "model.onnx"},
+		{[]string{"dealy"}, "did you mean delay?"},
+	} {
+		out, stderr, code := millrace(t, append([]string{"serve"}, c.args...)...)
+		if code != 1 || out != "" || !strings.Contains(stderr, c.want) {
+			t.Errorf("%v: exit status %d, %q\n%s\nwant %q", c.args, code, out, stderr, c.want)
+		}
+	}
+}
+
+func TestWrongUsage(t *testing.T) {
+	for _, c := range []struct{ args, want string }{
+		{"bogus", "bogus"},
+		{"--bogus", "bogus"},
+		{"serve a b", "at most 1"},
+		{"serve --bogus", "--bogus"},
+		{"serve --model a", "--model: "},
+		{"serve --model a=delay,batching.max_sise=3", "did you mean max_size?"},
+		{"serve --drain soon", "--drain: drain: \"soon\" is not a duration"},
+		{"serve --memory-budget lots", "--memory-budget"},
+		{"stream", "accepts 1 arg"},
+		{"stream x.mp4", "--model is missing"},
+		{"stream x.mp4 --model m --fps -1", "--fps"},
+		{"stream x.mp4 --model m --policy newest", "newest"},
+		{"stream x.mp4 --model m --addr ftp://x", "--addr"},
+		{"infer m", "PICTURE or --request"},
+		{"infer m a --request b", "PICTURE or --request"},
+		{"models bogus", "bogus"},
+		{"models load", "at least 1"},
+		{"models load m x", "key=value"},
+		{"models unload", "accepts 1"},
+		{"bench", "--model"},
+		{"bench --model m --burst 3", "--burst"},
+		{"bench --model m --option x", "--option"},
+		{"demo --seconds 0", "--seconds"},
+		{"check extra", "extra"},
+		{"version extra", "extra"},
+	} {
+		out, stderr, code := millrace(t, strings.Fields(c.args)...)
+		if code != 2 || out != "" || !strings.Contains(stderr, c.want) || !strings.Contains(stderr, "--help") {
+			t.Errorf("%s: exit status %d, %q\n%s\nwant %q", c.args, code, out, stderr, c.want)
+		}
+	}
+}
+
+func TestHelp(t *testing.T) {
+	out, _, code := millrace(t)
+	for _, name := range []string{"serve", "demo", "stream", "infer", "models", "check", "bench", "version"} {
+		if code != 0 || !strings.Contains(out, "\n  "+name) {
+			t.Errorf("exit status %d, and no %s in\n%s", code, name, out)
+		}
+		if help, _, code := millrace(t, name, "--help"); code != 0 || !strings.Contains(help, "Examples:\n  millrace "+name) {
+			t.Errorf("%s --help: exit status %d\n%s", name, code, help)
+		}
+	}
+	out, _, code = millrace(t, "version")
+	if code != 0 || !strings.HasPrefix(out, "millrace v1.2.3 ") {
+		t.Errorf("exit status %d, %q", code, out)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	var found []finding
+	state := func(what string) string {
+		for _, f := range found {
+			if f.What == what {
+				return f.State
+			}
+		}
+		return "nothing"
+	}
+	out, stderr, code := millrace(t, "check", "--json", "--http", "127.0.0.1:0", "--grpc", "off", "--model", "eyes=motion,instances=3")
+	if err := json.Unmarshal([]byte(out), &found); err != nil || code != 0 {
+		t.Fatalf("exit status %d, %v\n%s%s", code, err, out, stderr)
+	}
+	if state("configuration") != "ok" || state("model eyes") != "ok" || state("ffmpeg") != "ok" || state("http") != "ok" || state("grpc") != "nothing" {
+		t.Errorf("%+v", found)
+	}
+
+	bad := filepath.Join(t.TempDir(), "bad.yaml")
+	if err := os.WriteFile(bad, []byte("htpp: x\ndrian: y\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, stderr, code = millrace(t, "check", "--config", bad)
+	if code != 1 || !strings.Contains(out, "bad.yaml:1: htpp: is no setting (did you mean http?)") || !strings.Contains(out, "bad.yaml:2: drian") || !strings.Contains(stderr, "configuration is wrong") {
+		t.Errorf("exit status %d\n%s%s", code, out, stderr)
+	}
+
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ln.Close() }()
+	out, _, code = millrace(t, "check", "--http", ln.Addr().String(), "--grpc", "off")
+	if code != 1 || !strings.Contains(out, "in use") {
+		t.Errorf("a port that is taken: exit status %d\n%s", code, out)
+	}
+}
