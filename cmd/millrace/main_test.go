@@ -169,10 +169,3 @@ func clipFile(t *testing.T) string {
 	}
 	return file
 }
-
-func wantExit(t *testing.T, code, want int, stderr string) {
-	t.Helper()
-	if code != want {
-		t.Fatalf("exit status %d, want %d\n%s", code, want, stderr)
-	}
-}
