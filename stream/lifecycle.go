@@ -29,7 +29,7 @@ func (s *Stream) close(why CloseReason, o Outcome, reason Reason, err error) {
 	waiting := s.waiting
 	s.waiting = nil
 	s.wait.Store(0)
-	s.endpoint.Waiting(-len(waiting))
+	s.tell(-len(waiting))
 	for _, w := range waiting {
 		s.endLocked(w, o, reason, err)
 	}
@@ -72,7 +72,7 @@ func (s *Stream) Move(ep Endpoint, m *Model) bool {
 	if s.over() {
 		return false
 	}
-	s.endpoint.Waiting(-len(s.waiting))
+	s.tell(-len(s.waiting))
 	s.endpoint, s.model = ep, m
 	waiting := s.waiting
 	s.waiting = nil
@@ -97,7 +97,7 @@ func (s *Stream) Move(ep Endpoint, m *Model) bool {
 	if n > 0 && s.token == idle {
 		s.requeue()
 	}
-	s.endpoint.Waiting(n)
+	s.tell(n)
 	return true
 }
 

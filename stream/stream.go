@@ -220,7 +220,7 @@ func (s *Stream) supersede() {
 		s.wait.Add(-weight(w))
 		s.endLocked(w, Dropped, Superseded, nil)
 	}
-	s.endpoint.Waiting(len(kept) - len(s.waiting))
+	s.tell(len(kept) - len(s.waiting))
 	clear(s.waiting[len(kept):])
 	s.waiting = kept
 }
@@ -327,6 +327,13 @@ func (s *Stream) pop() {
 	s.waiting[len(s.waiting)-1] = nil
 	s.waiting = s.waiting[:len(s.waiting)-1]
 	s.endpoint.Waiting(-1)
+}
+
+// tell tells the endpoint that n more frames wait.
+func (s *Stream) tell(n int) {
+	if n != 0 {
+		s.endpoint.Waiting(n)
+	}
 }
 
 func (s *Stream) requeue() {

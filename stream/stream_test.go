@@ -1,0 +1,480 @@
+package stream_test
+
+import (
+	"errors"
+	"math"
+	"sync"
+	"testing"
+	"time"
+
+	"millrace/stream"
+)
+
+var (
+	latest = stream.Policy{Mode: stream.Latest}
+	every  = stream.Policy{Mode: stream.Every, Window: 8}
+)
+
+func TestLatestKeepsOneFrame(t *testing.T) {
+	b := newBench(anything, latest)
+	for range 3 {
+		if err := b.offer(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.check(t, "0 drop superseded", "1 drop superseded")
+	r := b.take(t)
+	answer(b.mem, r)
+	r.Unbind()
+	b.Close(stream.ByClient)
+	b.check(t, "0 drop superseded", "1 drop superseded", "2 result")
+	b.over(t)
+}
+
+func TestMustIsNeverDropped(t *testing.T) {
+	b := newBench(anything, stream.Policy{Mode: stream.Latest, Window: 2, MaxAge: time.Millisecond, MaxFPS: 1})
+	_ = b.offer(must)
+	_ = b.offer(must)
+	if err := b.offer(must); stream.CodeOf(err) != stream.FlowControl {
+		t.Fatalf("a third: %v", err)
+	}
+	_ = b.offer() // an ordinary one is not held up by them
+	b.now = b.now.Add(time.Hour)
+	r0, r1 := b.take(t), b.take(t)
+	b.check(t)
+	answer(b.mem, r1)
+	b.check(t) // waits for the older one
+	answer(b.mem, r0)
+	b.check(t, "0 result", "1 result")
+	if b.take(t) != nil {
+		t.Fatal("an hour old")
+	}
+	b.check(t, "0 result", "1 result", "2 drop stale")
+	r0.Unbind()
+	r1.Unbind()
+	b.Close(stream.ByClient)
+	b.over(t)
+}
+
+func TestAWaitingFrameThatWillBeSupersededDoesNotCountAgainstMust(t *testing.T) {
+	b := newBench(anything, stream.Policy{Mode: stream.Latest, Window: 1})
+	_ = b.offer()
+	if err := b.offer(must); err != nil {
+		t.Fatal(err)
+	}
+	b.check(t, "0 drop superseded")
+	b.Close(stream.ByClient)
+	b.over(t)
+}
+
+func TestOvertaken(t *testing.T) {
+	b := newBench(anything, latest)
+	var rs []*stream.Request
+	for range 4 {
+		_ = b.offer()
+		rs = append(rs, b.take(t))
+	}
+	rs[2].Fail(errors.New("no"))
+	b.check(t) // an error tells nothing newer: it waits
+	answer(b.mem, rs[1])
+	b.check(t, "0 drop overtaken", "1 result", "2 error internal")
+	if answer(b.mem, rs[0]) {
+		t.Fatal("a second ending counted")
+	}
+	b.Close(stream.ClientGone)
+	if rs[3].Wanted() {
+		t.Fatal("its client has gone")
+	}
+	answer(b.mem, rs[3])
+	b.check(t, "0 drop overtaken", "1 result", "2 error internal", "3 result")
+	for _, r := range rs {
+		r.Unbind()
+	}
+	b.over(t)
+}
+
+func TestEveryHoldsOrderAndWindow(t *testing.T) {
+	b := newBench(anything, stream.Policy{Mode: stream.Every, Window: 3})
+	_ = b.offer()
+	_ = b.offer(unknown)
+	_ = b.offer()
+	if err := b.offer(); stream.CodeOf(err) != stream.FlowControl {
+		t.Fatalf("%v", err)
+	}
+	b.check(t) // the failed one has its turn after the first
+	r0, r2 := b.take(t), b.take(t)
+	answer(b.mem, r2)
+	b.check(t)
+	answer(b.mem, r0)
+	b.check(t, "0 result", "1 error invalid_argument", "2 result")
+	r0.Unbind()
+	r2.Unbind()
+	if err := b.offer(); err != nil {
+		t.Fatalf("the window is free again: %v", err)
+	}
+	b.CloseWith(stream.ByUnload, stream.Errorf(stream.Unloaded, "", "gone"))
+	b.check(t, "0 result", "1 error invalid_argument", "2 result", "3 error unloaded")
+	if err := b.offer(); stream.CodeOf(err) != stream.Unloaded {
+		t.Fatalf("%v", err)
+	}
+	b.over(t)
+}
+
+func TestStaleIncludesThePredictedTime(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		policy        stream.Policy
+		frame         time.Duration
+		wait, predict time.Duration
+		stale         bool
+	}{
+		{"in time", stream.Policy{MaxAge: 10 * time.Millisecond}, 0, 4 * time.Millisecond, 6 * time.Millisecond, false},
+		{"by the batch", stream.Policy{MaxAge: 10 * time.Millisecond}, 0, 4 * time.Millisecond, 6*time.Millisecond + 1, true},
+		{"by its own deadline", stream.Policy{MaxAge: 10 * time.Millisecond}, 3 * time.Millisecond, 4 * time.Millisecond, 0, true},
+		{"the shorter counts", stream.Policy{MaxAge: time.Second, Deadline: time.Millisecond}, time.Minute, 2 * time.Millisecond, 0, true},
+		{"none", stream.Policy{}, 0, time.Hour, time.Hour, false},
+		{"for ever", stream.Policy{MaxAge: math.MaxInt64}, 0, time.Hour, time.Hour, false},
+		{"negative is none", stream.Policy{}, -1, time.Hour, 0, false},
+	} {
+		for _, mode := range []stream.Mode{stream.Latest, stream.Every} {
+			c.policy.Mode = mode
+			b := newBench(anything, c.policy)
+			_ = b.offer(func(f *stream.Frame) { f.Deadline = c.frame })
+			b.ep.pop()
+			r, _ := b.Take(b.now.Add(c.wait), 1, nil, c.predict)
+			if stale := r == nil; stale != c.stale {
+				t.Errorf("%s, %s: stale %v", c.name, mode, stale)
+			}
+		}
+	}
+}
+
+func TestMaxFPS(t *testing.T) {
+	const fps, step = 50, 20 * time.Millisecond
+	pass := func(jitter func(i int) time.Duration, every time.Duration, n int) int {
+		b := newBench(anything, stream.Policy{Mode: stream.Latest, MaxFPS: fps})
+		start := b.now
+		passed := 0
+		for i := range n {
+			b.now = start.Add(time.Duration(i)*every + jitter(i))
+			drops := b.Counts().Drops
+			_ = b.offer()
+			if b.Counts().Drops == drops {
+				passed++
+			}
+			for b.ep.queued() > 0 {
+				b.take(t)
+			}
+		}
+		return passed
+	}
+	none := func(int) time.Duration { return 0 }
+	if n := pass(none, step, 100); n != 100 {
+		t.Errorf("at its rate: %d of 100", n)
+	}
+	if n := pass(func(i int) time.Duration { return time.Duration(i%2) * step / 4 }, step, 100); n != 100 {
+		t.Errorf("jittering around it: %d of 100", n)
+	}
+	if n := pass(none, step/10, 1000); n < 99 || n > 102 {
+		t.Errorf("ten times too fast: %d of the 100 allowed", n)
+	}
+	if n := pass(func(i int) time.Duration { return time.Duration(i/100) * time.Minute }, 0, 200); n > 4 {
+		t.Errorf("a pause saved a burst of %d up", n)
+	}
+}
+
+func TestEmitInTurn(t *testing.T) {
+	b := newBench(anything, every)
+	_ = b.offer()
+	_ = b.offer()
+	r0, r1 := b.take(t), b.take(t)
+	part := func(r *stream.Request) bool {
+		l, _ := b.mem.Copy([]byte("part"))
+		return r.Emit([]stream.Tensor{{Name: "y", Data: l.Bytes()}}, l)
+	}
+	part(r1)
+	part(r0)
+	b.check(t, "0 part")
+	answer(b.mem, r0)
+	b.check(t, "0 part", "0 result", "1 part")
+	part(r1)
+	answer(b.mem, r1)
+	b.check(t, "0 part", "0 result", "1 part", "1 part", "1 result")
+	if part(r1) {
+		t.Fatal("after its end")
+	}
+	r0.Unbind()
+	r1.Unbind()
+	b.Close(stream.ByClient)
+	b.over(t)
+}
+
+func stateful(name string) *stream.Model {
+	return &stream.Model{Name: name, Any: true, Ragged: true, Stateful: true, MaxBatch: 4}
+}
+
+func TestStatefulHasOneFrameInFlight(t *testing.T) {
+	b := newBench(stateful("s"), every)
+	_ = b.offer()
+	_ = b.offer()
+	r0 := b.take(t)
+	if b.ep.queued() != 0 {
+		t.Fatal("a second token while a frame is in flight")
+	}
+	answer(b.mem, r0)
+	r0.Unbind()
+	r1 := b.take(t)
+	b.Close(stream.ByClient)
+	r1.Fail(errors.New("no"))
+	r1.Unbind()
+	b.check(t, "0 result", "1 error internal")
+	b.over(t)
+}
+
+func TestStateIsReleasedOnce(t *testing.T) {
+	released := 0
+	keep := func(s *stream.Stream) { s.SetState("state", func(any) { released++ }) }
+	t.Run("at the end", func(t *testing.T) {
+		released = 0
+		b := newBench(stateful("s"), every)
+		_ = b.offer()
+		r := b.take(t)
+		keep(b.Stream)
+		b.Close(stream.ByClient)
+		if released != 0 {
+			t.Fatal("while a frame is in flight")
+		}
+		answer(b.mem, r)
+		r.Unbind()
+		b.over(t)
+		if released != 1 {
+			t.Fatalf("%d times", released)
+		}
+		keep(b.Stream) // a worker that answers first and keeps the state then
+		if released != 2 || b.State() != nil {
+			t.Fatalf("what is kept after the end is not released")
+		}
+	})
+	t.Run("when idle", func(t *testing.T) {
+		released = 0
+		b := newBench(stateful("s"), every)
+		_ = b.offer()
+		r := b.take(t)
+		keep(b.Stream)
+		if b.DropIdleState(math.MaxInt64) {
+			t.Fatal("a frame is in flight")
+		}
+		answer(b.mem, r)
+		r.Unbind()
+		if b.DropIdleState(1) || !b.DropIdleState(math.MaxInt64) || b.DropIdleState(math.MaxInt64) || released != 1 {
+			t.Fatalf("%d times", released)
+		}
+	})
+	t.Run("orphaned", func(t *testing.T) {
+		released = 0
+		b := newBench(stateful("s"), every)
+		_ = b.offer()
+		_ = b.offer()
+		r0 := b.take(t)
+		keep(b.Stream)
+		free := b.OrphanState(r0)
+		if released != 0 || b.State() != nil {
+			t.Fatal("the run still uses it")
+		}
+		r0.Fail(errors.New("hangs"))
+		r1 := b.take(t)
+		keep(b.Stream)
+		b.OrphanState(r0)() // that run has nothing any more: the next frame's state stays
+		if released != 0 || b.State() == nil {
+			t.Fatal("took the state of the next frame")
+		}
+		free()
+		answer(b.mem, r1)
+		r0.Unbind()
+		r1.Unbind()
+		b.Close(stream.ByClient)
+		if released != 2 {
+			t.Fatalf("%d of 2", released)
+		}
+		b.over(t)
+	})
+	t.Run("with its home", func(t *testing.T) {
+		released = 0
+		b := newBench(stateful("s"), every)
+		_ = b.offer()
+		r := b.take(t)
+		keep(b.Stream)
+		b.SetHome("here")
+		answer(b.mem, r)
+		r.Unbind()
+		_ = b.offer()
+		if b.ep.homes[0] != "here" {
+			t.Fatal("the token does not say where its state is")
+		}
+		b.ForgetHome("there")
+		if released != 0 {
+			t.Fatal("another home")
+		}
+		b.ForgetHome("here")
+		if released != 1 {
+			t.Fatalf("%d times", released)
+		}
+	})
+}
+
+func TestMove(t *testing.T) {
+	next := stateful("next")
+	b := newBench(anything, every)
+	for range 4 {
+		_ = b.offer()
+	}
+	r0, r1 := b.take(t), b.take(t)
+	old := b.ep
+	b.ep = &endpoint{}
+	if !b.Move(b.ep, next) {
+		t.Fatal("an open stream")
+	}
+	b.Discard(old) // what is queued now is not the old queue's
+	if old.waiting != 0 || b.ep.waiting != 2 || b.ep.queued() != 1 || b.Model() != next {
+		t.Fatalf("%d wait behind, %d here, %d tokens", old.waiting, b.ep.waiting, b.ep.queued())
+	}
+	released := 0
+	r2 := b.take(t)
+	b.SetState("new", func(any) { released++ })
+	answer(b.mem, r0) // of the old model: neither the token nor the state is its
+	if b.ep.queued() != 0 || released != 0 || b.State() == nil {
+		t.Fatalf("%d tokens, %d released", b.ep.queued(), released)
+	}
+	l, _ := b.mem.Copy(nil)
+	r1.Emit(nil, l)
+	answer(b.mem, r2)
+	answer(b.mem, r1)
+	r3 := b.take(t)
+	answer(b.mem, r3)
+	b.check(t, "0 result", "1 part", "1 result", "2 result", "3 result")
+	for i, want := range []*stream.Model{anything, anything, anything, next, next} {
+		if b.sink.models[i] != want {
+			t.Errorf("line %d is said to be of model %s", i, b.sink.models[i].Name)
+		}
+	}
+	for _, r := range []*stream.Request{r0, r1, r2, r3} {
+		r.Unbind()
+	}
+	b.Close(stream.ByClient)
+	b.ep.ended += old.ended
+	b.over(t)
+	if released != 1 {
+		t.Fatalf("%d times", released)
+	}
+}
+
+func TestMoveEndsWhatTheNextModelDoesNotTake(t *testing.T) {
+	b := newBench(anything, every)
+	_ = b.offer()
+	_ = b.offer()
+	old := b.ep
+	b.ep = &endpoint{ended: 0}
+	b.Move(b.ep, &stream.Model{Name: "tensors", MaxBatch: 1, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{1}}}})
+	b.check(t, "0 error unsupported", "1 error unsupported")
+	if b.ep.queued() != 0 || old.waiting != 0 || b.WaitingFrames() != 0 || b.WaitingRows() != 0 {
+		t.Fatal("a token without a frame")
+	}
+	b.Close(stream.ByClient)
+	b.over(t)
+	if b.Move(old, anything) {
+		t.Fatal("a stream that is over")
+	}
+}
+
+// The place must not be free while the token is in the queue: others would fill
+// the queue beyond its bound.
+func TestPlaceComesBackWithTheToken(t *testing.T) {
+	for _, how := range []string{"take", "rest", "discard"} {
+		b := newBench(anything, latest)
+		_ = b.offer()
+		b.Close(stream.ByClient)
+		if b.ep.detached != 0 || b.ep.looks != 1 {
+			t.Fatalf("detached %d times, told to look %d times", b.ep.detached, b.ep.looks)
+		}
+		b.ep.pop()
+		switch how {
+		case "take":
+			b.Take(b.now, 1, nil, 0)
+		case "rest":
+			b.Rest()
+		case "discard":
+			b.Discard(b.ep)
+		}
+		b.check(t, "0 drop closed")
+		b.over(t)
+	}
+}
+
+func TestLargeFrameKeepsItsToken(t *testing.T) {
+	m := &stream.Model{Name: "m", MaxBatch: 4, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{-1}}}}
+	b := newBench(m, every)
+	rows := func(n, d int) func(*stream.Frame) {
+		return func(f *stream.Frame) {
+			f.Codec, f.Inputs = stream.Tensors, []stream.Tensor{{Name: "x", Datatype: stream.Uint8, Shape: []int{n, d}, Data: make([]byte, n*d)}}
+		}
+	}
+	_ = b.offer(rows(3, 2))
+	_ = b.offer(rows(1, 5))
+	if b.WaitingFrames() != 2 || b.WaitingRows() != 4 {
+		t.Fatalf("%d frames of %d rows", b.WaitingFrames(), b.WaitingRows())
+	}
+	b.ep.pop()
+	if r, kept := b.Take(b.now, 2, nil, 0); r != nil || !kept || b.ep.queued() != 0 {
+		t.Fatal("three rows where two are free")
+	}
+	r, _ := b.Take(b.now, 3, nil, 0)
+	if r == nil || b.ep.queued() != 1 {
+		t.Fatal("it fits now")
+	}
+	b.ep.pop()
+	if r, kept := b.Take(b.now, 1, &r.Class, 0); r != nil || kept || b.ep.queued() != 1 {
+		t.Fatal("another class: the token goes back to the queue")
+	}
+}
+
+func TestEndingsRace(t *testing.T) {
+	for range 200 {
+		b := newBench(anything, every)
+		_ = b.offer()
+		r := b.take(t)
+		_ = b.offer()
+		var wg sync.WaitGroup
+		for _, f := range []func(){
+			func() { answer(b.mem, r) }, func() { r.Fail(errors.New("no")) }, func() { r.Drop(stream.Memory) },
+			func() { b.Close(stream.ByClient) }, func() { b.CloseWith(stream.ByDrain, errors.New("no")) },
+			func() { _ = b.SubmitAt(stream.Frame{Seq: 9}, b.now) },
+		} {
+			wg.Go(f)
+		}
+		wg.Wait()
+		r.Unbind()
+		b.over(t)
+	}
+}
+
+func TestSubmitTakeFinishAllocates(t *testing.T) {
+	b := newBench(anything, every)
+	f := stream.Frame{Payload: []byte("frame")}
+	out := stream.Tensor{Name: "y", Datatype: stream.Uint8, Shape: []int{5}, Data: f.Payload}
+	quiet := stream.New(anything, b.ep, discard{}, stream.Options{Policy: every})
+	n := testing.AllocsPerRun(1000, func() {
+		_ = quiet.SubmitAt(f, b.now)
+		b.ep.tokens, b.ep.homes = b.ep.tokens[:0], b.ep.homes[:0]
+		r, _ := quiet.Take(b.now, 1, nil, 0)
+		r.Finish1(out, nil, false)
+		r.Unbind()
+	})
+	if n > 2 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+type discard struct{}
+
+func (discard) Push(r *stream.Result)    { r.Release() }
+func (discard) Done(stream.CloseReason) {}
