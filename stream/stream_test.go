@@ -476,5 +476,5 @@ func TestSubmitTakeFinishAllocates(t *testing.T) {
 
 type discard struct{}
 
-func (discard) Push(r *stream.Result)    { r.Release() }
+func (discard) Push(r *stream.Result)   { r.Release() }
 func (discard) Done(stream.CloseReason) {}
