@@ -110,21 +110,20 @@ type machine struct {
 	policy  stream.Policy
 	model   *stream.Model
 	models  []*stream.Model
-	holder  *entry // of a stateful model's token
-	states  map[int]int
+	holder  *entry      // of a stateful model's token
+	states  map[int]int // how often each was released
+	owner   map[int]*stream.Model
 	next    int
 	orphans map[*entry]func()
-	endings int
 }
 
-func (m *machine) state(t *rapid.T) any {
+func (m *machine) keepState() {
 	m.next++
 	id := m.next
-	m.states[id] = 0
+	m.states[id], m.owner[id] = 0, m.model
 	m.SetState(id, func(v any) {
 		m.states[v.(int)]++
 	})
-	return id
 }
 
 func (m *machine) submit(t *rapid.T, isMust bool) {
@@ -148,7 +147,6 @@ func (m *machine) submit(t *rapid.T, isMust bool) {
 		refused = n >= m.ref.window
 	}
 	seq := m.seq
-	before := len(m.ref.log)
 	err := m.offer(func(f *stream.Frame) {
 		f.Must, f.Deadline = isMust, deadline
 		if class == 1 {
@@ -161,7 +159,6 @@ func (m *machine) submit(t *rapid.T, isMust bool) {
 	if refused {
 		return
 	}
-	_ = before
 	e := &entry{seq: seq, must: isMust, model: m.model}
 	if deadline > 0 && !isMust {
 		e.deadline = m.now.Add(deadline)
@@ -215,8 +212,10 @@ func (m *machine) take(t *rapid.T) {
 			t.Fatal("two frames of a stateful model in flight")
 		}
 		m.holder = want
-		if m.State() == nil {
-			m.state(t)
+		if id, ok := m.State().(int); !ok {
+			m.keepState()
+		} else if m.owner[id] != m.model {
+			t.Fatal("the state of another model")
 		}
 	}
 }
@@ -398,7 +397,7 @@ func TestStreamKeepsToItsReference(t *testing.T) {
 		first := models[rapid.IntRange(0, 2).Draw(t, "first")]
 		m := &machine{
 			bench: newBench(first, p), ref: &reference{mode: p.Mode, window: p.Window}, policy: p, model: first, models: models,
-			states: map[int]int{}, orphans: map[*entry]func(){},
+			states: map[int]int{}, owner: map[int]*stream.Model{}, orphans: map[*entry]func(){},
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"":        m.check,
