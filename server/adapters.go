@@ -56,7 +56,8 @@ func (s *Server) listenHTTP() error {
 		OutboxMessages: s.cfg.Limits.OutboxMessages, OutboxBytes: int64(s.cfg.Limits.OutboxBytes), Idle: time.Duration(s.cfg.Limits.Idle),
 		AllowPrivateURLs: s.cfg.Sources.AllowPrivate, Log: s.log,
 	})
-	s.adapters = append(s.adapters, rest.New(h, rest.Options{MaxBody: int(s.cfg.Limits.MaxBody), Log: s.log}), s.ws, httpServer{h})
+	r := rest.New(h, rest.Options{MaxBody: int(s.cfg.Limits.MaxBody), Log: s.log})
+	s.adapters = append(s.adapters, r, s.ws, httpServer{h, []<-chan struct{}{r.Serving(), s.ws.Serving()}})
 	addr, err := h.Listen()
 	if err != nil {
 		return fmt.Errorf("http: %w", err)
@@ -66,8 +67,12 @@ func (s *Server) listenHTTP() error {
 	return nil
 }
 
-// httpServer is the listener under the HTTP adapters.
-type httpServer struct{ *httpd.Server }
+// httpServer is the listener under the HTTP adapters. It accepts once they serve:
+// until then connections wait, and nobody is told that the server is starting.
+type httpServer struct {
+	*httpd.Server
+	serving []<-chan struct{}
+}
 
 var _ ingest.Interface = httpServer{}
 
@@ -75,7 +80,12 @@ var _ ingest.Interface = httpServer{}
 func (httpServer) Name() string { return "http" }
 
 // Serve implements ingest.Interface.
-func (h httpServer) Serve(ctx context.Context, _ ingest.Door) error { return h.Server.Serve(ctx) }
+func (h httpServer) Serve(ctx context.Context, _ ingest.Door) error {
+	for _, s := range h.serving {
+		<-s
+	}
+	return h.Server.Serve(ctx)
+}
 
 func (s *Server) closeListeners() {
 	var errs []error

@@ -32,6 +32,7 @@ type Adapter struct {
 	inFlight atomic.Int64
 	closing  atomic.Bool
 	idle     chan struct{} // a request ended, and closing is set
+	serving  chan struct{}
 }
 
 var _ ingest.Interface = (*Adapter)(nil)
@@ -55,7 +56,7 @@ func New(h *httpd.Server, opts Options) *Adapter {
 	if opts.Log == nil {
 		opts.Log = slog.Default()
 	}
-	a := &Adapter{http: h, opts: opts, idle: make(chan struct{}, 1)}
+	a := &Adapter{http: h, opts: opts, idle: make(chan struct{}, 1), serving: make(chan struct{})}
 	a.routes(h.App)
 	return a
 }
@@ -84,6 +85,9 @@ func (a *Adapter) routes(app fiber.Router) {
 // Name implements ingest.Interface.
 func (a *Adapter) Name() string { return "rest" }
 
+// Serving is closed once Serve has opened the routes.
+func (a *Adapter) Serving() <-chan struct{} { return a.serving }
+
 // Serve opens the routes. When ctx ends, new requests are refused with
 // draining, those in flight finish, and those that take longer than
 // DrainTimeout are ended.
@@ -92,6 +96,7 @@ func (a *Adapter) Serve(ctx context.Context, door ingest.Door) error {
 	defer end(nil)
 	s := &session{door: door, caller: ingest.NewCaller(door), ctx: base}
 	a.session.Store(s)
+	close(a.serving)
 	<-ctx.Done()
 	a.closing.Store(true)
 	limit := time.NewTimer(a.opts.DrainTimeout)

@@ -66,6 +66,7 @@ type Adapter struct {
 	http     *httpd.Server
 	upgrader websocket.Upgrader
 	group    *group
+	serving  chan struct{}
 	encoders sync.Pool
 
 	door   atomic.Pointer[ingest.Door] // set by Serve
@@ -87,7 +88,7 @@ var _ ingest.Interface = (*Adapter)(nil)
 func New(h *httpd.Server, o Options) *Adapter {
 	a := &Adapter{
 		opts: o.withDefaults(), http: h,
-		sessions: map[*session]struct{}{}, ends: map[End]uint64{},
+		sessions: map[*session]struct{}{}, ends: map[End]uint64{}, serving: make(chan struct{}),
 	}
 	a.encoders.New = func() any { return &encoder{} }
 	a.upgrader = newUpgrader()
@@ -105,12 +106,16 @@ func New(h *httpd.Server, o Options) *Adapter {
 // Name implements ingest.Interface.
 func (a *Adapter) Name() string { return "ws" }
 
+// Serving is closed once Serve has opened the routes.
+func (a *Adapter) Serving() <-chan struct{} { return a.serving }
+
 // Serve implements ingest.Interface. When ctx ends, no session is accepted any
 // more; in each one, frames that wait end with code draining, frames in flight
 // are answered, and then the client is told and the connection closed.
 func (a *Adapter) Serve(ctx context.Context, door ingest.Door) error {
 	a.ctx.Store(&ctx)
 	a.door.Store(&door)
+	close(a.serving)
 	<-ctx.Done()
 	a.mu.Lock()
 	a.closing = true

@@ -24,13 +24,13 @@ func (s Settings) frames() int { return int(math.Round(s.Seconds * float64(s.FPS
 func (s Settings) Check() error {
 	switch {
 	case s.Width < 64 || s.Width > 4096 || s.Height < 64 || s.Height > 4096:
-		return fmt.Errorf("-size is %dx%d; want 64 to 4096 pixels a side", s.Width, s.Height)
+		return fmt.Errorf("size is %dx%d; want 64 to 4096 pixels a side", s.Width, s.Height)
 	case s.Width%2 != 0 || s.Height%2 != 0:
-		return fmt.Errorf("-size is %dx%d; H.264 wants even numbers", s.Width, s.Height)
+		return fmt.Errorf("size is %dx%d; H.264 wants even numbers", s.Width, s.Height)
 	case s.FPS < 1 || s.FPS > 240:
-		return fmt.Errorf("-fps is %d; want 1 to 240", s.FPS)
+		return fmt.Errorf("fps is %d; want 1 to 240", s.FPS)
 	case !(s.Seconds > 0 && s.Seconds <= 3600) || s.frames() < 1:
-		return fmt.Errorf("-seconds is %g; want at least one frame and at most 3600", s.Seconds)
+		return fmt.Errorf("seconds is %g; want at least one frame and at most 3600", s.Seconds)
 	}
 	return nil
 }

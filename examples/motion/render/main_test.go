@@ -70,9 +70,9 @@ func TestUsage(t *testing.T) {
 		{"-o x -size 640x480x3", 2, "-size is"},
 		{"-o x -size 641x480", 2, "even"},
 		{"-o x -size 8x8", 2, "64 to 4096"},
-		{"-o x -fps 0", 2, "-fps is 0"},
-		{"-o x -seconds -1", 2, "-seconds is -1"},
-		{"-o x -seconds NaN", 2, "-seconds is NaN"},
+		{"-o x -fps 0", 2, "fps is 0"},
+		{"-o x -seconds -1", 2, "seconds is -1"},
+		{"-o x -seconds NaN", 2, "seconds is NaN"},
 		{"-o x -bad", 2, "bad"},
 		{"-o x y", 2, "unexpected argument \"y\""},
 	} {
