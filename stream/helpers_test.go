@@ -1,6 +1,7 @@
 package stream_test
 
 import (
+	"flag"
 	"fmt"
 	"sync"
 	"testing"
@@ -11,7 +12,14 @@ import (
 	"millrace/stream"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	// Rare orders of steps need more than the usual hundred attempts.
+	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue && !testing.Short() {
+		_ = f.Value.Set("2000")
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // endpoint is a queue of tokens. It is safe for concurrent use.
 type endpoint struct {
