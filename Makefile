@@ -39,12 +39,11 @@ test: ## install what the tests need and run all of them (some minutes)
 check: test ## test, then staticcheck and generated files: run it before a commit
 	@scripts/check.sh '$(STATICCHECK)'
 
-bench: ## the micro-benchmarks, with allocations; ARGS='-bench Ring -count 6'
-	go test -tags '$(TAGS)' -run '^$$' -bench . -benchmem -skip '^BenchmarkOverload' ./... $(ARGS)
+bench: ## Millrace beside bare loops, ratio by ratio (3 minutes); ARGS='-rows ws', -json; MICRO=1: the micro-benchmarks, ARGS='-bench Ring -count 6'
+	$(if $(MICRO),go test -tags '$(TAGS)' -run '^$$' -bench . -benchmem ./... $(ARGS),go run -tags '$(TAGS)' ./cmd/millrace-bench $(ARGS))
 
-bench-overload: ## goodput and age of answers at 2, 4 and 10 times the capacity
-	@grep -rqs '^func BenchmarkOverload' --include='*_test.go' . || { echo 'bench-overload: there is no BenchmarkOverload' >&2; exit 1; }
-	go test -tags '$(TAGS)' -run '^$$' -bench '^BenchmarkOverload' -benchtime 1x ./... $(ARGS)
+bench-overload: ## goodput and age of answers at 2, 4 and 10 times the capacity; ARGS=-json
+	go run -tags '$(TAGS)' ./cmd/millrace-bench -rows overload $(ARGS)
 
 soak: ## the long tests (build tag soak), with the race detector; ARGS='-timeout 8h'
 	@grep -rqs '^func TestSoak' --include='*_test.go' . || { echo 'soak: there is no TestSoak' >&2; exit 1; }

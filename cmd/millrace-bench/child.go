@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"time"
+
+	"millrace/client/load"
+)
+
+// childArg makes this program a client in a process of its own, so that the
+// server's processor time, memory and allocations are the server's alone.
+const childArg = "-child"
+
+// job is what a child is asked to do, one JSON value after the other.
+type job struct {
+	Open  string        `json:"open,omitempty"`  // connect wsConns pumps to this address
+	Size  int           `json:"size,omitempty"`  // of their messages
+	Pump  time.Duration `json:"pump,omitempty"`  // run them this long
+	Idle  int           `json:"idle,omitempty"`  // with Open: connect this many instead, and leave them idle
+	Close bool          `json:"close,omitempty"` // close them
+	Load  *load.Config  `json:"load,omitempty"`  // run this load
+}
+
+// answer is what it says of it.
+type answer struct {
+	Err    string       `json:"err,omitempty"`
+	Frames int64        `json:"frames,omitempty"` // of Pump, all that were answered
+	Report *load.Report `json:"report,omitempty"`
+}
+
+func childMain(in io.Reader, out io.Writer) error {
+	d, e := json.NewDecoder(in), json.NewEncoder(out)
+	var open *pump
+	for {
+		var j job
+		if err := d.Decode(&j); err == io.EOF {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		a, err := j.do(&open)
+		if err != nil {
+			a.Err = err.Error()
+		}
+		if err := e.Encode(a); err != nil {
+			return err
+		}
+	}
+}
+
+func (j *job) do(open **pump) (a answer, err error) {
+	switch {
+	case j.Open != "":
+		n := wsConns
+		if j.Idle > 0 {
+			n = j.Idle
+		}
+		*open, err = openPump(j.Open, j.Size, n)
+	case j.Pump > 0 && *open != nil:
+		_, err = (*open).rate(j.Pump)
+		a.Frames = (*open).total.Load()
+	case j.Close && *open != nil:
+		(*open).close()
+		*open = nil
+	case j.Load != nil:
+		a.Report, err = load.Run(context.Background(), *j.Load)
+	default:
+		err = errors.New("there is nothing to do")
+	}
+	return a, err
+}
+
+// child is a client process.
+type child struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	enc *json.Encoder
+	dec *json.Decoder
+}
+
+func startChild() (*child, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(self, childArg)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	return &child{cmd: cmd, in: in, enc: json.NewEncoder(in), dec: json.NewDecoder(out)}, nil
+}
+
+// do has a job done.
+func (c *child) do(j job) (a answer, err error) {
+	if err = c.enc.Encode(j); err == nil {
+		err = c.dec.Decode(&a)
+	}
+	if err == nil && a.Err != "" {
+		err = errors.New(a.Err)
+	}
+	if err != nil {
+		err = fmt.Errorf("client process: %w", err)
+	}
+	return a, err
+}
+
+// end closes the child's input, which ends it, and waits.
+func (c *child) end() error {
+	c.in.Close()
+	return c.cmd.Wait()
+}

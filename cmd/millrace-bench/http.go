@@ -1,0 +1,156 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
+)
+
+const httpConns = 16
+
+// fiberServer is the bare loop: /read reads the body, /echo sends it back.
+func fiberServer() (url string, end func(), err error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, err
+	}
+	app := fiber.New(fiber.Config{DisableStartupMessage: true, BodyLimit: 64 << 20})
+	app.Post("/read", func(c *fiber.Ctx) error { return c.SendString(strconv.Itoa(len(c.Body()))) })
+	app.Post("/echo", func(c *fiber.Ctx) error { return c.Send(c.Body()) })
+	go app.Listener(ln) // ends with end
+	return "http://" + ln.Addr().String(), func() { app.Shutdown() }, nil
+}
+
+// poster sends one request over and over, on httpConns connections.
+type poster struct {
+	url, contentType string
+	header           map[string]string
+	body             []byte
+	client           *fasthttp.HostClient
+}
+
+func newPoster(url, contentType string, body []byte, header map[string]string) *poster {
+	addr, _, _ := strings.Cut(strings.TrimPrefix(url, "http://"), "/")
+	return &poster{url: url, contentType: contentType, header: header, body: body,
+		client: &fasthttp.HostClient{Addr: addr, MaxConns: httpConns, MaxIdleConnDuration: time.Minute}}
+}
+
+// rate returns replies a second.
+func (p *poster) rate(d time.Duration) (float64, error) {
+	var in, total atomic.Int64
+	var wg sync.WaitGroup
+	errs := make(chan error, httpConns)
+	began := time.Now()
+	end := began.Add(d)
+	for range httpConns {
+		wg.Go(func() {
+			req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
+			defer fasthttp.ReleaseRequest(req)
+			defer fasthttp.ReleaseResponse(resp)
+			req.Header.SetMethod(fasthttp.MethodPost)
+			req.SetRequestURI(p.url)
+			req.Header.SetContentType(p.contentType)
+			for k, v := range p.header {
+				req.Header.Set(k, v)
+			}
+			req.SetBodyRaw(p.body)
+			for time.Now().Before(end) {
+				err := p.client.Do(req, resp)
+				if err == nil && resp.StatusCode() != fasthttp.StatusOK {
+					err = fmt.Errorf("%s: %d: %.200s", p.url, resp.StatusCode(), resp.Body())
+				}
+				if err != nil {
+					errs <- err
+					return
+				}
+				total.Add(1)
+				if time.Now().Before(end) {
+					in.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	close(errs)
+	var all []error
+	for err := range errs {
+		all = append(all, err)
+	}
+	return perSecond(in.Load(), total.Load(), d, time.Since(began)), errors.Join(all...)
+}
+
+// rest compares inference of a binary tensor with a bare handler: once when both
+// only read it, once when both send it back too, and once, which is not like
+// with like, when only Millrace sends it back.
+func rest(b *bench) error {
+	bare, end, err := fiberServer()
+	if err != nil {
+		return err
+	}
+	defer end()
+	for _, c := range []struct {
+		name, does, bare, outputs string
+		size                      int
+		limit                     float64
+	}{
+		{"30 KB", "read", "/read", "none", 30 << 10, 0.80},
+		{"30 KB", "sent back", "/echo", "binary", 30 << 10, 0.80},
+		{"30 KB", "sent back, bare reads only", "/read", "binary", 30 << 10, 0},
+		{"1 KB", "sent back", "/echo", "binary", 1 << 10, 0},
+		{"600 KB", "sent back", "/echo", "binary", 600 << 10, 0},
+	} {
+		body := make([]byte, c.size)
+		query := fmt.Sprintf("?datatype=UINT8&shape=1,%d&outputs=%s", c.size, c.outputs)
+		x := newPoster(bare+c.bare, fiber.MIMEOctetStream, body, nil)
+		y := newPoster(b.server.infer("identity", query), fiber.MIMEOctetStream, body, map[string]string{"Inference-Header-Content-Length": "0"})
+		row, err := b.pair("REST tensor, "+c.name+", "+c.does, "requests/s", x.rate, y.rate)
+		x.client.CloseIdleConnections()
+		y.client.CloseIdleConnections()
+		if err != nil {
+			return err
+		}
+		b.add(row.atLeast(c.limit))
+	}
+	return nil
+}
+
+func (t *target) infer(model, query string) string {
+	return "http://" + t.addr + "/v2/models/" + model + "/infer" + query
+}
+
+// jsonNumbers compares a picture as JSON numbers with a bare handler that reads
+// the same body.
+func jsonNumbers(b *bench) error {
+	bare, end, err := fiberServer()
+	if err != nil {
+		return err
+	}
+	defer end()
+	body := []byte(`{"inputs":[{"name":"input","shape":[1,224,224,3],"datatype":"UINT8","data":[`)
+	for i, v := 0, uint32(1); i < 224*224*3; i++ {
+		v = v*1664525 + 1013904223
+		if i > 0 {
+			body = append(body, ',')
+		}
+		body = strconv.AppendUint(body, uint64(v>>24), 10)
+	}
+	body = append(body, "]}]}"...)
+	x := newPoster(bare+"/read", fiber.MIMEApplicationJSON, body, nil)
+	y := newPoster(b.server.infer("identity", "?outputs=binary"), fiber.MIMEApplicationJSON, body, nil)
+	row, err := b.pair("REST 224x224x3 JSON numbers", "requests/s", x.rate, y.rate)
+	x.client.CloseIdleConnections()
+	y.client.CloseIdleConnections()
+	if err != nil {
+		return err
+	}
+	b.add(row.atLeast(0.30))
+	return nil
+}

@@ -1,0 +1,117 @@
+// Command millrace-bench measures what Millrace costs beside the bare loop that
+// does the same work without it: same clients, same machine, same minute. Each
+// pair is run in turns, and the ratio is the median of the turns' ratios.
+//
+// It prints figures and judges nothing: its exit status is 0 when every row
+// could be measured, whatever was measured, and 1 otherwise. It owns no limit of
+// its own; those it prints are the ones that the design asks for.
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"runtime"
+	"time"
+)
+
+// options are the flags.
+type options struct {
+	round  time.Duration
+	rounds int
+	only   *regexp.Regexp
+	say    io.Writer // progress
+}
+
+// parts are the measurements, in the order of the table.
+var parts = []struct {
+	name string
+	run  func(*bench) error
+}{
+	{"ws", webSocket},
+	{"rest", rest},
+	{"json", jsonNumbers},
+	{"native", nativeCall},
+	{"video", video},
+	{"metrics", observed},
+	{"memory", memory},
+	{"overload", overload},
+}
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == childArg {
+		if err := childMain(os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "millrace-bench: child:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+func run(args []string, out, errs io.Writer) int {
+	f := flag.NewFlagSet("millrace-bench", flag.ContinueOnError)
+	f.SetOutput(errs)
+	asJSON := f.Bool("json", false, "print the table as JSON")
+	only := f.String("rows", "", "measure the parts whose `name` matches: ws, rest, json, native, video, metrics, memory, overload")
+	round := f.Duration("round", 1500*time.Millisecond, "how long each round runs; overload takes longer ones")
+	rounds := f.Int("rounds", 3, "rounds of each pair")
+	if err := f.Parse(args); err != nil {
+		return 2
+	}
+	match, err := regexp.Compile(*only)
+	if err != nil || *round <= 0 || *rounds < 1 || f.NArg() > 0 {
+		fmt.Fprintln(errs, "millrace-bench: -rows is a regular expression, -round and -rounds are above 0, and there are no arguments")
+		return 2
+	}
+	table, err := measure(options{round: *round, rounds: *rounds, only: match, say: errs})
+	if *asJSON {
+		e := json.NewEncoder(out)
+		e.SetIndent("", "  ")
+		if e := e.Encode(table); e != nil && err == nil {
+			err = e
+		}
+	} else {
+		table.write(out)
+	}
+	if err != nil {
+		fmt.Fprintln(errs, "millrace-bench:", err)
+		return 1
+	}
+	return 0
+}
+
+// measure runs the parts that were asked for. What was measured is returned
+// together with the errors of what could not be.
+func measure(o options) (*Table, error) {
+	b := &bench{options: o, table: &Table{
+		Go: runtime.Version(), OS: runtime.GOOS + "/" + runtime.GOARCH, CPUs: runtime.GOMAXPROCS(0), Date: time.Now().UTC().Format(time.DateOnly),
+	}}
+	if err := b.start(); err != nil {
+		return b.table, err
+	}
+	var failed []string
+	for _, p := range parts {
+		if !o.only.MatchString(p.name) {
+			continue
+		}
+		began := time.Now()
+		fmt.Fprintf(o.say, "%-10s ", p.name)
+		if err := p.run(b); err != nil {
+			failed = append(failed, fmt.Sprintf("%s: %v", p.name, err))
+			fmt.Fprintln(o.say, "failed:", err)
+			continue
+		}
+		fmt.Fprintf(o.say, "%.0f s\n", time.Since(began).Seconds())
+	}
+	if err := b.stop(); err != nil {
+		failed = append(failed, "the server's end: "+err.Error())
+	}
+	if failed != nil {
+		return b.table, fmt.Errorf("not everything could be measured: %q", failed)
+	}
+	return b.table, nil
+}

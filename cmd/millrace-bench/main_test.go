@@ -1,0 +1,77 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestMain lets the test binary be its own client process.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == childArg {
+		if childMain(os.Stdin, os.Stdout) != nil {
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// TestEveryRowIsMeasured runs the whole table in rounds too short to mean
+// anything: what it checks is that each row is there and that no frame is lost.
+func TestEveryRowIsMeasured(t *testing.T) {
+	idleStreams = 50
+	var out, errs bytes.Buffer
+	if status := run([]string{"-json", "-round", "60ms", "-rounds", "1"}, &out, &errs); status != 0 {
+		t.Fatalf("status %d: %s", status, errs.String())
+	}
+	var table Table
+	if err := json.Unmarshal(out.Bytes(), &table); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"WebSocket echo, 30 KB", "WebSocket echo, 300 KB", "REST tensor, 30 KB, read", "REST 224x224x3 JSON numbers", "native call",
+		"JPEG video", "metrics on against off", "allocations a frame", "resident memory of an idle stream", "delay at 2x: goodput", "delay at 10x: p99 age",
+	} {
+		found := false
+		for _, r := range table.Rows {
+			found = found || strings.HasPrefix(r.Name, want) && (r.Millrace > 0 || r.Unit == "KB") // which may come out as none
+		}
+		if !found {
+			t.Errorf("there is no row %q", want)
+		}
+	}
+	for _, r := range table.Rows {
+		if r.Limit == "= 0" && !r.Met {
+			t.Errorf("%+v", r)
+		}
+	}
+	var text bytes.Buffer
+	table.write(&text)
+	lines := strings.Split(text.String(), "\n")
+	if len(lines) != len(table.Rows)+3 || !strings.HasPrefix(lines[0], "row ") || strings.Index(lines[1], "frames/s") < 0 {
+		t.Errorf("%q", lines)
+	}
+}
+
+func TestUsage(t *testing.T) {
+	for _, args := range [][]string{{"-rows", "("}, {"-round", "0"}, {"-rounds", "0"}, {"-none"}, {"more"}} {
+		var out, errs bytes.Buffer
+		if status := run(args, &out, &errs); status != 2 || errs.Len() == 0 || out.Len() > 0 {
+			t.Errorf("%q: status %d: %s", args, status, errs.String())
+		}
+	}
+}
+
+func TestMedian(t *testing.T) {
+	for _, c := range []struct {
+		v    []float64
+		want float64
+	}{{[]float64{3}, 3}, {[]float64{9, 1, 2}, 2}, {[]float64{4, 1, 2, 9}, 3}} {
+		if m := median(c.v); m != c.want {
+			t.Errorf("%v: %v", c.v, m)
+		}
+	}
+}

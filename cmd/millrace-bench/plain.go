@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"millrace/ingest"
+	"millrace/ingest/ws"
+	"millrace/internal/buf"
+	"millrace/internal/httpd"
+	"millrace/stream"
+	"millrace/workers"
+)
+
+// plain is the server's parts joined without any of the hooks that metrics hang
+// on: what the server would be if nothing were counted. It is also the door.
+type plain struct {
+	addr   string
+	memory *buf.Pool
+	models *workers.Manager
+	end    func() error
+}
+
+var _ ingest.Door = (*plain)(nil)
+
+// Open implements ingest.Door.
+func (p *plain) Open(model, version string, o stream.Options, sink stream.Sink) (*stream.Stream, error) {
+	g, err := p.models.Group(model, version)
+	if err != nil {
+		return nil, err
+	}
+	return g.Open(o, sink)
+}
+
+// Models implements ingest.Door.
+func (p *plain) Models() ingest.Repository { return onlyModels{p} }
+
+// Memory implements ingest.Door.
+func (p *plain) Memory() *buf.Pool { return p.memory }
+
+// State implements ingest.Door.
+func (*plain) State() ingest.State { return ingest.State{Ready: true} }
+
+// onlyModels is all of a repository that a stream needs.
+type onlyModels struct{ *plain }
+
+func (r onlyModels) Model(name, version string) (*stream.Model, bool, error) {
+	g, err := r.models.Group(name, version)
+	if err != nil {
+		return nil, false, err
+	}
+	return g.Model(), g.Ready(), nil
+}
+func (onlyModels) Index() []ingest.Entry { return nil }
+func (onlyModels) Load(context.Context, string, stream.Params) (string, error) {
+	return "", stream.Errorf(stream.Unsupported, "", "nothing is loaded here")
+}
+func (onlyModels) Unload(context.Context, string) error {
+	return stream.Errorf(stream.Unsupported, "", "nothing is unloaded here")
+}
+
+func startPlain() (*plain, error) {
+	quiet := slog.New(slog.DiscardHandler)
+	mem := buf.NewPool(1 << 30)
+	p := &plain{memory: mem, models: workers.NewManager(workers.ManagerOptions{Memory: mem, Log: quiet})}
+	cfg := workers.Config{Name: "identity", Kind: "identity", Instances: 2}
+	if _, err := p.models.LoadConfig(context.Background(), cfg.WithDefaults(), false); err != nil {
+		return nil, err
+	}
+	h, err := httpd.New(httpd.Config{Addr: "127.0.0.1:0", Log: quiet})
+	if err != nil {
+		return nil, err
+	}
+	a := ws.New(h, ws.Options{Log: quiet})
+	addr, err := h.Listen()
+	if err != nil {
+		return nil, err
+	}
+	p.addr = addr.String()
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	var faults [2]error
+	wg.Go(func() { faults[0] = h.Serve(ctx) })
+	wg.Go(func() { faults[1] = a.Serve(ctx, p) })
+	p.end = func() error {
+		cancel()
+		wg.Wait()
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		for _, err := range append(faults[:], p.models.Close(ctx)) {
+			if err != nil {
+				return fmt.Errorf("the server without hooks: %w", err)
+			}
+		}
+		return nil
+	}
+	return p, nil
+}
+
+// observed compares the server, metrics on, with its parts without hooks.
+func observed(b *bench) error {
+	p, err := startPlain()
+	if err != nil {
+		return err
+	}
+	for _, c := range []struct {
+		name  string
+		size  int
+		limit float64
+	}{{"1 KB", 1 << 10, 0}, {"30 KB", 30 << 10, 0.98}} {
+		row, err := b.pumps("metrics on against off, WebSocket "+c.name, c.size,
+			"ws://"+p.addr+"/v2/models/identity/stream"+wsQuery, b.server.stream("identity", wsQuery))
+		if err != nil {
+			return err
+		}
+		b.add(row.atLeast(c.limit))
+	}
+	return p.end()
+}

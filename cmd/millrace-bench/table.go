@@ -1,0 +1,146 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Table is what was measured.
+type Table struct {
+	Date string `json:"date"`
+	Go   string `json:"go"`
+	OS   string `json:"os"`
+	CPUs int    `json:"cpus"`
+	Rows []Row  `json:"rows"`
+}
+
+// Row compares one figure with its bare counterpart.
+type Row struct {
+	Name     string  `json:"row"`
+	Unit     string  `json:"unit"`
+	Bare     float64 `json:"bare"`
+	Millrace float64 `json:"millrace"`
+	// Ratio is the median of Millrace/Bare over the rounds; 0 = not a ratio.
+	Ratio float64 `json:"ratio"`
+	// Limit is "" where nothing is asked for; Met says whether it is kept.
+	Limit string `json:"limit,omitempty"`
+	Met   bool   `json:"met"`
+}
+
+// write prints the table for people.
+func (t *Table) write(out io.Writer) {
+	lines := [][]string{{"row", "bare", "millrace", "unit", "ratio", "limit", "met"}}
+	for _, r := range t.Rows {
+		ratio, met := "", ""
+		if r.Ratio > 0 {
+			ratio = fmt.Sprintf("%.2f", r.Ratio)
+		}
+		if r.Limit != "" {
+			met = "no"
+			if r.Met {
+				met = "yes"
+			}
+		}
+		lines = append(lines, []string{r.Name, figure(r.Bare), figure(r.Millrace), r.Unit, ratio, r.Limit, met})
+	}
+	width := make([]int, len(lines[0]))
+	for _, l := range lines {
+		for i, text := range l {
+			width[i] = max(width[i], len(text))
+		}
+	}
+	for _, l := range lines {
+		for i, text := range l {
+			switch i {
+			case 0, 3, 5: // words
+				fmt.Fprintf(out, "%-*s  ", width[i], text)
+			case len(l) - 1:
+				fmt.Fprintln(out, text)
+			default:
+				fmt.Fprintf(out, "%*s  ", width[i], text)
+			}
+		}
+	}
+	fmt.Fprintf(out, "%s %s, %d processors, %s; clients and server share them\n", t.Go, t.OS, t.CPUs, t.Date)
+}
+
+func figure(v float64) string {
+	switch {
+	case v == 0:
+		return "0"
+	case v >= 1000 || v <= -1000:
+		return fmt.Sprintf("%.0f", v)
+	}
+	return strings.TrimSuffix(fmt.Sprintf("%.3g", v), ".0")
+}
+
+// bench is one run of the program.
+type bench struct {
+	options
+	table  *Table
+	server *target
+}
+
+func (b *bench) add(r Row) { b.table.Rows = append(b.table.Rows, r) }
+
+// atLeast and atMost are limits of a ratio; 0 = none.
+func (r Row) atLeast(limit float64) Row {
+	if limit > 0 {
+		r.Limit, r.Met = fmt.Sprintf(">= %.2f", limit), r.Ratio >= limit
+	}
+	return r
+}
+
+func (r Row) atMost(limit float64) Row {
+	if limit > 0 {
+		r.Limit, r.Met = fmt.Sprintf("<= %.2f", limit), r.Ratio <= limit
+	}
+	return r
+}
+
+// side runs one side of a pair for a time and returns its figure.
+type side func(d time.Duration) (float64, error)
+
+// pair runs both sides in turns, each first every other time, after a short
+// round of each that is not counted.
+func (b *bench) pair(name, unit string, bare, ours side) (Row, error) {
+	row := Row{Name: name, Unit: unit}
+	var bares, mine, ratios []float64
+	for i := -1; i < b.rounds; i++ {
+		d := b.round
+		if i < 0 {
+			d = min(d, 300*time.Millisecond)
+		}
+		var x, y float64
+		var err error
+		turns := []func(){func() { x, err = bare(d) }, func() { y, err = ours(d) }}
+		if i%2 != 0 {
+			slices.Reverse(turns)
+		}
+		for _, turn := range turns {
+			if turn(); err != nil {
+				return row, fmt.Errorf("%s: %w", name, err)
+			}
+		}
+		if x <= 0 || y <= 0 {
+			return row, fmt.Errorf("%s: a round did nothing: %v and %v %s", name, x, y, unit)
+		}
+		if i >= 0 {
+			bares, mine, ratios = append(bares, x), append(mine, y), append(ratios, y/x)
+		}
+	}
+	row.Bare, row.Millrace, row.Ratio = median(bares), median(mine), median(ratios)
+	return row, nil
+}
+
+func median(v []float64) float64 {
+	v = slices.Sorted(slices.Values(v))
+	n := len(v)
+	if n%2 == 1 {
+		return v[n/2]
+	}
+	return (v[n/2-1] + v[n/2]) / 2
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"millrace/client/load"
+	"millrace/internal/codec"
+	"millrace/workers/motion"
+)
+
+const (
+	videoW, videoH  = 640, 480
+	videoFrames     = 16
+	videoStreams    = 8
+	videoRate       = 30 // frames/s of each
+	videoQuality    = 85
+	videoNoise      = 12
+	squares, square = 4, 64
+)
+
+// video compares the server's processor time for each frame of JPEG video with
+// that of decoding, resizing and searching the same frames and nothing else, at
+// the same pace: a processor that is woken for each frame takes longer for it.
+func video(b *bench) error {
+	frames, err := scene()
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "millrace-bench")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	size := 0
+	for i, f := range frames {
+		size += len(f)
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%03d.jpg", i)), f, 0o600); err != nil {
+			return err
+		}
+	}
+	c, err := startChild()
+	if err != nil {
+		return err
+	}
+	defer c.end()
+	name := fmt.Sprintf("JPEG video %dx%d (%d KB), CPU a frame, ", videoW, videoH, size/len(frames)>>10)
+	live := load.Config{Rate: videoRate, Options: map[string]string{"policy": "latest"}}
+	full := load.Config{Window: 2, Options: map[string]string{"policy": "every"}}
+	for _, way := range []struct {
+		name string
+		cfg  load.Config
+	}{{fmt.Sprintf("%d streams at %d fps", videoStreams, videoRate), live}, {fmt.Sprintf("%d streams, as fast as can be", videoStreams), full}} {
+		ours := func(d time.Duration) (float64, error) {
+			cfg := way.cfg
+			cfg.URL, cfg.Model, cfg.Streams, cfg.Dir, cfg.Duration = "http://"+b.server.addr, "motion", videoStreams, dir, d
+			before := cpu()
+			a, err := c.do(job{Load: &cfg})
+			used := cpu() - before
+			if err != nil {
+				return 0, err
+			}
+			if a.Report.Failed > 0 || a.Report.Answered == 0 {
+				return 0, fmt.Errorf("%d frames were answered, %d failed: %v", a.Report.Answered, a.Report.Failed, a.Report.Errors)
+			}
+			return used.Seconds() * 1000 / float64(a.Report.Answered), nil
+		}
+		bare := func(d time.Duration) (float64, error) { return alone(frames, way.cfg.Rate*videoStreams, d) }
+		row, err := b.pair(name+way.name, "ms", bare, ours)
+		if err != nil {
+			return err
+		}
+		b.add(row.atMost(1.20))
+	}
+	return nil
+}
+
+// alone is the processor time in ms of a frame that is decoded and searched and
+// nothing else, on all processors as fast as can be, or at an even rate on one.
+func alone(frames [][]byte, rate float64, d time.Duration) (float64, error) {
+	n := runtime.GOMAXPROCS(0)
+	if rate > 0 {
+		n = 1
+	}
+	var wg sync.WaitGroup
+	var done atomic.Int64
+	errs := make(chan error, n)
+	before := cpu()
+	for range n {
+		wg.Go(func() {
+			n, err := search(frames, rate, d)
+			done.Add(int64(n))
+			errs <- err
+		})
+	}
+	wg.Wait()
+	used := cpu() - before
+	for range n {
+		if err := <-errs; err != nil {
+			return 0, err
+		}
+	}
+	return used.Seconds() * 1000 / float64(done.Load()), nil
+}
+
+// search decodes and searches frames for a time, and returns how many.
+func search(frames [][]byte, rate float64, d time.Duration) (n int, err error) {
+	detector, err := motion.NewDetector(motion.Settings{})
+	if err != nil {
+		return 0, err
+	}
+	set := detector.Settings()
+	t := codec.Target{Width: set.Width, Height: set.Height, Color: codec.Gray, Layout: codec.NHWC, Type: codec.UINT8, Fit: codec.Stretch}
+	dec := codec.NewDecoder(codec.Limits{})
+	defer dec.Close()
+	gray := make([]byte, set.Width*set.Height)
+	began := time.Now()
+	for n == 0 || time.Since(began) < d {
+		if rate > 0 {
+			time.Sleep(time.Until(began.Add(time.Duration(float64(n) / rate * float64(time.Second)))))
+		}
+		if _, err := dec.Decode(frames[n%len(frames)], t, gray); err != nil {
+			return n, err
+		}
+		detector.Detect(gray)
+		n++
+	}
+	return n, nil
+}
+
+// cpu is the processor time that this process has used.
+func cpu() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// scene is a noisy, textured wall with squares that move along it.
+func scene() ([][]byte, error) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	list := make([][]byte, videoFrames)
+	rgb := make([]byte, videoW*videoH*3)
+	for k := range list {
+		for y := range videoH {
+			for x := range videoW {
+				v := 90 + (x*7/16+y*5/16)%60 + rng.IntN(videoNoise)
+				p := rgb[3*(y*videoW+x):]
+				p[0], p[1], p[2] = byte(v), byte(v-10), byte(v+10)
+			}
+		}
+		for q := range squares {
+			left, top := (80+140*q+6*k)%(videoW-square), 40+q*100
+			for y := top; y < top+square; y++ {
+				for x := left; x < left+square; x++ {
+					p := rgb[3*(y*videoW+x):]
+					p[0], p[1], p[2] = byte(220+rng.IntN(4)), 200, 40
+				}
+			}
+		}
+		var err error
+		if list[k], err = codec.EncodeJPEG(nil, rgb, videoW, videoH, videoQuality); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}

@@ -1,0 +1,217 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gorilla/websocket"
+)
+
+const (
+	wsConns  = 32
+	wsWindow = 8
+	// wsQuery asks for what an echo does: every frame answered with its bytes.
+	wsQuery = "?policy=every&window=8&codec=opaque&outputs=binary"
+)
+
+func (t *target) stream(model, query string) string {
+	return "ws://" + t.addr + "/v2/models/" + model + "/stream" + query
+}
+
+// webSocket compares frames a second.
+func webSocket(b *bench) error {
+	bare, end, err := echoServer()
+	if err != nil {
+		return err
+	}
+	defer end()
+	for _, c := range []struct {
+		name  string
+		size  int
+		limit float64
+	}{{"1 KB", 1 << 10, 0}, {"30 KB", 30 << 10, 0.80}, {"300 KB", 300 << 10, 0.92}} {
+		row, err := b.pumps("WebSocket echo, "+c.name, c.size, bare, b.server.stream("identity", wsQuery))
+		if err != nil {
+			return err
+		}
+		b.add(row.atLeast(c.limit))
+	}
+	return nil
+}
+
+// pumps compares two addresses by the frames a second that they answer.
+func (b *bench) pumps(name string, size int, bare, ours string) (Row, error) {
+	x, err := openPump(bare, size, wsConns)
+	if err != nil {
+		return Row{}, err
+	}
+	defer x.close()
+	y, err := openPump(ours, size, wsConns)
+	if err != nil {
+		return Row{}, err
+	}
+	defer y.close()
+	return b.pair(name, "frames/s", x.rate, y.rate)
+}
+
+// echoServer is the bare loop: gorilla on net/http, with a buffer for each
+// connection that is used again.
+func echoServer() (url string, end func(), err error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, err
+	}
+	up := websocket.Upgrader{}
+	srv := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ws, err := up.Upgrade(w, r, nil)
+		if err != nil {
+			return
+		}
+		defer ws.Close()
+		var msg []byte
+		for {
+			kind, r, err := ws.NextReader()
+			if err != nil {
+				return
+			}
+			if msg, err = readInto(r, msg[:0]); err != nil {
+				return
+			}
+			if ws.WriteMessage(kind, msg) != nil {
+				return
+			}
+		}
+	})}
+	go srv.Serve(ln) // ends with end
+	return "ws://" + ln.Addr().String(), func() { srv.Shutdown(context.Background()) }, nil
+}
+
+// readInto reads r to its end, into b.
+func readInto(r io.Reader, b []byte) ([]byte, error) {
+	for {
+		if len(b) == cap(b) {
+			b = append(b, make([]byte, max(len(b), 4<<10))...)[:len(b)]
+		}
+		n, err := r.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		if err == io.EOF {
+			return b, nil
+		}
+		if err != nil {
+			return b, err
+		}
+	}
+}
+
+// pump keeps a window of messages on their way on each of its connections and
+// counts the replies. It looks into none of them.
+type pump struct {
+	conns []*websocket.Conn
+	msg   *websocket.PreparedMessage
+	size  int
+	total atomic.Int64 // replies of the last round, those after its end included
+}
+
+func openPump(url string, size, conns int) (*pump, error) {
+	msg, err := websocket.NewPreparedMessage(websocket.BinaryMessage, make([]byte, size))
+	if err != nil {
+		return nil, err
+	}
+	p := &pump{msg: msg, size: size}
+	for range conns {
+		c, _, err := (&websocket.Dialer{ReadBufferSize: 32 << 10, HandshakeTimeout: 10 * time.Second}).Dial(url, nil)
+		if err != nil {
+			p.close()
+			return nil, err
+		}
+		p.conns = append(p.conns, c)
+	}
+	return p, nil
+}
+
+func (p *pump) close() {
+	for _, c := range p.conns {
+		c.Close()
+	}
+}
+
+// rate runs all connections for a time and returns replies a second.
+func (p *pump) rate(d time.Duration) (float64, error) {
+	var in atomic.Int64
+	p.total.Store(0)
+	var wg sync.WaitGroup
+	errs := make(chan error, 2*len(p.conns))
+	began := time.Now()
+	end := began.Add(d)
+	for _, c := range p.conns {
+		// One more is with the reader.
+		flying := make(chan struct{}, wsWindow-1)
+		wg.Go(func() {
+			defer close(flying)
+			for time.Now().Before(end) {
+				flying <- struct{}{}
+				if err := c.WritePreparedMessage(p.msg); err != nil {
+					errs <- err
+					return
+				}
+			}
+		})
+		wg.Go(func() {
+			buf := make([]byte, 64<<10)
+			for range flying {
+				n, err := reply(c, buf)
+				if err == nil && n < p.size {
+					err = fmt.Errorf("a reply has %d bytes, %d were sent: %q", n, p.size, buf[:min(n, 200)])
+				}
+				if err != nil {
+					errs <- err
+					c.Close() // which ends the writer too
+					for range flying {
+					}
+					return
+				}
+				p.total.Add(1)
+				if time.Now().Before(end) {
+					in.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	close(errs)
+	var all []error
+	for err := range errs {
+		all = append(all, err)
+	}
+	return perSecond(in.Load(), p.total.Load(), d, time.Since(began)), errors.Join(all...)
+}
+
+// perSecond is the rate of what came in time; where the round was too short for
+// anything to, of all that came.
+func perSecond(in, all int64, d, whole time.Duration) float64 {
+	if in > 0 {
+		return float64(in) / d.Seconds()
+	}
+	return float64(all) / whole.Seconds()
+}
+
+// reply reads one message and returns its length; buf keeps its end.
+func reply(c *websocket.Conn, buf []byte) (n int, err error) {
+	_, r, err := c.NextReader()
+	for err == nil {
+		var m int
+		m, err = r.Read(buf)
+		n += m
+	}
+	if err == io.EOF {
+		err = nil
+	}
+	return n, err
+}
