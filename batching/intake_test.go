@@ -1,0 +1,312 @@
+package batching
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"millrace/stream"
+)
+
+const softDelay = 10 * time.Millisecond
+
+var anything = &stream.Model{Name: "any", Any: true, Ragged: true, MaxBatch: 4}
+
+func offer(t testing.TB, s *stream.Stream, at stream.Instant) {
+	t.Helper()
+	if err := s.SubmitAt(stream.Frame{}, at); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// gather wants a batch of that many rows, or none.
+func (g *group) gather(t testing.TB, now stream.Instant, want int) *Batch {
+	t.Helper()
+	b, _, err := g.intake.Gather(now, 1, nil)
+	switch {
+	case err != nil:
+		t.Fatal(err)
+	case b == nil && want > 0:
+		t.Fatalf("no batch, want one of %d rows", want)
+	case b != nil && b.Rows != want:
+		t.Fatalf("%d rows, want %d", b.Rows, want)
+	}
+	return b
+}
+
+func (g *group) run(b *Batch) {
+	for i := range b.Requests {
+		b.Finish(i, []stream.Tensor{{Name: "y", Data: []byte("ok")}})
+	}
+	g.pool.Put(b)
+}
+
+func TestQueueRefusesAtItsBound(t *testing.T) {
+	g := newGroup(t, anything, Adaptive, 1, 3)
+	for range 3 {
+		g.open(t, window)
+	}
+	if err := g.intake.Reserve(); stream.CodeOf(err) != stream.Overloaded || g.intake.Flows() != 3 {
+		t.Fatalf("%v, %d flows", err, g.intake.Flows())
+	}
+}
+
+// Streams that come and go while no worker looks must not fill the queue beyond
+// its bound: their places are taken until their tokens are out.
+func TestTokensOfTheGoneKeepTheirPlaces(t *testing.T) {
+	for _, kind := range []Kind{Adaptive, Soft, Hard} {
+		g := newGroup(t, anything, kind, 1, 4)
+		opened := 0
+		for range 100 {
+			if g.intake.Reserve() != nil {
+				break
+			}
+			g.intake.Unreserve()
+			s, _ := g.open(t, window)
+			opened++
+			offer(t, s, 1)
+			s.Close(stream.ClientGone)
+		}
+		if opened != 4 || g.intake.Flows() != 4 {
+			t.Fatalf("%s: %d opened, %d flows", kind, opened, g.intake.Flows())
+		}
+		g.gather(t, 2, 0)
+		if g.intake.Flows() != 0 || g.detached != 4 {
+			t.Fatalf("%s: %d flows, %d detached", kind, g.intake.Flows(), g.detached)
+		}
+	}
+}
+
+func TestLargeRequestsAreNotPassedOver(t *testing.T) {
+	g := newGroup(t, bytesModel(4, 2), Adaptive, 1, 64)
+	large, k := g.open(t, window)
+	var small []*stream.Stream
+	for range 5 {
+		s, _ := g.open(t, window)
+		small = append(small, s)
+	}
+	for i := range 20 {
+		for _, s := range small {
+			_ = s.SubmitAt(rows(g.mem, i, 1, 1, 2), 1)
+		}
+		_ = large.SubmitAt(rows(g.mem, i, 2, 4, 2), 1)
+	}
+	for range 10 {
+		b, _, _ := g.intake.Gather(2, 1, nil)
+		b.Prepare(nil)
+		echo(b)
+		g.pool.Put(b)
+	}
+	if n := len(k.results); n < 2 {
+		t.Fatalf("four rows at once: %d answers in ten batches", n)
+	}
+}
+
+func TestPrioritiesAreKeptWhileManyWait(t *testing.T) {
+	g := newGroup(t, anything, Adaptive, 1, 256)
+	var low, high []*sink
+	var streams []*stream.Stream
+	for i := range 104 {
+		p := stream.Policy{Mode: stream.Every, Window: 256, Priority: stream.Low}
+		if i%26 == 25 {
+			p.Priority = stream.High
+		}
+		s, k := g.open(t, p)
+		if p.Priority == stream.High {
+			high = append(high, k)
+		} else {
+			low = append(low, k)
+		}
+		streams = append(streams, s)
+		for range 100 {
+			offer(t, s, 1)
+		}
+	}
+	for range 80 {
+		g.run(g.gather(t, 2, 4))
+	}
+	n := func(ks []*sink) (sum int) {
+		for _, k := range ks {
+			sum += len(k.results)
+		}
+		return sum
+	}
+	// Of 320 places every eighth batch, 40, is for the low ones.
+	if h, l := n(high), n(low); h != 280 || l != 40 {
+		t.Fatalf("%d high, %d low", h, l)
+	}
+}
+
+func TestClassesDoNotShareBatchesAndNoneStarves(t *testing.T) {
+	g := newGroup(t, bytesModel(4, -1), Adaptive, 2, 256)
+	var sinks []*sink
+	var streams []*stream.Stream
+	size := func(i int) int { // most are of one class
+		if i < 20 {
+			return 1
+		}
+		return 2 + i%3
+	}
+	for range 26 {
+		s, k := g.open(t, window)
+		streams, sinks = append(streams, s), append(sinks, k)
+	}
+	refill := func() {
+		for i, s := range streams {
+			for s.WaitingFrames() < 2 {
+				_ = s.SubmitAt(rows(g.mem, 0, 1, 1, size(i)), 1)
+			}
+		}
+	}
+	for range 60 {
+		refill()
+		b, _, _ := g.intake.Gather(2, 1, nil)
+		for _, r := range b.Requests {
+			if r.Class != b.Requests[0].Class {
+				t.Fatal("two classes in one batch")
+			}
+		}
+		b.Prepare(nil)
+		echo(b)
+		g.pool.Put(b)
+	}
+	least, most := 1000, 0
+	for _, k := range sinks {
+		least, most = min(least, len(k.results)), max(most, len(k.results))
+	}
+	if least < 5 || most > 2*least {
+		t.Fatalf("between %d and %d answers", least, most)
+	}
+}
+
+func TestHardWaitsForRowsNotFrames(t *testing.T) {
+	g := newGroup(t, bytesModel(4, 2), Hard, 2, 8)
+	s, _ := g.open(t, window)
+	_ = s.SubmitAt(rows(g.mem, 0, 1, 3, 2), 1)
+	g.gather(t, 2, 0)
+	_ = s.SubmitAt(rows(g.mem, 1, 1, 1, 2), 1)
+	g.gather(t, 3, 4)
+}
+
+func TestHardLetsTheOldestPartialGoWhenMemoryIsOut(t *testing.T) {
+	g := newGroup(t, bytesModel(4, -1), Hard, 2, 16)
+	frame := func(d, n int) {
+		s, _ := g.open(t, stream.Policy{Mode: stream.Every, MaxAge: time.Millisecond})
+		_ = s.SubmitAt(rows(g.mem, 0, 1, n, d), 1)
+		// Stale ones make a batch look full that is not when it is bound.
+		for range 4 - n {
+			late, _ := g.open(t, stream.Policy{Mode: stream.Every, MaxAge: 1})
+			_ = late.SubmitAt(rows(g.mem, 0, 1, 1, d), 1)
+		}
+	}
+	frame(1, 2)
+	g.gather(t, 100, 0)
+	frame(2, 3)
+	g.gather(t, 200, 0)
+	if g.pool.Free() != 0 {
+		t.Fatalf("%d batches are free", g.pool.Free())
+	}
+	frame(3, 1)
+	b := g.gather(t, 300, 2) // the first one
+	b.FailAll(fmt.Errorf("enough"))
+	g.pool.Put(b)
+	g.gather(t, 400, 0) // the third has memory now
+	if n := len(g.intake.Drain()); n != 2 {
+		t.Fatalf("%d partial batches are left", n)
+	}
+}
+
+// Soft waits up to its delay after a frame has come, not after a worker first
+// saw it, nor after the last batch.
+func TestSoftCountsFromTheFrame(t *testing.T) {
+	g := newGroup(t, anything, Soft, 2, 16)
+	at := func(d time.Duration) stream.Instant { return stream.Instant(time.Second).Add(d) }
+	s, _ := g.open(t, window)
+	offer(t, s, at(0))
+	if _, wait, _ := g.intake.Gather(at(3*time.Millisecond), 1, nil); wait != 7*time.Millisecond {
+		t.Fatalf("wait %v", wait)
+	}
+	for i := range 4 {
+		s, _ := g.open(t, window)
+		offer(t, s, at(time.Duration(5+i)*time.Millisecond))
+	}
+	g.run(g.gather(t, at(9*time.Millisecond), 4)) // full
+	b, wait, _ := g.intake.Gather(at(9*time.Millisecond), 1, nil)
+	if b != nil || wait != 9*time.Millisecond {
+		t.Fatalf("%v, wait %v: the fifth came at 8ms", b, wait)
+	}
+	g.run(g.gather(t, at(18*time.Millisecond), 1))
+	offer(t, s, at(20*time.Millisecond))
+	g.run(g.gather(t, at(40*time.Millisecond), 1)) // no worker was free before
+}
+
+func TestLanes(t *testing.T) {
+	m := &stream.Model{Name: "a", Any: true, Ragged: true, Stateful: true, Affinity: true, MaxBatch: 2}
+	g := newGroup(t, m, Adaptive, 4, 64)
+	mine, other := g.intake.NewLane(), g.intake.NewLane()
+	var sinks []*sink
+	for i := range 6 {
+		s, k := g.open(t, window)
+		s.SetHome(map[bool]*Lane{true: mine, false: other}[i%2 == 0])
+		for range 10 {
+			offer(t, s, 1)
+		}
+		sinks = append(sinks, k)
+	}
+	fresh, k := g.open(t, window)
+	offer(t, fresh, 1)
+	for range 6 {
+		b, _, _ := g.intake.Gather(2, 3, mine)
+		g.run(b)
+	}
+	for i, k := range sinks {
+		if i%2 == 1 && len(k.results) > 0 {
+			t.Fatal("took from the lane of another worker")
+		}
+	}
+	if len(k.results) != 1 {
+		t.Fatal("streams at home shut out the new one")
+	}
+	g.intake.Rehome(mine)
+	g.intake.Rehome(other)
+	for range 40 {
+		if b, _, _ := g.intake.Gather(2, 1, nil); b != nil {
+			for _, r := range b.Requests {
+				r.Stream.SetHome(nil)
+			}
+			g.run(b)
+		}
+	}
+	for i, k := range sinks {
+		if len(k.results) != 10 {
+			t.Errorf("stream %d: %d answers after its worker has gone", i, len(k.results))
+		}
+	}
+}
+
+func TestRehomeKeepsBoundFrames(t *testing.T) {
+	m := bytesModel(4, 2)
+	g := newGroup(t, m, Hard, 4, 64)
+	lane := g.intake.NewLane()
+	s, k := g.open(t, window)
+	s.SetHome(lane)
+	late, _ := g.open(t, stream.Policy{Mode: stream.Every, MaxAge: 1})
+	late.SetHome(lane)
+	_ = s.SubmitAt(rows(g.mem, 0, 1, 2, 2), 1)
+	_ = late.SubmitAt(rows(g.mem, 0, 1, 2, 2), 1)
+	if b, _, _ := g.intake.Gather(1000, 1, lane); b != nil {
+		t.Fatal("half a batch")
+	}
+	before := g.intake.Arrivals()
+	g.intake.Rehome(lane)
+	if g.intake.Arrivals() == before || g.intake.Idle() {
+		t.Fatal("nobody is told")
+	}
+	b := g.gather(t, 2000, 2)
+	b.Prepare(nil)
+	echo(b)
+	g.pool.Put(b)
+	if len(k.results) != 1 {
+		t.Fatal("a bound frame was lost with the lane")
+	}
+}
