@@ -1,0 +1,391 @@
+package batching
+
+import (
+	"container/heap"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"millrace/stream"
+)
+
+// simulation runs an Intake with streams and workers in virtual time, in one
+// goroutine: what happens is decided by its seed alone.
+type simulation struct {
+	t       *testing.T
+	g       *group
+	rand    *rand.Rand
+	now     stream.Instant
+	events  events
+	idle    []int // workers
+	count   int
+	running int
+	asked   stream.Instant // when a batcher wants to be asked again; 0 = no
+	service func(rows int) time.Duration
+	flows   []*flow
+	frames  int // accepted
+	// greedy says that a batch must come whenever frames wait and a worker is idle.
+	greedy bool
+}
+
+type flow struct {
+	stream *stream.Stream
+	sink   *sink
+	every  time.Duration // between frames
+	shape  int
+}
+
+type event struct {
+	at stream.Instant
+	n  int
+	do func()
+}
+
+type events []event
+
+func (e events) Len() int { return len(e) }
+func (e events) Less(i, j int) bool {
+	return e[i].at < e[j].at || e[i].at == e[j].at && e[i].n < e[j].n
+}
+func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
+func (e *events) Push(x any)   { *e = append(*e, x.(event)) }
+func (e *events) Pop() any {
+	old := *e
+	x := old[len(old)-1]
+	*e = old[:len(old)-1]
+	return x
+}
+
+func newSimulation(t *testing.T, seed uint64, m *stream.Model, kind Kind, workers, buffers int) *simulation {
+	s := &simulation{t: t, g: newGroup(t, m, kind, buffers, 256), rand: rand.New(rand.NewPCG(seed, 1)), now: 1e9, greedy: kind == Adaptive && buffers >= workers}
+	for w := range workers {
+		s.idle = append(s.idle, w)
+	}
+	s.service = func(rows int) time.Duration { return 5*time.Millisecond + time.Duration(rows)*time.Millisecond }
+	return s
+}
+
+func (s *simulation) at(d time.Duration, do func()) {
+	s.count++
+	heap.Push(&s.events, event{s.now.Add(d), s.count, do})
+}
+
+// add opens a stream that sends a frame about every so often, until the end.
+func (s *simulation) add(p stream.Policy, every time.Duration, shape int) *flow {
+	f := &flow{every: every, shape: shape}
+	f.stream, f.sink = s.g.open(s.t, p)
+	s.flows = append(s.flows, f)
+	var send func()
+	send = func() {
+		frame := stream.Frame{}
+		if shape > 0 {
+			frame = rows(s.g.mem, 0, 1, 1+s.rand.IntN(2), shape)
+		}
+		if f.stream.SubmitAt(frame, s.now) == nil {
+			s.frames++
+		}
+		// A tenth to and fro, so that the streams do not march in step.
+		s.at(time.Duration(float64(every)*(0.9+0.2*s.rand.Float64())), send)
+	}
+	s.at(time.Duration(s.rand.Int64N(int64(every))), send)
+	return f
+}
+
+// waiting is how many frames could be bound: those of a stateful stream cannot
+// while one of them is in flight.
+func (s *simulation) waiting() (n int) {
+	for _, f := range s.flows {
+		w := f.stream.WaitingFrames()
+		if c := f.stream.Counts(); s.g.model.Stateful && c.Accepted > c.Results+c.Drops+c.Errors+uint64(w) {
+			continue
+		}
+		n += w
+	}
+	return n
+}
+
+// work lets the idle workers gather what they can.
+func (s *simulation) work() {
+	for len(s.idle) > 0 {
+		b, wait, err := s.g.intake.Gather(s.now, len(s.idle), nil)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if b == nil {
+			if s.greedy && s.waiting() > 0 {
+				s.t.Fatalf("%d frames wait, %d workers are idle, and there is no batch", s.waiting(), len(s.idle))
+			}
+			if wait > 0 && s.asked != s.now.Add(wait) {
+				s.asked = s.now.Add(wait)
+				s.at(wait, func() {})
+			}
+			return
+		}
+		w := s.idle[0]
+		s.idle = s.idle[1:]
+		if !s.g.model.Ragged {
+			if !b.Prepare(nil) {
+				s.t.Fatal("nothing prepared")
+			}
+			for _, r := range b.Requests {
+				if r.Class != b.Requests[0].Class {
+					s.t.Fatal("two classes in a batch")
+				}
+			}
+		}
+		if b.Rows > s.g.model.MaxBatch || b.Rows == 0 {
+			s.t.Fatalf("%d rows", b.Rows)
+		}
+		begun := s.now
+		s.running++
+		s.at(s.service(b.Rows), func() {
+			s.running--
+			n := b.Rows
+			s.g.run(b)
+			s.g.intake.Observe(s.now, n, s.now.Sub(begun))
+			s.idle = append(s.idle, w)
+		})
+	}
+}
+
+// run goes on for so long. Each thing that happens is followed by the workers.
+func (s *simulation) run(d time.Duration) {
+	end := s.now.Add(d)
+	for len(s.events) > 0 && s.events[0].at <= end {
+		e := heap.Pop(&s.events).(event)
+		s.now = e.at
+		e.do()
+		s.work()
+	}
+	s.now = end
+}
+
+// finish closes the streams, lets the runs end and checks that all is accounted
+// for.
+func (s *simulation) finish() {
+	s.t.Helper()
+	for _, f := range s.flows {
+		f.stream.Close(stream.ByClient)
+	}
+	for s.running > 0 { // what sends finds its stream closed
+		e := heap.Pop(&s.events).(event)
+		s.now = e.at
+		e.do()
+	}
+	for _, b := range s.g.intake.Drain() {
+		b.FailAll(fmt.Errorf("over"))
+		s.g.pool.Put(b)
+	}
+	ended := 0
+	for _, f := range s.flows {
+		f.stream.Discard(s.g)
+		c := f.stream.Counts()
+		if c.Accepted != c.Results+c.Drops+c.Errors {
+			s.t.Errorf("%+v", c)
+		}
+		ended += int(c.Accepted)
+	}
+	st := s.g.mem.Stats()
+	if ended != s.frames || s.g.waiting != 0 || s.g.intake.Flows() != 0 || st.Leases != 0 || s.g.pool.Free() != s.g.pool.Size() {
+		s.t.Errorf("%d of %d ended, %d wait, %d flows, %d leases, %d of %d batches free",
+			ended, s.frames, s.g.waiting, s.g.intake.Flows(), st.Leases, s.g.pool.Free(), s.g.pool.Size())
+	}
+}
+
+// jain is Jain's index of the answers: 1 when all have the same.
+func jain(fs []*flow) float64 {
+	var sum, squares float64
+	for _, f := range fs {
+		n := float64(f.stream.Counts().Results)
+		sum, squares = sum+n, squares+n*n
+	}
+	return sum * sum / (float64(len(fs)) * squares)
+}
+
+func seeds(t *testing.T) uint64 {
+	if testing.Short() {
+		return 3
+	}
+	return 6
+}
+
+func TestEqualStreamsGetEqualShares(t *testing.T) {
+	for _, mode := range []stream.Mode{stream.Latest, stream.Every} {
+		for _, n := range []int{1, 10, 100} {
+			for seed := range seeds(t) {
+				workers := 1 + int(seed%3)
+				s := newSimulation(t, seed, anything, Adaptive, workers, workers+1)
+				// Capacity is 4 rows in 9 ms for each worker; twice that comes in.
+				every := time.Duration(n) * 9 * time.Millisecond / time.Duration(8*workers)
+				for range n {
+					s.add(stream.Policy{Mode: mode, Window: 4}, every, 0)
+				}
+				s.run(4 * time.Second)
+				if j := jain(s.flows); j < 0.95 {
+					t.Errorf("%s, %d streams, seed %d: index %.3f", mode, n, seed, j)
+				}
+				s.finish()
+			}
+		}
+	}
+}
+
+// The others' mailboxes are empty for an interval of theirs at most after each
+// turn, by which their rounds are longer: a tenth here.
+func TestAFastStreamGetsNoMoreThanItsShare(t *testing.T) {
+	for _, mode := range []stream.Mode{stream.Latest, stream.Every} {
+		for seed := range seeds(t) {
+			s := newSimulation(t, seed, anything, Adaptive, 1, 2)
+			const n = 20
+			round := n / 4 * s.service(4)
+			for range n - 1 {
+				s.add(stream.Policy{Mode: mode, Window: 16}, round/10, 0)
+			}
+			fast := s.add(stream.Policy{Mode: mode, Window: 16}, round/200, 0)
+			s.run(3 * time.Second)
+			var all uint64
+			for _, f := range s.flows {
+				all += f.stream.Counts().Results
+			}
+			if got := fast.stream.Counts().Results; float64(got) > 1.1*float64(all)/n {
+				t.Errorf("%s, seed %d: %d of %d answers, one stream of %d", mode, seed, got, all, n)
+			}
+			s.finish()
+		}
+	}
+}
+
+func TestLatestIsFresh(t *testing.T) {
+	for seed := range seeds(t) {
+		s := newSimulation(t, seed, anything, Adaptive, 2, 3)
+		every := 33 * time.Millisecond
+		for range 100 { // about four times what can be served
+			s.add(stream.Policy{Mode: stream.Latest}, every, 0)
+		}
+		s.run(2 * time.Second)
+		limit := every*11/10 + s.service(s.g.model.MaxBatch)
+		for i, f := range s.flows {
+			for _, age := range f.sink.ages {
+				if time.Duration(age) > limit {
+					t.Fatalf("seed %d, stream %d: a frame was bound at the age of %v, limit %v", seed, i, time.Duration(age), limit)
+				}
+			}
+		}
+		s.finish()
+	}
+}
+
+// However streams come, send, have limits and shapes, and however long runs take:
+// no token is lost and everything ends once.
+func TestNothingIsLost(t *testing.T) {
+	n := 40 * seeds(t)
+	for seed := range n {
+		r := rand.New(rand.NewPCG(seed, 2))
+		m := anything
+		switch r.IntN(3) {
+		case 1:
+			m = bytesModel(4, -1)
+		case 2:
+			m = &stream.Model{Name: "s", Any: true, Ragged: true, Stateful: true, MaxBatch: 4}
+		}
+		kind := []Kind{Adaptive, Adaptive, Soft, Hard}[r.IntN(4)]
+		workers := 1 + r.IntN(3)
+		s := newSimulation(t, seed, m, kind, workers, 1+r.IntN(workers+1))
+		s.service = func(int) time.Duration { return time.Duration(1+r.IntN(20)) * time.Millisecond }
+		for range 1 + r.IntN(12) {
+			p := stream.Policy{
+				Mode: []stream.Mode{stream.Latest, stream.Every}[r.IntN(2)], Window: 1 + r.IntN(4), Priority: stream.Priority(r.IntN(3)),
+				MaxAge: time.Duration(r.IntN(3)*15) * time.Millisecond,
+			}
+			shape := 0
+			if m.Inputs != nil {
+				shape = 1 + r.IntN(3)
+			}
+			f := s.add(p, time.Duration(1+r.IntN(50))*time.Millisecond, shape)
+			if r.IntN(3) == 0 {
+				s.at(time.Duration(r.IntN(900))*time.Millisecond, func() { f.stream.Close(stream.ClientGone) })
+			}
+		}
+		s.run(time.Second)
+		if kind == Adaptive && m.Inputs == nil {
+			for i, f := range s.flows {
+				if c := f.stream.Counts(); c.Results == 0 && f.stream.Policy().MaxAge == 0 && c.Accepted > 20 {
+					t.Errorf("seed %d: stream %d of priority %d had no answer: %+v", seed, i, f.stream.Policy().Priority, c)
+				}
+			}
+		}
+		s.finish()
+		if t.Failed() {
+			t.Fatalf("seed %d, %s, %d workers", seed, kind, workers)
+		}
+	}
+}
+
+func TestSoftKeepsItsDelay(t *testing.T) {
+	for seed := range seeds(t) {
+		s := newSimulation(t, seed, anything, Soft, 8, 16) // a worker is always idle
+		s.service = func(int) time.Duration { return time.Millisecond }
+		for range 6 {
+			s.add(stream.Policy{Mode: stream.Every}, 23*time.Millisecond, 0)
+		}
+		s.run(3 * time.Second)
+		batches := 0
+		for _, f := range s.flows {
+			for _, age := range f.sink.ages {
+				batches++
+				if time.Duration(age) > softDelay {
+					t.Fatalf("seed %d: bound after %v", seed, time.Duration(age))
+				}
+			}
+		}
+		if batches == 0 {
+			t.Fatal("nothing was answered")
+		}
+		s.finish()
+	}
+}
+
+func TestHardBatchesAreFull(t *testing.T) {
+	for seed := range seeds(t) {
+		s := newSimulation(t, seed, anything, Hard, 2, 3)
+		full := 0
+		s.service = func(rows int) time.Duration {
+			if rows != s.g.model.MaxBatch {
+				t.Fatalf("seed %d: %d rows", seed, rows)
+			}
+			full++
+			return 5 * time.Millisecond
+		}
+		for range 7 {
+			s.add(stream.Policy{Mode: stream.Latest, MaxAge: 30 * time.Millisecond}, 20*time.Millisecond, 0)
+		}
+		s.run(2 * time.Second)
+		if full < 100 {
+			t.Fatalf("%d batches", full)
+		}
+		s.finish()
+	}
+}
+
+func TestLowPrioritiesDoNotStarve(t *testing.T) {
+	for seed := range seeds(t) {
+		s := newSimulation(t, seed, anything, Adaptive, 1, 2)
+		for i := range 40 {
+			s.add(stream.Policy{Mode: stream.Every, Priority: []stream.Priority{stream.High, stream.Normal, stream.Low, stream.High}[i%4]}, 10*time.Millisecond, 0)
+		}
+		s.run(3 * time.Second)
+		var sum [stream.Priorities]uint64
+		for i, f := range s.flows {
+			c := f.stream.Counts().Results
+			sum[f.stream.Policy().Priority] += c
+			if f.stream.Policy().Priority != stream.Normal && c == 0 {
+				t.Errorf("seed %d: stream %d was never served", seed, i)
+			}
+		}
+		if sum[stream.High] < 4*sum[stream.Low] || sum[stream.Low] == 0 {
+			t.Errorf("seed %d: %v answers", seed, sum)
+		}
+		s.finish()
+	}
+}
