@@ -57,8 +57,8 @@ func run(args []string, out, errs io.Writer) int {
 	f.SetOutput(errs)
 	asJSON := f.Bool("json", false, "print the table as JSON")
 	only := f.String("rows", "", "measure the parts whose `name` matches: ws, rest, json, native, video, metrics, memory, overload")
-	round := f.Duration("round", 1500*time.Millisecond, "how long each round runs; overload takes longer ones")
-	rounds := f.Int("rounds", 3, "rounds of each pair")
+	round := f.Duration("round", 500*time.Millisecond, "how long each round runs; one of overload takes six times that")
+	rounds := f.Int("rounds", 9, "rounds of each pair; overload takes a third of them")
 	if err := f.Parse(args); err != nil {
 		return 2
 	}
@@ -94,6 +94,7 @@ func measure(o options) (*Table, error) {
 		return b.table, err
 	}
 	var failed []string
+	busy, own, start := machine()
 	for _, p := range parts {
 		if !o.only.MatchString(p.name) {
 			continue
@@ -109,6 +110,9 @@ func measure(o options) (*Table, error) {
 	}
 	if err := b.stop(); err != nil {
 		failed = append(failed, "the server's end: "+err.Error())
+	}
+	if busy2, own2, now := machine(); busy2 > 0 {
+		b.table.Others = max(((busy2-busy)-(own2-own)).Seconds()/now.Sub(start).Seconds()/float64(runtime.NumCPU()), 0)
 	}
 	if failed != nil {
 		return b.table, fmt.Errorf("not everything could be measured: %q", failed)

@@ -22,7 +22,7 @@ func memory(b *bench) error {
 	defer end()
 	ours := b.server.stream("identity", wsQuery)
 	var allocs, bytes [2][]float64
-	for range b.rounds {
+	for range max(b.rounds/3, 1) {
 		for i, url := range []string{bare, ours} {
 			n, size, err := b.perFrame(url)
 			if err != nil {
@@ -63,12 +63,12 @@ func (b *bench) perFrame(url string) (allocs, bytes float64, err error) {
 	if _, err = c.do(job{Open: url, Size: 30 << 10}); err != nil {
 		return 0, 0, err
 	}
-	if _, err = c.do(job{Pump: b.round / 3}); err != nil { // until pools are full
+	if _, err = c.do(job{Pump: b.round}); err != nil { // until pools are full
 		return 0, 0, err
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	a, err := c.do(job{Pump: b.round})
+	a, err := c.do(job{Pump: 2 * b.round})
 	runtime.ReadMemStats(&after)
 	if err == nil && a.Frames == 0 {
 		err = fmt.Errorf("no frame was answered")

@@ -21,7 +21,7 @@ func overload(b *bench) error {
 		return err
 	}
 	defer c.end()
-	length := max(2*b.round, 200*time.Millisecond)
+	length := max(6*b.round, 200*time.Millisecond)
 	base := load.Config{
 		URL: "http://" + b.server.addr, Model: "delay", Streams: crowd, Size: crowdSize,
 		Duration: length, Warmup: length / 6, Grace: 5 * time.Second,
@@ -57,7 +57,7 @@ func (b *bench) multiple(c *child, cfg load.Config, capacity, times float64) err
 		sent, answered, dropped, due uint64
 		faults                       int64
 	)
-	for range b.rounds {
+	for range max(b.rounds/3, 1) {
 		peak := make(chan float64)
 		stop := make(chan struct{})
 		go func() { peak <- highest(stop) }()

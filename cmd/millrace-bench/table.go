@@ -14,7 +14,9 @@ type Table struct {
 	Go   string `json:"go"`
 	OS   string `json:"os"`
 	CPUs int    `json:"cpus"`
-	Rows []Row  `json:"rows"`
+	// Others is the share of the processors that other programs used meanwhile.
+	Others float64 `json:"others"`
+	Rows   []Row   `json:"rows"`
 }
 
 // Row compares one figure with its bare counterpart.
@@ -25,6 +27,9 @@ type Row struct {
 	Millrace float64 `json:"millrace"`
 	// Ratio is the median of Millrace/Bare over the rounds; 0 = not a ratio.
 	Ratio float64 `json:"ratio"`
+	// CPU is the same of the work done for each second of processor time, which
+	// other programs on the machine disturb less; 0 = not taken.
+	CPU float64 `json:"cpu_ratio,omitempty"`
 	// Limit is "" where nothing is asked for; Met says whether it is kept.
 	Limit string `json:"limit,omitempty"`
 	Met   bool   `json:"met"`
@@ -32,11 +37,14 @@ type Row struct {
 
 // write prints the table for people.
 func (t *Table) write(out io.Writer) {
-	lines := [][]string{{"row", "bare", "millrace", "unit", "ratio", "limit", "met"}}
+	lines := [][]string{{"row", "bare", "millrace", "unit", "ratio", "cpu", "limit", "met"}}
 	for _, r := range t.Rows {
-		ratio, met := "", ""
+		ratio, cpu, met := "", "", ""
 		if r.Ratio > 0 {
 			ratio = fmt.Sprintf("%.2f", r.Ratio)
+		}
+		if r.CPU > 0 {
+			cpu = fmt.Sprintf("%.2f", r.CPU)
 		}
 		if r.Limit != "" {
 			met = "no"
@@ -44,7 +52,7 @@ func (t *Table) write(out io.Writer) {
 				met = "yes"
 			}
 		}
-		lines = append(lines, []string{r.Name, figure(r.Bare), figure(r.Millrace), r.Unit, ratio, r.Limit, met})
+		lines = append(lines, []string{r.Name, figure(r.Bare), figure(r.Millrace), r.Unit, ratio, cpu, r.Limit, met})
 	}
 	width := make([]int, len(lines[0]))
 	for _, l := range lines {
@@ -55,7 +63,7 @@ func (t *Table) write(out io.Writer) {
 	for _, l := range lines {
 		for i, text := range l {
 			switch i {
-			case 0, 3, 5: // words
+			case 0, 3, 6: // words
 				fmt.Fprintf(out, "%-*s  ", width[i], text)
 			case len(l) - 1:
 				fmt.Fprintln(out, text)
@@ -65,6 +73,10 @@ func (t *Table) write(out io.Writer) {
 		}
 	}
 	fmt.Fprintf(out, "%s %s, %d processors, %s; clients and server share them\n", t.Go, t.OS, t.CPUs, t.Date)
+	fmt.Fprintln(out, "ratio: of the figures; cpu: of the work done in the same processor time")
+	if t.Others > 0.05 {
+		fmt.Fprintf(out, "other programs used %.0f %% of the processors meanwhile: measure again when the machine is at rest\n", 100*t.Others)
+	}
 }
 
 func figure(v float64) string {
@@ -108,15 +120,19 @@ type side func(d time.Duration) (float64, error)
 // round of each that is not counted.
 func (b *bench) pair(name, unit string, bare, ours side) (Row, error) {
 	row := Row{Name: name, Unit: unit}
-	var bares, mine, ratios []float64
+	var bares, mine, ratios, cpus []float64
 	for i := -1; i < b.rounds; i++ {
 		d := b.round
 		if i < 0 {
 			d = min(d, 300*time.Millisecond)
 		}
 		var x, y float64
+		var used [2]time.Duration
 		var err error
-		turns := []func(){func() { x, err = bare(d) }, func() { y, err = ours(d) }}
+		turns := []func(){
+			func() { was := cpu(); x, err = bare(d); used[0] = cpu() - was },
+			func() { was := cpu(); y, err = ours(d); used[1] = cpu() - was },
+		}
 		if i%2 != 0 {
 			slices.Reverse(turns)
 		}
@@ -130,9 +146,15 @@ func (b *bench) pair(name, unit string, bare, ours side) (Row, error) {
 		}
 		if i >= 0 {
 			bares, mine, ratios = append(bares, x), append(mine, y), append(ratios, y/x)
+			if used[0] > 0 && used[1] > 0 {
+				cpus = append(cpus, y/x*float64(used[0])/float64(used[1]))
+			}
 		}
 	}
 	row.Bare, row.Millrace, row.Ratio = median(bares), median(mine), median(ratios)
+	if strings.HasSuffix(unit, "/s") && cpus != nil {
+		row.CPU = median(cpus)
+	}
 	return row, nil
 }
 

@@ -8,7 +8,6 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"millrace/client/load"
@@ -133,15 +132,6 @@ func search(frames [][]byte, rate float64, d time.Duration) (n int, err error) {
 		n++
 	}
 	return n, nil
-}
-
-// cpu is the processor time that this process has used.
-func cpu() time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // scene is a noisy, textured wall with squares that move along it.
