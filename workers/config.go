@@ -61,7 +61,6 @@ func (c Config) WithDefaults() Config {
 	set(&c.Instances, 1)
 	set(&c.Batching.Kind, batching.Adaptive)
 	set(&c.Batching.MaxDelay, DefaultMaxDelay)
-	set(&c.Batching.Buffers, c.Instances+1)
 	set(&c.Batching.Memory, batching.Heap)
 	set(&c.MaxFlows, DefaultMaxFlows)
 	set(&c.Limits.Start, DefaultStart)
@@ -70,6 +69,15 @@ func (c Config) WithDefaults() Config {
 	set(&c.Limits.Restarts, DefaultRestarts)
 	set(&c.Limits.IdleState, DefaultIdleState)
 	return c
+}
+
+// buffers is the bound on batches. Its default follows the instances, which
+// configs that are Same may differ in, so it is not filled in beforehand.
+func (c Config) buffers() int {
+	if c.Batching.Buffers > 0 {
+		return c.Batching.Buffers
+	}
+	return c.Instances + 1
 }
 
 func set[T comparable](p *T, def T) {
@@ -98,8 +106,8 @@ func (c Config) Validate() error {
 		return bad("batching.max_size", "%d is not between 1 and 4096", c.Batching.MaxSize)
 	case c.Batching.MaxDelay < 0:
 		return bad("batching.max_delay", "is negative")
-	case c.Batching.Buffers < 1:
-		return bad("batching.buffers", "%d is less than 1", c.Batching.Buffers)
+	case c.Batching.Buffers < 0:
+		return bad("batching.buffers", "is negative")
 	case c.MaxFlows < 1 || c.MaxFlows > 1<<20:
 		return bad("max_flows", "%d is not between 1 and %d", c.MaxFlows, 1<<20)
 	case c.Limits.Run < time.Millisecond:

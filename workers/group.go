@@ -105,7 +105,7 @@ func (g *Group) complete(m *stream.Model) error {
 	if err != nil {
 		return err
 	}
-	if g.pool, err = batching.NewPool(m, g.mem, g.cfg.Batching.Memory, g.cfg.Batching.Buffers); err != nil {
+	if g.pool, err = batching.NewPool(m, g.mem, g.cfg.Batching.Memory, g.cfg.buffers()); err != nil {
 		return err
 	}
 	g.nudge = g.cfg.Batching.Kind != batching.Adaptive
@@ -189,7 +189,7 @@ func (g *Group) add(ctx context.Context) error {
 		return err
 	}
 	w.prep = prep
-	if b := g.cfg.Batching.Buffers; b > g.cfg.Instances { // fewer are a throttle, and meant
+	if b := g.cfg.buffers(); b > g.cfg.Instances { // fewer are a throttle, and meant
 		g.gather.Lock()
 		g.pool.Resize(max(b, g.Workers()+2))
 		g.gather.Unlock()
