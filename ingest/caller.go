@@ -32,11 +32,10 @@ func NewCaller(door Door) *Caller {
 
 // line is the sink of one request at a time.
 type line struct {
-	stream   *stream.Stream
-	stateful bool
-	state    atomic.Uint32
-	result   chan *stream.Result // room for the one ending, so Push never blocks
-	broken   atomic.Bool         // Done was called
+	stream *stream.Stream
+	state  atomic.Uint32
+	result chan *stream.Result // room for the one ending, so Push never blocks
+	broken atomic.Bool         // Done was called
 }
 
 // A line's states.
@@ -95,7 +94,7 @@ func (c *Caller) await(ctx context.Context, t target, l *line) (*stream.Result, 
 	if err != nil {
 		return nil, err
 	}
-	c.putBack(t, l)
+	c.putBack(t, l, r.Model.Stateful)
 	switch r.Outcome {
 	case stream.Failed:
 		return nil, r.Err
@@ -157,15 +156,17 @@ func (c *Caller) line(t target) (*line, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}
-	l.stream, l.stateful = s, s.Model().Stateful
+	l.stream = s
 	return l, false, nil
 }
 
-func (c *Caller) putBack(t target, l *line) {
+// putBack keeps the line for a later call. stateful is of the model that answered:
+// a swap may have changed it since the line was opened.
+func (c *Caller) putBack(t target, l *line, stateful bool) {
 	if l.broken.Load() {
 		return
 	}
-	if l.stateful { // the next caller must not meet this one's state
+	if stateful { // the next caller must not meet this one's state
 		l.stream.Close(stream.ByClient)
 		return
 	}

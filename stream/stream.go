@@ -68,8 +68,12 @@ const (
 // New makes a stream of model that feeds ep and answers to sink. The endpoint
 // calls it from its own attach; adapters open streams through their door.
 func New(model *Model, ep Endpoint, sink Sink, opts Options) *Stream {
+	policy := opts.Policy.Or(model.Policy)
+	if opts.OneShot {
+		policy.MaxFPS = 0 // its requests come from different callers, and are no frames of one source
+	}
 	return &Stream{
-		sink: sink, model: model, endpoint: ep, opts: opts, policy: opts.Policy.Or(model.Policy),
+		sink: sink, model: model, endpoint: ep, opts: opts, policy: policy,
 		finished: make(chan struct{}), active: Now(),
 	}
 }

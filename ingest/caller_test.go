@@ -1,0 +1,113 @@
+package ingest_test
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"millrace/batching"
+	"millrace/server"
+	"millrace/stream"
+	"millrace/workers"
+)
+
+// counter answers with how many frames it has seen of a stream, if it keeps a
+// state.
+type counter struct {
+	workers.Base
+	stateful bool
+}
+
+func (c *counter) Init(context.Context, *workers.Env) (*stream.Model, error) {
+	return &stream.Model{Any: true, Ragged: true, Stateful: c.stateful, MaxBatch: 4}, nil
+}
+
+func (c *counter) Run(_ context.Context, b *batching.Batch) error {
+	for i, r := range b.Requests {
+		n := 1
+		if c.stateful {
+			seen, _ := r.Stream.State().(int)
+			n += seen
+			r.Stream.SetState(n, nil)
+		}
+		b.Finish(i, []stream.Tensor{{Name: "n", Datatype: stream.Uint8, Shape: []int{1}, Data: []byte{byte(n)}}})
+	}
+	return nil
+}
+
+func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	workers.Register(workers.Kind{Name: "plain", New: func() workers.Worker { return &counter{} }})
+	workers.Register(workers.Kind{Name: "stateful", New: func() workers.Worker { return &counter{stateful: true} }})
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"), // one for the process
+		// It looks every ten seconds whether its server has ended.
+		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"))
+}
+
+func start(t *testing.T) (context.Context, *server.Server) {
+	t.Helper()
+	s, err := server.New(server.Config{HTTP: "127.0.0.1:0", GRPC: "off"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A guard against a test that hangs.
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	running, stop := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := s.Run(running); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() {
+		stop()
+		wg.Wait()
+		cancel()
+	})
+	<-s.Ready()
+	return ctx, s
+}
+
+func call(ctx context.Context, t *testing.T, s *server.Server) byte {
+	t.Helper()
+	r, err := s.Native().InferBytes(ctx, "m", stream.Opaque, []byte("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Release()
+	return r.Outputs[0].Data[0]
+}
+
+// A caller never meets the state that an earlier one left, also when the model
+// has had states only since a swap.
+func TestCallsShareNoState(t *testing.T) {
+	ctx, s := start(t)
+	if _, err := s.Models().LoadConfig(ctx, workers.Config{Name: "m", Kind: "plain"}, true); err != nil {
+		t.Fatal(err)
+	}
+	call(ctx, t, s)
+	if err := s.Models().Swap(ctx, "m", workers.Config{Kind: "stateful"}); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if n := call(ctx, t, s); n != 1 {
+			t.Fatalf("the model has seen %d frames of the caller's one", n)
+		}
+	}
+}
+
+// The rate that a model's streams keep to is not for calls.
+func TestCallsHaveNoRate(t *testing.T) {
+	ctx, s := start(t)
+	if _, err := s.Models().LoadConfig(ctx, workers.Config{Name: "m", Kind: "plain", Policy: stream.Policy{MaxFPS: 0.1}}, true); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		call(ctx, t, s)
+	}
+}
