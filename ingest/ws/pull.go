@@ -181,7 +181,7 @@ func (p *pull) pull(ctx context.Context) error {
 		p.lane.wait(1, ctx.Done())
 		err = nil
 	}
-	if err != nil || ctx.Err() != nil {
+	if err != nil || ctx.Err() != nil || p.ended.Load() != nil { // ended is set a moment before ctx ends
 		return p.failed(errors.Join(err, ctx.Err()))
 	}
 	return nil
