@@ -51,7 +51,7 @@ func TestEveryRowIsMeasured(t *testing.T) {
 	var text bytes.Buffer
 	table.write(&text)
 	lines := strings.Split(text.String(), "\n")
-	if len(lines) < len(table.Rows)+4 || !strings.HasPrefix(lines[0], "row ") || strings.Index(lines[1], "frames/s") < 0 {
+	if len(lines) < len(table.Rows)+4 || !strings.HasPrefix(lines[0], "row ") || !strings.Contains(lines[1], "frames/s") {
 		t.Errorf("%q", lines)
 	}
 }
