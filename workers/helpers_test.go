@@ -46,6 +46,9 @@ func init() {
 		}
 		workers.Register(workers.Kind{Name: name, New: func() workers.Worker { return &faulty{stateful: stateful} }})
 	}
+	workers.Register(workers.Kind{Name: "affine", New: func() workers.Worker { return &affine{} }})
+	workers.Register(workers.Kind{Name: "gauge", New: func() workers.Worker { return &gauge{} }})
+	workers.Register(workers.Kind{Name: "starter", New: func() workers.Worker { return &starter{} }, Keys: map[string]string{"how": "it starts"}})
 	workers.Register(workers.Kind{Name: "dense", New: func() workers.Worker { return &dense{} }})
 }
 
@@ -79,6 +82,126 @@ func (f *faulty) Run(_ context.Context, b *batching.Batch) error {
 			continue
 		}
 		b.Finish(i, []stream.Tensor{{Name: "n", Datatype: stream.Uint8, Shape: []int{len(r.Payload)}, Data: r.Payload}})
+	}
+	return nil
+}
+
+// affine keeps a count for each stream in the instance itself, and answers with
+// its own address and that count.
+type affine struct {
+	workers.Base
+	broken bool
+}
+
+type tally struct {
+	of *affine
+	n  int
+}
+
+var tallies atomic.Int64 // kept and not released
+
+func (*affine) Init(context.Context, *workers.Env) (*stream.Model, error) {
+	return &stream.Model{Any: true, Ragged: true, Stateful: true, Affinity: true, MaxBatch: 4}, nil
+}
+
+func (a *affine) Run(_ context.Context, b *batching.Batch) error {
+	for i, r := range b.Requests {
+		c, _ := r.Stream.State().(*tally)
+		if c == nil {
+			c = &tally{of: a}
+			tallies.Add(1)
+			r.Stream.SetState(c, func(any) { tallies.Add(-1) })
+		}
+		if c.of != a || a.broken {
+			b.Fail(i, errors.New("the state lives in another worker"))
+			continue
+		}
+		switch string(r.Payload) {
+		case "die":
+			a.broken = true
+			return fmt.Errorf("as told: %w", workers.ErrBroken)
+		case "hang":
+			hangs.Lock()
+			gate := hangs.gate
+			hangs.Unlock()
+			<-gate
+		}
+		c.n++
+		b.Finish(i, []stream.Tensor{{Name: "n", Datatype: stream.Uint8, Shape: []int{1}, Data: fmt.Appendf(nil, "%p %d", a, c.n)}})
+	}
+	return nil
+}
+
+// gauge keeps the most runs that went on at once.
+type gauge struct{ workers.Base }
+
+var running, most atomic.Int64
+
+func (*gauge) Init(context.Context, *workers.Env) (*stream.Model, error) {
+	return &stream.Model{Any: true, Ragged: true, MaxBatch: 4}, nil
+}
+
+func (*gauge) Run(_ context.Context, b *batching.Batch) error {
+	n := running.Add(1)
+	defer running.Add(-1)
+	for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+	}
+	time.Sleep(100 * time.Microsecond)
+	for i := range b.Requests {
+		b.Finish(i, nil)
+	}
+	return nil
+}
+
+// starter starts as it is told, and writes down what is called.
+type starter struct {
+	how   string
+	calls []string
+}
+
+var started = struct {
+	sync.Mutex
+	all  []*starter
+	gate chan struct{}
+}{}
+
+func (s *starter) call(what string) error {
+	started.Lock()
+	s.calls = append(s.calls, what)
+	gate := started.gate
+	started.Unlock()
+	switch s.how {
+	case what + " fails":
+		return errors.New("as told")
+	case what + " panics":
+		panic("as told")
+	case what + " hangs":
+		<-gate
+	}
+	return nil
+}
+
+func (s *starter) Init(ctx context.Context, env *workers.Env) (*stream.Model, error) {
+	s.how, _ = env.Params["how"].(string)
+	started.Lock()
+	started.all = append(started.all, s)
+	started.Unlock()
+	if s.how == "waits" {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return &stream.Model{Any: true, Ragged: true, MaxBatch: 4}, s.call("init")
+}
+
+func (s *starter) Allocate(context.Context) error { return s.call("allocate") }
+func (s *starter) Acquire(context.Context) error  { return s.call("acquire") }
+func (s *starter) Release()                       { _ = s.call("release") }
+func (s *starter) Deallocate()                    { _ = s.call("deallocate") }
+func (s *starter) Destroy()                       { _ = s.call("destroy") }
+
+func (s *starter) Run(_ context.Context, b *batching.Batch) error {
+	for i := range b.Requests {
+		b.Finish(i, nil)
 	}
 	return nil
 }

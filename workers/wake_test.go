@@ -1,0 +1,187 @@
+package workers_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"millrace/batching"
+	"millrace/stream"
+	"millrace/workers"
+)
+
+// A worker that parks with work behind it would leave a frame without an end:
+// there is no timer here to find it later. Every producer waits for its answer
+// before it goes on, so that the workers park all the time.
+func TestNoWakeUpIsLost(t *testing.T) {
+	for _, kind := range []string{"identity", "affine"} {
+		for _, n := range []int{1, 2, 4} {
+			r := newRig(t)
+			g := r.load(t, workers.Config{Kind: kind, Instances: n})
+			each := 3000
+			if testing.Short() {
+				each = 500
+			}
+			var wg sync.WaitGroup
+			for p := range 6 {
+				k := make(answers, 3)
+				s, err := g.Open(every, k)
+				if err != nil {
+					t.Fatal(err)
+				}
+				wg.Go(func() {
+					rnd := rand.New(rand.NewPCG(uint64(p), uint64(n)))
+					for i := 0; i < each; {
+						burst := min(1+rnd.IntN(3), each-i)
+						for range burst {
+							_ = s.Submit(r.frame(t, uint64(i), "x"))
+							i++
+						}
+						for range burst {
+							<-k
+						}
+						for range rnd.IntN(20) {
+							runtime.Gosched()
+						}
+					}
+				})
+			}
+			wg.Wait()
+		}
+	}
+}
+
+// answers is a sink that counts, with room for what is sent at once.
+type answers chan stream.Outcome
+
+func (a answers) Push(r *stream.Result) {
+	r.Release()
+	a <- r.Outcome
+}
+
+func (answers) Done(stream.CloseReason) {}
+
+// The same with workers that come, go and break meanwhile, and fewer batches
+// than workers: whoever goes leaves memory and work to the others.
+func TestNoWakeUpIsLostWhenWorkersLeave(t *testing.T) {
+	r := newRig(t)
+	g := r.load(t, workers.Config{Kind: "faulty", Instances: 3, Batching: workers.Batching{Buffers: 1}, Limits: workers.Limits{Restarts: 1 << 30}})
+	each := 600
+	if testing.Short() {
+		each = 100
+	}
+	var wg sync.WaitGroup
+	for p := range 4 {
+		s, e := open(t, g, every)
+		wg.Go(func() {
+			rnd := rand.New(rand.NewPCG(uint64(p), 9))
+			for i := range each {
+				what := "fine"
+				if rnd.IntN(100) == 0 {
+					what = "die"
+				}
+				_ = s.Submit(r.frame(t, uint64(i), what))
+				e.wait(t, i+1)
+			}
+		})
+	}
+	stop := make(chan struct{})
+	var scaler sync.WaitGroup
+	scaler.Go(func() {
+		for n := 0; ; n++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if err := r.Scale(context.Background(), "faulty", 1+n%4); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	wg.Wait()
+	close(stop)
+	scaler.Wait()
+	if st := g.Stats(); st.Buffers != 1 {
+		t.Errorf("%d batches, configured was 1", st.Buffers)
+	}
+}
+
+// In a bubble a lost wake-up is a deadlock, which synctest reports. Time passes
+// only when everybody waits.
+func TestParkingInABubble(t *testing.T) {
+	for _, kind := range []batching.Kind{batching.Adaptive, batching.Soft, batching.Hard} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t)
+			g := r.load(t, workers.Config{Kind: "faulty", Instances: 3, Batching: workers.Batching{Kind: kind, MaxSize: 4, MaxDelay: 3 * time.Millisecond}})
+			var wg sync.WaitGroup
+			const streams, frames = 8, 40
+			for p := range streams {
+				s, e := open(t, g, every)
+				wg.Go(func() {
+					rnd := rand.New(rand.NewPCG(uint64(p), 3))
+					for i := range frames {
+						time.Sleep(time.Duration(rnd.IntN(3)) * time.Millisecond)
+						_ = s.Submit(r.frame(t, uint64(i), "slow"))
+					}
+					for _, x := range e.wait(t, frames) {
+						if x.outcome != stream.Answered {
+							t.Errorf("%+v", x)
+						}
+					}
+				})
+			}
+			wg.Wait() // streams*frames is a multiple of 4, so hard ends too
+			if st := g.Stats(); st.Waiting != 0 || kind == batching.Hard && st.Batches != streams*frames/4 {
+				t.Errorf("%s: %d wait, %d batches", kind, st.Waiting, st.Batches)
+			}
+		})
+	}
+}
+
+// When the hung run holds the only batch, giving it up makes room for the others.
+func TestMemoryOfAHungRunIsFreeForTheOthers(t *testing.T) {
+	r := newRig(t)
+	g := r.load(t, workers.Config{Kind: "faulty", Instances: 2, Batching: workers.Batching{Buffers: 1, MaxSize: 1},
+		Limits: workers.Limits{Run: 20 * time.Millisecond, Quarantined: -1}})
+	a, ae := open(t, g, every)
+	b, be := open(t, g, every)
+	_ = a.Submit(r.frame(t, 0, "hang"))
+	waitBusy(t, g)
+	_ = b.Submit(r.frame(t, 0, "fine"))
+	if x := be.wait(t, 1)[0]; x.data != "fine" {
+		t.Fatalf("%+v", x)
+	}
+	if x := ae.wait(t, 1)[0]; stream.CodeOf(x.err) != stream.Timeout {
+		t.Fatalf("%+v", x)
+	}
+	if st := g.Stats(); st.Workers != 1 || st.Quarantined != 1 || st.Buffers != 1 {
+		t.Fatalf("%+v", st)
+	}
+	letGo()
+}
+
+// A throttle of one batch runs one batch at a time, however many workers there
+// are.
+func TestThrottle(t *testing.T) {
+	r := newRig(t)
+	g := r.load(t, workers.Config{Kind: "gauge", Instances: 4, Batching: workers.Batching{Buffers: 2, MaxSize: 1}})
+	most.Store(0)
+	for range 8 {
+		s, e := open(t, g, every)
+		for i := range 20 {
+			_ = s.Submit(r.frame(t, uint64(i), "x"))
+		}
+		defer e.wait(t, 20)
+	}
+	s, e := open(t, g, every)
+	_ = s.Submit(r.frame(t, 0, "x"))
+	e.wait(t, 1)
+	if n := most.Load(); n > 2 {
+		t.Fatalf("%d runs at once", n)
+	}
+}
