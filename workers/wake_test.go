@@ -22,7 +22,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 		for _, n := range []int{1, 2, 4} {
 			r := newRig(t)
 			g := r.load(t, workers.Config{Kind: kind, Instances: n})
-			each := 3000
+			each := 1500
 			if testing.Short() {
 				each = 500
 			}

@@ -1,0 +1,330 @@
+package workers_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"millrace/stream"
+	"millrace/workers"
+)
+
+// until waits for what has no channel.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(200 * time.Microsecond) {
+		if time.Now().After(end) {
+			t.Fatal("never: " + what)
+		}
+	}
+}
+
+func TestAffinityStaysAndMoves(t *testing.T) {
+	r := newRig(t)
+	g := r.load(t, workers.Config{Kind: "affine", Instances: 3})
+	before := tallies.Load()
+	home := func(s *stream.Stream, e *endings, i int) string {
+		t.Helper()
+		_ = s.Submit(r.frame(t, uint64(i), "x"))
+		x := e.wait(t, i+1)[i]
+		if x.outcome != stream.Answered {
+			t.Fatalf("frame %d: %+v", i, x)
+		}
+		where, count, _ := strings.Cut(x.data, " ")
+		if i < 50 && count != fmt.Sprint(i+1) {
+			t.Fatalf("frame %d is counted %s", i, count)
+		}
+		return where
+	}
+	var streams []*stream.Stream
+	var sinks []*endings
+	var homes []string
+	for range 6 {
+		s, e := open(t, g, every)
+		streams, sinks, homes = append(streams, s), append(sinks, e), append(homes, home(s, e, 0))
+	}
+	for i := 1; i < 50; i++ {
+		for k, s := range streams {
+			if at := home(s, sinks[k], i); at != homes[k] {
+				t.Fatalf("stream %d went from %s to %s", k, homes[k], at)
+			}
+		}
+	}
+	// Its worker dies: all that lived there go on, elsewhere or in its successor.
+	_ = streams[0].Submit(r.frame(t, 50, "die"))
+	if x := sinks[0].wait(t, 51)[50]; x.outcome != stream.Failed {
+		t.Fatalf("%+v", x)
+	}
+	for k, s := range streams {
+		at := home(s, sinks[k], len(sinks[k].wait(t, 50)))
+		if (at == homes[k]) == (homes[k] == homes[0]) {
+			t.Fatalf("stream %d was at %s and is at %s; %s died", k, homes[k], at, homes[0])
+		}
+	}
+	for _, s := range streams {
+		s.Close(stream.ByClient)
+		<-s.Finished()
+	}
+	if n := tallies.Load() - before; n != 0 {
+		t.Fatalf("%d states were not released", n)
+	}
+}
+
+func TestAffinityLeavesAHungWorkerAndAScaledDownOne(t *testing.T) {
+	r := newRig(t)
+	g := r.load(t, workers.Config{Kind: "affine", Instances: 2, Limits: workers.Limits{Run: 20 * time.Millisecond}})
+	s, e := open(t, g, every)
+	_ = s.Submit(r.frame(t, 0, "hang"))
+	for i := range 20 {
+		_ = s.Submit(r.frame(t, uint64(i+1), "x"))
+	}
+	for i, x := range e.wait(t, 21) {
+		if (x.outcome == stream.Answered) != (i > 0) {
+			t.Fatalf("frame %d: %+v", i, x)
+		}
+	}
+	letGo()
+	for _, n := range []int{1, 4, 1} {
+		if err := r.Scale(context.Background(), "affine", n); err != nil {
+			t.Fatal(err)
+		}
+		had := len(e.wait(t, 21))
+		_ = s.Submit(r.frame(t, 0, "x"))
+		if x := e.wait(t, had+1)[had]; x.outcome != stream.Answered {
+			t.Fatalf("%+v", x)
+		}
+	}
+}
+
+func TestIdleStateIsReleased(t *testing.T) {
+	r := newRig(t)
+	g := r.load(t, workers.Config{Kind: "affine", Limits: workers.Limits{IdleState: time.Millisecond, Run: 40 * time.Millisecond}})
+	before := tallies.Load()
+	s, e := open(t, g, every)
+	_ = s.Submit(r.frame(t, 0, "x"))
+	e.wait(t, 1)
+	until(t, "the state of an idle stream is released", func() bool { return tallies.Load() == before })
+	_ = s.Submit(r.frame(t, 1, "x"))
+	if x := e.wait(t, 2)[1]; !strings.HasSuffix(x.data, " 1") {
+		t.Fatalf("%+v", x)
+	}
+}
+
+func TestQuarantineIsBounded(t *testing.T) {
+	r := newRig(t)
+	g := r.load(t, workers.Config{Kind: "faulty", Limits: workers.Limits{Run: 10 * time.Millisecond, Quarantined: 2}})
+	s, e := open(t, g, every)
+	for i := range 3 {
+		_ = s.Submit(r.frame(t, uint64(i), "hang"))
+		if x := e.wait(t, i+1)[i]; x.outcome != stream.Failed {
+			t.Fatalf("%+v", x)
+		}
+	}
+	<-s.Finished()
+	if st := g.Stats(); st.Quarantined != 3 || st.Workers != 0 || g.Ready() || st.BuffersFree != st.Buffers {
+		t.Fatalf("%+v", st)
+	}
+	letGo()
+	until(t, "the hung runs are over", func() bool { return g.Stats().Quarantined == 0 })
+}
+
+// A stream whose frame hangs gets its next one answered with a state of its own,
+// and what the hung run still had is released once, when it returns.
+func TestStateOfAHungRun(t *testing.T) {
+	r := newRig(t)
+	g := r.load(t, workers.Config{Kind: "affine", Limits: workers.Limits{Run: 10 * time.Millisecond}})
+	before := tallies.Load()
+	s, e := open(t, g, every)
+	_ = s.Submit(r.frame(t, 0, "x"))
+	_ = s.Submit(r.frame(t, 1, "hang"))
+	_ = s.Submit(r.frame(t, 2, "x"))
+	if x := e.wait(t, 3)[2]; !strings.HasSuffix(x.data, " 1") {
+		t.Fatalf("%+v", x)
+	}
+	if n := tallies.Load() - before; n != 2 {
+		t.Fatalf("%d states while the run hangs", n)
+	}
+	letGo()
+	until(t, "the hung run's state is released", func() bool { return tallies.Load()-before == 1 })
+	s.Close(stream.ByClient)
+	<-s.Finished()
+	if n := tallies.Load() - before; n != 0 {
+		t.Fatalf("%d states are left", n)
+	}
+}
+
+func TestStarts(t *testing.T) {
+	for _, c := range []struct {
+		how   string
+		code  stream.Code
+		calls string
+	}{
+		{"init fails", stream.Internal, "init"},
+		{"init panics", stream.Internal, "init"},
+		{"waits", stream.Timeout, ""},
+		{"allocate fails", stream.Internal, "init allocate destroy"},
+		{"allocate panics", stream.Internal, "init allocate destroy"},
+		{"acquire fails", stream.Internal, "init allocate acquire deallocate destroy"},
+		{"acquire panics", stream.Internal, "init allocate acquire deallocate destroy"},
+		{"release panics", "", "init allocate acquire release deallocate destroy"},
+	} {
+		t.Run(c.how, func(t *testing.T) {
+			r := newRig(t)
+			started.Lock()
+			started.all = nil
+			started.Unlock()
+			ctx := context.Background()
+			name, err := r.LoadConfig(ctx, workers.Config{Name: "s", Kind: "starter", Params: stream.Params{"how": c.how}, Limits: workers.Limits{Start: 20 * time.Millisecond}}, true)
+			if stream.CodeOf(err) != c.code {
+				t.Fatalf("%v", err)
+			}
+			if err == nil {
+				if err := r.Unload(ctx, name); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := r.Group("s", ""); stream.CodeOf(err) != stream.NotFound {
+				t.Fatal("it is there")
+			}
+			started.Lock()
+			defer started.Unlock()
+			if got := strings.Join(started.all[0].calls, " "); got != c.calls {
+				t.Fatalf("called %q, want %q", got, c.calls)
+			}
+		})
+	}
+}
+
+// A start that does not come back, whatever it is told, fails the one who asked
+// and holds up nobody else.
+func TestAStartThatHangs(t *testing.T) {
+	r := newRig(t)
+	started.Lock()
+	started.all, started.gate = nil, make(chan struct{})
+	gate := started.gate
+	started.Unlock()
+	cfg := workers.Config{Name: "s", Kind: "starter", Params: stream.Params{"how": "acquire hangs"}, Limits: workers.Limits{Start: 20 * time.Millisecond}}
+	if _, err := r.LoadConfig(context.Background(), cfg, true); stream.CodeOf(err) != stream.Timeout {
+		t.Fatalf("%v", err)
+	}
+	r.load(t, workers.Config{Kind: "identity"})
+	close(gate)
+	until(t, "what it took is given back", func() bool {
+		started.Lock()
+		defer started.Unlock()
+		return slices.Contains(started.all[0].calls, "destroy")
+	})
+}
+
+func TestACallerWhoLeavesItsChange(t *testing.T) {
+	r := newRig(t)
+	started.Lock()
+	started.all, started.gate = nil, make(chan struct{})
+	gate := started.gate
+	started.Unlock()
+	slow := workers.Config{Name: "slow", Kind: "starter", Params: stream.Params{"how": "acquire hangs"}}
+	first := make(chan error, 1)
+	ctx, leave := context.WithCancel(context.Background())
+	go func() {
+		_, err := r.LoadConfig(ctx, slow, true)
+		first <- err
+	}()
+	until(t, "the first is being made", func() bool {
+		started.Lock()
+		defer started.Unlock()
+		return len(started.all) == 1 && slices.Contains(started.all[0].calls, "acquire")
+	})
+	queued := make(chan error, 1)
+	ctx2, leave2 := context.WithCancelCause(context.Background())
+	go func() {
+		_, err := r.LoadConfig(ctx2, workers.Config{Name: "never", Kind: "identity"}, true)
+		queued <- err
+	}()
+	leave2(errors.New("gone home"))
+	if err := <-queued; err == nil || !strings.Contains(err.Error(), "gone home") {
+		t.Fatalf("%v", err)
+	}
+	leave()
+	if err := <-first; !errors.Is(err, context.Canceled) {
+		t.Fatalf("%v", err)
+	}
+	close(gate)
+	r.load(t, workers.Config{Kind: "identity"}) // after all that was queued
+	if _, err := r.Group("never", ""); stream.CodeOf(err) != stream.NotFound {
+		t.Fatal("a change was made for one who had left")
+	}
+}
+
+// Requests that repeat and contradict each other all get an answer, and what is
+// left is one of the states they asked for.
+func TestContradictoryChanges(t *testing.T) {
+	r := newRig(t)
+	ctx := context.Background()
+	var wg sync.WaitGroup
+	for i := range 6 {
+		wg.Go(func() {
+			for j := range 15 {
+				var err error
+				switch (i + j) % 6 {
+				case 0, 1:
+					_, err = r.Load(ctx, "identity", nil)
+				case 2:
+					_, err = r.Load(ctx, "identity", stream.Params{"share": false})
+				case 3:
+					err = r.Unload(ctx, "identity")
+				case 4:
+					err = r.Scale(ctx, "identity", 1+j%3)
+				case 5:
+					err = r.Swap(ctx, "identity", workers.Config{Kind: "identity"})
+				}
+				if err != nil && stream.CodeOf(err) != stream.NotFound {
+					t.Error(err)
+				}
+				r.Snapshot()
+			}
+		})
+	}
+	wg.Wait()
+	if _, err := r.Load(ctx, "identity", nil); err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		if r.Unload(ctx, "identity") != nil {
+			break
+		}
+	}
+	for _, st := range r.Snapshot() {
+		t.Errorf("%s is left with %d workers", st.Model.Name, st.Workers)
+	}
+}
+
+func TestCloseIsWaitedForByAll(t *testing.T) {
+	r := newRig(t)
+	g := r.load(t, workers.Config{Kind: "faulty"})
+	s, e := open(t, g, every)
+	_ = s.Submit(r.frame(t, 0, "hang"))
+	waitBusy(t, g)
+	_ = s.Submit(r.frame(t, 1, "x"))
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := r.Close(ctx); !errors.Is(err, context.Canceled) {
+		t.Fatalf("a batch runs still: %v", err)
+	}
+	if _, err := r.Load(context.Background(), "identity", nil); stream.CodeOf(err) != stream.Draining {
+		t.Fatalf("%v", err)
+	}
+	until(t, "frames that wait are ended", func() bool { return s.WaitingFrames() == 0 })
+	letGo()
+	if err := r.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	all := e.wait(t, 2)
+	if all[0].outcome != stream.Answered || stream.CodeOf(all[1].err) != stream.Draining {
+		t.Fatalf("%+v", all)
+	}
+}
