@@ -30,9 +30,9 @@ func (c *counter) Run(_ context.Context, b *batching.Batch) error {
 	for i, r := range b.Requests {
 		n := 1
 		if c.stateful {
-			seen, _ := r.Stream.State().(int)
+			seen, _ := r.State().(int)
 			n += seen
-			r.Stream.SetState(n, nil)
+			r.SetState(n, nil)
 		}
 		b.Finish(i, []stream.Tensor{{Name: "n", Datatype: stream.Uint8, Shape: []int{1}, Data: []byte{byte(n)}}})
 	}

@@ -101,26 +101,6 @@ func (s *Stream) Move(ep Endpoint, m *Model) bool {
 	return true
 }
 
-// State returns what SetState kept. Only the worker that runs the stream's one
-// frame in flight may call it.
-func (s *Stream) State() any {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.state
-}
-
-// SetState keeps v with the stream, for stateful models, in place of what it
-// kept before, which is the caller's again. release is called with v once, when
-// the stream ends, moves or is idle for too long.
-func (s *Stream) SetState(v any, release func(any)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.state, s.release = v, release
-	if s.over() {
-		s.dropState() // its last frame was answered before the state was kept
-	}
-}
-
 // DropIdleState releases the state of a stream that has been idle since before
 // the given moment, and reports whether it did.
 func (s *Stream) DropIdleState(before Instant) bool {
@@ -131,25 +111,6 @@ func (s *Stream) DropIdleState(before Instant) bool {
 	}
 	s.dropState()
 	return true
-}
-
-// OrphanState takes the state away from a stream whose frame r is in a run that
-// hangs or panicked with it: the next frame starts with none. It leaves the state
-// alone when r has ended, since the next frame may have it already. The returned
-// function releases what was taken, and must be called once Run has returned.
-func (s *Stream) OrphanState(r *Request) (release func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !r.holds || r.Outcome() != Pending {
-		return func() {}
-	}
-	v, f := s.state, s.release
-	s.state, s.release = nil, nil
-	return func() {
-		if v != nil && f != nil {
-			f(v)
-		}
-	}
 }
 
 // SetHome says where the stream's state lives, for workers with affinity:

@@ -106,22 +106,21 @@ func (m *reference) deliver() {
 // machine drives a stream and its reference with the same steps.
 type machine struct {
 	*bench
-	ref     *reference
-	policy  stream.Policy
-	model   *stream.Model
-	models  []*stream.Model
-	holder  *entry      // of a stateful model's token
-	states  map[int]int // how often each was released
-	owner   map[int]*stream.Model
-	next    int
-	orphans map[*entry]func()
+	ref    *reference
+	policy stream.Policy
+	model  *stream.Model
+	models []*stream.Model
+	holder *entry      // of a stateful model's token
+	states map[int]int // how often each was released
+	owner  map[int]*stream.Model
+	next   int
 }
 
-func (m *machine) keepState() {
+func (m *machine) keepState(r *stream.Request) {
 	m.next++
 	id := m.next
 	m.states[id], m.owner[id] = 0, m.model
-	m.SetState(id, func(v any) {
+	r.SetState(id, func(v any) {
 		m.states[v.(int)]++
 	})
 }
@@ -212,8 +211,8 @@ func (m *machine) take(t *rapid.T) {
 			t.Fatal("two frames of a stateful model in flight")
 		}
 		m.holder = want
-		if id, ok := m.State().(int); !ok {
-			m.keepState()
+		if id, ok := m.Kept().(int); !ok {
+			m.keepState(r)
 		} else if m.owner[id] != m.model {
 			t.Fatal("the state of another model")
 		}
@@ -241,7 +240,7 @@ func (m *machine) finish(t *rapid.T) {
 	e := m.pick(t)
 	how := rapid.SampledFrom([]string{"result", "result", "result", "error internal", "drop memory"}).Draw(t, "how")
 	if m.holder == e && rapid.Bool().Draw(t, "orphan") {
-		m.orphans[e] = m.OrphanState(e.request)
+		e.request.OrphanState()
 	}
 	var counted bool
 	switch how {
@@ -291,10 +290,6 @@ func (m *machine) returned(t *rapid.T) {
 func (m *machine) letGo(e *entry) {
 	e.request.Unbind()
 	e.running = false
-	if f := m.orphans[e]; f != nil {
-		f()
-		delete(m.orphans, e)
-	}
 }
 
 func (m *machine) close(t *rapid.T) {
@@ -371,7 +366,7 @@ func (m *machine) check(t *rapid.T) {
 			t.Fatalf("state %d was released %d times", id, n)
 		}
 	}
-	if id, ok := m.State().(int); ok && m.states[id] != 0 {
+	if id, ok := m.Kept().(int); ok && m.states[id] != 0 {
 		t.Fatal("a released state is kept")
 	}
 	c := m.Counts()
@@ -397,7 +392,7 @@ func TestStreamKeepsToItsReference(t *testing.T) {
 		first := models[rapid.IntRange(0, 2).Draw(t, "first")]
 		m := &machine{
 			bench: newBench(first, p), ref: &reference{mode: p.Mode, window: p.Window}, policy: p, model: first, models: models,
-			states: map[int]int{}, owner: map[int]*stream.Model{}, orphans: map[*entry]func(){},
+			states: map[int]int{}, owner: map[int]*stream.Model{},
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"":        m.check,

@@ -34,8 +34,8 @@ func (s *Stream) settle(r *Request) {
 	default:
 		s.counts.Errors++
 	}
-	if r.holds {
-		r.holds = false
+	if r.holds || r.orphaned {
+		r.holds, r.orphaned = false, false
 		s.token = idle
 		if res.Model != s.model {
 			s.dropState() // the stream was moved while the old model's worker had its state

@@ -27,12 +27,16 @@ type Request struct {
 	BatchSize             int
 	Span                  SpanID
 
-	state   atomic.Uint32 // Outcome, set once
-	bound   bool          // a batch holds its memory; under the stream's lock
-	holds   bool          // it holds the stream's token and state; under the stream's lock
-	partial []*Result     // emitted before its turn; under the stream's lock
-	result  Result
-	one     [1]Tensor // room for the common single output
+	state atomic.Uint32 // Outcome, set once
+	bound bool          // a batch holds its memory; under the stream's lock
+	holds bool          // it holds the stream's token and state; under the stream's lock
+	// A hung or panicked run has the state for itself: it holds the token only.
+	orphaned bool
+	orphan   any // its own state, until the run has returned
+	bury     func(any)
+	partial  []*Result // emitted before its turn; under the stream's lock
+	result   Result
+	one      [1]Tensor // room for the common single output
 }
 
 // Finish ends the request with its outputs. lease is the memory under them and
@@ -107,6 +111,11 @@ func (r *Request) Unbind() {
 	l := r.Lease
 	r.Lease, r.Payload, r.Inputs = nil, nil, nil
 	l.Release()
+	v, bury := r.orphan, r.bury
+	r.orphan, r.bury = nil, nil
+	if v != nil && bury != nil {
+		bury(v)
+	}
 }
 
 // TakeLease hands the request's memory to the caller, who becomes its holder:

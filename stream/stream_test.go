@@ -233,34 +233,38 @@ func TestStatefulHasOneFrameInFlight(t *testing.T) {
 
 func TestStateIsReleasedOnce(t *testing.T) {
 	released := 0
-	keep := func(s *stream.Stream) { s.SetState("state", func(any) { released++ }) }
+	keep := func(r *stream.Request) { r.SetState("state", func(any) { released++ }) }
 	t.Run("at the end", func(t *testing.T) {
 		released = 0
 		b := newBench(stateful("s"), every)
 		_ = b.offer()
 		r := b.take(t)
-		keep(b.Stream)
+		keep(r)
 		b.Close(stream.ByClient)
 		if released != 0 {
 			t.Fatal("while a frame is in flight")
 		}
 		answer(b.mem, r)
-		r.Unbind()
-		b.over(t)
 		if released != 1 {
 			t.Fatalf("%d times", released)
 		}
-		keep(b.Stream) // a worker that answers first and keeps the state then
-		if released != 2 || b.State() != nil {
-			t.Fatalf("what is kept after the end is not released")
+		keep(r) // a worker that answers first: too late for the stream
+		if released != 1 || b.Kept() != nil || r.State() == nil {
+			t.Fatal("the run is still at it")
 		}
+		r.Unbind()
+		r.Unbind()
+		if released != 2 {
+			t.Fatalf("what was kept too late is released %d times", released-1)
+		}
+		b.over(t)
 	})
 	t.Run("when idle", func(t *testing.T) {
 		released = 0
 		b := newBench(stateful("s"), every)
 		_ = b.offer()
 		r := b.take(t)
-		keep(b.Stream)
+		keep(r)
 		if b.DropIdleState(math.MaxInt64) {
 			t.Fatal("a frame is in flight")
 		}
@@ -276,21 +280,27 @@ func TestStateIsReleasedOnce(t *testing.T) {
 		_ = b.offer()
 		_ = b.offer()
 		r0 := b.take(t)
-		keep(b.Stream)
-		free := b.OrphanState(r0)
-		if released != 0 || b.State() != nil {
+		keep(r0)
+		r0.OrphanState()
+		if released != 0 || b.Kept() != nil || r0.State() == nil {
 			t.Fatal("the run still uses it")
 		}
 		r0.Fail(errors.New("hangs"))
 		r1 := b.take(t)
-		keep(b.Stream)
-		b.OrphanState(r0)() // that run has nothing any more: the next frame's state stays
-		if released != 0 || b.State() == nil {
+		keep(r1)
+		r0.OrphanState() // that run has nothing of the stream's any more
+		if released != 0 || r1.State() == nil {
 			t.Fatal("took the state of the next frame")
 		}
-		free()
-		answer(b.mem, r1)
+		r0.SetState("late", func(any) { released++ })
+		if r1.State() != "state" || r0.State() != "late" {
+			t.Fatal("a run that was given up changed the stream's state")
+		}
 		r0.Unbind()
+		if released != 1 {
+			t.Fatalf("released %d times after the run", released)
+		}
+		answer(b.mem, r1)
 		r1.Unbind()
 		b.Close(stream.ByClient)
 		if released != 2 {
@@ -303,7 +313,7 @@ func TestStateIsReleasedOnce(t *testing.T) {
 		b := newBench(stateful("s"), every)
 		_ = b.offer()
 		r := b.take(t)
-		keep(b.Stream)
+		keep(r)
 		b.SetHome("here")
 		answer(b.mem, r)
 		r.Unbind()
@@ -340,9 +350,9 @@ func TestMove(t *testing.T) {
 	}
 	released := 0
 	r2 := b.take(t)
-	b.SetState("new", func(any) { released++ })
+	r2.SetState("new", func(any) { released++ })
 	answer(b.mem, r0) // of the old model: neither the token nor the state is its
-	if b.ep.queued() != 0 || released != 0 || b.State() == nil {
+	if b.ep.queued() != 0 || released != 0 || b.Kept() == nil {
 		t.Fatalf("%d tokens, %d released", b.ep.queued(), released)
 	}
 	l, _ := b.mem.Copy(nil)

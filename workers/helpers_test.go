@@ -59,8 +59,8 @@ func (f *faulty) Init(context.Context, *workers.Env) (*stream.Model, error) {
 func (f *faulty) Run(_ context.Context, b *batching.Batch) error {
 	if f.stateful {
 		for _, r := range b.Requests {
-			n, _ := r.Stream.State().(int)
-			r.Stream.SetState(n+1, func(any) { released.Add(1) })
+			n, _ := r.State().(int)
+			r.SetState(n+1, func(any) { released.Add(1) })
 		}
 	}
 	for i, r := range b.Requests {
@@ -106,11 +106,11 @@ func (*affine) Init(context.Context, *workers.Env) (*stream.Model, error) {
 
 func (a *affine) Run(_ context.Context, b *batching.Batch) error {
 	for i, r := range b.Requests {
-		c, _ := r.Stream.State().(*tally)
+		c, _ := r.State().(*tally)
 		if c == nil {
 			c = &tally{of: a}
 			tallies.Add(1)
-			r.Stream.SetState(c, func(any) { tallies.Add(-1) })
+			r.SetState(c, func(any) { tallies.Add(-1) })
 		}
 		if c.of != a || a.broken {
 			b.Fail(i, errors.New("the state lives in another worker"))

@@ -34,7 +34,6 @@ type instance struct {
 	since  atomic.Int64 // Instant at which the run began
 	batch  *batching.Batch
 	given  chan struct{} // closed when the watchdog has given the instance up
-	orphan []func()      // states taken from a hung run's streams
 	leave  atomic.Bool
 	parked atomic.Bool
 
@@ -159,7 +158,7 @@ func (w *instance) run(b *batching.Batch) (broken, mine bool) {
 	case err != nil:
 		if panicked {
 			for _, r := range b.Requests {
-				r.Stream.OrphanState(r)() // it may be half changed
+				r.OrphanState() // it may be half changed
 			}
 		}
 		b.FailAll(err)
@@ -205,9 +204,7 @@ func (w *instance) giveUp(before stream.Instant) bool {
 	g.log.Error("worker hangs and is quarantined", "model", g.cfg.Name, "limit", g.cfg.Limits.Run, "quarantined", n)
 	g.rouse() // there is memory for another batch again
 	for _, r := range w.batch.Requests {
-		if g.model.Stateful {
-			w.orphan = append(w.orphan, r.Stream.OrphanState(r))
-		}
+		r.OrphanState()
 		r.Fail(stream.Errorf(stream.Timeout, "limits.run", "model %s did not answer within %v: its worker is replaced", g.cfg.Name, g.cfg.Limits.Run))
 	}
 	return true
@@ -221,9 +218,6 @@ func (w *instance) returned(b *batching.Batch) {
 	g.gather.Lock()
 	g.pool.Restore(b)
 	g.gather.Unlock()
-	for _, release := range w.orphan {
-		release()
-	}
 	w.stop()
 	w.prep.close()
 }

@@ -76,7 +76,7 @@ func (w *worker) Run(_ context.Context, b *batching.Batch) error {
 			continue
 		}
 		gray := b.Row(0, b.Offsets[i])
-		w.answer(r, w.look.detect(w.background(r.Stream, len(gray)), gray))
+		w.answer(r, w.look.detect(w.background(r, len(gray)), gray))
 		b.Finish(i, w.outputs[:])
 	}
 	return nil
@@ -85,18 +85,18 @@ func (w *worker) Run(_ context.Context, b *batching.Batch) error {
 // background returns what a stream looks like when nothing moves. A one-shot
 // request has no frame before it: what earlier requests on the same line left
 // belongs to other callers.
-func (w *worker) background(s *stream.Stream, pixels int) *background {
-	if s.Options().OneShot {
+func (w *worker) background(r *stream.Request, pixels int) *background {
+	if r.Stream.Options().OneShot {
 		if w.single == nil {
 			w.single = newBackground(pixels)
 		}
 		w.single.frames = 0
 		return w.single
 	}
-	seen, _ := s.State().(*background)
+	seen, _ := r.State().(*background)
 	if seen == nil || len(seen.mean) != pixels {
 		seen = newBackground(pixels)
-		s.SetState(seen, nil)
+		r.SetState(seen, nil)
 	}
 	return seen
 }
