@@ -27,6 +27,7 @@ type Intake struct {
 	arrivals atomic.Uint64
 	tickets  uint64
 	loose    []*Batch // bound, and to go as they are: their worker or their time is over
+	starved  bool     // a batch could not be opened for want of memory
 	dynamic  bool     // frames of different shapes need different batches
 	strict   bool     // full batches only
 	timed    bool     // the batcher asks how long the oldest frame has waited
@@ -259,7 +260,9 @@ func (in *Intake) form(l *Lane, o *open, now stream.Instant, idle int) (*Batch, 
 			return nil, 0, err
 		}
 		if b == nil {
-			return l.oldest(), 0, nil
+			b = l.oldest()
+			in.starved = in.starved || b == nil
+			return b, 0, nil
 		}
 	}
 	o.batch, b.Gathered = nil, now
@@ -345,6 +348,14 @@ func (in *Intake) Drain(lanes ...*Lane) (partial []*Batch) {
 func (in *Intake) Loosen(bs ...*Batch) {
 	in.loose = append(in.loose, bs...)
 	in.arrivals.Add(1)
+}
+
+// Starved says whether Gather found no memory since it was asked last: then
+// another worker may have to look again, now that there is some.
+func (in *Intake) Starved() bool {
+	was := in.starved
+	in.starved = false
+	return was
 }
 
 // Loose says whether a batch waits that was bound already.

@@ -284,9 +284,13 @@ func (g *Group) Waiting(n int) {
 }
 
 // rouse has a worker look whether there is something to do, although no token
-// has come.
+// has come: all of them where only one of them may do it.
 func (g *Group) rouse() {
 	g.intake.Nudge()
+	if g.model.Affinity {
+		g.wakeAll()
+		return
+	}
 	g.wake()
 }
 
@@ -445,7 +449,12 @@ func (g *Group) done(b *batching.Batch, t batchTimes) {
 	if t.warm && t.rows > 0 {
 		g.intake.Observe(t.ended, t.rows, t.ended.Sub(t.begun))
 	}
+	// The caller looks for work itself, but not in the lanes of the others.
+	starved := g.intake.Starved() && g.model.Affinity
 	g.gather.Unlock()
+	if starved {
+		g.rouse()
+	}
 }
 
 // batchTimes are the moments of one run. Without rows nothing was run.

@@ -1,0 +1,417 @@
+package workers_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"millrace/batching"
+	"millrace/ingest"
+	"millrace/internal/buf"
+	"millrace/stream"
+	"millrace/workers"
+)
+
+var (
+	stressSeed   = flag.Uint64("stress.seed", 1, "first seed of TestStress")
+	stressRounds = flag.Int("stress.rounds", 0, "rounds of TestStress; 0 = what fits its time")
+)
+
+// chaos does to a batch what the first byte of its first frame says.
+type chaos struct {
+	workers.Base
+	image, stateful bool
+	in              atomic.Bool
+}
+
+const (
+	doPanic = iota + 1
+	doDie
+	doHang
+	doSleep
+	doFail
+	doEmit
+)
+
+var (
+	states atomic.Int64 // of chaos: kept and not released
+	misuse atomic.Value // what must never happen, as text
+)
+
+func init() {
+	for _, name := range []string{"chaos", "chaos-stateful", "chaos-image"} {
+		workers.Register(workers.Kind{Name: name, New: func() workers.Worker {
+			return &chaos{image: name == "chaos-image", stateful: name == "chaos-stateful"}
+		}})
+	}
+}
+
+func (c *chaos) Init(context.Context, *workers.Env) (*stream.Model, error) {
+	m := &stream.Model{Any: true, Ragged: true, Stateful: c.stateful, MaxBatch: 4}
+	if c.image {
+		m = &stream.Model{MaxBatch: 4, Image: &stream.ImageSpec{Width: 8, Height: 8, Color: "RGB", Layout: "NHWC", Fit: "stretch"},
+			Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{8, 8, 3}}}}
+	}
+	return m, nil
+}
+
+func (c *chaos) Run(ctx context.Context, b *batching.Batch) error {
+	if !c.in.CompareAndSwap(false, true) {
+		misuse.Store("two runs of one worker at once")
+	}
+	defer c.in.Store(false)
+	for i, r := range b.Requests {
+		data := r.Payload
+		if c.image {
+			data = b.Row(0, b.Offsets[i])
+		}
+		if c.stateful {
+			n, _ := r.State().(*atomic.Int64)
+			if n == nil {
+				n = &atomic.Int64{}
+				states.Add(1)
+				r.SetState(n, func(v any) {
+					if v.(*atomic.Int64).Swap(-1) < 0 {
+						misuse.Store("a state was released twice")
+					}
+					states.Add(-1)
+				})
+			}
+			if n.Add(1) <= 0 {
+				misuse.Store("a released state is used")
+			}
+		}
+		switch data[0] {
+		case doPanic:
+			panic("as told")
+		case doDie:
+			return fmt.Errorf("as told: %w", workers.ErrBroken)
+		case doHang:
+			<-ctx.Done()
+		case doSleep: // does not listen
+			time.Sleep(40 * time.Millisecond)
+		case doFail:
+			b.Fail(i, stream.Errorf(stream.Internal, "", "as told"))
+			continue
+		case doEmit:
+			r.Emit([]stream.Tensor{{Name: "part", Datatype: stream.Uint8}}, nil)
+		}
+		b.Finish(i, []stream.Tensor{{Name: "y", Datatype: stream.Uint8, Shape: []int{1}, Data: data[:1]}})
+	}
+	return nil
+}
+
+// door is a Door over a manager.
+type door struct{ storm *storm }
+
+func (d door) Models() ingest.Repository { return nil }
+func (d door) Memory() *buf.Pool         { return d.storm.mem }
+func (d door) State() ingest.State       { return ingest.State{} }
+
+func (d door) Open(model, version string, opts stream.Options, sink stream.Sink) (*stream.Stream, error) {
+	g, err := d.storm.Group(model, version)
+	if err != nil {
+		return nil, err
+	}
+	s, err := g.Open(opts, sink)
+	if err == nil {
+		d.storm.mu.Lock()
+		d.storm.lines = append(d.storm.lines, s)
+		d.storm.mu.Unlock()
+	}
+	return s, err
+}
+
+// judge is a sink that checks what it is pushed.
+type judge struct {
+	storm *storm
+	mode  stream.Mode
+	next  uint64 // in Every: the next ending; in Latest: the least a result may have
+	n     stream.Counts
+	done  int
+}
+
+func (j *judge) Push(r *stream.Result) {
+	defer r.Release()
+	switch {
+	case j.done > 0:
+		j.storm.fault("an ending after the last one")
+	case j.mode == stream.Every && r.Seq != j.next:
+		j.storm.fault("frame %d in the turn of %d", r.Seq, j.next)
+	case r.Outcome == stream.Answered && r.Seq < j.next:
+		j.storm.fault("the result of %d after one of at least %d", r.Seq, j.next)
+	}
+	if r.Partial {
+		return
+	}
+	if j.mode == stream.Every || r.Outcome == stream.Answered {
+		j.next = r.Seq + 1
+	}
+	switch r.Outcome {
+	case stream.Answered:
+		j.n.Results++
+	case stream.Dropped:
+		j.n.Drops++
+	case stream.Failed:
+		j.n.Errors++
+	}
+}
+
+func (j *judge) Done(stream.CloseReason) {
+	if j.done++; j.done > 1 {
+		j.storm.fault("done twice")
+	}
+}
+
+// storm is one round: clients, callers and changes, until the time is up.
+type storm struct {
+	*workers.Manager
+	t     *testing.T
+	seed  uint64
+	mem   *buf.Pool
+	until time.Time
+	told  atomic.Uint64 // endings that the hooks were told
+
+	mu       sync.Mutex
+	lines    []*stream.Stream // of one-shots
+	accepted uint64
+	faults   []string
+}
+
+func (s *storm) fault(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.faults) < 10 {
+		s.faults = append(s.faults, fmt.Sprintf(format, args...))
+	}
+}
+
+func (s *storm) over() bool { return time.Now().After(s.until) }
+
+func (s *storm) config(r *rand.Rand) workers.Config {
+	return workers.Config{
+		Name: "m", Kind: []string{"chaos", "chaos-stateful", "chaos-image", "affine", "identity"}[r.IntN(5)], Instances: 1 + r.IntN(3), MaxFlows: 64,
+		Batching: workers.Batching{
+			Kind: []batching.Kind{batching.Adaptive, batching.Adaptive, batching.Soft, batching.Hard}[r.IntN(4)], MaxSize: 1 + r.IntN(4),
+			MaxDelay: time.Millisecond, Buffers: r.IntN(4),
+		},
+		Limits: workers.Limits{Run: 20 * time.Millisecond, Quarantined: 1 + r.IntN(50), Restarts: 1 + r.IntN(20), IdleState: time.Duration(1+r.IntN(50)) * time.Millisecond},
+	}
+}
+
+func (s *storm) frame(r *rand.Rand, seq uint64) stream.Frame {
+	what := byte(0)
+	switch n := r.IntN(400); {
+	case n < 4:
+		what = doPanic + byte(n)
+	case n < 40:
+		what = doFail
+	case n < 80:
+		what = doEmit
+	}
+	l, err := s.mem.Lease(8 * 8 * 3)
+	if err != nil {
+		panic(err)
+	}
+	clear(l.Bytes())
+	l.Bytes()[0] = what
+	f := stream.Frame{Seq: seq, Codec: stream.RGB24, Width: 8, Height: 8, Payload: l.Bytes(), Lease: l, Must: r.IntN(20) == 0}
+	switch r.IntN(20) {
+	case 0:
+		f.Codec = stream.JPEG // it is none
+	case 1:
+		f.Width = 9 // nor this
+	case 2:
+		f.Deadline = time.Duration(r.IntN(3000)) * time.Microsecond
+	}
+	return f
+}
+
+// client opens a stream, sends for a while and leaves, again and again.
+func (s *storm) client(r *rand.Rand) {
+	for !s.over() {
+		p := stream.Policy{Mode: []stream.Mode{stream.Latest, stream.Every}[r.IntN(2)], Window: 1 + r.IntN(8), Priority: stream.Priority(r.IntN(3))}
+		if r.IntN(4) == 0 {
+			p.MaxAge = 5 * time.Millisecond
+		}
+		g, err := s.Group("m", "")
+		if err != nil {
+			time.Sleep(100 * time.Microsecond)
+			continue
+		}
+		j := &judge{storm: s, mode: p.Mode}
+		st, err := g.Open(stream.Options{Policy: p}, j)
+		if err != nil {
+			time.Sleep(100 * time.Microsecond)
+			continue
+		}
+		seq := uint64(0)
+		for range r.IntN(100) {
+			if st.Submit(s.frame(r, seq)) == nil {
+				seq++
+			}
+			if r.IntN(3) == 0 {
+				time.Sleep(time.Duration(r.IntN(300)) * time.Microsecond)
+			}
+		}
+		st.Close([]stream.CloseReason{stream.ByClient, stream.ClientGone, stream.SlowConsumer}[r.IntN(3)])
+		if g.Config().Batching.Kind == batching.Hard {
+			s.mu.Lock() // what a full batch is awaited for ends with the group
+			s.lines = append(s.lines, st)
+			s.mu.Unlock()
+			continue
+		}
+		select {
+		case <-st.Finished():
+		case <-time.After(20 * time.Second):
+			s.fault("a stream of %s does not end: %+v, %+v", g.Config().Kind, st.Counts(), g.Stats())
+			return
+		}
+		c := st.Counts()
+		if c.Accepted != seq || c.Accepted != c.Results+c.Drops+c.Errors || c.Results != j.n.Results || c.Drops != j.n.Drops || c.Errors != j.n.Errors {
+			s.fault("%d sent, %+v counted, %+v pushed", seq, c, j.n)
+		}
+		s.mu.Lock()
+		s.accepted += seq
+		s.mu.Unlock()
+	}
+}
+
+func (s *storm) caller(r *rand.Rand, c *ingest.Caller) {
+	for !s.over() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(r.IntN(30000))*time.Microsecond)
+		if res, err := c.Infer(ctx, "m", "", s.frame(r, 0)); err == nil {
+			res.Release()
+		}
+		cancel()
+	}
+}
+
+func (s *storm) changes(r *rand.Rand) {
+	ctx := context.Background()
+	for !s.over() {
+		switch r.IntN(5) {
+		case 0:
+			_ = s.Unload(ctx, "m")
+		case 1:
+			_ = s.Scale(ctx, "m", 1+r.IntN(4))
+		case 2, 3:
+			_ = s.Swap(ctx, "m", s.config(r))
+		}
+		if g, err := s.Group("m", ""); err != nil || !g.Ready() {
+			_ = s.Unload(ctx, "m")
+			if _, err := s.LoadConfig(ctx, s.config(r), true); err != nil {
+				s.fault("load: %v", err)
+			}
+		}
+		time.Sleep(time.Duration(r.IntN(60)) * time.Millisecond)
+	}
+}
+
+func (s *storm) run() {
+	source := func(n uint64) *rand.Rand { return rand.New(rand.NewPCG(s.seed, n)) }
+	if _, err := s.LoadConfig(context.Background(), s.config(source(0)), true); err != nil {
+		s.t.Fatal(err)
+	}
+	c := ingest.NewCaller(door{s})
+	var wg sync.WaitGroup
+	for i := range uint64(6) {
+		wg.Go(func() { s.client(source(10 + i)) })
+	}
+	for i := range uint64(3) {
+		wg.Go(func() { s.caller(source(20+i), c) })
+	}
+	wg.Go(func() { s.changes(source(30)) })
+	wg.Wait()
+	c.Close()
+	s.settle()
+	s.account()
+}
+
+// settle waits until the groups have nothing left to do, takes them down and
+// looks at what they leave.
+func (s *storm) settle() {
+	for _, st := range s.Snapshot() {
+		g, err := s.Group(st.Model.Name, "")
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		whole := func() bool {
+			st := g.Stats()
+			return st.Busy == 0 && st.Quarantined == 0 && st.Waiting == 0 && st.Flows == 0 && st.Streams == 0 && st.BuffersFree == st.Buffers
+		}
+		if g.Config().Batching.Kind == batching.Hard {
+			_ = s.Unload(context.Background(), st.Model.Name)
+			continue
+		}
+		for end := time.Now().Add(10 * time.Second); !whole(); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				s.fault("%s %s is left as %+v", g.Config().Kind, g.Config().Batching.Kind, g.Stats())
+				break
+			}
+		}
+	}
+	if err := s.Close(context.Background()); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *storm) account() {
+	s.t.Helper()
+	for _, l := range s.lines {
+		select {
+		case <-l.Finished():
+		case <-time.After(10 * time.Second):
+			s.fault("a line does not end: %+v", l.Counts())
+		}
+		n := l.Counts()
+		if n.Accepted != n.Results+n.Drops+n.Errors {
+			s.fault("a line: %+v", n)
+		}
+		s.accepted += n.Accepted
+	}
+	// Runs that hang let go of their memory when they return, groups or not.
+	for end := time.Now().Add(10 * time.Second); s.mem.Stats().Leases != 0 || states.Load() != 0 || tallies.Load() != 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			s.fault("%d leases and %d + %d states are left", s.mem.Stats().Leases, states.Load(), tallies.Load())
+			break
+		}
+	}
+	if n := s.told.Load(); n != s.accepted {
+		s.fault("%d frames were accepted, %d endings told", s.accepted, n)
+	}
+	if what := misuse.Swap(""); what != nil && what != "" {
+		s.fault("%v", what)
+	}
+	for _, f := range s.faults {
+		s.t.Errorf("seed %d: %s", s.seed, f)
+	}
+}
+
+func TestStress(t *testing.T) {
+	round, rounds := 800*time.Millisecond, 12
+	if testing.Short() {
+		rounds = 3
+	}
+	if *stressRounds > 0 {
+		rounds = *stressRounds
+	}
+	var frames uint64
+	for i := range rounds {
+		s := &storm{t: t, seed: *stressSeed + uint64(i), mem: buf.NewPool(0), until: time.Now().Add(round)}
+		s.Manager = workers.NewManager(workers.ManagerOptions{Memory: s.mem, Hooks: func(*stream.Model) workers.Hooks {
+			return workers.Hooks{Ended: func(*stream.Request) { s.told.Add(1) }}
+		}})
+		s.run()
+		frames += s.accepted
+		if t.Failed() {
+			t.Fatalf("-stress.seed=%d -stress.rounds=1", s.seed)
+		}
+	}
+	t.Logf("%d frames from seed %d on", frames, *stressSeed)
+}
