@@ -26,6 +26,7 @@ type endpoint struct {
 	mu       sync.Mutex
 	tokens   []*stream.Stream
 	homes    []any
+	last     any // home of the last token
 	waiting  int
 	ended    int
 	detached int
@@ -44,7 +45,7 @@ func (e *endpoint) Enqueue(s *stream.Stream, home any) {
 	if e.detached > 0 {
 		e.faults = append(e.faults, "a token was queued after the place was given back")
 	}
-	e.tokens, e.homes = append(e.tokens, s), append(e.homes, home)
+	e.tokens, e.homes, e.last = append(e.tokens, s), append(e.homes, home), home
 }
 
 func (e *endpoint) Waiting(n int) {

@@ -114,15 +114,17 @@ func (s *Stream) DropIdleState(before Instant) bool {
 }
 
 // SetHome says where the stream's state lives, for workers with affinity:
-// Endpoint.Enqueue is told. nil means anywhere.
-func (s *Stream) SetHome(home any) {
+// Endpoint.Enqueue is told. It does nothing when the stream has moved from ep.
+func (s *Stream) SetHome(ep Endpoint, home any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.home = home
+	if s.endpoint == ep {
+		s.home = home
+	}
 }
 
-// ForgetHome is SetHome(nil) if the stream's home is the given one: the state
-// there is lost.
+// ForgetHome has the stream live anywhere if its home is the given one: the
+// state there is lost.
 func (s *Stream) ForgetHome(home any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,6 +1,9 @@
 package stream
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Mode says what happens to frames when there are more of them than compute.
 type Mode string
@@ -60,7 +63,7 @@ func (p Policy) Or(d Policy) Policy {
 	if p.MaxFPS == 0 {
 		p.MaxFPS = d.MaxFPS
 	}
-	if p.Window == 0 {
+	if p.Window == 0 && p.Mode == cmp.Or(d.Mode, p.Mode) { // a window for live frames is none for a file
 		p.Window = d.Window
 	}
 	if p.Window == 0 {
@@ -81,8 +84,8 @@ func (p Policy) Validate() error {
 		return Errorf(InvalidArgument, "max_age_ms", "is negative")
 	case p.Deadline < 0:
 		return Errorf(InvalidArgument, "deadline_ms", "is negative")
-	case p.MaxFPS < 0 || p.MaxFPS != p.MaxFPS || p.MaxFPS > 1e6:
-		return Errorf(InvalidArgument, "max_fps", "%v is not between 0 and 1000000", p.MaxFPS)
+	case p.MaxFPS != 0 && !(p.MaxFPS >= 0.001 && p.MaxFPS <= 1e6):
+		return Errorf(InvalidArgument, "max_fps", "%v is neither 0 nor between 0.001 and 1000000", p.MaxFPS)
 	case p.Window < 0 || p.Window > MaxWindow:
 		return Errorf(InvalidArgument, "window", "%d is not between 1 and %d", p.Window, MaxWindow)
 	case p.Priority >= Priorities:

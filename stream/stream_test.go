@@ -314,7 +314,7 @@ func TestStateIsReleasedOnce(t *testing.T) {
 		_ = b.offer()
 		r := b.take(t)
 		keep(r)
-		b.SetHome("here")
+		b.SetHome(b.ep, "here")
 		answer(b.mem, r)
 		r.Unbind()
 		_ = b.offer()
@@ -345,6 +345,7 @@ func TestMove(t *testing.T) {
 		t.Fatal("an open stream")
 	}
 	b.Discard(old) // what is queued now is not the old queue's
+	b.SetHome(old, "a worker of the old group")
 	if old.waiting != 0 || b.ep.waiting != 2 || b.ep.queued() != 1 || b.Model() != next {
 		t.Fatalf("%d wait behind, %d here, %d tokens", old.waiting, b.ep.waiting, b.ep.queued())
 	}
@@ -361,6 +362,9 @@ func TestMove(t *testing.T) {
 	answer(b.mem, r1)
 	r3 := b.take(t)
 	answer(b.mem, r3)
+	if b.ep.last != nil {
+		t.Fatal("the next group is sent to a worker of the old one")
+	}
 	b.check(t, "0 result", "1 part", "1 result", "2 result", "3 result")
 	for i, want := range []*stream.Model{anything, anything, anything, next, next} {
 		if b.sink.models[i] != want {

@@ -333,7 +333,7 @@ func (g *Group) next(w *instance) *batching.Batch {
 			}
 			if w.lane != nil {
 				for _, r := range b.Requests {
-					r.Stream.SetHome(w)
+					r.Stream.SetHome(g, w)
 				}
 			}
 			g.busy.Add(1)
