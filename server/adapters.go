@@ -31,7 +31,7 @@ func (s *Server) listen() error {
 		s.closers = append(s.closers, m.ln.Close)
 	}
 	if s.cfg.GRPC != Off {
-		g := grpc.New(grpc.Options{Addr: s.cfg.GRPC})
+		g := grpc.New(grpc.Options{Addr: s.cfg.GRPC, MaxMessage: int(s.cfg.Limits.MaxMessage)})
 		addr, err := g.Listen()
 		if err != nil {
 			return fmt.Errorf("grpc: %w", err)

@@ -15,7 +15,7 @@ import (
 // Config is everything that can be set. A zero field takes its default, see
 // Defaults. Settings lists the keys of the file with their flags and variables.
 type Config struct {
-	HTTP    string   // address of REST, WebSocket and the console; "off" = none
+	HTTP    string   // address of REST and WebSocket; "off" = none
 	GRPC    string   // address of gRPC; "off" = none
 	Metrics string   // own address for the metrics; "" = at /metrics of HTTP, "off" = none
 	Hosts   []string // names, beside its own, that requests may call the server by

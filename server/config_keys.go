@@ -18,7 +18,7 @@ type key[T any] struct {
 // keys are the settings of the server. A new one is a field and a line here:
 // file, flag and variable follow from it.
 var keys = []key[Config]{
-	{"http", "address of REST, WebSocket and the console, or off", func(c *Config) any { return &c.HTTP }},
+	{"http", "address of REST and WebSocket, or off", func(c *Config) any { return &c.HTTP }},
 	{"grpc", "address of gRPC, or off", func(c *Config) any { return &c.GRPC }},
 	{"metrics", "an address for the metrics alone, or off (at /metrics of http)", func(c *Config) any { return &c.Metrics }},
 	{"hosts", "names, beside its own, that requests may call the server by; * = any", func(c *Config) any { return &c.Hosts }},

@@ -188,12 +188,19 @@ func (g *Group) awaitRuns() {
 	}()
 	tick := time.NewTicker(min(max(g.cfg.Limits.Run/8, 5*time.Millisecond), time.Second))
 	defer tick.Stop()
+	// A worker that hangs while it starts or is taken down is in no run that could
+	// be given up: it must not hold the manager's queue for ever.
+	limit := stream.Now().Add(g.cfg.Limits.Run + g.cfg.Limits.Start)
 	for {
 		select {
 		case <-gone:
 			return
 		case <-tick.C:
 			now := stream.Now()
+			if now > limit {
+				g.log.Error("a worker neither starts nor ends and is left behind", "model", g.cfg.Name)
+				return
+			}
 			for _, w := range g.instances() {
 				if w.giveUp(now.Add(-g.cfg.Limits.Run)) {
 					g.lost(w)

@@ -42,6 +42,9 @@ type update struct {
 	reply chan error
 }
 
+// maxEndpoints bounds the endpoints, which clients can ask for.
+const maxEndpoints = 1024
+
 // maxUpdates bounds the changes that wait for their turn.
 const maxUpdates = 256
 
@@ -161,6 +164,9 @@ func (m *Manager) LoadConfig(ctx context.Context, cfg Config, share bool) (endpo
 		}
 		if same != nil {
 			return same.add(ctx)
+		}
+		if n := len(*m.groups.Load()); n >= maxEndpoints {
+			return stream.Errorf(stream.Overloaded, "", "%d endpoints are loaded already: unload one first", n)
 		}
 		c := cfg
 		c.Name = name
@@ -317,8 +323,10 @@ func (m *Manager) Close(ctx context.Context) error {
 	m.mu.Lock()
 	if !m.closed {
 		m.closed = true
-		m.updates <- update{reply: make(chan error, 1), do: m.closeAll}
-		close(m.updates)
+		go func() { // nobody else sends from here on; the queue may be full of slow changes
+			m.updates <- update{reply: make(chan error, 1), do: m.closeAll}
+			close(m.updates)
+		}()
 	}
 	m.mu.Unlock()
 	select {

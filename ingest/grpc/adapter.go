@@ -18,7 +18,7 @@ import (
 type Options struct {
 	Addr         string        // 127.0.0.1:8001; port 0 takes a free one
 	DrainTimeout time.Duration // for the calls in flight at the end; 20s
-	MaxMessage   int           // bytes; 64 MiB (max_body)
+	MaxMessage   int           // bytes; 64 MiB (limits.max_message)
 }
 
 // DefaultAddr is where gRPC listens unless told otherwise.

@@ -122,9 +122,9 @@ func allow(c *fiber.Ctx, n int) {
 
 func tooLarge(n, max int) *Error {
 	if n < 0 {
-		return Coded("too_large", fmt.Sprintf("the body is larger than %d bytes (max_body)", max))
+		return Coded("too_large", fmt.Sprintf("the body is larger than %d bytes (limits.max_body)", max))
 	}
-	return Coded("too_large", fmt.Sprintf("the body has %d bytes, the limit is %d (max_body)", n, max))
+	return Coded("too_large", fmt.Sprintf("the body has %d bytes, the limit is %d (limits.max_body)", n, max))
 }
 
 // bodyError is an *Error that keeps its cause reachable.
