@@ -205,9 +205,9 @@ func jain(fs []*flow) float64 {
 
 func seeds(t *testing.T) uint64 {
 	if testing.Short() {
-		return 3
+		return 1
 	}
-	return 6
+	return 4
 }
 
 func TestEqualStreamsGetEqualShares(t *testing.T) {
@@ -279,7 +279,7 @@ func TestLatestIsFresh(t *testing.T) {
 // However streams come, send, have limits and shapes, and however long runs take:
 // no token is lost and everything ends once.
 func TestNothingIsLost(t *testing.T) {
-	n := 40 * seeds(t)
+	n := 60 * seeds(t)
 	for seed := range n {
 		r := rand.New(rand.NewPCG(seed, 2))
 		m := anything

@@ -351,7 +351,7 @@ func (s *storm) settle() {
 		}
 		for end := time.Now().Add(10 * time.Second); !whole(); time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
-				s.fault("%s %s is left as %+v %s", g.Config().Kind, g.Config().Batching.Kind, g.Stats(), g.Debug())
+				s.fault("%s %s is left as %+v", g.Config().Kind, g.Config().Batching.Kind, g.Stats())
 				break
 			}
 		}

@@ -1,0 +1,222 @@
+package ingest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+
+	"millrace/batching"
+	"millrace/ingest"
+	"millrace/internal/buf"
+	"millrace/stream"
+	"millrace/workers"
+)
+
+// gated answers each batch when it is let through.
+type gated struct{ workers.Base }
+
+var (
+	inRun = make(chan string, 64)
+	pass  = make(chan struct{})
+)
+
+func init() {
+	workers.Register(workers.Kind{Name: "gated", New: func() workers.Worker { return &gated{} }})
+}
+
+func (*gated) Init(context.Context, *workers.Env) (*stream.Model, error) {
+	return &stream.Model{Any: true, Ragged: true, MaxBatch: 1}, nil
+}
+
+func (*gated) Run(_ context.Context, b *batching.Batch) error {
+	inRun <- string(b.Requests[0].Payload)
+	<-pass
+	b.Finish(0, []stream.Tensor{{Name: "y", Datatype: stream.Uint8, Shape: []int{1}, Data: []byte{1}}})
+	return nil
+}
+
+// door is a Door over a manager, which counts what is opened.
+type door struct {
+	*workers.Manager
+	mem    *buf.Pool
+	mu     sync.Mutex
+	opened []*stream.Stream
+}
+
+func (d *door) Models() ingest.Repository { return nil }
+func (d *door) Memory() *buf.Pool         { return d.mem }
+func (d *door) State() ingest.State       { return ingest.State{} }
+
+func (d *door) Open(model, version string, opts stream.Options, sink stream.Sink) (*stream.Stream, error) {
+	g, err := d.Group(model, version)
+	if err != nil {
+		return nil, err
+	}
+	s, err := g.Open(opts, sink)
+	if err == nil {
+		d.mu.Lock()
+		d.opened = append(d.opened, s)
+		d.mu.Unlock()
+	}
+	return s, err
+}
+
+func newDoor(t *testing.T) *door {
+	t.Helper()
+	d := &door{mem: buf.NewPool(0)}
+	d.Manager = workers.NewManager(workers.ManagerOptions{Memory: d.mem})
+	t.Cleanup(func() {
+		if err := d.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		for _, s := range d.opened {
+			<-s.Finished()
+		}
+		if n := d.mem.Stats().Leases; n != 0 {
+			t.Errorf("%d leases were not given back", n)
+		}
+	})
+	return d
+}
+
+func (d *door) load(t *testing.T, cfg workers.Config) *workers.Group {
+	t.Helper()
+	name, err := d.LoadConfig(context.Background(), cfg, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, _ := d.Group(name, "")
+	return g
+}
+
+func (d *door) frame(data string) stream.Frame {
+	l, _ := d.mem.Copy([]byte(data))
+	return stream.Frame{Payload: l.Bytes(), Lease: l}
+}
+
+func TestLinesAreUsedAgain(t *testing.T) {
+	d := newDoor(t)
+	c := ingest.NewCaller(d)
+	ask := func() error {
+		r, err := c.Infer(context.Background(), "m", "", d.frame("x"))
+		if err == nil {
+			r.Release()
+		}
+		return err
+	}
+	if err := ask(); stream.CodeOf(err) != stream.NotFound {
+		t.Fatalf("%v", err)
+	}
+	g := d.load(t, workers.Config{Name: "m", Kind: "plain"})
+	for range 10 {
+		if err := ask(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(d.opened); n != 1 {
+		t.Fatalf("%d lines for one caller at a time", n)
+	}
+	// An unload and a load between two calls: the line is broken, the call is not.
+	if err := d.Unload(context.Background(), "m"); err != nil {
+		t.Fatal(err)
+	}
+	if err := ask(); stream.CodeOf(err) != stream.NotFound {
+		t.Fatalf("%v", err)
+	}
+	if n := g.Stats().Flows; n != 0 {
+		t.Fatalf("%d flows", n)
+	}
+	g = d.load(t, workers.Config{Name: "m", Kind: "plain"})
+	if err := ask(); err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	if n := g.Stats().Flows; n != 0 {
+		t.Fatalf("%d flows after Close", n)
+	}
+	if err := ask(); err != nil { // still served, on a line that is not kept
+		t.Fatal(err)
+	}
+	if n := g.Stats().Flows; n != 0 {
+		t.Fatalf("%d flows", n)
+	}
+}
+
+// A caller who leaves gets away at once: one whose frame waits, and one whose
+// frame runs. Neither line is used again.
+func TestCallersWhoLeave(t *testing.T) {
+	d := newDoor(t)
+	g := d.load(t, workers.Config{Name: "m", Kind: "gated"})
+	c := ingest.NewCaller(d)
+	defer c.Close()
+	ended := func(ctx context.Context, data string) chan error {
+		out := make(chan error, 1)
+		go func() {
+			r, err := c.Infer(ctx, "m", "", d.frame(data))
+			if err == nil {
+				r.Release()
+			}
+			out <- err
+		}()
+		return out
+	}
+	ctx, leave := context.WithCancelCause(context.Background())
+	runs := ended(ctx, "runs")
+	if what := <-inRun; what != "runs" {
+		t.Fatal(what)
+	}
+	waits := ended(ctx, "waits")
+	for g.Stats().Waiting == 0 {
+		runtime.Gosched()
+	}
+	leave(fmt.Errorf("gone home: %w", context.Canceled))
+	for _, x := range []chan error{runs, waits} {
+		if err := <-x; stream.CodeOf(err) != stream.Canceled || !errors.Is(err, context.Canceled) {
+			t.Fatalf("%v", err)
+		}
+	}
+	pass <- struct{}{}
+	stays := ended(context.Background(), "stays")
+	if what := <-inRun; what != "stays" {
+		t.Fatalf("%q runs for nobody", what)
+	}
+	pass <- struct{}{}
+	if err := <-stays; err != nil {
+		t.Fatal(err)
+	}
+	if n := len(d.opened); n != 3 {
+		t.Fatalf("%d lines", n)
+	}
+	for _, s := range d.opened[:2] {
+		<-s.Finished()
+	}
+	if n := g.Stats().Flows; n != 1 { // that of the line which is kept
+		t.Fatalf("%d flows", n)
+	}
+}
+
+func TestAFullQueueRefusesCalls(t *testing.T) {
+	d := newDoor(t)
+	d.load(t, workers.Config{Name: "m", Kind: "gated", MaxFlows: 1})
+	c := ingest.NewCaller(d)
+	defer c.Close()
+	first := make(chan error, 1)
+	go func() {
+		r, err := c.Infer(context.Background(), "m", "", d.frame("a"))
+		if err == nil {
+			r.Release()
+		}
+		first <- err
+	}()
+	<-inRun
+	if _, err := c.Infer(context.Background(), "m", "", d.frame("b")); stream.CodeOf(err) != stream.Overloaded {
+		t.Fatalf("%v", err)
+	}
+	pass <- struct{}{}
+	if err := <-first; err != nil {
+		t.Fatal(err)
+	}
+}
