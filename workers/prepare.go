@@ -52,11 +52,13 @@ func target(m *stream.Model) (t codec.Target, err error) {
 }
 
 // decode implements batching.Decode.
-func (p *preparer) decode(r *stream.Request, dst []byte) error {
-	var (
-		placed codec.Placed
-		err    error
-	)
+func (p *preparer) decode(r *stream.Request, dst []byte) (err error) {
+	defer func() { // a picture that a decoder cannot bear fails alone
+		if x := recover(); x != nil {
+			err = stream.Errorf(stream.Internal, "frame", "the picture's decoder panicked: %v", x)
+		}
+	}()
+	var placed codec.Placed
 	switch r.Codec {
 	case stream.RGB24:
 		placed, err = p.decoder.Convert(r.Payload, codec.RGB24, r.Width, r.Height, p.target, dst)
