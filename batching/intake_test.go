@@ -105,7 +105,6 @@ func TestLargeRequestsAreNotPassedOver(t *testing.T) {
 func TestPrioritiesAreKeptWhileManyWait(t *testing.T) {
 	g := newGroup(t, anything, Adaptive, 1, 256)
 	var low, high []*sink
-	var streams []*stream.Stream
 	for i := range 104 {
 		p := stream.Policy{Mode: stream.Every, Window: 256, Priority: stream.Low}
 		if i%26 == 25 {
@@ -117,7 +116,6 @@ func TestPrioritiesAreKeptWhileManyWait(t *testing.T) {
 		} else {
 			low = append(low, k)
 		}
-		streams = append(streams, s)
 		for range 100 {
 			offer(t, s, 1)
 		}

@@ -153,19 +153,7 @@ func tensors(from []oip.Tensor) []stream.Tensor {
 func params(from stream.Params) oip.Params {
 	var out oip.Params
 	for k, v := range from {
-		p := oip.Param{Key: k}
-		switch v := v.(type) {
-		case string:
-			p.Kind, p.Str = oip.String, v
-		case int:
-			p.Kind, p.Int = oip.Int, int64(v)
-		case int64:
-			p.Kind, p.Int = oip.Int, v
-		case float64:
-			p.Kind, p.Float = oip.Float, v
-		case bool:
-			p.Kind, p.Bool = oip.Boolean, v
-		}
+		p, _ := oip.ParamOf(k, v)
 		out = append(out, p)
 	}
 	slices.SortFunc(out, func(a, b oip.Param) int { return strings.Compare(a.Key, b.Key) })

@@ -11,7 +11,6 @@ import (
 type preparer struct {
 	decoder *codec.Decoder
 	target  codec.Target
-	err     error
 }
 
 func newPreparer(m *stream.Model, limits codec.Limits) (*preparer, error) {

@@ -106,20 +106,9 @@ func appendParams(dst oip.Params, ps stream.Params) oip.Params {
 	}
 	from := len(dst)
 	for key, v := range ps {
-		p := oip.Param{Key: key}
-		switch v := v.(type) {
-		case string:
-			p.Kind, p.Str = oip.String, v
-		case int64:
-			p.Kind, p.Int = oip.Int, v
-		case float64:
-			p.Kind, p.Float = oip.Float, v
-		case bool:
-			p.Kind, p.Bool = oip.Boolean, v
-		default:
-			continue
+		if p, ok := oip.ParamOf(key, v); ok {
+			dst = append(dst, p)
 		}
-		dst = append(dst, p)
 	}
 	slices.SortFunc(dst[from:], func(a, b oip.Param) int {
 		if a.Key < b.Key {

@@ -197,22 +197,9 @@ func (e *encoder) number(key string, n int64) {
 }
 
 func (e *encoder) param(key string, value any) {
-	p := oip.Param{Key: key}
-	switch v := value.(type) {
-	case string:
-		p.Kind, p.Str = oip.String, v
-	case int:
-		p.Kind, p.Int = oip.Int, int64(v)
-	case int64:
-		p.Kind, p.Int = oip.Int, v
-	case float64:
-		p.Kind, p.Float = oip.Float, v
-	case bool:
-		p.Kind, p.Bool = oip.Boolean, v
-	default:
-		return
+	if p, ok := oip.ParamOf(key, value); ok {
+		e.reply.Params = append(e.reply.Params, p)
 	}
-	e.reply.Params = append(e.reply.Params, p)
 }
 
 // binary returns a result as header, length, JSON and tensors. Where the

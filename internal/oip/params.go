@@ -42,6 +42,27 @@ func (p Param) Any() any {
 	return nil
 }
 
+// ParamOf returns the parameter of a key and a string, int, int64, float64 or
+// bool; ok is false, and the kind unset, for a value of another type.
+func ParamOf(key string, value any) (p Param, ok bool) {
+	p.Key = key
+	switch v := value.(type) {
+	case string:
+		p.Kind, p.Str = String, v
+	case int:
+		p.Kind, p.Int = Int, int64(v)
+	case int64:
+		p.Kind, p.Int = Int, v
+	case float64:
+		p.Kind, p.Float = Float, v
+	case bool:
+		p.Kind, p.Bool = Boolean, v
+	default:
+		return p, false
+	}
+	return p, true
+}
+
 // Params is the parameters of a message, a tensor or an output, in their order.
 type Params []Param
 
