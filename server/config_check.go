@@ -83,10 +83,10 @@ func checkImage(s *stream.ImageSpec) error {
 		layout codec.Layout
 	)
 	switch {
-	case s.Width < 1 || s.Width > 1<<14:
-		return fault(at+"width", "%d is not between 1 and %d pixels", s.Width, 1<<14)
-	case s.Height < 1 || s.Height > 1<<14:
-		return fault(at+"height", "%d is not between 1 and %d pixels", s.Height, 1<<14)
+	case s.Width < 0 || s.Width > 1<<14:
+		return fault(at+"width", "%d is not between 1 and %d pixels (left out: the model's)", s.Width, 1<<14)
+	case s.Height < 0 || s.Height > 1<<14:
+		return fault(at+"height", "%d is not between 1 and %d pixels (left out: the model's)", s.Height, 1<<14)
 	case s.Color != "" && color.UnmarshalText([]byte(s.Color)) != nil:
 		return fault(at+"color", "%q is not known: want RGB, BGR or GRAY", s.Color)
 	case s.Layout != "" && layout.UnmarshalText([]byte(s.Layout)) != nil:

@@ -96,7 +96,7 @@ func TestParseRefuses(t *testing.T) {
 		{"priority", model("    stream: {priority: top}\n"), `models[0].stream.priority: "top"`},
 		{"memory backend", model("    batching: {memory: gpu}\n"), `f.yaml:4: models[0].batching.memory: "gpu"`},
 		{"batcher", model("    batching: {kind: eager}\n"), `f.yaml:4: models[0].batching.kind: "eager"`},
-		{"half an image", model("    input: {image: {width: 3}}\n"), "f.yaml:4: models[0].input.image.height: 0"},
+		{"size of an image", model("    input: {image: {width: 3, height: -4}}\n"), "f.yaml:4: models[0].input.image.height: -4"},
 		{"std of zero", model("    input: {image: {width: 3, height: 4, std: [1, 0, 1]}}\n"), "input.image.std"},
 		{"two numbers", model("    input: {image: {width: 3, height: 4, std: [1, 2]}}\n"), "has 2 numbers"},
 		{"no such kind", "models:\n  - {name: a, source: dealy}", `models[0].source: "dealy" is no kind of worker (did you mean delay?)`},

@@ -61,6 +61,9 @@ func (c Config) WithDefaults() Config {
 	set(&c.Instances, 1)
 	set(&c.Batching.Kind, batching.Adaptive)
 	set(&c.Batching.MaxDelay, DefaultMaxDelay)
+	if kind, ok := Lookup(c.Kind); ok {
+		set(&c.Batching.Memory, kind.Memory)
+	}
 	set(&c.Batching.Memory, batching.Heap)
 	set(&c.MaxFlows, DefaultMaxFlows)
 	set(&c.Limits.Start, DefaultStart)

@@ -92,13 +92,16 @@ func newGroup(ctx context.Context, cfg Config, mem *buf.Pool, pixels codec.Limit
 // depends on it.
 func (g *Group) complete(m *stream.Model) error {
 	m.Name, m.Version, m.Platform = g.cfg.Name, g.cfg.Version, g.cfg.Kind
-	if g.cfg.Batching.MaxSize > 0 {
-		m.MaxBatch = g.cfg.Batching.MaxSize
-	}
 	m.MaxBatch = max(m.MaxBatch, 1)
+	if n := g.cfg.Batching.MaxSize; n > 0 {
+		if m.Fixed && n != m.MaxBatch {
+			return stream.Errorf(stream.InvalidArgument, "batching.max_size", "is %d, and the model's own batch axis is fixed at %d: leave it out", n, m.MaxBatch)
+		}
+		m.MaxBatch = n
+	}
 	m.Policy = g.cfg.Policy.Or(m.Policy)
-	if g.cfg.Image != nil {
-		m.Image = g.cfg.Image
+	if err := takePictures(m, g.cfg.Image); err != nil {
+		return err
 	}
 	g.model = m
 	b, err := batching.NewBatcher(g.cfg.Batching.Kind, m.MaxBatch, g.cfg.Batching.MaxDelay)

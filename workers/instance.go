@@ -67,7 +67,10 @@ func (w *instance) start(ctx context.Context) (m *stream.Model, err error) {
 		return nil, stream.Errorf(stream.NotFound, "source", "%q is no kind of worker", g.cfg.Kind)
 	}
 	w.worker, w.warm = kind.New(), false
-	env := &Env{Name: g.cfg.Name, Source: g.cfg.Source, Params: g.cfg.Params, Log: g.log}
+	env := &Env{
+		Name: g.cfg.Name, Source: g.cfg.Source, Params: g.cfg.Params, Log: g.log,
+		MaxBatch: g.cfg.Batching.MaxSize, Image: g.cfg.Image,
+	}
 	if m, err = w.worker.Init(ctx, env); err != nil {
 		return nil, err
 	}

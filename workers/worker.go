@@ -48,6 +48,11 @@ type Env struct {
 	Source string        // what to load, for kinds that load something
 	Params stream.Params // load parameters, less those of batching and instances
 	Log    *slog.Logger
+
+	// What the configuration decides about the metadata that Init returns, for
+	// workers that need to know it sooner than the group lays it over.
+	MaxBatch int               // rows (batching.max_size); 0 = the worker's own choice
+	Image    *stream.ImageSpec // nil = the worker's own
 }
 
 // Base implements everything of Worker but Run and Init's metadata.
@@ -73,6 +78,8 @@ type Kind struct {
 	Name string
 	Doc  string // one line, for listings
 	New  func() Worker
+	// Memory is where its batches lie unless the configuration says so; "" = heap.
+	Memory batching.Backend
 	// Keys are the load parameters it understands, with what they mean.
 	Keys map[string]string
 }
