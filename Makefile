@@ -5,7 +5,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help build demo test check bench bench-overload soak deps clean
+.PHONY: help build demo test check bench bench-overload soak deps onnxruntime clean
 
 ARGS ?=
 # Pinned, so that a new release of the checker cannot fail an old commit.
@@ -29,11 +29,13 @@ build: ## build bin/millrace, with libjpeg-turbo where it is installed
 
 demo: ## install what the demo needs, build, run it; SERVE=1 leaves the server running
 	@scripts/deps.sh demo
+	@scripts/onnxruntime.sh
 	@$(MAKE) --no-print-directory build
 	bin/millrace demo $(if $(SERVE),--serve) $(ARGS)
 
 test: ## install what the tests need and run all of them (some minutes)
 	@scripts/deps.sh test
+	@scripts/onnxruntime.sh
 	@scripts/test.sh $(ARGS)
 
 check: test ## test, then staticcheck and generated files: run it before a commit
@@ -51,6 +53,10 @@ soak: ## the long tests (build tag soak), with the race detector; ARGS='-timeout
 
 deps: ## install what build, demo and test need; without root, name it
 	@scripts/deps.sh build demo test
+	@scripts/onnxruntime.sh
+
+onnxruntime: ## fetch the library for ONNX models into the cache folder, once
+	@scripts/onnxruntime.sh
 
 clean: ## remove what the targets above leave behind
 	rm -rf bin out

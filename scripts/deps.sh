@@ -13,10 +13,10 @@ needs() {
     case $1 in
     build) echo cmd:gcc=gcc,libc6-dev cmd:pkg-config=pkg-config pc:libturbojpeg=libturbojpeg0-dev ;;
     demo)  needs build
-           echo cmd:ffmpeg=ffmpeg ;;
+           echo cmd:ffmpeg=ffmpeg cmd:curl=curl,ca-certificates ;;
     test)  needs demo
-           echo cmd:chromium=chromium cmd:python3=python3
-           echo py:numpy=python3-numpy py:websockets=python3-websockets ;;
+           echo cmd:chromium=chromium cmd:npm=npm cmd:python3=python3
+           echo py:numpy=python3-numpy py:websockets=python3-websockets py:onnx=python3-onnx py:cv2=python3-opencv ;;
     *)     return 1 ;;
     esac
 }

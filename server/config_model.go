@@ -69,7 +69,7 @@ type ModelLimits struct {
 var modelKeys = []key[ModelConfig]{
 	{"name", "of the endpoint", func(m *ModelConfig) any { return &m.Name }},
 	{"source", "a kind of worker, or what to load", func(m *ModelConfig) any { return &m.Source }},
-	{"version", "", func(m *ModelConfig) any { return &m.Version }},
+	{"version", "of the model", func(m *ModelConfig) any { return &m.Version }},
 	{"instances", "workers", func(m *ModelConfig) any { return &m.Instances }},
 	{"max_flows", "streams and one-shot callers at once", func(m *ModelConfig) any { return &m.MaxFlows }},
 	{"batching.kind", "adaptive, soft or hard", func(m *ModelConfig) any { return &m.Batching.Kind }},

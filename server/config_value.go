@@ -59,8 +59,18 @@ func (s Size) String() string {
 // Duration is a time span, written "5ms", "1.5s" or "2m".
 type Duration time.Duration
 
-// String writes the duration as time.ParseDuration reads it.
-func (d Duration) String() string { return time.Duration(d).String() }
+// String writes the duration as time.ParseDuration reads it, without the units
+// that are zero.
+func (d Duration) String() string {
+	s := time.Duration(d).String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
 
 // scalar is a value as it was written. What it means depends on where it goes.
 type scalar struct {

@@ -1,6 +1,8 @@
 // Command millrace is the server and its tools: one file per subcommand.
 package main
 
+//go:generate sh -c "go run . config --markdown > ../../docs/config.md"
+
 import (
 	"context"
 	"errors"
@@ -62,7 +64,7 @@ func newRoot() *cobra.Command {
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usagef("%s: %w", c.Name(), err) })
-	root.AddCommand(serveCommand(), demoCommand(), streamCommand(), inferCommand(), modelsCommand(), benchCommand(), checkCommand(), versionCommand())
+	root.AddCommand(serveCommand(), demoCommand(), streamCommand(), inferCommand(), modelsCommand(), benchCommand(), checkCommand(), configCommand(), versionCommand())
 	return root
 }
 

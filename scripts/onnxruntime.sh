@@ -1,0 +1,36 @@
+#!/bin/sh
+# onnxruntime.sh fetches the library that ONNX models run on into the user's
+# cache folder, once; fresh clones share it. It is one file out of npm's
+# package onnxruntime-node, whose digest is pinned. Without it everything else
+# works, so a failure is told and is none of this script's.
+set -u
+version=1.27.0
+sha512=404cc6c2bbcd060bf8b8f55d9db1ec3861b81ba4fdea676570523c68028f8cc53cc0e3e956870f5dbea4dd01a46996a0553bf61bd0679dba3a67725d5ebd5f43
+cache=${XDG_CACHE_HOME:-${HOME:?is not set, and says where the cache folder is}/.cache}/millrace/onnxruntime-$version
+library=$cache/libonnxruntime.so.1
+
+[ -s "$library" ] && exit 0
+case $(uname -s)-$(uname -m) in
+Linux-x86_64)  platform=linux/x64 ;;
+Linux-aarch64) platform=linux/arm64 ;;
+*) echo "onnxruntime: no library for $(uname -s) on $(uname -m) here: set MILLRACE_ONNX_LIBRARY to one of your own" >&2
+   exit 0 ;;
+esac
+
+work=$(mktemp -d) || exit 0
+trap 'rm -rf "$work"' EXIT
+without() {
+    echo "onnxruntime: $1; ONNX models cannot be run until \`make onnxruntime\` succeeds" >&2
+    exit 0
+}
+
+echo "onnxruntime: fetching ONNX Runtime $version to $cache (once)"
+tarball=onnxruntime-node-$version.tgz
+url=https://registry.npmjs.org/onnxruntime-node/-/$tarball
+{ command -v npm >/dev/null && (cd "$work" && npm pack --silent "onnxruntime-node@$version" >/dev/null 2>&1); } ||
+    { command -v curl >/dev/null && curl -fsSL --retry 3 -o "$work/$tarball" "$url"; } ||
+    { command -v wget >/dev/null && wget -q -O "$work/$tarball" "$url"; } ||
+    without "npm, curl and wget could not fetch $url"
+echo "$sha512  $work/$tarball" | sha512sum --check --status || without "$tarball is not the file it should be (sha512)"
+mkdir -p "$cache" && tar -xzOf "$work/$tarball" "package/bin/napi-v6/$platform/libonnxruntime.so.1" >"$library.$$" &&
+    mv "$library.$$" "$library" || { rm -f "$library.$$"; without "the library could not be unpacked to $cache"; }
