@@ -1,0 +1,185 @@
+package overlay
+
+import (
+	"image"
+	"image/color"
+	"image/draw"
+	"math"
+)
+
+// minPoint is the score below which a keypoint is not drawn.
+const minPoint = 0.3
+
+// Draw draws a result over img: mask, boxes with their classes, keypoints, a
+// list of classes in the upper left corner, and the caption, unless it is "",
+// in a dark line at the lower edge. Lines and letters grow with the picture.
+// What lies outside of it is cut off.
+func Draw(img *image.RGBA, r Result, caption string) {
+	if img.Rect.Empty() {
+		return
+	}
+	p := newPen(img)
+	defer p.close()
+	if r.Mask != nil {
+		p.mask(r.Mask)
+	}
+	for i := range r.Boxes {
+		p.box(&r.Boxes[i])
+	}
+	for i := range r.Boxes { // labels lie over all boxes
+		b := &r.Boxes[i]
+		if text := b.Class.String(); text != "" {
+			p.tag(p.bounds(b), text, colourOf(b.Class))
+		}
+	}
+	for i, pose := range r.Poses {
+		c := palette[i%len(palette)]
+		if i < len(r.Boxes) && len(r.Boxes) == len(r.Poses) {
+			c = colourOf(r.Boxes[i].Class)
+		}
+		p.pose(pose, c)
+	}
+	if len(r.Top) > 0 {
+		p.list(r.Top)
+	}
+	if caption != "" {
+		p.status(caption)
+	}
+}
+
+// palette has colours that differ from each other and from most pictures.
+var palette = []color.RGBA{
+	{255, 200, 40, 255}, {70, 200, 255, 255}, {255, 95, 85, 255}, {120, 230, 90, 255}, {220, 130, 255, 255},
+	{255, 150, 40, 255}, {60, 230, 200, 255}, {255, 130, 190, 255}, {150, 170, 255, 255}, {205, 220, 80, 255},
+}
+
+var (
+	dark  = color.RGBA{12, 14, 18, 255}
+	light = color.RGBA{250, 250, 250, 255}
+)
+
+// colourOf is the same for the same class: by its number, else by its label.
+func colourOf(c Class) color.RGBA {
+	n := uint(c.Number)
+	if c.Number < 0 {
+		n = 0
+		for _, r := range c.Label {
+			n = n*31 + uint(r)
+		}
+	}
+	return palette[n%uint(len(palette))]
+}
+
+// pen draws on one picture.
+type pen struct {
+	*image.RGBA
+	line int // width of lines, pixels
+	letters
+}
+
+func newPen(img *image.RGBA) *pen {
+	short := min(img.Rect.Dx(), img.Rect.Dy())
+	size := min(max(float64(short)/30, 11), 120)
+	return &pen{RGBA: img, line: max(2, int(size/6)), letters: newLetters(size)}
+}
+
+// bounds is a box as pixels, the right way round and near the picture.
+func (p *pen) bounds(b *Box) image.Rectangle {
+	// A pixel beyond the picture, so that a box that is larger shows no edge there.
+	at := func(v float64, lo, hi int) int {
+		return int(math.Round(min(max(v, float64(lo-2*p.line)), float64(hi+2*p.line))))
+	}
+	return image.Rect(
+		at(b.X1, p.Rect.Min.X, p.Rect.Max.X), at(b.Y1, p.Rect.Min.Y, p.Rect.Max.Y),
+		at(b.X2, p.Rect.Min.X, p.Rect.Max.X), at(b.Y2, p.Rect.Min.Y, p.Rect.Max.Y))
+}
+
+func (p *pen) box(b *Box) {
+	r := p.bounds(b)
+	p.frame(r.Inset(-1), 1, dark)
+	p.frame(r, p.line, colourOf(b.Class))
+	p.frame(r.Inset(p.line), 1, dark)
+}
+
+// frame draws the edge of r, inwards.
+func (p *pen) frame(r image.Rectangle, width int, c color.RGBA) {
+	if r.Dx() <= 2*width || r.Dy() <= 2*width {
+		p.fill(r, c)
+		return
+	}
+	p.fill(image.Rect(r.Min.X, r.Min.Y, r.Max.X, r.Min.Y+width), c)
+	p.fill(image.Rect(r.Min.X, r.Max.Y-width, r.Max.X, r.Max.Y), c)
+	p.fill(image.Rect(r.Min.X, r.Min.Y+width, r.Min.X+width, r.Max.Y-width), c)
+	p.fill(image.Rect(r.Max.X-width, r.Min.Y+width, r.Max.X, r.Max.Y-width), c)
+}
+
+// fill covers r; c with an alpha below 255, not multiplied, lets shine through.
+func (p *pen) fill(r image.Rectangle, c color.RGBA) {
+	op, src := draw.Src, color.Color(c)
+	if c.A < 255 {
+		op, src = draw.Over, color.NRGBA(c)
+	}
+	draw.Draw(p.RGBA, r, image.NewUniform(src), image.Point{}, op)
+}
+
+// tag writes a class on a plate of its colour: over the box, else in it.
+func (p *pen) tag(box image.Rectangle, text string, c color.RGBA) {
+	w, h := p.measure(text)
+	plate := image.Rect(0, 0, w+p.pad()*2, h).Add(image.Pt(box.Min.X-1, box.Min.Y-h))
+	if plate.Min.Y < p.Rect.Min.Y {
+		plate = plate.Add(image.Pt(0, max(box.Min.Y, p.Rect.Min.Y)-plate.Min.Y))
+	}
+	plate = plate.Add(image.Pt(max(0, p.Rect.Min.X-plate.Min.X)-max(0, plate.Max.X-p.Rect.Max.X), 0))
+	p.fill(plate.Inset(-1), dark)
+	p.fill(plate, c)
+	p.write(p.RGBA, plate.Min.X+p.pad(), plate.Min.Y, text, dark)
+}
+
+func (p *pen) pose(pose Pose, c color.RGBA) {
+	r := p.line + 1
+	for _, k := range pose {
+		at := image.Pt(int(min(max(k.X, -1e6), 1e6)), int(min(max(k.Y, -1e6), 1e6)))
+		if k.Score < minPoint || !at.In(p.Rect.Inset(-r)) {
+			continue
+		}
+		p.disc(at, r+1, dark)
+		p.disc(at, r, c)
+	}
+}
+
+func (p *pen) disc(at image.Point, r int, c color.RGBA) {
+	for dy := -r; dy <= r; dy++ {
+		half := int(math.Sqrt(float64(r*r - dy*dy)))
+		p.fill(image.Rect(at.X-half, at.Y+dy, at.X+half+1, at.Y+dy+1), c)
+	}
+}
+
+// mask tints the pixels that have a class.
+func (p *pen) mask(m *Mask) {
+	x1, y1, x2, y2 := m.X1, m.Y1, m.X2, m.Y2
+	if m.Whole {
+		x1, y1, x2, y2 = float64(p.Rect.Min.X), float64(p.Rect.Min.Y), float64(p.Rect.Max.X), float64(p.Rect.Max.Y)
+	}
+	if !(x2 > x1 && y2 > y1) {
+		return
+	}
+	sx, sy := float64(m.Width)/(x2-x1), float64(m.Height)/(y2-y1)
+	for y := p.Rect.Min.Y; y < p.Rect.Max.Y; y++ {
+		my := int(math.Floor((float64(y) + 0.5 - y1) * sy))
+		if my < 0 || my >= m.Height {
+			continue
+		}
+		row := m.Pixels[my*m.Width:][:m.Width]
+		for x := p.Rect.Min.X; x < p.Rect.Max.X; x++ {
+			mx := int(math.Floor((float64(x) + 0.5 - x1) * sx))
+			if mx < 0 || mx >= m.Width || row[mx] == 0 {
+				continue
+			}
+			c := palette[(int(row[mx])-1)%len(palette)]
+			px := p.Pix[p.PixOffset(x, y):][:3]
+			px[0], px[1], px[2] = half(px[0], c.R), half(px[1], c.G), half(px[2], c.B)
+		}
+	}
+}
+
+func half(a, b uint8) uint8 { return uint8((uint(a)*11 + uint(b)*9) / 20) }
