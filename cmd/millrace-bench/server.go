@@ -7,7 +7,7 @@ import (
 	"millrace/stream"
 )
 
-// target is the server that is measured, in this process.
+// target is a server that is measured, in this process.
 type target struct {
 	*server.Server
 	addr string // of HTTP
@@ -21,33 +21,36 @@ const (
 	delayService             = delayFixed + delayBatch*delayPerItem // ms of a full batch
 )
 
-func (b *bench) start() error {
-	s, err := server.New(server.Config{
-		HTTP: "127.0.0.1:0", GRPC: server.Off, Log: server.LogConfig{Level: "error"},
-		Models: []server.ModelConfig{
-			{Name: "identity", Source: "identity", Instances: 2},
-			{Name: "motion", Source: "motion", Instances: 2},
-			{Name: "delay", Source: "delay", Instances: 2, Batching: server.BatchingConfig{MaxSize: delayBatch},
-				Params: stream.Params{"fixed": "2ms", "per_item": "1ms"}},
-		},
-	})
+// start runs the server that most rows are measured on.
+func (b *bench) start() (err error) {
+	b.server, err = serve(
+		server.ModelConfig{Name: "identity", Source: "identity", Instances: 2},
+		server.ModelConfig{Name: "motion", Source: "motion", Instances: 2},
+		server.ModelConfig{Name: "delay", Source: "delay", Instances: 2, Batching: server.BatchingConfig{MaxSize: delayBatch},
+			Params: stream.Params{"fixed": "2ms", "per_item": "1ms"}},
+	)
+	return err
+}
+
+func (b *bench) stop() error { return b.server.end() }
+
+// serve runs a server until its end is called.
+func serve(models ...server.ModelConfig) (*target, error) {
+	s, err := server.New(server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Log: server.LogConfig{Level: "error"}, Models: models})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }() // ends in stop
+	go func() { done <- s.Run(ctx) }() // ends in end
 	select {
 	case <-s.Ready():
 	case err := <-done:
 		cancel()
-		return err
+		return nil, err
 	}
-	b.server = &target{Server: s, addr: s.HTTPAddr().String(), end: func() error {
+	return &target{Server: s, addr: s.HTTPAddr().String(), end: func() error {
 		cancel()
 		return <-done
-	}}
-	return nil
+	}}, nil
 }
-
-func (b *bench) stop() error { return b.server.end() }

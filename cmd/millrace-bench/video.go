@@ -25,32 +25,26 @@ const (
 	squares, square = 4, 64
 )
 
-// video compares the server's processor time for each frame of JPEG video with
-// that of decoding, resizing and searching the same frames and nothing else, at
-// the same pace: a processor that is woken for each frame takes longer for it.
+// video compares motion with searching the same frames and nothing else.
 func video(b *bench) error {
-	frames, err := scene()
+	f, err := film()
 	if err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "millrace-bench")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	size := 0
-	for i, f := range frames {
-		size += len(f)
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%03d.jpg", i)), f, 0o600); err != nil {
-			return err
-		}
-	}
+	defer f.remove()
+	return b.perPicture("", b.server, "motion", f, search)
+}
+
+// perPicture compares the server's processor time for each frame of JPEG video
+// with that of doing the same with the same frames and nothing else, at the same
+// pace: a processor that is woken for each frame takes longer for it.
+func (b *bench) perPicture(with string, t *target, model string, f *footage, bare task) error {
 	c, err := startChild()
 	if err != nil {
 		return err
 	}
 	defer c.end()
-	name := fmt.Sprintf("JPEG video %dx%d (%d KB), CPU a frame, ", videoW, videoH, size/len(frames)>>10)
+	name := fmt.Sprintf("JPEG video %dx%d (%d KB)%s, CPU a frame, ", videoW, videoH, f.mean>>10, with)
 	live := load.Config{Rate: videoRate, Options: map[string]string{"policy": "latest"}}
 	full := load.Config{Window: 2, Options: map[string]string{"policy": "every"}}
 	for _, way := range []struct {
@@ -59,7 +53,7 @@ func video(b *bench) error {
 	}{{fmt.Sprintf("%d streams at %d fps", videoStreams, videoRate), live}, {fmt.Sprintf("%d streams, as fast as can be", videoStreams), full}} {
 		ours := func(d time.Duration) (float64, error) {
 			cfg := way.cfg
-			cfg.URL, cfg.Model, cfg.Streams, cfg.Dir, cfg.Duration = "http://"+b.server.addr, "motion", videoStreams, dir, d
+			cfg.URL, cfg.Model, cfg.Streams, cfg.Dir, cfg.Duration = "http://"+t.addr, model, videoStreams, f.dir, d
 			before := cpu()
 			a, err := c.do(job{Load: &cfg})
 			used := cpu() - before
@@ -71,8 +65,8 @@ func video(b *bench) error {
 			}
 			return used.Seconds() * 1000 / float64(a.Report.Answered), nil
 		}
-		bare := func(d time.Duration) (float64, error) { return alone(frames, way.cfg.Rate*videoStreams, d) }
-		row, err := b.pair(name+way.name, "ms", bare, ours)
+		alone := func(d time.Duration) (float64, error) { return alone(f.frames, way.cfg.Rate*videoStreams, d, bare) }
+		row, err := b.pair(name+way.name, "ms", alone, ours)
 		if err != nil {
 			return err
 		}
@@ -81,9 +75,13 @@ func video(b *bench) error {
 	return nil
 }
 
-// alone is the processor time in ms of a frame that is decoded and searched and
+// task makes what one goroutine does with each frame, and what is called when it
+// has done so for the last time.
+type task func() (do func(frame []byte) error, end func(), err error)
+
+// alone is the processor time in ms of a frame that a task is done with and
 // nothing else, on all processors as fast as can be, or at an even rate on one.
-func alone(frames [][]byte, rate float64, d time.Duration) (float64, error) {
+func alone(frames [][]byte, rate float64, d time.Duration, bare task) (float64, error) {
 	n := runtime.GOMAXPROCS(0)
 	if rate > 0 {
 		n = 1
@@ -94,7 +92,7 @@ func alone(frames [][]byte, rate float64, d time.Duration) (float64, error) {
 	before := cpu()
 	for range n {
 		wg.Go(func() {
-			n, err := search(frames, rate, d)
+			n, err := repeat(frames, rate, d, bare)
 			done.Add(int64(n))
 			errs <- err
 		})
@@ -109,30 +107,75 @@ func alone(frames [][]byte, rate float64, d time.Duration) (float64, error) {
 	return used.Seconds() * 1000 / float64(done.Load()), nil
 }
 
-// search decodes and searches frames for a time, and returns how many.
-func search(frames [][]byte, rate float64, d time.Duration) (n int, err error) {
-	detector, err := motion.NewDetector(motion.Settings{})
+// repeat does a task with frames for a time, and returns with how many.
+func repeat(frames [][]byte, rate float64, d time.Duration, bare task) (n int, err error) {
+	do, end, err := bare()
 	if err != nil {
 		return 0, err
 	}
-	set := detector.Settings()
-	t := codec.Target{Width: set.Width, Height: set.Height, Color: codec.Gray, Layout: codec.NHWC, Type: codec.UINT8, Fit: codec.Stretch}
-	dec := codec.NewDecoder(codec.Limits{})
-	defer dec.Close()
-	gray := make([]byte, set.Width*set.Height)
+	defer end()
 	began := time.Now()
 	for n == 0 || time.Since(began) < d {
 		if rate > 0 {
 			time.Sleep(time.Until(began.Add(time.Duration(float64(n) / rate * float64(time.Second)))))
 		}
-		if _, err := dec.Decode(frames[n%len(frames)], t, gray); err != nil {
+		if err := do(frames[n%len(frames)]); err != nil {
 			return n, err
 		}
-		detector.Detect(gray)
 		n++
 	}
 	return n, nil
 }
+
+// search is the task of decoding a frame and looking for what moves.
+func search() (do func([]byte) error, end func(), err error) {
+	detector, err := motion.NewDetector(motion.Settings{})
+	if err != nil {
+		return nil, nil, err
+	}
+	set := detector.Settings()
+	t := codec.Target{Width: set.Width, Height: set.Height, Color: codec.Gray, Layout: codec.NHWC, Type: codec.UINT8, Fit: codec.Stretch}
+	dec := codec.NewDecoder(codec.Limits{})
+	gray := make([]byte, set.Width*set.Height)
+	return func(frame []byte) error {
+		if _, err := dec.Decode(frame, t, gray); err != nil {
+			return err
+		}
+		detector.Detect(gray)
+		return nil
+	}, dec.Close, nil
+}
+
+// footage is the scene, in memory and in a folder.
+type footage struct {
+	frames [][]byte
+	mean   int // bytes of a frame
+	dir    string
+}
+
+func film() (*footage, error) {
+	frames, err := scene()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "millrace-bench")
+	if err != nil {
+		return nil, err
+	}
+	f := &footage{frames: frames, dir: dir}
+	size := 0
+	for i, data := range frames {
+		size += len(data)
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%03d.jpg", i)), data, 0o600); err != nil {
+			f.remove()
+			return nil, err
+		}
+	}
+	f.mean = size / len(frames)
+	return f, nil
+}
+
+func (f *footage) remove() { os.RemoveAll(f.dir) }
 
 // scene is a noisy, textured wall with squares that move along it.
 func scene() ([][]byte, error) {
