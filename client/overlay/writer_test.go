@@ -1,0 +1,197 @@
+package overlay
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"image"
+	"image/color"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"millrace/internal/child"
+)
+
+// write writes n pictures at odd times, each of its own brightness.
+func write(w *Writer, width, height, n int) error {
+	img := image.NewRGBA(image.Rect(0, 0, width, height))
+	for i := range n {
+		c := uint8(20 + 200*i/n)
+		for p := range img.Pix {
+			img.Pix[p] = c
+		}
+		if err := w.Write(img, at(i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// at leaves a gap after the fourth picture.
+func at(i int) time.Duration {
+	d := time.Duration(i) * 40 * time.Millisecond
+	if i > 4 {
+		d += time.Second + 10*time.Millisecond
+	}
+	return d
+}
+
+// empty says that nothing but the wanted file is in its folder, and no child lives.
+func alone(t *testing.T, dir string, want ...string) {
+	t.Helper()
+	list, err := os.ReadDir(dir)
+	if err != nil || len(list) != len(want) {
+		t.Errorf("%v, %v; want %v", list, err, want)
+	}
+	if n := child.Live(); n != 0 {
+		t.Errorf("%d children live", n)
+	}
+}
+
+func TestWriter(t *testing.T) {
+	for _, ext := range []string{".mp4", ".mkv", ".webm", ".gif"} {
+		dir := t.TempDir()
+		file := filepath.Join(dir, "x y"+ext)
+		w, err := NewWriter(t.Context(), file, 65, 43, 25)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(write(w, 65, 43, 12), w.Close(), w.Close()); err != nil {
+			t.Fatalf("%s: %v", ext, err)
+		}
+		alone(t, dir, file)
+		out, err := exec.Command("ffprobe", "-v", "error", "-select_streams", "v", "-show_entries", "frame=pts_time", "-of", "csv=p=0", file).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		times := strings.Fields(string(out))
+		if len(times) != 12 {
+			t.Fatalf("%s: %d pictures: %v", ext, len(times), times)
+		}
+		for i, s := range times {
+			var sec float64
+			_, _ = fmt.Sscanf(s, "%f", &sec)
+			if d := time.Duration(sec*1e9) - at(i); d.Abs() > time.Millisecond+time.Microsecond {
+				t.Errorf("%s: picture %d is at %s, want %v", ext, i, s, at(i))
+			}
+		}
+	}
+	// The pixels are those written.
+	file := filepath.Join(t.TempDir(), "x.mp4")
+	w, err := NewWriter(t.Context(), file, 64, 48, 25)
+	if err != nil {
+		t.Fatal(err)
+	}
+	img := image.NewRGBA(image.Rect(0, 0, 64, 48))
+	for i := range 64 * 48 {
+		img.SetRGBA(i%64, i/64, color.RGBA{230, 30, 40, 255})
+	}
+	if err := errors.Join(w.Write(img, 0), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	pix, err := exec.Command("ffmpeg", "-v", "error", "-i", file, "-f", "rawvideo", "-pix_fmt", "rgb24", "-").Output()
+	if err != nil || len(pix) != 64*48*3 || pix[0] < 200 || pix[1] > 60 || pix[2] > 70 {
+		t.Errorf("%d bytes, %v, %v", len(pix), pix[:3], err)
+	}
+}
+
+func TestFailures(t *testing.T) {
+	dir := t.TempDir()
+	for want, make := range map[string]func() (*Writer, error){
+		"x.avi is no name of a video": func() (*Writer, error) { return NewWriter(t.Context(), "x.avi", 4, 4, 1) },
+		"a video of 0x4":              func() (*Writer, error) { return NewWriter(t.Context(), "x.mp4", 0, 4, 1) },
+		"none/x.mp4 cannot be written": func() (*Writer, error) {
+			return NewWriter(t.Context(), filepath.Join(dir, "none", "x.mp4"), 4, 4, 1)
+		},
+		"apt-get install ffmpeg": func() (*Writer, error) {
+			return newWriter(t.Context(), "no-such-ffmpeg", filepath.Join(dir, "x.mp4"), 4, 4, 1)
+		},
+	} {
+		if _, err := make(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+	alone(t, dir)
+
+	start := func(ctx context.Context, program string) *Writer {
+		t.Helper()
+		w, err := newWriter(ctx, program, filepath.Join(dir, "x.mp4"), 640, 480, 25)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	// Wrong pictures are refused, and cost nothing.
+	w := start(t.Context(), "ffmpeg")
+	if err := w.Write(image.NewRGBA(image.Rect(0, 0, 3, 3)), 0); err == nil {
+		t.Error("a picture of another size was taken")
+	}
+	img := image.NewRGBA(image.Rect(0, 0, 640, 480))
+	if err := errors.Join(w.Write(img, 0), w.Write(img, time.Second)); err != nil {
+		t.Error(err)
+	}
+	if err := w.Write(img, time.Second); err == nil || !strings.Contains(err.Error(), "times must rise") {
+		t.Errorf("got %v", err)
+	}
+	w.Cancel()
+	alone(t, dir)
+
+	w = start(t.Context(), "ffmpeg")
+	if err := w.Close(); err == nil || !strings.Contains(err.Error(), "no picture") {
+		t.Errorf("got %v", err)
+	}
+	alone(t, dir)
+
+	// ffmpeg is killed from outside.
+	w = start(t.Context(), "ffmpeg")
+	if err := write(w, 640, 480, 3); err != nil {
+		t.Error(err)
+	}
+	_ = w.ffmpeg.Signal(syscall.SIGKILL)
+	_ = w.ffmpeg.Wait()
+	if err := w.Write(img, time.Hour); err == nil {
+		t.Error("a dead ffmpeg takes pictures")
+	}
+	if err := w.Close(); err == nil || !strings.Contains(err.Error(), "signal 9") {
+		t.Errorf("got %v", err)
+	}
+	alone(t, dir)
+
+	// The context ends while ffmpeg works.
+	ctx, cancel := context.WithCancel(t.Context())
+	w = start(ctx, "ffmpeg")
+	if err := write(w, 640, 480, 3); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	if err := w.Close(); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	alone(t, dir)
+
+	// ffmpeg's own words are in the error: there is no encoder of this name.
+	real := encodings[".mp4"]
+	encodings[".mp4"] = "-c:v nothing264 -f mp4"
+	defer func() { encodings[".mp4"] = real }()
+	w = start(t.Context(), "ffmpeg")
+	_ = write(w, 640, 480, 3)
+	if err := w.Close(); err == nil || !strings.Contains(err.Error(), "Unknown encoder 'nothing264'") {
+		t.Errorf("got %v", err)
+	}
+	alone(t, dir)
+}
+
+func TestMatroskaIDs(t *testing.T) {
+	if got := appendID(nil, idEBML); !bytes.Equal(got, []byte{0x1A, 0x45, 0xDF, 0xA3}) {
+		t.Errorf("% x", got)
+	}
+	if got := appendID(nil, idTime); !bytes.Equal(got, []byte{0xE7}) {
+		t.Errorf("% x", got)
+	}
+}
