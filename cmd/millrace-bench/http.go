@@ -1,13 +1,10 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -45,46 +42,29 @@ func newPoster(url, contentType string, body []byte, header map[string]string) *
 
 // rate returns replies a second.
 func (p *poster) rate(d time.Duration) (float64, error) {
-	var in, total atomic.Int64
-	var wg sync.WaitGroup
-	errs := make(chan error, httpConns)
-	began := time.Now()
-	end := began.Add(d)
-	for range httpConns {
-		wg.Go(func() {
-			req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
-			defer fasthttp.ReleaseRequest(req)
-			defer fasthttp.ReleaseResponse(resp)
-			req.Header.SetMethod(fasthttp.MethodPost)
-			req.SetRequestURI(p.url)
-			req.Header.SetContentType(p.contentType)
-			for k, v := range p.header {
-				req.Header.Set(k, v)
+	return together(httpConns, d, func(more func() bool, done func(int)) error {
+		req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
+		defer fasthttp.ReleaseRequest(req)
+		defer fasthttp.ReleaseResponse(resp)
+		req.Header.SetMethod(fasthttp.MethodPost)
+		req.SetRequestURI(p.url)
+		req.Header.SetContentType(p.contentType)
+		for k, v := range p.header {
+			req.Header.Set(k, v)
+		}
+		req.SetBodyRaw(p.body)
+		for more() {
+			err := p.client.Do(req, resp)
+			if err == nil && resp.StatusCode() != fasthttp.StatusOK {
+				err = fmt.Errorf("%s: %d: %.200s", p.url, resp.StatusCode(), resp.Body())
 			}
-			req.SetBodyRaw(p.body)
-			for time.Now().Before(end) {
-				err := p.client.Do(req, resp)
-				if err == nil && resp.StatusCode() != fasthttp.StatusOK {
-					err = fmt.Errorf("%s: %d: %.200s", p.url, resp.StatusCode(), resp.Body())
-				}
-				if err != nil {
-					errs <- err
-					return
-				}
-				total.Add(1)
-				if time.Now().Before(end) {
-					in.Add(1)
-				}
+			if err != nil {
+				return err
 			}
-		})
-	}
-	wg.Wait()
-	close(errs)
-	var all []error
-	for err := range errs {
-		all = append(all, err)
-	}
-	return perSecond(in.Load(), total.Load(), d, time.Since(began)), errors.Join(all...)
+			done(1)
+		}
+		return nil
+	})
 }
 
 // rest compares inference of a binary tensor with a bare handler: once when both

@@ -71,7 +71,7 @@ func (b *bench) multiple(c *child, cfg load.Config, capacity, times float64) err
 		r := a.Report
 		goodput, age = append(goodput, r.Goodput), append(age, r.Latency.P99)
 		sent, answered, dropped, due = sent+r.Sent, answered+r.Answered, dropped+r.Dropped, due+r.Unsent
-		faults += r.Unaccounted + int64(r.Unexpected) + int64(r.Failed) + int64(len(r.Lost))
+		faults += faultsOf(r)
 	}
 	name, want := fmt.Sprintf("delay at %gx: ", times), capacity*min(times, 1)
 	good := Row{Name: name + "goodput", Unit: "frames/s", Bare: want, Millrace: median(goodput)}
@@ -102,6 +102,11 @@ func (b *bench) multiple(c *child, cfg load.Config, capacity, times float64) err
 		b.add(Row{Name: name + "due, but not taken in time", Unit: "frames", Millrace: float64(due)})
 	}
 	return nil
+}
+
+// faultsOf counts what must never happen.
+func faultsOf(r *load.Report) int64 {
+	return r.Unaccounted + int64(r.Unexpected) + int64(r.Failed) + int64(len(r.Lost))
 }
 
 // live is the memory that is in use after a collection.
