@@ -29,6 +29,8 @@ type Summary struct {
 	P99     float64               `json:"p99_ms"` // from sending a frame to its result
 	Batch   float64               `json:"mean_batch"`
 	Message string                `json:"error,omitempty"` // the last error of a frame
+	Overlay string                `json:"overlay,omitempty"`
+	Picture string                `json:"picture,omitempty"` // files that were written
 }
 
 // Dropped is the number of dropped frames.
@@ -87,12 +89,14 @@ func (a *account) end(now time.Time) {
 	a.fin = now
 }
 
-// sent counts a frame and returns its number.
-func (a *account) sent() (seq uint64) {
+// files notes the files that are being written.
+func (a *account) files(overlay, picture string) { a.s.Overlay, a.s.Picture = overlay, picture }
+
+// sent counts a frame.
+func (a *account) sent() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.s.Frames++
-	return uint64(a.s.Frames - 1)
 }
 
 func (a *account) reply(r *client.Reply) {

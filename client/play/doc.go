@@ -1,7 +1,8 @@
 // Package play sends a video or a picture to a model of a running server, at the
 // pace of its own clock, and accounts for every frame.
 //
-// It owns the pace, the size in which frames are sent, and the summary. Reading
-// videos is internal/video's, the wire is the client's. It must not know what a
-// model answers: that is OnReply's business.
+// It owns the pace, the size in which frames are sent, the summary, and the
+// frames that wait to be drawn over. Reading videos is internal/video's, the wire
+// is the client's, drawing is overlay's. It must not know what a model answers:
+// that is OnReply's business, and overlay's.
 package play

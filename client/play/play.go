@@ -3,14 +3,11 @@ package play
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"os"
 	"sync"
 	"time"
 
 	"millrace/client"
-	"millrace/internal/codec"
 	"millrace/internal/video"
 	"millrace/stream"
 )
@@ -19,13 +16,19 @@ import (
 type Options struct {
 	Client         *client.Client
 	Model, Version string
-	Source         string  // a file, a device or an address, see internal/video; a picture is one frame
+	Source         string  // a file, a device or an address, see internal/video; a picture, from http too, is one frame
 	FPS            float64 // at most so many frames a second; 0 = all
 	Fast           bool    // files go as fast as they are read, not as they play
 	Loop           bool    // files start over at their end
 	Width, Height  int     // of the frames as sent; 0 = what the model needs
 	Limit          time.Duration
 	Policy         stream.Policy // zero fields are the model's
+
+	// Overlay is a file for the video with what the model answered drawn over it, Picture one for the frame with the
+	// most boxes; "" = none. Every frame sent is once in the video, at its time: one that was dropped or failed shows the
+	// newest result before it and says so. For a picture Overlay is a picture too. Frames wait in memory for their
+	// endings, 512 frames or 64 MiB at most; past that, sending waits.
+	Overlay, Picture string
 
 	OnReply  func(Reply)    // from one goroutine; must not block for long
 	OnSecond func(Progress) // after each second, from one goroutine
@@ -42,7 +45,6 @@ const (
 	// has already asked for the end.
 	drainWait    = 30 * time.Second
 	drainStopped = 3 * time.Second
-	maxPicture   = 256 << 20
 )
 
 // Run plays until the source or ctx ends. The end of ctx is no error. When the
@@ -53,14 +55,20 @@ func Run(ctx context.Context, o Options) (Summary, error) {
 	if err != nil {
 		return Summary{}, err
 	}
-	picture, err := readPicture(o.Source)
+	picture, err := readPicture(ctx, o.Source)
+	if err != nil {
+		return Summary{}, err
+	}
+	film, still, err := o.recording(picture != nil)
 	if err != nil {
 		return Summary{}, err
 	}
 	p := &player{o: o, acc: newAccount(o.Source, o.Model), pts: map[uint64]time.Duration{}}
+	p.acc.files(film, still)
 	if picture != nil {
 		o.Policy.Mode = stream.Every
-		return p.play(ctx, o.Policy, func() error { return p.send(picture, 0) })
+		p.rec = newRecorder(ctx, film, still, 0)
+		return p.play(ctx, o.Policy, func() error { return p.send(ctx, picture, 0) })
 	}
 	r, err := o.open(ctx, meta)
 	if err != nil {
@@ -72,33 +80,8 @@ func Run(ctx context.Context, o Options) (Summary, error) {
 	defer func() { _ = r.Close() }()
 	info := r.Info()
 	p.acc.video(info.Width, info.Height, info.FPS)
+	p.rec = newRecorder(ctx, film, still, info.FPS)
 	return p.play(ctx, o.Policy, func() error { return p.frames(ctx, r) })
-}
-
-// readPicture returns the bytes of a file that is a picture, nil for any other
-// source.
-func readPicture(source string) ([]byte, error) {
-	if scheme, err := video.ClassifyURL(source); err != nil || scheme != video.SchemeFile {
-		return nil, nil // video.Open says what is wrong
-	}
-	f, err := os.Open(source)
-	if err != nil {
-		return nil, nil
-	}
-	defer func() { _ = f.Close() }()
-	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
-		return nil, nil
-	}
-	head := make([]byte, 64)
-	n, _ := io.ReadFull(f, head)
-	if codec.Sniff(head[:n]) == codec.Unknown {
-		return nil, nil
-	}
-	rest, err := io.ReadAll(io.LimitReader(f, maxPicture))
-	if err != nil {
-		return nil, fmt.Errorf("play: %w", err)
-	}
-	return append(head[:n], rest...), nil
 }
 
 // open opens the video in the size that the model needs.
@@ -167,6 +150,8 @@ type player struct {
 	o   Options
 	s   *client.Stream
 	acc *account
+	rec *recorder
+	seq uint64 // of the next frame
 
 	mu  sync.Mutex
 	pts map[uint64]time.Duration // of frames on their way
@@ -177,6 +162,7 @@ func (p *player) play(ctx context.Context, policy stream.Policy, feed func() err
 	// The stream outlives ctx: after Ctrl-C the frames on their way still end.
 	s, err := p.o.Client.Stream(context.WithoutCancel(ctx), p.o.Model, client.StreamOptions{Version: p.o.Version, Policy: policy, OnReply: p.reply})
 	if err != nil {
+		_ = p.rec.finish()
 		return p.acc.summary(), err
 	}
 	p.s = s
@@ -198,6 +184,12 @@ func (p *player) play(ctx context.Context, policy stream.Policy, feed func() err
 	}
 	if ctx.Err() != nil {
 		err = nil
+	}
+	if drawn := p.rec.finish(); drawn != nil {
+		p.acc.files("", "")
+		if err == nil {
+			err = drawn
+		}
 	}
 	return p.acc.summary(), err
 }
@@ -257,7 +249,7 @@ func (p *player) frames(ctx context.Context, r *video.Reader) error {
 			case <-p.s.Done():
 			}
 		}
-		if err := p.send(f.Data, f.PTS); err != nil {
+		if err := p.send(ctx, f.Data, f.PTS); err != nil {
 			return err
 		}
 	}
@@ -265,8 +257,13 @@ func (p *player) frames(ctx context.Context, r *video.Reader) error {
 
 // send sends one frame, whose number is known before, so that it is noted before
 // any reply to it can come.
-func (p *player) send(frame []byte, pts time.Duration) error {
-	seq := p.acc.sent()
+func (p *player) send(ctx context.Context, frame []byte, pts time.Duration) error {
+	seq := p.seq
+	if err := p.rec.hold(ctx, p.s.Done(), seq, frame, pts); err != nil {
+		return err
+	}
+	p.seq++
+	p.acc.sent()
 	p.mu.Lock()
 	p.pts[seq] = pts
 	p.mu.Unlock()
@@ -282,6 +279,7 @@ func (p *player) reply(r client.Reply) {
 	}
 	p.mu.Unlock()
 	p.acc.reply(&r)
+	p.rec.ending(&r)
 	if p.o.OnReply != nil {
 		p.o.OnReply(Reply{r, pts})
 	}

@@ -135,6 +135,12 @@ func summaryRows(s *play.Summary) [][]string {
 			[]string{"capture to result", fmt.Sprintf("p50 %.1f ms, p99 %.1f ms", s.P50, s.P99)},
 			[]string{"mean batch", fmt.Sprintf("%.2f", s.Batch)})
 	}
+	if s.Overlay != "" {
+		rows = append(rows, []string{"overlay", s.Overlay})
+	}
+	if s.Picture != "" {
+		rows = append(rows, []string{"picture", s.Picture})
+	}
 	return rows
 }
 

@@ -12,7 +12,9 @@ import (
 const streamExamples = `  millrace stream clip.mp4 --model motion
   millrace stream rtsp://camera.local/live --model motion --max-age-ms 500
   millrace stream clip.mp4 --model cost --policy every --realtime=false
-  millrace stream picture.jpg --model motion --json`
+  millrace stream /dev/video0 --model motion --overlay seen.mp4
+  millrace stream clip.mp4 --model motion --overlay seen.mp4 --picture seen.png
+  millrace stream http://camera.local/now.jpg --model motion --overlay now.png --json`
 
 func streamCommand() *cobra.Command {
 	c := &cobra.Command{
@@ -20,7 +22,11 @@ func streamCommand() *cobra.Command {
 		Short: "Send a video or a picture to a model, frame by frame",
 		Long: `Send a video to a model of a running server over WebSocket, in real time, and account for every frame. The source is a
 file, a camera (/dev/video0) or an address (rtsp, http, https, rtmp) that ffmpeg reads. Frames are scaled to what the
-model needs. A line each second tells how it goes, a summary ends it; Ctrl-C ends it early, with its summary.`,
+model needs. A line each second tells how it goes, a summary ends it; Ctrl-C ends it early, with its summary.
+
+With --overlay the boxes, classes, keypoints and masks that the model answers are drawn over the frames and written as
+a video, in which every frame sent is once, at its time; one without a result shows the newest one before it, and says
+so. If drawing is slower than the video, sending waits for it. A picture's overlay is a picture.`,
 		Example: streamExamples,
 		Args:    wrongUsage(cobra.ExactArgs(1)),
 	}
@@ -42,6 +48,8 @@ model needs. A line each second tells how it goes, a summary ends it; Ctrl-C end
 	f.IntVar(&o.Height, "height", 0, "of the frames as sent, in pixels (what the model needs)")
 	f.StringVar(&policy, "policy", "", "latest or every (the model's)")
 	f.IntVar(&maxAge, "max-age-ms", 0, "a frame that would be answered older is dropped (the model's)")
+	f.StringVar(&o.Overlay, "overlay", "", "write the video with the results drawn over it: .mp4, .mkv, .webm or .gif; for a picture .png or .jpg")
+	f.StringVar(&o.Picture, "picture", "", "write the frame with the most boxes: .png or .jpg")
 	f.BoolVar(&asJSON, "json", false, "the summary as JSON on standard output, progress on standard error")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		o.Source, o.Fast = args[0], !realtime
