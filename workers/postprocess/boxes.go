@@ -1,0 +1,164 @@
+package postprocess
+
+import (
+	"math"
+
+	"millrace/stream"
+)
+
+// boxes reads boxes [n, 4] with scores [n] or [n, classes], and maybe their
+// classes [n].
+type boxes struct {
+	*found
+	config Config
+	boxes  *raw
+	scores *raw
+	index  *raw // the class of each box, or nil
+	first  int  // of the classes that are answered
+	enough float64
+}
+
+func newBoxes(c Config, f *finder) (*boxes, error) {
+	k := &boxes{config: c}
+	var err error
+	k.boxes, err = f.find("boxes", c.Boxes, "a tensor of boxes, [n, 4]", func(s stream.TensorSpec) bool {
+		return isFloat(s.Datatype) && len(s.Shape) == 2 && s.Shape[1] == 4
+	})
+	if err != nil {
+		return nil, err
+	}
+	n := k.boxes.spec.Shape[0]
+	fits := func(name string, got int) bool { return got == n || name != "" && (got < 0 || n < 0) }
+	k.scores, err = f.find("scores", c.Scores, "a tensor of scores, [n] or [n, classes] for n boxes", func(s stream.TensorSpec) bool {
+		return isFloat(s.Datatype) && (len(s.Shape) == 1 || len(s.Shape) == 2 && s.Shape[1] != 0) && fits(c.Scores, s.Shape[0])
+	})
+	if err != nil {
+		return nil, err
+	}
+	classes := 1
+	if len(k.scores.spec.Shape) == 2 {
+		classes = k.scores.spec.Shape[1]
+	}
+	switch {
+	case classes == 1:
+		k.index, err = f.look("classes", c.Classes, "a tensor of classes, [n] for n boxes", func(s stream.TensorSpec) bool {
+			return (isWhole(s.Datatype) || c.Classes != "" && isFloat(s.Datatype)) && len(s.Shape) == 1 && fits(c.Classes, s.Shape[0])
+		})
+	case c.Classes != "":
+		err = c.bad("classes", "is set, and %s has a score for each class already: the model has %s", k.scores.spec.Name, describe(f.model.Outputs))
+	}
+	if err != nil {
+		return nil, err
+	}
+	if k.index != nil {
+		classes = -1
+	}
+	if c.Background {
+		if classes == 1 {
+			return nil, c.bad("background", "is set, and there is one class only: the model has %s", describe(f.model.Outputs))
+		}
+		k.first = 1
+		classes = max(classes-1, -1)
+	}
+	if c.Activation == "softmax" && len(k.scores.spec.Shape) == 1 || c.Activation == "softmax" && k.scores.spec.Shape[1] == 1 {
+		return nil, c.bad("activation", "softmax of one score is always 1: use sigmoid, or none. The model has %s", describe(f.model.Outputs))
+	}
+	k.found, err = newFound(c, f, classes)
+	k.enough = 1.001 / c.Threshold // a softmax over a sum past this is below the threshold
+	return k, err
+}
+
+func (k *boxes) decode(p *part) ([]stream.Tensor, error) {
+	places, shape, err := k.boxes.read(p)
+	if err != nil {
+		return nil, err
+	}
+	n := shape[0]
+	scores, shape, err := k.scores.read(p)
+	if err != nil {
+		return nil, err
+	}
+	if shape[0] != n {
+		return nil, k.uneven(k.scores, shape[0], n)
+	}
+	classes := 1
+	if len(shape) == 2 {
+		classes = shape[1]
+	}
+	if k.index == nil {
+		if classes <= k.first {
+			return nil, stream.Errorf(stream.Internal, "outputs."+k.scores.spec.Name+".shape", "%v has no class", shape)
+		}
+		if err := k.config.enough(k.labels, classes-k.first); err != nil {
+			return nil, err
+		}
+	}
+	var index []float32
+	if k.index != nil {
+		index, shape, err = k.index.read(p)
+		if err != nil {
+			return nil, err
+		}
+		if shape[0] != n {
+			return nil, k.uneven(k.index, shape[0], n)
+		}
+	}
+	k.begin()
+	for row := range p.rows {
+		at := row * n
+		var own []float32
+		if index != nil {
+			own = index[at : at+n]
+		}
+		k.row(places[4*at:4*(at+n)], scores[at*classes:(at+n)*classes], own, classes)
+	}
+	return k.tensors(p.at), nil
+}
+
+func (k *boxes) uneven(r *raw, got, boxes int) error {
+	return stream.Errorf(stream.Internal, "outputs."+r.spec.Name+".shape", "has %d rows for %d boxes", got, boxes)
+}
+
+// row adds the boxes of one row. index is nil when the scores tell the class.
+func (k *boxes) row(places, scores, index []float32, classes int) {
+	for i := 0; len(places) >= 4; i++ {
+		class, score := k.score(scores[:classes], index == nil)
+		if index != nil {
+			class = k.classAt(index[i])
+		}
+		if class >= 0 && k.wants(score) {
+			k.add(i, score, class, places[0], places[1], places[2], places[3])
+		}
+		places, scores = places[4:], scores[classes:]
+	}
+	k.end()
+}
+
+// score returns the class of a box, counted after the background, and its score;
+// -1 when it has none. each says that there is a score for each class.
+func (k *boxes) score(values []float32, each bool) (int, float32) {
+	skipped := 0
+	if each {
+		skipped = k.first
+	}
+	class, score := top(values[skipped:])
+	if class < 0 {
+		return -1, 0
+	}
+	switch k.config.Activation {
+	case "sigmoid":
+		score = sigmoid(score)
+	case "softmax":
+		score = float32(1 / softmaxSum(values, score, k.enough))
+	}
+	return class, score
+}
+
+// classAt returns what a tensor of classes says, counted after the background;
+// -1 for the background and what is no class.
+func (k *boxes) classAt(v float32) int {
+	if !(v >= 0 && v < maxClass) {
+		return -1
+	}
+	return int(math.Round(float64(v))) - k.first
+}

@@ -1,0 +1,137 @@
+package postprocess
+
+import (
+	"encoding/binary"
+	"math"
+
+	"millrace/stream"
+)
+
+// classify answers the classes with the highest scores, best first.
+//
+//	classes INT64 [rows, k]
+//	scores  FP32  [rows, k]
+//	labels  BYTES [rows, k]  when there are names
+//
+// A score that is no number is no score: when fewer than k are left, the row
+// ends in class -1 with score 0 and an empty name.
+type classify struct {
+	config Config
+	scores *raw
+	count  int // of classes; -1 = varies
+	labels labels
+
+	best   best
+	shapes shapes
+	data   [3][]byte
+	out    [3]stream.Tensor
+}
+
+func newClassify(c Config, f *finder) (*classify, error) {
+	scores, err := f.find("output", c.Output, "a list of scores, [classes]", func(s stream.TensorSpec) bool {
+		return isFloat(s.Datatype) && isList(s.Shape)
+	})
+	if err != nil {
+		return nil, err
+	}
+	k := &classify{config: c, scores: scores, count: stream.Elements(scores.spec.Shape)}
+	if k.labels, err = c.readLabels(k.count); err != nil {
+		return nil, err
+	}
+	k.best = newBest(c.TopK)
+	if k.count > 0 {
+		k.best = newBest(min(c.TopK, k.count))
+	}
+	return k, nil
+}
+
+// isList says whether all dimensions but one are 1.
+func isList(shape []int) bool {
+	long := 0
+	for _, d := range shape {
+		if d == 0 {
+			return false
+		}
+		if d != 1 {
+			long++
+		}
+	}
+	return len(shape) > 0 && long <= 1
+}
+
+func (k *classify) specs() []stream.TensorSpec {
+	n := min(k.config.TopK, k.count) // -1 stays -1
+	list := []stream.TensorSpec{
+		{Name: "classes", Datatype: stream.Int64, Shape: []int{n}},
+		{Name: "scores", Datatype: stream.Float32, Shape: []int{n}},
+	}
+	if k.labels != nil {
+		list = append(list, stream.TensorSpec{Name: "labels", Datatype: stream.Bytes, Shape: []int{n}})
+	}
+	return list
+}
+
+func (k *classify) decode(p *part) ([]stream.Tensor, error) {
+	values, shape, err := k.scores.read(p)
+	if err != nil {
+		return nil, err
+	}
+	count := stream.Elements(shape)
+	if err := k.config.enough(k.labels, count); err != nil {
+		return nil, err
+	}
+	n := min(k.config.TopK, count)
+	classes, scores, names := k.data[0][:0], k.data[1][:0], k.data[2][:0]
+	for row := range p.rows {
+		values := values[row*count : (row+1)*count]
+		hits := k.rank(values)
+		for i := range n {
+			class, score := -1, float32(0)
+			if i < len(hits) {
+				class, score = int(hits[i].class), hits[i].score
+			}
+			classes = binary.LittleEndian.AppendUint64(classes, uint64(class))
+			scores = stream.AppendFloat32(scores, score)
+			if k.labels != nil {
+				names = k.labels.append(names, class)
+			}
+		}
+	}
+	k.data = [3][]byte{classes, scores, names}
+	shape = k.shapes.of(p.rows, n)
+	out := append(k.out[:0],
+		stream.Tensor{Name: "classes", Datatype: stream.Int64, Shape: shape, Data: classes},
+		stream.Tensor{Name: "scores", Datatype: stream.Float32, Shape: shape, Data: scores})
+	if k.labels != nil {
+		out = append(out, stream.Tensor{Name: "labels", Datatype: stream.Bytes, Shape: shape, Data: names})
+	}
+	return out, nil
+}
+
+// rank returns the best classes with their scores. Both activations keep the
+// order, so only what is answered goes through them.
+func (k *classify) rank(values []float32) []hit {
+	k.best.hits = k.best.hits[:0]
+	for i, v := range values {
+		if finite(v) && k.best.takes(v) {
+			k.best.add(hit{score: v, class: int32(i), index: int32(i)})
+		}
+	}
+	hits := k.best.drain()
+	if len(hits) == 0 {
+		return nil
+	}
+	switch k.config.Activation {
+	case "sigmoid":
+		for i := range hits {
+			hits[i].score = sigmoid(hits[i].score)
+		}
+	case "softmax":
+		first := hits[0].score
+		sum := softmaxSum(values, first, math.Inf(1))
+		for i := range hits {
+			hits[i].score = float32(math.Exp(float64(hits[i].score)-float64(first)) / sum)
+		}
+	}
+	return hits
+}

@@ -1,0 +1,98 @@
+package postprocess
+
+import (
+	"millrace/stream"
+)
+
+// Place says where a model's picture lies in the frame as sent: its pixel p is
+// the frame's p*X[0]+X[1], or with Y. Width and Height are the frame's; 0 means
+// that it came as a tensor, and results keep the model's pixels.
+type Place struct {
+	X, Y          [2]float64
+	Width, Height int
+}
+
+// Decoder turns raw tensors into results. One goroutine at a time may use it.
+type Decoder struct {
+	kind kind
+	part part
+}
+
+// kind is one kind of result.
+type kind interface {
+	specs() []stream.TensorSpec // without the batch axis
+	decode(*part) ([]stream.Tensor, error)
+}
+
+// part is what is decoded: some rows of raw tensors.
+type part struct {
+	tensors   []stream.Tensor
+	row, rows int
+	at        Place
+}
+
+// New returns a Decoder for the raw outputs of m. Errors name the setting, and
+// the outputs that the model has.
+func New(c Config, m *stream.Model) (*Decoder, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	c = c.withDefaults()
+	f := newFinder(c, m)
+	var k kind
+	var err error
+	switch c.Kind {
+	case "classify":
+		k, err = newClassify(c, f)
+	case "boxes":
+		k, err = newBoxes(c, f)
+	case "yolo":
+		k, err = newYolo(c, f)
+	case "masks":
+		k, err = newMasks(c, f)
+	case "keypoints":
+		k, err = newKeypoints(c, f)
+	case "embedding":
+		k, err = newEmbedding(c, f)
+	default:
+		k = newNone(m)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Decoder{kind: k}, nil
+}
+
+// Specs returns what is answered, without the batch axis.
+func (d *Decoder) Specs() []stream.TensorSpec { return d.kind.specs() }
+
+// Decode answers for the rows row to row+rows of out, the model's dense outputs
+// with the batch axis in front. What it returns has rows rows and is valid until
+// the next call, except for the shapes, which are never written again. An error
+// means that out is not what the model declared.
+func (d *Decoder) Decode(out []stream.Tensor, row, rows int, at Place) ([]stream.Tensor, error) {
+	if row < 0 || rows < 1 {
+		return nil, stream.Errorf(stream.Internal, "rows", "%d from %d are no rows", rows, row)
+	}
+	if at.Width <= 0 || at.Height <= 0 {
+		at = Place{X: [2]float64{1, 0}, Y: [2]float64{1, 0}}
+	}
+	d.part = part{tensors: out, row: row, rows: rows, at: at}
+	got, err := d.kind.decode(&d.part)
+	d.part.tensors = nil
+	return got, err
+}
+
+// point maps a point of the model's picture to the frame.
+func (p Place) point(x, y float32) (float32, float32) {
+	return float32(float64(x)*p.X[0] + p.X[1]), float32(float64(y)*p.Y[0] + p.Y[1])
+}
+
+// inside maps a point like point does, and moves it into the frame.
+func (p Place) inside(x, y float32) (float32, float32) {
+	x, y = p.point(x, y)
+	if p.Width > 0 {
+		x, y = min(max(x, 0), float32(p.Width)), min(max(y, 0), float32(p.Height))
+	}
+	return x, y
+}

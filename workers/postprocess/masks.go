@@ -1,0 +1,146 @@
+package postprocess
+
+import (
+	"math"
+
+	"millrace/stream"
+)
+
+// masks answers the class of each pixel and where the mask lies.
+//
+//	mask   UINT8 [rows, height, width]  as large as the raw tensor
+//	region FP32  [rows, 4]              x1 y1 x2 y2 of what the mask covers, in
+//	                                    pixels of the frame; past it in a letterbox
+//
+// Of scores [classes, height, width] it is the class with the highest, and of
+// one class 1 where the score reaches the threshold. Whole numbers, and those of
+// a tensor [height, width], are classes already; what is none becomes 0.
+type masks struct {
+	raw           *raw
+	least         float32 // of one class, before the activation
+	width, height float32 // of the model's input
+
+	most       []float32
+	shapes     shapes
+	mask, area []byte
+	out        [2]stream.Tensor
+}
+
+// tile is how many pixels go through all classes at once: their best scores stay
+// in the nearest cache.
+const tile = 2048
+
+func newMasks(c Config, f *finder) (*masks, error) {
+	r, err := f.find("output", c.Output, "a mask, [classes, height, width] or [height, width], of at most 256 classes", func(s stream.TensorSpec) bool {
+		d := s.Shape
+		switch {
+		case len(d) == 3 && isWhole(s.Datatype):
+			return d[0] == 1
+		case len(d) == 3 && isFloat(s.Datatype):
+			return d[0] >= 1 && d[0] <= 256
+		}
+		return len(d) == 2 && (isWhole(s.Datatype) || isFloat(s.Datatype))
+	})
+	if err != nil {
+		return nil, err
+	}
+	k := &masks{raw: r, least: float32(c.Threshold)}
+	w, h, err := f.size()
+	if err != nil {
+		return nil, err
+	}
+	k.width, k.height = float32(w), float32(h)
+	one := len(r.spec.Shape) == 3 && r.spec.Shape[0] == 1 && isFloat(r.spec.Datatype)
+	switch {
+	case one && c.Activation == "softmax":
+		return nil, c.bad("activation", "softmax of one score is always 1: use sigmoid, or none. The model has %s", describe(f.model.Outputs))
+	case one && c.Activation == "sigmoid":
+		k.least = float32(math.Log(c.Threshold / (1 - c.Threshold)))
+	}
+	return k, nil
+}
+
+func (k *masks) specs() []stream.TensorSpec {
+	s := k.raw.spec.Shape
+	return []stream.TensorSpec{
+		{Name: "mask", Datatype: stream.Uint8, Shape: append([]int{}, s[len(s)-2:]...)},
+		{Name: "region", Datatype: stream.Float32, Shape: []int{4}},
+	}
+}
+
+func (k *masks) decode(p *part) ([]stream.Tensor, error) {
+	t, err := k.raw.tensor(p)
+	if err != nil {
+		return nil, err
+	}
+	shape := t.Shape[1:]
+	size := stream.Elements(shape)
+	if size == 0 {
+		return nil, stream.Errorf(stream.Internal, "outputs."+t.Name+".shape", "%v is no mask", t.Shape)
+	}
+	values, _, err := k.raw.read(p)
+	if err != nil {
+		return nil, err
+	}
+	h, w := shape[len(shape)-2], shape[len(shape)-1]
+	mask := resize(&k.mask, p.rows*h*w)
+	for row := range p.rows {
+		values, mask := values[row*size:(row+1)*size], mask[row*h*w:(row+1)*h*w]
+		switch {
+		case len(shape) == 2 || isWhole(t.Datatype):
+			copyClasses(mask, values)
+		case shape[0] == 1:
+			reaches(mask, values, k.least)
+		default:
+			k.highest(mask, values)
+		}
+	}
+	x1, y1 := p.at.point(0, 0)
+	x2, y2 := p.at.point(k.width, k.height)
+	k.area = k.area[:0]
+	for range p.rows {
+		k.area = stream.AppendFloat32(k.area, x1, y1, x2, y2)
+	}
+	return append(k.out[:0],
+		stream.Tensor{Name: "mask", Datatype: stream.Uint8, Shape: k.shapes.of(p.rows, h, w), Data: mask},
+		stream.Tensor{Name: "region", Datatype: stream.Float32, Shape: k.shapes.of(p.rows, 4), Data: k.area}), nil
+}
+
+// highest writes the class with the highest score of each pixel, of equal ones
+// the first.
+func (k *masks) highest(mask []byte, values []float32) {
+	n := len(mask)
+	for from := 0; from < n; from += tile {
+		mask := mask[from:min(from+tile, n)]
+		most := resize(&k.most, len(mask))
+		for i := range most {
+			most[i] = float32(math.Inf(-1))
+		}
+		clear(mask)
+		for c := 0; c < len(values)/n; c++ {
+			for i, v := range values[c*n+from:][:len(mask)] {
+				if v > most[i] && v <= math.MaxFloat32 {
+					most[i], mask[i] = v, byte(c)
+				}
+			}
+		}
+	}
+}
+
+func reaches(mask []byte, values []float32, least float32) {
+	for i, v := range values {
+		mask[i] = 0
+		if v >= least && v <= math.MaxFloat32 {
+			mask[i] = 1
+		}
+	}
+}
+
+func copyClasses(mask []byte, values []float32) {
+	for i, v := range values {
+		mask[i] = 0
+		if v > 0 && v < 255.5 {
+			mask[i] = byte(v + 0.5)
+		}
+	}
+}

@@ -1,0 +1,67 @@
+package postprocess
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+	"unsafe"
+
+	"millrace/stream"
+)
+
+var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
+
+// widen returns data as float32. FP32 is read where it lies, when it lies on a
+// multiple of four, as tensors of every runtime do; all else is copied to scratch.
+func widen(scratch *[]float32, d stream.Datatype, data []byte) []float32 {
+	if len(data) == 0 {
+		return nil
+	}
+	if at := unsafe.Pointer(unsafe.SliceData(data)); d == stream.Float32 && littleEndian && uintptr(at)%4 == 0 {
+		return unsafe.Slice((*float32)(at), len(data)/4)
+	}
+	le := binary.LittleEndian
+	n := len(data) / d.Size()
+	out := resize(scratch, n)
+	for i := range out {
+		switch d {
+		case stream.Float32:
+			out[i] = math.Float32frombits(le.Uint32(data[4*i:]))
+		case stream.Float16:
+			out[i] = half(le.Uint16(data[2*i:]))
+		case stream.Float64:
+			out[i] = float32(math.Float64frombits(le.Uint64(data[8*i:])))
+		case stream.Int32:
+			out[i] = float32(int32(le.Uint32(data[4*i:])))
+		case stream.Int64:
+			out[i] = float32(int64(le.Uint64(data[8*i:])))
+		default:
+			out[i] = float32(data[i])
+		}
+	}
+	return out
+}
+
+// half returns an IEEE 754 binary16 as float32. The exponent of the one starts
+// at -14, that of the other at -126: the product with 2^112 makes up for it, and
+// for numbers below the least exponent too.
+func half(h uint16) float32 {
+	b := uint32(h&0x7fff) << 13
+	if h&0x7c00 == 0x7c00 {
+		b |= 0x7f800000 // infinite, or no number
+	} else {
+		b = math.Float32bits(math.Float32frombits(b) * 0x1p112)
+	}
+	return math.Float32frombits(b | uint32(h&0x8000)<<16)
+}
+
+// resize returns *s with n elements of any value.
+func resize[T any](s *[]T, n int) []T {
+	*s = slices.Grow((*s)[:0], n)[:n]
+	return *s
+}
+
+// finite says whether v is a number and not infinite.
+func finite(v float32) bool { return v-v == 0 }
+
+func sigmoid(v float32) float32 { return float32(1 / (1 + math.Exp(-float64(v)))) }

@@ -1,0 +1,168 @@
+package postprocess
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"millrace/stream"
+)
+
+// raw reads one raw output of the model.
+type raw struct {
+	spec  stream.TensorSpec
+	index int // where it is expected; the name decides
+	wide  []float32
+}
+
+// read returns the rows of p as numbers, valid until the next call, and the
+// shape of one row.
+func (r *raw) read(p *part) (values []float32, shape []int, err error) {
+	t, err := r.tensor(p)
+	if err != nil {
+		return nil, nil, err
+	}
+	size := len(t.Data) / t.Shape[0]
+	return widen(&r.wide, t.Datatype, t.Data[p.row*size:(p.row+p.rows)*size]), t.Shape[1:], nil
+}
+
+func (r *raw) tensor(p *part) (*stream.Tensor, error) {
+	i := r.index
+	if i >= len(p.tensors) || p.tensors[i].Name != r.spec.Name {
+		i = slices.IndexFunc(p.tensors, func(t stream.Tensor) bool { return t.Name == r.spec.Name })
+		if i < 0 {
+			return nil, stream.Errorf(stream.Internal, "outputs."+r.spec.Name, "is missing from what the model answered")
+		}
+	}
+	t := &p.tensors[i]
+	if err := checkRows(t, p); err != nil {
+		return nil, err
+	}
+	if t.Datatype != r.spec.Datatype {
+		return nil, stream.Errorf(stream.Internal, "outputs."+t.Name+".datatype", "is %s, the model declared %s", t.Datatype, r.spec.Datatype)
+	}
+	if !slices.EqualFunc(t.Shape[1:], r.spec.Shape, agree) {
+		return nil, stream.Errorf(stream.Internal, "outputs."+t.Name+".shape", "is %v, the model declared %v after the batch axis", t.Shape, r.spec.Shape)
+	}
+	return t, nil
+}
+
+// agree says whether a dimension is as declared.
+func agree(got, declared int) bool { return declared < 0 || got == declared }
+
+// checkRows says whether t is whole and has the rows that are asked for.
+func checkRows(t *stream.Tensor, p *part) error {
+	if err := t.CheckSize("outputs."); err != nil {
+		return stream.Errorf(stream.Internal, "", "the model's answer: %w", err)
+	}
+	if len(t.Shape) == 0 || t.Shape[0]-p.row < p.rows {
+		return stream.Errorf(stream.Internal, "outputs."+t.Name+".shape", "is %v: it has not the rows %d to %d", t.Shape, p.row, p.row+p.rows)
+	}
+	return nil
+}
+
+// finder picks raw outputs of a model, each once.
+type finder struct {
+	config Config
+	model  *stream.Model
+	taken  map[string]bool
+}
+
+func newFinder(c Config, m *stream.Model) *finder {
+	f := &finder{c, m, map[string]bool{}}
+	for _, name := range []string{c.Output, c.Boxes, c.Scores, c.Classes} {
+		f.taken[name] = name != ""
+	}
+	return f
+}
+
+// find returns the output called name, or the only one left that fits. want says
+// in words what fits.
+func (f *finder) find(key, name, want string, fits func(stream.TensorSpec) bool) (*raw, error) {
+	r, err := f.look(key, name, want, fits)
+	if r == nil && err == nil {
+		err = f.config.bad(key, "no output of the model is %s: it has %s", want, describe(f.model.Outputs))
+	}
+	return r, err
+}
+
+// look is find for an output that may be absent: then it returns nil.
+func (f *finder) look(key, name, want string, fits func(stream.TensorSpec) bool) (*raw, error) {
+	found := -1
+	for i, s := range f.model.Outputs {
+		switch {
+		case name != "" && s.Name == name:
+			if !fits(s) {
+				return nil, f.config.bad(key, "%s is not %s: the model has %s", name, want, describe(f.model.Outputs))
+			}
+			return &raw{spec: s, index: i}, nil
+		case name != "" || f.taken[s.Name] || !fits(s):
+		case found >= 0:
+			return nil, f.config.bad(key, "more than one output is %s: name one. The model has %s", want, describe(f.model.Outputs))
+		default:
+			found = i
+		}
+	}
+	if name != "" {
+		return nil, f.config.bad(key, "%q is no output of the model: it has %s", name, describe(f.model.Outputs))
+	}
+	if found < 0 {
+		return nil, nil
+	}
+	spec := f.model.Outputs[found]
+	f.taken[spec.Name] = true
+	return &raw{spec: spec, index: found}, nil
+}
+
+func describe(specs []stream.TensorSpec) string {
+	if len(specs) == 0 {
+		return "none"
+	}
+	list := make([]string, len(specs))
+	for i, s := range specs {
+		list[i] = fmt.Sprintf("%s %s %v", s.Name, s.Datatype, s.Shape)
+	}
+	return strings.Join(list, ", ")
+}
+
+// size returns the width and height of the model's input in pixels.
+func (f *finder) size() (width, height int, err error) {
+	if i := f.model.Image; i != nil && i.Width > 0 && i.Height > 0 {
+		return i.Width, i.Height, nil
+	}
+	if len(f.model.Inputs) > 0 && len(f.model.Inputs[0].Shape) == 3 {
+		s := f.model.Inputs[0].Shape
+		few := func(n int) bool { return n == 1 || n == 3 || n == 4 }
+		switch {
+		case few(s[0]):
+			height, width = s[1], s[2]
+		case few(s[2]):
+			height, width = s[0], s[1]
+		}
+	}
+	if width <= 0 || height <= 0 {
+		return 0, 0, stream.Errorf(stream.InvalidArgument, "output."+f.config.Kind, "needs the size of the model's input, which varies or is no picture: set input.image.width and input.image.height (inputs: %s; outputs: %s)",
+			describe(f.model.Inputs), describe(f.model.Outputs))
+	}
+	return width, height, nil
+}
+
+// scale returns what coordinates are multiplied with to be pixels of the model's
+// input: its size for normalised ones.
+func (f *finder) scale(normalised bool) (x, y float32, err error) {
+	if !normalised {
+		return 1, 1, nil
+	}
+	w, h, err := f.size()
+	return float32(w), float32(h), err
+}
+
+// isFloat says whether scores and coordinates can be of type d.
+func isFloat(d stream.Datatype) bool {
+	return d == stream.Float32 || d == stream.Float16 || d == stream.Float64
+}
+
+// isWhole says whether classes can be of type d.
+func isWhole(d stream.Datatype) bool {
+	return d == stream.Int32 || d == stream.Int64 || d == stream.Uint8 || d == stream.Bool
+}
