@@ -235,7 +235,13 @@ func (r *reader) member(m *ModelConfig, path, name string, node ast.Node) {
 			r.fail(path, nil, "is nested too deep")
 			return
 		}
+		if section, last, ok := strings.Cut(name, "."); ok {
+			m.choose(section, last) // an empty section has chosen too
+		}
 		r.section(node, path, func(path, last string, node ast.Node) { r.member(m, path, name+"."+last, node) })
+		return
+	}
+	if s, ok := word(node); ok && m.choose(name, s) {
 		return
 	}
 	for _, k := range modelKeys {
@@ -251,6 +257,15 @@ func (r *reader) member(m *ModelConfig, path, name string, node ast.Node) {
 			r.note(err)
 		}
 	}
+}
+
+// word reads a node that is one.
+func word(node ast.Node) (string, bool) {
+	s, ok := node.(*ast.StringNode)
+	if !ok {
+		return "", false
+	}
+	return s.Value, true
 }
 
 // scalars reads one value or a list of them.

@@ -12,6 +12,7 @@ import (
 	"millrace/batching"
 	"millrace/stream"
 	"millrace/workers"
+	"millrace/workers/postprocess"
 )
 
 // ModelConfig is one model of the configuration. A zero field takes the default
@@ -23,12 +24,14 @@ type ModelConfig struct {
 	Instances int // workers
 	Batching  BatchingConfig
 	Input     InputConfig
+	Output    postprocess.Config // what is made of the worker's outputs
 	Stream    StreamConfig
 	Limits    ModelLimits
 	MaxFlows  int           // streams and one-shot callers at once
 	Params    stream.Params // for the worker; nested keys are joined by dots
 
-	dir string // that a relative path in Source starts from; "" = the working directory
+	results []string // kinds of result that settings of Output named
+	dir     string   // that a relative path in Source starts from; "" = the working directory
 }
 
 // BatchingConfig is how batches are formed.
@@ -85,6 +88,35 @@ var modelKeys = []key[ModelConfig]{
 	{"input.image.scale", "(pixel*scale - mean) / std, one number or three", func(m *ModelConfig) any { return &m.image().Scale }},
 	{"input.image.mean", "one number or three", func(m *ModelConfig) any { return &m.image().Mean }},
 	{"input.image.std", "one number or three", func(m *ModelConfig) any { return &m.image().Std }},
+	{"output.labels", "a file with the name of a class per line (classify, boxes, yolo)", func(m *ModelConfig) any { return &m.Output.Labels }},
+	{"output.classify.output", "the tensor of scores, a class each", func(m *ModelConfig) any { return &m.output("classify").Output }},
+	{"output.classify.top_k", "classes answered (5)", func(m *ModelConfig) any { return &m.output("classify").TopK }},
+	{"output.classify.activation", "of the scores: none, softmax or sigmoid", func(m *ModelConfig) any { return &m.output("classify").Activation }},
+	{"output.boxes.boxes", "the tensor of boxes, [n, 4]", func(m *ModelConfig) any { return &m.output("boxes").Boxes }},
+	{"output.boxes.scores", "the tensor of scores, [n] or [n, classes]", func(m *ModelConfig) any { return &m.output("boxes").Scores }},
+	{"output.boxes.classes", "the tensor of classes, [n], where scores has none", func(m *ModelConfig) any { return &m.output("boxes").Classes }},
+	{"output.boxes.format", "xyxy, xywh or cxcywh", func(m *ModelConfig) any { return &m.output("boxes").Format }},
+	{"output.boxes.units", "pixels of the model's input, or normalised to 0..1", func(m *ModelConfig) any { return &m.output("boxes").Units }},
+	{"output.boxes.activation", "of the scores: none, softmax or sigmoid", func(m *ModelConfig) any { return &m.output("boxes").Activation }},
+	{"output.boxes.background", "class 0 is the background and never answered", func(m *ModelConfig) any { return &m.output("boxes").Background }},
+	{"output.boxes.threshold", "least score (0.5)", func(m *ModelConfig) any { return &m.output("boxes").Threshold }},
+	{"output.boxes.iou", "overlap past which the lower of two boxes of a class is left out (0.5); 1 = never", func(m *ModelConfig) any { return &m.output("boxes").IoU }},
+	{"output.boxes.max", "boxes at most (100)", func(m *ModelConfig) any { return &m.output("boxes").Max }},
+	{"output.yolo.output", "the tensor of boxes with their scores", func(m *ModelConfig) any { return &m.output("yolo").Output }},
+	{"output.yolo.layout", "v5 ([n, 5+classes]) or v8 ([4+classes, n]); told by the shape where it can be", func(m *ModelConfig) any { return &m.output("yolo").Layout }},
+	{"output.yolo.units", "pixels of the model's input, or normalised to 0..1", func(m *ModelConfig) any { return &m.output("yolo").Units }},
+	{"output.yolo.threshold", "least score (0.25)", func(m *ModelConfig) any { return &m.output("yolo").Threshold }},
+	{"output.yolo.iou", "overlap past which the lower of two boxes of a class is left out (0.45); 1 = never", func(m *ModelConfig) any { return &m.output("yolo").IoU }},
+	{"output.yolo.max", "boxes at most (100)", func(m *ModelConfig) any { return &m.output("yolo").Max }},
+	{"output.masks.output", "the tensor of classes, [classes, h, w] or [h, w]", func(m *ModelConfig) any { return &m.output("masks").Output }},
+	{"output.masks.activation", "none, softmax or sigmoid", func(m *ModelConfig) any { return &m.output("masks").Activation }},
+	{"output.masks.threshold", "of a mask with one channel (0.5)", func(m *ModelConfig) any { return &m.output("masks").Threshold }},
+	{"output.keypoints.output", "the tensor of points, [k, 2|3], [n, k, 2|3], or heatmaps [k, h, w]", func(m *ModelConfig) any { return &m.output("keypoints").Output }},
+	{"output.keypoints.scores", "the tensor of scores, if there is one", func(m *ModelConfig) any { return &m.output("keypoints").Scores }},
+	{"output.keypoints.units", "pixels of the model's input, or normalised to 0..1", func(m *ModelConfig) any { return &m.output("keypoints").Units }},
+	{"output.keypoints.threshold", "least score of an answer (none)", func(m *ModelConfig) any { return &m.output("keypoints").Threshold }},
+	{"output.embedding.output", "the tensor", func(m *ModelConfig) any { return &m.output("embedding").Output }},
+	{"output.embedding.normalise", "to length 1", func(m *ModelConfig) any { return &m.output("embedding").Normalise }},
 	{"stream.policy", "latest or every", func(m *ModelConfig) any { return &m.Stream.Policy }},
 	{"stream.max_age_ms", "a frame that would be answered older is dropped", func(m *ModelConfig) any { return &m.Stream.MaxAgeMS }},
 	{"stream.deadline_ms", "the same, for each frame", func(m *ModelConfig) any { return &m.Stream.DeadlineMS }},
@@ -105,12 +137,39 @@ func (m *ModelConfig) image() *stream.ImageSpec {
 	return m.Input.Image
 }
 
+// output notes that settings choose a kind of result, and returns where they go.
+func (m *ModelConfig) output(kind string) *postprocess.Config {
+	if !slices.Contains(m.results, kind) {
+		m.results = append(m.results, kind)
+	}
+	m.Output.Kind = kind
+	return &m.Output
+}
+
+// choose is a section given as a name: "output: yolo" and "input: image" take
+// all defaults. It reports whether the section can be.
+func (m *ModelConfig) choose(section, name string) bool {
+	switch {
+	case section == "output" && postprocess.Config{Kind: name}.Validate() == nil:
+		m.output(name)
+	case section == "input" && name == "image":
+		m.image()
+	case section == "input" && name == "tensors":
+	default:
+		return false
+	}
+	return true
+}
+
 // set sets a key of a model; path is for errors. What is no key is a parameter.
 func (m *ModelConfig) set(path, name string, vs []scalar) error {
 	if i := slices.IndexFunc(modelKeys, func(k key[ModelConfig]) bool { return k.path == name }); i >= 0 {
 		if err := assign(modelKeys[i].at(m), vs); err != nil {
 			return fault(path, "%w", err)
 		}
+		return nil
+	}
+	if len(vs) == 1 && m.choose(name, vs[0].text) {
 		return nil
 	}
 	// Inside a section of ours a stranger is a misspelling, not a parameter.
@@ -323,7 +382,7 @@ func (m ModelConfig) Worker() (workers.Config, error) {
 	}
 	c := workers.Config{
 		Name: m.Name, Version: m.Version, Kind: kind, Source: source, Params: maps.Clone(m.Params),
-		Instances: m.Instances, MaxFlows: m.MaxFlows,
+		Instances: m.Instances, MaxFlows: m.MaxFlows, Output: m.Output,
 		Batching: workers.Batching{
 			Kind: batching.Kind(m.Batching.Kind), MaxSize: m.Batching.MaxSize, MaxDelay: time.Duration(m.Batching.MaxDelay),
 			Buffers: m.Batching.Buffers, Memory: batching.Backend(m.Batching.Memory),
@@ -345,6 +404,12 @@ func (m ModelConfig) Worker() (workers.Config, error) {
 		c.Policy.Priority = stream.Low
 	default:
 		return c, fault("stream.priority", "%q is no priority: want normal, high or low", m.Stream.Priority)
+	}
+	if len(m.results) > 1 {
+		return c, fault("output", "names %s: want one kind of result", strings.Join(m.results, " and "))
+	}
+	if l := m.Output.Labels; l != "" && m.dir != "" && !filepath.IsAbs(l) {
+		c.Output.Labels = filepath.Join(m.dir, l)
 	}
 	if m.Input.Image != nil {
 		image := *m.Input.Image

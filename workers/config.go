@@ -8,6 +8,7 @@ import (
 
 	"millrace/batching"
 	"millrace/stream"
+	"millrace/workers/postprocess"
 )
 
 // Config is how one model is loaded. Zero fields take the defaults of
@@ -22,6 +23,7 @@ type Config struct {
 	Batching  Batching
 	Policy    stream.Policy     // defaults of the model's streams
 	Image     *stream.ImageSpec // overrides the kind's own
+	Output    postprocess.Config // what is made of the worker's outputs
 	MaxFlows  int               // streams and one-shot callers at once: places in the queue
 	Limits    Limits
 }
@@ -124,6 +126,9 @@ func (c Config) Validate() error {
 	if _, err := batching.NewBatcher(c.Batching.Kind, 1, c.Batching.MaxDelay); err != nil {
 		return err
 	}
+	if err := c.Output.Validate(); err != nil {
+		return err
+	}
 	return c.Policy.Validate()
 }
 
@@ -131,7 +136,7 @@ func (c Config) Validate() error {
 func (c Config) Same(d Config) bool {
 	sameImage := (c.Image == nil) == (d.Image == nil) && (c.Image == nil || *c.Image == *d.Image)
 	return c.Version == d.Version && c.Kind == d.Kind && c.Source == d.Source && maps.Equal(c.Params, d.Params) &&
-		c.Batching == d.Batching && c.Policy == d.Policy && c.MaxFlows == d.MaxFlows && c.Limits == d.Limits && sameImage
+		c.Batching == d.Batching && c.Policy == d.Policy && c.MaxFlows == d.MaxFlows && c.Limits == d.Limits && c.Output == d.Output && sameImage
 }
 
 func keysOf(k Kind) string {

@@ -11,6 +11,7 @@ import (
 	"millrace/internal/buf"
 	"millrace/internal/codec"
 	"millrace/stream"
+	"millrace/workers/postprocess"
 )
 
 // Group is the workers that share a model, its version and its load parameters:
@@ -23,7 +24,8 @@ import (
 // none but park and reg's leaf set.
 type Group struct {
 	cfg    Config
-	model  *stream.Model
+	model  *stream.Model // as clients see it
+	raw    *stream.Model // with the outputs that the worker computes
 	log    *slog.Logger
 	mem    *buf.Pool
 	pixels codec.Limits
@@ -71,7 +73,7 @@ func newGroup(ctx context.Context, cfg Config, mem *buf.Pool, pixels codec.Limit
 		return nil, err
 	}
 	if err = g.complete(m); err == nil {
-		first.prep, err = newPreparer(g.model, pixels)
+		err = first.equip()
 	}
 	if err != nil {
 		first.cancel()
@@ -102,6 +104,16 @@ func (g *Group) complete(m *stream.Model) error {
 	m.Policy = g.cfg.Policy.Or(m.Policy)
 	if err := takePictures(m, g.cfg.Image); err != nil {
 		return err
+	}
+	g.raw = m
+	if g.cfg.Output.Kind != "" {
+		seen := *m
+		results, err := postprocess.New(g.cfg.Output, m)
+		if err != nil {
+			return err
+		}
+		seen.Outputs = results.Specs()
+		m = &seen
 	}
 	g.model = m
 	b, err := batching.NewBatcher(g.cfg.Batching.Kind, m.MaxBatch, g.cfg.Batching.MaxDelay)
@@ -185,13 +197,11 @@ func (g *Group) add(ctx context.Context) error {
 		w.cancel()
 		return err
 	}
-	prep, err := newPreparer(g.model, g.pixels)
-	if err != nil {
+	if err := w.equip(); err != nil {
 		close(w.admission)
 		w.cancel()
 		return err
 	}
-	w.prep = prep
 	if b := g.cfg.buffers(); b > g.cfg.Instances { // fewer are a throttle, and meant
 		g.gather.Lock()
 		g.pool.Resize(max(b, g.Workers()+2))

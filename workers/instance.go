@@ -12,6 +12,7 @@ import (
 	"millrace/batching"
 	"millrace/internal/child"
 	"millrace/stream"
+	"millrace/workers/postprocess"
 )
 
 // instance is one worker of a group and the goroutine that runs it.
@@ -21,14 +22,15 @@ import (
 // it; the watchdog moves 2k+1 -> gone to give it up. Only one of the two last
 // steps succeeds, and whoever made it owns the members' endings.
 type instance struct {
-	group  *Group
-	worker Worker
-	lane   *batching.Lane // of a worker with affinity
-	prep   *preparer
-	ctx    context.Context
-	cancel context.CancelFunc
-	wake   chan struct{}
-	timer  *time.Timer
+	group   *Group
+	worker  Worker
+	lane    *batching.Lane // of a worker with affinity
+	prep    *preparer
+	results *postprocess.Decoder // nil: the worker's outputs are the answer
+	ctx     context.Context
+	cancel  context.CancelFunc
+	wake    chan struct{}
+	timer   *time.Timer
 
 	phase  atomic.Uint64
 	since  atomic.Int64 // Instant at which the run began
@@ -83,6 +85,15 @@ func (w *instance) start(ctx context.Context) (m *stream.Model, err error) {
 		return nil, fmt.Errorf("acquire: %w", err)
 	}
 	return m, nil
+}
+
+// equip makes what turns frames into inputs, and outputs into results.
+func (w *instance) equip() (err error) {
+	g := w.group
+	if w.prep, err = newPreparer(g.model, g.pixels); err == nil && g.cfg.Output.Kind != "" {
+		w.results, err = postprocess.New(g.cfg.Output, g.raw)
+	}
+	return err
 }
 
 func (w *instance) stop() { w.undo(3) }
@@ -166,7 +177,7 @@ func (w *instance) run(b *batching.Batch) (broken, mine bool) {
 		}
 		b.FailAll(err)
 	default:
-		b.Split()
+		w.answer(b)
 	}
 	t.ended = stream.Now()
 	g.done(b, t)

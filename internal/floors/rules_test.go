@@ -29,7 +29,7 @@ var floor = map[string]int{
 // plugin but shared by them all.
 var plugins = map[string][]string{
 	"ingest":  {"auth", "sources"},
-	"workers": nil,
+	"workers": {"postprocess"},
 }
 
 // telemetry may be imported by tracing alone; the others offer hooks.
