@@ -18,7 +18,7 @@ func (o *Options) input(scheme, target string) (args []string, address string) {
 		// With the protocol in front, neither a leading "-" nor a colon in the path means anything.
 		address = "file:" + target
 	case SchemeV4L2:
-		args = append(args, "-f", "v4l2")
+		args = append(args, o.cameraArgs()...)
 	case SchemeExec:
 		address = "pipe:0"
 	case SchemeRTSP, SchemeRTSPS:

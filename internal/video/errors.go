@@ -17,6 +17,7 @@ const (
 	NotFound      Kind = "not_found"      // no such file, host, or path on the server
 	Refused       Kind = "refused"        // nobody listens, the host cannot be reached, or the server has an error
 	Auth          Kind = "auth"           // password wrong or missing, or permission denied
+	Busy          Kind = "busy"           // another program has the device
 	Timeout       Kind = "timeout"        // no first frame within StartTimeout
 	NotVideo      Kind = "not_video"      // it was read, and there is no video in it
 	Unsupported   Kind = "unsupported"    // a protocol or codec that is not allowed or not known
@@ -31,6 +32,7 @@ var sentences = map[Kind]string{
 	NotFound:      "there is nothing at this address",
 	Refused:       "the connection was refused or failed",
 	Auth:          "access was denied; check user name and password",
+	Busy:          "the device is in use by another program; close that one",
 	Timeout:       "no frame arrived in time",
 	NotVideo:      "there is no video in it",
 	Unsupported:   "ffmpeg cannot or may not read this",
@@ -72,7 +74,7 @@ func KindOf(err error) Kind {
 // Retry says whether the same source may work later without anybody changing anything here.
 func (k Kind) Retry() bool {
 	switch k {
-	case Refused, Timeout, Stalled, EndedEarly, Killed, NotFound:
+	case Refused, Busy, Timeout, Stalled, EndedEarly, Killed, NotFound:
 		return true
 	}
 	return false
@@ -90,6 +92,8 @@ var clues = []struct {
 	{Auth, "access denied"},
 	{Auth, "Permission denied"},
 	{Auth, "Operation not permitted"},
+	{NotVideo, "Not a video capture device"}, // "No such device" follows
+	{NotVideo, "Inappropriate ioctl for device"},
 	{NotFound, "404 Not Found"},
 	{NotFound, "410 Gone"},
 	{NotFound, "Failed to resolve hostname"},
@@ -109,7 +113,7 @@ var clues = []struct {
 	{Refused, "Server returned 4XX"},
 	{Refused, "Server returned 5XX"},
 	{Refused, "Server returned 400"},
-	{Refused, "Device or resource busy"},
+	{Busy, "Device or resource busy"},
 	{Timeout, "Connection timed out"},
 	{Timeout, "Operation timed out"},
 	{EndedEarly, "Connection reset by peer"},

@@ -35,6 +35,7 @@ type Frame struct {
 // Reader reads frames of one source. Next is for one goroutine at a time; Close and Info may be called by any.
 type Reader struct {
 	opts   Options
+	scheme string
 	src    source
 	info   Info
 	ctx    context.Context
@@ -67,7 +68,7 @@ func Open(ctx context.Context, o Options) (*Reader, error) {
 		return nil, src.fail(Unsupported, err.Error(), err)
 	}
 	deadline := time.Now().Add(o.StartTimeout)
-	r := &Reader{opts: o, src: src, ctx: ctx, first: true, info: Info{HasVideo: true}}
+	r := &Reader{opts: o, scheme: scheme, src: src, ctx: ctx, first: true, info: Info{HasVideo: true}}
 	if scheme == SchemeFile || networked(scheme) && !o.NoProbe {
 		if r.info, err = src.probe(ctx, &o, scheme, target, deadline); err != nil {
 			return nil, err
@@ -238,6 +239,13 @@ func (r *Reader) Close() error {
 
 // failure finds out why reading from ffmpeg failed. io.EOF stands for a proper end.
 func (r *Reader) failure(err error) error {
+	if err = r.judge(err); r.scheme == SchemeV4L2 {
+		return r.cameraError(err)
+	}
+	return err
+}
+
+func (r *Reader) judge(err error) error {
 	var own *Error
 	switch {
 	case r.closed.Load():

@@ -1,0 +1,75 @@
+package video
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestCameraArgs(t *testing.T) {
+	for _, c := range []struct {
+		o    Options
+		want string
+	}{
+		{Options{}, "-protocol_whitelist file -f v4l2 -i /dev/video0"},
+		{Options{Height: 240}, "-f v4l2 -i /dev/video0"},
+		{Options{Width: 320, Height: 240, FPS: 7.5}, "-f v4l2 -video_size 320x240 -framerate 7.5 -i /dev/video0"},
+	} {
+		c.o.URL = "/dev/video0"
+		o, err := c.o.withDefaults()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(o.ffmpegArgs(SchemeV4L2, "/dev/video0", o.Width, o.Height), " "); !strings.Contains(got, c.want) {
+			t.Errorf("%s; want %s", got, c.want)
+		}
+	}
+}
+
+// TestCameraFailures has the real ffmpeg say what is no camera. No camera, and no kernel module that plays one, is
+// needed.
+func TestCameraFailures(t *testing.T) {
+	refuse(t, Options{URL: "/dev/video9999"}, NotFound, "nothing at this address", "/dev/video9999", "is the camera connected?")
+	refuse(t, Options{URL: "v4l2:/dev/null", Width: 64, Height: 48, FPS: 5}, NotVideo, "lower number")
+	for text, want := range map[string]Kind{
+		"[video4linux2,v4l2 @ 0x1] ioctl(VIDIOC_STREAMON): Device or resource busy":                      Busy,
+		"[video4linux2,v4l2 @ 0x1] Cannot open video device /dev/video0: Permission denied":              Auth,
+		"[video4linux2,v4l2 @ 0x1] Not a video capture device.\n/dev/video1: No such device":             NotVideo,
+		"[video4linux2,v4l2 @ 0x1] ioctl(VIDIOC_DQBUF): No such device":                                  NotFound,
+		"[video4linux2,v4l2 @ 0x1] Cannot open video device /dev/video0: No such file or directory\nx\n": NotFound,
+	} {
+		if got, _ := kindFromText(text); got != want {
+			t.Errorf("%q is %s, want %s", text, got, want)
+		}
+	}
+}
+
+// TestUnplugged: ffmpeg ends with status 0 when a camera goes away. A script stands for it that writes real frames
+// and then ffmpeg's words.
+func TestUnplugged(t *testing.T) {
+	script := filepath.Join(t.TempDir(), "ffmpeg")
+	text := `#!/bin/sh
+ffmpeg -nostdin -loglevel error -f lavfi -i testsrc=size=64x48:rate=10:duration=0.5 -c:v rawvideo -pix_fmt rgb24 -enc_time_base -1 -f nut pipe:1
+echo '[video4linux2,v4l2 @ 0x1] ioctl(VIDIOC_DQBUF): No such device' >&2
+`
+	if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Open(t.Context(), Options{URL: "/dev/video0", FFmpeg: script, StartTimeout: time.Minute, StallTimeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Close() }()
+	dst := make([]byte, r.FrameSize())
+	n := 0
+	for err == nil {
+		if _, err = r.Next(dst); err == nil {
+			n++
+		}
+	}
+	if n != 5 || KindOf(err) != EndedEarly || !strings.Contains(err.Error(), "unplugged?: ioctl(VIDIOC_DQBUF): No such device") {
+		t.Errorf("%d frames, %v", n, err)
+	}
+}
