@@ -25,9 +25,12 @@ type Config struct {
 	Log     LogConfig
 	Drain   Duration // how long the end may take
 	Sources SourcesConfig
+	ONNX    ONNXConfig
 	Models  []ModelConfig
 
-	Version string // of the program; no key of the file
+	// No keys of the file:
+	Version string // of the program
+	Clip    []byte // an MP4 that the console offers; nil = none
 }
 
 // MemoryConfig bounds the memory that frames and results travel in.
@@ -58,6 +61,11 @@ type LogConfig struct {
 // SourcesConfig is about videos that clients ask the server to pull.
 type SourcesConfig struct {
 	AllowPrivate bool // from loopback and private addresses too
+}
+
+// ONNXConfig is about the library that ONNX models run on.
+type ONNXConfig struct {
+	Library string // path of ONNX Runtime's shared library; "" = found, see docs/onnx.md
 }
 
 // Off as an address keeps a protocol away.

@@ -37,6 +37,7 @@ var keys = []key[Config]{
 	{"log.file", "a file to append to (standard error)", func(c *Config) any { return &c.Log.File }},
 	{"drain", "how long frames in flight may take at the end", func(c *Config) any { return &c.Drain }},
 	{"sources.allow_private", "pull videos from loopback and private addresses too", func(c *Config) any { return &c.Sources.AllowPrivate }},
+	{"onnx.library", "ONNX Runtime's shared library (the cache folder's, then the system's)", func(c *Config) any { return &c.ONNX.Library }},
 }
 
 // Setting is one key of the configuration file that is also a flag and an
