@@ -3,9 +3,12 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"image"
 	"image/jpeg"
+	_ "image/png" // overlays
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -173,25 +176,65 @@ func TestStream(t *testing.T) {
 	}
 }
 
-func TestDemo(t *testing.T) {
-	out, stderr, code := millrace(t, "demo", "--seconds", "2", "--json")
-	var j judged
-	if err := json.Unmarshal([]byte(out), &j); err != nil || code != 0 {
-		t.Fatalf("exit status %d, %v\n%s%s", code, err, out, stderr)
-	}
-	if j.Frames != 60 || j.Results+j.Dropped() != 60 || j.Results < 30 || j.Judged == 0 || j.Hits == 0 || j.Precision < 0.4 || j.Recall < 0.4 {
-		t.Errorf("%+v", j)
-	}
-	p := begin(t, command(t, "demo", "--seconds", "2", "--serve"))
-	p.until("millrace is ready: http://127.0.0.1:")
-	p.until("precision, recall")
-	line := p.until("the server goes on at")
-	addr := strings.TrimSuffix(httpAddr.FindStringSubmatch(line)[1], " ")
-	if out, stderr, code := millrace(t, "models", "--addr", addr); code != 0 || !strings.Contains(out, "READY") {
+// TestOverlay: the files are written, and wrong names for them are told before anything is sent.
+func TestOverlay(t *testing.T) {
+	_, addr := serve(t, "--model", "eyes=motion")
+	file, dir := clipFile(t), t.TempDir()
+	film, still := filepath.Join(dir, "seen.mp4"), filepath.Join(dir, "seen.jpg")
+	out, stderr, code := millrace(t, "stream", file, "--model", "eyes", "--addr", addr, "--realtime=false", "--policy", "every", "--overlay", film, "--picture", still)
+	if code != 0 || !strings.Contains(out, film) || !strings.Contains(out, still) {
 		t.Errorf("exit status %d\n%s%s", code, out, stderr)
 	}
-	if _, code := p.signal(syscall.SIGINT); code != 0 {
-		t.Errorf("Ctrl-C: exit status %d\n%s", code, &p.stderr)
+	if n := framesOf(t, film); n != 30 {
+		t.Errorf("%d frames", n)
+	}
+	whole(t, still)
+	one := filepath.Join(dir, "one.png")
+	if out, stderr, code := millrace(t, "stream", still, "--model", "eyes", "--addr", addr, "--overlay", one); code != 0 || !strings.Contains(out, one) {
+		t.Errorf("exit status %d\n%s%s", code, out, stderr)
+	}
+	whole(t, one)
+	for _, c := range []struct {
+		want string
+		code int
+		args []string
+	}{
+		{"x.avi", 2, []string{file, "--overlay", "x.avi"}},
+		{"x.mp4", 2, []string{file, "--picture", "x.mp4"}},
+		{"a video is a video", 1, []string{file, "--overlay", "x.png"}},
+		{"a picture is a picture", 1, []string{still, "--overlay", "x.mp4"}},
+		{filepath.Join(dir, "none", "x.mp4"), 1, []string{file, "--overlay", filepath.Join(dir, "none", "x.mp4")}},
+		{"is the camera connected?", 1, []string{"/dev/video9999"}},
+	} {
+		out, stderr, code := millrace(t, append([]string{"stream", "--model", "eyes", "--addr", addr, "--json"}, c.args...)...)
+		if code != c.code || !strings.Contains(stderr, c.want) {
+			t.Errorf("%v: exit status %d\n%s%s", c.args, code, out, stderr)
+		}
+	}
+}
+
+// framesOf counts the frames of a video.
+func framesOf(t *testing.T, file string) (n int) {
+	t.Helper()
+	out, err := exec.Command("ffprobe", "-v", "error", "-count_frames", "-show_entries", "stream=nb_read_frames", "-of", "csv=p=0", file).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if _, err := fmt.Sscan(string(out), &n); err != nil {
+		t.Fatalf("ffprobe said %q", out)
+	}
+	return n
+}
+
+// whole says whether a file is a whole picture.
+func whole(t *testing.T, file string) {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if img, _, err := image.Decode(bytes.NewReader(b)); err != nil || img.Bounds().Dx() < 320 {
+		t.Errorf("%s: %v", file, err)
 	}
 }
 

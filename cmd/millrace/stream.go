@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"millrace/client/overlay"
 	"millrace/client/play"
 	"millrace/stream"
 )
@@ -99,6 +100,14 @@ func checkStream(o *play.Options) error {
 	}
 	if err := o.Policy.Validate(); err != nil {
 		return usagef("%w", err)
+	}
+	if o.Overlay != "" && overlay.CheckVideo(o.Overlay) != nil && overlay.CheckPicture(o.Overlay) != nil {
+		return usagef("--overlay: %s does not end in %s, nor in .png or .jpg", o.Overlay, overlay.Extensions)
+	}
+	if o.Picture != "" {
+		if err := overlay.CheckPicture(o.Picture); err != nil {
+			return usagef("--picture: %w", err)
+		}
 	}
 	return nil
 }
