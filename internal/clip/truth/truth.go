@@ -25,11 +25,16 @@ func (b Box) Area() float64 {
 
 // IoU is the area that two boxes share over the area that they cover together, 0 to 1. Two empty boxes share nothing.
 func IoU(a, b Box) float64 {
-	shared := Box{max(a[0], b[0]), max(a[1], b[1]), min(a[2], b[2]), min(a[3], b[3])}.Area()
+	shared := overlap(a, b)
 	if shared == 0 {
 		return 0
 	}
 	return shared / (a.Area() + b.Area() - shared)
+}
+
+// overlap is the area that two boxes share.
+func overlap(a, b Box) float64 {
+	return Box{max(a[0], b[0]), max(a[1], b[1]), min(a[2], b[2]), min(a[3], b[3])}.Area()
 }
 
 // Object is one shape in one frame. Only shapes of which something is visible are listed.
@@ -39,6 +44,8 @@ type Object struct {
 	Box Box `json:"box"`
 	// Moving is true when the shape's place differs from that in the frame before.
 	Moving bool `json:"moving"`
+	// Class is what the object is, where the clip tells it: the digit, in a clip of digits.
+	Class *int `json:"class,omitempty"`
 }
 
 // Frame is the truth about one frame.
@@ -47,6 +54,8 @@ type Frame struct {
 	// T is the presentation time in seconds.
 	T       float64  `json:"t"`
 	Objects []Object `json:"objects"`
+	// Ignore lists what is there but too little visible to ask for: it counts neither found nor missed.
+	Ignore []Box `json:"ignore,omitempty"`
 }
 
 // Truth is the truth about a clip.
@@ -57,7 +66,7 @@ type Truth struct {
 	Frames []Frame `json:"frames"`
 }
 
-// Load reads and checks a motion.json.
+// Load reads and checks a truth file.
 func Load(path string) (*Truth, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -90,6 +99,14 @@ func Read(r io.Reader) (*Truth, error) {
 			if o.Box.Area() == 0 {
 				return nil, fmt.Errorf("truth: frames[%d].objects[%d].box is %v; want x1 < x2 and y1 < y2", i, j, o.Box)
 			}
+			if o.Class != nil && *o.Class < 0 {
+				return nil, fmt.Errorf("truth: frames[%d].objects[%d].class is %d; want 0 or more", i, j, *o.Class)
+			}
+		}
+		for j, b := range f.Ignore {
+			if b.Area() == 0 {
+				return nil, fmt.Errorf("truth: frames[%d].ignore[%d] is %v; want x1 < x2 and y1 < y2", i, j, b)
+			}
 		}
 	}
 	return &t, nil
@@ -106,9 +123,16 @@ func (t *Truth) At(seconds float64) *Frame {
 
 // Moving returns the boxes of a frame's moving objects.
 func (f *Frame) Moving() (list []Box) {
+	for _, o := range f.moving() {
+		list = append(list, o.Box)
+	}
+	return list
+}
+
+func (f *Frame) moving() (list []Object) {
 	for _, o := range f.Objects {
 		if o.Moving {
-			list = append(list, o.Box)
+			list = append(list, o)
 		}
 	}
 	return list

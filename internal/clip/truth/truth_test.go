@@ -64,6 +64,36 @@ func TestScore(t *testing.T) {
 	}
 }
 
+func TestScoreOfWhatReads(t *testing.T) {
+	seven, eight := 7, 8
+	f := &Frame{
+		Objects: []Object{
+			{ID: 1, Box: Box{0, 0, 10, 10}, Moving: true, Class: &seven},
+			{ID: 2, Box: Box{100, 100, 120, 120}, Moving: true, Class: &eight},
+			{ID: 3, Box: Box{50, 50, 60, 60}, Moving: true},
+		},
+		Ignore: []Box{{200, 0, 220, 30}},
+	}
+	for name, c := range map[string]struct {
+		found []Found
+		want  Score
+	}{
+		"right":           {[]Found{{Box{0, 0, 10, 9}, 7}, {Box{101, 101, 120, 120}, 8}, {Box{50, 50, 60, 60}, 3}}, Score{Hits: 3}},
+		"misread":         {[]Found{{Box{0, 0, 10, 10}, 1}}, Score{False: 1, Missed: 3}},
+		"too far away":    {[]Found{{Box{5, 0, 15, 10}, 7}}, Score{False: 1, Missed: 3}},
+		"also misread":    {[]Found{{Box{0, 0, 10, 10}, 1}, {Box{0, 0, 10, 8}, 7}}, Score{Hits: 1, False: 1, Missed: 2}},
+		"to ignore":       {[]Found{{Box{205, 5, 230, 30}, 2}, {Box{200, 0, 210, 10}, 2}}, Score{Missed: 3}},
+		"beside what is":  {[]Found{{Box{215, 5, 240, 30}, 2}}, Score{False: 1, Missed: 3}},
+		"nothing is said": {nil, Score{Missed: 3}},
+	} {
+		var s Score
+		s.AddRead(f, c.found)
+		if s != c.want {
+			t.Errorf("%s: %+v; want %+v", name, s, c.want)
+		}
+	}
+}
+
 // The better pair wins, whatever the order.
 func TestMatchTakesTheBestPair(t *testing.T) {
 	f := &Frame{Objects: []Object{{Box: Box{0, 0, 10, 10}, Moving: true}, {Box: Box{4, 0, 14, 10}, Moving: true}}}
@@ -84,6 +114,8 @@ func TestLoad(t *testing.T) {
 		"size":    {`{"width":0,"height":6,"fps":30}`, "must be positive"},
 		"order":   {`{"width":8,"height":6,"fps":30,"frames":[{"index":1}]}`, "frames[0].index is 1"},
 		"box":     {`{"width":8,"height":6,"fps":30,"frames":[{"index":0,"objects":[{"box":[3,2,1,4]}]}]}`, "frames[0].objects[0].box"},
+		"class":   {`{"width":8,"height":6,"fps":30,"frames":[{"index":0,"objects":[{"box":[1,2,3,4],"class":-1}]}]}`, "class is -1"},
+		"ignore":  {`{"width":8,"height":6,"fps":30,"frames":[{"index":0,"objects":[],"ignore":[[3,2,1,4]]}]}`, "frames[0].ignore[0]"},
 		"nothing": {``, "EOF"},
 	} {
 		path := filepath.Join(dir, name)
