@@ -1,9 +1,6 @@
 package postprocess
 
-import (
-	"cmp"
-	"slices"
-)
+import "slices"
 
 // hit is something with a score; x1 to y2 are its box in pixels of the model's
 // input, if it has one.
@@ -15,7 +12,13 @@ type hit struct {
 
 // order puts the higher score first, and of equal ones that which came first.
 func order(a, b hit) int {
-	return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.index, b.index))
+	switch {
+	case a.score > b.score:
+		return -1
+	case a.score < b.score:
+		return 1
+	}
+	return int(a.index - b.index)
 }
 
 // best keeps the limit best of the hits that are added to it by ascending index.

@@ -149,7 +149,7 @@ func (k *boxes) score(values []float32, each bool) (int, float32) {
 	case "sigmoid":
 		score = sigmoid(score)
 	case "softmax":
-		score = float32(1 / softmaxSum(values, score, k.enough))
+		score = float32(1 / softmaxSum(values, skipped+class, k.enough))
 	}
 	return class, score
 }

@@ -17,12 +17,13 @@ func top(values []float32) (int, float32) {
 	return at, most
 }
 
-// softmaxSum returns the sum of exp(v-of) over the finite values: 1 over it is
-// the softmax of the value of. It stops when the sum is past enough.
-func softmaxSum(values []float32, of float32, enough float64) (sum float64) {
-	for _, v := range values {
-		if finite(v) {
-			sum += math.Exp(float64(v) - float64(of))
+// softmaxSum returns the sum of exp(v - values[at]) over the finite values: 1
+// over it is the softmax of values[at]. It stops when the sum is past enough.
+func softmaxSum(values []float32, at int, enough float64) float64 {
+	sum := 1.0
+	for i, v := range values {
+		if i != at && finite(v) {
+			sum += math.Exp(float64(v) - float64(values[at]))
 			if sum > enough {
 				break
 			}

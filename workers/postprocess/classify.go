@@ -128,7 +128,7 @@ func (k *classify) rank(values []float32) []hit {
 		}
 	case "softmax":
 		first := hits[0].score
-		sum := softmaxSum(values, first, math.Inf(1))
+		sum := softmaxSum(values, int(hits[0].class), math.Inf(1))
 		for i := range hits {
 			hits[i].score = float32(math.Exp(float64(hits[i].score)-float64(first)) / sum)
 		}

@@ -102,9 +102,10 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// withDefaults fills in what is not set.
+// withDefaults fills in what is not set, but for the threshold of masks, which
+// those of one class have alone.
 func (c Config) withDefaults() Config {
-	threshold := map[string]float64{"boxes": 0.5, "masks": 0.5, "yolo": 0.25}
+	threshold := map[string]float64{"boxes": 0.5, "yolo": 0.25}
 	iou := 0.5
 	if c.Kind == "yolo" {
 		iou = 0.45

@@ -1,6 +1,7 @@
 package postprocess
 
 import (
+	"cmp"
 	"math"
 
 	"millrace/stream"
@@ -44,7 +45,8 @@ func newMasks(c Config, f *finder) (*masks, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &masks{raw: r, least: float32(c.Threshold)}
+	threshold := cmp.Or(c.Threshold, 0.5)
+	k := &masks{raw: r, least: float32(threshold)}
 	w, h, err := f.size()
 	if err != nil {
 		return nil, err
@@ -52,10 +54,12 @@ func newMasks(c Config, f *finder) (*masks, error) {
 	k.width, k.height = float32(w), float32(h)
 	one := len(r.spec.Shape) == 3 && r.spec.Shape[0] == 1 && isFloat(r.spec.Datatype)
 	switch {
+	case !one && c.Threshold != 0:
+		return nil, c.bad("threshold", "is set, and only masks of one class have one: the model has %s", describe(f.model.Outputs))
 	case one && c.Activation == "softmax":
 		return nil, c.bad("activation", "softmax of one score is always 1: use sigmoid, or none. The model has %s", describe(f.model.Outputs))
 	case one && c.Activation == "sigmoid":
-		k.least = float32(math.Log(c.Threshold / (1 - c.Threshold)))
+		k.least = float32(math.Log(threshold / (1 - threshold)))
 	}
 	return k, nil
 }
@@ -118,6 +122,7 @@ func (k *masks) highest(mask []byte, values []float32) {
 		}
 		clear(mask)
 		for c := 0; c < len(values)/n; c++ {
+			most := most[:len(mask)]
 			for i, v := range values[c*n+from:][:len(mask)] {
 				if v > most[i] && v <= math.MaxFloat32 {
 					most[i], mask[i] = v, byte(c)

@@ -93,9 +93,11 @@ func (k *yolo) columns(values []float32, n int) {
 	clear(most)
 	scores, least := values[4*n:], k.least
 	for c := int32(0); len(scores) >= n; c++ {
-		for i, v := range scores[:n] {
-			if v >= least && v > most[i] && v <= math.MaxFloat32 {
-				most[i], class[i] = v, c
+		row := scores[:n]
+		for i := 0; i < n; i++ {
+			i = reaching(row, i, least)
+			if i < n && row[i] > most[i] && row[i] <= math.MaxFloat32 {
+				most[i], class[i] = row[i], c
 			}
 		}
 		scores = scores[n:]

@@ -1,0 +1,5 @@
+//go:build race
+
+package postprocess
+
+const racing = true
