@@ -15,10 +15,6 @@ func spec(name string, shape ...int) stream.TensorSpec {
 	return stream.TensorSpec{Name: name, Datatype: stream.Float32, Shape: shape}
 }
 
-func whole(name string, shape ...int) stream.TensorSpec {
-	return stream.TensorSpec{Name: name, Datatype: stream.Int64, Shape: shape}
-}
-
 // modelOf takes pictures of 640 by 640.
 func modelOf(outputs ...stream.TensorSpec) *stream.Model {
 	return &stream.Model{

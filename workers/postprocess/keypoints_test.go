@@ -72,3 +72,21 @@ func TestEmbedding(t *testing.T) {
 		wantShape(t, got, 1, 2)
 	}
 }
+
+func TestScoresOfOtherSizes(t *testing.T) {
+	d := decoder(t, Config{Kind: "keypoints"}, modelOf(spec("k", -1, 2, 2), spec("s", -1)))
+	points := tensor("k", make([]float32, 8), 1, 2, 2, 2)
+	answer(t, d, Place{}, points, tensor("s", []float32{1, 0}, 1, 2))
+	_, err := d.Decode([]stream.Tensor{points, tensor("s", []float32{1, 0, 1}, 1, 3)}, 0, 1, Place{})
+	wantError(t, err, stream.Internal, "outputs.s.shape", "2 bodies of 2 points")
+
+	d = decoder(t, Config{Kind: "keypoints"}, modelOf(spec("k", 1, -1, 9)))
+	_, err = d.Decode([]stream.Tensor{tensor("k", nil, 1, 1, 0, 9)}, 0, 1, Place{})
+	wantError(t, err, stream.Internal, "outputs.k.shape", "no heat map")
+	d = decoder(t, Config{Kind: "masks"}, modelOf(spec("m", 1, -1, 9)))
+	_, err = d.Decode([]stream.Tensor{tensor("m", nil, 1, 1, 0, 9)}, 0, 1, Place{})
+	wantError(t, err, stream.Internal, "outputs.m.shape", "no mask")
+	d = decoder(t, Config{Kind: "boxes"}, modelOf(spec("b", 1, 4), spec("s", 1, -1)))
+	_, err = d.Decode([]stream.Tensor{tensor("b", make([]float32, 4), 1, 1, 4), tensor("s", nil, 1, 1, 0)}, 0, 1, Place{})
+	wantError(t, err, stream.Internal, "outputs.s.shape", "no class")
+}

@@ -73,25 +73,20 @@ func (k *masks) specs() []stream.TensorSpec {
 }
 
 func (k *masks) decode(p *part) ([]stream.Tensor, error) {
-	t, err := k.raw.tensor(p)
+	values, shape, err := k.raw.read(p)
 	if err != nil {
 		return nil, err
 	}
-	shape := t.Shape[1:]
 	size := stream.Elements(shape)
 	if size == 0 {
-		return nil, stream.Errorf(stream.Internal, "outputs."+t.Name+".shape", "%v is no mask", t.Shape)
-	}
-	values, _, err := k.raw.read(p)
-	if err != nil {
-		return nil, err
+		return nil, stream.Errorf(stream.Internal, "outputs."+k.raw.spec.Name+".shape", "%v is no mask", shape)
 	}
 	h, w := shape[len(shape)-2], shape[len(shape)-1]
 	mask := resize(&k.mask, p.rows*h*w)
 	for row := range p.rows {
 		values, mask := values[row*size:(row+1)*size], mask[row*h*w:(row+1)*h*w]
 		switch {
-		case len(shape) == 2 || isWhole(t.Datatype):
+		case len(shape) == 2 || isWhole(k.raw.spec.Datatype):
 			copyClasses(mask, values)
 		case shape[0] == 1:
 			reaches(mask, values, k.least)

@@ -23,12 +23,16 @@ func widen(scratch *[]float32, d stream.Datatype, data []byte) []float32 {
 	le := binary.LittleEndian
 	n := len(data) / d.Size()
 	out := resize(scratch, n)
+	if d == stream.Float16 { // the one other type that large tensors have
+		for i := range out {
+			out[i] = half(le.Uint16(data[2*i:]))
+		}
+		return out
+	}
 	for i := range out {
 		switch d {
 		case stream.Float32:
 			out[i] = math.Float32frombits(le.Uint32(data[4*i:]))
-		case stream.Float16:
-			out[i] = half(le.Uint16(data[2*i:]))
 		case stream.Float64:
 			out[i] = float32(math.Float64frombits(le.Uint64(data[8*i:])))
 		case stream.Int32:
