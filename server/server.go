@@ -16,8 +16,9 @@ import (
 	"millrace/internal/buf"
 	"millrace/internal/codec"
 	"millrace/workers"
+	"millrace/workers/onnx"
 
-	// The built-in kinds of workers register themselves.
+	// The other kinds of workers register themselves.
 	_ "millrace/workers/delay"
 	_ "millrace/workers/identity"
 	_ "millrace/workers/motion"
@@ -63,6 +64,7 @@ func New(cfg Config) (*Server, error) {
 	s.models = workers.NewManager(workers.ManagerOptions{
 		Memory: s.memory, Pixels: codec.Limits{MaxPixels: cfg.Limits.MaxPixels}, Log: s.log, Hooks: s.observe.model,
 	})
+	onnx.SetLibrary(cfg.ONNX.Library)
 	s.native = native.New(door{s})
 	if err := s.listen(); err != nil {
 		s.abandon()

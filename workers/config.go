@@ -21,10 +21,10 @@ type Config struct {
 	Params    stream.Params // for the worker
 	Instances int           // workers
 	Batching  Batching
-	Policy    stream.Policy     // defaults of the model's streams
-	Image     *stream.ImageSpec // overrides the kind's own
+	Policy    stream.Policy      // defaults of the model's streams
+	Image     *stream.ImageSpec  // overrides the kind's own
 	Output    postprocess.Config // what is made of the worker's outputs
-	MaxFlows  int               // streams and one-shot callers at once: places in the queue
+	MaxFlows  int                // streams and one-shot callers at once: places in the queue
 	Limits    Limits
 }
 

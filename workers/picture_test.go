@@ -40,7 +40,7 @@ func TestTakePictures(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			m := &stream.Model{Name: "m", Inputs: tt.inputs, Image: tt.own}
-			err := takePictures(m, tt.set)
+			err := TakePictures(m, tt.set)
 			if tt.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.err) {
 					t.Fatalf("got %v, want an error with %q", err, tt.err)

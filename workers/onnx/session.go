@@ -1,0 +1,214 @@
+package onnx
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	ort "github.com/yalue/onnxruntime_go"
+
+	"millrace/stream"
+)
+
+// options are those of a session.
+type options struct {
+	threads, between int // inside an operator, between operators
+	spinning         bool
+	provider         string
+	device           int
+	optimization     string
+}
+
+var levels = map[string]ort.GraphOptimizationLevel{
+	"none":     ort.GraphOptimizationLevelDisableAll,
+	"basic":    ort.GraphOptimizationLevelEnableBasic,
+	"extended": ort.GraphOptimizationLevelEnableExtended,
+	"all":      ort.GraphOptimizationLevelEnableAll,
+}
+
+// session is a loaded model. Any number of instances run it at once.
+type session struct {
+	*ort.DynamicAdvancedSession
+	inputs, outputs []ort.InputOutputInfo
+
+	id    identity
+	users int // under sessions
+}
+
+// identity tells models apart: a file that was replaced is another model.
+type identity struct {
+	path string
+	size int64
+	mod  time.Time
+	options
+}
+
+// sessions are those in use.
+var sessions = struct {
+	sync.Mutex
+	m map[identity]*session
+}{m: map[identity]*session{}}
+
+// acquire returns the session of a file, which other instances may have loaded.
+func acquire(path string, o options) (*session, error) {
+	if _, err := Library(); err != nil {
+		return nil, err
+	}
+	st, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, stream.Errorf(stream.NotFound, "source", "%w", err)
+	case !st.Mode().IsRegular():
+		return nil, stream.Errorf(stream.InvalidArgument, "source", "%s is not a file", path)
+	case st.Size() == 0:
+		return nil, stream.Errorf(stream.InvalidArgument, "source", "%s is empty", path)
+	}
+	id := identity{path, st.Size(), st.ModTime(), o}
+	sessions.Lock()
+	defer sessions.Unlock()
+	s := sessions.m[id]
+	if s == nil {
+		if s, err = open(path, o); err != nil {
+			return nil, err
+		}
+		s.id = id
+		sessions.m[id] = s
+	}
+	s.users++
+	return s, nil
+}
+
+// release gives the session back; the last one closes it.
+func (s *session) release() error {
+	sessions.Lock()
+	defer sessions.Unlock()
+	if s.users--; s.users > 0 {
+		return nil
+	}
+	delete(sessions.m, s.id)
+	return s.Destroy()
+}
+
+func open(path string, o options) (*session, error) {
+	// The names must be known before the session is made: a first one, that is
+	// not optimised, tells them.
+	plain, err := options{threads: 1, between: 1, optimization: "none"}.native()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = plain.Destroy() }()
+	s := &session{}
+	if s.inputs, s.outputs, err = ort.GetInputOutputInfoWithOptions(path, plain); err != nil {
+		return nil, fileError(path, err)
+	}
+	s.outputs = tensorsOf(s.outputs)
+	names := func(of []ort.InputOutputInfo) []string {
+		out := make([]string, len(of))
+		for i := range of {
+			out[i] = of[i].Name
+		}
+		return out
+	}
+	native, err := o.native()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = native.Destroy() }()
+	if s.DynamicAdvancedSession, err = ort.NewDynamicAdvancedSession(path, names(s.inputs), names(s.outputs), native); err != nil {
+		return nil, fileError(path, err)
+	}
+	return s, nil
+}
+
+// tensorsOf leaves out what is no tensor, such as the maps that classical
+// classifiers answer beside their tensors.
+func tensorsOf(of []ort.InputOutputInfo) []ort.InputOutputInfo {
+	kept := of[:0]
+	for _, i := range of {
+		if i.OrtValueType == ort.ONNXTypeTensor {
+			kept = append(kept, i)
+		}
+	}
+	return kept
+}
+
+func (o options) native() (n *ort.SessionOptions, err error) {
+	if n, err = ort.NewSessionOptions(); err != nil {
+		return nil, stream.Errorf(stream.Internal, "source", "%w", err)
+	}
+	spin := "0"
+	if o.spinning {
+		spin = "1"
+	}
+	for _, set := range []func() error{
+		func() error { return n.SetIntraOpNumThreads(o.threads) },
+		func() error { return n.SetInterOpNumThreads(o.between) },
+		func() error { return n.AddSessionConfigEntry("session.intra_op.allow_spinning", spin) },
+		func() error { return n.AddSessionConfigEntry("session.inter_op.allow_spinning", spin) },
+		func() error { return n.SetGraphOptimizationLevel(levels[o.optimization]) },
+	} {
+		if err = set(); err != nil {
+			_ = n.Destroy()
+			return nil, stream.Errorf(stream.Internal, "source", "%w", err)
+		}
+	}
+	if o.provider == "cuda" {
+		if err = o.cuda(n); err != nil {
+			_ = n.Destroy()
+			return nil, stream.Errorf(stream.Unavailable, "provider", "cuda: %s. It needs a build of ONNX Runtime with CUDA, its provider libraries beside it, and the driver, CUDA and cuDNN on this machine: name that build with onnx.library", useful(err))
+		}
+	}
+	return n, nil
+}
+
+func (o options) cuda(n *ort.SessionOptions) error {
+	c, err := ort.NewCUDAProviderOptions()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Destroy() }()
+	if err = c.Update(map[string]string{"device_id": fmt.Sprint(o.device)}); err != nil {
+		return err
+	}
+	return n.AppendExecutionProviderCUDA(c)
+}
+
+// fileError says what is wrong with a model's file.
+func fileError(path string, err error) error {
+	text := useful(err)
+	code, hint := stream.InvalidArgument, ""
+	switch {
+	case strings.Contains(text, "opset"):
+		code, hint = stream.Unsupported, ": export it again with an older opset, or name a newer library with onnx.library"
+	case strings.Contains(text, "not a registered function/op"), strings.Contains(text, "NOT_IMPLEMENTED"), strings.Contains(text, "Could not find an implementation"):
+		code, hint = stream.Unsupported, ": the library lacks an operator of the model; export it without, or name another library with onnx.library"
+	case strings.Contains(text, "rotobuf parsing failed"):
+		hint = ": the file is no ONNX model, or not all of it"
+	case strings.Contains(text, "external"):
+		hint = ": the files with the model's weights belong beside it"
+	}
+	return &stream.Error{Code: code, Field: "source", Msg: fmt.Sprintf("%s cannot be loaded: %s%s", path, text, hint), Err: err}
+}
+
+// useful is what a message of the library says, without where in its source.
+func useful(err error) string {
+	text := err.Error()
+	for _, mark := range []string{"Status Message: ", "C session from file: ", "temporary session: "} {
+		if _, after, ok := strings.Cut(text, mark); ok {
+			text = after
+		}
+	}
+	text, _, _ = strings.Cut(text, "\n")
+	if i := strings.Index(text, ".cc:"); i >= 0 { // "/path/x.cc:123 Type Function(args) message"
+		if _, after, ok := strings.Cut(text[i:], ") "); ok {
+			text = after
+		}
+	}
+	const most = 300
+	if len(text) > most {
+		text = text[:most] + "..."
+	}
+	return strings.TrimRight(strings.TrimSpace(text), ".")
+}

@@ -1,0 +1,92 @@
+package onnx
+
+import (
+	ort "github.com/yalue/onnxruntime_go"
+
+	"millrace/stream"
+)
+
+// datatypes are those that both sides know.
+var datatypes = map[ort.TensorElementDataType]stream.Datatype{
+	ort.TensorElementDataTypeBool: stream.Bool, ort.TensorElementDataTypeUint8: stream.Uint8, ort.TensorElementDataTypeUint16: stream.Uint16,
+	ort.TensorElementDataTypeUint32: stream.Uint32, ort.TensorElementDataTypeUint64: stream.Uint64, ort.TensorElementDataTypeInt8: stream.Int8,
+	ort.TensorElementDataTypeInt16: stream.Int16, ort.TensorElementDataTypeInt32: stream.Int32, ort.TensorElementDataTypeInt64: stream.Int64,
+	ort.TensorElementDataTypeFloat16: stream.Float16, ort.TensorElementDataTypeBFloat16: stream.BFloat,
+	ort.TensorElementDataTypeFloat: stream.Float32, ort.TensorElementDataTypeDouble: stream.Float64,
+	ort.TensorElementDataTypeString: stream.Bytes,
+}
+
+var natives = func() map[stream.Datatype]ort.TensorElementDataType {
+	m := map[stream.Datatype]ort.TensorElementDataType{}
+	for n, d := range datatypes {
+		m[d] = n
+	}
+	return m
+}()
+
+// axis is what the first dimension of a model's tensors is.
+type axis int
+
+const (
+	none  axis = iota // not a batch: one request at a time
+	fixed             // always so many rows
+	free              // any number of rows
+)
+
+// batchAxis tells what the first dimensions are, and how many rows a fixed one
+// has: free when none says a number, fixed when all inputs say the same and no
+// output another.
+func batchAxis(inputs, outputs []ort.InputOutputInfo) (axis, int) {
+	rows := int64(0)
+	for _, in := range inputs {
+		if len(in.Dimensions) == 0 || rows != 0 && in.Dimensions[0] != rows {
+			return none, 0
+		}
+		rows = in.Dimensions[0]
+	}
+	if rows == 0 {
+		return none, 0
+	}
+	for _, out := range outputs {
+		if len(out.Dimensions) == 0 || out.Dimensions[0] != rows && (rows < 0 || out.Dimensions[0] >= 0) {
+			return none, 0
+		}
+	}
+	if rows < 0 {
+		return free, 0
+	}
+	return fixed, int(rows)
+}
+
+// specs describes tensors to clients, without the batch axis.
+func specs(of []ort.InputOutputInfo, a axis) ([]stream.TensorSpec, error) {
+	out := make([]stream.TensorSpec, len(of))
+	for i, t := range of {
+		d, known := datatypes[t.DataType]
+		if t.OrtValueType != ort.ONNXTypeTensor || !known {
+			return nil, stream.Errorf(stream.Unsupported, "source", "%s of the model is not a tensor of a type that can be sent (%s)", t.Name, t.String())
+		}
+		dims := []int64(t.Dimensions)
+		if a != none {
+			dims = dims[1:]
+		}
+		shape := make([]int, len(dims))
+		for k, n := range dims {
+			shape[k] = int(n)
+		}
+		out[i] = stream.TensorSpec{Name: t.Name, Datatype: d, Shape: shape}
+	}
+	return out, nil
+}
+
+// native is a shape for the library. In a batch the axis stands in front already.
+func native(shape []int, a axis) ort.Shape {
+	if a == none {
+		shape = shape[1:] // the one row of a model without the axis
+	}
+	out := make(ort.Shape, len(shape))
+	for i, n := range shape {
+		out[i] = int64(n)
+	}
+	return out
+}

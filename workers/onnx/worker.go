@@ -1,0 +1,258 @@
+package onnx
+
+import (
+	"context"
+	"fmt"
+
+	ort "github.com/yalue/onnxruntime_go"
+	"golang.org/x/sys/unix"
+
+	"millrace/batching"
+	"millrace/stream"
+	"millrace/workers"
+)
+
+func init() {
+	workers.Register(workers.Kind{
+		Name:   "onnx",
+		Doc:    "any ONNX model, with ONNX Runtime",
+		New:    func() workers.Worker { return &worker{} },
+		Memory: batching.C, // the library keeps pointers into it
+		Keys: map[string]string{
+			"threads":       "threads that one run of an operator uses (1); instances run beside each other",
+			"inter_threads": "operators that one run computes at once (1)",
+			"spinning":      "let the threads wait busily: a little faster, and a core burnt (false)",
+			"provider":      "cpu or cuda (cpu)",
+			"device":        "number of the GPU (0)",
+			"optimization":  "of the graph: none, basic, extended or all (all)",
+			"warmup":        "run once before the model is ready (true)",
+			"batch_axis":    "false: the first dimension is not a batch, whatever the file says (true)",
+		},
+	})
+}
+
+// defaultBatch is the most rows of a model with a free batch axis.
+const defaultBatch = 8
+
+// maxBound is how many bindings are kept; past it they are made anew.
+const maxBound = 1024
+
+// worker is one instance. All of a group share the session.
+type worker struct {
+	workers.Base
+	session *session
+	axis    axis
+	max     int // rows
+	warm    bool
+	inputs  []stream.TensorSpec
+	outputs []stream.TensorSpec
+	results []stream.TensorSpec // outputs with the dimensions that were learnt
+	memory  [][]byte            // of each output, max rows
+	bound   []*binding
+	fresh   []stream.Tensor // of the slower route
+}
+
+var _ workers.Worker = (*worker)(nil)
+
+// binding is tensors over memory that is used again and again.
+type binding struct {
+	*ort.IoBinding
+	values  []ort.Value
+	data    []*byte // of each input
+	rows    int
+	outputs []stream.Tensor
+}
+
+// Init loads the model, or finds it loaded.
+func (w *worker) Init(_ context.Context, env *workers.Env) (m *stream.Model, err error) {
+	o, err := w.parameters(env.Params)
+	if err != nil {
+		return nil, err
+	}
+	if w.session, err = acquire(env.Source, o); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			w.Destroy()
+		}
+	}()
+	s := w.session
+	if len(s.inputs) == 0 || len(s.outputs) == 0 {
+		return nil, stream.Errorf(stream.Unsupported, "source", "%s has %d inputs, and %d outputs that are tensors: it needs one of each", env.Source, len(s.inputs), len(s.outputs))
+	}
+	rows := 1
+	if axes, _ := workers.Flag(env.Params, "batch_axis"); axes || env.Params["batch_axis"] == nil {
+		w.axis, rows = batchAxis(s.inputs, s.outputs)
+	}
+	w.max = max(rows, 1)
+	if w.axis == free {
+		if w.max = env.MaxBatch; w.max < 1 {
+			w.max = defaultBatch
+		}
+	}
+	if w.inputs, err = specs(s.inputs, w.axis); err != nil {
+		return nil, err
+	}
+	if w.outputs, err = specs(s.outputs, w.axis); err != nil {
+		return nil, err
+	}
+	for _, in := range w.inputs {
+		if in.Datatype == stream.Bytes {
+			return nil, stream.Errorf(stream.Unsupported, "source", "input %s of the model is of strings, which cannot be bound yet: put what turns text into numbers in front of it", in.Name)
+		}
+	}
+	m = &stream.Model{Name: env.Name, Inputs: w.inputs, Outputs: w.outputs, MaxBatch: w.max, Fixed: w.axis != free}
+	if env.Image != nil {
+		if err = workers.TakePictures(m, env.Image); err != nil {
+			return nil, err
+		}
+		w.inputs = m.Inputs
+	}
+	return m, nil
+}
+
+func (w *worker) parameters(p stream.Params) (o options, err error) {
+	whole := func(key string, def, least, most int) (n int) {
+		v, e := workers.Number(p, key, float64(def))
+		if n = int(v); e == nil && (float64(n) != v || n < least || n > most) {
+			e = stream.Errorf(stream.InvalidArgument, key, "%v is not a whole number between %d and %d", v, least, most)
+		}
+		if err == nil {
+			err = e
+		}
+		return n
+	}
+	choice := func(key, def string, of ...string) string {
+		v, ok := p[key]
+		if !ok {
+			return def
+		}
+		for _, s := range of {
+			if v == s {
+				return s
+			}
+		}
+		if err == nil {
+			err = stream.Errorf(stream.InvalidArgument, key, "%v is none of %v", v, of)
+		}
+		return def
+	}
+	o.threads, o.between, o.device = whole("threads", 1, 1, 256), whole("inter_threads", 1, 1, 256), whole("device", 0, 0, 255)
+	o.provider = choice("provider", "cpu", "cpu", "cuda")
+	o.optimization = choice("optimization", "all", "none", "basic", "extended", "all")
+	for key, into := range map[string]*bool{"spinning": &o.spinning, "warmup": &w.warm, "batch_axis": new(bool)} {
+		v, e := workers.Flag(p, key)
+		if err == nil {
+			err = e
+		}
+		*into = v || key == "warmup" && p[key] == nil
+	}
+	return o, err
+}
+
+// Allocate takes the memory of the outputs whose size is known.
+func (w *worker) Allocate(context.Context) error {
+	w.fresh = make([]stream.Tensor, len(w.outputs))
+	return w.take(w.outputs)
+}
+
+// take makes memory for outputs of these shapes, unless one is not known.
+func (w *worker) take(of []stream.TensorSpec) error {
+	sizes := make([]int, len(of))
+	for i, t := range of {
+		if sizes[i] = stream.Elements(t.Shape) * t.Datatype.Size() * w.max; sizes[i] <= 0 {
+			return nil
+		}
+	}
+	for _, n := range sizes {
+		mem, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+		if err != nil {
+			w.Deallocate()
+			return fmt.Errorf("map %d bytes for outputs: %w", n, err)
+		}
+		w.memory = append(w.memory, mem)
+	}
+	w.results = of
+	return nil
+}
+
+// Acquire warms the model up: the first run of each size plans its memory.
+func (w *worker) Acquire(context.Context) error {
+	if !w.warm {
+		return nil
+	}
+	for _, rows := range []int{1, w.max} {
+		if w.axis != free {
+			rows = w.max
+		}
+		inputs, ok := w.zeros(rows)
+		if !ok {
+			return nil // sizes that only requests know
+		}
+		got, err := w.compute(inputs, rows)
+		if err != nil {
+			w.Release()
+			return fmt.Errorf("the first run failed: %w", err)
+		}
+		if w.results == nil {
+			if err := w.learn(got, rows); err != nil {
+				return err
+			}
+		}
+		w.Release() // of bindings to memory that goes now
+	}
+	return nil
+}
+
+// zeros are inputs of so many rows.
+func (w *worker) zeros(rows int) ([]stream.Tensor, bool) {
+	out := make([]stream.Tensor, len(w.inputs))
+	for i, in := range w.inputs {
+		n := stream.Elements(in.Shape) * in.Datatype.Size() * rows
+		if n <= 0 {
+			return nil, false
+		}
+		out[i] = stream.Tensor{Name: in.Name, Datatype: in.Datatype, Shape: append([]int{rows}, in.Shape...), Data: make([]byte, n)}
+	}
+	return out, true
+}
+
+// learn takes the dimensions that a run's outputs had where the file leaves them
+// free: most are those of the input's size. Should they vary with what the input
+// shows, the first run that differs goes back to the slower route for good.
+func (w *worker) learn(got []stream.Tensor, rows int) error {
+	of := make([]stream.TensorSpec, len(got))
+	for i, t := range got {
+		if len(t.Shape) == 0 || t.Shape[0] != rows || t.Datatype == stream.Bytes {
+			return nil
+		}
+		of[i] = stream.TensorSpec{Name: t.Name, Datatype: t.Datatype, Shape: t.Shape[1:]}
+	}
+	return w.take(of)
+}
+
+// Release drops the bindings.
+func (w *worker) Release() {
+	for _, b := range w.bound {
+		b.destroy()
+	}
+	w.bound = w.bound[:0]
+}
+
+// Deallocate gives the outputs' memory back.
+func (w *worker) Deallocate() {
+	for _, mem := range w.memory {
+		_ = unix.Munmap(mem) // only fails for an address that is not mapped
+	}
+	w.memory, w.results = nil, nil
+}
+
+// Destroy closes the session, if it is the last that uses it.
+func (w *worker) Destroy() {
+	if w.session == nil {
+		return
+	}
+	_ = w.session.release() // nothing is left to be done about it
+	w.session = nil
+}
