@@ -20,6 +20,11 @@ const demoExamples = `  millrace demo
   millrace demo --out /tmp/demo --json
   millrace demo --serve`
 
+const demoLong = `Start a server on this machine with a small model of Millrace's own that finds and reads handwritten digits, send it a
+clip over WebSocket as a camera would, compare the answers with what is really in the clip (IoU of at least 0.5, and the
+right digit), and write the clip with the answers drawn over it. Model and clip are part of the program; they are put
+into the cache folder. It needs ffmpeg and ONNX Runtime's library (make onnxruntime).`
+
 type demo struct {
 	http  string
 	out   string
@@ -31,7 +36,7 @@ func demoCommand() *cobra.Command {
 	var d demo
 	c := &cobra.Command{
 		Use:     "demo",
-		Short:   demoShort,
+		Short:   "Read the digits in a clip, and judge it against the truth",
 		Long:    demoLong,
 		Example: demoExamples,
 		Args:    wrongUsage(cobra.NoArgs),
@@ -51,7 +56,7 @@ func (d *demo) run(c *cobra.Command) error {
 	if d.json {
 		told = c.ErrOrStderr()
 	}
-	show, err := newShow(ctx, told)
+	show, err := newShow()
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
@@ -78,7 +83,7 @@ func (d *demo) run(c *cobra.Command) error {
 		return err
 	}
 	if got.Hits == 0 && ctx.Err() == nil {
-		return errors.New("demo: nothing was found in the clip")
+		return errors.New("demo: no digit was found in the clip")
 	}
 	return nil
 }
@@ -129,6 +134,8 @@ type judged struct {
 	play.Summary
 	Judged    int     `json:"judged_frames"`
 	Hits      int     `json:"found"`
+	Missed    int     `json:"missed"`
+	False     int     `json:"false"`
 	Precision float64 `json:"precision"`
 	Recall    float64 `json:"recall"`
 }
@@ -149,7 +156,7 @@ func (d *demo) play(ctx context.Context, told io.Writer, s *server.Server, show 
 		OnSecond: func(p play.Progress) { lines.line(second(p) + "  sees " + j.seen()) },
 	})
 	lines.end()
-	return judged{sum, j.frames, j.score.Hits, j.score.Precision(), j.score.Recall()}, err
+	return judged{sum, j.frames, j.score.Hits, j.score.Missed, j.score.False, j.score.Precision(), j.score.Recall()}, err
 }
 
 func (j *judged) write(w io.Writer, asJSON bool) error {
@@ -157,7 +164,7 @@ func (j *judged) write(w io.Writer, asJSON bool) error {
 		return writeJSON(w, j)
 	}
 	rows := append(summaryRows(&j.Summary),
-		[]string{"found", fmt.Sprintf("%d %s in %d judged frames", j.Hits, things, j.Judged)},
+		[]string{"found", fmt.Sprintf("%d of %d digits in %d frames", j.Hits, j.Hits+j.Missed, j.Judged)},
 		[]string{"precision, recall", fmt.Sprintf("%.2f, %.2f", j.Precision, j.Recall)})
 	return table(w, rows...)
 }

@@ -1,59 +1,88 @@
 package main
 
 import (
-	"context"
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"millrace/client/overlay"
 	"millrace/client/play"
-	"millrace/internal/clip"
+	"millrace/examples/spotter"
 	"millrace/internal/clip/truth"
 	"millrace/server"
 )
 
-const (
-	demoShort = "Find what moves in a rendered clip, and judge it against the truth"
-	demoLong  = `Render a clip of moving shapes (kept in the cache folder), start a server on this machine, send it the clip over
-WebSocket as a camera would, compare the boxes that come back with where the shapes really are, and write the clip with
-the boxes drawn over it.`
-	things = "moving things"
-	// learning is how much of the clip the detector is given before it is judged.
-	learning = time.Second
-)
+// showThreshold is the least score of a digit that is shown, chosen in training.
+const showThreshold = "0.3"
 
 // show is what the demo shows: a clip, the model that watches it, and the truth.
 type show struct {
-	model string
-	file  string // of the clip
+	model string // its name
+	onnx  string // its file
+	file  string // the clip's
 	truth *truth.Truth
 }
 
-// newShow renders the clip, unless it is in the cache folder.
-func newShow(ctx context.Context, told io.Writer) (*show, error) {
+// newShow puts the files that the program carries into the cache folder, since
+// ONNX Runtime and ffmpeg read files.
+func newShow() (*show, error) {
+	s := show{model: "spotter"}
+	var err error
+	if s.onnx, err = cached("spotter.onnx", spotter.Model); err != nil {
+		return nil, err
+	}
+	if s.file, err = cached("digits.mp4", spotter.Clip); err != nil {
+		return nil, err
+	}
+	s.truth, err = truth.Read(bytes.NewReader(spotter.Truth))
+	return &s, err
+}
+
+// cached returns a file in the cache folder that holds data. Its path has the
+// digest, so that programs of different ages share the folder.
+func cached(name string, data []byte) (file string, err error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		cache = os.TempDir()
 	}
-	set := clip.Settings{Width: 640, Height: 480, Seconds: 10, FPS: 30, Seed: 1}
-	dir := filepath.Join(cache, "millrace", fmt.Sprintf("clip1-%dx%d-%dfps-%gs", set.Width, set.Height, set.FPS, set.Seconds))
-	file := filepath.Join(dir, "motion.mp4")
-	if _, err := os.Stat(file); err != nil {
-		_, _ = fmt.Fprintf(told, "rendering %g s of moving shapes to %s\n", set.Seconds, dir)
-		if file, err = clip.Write(ctx, set, "ffmpeg", dir, io.Discard); err != nil {
-			return nil, fmt.Errorf("the clip cannot be rendered: %w", err)
-		}
+	sum := sha256.Sum256(data)
+	dir := filepath.Join(cache, "millrace", "demo-"+hex.EncodeToString(sum[:8]))
+	file = filepath.Join(dir, name)
+	if have, err := os.ReadFile(file); err == nil && bytes.Equal(have, data) {
+		return file, nil
 	}
-	t, err := truth.Load(filepath.Join(dir, "motion.json"))
-	return &show{model: "motion", file: file, truth: t}, err
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	// Two demos may start at once: the file appears whole.
+	f, err := os.CreateTemp(dir, ".part-*")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = os.Remove(f.Name()) }() // nothing is there after the rename
+	_, err = f.Write(data)
+	if err = cmp.Or(err, f.Chmod(0o644), f.Close()); err != nil {
+		return "", err
+	}
+	return file, os.Rename(f.Name(), file)
 }
 
-func (s *show) configure(cfg *server.Config) error { return cfg.AddModels("motion=motion") }
+// configure has the server load the model, and the motion detector beside it for
+// the console, which offers the clip.
+func (s *show) configure(cfg *server.Config) error {
+	cfg.Clip = spotter.Clip
+	return cfg.AddModels(fmt.Sprintf("%s=%q,input.image.width=320,input.image.height=240,input.image.layout=NCHW,input.image.color=RGB,"+
+		"input.image.scale=0.00392157,output.boxes.boxes=boxes,output.boxes.scores=scores,output.boxes.threshold=%s", s.model, s.onnx, showThreshold),
+		"motion=motion")
+}
 
 // judge compares what comes back with the truth.
 type judge struct {
@@ -61,8 +90,8 @@ type judge struct {
 	score  truth.Score
 	frames int
 
-	mu    sync.Mutex
-	boxes []overlay.Box // of the newest result
+	mu     sync.Mutex
+	newest []overlay.Box
 }
 
 // reply takes one ending, from one goroutine.
@@ -70,40 +99,38 @@ func (j *judge) reply(r play.Reply) {
 	if !r.Answered() || r.Partial {
 		return
 	}
-	found, err := overlay.Items(r.Outputs)
+	result, err := overlay.Items(r.Outputs)
 	if err != nil {
-		return // counts as if nothing had been found
-	}
-	if r.Width > 0 && r.Height > 0 { // the truth is about the clip's own size
-		found = found.Scale(float64(j.truth.Width)/float64(r.Width), float64(j.truth.Height)/float64(r.Height))
-	}
-	j.mu.Lock()
-	j.boxes = found.Boxes
-	j.mu.Unlock()
-	at := j.truth.At(r.PTS.Seconds())
-	if at == nil || r.PTS < learning {
 		return
 	}
-	var boxes []truth.Box
-	for _, b := range found.Boxes {
-		boxes = append(boxes, truth.Box{b.X1, b.Y1, b.X2, b.Y2})
+	if r.Width > 0 && r.Height > 0 { // the truth is about the clip's own size
+		result = result.Scale(float64(j.truth.Width)/float64(r.Width), float64(j.truth.Height)/float64(r.Height))
 	}
-	j.score.Add(at, boxes)
-	j.frames++
+	var found []truth.Found
+	for _, b := range result.Boxes {
+		found = append(found, truth.Found{Box: truth.Box{b.X1, b.Y1, b.X2, b.Y2}, Class: b.Number})
+	}
+	if at := j.truth.At(r.PTS.Seconds()); at != nil {
+		j.score.AddRead(at, found)
+		j.frames++
+	}
+	j.mu.Lock()
+	j.newest = result.Boxes
+	j.mu.Unlock()
 }
 
-// seen names what the newest result has, "3 7 7".
+// seen names the digits of the newest result, from left to right: "3 7 7".
 func (j *judge) seen() string {
 	j.mu.Lock()
-	defer j.mu.Unlock()
-	var names []string
-	for _, b := range j.boxes {
-		if b.Number >= 0 {
-			names = append(names, fmt.Sprint(b.Number))
-		}
+	boxes := slices.Clone(j.newest)
+	j.mu.Unlock()
+	if len(boxes) == 0 {
+		return "nothing"
 	}
-	if len(names) == 0 {
-		return fmt.Sprintf("%d %s", len(j.boxes), things)
+	slices.SortFunc(boxes, func(a, b overlay.Box) int { return cmp.Compare(a.X1, b.X1) })
+	var names []string
+	for _, b := range boxes {
+		names = append(names, strconv.Itoa(b.Number))
 	}
 	return strings.Join(names, " ")
 }
