@@ -36,6 +36,8 @@ var parts = []struct {
 	{"json", jsonNumbers},
 	{"native", nativeCall},
 	{"video", video},
+	{"onnx", onnxCalls},
+	{"onnxvideo", onnxVideo},
 	{"metrics", observed},
 	{"memory", memory},
 	{"overload", overload},
@@ -56,7 +58,7 @@ func run(args []string, out, errs io.Writer) int {
 	f := flag.NewFlagSet("millrace-bench", flag.ContinueOnError)
 	f.SetOutput(errs)
 	asJSON := f.Bool("json", false, "print the table as JSON")
-	only := f.String("rows", "", "measure the parts whose `name` matches: ws, rest, json, native, video, metrics, memory, overload")
+	only := f.String("rows", "", "measure the parts whose `name` matches: ws, rest, json, native, video, onnx, onnxvideo, metrics, memory, overload")
 	round := f.Duration("round", 500*time.Millisecond, "how long each round runs; one of overload takes six times that")
 	rounds := f.Int("rounds", 9, "rounds of each pair; overload takes a third of them")
 	if err := f.Parse(args); err != nil {

@@ -162,33 +162,20 @@ func (b *bench) pair(name, unit string, bare, ours side) (Row, error) {
 }
 
 // together runs one n times at once for a time and returns what they have done a
-// second. Each goes on while there is more, and says when something is done.
+// second. Each goes on while there is more, and says when something is done. What
+// was begun in time counts, with the time that it took: processors worked on it.
 func together(n int, d time.Duration, one func(more func() bool, done func(int)) error) (float64, error) {
-	var in, all atomic.Int64
+	var all atomic.Int64
 	began := time.Now()
 	more := func() bool { return time.Since(began) < d }
-	done := func(n int) {
-		all.Add(int64(n))
-		if more() {
-			in.Add(int64(n))
-		}
-	}
+	done := func(n int) { all.Add(int64(n)) }
 	errs := make([]error, n)
 	var wg sync.WaitGroup
 	for i := range n {
 		wg.Go(func() { errs[i] = one(more, done) })
 	}
 	wg.Wait()
-	return perSecond(in.Load(), all.Load(), d, time.Since(began)), errors.Join(errs...)
-}
-
-// perSecond is the rate of what came in time; where the round was too short for
-// anything to, of all that came.
-func perSecond(in, all int64, d, whole time.Duration) float64 {
-	if in > 0 {
-		return float64(in) / d.Seconds()
-	}
-	return float64(all) / whole.Seconds()
+	return float64(all.Load()) / time.Since(began).Seconds(), errors.Join(errs...)
 }
 
 func median(v []float64) float64 {

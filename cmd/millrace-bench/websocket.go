@@ -193,6 +193,15 @@ func (p *pump) rate(d time.Duration) (float64, error) {
 	return perSecond(in.Load(), p.total.Load(), d, time.Since(began)), errors.Join(all...)
 }
 
+// perSecond is the rate of what came in time; where the round was too short for
+// anything to, of all that came.
+func perSecond(in, all int64, d, whole time.Duration) float64 {
+	if in > 0 {
+		return float64(in) / d.Seconds()
+	}
+	return float64(all) / whole.Seconds()
+}
+
 // reply reads one message and returns its length; buf keeps its end.
 func reply(c *websocket.Conn, buf []byte) (n int, err error) {
 	_, r, err := c.NextReader()

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"millrace/client/load"
+	"millrace/internal/codec"
+	"millrace/server"
+	"millrace/stream"
+)
+
+// scale makes numbers of up to 1 of pixels.
+var scale = [3]float32{1. / 255, 1. / 255, 1. / 255}
+
+// pictures is the model that takes the film's frames.
+func pictures(m *onnxModels) []server.ModelConfig {
+	c := onnxModel("cnn", m.cnn, onnxBatch)
+	c.Input.Image = &stream.ImageSpec{Scale: scale}
+	return []server.ModelConfig{c}
+}
+
+// onnxVideo compares the processor time of a frame of video through the small
+// CNN with decoding and running it alone, and offers streams of video.
+func onnxVideo(b *bench) error {
+	f, err := film()
+	if err != nil {
+		return err
+	}
+	defer f.remove()
+	return withONNX(func(m *onnxModels, t *target) error {
+		l, err := openLoop(m.cnn, tensor("image", 3, cnnSide, cnnSide), tensor("scores", cnnScores))
+		if err != nil {
+			return err
+		}
+		defer l.close()
+		if err := b.perPicture(" through the small CNN", t, "cnn", f, l.classify); err != nil {
+			return err
+		}
+		return b.cameras(t, f, l)
+	}, pictures)
+}
+
+// classify is the task of decoding a frame into a batch of one and running that.
+func (l *loop) classify() (do func([]byte) error, end func(), err error) {
+	b, err := l.bind(1)
+	if err != nil {
+		return nil, nil, err
+	}
+	t := codec.Target{Width: cnnSide, Height: cnnSide, Color: codec.RGB, Layout: codec.NCHW, Type: codec.FP32,
+		Norm: codec.Norm{Scale: scale}}
+	dec := codec.NewDecoder(codec.Limits{})
+	return func(frame []byte) error {
+			if _, err := dec.Decode(frame, t, b.input()); err != nil {
+				return err
+			}
+			return b.run()
+		}, func() {
+			dec.Close()
+			b.close()
+		}, nil
+}
+
+// cameras offers what the machine can bear, and more.
+func (b *bench) cameras(t *target, f *footage, l *loop) error {
+	c, err := startChild()
+	if err != nil {
+		return err
+	}
+	defer c.end()
+	length := max(6*b.round, 200*time.Millisecond)
+	each, err := alone(f.frames, 0, b.round, l.classify)
+	if err != nil {
+		return err
+	}
+	for _, streams := range []int{30, 42} {
+		cfg := load.Config{
+			URL: "http://" + t.addr, Model: "cnn", Streams: streams, Rate: videoRate, Dir: f.dir,
+			Duration: length, Warmup: length / 6, Grace: 5 * time.Second, Options: map[string]string{"policy": "latest"},
+		}
+		var age, fps, batch, shed []float64
+		var sent, answered, dropped uint64
+		var faults int64
+		for range max(b.rounds/3, 1) {
+			a, err := c.do(job{Load: &cfg})
+			if err != nil {
+				return err
+			}
+			r := a.Report
+			age, fps, batch = append(age, r.Latency.P99), append(fps, r.FPS), append(batch, r.MeanBatch)
+			shed = append(shed, float64(r.Dropped)/float64(r.Sent))
+			sent, answered, dropped = sent+r.Sent, answered+r.Answered, dropped+r.Dropped
+			faults += faultsOf(r)
+		}
+		oldest := 50. // ms
+		if streams > 30 {
+			oldest = 1000./videoRate + 3*median(batch)*each
+		}
+		name := fmt.Sprintf("%d streams of JPEG video at %d fps, small CNN: ", streams, videoRate)
+		b.add(Row{Name: fmt.Sprintf("%sanswers (mean batch %.1f, %.0f %% shed)", name, median(batch), 100*median(shed)), Unit: "frames/s",
+			Bare: float64(streams * videoRate), Millrace: median(fps), Ratio: median(fps) / float64(streams*videoRate)})
+		old := Row{Name: name + "p99 age of an answer", Unit: "ms", Bare: oldest, Millrace: median(age)}
+		old.Ratio = old.Millrace / oldest
+		b.add(old.atMost(1))
+		b.add(Row{Name: fmt.Sprintf("%s%d sent - %d answered - %d dropped", name, sent, answered, dropped),
+			Unit: "frames", Millrace: float64(faults), Limit: "= 0", Met: faults == 0})
+	}
+	return nil
+}
