@@ -35,7 +35,7 @@ export OMP_WAIT_POLICY=passive
 "$python" $here/export.py --weights "$out/spotter.pt" --out $here/spotter.onnx
 "$python" $here/clips.py --out "$out/test"
 "$python" $here/evaluate.py "$out/test" --weights "$out/spotter.pt" --report "$out/report.md"
-"$python" $here/clips.py --out "$out/demo" --seed 2 --clips 5 --frames 330
-cp "$out/demo/clip-04.mp4" $here/clip.mp4
-cp "$out/demo/clip-04.json" $here/clip.json
+"$python" $here/clips.py --out "$out/demo" --seed 2 --clips 7 --frames 330
+cp "$out/demo/clip-06.mp4" $here/clip.mp4
+cp "$out/demo/clip-06.json" $here/clip.json
 "$python" $here/evaluate.py $here/clip.mp4 --weights "$out/spotter.pt"
