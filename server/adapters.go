@@ -11,6 +11,7 @@ import (
 	"millrace/ingest/rest"
 	"millrace/ingest/ws"
 	"millrace/internal/httpd"
+	"millrace/web"
 )
 
 // listen makes the adapters and takes their addresses. A new protocol is one
@@ -57,6 +58,7 @@ func (s *Server) listenHTTP() error {
 		AllowPrivateURLs: s.cfg.Sources.AllowPrivate, Log: s.log,
 	})
 	r := rest.New(h, rest.Options{MaxBody: int(s.cfg.Limits.MaxBody), Log: s.log})
+	web.Mount(h, web.Options{Clip: s.cfg.Clip})
 	s.adapters = append(s.adapters, r, s.ws, httpServer{h, []<-chan struct{}{r.Serving(), s.ws.Serving()}})
 	addr, err := h.Listen()
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"millrace/examples/spotter"
 	"millrace/server"
 )
 
@@ -33,6 +34,7 @@ variable such as MILLRACE_HTTP; a flag wins over a variable, a variable over the
 		if err != nil {
 			return err
 		}
+		cfg.Clip = spotter.Clip
 		s, err := server.New(cfg)
 		if err != nil {
 			return err

@@ -1,0 +1,141 @@
+// Package web is the console, a page that streams a camera, a file or the bundled
+// clip to a model and draws what it answers. Its files are embedded; there is no
+// build step.
+//
+// It owns the page and its way to the browser. It must not know models or
+// streams: the page uses the same public API as any other client.
+package web
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"mime"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+
+	"millrace/internal/httpd"
+)
+
+//go:embed static
+var static embed.FS
+
+// Options are what the console has beside its page.
+type Options struct {
+	Clip []byte // an MP4 to stream, at /console/clip.mp4; nil = none
+}
+
+// policy keeps everything out that the page does not bring along itself.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; media-src 'self' blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// asset is a file as it is sent.
+type asset struct {
+	data        []byte
+	contentType string
+	etag        string
+}
+
+func newAsset(name string, data []byte) asset {
+	sum := sha256.Sum256(data)
+	kind := mime.TypeByExtension(path.Ext(name))
+	switch path.Ext(name) { // the table of the system may say otherwise
+	case ".js":
+		kind = "text/javascript; charset=utf-8"
+	case ".mp4":
+		kind = "video/mp4"
+	}
+	return asset{data, kind, `"` + hex.EncodeToString(sum[:8]) + `"`}
+}
+
+// Mount registers the console's routes: /console/ with its files, and / which
+// leads there.
+func Mount(h *httpd.Server, o Options) {
+	assets := map[string]asset{}
+	files, err := fs.ReadDir(static, "static")
+	if err != nil {
+		panic(err) // embedded
+	}
+	for _, f := range files {
+		data, err := static.ReadFile("static/" + f.Name())
+		if err != nil {
+			panic(err)
+		}
+		assets[f.Name()] = newAsset(f.Name(), data)
+	}
+	if o.Clip != nil {
+		assets["clip.mp4"] = newAsset("clip.mp4", o.Clip)
+	}
+	assets[""] = assets["index.html"]
+	to := func(where string) fiber.Handler {
+		return func(c *fiber.Ctx) error { return c.Redirect(where, fiber.StatusFound) }
+	}
+	h.App.Get("/", to("/console/"))
+	serve := func(c *fiber.Ctx) error {
+		name := c.Params("*")
+		if name == "" && !strings.HasSuffix(c.Path(), "/") {
+			return c.Redirect("/console/", fiber.StatusFound)
+		}
+		a, ok := assets[name]
+		if !ok {
+			return c.Next() // the listener's own answer to what is not there
+		}
+		return a.send(c)
+	}
+	h.App.Get("/console", serve)
+	h.App.Get("/console/*", serve)
+}
+
+// send answers with the asset, or with the part of it that a player asks for.
+func (a asset) send(c *fiber.Ctx) error {
+	c.Set(fiber.HeaderContentType, a.contentType)
+	c.Set(fiber.HeaderETag, a.etag)
+	c.Set(fiber.HeaderCacheControl, "no-cache")
+	c.Set(fiber.HeaderXContentTypeOptions, "nosniff")
+	c.Set("Content-Security-Policy", policy)
+	c.Set("Permissions-Policy", "camera=(self)")
+	c.Set("Referrer-Policy", "no-referrer")
+	c.Set(fiber.HeaderAcceptRanges, "bytes")
+	if c.Get(fiber.HeaderIfNoneMatch) == a.etag {
+		return c.SendStatus(fiber.StatusNotModified)
+	}
+	from, to, ok := span(c.Get(fiber.HeaderRange), len(a.data))
+	switch {
+	case !ok:
+		c.Set(fiber.HeaderContentRange, "bytes */"+strconv.Itoa(len(a.data)))
+		return c.SendStatus(fiber.StatusRequestedRangeNotSatisfiable)
+	case to-from < len(a.data):
+		c.Set(fiber.HeaderContentRange, fmt.Sprintf("bytes %d-%d/%d", from, to-1, len(a.data)))
+		c.Status(fiber.StatusPartialContent)
+	}
+	return c.SendStream(bytes.NewReader(a.data[from:to]), to-from)
+}
+
+// span reads a Range header for one part of size bytes (RFC 9110, 14.1.2): from
+// the first byte up to, not including, the last. What is no such header is the
+// whole; ok is false for a part that lies outside.
+func span(header string, size int) (from, to int, ok bool) {
+	part, isBytes := strings.CutPrefix(header, "bytes=")
+	first, last, isSpan := strings.Cut(part, "-")
+	if !isBytes || !isSpan || strings.Contains(part, ",") {
+		return 0, size, true
+	}
+	from, errFrom := strconv.Atoi(first)
+	to, errTo := strconv.Atoi(last)
+	switch {
+	case first == "" && errTo == nil: // the last so many
+		return max(0, size-to), size, to > 0
+	case errFrom != nil || from < 0 || errTo != nil && last != "" || errTo == nil && to < from:
+		return 0, size, true
+	case from >= size:
+		return 0, 0, false
+	case last == "":
+		return from, size, true
+	}
+	return from, min(to, size-1) + 1, true
+}
