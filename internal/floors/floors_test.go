@@ -46,7 +46,7 @@ func TestFaults(t *testing.T) {
 		{"siblings the other way", imports("ingest/rest", "millrace/workers"), "ingest/rest (floor 3) imports workers (floor 3)"},
 		{"same floor", imports("client", "millrace/batching"), "client (floor 2) imports batching (floor 2)"},
 		{"example embeds the server", imports("examples/embed", "millrace/server", "millrace/client"), ""},
-		{"example imports the command", imports("examples/embed", "millrace/cmd/millrace"), "imports cmd/millrace (floor 6)"},
+		{"example imports the command", imports("examples/embed", "millrace/cmd/millrace"), "imports cmd/millrace (floor 7)"},
 		{"no floor", imports("helpers", "fmt"), "helpers has no floor"},
 		{"imports what has no floor", imports("server", "millrace/helpers"), "helpers has no floor"},
 		{"prefix is not the module", imports("stream", "millrace.example/server"), ""},

@@ -20,8 +20,9 @@ var floor = map[string]int{
 	"batching": 2, "client": 2,
 	"workers": 3, "ingest": 3,
 	"tracing": 4, "web": 4,
-	"server": 5,
-	"cmd":    6, "examples": 6,
+	"server":   5,
+	"examples": 6,
+	"cmd":      7, // the demo shows an example
 }
 
 // plugins are the folders whose subfolders never import each other, so that
