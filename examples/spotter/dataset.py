@@ -50,7 +50,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", default="out/spotter/train", help="folder for the set")
     parser.add_argument("--split", choices=digits.SPLITS, default="train")
-    parser.add_argument("--pictures", type=int, default=8000)
+    parser.add_argument("--pictures", type=int, default=10000, help="about how many")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=multiprocessing.cpu_count())
     args = parser.parse_args()

@@ -15,7 +15,7 @@ from score import THRESHOLD, Score, detections
 
 
 def score_clip(model, path, threshold):
-    """The score of one clip and the pairs (truth, reading) it gets wrong."""
+    """The score of one clip against the truth beside it."""
     told, score = json.loads(path.with_suffix(".json").read_text()), Score()
     pictures = clips.decode(path)
     if len(pictures) != len(told["frames"]):

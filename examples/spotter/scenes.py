@@ -52,7 +52,8 @@ def pattern(rng):
         return np.sign(np.sin(along * np.pi / side) * np.sin(across * np.pi / side))
     canvas = np.zeros((HEIGHT, WIDTH), np.float32)
     for _ in range(int(rng.integers(4, 16))):
-        corners = rng.uniform([-40, -40], [WIDTH + 40, HEIGHT + 40], (1, 2)) + rng.uniform(-110, 110, (int(rng.integers(3, 6)), 2))
+        middle = rng.uniform([-40, -40], [WIDTH + 40, HEIGHT + 40], (1, 2))
+        corners = middle + rng.uniform(-110, 110, (int(rng.integers(3, 6)), 2))
         cv2.fillPoly(canvas, [corners.astype(np.int32)], float(rng.uniform(-1, 1)), cv2.LINE_AA)
     return canvas
 
