@@ -22,10 +22,10 @@ func demoRun(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	if found, _ := filepath.Glob(filepath.Join(cache, "millrace", "onnxruntime-*", "libonnxruntime.so*")); len(found) == 0 {
-		t.Skip("ONNX Runtime's library is not in the cache folder: make onnxruntime")
+		t.Fatal("ONNX Runtime's library is not in the cache folder: make onnxruntime")
 	}
 	c := command(t, append([]string{"demo"}, args...)...)
 	c.Env = append(c.Env, "XDG_CACHE_HOME="+cache)
@@ -65,13 +65,12 @@ func TestDemoServes(t *testing.T) {
 	}
 }
 
-// TestDemoWithoutLibrary: the demo says what to do. The cache folder of command has no library.
+// TestDemoWithoutLibrary: the demo says what it misses.
 func TestDemoWithoutLibrary(t *testing.T) {
-	out, stderr, code := millrace(t, "demo")
-	if code == 0 {
-		t.Skip("the system has ONNX Runtime's library")
-	}
-	if code != 1 || !strings.Contains(stderr, "make onnxruntime") {
+	c := command(t, "demo")
+	c.Env = append(c.Env, "MILLRACE_ONNX_LIBRARY=/nowhere/libonnxruntime.so.1")
+	out, stderr, code := finish(t, c)
+	if code != 1 || !strings.Contains(stderr, "/nowhere/libonnxruntime.so.1: no such file") {
 		t.Errorf("exit status %d\n%s%s", code, out, stderr)
 	}
 }
