@@ -121,6 +121,10 @@ func (w *instance) guard(f func()) {
 func (w *instance) loop() {
 	g := w.group
 	defer w.cancel()
+	if kind, _ := Lookup(g.cfg.Kind); kind.Foreign {
+		lendProcessors(1)
+		defer lendProcessors(-1)
+	}
 	for {
 		b := g.next(w)
 		if b == nil {

@@ -80,6 +80,9 @@ type Kind struct {
 	New  func() Worker
 	// Memory is where its batches lie unless the configuration says so; "" = heap.
 	Memory batching.Backend
+	// Foreign says that Run computes outside of Go, in C, and so holds one of the
+	// Go scheduler's processors all the while.
+	Foreign bool
 	// Keys are the load parameters it understands, with what they mean.
 	Keys map[string]string
 }

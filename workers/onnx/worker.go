@@ -18,6 +18,8 @@ func init() {
 		Doc:    "any ONNX model, with ONNX Runtime",
 		New:    func() workers.Worker { return &worker{} },
 		Memory: batching.C, // the library keeps pointers into it
+
+		Foreign: true,
 		Keys: map[string]string{
 			"threads":       "threads that one run of an operator uses (1); instances run beside each other",
 			"inter_threads": "operators that one run computes at once (1)",
