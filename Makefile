@@ -41,7 +41,8 @@ test: ## install what the tests need and run all of them (some minutes)
 check: test ## test, then staticcheck and generated files: run it before a commit
 	@scripts/check.sh '$(STATICCHECK)'
 
-bench: ## Millrace beside bare loops, ratio by ratio (3 minutes); ARGS='-rows ws', -json; MICRO=1: the micro-benchmarks, ARGS='-bench Ring -count 6'
+bench: ## Millrace beside bare loops, ratio by ratio (5 minutes); ARGS='-rows ws', -json; MICRO=1: the micro-benchmarks, ARGS='-bench Ring -count 6'
+	@scripts/onnxruntime.sh
 	$(if $(MICRO),go test -tags '$(TAGS)' -run '^$$' -bench . -benchmem ./... $(ARGS),go run -tags '$(TAGS)' ./cmd/millrace-bench $(ARGS))
 
 bench-overload: ## goodput and age of answers at 2, 4 and 10 times the capacity; ARGS=-json
