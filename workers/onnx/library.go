@@ -3,7 +3,6 @@ package onnx
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -54,53 +53,51 @@ func Library() (string, error) {
 type place struct {
 	what  string // for messages
 	paths []string
-	must  bool // named by the user: nothing else will do
+	must  bool   // named by the user: nothing else will do
+	hint  string // what to do when a library there cannot be used
 }
 
 func places(set string) []place {
-	cache := ""
+	var cached []string
 	if dir, err := os.UserCacheDir(); err == nil {
-		cache = filepath.Join(dir, "millrace", "onnxruntime-"+fetched, file)
+		cached = []string{filepath.Join(dir, "millrace", "onnxruntime-"+fetched, file)}
 	}
-	env := os.Getenv(EnvLibrary)
 	system := []string{file, "libonnxruntime.so"}
 	for _, dir := range []string{"/usr/local/lib", "/opt/onnxruntime/lib"} {
 		system = append(system, filepath.Join(dir, file), filepath.Join(dir, "libonnxruntime.so"))
 	}
+	named := func(what, path string) place {
+		p := place{what: what, must: path != ""}
+		if p.must {
+			p.paths = []string{path}
+		}
+		return p
+	}
 	return []place{
-		{"the setting onnx.library", []string{set}, set != ""},
-		{"the variable " + EnvLibrary, []string{env}, env != ""},
-		{"the cache folder", []string{cache}, false},
-		{"the system's libraries", system, false},
+		named("the setting onnx.library", set),
+		named("the variable "+EnvLibrary, os.Getenv(EnvLibrary)),
+		{what: "the cache folder", paths: cached, hint: ". Remove it, and `make onnxruntime` fetches it again"},
+		{what: "the system's libraries", paths: system, hint: ". `make onnxruntime` in a checkout fetches one that can"},
 	}
 }
 
-// load tries one place after the other.
+// load tries one place after the other. A library that is there and cannot be
+// used ends the search, for that is what its owner must know.
 func load(set string) (string, error) {
 	var tried []string
 	for _, p := range places(set) {
 		why := "not set"
 		for _, path := range p.paths {
-			if path == "" {
-				continue
-			}
-			if _, err := os.Stat(path); err != nil && strings.ContainsRune(path, filepath.Separator) {
-				why = path + ": " + reason(err)
-				continue
-			}
 			err := initialise(path)
 			if err == nil {
 				return path, nil
 			}
-			why = err.Error()
-			if _, err := os.Stat(path); err == nil && !p.must {
-				p.must = true // it is there and does not work: say so rather than search on
+			if p.must || !errors.As(err, new(missing)) {
+				return "", stream.Errorf(stream.Unavailable, "onnx.library", "ONNX Runtime's library from %s cannot be used: %w%s", p.what, err, p.hint)
 			}
+			why = err.Error()
 		}
-		if p.must {
-			return "", stream.Errorf(stream.Unavailable, "onnx.library", "ONNX Runtime's library, named by %s, cannot be used: %s", p.what, why)
-		}
-		if p.what == "the system's libraries" {
+		if len(p.paths) > 1 {
 			why = "none"
 		}
 		tried = append(tried, p.what+" ("+why+")")
@@ -109,31 +106,37 @@ func load(set string) (string, error) {
 		"ONNX Runtime's library was not found in %s. `make onnxruntime` in a checkout fetches it; or name a library of version %s or newer", strings.Join(tried, ", "), oldest)
 }
 
-func reason(err error) string {
-	var p *fs.PathError
-	if errors.As(err, &p) {
-		return p.Err.Error()
-	}
-	return err.Error()
-}
+// missing says that there is no library of that name.
+type missing string
+
+func (m missing) Error() string { return string(m) }
 
 // initialise loads one file. A failure leaves nothing behind, so that another
 // may be tried.
 func initialise(path string) error {
+	if strings.ContainsRune(path, filepath.Separator) { // otherwise the loader knows where
+		if _, err := os.Stat(path); err != nil {
+			return missing(path + ": " + errors.Unwrap(err).Error())
+		}
+	}
 	ort.SetSharedLibraryPath(path)
 	// Errors come back from the calls; the library need not print them as well.
 	err := ort.InitializeEnvironment(ort.WithLogLevelFatal())
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case strings.Contains(err.Error(), "Error setting ORT API base"):
-		return fmt.Errorf("%s is older than %s", path, oldest)
-	case strings.Contains(err.Error(), "OrtGetApiBase"):
-		return fmt.Errorf("%s is not ONNX Runtime", path)
 	}
 	text := err.Error()
+	switch {
+	case strings.Contains(text, "Error setting ORT API base"):
+		return fmt.Errorf("%s is older than %s", path, oldest)
+	case strings.Contains(text, "OrtGetApiBase"):
+		return fmt.Errorf("%s is not ONNX Runtime", path)
+	}
 	if _, loader, ok := strings.Cut(text, "\": "); ok {
 		text = loader // what the loader said, which names the file
+	}
+	if strings.HasPrefix(text, path+": cannot open shared object file: No such file") {
+		return missing(text)
 	}
 	return errors.New(text)
 }
