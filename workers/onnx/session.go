@@ -1,8 +1,11 @@
 package onnx
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -59,7 +62,7 @@ func acquire(path string, o options) (*session, error) {
 	st, err := os.Stat(path)
 	switch {
 	case err != nil:
-		return nil, stream.Errorf(stream.NotFound, "source", "%w", err)
+		return nil, stream.Errorf(stream.NotFound, "source", "%s: %w", path, errors.Unwrap(err))
 	case !st.Mode().IsRegular():
 		return nil, stream.Errorf(stream.InvalidArgument, "source", "%s is not a file", path)
 	case st.Size() == 0:
@@ -178,34 +181,45 @@ func (o options) cuda(n *ort.SessionOptions) error {
 // fileError says what is wrong with a model's file.
 func fileError(path string, err error) error {
 	text := useful(err)
+	has := func(any ...string) bool {
+		return slices.ContainsFunc(any, func(s string) bool { return strings.Contains(text, s) })
+	}
 	code, hint := stream.InvalidArgument, ""
 	switch {
-	case strings.Contains(text, "opset"):
-		code, hint = stream.Unsupported, ": export it again with an older opset, or name a newer library with onnx.library"
-	case strings.Contains(text, "not a registered function/op"), strings.Contains(text, "NOT_IMPLEMENTED"), strings.Contains(text, "Could not find an implementation"):
-		code, hint = stream.Unsupported, ": the library lacks an operator of the model; export it without, or name another library with onnx.library"
-	case strings.Contains(text, "rotobuf parsing failed"):
-		hint = ": the file is no ONNX model, or not all of it"
-	case strings.Contains(text, "external"):
-		hint = ": the files with the model's weights belong beside it"
+	case has("Unsupported model IR version", " is under development"):
+		if _, after, ok := strings.Cut(text, "opset versions. "); ok { // what it guarantees
+			text, _, _ = strings.Cut(after, " and support")
+		}
+		code, hint = stream.Unsupported, "export it again with an older opset, or name a newer library with onnx.library"
+	case has("No Op registered for", "not a registered function/op", "Could not find an implementation", "not currently registered or supported"):
+		code, hint = stream.Unsupported, "the library lacks an operator or a type of the model: export it without, or name another library with onnx.library"
+	case has("rotobuf parsing failed", "does not have a graph"):
+		hint = "the file is no ONNX model, or not all of it"
+	case has("External data", "external data"):
+		hint = "the files with the model's weights belong beside it, with the names that they were exported with"
+	}
+	if hint != "" {
+		hint = ". " + strings.ToUpper(hint[:1]) + hint[1:]
 	}
 	return &stream.Error{Code: code, Field: "source", Msg: fmt.Sprintf("%s cannot be loaded: %s%s", path, text, hint), Err: err}
 }
 
+// sourcePlace is where in its source the library failed: "/a/b.cc:12 T ns::F(int)
+// const [with ...] ", or only "b.cc:12 F ".
+var sourcePlace = regexp.MustCompile(`\S+\.(cc|h|cpp|cu):\d+ ([^("]*\(.*?\)( const)?( \[with [^\]]*\])? |\w+ )`)
+
 // useful is what a message of the library says, without where in its source.
 func useful(err error) string {
-	text := err.Error()
-	for _, mark := range []string{"Status Message: ", "C session from file: ", "temporary session: "} {
+	text, _, _ := strings.Cut(err.Error(), "\n")
+	for _, mark := range []string{"Status Message: ", "C session from file: ", "temporary session: ", " FAIL : ", ", Error ", "with error: "} {
 		if _, after, ok := strings.Cut(text, mark); ok {
 			text = after
 		}
 	}
-	text, _, _ = strings.Cut(text, "\n")
-	if i := strings.Index(text, ".cc:"); i >= 0 { // "/path/x.cc:123 Type Function(args) message"
-		if _, after, ok := strings.Cut(text[i:], ") "); ok {
-			text = after
-		}
+	if _, after, ok := strings.Cut(text, " failed:"); ok && strings.HasPrefix(text, "Load model from ") {
+		text = after
 	}
+	text = sourcePlace.ReplaceAllString(text, "")
 	const most = 300
 	if len(text) > most {
 		text = text[:most] + "..."
