@@ -32,7 +32,7 @@ func (s *Server) listen() error {
 		s.closers = append(s.closers, m.ln.Close)
 	}
 	if s.cfg.GRPC != Off {
-		g := grpc.New(grpc.Options{Addr: s.cfg.GRPC, MaxMessage: int(s.cfg.Limits.MaxMessage)})
+		g := grpc.New(grpc.Options{Addr: s.cfg.GRPC, TLS: s.tls, MaxMessage: int(s.cfg.Limits.MaxMessage)})
 		addr, err := g.Listen()
 		if err != nil {
 			return fmt.Errorf("grpc: %w", err)
@@ -46,7 +46,7 @@ func (s *Server) listen() error {
 
 func (s *Server) listenHTTP() error {
 	h, err := httpd.New(httpd.Config{
-		Addr: s.cfg.HTTP, Hosts: s.cfg.Hosts, Origins: s.cfg.Origins, MaxBody: int(s.cfg.Limits.MaxBody), Log: s.log,
+		Addr: s.cfg.HTTP, Hosts: s.cfg.Hosts, Origins: s.cfg.Origins, MaxBody: int(s.cfg.Limits.MaxBody), TLS: s.tls, Log: s.log,
 	})
 	if err != nil {
 		return err

@@ -26,6 +26,7 @@ type Config struct {
 	Drain   Duration // how long the end may take
 	Sources SourcesConfig
 	ONNX    ONNXConfig
+	TLS     TLSConfig
 	Models  []ModelConfig
 
 	// No keys of the file:
@@ -152,6 +153,9 @@ func (c Config) Validate() error {
 	}
 	if c.Drain < 0 || time.Duration(c.Drain) > time.Hour {
 		bad("drain", "%v is not between 0s and 1h", c.Drain)
+	}
+	if err := c.TLS.validate(); err != nil {
+		errs = append(errs, err)
 	}
 	return errors.Join(append(errs, c.validateModels()...)...)
 }

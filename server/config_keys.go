@@ -37,6 +37,9 @@ var keys = []key[Config]{
 	{"log.file", "a file to append to (standard error)", func(c *Config) any { return &c.Log.File }},
 	{"drain", "how long frames in flight may take at the end", func(c *Config) any { return &c.Drain }},
 	{"sources.allow_private", "pull videos from loopback and private addresses too", func(c *Config) any { return &c.Sources.AllowPrivate }},
+	{"tls.cert", "a PEM file with the certificate of http and grpc, which then are encrypted; read again when it changes", func(c *Config) any { return &c.TLS.Cert }},
+	{"tls.key", "a PEM file with its key", func(c *Config) any { return &c.TLS.Key }},
+	{"tls.self_signed", "encrypt with a certificate of the server's own, for cameras of phones on the same network", func(c *Config) any { return &c.TLS.SelfSigned }},
 	{"onnx.library", "ONNX Runtime's shared library (the cache folder's, then the system's)", func(c *Config) any { return &c.ONNX.Library }},
 }
 

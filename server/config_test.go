@@ -224,7 +224,7 @@ func TestEnv(t *testing.T) {
 		"MILLRACE_LIMITS_MAX_BODY": "2KiB", "MILLRACE_LIMITS_MAX_MESSAGE": "3KiB", "MILLRACE_LIMITS_MAX_PIXELS": "100",
 		"MILLRACE_LIMITS_MAX_SESSIONS": "7", "MILLRACE_LIMITS_MAX_PULLS": "8", "MILLRACE_LIMITS_OUTBOX_MESSAGES": "9", "MILLRACE_LIMITS_OUTBOX_BYTES": "5KiB", "MILLRACE_LIMITS_IDLE": "6s",
 		"MILLRACE_LOG_LEVEL": "warn", "MILLRACE_LOG_FORMAT": "json", "MILLRACE_LOG_FILE": "x.log",
-		"MILLRACE_DRAIN": "4s", "MILLRACE_SOURCES_ALLOW_PRIVATE": "true", "MILLRACE_ONNX_LIBRARY": "/x.so", "MILLRACE_MODELS": "a=delay,fixed=1ms; b=identity",
+		"MILLRACE_DRAIN": "4s", "MILLRACE_SOURCES_ALLOW_PRIVATE": "true", "MILLRACE_ONNX_LIBRARY": "/x.so", "MILLRACE_TLS_CERT": "c.pem", "MILLRACE_TLS_KEY": "k.pem", "MILLRACE_TLS_SELF_SIGNED": "false", "MILLRACE_MODELS": "a=delay,fixed=1ms; b=identity",
 	}
 	lookup := func(n string) (string, bool) { v, ok := env[n]; return v, ok }
 	c := server.Defaults()
@@ -238,6 +238,7 @@ func TestEnv(t *testing.T) {
 		Limits: server.LimitsConfig{MaxBody: 2 << 10, MaxMessage: 3 << 10, MaxPixels: 100, MaxSessions: 7, MaxPulls: 8, OutboxMessages: 9, OutboxBytes: 5 << 10, Idle: server.Duration(6 * time.Second)},
 		Log:    server.LogConfig{Level: "warn", Format: "json", File: "x.log"}, Drain: server.Duration(4 * time.Second),
 		Sources: server.SourcesConfig{AllowPrivate: true},
+		TLS:     server.TLSConfig{Cert: "c.pem", Key: "k.pem"},
 		ONNX:    server.ONNXConfig{Library: "/x.so"},
 		Models:  []server.ModelConfig{{Name: "a", Source: "delay", Params: stream.Params{"fixed": "1ms"}}, {Name: "b", Source: "identity"}},
 	}

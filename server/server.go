@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -39,6 +40,8 @@ type Server struct {
 	closers  []func() error
 	addrs    map[string]net.Addr // by adapter, filled before ready is closed
 
+	tls *tls.Config // nil: not encrypted
+
 	ready    chan struct{}
 	loaded   atomic.Bool
 	draining atomic.Bool
@@ -57,6 +60,9 @@ func New(cfg Config) (*Server, error) {
 		addrs: map[string]net.Addr{}, ready: make(chan struct{}),
 	}
 	var err error
+	if s.tls, err = cfg.TLS.load(ownNames(cfg.Hosts)); err != nil {
+		return nil, err
+	}
 	if s.observe, err = newObserver(s); err != nil {
 		return nil, err
 	}
@@ -169,6 +175,18 @@ func (s *Server) Memory() *buf.Pool { return s.memory }
 
 // HTTPAddr returns the address that HTTP listens on, nil when it is off.
 func (s *Server) HTTPAddr() net.Addr { return s.addrs["http"] }
+
+// HTTPURL returns the address that HTTP listens on as a URL, "" when it is off.
+func (s *Server) HTTPURL() string {
+	a := s.HTTPAddr()
+	switch {
+	case a == nil:
+		return ""
+	case s.tls != nil:
+		return "https://" + a.String()
+	}
+	return "http://" + a.String()
+}
 
 // GRPCAddr returns the address that gRPC listens on, nil when it is off.
 func (s *Server) GRPCAddr() net.Addr { return s.addrs["grpc"] }

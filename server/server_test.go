@@ -27,7 +27,13 @@ func TestMain(m *testing.M) {
 // what Run returned.
 func run(t *testing.T, models ...server.ModelConfig) (*server.Server, func() error) {
 	t.Helper()
-	s, err := server.New(server.Config{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Models: models})
+	return runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Models: models})
+}
+
+// runWith is run for a configuration.
+func runWith(t *testing.T, cfg server.Config) (*server.Server, func() error) {
+	t.Helper()
+	s, err := server.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

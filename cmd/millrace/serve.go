@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"strings"
 
@@ -49,16 +50,35 @@ variable such as MILLRACE_HTTP; a flag wins over a variable, a variable over the
 		if _, err := fmt.Fprintln(c.OutOrStdout(), addresses(s)); err != nil {
 			fmt.Fprintf(os.Stderr, "millrace: %v\n", err)
 		}
+		if cfg.TLS.SelfSigned {
+			fmt.Fprint(c.ErrOrStderr(), accept(s))
+		}
 		return <-done
 	}
 	return c
 }
 
+// accept tells how to get past a browser's warning, and where from.
+func accept(s *server.Server) string {
+	var b strings.Builder
+	host, port, _ := net.SplitHostPort(s.HTTPAddr().String())
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		for _, a := range server.Addresses() {
+			if !net.ParseIP(a).IsLoopback() {
+				fmt.Fprintf(&b, "  https://%s/console/\n", net.JoinHostPort(a, port))
+			}
+		}
+	} else {
+		fmt.Fprintf(&b, "  %s/console/ (phones do not reach it: serve with --http 0.0.0.0:%s)\n", s.HTTPURL(), port)
+	}
+	return "Open one of these, and accept the certificate when its SHA-256 fingerprint is\n  " + s.Fingerprint() + "\n" + b.String()
+}
+
 // addresses is the line that says the server is ready.
 func addresses(s *server.Server) string {
 	parts := []string{"millrace is ready:"}
-	if a := s.HTTPAddr(); a != nil {
-		parts = append(parts, "http://"+a.String())
+	if u := s.HTTPURL(); u != "" {
+		parts = append(parts, u)
 	}
 	if a := s.GRPCAddr(); a != nil {
 		parts = append(parts, "grpc://"+a.String())

@@ -2,12 +2,15 @@ package grpc
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 
@@ -19,6 +22,7 @@ type Options struct {
 	Addr         string        // 127.0.0.1:8001; port 0 takes a free one
 	DrainTimeout time.Duration // for the calls in flight at the end; 20s
 	MaxMessage   int           // bytes; 64 MiB (limits.max_message)
+	TLS          *tls.Config   // nil = not encrypted
 }
 
 // DefaultAddr is where gRPC listens unless told otherwise.
@@ -78,7 +82,12 @@ func (a *Adapter) Serve(ctx context.Context, door ingest.Door) error {
 			return err
 		}
 	}
+	secure := insecure.NewCredentials()
+	if a.opts.TLS != nil {
+		secure = credentials.NewTLS(a.opts.TLS)
+	}
 	s := grpc.NewServer(
+		grpc.Creds(secure),
 		grpc.MaxRecvMsgSize(a.opts.MaxMessage),
 		grpc.ConnectionTimeout(10*time.Second),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}),

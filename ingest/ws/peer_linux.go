@@ -1,6 +1,7 @@
 package ws
 
 import (
+	"crypto/tls"
 	"net"
 	"syscall"
 	"time"
@@ -12,6 +13,9 @@ import (
 // nothing for d, while something is on its way to it. It finds a dead peer when
 // nobody reads from the connection.
 func watchPeer(conn net.Conn, d time.Duration) {
+	if t, ok := conn.(*tls.Conn); ok {
+		conn = t.NetConn()
+	}
 	sc, ok := conn.(syscall.Conn)
 	if !ok {
 		return

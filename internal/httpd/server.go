@@ -2,6 +2,7 @@ package httpd
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -19,6 +20,8 @@ type Config struct {
 	Hosts   []string // names, beside its own, under which it may be asked; "*" allows all
 	Origins []string // web origins, beside its own, that may use it; "*" allows all
 	MaxBody int      // bytes of a request's body; 64 MiB
+
+	TLS *tls.Config // nil = not encrypted
 
 	HeaderTimeout time.Duration // from the first byte of a request to the end of its header; 10s
 	IdleTimeout   time.Duration // between requests; 2m
@@ -132,8 +135,14 @@ func (s *Server) Listen() (net.Addr, error) {
 	if err != nil {
 		return nil, fmt.Errorf("http: %w", err)
 	}
+	addr := ln.Addr()
+	if s.cfg.TLS != nil {
+		t := s.cfg.TLS.Clone()
+		t.NextProtos = []string{"http/1.1"}
+		ln = tls.NewListener(ln, t)
+	}
 	s.ln = &onceListener{Listener: ln}
-	return ln.Addr(), nil
+	return addr, nil
 }
 
 // Close gives the address back when Serve will not be called. After Serve it
@@ -203,6 +212,9 @@ func (s *Server) shutdown(served <-chan error) error {
 // fasthttp panics, and takes the process with it, when it cannot set a deadline
 // after the handler.
 func sever(c net.Conn) {
+	if t, ok := c.(*tls.Conn); ok {
+		c = t.NetConn()
+	}
 	if t, ok := c.(*net.TCPConn); ok {
 		_ = t.CloseRead()
 		_ = t.CloseWrite()

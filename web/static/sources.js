@@ -17,7 +17,7 @@ const REFUSALS = {
 export async function camera(video) {
   if (!window.isSecureContext || !navigator.mediaDevices?.getUserMedia) {
     const port = location.port ? ':' + location.port : '';
-    throw new Told(`The browser gives a camera only to pages on https or localhost, and this one is on ${location.host}. On the server's own machine open http://localhost${port}/console/; from elsewhere, put https in front of the server.`);
+    throw new Told(`The browser gives a camera only to pages on https or localhost, and this one is on ${location.host}. On the server's own machine open http://localhost${port}/console/; from elsewhere, start the server with --tls-self-signed or a certificate, and open https://${location.host}/console/.`);
   }
   let media;
   try {

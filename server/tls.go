@@ -1,0 +1,215 @@
+package server
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"millrace/stream"
+)
+
+// TLSConfig has HTTP, WebSocket and gRPC encrypted. Browsers give cameras only
+// to pages that came by https, or from the machine itself.
+type TLSConfig struct {
+	Cert, Key  string // PEM files; read again when they change
+	SelfSigned bool   // a certificate of our own instead, kept in the cache folder
+}
+
+// On says whether connections are encrypted.
+func (c TLSConfig) On() bool { return c.SelfSigned || c.Cert != "" }
+
+func (c TLSConfig) validate() error {
+	switch {
+	case c.SelfSigned && (c.Cert != "" || c.Key != ""):
+		return stream.Errorf(stream.InvalidArgument, "tls.self_signed", "and tls.cert exclude each other")
+	case c.Cert != "" && c.Key == "":
+		return stream.Errorf(stream.InvalidArgument, "tls.key", "is missing: tls.cert needs its key")
+	case c.Key != "" && c.Cert == "":
+		return stream.Errorf(stream.InvalidArgument, "tls.cert", "is missing: tls.key needs its certificate")
+	}
+	return nil
+}
+
+// load returns what listeners need, nil when TLS is off. names are those that a
+// certificate of our own is for.
+func (c TLSConfig) load(names []string) (*tls.Config, error) {
+	if !c.On() {
+		return nil, nil
+	}
+	if c.SelfSigned {
+		var err error
+		if c.Cert, c.Key, err = ownCertificate(names); err != nil {
+			return nil, fmt.Errorf("tls.self_signed: %w", err)
+		}
+	}
+	files := &keyPair{cert: c.Cert, key: c.Key}
+	if _, err := files.get(nil); err != nil {
+		return nil, err
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: files.get}, nil
+}
+
+// keyPair is a certificate in files, which whoever renews it replaces.
+type keyPair struct {
+	cert, key string
+
+	mu     sync.Mutex
+	loaded *tls.Certificate
+	mod    time.Time
+	looked time.Time
+}
+
+// lookEvery bounds how often the files are looked at.
+const lookEvery = 10 * time.Second
+
+// get is tls.Config.GetCertificate. Files that cannot be read, while one is being
+// replaced, say, leave the certificate as it was.
+func (k *keyPair) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := time.Now()
+	if k.loaded != nil && now.Sub(k.looked) < lookEvery {
+		return k.loaded, nil
+	}
+	k.looked = now
+	st, err := os.Stat(k.cert)
+	if err == nil && k.loaded != nil && st.ModTime().Equal(k.mod) {
+		return k.loaded, nil
+	}
+	var pair tls.Certificate
+	if err == nil {
+		pair, err = tls.LoadX509KeyPair(k.cert, k.key)
+	}
+	switch {
+	case err == nil:
+		k.loaded, k.mod = &pair, st.ModTime()
+	case k.loaded == nil:
+		return nil, stream.Errorf(stream.InvalidArgument, "tls.cert", "%s with %s cannot be used: %w", k.cert, k.key, err)
+	}
+	return k.loaded, nil
+}
+
+const (
+	ownLasts = 365 * 24 * time.Hour
+	ownLeast = 7 * 24 * time.Hour // one with less time left is made anew
+)
+
+// ownCertificate returns files with a certificate for the names, made if there is
+// none yet: it is kept, so that whoever has accepted it once need not do so again.
+func ownCertificate(names []string) (cert, key string, err error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", "", err
+	}
+	dir := filepath.Join(cache, "millrace", "tls")
+	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	if old, err := tls.LoadX509KeyPair(cert, key); err == nil && covers(old.Leaf, names) {
+		return cert, key, nil
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", "", err
+	}
+	certPEM, keyPEM, err := makeCertificate(names, time.Now())
+	if err != nil {
+		return "", "", err
+	}
+	return cert, key, errors.Join(os.WriteFile(key, keyPEM, 0o600), os.WriteFile(cert, certPEM, 0o644))
+}
+
+// covers says whether the certificate is good for all the names, and some time.
+func covers(c *x509.Certificate, names []string) bool {
+	return c != nil && time.Until(c.NotAfter) > ownLeast && !slices.ContainsFunc(names, func(n string) bool { return c.VerifyHostname(n) != nil })
+}
+
+func makeCertificate(names []string, now time.Time) (certPEM, keyPEM []byte, err error) {
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return nil, nil, err
+	}
+	t := &x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{CommonName: "Millrace", Organization: []string{"self-signed"}},
+		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(ownLasts),
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		IsCA:        true, BasicConstraintsValid: true, // so that a client can be told to trust it
+	}
+	for _, n := range names {
+		if ip := net.ParseIP(n); ip != nil {
+			t.IPAddresses = append(t.IPAddresses, ip)
+		} else {
+			t.DNSNames = append(t.DNSNames, n)
+		}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, t, t, &private.PublicKey, private)
+	if err != nil {
+		return nil, nil, err
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		return nil, nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), nil
+}
+
+// ownNames are the names and addresses that this machine may be asked by.
+func ownNames(hosts []string) []string {
+	names := []string{"localhost"}
+	if h, err := os.Hostname(); err == nil && h != "" {
+		names = append(names, h)
+	}
+	for _, h := range hosts {
+		if h != "*" {
+			names = append(names, h)
+		}
+	}
+	names = append(names, Addresses()...)
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// Addresses are the IP addresses of this machine, but for link-local ones.
+func Addresses() (out []string) {
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return []string{"127.0.0.1"}
+	}
+	for _, a := range all {
+		if n, ok := a.(*net.IPNet); ok && !n.IP.IsLinkLocalUnicast() {
+			out = append(out, n.IP.String())
+		}
+	}
+	return out
+}
+
+// Fingerprint is the SHA-256 of the certificate that clients are shown, as
+// browsers print it; "" when TLS is off.
+func (s *Server) Fingerprint() string {
+	if s.tls == nil {
+		return ""
+	}
+	c, err := s.tls.GetCertificate(nil)
+	if err != nil || len(c.Certificate) == 0 {
+		return ""
+	}
+	sum := sha256.Sum256(c.Certificate[0])
+	return strings.ReplaceAll(fmt.Sprintf("% X", sum), " ", ":")
+}

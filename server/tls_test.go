@@ -1,0 +1,131 @@
+package server_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gorilla/websocket"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health/grpc_health_v1"
+
+	"millrace/server"
+)
+
+func TestTLS(t *testing.T) {
+	cache := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", cache)
+	cfg := server.Config{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Hosts: []string{"cam.test"}, TLS: server.TLSConfig{SelfSigned: true},
+		Models: []server.ModelConfig{{Name: "id", Source: "identity"}}}
+	s, stop := runWith(t, cfg)
+	pem, err := os.ReadFile(filepath.Join(cache, "millrace", "tls", "cert.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(pem)
+	trust := &tls.Config{RootCAs: roots}
+	if !strings.HasPrefix(s.HTTPURL(), "https://127.0.0.1:") || len(s.Fingerprint()) != 32*3-1 {
+		t.Errorf("%s, fingerprint %s", s.HTTPURL(), s.Fingerprint())
+	}
+
+	// REST, by a name that the certificate is for.
+	named := trust.Clone()
+	named.ServerName = "cam.test"
+	web := http.Client{Transport: &http.Transport{TLSClientConfig: named}}
+	r, err := web.Get(s.HTTPURL() + "/v2/health/ready")
+	if err != nil || r.StatusCode != http.StatusOK {
+		t.Fatalf("%v %v", r, err)
+	}
+	r.Body.Close()
+	web.CloseIdleConnections()
+
+	// A page of this server, over WebSocket.
+	d := websocket.Dialer{TLSClientConfig: trust}
+	ws, _, err := d.Dial(strings.Replace(s.HTTPURL(), "https", "wss", 1)+"/v2/models/id/stream?codec=opaque&outputs=none", http.Header{"Origin": {s.HTTPURL()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if err := ws.WriteMessage(websocket.BinaryMessage, make([]byte, 100<<10)); err != nil {
+			t.Fatal(err)
+		}
+		if _, reply, err := ws.ReadMessage(); err != nil || !strings.Contains(string(reply), `"timing"`) {
+			t.Fatalf("%s %v", reply, err)
+		}
+	}
+	ws.Close()
+
+	// gRPC.
+	c, err := grpc.NewClient(s.GRPCAddr().String(), grpc.WithTransportCredentials(credentials.NewTLS(trust)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := grpc_health_v1.NewHealthClient(c).Check(context.Background(), &grpc_health_v1.HealthCheckRequest{}); err != nil {
+		t.Error(err)
+	}
+	c.Close()
+
+	// Too old a protocol, and none.
+	old := trust.Clone()
+	old.MaxVersion = tls.VersionTLS11
+	if c, err := tls.Dial("tcp", s.HTTPAddr().String(), old); err == nil {
+		c.Close()
+		t.Error("TLS 1.1 was taken")
+	}
+	if r, err := http.Get("http://" + s.HTTPAddr().String() + "/v2"); err == nil {
+		r.Body.Close()
+		t.Errorf("without TLS: %s", r.Status)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+
+	// The certificate is kept, until it must be for another name.
+	if _, stop := runWith(t, cfg); stop() != nil {
+		t.Error("did not end well")
+	}
+	if again, err := os.ReadFile(filepath.Join(cache, "millrace", "tls", "cert.pem")); err != nil || string(again) != string(pem) {
+		t.Error("the certificate was made anew")
+	}
+	cfg.Hosts = append(cfg.Hosts, "other.test")
+	if _, stop := runWith(t, cfg); stop() != nil {
+		t.Error("did not end well")
+	}
+	if again, err := os.ReadFile(filepath.Join(cache, "millrace", "tls", "cert.pem")); err != nil || string(again) == string(pem) {
+		t.Error("the certificate was not made for other.test")
+	}
+}
+
+func TestTLSRefused(t *testing.T) {
+	dir := t.TempDir()
+	junk := filepath.Join(dir, "junk.pem")
+	if err := os.WriteFile(junk, []byte("junk"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		tls  server.TLSConfig
+		want string
+	}{
+		{server.TLSConfig{Cert: junk}, "tls.key: is missing"},
+		{server.TLSConfig{Key: junk}, "tls.cert: is missing"},
+		{server.TLSConfig{Cert: junk, Key: junk, SelfSigned: true}, "tls.self_signed: and tls.cert exclude"},
+		{server.TLSConfig{Cert: junk, Key: junk}, "tls.cert: " + junk},
+		{server.TLSConfig{Cert: filepath.Join(dir, "none"), Key: junk}, "no such file"},
+	} {
+		_, err := server.New(server.Config{HTTP: "127.0.0.1:0", GRPC: "off", TLS: c.tls})
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: got %v, want %s", c.tls, err, c.want)
+		}
+	}
+	if ips := server.Addresses(); len(ips) == 0 || net.ParseIP(ips[0]) == nil {
+		t.Errorf("addresses %v", ips)
+	}
+}
