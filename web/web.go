@@ -49,12 +49,15 @@ func newAsset(name string, data []byte) asset {
 		kind = "text/javascript; charset=utf-8"
 	case ".mp4":
 		kind = "video/mp4"
+	case ".json":
+		kind = "application/json"
 	}
 	return asset{data, kind, `"` + hex.EncodeToString(sum[:8]) + `"`}
 }
 
 // Mount registers the console's routes: /console/ with its files, and / which
-// leads there.
+// leads there. /console/console.json tells the page what there is beside it:
+// {"clip":true}. What is not there is answered as everywhere on the listener.
 func Mount(h *httpd.Server, o Options) {
 	assets := map[string]asset{}
 	files, err := fs.ReadDir(static, "static")
@@ -71,6 +74,7 @@ func Mount(h *httpd.Server, o Options) {
 	if o.Clip != nil {
 		assets["clip.mp4"] = newAsset("clip.mp4", o.Clip)
 	}
+	assets["console.json"] = newAsset("console.json", fmt.Appendf(nil, `{"clip":%t}`, o.Clip != nil))
 	assets[""] = assets["index.html"]
 	to := func(where string) fiber.Handler {
 		return func(c *fiber.Ctx) error { return c.Redirect(where, fiber.StatusFound) }

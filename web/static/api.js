@@ -1,35 +1,75 @@
-// The REST calls that the console makes.
+// The REST calls that the console makes, and what to do about errors.
 
 /** An error with a text for the visitor. */
 export class Told extends Error {}
 
+/** A Told that says the server cannot be reached. */
+export class Unreachable extends Told {}
+
+// What a visitor, or who runs the server, can do about an error of that code.
+const ADVICE = {
+  invalid_argument: 'Does this model take pictures? Choose another one.',
+  unsupported: 'Does this model take pictures? Choose another one.',
+  not_found: 'Load the model, or choose another one.',
+  unloaded: 'Load it again, or choose another one.',
+  unavailable: 'Wait until it is ready; the server’s log says what keeps it.',
+  overloaded: 'Stop other streams, or give the model more instances.',
+  too_large: 'Choose a smaller picture, or raise limits.max_message or limits.max_pixels of the server.',
+  timeout: 'The model takes longer than its limits.run allows.',
+  internal: 'The server’s log says more.',
+  unauthenticated: 'Log in, and press Start again.',
+  permission_denied: 'Add this page’s name to hosts, or its origin to origins, of the server.',
+};
+
+/** An error of the server in words: code, message, and what to do. */
+export function explain({code, message}) {
+  return `${message} (${code}). ${ADVICE[code] ?? ''}`.trim();
+}
+
+/** Gets JSON. Rejects with Told. */
 async function ask(path) {
   let reply;
   try {
     reply = await fetch(path, {headers: {Accept: 'application/json'}});
   } catch {
-    throw new Told('The server does not answer. Is it still running?');
+    throw new Unreachable('The server does not answer. Is it still running?');
   }
   const body = await reply.json().catch(() => ({}));
-  if (!reply.ok) throw new Told(body.error ?? `The server answered ${reply.status}.`);
+  if (!reply.ok) throw new Told(explain({code: body.code ?? reply.status, message: body.error ?? 'The server refused'}));
   return body;
 }
 
-/** @returns {Promise<{name: string, state: string, reason: string}[]>} */
+/**
+ * @typedef {{name: string, version: string, state: string, reason: string}} Entry
+ * @typedef {{name: string, inputs: {name: string, datatype: string, shape: number[]}[]}} Metadata
+ */
+
+/** @returns {Promise<Entry[]>} every model that the server knows */
 export const models = () => ask('/v2/repository/index');
 
-/** @returns {Promise<{name: string, platform: string, inputs: {name: string, datatype: string, shape: number[]}[]}>} */
+/** @returns {Promise<Metadata>} */
 export const metadata = name => ask(`/v2/models/${encodeURIComponent(name)}`);
+
+/** What the console itself offers. @returns {Promise<{clip: boolean}>} */
+export const offers = () => ask('console.json');
+
+/** The address of a model's stream. @param {'latest' | 'every'} policy */
+export function streamURL(name, policy) {
+  const url = new URL(`/v2/models/${encodeURIComponent(name)}/stream?policy=${policy}`, location.href);
+  url.protocol = location.protocol === 'https:' ? 'wss:' : 'ws:';
+  return url.href;
+}
 
 /**
  * The size of a model's pictures, or null when its first input is none.
+ * @param {Metadata} model
  * @returns {{width: number, height: number} | null} 0 = any
  */
 export function pictureSize(model) {
-  const shape = model.inputs[0]?.shape?.slice(-3) ?? [];
-  if (shape.length < 3) return null;
-  const channels = n => n === 1 || n === 3;
-  if (channels(shape[0]) && !channels(shape[2])) return {height: Math.max(shape[1], 0), width: Math.max(shape[2], 0)};
-  if (channels(shape[2])) return {height: Math.max(shape[0], 0), width: Math.max(shape[1], 0)};
+  const [a, b, c] = (model.inputs[0]?.shape ?? []).slice(-3);
+  const channels = n => n === 1 || n === 3, side = n => Math.max(n, 0);
+  if (c === undefined) return null;
+  if (channels(a) && !channels(c)) return {height: side(b), width: side(c)};
+  if (channels(c)) return {height: side(a), width: side(b)};
   return null;
 }

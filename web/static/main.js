@@ -1,20 +1,32 @@
 // The console: joins the page to a source, a stream and what comes back.
 
 import * as api from './api.js';
+import * as figures from './figures.js';
 import * as sources from './sources.js';
+import {draw} from './draw.js';
+import {read} from './results.js';
 import {Stats} from './stats.js';
 import {Stream} from './stream.js';
-import {draw, read} from './results.js';
 
 const $ = id => document.getElementById(id);
-const CLIP = 'clip.mp4';
 
-/** What tests and the curious look at. */
-const view = window.millrace = {state: 'idle', sent: 0, answered: 0, dropped: 0, errors: 0, skipped: 0, message: '', last: null, seen: {}};
+const LONG = 3000; // ms without an answer that the visitor is told of, and that an error stays on the page
 
-let run = null; // the stream that runs
+/** @type {Map<string, {name: string, size: {width: number, height: number} | null}>} */
+let models = new Map();
+let run = null; // what streams, a Run
+
+/**
+ * What tests and the curious look at. Each result is also an event "result" of
+ * window.millrace, its detail as results.js has it with `media`, the frame's
+ * place in the video in seconds.
+ */
+const view = window.millrace = Object.assign(new EventTarget(), {
+  state: 'idle', message: '', sent: 0, answered: 0, dropped: 0, errors: 0, skipped: 0, last: null,
+});
 
 function tell(text) {
+  if (view.message === text) return; // or it would be read out again
   view.message = text;
   $('message').textContent = text;
   $('message').hidden = text === '';
@@ -22,104 +34,193 @@ function tell(text) {
 
 const chosen = () => document.querySelector('input[name=source]:checked').value;
 
+/** Fills the list of models: first what takes pictures, and of these what this page shows best. */
 async function list() {
   const all = await api.models();
-  const ready = all.filter(m => m.state === 'READY');
-  const described = await Promise.all(ready.map(async m => ({...m, size: api.pictureSize(await api.metadata(m.name))})));
-  // What takes pictures first, and of these the ones that this page is best with.
+  const ready = await Promise.all(all.filter(m => m.state === 'READY').map(async ({name}) => (
+    {name, size: api.pictureSize(await api.metadata(name))}
+  )));
   const rank = m => (m.size ? 0 : 4) + (m.name === 'spotter' ? 0 : m.name === 'motion' ? 1 : 2);
-  described.sort((a, b) => rank(a) - rank(b) || a.name.localeCompare(b.name));
-  $('model').replaceChildren(...described.map(m => new Option(m.size ? m.name : `${m.name} (no pictures)`, m.name)));
-  if (described.length === 0) {
-    tell(all.length ? `No model is ready: ${all.map(m => `${m.name} ${m.state} ${m.reason}`).join(', ')}.` : 'The server has no model. Start it with one, such as: millrace serve --model motion=motion');
+  ready.sort((a, b) => rank(a) - rank(b) || a.name.localeCompare(b.name));
+  models = new Map(ready.map(m => [m.name, m]));
+  $('model').replaceChildren(...ready.map(m => new Option(m.size ? m.name : `${m.name} (no pictures)`, m.name)));
+  if (all.length === 0) {
+    tell('The server has no model. Start it with one, such as: millrace serve --model motion=motion');
+  } else if (ready.length === 0) {
+    tell(`No model is ready: ${all.map(m => `${m.name} is ${m.state} ${m.reason ?? ''}`.trim()).join(', ')}. Load one, then reload this page.`);
   }
-  return Object.fromEntries(described.map(m => [m.name, m]));
 }
 
-async function open() {
-  const video = $('video'), img = $('still');
+/** Opens the chosen source. @returns {Promise<sources.Source>} */
+function open() {
+  const video = $('video'), file = $('file').files[0];
   switch (chosen()) {
     case 'camera':
       return sources.camera(video);
     case 'clip':
-      return sources.film(video, CLIP, {loop: true, what: 'The clip'});
-    default: {
-      const file = $('file').files[0];
-      if (!file) throw new api.Told('Pick a video or a picture first.');
-      if (file.type.startsWith('image/')) return sources.still(img, file);
-      return sources.film(video, URL.createObjectURL(file), {what: file.name});
+      return sources.film(video, 'clip.mp4', {loop: true, what: 'The clip'});
+  }
+  if (!file) throw new api.Told('Pick a video or a picture first.');
+  return file.type.startsWith('image/') ? sources.still($('still'), file) : sources.film(video, file, {what: file.name});
+}
+
+/** One source streaming to one model, from start to stop. */
+class Run {
+  #model;
+  #source;
+  #stream;
+  #stats = new Stats();
+  #timer = 0;
+  #encoding = false;
+  #erred = 0; // when an error was last told
+
+  constructor(model, source) {
+    this.#model = model;
+    this.#source = source;
+    this.#stream = new Stream(api.streamURL(model.name, source.still ? 'every' : 'latest'));
+    this.#stream.addEventListener('state', e => this.#state(e.detail));
+    this.#stream.addEventListener('result', e => this.#result(e.detail));
+    this.#stream.addEventListener('error', e => this.#error(e.detail));
+    for (const type of ['result', 'drop', 'error']) this.#stream.addEventListener(type, () => this.#count());
+    source.onend = text => {
+      stop();
+      tell(text);
+    };
+  }
+
+  start() {
+    this.#timer = setInterval(() => this.#report(), 250);
+    this.#stream.start();
+    this.#source.each?.((captured, media) => this.#frame(captured, media));
+  }
+
+  stop() {
+    clearInterval(this.#timer);
+    this.#stream.stop();
+    this.#report();
+    this.#source.stop();
+  }
+
+  /** Sends the present frame, unless others are still on their way. */
+  async #frame(captured, media) {
+    if (this.#encoding || !this.#stream.ready) {
+      view.skipped++;
+      return;
+    }
+    this.#encoding = true;
+    try {
+      const blob = await this.#source.encode(this.#model.size);
+      if (blob) this.#stream.send(blob, captured, media);
+    } finally {
+      this.#encoding = false;
+    }
+    this.#count();
+  }
+
+  #result(reply) {
+    const result = {...read(reply), media: reply.note};
+    this.#stats.add(reply);
+    view.last = result;
+    draw($('overlay'), result);
+    $('texts').textContent = result.lines.join('\n');
+    if (this.#erred && performance.now() - this.#erred > LONG) {
+      this.#erred = 0;
+      tell('');
+    }
+    view.dispatchEvent(new CustomEvent('result', {detail: result}));
+  }
+
+  #error(fault) {
+    this.#erred = performance.now();
+    tell(`${this.#model.name}: ${api.explain(fault)}`);
+  }
+
+  async #state({state, fault}) {
+    view.state = state;
+    buttons();
+    switch (state) {
+      case 'running':
+        tell('');
+        if (this.#source.still) this.#stream.send(this.#source.still, performance.now());
+        break;
+      case 'waiting': {
+        tell(`The connection to the server is lost${fault ? `: ${fault.message}` : ''}. Trying again…`);
+        draw($('overlay'), null);
+        const why = await this.#refusal();
+        if (why && view.state === 'waiting') tell(`${why} Trying again…`);
+        break;
+      }
+      case 'stopped':
+        if (fault) {
+          stop();
+          tell(`${this.#model.name}: ${api.explain(fault)}`);
+        }
+    }
+  }
+
+  /** Why a server that answers has no stream for us: a browser keeps the reply to an upgrade to itself. */
+  async #refusal() {
+    try {
+      await api.metadata(this.#model.name);
+    } catch (e) {
+      if (!(e instanceof api.Unreachable)) return e.message;
+    }
+    return '';
+  }
+
+  #count() {
+    const {sent, answered, errors, dropped} = this.#stream;
+    Object.assign(view, {sent, answered, errors, dropped: Object.values(dropped).reduce((a, b) => a + b, 0)});
+  }
+
+  #report() {
+    this.#count();
+    this.#stats.plot($('plot'));
+    figures.show(this.#stream, this.#stats, view.skipped);
+    if (this.#stream.silence > LONG) {
+      this.#erred = performance.now(); // so that an answer takes it away
+      tell(`${this.#model.name} has not answered for ${Math.round(this.#stream.silence / 1000)} seconds.`);
     }
   }
 }
 
-async function start(models) {
+/** Streams what is chosen, instead of what streams now. */
+async function start() {
   stop();
   tell('');
-  const name = $('model').value;
-  if (!name) return;
-  Object.assign(view, {state: 'connecting', sent: 0, answered: 0, dropped: 0, errors: 0, skipped: 0, last: null, seen: {}});
-  const current = run = {stop() {}};
+  const model = models.get($('model').value);
+  if (!model) return;
+  Object.assign(view, {state: 'opening', sent: 0, answered: 0, dropped: 0, errors: 0, skipped: 0, last: null});
+  const opening = run = {stop() {}};
   buttons();
-  let source;
+  remember();
   try {
-    source = await open();
-  } catch (e) {
-    if (run === current) stop();
-    tell(e.message);
-    if (!(e instanceof api.Told)) throw e;
-    return;
-  }
-  if (run !== current) { // stopped while the visitor was asked
-    source.stop();
-    return;
-  }
-  show(source);
-  location.replace(`#model=${encodeURIComponent(name)}&source=${chosen()}`);
-  const url = new URL(`/v2/models/${encodeURIComponent(name)}/stream`, location.href);
-  url.protocol = location.protocol === 'https:' ? 'wss:' : 'ws:';
-  url.search = source.still ? '?policy=every' : '?policy=latest';
-  const stream = new Stream(url.href), stats = new Stats();
-  let encoding = false;
-  const frame = async () => {
-    if (encoding || !stream.ready) {
-      view.skipped++;
+    const source = await open();
+    if (run !== opening) { // stopped while the visitor was asked
+      source.stop();
       return;
     }
-    encoding = true;
-    const captured = performance.now();
-    const blob = await source.encode(models[name]?.size);
-    encoding = false;
-    if (blob) stream.send(blob, captured);
-  };
-  stream.addEventListener('state', e => state(e.detail, stream, source, name));
-  stream.addEventListener('result', e => {
-    const result = read(e.detail);
-    stats.add(e.detail);
-    view.last = {seq: e.detail.seq, ...result};
-    for (const l of result.labels) view.seen[l] = (view.seen[l] ?? 0) + 1;
-    draw($('overlay'), result);
-    $('texts').textContent = result.lines.join('\n');
-    if (source.still) tell('');
-  });
-  stream.addEventListener('error', e => tell(`${name}: ${e.detail.message} (${e.detail.code})`));
-  source.onend = text => {
-    stop();
-    tell(text);
-  };
-  const second = setInterval(() => {
-    stats.second();
-    stats.plot($('plot'));
-  }, 1000);
-  const figures = setInterval(() => report(stream, stats), 250);
-  current.stop = () => {
-    clearInterval(second);
-    clearInterval(figures);
-    stream.stop();
-    report(stream, stats);
-    source.stop();
-  };
-  stream.start();
-  source.each?.(frame);
+    show(source);
+    run = new Run(model, source);
+    run.start();
+  } catch (e) {
+    if (run === opening) {
+      stop();
+      tell(e.message);
+    }
+    if (!(e instanceof api.Told)) throw e;
+  }
+}
+
+function stop() {
+  const last = run;
+  run = null;
+  last?.stop();
+  if (last) view.state = 'stopped';
+  draw($('overlay'), null);
+  $('stage').classList.remove('on');
+  $('texts').textContent = '';
+  buttons();
 }
 
 /** Makes room for the source's picture. */
@@ -130,77 +231,51 @@ function show(source) {
   $('stage').classList.add('on');
 }
 
-async function state(now, stream, source, name) {
-  view.state = now;
-  buttons();
-  if (now === 'running') {
-    tell('');
-    if (source.still) stream.send(source.still, performance.now());
-  }
-  if (now !== 'waiting') return;
-  tell('The connection to the server is lost. Trying again…');
-  draw($('overlay'), null);
-  try {
-    await api.metadata(name); // reached, and yet no stream: it can say why
-  } catch (e) {
-    if (view.state === 'waiting' && !e.message.startsWith('The server does not answer')) tell(e.message);
-  }
-}
-
-function stop() {
-  const last = run;
-  run = null;
-  last?.stop();
-  if (view.state !== 'idle') view.state = 'stopped';
-  draw($('overlay'), null);
-  buttons();
-}
-
 function buttons() {
-  $('start').disabled = run !== null;
+  $('start').disabled = models.size === 0;
   $('stop').disabled = run === null;
 }
 
-const number = (v, digits = 0) => Number.isFinite(v) ? v.toFixed(digits) : '–';
+/** Keeps what is chosen in the address, so that it can be linked to. */
+function remember() {
+  const hash = new URLSearchParams(location.hash.slice(1));
+  hash.set('model', $('model').value);
+  hash.set('source', chosen());
+  history.replaceState(null, '', '#' + hash);
+}
 
-function report(stream, stats) {
-  const now = stats.now();
-  const dropped = Object.values(stream.dropped).reduce((a, b) => a + b, 0);
-  Object.assign(view, {sent: stream.sent, answered: stream.answered, dropped, errors: stream.errors});
-  $('fps').textContent = number(now.fps, 1);
-  $('age').textContent = number(now.age);
-  $('age95').textContent = number(now.age95);
-  $('dropped').textContent = dropped;
-  for (const key of ['rest', 'queue', 'prepare', 'run']) $('t-' + key).textContent = number(now[key], 1);
-  const rows = [['sent', stream.sent], ['answered', stream.answered], ...Object.entries(stream.dropped).map(([r, n]) => [`dropped: ${r}`, n]),
-    ['errors', stream.errors], ['left out before encoding', view.skipped]];
-  $('counts').replaceChildren(...rows.map(([name, n]) => {
-    const row = document.createElement('tr');
-    const head = row.appendChild(document.createElement('th'));
-    head.scope = 'row';
-    head.textContent = name;
-    row.insertCell().textContent = n;
-    return row;
-  }));
+/** Chooses what the address names, and starts it if it says so. */
+async function recall() {
+  const hash = new URLSearchParams(location.hash.slice(1));
+  if (models.has(hash.get('model'))) $('model').value = hash.get('model');
+  const source = $('source-' + hash.get('source')) ?? $('source-clip');
+  (source.disabled ? $('source-camera') : source).checked = true;
+  if (hash.get('autostart') === '1') await start();
 }
 
 async function main() {
-  const wanted = new URLSearchParams(location.hash.slice(1));
-  const hasClip = await fetch(CLIP, {method: 'HEAD'}).then(r => r.ok, () => false);
-  $('source-clip').disabled = !hasClip;
-  const models = await list();
-  if (wanted.get('model') in models) $('model').value = wanted.get('model');
-  const source = $('source-' + (wanted.get('source') ?? (hasClip ? 'clip' : 'camera')));
-  if (source && !source.disabled) source.checked = true;
-  $('file').addEventListener('change', () => { $('source-file').checked = true; });
   $('controls').addEventListener('submit', e => {
     e.preventDefault();
-    start(models);
+    start();
   });
-  $('stop').addEventListener('click', () => { stop(); tell(''); });
+  $('stop').addEventListener('click', () => {
+    stop();
+    tell('');
+  });
+  $('model').addEventListener('change', () => {
+    if (run) start();
+  });
+  $('file').addEventListener('change', () => {
+    $('source-file').checked = true;
+    if ($('file').files.length) start();
+  });
+  window.addEventListener('hashchange', recall);
   new ResizeObserver(() => draw($('overlay'), run && view.last)).observe($('stage'));
   buttons();
-  if (wanted.get('start')) await start(models);
+  $('source-clip').disabled = !(await api.offers()).clip;
+  await list();
+  buttons();
+  await recall();
 }
 
 main().catch(e => {

@@ -3,21 +3,36 @@
 import {Told} from './api.js';
 
 const LARGEST = 640; // px: the longer side of frames as sent, unless the model wants more
+const QUALITY = 0.85; // of JPEG
 
+// Pictures that the server reads, so that they go as they are.
+const READABLE = ['image/jpeg', 'image/png', 'image/webp'];
+const LARGEST_FILE = 8 << 20, LARGEST_STILL = 2048; // bytes; px, of one that does not
+
+const NO_PERMISSION = 'The camera was refused: this page has no permission. Allow the camera for it (the sign beside the address), then press Start again.';
 const REFUSALS = {
-  NotAllowedError: 'The camera was refused: this page has no permission. Allow the camera for it (the sign beside the address), then press Start again.',
-  SecurityError: 'The camera was refused: this page has no permission. Allow the camera for it (the sign beside the address), then press Start again.',
+  NotAllowedError: NO_PERMISSION,
+  SecurityError: NO_PERMISSION,
   NotFoundError: 'No camera was found. Plug one in and press Start again, or stream a file or the clip.',
   OverconstrainedError: 'No camera was found that fits. Stream a file or the clip instead.',
-  NotReadableError: 'The camera is there but cannot be read: another program seems to use it. Close that and press Start again.',
+  NotReadableError: 'The camera is there but cannot be read: another program seems to use it. Close that program and press Start again.',
   AbortError: 'The camera stopped working. Plug it in again and press Start.',
 };
 
-/** Opens the visitor's camera into a video element. @returns {Promise<Source>} */
+/**
+ * @typedef {object} Source
+ * @property {number} width of the picture, px
+ * @property {number} height
+ * @property {Blob} [still] the only frame, of a picture
+ * @property {() => void} stop gives camera, file and memory back
+ * @property {(text: string) => void} [onend] set by who uses it; called with a text for the visitor when it ends by itself
+ */
+
+/** Opens the visitor's camera into a video element. @returns {Promise<Moving>} */
 export async function camera(video) {
   if (!window.isSecureContext || !navigator.mediaDevices?.getUserMedia) {
     const port = location.port ? ':' + location.port : '';
-    throw new Told(`The browser gives a camera only to pages on https or localhost, and this one is on ${location.host}. On the server's own machine open http://localhost${port}/console/; from elsewhere, start the server with --tls-self-signed or a certificate, and open https://${location.host}/console/.`);
+    throw new Told(`The browser gives a camera only to pages on https or localhost, and this one is http://${location.host}. On the server's own machine open http://localhost${port}/console/; for other machines set up TLS: put https in front of the server.`);
   }
   let media;
   try {
@@ -25,46 +40,57 @@ export async function camera(video) {
   } catch (e) {
     throw new Told(REFUSALS[e.name] ?? `The camera was refused: ${e.message || e.name}.`);
   }
-  video.srcObject = media;
-  await video.play();
   const source = new Moving(video, () => {
     media.getTracks().forEach(t => t.stop());
     video.srcObject = null;
   });
   media.getVideoTracks()[0].onended = () => source.onend?.(REFUSALS.AbortError);
+  video.srcObject = media;
+  await source.play('The camera');
   return source;
 }
 
-/** Opens a video by its address. @returns {Promise<Source>} */
-export async function film(video, url, {loop = false, what = 'The video'} = {}) {
-  video.srcObject = null;
-  video.loop = loop;
-  video.src = url;
-  try {
-    await video.play();
-  } catch (e) {
-    if (e.name === 'AbortError') throw new Told(`${what} was stopped before it began.`);
-    throw new Told(`${what} cannot be played by this browser${video.error?.message ? ` (${video.error.message})` : ''}. H.264 in MP4, VP8 and VP9 in WebM are played by most.`);
-  }
+/**
+ * Opens a video by its address, or one that the visitor picked.
+ * @param {string | File} from
+ * @param {{loop?: boolean, what?: string}} options what: its name for the visitor
+ * @returns {Promise<Moving>}
+ */
+export async function film(video, from, {loop = false, what = 'The video'} = {}) {
+  const url = from instanceof Blob ? URL.createObjectURL(from) : from;
   const source = new Moving(video, () => {
     video.pause();
+    video.onended = null;
     video.removeAttribute('src');
     video.load();
+    if (url !== from) URL.revokeObjectURL(url);
   });
-  video.onended = () => source.onend?.('');
+  video.onended = () => source.onend?.(`${what} has ended. Press Start to see it again.`);
+  video.loop = loop;
+  video.src = url;
+  await source.play(what);
   return source;
 }
 
-/** A picture goes as it is, once. @returns {Promise<Source>} */
+/** A picture is one frame. It goes as it is if the server can read it. @returns {Promise<Source>} */
 export async function still(img, file) {
   const url = URL.createObjectURL(file);
   img.src = url;
-  const shown = await img.decode().then(() => true, () => false); // what a browser cannot show the server may still read
+  try {
+    await img.decode();
+  } catch {
+    URL.revokeObjectURL(url);
+    throw new Told(`${file.name} is no picture that this browser can show. Choose JPEG, PNG or WebP.`);
+  }
+  const asIs = READABLE.includes(file.type) && file.size <= LARGEST_FILE;
   return {
-    width: shown ? img.naturalWidth : 4,
-    height: shown ? img.naturalHeight : 3,
-    still: file,
-    stop: () => URL.revokeObjectURL(url),
+    width: img.naturalWidth,
+    height: img.naturalHeight,
+    still: asIs ? file : await jpeg(document.createElement('canvas'), img, img.naturalWidth, img.naturalHeight, LARGEST_STILL),
+    stop() {
+      img.removeAttribute('src');
+      URL.revokeObjectURL(url);
+    },
   };
 }
 
@@ -74,7 +100,7 @@ class Moving {
   #close;
   #canvas = document.createElement('canvas');
   #stopped = false;
-  onend = null; // with a text for the visitor
+  onend = null;
 
   constructor(video, close) {
     this.#video = video;
@@ -84,14 +110,33 @@ class Moving {
   get width() { return this.#video.videoWidth; }
   get height() { return this.#video.videoHeight; }
 
-  /** Calls back for each new frame, until stopped. */
+  /** Resolves when there is a picture. Rejects with Told, stopped. */
+  async play(what) {
+    try {
+      await this.#video.play();
+      if (!this.width) throw new Told(`${what} has no picture.`);
+    } catch (e) {
+      const why = this.#video.error?.message;
+      this.stop();
+      if (e instanceof Told) throw e;
+      if (e.name === 'AbortError') throw new Told(`${what} was stopped before it began.`);
+      throw new Told(`${what} cannot be played by this browser${why ? ` (${why})` : ''}. Most play H.264 in MP4, and VP8 or VP9 in WebM: ffmpeg -i IN out.webm makes one.`);
+    }
+  }
+
+  /**
+   * Calls back for each new frame, until stopped, with when it was captured (as
+   * of performance.now()) and its place in the video, seconds.
+   * @param {(captured: number, media: number) => void} callback
+   */
   each(callback) {
-    const next = 'requestVideoFrameCallback' in this.#video
-      ? f => this.#video.requestVideoFrameCallback(f)
-      : f => requestAnimationFrame(f);
-    const turn = () => {
+    const video = this.#video;
+    const next = video.requestVideoFrameCallback
+      ? f => video.requestVideoFrameCallback((_, frame) => f(frame.captureTime ?? performance.now(), frame.mediaTime))
+      : f => requestAnimationFrame(() => f(performance.now(), video.currentTime));
+    const turn = (captured, media) => {
       if (this.#stopped) return;
-      callback();
+      callback(captured, media);
       next(turn);
     };
     next(turn);
@@ -100,22 +145,26 @@ class Moving {
   /**
    * The present frame as JPEG, no larger than is of use.
    * @param {{width: number, height: number} | null} wanted by the model
-   * @returns {Promise<Blob | null>}
+   * @returns {Promise<Blob | null>} null = there is none now
    */
   encode(wanted) {
-    const most = Math.max(LARGEST, wanted?.width ?? 0, wanted?.height ?? 0);
-    const scale = Math.min(1, most / Math.max(this.width, this.height));
-    const w = Math.round(this.width * scale), h = Math.round(this.height * scale);
-    if (!w || !h) return Promise.resolve(null);
-    const c = this.#canvas;
-    if (c.width !== w || c.height !== h) [c.width, c.height] = [w, h];
-    c.getContext('2d', {alpha: false}).drawImage(this.#video, 0, 0, w, h);
-    return new Promise(done => c.toBlob(done, 'image/jpeg', 0.85));
+    const largest = Math.max(LARGEST, wanted?.width ?? 0, wanted?.height ?? 0);
+    return jpeg(this.#canvas, this.#video, this.width, this.height, largest);
   }
 
   stop() {
+    if (this.#stopped) return;
     this.#stopped = true;
-    this.#video.onended = null;
     this.#close();
   }
+}
+
+/** The picture as JPEG, scaled down so that its longer side has at most `largest` px. */
+function jpeg(canvas, picture, width, height, largest) {
+  const scale = Math.min(1, largest / Math.max(width, height));
+  const w = Math.round(width * scale), h = Math.round(height * scale);
+  if (!w || !h) return Promise.resolve(null);
+  if (canvas.width !== w || canvas.height !== h) [canvas.width, canvas.height] = [w, h];
+  canvas.getContext('2d', {alpha: false}).drawImage(picture, 0, 0, w, h);
+  return new Promise(done => canvas.toBlob(done, 'image/jpeg', QUALITY));
 }

@@ -3,33 +3,38 @@
 const SPAN = 3000; // ms that figures look back
 const SECONDS = 60; // that the plot looks back
 
-/** The value below which share of the numbers lie. */
+/** The value below which that share of the numbers lie; NaN when there are none. */
 export function quantile(numbers, share) {
-  if (numbers.length === 0) return NaN;
-  const sorted = [...numbers].sort((a, b) => a - b);
-  return sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))];
+  const sorted = numbers.filter(Number.isFinite).sort((a, b) => a - b);
+  return sorted.length ? sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] : NaN;
 }
 
+/** What results of a stream say about it. */
 export class Stats {
-  #recent = []; // {at, age, timing}
-  #seconds = []; // {age, fps} of the plot, the newest last
-  #count = 0;
+  #began = performance.now();
+  #recent = []; // {at, age, timing}, the oldest first
+  #seconds = []; // {age, fps}, the newest last
+  #ended = 0; // seconds that are over
+  #count = 0; // answers in the one that is not
 
+  /** Takes a result of a Stream. */
   add(reply) {
-    const at = performance.now();
-    this.#recent.push({at, age: reply.age, timing: reply.timing ?? {}});
+    this.#recent.push({at: performance.now(), age: reply.age, timing: reply.timing ?? {}});
     this.#count++;
   }
 
-  /** The figures of the last seconds. */
+  /**
+   * The figures of the last seconds: answers a second, and times in ms, medians
+   * but for age95. `rest` is what the server does not see.
+   */
   now() {
-    const since = performance.now() - SPAN;
-    this.#recent = this.#recent.filter(r => r.at >= since);
-    const of = pick => quantile(this.#recent.map(pick).filter(Number.isFinite), 0.5);
+    const at = performance.now();
+    this.#recent = this.#recent.filter(r => r.at >= at - SPAN);
+    const of = (pick, share = 0.5) => quantile(this.#recent.map(pick), share);
     return {
-      fps: this.#recent.length / (SPAN / 1000),
+      fps: this.#recent.length / Math.min(SPAN, Math.max(at - this.#began, 1)) * 1000,
       age: of(r => r.age),
-      age95: quantile(this.#recent.map(r => r.age), 0.95),
+      age95: of(r => r.age, 0.95),
       queue: of(r => r.timing.queue_us / 1000),
       prepare: of(r => r.timing.prepare_us / 1000),
       run: of(r => r.timing.run_us / 1000),
@@ -37,36 +42,41 @@ export class Stats {
     };
   }
 
-  /** Call once a second. */
-  second() {
-    this.#seconds.push({age: this.now().age, fps: this.#count});
-    this.#count = 0;
-    if (this.#seconds.length > SECONDS) this.#seconds.shift();
+  /** Closes the seconds that are over. */
+  #turn() {
+    const due = Math.floor((performance.now() - this.#began) / 1000) - this.#ended;
+    for (let i = 0; i < Math.min(due, SECONDS); i++) {
+      this.#seconds.push({age: this.now().age, fps: this.#count});
+      this.#count = 0;
+    }
+    this.#ended += due;
+    this.#seconds.splice(0, this.#seconds.length - SECONDS);
   }
 
+  /** Plots age and answers a second over the last minute. Call it at least once a second. */
   plot(canvas) {
+    this.#turn();
     const ratio = window.devicePixelRatio || 1;
-    const w = Math.round(canvas.clientWidth * ratio), h = Math.round(canvas.clientHeight * ratio);
-    [canvas.width, canvas.height] = [w, h];
+    const w = canvas.width = Math.round(canvas.clientWidth * ratio);
+    const h = canvas.height = Math.round(canvas.clientHeight * ratio);
     const g = canvas.getContext('2d');
     const css = getComputedStyle(canvas);
     g.font = `${11 * ratio}px system-ui, sans-serif`;
-    for (const [key, colour, right] of [['fps', '--orange', true], ['age', '--blue', false]]) {
+    g.lineWidth = 1.5 * ratio;
+    for (const [key, unit, colour, side] of [['fps', 'fps', '--orange', 'right'], ['age', 'ms', '--blue', 'left']]) {
       const most = Math.max(10, ...this.#seconds.map(s => s[key] || 0));
-      const y = v => h - 4 * ratio - (v / most) * (h - 20 * ratio);
       g.strokeStyle = g.fillStyle = css.getPropertyValue(colour);
-      g.lineWidth = 1.5 * ratio;
       g.beginPath();
-      let drawing = false;
+      let drawing = false; // a second without an answer is a gap
       this.#seconds.forEach((s, i) => {
         const x = w - (this.#seconds.length - 1 - i) * w / (SECONDS - 1);
-        if (!Number.isFinite(s[key])) { drawing = false; return; }
-        drawing ? g.lineTo(x, y(s[key])) : g.moveTo(x, y(s[key]));
-        drawing = true;
+        const y = h - 4 * ratio - (s[key] / most) * (h - 20 * ratio);
+        if (Number.isFinite(y)) g[drawing ? 'lineTo' : 'moveTo'](x, y);
+        drawing = Number.isFinite(y);
       });
       g.stroke();
-      g.textAlign = right ? 'right' : 'left';
-      g.fillText(`${most.toFixed(0)} ${right ? 'fps' : 'ms'}`, right ? w - 4 * ratio : 4 * ratio, 12 * ratio);
+      g.textAlign = side;
+      g.fillText(`${most.toFixed(0)} ${unit}`, side === 'left' ? 4 * ratio : w - 4 * ratio, 12 * ratio);
     }
   }
 }

@@ -1,0 +1,54 @@
+// Draws results over the picture.
+
+const colour = i => `hsl(${((i ?? 0) * 137.5 + 140) % 360} 90% 60%)`; // the golden angle: neighbours differ
+
+/**
+ * Clears the canvas, and draws a result over a picture that fills it as
+ * object-fit: contain has it.
+ * @param {HTMLCanvasElement} canvas
+ * @param {import('./results.js').Result | null} result
+ */
+export function draw(canvas, result) {
+  const ratio = window.devicePixelRatio || 1;
+  const w = Math.round(canvas.clientWidth * ratio), h = Math.round(canvas.clientHeight * ratio);
+  if (canvas.width !== w || canvas.height !== h) [canvas.width, canvas.height] = [w, h];
+  const g = canvas.getContext('2d');
+  g.clearRect(0, 0, w, h);
+  if (!result?.width) return;
+  const scale = Math.min(w / result.width, h / result.height);
+  const x0 = (w - result.width * scale) / 2, y0 = (h - result.height * scale) / 2;
+  g.font = `600 ${14 * ratio}px system-ui, sans-serif`;
+  g.textBaseline = 'top';
+  for (const b of result.boxes) {
+    for (const [style, width] of [['rgb(0 0 0 / 70%)', 5], [colour(b.class), 2.5]]) {
+      g.strokeStyle = style;
+      g.lineWidth = width * ratio;
+      g.strokeRect(x0 + b.x1 * scale, y0 + b.y1 * scale, (b.x2 - b.x1) * scale, (b.y2 - b.y1) * scale);
+    }
+  }
+  for (const b of result.boxes) { // no caption under another's box
+    const score = b.score === undefined ? '' : `${Math.round(100 * b.score)} %`;
+    caption(g, `${b.label} ${score}`.trim(), x0 + b.x1 * scale, y0 + b.y1 * scale, colour(b.class), ratio);
+  }
+  for (const points of result.poses) {
+    points.forEach(([x, y, score], k) => {
+      if (score <= 0) return;
+      g.beginPath();
+      g.arc(x0 + x * scale, y0 + y * scale, 4 * ratio, 0, 7);
+      g.fillStyle = colour(k);
+      g.fill();
+    });
+  }
+}
+
+/** Writes text on a plate above a box, or in it where there is no room above. */
+function caption(g, text, x, y, plate, ratio) {
+  if (!text) return;
+  const pad = 3 * ratio, height = 14 * ratio + 2 * pad, width = g.measureText(text).width + 2 * pad;
+  const top = y - height >= 0 ? y - height : y;
+  const left = Math.max(0, Math.min(x, g.canvas.width - width));
+  g.fillStyle = plate;
+  g.fillRect(left, top, width, height);
+  g.fillStyle = '#000';
+  g.fillText(text, left + pad, top + pad);
+}
