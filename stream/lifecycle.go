@@ -94,7 +94,7 @@ func (s *Stream) Move(ep Endpoint, m *Model) bool {
 	if s.token == queued {
 		s.token = idle
 	}
-	if n > 0 && s.token == idle {
+	if n > 0 && s.token == idle && !s.paused {
 		s.requeue()
 	}
 	s.tell(n)

@@ -51,7 +51,7 @@ func (s *Stream) settle(r *Request) {
 	} else {
 		s.pushInTurn()
 	}
-	if s.token == idle && len(s.waiting) > 0 && s.closed == "" {
+	if s.token == idle && len(s.waiting) > 0 && s.closed == "" && !s.paused {
 		s.requeue()
 	}
 	s.finishIfDone()

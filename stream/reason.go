@@ -11,10 +11,11 @@ const (
 	RateLimit  Reason = "rate"       // it came sooner than max_fps allows
 	Memory     Reason = "memory"     // the byte budget was exhausted
 	Closed     Reason = "closed"     // its stream was closed while it waited
+	Flushed    Reason = "flushed"    // the client asked for it
 )
 
 // Reasons lists every reason, for counters that are resolved once.
-var Reasons = []Reason{Superseded, Overtaken, Stale, RateLimit, Memory, Closed}
+var Reasons = []Reason{Superseded, Overtaken, Stale, RateLimit, Memory, Closed, Flushed}
 
 // CloseReason says why a stream ended.
 type CloseReason string

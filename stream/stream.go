@@ -36,7 +36,8 @@ type Counts struct {
 //   - len(waiting) <= 1 in Latest (but for Must frames), <= Window in Every.
 type Stream struct {
 	sink   Sink
-	policy Policy
+	policy Policy                 // under mu
+	shown  atomic.Pointer[Policy] // the same, for who may not take mu
 	opts   Options
 	model  *Model
 	gone   atomic.Bool
@@ -49,6 +50,7 @@ type Stream struct {
 	order    []*Request // accepted or taken, ending not yet pushed
 	counts   Counts
 	closed   CloseReason
+	paused   bool // nothing is taken from waiting
 	finished chan struct{}
 	nextAt   Instant // MaxFPS: the next frame is welcome from here on
 	active   Instant
@@ -72,10 +74,12 @@ func New(model *Model, ep Endpoint, sink Sink, opts Options) *Stream {
 	if opts.OneShot {
 		policy.MaxFPS = 0 // its requests come from different callers, and are no frames of one source
 	}
-	return &Stream{
+	s := &Stream{
 		sink: sink, model: model, endpoint: ep, opts: opts, policy: policy,
 		finished: make(chan struct{}), active: Now(),
 	}
+	s.shown.Store(&policy)
+	return s
 }
 
 // Model returns the metadata of the model the stream feeds.
@@ -86,7 +90,7 @@ func (s *Stream) Model() *Model {
 }
 
 // Policy returns the policy in force, defaults filled in.
-func (s *Stream) Policy() Policy { return s.policy }
+func (s *Stream) Policy() Policy { return *s.shown.Load() }
 
 // Options returns what the stream was opened with.
 func (s *Stream) Options() Options { return s.opts }
@@ -155,7 +159,7 @@ func (s *Stream) SubmitAt(f Frame, now Instant) error {
 	}
 	s.waiting = append(s.waiting, r)
 	s.wait.Add(weight(r))
-	if s.token == idle {
+	if s.token == idle && !s.paused {
 		s.token = queued
 		s.endpoint.Enqueue(s, s.home)
 	}
@@ -239,7 +243,7 @@ func (s *Stream) Take(now Instant, room int, class *uint64, predict time.Duratio
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.token = taken // so that what ends below does not queue a second token
-	for len(s.waiting) > 0 {
+	for len(s.waiting) > 0 && !s.paused {
 		r = s.waiting[0]
 		if r.Deadline != 0 && now.Add(predict) > r.Deadline {
 			s.pop()
@@ -279,7 +283,7 @@ func (s *Stream) Take(now Instant, room int, class *uint64, predict time.Duratio
 func (s *Stream) Rest() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.waiting) > 0 {
+	if len(s.waiting) > 0 && !s.paused {
 		return true
 	}
 	s.putDown()
@@ -318,7 +322,7 @@ func (s *Stream) over() bool {
 func (s *Stream) Head() (class uint64, received Instant, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.waiting) == 0 {
+	if len(s.waiting) == 0 || s.paused {
 		return 0, 0, false
 	}
 	r := s.waiting[0]

@@ -1,0 +1,58 @@
+package stream
+
+// Update changes the policy of a running stream: fields of p that are set
+// replace those in force, for frames submitted from now on. The mode cannot
+// change, for it decides the order of what is in flight. Errors:
+// InvalidArgument, and Conflict for another mode.
+func (s *Stream) Update(p Policy) error {
+	if err := p.Validate(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p.Mode != "" && p.Mode != s.policy.Mode {
+		return Errorf(Conflict, "policy", "is %s and cannot become %s: open another stream", s.policy.Mode, p.Mode)
+	}
+	if p.MaxFPS != s.policy.MaxFPS {
+		s.nextAt = 0
+	}
+	next := p.Or(s.policy)
+	s.policy = next
+	s.shown.Store(&next)
+	return nil
+}
+
+// Pause has the frames wait that are not yet bound to a batch, and those that
+// come: in Latest the newest, in Every as many as the window holds. What became
+// too old meanwhile is dropped after Resume.
+func (s *Stream) Pause() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.paused = true
+}
+
+// Resume ends a pause.
+func (s *Stream) Resume() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.paused = false
+	if s.token == idle && len(s.waiting) > 0 {
+		s.requeue()
+	}
+}
+
+// Flush drops the frames that wait and are not yet bound to a batch.
+func (s *Stream) Flush() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed != "" {
+		return
+	}
+	waiting := s.waiting
+	s.waiting = nil
+	s.wait.Store(0)
+	s.tell(-len(waiting))
+	for _, w := range waiting {
+		s.endLocked(w, Dropped, Flushed, nil)
+	}
+}

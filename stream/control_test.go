@@ -1,0 +1,84 @@
+package stream_test
+
+import (
+	"testing"
+	"time"
+
+	"millrace/stream"
+)
+
+func TestPauseHoldsFrames(t *testing.T) {
+	b := newBench(anything, every)
+	_ = b.offer()
+	b.Pause()
+	if b.take(t) != nil {
+		t.Fatal("a frame of a paused stream was bound")
+	}
+	_ = b.offer()
+	if b.ep.queued() != 0 {
+		t.Fatal("a paused stream queued a token")
+	}
+	b.check(t)
+	b.Resume()
+	for range 2 {
+		r := b.take(t)
+		answer(b.mem, r)
+		r.Unbind()
+	}
+	b.Close(stream.ByClient)
+	b.check(t, "0 result", "1 result")
+	b.over(t)
+}
+
+func TestPausedStreamEnds(t *testing.T) {
+	b := newBench(anything, latest)
+	b.Pause()
+	_ = b.offer()
+	_ = b.offer()
+	b.Close(stream.ByClient)
+	b.Resume()
+	b.check(t, "0 drop superseded", "1 drop closed")
+	b.over(t)
+}
+
+func TestFlush(t *testing.T) {
+	b := newBench(anything, every)
+	for range 3 {
+		_ = b.offer()
+	}
+	r := b.take(t)
+	b.Flush()
+	b.check(t) // in turn: behind the one in flight
+	answer(b.mem, r)
+	r.Unbind()
+	b.check(t, "0 result", "1 drop flushed", "2 drop flushed")
+	_ = b.offer()
+	r = b.take(t)
+	answer(b.mem, r)
+	r.Unbind()
+	b.Close(stream.ByClient)
+	b.Flush()
+	b.check(t, "0 result", "1 drop flushed", "2 drop flushed", "3 result")
+	b.over(t)
+}
+
+func TestUpdate(t *testing.T) {
+	b := newBench(anything, stream.Policy{Mode: stream.Latest, MaxAge: time.Second})
+	if err := b.Update(every); stream.CodeOf(err) != stream.Conflict {
+		t.Errorf("another mode: %v", err)
+	}
+	if err := b.Update(stream.Policy{MaxFPS: -1}); stream.CodeOf(err) != stream.InvalidArgument {
+		t.Errorf("no rate: %v", err)
+	}
+	if err := b.Update(stream.Policy{MaxFPS: 10, Window: 5}); err != nil {
+		t.Fatal(err)
+	}
+	if p := b.Policy(); p.MaxAge != time.Second || p.MaxFPS != 10 || p.Window != 5 || p.Mode != stream.Latest {
+		t.Errorf("policy %+v", p)
+	}
+	_ = b.offer()
+	_ = b.offer()
+	b.Close(stream.ByClient)
+	b.check(t, "1 drop rate", "0 drop closed")
+	b.over(t)
+}
