@@ -2,9 +2,10 @@ package onnx
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 	"unsafe"
 
 	ort "github.com/yalue/onnxruntime_go"
@@ -35,21 +36,15 @@ func (w *worker) compute(inputs []stream.Tensor, rows int) ([]stream.Tensor, err
 			return b.outputs, nil
 		}
 	}
-	if !w.guessed() {
-		return nil, runError(err)
-	}
+	// The outputs may be of other sizes than a first run, or the file, said.
 	out, slow := w.allocating(inputs, rows)
 	if slow != nil {
 		return nil, slow
 	}
-	w.Release() // the outputs vary: no more bindings
+	w.Release() // they vary: no more bindings
 	w.Deallocate()
 	return out, nil
 }
-
-// guessed says whether the outputs' sizes come from a first run, not from the
-// file.
-func (w *worker) guessed() bool { return len(w.results) > 0 && &w.results[0] != &w.outputs[0] }
 
 // binding returns the one for a batch's memory, which comes again and again.
 func (w *worker) binding(inputs []stream.Tensor, rows int) (*binding, error) {
@@ -58,7 +53,7 @@ func (w *worker) binding(inputs []stream.Tensor, rows int) (*binding, error) {
 			return b, nil
 		}
 	}
-	if len(w.bound) == maxBound {
+	if len(w.bound) == w.keep {
 		w.Release()
 	}
 	b, err := w.bind(inputs, rows)
@@ -75,7 +70,7 @@ func (b *binding) over(inputs []stream.Tensor) bool {
 		if unsafe.SliceData(inputs[i].Data) != b.data[i] {
 			return false
 		}
-		shape := b.values[i].GetShape()
+		shape := b.shapes[i]
 		from := len(inputs[i].Shape) - len(shape) // 1 without a batch axis
 		for k, n := range shape {
 			if int64(inputs[i].Shape[from+k]) != n {
@@ -103,6 +98,7 @@ func (w *worker) bind(inputs []stream.Tensor, rows int) (_ *binding, err error) 
 		}
 		b.values = append(b.values, v)
 		b.data = append(b.data, unsafe.SliceData(t.Data))
+		b.shapes = append(b.shapes, native(t.Shape, w.axis))
 		if err = b.BindInput(w.inputs[i].Name, v); err != nil {
 			return nil, err
 		}
@@ -125,11 +121,15 @@ func (w *worker) bind(inputs []stream.Tensor, rows int) (_ *binding, err error) 
 
 // value is a tensor of the library over t's memory. Memory of the Go heap does
 // not move either, and its owner outlives the run.
-func (w *worker) value(t stream.Tensor) (*ort.CustomDataTensor, error) {
+func (w *worker) value(t stream.Tensor) (ort.Value, error) {
 	if len(t.Data) == 0 {
 		return nil, stream.Errorf(stream.InvalidArgument, "inputs."+t.Name+".shape", "is %v, which holds nothing", t.Shape)
 	}
-	return ort.NewCustomDataTensor(native(t.Shape, w.axis), t.Data, natives[t.Datatype])
+	shape := native(t.Shape, w.axis)
+	if len(shape) == 0 {
+		return scalar(t)
+	}
+	return ort.NewCustomDataTensor(shape, t.Data, natives[t.Datatype])
 }
 
 func (b *binding) destroy() {
@@ -146,107 +146,65 @@ func (w *worker) allocating(inputs []stream.Tensor, rows int) ([]stream.Tensor, 
 	in, out := make([]ort.Value, len(inputs)), make([]ort.Value, len(w.outputs))
 	defer func() {
 		for _, v := range append(in, out...) {
-			if v != nil {
+			if v != nil && !lost(v) {
 				_ = v.Destroy()
 			}
 		}
 	}()
+	var err error
 	for i, t := range inputs {
-		v, err := w.value(t)
-		if err != nil {
+		if in[i], err = w.value(t); err != nil {
 			return nil, runError(err)
 		}
-		in[i] = v
-	}
-	if err := w.session.Run(in, out); err != nil {
-		var empty *ort.BadShapeDimensionError
-		if !errors.As(err, &empty) {
-			return nil, runError(err)
-		}
-		// Nothing was found: the binding has no tensors without elements.
 	}
 	for i, spec := range w.outputs {
-		t, err := w.copied(spec, out[i], rows)
+		switch {
+		case w.scalar[i]:
+			out[i], err = element[spec.Datatype].scalar(nil)
+		case !readable(spec.Datatype):
+			t := stream.Tensor{Name: spec.Name, Datatype: spec.Datatype, Shape: append([]int{rows}, spec.Shape...)}
+			t.Data = make([]byte, stream.Elements(t.Shape)*t.Datatype.Size())
+			out[i], err = w.value(t)
+		}
 		if err != nil {
+			return nil, runError(err)
+		}
+	}
+	if err := w.session.Run(in, out); err != nil {
+		if i := slices.IndexFunc(out, lost); i >= 0 && errors.Is(err, ort.ZeroShapeLengthError) {
+			w.scalar[i] = true // which the binding reads only where it made the value
+			return w.allocating(inputs, rows)
+		}
+		return nil, runError(err)
+	}
+	for i, spec := range w.outputs {
+		if w.fresh[i], err = w.copied(spec, out[i], rows); err != nil {
 			return nil, err
 		}
-		w.fresh[i] = t
 	}
 	return w.fresh, nil
 }
 
+// lost says whether the binding could not read an output.
+func lost(v ort.Value) bool { return v != nil && reflect.ValueOf(v).IsNil() }
+
 // copied is an output in memory of ours, with a batch axis in front.
 func (w *worker) copied(spec stream.TensorSpec, v ort.Value, rows int) (stream.Tensor, error) {
 	t := stream.Tensor{Name: spec.Name, Datatype: spec.Datatype, Shape: []int{rows}}
-	if v == nil {
-		for _, n := range spec.Shape {
-			t.Shape = append(t.Shape, max(n, 0))
-		}
-		return t, nil
-	}
 	shape := v.GetShape()
-	if w.axis != none {
-		if len(shape) == 0 || shape[0] != int64(rows) && w.max > 1 {
-			return t, stream.Errorf(stream.Unsupported, "batch_axis", "output %s has the shape %v for a batch of %d: its first dimension is no batch. Load the model with batch_axis=false", spec.Name, shape, rows)
-		}
-		if shape[0] == int64(rows) {
-			shape = shape[1:]
-		}
+	switch {
+	case w.axis == none:
+	case len(shape) > 0 && shape[0] == int64(rows):
+		shape = shape[1:]
+	case w.max > 1:
+		return t, stream.Errorf(stream.Unsupported, "batching.max_size", "must be 1: output %s of the model has the shape %v for a batch of %d, so its first dimension is no batch", spec.Name, shape, rows)
 	}
 	for _, n := range shape {
 		t.Shape = append(t.Shape, int(n))
 	}
 	var err error
-	t.Data, err = bytesOf(v)
+	t.Data, err = bytesOf(v, spec.Datatype)
 	return t, err
-}
-
-// bytesOf copies a value's elements.
-func bytesOf(v ort.Value) ([]byte, error) {
-	switch v := v.(type) {
-	case *ort.Tensor[float32]:
-		return raw(v.GetData()), nil
-	case *ort.Tensor[float64]:
-		return raw(v.GetData()), nil
-	case *ort.Tensor[int8]:
-		return raw(v.GetData()), nil
-	case *ort.Tensor[int16]:
-		return raw(v.GetData()), nil
-	case *ort.Tensor[int32]:
-		return raw(v.GetData()), nil
-	case *ort.Tensor[int64]:
-		return raw(v.GetData()), nil
-	case *ort.Tensor[uint8]:
-		return raw(v.GetData()), nil
-	case *ort.Tensor[uint16]:
-		return raw(v.GetData()), nil
-	case *ort.Tensor[uint32]:
-		return raw(v.GetData()), nil
-	case *ort.Tensor[uint64]:
-		return raw(v.GetData()), nil
-	case *ort.Tensor[bool]:
-		return raw(v.GetData()), nil
-	case *ort.StringTensor:
-		texts, err := v.GetContents()
-		if err != nil {
-			return nil, runError(err)
-		}
-		var out []byte
-		for _, s := range texts {
-			out = append(binary.LittleEndian.AppendUint32(out, uint32(len(s))), s...)
-		}
-		return out, nil
-	}
-	return nil, stream.Errorf(stream.Unsupported, "source", "an output of a size that varies is of a type (%v) that can only be read where its size is known: export the model with fixed sizes", v.DataType())
-}
-
-// raw is a copy of a slice's memory.
-func raw[T any](s []T) []byte {
-	if len(s) == 0 {
-		return nil
-	}
-	n := len(s) * int(unsafe.Sizeof(s[0]))
-	return append([]byte(nil), unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), n)...)
 }
 
 // runError is what the library says of a run that failed.

@@ -35,7 +35,8 @@ const (
 
 // batchAxis tells what the first dimensions are, and how many rows a fixed one
 // has: free when none says a number, fixed when all inputs say the same and no
-// output another.
+// output another. Outputs without dimensions have none, or a number of them that
+// is not known: they go with batches that can be of one row.
 func batchAxis(inputs, outputs []ort.InputOutputInfo) (axis, int) {
 	rows := int64(0)
 	for _, in := range inputs {
@@ -48,7 +49,13 @@ func batchAxis(inputs, outputs []ort.InputOutputInfo) (axis, int) {
 		return none, 0
 	}
 	for _, out := range outputs {
-		if len(out.Dimensions) == 0 || out.Dimensions[0] != rows && (rows < 0 || out.Dimensions[0] >= 0) {
+		if len(out.Dimensions) == 0 {
+			if rows > 1 {
+				return none, 0
+			}
+			continue
+		}
+		if out.Dimensions[0] != rows && (rows < 0 || out.Dimensions[0] >= 0) {
 			return none, 0
 		}
 	}
@@ -58,8 +65,9 @@ func batchAxis(inputs, outputs []ort.InputOutputInfo) (axis, int) {
 	return fixed, int(rows)
 }
 
-// specs describes tensors to clients, without the batch axis.
-func specs(of []ort.InputOutputInfo, a axis) ([]stream.TensorSpec, error) {
+// specs describes tensors to clients, without the batch axis. Outputs without
+// dimensions have one that may vary.
+func specs(of []ort.InputOutputInfo, a axis, outputs bool) ([]stream.TensorSpec, error) {
 	out := make([]stream.TensorSpec, len(of))
 	for i, t := range of {
 		d, known := datatypes[t.DataType]
@@ -67,7 +75,10 @@ func specs(of []ort.InputOutputInfo, a axis) ([]stream.TensorSpec, error) {
 			return nil, stream.Errorf(stream.Unsupported, "source", "%s of the model is not a tensor of a type that can be sent (%s)", t.Name, t.String())
 		}
 		dims := []int64(t.Dimensions)
-		if a != none {
+		switch {
+		case len(dims) == 0 && outputs:
+			dims = []int64{-1}
+		case a != none:
 			dims = dims[1:]
 		}
 		shape := make([]int, len(dims))

@@ -36,8 +36,12 @@ func init() {
 // defaultBatch is the most rows of a model with a free batch axis.
 const defaultBatch = 8
 
-// maxBound is how many bindings are kept; past it they are made anew.
-const maxBound = 1024
+// How many bindings are kept; past it they are made anew. The memory of inputs
+// with free dimensions is replaced as they grow, and bindings hold the old one.
+const (
+	maxBound     = 1024
+	maxBoundFree = 16
+)
 
 // worker is one instance. All of a group share the session.
 type worker struct {
@@ -51,7 +55,9 @@ type worker struct {
 	results []stream.TensorSpec // outputs with the dimensions that were learnt
 	memory  [][]byte            // of each output, max rows
 	bound   []*binding
+	keep    int             // of bound at most
 	fresh   []stream.Tensor // of the slower route
+	scalar  []bool          // outputs that a run of it showed to have no dimensions
 }
 
 var _ workers.Worker = (*worker)(nil)
@@ -60,7 +66,8 @@ var _ workers.Worker = (*worker)(nil)
 type binding struct {
 	*ort.IoBinding
 	values  []ort.Value
-	data    []*byte // of each input
+	data    []*byte     // of each input
+	shapes  []ort.Shape // of each input
 	rows    int
 	outputs []stream.Tensor
 }
@@ -93,15 +100,20 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (m *stream.Model, err
 			w.max = defaultBatch
 		}
 	}
-	if w.inputs, err = specs(s.inputs, w.axis); err != nil {
+	if w.inputs, err = specs(s.inputs, w.axis, false); err != nil {
 		return nil, err
 	}
-	if w.outputs, err = specs(s.outputs, w.axis); err != nil {
+	if w.outputs, err = specs(s.outputs, w.axis, true); err != nil {
 		return nil, err
 	}
 	for _, in := range w.inputs {
 		if in.Datatype == stream.Bytes {
 			return nil, stream.Errorf(stream.Unsupported, "source", "input %s of the model is of strings, which cannot be bound yet: put what turns text into numbers in front of it", in.Name)
+		}
+	}
+	for _, out := range w.outputs {
+		if !readable(out.Datatype) && stream.Elements(out.Shape) < 1 {
+			return nil, stream.Errorf(stream.Unsupported, "source", "output %s of the model is %s, which can only be read where the file says its size, and it has the shape %v: export it with fixed sizes, or as FP32", out.Name, out.Datatype, out.Shape)
 		}
 	}
 	m = &stream.Model{Name: env.Name, Inputs: w.inputs, Outputs: w.outputs, MaxBatch: w.max, Fixed: w.axis != free}
@@ -155,14 +167,26 @@ func (w *worker) parameters(p stream.Params) (o options, err error) {
 
 // Allocate takes the memory of the outputs whose size is known.
 func (w *worker) Allocate(context.Context) error {
-	w.fresh = make([]stream.Tensor, len(w.outputs))
+	w.fresh, w.scalar = make([]stream.Tensor, len(w.outputs)), make([]bool, len(w.outputs))
+	w.keep = maxBound
+	for _, in := range w.inputs {
+		if stream.Elements(in.Shape) < 0 {
+			w.keep = maxBoundFree
+		}
+		if w.axis == none && len(in.Shape) == 0 {
+			return nil // a scalar is a copy: there is nothing to bind
+		}
+	}
 	return w.take(w.outputs)
 }
 
-// take makes memory for outputs of these shapes, unless one is not known.
+// take makes memory for outputs of these shapes, unless one is not known or none.
 func (w *worker) take(of []stream.TensorSpec) error {
 	sizes := make([]int, len(of))
 	for i, t := range of {
+		if w.axis == none && len(t.Shape) == 0 {
+			return nil
+		}
 		if sizes[i] = stream.Elements(t.Shape) * t.Datatype.Size() * w.max; sizes[i] <= 0 {
 			return nil
 		}
@@ -226,7 +250,7 @@ func (w *worker) zeros(rows int) ([]stream.Tensor, bool) {
 func (w *worker) learn(got []stream.Tensor, rows int) error {
 	of := make([]stream.TensorSpec, len(got))
 	for i, t := range got {
-		if len(t.Shape) == 0 || t.Shape[0] != rows || t.Datatype == stream.Bytes {
+		if len(t.Shape) == 0 || t.Shape[0] != rows || t.Datatype == stream.Bytes || w.scalar[i] {
 			return nil
 		}
 		of[i] = stream.TensorSpec{Name: t.Name, Datatype: t.Datatype, Shape: t.Shape[1:]}
