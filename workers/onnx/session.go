@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
+	"syscall"
 
 	ort "github.com/yalue/onnxruntime_go"
 
@@ -40,11 +40,13 @@ type session struct {
 	users int // under sessions
 }
 
-// identity tells models apart: a file that was replaced is another model.
+// identity tells models apart: a file that was replaced is another model. The
+// clock of files is coarse, and copying tools set the time back.
 type identity struct {
-	path string
-	size int64
-	mod  time.Time
+	path             string
+	device, inode    uint64
+	size             int64
+	written, changed syscall.Timespec
 	options
 }
 
@@ -68,7 +70,8 @@ func acquire(path string, o options) (*session, error) {
 	case st.Size() == 0:
 		return nil, stream.Errorf(stream.InvalidArgument, "source", "%s is empty", path)
 	}
-	id := identity{path, st.Size(), st.ModTime(), o}
+	sys := st.Sys().(*syscall.Stat_t)
+	id := identity{path, sys.Dev, sys.Ino, sys.Size, sys.Mtim, sys.Ctim, o}
 	sessions.Lock()
 	defer sessions.Unlock()
 	s := sessions.m[id]
