@@ -37,6 +37,8 @@ type Info struct {
 	Width, Height int // as stored, before rotation
 	Orientation   int // EXIF, 1 to 8; 1 when there is none
 
+	animated bool // a WebP of several frames: the first counts
+
 	// What decoding needs to know of a JPEG.
 	components  int
 	progressive bool
@@ -143,9 +145,7 @@ func webpHeader(b []byte, info *Info) error {
 			if len(chunk) < 10 {
 				return short(WebP)
 			}
-			if chunk[0]&(1<<1) != 0 {
-				return fmt.Errorf("codec: webp header: %w: animation: send single pictures, or a video through a source", ErrUnsupported)
-			}
+			info.animated = chunk[0]&(1<<1) != 0
 			info.Width, info.Height = 1+u24(chunk[4:]), 1+u24(chunk[7:])
 			extended = true
 			if chunk[0]&(1<<3) == 0 {

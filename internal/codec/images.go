@@ -36,6 +36,9 @@ func (d *Decoder) decodePNG(b []byte, j *job) error {
 }
 
 func (d *Decoder) decodeWebP(b []byte, j *job) error {
+	if j.info.animated {
+		return d.decodeAnimated(b, j)
+	}
 	d.reader.Reset(b)
 	m, err := webp.Decode(&d.reader)
 	d.reader.Reset(nil)

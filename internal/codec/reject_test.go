@@ -5,7 +5,6 @@ import (
 	"errors"
 	"hash/crc32"
 	"image"
-	"os"
 	"strings"
 	"testing"
 )
@@ -37,10 +36,9 @@ func jpegResized(b []byte, w, h int) []byte {
 func TestRefused(t *testing.T) {
 	good := jpegOf(t, scene(64, 48), 90)
 	pics := quadPictures(t)
-	animated, err := os.ReadFile("testdata/animated.webp")
-	if err != nil {
-		t.Fatal(err)
-	}
+	animated := animation(t, "")
+	cut, wide := animated[:60], append([]byte{}, animated...)
+	wide[strings.Index(string(wide), "ANMF")+8] = 9 // 18 pixels to the right
 	arithmetic := append([]byte{}, good...)
 	arithmetic[strings.Index(string(good), "\xff\xc0")+1] = 0xc9
 	noAdobe := []byte(strings.Replace(string(pics["cmyk.jpg"]), "Adobe", "Ad0be", 1))
@@ -81,7 +79,8 @@ func TestRefused(t *testing.T) {
 		{"png that claims more than it holds", pngHeaderOf(8000, 8000), ErrTruncated, "cannot hold"},
 		{"png of no pixels", pngHeaderOf(2, 2), nil, ""},
 		{"webp magic", []byte("RIFF\x00\x00\x00\x00WEBP"), ErrTruncated, ""},
-		{"webp animated", animated, ErrUnsupported, "animation"},
+		{"webp animated, cut", cut, ErrTruncated, "no whole frame"},
+		{"webp animated, beside its canvas", wide, ErrCorrupt, "beyond the canvas"},
 		{"webp of 16384 squared", bigWebP, ErrTooLarge, "max_pixels"},
 		{"webp no signature", append([]byte("RIFF\x1a\x00\x00\x00WEBPVP8L\x05\x00\x00\x00"), 1, 2, 3, 4, 5, 0), ErrCorrupt, ""},
 	} {

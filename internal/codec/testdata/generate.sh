@@ -18,7 +18,6 @@ ff -i "$work/quad.png" -c:v libwebp -lossless 1 lossless.webp
 half="format=rgba,colorchannelmixer=aa=0.5"
 ff -i "$work/quad.png" -vf "$half" -c:v libwebp -pix_fmt yuva420p -quality 95 alpha-lossy.webp
 ff -i "$work/quad.png" -vf "$half" -c:v libwebp -pix_fmt bgra -lossless 1 alpha-lossless.webp
-ff -loop 1 -t 0.2 -i "$work/quad.png" -vf rotate=t -c:v libwebp_anim animated.webp
 
 cat >"$work/jpeg.c" <<'C'
 #include <stdio.h>
