@@ -20,7 +20,7 @@ func TestTheLibraryIsThere(t *testing.T) {
 func child(t *testing.T, setting string, env ...string) (path, err string) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH=", EnvLibrary+"=", childSetting+"="+setting)
+	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH=", "GORACE=atexit_sleep_ms=0", EnvLibrary+"=", childSetting+"="+setting)
 	cmd.Env = append(cmd.Env, env...)
 	out, e := cmd.Output()
 	if e != nil {
