@@ -24,8 +24,8 @@ import (
 
 const fixtures = "../../shared/fixtures/ultraface"
 
-// detector is docs/onnx.md's configuration of a face detector, twice more: with
-// the picture's form kept, and as tensors.
+// detector is docs/onnx.md's configuration of a face detector, and the same with
+// the picture's form kept, with tensors for answers, and with tensors only.
 const detector = `
 models:
   - name: faces
@@ -39,7 +39,36 @@ models:
   - name: raw
     source: DIR/version-RFB-320.onnx
     input: {image: {mean: 127, std: 128}}
+  - name: tensors
+    source: DIR/version-RFB-320.onnx
 `
+
+// prepared is a picture as the detector's authors prepare it: stretched, and its
+// numbers less 127, by 128. Each pixel is the mean of those that it covers.
+func prepared(img image.Image) stream.Tensor {
+	const width, height = 320, 240
+	b := img.Bounds()
+	planes := make([]float32, 3*height*width)
+	for y := range height {
+		for x := range width {
+			var sum [3]float64
+			n := 0
+			for v := b.Dy() * y / height; v < max(b.Dy()*(y+1)/height, b.Dy()*y/height+1); v++ {
+				for u := b.Dx() * x / width; u < max(b.Dx()*(x+1)/width, b.Dx()*x/width+1); u++ {
+					red, green, blue, _ := img.At(b.Min.X+u, b.Min.Y+v).RGBA()
+					for k, c := range [3]uint32{red, green, blue} {
+						sum[k] += float64(c) / 257
+					}
+					n++
+				}
+			}
+			for k := range sum {
+				planes[(k*height+y)*width+x] = float32((sum[k]/float64(n) - 127) / 128)
+			}
+		}
+	}
+	return stream.Tensor{Name: "input", Datatype: stream.Float32, Shape: []int{1, 3, height, width}, Data: stream.AppendFloat32(nil, planes...)}
+}
 
 // rect is x1 y1 x2 y2 in pixels.
 type rect [4]float64
@@ -135,6 +164,10 @@ func nativeFloats(t *testing.T, s *server.Server, model string, picture []byte) 
 	if err != nil {
 		t.Fatal(err)
 	}
+	return floatsOf(r)
+}
+
+func floatsOf(r *stream.Result) map[string][]float32 {
 	defer r.Release()
 	out := map[string][]float32{}
 	for _, o := range r.Outputs {
@@ -168,18 +201,26 @@ func TestFacesOnEveryPath(t *testing.T) {
 	}()
 	c := dial(t, s, "/v2/models/faces/stream?policy=every")
 	defer c.Close()
-	total, kept := 0, 0
+	all, same := 0, 0   // of plain tensors
+	total, kept := 0, 0 // of pictures, and of letterboxed ones
 	for _, path := range pictures {
 		picture, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		size, _, err := image.DecodeConfig(bytes.NewReader(picture))
+		img, _, err := image.Decode(bytes.NewReader(picture))
 		if err != nil {
 			t.Fatal(err)
 		}
+		size := img.Bounds().Size()
+		r, err := s.Native().Infer(context.Background(), "tensors", []stream.Tensor{prepared(img)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		plain := floatsOf(r)
+		theirs := reference(plain["scores"], plain["boxes"], size.X, size.Y)
 		raw := nativeFloats(t, s, "raw", picture)
-		want := reference(raw["scores"], raw["boxes"], size.Width, size.Height)
+		want := reference(raw["scores"], raw["boxes"], size.X, size.Y)
 		if len(want) == 0 {
 			t.Errorf("%s: no faces", path)
 		}
@@ -189,7 +230,8 @@ func TestFacesOnEveryPath(t *testing.T) {
 		}
 		letterbox := rects(nativeFloats(t, s, "letterbox", picture)["boxes"])
 		again := found(want, letterbox, 0.6)
-		t.Logf("%s %dx%d: %d faces, letterboxed %d, of which %d the same", filepath.Base(path), size.Width, size.Height, len(want), len(letterbox), again)
+		all, same = all+len(theirs), same+found(theirs, want, 0.8)
+		t.Logf("%s %dx%d: %d faces, as a plain tensor %d, letterboxed %d, of which %d the same", filepath.Base(path), size.X, size.Y, len(want), len(theirs), len(letterbox), again)
 		total, kept = total+len(want), kept+again
 		for by, got := range map[string][]rect{
 			"REST":      boxesOf(t, reply),
@@ -200,6 +242,9 @@ func TestFacesOnEveryPath(t *testing.T) {
 				t.Errorf("%s by %s: %v\nwant %v", filepath.Base(path), by, got, want)
 			}
 		}
+	}
+	if 10*same < 9*all || 10*all < 9*total {
+		t.Errorf("%d of the %d faces that plain tensors have, and %d in all", same, all, total)
 	}
 	if 4*kept < 3*total {
 		t.Errorf("letterboxed pictures have %d of %d faces", kept, total)
