@@ -92,7 +92,7 @@ func (w *worker) bind(inputs []stream.Tensor, rows int) (_ *binding, err error) 
 		}
 	}()
 	for i, t := range inputs {
-		v, err := w.value(t)
+		v, err := valueOf(t, w.axis)
 		if err != nil {
 			return nil, err
 		}
@@ -106,7 +106,7 @@ func (w *worker) bind(inputs []stream.Tensor, rows int) (_ *binding, err error) 
 	for i, r := range w.results {
 		size := stream.Elements(r.Shape) * r.Datatype.Size() * rows
 		t := stream.Tensor{Name: r.Name, Datatype: r.Datatype, Shape: append([]int{rows}, r.Shape...), Data: w.memory[i][:size:size]}
-		v, err := w.value(t)
+		v, err := valueOf(t, w.axes[i])
 		if err != nil {
 			return nil, err
 		}
@@ -119,13 +119,13 @@ func (w *worker) bind(inputs []stream.Tensor, rows int) (_ *binding, err error) 
 	return b, nil
 }
 
-// value is a tensor of the library over t's memory. Memory of the Go heap does
+// valueOf is a tensor of the library over t's memory. Memory of the Go heap does
 // not move either, and its owner outlives the run.
-func (w *worker) value(t stream.Tensor) (ort.Value, error) {
+func valueOf(t stream.Tensor, a axis) (ort.Value, error) {
 	if len(t.Data) == 0 {
 		return nil, stream.Errorf(stream.InvalidArgument, "inputs."+t.Name+".shape", "is %v, which holds nothing", t.Shape)
 	}
-	shape := native(t.Shape, w.axis)
+	shape := native(t.Shape, a)
 	if len(shape) == 0 {
 		return scalar(t)
 	}
@@ -153,7 +153,7 @@ func (w *worker) allocating(inputs []stream.Tensor, rows int) ([]stream.Tensor, 
 	}()
 	var err error
 	for i, t := range inputs {
-		if in[i], err = w.value(t); err != nil {
+		if in[i], err = valueOf(t, w.axis); err != nil {
 			return nil, runError(err)
 		}
 	}
@@ -164,7 +164,7 @@ func (w *worker) allocating(inputs []stream.Tensor, rows int) ([]stream.Tensor, 
 		case !readable(spec.Datatype):
 			t := stream.Tensor{Name: spec.Name, Datatype: spec.Datatype, Shape: append([]int{rows}, spec.Shape...)}
 			t.Data = make([]byte, stream.Elements(t.Shape)*t.Datatype.Size())
-			out[i], err = w.value(t)
+			out[i], err = valueOf(t, w.axes[i])
 		}
 		if err != nil {
 			return nil, runError(err)
@@ -178,7 +178,7 @@ func (w *worker) allocating(inputs []stream.Tensor, rows int) ([]stream.Tensor, 
 		return nil, runError(err)
 	}
 	for i, spec := range w.outputs {
-		if w.fresh[i], err = w.copied(spec, out[i], rows); err != nil {
+		if w.fresh[i], err = w.copied(spec, w.axes[i], out[i], rows); err != nil {
 			return nil, err
 		}
 	}
@@ -189,11 +189,11 @@ func (w *worker) allocating(inputs []stream.Tensor, rows int) ([]stream.Tensor, 
 func lost(v ort.Value) bool { return v != nil && reflect.ValueOf(v).IsNil() }
 
 // copied is an output in memory of ours, with a batch axis in front.
-func (w *worker) copied(spec stream.TensorSpec, v ort.Value, rows int) (stream.Tensor, error) {
+func (w *worker) copied(spec stream.TensorSpec, a axis, v ort.Value, rows int) (stream.Tensor, error) {
 	t := stream.Tensor{Name: spec.Name, Datatype: spec.Datatype, Shape: []int{rows}}
 	shape := v.GetShape()
 	switch {
-	case w.axis == none:
+	case a == none:
 	case len(shape) > 0 && shape[0] == int64(rows):
 		shape = shape[1:]
 	case w.max > 1:

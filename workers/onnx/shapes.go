@@ -35,8 +35,8 @@ const (
 
 // batchAxis tells what the first dimensions are, and how many rows a fixed one
 // has: free when none says a number, fixed when all inputs say the same and no
-// output another. Outputs without dimensions have none, or a number of them that
-// is not known: they go with batches that can be of one row.
+// output another. Of a batch of one, outputs may have other first dimensions:
+// what was found in it.
 func batchAxis(inputs, outputs []ort.InputOutputInfo) (axis, int) {
 	rows := int64(0)
 	for _, in := range inputs {
@@ -49,13 +49,10 @@ func batchAxis(inputs, outputs []ort.InputOutputInfo) (axis, int) {
 		return none, 0
 	}
 	for _, out := range outputs {
-		if len(out.Dimensions) == 0 {
-			if rows > 1 {
-				return none, 0
-			}
-			continue
-		}
-		if out.Dimensions[0] != rows && (rows < 0 || out.Dimensions[0] >= 0) {
+		switch {
+		case rows == 1: // some may have none beside it
+		case len(out.Dimensions) == 0 && rows < 0: // how many is not known
+		case len(out.Dimensions) == 0 || out.Dimensions[0] != rows && (rows < 0 || out.Dimensions[0] >= 0):
 			return none, 0
 		}
 	}
@@ -65,29 +62,21 @@ func batchAxis(inputs, outputs []ort.InputOutputInfo) (axis, int) {
 	return fixed, int(rows)
 }
 
-// specs describes tensors to clients, without the batch axis. Outputs without
-// dimensions have one that may vary.
-func specs(of []ort.InputOutputInfo, a axis, outputs bool) ([]stream.TensorSpec, error) {
-	out := make([]stream.TensorSpec, len(of))
-	for i, t := range of {
-		d, known := datatypes[t.DataType]
-		if t.OrtValueType != ort.ONNXTypeTensor || !known {
-			return nil, stream.Errorf(stream.Unsupported, "source", "%s of the model is not a tensor of a type that can be sent (%s)", t.Name, t.String())
-		}
-		dims := []int64(t.Dimensions)
-		switch {
-		case len(dims) == 0 && outputs:
-			dims = []int64{-1}
-		case a != none:
-			dims = dims[1:]
-		}
-		shape := make([]int, len(dims))
-		for k, n := range dims {
-			shape[k] = int(n)
-		}
-		out[i] = stream.TensorSpec{Name: t.Name, Datatype: d, Shape: shape}
+// spec describes a tensor to clients, without the batch axis.
+func spec(t ort.InputOutputInfo, a axis) (stream.TensorSpec, error) {
+	d, known := datatypes[t.DataType]
+	if t.OrtValueType != ort.ONNXTypeTensor || !known {
+		return stream.TensorSpec{}, stream.Errorf(stream.Unsupported, "source", "%s of the model is not a tensor of a type that can be sent (%s)", t.Name, t.String())
 	}
-	return out, nil
+	dims := []int64(t.Dimensions)
+	if a != none {
+		dims = dims[1:]
+	}
+	shape := make([]int, len(dims))
+	for k, n := range dims {
+		shape[k] = int(n)
+	}
+	return stream.TensorSpec{Name: t.Name, Datatype: d, Shape: shape}, nil
 }
 
 // native is a shape for the library. In a batch the axis stands in front already.

@@ -11,6 +11,7 @@ import (
 	"millrace/internal/onnxfile"
 	"millrace/stream"
 	"millrace/workers"
+	"millrace/workers/postprocess"
 )
 
 // bare runs a file with the binding alone: FP32 of one shape in, FP32 out.
@@ -210,6 +211,8 @@ func TestTypesAndShapes(t *testing.T) {
 		{"another free axis of BOOL", onnxfile.Identity(onnxfile.Bool, "N", "L"), nil, false, []exchange{{x(stream.Bool, []byte{1, 0, 1}, 1, 3), []byte{1, 0, 1}, []int{1, 3}}}},
 		{"no batch axis", one("Transpose", value("x", F, 2, 3), value("y", F, 3, 2)), nil, true, []exchange{
 			{x(stream.Float32, floats(1, 2, 3, 4, 5, 6), 2, 3), floats(1, 4, 2, 5, 3, 6), []int{1, 3, 2}}}},
+		{"one row, and an output of others", one("Reshape", value("x", F, 1, 2, 3), value("y", F, 3, 2), ints("s", 3, 2)), nil, true, []exchange{
+			{x(stream.Float32, floats(1, 2, 3, 4, 5, 6), 1, 2, 3), floats(1, 2, 3, 4, 5, 6), []int{1, 3, 2}}}},
 		{"told that there is none", onnxfile.Identity(F, "N", 2), free, false, []exchange{
 			{x(stream.Float32, floats(1, 2, 3, 4), 2, 2), floats(1, 2, 3, 4), []int{1, 2, 2}},
 			{x(stream.Float32, floats(1, 2, 3, 4, 5, 6), 3, 2), floats(1, 2, 3, 4, 5, 6), []int{1, 3, 2}}}},
@@ -342,6 +345,45 @@ func TestBindingsOfInputsThatVary(t *testing.T) {
 		if len(w.bound) > maxBoundFree {
 			t.Fatalf("%d bindings", len(w.bound))
 		}
+	}
+}
+
+// A detector that ends in its own suppression takes one picture and answers as
+// many rows as it found, none of them a batch.
+func TestRowsThatAreFound(t *testing.T) {
+	F := onnxfile.Float32
+	path := write(t, graph([]onnxfile.Value{value("x", F, 1, 4)}, []onnxfile.Value{value("boxes", F, "n", 4), value("scores", F, "n")}, []onnxfile.Node{
+		node("NonZero", "x", "at"), node("Transpose", "at", "places"),
+		node("Concat", "places places", "corners", onnxfile.Attr{Name: "axis", Value: int64(1)}),
+		node("Cast", "corners", "boxes", onnxfile.Attr{Name: "to", Value: int64(F)}),
+		node("GatherND", "x places", "scores"),
+	}))
+	r := newRig(t)
+	g := r.load(t, workers.Config{Source: path})
+	if got := fmt.Sprint(g.Model().Outputs); got != "[{boxes FP32 [-1 4]} {scores FP32 [-1]}]" {
+		t.Error(got)
+	}
+	tensors := call(t, g)
+	named := call(t, r.load(t, workers.Config{Name: "named", Source: path, Output: postprocess.Config{Kind: "boxes", IoU: 1}}))
+	for _, x := range [][]float32{{0, 0, 0, 0}, {0, 0.9, 0, 0}, {0.9, 0, 0.8, 0.7}, {0, 0, 0, 0}, {0, 0, 0, 0.6}} {
+		var boxes, scores []float32
+		for i, v := range x {
+			if v != 0 {
+				boxes, scores = append(boxes, 0, float32(i), 0, float32(i)), append(scores, v)
+			}
+		}
+		got := tensors.send(t, tensor("x", stream.Float32, floats(x...), 1, 4))
+		if got.err != nil {
+			t.Fatal(got.err)
+		}
+		want(t, got.outputs, 0, floats(boxes...), 1, len(scores), 4)
+		want(t, got.outputs, 1, floats(scores...), 1, len(scores))
+		got = named.send(t, tensor("x", stream.Float32, floats(x...), 1, 4))
+		if got.err != nil {
+			t.Fatal(got.err)
+		}
+		want(t, got.outputs, 0, floats(boxes...), 1, len(scores), 4)
+		want(t, got.outputs, 1, floats(scores...), 1, len(scores))
 	}
 }
 

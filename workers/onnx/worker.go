@@ -52,6 +52,7 @@ type worker struct {
 	warm    bool
 	inputs  []stream.TensorSpec
 	outputs []stream.TensorSpec
+	axes    []axis              // of the outputs
 	results []stream.TensorSpec // outputs with the dimensions that were learnt
 	memory  [][]byte            // of each output, max rows
 	bound   []*binding
@@ -100,21 +101,8 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (m *stream.Model, err
 			w.max = defaultBatch
 		}
 	}
-	if w.inputs, err = specs(s.inputs, w.axis, false); err != nil {
+	if err = w.describe(s); err != nil {
 		return nil, err
-	}
-	if w.outputs, err = specs(s.outputs, w.axis, true); err != nil {
-		return nil, err
-	}
-	for _, in := range w.inputs {
-		if in.Datatype == stream.Bytes {
-			return nil, stream.Errorf(stream.Unsupported, "source", "input %s of the model is of strings, which cannot be bound yet: put what turns text into numbers in front of it", in.Name)
-		}
-	}
-	for _, out := range w.outputs {
-		if !readable(out.Datatype) && stream.Elements(out.Shape) < 1 {
-			return nil, stream.Errorf(stream.Unsupported, "source", "output %s of the model is %s, which can only be read where the file says its size, and it has the shape %v: export it with fixed sizes, or as FP32", out.Name, out.Datatype, out.Shape)
-		}
 	}
 	m = &stream.Model{Name: env.Name, Inputs: w.inputs, Outputs: w.outputs, MaxBatch: w.max, Fixed: w.axis != free}
 	if env.Image != nil {
@@ -124,6 +112,38 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (m *stream.Model, err
 		w.inputs = m.Inputs
 	}
 	return m, nil
+}
+
+// describe fills in inputs and outputs.
+func (w *worker) describe(s *session) error {
+	for _, t := range s.inputs {
+		in, err := spec(t, w.axis)
+		if err != nil {
+			return err
+		}
+		if in.Datatype == stream.Bytes {
+			return stream.Errorf(stream.Unsupported, "source", "input %s of the model is of strings, which cannot be bound yet: put what turns text into numbers in front of it", in.Name)
+		}
+		w.inputs = append(w.inputs, in)
+	}
+	for _, t := range s.outputs {
+		of, shown := w.axis, w.axis
+		switch {
+		case len(t.Dimensions) == 0: // none, or a number of them that is not known
+			t.Dimensions, shown = ort.Shape{-1}, none
+		case w.axis == fixed && w.max == 1 && t.Dimensions[0] != 1: // what is found in the one row
+			of, shown = none, none
+		}
+		out, err := spec(t, shown)
+		if err != nil {
+			return err
+		}
+		if !readable(out.Datatype) && stream.Elements(out.Shape) < 1 {
+			return stream.Errorf(stream.Unsupported, "source", "output %s of the model is %s, which can only be read where the file says its size, and it has the shape %v: export it with fixed sizes, or as FP32", out.Name, out.Datatype, out.Shape)
+		}
+		w.outputs, w.axes = append(w.outputs, out), append(w.axes, of)
+	}
+	return nil
 }
 
 func (w *worker) parameters(p stream.Params) (o options, err error) {
@@ -250,7 +270,7 @@ func (w *worker) zeros(rows int) ([]stream.Tensor, bool) {
 func (w *worker) learn(got []stream.Tensor, rows int) error {
 	of := make([]stream.TensorSpec, len(got))
 	for i, t := range got {
-		if len(t.Shape) == 0 || t.Shape[0] != rows || t.Datatype == stream.Bytes || w.scalar[i] {
+		if len(t.Shape) == 0 || t.Shape[0] != rows || t.Datatype == stream.Bytes || w.scalar[i] || w.axes[i] != w.axis {
 			return nil
 		}
 		of[i] = stream.TensorSpec{Name: t.Name, Datatype: t.Datatype, Shape: t.Shape[1:]}
