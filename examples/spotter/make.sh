@@ -6,7 +6,7 @@ usage() {
 	cat <<END
 usage: examples/spotter/make.sh [--out FOLDER]
 
-Renders, trains, exports and evaluates the reference model; 15 to 30 minutes on two cores.
+Renders, trains, exports and evaluates the reference model; about half an hour on two cores.
 Work files go to FOLDER (default out/spotter, 3 GB), the table of the results to FOLDER/report.md.
 The model and the clip of this folder are replaced: spotter.onnx, clip.mp4, clip.json.
 
