@@ -106,13 +106,15 @@ func (a asset) send(c *fiber.Ctx) error {
 	c.Set("Referrer-Policy", "no-referrer")
 	c.Set(fiber.HeaderAcceptRanges, "bytes")
 	if c.Get(fiber.HeaderIfNoneMatch) == a.etag {
-		return c.SendStatus(fiber.StatusNotModified)
+		c.Status(fiber.StatusNotModified)
+		return nil
 	}
 	from, to, ok := span(c.Get(fiber.HeaderRange), len(a.data))
 	switch {
 	case !ok:
 		c.Set(fiber.HeaderContentRange, "bytes */"+strconv.Itoa(len(a.data)))
-		return c.SendStatus(fiber.StatusRequestedRangeNotSatisfiable)
+		c.Status(fiber.StatusRequestedRangeNotSatisfiable)
+		return nil
 	case to-from < len(a.data):
 		c.Set(fiber.HeaderContentRange, fmt.Sprintf("bytes %d-%d/%d", from, to-1, len(a.data)))
 		c.Status(fiber.StatusPartialContent)

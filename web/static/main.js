@@ -1,20 +1,15 @@
 // The console: joins the page to a source, a stream and what comes back.
 
 import * as api from './api.js';
-import * as figures from './figures.js';
 import * as sources from './sources.js';
 import {draw} from './draw.js';
-import {read} from './results.js';
-import {Stats} from './stats.js';
-import {Stream} from './stream.js';
+import {Run} from './run.js';
 
 const $ = id => document.getElementById(id);
 
-const LONG = 3000; // ms without an answer that the visitor is told of, and that an error stays on the page
-
 /** @type {Map<string, {name: string, size: {width: number, height: number} | null}>} */
 let models = new Map();
-let run = null; // what streams, a Run
+let run = null; // what streams, a Run; while a source is being opened something that can be stopped
 
 /**
  * What tests and the curious look at. Each result is also an event "result" of
@@ -30,6 +25,17 @@ function tell(text) {
   view.message = text;
   $('message').textContent = text;
   $('message').hidden = text === '';
+}
+
+function turned(state) {
+  view.state = state;
+  buttons();
+}
+
+/** Stops, and says why. */
+function ended(text) {
+  stop();
+  tell(text);
 }
 
 const chosen = () => document.querySelector('input[name=source]:checked').value;
@@ -51,137 +57,17 @@ async function list() {
   }
 }
 
-/** Opens the chosen source. @returns {Promise<sources.Source>} */
-function open() {
+/** Opens the chosen source. @param {AbortSignal} signal @returns {Promise<sources.Source>} */
+async function open(signal) {
   const video = $('video'), file = $('file').files[0];
   switch (chosen()) {
     case 'camera':
-      return sources.camera(video);
+      return sources.camera(video, signal);
     case 'clip':
-      return sources.film(video, 'clip.mp4', {loop: true, what: 'The clip'});
+      return sources.film(video, 'clip.mp4', signal, {loop: true, what: 'The clip'});
   }
   if (!file) throw new api.Told('Pick a video or a picture first.');
-  return file.type.startsWith('image/') ? sources.still($('still'), file) : sources.film(video, file, {what: file.name});
-}
-
-/** One source streaming to one model, from start to stop. */
-class Run {
-  #model;
-  #source;
-  #stream;
-  #stats = new Stats();
-  #timer = 0;
-  #encoding = false;
-  #erred = 0; // when an error was last told
-
-  constructor(model, source) {
-    this.#model = model;
-    this.#source = source;
-    this.#stream = new Stream(api.streamURL(model.name, source.still ? 'every' : 'latest'));
-    this.#stream.addEventListener('state', e => this.#state(e.detail));
-    this.#stream.addEventListener('result', e => this.#result(e.detail));
-    this.#stream.addEventListener('error', e => this.#error(e.detail));
-    for (const type of ['result', 'drop', 'error']) this.#stream.addEventListener(type, () => this.#count());
-    source.onend = text => {
-      stop();
-      tell(text);
-    };
-  }
-
-  start() {
-    this.#timer = setInterval(() => this.#report(), 250);
-    this.#stream.start();
-    this.#source.each?.((captured, media) => this.#frame(captured, media));
-  }
-
-  stop() {
-    clearInterval(this.#timer);
-    this.#stream.stop();
-    this.#report();
-    this.#source.stop();
-  }
-
-  /** Sends the present frame, unless others are still on their way. */
-  async #frame(captured, media) {
-    if (this.#encoding || !this.#stream.ready) {
-      view.skipped++;
-      return;
-    }
-    this.#encoding = true;
-    try {
-      const blob = await this.#source.encode(this.#model.size);
-      if (blob) this.#stream.send(blob, captured, media);
-    } finally {
-      this.#encoding = false;
-    }
-    this.#count();
-  }
-
-  #result(reply) {
-    const result = {...read(reply), media: reply.note};
-    this.#stats.add(reply);
-    view.last = result;
-    draw($('overlay'), result);
-    $('texts').textContent = result.lines.join('\n');
-    if (this.#erred && performance.now() - this.#erred > LONG) {
-      this.#erred = 0;
-      tell('');
-    }
-    view.dispatchEvent(new CustomEvent('result', {detail: result}));
-  }
-
-  #error(fault) {
-    this.#erred = performance.now();
-    tell(`${this.#model.name}: ${api.explain(fault)}`);
-  }
-
-  async #state({state, fault}) {
-    view.state = state;
-    buttons();
-    switch (state) {
-      case 'running':
-        tell('');
-        if (this.#source.still) this.#stream.send(this.#source.still, performance.now());
-        break;
-      case 'waiting': {
-        tell(`The connection to the server is lost${fault ? `: ${fault.message}` : ''}. Trying again…`);
-        draw($('overlay'), null);
-        const why = await this.#refusal();
-        if (why && view.state === 'waiting') tell(`${why} Trying again…`);
-        break;
-      }
-      case 'stopped':
-        if (fault) {
-          stop();
-          tell(`${this.#model.name}: ${api.explain(fault)}`);
-        }
-    }
-  }
-
-  /** Why a server that answers has no stream for us: a browser keeps the reply to an upgrade to itself. */
-  async #refusal() {
-    try {
-      await api.metadata(this.#model.name);
-    } catch (e) {
-      if (!(e instanceof api.Unreachable)) return e.message;
-    }
-    return '';
-  }
-
-  #count() {
-    const {sent, answered, errors, dropped} = this.#stream;
-    Object.assign(view, {sent, answered, errors, dropped: Object.values(dropped).reduce((a, b) => a + b, 0)});
-  }
-
-  #report() {
-    this.#count();
-    this.#stats.plot($('plot'));
-    figures.show(this.#stream, this.#stats, view.skipped);
-    if (this.#stream.silence > LONG) {
-      this.#erred = performance.now(); // so that an answer takes it away
-      tell(`${this.#model.name} has not answered for ${Math.round(this.#stream.silence / 1000)} seconds.`);
-    }
-  }
+  return file.type.startsWith('image/') ? sources.still($('still'), file, signal) : sources.film(video, file, signal, {what: file.name});
 }
 
 /** Streams what is chosen, instead of what streams now. */
@@ -191,25 +77,22 @@ async function start() {
   const model = models.get($('model').value);
   if (!model) return;
   Object.assign(view, {state: 'opening', sent: 0, answered: 0, dropped: 0, errors: 0, skipped: 0, last: null});
-  const opening = run = {stop() {}};
+  const opening = new AbortController();
+  run = {stop: () => opening.abort()};
   buttons();
   remember();
+  let source;
   try {
-    const source = await open();
-    if (run !== opening) { // stopped while the visitor was asked
-      source.stop();
-      return;
-    }
-    show(source);
-    run = new Run(model, source);
-    run.start();
+    source = await open(opening.signal);
   } catch (e) {
-    if (run === opening) {
-      stop();
-      tell(e.message);
-    }
+    if (opening.signal.aborted) return;
+    ended(e.message);
     if (!(e instanceof api.Told)) throw e;
   }
+  if (!source || opening.signal.aborted) return;
+  show(source);
+  run = new Run(model, source, {view, tell, turned, ended});
+  run.start();
 }
 
 function stop() {
@@ -258,10 +141,7 @@ async function main() {
     e.preventDefault();
     start();
   });
-  $('stop').addEventListener('click', () => {
-    stop();
-    tell('');
-  });
+  $('stop').addEventListener('click', () => ended(''));
   $('model').addEventListener('change', () => {
     if (run) start();
   });

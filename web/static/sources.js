@@ -20,6 +20,9 @@ const REFUSALS = {
 };
 
 /**
+ * Opening can be given up by a signal. Once stopped or given up, a source leaves
+ * its element alone: the next one may use it.
+ *
  * @typedef {object} Source
  * @property {number} width of the picture, px
  * @property {number} height
@@ -29,10 +32,10 @@ const REFUSALS = {
  */
 
 /** Opens the visitor's camera into a video element. @returns {Promise<Moving>} */
-export async function camera(video) {
+export async function camera(video, signal) {
   if (!window.isSecureContext || !navigator.mediaDevices?.getUserMedia) {
     const port = location.port ? ':' + location.port : '';
-    throw new Told(`The browser gives a camera only to pages on https or localhost, and this one is http://${location.host}. On the server's own machine open http://localhost${port}/console/; for other machines set up TLS: put https in front of the server.`);
+    throw new Told(`The browser gives a camera only to pages on https or localhost, and this one is http://${location.host}. Open http://localhost${port}/console/ on the server’s own machine, or have the server speak https for other machines: millrace serve --tls-self-signed.`);
   }
   let media;
   try {
@@ -40,8 +43,11 @@ export async function camera(video) {
   } catch (e) {
     throw new Told(REFUSALS[e.name] ?? `The camera was refused: ${e.message || e.name}.`);
   }
-  const source = new Moving(video, () => {
-    media.getTracks().forEach(t => t.stop());
+  const off = () => media.getTracks().forEach(t => t.stop());
+  if (signal.aborted) off(); // while the visitor was asked
+  signal.throwIfAborted();
+  const source = new Moving(video, signal, () => {
+    off();
     video.srcObject = null;
   });
   media.getVideoTracks()[0].onended = () => source.onend?.(REFUSALS.AbortError);
@@ -53,12 +59,13 @@ export async function camera(video) {
 /**
  * Opens a video by its address, or one that the visitor picked.
  * @param {string | File} from
+ * @param {AbortSignal} signal
  * @param {{loop?: boolean, what?: string}} options what: its name for the visitor
  * @returns {Promise<Moving>}
  */
-export async function film(video, from, {loop = false, what = 'The video'} = {}) {
+export async function film(video, from, signal, {loop = false, what = 'The video'} = {}) {
   const url = from instanceof Blob ? URL.createObjectURL(from) : from;
-  const source = new Moving(video, () => {
+  const source = new Moving(video, signal, () => {
     video.pause();
     video.onended = null;
     video.removeAttribute('src');
@@ -73,13 +80,19 @@ export async function film(video, from, {loop = false, what = 'The video'} = {})
 }
 
 /** A picture is one frame. It goes as it is if the server can read it. @returns {Promise<Source>} */
-export async function still(img, file) {
+export async function still(img, file, signal) {
   const url = URL.createObjectURL(file);
+  let stop = () => {
+    stop = () => {};
+    img.removeAttribute('src');
+    URL.revokeObjectURL(url);
+  };
+  signal.addEventListener('abort', () => stop());
   img.src = url;
   try {
     await img.decode();
   } catch {
-    URL.revokeObjectURL(url);
+    stop();
     throw new Told(`${file.name} is no picture that this browser can show. Choose JPEG, PNG or WebP.`);
   }
   const asIs = READABLE.includes(file.type) && file.size <= LARGEST_FILE;
@@ -87,10 +100,7 @@ export async function still(img, file) {
     width: img.naturalWidth,
     height: img.naturalHeight,
     still: asIs ? file : await jpeg(document.createElement('canvas'), img, img.naturalWidth, img.naturalHeight, LARGEST_STILL),
-    stop() {
-      img.removeAttribute('src');
-      URL.revokeObjectURL(url);
-    },
+    stop: () => stop(),
   };
 }
 
@@ -102,9 +112,10 @@ class Moving {
   #stopped = false;
   onend = null;
 
-  constructor(video, close) {
+  constructor(video, signal, close) {
     this.#video = video;
     this.#close = close;
+    signal.addEventListener('abort', () => this.stop());
   }
 
   get width() { return this.#video.videoWidth; }
@@ -119,7 +130,6 @@ class Moving {
       const why = this.#video.error?.message;
       this.stop();
       if (e instanceof Told) throw e;
-      if (e.name === 'AbortError') throw new Told(`${what} was stopped before it began.`);
       throw new Told(`${what} cannot be played by this browser${why ? ` (${why})` : ''}. Most play H.264 in MP4, and VP8 or VP9 in WebM: ffmpeg -i IN out.webm makes one.`);
     }
   }

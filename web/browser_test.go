@@ -1,0 +1,321 @@
+package web_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"millrace/examples/spotter"
+	"millrace/internal/clip/truth"
+	"millrace/server"
+)
+
+var screenshot = flag.String("screenshot", "", "write a picture of the console with the fake camera to this PNG file")
+
+// foreign is a name by which the browser finds the server, and which is none of
+// this machine: a page from there gets no camera.
+const foreign = "millrace.test"
+
+// TestConsole has a real Chromium use the page: testdata/browser/test.mjs.
+func TestConsole(t *testing.T) {
+	dir := t.TempDir()
+	given := map[string]any{"chromium": find(t, "chromium"), "foreign": foreign, "screenshot": absolute(t, *screenshot)}
+	model := filepath.Join(dir, "spotter.onnx")
+	write(t, model, spotter.Model)
+	clip := filepath.Join(dir, "clip.mp4")
+	write(t, clip, spotter.Clip)
+	ffmpeg := func(name string, args ...string) string {
+		file := filepath.Join(dir, name)
+		do(t, "", find(t, "ffmpeg"), append(append([]string{"-v", "error", "-i", clip}, args...), file)...)
+		return file
+	}
+	given["camera"] = ffmpeg("camera.mjpeg", "-q:v", "3")
+	given["short"] = ffmpeg("short.mp4", "-t", "2")
+	// The server reads PNG; what it does not, such as BMP, the page turns into JPEG.
+	given["pictures"] = []string{ffmpeg("one.png", "-frames:v", "1"), ffmpeg("one.bmp", "-frames:v", "1")}
+	given["nonsense"] = filepath.Join(dir, "nonsense.mp4")
+	write(t, given["nonsense"].(string), []byte("no video"))
+	for _, name := range []string{"package.json", "package-lock.json", "test.mjs"} {
+		data, err := os.ReadFile(filepath.Join("testdata/browser", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, name), data)
+	}
+	do(t, dir, find(t, "npm"), "ci", "--prefer-offline", "--ignore-scripts", "--no-audit", "--no-fund")
+
+	s := start(t, "127.0.0.1:0", model)
+	_, port, _ := net.SplitHostPort(s.HTTPAddr().String())
+	given["url"], given["insecure"] = "http://"+s.HTTPAddr().String(), "http://"+net.JoinHostPort(foreign, port)
+	b := browse(t, dir, given)
+	for b.next(t) {
+		switch b.line.Ask {
+		case "":
+			t.Run(b.line.Case, b.judge)
+			continue
+		case "unload gone":
+			if err := s.Models().Unload(context.Background(), "gone"); err != nil {
+				t.Fatal(err)
+			}
+		case "stop":
+			s.stop(t)
+		case "start":
+			s = start(t, s.HTTPAddr().String(), model)
+		}
+		b.answer(t)
+	}
+	s.stop(t)
+}
+
+// running is a server with its end.
+type running struct {
+	*server.Server
+	stop func(t *testing.T)
+}
+
+func start(t *testing.T, addr, model string) running {
+	t.Helper()
+	cfg := server.Defaults()
+	cfg.HTTP, cfg.GRPC, cfg.Log.Level, cfg.Hosts, cfg.Clip = addr, server.Off, "error", []string{foreign}, spotter.Clip
+	if err := cfg.AddModels(
+		fmt.Sprintf("spotter=%q,input.image.scale=0.00392157,output.boxes.threshold=0.3", model),
+		fmt.Sprintf("tensors=%q", model), // takes no pictures
+		"motion=motion", "gone=motion"); err != nil {
+		t.Fatal(err)
+	}
+	s, err := server.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	select {
+	case <-s.Ready():
+	case err := <-done:
+		t.Fatalf("the server did not start (make onnxruntime fetches the library for ONNX models): %v", err)
+	}
+	return running{s, func(t *testing.T) {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("the server's end: %v", err)
+		}
+	}}
+}
+
+// browser is a running testdata/browser/test.mjs.
+type browser struct {
+	in    io.Writer
+	lines *bufio.Reader
+	line  struct {
+		Ask, Case, Error string
+		Saw              json.RawMessage
+	}
+}
+
+func browse(t *testing.T, dir string, given map[string]any) *browser {
+	t.Helper()
+	arg, err := json.Marshal(given)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
+	c := exec.CommandContext(ctx, find(t, "node"), "test.mjs", string(arg))
+	c.Dir = dir
+	// Whatever the browser leaves behind goes with the test's folder.
+	c.Env = append(os.Environ(), "TMPDIR="+dir, "HOME="+dir, "XDG_CACHE_HOME="+filepath.Join(dir, "cache"))
+	var stderr bytes.Buffer
+	c.Stderr = &stderr
+	in, err := c.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = in.Close()
+		if t.Failed() {
+			cancel()
+		}
+		if err := c.Wait(); err != nil {
+			t.Errorf("test.mjs: %v\n%s", err, &stderr)
+		}
+		cancel()
+	})
+	return &browser{in: in, lines: bufio.NewReader(out)}
+}
+
+// next waits for the next line; false when there is none left.
+func (b *browser) next(t *testing.T) bool {
+	t.Helper()
+	text, err := b.lines.ReadBytes('\n')
+	if err == io.EOF {
+		return false
+	}
+	b.line.Ask, b.line.Case, b.line.Error, b.line.Saw = "", "", "", nil
+	if err := json.Unmarshal(text, &b.line); err != nil {
+		t.Fatalf("test.mjs said %q: %v", text, err)
+	}
+	return true
+}
+
+func (b *browser) answer(t *testing.T) {
+	t.Helper()
+	if _, err := io.WriteString(b.in, "done\n"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// judge is the test of one case.
+func (b *browser) judge(t *testing.T) {
+	if b.line.Error != "" {
+		t.Fatal(b.line.Error)
+	}
+	var saw struct {
+		Results []result
+		Rest    json.RawMessage
+	}
+	if b.line.Saw != nil {
+		if err := json.Unmarshal(b.line.Saw, &saw); err != nil {
+			t.Fatal(err)
+		}
+	}
+	short, _, _ := strings.Cut(string(b.line.Saw), `,"results"`)
+	t.Log(short)
+	switch b.line.Case {
+	case "clip":
+		judgeFrames(t, saw.Results)
+	case "camera":
+		judgeDigits(t, saw.Results)
+	}
+}
+
+// result is an answer as the page has it.
+type result struct {
+	Media         float64 // place in the video, seconds
+	Width, Height float64
+	Boxes         []struct {
+		X1, Y1, X2, Y2 float64
+		Class          int
+	}
+}
+
+func truthOf(t *testing.T) *truth.Truth {
+	t.Helper()
+	tr, err := truth.Read(bytes.NewReader(spotter.Truth))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tr
+}
+
+// judgeFrames compares each answer with the frame that it is about: what is drawn
+// belongs to what was sent.
+func judgeFrames(t *testing.T, results []result) {
+	tr := truthOf(t)
+	var score truth.Score
+	for _, r := range results {
+		f := tr.At(r.Media)
+		if f == nil {
+			t.Errorf("an answer about second %g of the clip", r.Media)
+			continue
+		}
+		var found []truth.Found
+		x, y := float64(tr.Width)/r.Width, float64(tr.Height)/r.Height
+		for _, b := range r.Boxes {
+			found = append(found, truth.Found{Box: truth.Box{b.X1 * x, b.Y1 * y, b.X2 * x, b.Y2 * y}, Class: b.Class})
+		}
+		score.AddRead(f, found)
+	}
+	t.Logf("%d frames: %+v, precision %.3f, recall %.3f", len(results), score, score.Precision(), score.Recall())
+	if score.Hits == 0 || score.Precision() < 0.9 || score.Recall() < 0.8 {
+		t.Errorf("%d frames: %+v, precision %.3f, recall %.3f", len(results), score, score.Precision(), score.Recall())
+	}
+}
+
+// judgeDigits compares the digits that were read with those in the clip: which
+// frame a camera was at is not known.
+func judgeDigits(t *testing.T, results []result) {
+	there, read := map[int]bool{}, map[int]int{}
+	for _, f := range truthOf(t).Frames {
+		for _, o := range f.Objects {
+			there[*o.Class] = true
+		}
+	}
+	right, all := 0, 0
+	for _, r := range results {
+		for _, b := range r.Boxes {
+			read[b.Class]++
+			all++
+			if there[b.Class] {
+				right++
+			}
+		}
+	}
+	t.Logf("%d frames: digits %v, read %v", len(results), there, read)
+	for d := range there {
+		if read[d] == 0 {
+			t.Errorf("no %d was read in %d frames: %v", d, len(results), read)
+		}
+	}
+	if all == 0 || float64(right)/float64(all) < 0.9 {
+		t.Errorf("of %d digits read %d can be: there are %v, read were %v", all, right, there, read)
+	}
+}
+
+// find is the path of a program; without it there is no test.
+func find(t *testing.T, program string) string {
+	t.Helper()
+	path, err := exec.LookPath(program)
+	if err != nil {
+		t.Fatalf("%s is missing: make deps installs it (apt-get install %s)", program, strings.ReplaceAll(program, "node", "nodejs"))
+	}
+	return path
+}
+
+func do(t *testing.T, dir, program string, args ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	c := exec.CommandContext(ctx, program, args...)
+	c.Dir = dir
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", c.Args, err, out)
+	}
+}
+
+func write(t *testing.T, file string, data []byte) {
+	t.Helper()
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func absolute(t *testing.T, file string) string {
+	t.Helper()
+	if file == "" {
+		return ""
+	}
+	abs, err := filepath.Abs(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return abs
+}

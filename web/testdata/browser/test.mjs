@@ -1,0 +1,263 @@
+// Drives the console in a real Chromium. The one argument is JSON, see
+// browser_test.go. Prints a line of JSON for each case, {"case", "error"?,
+// "saw"?}, and {"ask"} where the test has to do something: it answers with a
+// line on standard input.
+
+import assert from 'node:assert/strict';
+import readline from 'node:readline';
+import {setTimeout as delay} from 'node:timers/promises';
+import {chromium} from 'playwright-core';
+
+const given = JSON.parse(process.argv[2]);
+const TIMEOUT = 30_000; // ms, for any one thing
+const FLAGS = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
+  '--disable-component-update', '--disable-sync', `--host-resolver-rules=MAP ${given.foreign} 127.0.0.1`];
+const DEVICE = '--use-fake-device-for-media-stream';
+const CAMERA = [DEVICE, '--use-fake-ui-for-media-stream', `--use-file-for-fake-video-capture=${given.camera}`];
+
+const answers = readline.createInterface({input: process.stdin})[Symbol.asyncIterator]();
+const say = line => process.stdout.write(JSON.stringify(line) + '\n');
+async function ask(what) {
+  say({ask: what});
+  await answers.next();
+}
+
+/** A console page. Everything that the browser complains of is kept in `complaints`. */
+class Console {
+  complaints = [];
+
+  static async open(browser, hash = '', {base = given.url, ...options} = {}) {
+    const self = new Console();
+    self.page = await browser.newPage({viewport: {width: 1280, height: 800}, ...options});
+    self.page.setDefaultTimeout(TIMEOUT);
+    self.page.on('console', m => {
+      const ours = m.text().includes('willReadFrequently'); // about this file's reading of the overlay
+      if ((m.type() === 'error' || m.type() === 'warning') && !ours) self.complaints.push(m.text());
+    });
+    self.page.on('pageerror', e => self.complaints.push(e.message));
+    self.page.on('request', r => {
+      const url = new URL(r.url());
+      if (url.protocol.startsWith('http') && url.origin !== new URL(base).origin) self.complaints.push(`asked for ${url}`);
+    });
+    await self.page.addInitScript(watch);
+    await self.page.goto(`${base}/console/#${hash}`);
+    await self.page.waitForSelector('#model option', {state: 'attached'});
+    return self;
+  }
+
+  /** Waits until the expression about m, window.millrace, is true. */
+  async until(expression) {
+    // The page's policy forbids what playwright's own waiting does.
+    const end = Date.now() + TIMEOUT;
+    while (!await this.page.evaluate(`(m => ${expression})(window.millrace)`)) {
+      if (Date.now() > end) throw new Error(`never came: ${expression}, but ${JSON.stringify(await this.view())}`);
+      await delay(50);
+    }
+  }
+
+  view = () => this.page.evaluate(() => ({...window.millrace, last: undefined}));
+  seen = () => this.page.evaluate('window.seen');
+  drawn = () => this.page.evaluate('window.drawn');
+  number = async id => Number(await this.page.textContent('#' + id));
+
+  /** Every frame that was sent has one ending, or is one of the two on their way. */
+  async balanced() {
+    const v = await this.view();
+    const rest = v.sent - v.answered - v.dropped - v.errors;
+    assert.ok(rest >= 0 && rest <= 2, `frames without an ending: ${JSON.stringify(v)}`);
+    return v;
+  }
+
+  async close() {
+    assert.deepEqual(this.complaints, []);
+    await this.page.close();
+  }
+}
+
+/** Runs in the page, before its scripts: keeps results, and looks at the overlay when one was drawn. */
+function watch() {
+  window.seen = [];
+  window.drawn = {edges: 0, there: 0, boxes: 0};
+  const painted = (g, x, y) => g.getImageData(Math.round(x), Math.round(y), 1, 1).data[3] > 0;
+  const look = ({detail: r}) => {
+    window.seen.push(r);
+    if (window.drawn.boxes > 200) return;
+    const canvas = document.getElementById('overlay'), g = canvas.getContext('2d');
+    const scale = Math.min(canvas.width / r.width, canvas.height / r.height);
+    const x = v => (canvas.width - r.width * scale) / 2 + v * scale, y = v => (canvas.height - r.height * scale) / 2 + v * scale;
+    for (const b of r.boxes) {
+      window.drawn.boxes++;
+      const mx = x((b.x1 + b.x2) / 2), my = y((b.y1 + b.y2) / 2);
+      for (const [px, py] of [[x(b.x1), my], [x(b.x2), my], [mx, y(b.y1)], [mx, y(b.y2)]]) {
+        if (px < 1 || py < 1 || px > canvas.width - 2 || py > canvas.height - 2) continue;
+        window.drawn.edges++;
+        if (painted(g, px, py)) window.drawn.there++;
+      }
+    }
+  };
+  Object.defineProperty(window, 'millrace', {
+    configurable: true,
+    set(value) {
+      Object.defineProperty(window, 'millrace', {value, writable: true});
+      value.addEventListener('result', look);
+    },
+  });
+}
+
+const withCamera = {
+  async camera(browser) {
+    const c = await Console.open(browser, 'model=spotter&source=camera&autostart=1');
+    await c.until('m.answered >= 90');
+    const view = await c.balanced(), seen = await c.seen(), drawn = await c.drawn();
+    assert.ok(drawn.boxes > 0, 'no box was drawn');
+    assert.equal(drawn.there, drawn.edges, 'not every edge of a box is on the overlay');
+    assert.ok(await c.number('fps') > 0 && await c.number('age') > 0 && await c.number('age95') > 0 && await c.number('t-run') > 0);
+    assert.equal(await c.page.textContent('#message'), '');
+    if (given.screenshot) {
+      await c.until('m.answered >= 900');
+      await c.page.screenshot({path: given.screenshot});
+    }
+    await c.page.click('#stop');
+    await c.until('m.state === "stopped"');
+    const stopped = await c.view();
+    assert.equal(stopped.sent, stopped.answered + stopped.dropped + stopped.errors);
+    assert.equal(await c.page.evaluate(() => {
+      const o = document.getElementById('overlay');
+      return o.getContext('2d').getImageData(0, 0, o.width, o.height).data.some(v => v > 0);
+    }), false, 'boxes are left after the end');
+    await c.close();
+    return {view, drawn, results: seen};
+  },
+
+  async clip(browser) {
+    const c = await Console.open(browser, 'model=spotter&source=clip&autostart=1');
+    await c.until('m.answered >= 120');
+    const view = await c.balanced(), results = await c.seen(), drawn = await c.drawn();
+    assert.equal(drawn.there, drawn.edges);
+    await c.close();
+    return {view, drawn, results};
+  },
+
+  // Everything without a mouse, at the width of a phone; the model is changed on the way.
+  async keyboard(browser) {
+    const c = await Console.open(browser, '', {viewport: {width: 360, height: 740}, colorScheme: 'dark'});
+    assert.equal(await c.page.inputValue('#model'), 'spotter', 'the model that is chosen beforehand');
+    await c.page.focus('#model');
+    await c.page.keyboard.press('Tab');
+    await c.page.keyboard.press('Enter'); // the clip is chosen beforehand
+    await c.until('m.answered >= 10');
+    await c.page.focus('#model');
+    await c.page.keyboard.type('motion');
+    await c.until('m.last && m.last.boxes.length > 0 && m.last.boxes[0].label === ""');
+    assert.match(c.page.url(), /#model=motion&source=clip$/);
+    assert.equal(await c.page.evaluate('document.scrollingElement.scrollWidth'), 360, 'the page is wider than the phone');
+    const unnamed = await c.page.$$eval('select, input, button', all => all.filter(e => !e.labels?.length && !e.textContent.trim()).map(e => e.id));
+    assert.deepEqual(unnamed, [], 'controls without a name');
+    await c.close();
+  },
+
+  async file(browser) {
+    const c = await Console.open(browser, 'model=motion&source=file');
+    await c.page.setInputFiles('#file', given.short);
+    await c.until('/has ended/.test(m.message)');
+    const view = await c.view(), drawn = await c.drawn();
+    assert.equal(view.sent, view.answered + view.dropped + view.errors);
+    assert.ok(drawn.boxes > 0 && drawn.there === drawn.edges, JSON.stringify(drawn));
+    await c.page.selectOption('#model', 'spotter');
+    for (const picture of given.pictures) {
+      await c.page.setInputFiles('#file', picture);
+      await c.until('m.answered === 1 && m.last.boxes.length > 0');
+      assert.equal(await c.page.evaluate('getComputedStyle(document.getElementById("still")).display'), 'block');
+    }
+    await c.page.setInputFiles('#file', given.nonsense);
+    await c.until('/cannot be played/.test(m.message)');
+    const complaints = c.complaints.splice(0);
+    await c.close();
+    return {view, drawn, complaints};
+  },
+
+  async unloaded(browser) {
+    const c = await Console.open(browser, 'model=gone&source=clip&autostart=1');
+    await c.until('m.answered > 0');
+    await ask('unload gone');
+    await c.until('m.state === "stopped"');
+    const {message} = await c.view();
+    assert.match(message, /unloaded.*\(unloaded\).*choose another/);
+    await c.close();
+    return {message};
+  },
+
+  async refused(browser) {
+    const c = await Console.open(browser, 'model=tensors&source=clip&autostart=1');
+    await c.until('m.errors > 0');
+    const {message} = await c.view();
+    assert.match(message, /^tensors: .*\((unsupported|invalid_argument)\).*Choose another/);
+    await c.close();
+    return {message};
+  },
+
+  // The last one: the server is another one then.
+  async restart(browser) {
+    const c = await Console.open(browser, 'model=motion&source=clip&autostart=1');
+    await c.until('m.answered > 10');
+    await ask('stop');
+    await c.until('m.state === "waiting" && /Trying again/.test(m.message)');
+    const {message, answered} = await c.view();
+    await ask('start');
+    await c.until(`m.state === "running" && m.answered > ${answered + 10} && m.message === ""`);
+    const view = await c.balanced();
+    c.complaints = c.complaints.filter(text => !/^(WebSocket connection to|Failed to load resource)/.test(text)); // what it tried in between
+    await c.close();
+    return {message, view};
+  },
+};
+
+const withoutCamera = {
+  async denied(browser) {
+    return told(browser, /permission.*Allow/s);
+  },
+  async insecure(browser) {
+    return told(browser, /http:\/\/localhost:\d+\/console\/.*--tls-self-signed/s, {base: given.insecure});
+  },
+  // The browser cannot be brought to these by itself, or not on every machine.
+  async none(browser) {
+    return told(browser, /No camera was found/, {}, 'NotFoundError');
+  },
+  async busy(browser) {
+    return told(browser, /another program/, {}, 'NotReadableError');
+  },
+};
+
+/** A camera is refused; the page says why, and can be used on. */
+async function told(browser, text, options, fault) {
+  const c = await Console.open(browser, 'source=camera', options);
+  if (fault) {
+    await c.page.evaluate(name => {
+      navigator.mediaDevices.getUserMedia = () => Promise.reject(new DOMException('', name));
+    }, fault);
+  }
+  await c.page.click('#start');
+  await c.until('m.message !== ""');
+  const {message, state} = await c.view();
+  assert.match(message, text);
+  assert.equal(state, 'stopped');
+  assert.equal(await c.page.textContent('[role=alert]'), message);
+  await c.page.check('#source-clip');
+  await c.page.click('#start');
+  await c.until('m.answered > 0 && m.message === ""');
+  await c.close();
+  return {message};
+}
+
+for (const [flags, cases] of [[CAMERA, withCamera], [[DEVICE], withoutCamera]]) {
+  const browser = await chromium.launch({executablePath: given.chromium, args: [...FLAGS, ...flags]});
+  for (const [name, run] of Object.entries(cases)) {
+    try {
+      say({case: name, saw: await run(browser)});
+    } catch (e) {
+      say({case: name, error: e.stack});
+    }
+  }
+  await browser.close();
+}
+process.exit();
