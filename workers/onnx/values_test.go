@@ -348,6 +348,28 @@ func TestBindingsOfInputsThatVary(t *testing.T) {
 	}
 }
 
+// Half floats can be answered beside an output whose size varies.
+func TestHalfFloatsBesideWhatVaries(t *testing.T) {
+	r := newRig(t)
+	c := call(t, r.load(t, workers.Config{Source: write(t, graph([]onnxfile.Value{value("x", onnxfile.Float16, 1, 2)},
+		[]onnxfile.Value{value("y", onnxfile.Float16, 1, 2), value("at", onnxfile.Int64, 2, "n")}, []onnxfile.Node{
+			node("Identity", "x", "y"), node("Cast", "x", "f", onnxfile.Attr{Name: "to", Value: int64(onnxfile.Float32)}), node("NonZero", "f", "at")}))}))
+	for _, x := range [][]byte{{0, 0, 0, 60}, {0, 60, 0, 60}, {0, 0, 0, 0}} {
+		var at []int64
+		for i := range 2 {
+			if x[2*i+1] != 0 {
+				at = append(at, int64(i))
+			}
+		}
+		got := c.send(t, tensor("x", stream.Float16, x, 1, 2))
+		if got.err != nil {
+			t.Fatal(got.err)
+		}
+		want(t, got.outputs, 0, x, 1, 2)
+		want(t, got.outputs, 1, int64s(append(make([]int64, len(at)), at...)...), 1, 2, len(at))
+	}
+}
+
 // A detector that ends in its own suppression takes one picture and answers as
 // many rows as it found, none of them a batch.
 func TestRowsThatAreFound(t *testing.T) {
