@@ -47,11 +47,7 @@ func TestConsole(t *testing.T) {
 	given["nonsense"] = filepath.Join(dir, "nonsense.mp4")
 	write(t, given["nonsense"].(string), []byte("no video"))
 	for _, name := range []string{"package.json", "package-lock.json", "test.mjs"} {
-		data, err := os.ReadFile(filepath.Join("testdata/browser", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		write(t, filepath.Join(dir, name), data)
+		write(t, filepath.Join(dir, name), read(t, filepath.Join("testdata/browser", name)))
 	}
 	do(t, dir, find(t, "npm"), "ci", "--prefer-offline", "--ignore-scripts", "--no-audit", "--no-fund")
 
@@ -76,6 +72,11 @@ func TestConsole(t *testing.T) {
 		b.answer(t)
 	}
 	s.stop(t)
+	if *screenshot != "" && !t.Failed() { // 256 colours do, at half the size
+		raw := filepath.Join(dir, "raw.png")
+		write(t, raw, read(t, *screenshot))
+		do(t, "", find(t, "ffmpeg"), "-v", "error", "-y", "-i", raw, "-vf", "split[a][b];[a]palettegen[p];[b][p]paletteuse=dither=none", *screenshot)
+	}
 }
 
 // running is a server with its end.
@@ -91,7 +92,7 @@ func start(t *testing.T, addr, model string) running {
 	if err := cfg.AddModels(
 		fmt.Sprintf("spotter=%q,input.image.scale=0.00392157,output.boxes.threshold=0.3", model),
 		fmt.Sprintf("tensors=%q", model), // takes no pictures
-		"motion=motion", "gone=motion"); err != nil {
+		"motion=motion", "gone=motion", "slow=delay,fixed=200ms"); err != nil {
 		t.Fatal(err)
 	}
 	s, err := server.New(cfg)
@@ -306,6 +307,15 @@ func write(t *testing.T, file string, data []byte) {
 	if err := os.WriteFile(file, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func read(t *testing.T, file string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
 }
 
 func absolute(t *testing.T, file string) string {

@@ -114,7 +114,8 @@ const withCamera = {
     assert.ok(await c.number('fps') > 0 && await c.number('age') > 0 && await c.number('age95') > 0 && await c.number('t-run') > 0);
     assert.equal(await c.page.textContent('#message'), '');
     if (given.screenshot) {
-      await c.until('m.answered >= 900');
+      await c.until('m.answered >= 600'); // a plot to look at
+      await c.until('m.last.boxes.length > 6 && m.last.boxes.every(b => b.score > 0.5)');
       await c.page.screenshot({path: given.screenshot});
     }
     await c.page.click('#stop');
@@ -174,6 +175,43 @@ const withCamera = {
     const complaints = c.complaints.splice(0);
     await c.close();
     return {view, drawn, complaints};
+  },
+
+  // More frames than the model can take: the page leaves out the older ones, before it encodes them.
+  async behind(browser) {
+    const c = await Console.open(browser, 'model=slow&source=clip&autostart=1');
+    await c.until('m.answered >= 8');
+    const view = await c.balanced();
+    assert.ok(view.skipped > 2 * view.sent, `frames were sent that had to wait: ${JSON.stringify(view)}`);
+    assert.match(await c.page.textContent('#texts'), /delay_us {2}INT64/);
+    await c.close();
+    return {view};
+  },
+
+  async outputs(browser) {
+    const c = await Console.open(browser);
+    const read = (outputs, rest) => c.page.evaluate(async reply => (await import('/console/results.js')).read(reply), {seq: 7, width: 20, height: 10, outputs, ...rest});
+    const tensor = (name, shape, data) => ({name, datatype: name === 'labels' ? 'BYTES' : 'FP32', shape, data});
+    const two = tensor('boxes', [1, 2, 4], [1, 2, 3, 4, 5, 6, 7, 8]);
+    const first = {x1: 1, y1: 2, x2: 3, y2: 4}, second = {x1: 5, y1: 6, x2: 7, y2: 8};
+    for (const [outputs, want] of [
+      [[], {}],
+      [[tensor('boxes', [1, 0, 4], []), tensor('scores', [1, 0], [])], {}],
+      [[two], {boxes: [{...first, label: ''}, {...second, label: ''}]}],
+      [[two, tensor('scores', [1, 2], [0.5, 0.25]), tensor('classes', [1, 2], [3, 0])],
+        {boxes: [{...first, score: 0.5, class: 3, label: '3'}, {...second, score: 0.25, class: 0, label: '0'}]}],
+      [[two, tensor('scores', [1, 2], [0.5, 0.25]), tensor('classes', [1, 2], [3, 0]), tensor('labels', [1, 2], ['cat', 'dog'])],
+        {boxes: [{...first, score: 0.5, class: 3, label: 'cat'}, {...second, score: 0.25, class: 0, label: 'dog'}]}],
+      [[two, tensor('scores', [1, 2, 3], [0, 0.75, 0.5, 0.25, 0, 0])], {boxes: [{...first, score: 0.75, class: 1, label: '1'}]}],
+      [[tensor('classes', [1, 2], [4, 9]), tensor('scores', [1, 2], [0.75, 0.125])], {lines: ['4  75.0 %', '9  12.5 %']}],
+      [[tensor('classes', [1, 1], [4]), tensor('scores', [1, 1], [0.75]), tensor('labels', [1, 1], ['<b>cat'])], {lines: ['<b>cat  75.0 %']}],
+      [[tensor('keypoints', [1, 2, 1, 3], [1, 2, 0.5, 3, 4, 0.25])], {poses: [[[1, 2, 0.5]], [[3, 4, 0.25]]]}],
+      [[tensor('embedding', [1, 3], [0, 1, 0])], {lines: ['embedding  FP32 [1, 3]']}],
+    ]) {
+      const got = JSON.parse(JSON.stringify(await read(outputs))); // without what is undefined
+      assert.deepEqual(got, {seq: 7, width: 20, height: 10, boxes: [], poses: [], lines: [], ...want});
+    }
+    await c.close();
   },
 
   async unloaded(browser) {
