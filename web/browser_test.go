@@ -12,6 +12,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -30,7 +32,7 @@ const foreign = "millrace.test"
 // TestConsole has a real Chromium use the page: testdata/browser/test.mjs.
 func TestConsole(t *testing.T) {
 	dir := t.TempDir()
-	given := map[string]any{"chromium": find(t, "chromium"), "foreign": foreign, "screenshot": absolute(t, *screenshot)}
+	given := map[string]any{"chromium": find(t, "chromium"), "foreign": foreign, "screenshot": absolute(t, *screenshot), "digits": digits(t)}
 	model := filepath.Join(dir, "spotter.onnx")
 	write(t, model, spotter.Model)
 	clip := filepath.Join(dir, "clip.mp4")
@@ -225,6 +227,22 @@ func truthOf(t *testing.T) *truth.Truth {
 		t.Fatal(err)
 	}
 	return tr
+}
+
+// digits are those of the clip in order, as they are when all of them can be seen.
+func digits(t *testing.T) string {
+	var most []string
+	for _, f := range truthOf(t).Frames {
+		var here []string
+		for _, o := range f.Objects {
+			here = append(here, strconv.Itoa(*o.Class))
+		}
+		if len(here) > len(most) {
+			most = here
+		}
+	}
+	slices.Sort(most)
+	return strings.Join(most, "")
 }
 
 // judgeFrames compares each answer with the frame that it is about: what is drawn

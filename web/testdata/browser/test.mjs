@@ -115,7 +115,7 @@ const withCamera = {
     assert.equal(await c.page.textContent('#message'), '');
     if (given.screenshot) {
       await c.until('m.answered >= 600'); // a plot to look at
-      await c.until('m.last.boxes.length > 6 && m.last.boxes.every(b => b.score > 0.5)');
+      await c.until(`m.last.boxes.map(b => b.label).sort().join("") === "${given.digits}"`);
       await c.page.screenshot({path: given.screenshot});
     }
     await c.page.click('#stop');
