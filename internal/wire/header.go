@@ -1,0 +1,203 @@
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+)
+
+// HeaderLen is the bytes of a media header before its extension.
+const HeaderLen = 32
+
+// Version is the only version of the header.
+const Version = 1
+
+// Side is who sent a message.
+type Side uint8
+
+// The sides.
+const (
+	Client Side = iota + 1
+	Server
+)
+
+// Kind says what a media message is.
+type Kind uint8
+
+// The kinds.
+const (
+	KindFrame  Kind = iota + 1 // a picture, an access unit of video, or opaque bytes
+	KindConfig                 // a video codec's parameters, before its first frame
+	KindResult                 // from the server: tensors, see SplitTensors
+	KindTensor                 // a frame that is tensors, see SplitTensors
+	KindAudio                  // samples
+)
+
+// Codec says how the payload is coded. The numbers are stream.Codec's.
+type Codec uint8
+
+// The codecs.
+const (
+	Opaque Codec = iota
+	JPEG
+	PNG
+	WebP
+	H264 // Annex B
+	VP8
+	VP9
+	AV1
+	RGB24
+	NV12
+	PCM16    // signed, little-endian
+	PCMFloat // 32 bits, little-endian
+	Tensors
+)
+
+var codecNames = [...]string{
+	"opaque", "jpeg", "png", "webp", "h264", "vp8", "vp9", "av1", "rgb24", "nv12", "pcm16", "pcmf32", "tensor",
+}
+
+// String returns the codec's name as stream.ParseCodec and `open` take it.
+func (c Codec) String() string {
+	if int(c) < len(codecNames) {
+		return codecNames[c]
+	}
+	return "unknown"
+}
+
+// Flags are bits of a media header.
+type Flags uint8
+
+// The flags.
+const (
+	FlagKey           Flags = 1 << iota // can be decoded without the frames before it
+	FlagDiscontinuity                   // frames are missing before it
+	FlagMust                            // must be processed: never dropped for a newer one
+	FlagEnd                             // the last of its stream
+
+	allFlags = FlagKey | FlagDiscontinuity | FlagMust | FlagEnd
+)
+
+// Header is what stands before the payload of a media message.
+type Header struct {
+	Kind          Kind
+	Codec         Codec
+	Flags         Flags
+	SID           uint32
+	Seq           uint64
+	CaptureUS     int64  // microseconds of the client's clock, echoed verbatim
+	Width, Height uint16 // pixels; 0 = not told
+	DeadlineMS    uint16 // from receipt; 0 = the policy's
+	Ext           Ext
+}
+
+// ParseHeader splits a media message that from has sent into its header and its
+// payload. Both are views into msg; nothing is allocated unless there is an
+// error. An error is an *Error: when it is not Fatal, the fixed fields of h are
+// as they were sent, so that an answer can name the frame.
+func ParseHeader(msg []byte, from Side) (h Header, payload []byte, err error) {
+	if len(msg) < HeaderLen {
+		return h, nil, fatal(ErrShort, codeInvalid, "header", fmt.Sprintf("the message has %d bytes, a header has %d", len(msg), HeaderLen))
+	}
+	if msg[0] != Version {
+		return h, nil, fatal(ErrVersion, codeVersion, "version", fmt.Sprintf("is %d: want %d", msg[0], Version))
+	}
+	le := binary.LittleEndian
+	h = Header{
+		Kind: Kind(msg[1]), Codec: Codec(msg[2]), Flags: Flags(msg[3]),
+		SID: le.Uint32(msg[4:]), Seq: le.Uint64(msg[8:]), CaptureUS: int64(le.Uint64(msg[16:])),
+		Width: le.Uint16(msg[24:]), Height: le.Uint16(msg[26:]), DeadlineMS: le.Uint16(msg[30:]),
+	}
+	if err := h.checkFixed(from); err != nil {
+		return h, nil, err
+	}
+	end := HeaderLen + int(le.Uint16(msg[28:]))
+	if end > len(msg) {
+		return h, nil, invalid(ErrExtLen, "ext_len", fmt.Sprintf("is %d, but %d bytes follow the header", end-HeaderLen, len(msg)-HeaderLen))
+	}
+	if end > HeaderLen {
+		if err := h.Ext.parse(msg[HeaderLen:end:end]); err != nil {
+			return h, nil, err
+		}
+	}
+	return h, msg[end:], nil
+}
+
+// Check says whether from may send h: what ParseHeader refuses at the other end
+// it refuses here. The error is an *Error.
+func (h *Header) Check(from Side) error {
+	if err := h.checkFixed(from); err != nil {
+		return err
+	}
+	if err := h.Ext.check(); err != nil {
+		return err
+	}
+	return nil
+}
+
+func (h *Header) checkFixed(from Side) *Error {
+	switch {
+	case h.Kind < KindFrame || h.Kind > KindAudio:
+		return unsupported(ErrKind, "kind", fmt.Sprintf("%d is unknown: want 1 to %d", h.Kind, KindAudio))
+	case h.Codec > Tensors:
+		return unsupported(ErrCodec, "codec", fmt.Sprintf("%d is unknown: want 0 to %d", h.Codec, Tensors))
+	case h.Flags&^allFlags != 0:
+		return unsupported(ErrFlags, "flags", fmt.Sprintf("%#02x has unknown bits: want none but %#02x", uint8(h.Flags), uint8(allFlags)))
+	case !h.paired():
+		return invalid(ErrPairing, "codec", fmt.Sprintf("%d (%s) does not go with kind %d", h.Codec, h.Codec, h.Kind))
+	case (h.Kind == KindResult) != (from == Server):
+		if from == Server {
+			return invalid(ErrDirection, "kind", fmt.Sprintf("a server does not send kind %d: want %d, result", h.Kind, KindResult))
+		}
+		return invalid(ErrDirection, "kind", fmt.Sprintf("a client does not send kind %d, result", h.Kind))
+	}
+	return nil
+}
+
+// paired says whether kind and codec go together.
+func (h *Header) paired() bool {
+	switch h.Kind {
+	case KindFrame:
+		return h.Codec <= NV12
+	case KindConfig:
+		return h.Codec >= H264 && h.Codec <= AV1
+	case KindAudio:
+		return h.Codec == PCM16 || h.Codec == PCMFloat
+	}
+	return h.Codec == Tensors
+}
+
+// Size is the bytes that h takes, its extension included.
+func (h *Header) Size() int { return HeaderLen + h.Ext.size() }
+
+// PutHeader writes h to the first h.Size() bytes of dst and returns their
+// number. It panics when dst is shorter, and when the extension is longer than
+// its field can say, which Check refuses.
+func PutHeader(dst []byte, h *Header) int {
+	ext := h.Ext.size()
+	if ext > math.MaxUint16 {
+		panic(fmt.Sprintf("wire: an extension of %d bytes: Check was not asked", ext))
+	}
+	_ = dst[HeaderLen+ext-1]
+	le := binary.LittleEndian
+	dst[0], dst[1], dst[2], dst[3] = Version, byte(h.Kind), byte(h.Codec), byte(h.Flags)
+	le.PutUint32(dst[4:], h.SID)
+	le.PutUint64(dst[8:], h.Seq)
+	le.PutUint64(dst[16:], uint64(h.CaptureUS))
+	le.PutUint16(dst[24:], h.Width)
+	le.PutUint16(dst[26:], h.Height)
+	le.PutUint16(dst[28:], uint16(ext))
+	le.PutUint16(dst[30:], h.DeadlineMS)
+	h.Ext.put(dst[HeaderLen : HeaderLen+ext])
+	return HeaderLen + ext
+}
+
+// AppendHeader appends h. It panics as PutHeader does.
+func AppendHeader(dst []byte, h *Header) []byte {
+	n := len(dst)
+	for range h.Size() {
+		dst = append(dst, 0)
+	}
+	PutHeader(dst[n:], h)
+	return dst
+}
