@@ -1,6 +1,8 @@
 package batching
 
 import (
+	"encoding/binary"
+
 	"millrace/internal/buf"
 	"millrace/stream"
 )
@@ -104,8 +106,9 @@ func (b *Batch) Split() {
 	if b.Model.Fixed {
 		rows = b.Model.MaxBatch
 	}
-	for _, t := range b.Outputs {
-		if len(t.Shape) == 0 || t.Shape[0] != rows || len(t.Data)%max(rows, 1) != 0 {
+	for i := range b.Outputs {
+		t := &b.Outputs[i]
+		if len(t.Shape) == 0 || t.Shape[0] != rows || !wholeRows(t) {
 			b.FailAll(stream.Errorf(stream.Internal, "outputs."+t.Name, "shape %v for a batch of %d rows", t.Shape, rows))
 			return
 		}
@@ -115,12 +118,40 @@ func (b *Batch) Split() {
 		if r.Outcome() != stream.Pending {
 			continue
 		}
-		for k, t := range b.Outputs {
-			row := len(t.Data) / rows
-			parts[k] = t
-			parts[k].Data = t.Data[b.Offsets[i]*row : (b.Offsets[i]+r.Rows)*row]
+		for k := range b.Outputs {
+			t := &b.Outputs[k]
+			parts[k] = *t
+			parts[k].Data = rowsOf(t, b.Offsets[i], r.Rows)
 			parts[k].Shape = append([]int{r.Rows}, t.Shape[1:]...)
 		}
 		b.Finish(i, parts)
 	}
+}
+
+// wholeRows says whether t's data can be cut into its rows.
+func wholeRows(t *stream.Tensor) bool {
+	if t.Datatype == stream.Bytes {
+		return t.CheckSize("") == nil
+	}
+	return len(t.Data)%max(t.Shape[0], 1) == 0
+}
+
+// rowsOf returns the data of n rows of t. Those of BYTES are as long as what
+// they hold.
+func rowsOf(t *stream.Tensor, first, n int) []byte {
+	if t.Datatype != stream.Bytes {
+		row := len(t.Data) / t.Shape[0]
+		return t.Data[first*row : (first+n)*row]
+	}
+	each := stream.Elements(t.Shape[1:])
+	from := skip(t.Data, first*each)
+	return t.Data[from : from+skip(t.Data[from:], n*each)]
+}
+
+// skip returns how many bytes n elements of BYTES take.
+func skip(data []byte, n int) (size int) {
+	for range n {
+		size += 4 + int(binary.LittleEndian.Uint32(data[size:]))
+	}
+	return size
 }

@@ -231,6 +231,8 @@ func TestSplitRefusesOutputsOfTheWrongShape(t *testing.T) {
 		"no shape":    {{Name: "y", Datatype: stream.Uint8, Data: make([]byte, 2)}},
 		"other rows":  {{Name: "y", Datatype: stream.Uint8, Shape: []int{3, 1}, Data: make([]byte, 3)}},
 		"uneven data": {{Name: "y", Datatype: stream.Uint8, Shape: []int{2, 2}, Data: make([]byte, 3)}},
+		"less text":   {{Name: "y", Datatype: stream.Bytes, Shape: []int{2, 1}, Data: []byte("\x02\x00\x00\x00ab")}},
+		"cut text":    {{Name: "y", Datatype: stream.Bytes, Shape: []int{2, 1}, Data: []byte("\x00\x00\x00\x00\x09\x00\x00\x00")}},
 	} {
 		g := newGroup(t, bytesModel(4, 2), Adaptive, 1, 8)
 		var sinks []*sink
@@ -247,6 +249,34 @@ func TestSplitRefusesOutputsOfTheWrongShape(t *testing.T) {
 		g.pool.Put(b)
 		if sinks[0].results[0] != "mine" || sinks[1].results[0] != "error: internal" {
 			t.Errorf("%s: %q, %q", name, sinks[0].results, sinks[1].results)
+		}
+	}
+}
+
+// Rows of BYTES differ in length; each member gets its own.
+func TestSplitCutsTextsWhereTheyEnd(t *testing.T) {
+	g := newGroup(t, bytesModel(4, 2), Adaptive, 1, 8)
+	var sinks []*sink
+	for _, n := range []int{1, 2, 1} {
+		s, k := g.open(t, window)
+		_ = s.SubmitAt(rows(g.mem, 0, 1, n, 2), 1)
+		sinks = append(sinks, k)
+	}
+	b, _, _ := g.intake.Gather(2, 1, nil)
+	b.Prepare(nil)
+	text := func(words ...string) (data string) {
+		for _, w := range words {
+			data += string([]byte{byte(len(w)), 0, 0, 0}) + w
+		}
+		return data
+	}
+	all := text("a", "bcd", "", "efghi", "jk", "l", "mn", "")
+	b.Outputs = []stream.Tensor{{Name: "y", Datatype: stream.Bytes, Shape: []int{4, 2}, Data: []byte(all)}}
+	b.Split()
+	g.pool.Put(b)
+	for i, want := range []string{text("a", "bcd"), text("", "efghi", "jk", "l"), text("mn", "")} {
+		if got := sinks[i].results; len(got) != 1 || got[0] != want {
+			t.Errorf("member %d: %q, want %q", i, got, want)
 		}
 	}
 }
