@@ -17,7 +17,8 @@ export function draw(canvas, result) {
   if (!result?.width) return;
   const scale = Math.min(w / result.width, h / result.height);
   const x0 = (w - result.width * scale) / 2, y0 = (h - result.height * scale) / 2;
-  g.font = `600 ${14 * ratio}px system-ui, sans-serif`;
+  const size = Math.max(10, Math.min(14, canvas.clientWidth / 40)) * ratio; // of letters; a phone has little room
+  g.font = `600 ${size}px system-ui, sans-serif`;
   g.textBaseline = 'top';
   for (const b of result.boxes) {
     for (const [style, width] of [['rgb(0 0 0 / 70%)', 5], [colour(b.class), 2.5]]) {
@@ -28,7 +29,7 @@ export function draw(canvas, result) {
   }
   for (const b of result.boxes) { // no caption under another's box
     const score = b.score === undefined ? '' : `${Math.round(100 * b.score)} %`;
-    caption(g, `${b.label} ${score}`.trim(), x0 + b.x1 * scale, y0 + b.y1 * scale, colour(b.class), ratio);
+    caption(g, `${b.label} ${score}`.trim(), x0 + b.x1 * scale, y0 + b.y1 * scale, colour(b.class), size);
   }
   for (const points of result.poses) {
     points.forEach(([x, y, score], k) => {
@@ -42,9 +43,9 @@ export function draw(canvas, result) {
 }
 
 /** Writes text on a plate above a box, or in it where there is no room above. */
-function caption(g, text, x, y, plate, ratio) {
+function caption(g, text, x, y, plate, size) {
   if (!text) return;
-  const pad = 3 * ratio, height = 14 * ratio + 2 * pad, width = g.measureText(text).width + 2 * pad;
+  const pad = size / 5, height = size + 2 * pad, width = g.measureText(text).width + 2 * pad;
   const top = y - height >= 0 ? y - height : y;
   const left = Math.max(0, Math.min(x, g.canvas.width - width));
   g.fillStyle = plate;
