@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	"millrace/ingest"
 	"millrace/stream"
 )
 
@@ -58,7 +59,7 @@ func FuzzTraceContext(f *testing.F) {
 	f.Add([]byte("00-00000000000000000000000000000000-00f067aa0ba902b7-01"))
 	f.Fuzz(func(t *testing.T, h []byte) {
 		var fr stream.Frame
-		traceContext(&fr, h)
+		ingest.TraceContext(&fr, h)
 		if (fr.Trace == stream.TraceID{}) != (fr.Parent == stream.SpanID{}) {
 			t.Errorf("%q gave half a context", h)
 		}
@@ -78,7 +79,7 @@ func TestTraceContext(t *testing.T) {
 		"zz-" + trace + "-" + span + "-01":        {},
 	} {
 		var f stream.Frame
-		traceContext(&f, []byte(h))
+		ingest.TraceContext(&f, []byte(h))
 		if (f.Trace != stream.TraceID{}) != want[0] || f.Sampled != want[1] {
 			t.Errorf("%s: %+v", h, f)
 		}

@@ -25,6 +25,8 @@ type encoder struct {
 	text  []byte
 	whole []byte // a binary message whose parts are not in one place
 	reply oip.InferResponse
+
+	channel *channel // of millrace.v1, nil in plain mode
 }
 
 // source is what a reply says of a pulled video.
@@ -35,14 +37,15 @@ type source struct {
 
 // encode returns the message of r, and whether it is a binary one. It is valid
 // until the next call or until r is released.
-func (e *encoder) encode(r *stream.Result, form outputs, src source) (msg []byte, isBinary bool) {
+func (e *encoder) encode(r *stream.Result, form outputs, src source, c *channel) (msg []byte, isBinary bool) {
 	var err error
+	e.channel = c
 	switch {
 	case r.Outcome == stream.Dropped:
 		e.text = append(e.seq(r), `,"dropped":"`...)
 		e.text = append(append(e.text, r.Reason...), '"', '}')
 	case r.Outcome == stream.Failed:
-		e.text = append(appendError(append(e.seq(r), ','), r.Err), '}')
+		e.failed(r, r.Err)
 	case form == asBinary:
 		if msg, err = e.binary(r, src); err == nil {
 			return msg, true
@@ -51,14 +54,60 @@ func (e *encoder) encode(r *stream.Result, form outputs, src source) (msg []byte
 		err = e.json(r, form, src)
 	}
 	if err != nil {
-		e.text = append(appendError(append(e.seq(r), ','), unsendable(err)), '}')
+		e.failed(r, unsendable(err))
 	}
 	return e.text, false
 }
 
-// seq begins a text message.
+func (e *encoder) failed(r *stream.Result, err error) {
+	if e.channel == nil {
+		e.text = append(appendError(append(e.seq(r), ','), err), '}')
+		return
+	}
+	code := stream.CodeOf(err)
+	e.text = append(e.begin("error", r), `,"code":"`...)
+	e.text = append(append(e.text, code...), `","message":`...)
+	e.text = oip.AppendString(e.text, err.Error())
+	e.text = append(strconv.AppendBool(append(e.text, `,"retryable":`...), code.Retryable()), '}')
+}
+
+// seq begins a text message about a frame.
 func (e *encoder) seq(r *stream.Result) []byte {
+	if e.channel != nil {
+		return e.begin("result", r)
+	}
 	return strconv.AppendUint(append(e.text[:0], `{"seq":`...), r.Seq, 10)
+}
+
+// begin begins a text message of millrace.v1 about a frame.
+func (e *encoder) begin(kind string, r *stream.Result) []byte {
+	c := e.channel
+	dst := append(append(append(e.text[:0], `{"type":"`...), kind...), `","sid":`...)
+	dst = strconv.AppendUint(dst, uint64(c.sid), 10)
+	dst = strconv.AppendUint(append(dst, `,"seq":`...), r.Seq, 10)
+	dst = strconv.AppendInt(append(dst, `,"capture_us":`...), r.CaptureUS, 10)
+	return c.credit(dst)
+}
+
+// credit appends what has been ended of the stream, and what may be sent.
+func (c *channel) credit(dst []byte) []byte {
+	dst = strconv.AppendUint(append(dst, `,"ack":`...), c.acked.Load(), 10)
+	return strconv.AppendUint(append(dst, `,"credit_limit":`...), c.limit(), 10)
+}
+
+// drops is the message about frames that were dropped for one reason.
+func (e *encoder) drops(c *channel, d *drops) []byte {
+	dst := strconv.AppendUint(append(e.text[:0], `{"type":"drop","sid":`...), uint64(c.sid), 10)
+	dst = append(append(append(dst, `,"reason":"`...), d.reason...), `","seqs":[`...)
+	for i, r := range d.ranges {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = strconv.AppendUint(append(dst, '['), r[0], 10)
+		dst = append(strconv.AppendUint(append(dst, ','), r[1], 10), ']')
+	}
+	e.text = append(c.credit(append(dst, ']')), '}')
+	return e.text
 }
 
 // unsendable says why a result cannot be sent as asked. Values that JSON does
@@ -93,6 +142,9 @@ const emptyModel = `{"model_name":"",`
 func (e *encoder) json(r *stream.Result, form outputs, src source) error {
 	dst := append(e.seq(r), `,"model":`...)
 	dst = oip.AppendString(dst, r.Model.Name)
+	if e.channel != nil {
+		dst = oip.AppendString(append(dst, `,"version":`...), r.Model.Version)
+	}
 	if r.Partial {
 		dst = append(dst, `,"partial":true`...)
 	}
@@ -214,6 +266,12 @@ func (e *encoder) binary(r *stream.Result, src source) ([]byte, error) {
 		e.number("source_width", int64(src.width))
 		e.number("source_height", int64(src.height))
 	}
+	var sid uint32
+	if c := e.channel; c != nil {
+		sid = c.sid
+		e.number("ack", int64(c.acked.Load()))
+		e.number("credit_limit", int64(c.limit()))
+	}
 	var err error
 	e.text, err = oip.AppendResponse(e.text[:0], &e.reply, oip.Always)
 	e.reply.Reset()
@@ -223,22 +281,23 @@ func (e *encoder) binary(r *stream.Result, src source) ([]byte, error) {
 	front := headerLen + 4 + len(e.text)
 	if r.Contiguous && r.Lease != nil {
 		if head, ok := r.Lease.Prepend(front); ok {
-			putHead(head, r, e.text)
+			putHead(head, r, sid, e.text)
 			return r.Lease.Bytes(), nil
 		}
 	}
 	e.whole = slices.Grow(e.whole[:0], front)[:front]
-	putHead(e.whole, r, e.text)
+	putHead(e.whole, r, sid, e.text)
 	for i := range r.Outputs {
 		e.whole = append(e.whole, r.Outputs[i].Data...)
 	}
 	return e.whole, nil
 }
 
-func putHead(dst []byte, r *stream.Result, text []byte) {
+func putHead(dst []byte, r *stream.Result, sid uint32, text []byte) {
 	clear(dst[:headerLen])
 	dst[0], dst[1], dst[2] = headerVersion, kindResult, codecTensor
 	le := binary.LittleEndian
+	le.PutUint32(dst[4:], sid)
 	le.PutUint64(dst[8:], r.Seq)
 	le.PutUint64(dst[16:], uint64(r.CaptureUS))
 	le.PutUint16(dst[24:], uint16(min(r.Width, math.MaxUint16)))

@@ -26,7 +26,7 @@ func scores() stream.Tensor {
 func TestReplies(t *testing.T) {
 	var e encoder
 	r := sample(scores())
-	text, isBinary := e.encode(r, asJSON, source{})
+	text, isBinary := e.encode(r, asJSON, source{}, nil)
 	if isBinary || !json.Valid(text) {
 		t.Fatalf("%s", text)
 	}
@@ -50,7 +50,7 @@ func TestReplies(t *testing.T) {
 			`{"seq":9,"error":{"code":"unavailable","message":"later","retryable":true}}`},
 		{stream.Result{Outcome: stream.Failed, Err: errors.New("odd")}, `{"seq":0,"error":{"code":"internal","message":"odd"}}`},
 	} {
-		if text, _ := e.encode(&c.r, asBinary, source{}); string(text) != c.want {
+		if text, _ := e.encode(&c.r, asBinary, source{}, nil); string(text) != c.want {
 			t.Errorf("%s\nwant %s", text, c.want)
 		}
 	}
@@ -67,7 +67,7 @@ func TestShortNames(t *testing.T) {
 	r.Seq, r.Params = 0, stream.Params{"b": true, "a": "x", "c": int64(1), "d": 1.5}
 	for _, name := range []string{"", "m"} {
 		r.Model.Name = name
-		if text, _ := e.encode(r, asJSON, source{width: 1, height: 2, pulled: true}); !json.Valid(text) {
+		if text, _ := e.encode(r, asJSON, source{width: 1, height: 2, pulled: true}, nil); !json.Valid(text) {
 			t.Errorf("%s", text)
 		}
 	}
@@ -94,7 +94,7 @@ func TestEncodeAllocations(t *testing.T) {
 		var e encoder
 		r := sample(scores(), scores())
 		c.edit(r)
-		if n := testing.AllocsPerRun(100, func() { e.encode(r, c.form, source{}) }); n > 0 {
+		if n := testing.AllocsPerRun(100, func() { e.encode(r, c.form, source{}, nil) }); n > 0 {
 			t.Errorf("%s: %v allocations", name, n)
 		}
 	}
@@ -102,7 +102,7 @@ func TestEncodeAllocations(t *testing.T) {
 	r := sample(scores())
 	r.Outputs[0].Data = lease.Bytes()
 	r.Lease, r.Contiguous = lease, true
-	msg, isBinary := e.encode(r, asBinary, source{})
+	msg, isBinary := e.encode(r, asBinary, source{}, nil)
 	if !isBinary || &msg[len(msg)-1] != &lease.Bytes()[lease.Len()-1] {
 		t.Error("the tensors were copied")
 	}

@@ -21,6 +21,7 @@ const (
 	EndMalformed End = "malformed"     // not the WebSocket protocol
 	EndRefused   End = "refused"       // the upgrade or the stream was refused
 	EndFault     End = "fault"         // a panic, or a stream that failed
+	EndTakenOver End = "taken_over"    // another connection resumed its session
 )
 
 // Close codes of our own.
@@ -28,10 +29,12 @@ const (
 	closeNotFound = 4404
 	closeIdle     = 4408
 	closeDraining = 4503
+	closeTaken    = 4409
+	closeBad      = 4400
 )
 
 // Ends lists every End, for counters that are resolved once.
-var Ends = []End{EndClient, EndGone, EndSlow, EndIdle, EndUnloaded, EndDraining, EndTooLarge, EndMalformed, EndRefused, EndFault}
+var Ends = []End{EndClient, EndGone, EndSlow, EndIdle, EndUnloaded, EndDraining, EndTooLarge, EndMalformed, EndRefused, EndFault, EndTakenOver}
 
 // ending is how a session ends: the first one counts.
 type ending struct {
@@ -90,6 +93,12 @@ func doneEnding(why stream.CloseReason, model string) (ending, bool) {
 	}
 	return ending{}, false
 }
+
+func takenOver() ending {
+	return ending{EndTakenOver, closeTaken, stream.Errorf(stream.Conflict, "", "another connection has resumed this session")}
+}
+
+func malformed(err error) ending { return ending{EndMalformed, closeBad, err} }
 
 func draining() ending {
 	return ending{EndDraining, websocket.CloseGoingAway, stream.Errorf(stream.Draining, "", "the server is shutting down")}

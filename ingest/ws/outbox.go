@@ -10,10 +10,12 @@ import (
 // entry is one message to be written: a result, or a text that is coded
 // already. It is done with (dispose) exactly once.
 type entry struct {
-	result *stream.Result
-	lane   *lane
-	text   []byte
-	size   int64
+	result  *stream.Result
+	lane    *lane    // of result, in plain mode
+	channel *channel // in millrace.v1: of result or closed, or else of drops that it has noted
+	closed  stream.CloseReason
+	text    []byte
+	size    int64
 }
 
 // entryCost is what an entry counts beside its tensors.
@@ -36,7 +38,7 @@ func (e *entry) dispose() {
 	}
 	partial := e.result.Partial
 	e.result.Release()
-	if !partial {
+	if !partial && e.lane != nil {
 		e.lane.written()
 	}
 }

@@ -30,7 +30,7 @@ func (s *session) read() {
 	s.ws.SetPingHandler(func(data string) error { s.alive(false); return answer(data) })
 	s.alive(true)
 	for !s.over() {
-		if s.main.full() {
+		if s.mux == nil && s.main.full() {
 			if !s.main.wait(s.main.window, s.closing) {
 				return
 			}
@@ -44,9 +44,12 @@ func (s *session) read() {
 		}
 		s.alive(false)
 		s.lastMessage.Store(int64(time.Since(s.started)))
-		if kind == websocket.BinaryMessage {
+		switch {
+		case kind == websocket.BinaryMessage && s.mux != nil:
+			err = s.media(r)
+		case kind == websocket.BinaryMessage:
 			err = s.frame(r)
-		} else {
+		default:
 			err = s.text(r)
 		}
 		if err != nil {
@@ -253,6 +256,10 @@ func (s *session) text(r io.Reader) error {
 			return err
 		}
 		s.say(stream.Errorf(stream.TooLarge, "", "a text message has at most %d bytes: send frames as binary messages", maxText))
+		return nil
+	}
+	if s.mux != nil {
+		s.control(b)
 		return nil
 	}
 	o, err := parseOrder(b)

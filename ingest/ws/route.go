@@ -3,11 +3,14 @@ package ws
 import (
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
+	"github.com/gorilla/websocket"
 
 	"millrace/internal/httpd"
+	"millrace/internal/wire"
 	"millrace/stream"
 )
 
@@ -31,10 +34,15 @@ func (a *Adapter) handle(c *fiber.Ctx) error {
 	if err != nil {
 		return coded(err)
 	}
-	if _, _, err := (*door).Models().Model(q.model, version); err != nil {
-		return coded(err)
-	}
 	req, err := handshake(c)
+	if err == nil && q.model == "" && !slices.Contains(websocket.Subprotocols(req), wire.Subprotocol) {
+		return coded(stream.Errorf(stream.InvalidArgument, "model", "is missing: want /v2/stream?model=NAME or /v2/models/NAME/stream, or the subprotocol %s", wire.Subprotocol))
+	}
+	if q.model != "" {
+		if _, _, err := (*door).Models().Model(q.model, version); err != nil {
+			return coded(err)
+		}
+	}
 	if err != nil {
 		c.Set("Upgrade", "websocket")
 		c.Set("Connection", "Upgrade")
@@ -101,8 +109,6 @@ func readQuery(c *fiber.Ctx) (q query, version string, err error) {
 		return q, "", stream.Errorf(stream.InvalidArgument, "model", "is in the path already")
 	case name != "":
 		q.model = name
-	case q.model == "":
-		return q, "", stream.Errorf(stream.InvalidArgument, "model", "is missing: want /v2/stream?model=NAME or /v2/models/NAME/stream")
 	}
 	return q, version, nil
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/gorilla/websocket"
 
 	"millrace/ingest"
+	"millrace/internal/oip"
+	"millrace/internal/wire"
 	"millrace/stream"
 )
 
@@ -26,13 +28,19 @@ type session struct {
 	version string
 	started time.Time
 	main    *lane
-	box     outbox
+	box     *outbox
+	mux     *mux // of millrace.v1, which box is of; nil in plain mode
 
 	ended   atomic.Bool
 	cause   ending        // set before closing is closed
 	closing chan struct{} // end was called
 	wrote   chan struct{} // the writer has ended
 	gone    chan struct{} // nothing of the session is left
+
+	detached chan struct{} // the mux is no longer this connection's
+	cut      chan struct{} // the writer is to end, whatever waits
+	broken   atomic.Bool   // nothing more can be sent
+	next     atomic.Pointer[adoption]
 
 	lastMessage atomic.Int64 // nanoseconds since started, for Options.Idle
 
@@ -41,6 +49,9 @@ type session struct {
 	extends time.Time // when the read deadline was last set
 	one     [1]byte
 	puller  *pull
+	opening opening
+	begun   bool // a message of millrace.v1 has come
+	request oip.InferRequest
 	writing bool // the writer was started
 
 	pulling atomic.Bool // a pull runs
@@ -50,14 +61,18 @@ func newSession(a *Adapter, conn net.Conn, door ingest.Door, q query, version st
 	s := &session{
 		a: a, conn: conn, door: door, query: q, model: q.model, version: version, started: time.Now(),
 		closing: make(chan struct{}), wrote: make(chan struct{}), gone: make(chan struct{}),
-		guess: firstGuess,
+		guess: firstGuess, detached: make(chan struct{}), cut: make(chan struct{}),
 	}
-	s.box = outbox{
+	s.box = a.newOutbox()
+	s.main = newLane(s)
+	return s
+}
+
+func (a *Adapter) newOutbox() *outbox {
+	return &outbox{
 		maxItems: int64(a.opts.OutboxMessages), maxBytes: a.opts.OutboxBytes, total: &a.outbox,
 		wake: make(chan struct{}, 1),
 	}
-	s.main = newLane(s)
-	return s
 }
 
 // end says that the session is to end, and why; the first one counts. It does
@@ -98,8 +113,11 @@ func (s *session) serve(r *http.Request, buffered []byte) {
 	if f := s.a.opts.Hooks.Opened; f != nil {
 		f()
 	}
-	if s.writing = s.a.group.run("writer", s.write, s.fault); !s.writing {
-		s.end(draining())
+	if s.ws.Subprotocol() == wire.Subprotocol {
+		s.serveMux()
+		return
+	}
+	if !s.startWriter() {
 		return
 	}
 	st, err := s.door.Open(s.model, s.version, stream.Options{Policy: s.query.policy}, s.main)
@@ -111,6 +129,13 @@ func (s *session) serve(r *http.Request, buffered []byte) {
 	s.read()
 }
 
+func (s *session) startWriter() bool {
+	if s.writing = s.a.group.run("writer", s.write, s.fault); !s.writing {
+		s.end(draining())
+	}
+	return s.writing
+}
+
 // leave ends the session in order: no more frames, every frame its ending,
 // every ending its reply, the client told, the connection closed. When nobody
 // is there to read, replies are thrown away instead.
@@ -120,6 +145,10 @@ func (s *session) leave() {
 	}
 	<-s.closing
 	e := &s.cause
+	if s.mux != nil {
+		s.leaveMux()
+		return
+	}
 	if e.gone() {
 		_ = s.conn.Close()
 		s.box.close()
@@ -141,6 +170,12 @@ func (s *session) leave() {
 		<-s.wrote
 	}
 	s.box.close() // what came after a writer that failed
+	s.bye()
+}
+
+// bye closes the connection and takes the session off the list.
+func (s *session) bye() {
+	e := &s.cause
 	s.linger()
 	_ = s.conn.Close()
 	if f := s.a.opts.Hooks.Closed; f != nil && s.ws != nil {

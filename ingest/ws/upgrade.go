@@ -13,6 +13,8 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/gorilla/websocket"
+
+	"millrace/internal/wire"
 )
 
 const (
@@ -30,6 +32,7 @@ func newUpgrader() websocket.Upgrader {
 		ReadBufferSize:   readBuffer,
 		WriteBufferSize:  writeBuffer,
 		WriteBufferPool:  &sync.Pool{},
+		Subprotocols:     []string{wire.Subprotocol},
 		CheckOrigin:      func(*http.Request) bool { return true },
 	}
 }

@@ -19,6 +19,9 @@ func (s *session) write() {
 	defer ping.Stop()
 	var spare []entry
 	for {
+		if s.isCut() {
+			return
+		}
 		batch, last := s.box.take(spare)
 		spare = nil
 		if len(batch) > 0 {
@@ -32,6 +35,13 @@ func (s *session) write() {
 			s.farewell()
 			return
 		}
+		if n := s.next.Load(); n != nil && len(batch) == 0 {
+			s.next.Store(nil)
+			s.mux, s.box = n.m, n.m.box // the reader waits meanwhile
+			n.then()
+			close(n.done)
+			continue
+		}
 		if len(batch) > 0 {
 			select {
 			case <-ping.C:
@@ -43,10 +53,20 @@ func (s *session) write() {
 		}
 		select {
 		case <-s.box.wake:
+		case <-s.cut:
 		case <-ping.C:
 			s.ping()
 			ping.Reset(s.a.opts.PingEvery)
 		}
+	}
+}
+
+func (s *session) isCut() bool {
+	select {
+	case <-s.cut:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -64,9 +84,12 @@ func (s *session) writeAll(batch []entry) {
 	}()
 	for done < len(batch) {
 		e := &batch[done]
-		if e.result != nil {
+		switch {
+		case e.channel != nil:
+			s.writeChannel(enc, e)
+		case e.result != nil:
 			s.writeResult(enc, e)
-		} else {
+		default:
 			s.send(websocket.TextMessage, e.text)
 		}
 		done++
@@ -82,7 +105,7 @@ func (s *session) writeResult(enc *encoder, e *entry) {
 	if s.box.dead() {
 		return
 	}
-	msg, isBinary := enc.encode(e.result, s.query.outputs, src)
+	msg, isBinary := enc.encode(e.result, s.query.outputs, src, nil)
 	kind := websocket.TextMessage
 	if isBinary {
 		kind = websocket.BinaryMessage
@@ -93,6 +116,9 @@ func (s *session) writeResult(enc *encoder, e *entry) {
 // send writes one message. When the client does not take it in time, or is not
 // there any more, the session ends.
 func (s *session) send(kind int, msg []byte) {
+	if s.broken.Load() {
+		return
+	}
 	_ = s.ws.SetWriteDeadline(time.Now().Add(s.a.opts.WriteWait))
 	if err := s.ws.WriteMessage(kind, msg); err != nil {
 		s.writeFailed(err)
@@ -105,7 +131,10 @@ func (s *session) writeFailed(err error) {
 		why = EndSlow
 	}
 	s.end(ending{why: why})
-	s.box.close()
+	s.broken.Store(true)
+	if s.mux == nil { // else the session may be resumed
+		s.box.close()
+	}
 }
 
 // ping asks whether the client is there, and closes a session that sent nothing
@@ -123,11 +152,13 @@ func (s *session) ping() {
 // farewell says why the session ends.
 func (s *session) farewell() {
 	e := &s.cause
-	if e.code == 0 || s.box.dead() {
+	if e.code == 0 || s.box.dead() || s.broken.Load() {
 		return
 	}
 	text := string(e.why)
-	if e.err != nil {
+	if e.err != nil && s.mux != nil {
+		s.send(websocket.TextMessage, fatalMessage(e.err))
+	} else if e.err != nil {
 		s.send(websocket.TextMessage, errorMessage(e.err))
 	}
 	_ = s.ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(e.code, text), time.Now().Add(s.a.opts.WriteWait))

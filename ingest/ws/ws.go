@@ -25,6 +25,7 @@ type Options struct {
 	PongWait         time.Duration // a client that is silent for PingEvery + PongWait is gone; 10s
 	WriteWait        time.Duration // of one message; 10s
 	Idle             time.Duration // a session without a message for so long is closed; 0 = never (limits.idle)
+	Resume           time.Duration // a millrace.v1 session without a connection lives on for so long; 30s
 	AllowPrivateURLs bool          // pull from loopback and private addresses (sources.allow_private)
 
 	Log   *slog.Logger // slog.Default()
@@ -48,6 +49,7 @@ func (o Options) withDefaults() Options {
 	def(&o.PingEvery, 15*time.Second)
 	def(&o.PongWait, 10*time.Second)
 	def(&o.WriteWait, 10*time.Second)
+	def(&o.Resume, resumeTime)
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
@@ -78,6 +80,7 @@ type Adapter struct {
 	mu       sync.Mutex
 	closing  bool
 	sessions map[*session]struct{}
+	muxes    map[string]*mux // by token
 	ends     map[End]uint64
 }
 
@@ -88,7 +91,7 @@ var _ ingest.Interface = (*Adapter)(nil)
 func New(h *httpd.Server, o Options) *Adapter {
 	a := &Adapter{
 		opts: o.withDefaults(), http: h,
-		sessions: map[*session]struct{}{}, ends: map[End]uint64{}, serving: make(chan struct{}),
+		sessions: map[*session]struct{}{}, muxes: map[string]*mux{}, ends: map[End]uint64{}, serving: make(chan struct{}),
 	}
 	a.encoders.New = func() any { return &encoder{} }
 	a.upgrader = newUpgrader()
@@ -128,6 +131,7 @@ func (a *Adapter) Serve(ctx context.Context, door ingest.Door) error {
 		s.end(draining())
 	}
 	a.empty()
+	a.endDetached()
 	a.group.stop()
 	a.group.wait()
 	return nil
@@ -154,6 +158,7 @@ func (a *Adapter) empty() {
 // Stats is a moment's reading.
 type Stats struct {
 	Sessions    int
+	Resumable   int // millrace.v1 sessions, with a connection or without
 	Pulls       int
 	OutboxBytes int64 // of replies that wait to be written
 	Panics      uint64
@@ -169,7 +174,7 @@ func (a *Adapter) Stats() Stats {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	st.Sessions, st.Ends = len(a.sessions), maps.Clone(a.ends)
+	st.Sessions, st.Resumable, st.Ends = len(a.sessions), len(a.muxes), maps.Clone(a.ends)
 	return st
 }
 

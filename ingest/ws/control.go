@@ -1,0 +1,198 @@
+package ws
+
+import (
+	"math"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"millrace/stream"
+)
+
+// control does what a text message of millrace.v1 asks for. What is wrong with
+// it is told to the client.
+func (s *session) control(text []byte) {
+	m, err := parseControl(text)
+	if err == nil {
+		err = s.act(m)
+	}
+	s.begun = true
+	if err == nil {
+		return
+	}
+	if sid, ok := sidOf(m); ok {
+		s.tell(streamError(sid, protocolError(err)))
+		return
+	}
+	s.tell(message(newErrorText(protocolError(err))))
+}
+
+func (s *session) act(m any) error {
+	switch m := m.(type) {
+	case *openText:
+		return s.open(m)
+	case *updateText:
+		return s.on(m.SID, func(c *channel, st *stream.Stream) error {
+			if err := st.Update(policyOf(m.Policy)); err != nil {
+				return err
+			}
+			c.window.Store(int64(st.Policy().Window))
+			s.credit(c)
+			return nil
+		})
+	case *pauseText:
+		return s.on(m.SID, func(_ *channel, st *stream.Stream) error { st.Pause(); return nil })
+	case *resumeText:
+		return s.on(m.SID, func(_ *channel, st *stream.Stream) error { st.Resume(); return nil })
+	case *flushText:
+		return s.on(m.SID, func(_ *channel, st *stream.Stream) error { st.Flush(); return nil })
+	case *closeText:
+		return s.on(m.SID, func(_ *channel, st *stream.Stream) error { st.Close(stream.ByClient); return nil })
+	case *pingText:
+		s.tell(message(struct {
+			Type string `json:"type"`
+			T    any    `json:"t"`
+			At   int64  `json:"server_t"`
+		}{"pong", m.T, serverTime()}))
+		return nil
+	case *attachText:
+		return s.attach(m)
+	}
+	return stream.Errorf(stream.Unsupported, "type", "is nothing that a client sends")
+}
+
+// on calls f for an open stream.
+func (s *session) on(sid uint32, f func(*channel, *stream.Stream) error) error {
+	c := s.mux.channel(sid)
+	if c == nil {
+		return stream.Errorf(stream.NotFound, "sid", "%d is not open", sid)
+	}
+	return f(c, c.stream.Load())
+}
+
+func (s *session) credit(c *channel) {
+	s.tell(message(struct {
+		Type  string `json:"type"`
+		SID   uint32 `json:"sid"`
+		Limit uint64 `json:"credit_limit"`
+	}{"credit", c.sid, c.limit()}))
+}
+
+func policyOf(p policyText) stream.Policy {
+	return stream.Policy{
+		Mode: stream.Mode(p.Mode), MaxAge: time.Duration(p.MaxAgeMS) * time.Millisecond,
+		Deadline: time.Duration(p.DeadlineMS) * time.Millisecond, MaxFPS: p.MaxFPS, Window: int(p.Window),
+	}
+}
+
+func (s *session) open(m *openText) error {
+	c := &channel{m: s.mux, sid: m.SID, model: m.Model, codec: stream.Auto, width: int(m.Width), height: int(m.Height)}
+	version := m.Version
+	if c.model == "" {
+		c.model, version = s.model, s.version
+	}
+	if c.model == "" {
+		return stream.Errorf(stream.InvalidArgument, "open.model", "is missing")
+	}
+	var err error
+	if m.Codec != "" {
+		if c.codec, err = stream.ParseCodec(m.Codec); err != nil {
+			return err
+		}
+	}
+	switch m.Outputs {
+	case "", "json":
+	case "binary":
+		c.form = asBinary
+	case "none":
+		c.form = asNone
+	default:
+		return stream.Errorf(stream.InvalidArgument, "open.outputs", "%q is not known: want json, binary or none", clip(m.Outputs))
+	}
+	opts := stream.Options{Policy: policyOf(m.Policy), Params: stream.Params(m.Params)}
+	if err := s.mux.open(c, version, opts); err != nil {
+		return err
+	}
+	p := c.stream.Load().Policy()
+	s.tell(message(struct {
+		Type   string     `json:"type"`
+		SID    uint32     `json:"sid"`
+		Limit  uint64     `json:"credit_limit"`
+		Policy openedWith `json:"policy"`
+	}{"opened", c.sid, c.limit(), openedWith{p.Mode, p.MaxAge.Milliseconds(), p.Deadline.Milliseconds(), p.MaxFPS, p.Window}}))
+	return nil
+}
+
+// openedWith is the policy in force, the model's defaults filled in.
+type openedWith struct {
+	Mode       stream.Mode `json:"mode"`
+	MaxAgeMS   int64       `json:"max_age_ms"`
+	DeadlineMS int64       `json:"deadline_ms"`
+	MaxFPS     float64     `json:"max_fps"`
+	Window     int         `json:"window"`
+}
+
+// attached says how far the server got with each stream of a resumed session.
+type attached struct {
+	SID      uint32  `json:"sid"`
+	Received uint64  `json:"received_count"`
+	Seq      *uint64 `json:"received_seq,omitempty"`
+	Limit    uint64  `json:"credit_limit"`
+}
+
+// attach resumes a session. What the client missed is sent again.
+func (s *session) attach(m *attachText) error {
+	if s.begun {
+		return stream.Errorf(stream.Conflict, "attach", "is the first message of a connection, or none")
+	}
+	old := s.mux
+	found := s.a.claim(m.Token, s)
+	if found == nil {
+		return stream.Errorf(stream.NotFound, "attach.token", "is not known: it was used, or its session has ended. Open the streams again")
+	}
+	last := map[uint32]uint64{}
+	for _, st := range m.Streams {
+		if st.LastSeq != nil {
+			last[st.SID] = *st.LastSeq
+		}
+	}
+	var streams []attached
+	for _, c := range found.list() {
+		at := attached{SID: c.sid, Received: c.received.Load(), Limit: c.limit()}
+		if at.Received > 0 {
+			seq := c.lastSeq.Load()
+			at.Seq = &seq
+		}
+		streams = append(streams, at)
+	}
+	found.mu.Lock()
+	token := found.token
+	found.mu.Unlock()
+	resume := func() { // by the writer, which owns what was kept
+		s.send(websocket.TextMessage, message(struct {
+			Type        string     `json:"type"`
+			Session     string     `json:"session"`
+			ResumeToken string     `json:"resume_token"`
+			ResumeMS    int64      `json:"resume_ms"`
+			Streams     []attached `json:"streams"`
+		}{"attached", found.id, token, s.a.opts.Resume.Milliseconds(), streams}))
+		for _, c := range found.list() {
+			after, ok := last[c.sid]
+			if !ok {
+				after = math.MaxUint64
+			}
+			c.missed(after, func(k *kept) {
+				kind := websocket.TextMessage
+				if k.binary {
+					kind = websocket.BinaryMessage
+				}
+				s.send(kind, k.msg)
+			})
+		}
+	}
+	if s.adopt(found, resume) {
+		old.end(ending{why: EndClient})
+		old.box.close()
+	}
+	return nil
+}

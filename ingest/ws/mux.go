@@ -1,0 +1,241 @@
+package ws
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"sync"
+	"time"
+
+	"millrace/ingest"
+	"millrace/stream"
+)
+
+// mux is a millrace.v1 session: any number of streams over one connection at a
+// time. When the connection is lost the session waits for another one; its
+// streams, their state and what they answer meanwhile live on.
+type mux struct {
+	a    *Adapter
+	id   string
+	door ingest.Door
+	box  *outbox
+
+	mu       sync.Mutex
+	token    string              // resumes the session, once
+	link     *session            // the connection; nil while there is none
+	channels map[uint32]*channel // open, and those whose end is not told yet
+	expiry   *time.Timer         // while there is no connection
+	over     bool
+}
+
+// The bounds of a session.
+const (
+	maxStreams = 256
+	resumeTime = 30 * time.Second
+)
+
+func newMux(a *Adapter, door ingest.Door, link *session) *mux {
+	m := &mux{a: a, id: secret(9), door: door, box: a.newOutbox(), link: link, channels: map[uint32]*channel{}}
+	a.mu.Lock()
+	m.renew()
+	a.mu.Unlock()
+	return m
+}
+
+// secret is n random bytes as text.
+func secret(n int) string {
+	b := make([]byte, n)
+	_, _ = rand.Read(b) // never fails
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+// renew gives the session a new token. a.mu is held.
+func (m *mux) renew() {
+	delete(m.a.muxes, m.token)
+	m.token = secret(18)
+	m.a.muxes[m.token] = m
+}
+
+// push puts an entry into the outbox. It never blocks and may be called with a
+// stream's lock held.
+func (m *mux) push(e entry) {
+	if !m.box.push(e) {
+		m.a.slow(m)
+	}
+}
+
+// slow ends a session whose outbox is full.
+func (a *Adapter) slow(m *mux) {
+	// The connection is told by a goroutine: a stream's lock is held here, and
+	// whoever resumes the session holds the session's.
+	a.group.run("slow", func() {
+		m.mu.Lock()
+		link := m.link
+		m.mu.Unlock()
+		if link != nil {
+			link.end(ending{why: EndSlow})
+			return
+		}
+		m.end(ending{why: EndSlow})
+	}, nil)
+}
+
+// open opens a stream.
+func (m *mux) open(c *channel, version string, opts stream.Options) error {
+	m.mu.Lock()
+	if m.over {
+		m.mu.Unlock()
+		return stream.Errorf(stream.Draining, "", "the session is over")
+	}
+	_, taken := m.channels[c.sid]
+	n := len(m.channels)
+	if !taken && n < maxStreams {
+		m.channels[c.sid] = c
+	}
+	m.mu.Unlock()
+	switch {
+	case taken:
+		return stream.Errorf(stream.Conflict, "open.sid", "%d is open already, or its end is not told yet", c.sid)
+	case n >= maxStreams:
+		return stream.Errorf(stream.Overloaded, "open.sid", "%d streams are open in this session, and that is the limit: close one, or open another session", n)
+	}
+	st, err := m.door.Open(c.model, version, opts, c)
+	if err != nil {
+		m.forget(c)
+		return err
+	}
+	c.opened(st)
+	return nil
+}
+
+// channel returns an open stream of the session, nil when there is none.
+func (m *mux) channel(sid uint32) *channel {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.channels[sid]
+}
+
+// forget is called when a stream's end was told.
+func (m *mux) forget(c *channel) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.channels[c.sid] == c {
+		delete(m.channels, c.sid)
+	}
+}
+
+func (m *mux) list() []*channel {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := make([]*channel, 0, len(m.channels))
+	for _, c := range m.channels {
+		out = append(out, c)
+	}
+	return out
+}
+
+// leave takes link, whose writer has ended, off the session, which then waits for
+// another connection. It reports false when the session is over.
+func (m *mux) leave(link *session) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.over || m.link != link {
+		return m.link != link
+	}
+	m.link = nil
+	m.expiry = time.AfterFunc(m.a.opts.Resume, func() {
+		m.a.group.run("expiry", func() {
+			m.mu.Lock()
+			lone := m.link == nil
+			m.mu.Unlock()
+			if lone {
+				m.end(ending{why: EndGone})
+			}
+		}, nil)
+	})
+	return true
+}
+
+// claim gives the session of a token to a new connection. The one that had it is
+// ended and waited for; nil means that the token is none, or was used.
+func (a *Adapter) claim(token string, link *session) *mux {
+	a.mu.Lock()
+	m := a.muxes[token]
+	if m == nil || token == "" {
+		a.mu.Unlock()
+		return nil
+	}
+	m.renew()
+	a.mu.Unlock()
+	for {
+		m.mu.Lock()
+		switch {
+		case m.over:
+			m.mu.Unlock()
+			return nil
+		case m.link == nil:
+			m.expiry.Stop()
+			m.link = link
+			m.mu.Unlock()
+			return m
+		}
+		old := m.link
+		m.mu.Unlock()
+		old.end(takenOver())
+		<-old.detached
+	}
+}
+
+// end closes every stream and waits until the last frame has ended. Whoever has
+// the session writes what is left, or throws it away.
+func (m *mux) end(e ending) {
+	m.mu.Lock()
+	if m.over {
+		m.mu.Unlock()
+		return
+	}
+	m.over = true
+	if m.expiry != nil {
+		m.expiry.Stop()
+	}
+	link := m.link
+	m.mu.Unlock()
+	m.a.mu.Lock()
+	delete(m.a.muxes, m.token)
+	m.a.mu.Unlock()
+	all := m.list()
+	for _, c := range all {
+		if st := c.stream.Load(); st != nil {
+			if e.why == EndDraining {
+				st.CloseWith(stream.ByDrain, e.err)
+			} else {
+				st.Close(e.stream())
+			}
+		}
+	}
+	for _, c := range all {
+		if st := c.stream.Load(); st != nil {
+			<-st.Finished()
+		}
+	}
+	if link == nil {
+		m.box.close()
+	}
+}
+
+// endDetached ends the sessions without a connection, when the server ends.
+func (a *Adapter) endDetached() {
+	a.mu.Lock()
+	var all []*mux
+	for _, m := range a.muxes {
+		all = append(all, m)
+	}
+	a.mu.Unlock()
+	for _, m := range all {
+		m.mu.Lock()
+		lone := m.link == nil
+		m.mu.Unlock()
+		if lone {
+			m.end(draining())
+		}
+	}
+}
