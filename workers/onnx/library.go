@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 
@@ -114,7 +115,8 @@ func (m missing) Error() string { return string(m) }
 // initialise loads one file. A failure leaves nothing behind, so that another
 // may be tried.
 func initialise(path string) error {
-	if strings.ContainsRune(path, filepath.Separator) { // otherwise the loader knows where
+	here := strings.ContainsRune(path, filepath.Separator) // otherwise the loader knows where
+	if here {
 		if _, err := os.Stat(path); err != nil {
 			return missing(path + ": " + errors.Unwrap(err).Error())
 		}
@@ -130,13 +132,16 @@ func initialise(path string) error {
 	case strings.Contains(text, "Error setting ORT API base"):
 		return fmt.Errorf("%s is older than %s", path, oldest)
 	case strings.Contains(text, "OrtGetApiBase"):
-		return fmt.Errorf("%s is not ONNX Runtime", path)
+		return fmt.Errorf("%s is not ONNX Runtime, of which %s or newer is needed", path, oldest)
 	}
 	if _, loader, ok := strings.Cut(text, "\": "); ok {
 		text = loader // what the loader said, which names the file
 	}
 	if strings.HasPrefix(text, path+": cannot open shared object file: No such file") {
-		return missing(text)
+		if !here {
+			return missing(text)
+		}
+		text = path + " is for another kind of machine" // the loader does as if it were not there
 	}
-	return errors.New(text)
+	return fmt.Errorf("%s; ONNX Runtime %s or newer for %s/%s is needed", text, oldest, runtime.GOOS, runtime.GOARCH)
 }

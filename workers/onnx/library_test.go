@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -94,6 +95,18 @@ func TestALibraryThatCannotBeUsed(t *testing.T) {
 		static const char *version(void) { return "1.16.3"; }
 		static const Base base = { none, version };
 		const Base *OrtGetApiBase(void) { return &base; }`)
+	foreign := filepath.Join(dir, "foreign.so")
+	elf, err := os.ReadFile(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const machine = 18 // ELF header, e_machine
+	if elf[machine] = 62; runtime.GOARCH == "amd64" {
+		elf[machine] = 183
+	}
+	if err := os.WriteFile(foreign, elf, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	cached := func(so string) string {
 		cache := t.TempDir()
 		path := filepath.Join(cache, "millrace", "onnxruntime-"+fetched, file)
@@ -125,7 +138,9 @@ func TestALibraryThatCannotBeUsed(t *testing.T) {
 		{"set without a folder and missing", "nothing.so", nil, []string{"the setting onnx.library", "nothing.so"}},
 		{"in the variable and missing", "", []string{EnvLibrary + "=" + missing}, []string{"the variable " + EnvLibrary, missing + ": no such file or directory"}},
 		{"a folder", dir, nil, []string{"the setting onnx.library", dir}},
-		{"a text", text, nil, []string{"the setting onnx.library", text}},
+		{"a text", text, nil, []string{"the setting onnx.library", text, "1.24 or newer"}},
+		{"of another machine", foreign, nil, []string{"the setting onnx.library", foreign + " is for another kind of machine", "1.24 or newer for " + runtime.GOOS + "/" + runtime.GOARCH}},
+		{"of another machine in the cache folder", "", []string{cached(foreign)}, []string{"the cache folder", "another kind of machine", "Remove it"}},
 		{"another library", other, nil, []string{"the setting onnx.library", other + " is not ONNX Runtime"}},
 		{"an old library", old, nil, []string{"the setting onnx.library", old + " is older than 1.24"}},
 		{"another library in the cache folder", "", []string{cached(other)}, []string{"the cache folder", file + " is not ONNX Runtime", "Remove it"}},
