@@ -178,7 +178,7 @@ func TestComputeAllocatesNothing(t *testing.T) {
 			w, _ := newWorker(t, &workers.Env{Name: "m", Source: write(t, model)})
 			in := []stream.Tensor{tensor("x", stream.Float32, floats(random(16, 1)...), 2, 8)}
 			run := func() {
-				if _, err := w.compute(in, 2); err != nil {
+				if _, err := w.compute(t.Context(), in, 2); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -196,12 +196,13 @@ func TestComputeAllocatesNothing(t *testing.T) {
 // BenchmarkRun is a worker on a small MLP, beside the library alone.
 func BenchmarkRun(b *testing.B) {
 	path := write(b, onnxfile.MLP(16, 16, 4, 2))
+	ctx := b.Context()
 	w, _ := newWorker(b, &workers.Env{Name: "m", Source: path})
 	in := []stream.Tensor{tensor("x", stream.Float32, floats(random(16, 1)...), 1, 16)}
 	b.Run("worker", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := w.compute(in, 1); err != nil {
+			if _, err := w.compute(ctx, in, 1); err != nil {
 				b.Fatal(err)
 			}
 		}

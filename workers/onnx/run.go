@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"runtime"
 	"slices"
 	"unsafe"
 
@@ -14,36 +15,56 @@ import (
 	"millrace/stream"
 )
 
-// Run computes one batch. The library cannot be interrupted: a run past its
-// limit is the watchdog's.
-func (w *worker) Run(_ context.Context, b *batching.Batch) (err error) {
+// Run computes one batch. Only the slower route ends with ctx: the binding has no
+// such thing for tensors that are bound, and one of those past its limit is the
+// watchdog's.
+func (w *worker) Run(ctx context.Context, b *batching.Batch) (err error) {
 	rows := b.Rows
 	if w.axis != free {
 		rows = w.max
 	}
-	b.Outputs, err = w.compute(b.Inputs, rows)
+	b.Outputs, err = w.compute(ctx, b.Inputs, rows)
 	return err
 }
 
 // compute runs the model. The outputs are valid until the next call.
-func (w *worker) compute(inputs []stream.Tensor, rows int) ([]stream.Tensor, error) {
+func (w *worker) compute(ctx context.Context, inputs []stream.Tensor, rows int) ([]stream.Tensor, error) {
 	if w.results == nil {
-		return w.allocating(inputs, rows)
+		out, err := w.allocating(ctx, inputs, rows)
+		if err == nil && !w.varies && w.learn(out, rows) != nil {
+			w.varies = true
+		}
+		return out, err
 	}
 	b, err := w.binding(inputs, rows)
+	if err == nil && w.rebind {
+		err = w.feed(b)
+	}
 	if err == nil {
 		if err = w.session.RunWithBinding(b.IoBinding); err == nil {
 			return b.outputs, nil
 		}
 	}
 	// The outputs may be of other sizes than a first run, or the file, said.
-	out, slow := w.allocating(inputs, rows)
+	out, slow := w.allocating(ctx, inputs, rows)
 	if slow != nil {
 		return nil, slow
 	}
-	w.Release() // they vary: no more bindings
+	w.varies = true // no more bindings
+	w.Release()
 	w.Deallocate()
 	return out, nil
+}
+
+// feed binds the inputs again. A provider with memory of its own copies them
+// there when they are bound, not when they are run.
+func (w *worker) feed(b *binding) error {
+	for i := range w.inputs {
+		if err := b.BindInput(w.inputs[i].Name, b.values[i]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // binding returns the one for a batch's memory, which comes again and again.
@@ -92,7 +113,7 @@ func (w *worker) bind(inputs []stream.Tensor, rows int) (_ *binding, err error) 
 		}
 	}()
 	for i, t := range inputs {
-		v, err := valueOf(t, w.axis)
+		v, err := valueOf(t, w.axis, &b.pins)
 		if err != nil {
 			return nil, err
 		}
@@ -106,7 +127,7 @@ func (w *worker) bind(inputs []stream.Tensor, rows int) (_ *binding, err error) 
 	for i, r := range w.results {
 		size := stream.Elements(r.Shape) * r.Datatype.Size() * rows
 		t := stream.Tensor{Name: r.Name, Datatype: r.Datatype, Shape: append([]int{rows}, r.Shape...), Data: w.memory[i][:size:size]}
-		v, err := valueOf(t, w.axes[i])
+		v, err := valueOf(t, w.axes[i], &b.pins)
 		if err != nil {
 			return nil, err
 		}
@@ -119,9 +140,9 @@ func (w *worker) bind(inputs []stream.Tensor, rows int) (_ *binding, err error) 
 	return b, nil
 }
 
-// valueOf is a tensor of the library over t's memory. Memory of the Go heap does
-// not move either, and its owner outlives the run.
-func valueOf(t stream.Tensor, a axis) (ort.Value, error) {
+// valueOf is a tensor of the library over t's memory, which is pinned where it is
+// of the Go heap: the library keeps a pointer.
+func valueOf(t stream.Tensor, a axis, pins *runtime.Pinner) (ort.Value, error) {
 	if len(t.Data) == 0 {
 		return nil, stream.Errorf(stream.InvalidArgument, "inputs."+t.Name+".shape", "is %v, which holds nothing", t.Shape)
 	}
@@ -129,6 +150,7 @@ func valueOf(t stream.Tensor, a axis) (ort.Value, error) {
 	if len(shape) == 0 {
 		return scalar(t)
 	}
+	pins.Pin(unsafe.SliceData(t.Data))
 	return ort.NewCustomDataTensor(shape, t.Data, natives[t.Datatype])
 }
 
@@ -138,13 +160,16 @@ func (b *binding) destroy() {
 	for _, v := range b.values {
 		_ = v.Destroy()
 	}
+	b.pins.Unpin()
 }
 
 // allocating runs the model and has the library allocate the outputs: for those
 // whose size depends on what the input shows.
-func (w *worker) allocating(inputs []stream.Tensor, rows int) ([]stream.Tensor, error) {
+func (w *worker) allocating(ctx context.Context, inputs []stream.Tensor, rows int) ([]stream.Tensor, error) {
 	in, out := make([]ort.Value, len(inputs)), make([]ort.Value, len(w.outputs))
+	var pins runtime.Pinner
 	defer func() {
+		pins.Unpin()
 		for _, v := range append(in, out...) {
 			if v != nil && !lost(v) {
 				_ = v.Destroy()
@@ -153,7 +178,7 @@ func (w *worker) allocating(inputs []stream.Tensor, rows int) ([]stream.Tensor, 
 	}()
 	var err error
 	for i, t := range inputs {
-		if in[i], err = valueOf(t, w.axis); err != nil {
+		if in[i], err = valueOf(t, w.axis, &pins); err != nil {
 			return nil, runError(err)
 		}
 	}
@@ -164,16 +189,16 @@ func (w *worker) allocating(inputs []stream.Tensor, rows int) ([]stream.Tensor, 
 		case !readable(spec.Datatype):
 			t := stream.Tensor{Name: spec.Name, Datatype: spec.Datatype, Shape: append([]int{rows}, spec.Shape...)}
 			t.Data = make([]byte, stream.Elements(t.Shape)*t.Datatype.Size())
-			out[i], err = valueOf(t, w.axes[i])
+			out[i], err = valueOf(t, w.axes[i], &pins)
 		}
 		if err != nil {
 			return nil, runError(err)
 		}
 	}
-	if err := w.session.Run(in, out); err != nil {
+	if err := w.session.runUntil(ctx, in, out); err != nil {
 		if i := slices.IndexFunc(out, lost); i >= 0 && errors.Is(err, ort.ZeroShapeLengthError) {
 			w.scalar[i] = true // which the binding reads only where it made the value
-			return w.allocating(inputs, rows)
+			return w.allocating(ctx, inputs, rows)
 		}
 		return nil, runError(err)
 	}
@@ -183,6 +208,25 @@ func (w *worker) allocating(inputs []stream.Tensor, rows int) ([]stream.Tensor, 
 		}
 	}
 	return w.fresh, nil
+}
+
+// runUntil runs the model until it is through or ctx ends.
+func (s *session) runUntil(ctx context.Context, in, out []ort.Value) error {
+	options, err := ort.NewRunOptions()
+	if err != nil {
+		return err
+	}
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		_ = options.Terminate() // what fails is only to be told twice
+		close(ended)
+	})
+	err = s.RunWithOptions(in, out, options)
+	if !stop() {
+		<-ended // it still uses the options
+	}
+	_ = options.Destroy()
+	return err
 }
 
 // lost says whether the binding could not read an output.

@@ -36,8 +36,10 @@ type session struct {
 	*ort.DynamicAdvancedSession
 	inputs, outputs []ort.InputOutputInfo
 
-	id    identity
-	users int // under sessions
+	id     identity
+	users  int // under sessions
+	opened sync.Once
+	err    error // of opening
 }
 
 // identity tells models apart: a file that was replaced is another model. The
@@ -73,41 +75,48 @@ func acquire(path string, o options) (*session, error) {
 	sys := st.Sys().(*syscall.Stat_t)
 	id := identity{path, sys.Dev, sys.Ino, sys.Size, sys.Mtim, sys.Ctim, o}
 	sessions.Lock()
-	defer sessions.Unlock()
 	s := sessions.m[id]
 	if s == nil {
-		if s, err = open(path, o); err != nil {
-			return nil, err
-		}
-		s.id = id
+		s = &session{id: id}
 		sessions.m[id] = s
 	}
 	s.users++
+	sessions.Unlock()
+	// Without the lock: a file that takes its time keeps no other model waiting.
+	s.opened.Do(func() { s.err = s.open() })
+	if s.err != nil {
+		_ = s.release()
+		return nil, s.err
+	}
 	return s, nil
 }
 
 // release gives the session back; the last one closes it.
 func (s *session) release() error {
 	sessions.Lock()
-	defer sessions.Unlock()
-	if s.users--; s.users > 0 {
+	s.users--
+	last := s.users == 0
+	if last {
+		delete(sessions.m, s.id)
+	}
+	sessions.Unlock()
+	if !last || s.DynamicAdvancedSession == nil {
 		return nil
 	}
-	delete(sessions.m, s.id)
 	return s.Destroy()
 }
 
-func open(path string, o options) (*session, error) {
+func (s *session) open() error {
+	path := s.id.path
 	// The names must be known before the session is made: a first one, that is
 	// not optimised, tells them.
 	plain, err := options{threads: 1, between: 1, optimization: "none"}.native()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { _ = plain.Destroy() }()
-	s := &session{}
 	if s.inputs, s.outputs, err = ort.GetInputOutputInfoWithOptions(path, plain); err != nil {
-		return nil, fileError(path, err)
+		return fileError(path, err)
 	}
 	s.outputs = tensorsOf(s.outputs)
 	names := func(of []ort.InputOutputInfo) []string {
@@ -117,15 +126,15 @@ func open(path string, o options) (*session, error) {
 		}
 		return out
 	}
-	native, err := o.native()
+	native, err := s.id.options.native()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { _ = native.Destroy() }()
 	if s.DynamicAdvancedSession, err = ort.NewDynamicAdvancedSession(path, names(s.inputs), names(s.outputs), native); err != nil {
-		return nil, fileError(path, err)
+		return fileError(path, err)
 	}
-	return s, nil
+	return nil
 }
 
 // tensorsOf leaves out what is no tensor, such as the maps that classical

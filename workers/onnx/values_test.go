@@ -303,7 +303,7 @@ func TestAGuessThatDoesNotHold(t *testing.T) {
 	c := call(t, r.load(t, workers.Config{Source: path}))
 	for _, n := range []int64{0, 3, 0, 2, 0} {
 		data := bytes.Repeat(int64s(n), int(n)+1)
-		got, err := w.compute([]stream.Tensor{tensor("x", stream.Int64, int64s(n), 1, 1)}, 1)
+		got, err := w.compute(t.Context(), []stream.Tensor{tensor("x", stream.Int64, int64s(n), 1, 1)}, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -337,7 +337,7 @@ func TestBindingsOfInputsThatVary(t *testing.T) {
 		for _, v := range random(n, uint32(i)) {
 			largest = max(largest, v)
 		}
-		out, err := w.compute([]stream.Tensor{tensor("x", stream.Float32, memory, 1, n)}, 1)
+		out, err := w.compute(t.Context(), []stream.Tensor{tensor("x", stream.Float32, memory, 1, n)}, 1)
 		if err != nil {
 			t.Fatal(err)
 		}

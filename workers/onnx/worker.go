@@ -3,6 +3,7 @@ package onnx
 import (
 	"context"
 	"fmt"
+	"runtime"
 
 	ort "github.com/yalue/onnxruntime_go"
 	"golang.org/x/sys/unix"
@@ -53,7 +54,9 @@ type worker struct {
 	inputs  []stream.TensorSpec
 	outputs []stream.TensorSpec
 	axes    []axis              // of the outputs
-	results []stream.TensorSpec // outputs with the dimensions that were learnt
+	results []stream.TensorSpec // what is bound: outputs with the dimensions that were learnt
+	varies  bool                // results must not be learnt
+	rebind  bool                // the provider copies inputs when they are bound
 	memory  [][]byte            // of each output, max rows
 	bound   []*binding
 	keep    int             // of bound at most
@@ -66,6 +69,7 @@ var _ workers.Worker = (*worker)(nil)
 // binding is tensors over memory that is used again and again.
 type binding struct {
 	*ort.IoBinding
+	pins    runtime.Pinner
 	values  []ort.Value
 	data    []*byte     // of each input
 	shapes  []ort.Shape // of each input
@@ -88,6 +92,7 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (m *stream.Model, err
 		}
 	}()
 	s := w.session
+	w.rebind = o.provider != "cpu"
 	if len(s.inputs) == 0 || len(s.outputs) == 0 {
 		return nil, stream.Errorf(stream.Unsupported, "source", "%s has %d inputs, and %d outputs that are tensors: it needs one of each", env.Source, len(s.inputs), len(s.outputs))
 	}
@@ -188,13 +193,14 @@ func (w *worker) parameters(p stream.Params) (o options, err error) {
 // Allocate takes the memory of the outputs whose size is known.
 func (w *worker) Allocate(context.Context) error {
 	w.fresh, w.scalar = make([]stream.Tensor, len(w.outputs)), make([]bool, len(w.outputs))
-	w.keep = maxBound
+	w.keep, w.varies = maxBound, false
 	for _, in := range w.inputs {
 		if stream.Elements(in.Shape) < 0 {
-			w.keep = maxBoundFree
+			w.keep, w.varies = maxBoundFree, true
 		}
-		if w.axis == none && len(in.Shape) == 0 {
-			return nil // a scalar is a copy: there is nothing to bind
+		if w.axis == none && len(in.Shape) == 0 { // a scalar is a copy: there is nothing to bind
+			w.varies = true
+			return nil
 		}
 	}
 	return w.take(w.outputs)
@@ -224,10 +230,11 @@ func (w *worker) take(of []stream.TensorSpec) error {
 }
 
 // Acquire warms the model up: the first run of each size plans its memory.
-func (w *worker) Acquire(context.Context) error {
+func (w *worker) Acquire(ctx context.Context) error {
 	if !w.warm {
 		return nil
 	}
+	defer w.Release() // of bindings to memory that goes now
 	for _, rows := range []int{1, w.max} {
 		if w.axis != free {
 			rows = w.max
@@ -236,17 +243,13 @@ func (w *worker) Acquire(context.Context) error {
 		if !ok {
 			return nil // sizes that only requests know
 		}
-		got, err := w.compute(inputs, rows)
+		_, err := w.compute(ctx, inputs, rows)
+		if stream.CodeOf(err) == stream.Internal {
+			err = stream.Errorf(stream.InvalidArgument, "warmup", "the first run, of zeros, failed: %w. Where zeros are no input for the model, load it with warmup=false", err)
+		}
 		if err != nil {
-			w.Release()
-			return fmt.Errorf("the first run failed: %w", err)
+			return err
 		}
-		if w.results == nil {
-			if err := w.learn(got, rows); err != nil {
-				return err
-			}
-		}
-		w.Release() // of bindings to memory that goes now
 	}
 	return nil
 }

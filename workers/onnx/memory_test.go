@@ -1,0 +1,152 @@
+package onnx
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"millrace/batching"
+	"millrace/internal/onnxfile"
+	"millrace/stream"
+	"millrace/workers"
+)
+
+// A scalar goes in as a copy, which must be of this frame and not of one before.
+func TestScalarsAreThoseOfTheFrame(t *testing.T) {
+	r := newRig(t)
+	c := call(t, r.load(t, workers.Config{Source: write(t, graph(
+		[]onnxfile.Value{value("x", onnxfile.Int64)}, []onnxfile.Value{value("y", onnxfile.Int64, 2)},
+		[]onnxfile.Node{node("Expand", "x two", "y")}, ints("two", 2)))}))
+	for _, n := range []int64{0, 5, 7, 7, -1} {
+		got := c.send(t, tensor("x", stream.Int64, int64s(n)))
+		if got.err != nil {
+			t.Fatal(got.err)
+		}
+		want(t, got.outputs, 0, int64s(n, n), 1, 2)
+	}
+}
+
+// Batches may lie on the Go heap.
+func TestBothKindsOfMemory(t *testing.T) {
+	for _, memory := range []batching.Backend{batching.Heap, batching.C} {
+		t.Run(string(memory), func(t *testing.T) {
+			r := newRig(t)
+			c := call(t, r.load(t, workers.Config{Source: write(t, scaled(2)), Batching: workers.Batching{Memory: memory}}))
+			for i := range 20 {
+				got := c.send(t, tensor("x", stream.Float32, floats(float32(i)), 1, 1))
+				if got.err != nil {
+					t.Fatal(got.err)
+				}
+				want(t, got.outputs, 0, floats(2*float32(i)), 1, 1)
+			}
+		})
+	}
+}
+
+// Inputs can be bound again for each run, which providers with memory of their
+// own need.
+func TestInputsBoundAgain(t *testing.T) {
+	w, _ := newWorker(t, &workers.Env{Name: "m", Source: write(t, scaled(2))})
+	w.rebind = true
+	in := tensor("x", stream.Float32, make([]byte, 4), 1, 1)
+	for i := range 20 {
+		copy(in.Data, floats(float32(i)))
+		out, err := w.compute(t.Context(), []stream.Tensor{in}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want(t, out, 0, floats(2*float32(i)), 1, 1)
+	}
+	if len(w.bound) != 1 || w.results == nil {
+		t.Errorf("%d bindings", len(w.bound))
+	}
+}
+
+// Texts differ in length; each request of a batch gets its own.
+func TestTextsOfABatch(t *testing.T) {
+	r := newRig(t)
+	g := r.load(t, workers.Config{Batching: workers.Batching{Kind: batching.Hard, MaxSize: 3}, Source: write(t, graph(
+		[]onnxfile.Value{value("x", onnxfile.Int64, "N", 1)}, []onnxfile.Value{value("y", onnxfile.String, "N", 1)},
+		[]onnxfile.Node{node("Cast", "x", "y", onnxfile.Attr{Name: "to", Value: int64(onnxfile.String)})}))})
+	one, two := call(t, g), call(t, g)
+	for i := range 5 {
+		if err := one.Submit(stream.Frame{Codec: stream.Tensors, Inputs: []stream.Tensor{tensor("x", stream.Int64, int64s(7), 1, 1)}}); err != nil {
+			t.Fatal(err)
+		}
+		got := two.send(t, tensor("x", stream.Int64, int64s(-12345, int64(i)), 2, 1))
+		if got.err != nil || got.batch != 3 {
+			t.Fatalf("batch of %d: %v", got.batch, got.err)
+		}
+		want(t, got.outputs, 0, texts("-12345", fmt.Sprint(i)), 2, 1)
+		if got = <-one.sink; got.err != nil {
+			t.Fatal(got.err)
+		}
+		want(t, got.outputs, 0, texts("7"), 1, 1)
+	}
+}
+
+// texts are elements of BYTES.
+func texts(words ...string) (data []byte) {
+	for _, w := range words {
+		data = append(append(data, byte(len(w)), 0, 0, 0), w...)
+	}
+	return data
+}
+
+// What the first run shows of the outputs is learnt from a frame too.
+func TestSizesAreLearntWithoutWarmUp(t *testing.T) {
+	w, _ := newWorker(t, &workers.Env{Name: "m", Params: stream.Params{"warmup": false}, Source: write(t, graph(
+		[]onnxfile.Value{value("x", onnxfile.Float32, "N", 8)}, []onnxfile.Value{value("y", onnxfile.Float32, "N", "a")},
+		[]onnxfile.Node{node("Reshape", "x s", "y")}, ints("s", 0, -1)))})
+	for n := range 4 {
+		data := floats(random(8*(n+1), uint32(n))...)
+		out, err := w.compute(t.Context(), []stream.Tensor{tensor("x", stream.Float32, data, n+1, 8)}, n+1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want(t, out, 0, data, n+1, 8)
+		if w.results == nil {
+			t.Fatal("nothing was learnt")
+		}
+	}
+}
+
+// Zeros are not an input for every model: its user is told what to do.
+func TestAWarmUpThatFails(t *testing.T) {
+	path := write(t, graph([]onnxfile.Value{value("x", onnxfile.Int64, "N", 1)}, []onnxfile.Value{value("y", onnxfile.Int64, "N", 1)},
+		[]onnxfile.Node{node("Div", "five x", "y")}, ints("five", 5)))
+	if err := bad(t, path, nil); err.Field != "warmup" || err.Code != stream.InvalidArgument || !strings.Contains(err.Msg, "warmup=false") {
+		t.Errorf("%s of %q: %s", err.Code, err.Field, err.Msg)
+	}
+	r := newRig(t)
+	c := call(t, r.load(t, workers.Config{Source: path, Params: stream.Params{"warmup": false}}))
+	for range 2 {
+		if got := c.send(t, tensor("x", stream.Int64, int64s(0), 1, 1)); stream.CodeOf(got.err) != stream.Internal {
+			t.Errorf("%v", got.err)
+		}
+		got := c.send(t, tensor("x", stream.Int64, int64s(2), 1, 1))
+		if got.err != nil {
+			t.Fatal(got.err)
+		}
+		want(t, got.outputs, 0, int64s(2), 1, 1)
+	}
+}
+
+// A run whose outputs the library allocates ends when the group gives it up.
+func TestARunEndsWithItsContext(t *testing.T) {
+	const n, layers = 256, 5000 // seconds
+	nodes := []onnxfile.Node{node("MatMul", "x x", "v0")}
+	for i := range layers {
+		nodes = append(nodes, node("MatMul", fmt.Sprintf("v%d x", i), fmt.Sprintf("v%d", i+1)))
+	}
+	nodes = append(nodes, node("Identity", fmt.Sprintf("v%d", layers), "y"))
+	w, _ := newWorker(t, &workers.Env{Name: "m", Params: stream.Params{"batch_axis": false}, Source: write(t, graph(
+		[]onnxfile.Value{value("x", onnxfile.Float32, "n", "n")}, []onnxfile.Value{value("y", onnxfile.Float32, "n", "n")}, nodes))})
+	ctx, cancel := context.WithCancel(t.Context())
+	go cancel()
+	in := tensor("x", stream.Float32, make([]byte, 4*n*n), 1, n, n)
+	if _, err := w.compute(ctx, []stream.Tensor{in}, 1); err == nil || !strings.Contains(err.Error(), "terminate") {
+		t.Errorf("%v", err)
+	}
+}
