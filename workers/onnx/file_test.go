@@ -92,8 +92,8 @@ func TestFilesThatAreNoModels(t *testing.T) {
 		{"no outputs", graph([]onnxfile.Value{x}, nil, []onnxfile.Node{node("Identity", "x", "y")}), stream.Unsupported, "0 outputs"},
 		{"no inputs", graph(nil, []onnxfile.Value{value("y", onnxfile.Int64, 1)}, []onnxfile.Node{node("Identity", "c", "y")}, ints("c", 7)), stream.Unsupported, "0 inputs"},
 		{"a value from nowhere", graph([]onnxfile.Value{x}, []onnxfile.Value{y}, []onnxfile.Node{node("Add", "x nowhere", "y")}), stream.InvalidArgument, "nowhere"},
-		{"strings", graph([]onnxfile.Value{value("text", onnxfile.String, "N", 1)}, []onnxfile.Value{value("y", onnxfile.String, "N", 1)},
-			[]onnxfile.Node{node("Identity", "text", "y")}), stream.Unsupported, "input text of the model is of strings"},
+		{"a string without dimensions", graph([]onnxfile.Value{value("text", onnxfile.String)}, []onnxfile.Value{value("y", onnxfile.String)},
+			[]onnxfile.Node{node("Identity", "text", "y")}), stream.Unsupported, "input text of the model is a string without dimensions"},
 		{"complex numbers", onnxfile.Identity(onnxfile.Complex64, "N", 2), stream.Unsupported, "x"},
 		{"another type than declared", graph([]onnxfile.Value{x}, []onnxfile.Value{value("y", onnxfile.Int64, "N", 4)}, []onnxfile.Node{node("Identity", "x", "y")}), stream.InvalidArgument, "y"},
 	}

@@ -63,37 +63,6 @@ func TestInputsBoundAgain(t *testing.T) {
 	}
 }
 
-// Texts differ in length; each request of a batch gets its own.
-func TestTextsOfABatch(t *testing.T) {
-	r := newRig(t)
-	g := r.load(t, workers.Config{Batching: workers.Batching{Kind: batching.Hard, MaxSize: 3}, Source: write(t, graph(
-		[]onnxfile.Value{value("x", onnxfile.Int64, "N", 1)}, []onnxfile.Value{value("y", onnxfile.String, "N", 1)},
-		[]onnxfile.Node{node("Cast", "x", "y", onnxfile.Attr{Name: "to", Value: int64(onnxfile.String)})}))})
-	one, two := call(t, g), call(t, g)
-	for i := range 5 {
-		if err := one.Submit(stream.Frame{Codec: stream.Tensors, Inputs: []stream.Tensor{tensor("x", stream.Int64, int64s(7), 1, 1)}}); err != nil {
-			t.Fatal(err)
-		}
-		got := two.send(t, tensor("x", stream.Int64, int64s(-12345, int64(i)), 2, 1))
-		if got.err != nil || got.batch != 3 {
-			t.Fatalf("batch of %d: %v", got.batch, got.err)
-		}
-		want(t, got.outputs, 0, texts("-12345", fmt.Sprint(i)), 2, 1)
-		if got = <-one.sink; got.err != nil {
-			t.Fatal(got.err)
-		}
-		want(t, got.outputs, 0, texts("7"), 1, 1)
-	}
-}
-
-// texts are elements of BYTES.
-func texts(words ...string) (data []byte) {
-	for _, w := range words {
-		data = append(append(data, byte(len(w)), 0, 0, 0), w...)
-	}
-	return data
-}
-
 // What the first run shows of the outputs is learnt from a frame too.
 func TestSizesAreLearntWithoutWarmUp(t *testing.T) {
 	w, _ := newWorker(t, &workers.Env{Name: "m", Params: stream.Params{"warmup": false}, Source: write(t, graph(

@@ -19,11 +19,17 @@ import (
 // such thing for tensors that are bound, and one of those past its limit is the
 // watchdog's.
 func (w *worker) Run(ctx context.Context, b *batching.Batch) (err error) {
+	inputs := b.Inputs
+	if w.text {
+		if inputs = w.joined(b); inputs == nil {
+			return nil
+		}
+	}
 	rows := b.Rows
 	if w.axis != free {
 		rows = w.max
 	}
-	b.Outputs, err = w.compute(ctx, b.Inputs, rows)
+	b.Outputs, err = w.compute(ctx, inputs, rows)
 	return err
 }
 
@@ -147,8 +153,11 @@ func valueOf(t stream.Tensor, a axis, pins *runtime.Pinner) (ort.Value, error) {
 		return nil, stream.Errorf(stream.InvalidArgument, "inputs."+t.Name+".shape", "is %v, which holds nothing", t.Shape)
 	}
 	shape := native(t.Shape, a)
-	if len(shape) == 0 {
+	switch {
+	case len(shape) == 0:
 		return scalar(t)
+	case t.Datatype == stream.Bytes:
+		return textValue(shape, t.Data)
 	}
 	pins.Pin(unsafe.SliceData(t.Data))
 	return ort.NewCustomDataTensor(shape, t.Data, natives[t.Datatype])

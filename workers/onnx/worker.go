@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 
 	ort "github.com/yalue/onnxruntime_go"
 	"golang.org/x/sys/unix"
@@ -51,6 +52,7 @@ type worker struct {
 	axis    axis
 	max     int // rows
 	warm    bool
+	text    bool // some input is of strings
 	inputs  []stream.TensorSpec
 	outputs []stream.TensorSpec
 	axes    []axis              // of the outputs
@@ -100,6 +102,9 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (m *stream.Model, err
 	if axes, _ := workers.Flag(env.Params, "batch_axis"); axes || env.Params["batch_axis"] == nil {
 		w.axis, rows = batchAxis(s.inputs, s.outputs)
 	}
+	if w.text = takesText(s.inputs); w.text && rows > 1 {
+		w.axis, rows = none, 1
+	}
 	w.max = max(rows, 1)
 	if w.axis == free {
 		if w.max = env.MaxBatch; w.max < 1 {
@@ -109,7 +114,11 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (m *stream.Model, err
 	if err = w.describe(s); err != nil {
 		return nil, err
 	}
-	m = &stream.Model{Name: env.Name, Inputs: w.inputs, Outputs: w.outputs, MaxBatch: w.max, Fixed: w.axis != free}
+	m = &stream.Model{Name: env.Name, Inputs: w.inputs, Outputs: w.outputs, Ragged: w.text, Fixed: w.axis != free}
+	if w.text && slices.ContainsFunc(w.inputs, func(in stream.TensorSpec) bool { return stream.Elements(in.Shape) < 0 }) {
+		w.max, m.Fixed = 1, true // what is ragged comes in any shape, and those that differ cannot be joined
+	}
+	m.MaxBatch = w.max
 	if env.Image != nil {
 		if err = workers.TakePictures(m, env.Image); err != nil {
 			return nil, err
@@ -126,8 +135,8 @@ func (w *worker) describe(s *session) error {
 		if err != nil {
 			return err
 		}
-		if in.Datatype == stream.Bytes {
-			return stream.Errorf(stream.Unsupported, "source", "input %s of the model is of strings, which cannot be bound yet: put what turns text into numbers in front of it", in.Name)
+		if in.Datatype == stream.Bytes && len(t.Dimensions) == 0 {
+			return stream.Errorf(stream.Unsupported, "source", "input %s of the model is a string without dimensions, which cannot be bound: export it with one", in.Name)
 		}
 		w.inputs = append(w.inputs, in)
 	}
@@ -193,7 +202,10 @@ func (w *worker) parameters(p stream.Params) (o options, err error) {
 // Allocate takes the memory of the outputs whose size is known.
 func (w *worker) Allocate(context.Context) error {
 	w.fresh, w.scalar = make([]stream.Tensor, len(w.outputs)), make([]bool, len(w.outputs))
-	w.keep, w.varies = maxBound, false
+	w.keep, w.varies = maxBound, w.text
+	if w.text {
+		return nil
+	}
 	for _, in := range w.inputs {
 		if stream.Elements(in.Shape) < 0 {
 			w.keep, w.varies = maxBoundFree, true

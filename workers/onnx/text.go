@@ -1,0 +1,106 @@
+package onnx
+
+import (
+	"encoding/binary"
+	"slices"
+	"strings"
+
+	ort "github.com/yalue/onnxruntime_go"
+
+	"millrace/batching"
+	"millrace/stream"
+)
+
+// Strings have no row of a known size. A model that takes some gets ragged
+// batches, whose members bring their own inputs: those are joined for a run, and
+// the library allocates the outputs.
+
+// takesText says whether an input is of strings.
+func takesText(inputs []ort.InputOutputInfo) bool {
+	return slices.ContainsFunc(inputs, func(in ort.InputOutputInfo) bool { return in.DataType == ort.TensorElementDataTypeString })
+}
+
+// joined returns the inputs of a ragged batch's members, one behind the other, or
+// nil when none is left: a member that cannot be sent ends as an error, and the
+// next one takes its rows.
+func (w *worker) joined(b *batching.Batch) []stream.Tensor {
+	out := make([]stream.Tensor, len(w.inputs))
+	rows := 0
+	for i, r := range b.Requests {
+		row, err := w.inputsOf(r)
+		if err != nil {
+			b.Fail(i, err)
+			continue
+		}
+		b.Offsets[i] = rows
+		rows += r.Rows
+		for k, t := range row {
+			t.Data = append(out[k].Data, t.Data...)
+			t.Shape = t.Shape[len(t.Shape)-len(w.inputs[k].Shape):]
+			out[k] = t
+		}
+	}
+	if b.Rows = rows; rows == 0 {
+		return nil
+	}
+	for k := range out {
+		out[k].Shape = append([]int{rows}, out[k].Shape...)
+	}
+	return out
+}
+
+func (w *worker) inputsOf(r *stream.Request) (out []stream.Tensor, err error) {
+	out = make([]stream.Tensor, len(w.inputs))
+	for k, spec := range w.inputs {
+		if out[k], err = inputOf(r, spec); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// inputOf returns a request's tensor of that name, in which an opaque frame is one
+// string.
+func inputOf(r *stream.Request, spec stream.TensorSpec) (t stream.Tensor, err error) {
+	field := "inputs." + spec.Name + ".data"
+	if r.Codec == stream.Tensors { // it was checked when the frame came
+		t = r.Inputs[slices.IndexFunc(r.Inputs, func(t stream.Tensor) bool { return t.Name == spec.Name })]
+	} else {
+		field = "frame"
+		t = stream.Tensor{Name: spec.Name, Datatype: stream.Bytes}
+		for _, n := range spec.Shape {
+			t.Shape = append(t.Shape, max(n, 1))
+		}
+		if stream.Elements(t.Shape) != 1 {
+			return t, stream.Errorf(stream.InvalidArgument, field, "is one string, and input %s has the shape %v: send a tensor", spec.Name, spec.Shape)
+		}
+		t.Data = append(binary.LittleEndian.AppendUint32(nil, uint32(len(r.Payload))), r.Payload...)
+	}
+	if t.Datatype == stream.Bytes && slices.ContainsFunc(stringsOf(t.Data), func(s string) bool { return strings.IndexByte(s, 0) >= 0 }) {
+		return t, stream.Errorf(stream.Unsupported, field, "has a string with a zero byte in it, which the library takes for its end: leave it out")
+	}
+	return t, nil
+}
+
+// stringsOf returns the elements of BYTES, whose size was checked.
+func stringsOf(data []byte) (out []string) {
+	for len(data) > 0 {
+		n := 4 + int(binary.LittleEndian.Uint32(data))
+		out = append(out, string(data[4:n]))
+		data = data[n:]
+	}
+	return out
+}
+
+// textValue is a tensor of strings, which the library copies.
+func textValue(shape ort.Shape, data []byte) (ort.Value, error) {
+	v, err := ort.NewStringTensor(shape)
+	if err != nil {
+		return nil, err
+	}
+	if err = v.SetContents(stringsOf(data)); err != nil {
+		_ = v.Destroy()
+		return nil, err
+	}
+	return v, nil
+}

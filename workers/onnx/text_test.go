@@ -1,0 +1,166 @@
+package onnx
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"millrace/batching"
+	"millrace/internal/onnxfile"
+	"millrace/stream"
+	"millrace/workers"
+)
+
+// Texts differ in length; each request of a batch gets its own.
+func TestTextsOfABatch(t *testing.T) {
+	r := newRig(t)
+	g := r.load(t, workers.Config{Batching: workers.Batching{Kind: batching.Hard, MaxSize: 3}, Source: write(t, graph(
+		[]onnxfile.Value{value("x", onnxfile.Int64, "N", 1)}, []onnxfile.Value{value("y", onnxfile.String, "N", 1)},
+		[]onnxfile.Node{node("Cast", "x", "y", onnxfile.Attr{Name: "to", Value: int64(onnxfile.String)})}))})
+	one, two := call(t, g), call(t, g)
+	for i := range 5 {
+		if err := one.Submit(stream.Frame{Codec: stream.Tensors, Inputs: []stream.Tensor{tensor("x", stream.Int64, int64s(7), 1, 1)}}); err != nil {
+			t.Fatal(err)
+		}
+		got := two.send(t, tensor("x", stream.Int64, int64s(-12345, int64(i)), 2, 1))
+		if got.err != nil || got.batch != 3 {
+			t.Fatalf("batch of %d: %v", got.batch, got.err)
+		}
+		want(t, got.outputs, 0, texts("-12345", fmt.Sprint(i)), 2, 1)
+		if got = <-one.sink; got.err != nil {
+			t.Fatal(got.err)
+		}
+		want(t, got.outputs, 0, texts("7"), 1, 1)
+	}
+}
+
+// texts are elements of BYTES.
+func texts(words ...string) (data []byte) {
+	for _, w := range words {
+		data = append(append(data, byte(len(w)), 0, 0, 0), w...)
+	}
+	return data
+}
+
+// numbers is a model that reads numbers from strings, and hands on what comes with
+// them.
+func numbers(dims ...any) []byte {
+	return graph([]onnxfile.Value{value("text", onnxfile.String, dims...), value("x", onnxfile.Float32, dims...)},
+		[]onnxfile.Value{value("n", onnxfile.Int64, dims...), value("same", onnxfile.String, dims...), value("y", onnxfile.Float32, dims...)},
+		[]onnxfile.Node{node("Cast", "text", "n", onnxfile.Attr{Name: "to", Value: int64(onnxfile.Int64)}), node("Identity", "text", "same"), node("Identity", "x", "y")})
+}
+
+func TestTextGoesIn(t *testing.T) {
+	for name, dims := range map[string][]any{"a free batch": {"N", 1}, "one of a fixed row": {1, 1}, "fixed rows": {2, 1}, "a vector": {"N"}} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			c := call(t, r.load(t, workers.Config{Source: write(t, numbers(dims...))}))
+			for i := range 3 {
+				words, shape := []string{fmt.Sprint(10 + i)}, []int{1, 1}
+				switch name {
+				case "a vector":
+					shape = []int{1}
+				case "fixed rows": // no batch: all are one request's
+					words, shape = append(words, "-1"), []int{2, 1}
+				}
+				in := tensor("text", stream.Bytes, texts(words...), shape...)
+				got := c.send(t, tensor("x", stream.Float32, floats(random(len(words), 1)...), shape...), in)
+				if got.err != nil {
+					t.Fatal(got.err)
+				}
+				n := []int64{int64(10 + i)}
+				if name == "fixed rows" {
+					n, shape = append(n, -1), []int{1, 2, 1}
+				}
+				want(t, got.outputs, 0, int64s(n...), shape...)
+				want(t, got.outputs, 1, texts(words...), shape...)
+				want(t, got.outputs, 2, floats(random(len(words), 1)...), shape...)
+			}
+		})
+	}
+}
+
+// Requests with texts are run together, and one that cannot be sent fails alone.
+func TestTextsAreJoined(t *testing.T) {
+	r := newRig(t)
+	g := r.load(t, workers.Config{Source: write(t, numbers("N", 2)), Batching: workers.Batching{Kind: batching.Hard, MaxSize: 4}})
+	var callers []caller
+	var in [][]string
+	for _, words := range [][]string{{"1", "-20"}, {"3\x00", "4"}, {"5", "6", "700", "8"}} {
+		c := call(t, g)
+		rows := len(words) / 2
+		if err := c.Submit(stream.Frame{Codec: stream.Tensors, Inputs: []stream.Tensor{
+			tensor("text", stream.Bytes, texts(words...), rows, 2), tensor("x", stream.Float32, floats(random(len(words), 1)...), rows, 2)}}); err != nil {
+			t.Fatal(err)
+		}
+		callers, in = append(callers, c), append(in, words)
+	}
+	for i, numbers := range [][]int64{{1, -20}, nil, {5, 6, 700, 8}} {
+		got := <-callers[i].sink
+		switch {
+		case numbers == nil:
+			if stream.CodeOf(got.err) != stream.Unsupported || !strings.Contains(got.err.Error(), "inputs.text.data: has a string with a zero byte") {
+				t.Errorf("%v", got.err)
+			}
+			continue
+		case got.err != nil || got.batch != 4: // those that were sent
+			t.Fatalf("batch of %d: %v", got.batch, got.err)
+		}
+		rows := len(numbers) / 2
+		want(t, got.outputs, 0, int64s(numbers...), rows, 2)
+		want(t, got.outputs, 1, texts(in[i]...), rows, 2)
+		want(t, got.outputs, 2, floats(random(len(numbers), 1)...), rows, 2)
+	}
+}
+
+// Texts of lengths that vary are run one request after the other.
+func TestTextsOfOtherShapes(t *testing.T) {
+	r := newRig(t)
+	path := write(t, onnxfile.Identity(onnxfile.String, "N", "L"))
+	g := r.load(t, workers.Config{Source: path})
+	if m := g.Model(); m.MaxBatch != 1 || !m.Fixed {
+		t.Errorf("%+v", m)
+	}
+	c := call(t, g)
+	for _, words := range [][]string{{"a"}, {"", "b", strings.Repeat("c", 200)}, {"", ""}, {"\u00e9\U0001f600"}} {
+		got := c.send(t, tensor("x", stream.Bytes, texts(words...), 1, len(words)))
+		if got.err != nil {
+			t.Fatal(got.err)
+		}
+		want(t, got.outputs, 0, texts(words...), 1, len(words))
+	}
+	if got := c.send(t, tensor("x", stream.Bytes, nil, 1, 0)); stream.CodeOf(got.err) != stream.InvalidArgument {
+		t.Errorf("%v", got.err)
+	}
+	_, err := r.LoadConfig(context.Background(), workers.Config{Name: "eight", Kind: "onnx", Source: path, Batching: workers.Batching{MaxSize: 8}}, true)
+	if err == nil || coded(t, err).Field != "batching.max_size" {
+		t.Errorf("%v", err)
+	}
+}
+
+// A frame of bytes is one string, for a model that takes one.
+func TestAFrameIsOneString(t *testing.T) {
+	r := newRig(t)
+	send := func(c caller, payload string) got {
+		if err := c.Submit(stream.Frame{Codec: stream.Opaque, Payload: []byte(payload)}); err != nil {
+			return got{err: err}
+		}
+		return <-c.sink
+	}
+	one := call(t, r.load(t, workers.Config{Name: "one", Source: write(t, onnxfile.Identity(onnxfile.String, "N", 1))}))
+	for _, text := range []string{"hello", "", "mill race"} {
+		got := send(one, text)
+		if got.err != nil {
+			t.Fatal(got.err)
+		}
+		want(t, got.outputs, 0, texts(text), 1, 1)
+	}
+	if got := send(one, "a\x00b"); stream.CodeOf(got.err) != stream.Unsupported || coded(t, got.err).Field != "frame" {
+		t.Errorf("%v", got.err)
+	}
+	two := call(t, r.load(t, workers.Config{Name: "two", Source: write(t, onnxfile.Identity(onnxfile.String, "N", 2))}))
+	if got := send(two, "hello"); stream.CodeOf(got.err) != stream.InvalidArgument || coded(t, got.err).Field != "frame" {
+		t.Errorf("%v", got.err)
+	}
+}
