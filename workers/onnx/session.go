@@ -115,6 +115,9 @@ func (s *session) open() error {
 		return err
 	}
 	defer func() { _ = plain.Destroy() }()
+	if err = plain.AddSessionConfigEntry("session.disable_prepacking", "1"); err != nil { // it never runs
+		return stream.Errorf(stream.Internal, "source", "%w", err)
+	}
 	if s.inputs, s.outputs, err = ort.GetInputOutputInfoWithOptions(path, plain); err != nil {
 		return fileError(path, err)
 	}
