@@ -49,6 +49,7 @@ type LimitsConfig struct {
 
 	OutboxMessages int      // replies that wait for one WebSocket client; past it, it is a slow consumer
 	OutboxBytes    Size     // and their bytes
+	Resume         Duration // a millrace.v1 session lives on for so long without its connection
 	Idle           Duration // a WebSocket session without a message for so long is closed
 }
 
@@ -78,7 +79,7 @@ func Defaults() Config {
 		HTTP: "127.0.0.1:8000", GRPC: "127.0.0.1:8001",
 		Memory: MemoryConfig{Budget: 1 << 30},
 		Limits: LimitsConfig{MaxBody: 64 << 20, MaxMessage: 8 << 20, MaxPixels: codec.DefaultMaxPixels, MaxSessions: 10000,
-			MaxPulls: 64, OutboxMessages: 4096, OutboxBytes: 64 << 20, Idle: Duration(24 * time.Hour)},
+			MaxPulls: 64, OutboxMessages: 4096, OutboxBytes: 64 << 20, Idle: Duration(24 * time.Hour), Resume: Duration(30 * time.Second)},
 		Log:   LogConfig{Level: "info", Format: "text"},
 		Drain: Duration(10 * time.Second),
 	}
@@ -96,6 +97,7 @@ func (c Config) withDefaults() Config {
 	c.Limits.OutboxMessages = cmp.Or(c.Limits.OutboxMessages, d.Limits.OutboxMessages)
 	c.Limits.OutboxBytes = cmp.Or(c.Limits.OutboxBytes, d.Limits.OutboxBytes)
 	c.Limits.Idle = cmp.Or(c.Limits.Idle, d.Limits.Idle)
+	c.Limits.Resume = cmp.Or(c.Limits.Resume, d.Limits.Resume)
 	c.Log.Level, c.Log.Format = cmp.Or(c.Log.Level, d.Log.Level), cmp.Or(c.Log.Format, d.Log.Format)
 	c.Drain = cmp.Or(c.Drain, d.Drain)
 	return c
@@ -144,6 +146,9 @@ func (c Config) Validate() error {
 	}
 	if c.Limits.Idle < 0 {
 		bad("limits.idle", "%v is negative", c.Limits.Idle)
+	}
+	if c.Limits.Resume < 0 || time.Duration(c.Limits.Resume) > time.Hour {
+		bad("limits.resume", "%v is not between 1ms and 1h", c.Limits.Resume)
 	}
 	if !slices.Contains([]string{"debug", "info", "warn", "error"}, c.Log.Level) {
 		bad("log.level", "%q is no level: want debug, info, warn or error", c.Log.Level)

@@ -32,6 +32,7 @@ var keys = []key[Config]{
 	{"limits.outbox_messages", "replies that wait for one WebSocket client before it is closed as slow", func(c *Config) any { return &c.Limits.OutboxMessages }},
 	{"limits.outbox_bytes", "bytes of them", func(c *Config) any { return &c.Limits.OutboxBytes }},
 	{"limits.idle", "a WebSocket session without a message for so long is closed", func(c *Config) any { return &c.Limits.Idle }},
+	{"limits.resume", "a millrace.v1 session lives on for so long without its connection", func(c *Config) any { return &c.Limits.Resume }},
 	{"log.level", "debug, info, warn or error", func(c *Config) any { return &c.Log.Level }},
 	{"log.format", "text or json", func(c *Config) any { return &c.Log.Format }},
 	{"log.file", "a file to append to (standard error)", func(c *Config) any { return &c.Log.File }},

@@ -22,7 +22,7 @@ func (d door) Open(model, version string, opts stream.Options, sink stream.Sink)
 	if d.s.draining.Load() {
 		return nil, stream.Errorf(stream.Draining, "", "the server is shutting down")
 	}
-	g, err := d.s.models.Group(model, version)
+	g, err := d.s.group(model, version)
 	if err != nil {
 		return nil, err
 	}
@@ -30,7 +30,7 @@ func (d door) Open(model, version string, opts stream.Options, sink stream.Sink)
 }
 
 // Models implements ingest.Door.
-func (d door) Models() ingest.Repository { return repository{d.s.models} }
+func (d door) Models() ingest.Repository { return repository{d.s.models, d.s} }
 
 // Memory implements ingest.Door.
 func (d door) Memory() *buf.Pool { return d.s.memory }
@@ -47,11 +47,29 @@ func (d door) State() ingest.State {
 	return st
 }
 
-type repository struct{ m *workers.Manager }
+// group returns a loaded model's. One of the configuration that is not there yet
+// while the server starts is on its way, not missing.
+func (s *Server) group(model, version string) (*workers.Group, error) {
+	g, err := s.models.Group(model, version)
+	if err == nil || s.loaded.Load() {
+		return g, err
+	}
+	for _, m := range s.cfg.Models {
+		if m.Name == model {
+			return nil, stream.Errorf(stream.Unavailable, "", "model %s is being loaded: try again in a moment", model)
+		}
+	}
+	return nil, err
+}
+
+type repository struct {
+	m *workers.Manager
+	s *Server
+}
 
 // Model implements ingest.Repository.
 func (r repository) Model(name, version string) (*stream.Model, bool, error) {
-	g, err := r.m.Group(name, version)
+	g, err := r.s.group(name, version)
 	if err != nil {
 		return nil, false, err
 	}
