@@ -18,6 +18,10 @@ type Error struct {
 	// Fatal says that the sender does not speak this protocol: the connection
 	// is to be closed with CloseMalformed. Otherwise one message is lost.
 	Fatal bool
+	// SID and Seq are the stream and the frame that the message named, where
+	// that much could be read.
+	SID *uint32
+	Seq *uint64
 	// Err is the rule that was broken, one of the variables below.
 	Err error
 }
@@ -68,6 +72,11 @@ func (e *Error) Error() string {
 // Unwrap returns the rule that was broken.
 func (e *Error) Unwrap() error { return e.Err }
 
+// Message returns the error message that answers the message at fault.
+func (e *Error) Message() ErrorMessage {
+	return ErrorMessage{Code: e.Code, Message: e.Error(), SID: e.SID, Seq: e.Seq, Fatal: e.Fatal}
+}
+
 func invalid(rule error, field, msg string) *Error {
 	return &Error{Code: codeInvalid, Field: field, Msg: msg, Err: rule}
 }
@@ -78,6 +87,18 @@ func unsupported(rule error, field, msg string) *Error {
 
 func fatal(rule error, code, field, msg string) *Error {
 	return &Error{Code: code, Field: field, Msg: msg, Fatal: true, Err: rule}
+}
+
+// within puts step before the field of err, which is nil or an *Error.
+func within(step string, err error) error {
+	var e *Error
+	if errors.As(err, &e) {
+		if e.Field != "" && e.Field[0] != '[' {
+			step += "."
+		}
+		e.Field = step + e.Field
+	}
+	return err
 }
 
 // clip keeps what a peer sent from filling an error's text.

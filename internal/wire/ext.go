@@ -20,13 +20,13 @@ const (
 // Ext is the extension of a media header. The zero value is none.
 type Ext struct {
 	Traceparent []byte    // a W3C traceparent's text, which is not checked; nil = none
-	ROI         [4]uint16 // left, top, width, height in pixels, when HasROI
+	ROI         [4]uint16 // left, top, width, height in pixels of the frame as sent, when HasROI; not checked
 	HasROI      bool
 	Params      []byte // a JSON object, see ParseParams; nil = none
 }
 
 // parse reads the entries of ext, which is not empty.
-func (x *Ext) parse(ext []byte) error {
+func (x *Ext) parse(ext []byte) *Error {
 	var seen byte // the known types are single bits
 	for len(ext) > 0 {
 		if len(ext) < tlvHead {
@@ -36,7 +36,8 @@ func (x *Ext) parse(ext []byte) error {
 		if n > len(ext)-tlvHead {
 			return invalid(ErrTLVLen, tlvName(typ), fmt.Sprintf("says %d bytes, %d are left", n, len(ext)-tlvHead))
 		}
-		if known := typ & -typ & (tlvTraceparent | tlvROI | tlvParams); typ == known {
+		switch typ {
+		case tlvTraceparent, tlvROI, tlvParams:
 			if seen&typ != 0 {
 				return invalid(ErrTLVTwice, tlvName(typ), "comes twice")
 			}
@@ -50,13 +51,11 @@ func (x *Ext) parse(ext []byte) error {
 	return nil
 }
 
-func (x *Ext) take(typ byte, value []byte) error {
+func (x *Ext) take(typ byte, value []byte) *Error {
 	switch typ {
 	case tlvTraceparent:
 		x.Traceparent = value
-		if err := x.checkTraceparent(); err != nil {
-			return err
-		}
+		return x.checkTraceparent()
 	case tlvROI:
 		if len(value) != roiLen {
 			return invalid(ErrTLVSize, tlvName(typ), fmt.Sprintf("has %d bytes: want %d", len(value), roiLen))
@@ -67,9 +66,7 @@ func (x *Ext) take(typ byte, value []byte) error {
 		x.HasROI = true
 	case tlvParams:
 		x.Params = value
-		if err := x.checkParams(); err != nil {
-			return err
-		}
+		return x.checkParams()
 	}
 	return nil
 }

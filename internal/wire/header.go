@@ -93,34 +93,46 @@ type Header struct {
 
 // ParseHeader splits a media message that from has sent into its header and its
 // payload. Both are views into msg; nothing is allocated unless there is an
-// error. An error is an *Error: when it is not Fatal, the fixed fields of h are
-// as they were sent, so that an answer can name the frame.
+// error, which is an *Error.
 func ParseHeader(msg []byte, from Side) (h Header, payload []byte, err error) {
 	if len(msg) < HeaderLen {
-		return h, nil, fatal(ErrShort, codeInvalid, "header", fmt.Sprintf("the message has %d bytes, a header has %d", len(msg), HeaderLen))
+		return Header{}, nil, fatal(ErrShort, codeInvalid, "header", fmt.Sprintf("the message has %d bytes, a header has %d", len(msg), HeaderLen))
 	}
 	if msg[0] != Version {
-		return h, nil, fatal(ErrVersion, codeVersion, "version", fmt.Sprintf("is %d: want %d", msg[0], Version))
+		return Header{}, nil, fatal(ErrVersion, codeVersion, "version", fmt.Sprintf("is %d: want %d", msg[0], Version))
 	}
+	h.fixed(msg)
+	ext, payload, fault := h.split(msg, from)
+	if fault == nil && len(ext) > 0 {
+		fault = h.Ext.parse(ext)
+	}
+	if fault != nil {
+		fault.SID, fault.Seq = new(h.SID), new(h.Seq)
+		return Header{}, nil, fault
+	}
+	return h, payload, nil
+}
+
+// fixed reads the fields that every header has.
+func (h *Header) fixed(msg []byte) {
 	le := binary.LittleEndian
-	h = Header{
-		Kind: Kind(msg[1]), Codec: Codec(msg[2]), Flags: Flags(msg[3]),
-		SID: le.Uint32(msg[4:]), Seq: le.Uint64(msg[8:]), CaptureUS: int64(le.Uint64(msg[16:])),
-		Width: le.Uint16(msg[24:]), Height: le.Uint16(msg[26:]), DeadlineMS: le.Uint16(msg[30:]),
+	h.Kind, h.Codec, h.Flags = Kind(msg[1]), Codec(msg[2]), Flags(msg[3])
+	h.SID = le.Uint32(msg[4:])
+	h.Seq = le.Uint64(msg[8:])
+	h.CaptureUS = int64(le.Uint64(msg[16:]))
+	h.Width, h.Height = le.Uint16(msg[24:]), le.Uint16(msg[26:])
+	h.DeadlineMS = le.Uint16(msg[30:])
+}
+
+func (h *Header) split(msg []byte, from Side) (ext, payload []byte, fault *Error) {
+	if fault := h.checkFixed(from); fault != nil {
+		return nil, nil, fault
 	}
-	if err := h.checkFixed(from); err != nil {
-		return h, nil, err
-	}
-	end := HeaderLen + int(le.Uint16(msg[28:]))
+	end := HeaderLen + int(binary.LittleEndian.Uint16(msg[28:]))
 	if end > len(msg) {
-		return h, nil, invalid(ErrExtLen, "ext_len", fmt.Sprintf("is %d, but %d bytes follow the header", end-HeaderLen, len(msg)-HeaderLen))
+		return nil, nil, invalid(ErrExtLen, "ext_len", fmt.Sprintf("is %d, but %d bytes follow the header", end-HeaderLen, len(msg)-HeaderLen))
 	}
-	if end > HeaderLen {
-		if err := h.Ext.parse(msg[HeaderLen:end:end]); err != nil {
-			return h, nil, err
-		}
-	}
-	return h, msg[end:], nil
+	return msg[HeaderLen:end:end], msg[end:], nil
 }
 
 // Check says whether from may send h: what ParseHeader refuses at the other end

@@ -1,0 +1,240 @@
+package wire
+
+import (
+	"encoding/json"
+	"math"
+	"strconv"
+
+	"millrace/internal/oip"
+)
+
+// Result is the ending of a frame that was answered, or with Partial a part of
+// its result. A result in binary form has the same in the Open Inference
+// Protocol parameters of its JSON.
+type Result struct {
+	SID       uint32 `json:"sid"`
+	Seq       uint64 `json:"seq"`
+	Ack       uint64 `json:"ack"` // frames of the stream that have ended in all, this one included
+	CaptureUS int64  `json:"capture_us,omitempty"`
+	Version   string `json:"version,omitempty"` // of the model
+	Batch     int    `json:"batch,omitempty"`   // rows of the batch it ran in
+	Width     int    `json:"width,omitempty"`   // of the frame as sent, upright; 0 when it is no picture
+	Height    int    `json:"height,omitempty"`
+	Partial   bool   `json:"partial,omitempty"`
+	Timing    Timing `json:"timing,omitzero"`
+
+	// Outputs are the tensors in JSON, an array, and Params an object, both as
+	// the Open Inference Protocol has them; nil = none.
+	Outputs json.RawMessage `json:"outputs,omitempty"`
+	Params  json.RawMessage `json:"parameters,omitempty"`
+}
+
+// Timing holds the moments of a frame's way in microseconds since 1970 of the
+// server's clock; 0 = not reached.
+type Timing struct {
+	ReceivedUS int64 `json:"received_us,omitempty"`
+	DequeuedUS int64 `json:"dequeued_us,omitempty"` // bound to a batch
+	StartedUS  int64 `json:"started_us,omitempty"`  // its batch began to run
+	DoneUS     int64 `json:"done_us,omitempty"`
+}
+
+// Drop is the ending of frames that were dropped for one reason.
+type Drop struct {
+	SID    uint32  `json:"sid"`
+	Seqs   []Range `json:"seqs"`   // rising, with gaps between them, at least one
+	Reason string  `json:"reason"` // stream.Reason
+}
+
+// Range is the first and the last of successive seqs.
+type Range [2]uint64
+
+// AddSeq adds seq to ranges, which rise and do not touch, and keeps them so. It
+// takes constant time for seqs that rise.
+func AddSeq(ranges []Range, seq uint64) []Range {
+	i := len(ranges) // seq belongs behind ranges[:i]
+	for i > 0 && ranges[i-1][0] > seq {
+		i--
+	}
+	joinsLeft := i > 0 && (seq <= ranges[i-1][1] || seq == ranges[i-1][1]+1)
+	joinsRight := i < len(ranges) && seq+1 == ranges[i][0]
+	switch {
+	case joinsLeft && joinsRight:
+		ranges[i-1][1] = ranges[i][1]
+		return append(ranges[:i], ranges[i+1:]...)
+	case joinsLeft:
+		ranges[i-1][1] = max(ranges[i-1][1], seq)
+	case joinsRight:
+		ranges[i][0] = seq
+	default:
+		ranges = append(ranges, Range{})
+		copy(ranges[i+1:], ranges[i:])
+		ranges[i] = Range{seq, seq}
+	}
+	return ranges
+}
+
+// Type implements Message.
+func (*Result) Type() string { return "result" }
+
+// Type implements Message.
+func (*Drop) Type() string { return "drop" }
+
+func (m *Result) read(v value) error {
+	return v.object(
+		must("sid", sidInto(&m.SID)),
+		must("seq", seqInto(&m.Seq)),
+		must("ack", seqInto(&m.Ack)),
+		may("capture_us", signed(&m.CaptureUS)),
+		may("version", words(&m.Version, 0, MaxName)),
+		may("batch", unsigned(&m.Batch, math.MaxInt32)),
+		may("width", unsigned(&m.Width, MaxSide)),
+		may("height", unsigned(&m.Height, MaxSide)),
+		may("partial", boolean(&m.Partial)),
+		may("timing", m.Timing.read),
+		may("outputs", raw(&m.Outputs, '[', "an array")),
+		may("parameters", raw(&m.Params, '{', "an object")),
+	)
+}
+
+func (t *Timing) read(v value) error {
+	return v.object(
+		may("received_us", signed(&t.ReceivedUS)),
+		may("dequeued_us", signed(&t.DequeuedUS)),
+		may("started_us", signed(&t.StartedUS)),
+		may("done_us", signed(&t.DoneUS)),
+	)
+}
+
+func (m *Drop) read(v value) error {
+	err := v.object(
+		must("sid", sidInto(&m.SID)),
+		must("seqs", func(v value) error { return v.each(m.readRange) }),
+		must("reason", words(&m.Reason, 1, MaxName)),
+	)
+	if err == nil && len(m.Seqs) == 0 {
+		return invalid(ErrValue, "seqs", "is empty: want at least one range")
+	}
+	return err
+}
+
+func (m *Drop) readRange(v value) error {
+	var r Range
+	n := 0
+	err := v.each(func(v value) error {
+		n++
+		if n > len(r) {
+			return nil
+		}
+		return seqInto(&r[n-1])(v)
+	})
+	switch {
+	case err != nil:
+		return err
+	case n != len(r) || r[0] > r[1]:
+		return v.wrong("a range [from,to]")
+	case len(m.Seqs) > 0 && r[0] <= m.Seqs[len(m.Seqs)-1][1]:
+		return v.wrong("ranges that rise")
+	}
+	m.Seqs = append(m.Seqs, r)
+	return nil
+}
+
+// AppendResultHead appends m without its outputs and parameters and without the
+// closing brace: the caller appends the other members, each after a comma, and
+// the brace. It allocates nothing when dst has room.
+func AppendResultHead(dst []byte, m *Result) []byte {
+	dst = appendUint(begin(dst, "result"), "sid", uint64(m.SID))
+	dst = appendUint(dst, "seq", m.Seq)
+	dst = appendUint(dst, "ack", m.Ack)
+	dst = appendInt(dst, "capture_us", m.CaptureUS)
+	if m.Version != "" {
+		dst = oip.AppendString(append(dst, `,"version":`...), m.Version)
+	}
+	dst = appendInt(dst, "batch", int64(m.Batch))
+	dst = appendInt(dst, "width", int64(m.Width))
+	dst = appendInt(dst, "height", int64(m.Height))
+	if m.Partial {
+		dst = append(dst, `,"partial":true`...)
+	}
+	if t := &m.Timing; *t != (Timing{}) {
+		dst = append(dst, `,"timing":{`...)
+		at := len(dst)
+		dst = appendInt(dst, "received_us", t.ReceivedUS)
+		dst = appendInt(dst, "dequeued_us", t.DequeuedUS)
+		dst = appendInt(dst, "started_us", t.StartedUS)
+		dst = appendInt(dst, "done_us", t.DoneUS)
+		copy(dst[at:], dst[at+1:]) // the first comma
+		dst[len(dst)-1] = '}'
+	}
+	return dst
+}
+
+// AppendResult appends m, whole. It allocates nothing when dst has room.
+func AppendResult(dst []byte, m *Result) []byte {
+	dst = AppendResultHead(dst, m)
+	if m.Outputs != nil {
+		dst = append(append(dst, `,"outputs":`...), m.Outputs...)
+	}
+	if m.Params != nil {
+		dst = append(append(dst, `,"parameters":`...), m.Params...)
+	}
+	return append(dst, '}')
+}
+
+// AppendDrop appends m. It allocates nothing when dst has room.
+func AppendDrop(dst []byte, m *Drop) []byte {
+	dst = appendUint(begin(dst, "drop"), "sid", uint64(m.SID))
+	dst = append(dst, `,"seqs":[`...)
+	for i, r := range m.Seqs {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = strconv.AppendUint(append(dst, '['), r[0], 10)
+		dst = strconv.AppendUint(append(dst, ','), r[1], 10)
+		dst = append(dst, ']')
+	}
+	dst = oip.AppendString(append(dst, `],"reason":`...), m.Reason)
+	return append(dst, '}')
+}
+
+// AppendCredit appends m. It allocates nothing when dst has room.
+func AppendCredit(dst []byte, m *Credit) []byte {
+	dst = appendUint(begin(dst, "credit"), "sid", uint64(m.SID))
+	return append(appendUint(dst, "credit_limit", m.CreditLimit), '}')
+}
+
+// AppendError appends m. It allocates nothing when dst has room.
+func AppendError(dst []byte, m *ErrorMessage) []byte {
+	dst = oip.AppendString(append(begin(dst, "error"), `,"code":`...), m.Code)
+	dst = oip.AppendString(append(dst, `,"message":`...), m.Message)
+	if m.Retryable {
+		dst = append(dst, `,"retryable":true`...)
+	}
+	dst = appendInt(dst, "retry_after_ms", int64(m.RetryAfterMS))
+	if m.SID != nil {
+		dst = appendUint(dst, "sid", uint64(*m.SID))
+	}
+	if m.Seq != nil {
+		dst = appendUint(dst, "seq", *m.Seq)
+	}
+	if m.Fatal {
+		dst = append(dst, `,"fatal":true`...)
+	}
+	return append(dst, '}')
+}
+
+func appendKey(dst []byte, key string) []byte {
+	return append(append(append(dst, ',', '"'), key...), '"', ':')
+}
+
+func appendUint(dst []byte, key string, n uint64) []byte {
+	return strconv.AppendUint(appendKey(dst, key), n, 10)
+}
+
+// appendInt appends a member that may be left out.
+func appendInt(dst []byte, key string, n int64) []byte {
+	if n == 0 {
+		return dst
+	}
+	return strconv.AppendInt(appendKey(dst, key), n, 10)
+}
