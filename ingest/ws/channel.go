@@ -27,6 +27,7 @@ type channel struct {
 	lastSeq  atomic.Uint64 // of the newest; valid when received > 0
 	acked    atomic.Uint64 // frames whose ending was written, or lost with a connection
 	window   atomic.Int64
+	last     atomic.Bool // no frame comes any more
 
 	mu     sync.Mutex
 	drops  []drops // not yet written
@@ -67,6 +68,13 @@ const (
 
 // limit is the count of frames that the client may have sent.
 func (c *channel) limit() uint64 { return c.acked.Load() + uint64(c.window.Load()) }
+
+// closeIfLast closes the stream when the last frame has its ending.
+func (c *channel) closeIfLast() {
+	if c.last.Load() && c.acked.Load() >= c.received.Load() {
+		c.stream.Load().Close(stream.ByClient)
+	}
+}
 
 // Push implements stream.Sink.
 func (c *channel) Push(r *stream.Result) {

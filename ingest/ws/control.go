@@ -1,37 +1,62 @@
 package ws
 
 import (
+	"errors"
 	"math"
 	"time"
 
 	"github.com/gorilla/websocket"
 
+	"millrace/internal/wire"
 	"millrace/stream"
 )
 
 // control does what a text message of millrace.v1 asks for. What is wrong with
 // it is told to the client.
 func (s *session) control(text []byte) {
-	m, err := parseControl(text)
-	if err == nil {
+	m, err := wire.ParseControl(text, wire.Client)
+	var e *wire.Error
+	switch {
+	case err == nil:
 		err = s.act(m)
+	case errors.As(err, &e) && e.Fatal:
+		s.end(malformed(protocolError(err)))
+		return
 	}
 	s.begun = true
-	if err == nil {
-		return
+	if err != nil {
+		t := newErrorText(protocolError(err))
+		if t.SID = sidOf(m); e != nil {
+			t.SID = e.SID
+		}
+		s.tell(message(t))
 	}
-	if sid, ok := sidOf(m); ok {
-		s.tell(streamError(sid, protocolError(err)))
-		return
-	}
-	s.tell(message(newErrorText(protocolError(err))))
 }
 
-func (s *session) act(m any) error {
+// sidOf returns the stream that a message is about, nil when it is about none.
+func sidOf(m wire.Message) *uint32 {
 	switch m := m.(type) {
-	case *openText:
+	case *wire.Open:
+		return &m.SID
+	case *wire.Update:
+		return &m.SID
+	case *wire.Pause:
+		return &m.SID
+	case *wire.Resume:
+		return &m.SID
+	case *wire.Flush:
+		return &m.SID
+	case *wire.Close:
+		return &m.SID
+	}
+	return nil
+}
+
+func (s *session) act(m wire.Message) error {
+	switch m := m.(type) {
+	case *wire.Open:
 		return s.open(m)
-	case *updateText:
+	case *wire.Update:
 		return s.on(m.SID, func(c *channel, st *stream.Stream) error {
 			if err := st.Update(policyOf(m.Policy)); err != nil {
 				return err
@@ -40,22 +65,22 @@ func (s *session) act(m any) error {
 			s.credit(c)
 			return nil
 		})
-	case *pauseText:
+	case *wire.Pause:
 		return s.on(m.SID, func(_ *channel, st *stream.Stream) error { st.Pause(); return nil })
-	case *resumeText:
+	case *wire.Resume:
 		return s.on(m.SID, func(_ *channel, st *stream.Stream) error { st.Resume(); return nil })
-	case *flushText:
+	case *wire.Flush:
 		return s.on(m.SID, func(_ *channel, st *stream.Stream) error { st.Flush(); return nil })
-	case *closeText:
+	case *wire.Close:
 		return s.on(m.SID, func(_ *channel, st *stream.Stream) error { st.Close(stream.ByClient); return nil })
-	case *pingText:
+	case *wire.Ping:
 		s.tell(message(struct {
 			Type string `json:"type"`
-			T    any    `json:"t"`
+			T    int64  `json:"t"`
 			At   int64  `json:"server_t"`
 		}{"pong", m.T, serverTime()}))
 		return nil
-	case *attachText:
+	case *wire.Attach:
 		return s.attach(m)
 	}
 	return stream.Errorf(stream.Unsupported, "type", "is nothing that a client sends")
@@ -78,15 +103,15 @@ func (s *session) credit(c *channel) {
 	}{"credit", c.sid, c.limit()}))
 }
 
-func policyOf(p policyText) stream.Policy {
+func policyOf(p wire.Policy) stream.Policy {
 	return stream.Policy{
 		Mode: stream.Mode(p.Mode), MaxAge: time.Duration(p.MaxAgeMS) * time.Millisecond,
-		Deadline: time.Duration(p.DeadlineMS) * time.Millisecond, MaxFPS: p.MaxFPS, Window: int(p.Window),
+		Deadline: time.Duration(p.DeadlineMS) * time.Millisecond, MaxFPS: p.MaxFPS, Window: p.Window,
 	}
 }
 
-func (s *session) open(m *openText) error {
-	c := &channel{m: s.mux, sid: m.SID, model: m.Model, codec: stream.Auto, width: int(m.Width), height: int(m.Height)}
+func (s *session) open(m *wire.Open) error {
+	c := &channel{m: s.mux, sid: m.SID, model: m.Model, codec: stream.Auto, width: m.Width, height: m.Height}
 	version := m.Version
 	if c.model == "" {
 		c.model, version = s.model, s.version
@@ -141,7 +166,7 @@ type attached struct {
 }
 
 // attach resumes a session. What the client missed is sent again.
-func (s *session) attach(m *attachText) error {
+func (s *session) attach(m *wire.Attach) error {
 	if s.begun {
 		return stream.Errorf(stream.Conflict, "attach", "is the first message of a connection, or none")
 	}

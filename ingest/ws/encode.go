@@ -33,6 +33,7 @@ type encoder struct {
 type source struct {
 	width, height int
 	pulled        bool
+	id            string // of the call that asked for it
 }
 
 // encode returns the message of r, and whether it is a binary one. It is valid
@@ -50,6 +51,8 @@ func (e *encoder) encode(r *stream.Result, form outputs, src source, c *channel)
 		if msg, err = e.binary(r, src); err == nil {
 			return msg, true
 		}
+	case form == asReply:
+		err = e.replyTo(r, src)
 	default:
 		err = e.json(r, form, src)
 	}
@@ -186,6 +189,17 @@ func (e *encoder) json(r *stream.Result, form outputs, src source) error {
 	}
 	e.text = append(dst, '}')
 	return nil
+}
+
+// replyTo writes a result as a reply of the Open Inference Protocol.
+func (e *encoder) replyTo(r *stream.Result, src source) (err error) {
+	e.fill(r, true)
+	e.number("seq", int64(r.Seq))
+	e.number("pts_us", r.CaptureUS)
+	e.reply.ID = src.id
+	e.text, err = oip.AppendResponse(e.text[:0], &e.reply, oip.Never)
+	e.reply.Reset()
+	return err
 }
 
 // spans calls f for the parts of a frame's way that were gone. Times are

@@ -52,7 +52,7 @@ func (s *session) media(r io.Reader) error {
 	h, payload, err := wire.ParseHeader(lease.Bytes(), wire.Client)
 	if err != nil {
 		lease.Release()
-		s.badMedia(h, err)
+		s.badMedia(err)
 		return nil
 	}
 	c := s.address(&h)
@@ -65,7 +65,8 @@ func (s *session) media(r io.Reader) error {
 		c.fail(h.Seq, err)
 	}
 	if h.Flags&wire.FlagEnd != 0 {
-		c.stream.Load().Close(stream.ByClient)
+		c.last.Store(true)
+		c.closeIfLast()
 	}
 	return nil
 }
@@ -98,9 +99,12 @@ func (s *session) address(h *wire.Header) *channel {
 func (s *session) noMemory(head []byte) {
 	h, _, err := wire.ParseHeader(head, wire.Client)
 	var e *wire.Error
-	if errors.As(err, &e) && e.Fatal {
-		s.end(malformed(stream.Errorf(stream.InvalidArgument, e.Field, "%s", e.Msg)))
+	switch {
+	case errors.As(err, &e) && e.Fatal:
+		s.end(malformed(protocolError(err)))
 		return
+	case e != nil && e.SID != nil && e.Seq != nil: // its extension is not there
+		h.SID, h.Seq = *e.SID, *e.Seq
 	}
 	if c := s.address(&h); c != nil {
 		c.drop(h.Seq, stream.Memory)
@@ -108,15 +112,14 @@ func (s *session) noMemory(head []byte) {
 }
 
 // badMedia answers a message that is not as the protocol has it.
-func (s *session) badMedia(h wire.Header, err error) {
-	coded := protocolError(err)
+func (s *session) badMedia(err error) {
 	var e *wire.Error
-	if errors.As(err, &e) && e.Fatal {
-		s.end(malformed(coded))
+	if !errors.As(err, &e) || e.Fatal || e.SID == nil || e.Seq == nil {
+		s.end(malformed(protocolError(err)))
 		return
 	}
-	if c := s.address(&h); c != nil {
-		c.fail(h.Seq, coded)
+	if c := s.address(&wire.Header{SID: *e.SID, Seq: *e.Seq}); c != nil {
+		c.fail(*e.Seq, protocolError(err))
 	}
 }
 
@@ -163,12 +166,9 @@ func (s *session) feed(c *channel, h *wire.Header, payload []byte, lease *buf.Bu
 		}
 	}
 	if len(h.Ext.Params) > 0 {
-		var p map[string]any
-		if err = strict(h.Ext.Params, &p); err == nil {
-			p, err = plain(p)
-		}
+		p, err := wire.ParseParams(h.Ext.Params)
 		if err != nil {
-			return stream.Errorf(stream.InvalidArgument, "ext.params", "%w", err)
+			return protocolError(err)
 		}
 		f.Params = stream.Params(p)
 	}

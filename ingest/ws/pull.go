@@ -69,6 +69,7 @@ func (s *session) obey(o order) error {
 	if p.model == "" {
 		p.model = s.model
 	}
+	p.source.id = o.id
 	p.lane = newLane(s)
 	p.lane.pulled = p
 	var ctx context.Context
@@ -207,7 +208,7 @@ func (p *pull) open(ctx context.Context, m *stream.Model) (r *video.Reader, live
 		return nil, false, err
 	}
 	info := r.Info()
-	p.source = source{width: info.SourceWidth, height: info.SourceHeight, pulled: true}
+	p.source.width, p.source.height, p.source.pulled = info.SourceWidth, info.SourceHeight, true
 	return r, info.Duration == 0, nil
 }
 

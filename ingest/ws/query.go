@@ -16,6 +16,7 @@ const (
 	asJSON   outputs = iota // text: tensors as JSON
 	asBinary                // a binary message of kind 3
 	asNone                  // text: no tensors
+	asReply                 // text: an Open Inference Protocol reply
 )
 
 // query is what a session is opened with: the options in its URL.
@@ -25,6 +26,7 @@ type query struct {
 	width, height int // of rgb24 and nv12
 	policy        stream.Policy
 	outputs       outputs
+	calls         bool // of /models/infer: text messages only, each names its model
 }
 
 const optionNames = "codec, width, height, policy, max_age_ms, deadline_ms, max_fps, window, outputs, model"

@@ -111,6 +111,10 @@ func timedOut(err error) bool {
 // frame takes one binary message: it gets a seq, and exactly one reply. The
 // error is the connection's.
 func (s *session) frame(r io.Reader) error {
+	if s.query.calls {
+		s.say(stream.Errorf(stream.InvalidArgument, "", "a call is a text message: frames go to /v2/models/NAME/stream"))
+		return s.skip(r)
+	}
 	seq := s.main.take()
 	lease, err := s.fill(r)
 	switch {
@@ -262,7 +266,11 @@ func (s *session) text(r io.Reader) error {
 		s.control(b)
 		return nil
 	}
-	o, err := parseOrder(b)
+	parse := parseOrder
+	if s.query.calls {
+		parse = parseCall
+	}
+	o, err := parse(b)
 	if err == nil {
 		err = s.obey(o)
 	}

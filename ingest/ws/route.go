@@ -14,8 +14,12 @@ import (
 	"millrace/stream"
 )
 
+// callsPath is where a text message is a call in the form of the Open Inference
+// Protocol, whose one input is the address of a video.
+const callsPath = "/models/infer"
+
 func (a *Adapter) routes(app *fiber.App) {
-	for _, path := range []string{"/v2/stream", "/v2/models/:model/stream", "/v2/models/:model/versions/:version/stream"} {
+	for _, path := range []string{callsPath, "/v2/stream", "/v2/models/:model/stream", "/v2/models/:model/versions/:version/stream"} {
 		app.Get(path, a.handle)
 	}
 }
@@ -35,7 +39,7 @@ func (a *Adapter) handle(c *fiber.Ctx) error {
 		return coded(err)
 	}
 	req, err := handshake(c)
-	if err == nil && q.model == "" && !slices.Contains(websocket.Subprotocols(req), wire.Subprotocol) {
+	if err == nil && q.model == "" && !q.calls && !slices.Contains(websocket.Subprotocols(req), wire.Subprotocol) {
 		return coded(stream.Errorf(stream.InvalidArgument, "model", "is missing: want /v2/stream?model=NAME or /v2/models/NAME/stream, or the subprotocol %s", wire.Subprotocol))
 	}
 	if q.model != "" {
@@ -97,6 +101,10 @@ func readQuery(c *fiber.Ctx) (q query, version string, err error) {
 	}
 	if err := q.check(); err != nil {
 		return q, "", err
+	}
+	if c.Route().Path == callsPath {
+		q.calls, q.outputs = true, asReply
+		return q, "", nil
 	}
 	if version, err = pathPart(c, "version"); err != nil {
 		return q, "", err

@@ -120,6 +120,10 @@ func (s *session) serve(r *http.Request, buffered []byte) {
 	if !s.startWriter() {
 		return
 	}
+	if s.query.calls {
+		s.read()
+		return
+	}
 	st, err := s.door.Open(s.model, s.version, stream.Options{Policy: s.query.policy}, s.main)
 	if err != nil {
 		s.end(refusal(err))

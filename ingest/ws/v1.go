@@ -131,6 +131,7 @@ func (s *session) writeChannel(enc *encoder, e *entry) {
 			c.keep(d.ranges[len(d.ranges)-1][1], msg, false)
 			s.send(websocket.TextMessage, msg)
 		}
+		c.closeIfLast()
 	default:
 		if !e.result.Partial {
 			c.acked.Add(1)
@@ -144,6 +145,7 @@ func (s *session) writeChannel(enc *encoder, e *entry) {
 			kind = websocket.BinaryMessage
 		}
 		s.send(kind, msg)
+		c.closeIfLast()
 	}
 }
 
@@ -188,13 +190,6 @@ func newErrorText(err error) errorText {
 func fatalMessage(err error) []byte {
 	t := newErrorText(err)
 	t.Fatal = true
-	return message(t)
-}
-
-// streamError belongs to a stream, but to none of its frames.
-func streamError(sid uint32, err error) []byte {
-	t := newErrorText(err)
-	t.SID = &sid
 	return message(t)
 }
 

@@ -1,0 +1,55 @@
+package ws_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"millrace/ingest/ws"
+	"millrace/workers"
+)
+
+// A call names a model and the address of a video; each frame is answered.
+func TestCalls(t *testing.T) {
+	url := videos(t)
+	r := start(t, ws.Options{AllowPrivateURLs: true}, workers.Config{Name: "eyes", Kind: "motion"})
+	c := r.dial("/models/infer")
+	call := `{"model":"eyes","id":"7","parameters":{"key":"x"},"inputs":[{"name":"input0","datatype":"BYTES","shape":[1],"data":["` + url + `/clip.mp4"]}]}`
+	c.say(call)
+	for i := range 20 {
+		_, b, err := c.ReadMessage()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var m struct {
+			ModelName  string `json:"model_name"`
+			ID         string
+			Parameters map[string]any
+			Outputs    []struct{ Name string }
+		}
+		if err := json.Unmarshal(b, &m); err != nil || m.ModelName != "eyes" || m.ID != "7" || len(m.Outputs) != 2 || m.Parameters["seq"] != float64(i) {
+			t.Fatalf("frame %d: %s %v", i, b, err)
+		}
+	}
+	if m := c.next(); !m.Done || m.Frames != 20 {
+		t.Fatalf("%+v", m)
+	}
+	for _, bad := range []struct{ text, field string }{
+		{`[]`, "not understood"},
+		{`{"inputs":[]}`, "model"},
+		{`{"model":"eyes"}`, "inputs"},
+		{`{"model":"eyes","inputs":[{"data":[1]}]}`, "inputs[0].data"},
+		{`{"model":"nobody","inputs":[{"data":["` + url + `/clip.mp4"]}]}`, "nobody"},
+		{`{"model":"eyes","inputs":[{"data":["file:///etc/passwd"]}]}`, "configuration"},
+	} {
+		r.until("the call before has ended", func() bool { return r.ws.Stats().Pulls == 0 })
+		c.say(bad.text)
+		if m := c.next(); m.Error == nil || !strings.Contains(m.Error.Message, bad.field) {
+			t.Errorf("%s: %+v %+v", bad.text, m, m.Error)
+		}
+	}
+	c.send([]byte("a frame"))
+	if m := c.next(); m.Error == nil {
+		t.Errorf("%+v", m)
+	}
+}
