@@ -1,0 +1,61 @@
+package wire_test
+
+import (
+	"slices"
+	"testing"
+
+	"millrace/internal/wire"
+	"millrace/stream"
+)
+
+// TestSameWords holds this package's words and numbers, which it cannot import,
+// to those of stream.
+func TestSameWords(t *testing.T) {
+	reasons := []string{}
+	for _, r := range []stream.CloseReason{
+		stream.ByClient, stream.ClientGone, stream.SlowConsumer, stream.Idle, stream.ByUnload, stream.ByDrain, stream.ByError, stream.SourceEnded,
+	} {
+		reasons = append(reasons, string(r))
+	}
+	if !slices.Equal(reasons, wire.CloseReasons) {
+		t.Errorf("reasons are %v, in stream %v", wire.CloseReasons, reasons)
+	}
+	for ours, theirs := range map[wire.Codec]stream.Codec{
+		wire.Opaque: stream.Opaque, wire.JPEG: stream.JPEG, wire.PNG: stream.PNG, wire.WebP: stream.WebP, wire.H264: stream.H264,
+		wire.VP8: stream.VP8, wire.VP9: stream.VP9, wire.AV1: stream.AV1, wire.RGB24: stream.RGB24, wire.NV12: stream.NV12,
+		wire.PCM16: stream.PCM16, wire.PCMFloat: stream.PCMFloat, wire.Tensors: stream.Tensors,
+	} {
+		if uint8(ours) != uint8(theirs) || ours.String() != theirs.String() {
+			t.Errorf("codec %d %s is %d %s in stream", ours, ours, theirs, theirs)
+		}
+	}
+	if s := wire.Codec(wire.Tensors + 1).String(); s != stream.Codec(wire.Tensors+1).String() {
+		t.Errorf("an unknown codec is %q", s)
+	}
+	if wire.MaxWindow != stream.MaxWindow {
+		t.Errorf("window is %d, in stream %d", wire.MaxWindow, stream.MaxWindow)
+	}
+	for _, mode := range []stream.Mode{stream.Latest, stream.Every} {
+		text := `{"type":"open","sid":1,"policy":{"mode":"` + string(mode) + `","max_fps":0.001}}`
+		if _, err := wire.ParseControl([]byte(text), wire.Client); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestCloseCodes(t *testing.T) {
+	numbers := []wire.CloseCode{1000, 1001, 1008, 1009, 1011, 1013, 4400, 4401, 4404, 4408, 4409, 4429, 4503}
+	if !slices.Equal(numbers, wire.CloseCodes) {
+		t.Errorf("codes are %d", wire.CloseCodes)
+	}
+	names := map[string]bool{}
+	for _, c := range wire.CloseCodes {
+		if name := c.String(); name == "" || name[0] <= '9' || names[name] {
+			t.Errorf("%d is called %q", uint16(c), name)
+		}
+		names[c.String()] = true
+	}
+	if s := wire.CloseCode(4999).String(); s != "4999" {
+		t.Errorf("another code is %q", s)
+	}
+}
