@@ -22,6 +22,7 @@ func (a *Adapter) routes(app *fiber.App) {
 	for _, path := range []string{callsPath, "/v2/stream", "/v2/models/:model/stream", "/v2/models/:model/versions/:version/stream"} {
 		app.Get(path, a.handle)
 	}
+	app.Post("/v2/tickets", a.mintTicket)
 }
 
 // handle checks everything that can be told as an HTTP error and hijacks the
@@ -39,6 +40,11 @@ func (a *Adapter) handle(c *fiber.Ctx) error {
 		return coded(err)
 	}
 	req, err := handshake(c)
+	if err == nil {
+		if refused := a.admit(websocket.Subprotocols(req)); refused != nil {
+			return coded(refused)
+		}
+	}
 	if err == nil && q.model == "" && !q.calls && !slices.Contains(websocket.Subprotocols(req), wire.Subprotocol) {
 		return coded(stream.Errorf(stream.InvalidArgument, "model", "is missing: want /v2/stream?model=NAME or /v2/models/NAME/stream, or the subprotocol %s", wire.Subprotocol))
 	}

@@ -54,7 +54,7 @@ type event struct {
 
 func (r *rig) v1(path string) *v1 {
 	r.t.Helper()
-	d := websocket.Dialer{Subprotocols: []string{wire.Subprotocol, wire.TicketPrefix + "none"}}
+	d := websocket.Dialer{Subprotocols: []string{wire.Subprotocol}}
 	c, resp, err := d.Dial("ws://"+r.addr+path, nil)
 	if err != nil {
 		r.t.Fatalf("dial %s: %v (%v)", path, err, resp)

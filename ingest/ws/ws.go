@@ -71,8 +71,10 @@ type Adapter struct {
 	serving  chan struct{}
 	encoders sync.Pool
 
-	door   atomic.Pointer[ingest.Door] // set by Serve
-	ctx    atomic.Pointer[context.Context]
+	door    atomic.Pointer[ingest.Door] // set by Serve
+	ctx     atomic.Pointer[context.Context]
+	tickets tickets
+
 	outbox atomic.Int64 // bytes in all outboxes
 	pulls  atomic.Int64
 	panics atomic.Uint64
