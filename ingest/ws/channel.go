@@ -34,6 +34,7 @@ type channel struct {
 	noted  bool    // an entry for them is in the outbox
 	recent []kept  // the writer's; a ring
 	at     int     // where the next one goes
+	pace   pace    // the writer's
 }
 
 // drops are the frames that were dropped for one reason, as ranges of seq.

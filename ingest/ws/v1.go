@@ -130,6 +130,9 @@ func (s *session) writeChannel(enc *encoder, e *entry) {
 			msg := enc.drops(c, &d)
 			c.keep(d.ranges[len(d.ranges)-1][1], msg, false)
 			s.send(websocket.TextMessage, msg)
+			if d.reason == stream.Superseded || d.reason == stream.Overtaken || d.reason == stream.Stale {
+				s.note(c, 0, 0, d.frames)
+			}
 		}
 		c.closeIfLast()
 	default:
@@ -145,6 +148,9 @@ func (s *session) writeChannel(enc *encoder, e *entry) {
 			kind = websocket.BinaryMessage
 		}
 		s.send(kind, msg)
+		if r := e.result; r.Outcome == stream.Answered && !r.Partial {
+			s.note(c, 1, r.Timing.Done.Sub(r.Timing.Received), 0)
+		}
 		c.closeIfLast()
 	}
 }

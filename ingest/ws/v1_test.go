@@ -39,6 +39,7 @@ type event struct {
 	Seqs                  [][2]uint64
 	Model, Version        string
 	T                     any
+	FPS                   float64
 	Policy                map[string]any
 	Totals                struct{ Received, Accepted, Results, Drops, Errors uint64 }
 	Timing                map[string]int64
@@ -79,7 +80,17 @@ func (v *v1) say(text string) {
 	}
 }
 
+// next returns the next message that is not about how things go.
 func (v *v1) next() event {
+	v.t.Helper()
+	for {
+		if e := v.any(); e.Type != "advise" && e.Type != "stats" {
+			return e
+		}
+	}
+}
+
+func (v *v1) any() event {
 	v.t.Helper()
 	kind, b, err := v.ReadMessage()
 	if err != nil {
@@ -362,6 +373,35 @@ func TestV1Credits(t *testing.T) {
 	if dropped < 3 {
 		t.Errorf("%d dropped", dropped)
 	}
+}
+
+// A client that sends more than can be answered is told how much can be.
+func TestV1Advice(t *testing.T) {
+	r := start(t, ws.Options{}, workers.Config{Name: "crawl", Kind: "delay", Params: stream.Params{"fixed": "100ms"}})
+	v := r.v1("/v2/stream")
+	v.open(1, `,"model":"crawl"`)
+	go func() { // ends with the connection
+		for seq := uint64(0); v.WriteMessage(websocket.BinaryMessage, raw(1, 0, 0, 1, seq, []byte("x"))) == nil; seq++ {
+			time.Sleep(10 * time.Millisecond) // the rate of a camera
+		}
+	}()
+	for {
+		if e := v.any(); e.Type == "advise" {
+			if e.SID != 1 || e.FPS <= 0 || e.FPS > 20 {
+				t.Errorf("%+v", e)
+			}
+			break
+		}
+	}
+	for {
+		if e := v.any(); e.Type == "stats" {
+			if e.SID != 1 || e.FPS <= 0 {
+				t.Errorf("%+v", e)
+			}
+			break
+		}
+	}
+	v.Close()
 }
 
 func TestV1PauseFlush(t *testing.T) {

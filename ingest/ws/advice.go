@@ -1,0 +1,88 @@
+package ws
+
+import (
+	"math"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"millrace/internal/wire"
+	"millrace/stream"
+)
+
+const (
+	adviseEvery = time.Second     // at most, to a stream
+	statsEvery  = 5 * time.Second // while results are written
+)
+
+// pace is what the writer sees of a stream: how much was answered and how much
+// dropped for want of compute since it last looked. There is no timer: it looks
+// when it writes an ending.
+type pace struct {
+	looked  stream.Instant
+	told    stream.Instant // of stats
+	results int
+	drops   uint64
+	age     time.Duration // sum over results
+	advised float64       // frames a second; 0 = no advice stands
+}
+
+// note counts an ending, and tells the client how it goes when it is time to.
+func (s *session) note(c *channel, results int, age time.Duration, drops uint64) {
+	p, now := &c.pace, stream.Now()
+	if p.looked == 0 {
+		p.looked, p.told = now, now
+	}
+	p.results += results
+	p.age += age
+	p.drops += drops
+	took := now.Sub(p.looked)
+	if took < adviseEvery {
+		return
+	}
+	rate := float64(p.results) / took.Seconds()
+	if fps := p.advise(rate); fps != p.advised {
+		p.advised = fps
+		s.sendControl(&wire.Advise{SID: c.sid, FPS: fps})
+	}
+	if now.Sub(p.told) >= statsEvery {
+		p.told = now
+		s.sendControl(c.stats(rate))
+	}
+	p.looked, p.results, p.drops, p.age = now, 0, 0, 0
+}
+
+// advise returns the rate that the client should send at: what was answered,
+// when a fifth or more was dropped; a quarter more than it was told, when nothing
+// was.
+func (p *pace) advise(rate float64) float64 {
+	switch {
+	case p.drops > 0 && float64(p.drops) >= float64(p.results)/4:
+		return max(math.Round(10*rate)/10, 0.1)
+	case p.drops == 0 && p.advised > 0 && rate >= 0.8*p.advised:
+		return math.Round(12.5*p.advised) / 10
+	}
+	return p.advised
+}
+
+func (c *channel) stats(rate float64) *wire.Stats {
+	st := c.stream.Load()
+	n := st.Counts()
+	m := &wire.Stats{
+		SID: c.sid, Waiting: st.WaitingFrames(), FPS: math.Round(10*rate) / 10,
+		Counts: wire.Counts{Accepted: n.Accepted, Results: n.Results, Drops: n.Drops, Errors: n.Errors},
+	}
+	if c.pace.results > 0 {
+		m.AgeUS = (c.pace.age / time.Duration(c.pace.results)).Microseconds()
+	}
+	return m
+}
+
+func (s *session) sendControl(m wire.Message) {
+	text, err := wire.AppendControl(nil, m)
+	if err != nil {
+		s.a.opts.Log.Error("a message could not be coded", "type", m.Type(), "error", err)
+		return
+	}
+	s.send(websocket.TextMessage, text)
+}
