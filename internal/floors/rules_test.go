@@ -30,7 +30,7 @@ var floor = map[string]int{
 // plugin but shared by them all.
 var plugins = map[string][]string{
 	"ingest":  {"auth", "sources"},
-	"workers": {"postprocess"},
+	"workers": {"postprocess", "tracking"},
 }
 
 // telemetry may be imported by tracing alone; the others offer hooks.

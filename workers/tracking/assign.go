@@ -1,0 +1,108 @@
+package tracking
+
+import "math"
+
+// matcher assigns boxes to tracks. Its memory is used again.
+type matcher struct {
+	overlap []float64 // boxes x tracks
+	of      []int     // track of each box, -1 for none
+	u, v    []float64 // potentials
+	row     []int     // box of each track's column, 0 for none; 1-based
+	way     []int
+	least   []float64
+	used    []bool
+}
+
+// assign returns the track of each box, -1 for none, such that the sum of the
+// overlaps of at least iou is largest: the Hungarian method with potentials
+// (Kuhn 1955, Munkres 1957), in time boxes^2 x tracks.
+func (m *matcher) assign(tracks []*track, boxes []Box, iou float64) []int {
+	nb, nt := len(boxes), len(tracks)
+	m.of = m.of[:0]
+	for range boxes {
+		m.of = append(m.of, -1)
+	}
+	if nb == 0 || nt == 0 {
+		return m.of
+	}
+	cols := nt + nb // a box may also stay alone, in a column of its own
+	m.overlap = grown(m.overlap, nb*nt)
+	for b := range boxes {
+		for k, t := range tracks {
+			o := 0.0
+			if boxes[b].sound() {
+				if o = t.iou(&boxes[b]); o < iou || math.IsNaN(o) {
+					o = 0
+				}
+			}
+			m.overlap[b*nt+k] = o
+		}
+	}
+	cost := func(b, c int) float64 { // 0-based
+		if c < nt {
+			if o := m.overlap[b*nt+c]; o > 0 {
+				return -o
+			}
+			return 1 // never rather than alone
+		}
+		return 0
+	}
+	m.u, m.v = grown(m.u, nb+1), grown(m.v, cols+1)
+	m.least = grown(m.least, cols+1)
+	m.row, m.way = grown(m.row, cols+1), grown(m.way, cols+1)
+	m.used = grown(m.used, cols+1)
+	for i := 1; i <= nb; i++ {
+		m.row[0] = i
+		j0 := 0
+		for j := range m.least {
+			m.least[j], m.used[j] = math.Inf(1), false
+		}
+		for {
+			m.used[j0] = true
+			i0, delta, j1 := m.row[j0], math.Inf(1), 0
+			for j := 1; j <= cols; j++ {
+				if m.used[j] {
+					continue
+				}
+				if c := cost(i0-1, j-1) - m.u[i0] - m.v[j]; c < m.least[j] {
+					m.least[j], m.way[j] = c, j0
+				}
+				if m.least[j] < delta {
+					delta, j1 = m.least[j], j
+				}
+			}
+			for j := 0; j <= cols; j++ {
+				if m.used[j] {
+					m.u[m.row[j]] += delta
+					m.v[j] -= delta
+				} else {
+					m.least[j] -= delta
+				}
+			}
+			if j0 = j1; m.row[j0] == 0 {
+				break
+			}
+		}
+		for j0 != 0 {
+			j1 := m.way[j0]
+			m.row[j0] = m.row[j1]
+			j0 = j1
+		}
+	}
+	for j := 1; j <= nt; j++ {
+		if i := m.row[j]; i > 0 && m.overlap[(i-1)*nt+j-1] > 0 {
+			m.of[i-1] = j - 1
+		}
+	}
+	return m.of
+}
+
+// grown is a slice of n zeros, in s's memory where that is enough.
+func grown[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n, 2*n)
+	}
+	s = s[:n]
+	clear(s)
+	return s
+}

@@ -1,0 +1,11 @@
+// Package tracking gives the boxes of a stream's successive frames ids that stay
+// with what they show.
+//
+// It is SORT (A. Bewley et al., "Simple Online and Realtime Tracking", ICIP 2016)
+// on real time: each track predicts its box by a Kalman filter of constant
+// velocity, predictions and boxes are assigned to each other by the largest sum
+// of overlaps, and tracks begin and end by hits and silence. Times are the
+// frames', so dropped frames and uneven rates are no special case.
+//
+// It must not know models, streams or tensors.
+package tracking
