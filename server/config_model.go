@@ -13,6 +13,7 @@ import (
 	"millrace/stream"
 	"millrace/workers"
 	"millrace/workers/postprocess"
+	"millrace/workers/tracking"
 )
 
 // ModelConfig is one model of the configuration. A zero field takes the default
@@ -25,6 +26,7 @@ type ModelConfig struct {
 	Batching  BatchingConfig
 	Input     InputConfig
 	Output    postprocess.Config // what is made of the worker's outputs
+	Track     TrackConfig        // ids for its boxes
 	Stream    StreamConfig
 	Limits    ModelLimits
 	MaxFlows  int           // streams and one-shot callers at once
@@ -41,6 +43,14 @@ type BatchingConfig struct {
 	MaxDelay Duration
 	Buffers  int    // batches open or running at once
 	Memory   string // heap or c
+}
+
+// TrackConfig says whether and how the boxes of a stream's frames are followed.
+type TrackConfig struct {
+	On      bool
+	IoU     float64
+	MinHits int
+	MaxAge  Duration
 }
 
 // InputConfig is how frames become the model's input.
@@ -89,6 +99,10 @@ var modelKeys = []key[ModelConfig]{
 	{"input.image.mean", "one number or three", func(m *ModelConfig) any { return &m.image().Mean }},
 	{"input.image.std", "one number or three", func(m *ModelConfig) any { return &m.image().Std }},
 	{"output.labels", "a file with the name of a class per line (classify, boxes, yolo)", func(m *ModelConfig) any { return &m.Output.Labels }},
+	{"output.track", "give the boxes of a stream ids that stay with what they show, as output ids", func(m *ModelConfig) any { return &m.Track.On }},
+	{"output.track_iou", "least overlap of a prediction and its box (0.2)", func(m *ModelConfig) any { return &m.Track.IoU }},
+	{"output.track_hits", "boxes in a row until there is an id (2)", func(m *ModelConfig) any { return &m.Track.MinHits }},
+	{"output.track_age", "an id ends when it was not seen for longer (500ms)", func(m *ModelConfig) any { return &m.Track.MaxAge }},
 	{"output.classify.output", "the tensor of scores, a class each", func(m *ModelConfig) any { return &m.output("classify").Output }},
 	{"output.classify.top_k", "classes answered (5)", func(m *ModelConfig) any { return &m.output("classify").TopK }},
 	{"output.classify.activation", "of the scores: none, softmax or sigmoid", func(m *ModelConfig) any { return &m.output("classify").Activation }},
@@ -383,6 +397,7 @@ func (m ModelConfig) Worker() (workers.Config, error) {
 	c := workers.Config{
 		Name: m.Name, Version: m.Version, Kind: kind, Source: source, Params: maps.Clone(m.Params),
 		Instances: m.Instances, MaxFlows: m.MaxFlows, Output: m.Output,
+		Track: workers.Track{On: m.Track.On, Config: tracking.Config{IoU: m.Track.IoU, MinHits: m.Track.MinHits, MaxAge: time.Duration(m.Track.MaxAge)}},
 		Batching: workers.Batching{
 			Kind: batching.Kind(m.Batching.Kind), MaxSize: m.Batching.MaxSize, MaxDelay: time.Duration(m.Batching.MaxDelay),
 			Buffers: m.Batching.Buffers, Memory: batching.Backend(m.Batching.Memory),

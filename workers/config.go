@@ -9,6 +9,7 @@ import (
 	"millrace/batching"
 	"millrace/stream"
 	"millrace/workers/postprocess"
+	"millrace/workers/tracking"
 )
 
 // Config is how one model is loaded. Zero fields take the defaults of
@@ -24,8 +25,15 @@ type Config struct {
 	Policy    stream.Policy      // defaults of the model's streams
 	Image     *stream.ImageSpec  // overrides the kind's own
 	Output    postprocess.Config // what is made of the worker's outputs
+	Track     Track              // whether the boxes of Output get ids
 	MaxFlows  int                // streams and one-shot callers at once: places in the queue
 	Limits    Limits
+}
+
+// Track says whether and how the boxes of a stream's frames are followed.
+type Track struct {
+	On bool
+	tracking.Config
 }
 
 // Batching is a model's batching.
@@ -129,6 +137,9 @@ func (c Config) Validate() error {
 	if err := c.Output.Validate(); err != nil {
 		return err
 	}
+	if err := c.Track.Validate(); err != nil {
+		return bad("output.track", "%w", err)
+	}
 	return c.Policy.Validate()
 }
 
@@ -136,7 +147,7 @@ func (c Config) Validate() error {
 func (c Config) Same(d Config) bool {
 	sameImage := (c.Image == nil) == (d.Image == nil) && (c.Image == nil || *c.Image == *d.Image)
 	return c.Version == d.Version && c.Kind == d.Kind && c.Source == d.Source && maps.Equal(c.Params, d.Params) &&
-		c.Batching == d.Batching && c.Policy == d.Policy && c.MaxFlows == d.MaxFlows && c.Limits == d.Limits && c.Output == d.Output && sameImage
+		c.Batching == d.Batching && c.Policy == d.Policy && c.MaxFlows == d.MaxFlows && c.Limits == d.Limits && c.Output == d.Output && c.Track == d.Track && sameImage
 }
 
 func keysOf(k Kind) string {

@@ -115,6 +115,11 @@ func (g *Group) complete(m *stream.Model) error {
 		seen.Outputs = results.Specs()
 		m = &seen
 	}
+	if g.cfg.Track.On {
+		if err := mayTrack(m, g.cfg.Output.Kind); err != nil {
+			return err
+		}
+	}
 	g.model = m
 	b, err := batching.NewBatcher(g.cfg.Batching.Kind, m.MaxBatch, g.cfg.Batching.MaxDelay)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"millrace/internal/child"
 	"millrace/stream"
 	"millrace/workers/postprocess"
+	"millrace/workers/tracking"
 )
 
 // instance is one worker of a group and the goroutine that runs it.
@@ -27,6 +28,9 @@ type instance struct {
 	lane    *batching.Lane // of a worker with affinity
 	prep    *preparer
 	results *postprocess.Decoder // nil: the worker's outputs are the answer
+	boxes   []tracking.Box       // of the result whose ids are being found
+	ids     []byte
+	out     []stream.Tensor
 	ctx     context.Context
 	cancel  context.CancelFunc
 	wake    chan struct{}
