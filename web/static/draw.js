@@ -29,7 +29,7 @@ export function draw(canvas, result) {
   }
   for (const b of result.boxes) { // no caption under another's box
     const score = b.score === undefined ? '' : `${Math.round(100 * b.score)} %`;
-    caption(g, `${b.label} ${score}`.trim(), x0 + b.x1 * scale, y0 + b.y1 * scale, colour(b.class), size);
+    caption(g, [b.id ? `#${b.id}` : '', b.label, score].filter(Boolean).join(' '), x0 + b.x1 * scale, y0 + b.y1 * scale, colour(b.class), size);
   }
   for (const points of result.poses) {
     points.forEach(([x, y, score], k) => {

@@ -5,7 +5,7 @@
 const LEAST = 0.3;
 
 /**
- * @typedef {{x1: number, y1: number, x2: number, y2: number, score: number | undefined, class: number | undefined, label: string}} Box
+ * @typedef {{x1: number, y1: number, x2: number, y2: number, score: number | undefined, class: number | undefined, label: string, id?: number}} Box, id where the server follows what it shows
  * @typedef {{seq: number, width: number, height: number, boxes: Box[], poses: number[][][], lines: string[]}} Result
  * Boxes and points (x, y, score) are in pixels of the frame as sent, which is
  * width x height. Lines are what is no place in the picture.
@@ -32,6 +32,7 @@ function boxes(by) {
   const found = [];
   for (let i = 0; i < n; i++) {
     const box = {x1: of[4 * i], y1: of[4 * i + 1], x2: of[4 * i + 2], y2: of[4 * i + 3], score: scores[i], class: by.classes?.data[i], label: name(by, i)};
+    if (by.ids?.data[i]) box.id = by.ids.data[i];
     if (each > 1) {
       const row = scores.slice(i * each, (i + 1) * each);
       box.score = Math.max(...row);
