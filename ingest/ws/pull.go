@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"sync/atomic"
 
-	"millrace/internal/buf"
+	"millrace/ingest/sources"
 	"millrace/internal/video"
 	"millrace/stream"
 )
@@ -58,7 +58,7 @@ func (s *session) obey(o order) error {
 	if busy {
 		return stream.Errorf(stream.Conflict, "url", `a video is being pulled already: send {"stop":true} first`)
 	}
-	if err := s.mayPull(o.URL); err != nil {
+	if err := sources.Check("url", o.URL); err != nil {
 		return err
 	}
 	if s.a.pulls.Add(1) > int64(s.a.opts.MaxPulls) {
@@ -79,38 +79,6 @@ func (s *session) obey(o order) error {
 	if !s.a.group.run("pull", func() { p.run(ctx) }, s.fault) {
 		p.finish()
 		return stream.Errorf(stream.Draining, "", "the server is shutting down")
-	}
-	return nil
-}
-
-// mayPull says by the form of an address whether a request may name it.
-func (s *session) mayPull(url string) error {
-	scheme, err := video.ClassifyURL(url)
-	if err != nil {
-		return stream.Errorf(stream.InvalidArgument, "url", "%s", err.Error())
-	}
-	switch scheme {
-	case video.SchemeHTTP, video.SchemeHTTPS, video.SchemeRTSP, video.SchemeRTSPS:
-		return nil
-	}
-	return stream.Errorf(stream.PermissionDenied, "url", "%s: sources come from the server's configuration only; a request may name http, https, rtsp and rtsps", scheme)
-}
-
-// reach says whether the host may be asked. It looks names up.
-func (p *pull) reach(ctx context.Context) error {
-	if p.s.a.opts.AllowPrivateURLs {
-		return nil
-	}
-	host, err := video.Host(p.url)
-	if err != nil {
-		return stream.Errorf(stream.InvalidArgument, "url", "%s", err.Error())
-	}
-	private, err := video.IsPrivateHost(ctx, host)
-	switch {
-	case err != nil:
-		return stream.Errorf(stream.NotFound, "url", "the host %s is not known", clip(host))
-	case private:
-		return stream.Errorf(stream.PermissionDenied, "url", "the host %s is a private address: sources.allow_private allows those", clip(host))
 	}
 	return nil
 }
@@ -149,8 +117,10 @@ func (p *pull) closeStream() {
 }
 
 func (p *pull) pull(ctx context.Context) error {
-	if err := p.reach(ctx); err != nil {
-		return err
+	if !p.s.a.opts.AllowPrivateURLs {
+		if err := sources.Reach(ctx, "url", p.url); err != nil {
+			return err
+		}
 	}
 	model, _, err := p.s.door.Models().Model(p.model, p.version())
 	if err != nil {
@@ -214,35 +184,21 @@ func (p *pull) open(ctx context.Context, m *stream.Model) (r *video.Reader, live
 
 // feed submits the video's frames until it ends, which is io.EOF.
 func (p *pull) feed(ctx context.Context, r *video.Reader) error {
-	info := r.Info()
-	var scrap []byte
+	frames := sources.NewFrames(r, p.s.door.Memory())
 	for {
 		if p.lane.full() && !p.lane.wait(p.lane.window, ctx.Done()) {
 			return ctx.Err()
 		}
-		lease, err := p.s.door.Memory().Lease(r.FrameSize())
-		if errors.Is(err, buf.ErrBudget) {
-			// The frame is lost with the memory for it, but the source goes on.
-			if scrap == nil {
-				scrap = make([]byte, r.FrameSize())
-			}
-			if _, err := r.Next(scrap); err != nil {
-				return err
-			}
-			p.lane.drop(p.lane.take(), stream.Memory)
-			continue
-		} else if err != nil {
-			return err
-		}
-		f, err := r.Next(lease.Bytes())
+		f, err := frames.Next()
 		if err != nil {
-			lease.Release()
 			return err
 		}
-		p.lane.submit(stream.Frame{
-			Seq: p.lane.take(), CaptureUS: f.PTS.Microseconds(), Codec: stream.RGB24,
-			Width: info.Width, Height: info.Height, Payload: lease.Bytes(), Lease: lease,
-		})
+		f.Seq = p.lane.take()
+		if f.Lease == nil {
+			p.lane.drop(f.Seq, stream.Memory)
+			continue
+		}
+		p.lane.submit(f)
 		if p.ended.Load() != nil {
 			return ctx.Err()
 		}
@@ -256,20 +212,5 @@ func (p *pull) failed(err error) error {
 			return e.err
 		}
 	}
-	code := stream.Internal
-	switch video.KindOf(err) {
-	case video.NotFound:
-		code = stream.NotFound
-	case video.Auth:
-		code = stream.PermissionDenied
-	case video.Refused, video.EndedEarly:
-		code = stream.Unavailable
-	case video.Timeout, video.Stalled:
-		code = stream.Timeout
-	case video.NotVideo, video.Unsupported, video.FFmpegMissing:
-		code = stream.Unsupported
-	case "":
-		code = stream.CodeOf(err)
-	}
-	return stream.Errorf(code, "url", "%s", video.Redact(err.Error()))
+	return stream.Errorf(sources.Code(err), "url", "%s", video.Redact(err.Error()))
 }

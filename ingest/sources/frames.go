@@ -1,0 +1,49 @@
+package sources
+
+import (
+	"errors"
+
+	"millrace/internal/buf"
+	"millrace/internal/video"
+	"millrace/stream"
+)
+
+// Frames reads an open video into leased memory. It is for one goroutine.
+type Frames struct {
+	r      *video.Reader
+	memory *buf.Pool
+	scrap  []byte // a frame for which there was no memory is read into it
+}
+
+// NewFrames reads raw RGB24 frames from r, which stays its opener's to close.
+func NewFrames(r *video.Reader, memory *buf.Pool) *Frames { return &Frames{r: r, memory: memory} }
+
+// Next waits for a frame. CaptureUS is its presentation time; Seq is for the
+// caller to set. A frame without a Lease was read and lost, because the byte
+// budget is exhausted: the source goes on. Errors are those of
+// video.Reader.Next, io.EOF at the end.
+func (f *Frames) Next() (stream.Frame, error) {
+	info := f.r.Info()
+	out := stream.Frame{Codec: stream.RGB24, Width: info.Width, Height: info.Height}
+	lease, err := f.memory.Lease(f.r.FrameSize())
+	dst := f.scrap
+	switch {
+	case err == nil:
+		dst = lease.Bytes()
+	case !errors.Is(err, buf.ErrBudget):
+		return out, err
+	case dst == nil:
+		f.scrap = make([]byte, f.r.FrameSize())
+		dst = f.scrap
+	}
+	v, err := f.r.Next(dst)
+	if err != nil {
+		lease.Release()
+		return out, err
+	}
+	out.CaptureUS = v.PTS.Microseconds()
+	if lease != nil {
+		out.Payload, out.Lease = lease.Bytes(), lease
+	}
+	return out, nil
+}

@@ -1,0 +1,251 @@
+package sources_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"image"
+	"image/color"
+	"image/jpeg"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"millrace/ingest/sources"
+	"millrace/internal/buf"
+	"millrace/internal/child"
+	"millrace/internal/video"
+	"millrace/stream"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if child.Live() != 0 {
+			fmt.Fprintln(os.Stderr, "children left:", child.Live())
+			code = 1
+		}
+		os.Exit(code)
+	}))
+}
+
+// patience bounds every wait; none should come near it.
+const patience = 60 * time.Second
+
+// rig runs one source and notes what comes of it.
+type rig struct {
+	*sources.Source
+	t      *testing.T
+	memory *buf.Pool
+	cancel context.CancelCauseFunc
+	over   chan struct{}
+	err    error // of Run, once over is closed
+
+	mu    sync.Mutex
+	seqs  []uint64
+	pts   []int64
+	sizes map[string]int
+	hold  bool // keep the leases
+	held  []*buf.Buf
+}
+
+// run starts a source with short waits.
+func run(t *testing.T, o sources.Options) *rig {
+	t.Helper()
+	r := &rig{t: t, memory: o.Memory, over: make(chan struct{}), sizes: map[string]int{}}
+	if r.memory == nil {
+		r.memory = buf.NewPool(0)
+	}
+	o.Memory, o.Frame = r.memory, r.frame
+	o.MinWait, o.MaxWait = 20*time.Millisecond, 100*time.Millisecond
+	if o.Video.StallTimeout == 0 {
+		o.Video.StallTimeout = patience
+	}
+	if o.Video.StartTimeout == 0 {
+		o.Video.StartTimeout = patience
+	}
+	r.Source = sources.New(o)
+	var ctx context.Context
+	ctx, r.cancel = context.WithCancelCause(context.Background())
+	go func() {
+		defer close(r.over)
+		r.err = r.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		r.cancel(nil)
+		r.wait()
+		r.free()
+		if st := r.memory.Stats(); st.Leases != 0 {
+			t.Errorf("%d leases left", st.Leases)
+		}
+		if n := child.Live(); n != 0 {
+			t.Errorf("%d children left", n)
+		}
+	})
+	return r
+}
+
+func (r *rig) frame(f stream.Frame) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(f.Payload) != 3*f.Width*f.Height || f.Codec != stream.RGB24 {
+		r.t.Errorf("%d bytes of %v for %dx%d", len(f.Payload), f.Codec, f.Width, f.Height)
+	}
+	r.seqs, r.pts = append(r.seqs, f.Seq), append(r.pts, f.CaptureUS)
+	r.sizes[fmt.Sprintf("%dx%d", f.Width, f.Height)]++
+	if r.hold {
+		r.held = append(r.held, f.Lease)
+		return
+	}
+	f.Lease.Release()
+}
+
+func (r *rig) free() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, b := range r.held {
+		b.Release()
+	}
+	r.held, r.hold = nil, false
+}
+
+// wait returns what Run returned.
+func (r *rig) wait() error {
+	r.t.Helper()
+	select {
+	case <-r.over:
+		return r.err
+	case <-time.After(patience):
+		r.t.Fatalf("Run did not return: %+v", r.Status())
+		return nil
+	}
+}
+
+// until waits for a status.
+func (r *rig) until(what string, ok func(sources.Status) bool) sources.Status {
+	r.t.Helper()
+	limit := time.Now().Add(patience)
+	for {
+		st := r.Status()
+		if ok(st) {
+			return st
+		}
+		if time.Now().After(limit) {
+			r.t.Fatalf("not seen: %s: %+v", what, st)
+		}
+		select {
+		case <-r.over:
+			if st = r.Status(); ok(st) {
+				return st
+			}
+			r.t.Fatalf("not seen: %s, and Run returned %v: %+v", what, r.err, st)
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+}
+
+// frames waits for n frames more.
+func (r *rig) frames(n uint64) sources.Status {
+	r.t.Helper()
+	from := r.Status().Frames
+	return r.until(fmt.Sprintf("%d frames more", n), func(st sources.Status) bool { return st.Frames >= from+n })
+}
+
+// camera is an HTTP MJPEG camera that does as it is told.
+type camera struct {
+	URL    string
+	side   atomic.Int32 // pixels of the picture
+	silent atomic.Bool  // keeps the connection and sends nothing
+	dead   atomic.Bool  // answers 503
+	opened atomic.Int32
+	cut    atomic.Pointer[context.CancelFunc] // breaks the connection
+}
+
+func newCamera(t *testing.T) *camera {
+	c := &camera{}
+	c.side.Store(64)
+	srv := httptest.NewServer(http.HandlerFunc(c.serve))
+	t.Cleanup(func() {
+		srv.CloseClientConnections()
+		srv.Close()
+	})
+	c.URL = srv.URL + "/cam.mjpg"
+	return c
+}
+
+func (c *camera) serve(w http.ResponseWriter, req *http.Request) {
+	if c.dead.Load() {
+		http.Error(w, "out of order", http.StatusServiceUnavailable)
+		return
+	}
+	c.opened.Add(1)
+	ctx, cancel := context.WithCancel(req.Context())
+	defer cancel()
+	c.cut.Store(&cancel)
+	w.Header().Set("Content-Type", "multipart/x-mixed-replace; boundary=b")
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if c.silent.Load() {
+			continue
+		}
+		p := picture(int(c.side.Load()))
+		if _, err := fmt.Fprintf(w, "--b\r\nContent-Type: image/jpeg\r\nContent-Length: %d\r\n\r\n%s\r\n", len(p), p); err != nil {
+			return
+		}
+		w.(http.Flusher).Flush()
+	}
+}
+
+var pictures sync.Map
+
+func picture(side int) []byte {
+	if p, ok := pictures.Load(side); ok {
+		return p.([]byte)
+	}
+	img := image.NewRGBA(image.Rect(0, 0, side, side))
+	for i := range side {
+		img.Set(i, i, color.White)
+	}
+	var b bytes.Buffer
+	_ = jpeg.Encode(&b, img, nil)
+	pictures.Store(side, b.Bytes())
+	return b.Bytes()
+}
+
+// ffmpeg makes a file in a folder of the test.
+func ffmpeg(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	out, err := exec.Command("ffmpeg", append(append([]string{"-nostdin", "-v", "error", "-y"}, args...), path)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s (is ffmpeg installed? apt-get install ffmpeg)", err, out)
+	}
+	return path
+}
+
+func moving(seconds string) []string {
+	return []string{"-f", "lavfi", "-i", "testsrc2=size=160x120:rate=10:duration=" + seconds, "-pix_fmt", "yuv420p"}
+}
+
+func wantKind(t *testing.T, err error, kind video.Kind) {
+	t.Helper()
+	if video.KindOf(err) != kind {
+		t.Errorf("%v (%s), want %s", err, video.KindOf(err), kind)
+	}
+}
+
+var errStop = errors.New("stop")

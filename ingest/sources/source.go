@@ -1,0 +1,243 @@
+package sources
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"millrace/internal/buf"
+	"millrace/internal/child"
+	"millrace/internal/video"
+	"millrace/stream"
+)
+
+// Options are what a source is made with. Video.URL, Memory and Frame are
+// needed.
+type Options struct {
+	Video  video.Options // Format is RGB24, whatever is asked for
+	Memory *buf.Pool
+
+	// Frame takes each frame over, its lease included. Seq counts from 0 over all
+	// openings. A live source must not be held up: Frame returns at once, and a
+	// stream in Latest keeps the newest. Of a video with an end, Frame may take its
+	// time.
+	Frame func(stream.Frame)
+	// Opened is told what was opened, before its first frame; nil for nobody.
+	Opened func(video.Info)
+	// Lost is told of a frame for which there was no memory; nil for nobody.
+	Lost func(seq uint64)
+	// May is asked before each opening whether the source may be opened now: an
+	// error of it is a failure like others, except that PermissionDenied and
+	// InvalidArgument are final. nil allows.
+	May func(context.Context) error
+	// Paced gives the frames of a video with an end at the speed at which it plays.
+	Paced bool
+
+	MinWait time.Duration // before the second opening; 0.5 s
+	MaxWait time.Duration // 30 s
+	Steady  time.Duration // frames for so long make the next wait a short one again; 10 s
+}
+
+// Source keeps one video going. Run runs it once; Status may be called by
+// anybody, at any time.
+type Source struct {
+	opts    Options
+	backoff child.Backoff
+
+	mu     sync.Mutex
+	status Status
+}
+
+// New makes a source that does nothing until Run.
+func New(o Options) *Source {
+	o.Video.Format, o.Video.Encoded = video.RGB24, ""
+	for _, d := range []struct {
+		p *time.Duration
+		v time.Duration
+	}{{&o.MinWait, 500 * time.Millisecond}, {&o.MaxWait, 30 * time.Second}, {&o.Steady, 10 * time.Second}} {
+		if *d.p <= 0 {
+			*d.p = d.v
+		}
+	}
+	return &Source{
+		opts: o, backoff: child.Backoff{Min: o.MinWait, Max: o.MaxWait},
+		status: Status{State: Connecting, Since: time.Now()},
+	}
+}
+
+// Status reads what the source is doing.
+func (s *Source) Status() Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.status
+}
+
+// Run opens the source, reads it all the time, and opens it again when it fails,
+// until ctx ends or the video does. It returns nil at the end of a video whose
+// length was known, ctx's cause, or the error for which it can never work. No
+// child is left behind.
+func (s *Source) Run(ctx context.Context) error {
+	for {
+		s.enter(Connecting, time.Time{})
+		steady, err := s.once(ctx)
+		switch {
+		case ctx.Err() != nil:
+			s.enter(Ended, time.Time{})
+			return context.Cause(ctx)
+		case err == io.EOF:
+			s.enter(Ended, time.Time{})
+			return nil
+		case final(err):
+			s.fail(err)
+			s.enter(Failed, time.Time{})
+			return err
+		}
+		s.fail(err)
+		if !s.wait(ctx, s.pause(steady, err)) {
+			s.enter(Ended, time.Time{})
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// final says that trying again is of no use: not the source is wrong, but what
+// was asked for.
+func final(err error) bool {
+	if video.KindOf(err) != "" {
+		return false
+	}
+	switch Code(err) {
+	case stream.InvalidArgument, stream.PermissionDenied, stream.Internal:
+		return true
+	}
+	return false
+}
+
+// pause returns how long to wait. What will not mend by itself is asked for as
+// seldom as possible.
+func (s *Source) pause(steady bool, err error) time.Duration {
+	if steady {
+		s.backoff.Reset()
+	}
+	if k := video.KindOf(err); k != "" && !k.Retry() {
+		half := s.opts.MaxWait / 2
+		return half + time.Duration(rand.Float64()*float64(half))
+	}
+	return s.backoff.Next(rand.Float64())
+}
+
+func (s *Source) wait(ctx context.Context, d time.Duration) bool {
+	s.enter(Waiting, time.Now().Add(d))
+	if !sleep(ctx, d) {
+		return false
+	}
+	s.mu.Lock()
+	s.status.Restarts++
+	s.mu.Unlock()
+	return true
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// once opens the source and reads it to its end or failure. steady says that it
+// went well for a while.
+func (s *Source) once(ctx context.Context) (steady bool, err error) {
+	if s.opts.May != nil {
+		if err := s.opts.May(ctx); err != nil {
+			return false, err
+		}
+	}
+	r, err := video.Open(ctx, s.opts.Video)
+	if err != nil {
+		return false, err
+	}
+	defer r.Close()
+	info := r.Info()
+	s.mu.Lock()
+	s.status.Info = info
+	s.mu.Unlock()
+	if s.opts.Opened != nil {
+		s.opts.Opened(info)
+	}
+	s.enter(Running, time.Time{})
+	begun := time.Now()
+	err = s.read(ctx, NewFrames(r, s.opts.Memory), s.opts.Paced && info.Duration > 0)
+	if err == io.EOF && info.Duration == 0 {
+		// Nobody said that it would end: a camera, or the server in front of it, did.
+		err = &video.Error{Kind: video.EndedEarly, URL: video.Redact(s.opts.Video.URL), Detail: "its server ended it"}
+	}
+	return time.Since(begun) >= s.opts.Steady, err
+}
+
+func (s *Source) read(ctx context.Context, frames *Frames, paced bool) error {
+	var (
+		begun time.Time
+		first int64
+	)
+	for {
+		f, err := frames.Next()
+		if err != nil {
+			return err
+		}
+		f.Seq = s.count(f.Lease == nil)
+		if f.Lease == nil {
+			if s.opts.Lost != nil {
+				s.opts.Lost(f.Seq)
+			}
+			continue
+		}
+		if begun.IsZero() {
+			begun, first = time.Now(), f.CaptureUS
+		}
+		due := time.Duration(f.CaptureUS-first) * time.Microsecond
+		if paced && !sleep(ctx, due-time.Since(begun)) {
+			f.Lease.Release()
+			return context.Cause(ctx)
+		}
+		s.opts.Frame(f)
+	}
+}
+
+// count counts a frame and returns its number.
+func (s *Source) count(lost bool) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.status.Frames++
+	if lost {
+		s.status.Lost++
+	}
+	return s.status.Frames - 1
+}
+
+func (s *Source) enter(st State, retry time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.status.State, s.status.Since, s.status.Retry = st, time.Now(), retry
+}
+
+// fail keeps a failure, without what it may tell of passwords.
+func (s *Source) fail(err error) {
+	kind := video.KindOf(err)
+	var own *video.Error
+	if !errors.As(err, &own) { // those are redacted already
+		err = stream.Errorf(Code(err), "", "%s", video.Redact(err.Error()))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.status.Kind, s.status.Err = kind, err
+}

@@ -1,0 +1,223 @@
+package sources_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"millrace/ingest/sources"
+	"millrace/internal/buf"
+	"millrace/internal/video"
+	"millrace/stream"
+)
+
+func TestFileEnds(t *testing.T) {
+	path := ffmpeg(t, "clip.mp4", moving("2")...)
+	var info video.Info
+	r := run(t, sources.Options{Video: video.Options{URL: path}, Opened: func(i video.Info) { info = i }})
+	if err := r.wait(); err != nil {
+		t.Fatal(err)
+	}
+	st := r.Status()
+	if st.State != sources.Ended || st.Frames != 20 || st.Restarts != 0 || st.Err != nil || info.Duration == 0 {
+		t.Errorf("%+v of %+v", st, info)
+	}
+	for i, seq := range r.seqs {
+		if seq != uint64(i) || r.pts[i] != int64(i)*100_000 {
+			t.Errorf("frame %d has seq %d and time %d", i, seq, r.pts[i])
+		}
+	}
+}
+
+func TestFileLoops(t *testing.T) {
+	path := ffmpeg(t, "clip.mp4", moving("1")...)
+	r := run(t, sources.Options{Video: video.Options{URL: path, Loop: true}})
+	st := r.frames(45)
+	r.cancel(errStop)
+	if err := r.wait(); err != errStop {
+		t.Errorf("%v", err)
+	}
+	if st.Restarts != 0 || !slices.IsSorted(r.pts) {
+		t.Errorf("%+v; times %v", st, r.pts)
+	}
+	if st := r.Status(); st.State != sources.Ended {
+		t.Errorf("%+v", st)
+	}
+}
+
+// A paced file comes no faster than it plays.
+func TestPaced(t *testing.T) {
+	path := ffmpeg(t, "clip.mp4", moving("1")...)
+	begun := time.Now()
+	r := run(t, sources.Options{Video: video.Options{URL: path}, Paced: true})
+	if err := r.wait(); err != nil {
+		t.Fatal(err)
+	}
+	if d := time.Since(begun); d < 900*time.Millisecond {
+		t.Errorf("10 frames of a tenth of a second each came within %v", d)
+	}
+}
+
+// A camera that falls silent, dies, comes back and changes its size.
+func TestCamera(t *testing.T) {
+	c := newCamera(t)
+	r := run(t, sources.Options{Video: video.Options{URL: c.URL, NoProbe: true, StallTimeout: 300 * time.Millisecond}})
+	r.frames(5)
+
+	c.silent.Store(true)
+	st := r.until("stalled", func(st sources.Status) bool { return st.Restarts > 0 })
+	wantKind(t, st.Err, video.Stalled)
+	c.silent.Store(false)
+	r.frames(5)
+
+	c.dead.Store(true)
+	(*c.cut.Load())()
+	st = r.until("refused", func(st sources.Status) bool { return st.Kind == video.Refused })
+	if st.State == sources.Running || st.Restarts < 2 {
+		t.Errorf("%+v", st)
+	}
+	c.side.Store(96)
+	c.dead.Store(false)
+	r.frames(5)
+	if r.mu.Lock(); r.sizes["64x64"] == 0 || r.sizes["96x96"] == 0 {
+		t.Errorf("sizes %v", r.sizes)
+	}
+	r.mu.Unlock()
+
+	// In the middle of a connection a new size is scaled to the one there was.
+	opened := c.opened.Load()
+	c.side.Store(64)
+	r.frames(5)
+	if n := c.opened.Load(); n != opened {
+		t.Errorf("the camera was opened %d times more", n-opened)
+	}
+	r.cancel(errStop)
+	_ = r.wait()
+	for i, seq := range r.seqs {
+		if seq != uint64(i) {
+			t.Fatalf("frame %d has seq %d", i, seq)
+		}
+	}
+}
+
+// A live source whose server ends it is opened again.
+func TestLiveEndIsAFailure(t *testing.T) {
+	c := newCamera(t)
+	r := run(t, sources.Options{Video: video.Options{URL: c.URL, NoProbe: true}})
+	r.frames(2)
+	(*c.cut.Load())()
+	st := r.until("opened again", func(st sources.Status) bool { return st.Restarts == 1 && st.State == sources.Running })
+	wantKind(t, st.Err, video.EndedEarly)
+	r.frames(2)
+}
+
+func TestHLS(t *testing.T) {
+	list := ffmpeg(t, "live.m3u8", append(moving("4"), "-g", "10", "-hls_time", "1", "-hls_playlist_type", "vod")...)
+	srv := httptest.NewServer(http.FileServer(http.Dir(filepath.Dir(list))))
+	defer srv.Close()
+	r := run(t, sources.Options{Video: video.Options{URL: srv.URL + "/live.m3u8"}})
+	if err := r.wait(); err != nil {
+		t.Fatal(err)
+	}
+	if st := r.Status(); st.Frames != 40 || st.State != sources.Ended {
+		t.Errorf("%+v", st)
+	}
+}
+
+// What will not mend by itself is tried again as seldom as possible, and its
+// error tells no password.
+func TestNoVideo(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("only words")) }))
+	defer srv.Close()
+	url := strings.Replace(srv.URL, "http://", "http://me:geheim@", 1) + "/?token=geheim"
+	r := run(t, sources.Options{Video: video.Options{URL: url}})
+	st := r.until("waiting", func(st sources.Status) bool { return st.State == sources.Waiting })
+	if d := st.Retry.Sub(st.Since); d < 50*time.Millisecond {
+		t.Errorf("waits %v of at most 100ms", d)
+	}
+	wantKind(t, st.Err, video.NotVideo)
+	if strings.Contains(st.Err.Error(), "geheim") {
+		t.Error(st.Err)
+	}
+}
+
+// A missing file comes to be, and is read.
+func TestComesLater(t *testing.T) {
+	from := ffmpeg(t, "clip.mp4", moving("1")...)
+	var ready = make(chan struct{})
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) {
+		select {
+		case <-ready:
+			http.ServeFile(w, req, from)
+		default:
+			http.NotFound(w, req)
+		}
+	})
+	srv := httptest.NewServer(mux)
+	defer srv.Close()
+	r := run(t, sources.Options{Video: video.Options{URL: srv.URL + "/clip.mp4"}})
+	r.until("not found", func(st sources.Status) bool { return st.Kind == video.NotFound && st.Restarts > 1 })
+	close(ready)
+	if err := r.wait(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestMay(t *testing.T) {
+	denied := stream.Errorf(stream.PermissionDenied, "source", "not there")
+	r := run(t, sources.Options{Video: video.Options{URL: "http://10.0.0.1/"}, May: func(context.Context) error { return denied }})
+	if err := r.wait(); !errors.Is(err, denied) || r.Status().State != sources.Failed {
+		t.Errorf("%v %+v", err, r.Status())
+	}
+	r = run(t, sources.Options{Video: video.Options{URL: "x.mp4", Width: -1}})
+	if err := r.wait(); err == nil || r.Status().State != sources.Failed {
+		t.Errorf("%v %+v", err, r.Status())
+	}
+}
+
+// Without memory frames are lost, and the source goes on.
+func TestMemory(t *testing.T) {
+	c := newCamera(t)
+	r := run(t, sources.Options{Video: video.Options{URL: c.URL, NoProbe: true}, Memory: buf.NewPool(40 << 10)})
+	r.mu.Lock()
+	r.hold = true
+	r.mu.Unlock()
+	r.until("frames lost", func(st sources.Status) bool { return st.Lost > 2 })
+	r.free()
+	lost := r.Status().Lost
+	r.frames(5)
+	if st := r.Status(); st.Lost > lost+1 || st.Restarts != 0 {
+		t.Errorf("%+v after %d were lost", st, lost)
+	}
+}
+
+func TestCheckAndReach(t *testing.T) {
+	for url, code := range map[string]stream.Code{
+		"http://example.com/a": "", "rtsp://me:geheim@example.com/a": "",
+		"clip.mp4": stream.PermissionDenied, "exec:cat geheim": stream.PermissionDenied, "/dev/video0": stream.PermissionDenied,
+		"rtmp://example.com/a": stream.PermissionDenied, "concat:geheim": stream.InvalidArgument, "": stream.InvalidArgument,
+	} {
+		err := sources.Check("source", url)
+		if stream.CodeOf(err) != code {
+			t.Errorf("%q: %v, want %q", url, err, code)
+		}
+		if err != nil && (!strings.HasPrefix(err.Error(), "source: ") || strings.Contains(err.Error(), "geheim")) {
+			t.Errorf("%q: %v", url, err)
+		}
+	}
+	for _, url := range []string{"http://127.0.0.1/", "http://[::1]/", "rtsp://localhost/x", "http://2130706433/"} {
+		if err := sources.Reach(t.Context(), "source", url); stream.CodeOf(err) != stream.PermissionDenied {
+			t.Errorf("%q: %v", url, err)
+		}
+	}
+	if err := sources.Reach(t.Context(), "source", "http://1.1.1.1/"); err != nil {
+		t.Error(err)
+	}
+}

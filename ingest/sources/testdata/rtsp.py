@@ -1,0 +1,46 @@
+"""An RTSP server of GStreamer's, for tests: rtsp.py [USER PASSWORD].
+
+It serves a moving picture of 160x120 pixels at /live and prints its port. It
+ends with its standard input.
+"""
+import sys
+import threading
+
+import gi
+
+gi.require_version("Gst", "1.0")
+gi.require_version("GstRtspServer", "1.0")
+from gi.repository import GLib, Gst, GstRtspServer  # noqa: E402
+
+Gst.init(None)
+loop = GLib.MainLoop()
+server = GstRtspServer.RTSPServer(address="127.0.0.1", service="0")
+factory = GstRtspServer.RTSPMediaFactory()
+factory.set_launch(
+    "( videotestsrc is-live=true pattern=ball ! video/x-raw,width=160,height=120,framerate=15/1"
+    " ! jpegenc ! rtpjpegpay name=pay0 pt=26 )"
+)
+factory.set_shared(True)
+if len(sys.argv) == 3:
+    user, password = sys.argv[1:]
+    auth = GstRtspServer.RTSPAuth()
+    token = GstRtspServer.RTSPToken()
+    token.set_string("media.factory.role", "user")
+    auth.add_basic(GstRtspServer.RTSPAuth.make_basic(user, password), token)
+    server.set_auth(auth)
+    role = Gst.Structure.new_empty("user")
+    role.set_value("media.factory.access", True)
+    role.set_value("media.factory.construct", True)
+    factory.add_role_from_structure(role)
+server.get_mount_points().add_factory("/live", factory)
+server.attach(None)
+print(server.get_bound_port(), flush=True)
+
+
+def wait():
+    sys.stdin.read()
+    loop.quit()
+
+
+threading.Thread(target=wait, daemon=True).start()
+loop.run()
