@@ -1,0 +1,243 @@
+package server_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"math/rand/v2"
+	"net/http"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"millrace/internal/child"
+	"millrace/internal/wire"
+	"millrace/server"
+	"millrace/stream"
+)
+
+// TestSoak has clients of all kinds come and go, politely and not, while workers
+// panic and die and models are loaded and unloaded. Whoever stays has every frame
+// answered; in the end nothing is left that was not there before. `make soak`
+// takes half an hour over it.
+func TestSoak(t *testing.T) {
+	letGo = make(chan struct{})
+	before := files(t)
+	s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "off", Log: server.LogConfig{Level: "error", File: t.TempDir() + "/log"},
+		Limits: server.LimitsConfig{Resume: server.Duration(200 * time.Millisecond)},
+		Models: []server.ModelConfig{
+			{Name: "m", Source: "trouble", Instances: 3, Limits: server.ModelLimits{Restarts: 1000000}},
+			{Name: "extra", Source: "identity"},
+		}})
+	over := time.Now().Add(soakTime)
+	var wg sync.WaitGroup
+	var asked, answered atomic.Int64
+	soak := &soaking{t: t, s: s, asked: &asked, answered: &answered}
+	client := func(seed uint64, f func(*soaking, *rand.Rand)) {
+		wg.Go(func() {
+			for rng := rand.New(rand.NewPCG(seed, 1)); time.Now().Before(over) && !t.Failed(); {
+				f(soak, rng)
+			}
+		})
+	}
+	for seed := range uint64(3) {
+		client(seed, (*soaking).plain)
+		client(10+seed, (*soaking).sessions)
+		client(20+seed, (*soaking).rest)
+	}
+	client(30, (*soaking).changes)
+	wg.Wait()
+	t.Logf("%d frames, %d endings", asked.Load(), answered.Load())
+	if asked.Load() != answered.Load() || asked.Load() < 1000 {
+		t.Errorf("%d frames of clients that stayed, %d endings", asked.Load(), answered.Load())
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	if n := s.Memory().Stats().Leases; n != 0 {
+		t.Errorf("%d leases left", n)
+	}
+	if n := child.Live(); n != 0 {
+		t.Errorf("%d children left", n)
+	}
+	for limit := time.Now().Add(15 * time.Second); files(t) > before+3; runtime.Gosched() {
+		if time.Now().After(limit) {
+			t.Fatalf("%d descriptors, %d before", files(t), before)
+		}
+	}
+}
+
+type soaking struct {
+	t               *testing.T
+	s               *server.Server
+	asked, answered *atomic.Int64
+}
+
+// frame is mostly harmless.
+func frame(rng *rand.Rand) []byte {
+	switch n := rng.IntN(200); {
+	case n == 0:
+		return []byte("die")
+	case n < 5:
+		return []byte("panic")
+	}
+	return bytes.Repeat([]byte{'x'}, 1+rng.IntN(5000))
+}
+
+// plain opens a stream in plain mode. One client in four leaves without a word.
+func (k *soaking) plain(rng *rand.Rand) {
+	policy := [...]string{"latest", "every"}[rng.IntN(2)]
+	c, _, err := websocket.DefaultDialer.Dial("ws://"+k.s.HTTPAddr().String()+"/v2/models/m/stream?codec=opaque&outputs=none&policy="+policy, nil)
+	if err != nil {
+		k.t.Errorf("plain: %v", err)
+		return
+	}
+	defer c.Close()
+	frames := make([][]byte, 1+rng.IntN(30))
+	n := len(frames)
+	for i := range frames {
+		frames[i] = frame(rng)
+	}
+	go func() { // ends with the connection
+		for _, f := range frames {
+			if c.WriteMessage(websocket.BinaryMessage, f) != nil {
+				return
+			}
+		}
+	}()
+	leaves := rng.IntN(4) == 0
+	for i := range n {
+		if leaves && i > n/2 {
+			return
+		}
+		_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+		if _, _, err := c.ReadMessage(); err != nil {
+			k.t.Errorf("plain: ending %d of %d: %v", i, n, err)
+			return
+		}
+	}
+	if !leaves {
+		k.asked.Add(int64(n))
+		k.answered.Add(int64(n))
+	}
+}
+
+// sessions speaks millrace.v1, loses its connection and resumes.
+func (k *soaking) sessions(rng *rand.Rand) {
+	d := websocket.Dialer{Subprotocols: []string{wire.Subprotocol}}
+	dial := func() *websocket.Conn {
+		c, _, err := d.Dial("ws://"+k.s.HTTPAddr().String()+"/v2/models/m/stream", nil)
+		if err != nil {
+			k.t.Errorf("session: %v", err)
+			return nil
+		}
+		_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+		return c
+	}
+	c := dial()
+	if c == nil {
+		return
+	}
+	defer func() { c.Close() }()
+	var token string
+	seq, ack, want := uint64(0), uint64(0), uint64(5+rng.IntN(30))
+	cut := want + 1 // nobody's business
+	if rng.IntN(2) == 0 {
+		cut = 1 + rng.Uint64N(want)
+	}
+	_ = c.WriteMessage(websocket.TextMessage, []byte(`{"type":"open","sid":1,"outputs":"none","policy":{"mode":"every","window":4}}`))
+	for ack < want {
+		kind, b, err := c.ReadMessage()
+		if err != nil {
+			k.t.Errorf("session: %d of %d: %v", ack, want, err)
+			return
+		}
+		var m struct {
+			Type  string
+			Ack   uint64
+			Limit uint64 `json:"credit_limit"`
+			Token string `json:"resume_token"`
+
+			Streams []struct {
+				Received uint64 `json:"received_count"`
+				Limit    uint64 `json:"credit_limit"`
+			}
+		}
+		if kind != websocket.TextMessage || json.Unmarshal(b, &m) != nil {
+			k.t.Errorf("session: %s", b)
+			return
+		}
+		switch m.Type {
+		case "ready", "attached":
+			token = m.Token
+			for _, st := range m.Streams {
+				seq, m.Limit = st.Received, st.Limit // what was lost on its way is sent again
+			}
+		case "closed":
+			k.t.Errorf("session: %s", b)
+			return
+		}
+		ack = max(ack, m.Ack)
+		if ack >= cut {
+			cut = want + 1
+			_ = c.NetConn().Close()
+			if rng.IntN(4) == 0 {
+				return // and is not seen again
+			}
+			if c = dial(); c == nil {
+				return
+			}
+			if _, _, err := c.ReadMessage(); err != nil { // ready, of a session that is not wanted
+				k.t.Errorf("session: %v", err)
+				return
+			}
+			_ = c.WriteMessage(websocket.TextMessage, []byte(`{"type":"attach","token":"`+token+`","streams":[{"sid":1,"last_seq":0}]}`))
+			continue
+		}
+		for ; m.Limit > 0 && seq < min(m.Limit, want); seq++ {
+			h := wire.Header{Kind: wire.KindFrame, SID: 1, Seq: seq}
+			if c.WriteMessage(websocket.BinaryMessage, append(wire.AppendHeader(nil, &h), frame(rng)...)) != nil {
+				break
+			}
+		}
+	}
+	k.asked.Add(int64(want))
+	k.answered.Add(int64(ack))
+}
+
+func (k *soaking) rest(rng *rand.Rand) {
+	b := frame(rng)
+	r, err := http.Post("http://"+k.s.HTTPAddr().String()+"/v2/models/m/infer", "application/octet-stream", bytes.NewReader(b))
+	k.asked.Add(1)
+	if err != nil {
+		k.t.Errorf("rest: %v", err)
+		return
+	}
+	_ = r.Body.Close()
+	if bad := string(b) == "die" || string(b) == "panic"; (r.StatusCode == http.StatusOK) == bad {
+		k.t.Errorf("rest: %d for %.10q", r.StatusCode, b)
+	}
+	k.answered.Add(1)
+}
+
+// changes loads and unloads a model while it is used.
+func (k *soaking) changes(rng *rand.Rand) {
+	ctx := k.t.Context()
+	size := binary.LittleEndian.AppendUint32(nil, rng.Uint32())
+	r, err := k.s.Native().InferBytes(ctx, "extra", stream.Opaque, size)
+	switch {
+	case err == nil:
+		r.Release()
+	case stream.CodeOf(err) != stream.NotFound && stream.CodeOf(err) != stream.Unloaded:
+		k.t.Errorf("extra: %v", err)
+	}
+	if rng.IntN(2) == 0 {
+		_, _ = k.s.Models().Load(ctx, "extra", nil)
+	} else {
+		_ = k.s.Models().Unload(ctx, "extra") // which may not be there
+	}
+}
