@@ -16,7 +16,7 @@ needs() {
            echo cmd:ffmpeg=ffmpeg cmd:curl=curl,ca-certificates ;;
     test)  needs demo
            echo cmd:chromium=chromium cmd:npm=npm cmd:python3=python3
-           echo py:numpy=python3-numpy py:websockets=python3-websockets py:onnx=python3-onnx py:cv2=python3-opencv ;;
+           echo py:numpy=python3-numpy py:websockets=python3-websockets py:onnx=python3-onnx ;;
     *)     return 1 ;;
     esac
 }
