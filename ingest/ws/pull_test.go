@@ -120,8 +120,10 @@ func TestPython(t *testing.T) {
 		python = "/usr/bin/python3" // where apt puts modules, when another one comes first in PATH
 	}
 	r := start(t, ws.Options{})
-	out, err := exec.CommandContext(t.Context(), python, "testdata/peer.py", "ws://"+r.addr+"/v2/models/echo/stream").CombinedOutput()
-	if err != nil || strings.TrimSpace(string(out)) != "ok" {
-		t.Errorf("%v\n%s", err, out)
+	for script, path := range map[string]string{"testdata/peer.py": "/v2/models/echo/stream", "testdata/v1.py": "/v2/stream"} {
+		out, err := exec.CommandContext(t.Context(), python, script, "ws://"+r.addr+path).CombinedOutput()
+		if err != nil || strings.TrimSpace(string(out)) != "ok" {
+			t.Errorf("%s: %v\n%s", script, err, out)
+		}
 	}
 }
