@@ -5,9 +5,9 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"millrace/ingest"
 	"millrace/internal/buf"
 	"millrace/internal/oip"
-	"millrace/ingest"
 	"millrace/stream"
 )
 
