@@ -1,0 +1,149 @@
+package recording
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"millrace/internal/oip"
+)
+
+// Header says what was recorded.
+type Header struct {
+	Model   string            `json:"model"`
+	Version string            `json:"version,omitempty"` // of the model; "" = any
+	Source  string            `json:"source,omitempty"`  // where the frames came from, in words
+	Codec   string            `json:"codec,omitempty"`   // as the stream was opened with; "" = recognised by content
+	Options map[string]string `json:"options,omitempty"` // of the stream, by their names in a request
+	Started time.Time         `json:"started"`           // At counts from here
+}
+
+// Frame is one frame as it was sent.
+type Frame struct {
+	Seq           uint64
+	At            time.Duration   // when it was sent, since the recording started
+	CaptureUS     int64           // on the source's own clock; of a video its presentation time
+	Codec         string          // "" = not known
+	Width, Height int             // pixels, upright; 0 = not known
+	Params        json.RawMessage // an object, nil = none
+	Payload       []byte
+}
+
+type frameJSON struct {
+	CaptureUS int64           `json:"capture_us"`
+	Codec     string          `json:"codec,omitempty"`
+	Width     int             `json:"width,omitempty"`
+	Height    int             `json:"height,omitempty"`
+	Params    json.RawMessage `json:"params,omitempty"`
+}
+
+// Outcome is how a frame ended.
+type Outcome string
+
+// The outcomes.
+const (
+	Result Outcome = "result"
+	Drop   Outcome = "drop"
+	Failed Outcome = "error"
+)
+
+// Ending is how a frame ended, or with Partial a part of its result.
+type Ending struct {
+	Seq           uint64
+	At            time.Duration // when it was here, since the recording started
+	Outcome       Outcome
+	Partial       bool
+	Reason        string // of a drop
+	Code, Message string // of an error
+	Timing        Timing
+	Width, Height int // of the frame as the server saw it; 0 = no picture
+	Batch         int // rows of the batch it ran in
+	Model         string
+	Outputs       []oip.Tensor
+	Params        oip.Params
+}
+
+// Timing is what the server said of the time a frame took, in microseconds.
+type Timing struct {
+	Received int64 `json:"received_us,omitempty"` // wall clock, since 1970
+	Queue    int64 `json:"queue_us"`
+	Prepare  int64 `json:"prepare_us"`
+	Run      int64 `json:"run_us"`
+	Total    int64 `json:"total_us"`
+}
+
+type endingJSON struct {
+	Outcome Outcome `json:"outcome"`
+	Partial bool    `json:"partial,omitempty"`
+	Reason  string  `json:"reason,omitempty"`
+	Code    string  `json:"code,omitempty"`
+	Message string  `json:"message,omitempty"`
+	Timing  Timing  `json:"timing"`
+	Width   int     `json:"width,omitempty"`
+	Height  int     `json:"height,omitempty"`
+	Batch   int     `json:"batch,omitempty"`
+	Outputs int     `json:"outputs_header,omitempty"` // bytes of the response's JSON
+}
+
+// encode returns the record of a frame and its data.
+func (f *Frame) encode() (*record, [][]byte, error) {
+	text, err := json.Marshal(frameJSON{f.CaptureUS, f.Codec, f.Width, f.Height, f.Params})
+	if err != nil {
+		return nil, nil, fmt.Errorf("recording: frame %d: its parameters are no JSON: %w", f.Seq, err)
+	}
+	return &record{kind: kindFrame, seq: f.Seq, at: int64(f.At), json: text}, [][]byte{f.Payload}, nil
+}
+
+func (r *record) frame() (*Frame, error) {
+	var j frameJSON
+	if err := json.Unmarshal(r.json, &j); err != nil {
+		return nil, fmt.Errorf("recording: frame %d: %w", r.seq, err)
+	}
+	return &Frame{Seq: r.seq, At: time.Duration(r.at), CaptureUS: j.CaptureUS, Codec: j.Codec, Width: j.Width, Height: j.Height, Params: j.Params, Payload: r.data}, nil
+}
+
+// encode returns the record of an ending and its data.
+func (e *Ending) encode() (*record, [][]byte, error) {
+	j := endingJSON{e.Outcome, e.Partial, e.Reason, e.Code, e.Message, e.Timing, e.Width, e.Height, e.Batch, 0}
+	var parts [][]byte
+	if e.Outcome == Result {
+		head, err := oip.AppendResponse(nil, &oip.InferResponse{ModelName: e.Model, Params: e.Params, Outputs: e.Outputs}, oip.Always)
+		if err != nil {
+			return nil, nil, fmt.Errorf("recording: the outputs of frame %d: %w", e.Seq, err)
+		}
+		j.Outputs = len(head)
+		parts = oip.BinaryParts([][]byte{head}, e.Outputs, oip.Always)
+	}
+	text, err := json.Marshal(j)
+	if err != nil {
+		return nil, nil, fmt.Errorf("recording: the ending of frame %d: %w", e.Seq, err)
+	}
+	return &record{kind: kindEnding, seq: e.Seq, at: int64(e.At), json: text}, parts, nil
+}
+
+func (r *record) ending() (*Ending, error) {
+	var j endingJSON
+	if err := json.Unmarshal(r.json, &j); err != nil {
+		return nil, fmt.Errorf("recording: the ending of frame %d: %w", r.seq, err)
+	}
+	e := &Ending{
+		Seq: r.seq, At: time.Duration(r.at), Outcome: j.Outcome, Partial: j.Partial, Reason: j.Reason, Code: j.Code, Message: j.Message,
+		Timing: j.Timing, Width: j.Width, Height: j.Height, Batch: j.Batch,
+	}
+	switch j.Outcome {
+	case Drop, Failed:
+		return e, nil
+	case Result:
+	default:
+		return nil, fmt.Errorf("recording: the ending of frame %d: %q is no outcome", r.seq, j.Outcome)
+	}
+	if j.Outputs < 0 || j.Outputs > len(r.data) {
+		return nil, fmt.Errorf("recording: the ending of frame %d: its outputs are shorter than it says", r.seq)
+	}
+	var m oip.InferResponse
+	if err := oip.DecodeResponse(&m, r.data, j.Outputs, func(n int) []byte { return make([]byte, n) }, oip.Limits{}); err != nil {
+		return nil, fmt.Errorf("recording: the outputs of frame %d: %w", r.seq, err)
+	}
+	e.Model, e.Outputs, e.Params = m.ModelName, m.Outputs, m.Params
+	return e, nil
+}
