@@ -1,0 +1,76 @@
+package streams
+
+import (
+	"slices"
+	"strconv"
+
+	"millrace/internal/oip"
+	"millrace/stream"
+)
+
+// encoder writes results as lines of JSON, in the form of a WebSocket reply. It
+// is for one goroutine.
+type encoder struct {
+	outputs []byte
+	reply   oip.InferResponse
+}
+
+// line returns the JSON of r in new memory, without a line feed: it goes to many.
+func (e *encoder) line(name string, r *stream.Result) []byte {
+	dst := append(make([]byte, 0, 512), `{"stream":`...)
+	dst = oip.AppendString(dst, name)
+	dst = strconv.AppendUint(append(dst, `,"seq":`...), r.Seq, 10)
+	dst = strconv.AppendInt(append(dst, `,"pts_us":`...), r.CaptureUS, 10)
+	if r.Timing.Received != 0 {
+		dst = strconv.AppendInt(append(dst, `,"received_us":`...), r.Timing.Received.Wall().UnixMicro(), 10)
+	}
+	err := r.Err
+	if r.Outcome == stream.Answered {
+		var out []byte
+		if out, err = e.members(r); err == nil {
+			return append(append(dst, out...), '}')
+		}
+	}
+	dst = append(append(dst, `,"error":{"code":`...), oip.AppendString(nil, string(stream.CodeOf(err)))...)
+	dst = oip.AppendString(append(dst, `,"message":`...), err.Error())
+	return append(dst, '}', '}')
+}
+
+// noModel is what a reply without the name of a model begins with.
+const noModel = `{"model_name":""`
+
+func (e *encoder) members(r *stream.Result) ([]byte, error) {
+	e.reply.Reset()
+	for i := range r.Outputs {
+		t := &r.Outputs[i]
+		e.reply.Outputs = append(e.reply.Outputs, oip.Tensor{Name: t.Name, Datatype: string(t.Datatype), Shape: t.Shape, Data: t.Data})
+	}
+	names := make([]string, 0, len(r.Params))
+	for k := range r.Params {
+		names = append(names, k)
+	}
+	slices.Sort(names)
+	for _, k := range names {
+		if p, ok := oip.ParamOf(k, r.Params[k]); ok {
+			e.reply.Params = append(e.reply.Params, p)
+		}
+	}
+	out, err := oip.AppendResponse(e.outputs[:0], &e.reply, oip.Never)
+	e.outputs = out
+	if err != nil {
+		return nil, err
+	}
+	dst := oip.AppendString([]byte(`,"model":`), r.Model.Name)
+	dst = oip.AppendString(append(dst, `,"version":`...), r.Model.Version)
+	if r.Partial {
+		dst = append(dst, `,"partial":true`...)
+	}
+	if r.Width > 0 {
+		dst = strconv.AppendInt(append(dst, `,"width":`...), int64(r.Width), 10)
+		dst = strconv.AppendInt(append(dst, `,"height":`...), int64(r.Height), 10)
+	}
+	if t := &r.Timing; t.Done != 0 && t.Received != 0 {
+		dst = strconv.AppendInt(append(dst, `,"total_us":`...), t.Done.Sub(t.Received).Microseconds(), 10)
+	}
+	return append(dst, out[len(noModel):len(out)-1]...), nil
+}

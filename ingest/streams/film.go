@@ -1,0 +1,201 @@
+package streams
+
+import (
+	"image"
+	"sync"
+
+	"millrace/client/overlay"
+	"millrace/internal/codec"
+	"millrace/stream"
+)
+
+const (
+	filmFrames  = 8 // kept until their result comes
+	filmQuality = 80
+)
+
+// film draws results over their frames, while somebody watches. It keeps the
+// newest frames by their seq and draws the newest result only: drawing holds up
+// nothing else.
+type film struct {
+	hub
+	start func(paint func()) bool // starts a goroutine
+
+	state    sync.Mutex
+	painting bool
+	frames   []stream.Frame // each holds its lease
+	frame    stream.Frame   // the next to be drawn, with result
+	result   *stream.Result // nil = none
+	wake     chan struct{}  // of the painter
+}
+
+// attend adds a watcher of pictures.
+func (m *film) attend() (*watcher, bool) {
+	m.state.Lock()
+	defer m.state.Unlock()
+	w, ok := m.hub.watch(1, true)
+	if !ok || m.painting {
+		return w, ok
+	}
+	m.wake = make(chan struct{}, 1)
+	if m.painting = m.start(m.paint); !m.painting {
+		m.hub.leave(w)
+		return nil, false
+	}
+	return w, true
+}
+
+// leave forgets a watcher.
+func (m *film) leave(w *watcher) {
+	m.hub.leave(w)
+	m.nudge()
+}
+
+func (m *film) nudge() {
+	m.state.Lock()
+	defer m.state.Unlock()
+	if m.painting {
+		select {
+		case m.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// close lets everybody go.
+func (m *film) close() {
+	m.hub.close()
+	m.nudge()
+}
+
+// add keeps a frame until its result comes.
+func (m *film) add(f stream.Frame) {
+	m.state.Lock()
+	defer m.state.Unlock()
+	if !m.painting {
+		return
+	}
+	f.Lease.Retain()
+	if len(m.frames) == filmFrames {
+		m.shift()
+	}
+	m.frames = append(m.frames, f)
+}
+
+func (m *film) shift() {
+	m.frames[0].Lease.Release()
+	n := copy(m.frames, m.frames[1:])
+	m.frames[n] = stream.Frame{}
+	m.frames = m.frames[:n]
+}
+
+// show takes a result over: to be drawn if its frame is there, else released.
+func (m *film) show(r *stream.Result) {
+	m.state.Lock()
+	defer m.state.Unlock()
+	for len(m.frames) > 0 && m.frames[0].Seq < r.Seq {
+		m.shift()
+	}
+	if !m.painting || r.Partial || r.Outcome != stream.Answered || len(m.frames) == 0 || m.frames[0].Seq != r.Seq {
+		r.Release()
+		return
+	}
+	m.drop()
+	m.frame, m.result = m.frames[0], r
+	m.frame.Lease.Retain()
+	m.shift()
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// drop forgets what was to be drawn next.
+func (m *film) drop() {
+	if m.result != nil {
+		m.result.Release()
+		m.frame.Lease.Release()
+		m.result, m.frame = nil, stream.Frame{}
+	}
+}
+
+// next takes what is to be drawn. more is false when nobody watches any more:
+// then nothing is kept.
+func (m *film) next() (f stream.Frame, r *stream.Result, more bool) {
+	m.state.Lock()
+	defer m.state.Unlock()
+	if m.hub.size() == 0 {
+		m.end()
+		return f, nil, false
+	}
+	f, r = m.frame, m.result
+	m.frame, m.result = stream.Frame{}, nil
+	return f, r, true
+}
+
+func (m *film) end() {
+	m.painting = false
+	m.drop()
+	for len(m.frames) > 0 {
+		m.shift()
+	}
+}
+
+// paint is the painter's goroutine.
+func (m *film) paint() {
+	watched := true
+	defer func() {
+		if watched { // a panic
+			m.state.Lock()
+			defer m.state.Unlock()
+			m.end()
+		}
+	}()
+	var canvas painter
+	for {
+		f, r, more := m.next()
+		if !more {
+			watched = false
+			return
+		}
+		if r == nil {
+			<-m.wake
+			continue
+		}
+		jpeg, err := canvas.draw(&f, r)
+		f.Lease.Release()
+		r.Release()
+		if err == nil {
+			m.hub.send(jpeg)
+		}
+	}
+}
+
+// painter keeps the memory to draw in.
+type painter struct {
+	rgba *image.RGBA
+	rgb  []byte
+}
+
+// draw returns a JPEG of the frame, in new memory, with what the model found.
+// Outputs that cannot be drawn leave the frame as it is.
+func (p *painter) draw(f *stream.Frame, r *stream.Result) ([]byte, error) {
+	items, err := overlay.Items(r.Outputs)
+	if err != nil || items.Empty() {
+		return codec.EncodeJPEG(nil, f.Payload, f.Width, f.Height, filmQuality)
+	}
+	if p.rgba == nil || p.rgba.Rect != image.Rect(0, 0, f.Width, f.Height) {
+		p.rgba = image.NewRGBA(image.Rect(0, 0, f.Width, f.Height))
+		p.rgb = make([]byte, 3*f.Width*f.Height)
+	}
+	for i, o := 0, 0; i < len(f.Payload); i, o = i+3, o+4 {
+		s, d := f.Payload[i:i+3:i+3], p.rgba.Pix[o:o+4:o+4]
+		d[0], d[1], d[2], d[3] = s[0], s[1], s[2], 255
+	}
+	overlay.Draw(p.rgba, items, "")
+	for i, o := 0, 0; i < len(p.rgb); i, o = i+3, o+4 {
+		s, d := p.rgba.Pix[o:o+3:o+3], p.rgb[i:i+3:i+3]
+		d[0], d[1], d[2] = s[0], s[1], s[2]
+	}
+	return codec.EncodeJPEG(nil, p.rgb, f.Width, f.Height, filmQuality)
+}

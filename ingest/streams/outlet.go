@@ -1,0 +1,128 @@
+package streams
+
+import (
+	"context"
+	"sync/atomic"
+
+	"millrace/internal/video"
+	"millrace/stream"
+)
+
+// outlet joins one source to one stream of a flow: it submits the frames and is
+// the stream's sink.
+type outlet struct {
+	f      *flow
+	stream *stream.Stream
+	ctx    context.Context
+	cancel context.CancelFunc
+	every  bool
+	finite bool   // the video has an end, and can wait
+	base   uint64 // seq of the source's first frame
+
+	held  atomic.Int32 // frames submitted whose result is not written
+	room  chan struct{}
+	ended atomic.Pointer[stream.CloseReason]
+}
+
+var _ stream.Sink = (*outlet)(nil)
+
+func (o *outlet) opened(i video.Info) { o.finite = i.Duration > 0 }
+
+// frame submits a frame. In Every a video with an end waits for room in the
+// window; a live one loses what does not fit.
+func (o *outlet) frame(fr stream.Frame) {
+	fr.Seq += o.base
+	if o.every && o.finite && !o.wait(int32(o.stream.Policy().Window)-1) {
+		fr.Lease.Release()
+		return
+	}
+	o.held.Add(1)
+	o.f.film.add(fr)
+	if err := o.stream.Submit(fr); err != nil {
+		o.done()
+		if o.ended.Load() == nil {
+			o.f.count(&stream.Result{Outcome: stream.Dropped, Reason: stream.Reason(stream.CodeOf(err))})
+		}
+	}
+}
+
+// wait returns when at most n frames are held, or false when the source is to
+// end.
+func (o *outlet) wait(n int32) bool {
+	for o.held.Load() > n {
+		select {
+		case <-o.room:
+		case <-o.ctx.Done():
+			return false
+		}
+	}
+	return true
+}
+
+// settle waits until every frame has its result written.
+func (o *outlet) settle() { o.wait(0) }
+
+// Push implements stream.Sink.
+func (o *outlet) Push(r *stream.Result) {
+	if !r.Partial {
+		o.f.count(r)
+	}
+	if r.Outcome == stream.Dropped {
+		r.Release()
+		o.done()
+		return
+	}
+	select {
+	case o.f.queue <- ending{r, o}:
+	default:
+		o.f.resultsLost.Add(1)
+		partial := r.Partial
+		r.Release()
+		if !partial {
+			o.done()
+		}
+	}
+}
+
+// Done implements stream.Sink.
+func (o *outlet) Done(why stream.CloseReason) {
+	o.ended.Store(&why)
+	o.cancel()
+}
+
+// closed is why the stream ended, "" while it has not.
+func (o *outlet) closed() stream.CloseReason {
+	if p := o.ended.Load(); p != nil {
+		return *p
+	}
+	return ""
+}
+
+// done counts a frame out.
+func (o *outlet) done() {
+	o.held.Add(-1)
+	select {
+	case o.room <- struct{}{}:
+	default:
+	}
+}
+
+func (o *outlet) free(r *stream.Result) {
+	if !r.Partial {
+		o.done()
+	}
+}
+
+// count counts the ending of a frame.
+func (f *flow) count(r *stream.Result) {
+	f.tally.Lock()
+	defer f.tally.Unlock()
+	switch r.Outcome {
+	case stream.Answered:
+		f.answered++
+	case stream.Failed:
+		f.errors++
+	default:
+		f.drops[r.Reason]++
+	}
+}

@@ -1,0 +1,216 @@
+package streams
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"millrace/internal/child"
+	"millrace/internal/oip"
+	"millrace/internal/video"
+)
+
+const (
+	hookRoom     = 1000 // results that wait; more are lost
+	hookBatch    = 100
+	hookDelay    = time.Second // after the first of a batch
+	hookTimeout  = 10 * time.Second
+	hookAttempts = 8
+	hookFarewell = 2 * time.Second // for what is left when the stream ends
+)
+
+// webhook posts results to an address, in batches and in order:
+//
+//	POST URL
+//	Content-Type: application/json
+//	X-Millrace-Delivery: NUMBER, the same when it is tried again
+//	X-Millrace-Signature: sha256=HEX, the HMAC of the body, with a secret
+//
+//	{"stream":NAME,"results":[...]}
+type webhook struct {
+	name, url, secret string
+	client            *http.Client
+	queue             chan []byte
+	ending            chan struct{} // closed by close
+	once              sync.Once
+	backoff           child.Backoff
+
+	sent, retries, lost atomic.Uint64
+	failure             atomic.Pointer[string]
+}
+
+// newWebhook makes a webhook; publicOnly refuses private addresses, after every
+// look-up of the name.
+func newWebhook(name string, s Sinks, publicOnly bool) *webhook {
+	dial := &net.Dialer{Timeout: hookTimeout}
+	if publicOnly {
+		dial.Control = func(_, address string, _ syscall.RawConn) error {
+			a, err := netip.ParseAddrPort(address)
+			if err != nil || video.IsPrivateAddr(a.Addr()) {
+				return errors.New("a private address: sources.allow_private allows those")
+			}
+			return nil
+		}
+	}
+	return &webhook{
+		name: name, url: s.Webhook, secret: s.WebhookSecret,
+		queue: make(chan []byte, hookRoom), ending: make(chan struct{}),
+		backoff: child.Backoff{Min: 500 * time.Millisecond, Max: 30 * time.Second},
+		client: &http.Client{
+			Timeout:       hookTimeout,
+			Transport:     &http.Transport{DialContext: dial.DialContext, IdleConnTimeout: 30 * time.Second, MaxIdleConns: 1},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}
+}
+
+// push hands a line over. It never blocks.
+func (h *webhook) push(line []byte) {
+	select {
+	case h.queue <- line:
+	default:
+		h.lost.Add(1)
+	}
+}
+
+// close has run deliver what waits, for a while, and return.
+func (h *webhook) close() { h.once.Do(func() { close(h.ending) }) }
+
+// run is the webhook's goroutine.
+func (h *webhook) run() {
+	defer h.client.CloseIdleConnections()
+	var number uint64
+	for {
+		batch := h.gather()
+		if len(batch) == 0 {
+			return
+		}
+		number++
+		if h.deliver(number, batch) {
+			h.sent.Add(uint64(len(batch)))
+		} else {
+			h.lost.Add(uint64(len(batch)))
+		}
+	}
+}
+
+// gather waits for a batch; an empty one means that it is over.
+func (h *webhook) gather() (batch [][]byte) {
+	select {
+	case line := <-h.queue:
+		batch = append(batch, line)
+	case <-h.ending:
+	}
+	delay := time.NewTimer(hookDelay)
+	defer delay.Stop()
+	for len(batch) < hookBatch {
+		select {
+		case line := <-h.queue:
+			batch = append(batch, line)
+			continue
+		default:
+		}
+		select {
+		case line := <-h.queue:
+			batch = append(batch, line)
+		case <-delay.C:
+			return batch
+		case <-h.ending:
+			select {
+			case line := <-h.queue:
+				batch = append(batch, line)
+			default:
+				return batch
+			}
+		}
+	}
+	return batch
+}
+
+// deliver posts a batch until it is taken, refused, or given up.
+func (h *webhook) deliver(number uint64, batch [][]byte) bool {
+	body := oip.AppendString([]byte(`{"stream":`), h.name)
+	body = append(append(append(body, `,"results":[`...), bytes.Join(batch, []byte(","))...), ']', '}')
+	h.backoff.Reset()
+	for attempt := 1; ; attempt++ {
+		again, err := h.post(number, body)
+		if err == nil {
+			h.failure.Store(nil)
+			return true
+		}
+		text := video.Redact(err.Error())
+		h.failure.Store(&text)
+		if !again || attempt == hookAttempts {
+			return false
+		}
+		t := time.NewTimer(h.backoff.Next(rand.Float64()))
+		select {
+		case <-t.C:
+		case <-h.ending:
+			t.Stop()
+			if attempt > 1 {
+				return false
+			}
+		}
+		h.retries.Add(1)
+	}
+}
+
+// post makes one attempt. again says that another may succeed.
+func (h *webhook) post(number uint64, body []byte) (again bool, err error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	done := make(chan struct{})
+	defer close(done)
+	go func() { // ends with the attempt
+		select {
+		case <-done:
+			return
+		case <-h.ending:
+		}
+		t := time.NewTimer(hookFarewell)
+		defer t.Stop()
+		select {
+		case <-done:
+		case <-t.C:
+			cancel()
+		}
+	}()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.url, bytes.NewReader(body))
+	if err != nil {
+		return false, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", "millrace")
+	req.Header.Set("X-Millrace-Delivery", strconv.FormatUint(number, 10))
+	if h.secret != "" {
+		sum := hmac.New(sha256.New, []byte(h.secret))
+		sum.Write(body)
+		req.Header.Set("X-Millrace-Signature", "sha256="+hex.EncodeToString(sum.Sum(nil)))
+	}
+	resp, err := h.client.Do(req)
+	if err != nil {
+		return true, fmt.Errorf("sinks.webhook: %w", err)
+	}
+	defer resp.Body.Close()
+	_, _ = io.CopyN(io.Discard, resp.Body, 64<<10)
+	if resp.StatusCode/100 == 2 {
+		return false, nil
+	}
+	again = resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusRequestTimeout
+	return again, fmt.Errorf("sinks.webhook: the receiver answered %s", resp.Status)
+}
