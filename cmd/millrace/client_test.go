@@ -68,6 +68,13 @@ func TestModels(t *testing.T) {
 	if code != 0 || !strings.HasPrefix(out, "NAME ") || !strings.Contains(out, "eyes") {
 		t.Errorf("exit status %d, %q", code, out)
 	}
+	out, _, code = millrace(t, "models", "show", "eyes", "--addr", addr)
+	if code != 0 || !strings.Contains(out, "image") || !strings.Contains(out, "boxes") || !strings.Contains(out, "[-1 240 320 1]") {
+		t.Errorf("exit status %d, %q", code, out)
+	}
+	if _, stderr, code = millrace(t, "models", "show", "nothing", "--addr", addr); code != 1 || !strings.Contains(stderr, "nothing") {
+		t.Errorf("exit status %d\n%s", code, stderr)
+	}
 	out, _, code = millrace(t, "models", "--kinds", "--json") // asks no server
 	var kinds []struct {
 		Name string

@@ -16,6 +16,7 @@ import (
 
 const modelsExamples = `  millrace models
   millrace models --kinds
+  millrace models show motion
   millrace models load delay fixed=5ms per_item=1ms instances=2
   millrace models unload delay`
 
@@ -41,7 +42,7 @@ func modelsCommand() *cobra.Command {
 		defer cl.Close()
 		return listModels(c, cl, asJSON)
 	}
-	c.AddCommand(loadCommand(), unloadCommand())
+	c.AddCommand(showCommand(), loadCommand(), unloadCommand())
 	return c
 }
 
@@ -61,6 +62,42 @@ func listModels(c *cobra.Command, cl *client.Client, asJSON bool) error {
 		lines = append(lines, []string{r.Name, r.Version, r.State, r.Reason})
 	}
 	return table(c.OutOrStdout(), lines...)
+}
+
+func showCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:     "show MODEL",
+		Short:   "Show the inputs and outputs of a loaded model",
+		Example: "  millrace models show motion\n  millrace models show motion --json",
+		Args:    wrongUsage(cobra.ExactArgs(1)),
+	}
+	addr := addrFlag(c)
+	asJSON := c.Flags().Bool("json", false, "as JSON")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		cl, err := dial(*addr)
+		if err != nil {
+			return err
+		}
+		defer cl.Close()
+		m, err := cl.Metadata(c.Context(), args[0], "")
+		if err != nil {
+			return err
+		}
+		if *asJSON {
+			return writeJSON(c.OutOrStdout(), m)
+		}
+		rows := [][]string{{"model", m.Name, "version " + strings.Join(m.Versions, ", "), m.Platform}}
+		for _, side := range []struct {
+			name string
+			of   []client.Tensor
+		}{{"input", m.Inputs}, {"output", m.Outputs}} {
+			for _, t := range side.of {
+				rows = append(rows, []string{side.name, t.Name, t.Datatype, fmt.Sprint(t.Shape)})
+			}
+		}
+		return table(c.OutOrStdout(), rows...)
+	}
+	return c
 }
 
 func listKinds(c *cobra.Command, asJSON bool) error {
