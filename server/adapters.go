@@ -9,6 +9,7 @@ import (
 	"millrace/ingest"
 	"millrace/ingest/grpc"
 	"millrace/ingest/rest"
+	"millrace/ingest/streams"
 	"millrace/ingest/ws"
 	"millrace/internal/httpd"
 	"millrace/web"
@@ -58,8 +59,12 @@ func (s *Server) listenHTTP() error {
 		AllowPrivateURLs: s.cfg.Sources.AllowPrivate, Log: s.log,
 	})
 	r := rest.New(h, rest.Options{MaxBody: int(s.cfg.Limits.MaxBody), Log: s.log})
+	s.streams = streams.New(h, streams.Options{
+		Streams: s.cfg.streams(), MaxStreams: s.cfg.Limits.MaxStreams, MaxWatchers: s.cfg.Limits.MaxWatchers,
+		AllowPrivate: s.cfg.Sources.AllowPrivate, Log: s.log,
+	})
 	web.Mount(h, web.Options{Clip: s.cfg.Clip})
-	s.adapters = append(s.adapters, r, s.ws, httpServer{h, []<-chan struct{}{r.Serving(), s.ws.Serving()}})
+	s.adapters = append(s.adapters, r, s.ws, s.streams, httpServer{h, []<-chan struct{}{r.Serving(), s.ws.Serving(), s.streams.Serving()}})
 	addr, err := h.Listen()
 	if err != nil {
 		return fmt.Errorf("http: %w", err)

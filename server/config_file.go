@@ -50,6 +50,9 @@ func parse(text []byte, name, dir string) (Config, error) {
 	for i := range c.Models {
 		c.Models[i].dir = dir
 	}
+	for i := range c.Streams {
+		c.Streams[i].dir = dir
+	}
 	if len(r.errs) == 0 {
 		if err := c.Validate(); err != nil {
 			for _, err := range flat(err) {
@@ -181,10 +184,12 @@ func (r *reader) fail(path string, node ast.Node, format string, args ...any) {
 
 // top reads a setting of the server, or a section of them.
 func (r *reader) top(c *Config, path, name string, node ast.Node) {
-	all := append(paths(keys), "models")
+	all := append(paths(keys), "models", "streams")
 	switch {
 	case path == "models":
 		r.models(c, node)
+	case path == "streams":
+		r.streams(c, node)
 	case len(below(all, path+".")) > 0:
 		r.section(node, path, func(path, name string, node ast.Node) { r.top(c, path, name, node) })
 	default:

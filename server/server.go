@@ -13,6 +13,7 @@ import (
 
 	"millrace/ingest"
 	"millrace/ingest/native"
+	"millrace/ingest/streams"
 	"millrace/ingest/ws"
 	"millrace/internal/buf"
 	"millrace/internal/codec"
@@ -37,6 +38,7 @@ type Server struct {
 
 	adapters []ingest.Interface
 	ws       *ws.Adapter
+	streams  *streams.Adapter
 	closers  []func() error
 	addrs    map[string]net.Addr // by adapter, filled before ready is closed
 
