@@ -16,7 +16,8 @@ needs() {
            echo cmd:ffmpeg=ffmpeg cmd:curl=curl,ca-certificates ;;
     test)  needs demo
            echo cmd:chromium=chromium cmd:npm=npm cmd:python3=python3
-           echo py:numpy=python3-numpy py:websockets=python3-websockets py:onnx=python3-onnx ;;
+           echo py:numpy=python3-numpy py:websockets=python3-websockets py:onnx=python3-onnx
+           echo py:gi.overrides.Gst=python3-gst-1.0,gir1.2-gst-rtsp-server-1.0,gstreamer1.0-plugins-base,gstreamer1.0-plugins-good ;;
     *)     return 1 ;;
     esac
 }

@@ -79,6 +79,8 @@ func TestRTSPPassword(t *testing.T) {
 	addr, _ := rtsp(t, "me", "geheim")
 	r := run(t, sources.Options{Video: video.Options{URL: "rtsp://me:geheim@" + addr}})
 	r.frames(5)
+	r.cancel(errStop)
+	_ = r.wait()
 	for _, url := range []string{"rtsp://" + addr, "rtsp://me:geheimnis@" + addr} {
 		r := run(t, sources.Options{Video: video.Options{URL: url}})
 		st := r.until("denied", func(st sources.Status) bool { return st.State == sources.Waiting })

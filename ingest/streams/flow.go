@@ -80,7 +80,7 @@ func (f *flow) run() {
 	var sinks sync.WaitGroup
 	sinks.Go(func() { f.a.safely("sinks", f.write) })
 	if f.hook != nil {
-		sinks.Go(func() { f.a.safely("webhook", f.hook.run) })
+		sinks.Go(func() { f.a.safely("webhook", func() { f.hook.run(f.ctx) }) })
 	}
 	last := f.work()
 	close(f.queue) // all its streams have finished: nobody pushes any more
@@ -161,14 +161,13 @@ func (f *flow) once() (opened bool, err error) {
 	s := src.Status()
 	f.past.Frames, f.past.Lost, f.past.Restarts = f.past.Frames+s.Frames, f.past.Lost+s.Lost, f.past.Restarts+s.Restarts
 	f.stream = nil
-	f.idle = &s
 	f.mu.Unlock()
 	switch why := o.closed(); {
 	case why == stream.ByUnload:
 		return true, stream.Errorf(stream.Unloaded, "model", "model %s was unloaded: the stream goes on when it is loaded again", f.config.Model)
 	case why != "" && why != stream.SourceEnded:
 		return true, stream.Errorf(stream.Unavailable, "model", "the stream was closed (%s)", why)
-	case err == nil || ctx.Err() != nil:
+	case err == nil || f.ctx.Err() != nil:
 		return true, nil
 	}
 	return true, errFinal
@@ -209,7 +208,11 @@ func (f *flow) state() (sources.Status, *stream.Stream) {
 	if f.idle != nil {
 		return *f.idle, f.stream
 	}
-	return f.source.Status(), f.stream
+	s := f.source.Status()
+	if s.State == sources.Ended || s.State == sources.Failed {
+		s.State = sources.Running // its last results are on their way
+	}
+	return s, f.stream
 }
 
 func (f *flow) totals() Totals {

@@ -87,12 +87,16 @@ func (h *webhook) push(line []byte) {
 	}
 }
 
-// close has run deliver what waits, for a while, and return.
+// close has run deliver what waits, and return.
 func (h *webhook) close() { h.once.Do(func() { close(h.ending) }) }
 
-// run is the webhook's goroutine.
-func (h *webhook) run() {
+// run is the webhook's goroutine. It returns after close, when everything is
+// delivered or given up; ctx's end leaves it a short time.
+func (h *webhook) run(ctx context.Context) {
 	defer h.client.CloseIdleConnections()
+	last, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(hookFarewell, cancel) })()
 	var number uint64
 	for {
 		batch := h.gather()
@@ -100,7 +104,7 @@ func (h *webhook) run() {
 			return
 		}
 		number++
-		if h.deliver(number, batch) {
+		if h.deliver(ctx, last, number, batch) {
 			h.sent.Add(uint64(len(batch)))
 		} else {
 			h.lost.Add(uint64(len(batch)))
@@ -141,55 +145,35 @@ func (h *webhook) gather() (batch [][]byte) {
 	return batch
 }
 
-// deliver posts a batch until it is taken, refused, or given up.
-func (h *webhook) deliver(number uint64, batch [][]byte) bool {
+// deliver posts a batch until it is taken, refused, or given up: after ctx's end
+// it is tried once more, and last ends that.
+func (h *webhook) deliver(ctx, last context.Context, number uint64, batch [][]byte) bool {
 	body := oip.AppendString([]byte(`{"stream":`), h.name)
 	body = append(append(append(body, `,"results":[`...), bytes.Join(batch, []byte(","))...), ']', '}')
 	h.backoff.Reset()
 	for attempt := 1; ; attempt++ {
-		again, err := h.post(number, body)
+		again, err := h.post(last, number, body)
 		if err == nil {
 			h.failure.Store(nil)
 			return true
 		}
 		text := video.Redact(err.Error())
 		h.failure.Store(&text)
-		if !again || attempt == hookAttempts {
+		if !again || attempt == hookAttempts || ctx.Err() != nil {
 			return false
 		}
 		t := time.NewTimer(h.backoff.Next(rand.Float64()))
 		select {
 		case <-t.C:
-		case <-h.ending:
+		case <-ctx.Done():
 			t.Stop()
-			if attempt > 1 {
-				return false
-			}
 		}
 		h.retries.Add(1)
 	}
 }
 
 // post makes one attempt. again says that another may succeed.
-func (h *webhook) post(number uint64, body []byte) (again bool, err error) {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	done := make(chan struct{})
-	defer close(done)
-	go func() { // ends with the attempt
-		select {
-		case <-done:
-			return
-		case <-h.ending:
-		}
-		t := time.NewTimer(hookFarewell)
-		defer t.Stop()
-		select {
-		case <-done:
-		case <-t.C:
-			cancel()
-		}
-	}()
+func (h *webhook) post(ctx context.Context, number uint64, body []byte) (again bool, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.url, bytes.NewReader(body))
 	if err != nil {
 		return false, err

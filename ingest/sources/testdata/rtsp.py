@@ -4,7 +4,6 @@ It serves a moving picture of 160x120 pixels at /live and prints its port. It
 ends with its standard input.
 """
 import sys
-import threading
 
 import gi
 
@@ -17,7 +16,7 @@ loop = GLib.MainLoop()
 server = GstRtspServer.RTSPServer(address="127.0.0.1", service="0")
 factory = GstRtspServer.RTSPMediaFactory()
 factory.set_launch(
-    "( videotestsrc is-live=true pattern=ball ! video/x-raw,width=160,height=120,framerate=15/1"
+    "( videotestsrc is-live=true pattern=ball ! video/x-raw,format=I420,width=160,height=120,framerate=15/1"
     " ! jpegenc ! rtpjpegpay name=pay0 pt=26 )"
 )
 factory.set_shared(True)
@@ -36,11 +35,5 @@ server.get_mount_points().add_factory("/live", factory)
 server.attach(None)
 print(server.get_bound_port(), flush=True)
 
-
-def wait():
-    sys.stdin.read()
-    loop.quit()
-
-
-threading.Thread(target=wait, daemon=True).start()
+GLib.io_add_watch(sys.stdin, GLib.IO_HUP, lambda *_: loop.quit())
 loop.run()

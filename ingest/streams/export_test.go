@@ -1,0 +1,36 @@
+package streams
+
+import "context"
+
+// WebhookForTest is a webhook without a stream.
+type WebhookForTest struct{ h *webhook }
+
+// NewWebhookForTest makes one.
+func NewWebhookForTest(name string, s Sinks, publicOnly bool) WebhookForTest {
+	return WebhookForTest{newWebhook(name, s, publicOnly)}
+}
+
+func (w WebhookForTest) Push(line []byte)        { w.h.push(line) }
+func (w WebhookForTest) Close()                  { w.h.close() }
+func (w WebhookForTest) Run(ctx context.Context) { w.h.run(ctx) }
+
+// Counts returns results delivered and lost, and the last failure.
+func (w WebhookForTest) Counts() (sent, lost uint64, failure string) {
+	if p := w.h.failure.Load(); p != nil {
+		failure = *p
+	}
+	return w.h.sent.Load(), w.h.lost.Load(), failure
+}
+
+// HubForTest is a hub without a stream.
+type HubForTest struct{ h hub }
+
+// Watch returns what tells how many lines wait for a watcher, and how many it
+// lost.
+func (h *HubForTest) Watch(room int) func() (int, uint64) {
+	w, _ := h.h.watch(room, false)
+	return func() (int, uint64) { return len(w.lines), w.lost.Load() }
+}
+
+// Send sends a line to all.
+func (h *HubForTest) Send(line []byte) { h.h.send(line) }

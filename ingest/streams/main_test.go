@@ -1,0 +1,240 @@
+package streams_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"millrace/ingest"
+	"millrace/ingest/streams"
+	"millrace/internal/buf"
+	"millrace/internal/child"
+	"millrace/internal/codec"
+	"millrace/internal/httpd"
+	"millrace/stream"
+	"millrace/workers"
+	_ "millrace/workers/delay"
+	_ "millrace/workers/identity"
+	_ "millrace/workers/motion"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		// fasthttp's clock runs for ever once it has begun.
+		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"),
+		// and its pools notice their end at their next tick, 10 s later.
+		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"),
+		goleak.Cleanup(func(code int) {
+			if child.Live() != 0 {
+				fmt.Fprintln(os.Stderr, "children left:", child.Live())
+				code = 1
+			}
+			os.Exit(code)
+		}))
+}
+
+// patience bounds every wait; none should come near it.
+const patience = 30 * time.Second
+
+// rig is an HTTP listener, models and the adapter, joined as a server joins them.
+// It is also the door.
+type rig struct {
+	t       *testing.T
+	url     string
+	mem     *buf.Pool
+	models  *workers.Manager
+	streams *streams.Adapter
+}
+
+func (r *rig) Open(model, version string, opts stream.Options, sink stream.Sink) (*stream.Stream, error) {
+	g, err := r.models.Group(model, version)
+	if err != nil {
+		return nil, err
+	}
+	return g.Open(opts, sink)
+}
+func (r *rig) Models() ingest.Repository { return repository{r.models} }
+func (r *rig) Memory() *buf.Pool         { return r.mem }
+func (r *rig) State() ingest.State       { return ingest.State{Ready: true} }
+
+type repository struct{ m *workers.Manager }
+
+func (r repository) Model(name, version string) (*stream.Model, bool, error) {
+	g, err := r.m.Group(name, version)
+	if err != nil {
+		return nil, false, err
+	}
+	return g.Model(), g.Ready(), nil
+}
+func (r repository) Index() []ingest.Entry { return nil }
+func (r repository) Load(ctx context.Context, name string, p stream.Params) (string, error) {
+	return r.m.Load(ctx, name, p)
+}
+func (r repository) Unload(ctx context.Context, endpoint string) error {
+	return r.m.Unload(ctx, endpoint)
+}
+
+var eyes = workers.Config{Name: "eyes", Kind: "motion"}
+
+// start makes a rig with the model eyes, which finds what moves.
+func start(t *testing.T, o streams.Options) *rig {
+	t.Helper()
+	quiet := slog.New(slog.DiscardHandler)
+	o.Log = quiet
+	mem := buf.NewPool(256 << 20)
+	r := &rig{t: t, mem: mem, models: workers.NewManager(workers.ManagerOptions{Memory: mem, Pixels: codec.Limits{}, Log: quiet})}
+	r.load(eyes)
+	h, err := httpd.New(httpd.Config{Addr: "127.0.0.1:0", WriteTimeout: time.Second, Log: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.streams = streams.New(h, o)
+	addr, err := h.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.url = "http://" + addr.String()
+	ctx, end := context.WithCancel(context.Background())
+	var tasks sync.WaitGroup
+	tasks.Go(func() {
+		if err := h.Serve(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	tasks.Go(func() {
+		if err := r.streams.Serve(ctx, r); err != nil {
+			t.Error(err)
+		}
+	})
+	<-r.streams.Serving()
+	t.Cleanup(func() {
+		http.DefaultClient.CloseIdleConnections()
+		end()
+		tasks.Wait()
+		closing, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := r.models.Close(closing); err != nil {
+			t.Error(err)
+		}
+		if st := r.streams.Stats(); len(st.States) != 0 || st.Watchers != 0 || st.Panics != 0 {
+			t.Errorf("left: %+v", st)
+		}
+		if n := mem.Stats().Leases; n != 0 {
+			t.Errorf("%d leases left", n)
+		}
+		if n := child.Live(); n != 0 {
+			t.Errorf("%d children left", n)
+		}
+	})
+	return r
+}
+
+func (r *rig) load(c workers.Config) {
+	r.t.Helper()
+	if _, err := r.models.LoadConfig(r.t.Context(), c.WithDefaults(), false); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// call makes a request and returns its status and body.
+func (r *rig) call(method, path, body string) (int, string) {
+	r.t.Helper()
+	req, err := http.NewRequestWithContext(r.t.Context(), method, r.url+path, bytes.NewReader([]byte(body)))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return resp.StatusCode, string(text)
+}
+
+// want makes a request that has to be answered with a status.
+func (r *rig) want(status int, method, path, body string) string {
+	r.t.Helper()
+	got, text := r.call(method, path, body)
+	if got != status {
+		r.t.Fatalf("%s %s: %d %s, want %d", method, path, got, text, status)
+	}
+	return text
+}
+
+// shown is what the tests read of a stream.
+type shown struct {
+	Name, Source, State string
+	Paused              bool
+	Error               *struct{ Code, Kind, Message string }
+	Policy              struct {
+		Policy   string
+		MaxAgeMS int     `json:"max_age_ms"`
+		MaxFPS   float64 `json:"max_fps"`
+		Priority string
+	}
+	Width, Height             int
+	Frames, Results, Restarts uint64
+	Watchers                  int
+	Drops                     map[string]uint64
+	Webhook                   struct{ Sent, Retries, Lost uint64 }
+	Lost                      struct{ Frames, Results, Lines, File uint64 }
+}
+
+func (r *rig) show(name string) (s shown) {
+	r.t.Helper()
+	if err := json.Unmarshal([]byte(r.want(200, "GET", "/v2/streams/"+name, "")), &s); err != nil {
+		r.t.Fatal(err)
+	}
+	return s
+}
+
+// until waits for a state of a stream.
+func (r *rig) until(name, what string, ok func(shown) bool) shown {
+	r.t.Helper()
+	for limit := time.Now().Add(patience); ; {
+		s := r.show(name)
+		if ok(s) {
+			return s
+		}
+		if time.Now().After(limit) {
+			r.t.Fatalf("not seen: %s: %+v %+v", what, s, s.Error)
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+}
+
+// clip is a video of so many seconds, 10 frames each, 160x120 pixels.
+func clip(t *testing.T, seconds int) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "clip.mp4")
+	cmd := exec.Command("ffmpeg", "-nostdin", "-v", "error", "-f", "lavfi", "-i", fmt.Sprintf("testsrc2=size=160x120:rate=10:duration=%d", seconds),
+		"-pix_fmt", "yuv420p", "-movflags", "+faststart", path)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s (is ffmpeg installed? apt-get install ffmpeg)", err, out)
+	}
+	return path
+}
+
+// served is a video at an address.
+func served(t *testing.T, path string) string {
+	srv := httptest.NewServer(http.FileServer(http.Dir(filepath.Dir(path))))
+	t.Cleanup(srv.Close)
+	return srv.URL + "/" + filepath.Base(path)
+}
