@@ -24,12 +24,25 @@ type Options struct {
 	Limit          time.Duration
 	Policy         stream.Policy // zero fields are the model's
 
+	// Next, when set, gives frames that are encoded already in place of those of Source, which is then but a name: each is
+	// sent as it is at its time, or with Fast at once, until io.EOF. Its memory may be used again at the next call. Codec is
+	// theirs, "" = recognised by content; rgb24 and nv12 need Width and Height. No overlay is drawn.
+	Next  func() (frame []byte, at time.Duration, err error)
+	Codec string
+
+	// Window is how many frames may be on their way: the next one waits until one has ended. 0 = as many as the stream takes,
+	// which with the policy "every" is its own window and what the connection holds.
+	Window int
+
 	// Overlay is a file for the video with what the model answered drawn over it, Picture one for the frame with the
 	// most boxes; "" = none. Every frame sent is once in the video, at its time: one that was dropped or failed shows the
 	// newest result before it and says so. For a picture Overlay is a picture too. Frames wait in memory for their
 	// endings, 512 frames or 64 MiB at most; past that, sending waits.
 	Overlay, Picture string
 
+	// OnSend sees each frame as it goes, before any reply to it, with its number and its place in the video. The frame's
+	// memory is used again when it returns. It is called from one goroutine, not OnReply's.
+	OnSend   func(seq uint64, pts time.Duration, frame []byte)
 	OnReply  func(Reply)    // from one goroutine; must not block for long
 	OnSecond func(Progress) // after each second, from one goroutine
 }
@@ -51,6 +64,14 @@ const (
 // source or the server fails the summary holds what came before. Run may be
 // called concurrently.
 func Run(ctx context.Context, o Options) (Summary, error) {
+	p := &player{o: o, acc: newAccount(o.Source, o.Model), pts: map[uint64]time.Duration{}}
+	if o.Window > 0 {
+		p.room = make(chan struct{}, o.Window)
+	}
+	if o.Next != nil {
+		p.rec = newRecorder(ctx, "", "", 0)
+		return p.play(ctx, o.Policy, func() error { return p.frames(ctx, o.Next, !o.Fast) })
+	}
 	meta, err := o.Client.Metadata(ctx, o.Model, o.Version)
 	if err != nil {
 		return Summary{}, err
@@ -63,7 +84,6 @@ func Run(ctx context.Context, o Options) (Summary, error) {
 	if err != nil {
 		return Summary{}, err
 	}
-	p := &player{o: o, acc: newAccount(o.Source, o.Model), pts: map[uint64]time.Duration{}}
 	p.acc.files(film, still)
 	if picture != nil {
 		o.Policy.Mode = stream.Every
@@ -81,7 +101,16 @@ func Run(ctx context.Context, o Options) (Summary, error) {
 	info := r.Info()
 	p.acc.video(info.Width, info.Height, info.FPS)
 	p.rec = newRecorder(ctx, film, still, info.FPS)
-	return p.play(ctx, o.Policy, func() error { return p.frames(ctx, r) })
+	var buf []byte
+	next := func() ([]byte, time.Duration, error) {
+		f, err := r.Next(buf)
+		if err == nil {
+			buf = f.Data
+		}
+		return f.Data, f.PTS, err
+	}
+	scheme, _ := video.ClassifyURL(o.Source)
+	return p.play(ctx, o.Policy, func() error { return p.frames(ctx, next, scheme == video.SchemeFile && !o.Fast) })
 }
 
 // open opens the video in the size that the model needs.
@@ -153,6 +182,8 @@ type player struct {
 	rec *recorder
 	seq uint64 // of the next frame
 
+	room chan struct{} // has one for each frame on its way; nil = no window
+
 	mu  sync.Mutex
 	pts map[uint64]time.Duration // of frames on their way
 }
@@ -160,7 +191,11 @@ type player struct {
 // play opens the stream, feeds it, and waits for the last replies.
 func (p *player) play(ctx context.Context, policy stream.Policy, feed func() error) (Summary, error) {
 	// The stream outlives ctx: after Ctrl-C the frames on their way still end.
-	s, err := p.o.Client.Stream(context.WithoutCancel(ctx), p.o.Model, client.StreamOptions{Version: p.o.Version, Policy: policy, OnReply: p.reply})
+	opts := client.StreamOptions{Version: p.o.Version, Policy: policy, OnReply: p.reply}
+	if p.o.Codec != "" {
+		opts.Codec, opts.Width, opts.Height = p.o.Codec, p.o.Width, p.o.Height
+	}
+	s, err := p.o.Client.Stream(context.WithoutCancel(ctx), p.o.Model, opts)
 	if err != nil {
 		_ = p.rec.finish()
 		return p.acc.summary(), err
@@ -216,16 +251,13 @@ func (p *player) everySecond() (stop func()) {
 	return func() { close(end); <-ended }
 }
 
-// frames sends the frames of a video, each when it is due.
-func (p *player) frames(ctx context.Context, r *video.Reader) error {
-	scheme, _ := video.ClassifyURL(p.o.Source)
-	paced := scheme == video.SchemeFile && !p.o.Fast
+// frames sends the frames that next gives, paced: each when it is due.
+func (p *player) frames(ctx context.Context, next func() ([]byte, time.Duration, error), paced bool) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var begin time.Time
-	var buf []byte
 	for {
-		f, err := r.Next(buf)
+		frame, at, err := next()
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
@@ -233,14 +265,13 @@ func (p *player) frames(ctx context.Context, r *video.Reader) error {
 			return context.Cause(ctx)
 		case err != nil:
 			return err
-		case p.o.Limit > 0 && f.PTS >= p.o.Limit:
+		case p.o.Limit > 0 && at >= p.o.Limit:
 			return nil
 		}
-		buf = f.Data
 		if begin.IsZero() {
-			begin = time.Now().Add(-f.PTS)
+			begin = time.Now().Add(-at)
 		}
-		if wait := time.Until(begin.Add(f.PTS)); paced && wait > 0 {
+		if wait := time.Until(begin.Add(at)); paced && wait > 0 {
 			timer.Reset(wait)
 			select {
 			case <-timer.C:
@@ -249,7 +280,7 @@ func (p *player) frames(ctx context.Context, r *video.Reader) error {
 			case <-p.s.Done():
 			}
 		}
-		if err := p.send(ctx, f.Data, f.PTS); err != nil {
+		if err := p.send(ctx, frame, at); err != nil {
 			return err
 		}
 	}
@@ -259,6 +290,14 @@ func (p *player) frames(ctx context.Context, r *video.Reader) error {
 // any reply to it can come.
 func (p *player) send(ctx context.Context, frame []byte, pts time.Duration) error {
 	seq := p.seq
+	if p.room != nil {
+		select {
+		case p.room <- struct{}{}:
+		case <-p.s.Done(): // sending says why
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 	if err := p.rec.hold(ctx, p.s.Done(), seq, frame, pts); err != nil {
 		return err
 	}
@@ -267,6 +306,9 @@ func (p *player) send(ctx context.Context, frame []byte, pts time.Duration) erro
 	p.mu.Lock()
 	p.pts[seq] = pts
 	p.mu.Unlock()
+	if p.o.OnSend != nil {
+		p.o.OnSend(seq, pts, frame)
+	}
 	_, err := p.s.Send(frame)
 	return err
 }
@@ -280,6 +322,9 @@ func (p *player) reply(r client.Reply) {
 	p.mu.Unlock()
 	p.acc.reply(&r)
 	p.rec.ending(&r)
+	if p.room != nil && !r.Partial {
+		<-p.room
+	}
 	if p.o.OnReply != nil {
 		p.o.OnReply(Reply{r, pts})
 	}
