@@ -233,9 +233,17 @@ func damaged(at int64, err error) error {
 	return fmt.Errorf("recording: damaged at byte %d: %w", at, err)
 }
 
+// Has says whether there is a frame of that seq.
+func (r *Reader) Has(seq uint64) bool {
+	_, ok := slices.BinarySearchFunc(r.frames, seq, ofSeq)
+	return ok
+}
+
+func ofSeq(e entry, seq uint64) int { return cmp.Compare(e.seq, seq) }
+
 // Frame reads a frame; nil when there is none of that seq.
 func (r *Reader) Frame(seq uint64) (*Frame, error) {
-	i, ok := slices.BinarySearchFunc(r.frames, seq, func(e entry, seq uint64) int { return cmp.Compare(e.seq, seq) })
+	i, ok := slices.BinarySearchFunc(r.frames, seq, ofSeq)
 	if !ok {
 		return nil, nil
 	}
@@ -249,7 +257,7 @@ func (r *Reader) Frame(seq uint64) (*Frame, error) {
 // Endings reads the endings of a frame in their order: none for one whose ending
 // was not seen.
 func (r *Reader) Endings(seq uint64) ([]*Ending, error) {
-	i, _ := slices.BinarySearchFunc(r.endings, seq, func(e entry, seq uint64) int { return cmp.Compare(e.seq, seq) })
+	i, _ := slices.BinarySearchFunc(r.endings, seq, ofSeq)
 	var list []*Ending
 	for ; i < len(r.endings) && r.endings[i].seq == seq; i++ {
 		rec, err := r.read(r.endings[i])

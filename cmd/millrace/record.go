@@ -1,0 +1,218 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"millrace/client"
+	"millrace/client/play"
+	"millrace/internal/codec"
+	"millrace/internal/oip"
+	"millrace/internal/recording"
+	"millrace/stream"
+)
+
+const recordExamples = `  millrace record clip.mp4 --model spotter --out monday.mill
+  millrace record rtsp://camera.local/live --model spotter --duration 10m --out monday.mill
+  millrace record clip.mp4 --model spotter --policy every --realtime=false --out all.mill --json`
+
+// recorded is the account of a recording.
+type recorded struct {
+	play.Summary
+	File  string `json:"file"`
+	Bytes int64  `json:"bytes"`
+}
+
+func recordCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "record FILE|URL",
+		Short: "Send a video to a model, and keep every frame and its result in a file",
+		Long: `Send a video to a model of a running server, as millrace stream does, and record it: each frame byte for byte as it was
+sent, when, and how it ended, with the results. millrace replay plays the file to another model, millrace compare says
+how the results differ. The file is readable up to its last second even when this program is killed.`,
+		Example: recordExamples,
+		Args:    wrongUsage(cobra.ExactArgs(1)),
+	}
+	addr := addrFlag(c)
+	f := c.Flags()
+	var (
+		o        play.Options
+		file     string
+		policy   string
+		maxAge   int
+		realtime bool
+		asJSON   bool
+	)
+	f.StringVar(&o.Model, "model", "", "the model (needed)")
+	f.StringVar(&file, "out", "", "the file to write, such as monday.mill; it must not exist (needed)")
+	f.Float64Var(&o.FPS, "fps", 0, "at most so many frames a second (all)")
+	f.BoolVar(&realtime, "realtime", true, "files at the speed at which they play; false = as fast as they are read")
+	f.BoolVar(&o.Loop, "loop", false, "files start over at their end")
+	f.DurationVar(&o.Limit, "duration", 0, "of the video to send, such as 10s (all)")
+	f.IntVar(&o.Width, "width", 0, "of the frames as sent, in pixels (what the model needs)")
+	f.IntVar(&o.Height, "height", 0, "of the frames as sent, in pixels (what the model needs)")
+	f.StringVar(&policy, "policy", "", "latest or every (the model's)")
+	f.IntVar(&maxAge, "max-age-ms", 0, "a frame that would be answered older is dropped (the model's)")
+	f.BoolVar(&asJSON, "json", false, "the summary as JSON on standard output, progress on standard error")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		o.Source, o.Fast = args[0], !realtime
+		o.Policy = stream.Policy{Mode: stream.Mode(policy), MaxAge: time.Duration(maxAge) * time.Millisecond}
+		if err := checkStream(&o); err != nil {
+			return err
+		}
+		if file == "" {
+			return usagef("--out is missing: the file to write, such as monday.mill")
+		}
+		cl, err := dial(*addr)
+		if err != nil {
+			return err
+		}
+		defer cl.Close()
+		o.Client = cl
+		out := c.OutOrStdout()
+		lines := newProgress(out)
+		if asJSON {
+			lines = newProgress(c.ErrOrStderr())
+		}
+		rec, ctx, err := newTape(c.Context(), file, recording.Header{Model: o.Model, Source: o.Source, Options: optionsOf(o.Policy)})
+		if err != nil {
+			return err
+		}
+		o.OnSend = func(seq uint64, pts time.Duration, frame []byte) {
+			rec.frame(&recording.Frame{Seq: seq, CaptureUS: pts.Microseconds(), Payload: frame})
+		}
+		o.OnReply = func(r play.Reply) { rec.reply(r.Seq, &r.Reply) }
+		o.OnSecond = func(p play.Progress) {
+			rec.flush()
+			lines.line(second(p))
+		}
+		s, err := play.Run(ctx, o)
+		lines.end()
+		err = firstOf(rec.close(), err)
+		if err != nil && s.Frames == 0 {
+			return err
+		}
+		r := recorded{Summary: s, File: file, Bytes: rec.w.Size()}
+		if asJSON {
+			return firstOf(err, writeJSON(out, r))
+		}
+		return firstOf(err, table(out, append(summaryRows(&s), rec.row())...))
+	}
+	return c
+}
+
+// optionsOf names the options of a stream as a request does.
+func optionsOf(p stream.Policy) map[string]string {
+	opts := map[string]string{}
+	if p.Mode != "" {
+		opts["policy"] = string(p.Mode)
+	}
+	if p.MaxAge > 0 {
+		opts["max_age_ms"] = fmt.Sprint(p.MaxAge.Milliseconds())
+	}
+	if p.Window > 0 {
+		opts["window"] = fmt.Sprint(p.Window)
+	}
+	return opts
+}
+
+// tape writes a recording while a stream goes on. Its first error ends the
+// context that newTape returned.
+type tape struct {
+	w       *recording.Writer
+	file    string
+	started time.Time
+	cancel  context.CancelFunc
+
+	mu  sync.Mutex
+	err error
+}
+
+// newTape makes the file. Its time starts now.
+func newTape(ctx context.Context, file string, h recording.Header) (*tape, context.Context, error) {
+	h.Started = time.Now()
+	w, err := recording.Create(file, h)
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	return &tape{w: w, file: file, started: h.Started, cancel: cancel}, ctx, nil
+}
+
+// frame records a frame that is sent now. What is not known of a picture is read
+// from its head.
+func (t *tape) frame(f *recording.Frame) {
+	f.At = time.Since(t.started)
+	if f.Codec == "" {
+		if info, err := codec.Header(f.Payload); err == nil {
+			f.Codec = info.Kind.String()
+			f.Width, f.Height = info.Upright()
+		}
+	}
+	t.note(t.w.Frame(f))
+}
+
+// reply records an ending, under the seq that the frame has in the file.
+func (t *tape) reply(seq uint64, r *client.Reply) {
+	e := &recording.Ending{
+		Seq: seq, At: r.Got.Sub(t.started), Outcome: recording.Result, Partial: r.Partial, Model: r.Model, Width: r.Width, Height: r.Height, Batch: r.Batch,
+		Timing: recording.Timing{
+			Queue: r.Timing.Queue.Microseconds(), Prepare: r.Timing.Prepare.Microseconds(), Run: r.Timing.Run.Microseconds(), Total: r.Timing.Total.Microseconds(),
+		},
+	}
+	if !r.Timing.Received.IsZero() {
+		e.Timing.Received = r.Timing.Received.UnixMicro()
+	}
+	switch {
+	case r.Dropped != "":
+		e.Outcome, e.Reason = recording.Drop, string(r.Dropped)
+	case r.Err != nil:
+		e.Outcome, e.Code, e.Message = recording.Failed, string(stream.CodeOf(r.Err)), r.Err.Error()
+	}
+	for _, o := range r.Outputs {
+		e.Outputs = append(e.Outputs, oip.Tensor{Name: o.Name, Datatype: string(o.Datatype), Shape: o.Shape, Data: o.Data})
+	}
+	for k, v := range r.Params {
+		if p, ok := oip.ParamOf(k, v); ok {
+			e.Params = append(e.Params, p)
+		}
+	}
+	t.note(t.w.Ending(e))
+}
+
+func (t *tape) flush() { t.note(t.w.Flush()) }
+
+func (t *tape) note(err error) {
+	if err == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.err == nil {
+		t.err = err
+		t.cancel()
+	}
+}
+
+// close ends the file, and says what went wrong while it was written. A file
+// without a frame is removed.
+func (t *tape) close() error {
+	t.cancel()
+	t.note(t.w.Close())
+	if t.w.Frames() == 0 {
+		t.note(os.Remove(t.file))
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.err
+}
+
+// row says what was written, for table.
+func (t *tape) row() []string {
+	return []string{"recording", fmt.Sprintf("%s: %d frames, %.1f MB", t.file, t.w.Frames(), float64(t.w.Size())/1e6)}
+}
