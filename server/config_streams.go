@@ -123,3 +123,13 @@ func (r *reader) streamKey(s *StreamEntry, path, name string, node ast.Node) {
 		}
 	}
 }
+
+// StreamSettings lists the settings of a stream: keys of an entry under streams
+// in the file.
+func StreamSettings() []Setting {
+	out := make([]Setting, len(streamKeys))
+	for i, k := range streamKeys {
+		out[i] = Setting{Path: k.path, Doc: k.doc}
+	}
+	return out
+}

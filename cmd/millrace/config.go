@@ -21,6 +21,8 @@ const configExamples = `  millrace config
 type settings struct {
 	Server []server.Setting `json:"server"`
 	Model  []server.Setting `json:"model"`
+	Stream []server.Setting `json:"stream"`
+	Stream []server.Setting `json:"stream"`
 	Kinds  []kindSettings   `json:"kinds"`
 }
 
@@ -41,7 +43,7 @@ func configCommand() *cobra.Command {
 	asJSON := c.Flags().Bool("json", false, "as JSON")
 	asMarkdown := c.Flags().Bool("markdown", false, "as the page docs/config.md")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		all := settings{Server: server.Settings(), Model: server.ModelSettings()}
+		all := settings{Server: server.Settings(), Model: server.ModelSettings(), Stream: server.StreamSettings()}
 		for _, k := range workers.Kinds() {
 			all.Kinds = append(all.Kinds, kindSettings{k.Name, k.Doc, k.Keys})
 		}
@@ -69,6 +71,10 @@ func (s settings) text(w io.Writer) error {
 	add("MODEL (file, --model)")
 	for _, k := range s.Model {
 		rows = append(rows, []string{"  " + k.Path, k.Default, k.Doc})
+	}
+	add("STREAM (file)")
+	for _, k := range s.Stream {
+		rows = append(rows, []string{"  " + k.Path, "", k.Doc})
 	}
 	for _, k := range s.Kinds {
 		add("KIND " + k.Name + ": " + k.Doc)
@@ -112,6 +118,10 @@ func (s settings) markdown(w io.Writer) error {
 	b.WriteString("\n## A model\n\nKeys of an entry under `models`. An empty default is the worker's or the model's own.\n\n| key | default | meaning |\n|---|---|---|\n")
 	for _, k := range s.Model {
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", k.Path, code(k.Default), cell(k.Doc))
+	}
+	b.WriteString("\n## A stream\n\nKeys of an entry under `streams`: a camera that the server watches itself, see [streams.md](streams.md).\n\n| key | meaning |\n|---|---|\n")
+	for _, k := range s.Stream {
+		fmt.Fprintf(&b, "| `%s` | %s |\n", k.Path, cell(k.Doc))
 	}
 	b.WriteString("\n## Kinds of workers\n\nEach takes the keys of a model and these.\n")
 	for _, k := range s.Kinds {

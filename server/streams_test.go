@@ -1,0 +1,96 @@
+package server_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"millrace/server"
+)
+
+// TestStreamsOfTheConfiguration reads a file with a stream, runs it, and watches
+// its results.
+func TestStreamsOfTheConfiguration(t *testing.T) {
+	dir := t.TempDir()
+	clip := exec.Command("ffmpeg", "-nostdin", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=64x48:rate=10:duration=1", "-pix_fmt", "yuv420p", filepath.Join(dir, "clip.mp4"))
+	if out, err := clip.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	path := filepath.Join(dir, "millrace.yaml")
+	text := `
+http: 127.0.0.1:0
+grpc: off
+models:
+  - {name: find, source: motion}
+streams:
+  - name: door
+    source: clip.mp4
+    model: find
+    loop: true
+    max_age_ms: 5000
+    sinks: {file: results.jsonl, max_size: 1MiB}
+`
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := server.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, stop := runWith(t, cfg)
+	resp, err := http.Get(s.HTTPURL() + "/v2/streams/door/results")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	in := bufio.NewScanner(resp.Body)
+	for n := 0; n < 3; {
+		if !in.Scan() {
+			t.Fatalf("%d results: %v", n, in.Err())
+		}
+		if data, ok := strings.CutPrefix(in.Text(), "data: "); ok {
+			var l struct{ Stream, Model string }
+			if err := json.Unmarshal([]byte(data), &l); err != nil || l.Stream != "door" || l.Model != "find" {
+				t.Fatalf("%v: %s", err, data)
+			}
+			n++
+		}
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	if st := s.Memory().Stats(); st.Leases != 0 {
+		t.Errorf("%d leases left", st.Leases)
+	}
+	if out, err := os.ReadFile(filepath.Join(dir, "results.jsonl")); err != nil || len(out) == 0 {
+		t.Errorf("%d bytes in the file, %v", len(out), err)
+	}
+}
+
+// TestStreamFaults has each mistake named with its line and key.
+func TestStreamFaults(t *testing.T) {
+	for text, want := range map[string]string{
+		"- {source: a.mp4, model: m}":                                                "streams[0].name: ",
+		"- {name: a, model: m}":                                                      "streams[0].source: ",
+		"- {name: a, source: a.mp4}":                                                 "streams[0].model: ",
+		"- {name: a, source: a.mp4, model: m, polcy: latest}":                        "did you mean policy?",
+		"- {name: a, source: a.mp4, model: m, policy: newest}":                       "streams[0].policy: ",
+		"- {name: a, source: a.mp4, model: m, sinks: {fil: x}}":                      "streams[0].sinks.fil: ",
+		"- {name: a, source: a.mp4, model: m, sinks: {webhook: nowhere}}":            "streams[0].sinks.webhook: ",
+		"- {name: a, source: a.mp4, model: m, fps: x}":                               "streams[0].fps: ",
+		"- {name: a, source: a.mp4, model: m}\n- {name: a, source: b.mp4, model: m}": "streams[1].name: ",
+		"a: b": "streams: is not a list",
+	} {
+		text = "streams:\n  " + strings.ReplaceAll(text, "\n", "\n  ")
+		_, err := server.Parse([]byte(text), "f.yaml")
+		if got := fmt.Sprint(err); !strings.Contains(got, want) || !strings.HasPrefix(got, "f.yaml:") {
+			t.Errorf("%s\n%s, want %q", text, got, want)
+		}
+	}
+}
