@@ -22,7 +22,6 @@ type settings struct {
 	Server []server.Setting `json:"server"`
 	Model  []server.Setting `json:"model"`
 	Stream []server.Setting `json:"stream"`
-	Stream []server.Setting `json:"stream"`
 	Kinds  []kindSettings   `json:"kinds"`
 }
 
