@@ -144,13 +144,18 @@ func (f *flow) once() (opened bool, err error) {
 	src := sources.New(f.sourceOptions(o))
 	f.mu.Lock()
 	f.source, f.stream, f.idle = src, st, nil
+	if f.policy != policy { // changed since it was read above
+		err = st.Update(f.policy)
+	}
 	if f.paused {
 		st.Pause()
 	}
 	o.base = f.past.Frames
 	f.mu.Unlock()
 
-	err = src.Run(ctx)
+	if err == nil {
+		err = src.Run(ctx)
+	}
 	if err == nil {
 		o.settle()
 	}
