@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -150,5 +151,48 @@ func TestSizes(t *testing.T) {
 		if w != c[4] || h != c[5] {
 			t.Errorf("%v: %dx%d", c, w, h)
 		}
+	}
+}
+
+// TestNext: frames from elsewhere go as they are, at most Window of them on their way, each seen by OnSend before its reply.
+func TestNext(t *testing.T) {
+	c, stop := serve(t, "same=identity")
+	defer stop()
+	const frames, window = 20, 3
+	var mu sync.Mutex
+	sent, ended, most, n := 0, 0, 0, 0
+	s, err := Run(t.Context(), Options{Client: c, Model: "same", Source: "elsewhere", Fast: true, Window: window, Codec: "opaque", Policy: stream.Policy{Mode: stream.Every},
+		Next: func() ([]byte, time.Duration, error) {
+			if n == frames {
+				return nil, 0, io.EOF
+			}
+			n++
+			return []byte{byte(n)}, time.Duration(n) * time.Second, nil
+		},
+		OnSend: func(seq uint64, pts time.Duration, frame []byte) {
+			mu.Lock()
+			defer mu.Unlock()
+			sent++
+			most = max(most, sent-ended)
+			if int(seq)+1 != n || pts != time.Duration(n)*time.Second || frame[0] != byte(n) {
+				t.Errorf("frame %d: number %d at %v, %v", n, seq, pts, frame)
+			}
+		},
+		OnReply: func(r Reply) {
+			mu.Lock()
+			defer mu.Unlock()
+			ended++
+			if int(r.Seq) >= sent || r.PTS != time.Duration(r.Seq+1)*time.Second {
+				t.Errorf("reply %d at %v after %d frames", r.Seq, r.PTS, sent)
+			}
+		}})
+	// OnReply is called after the window has room again, so that one more may be counted.
+	if err != nil || s.Frames != frames || s.Results != frames || most > window+1 || s.Source != "elsewhere" {
+		t.Errorf("%+v, %v; %d at once", s, err, most)
+	}
+	broken := errors.New("broken")
+	s, err = Run(t.Context(), Options{Client: c, Model: "same", Next: func() ([]byte, time.Duration, error) { return nil, 0, broken }})
+	if !errors.Is(err, broken) || s.Frames != 0 {
+		t.Errorf("%+v, %v", s, err)
 	}
 }
