@@ -14,9 +14,10 @@ type matcher struct {
 }
 
 // assign returns the track of each box, -1 for none, such that the sum of the
-// overlaps of at least iou is largest: the Hungarian method with potentials
-// (Kuhn 1955, Munkres 1957), in time boxes^2 x tracks.
-func (m *matcher) assign(tracks []*track, boxes []Box, iou float64) []int {
+// overlaps of at least c.IoU is largest: the Hungarian method (Kuhn 1955, Munkres
+// 1957) by shortest augmenting paths with potentials (Jonker and Volgenant 1987),
+// in time boxes^2 x (tracks + boxes).
+func (m *matcher) assign(tracks []*track, boxes []Box, c *Config) []int {
 	nb, nt := len(boxes), len(tracks)
 	m.of = m.of[:0]
 	for range boxes {
@@ -30,8 +31,8 @@ func (m *matcher) assign(tracks []*track, boxes []Box, iou float64) []int {
 	for b := range boxes {
 		for k, t := range tracks {
 			o := 0.0
-			if boxes[b].sound() {
-				if o = t.iou(&boxes[b]); o < iou || math.IsNaN(o) {
+			if boxes[b].sound() && (!c.SameClass || t.class == boxes[b].Class) {
+				if o = t.iou(&boxes[b]); o < c.IoU || math.IsNaN(o) {
 					o = 0
 				}
 			}

@@ -2,82 +2,14 @@ package tracking
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
 	"time"
-
-	"millrace/internal/clip/truth"
 )
-
-// The clip's own boxes, jittered, with misses, false alarms and dropped frames:
-// ids stay with the things.
-func TestIDsStay(t *testing.T) {
-	clip, err := truth.Load("../../examples/spotter/clip.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct {
-		name                       string
-		every                      int
-		miss, falsely, drop, shake float64
-		most                       float64 // id switches for each thing's boxes
-	}{
-		{"30 fps, as they are", 1, 0, 0, 0, 0, 0},
-		{"30 fps", 1, 0.05, 0.1, 0, 0.05, 0.01},
-		{"30 fps, one in five missed", 1, 0.2, 0.2, 0, 0.05, 0.02},
-		{"10 fps", 3, 0.05, 0.1, 0, 0.05, 0.03},
-		{"30 fps, half of the frames dropped", 1, 0.05, 0.1, 0.5, 0.05, 0.03},
-	} {
-		var seen, named, switches int
-		for seed := range uint64(5) {
-			rng := rand.New(rand.NewPCG(seed, 7))
-			k := New(Config{})
-			last := map[int]int64{} // of each thing
-			for i := 0; i < len(clip.Frames); i += c.every {
-				if rng.Float64() < c.drop {
-					continue
-				}
-				f := &clip.Frames[i]
-				var boxes []Box
-				var whose []int
-				for _, o := range f.Objects {
-					if rng.Float64() < c.miss {
-						continue
-					}
-					jog := func(v, size float64) float32 { return float32(v + rng.NormFloat64()*c.shake*size) }
-					w, h := o.Box[2]-o.Box[0], o.Box[3]-o.Box[1]
-					boxes = append(boxes, Box{jog(o.Box[0], w), jog(o.Box[1], h), jog(o.Box[2], w), jog(o.Box[3], h)})
-					whose = append(whose, o.ID)
-				}
-				if rng.Float64() < c.falsely {
-					x, y := float32(rng.Float64()*300), float32(rng.Float64()*200)
-					boxes = append(boxes, Box{x, y, x + 20, y + 30})
-					whose = append(whose, -1)
-				}
-				for b, id := range k.Update(time.Duration(f.T*float64(time.Second)), boxes) {
-					if whose[b] < 0 {
-						continue
-					}
-					seen++
-					if id == 0 {
-						continue
-					}
-					named++
-					if old, ok := last[whose[b]]; ok && old != id {
-						switches++
-					}
-					last[whose[b]] = id
-				}
-			}
-		}
-		rate := float64(switches) / float64(seen)
-		t.Logf("%-36s %5d boxes, %.1f %% named, %d switches (%.2f %%)", c.name, seen, 100*float64(named)/float64(seen), switches, 100*rate)
-		if rate > c.most || float64(named) < 0.85*float64(seen) {
-			t.Errorf("%s: %d switches and %d named of %d boxes", c.name, switches, named, seen)
-		}
-	}
-}
 
 // Two things that cross keep their ids, by their velocity.
 func TestCrossing(t *testing.T) {
@@ -85,7 +17,7 @@ func TestCrossing(t *testing.T) {
 	var first []int64
 	for i := range 40 {
 		x := float32(10 * i)
-		ids := k.Update(time.Duration(i)*time.Second/30, []Box{{x, 100, x + 40, 140}, {400 - x, 110, 440 - x, 150}})
+		ids := k.Update(time.Duration(i)*time.Second/30, []Box{{X1: x, Y1: 100, X2: x + 40, Y2: 140}, {X1: 400 - x, Y1: 110, X2: 440 - x, Y2: 150}})
 		if i == 5 {
 			first = append(first, ids...)
 		}
@@ -106,7 +38,7 @@ func TestAssignIsBest(t *testing.T) {
 		nb, nt := rng.IntN(5), rng.IntN(5)
 		box := func() Box {
 			x, y := float32(rng.Float64()*60), float32(rng.Float64()*60)
-			return Box{x, y, x + 10 + float32(rng.Float64()*40), y + 10 + float32(rng.Float64()*40)}
+			return Box{X1: x, Y1: y, X2: x + 10 + float32(rng.Float64()*40), Y2: y + 10 + float32(rng.Float64()*40)}
 		}
 		var boxes []Box
 		var tracks []*track
@@ -118,7 +50,7 @@ func TestAssignIsBest(t *testing.T) {
 			tracks = append(tracks, &track{at: b.shape()})
 		}
 		got, used := 0.0, map[int]bool{}
-		for b, k := range m.assign(tracks, boxes, 0.2) {
+		for b, k := range m.assign(tracks, boxes, &Config{IoU: 0.2}) {
 			if k < 0 {
 				continue
 			}
@@ -157,7 +89,7 @@ func TestUpdateAllocatesNothing(t *testing.T) {
 		at += time.Second / 30
 		for i := range boxes {
 			x := float32(50*i) + float32(at.Seconds()*10)
-			boxes[i] = Box{x, 10, x + 40, 60}
+			boxes[i] = Box{X1: x, Y1: 10, X2: x + 40, Y2: 60}
 		}
 		k.Update(at, boxes)
 	}); n > 0 {
@@ -165,50 +97,179 @@ func TestUpdateAllocatesNothing(t *testing.T) {
 	}
 }
 
+// box is 40 pixels wide and high.
+func box(x, y float32) Box { return Box{X1: x, Y1: y, X2: x + 40, Y2: y + 40} }
+
+// seen is the id of a box after the frames that make it sure.
+func seen(k *Tracker, at time.Duration, b Box) int64 {
+	var id int64
+	for i := range 5 {
+		id = k.Update(at+time.Duration(i)*time.Second/30, []Box{b})[0]
+	}
+	return id
+}
+
+func TestGapsAndReset(t *testing.T) {
+	k := New(Config{})
+	if id := seen(k, 0, box(0, 0)); id != 1 {
+		t.Fatalf("the first id is %d", id)
+	}
+	if id := k.Update(9*time.Second, []Box{box(0, 0)})[0]; id != 1 {
+		t.Errorf("after a gap of 9 s in the frames: id %d", id)
+	}
+	if id := seen(k, time.Hour, box(0, 0)); id != 2 {
+		t.Errorf("after an hour: id %d", id)
+	}
+	for i := range 20 { // 0.6 s in which frames come and it is not there
+		k.Update(time.Hour+time.Second+time.Duration(i)*time.Second/30, nil)
+	}
+	if id := seen(k, time.Hour+2*time.Second, box(0, 0)); id != 3 {
+		t.Errorf("after it was not there: id %d", id)
+	}
+	k.Reset()
+	if id := seen(k, 0, box(0, 0)); id != 4 {
+		t.Errorf("after Reset: id %d", id)
+	}
+}
+
+// Where the clock stands still, false boxes still go, and leave room.
+func TestStandingClockEndsTracks(t *testing.T) {
+	k := New(Config{MinHits: 1})
+	for i := range 600 {
+		k.Update(time.Second, []Box{box(float32(1000*i), 0)})
+		if len(k.tracks) > 20 {
+			t.Fatalf("%d tracks after %d frames", len(k.tracks), i+1)
+		}
+	}
+}
+
+func TestMax(t *testing.T) {
+	k := New(Config{Max: 2, MinHits: 1})
+	if got := k.Update(0, []Box{box(0, 0), box(100, 0), box(200, 0)}); !slices.Equal(got, []int64{1, 2, 0}) {
+		t.Errorf("ids %v", got)
+	}
+	if got := k.Update(time.Second/30, []Box{box(200, 0), box(100, 0)}); !slices.Equal(got, []int64{0, 2}) {
+		t.Errorf("ids %v with no track left", got)
+	}
+}
+
+func TestScoreAndClass(t *testing.T) {
+	low, high, other := box(0, 0), box(0, 0), box(0, 0)
+	low.Score, high.Score, other.Class = 0.2, 0.8, 1
+	k := New(Config{Score: 0.5, MinHits: 1})
+	for i, c := range []struct {
+		box Box
+		id  int64
+	}{{low, 0}, {high, 1}, {low, 1}} {
+		if id := k.Update(time.Duration(i)*time.Second/30, []Box{c.box})[0]; id != c.id {
+			t.Errorf("frame %d, score %v: id %d", i, c.box.Score, id)
+		}
+	}
+	for _, same := range []bool{false, true} {
+		k := New(Config{SameClass: same, MinHits: 1})
+		k.Update(0, []Box{low})
+		if id := k.Update(time.Second/30, []Box{other})[0]; (id == 2) != same {
+			t.Errorf("same class %v: id %d of another class", same, id)
+		}
+	}
+}
+
+func TestValidate(t *testing.T) {
+	for field, c := range map[string]Config{
+		"iou": {IoU: math.NaN()}, "min_hits": {MinHits: -1}, "max_age": {MaxAge: -1}, "max": {Max: MaxTracks + 1}, "score": {Score: 1.5},
+	} {
+		if err := c.Validate(); err == nil || !strings.HasPrefix(err.Error(), field+":") {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+	if err := (Config{}).Validate(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Whatever comes: an id for each box, none twice in a frame, none that came back
+// after it had ended, no more tracks than allowed.
 func FuzzUpdate(f *testing.F) {
-	f.Add([]byte("some boxes of a frame and then some more of another one"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		k := New(Config{})
-		for len(b) >= 17 {
-			n := int(b[0]) % 8
-			at := time.Duration(int8(b[1])) * 10 * time.Millisecond
-			b = b[1:]
+	number := func(vs ...float32) []byte {
+		b := []byte{0x05, 3}
+		for _, v := range vs {
+			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
+		}
+		return b
+	}
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	f.Add(uint8(0), number(10, 10, 50, 50, 11, 11, 51, 51))
+	f.Add(uint8(1), number(nan, 0, 5, 5, 0, 0, inf, inf))
+	f.Add(uint8(2), number(50, 50, 10, 10, -inf, 0, 1, 1))
+	f.Add(uint8(7), number(-1e30, -1e30, 1e30, 1e30, 0, 0, 1e-30, 1e-30))
+	f.Fuzz(func(t *testing.T, setting uint8, b []byte) {
+		k := New(Config{MinHits: 1 + int(setting%3), Max: 1 + int(setting%5), SameClass: setting&8 != 0, Score: float64(setting>>4) / 16})
+		var highest int64
+		last := map[int64]bool{}
+		for len(b) >= 18 {
+			n, at := int(b[0])%8, time.Duration(int8(b[1]))*10*time.Millisecond
+			if n == 7 {
+				at = time.Duration(math.MinInt64) + time.Duration(b[1])<<56
+			}
+			b = b[2:]
 			var boxes []Box
 			for ; n > 0 && len(b) >= 16; n-- {
-				f := func(i int) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(b[i:])) }
-				boxes = append(boxes, Box{f(0), f(4), f(8), f(12)})
+				v := func(i int) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(b[i:])) }
+				boxes = append(boxes, Box{X1: v(0), Y1: v(4), X2: v(8), Y2: v(12), Score: v(1), Class: int32(b[3]) % 2})
 				b = b[16:]
 			}
-			seen := map[int64]bool{}
 			ids := k.Update(at, boxes)
-			if len(ids) != len(boxes) {
-				t.Fatalf("%d ids for %d boxes", len(ids), len(boxes))
+			if len(ids) != len(boxes) || len(k.tracks) > k.conf.Max {
+				t.Fatalf("%d ids for %d boxes, %d tracks", len(ids), len(boxes), len(k.tracks))
 			}
+			seen := map[int64]bool{}
 			for _, id := range ids {
-				if id != 0 && seen[id] {
-					t.Fatal("one id twice")
+				if id == 0 {
+					continue
+				}
+				if seen[id] || id <= highest && !last[id] {
+					t.Fatalf("id %d twice", id)
 				}
 				seen[id] = true
+			}
+			clear(last)
+			for _, tr := range k.tracks {
+				last[tr.id] = true
+				highest = max(highest, tr.id)
+				for _, v := range tr.at {
+					if math.IsNaN(v) || math.IsInf(v, 0) {
+						t.Fatalf("a track at %v", tr.at)
+					}
+				}
 			}
 		}
 	})
 }
 
+// Apart is boxes beside each other; packed is a crowd of boxes where each overlaps
+// many others.
 func BenchmarkUpdate(b *testing.B) {
-	for _, n := range []int{10, 100, 256} {
-		b.Run(time.Duration(n).String(), func(b *testing.B) {
-			k := New(Config{})
-			boxes := make([]Box, n)
-			at := time.Duration(0)
-			b.ReportAllocs()
-			for b.Loop() {
-				at += time.Second / 30
-				for i := range boxes {
-					x, y := float32(40*(i%16))+float32(at.Seconds()), float32(40*(i/16))
-					boxes[i] = Box{x, y, x + 45, y + 45}
+	for _, how := range []struct {
+		name  string
+		reach float64 // of the picture for 256 boxes of 45 pixels, pixels
+	}{{"apart", 0}, {"packed", 200}} {
+		for _, n := range []int{10, 100, 256} {
+			b.Run(fmt.Sprint(how.name, "/", n), func(b *testing.B) {
+				rng := rand.New(rand.NewPCG(5, 6))
+				k, boxes, at := New(Config{}), make([]Box, n), time.Duration(0)
+				b.ReportAllocs()
+				for b.Loop() {
+					at += time.Second / 30
+					for i := range boxes {
+						x, y := float32(50*(i%16))+2*rng.Float32(), float32(50*(i/16))+2*rng.Float32()
+						if how.reach > 0 {
+							x, y = float32(how.reach*rng.Float64()), float32(how.reach*rng.Float64())
+						}
+						boxes[i] = Box{X1: x, Y1: y, X2: x + 45, Y2: y + 45}
+					}
+					k.Update(at, boxes)
 				}
-				k.Update(at, boxes)
-			}
-		})
+			})
+		}
 	}
 }
