@@ -142,6 +142,9 @@ func webpHeader(b []byte, info *Info) error {
 		name, chunk := string(rest[:4]), body[:have]
 		switch name {
 		case "VP8X":
+			if extended { // the library goes by the first, too
+				return fmt.Errorf("codec: webp header: %w: two VP8X chunks", ErrCorrupt)
+			}
 			if len(chunk) < 10 {
 				return short(WebP)
 			}

@@ -67,17 +67,18 @@ func firstFrame(b []byte) (body []byte, at image.Rectangle, err error) {
 	return nil, at, fmt.Errorf("codec: webp: %w: the animation has no whole frame", ErrTruncated)
 }
 
-// still wraps a frame's chunks as a picture.
+// still wraps a frame's chunks as a picture. The size in front of them has the
+// library refuse a frame that says another, before it takes memory for it.
 func still(body []byte, at image.Rectangle) []byte {
 	out := make([]byte, 0, 30+len(body))
-	out = append(out, "RIFF\x00\x00\x00\x00WEBP"...)
+	out = append(out, "RIFF\x00\x00\x00\x00WEBPVP8X\x0a\x00\x00\x00"...)
+	flags := byte(0)
 	if len(body) >= 4 && string(body[:4]) == "ALPH" {
-		const hasAlpha = 1 << 4
-		out = append(out, "VP8X\x0a\x00\x00\x00"...)
-		out = append(out, hasAlpha, 0, 0, 0)
-		for _, side := range [2]int{at.Dx() - 1, at.Dy() - 1} {
-			out = append(out, byte(side), byte(side>>8), byte(side>>16))
-		}
+		flags = 1 << 4
+	}
+	out = append(out, flags, 0, 0, 0)
+	for _, side := range [2]int{at.Dx() - 1, at.Dy() - 1} {
+		out = append(out, byte(side), byte(side>>8), byte(side>>16))
 	}
 	out = append(out, body...)
 	binary.LittleEndian.PutUint32(out[4:], uint32(len(out)-8))
