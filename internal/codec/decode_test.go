@@ -134,13 +134,14 @@ func bytesOf(f []byte) []byte {
 }
 
 func TestOrientationOfPNGAndWebP(t *testing.T) {
-	p := pngOf(t, scene(20, 10))
+	p := pngOf(t, quad(48, 40))
 	tiff := tiffOf(6, binary.BigEndian)
-	chunk := binary.BigEndian.AppendUint32(nil, uint32(len(tiff)))
-	chunk = append(append(append(chunk, "eXIf"...), tiff...), 0, 0, 0, 0)
-	p = append(append(append([]byte{}, p[:33]...), chunk...), p[33:]...)
-	if i, err := Header(p); err != nil || i.Orientation != 6 {
-		t.Fatalf("png: %+v, %v", i, err)
+	for _, at := range []int{33, len(p) - 12} { // behind IHDR, and before IEND
+		turned := append(append(append([]byte{}, p[:at]...), pngChunk("eXIf", tiff)...), p[at:]...)
+		got, placed := decode(t, turned, Target{})
+		if placed.Width != 40 || placed.Height != 48 || got[0] != 0 || got[2] != 255 {
+			t.Fatalf("png, at %d: %+v, top left is %v, want blue", at, placed, got[:3])
+		}
 	}
 	w := quadPictures(t)["lossless.webp"]
 	body := append([]byte("VP8X\x0a\x00\x00\x00\x08\x00\x00\x00\x2f\x00\x00\x27\x00\x00"), w[12:]...)

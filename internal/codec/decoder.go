@@ -107,7 +107,7 @@ func (d *Decoder) decode(b []byte, j *job) (err error) {
 	case WebP:
 		return d.decodeWebP(b, j)
 	}
-	return fmt.Errorf("codec: %w (%d bytes)", ErrUnknown, len(b))
+	return unknown(b)
 }
 
 // draw renders d.src, which stands for a frame of j.info's size.

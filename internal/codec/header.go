@@ -71,7 +71,7 @@ func (l Limits) Header(b []byte) (Info, error) {
 	case WebP:
 		err = webpHeader(b, &info)
 	default:
-		err = fmt.Errorf("codec: %w (%d bytes)", ErrUnknown, len(b))
+		err = unknown(b)
 	}
 	if err != nil {
 		return Info{Kind: info.Kind}, err
@@ -98,7 +98,7 @@ func (l Limits) check(w, h int) error {
 
 func short(k Kind) error { return fmt.Errorf("codec: %v header: %w", k, ErrTruncated) }
 
-// pngHeader reads IHDR, and eXIf where it stands before the pixels.
+// pngHeader reads IHDR, and eXIf, which may stand before or behind the pixels.
 func pngHeader(b []byte, info *Info) (floor int, err error) {
 	const ihdrEnd = 8 + 8 + 13 + 4
 	if len(b) < ihdrEnd {
@@ -115,7 +115,7 @@ func pngHeader(b []byte, info *Info) (floor int, err error) {
 	for rest := b[ihdrEnd:]; len(rest) >= 12; {
 		n := uint64(binary.BigEndian.Uint32(rest))
 		name := string(rest[4:8])
-		if name == "IDAT" || n > uint64(len(rest)-12) {
+		if n > uint64(len(rest)-12) {
 			break
 		}
 		if name == "eXIf" {

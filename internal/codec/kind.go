@@ -1,6 +1,9 @@
 package codec
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Kind is the encoding of a picture, as told by its first bytes.
 type Kind uint8
@@ -62,6 +65,31 @@ func Sniff(b []byte) Kind {
 		return WebP
 	}
 	return Unknown
+}
+
+// others are pictures and videos that people send by mistake, told by what stands
+// at an offset of their first bytes.
+var others = [...]struct {
+	at          int
+	magic, name string
+}{
+	{0, "GIF8", "a GIF"}, {0, "BM", "a BMP"}, {0, "II*\x00", "a TIFF"}, {0, "MM\x00*", "a TIFF"},
+	{4, "ftyphei", "a HEIC"}, {4, "ftyphev", "a HEIC"}, {4, "ftypmif1", "a HEIC"}, {4, "ftypavi", "an AVIF"},
+	{0, "\xff\x0a", "a JPEG XL"}, {4, "JXL \r\n", "a JPEG XL"}, {4, "jP  \r\n", "a JPEG 2000"},
+	{0, "%PDF", "a PDF"}, {0, "<svg", "an SVG"}, {0, "<?xml", "XML"},
+	{4, "ftyp", "a video"}, {0, "\x1aE\xdf\xa3", "a video"},
+}
+
+// unknown is the error for what Sniff does not know.
+func unknown(b []byte) error {
+	what := fmt.Sprintf("%d bytes", len(b))
+	for _, o := range others {
+		if len(b) > o.at && strings.HasPrefix(string(b[o.at:min(len(b), o.at+8)]), o.magic) {
+			what = o.name
+			break
+		}
+	}
+	return fmt.Errorf("codec: %w (%s): send one of those, or raw pixels", ErrUnknown, what)
 }
 
 // names is a small enumeration's table of names, shared by the text methods.
