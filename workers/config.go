@@ -54,6 +54,10 @@ type Limits struct {
 	IdleState   time.Duration // the state of a stream that sends nothing is released after this
 }
 
+// late is after how long a worker that starts or stops hangs. Its own error, at
+// Start, comes first.
+func (l Limits) late() time.Duration { return l.Start + min(l.Start, time.Second) }
+
 // Defaults of a model's configuration.
 const (
 	DefaultMaxFlows    = 16384

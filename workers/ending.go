@@ -8,7 +8,7 @@ import (
 	"millrace/stream"
 )
 
-// watch gives up the runs that take too long and releases the state of idle
+// watch gives up the runs and restarts that take too long and releases the state of idle
 // streams, until the group stops.
 func (g *Group) watch() {
 	tick := time.NewTicker(min(max(g.cfg.Limits.Run/8, 5*time.Millisecond), time.Second))
@@ -31,7 +31,7 @@ func (g *Group) watch() {
 
 func (g *Group) reapHung(now stream.Instant) {
 	for _, w := range g.instances() {
-		if w.giveUp(now.Add(-g.cfg.Limits.Run)) {
+		if w.giveUp(now) {
 			g.replace(w)
 		}
 	}
@@ -202,7 +202,7 @@ func (g *Group) awaitRuns() {
 				return
 			}
 			for _, w := range g.instances() {
-				if w.giveUp(now.Add(-g.cfg.Limits.Run)) {
+				if w.giveUp(now) {
 					g.lost(w)
 				}
 			}

@@ -166,15 +166,14 @@ func (g *Group) startIn(ctx context.Context, w *instance) (*stream.Model, error)
 		}
 		w.stop()
 	})
-	limit := g.cfg.Limits.Start
-	late := time.NewTimer(limit + min(limit, time.Second)) // its own error comes first
+	late := time.NewTimer(g.cfg.Limits.late())
 	defer late.Stop()
 	select {
 	case o := <-ready:
 		return o.m, o.err
 	case <-late.C:
 		close(w.admission) // should it come back, it is taken down
-		return nil, stream.Errorf(stream.Timeout, "limits.start", "model %s did not start within %v", g.cfg.Name, limit)
+		return nil, stream.Errorf(stream.Timeout, "limits.start", "model %s did not start within %v", g.cfg.Name, g.cfg.Limits.Start)
 	}
 }
 

@@ -186,6 +186,12 @@ func (s *starter) Init(ctx context.Context, env *workers.Env) (*stream.Model, er
 	started.Lock()
 	started.all = append(started.all, s)
 	started.Unlock()
+	started.Lock()
+	again := len(started.all) == 2
+	started.Unlock()
+	if s.how == "restart hangs" && again {
+		s.how = "init hangs"
+	}
 	if s.how == "waits" {
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -200,7 +206,10 @@ func (s *starter) Deallocate()                    { _ = s.call("deallocate") }
 func (s *starter) Destroy()                       { _ = s.call("destroy") }
 
 func (s *starter) Run(_ context.Context, b *batching.Batch) error {
-	for i := range b.Requests {
+	for i, r := range b.Requests {
+		if string(r.Payload) == "die" {
+			return fmt.Errorf("as told: %w", workers.ErrBroken)
+		}
 		b.Finish(i, nil)
 	}
 	return nil

@@ -18,10 +18,11 @@ import (
 
 // instance is one worker of a group and the goroutine that runs it.
 //
-// phase decides between that goroutine and the watchdog, each run having a
-// number: the goroutine moves 2k -> 2k+1 to begin a run and 2k+1 -> 2k+2 to end
-// it; the watchdog moves 2k+1 -> gone to give it up. Only one of the two last
-// steps succeeds, and whoever made it owns the members' endings.
+// phase decides between that goroutine and the watchdog. What may hang is a run,
+// or the worker being taken down and started again, and each has a number: the
+// goroutine moves 2k -> 2k+1 to begin and 2k+1 -> 2k+2 to end it; the watchdog
+// moves 2k+1 -> gone to give the instance up. Only one of the two last steps
+// succeeds, and whoever made it owns the endings of a run's members.
 type instance struct {
 	group   *Group
 	worker  Worker
@@ -37,9 +38,9 @@ type instance struct {
 	timer   *time.Timer
 
 	phase  atomic.Uint64
-	since  atomic.Int64 // Instant at which the run began
-	batch  *batching.Batch
-	given  chan struct{} // closed when the watchdog has given the instance up
+	until  atomic.Int64    // Instant after which the watchdog gives up on it
+	batch  *batching.Batch // of a run
+	given  chan struct{}   // closed when the watchdog has given the instance up
 	leave  atomic.Bool
 	parked atomic.Bool
 
@@ -102,6 +103,30 @@ func (w *instance) equip() (err error) {
 
 func (w *instance) stop() { w.undo(3) }
 
+// begin has the watchdog look at what comes next, a run of b or, nil, a change of
+// the worker's life: it gives the instance up at that moment.
+func (w *instance) begin(b *batching.Batch, until stream.Instant) {
+	w.batch = b
+	w.until.Store(int64(until))
+	w.phase.Add(1)
+}
+
+// end says that it is over, and reports whether the instance was not given up.
+func (w *instance) end() (mine bool) {
+	phase := w.phase.Load()
+	return phase != gone && w.phase.CompareAndSwap(phase, phase+1)
+}
+
+// down takes the worker down. It reports whether that was not given up.
+func (w *instance) down() (mine bool) {
+	w.begin(nil, stream.Now().Add(w.group.cfg.Limits.late()))
+	w.stop()
+	if mine = w.end(); !mine {
+		w.returned()
+	}
+	return mine
+}
+
 // undo takes the worker down from that many steps of its start, the last first.
 // A panic in one does not keep the next from being called.
 func (w *instance) undo(steps int) {
@@ -125,6 +150,7 @@ func (w *instance) guard(f func()) {
 func (w *instance) loop() {
 	g := w.group
 	defer w.cancel()
+	defer w.prep.close()
 	if kind, _ := Lookup(g.cfg.Kind); kind.Foreign {
 		lendProcessors(1)
 		defer lendProcessors(-1)
@@ -132,13 +158,13 @@ func (w *instance) loop() {
 	for {
 		b := g.next(w)
 		if b == nil {
-			w.stop()
-			w.prep.close()
+			w.down()
 			return
 		}
 		broken, mine := w.run(b)
 		if !mine {
-			w.returned(b)
+			w.returned()
+			w.stop()
 			return
 		}
 		if !broken {
@@ -147,7 +173,6 @@ func (w *instance) loop() {
 			continue
 		}
 		if !w.restart() {
-			w.prep.close()
 			return
 		}
 	}
@@ -157,7 +182,6 @@ func (w *instance) loop() {
 // replaced, mine that it was not given up meanwhile.
 func (w *instance) run(b *batching.Batch) (broken, mine bool) {
 	g := w.group
-	w.batch = b
 	if !b.Prepare(w.prep.decode) {
 		g.done(b, batchTimes{})
 		return false, true
@@ -169,11 +193,10 @@ func (w *instance) run(b *batching.Batch) (broken, mine bool) {
 	for _, r := range b.Requests {
 		r.Timing.Started = t.started
 	}
-	w.since.Store(int64(t.started))
-	phase := w.phase.Add(1)
+	w.begin(b, t.started.Add(g.cfg.Limits.Run))
 	g.batches.Add(1)
 	err, panicked := w.call(b)
-	if !w.phase.CompareAndSwap(phase, phase+1) {
+	if !w.end() {
 		return true, false
 	}
 	switch {
@@ -204,13 +227,13 @@ func (w *instance) call(b *batching.Batch) (err error, panicked bool) { //nolint
 	return w.worker.Run(w.ctx, b), false
 }
 
-// giveUp is the watchdog's: it ends the members of a run that has been going
-// since before the given moment, and reports whether it did. The instance and
-// its batch are then in quarantine until the run returns.
-func (w *instance) giveUp(before stream.Instant) bool {
+// giveUp is the watchdog's: it gives up an instance whose run, stop or restart
+// is past its time, ends the members of a run, and reports whether it did. The
+// instance and its batch are then in quarantine until the call returns.
+func (w *instance) giveUp(now stream.Instant) bool {
 	g := w.group
 	phase := w.phase.Load()
-	if phase%2 == 0 || phase == gone || stream.Instant(w.since.Load()) > before {
+	if phase%2 == 0 || phase == gone || stream.Instant(w.until.Load()) > now {
 		return false
 	}
 	if !w.phase.CompareAndSwap(phase, gone) {
@@ -218,8 +241,12 @@ func (w *instance) giveUp(before stream.Instant) bool {
 	}
 	defer close(w.given)
 	w.cancel()
-	g.busy.Add(-1)
 	n := g.quarantined.Add(1)
+	if w.batch == nil {
+		g.log.Error("worker hangs while it stops or starts again, and is quarantined", "model", g.cfg.Name, "limit", g.cfg.Limits.late(), "quarantined", n)
+		return true
+	}
+	g.busy.Add(-1)
 	g.gather.Lock()
 	g.pool.Quarantine()
 	g.gather.Unlock()
@@ -232,22 +259,26 @@ func (w *instance) giveUp(before stream.Instant) bool {
 	return true
 }
 
-// returned cleans up after a hung run that has come back at last.
-func (w *instance) returned(b *batching.Batch) {
+// returned takes the instance out of quarantine: what hung has come back at last.
+func (w *instance) returned() {
 	<-w.given // the watchdog has done with the batch
 	g := w.group
 	g.quarantined.Add(-1)
+	if w.batch == nil {
+		return
+	}
 	g.gather.Lock()
-	g.pool.Restore(b)
+	g.pool.Restore(w.batch)
 	g.gather.Unlock()
-	w.stop()
-	w.prep.close()
 }
 
 // restart replaces a broken worker, waiting longer after each failure in a row.
+// It reports whether there is one to go on with.
 func (w *instance) restart() bool {
 	g := w.group
-	w.stop()
+	if !w.down() {
+		return false
+	}
 	g.handOver(w)
 	for {
 		w.failures++
@@ -259,7 +290,15 @@ func (w *instance) restart() bool {
 			return false
 		}
 		g.restarts.Add(1)
+		w.begin(nil, stream.Now().Add(g.cfg.Limits.late()))
 		_, err := w.start(w.ctx)
+		if !w.end() {
+			w.returned()
+			if err == nil {
+				w.stop()
+			}
+			return false
+		}
 		if err == nil {
 			return true
 		}

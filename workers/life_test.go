@@ -221,6 +221,44 @@ func TestAStartThatHangs(t *testing.T) {
 	})
 }
 
+// A worker that breaks and then hangs, while it is taken down or started again,
+// is replaced as one whose run hangs.
+func TestARestartThatHangs(t *testing.T) {
+	for _, how := range []string{"release hangs", "restart hangs"} {
+		t.Run(how, func(t *testing.T) {
+			r := newRig(t)
+			started.Lock()
+			started.all, started.gate = nil, make(chan struct{})
+			gate := started.gate
+			started.Unlock()
+			g := r.load(t, workers.Config{Name: "s", Kind: "starter", Params: stream.Params{"how": how}, Limits: workers.Limits{Start: 20 * time.Millisecond, Run: 20 * time.Millisecond}})
+			s, e := open(t, g, every)
+			_ = s.Submit(r.frame(t, 0, "die"))
+			e.wait(t, 1)
+			_ = s.Submit(r.frame(t, 1, "x"))
+			if x := e.wait(t, 2); x[0].outcome != stream.Failed || x[1].outcome != stream.Answered {
+				t.Fatalf("%+v", x)
+			}
+			until(t, "the hung one is in quarantine and out of the group", func() bool {
+				st := g.Stats()
+				return st.Quarantined == 1 && st.Workers == 1 && st.BuffersFree == st.Buffers && g.Ready()
+			})
+			close(gate)
+			until(t, "what hung is over", func() bool { return g.Stats().Quarantined == 0 })
+			if err := r.Unload(context.Background(), "s"); err != nil {
+				t.Fatal(err)
+			}
+			started.Lock()
+			defer started.Unlock()
+			for i, w := range started.all {
+				if n := len(w.calls); n == 0 || w.calls[n-1] != "destroy" {
+					t.Errorf("worker %d was left behind: %v", i, w.calls)
+				}
+			}
+		})
+	}
+}
+
 func TestACallerWhoLeavesItsChange(t *testing.T) {
 	r := newRig(t)
 	started.Lock()
