@@ -126,7 +126,7 @@ func boxRow3(o0, o1, o2 []byte, p *plane, y int) {
 	whole, step := p.w/2, p.step
 	top := p.pix[2*y*p.stride:]
 	low := p.pix[(2*y+1)*p.stride:]
-	n := (2*whole-1)*step + 3
+	n := max((2*whole-1)*step+3, 0) // a picture of one column has only the half box
 	top, low = top[:n], low[:n]
 	o0, o1, o2 = o0[:(p.w+1)/2], o1[:(p.w+1)/2], o2[:(p.w+1)/2]
 	i := 0

@@ -1,6 +1,7 @@
 package codec
 
 import (
+	"image"
 	"math"
 	"testing"
 
@@ -72,6 +73,29 @@ func TestResizeAgainstReference(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A picture of one column has no whole box to average.
+func TestOneColumn(t *testing.T) {
+	for _, h := range []int{1, 2, 3, 16, 17} {
+		m := image.NewRGBA(image.Rect(0, 0, 1, h))
+		for i := range m.Pix {
+			m.Pix[i] = 200
+			if i%4 == 3 {
+				m.Pix[i] = 255
+			}
+		}
+		for _, b := range [][]byte{pngOf(t, m), jpegOf(t, m, 95)} {
+			for _, tg := range []Target{{Width: 1, Height: 2}, {Width: 1, Height: 1}, {Width: 1, Height: 8, Color: Gray}, {Width: 16, Height: 2, Fit: Letterbox, Fill: 200}} {
+				got, _ := decode(t, b, tg)
+				for i, v := range got {
+					if !near(int(v), 200, 2) {
+						t.Fatalf("1x%d to %+v: byte %d is %d", h, tg, i, v)
+					}
+				}
+			}
+		}
+	}
 }
 
 // nv12 encodes one colour for a whole frame, in limited range.
