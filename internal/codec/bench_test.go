@@ -25,6 +25,25 @@ func BenchmarkJPEG640x480ToGray96(b *testing.B) {
 	benchJPEG(b, 640, 480, Target{Width: 96, Height: 96, Color: Gray})
 }
 
+// What a detector takes from a camera's picture, which is busier than the scene.
+func benchPhoto(b *testing.B, w, h int) {
+	tg := Target{Width: w, Height: h, Layout: NCHW, Type: FP32, Norm: Norm{Scale: [3]float32{1. / 255, 1. / 255, 1. / 255}}}
+	d := NewDecoder(Limits{})
+	defer d.Close()
+	pic := jpegOf(b, busy(640, 480), 85)
+	dst := make([]byte, tg.Size(640, 480))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := d.Decode(pic, tg, dst); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(len(pic)), "JPEG-B")
+}
+
+func BenchmarkPhotoTo128(b *testing.B)     { benchPhoto(b, 128, 128) }
+func BenchmarkPhotoTo320x240(b *testing.B) { benchPhoto(b, 320, 240) }
+
 func benchRaw(b *testing.B, f RawFormat, tg Target) {
 	d := NewDecoder(Limits{})
 	raw := make([]byte, f.Size(640, 480))

@@ -79,9 +79,14 @@ func (p *painter) row(y, c int, row []byte) {
 		lut := &p.lut[c]
 		if step == 1 {
 			out := p.dst[4*at : 4*(at+len(row))]
-			for _, v := range row {
-				binary.LittleEndian.PutUint32(out, lut[v])
-				out = out[4:]
+			for ; len(row) >= 4 && len(out) >= 16; row, out = row[4:], out[16:] {
+				binary.LittleEndian.PutUint32(out, lut[row[0]])
+				binary.LittleEndian.PutUint32(out[4:], lut[row[1]])
+				binary.LittleEndian.PutUint32(out[8:], lut[row[2]])
+				binary.LittleEndian.PutUint32(out[12:], lut[row[3]])
+			}
+			for i, v := range row {
+				binary.LittleEndian.PutUint32(out[4*i:], lut[v])
 			}
 			return
 		}

@@ -148,6 +148,10 @@ func (s *sampler) row(y int) []byte {
 		if step == 1 {
 			return src[:len(s.out)]
 		}
+		if step == 3 {
+			everyThird(s.out, src)
+			return s.out
+		}
 		for i := range s.out {
 			s.out[i] = src[i*step]
 		}
@@ -168,6 +172,16 @@ func (s *sampler) row(y int) []byte {
 		out[i] = byte((v<<fracBits + (b[i]-v)*w + 1<<(2*fracBits-1)) >> (2 * fracBits))
 	}
 	return out
+}
+
+// everyThird copies the first of each three bytes: one channel of packed colours.
+func everyThird(out, src []byte) {
+	for ; len(out) >= 4 && len(src) >= 12; out, src = out[4:], src[12:] {
+		out[0], out[1], out[2], out[3] = src[0], src[3], src[6], src[9]
+	}
+	for i := range out {
+		out[i] = src[3*i]
+	}
 }
 
 // line gives source row y interpolated horizontally, from the cache where it is

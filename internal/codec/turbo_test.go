@@ -4,9 +4,6 @@ package codec
 
 import (
 	"encoding/binary"
-	"image"
-	"image/color"
-	"math"
 	"strings"
 	"testing"
 )
@@ -14,14 +11,8 @@ import (
 // Both JPEG libraries give the same picture, whatever its encoding, to any
 // target: on average to a level, and nowhere far off but at hard colour edges.
 func TestTurboAgainstImageJPEG(t *testing.T) {
-	busy := image.NewRGBA(image.Rect(0, 0, 203, 151))
-	for y := range 151 {
-		for x := range 203 {
-			busy.Set(x, y, color.RGBA{byte(128 + 100*math.Sin(float64(x)/9)), byte(128 + 100*math.Sin(float64(y)/7)), byte(128 + 100*math.Cos(float64(x+y)/11)), 255})
-		}
-	}
 	pics := quadPictures(t)
-	pics["busy.jpg"] = jpegOf(t, busy, 92)
+	pics["busy.jpg"] = jpegOf(t, busy(203, 151), 92)
 	pics["busy6.jpg"] = withExif(pics["busy.jpg"], 6, binary.BigEndian)
 	pics["scene.jpg"] = jpegOf(t, scene(640, 480), 90)
 	d := NewDecoder(Limits{})
