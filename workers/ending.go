@@ -181,11 +181,7 @@ func (g *Group) stop() {
 
 // awaitRuns waits for the workers, giving up those that hang.
 func (g *Group) awaitRuns() {
-	gone := make(chan struct{})
-	go func() { // ends with the last worker, however late: counted as quarantined until then
-		g.wg.Wait()
-		close(gone)
-	}()
+	gone := g.ended()
 	tick := time.NewTicker(min(max(g.cfg.Limits.Run/8, 5*time.Millisecond), time.Second))
 	defer tick.Stop()
 	// A worker that hangs while it starts or is taken down is in no run that could
@@ -211,6 +207,26 @@ func (g *Group) awaitRuns() {
 			}
 		}
 	}
+}
+
+// awaitRefused waits for the worker of a group that was not to be, so that what it
+// took is free before the next model is loaded, unless it hangs.
+func (g *Group) awaitRefused() {
+	select {
+	case <-g.ended():
+	case <-time.After(g.cfg.Limits.late()):
+		g.log.Error("a worker does not end and is left behind", "model", g.cfg.Name)
+	}
+}
+
+// ended is closed when all of the group's goroutines have ended.
+func (g *Group) ended() <-chan struct{} {
+	c := make(chan struct{})
+	go func() { // ends with the last worker, however late: counted as quarantined until then
+		g.wg.Wait()
+		close(c)
+	}()
+	return c
 }
 
 // moveTo makes the group's streams feed next, tokens and waiting frames with

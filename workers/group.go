@@ -78,7 +78,7 @@ func newGroup(ctx context.Context, cfg Config, mem *buf.Pool, pixels codec.Limit
 	if err != nil {
 		first.cancel()
 		close(first.admission)
-		g.wg.Wait()
+		g.awaitRefused()
 		return nil, err
 	}
 	if hooks != nil {
@@ -165,6 +165,9 @@ func (g *Group) startIn(ctx context.Context, w *instance) (*stream.Model, error)
 			return
 		}
 		w.stop()
+		if w.prep != nil {
+			w.prep.close()
+		}
 	})
 	late := time.NewTimer(g.cfg.Limits.late())
 	defer late.Stop()

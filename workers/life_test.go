@@ -221,6 +221,22 @@ func TestAStartThatHangs(t *testing.T) {
 	})
 }
 
+// A model that is refused after its worker has started, which then does not end,
+// keeps no other waiting.
+func TestARefusedModelWhoseWorkerHangs(t *testing.T) {
+	r := newRig(t)
+	started.Lock()
+	started.all, started.gate = nil, make(chan struct{})
+	gate := started.gate
+	started.Unlock()
+	defer close(gate)
+	cfg := workers.Config{Name: "s", Kind: "starter", Params: stream.Params{"how": "release hangs"}, Image: &stream.ImageSpec{}, Limits: workers.Limits{Start: 20 * time.Millisecond}}
+	if _, err := r.LoadConfig(context.Background(), cfg, true); stream.CodeOf(err) != stream.InvalidArgument {
+		t.Fatalf("%v", err)
+	}
+	r.load(t, workers.Config{Kind: "identity"})
+}
+
 // A worker that breaks and then hangs, while it is taken down or started again,
 // is replaced as one whose run hangs.
 func TestARestartThatHangs(t *testing.T) {
