@@ -208,21 +208,27 @@ func (r *reader) top(c *Config, path, name string, node ast.Node) {
 }
 
 func (r *reader) models(c *Config, node ast.Node) {
+	c.Models = append(c.Models, entries(r, "models", node, r.member)...)
+}
+
+// entries reads a list of sections, each key of one by member.
+func entries[T any](r *reader, path string, node ast.Node, member func(entry *T, path, name string, node ast.Node)) (out []T) {
 	list, ok := node.(*ast.SequenceNode)
 	if _, null := node.(*ast.NullNode); null {
-		return
+		return nil
 	}
 	if !ok {
-		r.fail("models", nil, "is not a list: want models, each as - name: ...")
-		return
+		r.fail(path, nil, "is not a list: want %s, each as - name: ...", path)
+		return nil
 	}
 	for i, n := range list.Values {
-		at := fmt.Sprintf("models[%d]", i)
+		at := fmt.Sprintf("%s[%d]", path, i)
 		r.line(at, n)
-		var m ModelConfig
-		r.section(n, at, func(path, name string, node ast.Node) { r.member(&m, path, name, node) })
-		c.Models = append(c.Models, m)
+		var entry T
+		r.section(n, at, func(path, name string, node ast.Node) { member(&entry, path, name, node) })
+		out = append(out, entry)
 	}
+	return out
 }
 
 // member reads a key of a model. name is its path inside the model. A section

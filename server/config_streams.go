@@ -89,21 +89,7 @@ func (c Config) validateStreams() (errs []error) {
 
 // streams reads the list of streams.
 func (r *reader) streams(c *Config, node ast.Node) {
-	list, ok := node.(*ast.SequenceNode)
-	if _, null := node.(*ast.NullNode); null {
-		return
-	}
-	if !ok {
-		r.fail("streams", nil, "is not a list: want streams, each as - name: ...")
-		return
-	}
-	for i, n := range list.Values {
-		at := fmt.Sprintf("streams[%d]", i)
-		r.line(at, n)
-		var s StreamEntry
-		r.section(n, at, func(path, name string, node ast.Node) { r.streamKey(&s, path, name, node) })
-		c.Streams = append(c.Streams, s)
-	}
+	c.Streams = append(c.Streams, entries(r, "streams", node, r.streamKey)...)
 }
 
 // streamKey reads a key of a stream. name is its path inside the stream.
