@@ -14,6 +14,7 @@ import (
 
 	"millrace/internal/codec"
 	"millrace/server"
+	"millrace/workers/onnx"
 )
 
 const checkExamples = `  millrace check --config millrace.yaml
@@ -44,7 +45,7 @@ func checkCommand() *cobra.Command {
 			return err
 		}
 		found := checkConfig(cfg, err)
-		found = append(found, checkMachine(c.Context())...)
+		found = append(found, checkMachine(c.Context(), cfg)...)
 		if err == nil {
 			found = append(found, checkPorts(cfg)...)
 		}
@@ -94,7 +95,7 @@ func checkConfig(cfg server.Config, err error) (found []finding) {
 	return found
 }
 
-func checkMachine(ctx context.Context) []finding {
+func checkMachine(ctx context.Context, cfg server.Config) []finding {
 	found := []finding{{"machine", "ok", fmt.Sprintf("%s/%s, %d processors", runtime.GOOS, runtime.GOARCH, runtime.NumCPU())}}
 	for _, p := range []struct{ name, why string }{{"ffmpeg", "videos cannot be read"}, {"ffprobe", "videos cannot be looked into"}} {
 		f := finding{p.name, "ok", ""}
@@ -104,6 +105,12 @@ func checkMachine(ctx context.Context) []finding {
 			f.Detail = line
 		}
 		found = append(found, f)
+	}
+	onnx.SetLibrary(cfg.ONNX.Library)
+	if library, err := onnx.Library(); err != nil {
+		found = append(found, finding{"onnx runtime", "missing", "ONNX models cannot be run: " + err.Error()})
+	} else {
+		found = append(found, finding{"onnx runtime", "ok", library})
 	}
 	if codec.Turbo {
 		return append(found, finding{"libjpeg-turbo", "ok", "built in"})

@@ -171,6 +171,11 @@ func TestCheck(t *testing.T) {
 		t.Errorf("exit status %d\n%s%s", code, out, stderr)
 	}
 
+	out, _, code = millrace(t, "check", "--http", "127.0.0.1:0", "--grpc", "off", "--onnx-library", bad)
+	if code != 0 || !strings.Contains(out, "ONNX models cannot be run: onnx.library: ") || !strings.Contains(out, bad) {
+		t.Errorf("a library that is none: exit status %d\n%s", code, out)
+	}
+
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
