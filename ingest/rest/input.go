@@ -149,7 +149,8 @@ func pictureKind(body []byte) (stream.Codec, error) {
 	case codec.WebP:
 		return stream.WebP, nil
 	}
-	return 0, stream.Errorf(stream.InvalidArgument, "frame", "the body is not a JPEG, PNG or WebP picture")
+	_, err := codec.Header(body) // says what it is instead
+	return 0, stream.Errorf(stream.Unsupported, "frame", "%w", err)
 }
 
 // checkRaw checks the size of a raw picture.

@@ -92,8 +92,8 @@ func refusals(t *testing.T) []refusal {
 	bad("no such output", pair, []byte(`{"inputs":[`+a+","+b+`],"outputs":[{"name":"sums"}]}`), `"sums"`, isJSON)
 	bad("no such output, any model", any, []byte(`{"inputs":[`+a+`],"outputs":[{"name":"sums"}]}`), `"sums"`, isJSON)
 
-	bad("not an image", pict, []byte("hello"), "picture", "Content-Type: image/jpeg")
-	bad("not an image, codec", pict+"?codec=auto", []byte("hello"), "picture")
+	add("not an image", pict, []byte("hello"), 400, "unsupported", "send one of those", "Content-Type: image/jpeg")
+	add("not an image, codec", pict+"?codec=auto", []byte("hello"), 400, "unsupported", "picture")
 	add("not an image, said to be", pict+"?codec=jpeg", []byte("hello"), 400, "unsupported", "JPEG")
 	bad("truncated JPEG", pict, asJPEG[:len(asJPEG)/2], "", "Content-Type: image/jpeg")
 	bad("JPEG header", pict, asJPEG[:20], "", "Content-Type: image/jpeg")
