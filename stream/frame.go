@@ -71,6 +71,7 @@ type Frame struct {
 	Must      bool          // must be processed: never superseded, overtaken or judged stale
 	Width     int           // pixels, needed for RGB24 and NV12, otherwise 0
 	Height    int           // pixels
+	Region    Region        // the part of the picture that is wanted; zero = all of it
 	Deadline  time.Duration // from receipt; 0 = the stream's policy
 	Payload   []byte        // the coded bytes, in Lease's memory; nil when Inputs are given
 	Inputs    []Tensor      // named tensors, in Lease's memory
@@ -79,6 +80,14 @@ type Frame struct {
 	Parent    SpanID        // the client's span, or zero
 	Sampled   bool          // whether the client's trace is sampled
 	Lease     *buf.Buf      // the memory under Payload and Inputs; nil when the garbage collector owns it
+}
+
+// Region is a part of a picture, in pixels of the frame as sent and upright. What
+// is found in it is told in pixels of the whole frame. The zero Region is the
+// whole picture.
+type Region struct {
+	X, Y          uint16 // the left upper pixel
+	Width, Height uint16
 }
 
 // Params are a request's parameters: each value is a string, int64, float64 or

@@ -58,13 +58,15 @@ func (p *preparer) decode(r *stream.Request, dst []byte) (err error) {
 		}
 	}()
 	var placed codec.Placed
+	t := p.target
+	t.Region = codec.Region{X: int(r.Region.X), Y: int(r.Region.Y), Width: int(r.Region.Width), Height: int(r.Region.Height)}
 	switch r.Codec {
 	case stream.RGB24:
-		placed, err = p.decoder.Convert(r.Payload, codec.RGB24, r.Width, r.Height, p.target, dst)
+		placed, err = p.decoder.Convert(r.Payload, codec.RGB24, r.Width, r.Height, t, dst)
 	case stream.NV12:
-		placed, err = p.decoder.Convert(r.Payload, codec.NV12, r.Width, r.Height, p.target, dst)
+		placed, err = p.decoder.Convert(r.Payload, codec.NV12, r.Width, r.Height, t, dst)
 	default:
-		placed, err = p.decoder.Decode(r.Payload, p.target, dst)
+		placed, err = p.decoder.Decode(r.Payload, t, dst)
 	}
 	if err != nil {
 		return pictureError(err)
@@ -80,12 +82,14 @@ func (p *preparer) close() { p.decoder.Close() }
 
 // pictureError codes what was wrong with a picture.
 func pictureError(err error) error {
-	code := stream.InvalidArgument
+	code, field := stream.InvalidArgument, "frame"
 	switch {
+	case errors.Is(err, codec.ErrRegion):
+		field = "ext.roi"
 	case errors.Is(err, codec.ErrTooLarge):
 		code = stream.TooLarge
 	case errors.Is(err, codec.ErrUnknown), errors.Is(err, codec.ErrUnsupported):
 		code = stream.Unsupported
 	}
-	return stream.Errorf(code, "frame", "%w", err)
+	return stream.Errorf(code, field, "%w", err)
 }

@@ -140,12 +140,15 @@ func (s *session) feed(c *channel, h *wire.Header, payload []byte, lease *buf.Bu
 		Seq: h.Seq, CaptureUS: h.CaptureUS, Codec: stream.Codec(h.Codec), Must: h.Flags&wire.FlagMust != 0,
 		Width: int(h.Width), Height: int(h.Height), Deadline: time.Duration(h.DeadlineMS) * time.Millisecond,
 		Payload: payload, Lease: lease,
+		Region: stream.Region{X: h.Ext.ROI[0], Y: h.Ext.ROI[1], Width: h.Ext.ROI[2], Height: h.Ext.ROI[3]},
 	}
 	switch {
 	case h.Kind == wire.KindConfig, h.Codec >= wire.H264 && h.Codec <= wire.AV1:
 		return stream.Errorf(stream.Unsupported, "codec", "%s is not decoded here yet: send jpeg, png, webp, rgb24 or nv12", h.Codec)
-	case h.Ext.HasROI:
-		return stream.Errorf(stream.Unsupported, "ext.roi", "regions of interest are not cut out here yet: send that part of the picture")
+	case h.Ext.HasROI && h.Kind != wire.KindFrame:
+		return stream.Errorf(stream.InvalidArgument, "ext.roi", "is a part of a picture: send it with frames (kind 1)")
+	case h.Ext.HasROI && (h.Ext.ROI[2] == 0 || h.Ext.ROI[3] == 0):
+		return stream.Errorf(stream.InvalidArgument, "ext.roi", "is empty, %d x %d pixels: leave it out for the whole picture", h.Ext.ROI[2], h.Ext.ROI[3])
 	case h.Kind == wire.KindTensor:
 		if f.Inputs, err = s.tensors(payload); err != nil {
 			return err

@@ -43,7 +43,9 @@ func (d *Decoder) Close() { *d = Decoder{Limits: d.Limits} }
 // Decode decodes the picture b into dst, whose length must be what t.Size says
 // for the upright picture (Header tells the size). On an error dst may be half
 // written. Errors wrap ErrUnknown, ErrTruncated, ErrCorrupt, ErrUnsupported or
-// ErrTooLarge when the picture is at fault.
+// ErrTooLarge when the picture is at fault, ErrRegion when t.Region is no part of it.
+// A region of a JPEG costs the whole picture's decoding, at the scale that the
+// region needs.
 func (d *Decoder) Decode(b []byte, t Target, dst []byte) (Placed, error) {
 	info, err := d.Limits.Header(b)
 	if err != nil {
@@ -71,6 +73,7 @@ type job struct {
 	info   Info
 	target *Target
 	dst    []byte
+	part   Region // of the upright picture: the target's, filled in
 	rect   rect
 	tw, th int
 	placed Placed
@@ -80,12 +83,22 @@ func (j *job) place(w, h int) error {
 	if err := j.target.Validate(); err != nil {
 		return err
 	}
+	j.part = j.target.Region.of(w, h)
+	if err := j.part.check(w, h); err != nil {
+		return err
+	}
 	j.tw, j.th = j.target.Dims(w, h)
 	if want := j.target.Size(w, h); len(j.dst) != want {
 		return fmt.Errorf("codec: dst has %d bytes, %dx%d %v %v needs %d", len(j.dst), j.tw, j.th, j.target.Color, j.target.Type, want)
 	}
 	j.rect, j.placed = j.target.place(w, h)
 	return nil
+}
+
+// whole tells whether the whole picture is drawn.
+func (j *job) whole() bool {
+	w, h := j.info.Upright()
+	return j.part == Region{Width: w, Height: h}
 }
 
 // decode recovers what a library panics with: the bytes come from strangers.
@@ -116,6 +129,8 @@ func (d *Decoder) draw(j *job) error {
 		d.src.shrunk = 1
 	}
 	d.src.fullW, d.src.fullH = j.info.Width, j.info.Height
+	w, h := j.info.Upright()
+	d.src.cut(j.part.stored(j.info.Orientation, w, h))
 	d.wantLuma = j.target.Color == Gray
 	d.render(&d.src, j.info.Orientation, j.target, j.rect, j.tw, j.th, j.dst)
 	return nil

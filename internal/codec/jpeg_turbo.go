@@ -83,14 +83,19 @@ func (d *Decoder) decodeJPEG(b []byte, j *job) error {
 	if info.Orientation >= 5 {
 		dw, dh = dh, dw
 	}
-	f := shrinkFor(info.Width, info.Height, dw, dh)
+	uw, uh := info.Upright()
+	part := j.part.stored(info.Orientation, uw, uh)
+	f := shrinkFor(part.Width, part.Height, dw, dh)
+	for !j.whole() && f > 1 && (part.Width/f < dw || part.Height/f < dh || min(dw, dh) < 4) {
+		f /= 2 // what is mixed with pixels beyond the region must be its rim alone
+	}
 	if info.sparse {
 		f = 1 // the library would shrink what chroma there is as well
 	}
 	w, h := (info.Width+f-1)/f, (info.Height+f-1)/f
 
 	// A picture that needs nothing else is decoded where it belongs.
-	if w == dw && h == dh && info.Width == w*f && info.Height == h*f && info.Orientation == 1 &&
+	if j.whole() && w == dw && h == dh && info.Width == w*f && info.Height == h*f && info.Orientation == 1 &&
 		t.Type == UINT8 && step == t.Color.Channels() && (t.Layout == NHWC || step == 1) {
 		if t.Color == BGR {
 			format = C.TJPF_BGR

@@ -68,8 +68,8 @@ func found(got []byte, w, h int) box {
 }
 
 // A rectangle drawn at a known place is found in the target, and mapped back to
-// where it was in the upright frame: for every size, fit, orientation and shrink,
-// and every way that pixels come in. A side may be off by a pixel of the frame or
+// where it was in the upright frame: for every size, fit, orientation, region and
+// shrink, and every way that pixels come in. A side may be off by a pixel of the frame or
 // half a pixel of the target, whichever is larger, and not to one side on average.
 func TestBoxesComeBack(outer *testing.T) {
 	d := NewDecoder(Limits{})
@@ -100,18 +100,29 @@ func TestBoxesComeBack(outer *testing.T) {
 		}
 		x0, x1 := span("x", w, p.ScaleX)
 		y0, y1 := span("y", h, p.ScaleY)
-		m := image.NewRGBA(image.Rect(0, 0, w, h))
-		for y := range h {
-			for x := range w {
+		// The picture, or a region of a larger one that is white a little farther out.
+		var left, top, right, below int
+		if rapid.Bool().Draw(t, "region") {
+			pad := rapid.IntRange(0, 40)
+			left, top, right, below = pad.Draw(t, "left"), pad.Draw(t, "top"), pad.Draw(t, "right"), pad.Draw(t, "below")
+			tg.Region = Region{left, top, w, h}
+		}
+		const margin = 16
+		around := image.Rect(left-margin, top-margin, left+w+margin, top+h+margin)
+		frameW, frameH := left+w+right, top+h+below
+		white := image.Rect(left+x0, top+y0, left+x1, top+y1)
+		m := image.NewRGBA(image.Rect(0, 0, frameW, frameH))
+		for y := range frameH {
+			for x := range frameW {
 				c := color.RGBA{0, 0, 0, 255}
-				if x >= x0 && x < x1 && y >= y0 && y < y1 {
+				if at := image.Pt(x, y); at.In(white) || !at.In(around) {
 					c = color.RGBA{255, 255, 255, 255}
 				}
 				m.SetRGBA(x, y, c)
 			}
 		}
 
-		got := make([]byte, tg.Size(w, h))
+		got := make([]byte, tg.Size(frameW, frameH))
 		var placed Placed
 		var err error
 		how := rapid.SampledFrom([]string{"jpeg", "png", "rgb24"}).Draw(t, "how")
@@ -123,20 +134,20 @@ func TestBoxesComeBack(outer *testing.T) {
 			b = append(b[:33:33], append(pngChunk("eXIf", tiffOf(o, binary.LittleEndian)), b[33:]...)...)
 			placed, err = d.Decode(b, tg, got)
 		default:
-			placed, err = d.Convert(packed(m), RGB24, w, h, tg, got)
+			placed, err = d.Convert(packed(m), RGB24, frameW, frameH, tg, got)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		if placed.Width != w || placed.Height != h {
-			t.Fatalf("placed %+v, want %dx%d", placed, w, h)
+		if placed.Width != frameW || placed.Height != frameH {
+			t.Fatalf("placed %+v, want %dx%d", placed, frameW, frameH)
 		}
-		tw, th := tg.Dims(w, h)
+		tw, th := tg.Dims(frameW, frameH)
 		f := found(got, tw, th)
 		var back box
 		back[0], back[1] = placed.Clamp(placed.ToFrame(f[0], f[1]))
 		back[2], back[3] = placed.Clamp(placed.ToFrame(f[2], f[3]))
-		truth := box{float64(x0), float64(y0), float64(x1), float64(y1)}
+		truth := box{float64(left + x0), float64(top + y0), float64(left + x1), float64(top + y1)}
 		for i := range truth {
 			scale := [2]float64{placed.ScaleX, placed.ScaleY}[i%2]
 			off := back[i] - truth[i]

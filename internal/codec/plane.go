@@ -29,6 +29,8 @@ type plane struct {
 	stride, step int
 	w, h         int // samples
 	subX, subY   int
+
+	beforeX, beforeY int // pixels of the first sample that lie before the region
 }
 
 // source is a decoded picture, or a raw frame, as the resizer reads it.
@@ -41,6 +43,7 @@ type source struct {
 	hasAlpha     bool
 	packed       bool // three planes are the bytes of the same pixels, in order
 	fullW, fullH int  // stored size of the frame, before shrunk
+	cutW, cutH   int  // of that, the part to be drawn
 }
 
 // setPacked makes the planes of pixels that keep n components together, each at

@@ -52,7 +52,7 @@ func (d *Decoder) Convert(b []byte, f RawFormat, w, h int, t Target, dst []byte)
 	if err := j.place(w, h); err != nil {
 		return Placed{}, err
 	}
-	if f == RGB24 && w == j.tw && h == j.th && t.Color == RGB && t.Layout == NHWC && t.Type == UINT8 {
+	if f == RGB24 && j.whole() && w == j.tw && h == j.th && t.Color == RGB && t.Layout == NHWC && t.Type == UINT8 {
 		copy(dst, b)
 		return j.placed, nil
 	}

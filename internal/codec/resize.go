@@ -15,7 +15,8 @@ type tap struct {
 
 // axisKey is all that the taps of an axis depend on.
 type axisKey struct {
-	full  int // length of the frame, pixels
+	full  int // length of the frame's part that is drawn, pixels
+	from  int // pixels from the first sample's edge to that part
 	den   int // pixels a sample covers: subsampling times shrink
 	count int // samples
 	dst   int // target positions
@@ -30,18 +31,18 @@ type axis struct {
 	identity bool   // position i reads sample i alone
 }
 
-// Position i of dst covers frame pixels around (i+0.5)*full/dst, and sample j of
-// the plane is centred at (j+0.5)*den: the usual half-pixel centres.
+// Position i of dst covers frame pixels around from+(i+0.5)*full/dst, and sample j
+// of the plane is centred at (j+0.5)*den: the usual half-pixel centres.
 func (ax *axis) set(k axisKey) {
 	ax.key = k
 	if cap(ax.taps) < k.dst {
 		ax.taps = make([]tap, k.dst)
 	}
 	ax.taps = ax.taps[:k.dst]
-	ax.identity = k.full == k.dst*k.den && k.count == k.dst
+	ax.identity = k.from == 0 && k.full == k.dst*k.den && k.count == k.dst
 	d := int64(2*k.dst) * int64(k.den)
 	for i := range ax.taps {
-		p := (int64(2*i+1)*int64(k.full)*fracOne+d/2)/d - fracOne/2
+		p := (int64(2*i+1)*int64(k.full)*fracOne+int64(k.from)*fracOne*int64(2*k.dst)+d/2)/d - fracOne/2
 		a, w := int(max(p, 0)>>fracBits), int32(max(p, 0)&(fracOne-1))
 		if a >= k.count-1 {
 			a, w = k.count-1, 0
@@ -111,8 +112,8 @@ func (s *sampler) start(d *Decoder, src *source, p *plane, shrink, dw, dh int) {
 		s.box = grow(s.box, s.sw)
 		s.acc = grow(s.acc, s.sw)
 	}
-	s.x = d.axisFor(axisKey{src.fullW, p.subX * s.fx * src.shrunk, s.sw, dw, step})
-	s.y = d.axisFor(axisKey{src.fullH, p.subY * s.fy * src.shrunk, s.sh, dh, 1})
+	s.x = d.axisFor(axisKey{src.cutW, p.beforeX, p.subX * s.fx * src.shrunk, s.sw, dw, step})
+	s.y = d.axisFor(axisKey{src.cutH, p.beforeY, p.subY * s.fy * src.shrunk, s.sh, dh, 1})
 	s.rows = [2]int{-1, -1}
 	s.boxY = -1
 	s.mates = [2]*sampler{}

@@ -138,7 +138,8 @@ type Target struct {
 	Type          Type
 	Norm          Norm // FP32 only
 	Fit           Fit
-	Fill          byte // the pixel value around a letterboxed picture, before Norm
+	Fill          byte   // the pixel value around a letterboxed picture, before Norm
+	Region        Region // the part of the picture that is made; what is said of the picture's size then holds for it
 }
 
 // Validate reports the first field that makes no sense. Decode calls it too.
@@ -172,12 +173,13 @@ func (t *Target) Validate() error {
 
 // Dims is the target's width and height for an upright picture of w by h.
 func (t *Target) Dims(w, h int) (tw, th int) {
+	part := t.Region.of(w, h)
 	tw, th = t.Width, t.Height
 	if tw == 0 {
-		tw = w
+		tw = part.Width
 	}
 	if th == 0 {
-		th = h
+		th = part.Height
 	}
 	return tw, th
 }
@@ -189,18 +191,19 @@ func (t *Target) Size(w, h int) int {
 }
 
 // Placed says where the picture ended up. A point (x, y) in target pixels is
-// ((x-OffsetX)*ScaleX, (y-OffsetY)*ScaleY) in pixels of the frame as sent, after
-// EXIF rotation.
+// (OriginX+(x-OffsetX)*ScaleX, OriginY+(y-OffsetY)*ScaleY) in pixels of the frame
+// as sent, after EXIF rotation.
 type Placed struct {
 	Width, Height    int // of the frame as sent, upright
 	ScaleX, ScaleY   float64
-	OffsetX, OffsetY float64
+	OffsetX, OffsetY float64 // of the picture, or its region, in the target
+	OriginX, OriginY float64 // of the region in the frame
 }
 
 // ToFrame maps a point in target pixels to pixels of the frame as sent. Points
 // in a letterbox's fill land outside the frame; see Clamp.
 func (p *Placed) ToFrame(x, y float64) (float64, float64) {
-	return (x - p.OffsetX) * p.ScaleX, (y - p.OffsetY) * p.ScaleY
+	return p.OriginX + (x-p.OffsetX)*p.ScaleX, p.OriginY + (y-p.OffsetY)*p.ScaleY
 }
 
 // Clamp moves a point of the frame into the frame.
@@ -208,13 +211,16 @@ func (p *Placed) Clamp(x, y float64) (float64, float64) {
 	return min(max(x, 0), float64(p.Width)), min(max(y, 0), float64(p.Height))
 }
 
-// rect is the part of the target that the picture covers.
+// rect is the part of the target that the picture, or its region, covers.
 type rect struct{ x, y, w, h int }
 
 // place puts an upright picture of w by h into the target.
 func (t *Target) place(w, h int) (rect, Placed) {
 	tw, th := t.Dims(w, h)
 	r := rect{0, 0, tw, th}
+	frameW, frameH := w, h
+	part := t.Region.of(w, h)
+	w, h = part.Width, part.Height
 	if t.Fit == Letterbox {
 		if tw*h <= th*w { // the width binds
 			r.h = max((2*h*tw+w)/(2*w), 1)
@@ -225,8 +231,9 @@ func (t *Target) place(w, h int) (rect, Placed) {
 		r.x, r.y = (tw-r.w)/2, (th-r.h)/2
 	}
 	return r, Placed{
-		Width: w, Height: h,
+		Width: frameW, Height: frameH,
 		ScaleX: float64(w) / float64(r.w), ScaleY: float64(h) / float64(r.h),
 		OffsetX: float64(r.x), OffsetY: float64(r.y),
+		OriginX: float64(part.X), OriginY: float64(part.Y),
 	}
 }

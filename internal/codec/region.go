@@ -1,0 +1,89 @@
+package codec
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrRegion says that a target's region is not a part of the picture.
+var ErrRegion = errors.New("region is no part of the picture")
+
+// Region is a part of the upright picture, in its pixels. The zero Region is the
+// whole picture.
+type Region struct {
+	X, Y          int // the left upper pixel
+	Width, Height int
+}
+
+// of fills the zero Region in for an upright picture of w by h.
+func (r Region) of(w, h int) Region {
+	if r == (Region{}) {
+		return Region{Width: w, Height: h}
+	}
+	return r
+}
+
+// check refuses a region that has no pixels, or some outside a picture of w by h.
+func (r Region) check(w, h int) error {
+	switch {
+	case r.Width < 1 || r.Height < 1:
+		return fmt.Errorf("codec: %w: %dx%d at %d,%d is empty: name a part of the %dx%d picture", ErrRegion, r.Width, r.Height, r.X, r.Y, w, h)
+	case r.X < 0 || r.Y < 0 || r.X > w-r.Width || r.Y > h-r.Height:
+		return fmt.Errorf("codec: %w: %dx%d at %d,%d reaches beyond the %dx%d picture", ErrRegion, r.Width, r.Height, r.X, r.Y, w, h)
+	}
+	return nil
+}
+
+// stored is where the region lies in the picture as stored, which is w by h
+// upright.
+func (r Region) stored(orientation, w, h int) Region {
+	right, below := w-r.X-r.Width, h-r.Y-r.Height // what is beyond it
+	switch orientation {
+	case 2:
+		r.X = right
+	case 3:
+		r.X, r.Y = right, below
+	case 4:
+		r.Y = below
+	case 5:
+		r.X, r.Y = r.Y, r.X
+	case 6:
+		r.X, r.Y = r.Y, right
+	case 7:
+		r.X, r.Y = below, right
+	case 8:
+		r.X, r.Y = below, r.X
+	}
+	if orientation >= 5 {
+		r.Width, r.Height = r.Height, r.Width
+	}
+	return r
+}
+
+// cut leaves of the source what is needed for r, a part of the frame as stored.
+// Planes begin with the sample that holds the region's first pixel, and keep how
+// many pixels of that sample lie before it: where a sample covers several pixels,
+// a region need not begin with a sample of its own.
+func (s *source) cut(r Region) {
+	s.cutW, s.cutH = r.Width, r.Height
+	if r.Width == s.fullW && r.Height == s.fullH {
+		return
+	}
+	span := func(from, length, covers, count int) (first, n, before int) {
+		first = min(from/covers, count-1)
+		return first, min((from+length-1)/covers, count-1) - first + 1, from - first*covers
+	}
+	one := func(p *plane) {
+		x, w, fx := span(r.X, r.Width, p.subX*s.shrunk, p.w)
+		y, h, fy := span(r.Y, r.Height, p.subY*s.shrunk, p.h)
+		p.pix = p.pix[y*p.stride+x*p.step:]
+		p.w, p.h, p.beforeX, p.beforeY = w, h, fx, fy
+	}
+	for c := range s.model.planes() {
+		one(&s.planes[c])
+	}
+	if s.hasAlpha {
+		one(&s.alpha)
+	}
+	s.w, s.h = (r.Width+s.shrunk-1)/s.shrunk, (r.Height+s.shrunk-1)/s.shrunk
+}

@@ -1,0 +1,218 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gorilla/websocket"
+
+	"millrace/examples/spotter"
+	"millrace/internal/clip/truth"
+	"millrace/internal/codec"
+	"millrace/internal/video"
+	"millrace/internal/wire"
+	"millrace/server"
+)
+
+// frameOf is a frame of stream 1 in the protocol's bytes; region nil is the whole
+// picture.
+func frameOf(t *testing.T, c wire.Codec, seq uint64, w, h int, region *[4]uint16, payload []byte) []byte {
+	t.Helper()
+	b := []byte{1, 1, byte(c), 0}
+	b = binary.LittleEndian.AppendUint32(b, 1)
+	b = binary.LittleEndian.AppendUint64(b, seq)
+	b = append(b, make([]byte, 8)...)
+	b = binary.LittleEndian.AppendUint16(b, uint16(w))
+	b = binary.LittleEndian.AppendUint16(b, uint16(h))
+	if region == nil {
+		return append(append(b, 0, 0, 0, 0), payload...)
+	}
+	b = append(b, 11, 0, 0, 0, 2, 8, 0)
+	for _, v := range region {
+		b = binary.LittleEndian.AppendUint16(b, v)
+	}
+	return append(b, payload...)
+}
+
+// ending is the ending of a frame.
+type ending struct {
+	Type, Code, Message string
+	Seq                 uint64
+	Width, Height       int
+	Outputs             []struct {
+		Name string
+		Data []float64
+	}
+}
+
+func (e *ending) boxes() (all []truth.Box) {
+	for _, o := range e.Outputs {
+		for b := o.Data; o.Name == "boxes" && len(b) >= 4; b = b[4:] {
+			all = append(all, truth.Box(b[:4]))
+		}
+	}
+	return all
+}
+
+// v1 opens stream 1 over a new connection.
+func v1(t *testing.T, s *server.Server, open string) *websocket.Conn {
+	t.Helper()
+	d := websocket.Dialer{Subprotocols: []string{wire.Subprotocol}}
+	c, _, err := d.Dial("ws://"+s.HTTPAddr().String()+"/v2/stream", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.WriteMessage(websocket.TextMessage, []byte(open)); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// endingOf reads up to a frame's ending.
+func endingOf(t *testing.T, c *websocket.Conn) (e ending) {
+	t.Helper()
+	for {
+		_, b, err := c.ReadMessage()
+		if err != nil {
+			t.Fatal(err)
+		}
+		e = ending{}
+		if err := json.Unmarshal(b, &e); err != nil {
+			t.Fatalf("%s: %v", b, err)
+		}
+		switch e.Type {
+		case "result", "error", "drop":
+			return e
+		}
+	}
+}
+
+// What the model finds in a region is told in pixels of the whole frame: digits
+// are where the clip has them. A region that is none costs its frame.
+func TestRegions(t *testing.T) {
+	dir := t.TempDir()
+	for name, b := range map[string][]byte{"spotter.onnx": spotter.Model, "clip.mp4": spotter.Clip} {
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	real, err := truth.Read(bytes.NewReader(spotter.Truth))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := server.ParseModel("spotter=" + filepath.Join(dir, "spotter.onnx") + ",input.image.scale=0.00392157,output.boxes.threshold=0.3,stream.policy=every")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, stop := run(t, m, server.ModelConfig{Name: "echo", Source: "identity"})
+	c := v1(t, s, `{"type":"open","sid":1,"model":"spotter"}`)
+	defer c.Close()
+	r, err := video.Open(context.Background(), video.Options{URL: filepath.Join(dir, "clip.mp4")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	pixels, inside, found, wrong := make([]byte, r.FrameSize()), 0, 0, 0
+	w, h := real.Width, real.Height
+	send := func(b []byte) ending {
+		t.Helper()
+		if err := c.WriteMessage(websocket.BinaryMessage, b); err != nil {
+			t.Fatal(err)
+		}
+		return endingOf(t, c)
+	}
+	seq := uint64(0)
+	for i := 0; i < 100; i++ {
+		f, err := r.Next(pixels)
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		part := [4]uint16{uint16(i % (w / 4)), uint16((3*i + 1) % (h / 4)), uint16(w * 3 / 4), uint16(h * 3 / 4)}
+		b := frameOf(t, wire.RGB24, seq, w, h, &part, f.Data)
+		if i%2 == 0 {
+			coded, err := codec.EncodeJPEG(nil, f.Data, w, h, 90)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b = frameOf(t, wire.JPEG, seq, 0, 0, &part, coded)
+		}
+		e := send(b)
+		if e.Type != "result" || e.Seq != seq || e.Width != w || e.Height != h {
+			t.Fatalf("frame %d: %+v", i, e)
+		}
+		seq++
+		boxes := e.boxes()
+		region := truth.Box{float64(part[0]), float64(part[1]), float64(part[0] + part[2]), float64(part[1] + part[3])}
+		for _, o := range real.Frames[i].Objects {
+			if o.Box[0] < region[0] || o.Box[1] < region[1] || o.Box[2] > region[2] || o.Box[3] > region[3] {
+				continue
+			}
+			inside++
+			for _, b := range boxes {
+				if truth.IoU(o.Box, b) >= 0.5 {
+					found++
+					break
+				}
+			}
+		}
+		for _, b := range boxes {
+			x, y := (b[0]+b[2])/2, (b[1]+b[3])/2
+			if x < region[0] || y < region[1] || x > region[2] || y > region[3] {
+				wrong++
+			}
+		}
+	}
+	t.Logf("%d digits in regions, %d found, %d boxes outside", inside, found, wrong)
+	if inside < 50 || found < inside*8/10 || wrong > 0 {
+		t.Errorf("%d digits in regions, %d found, %d boxes outside", inside, found, wrong)
+	}
+
+	gray, err := codec.EncodeJPEG(nil, make([]byte, 3*64*48), 64, 48, 90)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, bad := range []struct {
+		part [4]uint16
+		want string
+	}{{[4]uint16{0, 0, 65, 48}, "64x48"}, {[4]uint16{64, 0, 1, 1}, "64x48"}, {[4]uint16{65535, 65535, 65535, 65535}, "64x48"}, {[4]uint16{}, "empty"}, {[4]uint16{3, 3, 0, 9}, "empty"}} {
+		e := send(frameOf(t, wire.JPEG, seq, 0, 0, &bad.part, gray))
+		if e.Type != "error" || e.Seq != seq || e.Code != "invalid_argument" || !strings.Contains(e.Message, "ext.roi") || !strings.Contains(e.Message, bad.want) {
+			t.Errorf("%v: %+v", bad.part, e)
+		}
+		seq++
+	}
+	for _, kind := range [][2]byte{{byte(wire.KindTensor), byte(wire.Tensors)}, {byte(wire.KindAudio), byte(wire.PCM16)}} {
+		b := frameOf(t, wire.JPEG, seq, 0, 0, &[4]uint16{0, 0, 9, 9}, gray)
+		b[1], b[2] = kind[0], kind[1]
+		if e := send(b); e.Type != "error" || e.Seq != seq || !strings.Contains(e.Message, "ext.roi") {
+			t.Errorf("kind %d: %+v", kind[0], e)
+		}
+		seq++
+	}
+	if e := send(frameOf(t, wire.JPEG, seq, 0, 0, &[4]uint16{0, 0, 64, 48}, gray)); e.Type != "result" {
+		t.Errorf("after them: %+v", e)
+	}
+	echo := v1(t, s, `{"type":"open","sid":1,"model":"echo"}`)
+	defer echo.Close()
+	if err := echo.WriteMessage(websocket.BinaryMessage, frameOf(t, wire.JPEG, 0, 0, 0, &[4]uint16{0, 0, 9, 9}, gray)); err != nil {
+		t.Fatal(err)
+	}
+	if e := endingOf(t, echo); e.Type != "error" || e.Code != "unsupported" || !strings.Contains(e.Message, "ext.roi") {
+		t.Errorf("to a model that takes anything: %+v", e)
+	}
+	_ = c.Close()
+	_ = echo.Close()
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
