@@ -41,13 +41,15 @@ func (s *Stream) Resume() {
 	}
 }
 
-// Flush drops the frames that wait and are not yet bound to a batch.
+// Flush drops the frames that wait and are not yet bound to a batch. Windows
+// start again with the next frame.
 func (s *Stream) Flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed != "" {
 		return
 	}
+	s.cutter.reset()
 	waiting := s.waiting
 	s.waiting = nil
 	s.wait.Store(0)

@@ -65,21 +65,22 @@ func (c Codec) Picture() bool {
 // Frame is one input of a stream as the client sent it. It stays compressed
 // until it is bound to a batch.
 type Frame struct {
-	Seq       uint64        // the client's number, or counted by the adapter
-	CaptureUS int64         // the client's clock in microseconds, echoed verbatim; 0 = not told
-	Codec     Codec         // how Payload is coded
-	Must      bool          // must be processed: never superseded, overtaken or judged stale
-	Width     int           // pixels, needed for RGB24 and NV12, otherwise 0
-	Height    int           // pixels
-	Region    Region        // the part of the picture that is wanted; zero = all of it
-	Deadline  time.Duration // from receipt; 0 = the stream's policy
-	Payload   []byte        // the coded bytes, in Lease's memory; nil when Inputs are given
-	Inputs    []Tensor      // named tensors, in Lease's memory
-	Params    Params        // parameters for the model, or nil
-	Trace     TraceID       // taken from the client, or zero
-	Parent    SpanID        // the client's span, or zero
-	Sampled   bool          // whether the client's trace is sampled
-	Lease     *buf.Buf      // the memory under Payload and Inputs; nil when the garbage collector owns it
+	Seq           uint64        // the client's number, or counted by the adapter
+	CaptureUS     int64         // the client's clock in microseconds, echoed verbatim; 0 = not told
+	Codec         Codec         // how Payload is coded
+	Must          bool          // must be processed: never superseded, overtaken or judged stale
+	Discontinuity bool          // it does not follow on the frame before it: windows start again
+	Width         int           // pixels, needed for RGB24 and NV12, otherwise 0
+	Height        int           // pixels
+	Region        Region        // the part of the picture that is wanted; zero = all of it
+	Deadline      time.Duration // from receipt; 0 = the stream's policy
+	Payload       []byte        // the coded bytes, in Lease's memory; nil when Inputs are given
+	Inputs        []Tensor      // named tensors, in Lease's memory
+	Params        Params        // parameters for the model, or nil
+	Trace         TraceID       // taken from the client, or zero
+	Parent        SpanID        // the client's span, or zero
+	Sampled       bool          // whether the client's trace is sampled
+	Lease         *buf.Buf      // the memory under Payload and Inputs; nil when the garbage collector owns it
 }
 
 // Region is a part of a picture, in pixels of the frame as sent and upright. What

@@ -34,6 +34,7 @@ func (s *Stream) close(why CloseReason, o Outcome, reason Reason, err error) {
 		s.endLocked(w, o, reason, err)
 	}
 	s.closed = why
+	s.cutter.reset()
 	s.finishIfDone()
 }
 
@@ -73,13 +74,18 @@ func (s *Stream) Move(ep Endpoint, m *Model) bool {
 		return false
 	}
 	s.tell(-len(s.waiting))
+	old := s.model
 	s.endpoint, s.model = ep, m
+	if s.cutter != nil && !sameWindows(old, m) {
+		s.cutter.reset()
+		s.cutter = nil
+	}
 	waiting := s.waiting
 	s.waiting = nil
 	s.wait.Store(0)
 	for _, w := range waiting {
 		var err error
-		if w.Rows, w.Class, err = m.Check(&w.Frame); err != nil {
+		if w.Rows, w.Class, err = s.recheck(w, old, m); err != nil {
 			s.endLocked(w, Failed, "", err)
 			continue
 		}

@@ -35,6 +35,7 @@ type Model struct {
 	Inputs   []TensorSpec
 	Outputs  []TensorSpec
 	Image    *ImageSpec // Inputs[0] as a picture, or nil
+	Window   *Window    // its one input is cut from what a stream sends; or nil
 	Any      bool       // takes any inputs as they come (identity, delay)
 	Ragged   bool       // batches are views of the requests' own tensors, not one contiguous tensor
 	Stateful bool       // keeps state per stream: one frame of a stream in flight, in order

@@ -46,7 +46,9 @@ func (s *Stream) settle(r *Request) {
 		r.Unbind()
 	}
 	s.endpoint.Ended(r)
-	if s.policy.Mode == Latest && !r.bound {
+	if a := r.ahead; a != nil {
+		r.ahead, a.behind = nil, append(a.behind, r)
+	} else if s.policy.Mode == Latest && !r.bound {
 		s.push(r)
 	} else {
 		s.pushInTurn()
@@ -107,6 +109,10 @@ func (s *Stream) overtake(o *Request) bool {
 func (s *Stream) push(r *Request) {
 	s.flushPartial(r)
 	s.sink.Push(&r.result)
+	for _, b := range r.behind {
+		s.sink.Push(&b.result)
+	}
+	r.behind = nil
 }
 
 func (s *Stream) flushPartial(r *Request) {

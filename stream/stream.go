@@ -56,7 +56,8 @@ type Stream struct {
 	active   Instant
 	state    any
 	release  func(any)
-	home     any // affinity: where its state lives
+	home     any     // affinity: where its state lives
+	cutter   *cutter // of a model with windows, once a frame has come
 }
 
 type tokenState uint8
@@ -138,17 +139,31 @@ func (s *Stream) SubmitAt(f Frame, now Instant) error {
 		f.Lease.Release()
 		return Errorf(FlowControl, "window", "%d frames are in flight already: wait for results, or open the stream with a larger window", n)
 	}
+	if s.crowded() {
+		f.Lease.Release()
+		return Errorf(FlowControl, "window", "%d frames that complete no window wait behind one that is in flight: wait for results, or send larger frames", MaxWindow)
+	}
 	s.active = now
 	s.counts.Accepted++
-	rows, class, err := s.model.Check(&r.Frame)
-	r.Rows, r.Class = rows, class
+	var err error
+	if s.whole(s.model, &r.Frame) {
+		r.Rows, r.Class, err = s.model.Check(&r.Frame)
+	} else {
+		r.Rows, err = s.cut(r)
+	}
 	r.Deadline = s.deadline(r, now)
 	if s.policy.Mode == Every {
 		s.order = append(s.order, r)
 	}
 	switch {
+	case noMemory(err):
+		s.endLocked(r, Dropped, Memory, nil)
+		return nil
 	case err != nil:
 		s.endLocked(r, Failed, "", err)
+		return nil
+	case r.Rows == 0:
+		s.fill(r)
 		return nil
 	case s.tooSoon(r, now):
 		s.endLocked(r, Dropped, RateLimit, nil)
