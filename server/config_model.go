@@ -25,6 +25,7 @@ type ModelConfig struct {
 	Instances int // workers
 	Batching  BatchingConfig
 	Input     InputConfig
+	Window    WindowConfig       // windows of its streams, as its input
 	Output    postprocess.Config // what is made of the worker's outputs
 	Track     TrackConfig        // ids for its boxes
 	Stream    StreamConfig
@@ -56,6 +57,12 @@ type TrackConfig struct {
 // InputConfig is how frames become the model's input.
 type InputConfig struct {
 	Image *stream.ImageSpec
+}
+
+// WindowConfig says which windows of its streams a model looks at.
+type WindowConfig struct {
+	Length int // samples, rows or pictures
+	Hop    int // from the start of a window to that of the next
 }
 
 // StreamConfig holds the defaults of the model's streams; clients choose for
@@ -98,6 +105,8 @@ var modelKeys = []key[ModelConfig]{
 	{"input.image.scale", "(pixel*scale - mean) / std, one number or three", func(m *ModelConfig) any { return &m.image().Scale }},
 	{"input.image.mean", "one number or three", func(m *ModelConfig) any { return &m.image().Mean }},
 	{"input.image.std", "one number or three", func(m *ModelConfig) any { return &m.image().Std }},
+	{"window.length", "samples, rows or pictures that are one input; those of the model's shape", func(m *ModelConfig) any { return &m.Window.Length }},
+	{"window.hop", "of them, to the start of the next window; the length", func(m *ModelConfig) any { return &m.Window.Hop }},
 	{"output.labels", "a file with the name of a class per line (classify, boxes, yolo)", func(m *ModelConfig) any { return &m.Output.Labels }},
 	{"output.track", "give the boxes of a stream ids that stay with what they show, as output ids", func(m *ModelConfig) any { return &m.Track.On }},
 	{"output.track_iou", "least overlap of a prediction and its box (0.2)", func(m *ModelConfig) any { return &m.Track.IoU }},
@@ -397,7 +406,8 @@ func (m ModelConfig) Worker() (workers.Config, error) {
 	c := workers.Config{
 		Name: m.Name, Version: m.Version, Kind: kind, Source: source, Params: maps.Clone(m.Params),
 		Instances: m.Instances, MaxFlows: m.MaxFlows, Output: m.Output,
-		Track: workers.Track{On: m.Track.On, Config: tracking.Config{IoU: m.Track.IoU, MinHits: m.Track.MinHits, MaxAge: time.Duration(m.Track.MaxAge)}},
+		Window: workers.Window{Length: m.Window.Length, Hop: m.Window.Hop},
+		Track:  workers.Track{On: m.Track.On, Config: tracking.Config{IoU: m.Track.IoU, MinHits: m.Track.MinHits, MaxAge: time.Duration(m.Track.MaxAge)}},
 		Batching: workers.Batching{
 			Kind: batching.Kind(m.Batching.Kind), MaxSize: m.Batching.MaxSize, MaxDelay: time.Duration(m.Batching.MaxDelay),
 			Buffers: m.Batching.Buffers, Memory: batching.Backend(m.Batching.Memory),

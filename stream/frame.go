@@ -49,7 +49,7 @@ func ParseCodec(name string) (Codec, error) {
 			return c, nil
 		}
 	}
-	return 0, Errorf(InvalidArgument, "codec", "%q is not a codec: want auto, opaque, jpeg, png, webp, rgb24, nv12 or tensor", name)
+	return 0, Errorf(InvalidArgument, "codec", "%q is not a codec: want auto, opaque, jpeg, png, webp, rgb24, nv12, pcm16, pcmf32 or tensor", name)
 }
 
 // Picture says whether the codec is a still picture or a raw video frame, which

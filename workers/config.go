@@ -24,6 +24,7 @@ type Config struct {
 	Batching  Batching
 	Policy    stream.Policy      // defaults of the model's streams
 	Image     *stream.ImageSpec  // overrides the kind's own
+	Window    Window             // of its streams, as its input
 	Output    postprocess.Config // what is made of the worker's outputs
 	Track     Track              // whether the boxes of Output get ids
 	MaxFlows  int                // streams and one-shot callers at once: places in the queue
@@ -138,6 +139,9 @@ func (c Config) Validate() error {
 	if _, err := batching.NewBatcher(c.Batching.Kind, 1, c.Batching.MaxDelay); err != nil {
 		return err
 	}
+	if err := c.Window.validate(); err != nil {
+		return err
+	}
 	if err := c.Output.Validate(); err != nil {
 		return err
 	}
@@ -151,7 +155,7 @@ func (c Config) Validate() error {
 func (c Config) Same(d Config) bool {
 	sameImage := (c.Image == nil) == (d.Image == nil) && (c.Image == nil || *c.Image == *d.Image)
 	return c.Version == d.Version && c.Kind == d.Kind && c.Source == d.Source && maps.Equal(c.Params, d.Params) &&
-		c.Batching == d.Batching && c.Policy == d.Policy && c.MaxFlows == d.MaxFlows && c.Limits == d.Limits && c.Output == d.Output && c.Track == d.Track && sameImage
+		c.Batching == d.Batching && c.Policy == d.Policy && c.MaxFlows == d.MaxFlows && c.Limits == d.Limits && c.Window == d.Window && c.Output == d.Output && c.Track == d.Track && sameImage
 }
 
 func keysOf(k Kind) string {

@@ -102,7 +102,7 @@ func (g *Group) complete(m *stream.Model) error {
 		m.MaxBatch = n
 	}
 	m.Policy = g.cfg.Policy.Or(m.Policy)
-	if err := TakePictures(m, g.cfg.Image); err != nil {
+	if err := TakeInputs(m, g.cfg.Image, g.cfg.Window, g.mem); err != nil {
 		return err
 	}
 	g.raw = m

@@ -76,7 +76,7 @@ func (w *instance) start(ctx context.Context) (m *stream.Model, err error) {
 	w.worker, w.warm = kind.New(), false
 	env := &Env{
 		Name: g.cfg.Name, Source: g.cfg.Source, Params: g.cfg.Params, Log: g.log,
-		MaxBatch: g.cfg.Batching.MaxSize, Image: g.cfg.Image,
+		MaxBatch: g.cfg.Batching.MaxSize, Image: g.cfg.Image, Window: g.cfg.Window,
 	}
 	if m, err = w.worker.Init(ctx, env); err != nil {
 		return nil, err

@@ -9,8 +9,7 @@ import (
 
 // TakePictures lays the configured picture over the model's own, and fills in
 // from the shape of the first input what neither says. The shape's free sides
-// become the picture's. The group does so after Init; a worker that must know
-// its final shapes sooner does so itself, with Env.Image.
+// become the picture's.
 func TakePictures(m *stream.Model, set *stream.ImageSpec) error {
 	if m.Image == nil && set == nil {
 		return nil

@@ -53,6 +53,7 @@ type Env struct {
 	// workers that need to know it sooner than the group lays it over.
 	MaxBatch int               // rows (batching.max_size); 0 = the worker's own choice
 	Image    *stream.ImageSpec // nil = the worker's own
+	Window   Window            // zero = none
 }
 
 // Base implements everything of Worker but Run and Init's metadata.

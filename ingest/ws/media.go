@@ -108,6 +108,7 @@ func (s *session) noMemory(head []byte) {
 	}
 	if c := s.address(&h); c != nil {
 		c.drop(h.Seq, stream.Memory)
+		c.stream.Load().Break()
 	}
 }
 
@@ -137,7 +138,7 @@ func protocolError(err error) error {
 func (s *session) feed(c *channel, h *wire.Header, payload []byte, lease *buf.Buf) (err error) {
 	st := c.stream.Load()
 	f := stream.Frame{
-		Seq: h.Seq, CaptureUS: h.CaptureUS, Codec: stream.Codec(h.Codec), Must: h.Flags&wire.FlagMust != 0,
+		Seq: h.Seq, CaptureUS: h.CaptureUS, Codec: stream.Codec(h.Codec), Must: h.Flags&wire.FlagMust != 0, Discontinuity: h.Flags&wire.FlagDiscontinuity != 0,
 		Width: int(h.Width), Height: int(h.Height), Deadline: time.Duration(h.DeadlineMS) * time.Millisecond,
 		Payload: payload, Lease: lease,
 		Region: stream.Region{X: h.Ext.ROI[0], Y: h.Ext.ROI[1], Width: h.Ext.ROI[2], Height: h.Ext.ROI[3]},

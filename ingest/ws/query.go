@@ -44,9 +44,9 @@ func (q *query) set(key, value string) (err error) {
 			return err
 		}
 		switch q.codec {
-		case stream.Auto, stream.Opaque, stream.JPEG, stream.PNG, stream.WebP, stream.RGB24, stream.NV12:
+		case stream.Auto, stream.Opaque, stream.JPEG, stream.PNG, stream.WebP, stream.RGB24, stream.NV12, stream.PCM16, stream.PCMFloat:
 		default:
-			return stream.Errorf(stream.Unsupported, "codec", "%s is not possible here: want auto, opaque, jpeg, png, webp, rgb24 or nv12", q.codec)
+			return stream.Errorf(stream.Unsupported, "codec", "%s is not possible here: want auto, opaque, jpeg, png, webp, rgb24, nv12, pcm16 or pcmf32", q.codec)
 		}
 	case "width":
 		q.width, err = count(key, value, maxSide)

@@ -119,8 +119,8 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (m *stream.Model, err
 		w.max, m.Fixed = 1, true // what is ragged comes in any shape, and those that differ cannot be joined
 	}
 	m.MaxBatch = w.max
-	if env.Image != nil {
-		if err = workers.TakePictures(m, env.Image); err != nil {
+	if env.Image != nil || env.Window != (workers.Window{}) {
+		if err = workers.TakeInputs(m, env.Image, env.Window, nil); err != nil {
 			return nil, err
 		}
 		w.inputs = m.Inputs

@@ -1,0 +1,75 @@
+package workers
+
+import (
+	"slices"
+
+	"millrace/internal/buf"
+	"millrace/stream"
+)
+
+// Window says which windows of its streams a model looks at; the zero value, that
+// it looks at none. Zero fields are the model's own length, and no overlap.
+type Window struct {
+	Length int // samples, rows or pictures
+	Hop    int // from the start of a window to that of the next
+}
+
+// maxWindow bounds both fields.
+const maxWindow = 1 << 24
+
+func (w Window) validate() error {
+	switch {
+	case w.Length < 0 || w.Length > maxWindow:
+		return stream.Errorf(stream.InvalidArgument, "window.length", "%d is not between 1 and %d", w.Length, maxWindow)
+	case w.Hop < 0 || w.Hop > maxWindow:
+		return stream.Errorf(stream.InvalidArgument, "window.hop", "%d is not between 1 and %d", w.Hop, maxWindow)
+	}
+	return nil
+}
+
+// TakeInputs lays the configured window and picture over the model's own input:
+// TakePictures, behind the axis of time where there is one. The group does so
+// after Init; a worker that must know its final shapes sooner does so itself, with
+// what is in its Env. mem is what streams keep for their windows in.
+func TakeInputs(m *stream.Model, set *stream.ImageSpec, w Window, mem *buf.Pool) error {
+	if w == (Window{}) {
+		return TakePictures(m, set)
+	}
+	bad := func(field, format string, args ...any) error {
+		return stream.Errorf(stream.InvalidArgument, "window"+field, format, args...)
+	}
+	switch {
+	case m.Any:
+		return bad("", "is set, and %s takes anything: it has no input to fill with a window", m.Platform)
+	case m.Ragged:
+		return bad("", "is set, and model %s takes text", m.Name)
+	case len(m.Inputs) != 1:
+		return bad("", "is set, and model %s has %d inputs: a window fills one", m.Name, len(m.Inputs))
+	case len(m.Inputs[0].Shape) == 0:
+		return bad("", "is set, and input %s of model %s has no dimension for it", m.Inputs[0].Name, m.Name)
+	}
+	in := m.Inputs[0]
+	length := in.Shape[0]
+	switch {
+	case length < 0 && w.Length == 0:
+		return bad(".length", "is missing: model %s takes any, its input %s has the shape %v", m.Name, in.Name, in.Shape)
+	case length < 0:
+		length = w.Length
+	case w.Length != 0 && w.Length != length:
+		return bad(".length", "is %d, and input %s of model %s has %d (shape %v, without its batch axis)", w.Length, in.Name, m.Name, length, in.Shape)
+	}
+	m.Inputs = []stream.TensorSpec{{Name: in.Name, Datatype: in.Datatype, Shape: slices.Clone(in.Shape[1:])}}
+	if err := TakePictures(m, set); err != nil {
+		return err
+	}
+	shape := append([]int{length}, m.Inputs[0].Shape...)
+	if stream.Elements(shape) < 1 {
+		return bad("", "is set, and input %s of model %s has the shape %v: all but the length must be fixed", in.Name, m.Name, shape)
+	}
+	m.Inputs[0].Shape = shape
+	if w.Hop == 0 {
+		w.Hop = length
+	}
+	m.Window = &stream.Window{Length: length, Hop: w.Hop, Memory: mem}
+	return nil
+}
