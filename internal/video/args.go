@@ -38,6 +38,10 @@ func (o *Options) ffmpegArgs(scheme, target string, width, height int) []string 
 		args = append(args, "-stream_loop", "-1")
 	}
 	in, address := o.input(scheme, target)
+	if scheme != SchemeFile || o.Realtime {
+		// A decoder that works on several frames at once is late by as many.
+		args = append(args, "-thread_type", "slice")
+	}
 	args = append(append(args, in...), "-i", address)
 	// Capital V: no cover pictures.
 	args = append(args, "-map", "0:V:0", "-an", "-sn", "-dn", "-map_metadata", "-1")
@@ -74,6 +78,8 @@ func (o *Options) ffmpegArgs(scheme, target string, width, height int) []string 
 		}
 		args = append(args, "-c:v", "rawvideo", "-pix_fmt", string(o.Format))
 	}
+	// With more threads an encoder, also the one of raw frames, keeps a frame back for each.
+	args = append(args, "-threads", "1")
 	// NUT allows a variable rate, so ffmpeg passes frames on as they come; the source's own time base keeps their
 	// times exact. Every frame is flushed at once.
 	return append(args, "-enc_time_base", "-1", "-flush_packets", "1", "-f", "nut", "pipe:1")
