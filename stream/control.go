@@ -49,6 +49,7 @@ func (s *Stream) Flush() {
 	if s.closed != "" {
 		return
 	}
+	s.flushes++
 	s.cutter.reset()
 	waiting := s.waiting
 	s.waiting = nil
@@ -57,4 +58,11 @@ func (s *Stream) Flush() {
 	for _, w := range waiting {
 		s.endLocked(w, Dropped, Flushed, nil)
 	}
+}
+
+// Flushes returns how often the stream was flushed.
+func (s *Stream) Flushes() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.flushes
 }

@@ -107,15 +107,18 @@ func (s *Stream) Move(ep Endpoint, m *Model) bool {
 	return true
 }
 
-// DropIdleState releases the state of a stream that has been idle since before
-// the given moment, and reports whether it did.
+// DropIdleState releases the state, and what is kept for the next window, of a
+// stream that has been idle since before the given moment, and reports whether it
+// did.
 func (s *Stream) DropIdleState(before Instant) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.state == nil || len(s.order) > 0 || len(s.waiting) > 0 || s.active > before {
+	if s.state == nil && s.cutter == nil || len(s.order) > 0 || len(s.waiting) > 0 || s.active > before {
 		return false
 	}
 	s.dropState()
+	s.cutter.reset()
+	s.cutter = nil
 	return true
 }
 

@@ -46,9 +46,13 @@ func (s *Stream) settle(r *Request) {
 		r.Unbind()
 	}
 	s.endpoint.Ended(r)
-	if a := r.ahead; a != nil {
-		r.ahead, a.behind = nil, append(a.behind, r)
+	if r.ahead != nil {
+		s.hold([]*Request{r}, r.ahead)
+		r.ahead = nil
 	} else if s.policy.Mode == Latest && !r.bound {
+		if last := s.before(r); last != nil && len(r.behind) > 0 {
+			s.hold(s.released(r), last)
+		}
 		s.push(r)
 	} else {
 		s.pushInTurn()
@@ -109,10 +113,9 @@ func (s *Stream) overtake(o *Request) bool {
 func (s *Stream) push(r *Request) {
 	s.flushPartial(r)
 	s.sink.Push(&r.result)
-	for _, b := range r.behind {
+	for _, b := range s.released(r) {
 		s.sink.Push(&b.result)
 	}
-	r.behind = nil
 }
 
 func (s *Stream) flushPartial(r *Request) {

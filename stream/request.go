@@ -74,6 +74,15 @@ func (r *Request) Finish1(output Tensor, lease *buf.Buf, contiguous bool) bool {
 	return true
 }
 
+// Note adds a parameter to the result. It is for whoever is about to end the
+// request; value is a string, int64, float64 or bool.
+func (r *Request) Note(key string, value any) {
+	if r.result.Params == nil {
+		r.result.Params = Params{}
+	}
+	r.result.Params[key] = value
+}
+
 // Fail ends the request with an error. It reports whether this ending counted.
 func (r *Request) Fail(err error) bool {
 	if !r.state.CompareAndSwap(uint32(Pending), uint32(Failed)) {

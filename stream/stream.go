@@ -51,6 +51,7 @@ type Stream struct {
 	counts   Counts
 	closed   CloseReason
 	paused   bool // nothing is taken from waiting
+	flushes  uint64
 	finished chan struct{}
 	nextAt   Instant // MaxFPS: the next frame is welcome from here on
 	active   Instant
@@ -58,6 +59,7 @@ type Stream struct {
 	release  func(any)
 	home     any     // affinity: where its state lives
 	cutter   *cutter // of a model with windows, once a frame has come
+	held     int     // frames behind others: see Request.behind
 }
 
 type tokenState uint8
@@ -139,7 +141,7 @@ func (s *Stream) SubmitAt(f Frame, now Instant) error {
 		f.Lease.Release()
 		return Errorf(FlowControl, "window", "%d frames are in flight already: wait for results, or open the stream with a larger window", n)
 	}
-	if s.crowded() {
+	if s.held >= MaxWindow {
 		f.Lease.Release()
 		return Errorf(FlowControl, "window", "%d frames that complete no window wait behind one that is in flight: wait for results, or send larger frames", MaxWindow)
 	}

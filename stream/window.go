@@ -275,31 +275,40 @@ var filling = Params{"window": "filling"}
 func (s *Stream) fill(r *Request) {
 	r.result.Params = filling
 	if s.policy.Mode == Latest {
-		r.ahead = s.newest()
+		r.ahead = s.before(nil)
 	}
 	s.endLocked(r, Answered, "", nil)
 }
 
-// newest returns the frame, in Latest, that was accepted last of those that have
-// not been pushed, not counting those that complete no window.
-func (s *Stream) newest() *Request {
-	if n := len(s.waiting); n > 0 {
-		return s.waiting[n-1]
+// before returns the frame, in Latest, that was accepted last before r, or last of
+// all, of those that have not been pushed; not counting those that complete no
+// window.
+func (s *Stream) before(r *Request) *Request {
+	var last *Request
+	for _, w := range s.waiting {
+		if w == r {
+			break
+		}
+		last = w
 	}
-	if n := len(s.order); n > 0 {
-		return s.order[n-1]
+	if n := len(s.order); last == nil && n > 0 {
+		last = s.order[n-1]
 	}
-	return nil
+	return last
 }
 
-// crowded says, in Latest, that very many frames wait behind one to say that they
-// completed no window.
-func (s *Stream) crowded() bool {
-	if s.cutter == nil || s.policy.Mode != Latest {
-		return false
-	}
-	r := s.newest()
-	return r != nil && len(r.behind) >= MaxWindow
+// hold has those that completed no window wait for the frame before them.
+func (s *Stream) hold(behind []*Request, last *Request) {
+	last.behind = append(last.behind, behind...)
+	s.held += len(behind)
+}
+
+// released returns them when their turn has come.
+func (s *Stream) released(r *Request) []*Request {
+	behind := r.behind
+	r.behind = nil
+	s.held -= len(behind)
+	return behind
 }
 
 // recheck is Check for a frame that has waited for the model old and is to run

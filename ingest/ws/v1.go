@@ -149,7 +149,7 @@ func (s *session) writeChannel(enc *encoder, e *entry) {
 		}
 		s.send(kind, msg)
 		if r := e.result; r.Outcome == stream.Answered && !r.Partial {
-			s.note(c, 1, r.Timing.Done.Sub(r.Timing.Received), 0)
+			s.note(c, 1, max(r.Timing.Done.Sub(r.Timing.Received), 0), 0) // no time for one that completed no window
 		}
 		c.closeIfLast()
 	}
