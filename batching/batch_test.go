@@ -62,6 +62,10 @@ type sink struct {
 func (k *sink) Push(r *stream.Result) {
 	switch r.Outcome {
 	case stream.Answered:
+		if len(r.Outputs) == 0 { // it completed no window
+			k.results = append(k.results, "filling")
+			break
+		}
 		k.results = append(k.results, string(r.Outputs[0].Data))
 		k.ages = append(k.ages, r.Timing.Dequeued-r.Timing.Received)
 	case stream.Dropped:
