@@ -11,6 +11,9 @@
 // nothing has to be guessed from text or counted. Before it, ffprobe is asked what the source is; its JSON answer
 // and numeric error codes make the errors precise.
 //
+// A Decoder is the other way round: it is given the chunks of a video as an encoder made them, one by one, and gives the
+// decoded frames, each with the number of its chunk and before the next chunk is there.
+//
 // Nothing is buffered beyond the pipe. A reader that is slow holds ffmpeg back, so who reads a camera must read
 // all the time and drop frames itself.
 package video

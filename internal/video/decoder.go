@@ -1,0 +1,207 @@
+package video
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"time"
+
+	"millrace/internal/child"
+)
+
+// DecoderOptions says what a Decoder gets. Codec, Width and Height are needed.
+type DecoderOptions struct {
+	Codec         string // H264, VP8, VP9 or AV1
+	Width, Height int    // pixels, as the first chunk says; frames come in the size that ffmpeg finds
+	// MaxPixels bounds a picture, also one that a later chunk announces; 0 = no bound of its own.
+	MaxPixels int
+	// Log, if set, gets each line that ffmpeg reports. It must not block.
+	Log func(line string)
+	// FFmpeg is the program; "" looks it up in PATH.
+	FFmpeg string
+}
+
+// fourccs are the codecs' names in IVF, which ffmpeg reads chunk by chunk, so that a frame comes out before the chunk
+// after it is there.
+var fourccs = map[string]string{H264: "H264", VP8: "VP80", VP9: "VP90", AV1: "AV01"}
+
+// ivfTick is the time base of the chunks' numbers: one a millisecond.
+const ivfTick = 1000
+
+// Decoder decodes chunks of inter-coded video into NV12 frames, one ffmpeg for each. Chunks are numbered from 0, and
+// each frame says the number of its chunk; a chunk that cannot be decoded has no frame. Chunks must come in the order in
+// which they are shown, without B-frames.
+//
+// Write is for one goroutine, Start and Next for another; SetDeadline and Close may be called by any.
+type Decoder struct {
+	// Width and Height are the frames', in pixels, after Start.
+	Width, Height int
+
+	codec  string
+	pixels int // the bound
+	ffmpeg *child.Process
+	nut    *nutReader
+	next   uint64 // number of the next chunk
+	size   int    // of a frame
+	last   int64  // number of the newest frame
+	head   [12]byte
+}
+
+// NewDecoder starts ffmpeg. ctx governs the whole life of the Decoder. The error is an *Error, ctx's, or one about the
+// options. After success the caller must Close.
+func NewDecoder(ctx context.Context, o DecoderOptions) (*Decoder, error) {
+	fourcc, ok := fourccs[o.Codec]
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("video: DecoderOptions.Codec is %q; want h264, vp8, vp9 or av1", o.Codec)
+	case o.Width < 1 || o.Width > maxSide || o.Height < 1 || o.Height > maxSide:
+		return nil, fmt.Errorf("video: DecoderOptions has a picture of %d x %d pixels; want 1 to %d a side", o.Width, o.Height, maxSide)
+	case o.FFmpeg == "":
+		o.FFmpeg = "ffmpeg"
+	}
+	red := newRedactor("")
+	p, err := child.Start(ctx, child.Spec{
+		Path: o.FFmpeg, Args: o.args(), Env: environment(), Grace: stopGrace, Stdin: true,
+		PipeSize: pipeSize(&Options{Format: NV12}, o.Width, o.Height), OnStderr: logger(o.Log, red, nil),
+	})
+	if err != nil {
+		return nil, source{}.startError(o.FFmpeg, err)
+	}
+	d := &Decoder{codec: o.Codec, pixels: o.MaxPixels, ffmpeg: p, nut: newNutReader(p.Stdout), last: -1}
+	head := make([]byte, 0, 32)
+	head = append(append(head, "DKIF\x00\x00\x20\x00"...), fourcc...)
+	head = binary.LittleEndian.AppendUint16(head, uint16(o.Width))
+	head = binary.LittleEndian.AppendUint16(head, uint16(o.Height))
+	head = binary.LittleEndian.AppendUint32(head, ivfTick)
+	head = binary.LittleEndian.AppendUint32(head, 1)
+	head = append(head, make([]byte, 8)...)
+	if _, err := p.Stdin.Write(head); err != nil { // a pipe that holds it: it can only be closed
+		_ = d.Close()
+		return nil, d.fail(err)
+	}
+	return d, nil
+}
+
+// args is the command line. One thread decodes and one writes: with more, each holds a frame back.
+func (o *DecoderOptions) args() []string {
+	args := []string{"-nostdin", "-hide_banner", "-nostats", "-loglevel", "warning", "-protocol_whitelist", "pipe"}
+	if o.MaxPixels > 0 {
+		// A codec pads its pictures; Start looks at the true size. This bounds what is allocated before it.
+		args = append(args, "-max_pixels", fmt.Sprint(min(2*o.MaxPixels+1<<16, math.MaxInt32)))
+	}
+	return append(args, "-threads", "1", "-probesize", "32", "-analyzeduration", "0", "-f", "ivf", "-i", "pipe:0",
+		"-map", "0:v:0", "-fps_mode", "passthrough", "-copyts", "-filter_threads", "1",
+		// Frames say which matrix and range they use; NV12 here is that of BT.601, with 16 to 235.
+		"-vf", "scale=out_color_matrix=bt601:out_range=tv",
+		"-c:v", "rawvideo", "-pix_fmt", "nv12", "-threads", "1", "-enc_time_base", "-1", "-flush_packets", "1", "-f", "nut", "pipe:1")
+}
+
+// Write hands over one chunk. It waits while ffmpeg is busy with those before it. An error means that ffmpeg has ended:
+// Next says why.
+func (d *Decoder) Write(parts ...[]byte) error {
+	n := 0
+	for _, p := range parts {
+		n += len(p)
+	}
+	if uint64(n) > math.MaxInt32 {
+		return fmt.Errorf("video: a chunk of %d bytes", n)
+	}
+	binary.LittleEndian.PutUint32(d.head[:], uint32(n))
+	binary.LittleEndian.PutUint64(d.head[4:], d.next)
+	d.next++
+	if _, err := d.ffmpeg.Stdin.Write(d.head[:]); err != nil {
+		return err
+	}
+	for _, p := range parts {
+		if _, err := d.ffmpeg.Stdin.Write(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Finish says that no chunk comes any more: Next gives what is left, and then io.EOF.
+func (d *Decoder) Finish() { _ = d.ffmpeg.Stdin.Close() }
+
+// SetDeadline bounds the wait for what comes next; the zero time takes the bound away. A Next that waits is bounded too.
+// Past it, Next fails with os.ErrDeadlineExceeded, for good.
+func (d *Decoder) SetDeadline(t time.Time) { _ = d.ffmpeg.Stdout.SetReadDeadline(t) }
+
+// Start waits for the first frame and sets Width and Height.
+func (d *Decoder) Start() error {
+	if err := d.nut.start(); err != nil {
+		return d.fail(err)
+	}
+	d.Width, d.Height = d.nut.width, d.nut.height
+	d.size = NV12.size(d.Width, d.Height)
+	if d.pixels > 0 && d.Width*d.Height > d.pixels {
+		return &Error{Kind: Unsupported, URL: d.codec, Detail: fmt.Sprintf("its pictures have %d x %d pixels; at most %d are taken", d.Width, d.Height, d.pixels)}
+	}
+	return nil
+}
+
+// FrameSize is the bytes of one frame.
+func (d *Decoder) FrameSize() int { return d.size }
+
+// Next waits for a frame and returns its chunk's number. The frame itself must be taken by Frame or Skip. At the end the
+// error is io.EOF, else os.ErrDeadlineExceeded or an *Error.
+func (d *Decoder) Next() (chunk uint64, err error) {
+	pts, prefix, size, err := d.nut.next()
+	if err != nil {
+		return 0, d.fail(err)
+	}
+	if len(prefix)+size != d.size || len(prefix) > 0 {
+		return 0, &Error{Kind: Unsupported, URL: d.codec, Detail: fmt.Sprintf("a frame of %d bytes after frames of %d", len(prefix)+size, d.size)}
+	}
+	n := int64((pts + time.Second/ivfTick/2) / (time.Second / ivfTick))
+	if n <= d.last {
+		return 0, &Error{Kind: Unsupported, URL: d.codec, Detail: "its frames are not in the order in which they are shown: encode without B-frames"}
+	}
+	d.last = n
+	return uint64(n), nil
+}
+
+// Frame reads the frame that Next announced. dst has FrameSize bytes.
+func (d *Decoder) Frame(dst []byte) error {
+	if _, err := io.ReadFull(d.nut.r, dst[:d.size]); err != nil {
+		return d.fail(noEOF(err))
+	}
+	return nil
+}
+
+// Skip reads over it.
+func (d *Decoder) Skip() error {
+	if _, err := d.nut.r.Discard(d.size); err != nil {
+		return d.fail(noEOF(err))
+	}
+	return nil
+}
+
+// Close stops ffmpeg, waits until it is gone, and frees everything.
+func (d *Decoder) Close() error {
+	_ = d.ffmpeg.Stop(stopGrace)
+	return nil
+}
+
+// fail says why reading failed.
+func (d *Decoder) fail(err error) error {
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return err
+	case errors.Is(err, errNut):
+		return &Error{Kind: Unsupported, URL: d.codec, Detail: "ffmpeg's output cannot be read: " + err.Error(), Err: err}
+	}
+	exit := waitBriefly(d.ffmpeg)
+	if exit == nil && err == io.EOF && d.last >= 0 {
+		return io.EOF
+	}
+	kind := Unsupported
+	if killedBySomebody(exit) {
+		kind = Killed
+	}
+	return &Error{Kind: kind, URL: d.codec, Detail: detailFrom(d.ffmpeg.Stderr(), newRedactor("")), Err: exit}
+}

@@ -1,0 +1,285 @@
+package video
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// encoders make chunks as browsers do: no frame waits for a later one.
+var encoders = map[string][]string{
+	H264: {"-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency", "-x264-params", "aud=1:keyint=10:min-keyint=10:scenecut=0", "-f", "h264"},
+	VP8:  {"-c:v", "libvpx", "-deadline", "realtime", "-cpu-used", "8", "-lag-in-frames", "0", "-auto-alt-ref", "0", "-g", "10", "-f", "ivf"},
+	VP9:  {"-c:v", "libvpx-vp9", "-deadline", "realtime", "-cpu-used", "8", "-lag-in-frames", "0", "-g", "10", "-f", "ivf"},
+	AV1:  {"-c:v", "libaom-av1", "-usage", "realtime", "-cpu-used", "8", "-lag-in-frames", "0", "-g", "10", "-f", "ivf"},
+}
+
+// chunks encodes n frames of a test picture that gets brighter with each.
+func chunks(t testing.TB, codec string, w, h, n int, more ...string) [][]byte {
+	t.Helper()
+	in := fmt.Sprintf("color=black:size=%dx%d:rate=30,format=yuv420p,geq=lum='16+4*N':cb=128:cr=128", w, h)
+	args := append([]string{"-f", "lavfi", "-i", in, "-frames:v", fmt.Sprint(n)}, encoders[codec]...)
+	out := filepath.Join(t.TempDir(), codec)
+	ffmpeg(t, append(append(args, more...), out)...)
+	b, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list [][]byte
+	if codec == H264 {
+		aud := []byte{0, 0, 0, 1, 9}
+		for _, unit := range bytes.Split(b, aud)[1:] {
+			list = append(list, append(bytes.Clone(aud), unit...))
+		}
+	} else {
+		for b = b[32:]; len(b) > 0; {
+			size := binary.LittleEndian.Uint32(b)
+			list = append(list, b[12:12+size])
+			b = b[12+size:]
+		}
+	}
+	if len(list) != n {
+		t.Fatalf("%d chunks of %s, want %d", len(list), codec, n)
+	}
+	return list
+}
+
+func decoder(t testing.TB, o DecoderOptions) *Decoder {
+	t.Helper()
+	d, err := NewDecoder(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	d.SetDeadline(time.Now().Add(20 * time.Second))
+	return d
+}
+
+// luma takes the announced frame and returns its mean brightness.
+func luma(t testing.TB, d *Decoder) int {
+	t.Helper()
+	frame := make([]byte, d.FrameSize())
+	if err := d.Frame(frame); err != nil {
+		t.Fatal(err)
+	}
+	sum, y := 0, frame[:d.Width*d.Height]
+	for _, v := range y {
+		sum += int(v)
+	}
+	return sum / len(y)
+}
+
+// Each frame comes out before the chunk after it goes in, with the number of its own chunk.
+func TestDecoderInLockstep(t *testing.T) {
+	for codec := range encoders {
+		t.Run(codec, func(t *testing.T) {
+			const w, h = 160, 120
+			list := chunks(t, codec, w, h, 24)
+			d := decoder(t, DecoderOptions{Codec: codec, Width: w, Height: h, MaxPixels: w * h})
+			for i, c := range list {
+				if err := d.Write(c); err != nil {
+					t.Fatal(err)
+				}
+				if i == 0 {
+					if err := d.Start(); err != nil {
+						t.Fatal(err)
+					}
+					if d.Width != w || d.Height != h {
+						t.Fatalf("frames of %d x %d", d.Width, d.Height)
+					}
+				}
+				n, err := d.Next()
+				if err != nil || n != uint64(i) {
+					t.Fatalf("chunk %d came back as %d, %v", i, n, err)
+				}
+				if got, want := luma(t, d), 16+4*i; got < want-3 || got > want+3 {
+					t.Errorf("frame %d has brightness %d, want %d", i, got, want)
+				}
+			}
+			d.Finish()
+			if _, err := d.Next(); err != io.EOF {
+				t.Fatalf("at the end: %v", err)
+			}
+		})
+	}
+}
+
+func TestDecoderSkipsWhatItCannotDecode(t *testing.T) {
+	for _, codec := range []string{H264, VP8, VP9} {
+		t.Run(codec, func(t *testing.T) {
+			list := chunks(t, codec, 64, 48, 21)
+			random := rand.New(rand.NewPCG(1, 2))
+			for i := 5; i < 8; i++ { // garbage behind what says that it is a delta frame
+				list[i] = bytes.Clone(list[i])
+				for j := 6; j < len(list[i]); j++ {
+					list[i][j] = byte(random.Uint32())
+				}
+			}
+			list[12] = []byte{0, 0, 0, 1, 0x41, 0xFF}
+			d := decoder(t, DecoderOptions{Codec: codec, Width: 64, Height: 48})
+			go func() {
+				for _, c := range list {
+					_ = d.Write(c)
+				}
+				d.Finish()
+			}()
+			if err := d.Start(); err != nil {
+				t.Fatal(err)
+			}
+			var got []uint64
+			for {
+				n, err := d.Next()
+				if err == io.EOF {
+					break
+				}
+				if err != nil {
+					t.Fatalf("after %v: %v", got, err)
+				}
+				got = append(got, n)
+				if err := d.Skip(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if n := len(got); n < 10 || got[n-1] != 20 || got[0] != 0 {
+				t.Errorf("frames %v: want the first, the last, and most between", got)
+			}
+		})
+	}
+}
+
+func TestDecoderRefusals(t *testing.T) {
+	bad := []DecoderOptions{{Codec: "theora", Width: 8, Height: 8}, {Codec: VP8}, {Codec: VP8, Width: 8, Height: 1 << 20}}
+	for _, o := range bad {
+		if d, err := NewDecoder(context.Background(), o); err == nil {
+			_ = d.Close()
+			t.Errorf("%+v was taken", o)
+		}
+	}
+	_, err := NewDecoder(context.Background(), DecoderOptions{Codec: VP8, Width: 8, Height: 8, FFmpeg: "no-such-program"})
+	if KindOf(err) != FFmpegMissing {
+		t.Errorf("without ffmpeg: %v", err)
+	}
+
+	t.Run("garbage", func(t *testing.T) {
+		d := decoder(t, DecoderOptions{Codec: H264, Width: 64, Height: 48})
+		_ = d.Write(bytes.Repeat([]byte{0, 0, 1, 0x65, 7, 7, 7}, 40))
+		d.Finish()
+		if err := d.Start(); KindOf(err) != Unsupported {
+			t.Errorf("garbage: %v", err)
+		}
+	})
+	t.Run("too large", func(t *testing.T) {
+		d := decoder(t, DecoderOptions{Codec: VP8, Width: 64, Height: 48, MaxPixels: 64*48 - 1})
+		for _, c := range chunks(t, VP8, 64, 48, 3) {
+			_ = d.Write(c)
+		}
+		d.Finish()
+		if err := d.Start(); KindOf(err) != Unsupported {
+			t.Errorf("too large a picture: %v", err)
+		}
+	})
+	t.Run("reordered", func(t *testing.T) {
+		list := chunks(t, H264, 64, 48, 12, "-tune", "film", "-bf", "2", "-x264-params", "aud=1:bframes=2:b-adapt=0")
+		d := decoder(t, DecoderOptions{Codec: H264, Width: 64, Height: 48})
+		for _, c := range list {
+			_ = d.Write(c)
+		}
+		d.Finish()
+		err := d.Start()
+		for err == nil {
+			if _, err = d.Next(); err == nil {
+				err = d.Skip()
+			}
+		}
+		if KindOf(err) != Unsupported || !strings.Contains(err.Error(), "B-frames") {
+			t.Errorf("B-frames: %v", err)
+		}
+	})
+	t.Run("killed", func(t *testing.T) {
+		list := chunks(t, VP8, 64, 48, 2)
+		d := decoder(t, DecoderOptions{Codec: VP8, Width: 64, Height: 48})
+		_ = d.Write(list[0])
+		if err := d.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.Next(); err != nil {
+			t.Fatal(err)
+		}
+		_ = luma(t, d)
+		if out, err := exec.Command("kill", "-9", fmt.Sprint(d.ffmpeg.Pid())).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		if _, err := d.Next(); KindOf(err) != Killed {
+			t.Errorf("killed: %v", err)
+		}
+	})
+	t.Run("silent", func(t *testing.T) {
+		d := decoder(t, DecoderOptions{Codec: VP8, Width: 64, Height: 48})
+		d.SetDeadline(time.Now())
+		if err := d.Start(); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("nothing came: %v", err)
+		}
+	})
+}
+
+func TestParseChunk(t *testing.T) {
+	sizes := [][2]int{{64, 48}, {66, 50}, {130, 98}, {640, 360}}
+	for codec := range encoders {
+		for _, s := range sizes {
+			for i, b := range chunks(t, codec, s[0], s[1], 12) {
+				c, err := ParseChunk(codec, b)
+				if err != nil {
+					t.Fatalf("%s chunk %d: %v", codec, i, err)
+				}
+				if want := i%10 == 0; c.Key != want {
+					t.Errorf("%s chunk %d: key is %v", codec, i, c.Key)
+				}
+				if c.Key && (c.Width != s[0] || c.Height != s[1]) {
+					t.Errorf("%s says %d x %d, is %v", codec, c.Width, c.Height, s)
+				}
+			}
+		}
+	}
+	high := chunks(t, H264, 98, 66, 1, "-profile:v", "high444", "-pix_fmt", "yuv444p", "-x264-params", "aud=1:cqm=jvt")
+	if c, err := ParseChunk(H264, high[0]); err != nil || c != (Chunk{true, 98, 66}) {
+		t.Errorf("4:4:4 with scaling lists: %+v, %v", c, err)
+	}
+	fields := chunks(t, H264, 98, 68, 1, "-x264-params", "aud=1:interlaced=1")
+	if c, err := ParseChunk(H264, fields[0]); err != nil || c != (Chunk{true, 98, 68}) {
+		t.Errorf("interlaced: %+v, %v", c, err)
+	}
+	for _, bad := range []struct{ codec, text string }{
+		{H264, ""}, {H264, "\x01\x64\x00\x1f"}, {VP8, "\x10"}, {VP8, "\x10\x02\x00\x9d\x01\x2b\x40\x01\xf0\x00"}, {VP9, "\x00"}, {AV1, "\x0a\xff"}, {"mpeg2", "x"},
+	} {
+		if c, err := ParseChunk(bad.codec, []byte(bad.text)); err == nil {
+			t.Errorf("%s %q: %+v", bad.codec, bad.text, c)
+		}
+	}
+}
+
+func FuzzParseChunk(f *testing.F) {
+	names := []string{H264, VP8, VP9, AV1}
+	f.Add(uint8(0), []byte("\x00\x00\x00\x01\x67\x42\xc0\x1e\xd9\x00\xa0\x47\xfe\xc8"))
+	f.Add(uint8(1), []byte("\x10\x02\x00\x9d\x01\x2a\x40\x01\xf0\x00"))
+	f.Add(uint8(2), []byte("\x82\x49\x83\x42\x00\x13\xf0\x0e\xf0"))
+	f.Add(uint8(3), []byte("\x12\x00\x0a\x0a\x00\x00\x00\x24\xc6\xab\xdf\x3e\xfe\x24"))
+	f.Fuzz(func(t *testing.T, codec uint8, b []byte) {
+		c, err := ParseChunk(names[codec%4], b)
+		if err != nil && c != (Chunk{}) {
+			t.Errorf("%+v and %v", c, err)
+		}
+		if c.Width < 0 || c.Height < 0 || c.Width > maxSide || c.Height > maxSide {
+			t.Errorf("%+v", c)
+		}
+	})
+}
