@@ -24,6 +24,9 @@ type Batch struct {
 	// Outputs may be set by the worker: dense tensors, row i belonging to row i
 	// of Inputs. What it does not answer itself is split from them after Run.
 	Outputs []stream.Tensor
+	// Answering, where it is set, is told of what Finish is about to answer, whose
+	// data are in lease. It is the worker's goroutine that calls it.
+	Answering func(r *stream.Request, outputs []stream.Tensor, lease *buf.Buf)
 
 	mem      *buf.Pool
 	data     [][]byte // per input, MaxBatch rows
@@ -61,6 +64,9 @@ func (b *Batch) Finish(i int, outputs []stream.Tensor) {
 		one := outputs[0]
 		copy(dst, one.Data)
 		one.Data = dst
+		if b.Answering != nil {
+			b.Answering(b.Requests[i], []stream.Tensor{one}, lease)
+		}
 		b.Requests[i].Finish1(one, lease, true)
 		return
 	}
@@ -69,6 +75,9 @@ func (b *Batch) Finish(i int, outputs []stream.Tensor) {
 		out[k] = outputs[k]
 		m := copy(dst, outputs[k].Data)
 		out[k].Data, dst = dst[:m:m], dst[m:]
+	}
+	if b.Answering != nil {
+		b.Answering(b.Requests[i], out, lease)
 	}
 	b.Requests[i].Finish(out, lease, true)
 }

@@ -28,6 +28,7 @@ type ModelConfig struct {
 	Window    WindowConfig       // windows of its streams, as its input
 	Output    postprocess.Config // what is made of the worker's outputs
 	Track     TrackConfig        // ids for its boxes
+	Gate      GateConfig         // which frames are worth a run
 	Stream    StreamConfig
 	Limits    ModelLimits
 	MaxFlows  int           // streams and one-shot callers at once
@@ -52,6 +53,12 @@ type TrackConfig struct {
 	IoU     float64
 	MinHits int
 	MaxAge  Duration
+}
+
+// GateConfig says which frames of a stream are worth a run.
+type GateConfig struct {
+	Changed float64 // share of the picture; 0 = all frames are
+	Refresh Duration
 }
 
 // InputConfig is how frames become the model's input.
@@ -140,6 +147,8 @@ var modelKeys = []key[ModelConfig]{
 	{"output.keypoints.threshold", "least score of an answer (none)", func(m *ModelConfig) any { return &m.output("keypoints").Threshold }},
 	{"output.embedding.output", "the tensor", func(m *ModelConfig) any { return &m.output("embedding").Output }},
 	{"output.embedding.normalise", "to length 1", func(m *ModelConfig) any { return &m.output("embedding").Normalise }},
+	{"gate.changed", "the share of the picture, 0 to 1, that must change for a run; a frame with less gets the last result again (0: every frame runs)", func(m *ModelConfig) any { return &m.Gate.Changed }},
+	{"gate.refresh", "a run at least so often, however still it is (1s)", func(m *ModelConfig) any { return &m.Gate.Refresh }},
 	{"stream.policy", "latest or every", func(m *ModelConfig) any { return &m.Stream.Policy }},
 	{"stream.max_age_ms", "a frame that would be answered older is dropped", func(m *ModelConfig) any { return &m.Stream.MaxAgeMS }},
 	{"stream.deadline_ms", "the same, for each frame", func(m *ModelConfig) any { return &m.Stream.DeadlineMS }},
@@ -408,6 +417,7 @@ func (m ModelConfig) Worker() (workers.Config, error) {
 		Instances: m.Instances, MaxFlows: m.MaxFlows, Output: m.Output,
 		Window: workers.Window{Length: m.Window.Length, Hop: m.Window.Hop},
 		Track:  workers.Track{On: m.Track.On, Config: tracking.Config{IoU: m.Track.IoU, MinHits: m.Track.MinHits, MaxAge: time.Duration(m.Track.MaxAge)}},
+		Gate:   workers.Gate{Changed: m.Gate.Changed, Refresh: time.Duration(m.Gate.Refresh)},
 		Batching: workers.Batching{
 			Kind: batching.Kind(m.Batching.Kind), MaxSize: m.Batching.MaxSize, MaxDelay: time.Duration(m.Batching.MaxDelay),
 			Buffers: m.Batching.Buffers, Memory: batching.Backend(m.Batching.Memory),

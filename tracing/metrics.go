@@ -50,6 +50,7 @@ type Metrics struct {
 
 	frames  *prometheus.CounterVec
 	dropped *prometheus.CounterVec
+	skipped *prometheus.CounterVec
 	stages  *prometheus.HistogramVec
 	age     *prometheus.HistogramVec
 	rows    *prometheus.HistogramVec
@@ -73,11 +74,12 @@ func New(o Options) *Metrics {
 	perModel := []string{"model", "version"}
 	m.frames = counters("millrace_frames_total", "Frames and one-shot requests that have ended.", "model", "version", "outcome")
 	m.dropped = counters("millrace_dropped_frames_total", "Frames dropped by policy.", "model", "reason")
+	m.skipped = counters("millrace_skipped_frames_total", "Answered frames that the gate did not run: they got the result of one that looked the same.", perModel...)
 	m.stages = histograms("millrace_stage_duration_seconds", "Time of an answered frame in a stage: queue until it is bound to a batch, prepare until its batch runs, run until its result, total.", stageBuckets, "model", "version", "stage")
 	m.age = histograms("millrace_answered_age_seconds", "Age of answered frames, from their receipt to their result.", stageBuckets, perModel...)
 	m.rows = histograms("millrace_batch_rows", "Rows of the batches that ran.", sizeBuckets, perModel...)
 	m.took = histograms("millrace_batch_duration_seconds", "Time of a batch in a stage.", stageBuckets, "model", "version", "stage")
-	m.registry.MustRegister(m.frames, m.dropped, m.stages, m.age, m.rows, m.took,
+	m.registry.MustRegister(m.frames, m.dropped, m.skipped, m.stages, m.age, m.rows, m.took,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), snapshots{o, m.sweep})
 	buckets := o.RequestBuckets
 	if buckets == nil {
@@ -103,6 +105,7 @@ func histograms(name, help string, buckets []float64, labels ...string) *prometh
 type series struct {
 	outcome [4]prometheus.Counter // by stream.Outcome
 	reason  map[stream.Reason]prometheus.Counter
+	skipped prometheus.Counter
 	queue   prometheus.Observer
 	prepare prometheus.Observer
 	run     prometheus.Observer
@@ -123,7 +126,7 @@ type series struct {
 // of, and may be read during the call only.
 func (m *Metrics) Model(model *stream.Model) workers.Hooks {
 	s := m.resolve(model)
-	return workers.Hooks{Ended: s.ended, Batch: s.batch}
+	return workers.Hooks{Ended: s.ended, Skipped: s.skip, Batch: s.batch}
 }
 
 func (m *Metrics) resolve(model *stream.Model) *series {
@@ -140,7 +143,7 @@ func (m *Metrics) resolve(model *stream.Model) *series {
 		reason: make(map[stream.Reason]prometheus.Counter, len(stream.Reasons)),
 		queue:  stage(m.stages, "queue"), prepare: stage(m.stages, "prepare"),
 		run: stage(m.stages, "run"), total: stage(m.stages, "total"),
-		age:  m.age.WithLabelValues(name, version),
+		age: m.age.WithLabelValues(name, version), skipped: m.skipped.WithLabelValues(name, version),
 		rows: m.rows.WithLabelValues(name, version), batchPrepare: stage(m.took, "prepare"), batchRun: stage(m.took, "run"),
 	}
 	for _, o := range []stream.Outcome{stream.Answered, stream.Dropped, stream.Failed} {
@@ -192,6 +195,7 @@ func (m *Metrics) unload(model *stream.Model) {
 	delete(m.inUse, e)
 	gone := prometheus.Labels{"model": e.model, "version": e.version}
 	m.frames.DeletePartialMatch(gone)
+	m.skipped.DeletePartialMatch(gone)
 	for _, v := range []*prometheus.HistogramVec{m.stages, m.age, m.rows, m.took} {
 		v.DeletePartialMatch(gone)
 	}
@@ -225,6 +229,8 @@ func (s *series) ended(r *stream.Request) {
 		observe(s.age, t.Received, t.Done)
 	}
 }
+
+func (s *series) skip(*stream.Request) { s.skipped.Inc() }
 
 // observe leaves out stages of which a moment was not reached.
 func observe(o prometheus.Observer, from, to stream.Instant) {

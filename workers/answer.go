@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"math"
 	"slices"
-	"time"
 
 	"millrace/batching"
 	"millrace/stream"
@@ -83,16 +82,11 @@ func (w *instance) track(r *stream.Request, out []stream.Tensor) ([]stream.Tenso
 	if r.Stream.Options().OneShot {
 		w.ids = append(w.ids, make([]byte, 8*len(w.boxes))...)
 	} else {
-		t, _ := r.State().(*tracking.Tracker)
-		if t == nil {
-			t = tracking.New(w.group.cfg.Track.Config)
-			r.SetState(t, nil)
+		m := w.memory(r)
+		if m.tracker == nil {
+			m.tracker = tracking.New(w.group.cfg.Track.Config)
 		}
-		when := time.Duration(r.CaptureUS) * time.Microsecond
-		if r.CaptureUS == 0 { // the client told no time of its own
-			when = time.Duration(r.Timing.Received)
-		}
-		for _, id := range t.Update(when, w.boxes) {
+		for _, id := range m.tracker.Update(clock(r), w.boxes) {
 			w.ids = binary.LittleEndian.AppendUint64(w.ids, uint64(id))
 		}
 	}

@@ -27,6 +27,7 @@ type Config struct {
 	Window    Window             // of its streams, as its input
 	Output    postprocess.Config // what is made of the worker's outputs
 	Track     Track              // whether the boxes of Output get ids
+	Gate      Gate               // which frames are worth a run
 	MaxFlows  int                // streams and one-shot callers at once: places in the queue
 	Limits    Limits
 }
@@ -63,6 +64,7 @@ func (l Limits) late() time.Duration { return l.Start + min(l.Start, time.Second
 const (
 	DefaultMaxFlows    = 16384
 	DefaultMaxDelay    = 100 * time.Millisecond
+	DefaultRefresh     = time.Second
 	DefaultStart       = 60 * time.Second
 	DefaultRun         = 30 * time.Second
 	DefaultQuarantined = 4
@@ -80,6 +82,9 @@ func (c Config) WithDefaults() Config {
 		set(&c.Batching.Memory, kind.Memory)
 	}
 	set(&c.Batching.Memory, batching.Heap)
+	if c.Gate.Changed > 0 {
+		set(&c.Gate.Refresh, DefaultRefresh)
+	}
 	set(&c.MaxFlows, DefaultMaxFlows)
 	set(&c.Limits.Start, DefaultStart)
 	set(&c.Limits.Run, DefaultRun)
@@ -142,6 +147,9 @@ func (c Config) Validate() error {
 	if err := c.Window.validate(); err != nil {
 		return err
 	}
+	if err := c.Gate.validate(); err != nil {
+		return err
+	}
 	if err := c.Output.Validate(); err != nil {
 		return err
 	}
@@ -155,7 +163,7 @@ func (c Config) Validate() error {
 func (c Config) Same(d Config) bool {
 	sameImage := (c.Image == nil) == (d.Image == nil) && (c.Image == nil || *c.Image == *d.Image)
 	return c.Version == d.Version && c.Kind == d.Kind && c.Source == d.Source && maps.Equal(c.Params, d.Params) &&
-		c.Batching == d.Batching && c.Policy == d.Policy && c.MaxFlows == d.MaxFlows && c.Limits == d.Limits && c.Window == d.Window && c.Output == d.Output && c.Track == d.Track && sameImage
+		c.Batching == d.Batching && c.Policy == d.Policy && c.MaxFlows == d.MaxFlows && c.Limits == d.Limits && c.Window == d.Window && c.Output == d.Output && c.Track == d.Track && c.Gate == d.Gate && sameImage
 }
 
 func keysOf(k Kind) string {

@@ -13,6 +13,9 @@ type Hooks struct {
 	// Ended comes once for every accepted frame. The request may be read during
 	// the call only.
 	Ended func(r *stream.Request)
+	// Skipped comes before Ended for a frame that the gate answers with an earlier
+	// result.
+	Skipped func(r *stream.Request)
 	// Batch comes after each batch, with the rows that ran.
 	Batch func(rows int, prepare, run time.Duration)
 }

@@ -32,6 +32,7 @@ type instance struct {
 	boxes   []tracking.Box       // of the result whose ids are being found
 	ids     []byte
 	out     []stream.Tensor
+	glance  glance // of the picture at hand, where there is a gate
 	ctx     context.Context
 	cancel  context.CancelFunc
 	wake    chan struct{}
@@ -182,7 +183,10 @@ func (w *instance) loop() {
 // replaced, mine that it was not given up meanwhile.
 func (w *instance) run(b *batching.Batch) (broken, mine bool) {
 	g := w.group
-	if !b.Prepare(w.prep.decode) {
+	if g.cfg.Gate.Changed > 0 {
+		b.Answering = w.keep
+	}
+	if !b.Prepare(w.fill) {
 		g.done(b, batchTimes{})
 		return false, true
 	}

@@ -57,17 +57,7 @@ func (p *preparer) decode(r *stream.Request, dst []byte) (err error) {
 			err = stream.Errorf(stream.Internal, "frame", "the picture's decoder panicked: %v", x)
 		}
 	}()
-	var placed codec.Placed
-	t := p.target
-	t.Region = codec.Region{X: int(r.Region.X), Y: int(r.Region.Y), Width: int(r.Region.Width), Height: int(r.Region.Height)}
-	switch r.Codec {
-	case stream.RGB24:
-		placed, err = p.decoder.Convert(r.Payload, codec.RGB24, r.Width, r.Height, t, dst)
-	case stream.NV12:
-		placed, err = p.decoder.Convert(r.Payload, codec.NV12, r.Width, r.Height, t, dst)
-	default:
-		placed, err = p.decoder.Decode(r.Payload, t, dst)
-	}
+	placed, err := p.convert(r, p.target, dst)
 	if err != nil {
 		return pictureError(err)
 	}
@@ -76,6 +66,28 @@ func (p *preparer) decode(r *stream.Request, dst []byte) (err error) {
 	x1, y1 := placed.ToFrame(1, 1)
 	r.MapX, r.MapY = [2]float64{x1 - x0, x0}, [2]float64{y1 - y0, y0}
 	return nil
+}
+
+// look makes what a gate compares of r's picture.
+func (p *preparer) look(r *stream.Request, g *glance) (placed codec.Placed, err error) {
+	defer func() {
+		if x := recover(); x != nil {
+			err = errors.New("the picture's decoder panicked")
+		}
+	}()
+	return p.convert(r, codec.Target{Width: glanceWidth, Height: glanceHeight, Color: codec.Gray}, g[:])
+}
+
+// convert makes t of the part of r's picture that is wanted.
+func (p *preparer) convert(r *stream.Request, t codec.Target, dst []byte) (codec.Placed, error) {
+	t.Region = codec.Region{X: int(r.Region.X), Y: int(r.Region.Y), Width: int(r.Region.Width), Height: int(r.Region.Height)}
+	switch r.Codec {
+	case stream.RGB24:
+		return p.decoder.Convert(r.Payload, codec.RGB24, r.Width, r.Height, t, dst)
+	case stream.NV12:
+		return p.decoder.Convert(r.Payload, codec.NV12, r.Width, r.Height, t, dst)
+	}
+	return p.decoder.Decode(r.Payload, t, dst)
 }
 
 func (p *preparer) close() { p.decoder.Close() }
