@@ -31,9 +31,14 @@ func (e *encoder) line(name string, r *stream.Result) []byte {
 			return append(append(dst, out...), '}')
 		}
 	}
-	dst = append(append(dst, `,"error":{"code":`...), oip.AppendString(nil, string(stream.CodeOf(err)))...)
+	return append(appendError(append(dst, ','), stream.CodeOf(err), err), '}')
+}
+
+// appendError appends the member "error".
+func appendError(dst []byte, code stream.Code, err error) []byte {
+	dst = oip.AppendString(append(dst, `"error":{"code":`...), string(code))
 	dst = oip.AppendString(append(dst, `,"message":`...), err.Error())
-	return append(dst, '}', '}')
+	return append(dst, '}')
 }
 
 // noModel is what a reply without the name of a model begins with.

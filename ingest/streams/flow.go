@@ -85,9 +85,9 @@ func (f *flow) run() {
 	last := f.work()
 	close(f.queue) // all its streams have finished: nobody pushes any more
 	sinks.Wait()
+	f.rest(last)
 	f.hub.close()
 	f.film.close()
-	f.rest(last)
 	<-f.ctx.Done()
 }
 

@@ -57,6 +57,7 @@ type rig struct {
 	mem     *buf.Pool
 	models  *workers.Manager
 	streams *streams.Adapter
+	stop    func()
 }
 
 func (r *rig) Open(model, version string, opts stream.Options, sink stream.Sink) (*stream.Stream, error) {
@@ -120,10 +121,13 @@ func start(t *testing.T, o streams.Options) *rig {
 		}
 	})
 	<-r.streams.Serving()
-	t.Cleanup(func() {
+	r.stop = func() {
 		http.DefaultClient.CloseIdleConnections()
 		end()
 		tasks.Wait()
+	}
+	t.Cleanup(func() {
+		r.stop()
 		closing, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if err := r.models.Close(closing); err != nil {
@@ -149,12 +153,16 @@ func (r *rig) load(c workers.Config) {
 	}
 }
 
-// call makes a request and returns its status and body.
-func (r *rig) call(method, path, body string) (int, string) {
+// call makes a request, with pairs of header names and values, and returns its
+// status and body.
+func (r *rig) call(method, path, body string, header ...string) (int, string) {
 	r.t.Helper()
 	req, err := http.NewRequestWithContext(r.t.Context(), method, r.url+path, bytes.NewReader([]byte(body)))
 	if err != nil {
 		r.t.Fatal(err)
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -169,9 +177,9 @@ func (r *rig) call(method, path, body string) (int, string) {
 }
 
 // want makes a request that has to be answered with a status.
-func (r *rig) want(status int, method, path, body string) string {
+func (r *rig) want(status int, method, path, body string, header ...string) string {
 	r.t.Helper()
-	got, text := r.call(method, path, body)
+	got, text := r.call(method, path, body, header...)
 	if got != status {
 		r.t.Fatalf("%s %s: %d %s, want %d", method, path, got, text, status)
 	}

@@ -94,11 +94,14 @@ func (a *Adapter) watchResults(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
+	if isSocket(c) {
+		return a.watchSocket(c, f)
+	}
 	m := events
 	if strings.Contains(c.Get(fiber.HeaderAccept), lines.mime) {
 		m = lines
 	}
-	return a.watched(c, m, func() (*watcher, bool) { return f.hub.watch(watchRoom, false) }, f.hub.leave)
+	return a.watched(c, m, f, func() (*watcher, bool) { return f.hub.watch(watchRoom, false) }, f.hub.leave)
 }
 
 func (a *Adapter) watchVideo(c *fiber.Ctx) error {
@@ -106,7 +109,7 @@ func (a *Adapter) watchVideo(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return a.watched(c, pictures, f.film.attend, f.film.leave)
+	return a.watched(c, pictures, f, f.film.attend, f.film.leave)
 }
 
 // patch is what can be changed while a stream runs. What is left out stays.

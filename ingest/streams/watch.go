@@ -2,6 +2,7 @@ package streams
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -10,7 +11,9 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"millrace/ingest/sources"
 	"millrace/internal/httpd"
+	"millrace/internal/oip"
 	"millrace/stream"
 )
 
@@ -26,8 +29,10 @@ type form struct {
 	// line writes one line; lost is how many came before it that the watcher was
 	// too slow for.
 	line func(w io.Writer, line []byte, lost uint64) error
-	// beat says that there is nothing new; last is the last line written, or nil.
-	beat func(w io.Writer, last []byte) error
+	// beat says that the connection stands; shown is the last line written, or nil.
+	beat func(w io.Writer, shown []byte) error
+	// last writes why nothing comes any more; nil where there is no way to say it.
+	last func(w io.Writer, line []byte) error
 }
 
 var events = form{"text/event-stream",
@@ -41,6 +46,10 @@ var events = form{"text/event-stream",
 		return err
 	},
 	func(w io.Writer, _ []byte) error { _, err := io.WriteString(w, ": still here\n\n"); return err },
+	func(w io.Writer, line []byte) error {
+		_, err := fmt.Fprintf(w, "event: closed\ndata: %s\n\n", line)
+		return err
+	},
 }
 
 var lines = form{"application/x-ndjson",
@@ -54,6 +63,7 @@ var lines = form{"application/x-ndjson",
 		return err
 	},
 	func(w io.Writer, _ []byte) error { _, err := io.WriteString(w, "\n"); return err },
+	func(w io.Writer, line []byte) error { _, err := fmt.Fprintf(w, "%s\n", line); return err },
 }
 
 var pictures = form{"multipart/x-mixed-replace; boundary=frame",
@@ -61,21 +71,54 @@ var pictures = form{"multipart/x-mixed-replace; boundary=frame",
 		_, err := fmt.Fprintf(w, "--frame\r\nContent-Type: image/jpeg\r\nContent-Length: %d\r\n\r\n%s\r\n", len(jpeg), jpeg)
 		return err
 	},
-	func(w io.Writer, last []byte) error {
-		if last == nil {
+	func(w io.Writer, shown []byte) error {
+		if shown == nil {
 			return nil
 		}
-		_, err := fmt.Fprintf(w, "--frame\r\nContent-Type: image/jpeg\r\nContent-Length: %d\r\n\r\n%s\r\n", len(last), last)
+		_, err := fmt.Fprintf(w, "--frame\r\nContent-Type: image/jpeg\r\nContent-Length: %d\r\n\r\n%s\r\n", len(shown), shown)
 		return err
 	},
+	nil,
+}
+
+// seats says why there is no place for another watcher.
+func (a *Adapter) seats() error {
+	if a.watchers.Load() < int64(a.opts.MaxWatchers) {
+		return nil
+	}
+	return stream.Errorf(stream.Overloaded, "limits.max_watchers", "%d watch already: try later, or raise the setting", a.opts.MaxWatchers)
+}
+
+// admit gives a watcher its seat. It answers for the connection when there is
+// none left by now, or the stream is over.
+func (a *Adapter) admit(conn net.Conn, enter func() (*watcher, bool), leave func(*watcher)) (w *watcher, left func(), ok bool) {
+	if a.watchers.Add(1) > int64(a.opts.MaxWatchers) {
+		a.watchers.Add(-1)
+		deny(conn, "429 Too Many Requests", stream.Errorf(stream.Overloaded, "limits.max_watchers", "too many watch already: try later, or raise the setting"))
+		return nil, nil, false
+	}
+	if w, ok = enter(); !ok {
+		a.watchers.Add(-1)
+		deny(conn, "409 Conflict", stream.Errorf(stream.Conflict, "", "the stream is over"))
+		return nil, nil, false
+	}
+	return w, func() { leave(w); a.watchers.Add(-1) }, true
+}
+
+// deny answers a request whose connection was taken over already.
+func deny(conn net.Conn, status string, err error) {
+	body := append(oip.AppendString([]byte(`{"error":`), err.Error()), `,"code":`...)
+	body = append(oip.AppendString(body, string(stream.CodeOf(err))), '}')
+	_ = conn.SetWriteDeadline(time.Now().Add(writeWait))
+	_, _ = fmt.Fprintf(conn, "HTTP/1.1 %s\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", status, len(body), body)
 }
 
 // watched answers a request with what a stream gives, for as long as both last.
 // The reply is written to the bare connection: the HTTP server would end it
 // after its time for writing.
-func (a *Adapter) watched(c *fiber.Ctx, m form, enter func() (*watcher, bool), leave func(*watcher)) error {
-	if a.watchers.Load() >= int64(a.opts.MaxWatchers) {
-		return stream.Errorf(stream.Overloaded, "limits.max_watchers", "%d watch already: try later, or raise the setting", a.opts.MaxWatchers)
+func (a *Adapter) watched(c *fiber.Ctx, m form, f *flow, enter func() (*watcher, bool), leave func(*watcher)) error {
+	if err := a.seats(); err != nil {
+		return err
 	}
 	c.Set(fiber.HeaderContentType, m.mime)
 	c.Set(fiber.HeaderCacheControl, "no-store")
@@ -93,7 +136,7 @@ func (a *Adapter) watched(c *fiber.Ctx, m form, enter func() (*watcher, bool), l
 	})
 	head.WriteString("\r\n")
 	httpd.Hijack(c, func(conn net.Conn, _ []byte) {
-		if !a.run("watcher", func() { a.serve(conn, head.String(), m, enter, leave) }) {
+		if !a.run("watcher", func() { a.serve(conn, head.String(), m, f, enter, leave) }) {
 			_ = conn.Close()
 		}
 	})
@@ -102,49 +145,84 @@ func (a *Adapter) watched(c *fiber.Ctx, m form, enter func() (*watcher, bool), l
 
 // serve writes to one watcher until it leaves, is stuck, or nothing comes any
 // more. It owns the connection.
-func (a *Adapter) serve(conn net.Conn, head string, m form, enter func() (*watcher, bool), leave func(*watcher)) {
-	ctx, cancel := context.WithCancel(a.ctx)
-	defer cancel()
+func (a *Adapter) serve(conn net.Conn, head string, m form, f *flow, enter func() (*watcher, bool), leave func(*watcher)) {
 	defer conn.Close()
-	w, ok := enter()
+	w, left, ok := a.admit(conn, enter, leave)
 	if !ok {
-		_ = conn.SetWriteDeadline(time.Now().Add(writeWait))
-		_, _ = io.WriteString(conn, "HTTP/1.1 409 Conflict\r\nConnection: close\r\nContent-Type: application/json\r\n\r\n"+`{"error":"the stream is over","code":"conflict"}`)
 		return
 	}
-	defer leave(w)
-	a.watchers.Add(1)
-	defer a.watchers.Add(-1)
+	defer left()
+	ctx, cancel := context.WithCancelCause(a.ctx)
+	defer cancel(nil)
 	a.tasks.Go(func() { // ends with the connection
 		_, _ = io.Copy(io.Discard, conn)
-		cancel()
+		cancel(errGone)
 	})
 	out := deadlined{conn}
-	if _, err := io.WriteString(out, head); err != nil {
-		return
+	if _, err := io.WriteString(out, head); err == nil {
+		_ = m.follow(ctx, out, w, f.farewell)
 	}
-	quiet := time.NewTicker(heartbeat)
-	defer quiet.Stop()
-	var last []byte
+}
+
+// Why a watch ends from the client's side.
+var (
+	errGone  = errors.New("the client is gone")
+	errSpoke = errors.New("the client sent a message")
+)
+
+// follow writes what comes. It returns nil when nothing comes any more or the
+// server ends, which it has told by then; else what ended it: ctx's cause, or
+// errGone when the client takes nothing.
+func (m form) follow(ctx context.Context, out io.Writer, w *watcher, farewell func() []byte) error {
+	beats := time.NewTicker(heartbeat)
+	defer beats.Stop()
+	var shown []byte
 	for {
 		var err error
+		over := false
 		select {
 		case <-ctx.Done():
-			return
-		case line, more := <-w.lines:
-			if !more {
-				return
+			if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+				return cause
 			}
-			last = line
-			quiet.Reset(heartbeat)
+			over = true
+		case line, more := <-w.lines:
+			if over = !more; over {
+				break
+			}
+			shown = line
 			err = m.line(out, line, w.lost.Swap(0))
-		case <-quiet.C:
-			err = m.beat(out, last)
+		case <-beats.C:
+			err = m.beat(out, shown)
 		}
-		if err != nil {
-			return
+		if over && m.last != nil {
+			err = m.last(out, farewell())
+		}
+		switch {
+		case err != nil:
+			return errGone
+		case over:
+			return nil
 		}
 	}
+}
+
+// farewell says why nothing comes any more, as a line of JSON.
+func (f *flow) farewell() []byte {
+	st, _ := f.state()
+	why := string(st.State) // ended or failed
+	switch {
+	case f.a.ctx.Err() != nil:
+		why = "draining"
+	case f.ctx.Err() != nil:
+		why = "deleted"
+	}
+	line := oip.AppendString([]byte(`{"stream":`), f.config.Name)
+	line = oip.AppendString(append(line, `,"closed":`...), why)
+	if st.State == sources.Failed && st.Err != nil {
+		line = appendError(append(line, ','), sources.Code(st.Err), st.Err)
+	}
+	return append(line, '}')
 }
 
 // deadlined gives each write its time.

@@ -1,0 +1,136 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/gorilla/websocket"
+
+	"millrace/internal/httpd"
+	"millrace/stream"
+)
+
+const (
+	pongWait = 10 * time.Second // a client that is silent for heartbeat + pongWait is gone
+	lastWait = 2 * time.Second  // for the client's half of the closing handshake
+)
+
+// upgrader is for all watchers. Origin was checked before.
+var upgrader = websocket.Upgrader{
+	HandshakeTimeout: writeWait, ReadBufferSize: 512, WriteBufferSize: 4 << 10, WriteBufferPool: &sync.Pool{},
+	CheckOrigin: func(*http.Request) bool { return true },
+}
+
+// isSocket says whether a request asks for WebSocket.
+func isSocket(c *fiber.Ctx) bool {
+	return strings.Contains(strings.ToLower(c.Get(fiber.HeaderUpgrade)), "websocket")
+}
+
+// watchSocket sends results as text messages, a line each.
+func (a *Adapter) watchSocket(c *fiber.Ctx, f *flow) error {
+	if !a.http.OriginAllowed(c) {
+		return stream.Errorf(stream.PermissionDenied, "", "pages of the web origin %.256q may not watch streams here: add it to origins", c.Get(fiber.HeaderOrigin))
+	}
+	req, err := httpd.Handshake(c)
+	if err != nil {
+		return err
+	}
+	if err := a.seats(); err != nil {
+		return err
+	}
+	httpd.Hijack(c, func(conn net.Conn, buffered []byte) {
+		if !a.run("watcher", func() { a.serveSocket(conn, buffered, req, f) }) {
+			_ = conn.Close()
+		}
+	})
+	return nil
+}
+
+// serveSocket writes to one watcher until it leaves, is stuck, or nothing comes
+// any more. It owns the connection.
+func (a *Adapter) serveSocket(conn net.Conn, buffered []byte, req *http.Request, f *flow) {
+	defer conn.Close()
+	w, leave, ok := a.admit(conn, func() (*watcher, bool) { return f.hub.watch(watchRoom, false) }, f.hub.leave)
+	if !ok {
+		return
+	}
+	defer leave()
+	ws, err := httpd.Upgrade(&upgrader, conn, buffered, req)
+	if err != nil {
+		return
+	}
+	ctx, cancel := context.WithCancelCause(a.ctx)
+	defer cancel(nil)
+	read := make(chan struct{})
+	a.tasks.Go(func() { // ends with the connection
+		defer close(read)
+		a.safely("reader", func() { listen(ctx, ws, cancel) })
+	})
+	if cause := messages(ws).follow(ctx, io.Discard, w, f.farewell); !errors.Is(cause, errGone) {
+		code, text := websocket.CloseNormalClosure, ""
+		switch {
+		case errors.Is(cause, errSpoke):
+			code, text = websocket.ClosePolicyViolation, "nothing is read here"
+			why := stream.Errorf(stream.Unsupported, "", "nothing is read here: this connection gives results; PATCH /v2/streams/%s changes the stream", f.config.Name)
+			_ = sendText(ws, append(appendError([]byte("{"), stream.CodeOf(why), why), '}'))
+		case a.ctx.Err() != nil:
+			code, text = websocket.CloseGoingAway, "the server is shutting down"
+		}
+		_ = ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, text), time.Now().Add(writeWait))
+		t := time.AfterFunc(lastWait, func() { _ = conn.Close() })
+		<-read // the client's close, or the end of its patience
+		t.Stop()
+	}
+}
+
+// listen reads what the client sends until it is gone. Pongs and a close are
+// all that is allowed; a message takes no memory, whatever its size.
+func listen(ctx context.Context, ws *websocket.Conn, cancel context.CancelCauseFunc) {
+	defer cancel(errGone)
+	alive := func(string) error { return ws.SetReadDeadline(time.Now().Add(heartbeat + pongWait)) }
+	_ = alive("")
+	ws.SetPongHandler(alive)
+	for {
+		_, r, err := ws.NextReader()
+		if err != nil {
+			return
+		}
+		cancel(errSpoke)
+		if _, err := io.Copy(io.Discard, r); err != nil {
+			return
+		}
+	}
+}
+
+// messages is the form of a WebSocket: pings stand for the heartbeat.
+func messages(ws *websocket.Conn) form {
+	return form{
+		line: func(_ io.Writer, line []byte, lost uint64) error {
+			if lost > 0 {
+				if err := sendText(ws, fmt.Appendf(nil, `{"lost":%d}`, lost)); err != nil {
+					return err
+				}
+			}
+			return sendText(ws, line)
+		},
+		beat: func(io.Writer, []byte) error {
+			return ws.WriteControl(websocket.PingMessage, nil, time.Now().Add(writeWait))
+		},
+		last: func(_ io.Writer, line []byte) error { return sendText(ws, line) },
+	}
+}
+
+func sendText(ws *websocket.Conn, text []byte) error {
+	if err := ws.SetWriteDeadline(time.Now().Add(writeWait)); err != nil {
+		return err
+	}
+	return ws.WriteMessage(websocket.TextMessage, text)
+}

@@ -1,0 +1,188 @@
+package streams_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"millrace/ingest/streams"
+)
+
+// dial watches the results of door over WebSocket.
+func (r *rig) dial(header http.Header) (*websocket.Conn, *http.Response, error) {
+	r.t.Helper()
+	ws, resp, err := websocket.DefaultDialer.DialContext(r.t.Context(), "ws"+strings.TrimPrefix(r.url, "http")+"/v2/streams/door/results", header)
+	if err == nil {
+		r.t.Cleanup(func() { ws.Close() })
+		_ = ws.SetReadDeadline(time.Now().Add(patience))
+	}
+	return ws, resp, err
+}
+
+func (r *rig) socket() *websocket.Conn {
+	r.t.Helper()
+	ws, _, err := r.dial(http.Header{"Origin": {r.url}})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return ws
+}
+
+// refused dials, and wants an HTTP error.
+func (r *rig) refused(header http.Header, status int, words string) {
+	r.t.Helper()
+	_, resp, err := r.dial(header)
+	if err == nil || resp == nil {
+		r.t.Fatalf("%v, want an HTTP error", err)
+	}
+	text, _ := io.ReadAll(resp.Body)
+	if resp.StatusCode != status || !strings.Contains(string(text), words) {
+		r.t.Errorf("%s: %s, want %d %s", resp.Status, text, status, words)
+	}
+}
+
+// rest reads up to the close and returns its code and the message before it.
+func rest(t *testing.T, ws *websocket.Conn) (code int, last string) {
+	t.Helper()
+	for {
+		_, text, err := ws.ReadMessage()
+		if e, ok := err.(*websocket.CloseError); ok {
+			return e.Code, last
+		}
+		if err != nil {
+			t.Fatalf("%v after %s", err, last)
+		}
+		last = string(text)
+	}
+}
+
+func looped(t *testing.T) streams.Config {
+	return streams.Config{Name: "door", Source: clip(t, 1), Model: "eyes", Loop: true}
+}
+
+// Each message is a line; a deleted stream says so and closes.
+func TestWatchSocket(t *testing.T) {
+	r := start(t, streams.Options{Streams: []streams.Config{looped(t)}})
+	ws := r.socket()
+	var seq uint64
+	for i := range 5 {
+		kind, text, err := ws.ReadMessage()
+		if err != nil || kind != websocket.TextMessage {
+			t.Fatalf("%d %v", kind, err)
+		}
+		l := check(t, string(text))
+		if i > 0 && *l.Seq <= seq {
+			t.Errorf("seq %d after %d", *l.Seq, seq)
+		}
+		seq = *l.Seq
+	}
+	gone := r.socket()
+	r.until("door", "two watch", func(s shown) bool { return s.Watchers == 2 })
+	gone.UnderlyingConn().Close()
+	r.until("door", "one has left", func(s shown) bool { return s.Watchers == 1 })
+	left := r.socket()
+	_ = left.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(patience))
+	if code, _ := rest(t, left); code != websocket.CloseNormalClosure {
+		t.Errorf("closed with %d", code)
+	}
+	r.until("door", "one has closed", func(s shown) bool { return s.Watchers == 1 })
+
+	r.want(204, "DELETE", "/v2/streams/door", "")
+	if code, last := rest(t, ws); code != websocket.CloseNormalClosure || last != `{"stream":"door","closed":"deleted"}` {
+		t.Errorf("closed with %d after %s", code, last)
+	}
+}
+
+// A client has nothing to say here, and is told.
+func TestSocketIsForReading(t *testing.T) {
+	r := start(t, streams.Options{Streams: []streams.Config{looped(t)}})
+	for _, size := range []int{2, 1 << 20} {
+		ws := r.socket()
+		if err := ws.WriteMessage(websocket.TextMessage, make([]byte, size)); err != nil {
+			t.Fatal(err)
+		}
+		code, last := rest(t, ws)
+		if code != websocket.ClosePolicyViolation || !strings.Contains(last, `"unsupported"`) {
+			t.Errorf("%d bytes: closed with %d after %s", size, code, last)
+		}
+	}
+	r.until("door", "nobody watches", func(s shown) bool { return s.Watchers == 0 })
+}
+
+// What is wrong is an HTTP error before the upgrade.
+func TestSocketRefusals(t *testing.T) {
+	r := start(t, streams.Options{})
+	r.refused(nil, 404, "not_found")
+	r.want(201, "POST", "/v2/streams", `{"name":"door","source":"http://127.0.0.1:9/","model":"eyes"}`)
+	r.refused(http.Header{"Origin": {"https://elsewhere.example"}}, 403, "origins")
+	r.until("door", "failed", func(s shown) bool { return s.State == "failed" })
+	r.refused(nil, 409, "the stream is over")
+	r.want(426, "GET", "/v2/streams/door/results", "", "Upgrade", "websocket")
+}
+
+func TestSocketSeats(t *testing.T) {
+	r := start(t, streams.Options{MaxWatchers: 1, Streams: []streams.Config{looped(t)}})
+	_ = r.socket()
+	r.until("door", "one watches", func(s shown) bool { return s.Watchers == 1 })
+	r.refused(nil, 429, "limits.max_watchers")
+}
+
+// A video that is over says so, over WebSocket as in the other forms.
+func TestWatchToTheEnd(t *testing.T) {
+	r := start(t, streams.Options{Streams: []streams.Config{{Name: "door", Source: clip(t, 2), Model: "eyes"}}})
+	ws := r.socket()
+	events, plain := r.watch("results", ""), r.watch("results", "application/x-ndjson")
+	const want = `{"stream":"door","closed":"ended"}`
+	if code, last := rest(t, ws); code != websocket.CloseNormalClosure || last != want {
+		t.Errorf("closed with %d after %s", code, last)
+	}
+	if text, err := io.ReadAll(events.Body); err != nil || !strings.HasSuffix(string(text), "event: closed\ndata: "+want+"\n\n") {
+		t.Errorf("%v %s", err, text)
+	}
+	if text, err := io.ReadAll(plain.Body); err != nil || !strings.HasSuffix(string(text), "\n"+want+"\n") {
+		t.Errorf("%v %s", err, text)
+	}
+}
+
+// The server's end is told, and is no end of the stream.
+func TestSocketDrains(t *testing.T) {
+	r := start(t, streams.Options{Streams: []streams.Config{looped(t)}})
+	ws := r.socket()
+	if _, _, err := ws.ReadMessage(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); r.stop() }()
+	code, last := rest(t, ws)
+	var told struct{ Closed string }
+	if err := json.Unmarshal([]byte(last), &told); err != nil || code != websocket.CloseGoingAway || told.Closed != "draining" {
+		t.Errorf("closed with %d after %s", code, last)
+	}
+	<-done
+}
+
+// A client that answers the handshake and then reads nothing holds up neither
+// the stream nor the server's end.
+func TestStuckSocket(t *testing.T) {
+	r := start(t, streams.Options{Streams: []streams.Config{looped(t)}})
+	conn, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_, _ = io.WriteString(conn, "GET /v2/streams/door/results HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n")
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("%v %v", resp, err)
+	}
+	before := r.until("door", "one watches", func(s shown) bool { return s.Watchers == 1 })
+	r.until("door", "results go on", func(s shown) bool { return s.Results > before.Results+5 })
+}

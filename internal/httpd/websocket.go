@@ -1,0 +1,87 @@
+package httpd
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/gorilla/websocket"
+	"github.com/valyala/fasthttp"
+)
+
+// Handshake copies what a WebSocket upgrade needs of a request, and checks it
+// while the answer can still be an HTTP error: that of Handshake is one. Origin
+// is the caller's to check, with OriginAllowed.
+func Handshake(c *fiber.Ctx) (*http.Request, error) {
+	h := http.Header{}
+	for _, name := range [...]string{"Connection", "Upgrade", "Sec-Websocket-Version", "Sec-Websocket-Key", "Sec-Websocket-Protocol"} {
+		for _, v := range c.Request().Header.PeekAll(name) {
+			h.Add(name, string(v))
+		}
+	}
+	r := &http.Request{Method: http.MethodGet, Header: h}
+	key, err := base64.StdEncoding.DecodeString(h.Get("Sec-Websocket-Key"))
+	fault := ""
+	switch {
+	case c.Method() != fiber.MethodGet || !websocket.IsWebSocketUpgrade(r):
+		fault = "this is no WebSocket handshake: connect with a WebSocket client"
+	case h.Get("Sec-Websocket-Version") != "13":
+		fault = "the WebSocket version has to be 13"
+	case err != nil || len(key) != 16:
+		fault = "the Sec-WebSocket-Key has to be 16 bytes in base64"
+	case c.Request().Header.ContentLength() > 0:
+		fault = "a WebSocket handshake has no body"
+	default:
+		return r, nil
+	}
+	c.Set("Upgrade", "websocket")
+	c.Set("Connection", "Upgrade")
+	c.Set("Sec-WebSocket-Version", "13")
+	return nil, Errorf(fasthttp.StatusUpgradeRequired, "invalid_argument", "%s", fault)
+}
+
+// Upgrade answers a handshake on a connection that was taken over with Hijack,
+// which gave buffered too. u must allow every origin: it was checked before.
+// When it fails, the connection is closed.
+func Upgrade(u *websocket.Upgrader, conn net.Conn, buffered []byte, r *http.Request) (*websocket.Conn, error) {
+	ws, err := u.Upgrade(&hijacked{conn: conn, buffered: buffered, header: http.Header{}}, r, nil)
+	if err != nil {
+		_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
+		_, _ = io.WriteString(conn, "HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+		_ = conn.Close()
+	}
+	return ws, err
+}
+
+// hijacked gives the Upgrader the connection that was taken over. What it would
+// answer as an HTTP error is left to Upgrade.
+type hijacked struct {
+	conn     net.Conn
+	buffered []byte
+	header   http.Header
+}
+
+func (h *hijacked) Header() http.Header         { return h.header }
+func (h *hijacked) WriteHeader(int)             {}
+func (h *hijacked) Write(p []byte) (int, error) { return len(p), nil }
+
+// Hijack implements http.Hijacker. The upgrader refuses a client that sent more
+// than its handshake.
+func (h *hijacked) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	r := bufio.NewReaderSize(bytes.NewReader(h.buffered), 16)
+	if _, err := r.Peek(1); err != nil && !errors.Is(err, io.EOF) {
+		return nil, nil, err
+	}
+	return h.conn, bufio.NewReadWriter(r, bufio.NewWriterSize(io.Discard, 16)), nil
+}
+
+var (
+	_ http.ResponseWriter = (*hijacked)(nil)
+	_ http.Hijacker       = (*hijacked)(nil)
+)
