@@ -1,6 +1,10 @@
 package client
 
-import "testing"
+import (
+	"testing"
+
+	"millrace/internal/wire"
+)
 
 func FuzzParseText(f *testing.F) {
 	for _, s := range []string{
@@ -26,19 +30,19 @@ func FuzzParseText(f *testing.F) {
 }
 
 func FuzzParseBinary(f *testing.F) {
-	head := make([]byte, headerLen)
-	head[0], head[1] = headerVersion, kindResult
+	head := make([]byte, wire.HeaderLen)
+	head[0], head[1], head[2] = wire.Version, byte(wire.KindResult), byte(wire.Tensors)
 	text := `{"model_name":"m","parameters":{"batch":2,"run_us":5},"outputs":[{"name":"x","datatype":"UINT8","shape":[3],"parameters":{"binary_data_size":3}}]}`
 	whole := append(append(append(head, byte(len(text)), 0, 0, 0), text...), 1, 2, 3)
 	f.Add(whole)
 	f.Add(whole[:len(whole)-1])
-	f.Add(whole[:headerLen])
+	f.Add(whole[:wire.HeaderLen])
 	f.Add([]byte{})
-	if r, err := parseBinary(whole); err != nil || r.Batch != 2 || len(r.Outputs) != 1 || len(r.Outputs[0].Data) != 3 || r.Params != nil {
+	if r, _, err := parseBinary(whole); err != nil || r.Batch != 2 || len(r.Outputs) != 1 || len(r.Outputs[0].Data) != 3 || r.Params != nil {
 		f.Fatalf("%+v, %v", r, err)
 	}
 	f.Fuzz(func(t *testing.T, msg []byte) {
-		r, err := parseBinary(msg)
+		r, _, err := parseBinary(msg)
 		if err != nil {
 			return
 		}

@@ -1,11 +1,11 @@
 package client
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"time"
 
 	"millrace/internal/oip"
+	"millrace/internal/wire"
 	"millrace/stream"
 )
 
@@ -13,10 +13,13 @@ import (
 // is dropped, failed (Err), or answered. Its memory is the receiver's.
 type Reply struct {
 	Seq           uint64 // as Send returned it
+	CaptureUS     int64  // of a Channel: as the frame had it
 	Model         string
+	Version       string        // of the model, where it was told
 	Partial       bool          // more of this frame's result follows
 	Dropped       stream.Reason // "" when it was not dropped
 	Err           error         // *stream.Error with the server's code
+	Lost          bool          // of a Channel: it, or its ending, went down with a connection; Err says so
 	Outputs       []stream.Tensor
 	Params        stream.Params
 	Width, Height int // of the frame as sent, upright; 0 when it is no picture
@@ -43,19 +46,11 @@ func (e *wireError) err() error {
 	return &stream.Error{Code: stream.Code(e.Code), Msg: e.Message}
 }
 
-type wireTiming struct {
-	Received int64 `json:"received_us"`
-	Queue    int64 `json:"queue_us"`
-	Prepare  int64 `json:"prepare_us"`
-	Run      int64 `json:"run_us"`
-	Total    int64 `json:"total_us"`
-}
-
-func (t wireTiming) timing() Timing {
+func timing(t wire.Timing) Timing {
 	us := func(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
-	out := Timing{Queue: us(t.Queue), Prepare: us(t.Prepare), Run: us(t.Run), Total: us(t.Total)}
-	if t.Received != 0 {
-		out.Received = time.UnixMicro(t.Received)
+	out := Timing{Queue: us(t.QueueUS), Prepare: us(t.PrepareUS), Run: us(t.RunUS), Total: us(t.TotalUS)}
+	if t.ReceivedUS != 0 {
+		out.Received = time.UnixMicro(t.ReceivedUS)
 	}
 	return out
 }
@@ -70,7 +65,7 @@ func parseText(text []byte) (r Reply, ofFrame bool, err error) {
 		Dropped stream.Reason   `json:"dropped"`
 		Error   *wireError      `json:"error"`
 		Outputs json.RawMessage `json:"outputs"`
-		Timing  wireTiming      `json:"timing"`
+		Timing  wire.Timing     `json:"timing"`
 		Width   int             `json:"width"`
 		Height  int             `json:"height"`
 		Batch   int             `json:"batch"`
@@ -88,7 +83,7 @@ func parseText(text []byte) (r Reply, ofFrame bool, err error) {
 		return r, false, nil
 	}
 	r.Seq, r.Model, r.Partial, r.Dropped = *m.Seq, m.Model, m.Partial, m.Dropped
-	r.Width, r.Height, r.Batch, r.Timing = m.Width, m.Height, m.Batch, m.Timing.timing()
+	r.Width, r.Height, r.Batch, r.Timing = m.Width, m.Height, m.Batch, timing(m.Timing)
 	if m.Outputs == nil || !r.Answered() {
 		return r, true, nil
 	}
@@ -100,56 +95,35 @@ func parseText(text []byte) (r Reply, ofFrame bool, err error) {
 	return r, true, nil
 }
 
-// The binary header, see docs/protocol.
-const (
-	headerLen     = 32
-	headerVersion = 1
-	kindResult    = 3
-)
-
 // parseBinary reads a result in binary form. It keeps msg.
-func parseBinary(msg []byte) (r Reply, err error) {
-	bad := func(what string) (Reply, error) {
-		return r, stream.Errorf(stream.Internal, "", "the server's binary message is not understood: %s", what)
+func parseBinary(msg []byte) (r Reply, of standing, err error) {
+	h, payload, err := wire.ParseHeader(msg, wire.Server)
+	if err != nil {
+		return r, of, notOurs(err)
 	}
-	le := binary.LittleEndian
-	switch {
-	case len(msg) < headerLen+4:
-		return bad("it is shorter than its header")
-	case msg[0] != headerVersion:
-		return bad("it is of another version")
-	case msg[1] != kindResult:
-		return bad("it is no result")
+	text, _, err := wire.SplitTensors(payload)
+	if err != nil {
+		return r, of, notOurs(err)
 	}
-	r.Seq = le.Uint64(msg[8:])
-	r.Width, r.Height = int(le.Uint16(msg[24:])), int(le.Uint16(msg[26:]))
-	body := msg[headerLen:]
-	if ext := int(le.Uint16(msg[28:])); ext+4 <= len(body) {
-		body = body[ext:]
-	} else {
-		return bad("its extensions are longer than it is")
-	}
-	length := le.Uint32(body)
-	body = body[4:]
-	if uint64(length) > uint64(len(body)) {
-		return bad("its JSON is longer than it is")
-	}
+	r.Seq, r.CaptureUS, r.Width, r.Height = h.Seq, h.CaptureUS, int(h.Width), int(h.Height)
 	var m oip.InferResponse
-	if err := oip.DecodeResponse(&m, body, int(length), func(n int) []byte { return make([]byte, n) }, oip.Limits{}); err != nil {
-		return r, notOurs(err)
+	if err := oip.DecodeResponse(&m, payload[wire.TensorsPrefixLen:], len(text), func(n int) []byte { return make([]byte, n) }, oip.Limits{}); err != nil {
+		return r, of, notOurs(err)
 	}
-	r.Model, r.Outputs, r.Params = m.ModelName, tensors(m.Outputs), plain(m.Params)
+	r.Model, r.Version, r.Outputs, r.Params = m.ModelName, m.ModelVersion, tensors(m.Outputs), plain(m.Params)
 	if p, ok := r.Params["partial"].(bool); ok {
 		r.Partial = p
 		delete(r.Params, "partial")
 	}
+	of = standing{sid: h.SID, ack: uint64(takeInt(r.Params, "ack")), limit: uint64(takeInt(r.Params, "credit_limit"))}
 	r.Batch = takeInt(r.Params, "batch")
-	r.Timing = wireTiming{
-		Received: int64(takeInt(r.Params, "received_us")), Queue: int64(takeInt(r.Params, "queue_us")),
-		Prepare: int64(takeInt(r.Params, "prepare_us")), Run: int64(takeInt(r.Params, "run_us")), Total: int64(takeInt(r.Params, "total_us")),
-	}.timing()
+	t := wire.Timing{
+		ReceivedUS: int64(takeInt(r.Params, "received_us")), QueueUS: int64(takeInt(r.Params, "queue_us")),
+		PrepareUS: int64(takeInt(r.Params, "prepare_us")), RunUS: int64(takeInt(r.Params, "run_us")), TotalUS: int64(takeInt(r.Params, "total_us")),
+	}
+	r.Timing = timing(t)
 	if len(r.Params) == 0 {
 		r.Params = nil
 	}
-	return r, nil
+	return r, of, nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
 	"strconv"
 	"sync"
@@ -47,6 +48,7 @@ type StreamOptions struct {
 const (
 	defaultBuffer = 64
 	closeWait     = 2 * time.Second
+	handshakeTime = 10 * time.Second
 	bufferSize    = 32 << 10
 )
 
@@ -79,16 +81,9 @@ func (c *Client) Stream(ctx context.Context, model string, opts StreamOptions) (
 	if err != nil {
 		return nil, err
 	}
-	u := c.url(query, modelPath(model, opts.Version, "stream")...)
-	u.Scheme = map[string]string{"http": "ws", "https": "wss"}[u.Scheme]
-	d := websocket.Dialer{ReadBufferSize: bufferSize, WriteBufferSize: bufferSize, HandshakeTimeout: 10 * time.Second}
-	conn, resp, err := d.DialContext(ctx, u.String(), nil)
+	conn, err := c.dial(ctx, &websocket.Dialer{}, c.url(query, modelPath(model, opts.Version, "stream")...), nil)
 	if err != nil {
-		if resp != nil && ctx.Err() == nil {
-			body, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
-			return nil, toldBy(resp.StatusCode, body)
-		}
-		return nil, c.unreachable(ctx, err)
+		return nil, err
 	}
 	if opts.Buffer <= 0 {
 		opts.Buffer = defaultBuffer
@@ -105,6 +100,22 @@ func (c *Client) Stream(ctx context.Context, model string, opts StreamOptions) (
 	return s, nil
 }
 
+// dial makes a WebSocket connection. A refusal is an error with the server's
+// code.
+func (c *Client) dial(ctx context.Context, d *websocket.Dialer, u *url.URL, header http.Header) (*websocket.Conn, error) {
+	u.Scheme = map[string]string{"http": "ws", "https": "wss"}[u.Scheme]
+	d.ReadBufferSize, d.WriteBufferSize, d.HandshakeTimeout = bufferSize, bufferSize, handshakeTime
+	conn, resp, err := d.DialContext(ctx, u.String(), header)
+	if err != nil {
+		if resp != nil && ctx.Err() == nil {
+			body, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+			return nil, toldBy(resp.StatusCode, body)
+		}
+		return nil, c.unreachable(ctx, err)
+	}
+	return conn, nil
+}
+
 func (o *StreamOptions) query() (url.Values, error) {
 	if err := o.Policy.Validate(); err != nil {
 		return nil, err
@@ -118,7 +129,6 @@ func (o *StreamOptions) query() (url.Values, error) {
 			q.Set(key, strconv.Itoa(n))
 		}
 	}
-	millis := func(d time.Duration) int { return int((d + time.Millisecond - 1) / time.Millisecond) }
 	if o.Codec != "" {
 		q.Set("codec", o.Codec)
 	}
@@ -135,6 +145,9 @@ func (o *StreamOptions) query() (url.Values, error) {
 	}
 	return q, nil
 }
+
+// millis rounds up, so that a short time is not none.
+func millis(d time.Duration) int { return int((d + time.Millisecond - 1) / time.Millisecond) }
 
 // Send sends one frame, whose memory is the caller's again when it returns, and
 // returns the number that its replies carry. Frames are numbered from 0 in the
@@ -272,7 +285,7 @@ func (s *Stream) message(kind int, msg []byte) error {
 		err     error
 	)
 	if kind == websocket.BinaryMessage {
-		r, err = parseBinary(bytes.Clone(msg))
+		r, _, err = parseBinary(bytes.Clone(msg))
 	} else {
 		r, ofFrame, err = parseText(msg)
 	}
@@ -319,6 +332,11 @@ func (s *Stream) endedBy(err error) error {
 	if told != nil {
 		return told
 	}
+	return brokenBy(err)
+}
+
+// brokenBy says what ended a connection, nil for a normal end.
+func brokenBy(err error) error {
 	var closed *websocket.CloseError
 	if !errors.As(err, &closed) {
 		return stream.Errorf(stream.Unavailable, "", "the connection to the server broke: %w", err)
