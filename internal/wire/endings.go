@@ -15,7 +15,9 @@ type Result struct {
 	SID       uint32 `json:"sid"`
 	Seq       uint64 `json:"seq"`
 	Ack       uint64 `json:"ack"` // frames of the stream that have ended in all, this one included
+	Limit     uint64 `json:"credit_limit,omitempty"`
 	CaptureUS int64  `json:"capture_us,omitempty"`
+	Model     string `json:"model,omitempty"`
 	Version   string `json:"version,omitempty"` // of the model
 	Batch     int    `json:"batch,omitempty"`   // rows of the batch it ran in
 	Width     int    `json:"width,omitempty"`   // of the frame as sent, upright; 0 when it is no picture
@@ -29,20 +31,22 @@ type Result struct {
 	Params  json.RawMessage `json:"parameters,omitempty"`
 }
 
-// Timing holds the moments of a frame's way in microseconds since 1970 of the
-// server's clock; 0 = not reached.
+// Timing tells where the time of a frame went, in microseconds; 0 = not reached.
 type Timing struct {
-	ReceivedUS int64 `json:"received_us,omitempty"`
-	DequeuedUS int64 `json:"dequeued_us,omitempty"` // bound to a batch
-	StartedUS  int64 `json:"started_us,omitempty"`  // its batch began to run
-	DoneUS     int64 `json:"done_us,omitempty"`
+	ReceivedUS int64 `json:"received_us,omitempty"` // since 1970, of the server's clock
+	QueueUS    int64 `json:"queue_us,omitempty"`    // until it was bound to a batch
+	PrepareUS  int64 `json:"prepare_us,omitempty"`  // until its batch began to run
+	RunUS      int64 `json:"run_us,omitempty"`
+	TotalUS    int64 `json:"total_us,omitempty"` // from receipt to result
 }
 
 // Drop is the ending of frames that were dropped for one reason.
 type Drop struct {
 	SID    uint32  `json:"sid"`
-	Seqs   []Range `json:"seqs"`   // rising, with gaps between them, at least one
-	Reason string  `json:"reason"` // stream.Reason
+	Seqs   []Range `json:"seqs"`          // rising, with gaps between them, at least one
+	Reason string  `json:"reason"`        // stream.Reason
+	Ack    uint64  `json:"ack,omitempty"` // as in Result
+	Limit  uint64  `json:"credit_limit,omitempty"`
 }
 
 // Range is the first and the last of successive seqs.
@@ -84,7 +88,9 @@ func (m *Result) read(v value) error {
 		must("sid", sidInto(&m.SID)),
 		must("seq", seqInto(&m.Seq)),
 		must("ack", seqInto(&m.Ack)),
+		may("credit_limit", seqInto(&m.Limit)),
 		may("capture_us", signed(&m.CaptureUS)),
+		may("model", words(&m.Model, 0, MaxName)),
 		may("version", words(&m.Version, 0, MaxName)),
 		may("batch", unsigned(&m.Batch, math.MaxInt32)),
 		may("width", unsigned(&m.Width, MaxSide)),
@@ -99,9 +105,10 @@ func (m *Result) read(v value) error {
 func (t *Timing) read(v value) error {
 	return v.object(
 		may("received_us", signed(&t.ReceivedUS)),
-		may("dequeued_us", signed(&t.DequeuedUS)),
-		may("started_us", signed(&t.StartedUS)),
-		may("done_us", signed(&t.DoneUS)),
+		may("queue_us", signed(&t.QueueUS)),
+		may("prepare_us", signed(&t.PrepareUS)),
+		may("run_us", signed(&t.RunUS)),
+		may("total_us", signed(&t.TotalUS)),
 	)
 }
 
@@ -110,6 +117,8 @@ func (m *Drop) read(v value) error {
 		must("sid", sidInto(&m.SID)),
 		must("seqs", func(v value) error { return v.each(m.readRange) }),
 		must("reason", words(&m.Reason, 1, MaxName)),
+		may("ack", seqInto(&m.Ack)),
+		may("credit_limit", seqInto(&m.Limit)),
 	)
 	if err == nil && len(m.Seqs) == 0 {
 		return invalid(ErrValue, "seqs", "is empty: want at least one range")
@@ -146,7 +155,11 @@ func AppendResultHead(dst []byte, m *Result) []byte {
 	dst = appendUint(begin(dst, "result"), "sid", uint64(m.SID))
 	dst = appendUint(dst, "seq", m.Seq)
 	dst = appendUint(dst, "ack", m.Ack)
+	dst = appendLimit(dst, m.Limit)
 	dst = appendInt(dst, "capture_us", m.CaptureUS)
+	if m.Model != "" {
+		dst = oip.AppendString(append(dst, `,"model":`...), m.Model)
+	}
 	if m.Version != "" {
 		dst = oip.AppendString(append(dst, `,"version":`...), m.Version)
 	}
@@ -160,9 +173,10 @@ func AppendResultHead(dst []byte, m *Result) []byte {
 		dst = append(dst, `,"timing":{`...)
 		at := len(dst)
 		dst = appendInt(dst, "received_us", t.ReceivedUS)
-		dst = appendInt(dst, "dequeued_us", t.DequeuedUS)
-		dst = appendInt(dst, "started_us", t.StartedUS)
-		dst = appendInt(dst, "done_us", t.DoneUS)
+		dst = appendInt(dst, "queue_us", t.QueueUS)
+		dst = appendInt(dst, "prepare_us", t.PrepareUS)
+		dst = appendInt(dst, "run_us", t.RunUS)
+		dst = appendInt(dst, "total_us", t.TotalUS)
 		copy(dst[at:], dst[at+1:]) // the first comma
 		dst[len(dst)-1] = '}'
 	}
@@ -194,7 +208,7 @@ func AppendDrop(dst []byte, m *Drop) []byte {
 		dst = append(dst, ']')
 	}
 	dst = oip.AppendString(append(dst, `],"reason":`...), m.Reason)
-	return append(dst, '}')
+	return append(appendCounts(dst, m.Ack, m.Limit), '}')
 }
 
 // AppendCredit appends m. It allocates nothing when dst has room.
@@ -217,6 +231,7 @@ func AppendError(dst []byte, m *ErrorMessage) []byte {
 	if m.Seq != nil {
 		dst = appendUint(dst, "seq", *m.Seq)
 	}
+	dst = appendCounts(dst, m.Ack, m.Limit)
 	if m.Fatal {
 		dst = append(dst, `,"fatal":true`...)
 	}
@@ -229,6 +244,21 @@ func appendKey(dst []byte, key string) []byte {
 
 func appendUint(dst []byte, key string, n uint64) []byte {
 	return strconv.AppendUint(appendKey(dst, key), n, 10)
+}
+
+// appendCounts appends what a drop or an error says of the stream as a whole.
+func appendCounts(dst []byte, ack, limit uint64) []byte {
+	if ack != 0 {
+		dst = appendUint(dst, "ack", ack)
+	}
+	return appendLimit(dst, limit)
+}
+
+func appendLimit(dst []byte, limit uint64) []byte {
+	if limit == 0 {
+		return dst
+	}
+	return appendUint(dst, "credit_limit", limit)
 }
 
 // appendInt appends a member that may be left out.

@@ -53,10 +53,10 @@ func TestHotMessagesComeBack(t *testing.T) {
 		number := rapid.IntRange(0, MaxSide)
 		r := &Result{
 			SID: rapid.Uint32().Draw(t, "sid"), Seq: rapid.Uint64().Draw(t, "seq"), Ack: rapid.Uint64().Draw(t, "ack"),
-			CaptureUS: rapid.Int64().Draw(t, "capture"), Version: word.Draw(t, "version"), Batch: number.Draw(t, "batch"),
+			Limit: rapid.Uint64().Draw(t, "limit"), CaptureUS: rapid.Int64().Draw(t, "capture"), Model: word.Draw(t, "model"), Version: word.Draw(t, "version"), Batch: number.Draw(t, "batch"),
 			Width: number.Draw(t, "width"), Height: number.Draw(t, "height"), Partial: rapid.Bool().Draw(t, "partial"),
 		}
-		for _, p := range []*int64{&r.Timing.ReceivedUS, &r.Timing.DequeuedUS, &r.Timing.StartedUS, &r.Timing.DoneUS} {
+		for _, p := range []*int64{&r.Timing.ReceivedUS, &r.Timing.QueueUS, &r.Timing.PrepareUS, &r.Timing.RunUS, &r.Timing.TotalUS} {
 			*p = rapid.Int64Range(0, 3).Draw(t, "moment")
 		}
 		if rapid.Bool().Draw(t, "with outputs") {
@@ -64,7 +64,7 @@ func TestHotMessagesComeBack(t *testing.T) {
 		}
 		back(t, r)
 
-		d := &Drop{SID: r.SID, Reason: word.Draw(t, "reason")}
+		d := &Drop{SID: r.SID, Reason: word.Draw(t, "reason"), Ack: r.Ack, Limit: r.Limit}
 		for _, seq := range rapid.SliceOfN(rapid.Uint64(), 1, 20).Draw(t, "seqs") {
 			d.Seqs = AddSeq(d.Seqs, seq)
 		}
@@ -73,7 +73,7 @@ func TestHotMessagesComeBack(t *testing.T) {
 
 		e := &ErrorMessage{Code: word.Draw(t, "code"), Message: word.Draw(t, "message"), Retryable: r.Partial, RetryAfterMS: r.Width}
 		if rapid.Bool().Draw(t, "of a frame") {
-			e.SID, e.Seq = &r.SID, &r.Seq
+			e.SID, e.Seq, e.Ack, e.Limit = &r.SID, &r.Seq, r.Ack, r.Limit
 		}
 		back(t, e)
 	})
@@ -81,10 +81,10 @@ func TestHotMessagesComeBack(t *testing.T) {
 
 // TestHead: what follows a head makes it whole.
 func TestHead(t *testing.T) {
-	r := &Result{SID: 1, Seq: 2, Ack: 3, Timing: Timing{DoneUS: 4}}
+	r := &Result{SID: 1, Seq: 2, Ack: 3, Timing: Timing{TotalUS: 4}}
 	text := append(AppendResultHead(nil, r), `,"outputs":[]}`...)
 	m, err := ParseControl(text, Server)
-	if got, ok := m.(*Result); err != nil || !ok || string(got.Outputs) != "[]" || got.Timing.DoneUS != 4 {
+	if got, ok := m.(*Result); err != nil || !ok || string(got.Outputs) != "[]" || got.Timing.TotalUS != 4 {
 		t.Fatalf("%s: %+v, %v", text, m, err)
 	}
 }
@@ -147,7 +147,7 @@ func TestAllocations(t *testing.T) {
 	h := golden["frame"].header
 	result := golden["result"].header
 	room := make([]byte, 0, 4096)
-	ack := &Result{SID: 1, Seq: 7, Ack: 8, CaptureUS: 9, Version: "1", Batch: 3, Width: 640, Height: 480, Timing: Timing{1, 2, 3, 4}}
+	ack := &Result{SID: 1, Seq: 7, Ack: 8, CaptureUS: 9, Version: "1", Batch: 3, Width: 640, Height: 480, Timing: Timing{1, 2, 3, 4, 5}}
 	dropped := &Drop{SID: 1, Reason: "superseded", Seqs: make([]Range, 0, 8)}
 	var credit Message = &Credit{1, 2}
 	sid, seq := uint32(1), uint64(2)

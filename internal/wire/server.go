@@ -21,7 +21,8 @@ type Limits struct {
 // Opened answers Open.
 type Opened struct {
 	SID         uint32 `json:"sid"`
-	CreditLimit uint64 `json:"credit_limit"` // see Credit
+	CreditLimit uint64 `json:"credit_limit"`    // see Credit
+	Policy      Policy `json:"policy,omitzero"` // as it holds, the model's defaults filled in
 }
 
 // Credit says how many frames of a stream the client may have sent in all.
@@ -42,6 +43,7 @@ type Advise struct {
 
 // Counts are the frames of a stream by how they ended.
 type Counts struct {
+	Received uint64 `json:"received,omitempty"` // of Closed: those that were refused included
 	Accepted uint64 `json:"accepted"`
 	Results  uint64 `json:"results"`
 	Drops    uint64 `json:"drops"`
@@ -66,6 +68,8 @@ type ErrorMessage struct {
 	RetryAfterMS int     `json:"retry_after_ms,omitempty"`
 	SID          *uint32 `json:"sid,omitempty"`
 	Seq          *uint64 `json:"seq,omitempty"`
+	Ack          uint64  `json:"ack,omitempty"` // with Seq: as in Result
+	Limit        uint64  `json:"credit_limit,omitempty"`
 	Fatal        bool    `json:"fatal,omitempty"` // the connection is closed next
 }
 
@@ -99,7 +103,7 @@ type Attached struct {
 type AttachedStream struct {
 	SID           uint32 `json:"sid"`
 	ReceivedCount uint64 `json:"received_count"` // frames that arrived, as credits count them
-	ReceivedSeq   uint64 `json:"received_seq"`   // of the latest; means nothing when there is none
+	ReceivedSeq   uint64 `json:"received_seq"`   // of the latest; means nothing, or is not there, when there is none
 	CreditLimit   uint64 `json:"credit_limit"`
 }
 
@@ -152,7 +156,7 @@ func (l *Limits) read(v value) error {
 }
 
 func (m *Opened) read(v value) error {
-	return v.object(must("sid", sidInto(&m.SID)), must("credit_limit", seqInto(&m.CreditLimit)))
+	return v.object(must("sid", sidInto(&m.SID)), must("credit_limit", seqInto(&m.CreditLimit)), may("policy", m.Policy.read))
 }
 
 func (m *Credit) read(v value) error {
@@ -172,6 +176,7 @@ func (m *Advise) read(v value) error {
 
 func (c *Counts) read(v value) error {
 	return v.object(
+		may("received", seqInto(&c.Received)),
 		must("accepted", seqInto(&c.Accepted)),
 		must("results", seqInto(&c.Results)),
 		must("drops", seqInto(&c.Drops)),
@@ -197,6 +202,8 @@ func (m *ErrorMessage) read(v value) error {
 		may("retry_after_ms", unsigned(&m.RetryAfterMS, math.MaxInt32)),
 		may("sid", optional(&m.SID, sidInto)),
 		may("seq", optional(&m.Seq, seqInto)),
+		may("ack", seqInto(&m.Ack)),
+		may("credit_limit", seqInto(&m.Limit)),
 		may("fatal", boolean(&m.Fatal)),
 	)
 }
@@ -223,7 +230,7 @@ func (m *Attached) read(v value) error {
 		err := v.object(
 			must("sid", sidInto(&s.SID)),
 			must("received_count", seqInto(&s.ReceivedCount)),
-			must("received_seq", seqInto(&s.ReceivedSeq)),
+			may("received_seq", seqInto(&s.ReceivedSeq)),
 			must("credit_limit", seqInto(&s.CreditLimit)),
 		)
 		m.Streams = append(m.Streams, s)
