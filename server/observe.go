@@ -14,6 +14,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"millrace/ingest"
+	"millrace/ingest/streams"
 	"millrace/stream"
 	"millrace/tracing"
 	"millrace/workers"
@@ -42,6 +43,7 @@ func newObserver(s *Server) (*observer, error) {
 		Sessions:   s.sessions,
 		Outbox:     s.outbox,
 		Closed:     s.closed,
+		Streams:    s.ownStreams,
 	})
 	return o, nil
 }
@@ -93,6 +95,14 @@ func (s *Server) closed() map[string]uint64 {
 		}
 	}
 	return out
+}
+
+// ownStreams are the figures of the streams that the server reads itself.
+func (s *Server) ownStreams() streams.Stats {
+	if s.streams == nil {
+		return streams.Stats{}
+	}
+	return s.streams.Stats()
 }
 
 // unobserved are the routes that say nothing of the models' use.

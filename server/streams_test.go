@@ -62,6 +62,17 @@ streams:
 			n++
 		}
 	}
+	code, metrics := get(t, s, "/metrics")
+	for _, words := range []string{
+		`millrace_stream_state{state="running",stream="door"} 1`,
+		`millrace_stream_frames_total{outcome="error",stream="door"} 0`,
+		`millrace_stream_watchers{stream="door"} 1`,
+		`millrace_stream_result_age_seconds_count{stream="door"} `,
+	} {
+		if code != 200 || !strings.Contains(metrics, words) {
+			t.Errorf("metrics: %d, without %s", code, words)
+		}
+	}
 	if err := stop(); err != nil {
 		t.Error(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"millrace/ingest/streams"
 	"millrace/internal/buf"
 	"millrace/stream"
 	"millrace/workers"
@@ -31,14 +32,15 @@ var (
 // Options are what Metrics is made of. Nil functions leave their metrics out.
 type Options struct {
 	Version string // of the program
-	// Groups, Memory, Goroutines and Sessions are read at each scrape. They must
-	// be quick and safe for concurrent use.
+	// The functions are called at each scrape. They must be quick and safe for
+	// concurrent use.
 	Groups     func() []workers.GroupStats
 	Memory     func() buf.Stats
 	Goroutines func() map[string]int    // by the name of their group
 	Sessions   func() map[string]int    // open, by adapter
 	Outbox     func() int64             // bytes of replies that wait for their clients
 	Closed     func() map[string]uint64 // sessions that ended, by why
+	Streams    func() streams.Stats     // of the server's own
 	// RequestBuckets, in seconds, rising; nil = DefaultRequestBuckets.
 	RequestBuckets []float64
 }
@@ -81,6 +83,9 @@ func New(o Options) *Metrics {
 	m.took = histograms("millrace_batch_duration_seconds", "Time of a batch in a stage.", stageBuckets, "model", "version", "stage")
 	m.registry.MustRegister(m.frames, m.dropped, m.skipped, m.stages, m.age, m.rows, m.took,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), snapshots{o, m.sweep})
+	if o.Streams != nil {
+		m.registry.MustRegister(cameras{o.Streams})
+	}
 	buckets := o.RequestBuckets
 	if buckets == nil {
 		buckets = DefaultRequestBuckets

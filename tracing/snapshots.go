@@ -24,7 +24,7 @@ var (
 	build      = desc("millrace_build_info", "The program's version; always 1.", "version")
 	queueDepth = desc("millrace_queue_depth", "Frames that wait to be bound to a batch.", "model", "version")
 	queueFlows = desc("millrace_queue_flows", "Streams and one-shot callers that have a place in the queue.", "model", "version")
-	streams    = desc("millrace_streams", "Open streams.", "model", "version")
+	open       = desc("millrace_streams", "Open streams.", "model", "version")
 	workersNow = desc("millrace_workers", "Workers by state.", "model", "version", "state")
 	restarts   = desc("millrace_worker_restarts_total", "Workers that were replaced.", "model", "version")
 	batches    = desc("millrace_batches_total", "Batches that ran.", "model", "version")
@@ -46,7 +46,7 @@ var (
 // Describe lists what Collect may send.
 func (snapshots) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		build, queueDepth, queueFlows, streams, workersNow, restarts, batches, buffers, ready,
+		build, queueDepth, queueFlows, open, workersNow, restarts, batches, buffers, ready,
 		memoryBudget, memoryLeased, memoryIdle, memoryLeases, memoryDenied, goroutines, sessions, outbox, closed,
 	} {
 		ch <- d
@@ -69,7 +69,7 @@ func (s snapshots) Collect(ch chan<- prometheus.Metric) {
 			name, version := g.Model.Name, g.Model.Version
 			gauge(queueDepth, float64(g.Waiting), name, version)
 			gauge(queueFlows, float64(g.Flows), name, version)
-			gauge(streams, float64(g.Streams), name, version)
+			gauge(open, float64(g.Streams), name, version)
 			gauge(workersNow, float64(g.Busy), name, version, "busy")
 			gauge(workersNow, float64(max(g.Workers-g.Busy, 0)), name, version, "idle")
 			gauge(workersNow, float64(g.Quarantined), name, version, "quarantined")

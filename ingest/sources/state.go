@@ -18,6 +18,9 @@ const (
 	Failed     State = "failed"     // it can never work as it was asked for
 )
 
+// States lists every State, for figures by state.
+var States = []State{Connecting, Running, Waiting, Ended, Failed}
+
 // Status is a moment's reading of a source.
 type Status struct {
 	State    State

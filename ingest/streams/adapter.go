@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 
 	"millrace/ingest"
-	"millrace/ingest/sources"
 	"millrace/internal/httpd"
 	"millrace/stream"
 )
@@ -30,7 +29,6 @@ type Adapter struct {
 	http     *httpd.Server
 	watchers atomic.Int64
 	panics   atomic.Uint64
-	ended    totals // of streams that are gone
 	serving  chan struct{}
 
 	mu      sync.Mutex
@@ -121,7 +119,6 @@ func (a *Adapter) remove(f *flow) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.flows, f.config.Name)
-	a.ended.add(f.totals())
 	close(f.gone)
 }
 
@@ -174,57 +171,4 @@ func (a *Adapter) list() []*flow {
 	}
 	slices.SortFunc(out, func(x, y *flow) int { return strings.Compare(x.config.Name, y.config.Name) })
 	return out
-}
-
-// Stats is a moment's reading.
-type Stats struct {
-	States   map[sources.State]int // streams, by what they do
-	Watchers int                   // of results and video
-	Panics   uint64
-	Totals   // since the start, streams that are gone included
-}
-
-// Totals only rise.
-type Totals struct {
-	Frames         uint64 // read from sources
-	Lost           uint64 // of them, for want of memory
-	Restarts       uint64 // of sources
-	Results        uint64 // handed to the sinks
-	ResultsLost    uint64 // that no sink was given, because writing took too long
-	WatchersLost   uint64 // lines that watchers were too slow for
-	FileErrors     uint64 // lines that could not be written
-	WebhookSent    uint64 // results delivered
-	WebhookRetries uint64 // deliveries tried again
-	WebhookLost    uint64 // results given up
-}
-
-type totals struct{ Totals }
-
-func (t *totals) add(o Totals) {
-	t.Frames += o.Frames
-	t.Lost += o.Lost
-	t.Restarts += o.Restarts
-	t.Results += o.Results
-	t.ResultsLost += o.ResultsLost
-	t.WatchersLost += o.WatchersLost
-	t.FileErrors += o.FileErrors
-	t.WebhookSent += o.WebhookSent
-	t.WebhookRetries += o.WebhookRetries
-	t.WebhookLost += o.WebhookLost
-}
-
-// Stats reads the counters. It is safe for concurrent use.
-func (a *Adapter) Stats() Stats {
-	st := Stats{States: map[sources.State]int{}, Watchers: int(a.watchers.Load()), Panics: a.panics.Load()}
-	flows := a.list()
-	a.mu.Lock()
-	sum := a.ended
-	a.mu.Unlock()
-	for _, f := range flows {
-		state, _ := f.state()
-		st.States[state.State]++
-		sum.add(f.totals())
-	}
-	st.Totals = sum.Totals
-	return st
 }

@@ -34,7 +34,7 @@ type flow struct {
 	hook   *webhook // nil = none
 	made   time.Time
 
-	results, resultsLost atomic.Uint64
+	resultsLost atomic.Uint64
 
 	mu     sync.Mutex
 	policy stream.Policy
@@ -48,6 +48,9 @@ type flow struct {
 	answered uint64
 	errors   uint64
 	drops    map[stream.Reason]uint64
+	aged     uint64 // see StreamStats
+	age      time.Duration
+	last     time.Time
 }
 
 // ending is a result on its way to the sinks, and where it came from.
@@ -228,7 +231,7 @@ func (f *flow) totals() Totals {
 		t.Frames, t.Lost, t.Restarts = t.Frames+s.Frames, t.Lost+s.Lost, t.Restarts+s.Restarts
 	}
 	f.mu.Unlock()
-	t.Results, t.ResultsLost, t.WatchersLost = f.results.Load(), f.resultsLost.Load(), f.hub.lost.Load()
+	t.ResultsLost, t.WatchersLost = f.resultsLost.Load(), f.hub.lost.Load()
 	if f.file != nil {
 		t.FileErrors = f.file.failed.Load()
 	}
@@ -254,7 +257,7 @@ func (f *flow) write() {
 	}()
 	var enc encoder
 	for e := range f.queue {
-		f.results.Add(1)
+		f.given(e.r)
 		if f.file != nil || f.hook != nil || f.hub.size() > 0 {
 			line := enc.line(f.config.Name, e.r)
 			f.hub.send(line)

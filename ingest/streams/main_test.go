@@ -133,7 +133,7 @@ func start(t *testing.T, o streams.Options) *rig {
 		if err := r.models.Close(closing); err != nil {
 			t.Error(err)
 		}
-		if st := r.streams.Stats(); len(st.States) != 0 || st.Watchers != 0 || st.Panics != 0 {
+		if st := r.streams.Stats(); len(st.Streams) != 0 || st.Watchers != 0 || st.Panics != 0 {
 			t.Errorf("left: %+v", st)
 		}
 		if n := mem.Stats().Leases; n != 0 {

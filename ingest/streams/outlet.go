@@ -34,15 +34,18 @@ func (o *outlet) frame(fr stream.Frame) {
 	fr.Seq += o.base
 	if o.every && o.finite && !o.wait(int32(o.stream.Policy().Window)-1) {
 		fr.Lease.Release()
+		o.f.drop(stream.Closed)
 		return
 	}
 	o.held.Add(1)
 	o.f.film.add(fr)
 	if err := o.stream.Submit(fr); err != nil {
 		o.done()
+		why := stream.Closed
 		if o.ended.Load() == nil {
-			o.f.count(&stream.Result{Outcome: stream.Dropped, Reason: stream.Reason(stream.CodeOf(err))})
+			why = stream.Reason(stream.CodeOf(err))
 		}
+		o.f.drop(why)
 	}
 }
 
@@ -125,4 +128,9 @@ func (f *flow) count(r *stream.Result) {
 	default:
 		f.drops[r.Reason]++
 	}
+}
+
+// drop counts a frame that no stream has taken.
+func (f *flow) drop(why stream.Reason) {
+	f.count(&stream.Result{Outcome: stream.Dropped, Reason: why})
 }

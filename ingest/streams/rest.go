@@ -267,11 +267,11 @@ type reportHook struct {
 
 func (f *flow) report() report {
 	st, running := f.state()
-	t := f.totals()
+	t := f.stats()
 	r := report{
 		Name: f.config.Name, Source: video.Redact(f.config.Source), Model: f.config.Model, Version: f.config.Version,
 		Origin: f.origin, State: st.State, Since: st.Since.UTC(), Width: st.Info.Width, Height: st.Info.Height, FPS: st.Info.FPS,
-		Restarts: t.Restarts, Frames: t.Frames, Watchers: f.hub.size() + f.film.size(), Drops: map[stream.Reason]uint64{},
+		Restarts: t.Restarts, Frames: t.Frames, Results: t.Answered, Errors: t.Failed, Drops: t.Drops, Watchers: t.Watchers,
 		Lost: reportLost{Frames: t.Lost, Results: t.ResultsLost, Lines: t.WatchersLost, File: t.FileErrors},
 	}
 	if !st.Retry.IsZero() {
@@ -289,12 +289,7 @@ func (f *flow) report() report {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.tally.Lock()
-	defer f.tally.Unlock()
-	r.Paused, r.Results, r.Errors = f.paused, f.answered, f.errors
-	for why, n := range f.drops {
-		r.Drops[why] = n
-	}
+	r.Paused = f.paused
 	p := f.policy
 	if running != nil {
 		p = running.Policy()

@@ -1,0 +1,84 @@
+package tracing
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"millrace/ingest/sources"
+	"millrace/ingest/streams"
+	"millrace/stream"
+)
+
+// The streams of the server's own are known by their names, as models are:
+// limits.max_streams bounds how many there are, and the series of one go with it.
+var (
+	streamState    = desc("millrace_stream_state", "1 for what a stream of the server's own is doing.", "stream", "state")
+	streamRead     = desc("millrace_stream_read_frames_total", "Frames read from the stream's source.", "stream")
+	streamFrames   = desc("millrace_stream_frames_total", "Frames of the stream that have ended.", "stream", "outcome")
+	streamDropped  = desc("millrace_stream_dropped_frames_total", "Frames of the stream dropped by policy.", "stream", "reason")
+	streamRestarts = desc("millrace_stream_restarts_total", "Times that the stream's source was opened again.", "stream")
+	streamLost     = desc("millrace_stream_lost_total", "Frames lost for want of memory, and results lost on their way: for all sinks, or for watchers, the file or the webhook.", "stream", "at")
+	streamSent     = desc("millrace_stream_webhook_results_total", "Results that the stream's webhook has taken.", "stream")
+	streamRetries  = desc("millrace_stream_webhook_retries_total", "Deliveries to the stream's webhook that were tried again.", "stream")
+	streamWatchers = desc("millrace_stream_watchers", "Clients that watch the stream's results or pictures.", "stream")
+	streamAge      = desc("millrace_stream_result_age_seconds", "Age of the stream's results when they were handed to its sinks, from the receipt of their frames.", "stream")
+	streamLast     = desc("millrace_stream_last_result_timestamp_seconds", "When the stream's newest result was handed to its sinks.", "stream")
+	streamPanics   = desc("millrace_stream_panics_total", "Parts of streams of the server's own that ended by a fault of the program.")
+)
+
+// cameras reads the streams of the server's own at each scrape.
+type cameras struct{ read func() streams.Stats }
+
+// Describe lists what Collect may send.
+func (cameras) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		streamState, streamRead, streamFrames, streamDropped, streamRestarts, streamLost, streamSent, streamRetries,
+		streamWatchers, streamAge, streamLast, streamPanics,
+	} {
+		ch <- d
+	}
+}
+
+// Collect reads the figures.
+func (c cameras) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	st := c.read()
+	counter(streamPanics, st.Panics)
+	for _, s := range st.Streams {
+		for _, state := range sources.States {
+			is := 0.0
+			if s.State == state {
+				is = 1
+			}
+			gauge(streamState, is, s.Name, string(state))
+		}
+		var dropped uint64
+		for why, n := range s.Drops {
+			dropped += n
+			counter(streamDropped, n, s.Name, string(why))
+		}
+		counter(streamRead, s.Frames, s.Name)
+		counter(streamFrames, s.Answered, s.Name, stream.Answered.String())
+		counter(streamFrames, dropped, s.Name, stream.Dropped.String())
+		counter(streamFrames, s.Failed, s.Name, stream.Failed.String())
+		counter(streamRestarts, s.Restarts, s.Name)
+		counter(streamLost, s.Lost, s.Name, "memory")
+		counter(streamLost, s.ResultsLost, s.Name, "sinks")
+		counter(streamLost, s.WatchersLost, s.Name, "watchers")
+		counter(streamLost, s.FileErrors, s.Name, "file")
+		counter(streamLost, s.WebhookLost, s.Name, "webhook")
+		counter(streamSent, s.WebhookSent, s.Name)
+		counter(streamRetries, s.WebhookRetries, s.Name)
+		gauge(streamWatchers, float64(s.Watchers), s.Name)
+		ch <- prometheus.MustNewConstSummary(streamAge, s.Aged, s.Age.Seconds(), nil, s.Name)
+		if !s.Last.IsZero() {
+			gauge(streamLast, float64(s.Last.UnixMilli())/float64(time.Second/time.Millisecond), s.Name)
+		}
+	}
+}

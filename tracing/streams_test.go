@@ -1,0 +1,60 @@
+package tracing
+
+import (
+	"testing"
+	"time"
+
+	"millrace/ingest/sources"
+	"millrace/ingest/streams"
+	"millrace/stream"
+)
+
+// What a stream's figures look like to a scraper, and that they go with it.
+func TestStreams(t *testing.T) {
+	st := streams.Stats{Panics: 1, Streams: []streams.StreamStats{{
+		Name: "door", State: sources.Waiting, Watchers: 2, Answered: 70, Failed: 3, Drops: map[stream.Reason]uint64{stream.Stale: 4, stream.RateLimit: 5},
+		Aged: 70, Age: 7 * time.Second, Last: time.UnixMilli(1_795_000_000_250),
+		Totals: streams.Totals{Frames: 90, Lost: 8, Restarts: 6, ResultsLost: 9, WatchersLost: 10, FileErrors: 11, WebhookSent: 12, WebhookRetries: 13, WebhookLost: 14},
+	}, {Name: "yard", State: sources.Connecting}}}
+	r := &rig{Metrics: New(Options{Streams: func() streams.Stats { return st }})}
+	all := r.gather(t)
+	for _, c := range []struct {
+		v      float64
+		name   string
+		labels []string
+	}{
+		{1, "state", []string{"state", "waiting"}},
+		{0, "state", []string{"state", "running"}},
+		{90, "read_frames_total", nil},
+		{70, "frames_total", []string{"outcome", "result"}},
+		{9, "frames_total", []string{"outcome", "drop"}},
+		{3, "frames_total", []string{"outcome", "error"}},
+		{4, "dropped_frames_total", []string{"reason", "stale"}},
+		{6, "restarts_total", nil},
+		{8, "lost_total", []string{"at", "memory"}},
+		{9, "lost_total", []string{"at", "sinks"}},
+		{10, "lost_total", []string{"at", "watchers"}},
+		{11, "lost_total", []string{"at", "file"}},
+		{14, "lost_total", []string{"at", "webhook"}},
+		{12, "webhook_results_total", nil},
+		{13, "webhook_retries_total", nil},
+		{2, "watchers", nil},
+		{1_795_000_000.25, "last_result_timestamp_seconds", nil},
+	} {
+		want(t, all, c.v, "millrace_stream_"+c.name, append(c.labels, "stream", "door")...)
+	}
+	want(t, all, 1, "millrace_stream_panics_total")
+	want(t, all, 1, "millrace_stream_state", "stream", "yard", "state", "connecting")
+	if _, ok := value(all, "millrace_stream_last_result_timestamp_seconds", "stream", "yard"); ok {
+		t.Error("a stream without a result has a time of its newest")
+	}
+	for _, m := range all["millrace_stream_result_age_seconds"].GetMetric() {
+		if n := m.GetSummary(); m.Label[0].GetValue() == "door" && (n.GetSampleCount() != 70 || n.GetSampleSum() != 7) {
+			t.Errorf("%v", n)
+		}
+	}
+	st.Streams = st.Streams[:1]
+	if _, ok := value(r.gather(t), "millrace_stream_state", "stream", "yard"); ok {
+		t.Error("a stream that is gone has series")
+	}
+}
