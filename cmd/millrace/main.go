@@ -64,7 +64,7 @@ func newRoot() *cobra.Command {
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usagef("%s: %w", c.Name(), err) })
-	root.AddCommand(serveCommand(), demoCommand(), streamCommand(), recordCommand(), replayCommand(), compareCommand(), inferCommand(), modelsCommand(), benchCommand(), checkCommand(), configCommand(), versionCommand())
+	root.AddCommand(serveCommand(), demoCommand(), streamCommand(), streamsCommand(), recordCommand(), replayCommand(), compareCommand(), inferCommand(), modelsCommand(), benchCommand(), checkCommand(), configCommand(), versionCommand())
 	return root
 }
 

@@ -232,6 +232,7 @@ type report struct {
 	Errors   uint64                   `json:"errors"`
 	Drops    map[stream.Reason]uint64 `json:"drops"`
 	Lost     reportLost               `json:"lost"`
+	Last     *time.Time               `json:"last,omitempty"` // the newest result
 	Watchers int                      `json:"watchers"`
 	Webhook  *reportHook              `json:"webhook,omitempty"`
 }
@@ -277,6 +278,10 @@ func (f *flow) report() report {
 	if !st.Retry.IsZero() {
 		at := st.Retry.UTC()
 		r.Retry = &at
+	}
+	if !t.Last.IsZero() {
+		at := t.Last.UTC()
+		r.Last = &at
 	}
 	if st.Err != nil {
 		r.Error = &reportError{sources.Code(st.Err), st.Kind, st.Err.Error()}

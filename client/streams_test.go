@@ -1,0 +1,66 @@
+package client_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"millrace/client"
+	"millrace/stream"
+)
+
+// A stream of the server's own is added, looked at, changed and removed. Its
+// source answers nothing that is a video.
+func TestServerStreams(t *testing.T) {
+	c, _ := serve(t, "eyes=motion")
+	ctx := t.Context()
+	if list, err := c.ServerStreams(ctx); err != nil || len(list) != 0 {
+		t.Errorf("%+v, %v", list, err)
+	}
+	cfg := client.StreamConfig{
+		Name: "door", Source: "http://me:secret@127.0.0.1:9/live", Model: "eyes", MaxAgeMS: 300, Priority: "high", Paused: true,
+		Sinks: client.StreamSinks{Webhook: "https://example.com/", WebhookSecret: "s"},
+	}
+	s, err := c.AddServerStream(ctx, cfg)
+	if err != nil || s.Name != "door" || s.Source == cfg.Source || !s.Paused || s.Origin != "request" || s.Policy.MaxAgeMS != 300 || s.Policy.Priority != "high" || s.Webhook == nil || s.Since.IsZero() {
+		t.Errorf("%+v, %v", s, err)
+	}
+	_, err = c.AddServerStream(ctx, cfg)
+	wantCode(t, err, stream.Conflict)
+	on, fps := false, 2.5
+	if s, err = c.ChangeServerStream(ctx, "door", client.StreamChange{Paused: &on, MaxFPS: &fps}); err != nil || s.Paused || s.Policy.MaxFPS != 2.5 || s.Policy.MaxAgeMS != 300 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	for s.State != "failed" { // a private address
+		if s, err = c.ServerStream(ctx, "door"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s.Error == nil || s.Error.Code != stream.PermissionDenied {
+		t.Errorf("%+v", s.Error)
+	}
+	if list, err := c.ServerStreams(ctx); err != nil || len(list) != 1 || list[0].Name != "door" {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if err := c.RemoveServerStream(ctx, "door"); err != nil {
+		t.Error(err)
+	}
+	wantCode(t, c.RemoveServerStream(ctx, "door"), stream.NotFound)
+	wantCode(t, c.RemoveServerStream(ctx, ""), stream.InvalidArgument)
+	_, err = c.ServerStream(ctx, "")
+	wantCode(t, err, stream.InvalidArgument)
+}
+
+// An answer that is not a Millrace server's is an error.
+func TestServerStreamsOfAStranger(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }))
+	defer srv.Close()
+	c, err := client.New(srv.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_, err = c.ServerStreams(context.Background())
+	wantCode(t, err, stream.Internal)
+}

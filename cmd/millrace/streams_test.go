@@ -1,0 +1,78 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"millrace/client"
+)
+
+// TestStreams has the program watch a video that the server reads itself.
+func TestStreams(t *testing.T) {
+	file := clipFile(t)
+	films := httptest.NewServer(http.FileServer(http.Dir(filepath.Dir(file))))
+	defer films.Close()
+	_, addr := serve(t, "--model", "eyes=motion", "--sources-allow-private")
+	want := func(code int, words string, args ...string) string {
+		t.Helper()
+		out, stderr, got := millrace(t, append(append([]string{"streams"}, args...), "--addr", addr)...)
+		if got != code || !strings.Contains(out+stderr, words) {
+			t.Fatalf("%v: exit status %d, want %d and %q\n%s%s", args, got, code, words, out, stderr)
+		}
+		return out
+	}
+	source := films.URL + "/" + filepath.Base(file)
+	if out := want(0, "NAME"); strings.Count(out, "\n") != 1 {
+		t.Errorf("%s", out)
+	}
+	if out := want(0, "", "list", "--json"); strings.TrimSpace(out) != "[]" {
+		t.Errorf("%s", out)
+	}
+	want(0, "", "add", "door", source, "--model", "eyes", "--loop", "--fps", "10", "--max-age-ms", "400", "--webhook", "http://127.0.0.1:9/", "--webhook-secret", "s")
+	var s client.ServerStream
+	for limit := time.Now().Add(30 * time.Second); s.Results < 3 || s.State != "running"; {
+		if err := json.Unmarshal([]byte(want(0, "", "show", "door", "--json")), &s); err != nil {
+			t.Fatal(err)
+		}
+		if time.Now().After(limit) {
+			t.Fatalf("no results: %+v", s)
+		}
+	}
+	if s.Name != "door" || s.Source != source || s.Model != "eyes" || s.Origin != "request" || s.Policy.MaxAgeMS != 400 || s.Width != 640 || s.Last == nil || s.Webhook == nil {
+		t.Errorf("%+v", s)
+	}
+	want(0, "640x480", "show", "door")
+	want(0, "running", "list")
+	want(0, "", "pause", "door")
+	want(0, "running, paused", "list")
+	want(1, "nothing: ", "resume", "nothing", "door") // and the other is resumed all the same
+	if out := want(0, "running", "list"); strings.Contains(out, "paused") {
+		t.Errorf("%s", out)
+	}
+	want(1, "DELETE it first", "add", "door", source, "--model", "eyes")
+	want(1, "fps: ", "add", "yard", source, "--model", "eyes", "--fps", "-1")
+	want(1, "source: ", "add", "yard", "/etc/passwd", "--model", "eyes")
+	want(0, `"name": "yard"`, "add", "yard", source, "--model", "eyes", "--paused", "--json")
+	want(0, "", "remove", "door", "yard")
+	want(1, "door", "show", "door")
+	want(2, "--model", "add", "door", source)
+	want(2, "arg", "pause")
+	want(2, "dance", "dance")
+	want(0, "Examples:", "add", "--help")
+}
+
+func TestSpan(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		-time.Second: "0.0s", 1540 * time.Millisecond: "1.5s", 42 * time.Second: "42s", 125 * time.Second: "2m05s",
+		3*time.Hour + 4*time.Minute: "3h04m", 50 * time.Hour: "2d02h",
+	} {
+		if got := span(d); got != want {
+			t.Errorf("%v is %s, want %s", d, got, want)
+		}
+	}
+}
