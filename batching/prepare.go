@@ -48,7 +48,7 @@ func (b *Batch) place(r *stream.Request, row int, decode Decode) error {
 		if b.Model.Image == nil {
 			return stream.Errorf(stream.Unsupported, "codec", "model %s takes tensors", b.Model.Name)
 		}
-		if r.Pictures != nil {
+		if r.Cut != nil {
 			return decodeWindow(r, b.Row(0, row), decode)
 		}
 		return decode(r, b.Row(0, row))
@@ -59,9 +59,9 @@ func (b *Batch) place(r *stream.Request, row int, decode Decode) error {
 			if r.Inputs[i].Name != spec.Name {
 				continue
 			}
-			if r.Step > 0 { // windows, which may overlap
+			if r.Cut != nil { // windows, which may overlap
 				for j := range r.Rows {
-					copy(b.Row(k, row+j), r.Inputs[i].Data[j*r.Step:])
+					copy(b.Row(k, row+j), r.Inputs[i].Data[j*r.Cut.Step:])
 				}
 			} else {
 				copy(b.data[k][row*n:(row+r.Rows)*n], r.Inputs[i].Data)
@@ -74,12 +74,13 @@ func (b *Batch) place(r *stream.Request, row int, decode Decode) error {
 // decodeWindow decodes the pictures of r's window into dst, one behind the other.
 // r's own is the last, and where it lies is where the result's boxes lie.
 func decodeWindow(r *stream.Request, dst []byte, decode Decode) error {
-	n := len(dst) / len(r.Pictures)
+	pictures := r.Cut.Pictures
+	n := len(dst) / len(pictures)
 	one := stream.Request{Stream: r.Stream} // its stream may read r's frame
-	for i, p := range r.Pictures {
+	for i, p := range pictures {
 		one.Frame = p
 		if err := decode(&one, dst[i*n:(i+1)*n]); err != nil {
-			return stream.Errorf(stream.CodeOf(err), "frame", "picture %d of %d in this window, seq %d: %w", i+1, len(r.Pictures), p.Seq, err)
+			return stream.Errorf(stream.CodeOf(err), "frame", "picture %d of %d in this window, seq %d: %w", i+1, len(pictures), p.Seq, err)
 		}
 	}
 	r.SentWidth, r.SentHeight, r.MapX, r.MapY = one.SentWidth, one.SentHeight, one.MapX, one.MapY

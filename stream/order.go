@@ -46,14 +46,8 @@ func (s *Stream) settle(r *Request) {
 		r.Unbind()
 	}
 	s.endpoint.Ended(r)
-	if r.ahead != nil {
-		s.hold([]*Request{r}, r.ahead)
-		r.ahead = nil
-	} else if s.policy.Mode == Latest && !r.bound {
-		if last := s.before(r); last != nil && len(r.behind) > 0 {
-			s.hold(s.released(r), last)
-		}
-		s.push(r)
+	if s.policy.Mode == Latest && !r.bound {
+		s.pushUnbound(r)
 	} else {
 		s.pushInTurn()
 	}
@@ -108,6 +102,22 @@ func (s *Stream) overtake(o *Request) bool {
 	res.Trace = o.Trace
 	s.endpoint.Ended(o)
 	return true
+}
+
+// pushUnbound pushes, in Latest, what no batch holds: at once, unless it is a
+// result, of a frame that completed no window, whose turn comes after those of the
+// frames before it.
+func (s *Stream) pushUnbound(r *Request) {
+	if filling := r.result.Outcome == Answered; filling || r.behind != nil {
+		if last := s.before(r); last != nil {
+			s.hold(last, s.released(r)...)
+			if filling {
+				s.hold(last, r)
+				return
+			}
+		}
+	}
+	s.push(r)
 }
 
 func (s *Stream) push(r *Request) {

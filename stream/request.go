@@ -26,13 +26,7 @@ type Request struct {
 	MapX, MapY            [2]float64
 	BatchSize             int
 
-	// What its stream has cut for it, for a model with windows. Rows of samples or
-	// of features: its one input is [Rows, Length, ...], whose rows begin Step bytes
-	// after each other and may overlap. Pictures: those of its one row, the oldest
-	// first and its own frame last.
-	Step     int
-	Pictures []Frame
-
+	Cut  *Cut // what its stream has cut for it, of a model with windows; or nil
 	Span SpanID
 
 	state atomic.Uint32 // Outcome, set once
@@ -42,9 +36,8 @@ type Request struct {
 	orphaned bool
 	orphan   any // its own state, until the run has returned
 	bury     func(any)
-	partial  []*Result  // emitted before its turn; under the stream's lock
-	behind   []*Request // ended, and pushed right after it; under the stream's lock
-	ahead    *Request   // whose behind it goes to
+	partial  []*Result   // emitted before its turn; under the stream's lock
+	behind   *[]*Request // ended, and pushed right after it; under the stream's lock
 	result   Result
 	one      [1]Tensor // room for the common single output
 }
@@ -130,12 +123,7 @@ func (r *Request) Unbind() {
 	l := r.Lease
 	r.Lease, r.Payload, r.Inputs = nil, nil, nil
 	l.Release()
-	if n := len(r.Pictures); n > 0 {
-		for _, p := range r.Pictures[:n-1] { // the last is its own
-			p.Lease.Release()
-		}
-		r.Pictures = nil
-	}
+	r.Cut.release()
 	v, bury := r.orphan, r.bury
 	r.orphan, r.bury = nil, nil
 	if v != nil && bury != nil {

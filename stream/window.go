@@ -37,8 +37,25 @@ type cutter struct {
 	pictures []Frame // instead: those from next on, with their leases
 }
 
-// windowed says whether r is made of windows that its stream has cut.
-func (r *Request) windowed() bool { return r.Step > 0 || r.Pictures != nil }
+// Cut is what a request is made of for a model with windows. Samples and rows: its
+// one input is [Rows, Length, ...], whose rows begin Step bytes after each other and
+// may overlap. Pictures: those of its one row, the oldest first and its own frame
+// last.
+type Cut struct {
+	Step     int
+	Pictures []Frame
+}
+
+// release gives the pictures' memory back. The last is the request's own.
+func (c *Cut) release() {
+	if c == nil || len(c.Pictures) == 0 {
+		return
+	}
+	for _, p := range c.Pictures[:len(c.Pictures)-1] {
+		p.Lease.Release()
+	}
+	c.Pictures = nil
+}
 
 // whole says whether f brings the model's input as it is: where there are no
 // windows to cut, a batch axis says so, or the frame is a request of its own.
@@ -173,7 +190,7 @@ func (c *cutter) addRows(r *Request, in *TensorSpec, n, windows int) error {
 	}
 	hop := c.window.Hop
 	span := ((windows-1)*hop + c.window.Length) * c.rowBytes
-	r.Codec, r.Step, r.Lease = Tensors, hop*c.rowBytes, c.lease.Retain()
+	r.Codec, r.Cut, r.Lease = Tensors, &Cut{Step: hop * c.rowBytes}, c.lease.Retain()
 	r.Inputs = []Tensor{{
 		Name: in.Name, Datatype: in.Datatype, Shape: append([]int{windows}, in.Shape...),
 		Data: c.lease.Bytes()[c.from : c.from+span],
@@ -228,8 +245,8 @@ func (c *cutter) addPicture(r *Request, windows int) {
 		r.Lease, r.Payload = nil, nil
 		return
 	}
-	r.Pictures = slices.Clone(c.pictures)
-	for _, p := range r.Pictures[:len(r.Pictures)-1] { // the last is r's own
+	r.Cut = &Cut{Pictures: slices.Clone(c.pictures)}
+	for _, p := range r.Cut.Pictures[:len(c.pictures)-1] { // the last is r's own
 		if p.Lease != nil {
 			p.Lease.Retain()
 		}
@@ -274,9 +291,6 @@ var filling = Params{"window": "filling"}
 // nor overtakes that.
 func (s *Stream) fill(r *Request) {
 	r.result.Params = filling
-	if s.policy.Mode == Latest {
-		r.ahead = s.before(nil)
-	}
 	s.endLocked(r, Answered, "", nil)
 }
 
@@ -298,14 +312,20 @@ func (s *Stream) before(r *Request) *Request {
 }
 
 // hold has those that completed no window wait for the frame before them.
-func (s *Stream) hold(behind []*Request, last *Request) {
-	last.behind = append(last.behind, behind...)
+func (s *Stream) hold(last *Request, behind ...*Request) {
+	if last.behind == nil {
+		last.behind = new([]*Request)
+	}
+	*last.behind = append(*last.behind, behind...)
 	s.held += len(behind)
 }
 
 // released returns them when their turn has come.
 func (s *Stream) released(r *Request) []*Request {
-	behind := r.behind
+	if r.behind == nil {
+		return nil
+	}
+	behind := *r.behind
 	r.behind = nil
 	s.held -= len(behind)
 	return behind
@@ -315,9 +335,9 @@ func (s *Stream) released(r *Request) []*Request {
 // on m.
 func (s *Stream) recheck(r *Request, old, m *Model) (rows int, class uint64, err error) {
 	switch {
-	case r.windowed() && sameWindows(old, m) && r.Rows <= m.MaxBatch:
+	case r.Cut != nil && sameWindows(old, m) && r.Rows <= m.MaxBatch:
 		return r.Rows, r.Class, nil
-	case !r.windowed() && s.whole(m, &r.Frame):
+	case r.Cut == nil && s.whole(m, &r.Frame):
 		return m.Check(&r.Frame)
 	}
 	return 0, 0, Errorf(Conflict, "window", "model %s was replaced by one with other windows: go on with the next frame", m.Name)

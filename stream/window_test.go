@@ -173,11 +173,11 @@ func (c *cutting) look(t *rapid.T, r *stream.Request) {
 	for i, w := range want {
 		var got []float32
 		if c.pictures {
-			for _, p := range r.Pictures {
+			for _, p := range r.Cut.Pictures {
 				got = append(got, math.Float32frombits(binary.LittleEndian.Uint32(p.Payload)))
 			}
 		} else {
-			in := stream.Tensor{Data: r.Inputs[0].Data[i*r.Step:][:4*len(w)]}
+			in := stream.Tensor{Data: r.Inputs[0].Data[i*r.Cut.Step:][:4*len(w)]}
 			got = in.Float32s()
 		}
 		if !slices.Equal(got, w) {
@@ -466,8 +466,8 @@ func TestRequestsOfTheirOwn(t *testing.T) {
 		}
 		c.ep.pop()
 		r, _ := c.Take(stream.Now(), 3, nil, 0)
-		if r.Rows != rows || r.Step != 0 {
-			t.Fatalf("%d rows, step %d", r.Rows, r.Step)
+		if r.Rows != rows || r.Cut != nil {
+			t.Fatalf("%d rows, cut %v", r.Rows, r.Cut)
 		}
 		r.Finish(nil, nil, true)
 		r.Unbind()
