@@ -32,6 +32,9 @@ type ChannelOptions struct {
 	// OnAdvice is called when the server, or the channel itself after a loss, asks
 	// for frames of another kind. As OnReply.
 	OnAdvice func(Advice)
+	// OnError is called when the server refuses what is no frame: Configure,
+	// Update, Pause, Resume or Flush. As OnReply.
+	OnError func(error)
 	// OnStats is called every few seconds while there are results. As OnReply.
 	OnStats func(Stats)
 }
@@ -98,6 +101,7 @@ type Channel struct {
 	closing bool // Close was called, or the last frame sent
 	given   bool // quit is closed
 	flush   bool // was asked for while there was no connection
+	config  *message
 
 	seq     uint64 // of the next frame
 	waiting []waiting
@@ -424,6 +428,44 @@ func (ch *Channel) Resume() error {
 // Flush drops the frames that wait at the server and are not yet in a batch.
 func (ch *Channel) Flush() error {
 	return ch.order(func() { ch.flush = ch.s.link == nil }, func() wire.Message { return &wire.Flush{SID: ch.sid} })
+}
+
+// Configure sends a codec's parameters, where an encoder has them apart from its
+// chunks: before the first chunk that needs them. The newest are kept, 64 KiB at
+// most, and sent again over another connection.
+func (ch *Channel) Configure(codec string, data []byte) error {
+	m, err := config(codec, data)
+	if err != nil {
+		return err
+	}
+	s := ch.s
+	s.write.Lock()
+	defer s.write.Unlock()
+	s.mu.Lock()
+	if err := ch.refuses(0); err != nil {
+		s.mu.Unlock()
+		return err
+	}
+	ch.config = &m
+	l := s.link
+	if ch.state == opening {
+		l = nil
+	}
+	s.mu.Unlock()
+	s.configure(l, ch)
+	return nil
+}
+
+// configure sends what ch was configured with. s.write is held.
+func (s *Session) configure(l *link, ch *Channel) {
+	if l == nil || ch.config == nil {
+		return
+	}
+	m := *ch.config
+	m.head.SID = ch.sid
+	if err := s.put(l, &m); err != nil {
+		_ = l.Close()
+	}
 }
 
 // Replies returns the channel of replies. It is closed when the stream has

@@ -90,12 +90,16 @@ func (s *Session) failure(m *wire.ErrorMessage) {
 	case m.Fatal:
 		s.note(errorOf(m))
 	case m.SID == nil:
-	case m.Seq != nil:
+	case m.Seq != nil && *m.Seq != configSeq:
 		s.ending(standing{*m.SID, m.Ack, m.Limit}, one(*m.Seq), Reply{Err: errorOf(m)})
 	default:
 		ch := s.channel(*m.SID)
-		if ch != nil && ch.state == opening { // which only this goroutine changes
+		switch {
+		case ch == nil:
+		case ch.state == opening: // which only this goroutine changes
 			s.endChannel(ch, errorOf(m))
+		case ch.opts.OnError != nil:
+			ch.opts.OnError(errorOf(m))
 		}
 	}
 }
@@ -125,6 +129,7 @@ func (s *Session) opened(m *wire.Opened) {
 	l := s.link
 	ch.wake()
 	s.mu.Unlock()
+	s.configure(l, ch)
 	s.say(l, say...)
 }
 

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"image"
 	"math"
 	"time"
@@ -25,7 +26,6 @@ type Frame struct {
 	// Advice.KeyFrame.
 	Key           bool // can be decoded without the frames before it
 	Discontinuity bool // frames are missing before it; set by the channel after a loss
-	Config        bool // Data are the codec's parameters; no frame
 
 	Must      bool            // never superseded, overtaken or judged stale
 	Last      bool            // the channel is closed when it has ended
@@ -110,10 +110,7 @@ func (f *Frame) kind(h *wire.Header, o *ChannelOptions) error {
 		}
 		h.Codec = wire.Codec(c)
 	}
-	switch {
-	case f.Config:
-		h.Kind = wire.KindConfig
-	case h.Codec == wire.PCM16 || h.Codec == wire.PCMFloat:
+	if h.Codec == wire.PCM16 || h.Codec == wire.PCMFloat {
 		h.Kind = wire.KindAudio
 	}
 	return nil
@@ -148,6 +145,28 @@ func (f *Frame) tensors() (json []byte, raw [][]byte, err error) {
 	}
 	return json, raw, nil
 }
+
+// configSeq is the number of a codec's parameters, which no frame has.
+const configSeq = math.MaxUint64
+
+// config says how the parameters of a codec go over the wire.
+func config(codec string, data []byte) (m message, err error) {
+	c, err := stream.ParseCodec(codec)
+	if err != nil {
+		return m, err
+	}
+	m.head = wire.Header{Kind: wire.KindConfig, Codec: wire.Codec(c), Seq: configSeq}
+	if !interCoded(m.head.Codec) {
+		return m, stream.Errorf(stream.InvalidArgument, "codec", "%s has no parameters: want h264, vp8, vp9 or av1", codec)
+	}
+	if len(data) > maxConfig {
+		return m, stream.Errorf(stream.TooLarge, "data", "has %d bytes: want at most %d", len(data), maxConfig)
+	}
+	m.body = [][]byte{bytes.Clone(data)}
+	return m, nil
+}
+
+const maxConfig = 64 << 10
 
 // interCoded says whether frames of a codec need those before them.
 func interCoded(c wire.Codec) bool { return c >= wire.H264 && c <= wire.AV1 }

@@ -102,6 +102,11 @@ func (s *Session) takeOver(l *link, begin func(), each func(*Channel) ([]wire.Me
 	s.use(l)
 	s.mu.Unlock()
 	s.say(l, say...)
+	for _, ch := range on {
+		if ch.state == open { // which only this goroutine changes
+			s.configure(l, ch)
+		}
+	}
 	s.write.Unlock()
 	for i, ch := range over {
 		s.endChannel(ch, why[i])

@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -47,6 +48,7 @@ type book struct {
 	mu      sync.Mutex
 	ends    map[uint64]string
 	next    uint64
+	results uint64 // below it, there is none to come
 	count   map[string]int
 	content func(r client.Reply) string // "" = as it should be
 }
@@ -76,7 +78,14 @@ func (b *book) reply(r client.Reply) {
 		how = string(stream.CodeOf(r.Err))
 	case r.Dropped != "":
 		how = string(r.Dropped)
-	case b.content != nil:
+	default:
+		if r.Seq < b.results {
+			b.t.Errorf("the result of frame %d comes behind that of %d", r.Seq, b.results-1)
+		}
+		b.results = r.Seq + 1
+		if b.content == nil {
+			break
+		}
 		if what := b.content(r); what != "" {
 			b.t.Errorf("frame %d: %s", r.Seq, what)
 		}
@@ -182,7 +191,7 @@ func TestSession(t *testing.T) {
 	}
 	for _, f := range []client.Frame{
 		{Data: []byte("x"), Codec: "film"}, {Data: []byte("x"), Inputs: []stream.Tensor{fp32("x", 1)}}, {Data: []byte("x"), Width: -1}, {Data: []byte("x"), Deadline: time.Hour},
-		{Data: []byte("x"), Codec: "jpeg", Config: true}, {Data: []byte("x"), Trace: "short"}, {Data: []byte("x"), Params: stream.Params{"f": func() {}}},
+		{Data: []byte("x"), Trace: "short"}, {Data: []byte("x"), Params: stream.Params{"f": func() {}}},
 		{Inputs: []stream.Tensor{{Name: "x", Datatype: stream.Float32, Shape: []int{2}, Data: []byte("abc")}}},
 	} {
 		_, err := eyes.Send(ctx, f)
@@ -191,6 +200,8 @@ func TestSession(t *testing.T) {
 	_, err := eyes.Send(ctx, client.Frame{Data: make([]byte, 1<<20)})
 	wantCode(t, err, stream.TooLarge)
 	wantCode(t, eyes.Update(stream.Policy{Mode: stream.Every}), stream.Conflict)
+
+	wantCode(t, eyes.Configure("jpeg", nil), stream.InvalidArgument)
 
 	_, err = s.Open(ctx, "none", client.ChannelOptions{})
 	wantCode(t, err, stream.NotFound)
@@ -204,4 +215,197 @@ func TestSession(t *testing.T) {
 	}
 	_, err = c.Session(ctx, client.SessionOptions{Ticket: func(context.Context) (string, error) { return "forged", nil }})
 	wantCode(t, err, stream.Unauthenticated)
+}
+
+// A server that shuts down says so to everybody.
+func TestSessionDrained(t *testing.T) {
+	c, stop := serve(t, "same=identity", "slow=delay,fixed=50ms")
+	state := newLinks()
+	s := session(t, c, client.SessionOptions{OnLink: state.told})
+	b, first := newBook(t, true), make(chan struct{})
+	ch := channel(t, s, "slow", client.ChannelOptions{Codec: "opaque", Policy: every, OnReply: func(r client.Reply) {
+		if b.reply(r); r.Seq == 0 {
+			close(first)
+		}
+	}})
+	for range 5 {
+		if _, err := ch.Send(patience(t), client.Frame{Data: []byte("x")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-first
+	stop()
+	<-s.Done()
+	for _, err := range []error{s.Err(), ch.Err()} {
+		wantCode(t, err, stream.Draining)
+		if err == nil || !strings.Contains(err.Error(), "shutting down") {
+			t.Error(err)
+		}
+	}
+	_, err := ch.Send(patience(t), client.Frame{Data: []byte("x")})
+	wantCode(t, err, stream.Draining)
+	_, err = s.Open(patience(t), "same", client.ChannelOptions{})
+	wantCode(t, err, stream.Draining)
+	if n := b.total(); n != 5 || b.counts()["result"] == 0 || state.of(client.LinkLost) != 0 {
+		t.Errorf("%v, %v", b.counts(), state.count)
+	}
+}
+
+// A model that goes takes its streams along, and no others.
+func TestSessionUnloaded(t *testing.T) {
+	c, _ := serve(t, "same=identity", "other=identity")
+	s := session(t, c, client.SessionOptions{})
+	same := channel(t, s, "same", client.ChannelOptions{Codec: "opaque"})
+	other := channel(t, s, "other", client.ChannelOptions{Codec: "opaque"})
+	if err := c.Unload(t.Context(), "same"); err != nil {
+		t.Fatal(err)
+	}
+	<-same.Done()
+	wantCode(t, same.Err(), stream.Unloaded)
+	_, _, err := same.TrySend(client.Frame{Data: []byte("x")})
+	wantCode(t, err, stream.Unloaded)
+	wantCode(t, same.Pause(), stream.Unloaded)
+	if _, err := other.Send(patience(t), client.Frame{Data: []byte("x"), Last: true}); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-other.Replies(); !r.Answered() {
+		t.Errorf("%+v", r)
+	}
+	<-other.Done() // for that was the last
+	if other.Err() != nil || s.Err() != nil {
+		t.Errorf("%v, %v", other.Err(), s.Err())
+	}
+}
+
+// Credit, and what may be asked of a stream.
+func TestSessionCredit(t *testing.T) {
+	c, _ := serve(t, "same=identity")
+	s := session(t, c, client.SessionOptions{})
+	ctx := patience(t)
+	try := func(ch *client.Channel) (n int) {
+		t.Helper()
+		for {
+			_, ok, err := ch.TrySend(client.Frame{Data: []byte("x")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !ok {
+				return n
+			}
+			n++
+		}
+	}
+	for _, mode := range []stream.Mode{stream.Every, stream.Latest} {
+		ch := channel(t, s, "same", client.ChannelOptions{Codec: "opaque", Policy: stream.Policy{Mode: mode, Window: 2}})
+		if err := ch.Pause(); err != nil {
+			t.Fatal(err)
+		}
+		n := try(ch)
+		if mode == stream.Every && n != 2 {
+			t.Errorf("%d frames within a window of 2", n)
+		}
+		if mode == stream.Every {
+			if err := ch.Update(stream.Policy{Window: 5}); err != nil {
+				t.Fatal(err)
+			}
+			for n < 5 { // the server answers with more credit
+				if _, err := ch.Send(ctx, client.Frame{Data: []byte("x")}); err != nil {
+					t.Fatal(err)
+				}
+				n++
+			}
+			if more := try(ch); more != 0 {
+				t.Errorf("%d frames more than a window of 5", more)
+			}
+			short, cancel := context.WithCancel(ctx)
+			cancel()
+			_, err := ch.Send(short, client.Frame{Data: []byte("x")})
+			wantCode(t, err, stream.Canceled)
+			if err := ch.Flush(); err != nil {
+				t.Fatal(err)
+			}
+			for i := range n {
+				if r := <-ch.Replies(); r.Seq != uint64(i) || r.Dropped != stream.Flushed {
+					t.Errorf("%+v", r)
+				}
+			}
+			if err := ch.Update(stream.Policy{Window: 1}); err != nil { // less is less at once
+				t.Fatal(err)
+			}
+			if n = try(ch); n != 1 {
+				t.Errorf("%d frames within a window of 1", n)
+			}
+		}
+		if err := ch.Resume(); err != nil {
+			t.Fatal(err)
+		}
+		if err := ch.Drain(ctx); err != nil {
+			t.Fatal(err)
+		}
+		got, err := ch.Close(ctx)
+		if err != nil || got.Received != got.Results+got.Drops || got.Results < 1 {
+			t.Errorf("%+v, %v", got, err)
+		}
+	}
+}
+
+// One that sends more than can be answered is told how much can be.
+func TestSessionAdvice(t *testing.T) {
+	c, _ := serve(t, "slow=delay,fixed=100ms")
+	s := session(t, c, client.SessionOptions{})
+	advice, stats := make(chan client.Advice, 100), make(chan client.Stats, 100)
+	over, end := context.WithCancel(patience(t))
+	ch := channel(t, s, "slow", client.ChannelOptions{
+		Codec: "opaque", OnReply: func(client.Reply) {},
+		OnAdvice: func(a client.Advice) { advice <- a }, OnStats: func(st client.Stats) { stats <- st; end() },
+	})
+	for tick := time.NewTicker(10 * time.Millisecond); over.Err() == nil; <-tick.C { // a camera
+		if _, err := ch.Send(over, client.Frame{Data: []byte("x")}); err != nil && over.Err() == nil {
+			t.Fatal(err)
+		}
+	}
+	if a := <-advice; a.FPS <= 0 || a.FPS > 20 {
+		t.Errorf("%+v", a)
+	}
+	if st := <-stats; st.FPS <= 0 || st.Age <= 0 || st.Totals.Results == 0 || st.Totals.Drops == 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// A session that is given up does not wait for those who take no replies.
+func TestSessionGivenUp(t *testing.T) {
+	c, _ := serve(t, "same=identity", "slow=delay,fixed=500ms")
+	why := errors.New("no more")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	s, err := c.Session(ctx, client.SessionOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	full := channel(t, s, "same", client.ChannelOptions{Codec: "opaque", Buffer: 1})
+	for range 20 {
+		if _, err := full.Send(patience(t), client.Frame{Data: []byte("x")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gone, end := context.WithCancel(ctx)
+	end()
+	_, err = full.Close(gone) // and the session goes on
+	wantCode(t, err, stream.Canceled)
+	<-full.Done()
+	slow := channel(t, s, "slow", client.ChannelOptions{Codec: "opaque", Policy: every})
+	if _, err := slow.Send(patience(t), client.Frame{Data: []byte("x")}); err != nil {
+		t.Fatal(err)
+	}
+	cancel(why)
+	<-s.Done()
+	if r := <-slow.Replies(); !r.Lost {
+		t.Errorf("%+v", r)
+	}
+	if !errors.Is(s.Err(), why) || !errors.Is(slow.Err(), why) {
+		t.Errorf("%v, %v", s.Err(), slow.Err())
+	}
+	_, err = c.Session(ctx, client.SessionOptions{})
+	if !errors.Is(err, why) {
+		t.Error(err)
+	}
 }

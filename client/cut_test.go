@@ -1,0 +1,376 @@
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"millrace/client"
+	"millrace/stream"
+)
+
+// cutter is a TCP proxy that cuts connections. plan says of the nth, from 0,
+// after how many bytes to and from the server it is cut; negative = never. Every
+// third is cut by a reset, which loses what is on the way.
+type cutter struct {
+	ln     net.Listener
+	target atomic.Pointer[string]
+	plan   func(n int) (up, down int)
+
+	mu     sync.Mutex
+	open   map[int]func()
+	n      int
+	refuse bool
+	over   sync.WaitGroup
+}
+
+func cut(t *testing.T, c *client.Client, plan func(n int) (up, down int)) (*cutter, *client.Client) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &cutter{ln: ln, plan: plan, open: map[int]func(){}}
+	p.to(c)
+	via, err := client.New(ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.over.Go(p.accept)
+	t.Cleanup(func() {
+		via.Close()
+		_ = ln.Close()
+		p.cutAll(true)
+		p.over.Wait()
+	})
+	return p, via
+}
+
+// to sends new connections to another server.
+func (p *cutter) to(c *client.Client) {
+	addr := c.Addr()[len("http://"):]
+	p.target.Store(&addr)
+}
+
+func (p *cutter) accept() {
+	for {
+		near, err := p.ln.Accept()
+		if err != nil {
+			return
+		}
+		p.mu.Lock()
+		n, refuse := p.n, p.refuse
+		if !refuse {
+			p.n++
+		}
+		p.mu.Unlock()
+		if refuse {
+			_ = near.Close()
+			continue
+		}
+		far, err := net.Dial("tcp", *p.target.Load())
+		if err != nil {
+			_ = near.Close()
+			continue
+		}
+		end := sync.OnceFunc(func() {
+			for _, c := range []net.Conn{near, far} {
+				if n%3 == 2 {
+					_ = c.(*net.TCPConn).SetLinger(0)
+				}
+				_ = c.Close()
+			}
+			p.mu.Lock()
+			delete(p.open, n)
+			p.mu.Unlock()
+		})
+		p.mu.Lock()
+		p.open[n] = end
+		p.mu.Unlock()
+		up, down := p.plan(n)
+		p.over.Go(func() { carry(far, near, up); end() })
+		p.over.Go(func() { carry(near, far, down); end() })
+	}
+}
+
+func carry(to, from net.Conn, most int) {
+	if most < 0 {
+		_, _ = io.Copy(to, from)
+		return
+	}
+	_, _ = io.CopyN(to, from, int64(most))
+}
+
+// cutAll cuts what is open; refuse says whether new connections are refused.
+func (p *cutter) cutAll(refuse bool) {
+	p.mu.Lock()
+	p.refuse = refuse
+	var all []func()
+	for _, end := range p.open {
+		all = append(all, end)
+	}
+	p.mu.Unlock()
+	for _, end := range all {
+		end()
+	}
+}
+
+// links counts what a session tells of its connection.
+type links struct {
+	mu    sync.Mutex
+	count map[client.LinkState]int
+	next  chan client.Link
+}
+
+func newLinks() *links {
+	return &links{count: map[client.LinkState]int{}, next: make(chan client.Link, 1024)}
+}
+
+func (l *links) told(k client.Link) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.count[k.State]++
+	l.next <- k
+}
+
+func (l *links) of(s client.LinkState) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.count[s]
+}
+
+func never(int) (up, down int) { return -1, -1 }
+
+// Frames to two models while the connection is cut again and again, in the
+// middle of messages, handshakes and answers: each frame ends exactly once.
+func TestSessionCut(t *testing.T) {
+	for seed, form := range []client.Outputs{client.Binary, client.JSON, client.Binary} {
+		t.Run(fmt.Sprintf("%s,%d", form, seed), func(t *testing.T) { cuts(t, form, uint64(seed)) })
+	}
+}
+
+func cuts(t *testing.T, form client.Outputs, seed uint64) {
+	c, _ := serve(t, "same=identity", "slow=delay,fixed=3ms")
+	_, via := cut(t, c, func(n int) (up, down int) {
+		r := rand.New(rand.NewPCG(seed, uint64(n)))
+		switch {
+		case n > 14:
+			return -1, -1
+		case n > 0 && r.IntN(4) == 0: // in a handshake, or soon behind it
+			return 50 + r.IntN(1000), -1
+		case n > 0 && r.IntN(4) == 0: // some of them behind attach, whose answer is lost, and the session with it
+			return -1, 200 + r.IntN(500)
+		case r.IntN(2) == 0:
+			return 1000 + r.IntN(40000), -1
+		}
+		return -1, 1000 + r.IntN(60000)
+	})
+	state := newLinks()
+	s := session(t, via, client.SessionOptions{OnLink: state.told})
+	ctx := patience(t)
+	const n = 1000
+	sameBook, slowBook := newBook(t, true), newBook(t, false)
+	sameBook.content = says
+	same := channel(t, s, "same", client.ChannelOptions{Codec: "opaque", Outputs: form, Policy: every, OnReply: sameBook.reply})
+	slow := channel(t, s, "slow", client.ChannelOptions{Codec: "opaque", Outputs: form, OnReply: slowBook.reply})
+	for i := range n {
+		pad := bytes.Repeat([]byte("."), 200)
+		for _, ch := range []*client.Channel{same, slow} {
+			if seq, err := ch.Send(ctx, client.Frame{Data: fmt.Appendf(pad, "frame %d", i)}); err != nil || seq != uint64(i) {
+				t.Fatalf("Send %d: %d, %v", i, seq, err)
+			}
+		}
+	}
+	for _, ch := range []*client.Channel{same, slow} {
+		if err := ch.Drain(ctx); err != nil {
+			t.Fatalf("%v; %d wait", err, ch.Waiting())
+		}
+	}
+	for ch, b := range map[*client.Channel]*book{same: sameBook, slow: slowBook} {
+		counts := b.counts()
+		t.Log(counts)
+		got, err := ch.Close(ctx)
+		if err != nil || b.total() != n || len(b.ends) != n {
+			t.Errorf("%d frames ended, %d times: %v; %v", len(b.ends), b.total(), counts, err)
+		}
+		if counts["flow_control"] != 0 || counts["result"] == 0 || counts["lost"] > n/2 {
+			t.Errorf("%v", counts)
+		}
+		if state.of(client.LinkReopened) == 0 && (got.Results < uint64(counts["result"]) || got.Received+uint64(counts["lost"]) < n) {
+			t.Errorf("the server counts %+v, the client %v", got, counts)
+		}
+	}
+	t.Log(state.count)
+	if state.of(client.LinkLost) < 5 || state.of(client.LinkResumed) == 0 {
+		t.Errorf("%v", state.count)
+	}
+}
+
+// A frame that is cut in the middle of its message is lost, its neighbours are
+// not, and the server's count is the client's.
+func TestSessionFrameLost(t *testing.T) {
+	c, _ := serve(t, "same=identity", "eyes=motion")
+	_, via := cut(t, c, func(n int) (up, down int) {
+		if n == 0 {
+			return 20000, -1
+		}
+		return -1, -1
+	})
+	state := newLinks()
+	s := session(t, via, client.SessionOptions{OnLink: state.told})
+	ctx := patience(t)
+	b := newBook(t, true)
+	advice := make(chan client.Advice, 10)
+	ch := channel(t, s, "same", client.ChannelOptions{Codec: "opaque", Policy: every, OnReply: b.reply})
+	idle := channel(t, s, "same", client.ChannelOptions{}) // has received nothing when it is resumed
+	film := channel(t, s, "same", client.ChannelOptions{Codec: "opaque", OnAdvice: func(a client.Advice) { advice <- a }})
+	for _, size := range []int{10, 50000, 20} {
+		if _, err := ch.Send(ctx, client.Frame{Data: make([]byte, size)}); err != nil {
+			t.Fatal(err)
+		}
+		if err := ch.Drain(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if b.ends[0] != "result" || b.ends[1] != "lost" || b.ends[2] != "result" || state.of(client.LinkResumed) != 1 {
+		t.Errorf("%v, %v", b.ends, state.count)
+	}
+	if got, err := ch.Close(ctx); err != nil || got.Received != 2 || got.Results != 2 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for _, other := range []*client.Channel{idle, film} {
+		if _, err := other.Send(ctx, client.Frame{Data: []byte("x")}); err != nil {
+			t.Error(err)
+		}
+		if r := <-other.Replies(); !r.Answered() {
+			t.Errorf("%+v", r)
+		}
+	}
+	if len(advice) != 0 {
+		t.Error("advice about frames that need no others")
+	}
+}
+
+// An ending that was on its way when the connection was cut, and that is too
+// large for the server to keep.
+func TestSessionEndingLost(t *testing.T) {
+	c, _ := serve(t, "same=identity")
+	_, via := cut(t, c, func(n int) (up, down int) {
+		if n == 0 {
+			return -1, 100000
+		}
+		return -1, -1
+	})
+	s := session(t, via, client.SessionOptions{})
+	ctx := patience(t)
+	b := newBook(t, true)
+	ch := channel(t, s, "same", client.ChannelOptions{Codec: "opaque", Policy: every, OnReply: b.reply})
+	for _, size := range []int{10, 400000, 20} {
+		if _, err := ch.Send(ctx, client.Frame{Data: make([]byte, size)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := ch.Drain(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if b.ends[0] != "result" || b.ends[1] != "lost" || b.ends[2] != "result" {
+		t.Errorf("%v", b.ends)
+	}
+	if got, err := ch.Close(ctx); err != nil || got.Received != 3 || got.Results != 3 {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// The server was started anew: streams are opened again, and the caller is told.
+func TestSessionReopened(t *testing.T) {
+	c, stop := serve(t, "slow=delay,fixed=200ms")
+	p, via := cut(t, c, never)
+	state := newLinks()
+	s := session(t, via, client.SessionOptions{OnLink: state.told})
+	ctx := patience(t)
+	b := newBook(t, true)
+	ch := channel(t, s, "slow", client.ChannelOptions{Codec: "opaque", Policy: every, OnReply: b.reply})
+	if err := ch.Update(stream.Policy{Window: 3}); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := ch.Send(ctx, client.Frame{Data: []byte("x")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.cutAll(true)
+	if l := <-state.next; l.State != client.LinkLost || stream.CodeOf(l.Err) != stream.Unavailable {
+		t.Errorf("%+v", l)
+	}
+	stop()
+	other, _ := serve(t, "slow=delay,fixed=1ms")
+	if _, ok, err := ch.TrySend(client.Frame{Data: []byte("x")}); ok || err != nil {
+		t.Errorf("sent without a connection, %v", err)
+	}
+	p.to(other)
+	p.cutAll(false)
+	if l := <-state.next; l.State != client.LinkReopened || l.Err != nil {
+		t.Errorf("%+v", l)
+	}
+	for range 5 {
+		if _, err := ch.Send(ctx, client.Frame{Data: []byte("x")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := ch.Drain(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.counts(); got["lost"] != 3 || got["result"] != 5 || ch.Policy().Window != 3 {
+		t.Errorf("%v, %+v", got, ch.Policy())
+	}
+
+	// Now without the model.
+	p.cutAll(true)
+	<-state.next
+	if err := other.Unload(ctx, "slow"); err != nil {
+		t.Fatal(err)
+	}
+	p.cutAll(false)
+	<-ch.Done()
+	wantCode(t, ch.Err(), stream.Unloaded)
+	if s.Err() != nil {
+		t.Error(s.Err())
+	}
+}
+
+// Nobody answers any more.
+func TestSessionGivesUp(t *testing.T) {
+	c, _ := serve(t, "slow=delay,fixed=500ms")
+	p, via := cut(t, c, never)
+	for _, patient := range []time.Duration{-1, 150 * time.Millisecond} {
+		p.cutAll(false)
+		s := session(t, via, client.SessionOptions{GiveUp: patient})
+		ch := channel(t, s, "slow", client.ChannelOptions{Codec: "opaque", Policy: every})
+		for range 3 {
+			if _, err := ch.Send(patience(t), client.Frame{Data: []byte("x")}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.cutAll(true)
+		for i := range uint64(3) {
+			if r := <-ch.Replies(); r.Seq != i || !r.Lost {
+				t.Errorf("%+v", r)
+			}
+		}
+		<-s.Done()
+		wantCode(t, s.Err(), stream.Unavailable)
+		wantCode(t, ch.Err(), stream.Unavailable)
+		_, err := ch.Send(patience(t), client.Frame{Data: []byte("x")})
+		wantCode(t, err, stream.Unavailable)
+	}
+	p.cutAll(true)
+	_, err := via.Session(context.Background(), client.SessionOptions{})
+	wantCode(t, err, stream.Unavailable)
+}
