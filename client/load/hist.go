@@ -151,7 +151,7 @@ func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisec
 // 1/n when one of n got everything. It is 1 when nobody got anything.
 //
 // Jain, Chiu and Hawe, A Quantitative Measure of Fairness, DEC TR-301, 1984.
-func Fairness(got []uint64) float64 {
+func Fairness[T uint64 | float64](got []T) float64 {
 	var sum, squares float64
 	for _, g := range got {
 		sum += float64(g)

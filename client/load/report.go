@@ -36,6 +36,8 @@ type Report struct {
 	Goodput   float64 `json:"goodput"` // answers within the deadline, a second
 	MeanBatch float64 `json:"mean_batch"`
 	Fairness  float64 `json:"fairness"` // Jain's index of the answers of each stream
+	// PerStream are the answers that FPS counts, of each stream.
+	PerStream []uint64 `json:"-"`
 
 	Latency  Quantiles `json:"latency"`   // due to answered: the answer's age
 	Service  Quantiles `json:"service"`   // sent to answered
@@ -118,14 +120,14 @@ func (r *run) report() *Report {
 	if c.Rate > 0 {
 		rep.Loop, rep.Offered = "open", c.Rate*float64(c.Streams)
 	}
-	got := make([]uint64, 0, len(r.lanes))
+	rep.PerStream = make([]uint64, 0, len(r.lanes))
 	short := c.Frames > 0 || r.interrupted // may have ended before its time
 	for _, l := range r.lanes {
 		rep.Sent += l.sent
 		rep.Unsent += l.unsent
-		got = append(got, l.answered.Load())
+		rep.PerStream = append(rep.PerStream, l.answered.Load())
 	}
-	rep.Fairness = Fairness(got)
+	rep.Fairness = Fairness(rep.PerStream)
 	rep.Unaccounted = int64(rep.Sent) - int64(rep.Answered+rep.Dropped+rep.Failed)
 	end := c.Duration
 	if short {

@@ -22,6 +22,7 @@ func init() {
 			"fixed":    "time of a batch, e.g. 5ms",
 			"per_item": "time added for each row, e.g. 1ms",
 			"busy":     "true: compute all the while; false: sleep",
+			"stateful": "true: one frame of a stream at a time, as of models that keep a state",
 		},
 	})
 }
@@ -45,9 +46,13 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (m *stream.Model, err
 	if w.busy, err = workers.Flag(env.Params, "busy"); err != nil {
 		return nil, err
 	}
+	stateful, err := workers.Flag(env.Params, "stateful")
+	if err != nil {
+		return nil, err
+	}
 	w.out[0] = stream.Tensor{Name: "delay_us", Datatype: stream.Int64, Shape: []int{1}, Data: w.data[:]}
 	return &stream.Model{
-		Any: true, Ragged: true, MaxBatch: 8,
+		Any: true, Ragged: true, MaxBatch: 8, Stateful: stateful,
 		Outputs: []stream.TensorSpec{{Name: "delay_us", Datatype: stream.Int64, Shape: []int{1}}},
 	}, nil
 }
