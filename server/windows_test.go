@@ -11,10 +11,13 @@ import (
 	"image/png"
 	"io"
 	"math"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/gorilla/websocket"
@@ -277,6 +280,67 @@ func TestPicturesInWindows(t *testing.T) {
 	if got := ask(t, c, websocket.BinaryMessage, []byte("GIF89a")); !strings.Contains(got, "error") {
 		t.Error(got)
 	}
+}
+
+// Many live streams whose windows are dropped all the time: those that are
+// answered have no gap, and every piece has its ending.
+func TestManyStreamsOfSound(t *testing.T) {
+	s, stop := run(t, mirror(t, "window.hop=3,batching.max_size=8,instances=2"))
+	defer func() { endOf(t, s, stop) }()
+	var wg sync.WaitGroup
+	for k := range 8 {
+		wg.Go(func() {
+			endings, answered, mode := 0, 0, []stream.Mode{stream.Latest, stream.Every}[k%2]
+			next := int64(-1)
+			done := make(chan struct{})
+			st, err := s.Native().Stream("mirror", stream.Options{Policy: stream.Policy{Mode: mode, Window: 1024}}, func(r *stream.Result) {
+				endings++
+				if r.Err != nil {
+					t.Errorf("%d: %v", r.Seq, r.Err)
+				}
+				if r.Outcome != stream.Answered || len(r.Outputs) == 0 {
+					return
+				}
+				rows, end := r.Outputs[0].Float32s(), r.Params["window_end"].(int64)
+				first := end - 3 - 3*int64(len(rows)/4-1)
+				if mode == stream.Every && next >= 0 && first != next {
+					t.Errorf("windows from %d on, want %d", first, next)
+				}
+				next = end // a window is 4, the next begins 3 behind its start
+				for i, v := range rows {
+					if want := first + int64(i/4)*3 + int64(i%4); int64(v) != want {
+						t.Errorf("frame %d, row %d: %v\nwant %d first", r.Seq, i/4, rows, first)
+						return
+					}
+				}
+				answered++
+			}, func(stream.CloseReason) { close(done) })
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			r, sample := rand.New(rand.NewPCG(uint64(k), 1)), 0
+			for seq := range 500 {
+				var vs []float32
+				for range 1 + r.IntN(24) {
+					vs = append(vs, float32(sample))
+					sample++
+				}
+				if err := st.Send(uint64(seq), stream.PCMFloat, fp32(vs...)); err != nil {
+					t.Error(err)
+				}
+			}
+			for st.WaitingFrames() > 0 {
+				runtime.Gosched()
+			}
+			st.Close(stream.ByClient)
+			<-done
+			if endings != 500 || answered == 0 || mode == stream.Every && next != int64((sample-4)/3*3+3) {
+				t.Errorf("%s: %d endings of 500, %d with windows, the next from %d on after %d samples", mode, endings, answered, next, sample)
+			}
+		})
+	}
+	wg.Wait()
 }
 
 func TestWindowsThatDoNotFitTheModel(t *testing.T) {

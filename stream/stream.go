@@ -119,7 +119,8 @@ func (s *Stream) Finished() <-chan struct{} { return s.finished }
 // Submit offers a frame. It takes f.Lease over in every case. A nil error means
 // that the frame is accepted: exactly one ending will be pushed to the sink,
 // perhaps before Submit returns (a frame the model does not take is accepted
-// and ends as an error, in its turn). Otherwise the frame was refused with
+// and ends as an error, in its turn; one that completes no window is answered
+// without outputs). Otherwise the frame was refused with
 // FlowControl (the window is full), or with the reason for which the stream is
 // closed, and nothing will be pushed.
 func (s *Stream) Submit(f Frame) error { return s.SubmitAt(f, Now()) }
@@ -142,6 +143,7 @@ func (s *Stream) SubmitAt(f Frame, now Instant) error {
 		return Errorf(FlowControl, "window", "%d frames are in flight already: wait for results, or open the stream with a larger window", n)
 	}
 	if s.held >= MaxWindow {
+		s.cutter.reset() // who sends live will not send it again
 		f.Lease.Release()
 		return Errorf(FlowControl, "window", "%d frames that complete no window wait behind one that is in flight: wait for results, or send larger frames", MaxWindow)
 	}

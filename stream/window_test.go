@@ -486,8 +486,15 @@ func TestFillingIsBounded(t *testing.T) {
 	if err := c.Submit(c.frame(c.samples(1))); stream.CodeOf(err) != stream.FlowControl {
 		t.Fatal(err)
 	}
-	c.Close(stream.ByClient)
+	c.ep.pop()
+	r, _ := c.Take(stream.Now(), 1, nil, 0)
+	r.Finish(nil, nil, true)
+	r.Unbind()
 	if n := len(c.sink.all); n != stream.MaxWindow+1 {
 		t.Fatalf("%d endings", n)
 	}
+	if err := c.Submit(c.frame(c.samples(1))); err != nil || c.WaitingRows() != 1 { // what was refused is missing
+		t.Fatalf("%v, %d windows", err, c.WaitingRows())
+	}
+	c.Close(stream.ByClient)
 }
