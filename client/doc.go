@@ -1,6 +1,7 @@
 // Package client speaks to a running server: its health and models, one-shot
 // inference over the Open Inference Protocol, and streams of frames over
-// WebSocket.
+// WebSocket: one to a connection (Stream), or many in a session that outlives
+// its connections (Session, Channel).
 //
 // It owns the client's side of the wire and nothing of the server: it must not
 // know workers, batches or configuration. Errors that the server told are
