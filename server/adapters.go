@@ -46,6 +46,10 @@ func (s *Server) listen() error {
 }
 
 func (s *Server) listenHTTP() error {
+	keeper, err := streams.OpenKeeper(s.cfg.StreamsFile, s.cfg.streams(), s.cfg.Limits.MaxStreams)
+	if err != nil {
+		return err
+	}
 	h, err := httpd.New(httpd.Config{
 		Addr: s.cfg.HTTP, Hosts: s.cfg.Hosts, Origins: s.cfg.Origins, MaxBody: int(s.cfg.Limits.MaxBody), TLS: s.tls, Log: s.log,
 	})
@@ -60,7 +64,7 @@ func (s *Server) listenHTTP() error {
 	})
 	r := rest.New(h, rest.Options{MaxBody: int(s.cfg.Limits.MaxBody), Log: s.log})
 	s.streams = streams.New(h, streams.Options{
-		Streams: s.cfg.streams(), MaxStreams: s.cfg.Limits.MaxStreams, MaxWatchers: s.cfg.Limits.MaxWatchers,
+		Streams: s.cfg.streams(), Keeper: keeper, MaxStreams: s.cfg.Limits.MaxStreams, MaxWatchers: s.cfg.Limits.MaxWatchers,
 		AllowPrivate: s.cfg.Sources.AllowPrivate, Log: s.log,
 	})
 	web.Mount(h, web.Options{Clip: s.cfg.Clip})

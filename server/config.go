@@ -30,6 +30,8 @@ type Config struct {
 	Models  []ModelConfig
 	Streams []StreamEntry
 
+	StreamsFile string // keeps the streams that requests add, over restarts; "" = they are gone with the server
+
 	// No keys of the file:
 	Version string // of the program
 	Clip    []byte // an MP4 that the console offers; nil = none

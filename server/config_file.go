@@ -53,6 +53,7 @@ func parse(text []byte, name, dir string) (Config, error) {
 	for i := range c.Streams {
 		c.Streams[i].dir = dir
 	}
+	c.StreamsFile = (&StreamEntry{dir: dir}).below(c.StreamsFile)
 	if len(r.errs) == 0 {
 		if err := c.Validate(); err != nil {
 			for _, err := range flat(err) {

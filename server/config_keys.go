@@ -38,6 +38,7 @@ var keys = []key[Config]{
 	{"log.level", "debug, info, warn or error", func(c *Config) any { return &c.Log.Level }},
 	{"log.format", "text or json", func(c *Config) any { return &c.Log.Format }},
 	{"log.file", "a file to append to (standard error)", func(c *Config) any { return &c.Log.File }},
+	{"streams_file", "a file that keeps the streams added by requests, so that they start again with the server", func(c *Config) any { return &c.StreamsFile }},
 	{"drain", "how long frames in flight may take at the end", func(c *Config) any { return &c.Drain }},
 	{"sources.allow_private", "pull videos from loopback and private addresses too", func(c *Config) any { return &c.Sources.AllowPrivate }},
 	{"tls.cert", "a PEM file with the certificate of http and grpc, which then are encrypted; read again when it changes", func(c *Config) any { return &c.TLS.Cert }},

@@ -81,6 +81,9 @@ func (c Config) validateStreams() (errs []error) {
 			first[s.Name] = i
 		}
 	}
+	if c.HTTP == Off && (len(c.Streams) > 0 || c.StreamsFile != "") {
+		errs = append(errs, fault("http", "is off, and streams of the server's own need it: give it an address, such as 127.0.0.1:8000"))
+	}
 	if n := len(c.Streams); n > c.Limits.MaxStreams {
 		errs = append(errs, fault("limits.max_streams", "%d is less than the %d streams of the configuration", c.Limits.MaxStreams, n))
 	}

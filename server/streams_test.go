@@ -105,3 +105,45 @@ func TestStreamFaults(t *testing.T) {
 		}
 	}
 }
+
+// TestStreamsFile has a file of kept streams that is none end the start, and
+// its path begin at the folder of the configuration.
+func TestStreamsFile(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"millrace.yaml": "http: 127.0.0.1:0\ngrpc: off\nstreams_file: kept.json\n", "kept.json": "{"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg, err := server.Load(filepath.Join(dir, "millrace.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = server.New(cfg); err == nil || !strings.HasPrefix(err.Error(), "streams_file: "+filepath.Join(dir, "kept.json")) {
+		t.Fatalf("%v", err)
+	}
+	if err := os.Remove(filepath.Join(dir, "kept.json")); err != nil {
+		t.Fatal(err)
+	}
+	const yard = `{"name":"yard","source":"https://camera.invalid/","model":"find"}`
+	for again := range 2 {
+		s, stop := runWith(t, cfg)
+		if again == 0 {
+			resp, err := http.Post(s.HTTPURL()+"/v2/streams", "application/json", strings.NewReader(yard))
+			if err != nil || resp.StatusCode != http.StatusCreated {
+				t.Fatalf("%v %v", resp, err)
+			}
+			resp.Body.Close()
+		}
+		if code, body := get(t, s, "/v2/streams/yard"); code != 200 {
+			t.Errorf("%d %s", code, body)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	}
+	cfg.HTTP, cfg.GRPC = server.Off, "127.0.0.1:0"
+	if err := cfg.Validate(); err == nil || !strings.HasPrefix(err.Error(), "http: ") {
+		t.Errorf("%v", err)
+	}
+}

@@ -17,6 +17,7 @@ import (
 // Options are the adapter's settings. A zero field takes its default.
 type Options struct {
 	Streams      []Config // those of the configuration; they were validated
+	Keeper       *Keeper  // of those that requests add; nil = they are gone with the server
 	MaxStreams   int      // at once; 64 (limits.max_streams)
 	MaxWatchers  int      // of results and video, over all streams; 256 (limits.max_watchers)
 	AllowPrivate bool     // requests may name private addresses (sources.allow_private)
@@ -72,8 +73,13 @@ func (a *Adapter) Serve(ctx context.Context, door ingest.Door) error {
 	a.ctx, a.door = ctx, door
 	a.mu.Unlock()
 	for _, c := range a.opts.Streams {
-		if err := a.add(c, "config"); err != nil {
+		if err := a.add(c, "config", nil); err != nil {
 			a.opts.Log.Error("a stream of the configuration does not start", "stream", c.Name, "error", err)
+		}
+	}
+	for _, c := range a.opts.Keeper.list() {
+		if err := a.add(*c, "request", c); err != nil {
+			a.opts.Log.Error("a stream of streams_file does not start", "stream", c.Name, "error", err)
 		}
 	}
 	close(a.serving)
@@ -85,8 +91,13 @@ func (a *Adapter) Serve(ctx context.Context, door ingest.Door) error {
 	return nil
 }
 
-// add starts a stream.
-func (a *Adapter) add(c Config, origin string) error {
+// taken refuses a second stream of a name.
+func taken(name string) error {
+	return stream.Errorf(stream.Conflict, "name", "%q is the name of a stream already: DELETE it first, or choose another", name)
+}
+
+// add starts a stream. kept is what the keeper has of it, or nil.
+func (a *Adapter) add(c Config, origin string, kept *Config) error {
 	policy, err := c.policy()
 	if err != nil {
 		return err
@@ -99,11 +110,12 @@ func (a *Adapter) add(c Config, origin string) error {
 	case a.door == nil:
 		return stream.Errorf(stream.Unavailable, "", "the server is starting")
 	case twice:
-		return stream.Errorf(stream.Conflict, "name", "%q is the name of a stream already: DELETE it first, or choose another", c.Name)
+		return taken(c.Name)
 	case len(a.flows) >= a.opts.MaxStreams:
 		return stream.Errorf(stream.Overloaded, "limits.max_streams", "%d streams run already: delete one, or raise the setting", len(a.flows))
 	}
 	f := newFlow(a, c, policy, origin)
+	f.kept = kept
 	a.flows[c.Name] = f
 	a.goLocked("stream", func() {
 		defer a.remove(f)

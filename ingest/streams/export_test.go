@@ -1,6 +1,9 @@
 package streams
 
-import "context"
+import (
+	"context"
+	"encoding/json"
+)
 
 // WebhookForTest is a webhook without a stream.
 type WebhookForTest struct{ h *webhook }
@@ -34,3 +37,12 @@ func (h *HubForTest) Watch(room int) func() (int, uint64) {
 
 // Send sends a line to all.
 func (h *HubForTest) Send(line []byte) { h.h.send(line) }
+
+// ReadKept reads a file of the keeper, and returns what would be written.
+func ReadKept(text []byte) ([]byte, error) {
+	list, err := parseKept(text)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(keptFile{append([]*Config{}, list...)})
+}

@@ -23,7 +23,8 @@ const queueLen = stream.MaxWindow + 256
 type flow struct {
 	a      *Adapter
 	config Config
-	origin string // "config" or "request"
+	origin string  // "config" or "request"
+	kept   *Config // what the keeper has of it; nil = nothing
 	ctx    context.Context
 	cancel context.CancelFunc
 	queue  chan ending

@@ -49,11 +49,15 @@ func (a *Adapter) create(c *fiber.Ctx) error {
 	if err == nil {
 		err = cfg.fromRequest()
 	}
-	if err == nil {
-		err = a.add(cfg, "request")
-	}
 	if err != nil {
 		return err
+	}
+	kept, err := a.opts.Keeper.add(cfg)
+	if err != nil {
+		return err
+	}
+	if err := a.add(cfg, "request", kept); err != nil {
+		return errors.Join(err, a.opts.Keeper.remove(kept))
 	}
 	f, err := a.find(cfg.Name)
 	if err != nil {
@@ -84,8 +88,12 @@ func (a *Adapter) delete(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
+	err = a.opts.Keeper.remove(f.kept)
 	f.cancel()
 	<-f.gone
+	if err != nil {
+		return stream.Errorf(stream.CodeOf(err), "", "the stream has ended, but starts again with the server: %w", err)
+	}
 	return c.SendStatus(http.StatusNoContent)
 }
 
@@ -135,6 +143,9 @@ func (a *Adapter) change(c *fiber.Ctx) error {
 	if err := f.change(p); err != nil {
 		return err
 	}
+	if err := a.opts.Keeper.change(f.kept, p); err != nil {
+		return stream.Errorf(stream.CodeOf(err), "", "the stream is changed, but not for the next start of the server: %w", err)
+	}
 	return c.JSON(f.report())
 }
 
@@ -180,6 +191,22 @@ func (p patch) over(now stream.Policy) (stream.Policy, error) {
 		}
 	}
 	return next, next.Validate()
+}
+
+// keep writes the patch into a configuration.
+func (p patch) keep(c *Config) {
+	set(&c.Paused, p.Paused)
+	set(&c.MaxAgeMS, p.MaxAgeMS)
+	set(&c.DeadlineMS, p.DeadlineMS)
+	set(&c.MaxFPS, p.MaxFPS)
+	set(&c.Window, p.Window)
+	set(&c.Priority, p.Priority)
+}
+
+func set[T any](to, from *T) {
+	if from != nil {
+		*to = *from
+	}
 }
 
 // change changes a running flow: all of the patch, or nothing.

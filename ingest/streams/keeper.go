@@ -1,0 +1,171 @@
+package streams
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"millrace/stream"
+)
+
+// Keeper keeps the streams that requests have added in a file (streams_file), as
+// they were changed since, so that they start again with the server. The file is
+// replaced as a whole, and only its owner may read it: it has passwords of
+// cameras. A nil *Keeper keeps nothing.
+type Keeper struct {
+	path string
+
+	mu      sync.Mutex
+	streams []*Config // in the order in which they were added
+}
+
+// keptFile is what the file holds.
+type keptFile struct {
+	Streams []*Config `json:"streams"`
+}
+
+// OpenKeeper reads the file at path, which need not be there, and writes it, so
+// that a folder that cannot be written to is found out at the start. own are the
+// streams of the configuration, most is limits.max_streams. "" gives nil.
+func OpenKeeper(path string, own []Config, most int) (*Keeper, error) {
+	if path == "" {
+		return nil, nil
+	}
+	fault := func(err error) error { return fmt.Errorf("streams_file: %s: %w", path, err) }
+	text, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("streams_file: %w", err)
+	}
+	k := &Keeper{path: path}
+	if err == nil {
+		if k.streams, err = parseKept(text); err != nil {
+			return nil, fault(fmt.Errorf("%w (correct it, or move it away to start without its streams)", err))
+		}
+	}
+	for i, c := range k.streams {
+		if slices.ContainsFunc(own, func(o Config) bool { return o.Name == c.Name }) {
+			return nil, fault(fmt.Errorf("streams[%d].name: %q is the name of a stream of the configuration too: take one of them out", i, c.Name))
+		}
+	}
+	if n := len(own) + len(k.streams); n > most {
+		return nil, fault(fmt.Errorf("with those of the configuration there are %d streams: raise limits.max_streams, which is %d", n, most))
+	}
+	return k, k.save(k.streams)
+}
+
+// parseKept reads what save has written, or somebody's hand, strictly.
+func parseKept(text []byte) ([]*Config, error) {
+	var file keptFile
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&file); err != nil {
+		return nil, fmt.Errorf("is not what the server writes: %w", err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil, errors.New("is not what the server writes: there is more behind the object")
+	}
+	names := map[string]bool{}
+	for i, c := range file.Streams {
+		if c == nil {
+			return nil, fmt.Errorf("streams[%d] is empty", i)
+		}
+		err := c.Validate()
+		if err == nil {
+			err = c.fromRequest()
+		}
+		if err == nil && names[c.Name] {
+			err = stream.Errorf(stream.InvalidArgument, "name", "%q is there twice", c.Name)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("streams[%d].%w", i, err)
+		}
+		names[c.Name] = true
+	}
+	return file.Streams, nil
+}
+
+// list returns what is kept.
+func (k *Keeper) list() []*Config {
+	if k == nil {
+		return nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Clone(k.streams)
+}
+
+// add keeps a stream. What it returns is how to change and remove it; an error
+// means that it is not kept.
+func (k *Keeper) add(c Config) (*Config, error) {
+	if k == nil {
+		return nil, nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if slices.ContainsFunc(k.streams, func(o *Config) bool { return o.Name == c.Name }) {
+		return nil, taken(c.Name)
+	}
+	return &c, k.replace(append(slices.Clone(k.streams), &c))
+}
+
+// change keeps a change of a stream that is still kept.
+func (k *Keeper) change(of *Config, p patch) error {
+	if k == nil || of == nil {
+		return nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !slices.Contains(k.streams, of) {
+		return nil
+	}
+	p.keep(of)
+	return k.replace(k.streams)
+}
+
+// remove forgets a stream.
+func (k *Keeper) remove(of *Config) error {
+	if k == nil || of == nil {
+		return nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.replace(slices.DeleteFunc(slices.Clone(k.streams), func(c *Config) bool { return c == of }))
+}
+
+// replace has next kept, if it can be written.
+func (k *Keeper) replace(next []*Config) error {
+	if err := k.save(next); err != nil {
+		return stream.Errorf(stream.Unavailable, "", "%w", err)
+	}
+	k.streams = next
+	return nil
+}
+
+func (k *Keeper) save(list []*Config) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("streams_file: cannot be written: %w", err)
+		}
+	}()
+	text, err := json.MarshalIndent(keptFile{append([]*Config{}, list...)}, "", "  ")
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(k.path), ".streams-*") // its mode is 0600
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(f.Name()) }() // nothing is there after the rename
+	_, err = f.Write(append(text, '\n'))
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), k.path)
+}

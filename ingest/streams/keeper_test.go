@@ -1,0 +1,127 @@
+package streams_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"millrace/ingest/streams"
+)
+
+func open(t *testing.T, path string) *streams.Keeper {
+	t.Helper()
+	k, err := streams.OpenKeeper(path, nil, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// What requests have added starts again with the server, as it was changed;
+// what they removed does not.
+func TestStreamsAreKept(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "streams.json")
+	url := served(t, clip(t, 1))
+	r := start(t, streams.Options{Keeper: open(t, path), AllowPrivate: true, Streams: []streams.Config{{Name: "own", Source: clip(t, 1), Model: "eyes"}}})
+	for _, name := range []string{"door", "yard"} {
+		r.want(201, "POST", "/v2/streams", `{"name":"`+name+`","source":"`+url+`","model":"eyes","loop":true,"sinks":{"webhook":"http://127.0.0.1:9/","webhook_secret":"geheim"}}`)
+	}
+	r.want(409, "POST", "/v2/streams", `{"name":"own","source":"`+url+`","model":"eyes"}`) // and it is not kept
+	r.want(200, "PATCH", "/v2/streams/own", `{"paused":true}`)
+	r.want(200, "PATCH", "/v2/streams/door", `{"paused":true,"max_fps":2,"priority":"low"}`)
+	r.want(204, "DELETE", "/v2/streams/yard", "")
+	st, err := os.Stat(path)
+	if err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", st.Mode(), err)
+	}
+	r.stop()
+
+	r = start(t, streams.Options{Keeper: open(t, path), AllowPrivate: true})
+	if s := r.until("door", "frames", func(s shown) bool { return s.Frames > 0 }); !s.Paused || s.Policy.MaxFPS != 2 || s.Policy.Priority != "low" || s.Results != 0 {
+		t.Errorf("%+v", s)
+	}
+	r.want(404, "GET", "/v2/streams/yard", "")
+	r.want(404, "GET", "/v2/streams/own", "")
+	r.want(204, "DELETE", "/v2/streams/door", "")
+	if text, err := os.ReadFile(path); err != nil || strings.Contains(string(text), "door") {
+		t.Errorf("%v %s", err, text)
+	}
+	if files, _ := filepath.Glob(filepath.Join(filepath.Dir(path), ".*")); len(files) > 0 {
+		t.Errorf("left behind: %v", files)
+	}
+}
+
+// A stream that cannot be kept is not started, and the rest is told.
+func TestKeeperCannotWrite(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "kept")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	url := served(t, clip(t, 1))
+	r := start(t, streams.Options{Keeper: open(t, filepath.Join(dir, "streams.json")), AllowPrivate: true})
+	r.want(201, "POST", "/v2/streams", `{"name":"door","source":"`+url+`","model":"eyes"}`)
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range [][3]string{
+		{"POST", "/v2/streams", `{"name":"yard","source":"` + url + `","model":"eyes"}`},
+		{"PATCH", "/v2/streams/door", `{"paused":true}`},
+		{"DELETE", "/v2/streams/door", ""},
+	} {
+		if text := r.want(503, c[0], c[1], c[2]); !strings.Contains(text, "streams_file: cannot be written") {
+			t.Errorf("%s: %s", c[0], text)
+		}
+	}
+	r.want(404, "GET", "/v2/streams/yard", "")
+	r.want(404, "GET", "/v2/streams/door", "")
+}
+
+func TestBrokenKeptFiles(t *testing.T) {
+	own := []streams.Config{{Name: "own"}}
+	path := filepath.Join(t.TempDir(), "streams.json")
+	const fine = `{"name":"a","source":"rtsp://example.com/","model":"m","sinks":{}}`
+	for text, want := range map[string]string{
+		``:                                "is not what the server writes",
+		`{"streams":[`:                    "is not what the server writes",
+		`{"streams":[` + fine + `]} more`: "there is more behind the object",
+		`{"streams":[null]}`:              "streams[0] is empty",
+		`{"streams":[{"nam":"a"}]}`:       `unknown field "nam"`,
+		`{"streams":[` + fine + `,` + fine + `]}`:                                   `streams[1].name: "a" is there twice`,
+		`{"streams":[` + strings.Replace(fine, `"m"`, `""`, 1) + `]}`:               "streams[0].model: ",
+		`{"streams":[` + strings.Replace(fine, "rtsp://", "exec:", 1) + `]}`:        "streams[0].source: ",
+		`{"streams":[` + strings.Replace(fine, `{}`, `{"file":"/x"}`, 1) + `]}`:     "streams[0].sinks.file: ",
+		`{"streams":[` + strings.Replace(fine, `"a"`, `"own"`, 1) + `]}`:            "is the name of a stream of the configuration too",
+		`{"streams":[` + fine + `,` + strings.Replace(fine, `"a"`, `"b"`, 1) + `]}`: "limits.max_streams",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := streams.OpenKeeper(path, own, 2)
+		if err == nil || !strings.HasPrefix(err.Error(), "streams_file: "+path+": ") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s\n%v, want %s", text, err, want)
+		}
+		if now, _ := os.ReadFile(path); string(now) != text {
+			t.Errorf("a broken file was changed: %s", now)
+		}
+	}
+	if _, err := streams.OpenKeeper(filepath.Join(path, "below", "a.json"), nil, 2); err == nil || !strings.HasPrefix(err.Error(), "streams_file: ") {
+		t.Errorf("%v", err)
+	}
+}
+
+// What is read is read again as it was written.
+func FuzzKept(f *testing.F) {
+	f.Add([]byte(`{"streams":[{"name":"a","source":"rtsp://u:p@example.com/","model":"m","max_fps":2.5,"sinks":{"webhook":"https://example.com/"}}]}`))
+	f.Add([]byte(`{"streams":null}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		once, err := streams.ReadKept(text)
+		if err != nil {
+			return
+		}
+		if twice, err := streams.ReadKept(once); err != nil || !bytes.Equal(once, twice) {
+			t.Errorf("%s became %s, %v", once, twice, err)
+		}
+	})
+}
