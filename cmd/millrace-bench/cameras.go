@@ -8,6 +8,7 @@ import (
 	"millrace/internal/codec"
 	"millrace/server"
 	"millrace/stream"
+	"millrace/workers/onnx"
 )
 
 // scale makes numbers of up to 1 of pixels.
@@ -23,7 +24,7 @@ func pictures(m *onnxModels) []server.ModelConfig {
 // onnxVideo compares the processor time of a frame of video through the small
 // CNN with decoding and running it alone, and offers streams of video.
 func onnxVideo(b *bench) error {
-	f, err := film()
+	f, err := film(videoW, videoH)
 	if err != nil {
 		return err
 	}
@@ -39,6 +40,15 @@ func onnxVideo(b *bench) error {
 		}
 		return b.cameras(t, f, l)
 	}, pictures)
+}
+
+// withCPUModel starts a server of a model that computes: the small CNN, or motion
+// where ONNX Runtime is missing.
+func (b *bench) withCPUModel(do func(name string, t *target, model string) error) error {
+	if _, err := onnx.Library(); err != nil {
+		return do("motion", b.server, "motion")
+	}
+	return withONNX(func(_ *onnxModels, t *target) error { return do("small CNN", t, "cnn") }, pictures)
 }
 
 // classify is the task of decoding a frame into a batch of one and running that.
@@ -79,18 +89,16 @@ func (b *bench) cameras(t *target, f *footage, l *loop) error {
 			Duration: length, Warmup: length / 6, Grace: 5 * time.Second, Options: map[string]string{"policy": "latest"},
 		}
 		var age, fps, batch, shed []float64
-		var sent, answered, dropped uint64
-		var faults int64
+		var sum account
 		for range max(b.rounds/3, 1) {
-			a, err := c.do(job{Load: &cfg})
+			all, err := c.load(cfg)
 			if err != nil {
 				return err
 			}
-			r := a.Report
+			r := all[0]
 			age, fps, batch = append(age, r.Latency.P99), append(fps, r.FPS), append(batch, r.MeanBatch)
 			shed = append(shed, float64(r.Dropped)/float64(r.Sent))
-			sent, answered, dropped = sent+r.Sent, answered+r.Answered, dropped+r.Dropped
-			faults += faultsOf(r)
+			sum.add(r)
 		}
 		oldest := 50. // ms
 		if streams > 30 {
@@ -102,8 +110,7 @@ func (b *bench) cameras(t *target, f *footage, l *loop) error {
 		old := Row{Name: name + "p99 age of an answer", Unit: "ms", Bare: oldest, Millrace: median(age)}
 		old.Ratio = old.Millrace / oldest
 		b.add(old.atMost(1))
-		b.add(Row{Name: fmt.Sprintf("%s%d sent - %d answered - %d dropped", name, sent, answered, dropped),
-			Unit: "frames", Millrace: float64(faults), Limit: "= 0", Met: faults == 0})
+		b.add(sum.row(name))
 	}
 	return nil
 }

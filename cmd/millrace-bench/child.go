@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"sync"
 	"time"
 
 	"millrace/client/load"
@@ -24,14 +25,15 @@ type job struct {
 	Pump  time.Duration `json:"pump,omitempty"`  // run them this long
 	Idle  int           `json:"idle,omitempty"`  // with Open: connect this many instead, and leave them idle
 	Close bool          `json:"close,omitempty"` // close them
-	Load  *load.Config  `json:"load,omitempty"`  // run this load
+	Load  []load.Config `json:"load,omitempty"`  // run these loads, at the same time
 }
 
 // answer is what it says of it.
 type answer struct {
-	Err    string       `json:"err,omitempty"`
-	Frames int64        `json:"frames,omitempty"` // of Pump, all that were answered
-	Report *load.Report `json:"report,omitempty"`
+	Err     string         `json:"err,omitempty"`
+	Frames  int64          `json:"frames,omitempty"`  // of Pump, all that were answered
+	Reports []*load.Report `json:"reports,omitempty"` // of Load
+	Streams [][]uint64     `json:"streams,omitempty"` // and what they do not write: PerStream of each
 }
 
 func childMain(in io.Reader, out io.Writer) error {
@@ -69,11 +71,26 @@ func (j *job) do(open **pump) (a answer, err error) {
 		(*open).close()
 		*open = nil
 	case j.Load != nil:
-		a.Report, err = load.Run(context.Background(), *j.Load)
+		err = a.load(j.Load)
 	default:
 		err = errors.New("there is nothing to do")
 	}
 	return a, err
+}
+
+func (a *answer) load(cfgs []load.Config) error {
+	a.Reports, a.Streams = make([]*load.Report, len(cfgs)), make([][]uint64, len(cfgs))
+	errs := make([]error, len(cfgs))
+	var wg sync.WaitGroup
+	for i, cfg := range cfgs {
+		wg.Go(func() {
+			if a.Reports[i], errs[i] = load.Run(context.Background(), cfg); errs[i] == nil {
+				a.Streams[i] = a.Reports[i].PerStream
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
 }
 
 // child is a client process.
@@ -117,6 +134,18 @@ func (c *child) do(j job) (a answer, err error) {
 		err = fmt.Errorf("client process: %w", err)
 	}
 	return a, err
+}
+
+// load has loads run at the same time.
+func (c *child) load(cfgs ...load.Config) ([]*load.Report, error) {
+	a, err := c.do(job{Load: cfgs})
+	if err != nil {
+		return nil, err
+	}
+	for i, r := range a.Reports {
+		r.PerStream = a.Streams[i]
+	}
+	return a.Reports, nil
 }
 
 // end closes the child's input, which ends it, and waits.

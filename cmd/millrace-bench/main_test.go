@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
+	"millrace/client/load"
 	"millrace/workers/onnx"
 )
 
@@ -24,10 +26,11 @@ func TestMain(m *testing.M) {
 // TestEveryRowIsMeasured runs the whole table in rounds too short to mean
 // anything: what it checks is that each row is there and that no frame is lost.
 func TestEveryRowIsMeasured(t *testing.T) {
-	idleStreams, mlpHidden = 50, 64
-	rows, want := "", []string{
+	idleStreams, mlpHidden, crowds = 50, 64, []int{1, 10}
+	rows, want := ".", []string{
 		"WebSocket echo, 30 KB", "WebSocket echo, 300 KB", "REST tensor, 30 KB, read", "REST 224x224x3 JSON numbers", "native call",
 		"JPEG video", "metrics on against off", "allocations a frame", "resident memory of an idle stream", "delay at 2x: goodput", "delay at 10x: p99 age",
+		"JPEG 160x120 at 4x: answers", "streams: 10: Jain's index", "one at 20x the rate of the others: Jain's index", "stateful beside 30 stateless: least share",
 	}
 	if _, err := onnx.Library(); err != nil {
 		t.Log("the rows of ONNX are left out:", err)
@@ -83,5 +86,45 @@ func TestMedian(t *testing.T) {
 		if m := median(c.v); m != c.want {
 			t.Errorf("%v: %v", c.v, m)
 		}
+	}
+}
+
+func TestFairShares(t *testing.T) {
+	for _, c := range []struct {
+		asked    []float64
+		capacity float64
+		want     []float64
+	}{
+		{[]float64{10, 10}, 10, []float64{5, 5}},
+		{[]float64{2, 40, 9, 9}, 20, []float64{2, 6, 6, 6}},
+		{[]float64{1, 2}, 10, []float64{1, 2}}, // all get what they ask for
+		{[]float64{3, 0}, 2, []float64{2, 0}},
+		{nil, 5, []float64{}},
+	} {
+		if got := fairShares(c.asked, c.capacity); !slices.Equal(got, c.want) {
+			t.Errorf("%v of %v: %v, want %v", c.capacity, c.asked, got, c.want)
+		}
+	}
+	// The others get less than they asked for, while one got all it sent.
+	greedy := demand{asked: []float64{12, 12, 12, 240}, got: []float64{5, 5, 5, 25}}
+	if got := greedy.ofShare(); !slices.Equal(got, []float64{.5, .5, .5, 2.5}) {
+		t.Errorf("%v", got)
+	}
+	none := demand{asked: []float64{1}, got: []float64{0}}
+	if got := none.ofShare(); !slices.Equal(got, []float64{0}) {
+		t.Errorf("%v", got)
+	}
+}
+
+func TestAccount(t *testing.T) {
+	var a account
+	a.add(&load.Report{Sent: 10, Answered: 6, Drops: map[string]uint64{"superseded": 3, "overtaken": 1}})
+	if r := a.row("x: "); r.Name != "x: 10 sent = 6 answered + 1 overtaken + 3 superseded" || !r.Met || r.Millrace != 0 {
+		t.Errorf("%+v", r)
+	}
+	a.add(&load.Report{Sent: 2, Answered: 1, Unsent: 4, Unaccounted: 1})
+	a.add(&load.Report{Sent: 2, Answered: 2, Failed: 1, Unaccounted: -1, Unexpected: 1, Lost: map[string]uint64{"EOF": 3}})
+	if r := a.row(""); r.Name != "14 sent = 9 answered + 1 overtaken + 3 superseded + 1 failed; 4 more were due, but not taken in time" || r.Met || r.Millrace != 5 {
+		t.Errorf("%+v", r)
 	}
 }

@@ -2,7 +2,10 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"runtime"
+	"slices"
+	"strings"
 	"time"
 
 	"millrace/client/load"
@@ -13,6 +16,17 @@ const (
 	crowdSize = 1 << 10
 )
 
+// times are the multiples of the capacity that are offered.
+var times = []float64{0.5, 1, 2, 4, 10}
+
+// pressed is a model that is offered multiples of what it can do.
+type pressed struct {
+	name    string
+	cfg     load.Config
+	service float64 // ms of a full batch; 0 = not known: its figures have no limits
+	rounds  int
+}
+
 // overload measures the capacity of a model whose batches take a known time, and
 // then offers multiples of it.
 func overload(b *bench) error {
@@ -21,92 +35,179 @@ func overload(b *bench) error {
 		return err
 	}
 	defer c.end()
-	length := max(6*b.round, 200*time.Millisecond)
-	base := load.Config{
-		URL: "http://" + b.server.addr, Model: "delay", Streams: crowd, Size: crowdSize,
-		Duration: length, Warmup: length / 6, Grace: 5 * time.Second,
-	}
-	full := base
-	full.Window, full.Options = wsWindow, map[string]string{"policy": "every", "codec": "opaque"}
-	a, err := c.do(job{Load: &full})
+	p := &pressed{name: "delay", cfg: b.pressing(b.server, "delay", crowd), service: delayService, rounds: max(b.rounds/3, 1)}
+	r, err := c.capacity(p.cfg)
 	if err != nil {
 		return err
 	}
-	capacity := a.Report.FPS
-	if capacity <= 0 {
-		return fmt.Errorf("the capacity was measured as %v frames/s", capacity)
-	}
 	ideal := 2 * delayBatch * 1000 / delayService
-	b.add(Row{Name: fmt.Sprintf("delay, closed loop: capacity (mean batch %.1f)", a.Report.MeanBatch), Unit: "frames/s", Bare: ideal, Millrace: capacity, Ratio: capacity / ideal})
-	for _, times := range []float64{0.5, 1, 2, 4, 10} {
-		if err := b.multiple(c, base, capacity, times); err != nil {
+	b.add(Row{Name: fmt.Sprintf("delay, closed loop: capacity (mean batch %.1f)", r.MeanBatch), Unit: "frames/s", Bare: ideal, Millrace: r.FPS, Ratio: r.FPS / ideal})
+	return b.press(c, p, r.FPS)
+}
+
+// pressing is a load of opaque frames, but for its rate.
+func (b *bench) pressing(t *target, model string, streams int) load.Config {
+	length := max(6*b.round, 200*time.Millisecond)
+	return load.Config{
+		URL: "http://" + t.addr, Model: model, Streams: streams, Size: crowdSize,
+		Duration: length, Warmup: length / 6, Grace: 5 * time.Second, Options: map[string]string{"codec": "opaque"},
+	}
+}
+
+// with is cfg with another option.
+func with(cfg load.Config, key, value string) load.Config {
+	options := maps.Clone(cfg.Options)
+	options[key] = value
+	cfg.Options = options
+	return cfg
+}
+
+// capacity is what came of keeping the model of cfg busy.
+func (c *child) capacity(cfg load.Config) (*load.Report, error) {
+	cfg = with(cfg, "policy", "every")
+	cfg.Rate, cfg.Window, cfg.Burst = 0, wsWindow, 0
+	all, err := c.load(cfg)
+	if err != nil {
+		return nil, err
+	}
+	r := all[0]
+	if r.FPS <= 0 || r.Failed > 0 {
+		return nil, fmt.Errorf("the capacity was measured as %v frames/s, %d failed: %v", r.FPS, r.Failed, r.Errors)
+	}
+	return r, nil
+}
+
+// press offers each of times the capacity in an open loop.
+func (b *bench) press(c *child, p *pressed, capacity float64) error {
+	for _, times := range times {
+		b.step("%gx", times)
+		if err := b.multiple(c, p, capacity, times); err != nil {
 			return fmt.Errorf("%g times the capacity: %w", times, err)
 		}
 	}
 	return nil
 }
 
-// multiple offers times the capacity in an open loop, in several rounds.
-func (b *bench) multiple(c *child, cfg load.Config, capacity, times float64) error {
-	cfg.Options = map[string]string{"policy": "latest", "codec": "opaque"}
-	cfg.Rate = capacity * times / crowd
-	oldest := 1000/cfg.Rate + 3*delayService // ms
-	cfg.Deadline = time.Duration(oldest * float64(time.Millisecond))
-	var (
-		goodput, age, peaks, heaps   []float64
-		sent, answered, dropped, due uint64
-		faults                       int64
-	)
-	for range max(b.rounds/3, 1) {
+// multiple offers times the capacity, in several rounds.
+func (b *bench) multiple(c *child, p *pressed, capacity, times float64) error {
+	cfg := with(p.cfg, "policy", "latest")
+	cfg.Rate = capacity * times / float64(cfg.Streams)
+	oldest := 1000/cfg.Rate + 3*p.service // ms
+	if p.service > 0 {
+		cfg.Deadline = time.Duration(oldest * float64(time.Millisecond))
+	}
+	var goodput, age, peaks, heaps []float64
+	var sum account
+	for range p.rounds {
 		peak := make(chan float64)
 		stop := make(chan struct{})
 		go func() { peak <- highest(stop) }()
-		a, err := c.do(job{Load: &cfg})
+		all, err := c.load(cfg)
 		close(stop)
 		peaks = append(peaks, <-peak)
 		if err != nil {
 			return err
 		}
 		heaps = append(heaps, live())
-		r := a.Report
+		r := all[0]
 		goodput, age = append(goodput, r.Goodput), append(age, r.Latency.P99)
-		sent, answered, dropped, due = sent+r.Sent, answered+r.Answered, dropped+r.Dropped, due+r.Unsent
-		faults += faultsOf(r)
+		sum.add(r)
 	}
-	name, want := fmt.Sprintf("delay at %gx: ", times), capacity*min(times, 1)
+	name, want := fmt.Sprintf("%s at %gx: ", p.name, times), capacity*min(times, 1)
 	good := Row{Name: name + "goodput", Unit: "frames/s", Bare: want, Millrace: median(goodput)}
 	good.Ratio = good.Millrace / want
-	old := Row{Name: name + "p99 age of an answer", Unit: "ms", Bare: oldest, Millrace: median(age)}
-	old.Ratio = old.Millrace / oldest
-	if times < 2 {
+	old := Row{Name: name + "p99 age of an answer", Unit: "ms", Millrace: median(age)}
+	if p.service == 0 {
+		good.Name = name + "answers"
 		b.add(good)
 		b.add(old)
+		b.add(sum.row(name))
 		return nil
 	}
+	old.Bare, old.Ratio = oldest, old.Millrace/oldest
 	b.add(good.atLeast(0.95))
 	b.add(old.atMost(1))
-	last := len(peaks) - 1
-	for _, m := range []struct {
-		name string
-		of   []float64
-	}{{"resident memory, highest", peaks}, {"live heap after it", heaps}} {
-		row := Row{Name: name + m.name + ", first and last round", Unit: "MB", Bare: m.of[0] / (1 << 20), Millrace: m.of[last] / (1 << 20), Limit: "<= first + 10%"}
-		row.Met = row.Millrace <= row.Bare*1.1
-		b.add(row)
-	}
-	b.add(Row{
-		Name: fmt.Sprintf("%s%d sent - %d answered - %d dropped", name, sent, answered, dropped),
-		Unit: "frames", Millrace: float64(faults), Limit: "= 0", Met: faults == 0,
-	})
-	if due > 0 {
-		b.add(Row{Name: name + "due, but not taken in time", Unit: "frames", Millrace: float64(due)})
-	}
+	b.add(flat(name+"resident memory, highest", peaks))
+	b.add(flat(name+"live heap after it", heaps))
+	b.add(sum.row(name))
 	return nil
 }
 
-// faultsOf counts what must never happen.
+// flat compares the memory of the last round with that of the first, in bytes.
+func flat(name string, rounds []float64) Row {
+	row := Row{Name: name + ", first and last round", Unit: "MB", Bare: rounds[0] / (1 << 20), Millrace: rounds[len(rounds)-1] / (1 << 20), Limit: "<= first + 10%"}
+	row.Met = row.Millrace <= row.Bare*1.1
+	return row
+}
+
+// account are frames by how they ended, of several runs.
+type account struct {
+	sent, unsent, answered, failed uint64
+	drops                          map[string]uint64
+	faults                         int64 // what must never happen
+}
+
+func (a *account) add(r *load.Report) {
+	a.sent, a.unsent, a.answered, a.failed = a.sent+r.Sent, a.unsent+r.Unsent, a.answered+r.Answered, a.failed+r.Failed
+	if a.drops == nil {
+		a.drops = map[string]uint64{}
+	}
+	for reason, n := range r.Drops {
+		a.drops[reason] += n
+	}
+	a.faults += faultsOf(r)
+}
+
+// row is the account: what is missing in it, which is nothing.
+func (a *account) row(name string) Row {
+	text := fmt.Sprintf("%s%d sent = %d answered", name, a.sent, a.answered)
+	for _, reason := range slices.Sorted(maps.Keys(a.drops)) {
+		text += fmt.Sprintf(" + %d %s", a.drops[reason], reason)
+	}
+	if a.failed > 0 {
+		text += fmt.Sprintf(" + %d failed", a.failed)
+	}
+	if a.unsent > 0 {
+		text += fmt.Sprintf("; %d more were due, but not taken in time", a.unsent)
+	}
+	return Row{Name: text, Unit: "frames", Millrace: float64(a.faults), Limit: "= 0", Met: a.faults == 0}
+}
+
+// faultsOf counts what must never happen: frames without an ending, endings
+// without a frame, errors and streams that broke.
 func faultsOf(r *load.Report) int64 {
-	return r.Unaccounted + int64(r.Unexpected) + int64(r.Failed) + int64(len(r.Lost))
+	missing := r.Unaccounted
+	if missing < 0 { // told twice; it must not make up for one that is missing
+		missing = -missing
+	}
+	return missing + int64(r.Unexpected) + int64(r.Failed) + int64(len(r.Lost))
+}
+
+// overloadCPU offers multiples of what a model can do that keeps the processors
+// busy. The clients need the same ones, more of them the more they send, and
+// the time of a batch is not known: the figures have no limits.
+func overloadCPU(b *bench) error {
+	f, err := film(smallW, smallH)
+	if err != nil {
+		return err
+	}
+	defer f.remove()
+	c, err := startChild()
+	if err != nil {
+		return err
+	}
+	defer c.end()
+	return b.withCPUModel(func(name string, t *target, model string) error {
+		cfg := b.pressing(t, model, crowd)
+		cfg.Options, cfg.Dir = map[string]string{}, f.dir
+		r, err := c.capacity(cfg)
+		if err != nil {
+			return err
+		}
+		name = fmt.Sprintf("%s, JPEG %dx%d", name, smallW, smallH)
+		b.add(Row{Name: fmt.Sprintf("%s, closed loop: capacity (mean batch %.1f)", name, r.MeanBatch), Unit: "frames/s", Millrace: r.FPS})
+		return b.press(c, &pressed{name: name, cfg: cfg, rounds: 1}, r.FPS)
+	})
 }
 
 // live is the memory that is in use after a collection.
@@ -131,4 +232,9 @@ func highest(stop <-chan struct{}) (most float64) {
 			return most
 		}
 	}
+}
+
+// step tells how far a part has come.
+func (b *bench) step(format string, args ...any) {
+	fmt.Fprintf(b.say, strings.TrimSpace(format)+" ", args...)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 
 	"millrace/server"
 	"millrace/stream"
@@ -26,10 +27,14 @@ func (b *bench) start() (err error) {
 	b.server, err = serve(
 		server.ModelConfig{Name: "identity", Source: "identity", Instances: 2},
 		server.ModelConfig{Name: "motion", Source: "motion", Instances: 2},
-		server.ModelConfig{Name: "delay", Source: "delay", Instances: 2, Batching: server.BatchingConfig{MaxSize: delayBatch},
-			Params: stream.Params{"fixed": "2ms", "per_item": "1ms"}},
+		delayModel("delay", stream.Params{}), delayModel("stateful", stream.Params{"stateful": true}),
 	)
 	return err
+}
+
+func delayModel(name string, p stream.Params) server.ModelConfig {
+	p["fixed"], p["per_item"] = fmt.Sprintf("%gms", delayFixed), fmt.Sprintf("%gms", delayPerItem)
+	return server.ModelConfig{Name: name, Source: "delay", Instances: 2, Batching: server.BatchingConfig{MaxSize: delayBatch}, Params: p}
 }
 
 func (b *bench) stop() error { return b.server.end() }

@@ -17,6 +17,7 @@ import (
 
 const (
 	videoW, videoH  = 640, 480
+	smallW, smallH  = 160, 120
 	videoFrames     = 16
 	videoStreams    = 8
 	videoRate       = 30 // frames/s of each
@@ -27,7 +28,7 @@ const (
 
 // video compares motion with searching the same frames and nothing else.
 func video(b *bench) error {
-	f, err := film()
+	f, err := film(videoW, videoH)
 	if err != nil {
 		return err
 	}
@@ -57,15 +58,16 @@ func (b *bench) perPicture(with string, t *target, model string, f *footage, bar
 			cfg := way.cfg
 			cfg.URL, cfg.Model, cfg.Streams, cfg.Dir, cfg.Duration = "http://"+t.addr, model, videoStreams, f.dir, d
 			before := cpu()
-			a, err := c.do(job{Load: &cfg})
+			all, err := c.load(cfg)
 			used := cpu() - before
 			if err != nil {
 				return 0, err
 			}
-			if a.Report.Failed > 0 || a.Report.Answered == 0 {
-				return 0, fmt.Errorf("%d frames were answered, %d failed: %v", a.Report.Answered, a.Report.Failed, a.Report.Errors)
+			r := all[0]
+			if r.Failed > 0 || r.Answered == 0 {
+				return 0, fmt.Errorf("%d frames were answered, %d failed: %v", r.Answered, r.Failed, r.Errors)
 			}
-			return used.Seconds() * 1000 / float64(a.Report.Answered), nil
+			return used.Seconds() * 1000 / float64(r.Answered), nil
 		}
 		alone := func(d time.Duration) (float64, error) { return alone(f.frames, way.cfg.Rate*videoStreams, d, bare) }
 		row, err := long.pair(name+way.name, "ms", alone, ours)
@@ -155,8 +157,9 @@ type footage struct {
 	dir    string
 }
 
-func film() (*footage, error) {
-	frames, err := scene()
+// film takes the scene at a size of 4 to 3.
+func film(w, h int) (*footage, error) {
+	frames, err := scene(w, h)
 	if err != nil {
 		return nil, err
 	}
@@ -180,29 +183,31 @@ func film() (*footage, error) {
 func (f *footage) remove() { os.RemoveAll(f.dir) }
 
 // scene is a noisy, textured wall with squares that move along it.
-func scene() ([][]byte, error) {
+func scene(w, h int) ([][]byte, error) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	list := make([][]byte, videoFrames)
-	rgb := make([]byte, videoW*videoH*3)
+	rgb := make([]byte, w*h*3)
+	pixels := func(n int) int { return n * w / videoW }
+	side := pixels(square)
 	for k := range list {
-		for y := range videoH {
-			for x := range videoW {
+		for y := range h {
+			for x := range w {
 				v := 90 + (x*7/16+y*5/16)%60 + rng.IntN(videoNoise)
-				p := rgb[3*(y*videoW+x):]
+				p := rgb[3*(y*w+x):]
 				p[0], p[1], p[2] = byte(v), byte(v-10), byte(v+10)
 			}
 		}
 		for q := range squares {
-			left, top := (80+140*q+6*k)%(videoW-square), 40+q*100
-			for y := top; y < top+square; y++ {
-				for x := left; x < left+square; x++ {
-					p := rgb[3*(y*videoW+x):]
+			left, top := pixels(80+140*q+6*k)%(w-side), pixels(40+q*100)
+			for y := top; y < top+side; y++ {
+				for x := left; x < left+side; x++ {
+					p := rgb[3*(y*w+x):]
 					p[0], p[1], p[2] = byte(220+rng.IntN(4)), 200, 40
 				}
 			}
 		}
 		var err error
-		if list[k], err = codec.EncodeJPEG(nil, rgb, videoW, videoH, videoQuality); err != nil {
+		if list[k], err = codec.EncodeJPEG(nil, rgb, w, h, videoQuality); err != nil {
 			return nil, err
 		}
 	}
