@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -176,6 +177,43 @@ func TestRegions(t *testing.T) {
 	if inside < 50 || found < inside*8/10 || wrong > 0 {
 		t.Errorf("%d digits in regions, %d found, %d boxes outside", inside, found, wrong)
 	}
+
+	// The same, asked for in the address.
+	plain := dial(t, s, "/v2/models/spotter/stream?roi=0,0,64,48")
+	defer plain.Close()
+	overREST := func(query, kind string, b []byte) string {
+		t.Helper()
+		r, err := http.Post("http://"+s.HTTPAddr().String()+"/v2/models/spotter/infer"+query, kind, bytes.NewReader(b))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Body.Close()
+		text, _ := io.ReadAll(r.Body)
+		return string(text)
+	}
+	for _, c := range []struct {
+		b    []byte
+		want string
+	}{{jpegOf(t, 64, 48), `"boxes"`}, {jpegOf(t, 63, 48), "beyond the 63x48 picture"}, {jpegOf(t, 100, 80), `"boxes"`}} {
+		if got := ask(t, plain, websocket.BinaryMessage, c.b); !strings.Contains(got, c.want) {
+			t.Errorf("plain: %s, want %s", got, c.want)
+		}
+		if got := overREST("?roi=0,0,64,48", "image/jpeg", c.b); !strings.Contains(got, c.want) {
+			t.Errorf("REST: %s, want %s", got, c.want)
+		}
+	}
+	if got := ask(t, plain, websocket.TextMessage, []byte(`{"url":"http://192.0.2.1/a.mp4"}`)); !strings.Contains(got, "roi") {
+		t.Errorf("a pulled video: %s", got)
+	}
+	if got := overREST("?roi=0,0,64,48", "application/json", []byte(`{"inputs":[]}`)); !strings.Contains(got, "roi") {
+		t.Errorf("tensors over REST: %s", got)
+	}
+	for _, bad := range []string{"1,2,3", "0,0,0,5", "0,0,70000,5", "-1,0,5,5", "a,b,c,d", ""} {
+		if got := overREST("?roi="+bad, "image/jpeg", jpegOf(t, 64, 48)); !strings.Contains(got, "roi") || strings.Contains(got, "boxes") {
+			t.Errorf("roi=%s: %s", bad, got)
+		}
+	}
+	_ = plain.Close()
 
 	gray, err := codec.EncodeJPEG(nil, make([]byte, 3*64*48), 64, 48, 90)
 	if err != nil {

@@ -83,14 +83,6 @@ type Frame struct {
 	Lease         *buf.Buf      // the memory under Payload and Inputs; nil when the garbage collector owns it
 }
 
-// Region is a part of a picture, in pixels of the frame as sent and upright. What
-// is found in it is told in pixels of the whole frame. The zero Region is the
-// whole picture.
-type Region struct {
-	X, Y          uint16 // the left upper pixel
-	Width, Height uint16
-}
-
 // Params are a request's parameters: each value is a string, int64, float64 or
 // bool.
 type Params map[string]any

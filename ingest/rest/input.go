@@ -42,15 +42,19 @@ func (k *call) frame(a *Adapter, c *fiber.Ctx, m *stream.Model) (f stream.Frame,
 		return f, err
 	}
 	k.strict = what == asMessage
-	switch what {
-	case asFrame:
+	if what == asFrame {
 		if err := k.checkRaw(kind, body); err != nil {
 			return f, err
 		}
 		k.req.ID = "" // the last message's, otherwise
-		f = stream.Frame{Codec: kind, Width: k.opt.width, Height: k.opt.height, Payload: body, Lease: k.body}
+		f = stream.Frame{Codec: kind, Width: k.opt.width, Height: k.opt.height, Region: k.opt.region, Payload: body, Lease: k.body}
 		k.body = nil
 		return f, nil
+	}
+	if k.opt.region != (stream.Region{}) {
+		return f, stream.Errorf(stream.InvalidArgument, "roi", "is a part of a picture: send the picture itself, as jpeg, png, webp, rgb24 or nv12")
+	}
+	switch what {
 	case asTensor:
 		err = k.oneTensor(m, body, a.opts.Limits)
 	default:

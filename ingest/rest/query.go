@@ -24,6 +24,7 @@ type options struct {
 	codec         stream.Codec
 	hasCodec      bool
 	width, height int
+	region        stream.Region
 	datatype      stream.Datatype
 	shape         []int
 	hasShape      bool
@@ -67,6 +68,9 @@ func (o *options) set(key, value string) (err error) {
 		} else {
 			o.height = n
 		}
+	case "roi":
+		o.region, err = stream.ParseRegion(value)
+		return err
 	case "datatype":
 		o.datatype = stream.Datatype(value)
 		if !o.datatype.Valid() {
@@ -96,7 +100,7 @@ func (o *options) set(key, value string) (err error) {
 			return bad("json, binary or none")
 		}
 	default:
-		return stream.Errorf(stream.InvalidArgument, key, "is no query option of infer: there are codec, width, height, datatype, shape, deadline_ms and outputs")
+		return stream.Errorf(stream.InvalidArgument, key, "is no query option of infer: there are codec, width, height, roi, datatype, shape, deadline_ms and outputs")
 	}
 	return nil
 }

@@ -58,6 +58,9 @@ func (s *session) obey(o order) error {
 	if busy {
 		return stream.Errorf(stream.Conflict, "url", `a video is being pulled already: send {"stop":true} first`)
 	}
+	if s.query.region != (stream.Region{}) {
+		return stream.Errorf(stream.Unsupported, "roi", "is for pictures that are sent: a pulled video is scaled before it is here")
+	}
 	if err := sources.Check("url", o.URL); err != nil {
 		return err
 	}

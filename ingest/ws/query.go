@@ -23,13 +23,14 @@ const (
 type query struct {
 	model         string
 	codec         stream.Codec
-	width, height int // of rgb24 and nv12
+	width, height int           // of rgb24 and nv12
+	region        stream.Region // of each picture
 	policy        stream.Policy
 	outputs       outputs
 	calls         bool // of /models/infer: text messages only, each names its model
 }
 
-const optionNames = "codec, width, height, policy, max_age_ms, deadline_ms, max_fps, window, outputs, model"
+const optionNames = "codec, width, height, roi, policy, max_age_ms, deadline_ms, max_fps, window, outputs, model"
 
 // maxSide bounds width and height, which are 16 bits in the protocol.
 const maxSide = 65535
@@ -52,6 +53,8 @@ func (q *query) set(key, value string) (err error) {
 		q.width, err = count(key, value, maxSide)
 	case "height":
 		q.height, err = count(key, value, maxSide)
+	case "roi":
+		q.region, err = stream.ParseRegion(value)
 	case "policy":
 		if value == "" {
 			return stream.Errorf(stream.InvalidArgument, key, "is empty: want latest or every")

@@ -134,7 +134,7 @@ func (s *session) frame(r io.Reader) error {
 	}
 	f := stream.Frame{
 		Seq: seq, Codec: s.query.codec, Width: s.query.width, Height: s.query.height,
-		Payload: lease.Bytes(), Lease: lease,
+		Region: s.query.region, Payload: lease.Bytes(), Lease: lease,
 	}
 	if err := recognise(&f, s.main.stream.Model()); err != nil {
 		lease.Release()
