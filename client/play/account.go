@@ -23,7 +23,7 @@ type Summary struct {
 	Results int                   `json:"results"`
 	Drops   map[stream.Reason]int `json:"drops"`
 	Errors  map[stream.Code]int   `json:"errors"`
-	Lost    int                   `json:"lost"` // the stream ended before they did
+	Lost    int                   `json:"lost"` // with a connection, or the stream ended before they did
 	FPS     float64               `json:"fps"`  // results a second
 	P50     float64               `json:"p50_ms"`
 	P99     float64               `json:"p99_ms"` // from sending a frame to its result
@@ -57,6 +57,7 @@ type Progress struct {
 	Drops, Errors   int
 	FPS             float64 // results
 	P50             time.Duration
+	Down            bool // the connection was lost; another is being tried, and sending waits for it
 }
 
 // account counts the frames. It is safe for concurrent use.
@@ -69,6 +70,7 @@ type account struct {
 	last       time.Time
 	before     int // results at that time
 	batches    int
+	down       bool
 }
 
 func newAccount(source, model string) *account {
@@ -99,11 +101,25 @@ func (a *account) sent() {
 	a.s.Frames++
 }
 
+// link notes whether there is a connection.
+func (a *account) link(l client.Link) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.down = l.State == client.LinkLost
+}
+
+// unsent takes one back.
+func (a *account) unsent() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.s.Frames--
+}
+
 func (a *account) reply(r *client.Reply) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
-	case r.Partial:
+	case r.Partial, r.Lost: // what has no other ending is lost
 	case r.Dropped != "":
 		a.s.Drops[r.Dropped]++
 	case r.Err != nil:
@@ -123,7 +139,7 @@ func (a *account) progress(now time.Time) Progress {
 	defer a.mu.Unlock()
 	p := Progress{
 		Elapsed: now.Sub(a.begin), Frames: a.s.Frames, Results: a.s.Results, Drops: a.s.Dropped(), Errors: a.s.Failed(),
-		P50: a.second.Quantile(0.5),
+		P50: a.second.Quantile(0.5), Down: a.down,
 	}
 	if d := now.Sub(a.last).Seconds(); d > 0 {
 		p.FPS = float64(a.s.Results-a.before) / d

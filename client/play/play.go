@@ -58,6 +58,8 @@ const (
 	// has already asked for the end.
 	drainWait    = 30 * time.Second
 	drainStopped = 3 * time.Second
+
+	giveUp = 30 * time.Second // when there is no connection any more
 )
 
 // Run plays until the source or ctx ends. The end of ctx is no error. When the
@@ -177,7 +179,7 @@ func cover(srcW, srcH, w, h int) (int, int) {
 
 type player struct {
 	o   Options
-	s   *client.Stream
+	s   *client.Channel
 	acc *account
 	rec *recorder
 	seq uint64 // of the next frame
@@ -191,16 +193,19 @@ type player struct {
 // play opens the stream, feeds it, and waits for the last replies.
 func (p *player) play(ctx context.Context, policy stream.Policy, feed func() error) (Summary, error) {
 	// The stream outlives ctx: after Ctrl-C the frames on their way still end.
-	opts := client.StreamOptions{Version: p.o.Version, Policy: policy, OnReply: p.reply}
+	opts := client.ChannelOptions{Version: p.o.Version, Policy: policy, OnReply: p.reply}
 	if p.o.Codec != "" {
 		opts.Codec, opts.Width, opts.Height = p.o.Codec, p.o.Width, p.o.Height
 	}
-	s, err := p.o.Client.Stream(context.WithoutCancel(ctx), p.o.Model, opts)
+	session, err := p.o.Client.Session(context.WithoutCancel(ctx), client.SessionOptions{GiveUp: giveUp, OnLink: p.acc.link})
+	if err == nil {
+		defer func() { _ = session.Close() }()
+		p.s, err = session.Open(ctx, p.o.Model, opts)
+	}
 	if err != nil {
 		_ = p.rec.finish()
 		return p.acc.summary(), err
 	}
-	p.s = s
 	stop := p.everySecond()
 	p.acc.start(time.Now())
 	err = feed()
@@ -210,9 +215,12 @@ func (p *player) play(ctx context.Context, policy stream.Policy, feed func() err
 	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), wait)
 	defer cancel()
-	unsettled := s.Drain(last)
+	unsettled := p.s.Drain(last)
+	if unsettled == nil {
+		unsettled = p.s.Err()
+	}
 	p.acc.end(time.Now())
-	_ = s.Close()
+	_ = session.Close()
 	stop()
 	if err == nil {
 		err = unsettled
@@ -309,7 +317,10 @@ func (p *player) send(ctx context.Context, frame []byte, pts time.Duration) erro
 	if p.o.OnSend != nil {
 		p.o.OnSend(seq, pts, frame)
 	}
-	_, err := p.s.Send(frame)
+	_, err := p.s.Send(ctx, client.Frame{Data: frame})
+	if err != nil && ctx.Err() != nil { // while it waited for its turn
+		p.acc.unsent()
+	}
 	return err
 }
 

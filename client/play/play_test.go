@@ -7,8 +7,11 @@ import (
 	"image"
 	"image/jpeg"
 	"io"
+	"math"
+	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -193,6 +196,55 @@ func TestNext(t *testing.T) {
 	broken := errors.New("broken")
 	s, err = Run(t.Context(), Options{Client: c, Model: "same", Next: func() ([]byte, time.Duration, error) { return nil, 0, broken }})
 	if !errors.Is(err, broken) || s.Frames != 0 {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// A connection that breaks costs what was on its way, not the run.
+func TestLostConnection(t *testing.T) {
+	c, stop := serve(t, "same=identity")
+	defer stop()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var proxies sync.WaitGroup
+	proxies.Go(func() {
+		for first := true; ; first = false {
+			near, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			far, err := net.Dial("tcp", strings.TrimPrefix(c.Addr(), "http://"))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			most := int64(math.MaxInt64)
+			if first {
+				most = 50000 // in the middle of a frame
+			}
+			end := sync.OnceFunc(func() { _ = near.Close(); _ = far.Close() })
+			proxies.Go(func() { _, _ = io.CopyN(far, near, most); end() })
+			proxies.Go(func() { _, _ = io.Copy(near, far); end() })
+		}
+	})
+	defer proxies.Wait()
+	defer ln.Close()
+	via, err := client.New(ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer via.Close()
+	n := 0
+	next := func() ([]byte, time.Duration, error) {
+		if n++; n > 100 {
+			return nil, 0, io.EOF
+		}
+		return make([]byte, 1000), 0, nil
+	}
+	s, err := Run(t.Context(), Options{Client: via, Model: "same", Source: "zeros", Next: next, Codec: "opaque", Fast: true, Policy: stream.Policy{Mode: stream.Every}})
+	if err != nil || s.Frames != 100 || s.Results+s.Lost != 100 || s.Lost == 0 || s.Lost > stream.DefaultWindowEvery {
 		t.Errorf("%+v, %v", s, err)
 	}
 }

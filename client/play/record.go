@@ -120,6 +120,8 @@ func (r *recorder) ending(p *client.Reply) {
 	switch {
 	case p.Dropped != "":
 		end.said = "dropped: " + string(p.Dropped)
+	case p.Lost:
+		end.said = "lost"
 	case p.Err != nil:
 		end.said = "error: " + string(stream.CodeOf(p.Err))
 	default:

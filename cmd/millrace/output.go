@@ -97,6 +97,9 @@ func second(p play.Progress) string {
 	if p.Errors > 0 {
 		s += fmt.Sprintf("  %d failed", p.Errors)
 	}
+	if p.Down {
+		s += "  no connection, trying again"
+	}
 	return s
 }
 
