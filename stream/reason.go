@@ -12,10 +12,11 @@ const (
 	Memory     Reason = "memory"     // the byte budget was exhausted
 	Closed     Reason = "closed"     // its stream was closed while it waited
 	Flushed    Reason = "flushed"    // the client asked for it
+	Undecoded  Reason = "undecoded"  // its video's decoder made no picture of it
 )
 
 // Reasons lists every reason, for counters that are resolved once.
-var Reasons = []Reason{Superseded, Overtaken, Stale, RateLimit, Memory, Closed, Flushed}
+var Reasons = []Reason{Superseded, Overtaken, Stale, RateLimit, Memory, Closed, Flushed, Undecoded}
 
 // CloseReason says why a stream ended.
 type CloseReason string

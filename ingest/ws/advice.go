@@ -79,10 +79,23 @@ func (c *channel) stats(rate float64) *wire.Stats {
 }
 
 func (s *session) sendControl(m wire.Message) {
+	if text := s.a.coded(m); text != nil {
+		s.send(websocket.TextMessage, text)
+	}
+}
+
+// control sends a message of the session from outside its writer.
+func (m *mux) control(msg wire.Message) {
+	if text := m.a.coded(msg); text != nil {
+		m.push(entry{text: text})
+	}
+}
+
+func (a *Adapter) coded(m wire.Message) []byte {
 	text, err := wire.AppendControl(nil, m)
 	if err != nil {
-		s.a.opts.Log.Error("a message could not be coded", "type", m.Type(), "error", err)
-		return
+		a.opts.Log.Error("a message could not be coded", "type", m.Type(), "error", err)
+		return nil
 	}
-	s.send(websocket.TextMessage, text)
+	return text
 }

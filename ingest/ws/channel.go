@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"millrace/ingest/decoders"
 	"millrace/stream"
 )
 
@@ -21,7 +22,8 @@ type channel struct {
 	height int
 	form   outputs
 
-	stream atomic.Pointer[stream.Stream] // set before the channel is fed
+	stream  atomic.Pointer[stream.Stream]    // set before the channel is fed
+	decoder atomic.Pointer[decoders.Decoder] // of inter-coded video, or nil
 
 	received atomic.Uint64 // frames that came
 	lastSeq  atomic.Uint64 // of the newest; valid when received > 0
@@ -88,7 +90,10 @@ func (c *channel) Push(r *stream.Result) {
 }
 
 // Done implements stream.Sink.
-func (c *channel) Done(why stream.CloseReason) { c.m.push(entry{channel: c, closed: why}) }
+func (c *channel) Done(why stream.CloseReason) {
+	c.abandon()
+	c.m.push(entry{channel: c, closed: why})
+}
 
 // fail ends a frame that the stream does not see.
 func (c *channel) fail(seq uint64, err error) {

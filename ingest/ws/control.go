@@ -70,9 +70,9 @@ func (s *session) act(m wire.Message) error {
 	case *wire.Resume:
 		return s.on(m.SID, func(_ *channel, st *stream.Stream) error { st.Resume(); return nil })
 	case *wire.Flush:
-		return s.on(m.SID, func(_ *channel, st *stream.Stream) error { st.Flush(); return nil })
+		return s.on(m.SID, func(c *channel, st *stream.Stream) error { c.flush(st); return nil })
 	case *wire.Close:
-		return s.on(m.SID, func(_ *channel, st *stream.Stream) error { st.Close(stream.ByClient); return nil })
+		return s.on(m.SID, func(c *channel, st *stream.Stream) error { c.close(st); return nil })
 	case *wire.Ping:
 		s.tell(message(struct {
 			Type string `json:"type"`
@@ -136,6 +136,10 @@ func (s *session) open(m *wire.Open) error {
 	}
 	opts := stream.Options{Policy: policyOf(m.Policy), Params: stream.Params(m.Params)}
 	if err := s.mux.open(c, version, opts); err != nil {
+		return err
+	}
+	if _, err := s.decoder(c, c.codec); err != nil {
+		c.stream.Load().Close(stream.ByError)
 		return err
 	}
 	p := c.stream.Load().Policy()

@@ -55,6 +55,13 @@ func (s *session) media(r io.Reader) error {
 		s.badMedia(err)
 		return nil
 	}
+	if h.Kind == wire.KindConfig {
+		if err := s.configure(&h, payload); err != nil {
+			s.tell(frameError(&h, err))
+		}
+		lease.Release()
+		return nil
+	}
 	c := s.address(&h)
 	if c == nil {
 		lease.Release()
@@ -63,9 +70,13 @@ func (s *session) media(r io.Reader) error {
 	if err := s.feed(c, &h, payload, lease); err != nil {
 		lease.Release()
 		c.fail(h.Seq, err)
+		c.lost()
 	}
 	if h.Flags&wire.FlagEnd != 0 {
 		c.last.Store(true)
+		if d := c.decoder.Load(); d != nil {
+			d.End()
+		}
 		c.closeIfLast()
 	}
 	return nil
@@ -89,6 +100,7 @@ func (s *session) address(h *wire.Header) *channel {
 	}
 	c.lastSeq.Store(h.Seq)
 	if over {
+		c.lost()
 		c.fail(h.Seq, stream.Errorf(stream.FlowControl, "credit", "%d frames may be sent by now, this is one more: wait for credit_limit to rise", c.limit()))
 		return nil
 	}
@@ -108,7 +120,7 @@ func (s *session) noMemory(head []byte) {
 	}
 	if c := s.address(&h); c != nil {
 		c.drop(h.Seq, stream.Memory)
-		c.stream.Load().Break()
+		c.lost()
 	}
 }
 
@@ -121,6 +133,7 @@ func (s *session) badMedia(err error) {
 	}
 	if c := s.address(&wire.Header{SID: *e.SID, Seq: *e.Seq}); c != nil {
 		c.fail(*e.Seq, protocolError(err))
+		c.lost()
 	}
 }
 
@@ -144,12 +157,12 @@ func (s *session) feed(c *channel, h *wire.Header, payload []byte, lease *buf.Bu
 		Region: stream.Region{X: h.Ext.ROI[0], Y: h.Ext.ROI[1], Width: h.Ext.ROI[2], Height: h.Ext.ROI[3]},
 	}
 	switch {
-	case h.Kind == wire.KindConfig, h.Codec >= wire.H264 && h.Codec <= wire.AV1:
-		return stream.Errorf(stream.Unsupported, "codec", "%s is not decoded here yet: send jpeg, png, webp, rgb24 or nv12", h.Codec)
 	case h.Ext.HasROI && h.Kind != wire.KindFrame:
 		return stream.Errorf(stream.InvalidArgument, "ext.roi", "is a part of a picture: send it with frames (kind 1)")
 	case h.Ext.HasROI && (h.Ext.ROI[2] == 0 || h.Ext.ROI[3] == 0):
 		return stream.Errorf(stream.InvalidArgument, "ext.roi", "is empty, %d x %d pixels: leave it out for the whole picture", h.Ext.ROI[2], h.Ext.ROI[3])
+	case isVideo(f.Codec):
+		f.Width, f.Height = 0, 0
 	case h.Kind == wire.KindTensor:
 		if f.Inputs, err = s.tensors(payload); err != nil {
 			return err
@@ -177,6 +190,9 @@ func (s *session) feed(c *channel, h *wire.Header, payload []byte, lease *buf.Bu
 		f.Params = stream.Params(p)
 	}
 	ingest.TraceContext(&f, h.Ext.Traceparent)
+	if isVideo(f.Codec) {
+		return s.decode(c, f)
+	}
 	if err := st.Submit(f); err != nil {
 		c.fail(h.Seq, err) // the stream has released the lease
 	}

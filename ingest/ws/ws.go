@@ -11,6 +11,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"millrace/ingest"
+	"millrace/ingest/decoders"
 	"millrace/internal/httpd"
 )
 
@@ -19,6 +20,8 @@ type Options struct {
 	MaxMessage       int           // bytes of a message; 8 MiB (limits.max_message)
 	MaxSessions      int           // 10000 (limits.max_sessions)
 	MaxPulls         int           // videos pulled at once, over all sessions; 64 (limits.max_pulls)
+	MaxDecoders      int           // videos that clients send chunk by chunk, decoded at once; 16 (limits.max_decoders)
+	MaxPixels        int           // of their pictures; 0 = as many as ffmpeg takes (limits.max_pixels)
 	OutboxMessages   int           // replies that wait for one client; 4096 (limits.outbox_messages)
 	OutboxBytes      int64         // and their bytes; 64 MiB (limits.outbox_bytes)
 	PingEvery        time.Duration // 15s
@@ -75,6 +78,8 @@ type Adapter struct {
 	ctx     atomic.Pointer[context.Context]
 	tickets tickets
 
+	decoders *decoders.Pool
+
 	outbox atomic.Int64 // bytes in all outboxes
 	pulls  atomic.Int64
 	panics atomic.Uint64
@@ -95,6 +100,7 @@ func New(h *httpd.Server, o Options) *Adapter {
 		opts: o.withDefaults(), http: h,
 		sessions: map[*session]struct{}{}, muxes: map[string]*mux{}, ends: map[End]uint64{}, serving: make(chan struct{}),
 	}
+	a.decoders = decoders.NewPool(decoders.Options{Max: o.MaxDecoders, MaxPixels: o.MaxPixels, Log: a.opts.Log})
 	a.encoders.New = func() any { return &encoder{} }
 	a.upgrader = newUpgrader()
 	a.group = newGroup(func(name string, value any, stack []byte) {
@@ -136,6 +142,7 @@ func (a *Adapter) Serve(ctx context.Context, door ingest.Door) error {
 	a.endDetached()
 	a.group.stop()
 	a.group.wait()
+	a.decoders.Wait()
 	return nil
 }
 
@@ -162,6 +169,7 @@ type Stats struct {
 	Sessions    int
 	Resumable   int // millrace.v1 sessions, with a connection or without
 	Pulls       int
+	Decoders    int
 	OutboxBytes int64 // of replies that wait to be written
 	Panics      uint64
 	Ends        map[End]uint64 // sessions that ended, by why
@@ -171,7 +179,7 @@ type Stats struct {
 // Stats reads the counters. It is safe for concurrent use.
 func (a *Adapter) Stats() Stats {
 	st := Stats{
-		Pulls: int(a.pulls.Load()), OutboxBytes: a.outbox.Load(), Panics: a.panics.Load(),
+		Pulls: int(a.pulls.Load()), Decoders: a.decoders.Running(), OutboxBytes: a.outbox.Load(), Panics: a.panics.Load(),
 		Goroutines: a.group.names(),
 	}
 	a.mu.Lock()

@@ -1,0 +1,80 @@
+package decoders
+
+import (
+	"context"
+	"log/slog"
+	"os/exec"
+	"sync"
+	"sync/atomic"
+
+	"millrace/internal/buf"
+	"millrace/internal/child"
+	"millrace/stream"
+)
+
+// DefaultMax is how many videos are decoded at once unless told otherwise.
+const DefaultMax = 16
+
+// Options are a Pool's settings. A zero field takes its default.
+type Options struct {
+	Max       int // videos at once; DefaultMax (limits.max_decoders)
+	MaxPixels int // of a picture; 0 = as many as ffmpeg takes (limits.max_pixels)
+	Log       *slog.Logger
+}
+
+// Pool bounds the videos that are decoded at once. It is safe for concurrent use.
+type Pool struct {
+	opts    Options
+	running atomic.Int64
+	group   sync.WaitGroup
+}
+
+// NewPool makes a pool.
+func NewPool(o Options) *Pool {
+	if o.Max <= 0 {
+		o.Max = DefaultMax
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	return &Pool{opts: o}
+}
+
+// Running returns how many videos are open.
+func (p *Pool) Running() int { return int(p.running.Load()) }
+
+// Wait returns when every decoder that was closed or ended is gone.
+func (p *Pool) Wait() { p.group.Wait() }
+
+// Client is told what the stream cannot be told. Calls must not block.
+type Client struct {
+	// KeyFrame asks for a key frame; at most once a second.
+	KeyFrame func()
+	// Refused has a frame that the stream, closed by now, did not take.
+	Refused func(f *stream.Frame, err error)
+}
+
+// Open makes the decoder of a video of the given codec, whose frames go to st.
+// It must be closed. Errors: Overloaded, Unavailable (there is no ffmpeg) and
+// InvalidArgument (the codec is of single pictures).
+func (p *Pool) Open(codec stream.Codec, st *stream.Stream, memory *buf.Pool, client Client) (*Decoder, error) {
+	if codec < stream.H264 || codec > stream.AV1 {
+		return nil, stream.Errorf(stream.InvalidArgument, "codec", "%s is no inter-coded video: want h264, vp8, vp9 or av1", codec)
+	}
+	if _, err := exec.LookPath("ffmpeg"); err != nil {
+		return nil, stream.Errorf(stream.Unavailable, "codec", "%s is decoded by ffmpeg, which the server does not have: install it there, or send jpeg", codec)
+	}
+	if n := p.running.Add(1); n > int64(p.opts.Max) {
+		p.running.Add(-1)
+		return nil, stream.Errorf(stream.Overloaded, "limits.max_decoders", "%d videos are being decoded, and that is the limit: send jpeg, or try again later", p.opts.Max)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	d := &Decoder{
+		pool: p, codec: codec, name: codec.String(), st: st, memory: memory, client: client,
+		ctx: ctx, cancel: cancel, wake: make(chan struct{}, 1), skipping: true,
+		backoff: child.Backoff{Min: firstWait, Max: lastWait},
+	}
+	p.group.Add(1)
+	go d.run()
+	return d, nil
+}

@@ -1,0 +1,104 @@
+package ws
+
+import (
+	"millrace/ingest/decoders"
+	"millrace/internal/wire"
+	"millrace/stream"
+)
+
+func isVideo(c stream.Codec) bool { return c >= stream.H264 && c <= stream.AV1 }
+
+// decoder returns the decoder of a stream of inter-coded video, and opens it
+// first. It is nil for single pictures. It is called by the reader.
+func (s *session) decoder(c *channel, codec stream.Codec) (*decoders.Decoder, error) {
+	d := c.decoder.Load()
+	switch {
+	case !isVideo(codec):
+		return nil, nil
+	case d != nil && d.Codec() != codec:
+		return nil, stream.Errorf(stream.Conflict, "codec", "is %s and cannot become %s: open another stream", d.Codec(), codec)
+	case d != nil:
+		return d, nil
+	}
+	st := c.stream.Load()
+	if m := st.Model(); m.Image == nil && !m.Any {
+		return nil, stream.Errorf(stream.Unsupported, "codec", "model %s takes tensors, not %s frames: see its inputs at /v2/models/%s", m.Name, codec, m.Name)
+	}
+	d, err := s.a.decoders.Open(codec, st, s.door.Memory(), decoders.Client{
+		KeyFrame: func() { c.m.control(&wire.Advise{SID: c.sid, KeyFrame: true}) },
+		Refused:  func(f *stream.Frame, err error) { c.fail(f.Seq, err) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.decoder.Store(d)
+	select {
+	case <-st.Finished(): // its Done may have come before
+		d.Close()
+	default:
+	}
+	return d, nil
+}
+
+// decode hands a chunk of inter-coded video to its decoder, which takes the
+// lease over unless there is an error.
+func (s *session) decode(c *channel, f stream.Frame) error {
+	d, err := s.decoder(c, f.Codec)
+	if err != nil {
+		return err
+	}
+	d.Feed(f, stream.Now())
+	return nil
+}
+
+// configure takes the parameter sets of a video, which are no frame and have no
+// ending.
+func (s *session) configure(h *wire.Header, payload []byte) error {
+	c := s.mux.channel(h.SID)
+	if c == nil {
+		return stream.Errorf(stream.NotFound, "sid", "%d is not open: send open first", h.SID)
+	}
+	d, err := s.decoder(c, stream.Codec(h.Codec))
+	if err != nil {
+		return err
+	}
+	return d.Configure(payload)
+}
+
+// lost notes that a frame did not get as far as the stream: windows begin anew,
+// and a video is decoded on from its next key frame.
+func (c *channel) lost() {
+	c.stream.Load().Break()
+	if d := c.decoder.Load(); d != nil {
+		d.Lost()
+	}
+}
+
+func (c *channel) flush(st *stream.Stream) {
+	st.Flush()
+	if d := c.decoder.Load(); d != nil {
+		d.Flush()
+	}
+}
+
+// close closes the stream as its client wants it.
+func (c *channel) close(st *stream.Stream) {
+	if d := c.decoder.Load(); d != nil {
+		for _, f := range d.Close() {
+			if err := st.Lose(f, stream.Now(), stream.Closed, nil); err != nil {
+				c.fail(f.Seq, err)
+			}
+		}
+	}
+	st.Close(stream.ByClient)
+}
+
+// abandon ends the chunks that a stream which has ended by itself leaves in its
+// decoder. The stream's lock may be held.
+func (c *channel) abandon() {
+	if d := c.decoder.Load(); d != nil {
+		for _, f := range d.Close() {
+			c.fail(f.Seq, stream.Errorf(stream.Conflict, "", "the stream is closed"))
+		}
+	}
+}
