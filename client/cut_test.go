@@ -218,7 +218,7 @@ func cuts(t *testing.T, form client.Outputs, seed uint64) {
 // A frame that is cut in the middle of its message is lost, its neighbours are
 // not, and the server's count is the client's.
 func TestSessionFrameLost(t *testing.T) {
-	c, _ := serve(t, "same=identity", "eyes=motion")
+	c, _ := serve(t, "same=identity")
 	_, via := cut(t, c, func(n int) (up, down int) {
 		if n == 0 {
 			return 20000, -1
@@ -229,10 +229,8 @@ func TestSessionFrameLost(t *testing.T) {
 	s := session(t, via, client.SessionOptions{OnLink: state.told})
 	ctx := patience(t)
 	b := newBook(t, true)
-	advice := make(chan client.Advice, 10)
 	ch := channel(t, s, "same", client.ChannelOptions{Codec: "opaque", Policy: every, OnReply: b.reply})
 	idle := channel(t, s, "same", client.ChannelOptions{}) // has received nothing when it is resumed
-	film := channel(t, s, "same", client.ChannelOptions{Codec: "opaque", OnAdvice: func(a client.Advice) { advice <- a }})
 	for _, size := range []int{10, 50000, 20} {
 		if _, err := ch.Send(ctx, client.Frame{Data: make([]byte, size)}); err != nil {
 			t.Fatal(err)
@@ -247,16 +245,38 @@ func TestSessionFrameLost(t *testing.T) {
 	if got, err := ch.Close(ctx); err != nil || got.Received != 2 || got.Results != 2 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	for _, other := range []*client.Channel{idle, film} {
-		if _, err := other.Send(ctx, client.Frame{Data: []byte("x")}); err != nil {
-			t.Error(err)
-		}
-		if r := <-other.Replies(); !r.Answered() {
-			t.Errorf("%+v", r)
-		}
+	if _, err := idle.Send(ctx, client.Frame{Data: []byte("x")}); err != nil {
+		t.Error(err)
 	}
-	if len(advice) != 0 {
-		t.Error("advice about frames that need no others")
+	if r := <-idle.Replies(); !r.Answered() {
+		t.Errorf("%+v", r)
+	}
+}
+
+// After a chunk of video that is lost the next one should need none before it.
+func TestSessionKeyFrame(t *testing.T) {
+	c, _ := serve(t, "eyes=motion")
+	_, via := cut(t, c, func(n int) (up, down int) {
+		if n == 0 {
+			return 20000, -1
+		}
+		return -1, -1
+	})
+	s := session(t, via, client.SessionOptions{})
+	advice := make(chan client.Advice, 10)
+	film := channel(t, s, "eyes", client.ChannelOptions{Codec: "h264", OnAdvice: func(a client.Advice) { advice <- a }})
+	still := channel(t, s, "eyes", client.ChannelOptions{OnAdvice: func(client.Advice) { t.Error("advice about pictures") }})
+	if _, err := film.Send(patience(t), client.Frame{Data: make([]byte, 50000), Key: true}); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-film.Replies(); !r.Lost {
+		t.Errorf("%+v", r)
+	}
+	if a := <-advice; a != (client.Advice{KeyFrame: true}) {
+		t.Errorf("%+v", a)
+	}
+	if _, err := still.Close(patience(t)); err != nil {
+		t.Error(err)
 	}
 }
 
