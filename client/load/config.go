@@ -11,13 +11,14 @@ import (
 const (
 	WebSocketProtocol = "ws"
 	RESTProtocol      = "rest"
+	V1Protocol        = "v1" // millrace.v1, PerSession streams to a connection
 )
 
 // Config says what load to make. Each field is also a flag of that name, which
 // errors name. It can be read from JSON, durations in nanoseconds.
 type Config struct {
 	URL      string            `json:"url,omitempty"`      // --url: of the server, e.g. http://127.0.0.1:8000
-	Protocol string            `json:"protocol,omitempty"` // --protocol: ws (default) or rest
+	Protocol string            `json:"protocol,omitempty"` // --protocol: ws (default), v1 or rest
 	Model    string            `json:"model,omitempty"`    // --model
 	Options  map[string]string `json:"options,omitempty"`  // --option key=value: query options, e.g. policy=latest
 	Header   map[string]string `json:"header,omitempty"`   // --header name=value: of each request, e.g. Authorization
@@ -149,8 +150,8 @@ func (c *Config) validateTarget() error {
 		return fmt.Errorf("--url: %q is not an address of the form http://host:port", c.URL)
 	case c.Model == "":
 		return fmt.Errorf("--model: is missing")
-	case c.Protocol != WebSocketProtocol && c.Protocol != RESTProtocol:
-		return fmt.Errorf("--protocol: %q is not one: want %s or %s", c.Protocol, WebSocketProtocol, RESTProtocol)
+	case c.Protocol != WebSocketProtocol && c.Protocol != RESTProtocol && c.Protocol != V1Protocol:
+		return fmt.Errorf("--protocol: %q is not one: want %s, %s or %s", c.Protocol, WebSocketProtocol, V1Protocol, RESTProtocol)
 	case c.Tensor && c.Protocol != RESTProtocol:
 		return fmt.Errorf("--tensor: is for --protocol rest: frames of plain WebSocket are pictures or bytes")
 	}

@@ -78,16 +78,16 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 }
 
 // target is where the frames go.
-func (c *Config) target() Target {
+func (c *Config) target() (Target, error) {
 	switch {
 	case c.Target != nil:
-		return c.Target
+		return c.Target, nil
 	case c.Protocol == RESTProtocol:
 		t := REST{URL: c.address("http", "infer", nil), Header: c.Header, Tensor: c.Tensor}
 		if c.Rate == 0 {
 			t.InFlight = c.Window
 		}
-		return t
+		return t, nil
 	}
 	more := map[string]string{}
 	if c.Rate == 0 && c.Window > 1 {
@@ -97,14 +97,20 @@ func (c *Config) target() Target {
 	for k, v := range c.Header {
 		header.Set(k, v)
 	}
-	return WebSocket{URL: c.address("ws", "stream", more), Header: header}
+	if c.Protocol == V1Protocol {
+		return c.sessions(more, header)
+	}
+	return WebSocket{URL: c.address("ws", "stream", more), Header: header}, nil
 }
 
 // open opens the streams, some at a time.
 func (r *run) open(ctx context.Context) error {
+	t, err := r.cfg.target()
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	t := r.cfg.target()
 	r.lanes = make([]*lane, r.cfg.Streams)
 	for i := range r.lanes {
 		r.lanes[i] = newLane(r, i)

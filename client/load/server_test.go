@@ -5,8 +5,10 @@ import (
 	"context"
 	"image"
 	"image/jpeg"
+	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -90,6 +92,9 @@ func TestServer(t *testing.T) {
 		{"ws closed binary", load.Config{Model: "echo", Options: opt("policy", "every", "outputs", "binary"), Streams: 4, Window: 8, Frames: 50, Size: 30000}, true},
 		{"ws open none", load.Config{Model: "echo", Options: opt("policy", "every", "outputs", "none"), Streams: 4, Rate: 100, Frames: 20}, true},
 		{"ws pictures", load.Config{Model: "motion", Options: opt("policy", "every"), Streams: 2, Frames: 20, Dir: dir}, true},
+		{"v1 closed", load.Config{Model: "slow", Protocol: "v1", Options: opt("policy", "every", "codec", "opaque"), Streams: load.PerSession + 10, Window: 8, Frames: 20}, true},
+		{"v1 open none", load.Config{Model: "echo", Protocol: "v1", Options: opt("policy", "every", "outputs", "none", "window", "64", "max_age_ms", "60000", "deadline_ms", "60000", "max_fps", "0"), Streams: 4, Rate: 100, Frames: 20}, true},
+		{"v1 pictures", load.Config{Model: "motion", Protocol: "v1", Options: opt("policy", "every"), Streams: 2, Frames: 20, Dir: dir}, true},
 		{"rest tensor", load.Config{Model: "echo", Protocol: "rest", Tensor: true, Options: opt("datatype", "UINT8", "shape", "1,500", "outputs", "binary"), Size: 500, Streams: 2, Window: 3, Frames: 30}, false},
 		{"rest picture", load.Config{Model: "motion", Protocol: "rest", File: filepath.Join(dir, "1.jpg"), Frames: 10}, false},
 		{"rest open", load.Config{Model: "echo", Protocol: "rest", Streams: 2, Rate: 100, Poisson: true, Frames: 20}, false},
@@ -114,6 +119,34 @@ func TestServer(t *testing.T) {
 		})
 		if r.Drops["superseded"] == 0 || r.Failed != 0 || r.Sent+r.Unsent != 2000 || !r.OK() {
 			t.Errorf("%+v", r)
+		}
+		var each uint64
+		for _, n := range r.PerStream {
+			each += n
+		}
+		if len(r.PerStream) != 10 || float64(each) != math.Round(r.FPS*r.Measured) {
+			t.Errorf("%v answers, %v/s", r.PerStream, r.FPS)
+		}
+	})
+	t.Run("v1 overload", func(t *testing.T) {
+		r := run(t, load.Config{
+			URL: strings.Replace(url, "http", "ws", 1), Protocol: "v1", Model: "slow", Options: opt("policy", "latest", "codec", "opaque"),
+			Streams: 10, Rate: 200, Duration: time.Second,
+		})
+		if r.Drops["superseded"] == 0 || r.Failed != 0 || r.Sent+r.Unsent != 2000 || !r.OK() {
+			t.Errorf("%+v", r)
+		}
+	})
+	t.Run("v1 refusals", func(t *testing.T) {
+		for want, c := range map[string]load.Config{
+			`"none" is not loaded`: {Model: "none"},
+			"--option window=many": {Model: "echo", Options: opt("window", "many")},
+			"--option shape=1":     {Model: "echo", Options: opt("shape", "1")},
+		} {
+			c.URL, c.Protocol = url, "v1"
+			if _, err := load.Run(t.Context(), c); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v", want, err)
+			}
 		}
 	})
 	t.Run("refusals are counted", func(t *testing.T) {

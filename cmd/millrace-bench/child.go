@@ -24,7 +24,8 @@ type job struct {
 	Size  int           `json:"size,omitempty"`  // of their messages
 	Pump  time.Duration `json:"pump,omitempty"`  // run them this long
 	Idle  int           `json:"idle,omitempty"`  // with Open: connect this many instead, and leave them idle
-	Close bool          `json:"close,omitempty"` // close them
+	Hold  *hold         `json:"hold,omitempty"`  // open streams and leave them idle
+	Close bool          `json:"close,omitempty"` // close what is open
 	Load  []load.Config `json:"load,omitempty"`  // run these loads, at the same time
 }
 
@@ -32,13 +33,14 @@ type job struct {
 type answer struct {
 	Err     string         `json:"err,omitempty"`
 	Frames  int64          `json:"frames,omitempty"`  // of Pump, all that were answered
+	Opened  int            `json:"opened,omitempty"`  // streams, of Hold
 	Reports []*load.Report `json:"reports,omitempty"` // of Load
 	Streams [][]uint64     `json:"streams,omitempty"` // and what they do not write: PerStream of each
 }
 
 func childMain(in io.Reader, out io.Writer) error {
 	d, e := json.NewDecoder(in), json.NewEncoder(out)
-	var open *pump
+	var open kept
 	for {
 		var j job
 		if err := d.Decode(&j); err == io.EOF {
@@ -56,20 +58,40 @@ func childMain(in io.Reader, out io.Writer) error {
 	}
 }
 
-func (j *job) do(open **pump) (a answer, err error) {
+// kept is what a child has open from one job to the next.
+type kept struct {
+	pump *pump
+	held *held
+}
+
+func (k *kept) close() {
+	if k.pump != nil {
+		k.pump.close()
+	}
+	if k.held != nil {
+		k.held.close()
+	}
+	*k = kept{}
+}
+
+func (j *job) do(open *kept) (a answer, err error) {
 	switch {
 	case j.Open != "":
 		n := wsConns
 		if j.Idle > 0 {
 			n = j.Idle
 		}
-		*open, err = openPump(j.Open, j.Size, n)
-	case j.Pump > 0 && *open != nil:
-		_, err = (*open).rate(j.Pump)
-		a.Frames = (*open).total.Load()
-	case j.Close && *open != nil:
-		(*open).close()
-		*open = nil
+		open.pump, err = openPump(j.Open, j.Size, n)
+	case j.Pump > 0 && open.pump != nil:
+		_, err = open.pump.rate(j.Pump)
+		a.Frames = open.pump.total.Load()
+	case j.Hold != nil:
+		open.close()
+		open.held = &held{}
+		err = open.held.keep(j.Hold)
+		a.Opened = open.held.opened
+	case j.Close:
+		open.close()
 	case j.Load != nil:
 		err = a.load(j.Load)
 	default:

@@ -45,6 +45,7 @@ var parts = []struct {
 	{"overload", false, overload},
 	{"overload-cpu", true, overloadCPU},
 	{"fairness", true, fairness},
+	{"many", true, many},
 }
 
 func main() {
@@ -62,7 +63,7 @@ func run(args []string, out, errs io.Writer) int {
 	f := flag.NewFlagSet("millrace-bench", flag.ContinueOnError)
 	f.SetOutput(errs)
 	asJSON := f.Bool("json", false, "print the table as JSON")
-	only := f.String("rows", "", "measure the parts whose `name` matches: ws, rest, json, native, video, onnx, onnxvideo, metrics, memory, overload, and, only when asked for, overload-cpu, fairness")
+	only := f.String("rows", "", "measure the parts whose `name` matches: ws, rest, json, native, video, onnx, onnxvideo, metrics, memory, overload, and, only when asked for, overload-cpu, fairness, many")
 	round := f.Duration("round", 500*time.Millisecond, "how long each round runs; one of overload takes six times that")
 	rounds := f.Int("rounds", 9, "rounds of each pair; overload takes a third of them")
 	if err := f.Parse(args); err != nil {

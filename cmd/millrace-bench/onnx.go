@@ -69,7 +69,7 @@ func withONNX(do func(m *onnxModels, t *target) error, models func(m *onnxModels
 		return err
 	}
 	defer m.remove()
-	t, err := serve(models(m)...)
+	t, err := serve(nil, models(m)...)
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ const (
 
 // start runs the server that most rows are measured on.
 func (b *bench) start() (err error) {
-	b.server, err = serve(
+	b.server, err = serve(nil,
 		server.ModelConfig{Name: "identity", Source: "identity", Instances: 2},
 		server.ModelConfig{Name: "motion", Source: "motion", Instances: 2},
 		delayModel("delay", stream.Params{}), delayModel("stateful", stream.Params{"stateful": true}),
@@ -39,9 +39,14 @@ func delayModel(name string, p stream.Params) server.ModelConfig {
 
 func (b *bench) stop() error { return b.server.end() }
 
-// serve runs a server until its end is called.
-func serve(models ...server.ModelConfig) (*target, error) {
-	s, err := server.New(server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Log: server.LogConfig{Level: "error"}, Models: models})
+// serve runs a server until its end is called. adjust changes its configuration,
+// nil does not.
+func serve(adjust func(*server.Config), models ...server.ModelConfig) (*target, error) {
+	cfg := server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Log: server.LogConfig{Level: "error"}, Models: models}
+	if adjust != nil {
+		adjust(&cfg)
+	}
+	s, err := server.New(cfg)
 	if err != nil {
 		return nil, err
 	}

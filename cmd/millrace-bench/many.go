@@ -1,0 +1,200 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"syscall"
+	"time"
+
+	"millrace/client/load"
+	"millrace/server"
+	"millrace/stream"
+)
+
+// The numbers of streams of many. Each is a descriptor here and one in the client
+// process.
+var (
+	manyLive = 1000  // at a frame a second
+	manyIdle = 10000 // on which nothing is sent
+)
+
+const (
+	spare = 500 // descriptors for everything else
+
+	opensPerSecond        = 1000
+	opensKept             = 500 // the newest
+	runners, runnersFPS   = 16, 30
+	goroutinesOfOneStream = 2
+)
+
+// ways are the protocols of many streams.
+var ways = []struct{ name, protocol string }{
+	{"plain WebSocket, a connection each", load.WebSocketProtocol},
+	{fmt.Sprintf("millrace.v1, %d to a connection", load.PerSession), load.V1Protocol},
+}
+
+// many opens more streams than a machine has threads: with a frame a second each,
+// with none, and by the thousand while others run.
+func many(b *bench) error {
+	idle := descriptors(manyIdle+spare) - spare
+	if idle < manyIdle {
+		fmt.Fprintf(b.say, "only %d descriptors may be open: ", idle+spare)
+	}
+	t, err := serve(func(c *server.Config) { c.Limits.MaxSessions = 2 * (manyIdle + spare) },
+		delayModel("delay", stream.Params{}), server.ModelConfig{Name: "identity", Source: "identity", Instances: 2})
+	if err != nil {
+		return err
+	}
+	for _, way := range ways {
+		b.step("%s", way.protocol)
+		for _, measure := range []func() error{
+			func() error { return b.slowly(t, way.name, way.protocol) },
+			func() error { return b.atRest(t, way.name, way.protocol, min(idle, manyIdle)) },
+			func() error { return b.opening(t, way.name, way.protocol) },
+		} {
+			if err := measure(); err != nil {
+				t.end()
+				return fmt.Errorf("%s: %w", way.name, err)
+			}
+		}
+	}
+	return t.end()
+}
+
+// slowly has each of many streams send a frame a second.
+func (b *bench) slowly(t *target, name, protocol string) error {
+	c, err := startChild()
+	if err != nil {
+		return err
+	}
+	defer c.end()
+	cfg := with(b.pressing(t, "delay", manyLive), "policy", "latest")
+	cfg.Protocol, cfg.Rate = protocol, 1
+	cfg.Duration, cfg.Warmup = 10*b.round, b.round
+	before, err := resident(true)
+	if err != nil {
+		return err
+	}
+	peak, stop := make(chan float64), make(chan struct{})
+	go func() { peak <- highest(stop) }()
+	all, err := c.load(cfg)
+	close(stop)
+	most := <-peak
+	if err != nil {
+		return err
+	}
+	name = fmt.Sprintf("%d streams at 1 fps, %s: ", manyLive, name)
+	b.add(Row{Name: name + "resident memory of one, highest", Unit: "KB", Millrace: (most - before) / 1024 / float64(manyLive)})
+	b.add(Row{Name: name + "p99 age of an answer", Unit: "ms", Millrace: all[0].Latency.P99})
+	var sum account
+	sum.add(all[0])
+	b.add(sum.row(name))
+	return nil
+}
+
+// atRest opens streams and sends nothing.
+func (b *bench) atRest(t *target, name, protocol string, streams int) error {
+	c, err := startChild()
+	if err != nil {
+		return err
+	}
+	defer c.end()
+	before, err := resident(true)
+	if err != nil {
+		return err
+	}
+	goroutines := runtime.NumGoroutine()
+	began := time.Now()
+	if _, err := c.do(job{Hold: &hold{Addr: t.addr, Model: "identity", V1: protocol == load.V1Protocol, Streams: streams}}); err != nil {
+		return err
+	}
+	took := time.Since(began)
+	after, err := resident(true)
+	if err != nil {
+		return err
+	}
+	more := runtime.NumGoroutine() - goroutines
+	name = fmt.Sprintf("%d idle streams, %s: ", streams, name)
+	memory := Row{Name: name + "resident memory of one", Unit: "KB", Millrace: (after - before) / 1024 / float64(streams), Limit: "<= 30"}
+	memory.Met = memory.Millrace <= 30
+	b.add(memory)
+	running := Row{Name: name + "goroutines of one", Millrace: float64(more) / float64(streams), Limit: fmt.Sprintf("<= %d", goroutinesOfOneStream)}
+	running.Met = more <= goroutinesOfOneStream*streams+streams/100 // and some for all
+	b.add(running)
+	b.add(Row{Name: name + "opened", Unit: "streams/s", Millrace: float64(streams) / took.Seconds()})
+	_, err = c.do(job{Close: true})
+	return err
+}
+
+// opening compares the age of answers on some streams with that while others are
+// opened all the time, and closed again.
+func (b *bench) opening(t *target, name, protocol string) error {
+	var kids [2]*child
+	for i := range kids {
+		c, err := startChild()
+		if err != nil {
+			return err
+		}
+		defer c.end()
+		kids[i] = c
+	}
+	cfg := with(b.pressing(t, "delay", runners), "policy", "latest")
+	cfg.Protocol, cfg.Rate = protocol, runnersFPS
+	cfg.Duration, cfg.Warmup = 8*b.round, b.round
+	churn := &hold{Addr: t.addr, Model: "delay", V1: protocol == load.V1Protocol, Streams: opensKept, Rate: opensPerSecond, For: cfg.Duration}
+	var quiet, busy, ratios, rates []float64
+	var sum account
+	for range max(b.rounds/3, 1) {
+		var age [2]float64
+		for i := range age {
+			opened := make(chan error, 1)
+			if i == 0 {
+				opened <- nil
+			} else {
+				go func() {
+					began := time.Now()
+					a, err := kids[1].do(job{Hold: churn})
+					rates = append(rates, float64(a.Opened)/time.Since(began).Seconds())
+					opened <- err
+				}()
+			}
+			all, err := kids[0].load(cfg)
+			if e := <-opened; err == nil {
+				err = e
+			}
+			if err != nil {
+				return err
+			}
+			age[i] = all[0].Latency.P99
+			sum.add(all[0])
+		}
+		if _, err := kids[1].do(job{Close: true}); err != nil {
+			return err
+		}
+		quiet, busy, ratios = append(quiet, age[0]), append(busy, age[1]), append(ratios, age[1]/age[0])
+	}
+	name = fmt.Sprintf("%d streams at %d fps while %.0f a second are opened, %s: ", runners, runnersFPS, median(rates), name)
+	row := Row{Name: name + "p99 age, against none opened", Unit: "ms", Bare: median(quiet), Millrace: median(busy), Ratio: median(ratios)}
+	b.add(row.atMost(2))
+	b.add(sum.row(name))
+	return nil
+}
+
+// descriptors asks that this process and its children may have n descriptors open,
+// and returns how many they may.
+func descriptors(n int) int {
+	var l syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l) != nil {
+		return n // opening them will tell
+	}
+	if l.Cur >= uint64(n) {
+		return n
+	}
+	for _, most := range []uint64{max(l.Max, uint64(n)), l.Max} { // the first needs privileges
+		want := syscall.Rlimit{Cur: min(uint64(n), most), Max: most}
+		if syscall.Setrlimit(syscall.RLIMIT_NOFILE, &want) == nil {
+			return int(want.Cur)
+		}
+	}
+	return int(l.Cur)
+}
