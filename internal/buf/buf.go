@@ -11,8 +11,8 @@ import (
 // copying the payload (see [Buf.Prepend]).
 const Headroom = 1024
 
-// ErrBudget is returned by [Pool.Lease] when the lease would pass the pool's
-// byte budget. The setting behind it is memory.budget.
+// ErrBudget is returned by [Pool.Lease] and [Pool.Reserve] when they would pass
+// the pool's byte budget. The setting behind it is memory.budget.
 var ErrBudget = errors.New("byte budget exhausted: raise memory.budget or send less at once")
 
 // Buf is a leased run of bytes. The zero value is not usable: see [Pool.Lease].

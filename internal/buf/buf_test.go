@@ -56,6 +56,71 @@ func TestLeaseAndReleaseReturnToBaseline(t *testing.T) {
 	none.Release()
 }
 
+// What is reserved is off the budget of leases, and takes half of it at most.
+func TestReserve(t *testing.T) {
+	p := NewPool(64 << 10)
+	if err := p.Reserve(33 << 10); !errors.Is(err, ErrBudget) {
+		t.Fatalf("more than half: %v", err)
+	}
+	if err := p.Reserve(30 << 10); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Reserve(3 << 10); !errors.Is(err, ErrBudget) {
+		t.Fatalf("more than half, together: %v", err)
+	}
+	if n := p.Reservable(); n != 2<<10 {
+		t.Errorf("%d can be reserved", n)
+	}
+	if _, err := p.Lease(40 << 10); !errors.Is(err, ErrBudget) {
+		t.Fatalf("a lease of what is reserved: %v", err)
+	}
+	b, err := p.Lease(30 << 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Unreserve(30 << 10)
+	if s := p.Stats(); s.Reserved != 0 || s.Leased == 0 {
+		t.Errorf("%+v", s)
+	}
+	more, err := p.Lease(20 << 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Reserve(20 << 10); !errors.Is(err, ErrBudget) {
+		t.Fatalf("of what is leased: %v", err)
+	}
+	b.Release()
+	more.Release()
+	if s := p.Stats(); s.Leased != 0 || s.Reserved != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// However reservations and leases meet, no more is out than the budget has.
+func TestReservationsAndLeasesMeet(t *testing.T) {
+	p := NewPool(64 << 10)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 2000 {
+				if p.Reserve(12<<10) == nil {
+					if n := p.Stats().Reserved; n > 32<<10 {
+						t.Errorf("%d bytes reserved", n)
+					}
+					p.Unreserve(12 << 10)
+				}
+				if b, err := p.Lease(15 << 10); err == nil {
+					b.Release()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if s := p.Stats(); s.Leased != 0 || s.Reserved != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
 func TestBudgetRefuses(t *testing.T) {
 	p := NewPool(64 << 10)
 	b, err := p.Lease(50 << 10)

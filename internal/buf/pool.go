@@ -21,16 +21,18 @@ const (
 const DefaultBudget = 1 << 30
 
 // Pool leases buffers. One pool serves a whole process; it is safe for
-// concurrent use. Leased bytes never pass the budget, and the free bytes kept
-// for reuse never pass a quarter of it.
+// concurrent use. Leased and reserved bytes together never pass the budget,
+// reserved ones never half of it, and the free bytes kept for reuse never a
+// quarter.
 type Pool struct {
-	budget int64
-	keep   int64
-	leased atomic.Int64
-	idle   atomic.Int64
-	leases atomic.Int64
-	denied atomic.Int64
-	class  [classes]class
+	budget   int64
+	keep     int64
+	used     atomic.Int64 // leased and reserved
+	reserved atomic.Int64
+	idle     atomic.Int64
+	leases   atomic.Int64
+	denied   atomic.Int64
+	class    [classes]class
 }
 
 type class struct {
@@ -49,17 +51,54 @@ func NewPool(budget int64) *Pool {
 
 // Stats is a moment's reading of a pool.
 type Stats struct {
-	Budget int64 // bytes that may be leased at once
-	Leased int64 // bytes leased now
-	Idle   int64 // free bytes kept for reuse
-	Leases int64 // buffers leased now
-	Denied int64 // leases refused by the budget since the start
+	Budget   int64 // bytes that may be leased and reserved at once
+	Leased   int64 // bytes leased now
+	Reserved int64 // bytes reserved now
+	Idle     int64 // free bytes kept for reuse
+	Leases   int64 // buffers leased now
+	Denied   int64 // leases refused by the budget since the start
 }
 
 // Stats reads the pool's counters.
 func (p *Pool) Stats() Stats {
-	return Stats{p.budget, p.leased.Load(), p.idle.Load(), p.leases.Load(), p.denied.Load()}
+	reserved := p.reserved.Load()
+	return Stats{p.budget, max(p.used.Load()-reserved, 0), reserved, p.idle.Load(), p.leases.Load(), p.denied.Load()}
 }
+
+// Reserve takes n bytes off the budget for memory that lives long and does not
+// come from the pool. All reservations together take at most half of the budget,
+// so that what comes and goes is never starved by what stays. It returns
+// [ErrBudget] when they would take more, or leases hold the bytes now.
+func (p *Pool) Reserve(n int64) error {
+	if n < 0 {
+		return fmt.Errorf("buf: reservation of %d bytes", n)
+	}
+	for {
+		held := p.reserved.Load()
+		if n > p.budget/2-held {
+			return ErrBudget
+		}
+		if p.reserved.CompareAndSwap(held, held+n) {
+			break
+		}
+	}
+	if p.used.Add(n) > p.budget {
+		p.Unreserve(n)
+		return ErrBudget
+	}
+	return nil
+}
+
+// Unreserve gives n bytes of a reservation back.
+func (p *Pool) Unreserve(n int64) {
+	p.used.Add(-n)
+	if p.reserved.Add(-n) < 0 {
+		misuse("buf: more given back than was reserved")
+	}
+}
+
+// Reservable returns how many bytes could be reserved if nothing were leased.
+func (p *Pool) Reservable() int64 { return p.budget/2 - p.reserved.Load() }
 
 // Lease returns a buffer of n content bytes held by the caller. The contents
 // are not cleared. It returns [ErrBudget] when the budget does not allow it.
@@ -68,8 +107,8 @@ func (p *Pool) Lease(n int) (*Buf, error) {
 		return nil, fmt.Errorf("buf: lease of %d bytes", n)
 	}
 	ci, size := classOf(n + Headroom)
-	if p.leased.Add(int64(size)) > p.budget {
-		p.leased.Add(-int64(size))
+	if p.used.Add(int64(size)) > p.budget {
+		p.used.Add(-int64(size))
 		p.denied.Add(1)
 		return nil, ErrBudget
 	}
@@ -104,7 +143,7 @@ func (p *Pool) take(ci int) []byte {
 
 func (p *Pool) put(mem []byte, ci int32) {
 	poison(mem)
-	p.leased.Add(-int64(len(mem)))
+	p.used.Add(-int64(len(mem)))
 	p.leases.Add(-1)
 	if ci == unpooled || p.idle.Load()+int64(len(mem)) > p.keep {
 		return
