@@ -63,7 +63,7 @@ func (l *looker) Run(_ context.Context, b *batching.Batch) error {
 type learner struct{ workers.Base }
 
 func (learner) Init(context.Context, *workers.Env) (*stream.Model, error) {
-	m, err := (&looker{}).Init(nil, nil) //nolint:staticcheck // it looks at neither
+	m, err := (&looker{}).Init(context.TODO(), nil)
 	m.Stateful = true
 	return m, err
 }
