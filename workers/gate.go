@@ -99,10 +99,13 @@ func clock(r *stream.Request) time.Duration {
 	return time.Duration(r.CaptureUS) * time.Microsecond
 }
 
-// mayGate says whether frames for a model can be skipped, and describes the model
-// so that they can: one frame of a stream at a time, since a frame is compared
+// stand says whether frames for a model can be skipped, where there is a gate, and
+// describes the model so that they can: one frame of a stream at a time, since a frame is compared
 // with one whose result is there. own is the model without what the group adds.
-func mayGate(m, own *stream.Model) error {
+func (g Gate) stand(m, own *stream.Model) error {
+	if g.Changed == 0 {
+		return nil
+	}
 	bad := func(format string) error { return stream.Errorf(stream.InvalidArgument, "gate", format, m.Name) }
 	switch {
 	case own.Image == nil || own.Any || own.Ragged:

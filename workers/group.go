@@ -120,10 +120,8 @@ func (g *Group) complete(m *stream.Model) error {
 			return err
 		}
 	}
-	if g.cfg.Gate.Changed > 0 {
-		if err := mayGate(m, g.raw); err != nil {
-			return err
-		}
+	if err := g.cfg.Gate.stand(m, g.raw); err != nil {
+		return err
 	}
 	g.model = m
 	b, err := batching.NewBatcher(g.cfg.Batching.Kind, m.MaxBatch, g.cfg.Batching.MaxDelay)
