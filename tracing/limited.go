@@ -7,7 +7,7 @@ import (
 )
 
 // limited is a slog.Handler that hands records to a Limiter: warnings and errors
-// of one message and model come at most once an interval. Parts of the server
+// of one message, model and stream come at most once an interval. Parts of the server
 // that cannot know this package log through it as through any other.
 type limited struct {
 	next    slog.Handler
@@ -34,7 +34,7 @@ func (h *limited) Handle(ctx context.Context, r slog.Record) error {
 	key := r.Message
 	args := make([]any, 0, len(h.attrs)+r.NumAttrs())
 	add := func(a slog.Attr) bool {
-		if a.Key == "model" {
+		if a.Key == "model" || a.Key == "stream" { // of the server's own: there are few
 			key += "\x00" + a.Value.String()
 		}
 		args = append(args, a)

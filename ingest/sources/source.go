@@ -27,6 +27,8 @@ type Options struct {
 	Frame func(stream.Frame)
 	// Opened is told what was opened, before its first frame; nil for nobody.
 	Opened func(video.Info)
+	// Failed is told of each failure, without passwords; nil for nobody.
+	Failed func(error)
 	// Lost is told of a frame for which there was no memory; nil for nobody.
 	Lost func(seq uint64)
 	// May is asked before each opening whether the source may be opened now: an
@@ -238,6 +240,9 @@ func (s *Source) fail(err error) {
 		err = stream.Errorf(Code(err), "", "%s", video.Redact(err.Error()))
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.status.Kind, s.status.Err = kind, err
+	s.mu.Unlock()
+	if s.opts.Failed != nil {
+		s.opts.Failed(err)
+	}
 }

@@ -28,8 +28,10 @@ type Options struct {
 type Adapter struct {
 	opts     Options
 	http     *httpd.Server
+	openings gate
 	watchers atomic.Int64
 	panics   atomic.Uint64
+	begun    atomic.Bool // every model of the configuration was ready once
 	serving  chan struct{}
 
 	mu      sync.Mutex
@@ -54,7 +56,7 @@ func New(h *httpd.Server, o Options) *Adapter {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	a := &Adapter{opts: o, http: h, flows: map[string]*flow{}, serving: make(chan struct{})}
+	a := &Adapter{opts: o, http: h, openings: newGate(), flows: map[string]*flow{}, serving: make(chan struct{})}
 	a.routes(h.App)
 	return a
 }

@@ -46,3 +46,10 @@ func ReadKept(text []byte) ([]byte, error) {
 	}
 	return json.Marshal(keptFile{append([]*Config{}, list...)})
 }
+
+// GateForTest returns enter of a gate with so many places.
+func GateForTest(places int) func(context.Context) (leave func(), err error) {
+	return make(gate, places).enter
+}
+
+const OpenHold = openHold

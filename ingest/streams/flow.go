@@ -37,6 +37,10 @@ type flow struct {
 
 	resultsLost atomic.Uint64
 
+	// Of the goroutine that works.
+	opening func() // gives the place at the gate back; nil before the first opening
+	trouble string // the failure that was logged last
+
 	mu     sync.Mutex
 	policy stream.Policy
 	paused bool
@@ -111,6 +115,7 @@ func (f *flow) work() sources.Status {
 		if opened {
 			pauses.Reset()
 		}
+		f.failed(err)
 		d := pauses.Next(rand.Float64())
 		f.rest(sources.Status{State: sources.Waiting, Err: err, Retry: time.Now().Add(d)})
 		t := time.NewTimer(d)
@@ -159,6 +164,7 @@ func (f *flow) once() (opened bool, err error) {
 
 	if err == nil {
 		err = src.Run(ctx)
+		f.opened()
 	}
 	if err == nil {
 		o.settle()
@@ -185,12 +191,48 @@ func (f *flow) once() (opened bool, err error) {
 func (f *flow) sourceOptions(o *outlet) sources.Options {
 	so := sources.Options{
 		Video:  video.Options{URL: f.config.Source, FPS: f.config.FPS, Width: f.config.Width, Loop: f.config.Loop},
-		Memory: f.a.door.Memory(), Frame: o.frame, Opened: o.opened, Paced: !o.every,
+		Memory: f.a.door.Memory(), Frame: o.frame, Opened: o.opened, Failed: f.failed, Paced: !o.every,
 	}
-	if f.origin == "request" && !f.a.opts.AllowPrivate {
-		so.May = func(ctx context.Context) error { return sources.Reach(ctx, "source", f.config.Source) }
+	so.May = func(ctx context.Context) (err error) {
+		if f.opening, err = f.a.openings.enter(ctx); err != nil {
+			return err
+		}
+		if f.origin == "request" && !f.a.opts.AllowPrivate {
+			return sources.Reach(ctx, "source", f.config.Source)
+		}
+		return nil
 	}
 	return so
+}
+
+// failed logs why the flow waits or has ended, once for as long as it stays the
+// same. That models come and go when the server starts and ends is no news.
+func (f *flow) failed(err error) {
+	f.opened()
+	st := f.a.door.State()
+	if st.Ready {
+		f.a.begun.Store(true)
+	}
+	if text := err.Error(); f.trouble != text && f.a.begun.Load() && !st.Draining {
+		f.trouble = text
+		f.a.opts.Log.Warn("a stream has a problem", "stream", f.config.Name, "error", text)
+	}
+}
+
+// opened gives the place at the gate back.
+func (f *flow) opened() {
+	if f.opening != nil {
+		f.opening()
+	}
+}
+
+// recovered logs that the source gives frames again.
+func (f *flow) recovered() {
+	f.opened()
+	if f.trouble != "" {
+		f.trouble = ""
+		f.a.opts.Log.Info("a stream runs again", "stream", f.config.Name)
+	}
 }
 
 func (f *flow) lastError() error {

@@ -94,7 +94,9 @@ var eyes = workers.Config{Name: "eyes", Kind: "motion"}
 func start(t *testing.T, o streams.Options) *rig {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
-	o.Log = quiet
+	if o.Log == nil {
+		o.Log = quiet
+	}
 	mem := buf.NewPool(256 << 20)
 	r := &rig{t: t, mem: mem, models: workers.NewManager(workers.ManagerOptions{Memory: mem, Pixels: codec.Limits{}, Log: quiet})}
 	r.load(eyes)

@@ -17,6 +17,7 @@ type outlet struct {
 	cancel context.CancelFunc
 	every  bool
 	finite bool   // the video has an end, and can wait
+	fresh  bool   // no frame has come since the source was opened
 	base   uint64 // seq of the source's first frame
 
 	held  atomic.Int32 // frames submitted whose result is not written
@@ -26,12 +27,18 @@ type outlet struct {
 
 var _ stream.Sink = (*outlet)(nil)
 
-func (o *outlet) opened(i video.Info) { o.finite = i.Duration > 0 }
+func (o *outlet) opened(i video.Info) {
+	o.finite, o.fresh = i.Duration > 0, true
+}
 
 // frame submits a frame. In Every a video with an end waits for room in the
 // window; a live one loses what does not fit.
 func (o *outlet) frame(fr stream.Frame) {
 	fr.Seq += o.base
+	if o.fresh {
+		o.fresh = false
+		o.f.recovered()
+	}
 	if o.every && o.finite && !o.wait(int32(o.stream.Policy().Window)-1) {
 		fr.Lease.Release()
 		o.f.drop(stream.Closed)

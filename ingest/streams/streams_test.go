@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"image/jpeg"
 	"io"
+	"log/slog"
 	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
@@ -333,4 +334,49 @@ func TestSlowWatcher(t *testing.T) {
 	if n, lost := fast(); n != 5 || lost != 0 {
 		t.Errorf("fast has %d and lost %d", n, lost)
 	}
+}
+
+// A camera that fails is in the log once, and once more when it is back.
+func TestTroubleIsLogged(t *testing.T) {
+	var text logged
+	r := start(t, streams.Options{AllowPrivate: true, Log: slog.New(slog.NewTextHandler(&text, nil))})
+	path := clip(t, 1)
+	url := served(t, path)
+	if err := os.Rename(path, path+".away"); err != nil {
+		t.Fatal(err)
+	}
+	r.want(201, "POST", "/v2/streams", `{"name":"door","source":"`+strings.Replace(url, "//", "//me:geheim@", 1)+`","model":"eyes"}`)
+	r.until("door", "waiting", func(s shown) bool { return s.State == "waiting" && s.Error != nil })
+	if err := os.Rename(path+".away", path); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.models.Unload(t.Context(), "eyes"); err != nil { // the next opening comes soon, not after 15 s
+		t.Fatal(err)
+	}
+	r.until("door", "without its model", func(s shown) bool { return s.Error != nil && s.Error.Code == "not_found" })
+	r.load(eyes)
+	r.until("door", "over", func(s shown) bool { return s.State == "ended" })
+	got := text.String()
+	if strings.Contains(got, "geheim") || strings.Count(got, "a stream runs again") != 1 || !strings.Contains(got, "stream=door") ||
+		strings.Count(got, "WARN") != 3 || strings.Count(got, "a stream has a problem") != 3 { // the source, the unloading, no model
+		t.Errorf("%s", got)
+	}
+}
+
+// logged is a log to be looked at.
+type logged struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }
