@@ -3,8 +3,8 @@ package stream
 // Lose accepts a frame, received at now, of which nothing can be analysed, and
 // ends it in its turn: as dropped for why, or as failed when err is set. It takes
 // f.Lease over. What stands before a stream, say the decoder of a video, so has
-// what it lost counted with everything else. An error means that the stream is
-// closed: nothing will be pushed.
+// what it lost counted with everything else, and windows start again behind it. An
+// error means that the stream is closed: nothing will be pushed.
 func (s *Stream) Lose(f Frame, now Instant, why Reason, err error) error {
 	r := &Request{Frame: f, Stream: s}
 	r.Timing.Received = now
@@ -16,6 +16,7 @@ func (s *Stream) Lose(f Frame, now Instant, why Reason, err error) error {
 	}
 	s.active = now
 	s.counts.Accepted++
+	s.cutter.reset()
 	if s.policy.Mode == Every {
 		s.order = append(s.order, r)
 	}
