@@ -50,9 +50,11 @@ type Decoder struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	wake   chan struct{} // one slot: the queue, ended or closed changed
+	gone   chan struct{} // nothing runs any more
 
 	mu       sync.Mutex
 	queue    []*chunk // fed and not yet written to ffmpeg
+	hand     *chunk   // taken off the queue and not yet written
 	pending  []*chunk // written, and no frame has come of them yet
 	skipping bool     // up to the next key frame
 	ended    bool     // no chunk comes any more
@@ -157,9 +159,9 @@ func (d *Decoder) late(now stream.Instant) []*chunk {
 func (d *Decoder) Flush() {
 	var all []*chunk
 	d.mu.Lock()
-	for _, list := range [][]*chunk{d.pending, d.queue} {
+	for _, list := range [][]*chunk{d.pending, {d.hand}, d.queue} {
 		for _, c := range list {
-			if !c.ended {
+			if c != nil && !c.ended {
 				c.ended = true
 				all = append(all, c)
 			}
@@ -179,6 +181,10 @@ func (d *Decoder) End() {
 	d.signal()
 }
 
+// Gone is closed when the decoder was closed or has ended, and every frame that
+// Close did not return was handed to the stream.
+func (d *Decoder) Gone() <-chan struct{} { return d.gone }
+
 // Close stops decoding and returns the frames that are not decoded yet, whose
 // ending is the caller's: Client.Refused is not called for them. It does not
 // block.
@@ -197,6 +203,10 @@ func (d *Decoder) Close() (left []stream.Frame) {
 			left = append(left, c.frame)
 		}
 	}
+	if c := d.hand; c != nil && !c.ended {
+		c.ended = true
+		left = append(left, c.frame)
+	}
 	d.queue, d.pending = nil, nil
 	d.cancel()
 	d.signal()
@@ -214,7 +224,14 @@ func (d *Decoder) signal() {
 func (d *Decoder) lose(c *chunk, why stream.Reason, err error) {
 	c.lease.Release()
 	c.lease, c.data = nil, nil
-	if !c.ended {
+	d.mu.Lock()
+	ended := c.ended
+	c.ended = true
+	if d.hand == c {
+		d.hand = nil
+	}
+	d.mu.Unlock()
+	if !ended {
 		d.tell(c, why, err)
 	}
 }

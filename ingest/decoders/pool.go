@@ -71,7 +71,7 @@ func (p *Pool) Open(codec stream.Codec, st *stream.Stream, memory *buf.Pool, cli
 	ctx, cancel := context.WithCancel(context.Background())
 	d := &Decoder{
 		pool: p, codec: codec, name: codec.String(), st: st, memory: memory, client: client,
-		ctx: ctx, cancel: cancel, wake: make(chan struct{}, 1), skipping: true,
+		ctx: ctx, cancel: cancel, wake: make(chan struct{}, 1), gone: make(chan struct{}), skipping: true,
 		backoff: child.Backoff{Min: firstWait, Max: lastWait},
 	}
 	p.group.Add(1)

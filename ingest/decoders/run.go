@@ -16,6 +16,7 @@ import (
 func (d *Decoder) run() {
 	defer d.pool.group.Done()
 	defer d.pool.running.Add(-1)
+	defer close(d.gone)
 	defer d.cancel()
 	defer d.recovered()
 	var r *running
@@ -53,6 +54,7 @@ func (d *Decoder) take() (*chunk, bool) {
 			c := d.queue[0]
 			d.queue[0] = nil
 			d.queue = d.queue[1:]
+			d.hand = c
 			d.mu.Unlock()
 			return c, true
 		}
@@ -137,7 +139,7 @@ func (r *running) write(c *chunk) {
 		d.lose(c, why, nil)
 		return
 	}
-	d.pending = append(d.pending, c)
+	d.pending, d.hand = append(d.pending, c), nil
 	r.dec.SetDeadline(time.Now().Add(patience))
 	var sets []byte
 	if c.says.Key {
@@ -198,7 +200,7 @@ func (r *running) frame() error {
 	if len(lost) > 0 {
 		d.ask() // it goes on, with pictures that may be damaged
 	}
-	if c == nil || c.ended {
+	if c == nil {
 		return r.dec.Skip()
 	}
 	size := codec.NV12.Size(r.dec.Width, r.dec.Height)
@@ -232,7 +234,9 @@ func (d *Decoder) match(dec *video.Decoder, n uint64) (c *chunk, lost []*chunk) 
 	}
 	lost = append(lost, d.pending[:i]...)
 	if i < len(d.pending) && d.pending[i].n == n {
-		c = d.pending[i]
+		if c = d.pending[i]; c.ended { // flushed
+			c = nil
+		}
 		i++
 	}
 	d.pending = append(d.pending[:0], d.pending[i:]...)

@@ -139,8 +139,11 @@ func (s *session) open(m *wire.Open) error {
 		return err
 	}
 	if _, err := s.decoder(c, c.codec); err != nil {
+		t := newErrorText(err)
+		t.SID = &c.sid
+		s.tell(message(t)) // before the stream's end is told
 		c.stream.Load().Close(stream.ByError)
-		return err
+		return nil
 	}
 	p := c.stream.Load().Policy()
 	s.tell(message(struct {

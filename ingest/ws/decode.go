@@ -89,6 +89,10 @@ func (c *channel) close(st *stream.Stream) {
 				c.fail(f.Seq, err)
 			}
 		}
+		// A frame may be on its way from ffmpeg to the stream.
+		if c.m.a.group.run("close", func() { <-d.Gone(); st.Close(stream.ByClient) }, nil) {
+			return
+		}
 	}
 	st.Close(stream.ByClient)
 }

@@ -40,6 +40,7 @@ type event struct {
 	Model, Version        string
 	T                     any
 	FPS                   float64
+	KeyFrame              bool
 	Policy                map[string]any
 	Totals                struct{ Received, Accepted, Results, Drops, Errors uint64 }
 	Timing                map[string]int64

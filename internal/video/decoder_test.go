@@ -3,56 +3,18 @@ package video
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"millrace/internal/video/videotest"
 )
-
-// encoders make chunks as browsers do: no frame waits for a later one.
-var encoders = map[string][]string{
-	H264: {"-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency", "-x264-params", "aud=1:keyint=10:min-keyint=10:scenecut=0", "-f", "h264"},
-	VP8:  {"-c:v", "libvpx", "-deadline", "realtime", "-cpu-used", "8", "-lag-in-frames", "0", "-auto-alt-ref", "0", "-g", "10", "-f", "ivf"},
-	VP9:  {"-c:v", "libvpx-vp9", "-deadline", "realtime", "-cpu-used", "8", "-lag-in-frames", "0", "-g", "10", "-f", "ivf"},
-	AV1:  {"-c:v", "libaom-av1", "-usage", "realtime", "-cpu-used", "8", "-lag-in-frames", "0", "-g", "10", "-f", "ivf"},
-}
-
-// chunks encodes n frames of a test picture that gets brighter with each.
-func chunks(t testing.TB, codec string, w, h, n int, more ...string) [][]byte {
-	t.Helper()
-	in := fmt.Sprintf("color=black:size=%dx%d:rate=30,format=yuv420p,geq=lum='16+4*N':cb=128:cr=128", w, h)
-	args := append([]string{"-f", "lavfi", "-i", in, "-frames:v", fmt.Sprint(n)}, encoders[codec]...)
-	out := filepath.Join(t.TempDir(), codec)
-	ffmpeg(t, append(append(args, more...), out)...)
-	b, err := os.ReadFile(out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var list [][]byte
-	if codec == H264 {
-		aud := []byte{0, 0, 0, 1, 9}
-		for _, unit := range bytes.Split(b, aud)[1:] {
-			list = append(list, append(bytes.Clone(aud), unit...))
-		}
-	} else {
-		for b = b[32:]; len(b) > 0; {
-			size := binary.LittleEndian.Uint32(b)
-			list = append(list, b[12:12+size])
-			b = b[12+size:]
-		}
-	}
-	if len(list) != n {
-		t.Fatalf("%d chunks of %s, want %d", len(list), codec, n)
-	}
-	return list
-}
 
 func decoder(t testing.TB, o DecoderOptions) *Decoder {
 	t.Helper()
@@ -81,10 +43,10 @@ func luma(t testing.TB, d *Decoder) int {
 
 // Each frame comes out before the chunk after it goes in, with the number of its own chunk.
 func TestDecoderInLockstep(t *testing.T) {
-	for codec := range encoders {
+	for _, codec := range videotest.Codecs {
 		t.Run(codec, func(t *testing.T) {
 			const w, h = 160, 120
-			list := chunks(t, codec, w, h, 24)
+			list := videotest.Chunks(t, codec, w, h, 24)
 			d := decoder(t, DecoderOptions{Codec: codec, Width: w, Height: h, MaxPixels: w * h})
 			for i, c := range list {
 				if err := d.Write(c); err != nil {
@@ -102,7 +64,7 @@ func TestDecoderInLockstep(t *testing.T) {
 				if err != nil || n != uint64(i) {
 					t.Fatalf("chunk %d came back as %d, %v", i, n, err)
 				}
-				if got, want := luma(t, d), 16+4*i; got < want-3 || got > want+3 {
+				if got, want := luma(t, d), videotest.Luma(i); got < want-3 || got > want+3 {
 					t.Errorf("frame %d has brightness %d, want %d", i, got, want)
 				}
 			}
@@ -117,7 +79,7 @@ func TestDecoderInLockstep(t *testing.T) {
 func TestDecoderSkipsWhatItCannotDecode(t *testing.T) {
 	for _, codec := range []string{H264, VP8, VP9} {
 		t.Run(codec, func(t *testing.T) {
-			list := chunks(t, codec, 64, 48, 21)
+			list := videotest.Chunks(t, codec, 64, 48, 21)
 			random := rand.New(rand.NewPCG(1, 2))
 			for i := 5; i < 8; i++ { // garbage behind what says that it is a delta frame
 				list[i] = bytes.Clone(list[i])
@@ -180,7 +142,7 @@ func TestDecoderRefusals(t *testing.T) {
 	})
 	t.Run("too large", func(t *testing.T) {
 		d := decoder(t, DecoderOptions{Codec: VP8, Width: 64, Height: 48, MaxPixels: 64*48 - 1})
-		for _, c := range chunks(t, VP8, 64, 48, 3) {
+		for _, c := range videotest.Chunks(t, VP8, 64, 48, 3) {
 			_ = d.Write(c)
 		}
 		d.Finish()
@@ -189,7 +151,7 @@ func TestDecoderRefusals(t *testing.T) {
 		}
 	})
 	t.Run("reordered", func(t *testing.T) {
-		list := chunks(t, H264, 64, 48, 12, "-tune", "film", "-bf", "2", "-x264-params", "aud=1:bframes=2:b-adapt=0")
+		list := videotest.Chunks(t, H264, 64, 48, 12, "-tune", "film", "-bf", "2", "-x264-params", "aud=1:bframes=2:b-adapt=0")
 		d := decoder(t, DecoderOptions{Codec: H264, Width: 64, Height: 48})
 		for _, c := range list {
 			_ = d.Write(c)
@@ -206,7 +168,7 @@ func TestDecoderRefusals(t *testing.T) {
 		}
 	})
 	t.Run("killed", func(t *testing.T) {
-		list := chunks(t, VP8, 64, 48, 2)
+		list := videotest.Chunks(t, VP8, 64, 48, 2)
 		d := decoder(t, DecoderOptions{Codec: VP8, Width: 64, Height: 48})
 		_ = d.Write(list[0])
 		if err := d.Start(); err != nil {
@@ -234,9 +196,9 @@ func TestDecoderRefusals(t *testing.T) {
 
 func TestParseChunk(t *testing.T) {
 	sizes := [][2]int{{64, 48}, {66, 50}, {130, 98}, {640, 360}}
-	for codec := range encoders {
+	for _, codec := range videotest.Codecs {
 		for _, s := range sizes {
-			for i, b := range chunks(t, codec, s[0], s[1], 12) {
+			for i, b := range videotest.Chunks(t, codec, s[0], s[1], 12) {
 				c, err := ParseChunk(codec, b)
 				if err != nil {
 					t.Fatalf("%s chunk %d: %v", codec, i, err)
@@ -250,11 +212,11 @@ func TestParseChunk(t *testing.T) {
 			}
 		}
 	}
-	high := chunks(t, H264, 98, 66, 1, "-profile:v", "high444", "-pix_fmt", "yuv444p", "-x264-params", "aud=1:cqm=jvt")
+	high := videotest.Chunks(t, H264, 98, 66, 1, "-profile:v", "high444", "-pix_fmt", "yuv444p", "-x264-params", "aud=1:cqm=jvt")
 	if c, err := ParseChunk(H264, high[0]); err != nil || c != (Chunk{true, 98, 66}) {
 		t.Errorf("4:4:4 with scaling lists: %+v, %v", c, err)
 	}
-	fields := chunks(t, H264, 98, 68, 1, "-x264-params", "aud=1:interlaced=1")
+	fields := videotest.Chunks(t, H264, 98, 68, 1, "-x264-params", "aud=1:interlaced=1")
 	if c, err := ParseChunk(H264, fields[0]); err != nil || c != (Chunk{true, 98, 68}) {
 		t.Errorf("interlaced: %+v, %v", c, err)
 	}

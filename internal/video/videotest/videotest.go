@@ -1,0 +1,66 @@
+// Package videotest makes the chunks of inter-coded video that tests feed to
+// decoders, with the real encoders of ffmpeg.
+package videotest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// encoders make chunks as browsers do: no frame waits for a later one, and each
+// tenth is a key frame.
+var encoders = map[string][]string{
+	"h264": {"-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency", "-x264-params", "aud=1:keyint=10:min-keyint=10:scenecut=0", "-f", "h264"},
+	"vp8":  {"-c:v", "libvpx", "-deadline", "realtime", "-cpu-used", "8", "-lag-in-frames", "0", "-auto-alt-ref", "0", "-g", "10", "-f", "ivf"},
+	"vp9":  {"-c:v", "libvpx-vp9", "-deadline", "realtime", "-cpu-used", "8", "-lag-in-frames", "0", "-g", "10", "-f", "ivf"},
+	"av1":  {"-c:v", "libaom-av1", "-usage", "realtime", "-cpu-used", "8", "-lag-in-frames", "0", "-g", "10", "-f", "ivf"},
+}
+
+// Codecs are those that Chunks knows.
+var Codecs = []string{"h264", "vp8", "vp9", "av1"}
+
+// Luma is the brightness of all pixels of the n-th frame of Chunks.
+func Luma(n int) int { return 16 + 4*(n%50) }
+
+// Chunks encodes n frames of w by h, each of one brightness; more are further
+// options of the encoder.
+func Chunks(t testing.TB, codec string, w, h, n int, more ...string) [][]byte {
+	t.Helper()
+	in := fmt.Sprintf("color=black:size=%dx%d:rate=30,format=yuv420p,geq=lum='16+4*mod(N,50)':cb=128:cr=128", w, h)
+	out := filepath.Join(t.TempDir(), codec)
+	args := append([]string{"-nostdin", "-hide_banner", "-loglevel", "error", "-y", "-f", "lavfi", "-i", in, "-frames:v", fmt.Sprint(n)}, encoders[codec]...)
+	args = append(append(args, more...), out)
+	if said, err := exec.Command("ffmpeg", args...).CombinedOutput(); err != nil {
+		t.Fatalf("ffmpeg %v: %v\n%s(is ffmpeg installed? apt-get install ffmpeg)", args, err, said)
+	}
+	b, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := split(codec, b)
+	if len(list) != n {
+		t.Fatalf("%d chunks of %s, want %d", len(list), codec, n)
+	}
+	return list
+}
+
+func split(codec string, b []byte) (list [][]byte) {
+	if codec == "h264" {
+		aud := []byte{0, 0, 0, 1, 9} // in front of each picture
+		for _, unit := range bytes.Split(b, aud)[1:] {
+			list = append(list, append(bytes.Clone(aud), unit...))
+		}
+		return list
+	}
+	for b = b[32:]; len(b) > 0; {
+		size := binary.LittleEndian.Uint32(b)
+		list = append(list, b[12:12+size])
+		b = b[12+size:]
+	}
+	return list
+}
