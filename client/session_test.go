@@ -159,8 +159,13 @@ func TestSession(t *testing.T) {
 		_, err = ch.Send(ctx, client.Frame{Data: []byte("late")})
 		wantCode(t, err, stream.Canceled)
 	}
+}
 
-	// Two models over one connection, pictures and tensors.
+// Two models over one connection: pictures, tensors, samples, and what is wrong.
+func TestSessionFrames(t *testing.T) {
+	c, _ := serve(t, "same=identity", "eyes=motion,width=64,height=48")
+	s := session(t, c, client.SessionOptions{})
+	ctx := patience(t)
 	eyes := channel(t, s, "eyes", client.ChannelOptions{})
 	same := channel(t, s, "same", client.ChannelOptions{Codec: "opaque"})
 	for _, f := range []client.Frame{
