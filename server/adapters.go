@@ -59,6 +59,7 @@ func (s *Server) listenHTTP() error {
 	s.observe.routes(h.App, s.cfg.Metrics == "")
 	s.ws = ws.New(h, ws.Options{
 		MaxMessage: int(s.cfg.Limits.MaxMessage), MaxSessions: s.cfg.Limits.MaxSessions, MaxPulls: s.cfg.Limits.MaxPulls,
+		MaxDecoders: s.cfg.Limits.MaxDecoders, MaxPixels: int(s.cfg.Limits.MaxPixels),
 		OutboxMessages: s.cfg.Limits.OutboxMessages, OutboxBytes: int64(s.cfg.Limits.OutboxBytes), Idle: time.Duration(s.cfg.Limits.Idle), Resume: time.Duration(s.cfg.Limits.Resume),
 		AllowPrivateURLs: s.cfg.Sources.AllowPrivate, Log: s.log,
 	})

@@ -49,6 +49,7 @@ type LimitsConfig struct {
 	MaxPixels   int  // width times height of a picture
 	MaxSessions int  // WebSocket sessions at once
 	MaxPulls    int  // videos pulled at once for WebSocket sessions
+	MaxDecoders int  // videos that clients send chunk by chunk, decoded at once
 	MaxStreams  int  // streams of the server's own at once
 	MaxWatchers int  // of their results and pictures, at once
 
@@ -84,7 +85,7 @@ func Defaults() Config {
 		HTTP: "127.0.0.1:8000", GRPC: "127.0.0.1:8001",
 		Memory: MemoryConfig{Budget: 1 << 30},
 		Limits: LimitsConfig{MaxBody: 64 << 20, MaxMessage: 8 << 20, MaxPixels: codec.DefaultMaxPixels, MaxSessions: 10000,
-			MaxPulls: 64, MaxStreams: 64, MaxWatchers: 256, OutboxMessages: 4096, OutboxBytes: 64 << 20, Idle: Duration(24 * time.Hour), Resume: Duration(30 * time.Second)},
+			MaxPulls: 64, MaxDecoders: 16, MaxStreams: 64, MaxWatchers: 256, OutboxMessages: 4096, OutboxBytes: 64 << 20, Idle: Duration(24 * time.Hour), Resume: Duration(30 * time.Second)},
 		Log:   LogConfig{Level: "info", Format: "text"},
 		Drain: Duration(10 * time.Second),
 	}
@@ -99,6 +100,7 @@ func (c Config) withDefaults() Config {
 	c.Limits.MaxPixels = cmp.Or(c.Limits.MaxPixels, d.Limits.MaxPixels)
 	c.Limits.MaxSessions = cmp.Or(c.Limits.MaxSessions, d.Limits.MaxSessions)
 	c.Limits.MaxPulls = cmp.Or(c.Limits.MaxPulls, d.Limits.MaxPulls)
+	c.Limits.MaxDecoders = cmp.Or(c.Limits.MaxDecoders, d.Limits.MaxDecoders)
 	c.Limits.MaxStreams = cmp.Or(c.Limits.MaxStreams, d.Limits.MaxStreams)
 	c.Limits.MaxWatchers = cmp.Or(c.Limits.MaxWatchers, d.Limits.MaxWatchers)
 	c.Limits.OutboxMessages = cmp.Or(c.Limits.OutboxMessages, d.Limits.OutboxMessages)
@@ -146,7 +148,7 @@ func (c Config) Validate() error {
 	for _, l := range []struct {
 		path string
 		n    int
-	}{{"limits.max_sessions", c.Limits.MaxSessions}, {"limits.max_pulls", c.Limits.MaxPulls},
+	}{{"limits.max_sessions", c.Limits.MaxSessions}, {"limits.max_pulls", c.Limits.MaxPulls}, {"limits.max_decoders", c.Limits.MaxDecoders},
 		{"limits.max_streams", c.Limits.MaxStreams}, {"limits.max_watchers", c.Limits.MaxWatchers}, {"limits.outbox_messages", c.Limits.OutboxMessages}} {
 		if l.n < 1 || l.n > 1<<20 {
 			bad(l.path, "%d is not between 1 and %d", l.n, 1<<20)
