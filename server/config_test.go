@@ -240,7 +240,7 @@ func TestEnv(t *testing.T) {
 		Sources: server.SourcesConfig{AllowPrivate: true},
 		TLS:     server.TLSConfig{Cert: "c.pem", Key: "k.pem"},
 		ONNX:    server.ONNXConfig{Library: "/x.so"}, StreamsFile: "kept.json",
-		Models:  []server.ModelConfig{{Name: "a", Source: "delay", Params: stream.Params{"fixed": "1ms"}}, {Name: "b", Source: "identity"}},
+		Models: []server.ModelConfig{{Name: "a", Source: "delay", Params: stream.Params{"fixed": "1ms"}}, {Name: "b", Source: "identity"}},
 	}
 	if !reflect.DeepEqual(c, want) {
 		t.Errorf("got  %+v\nwant %+v", c, want)
