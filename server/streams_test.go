@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"bufio"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -10,7 +11,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/gorilla/websocket"
+
+	"millrace/ingest/streams"
 	"millrace/server"
 )
 
@@ -18,10 +23,7 @@ import (
 // its results.
 func TestStreamsOfTheConfiguration(t *testing.T) {
 	dir := t.TempDir()
-	clip := exec.Command("ffmpeg", "-nostdin", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=64x48:rate=10:duration=1", "-pix_fmt", "yuv420p", filepath.Join(dir, "clip.mp4"))
-	if out, err := clip.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	film(t, filepath.Join(dir, "clip.mp4"))
 	path := filepath.Join(dir, "millrace.yaml")
 	text := `
 http: 127.0.0.1:0
@@ -145,5 +147,50 @@ func TestStreamsFile(t *testing.T) {
 	cfg.HTTP, cfg.GRPC = server.Off, "127.0.0.1:0"
 	if err := cfg.Validate(); err == nil || !strings.HasPrefix(err.Error(), "http: ") {
 		t.Errorf("%v", err)
+	}
+}
+
+// film writes a video of a second.
+func film(t *testing.T, path string) {
+	t.Helper()
+	c := exec.Command("ffmpeg", "-nostdin", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=64x48:rate=10:duration=1", "-pix_fmt", "yuv420p", path)
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// TestStreamOverTLS watches a stream over an encrypted WebSocket to the server's
+// end.
+func TestStreamOverTLS(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	path := filepath.Join(t.TempDir(), "clip.mp4")
+	film(t, path)
+	door := server.StreamEntry{Config: streams.Config{Name: "door", Source: path, Model: "find", Loop: true}}
+	s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, TLS: server.TLSConfig{SelfSigned: true},
+		Models: []server.ModelConfig{{Name: "find", Source: "motion"}}, Streams: []server.StreamEntry{door}})
+	d := websocket.Dialer{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} // whose it is, is not the question here
+	ws, _, err := d.Dial(strings.Replace(s.HTTPURL(), "https", "wss", 1)+"/v2/streams/door/results", http.Header{"Origin": {s.HTTPURL()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ws.Close()
+	_ = ws.SetReadDeadline(time.Now().Add(30 * time.Second))
+	_, line, err := ws.ReadMessage()
+	if err != nil || !strings.HasPrefix(string(line), `{"stream":"door","seq":`) {
+		t.Fatalf("%s %v", line, err)
+	}
+	stopped := make(chan error, 1)
+	go func() { stopped <- stop() }()
+	for err == nil {
+		var text []byte
+		if _, text, err = ws.ReadMessage(); err == nil {
+			line = text
+		}
+	}
+	if !websocket.IsCloseError(err, websocket.CloseGoingAway) || string(line) != `{"stream":"door","closed":"draining"}` {
+		t.Errorf("%v after %s", err, line)
+	}
+	if err := <-stopped; err != nil {
+		t.Error(err)
 	}
 }

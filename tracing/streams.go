@@ -14,6 +14,7 @@ import (
 // limits.max_streams bounds how many there are, and the series of one go with it.
 var (
 	streamState    = desc("millrace_stream_state", "1 for what a stream of the server's own is doing.", "stream", "state")
+	streamPaused   = desc("millrace_stream_paused", "1 when the stream is paused.", "stream")
 	streamRead     = desc("millrace_stream_read_frames_total", "Frames read from the stream's source.", "stream")
 	streamFrames   = desc("millrace_stream_frames_total", "Frames of the stream that have ended.", "stream", "outcome")
 	streamDropped  = desc("millrace_stream_dropped_frames_total", "Frames of the stream dropped by policy.", "stream", "reason")
@@ -33,7 +34,7 @@ type cameras struct{ read func() streams.Stats }
 // Describe lists what Collect may send.
 func (cameras) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		streamState, streamRead, streamFrames, streamDropped, streamRestarts, streamLost, streamSent, streamRetries,
+		streamState, streamPaused, streamRead, streamFrames, streamDropped, streamRestarts, streamLost, streamSent, streamRetries,
 		streamWatchers, streamAge, streamLast, streamPanics,
 	} {
 		ch <- d
@@ -49,15 +50,18 @@ func (c cameras) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 	}
 	st := c.read()
+	is := func(b bool) float64 {
+		if b {
+			return 1
+		}
+		return 0
+	}
 	counter(streamPanics, st.Panics)
 	for _, s := range st.Streams {
 		for _, state := range sources.States {
-			is := 0.0
-			if s.State == state {
-				is = 1
-			}
-			gauge(streamState, is, s.Name, string(state))
+			gauge(streamState, is(s.State == state), s.Name, string(state))
 		}
+		gauge(streamPaused, is(s.Paused), s.Name)
 		var dropped uint64
 		for why, n := range s.Drops {
 			dropped += n

@@ -12,7 +12,7 @@ import (
 // What a stream's figures look like to a scraper, and that they go with it.
 func TestStreams(t *testing.T) {
 	st := streams.Stats{Panics: 1, Streams: []streams.StreamStats{{
-		Name: "door", State: sources.Waiting, Watchers: 2, Answered: 70, Failed: 3, Drops: map[stream.Reason]uint64{stream.Stale: 4, stream.RateLimit: 5},
+		Name: "door", State: sources.Waiting, Paused: true, Watchers: 2, Answered: 70, Failed: 3, Drops: map[stream.Reason]uint64{stream.Stale: 4, stream.RateLimit: 5},
 		Aged: 70, Age: 7 * time.Second, Last: time.UnixMilli(1_795_000_000_250),
 		Totals: streams.Totals{Frames: 90, Lost: 8, Restarts: 6, ResultsLost: 9, WatchersLost: 10, FileErrors: 11, WebhookSent: 12, WebhookRetries: 13, WebhookLost: 14},
 	}, {Name: "yard", State: sources.Connecting}}}
@@ -25,6 +25,7 @@ func TestStreams(t *testing.T) {
 	}{
 		{1, "state", []string{"state", "waiting"}},
 		{0, "state", []string{"state", "running"}},
+		{1, "paused", nil},
 		{90, "read_frames_total", nil},
 		{70, "frames_total", []string{"outcome", "result"}},
 		{9, "frames_total", []string{"outcome", "drop"}},

@@ -183,7 +183,7 @@ func eachStream(verb, short string, do func(*client.Client, context.Context, str
 func streamRows(s *client.ServerStream) [][]string {
 	now := time.Now()
 	rows := [][]string{
-		{"stream", s.Name + " (of the " + s.Origin + ")"},
+		{"stream", s.Name + map[string]string{"config": " (of the configuration)", "request": " (added by a request)"}[s.Origin]},
 		{"source", s.Source},
 		{"model", strings.TrimSpace(s.Model + " " + s.Version)},
 		{"state", doing(s) + ", for " + span(now.Sub(s.Since))},

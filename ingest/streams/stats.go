@@ -19,6 +19,7 @@ type Stats struct {
 type StreamStats struct {
 	Name     string
 	State    sources.State
+	Paused   bool
 	Watchers int
 
 	Answered uint64 // frames, as are Failed and Drops; with Lost they add up to Frames, but for those in flight
@@ -57,6 +58,9 @@ func (a *Adapter) Stats() Stats {
 func (f *flow) stats() StreamStats {
 	state, _ := f.state()
 	s := StreamStats{Name: f.config.Name, State: state.State, Watchers: f.hub.size() + f.film.size(), Totals: f.totals()}
+	f.mu.Lock()
+	s.Paused = f.paused
+	f.mu.Unlock()
 	f.tally.Lock()
 	defer f.tally.Unlock()
 	s.Answered, s.Failed, s.Drops = f.answered, f.errors, maps.Clone(f.drops)
