@@ -53,6 +53,8 @@ type TrackConfig struct {
 	IoU     float64
 	MinHits int
 	MaxAge  Duration
+	Score   float64
+	Class   bool
 }
 
 // GateConfig says which frames of a stream are worth a run.
@@ -119,6 +121,8 @@ var modelKeys = []key[ModelConfig]{
 	{"output.track_iou", "least overlap of a prediction and its box (0.2)", func(m *ModelConfig) any { return &m.Track.IoU }},
 	{"output.track_hits", "boxes in a row until there is an id (2)", func(m *ModelConfig) any { return &m.Track.MinHits }},
 	{"output.track_age", "an id ends when it was not seen for longer (500ms)", func(m *ModelConfig) any { return &m.Track.MaxAge }},
+	{"output.track_score", "least score of a box that begins to be followed; any box continues (0)", func(m *ModelConfig) any { return &m.Track.Score }},
+	{"output.track_class", "an id stays with the class it began with: for things that cross, and a model that is seldom wrong", func(m *ModelConfig) any { return &m.Track.Class }},
 	{"output.classify.output", "the tensor of scores, a class each", func(m *ModelConfig) any { return &m.output("classify").Output }},
 	{"output.classify.top_k", "classes answered (5)", func(m *ModelConfig) any { return &m.output("classify").TopK }},
 	{"output.classify.activation", "of the scores: none, softmax or sigmoid", func(m *ModelConfig) any { return &m.output("classify").Activation }},
@@ -416,7 +420,7 @@ func (m ModelConfig) Worker() (workers.Config, error) {
 		Name: m.Name, Version: m.Version, Kind: kind, Source: source, Params: maps.Clone(m.Params),
 		Instances: m.Instances, MaxFlows: m.MaxFlows, Output: m.Output,
 		Window: workers.Window{Length: m.Window.Length, Hop: m.Window.Hop},
-		Track:  workers.Track{On: m.Track.On, Config: tracking.Config{IoU: m.Track.IoU, MinHits: m.Track.MinHits, MaxAge: time.Duration(m.Track.MaxAge)}},
+		Track:  workers.Track{On: m.Track.On, Config: tracking.Config{IoU: m.Track.IoU, MinHits: m.Track.MinHits, MaxAge: time.Duration(m.Track.MaxAge), Score: m.Track.Score, SameClass: m.Track.Class}},
 		Gate:   workers.Gate{Changed: m.Gate.Changed, Refresh: time.Duration(m.Gate.Refresh)},
 		Batching: workers.Batching{
 			Kind: batching.Kind(m.Batching.Kind), MaxSize: m.Batching.MaxSize, MaxDelay: time.Duration(m.Batching.MaxDelay),

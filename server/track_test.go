@@ -31,7 +31,7 @@ func TestTrackedDigits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := server.ParseModel("spotter=" + filepath.Join(dir, "spotter.onnx") + ",input.image.scale=0.00392157,output.boxes.threshold=0.3,output.track=true,stream.policy=every")
+	m, err := server.ParseModel("spotter=" + filepath.Join(dir, "spotter.onnx") + ",input.image.scale=0.00392157,output.boxes.threshold=0.3,output.track=true,output.track_score=0.5,stream.policy=every")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -78,6 +78,7 @@ func (w *instance) track(r *stream.Request, out []stream.Tensor) ([]stream.Tenso
 		at := func(k int) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(data[4*k:])) }
 		w.boxes = append(w.boxes, tracking.Box{X1: at(0), Y1: at(1), X2: at(2), Y2: at(3)})
 	}
+	w.judge(out)
 	w.ids = w.ids[:0]
 	if r.Stream.Options().OneShot {
 		w.ids = append(w.ids, make([]byte, 8*len(w.boxes))...)
@@ -93,4 +94,21 @@ func (w *instance) track(r *stream.Request, out []stream.Tensor) ([]stream.Tenso
 	w.out = append(w.out[:0], out...)
 	w.out = append(w.out, stream.Tensor{Name: tracked, Datatype: stream.Int64, Shape: []int{1, len(w.boxes)}, Data: w.ids})
 	return w.out, nil
+}
+
+// judge adds what the result says of the boxes: scores, and classes where it has
+// them.
+func (w *instance) judge(out []stream.Tensor) {
+	for _, t := range out {
+		switch {
+		case t.Name == "scores" && t.Datatype == stream.Float32 && len(t.Data) == 4*len(w.boxes):
+			for i := range w.boxes {
+				w.boxes[i].Score = math.Float32frombits(binary.LittleEndian.Uint32(t.Data[4*i:]))
+			}
+		case t.Name == "classes" && t.Datatype == stream.Int64 && len(t.Data) == 8*len(w.boxes):
+			for i := range w.boxes {
+				w.boxes[i].Class = int32(binary.LittleEndian.Uint64(t.Data[8*i:]))
+			}
+		}
+	}
 }
