@@ -58,8 +58,9 @@ type adoption struct {
 // nothing waits to be written of the one before.
 func (s *session) adopt(m *mux, then func()) bool {
 	n := &adoption{m, then, make(chan struct{})}
+	box := s.box // the writer replaces it once it has seen n
 	s.next.Store(n)
-	s.box.signal()
+	box.signal()
 	select {
 	case <-n.done:
 		return true
