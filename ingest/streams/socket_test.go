@@ -185,4 +185,5 @@ func TestStuckSocket(t *testing.T) {
 	}
 	before := r.until("door", "one watches", func(s shown) bool { return s.Watchers == 1 })
 	r.until("door", "results go on", func(s shown) bool { return s.Results > before.Results+5 })
+	r.stop() // the client answers no close
 }
