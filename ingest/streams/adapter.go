@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"millrace/ingest"
 	"millrace/internal/httpd"
@@ -21,7 +22,11 @@ type Options struct {
 	MaxStreams   int      // at once; 64 (limits.max_streams)
 	MaxWatchers  int      // of results and video, over all streams; 256 (limits.max_watchers)
 	AllowPrivate bool     // requests may name private addresses (sources.allow_private)
-	Log          *slog.Logger
+
+	Heartbeat time.Duration // how often a watcher is shown that the connection stands; 15s
+	PongWait  time.Duration // a WebSocket client that is silent for Heartbeat + PongWait is gone; 10s
+
+	Log *slog.Logger
 }
 
 // Adapter runs the streams.
@@ -52,6 +57,12 @@ func New(h *httpd.Server, o Options) *Adapter {
 	}
 	if o.MaxWatchers <= 0 {
 		o.MaxWatchers = 256
+	}
+	if o.Heartbeat <= 0 {
+		o.Heartbeat = 15 * time.Second
+	}
+	if o.PongWait <= 0 {
+		o.PongWait = 10 * time.Second
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()

@@ -18,10 +18,8 @@ import (
 	"millrace/stream"
 )
 
-const (
-	pongWait = 10 * time.Second // a client that is silent for heartbeat + pongWait is gone
-	lastWait = 2 * time.Second  // for the client's half of the closing handshake
-)
+// lastWait is for the client's half of the closing handshake.
+const lastWait = 2 * time.Second
 
 // upgrader is for all watchers. Origin was checked before.
 var upgrader = websocket.Upgrader{
@@ -72,9 +70,9 @@ func (a *Adapter) serveSocket(conn net.Conn, buffered []byte, req *http.Request,
 	read := make(chan struct{})
 	a.tasks.Go(func() { // ends with the connection
 		defer close(read)
-		a.safely("reader", func() { listen(ctx, ws, cancel) })
+		a.safely("reader", func() { listen(ws, a.opts.Heartbeat+a.opts.PongWait, cancel) })
 	})
-	if cause := messages(ws).follow(ctx, io.Discard, w, f.farewell); !errors.Is(cause, errGone) {
+	if cause := a.follow(ctx, messages(ws), io.Discard, w, f.farewell); !errors.Is(cause, errGone) {
 		code, text := websocket.CloseNormalClosure, ""
 		switch {
 		case errors.Is(cause, errSpoke):
@@ -91,11 +89,12 @@ func (a *Adapter) serveSocket(conn net.Conn, buffered []byte, req *http.Request,
 	}
 }
 
-// listen reads what the client sends until it is gone. Pongs and a close are
-// all that is allowed; a message takes no memory, whatever its size.
-func listen(ctx context.Context, ws *websocket.Conn, cancel context.CancelCauseFunc) {
+// listen reads what the client sends until it is gone, or silent for so long.
+// Pongs and a close are all that is allowed; a message takes no memory, whatever
+// its size.
+func listen(ws *websocket.Conn, silence time.Duration, cancel context.CancelCauseFunc) {
 	defer cancel(errGone)
-	alive := func(string) error { return ws.SetReadDeadline(time.Now().Add(heartbeat + pongWait)) }
+	alive := func(string) error { return ws.SetReadDeadline(time.Now().Add(silence)) }
 	_ = alive("")
 	ws.SetPongHandler(alive)
 	for {

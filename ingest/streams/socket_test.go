@@ -57,7 +57,8 @@ func rest(t *testing.T, ws *websocket.Conn) (code int, last string) {
 			return e.Code, last
 		}
 		if err != nil {
-			t.Fatalf("%v after %s", err, last)
+			t.Errorf("%v after %s", err, last)
+			return 0, last
 		}
 		last = string(text)
 	}
@@ -186,4 +187,32 @@ func TestStuckSocket(t *testing.T) {
 	before := r.until("door", "one watches", func(s shown) bool { return s.Watchers == 1 })
 	r.until("door", "results go on", func(s shown) bool { return s.Results > before.Results+5 })
 	r.stop() // the client answers no close
+}
+
+// A client that has vanished is noticed by its silence, also when nothing is to
+// be told; one that answers stays.
+func TestVanishedSocket(t *testing.T) {
+	quiet := looped(t)
+	quiet.Paused = true
+	r := start(t, streams.Options{Streams: []streams.Config{quiet}, Heartbeat: 50 * time.Millisecond, PongWait: 2 * time.Second})
+	here, _ := r.socket(), r.socket()
+	answered := make(chan struct{}, 1000)
+	here.SetPingHandler(func(data string) error {
+		answered <- struct{}{}
+		return here.WriteControl(websocket.PongMessage, []byte(data), time.Now().Add(patience))
+	})
+	ended := make(chan string)
+	go func() {
+		_, last := rest(t, here)
+		ended <- last
+	}()
+	r.until("door", "two watch", func(s shown) bool { return s.Watchers == 2 })
+	r.until("door", "one is gone", func(s shown) bool { return s.Watchers == 1 }) // who reads nothing answers no ping
+	for range 100 { // for longer than silence is borne
+		<-answered
+	}
+	r.want(204, "DELETE", "/v2/streams/door", "")
+	if last := <-ended; last != `{"stream":"door","closed":"deleted"}` {
+		t.Errorf("%s", last)
+	}
 }

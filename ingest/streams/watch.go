@@ -19,7 +19,6 @@ import (
 
 const (
 	watchRoom = 256 // lines that wait for one watcher
-	heartbeat = 15 * time.Second
 	writeWait = 10 * time.Second
 )
 
@@ -160,7 +159,7 @@ func (a *Adapter) serve(conn net.Conn, head string, m form, f *flow, enter func(
 	})
 	out := deadlined{conn}
 	if _, err := io.WriteString(out, head); err == nil {
-		_ = m.follow(ctx, out, w, f.farewell)
+		_ = a.follow(ctx, m, out, w, f.farewell)
 	}
 }
 
@@ -173,8 +172,8 @@ var (
 // follow writes what comes. It returns nil when nothing comes any more or the
 // server ends, which it has told by then; else what ended it: ctx's cause, or
 // errGone when the client takes nothing.
-func (m form) follow(ctx context.Context, out io.Writer, w *watcher, farewell func() []byte) error {
-	beats := time.NewTicker(heartbeat)
+func (a *Adapter) follow(ctx context.Context, m form, out io.Writer, w *watcher, farewell func() []byte) error {
+	beats := time.NewTicker(a.opts.Heartbeat)
 	defer beats.Stop()
 	var shown []byte
 	for {
