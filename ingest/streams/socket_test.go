@@ -208,7 +208,7 @@ func TestVanishedSocket(t *testing.T) {
 	}()
 	r.until("door", "two watch", func(s shown) bool { return s.Watchers == 2 })
 	r.until("door", "one is gone", func(s shown) bool { return s.Watchers == 1 }) // who reads nothing answers no ping
-	for range 100 { // for longer than silence is borne
+	for range 100 {                                                               // for longer than silence is borne
 		<-answered
 	}
 	r.want(204, "DELETE", "/v2/streams/door", "")
