@@ -29,7 +29,8 @@ type Batch struct {
 	Answering func(r *stream.Request, outputs []stream.Tensor, lease *buf.Buf)
 
 	mem      *buf.Pool
-	data     [][]byte // per input, MaxBatch rows
+	data     [][]byte   // per input, MaxBatch rows; of free dimensions, those of this run
+	leases   []*buf.Buf // per input, of those with free dimensions
 	rowBytes []int
 	shapes   [][]int
 	mapped   [][]byte

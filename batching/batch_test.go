@@ -299,6 +299,32 @@ func TestOutputsWithoutMemoryAreDrops(t *testing.T) {
 	}
 }
 
+// The memory of free dimensions is leased while a batch runs and stays in none.
+func TestFreeDimensionsAreLeased(t *testing.T) {
+	g := newGroup(t, bytesModel(4, -1), Adaptive, 1, 8)
+	s, k := g.open(t, window)
+	for i, budget := range []int64{1 << 20, 1 << 20, 1} {
+		_ = s.SubmitAt(rows(g.mem, i, byte(i), 1, 2000), 1)
+		b, _, _ := g.intake.Gather(2, 1, nil)
+		b.mem = buf.NewPool(budget)
+		if good := b.Prepare(nil); good != (budget > 1) {
+			t.Fatalf("a budget of %d: %v", budget, good)
+		} else if good {
+			if n := b.mem.Stats().Leased; n < 2000 {
+				t.Errorf("%d bytes leased", n)
+			}
+			echo(b)
+		}
+		g.pool.Put(b)
+		if budget == 1 && k.results[i] != string(stream.Memory) {
+			t.Errorf("%q", k.results)
+		}
+	}
+	if b := g.pool.free[0]; b.leases[0] != nil || b.data[0] != nil {
+		t.Error("the last one's memory stays")
+	}
+}
+
 func TestPoolIsBounded(t *testing.T) {
 	for _, backend := range []Backend{Heap, C} {
 		p, err := NewPool(bytesModel(4, 100), buf.NewPool(0), backend, 2)
@@ -332,6 +358,14 @@ func TestPoolIsBounded(t *testing.T) {
 		p.Put(b)
 		if p.Free() != 1 || p.made != 1 {
 			t.Fatalf("%d free of %d made, one allowed", p.Free(), p.made)
+		}
+		p.Resize(2)
+		a, b = take(), take()
+		p.Put(a)
+		p.Put(b)
+		p.Resize(1)
+		if p.Free() != 1 || p.made != 1 {
+			t.Fatalf("%d free of %d made: an unused one stays", p.Free(), p.made)
 		}
 		p.Close()
 		if p.Free() != 0 || p.made != 0 {

@@ -32,7 +32,9 @@ type Pool struct {
 }
 
 // NewPool returns a pool of n batches for model, made as they are first needed.
-// A ragged model's batches have no input memory. Outputs are leased from mem.
+// A ragged model's batches have no input memory. Outputs, and inputs with free
+// dimensions, are leased from mem for as long as a batch is in use; the rest is
+// the caller's to reserve there.
 func NewPool(model *stream.Model, mem *buf.Pool, backend Backend, n int) (*Pool, error) {
 	if backend != Heap && backend != C {
 		return nil, stream.Errorf(stream.InvalidArgument, "batching.memory", "%q is not a backend: want heap or c", string(backend))
@@ -46,9 +48,16 @@ func (p *Pool) Size() int { return p.size }
 // Free returns how many batches are unused.
 func (p *Pool) Free() int { return max(0, len(p.free)+p.size-p.made) }
 
-// Resize changes the bound; batches in use above it are given up as they come
-// back.
-func (p *Pool) Resize(n int) { p.size = max(n, 1) }
+// Resize changes the bound; unused batches above it are given up, those in use as
+// they come back.
+func (p *Pool) Resize(n int) {
+	p.size = max(n, 1)
+	for last := len(p.free) - 1; last >= 0 && p.made > p.size; last-- {
+		p.free[last].unmap()
+		p.free[last], p.free = nil, p.free[:last]
+		p.made--
+	}
+}
 
 // Take returns an empty batch, or nil when all are in use.
 func (p *Pool) Take() (*Batch, error) {
@@ -74,6 +83,12 @@ func (p *Pool) Put(b *Batch) {
 		b.Requests[i] = nil
 	}
 	b.Requests, b.Rows, b.Outputs = b.Requests[:0], 0, nil
+	for k, l := range b.leases {
+		if l != nil {
+			l.Release()
+			b.leases[k], b.data[k] = nil, nil
+		}
+	}
 	if p.made > p.size {
 		p.made--
 		b.unmap()
@@ -109,6 +124,7 @@ func (p *Pool) make() (*Batch, error) {
 	if p.model.Ragged {
 		return b, nil
 	}
+	b.leases = make([]*buf.Buf, len(p.model.Inputs))
 	for _, in := range p.model.Inputs {
 		row := max(0, stream.Elements(in.Shape)*in.Datatype.Size()) // 0: free dimensions, see Batch.fit
 		data, err := b.alloc(p.backend, row*max(p.model.MaxBatch, 1))

@@ -15,8 +15,14 @@ type Decode func(r *stream.Request, dst []byte) error
 func (b *Batch) Prepare(decode Decode) bool {
 	b.Offsets, b.Inputs, b.Outputs = b.Offsets[:0], b.Inputs[:0], nil
 	kept, rows := b.Requests[:0], 0
-	if !b.Model.Ragged {
-		b.fit()
+	if !b.Model.Ragged && !b.fit() {
+		for _, r := range b.Requests {
+			r.Drop(stream.Memory)
+			r.Unbind()
+		}
+		clear(b.Requests)
+		b.Requests, b.Rows = kept, 0
+		return false
 	}
 	for _, r := range b.Requests {
 		if err := b.place(r, rows, decode); err != nil {
@@ -88,8 +94,9 @@ func decodeWindow(r *stream.Request, dst []byte, decode Decode) error {
 }
 
 // fit sizes the rows of inputs with free dimensions, which are the same for all
-// members of the class.
-func (b *Batch) fit() {
+// members of the class, and leases memory for them. It reports whether there is
+// enough.
+func (b *Batch) fit() bool {
 	for k, spec := range b.Model.Inputs {
 		if stream.Elements(spec.Shape) >= 0 {
 			continue
@@ -104,16 +111,19 @@ func (b *Batch) fit() {
 			b.shapes[k] = append(append(b.shapes[k][:0], 0), dims...)
 			b.rowBytes[k] = stream.Elements(dims) * spec.Datatype.Size()
 		}
-		// As long as this batch needs, not as long as any could: that would
-		// multiply what one client sends.
+		// As long as this batch needs, and no longer than it runs: what one client
+		// sends must not stay behind in every batch.
 		rows := b.Rows
 		if b.Model.Fixed {
 			rows = b.Model.MaxBatch
 		}
-		if need := b.rowBytes[k] * rows; need > len(b.data[k]) {
-			b.data[k] = make([]byte, need)
+		lease, err := b.mem.Lease(b.rowBytes[k] * rows)
+		if err != nil {
+			return false
 		}
+		b.leases[k], b.data[k] = lease, lease.Bytes()
 	}
+	return true
 }
 
 // shape makes the input tensors of the given number of rows.

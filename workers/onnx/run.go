@@ -35,7 +35,7 @@ func (w *worker) Run(ctx context.Context, b *batching.Batch) (err error) {
 
 // compute runs the model. The outputs are valid until the next call.
 func (w *worker) compute(ctx context.Context, inputs []stream.Tensor, rows int) ([]stream.Tensor, error) {
-	if w.results == nil {
+	if w.results == nil || w.free && sizeOf(inputs) > maxFree {
 		out, err := w.allocating(ctx, inputs, rows)
 		if err == nil && !w.varies && w.learn(out, rows) != nil {
 			w.varies = true
@@ -60,6 +60,13 @@ func (w *worker) compute(ctx context.Context, inputs []stream.Tensor, rows int) 
 	w.Release()
 	w.Deallocate()
 	return out, nil
+}
+
+func sizeOf(ts []stream.Tensor) (n int) {
+	for i := range ts {
+		n += len(ts[i].Data)
+	}
+	return n
 }
 
 // feed binds the inputs again. A provider with memory of its own copies them

@@ -3,6 +3,7 @@ package onnx
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -345,6 +346,16 @@ func TestBindingsOfInputsThatVary(t *testing.T) {
 		if len(w.bound) > maxBoundFree {
 			t.Fatalf("%d bindings", len(w.bound))
 		}
+	}
+	w.Release()
+	long := random(maxFree/4+1, 1)
+	out, err := w.compute(t.Context(), []stream.Tensor{tensor("x", stream.Float32, floats(long...), 1, len(long))}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(t, out, 0, floats(slices.Max(long)), 1, 1)
+	if len(w.bound) != 0 {
+		t.Error("a binding holds a large frame's memory")
 	}
 }
 

@@ -39,10 +39,12 @@ func init() {
 const defaultBatch = 8
 
 // How many bindings are kept; past it they are made anew. The memory of inputs
-// with free dimensions is replaced as they grow, and bindings hold the old one.
+// with free dimensions is another as they grow, and bindings hold the old one: few
+// are kept, and none of more than maxFree bytes.
 const (
 	maxBound     = 1024
 	maxBoundFree = 16
+	maxFree      = 64 << 10
 )
 
 // worker is one instance. All of a group share the session.
@@ -62,6 +64,7 @@ type worker struct {
 	memory  [][]byte            // of each output, max rows
 	bound   []*binding
 	keep    int             // of bound at most
+	free    bool            // some input has free dimensions
 	fresh   []stream.Tensor // of the slower route
 	scalar  []bool          // outputs that a run of it showed to have no dimensions
 }
@@ -208,7 +211,7 @@ func (w *worker) Allocate(context.Context) error {
 	}
 	for _, in := range w.inputs {
 		if stream.Elements(in.Shape) < 0 {
-			w.keep, w.varies = maxBoundFree, true
+			w.keep, w.varies, w.free = maxBoundFree, true, true
 		}
 		if w.axis == none && len(in.Shape) == 0 { // a scalar is a copy: there is nothing to bind
 			w.varies = true
