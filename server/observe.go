@@ -43,6 +43,7 @@ func newObserver(s *Server) (*observer, error) {
 		Sessions:   s.sessions,
 		Outbox:     s.outbox,
 		Closed:     s.closed,
+		Videos:     s.videos,
 		Streams:    s.ownStreams,
 	})
 	return o, nil
@@ -76,6 +77,15 @@ func (s *Server) sessions() map[string]int {
 		return nil
 	}
 	return map[string]int{"ws": s.ws.Stats().Sessions}
+}
+
+// videos are those that are decoded for WebSocket clients.
+func (s *Server) videos() map[string]int {
+	if s.ws == nil {
+		return nil
+	}
+	st := s.ws.Stats()
+	return map[string]int{"sent": st.Decoders, "pulled": st.Pulls}
 }
 
 // outbox is the bytes of replies that wait for WebSocket clients.

@@ -40,6 +40,7 @@ type Options struct {
 	Sessions   func() map[string]int    // open, by adapter
 	Outbox     func() int64             // bytes of replies that wait for their clients
 	Closed     func() map[string]uint64 // sessions that ended, by why
+	Videos     func() map[string]int    // decoded for sessions, by how they come
 	Streams    func() streams.Stats     // of the server's own
 	// RequestBuckets, in seconds, rising; nil = DefaultRequestBuckets.
 	RequestBuckets []float64

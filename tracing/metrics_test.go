@@ -42,6 +42,7 @@ func newRig(t testing.TB) *rig {
 		Version: "v1", Groups: r.manager.Snapshot, Memory: mem.Stats,
 		Goroutines: func() map[string]int { return map[string]int{"ws": 3, "grpc": 0} },
 		Sessions:   func() map[string]int { return map[string]int{"ws": 2} },
+		Videos:     func() map[string]int { return map[string]int{"sent": 3} },
 	})
 	return r
 }
@@ -153,6 +154,7 @@ func TestFramesAreCounted(t *testing.T) {
 	want(t, all, 0, "millrace_memory_denied_total")
 	want(t, all, 3, "millrace_goroutines", "group", "ws")
 	want(t, all, 2, "millrace_sessions", "adapter", "ws")
+	want(t, all, 3, "millrace_videos", "from", "sent")
 	want(t, all, 1, "millrace_build_info", "version", "v1")
 	for _, name := range []string{"go_goroutines", "process_cpu_seconds_total"} {
 		if _, ok := value(all, name); !ok {

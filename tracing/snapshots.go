@@ -40,6 +40,7 @@ var (
 	goroutines = desc("millrace_goroutines", "Goroutines by the group that started them.", "group")
 	outbox     = desc("millrace_outbox_bytes", "Bytes of replies that wait for their clients.")
 	closed     = desc("millrace_sessions_closed_total", "Sessions that ended, by why.", "reason")
+	videos     = desc("millrace_videos", "Videos decoded for sessions: sent by clients chunk by chunk, or pulled from an address.", "from")
 	sessions   = desc("millrace_sessions", "Open sessions by adapter.", "adapter")
 )
 
@@ -47,7 +48,7 @@ var (
 func (snapshots) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		build, queueDepth, queueFlows, open, workersNow, restarts, batches, buffers, ready,
-		memoryBudget, memoryLeased, memoryIdle, memoryLeases, memoryDenied, goroutines, sessions, outbox, closed,
+		memoryBudget, memoryLeased, memoryIdle, memoryLeases, memoryDenied, goroutines, sessions, outbox, closed, videos,
 	} {
 		ch <- d
 	}
@@ -103,6 +104,7 @@ func (s snapshots) Collect(ch chan<- prometheus.Metric) {
 	}
 	byName(goroutines, s.o.Goroutines)
 	byName(sessions, s.o.Sessions)
+	byName(videos, s.o.Videos)
 	if s.o.Outbox != nil {
 		gauge(outbox, float64(s.o.Outbox()))
 	}
