@@ -165,6 +165,7 @@ type camera struct {
 	side   atomic.Int32 // pixels of the picture
 	silent atomic.Bool  // keeps the connection and sends nothing
 	dead   atomic.Bool  // answers 503
+	wait   atomic.Int64 // between pictures, in nanoseconds; 20 ms
 	opened atomic.Int32
 	cut    atomic.Pointer[context.CancelFunc] // breaks the connection
 }
@@ -172,6 +173,7 @@ type camera struct {
 func newCamera(t *testing.T) *camera {
 	c := &camera{}
 	c.side.Store(64)
+	c.wait.Store(int64(20 * time.Millisecond))
 	srv := httptest.NewServer(http.HandlerFunc(c.serve))
 	t.Cleanup(func() {
 		srv.CloseClientConnections()
@@ -191,7 +193,7 @@ func (c *camera) serve(w http.ResponseWriter, req *http.Request) {
 	defer cancel()
 	c.cut.Store(&cancel)
 	w.Header().Set("Content-Type", "multipart/x-mixed-replace; boundary=b")
-	tick := time.NewTicker(20 * time.Millisecond)
+	tick := time.NewTicker(time.Duration(c.wait.Load()))
 	defer tick.Stop()
 	for {
 		select {

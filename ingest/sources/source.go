@@ -14,6 +14,15 @@ import (
 	"millrace/stream"
 )
 
+const (
+	// startTimeout is Video.StartTimeout's default: a camera of a frame a second takes
+	// 25 s to open, because ffmpeg looks at some frames first, and ffprobe before it.
+	startTimeout = 40 * time.Second
+	// maxPause is the longest time between two frames of a paced video that is taken
+	// for one, unless they all are so far apart.
+	maxPause = 10 * time.Second
+)
+
 // Options are what a source is made with. Video.URL, Memory and Frame are
 // needed.
 type Options struct {
@@ -35,7 +44,8 @@ type Options struct {
 	// error of it is a failure like others, except that PermissionDenied and
 	// InvalidArgument are final. nil allows.
 	May func(context.Context) error
-	// Paced gives the frames of a video with an end at the speed at which it plays.
+	// Paced gives the frames of a video with an end at the speed at which it plays. A
+	// jump of its times is not waited for.
 	Paced bool
 
 	MinWait time.Duration // before the second opening; 0.5 s
@@ -59,7 +69,7 @@ func New(o Options) *Source {
 	for _, d := range []struct {
 		p *time.Duration
 		v time.Duration
-	}{{&o.MinWait, 500 * time.Millisecond}, {&o.MaxWait, 30 * time.Second}, {&o.Steady, 10 * time.Second}} {
+	}{{&o.MinWait, 500 * time.Millisecond}, {&o.MaxWait, 30 * time.Second}, {&o.Steady, 10 * time.Second}, {&o.Video.StartTimeout, startTimeout}} {
 		if *d.p <= 0 {
 			*d.p = d.v
 		}
@@ -78,9 +88,9 @@ func (s *Source) Status() Status {
 }
 
 // Run opens the source, reads it all the time, and opens it again when it fails,
-// until ctx ends or the video does. It returns nil at the end of a video whose
-// length was known, ctx's cause, or the error for which it can never work. No
-// child is left behind.
+// until ctx ends or the video does. It returns nil at the end of a file or of a
+// video whose length was known, ctx's cause, or the error for which it can never
+// work; a file that breaks off is not read again. No child is left behind.
 func (s *Source) Run(ctx context.Context) error {
 	for {
 		s.enter(Connecting, time.Time{})
@@ -92,7 +102,7 @@ func (s *Source) Run(ctx context.Context) error {
 		case err == io.EOF:
 			s.enter(Ended, time.Time{})
 			return nil
-		case final(err):
+		case final(err) || s.cutShort(err):
 			s.fail(err)
 			s.enter(Failed, time.Time{})
 			return err
@@ -116,6 +126,13 @@ func final(err error) bool {
 		return true
 	}
 	return false
+}
+
+// cutShort says that err is the end of a file that is damaged or not whole: what
+// there is of it was read, and would only come again.
+func (s *Source) cutShort(err error) bool {
+	st := s.Status()
+	return video.KindOf(err) == video.EndedEarly && st.Info.File && st.Frames > 0 && !s.opts.Video.Loop
 }
 
 // pause returns how long to wait. What will not mend by itself is asked for as
@@ -178,8 +195,9 @@ func (s *Source) once(ctx context.Context) (steady bool, err error) {
 	}
 	s.enter(Running, time.Time{})
 	begun := time.Now()
-	err = s.read(ctx, NewFrames(r, s.opts.Memory), s.opts.Paced && info.Duration > 0)
-	if err == io.EOF && info.Duration == 0 {
+	ends := info.File || info.Duration > 0
+	err = s.read(ctx, NewFrames(r, s.opts.Memory), s.opts.Paced && ends)
+	if err == io.EOF && !ends {
 		// Nobody said that it would end: a camera, or the server in front of it, did.
 		err = &video.Error{Kind: video.EndedEarly, URL: video.Redact(s.opts.Video.URL), Detail: "its server ended it"}
 	}
@@ -187,9 +205,13 @@ func (s *Source) once(ctx context.Context) (steady bool, err error) {
 }
 
 func (s *Source) read(ctx context.Context, frames *Frames, paced bool) error {
+	pause := maxPause
+	if fps := frames.r.Info().FPS; fps > 0 {
+		pause = max(pause, time.Duration(2/fps*float64(time.Second)))
+	}
 	var (
-		begun time.Time
-		first int64
+		begun       time.Time
+		first, last int64 // times of frames; first moves with each jump
 	)
 	for {
 		f, err := frames.Next()
@@ -204,8 +226,12 @@ func (s *Source) read(ctx context.Context, frames *Frames, paced bool) error {
 			continue
 		}
 		if begun.IsZero() {
-			begun, first = time.Now(), f.CaptureUS
+			begun, first, last = time.Now(), f.CaptureUS, f.CaptureUS
 		}
+		if step := f.CaptureUS - last; step > pause.Microseconds() {
+			first += step
+		}
+		last = f.CaptureUS
 		due := time.Duration(f.CaptureUS-first) * time.Microsecond
 		if paced && !sleep(ctx, due-time.Since(begun)) {
 			f.Lease.Release()

@@ -31,8 +31,11 @@ type Info struct {
 	Duration time.Duration
 	// HasVideo is true: a source without video does not open.
 	HasVideo bool
+	// File is true for a regular file of this machine: it has an end, whether or not Duration is known.
+	File bool
 
-	// videoLength is the length of the video stream itself. The whole source may be longer, by its sound.
+	// videoLength is the length of the video stream itself, 0 where nobody wrote it down. The whole source may be
+	// longer, by its sound.
 	videoLength time.Duration
 }
 
@@ -185,9 +188,16 @@ func (s source) judge(a *probed, scheme, target, stderr string) (Info, error) {
 		}
 	}
 	info.SourceWidth, info.SourceHeight = info.Width, info.Height
-	info.videoLength = seconds(v.Duration)
-	if info.Duration = info.videoLength; info.Duration == 0 && a.Format != nil {
+	if info.Duration = seconds(v.Duration); info.Duration == 0 && a.Format != nil {
 		info.Duration = seconds(a.Format.Duration)
+	}
+	// ffmpeg guesses the length of a transport stream from its last time, which may be on another clock than the first.
+	if a.Format == nil || a.Format.Name != "mpegts" {
+		info.videoLength = seconds(v.Duration)
+	}
+	if scheme == SchemeFile {
+		st, err := os.Stat(target)
+		info.File = err == nil && st.Mode().IsRegular()
 	}
 	return info, nil
 }
