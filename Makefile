@@ -45,9 +45,9 @@ bench: ## Millrace beside bare loops, ratio by ratio (5 minutes); ARGS='-rows ws
 	@scripts/onnxruntime.sh
 	$(if $(MICRO),go test -tags '$(TAGS)' -run '^$$' -bench . -benchmem ./... $(ARGS),go run -tags '$(TAGS)' ./cmd/millrace-bench $(ARGS))
 
-bench-overload: ## more than it can do: goodput and age of answers, fairness, many streams (6 minutes); ARGS='-rows fairness', -json
+bench-overload: ## more than it can do: goodput and age of answers, fairness, many streams, dead cameras (5 minutes); ARGS='-rows fairness', -json
 	@scripts/onnxruntime.sh
-	go run -tags '$(TAGS)' ./cmd/millrace-bench -rows '^overload|^fairness|^many' $(ARGS)
+	go run -tags '$(TAGS)' ./cmd/millrace-bench -rows '^overload|^fairness|^many|^cameras-dead' $(ARGS)
 
 soak: ## the long tests (build tag soak), with the race detector; ARGS='-timeout 8h'
 	@grep -rqs '^func TestSoak' --include='*_test.go' . || { echo 'soak: there is no TestSoak' >&2; exit 1; }

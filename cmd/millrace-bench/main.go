@@ -46,6 +46,7 @@ var parts = []struct {
 	{"overload-cpu", true, overloadCPU},
 	{"fairness", true, fairness},
 	{"many", true, many},
+	{"cameras-dead", true, camerasDead},
 }
 
 func main() {
@@ -63,7 +64,7 @@ func run(args []string, out, errs io.Writer) int {
 	f := flag.NewFlagSet("millrace-bench", flag.ContinueOnError)
 	f.SetOutput(errs)
 	asJSON := f.Bool("json", false, "print the table as JSON")
-	only := f.String("rows", "", "measure the parts whose `name` matches: ws, rest, json, native, video, onnx, onnxvideo, metrics, memory, overload, and, only when asked for, overload-cpu, fairness, many")
+	only := f.String("rows", "", "measure the parts whose `name` matches: ws, rest, json, native, video, onnx, onnxvideo, metrics, memory, overload, and, only when asked for, overload-cpu, fairness, many, cameras-dead")
 	round := f.Duration("round", 500*time.Millisecond, "how long each round runs; one of overload takes six times that")
 	rounds := f.Int("rounds", 9, "rounds of each pair; overload takes a third of them")
 	if err := f.Parse(args); err != nil {
@@ -107,7 +108,7 @@ func measure(o options) (*Table, error) {
 			continue
 		}
 		began := time.Now()
-		fmt.Fprintf(o.say, "%-12s ", p.name)
+		fmt.Fprintf(o.say, "%-13s ", p.name)
 		if err := p.run(b); err != nil {
 			failed = append(failed, fmt.Sprintf("%s: %v", p.name, err))
 			fmt.Fprintln(o.say, "failed:", err)

@@ -3,10 +3,13 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"millrace/client/load"
 	"millrace/workers/onnx"
@@ -26,13 +29,14 @@ func TestMain(m *testing.M) {
 // TestEveryRowIsMeasured runs the whole table in rounds too short to mean
 // anything: what it checks is that each row is there and that no frame is lost.
 func TestEveryRowIsMeasured(t *testing.T) {
-	idleStreams, mlpHidden, crowds, manyLive, manyIdle = 50, 64, []int{1, 10}, 20, 150
+	idleStreams, mlpHidden, crowds, manyLive, manyIdle, watched = 50, 64, []int{1, 10}, 20, 150, 4
 	rows, want := ".", []string{
 		"WebSocket echo, 30 KB", "WebSocket echo, 300 KB", "REST tensor, 30 KB, read", "REST 224x224x3 JSON numbers", "native call",
 		"JPEG video", "metrics on against off", "allocations a frame", "resident memory of an idle stream", "delay at 2x: goodput", "delay at 10x: p99 age",
 		"JPEG 160x120 at 4x: answers", "streams: 10: Jain's index", "one at 20x the rate of the others: Jain's index", "stateful beside 30 stateless: least share",
 		"20 streams at 1 fps, plain", "20 streams at 1 fps, millrace.v1", "150 idle streams, plain WebSocket, a connection each: goroutines", "150 idle streams, millrace.v1, 100 to a connection: resident",
 		"are opened, plain WebSocket, a connection each: p99", "are opened, millrace.v1, 100 to a connection: p99",
+		"4 cameras, MJPEG 160x120 at 10 fps, 1 killed and 1 stalled, the other 2: answers",
 	}
 	if _, err := onnx.Library(); err != nil {
 		t.Log("the rows of ONNX are left out:", err)
@@ -128,5 +132,78 @@ func TestAccount(t *testing.T) {
 	a.add(&load.Report{Sent: 2, Answered: 2, Failed: 1, Unaccounted: -1, Unexpected: 1, Lost: map[string]uint64{"EOF": 3}})
 	if r := a.row(""); r.Name != "14 sent = 9 answered + 1 overtaken + 3 superseded + 1 failed; 4 more were due, but not taken in time" || r.Met || r.Millrace != 5 {
 		t.Errorf("%+v", r)
+	}
+}
+
+func TestPairs(t *testing.T) {
+	from := time.Now()
+	mid, to := from.Add(2*time.Second), from.Add(6*time.Second)
+	// Results every 100 ms, those after mid every gap, all of one age in ms.
+	watched := func(gap time.Duration, was, is int) *watcher {
+		w := &watcher{}
+		for at := from.Add(-time.Second); at.Before(to.Add(time.Second)); {
+			age := was
+			step := 100 * time.Millisecond
+			if !at.Before(mid) {
+				age, step = is, gap
+			}
+			w.line(fmt.Appendf(nil, `{"stream":"x","seq":1,"received_us":%d,"outputs":[]}`, at.UnixMicro()-int64(age)*1000), at)
+			at = at.Add(step)
+		}
+		return w
+	}
+	p, err := compare([]*watcher{watched(100*time.Millisecond, 5, 5), watched(125*time.Millisecond, 5, 10)}, from, mid, to)
+	if err != nil || p.fps != [2]float64{20, 18} || p.worst != 0.8 || math.Round(p.age[0]) != 5 || math.Round(p.age[1]) != 10 {
+		t.Errorf("%+v", p)
+	}
+	b := &bench{table: &Table{}}
+	b.addPairs([]pairOfTimes{p, {fps: [2]float64{20, 20}, age: [2]float64{4, 5}, worst: 1}, {fps: [2]float64{20, 19}, age: [2]float64{4, 5.6}, worst: 0.96}})
+	rows := b.table.Rows
+	if len(rows) != 3 || rows[0].Millrace != 19 || rows[1].Ratio != 0.96 || !rows[1].Met || rows[2].Ratio != 1.4 || !rows[2].Met {
+		t.Errorf("%+v", rows)
+	}
+	if silent, err := compare([]*watcher{{}, watched(100*time.Millisecond, 5, 5)}, from, mid, to); err != nil || silent.worst != 0 {
+		t.Errorf("%+v", silent)
+	}
+}
+
+func TestWatchersNoteFailures(t *testing.T) {
+	for _, line := range []string{`{"error":{"code":"timeout","message":"x"}}`, `{`} {
+		var w watcher
+		w.line(nil, time.Now())
+		if w.err != nil {
+			t.Error(w.err)
+		}
+		w.line([]byte(line), time.Now())
+		if _, err := compare([]*watcher{&w}, time.Now(), time.Now(), time.Now()); err == nil || w.count() != 0 {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+}
+
+func TestP99(t *testing.T) {
+	ages := make([]time.Duration, 200)
+	for i := range ages {
+		ages[i] = time.Duration(200-i) * time.Millisecond
+	}
+	if got := p99(ages); got != 198 {
+		t.Error(got)
+	}
+	if got := p99(ages[:1]); got != 1 { // they are in order now
+		t.Error(got)
+	}
+	if p99(nil) != 0 {
+		t.Error("none")
+	}
+}
+
+func TestMemoryIsFlat(t *testing.T) {
+	for _, c := range []struct {
+		rounds []float64
+		met    bool
+	}{{[]float64{10 << 20}, true}, {[]float64{10 << 20, 30 << 20, 11 << 20}, true}, {[]float64{10 << 20, 12 << 20}, false}} {
+		if r := flat("x", c.rounds); r.Met != c.met {
+			t.Errorf("%v: %+v", c.rounds, r)
+		}
 	}
 }

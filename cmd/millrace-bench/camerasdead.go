@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"millrace/ingest/sources"
+	"millrace/ingest/streams"
+	"millrace/server"
+	"millrace/stream"
+)
+
+// watched is how many cameras the server watches.
+var watched = 16
+
+// Each camera has an ffmpeg of its own, all of which share the processors with
+// the server: small pictures, and few.
+const watchedFPS = 10
+
+// camerasDead has the server watch cameras of which one is killed and one stalls,
+// and looks at what the others notice of it: against the same cameras just before,
+// when all were well. The second time is long enough for the server to give the
+// stalled one up and try again. Ages count from when the server had the frame.
+func camerasDead(b *bench) error {
+	f, err := film(smallW, smallH)
+	if err != nil {
+		return err
+	}
+	defer f.remove()
+	var pairs []pairOfTimes
+	for k := range max((b.rounds+1)/2, 1) {
+		b.step("%d", k+1)
+		p, err := b.killAndStall(f.frames)
+		if err != nil {
+			return err
+		}
+		pairs = append(pairs, p)
+	}
+	b.addPairs(pairs)
+	return nil
+}
+
+// killAndStall runs one pair, on a server of its own: one that has tried in vain to
+// reach a camera waits longer and longer.
+func (b *bench) killAndStall(frames [][]byte) (p pairOfTimes, err error) {
+	cameras := make([]*camera, watched)
+	entries := make([]server.StreamEntry, watched)
+	for i := range cameras {
+		if cameras[i], err = newCamera(frames, watchedFPS); err != nil {
+			return p, err
+		}
+		defer cameras[i].close()
+		entries[i] = server.StreamEntry{Config: streams.Config{Name: fmt.Sprintf("camera%d", i), Source: cameras[i].url(), Model: "delay"}}
+	}
+	t, err := serve(func(c *server.Config) { c.Streams = entries }, delayModel("delay", stream.Params{}))
+	if err != nil {
+		return p, err
+	}
+	defer func() { err = errors.Join(err, t.end()) }()
+
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	watchers := make([]*watcher, watched)
+	ended := make(chan error, watched)
+	for i := range watchers {
+		watchers[i] = &watcher{}
+		wg.Go(func() { ended <- watchers[i].watch(ctx, t, entries[i].Name) })
+	}
+	if err := allRun(watchers, ended); err != nil {
+		return p, fmt.Errorf("%w: %s", err, t.unwell())
+	}
+	from := time.Now()
+	time.Sleep(8 * b.round)
+	dead := time.Now()
+	cameras[0].set(killed)
+	cameras[1].set(stalled)
+	time.Sleep(24 * b.round)
+	return compare(watchers[2:], from, dead, time.Now())
+}
+
+// unwell tells of the streams of the server's own that do not run.
+func (t *target) unwell() string {
+	var m struct {
+		Streams []json.RawMessage `json:"streams"`
+	}
+	resp, err := http.Get("http://" + t.addr + "/v2/streams")
+	if err == nil {
+		defer resp.Body.Close()
+		err = json.NewDecoder(resp.Body).Decode(&m)
+	}
+	if err != nil {
+		return err.Error()
+	}
+	var text []string
+	for _, s := range m.Streams {
+		var of struct{ State string }
+		if json.Unmarshal(s, &of) == nil && of.State != string(sources.Running) {
+			text = append(text, string(s))
+		}
+	}
+	return strings.Join(text, "\n")
+}
+
+// settling is how long all cameras run before it counts.
+const settling = 2 // s
+
+// allRun waits until each camera has been seen, and frames of the first for a
+// while after that.
+func allRun(watchers []*watcher, ended <-chan error) error {
+	late := time.After(time.Minute)
+	look := time.NewTicker(50 * time.Millisecond)
+	defer look.Stop()
+	seen := func(w *watcher, n int) error {
+		for w.count() < n {
+			select {
+			case <-look.C:
+			case err := <-ended:
+				return err
+			case <-late:
+				return errors.New("not all cameras are seen after a minute")
+			}
+		}
+		return nil
+	}
+	for _, w := range watchers {
+		if err := seen(w, 1); err != nil {
+			return err
+		}
+	}
+	return seen(watchers[0], watchers[0].count()+settling*watchedFPS)
+}
+
+// pairOfTimes are the figures of the same cameras at two times.
+type pairOfTimes struct {
+	fps, age [2]float64 // of all of them, a second; p99, ms
+	worst    float64    // fps at the second time against the first, of the camera that lost most
+}
+
+func compare(of []*watcher, from, mid, to time.Time) (p pairOfTimes, err error) {
+	var all [2][]time.Duration
+	for i, w := range of {
+		if err = w.failed(); err != nil {
+			return p, err
+		}
+		was, is := w.between(from, mid), w.between(mid, to)
+		all[0], all[1] = append(all[0], was...), append(all[1], is...)
+		ratio := 0.
+		if len(was) > 0 {
+			ratio = float64(len(is)) / float64(len(was)) * mid.Sub(from).Seconds() / to.Sub(mid).Seconds()
+		}
+		if i == 0 || ratio < p.worst {
+			p.worst = ratio
+		}
+	}
+	for i, d := range []time.Duration{mid.Sub(from), to.Sub(mid)} {
+		p.fps[i], p.age[i] = float64(len(all[i]))/d.Seconds(), p99(all[i])
+	}
+	return p, nil
+}
+
+// addPairs adds the medians of the pairs.
+func (b *bench) addPairs(pairs []pairOfTimes) {
+	var was, is, before, after, worst, older []float64
+	for _, p := range pairs {
+		was, is, before, after = append(was, p.fps[0]), append(is, p.fps[1]), append(before, p.age[0]), append(after, p.age[1])
+		worst, older = append(worst, p.worst), append(older, p.age[1]/p.age[0])
+	}
+	name := fmt.Sprintf("%d cameras, MJPEG %dx%d at %d fps, 1 killed and 1 stalled, the other %d: ", watched, smallW, smallH, watchedFPS, watched-2)
+	b.add(Row{Name: name + "answers", Unit: "frames/s", Bare: median(was), Millrace: median(is), Ratio: median(is) / median(was)})
+	b.add(Row{Name: name + "the one that lost most", Unit: "of its fps", Bare: 1, Millrace: median(worst), Ratio: median(worst)}.atLeast(0.95))
+	b.add(Row{Name: name + "p99 age of an answer", Unit: "ms", Bare: median(before), Millrace: median(after), Ratio: median(older)}.atMost(1.5))
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+// watcher reads the results of one stream of the server's own.
+type watcher struct {
+	mu   sync.Mutex
+	seen []sighting
+	err  error // of an answer that was none
+}
+
+// sighting is a result that has arrived, and its age since the server had the frame.
+type sighting struct {
+	at  time.Time
+	age time.Duration
+}
+
+// watch reads until ctx ends, or the server ends it.
+func (w *watcher) watch(ctx context.Context, t *target, name string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+t.addr+"/v2/streams/"+name+"/results", nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Accept", "application/x-ndjson")
+	resp, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 512))
+		return fmt.Errorf("the results of %s: %s: %s", name, resp.Status, text)
+	}
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() {
+		w.line(lines.Bytes(), time.Now())
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("the results of %s ended: %v", name, lines.Err())
+}
+
+func (w *watcher) line(text []byte, now time.Time) {
+	if len(text) == 0 {
+		return // a heartbeat
+	}
+	var m struct {
+		Received int64           `json:"received_us"`
+		Error    json.RawMessage `json:"error"`
+	}
+	err := json.Unmarshal(text, &m)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case err != nil:
+		w.err = err
+	case m.Error != nil:
+		w.err = fmt.Errorf("a frame failed: %s", m.Error)
+	case m.Received > 0:
+		w.seen = append(w.seen, sighting{now, now.Sub(time.UnixMicro(m.Received))})
+	}
+}
+
+// count is how many results have come.
+func (w *watcher) count() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.seen)
+}
+
+// failed is what went wrong with a frame.
+func (w *watcher) failed() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
+// between returns the ages of the results that came in a span of time.
+func (w *watcher) between(from, to time.Time) (ages []time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range w.seen {
+		if !s.at.Before(from) && s.at.Before(to) {
+			ages = append(ages, s.age)
+		}
+	}
+	return ages
+}
+
+// p99 is the time that 99 of 100 do not exceed, in ms.
+func p99(ages []time.Duration) float64 {
+	if len(ages) == 0 {
+		return 0
+	}
+	slices.Sort(ages)
+	return ages[(len(ages)*99+99)/100-1].Seconds() * 1000
+}
