@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -270,6 +271,8 @@ func (s *storm) client(r *rand.Rand) {
 		case <-st.Finished():
 		case <-time.After(20 * time.Second):
 			s.fault("a stream of %s does not end: %+v, %+v", g.Config().Kind, st.Counts(), g.Stats())
+			stacks := make([]byte, 1<<20)
+			s.t.Logf("%+v\n%s", g.Config(), stacks[:runtime.Stack(stacks, true)])
 			return
 		}
 		c := st.Counts()
@@ -376,9 +379,9 @@ func (s *storm) account() {
 		s.accepted += n.Accepted
 	}
 	// Runs that hang let go of their memory when they return, groups or not.
-	for end := time.Now().Add(10 * time.Second); s.mem.Stats().Leases != 0 || states.Load() != 0 || tallies.Load() != 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(10 * time.Second); s.mem.Stats().Leases != 0 || s.mem.Stats().Reserved != 0 || states.Load() != 0 || tallies.Load() != 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			s.fault("%d leases and %d + %d states are left", s.mem.Stats().Leases, states.Load(), tallies.Load())
+			s.fault("%d leases, %d bytes and %d + %d states are left", s.mem.Stats().Leases, s.mem.Stats().Reserved, states.Load(), tallies.Load())
 			break
 		}
 	}
