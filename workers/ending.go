@@ -72,7 +72,7 @@ func (g *Group) replace(w *instance) {
 	}
 	// Started beside the hung one, so that the watchdog goes on watching.
 	g.wg.Go(func() {
-		err := g.add(w.detached())
+		err := g.join(w.detached()) // in the place, and the memory, of the other
 		if err != nil {
 			g.log.Error("no replacement for a hung worker", "model", g.cfg.Name, "error", err)
 		} else {
@@ -209,21 +209,13 @@ func (g *Group) awaitRuns() {
 	}
 }
 
-// awaitRefused waits for the worker of a group that was not to be, so that what it
-// took is free before the next model is loaded, unless it hangs.
-func (g *Group) awaitRefused() {
-	select {
-	case <-g.ended():
-	case <-time.After(g.cfg.Limits.late()):
-		g.log.Error("a worker does not end and is left behind", "model", g.cfg.Name)
-	}
-}
-
-// ended is closed when all of the group's goroutines have ended.
+// ended is closed when all of the group's goroutines have ended, and its memory is
+// given back.
 func (g *Group) ended() <-chan struct{} {
 	c := make(chan struct{})
 	go func() { // ends with the last worker, however late: counted as quarantined until then
 		g.wg.Wait()
+		g.giveBack()
 		close(c)
 	}()
 	return c

@@ -33,8 +33,9 @@ type Group struct {
 	intake *batching.Intake
 	pool   *batching.Pool // under gather
 
-	gather sync.Mutex
-	nudge  bool // the batcher may wait for more frames: tell it of each
+	gather   sync.Mutex
+	nudge    bool  // the batcher may wait for more frames: tell it of each
+	reserved int64 // bytes of the budget, under gather
 
 	park   sync.Mutex
 	parked []*instance // LIFO: the last to stop is the warmest
@@ -67,18 +68,12 @@ func newGroup(ctx context.Context, cfg Config, mem *buf.Pool, pixels codec.Limit
 		streams: make(map[*stream.Stream]struct{}), all: make(map[*instance]struct{}), stopping: make(chan struct{}),
 	}
 	first := g.newInstance()
-	m, err := g.startIn(ctx, first)
-	if err != nil {
+	if err := g.startIn(ctx, first); err != nil {
 		first.cancel()
-		return nil, err
-	}
-	if err = g.complete(m); err == nil {
-		err = first.equip()
-	}
-	if err != nil {
-		first.cancel()
-		close(first.admission)
-		g.awaitRefused()
+		select {
+		case <-g.ended(): // what it took is free before the next model is loaded
+		case <-first.admission: // it hangs
+		}
 		return nil, err
 	}
 	if hooks != nil {
@@ -133,7 +128,7 @@ func (g *Group) complete(m *stream.Model) error {
 	}
 	g.nudge = g.cfg.Batching.Kind != batching.Adaptive
 	g.intake = batching.NewIntake(m, b, g.pool, g.cfg.MaxFlows)
-	return nil
+	return g.provide(g.cfg.Instances)
 }
 
 func (g *Group) newInstance() *instance {
@@ -147,16 +142,13 @@ func (g *Group) newInstance() *instance {
 // startIn starts the instance's goroutine, which makes the worker ready, and
 // waits for that. The goroutine then waits for admission: closed without admission
 // it takes the worker down again.
-func (g *Group) startIn(ctx context.Context, w *instance) (*stream.Model, error) {
-	type outcome struct {
-		m   *stream.Model
-		err error
-	}
-	ready := make(chan outcome, 1)
+func (g *Group) startIn(ctx context.Context, w *instance) error {
+	ready := make(chan error, 1)
 	g.wg.Go(func() {
-		m, err := w.start(ctx)
-		ready <- outcome{m, err}
+		err := w.start(ctx)
+		ready <- err
 		if err != nil {
+			w.prep.close()
 			return
 		}
 		<-w.admission
@@ -168,18 +160,16 @@ func (g *Group) startIn(ctx context.Context, w *instance) (*stream.Model, error)
 			return
 		}
 		w.stop()
-		if w.prep != nil {
-			w.prep.close()
-		}
+		w.prep.close()
 	})
 	late := time.NewTimer(g.cfg.Limits.late())
 	defer late.Stop()
 	select {
-	case o := <-ready:
-		return o.m, o.err
+	case err := <-ready:
+		return err
 	case <-late.C:
 		close(w.admission) // should it come back, it is taken down
-		return nil, stream.Errorf(stream.Timeout, "limits.start", "model %s did not start within %v", g.cfg.Name, g.cfg.Limits.Start)
+		return stream.Errorf(stream.Timeout, "limits.start", "model %s did not start within %v", g.cfg.Name, g.cfg.Limits.Start)
 	}
 }
 
@@ -200,25 +190,34 @@ func (g *Group) admit(w *instance) {
 	close(w.admission)
 }
 
-// add starts one more worker.
+// add provides memory for one more worker and starts it.
 func (g *Group) add(ctx context.Context) error {
+	n := g.Workers()
+	if err := g.provide(n + 1); err != nil {
+		return err
+	}
+	if err := g.join(ctx); err != nil {
+		_ = g.provide(n) // less than there is: it is given back
+		return err
+	}
+	return nil
+}
+
+// join starts one more worker, whose memory is provided already.
+func (g *Group) join(ctx context.Context) error {
 	w := g.newInstance()
-	if _, err := g.startIn(ctx, w); err != nil {
+	if err := g.startIn(ctx, w); err != nil {
 		w.cancel()
 		return err
-	}
-	if err := w.equip(); err != nil {
-		close(w.admission)
-		w.cancel()
-		return err
-	}
-	if b := g.cfg.buffers(); b > g.cfg.Instances { // fewer are a throttle, and meant
-		g.gather.Lock()
-		g.pool.Resize(max(b, g.Workers()+2))
-		g.gather.Unlock()
 	}
 	g.admit(w)
 	return nil
+}
+
+// remove has one worker leave, and gives its memory back.
+func (g *Group) remove() {
+	g.removeOne()
+	_ = g.provide(g.Workers()) // less than there is
 }
 
 // removeOne tells one worker to leave, once its batch is done.

@@ -55,8 +55,9 @@ type instance struct {
 
 const gone = ^uint64(0)
 
-// start makes the worker ready. It returns the model's metadata.
-func (w *instance) start(ctx context.Context) (m *stream.Model, err error) {
+// start makes the worker ready. The first of a group completes the group as soon as
+// the model's metadata are known: before there is memory taken for it.
+func (w *instance) start(ctx context.Context) (err error) {
 	g := w.group
 	ctx, cancel := context.WithTimeout(ctx, g.cfg.Limits.Start)
 	defer cancel()
@@ -72,25 +73,36 @@ func (w *instance) start(ctx context.Context) (m *stream.Model, err error) {
 	}()
 	kind, ok := Lookup(g.cfg.Kind)
 	if !ok {
-		return nil, stream.Errorf(stream.NotFound, "source", "%q is no kind of worker", g.cfg.Kind)
+		return stream.Errorf(stream.NotFound, "source", "%q is no kind of worker", g.cfg.Kind)
 	}
 	w.worker, w.warm = kind.New(), false
 	env := &Env{
 		Name: g.cfg.Name, Source: g.cfg.Source, Params: g.cfg.Params, Log: g.log,
 		MaxBatch: g.cfg.Batching.MaxSize, Image: g.cfg.Image, Window: g.cfg.Window,
 	}
-	if m, err = w.worker.Init(ctx, env); err != nil {
-		return nil, err
+	m, err := w.worker.Init(ctx, env)
+	if err != nil {
+		return err
 	}
 	steps++
+	if g.model == nil {
+		if err = g.complete(m); err != nil {
+			return err
+		}
+	}
+	if w.prep == nil { // else it is started again
+		if err = w.equip(); err != nil {
+			return err
+		}
+	}
 	if err = w.worker.Allocate(ctx); err != nil {
-		return nil, fmt.Errorf("allocate: %w", err)
+		return fmt.Errorf("allocate: %w", err)
 	}
 	steps++
 	if err = w.worker.Acquire(ctx); err != nil {
-		return nil, fmt.Errorf("acquire: %w", err)
+		return fmt.Errorf("acquire: %w", err)
 	}
-	return m, nil
+	return nil
 }
 
 // equip makes what turns frames into inputs, and outputs into results.
@@ -295,7 +307,7 @@ func (w *instance) restart() bool {
 		}
 		g.restarts.Add(1)
 		w.begin(nil, stream.Now().Add(g.cfg.Limits.late()))
-		_, err := w.start(w.ctx)
+		err := w.start(w.ctx)
 		if !w.end() {
 			w.returned()
 			if err == nil {

@@ -221,8 +221,8 @@ func TestAStartThatHangs(t *testing.T) {
 	})
 }
 
-// A model that is refused after its worker has started, which then does not end,
-// keeps no other waiting.
+// A model that is refused when its worker is there already, which then does not
+// end, keeps no other waiting.
 func TestARefusedModelWhoseWorkerHangs(t *testing.T) {
 	r := newRig(t)
 	started.Lock()
@@ -230,8 +230,8 @@ func TestARefusedModelWhoseWorkerHangs(t *testing.T) {
 	gate := started.gate
 	started.Unlock()
 	defer close(gate)
-	cfg := workers.Config{Name: "s", Kind: "starter", Params: stream.Params{"how": "release hangs"}, Image: &stream.ImageSpec{}, Limits: workers.Limits{Start: 20 * time.Millisecond}}
-	if _, err := r.LoadConfig(context.Background(), cfg, true); stream.CodeOf(err) != stream.InvalidArgument {
+	cfg := workers.Config{Name: "s", Kind: "starter", Params: stream.Params{"how": "destroy hangs"}, Image: &stream.ImageSpec{}, Limits: workers.Limits{Start: 20 * time.Millisecond}}
+	if _, err := r.LoadConfig(context.Background(), cfg, true); stream.CodeOf(err) != stream.Timeout {
 		t.Fatalf("%v", err)
 	}
 	r.load(t, workers.Config{Kind: "identity"})

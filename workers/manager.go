@@ -213,7 +213,7 @@ func (m *Manager) start(ctx context.Context, cfg Config) (*Group, error) {
 		return nil, err
 	}
 	for range cfg.Instances - 1 {
-		if err := g.add(ctx); err != nil {
+		if err := g.join(ctx); err != nil {
 			g.stop()
 			return nil, err
 		}
@@ -236,7 +236,7 @@ func (m *Manager) Unload(ctx context.Context, endpoint string) error {
 			return err
 		}
 		if g.Workers() > 1 {
-			g.removeOne()
+			g.remove()
 			return nil
 		}
 		m.drop(g, stream.ByUnload, stream.Errorf(stream.Unloaded, "", "model %s was unloaded", endpoint))
@@ -260,7 +260,7 @@ func (m *Manager) Scale(ctx context.Context, endpoint string, n int) error {
 			return err
 		}
 		for g.Workers() > n {
-			g.removeOne()
+			g.remove()
 		}
 		for g.Workers() < n {
 			if err := g.add(ctx); err != nil {

@@ -90,7 +90,11 @@ func (p *preparer) convert(r *stream.Request, t codec.Target, dst []byte) (codec
 	return p.decoder.Decode(r.Payload, t, dst)
 }
 
-func (p *preparer) close() { p.decoder.Close() }
+func (p *preparer) close() {
+	if p != nil { // else its worker did not get that far
+		p.decoder.Close()
+	}
+}
 
 // pictureError codes what was wrong with a picture.
 func pictureError(err error) error {

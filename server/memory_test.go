@@ -1,0 +1,119 @@
+package server_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"millrace/internal/onnxfile"
+	"millrace/server"
+)
+
+// asked sends a request of the repository, and returns its status and reply.
+func asked(t *testing.T, s *server.Server, path, body string) (int, string) {
+	t.Helper()
+	r, err := http.Post("http://"+s.HTTPAddr().String()+path, "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Error(err)
+		return 0, ""
+	}
+	defer r.Body.Close()
+	b, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Error(err)
+	}
+	return r.StatusCode, string(b)
+}
+
+// A row of the model takes 64 KiB and its answer as much, a worker has two batches:
+// 192 KiB a row, and 8 MiB for all models together.
+func TestBatchesAreOfTheMemoryBudget(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "wide.onnx")
+	if err := os.WriteFile(path, onnxfile.Identity(onnxfile.Float32, "N", 16<<10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wide, err := server.ParseModel("wide=" + path + ",batching.max_size=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, end := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Memory: server.MemoryConfig{Budget: 16 << 20}, Models: []server.ModelConfig{wide}})
+	for i, x := range []struct {
+		path, params string
+		code         int
+		want         string
+		reserved     int64 // KiB
+	}{
+		{"wide/load", `"max_size": 4096`, 413, `batching.max_size: 4096 rows in each of 2 batches, with 1 workers, would take 768.0MiB of memory, and there are 7.8MiB for the batches of model wide-0: all models together, and in a swap both of them, may take half of memory.budget: batches of 41 rows fit`, 192},
+		{"wide/load", `"max_size": 26`, 200, `"wide-0"`, 27 * 192},
+		{"wide/load", `"max_size": 25`, 413, `batches of 15 rows fit`, 27 * 192},
+		{"wide/load", `"max_size": 26`, 200, `"wide-0"`, 27 * 192}, // shared
+		{"wide/load", `"max_size": 26, "swap": true`, 413, `in a swap both`, 27 * 192},
+		{"wide/load", `"share": false`, 200, `"wide"`, 27*192 + 128}, // a batch and the answers of one more worker
+		{"wide/load", `"max_size": 26, "share": false`, 413, `with 2 workers`, 27*192 + 128},
+		{"wide/unload", ``, 200, `"wide"`, 27 * 192},
+		{"wide-0/unload", ``, 200, `"wide-0"`, 192},
+		{"wide/load", `"max_size": 25`, 200, `"wide-0"`, 26 * 192},
+		{"wide-0/unload", ``, 200, `"wide-0"`, 192},
+		{"wide/load", `"max_size": 4, "instances": 60`, 413, `or take fewer instances`, 192},
+		{"wide/load", `"max_size": 26, "swap": true`, 200, `"wide"`, 26 * 192},
+		{"wide/unload", ``, 200, `"wide"`, 0},
+	} {
+		code, body := asked(t, s, "/v2/repository/models/"+x.path, `{"parameters": {`+x.params+`}}`)
+		if code != x.code || !strings.Contains(body, x.want) {
+			t.Errorf("%d: %s %s: %d %s\nwant %d %s", i, x.path, x.params, code, body, x.code, x.want)
+		}
+		if n := s.Memory().Stats().Reserved; n != x.reserved<<10 {
+			t.Errorf("%d: %s %s: %d KiB are reserved, want %d", i, x.path, x.params, n>>10, x.reserved)
+		}
+	}
+	if err := end(); err != nil {
+		t.Error(err)
+	}
+	if m := s.Memory().Stats(); m.Reserved != 0 || m.Leases != 0 {
+		t.Errorf("%+v", m)
+	}
+}
+
+// Loads at once share what there is, and none takes the other's.
+func TestLoadsAtOnceShareTheBudget(t *testing.T) {
+	const models = 6
+	cfg := server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Memory: server.MemoryConfig{Budget: 16 << 20}}
+	path := filepath.Join(t.TempDir(), "wide.onnx")
+	if err := os.WriteFile(path, onnxfile.Identity(onnxfile.Float32, "N", 16<<10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for i := range models {
+		m, err := server.ParseModel(fmt.Sprintf("m%d=%s,batching.max_size=1", i, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.Models = append(cfg.Models, m)
+	}
+	s, end := runWith(t, cfg)
+	replies := make(chan int, models)
+	for i := range models {
+		go func() {
+			code, _ := asked(t, s, fmt.Sprintf("/v2/repository/models/m%d/load", i), `{"parameters": {"max_size": 16}}`)
+			replies <- code
+		}()
+	}
+	good := 0
+	for range models {
+		if <-replies == 200 {
+			good++
+		}
+	}
+	if n := s.Memory().Stats().Reserved; good != 2 || n != (models+2*16)*192<<10 {
+		t.Errorf("%d loads passed, %d KiB are reserved", good, n>>10)
+	}
+	if err := end(); err != nil {
+		t.Error(err)
+	}
+	if m := s.Memory().Stats(); m.Reserved != 0 {
+		t.Errorf("%+v", m)
+	}
+}

@@ -1,0 +1,104 @@
+package workers_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"millrace/internal/buf"
+	"millrace/stream"
+	"millrace/workers"
+	"millrace/workers/postprocess"
+)
+
+// dense has rows of 12 bytes in and 12 out, four in a batch; with two workers there
+// are three batches of them.
+const denseMemory = 4 * (3*12 + 2*12)
+
+// slowDense is dense whose Allocate waits.
+type slowDense struct{ dense }
+
+var lazy atomic.Pointer[chan struct{}]
+
+func init() {
+	workers.Register(workers.Kind{Name: "lazy", New: func() workers.Worker { return &slowDense{} }})
+}
+
+func (*slowDense) Allocate(context.Context) error { <-*lazy.Load(); return nil }
+
+// What is reserved follows the workers.
+func TestMemoryFollowsTheWorkers(t *testing.T) {
+	r := newRig(t)
+	reserved := func(what string, want int64) {
+		t.Helper()
+		if n := r.mem.Stats().Reserved; n != want {
+			t.Errorf("%s: %d bytes are reserved, want %d", what, n, want)
+		}
+	}
+	ctx := context.Background()
+	r.load(t, workers.Config{Name: "d", Kind: "dense", Instances: 2})
+	reserved("loaded", denseMemory)
+	if err := r.Scale(ctx, "d", 4); err != nil {
+		t.Fatal(err)
+	}
+	reserved("scaled up", 4*(5*12+4*12))
+	if err := r.Scale(ctx, "d", 1); err != nil {
+		t.Fatal(err)
+	}
+	reserved("scaled down", 4*(3*12+1*12))
+	if err := r.Swap(ctx, "d", workers.Config{Kind: "dense"}); err != nil {
+		t.Fatal(err)
+	}
+	reserved("swapped", 4*(2*12+1*12))
+	if err := r.Unload(ctx, "d"); err != nil {
+		t.Fatal(err)
+	}
+	reserved("unloaded", 0)
+	if _, err := r.LoadConfig(ctx, workers.Config{Name: "d", Kind: "dense", Output: postprocess.Config{Kind: "masks", Output: "none"}}, true); err == nil {
+		t.Fatal("nonsense was loaded")
+	}
+	reserved("refused", 0)
+}
+
+// Where frames hold the budget a load is to be tried later, and takes nothing.
+func TestLoadWhileFramesHoldTheMemory(t *testing.T) {
+	mem := buf.NewPool(16 << 10)
+	m := workers.NewManager(workers.ManagerOptions{Memory: mem})
+	t.Cleanup(func() { _ = m.Close(context.Background()) })
+	frame, err := mem.Lease(14 << 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := workers.Config{Name: "d", Kind: "dense", Batching: workers.Batching{MaxSize: 100}}
+	if _, err := m.LoadConfig(context.Background(), cfg, true); stream.CodeOf(err) != stream.Overloaded {
+		t.Errorf("%v", err)
+	}
+	if n := mem.Stats().Reserved; n != 0 {
+		t.Errorf("%d bytes are reserved", n)
+	}
+	frame.Release()
+	if _, err := m.LoadConfig(context.Background(), cfg, true); err != nil {
+		t.Error(err)
+	}
+	cfg.Batching.MaxSize = 4096
+	if _, err := m.LoadConfig(context.Background(), cfg, true); stream.CodeOf(err) != stream.TooLarge {
+		t.Errorf("%v", err)
+	}
+}
+
+// A start that hangs keeps its memory until it is over, and then gives it back.
+func TestMemoryOfAStartThatHangs(t *testing.T) {
+	r := newRig(t)
+	gate := make(chan struct{})
+	lazy.Store(&gate)
+	cfg := workers.Config{Name: "l", Kind: "lazy", Limits: workers.Limits{Start: 20 * time.Millisecond}}
+	if _, err := r.LoadConfig(context.Background(), cfg, true); stream.CodeOf(err) != stream.Timeout {
+		t.Fatalf("%v", err)
+	}
+	if n := r.mem.Stats().Reserved; n != 4*3*12 {
+		t.Errorf("%d bytes are reserved", n)
+	}
+	close(gate)
+	until(t, "its memory is given back", func() bool { return r.mem.Stats().Reserved == 0 })
+}
