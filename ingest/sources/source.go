@@ -218,8 +218,8 @@ func (s *Source) read(ctx context.Context, frames *Frames, paced bool) error {
 		if err != nil {
 			return err
 		}
-		f.Seq = s.count(f.Lease == nil)
 		if f.Lease == nil {
+			f.Seq = s.count(true)
 			if s.opts.Lost != nil {
 				s.opts.Lost(f.Seq)
 			}
@@ -237,6 +237,7 @@ func (s *Source) read(ctx context.Context, frames *Frames, paced bool) error {
 			f.Lease.Release()
 			return context.Cause(ctx)
 		}
+		f.Seq = s.count(false) // from here on somebody accounts for it
 		s.opts.Frame(f)
 	}
 }

@@ -28,7 +28,7 @@ type outlet struct {
 var _ stream.Sink = (*outlet)(nil)
 
 func (o *outlet) opened(i video.Info) {
-	o.finite, o.fresh = i.Duration > 0, true
+	o.finite, o.fresh = i.File || i.Duration > 0, true
 }
 
 // frame submits a frame. In Every a video with an end waits for room in the
