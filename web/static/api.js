@@ -53,12 +53,20 @@ export const metadata = name => ask(`/v2/models/${encodeURIComponent(name)}`);
 /** What the console itself offers. @returns {Promise<{clip: boolean}>} */
 export const offers = () => ask('console.json');
 
-/** The address of a model's stream. @param {'latest' | 'every'} policy */
-export function streamURL(name, policy) {
-  const url = new URL(`/v2/models/${encodeURIComponent(name)}/stream?policy=${policy}`, location.href);
+/** The address of a model's stream in plain mode. @param {'latest' | 'every'} policy */
+export const streamURL = (name, policy) => socketURL(`/v2/models/${encodeURIComponent(name)}/stream?policy=${policy}`);
+
+/** The address of sessions of millrace.v1. */
+export const sessionURL = () => socketURL('/v2/stream');
+
+function socketURL(path) {
+  const url = new URL(path, location.href);
   url.protocol = location.protocol === 'https:' ? 'wss:' : 'ws:';
   return url.href;
 }
+
+/** Whether a model takes video: it takes pictures, or whatever comes. @param {Metadata} model */
+export const takesVideo = model => model.inputs.length === 0 || pictureSize(model) !== null;
 
 /**
  * The size of a model's pictures, or null when its first input is none.

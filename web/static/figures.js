@@ -5,13 +5,14 @@ const number = (v, digits = 0) => Number.isFinite(v) ? v.toFixed(digits) : '–'
 
 /**
  * Shows how a stream goes.
- * @param {import('./stream.js').Stream} stream
+ * @param {import('./account.js').Account} stream
  * @param {import('./stats.js').Stats} stats
  * @param {number} skipped frames that were not even encoded
  */
 export function show(stream, stats, skipped) {
   const now = stats.now();
   $('fps').textContent = number(now.fps, 1);
+  $('rate').textContent = number(now.bytes / 1000);
   $('age').textContent = number(now.age);
   $('age95').textContent = number(now.age95);
   for (const key of ['rest', 'queue', 'prepare', 'run']) $('t-' + key).textContent = number(now[key], 1);

@@ -3,11 +3,12 @@
 import * as api from './api.js';
 import * as sources from './sources.js';
 import {draw} from './draw.js';
+import {codecs} from './encoder.js';
 import {Run} from './run.js';
 
 const $ = id => document.getElementById(id);
 
-/** @type {Map<string, {name: string, size: {width: number, height: number} | null}>} */
+/** @type {Map<string, {name: string, size: {width: number, height: number} | null, video: boolean}>} */
 let models = new Map();
 let run = null; // what streams, a Run; while a source is being opened something that can be stopped
 
@@ -17,7 +18,7 @@ let run = null; // what streams, a Run; while a source is being opened something
  * place in the video in seconds.
  */
 const view = window.millrace = Object.assign(new EventTarget(), {
-  state: 'idle', message: '', sent: 0, answered: 0, dropped: 0, errors: 0, skipped: 0, last: null,
+  state: 'idle', message: '', sent: 0, bytes: 0, answered: 0, dropped: 0, errors: 0, skipped: 0, last: null,
 });
 
 function tell(text) {
@@ -43,9 +44,10 @@ const chosen = () => document.querySelector('input[name=source]:checked').value;
 /** Fills the list of models: first what takes pictures, and of these what this page shows best. */
 async function list() {
   const all = await api.models();
-  const ready = await Promise.all(all.filter(m => m.state === 'READY').map(async ({name}) => (
-    {name, size: api.pictureSize(await api.metadata(name))}
-  )));
+  const ready = await Promise.all(all.filter(m => m.state === 'READY').map(async ({name}) => {
+    const model = await api.metadata(name);
+    return {name, size: api.pictureSize(model), video: api.takesVideo(model)};
+  }));
   const rank = m => (m.size ? 0 : 4) + (m.name === 'spotter' ? 0 : m.name === 'motion' ? 1 : 2);
   ready.sort((a, b) => rank(a) - rank(b) || a.name.localeCompare(b.name));
   models = new Map(ready.map(m => [m.name, m]));
@@ -55,6 +57,13 @@ async function list() {
   } else if (ready.length === 0) {
     tell(`No model is ready: ${all.map(m => `${m.name} is ${m.state} ${m.reason ?? ''}`.trim()).join(', ')}. Load one, then reload this page.`);
   }
+}
+
+/** Offers what this browser can encode. */
+async function offer() {
+  const all = await codecs();
+  $('codec').append(...all.map(c => new Option(c.label, c.name)));
+  $('codecs').hidden = all.length === 0;
 }
 
 /** Opens the chosen source. @param {AbortSignal} signal @returns {Promise<sources.Source>} */
@@ -76,7 +85,7 @@ async function start() {
   tell('');
   const model = models.get($('model').value);
   if (!model) return;
-  Object.assign(view, {state: 'opening', sent: 0, answered: 0, dropped: 0, errors: 0, skipped: 0, last: null});
+  Object.assign(view, {state: 'opening', sent: 0, bytes: 0, answered: 0, dropped: 0, errors: 0, skipped: 0, last: null});
   const opening = new AbortController();
   run = {stop: () => opening.abort()};
   buttons();
@@ -91,7 +100,7 @@ async function start() {
   }
   if (!source || opening.signal.aborted) return;
   show(source);
-  run = new Run(model, source, {view, tell, turned, ended});
+  run = new Run(model, source, model.video ? $('codec').value : 'jpeg', {view, tell, turned, ended});
   run.start();
 }
 
@@ -124,6 +133,8 @@ function remember() {
   const hash = new URLSearchParams(location.hash.slice(1));
   hash.set('model', $('model').value);
   hash.set('source', chosen());
+  if ($('codec').value === 'jpeg') hash.delete('codec');
+  else hash.set('codec', $('codec').value);
   history.replaceState(null, '', '#' + hash);
 }
 
@@ -133,6 +144,8 @@ async function recall() {
   if (models.has(hash.get('model'))) $('model').value = hash.get('model');
   const source = $('source-' + hash.get('source')) ?? $('source-clip');
   (source.disabled ? $('source-camera') : source).checked = true;
+  const [jpeg, ...others] = $('codec').options;
+  (others.find(o => o.value === hash.get('codec')) ?? jpeg).selected = true;
   if (hash.get('autostart') === '1') await start();
 }
 
@@ -142,9 +155,11 @@ async function main() {
     start();
   });
   $('stop').addEventListener('click', () => ended(''));
-  $('model').addEventListener('change', () => {
-    if (run) start();
-  });
+  for (const id of ['model', 'codec']) {
+    $(id).addEventListener('change', () => {
+      if (run) start();
+    });
+  }
   $('file').addEventListener('change', () => {
     $('source-file').checked = true;
     if ($('file').files.length) start();
@@ -153,7 +168,7 @@ async function main() {
   new ResizeObserver(() => draw($('overlay'), run && view.last)).observe($('stage'));
   buttons();
   $('source-clip').disabled = !(await api.offers()).clip;
-  await list();
+  await Promise.all([list(), offer()]);
   buttons();
   await recall();
 }

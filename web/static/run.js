@@ -3,9 +3,11 @@
 import * as api from './api.js';
 import * as figures from './figures.js';
 import {draw} from './draw.js';
+import {Encoder} from './encoder.js';
 import {read} from './results.js';
+import {Session} from './session.js';
 import {Stats} from './stats.js';
-import {Stream} from './stream.js';
+import {Stream, WINDOW} from './stream.js';
 
 const $ = id => document.getElementById(id);
 
@@ -15,16 +17,20 @@ const LONG = 3000; // ms without an answer that the visitor is told of, and that
  * @typedef {object} Page what a Run tells
  * @property {object} view the counts and the last result, for whoever looks
  * @property {(text: string) => void} tell the visitor
- * @property {(state: import('./stream.js').State) => void} turned
+ * @property {(state: import('./account.js').State) => void} turned
  * @property {(text: string) => void} ended calls stop
  */
 
-/** From start to stop. */
+/**
+ * From start to stop. JPEG goes in plain mode, inter-coded video over millrace.v1:
+ * it needs a server that asks for key frames, and gains by one that resumes.
+ */
 export class Run {
   #model;
   #source;
   #page;
   #stream;
+  #encoder = null; // of inter-coded video
   #stats = new Stats();
   #timer = 0;
   #encoding = false;
@@ -33,13 +39,19 @@ export class Run {
   /**
    * @param {{name: string, size: {width: number, height: number} | null}} model
    * @param {import('./sources.js').Source} source
+   * @param {string} codec jpeg, or one that this browser encodes
    * @param {Page} page
    */
-  constructor(model, source, page) {
+  constructor(model, source, codec, page) {
     this.#model = model;
     this.#source = source;
     this.#page = page;
-    this.#stream = new Stream(api.streamURL(model.name, source.still ? 'every' : 'latest'));
+    if (codec === 'jpeg' || source.still) {
+      this.#stream = new Stream(api.streamURL(model.name, source.still ? 'every' : 'latest'));
+    } else {
+      this.#stream = new Session(api.sessionURL()).stream(model.name, {codec, policy: {mode: 'latest', window: WINDOW}});
+      this.#encoder = new Encoder(codec, this.#stream, {skipped: () => page.view.skipped++, failed: page.ended});
+    }
     this.#stream.addEventListener('state', e => this.#state(e.detail));
     this.#stream.addEventListener('result', e => this.#result(e.detail));
     this.#stream.addEventListener('error', e => this.#error(e.detail));
@@ -55,6 +67,7 @@ export class Run {
 
   stop() {
     clearInterval(this.#timer);
+    this.#encoder?.close();
     this.#stream.stop();
     this.#report();
     this.#source.stop();
@@ -62,6 +75,10 @@ export class Run {
 
   /** Sends the present frame, unless others are still on their way. */
   async #frame(captured, media) {
+    if (this.#encoder) {
+      this.#encoder.take(this.#source, this.#model.size, captured, media);
+      return;
+    }
     if (this.#encoding || !this.#stream.ready) {
       this.#page.view.skipped++;
       return;
@@ -121,12 +138,13 @@ export class Run {
   }
 
   #count() {
-    const {sent, answered, errors, dropped} = this.#stream;
-    Object.assign(this.#page.view, {sent, answered, errors, dropped: Object.values(dropped).reduce((a, b) => a + b, 0)});
+    const {sent, bytes, answered, errors, dropped, session} = this.#stream;
+    Object.assign(this.#page.view, {sent, bytes, answered, errors, session, dropped: Object.values(dropped).reduce((a, b) => a + b, 0)});
   }
 
   #report() {
     this.#count();
+    this.#stats.sent(this.#stream.bytes);
     this.#stats.plot($('plot'));
     figures.show(this.#stream, this.#stats, this.#page.view.skipped);
     if (this.#stream.silence > LONG) {

@@ -158,8 +158,19 @@ class Moving {
    * @returns {Promise<Blob | null>} null = there is none now
    */
   encode(wanted) {
-    const largest = Math.max(LARGEST, wanted?.width ?? 0, wanted?.height ?? 0);
-    return jpeg(this.#canvas, this.#video, this.width, this.height, largest);
+    return jpeg(this.#canvas, this.#video, this.width, this.height, largest(wanted));
+  }
+
+  /** The size that is of use for inter-coded video: encoders want even ones. */
+  size(wanted) {
+    const scale = Math.min(1, largest(wanted) / Math.max(this.width, this.height));
+    const even = n => Math.max(2, 2 * Math.round(n * scale / 2));
+    return {width: even(this.width), height: even(this.height)};
+  }
+
+  /** The present frame as it is, for who closes it. @param {number} timestamp in microseconds @returns {VideoFrame | null} null = there is none now */
+  frame(timestamp) {
+    return this.#video.readyState >= HTMLMediaElement.HAVE_CURRENT_DATA ? new VideoFrame(this.#video, {timestamp}) : null;
   }
 
   stop() {
@@ -168,6 +179,9 @@ class Moving {
     this.#close();
   }
 }
+
+/** The longer side that is of use, px. */
+const largest = wanted => Math.max(LARGEST, wanted?.width ?? 0, wanted?.height ?? 0);
 
 /** The picture as JPEG, scaled down so that its longer side has at most `largest` px. */
 function jpeg(canvas, picture, width, height, largest) {

@@ -13,6 +13,7 @@ export function quantile(numbers, share) {
 export class Stats {
   #began = performance.now();
   #recent = []; // {at, age, timing}, the oldest first
+  #sent = []; // {at, bytes}, the oldest first
   #seconds = []; // {age, fps}, the newest last
   #ended = 0; // seconds that are over
   #count = 0; // answers in the one that is not
@@ -23,15 +24,23 @@ export class Stats {
     this.#count++;
   }
 
+  /** Takes how much has been sent in all, a few times a second. @param {number} bytes */
+  sent(bytes) {
+    const at = performance.now();
+    this.#sent.push({at, bytes});
+    while (this.#sent[0].at < at - SPAN) this.#sent.shift();
+  }
+
   /**
-   * The figures of the last seconds: answers a second, and times in ms, medians
-   * but for age95. `rest` is what the server does not see.
+   * The figures of the last seconds: answers a second, bytes sent a second, and
+   * times in ms, medians but for age95. `rest` is what the server does not see.
    */
   now() {
     const at = performance.now();
     this.#recent = this.#recent.filter(r => r.at >= at - SPAN);
     const of = (pick, share = 0.5) => quantile(this.#recent.map(pick), share);
     return {
+      bytes: this.#rate(),
       fps: this.#recent.length / Math.min(SPAN, Math.max(at - this.#began, 1)) * 1000,
       age: of(r => r.age),
       age95: of(r => r.age, 0.95),
@@ -40,6 +49,11 @@ export class Stats {
       run: of(r => r.timing.run_us / 1000),
       rest: of(r => r.age - r.timing.total_us / 1000),
     };
+  }
+
+  #rate() {
+    const first = this.#sent[0], last = this.#sent.at(-1);
+    return (last?.bytes - first?.bytes) / (last?.at - first?.at) * 1000; // NaN where there are no two
   }
 
   /** Closes the seconds that are over. */
