@@ -117,3 +117,43 @@ func TestLoadsAtOnceShareTheBudget(t *testing.T) {
 		t.Errorf("%+v", m)
 	}
 }
+
+// A request gets what the model's configuration has, and otherwise no more than
+// any may ask for.
+func TestRequestsAreBounded(t *testing.T) {
+	long, err := server.ParseModel("long=identity,limits.run=1h,batching.max_delay=2m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, end := run(t, long, server.ModelConfig{Name: "plain", Source: "identity"})
+	for _, x := range []struct {
+		model, params string
+		code          int
+		want          string
+	}{
+		{"plain", `"limits.run": "11m"`, 400, "limits.run: 11m0s is more than the 10m0s that a request may ask for"},
+		{"plain", `"limits.run": "10m"`, 200, "plain-0"},
+		{"plain", `"max_delay": "61s"`, 400, "max_delay: 1m1s is more than the 1m0s"},
+		{"plain", `"instances": 65`, 400, "instances: 65 is more than the 64"},
+		{"plain", `"max_size": 4097`, 400, "batching.max_size: 4097 is not between 1 and 4096"},
+		{"plain", `"batching.buffers": 1000`, 400, "batching.buffers: is no parameter of identity"},
+		{"plain", `"limits.start": "1h"`, 400, "limits.start: is no parameter of identity"},
+		{"plain", `"max_flows": 1`, 400, "max_flows: is no parameter of identity"},
+		{"long", `"limits.run": "1h"`, 200, `"long"`},
+		{"long", `"limits.run": "61m"`, 400, "more than the 1h0m0s"},
+		{"long", `"batching.max_delay": "90s"`, 200, "long-0"},
+	} {
+		code, body := asked(t, s, "/v2/repository/models/"+x.model+"/load", `{"parameters": {`+x.params+`}}`)
+		if code != x.code || !strings.Contains(body, x.want) {
+			t.Errorf("%s %s: %d %s\nwant %d %s", x.model, x.params, code, body, x.code, x.want)
+		}
+	}
+	for n := 2; n <= 65; n++ {
+		if code, body := asked(t, s, "/v2/repository/models/plain/load", `{"parameters": {"share": false}}`); (code == 200) != (n <= 64) {
+			t.Fatalf("worker %d: %d %s", n, code, body)
+		}
+	}
+	if err := end(); err != nil {
+		t.Error(err)
+	}
+}

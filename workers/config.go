@@ -129,12 +129,14 @@ func (c Config) Validate() error {
 		return bad("batching.max_size", "%d is not between 1 and 4096", c.Batching.MaxSize)
 	case c.Batching.MaxDelay < 0:
 		return bad("batching.max_delay", "is negative")
-	case c.Batching.Buffers < 0:
-		return bad("batching.buffers", "is negative")
+	case c.Batching.Buffers < 0 || c.Batching.Buffers > 4096:
+		return bad("batching.buffers", "%d is not between 1 and 4096", c.Batching.Buffers)
 	case c.MaxFlows < 1 || c.MaxFlows > 1<<20:
 		return bad("max_flows", "%d is not between 1 and %d", c.MaxFlows, 1<<20)
 	case c.Limits.Run < time.Millisecond:
 		return bad("limits.run", "%v is less than 1ms", c.Limits.Run)
+	case c.Limits.Start < time.Millisecond:
+		return bad("limits.start", "%v is less than 1ms", c.Limits.Start)
 	}
 	for k := range c.Params {
 		if _, ok := kind.Keys[k]; !ok {

@@ -163,6 +163,9 @@ func (m *Manager) LoadConfig(ctx context.Context, cfg Config, share bool) (endpo
 			return nil
 		}
 		if same != nil {
+			if n := max(MaxInstances, same.cfg.Instances); same.Workers() >= n {
+				return stream.Errorf(stream.Overloaded, "instances", "model %s has %d workers already: only its configuration can set more", name, n)
+			}
 			return same.add(ctx)
 		}
 		if n := len(*m.groups.Load()); n >= maxEndpoints {

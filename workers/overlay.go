@@ -7,11 +7,21 @@ import (
 	"millrace/stream"
 )
 
+// What a request may ask for: as much as the model's configuration says, and up to
+// these in any case.
+const (
+	MaxInstances = 64
+	MaxDelay     = time.Minute
+	MaxRun       = 10 * time.Minute
+)
+
 // Overlay lays load parameters over a configuration. It knows instances, share,
 // swap, max_size (or batch_size), batcher, max_delay and the same with
-// "batching." in front; the others are the worker's.
+// "batching." in front, and limits.run; the others are the worker's. Batches are
+// bounded by the memory that they take, see Group.
 func Overlay(cfg Config, params stream.Params) (out Config, share, swap bool, err error) {
 	share = true
+	set := cfg.WithDefaults()
 	own := stream.Params{}
 	for k, v := range cfg.Params {
 		own[k] = v
@@ -23,7 +33,9 @@ func Overlay(cfg Config, params stream.Params) (out Config, share, swap bool, er
 		case "swap":
 			swap, err = boolean(k, v)
 		case "instances":
-			cfg.Instances, err = integer(k, v)
+			if cfg.Instances, err = integer(k, v); err == nil {
+				err = atMost(k, cfg.Instances, max(MaxInstances, set.Instances))
+			}
 		case "max_size", "batch_size", "batching.max_size":
 			cfg.Batching.MaxSize, err = integer(k, v)
 		case "batcher", "batching.kind":
@@ -31,9 +43,13 @@ func Overlay(cfg Config, params stream.Params) (out Config, share, swap bool, er
 			s, err = text(k, v)
 			cfg.Batching.Kind = batching.Kind(s)
 		case "max_delay", "batching.max_delay":
-			cfg.Batching.MaxDelay, err = duration(k, v)
+			if cfg.Batching.MaxDelay, err = duration(k, v); err == nil {
+				err = atMost(k, cfg.Batching.MaxDelay, max(MaxDelay, set.Batching.MaxDelay))
+			}
 		case "limits.run":
-			cfg.Limits.Run, err = duration(k, v)
+			if cfg.Limits.Run, err = duration(k, v); err == nil {
+				err = atMost(k, cfg.Limits.Run, max(MaxRun, set.Limits.Run))
+			}
 		default:
 			own[k] = v
 		}
@@ -45,6 +61,13 @@ func Overlay(cfg Config, params stream.Params) (out Config, share, swap bool, er
 		cfg.Params = own
 	}
 	return cfg, share, swap, nil
+}
+
+func atMost[T int | time.Duration](key string, v, most T) error {
+	if v > most {
+		return stream.Errorf(stream.InvalidArgument, key, "%v is more than the %v that a request may ask for: only the configuration of the model can set it", v, most)
+	}
+	return nil
 }
 
 func boolean(key string, v any) (bool, error) {
