@@ -41,32 +41,39 @@ func fairness(b *bench) error {
 	for _, n := range crowds {
 		cfg := at("delay", n, 2*capacity/float64(n))
 		cfg.Duration *= time.Duration(1 + n/500) // each is to be answered several times
-		if err := b.shares(c, fmt.Sprintf("delay at 2x, streams: %d", n), cfg); err != nil {
+		if _, err := b.shares(c, fmt.Sprintf("delay at 2x, streams: %d", n), cfg); err != nil {
 			return err
 		}
 	}
 	// As many bursts as the model answers frames: of each, the newest is what counts.
 	bursty := at("delay", crowd, burst*capacity/crowd)
 	bursty.Burst = burst
-	if err := b.shares(c, fmt.Sprintf("delay at %dx in bursts of %d, streams: %d", burst, burst, crowd), bursty); err != nil {
+	if _, err := b.shares(c, fmt.Sprintf("delay at %dx in bursts of %d, streams: %d", burst, burst, crowd), bursty); err != nil {
 		return err
 	}
 	slow := 2 * capacity / (crowd - 1 + greed)
-	if err := b.shares(c, fmt.Sprintf("delay at 2x, streams: %d, one at %dx the rate of the others", crowd, greed),
+	if _, err := b.shares(c, fmt.Sprintf("delay at 2x, streams: %d, one at %dx the rate of the others", crowd, greed),
 		at("delay", crowd-1, slow), at("delay", 1, greed*slow)); err != nil {
 		return err
 	}
-	return b.shares(c, fmt.Sprintf("delay at 2x, streams: %d stateful beside %d stateless", crowd, crowd),
-		at("stateful", crowd, 2*capacity/crowd), at("delay", crowd, 2*capacity/crowd))
+	name := fmt.Sprintf("delay at 2x, streams: %d stateful beside %d stateless", crowd, crowd)
+	all, err := b.shares(c, name, at("stateful", crowd, 2*capacity/crowd), at("delay", crowd, 2*capacity/crowd))
+	if err != nil {
+		return err
+	}
+	for i, which := range []string{"stateful", "stateless"} { // which are fair among themselves whatever the other model gets
+		b.add(Row{Name: name + ": answers of the " + which, Unit: "frames/s", Bare: capacity, Millrace: all[i].FPS, Ratio: all[i].FPS / capacity})
+	}
+	return nil
 }
 
 // shares runs loads at the same time and adds how evenly their streams were
 // answered.
-func (b *bench) shares(c *child, name string, cfgs ...load.Config) error {
+func (b *bench) shares(c *child, name string, cfgs ...load.Config) ([]*load.Report, error) {
 	b.step(".")
 	all, err := c.load(cfgs...)
 	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	var sum account
 	groups := map[string]*demand{}
@@ -88,7 +95,7 @@ func (b *bench) shares(c *child, name string, cfgs ...load.Config) error {
 	b.add(jain)
 	b.add(Row{Name: name + ": least share", Unit: "of the fair one", Millrace: slices.Min(got)})
 	b.add(sum.row(name + ": "))
-	return nil
+	return all, nil
 }
 
 // demand is what the streams of one model asked for, and got.

@@ -65,8 +65,8 @@ func run(args []string, out, errs io.Writer) int {
 	f.SetOutput(errs)
 	asJSON := f.Bool("json", false, "print the table as JSON")
 	only := f.String("rows", "", "measure the parts whose `name` matches: ws, rest, json, native, video, onnx, onnxvideo, metrics, memory, overload, and, only when asked for, overload-cpu, fairness, many, cameras-dead")
-	round := f.Duration("round", 500*time.Millisecond, "how long each round runs; one of overload takes six times that")
-	rounds := f.Int("rounds", 9, "rounds of each pair; overload takes a third of them")
+	round := f.Duration("round", 500*time.Millisecond, "how long each round runs; those of overload, fairness, many and cameras-dead take six to 24 times that")
+	rounds := f.Int("rounds", 9, "rounds of each pair; overload and many take a third of them, cameras-dead half")
 	if err := f.Parse(args); err != nil {
 		return 2
 	}

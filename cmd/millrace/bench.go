@@ -34,7 +34,7 @@ every time is counted from the moment a frame was due. The exit status is 1 when
 	)
 	addr := addrFlag(c)
 	f.StringVar(&cfg.URL, "url", "", "address of the server with its scheme, in place of --addr")
-	f.StringVar(&cfg.Protocol, "protocol", load.WebSocketProtocol, "ws or rest")
+	f.StringVar(&cfg.Protocol, "protocol", load.WebSocketProtocol, "ws, v1 (millrace.v1) or rest")
 	f.StringVar(&cfg.Model, "model", "", "the model (needed)")
 	f.StringArrayVar(&options, "option", nil, "key=value: an option of the stream or request, such as policy=latest; may be repeated (outputs=binary)")
 	f.StringArrayVar(&header, "header", nil, "name=value: a header of each request; may be repeated")
