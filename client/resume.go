@@ -132,7 +132,7 @@ func (ch *Channel) reopen() []wire.Message {
 // goOn settles which frames the server has, and says again what may have been
 // lost. s.mu is held.
 func (ch *Channel) goOn(there *wire.AttachedStream) (say []wire.Message) {
-	ch.lose(func(w *waiting) bool { return there.ReceivedCount == 0 || w.seq > there.ReceivedSeq })
+	ch.lose(func(w *waiting) bool { return there.ReceivedSeq == nil || w.seq > *there.ReceivedSeq })
 	ch.sent, ch.limit = there.ReceivedCount, there.CreditLimit
 	// The answer is a credit limit, which less the window is the count of frames
 	// that have ended: endings that the server no longer has show as a gap.

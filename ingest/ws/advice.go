@@ -84,6 +84,13 @@ func (s *session) sendControl(m wire.Message) {
 	}
 }
 
+// reply sends a message of millrace.v1 through the outbox.
+func (s *session) reply(m wire.Message) {
+	if text := s.a.coded(m); text != nil {
+		s.tell(text)
+	}
+}
+
 // control sends a message of the session from outside its writer.
 func (m *mux) control(msg wire.Message) {
 	if text := m.a.coded(msg); text != nil {

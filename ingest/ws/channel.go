@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"millrace/ingest/decoders"
+	"millrace/internal/wire"
 	"millrace/stream"
 )
 
@@ -42,7 +43,7 @@ type channel struct {
 // drops are the frames that were dropped for one reason, as ranges of seq.
 type drops struct {
 	reason stream.Reason
-	ranges [][2]uint64
+	ranges []wire.Range
 	frames uint64
 }
 
@@ -110,11 +111,7 @@ func (c *channel) drop(seq uint64, why stream.Reason) {
 	}
 	d := &c.drops[i]
 	d.frames++
-	if n := len(d.ranges); n > 0 && d.ranges[n-1][1]+1 == seq {
-		d.ranges[n-1][1] = seq
-	} else {
-		d.ranges = append(d.ranges, [2]uint64{seq, seq})
-	}
+	d.ranges = wire.AddSeq(d.ranges, seq)
 	first := !c.noted
 	c.noted = true
 	c.mu.Unlock()

@@ -25,11 +25,11 @@ func (s *session) control(text []byte) {
 	}
 	s.begun = true
 	if err != nil {
-		t := newErrorText(protocolError(err))
+		t := errorMessageOf(protocolError(err))
 		if t.SID = sidOf(m); e != nil {
 			t.SID = e.SID
 		}
-		s.tell(message(t))
+		s.reply(t)
 	}
 }
 
@@ -74,11 +74,7 @@ func (s *session) act(m wire.Message) error {
 	case *wire.Close:
 		return s.on(m.SID, func(c *channel, st *stream.Stream) error { c.close(st); return nil })
 	case *wire.Ping:
-		s.tell(message(struct {
-			Type string `json:"type"`
-			T    int64  `json:"t"`
-			At   int64  `json:"server_t"`
-		}{"pong", m.T, serverTime()}))
+		s.reply(&wire.Pong{T: m.T, ServerT: serverTime()})
 		return nil
 	case *wire.Attach:
 		return s.attach(m)
@@ -96,11 +92,7 @@ func (s *session) on(sid uint32, f func(*channel, *stream.Stream) error) error {
 }
 
 func (s *session) credit(c *channel) {
-	s.tell(message(struct {
-		Type  string `json:"type"`
-		SID   uint32 `json:"sid"`
-		Limit uint64 `json:"credit_limit"`
-	}{"credit", c.sid, c.limit()}))
+	s.reply(&wire.Credit{SID: c.sid, CreditLimit: c.limit()})
 }
 
 func policyOf(p wire.Policy) stream.Policy {
@@ -139,37 +131,17 @@ func (s *session) open(m *wire.Open) error {
 		return err
 	}
 	if _, err := s.decoder(c, c.codec); err != nil {
-		t := newErrorText(err)
+		t := errorMessageOf(err)
 		t.SID = &c.sid
-		s.tell(message(t)) // before the stream's end is told
+		s.reply(t) // before the stream's end is told
 		c.stream.Load().Close(stream.ByError)
 		return nil
 	}
 	p := c.stream.Load().Policy()
-	s.tell(message(struct {
-		Type   string     `json:"type"`
-		SID    uint32     `json:"sid"`
-		Limit  uint64     `json:"credit_limit"`
-		Policy openedWith `json:"policy"`
-	}{"opened", c.sid, c.limit(), openedWith{p.Mode, p.MaxAge.Milliseconds(), p.Deadline.Milliseconds(), p.MaxFPS, p.Window}}))
+	s.reply(&wire.Opened{SID: c.sid, CreditLimit: c.limit(), Policy: wire.Policy{
+		Mode: string(p.Mode), MaxAgeMS: int(p.MaxAge.Milliseconds()), DeadlineMS: int(p.Deadline.Milliseconds()), MaxFPS: p.MaxFPS, Window: p.Window,
+	}})
 	return nil
-}
-
-// openedWith is the policy in force, the model's defaults filled in.
-type openedWith struct {
-	Mode       stream.Mode `json:"mode"`
-	MaxAgeMS   int64       `json:"max_age_ms"`
-	DeadlineMS int64       `json:"deadline_ms"`
-	MaxFPS     float64     `json:"max_fps"`
-	Window     int         `json:"window"`
-}
-
-// attached says how far the server got with each stream of a resumed session.
-type attached struct {
-	SID      uint32  `json:"sid"`
-	Received uint64  `json:"received_count"`
-	Seq      *uint64 `json:"received_seq,omitempty"`
-	Limit    uint64  `json:"credit_limit"`
 }
 
 // attach resumes a session. What the client missed is sent again.
@@ -188,12 +160,12 @@ func (s *session) attach(m *wire.Attach) error {
 			last[st.SID] = *st.LastSeq
 		}
 	}
-	var streams []attached
+	var streams []wire.AttachedStream
 	for _, c := range found.list() {
-		at := attached{SID: c.sid, Received: c.received.Load(), Limit: c.limit()}
-		if at.Received > 0 {
+		at := wire.AttachedStream{SID: c.sid, ReceivedCount: c.received.Load(), CreditLimit: c.limit()}
+		if at.ReceivedCount > 0 {
 			seq := c.lastSeq.Load()
-			at.Seq = &seq
+			at.ReceivedSeq = &seq
 		}
 		streams = append(streams, at)
 	}
@@ -201,13 +173,7 @@ func (s *session) attach(m *wire.Attach) error {
 	token := found.token
 	found.mu.Unlock()
 	resume := func() { // by the writer, which owns what was kept
-		s.send(websocket.TextMessage, message(struct {
-			Type        string     `json:"type"`
-			Session     string     `json:"session"`
-			ResumeToken string     `json:"resume_token"`
-			ResumeMS    int64      `json:"resume_ms"`
-			Streams     []attached `json:"streams"`
-		}{"attached", found.id, token, s.a.opts.Resume.Milliseconds(), streams}))
+		s.sendControl(&wire.Attached{Session: found.id, ResumeToken: token, ResumeMS: int(s.a.opts.Resume.Milliseconds()), Streams: streams})
 		for _, c := range found.list() {
 			after, ok := last[c.sid]
 			if !ok {

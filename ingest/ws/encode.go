@@ -1,22 +1,14 @@
 package ws
 
 import (
-	"encoding/binary"
 	"errors"
 	"math"
 	"slices"
 	"strconv"
 
 	"millrace/internal/oip"
+	"millrace/internal/wire"
 	"millrace/stream"
-)
-
-// The binary header's fields, see docs/protocol.
-const (
-	headerLen     = 32
-	headerVersion = 1
-	kindResult    = 3
-	codecTensor   = 12
 )
 
 // encoder writes replies. Its memory is used again; it is for one goroutine at
@@ -67,49 +59,29 @@ func (e *encoder) failed(r *stream.Result, err error) {
 		e.text = append(appendError(append(e.seq(r), ','), err), '}')
 		return
 	}
-	code := stream.CodeOf(err)
-	e.text = append(e.begin("error", r), `,"code":"`...)
-	e.text = append(append(e.text, code...), `","message":`...)
-	e.text = oip.AppendString(e.text, err.Error())
-	e.text = append(strconv.AppendBool(append(e.text, `,"retryable":`...), code.Retryable()), '}')
+	m := errorMessageOf(err)
+	m.SID, m.Seq, m.Ack, m.Limit = &e.channel.sid, &r.Seq, e.channel.acked.Load(), e.channel.limit()
+	e.text = wire.AppendError(e.text[:0], m)
 }
 
-// seq begins a text message about a frame.
+// seq begins a text message about a frame in plain mode.
 func (e *encoder) seq(r *stream.Result) []byte {
-	if e.channel != nil {
-		return e.begin("result", r)
-	}
 	return strconv.AppendUint(append(e.text[:0], `{"seq":`...), r.Seq, 10)
 }
 
-// begin begins a text message of millrace.v1 about a frame.
-func (e *encoder) begin(kind string, r *stream.Result) []byte {
+// head begins the result of a frame in millrace.v1.
+func (e *encoder) head(r *stream.Result) []byte {
 	c := e.channel
-	dst := append(append(append(e.text[:0], `{"type":"`...), kind...), `","sid":`...)
-	dst = strconv.AppendUint(dst, uint64(c.sid), 10)
-	dst = strconv.AppendUint(append(dst, `,"seq":`...), r.Seq, 10)
-	dst = strconv.AppendInt(append(dst, `,"capture_us":`...), r.CaptureUS, 10)
-	return c.credit(dst)
-}
-
-// credit appends what has been ended of the stream, and what may be sent.
-func (c *channel) credit(dst []byte) []byte {
-	dst = strconv.AppendUint(append(dst, `,"ack":`...), c.acked.Load(), 10)
-	return strconv.AppendUint(append(dst, `,"credit_limit":`...), c.limit(), 10)
+	m := wire.Result{
+		SID: c.sid, Seq: r.Seq, Ack: c.acked.Load(), Limit: c.limit(), CaptureUS: r.CaptureUS, Model: r.Model.Name, Version: r.Model.Version,
+		Batch: r.BatchSize, Width: r.Width, Height: r.Height, Partial: r.Partial, Timing: timing(&r.Timing),
+	}
+	return wire.AppendResultHead(e.text[:0], &m)
 }
 
 // drops is the message about frames that were dropped for one reason.
 func (e *encoder) drops(c *channel, d *drops) []byte {
-	dst := strconv.AppendUint(append(e.text[:0], `{"type":"drop","sid":`...), uint64(c.sid), 10)
-	dst = append(append(append(dst, `,"reason":"`...), d.reason...), `","seqs":[`...)
-	for i, r := range d.ranges {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = strconv.AppendUint(append(dst, '['), r[0], 10)
-		dst = append(strconv.AppendUint(append(dst, ','), r[1], 10), ']')
-	}
-	e.text = append(c.credit(append(dst, ']')), '}')
+	e.text = wire.AppendDrop(e.text[:0], &wire.Drop{SID: c.sid, Seqs: d.ranges, Reason: string(d.reason), Ack: c.acked.Load(), Limit: c.limit()})
 	return e.text
 }
 
@@ -142,34 +114,26 @@ func errorMessage(err error) []byte { return append(appendError([]byte{'{'}, err
 const emptyModel = `{"model_name":"",`
 
 // json writes the text of a result to e.text.
-func (e *encoder) json(r *stream.Result, form outputs, src source) error {
+func (e *encoder) json(r *stream.Result, form outputs, src source) (err error) {
+	if e.channel != nil {
+		dst := e.head(r)
+		if form == asJSON {
+			dst, err = e.members(append(dst, ','), r)
+		}
+		e.text = append(dst, '}')
+		return err
+	}
 	dst := append(e.seq(r), `,"model":`...)
 	dst = oip.AppendString(dst, r.Model.Name)
-	if e.channel != nil {
-		dst = oip.AppendString(append(dst, `,"version":`...), r.Model.Version)
-	}
 	if r.Partial {
 		dst = append(dst, `,"partial":true`...)
 	}
-	dst = append(dst, ',')
 	if form == asJSON {
-		// AppendResponse writes the members of a reply behind a name of its own.
-		// That text is as long as emptyModel and always shorter than what stands
-		// here already, so it is let write over the end of it and mended.
-		e.fill(r, false)
-		at := len(dst) - len(emptyModel)
-		var mended [len(emptyModel)]byte
-		copy(mended[:], dst[at:])
-		out, err := oip.AppendResponse(dst[:at], &e.reply, oip.Never)
-		e.text = out
-		e.reply.Reset()
-		if err != nil {
+		if dst, err = e.members(append(dst, ','), r); err != nil {
 			return err
 		}
-		copy(out[at:], mended[:])
-		dst = append(out[:len(out)-1], ',')
 	}
-	dst = append(dst, `"timing":{`...)
+	dst = append(dst, `,"timing":{`...)
 	dst = appendTiming(dst, &r.Timing)
 	dst = append(dst, '}')
 	for _, f := range [...]struct {
@@ -191,6 +155,25 @@ func (e *encoder) json(r *stream.Result, form outputs, src source) error {
 	return nil
 }
 
+// members appends the outputs and parameters of a result, as members of the
+// object that dst begins.
+func (e *encoder) members(dst []byte, r *stream.Result) ([]byte, error) {
+	// AppendResponse writes the members of a reply behind a name of its own.
+	// That text is as long as emptyModel and always shorter than what stands
+	// here already, so it is let write over the end of it and mended.
+	e.fill(r, false)
+	at := len(dst) - len(emptyModel)
+	var mended [len(emptyModel)]byte
+	copy(mended[:], dst[at:])
+	out, err := oip.AppendResponse(dst[:at], &e.reply, oip.Never)
+	e.reply.Reset()
+	if err != nil {
+		return out, err
+	}
+	copy(out[at:], mended[:])
+	return out[:len(out)-1], nil
+}
+
 // replyTo writes a result as a reply of the Open Inference Protocol.
 func (e *encoder) replyTo(r *stream.Result, src source) (err error) {
 	e.fill(r, true)
@@ -202,21 +185,41 @@ func (e *encoder) replyTo(r *stream.Result, src source) (err error) {
 	return err
 }
 
-// spans calls f for the parts of a frame's way that were gone. Times are
-// microseconds; received_us is the time of day.
-func spans(t *stream.Timing, f func(name string, us int64)) {
-	span := func(name string, from, to stream.Instant) {
-		if from != 0 && to != 0 {
-			f(name, to.Sub(from).Microseconds())
+// timing is the parts of a frame's way; those that were not gone are 0. Times
+// are microseconds; ReceivedUS is the time of day.
+func timing(t *stream.Timing) (w wire.Timing) {
+	span := func(from, to stream.Instant) int64 {
+		if from == 0 || to == 0 {
+			return 0
 		}
+		return to.Sub(from).Microseconds()
 	}
 	if t.Received != 0 {
-		f("received_us", t.Received.Wall().UnixMicro())
+		w.ReceivedUS = t.Received.Wall().UnixMicro()
 	}
-	span("queue_us", t.Received, t.Dequeued)
-	span("prepare_us", t.Dequeued, t.Started)
-	span("run_us", t.Started, t.Done)
-	span("total_us", t.Received, t.Done)
+	w.QueueUS, w.PrepareUS = span(t.Received, t.Dequeued), span(t.Dequeued, t.Started)
+	w.RunUS, w.TotalUS = span(t.Started, t.Done), span(t.Received, t.Done)
+	return w
+}
+
+// spans calls f for the parts of a frame's way that were gone.
+func spans(t *stream.Timing, f func(name string, us int64)) {
+	w := timing(t)
+	for _, s := range [...]struct {
+		name string
+		us   int64
+		gone bool
+	}{
+		{"received_us", w.ReceivedUS, t.Received != 0},
+		{"queue_us", w.QueueUS, t.Received != 0 && t.Dequeued != 0},
+		{"prepare_us", w.PrepareUS, t.Dequeued != 0 && t.Started != 0},
+		{"run_us", w.RunUS, t.Started != 0 && t.Done != 0},
+		{"total_us", w.TotalUS, t.Received != 0 && t.Done != 0},
+	} {
+		if s.gone {
+			f(s.name, s.us)
+		}
+	}
 }
 
 func appendTiming(dst []byte, t *stream.Timing) []byte {
@@ -292,7 +295,7 @@ func (e *encoder) binary(r *stream.Result, src source) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	front := headerLen + 4 + len(e.text)
+	front := wire.HeaderLen + wire.TensorsPrefixLen + len(e.text)
 	if r.Contiguous && r.Lease != nil {
 		if head, ok := r.Lease.Prepend(front); ok {
 			putHead(head, r, sid, e.text)
@@ -307,17 +310,13 @@ func (e *encoder) binary(r *stream.Result, src source) ([]byte, error) {
 	return e.whole, nil
 }
 
+// putHead writes what stands in front of the tensors.
 func putHead(dst []byte, r *stream.Result, sid uint32, text []byte) {
-	clear(dst[:headerLen])
-	dst[0], dst[1], dst[2] = headerVersion, kindResult, codecTensor
-	le := binary.LittleEndian
-	le.PutUint32(dst[4:], sid)
-	le.PutUint64(dst[8:], r.Seq)
-	le.PutUint64(dst[16:], uint64(r.CaptureUS))
-	le.PutUint16(dst[24:], uint16(min(r.Width, math.MaxUint16)))
-	le.PutUint16(dst[26:], uint16(min(r.Height, math.MaxUint16)))
-	le.PutUint32(dst[headerLen:], uint32(len(text)))
-	copy(dst[headerLen+4:], text)
+	n := wire.PutHeader(dst, &wire.Header{
+		Kind: wire.KindResult, Codec: wire.Tensors, SID: sid, Seq: r.Seq, CaptureUS: r.CaptureUS,
+		Width: uint16(min(r.Width, math.MaxUint16)), Height: uint16(min(r.Height, math.MaxUint16)),
+	})
+	wire.PutTensorsPrefix(dst[n:], text)
 }
 
 // keep says whether the encoder's memory is worth keeping for the next session.

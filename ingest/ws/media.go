@@ -57,7 +57,7 @@ func (s *session) media(r io.Reader) error {
 	}
 	if h.Kind == wire.KindConfig {
 		if err := s.configure(&h, payload); err != nil {
-			s.tell(frameError(&h, err))
+			s.reply(frameError(&h, err))
 		}
 		lease.Release()
 		return nil
@@ -87,7 +87,7 @@ func (s *session) media(r io.Reader) error {
 func (s *session) address(h *wire.Header) *channel {
 	c := s.mux.channel(h.SID)
 	if c == nil {
-		s.tell(frameError(h, stream.Errorf(stream.NotFound, "sid", "%d is not open: send open first", h.SID)))
+		s.reply(frameError(h, stream.Errorf(stream.NotFound, "sid", "%d is not open: send open first", h.SID)))
 		return nil
 	}
 	first := c.received.Load() == 0

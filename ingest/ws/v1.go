@@ -1,7 +1,6 @@
 package ws
 
 import (
-	"encoding/json"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -14,37 +13,19 @@ import (
 func (s *session) serveMux() {
 	s.mux = newMux(s.a, s.door, s)
 	s.box = s.mux.box
-	s.tell(s.ready())
+	s.reply(s.ready())
 	if s.startWriter() {
 		s.read()
 	}
 }
 
-// message is one of the server's control messages that are not sent for each
-// frame.
-func message(v any) []byte {
-	b, err := json.Marshal(v)
-	if err != nil {
-		panic(err) // plain structs
-	}
-	return b
-}
-
-func (s *session) ready() []byte {
+func (s *session) ready() wire.Message {
 	s.mux.mu.Lock()
 	defer s.mux.mu.Unlock()
-	type limits struct {
-		MaxMessage int `json:"max_message"`
-		MaxStreams int `json:"max_streams"`
-		MaxWindow  int `json:"max_window"`
+	return &wire.Ready{
+		Session: s.mux.id, ResumeToken: s.mux.token, ResumeMS: int(s.a.opts.Resume.Milliseconds()),
+		Limits: wire.Limits{MaxMessage: s.a.opts.MaxMessage, MaxStreams: maxStreams, MaxWindow: stream.MaxWindow},
 	}
-	return message(struct {
-		Type        string `json:"type"`
-		Session     string `json:"session"`
-		ResumeToken string `json:"resume_token"`
-		ResumeMS    int64  `json:"resume_ms"`
-		Limits      limits `json:"limits"`
-	}{"ready", s.mux.id, s.mux.token, s.a.opts.Resume.Milliseconds(), limits{s.a.opts.MaxMessage, maxStreams, stream.MaxWindow}})
 }
 
 // adoption is a session that becomes this connection's.
@@ -89,10 +70,7 @@ func (s *session) leaveMux() {
 		}
 	}
 	if e.why == EndDraining {
-		s.tell(message(struct {
-			Type string `json:"type"`
-			Left int64  `json:"time_left_ms"`
-		}{"goaway", 0}))
+		s.reply(&wire.GoAway{})
 	}
 	if e.gone() {
 		_ = s.conn.Close()
@@ -124,7 +102,7 @@ func (s *session) writeChannel(enc *encoder, e *entry) {
 	switch {
 	case e.closed != "":
 		s.mux.forget(c)
-		s.send(websocket.TextMessage, c.closedMessage(e.closed))
+		s.sendControl(c.closedMessage(e.closed))
 	case e.result == nil:
 		for _, d := range c.takeDrops() {
 			c.acked.Add(d.frames)
@@ -156,55 +134,33 @@ func (s *session) writeChannel(enc *encoder, e *entry) {
 	}
 }
 
-func (c *channel) closedMessage(why stream.CloseReason) []byte {
-	type totals struct {
-		Received uint64 `json:"received"`
-		Accepted uint64 `json:"accepted"`
-		Results  uint64 `json:"results"`
-		Drops    uint64 `json:"drops"`
-		Errors   uint64 `json:"errors"`
-	}
-	t := totals{Received: c.received.Load()}
+func (c *channel) closedMessage(why stream.CloseReason) wire.Message {
+	n := wire.Counts{Received: c.received.Load()}
 	if st := c.stream.Load(); st != nil {
-		n := st.Counts()
-		t.Accepted, t.Results, t.Drops, t.Errors = n.Accepted, n.Results, n.Drops, n.Errors
+		t := st.Counts()
+		n.Accepted, n.Results, n.Drops, n.Errors = t.Accepted, t.Results, t.Drops, t.Errors
 	}
-	return message(struct {
-		Type   string             `json:"type"`
-		SID    uint32             `json:"sid"`
-		Reason stream.CloseReason `json:"reason"`
-		Totals totals             `json:"totals"`
-	}{"closed", c.sid, why, t})
+	return &wire.Closed{SID: c.sid, Reason: string(why), Totals: n}
 }
 
-// errorText is an error message of millrace.v1.
-type errorText struct {
-	Type      string  `json:"type"`
-	Code      string  `json:"code"`
-	Message   string  `json:"message"`
-	Retryable bool    `json:"retryable"`
-	SID       *uint32 `json:"sid,omitempty"`
-	Seq       *uint64 `json:"seq,omitempty"`
-	Fatal     bool    `json:"fatal,omitempty"`
-}
-
-func newErrorText(err error) errorText {
+// errorMessageOf is an error of millrace.v1.
+func errorMessageOf(err error) *wire.ErrorMessage {
 	code := stream.CodeOf(err)
-	return errorText{Type: "error", Code: string(code), Message: err.Error(), Retryable: code.Retryable()}
+	return &wire.ErrorMessage{Code: string(code), Message: err.Error(), Retryable: code.Retryable()}
 }
 
 // fatalMessage goes before the end of a connection.
 func fatalMessage(err error) []byte {
-	t := newErrorText(err)
+	t := errorMessageOf(err)
 	t.Fatal = true
-	return message(t)
+	return wire.AppendError(nil, t)
 }
 
 // frameError belongs to a frame of a stream that is not open.
-func frameError(h *wire.Header, err error) []byte {
-	t := newErrorText(err)
+func frameError(h *wire.Header, err error) *wire.ErrorMessage {
+	t := errorMessageOf(err)
 	t.SID, t.Seq = &h.SID, &h.Seq
-	return message(t)
+	return t
 }
 
 // serverTime is the server's clock, microseconds of the day's time.

@@ -53,7 +53,7 @@ var texts = []struct {
 		&Closed{1, "client", Counts{11, 10, 6, 3, 1}}},
 	{Server, `{"type":"attached","session":"s","resume_token":"t2","resume_ms":30000,` +
 		`"streams":[{"sid":1,"received_count":10,"received_seq":9,"credit_limit":12}]}`,
-		&Attached{"s", "t2", 30000, []AttachedStream{{1, 10, 9, 12}}}},
+		&Attached{"s", "t2", 30000, []AttachedStream{{1, 10, new(uint64(9)), 12}}}},
 }
 
 func TestGoldenTexts(t *testing.T) {

@@ -101,10 +101,10 @@ type Attached struct {
 
 // AttachedStream is a stream that was resumed.
 type AttachedStream struct {
-	SID           uint32 `json:"sid"`
-	ReceivedCount uint64 `json:"received_count"` // frames that arrived, as credits count them
-	ReceivedSeq   uint64 `json:"received_seq"`   // of the latest; means nothing, or is not there, when there is none
-	CreditLimit   uint64 `json:"credit_limit"`
+	SID           uint32  `json:"sid"`
+	ReceivedCount uint64  `json:"received_count"`         // frames that arrived, as credits count them
+	ReceivedSeq   *uint64 `json:"received_seq,omitempty"` // of the latest; nil = there is none
+	CreditLimit   uint64  `json:"credit_limit"`
 }
 
 // Type implements Message.
@@ -230,7 +230,7 @@ func (m *Attached) read(v value) error {
 		err := v.object(
 			must("sid", sidInto(&s.SID)),
 			must("received_count", seqInto(&s.ReceivedCount)),
-			may("received_seq", seqInto(&s.ReceivedSeq)),
+			may("received_seq", optional(&s.ReceivedSeq, seqInto)),
 			must("credit_limit", seqInto(&s.CreditLimit)),
 		)
 		m.Streams = append(m.Streams, s)
