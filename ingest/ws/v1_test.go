@@ -262,7 +262,7 @@ func TestV1Refuses(t *testing.T) {
 	frame("unknown codec", raw(1, 99, 0, 1, next(), nil), "unsupported", "codec")
 	frame("unknown flag", raw(1, 0, 128, 1, next(), nil), "unsupported", "flags")
 	frame("audio that is a picture", raw(5, 1, 0, 1, next(), nil), "invalid_argument", "codec")
-	frame("film", raw(1, 4, 1, 1, next(), []byte("x")), "unsupported", "codec")
+	frame("film", raw(1, 4, 1, 1, next(), []byte("x")), "invalid_argument", "Annex B")
 	frame("nothing", raw(1, 0, 0, 1, next(), nil), "invalid_argument", "empty")
 	long := raw(1, 0, 0, 1, next(), nil)
 	long[28] = 200
