@@ -30,8 +30,8 @@ type Door interface {
 	State() State
 }
 
-// Repository lists and changes the loaded models. Changes go through one
-// serialised queue.
+// Repository lists and changes the loaded models. The changes of one
+// model go through one serialised queue.
 type Repository interface {
 	// Model returns a loaded model's metadata and whether it is ready.
 	// NotFound when no such model or version is loaded.

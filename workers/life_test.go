@@ -275,6 +275,8 @@ func TestARestartThatHangs(t *testing.T) {
 	}
 }
 
+// A start that takes its time keeps changes of its own family waiting, and no
+// others. The change of a caller who leaves is not made.
 func TestACallerWhoLeavesItsChange(t *testing.T) {
 	r := newRig(t)
 	started.Lock()
@@ -293,10 +295,19 @@ func TestACallerWhoLeavesItsChange(t *testing.T) {
 		defer started.Unlock()
 		return len(started.all) == 1 && slices.Contains(started.all[0].calls, "acquire")
 	})
+	for _, name := range []string{"other", "other-0", "slower"} {
+		r.load(t, workers.Config{Name: name, Kind: "identity"})
+		if err := r.Scale(context.Background(), name, 2); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Unload(context.Background(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
 	queued := make(chan error, 1)
 	ctx2, leave2 := context.WithCancelCause(context.Background())
 	go func() {
-		_, err := r.LoadConfig(ctx2, workers.Config{Name: "never", Kind: "identity"}, true)
+		_, err := r.LoadConfig(ctx2, workers.Config{Name: "slow-1-0", Kind: "identity"}, true)
 		queued <- err
 	}()
 	leave2(errors.New("gone home"))
@@ -308,9 +319,44 @@ func TestACallerWhoLeavesItsChange(t *testing.T) {
 		t.Fatalf("%v", err)
 	}
 	close(gate)
-	r.load(t, workers.Config{Kind: "identity"}) // after all that was queued
-	if _, err := r.Group("never", ""); stream.CodeOf(err) != stream.NotFound {
+	r.load(t, workers.Config{Name: "slow", Kind: "identity"}) // after all that was queued
+	if _, err := r.Group("slow-1-0", ""); stream.CodeOf(err) != stream.NotFound {
 		t.Fatal("a change was made for one who had left")
+	}
+}
+
+// Endpoints of one family never meet halfway, whatever they are called: a load of
+// "m" makes "m-0", which another model may be called.
+func TestChangesOfAFamily(t *testing.T) {
+	r := newRig(t)
+	ctx := context.Background()
+	var wg sync.WaitGroup
+	for i, name := range []string{"m", "m-0", "m-0-0", "m-1"} {
+		wg.Go(func() {
+			for range 10 {
+				var mine []string
+				for n := range 3 {
+					endpoint, err := r.LoadConfig(ctx, workers.Config{Name: name, Kind: "identity", MaxFlows: 10 + 3*i + n}, true)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if g, err := r.Group(endpoint, ""); err != nil || g.Config().MaxFlows != 10+3*i+n {
+						t.Errorf("%s is another's", endpoint)
+					}
+					mine = append(mine, endpoint)
+				}
+				for _, endpoint := range mine {
+					if err := r.Unload(ctx, endpoint); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if left := r.Snapshot(); len(left) != 0 {
+		t.Errorf("%d endpoints are left", len(left))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -22,24 +23,40 @@ type ManagerOptions struct {
 	Hooks  func(m *stream.Model) Hooks // called once for each group
 }
 
-// Manager holds the groups. All changes go through one queue and are made one
-// after the other, so that requests that repeat or contradict each other cannot
-// meet halfway; reading never waits for them. Its methods are safe for
-// concurrent use.
+// Manager holds the groups. The changes of one model and of the endpoints made of
+// it, its family, go through one queue and are made one after the other, so that
+// requests that repeat or contradict each other cannot meet halfway. Those of
+// other families do not wait for them, and reading waits for none. Its methods are
+// safe for concurrent use.
 type Manager struct {
-	opts    ManagerOptions
-	groups  atomic.Pointer[map[string]*Group]
-	updates chan update
-	done    chan struct{}
+	opts   ManagerOptions
+	groups atomic.Pointer[map[string]*Group] // replaced under mu
+	done   chan struct{}
 
-	mu     sync.Mutex
-	known  map[string]Config
-	closed bool
+	mu       sync.Mutex
+	known    map[string]Config
+	queues   map[string][]update // by family; there while its goroutine runs
+	waiting  int                 // changes in all queues
+	starting int                 // endpoints
+	closed   bool
+	wg       sync.WaitGroup // of the families' goroutines
 }
 
 type update struct {
 	do    func() error
 	reply chan error
+}
+
+// family is the name without the -0, -1 ... that endpoints get: all that a change
+// of a model can concern.
+func family(name string) string {
+	for {
+		stem := strings.TrimRight(name, "0123456789")
+		if len(stem) == len(name) || !strings.HasSuffix(stem, "-") {
+			return name
+		}
+		name = strings.TrimSuffix(stem, "-")
+	}
 }
 
 // maxEndpoints bounds the endpoints, which clients can ask for.
@@ -53,24 +70,31 @@ func NewManager(opts ManagerOptions) *Manager {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	m := &Manager{
-		opts: opts, updates: make(chan update, maxUpdates), done: make(chan struct{}), known: make(map[string]Config),
-	}
+	m := &Manager{opts: opts, done: make(chan struct{}), known: make(map[string]Config), queues: make(map[string][]update)}
 	m.groups.Store(&map[string]*Group{})
-	go m.run() // ends with Close
 	return m
 }
 
-func (m *Manager) run() {
-	defer close(m.done)
-	for u := range m.updates {
-		u.reply <- u.do()
+// run makes the changes of a family until there is none.
+func (m *Manager) run(family string) {
+	for {
+		m.mu.Lock()
+		q := m.queues[family]
+		if len(q) == 0 {
+			delete(m.queues, family)
+			m.mu.Unlock()
+			return
+		}
+		m.queues[family] = q[1:]
+		m.waiting--
+		m.mu.Unlock()
+		q[0].reply <- q[0].do()
 	}
 }
 
-// change queues a change and waits for its end. A change whose caller has left
-// before its turn is not made.
-func (m *Manager) change(ctx context.Context, do func() error) error {
+// change queues a change of an endpoint, or model, and waits for its end. A change
+// whose caller has left before its turn is not made.
+func (m *Manager) change(ctx context.Context, name string, do func() error) error {
 	u := update{reply: make(chan error, 1), do: func() error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -82,13 +106,18 @@ func (m *Manager) change(ctx context.Context, do func() error) error {
 		m.mu.Unlock()
 		return stream.Errorf(stream.Draining, "", "the server is shutting down")
 	}
-	select {
-	case m.updates <- u:
-		m.mu.Unlock()
-	default:
+	if m.waiting >= maxUpdates {
 		m.mu.Unlock()
 		return stream.Errorf(stream.Overloaded, "", "%d changes of models wait already: try later", maxUpdates)
 	}
+	of := family(name)
+	q, runs := m.queues[of]
+	m.queues[of] = append(q, u)
+	m.waiting++
+	if !runs {
+		m.wg.Go(func() { m.run(of) })
+	}
+	m.mu.Unlock()
 	select {
 	case err := <-u.reply:
 		return err
@@ -156,7 +185,7 @@ func (m *Manager) LoadConfig(ctx context.Context, cfg Config, share bool) (endpo
 		return "", err
 	}
 	var name string // read only when the change was waited for
-	err = m.change(ctx, func() error {
+	err = m.change(ctx, cfg.Name, func() error {
 		var same *Group
 		name, same = m.place(cfg)
 		if same != nil && share {
@@ -168,21 +197,33 @@ func (m *Manager) LoadConfig(ctx context.Context, cfg Config, share bool) (endpo
 			}
 			return same.add(ctx)
 		}
-		if n := len(*m.groups.Load()); n >= maxEndpoints {
-			return stream.Errorf(stream.Overloaded, "", "%d endpoints are loaded already: unload one first", n)
-		}
 		c := cfg
 		c.Name = name
-		g, err := m.start(ctx, c)
-		if err == nil {
-			m.publish(func(gs map[string]*Group) { gs[name] = g })
-		}
-		return err
+		return m.open(ctx, c)
 	})
 	if err != nil {
 		return "", fmt.Errorf("load %s: %w", cfg.Name, err)
 	}
 	return name, nil
+}
+
+// open makes an endpoint, of which there are not too many.
+func (m *Manager) open(ctx context.Context, cfg Config) error {
+	m.mu.Lock()
+	if n := len(*m.groups.Load()) + m.starting; n >= maxEndpoints {
+		m.mu.Unlock()
+		return stream.Errorf(stream.Overloaded, "", "%d endpoints are loaded already: unload one first", n)
+	}
+	m.starting++
+	m.mu.Unlock()
+	g, err := m.start(ctx, cfg)
+	m.publish(func(gs map[string]*Group) {
+		m.starting--
+		if err == nil {
+			gs[cfg.Name] = g
+		}
+	})
+	return err
 }
 
 // place returns the endpoint for cfg, and the group that has it already. A group
@@ -224,7 +265,10 @@ func (m *Manager) start(ctx context.Context, cfg Config) (*Group, error) {
 	return g, nil
 }
 
+// publish replaces the groups. edit is called under mu.
 func (m *Manager) publish(edit func(map[string]*Group)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	next := maps.Clone(*m.groups.Load())
 	edit(next)
 	m.groups.Store(&next)
@@ -233,7 +277,7 @@ func (m *Manager) publish(edit func(map[string]*Group)) {
 // Unload removes one worker of an endpoint; with the last one the endpoint goes:
 // frames in flight complete, waiting ones end as unloaded.
 func (m *Manager) Unload(ctx context.Context, endpoint string) error {
-	return m.change(ctx, func() error {
+	return m.change(ctx, endpoint, func() error {
 		g, err := m.Group(endpoint, "")
 		if err != nil {
 			return err
@@ -257,7 +301,7 @@ func (m *Manager) Scale(ctx context.Context, endpoint string, n int) error {
 	if n < 1 || n > 1024 {
 		return stream.Errorf(stream.InvalidArgument, "instances", "%d is not between 1 and 1024", n)
 	}
-	return m.change(ctx, func() error {
+	return m.change(ctx, endpoint, func() error {
 		g, err := m.Group(endpoint, "")
 		if err != nil {
 			return err
@@ -282,7 +326,7 @@ func (m *Manager) Swap(ctx context.Context, endpoint string, cfg Config) error {
 	if err := cfg.Validate(); err != nil {
 		return err
 	}
-	return m.change(ctx, func() error {
+	return m.change(ctx, endpoint, func() error {
 		old, err := m.Group(endpoint, "")
 		if err != nil {
 			return err
@@ -326,9 +370,10 @@ func (m *Manager) Close(ctx context.Context) error {
 	m.mu.Lock()
 	if !m.closed {
 		m.closed = true
-		go func() { // nobody else sends from here on; the queue may be full of slow changes
-			m.updates <- update{reply: make(chan error, 1), do: m.closeAll}
-			close(m.updates)
+		go func() { // no other queue begins from here on; those there are may be slow
+			m.wg.Wait()
+			m.closeAll()
+			close(m.done)
 		}()
 	}
 	m.mu.Unlock()
@@ -340,14 +385,13 @@ func (m *Manager) Close(ctx context.Context) error {
 	}
 }
 
-func (m *Manager) closeAll() error {
+func (m *Manager) closeAll() {
 	var wg sync.WaitGroup
 	for _, g := range *m.groups.Load() {
 		wg.Go(func() { m.endGroup(g) })
 	}
 	wg.Wait()
 	m.groups.Store(&map[string]*Group{})
-	return nil
 }
 
 func (m *Manager) endGroup(g *Group) {
