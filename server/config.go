@@ -37,7 +37,8 @@ type Config struct {
 	Clip    []byte // an MP4 that the console offers; nil = none
 }
 
-// MemoryConfig bounds the memory that frames and results travel in.
+// MemoryConfig bounds the memory that frames and results travel in, and that of
+// batches, which take half of it at most.
 type MemoryConfig struct {
 	Budget Size // bytes
 }

@@ -23,7 +23,7 @@ var keys = []key[Config]{
 	{"metrics", "an address for the metrics alone, or off (at /metrics of http)", func(c *Config) any { return &c.Metrics }},
 	{"hosts", "names, beside its own, that requests may call the server by; * = any", func(c *Config) any { return &c.Hosts }},
 	{"origins", "web origins, beside its own, whose pages may use it; * = any", func(c *Config) any { return &c.Origins }},
-	{"memory.budget", "bytes that frames and results may take", func(c *Config) any { return &c.Memory.Budget }},
+	{"memory.budget", "bytes that frames, results and batches may take", func(c *Config) any { return &c.Memory.Budget }},
 	{"limits.max_body", "bytes of an HTTP request's body", func(c *Config) any { return &c.Limits.MaxBody }},
 	{"limits.max_message", "bytes of a WebSocket or gRPC message", func(c *Config) any { return &c.Limits.MaxMessage }},
 	{"limits.max_pixels", "width times height of a picture", func(c *Config) any { return &c.Limits.MaxPixels }},
