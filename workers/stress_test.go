@@ -261,7 +261,7 @@ func (s *storm) client(r *rand.Rand) {
 			}
 		}
 		st.Close([]stream.CloseReason{stream.ByClient, stream.ClientGone, stream.SlowConsumer}[r.IntN(3)])
-		if g.Config().Batching.Kind == batching.Hard {
+		if !s.finishes(st) {
 			s.mu.Lock() // what a full batch is awaited for ends with the group
 			s.lines = append(s.lines, st)
 			s.mu.Unlock()
@@ -269,7 +269,7 @@ func (s *storm) client(r *rand.Rand) {
 		}
 		select {
 		case <-st.Finished():
-		case <-time.After(20 * time.Second):
+		default:
 			s.fault("a stream of %s does not end: %+v, %+v", g.Config().Kind, st.Counts(), g.Stats())
 			stacks := make([]byte, 1<<20)
 			s.t.Logf("%+v\n%s", g.Config(), stacks[:runtime.Stack(stacks, true)])
@@ -283,6 +283,23 @@ func (s *storm) client(r *rand.Rand) {
 		s.accepted += seq
 		s.mu.Unlock()
 	}
+}
+
+// finishes waits for the end of a closed stream, at most 20 s. It returns false
+// when that may take until the group's: when batches are awaited to be full, also
+// in a group that the stream was moved to meanwhile.
+func (s *storm) finishes(st *stream.Stream) bool {
+	for range 200 {
+		select {
+		case <-st.Finished():
+			return true
+		case <-time.After(100 * time.Millisecond):
+		}
+		if g, err := s.Group("m", ""); err == nil && g.Config().Batching.Kind == batching.Hard {
+			return false
+		}
+	}
+	return true
 }
 
 func (s *storm) caller(r *rand.Rand, c *ingest.Caller) {
