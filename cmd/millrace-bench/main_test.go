@@ -29,11 +29,11 @@ func TestMain(m *testing.M) {
 // TestEveryRowIsMeasured runs the whole table in rounds too short to mean
 // anything: what it checks is that each row is there and that no frame is lost.
 func TestEveryRowIsMeasured(t *testing.T) {
-	idleStreams, mlpHidden, crowds, manyLive, manyIdle, watched = 50, 64, []int{1, 10}, 20, 150, 4
+	idleStreams, mlpHidden, crowds, manyLive, manyIdle, watched, times = 50, 64, []int{1, 10}, 20, 150, 4, []float64{0.5, 2, 10}
 	rows, want := ".", []string{
 		"WebSocket echo, 30 KB", "WebSocket echo, 300 KB", "REST tensor, 30 KB, read", "REST 224x224x3 JSON numbers", "native call",
 		"JPEG video", "metrics on against off", "allocations a frame", "resident memory of an idle stream", "delay at 2x: goodput", "delay at 10x: p99 age",
-		"JPEG 160x120 at 4x: answers", "streams: 10: Jain's index", "one at 20x the rate of the others: Jain's index", "stateful beside 30 stateless: least share",
+		"JPEG 160x120 at 10x: answers", "streams: 10: Jain's index", "one at 20x the rate of the others: Jain's index", "stateful beside 30 stateless: least share",
 		"20 streams at 1 fps, plain", "20 streams at 1 fps, millrace.v1", "150 idle streams, plain WebSocket, a connection each: goroutines", "150 idle streams, millrace.v1, 100 to a connection: resident",
 		"are opened, plain WebSocket, a connection each: p99", "are opened, millrace.v1, 100 to a connection: p99",
 		"4 cameras, MJPEG 160x120 at 10 fps, 1 killed and 1 stalled, the other 2: answers",

@@ -79,10 +79,10 @@ func (c *child) capacity(cfg load.Config) (*load.Report, error) {
 
 // press offers each of times the capacity in an open loop.
 func (b *bench) press(c *child, p *pressed, capacity float64) error {
-	for _, times := range times {
-		b.step("%gx", times)
-		if err := b.multiple(c, p, capacity, times); err != nil {
-			return fmt.Errorf("%g times the capacity: %w", times, err)
+	for _, n := range times {
+		b.step("%gx", n)
+		if err := b.multiple(c, p, capacity, n); err != nil {
+			return fmt.Errorf("%g times the capacity: %w", n, err)
 		}
 	}
 	return nil
