@@ -202,7 +202,7 @@ func (b *browser) judge(t *testing.T) {
 	}
 	short, _, _ := strings.Cut(string(b.line.Saw), `,"results"`)
 	t.Log(short)
-	switch b.line.Case {
+	switch of, _, _ := strings.Cut(b.line.Case, "/"); of {
 	case "clip":
 		judgeFrames(t, saw.Results)
 	case "camera":

@@ -58,6 +58,9 @@ export class Channel extends Account {
     return next > 0 ? next - 1 : undefined;
   }
 
+  /** Frames a second that the server advises; 0 = any. */
+  get advised() { return this.#interval && 1000 / this.#interval; }
+
   /** How many frames may be sent now: the server's credit. */
   get room() { return this.state === 'running' && this.#session.clear ? Math.max(0, this.#limit - this.#count) : 0; }
 
@@ -178,7 +181,7 @@ export class Channel extends Account {
   #closed(reason) {
     this.#session.forget(this);
     if (reason === 'unloaded') this.#finish({code: 'unloaded', message: `model ${this.#asked.model} was unloaded`});
-    else if (reason !== 'draining') this.#again(); // or the connection is about to be closed
+    else if (reason !== 'draining') this.#again({code: reason, message: 'the server closed the stream'}); // or it closes the connection next
   }
 
   #again(fault) {

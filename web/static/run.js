@@ -119,7 +119,7 @@ export class Run {
       if (this.#source.still) this.#stream.send(this.#source.still, performance.now());
     } else if (state === 'waiting') {
       draw($('overlay'), null);
-      this.#page.tell(`The connection to the server is lost${fault ? `: ${fault.message}` : ''}. Trying again…`);
+      this.#page.tell(`${fault ? this.#words(fault) : 'The connection to the server is lost.'} Trying again…`);
       const why = await this.#refusal();
       if (why && this.#stream.state === 'waiting') this.#page.tell(`${why} Trying again…`);
     } else if (fault) {

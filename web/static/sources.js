@@ -168,9 +168,18 @@ class Moving {
     return {width: even(this.width), height: even(this.height)};
   }
 
-  /** The present frame as it is, for who closes it. @param {number} timestamp in microseconds @returns {VideoFrame | null} null = there is none now */
+  /**
+   * The present frame, upright, for who closes it.
+   * @param {number} timestamp in microseconds
+   * @returns {VideoFrame | null} null = there is none now
+   */
   frame(timestamp) {
-    return this.#video.readyState >= HTMLMediaElement.HAVE_CURRENT_DATA ? new VideoFrame(this.#video, {timestamp}) : null;
+    if (this.#video.readyState < HTMLMediaElement.HAVE_CURRENT_DATA) return null;
+    const frame = new VideoFrame(this.#video, {timestamp});
+    if (!frame.rotation && !frame.flip) return frame;
+    frame.close(); // encoders leave the turning to who shows it
+    paint(this.#canvas, this.#video, this.width, this.height);
+    return new VideoFrame(this.#canvas, {timestamp, alpha: 'discard'});
   }
 
   stop() {
@@ -188,7 +197,11 @@ function jpeg(canvas, picture, width, height, largest) {
   const scale = Math.min(1, largest / Math.max(width, height));
   const w = Math.round(width * scale), h = Math.round(height * scale);
   if (!w || !h) return Promise.resolve(null);
-  if (canvas.width !== w || canvas.height !== h) [canvas.width, canvas.height] = [w, h];
-  canvas.getContext('2d', {alpha: false}).drawImage(picture, 0, 0, w, h);
+  paint(canvas, picture, w, h);
   return new Promise(done => canvas.toBlob(done, 'image/jpeg', QUALITY));
+}
+
+function paint(canvas, picture, width, height) {
+  if (canvas.width !== width || canvas.height !== height) [canvas.width, canvas.height] = [width, height];
+  canvas.getContext('2d', {alpha: false}).drawImage(picture, 0, 0, width, height);
 }

@@ -4,6 +4,7 @@
 // line on standard input.
 
 import assert from 'node:assert/strict';
+import net from 'node:net';
 import readline from 'node:readline';
 import {setTimeout as delay} from 'node:timers/promises';
 import {chromium} from 'playwright-core';
@@ -20,6 +21,38 @@ const say = line => process.stdout.write(JSON.stringify(line) + '\n');
 async function ask(what) {
   say({ask: what});
   await answers.next();
+}
+
+/** The way to the server, which can be cut. */
+class Way {
+  #ends = new Set();
+  #listener = net.createServer(from => {
+    const {hostname, port} = new URL(given.url);
+    const to = net.connect(port, hostname);
+    for (const [end, other] of [[from, to], [to, from]]) {
+      this.#ends.add(end);
+      end.on('error', () => {}).on('close', () => {
+        this.#ends.delete(end);
+        other.destroy();
+      }).pipe(other);
+    }
+  });
+
+  static async open() {
+    const self = new Way();
+    await new Promise(done => self.#listener.listen(0, '127.0.0.1', done));
+    self.url = `http://127.0.0.1:${self.#listener.address().port}`;
+    return self;
+  }
+
+  cut() {
+    for (const end of this.#ends) end.resetAndDestroy();
+  }
+
+  close() {
+    this.cut();
+    this.#listener.close();
+  }
 }
 
 /** A console page. Everything that the browser complains of is kept in `complaints`. */
@@ -68,10 +101,42 @@ class Console {
     return v;
   }
 
+  /** Leaves out what the browser says of connections that cannot be made. */
+  forgive() {
+    this.complaints = this.complaints.filter(text => !/^(WebSocket connection to|Failed to load resource)/.test(text));
+  }
+
   async close() {
     assert.deepEqual(this.complaints, []);
     await this.page.close();
   }
+}
+
+/** Streams the clip as inter-coded video. @returns {Promise<number>} bytes a frame */
+async function clipAs(browser, codec) {
+  const c = await Console.open(browser, `model=spotter&source=clip&codec=${codec}&autostart=1`);
+  assert.equal(await c.page.inputValue('#codec'), codec);
+  await c.until('m.answered >= 60');
+  const view = await c.balanced(), results = await c.seen();
+  assert.equal(view.errors, 0);
+  assert.doesNotMatch(await c.page.textContent('#counts'), /undecoded/);
+  assert.ok(await c.number('rate') > 0);
+  const size = view.bytes / view.sent;
+  assert.ok(size < 5000, `${size} bytes a frame: as JPEG it is some 10 KB`);
+  await c.close();
+  say({case: `clip/${codec}`, saw: {view, results}});
+  return Math.round(size);
+}
+
+/** Frames are left out before they are encoded, not sent to wait. */
+async function behind(browser, codec) {
+  const c = await Console.open(browser, `model=slow&source=clip&codec=${codec}&autostart=1`);
+  await c.until('m.answered >= 8');
+  const view = await c.balanced();
+  assert.ok(view.skipped > 2 * view.sent, `frames were sent that had to wait: ${JSON.stringify(view)}`);
+  assert.match(await c.page.textContent('#texts'), /delay_us {2}INT64/);
+  await c.close();
+  return view;
 }
 
 /** Runs in the page, before its scripts: keeps results, and looks at the overlay when one was drawn. */
@@ -102,6 +167,54 @@ function watch() {
       value.addEventListener('result', look);
     },
   });
+}
+
+/** Runs in the page: what streams of one session see. */
+async function session(timeout) {
+  const {Session} = await import('/console/session.js');
+  const {sessionURL} = await import('/console/api.js');
+  const canvas = document.createElement('canvas');
+  canvas.getContext('2d').fillRect(0, 0, 64, 48);
+  const picture = await new Promise(done => canvas.toBlob(done, 'image/jpeg'));
+  const end = performance.now() + timeout;
+  const until = async what => {
+    while (!what()) {
+      if (performance.now() > end) throw new Error(`never came: ${what}`);
+      await new Promise(done => setTimeout(done, 5));
+    }
+  };
+  const s = new Session(sessionURL());
+  const motion = s.stream('motion', {codec: 'jpeg', policy: {mode: 'every', window: 4}});
+  const slow = s.stream('slow', {codec: 'jpeg', policy: {mode: 'latest', window: 16}});
+  const video = s.stream('motion', {codec: 'vp8'}), unknown = s.stream('unknown', {codec: 'jpeg'});
+  const saw = {states: [], inOrder: [], keyframes: 0};
+  motion.addEventListener('state', e => saw.states.push(e.detail.state));
+  motion.addEventListener('result', e => saw.inOrder.push(e.detail.note));
+  video.addEventListener('keyframe', () => saw.keyframes++);
+  unknown.addEventListener('state', e => saw.unknown = e.detail.fault);
+  const all = [motion, slow, video, unknown];
+  for (const stream of all) stream.start();
+  await until(() => saw.unknown && [motion, slow, video].every(stream => stream.state === 'running'));
+
+  for (let i = 0; i < 20; i++) {
+    await until(() => motion.ready);
+    motion.send(picture, performance.now(), i);
+  }
+  await until(() => motion.inFlight === 0);
+
+  video.send(new Uint8Array([1, 0, 0, 0]), performance.now(), null); // what it builds on has not been sent
+  await until(() => saw.keyframes === 2);
+  await until(() => video.inFlight === 0);
+  saw.undecoded = video.dropped;
+
+  while (!slow.advised) { // frames that come faster than it can
+    await until(() => slow.room > 0);
+    slow.send(picture, performance.now(), null);
+  }
+  saw.advised = slow.advised;
+  for (const stream of all) stream.stop();
+  saw.sums = all.map(({sent, answered, errors, dropped}) => ({sent, answered, errors, dropped: Object.values(dropped).reduce((a, b) => a + b, 0)}));
+  return saw;
 }
 
 const withCamera = {
@@ -139,6 +252,17 @@ const withCamera = {
     return {view, drawn, results};
   },
 
+  // The same as inter-coded video, by all that this browser encodes.
+  async codecs(browser) {
+    const c = await Console.open(browser);
+    const names = await c.page.$$eval('#codec option', all => all.map(o => o.value));
+    await c.close();
+    assert.ok(names[0] === 'jpeg' && names.includes('vp8'), `this browser encodes ${names}`);
+    const sizes = {};
+    for (const name of names.slice(1)) sizes[name] = await clipAs(browser, name);
+    return {sizes};
+  },
+
   // Everything without a mouse, at the width of a phone; the model is changed on the way.
   async keyboard(browser) {
     const c = await Console.open(browser, '', {viewport: {width: 360, height: 740}, colorScheme: 'dark'});
@@ -165,6 +289,7 @@ const withCamera = {
     assert.equal(view.sent, view.answered + view.dropped + view.errors);
     assert.ok(drawn.boxes > 0 && drawn.there === drawn.edges, JSON.stringify(drawn));
     await c.page.selectOption('#model', 'spotter');
+    await c.page.selectOption('#codec', 'vp8'); // of no concern to pictures
     for (const picture of given.pictures) {
       await c.page.setInputFiles('#file', picture);
       await c.until('m.answered === 1 && m.last.boxes.length > 0');
@@ -179,13 +304,64 @@ const withCamera = {
 
   // More frames than the model can take: the page leaves out the older ones, before it encodes them.
   async behind(browser) {
-    const c = await Console.open(browser, 'model=slow&source=clip&autostart=1');
-    await c.until('m.answered >= 8');
+    return {jpeg: await behind(browser, 'jpeg'), vp8: await behind(browser, 'vp8')};
+  },
+
+  // The connection breaks: the session goes on over another one, with a key frame.
+  async cut(browser) {
+    const way = await Way.open();
+    const c = await Console.open(browser, 'model=spotter&source=clip&codec=vp8&autostart=1', {base: way.url});
+    await c.until('m.answered >= 10');
+    const {session} = await c.view();
+    for (let i = 0; i < 3; i++) {
+      way.cut();
+      await c.until('m.state === "waiting"');
+      const {answered} = await c.balanced();
+      await c.until(`m.state === "running" && m.answered >= ${answered + 10} && m.message === ""`);
+    }
     const view = await c.balanced();
-    assert.ok(view.skipped > 2 * view.sent, `frames were sent that had to wait: ${JSON.stringify(view)}`);
-    assert.match(await c.page.textContent('#texts'), /delay_us {2}INT64/);
+    assert.equal(view.session, session);
+    assert.equal(view.errors, 0);
+    assert.doesNotMatch(await c.page.textContent('#counts'), /undecoded/);
+    await c.page.click('#stop');
+    await c.until('m.state === "stopped"');
+    const stopped = await c.view();
+    assert.equal(stopped.sent, stopped.answered + stopped.dropped + stopped.errors);
+    c.forgive();
     await c.close();
+    way.close();
     return {view};
+  },
+
+  // Streams of one session, each with what the server has to say of it.
+  async session(browser) {
+    const c = await Console.open(browser);
+    const saw = await c.page.evaluate(session, TIMEOUT);
+    assert.deepEqual(saw.states, ['connecting', 'running', 'stopped']);
+    assert.deepEqual(saw.inOrder, Array.from({length: 20}, (_, i) => i));
+    assert.ok(saw.advised > 0 && saw.advised <= 10, `advised: ${saw.advised} frames a second`);
+    assert.deepEqual(saw.undecoded, {undecoded: 1});
+    assert.equal(saw.keyframes, 2, 'one to begin with, one that the server asked for');
+    assert.equal(saw.unknown.code, 'not_found');
+    for (const s of saw.sums) assert.equal(s.sent, s.answered + s.dropped + s.errors, JSON.stringify(s));
+    await c.close();
+    return saw;
+  },
+
+  async encoderFails(browser) {
+    const c = await Console.open(browser, 'model=spotter&source=clip&codec=vp8&autostart=1');
+    await c.until('m.answered > 0');
+    await c.page.evaluate(() => {
+      VideoEncoder.prototype.encode = () => { throw new DOMException('out of order', 'OperationError'); };
+    });
+    await c.until('m.state === "stopped"');
+    const {message} = await c.view();
+    assert.match(message, /encoder for VP8 failed: out of order.*JPEG/);
+    await c.page.selectOption('#codec', 'jpeg');
+    await c.page.click('#start');
+    await c.until('m.answered > 0 && m.message === ""');
+    await c.close();
+    return {message};
   },
 
   async outputs(browser) {
@@ -215,38 +391,53 @@ const withCamera = {
   },
 
   async unloaded(browser) {
-    const c = await Console.open(browser, 'model=gone&source=clip&autostart=1');
-    await c.until('m.answered > 0');
+    const all = await Promise.all(['jpeg', 'vp8'].map(codec => Console.open(browser, `model=gone&source=clip&codec=${codec}&autostart=1`)));
+    for (const c of all) await c.until('m.answered > 0');
     await ask('unload gone');
-    await c.until('m.state === "stopped"');
-    const {message} = await c.view();
-    assert.match(message, /unloaded.*\(unloaded\).*choose another/);
-    await c.close();
-    return {message};
+    const messages = [];
+    for (const c of all) {
+      await c.until('m.state === "stopped"');
+      const {message, ...view} = await c.view();
+      assert.match(message, /unloaded.*\(unloaded\).*choose another/);
+      assert.equal(view.sent, view.answered + view.dropped + view.errors);
+      await c.close();
+      messages.push(message);
+    }
+    return {messages};
   },
 
   async refused(browser) {
-    const c = await Console.open(browser, 'model=tensors&source=clip&autostart=1');
-    await c.until('m.errors > 0');
-    const {message} = await c.view();
-    assert.match(message, /^tensors: .*\((unsupported|invalid_argument)\).*Choose another/);
-    await c.close();
-    return {message};
+    const messages = [];
+    for (const [codec, refused] of [['jpeg', 'm.errors > 0'], ['vp8', 'm.state === "stopped"']]) {
+      const c = await Console.open(browser, `model=tensors&source=clip&codec=${codec}&autostart=1`);
+      await c.until(refused);
+      const {message} = await c.view();
+      assert.match(message, /^tensors: .*\((unsupported|invalid_argument)\).*Choose another/);
+      await c.close();
+      messages.push(message);
+    }
+    return {messages};
   },
 
   // The last one: the server is another one then.
   async restart(browser) {
-    const c = await Console.open(browser, 'model=motion&source=clip&autostart=1');
-    await c.until('m.answered > 10');
+    const all = await Promise.all(['jpeg', 'vp8'].map(codec => Console.open(browser, `model=motion&source=clip&codec=${codec}&autostart=1`)));
+    for (const c of all) await c.until('m.answered > 10');
     await ask('stop');
-    await c.until('m.state === "waiting" && /Trying again/.test(m.message)');
-    const {message, answered} = await c.view();
+    const before = [], after = [];
+    for (const c of all) {
+      await c.until('m.state === "waiting" && /Trying again/.test(m.message)');
+      before.push(await c.balanced());
+    }
     await ask('start');
-    await c.until(`m.state === "running" && m.answered > ${answered + 10} && m.message === ""`);
-    const view = await c.balanced();
-    c.complaints = c.complaints.filter(text => !/^(WebSocket connection to|Failed to load resource)/.test(text)); // what it tried in between
-    await c.close();
-    return {message, view};
+    for (const [i, c] of all.entries()) {
+      await c.until(`m.state === "running" && m.answered > ${before[i].answered + 10} && m.message === ""`);
+      after.push(await c.balanced());
+      c.forgive();
+      await c.close();
+    }
+    assert.notEqual(after[1].session, before[1].session);
+    return {before, after};
   },
 };
 
@@ -255,6 +446,9 @@ const withoutCamera = {
     return told(browser, /permission.*Allow/s);
   },
   async insecure(browser) {
+    const c = await Console.open(browser, '', {base: given.insecure});
+    assert.equal(await c.page.isVisible('#codecs'), false, 'there is no encoder on such a page');
+    await c.close();
     return told(browser, /http:\/\/localhost:\d+\/console\/.*--tls-self-signed/s, {base: given.insecure});
   },
   // The browser cannot be brought to these by itself, or not on every machine.
