@@ -14,6 +14,7 @@ import (
 // control does what a text message of millrace.v1 asks for. What is wrong with
 // it is told to the client.
 func (s *session) control(text []byte) {
+	s.heard()
 	m, err := wire.ParseControl(text, wire.Client)
 	var e *wire.Error
 	switch {
@@ -30,6 +31,15 @@ func (s *session) control(text []byte) {
 			t.SID = e.SID
 		}
 		s.reply(t)
+	}
+}
+
+// heard is called for each message. The first one after a resumption shows that
+// the client has its new token.
+func (s *session) heard() {
+	if s.resumed {
+		s.resumed = false
+		s.mux.confirm()
 	}
 }
 
@@ -169,9 +179,7 @@ func (s *session) attach(m *wire.Attach) error {
 		}
 		streams = append(streams, at)
 	}
-	found.mu.Lock()
-	token := found.token
-	found.mu.Unlock()
+	token := found.current()
 	resume := func() { // by the writer, which owns what was kept
 		s.sendControl(&wire.Attached{Session: found.id, ResumeToken: token, ResumeMS: int(s.a.opts.Resume.Milliseconds()), Streams: streams})
 		for _, c := range found.list() {
@@ -189,6 +197,7 @@ func (s *session) attach(m *wire.Attach) error {
 		}
 	}
 	if s.adopt(found, resume) {
+		s.resumed = true
 		old.end(ending{why: EndClient})
 		old.box.close()
 	}

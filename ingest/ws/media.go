@@ -34,6 +34,7 @@ func (o *opening) Read(p []byte) (int, error) {
 // media takes one binary message of millrace.v1. The error is the connection's.
 func (s *session) media(r io.Reader) error {
 	s.begun = true
+	s.heard()
 	o := &s.opening
 	n, err := io.ReadFull(r, o.head[:])
 	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {

@@ -20,7 +20,8 @@ type mux struct {
 	box  *outbox
 
 	mu       sync.Mutex
-	token    string              // resumes the session, once
+	token    string              // resumes the session, once; under a.mu to change
+	spent    string              // the one before, good until the client shows that it got token; under a.mu
 	link     *session            // the connection; nil while there is none
 	channels map[uint32]*channel // open, and those whose end is not told yet
 	expiry   *time.Timer         // while there is no connection
@@ -36,7 +37,7 @@ const (
 func newMux(a *Adapter, door ingest.Door, link *session) *mux {
 	m := &mux{a: a, id: secret(9), door: door, box: a.newOutbox(), link: link, channels: map[uint32]*channel{}}
 	a.mu.Lock()
-	m.renew()
+	m.renew("")
 	a.mu.Unlock()
 	return m
 }
@@ -48,11 +49,32 @@ func secret(n int) string {
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// renew gives the session a new token. a.mu is held.
-func (m *mux) renew() {
-	delete(m.a.muxes, m.token)
+// renew gives the session a new token in place of the one that was used. That
+// one stays good for now: the answer with the new one may be lost with its
+// connection. a.mu is held.
+func (m *mux) renew(used string) {
+	if used == m.spent {
+		delete(m.a.muxes, m.token)
+	} else {
+		delete(m.a.muxes, m.spent)
+		m.spent = used
+	}
 	m.token = secret(18)
 	m.a.muxes[m.token] = m
+}
+
+func (m *mux) current() string {
+	m.a.mu.Lock()
+	defer m.a.mu.Unlock()
+	return m.token
+}
+
+// confirm is called when the client has shown that it got its new token.
+func (m *mux) confirm() {
+	m.a.mu.Lock()
+	defer m.a.mu.Unlock()
+	delete(m.a.muxes, m.spent)
+	m.spent = ""
 }
 
 // push puts an entry into the outbox. It never blocks and may be called with a
@@ -164,7 +186,7 @@ func (a *Adapter) claim(token string, link *session) *mux {
 		a.mu.Unlock()
 		return nil
 	}
-	m.renew()
+	m.renew(token)
 	a.mu.Unlock()
 	for {
 		m.mu.Lock()
@@ -201,6 +223,7 @@ func (m *mux) end(e ending) {
 	m.mu.Unlock()
 	m.a.mu.Lock()
 	delete(m.a.muxes, m.token)
+	delete(m.a.muxes, m.spent)
 	m.a.mu.Unlock()
 	all := m.list()
 	for _, c := range all {

@@ -51,6 +51,7 @@ type session struct {
 	puller  *pull
 	opening opening
 	begun   bool // a message of millrace.v1 has come
+	resumed bool // the session was resumed, and nothing has come since
 	request oip.InferRequest
 	writing bool // the writer was started
 

@@ -20,10 +20,8 @@ func (s *session) serveMux() {
 }
 
 func (s *session) ready() wire.Message {
-	s.mux.mu.Lock()
-	defer s.mux.mu.Unlock()
 	return &wire.Ready{
-		Session: s.mux.id, ResumeToken: s.mux.token, ResumeMS: int(s.a.opts.Resume.Milliseconds()),
+		Session: s.mux.id, ResumeToken: s.mux.current(), ResumeMS: int(s.a.opts.Resume.Milliseconds()),
 		Limits: wire.Limits{MaxMessage: s.a.opts.MaxMessage, MaxStreams: maxStreams, MaxWindow: stream.MaxWindow},
 	}
 }

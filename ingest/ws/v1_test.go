@@ -473,6 +473,32 @@ func TestV1Resume(t *testing.T) {
 	x.expectError("not_found", "attach.token")
 	x.open(1, `,"model":"echo"`) // and the session of its own goes on
 
+	// Unless the answer with the next one may have been lost.
+	lost := r.v1("/v2/stream")
+	lost.say(`{"type":"attach","token":"` + a.ResumeToken + `"}`)
+	lost.expect("attached")
+	_ = lost.NetConn().Close()
+	for range 2 {
+		again := r.v1("/v2/stream")
+		again.say(`{"type":"attach","token":"` + a.ResumeToken + `"}`)
+		b := again.expect("attached")
+		for again.next().Type != "result" { // what was kept
+		}
+		if a.ResumeToken != b.ResumeToken {
+			lost.token = b.ResumeToken
+		}
+		_ = again.NetConn().Close()
+	}
+	again := r.v1("/v2/stream")
+	again.say(`{"type":"attach","token":"` + lost.token + `"}`)
+	a.ResumeToken = again.expect("attached").ResumeToken
+	again.say(`{"type":"ping","t":1}`)
+	for again.next().Type != "pong" {
+	}
+	z := r.v1("/v2/stream")
+	z.say(`{"type":"attach","token":"` + lost.token + `"}`)
+	z.expectError("not_found", "attach.token")
+
 	// A new connection takes over, also while the old one stands.
 	y := r.v1("/v2/stream")
 	y.say(`{"type":"attach","token":"` + a.ResumeToken + `","streams":[{"sid":1,"last_seq":2}]}`)

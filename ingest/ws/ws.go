@@ -184,7 +184,12 @@ func (a *Adapter) Stats() Stats {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	st.Sessions, st.Resumable, st.Ends = len(a.sessions), len(a.muxes), maps.Clone(a.ends)
+	st.Sessions, st.Ends = len(a.sessions), maps.Clone(a.ends)
+	for token, m := range a.muxes {
+		if token == m.token {
+			st.Resumable++
+		}
+	}
 	return st
 }
 
