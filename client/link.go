@@ -144,7 +144,7 @@ func (s *Session) resume() (*link, LinkState, error) {
 	}
 	var m wire.Message
 	if err == nil {
-		// The token is used up now, whether the answer comes or not.
+		// Without an answer the same token is tried again.
 		m, err = s.answer(l)
 	}
 	if err != nil {
