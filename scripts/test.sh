@@ -61,6 +61,8 @@ step race go test -race -timeout 5m -tags "invariants,$tags" "$@" $(packages "$c
 # shellcheck disable=SC2046 # a list of words
 [ -z "$tags" ] || step pure-go-jpeg go test -timeout 5m "$@" $(packages internal/codec)
 step fuzz fuzz
+# The steps before it soak for some seconds. A run of chosen tests leaves it out.
+[ $# -gt 0 ] || step soak go test -race -count=1 -timeout 15m -tags "invariants,$tags" -run '^TestSoak$' ./server -args -soak 3m
 
 took=$(($(date +%s) - began))
 [ -z "$failed" ] || { echo "FAIL after $took s:$failed"; exit 1; }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"flag"
 	"math/rand/v2"
 	"net/http"
 	"runtime"
@@ -20,20 +21,27 @@ import (
 	"millrace/stream"
 )
 
+var soakFor = flag.Duration("soak", soakTime, "how long TestSoak takes")
+
 // TestSoak has clients of all kinds come and go, politely and not, while workers
-// panic and die and models are loaded and unloaded. Whoever stays has every frame
-// answered; in the end nothing is left that was not there before. `make soak`
-// takes half an hour over it.
+// panic and die, models are loaded and unloaded, and streams of the server's own
+// watch cameras that fail in every way. Whoever stays has every frame answered;
+// in the end nothing is left that was not there before. `make soak` takes half an
+// hour over it, `make test` some minutes.
 func TestSoak(t *testing.T) {
 	letGo = make(chan struct{})
-	before := files(t)
-	s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "off", Log: server.LogConfig{Level: "error", File: t.TempDir() + "/log"},
-		Limits: server.LimitsConfig{Resume: server.Duration(200 * time.Millisecond)},
+	dir := t.TempDir()
+	watched := newSoakStreams(t)
+	before, goroutines, heap := files(t), runtime.NumGoroutine(), heapInUse()
+	s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "off", Log: server.LogConfig{Level: "error", File: dir + "/log"},
+		Sources: server.SourcesConfig{AllowPrivate: true}, Streams: []server.StreamEntry{watched.config(dir + "/door.jsonl")},
+		Limits: server.LimitsConfig{Resume: server.Duration(time.Second)},
 		Models: []server.ModelConfig{
 			{Name: "m", Source: "trouble", Instances: 3, Limits: server.ModelLimits{Restarts: 1000000}},
 			{Name: "extra", Source: "identity"},
+			{Name: "find", Source: "motion"},
 		}})
-	over := time.Now().Add(soakTime)
+	over := time.Now().Add(*soakFor)
 	var wg sync.WaitGroup
 	var asked, answered atomic.Int64
 	soak := &soaking{t: t, s: s, asked: &asked, answered: &answered}
@@ -50,9 +58,16 @@ func TestSoak(t *testing.T) {
 		client(20+seed, (*soaking).rest)
 	}
 	client(30, (*soaking).changes)
+	watched.soaking = soak
+	for seed, f := range []func(*soakStreams, *rand.Rand){
+		(*soakStreams).troubles, (*soakStreams).churn, (*soakStreams).churn, (*soakStreams).whole, (*soakStreams).viewers, (*soakStreams).viewers,
+	} {
+		client(40+uint64(seed), func(_ *soaking, rng *rand.Rand) { f(watched, rng) })
+	}
 	wg.Wait()
+	watched.settle(dir + "/door.jsonl")
 	t.Logf("%d frames, %d endings", asked.Load(), answered.Load())
-	if asked.Load() != answered.Load() || asked.Load() < 1000 {
+	if asked.Load() != answered.Load() || asked.Load() < 100 {
 		t.Errorf("%d frames of clients that stayed, %d endings", asked.Load(), answered.Load())
 	}
 	if err := stop(); err != nil {
@@ -64,11 +79,24 @@ func TestSoak(t *testing.T) {
 	if n := child.Live(); n != 0 {
 		t.Errorf("%d children left", n)
 	}
-	for limit := time.Now().Add(15 * time.Second); files(t) > before+3; runtime.Gosched() {
+	watched.close()
+	for limit := time.Now().Add(soakPatience); files(t) > before+3 || runtime.NumGoroutine() > goroutines+10; runtime.Gosched() {
 		if time.Now().After(limit) {
-			t.Fatalf("%d descriptors, %d before", files(t), before)
+			t.Fatalf("%d descriptors, %d before; %d goroutines, %d before", files(t), before, runtime.NumGoroutine(), goroutines)
 		}
 	}
+	if now := heapInUse(); now > heap+64<<20 {
+		t.Errorf("%d bytes of heap in use, %d before", now, heap)
+	}
+}
+
+// heapInUse is what is left when nothing is left to collect.
+func heapInUse() uint64 {
+	runtime.GC()
+	runtime.GC() // the first only empties sync.Pool half
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapInuse
 }
 
 type soaking struct {
@@ -114,7 +142,7 @@ func (k *soaking) plain(rng *rand.Rand) {
 		if leaves && i > n/2 {
 			return
 		}
-		_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+		_ = c.SetReadDeadline(time.Now().Add(soakPatience))
 		if _, _, err := c.ReadMessage(); err != nil {
 			k.t.Errorf("plain: ending %d of %d: %v", i, n, err)
 			return
@@ -135,7 +163,7 @@ func (k *soaking) sessions(rng *rand.Rand) {
 			k.t.Errorf("session: %v", err)
 			return nil
 		}
-		_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+		_ = c.SetReadDeadline(time.Now().Add(soakPatience))
 		return c
 	}
 	c := dial()
@@ -158,6 +186,8 @@ func (k *soaking) sessions(rng *rand.Rand) {
 		}
 		var m struct {
 			Type  string
+			Code  string
+			Seq   *uint64
 			Ack   uint64
 			Limit uint64 `json:"credit_limit"`
 			Token string `json:"resume_token"`
@@ -176,6 +206,10 @@ func (k *soaking) sessions(rng *rand.Rand) {
 			token = m.Token
 			for _, st := range m.Streams {
 				seq, m.Limit = st.Received, st.Limit // what was lost on its way is sent again
+			}
+		case "error":
+			if m.Seq == nil && m.Code == "not_found" {
+				return // it came back too late
 			}
 		case "closed":
 			k.t.Errorf("session: %s", b)

@@ -1,0 +1,294 @@
+package server_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"millrace/ingest/streams"
+	"millrace/server"
+)
+
+// soakStreams are the server's own streams in a soak: one of the configuration
+// that stays, and others that requests add and remove, of cameras that are never
+// well for long.
+type soakStreams struct {
+	*soaking
+	cameras [2]*flapping
+	clip    string // the address of a video with an end
+	hook    *httptest.Server
+	steady  *http.Client // its connections are closed with the soak
+	made    atomic.Int64
+	results atomic.Int64 // of streams, as watchers saw them
+}
+
+const clipFrames = 20
+
+func newSoakStreams(t *testing.T) *soakStreams {
+	k := &soakStreams{cameras: [2]*flapping{newFlapping(t), newFlapping(t)}, steady: &http.Client{Transport: &http.Transport{}}}
+	path := filepath.Join(t.TempDir(), "clip.mp4")
+	out, err := exec.Command("ffmpeg", "-nostdin", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=64x48:rate=10", "-frames:v", fmt.Sprint(clipFrames), "-pix_fmt", "yuv420p", path).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/clip.mp4", http.FileServer(http.Dir(filepath.Dir(path))))
+	var posts atomic.Int64
+	mux.HandleFunc("/hook", func(w http.ResponseWriter, q *http.Request) {
+		_, _ = io.Copy(io.Discard, q.Body)
+		if posts.Add(1)%4 == 0 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	})
+	k.hook = httptest.NewServer(mux)
+	t.Cleanup(k.hook.Close)
+	k.clip = k.hook.URL + "/clip.mp4"
+	return k
+}
+
+// config is the stream that stays.
+func (k *soakStreams) config(file string) server.StreamEntry {
+	return server.StreamEntry{MaxSize: 1 << 20, Config: streams.Config{
+		Name: "door", Source: k.cameras[0].URL, Model: "find", Sinks: streams.Sinks{File: file, Webhook: k.hook.URL + "/hook"},
+	}}
+}
+
+// close lets go of all connections.
+func (k *soakStreams) close() {
+	for _, c := range k.cameras {
+		c.renew()
+	}
+	k.steady.CloseIdleConnections()
+	k.hook.CloseClientConnections()
+}
+
+// call makes a request about streams and wants one of the statuses.
+func (k *soakStreams) call(method, path, body string, want ...int) []byte {
+	q, err := http.NewRequestWithContext(k.t.Context(), method, k.s.HTTPURL()+"/v2/streams"+path, strings.NewReader(body))
+	if err != nil {
+		k.t.Errorf("streams: %v", err)
+		return nil
+	}
+	r, err := k.steady.Do(q)
+	if err != nil {
+		k.t.Errorf("streams: %v", err)
+		return nil
+	}
+	defer r.Body.Close()
+	b, err := io.ReadAll(r.Body)
+	for _, code := range want {
+		if r.StatusCode == code && err == nil {
+			return b
+		}
+	}
+	k.t.Errorf("streams: %s %s: %s %v: %s, want %v", method, path, r.Status, err, b, want)
+	return nil
+}
+
+// soakReport is what GET says of a stream.
+type soakReport struct {
+	State                             string
+	Frames, Results, Errors, Restarts uint64
+	Drops                             map[string]uint64
+	Lost                              struct{ Frames uint64 }
+	Error                             struct{ Message string }
+}
+
+// ended are the frames whose ending is known.
+func (r *soakReport) ended() uint64 {
+	n := r.Results + r.Errors + r.Lost.Frames
+	for _, d := range r.Drops {
+		n += d
+	}
+	return n
+}
+
+// until polls a stream until ok, or for a time: that decides what it says.
+func (k *soakStreams) until(name string, d time.Duration, ok func(*soakReport) bool) (r soakReport, seen bool) {
+	for limit := time.Now().Add(d); ; <-time.After(10 * time.Millisecond) {
+		r = soakReport{}
+		if err := json.Unmarshal(k.call("GET", "/"+name, "", 200), &r); err != nil || k.t.Failed() {
+			return r, false
+		}
+		if seen = ok(&r); seen || time.Now().After(limit) {
+			return r, seen
+		}
+	}
+}
+
+// troubles is what becomes of the cameras.
+func (k *soakStreams) troubles(rng *rand.Rand) {
+	k.cameras[rng.IntN(len(k.cameras))].trouble(rng)
+	<-time.After(time.Duration(rng.IntN(400)) * time.Millisecond)
+}
+
+// churn adds a stream, changes and watches it, and removes it, at any moment of
+// its life.
+func (k *soakStreams) churn(rng *rand.Rand) {
+	n := k.made.Add(1)
+	name := fmt.Sprintf("s%d", n)
+	c := streams.Config{
+		Name: name, Source: k.cameras[rng.IntN(2)].URL, Model: [...]string{"find", "m", "extra"}[rng.IntN(3)],
+		Policy: [...]string{"latest", "every"}[rng.IntN(2)], FPS: float64(rng.IntN(3) * 5),
+	}
+	if rng.IntN(3) == 0 {
+		c.Sinks = streams.Sinks{Webhook: k.hook.URL + "/hook", WebhookSecret: "geheim"}
+	}
+	body, _ := json.Marshal(c)
+	if k.call("POST", "", string(body), 201) == nil {
+		return
+	}
+	watching, leave := context.WithCancel(k.t.Context())
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		k.watch(watching, name, 1000)
+	}()
+	k.until(name, time.Duration(rng.IntN(1500))*time.Millisecond, func(r *soakReport) bool { return r.Results > 10 })
+	if rng.IntN(2) == 0 {
+		k.call("PATCH", "/"+name, `{"paused":true,"max_age_ms":500}`, 200)
+		k.call("PATCH", "/"+name, `{"paused":false}`, 200)
+	}
+	if rng.IntN(2) == 0 {
+		leave()
+		<-watched
+	}
+	k.call("DELETE", "/"+name, "", 204)
+	k.call("GET", "/"+name, "", 404)
+	<-watched // told, or gone
+	leave()
+}
+
+// whole has a video with an end analysed: each of its frames has one ending.
+func (k *soakStreams) whole(rng *rand.Rand) {
+	name := fmt.Sprintf("c%d", k.made.Add(1))
+	body := fmt.Sprintf(`{"name":%q,"source":%q,"model":%q,"policy":%q}`, name, k.clip, [...]string{"find", "m"}[rng.IntN(2)], [...]string{"latest", "every"}[rng.IntN(2)])
+	if k.call("POST", "", body, 201) == nil {
+		return
+	}
+	r, ok := k.until(name, soakPatience, func(r *soakReport) bool { return r.State == "ended" })
+	if !ok || r.Restarts == 0 && r.Frames != clipFrames || r.ended() != r.Frames {
+		k.t.Errorf("streams: a clip of %d frames: %+v", clipFrames, r)
+	}
+	k.call("DELETE", "/"+name, "", 204)
+}
+
+// viewers watch the stream that stays, its results or its pictures, and leave.
+func (k *soakStreams) viewers(rng *rand.Rand) {
+	ctx, leave := context.WithTimeout(k.t.Context(), time.Duration(rng.IntN(1500))*time.Millisecond)
+	defer leave()
+	if rng.IntN(4) > 0 {
+		k.watch(ctx, "door", 1+rng.IntN(40))
+		return
+	}
+	q, err := http.NewRequestWithContext(ctx, "GET", k.s.HTTPURL()+"/v2/streams/door/video", nil)
+	if err != nil {
+		k.t.Error(err)
+		return
+	}
+	if r, err := k.steady.Do(q); err == nil {
+		_, _ = io.CopyN(io.Discard, r.Body, 1<<20)
+		_ = r.Body.Close()
+	}
+}
+
+// watch reads results until there were n, the stream is over, or ctx is.
+func (k *soakStreams) watch(ctx context.Context, name string, n int) {
+	q, err := http.NewRequestWithContext(ctx, "GET", k.s.HTTPURL()+"/v2/streams/"+name+"/results", nil)
+	if err != nil {
+		k.t.Error(err)
+		return
+	}
+	r, err := k.steady.Do(q)
+	if err != nil {
+		if ctx.Err() == nil {
+			k.t.Errorf("watch: %v", err)
+		}
+		return
+	}
+	defer r.Body.Close()
+	last := int64(-1)
+	for in := bufio.NewScanner(r.Body); r.StatusCode == 200 && n > 0 && in.Scan(); {
+		data, ok := strings.CutPrefix(in.Text(), "data: ")
+		if !ok {
+			continue
+		}
+		var l struct {
+			Stream string
+			Seq    *int64
+		}
+		if err := json.Unmarshal([]byte(data), &l); err != nil {
+			if ctx.Err() == nil {
+				k.t.Errorf("watch: %v: %s", err, data)
+			}
+			return
+		}
+		if l.Seq == nil { // lines were lost, or it is over
+			continue
+		}
+		if l.Stream != name || *l.Seq <= last {
+			k.t.Errorf("watch: after %d of %s: %s", last, name, data)
+			return
+		}
+		last = *l.Seq
+		n--
+		k.results.Add(1)
+	}
+}
+
+// settle has the cameras mended and broken for good: the stream that stays comes
+// back, and every frame of it has one ending.
+func (k *soakStreams) settle(file string) {
+	if k.t.Failed() {
+		return
+	}
+	for _, c := range k.cameras {
+		c.heal()
+		c.renew()
+	}
+	if k.call("POST", "", fmt.Sprintf(`{"name":"last","source":%q,"model":"find"}`, k.cameras[1].URL), 201) == nil {
+		return
+	}
+	if r, ok := k.until("last", soakPatience, func(r *soakReport) bool { return r.Results > 5 }); !ok {
+		k.t.Errorf("streams: the last one: %+v", r)
+	}
+	k.call("DELETE", "/last", "", 204)
+	if *soakFor >= time.Minute { // else it is not worth waiting for its next attempt
+		before, _ := k.until("door", 0, func(*soakReport) bool { return true })
+		if r, ok := k.until("door", soakPatience, func(r *soakReport) bool { return r.Results > before.Results+5 }); !ok {
+			k.t.Errorf("streams: the one that stays does not come back: %+v", r)
+		}
+	}
+	for _, c := range k.cameras {
+		c.dead.Store(true)
+		c.renew()
+	}
+	r, ok := k.until("door", soakPatience, func(r *soakReport) bool { return r.State == "waiting" && r.ended() == r.Frames })
+	if !ok {
+		k.t.Errorf("streams: %d endings: %+v", r.ended(), r)
+	}
+	k.t.Logf("%d streams came and went, %d results were watched; the one that stays: %+v", k.made.Load(), k.results.Load(), r)
+	b, err := os.ReadFile(file)
+	for _, l := range bytes.SplitAfter(b, []byte("\n")) {
+		if err != nil || len(l) > 0 && (!json.Valid(l) || !bytes.HasSuffix(l, []byte("\n"))) {
+			k.t.Errorf("streams: in the file: %v %.100q", err, l)
+			break
+		}
+	}
+}
+
+// soakPatience bounds every wait; none should come near it.
+const soakPatience = 90 * time.Second
