@@ -144,7 +144,7 @@ func TestManyBadFramesOverWebSocket(t *testing.T) {
 		if i%2 == 1 {
 			bad, code = []byte("\xff\xd8\xff\xe0 not much of a picture"), `"error"`
 		}
-		if got := ask(t, c, websocket.BinaryMessage, bad); !strings.Contains(got, code) || !strings.Contains(got, `"error"`) {
+		if got := ask(t, c, websocket.BinaryMessage, bad); strings.Contains(got, "codec:") || !strings.Contains(got, code) || !strings.Contains(got, `"error"`) {
 			t.Fatalf("frame %d: %s", i, got)
 		}
 	}

@@ -70,6 +70,9 @@ func TestBatchesAreOfTheMemoryBudget(t *testing.T) {
 			t.Errorf("%d: %s %s: %d KiB are reserved, want %d", i, x.path, x.params, n>>10, x.reserved)
 		}
 	}
+	if _, body := get(t, s, "/metrics"); !strings.Contains(body, "\nmillrace_memory_reserved_bytes 0\n") {
+		t.Error("no metric says what is reserved")
+	}
 	if err := end(); err != nil {
 		t.Error(err)
 	}

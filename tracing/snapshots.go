@@ -31,8 +31,9 @@ var (
 	buffers    = desc("millrace_batch_buffers", "Batches with their memory, by state.", "model", "version", "state")
 	ready      = desc("millrace_model_ready", "1 when the model can serve.", "model", "version")
 
-	memoryBudget = desc("millrace_memory_budget_bytes", "Bytes that may be leased at once.")
+	memoryBudget = desc("millrace_memory_budget_bytes", "Bytes that may be leased and reserved at once.")
 	memoryLeased = desc("millrace_memory_leased_bytes", "Bytes leased now.")
+	memoryStays  = desc("millrace_memory_reserved_bytes", "Bytes reserved for the batches of loaded models, half of the budget at most.")
 	memoryIdle   = desc("millrace_memory_idle_bytes", "Free bytes kept for reuse.")
 	memoryLeases = desc("millrace_memory_leases", "Buffers leased now.")
 	memoryDenied = desc("millrace_memory_denied_total", "Leases refused by the budget.")
@@ -48,7 +49,7 @@ var (
 func (snapshots) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		build, queueDepth, queueFlows, open, workersNow, restarts, batches, buffers, ready,
-		memoryBudget, memoryLeased, memoryIdle, memoryLeases, memoryDenied, goroutines, sessions, outbox, closed, videos,
+		memoryBudget, memoryLeased, memoryStays, memoryIdle, memoryLeases, memoryDenied, goroutines, sessions, outbox, closed, videos,
 	} {
 		ch <- d
 	}
@@ -89,6 +90,7 @@ func (s snapshots) Collect(ch chan<- prometheus.Metric) {
 		m := s.o.Memory()
 		gauge(memoryBudget, float64(m.Budget))
 		gauge(memoryLeased, float64(m.Leased))
+		gauge(memoryStays, float64(m.Reserved))
 		gauge(memoryIdle, float64(m.Idle))
 		gauge(memoryLeases, float64(m.Leases))
 		counter(memoryDenied, float64(m.Denied))

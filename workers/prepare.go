@@ -2,6 +2,7 @@ package workers
 
 import (
 	"errors"
+	"strings"
 
 	"millrace/internal/codec"
 	"millrace/stream"
@@ -107,5 +108,6 @@ func pictureError(err error) error {
 	case errors.Is(err, codec.ErrUnknown), errors.Is(err, codec.ErrUnsupported):
 		code = stream.Unsupported
 	}
-	return stream.Errorf(code, field, "%w", err)
+	// The field says where; which package said what is no news to a client.
+	return &stream.Error{Code: code, Field: field, Msg: strings.TrimPrefix(err.Error(), "codec: "), Err: err}
 }
