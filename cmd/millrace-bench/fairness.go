@@ -48,11 +48,11 @@ func fairness(b *bench) error {
 	// As many bursts as the model answers frames: of each, the newest is what counts.
 	bursty := at("delay", crowd, burst*capacity/crowd)
 	bursty.Burst = burst
-	if _, err := b.shares(c, fmt.Sprintf("delay at %dx in bursts of %d, streams: %d", burst, burst, crowd), bursty); err != nil {
+	if _, err := b.shares(c, fmt.Sprintf("delay at %dx, bursts of %d, streams: %d", burst, burst, crowd), bursty); err != nil {
 		return err
 	}
 	slow := 2 * capacity / (crowd - 1 + greed)
-	if _, err := b.shares(c, fmt.Sprintf("delay at 2x, streams: %d, one at %dx the rate of the others", crowd, greed),
+	if _, err := b.shares(c, fmt.Sprintf("delay at 2x, streams: %d, one at %dx the others' rate", crowd, greed),
 		at("delay", crowd-1, slow), at("delay", 1, greed*slow)); err != nil {
 		return err
 	}

@@ -29,8 +29,8 @@ const (
 
 // ways are the protocols of many streams.
 var ways = []struct{ name, protocol string }{
-	{"plain WebSocket, a connection each", load.WebSocketProtocol},
-	{fmt.Sprintf("millrace.v1, %d to a connection", load.PerSession), load.V1Protocol},
+	{"plain, a connection each", load.WebSocketProtocol},
+	{fmt.Sprintf("v1, %d a connection", load.PerSession), load.V1Protocol},
 }
 
 // many opens more streams than a machine has threads: with a frame a second each,
@@ -173,8 +173,8 @@ func (b *bench) opening(t *target, name, protocol string) error {
 		}
 		quiet, busy, ratios = append(quiet, age[0]), append(busy, age[1]), append(ratios, age[1]/age[0])
 	}
-	name = fmt.Sprintf("%d streams at %d fps while %.0f a second are opened, %s: ", runners, runnersFPS, median(rates), name)
-	row := Row{Name: name + "p99 age, against none opened", Unit: "ms", Bare: median(quiet), Millrace: median(busy), Ratio: median(ratios)}
+	name = fmt.Sprintf("%d streams at %d fps, %.0f/s opened, %s: ", runners, runnersFPS, median(rates), name)
+	row := Row{Name: name + "p99 age, none opened before", Unit: "ms", Bare: median(quiet), Millrace: median(busy), Ratio: median(ratios)}
 	b.add(row.atMost(2))
 	b.add(sum.row(name))
 	return nil

@@ -168,7 +168,7 @@ func (a *account) row(name string) Row {
 		text += fmt.Sprintf(" + %d failed", a.failed)
 	}
 	if a.unsent > 0 {
-		text += fmt.Sprintf("; %d more were due, but not taken in time", a.unsent)
+		text += fmt.Sprintf("; %d due were not sent", a.unsent)
 	}
 	return Row{Name: text, Unit: "frames", Millrace: float64(a.faults), Limit: "= 0", Met: a.faults == 0}
 }
