@@ -25,6 +25,8 @@ type pace struct {
 	drops   uint64
 	age     time.Duration // sum over results
 	advised float64       // frames a second; 0 = no advice stands
+	sent    [2]int        // width and height of the newest result's frame
+	sized   [2]int        // of the frames that smaller ones were last asked for
 }
 
 // note counts an ending, and tells the client how it goes when it is time to.
@@ -41,9 +43,17 @@ func (s *session) note(c *channel, results int, age time.Duration, drops uint64)
 		return
 	}
 	rate := float64(p.results) / took.Seconds()
+	a := wire.Advise{SID: c.sid}
 	if fps := p.advise(rate); fps != p.advised {
-		p.advised = fps
-		s.sendControl(&wire.Advise{SID: c.sid, FPS: fps})
+		p.advised, a.FPS = fps, fps
+	}
+	if p.sent != p.sized && p.short() && !c.regions.Load() {
+		if a.Width, a.Height = smaller(p.sent, c.stream.Load().Model().Image); a.Width > 0 {
+			p.sized = p.sent
+		}
+	}
+	if a.FPS > 0 || a.Width > 0 {
+		s.sendControl(&a)
 	}
 	if now.Sub(p.told) >= statsEvery {
 		p.told = now
@@ -57,12 +67,27 @@ func (s *session) note(c *channel, results int, age time.Duration, drops uint64)
 // was.
 func (p *pace) advise(rate float64) float64 {
 	switch {
-	case p.drops > 0 && float64(p.drops) >= float64(p.results)/4:
+	case p.short():
 		return max(math.Round(10*rate)/10, 0.1)
 	case p.drops == 0 && p.advised > 0 && rate >= 0.8*p.advised:
 		return math.Round(12.5*p.advised) / 10
 	}
 	return p.advised
+}
+
+// short says whether a fifth or more was dropped for want of compute.
+func (p *pace) short() bool { return p.drops > 0 && float64(p.drops) >= float64(p.results)/4 }
+
+// smaller returns the size in which frames would cost less to send and decode
+// and look the same to the model: of at least its picture's size, in the shape of
+// what is sent. 0, 0 when that is less than twice as large as needed.
+func smaller(sent [2]int, image *stream.ImageSpec) (width, height int) {
+	if image == nil || sent[0] < 2*image.Width || sent[1] < 2*image.Height {
+		return 0, 0
+	}
+	scale := max(float64(image.Width)/float64(sent[0]), float64(image.Height)/float64(sent[1]))
+	even := func(n int) int { return 2 * int(math.Ceil(float64(n)*scale/2)) }
+	return even(sent[0]), even(sent[1])
 }
 
 func (c *channel) stats(rate float64) *wire.Stats {

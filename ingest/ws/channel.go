@@ -31,6 +31,7 @@ type channel struct {
 	acked    atomic.Uint64 // frames whose ending was written, or lost with a connection
 	window   atomic.Int64
 	last     atomic.Bool // no frame comes any more
+	regions  atomic.Bool // frames name parts of themselves: their size is meant
 
 	mu     sync.Mutex
 	drops  []drops // not yet written

@@ -157,6 +157,9 @@ func (s *session) feed(c *channel, h *wire.Header, payload []byte, lease *buf.Bu
 		Payload: payload, Lease: lease,
 		Region: stream.Region{X: h.Ext.ROI[0], Y: h.Ext.ROI[1], Width: h.Ext.ROI[2], Height: h.Ext.ROI[3]},
 	}
+	if h.Ext.HasROI {
+		c.regions.Store(true)
+	}
 	switch {
 	case h.Ext.HasROI && h.Kind != wire.KindFrame:
 		return stream.Errorf(stream.InvalidArgument, "ext.roi", "is a part of a picture: send it with frames (kind 1)")

@@ -126,6 +126,9 @@ func (s *session) writeChannel(enc *encoder, e *entry) {
 		}
 		s.send(kind, msg)
 		if r := e.result; r.Outcome == stream.Answered && !r.Partial {
+			if r.Width > 0 {
+				c.pace.sent = [2]int{r.Width, r.Height}
+			}
 			s.note(c, 1, max(r.Timing.Done.Sub(r.Timing.Received), 0), 0) // no time for one that completed no window
 		}
 		c.closeIfLast()

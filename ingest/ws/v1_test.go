@@ -41,6 +41,7 @@ type event struct {
 	T                     any
 	FPS                   float64
 	KeyFrame              bool
+	Width, Height         int
 	Policy                map[string]any
 	Totals                struct{ Received, Accepted, Results, Drops, Errors uint64 }
 	Timing                map[string]int64
