@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -44,6 +45,8 @@ func TestConsole(t *testing.T) {
 	}
 	given["camera"] = ffmpeg("camera.mjpeg", "-q:v", "3")
 	given["short"] = ffmpeg("short.mp4", "-t", "2")
+	given["turned"] = ffmpeg("turned.mp4", "-t", "4", "-vf", "transpose=cclock")
+	turn(t, given["turned"].(string))
 	// The server reads PNG; what it does not, such as BMP, the page turns into JPEG.
 	given["pictures"] = []string{ffmpeg("one.png", "-frames:v", "1"), ffmpeg("one.bmp", "-frames:v", "1")}
 	given["nonsense"] = filepath.Join(dir, "nonsense.mp4")
@@ -79,6 +82,22 @@ func TestConsole(t *testing.T) {
 		write(t, raw, read(t, *screenshot))
 		do(t, "", find(t, "ffmpeg"), "-v", "error", "-y", "-i", raw, "-vf", "split[a][b];[a]palettegen[p];[b][p]paletteuse=dither=none", *screenshot)
 	}
+}
+
+// turn has whoever plays an MP4 turn its picture by a quarter to the right: the
+// matrix of its track says so (ISO 14496-12, 8.3.2).
+func turn(t *testing.T, file string) {
+	data := read(t, file)
+	at := bytes.Index(data, []byte("tkhd\x00"))
+	if at < 0 {
+		t.Fatalf("%s has no track", file)
+	}
+	var matrix []byte
+	for _, v := range []uint32{0, 1 << 16, 0, 0xffff0000, 0, 0, 0, 0, 1 << 30} {
+		matrix = binary.BigEndian.AppendUint32(matrix, v)
+	}
+	copy(data[at+44:], matrix)
+	write(t, file, data)
 }
 
 // running is a server with its end.

@@ -3,7 +3,7 @@
 const KEY_EVERY = 4000; // ms between key frames that nobody asked for
 const BITS = 4; // a second for each pixel: 1.2 Mbit/s at 640 x 480
 const LEAST = 300_000; // bits a second
-const PATIENCE = 1000; // ms after which an encoder with nothing to do has left a frame out
+const PATIENCE = 2000; // ms after which an encoder with nothing in its queue seems to have left a frame out
 
 /** Codecs by the names of the protocol: what WebCodecs calls them, at levels that have room for 1920 x 1080. */
 const CODECS = {
@@ -108,7 +108,10 @@ export class Encoder {
       this.#pending.delete(timestamp);
       if (timestamp < chunk.timestamp) this.#tell.skipped();
     }
-    if (!frame) return;
+    if (!frame) { // it was only slow, and is given up
+      this.#keyframe();
+      return;
+    }
     const key = chunk.type === 'key';
     const bytes = new Uint8Array(chunk.byteLength);
     chunk.copyTo(bytes);

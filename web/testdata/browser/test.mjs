@@ -295,6 +295,9 @@ const withCamera = {
       await c.until('m.answered === 1 && m.last.boxes.length > 0');
       assert.equal(await c.page.evaluate('getComputedStyle(document.getElementById("still")).display'), 'block');
     }
+    await c.page.setInputFiles('#file', given.turned); // as phones film: encoders do not turn it
+    await c.until('m.last && m.last.width === 320 && m.last.height === 240 && m.last.boxes.length >= 5');
+    assert.ok((await c.view()).session);
     await c.page.setInputFiles('#file', given.nonsense);
     await c.until('/cannot be played/.test(m.message)');
     const complaints = c.complaints.splice(0);
