@@ -52,7 +52,7 @@ func (f *flapping) renew() {
 
 // trouble does one of what happens to cameras.
 func (f *flapping) trouble(rng *rand.Rand) {
-	switch rng.IntN(5) {
+	switch rng.IntN(7) {
 	case 0:
 		f.silent.Store(!f.silent.Load())
 	case 1:
@@ -62,7 +62,7 @@ func (f *flapping) trouble(rng *rand.Rand) {
 		f.renew()
 	case 3:
 		f.wide.Store(!f.wide.Load())
-	case 4:
+	default:
 		f.heal()
 	}
 }

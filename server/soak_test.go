@@ -41,10 +41,14 @@ func TestSoak(t *testing.T) {
 			{Name: "extra", Source: "identity"},
 			{Name: "find", Source: "motion"},
 		}})
-	over := time.Now().Add(*soakFor)
 	var wg sync.WaitGroup
 	var asked, answered atomic.Int64
 	soak := &soaking{t: t, s: s, asked: &asked, answered: &answered}
+	watched.soaking = soak
+	if r, ok := watched.until("door", soakPatience, func(r *soakReport) bool { return r.Results > 0 }); !ok {
+		t.Errorf("streams: the one that stays does not begin: %+v", r)
+	}
+	over := time.Now().Add(*soakFor)
 	client := func(seed uint64, f func(*soaking, *rand.Rand)) {
 		wg.Go(func() {
 			for rng := rand.New(rand.NewPCG(seed, 1)); time.Now().Before(over) && !t.Failed(); {
@@ -58,14 +62,13 @@ func TestSoak(t *testing.T) {
 		client(20+seed, (*soaking).rest)
 	}
 	client(30, (*soaking).changes)
-	watched.soaking = soak
 	for seed, f := range []func(*soakStreams, *rand.Rand){
 		(*soakStreams).troubles, (*soakStreams).churn, (*soakStreams).churn, (*soakStreams).whole, (*soakStreams).viewers, (*soakStreams).viewers,
 	} {
 		client(40+uint64(seed), func(_ *soaking, rng *rand.Rand) { f(watched, rng) })
 	}
 	wg.Wait()
-	watched.settle(dir + "/door.jsonl")
+	watched.settle()
 	t.Logf("%d frames, %d endings", asked.Load(), answered.Load())
 	if asked.Load() != answered.Load() || asked.Load() < 100 {
 		t.Errorf("%d frames of clients that stayed, %d endings", asked.Load(), answered.Load())
@@ -79,6 +82,7 @@ func TestSoak(t *testing.T) {
 	if n := child.Live(); n != 0 {
 		t.Errorf("%d children left", n)
 	}
+	watched.lines(dir + "/door.jsonl")
 	watched.close()
 	for limit := time.Now().Add(soakPatience); files(t) > before+3 || runtime.NumGoroutine() > goroutines+10; runtime.Gosched() {
 		if time.Now().After(limit) {
