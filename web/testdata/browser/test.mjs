@@ -169,31 +169,51 @@ function watch() {
   });
 }
 
-/** Runs in the page: what streams of one session see. */
-async function session(timeout) {
+/** Runs in the page: puts what cases need to use a session without the console into window.prepared. */
+async function prepare(timeout) {
   const {Session} = await import('/console/session.js');
   const {sessionURL} = await import('/console/api.js');
   const canvas = document.createElement('canvas');
   canvas.getContext('2d').fillRect(0, 0, 64, 48);
-  const picture = await new Promise(done => canvas.toBlob(done, 'image/jpeg'));
+  const session = new Session(sessionURL()), streams = [];
   const end = performance.now() + timeout;
-  const until = async what => {
-    while (!what()) {
-      if (performance.now() > end) throw new Error(`never came: ${what}`);
-      await new Promise(done => setTimeout(done, 5));
-    }
+  const sum = ({sent, answered, errors, dropped}) => ({sent, answered, errors, dropped: Object.values(dropped).reduce((a, b) => a + b, 0)});
+  window.prepared = {
+    streams,
+    picture: await new Promise(done => canvas.toBlob(done, 'image/jpeg')),
+    open(model, options) {
+      const stream = session.stream(model, options);
+      streams.push(stream);
+      for (const type of ['state', 'result', 'drop', 'error']) {
+        stream.addEventListener(type, () => {
+          const {sent, answered, errors, dropped} = sum(stream);
+          if (sent !== answered + errors + dropped + stream.inFlight) throw new Error(`${model}: ${JSON.stringify(sum(stream))} and ${stream.inFlight} on their way`);
+        });
+      }
+      stream.start();
+      return stream;
+    },
+    sums: () => streams.map(sum),
+    async until(what) {
+      while (!what()) {
+        if (performance.now() > end) throw new Error(`never came: ${what}`);
+        await new Promise(done => setTimeout(done, 5));
+      }
+    },
   };
-  const s = new Session(sessionURL());
-  const motion = s.stream('motion', {codec: 'jpeg', policy: {mode: 'every', window: 4}});
-  const slow = s.stream('slow', {codec: 'jpeg', policy: {mode: 'latest', window: 16}});
-  const video = s.stream('motion', {codec: 'vp8'}), unknown = s.stream('unknown', {codec: 'jpeg'});
+}
+
+/** Runs in the page: what streams of one session see. */
+async function session() {
+  const {open, picture, until, sums, streams} = window.prepared;
   const saw = {states: [], inOrder: [], keyframes: 0};
+  const motion = open('motion', {codec: 'jpeg', policy: {mode: 'every', window: 4}});
+  const slow = open('slow', {codec: 'jpeg', policy: {mode: 'latest', window: 16}});
+  const video = open('motion', {codec: 'vp8'}), unknown = open('unknown', {codec: 'jpeg'});
   motion.addEventListener('state', e => saw.states.push(e.detail.state));
   motion.addEventListener('result', e => saw.inOrder.push(e.detail.note));
   video.addEventListener('keyframe', () => saw.keyframes++);
   unknown.addEventListener('state', e => saw.unknown = e.detail.fault);
-  const all = [motion, slow, video, unknown];
-  for (const stream of all) stream.start();
   await until(() => saw.unknown && [motion, slow, video].every(stream => stream.state === 'running'));
 
   for (let i = 0; i < 20; i++) {
@@ -212,8 +232,8 @@ async function session(timeout) {
     slow.send(picture, performance.now(), null);
   }
   saw.advised = slow.advised;
-  for (const stream of all) stream.stop();
-  saw.sums = all.map(({sent, answered, errors, dropped}) => ({sent, answered, errors, dropped: Object.values(dropped).reduce((a, b) => a + b, 0)}));
+  for (const stream of streams) stream.stop();
+  saw.sums = sums();
   return saw;
 }
 
@@ -336,11 +356,39 @@ const withCamera = {
     return {view};
   },
 
+  // What the server has of a session is answered, whatever becomes of the connection.
+  async missed(browser) {
+    const way = await Way.open();
+    const c = await Console.open(browser, '', {base: way.url});
+    await c.page.evaluate(prepare, TIMEOUT);
+    await c.page.evaluate(async () => {
+      const {open, picture, until} = window.prepared;
+      const slow = open('slow', {codec: 'jpeg', policy: {mode: 'every', window: 4}}), motion = open('motion', {codec: 'jpeg'});
+      await until(() => slow.ready && motion.ready);
+      for (let i = 0; i < 4; i++) slow.send(picture, performance.now(), i);
+      motion.send(picture, performance.now(), null);
+      await until(() => motion.inFlight === 0); // so the server has those before it
+      window.prepared.before = slow.session;
+    });
+    way.cut();
+    const saw = await c.page.evaluate(async () => {
+      const {streams: [slow], before, until, sums} = window.prepared;
+      await until(() => slow.state === 'running' && slow.inFlight === 0);
+      return {same: slow.session === before, slow: sums()[0]};
+    });
+    assert.deepEqual(saw, {same: true, slow: {sent: 4, answered: 4, errors: 0, dropped: 0}});
+    c.forgive();
+    await c.close();
+    way.close();
+    return saw;
+  },
+
   // Streams of one session, each with what the server has to say of it.
   async session(browser) {
     const c = await Console.open(browser);
-    const saw = await c.page.evaluate(session, TIMEOUT);
-    assert.deepEqual(saw.states, ['connecting', 'running', 'stopped']);
+    await c.page.evaluate(prepare, TIMEOUT);
+    const saw = await c.page.evaluate(session);
+    assert.deepEqual(saw.states, ['running', 'stopped']);
     assert.deepEqual(saw.inOrder, Array.from({length: 20}, (_, i) => i));
     assert.ok(saw.advised > 0 && saw.advised <= 10, `advised: ${saw.advised} frames a second`);
     assert.deepEqual(saw.undecoded, {undecoded: 1});
