@@ -51,7 +51,7 @@ func TestConsole(t *testing.T) {
 	given["pictures"] = []string{ffmpeg("one.png", "-frames:v", "1"), ffmpeg("one.bmp", "-frames:v", "1")}
 	given["nonsense"] = filepath.Join(dir, "nonsense.mp4")
 	write(t, given["nonsense"].(string), []byte("no video"))
-	for _, name := range []string{"package.json", "package-lock.json", "test.mjs"} {
+	for _, name := range []string{"package.json", "package-lock.json", "page.mjs", "session.mjs", "test.mjs"} {
 		write(t, filepath.Join(dir, name), read(t, filepath.Join("testdata/browser", name)))
 	}
 	do(t, dir, find(t, "npm"), "ci", "--prefer-offline", "--ignore-scripts", "--no-audit", "--no-fund")

@@ -4,13 +4,11 @@
 // line on standard input.
 
 import assert from 'node:assert/strict';
-import net from 'node:net';
 import readline from 'node:readline';
-import {setTimeout as delay} from 'node:timers/promises';
 import {chromium} from 'playwright-core';
+import {Console, TIMEOUT, Way, given} from './page.mjs';
+import {prepare, session} from './session.mjs';
 
-const given = JSON.parse(process.argv[2]);
-const TIMEOUT = 60_000; // ms, for any one thing
 const FLAGS = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
   '--disable-component-update', '--disable-sync', `--host-resolver-rules=MAP ${given.foreign} 127.0.0.1`];
 const DEVICE = '--use-fake-device-for-media-stream';
@@ -21,95 +19,6 @@ const say = line => process.stdout.write(JSON.stringify(line) + '\n');
 async function ask(what) {
   say({ask: what});
   await answers.next();
-}
-
-/** The way to the server, which can be cut. */
-class Way {
-  #ends = new Set();
-  #listener = net.createServer(from => {
-    const {hostname, port} = new URL(given.url);
-    const to = net.connect(port, hostname);
-    for (const [end, other] of [[from, to], [to, from]]) {
-      this.#ends.add(end);
-      end.on('error', () => {}).on('close', () => {
-        this.#ends.delete(end);
-        other.destroy();
-      }).pipe(other);
-    }
-  });
-
-  static async open() {
-    const self = new Way();
-    await new Promise(done => self.#listener.listen(0, '127.0.0.1', done));
-    self.url = `http://127.0.0.1:${self.#listener.address().port}`;
-    return self;
-  }
-
-  cut() {
-    for (const end of this.#ends) end.resetAndDestroy();
-  }
-
-  close() {
-    this.cut();
-    this.#listener.close();
-  }
-}
-
-/** A console page. Everything that the browser complains of is kept in `complaints`. */
-class Console {
-  complaints = [];
-
-  static async open(browser, hash = '', {base = given.url, ...options} = {}) {
-    const self = new Console();
-    self.page = await browser.newPage({viewport: {width: 1280, height: 800}, ...options});
-    self.page.setDefaultTimeout(TIMEOUT);
-    self.page.on('console', m => {
-      const ours = m.text().includes('willReadFrequently'); // about this file's reading of the overlay
-      if ((m.type() === 'error' || m.type() === 'warning') && !ours) self.complaints.push(m.text());
-    });
-    self.page.on('pageerror', e => self.complaints.push(e.message));
-    self.page.on('request', r => {
-      const url = new URL(r.url());
-      if (url.protocol.startsWith('http') && url.origin !== new URL(base).origin) self.complaints.push(`asked for ${url}`);
-    });
-    await self.page.addInitScript(watch);
-    await self.page.goto(`${base}/console/#${hash}`);
-    await self.page.waitForSelector('#model option', {state: 'attached'});
-    return self;
-  }
-
-  /** Waits until the expression about m, window.millrace, is true. */
-  async until(expression) {
-    // The page's policy forbids what playwright's own waiting does.
-    const end = Date.now() + TIMEOUT;
-    while (!await this.page.evaluate(`(m => ${expression})(window.millrace)`)) {
-      if (Date.now() > end) throw new Error(`never came: ${expression}, but ${JSON.stringify(await this.view())}`);
-      await delay(50);
-    }
-  }
-
-  view = () => this.page.evaluate(() => ({...window.millrace, last: undefined}));
-  seen = () => this.page.evaluate('window.seen');
-  drawn = () => this.page.evaluate('window.drawn');
-  number = async id => Number(await this.page.textContent('#' + id));
-
-  /** Every frame that was sent has one ending, or is one of the two on their way. */
-  async balanced() {
-    const v = await this.view();
-    const rest = v.sent - v.answered - v.dropped - v.errors;
-    assert.ok(rest >= 0 && rest <= 2, `frames without an ending: ${JSON.stringify(v)}`);
-    return v;
-  }
-
-  /** Leaves out what the browser says of connections that cannot be made. */
-  forgive() {
-    this.complaints = this.complaints.filter(text => !/^(WebSocket connection to|Failed to load resource)/.test(text));
-  }
-
-  async close() {
-    assert.deepEqual(this.complaints, []);
-    await this.page.close();
-  }
 }
 
 /** Streams the clip as inter-coded video. @returns {Promise<number>} bytes a frame */
@@ -137,104 +46,6 @@ async function behind(browser, codec) {
   assert.match(await c.page.textContent('#texts'), /delay_us {2}INT64/);
   await c.close();
   return view;
-}
-
-/** Runs in the page, before its scripts: keeps results, and looks at the overlay when one was drawn. */
-function watch() {
-  window.seen = [];
-  window.drawn = {edges: 0, there: 0, boxes: 0};
-  const painted = (g, x, y) => g.getImageData(Math.round(x), Math.round(y), 1, 1).data[3] > 0;
-  const look = ({detail: r}) => {
-    window.seen.push(r);
-    if (window.drawn.boxes > 200) return;
-    const canvas = document.getElementById('overlay'), g = canvas.getContext('2d');
-    const scale = Math.min(canvas.width / r.width, canvas.height / r.height);
-    const x = v => (canvas.width - r.width * scale) / 2 + v * scale, y = v => (canvas.height - r.height * scale) / 2 + v * scale;
-    for (const b of r.boxes) {
-      window.drawn.boxes++;
-      const mx = x((b.x1 + b.x2) / 2), my = y((b.y1 + b.y2) / 2);
-      for (const [px, py] of [[x(b.x1), my], [x(b.x2), my], [mx, y(b.y1)], [mx, y(b.y2)]]) {
-        if (px < 1 || py < 1 || px > canvas.width - 2 || py > canvas.height - 2) continue;
-        window.drawn.edges++;
-        if (painted(g, px, py)) window.drawn.there++;
-      }
-    }
-  };
-  Object.defineProperty(window, 'millrace', {
-    configurable: true,
-    set(value) {
-      Object.defineProperty(window, 'millrace', {value, writable: true});
-      value.addEventListener('result', look);
-    },
-  });
-}
-
-/** Runs in the page: puts what cases need to use a session without the console into window.prepared. */
-async function prepare(timeout) {
-  const {Session} = await import('/console/session.js');
-  const {sessionURL} = await import('/console/api.js');
-  const canvas = document.createElement('canvas');
-  canvas.getContext('2d').fillRect(0, 0, 64, 48);
-  const session = new Session(sessionURL()), streams = [];
-  const end = performance.now() + timeout;
-  const sum = ({sent, answered, errors, dropped}) => ({sent, answered, errors, dropped: Object.values(dropped).reduce((a, b) => a + b, 0)});
-  window.prepared = {
-    streams,
-    picture: await new Promise(done => canvas.toBlob(done, 'image/jpeg')),
-    open(model, options) {
-      const stream = session.stream(model, options);
-      streams.push(stream);
-      for (const type of ['state', 'result', 'drop', 'error']) {
-        stream.addEventListener(type, () => {
-          const {sent, answered, errors, dropped} = sum(stream);
-          if (sent !== answered + errors + dropped + stream.inFlight) throw new Error(`${model}: ${JSON.stringify(sum(stream))} and ${stream.inFlight} on their way`);
-        });
-      }
-      stream.start();
-      return stream;
-    },
-    sums: () => streams.map(sum),
-    async until(what) {
-      while (!what()) {
-        if (performance.now() > end) throw new Error(`never came: ${what}`);
-        await new Promise(done => setTimeout(done, 5));
-      }
-    },
-  };
-}
-
-/** Runs in the page: what streams of one session see. */
-async function session() {
-  const {open, picture, until, sums, streams} = window.prepared;
-  const saw = {states: [], inOrder: [], keyframes: 0};
-  const motion = open('motion', {codec: 'jpeg', policy: {mode: 'every', window: 4}});
-  const slow = open('slow', {codec: 'jpeg', policy: {mode: 'latest', window: 16}});
-  const video = open('motion', {codec: 'vp8'}), unknown = open('unknown', {codec: 'jpeg'});
-  motion.addEventListener('state', e => saw.states.push(e.detail.state));
-  motion.addEventListener('result', e => saw.inOrder.push(e.detail.note));
-  video.addEventListener('keyframe', () => saw.keyframes++);
-  unknown.addEventListener('state', e => saw.unknown = e.detail.fault);
-  await until(() => saw.unknown && [motion, slow, video].every(stream => stream.state === 'running'));
-
-  for (let i = 0; i < 20; i++) {
-    await until(() => motion.ready);
-    motion.send(picture, performance.now(), i);
-  }
-  await until(() => motion.inFlight === 0);
-
-  video.send(new Uint8Array([1, 0, 0, 0]), performance.now(), null); // what it builds on has not been sent
-  await until(() => saw.keyframes === 2);
-  await until(() => video.inFlight === 0);
-  saw.undecoded = video.dropped;
-
-  while (!slow.advised) { // frames that come faster than it can
-    await until(() => slow.room > 0);
-    slow.send(picture, performance.now(), null);
-  }
-  saw.advised = slow.advised;
-  for (const stream of streams) stream.stop();
-  saw.sums = sums();
-  return saw;
 }
 
 const withCamera = {
