@@ -311,7 +311,7 @@ func (f *flow) report() report {
 		r.Last = &at
 	}
 	if st.Err != nil {
-		r.Error = &reportError{sources.Code(st.Err), st.Kind, st.Err.Error()}
+		r.Error = &reportError{sources.Code(st.Err), video.KindOf(st.Err), st.Err.Error()}
 	}
 	if h := f.hook; h != nil {
 		r.Webhook = &reportHook{Sent: t.WebhookSent, Retries: t.WebhookRetries, Lost: t.WebhookLost}
