@@ -17,6 +17,11 @@ const (
 	mostLate = time.Second
 	// mostWaiting bounds the chunks that wait for ffmpeg, whatever their age.
 	mostWaiting = 256
+	// mostAhead bounds the chunks that lie in ffmpeg and its pipe, where they cannot be given up any more. A key frame
+	// may go beyond: with it ffmpeg begins anew, also when no pictures came of those before.
+	mostAhead = 16
+	// mostWritten bounds them, key frames and all.
+	mostWritten = 64
 	// patience is how long ffmpeg may take over a chunk, its own start included.
 	patience = 10 * time.Second
 	// askEvery is the least time between two requests for a key frame.
@@ -34,6 +39,7 @@ type chunk struct {
 	data  []byte
 	lease *buf.Buf
 	says  video.Chunk
+	sets  []byte // parameter sets that go in front of it
 	ended bool   // its frame has had its ending: what comes of it is not wanted
 	n     uint64 // its number in its run
 }
@@ -110,25 +116,27 @@ func (d *Decoder) Feed(f stream.Frame, now stream.Instant) {
 	if says.Key && says.Width == 0 {
 		c.says.Width, c.says.Height = d.sized.Width, d.sized.Height
 	}
-	late := d.late(now)
-	switch size := c.says.Width * c.says.Height; {
-	case d.closed || d.ended:
+	if d.closed || d.ended {
 		d.mu.Unlock()
 		d.lose(c, stream.Closed, nil)
 		return
+	}
+	late := d.late(now)
+	switch size := c.says.Width * c.says.Height; {
 	case says.Key && size == 0 && d.on == nil:
 		err = stream.Errorf(stream.InvalidArgument, "frame", "is a key frame without parameter sets, and none came before: send them in front of it, or as a message of kind 2")
 	case d.pool.opts.MaxPixels > 0 && size > d.pool.opts.MaxPixels:
 		err = stream.Errorf(stream.TooLarge, "frame", "has %d x %d pixels: at most %d are taken (limits.max_pixels)", c.says.Width, c.says.Height, d.pool.opts.MaxPixels)
 	case says.Key:
+		c.sets = d.config
+		// What was lost ended at once; the frames before that may be on their way still, and are not to be joined to this.
+		c.frame.Discontinuity = f.Discontinuity || d.skipping
 		d.skipping = false
 	case f.Discontinuity:
 		d.skipping = true
 	}
-	if err != nil || late != nil {
-		d.skipping = d.skipping || err != nil || !says.Key
-	}
-	lost := err != nil || d.skipping
+	d.skipping = d.skipping || err != nil
+	lost := d.skipping
 	if !lost {
 		d.queue = append(d.queue, c)
 		d.signal()
@@ -144,14 +152,24 @@ func (d *Decoder) Feed(f stream.Frame, now stream.Instant) {
 }
 
 // late returns the chunks that wait when ffmpeg is too far behind with them, and
-// takes them off the queue. mu is held.
-func (d *Decoder) late(now stream.Instant) []*chunk {
+// takes them off the queue: those before the newest key frame, or all of them when
+// there is none in time. mu is held.
+func (d *Decoder) late(now stream.Instant) (late []*chunk) {
 	if len(d.queue) == 0 || len(d.queue) < mostWaiting && (d.st.Policy().Mode == stream.Every || now.Sub(d.queue[0].at) < mostLate) {
 		return nil
 	}
-	all := d.queue
-	d.queue = nil
-	return all
+	key := len(d.queue) - 1
+	for key > 0 && !d.queue[key].says.Key {
+		key--
+	}
+	if key == 0 || now.Sub(d.queue[key].at) >= mostLate {
+		late, d.queue = d.queue, nil
+		d.skipping = true
+		return late
+	}
+	late, d.queue = d.queue[:key:key], d.queue[key:]
+	d.queue[0].frame.Discontinuity = true
+	return late
 }
 
 // Flush ends the frames that are not decoded yet as flushed. They are decoded
@@ -197,15 +215,15 @@ func (d *Decoder) Close() (left []stream.Frame) {
 			left = append(left, c.frame)
 		}
 	}
+	if c := d.hand; c != nil && !c.ended {
+		c.ended = true
+		left = append(left, c.frame)
+	}
 	for _, c := range d.queue {
 		c.lease.Release()
 		if !c.ended {
 			left = append(left, c.frame)
 		}
-	}
-	if c := d.hand; c != nil && !c.ended {
-		c.ended = true
-		left = append(left, c.frame)
 	}
 	d.queue, d.pending = nil, nil
 	d.cancel()

@@ -2,8 +2,10 @@ package decoders
 
 import (
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"millrace/internal/codec"
@@ -15,8 +17,8 @@ import (
 // where the video begins or changes its size.
 func (d *Decoder) run() {
 	defer d.pool.group.Done()
-	defer d.pool.running.Add(-1)
 	defer close(d.gone)
+	defer d.pool.running.Add(-1) // who sees it gone finds its place free
 	defer d.cancel()
 	defer d.recovered()
 	var r *running
@@ -50,7 +52,7 @@ func (d *Decoder) take() (*chunk, bool) {
 			d.mu.Unlock()
 			return nil, false
 		}
-		if len(d.queue) > 0 {
+		if len(d.queue) > 0 && d.roomFor(d.queue[0]) {
 			c := d.queue[0]
 			d.queue[0] = nil
 			d.queue = d.queue[1:]
@@ -58,13 +60,19 @@ func (d *Decoder) take() (*chunk, bool) {
 			d.mu.Unlock()
 			return c, true
 		}
-		ended := d.ended
+		over := d.ended && len(d.queue) == 0
 		d.mu.Unlock()
-		if ended {
+		if over {
 			return nil, false
 		}
 		<-d.wake
 	}
+}
+
+// roomFor says whether a chunk may be written. mu is held.
+func (d *Decoder) roomFor(c *chunk) bool {
+	n := len(d.pending)
+	return n < mostAhead || c.says.Key && n < mostWritten
 }
 
 // running is one ffmpeg.
@@ -73,6 +81,8 @@ type running struct {
 	dec           *video.Decoder
 	width, height int // as the key frame says it
 	next          uint64
+	since         stream.Instant
+	finishing     bool          // nothing more is written; under d.mu
 	done          chan struct{} // its reader has ended
 }
 
@@ -93,7 +103,7 @@ func (d *Decoder) start(c *chunk) *running {
 		d.failed(err)
 		return nil
 	}
-	r := &running{d: d, dec: dec, width: c.says.Width, height: c.says.Height, done: make(chan struct{})}
+	r := &running{d: d, dec: dec, width: c.says.Width, height: c.says.Height, since: stream.Now(), done: make(chan struct{})}
 	d.mu.Lock()
 	d.on = dec
 	d.mu.Unlock()
@@ -118,6 +128,10 @@ func (r *running) over() bool {
 // finish has what was written decoded, and waits for the end.
 func (r *running) finish() {
 	if r != nil {
+		r.d.mu.Lock()
+		r.finishing = true
+		r.dec.SetDeadline(time.Now().Add(patience)) // its end is waited for too
+		r.d.mu.Unlock()
 		r.dec.Finish()
 		<-r.done
 	}
@@ -139,14 +153,12 @@ func (r *running) write(c *chunk) {
 		d.lose(c, why, nil)
 		return
 	}
-	d.pending, d.hand = append(d.pending, c), nil
-	r.dec.SetDeadline(time.Now().Add(patience))
-	var sets []byte
-	if c.says.Key {
-		sets = d.config
+	if len(d.pending) == 0 { // else one is awaited already, and later ones give it no more time
+		r.dec.SetDeadline(time.Now().Add(patience))
 	}
-	data, lease := c.data, c.lease
-	c.data, c.lease = nil, nil
+	d.pending, d.hand = append(d.pending, c), nil
+	data, lease, sets := c.data, c.lease, c.sets
+	c.data, c.lease, c.sets = nil, nil, nil
 	d.mu.Unlock()
 	_ = r.dec.Write(sets, data)
 	lease.Release()
@@ -159,7 +171,6 @@ func (r *running) read() {
 	defer close(r.done)
 	defer d.recovered()
 	err := r.dec.Start()
-	first := err
 	for err == nil {
 		err = r.frame()
 	}
@@ -168,13 +179,17 @@ func (r *running) read() {
 	left := d.pending
 	d.pending, d.on = nil, nil
 	closed := d.closed
+	if stream.Now().Sub(r.since) >= lastWait {
+		d.backoff.Reset() // it has worked for a while
+	}
+	d.signal()
 	d.mu.Unlock()
 	if closed {
 		return
 	}
 	var why error
-	if first != nil {
-		why = stream.Errorf(stream.InvalidArgument, "frame", "the video cannot be decoded: %w", first)
+	if video.KindOf(err) == video.Unsupported {
+		why = stream.Errorf(stream.InvalidArgument, "frame", "the video cannot be decoded: %w", err)
 	}
 	for _, c := range left {
 		d.lose(c, stream.Undecoded, why)
@@ -193,7 +208,7 @@ func (r *running) frame() error {
 		return err
 	}
 	d := r.d
-	c, lost := d.match(r.dec, n)
+	c, lost := r.match(n)
 	for _, l := range lost {
 		d.lose(l, stream.Undecoded, nil)
 	}
@@ -225,7 +240,8 @@ func (r *running) frame() error {
 }
 
 // match returns the chunk of a frame, and those before it, of which no frame came.
-func (d *Decoder) match(dec *video.Decoder, n uint64) (c *chunk, lost []*chunk) {
+func (r *running) match(n uint64) (c *chunk, lost []*chunk) {
+	d := r.d
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	i := 0
@@ -239,20 +255,27 @@ func (d *Decoder) match(dec *video.Decoder, n uint64) (c *chunk, lost []*chunk) 
 		}
 		i++
 	}
-	d.pending = append(d.pending[:0], d.pending[i:]...)
+	d.pending = slices.Delete(d.pending, 0, i)
 	until := time.Time{}
-	if len(d.pending) > 0 {
+	if len(d.pending) > 0 || r.finishing {
 		until = time.Now().Add(patience)
 	}
-	dec.SetDeadline(until)
-	d.backoff.Reset()
+	r.dec.SetDeadline(until)
+	d.signal()
 	return c, lost
 }
 
 // failed notes that ffmpeg failed: it is started anew with a key frame, not at
 // once.
 func (d *Decoder) failed(err error) {
-	d.pool.opts.Log.Warn("a video's decoder failed", "codec", d.name, "model", d.st.Model().Name, "error", err)
+	if d.ctx.Err() != nil {
+		return // it was closed meanwhile
+	}
+	level := slog.LevelWarn
+	if video.KindOf(err) == video.Unsupported {
+		level = slog.LevelDebug // what a client sends is no fault of the server
+	}
+	d.pool.opts.Log.Log(d.ctx, level, "a video's decoder failed", "codec", d.name, "model", d.st.Model().Name, "error", err)
 	d.mu.Lock()
 	d.notUntil = stream.Now().Add(d.backoff.Next(rand.Float64()))
 	d.mu.Unlock()

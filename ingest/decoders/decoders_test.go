@@ -1,0 +1,361 @@
+package decoders_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"millrace/ingest/decoders"
+	"millrace/internal/buf"
+	"millrace/internal/child"
+	"millrace/internal/video/videotest"
+	"millrace/stream"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience bounds every wait in these tests; none should come near it.
+const patience = 30 * time.Second
+
+// rig is a decoder before a stream whose frames are answered as they come.
+type rig struct {
+	*decoders.Decoder
+	t    *testing.T
+	pool *decoders.Pool
+	st   *stream.Stream
+	mem  *buf.Pool
+	now  stream.Instant
+
+	mu     sync.Mutex
+	log    []string // "seq how", in the order of the endings
+	breaks []uint64 // frames that came with a discontinuity
+	asked  int      // for key frames
+	told   []slog.Record
+	news   chan struct{} // one slot: something of the above changed
+}
+
+func newRig(t *testing.T, codec stream.Codec, mode stream.Mode, edit ...func(*decoders.Options)) *rig {
+	t.Helper()
+	r := &rig{t: t, mem: buf.NewPool(0), now: stream.Now(), news: make(chan struct{}, 1)}
+	o := decoders.Options{Max: 1, Log: slog.New(recorder{r})}
+	for _, e := range edit {
+		e(&o)
+	}
+	r.pool = decoders.NewPool(o)
+	r.st = stream.New(&stream.Model{Name: "any", Any: true, Ragged: true, MaxBatch: 4}, r, r, stream.Options{Policy: stream.Policy{Mode: mode, Window: 512}})
+	var err error
+	r.Decoder, err = r.pool.Open(codec, r.st, r.mem, decoders.Client{
+		KeyFrame: func() { r.note(func() { r.asked++ }) },
+		Refused:  func(f *stream.Frame, err error) { r.end(f.Seq, "refused") },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, f := range r.Close() {
+			r.end(f.Seq, "left")
+		}
+		r.pool.Wait()
+		r.st.Close(stream.ByClient)
+		if n := r.mem.Stats().Leases; n != 0 {
+			t.Errorf("%d leases left", n)
+		}
+		if r.pool.Running() != 0 || child.Live() != 0 {
+			t.Errorf("%d videos and %d children left", r.pool.Running(), child.Live())
+		}
+	})
+	return r
+}
+
+// feed gives the decoder a chunk, after edit.
+func (r *rig) feed(seq int, data []byte, edit ...func(*stream.Frame)) {
+	r.t.Helper()
+	l, err := r.mem.Copy(data)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	f := stream.Frame{Seq: uint64(seq), Payload: l.Bytes(), Lease: l}
+	for _, e := range edit {
+		e(&f)
+	}
+	r.Feed(f, r.now)
+}
+
+func (r *rig) note(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f()
+	select {
+	case r.news <- struct{}{}:
+	default:
+	}
+}
+
+func (r *rig) end(seq uint64, how string) {
+	r.note(func() { r.log = append(r.log, fmt.Sprint(seq, " ", how)) })
+}
+
+// until waits for what happens elsewhere; ok is called with the lock.
+func (r *rig) until(what string, ok func() bool) {
+	r.t.Helper()
+	over := time.After(patience)
+	for {
+		r.mu.Lock()
+		done := ok()
+		r.mu.Unlock()
+		if done {
+			return
+		}
+		select {
+		case <-r.news:
+		case <-over:
+			r.t.Fatalf("never: %s; endings %q, asked %d times", what, r.endings(), r.asked)
+		}
+	}
+}
+
+func (r *rig) endings() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.log)
+}
+
+// ended waits for n endings.
+func (r *rig) ended(n int) {
+	r.t.Helper()
+	r.until(fmt.Sprint(n, " endings"), func() bool { return len(r.log) >= n })
+}
+
+// The stream's endpoint: a frame is taken at once, by a goroutine of its own.
+func (r *rig) Enqueue(s *stream.Stream, _ any) {
+	go func() {
+		if q, _ := s.Take(stream.Now(), 4, nil, 0); q != nil {
+			if q.Discontinuity {
+				r.note(func() { r.breaks = append(r.breaks, q.Seq) })
+			}
+			q.Finish(nil, nil, false)
+			q.Unbind()
+		}
+	}()
+}
+func (r *rig) Waiting(int)           {}
+func (r *rig) Ended(*stream.Request) {}
+func (r *rig) Detach(*stream.Stream) {}
+
+// And its sink.
+func (r *rig) Push(q *stream.Result) {
+	how := q.Outcome.String()
+	switch q.Outcome {
+	case stream.Dropped:
+		how = string(q.Reason)
+	case stream.Failed:
+		how = string(stream.CodeOf(q.Err))
+	}
+	q.Release()
+	r.end(q.Seq, how)
+}
+func (r *rig) Done(stream.CloseReason) {}
+
+// recorder keeps what was logged from Info on.
+type recorder struct{ r *rig }
+
+func (h recorder) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelInfo }
+func (h recorder) Handle(_ context.Context, rec slog.Record) error {
+	h.r.note(func() { h.r.told = append(h.r.told, rec) })
+	return nil
+}
+func (h recorder) WithAttrs([]slog.Attr) slog.Handler { return h }
+func (h recorder) WithGroup(string) slog.Handler      { return h }
+
+// stuck puts an ffmpeg in front that reads nothing and says nothing.
+func stuck(t *testing.T) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "ffmpeg"), []byte("#!/bin/sh\nexec sleep 1000\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+}
+
+// silent is a chunk of H.264 of which no picture comes: a delimiter and a message of no meaning.
+var silent = []byte{0, 0, 0, 1, 9, 0x30, 0, 0, 0, 1, 6, 5, 1, 0xAA, 0x80}
+
+// What waits when the end was told stays, whatever comes behind it, and ends once.
+func TestAChunkBehindTheEnd(t *testing.T) {
+	list := videotest.Chunks(t, "vp8", 64, 48, 2)
+	stuck(t)
+	r := newRig(t, stream.VP8, stream.Latest)
+	r.feed(0, list[0])
+	big := append(slices.Clone(list[1]), make([]byte, 100<<10)...) // more than a pipe holds
+	for i := 1; i < 10; i++ {
+		r.feed(i, big)
+	}
+	r.End()
+	r.now = r.now.Add(5 * time.Second)
+	r.feed(10, list[1])
+	r.ended(1)
+	if got := r.endings(); !slices.Equal(got, []string{"10 closed"}) {
+		t.Fatalf("%q", got)
+	}
+	for _, f := range r.Close() {
+		r.end(f.Seq, "left")
+	}
+	want := []string{"10 closed"}
+	for i := range 10 {
+		want = append(want, fmt.Sprint(i, " left"))
+	}
+	if got := r.endings(); !slices.Equal(got, want) {
+		t.Errorf("endings %q\nwant    %q", got, want)
+	}
+}
+
+// What ffmpeg has not answered is bounded, in `latest` too, where no credit is.
+func TestWaitingIsBounded(t *testing.T) {
+	list := videotest.Chunks(t, "vp8", 64, 48, 2)
+	stuck(t)
+	r := newRig(t, stream.VP8, stream.Latest)
+	const n = 5000
+	for i := range n {
+		r.feed(i, list[i%2]) // each second one is a key frame
+	}
+	if left := n - len(r.endings()); left > 330 {
+		t.Errorf("%d of %d chunks wait", left, n)
+	}
+}
+
+// Chunks without pictures lead to a request for a key frame, and with that the
+// video goes on.
+func TestPicturesThatDoNotCome(t *testing.T) {
+	list := videotest.Chunks(t, "h264", 64, 48, 2)
+	r := newRig(t, stream.H264, stream.Latest)
+	r.feed(0, list[0])
+	r.ended(1)
+	r.mu.Lock()
+	r.asked = 0
+	r.mu.Unlock()
+	seq := 1
+	for ; seq < 200 && len(r.endings()) == 1; seq++ {
+		r.now = r.now.Add(33 * time.Millisecond)
+		r.feed(seq, silent)
+	}
+	r.until("a key frame is asked for", func() bool { return r.asked > 0 })
+	r.feed(seq, list[0])
+	r.ended(seq + 1)
+	got := r.endings()
+	for i, e := range got[1:seq] {
+		if !strings.HasSuffix(e, " undecoded") {
+			t.Fatalf("%d: %q", i+1, e)
+		}
+	}
+	if got[seq] != fmt.Sprint(seq, " result") {
+		t.Errorf("%q", got[seq])
+	}
+}
+
+// A key frame that waits is kept when what is before it is too late.
+func TestLateUpToAKeyFrame(t *testing.T) {
+	list := videotest.Chunks(t, "vp8", 64, 48, 2)
+	stuck(t)
+	r := newRig(t, stream.VP8, stream.Latest)
+	r.feed(0, append(slices.Clone(list[0]), make([]byte, 100<<10)...)) // more than a pipe holds
+	for end := time.Now().Add(patience); child.Live() == 0 && time.Now().Before(end); {
+		runtime.Gosched() // until it is taken
+	}
+	for i := 1; i < 10; i++ {
+		r.feed(i, list[1])
+	}
+	r.now = r.now.Add(900 * time.Millisecond)
+	r.feed(10, list[0])
+	r.feed(11, list[1])
+	r.now = r.now.Add(200 * time.Millisecond)
+	r.feed(12, list[1])
+	if got := r.endings(); len(got) != 9 || got[8] != "9 undecoded" || r.asked != 0 {
+		t.Errorf("endings %q, asked %d times", got, r.asked)
+	}
+	r.now = r.now.Add(900 * time.Millisecond) // by now the key frame is late too
+	r.feed(13, list[1])
+	if got := r.endings(); len(got) != 13 || got[9] != "10 undecoded" || got[12] != "13 undecoded" || r.asked != 1 {
+		t.Errorf("endings %q, asked %d times", got, r.asked)
+	}
+}
+
+// The first frame behind a gap says that it does not follow on those before,
+// whenever those are decoded.
+func TestAGapIsTold(t *testing.T) {
+	list := videotest.Chunks(t, "h264", 64, 48, 4)
+	r := newRig(t, stream.H264, stream.Every)
+	for i := range 4 {
+		r.feed(i, list[i])
+	}
+	r.feed(4, []byte("garbage"))
+	r.feed(5, list[0])
+	r.feed(6, list[1])
+	r.ended(7)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !slices.Equal(r.breaks, []uint64{0, 5}) {
+		t.Errorf("frames %d say that they do not follow", r.breaks)
+	}
+}
+
+// Its place is free when a decoder is gone, and a frame ends once when it is closed
+// in the middle.
+func TestPlaces(t *testing.T) {
+	list := videotest.Chunks(t, "vp9", 64, 48, 10)
+	r := newRig(t, stream.VP9, stream.Every)
+	if _, err := r.pool.Open(stream.VP8, r.st, r.mem, decoders.Client{}); stream.CodeOf(err) != stream.Overloaded {
+		t.Fatal(err)
+	}
+	for i, c := range list {
+		r.feed(i, c)
+	}
+	r.ended(1)
+	for _, f := range r.Close() {
+		r.end(f.Seq, "left")
+	}
+	<-r.Gone()
+	if n := r.pool.Running(); n != 0 {
+		t.Errorf("%d videos are open", n)
+	}
+	r.ended(10)
+	for i := range 10 {
+		n := 0
+		for _, e := range r.endings() {
+			if strings.HasPrefix(e, fmt.Sprint(i, " ")) {
+				n++
+			}
+		}
+		if n != 1 {
+			t.Errorf("frame %d has %d endings: %q", i, n, r.endings())
+		}
+	}
+}
+
+// What a client sends is told to it, not to the log.
+func TestReorderedVideo(t *testing.T) {
+	list := videotest.Chunks(t, "h264", 64, 48, 12, "-tune", "film", "-bf", "2", "-x264-params", "aud=1:bframes=2:b-adapt=0")
+	r := newRig(t, stream.H264, stream.Every)
+	for i, c := range list {
+		r.feed(i, c)
+	}
+	r.End()
+	r.ended(len(list))
+	if got := r.endings(); !slices.ContainsFunc(got, func(e string) bool { return strings.HasSuffix(e, " invalid_argument") }) {
+		t.Errorf("endings %q", got)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.told) > 0 {
+		t.Errorf("logged %v", r.told)
+	}
+}
