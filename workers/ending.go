@@ -8,8 +8,8 @@ import (
 	"millrace/stream"
 )
 
-// watch gives up the runs and restarts that take too long and releases the state of idle
-// streams, until the group stops.
+// watch gives up the runs and restarts that take too long and releases what idle
+// streams keep, until the group stops.
 func (g *Group) watch() {
 	tick := time.NewTicker(min(max(g.cfg.Limits.Run/8, 5*time.Millisecond), time.Second))
 	defer tick.Stop()
@@ -22,7 +22,7 @@ func (g *Group) watch() {
 		}
 		now := stream.Now()
 		g.reapHung(now)
-		if g.model.Stateful && now.Sub(swept) > g.cfg.Limits.IdleState/4 {
+		if keeps := g.model.Stateful || g.model.Window != nil; keeps && now.Sub(swept) > g.cfg.Limits.IdleState/4 {
 			swept = now
 			g.sweepStates(now)
 		}
