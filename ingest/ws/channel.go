@@ -32,6 +32,7 @@ type channel struct {
 	window   atomic.Int64
 	last     atomic.Bool // no frame comes any more
 	regions  atomic.Bool // frames name parts of themselves: their size is meant
+	closing  bool        // its client has closed it, a video; the reader's
 
 	mu     sync.Mutex
 	drops  []drops // not yet written
@@ -74,6 +75,15 @@ const (
 // limit is the count of frames that the client may have sent.
 func (c *channel) limit() uint64 { return c.acked.Load() + uint64(c.window.Load()) }
 
+// lastCame notes that no frame comes any more. It is called by the reader.
+func (c *channel) lastCame() {
+	c.last.Store(true)
+	if d := c.decoder.Load(); d != nil {
+		d.End()
+	}
+	c.closeIfLast()
+}
+
 // closeIfLast closes the stream when the last frame has its ending.
 func (c *channel) closeIfLast() {
 	if c.last.Load() && c.acked.Load() >= c.received.Load() {
@@ -93,7 +103,7 @@ func (c *channel) Push(r *stream.Result) {
 
 // Done implements stream.Sink.
 func (c *channel) Done(why stream.CloseReason) {
-	c.abandon()
+	c.abandon(why)
 	c.m.push(entry{channel: c, closed: why})
 }
 

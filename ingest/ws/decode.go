@@ -81,9 +81,13 @@ func (c *channel) flush(st *stream.Stream) {
 	}
 }
 
-// close closes the stream as its client wants it.
+// close closes the stream as its client wants it. It is called by the reader.
 func (c *channel) close(st *stream.Stream) {
 	if d := c.decoder.Load(); d != nil {
+		if c.closing {
+			return
+		}
+		c.closing = true
 		for _, f := range d.Close() {
 			if err := st.Lose(f, stream.Now(), stream.Closed, nil); err != nil {
 				c.fail(f.Seq, err)
@@ -99,10 +103,16 @@ func (c *channel) close(st *stream.Stream) {
 
 // abandon ends the chunks that a stream which has ended by itself leaves in its
 // decoder. The stream's lock may be held.
-func (c *channel) abandon() {
-	if d := c.decoder.Load(); d != nil {
-		for _, f := range d.Close() {
-			c.fail(f.Seq, stream.Errorf(stream.Conflict, "", "the stream is closed"))
-		}
+func (c *channel) abandon(why stream.CloseReason) {
+	d := c.decoder.Load()
+	if d == nil {
+		return
+	}
+	err := error(stream.Errorf(stream.Conflict, "", "the stream is closed (%s)", why))
+	if e, ok := doneEnding(why, c.model); ok {
+		err = e.err
+	}
+	for _, f := range d.Close() {
+		c.fail(f.Seq, err)
 	}
 }

@@ -53,7 +53,7 @@ func (s *session) media(r io.Reader) error {
 	h, payload, err := wire.ParseHeader(lease.Bytes(), wire.Client)
 	if err != nil {
 		lease.Release()
-		s.badMedia(err)
+		s.badMedia(err, wire.Kind(o.head[1]))
 		return nil
 	}
 	if h.Kind == wire.KindConfig {
@@ -74,11 +74,7 @@ func (s *session) media(r io.Reader) error {
 		c.lost()
 	}
 	if h.Flags&wire.FlagEnd != 0 {
-		c.last.Store(true)
-		if d := c.decoder.Load(); d != nil {
-			d.End()
-		}
-		c.closeIfLast()
+		c.lastCame()
 	}
 	return nil
 }
@@ -108,7 +104,8 @@ func (s *session) address(h *wire.Header) *channel {
 	return c
 }
 
-// noMemory drops the frame of a header, if it can be told which one it is.
+// noMemory drops the frame of a header, if it can be told which one it is. What
+// else the header says holds.
 func (s *session) noMemory(head []byte) {
 	h, _, err := wire.ParseHeader(head, wire.Client)
 	var e *wire.Error
@@ -119,17 +116,28 @@ func (s *session) noMemory(head []byte) {
 	case e != nil && e.SID != nil && e.Seq != nil: // its extension is not there
 		h.SID, h.Seq = *e.SID, *e.Seq
 	}
+	if wire.Kind(head[1]) == wire.KindConfig {
+		s.reply(frameError(&h, stream.Errorf(stream.Overloaded, "memory.budget", "is used up: send the codec configuration again")))
+		return
+	}
 	if c := s.address(&h); c != nil {
 		c.drop(h.Seq, stream.Memory)
 		c.lost()
+		if wire.Flags(head[3])&wire.FlagEnd != 0 {
+			c.lastCame()
+		}
 	}
 }
 
 // badMedia answers a message that is not as the protocol has it.
-func (s *session) badMedia(err error) {
+func (s *session) badMedia(err error, kind wire.Kind) {
 	var e *wire.Error
 	if !errors.As(err, &e) || e.Fatal || e.SID == nil || e.Seq == nil {
 		s.end(malformed(protocolError(err)))
+		return
+	}
+	if kind == wire.KindConfig { // no frame
+		s.reply(frameError(&wire.Header{SID: *e.SID, Seq: *e.Seq}, protocolError(err)))
 		return
 	}
 	if c := s.address(&wire.Header{SID: *e.SID, Seq: *e.Seq}); c != nil {

@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +15,7 @@ import (
 
 	"millrace/batching"
 	"millrace/ingest/ws"
+	"millrace/internal/buf"
 	"millrace/internal/child"
 	"millrace/internal/video/videotest"
 	"millrace/internal/wire"
@@ -189,6 +192,45 @@ func TestV1VideoConfig(t *testing.T) {
 	}
 	v.media(raw(2, 5, 0, 1, 0, sets))
 	v.expectError("conflict", "codec")
+	v.media(raw(2, 1, 0, 1, 70, sets)) // for a codec that has none: no frame either
+	v.expectError("invalid_argument", "kind")
+	v.chunk("h264", 1, 1, 2, picture)
+	if p, e := v.answer(); p.seq != 2 {
+		t.Fatalf("%+v %+v", p, e)
+	}
+	v.say(`{"type":"close","sid":1}`)
+	v.say(`{"type":"close","sid":1}`)
+	if e := v.expect("closed"); e.Totals.Received != 3 {
+		t.Errorf("%+v", e)
+	}
+}
+
+// Without memory for them the last chunk still ends its stream, and a codec
+// configuration is no frame.
+func TestV1VideoWithoutMemory(t *testing.T) {
+	r := start(t, ws.Options{})
+	list := videotest.Chunks(t, "vp8", 64, 48, 1)
+	v := r.v1("/v2/stream")
+	v.open(1, `,"model":"echo","codec":"vp8"`+every)
+	var all []*buf.Buf
+	for size := 1 << 24; size >= 1; size /= 2 {
+		for l, err := r.mem.Lease(size); err == nil; l, err = r.mem.Lease(size) {
+			all = append(all, l)
+		}
+	}
+	v.media(raw(2, 5, 0, 1, 90, list[0]))
+	v.expectError("overloaded", "memory.budget")
+	v.chunk("vp8", 8, 1, 0, list[0])
+	e := v.expect("drop")
+	for _, l := range all {
+		l.Release()
+	}
+	if e.Reason != "memory" || e.Seqs[0] != [2]uint64{0, 0} {
+		t.Errorf("%+v", e)
+	}
+	if e := v.expect("closed"); e.Totals.Received != 1 {
+		t.Errorf("%+v", e)
+	}
 }
 
 // In `latest` frames are dropped when they are decoded: each has its ending, the
@@ -332,12 +374,21 @@ func TestV1VideoEnds(t *testing.T) {
 		r := start(t, ws.Options{})
 		v := r.v1("/v2/stream")
 		v.open(1, `,"model":"slow","policy":{"mode":"every","window":32}`)
+		dir := t.TempDir() // with an ffmpeg that says nothing
+		if err := os.WriteFile(filepath.Join(dir, "ffmpeg"), []byte("#!/bin/sh\nexec sleep 1000\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 		send(v, 0, 10)
+		v.say(`{"type":"ping","t":1}`)
+		v.expect("pong")
 		if err := r.models.Unload(t.Context(), "slow"); err != nil {
 			t.Fatal(err)
 		}
-		for v.next().Type != "closed" {
+		for range 10 {
+			v.expectError("unloaded", "")
 		}
+		v.expect("closed")
 		r.until("its ffmpeg is gone", func() bool { return child.Live() == 0 })
 	})
 	t.Run("client gone", func(t *testing.T) {
