@@ -52,8 +52,10 @@ func (m *Model) Batched() bool { return !m.Any && m.MaxBatch > 1 }
 // needs and the class of batch it can join: frames of one class have equal
 // shapes. Any tensor's own data must already fit its shape (Tensor.CheckSize).
 func (m *Model) Check(f *Frame) (rows int, class uint64, err error) {
-	if f.Region != (Region{}) && (m.Any || m.Image == nil || !f.Codec.Picture()) {
-		return 0, 0, Errorf(Unsupported, "ext.roi", "is cut out of pictures for models that see pixels: model %s with a frame of %s does not. Leave the region out", m.Name, f.Codec)
+	if f.Region != (Region{}) {
+		if err = m.checkRegion(f); err != nil {
+			return 0, 0, err
+		}
 	}
 	if m.Any {
 		return m.checkAny(f)
@@ -71,6 +73,14 @@ func (m *Model) Check(f *Frame) (rows int, class uint64, err error) {
 		return 1, 0, nil
 	}
 	return m.checkTensors(f)
+}
+
+// checkRegion refuses a region of what has no pixels, or none that the model sees.
+func (m *Model) checkRegion(f *Frame) error {
+	if !m.Any && m.Image != nil && f.Codec.Picture() {
+		return nil
+	}
+	return Errorf(Unsupported, "ext.roi", "is cut out of pictures for models that see pixels: model %s with a frame of %s does not. Leave the region out", m.Name, f.Codec)
 }
 
 func (m *Model) checkAny(f *Frame) (int, uint64, error) {

@@ -139,6 +139,9 @@ func (s *Stream) SubmitAt(f Frame, now Instant) error {
 		return s.closedError()
 	}
 	if n := s.outstanding(&f); n >= s.policy.Window {
+		if s.policy.Mode == Latest {
+			s.cutter.reset() // newer frames do not wait for it to be sent again
+		}
 		f.Lease.Release()
 		return Errorf(FlowControl, "window", "%d frames are in flight already: wait for results, or open the stream with a larger window", n)
 	}

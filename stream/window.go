@@ -119,6 +119,9 @@ func (m *Model) windowRows(f *Frame) (int, error) {
 		_, _, err := m.Check(f)
 		return 1, err
 	}
+	if f.Region != (Region{}) {
+		return 0, m.checkRegion(f)
+	}
 	in := &m.Inputs[0]
 	sample := 0
 	switch f.Codec {
@@ -154,6 +157,9 @@ func (m *Model) tensorRows(ts []Tensor) (int, error) {
 	if len(t.Shape) != len(in.Shape) || t.Shape[0] < 1 || !slices.Equal(t.Shape[1:], in.Shape[1:]) {
 		want := append([]int{-1}, in.Shape[1:]...)
 		return 0, Errorf(InvalidArgument, "inputs."+t.Name+".shape", "is %v, model %s wants rows, %v, which it cuts into windows of %d (-1 = any)", t.Shape, m.Name, want, m.Window.Length)
+	}
+	if err := t.CheckSize("inputs."); err != nil { // a program that embeds the server may not have
+		return 0, err
 	}
 	return t.Shape[0], nil
 }
