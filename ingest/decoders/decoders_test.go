@@ -5,11 +5,14 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -356,6 +359,57 @@ func TestReorderedVideo(t *testing.T) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.told) > 0 {
+		t.Errorf("logged %v", r.told)
+	}
+}
+
+// A video goes on with a key frame when its ffmpeg was killed.
+func TestKilled(t *testing.T) {
+	list := videotest.Chunks(t, "vp8", 64, 48, 2)
+	real, err := exec.LookPath("ffmpeg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	script := fmt.Sprintf("#!/bin/sh\necho $$ > %s/pid\nexec %s \"$@\"\n", dir, real)
+	if err := os.WriteFile(filepath.Join(dir, "ffmpeg"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	r := newRig(t, stream.VP8, stream.Every)
+	r.feed(0, list[0])
+	r.ended(1)
+	text, err := os.ReadFile(filepath.Join(dir, "pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	r.until("it is told", func() bool { return r.asked > 0 && len(r.told) > 0 })
+	seq := 0
+	for end := time.Now().Add(patience); time.Now().Before(end); { // it is not started anew at once
+		seq++
+		r.feed(seq, list[0])
+		r.ended(seq + 1)
+		if e := r.endings()[seq]; strings.HasSuffix(e, " result") {
+			break
+		} else if !strings.HasSuffix(e, " undecoded") {
+			t.Fatalf("%q", e)
+		}
+	}
+	r.feed(seq+1, list[1])
+	r.ended(seq + 2)
+	if got := r.endings()[seq+1]; !strings.HasSuffix(got, " result") {
+		t.Errorf("%q", got)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.told) != 1 || r.told[0].Level != slog.LevelWarn {
 		t.Errorf("logged %v", r.told)
 	}
 }
