@@ -39,25 +39,21 @@ func (a *Adapter) handle(c *fiber.Ctx) error {
 	if err != nil {
 		return coded(err)
 	}
-	req, err := handshake(c)
-	if err == nil {
-		if refused := a.admit(websocket.Subprotocols(req)); refused != nil {
-			return coded(refused)
-		}
-	}
-	if err == nil && q.model == "" && !q.calls && !slices.Contains(websocket.Subprotocols(req), wire.Subprotocol) {
-		return coded(stream.Errorf(stream.InvalidArgument, "model", "is missing: want /v2/stream?model=NAME or /v2/models/NAME/stream, or the subprotocol %s", wire.Subprotocol))
-	}
 	if q.model != "" {
 		if _, _, err := (*door).Models().Model(q.model, version); err != nil {
 			return coded(err)
 		}
 	}
+	req, err := httpd.Handshake(c)
 	if err != nil {
-		c.Set("Upgrade", "websocket")
-		c.Set("Connection", "Upgrade")
-		c.Set("Sec-WebSocket-Version", "13")
-		return httpd.Errorf(fiber.StatusUpgradeRequired, string(stream.InvalidArgument), "%s", err.Error())
+		return err
+	}
+	offered := websocket.Subprotocols(req)
+	if err := a.admit(offered); err != nil {
+		return coded(err)
+	}
+	if q.model == "" && !q.calls && !slices.Contains(offered, wire.Subprotocol) {
+		return coded(stream.Errorf(stream.InvalidArgument, "model", "is missing: want /v2/stream?model=NAME or /v2/models/NAME/stream, or the subprotocol %s", wire.Subprotocol))
 	}
 	a.mu.Lock()
 	err = a.room()
