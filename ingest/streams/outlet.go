@@ -17,7 +17,7 @@ type outlet struct {
 	cancel context.CancelFunc
 	every  bool
 	finite bool   // the video has an end, and can wait
-	fresh  bool   // no frame has come since the source was opened
+	fresh  bool   // no frame has come since the source was opened: the next does not follow on the last
 	base   uint64 // seq of the source's first frame
 
 	held  atomic.Int32 // frames submitted whose result is not written
@@ -36,7 +36,7 @@ func (o *outlet) opened(i video.Info) {
 func (o *outlet) frame(fr stream.Frame) {
 	fr.Seq += o.base
 	if o.fresh {
-		o.fresh = false
+		o.fresh, fr.Discontinuity = false, true
 		o.f.recovered()
 	}
 	if o.every && o.finite && !o.wait(int32(o.stream.Policy().Window)-1) {
@@ -48,6 +48,7 @@ func (o *outlet) frame(fr stream.Frame) {
 	o.f.film.add(fr)
 	if err := o.stream.Submit(fr); err != nil {
 		o.done()
+		o.stream.Break() // it is not sent again, and what comes does not follow on what came
 		why := stream.Closed
 		if o.ended.Load() == nil {
 			why = stream.Reason(stream.CodeOf(err))

@@ -1,0 +1,70 @@
+package streams
+
+import (
+	"context"
+	"testing"
+
+	"millrace/internal/buf"
+	"millrace/stream"
+)
+
+// nowhere is an endpoint whose frames nobody takes.
+type nowhere struct{}
+
+func (nowhere) Enqueue(*stream.Stream, any) {}
+func (nowhere) Waiting(int)                 {}
+func (nowhere) Ended(*stream.Request)       {}
+func (nowhere) Detach(*stream.Stream)       {}
+
+// No window spans frames that a live source lost: because there was no room for
+// them, or because it was opened again in between.
+func TestWindowsBehindALoss(t *testing.T) {
+	mem := buf.NewPool(0)
+	m := &stream.Model{
+		Name: "pairs", MaxBatch: 1, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{2, 1, 1, 3}}},
+		Image: &stream.ImageSpec{Width: 1, Height: 1}, Window: &stream.Window{Length: 2, Hop: 1, Memory: mem},
+	}
+	f := &flow{queue: make(chan ending, 16), drops: map[stream.Reason]uint64{}}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	o := &outlet{f: f, ctx: ctx, cancel: cancel, room: make(chan struct{}, 1), every: true}
+	o.stream = stream.New(m, nowhere{}, o, stream.Options{Policy: stream.Policy{Mode: stream.Every, Window: 1}})
+	seq := uint64(0)
+	// send returns whether the frame completed a window.
+	send := func() bool {
+		t.Helper()
+		l, err := mem.Copy([]byte{1, 2, 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := o.stream.WaitingFrames()
+		o.frame(stream.Frame{Seq: seq, Codec: stream.RGB24, Width: 1, Height: 1, Payload: l.Bytes(), Lease: l})
+		seq++
+		return o.stream.WaitingFrames() > before
+	}
+	o.fresh = true
+	if send() || !send() {
+		t.Fatal("two frames are no window")
+	}
+	send() // no room: a window waits
+	if f.drops[stream.Reason(stream.FlowControl)] != 1 {
+		t.Fatalf("%v", f.drops)
+	}
+	r, _ := o.stream.Take(stream.Now(), 1, nil, 0)
+	r.Finish(nil, nil, true)
+	r.Unbind()
+	if send() {
+		t.Fatal("frames from before and behind one for which there was no room are a window")
+	}
+	o.fresh = true // the source was opened again
+	if send() {
+		t.Fatal("frames from before and behind a reconnect are a window")
+	}
+	if !send() {
+		t.Fatal("two frames behind a reconnect are no window")
+	}
+	o.stream.Close(stream.SourceEnded)
+	if n := mem.Stats().Leases; n != 0 {
+		t.Fatalf("%d leases", n)
+	}
+}
