@@ -191,7 +191,7 @@ func (f *flow) once() (opened bool, err error) {
 func (f *flow) sourceOptions(o *outlet) sources.Options {
 	so := sources.Options{
 		Video:  video.Options{URL: f.config.Source, FPS: f.config.FPS, Width: f.config.Width, Loop: f.config.Loop},
-		Memory: f.a.door.Memory(), Frame: o.frame, Opened: o.opened, Failed: f.failed, Paced: !o.every,
+		Memory: f.a.door.Memory(), Frame: o.frame, Lost: o.lost, Opened: o.opened, Failed: f.failed, Paced: !o.every,
 	}
 	so.May = func(ctx context.Context) (err error) {
 		if f.opening, err = f.a.openings.enter(ctx); err != nil {

@@ -57,6 +57,9 @@ func (o *outlet) frame(fr stream.Frame) {
 	}
 }
 
+// lost is told of a frame for which there was no memory, which the source counts.
+func (o *outlet) lost(uint64) { o.stream.Break() }
+
 // wait returns when at most n frames are held, or false when the source is to
 // end.
 func (o *outlet) wait(n int32) bool {

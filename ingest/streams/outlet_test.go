@@ -17,7 +17,7 @@ func (nowhere) Ended(*stream.Request)       {}
 func (nowhere) Detach(*stream.Stream)       {}
 
 // No window spans frames that a live source lost: because there was no room for
-// them, or because it was opened again in between.
+// them, or no memory, or because it was opened again in between.
 func TestWindowsBehindALoss(t *testing.T) {
 	mem := buf.NewPool(0)
 	m := &stream.Model{
@@ -62,6 +62,13 @@ func TestWindowsBehindALoss(t *testing.T) {
 	}
 	if !send() {
 		t.Fatal("two frames behind a reconnect are no window")
+	}
+	r, _ = o.stream.Take(stream.Now(), 1, nil, 0)
+	r.Finish(nil, nil, true)
+	r.Unbind()
+	o.lost(seq)
+	if send() {
+		t.Fatal("frames from before and behind one for which there was no memory are a window")
 	}
 	o.stream.Close(stream.SourceEnded)
 	if n := mem.Stats().Leases; n != 0 {
