@@ -17,10 +17,10 @@ const (
 	mostLate = time.Second
 	// mostWaiting bounds the chunks that wait for ffmpeg, whatever their age.
 	mostWaiting = 256
-	// mostAhead bounds the chunks that lie in ffmpeg and its pipe, where they cannot be given up any more. A key frame
-	// may go beyond: with it ffmpeg begins anew, also when no pictures came of those before.
-	mostAhead = 16
-	// mostWritten bounds them, key frames and all.
+	// mostAhead bounds, in `latest`, the chunks that lie in ffmpeg and its pipe, where they cannot be given up any more. A
+	// key frame may go beyond: with it ffmpeg begins anew, also when no pictures came of those before.
+	mostAhead = 4
+	// mostWritten bounds them in any case.
 	mostWritten = 64
 	// patience is how long ffmpeg may take over a chunk, its own start included.
 	patience = 10 * time.Second

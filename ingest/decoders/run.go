@@ -72,7 +72,7 @@ func (d *Decoder) take() (*chunk, bool) {
 // roomFor says whether a chunk may be written. mu is held.
 func (d *Decoder) roomFor(c *chunk) bool {
 	n := len(d.pending)
-	return n < mostAhead || c.says.Key && n < mostWritten
+	return n < mostAhead || n < mostWritten && (c.says.Key || d.st.Policy().Mode == stream.Every)
 }
 
 // running is one ffmpeg.
