@@ -179,7 +179,11 @@ func TestStarts(t *testing.T) {
 			started.all = nil
 			started.Unlock()
 			ctx := context.Background()
-			name, err := r.LoadConfig(ctx, workers.Config{Name: "s", Kind: "starter", Params: stream.Params{"how": c.how}, Limits: workers.Limits{Start: 20 * time.Millisecond}}, true)
+			limit := 20 * time.Second
+			if c.code == stream.Timeout {
+				limit = 20 * time.Millisecond
+			}
+			name, err := r.LoadConfig(ctx, workers.Config{Name: "s", Kind: "starter", Params: stream.Params{"how": c.how}, Limits: workers.Limits{Start: limit}}, true)
 			if stream.CodeOf(err) != c.code {
 				t.Fatalf("%v", err)
 			}
@@ -247,7 +251,7 @@ func TestARestartThatHangs(t *testing.T) {
 			started.all, started.gate = nil, make(chan struct{})
 			gate := started.gate
 			started.Unlock()
-			g := r.load(t, workers.Config{Name: "s", Kind: "starter", Params: stream.Params{"how": how}, Limits: workers.Limits{Start: 20 * time.Millisecond, Run: 20 * time.Millisecond}})
+			g := r.load(t, workers.Config{Name: "s", Kind: "starter", Params: stream.Params{"how": how}, Limits: workers.Limits{Start: 500 * time.Millisecond, Run: 200 * time.Millisecond}})
 			s, e := open(t, g, every)
 			_ = s.Submit(r.frame(t, 0, "die"))
 			e.wait(t, 1)

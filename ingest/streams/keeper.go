@@ -125,8 +125,13 @@ func (k *Keeper) change(of *Config, p patch) error {
 	if !slices.Contains(k.streams, of) {
 		return nil
 	}
+	before := *of
 	p.keep(of)
-	return k.replace(k.streams)
+	err := k.replace(k.streams)
+	if err != nil {
+		*of = before
+	}
+	return err
 }
 
 // remove forgets a stream.

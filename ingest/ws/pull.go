@@ -198,6 +198,7 @@ func (p *pull) feed(ctx context.Context, r *video.Reader) error {
 		}
 		f.Seq = p.lane.take()
 		if f.Lease == nil {
+			p.lane.stream.Break()
 			p.lane.drop(f.Seq, stream.Memory)
 			continue
 		}
