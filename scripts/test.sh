@@ -54,12 +54,12 @@ fuzz() {
 step format format
 step vet go vet -tags "$tags" ./...
 step vet-invariants go vet -tags "invariants,$tags" ./...
-step test go test -timeout 5m -tags "$tags" "$@" ./...
+step test go test -timeout 10m -tags "$tags" "$@" ./...
 # shellcheck disable=SC2046 # a list of words
-step race go test -race -timeout 5m -tags "invariants,$tags" "$@" $(packages "$concurrent")
+step race go test -race -timeout 10m -tags "invariants,$tags" "$@" $(packages "$concurrent")
 # The build without libjpeg-turbo; where the library is missing, the step `test` was that build.
 # shellcheck disable=SC2046 # a list of words
-[ -z "$tags" ] || step pure-go-jpeg go test -timeout 5m "$@" $(packages internal/codec)
+[ -z "$tags" ] || step pure-go-jpeg go test -timeout 10m "$@" $(packages internal/codec)
 step fuzz fuzz
 # The steps before it soak for some seconds. A run of chosen tests leaves it out.
 [ $# -gt 0 ] || step soak go test -race -count=1 -timeout 15m -tags "invariants,$tags" -run '^TestSoak$' ./server -args -soak 3m
