@@ -136,6 +136,9 @@ func TestManyBadFramesOverWebSocket(t *testing.T) {
 		if err := end(); err != nil {
 			t.Error(err)
 		}
+		if m := s.Memory().Stats(); m.Leases != 0 {
+			t.Errorf("%d leases left", m.Leases)
+		}
 	}()
 	c := dial(t, s, "/v2/models/find/stream?policy=every")
 	defer c.Close()
@@ -147,9 +150,6 @@ func TestManyBadFramesOverWebSocket(t *testing.T) {
 		if got := ask(t, c, websocket.BinaryMessage, bad); strings.Contains(got, "codec:") || !strings.Contains(got, code) || !strings.Contains(got, `"error"`) {
 			t.Fatalf("frame %d: %s", i, got)
 		}
-	}
-	if m := s.Memory().Stats(); m.Leases != 0 {
-		t.Errorf("%d leases left", m.Leases)
 	}
 	raw := dial(t, s, "/v2/models/find/stream?policy=every&codec=rgb24&width=64&height=48")
 	defer raw.Close()

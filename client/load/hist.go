@@ -1,6 +1,7 @@
 package load
 
 import (
+	"math"
 	"math/bits"
 	"time"
 )
@@ -85,12 +86,13 @@ func (h *Histogram) Reset() {
 // Count returns how many durations were added.
 func (h *Histogram) Count() uint64 { return h.n }
 
-// Mean returns their mean, exactly; 0 when there are none.
+// Mean returns their mean, as exactly as a float64 has it; 0 when there are none.
 func (h *Histogram) Mean() time.Duration {
 	if h.n == 0 {
 		return 0
 	}
-	return time.Duration(h.sum / float64(h.n))
+	mean := time.Duration(min(h.sum/float64(h.n), math.MaxInt64-1023)) // the next float64 below 1<<63
+	return min(max(mean, h.min), h.max)
 }
 
 // Quantile returns the duration that the share q, 0 to 1, of all does not

@@ -35,11 +35,12 @@ type channel struct {
 	closing  bool        // its client has closed it, a video; the reader's
 
 	mu     sync.Mutex
-	drops  []drops // not yet written
-	noted  bool    // an entry for them is in the outbox
-	recent []kept  // the writer's; a ring
-	at     int     // where the next one goes
-	pace   pace    // the writer's
+	drops  []drops            // not yet written
+	noted  bool               // an entry for them is in the outbox
+	recent []kept             // the writer's; a ring
+	at     int                // where the next one goes
+	why    stream.CloseReason // once its end was told; the writer's
+	pace   pace               // the writer's
 }
 
 // drops are the frames that were dropped for one reason, as ranges of seq.

@@ -171,7 +171,8 @@ func (s *session) attach(m *wire.Attach) error {
 		}
 	}
 	var streams []wire.AttachedStream
-	for _, c := range found.list() {
+	there := found.listFor(m.Streams)
+	for _, c := range there {
 		at := wire.AttachedStream{SID: c.sid, ReceivedCount: c.received.Load(), CreditLimit: c.limit()}
 		if at.ReceivedCount > 0 {
 			seq := c.lastSeq.Load()
@@ -182,7 +183,7 @@ func (s *session) attach(m *wire.Attach) error {
 	token := found.current()
 	resume := func() { // by the writer, which owns what was kept
 		s.sendControl(&wire.Attached{Session: found.id, ResumeToken: token, ResumeMS: int(s.a.opts.Resume.Milliseconds()), Streams: streams})
-		for _, c := range found.list() {
+		for _, c := range there {
 			after, ok := last[c.sid]
 			if !ok {
 				after = math.MaxUint64
@@ -194,6 +195,9 @@ func (s *session) attach(m *wire.Attach) error {
 				}
 				s.send(kind, k.msg)
 			})
+			if c.why != "" {
+				s.sendControl(c.closedMessage(c.why))
+			}
 		}
 	}
 	if s.adopt(found, resume) {

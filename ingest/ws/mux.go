@@ -3,10 +3,13 @@ package ws
 import (
 	"crypto/rand"
 	"encoding/base64"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"millrace/ingest"
+	"millrace/internal/wire"
 	"millrace/stream"
 )
 
@@ -24,6 +27,7 @@ type mux struct {
 	spent    string              // the one before, good until the client shows that it got token; under a.mu
 	link     *session            // the connection; nil while there is none
 	channels map[uint32]*channel // open, and those whose end is not told yet
+	told     []*channel          // those whose end was, the newest last: a connection may have lost it
 	expiry   *time.Timer         // while there is no connection
 	over     bool
 }
@@ -31,6 +35,7 @@ type mux struct {
 // The bounds of a session.
 const (
 	maxStreams = 256
+	keepEnds   = 16 // streams that ended and whose frames' endings are kept
 	resumeTime = 30 * time.Second
 )
 
@@ -112,6 +117,7 @@ func (m *mux) open(c *channel, version string, opts stream.Options) error {
 	n := len(m.channels)
 	if !taken && n < maxStreams {
 		m.channels[c.sid] = c
+		m.told = slices.DeleteFunc(m.told, func(old *channel) bool { return old.sid == c.sid })
 	}
 	m.mu.Unlock()
 	switch {
@@ -136,7 +142,7 @@ func (m *mux) channel(sid uint32) *channel {
 	return m.channels[sid]
 }
 
-// forget is called when a stream's end was told.
+// forget is called when a stream could not be opened, or its end was told.
 func (m *mux) forget(c *channel) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -145,12 +151,37 @@ func (m *mux) forget(c *channel) {
 	}
 }
 
+// ended is called by the writer when it tells a stream's end.
+func (m *mux) ended(c *channel, why stream.CloseReason) {
+	m.forget(c)
+	c.why = why
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.told) == maxStreams {
+		m.told = slices.Delete(m.told, 0, 1)
+	}
+	m.told = append(m.told, c)
+	if i := len(m.told) - 1 - keepEnds; i >= 0 {
+		m.told[i].recent = nil
+	}
+}
+
 func (m *mux) list() []*channel {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	out := make([]*channel, 0, len(m.channels))
-	for _, c := range m.channels {
-		out = append(out, c)
+	return slices.Collect(maps.Values(m.channels))
+}
+
+// listFor lists the streams for a client that takes the session up: what is open,
+// and what has ended and the client takes for open.
+func (m *mux) listFor(named []wire.AttachStream) []*channel {
+	out := m.list()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range m.told {
+		if slices.ContainsFunc(named, func(st wire.AttachStream) bool { return st.SID == c.sid }) {
+			out = append(out, c)
+		}
 	}
 	return out
 }

@@ -99,7 +99,7 @@ func (s *session) writeChannel(enc *encoder, e *entry) {
 	c := e.channel
 	switch {
 	case e.closed != "":
-		s.mux.forget(c)
+		s.mux.ended(c, e.closed)
 		s.sendControl(c.closedMessage(e.closed))
 	case e.result == nil:
 		for _, d := range c.takeDrops() {
