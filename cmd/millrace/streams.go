@@ -17,17 +17,18 @@ import (
 const streamsExamples = `  millrace streams
   millrace streams add door rtsp://viewer:secret@192.0.2.7/live --model find --fps 10
   millrace streams show door
+  millrace streams set door max_age_ms=400 priority=high
   millrace streams pause door yard
   millrace streams resume door yard
   millrace streams remove yard`
 
 func streamsCommand() *cobra.Command {
 	c := listStreams("streams")
-	c.Short = "List, add, pause and remove cameras that the server watches itself"
+	c.Short = "List, add, change, pause and remove cameras that the server watches itself"
 	c.Long = `List the streams of a running server's own: cameras and videos that it reads itself, the model that sees them, and what came
 of it. Those of the configuration and those added while it runs are alike.`
 	c.Example = streamsExamples
-	c.AddCommand(listStreams("list"), showStream(), addStream(),
+	c.AddCommand(listStreams("list"), showStream(), addStream(), setStream(),
 		eachStream("pause", "Analyse no frame of streams until they are resumed; their sources stay open", pausing(true)),
 		eachStream("resume", "Go on with streams that were paused", pausing(false)),
 		eachStream("remove", "End streams", (*client.Client).RemoveServerStream))

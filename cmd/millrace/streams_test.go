@@ -58,11 +58,33 @@ func TestStreams(t *testing.T) {
 	want(1, "fps: ", "add", "yard", source, "--model", "eyes", "--fps", "-1")
 	want(1, "source: ", "add", "yard", "/etc/passwd", "--model", "eyes")
 	want(0, `"name": "yard"`, "add", "yard", source, "--model", "eyes", "--paused", "--json")
+	if err := json.Unmarshal([]byte(want(0, "", "set", "door", "max_age_ms=700", "window=3", "max-fps=2.5", "priority=high", "paused=true", "--json")), &s); err != nil {
+		t.Fatal(err)
+	}
+	if p := s.Policy; p.MaxAgeMS != 700 || p.Window != 3 || p.MaxFPS != 2.5 || p.Priority != "high" || !s.Paused {
+		t.Errorf("%+v", s)
+	}
+	if out := want(0, "", "set", "door", "deadline_ms=900", "paused=false"); out != "" {
+		t.Errorf("%s", out)
+	}
+	want(1, "window: 0 is not possible", "set", "door", "priority=low", "window=0")
+	want(1, "priority: ", "set", "door", "priority=1")
+	want(0, "latest, high priority, max_age_ms 700, deadline_ms 900, max_fps 2.5, window 3", "show", "door")
+	want(1, "nothing", "set", "nothing", "window=3")
 	want(0, "", "remove", "door", "yard")
 	want(1, "door", "show", "door")
 	want(2, "--model", "add", "door", source)
 	want(2, "arg", "pause")
 	want(2, "dance", "dance")
+	want(2, "arg", "set", "door")
+	want(2, "is not KEY=VALUE", "set", "door", "window")
+	want(2, `window: "3.5" is not a whole number`, "set", "door", "window=3.5")
+	want(2, `paused: "yes" is not true or false`, "set", "door", "paused=yes")
+	want(2, `max_fps: "NaN" is not a number`, "set", "door", "max_fps=NaN")
+	want(2, "window: is given twice", "set", "door", "window=3", "window=4")
+	want(2, "fps: cannot be changed while the stream runs", "set", "door", "fps=5")
+	want(2, "webhook: cannot be changed while the stream runs", "set", "door", "webhook=http://127.0.0.1:9/")
+	want(2, "widnow: is no setting of a stream", "set", "door", "widnow=3")
 	want(0, "Examples:", "add", "--help")
 }
 
