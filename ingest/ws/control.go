@@ -162,7 +162,7 @@ func (s *session) attach(m *wire.Attach) error {
 	old := s.mux
 	found := s.a.claim(m.Token, s)
 	if found == nil {
-		return stream.Errorf(stream.NotFound, "attach.token", "is not known: it was used, or its session has ended. Open the streams again")
+		return stream.Errorf(stream.NotFound, "attach.token", "is not known, or of this very session: it was used, or its session has ended. Open the streams again")
 	}
 	last := map[uint32]uint64{}
 	for _, st := range m.Streams {

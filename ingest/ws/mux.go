@@ -209,11 +209,12 @@ func (m *mux) leave(link *session) bool {
 }
 
 // claim gives the session of a token to a new connection. The one that had it is
-// ended and waited for; nil means that the token is none, or was used.
+// ended and waited for; nil means that the token is none, was used, or is of the
+// connection's own session, and that the connection itself ended meanwhile.
 func (a *Adapter) claim(token string, link *session) *mux {
 	a.mu.Lock()
 	m := a.muxes[token]
-	if m == nil || token == "" {
+	if m == nil || token == "" || m == link.mux {
 		a.mu.Unlock()
 		return nil
 	}
@@ -234,7 +235,11 @@ func (a *Adapter) claim(token string, link *session) *mux {
 		old := m.link
 		m.mu.Unlock()
 		old.end(takenOver())
-		<-old.detached
+		select {
+		case <-old.detached:
+		case <-link.closing: // it may be waited for itself, by old
+			return nil
+		}
 	}
 }
 

@@ -580,6 +580,24 @@ func (r *rig) waitingFor(n int, model string) bool {
 	return false
 }
 
+// A connection that asks for its own session, and two that ask for each other's.
+func TestV1ResumeInCircles(t *testing.T) {
+	r := start(t, ws.Options{})
+	v := r.v1("/v2/stream")
+	v.say(`{"type":"attach","token":"` + v.token + `"}`)
+	v.expectError("not_found", "attach.token")
+	v.open(1, `,"model":"echo"`)
+	_ = v.NetConn().Close()
+	for range 20 {
+		a, b := r.v1("/v2/stream"), r.v1("/v2/stream")
+		a.say(`{"type":"attach","token":"` + b.token + `"}`)
+		b.say(`{"type":"attach","token":"` + a.token + `"}`)
+		_ = a.NetConn().Close()
+		_ = b.NetConn().Close()
+	}
+	r.until("no connection hangs", func() bool { return r.ws.Stats().Sessions == 0 })
+}
+
 // Nobody comes back: the streams end after a while.
 func TestV1ResumeExpires(t *testing.T) {
 	r := start(t, ws.Options{Resume: 50 * time.Millisecond})
