@@ -59,10 +59,3 @@ func (s *Stream) Flush() {
 		s.endLocked(w, Dropped, Flushed, nil)
 	}
 }
-
-// Flushes returns how often the stream was flushed.
-func (s *Stream) Flushes() uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.flushes
-}

@@ -282,7 +282,7 @@ func (s *Stream) Take(now Instant, room int, class *uint64, predict time.Duratio
 		}
 		s.pop()
 		r.bound, r.holds = true, s.model.Stateful
-		r.Timing.Dequeued = now
+		r.Timing.Dequeued, r.Flushes = now, s.flushes
 		r.result.Model = s.model
 		if s.policy.Mode == Latest {
 			s.order = append(s.order, r)

@@ -73,7 +73,7 @@ func (s *sight) begin(r *stream.Request, g *glance, p codec.Placed) {
 	s.forget()
 	s.glance, s.run = *g, r
 	s.seq, s.at, s.width, s.height = r.Seq, clock(r), p.Width, p.Height
-	s.region, s.params, s.flushes = r.Region, r.Params, r.Stream.Flushes()
+	s.region, s.params, s.flushes = r.Region, r.Params, r.Flushes
 }
 
 func (s *sight) forget() {
@@ -86,7 +86,7 @@ func (s *sight) forget() {
 // provided that the pictures look the same.
 func (s *sight) answers(r *stream.Request, p codec.Placed, refresh time.Duration) bool {
 	age := clock(r) - s.at
-	return s.lease != nil && !r.Must && !r.Discontinuity && s.flushes == r.Stream.Flushes() &&
+	return s.lease != nil && !r.Must && !r.Discontinuity && s.flushes == r.Flushes &&
 		age >= 0 && age < refresh && s.width == p.Width && s.height == p.Height &&
 		s.region == r.Region && maps.Equal(s.params, r.Params)
 }

@@ -266,6 +266,57 @@ func TestGate(t *testing.T) {
 	until(t, "all memory is given back", func() bool { return x.r.mem.Stats().Leases == 0 })
 }
 
+// A stream that is flushed between the binding of a frame and its preparing: what
+// comes after the flush is not answered from before it.
+func TestGateAndAFlushOfABoundFrame(t *testing.T) {
+	x := newGated(t, workers.Config{Batching: workers.Batching{Kind: batching.Hard, MaxSize: 2}})
+	first := &flushing{replies: newReplies()}
+	other, err := x.g.Open(stream.Options{}, first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What is sent here shares its batch with the next frame, is prepared before it, and fails.
+	ahead := func() {
+		t.Helper()
+		f := x.r.frame(t, x.n, "short")
+		f.Codec, f.Width, f.Height = stream.RGB24, 160, 120
+		if err := other.Submit(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first.at.Store(x.s)
+	ahead()
+	x.ran(x.ask(scene(30, 0)))
+	first.at.Store(nil)
+	ahead()
+	after := x.ask(scene(30, 1))
+	x.ran(after)
+	ahead()
+	x.skipped(x.ask(scene(30, 2)), after)
+	for range 3 {
+		if a := first.next(t); a.outcome != stream.Failed {
+			t.Fatalf("%+v", a)
+		}
+	}
+	for _, s := range []*stream.Stream{x.s, other} {
+		s.Close(stream.ByClient)
+		<-s.Finished()
+	}
+}
+
+// flushing is a sink that has another stream flushed with each ending.
+type flushing struct {
+	*replies
+	at atomic.Pointer[stream.Stream]
+}
+
+func (f *flushing) Push(r *stream.Result) {
+	if s := f.at.Load(); s != nil {
+		s.Flush()
+	}
+	f.replies.Push(r)
+}
+
 // last runs a frame, and returns its answer.
 func last(x *gated, still func() []byte) reply {
 	x.t.Helper()
