@@ -45,7 +45,7 @@ func demoCommand() *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&d.http, "http", "", "address of the server; port 0 takes a free one (with --serve 127.0.0.1:8000 if that is free, else a free one)")
 	f.StringVar(&d.out, "out", filepath.Join("out", "demo"), "folder for the overlay's clip and picture")
-	f.BoolVar(&d.serve, "serve", false, "leave the server running until Ctrl-C, with its console")
+	f.BoolVar(&d.serve, "serve", false, "leave the server running until Ctrl-C, with its console, and have it go on with the clip as a stream of its own")
 	f.BoolVar(&d.json, "json", false, "the summary as JSON on standard output, progress on standard error")
 	return c
 }
@@ -75,9 +75,7 @@ func (d *demo) run(c *cobra.Command) error {
 		err = got.write(out, d.json)
 	}
 	if err == nil && d.serve && ctx.Err() == nil {
-		_, _ = fmt.Fprintf(told, "\nThe console is at http://%s/console/ until Ctrl-C. Open it and choose the clip or your camera.\n"+
-			"From another terminal: millrace stream YOUR.mp4 --model %s --addr %s --overlay seen.mp4\n", s.HTTPAddr(), show.model, s.HTTPAddr())
-		<-ctx.Done()
+		err = d.goOn(ctx, told, s, show)
 	}
 	if err := firstOf(err, stop()); err != nil {
 		return err
@@ -85,6 +83,24 @@ func (d *demo) run(c *cobra.Command) error {
 	if got.Hits == 0 && ctx.Err() == nil {
 		return errors.New("demo: no digit was found in the clip")
 	}
+	return nil
+}
+
+// goOn leaves the server running, which plays the clip over and over.
+func (d *demo) goOn(ctx context.Context, told io.Writer, s *server.Server, show *show) error {
+	cl, err := client.New(s.HTTPAddr().String())
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	if err := pausing(false)(cl, ctx, show.stream); err != nil {
+		return err
+	}
+	at := s.HTTPAddr()
+	_, _ = fmt.Fprintf(told, "\nThe console is at http://%s/console/ until Ctrl-C. Open it and choose the clip or your camera.\n"+
+		"The server goes on with the clip by itself: see http://%s/v2/streams/%s/video, and millrace streams --addr %s\n"+
+		"From another terminal: millrace stream YOUR.mp4 --model %s --addr %s --overlay seen.mp4\n", at, at, show.stream, at, show.model, at)
+	<-ctx.Done()
 	return nil
 }
 
@@ -111,6 +127,9 @@ func (d *demo) start(ctx context.Context, show *show) (s *server.Server, stop fu
 	cfg.HTTP, cfg.GRPC, cfg.Version, cfg.Log.Level = d.address(), server.Off, version, "warn"
 	if err := show.configure(&cfg); err != nil {
 		return nil, nil, err
+	}
+	if d.serve {
+		cfg.Streams = append(cfg.Streams, show.looped())
 	}
 	if s, err = server.New(cfg); err != nil {
 		return nil, nil, err

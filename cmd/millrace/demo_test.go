@@ -1,14 +1,18 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"millrace/client"
 	"millrace/client/play"
@@ -60,9 +64,44 @@ func TestDemoServes(t *testing.T) {
 		t.Errorf("exit status %d\n%s%s", code, out, stderr)
 	}
 	whole(t, filepath.Join(c.Dir, "out", "demo", "overlay.png"))
+	loops(t, addr)
 	if _, code := p.signal(syscall.SIGINT); code != 0 {
 		t.Errorf("Ctrl-C: exit status %d\n%s", code, &p.stderr)
 	}
+}
+
+// loops watches the server's own stream of the clip past the clip's end.
+func loops(t *testing.T, addr string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/v2/streams/digits/results", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Accept", "application/x-ndjson")
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	var first *int
+	for lines := bufio.NewScanner(answer.Body); lines.Scan(); {
+		var line struct {
+			Seq     *int
+			Outputs []any
+		}
+		if err := json.Unmarshal(lines.Bytes(), &line); err != nil || line.Seq == nil || len(line.Outputs) == 0 {
+			t.Fatalf("%s %v", lines.Bytes(), err)
+		}
+		if first == nil {
+			first = line.Seq
+		}
+		if *line.Seq > *first+330 { // frames of the clip
+			return
+		}
+	}
+	t.Fatalf("%s: the results ended before the clip began again", answer.Status)
 }
 
 // TestDemoWithoutLibrary: the demo says what it misses.

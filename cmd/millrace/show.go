@@ -16,6 +16,7 @@ import (
 	"millrace/client/overlay"
 	"millrace/client/play"
 	"millrace/examples/spotter"
+	"millrace/ingest/streams"
 	"millrace/internal/clip/truth"
 	"millrace/server"
 )
@@ -25,16 +26,17 @@ const showThreshold = "0.3"
 
 // show is what the demo shows: a clip, the model that watches it, and the truth.
 type show struct {
-	model string // its name
-	onnx  string // its file
-	file  string // the clip's
-	truth *truth.Truth
+	model  string // its name
+	stream string // the name of the server's stream of the clip
+	onnx   string // the model's file
+	file   string // the clip's
+	truth  *truth.Truth
 }
 
 // newShow puts the files that the program carries into the cache folder, since
 // ONNX Runtime and ffmpeg read files.
 func newShow() (*show, error) {
-	s := show{model: "spotter"}
+	s := show{model: "spotter", stream: "digits"}
 	var err error
 	if s.onnx, err = cached("spotter.onnx", spotter.Model); err != nil {
 		return nil, err
@@ -82,6 +84,12 @@ func (s *show) configure(cfg *server.Config) error {
 	return cfg.AddModels(fmt.Sprintf("%s=%q,input.image.width=320,input.image.height=240,input.image.layout=NCHW,input.image.color=RGB,"+
 		"input.image.scale=0.00392157,output.boxes.boxes=boxes,output.boxes.scores=scores,output.boxes.threshold=%s", s.model, s.onnx, showThreshold),
 		"motion=motion")
+}
+
+// looped is the clip as a stream of the server's own, over and over. It is paused,
+// so that it takes no time of the model's until the clip was judged.
+func (s *show) looped() server.StreamEntry {
+	return server.StreamEntry{Config: streams.Config{Name: s.stream, Source: s.file, Model: s.model, Loop: true, Paused: true}}
 }
 
 // judge compares what comes back with the truth.
