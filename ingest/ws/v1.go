@@ -26,6 +26,10 @@ func (s *session) ready() wire.Message {
 	}
 }
 
+// takeOverTime is how long a connection may take over the message it is writing
+// when another one takes its session: whoever resumes waits for it.
+const takeOverTime = time.Second
+
 // adoption is a session that becomes this connection's.
 type adoption struct {
 	m    *mux
@@ -57,6 +61,7 @@ func (s *session) leaveMux() {
 		if e.why == EndGone {
 			_ = s.conn.Close()
 		}
+		_ = s.conn.SetWriteDeadline(time.Now().Add(takeOverTime)) // a message that nobody reads
 		s.stopWriter()
 		if e.why == EndTakenOver {
 			s.farewell()

@@ -598,6 +598,27 @@ func TestV1ResumeInCircles(t *testing.T) {
 	r.until("no connection hangs", func() bool { return r.ws.Stats().Sessions == 0 })
 }
 
+// A network that swallows what is written loses no session, and whoever resumes
+// it does not wait for the old connection's messages.
+func TestV1ResumeFromAHole(t *testing.T) {
+	for name, wait := range map[string]time.Duration{"given up": 100 * time.Millisecond, "taken over": time.Hour} {
+		r := start(t, ws.Options{WriteWait: wait})
+		v := r.v1("/v2/stream")
+		v.open(1, `,"model":"echo","outputs":"binary","policy":{"mode":"every","window":100}`)
+		for seq := range uint64(100) {
+			v.media(raw(1, 0, 0, 1, seq, make([]byte, 200_000)))
+		}
+		if name == "given up" {
+			r.until("it is given up", func() bool { return r.ws.Stats().Sessions == 0 })
+		}
+		w := r.v1("/v2/stream")
+		w.say(`{"type":"attach","token":"` + v.token + `","streams":[{"sid":1}]}`)
+		if a := w.expect("attached"); len(a.Streams) != 1 || a.Session != v.id {
+			t.Errorf("%s: %+v", name, a)
+		}
+	}
+}
+
 // Nobody comes back: the streams end after a while.
 func TestV1ResumeExpires(t *testing.T) {
 	r := start(t, ws.Options{Resume: 50 * time.Millisecond})

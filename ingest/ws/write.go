@@ -127,7 +127,7 @@ func (s *session) send(kind int, msg []byte) {
 
 func (s *session) writeFailed(err error) {
 	why := EndGone
-	if timedOut(err) {
+	if timedOut(err) && s.mux == nil { // else the session outlives what may be a network that is lost
 		why = EndSlow
 	}
 	s.end(ending{why: why})
