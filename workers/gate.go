@@ -17,7 +17,7 @@ import (
 // result. The zero Gate lets every frame through.
 type Gate struct {
 	Changed float64       // the share of the picture, 0 to 1, that must have changed for a run; 0 = no gate
-	Refresh time.Duration // a run at least so often, by the frames' own times
+	Refresh time.Duration // a run at least so often, by the frames' own times where they differ
 }
 
 func (g Gate) validate() error {
@@ -58,7 +58,8 @@ type sight struct {
 	glance        glance
 	run           *stream.Request // its result is awaited; nil when it is there, or will not come
 	seq           uint64
-	at            time.Duration // by the frames' own clock
+	captured      int64 // microseconds of the client's clock
+	received      stream.Instant
 	width, height int
 	region        stream.Region
 	params        stream.Params
@@ -72,7 +73,8 @@ type sight struct {
 func (s *sight) begin(r *stream.Request, g *glance, p codec.Placed) {
 	s.forget()
 	s.glance, s.run = *g, r
-	s.seq, s.at, s.width, s.height = r.Seq, clock(r), p.Width, p.Height
+	s.seq, s.width, s.height = r.Seq, p.Width, p.Height
+	s.captured, s.received = r.CaptureUS, r.Timing.Received
 	s.region, s.params, s.flushes = r.Region, r.Params, r.Flushes
 }
 
@@ -85,10 +87,19 @@ func (s *sight) forget() {
 // answers says whether what was found in the frame before is the answer to r,
 // provided that the pictures look the same.
 func (s *sight) answers(r *stream.Request, p codec.Placed, refresh time.Duration) bool {
-	age := clock(r) - s.at
+	age := s.age(r)
 	return s.lease != nil && !r.Must && !r.Discontinuity && s.flushes == r.Flushes &&
 		age >= 0 && age < refresh && s.width == p.Width && s.height == p.Height &&
 		s.region == r.Region && maps.Equal(s.params, r.Params)
+}
+
+// age is how much older than r the frame is: by the client's clock, so that it
+// does not matter when a recording is played; by the server's where that one stands still, or is not told.
+func (s *sight) age(r *stream.Request) time.Duration {
+	if r.CaptureUS == s.captured {
+		return r.Timing.Received.Sub(s.received)
+	}
+	return time.Duration(r.CaptureUS-s.captured) * time.Microsecond
 }
 
 // clock is a frame's own time: the client's, or when it came.

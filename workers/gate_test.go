@@ -134,6 +134,8 @@ type gated struct {
 	s *stream.Stream
 	a *replies
 	n uint64
+
+	late time.Duration // frames come so much later than they do
 }
 
 func newGated(t *testing.T, cfg workers.Config) *gated {
@@ -170,7 +172,7 @@ func (x *gated) askOf(s *stream.Stream, a *replies, pixels []byte, other ...func
 	for _, o := range other {
 		o(&f)
 	}
-	if err := s.Submit(f); err != nil {
+	if err := s.SubmitAt(f, stream.Now().Add(x.late)); err != nil {
 		x.t.Fatal(err)
 	}
 	got := a.next(x.t)
@@ -264,6 +266,27 @@ func TestGate(t *testing.T) {
 	x.s.Close(stream.ByClient)
 	<-x.s.Finished()
 	until(t, "all memory is given back", func() bool { return x.r.mem.Stats().Leases == 0 })
+}
+
+// A client whose clock stands still, or that has none, gets its refresh by the
+// server's.
+func TestGateRefreshWithoutAClock(t *testing.T) {
+	for _, capture := range []int64{0, 1234567} {
+		x := newGated(t, workers.Config{Gate: workers.Gate{Changed: 0.005, Refresh: time.Hour}})
+		still := func() reply {
+			return x.ask(scene(30, x.n), func(f *stream.Frame) { f.CaptureUS = capture })
+		}
+		for range 2 {
+			run := still()
+			x.ran(run)
+			x.skipped(still(), run)
+			x.late += 30 * time.Minute
+			x.skipped(still(), run)
+			x.late += 30 * time.Minute
+		}
+		x.s.Close(stream.ByClient)
+		<-x.s.Finished()
+	}
 }
 
 // A stream that is flushed between the binding of a frame and its preparing: what
