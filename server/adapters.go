@@ -33,7 +33,7 @@ func (s *Server) listen() error {
 		s.closers = append(s.closers, m.ln.Close)
 	}
 	if s.cfg.GRPC != Off {
-		g := grpc.New(grpc.Options{Addr: s.cfg.GRPC, TLS: s.tls, MaxMessage: int(s.cfg.Limits.MaxMessage)})
+		g := grpc.New(grpc.Options{Addr: s.cfg.GRPC, TLS: s.tls, MaxMessage: int(s.cfg.Limits.MaxMessage), MaxWatchers: s.cfg.Limits.MaxWatchers})
 		addr, err := g.Listen()
 		if err != nil {
 			return fmt.Errorf("grpc: %w", err)

@@ -52,7 +52,7 @@ type LimitsConfig struct {
 	MaxPulls    int  // videos pulled at once for WebSocket sessions
 	MaxDecoders int  // videos that clients send chunk by chunk, decoded at once
 	MaxStreams  int  // streams of the server's own at once
-	MaxWatchers int  // of their results and pictures, at once
+	MaxWatchers int  // of their results and pictures, at once; and of health over gRPC
 
 	OutboxMessages int      // replies that wait for one WebSocket client; past it, it is a slow consumer
 	OutboxBytes    Size     // and their bytes

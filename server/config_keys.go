@@ -31,7 +31,7 @@ var keys = []key[Config]{
 	{"limits.max_pulls", "videos pulled at once for WebSocket sessions", func(c *Config) any { return &c.Limits.MaxPulls }},
 	{"limits.max_decoders", "videos of millrace.v1 clients (H.264, VP8, VP9, AV1) decoded at once, one ffmpeg each", func(c *Config) any { return &c.Limits.MaxDecoders }},
 	{"limits.max_streams", "streams of the server's own at once", func(c *Config) any { return &c.Limits.MaxStreams }},
-	{"limits.max_watchers", "clients that watch their results or pictures at once", func(c *Config) any { return &c.Limits.MaxWatchers }},
+	{"limits.max_watchers", "clients that watch their results or pictures at once, and as many that watch health over gRPC", func(c *Config) any { return &c.Limits.MaxWatchers }},
 	{"limits.outbox_messages", "replies that wait for one WebSocket client before it is closed as slow", func(c *Config) any { return &c.Limits.OutboxMessages }},
 	{"limits.outbox_bytes", "bytes of them", func(c *Config) any { return &c.Limits.OutboxBytes }},
 	{"limits.idle", "a WebSocket session without a message for so long is closed", func(c *Config) any { return &c.Limits.Idle }},

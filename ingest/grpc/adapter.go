@@ -22,6 +22,7 @@ type Options struct {
 	Addr         string        // 127.0.0.1:8001; port 0 takes a free one
 	DrainTimeout time.Duration // for the calls in flight at the end; 20s
 	MaxMessage   int           // bytes; 64 MiB (limits.max_message)
+	MaxWatchers  int           // calls that watch health at once; 256 (limits.max_watchers)
 	TLS          *tls.Config   // nil = not encrypted
 }
 
@@ -46,6 +47,9 @@ func New(opts Options) *Adapter {
 	}
 	if opts.MaxMessage <= 0 {
 		opts.MaxMessage = 64 << 20
+	}
+	if opts.MaxWatchers <= 0 {
+		opts.MaxWatchers = 256
 	}
 	return &Adapter{opts: opts}
 }
@@ -93,7 +97,7 @@ func (a *Adapter) Serve(ctx context.Context, door ingest.Door) error {
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 	)
-	h := newHealth(door)
+	h := newHealth(door, a.opts.MaxWatchers)
 	grpc_health_v1.RegisterHealthServer(s, h)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(a.ln) }()

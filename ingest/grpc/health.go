@@ -3,6 +3,7 @@ package grpc
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -20,13 +21,15 @@ const watchEvery = 500 * time.Millisecond
 // there is no second copy of it to keep up to date.
 type health struct {
 	grpc_health_v1.UnimplementedHealthServer
-	door  ingest.Door
-	ended chan struct{}
-	once  sync.Once
+	door     ingest.Door
+	most     int64        // watchers at once
+	watchers atomic.Int64 // calls of Watch
+	ended    chan struct{}
+	once     sync.Once
 }
 
-func newHealth(door ingest.Door) *health {
-	return &health{door: door, ended: make(chan struct{})}
+func newHealth(door ingest.Door, most int) *health {
+	return &health{door: door, most: int64(most), ended: make(chan struct{})}
 }
 
 // end tells the watchers that nothing is served any more, and lets them go.
@@ -57,7 +60,7 @@ func (h *health) status(service string) (grpc_health_v1.HealthCheckResponse_Serv
 func (h *health) Check(_ context.Context, in *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
 	s, err := h.status(in.GetService())
 	if err != nil {
-		return nil, status.Error(grpcCode(stream.CodeOf(err)), err.Error())
+		return nil, coded(err)
 	}
 	return &grpc_health_v1.HealthCheckResponse{Status: s}, nil
 }
@@ -77,8 +80,13 @@ func (h *health) List(context.Context, *grpc_health_v1.HealthListRequest) (*grpc
 	return out, nil
 }
 
-// Watch implements the health protocol: the state now, and each change of it.
+// Watch implements the health protocol: the state now, and each change of it. Such
+// a call lasts for as long as its client likes, and one too many is ResourceExhausted.
 func (h *health) Watch(in *grpc_health_v1.HealthCheckRequest, to grpc_health_v1.Health_WatchServer) error {
+	defer h.watchers.Add(-1)
+	if h.watchers.Add(1) > h.most {
+		return coded(stream.Errorf(stream.Overloaded, "limits.max_watchers", "%d calls watch already: ask with Check, try later, or raise the setting", h.most))
+	}
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	last := grpc_health_v1.HealthCheckResponse_ServingStatus(-1)
@@ -101,6 +109,9 @@ func (h *health) Watch(in *grpc_health_v1.HealthCheckRequest, to grpc_health_v1.
 		}
 	}
 }
+
+// coded is an error as gRPC tells it.
+func coded(err error) error { return status.Error(grpcCode(stream.CodeOf(err)), err.Error()) }
 
 // grpcCode is the one place where codes become those of gRPC.
 func grpcCode(c stream.Code) codes.Code {

@@ -3,6 +3,7 @@ package grpc_test
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,25 +23,74 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-func TestHealth(t *testing.T) {
-	s, err := server.New(server.Config{HTTP: "off", GRPC: "127.0.0.1:0"})
+// start runs a server and connects a client. How the server ended, after stop, is
+// told by done.
+func start(t *testing.T, limits server.LimitsConfig) (ctx context.Context, s *server.Server, client grpc_health_v1.HealthClient, stop func(), done chan error) {
+	t.Helper()
+	s, err := server.New(server.Config{HTTP: "off", GRPC: "127.0.0.1:0", Limits: limits})
 	if err != nil {
 		t.Fatal(err)
 	}
 	// A guard against a test that hangs.
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	t.Cleanup(cancel)
 	running, stop := context.WithCancel(ctx)
-	defer stop()
-	done := make(chan error, 1)
-	go func() { done <- s.Run(running) }()
+	done = make(chan error, 1)
+	go func() { done <- s.Run(running); close(done) }()
+	t.Cleanup(func() { stop(); <-done })
 	<-s.Ready()
 	conn, err := grpc.NewClient(s.GRPCAddr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
-	client := grpc_health_v1.NewHealthClient(conn)
+	t.Cleanup(func() { conn.Close() })
+	return ctx, s, grpc_health_v1.NewHealthClient(conn), stop, done
+}
+
+// Calls that do not end are bounded. The others go on, and a place that is given
+// up is free.
+func TestWatchersAreBounded(t *testing.T) {
+	ctx, _, client, _, _ := start(t, server.LimitsConfig{MaxWatchers: 2})
+	watch := func() (end func(), err error) {
+		ctx, end := context.WithCancel(ctx)
+		w, err := client.Watch(ctx, &grpc_health_v1.HealthCheckRequest{})
+		if err == nil {
+			_, err = w.Recv()
+		}
+		return end, err
+	}
+	first, err := watch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := watch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second()
+	third, err := watch()
+	third()
+	if status.Code(err) != codes.ResourceExhausted || !strings.Contains(status.Convert(err).Message(), "limits.max_watchers") {
+		t.Fatalf("one more than the limit: %v", err)
+	}
+	if _, err := client.Check(ctx, &grpc_health_v1.HealthCheckRequest{}); err != nil {
+		t.Error(err)
+	}
+	first()
+	for { // the server hears of it a little later
+		again, err := watch()
+		again()
+		if err == nil {
+			break
+		}
+		if status.Code(err) != codes.ResourceExhausted {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestHealth(t *testing.T) {
+	ctx, s, client, stop, done := start(t, server.LimitsConfig{})
 	check := func(service string) grpc_health_v1.HealthCheckResponse_ServingStatus {
 		t.Helper()
 		r, err := client.Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: service})
