@@ -92,7 +92,7 @@ func TestMemoryOfAStartThatHangs(t *testing.T) {
 	r := newRig(t)
 	gate := make(chan struct{})
 	lazy.Store(&gate)
-	cfg := workers.Config{Name: "l", Kind: "lazy", Limits: workers.Limits{Start: 20 * time.Millisecond}}
+	cfg := workers.Config{Name: "l", Kind: "lazy", Limits: workers.Limits{Start: 2 * time.Second}} // enough to come as far as Allocate
 	if _, err := r.LoadConfig(context.Background(), cfg, true); stream.CodeOf(err) != stream.Timeout {
 		t.Fatalf("%v", err)
 	}
