@@ -21,6 +21,8 @@ import (
 // cameras. A nil *Keeper keeps nothing.
 type Keeper struct {
 	path string
+	own  []Config // streams of the configuration, and
+	most int      // how many there may be with them: the next start has them all
 
 	mu      sync.Mutex
 	streams []*Config // in the order in which they were added
@@ -43,7 +45,7 @@ func OpenKeeper(path string, own []Config, most int) (*Keeper, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("streams_file: %w", err)
 	}
-	k := &Keeper{path: path}
+	k := &Keeper{path: path, own: own, most: most}
 	if err == nil {
 		if k.streams, err = parseKept(text); err != nil {
 			return nil, fault(fmt.Errorf("%w (correct it, or move it away to start without its streams)", err))
@@ -109,8 +111,13 @@ func (k *Keeper) add(c Config) (*Config, error) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if slices.ContainsFunc(k.streams, func(o *Config) bool { return o.Name == c.Name }) {
+	switch {
+	case slices.ContainsFunc(k.streams, func(o *Config) bool { return o.Name == c.Name }):
 		return nil, taken(c.Name)
+	case slices.ContainsFunc(k.own, func(o Config) bool { return o.Name == c.Name }):
+		return nil, stream.Errorf(stream.Conflict, "name", "%q is the name of a stream of the configuration, which starts again with the server: choose another", c.Name)
+	case len(k.own)+len(k.streams) >= k.most:
+		return nil, stream.Errorf(stream.Overloaded, "limits.max_streams", "%d streams start again with the server, and that is the limit: delete one that was added by a request, or raise the setting", k.most)
 	}
 	return &c, k.replace(append(slices.Clone(k.streams), &c))
 }

@@ -53,6 +53,28 @@ func TestStreamsAreKept(t *testing.T) {
 	}
 }
 
+// Whatever requests do, the server starts again with what is kept.
+func TestKeptBesideTheConfiguration(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "streams.json")
+	url := served(t, clip(t, 1))
+	own := []streams.Config{{Name: "own", Source: clip(t, 1), Model: "eyes"}}
+	k, err := streams.OpenKeeper(path, own, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, streams.Options{Keeper: k, AllowPrivate: true, Streams: own, MaxStreams: 2})
+	r.want(204, "DELETE", "/v2/streams/own", "")
+	body := func(name string) string { return `{"name":"` + name + `","source":"` + url + `","model":"eyes"}` }
+	r.want(409, "POST", "/v2/streams", body("own"))
+	r.want(201, "POST", "/v2/streams", body("door"))
+	if text := r.want(429, "POST", "/v2/streams", body("yard")); !strings.Contains(text, "limits.max_streams") {
+		t.Error(text)
+	}
+	if _, err := streams.OpenKeeper(path, own, 2); err != nil {
+		t.Error(err)
+	}
+}
+
 // A stream that cannot be kept is not started, and the rest is told.
 func TestKeeperCannotWrite(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "kept")
