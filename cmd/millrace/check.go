@@ -12,50 +12,69 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"millrace/client"
 	"millrace/internal/codec"
 	"millrace/server"
 	"millrace/workers/onnx"
 )
 
 const checkExamples = `  millrace check --config millrace.yaml
+  millrace check ./model.onnx
   millrace check --model find=motion --http 0.0.0.0:8000
   millrace check --json`
 
-// finding is one line of a check.
+// wrong is the state that fails a check.
+const wrong = "wrong"
+
+// finding is one thing that a check looked at.
 type finding struct {
-	What   string `json:"what"`
-	State  string `json:"state"` // ok, missing or wrong; wrong fails the check
-	Detail string `json:"detail"`
+	What    string          `json:"what"`
+	State   string          `json:"state"` // ok, missing or wrong
+	Detail  string          `json:"detail"`
+	Inputs  []client.Tensor `json:"inputs,omitempty"` // of a model
+	Outputs []client.Tensor `json:"outputs,omitempty"`
 }
 
 func checkCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:     "check",
-		Short:   "Check the configuration and what this machine has",
-		Long:    "Check a configuration without serving it, and report what this machine has for it. What is missing is optional; what is wrong makes the exit status 1.",
+		Use:   "check [SOURCE]",
+		Short: "Check the configuration, its models and what this machine has",
+		Long: `Check a configuration without serving it: load its models, all at once as serve does, and let go of them, and report what this
+machine has for it. What is missing is optional; what is wrong makes the exit status 1.`,
 		Example: checkExamples,
-		Args:    wrongUsage(cobra.NoArgs),
+		Args:    wrongUsage(cobra.MaximumNArgs(1)),
 	}
 	settings := configFlags(c.Flags())
 	asJSON := c.Flags().Bool("json", false, "as JSON")
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		cfg, err := settings.config(nil)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		cfg, err := settings.config(args)
 		var usage usageError
 		if errors.As(err, &usage) {
 			return err
 		}
-		found := checkConfig(cfg, err)
-		found = append(found, checkMachine(c.Context(), cfg)...)
+		onnx.SetLibrary(cfg.ONNX.Library)
+		found := []finding{checkConfig(cfg, err)}
+		if err == nil {
+			found = append(found, checkModels(c.Context(), cfg)...)
+		}
+		found = append(found, checkMachine(c.Context())...)
 		if err == nil {
 			found = append(found, checkPorts(cfg)...)
+		}
+		if err := c.Context().Err(); err != nil {
+			return fmt.Errorf("check: %w", err)
 		}
 		if err := report(c, found, *asJSON); err != nil {
 			return err
 		}
+		var bad []string
 		for _, f := range found {
-			if f.State == "wrong" {
-				return fmt.Errorf("check: %s is wrong", f.What)
+			if f.State == wrong {
+				bad = append(bad, f.What+" is wrong")
 			}
+		}
+		if len(bad) > 0 {
+			return fmt.Errorf("check: %s", strings.Join(bad, ", "))
 		}
 		return nil
 	}
@@ -79,26 +98,17 @@ func report(c *cobra.Command, found []finding, asJSON bool) error {
 	return table(c.OutOrStdout(), rows...)
 }
 
-func checkConfig(cfg server.Config, err error) (found []finding) {
+func checkConfig(cfg server.Config, err error) finding {
 	if err != nil {
-		return []finding{{"configuration", "wrong", err.Error()}}
+		return finding{What: "configuration", State: wrong, Detail: err.Error()}
 	}
-	found = append(found, finding{"configuration", "ok", fmt.Sprintf("%d models", len(cfg.Models))})
-	for _, m := range cfg.Models {
-		w, err := m.Worker()
-		if err != nil {
-			found = append(found, finding{"model " + m.Name, "wrong", err.Error()})
-			continue
-		}
-		found = append(found, finding{"model " + m.Name, "ok", fmt.Sprintf("%s, %d workers, %s batching", w.Kind, w.Instances, w.Batching.Kind)})
-	}
-	return found
+	return finding{What: "configuration", State: "ok", Detail: fmt.Sprintf("%d models", len(cfg.Models))}
 }
 
-func checkMachine(ctx context.Context, cfg server.Config) []finding {
-	found := []finding{{"machine", "ok", fmt.Sprintf("%s/%s, %d processors", runtime.GOOS, runtime.GOARCH, runtime.NumCPU())}}
+func checkMachine(ctx context.Context) []finding {
+	found := []finding{{What: "machine", State: "ok", Detail: fmt.Sprintf("%s/%s, %d processors", runtime.GOOS, runtime.GOARCH, runtime.NumCPU())}}
 	for _, p := range []struct{ name, why string }{{"ffmpeg", "videos cannot be read"}, {"ffprobe", "videos cannot be looked into"}} {
-		f := finding{p.name, "ok", ""}
+		f := finding{What: p.name, State: "ok"}
 		if line, err := firstLine(ctx, p.name, "-version"); err != nil {
 			f.State, f.Detail = "missing", p.why+": apt-get install ffmpeg"
 		} else {
@@ -106,16 +116,15 @@ func checkMachine(ctx context.Context, cfg server.Config) []finding {
 		}
 		found = append(found, f)
 	}
-	onnx.SetLibrary(cfg.ONNX.Library)
 	if library, err := onnx.Library(); err != nil {
-		found = append(found, finding{"onnx runtime", "missing", "ONNX models cannot be run: " + err.Error()})
+		found = append(found, finding{What: "onnx runtime", State: "missing", Detail: "ONNX models cannot be run: " + err.Error()})
 	} else {
-		found = append(found, finding{"onnx runtime", "ok", library})
+		found = append(found, finding{What: "onnx runtime", State: "ok", Detail: library})
 	}
 	if codec.Turbo {
-		return append(found, finding{"libjpeg-turbo", "ok", "built in"})
+		return append(found, finding{What: "libjpeg-turbo", State: "ok", Detail: "built in"})
 	}
-	return append(found, finding{"libjpeg-turbo", "missing", "JPEG pictures take several times as long: apt-get install libturbojpeg0-dev, then make build"})
+	return append(found, finding{What: "libjpeg-turbo", State: "missing", Detail: "JPEG pictures take several times as long: apt-get install libturbojpeg0-dev, then make build"})
 }
 
 func firstLine(ctx context.Context, program string, args ...string) (string, error) {
@@ -132,11 +141,11 @@ func checkPorts(cfg server.Config) (found []finding) {
 		if a.addr == "" || a.addr == server.Off {
 			continue
 		}
-		f := finding{a.name, "ok", a.addr + " is free"}
+		f := finding{What: a.name, State: "ok", Detail: a.addr + " is free"}
 		if ln, err := net.Listen("tcp", a.addr); err != nil {
-			f.State, f.Detail = "wrong", err.Error()
+			f.State, f.Detail = wrong, err.Error()
 		} else if err := ln.Close(); err != nil {
-			f.State, f.Detail = "wrong", err.Error()
+			f.State, f.Detail = wrong, err.Error()
 		}
 		found = append(found, f)
 	}

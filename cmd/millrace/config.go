@@ -89,7 +89,7 @@ const configPage = `# Configuration
 <!-- Written by go generate ./cmd/millrace from the code. Do not edit. -->
 
 Millrace reads one YAML file (` + "`--config`" + ` or ` + "`MILLRACE_CONFIG`" + `), then variables, then flags; the later wins. A key that is
-none is refused with its path. ` + "`millrace config`" + ` prints this page's tables, ` + "`millrace check`" + ` looks a configuration over without loading its models.
+none is refused with its path. ` + "`millrace config`" + ` prints this page's tables, ` + "`millrace check`" + ` looks a configuration over and loads its models, without serving them.
 
     http: 127.0.0.1:8000
     models:

@@ -21,8 +21,8 @@ import (
 	"millrace/stream"
 )
 
-// demoRun prepares a run of the demo where ONNX Runtime's library is found.
-func demoRun(t *testing.T, args ...string) *exec.Cmd {
+// onnxRun prepares a run of the program where ONNX Runtime's library is found.
+func onnxRun(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -31,14 +31,14 @@ func demoRun(t *testing.T, args ...string) *exec.Cmd {
 	if found, _ := filepath.Glob(filepath.Join(cache, "millrace", "onnxruntime-*", "libonnxruntime.so*")); len(found) == 0 {
 		t.Fatal("ONNX Runtime's library is not in the cache folder: make onnxruntime")
 	}
-	c := command(t, append([]string{"demo"}, args...)...)
+	c := command(t, args...)
 	c.Env = append(c.Env, "XDG_CACHE_HOME="+cache)
 	return c
 }
 
 func TestDemo(t *testing.T) {
 	dir := t.TempDir()
-	out, stderr, code := finish(t, demoRun(t, "--out", dir, "--json"))
+	out, stderr, code := finish(t, onnxRun(t, "demo", "--out", dir, "--json"))
 	var j judged
 	if err := json.Unmarshal([]byte(out), &j); err != nil || code != 0 {
 		t.Fatalf("exit status %d, %v\n%s%s", code, err, out, stderr)
@@ -53,7 +53,7 @@ func TestDemo(t *testing.T) {
 }
 
 func TestDemoServes(t *testing.T) {
-	c := demoRun(t, "--serve")
+	c := onnxRun(t, "demo", "--serve")
 	p := begin(t, c)
 	p.until("millrace is ready: http://127.0.0.1:")
 	p.until("precision, recall")

@@ -23,8 +23,7 @@ func spotters(t *testing.T) (addr string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := demoRun(t)
-	c.Args = append(c.Args[:1], "serve", "--http", "127.0.0.1:0", "--grpc", "off",
+	c := onnxRun(t, "serve", "--http", "127.0.0.1:0", "--grpc", "off",
 		"--model", fmt.Sprintf(model, "loose", file, "0.3"), "--model", fmt.Sprintf(model, "strict", file, "0.8"))
 	m := httpAddr.FindStringSubmatch(begin(t, c).until("millrace is ready: "))
 	if m == nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"millrace/examples/spotter"
 )
 
 func TestServe(t *testing.T) {
@@ -118,7 +121,7 @@ func TestWrongUsage(t *testing.T) {
 		{"bench --model m --burst 3", "--burst"},
 		{"bench --model m --option x", "--option"},
 		{"demo --seconds 0", "--seconds"},
-		{"check extra", "extra"},
+		{"check a b", "at most 1"},
 		{"version extra", "extra"},
 	} {
 		out, stderr, code := millrace(t, strings.Fields(c.args)...)
@@ -184,5 +187,43 @@ func TestCheck(t *testing.T) {
 	out, _, code = millrace(t, "check", "--http", ln.Addr().String(), "--grpc", "off")
 	if code != 1 || !strings.Contains(out, "in use") {
 		t.Errorf("a port that is taken: exit status %d\n%s", code, out)
+	}
+}
+
+// TestCheckModels: each model is loaded, and a bad one hides no other.
+func TestCheckModels(t *testing.T) {
+	dir := t.TempDir()
+	for name, data := range map[string][]byte{"good.onnx": spotter.Model, "cut.onnx": spotter.Model[:3000], "config.yaml": []byte(
+		"http: 127.0.0.1:0\ngrpc: off\nmodels:\n  - {name: cut, source: cut.onnx}\n  - {name: good, source: good.onnx, instances: 2}\n" +
+			"  - {name: large, source: motion, batching: {max_size: 4096}}\n  - {name: any, source: delay}\n")} {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	config := []string{"check", "--config", filepath.Join(dir, "config.yaml"), "--memory-budget", "64MiB"}
+	out, stderr, code := finish(t, onnxRun(t, append(config, "--json")...))
+	var found []finding
+	if err := json.Unmarshal([]byte(out), &found); err != nil || code != 1 || !strings.Contains(stderr, "model cut is wrong, model large is wrong") {
+		t.Fatalf("exit status %d, %v\n%s%s", code, err, out, stderr)
+	}
+	models := map[string]finding{}
+	for _, f := range found {
+		models[f.What] = f
+	}
+	if f := models["model good"]; f.State != "ok" || len(f.Inputs) != 1 || len(f.Outputs) != 2 || fmt.Sprint(f.Inputs[0]) != "{image FP32 [-1 3 240 320]}" {
+		t.Errorf("%+v", f)
+	}
+	if f := models["model any"]; f.State != "ok" || f.Inputs != nil {
+		t.Errorf("%+v", f)
+	}
+	for what, words := range map[string]string{"model cut": "is no ONNX model, or not all of it", "model large": "raise memory.budget"} {
+		if f := models[what]; f.State != wrong || !strings.Contains(f.Detail, words) || f.Inputs != nil {
+			t.Errorf("%+v", f)
+		}
+	}
+
+	out, stderr, code = finish(t, onnxRun(t, "check", filepath.Join(dir, "good.onnx"), "--http", "127.0.0.1:0", "--grpc", "off"))
+	if code != 0 || !strings.Contains(out, "input image FP32 [-1 3 240 320]") || !strings.Contains(out, "output scores FP32 [-1 32 10]") {
+		t.Errorf("exit status %d\n%s%s", code, out, stderr)
 	}
 }

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"millrace/client"
+	"millrace/internal/buf"
+	"millrace/internal/codec"
+	"millrace/server"
+	"millrace/stream"
+	"millrace/workers"
+)
+
+// checkModels loads the models as serve does, all at once, so that they have to
+// share the memory, and lets go of them. They run nothing beyond their start.
+func checkModels(ctx context.Context, cfg server.Config) (found []finding) {
+	models := workers.NewManager(workers.ManagerOptions{
+		Memory: buf.NewPool(int64(cfg.Memory.Budget)), Pixels: codec.Limits{MaxPixels: cfg.Limits.MaxPixels},
+	})
+	for _, m := range cfg.Models {
+		f := finding{What: "model " + m.Name, State: "ok"}
+		if err := f.load(ctx, models, m); err != nil {
+			f.State, f.Detail = wrong, err.Error()
+		}
+		found = append(found, f)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Duration(cfg.Drain))
+	defer cancel()
+	if err := models.Close(ctx); err != nil {
+		found = append(found, finding{What: "models", State: wrong, Detail: err.Error()})
+	}
+	return found
+}
+
+// load loads a model, and tells what it is.
+func (f *finding) load(ctx context.Context, models *workers.Manager, cfg server.ModelConfig) error {
+	w, err := cfg.Worker()
+	if err != nil {
+		return err
+	}
+	endpoint, err := models.LoadConfig(ctx, w, true)
+	if err != nil {
+		return err
+	}
+	g, err := models.Group(endpoint, "")
+	if err != nil {
+		return err
+	}
+	m := g.Model()
+	f.Inputs, f.Outputs = tensors(m, m.Inputs), tensors(m, m.Outputs)
+	lines := []string{fmt.Sprintf("%s, %d workers, %s batching", w.Kind, w.Instances, w.Batching.Kind)}
+	if m.Any {
+		lines = append(lines, "takes any tensors")
+	}
+	for _, t := range f.Inputs {
+		lines = append(lines, fmt.Sprintf("input %s %s %v", t.Name, t.Datatype, t.Shape))
+	}
+	for _, t := range f.Outputs {
+		lines = append(lines, fmt.Sprintf("output %s %s %v", t.Name, t.Datatype, t.Shape))
+	}
+	f.Detail = strings.Join(lines, "\n")
+	return nil
+}
+
+// tensors describes them as a server does, with the batch axis in front.
+func tensors(m *stream.Model, specs []stream.TensorSpec) (out []client.Tensor) {
+	for _, s := range specs {
+		shape := s.Shape
+		if m.Batched() {
+			shape = append([]int{-1}, shape...)
+		}
+		out = append(out, client.Tensor{Name: s.Name, Datatype: string(s.Datatype), Shape: shape})
+	}
+	return out
+}
