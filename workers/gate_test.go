@@ -382,23 +382,25 @@ func TestGateAndIDs(t *testing.T) {
 
 // What is kept goes when a stream is silent for long, and when its model is swapped.
 func TestGateForgets(t *testing.T) {
-	x := newGated(t, workers.Config{Limits: workers.Limits{IdleState: 20 * time.Millisecond}})
-	first := x.ask(scene(30, 0))
-	x.ran(first)
-	x.skipped(x.ask(scene(30, 1)), first)
-	until(t, "the idle stream's result is given back", func() bool { return x.r.mem.Stats().Leases == 0 })
-	next := x.ask(scene(30, 1))
-	x.ran(next)
+	inBubble(t, func(t *testing.T) {
+		x := newGated(t, workers.Config{Limits: workers.Limits{IdleState: 20 * time.Millisecond}})
+		first := x.ask(scene(30, 0))
+		x.ran(first)
+		x.skipped(x.ask(scene(30, 1)), first)
+		until(t, "the idle stream's result is given back", func() bool { return x.r.mem.Stats().Leases == 0 })
+		next := x.ask(scene(30, 1))
+		x.ran(next)
 
-	x.skipped(x.ask(scene(30, 2)), next)
-	if err := x.r.Swap(t.Context(), "looker", x.g.Config()); err != nil {
-		t.Fatal(err)
-	}
-	next = x.ask(scene(30, 3))
-	x.ran(next)
-	x.skipped(x.ask(scene(30, 4)), next)
-	x.s.Close(stream.ByClient)
-	<-x.s.Finished()
+		x.skipped(x.ask(scene(30, 2)), next)
+		if err := x.r.Swap(t.Context(), "looker", x.g.Config()); err != nil {
+			t.Fatal(err)
+		}
+		next = x.ask(scene(30, 3))
+		x.ran(next)
+		x.skipped(x.ask(scene(30, 4)), next)
+		x.s.Close(stream.ByClient)
+		<-x.s.Finished()
+	})
 }
 
 // Many streams in latest mode over several workers: each frame has one ending, a

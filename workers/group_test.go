@@ -172,26 +172,24 @@ func TestPanicFailsItsBatchAndTheNextIsServed(t *testing.T) {
 }
 
 func TestHungRunIsGivenUpAndReplaced(t *testing.T) {
-	r := newRig(t)
-	g := r.load(t, workers.Config{Kind: "faulty-stateful", Limits: workers.Limits{Run: 20 * time.Millisecond}})
-	s, e := open(t, g, every)
-	_ = s.Submit(r.frame(t, 0, "hang"))
-	if x := e.wait(t, 1)[0]; stream.CodeOf(x.err) != stream.Timeout {
-		t.Fatalf("%+v", x)
-	}
-	_ = s.Submit(r.frame(t, 1, "fine"))
-	if x := e.wait(t, 2)[1]; x.data != "fine" {
-		t.Fatalf("%+v", x)
-	}
-	if q := g.Stats().Quarantined; q != 1 {
-		t.Fatalf("%d instances in quarantine", q)
-	}
-	letGo()
-	for end := time.Now().Add(10 * time.Second); g.Stats().Quarantined != 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the hung run came back and is still counted")
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		g := r.load(t, workers.Config{Kind: "faulty-stateful", Limits: workers.Limits{Run: 20 * time.Millisecond}})
+		s, e := open(t, g, every)
+		_ = s.Submit(r.frame(t, 0, "hang"))
+		if x := e.wait(t, 1)[0]; stream.CodeOf(x.err) != stream.Timeout {
+			t.Fatalf("%+v", x)
 		}
-	}
+		_ = s.Submit(r.frame(t, 1, "fine"))
+		if x := e.wait(t, 2)[1]; x.data != "fine" {
+			t.Fatalf("%+v", x)
+		}
+		if q := g.Stats().Quarantined; q != 1 {
+			t.Fatalf("%d instances in quarantine", q)
+		}
+		letGo()
+		until(t, "the hung run came back and is not counted any more", func() bool { return g.Stats().Quarantined == 0 })
+	})
 }
 
 func TestWorkersThatFailTooOftenEndTheGroup(t *testing.T) {
@@ -305,15 +303,17 @@ func TestHardBatchesAreFull(t *testing.T) {
 }
 
 func TestSoftBatchGoesAfterItsDelay(t *testing.T) {
-	r := newRig(t)
-	g := r.load(t, workers.Config{Kind: "faulty", Batching: workers.Batching{Kind: batching.Soft, MaxSize: 4, MaxDelay: 20 * time.Millisecond}})
-	s, e := open(t, g, every)
-	_ = s.Submit(r.frame(t, 0, "x"))
-	_ = s.Submit(r.frame(t, 1, "x"))
-	e.wait(t, 2)
-	if b := g.Stats().Batches; b != 1 {
-		t.Fatalf("%d batches", b)
-	}
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		g := r.load(t, workers.Config{Kind: "faulty", Batching: workers.Batching{Kind: batching.Soft, MaxSize: 4, MaxDelay: 20 * time.Millisecond}})
+		s, e := open(t, g, every)
+		_ = s.Submit(r.frame(t, 0, "x"))
+		_ = s.Submit(r.frame(t, 1, "x"))
+		e.wait(t, 2)
+		if b := g.Stats().Batches; b != 1 {
+			t.Fatalf("%d batches", b)
+		}
+	})
 }
 
 func TestScaleAndShare(t *testing.T) {

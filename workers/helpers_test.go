@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"millrace/batching"
@@ -34,6 +35,22 @@ func letGo() {
 	defer hangs.Unlock()
 	close(hangs.gate)
 	hangs.gate = make(chan struct{})
+}
+
+// inBubble runs a test of what ends by time in a bubble, where time passes only
+// when everybody waits: a machine that is slow passes no limit.
+func inBubble(t *testing.T, test func(*testing.T)) {
+	synctest.Test(t, func(t *testing.T) {
+		swap := func(gate chan struct{}) (before chan struct{}) {
+			hangs.Lock()
+			defer hangs.Unlock()
+			before, hangs.gate = hangs.gate, gate
+			return before
+		}
+		outside := swap(make(chan struct{}))
+		t.Cleanup(func() { close(swap(outside)) })
+		test(t)
+	})
 }
 
 var released atomic.Int64

@@ -76,86 +76,94 @@ func TestAffinityStaysAndMoves(t *testing.T) {
 }
 
 func TestAffinityLeavesAHungWorkerAndAScaledDownOne(t *testing.T) {
-	r := newRig(t)
-	g := r.load(t, workers.Config{Kind: "affine", Instances: 2, Limits: workers.Limits{Run: 20 * time.Millisecond}})
-	s, e := open(t, g, every)
-	_ = s.Submit(r.frame(t, 0, "hang"))
-	for i := range 20 {
-		_ = s.Submit(r.frame(t, uint64(i+1), "x"))
-	}
-	for i, x := range e.wait(t, 21) {
-		if (x.outcome == stream.Answered) != (i > 0) {
-			t.Fatalf("frame %d: %+v", i, x)
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		g := r.load(t, workers.Config{Kind: "affine", Instances: 2, Limits: workers.Limits{Run: 20 * time.Millisecond}})
+		s, e := open(t, g, every)
+		_ = s.Submit(r.frame(t, 0, "hang"))
+		for i := range 20 {
+			_ = s.Submit(r.frame(t, uint64(i+1), "x"))
 		}
-	}
-	letGo()
-	for _, n := range []int{1, 4, 1} {
-		if err := r.Scale(context.Background(), "affine", n); err != nil {
-			t.Fatal(err)
+		for i, x := range e.wait(t, 21) {
+			if (x.outcome == stream.Answered) != (i > 0) {
+				t.Fatalf("frame %d: %+v", i, x)
+			}
 		}
-		had := len(e.wait(t, 21))
-		_ = s.Submit(r.frame(t, 0, "x"))
-		if x := e.wait(t, had+1)[had]; x.outcome != stream.Answered {
-			t.Fatalf("%+v", x)
+		letGo()
+		for _, n := range []int{1, 4, 1} {
+			if err := r.Scale(context.Background(), "affine", n); err != nil {
+				t.Fatal(err)
+			}
+			had := len(e.wait(t, 21))
+			_ = s.Submit(r.frame(t, 0, "x"))
+			if x := e.wait(t, had+1)[had]; x.outcome != stream.Answered {
+				t.Fatalf("%+v", x)
+			}
 		}
-	}
+	})
 }
 
 func TestIdleStateIsReleased(t *testing.T) {
-	r := newRig(t)
-	g := r.load(t, workers.Config{Kind: "affine", Limits: workers.Limits{IdleState: time.Millisecond, Run: 40 * time.Millisecond}})
-	before := tallies.Load()
-	s, e := open(t, g, every)
-	_ = s.Submit(r.frame(t, 0, "x"))
-	e.wait(t, 1)
-	until(t, "the state of an idle stream is released", func() bool { return tallies.Load() == before })
-	_ = s.Submit(r.frame(t, 1, "x"))
-	if x := e.wait(t, 2)[1]; !strings.HasSuffix(x.data, " 1") {
-		t.Fatalf("%+v", x)
-	}
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		g := r.load(t, workers.Config{Kind: "affine", Limits: workers.Limits{IdleState: time.Millisecond, Run: 40 * time.Millisecond}})
+		before := tallies.Load()
+		s, e := open(t, g, every)
+		_ = s.Submit(r.frame(t, 0, "x"))
+		e.wait(t, 1)
+		until(t, "the state of an idle stream is released", func() bool { return tallies.Load() == before })
+		_ = s.Submit(r.frame(t, 1, "x"))
+		if x := e.wait(t, 2)[1]; !strings.HasSuffix(x.data, " 1") {
+			t.Fatalf("%+v", x)
+		}
+	})
 }
 
 func TestQuarantineIsBounded(t *testing.T) {
-	r := newRig(t)
-	g := r.load(t, workers.Config{Kind: "faulty", Limits: workers.Limits{Run: 10 * time.Millisecond, Quarantined: 2}})
-	s, e := open(t, g, every)
-	for i := range 3 {
-		_ = s.Submit(r.frame(t, uint64(i), "hang"))
-		if x := e.wait(t, i+1)[i]; x.outcome != stream.Failed {
-			t.Fatalf("%+v", x)
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		g := r.load(t, workers.Config{Kind: "faulty", Limits: workers.Limits{Run: 10 * time.Millisecond, Quarantined: 2}})
+		s, e := open(t, g, every)
+		for i := range 3 {
+			_ = s.Submit(r.frame(t, uint64(i), "hang"))
+			if x := e.wait(t, i+1)[i]; x.outcome != stream.Failed {
+				t.Fatalf("%+v", x)
+			}
 		}
-	}
-	<-s.Finished()
-	if st := g.Stats(); st.Quarantined != 3 || st.Workers != 0 || g.Ready() || st.BuffersFree != st.Buffers {
-		t.Fatalf("%+v", st)
-	}
-	letGo()
-	until(t, "the hung runs are over", func() bool { return g.Stats().Quarantined == 0 })
+		<-s.Finished()
+		if st := g.Stats(); st.Quarantined != 3 || st.Workers != 0 || g.Ready() || st.BuffersFree != st.Buffers {
+			t.Fatalf("%+v", st)
+		}
+		letGo()
+		until(t, "the hung runs are over", func() bool { return g.Stats().Quarantined == 0 })
+	})
 }
 
 // A stream whose frame hangs gets its next one answered with a state of its own,
 // and what the hung run still had is released once, when it returns.
 func TestStateOfAHungRun(t *testing.T) {
-	r := newRig(t)
-	g := r.load(t, workers.Config{Kind: "affine", Limits: workers.Limits{Run: 10 * time.Millisecond}})
-	before := tallies.Load()
-	s, e := open(t, g, every)
-	_ = s.Submit(r.frame(t, 0, "x"))
-	_ = s.Submit(r.frame(t, 1, "hang"))
-	_ = s.Submit(r.frame(t, 2, "x"))
-	if x := e.wait(t, 3)[2]; !strings.HasSuffix(x.data, " 1") {
-		t.Fatalf("%+v", x)
-	}
-	if n := tallies.Load() - before; n != 2 {
-		t.Fatalf("%d states while the run hangs", n)
-	}
-	letGo()
-	until(t, "the hung run's state is released", func() bool { return tallies.Load()-before == 1 })
-	s.Close(stream.ByClient)
-	<-s.Finished()
-	if n := tallies.Load() - before; n != 0 {
-		t.Fatalf("%d states are left", n)
-	}
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		g := r.load(t, workers.Config{Kind: "affine", Limits: workers.Limits{Run: 10 * time.Millisecond}})
+		before := tallies.Load()
+		s, e := open(t, g, every)
+		_ = s.Submit(r.frame(t, 0, "x"))
+		_ = s.Submit(r.frame(t, 1, "hang"))
+		_ = s.Submit(r.frame(t, 2, "x"))
+		if x := e.wait(t, 3)[2]; !strings.HasSuffix(x.data, " 1") {
+			t.Fatalf("%+v", x)
+		}
+		if n := tallies.Load() - before; n != 2 {
+			t.Fatalf("%d states while the run hangs", n)
+		}
+		letGo()
+		until(t, "the hung run's state is released", func() bool { return tallies.Load()-before == 1 })
+		s.Close(stream.ByClient)
+		<-s.Finished()
+		if n := tallies.Load() - before; n != 0 {
+			t.Fatalf("%d states are left", n)
+		}
+	})
 }
 
 func TestStarts(t *testing.T) {
@@ -174,32 +182,34 @@ func TestStarts(t *testing.T) {
 		{"release panics", "", "init allocate acquire release deallocate destroy"},
 	} {
 		t.Run(c.how, func(t *testing.T) {
-			r := newRig(t)
-			started.Lock()
-			started.all = nil
-			started.Unlock()
-			ctx := context.Background()
-			limit := 20 * time.Second
-			if c.code == stream.Timeout {
-				limit = 20 * time.Millisecond
-			}
-			name, err := r.LoadConfig(ctx, workers.Config{Name: "s", Kind: "starter", Params: stream.Params{"how": c.how}, Limits: workers.Limits{Start: limit}}, true)
-			if stream.CodeOf(err) != c.code {
-				t.Fatalf("%v", err)
-			}
-			if err == nil {
-				if err := r.Unload(ctx, name); err != nil {
-					t.Fatal(err)
+			inBubble(t, func(t *testing.T) {
+				r := newRig(t)
+				started.Lock()
+				started.all = nil
+				started.Unlock()
+				ctx := context.Background()
+				limit := 20 * time.Second
+				if c.code == stream.Timeout {
+					limit = 20 * time.Millisecond
 				}
-			}
-			if _, err := r.Group("s", ""); stream.CodeOf(err) != stream.NotFound {
-				t.Fatal("it is there")
-			}
-			started.Lock()
-			defer started.Unlock()
-			if got := strings.Join(started.all[0].calls, " "); got != c.calls {
-				t.Fatalf("called %q, want %q", got, c.calls)
-			}
+				name, err := r.LoadConfig(ctx, workers.Config{Name: "s", Kind: "starter", Params: stream.Params{"how": c.how}, Limits: workers.Limits{Start: limit}}, true)
+				if stream.CodeOf(err) != c.code {
+					t.Fatalf("%v", err)
+				}
+				if err == nil {
+					if err := r.Unload(ctx, name); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if _, err := r.Group("s", ""); stream.CodeOf(err) != stream.NotFound {
+					t.Fatal("it is there")
+				}
+				started.Lock()
+				defer started.Unlock()
+				if got := strings.Join(started.all[0].calls, " "); got != c.calls {
+					t.Fatalf("called %q, want %q", got, c.calls)
+				}
+			})
 		})
 	}
 }
@@ -207,38 +217,42 @@ func TestStarts(t *testing.T) {
 // A start that does not come back, whatever it is told, fails the one who asked
 // and holds up nobody else.
 func TestAStartThatHangs(t *testing.T) {
-	r := newRig(t)
-	started.Lock()
-	started.all, started.gate = nil, make(chan struct{})
-	gate := started.gate
-	started.Unlock()
-	cfg := workers.Config{Name: "s", Kind: "starter", Params: stream.Params{"how": "acquire hangs"}, Limits: workers.Limits{Start: 20 * time.Millisecond}}
-	if _, err := r.LoadConfig(context.Background(), cfg, true); stream.CodeOf(err) != stream.Timeout {
-		t.Fatalf("%v", err)
-	}
-	r.load(t, workers.Config{Kind: "identity"})
-	close(gate)
-	until(t, "what it took is given back", func() bool {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
 		started.Lock()
-		defer started.Unlock()
-		return slices.Contains(started.all[0].calls, "destroy")
+		started.all, started.gate = nil, make(chan struct{})
+		gate := started.gate
+		started.Unlock()
+		cfg := workers.Config{Name: "s", Kind: "starter", Params: stream.Params{"how": "acquire hangs"}, Limits: workers.Limits{Start: 20 * time.Millisecond}}
+		if _, err := r.LoadConfig(context.Background(), cfg, true); stream.CodeOf(err) != stream.Timeout {
+			t.Fatalf("%v", err)
+		}
+		r.load(t, workers.Config{Kind: "identity"})
+		close(gate)
+		until(t, "what it took is given back", func() bool {
+			started.Lock()
+			defer started.Unlock()
+			return slices.Contains(started.all[0].calls, "destroy")
+		})
 	})
 }
 
 // A model that is refused when its worker is there already, which then does not
 // end, keeps no other waiting.
 func TestARefusedModelWhoseWorkerHangs(t *testing.T) {
-	r := newRig(t)
-	started.Lock()
-	started.all, started.gate = nil, make(chan struct{})
-	gate := started.gate
-	started.Unlock()
-	defer close(gate)
-	cfg := workers.Config{Name: "s", Kind: "starter", Params: stream.Params{"how": "destroy hangs"}, Image: &stream.ImageSpec{}, Limits: workers.Limits{Start: 20 * time.Millisecond}}
-	if _, err := r.LoadConfig(context.Background(), cfg, true); stream.CodeOf(err) != stream.Timeout {
-		t.Fatalf("%v", err)
-	}
-	r.load(t, workers.Config{Kind: "identity"})
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		started.Lock()
+		started.all, started.gate = nil, make(chan struct{})
+		gate := started.gate
+		started.Unlock()
+		defer close(gate)
+		cfg := workers.Config{Name: "s", Kind: "starter", Params: stream.Params{"how": "destroy hangs"}, Image: &stream.ImageSpec{}, Limits: workers.Limits{Start: 20 * time.Millisecond}}
+		if _, err := r.LoadConfig(context.Background(), cfg, true); stream.CodeOf(err) != stream.Timeout {
+			t.Fatalf("%v", err)
+		}
+		r.load(t, workers.Config{Kind: "identity"})
+	})
 }
 
 // A worker that breaks and then hangs, while it is taken down or started again,
@@ -246,35 +260,37 @@ func TestARefusedModelWhoseWorkerHangs(t *testing.T) {
 func TestARestartThatHangs(t *testing.T) {
 	for _, how := range []string{"release hangs", "restart hangs"} {
 		t.Run(how, func(t *testing.T) {
-			r := newRig(t)
-			started.Lock()
-			started.all, started.gate = nil, make(chan struct{})
-			gate := started.gate
-			started.Unlock()
-			g := r.load(t, workers.Config{Name: "s", Kind: "starter", Params: stream.Params{"how": how}, Limits: workers.Limits{Start: 500 * time.Millisecond, Run: 200 * time.Millisecond}})
-			s, e := open(t, g, every)
-			_ = s.Submit(r.frame(t, 0, "die"))
-			e.wait(t, 1)
-			_ = s.Submit(r.frame(t, 1, "x"))
-			if x := e.wait(t, 2); x[0].outcome != stream.Failed || x[1].outcome != stream.Answered {
-				t.Fatalf("%+v", x)
-			}
-			until(t, "the hung one is in quarantine and out of the group", func() bool {
-				st := g.Stats()
-				return st.Quarantined == 1 && st.Workers == 1 && st.BuffersFree == st.Buffers && g.Ready()
-			})
-			close(gate)
-			until(t, "what hung is over", func() bool { return g.Stats().Quarantined == 0 })
-			if err := r.Unload(context.Background(), "s"); err != nil {
-				t.Fatal(err)
-			}
-			started.Lock()
-			defer started.Unlock()
-			for i, w := range started.all {
-				if n := len(w.calls); n == 0 || w.calls[n-1] != "destroy" {
-					t.Errorf("worker %d was left behind: %v", i, w.calls)
+			inBubble(t, func(t *testing.T) {
+				r := newRig(t)
+				started.Lock()
+				started.all, started.gate = nil, make(chan struct{})
+				gate := started.gate
+				started.Unlock()
+				g := r.load(t, workers.Config{Name: "s", Kind: "starter", Params: stream.Params{"how": how}, Limits: workers.Limits{Start: 500 * time.Millisecond, Run: 200 * time.Millisecond}})
+				s, e := open(t, g, every)
+				_ = s.Submit(r.frame(t, 0, "die"))
+				e.wait(t, 1)
+				_ = s.Submit(r.frame(t, 1, "x"))
+				if x := e.wait(t, 2); x[0].outcome != stream.Failed || x[1].outcome != stream.Answered {
+					t.Fatalf("%+v", x)
 				}
-			}
+				until(t, "the hung one is in quarantine and out of the group", func() bool {
+					st := g.Stats()
+					return st.Quarantined == 1 && st.Workers == 1 && st.BuffersFree == st.Buffers && g.Ready()
+				})
+				close(gate)
+				until(t, "what hung is over", func() bool { return g.Stats().Quarantined == 0 })
+				if err := r.Unload(context.Background(), "s"); err != nil {
+					t.Fatal(err)
+				}
+				started.Lock()
+				defer started.Unlock()
+				for i, w := range started.all {
+					if n := len(w.calls); n == 0 || w.calls[n-1] != "destroy" {
+						t.Errorf("worker %d was left behind: %v", i, w.calls)
+					}
+				}
+			})
 		})
 	}
 }

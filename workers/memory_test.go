@@ -89,16 +89,18 @@ func TestLoadWhileFramesHoldTheMemory(t *testing.T) {
 
 // A start that hangs keeps its memory until it is over, and then gives it back.
 func TestMemoryOfAStartThatHangs(t *testing.T) {
-	r := newRig(t)
-	gate := make(chan struct{})
-	lazy.Store(&gate)
-	cfg := workers.Config{Name: "l", Kind: "lazy", Limits: workers.Limits{Start: 2 * time.Second}} // enough to come as far as Allocate
-	if _, err := r.LoadConfig(context.Background(), cfg, true); stream.CodeOf(err) != stream.Timeout {
-		t.Fatalf("%v", err)
-	}
-	if n := r.mem.Stats().Reserved; n != 4*3*12 {
-		t.Errorf("%d bytes are reserved", n)
-	}
-	close(gate)
-	until(t, "its memory is given back", func() bool { return r.mem.Stats().Reserved == 0 })
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		gate := make(chan struct{})
+		lazy.Store(&gate)
+		cfg := workers.Config{Name: "l", Kind: "lazy", Limits: workers.Limits{Start: 2 * time.Second}} // enough to come as far as Allocate
+		if _, err := r.LoadConfig(context.Background(), cfg, true); stream.CodeOf(err) != stream.Timeout {
+			t.Fatalf("%v", err)
+		}
+		if n := r.mem.Stats().Reserved; n != 4*3*12 {
+			t.Errorf("%d bytes are reserved", n)
+		}
+		close(gate)
+		until(t, "its memory is given back", func() bool { return r.mem.Stats().Reserved == 0 })
+	})
 }

@@ -145,32 +145,28 @@ func TestParkingInABubble(t *testing.T) {
 
 // When the hung run holds the only batch, giving it up makes room for the others.
 func TestMemoryOfAHungRunIsFreeForTheOthers(t *testing.T) {
-	r := newRig(t)
-	g := r.load(t, workers.Config{Kind: "faulty", Instances: 2, Batching: workers.Batching{Buffers: 1, MaxSize: 1},
-		Limits: workers.Limits{Run: 20 * time.Millisecond, Quarantined: -1}})
-	a, ae := open(t, g, every)
-	b, be := open(t, g, every)
-	_ = a.Submit(r.frame(t, 0, "hang"))
-	waitBusy(t, g)
-	_ = b.Submit(r.frame(t, 0, "fine"))
-	if x := be.wait(t, 1)[0]; x.data != "fine" {
-		t.Fatalf("%+v", x)
-	}
-	if x := ae.wait(t, 1)[0]; stream.CodeOf(x.err) != stream.Timeout {
-		t.Fatalf("%+v", x)
-	}
-	// The frame's end is told before the worker is off the list.
-	for end := time.Now().Add(10 * time.Second); ; runtime.Gosched() {
-		st := g.Stats()
-		if st.Workers == 1 && st.Quarantined == 1 && st.Buffers == 1 {
-			break
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		g := r.load(t, workers.Config{Kind: "faulty", Instances: 2, Batching: workers.Batching{Buffers: 1, MaxSize: 1},
+			Limits: workers.Limits{Run: 20 * time.Millisecond, Quarantined: -1}})
+		a, ae := open(t, g, every)
+		b, be := open(t, g, every)
+		_ = a.Submit(r.frame(t, 0, "hang"))
+		waitBusy(t, g)
+		_ = b.Submit(r.frame(t, 0, "fine"))
+		if x := be.wait(t, 1)[0]; x.data != "fine" {
+			t.Fatalf("%+v", x)
 		}
-		if time.Now().After(end) {
-			letGo()
-			t.Fatalf("%+v", st)
+		if x := ae.wait(t, 1)[0]; stream.CodeOf(x.err) != stream.Timeout {
+			t.Fatalf("%+v", x)
 		}
-	}
-	letGo()
+		// The frame's end is told before the worker is off the list.
+		until(t, "the hung worker is off the list, and its batch replaced", func() bool {
+			st := g.Stats()
+			return st.Workers == 1 && st.Quarantined == 1 && st.Buffers == 1
+		})
+		letGo()
+	})
 }
 
 // A throttle of one batch runs one batch at a time, however many workers there
