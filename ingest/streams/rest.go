@@ -351,7 +351,11 @@ func decode(c *fiber.Ctx, to any) error {
 	case errors.As(err, &wrong):
 		return stream.Errorf(stream.InvalidArgument, wrong.Field, "is a %s: want %s", wrong.Value, wrong.Type)
 	case strings.HasPrefix(text, "unknown field "):
-		return stream.Errorf(stream.InvalidArgument, strings.Trim(strings.TrimPrefix(text, "unknown field "), `"`), "is no field of a stream")
+		field, why := strings.Trim(strings.TrimPrefix(text, "unknown field "), `"`), "is no field of a stream"
+		if _, change := to.(*patch); change {
+			why = "cannot change while the stream runs: paused, max_age_ms, deadline_ms, max_fps, window and priority can. For others remove the stream and add it anew"
+		}
+		return stream.Errorf(stream.InvalidArgument, field, "%s", why)
 	case len(body) == 0:
 		return stream.Errorf(stream.InvalidArgument, "", "the body is empty: want a JSON object")
 	}

@@ -229,7 +229,7 @@ func TestPatch(t *testing.T) {
 	r.until("door", "drops by rate", func(s shown) bool { return s.Drops["rate"] > 0 })
 	for body, field := range map[string]string{
 		`{"window":0}`: "window: ", `{"policy":"every"}`: "policy: ", `{"max_fps":-1}`: "max_fps: ", `{"priority":"urgent"}`: "priority: ",
-		`{"source":"x"}`: "source: ", `{"paused":"yes"}`: "paused: ", ``: "body", `[]`: "", `{"paused":true} x`: "body",
+		`{"source":"x"}`: "source: cannot change while", `{"paused":"yes"}`: "paused: ", ``: "body", `[]`: "", `{"paused":true} x`: "body",
 	} {
 		code, text := r.call("PATCH", "/v2/streams/door", body)
 		if code/100 != 4 || !strings.Contains(text, field) {
