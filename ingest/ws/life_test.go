@@ -3,8 +3,10 @@ package ws_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"net"
 	"net/http"
+	"os"
 	"testing"
 	"time"
 
@@ -165,7 +167,7 @@ func TestNeverReads(t *testing.T) {
 
 // TestSilent has clients that answer no pings found, and those that do kept.
 func TestSilent(t *testing.T) {
-	r := start(t, ws.Options{PingEvery: 50 * time.Millisecond, PongWait: 100 * time.Millisecond})
+	r := start(t, ws.Options{PingEvery: 50 * time.Millisecond, PongWait: 3 * time.Second})
 	r.dial("/v2/models/echo/stream") // never reads, so it never answers
 	good := r.dial("/v2/models/echo/stream?outputs=none")
 	pings := 0
@@ -196,6 +198,7 @@ func TestIdle(t *testing.T) {
 // TestHalfHandshake has connections that never become sessions end.
 func TestHalfHandshake(t *testing.T) {
 	r := start(t, ws.Options{})
+	var half []net.Conn
 	for _, text := range []string{"", "GET /v2/models/echo/stream HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\n"} {
 		conn, err := net.Dial("tcp", r.addr)
 		if err != nil {
@@ -204,7 +207,12 @@ func TestHalfHandshake(t *testing.T) {
 		defer conn.Close()
 		_, _ = conn.Write([]byte(text))
 		_ = conn.SetReadDeadline(time.Now().Add(patience))
-		_, _ = bufio.NewReader(conn).ReadBytes(0) // to the end
+		half = append(half, conn)
+	}
+	for _, conn := range half {
+		if _, err := bufio.NewReader(conn).ReadBytes(0); errors.Is(err, os.ErrDeadlineExceeded) { // to the end
+			t.Error("a connection that says nothing stays")
+		}
 	}
 	// More than a handshake before the answer is refused, not half understood.
 	conn, err := net.Dial("tcp", r.addr)

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience bounds every wait in these tests; none should come near it.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // rig is an HTTP listener, models and the adapter, joined as a server joins
 // them.
@@ -45,6 +45,9 @@ type rig struct {
 	models *workers.Manager
 	ws     *ws.Adapter
 	stop   func() // ends the adapter, waits for it, and checks what is left
+
+	mu      sync.Mutex
+	streams []*stream.Stream // that were opened
 }
 
 // rig is also the door.
@@ -53,7 +56,20 @@ func (r *rig) Open(model, version string, opts stream.Options, sink stream.Sink)
 	if err != nil {
 		return nil, err
 	}
-	return g.Open(opts, sink)
+	s, err := g.Open(opts, sink)
+	if err == nil {
+		r.mu.Lock()
+		r.streams = append(r.streams, s)
+		r.mu.Unlock()
+	}
+	return s, err
+}
+
+// accepted is how many frames the n-th stream has taken.
+func (r *rig) accepted(n int) uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.streams[n].Counts().Accepted
 }
 func (r *rig) Models() ingest.Repository { return repository{r.models} }
 func (r *rig) Memory() *buf.Pool         { return r.mem }
@@ -94,7 +110,7 @@ func start(t testing.TB, o ws.Options, more ...workers.Config) *rig {
 			t.Fatal(err)
 		}
 	}
-	h, err := httpd.New(httpd.Config{Addr: "127.0.0.1:0", Origins: []string{"https://friend.example"}, HeaderTimeout: time.Second, Log: quiet})
+	h, err := httpd.New(httpd.Config{Addr: "127.0.0.1:0", Origins: []string{"https://friend.example"}, HeaderTimeout: 4 * time.Second, Log: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
