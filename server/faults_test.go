@@ -91,7 +91,7 @@ func hugePNG() []byte {
 func TestFailingWorkersOverProtocols(t *testing.T) {
 	before := files(t)
 	letGo = make(chan struct{})
-	s, end := run(t, server.ModelConfig{Name: "m", Source: "trouble", Limits: server.ModelLimits{Run: server.Duration(50 * time.Millisecond)}})
+	s, end := run(t, server.ModelConfig{Name: "m", Source: "trouble", Limits: server.ModelLimits{Run: server.Duration(3 * time.Second)}})
 	c := dial(t, s, "/v2/models/m/stream?codec=opaque&policy=every")
 	for _, x := range []struct{ frame, code string }{{"panic", "internal"}, {"die", "internal"}, {"hang", "timeout"}} {
 		if got := ask(t, c, websocket.BinaryMessage, []byte(x.frame)); !strings.Contains(got, `"code":"`+x.code+`"`) {
@@ -122,7 +122,7 @@ func TestFailingWorkersOverProtocols(t *testing.T) {
 	if m := s.Memory().Stats(); m.Leases != 0 {
 		t.Errorf("%d leases left", m.Leases)
 	}
-	for limit := time.Now().Add(15 * time.Second); files(t) > before+2; time.Sleep(time.Millisecond) { // the runtime keeps a few of its own
+	for limit := time.Now().Add(time.Minute); files(t) > before+2; time.Sleep(time.Millisecond) { // the runtime keeps a few of its own
 		if time.Now().After(limit) {
 			t.Fatalf("%d descriptors, %d before", files(t), before)
 		}

@@ -194,7 +194,7 @@ func TestStuckSocket(t *testing.T) {
 func TestVanishedSocket(t *testing.T) {
 	quiet := looped(t)
 	quiet.Paused = true
-	r := start(t, streams.Options{Streams: []streams.Config{quiet}, Heartbeat: 50 * time.Millisecond, PongWait: 2 * time.Second})
+	r := start(t, streams.Options{Streams: []streams.Config{quiet}, Heartbeat: 50 * time.Millisecond, PongWait: 4 * time.Second})
 	here, _ := r.socket(), r.socket()
 	answered := make(chan struct{}, 1000)
 	here.SetPingHandler(func(data string) error {
