@@ -68,7 +68,7 @@ func (s *StreamEntry) below(path string) string {
 }
 
 func (c Config) validateStreams() (errs []error) {
-	first := map[string]int{}
+	first, writes := map[string]int{}, map[string]int{}
 	for i, s := range c.streams() {
 		at := fmt.Sprintf("streams[%d]", i)
 		var e *stream.Error
@@ -80,6 +80,14 @@ func (c Config) validateStreams() (errs []error) {
 		} else {
 			first[s.Name] = i
 		}
+		if s.Sinks.File == "" {
+			continue
+		}
+		file := filepath.Clean(s.Sinks.File)
+		if j, twice := writes[file]; twice {
+			errs = append(errs, fault(at+".sinks.file", "%q is that of streams[%d] already: give each its own", s.Sinks.File, j))
+		}
+		writes[file] = i
 	}
 	if c.HTTP == Off && (len(c.Streams) > 0 || c.StreamsFile != "") {
 		errs = append(errs, fault("http", "is off, and streams of the server's own need it: give it an address, such as 127.0.0.1:8000"))

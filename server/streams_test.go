@@ -98,6 +98,7 @@ func TestStreamFaults(t *testing.T) {
 		"- {name: a, source: a.mp4, model: m, sinks: {webhook: nowhere}}":            "streams[0].sinks.webhook: ",
 		"- {name: a, source: a.mp4, model: m, fps: x}":                               "streams[0].fps: ",
 		"- {name: a, source: a.mp4, model: m}\n- {name: a, source: b.mp4, model: m}": "streams[1].name: ",
+		"- {name: a, source: a.mp4, model: m, sinks: {file: x}}\n- {name: b, source: b.mp4, model: m, sinks: {file: ./x}}": "streams[1].sinks.file: ",
 		"a: b": "streams: is not a list",
 	} {
 		text = "streams:\n  " + strings.ReplaceAll(text, "\n", "\n  ")
