@@ -26,14 +26,19 @@ import (
 
 var screenshot = flag.String("screenshot", "", "write a picture of the console with the fake camera to this PNG file")
 
+var only = flag.String("only", "", "a regular expression: of the browser's cases run those alone")
+
 // foreign is a name by which the browser finds the server, and which is none of
 // this machine: a page from there gets no camera.
 const foreign = "millrace.test"
 
+// decoders is how many videos the server decodes at once.
+const decoders = 4
+
 // TestConsole has a real Chromium use the page: testdata/browser/test.mjs.
 func TestConsole(t *testing.T) {
 	dir := t.TempDir()
-	given := map[string]any{"chromium": find(t, "chromium"), "foreign": foreign, "screenshot": absolute(t, *screenshot), "digits": digits(t)}
+	given := map[string]any{"chromium": find(t, "chromium"), "foreign": foreign, "screenshot": absolute(t, *screenshot), "digits": digits(t), "only": *only, "decoders": decoders}
 	model := filepath.Join(dir, "spotter.onnx")
 	write(t, model, spotter.Model)
 	clip := filepath.Join(dir, "clip.mp4")
@@ -45,10 +50,12 @@ func TestConsole(t *testing.T) {
 	}
 	given["camera"] = ffmpeg("camera.mjpeg", "-q:v", "3")
 	given["short"] = ffmpeg("short.mp4", "-t", "2")
+	given["large"] = ffmpeg("large.mp4", "-vf", "scale=640:480")
 	given["turned"] = ffmpeg("turned.mp4", "-t", "4", "-vf", "transpose=cclock")
 	turn(t, given["turned"].(string))
-	// The server reads PNG; what it does not, such as BMP, the page turns into JPEG.
-	given["pictures"] = []string{ffmpeg("one.png", "-frames:v", "1"), ffmpeg("one.bmp", "-frames:v", "1")}
+	// The server reads PNG, whatever its name; what it does not, such as BMP, the page turns into JPEG.
+	given["pictures"] = []string{ffmpeg("one.png", "-frames:v", "1"), ffmpeg("one.bmp", "-frames:v", "1"), filepath.Join(dir, "png.jpg")}
+	write(t, filepath.Join(dir, "png.jpg"), read(t, filepath.Join(dir, "one.png")))
 	given["nonsense"] = filepath.Join(dir, "nonsense.mp4")
 	write(t, given["nonsense"].(string), []byte("no video"))
 	for _, name := range []string{"package.json", "package-lock.json", "page.mjs", "session.mjs", "test.mjs"} {
@@ -59,6 +66,7 @@ func TestConsole(t *testing.T) {
 	s := start(t, "127.0.0.1:0", model)
 	_, port, _ := net.SplitHostPort(s.HTTPAddr().String())
 	given["url"], given["insecure"] = "http://"+s.HTTPAddr().String(), "http://"+net.JoinHostPort(foreign, port)
+	programs := os.Getenv("PATH")
 	b := browse(t, dir, given)
 	for b.next(t) {
 		switch b.line.Ask {
@@ -69,6 +77,10 @@ func TestConsole(t *testing.T) {
 			if err := s.Models().Unload(context.Background(), "gone"); err != nil {
 				t.Fatal(err)
 			}
+		case "hide ffmpeg":
+			t.Setenv("PATH", dir)
+		case "show ffmpeg":
+			t.Setenv("PATH", programs)
 		case "stop":
 			s.stop(t)
 		case "start":
@@ -110,8 +122,11 @@ func start(t *testing.T, addr, model string) running {
 	t.Helper()
 	cfg := server.Defaults()
 	cfg.HTTP, cfg.GRPC, cfg.Log.Level, cfg.Hosts, cfg.Clip = addr, server.Off, "error", []string{foreign}, spotter.Clip
+	cfg.Limits.MaxDecoders = decoders
+	digits := fmt.Sprintf("%q,input.image.scale=0.00392157,output.boxes.threshold=0.3", model)
 	if err := cfg.AddModels(
-		fmt.Sprintf("spotter=%q,input.image.scale=0.00392157,output.boxes.threshold=0.3", model),
+		"spotter="+digits,
+		"late="+digits+",batching.kind=soft,batching.max_size=8,batching.max_delay=300ms", // newer frames supersede
 		fmt.Sprintf("tensors=%q", model), // takes no pictures
 		"motion=motion", "gone=motion", "slow=delay,fixed=200ms"); err != nil {
 		t.Fatal(err)

@@ -53,14 +53,9 @@ export const metadata = name => ask(`/v2/models/${encodeURIComponent(name)}`);
 /** What the console itself offers. @returns {Promise<{clip: boolean}>} */
 export const offers = () => ask('console.json');
 
-/** The address of a model's stream in plain mode. @param {'latest' | 'every'} policy */
-export const streamURL = (name, policy) => socketURL(`/v2/models/${encodeURIComponent(name)}/stream?policy=${policy}`);
-
 /** The address of sessions of millrace.v1. */
-export const sessionURL = () => socketURL('/v2/stream');
-
-function socketURL(path) {
-  const url = new URL(path, location.href);
+export function sessionURL() {
+  const url = new URL('/v2/stream', location.href);
   url.protocol = location.protocol === 'https:' ? 'wss:' : 'ws:';
   return url.href;
 }

@@ -22,6 +22,7 @@ export class Channel extends Account {
   #window = 0;
   #interval = 0; // ms between frames that the server advises; 0 = any
   #next = 0; // when the next frame is due by that
+  #size = null; // of frames that the server advises
   #broken = false; // frames before the next one were lost
 
   /** What the session knows it by; 0 = it has not been asked for. */
@@ -30,12 +31,12 @@ export class Channel extends Account {
   /**
    * @param {import('./session.js').Session} session
    * @param {string} model
-   * @param {{codec: string, policy?: object}} options
+   * @param {{codec?: string, policy?: object}} options codec: left out, pictures are known by their content
    */
   constructor(session, model, {codec, policy}) {
     super();
     this.#session = session;
-    this.#codec = codec;
+    this.#codec = codec ?? 'opaque';
     this.#asked = {type: 'open', model, codec, policy};
   }
 
@@ -49,6 +50,13 @@ export class Channel extends Account {
     this.#finish();
   }
 
+  /** Has it opened at once, for frames of another codec. Call it while it waits. */
+  change(codec) {
+    clearTimeout(this.#timer);
+    this.#codec = this.#asked.codec = codec;
+    this.#session.join(this);
+  }
+
   /** The id of the session it goes by now. */
   get session() { return this.#session.id; }
 
@@ -60,6 +68,9 @@ export class Channel extends Account {
 
   /** Frames a second that the server advises; 0 = any. */
   get advised() { return this.#interval && 1000 / this.#interval; }
+
+  /** The size of frames that the server advises, in px; null = any. @returns {{width: number, height: number} | null} */
+  get size() { return this.#size; }
 
   /** How many frames may be sent now: the server's credit. */
   get room() { return this.state === 'running' && this.#session.clear ? Math.max(0, this.#limit - this.#count) : 0; }
@@ -92,6 +103,7 @@ export class Channel extends Account {
     this.lose('connection');
     this.sid = sid;
     this.#count = this.#limit = this.#ended = this.#window = this.#interval = this.#next = 0;
+    this.#size = null;
     this.#broken = this.#seq > 0;
     this.#session.say({...this.#asked, sid});
   }
@@ -145,6 +157,7 @@ export class Channel extends Account {
         break;
       case 'advise':
         if (m.fps) this.#interval = 1000 / m.fps;
+        if (m.width) this.#size = {width: m.width, height: m.height};
         if (m.keyframe) this.tell('keyframe');
         break;
       case 'closed':

@@ -17,12 +17,15 @@ const config = (codec, width, height) => ({
   ...CODECS[codec].config, width, height, bitrate: Math.max(LEAST, BITS * width * height), latencyMode: 'realtime',
 });
 
+/** What the visitor knows a codec by. */
+export const label = codec => CODECS[codec].label;
+
 /** What this browser can encode. @returns {Promise<{name: string, label: string}[]>} */
 export async function codecs() {
   if (!window.VideoEncoder) return []; // an old browser, or a page that is not on https or localhost
   const all = Object.keys(CODECS).map(async name => {
     const {supported} = await VideoEncoder.isConfigSupported(config(name, 640, 480)).catch(() => ({}));
-    return supported ? [{name, label: CODECS[name].label}] : [];
+    return supported ? [{name, label: label(name)}] : [];
   });
   return (await Promise.all(all)).flat();
 }
@@ -71,7 +74,7 @@ export class Encoder {
       return;
     }
     try {
-      this.#configure(source.size(wanted));
+      this.#configure(source.size(wanted, this.#channel.size));
       const keyFrame = this.#wanted || now - this.#keyed > KEY_EVERY;
       this.#encoder.encode(frame, {keyFrame});
       if (keyFrame) {
@@ -88,14 +91,14 @@ export class Encoder {
 
   close() {
     this.#channel.removeEventListener('keyframe', this.#keyframe);
-    this.#pending.clear();
-    if (this.#encoder && this.#encoder.state !== 'closed') this.#encoder.close();
-    this.#encoder = null;
+    this.#drop();
   }
 
+  /** Each size has an encoder of its own: one for AV1 that is told another goes on announcing the old one. */
   #configure({width, height}) {
-    this.#encoder ??= new VideoEncoder({output: c => this.#chunk(c), error: e => this.#failed(e)});
     if (width === this.#size.width && height === this.#size.height) return;
+    this.#drop();
+    this.#encoder = new VideoEncoder({output: c => this.#chunk(c), error: e => this.#failed(e)});
     this.#size = {width, height};
     this.#encoder.configure(config(this.#codec, width, height));
     this.#wanted = true;
@@ -127,13 +130,22 @@ export class Encoder {
   #forget(now) {
     const [oldest] = this.#pending.values();
     if (!oldest || this.#encoder.encodeQueueSize > 0 || now - oldest.at < PATIENCE) return;
-    for (const _ of this.#pending) this.#tell.skipped();
-    this.#pending.clear();
+    this.#skip();
     this.#wanted ||= this.#gap;
   }
 
+  #skip() {
+    for (const _ of this.#pending) this.#tell.skipped();
+    this.#pending.clear();
+  }
+
+  #drop() {
+    this.#skip();
+    if (this.#encoder && this.#encoder.state !== 'closed') this.#encoder.close();
+    this.#encoder = null;
+  }
+
   #failed(e) {
-    const what = CODECS[this.#codec].label;
-    this.#tell.failed(`This browser’s encoder for ${what} failed: ${e.message}. Send as JPEG or as something else, and press Start again.`);
+    this.#tell.failed(`This browser’s encoder for ${label(this.#codec)} failed: ${e.message}. Send as JPEG or as something else, and press Start again.`);
   }
 }

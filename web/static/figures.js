@@ -5,7 +5,7 @@ const number = (v, digits = 0) => Number.isFinite(v) ? v.toFixed(digits) : '–'
 
 /**
  * Shows how a stream goes.
- * @param {import('./account.js').Account} stream
+ * @param {import('./channel.js').Channel} stream
  * @param {import('./stats.js').Stats} stats
  * @param {number} skipped frames that were not even encoded
  */
@@ -20,6 +20,7 @@ export function show(stream, stats, skipped) {
   $('dropped').textContent = reasons.reduce((sum, [, n]) => sum + n, 0);
   rows($('counts'), [
     ['sent', stream.sent],
+    ...(stream.size ? [['size that the server advises', `${stream.size.width} × ${stream.size.height}`]] : []),
     ['answered', stream.answered],
     ...reasons.map(([reason, n]) => [`dropped: ${reason}`, n]),
     ['errors', stream.errors],

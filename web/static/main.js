@@ -18,15 +18,17 @@ let run = null; // what streams, a Run; while a source is being opened something
  * place in the video in seconds.
  */
 const view = window.millrace = Object.assign(new EventTarget(), {
-  state: 'idle', message: '', sent: 0, bytes: 0, answered: 0, dropped: 0, errors: 0, skipped: 0, last: null,
+  state: 'idle', message: '', note: '', sent: 0, bytes: 0, answered: 0, dropped: 0, errors: 0, skipped: 0, last: null,
 });
 
-function tell(text) {
-  if (view.message === text) return; // or it would be read out again
-  view.message = text;
-  $('message').textContent = text;
-  $('message').hidden = text === '';
-}
+/** What shows a text in an element, and nothing where it is empty. @param {'message' | 'note'} id */
+const teller = id => text => {
+  if (view[id] === text) return; // or it would be read out again
+  view[id] = text;
+  $(id).textContent = text;
+  $(id).hidden = text === '';
+};
+const tell = teller('message'), note = teller('note');
 
 function turned(state) {
   view.state = state;
@@ -100,7 +102,7 @@ async function start() {
   }
   if (!source || opening.signal.aborted) return;
   show(source);
-  run = new Run(model, source, model.video ? $('codec').value : 'jpeg', {view, tell, turned, ended});
+  run = new Run(model, source, model.video ? $('codec').value : 'jpeg', {view, tell, note, turned, ended});
   run.start();
 }
 
@@ -112,6 +114,7 @@ function stop() {
   draw($('overlay'), null);
   $('stage').classList.remove('on');
   $('texts').textContent = '';
+  note('');
   buttons();
 }
 

@@ -3,33 +3,36 @@
 import * as api from './api.js';
 import * as figures from './figures.js';
 import {draw} from './draw.js';
-import {Encoder} from './encoder.js';
+import {Encoder, label} from './encoder.js';
 import {read} from './results.js';
 import {Session} from './session.js';
 import {Stats} from './stats.js';
-import {Stream, WINDOW} from './stream.js';
 
 const $ = id => document.getElementById(id);
 
+const WINDOW = 2; // frames on their way: one travels while one is computed
 const LONG = 3000; // ms without an answer that the visitor is told of, and that an error stays on the page
+const AS_JPEG = /\bsend jpeg\b/; // says a server that cannot decode a video: no decoder is free, or it has no ffmpeg
 
 /**
  * @typedef {object} Page what a Run tells
  * @property {object} view the counts and the last result, for whoever looks
- * @property {(text: string) => void} tell the visitor
+ * @property {(text: string) => void} tell the visitor what is wrong
+ * @property {(text: string) => void} note tells him what is otherwise than he chose, until the end
  * @property {(state: import('./account.js').State) => void} turned
  * @property {(text: string) => void} ended calls stop
  */
 
 /**
- * From start to stop. JPEG goes in plain mode, inter-coded video over millrace.v1:
- * it needs a server that asks for key frames, and gains by one that resumes.
+ * From start to stop. Inter-coded video that the server cannot decode goes on as
+ * JPEG.
  */
 export class Run {
   #model;
   #source;
   #page;
   #stream;
+  #codec; // undefined = that of the picture
   #encoder = null; // of inter-coded video
   #stats = new Stats();
   #timer = 0;
@@ -46,10 +49,10 @@ export class Run {
     this.#model = model;
     this.#source = source;
     this.#page = page;
-    if (codec === 'jpeg' || source.still) {
-      this.#stream = new Stream(api.streamURL(model.name, source.still ? 'every' : 'latest'));
-    } else {
-      this.#stream = new Session(api.sessionURL()).stream(model.name, {codec, policy: {mode: 'latest', window: WINDOW}});
+    this.#codec = source.still ? undefined : codec;
+    const policy = {mode: source.still ? 'every' : 'latest', window: WINDOW};
+    this.#stream = new Session(api.sessionURL()).stream(model.name, {codec: this.#codec, policy});
+    if (this.#codec && codec !== 'jpeg') {
       this.#encoder = new Encoder(codec, this.#stream, {skipped: () => page.view.skipped++, failed: page.ended});
     }
     this.#stream.addEventListener('state', e => this.#state(e.detail));
@@ -85,7 +88,7 @@ export class Run {
     }
     this.#encoding = true;
     try {
-      const blob = await this.#source.encode(this.#model.size);
+      const blob = await this.#source.encode(this.#model.size, this.#stream.size);
       if (blob) this.#stream.send(blob, captured, media); // nothing, if it was stopped meanwhile
     } finally {
       this.#encoding = false;
@@ -116,7 +119,9 @@ export class Run {
     this.#page.turned(state);
     if (state === 'running') {
       this.#page.tell('');
-      if (this.#source.still) this.#stream.send(this.#source.still, performance.now());
+      if (this.#source.still && this.#stream.inFlight === 0) this.#stream.send(this.#source.still, performance.now());
+    } else if (state === 'waiting' && this.#encoder && AS_JPEG.test(fault?.message)) {
+      this.#asJPEG(fault);
     } else if (state === 'waiting') {
       draw($('overlay'), null);
       this.#page.tell(`${fault ? this.#words(fault) : 'The connection to the server is lost.'} Trying again…`);
@@ -125,6 +130,16 @@ export class Run {
     } else if (fault) {
       this.#page.ended(this.#words(fault));
     }
+  }
+
+  /** Goes on as JPEG, which the server need not have a decoder for. */
+  #asJPEG(fault) {
+    const video = label(this.#codec);
+    this.#page.note(`The server cannot decode ${video} now, so this goes as JPEG. It says: ${fault.message}. Press Start to try ${video} again.`);
+    this.#encoder.close();
+    this.#encoder = null;
+    this.#codec = 'jpeg';
+    this.#stream.change(this.#codec);
   }
 
   /** Why a server that answers has no stream for us: a browser keeps the reply to an upgrade to itself. */

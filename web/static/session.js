@@ -2,8 +2,10 @@
 // It knows no page and no camera.
 
 import {Channel} from './channel.js';
-import {FINAL} from './stream.js';
 import {Waits} from './waits.js';
+
+/** Close codes after which trying again would end in the same way. */
+const FINAL = new Set([1008, 1009, 4400, 4401, 4404, 4409]);
 
 const PULSE = 5000; // ms between two looks at a connection
 const QUIET = 2; // looks in a row at which nothing was heard: it is half dead
@@ -39,7 +41,7 @@ export class Session {
   /**
    * A stream to a model, yet to be started.
    * @param {string} model
-   * @param {{codec: string, policy?: object}} options as the protocol's `open` has them
+   * @param {{codec?: string, policy?: object}} options as the protocol's `open` has them
    * @returns {Channel}
    */
   stream(model, options) {

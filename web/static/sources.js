@@ -23,6 +23,7 @@ const REFUSALS = {
  * Opening can be given up by a signal. Once stopped or given up, a source leaves
  * its element alone: the next one may use it.
  *
+ * @typedef {{width: number, height: number}} Size in px
  * @typedef {object} Source
  * @property {number} width of the picture, px
  * @property {number} height
@@ -154,16 +155,17 @@ class Moving {
 
   /**
    * The present frame as JPEG, no larger than is of use.
-   * @param {{width: number, height: number} | null} wanted by the model
+   * @param {Size | null} wanted by the model
+   * @param {Size | null} advised by the server
    * @returns {Promise<Blob | null>} null = there is none now
    */
-  encode(wanted) {
-    return jpeg(this.#canvas, this.#video, this.width, this.height, largest(wanted));
+  encode(wanted, advised) {
+    return jpeg(this.#canvas, this.#video, this.width, this.height, largest(wanted, advised));
   }
 
   /** The size that is of use for inter-coded video: encoders want even ones. */
-  size(wanted) {
-    const scale = Math.min(1, largest(wanted) / Math.max(this.width, this.height));
+  size(wanted, advised) {
+    const scale = Math.min(1, largest(wanted, advised) / Math.max(this.width, this.height));
     const even = n => Math.max(2, 2 * Math.round(n * scale / 2));
     return {width: even(this.width), height: even(this.height)};
   }
@@ -189,8 +191,11 @@ class Moving {
   }
 }
 
-/** The longer side that is of use, px. */
-const largest = wanted => Math.max(LARGEST, wanted?.width ?? 0, wanted?.height ?? 0);
+/**
+ * The longer side that is of use, px. Only that is taken of advice, which has the
+ * shape of frames sent before: a camera may have been turned since.
+ */
+const largest = (wanted, advised) => advised ? Math.max(advised.width, advised.height) : Math.max(LARGEST, wanted?.width ?? 0, wanted?.height ?? 0);
 
 /** The picture as JPEG, scaled down so that its longer side has at most `largest` px. */
 function jpeg(canvas, picture, width, height, largest) {

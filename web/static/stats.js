@@ -4,7 +4,7 @@ const SPAN = 3000; // ms that figures look back
 const SECONDS = 60; // that the plot looks back
 
 /** The value below which that share of the numbers lie; NaN when there are none. */
-export function quantile(numbers, share) {
+function quantile(numbers, share) {
   const sorted = numbers.filter(Number.isFinite).sort((a, b) => a - b);
   return sorted.length ? sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] : NaN;
 }
@@ -18,7 +18,7 @@ export class Stats {
   #ended = 0; // seconds that are over
   #count = 0; // answers in the one that is not
 
-  /** Takes a result of a Stream. */
+  /** Takes a result of a Channel. */
   add(reply) {
     this.#recent.push({at: performance.now(), age: reply.age, timing: reply.timing ?? {}});
     this.#count++;

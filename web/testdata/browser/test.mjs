@@ -5,6 +5,7 @@
 
 import assert from 'node:assert/strict';
 import readline from 'node:readline';
+import {setTimeout as delay} from 'node:timers/promises';
 import {chromium} from 'playwright-core';
 import {Console, TIMEOUT, Way, given} from './page.mjs';
 import {prepare, session} from './session.mjs';
@@ -46,6 +47,55 @@ async function behind(browser, codec) {
   assert.match(await c.page.textContent('#texts'), /delay_us {2}INT64/);
   await c.close();
   return view;
+}
+
+/** VP8 was chosen, JPEG is sent, and the page says so. @returns {Promise<string>} what it says */
+async function fellBack(c, why) {
+  await c.until('m.note !== "" && m.answered >= 10');
+  const view = await c.balanced();
+  assert.match(view.note, /^The server cannot decode VP8.*as JPEG/);
+  assert.match(view.note, why);
+  assert.equal(await c.page.textContent('[role=status]'), view.note);
+  assert.deepEqual([view.message, view.errors, await c.page.inputValue('#codec')], ['', 0, 'vp8']);
+  assert.ok(view.bytes / view.sent > 5000, `${view.bytes / view.sent} bytes a frame, as of video`);
+  return view.note;
+}
+
+/** VP8 was chosen and is sent. */
+async function asChosen(c) {
+  await c.until('m.answered >= 10');
+  const view = await c.balanced();
+  assert.deepEqual([view.note, view.message, await c.page.isVisible('#note')], ['', '', false]);
+  assert.ok(view.bytes / view.sent < 5000, `${view.bytes / view.sent} bytes a frame, as of JPEG`);
+}
+
+/** The server decodes no video any more: of streams that were stopped it takes a while. */
+async function noVideos() {
+  while (!/^millrace_videos{from="sent"} 0$/m.test(await (await fetch(`${given.url}/metrics`)).text())) await delay(50);
+}
+
+/** Streams larger frames than the model looks at, to one that is slow. */
+async function smaller(browser, codec) {
+  const c = await Console.open(browser, `model=late&source=file&codec=${codec}`);
+  await c.page.setInputFiles('#file', given.large);
+  await c.until('m.last && m.last.width === 320 && m.last.boxes.length > 0');
+  const at = (await c.seen()).length;
+  await c.until(`m.answered >= ${at + 8}`);
+  const view = await c.balanced(), results = await c.seen(), drawn = await c.drawn();
+  assert.equal(view.errors, 0);
+  assert.match(await c.page.textContent('#counts'), /size that the server advises320 × 240/);
+  assert.doesNotMatch(await c.page.textContent('#counts'), /undecoded/);
+  assert.ok(drawn.boxes > 0 && drawn.there === drawn.edges, JSON.stringify(drawn));
+  const sizes = results.map(r => `${r.width}x${r.height}`);
+  assert.deepEqual([...new Set(sizes)], ['640x480', '320x240']);
+  assert.equal(sizes.lastIndexOf('640x480') + 1, sizes.indexOf('320x240'));
+  await c.page.click('#start'); // anew, as large as before
+  await c.until('m.last');
+  assert.equal((await c.seen()).at(-1).width, 640);
+  assert.doesNotMatch(await c.page.textContent('#counts'), /advises/);
+  await c.close();
+  say({case: `clip/smaller/${codec}`, saw: {view, drawn, results}});
+  return sizes.indexOf('320x240');
 }
 
 const withCamera = {
@@ -128,7 +178,8 @@ const withCamera = {
     }
     await c.page.setInputFiles('#file', given.turned); // as phones film: encoders do not turn it
     await c.until('m.last && m.last.width === 320 && m.last.height === 240 && m.last.boxes.length >= 5');
-    assert.ok((await c.view()).session);
+    const {bytes, sent} = await c.view();
+    assert.ok(bytes / sent < 5000, `${bytes / sent} bytes a frame, as of JPEG`);
     await c.page.setInputFiles('#file', given.nonsense);
     await c.until('/cannot be played/.test(m.message)');
     const complaints = c.complaints.splice(0);
@@ -192,6 +243,54 @@ const withCamera = {
     await c.close();
     way.close();
     return saw;
+  },
+
+  // Plain mode, with no more of a client than a browser has.
+  async plain(browser) {
+    const c = await Console.open(browser);
+    await c.page.evaluate(prepare, TIMEOUT);
+    const reply = await c.page.evaluate(() => new Promise((done, failed) => {
+      const socket = new WebSocket('/v2/models/motion/stream');
+      socket.onopen = () => socket.send(window.prepared.picture);
+      socket.onmessage = m => done(JSON.parse(m.data));
+      socket.onclose = e => failed(new Error(`closed: ${e.code} ${e.reason}`));
+    }));
+    assert.deepEqual([reply.seq, reply.width, reply.height], [0, 300, 150]); // a canvas as it comes
+    await c.close();
+    return {reply};
+  },
+
+  // A server that decodes as many videos as it may, or none: they go as JPEG until the visitor starts anew.
+  async noDecoder(browser) {
+    const others = await Console.open(browser);
+    await others.page.evaluate(prepare, TIMEOUT);
+    await others.page.evaluate(async decoders => {
+      const {open, until, streams} = window.prepared;
+      for (let i = 0; i <= decoders; i++) open('motion', {codec: 'vp8'});
+      await until(() => streams.filter(s => s.state === 'running').length === decoders);
+    }, given.decoders);
+    const c = await Console.open(browser, 'model=spotter&source=clip&codec=vp8&autostart=1');
+    const notes = [await fellBack(c, /limits\.max_decoders: /)];
+    await others.page.evaluate('window.prepared.streams.forEach(s => s.stop())');
+    await others.close();
+    await noVideos();
+    await c.page.click('#start');
+    await asChosen(c);
+    await ask('hide ffmpeg');
+    await c.page.click('#start');
+    notes.push(await fellBack(c, /ffmpeg, which the server does not have/));
+    await ask('show ffmpeg');
+    await c.page.click('#start');
+    await asChosen(c);
+    await c.close();
+    return {notes};
+  },
+
+  // A server that is short of compute asks for frames as the model sees them.
+  async smaller(browser) {
+    const sizes = {};
+    for (const codec of ['jpeg', 'vp8', 'av1']) sizes[codec] = await smaller(browser, codec);
+    return {sizes};
   },
 
   // Streams of one session, each with what the server has to say of it.
@@ -346,6 +445,7 @@ async function told(browser, text, options, fault) {
 for (const [flags, cases] of [[CAMERA, withCamera], [[DEVICE], withoutCamera]]) {
   const browser = await chromium.launch({executablePath: given.chromium, args: [...FLAGS, ...flags]});
   for (const [name, run] of Object.entries(cases)) {
+    if (!new RegExp(given.only).test(name)) continue;
     try {
       say({case: name, saw: await run(browser)});
     } catch (e) {
