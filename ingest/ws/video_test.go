@@ -277,8 +277,11 @@ func TestV1VideoLatest(t *testing.T) {
 	for _, how := range seen {
 		count[how]++
 	}
-	if count["undecoded"] > 0 && time.Since(begun) > time.Second {
-		t.Skipf("the machine stood still, and %d chunks were given up as too late to decode", count["undecoded"])
+	if late := count["undecoded"]; late > 0 && time.Since(begun) > time.Second { // the machine stood still
+		if len(seen) != n || late+count["result"]+count["superseded"]+count["overtaken"]+count["stale"] != n {
+			t.Errorf("%d frames ended: %v", len(seen), count)
+		}
+		return
 	}
 	if len(seen) != n || seen[n-1] != "result" || count["undecoded"] > 0 || count["result"]+count["superseded"]+count["overtaken"]+count["stale"] != n || count["superseded"] == 0 {
 		t.Errorf("%d frames ended: %v; the last %q", len(seen), count, seen[n-1])
