@@ -1,7 +1,8 @@
 package sources
 
 import (
-	"context"
+	"fmt"
+	"net/netip"
 
 	"millrace/internal/video"
 	"millrace/stream"
@@ -23,21 +24,11 @@ func Check(field, url string) error {
 	return stream.Errorf(stream.PermissionDenied, field, "%s: sources come from the server's configuration only; a request may name http, https, rtsp and rtsps", scheme)
 }
 
-// Reach refuses an address whose host is, or leads to, a private one. It looks
-// the name up, so ask right before opening. Errors are *stream.Error about
-// field: NotFound for a name that nobody knows, PermissionDenied for a private
-// address.
-func Reach(ctx context.Context, field, url string) error {
-	host, err := video.Host(url)
-	if err != nil {
-		return stream.Errorf(stream.InvalidArgument, field, "%s", err.Error())
-	}
-	private, err := video.IsPrivateHost(ctx, host)
-	switch {
-	case err != nil:
-		return stream.Errorf(stream.NotFound, field, "the host %s is not known", short(host))
-	case private:
-		return stream.Errorf(stream.PermissionDenied, field, "the host %s is a private address: sources.allow_private allows those", short(host))
+// Public allows what is not a private address: video.Options.Allow for what a
+// request named.
+func Public(a netip.Addr) error {
+	if video.IsPrivateAddr(a) {
+		return fmt.Errorf("%v is a private address: sources.allow_private allows those", a)
 	}
 	return nil
 }
@@ -47,7 +38,7 @@ func Code(err error) stream.Code {
 	switch video.KindOf(err) {
 	case video.NotFound:
 		return stream.NotFound
-	case video.Auth:
+	case video.Auth, video.Forbidden:
 		return stream.PermissionDenied
 	case video.Refused, video.EndedEarly, video.Busy, video.Killed:
 		return stream.Unavailable
@@ -57,12 +48,4 @@ func Code(err error) stream.Code {
 		return stream.Unsupported
 	}
 	return stream.CodeOf(err)
-}
-
-// short keeps a host from filling a log.
-func short(host string) string {
-	if len(host) > 100 {
-		return host[:100] + "..."
-	}
-	return host
 }

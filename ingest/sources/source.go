@@ -118,8 +118,8 @@ func (s *Source) Run(ctx context.Context) error {
 // final says that trying again is of no use: not the source is wrong, but what
 // was asked for.
 func final(err error) bool {
-	if video.KindOf(err) != "" {
-		return false
+	if k := video.KindOf(err); k != "" {
+		return k == video.Forbidden
 	}
 	switch Code(err) {
 	case stream.InvalidArgument, stream.PermissionDenied, stream.Internal:

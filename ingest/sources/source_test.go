@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -198,7 +199,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-func TestCheckAndReach(t *testing.T) {
+func TestCheck(t *testing.T) {
 	for url, code := range map[string]stream.Code{
 		"http://example.com/a": "", "rtsp://me:geheim@example.com/a": "",
 		"clip.mp4": stream.PermissionDenied, "exec:cat geheim": stream.PermissionDenied, "/dev/video0": stream.PermissionDenied,
@@ -212,12 +213,23 @@ func TestCheckAndReach(t *testing.T) {
 			t.Errorf("%q: %v", url, err)
 		}
 	}
-	for _, url := range []string{"http://127.0.0.1/", "http://[::1]/", "rtsp://localhost/x", "http://2130706433/"} {
-		if err := sources.Reach(t.Context(), "source", url); stream.CodeOf(err) != stream.PermissionDenied {
-			t.Errorf("%q: %v", url, err)
+}
+
+// What a request named is refused for good where it leads to a private address,
+// and the text says what would allow it.
+func TestPublic(t *testing.T) {
+	c := newCamera(t)
+	for _, url := range []string{c.URL, strings.Replace(c.URL, "127.0.0.1", "localhost", 1), strings.Replace(c.URL, "http", "rtsp", 1)} {
+		r := run(t, sources.Options{Video: video.Options{URL: url, Allow: sources.Public}})
+		err := r.wait()
+		if sources.Code(err) != stream.PermissionDenied || !strings.Contains(err.Error(), "sources.allow_private") || r.Status().State != sources.Failed {
+			t.Errorf("%s: %v", url, err)
 		}
 	}
-	if err := sources.Reach(t.Context(), "source", "http://1.1.1.1/"); err != nil {
+	if n := c.opened.Load(); n != 0 {
+		t.Errorf("%d pictures were asked for", n)
+	}
+	if err := sources.Public(netip.MustParseAddr("1.1.1.1")); err != nil {
 		t.Error(err)
 	}
 }

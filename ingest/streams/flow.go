@@ -194,13 +194,11 @@ func (f *flow) sourceOptions(o *outlet) sources.Options {
 		Memory: f.a.door.Memory(), Frame: o.frame, Lost: o.lost, Opened: o.opened, Failed: f.failed, Paced: !o.every,
 	}
 	so.May = func(ctx context.Context) (err error) {
-		if f.opening, err = f.a.openings.enter(ctx); err != nil {
-			return err
-		}
-		if f.origin == "request" && !f.a.opts.AllowPrivate {
-			return sources.Reach(ctx, "source", f.config.Source)
-		}
-		return nil
+		f.opening, err = f.a.openings.enter(ctx)
+		return err
+	}
+	if f.origin == "request" && !f.a.opts.AllowPrivate {
+		so.Video.Allow = sources.Public
 	}
 	return so
 }

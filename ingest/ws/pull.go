@@ -120,11 +120,6 @@ func (p *pull) closeStream() {
 }
 
 func (p *pull) pull(ctx context.Context) error {
-	if !p.s.a.opts.AllowPrivateURLs {
-		if err := sources.Reach(ctx, "url", p.url); err != nil {
-			return err
-		}
-	}
 	model, _, err := p.s.door.Models().Model(p.model, p.version())
 	if err != nil {
 		return err
@@ -173,6 +168,9 @@ func (p *pull) version() string {
 // live sources, whose end is not known, are read as they come.
 func (p *pull) open(ctx context.Context, m *stream.Model) (r *video.Reader, live bool, err error) {
 	o := video.Options{URL: p.url, Format: video.RGB24, FPS: p.s.query.policy.MaxFPS}
+	if !p.s.a.opts.AllowPrivateURLs {
+		o.Allow = sources.Public
+	}
 	if m.Image != nil && m.Image.Fit != "letterbox" {
 		o.Width, o.Height = m.Image.Width, m.Image.Height
 	}

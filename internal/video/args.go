@@ -2,34 +2,48 @@ package video
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
 // input returns the arguments that open the source, for ffmpeg and ffprobe alike, up to and without "-i".
-func (o *Options) input(scheme, target string) (args []string, address string) {
-	allowed := o.Protocols
-	if len(allowed) == 0 {
-		allowed = protocols[scheme]
+func (r *route) input(o *Options) (args []string, address string) {
+	use := slices.Clone(o.Protocols)
+	if len(use) == 0 {
+		use = Protocols(r.scheme)
 	}
-	args = append(args, "-protocol_whitelist", strings.Join(allowed, ","))
-	address = target
-	switch scheme {
-	case SchemeFile:
+	use = append(use, r.extra...)
+	address = r.address
+	switch {
+	case r.secret:
+		args = []string{"-f", "concat", "-safe", "0"}
+		use, address = append(use, "pipe"), "pipe:0"
+	case r.scheme == SchemeFile:
 		// With the protocol in front, neither a leading "-" nor a colon in the path means anything.
-		address = "file:" + target
-	case SchemeV4L2:
-		args = append(args, o.cameraArgs()...)
-	case SchemeExec:
+		address = "file:" + r.target
+	case r.scheme == SchemeExec:
 		address = "pipe:0"
+	}
+	if !r.secret {
+		args = r.inputArgs(o)
+	}
+	return append([]string{"-protocol_whitelist", strings.Join(use, ",")}, args...), address
+}
+
+// inputArgs are the pairs of option and value for what reads the source.
+func (r *route) inputArgs(o *Options) (args []string) {
+	switch r.scheme {
+	case SchemeV4L2:
+		args = o.cameraArgs()
 	case SchemeRTSP, SchemeRTSPS:
 		// Over UDP one lost packet spoils the picture until the next key frame.
-		args = append(args, "-rtsp_transport", "tcp")
+		args = []string{"-rtsp_transport", "tcp"}
 	}
-	return append(args, o.InputArgs...), address
+	return append(args, o.InputArgs...)
 }
 
 // ffmpegArgs is the whole command line. width and height are the wanted size, 0 where ffmpeg is to find it.
-func (o *Options) ffmpegArgs(scheme, target string, width, height int) []string {
+func (o *Options) ffmpegArgs(from *route, width, height int) []string {
 	args := []string{"-nostdin", "-hide_banner", "-nostats", "-loglevel", "warning"}
 	if o.Realtime {
 		args = append(args, "-re")
@@ -37,8 +51,8 @@ func (o *Options) ffmpegArgs(scheme, target string, width, height int) []string 
 	if o.Loop {
 		args = append(args, "-stream_loop", "-1")
 	}
-	in, address := o.input(scheme, target)
-	if scheme != SchemeFile || o.Realtime {
+	in, address := from.input(o)
+	if from.scheme != SchemeFile || o.Realtime {
 		// A decoder that works on several frames at once is late by as many.
 		args = append(args, "-thread_type", "slice")
 	}

@@ -3,8 +3,8 @@
 //
 // It owns the ffmpeg command line, the protocol allow-list, the coding on the pipe, the classification of what
 // went wrong, and the removal of passwords from everything it reports. It must not know streams, models,
-// servers or policy: whether an address may be opened at all is the server's decision, for which ClassifyURL,
-// Host and IsPrivateHost give the facts. It imports only internal/child.
+// servers or policy: whether an address may be opened at all is the server's decision, for which ClassifyURL and
+// IsPrivateAddr give the facts; Options.Allow has the decision kept. It imports only internal/child.
 //
 // One Reader is one ffmpeg child. ffmpeg decodes, drops frames above the wanted rate, scales, and writes NUT, its
 // own simple container, to a pipe: every frame carries its size and exact presentation time in its own header, so

@@ -17,6 +17,7 @@ const (
 	NotFound      Kind = "not_found"      // no such file, host, or path on the server
 	Refused       Kind = "refused"        // nobody listens, the host cannot be reached, or the server has an error
 	Auth          Kind = "auth"           // password wrong or missing, or permission denied
+	Forbidden     Kind = "forbidden"      // it leads to an address that Options.Allow does not allow
 	Busy          Kind = "busy"           // another program has the device
 	Timeout       Kind = "timeout"        // no first frame within StartTimeout
 	NotVideo      Kind = "not_video"      // it was read, and there is no video in it
@@ -32,6 +33,7 @@ var sentences = map[Kind]string{
 	NotFound:      "there is nothing at this address",
 	Refused:       "the connection was refused or failed",
 	Auth:          "access was denied; check user name and password",
+	Forbidden:     "it leads to an address that may not be opened",
 	Busy:          "the device is in use by another program; close that one",
 	Timeout:       "no frame arrived in time",
 	NotVideo:      "there is no video in it",

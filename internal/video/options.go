@@ -2,6 +2,7 @@ package video
 
 import (
 	"fmt"
+	"net/netip"
 	"time"
 )
 
@@ -73,9 +74,14 @@ type Options struct {
 	StartTimeout time.Duration
 	// StallTimeout bounds the wait for each later frame; 0 means DefaultStallTimeout, negative means no bound.
 	StallTimeout time.Duration
+	// Allow, if set, is asked about every address of the network before anything connects to it, after the look-up of
+	// its name: for the source itself, and for all that it leads to. What it does not allow ends the source with
+	// Forbidden; its error says why. It is for http, https, rtsp and rtsps only, may be called by several goroutines at
+	// once, and goes round proxies that the environment names. An RTSP redirect counts as not allowed.
+	Allow func(netip.Addr) error
 	// Protocols replaces what ffmpeg may use, see Protocols.
 	Protocols []string
-	// InputArgs go to ffmpeg and ffprobe in front of the input, say "-rtsp_transport", "udp". Never from a request.
+	// InputArgs are pairs for ffmpeg and ffprobe in front of the input, say "-rtsp_transport", "udp". Never from a request.
 	InputArgs []string
 	// Log, if set, gets each line that ffmpeg reports, without secrets. It must not block.
 	Log func(line string)

@@ -1,12 +1,8 @@
 package video
 
 import (
-	"context"
 	"encoding/binary"
-	"fmt"
-	"net"
 	"net/netip"
-	"strings"
 )
 
 // special lists the address blocks that are not the public Internet (IANA special-purpose registries), beyond what
@@ -56,40 +52,4 @@ func IsPrivateAddr(a netip.Addr) bool {
 		}
 	}
 	return false
-}
-
-// IsPrivateHost says whether a host, a name or an address without port, is or leads to a private address. A name is
-// looked up, and one private address among several counts. Spellings of an IPv4 address that only C libraries
-// understand (127.1, 0x7f.1, 2130706433) count as private. An error means that the name could not be looked up; treat
-// it as "do not open".
-//
-// A name can change its address between this check and ffmpeg's own look-up, and a server can redirect; whoever must
-// exclude that needs a firewall around the process.
-func IsPrivateHost(ctx context.Context, host string) (bool, error) {
-	host = strings.TrimSuffix(strings.TrimSuffix(strings.TrimPrefix(host, "["), "]"), ".")
-	lower := strings.ToLower(host)
-	switch {
-	case host == "":
-		return true, nil
-	case lower == "localhost" || strings.HasSuffix(lower, ".localhost"):
-		return true, nil
-	}
-	if a, err := netip.ParseAddr(host); err == nil {
-		return IsPrivateAddr(a), nil
-	}
-	// No public name ends in a number or in a hexadecimal one.
-	last := lower[strings.LastIndexByte(lower, '.')+1:]
-	if strings.Trim(last, "0123456789") == "" || strings.HasPrefix(last, "0x") && strings.Trim(last[2:], "0123456789abcdef") == "" {
-		return true, nil
-	}
-	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-	if err != nil {
-		return true, fmt.Errorf("video: look up %s: %w", host, err)
-	}
-	for _, a := range addrs {
-		if IsPrivateAddr(a) {
-			return true, nil
-		}
-	}
-	return len(addrs) == 0, nil
 }

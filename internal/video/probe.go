@@ -80,7 +80,14 @@ func Probe(ctx context.Context, o Options) (Info, error) {
 		return Info{}, &Error{Kind: Unsupported, URL: Redact(o.URL), Detail: err.Error(), Err: err}
 	}
 	src := newSource(o.URL)
-	return src.probe(ctx, &o, scheme, target, time.Now().Add(o.StartTimeout))
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	from, err := newRoute(ctx, &o, &src, scheme, target, cancel)
+	if err != nil {
+		return Info{}, err
+	}
+	defer from.close()
+	return src.probe(ctx, &o, from, time.Now().Add(o.StartTimeout))
 }
 
 // source is what every error about one source needs.
@@ -109,13 +116,13 @@ func (s source) startError(program string, err error) error {
 	return fmt.Errorf("video: %w", err)
 }
 
-func (s source) probe(ctx context.Context, o *Options, scheme, target string, deadline time.Time) (Info, error) {
-	args, address := o.input(scheme, target)
+func (s source) probe(ctx context.Context, o *Options, from *route, deadline time.Time) (Info, error) {
+	args, address := from.input(o)
 	args = append([]string{"-hide_banner", "-loglevel", "warning"}, args...)
 	args = append(args, "-select_streams", "V", "-show_error", "-show_entries", probeEntries, "-of", "json", "-i", address)
-	p, err := child.Start(ctx, child.Spec{Path: o.FFprobe, Args: args, Env: environment(), Grace: stopGrace, OnStderr: logger(o.Log, s.red, nil)})
+	p, err := from.start(ctx, o, s, child.Spec{Path: o.FFprobe, Args: args, OnStderr: logger(o.Log, s.red, nil)})
 	if err != nil {
-		return Info{}, s.startError(o.FFprobe, err)
+		return Info{}, err
 	}
 	defer func() { _ = p.Stop(0) }()
 	_ = p.Stdout.SetReadDeadline(deadline)
@@ -141,7 +148,7 @@ func (s source) probe(ctx context.Context, o *Options, scheme, target string, de
 		}
 		return Info{}, s.fail(kind, detailFrom(p.Stderr(), s.red), exit)
 	}
-	return s.judge(&answer, scheme, target, p.Stderr())
+	return s.judge(&answer, from.scheme, from.target, p.Stderr())
 }
 
 // judge turns ffprobe's answer into Info or an error.

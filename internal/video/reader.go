@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -39,6 +41,8 @@ type Reader struct {
 	src    source
 	info   Info
 	ctx    context.Context
+	cancel context.CancelCauseFunc // with what the route found, or at the end
+	from   *route
 	ffmpeg *child.Process
 	feeder *child.Process // the program of an exec source
 	nut    *nutReader
@@ -68,13 +72,17 @@ func Open(ctx context.Context, o Options) (*Reader, error) {
 		return nil, src.fail(Unsupported, err.Error(), err)
 	}
 	deadline := time.Now().Add(o.StartTimeout)
-	r := &Reader{opts: o, scheme: scheme, src: src, ctx: ctx, first: true, info: Info{HasVideo: true}}
-	if scheme == SchemeFile || networked(scheme) && !o.NoProbe {
-		if r.info, err = src.probe(ctx, &o, scheme, target, deadline); err != nil {
-			return nil, err
-		}
+	r := &Reader{opts: o, scheme: scheme, first: true, info: Info{HasVideo: true}}
+	r.ctx, r.cancel = context.WithCancelCause(ctx)
+	r.from, err = newRoute(r.ctx, &o, &src, scheme, target, r.cancel)
+	r.src = src
+	if err == nil && (scheme == SchemeFile || networked(scheme) && !o.NoProbe) {
+		r.info, err = src.probe(r.ctx, &o, r.from, deadline)
 	}
-	if err := r.launch(scheme, target); err != nil {
+	if err == nil {
+		err = r.launch()
+	}
+	if err != nil {
 		_ = r.Close()
 		return nil, err
 	}
@@ -98,7 +106,7 @@ func Open(ctx context.Context, o Options) (*Reader, error) {
 }
 
 // launch starts ffmpeg, and the program in front of it.
-func (r *Reader) launch(scheme, target string) error {
+func (r *Reader) launch() error {
 	o := &r.opts
 	w, h := o.Width, o.Height
 	if w == 0 && h == 0 {
@@ -106,12 +114,12 @@ func (r *Reader) launch(scheme, target string) error {
 		w, h = r.info.Width, r.info.Height
 	}
 	spec := child.Spec{
-		Path: o.FFmpeg, Args: o.ffmpegArgs(scheme, target, w, h), Env: environment(), Grace: stopGrace,
+		Path: o.FFmpeg, Args: o.ffmpegArgs(r.from, w, h),
 		PipeSize: pipeSize(o, w, h),
 		OnStderr: logger(o.Log, r.src.red, &r.cutShort),
 	}
-	if scheme == SchemeExec {
-		words, err := splitCommand(target)
+	if r.scheme == SchemeExec {
+		words, err := splitCommand(r.from.target)
 		if err != nil {
 			return r.src.fail(Unsupported, err.Error(), err)
 		}
@@ -124,13 +132,13 @@ func (r *Reader) launch(scheme, target string) error {
 		}
 		spec.StdinFile = r.feeder.Stdout
 	}
-	p, err := child.Start(r.ctx, spec)
+	p, err := r.from.start(r.ctx, o, r.src, spec)
 	if r.feeder != nil {
 		// ffmpeg holds the pipe now; with ours closed, the program notices when ffmpeg goes.
 		_ = r.feeder.Stdout.Close()
 	}
 	if err != nil {
-		return r.src.startError(o.FFmpeg, err)
+		return err
 	}
 	r.ffmpeg, r.nut = p, newNutReader(p.Stdout)
 	return nil
@@ -233,6 +241,8 @@ func (r *Reader) Close() error {
 		if r.feeder != nil {
 			_ = r.feeder.Stop(stopGrace)
 		}
+		r.from.close()
+		r.cancel(nil)
 	})
 	return nil
 }
@@ -361,9 +371,14 @@ func killedBySomebody(exit error) bool {
 	return errors.As(exit, &e) && e.Signal != 0 && !e.Stopped
 }
 
-// environment is ours, with what keeps ffmpeg's messages plain.
-func environment() []string {
-	return append(os.Environ(), "AV_LOG_FORCE_NOCOLOR=1", "LC_ALL=C")
+// environment is ours, with what keeps ffmpeg's messages plain, and more.
+func environment(more ...string) []string {
+	more = append([]string{"AV_LOG_FORCE_NOCOLOR=1", "LC_ALL=C"}, more...)
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool { // the first of two would win
+		name, _, _ := strings.Cut(v, "=")
+		return slices.ContainsFunc(more, func(m string) bool { return strings.HasPrefix(m, name+"=") })
+	})
+	return append(env, more...)
 }
 
 // logger returns the handler of ffmpeg's messages, nil where nobody needs it.

@@ -29,7 +29,16 @@ func Redact(text string) string {
 }
 
 // redactor also hides the secrets of one address where they stand alone, as in "401 for user admin:geheim".
-type redactor struct{ replace *strings.Replacer }
+type redactor struct {
+	replace     *strings.Replacer
+	alias, name string // what stands for an address, and the address
+}
+
+// naming also puts an address for what stands for it in ffmpeg's messages.
+func (r redactor) naming(alias, name string) redactor {
+	r.alias, r.name = alias, name
+	return r
+}
 
 func newRedactor(raw string) redactor {
 	var secrets []string
@@ -74,10 +83,13 @@ func newRedactor(raw string) redactor {
 	for _, s := range secrets {
 		pairs = append(pairs, s, hidden)
 	}
-	return redactor{strings.NewReplacer(pairs...)}
+	return redactor{replace: strings.NewReplacer(pairs...)}
 }
 
 func (r redactor) text(s string) string {
+	if r.alias != "" {
+		s = strings.ReplaceAll(s, r.alias, r.name)
+	}
 	// Whole addresses first: replacing a part may hide from the patterns what they look for.
 	return r.replace.Replace(Redact(s))
 }

@@ -51,20 +51,6 @@ func ClassifyURL(raw string) (scheme string, err error) {
 	return s, err
 }
 
-// Host returns the host of a network address, without port and brackets, as ffmpeg will see it; "" for a source that
-// is not on the network. It is what IsPrivateHost wants.
-func Host(raw string) (string, error) {
-	scheme, target, err := parseSource(raw)
-	if err != nil || !networked(scheme) {
-		return "", err
-	}
-	u, err := url.Parse(target)
-	if err != nil {
-		return "", fmt.Errorf("video: the address cannot be parsed")
-	}
-	return u.Hostname(), nil
-}
-
 func networked(scheme string) bool {
 	switch scheme {
 	case SchemeFile, SchemeV4L2, SchemeExec:

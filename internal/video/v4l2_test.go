@@ -22,7 +22,7 @@ func TestCameraArgs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Join(o.ffmpegArgs(SchemeV4L2, "/dev/video0", o.Width, o.Height), " "); !strings.Contains(got, c.want) {
+		if got := strings.Join(o.ffmpegArgs(&route{scheme: SchemeV4L2, target: "/dev/video0", address: "/dev/video0"}, o.Width, o.Height), " "); !strings.Contains(got, c.want) {
 			t.Errorf("%s; want %s", got, c.want)
 		}
 	}

@@ -1,0 +1,108 @@
+package video
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+// local takes ffmpeg's connections, on a port of 127.0.0.1.
+type local struct {
+	addr   string // 127.0.0.1:PORT
+	ln     net.Listener
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+}
+
+// listen has serve called for each connection, in a goroutine of its own. The connection is closed when it returns, and
+// when ctx ends.
+func listen(ctx context.Context, serve func(ctx context.Context, conn *net.TCPConn)) (*local, error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("video: %w", err)
+	}
+	l := &local{addr: ln.Addr().String(), ln: ln}
+	ctx, l.cancel = context.WithCancel(ctx)
+	l.wg.Go(func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			l.wg.Go(func() {
+				defer closeWith(ctx, conn)()
+				serve(ctx, conn.(*net.TCPConn))
+			})
+		}
+	})
+	return l, nil
+}
+
+// close waits until nothing is left.
+func (l *local) close() {
+	l.cancel()
+	_ = l.ln.Close()
+	l.wg.Wait()
+}
+
+// closeWith closes a connection when ctx ends, or the returned function is called.
+func closeWith(ctx context.Context, conn net.Conn) (done func()) {
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	return func() {
+		stop()
+		_ = conn.Close()
+	}
+}
+
+// dialer connects to where ffmpeg wants to go.
+type dialer struct {
+	allow func(netip.Addr) error // nil allows all
+	src   source
+	fail  func(error)
+}
+
+// denied is an error of allow.
+type denied struct{ error }
+
+// dial asks allow after the look-up, about the very address that is connected to. If that is what it fails for, the
+// source fails.
+func (d *dialer) dial(ctx context.Context, address string) (net.Conn, error) {
+	var nd net.Dialer
+	if d.allow != nil {
+		nd.Control = func(_, address string, _ syscall.RawConn) error {
+			a, err := netip.ParseAddrPort(address)
+			if err == nil {
+				err = d.allow(a.Addr().WithZone("").Unmap())
+			}
+			if err != nil {
+				return denied{err}
+			}
+			return nil
+		}
+	}
+	conn, err := nd.DialContext(ctx, "tcp", address)
+	var no denied
+	if errors.As(err, &no) {
+		d.fail(d.src.fail(Forbidden, d.src.red.text(no.Error()), no.error))
+	}
+	return conn, err
+}
+
+// words says why a connection failed, as ffmpeg would.
+func words(err error) string {
+	var dns *net.DNSError
+	var no syscall.Errno
+	switch {
+	case errors.As(err, &dns):
+		return "Failed to resolve hostname"
+	case errors.As(err, &no):
+		text := no.Error()
+		return strings.ToUpper(text[:1]) + text[1:]
+	}
+	return "Connection failed"
+}

@@ -1,0 +1,101 @@
+package video
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/url"
+	"strings"
+
+	"millrace/internal/child"
+)
+
+// route is how ffmpeg and ffprobe get at a source. Other users of the machine see command lines, so an address with
+// a password or token never stands there: for HTTP our proxy tells it, for RTSP and RTMP standard input does. With
+// Options.Allow, connections go through the proxy or the relay, which dial for ffmpeg.
+type route struct {
+	scheme, target string // as parseSource returns them
+
+	address  string // what stands behind "-i", unless secret
+	secret   bool   // the address goes to standard input
+	extra    []string
+	env      []string
+	listener *local // the proxy or the relay; nil for neither
+}
+
+// newRoute makes the way to a source, and names for src what stands for its address in ffmpeg's messages. fail is
+// called, from any goroutine, with an *Error after which nothing can come any more. The caller must close.
+func newRoute(ctx context.Context, o *Options, src *source, scheme, target string, fail func(error)) (*route, error) {
+	r := &route{scheme: scheme, target: target, address: target}
+	hide := networked(scheme) && Redact(target) != target
+	if !hide && o.Allow == nil {
+		return r, nil
+	}
+	u, err := url.Parse(target)
+	if err != nil {
+		return nil, src.fail(Unsupported, "the address cannot be parsed", nil)
+	}
+	d := &dialer{allow: o.Allow, src: *src, fail: fail}
+	switch scheme {
+	case SchemeHTTP, SchemeHTTPS:
+		var p *proxy
+		if p, r.listener, err = newProxy(ctx, d, u); err != nil {
+			return nil, err
+		}
+		r.env, r.extra = p.env(r.listener.addr), []string{"httpproxy"}
+		if hide {
+			r.address = "http://" + aliasHost + u.EscapedPath()
+			src.red = src.red.naming(aliasHost, u.Host)
+		}
+	case SchemeRTSP, SchemeRTSPS:
+		if r.secret = hide; o.Allow == nil {
+			break
+		}
+		if r.listener, err = newRelay(ctx, d, u); err != nil {
+			return nil, err
+		}
+		src.red = src.red.naming(r.listener.addr, u.Host)
+		u.Scheme, u.Host = SchemeRTSP, r.listener.addr
+		r.address = u.String()
+	case SchemeRTMP, SchemeRTMPS:
+		r.secret = hide
+	}
+	if o.Allow != nil && r.listener == nil {
+		return nil, src.fail(Unsupported, fmt.Sprintf("Options.Allow cannot be kept for %s; it can for http, https, rtsp and rtsps", scheme), nil)
+	}
+	return r, nil
+}
+
+// start starts ffmpeg or ffprobe and tells it a secret address. Its error is for the caller of Open.
+func (r *route) start(ctx context.Context, o *Options, src source, spec child.Spec) (*child.Process, error) {
+	spec.Env, spec.Grace, spec.Stdin = environment(r.env...), stopGrace, r.secret
+	p, err := child.Start(ctx, spec)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case err != nil:
+		return nil, src.startError(spec.Path, err)
+	case r.secret:
+		_, _ = io.WriteString(p.Stdin, r.list(o)) // who is gone already says so itself
+		_ = p.Stdin.Close()
+	}
+	return p, nil
+}
+
+// list is an ffconcat script of the one address. What opens it must stand in the script, too.
+func (r *route) list(o *Options) string {
+	quote := func(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+	s := "ffconcat version 1.0\nfile " + quote(r.address) + "\n"
+	args := r.inputArgs(o)
+	for i := 0; i+1 < len(args); i += 2 {
+		s += "option " + strings.TrimPrefix(args[i], "-") + " " + quote(args[i+1]) + "\n"
+	}
+	return s
+}
+
+// close ends the proxy or relay. ffmpeg is gone by then, or of no interest any more.
+func (r *route) close() {
+	if r != nil && r.listener != nil {
+		r.listener.close()
+	}
+}

@@ -1,0 +1,319 @@
+package video
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"millrace/internal/child"
+)
+
+var errIndoors = errors.New("127.0.0.2 is indoors")
+
+// outdoors allows all but 127.0.0.2.
+func outdoors(a netip.Addr) error {
+	if a == netip.MustParseAddr("127.0.0.2") {
+		return errIndoors
+	}
+	return nil
+}
+
+// indoors is a server at 127.0.0.2 that gives everybody a video, and counts who comes.
+func indoors(t *testing.T) (address string, visitors *atomic.Int32) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.2:0")
+	if err != nil {
+		t.Skip("no second loopback address here: ", err)
+	}
+	visitors = new(atomic.Int32)
+	segment := clip(t, "seg.ts", "-f", "lavfi", "-i", "testsrc2=size=64x48:rate=10:duration=1", "-c:v", "mpeg2video")
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) { http.ServeFile(w, q, segment) }))
+	_ = s.Listener.Close()
+	s.Listener = counter{ln, visitors}
+	s.Start()
+	t.Cleanup(s.Close)
+	return ln.Addr().String(), visitors
+}
+
+type counter struct {
+	net.Listener
+	n *atomic.Int32
+}
+
+func (c counter) Accept() (net.Conn, error) {
+	conn, err := c.Listener.Accept()
+	if err == nil {
+		c.n.Add(1)
+	}
+	return conn, err
+}
+
+// speaker answers each RTSP request in the same way.
+func speaker(t *testing.T, answer string) (address string) {
+	t.Helper()
+	l, err := listen(t.Context(), func(_ context.Context, conn *net.TCPConn) {
+		in := bufio.NewReader(conn)
+		for {
+			cseq := ""
+			for line := ""; line != "\r\n"; {
+				var err error
+				if line, err = in.ReadString('\n'); err != nil {
+					return
+				}
+				if strings.HasPrefix(line, "CSeq:") {
+					cseq = line
+				}
+			}
+			if _, err := fmt.Fprintf(conn, "RTSP/1.0 %s\r\n%s\r\n", answer, cseq); err != nil {
+				return
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.close)
+	return "rtsp://" + l.addr
+}
+
+// Wherever an address that is not allowed comes from, nothing ever connects to it.
+func TestAllow(t *testing.T) {
+	private, visitors := indoors(t)
+	list := func(entry string) string {
+		return "#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\n" + entry + "\n#EXT-X-ENDLIST\n"
+	}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		switch q.URL.Path {
+		case "/redirect", "/redirect.ts":
+			http.Redirect(w, q, "http://"+private+"/x.ts", http.StatusFound)
+		case "/secure":
+			http.Redirect(w, q, "https://"+private+"/x.ts", http.StatusFound)
+		case "/list.m3u8":
+			_, _ = io.WriteString(w, list("http://"+private+"/x.ts"))
+		case "/secure.m3u8":
+			_, _ = io.WriteString(w, list("https://"+private+"/x.ts"))
+		case "/later.m3u8":
+			_, _ = io.WriteString(w, list("/redirect.ts"))
+		case "/master.m3u8":
+			_, _ = io.WriteString(w, "#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=100000\nhttp://"+private+"/x.m3u8\n")
+		case "/key.m3u8":
+			_, _ = io.WriteString(w, strings.Replace(list("/x.ts"), "#EXTINF", "#EXT-X-KEY:METHOD=AES-128,URI=\"http://"+private+"/key\"\n#EXTINF", 1))
+		}
+	}))
+	defer s.Close()
+	for _, u := range []string{
+		s.URL + "/redirect", secret(s.URL, "/redirect"), s.URL + "/secure", s.URL + "/list.m3u8", secret(s.URL, "/list.m3u8"), s.URL + "/secure.m3u8",
+		s.URL + "/later.m3u8", s.URL + "/master.m3u8", s.URL + "/key.m3u8",
+		"http://" + private + "/x.ts", "https://" + private + "/x.ts", "rtsp://" + private + "/x", "rtsps://" + private + "/x", secret("rtsp://"+private, "/x"),
+	} {
+		refuse(t, Options{URL: u, Allow: outdoors}, Forbidden, errIndoors.Error())
+	}
+	refuse(t, Options{URL: speaker(t, "302 Found\r\nLocation: rtsp://"+private+"/x"), Allow: outdoors}, Forbidden, "name that one")
+	if n := visitors.Load(); n != 0 {
+		t.Errorf("%d connections to an address that is not allowed", n)
+	}
+	// Without Allow they get there, which shows that the test can fail.
+	if n := len(all(t, open(t, Options{URL: secret(s.URL, "/list.m3u8")}))); n != 10 || visitors.Load() == 0 {
+		t.Errorf("%d frames of 10, %d visitors", n, visitors.Load())
+	}
+}
+
+// A name is checked by what it leads to.
+func TestAllowAsksAfterTheLookUp(t *testing.T) {
+	s := httptest.NewServer(http.NotFoundHandler())
+	defer s.Close()
+	_, port, _ := net.SplitHostPort(s.Listener.Addr().String())
+	for _, scheme := range []string{"http", "https", "rtsp", "rtsps"} {
+		refuse(t, Options{URL: scheme + "://localhost:" + port + "/x", Allow: func(a netip.Addr) error {
+			if !a.IsLoopback() {
+				t.Errorf("asked about %v", a)
+			}
+			return errIndoors
+		}}, Forbidden, errIndoors.Error())
+	}
+}
+
+// What is allowed works as it does without Allow, and fails as it does.
+func TestAllowed(t *testing.T) {
+	dir := filepath.Dir(sample(t))
+	for _, s := range []*httptest.Server{httptest.NewServer(http.FileServer(http.Dir(dir))), httptest.NewTLSServer(http.FileServer(http.Dir(dir)))} {
+		defer s.Close()
+		s.Config.ErrorLog = log.New(io.Discard, "", 0)
+		for _, u := range []string{s.URL + "/" + filepath.Base(sample(t)), secret(s.URL, "/"+filepath.Base(sample(t)))} {
+			r := open(t, Options{URL: u, Allow: outdoors, Width: 32, Height: 24})
+			if n := len(all(t, r)); n != 60 || r.Info().Duration == 0 {
+				t.Errorf("%s: %d frames, %+v", u, n, r.Info())
+			}
+		}
+		refuse(t, Options{URL: secret(s.URL, "/none.mp4"), Allow: outdoors}, NotFound, "404")
+	}
+	refuse(t, Options{URL: secret(speaker(t, "401 Unauthorized"), "/x"), Allow: outdoors}, Auth, "401")
+	refuse(t, Options{URL: secret(speaker(t, "404 Not Found"), "/x"), Allow: outdoors}, NotFound, "404")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+	for _, scheme := range []string{"http", "https", "rtsp", "rtsps"} {
+		refuse(t, Options{URL: secret(scheme+"://"+l.Addr().String(), "/x"), Allow: outdoors}, Refused, "onnection refused")
+		refuse(t, Options{URL: scheme + "://millrace.invalid/x", Allow: outdoors}, NotFound, "resolve hostname")
+	}
+	for _, u := range []string{"rtmp://127.0.0.1/x", sample(t), "/dev/video0", "exec:true"} {
+		refuse(t, Options{URL: u, Allow: outdoors}, Unsupported, "Options.Allow")
+	}
+	if child.Live() != 0 {
+		t.Errorf("%d children left", child.Live())
+	}
+}
+
+// Nobody else uses the proxy: not even to learn the address.
+func TestProxyIsForFFmpegOnly(t *testing.T) {
+	target, err := url.Parse("http://admin:geheim@127.0.0.1:1/x.mp4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fail := func(err error) { t.Error(err) }
+	p, l, err := newProxy(t.Context(), &dialer{fail: fail}, target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.close()
+	ask := func(user *url.Userinfo) *http.Response {
+		c := http.Client{
+			Transport:     &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: l.addr, User: user}), DisableKeepAlives: true},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		}
+		resp, err := c.Get("http://" + aliasHost + "/x.mp4")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		return resp
+	}
+	for _, user := range []*url.Userinfo{nil, url.UserPassword("ffmpeg", "x"), url.UserPassword("ffmpeg", "")} {
+		if resp := ask(user); resp.StatusCode != http.StatusProxyAuthRequired || strings.Contains(fmt.Sprint(resp), "geheim") {
+			t.Errorf("%v: %+v", user, resp)
+		}
+	}
+	if resp := ask(url.UserPassword("ffmpeg", p.password)); resp.Header.Get("Location") != target.String() {
+		t.Errorf("%+v", resp)
+	}
+}
+
+// A proxy that the environment names stays in use, but where addresses are checked.
+func TestProxyBehindTheProxy(t *testing.T) {
+	var asked atomic.Pointer[http.Request]
+	parent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		asked.Store(q)
+		w.WriteHeader(http.StatusTeapot)
+	}))
+	defer parent.Close()
+	behind, err := url.Parse(strings.Replace(parent.URL, "://", "://me:geheim@", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, scheme := range []string{"http", "https"} {
+		p, l, err := newProxy(t.Context(), &dialer{}, &url.URL{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.parent = http.ProxyURL(behind)
+		c := http.Client{Transport: &http.Transport{
+			Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: l.addr, User: url.UserPassword("ffmpeg", p.password)}), DisableKeepAlives: true,
+		}}
+		resp, err := c.Get(scheme + "://camera.invalid/x.mp4")
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		q := asked.Swap(nil)
+		if q == nil || !strings.HasPrefix(q.Host, "camera.invalid") || q.Header.Get("Proxy-Authorization") != "Basic bWU6Z2VoZWlt" {
+			t.Errorf("%s: %+v, %v", scheme, q, err)
+		}
+		l.close()
+	}
+	if p, l, err := newProxy(t.Context(), &dialer{allow: outdoors}, &url.URL{}); err != nil || p.parent != nil {
+		t.Error("a proxy that looks names up elsewhere was taken where addresses are checked")
+	} else {
+		l.close()
+	}
+}
+
+// readAsFFmpeg returns the status codes in what an RTSP server says, as ffmpeg 5.1 understands it.
+func readAsFFmpeg(b []byte) (status []string) {
+	next := func() (c byte, ok bool) {
+		if len(b) > 0 {
+			c, ok, b = b[0], true, b[1:]
+		}
+		return c, ok
+	}
+	skip := func(n int) { b = b[min(n, len(b)):] }
+	for len(b) > 0 {
+		length := 0
+		for lines := 0; ; {
+			var line []byte
+			for {
+				c, ok := next()
+				if !ok || c == '\n' {
+					break
+				}
+				if c == '$' && len(line) == 0 {
+					if len(b) < 3 {
+						return status
+					}
+					skip(3 + int(b[1])<<8 + int(b[2]))
+				} else if c != '\r' {
+					line = append(line, c)
+				}
+			}
+			if len(line) == 0 {
+				break
+			}
+			if words := strings.Fields(string(line)); lines == 0 && len(words) > 1 && strings.HasPrefix(words[0], "RTSP/") {
+				status = append(status, words[1])
+			} else if rest, ok := bytes.CutPrefix(bytes.ToLower(line), []byte("content-length:")); ok && lines > 0 {
+				_, _ = fmt.Sscan(string(rest), &length)
+			}
+			lines++
+		}
+		skip(max(length, 0))
+	}
+	return status
+}
+
+// Whatever a server says, ffmpeg finds no redirect in what is passed on, and nothing is added.
+func FuzzCopyReplies(f *testing.F) {
+	const ok, found = "RTSP/1.0 200 OK\r\nCSeq: 1\r\n", "RTSP/1.0 302 Found\r\nLocation: rtsp://127.0.0.2/\r\n\r\n"
+	for _, s := range []string{
+		ok + "\r\n" + found, ok + "Content-Length: 3\r\n\r\nabc" + found, "$\x00\x00\x02ab" + found, "$\x00\x00\x00" + found, "\r\n" + found, " " + found,
+		"RT\rSP/1.0 302 Found\r\n\r\n", "RTSP/1.0\t302 Found\r\n\r\n", "RTSP/1.0  302 Found\r\n\r\n", ok + "$\x00\x00\x02\r\n\r\n" + found,
+		ok + "Content-Length : 100\r\n\r\n" + found, ok + " Content-Length: 100\r\n\r\n" + found, ok + "Content-Length: 1\r\nContent-Length: 100\r\n\r\na" + found,
+		ok + "Content-Length: 100x\r\n\r\n" + found, "OPTIONS * RTSP/1.0\r\n\r\n" + found, ok + strings.Repeat("x", 5000) + "\r\n\r\n" + found, ok + "\r" + "\r\n" + found,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var out bytes.Buffer
+		err := copyReplies(&out, bufio.NewReader(bytes.NewReader(b)), new(atomic.Bool))
+		if err == nil || !bytes.HasPrefix(b, out.Bytes()) {
+			t.Errorf("%v; %q is no beginning of %q", err, out.Bytes(), b)
+		}
+		for _, s := range readAsFFmpeg(out.Bytes()) {
+			if strings.HasPrefix(s, "3") && len(s) == 3 {
+				t.Errorf("a redirect in %q", out.Bytes())
+			}
+		}
+	})
+}
