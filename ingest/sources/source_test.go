@@ -3,12 +3,15 @@ package sources_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -231,5 +234,41 @@ func TestPublic(t *testing.T) {
 	}
 	if err := sources.Public(netip.MustParseAddr("1.1.1.1")); err != nil {
 		t.Error(err)
+	}
+}
+
+// A public server that leads to a private one leads nowhere.
+func TestPublicLeadsToPrivate(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.2:0")
+	if err != nil {
+		t.Skip("no second loopback address here: ", err)
+	}
+	var visitors atomic.Int32
+	private := &http.Server{ConnState: func(net.Conn, http.ConnState) { visitors.Add(1) }, ReadHeaderTimeout: patience}
+	go func() { _ = private.Serve(ln) }()
+	defer private.Close()
+	mux := http.NewServeMux()
+	mux.Handle("/redirect", http.RedirectHandler("http://"+ln.Addr().String()+"/x.ts", http.StatusFound))
+	mux.HandleFunc("/list.m3u8", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprintf(w, "#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\nhttp://%v/x.ts\n", ln.Addr())
+	})
+	public := httptest.NewServer(mux)
+	defer public.Close()
+	for _, path := range []string{"/redirect", "/list.m3u8"} {
+		for _, noProbe := range []bool{false, true} {
+			r := run(t, sources.Options{Video: video.Options{URL: public.URL + path, NoProbe: noProbe, Allow: func(a netip.Addr) error {
+				if a == netip.MustParseAddr("127.0.0.1") { // as if it were
+					return nil
+				}
+				return sources.Public(a)
+			}}})
+			err := r.wait()
+			if sources.Code(err) != stream.PermissionDenied || !strings.Contains(err.Error(), "127.0.0.2 is a private address: sources.allow_private") {
+				t.Errorf("%s: %v", path, err)
+			}
+		}
+	}
+	if n := visitors.Load(); n != 0 {
+		t.Errorf("%d visitors", n)
 	}
 }

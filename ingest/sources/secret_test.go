@@ -1,0 +1,180 @@
+package sources_test
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"millrace/ingest/sources"
+	"millrace/internal/video"
+)
+
+// spy looks at the command lines and environments of all ffmpegs and ffprobes of
+// ours, all the time, for the password.
+type spy struct {
+	mu   sync.Mutex
+	seen map[string]bool // programs
+	told []string        // where the password stood
+	quit chan struct{}
+	over chan struct{}
+}
+
+func newSpy(t *testing.T) *spy {
+	t.Helper()
+	if _, err := os.Stat("/proc/self/cmdline"); err != nil {
+		t.Skip("no /proc here: ", err)
+	}
+	s := &spy{seen: map[string]bool{}, quit: make(chan struct{}), over: make(chan struct{})}
+	go func() {
+		defer close(s.over)
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			s.look()
+			select {
+			case <-s.quit:
+				return
+			case <-tick.C:
+			}
+		}
+	}()
+	return s
+}
+
+func (s *spy) look() {
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	ours := fmt.Sprintf("\nPPid:\t%d\n", os.Getpid())
+	for _, dir := range dirs {
+		status, _ := os.ReadFile(dir + "/status")
+		name, _, _ := strings.Cut(strings.TrimPrefix(string(status), "Name:\t"), "\n")
+		if name != "ffmpeg" && name != "ffprobe" || !bytes.Contains(status, []byte(ours)) {
+			continue
+		}
+		for _, file := range []string{"cmdline", "environ"} {
+			b, err := os.ReadFile(dir + "/" + file)
+			if err != nil || len(b) == 0 {
+				continue // it has just begun or ended
+			}
+			s.mu.Lock()
+			s.seen[name+" "+file] = true
+			if bytes.Contains(b, []byte("geheim")) {
+				s.told = append(s.told, name+" "+file+": "+string(bytes.ReplaceAll(b, []byte{0}, []byte{' '})))
+			}
+			s.mu.Unlock()
+		}
+	}
+}
+
+// report ends the watch, which must have been worth while.
+func (s *spy) report(t *testing.T) {
+	t.Helper()
+	close(s.quit)
+	<-s.over
+	if len(s.seen) != 4 {
+		t.Errorf("seen only %v", s.seen)
+	}
+	if len(s.told) > 0 {
+		t.Errorf("a password was told %d times, first: %s", len(s.told), s.told[0])
+	}
+}
+
+// asked has a handler ask for a password.
+func asked(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if user, password, _ := q.BasicAuth(); user != "admin" || password != "geheim" {
+			w.Header().Set("WWW-Authenticate", `Basic realm="x"`)
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		h.ServeHTTP(w, q)
+	})
+}
+
+func anywhere(netip.Addr) error { return nil }
+
+// Passwords and tokens of sources stand where no other user of the machine sees
+// them, from the first moment to the last, and open what they should.
+func TestSecretsStaySecret(t *testing.T) {
+	c := newCamera(t)
+	list := ffmpeg(t, "list.m3u8", append(moving("20"), "-g", "10", "-hls_time", "1", "-hls_playlist_type", "vod")...)
+	mux := http.NewServeMux()
+	mux.HandleFunc("/a.mjpg", func(w http.ResponseWriter, q *http.Request) {
+		if q.URL.Query().Get("token") != "geheim" {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		c.serve(w, q)
+	})
+	mux.Handle("/", http.FileServer(http.Dir(filepath.Dir(list))))
+	plain, secure := httptest.NewServer(asked(mux)), httptest.NewTLSServer(asked(mux))
+	t.Cleanup(func() {
+		for _, s := range []*httptest.Server{plain, secure} {
+			s.CloseClientConnections()
+			s.Close()
+		}
+	})
+	hls := func(url string) string { return strings.Replace(url, "://", "://admin:geheim@", 1) + "/list.m3u8" }
+	for name, o := range map[string]video.Options{
+		"http":              {URL: secret(plain.URL)},
+		"https":             {URL: secret(secure.URL)},
+		"hls":               {URL: hls(plain.URL)},
+		"hls, https":        {URL: hls(secure.URL)},
+		"http, checked":     {URL: secret(plain.URL), Allow: anywhere},
+		"https, checked":    {URL: secret(secure.URL), Allow: anywhere},
+		"hls, https, check": {URL: hls(secure.URL), Allow: anywhere},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSpy(t)
+			r := run(t, sources.Options{Video: o})
+			r.frames(10)
+			r.cancel(errStop)
+			_ = r.wait()
+			s.report(t)
+		})
+	}
+}
+
+func TestSecretsStaySecretOverRTSP(t *testing.T) {
+	addr, _ := rtsp(t, "admin", "geheim")
+	url := "rtsp://admin:geheim@" + addr
+	for name, o := range map[string]video.Options{
+		"tcp":     {URL: url},
+		"udp":     {URL: url, InputArgs: []string{"-rtsp_transport", "udp"}},
+		"checked": {URL: url, Allow: anywhere},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSpy(t)
+			r := run(t, sources.Options{Video: o})
+			st := r.frames(10)
+			if st.Info.Width != 160 || st.Info.FPS != 15 || st.Info.Codec != "mjpeg" {
+				t.Errorf("%+v", st.Info)
+			}
+			r.cancel(errStop)
+			_ = r.wait()
+			s.report(t)
+		})
+	}
+	// The server dies under the stream.
+	addr, stop := rtsp(t, "admin", "geheim")
+	for _, allow := range []func(netip.Addr) error{nil, anywhere} {
+		r := run(t, sources.Options{Video: video.Options{URL: "rtsp://admin:geheim@" + addr, StallTimeout: 2 * time.Second, Allow: allow}})
+		if allow == nil {
+			r.frames(5)
+			stop()
+		}
+		st := r.until("refused", func(st sources.Status) bool { return st.Kind == video.Refused })
+		if !strings.Contains(st.Err.Error(), "onnection refused") || strings.Contains(st.Err.Error(), "geheim") {
+			t.Error(st.Err)
+		}
+		r.cancel(errStop)
+		_ = r.wait()
+	}
+}
