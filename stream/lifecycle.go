@@ -45,7 +45,6 @@ func (s *Stream) finishIfDone() {
 	if s.over() {
 		return
 	}
-	close(s.finished)
 	s.dropState()
 	if s.token == queued {
 		s.endpoint.Waiting(0) // have the queue looked at: its place comes back with the token
@@ -53,6 +52,7 @@ func (s *Stream) finishIfDone() {
 		s.endpoint.Detach(s)
 	}
 	s.sink.Done(s.closed)
+	close(s.finished)
 }
 
 func (s *Stream) closedError() error {

@@ -113,8 +113,17 @@ func (s *Stream) WaitingRows() int { return int(s.wait.Load() >> 32) }
 
 func weight(r *Request) int64 { return int64(r.Rows)<<32 + 1 }
 
-// Finished is closed when the stream has closed and its last frame has ended.
+// Finished is closed when the stream has closed, its last frame has ended and its
+// sink's Done has returned.
 func (s *Stream) Finished() <-chan struct{} { return s.finished }
+
+// Over says whether Finished is closed. It waits for a Done that is being called,
+// so that the sink's Done must not call it.
+func (s *Stream) Over() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.over()
+}
 
 // Submit offers a frame. It takes f.Lease over in every case. A nil error means
 // that the frame is accepted: exactly one ending will be pushed to the sink,

@@ -32,10 +32,8 @@ func (s *session) decoder(c *channel, codec stream.Codec) (*decoders.Decoder, er
 		return nil, err
 	}
 	c.decoder.Store(d)
-	select {
-	case <-st.Finished(): // its Done may have come before
+	if st.Over() { // its Done did not see the decoder
 		d.Close()
-	default:
 	}
 	return d, nil
 }
