@@ -45,6 +45,10 @@ func (s *Server) listen() error {
 	return nil
 }
 
+// keptShare of the memory budget is what the endings kept for sessions that may be
+// resumed take beside it, at most.
+const keptShare = 16
+
 func (s *Server) listenHTTP() error {
 	keeper, err := streams.OpenKeeper(s.cfg.StreamsFile, s.cfg.streams(), s.cfg.Limits.MaxStreams)
 	if err != nil {
@@ -60,7 +64,8 @@ func (s *Server) listenHTTP() error {
 	s.ws = ws.New(h, ws.Options{
 		MaxMessage: int(s.cfg.Limits.MaxMessage), MaxSessions: s.cfg.Limits.MaxSessions, MaxPulls: s.cfg.Limits.MaxPulls,
 		MaxDecoders: s.cfg.Limits.MaxDecoders, MaxPixels: int(s.cfg.Limits.MaxPixels),
-		OutboxMessages: s.cfg.Limits.OutboxMessages, OutboxBytes: int64(s.cfg.Limits.OutboxBytes), Idle: time.Duration(s.cfg.Limits.Idle), Resume: time.Duration(s.cfg.Limits.Resume),
+		OutboxMessages: s.cfg.Limits.OutboxMessages, OutboxBytes: int64(s.cfg.Limits.OutboxBytes), KeptBytes: int64(s.cfg.Memory.Budget) / keptShare,
+		Idle: time.Duration(s.cfg.Limits.Idle), Resume: time.Duration(s.cfg.Limits.Resume),
 		AllowPrivateURLs: s.cfg.Sources.AllowPrivate, Log: s.log,
 	})
 	r := rest.New(h, rest.Options{MaxBody: int(s.cfg.Limits.MaxBody), Log: s.log})

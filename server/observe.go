@@ -42,6 +42,7 @@ func newObserver(s *Server) (*observer, error) {
 		Goroutines: s.goroutines,
 		Sessions:   s.sessions,
 		Outbox:     s.outbox,
+		Kept:       s.kept,
 		Closed:     s.closed,
 		Videos:     s.videos,
 		Streams:    s.ownStreams,
@@ -94,6 +95,14 @@ func (s *Server) outbox() int64 {
 		return 0
 	}
 	return s.ws.Stats().OutboxBytes
+}
+
+// kept is the bytes of replies kept for WebSocket sessions that may be resumed.
+func (s *Server) kept() int64 {
+	if s.ws == nil {
+		return 0
+	}
+	return s.ws.Stats().KeptBytes
 }
 
 // closed counts the WebSocket sessions that ended, by why.

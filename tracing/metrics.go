@@ -39,6 +39,7 @@ type Options struct {
 	Goroutines func() map[string]int    // by the name of their group
 	Sessions   func() map[string]int    // open, by adapter
 	Outbox     func() int64             // bytes of replies that wait for their clients
+	Kept       func() int64             // bytes of those kept for sessions that may be resumed
 	Closed     func() map[string]uint64 // sessions that ended, by why
 	Videos     func() map[string]int    // decoded for sessions, by how they come
 	Streams    func() streams.Stats     // of the server's own

@@ -40,6 +40,7 @@ var (
 
 	goroutines = desc("millrace_goroutines", "Goroutines by the group that started them.", "group")
 	outbox     = desc("millrace_outbox_bytes", "Bytes of replies that wait for their clients.")
+	kept       = desc("millrace_kept_bytes", "Bytes of replies kept for sessions that may be resumed, beside the memory budget: a sixteenth of it at most.")
 	closed     = desc("millrace_sessions_closed_total", "Sessions that ended, by why.", "reason")
 	videos     = desc("millrace_videos", "Videos decoded for sessions: sent by clients chunk by chunk, or pulled from an address.", "from")
 	sessions   = desc("millrace_sessions", "Open sessions by adapter.", "adapter")
@@ -49,7 +50,7 @@ var (
 func (snapshots) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		build, queueDepth, queueFlows, open, workersNow, restarts, batches, buffers, ready,
-		memoryBudget, memoryLeased, memoryStays, memoryIdle, memoryLeases, memoryDenied, goroutines, sessions, outbox, closed, videos,
+		memoryBudget, memoryLeased, memoryStays, memoryIdle, memoryLeases, memoryDenied, goroutines, sessions, outbox, kept, closed, videos,
 	} {
 		ch <- d
 	}
@@ -109,6 +110,9 @@ func (s snapshots) Collect(ch chan<- prometheus.Metric) {
 	byName(videos, s.o.Videos)
 	if s.o.Outbox != nil {
 		gauge(outbox, float64(s.o.Outbox()))
+	}
+	if s.o.Kept != nil {
+		gauge(kept, float64(s.o.Kept()))
 	}
 	if s.o.Closed != nil {
 		for why, n := range s.o.Closed() {

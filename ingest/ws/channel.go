@@ -1,7 +1,6 @@
 package ws
 
 import (
-	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -13,7 +12,7 @@ import (
 
 // channel is one stream of a millrace.v1 session. It is the stream's sink. The
 // session's reader feeds it; its endings go out through the session's outbox,
-// and the newest that were written are kept for a client that lost them.
+// and its keeper has the newest that were written for a client that lost them.
 type channel struct {
 	m      *mux
 	sid    uint32
@@ -34,13 +33,15 @@ type channel struct {
 	regions  atomic.Bool // frames name parts of themselves: their size is meant
 	closing  bool        // its client has closed it, a video; the reader's
 
-	mu     sync.Mutex
-	drops  []drops            // not yet written
-	noted  bool               // an entry for them is in the outbox
-	recent []kept             // the writer's; a ring
-	at     int                // where the next one goes
-	why    stream.CloseReason // once its end was told; the writer's
-	pace   pace               // the writer's
+	keeps  int    // endings, at most
+	recent []kept // a ring, of the session's keeper; nil until there is one
+	at     int    // where the next one goes; the keeper's
+
+	mu    sync.Mutex
+	drops []drops            // not yet written
+	noted bool               // an entry for them is in the outbox
+	why   stream.CloseReason // once its end was told; the writer's
+	pace  pace               // the writer's
 }
 
 // drops are the frames that were dropped for one reason, as ranges of seq.
@@ -50,28 +51,14 @@ type drops struct {
 	frames uint64
 }
 
-// kept is an ending as it was written.
-type kept struct {
-	seq    uint64
-	msg    []byte
-	binary bool
-}
-
 var _ stream.Sink = (*channel)(nil)
 
 // opened is called once, before the channel is fed.
 func (c *channel) opened(st *stream.Stream) {
 	c.window.Store(int64(st.Policy().Window))
-	c.recent = make([]kept, min(max(2*st.Policy().Window, leastKept), mostKept))
+	c.keeps = min(max(2*st.Policy().Window, leastKept), mostKept)
 	c.stream.Store(st)
 }
-
-// The bounds of what is kept of a stream for a resumed session.
-const (
-	leastKept    = 4
-	mostKept     = 64
-	mostKeptSize = 256 << 10 // bytes of one ending; larger ones are not kept
-)
 
 // limit is the count of frames that the client may have sent.
 func (c *channel) limit() uint64 { return c.acked.Load() + uint64(c.window.Load()) }
@@ -139,26 +126,4 @@ func (c *channel) takeDrops() []drops {
 	d := c.drops
 	c.drops, c.noted = nil, false
 	return d
-}
-
-// keep is called by the writer with each ending that it writes.
-func (c *channel) keep(seq uint64, msg []byte, isBinary bool) {
-	if len(msg) > mostKeptSize {
-		return
-	}
-	k := &c.recent[c.at]
-	c.at = (c.at + 1) % len(c.recent)
-	k.seq, k.binary = seq, isBinary
-	k.msg = append(k.msg[:0], msg...)
-}
-
-// missed calls f with the kept endings of frames after seq, the oldest first;
-// math.MaxUint64 stands for none of them being known.
-func (c *channel) missed(after uint64, f func(k *kept)) {
-	for i := range c.recent {
-		k := &c.recent[(c.at+i)%len(c.recent)]
-		if k.msg != nil && (after == math.MaxUint64 || k.seq > after) {
-			f(k)
-		}
-	}
 }

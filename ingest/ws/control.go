@@ -188,13 +188,13 @@ func (s *session) attach(m *wire.Attach) error {
 			if !ok {
 				after = math.MaxUint64
 			}
-			c.missed(after, func(k *kept) {
+			for _, e := range found.keeper.missed(c, after) {
 				kind := websocket.TextMessage
-				if k.binary {
+				if e.binary {
 					kind = websocket.BinaryMessage
 				}
-				s.send(kind, k.msg)
-			})
+				s.send(kind, e.msg)
+			}
 			if c.why != "" {
 				s.sendControl(c.closedMessage(c.why))
 			}

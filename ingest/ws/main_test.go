@@ -143,7 +143,7 @@ func start(t testing.TB, o ws.Options, more ...workers.Config) *rig {
 		if err := r.models.Close(ctx); err != nil {
 			t.Error(err)
 		}
-		if st := r.ws.Stats(); st.Sessions != 0 || st.OutboxBytes != 0 || st.Pulls != 0 || st.Decoders != 0 || st.Panics != 0 {
+		if st := r.ws.Stats(); st.Sessions != 0 || st.OutboxBytes != 0 || st.KeptBytes != 0 || st.Pulls != 0 || st.Decoders != 0 || st.Panics != 0 {
 			t.Errorf("left after the end: %+v", st)
 		}
 		if st := mem.Stats(); st.Leases != 0 {

@@ -22,6 +22,8 @@ type mux struct {
 	door ingest.Door
 	box  *outbox
 
+	keeper *keeper
+
 	mu       sync.Mutex
 	token    string              // resumes the session, once; under a.mu to change
 	spent    string              // the one before, good until the client shows that it got token; under a.mu
@@ -40,7 +42,7 @@ const (
 )
 
 func newMux(a *Adapter, door ingest.Door, link *session) *mux {
-	m := &mux{a: a, id: secret(9), door: door, box: a.newOutbox(), link: link, channels: map[uint32]*channel{}}
+	m := &mux{a: a, id: secret(9), door: door, box: a.newOutbox(), keeper: newKeeper(&a.kept), link: link, channels: map[uint32]*channel{}}
 	a.mu.Lock()
 	m.renew("")
 	a.mu.Unlock()
@@ -117,7 +119,10 @@ func (m *mux) open(c *channel, version string, opts stream.Options) error {
 	n := len(m.channels)
 	if !taken && n < maxStreams {
 		m.channels[c.sid] = c
-		m.told = slices.DeleteFunc(m.told, func(old *channel) bool { return old.sid == c.sid })
+		if i := slices.IndexFunc(m.told, func(old *channel) bool { return old.sid == c.sid }); i >= 0 {
+			m.keeper.forget(m.told[i])
+			m.told = slices.Delete(m.told, i, i+1)
+		}
 	}
 	m.mu.Unlock()
 	switch {
@@ -162,7 +167,7 @@ func (m *mux) ended(c *channel, why stream.CloseReason) {
 	}
 	m.told = append(m.told, c)
 	if i := len(m.told) - 1 - keepEnds; i >= 0 {
-		m.told[i].recent = nil
+		m.keeper.forget(m.told[i])
 	}
 }
 
@@ -261,6 +266,7 @@ func (m *mux) end(e ending) {
 	delete(m.a.muxes, m.token)
 	delete(m.a.muxes, m.spent)
 	m.a.mu.Unlock()
+	m.keeper.close()
 	all := m.list()
 	for _, c := range all {
 		if st := c.stream.Load(); st != nil {

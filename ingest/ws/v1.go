@@ -110,7 +110,7 @@ func (s *session) writeChannel(enc *encoder, e *entry) {
 		for _, d := range c.takeDrops() {
 			c.acked.Add(d.frames)
 			msg := enc.drops(c, &d)
-			c.keep(d.ranges[len(d.ranges)-1][1], msg, false)
+			s.mux.keeper.keep(c, d.ranges[len(d.ranges)-1][1], msg, false)
 			s.send(websocket.TextMessage, msg)
 			if d.reason == stream.Superseded || d.reason == stream.Overtaken || d.reason == stream.Stale {
 				s.note(c, 0, 0, d.frames)
@@ -123,7 +123,7 @@ func (s *session) writeChannel(enc *encoder, e *entry) {
 		}
 		msg, isBinary := enc.encode(e.result, c.form, source{}, c)
 		if !e.result.Partial {
-			c.keep(e.result.Seq, msg, isBinary)
+			s.mux.keeper.keep(c, e.result.Seq, msg, isBinary)
 		}
 		kind := websocket.TextMessage
 		if isBinary {

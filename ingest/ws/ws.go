@@ -24,6 +24,7 @@ type Options struct {
 	MaxPixels        int           // of their pictures; 0 = as many as ffmpeg takes (limits.max_pixels)
 	OutboxMessages   int           // replies that wait for one client; 4096 (limits.outbox_messages)
 	OutboxBytes      int64         // and their bytes; 64 MiB (limits.outbox_bytes)
+	KeptBytes        int64         // endings kept for sessions that may be resumed, of all together; 64 MiB (memory.budget / 16)
 	PingEvery        time.Duration // 15s
 	PongWait         time.Duration // a client that is silent for PingEvery + PongWait is gone; 10s
 	WriteWait        time.Duration // of one message; 10s
@@ -49,6 +50,7 @@ func (o Options) withDefaults() Options {
 	def(&o.MaxPulls, 64)
 	def(&o.OutboxMessages, 4096)
 	def(&o.OutboxBytes, 64<<20)
+	def(&o.KeptBytes, 64<<20)
 	def(&o.PingEvery, 15*time.Second)
 	def(&o.PongWait, 10*time.Second)
 	def(&o.WriteWait, 10*time.Second)
@@ -81,6 +83,7 @@ type Adapter struct {
 	decoders *decoders.Pool
 
 	outbox atomic.Int64 // bytes in all outboxes
+	kept   store
 	pulls  atomic.Int64
 	panics atomic.Uint64
 
@@ -100,6 +103,7 @@ func New(h *httpd.Server, o Options) *Adapter {
 		opts: o.withDefaults(), http: h,
 		sessions: map[*session]struct{}{}, muxes: map[string]*mux{}, ends: map[End]uint64{}, serving: make(chan struct{}),
 	}
+	a.kept.most = a.opts.KeptBytes
 	a.decoders = decoders.NewPool(decoders.Options{Max: o.MaxDecoders, MaxPixels: o.MaxPixels, Log: a.opts.Log})
 	a.encoders.New = func() any { return &encoder{} }
 	a.upgrader = newUpgrader()
@@ -171,6 +175,7 @@ type Stats struct {
 	Pulls       int
 	Decoders    int
 	OutboxBytes int64 // of replies that wait to be written
+	KeptBytes   int64 // of those that were, for sessions that may be resumed
 	Panics      uint64
 	Ends        map[End]uint64 // sessions that ended, by why
 	Goroutines  map[string]int
@@ -179,7 +184,7 @@ type Stats struct {
 // Stats reads the counters. It is safe for concurrent use.
 func (a *Adapter) Stats() Stats {
 	st := Stats{
-		Pulls: int(a.pulls.Load()), Decoders: a.decoders.Running(), OutboxBytes: a.outbox.Load(), Panics: a.panics.Load(),
+		Pulls: int(a.pulls.Load()), Decoders: a.decoders.Running(), OutboxBytes: a.outbox.Load(), KeptBytes: a.kept.used.Load(), Panics: a.panics.Load(),
 		Goroutines: a.group.names(),
 	}
 	a.mu.Lock()
