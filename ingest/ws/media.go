@@ -200,6 +200,8 @@ func (s *session) feed(c *channel, h *wire.Header, payload []byte, lease *buf.Bu
 			return protocolError(err)
 		}
 		f.Params = stream.Params(p)
+	} else if c.params != nil {
+		f.Params = c.params
 	}
 	ingest.TraceContext(&f, h.Ext.Traceparent)
 	if isVideo(f.Codec) {

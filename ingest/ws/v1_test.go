@@ -46,6 +46,7 @@ type event struct {
 	Totals                struct{ Received, Accepted, Results, Drops, Errors uint64 }
 	Timing                map[string]int64
 	Outputs               []struct{ Name string }
+	Parameters            map[string]any
 	Streams               []struct {
 		SID         uint32
 		Received    uint64  `json:"received_count"`

@@ -33,9 +33,9 @@ type Open struct {
 	Width    int    `json:"width,omitempty"`   // pixels; both or none
 	Height   int    `json:"height,omitempty"`
 	Policy   Policy `json:"policy,omitzero"`
-	Outputs  string `json:"outputs,omitempty"` // json, binary or none
-	Stateful bool   `json:"stateful,omitempty"`
-	Params   Params `json:"params,omitempty"`
+	Outputs  string `json:"outputs,omitempty"`  // json, binary or none
+	Stateful bool   `json:"stateful,omitempty"` // only a model that keeps a state for each stream will do
+	Params   Params `json:"params,omitempty"`   // for frames that bring none
 }
 
 // Type implements Message.
@@ -67,7 +67,7 @@ type Update struct {
 	SID     uint32 `json:"sid"`
 	Policy  Policy `json:"policy,omitzero"`
 	Outputs string `json:"outputs,omitempty"`
-	Params  Params `json:"params,omitempty"`
+	Params  Params `json:"params,omitzero"` // all of them; nil = as they are
 }
 
 // Type implements Message.

@@ -40,6 +40,7 @@ func (p *Params) read(v value) error {
 	if v[0] != '{' {
 		return v.wrong("an object")
 	}
+	*p = Params{} // also when it is empty: that is none in place of others
 	return v.members(func(key []byte, member value) error {
 		k := string(key)
 		if _, twice := (*p)[k]; twice {
@@ -54,9 +55,6 @@ func (p *Params) read(v value) error {
 		x, err := member.scalar()
 		if err != nil {
 			return within(clip(k), err)
-		}
-		if *p == nil {
-			*p = Params{}
 		}
 		(*p)[k] = x
 		return nil

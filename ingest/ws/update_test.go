@@ -1,0 +1,113 @@
+package ws_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"millrace/batching"
+	"millrace/ingest/ws"
+	"millrace/stream"
+	"millrace/workers"
+)
+
+func init() {
+	workers.Register(workers.Kind{Name: "told", New: func() workers.Worker { return &told{} }})
+}
+
+// told answers each frame with the parameters that came with it.
+type told struct{ workers.Base }
+
+func (*told) Init(context.Context, *workers.Env) (*stream.Model, error) {
+	return &stream.Model{Any: true, Ragged: true, MaxBatch: 4}, nil
+}
+
+func (*told) Run(_ context.Context, b *batching.Batch) error {
+	for _, r := range b.Requests {
+		for k, v := range r.Params {
+			r.Note(k, v)
+		}
+		lease := r.TakeLease()
+		r.Finish1(stream.Tensor{Name: "n", Datatype: stream.Uint8, Shape: []int{1}, Data: []byte{1}}, nil, false)
+		lease.Release()
+	}
+	return nil
+}
+
+// What update says of outputs holds for the frames that come after it: not for
+// those that are on their way, whenever these are answered.
+func TestUpdateOutputs(t *testing.T) {
+	r := start(t, ws.Options{})
+	v := r.v1("/v2/stream")
+	v.open(1, `,"model":"echo","policy":{"mode":"every","window":8}`)
+	v.say(`{"type":"pause","sid":1}`)
+	for seq, form := range []string{"", "none", "binary", "json"} {
+		if form != "" {
+			v.say(`{"type":"update","sid":1,"outputs":"binary"}`) // never used: no frame comes in between
+			v.expect("credit")
+			v.say(`{"type":"update","sid":1,"outputs":"` + form + `"}`)
+			v.expect("credit")
+		}
+		v.frame(1, uint64(seq))
+	}
+	v.say(`{"type":"resume","sid":1}`)
+	for seq, want := range []int{1, 0, -1, 1} {
+		e := v.next()
+		if got := len(e.Outputs); want >= 0 && (e.Type != "result" || e.Seq != uint64(seq) || got != want) || want < 0 && e.Type != "binary" {
+			t.Errorf("frame %d: %s with %d outputs", seq, e.Type, got)
+		}
+	}
+	v.say(`{"type":"update","sid":1,"outputs":"none"}`) // with nothing on its way
+	v.expect("credit")
+	v.frame(1, 9)
+	if e := v.expect("result"); len(e.Outputs) != 0 || e.Seq != 9 {
+		t.Errorf("%+v", e)
+	}
+	v.say(`{"type":"update","sid":1,"outputs":"xml"}`)
+	v.expectError("invalid_argument", "update.outputs")
+}
+
+// The parameters of update take the place of those before, for the frames that
+// bring none of their own.
+func TestUpdateParams(t *testing.T) {
+	r := start(t, ws.Options{}, workers.Config{Name: "told", Kind: "told"})
+	v := r.v1("/v2/stream")
+	v.open(1, `,"model":"told","params":{"a":1,"b":"x"},"policy":{"mode":"every","window":8}`)
+	own := func(text string) []byte { return append([]byte{4, byte(len(text)), 0}, text...) }
+	for i, c := range []struct {
+		update string
+		ext    []byte
+		want   map[string]any
+	}{
+		{"", nil, map[string]any{"a": 1.0, "b": "x"}},
+		{`,"params":{"a":2}`, nil, map[string]any{"a": 2.0}},
+		{`,"outputs":"json"`, nil, map[string]any{"a": 2.0}},
+		{"", own(`{"c":3}`), map[string]any{"c": 3.0}},
+		{"", own(`{}`), map[string]any{}},
+		{`,"params":{}`, nil, map[string]any{}},
+	} {
+		if c.update != "" {
+			v.say(`{"type":"update","sid":1` + c.update + `}`)
+			v.expect("credit")
+		}
+		v.media(raw(1, 0, 0, 1, uint64(i), []byte("x"), c.ext...))
+		if e := v.expect("result"); fmt.Sprint(e.Parameters) != fmt.Sprint(c.want) {
+			t.Errorf("frame %d: %v, want %v", i, e.Parameters, c.want)
+		}
+	}
+	v.say(`{"type":"update","sid":1,"params":{"a":[1]}}`)
+	v.expectError("invalid_argument", "update.params")
+}
+
+// A stream that is to keep a state is refused where the model keeps none.
+func TestOpenStateful(t *testing.T) {
+	r := start(t, ws.Options{}, workers.Config{Name: "eyes", Kind: "motion"})
+	v := r.v1("/v2/stream")
+	v.say(`{"type":"open","sid":1,"model":"echo","stateful":true}`)
+	v.expectError("unsupported", "open.stateful")
+	v.say(`{"type":"open","sid":1,"model":"nobody","stateful":true}`)
+	v.expectError("not_found", "nobody")
+	v.open(1, `,"model":"eyes","stateful":true`)
+	v.open(2, `,"model":"eyes","stateful":false`)
+	v.open(3, `,"model":"echo","stateful":false`)
+}
