@@ -14,7 +14,8 @@ import (
 // go beside those who watch. 0 and "" stand for the server's or the model's own.
 type StreamConfig struct {
 	Name       string      `json:"name"`
-	Source     string      `json:"source"` // an http, https, rtsp or rtsps address
+	Source     string      `json:"source"`                   // an http, https, rtsp or rtsps address
+	Transport  string      `json:"rtsp_transport,omitempty"` // of an rtsp source: tcp or udp; "" = tcp
 	Model      string      `json:"model"`
 	Version    string      `json:"version,omitempty"`
 	Policy     stream.Mode `json:"policy,omitempty"`
@@ -50,29 +51,30 @@ type StreamChange struct {
 
 // ServerStream tells what a stream of the server's own does.
 type ServerStream struct {
-	Name     string                   `json:"name"`
-	Source   string                   `json:"source"` // without passwords
-	Model    string                   `json:"model"`
-	Version  string                   `json:"version,omitempty"`
-	Origin   string                   `json:"origin"`          // config or request
-	State    string                   `json:"state"`           // connecting, running, waiting, ended or failed
-	Since    time.Time                `json:"since"`           // of the state
-	Retry    *time.Time               `json:"retry,omitempty"` // of a waiting one
-	Error    *StreamFailure           `json:"error,omitempty"` // the last one
-	Paused   bool                     `json:"paused"`
-	Policy   StreamPolicy             `json:"policy"`
-	Width    int                      `json:"width,omitempty"` // of the frames, in pixels
-	Height   int                      `json:"height,omitempty"`
-	FPS      float64                  `json:"fps,omitempty"` // of the source, as it says
-	Restarts uint64                   `json:"restarts"`      // of the source
-	Frames   uint64                   `json:"frames"`        // read from it
-	Results  uint64                   `json:"results"`       // of them
-	Errors   uint64                   `json:"errors"`
-	Drops    map[stream.Reason]uint64 `json:"drops"`
-	Lost     StreamLost               `json:"lost"`
-	Last     *time.Time               `json:"last,omitempty"` // the newest result
-	Watchers int                      `json:"watchers"`       // of results and video
-	Webhook  *StreamWebhook           `json:"webhook,omitempty"`
+	Name      string                   `json:"name"`
+	Source    string                   `json:"source"`                   // without passwords
+	Transport string                   `json:"rtsp_transport,omitempty"` // tcp or udp, of an rtsp or rtsps source
+	Model     string                   `json:"model"`
+	Version   string                   `json:"version,omitempty"`
+	Origin    string                   `json:"origin"`          // config or request
+	State     string                   `json:"state"`           // connecting, running, waiting, ended or failed
+	Since     time.Time                `json:"since"`           // of the state
+	Retry     *time.Time               `json:"retry,omitempty"` // of a waiting one
+	Error     *StreamFailure           `json:"error,omitempty"` // the last one
+	Paused    bool                     `json:"paused"`
+	Policy    StreamPolicy             `json:"policy"`
+	Width     int                      `json:"width,omitempty"` // of the frames, in pixels
+	Height    int                      `json:"height,omitempty"`
+	FPS       float64                  `json:"fps,omitempty"` // of the source, as it says
+	Restarts  uint64                   `json:"restarts"`      // of the source
+	Frames    uint64                   `json:"frames"`        // read from it
+	Results   uint64                   `json:"results"`       // of them
+	Errors    uint64                   `json:"errors"`
+	Drops     map[stream.Reason]uint64 `json:"drops"`
+	Lost      StreamLost               `json:"lost"`
+	Last      *time.Time               `json:"last,omitempty"` // the newest result
+	Watchers  int                      `json:"watchers"`       // of results and video
+	Webhook   *StreamWebhook           `json:"webhook,omitempty"`
 }
 
 // StreamFailure says why a stream waits or failed.

@@ -27,6 +27,7 @@ type StreamEntry struct {
 var streamKeys = []key[StreamEntry]{
 	{"name", "of the stream", func(s *StreamEntry) any { return &s.Name }},
 	{"source", "a file, a device, exec:PROGRAM or an address", func(s *StreamEntry) any { return &s.Source }},
+	{"rtsp_transport", "of an rtsp source: tcp or udp (tcp)", func(s *StreamEntry) any { return &s.Transport }},
 	{"model", "that sees its frames", func(s *StreamEntry) any { return &s.Model }},
 	{"version", "of the model (any)", func(s *StreamEntry) any { return &s.Version }},
 	{"policy", "latest or every (latest)", func(s *StreamEntry) any { return &s.Policy }},

@@ -89,15 +89,16 @@ streams:
 // TestStreamFaults has each mistake named with its line and key.
 func TestStreamFaults(t *testing.T) {
 	for text, want := range map[string]string{
-		"- {source: a.mp4, model: m}":                                                "streams[0].name: ",
-		"- {name: a, model: m}":                                                      "streams[0].source: ",
-		"- {name: a, source: a.mp4}":                                                 "streams[0].model: ",
-		"- {name: a, source: a.mp4, model: m, polcy: latest}":                        "did you mean policy?",
-		"- {name: a, source: a.mp4, model: m, policy: newest}":                       "streams[0].policy: ",
-		"- {name: a, source: a.mp4, model: m, sinks: {fil: x}}":                      "streams[0].sinks.fil: ",
-		"- {name: a, source: a.mp4, model: m, sinks: {webhook: nowhere}}":            "streams[0].sinks.webhook: ",
-		"- {name: a, source: a.mp4, model: m, fps: x}":                               "streams[0].fps: ",
-		"- {name: a, source: a.mp4, model: m}\n- {name: a, source: b.mp4, model: m}": "streams[1].name: ",
+		"- {source: a.mp4, model: m}":                                                                                      "streams[0].name: ",
+		"- {name: a, model: m}":                                                                                            "streams[0].source: ",
+		"- {name: a, source: a.mp4}":                                                                                       "streams[0].model: ",
+		"- {name: a, source: a.mp4, model: m, polcy: latest}":                                                              "did you mean policy?",
+		"- {name: a, source: a.mp4, model: m, policy: newest}":                                                             "streams[0].policy: ",
+		"- {name: a, source: a.mp4, model: m, sinks: {fil: x}}":                                                            "streams[0].sinks.fil: ",
+		"- {name: a, source: a.mp4, model: m, sinks: {webhook: nowhere}}":                                                  "streams[0].sinks.webhook: ",
+		"- {name: a, source: a.mp4, model: m, rtsp_transport: udp}":                                                        "streams[0].rtsp_transport: ",
+		"- {name: a, source: a.mp4, model: m, fps: x}":                                                                     "streams[0].fps: ",
+		"- {name: a, source: a.mp4, model: m}\n- {name: a, source: b.mp4, model: m}":                                       "streams[1].name: ",
 		"- {name: a, source: a.mp4, model: m, sinks: {file: x}}\n- {name: b, source: b.mp4, model: m, sinks: {file: ./x}}": "streams[1].sinks.file: ",
 		"a: b": "streams: is not a list",
 	} {

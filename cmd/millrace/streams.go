@@ -114,6 +114,7 @@ devices and addresses of private networks are for the server's configuration (or
 	)
 	f.StringVar(&cfg.Model, "model", "", "the model that sees its frames (needed)")
 	f.StringVar(&cfg.Version, "version", "", "of the model (any)")
+	f.StringVar(&cfg.Transport, "rtsp-transport", "", "of an rtsp source: tcp or udp (tcp)")
 	f.StringVar(&policy, "policy", "", "latest or every (latest)")
 	f.Float64Var(&cfg.FPS, "fps", 0, "frames taken from the source a second, at most (all)")
 	f.IntVar(&cfg.Width, "width", 0, "pixels that frames are scaled to (as they come)")
@@ -185,7 +186,7 @@ func streamRows(s *client.ServerStream) [][]string {
 	now := time.Now()
 	rows := [][]string{
 		{"stream", s.Name + map[string]string{"config": " (of the configuration)", "request": " (added by a request)"}[s.Origin]},
-		{"source", s.Source},
+		{"source", strings.TrimSuffix(s.Source+" over "+s.Transport, " over ")},
 		{"model", strings.TrimSpace(s.Model + " " + s.Version)},
 		{"state", doing(s) + ", for " + span(now.Sub(s.Since))},
 	}

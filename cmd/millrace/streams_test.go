@@ -57,6 +57,10 @@ func TestStreams(t *testing.T) {
 	want(1, "DELETE it first", "add", "door", source, "--model", "eyes")
 	want(1, "fps: ", "add", "yard", source, "--model", "eyes", "--fps", "-1")
 	want(1, "source: ", "add", "yard", "/etc/passwd", "--model", "eyes")
+	want(1, "rtsp_transport: ", "add", "yard", source, "--model", "eyes", "--rtsp-transport", "udp")
+	want(0, `"rtsp_transport": "udp"`, "add", "lane", "rtsp://127.0.0.1:9/", "--model", "eyes", "--rtsp-transport", "udp", "--json")
+	want(0, "rtsp://127.0.0.1:9/ over udp", "show", "lane")
+	want(0, "", "remove", "lane")
 	want(0, `"name": "yard"`, "add", "yard", source, "--model", "eyes", "--paused", "--json")
 	if err := json.Unmarshal([]byte(want(0, "", "set", "door", "max_age_ms=700", "window=3", "max-fps=2.5", "priority=high", "paused=true", "--json")), &s); err != nil {
 		t.Fatal(err)

@@ -137,6 +137,20 @@ func (a *Adapter) add(c Config, origin string, kept *Config) error {
 	return nil
 }
 
+// publicOnly says whether a stream may not lead to private addresses.
+func (a *Adapter) publicOnly(origin string) bool {
+	return origin == "request" && !a.opts.AllowPrivate
+}
+
+// traceable refuses UDP where addresses are looked at: an RTSP server names any
+// that packets are to go to.
+func (a *Adapter) traceable(c Config, origin string) error {
+	if c.transport() == "udp" && a.publicOnly(origin) {
+		return stream.Errorf(stream.PermissionDenied, "rtsp_transport", "udp may lead to private addresses: sources.allow_private allows those, else leave it out")
+	}
+	return nil
+}
+
 // remove forgets a stream of which nothing runs any more.
 func (a *Adapter) remove(f *flow) {
 	f.hub.close()

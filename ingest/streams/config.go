@@ -1,6 +1,7 @@
 package streams
 
 import (
+	"cmp"
 	"net/url"
 	"strings"
 	"time"
@@ -13,7 +14,8 @@ import (
 // Config is one stream. JSON names are those of the configuration and of REST.
 type Config struct {
 	Name       string  `json:"name"`
-	Source     string  `json:"source"` // a file, device, command or address
+	Source     string  `json:"source"`                   // a file, device, command or address
+	Transport  string  `json:"rtsp_transport,omitempty"` // of an rtsp or rtsps source: tcp or udp; "" = tcp
 	Model      string  `json:"model"`
 	Version    string  `json:"version,omitempty"`     // "" = any
 	Policy     string  `json:"policy,omitempty"`      // latest or every; "" = latest
@@ -58,8 +60,19 @@ func (c Config) Validate() error {
 	case c.Sinks.MaxSize != 0 && c.Sinks.MaxSize < 1<<10:
 		return bad("sinks.max_size", "%d is less than 1KiB", c.Sinks.MaxSize)
 	}
-	if _, err := video.ClassifyURL(c.Source); err != nil {
+	scheme, err := video.ClassifyURL(c.Source)
+	if err != nil {
 		return bad("source", "%s", err.Error())
+	}
+	rtsp := scheme == video.SchemeRTSP || scheme == video.SchemeRTSPS
+	switch {
+	case c.Transport == "":
+	case !rtsp:
+		return bad("rtsp_transport", "is for rtsp and rtsps sources, and this one is %s: leave it out", scheme)
+	case c.Transport != "tcp" && c.Transport != "udp":
+		return bad("rtsp_transport", "%.40q is no transport: want tcp or udp", c.Transport)
+	case c.Transport == "udp" && scheme == video.SchemeRTSPS:
+		return bad("rtsp_transport", "udp is for rtsp sources, rtsps is read over tcp only: leave it out, or name an rtsp address")
 	}
 	if _, err := c.policy(); err != nil {
 		return err
@@ -87,6 +100,16 @@ func (c Config) fromRequest() error {
 		return stream.Errorf(stream.PermissionDenied, "sinks.file", "comes from the server's configuration only: read the results at /v2/streams/%s/results", c.Name)
 	}
 	return sources.Check("source", c.Source)
+}
+
+// transport is how packets of the source come: tcp or udp, or "" where it is not
+// RTSP. c is valid.
+func (c Config) transport() string {
+	switch scheme, _ := video.ClassifyURL(c.Source); scheme {
+	case video.SchemeRTSP, video.SchemeRTSPS:
+		return cmp.Or(c.Transport, "tcp")
+	}
+	return ""
 }
 
 // policy is the stream's, with Latest unless asked otherwise: a camera's frames

@@ -76,7 +76,7 @@ func newFlow(a *Adapter, c Config, policy stream.Policy, origin string) *flow {
 		f.file = newFile(c.Sinks.File, c.Sinks.MaxSize)
 	}
 	if c.Sinks.Webhook != "" {
-		f.hook = newWebhook(c.Name, c.Sinks, origin == "request" && !a.opts.AllowPrivate)
+		f.hook = newWebhook(c.Name, c.Sinks, a.publicOnly(origin))
 	}
 	return f
 }
@@ -194,10 +194,16 @@ func (f *flow) sourceOptions(o *outlet) sources.Options {
 		Memory: f.a.door.Memory(), Frame: o.frame, Lost: o.lost, Opened: o.opened, Failed: f.failed, Paced: !o.every,
 	}
 	so.May = func(ctx context.Context) (err error) {
+		if err := f.a.traceable(f.config, f.origin); err != nil {
+			return err
+		}
 		f.opening, err = f.a.openings.enter(ctx)
 		return err
 	}
-	if f.origin == "request" && !f.a.opts.AllowPrivate {
+	if f.config.Transport != "" {
+		so.Video.InputArgs = []string{"-rtsp_transport", f.config.Transport}
+	}
+	if f.a.publicOnly(f.origin) {
 		so.Video.Allow = sources.Public
 	}
 	return so

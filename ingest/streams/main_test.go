@@ -191,6 +191,7 @@ func (r *rig) want(status int, method, path, body string, header ...string) stri
 // shown is what the tests read of a stream.
 type shown struct {
 	Name, Source, State string
+	Transport           string `json:"rtsp_transport"`
 	Paused              bool
 	Error               *struct{ Code, Kind, Message string }
 	Policy              struct {

@@ -49,6 +49,9 @@ func (a *Adapter) create(c *fiber.Ctx) error {
 	if err == nil {
 		err = cfg.fromRequest()
 	}
+	if err == nil {
+		err = a.traceable(cfg, "request")
+	}
 	if err != nil {
 		return err
 	}
@@ -239,29 +242,30 @@ func (f *flow) change(p patch) error {
 
 // report is a stream as GET shows it.
 type report struct {
-	Name     string                   `json:"name"`
-	Source   string                   `json:"source"` // without passwords
-	Model    string                   `json:"model"`
-	Version  string                   `json:"version,omitempty"`
-	Origin   string                   `json:"origin"` // config or request
-	State    sources.State            `json:"state"`
-	Since    time.Time                `json:"since"`
-	Retry    *time.Time               `json:"retry,omitempty"`
-	Error    *reportError             `json:"error,omitempty"` // the last, of the source or the model
-	Paused   bool                     `json:"paused"`
-	Policy   reportPolicy             `json:"policy"`
-	Width    int                      `json:"width,omitempty"`
-	Height   int                      `json:"height,omitempty"`
-	FPS      float64                  `json:"fps,omitempty"` // of the source, as it says
-	Restarts uint64                   `json:"restarts"`
-	Frames   uint64                   `json:"frames"`
-	Results  uint64                   `json:"results"`
-	Errors   uint64                   `json:"errors"`
-	Drops    map[stream.Reason]uint64 `json:"drops"`
-	Lost     reportLost               `json:"lost"`
-	Last     *time.Time               `json:"last,omitempty"` // the newest result
-	Watchers int                      `json:"watchers"`
-	Webhook  *reportHook              `json:"webhook,omitempty"`
+	Name      string                   `json:"name"`
+	Source    string                   `json:"source"`                   // without passwords
+	Transport string                   `json:"rtsp_transport,omitempty"` // tcp or udp, of an rtsp or rtsps source
+	Model     string                   `json:"model"`
+	Version   string                   `json:"version,omitempty"`
+	Origin    string                   `json:"origin"` // config or request
+	State     sources.State            `json:"state"`
+	Since     time.Time                `json:"since"`
+	Retry     *time.Time               `json:"retry,omitempty"`
+	Error     *reportError             `json:"error,omitempty"` // the last, of the source or the model
+	Paused    bool                     `json:"paused"`
+	Policy    reportPolicy             `json:"policy"`
+	Width     int                      `json:"width,omitempty"`
+	Height    int                      `json:"height,omitempty"`
+	FPS       float64                  `json:"fps,omitempty"` // of the source, as it says
+	Restarts  uint64                   `json:"restarts"`
+	Frames    uint64                   `json:"frames"`
+	Results   uint64                   `json:"results"`
+	Errors    uint64                   `json:"errors"`
+	Drops     map[stream.Reason]uint64 `json:"drops"`
+	Lost      reportLost               `json:"lost"`
+	Last      *time.Time               `json:"last,omitempty"` // the newest result
+	Watchers  int                      `json:"watchers"`
+	Webhook   *reportHook              `json:"webhook,omitempty"`
 }
 
 type reportError struct {
@@ -297,7 +301,7 @@ func (f *flow) report() report {
 	st, running := f.state()
 	t := f.stats()
 	r := report{
-		Name: f.config.Name, Source: video.Redact(f.config.Source), Model: f.config.Model, Version: f.config.Version,
+		Name: f.config.Name, Source: video.Redact(f.config.Source), Transport: f.config.transport(), Model: f.config.Model, Version: f.config.Version,
 		Origin: f.origin, State: st.State, Since: st.Since.UTC(), Width: st.Info.Width, Height: st.Info.Height, FPS: st.Info.FPS,
 		Restarts: t.Restarts, Frames: t.Frames, Results: t.Answered, Errors: t.Failed, Drops: t.Drops, Watchers: t.Watchers,
 		Lost: reportLost{Frames: t.Lost, Results: t.ResultsLost, Lines: t.WatchersLost, File: t.FileErrors},

@@ -1,15 +1,16 @@
-"""An RTSP server of GStreamer's, for tests: rtsp.py [USER PASSWORD].
+"""An RTSP server of GStreamer's, for tests: rtsp.py [udp] [USER PASSWORD].
 
-It serves a moving picture of 160x120 pixels at /live and prints its port. It
-ends with its standard input.
+It serves a moving picture of 160x120 pixels at /live, over UDP only if so asked,
+and prints its port. It ends with its standard input.
 """
 import sys
 
 import gi
 
 gi.require_version("Gst", "1.0")
+gi.require_version("GstRtsp", "1.0")
 gi.require_version("GstRtspServer", "1.0")
-from gi.repository import GLib, Gst, GstRtspServer  # noqa: E402
+from gi.repository import GLib, Gst, GstRtsp, GstRtspServer  # noqa: E402
 
 Gst.init(None)
 loop = GLib.MainLoop()
@@ -20,8 +21,12 @@ factory.set_launch(
     " ! jpegenc ! rtpjpegpay name=pay0 pt=26 )"
 )
 factory.set_shared(True)
-if len(sys.argv) == 3:
-    user, password = sys.argv[1:]
+access = sys.argv[1:]
+if access[:1] == ["udp"]:
+    factory.set_protocols(GstRtsp.RTSPLowerTrans.UDP)
+    del access[0]
+if access:
+    user, password = access
     auth = GstRtspServer.RTSPAuth()
     token = GstRtspServer.RTSPToken()
     token.set_string("media.factory.role", "user")

@@ -1,0 +1,100 @@
+package streams_test
+
+import (
+	"bufio"
+	"io"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"millrace/ingest/streams"
+)
+
+// camera starts GStreamer's RTSP server, which sends over UDP only, and returns
+// the address behind "rtsp://".
+func camera(t *testing.T, access ...string) string {
+	t.Helper()
+	python := "python3"
+	probe := "import gi; gi.require_version('GstRtspServer', '1.0')"
+	if exec.Command(python, "-c", probe).Run() != nil {
+		python = "/usr/bin/python3" // where apt puts modules, when another one comes first in PATH
+	}
+	if out, err := exec.Command(python, "-c", probe).CombinedOutput(); err != nil {
+		t.Skipf("no RTSP server here: apt-get install python3-gst-1.0 gir1.2-gst-rtsp-server-1.0 gstreamer1.0-plugins-good: %s", out)
+	}
+	cmd := exec.Command(python, append([]string{"../sources/testdata/rtsp.py", "udp"}, access...)...)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var words strings.Builder
+	cmd.Stderr = &words
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = in.Close()
+		_, _ = io.Copy(io.Discard, out)
+		_ = cmd.Wait()
+	})
+	port, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatalf("%v: is there python3-gst-1.0? %s", err, words.String())
+	}
+	return "127.0.0.1:" + strings.TrimSpace(port) + "/live"
+}
+
+// A camera that sends over UDP only works as soon as UDP is asked for, with a
+// password too, by the configuration and by requests.
+func TestRTSPOverUDP(t *testing.T) {
+	open, locked := camera(t), camera(t, "me", "geheim")
+	r := start(t, streams.Options{AllowPrivate: true, Streams: []streams.Config{
+		{Name: "plain", Source: "rtsp://" + open, Model: "eyes"},
+		{Name: "door", Source: "rtsp://" + open, Transport: "udp", Model: "eyes"},
+		{Name: "locked", Source: "rtsp://me:geheim@" + locked, Transport: "udp", Model: "eyes"},
+	}})
+	r.want(201, "POST", "/v2/streams", `{"name":"yard","source":"rtsp://`+open+`","rtsp_transport":"udp","model":"eyes"}`)
+	for _, name := range []string{"door", "locked", "yard"} {
+		s := r.until(name, "results", func(s shown) bool { return s.Results > 3 })
+		if s.Transport != "udp" || s.Width != 160 {
+			t.Errorf("%s: %+v", name, s)
+		}
+	}
+	if s := r.until("plain", "waiting", func(s shown) bool { return s.State == "waiting" && s.Error != nil }); s.Transport != "tcp" || s.Results != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestRTSPTransportRefusals(t *testing.T) {
+	r := start(t, streams.Options{})
+	for _, c := range [][3]string{ // source, transport, what is wrong
+		{"rtsp://example.com/", "http", `rtsp_transport: \"http\" is no transport: want tcp or udp`},
+		{"rtsps://example.com/", "udp", "rtsp_transport: udp is for rtsp sources"},
+		{"http://example.com/", "tcp", "rtsp_transport: is for rtsp and rtsps sources, and this one is http"},
+		{"rtsp://example.com/", "udp", "rtsp_transport: udp may lead to private addresses: sources.allow_private"},
+	} {
+		code, text := r.call("POST", "/v2/streams", `{"name":"a","source":"`+c[0]+`","rtsp_transport":"`+c[1]+`","model":"eyes"}`)
+		if code/100 != 4 || !strings.Contains(text, c[2]) {
+			t.Errorf("%v: %d %s", c, code, text)
+		}
+	}
+	r.want(404, "GET", "/v2/streams/a", "")
+}
+
+// What was kept by a server that allowed it is not opened by one that does not.
+func TestKeptOverUDP(t *testing.T) {
+	path := t.TempDir() + "/streams.json"
+	r := start(t, streams.Options{Keeper: open(t, path), AllowPrivate: true})
+	r.want(201, "POST", "/v2/streams", `{"name":"door","source":"rtsp://127.0.0.1:9/","rtsp_transport":"udp","model":"eyes"}`)
+	r.stop()
+	r = start(t, streams.Options{Keeper: open(t, path)})
+	s := r.until("door", "failed", func(s shown) bool { return s.State == "failed" })
+	if s.Error == nil || s.Error.Code != "permission_denied" || !strings.Contains(s.Error.Message, "rtsp_transport") || s.Transport != "udp" {
+		t.Errorf("%+v %+v", s, s.Error)
+	}
+}
