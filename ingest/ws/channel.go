@@ -20,7 +20,8 @@ type channel struct {
 	codec  stream.Codec
 	width  int
 	height int
-	form   outputs
+	forms  forms
+	params stream.Params // of frames that bring none, once they were updated; the reader's
 
 	stream  atomic.Pointer[stream.Stream]    // set before the channel is fed
 	decoder atomic.Pointer[decoders.Decoder] // of inter-coded video, or nil

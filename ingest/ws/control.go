@@ -67,14 +67,7 @@ func (s *session) act(m wire.Message) error {
 	case *wire.Open:
 		return s.open(m)
 	case *wire.Update:
-		return s.on(m.SID, func(c *channel, st *stream.Stream) error {
-			if err := st.Update(policyOf(m.Policy)); err != nil {
-				return err
-			}
-			c.window.Store(int64(st.Policy().Window))
-			s.credit(c)
-			return nil
-		})
+		return s.on(m.SID, func(c *channel, st *stream.Stream) error { return s.update(m, c, st) })
 	case *wire.Pause:
 		return s.on(m.SID, func(_ *channel, st *stream.Stream) error { st.Pause(); return nil })
 	case *wire.Resume:
@@ -101,8 +94,38 @@ func (s *session) on(sid uint32, f func(*channel, *stream.Stream) error) error {
 	return f(c, c.stream.Load())
 }
 
-func (s *session) credit(c *channel) {
+// update changes a stream for the frames that come after it.
+func (s *session) update(m *wire.Update, c *channel, st *stream.Stream) error {
+	if err := st.Update(policyOf(m.Policy)); err != nil {
+		return err
+	}
+	c.window.Store(int64(st.Policy().Window))
+	if m.Outputs != "" {
+		form, err := formOf(m.Outputs)
+		if err != nil {
+			return err
+		}
+		n := c.received.Load()
+		c.forms.set(form, c.lastSeq.Load(), n == 0 || c.acked.Load() >= n)
+	}
+	if m.Params != nil {
+		c.params = stream.Params(m.Params)
+	}
 	s.reply(&wire.Credit{SID: c.sid, CreditLimit: c.limit()})
+	return nil
+}
+
+// formOf reads the outputs of open and update, which package wire has checked.
+func formOf(name string) (outputs, error) {
+	switch name {
+	case "", "json":
+		return asJSON, nil
+	case "binary":
+		return asBinary, nil
+	case "none":
+		return asNone, nil
+	}
+	return 0, stream.Errorf(stream.InvalidArgument, "outputs", "%q is not known: want json, binary or none", clip(name))
 }
 
 func policyOf(p wire.Policy) stream.Policy {
@@ -127,14 +150,15 @@ func (s *session) open(m *wire.Open) error {
 			return err
 		}
 	}
-	switch m.Outputs {
-	case "", "json":
-	case "binary":
-		c.form = asBinary
-	case "none":
-		c.form = asNone
-	default:
-		return stream.Errorf(stream.InvalidArgument, "open.outputs", "%q is not known: want json, binary or none", clip(m.Outputs))
+	form, err := formOf(m.Outputs)
+	if err != nil {
+		return err
+	}
+	c.forms.set(form, 0, true)
+	if m.Stateful {
+		if err := s.stateful(c.model, version); err != nil {
+			return err
+		}
 	}
 	opts := stream.Options{Policy: policyOf(m.Policy), Params: stream.Params(m.Params)}
 	if err := s.mux.open(c, version, opts); err != nil {
@@ -151,6 +175,18 @@ func (s *session) open(m *wire.Open) error {
 	s.reply(&wire.Opened{SID: c.sid, CreditLimit: c.limit(), Policy: wire.Policy{
 		Mode: string(p.Mode), MaxAgeMS: int(p.MaxAge.Milliseconds()), DeadlineMS: int(p.Deadline.Milliseconds()), MaxFPS: p.MaxFPS, Window: p.Window,
 	}})
+	return nil
+}
+
+// stateful says why a stream that needs a state cannot have one.
+func (s *session) stateful(model, version string) error {
+	m, _, err := s.door.Models().Model(model, version)
+	if err != nil {
+		return err
+	}
+	if !m.Stateful && m.Window == nil {
+		return stream.Errorf(stream.Unsupported, "open.stateful", "model %s keeps nothing of a stream from one frame to the next: leave it out, or open the stream to a model that does", m.Name)
+	}
 	return nil
 }
 

@@ -121,7 +121,7 @@ func (s *session) writeChannel(enc *encoder, e *entry) {
 		if !e.result.Partial {
 			c.acked.Add(1)
 		}
-		msg, isBinary := enc.encode(e.result, c.form, source{}, c)
+		msg, isBinary := enc.encode(e.result, c.forms.of(e.result.Seq), source{}, c)
 		if !e.result.Partial {
 			s.mux.keeper.keep(c, e.result.Seq, msg, isBinary)
 		}
