@@ -52,4 +52,7 @@ func GateForTest(places int) func(context.Context) (leave func(), err error) {
 	return make(gate, places).enter
 }
 
-const OpenHold = openHold
+const (
+	OpenHold  = openHold
+	HookBatch = hookBatch
+)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/hmac"
+	crand "crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -13,7 +14,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -37,12 +37,14 @@ const (
 //
 //	POST URL
 //	Content-Type: application/json
-//	X-Millrace-Delivery: NUMBER, the same when it is tried again
+//	X-Millrace-Delivery: RUN-NUMBER, the same when it is tried again. RUN is new
+//	with each webhook, NUMBER counts its batches from 1.
 //	X-Millrace-Signature: sha256=HEX, the HMAC of the body, with a secret
 //
 //	{"stream":NAME,"results":[...]}
 type webhook struct {
 	name, url, secret string
+	prefix            string // of its deliveries' ids
 	client            *http.Client
 	queue             chan []byte
 	ending            chan struct{} // closed by close
@@ -67,7 +69,7 @@ func newWebhook(name string, s Sinks, publicOnly bool) *webhook {
 		}
 	}
 	return &webhook{
-		name: name, url: s.Webhook, secret: s.WebhookSecret,
+		name: name, url: s.Webhook, secret: s.WebhookSecret, prefix: crand.Text(),
 		queue: make(chan []byte, hookRoom), ending: make(chan struct{}),
 		backoff: child.Backoff{Min: 500 * time.Millisecond, Max: 30 * time.Second},
 		client: &http.Client{
@@ -97,14 +99,12 @@ func (h *webhook) run(ctx context.Context) {
 	last, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(hookFarewell, cancel) })()
-	var number uint64
-	for {
+	for number := 1; ; number++ {
 		batch := h.gather()
 		if len(batch) == 0 {
 			return
 		}
-		number++
-		if h.deliver(ctx, last, number, batch) {
+		if h.deliver(ctx, last, fmt.Sprintf("%s-%d", h.prefix, number), batch) {
 			h.sent.Add(uint64(len(batch)))
 		} else {
 			h.lost.Add(uint64(len(batch)))
@@ -147,12 +147,12 @@ func (h *webhook) gather() (batch [][]byte) {
 
 // deliver posts a batch until it is taken, refused, or given up: after ctx's end
 // it is tried once more, and last ends that.
-func (h *webhook) deliver(ctx, last context.Context, number uint64, batch [][]byte) bool {
+func (h *webhook) deliver(ctx, last context.Context, id string, batch [][]byte) bool {
 	body := oip.AppendString([]byte(`{"stream":`), h.name)
 	body = append(append(append(body, `,"results":[`...), bytes.Join(batch, []byte(","))...), ']', '}')
 	h.backoff.Reset()
 	for attempt := 1; ; attempt++ {
-		again, err := h.post(last, number, body)
+		again, err := h.post(last, id, body)
 		if err == nil {
 			h.failure.Store(nil)
 			return true
@@ -173,14 +173,14 @@ func (h *webhook) deliver(ctx, last context.Context, number uint64, batch [][]by
 }
 
 // post makes one attempt. again says that another may succeed.
-func (h *webhook) post(ctx context.Context, number uint64, body []byte) (again bool, err error) {
+func (h *webhook) post(ctx context.Context, id string, body []byte) (again bool, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.url, bytes.NewReader(body))
 	if err != nil {
 		return false, err
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "millrace")
-	req.Header.Set("X-Millrace-Delivery", strconv.FormatUint(number, 10))
+	req.Header.Set("X-Millrace-Delivery", id)
 	if h.secret != "" {
 		sum := hmac.New(sha256.New, []byte(h.secret))
 		sum.Write(body)
