@@ -72,14 +72,10 @@ func (g *Group) replace(w *instance) {
 	}
 	// Started beside the hung one, so that the watchdog goes on watching.
 	g.wg.Go(func() {
-		err := g.join(w.detached()) // in the place, and the memory, of the other
-		if err != nil {
+		if err := g.join(w.detached(), w); err != nil {
 			g.log.Error("no replacement for a hung worker", "model", g.cfg.Name, "error", err)
 		} else {
 			g.restarts.Add(1)
-			if w.leave.Load() { // meanwhile
-				g.removeOne()
-			}
 		}
 		g.lost(w)
 	})

@@ -80,7 +80,7 @@ func newGroup(ctx context.Context, cfg Config, mem *buf.Pool, pixels codec.Limit
 		g.hooks = hooks(g.model)
 	}
 	g.state = StateReady
-	g.admit(first)
+	g.admit(first, nil)
 	g.wg.Go(g.watch)
 	return g, nil
 }
@@ -173,13 +173,17 @@ func (g *Group) startIn(ctx context.Context, w *instance) error {
 	}
 }
 
-// admit lets a started instance run batches.
-func (g *Group) admit(w *instance) {
+// admit lets a started instance run batches, in the place of one that hangs, or of
+// none.
+func (g *Group) admit(w, hung *instance) {
 	if g.model.Affinity {
 		w.lane = g.intake.NewLane()
 	}
 	g.reg.Lock()
 	g.all[w] = struct{}{}
+	if hung != nil { // they count as one, and who was told to leave goes
+		w.leave.Store(hung.leave.Swap(true))
+	}
 	g.reg.Unlock()
 	select {
 	case <-g.stopping: // it may have been too late to be told
@@ -196,21 +200,22 @@ func (g *Group) add(ctx context.Context) error {
 	if err := g.provide(n + 1); err != nil {
 		return err
 	}
-	if err := g.join(ctx); err != nil {
+	if err := g.join(ctx, nil); err != nil {
 		_ = g.provide(n) // less than there is: it is given back
 		return err
 	}
 	return nil
 }
 
-// join starts one more worker, whose memory is provided already.
-func (g *Group) join(ctx context.Context) error {
+// join starts one more worker, whose memory is provided already, or one in the
+// place of one that hangs.
+func (g *Group) join(ctx context.Context, hung *instance) error {
 	w := g.newInstance()
 	if err := g.startIn(ctx, w); err != nil {
 		w.cancel()
 		return err
 	}
-	g.admit(w)
+	g.admit(w, hung)
 	return nil
 }
 

@@ -97,7 +97,7 @@ func TestAffinityLeavesAHungWorkerAndAScaledDownOne(t *testing.T) {
 			had := len(e.wait(t, 21))
 			_ = s.Submit(r.frame(t, 0, "x"))
 			if x := e.wait(t, had+1)[had]; x.outcome != stream.Answered {
-				t.Fatalf("%+v", x)
+				t.Fatalf("%d: %+v %v", n, x, x.err)
 			}
 		}
 	})

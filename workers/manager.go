@@ -257,7 +257,7 @@ func (m *Manager) start(ctx context.Context, cfg Config) (*Group, error) {
 		return nil, err
 	}
 	for range cfg.Instances - 1 {
-		if err := g.join(ctx); err != nil {
+		if err := g.join(ctx, nil); err != nil {
 			g.stop()
 			return nil, err
 		}
