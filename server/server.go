@@ -140,12 +140,16 @@ func (s *Server) load(ctx context.Context) error {
 	return nil
 }
 
-// drain ends in the order that loses nothing: models first, so that every frame
-// has its ending while its connection still stands, then the adapters.
+// drain ends in the order that loses nothing: clients are told, then models end, so
+// that every frame has its ending while its connection still stands, then the
+// adapters.
 func (s *Server) drain(stop func(), adapters *sync.WaitGroup) error {
 	s.draining.Store(true)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(s.cfg.Drain))
 	defer cancel()
+	if until, _ := ctx.Deadline(); s.ws != nil {
+		s.ws.GoAway(until)
+	}
 	err := s.models.Close(ctx)
 	s.native.Close()
 	stop()

@@ -31,6 +31,8 @@ type mux struct {
 	channels map[uint32]*channel // open, and those whose end is not told yet
 	told     []*channel          // those whose end was, the newest last: a connection may have lost it
 	expiry   *time.Timer         // while there is no connection
+	greeted  bool                // the client was told of its session
+	left     bool                // and that the server goes away
 	over     bool
 }
 
@@ -82,6 +84,31 @@ func (m *mux) confirm() {
 	defer m.a.mu.Unlock()
 	delete(m.a.muxes, m.spent)
 	m.spent = ""
+}
+
+// greet begins the session with its client.
+func (m *mux) greet(ready wire.Message) {
+	m.control(ready)
+	m.mu.Lock()
+	m.greeted = true
+	m.mu.Unlock()
+	m.a.mu.Lock()
+	closing, until := m.a.closing, m.a.until
+	m.a.mu.Unlock()
+	if closing {
+		m.goAway(until)
+	}
+}
+
+// goAway tells the client, once, and after ready.
+func (m *mux) goAway(until time.Time) {
+	m.mu.Lock()
+	tell := m.greeted && !m.left
+	m.left = m.left || tell
+	m.mu.Unlock()
+	if tell {
+		m.control(&wire.GoAway{TimeLeftMS: int(max(time.Until(until), 0).Milliseconds())})
+	}
 }
 
 // push puts an entry into the outbox. It never blocks and may be called with a

@@ -13,7 +13,7 @@ import (
 func (s *session) serveMux() {
 	s.mux = newMux(s.a, s.door, s)
 	s.box = s.mux.box
-	s.reply(s.ready())
+	s.mux.greet(s.ready())
 	if s.startWriter() {
 		s.read()
 	}
@@ -71,9 +71,6 @@ func (s *session) leaveMux() {
 			s.bye()
 			return
 		}
-	}
-	if e.why == EndDraining {
-		s.reply(&wire.GoAway{})
 	}
 	if e.gone() {
 		_ = s.conn.Close()

@@ -39,6 +39,7 @@ type event struct {
 	Seqs                  [][2]uint64
 	Model, Version        string
 	T                     any
+	TimeLeftMS            int `json:"time_left_ms"`
 	FPS                   float64
 	KeyFrame              bool
 	Width, Height         int

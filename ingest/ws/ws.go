@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -88,7 +89,8 @@ type Adapter struct {
 	panics atomic.Uint64
 
 	mu       sync.Mutex
-	closing  bool
+	closing  bool      // no session is accepted any more
+	until    time.Time // when closing: sessions have as long
 	sessions map[*session]struct{}
 	muxes    map[string]*mux // by token
 	ends     map[End]uint64
@@ -124,16 +126,34 @@ func (a *Adapter) Name() string { return "ws" }
 // Serving is closed once Serve has opened the routes.
 func (a *Adapter) Serving() <-chan struct{} { return a.serving }
 
+// GoAway says that the server is going to end, and that sessions have until then
+// for what is in flight: clients of millrace.v1 are told, and no session is
+// accepted any more. Only the first call counts.
+func (a *Adapter) GoAway(until time.Time) {
+	a.mu.Lock()
+	if a.closing {
+		a.mu.Unlock()
+		return
+	}
+	a.closing, a.until = true, until
+	all := slices.Collect(maps.Values(a.muxes))
+	a.mu.Unlock()
+	for _, m := range all {
+		m.goAway(until)
+	}
+}
+
 // Serve implements ingest.Interface. When ctx ends, no session is accepted any
 // more; in each one, frames that wait end with code draining, frames in flight
-// are answered, and then the client is told and the connection closed.
+// are answered, and then the client is told and the connection closed. GoAway
+// may have been called before, so that clients know.
 func (a *Adapter) Serve(ctx context.Context, door ingest.Door) error {
 	a.ctx.Store(&ctx)
 	a.door.Store(&door)
 	close(a.serving)
 	<-ctx.Done()
+	a.GoAway(time.Now())
 	a.mu.Lock()
-	a.closing = true
 	open := make([]*session, 0, len(a.sessions))
 	for s := range a.sessions {
 		open = append(open, s)

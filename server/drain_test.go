@@ -1,0 +1,88 @@
+package server_test
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"millrace/internal/wire"
+	"millrace/server"
+)
+
+// The end of a server as a client of millrace.v1 sees it: it is told first, with the
+// time that is left, and then of each frame, of its stream, and of the end.
+func TestDrainBeginsWithGoAway(t *testing.T) {
+	cost, err := server.ParseModel("cost=delay,fixed=300ms")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Drain: server.Duration(time.Minute), Models: []server.ModelConfig{cost}})
+	d := websocket.Dialer{Subprotocols: []string{wire.Subprotocol}}
+	c, _, err := d.Dial("ws://"+s.HTTPAddr().String()+"/v2/stream", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	_ = c.SetReadDeadline(time.Now().Add(time.Minute))
+	say := func(kind int, b []byte) {
+		t.Helper()
+		if err := c.WriteMessage(kind, b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	say(websocket.TextMessage, []byte(`{"type":"open","sid":1,"model":"cost","policy":{"mode":"every","window":4}}`))
+	for seq := range uint64(4) {
+		frame := make([]byte, wire.HeaderLen, wire.HeaderLen+1)
+		frame[0], frame[1], frame[4] = 1, 1, 1
+		binary.LittleEndian.PutUint64(frame[8:], seq)
+		say(websocket.BinaryMessage, append(frame, 'x'))
+	}
+	say(websocket.TextMessage, []byte(`{"type":"ping","t":1}`))
+	var order []string // of what comes once the server ends
+	endings, ended, left := 0, make(chan error, 1), 0
+	for {
+		_, b, err := c.ReadMessage()
+		if err != nil {
+			if !websocket.IsCloseError(err, websocket.CloseGoingAway) {
+				t.Error(err)
+			}
+			break
+		}
+		var m struct {
+			Type  string
+			Seq   *uint64
+			Fatal bool
+			Left  int `json:"time_left_ms"`
+		}
+		if err := json.Unmarshal(b, &m); err != nil {
+			t.Fatalf("%v in %s", err, b)
+		}
+		switch {
+		case m.Seq != nil:
+			endings++
+			if m.Type == "error" && !slices.Contains(order, "goaway") {
+				t.Errorf("before goaway: %s", b)
+			}
+		case m.Type == "pong": // all frames have come
+			go func() { ended <- stop() }()
+		case m.Type == "goaway":
+			left = m.Left
+			order = append(order, m.Type)
+		case m.Type == "closed", m.Fatal:
+			order = append(order, m.Type)
+		}
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if want := []string{"goaway", "closed", "error"}; !slices.Equal(order, want) || endings != 4 {
+		t.Errorf("%v and %d endings, want %v and 4", order, endings, want)
+	}
+	if left <= 0 || left > 60_000 {
+		t.Errorf("%d ms were left", left)
+	}
+}
