@@ -18,6 +18,7 @@ type file struct {
 	max    int64
 	f      *os.File
 	size   int64
+	torn   bool // the last line is cut off
 	failed atomic.Uint64
 }
 
@@ -32,9 +33,13 @@ func newFile(path string, max int64) *file {
 func (s *file) write(line []byte) error {
 	err := s.ready(int64(len(line)) + 1)
 	if err == nil {
+		text := append(line[:len(line):len(line)], '\n')
+		if s.torn {
+			text = append([]byte{'\n'}, text...)
+		}
 		var n int
-		n, err = s.f.Write(append(line[:len(line):len(line)], '\n'))
-		s.size += int64(n)
+		n, err = s.f.Write(text)
+		s.size, s.torn = s.size+int64(n), false
 	}
 	if err != nil {
 		s.failed.Add(1)
@@ -64,8 +69,25 @@ func (s *file) ready(n int64) error {
 		_ = f.Close()
 		return err
 	}
-	s.f, s.size = f, st.Size()
+	s.f, s.size, s.torn = f, st.Size(), torn(s.path, st)
 	return nil
+}
+
+// torn says whether a file's last line is cut off, because the disk was full or
+// the server was killed: what is written next would be part of it. A file that
+// cannot be read counts as such, an empty line does less harm.
+func torn(path string, st os.FileInfo) bool {
+	if !st.Mode().IsRegular() || st.Size() == 0 {
+		return false
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return true
+	}
+	defer f.Close()
+	var last [1]byte
+	_, err = f.ReadAt(last[:], st.Size()-1)
+	return err != nil || last[0] != '\n'
 }
 
 func (s *file) rotate() error {

@@ -1,0 +1,80 @@
+//go:build unix
+
+package streams
+
+import (
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+// A line that was cut off, by a crash or a full disk, spoils none that come
+// after it.
+func TestTornLine(t *testing.T) {
+	for before, want := range map[string]string{
+		"":                 `{"seq":1}` + "\n",
+		"{\"seq\":0}\n":    "{\"seq\":0}\n{\"seq\":1}\n",
+		"{\"seq\":0}\n{\"": "{\"seq\":0}\n{\"\n{\"seq\":1}\n",
+	} {
+		path := filepath.Join(t.TempDir(), "results.jsonl")
+		if err := os.WriteFile(path, []byte(before), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f := newFile(path, 0)
+		if err := f.write([]byte(`{"seq":1}`)); err != nil {
+			t.Error(err)
+		}
+		if f.size != int64(len(want)) {
+			t.Errorf("%d bytes were counted, want %d", f.size, len(want))
+		}
+		f.close()
+		if text, err := os.ReadFile(path); err != nil || string(text) != want {
+			t.Errorf("%v: %q became %q, want %q", err, before, text, want)
+		}
+	}
+}
+
+// The same with a real write that stops in the midst of a line. It needs a
+// process of its own: the limit counts for all that this one writes.
+func TestShortWrite(t *testing.T) {
+	const asked = "MILLRACE_SHORT_WRITE"
+	path := os.Getenv(asked)
+	if path == "" {
+		path = filepath.Join(t.TempDir(), "results.jsonl")
+		cmd := exec.Command(os.Args[0], "-test.run=^TestShortWrite$")
+		cmd.Env = append(os.Environ(), asked+"="+path)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		const want = "{\"seq\":0}\n{\"seq\"\n{\"seq\":2}\n{\"seq\":3}\n"
+		if text, err := os.ReadFile(path); err != nil || string(text) != want {
+			t.Errorf("%v: %q, want %q", err, text, want)
+		}
+		return
+	}
+	signal.Ignore(syscall.SIGXFSZ)
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	room := limit.Cur
+	f := newFile(path, 0)
+	defer f.close()
+	for seq := range 4 {
+		if limit.Cur = room; seq == 1 {
+			limit.Cur = 16 // 6 bytes into its line
+		}
+		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.write([]byte(`{"seq":` + string(rune('0'+seq)) + `}`)); (err != nil) != (seq == 1) {
+			t.Errorf("%d: %v", seq, err)
+		}
+	}
+	if n := f.failed.Load(); n != 1 {
+		t.Errorf("%d lines failed", n)
+	}
+}
