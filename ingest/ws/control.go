@@ -178,6 +178,17 @@ func (s *session) open(m *wire.Open) error {
 	return nil
 }
 
+// retryAfter returns the time in ms after which it is worth trying again, the same
+// that HTTP's Retry-After tells; 0 where time alone changes nothing, or a credit
+// will tell.
+func retryAfter(c stream.Code) int {
+	switch c {
+	case stream.Overloaded, stream.Unavailable, stream.Draining:
+		return 1000
+	}
+	return 0
+}
+
 // stateful says why a stream that needs a state cannot have one.
 func (s *session) stateful(model, version string) error {
 	m, _, err := s.door.Models().Model(model, version)

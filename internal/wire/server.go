@@ -65,7 +65,7 @@ type ErrorMessage struct {
 	Code         string  `json:"code"` // stream.Code, or unsupported_version
 	Message      string  `json:"message"`
 	Retryable    bool    `json:"retryable,omitempty"`
-	RetryAfterMS int     `json:"retry_after_ms,omitempty"`
+	RetryAfterMS int     `json:"retry_after_ms,omitempty"` // 0 = not known
 	SID          *uint32 `json:"sid,omitempty"`
 	Seq          *uint64 `json:"seq,omitempty"`
 	Ack          uint64  `json:"ack,omitempty"` // with Seq: as in Result

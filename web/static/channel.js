@@ -199,7 +199,7 @@ export class Channel extends Account {
 
   #again(fault) {
     this.lose('connection');
-    this.#timer = setTimeout(() => this.#session.join(this), this.#waits.take());
+    this.#timer = setTimeout(() => this.#session.join(this), this.#waits.take(fault.retry_after_ms));
     this.turn('waiting', fault);
   }
 

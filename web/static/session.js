@@ -164,7 +164,7 @@ export class Session {
 
   #lost(fault) {
     this.#leave();
-    this.#timer = setTimeout(() => this.#connect(), this.#waits.take());
+    this.#timer = setTimeout(() => this.#connect(), this.#waits.take(fault?.retry_after_ms));
     for (const stream of [...this.#streams]) stream.wait(fault);
   }
 
