@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -78,6 +79,8 @@ func (s *spy) report(t *testing.T) {
 	t.Helper()
 	close(s.quit)
 	<-s.over
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if len(s.seen) != 4 {
 		t.Errorf("seen only %v", s.seen)
 	}
@@ -86,9 +89,12 @@ func (s *spy) report(t *testing.T) {
 	}
 }
 
-// asked has a handler ask for a password.
-func asked(h http.Handler) http.Handler {
+// asked has a handler ask for a password, and a spy look at who asks.
+func asked(by *atomic.Pointer[spy], h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if s := by.Load(); s != nil {
+			s.look()
+		}
 		if user, password, _ := q.BasicAuth(); user != "admin" || password != "geheim" {
 			w.Header().Set("WWW-Authenticate", `Basic realm="x"`)
 			w.WriteHeader(http.StatusUnauthorized)
@@ -114,7 +120,8 @@ func TestSecretsStaySecret(t *testing.T) {
 		c.serve(w, q)
 	})
 	mux.Handle("/", http.FileServer(http.Dir(filepath.Dir(list))))
-	plain, secure := httptest.NewServer(asked(mux)), httptest.NewTLSServer(asked(mux))
+	var by atomic.Pointer[spy]
+	plain, secure := httptest.NewServer(asked(&by, mux)), httptest.NewTLSServer(asked(&by, mux))
 	t.Cleanup(func() {
 		for _, s := range []*httptest.Server{plain, secure} {
 			s.CloseClientConnections()
@@ -133,6 +140,7 @@ func TestSecretsStaySecret(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSpy(t)
+			by.Store(s)
 			r := run(t, sources.Options{Video: o})
 			r.frames(10)
 			r.cancel(errStop)
