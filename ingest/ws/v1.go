@@ -149,7 +149,7 @@ func (c *channel) closedMessage(why stream.CloseReason) wire.Message {
 // errorMessageOf is an error of millrace.v1.
 func errorMessageOf(err error) *wire.ErrorMessage {
 	code := stream.CodeOf(err)
-	return &wire.ErrorMessage{Code: string(code), Message: err.Error(), Retryable: code.Retryable()}
+	return &wire.ErrorMessage{Code: string(code), Message: err.Error(), Retryable: code.Retryable(), RetryAfterMS: retryAfter(code)}
 }
 
 // fatalMessage goes before the end of a connection.

@@ -31,6 +31,7 @@ type event struct {
 	Seq                   uint64
 	Code, Message, Reason string
 	Fatal, Retryable      bool
+	RetryAfterMS          int `json:"retry_after_ms"`
 	Session               string
 	ResumeToken           string `json:"resume_token"`
 	CreditLimit           uint64 `json:"credit_limit"`
