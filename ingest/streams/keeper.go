@@ -2,6 +2,7 @@ package streams
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -67,7 +68,10 @@ func parseKept(text []byte) ([]*Config, error) {
 	var file keptFile
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
-	if err := d.Decode(&file); err != nil {
+	var wrong *json.UnmarshalTypeError
+	if err := d.Decode(&file); errors.As(err, &wrong) {
+		return nil, fmt.Errorf("is not what the server writes: %s %s", cmp.Or(wrong.Field, "it"), wrongType(wrong))
+	} else if err != nil {
 		return nil, fmt.Errorf("is not what the server writes: %w", err)
 	}
 	if _, err := d.Token(); err != io.EOF {

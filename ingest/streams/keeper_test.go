@@ -109,6 +109,7 @@ func TestBrokenKeptFiles(t *testing.T) {
 		`{"streams":[`:                    "is not what the server writes",
 		`{"streams":[` + fine + `]} more`: "there is more behind the object",
 		`{"streams":[null]}`:              "streams[0] is empty",
+		`{"streams":[{"fps":"a"}]}`:       "streams.fps is text: want a number",
 		`{"streams":[{"nam":"a"}]}`:       `unknown field "nam"`,
 		`{"streams":[` + fine + `,` + fine + `]}`:                                   `streams[1].name: "a" is there twice`,
 		`{"streams":[` + strings.Replace(fine, `"m"`, `""`, 1) + `]}`:               "streams[0].model: ",

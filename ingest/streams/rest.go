@@ -352,8 +352,10 @@ func decode(c *fiber.Ctx, to any) error {
 	var wrong *json.UnmarshalTypeError
 	text := strings.TrimPrefix(err.Error(), "json: ")
 	switch {
+	case errors.As(err, &wrong) && wrong.Field == "":
+		return stream.Errorf(stream.InvalidArgument, "", "the body %s", wrongType(wrong))
 	case errors.As(err, &wrong):
-		return stream.Errorf(stream.InvalidArgument, wrong.Field, "is a %s: want %s", wrong.Value, wrong.Type)
+		return stream.Errorf(stream.InvalidArgument, wrong.Field, "%s", wrongType(wrong))
 	case strings.HasPrefix(text, "unknown field "):
 		field, why := strings.Trim(strings.TrimPrefix(text, "unknown field "), `"`), "is no field of a stream"
 		if _, change := to.(*patch); change {

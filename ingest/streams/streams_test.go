@@ -277,6 +277,34 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// What is wrong with a value is said in words of JSON, not of this program.
+func TestWrongTypes(t *testing.T) {
+	r := start(t, streams.Options{Streams: []streams.Config{looped(t)}})
+	for _, c := range [][3]string{
+		{"POST", `{"fps":"7"}`, "fps: is text: want a number"},
+		{"POST", `{"loop":"yes"}`, "loop: is text: want true or false"},
+		{"POST", `{"width":640.5}`, "width: is the number 640.5: want a whole number, in digits only"},
+		{"POST", `{"width":99999999999999999999}`, "width: is the number 99999999999999999999, which is out of range"},
+		{"POST", `{"fps":1e999}`, "fps: is the number 1e999, which is out of range"},
+		{"POST", `{"name":7}`, "name: is a number: want text"},
+		{"POST", `{"name":["a"]}`, "name: is a list: want text"},
+		{"POST", `{"sinks":true}`, "sinks: is true or false: want an object"},
+		{"POST", `{"sinks":{"webhook":{}}}`, "sinks.webhook: is an object: want text"},
+		{"POST", `[]`, "the body is a list: want an object"},
+		{"PATCH", `{"window":"3"}`, "window: is text: want a whole number"},
+		{"PATCH", `{"paused":1}`, "paused: is a number: want true or false"},
+		{"PATCH", `"paused"`, "the body is text: want an object"},
+	} {
+		path := "/v2/streams"
+		if c[0] == "PATCH" {
+			path += "/door"
+		}
+		if text := r.want(400, c[0], path, c[1]); !strings.HasPrefix(text, `{"error":"`+c[2]+`"`) {
+			t.Errorf("%s: %s, want %s", c[1], text, c[2])
+		}
+	}
+}
+
 // The file is put aside when it is full, and three are kept.
 func TestRotation(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "results.jsonl")
