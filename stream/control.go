@@ -2,8 +2,9 @@ package stream
 
 // Update changes the policy of a running stream: fields of p that are set
 // replace those in force, for frames submitted from now on. The mode cannot
-// change, for it decides the order of what is in flight. Errors:
-// InvalidArgument, and Conflict for another mode.
+// change, for it decides the order of what is in flight. A smaller window takes
+// nothing back: what the one before had room for is accepted still, for it may be
+// on its way. Errors: InvalidArgument, and Conflict for another mode.
 func (s *Stream) Update(p Policy) error {
 	if err := p.Validate(); err != nil {
 		return err
@@ -17,6 +18,9 @@ func (s *Stream) Update(p Policy) error {
 		s.nextAt = 0
 	}
 	next := p.Or(s.policy)
+	if room := s.policy.Window - s.outstanding(true); next.Window < s.policy.Window && room > 0 {
+		s.granted = max(s.granted, s.counts.Accepted+uint64(room))
+	}
 	s.policy = next
 	s.shown.Store(&next)
 	return nil

@@ -82,3 +82,54 @@ func TestUpdate(t *testing.T) {
 	b.check(t, "1 drop rate", "0 drop closed")
 	b.over(t)
 }
+
+// A smaller window takes nothing back: what the larger one had room for when it
+// went is accepted, and from there on no more than the smaller one holds.
+func TestSmallerWindow(t *testing.T) {
+	end := func(b *bench) {
+		r := b.take(t)
+		answer(b.mem, r)
+		r.Unbind()
+	}
+	b := newBench(anything, stream.Policy{Mode: stream.Every, Window: 4})
+	_ = b.offer()
+	end(b)
+	_ = b.offer()
+	for _, n := range []int{2, 3, 1, 2} { // the larger one in between grants no more
+		if err := b.Update(stream.Policy{Window: n}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 3 {
+		if err := b.offer(); err != nil {
+			t.Errorf("frame %d of 3 that had room: %v", i+1, err)
+		}
+	}
+	for left := 4; left > 1; left-- {
+		if err := b.offer(); stream.CodeOf(err) != stream.FlowControl {
+			t.Errorf("with %d in flight: %v", left, err)
+		}
+		end(b)
+	}
+	if err := b.offer(); err != nil {
+		t.Errorf("with one in flight: %v", err)
+	}
+	if err := b.offer(); stream.CodeOf(err) != stream.FlowControl {
+		t.Errorf("with two in flight: %v", err)
+	}
+	b.Close(stream.ByClient)
+	b.over(t)
+
+	b = newBench(anything, stream.Policy{Mode: stream.Latest, Window: 3})
+	_ = b.offer(must)
+	if err := b.Update(stream.Policy{Window: 1}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		if err := b.offer(must); (err == nil) != (i < 2) {
+			t.Errorf("frame %d that must be processed: %v", i+1, err)
+		}
+	}
+	b.Close(stream.ByClient)
+	b.over(t)
+}

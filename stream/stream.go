@@ -49,6 +49,7 @@ type Stream struct {
 	waiting  []*Request
 	order    []*Request // accepted or taken, ending not yet pushed
 	counts   Counts
+	granted  uint64 // so many frames may be accepted in all, whatever the window: a larger one allowed them
 	closed   CloseReason
 	paused   bool // nothing is taken from waiting
 	flushes  uint64
@@ -147,7 +148,7 @@ func (s *Stream) SubmitAt(f Frame, now Instant) error {
 		f.Lease.Release()
 		return s.closedError()
 	}
-	if n := s.outstanding(&f); n >= s.policy.Window {
+	if n := s.outstanding(f.Must); n >= s.policy.Window && s.counts.Accepted >= s.granted {
 		if s.policy.Mode == Latest {
 			s.cutter.reset() // newer frames do not wait for it to be sent again
 		}
@@ -198,12 +199,12 @@ func (s *Stream) SubmitAt(f Frame, now Instant) error {
 	return nil
 }
 
-// outstanding returns how many frames count against the window that f asks for.
-func (s *Stream) outstanding(f *Frame) int {
+// outstanding returns how many frames count against the window of the next one.
+func (s *Stream) outstanding(must bool) int {
 	switch {
 	case s.policy.Mode == Every:
 		return len(s.order)
-	case f.Must:
+	case must:
 		n := 0
 		for _, w := range s.waiting {
 			if w.Must { // the others will be superseded
