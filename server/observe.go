@@ -77,7 +77,8 @@ func (s *Server) sessions() map[string]int {
 	if s.ws == nil {
 		return nil
 	}
-	return map[string]int{"ws": s.ws.Stats().Sessions}
+	st := s.ws.Stats()
+	return map[string]int{"ws": st.Sessions, "ws_waiting": st.Waiting}
 }
 
 // videos are those that are decoded for WebSocket clients.

@@ -43,7 +43,7 @@ var (
 	kept       = desc("millrace_kept_bytes", "Bytes of replies kept for sessions that may be resumed, beside the memory budget: a sixteenth of it at most.")
 	closed     = desc("millrace_sessions_closed_total", "Sessions that ended, by why.", "reason")
 	videos     = desc("millrace_videos", "Videos decoded for sessions: sent by clients chunk by chunk, or pulled from an address.", "from")
-	sessions   = desc("millrace_sessions", "Open sessions by adapter.", "adapter")
+	sessions   = desc("millrace_sessions", "Open sessions by adapter; ws_waiting are those that lost their connection and may be resumed.", "adapter")
 )
 
 // Describe lists what Collect may send.

@@ -71,6 +71,13 @@ func (r *rig) accepted(n int) uint64 {
 	defer r.mu.Unlock()
 	return r.streams[n].Counts().Accepted
 }
+
+// stream is the n-th that was opened.
+func (r *rig) stream(n int) *stream.Stream {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.streams[n]
+}
 func (r *rig) Models() ingest.Repository { return repository{r.models} }
 func (r *rig) Memory() *buf.Pool         { return r.mem }
 func (r *rig) State() ingest.State       { return ingest.State{Ready: true} }

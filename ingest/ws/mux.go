@@ -131,7 +131,7 @@ func (a *Adapter) slow(m *mux) {
 			link.end(ending{why: EndSlow})
 			return
 		}
-		m.end(ending{why: EndSlow})
+		m.endIf(ending{why: EndSlow}, true)
 	}, nil)
 }
 
@@ -158,6 +158,7 @@ func (m *mux) open(c *channel, version string, opts stream.Options) error {
 	case n >= maxStreams:
 		return stream.Errorf(stream.Overloaded, "open.sid", "%d streams are open in this session, and that is the limit: close one, or open another session", n)
 	}
+	m.a.makeRoom()
 	st, err := m.door.Open(c.model, version, opts, c)
 	if err != nil {
 		m.forget(c)
@@ -227,17 +228,38 @@ func (m *mux) leave(link *session) bool {
 		return m.link != link
 	}
 	m.link = nil
-	m.expiry = time.AfterFunc(m.a.opts.Resume, func() {
-		m.a.group.run("expiry", func() {
-			m.mu.Lock()
-			lone := m.link == nil
-			m.mu.Unlock()
-			if lone {
-				m.end(ending{why: EndGone})
-			}
-		}, nil)
-	})
+	m.a.mu.Lock()
+	m.a.waiting = append(m.a.waiting, m)
+	m.a.mu.Unlock()
+	m.expiry = time.AfterFunc(m.a.opts.Resume, func() { m.a.giveUp(m) })
 	return true
+}
+
+// giveUp ends a session to which no connection has come.
+func (a *Adapter) giveUp(m *mux) {
+	a.group.run("expiry", func() { m.endIf(ending{why: EndGone}, true) }, nil)
+}
+
+// makeRoom is called before a session opens a stream. Sessions that wait for their
+// clients count as those with a connection do (limits.max_sessions), and give way to
+// them, the one that waits longest first: what they hold would else have no bound.
+// A connection alone drives none out, for it may be that of a client that returns.
+func (a *Adapter) makeRoom() {
+	a.mu.Lock()
+	n := max(len(a.sessions)+len(a.waiting)-a.opts.MaxSessions, 0)
+	out := slices.Clone(a.waiting[:min(n, len(a.waiting))])
+	a.waiting = slices.Delete(a.waiting, 0, len(out))
+	a.mu.Unlock()
+	for _, m := range out {
+		a.giveUp(m)
+	}
+}
+
+// cameBack is called when a session has a connection again, or is over. a.mu is held.
+func (a *Adapter) cameBack(m *mux) {
+	if i := slices.Index(a.waiting, m); i >= 0 {
+		a.waiting = slices.Delete(a.waiting, i, i+1)
+	}
 }
 
 // claim gives the session of a token to a new connection. The one that had it is
@@ -261,6 +283,9 @@ func (a *Adapter) claim(token string, link *session) *mux {
 		case m.link == nil:
 			m.expiry.Stop()
 			m.link = link
+			a.mu.Lock()
+			a.cameBack(m)
+			a.mu.Unlock()
 			m.mu.Unlock()
 			return m
 		}
@@ -277,9 +302,12 @@ func (a *Adapter) claim(token string, link *session) *mux {
 
 // end closes every stream and waits until the last frame has ended. Whoever has
 // the session writes what is left, or throws it away.
-func (m *mux) end(e ending) {
+func (m *mux) end(e ending) { m.endIf(e, false) }
+
+// endIf is end, or, for alone, leaves a session as it is that has a connection.
+func (m *mux) endIf(e ending, alone bool) {
 	m.mu.Lock()
-	if m.over {
+	if m.over || alone && m.link != nil {
 		m.mu.Unlock()
 		return
 	}
@@ -292,6 +320,7 @@ func (m *mux) end(e ending) {
 	m.a.mu.Lock()
 	delete(m.a.muxes, m.token)
 	delete(m.a.muxes, m.spent)
+	m.a.cameBack(m)
 	m.a.mu.Unlock()
 	m.keeper.close()
 	all := m.list()
@@ -323,11 +352,6 @@ func (a *Adapter) endDetached() {
 	}
 	a.mu.Unlock()
 	for _, m := range all {
-		m.mu.Lock()
-		lone := m.link == nil
-		m.mu.Unlock()
-		if lone {
-			m.end(draining())
-		}
+		m.endIf(draining(), true)
 	}
 }

@@ -125,6 +125,7 @@ func (s *session) serve(r *http.Request, buffered []byte) {
 		s.read()
 		return
 	}
+	s.a.makeRoom()
 	st, err := s.door.Open(s.model, s.version, stream.Options{Policy: s.query.policy}, s.main)
 	if err != nil {
 		s.end(refusal(err))

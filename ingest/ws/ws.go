@@ -19,7 +19,7 @@ import (
 // Options are the adapter's settings. A zero field takes its default.
 type Options struct {
 	MaxMessage       int           // bytes of a message; 8 MiB (limits.max_message)
-	MaxSessions      int           // 10000 (limits.max_sessions)
+	MaxSessions      int           // with a connection or waiting for one; 10000 (limits.max_sessions)
 	MaxPulls         int           // videos pulled at once, over all sessions; 64 (limits.max_pulls)
 	MaxDecoders      int           // videos that clients send chunk by chunk, decoded at once; 16 (limits.max_decoders)
 	MaxPixels        int           // of their pictures; 0 = as many as ffmpeg takes (limits.max_pixels)
@@ -93,6 +93,7 @@ type Adapter struct {
 	until    time.Time // when closing: sessions have as long
 	sessions map[*session]struct{}
 	muxes    map[string]*mux // by token
+	waiting  []*mux          // without a connection, in the order in which they lost it
 	ends     map[End]uint64
 }
 
@@ -192,6 +193,7 @@ func (a *Adapter) empty() {
 type Stats struct {
 	Sessions    int
 	Resumable   int // millrace.v1 sessions, with a connection or without
+	Waiting     int // those without
 	Pulls       int
 	Decoders    int
 	OutboxBytes int64 // of replies that wait to be written
@@ -209,7 +211,7 @@ func (a *Adapter) Stats() Stats {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	st.Sessions, st.Ends = len(a.sessions), maps.Clone(a.ends)
+	st.Sessions, st.Waiting, st.Ends = len(a.sessions), len(a.waiting), maps.Clone(a.ends)
 	for token, m := range a.muxes {
 		if token == m.token {
 			st.Resumable++
