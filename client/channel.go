@@ -110,7 +110,6 @@ type Channel struct {
 	sent    uint64 // frames that count against limit
 	limit   uint64 // the server's credit
 	ended   uint64 // frames that the server has ended, as far as is known
-	probe   bool   // the next credit tells how many those are
 	gap     bool   // frames are missing before the next one
 }
 

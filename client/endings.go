@@ -138,14 +138,7 @@ func (s *Session) credit(m *wire.Credit) {
 	if ch == nil {
 		return
 	}
-	s.handOver(ch, func() {
-		ack := uint64(0)
-		if w := uint64(ch.policy.Window); ch.probe && m.CreditLimit > w {
-			ack = m.CreditLimit - w
-		}
-		ch.probe = false
-		s.out = ch.settle(s.out[:0], nil, ack, m.CreditLimit, Reply{})
-	})
+	s.handOver(ch, func() { s.out = ch.settle(s.out[:0], nil, m.Ack, m.CreditLimit, Reply{}) })
 }
 
 // ending takes the ending of the frames in seqs, or a part of a result.

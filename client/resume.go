@@ -125,7 +125,7 @@ func (ch *Channel) reopen() []wire.Message {
 	delete(s.channels, ch.sid)
 	ch.sid = s.newSID()
 	s.channels[ch.sid] = ch
-	ch.state, ch.sent, ch.limit, ch.ended, ch.probe, ch.flush = opening, 0, 0, 0, false, false
+	ch.state, ch.sent, ch.limit, ch.ended, ch.flush = opening, 0, 0, 0, false
 	return []wire.Message{ch.openMessage()}
 }
 
@@ -134,9 +134,8 @@ func (ch *Channel) reopen() []wire.Message {
 func (ch *Channel) goOn(there *wire.AttachedStream) (say []wire.Message) {
 	ch.lose(func(w *waiting) bool { return there.ReceivedSeq == nil || w.seq > *there.ReceivedSeq })
 	ch.sent, ch.limit = there.ReceivedCount, there.CreditLimit
-	// The answer is a credit limit, which less the window is the count of frames
-	// that have ended: endings that the server no longer has show as a gap.
-	ch.probe = true
+	// The answer is a credit, which tells how many frames have ended: endings that
+	// the server no longer has show as a gap.
 	policy := ch.policy
 	policy.Mode = ""
 	say = append(say, &wire.Update{SID: ch.sid, Policy: wirePolicy(policy)})

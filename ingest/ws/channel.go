@@ -30,9 +30,10 @@ type channel struct {
 	lastSeq  atomic.Uint64 // of the newest; valid when received > 0
 	acked    atomic.Uint64 // frames whose ending was written, or lost with a connection
 	window   atomic.Int64
-	last     atomic.Bool // no frame comes any more
-	regions  atomic.Bool // frames name parts of themselves: their size is meant
-	closing  bool        // its client has closed it, a video; the reader's
+	granted  atomic.Uint64 // the highest limit so far
+	last     atomic.Bool   // no frame comes any more
+	regions  atomic.Bool   // frames name parts of themselves: their size is meant
+	closing  bool          // its client has closed it, a video; the reader's
 
 	keeps  int    // endings, at most
 	recent []kept // a ring, of the session's keeper; nil until there is one
@@ -61,8 +62,20 @@ func (c *channel) opened(st *stream.Stream) {
 	c.stream.Store(st)
 }
 
-// limit is the count of frames that the client may have sent.
-func (c *channel) limit() uint64 { return c.acked.Load() + uint64(c.window.Load()) }
+// limit is the count of frames that the client may have sent. It never falls,
+// for they may be on their way: behind a window that has become smaller it stands
+// until so many more have ended.
+func (c *channel) limit() uint64 {
+	for {
+		told, now := c.granted.Load(), c.acked.Load()+uint64(c.window.Load())
+		if now <= told {
+			return told
+		}
+		if c.granted.CompareAndSwap(told, now) {
+			return now
+		}
+	}
+}
 
 // lastCame notes that no frame comes any more. It is called by the reader.
 func (c *channel) lastCame() {

@@ -96,10 +96,14 @@ func (s *session) on(sid uint32, f func(*channel, *stream.Stream) error) error {
 
 // update changes a stream for the frames that come after it.
 func (s *session) update(m *wire.Update, c *channel, st *stream.Stream) error {
-	if err := st.Update(policyOf(m.Policy)); err != nil {
+	if w := int64(m.Policy.Window); w > 0 && w < c.window.Load() {
+		c.window.Store(w) // first: what is granted from here on would be more than the stream takes
+	}
+	err := st.Update(policyOf(m.Policy))
+	c.window.Store(int64(st.Policy().Window))
+	if err != nil {
 		return err
 	}
-	c.window.Store(int64(st.Policy().Window))
 	if m.Outputs != "" {
 		form, err := formOf(m.Outputs)
 		if err != nil {
@@ -111,7 +115,7 @@ func (s *session) update(m *wire.Update, c *channel, st *stream.Stream) error {
 	if m.Params != nil {
 		c.params = stream.Params(m.Params)
 	}
-	s.reply(&wire.Credit{SID: c.sid, CreditLimit: c.limit()})
+	s.reply(&wire.Credit{SID: c.sid, CreditLimit: c.limit(), Ack: c.acked.Load()})
 	return nil
 }
 

@@ -111,3 +111,37 @@ func TestOpenStateful(t *testing.T) {
 	v.open(2, `,"model":"eyes","stateful":false`)
 	v.open(3, `,"model":"echo","stateful":false`)
 }
+
+// A window that becomes smaller takes no credit back: frames that were sent for it
+// are taken, and the limit stands until so many more have ended.
+func TestUpdateToASmallerWindow(t *testing.T) {
+	r := start(t, ws.Options{})
+	v := r.v1("/v2/stream")
+	v.open(1, `,"model":"echo","policy":{"mode":"every","window":8}`)
+	v.frame(1, 0)
+	v.expect("result")
+	v.say(`{"type":"pause","sid":1}`)
+	v.frame(1, 1)
+	v.say(`{"type":"update","sid":1,"policy":{"window":2}}`)
+	if e := v.expect("credit"); e.CreditLimit != 9 || e.Ack != 1 {
+		t.Errorf("%+v", e)
+	}
+	for seq := uint64(2); seq < 10; seq++ { // the ninth and last of the credit is seq 8
+		v.frame(1, seq)
+	}
+	if e := v.expectError("flow_control", "credit"); e.Seq != 9 || e.CreditLimit != 9 {
+		t.Errorf("%+v", e)
+	}
+	v.say(`{"type":"resume","sid":1}`)
+	for seq := uint64(1); seq < 9; seq++ {
+		if e := v.expect("result"); e.Seq != seq || e.Ack != seq+2 || e.CreditLimit != max(9, e.Ack+2) {
+			t.Errorf("%+v", e)
+		}
+	}
+	v.say(`{"type":"update","sid":1,"policy":{"mode":"latest","window":1}}`) // refused as a whole
+	v.expectError("conflict", "policy")
+	v.frame(1, 10)
+	if e := v.expect("result"); e.Ack != 11 || e.CreditLimit != 13 {
+		t.Errorf("%+v", e)
+	}
+}

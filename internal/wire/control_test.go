@@ -34,7 +34,8 @@ var texts = []struct {
 		`"limits":{"max_message":8388608,"max_text":65536,"max_streams":64,"max_window":1024}}`,
 		&Ready{"s", "t", 30000, Limits{8 << 20, 64 << 10, 64, 1024}}},
 	{Server, `{"type":"opened","sid":1,"credit_limit":2,"policy":{"mode":"every","window":2}}`, &Opened{1, 2, Policy{Mode: "every", Window: 2}}},
-	{Server, `{"type":"credit","sid":1,"credit_limit":18446744073709551615}`, &Credit{1, math.MaxUint64}},
+	{Server, `{"type":"credit","sid":1,"credit_limit":18446744073709551615}`, &Credit{1, math.MaxUint64, 0}},
+	{Server, `{"type":"credit","sid":1,"credit_limit":5,"ack":3}`, &Credit{1, 5, 3}},
 	{Server, `{"type":"result","sid":1,"seq":7,"ack":8,"credit_limit":12,"capture_us":-3,"model":"m","version":"1\"x","batch":3,"width":640,"height":480,"partial":true,` +
 		`"timing":{"received_us":10,"queue_us":11,"prepare_us":12,"run_us":13,"total_us":14},` +
 		`"outputs":[{"name":"y"}],"parameters":{"p":1}}`,

@@ -214,7 +214,11 @@ func AppendDrop(dst []byte, m *Drop) []byte {
 // AppendCredit appends m. It allocates nothing when dst has room.
 func AppendCredit(dst []byte, m *Credit) []byte {
 	dst = appendUint(begin(dst, "credit"), "sid", uint64(m.SID))
-	return append(appendUint(dst, "credit_limit", m.CreditLimit), '}')
+	dst = appendUint(dst, "credit_limit", m.CreditLimit)
+	if m.Ack != 0 {
+		dst = appendUint(dst, "ack", m.Ack)
+	}
+	return append(dst, '}')
 }
 
 // AppendError appends m. It allocates nothing when dst has room.

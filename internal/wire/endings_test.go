@@ -69,7 +69,7 @@ func TestHotMessagesComeBack(t *testing.T) {
 			d.Seqs = AddSeq(d.Seqs, seq)
 		}
 		back(t, d)
-		back(t, &Credit{r.SID, r.Seq})
+		back(t, &Credit{r.SID, r.Seq, r.Ack})
 
 		e := &ErrorMessage{Code: word.Draw(t, "code"), Message: word.Draw(t, "message"), Retryable: r.Partial, RetryAfterMS: r.Width}
 		if rapid.Bool().Draw(t, "of a frame") {
@@ -149,7 +149,7 @@ func TestAllocations(t *testing.T) {
 	room := make([]byte, 0, 4096)
 	ack := &Result{SID: 1, Seq: 7, Ack: 8, CaptureUS: 9, Version: "1", Batch: 3, Width: 640, Height: 480, Timing: Timing{1, 2, 3, 4, 5}}
 	dropped := &Drop{SID: 1, Reason: "superseded", Seqs: make([]Range, 0, 8)}
-	var credit Message = &Credit{1, 2}
+	var credit Message = &Credit{1, 2, 3}
 	sid, seq := uint32(1), uint64(2)
 	for name, f := range map[string]func(){
 		"header read": func() {

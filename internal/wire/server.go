@@ -25,10 +25,12 @@ type Opened struct {
 	Policy      Policy `json:"policy,omitzero"` // as it holds, the model's defaults filled in
 }
 
-// Credit says how many frames of a stream the client may have sent in all.
+// Credit says how many frames of a stream the client may have sent in all. That
+// number never falls.
 type Credit struct {
 	SID         uint32 `json:"sid"`
 	CreditLimit uint64 `json:"credit_limit"`
+	Ack         uint64 `json:"ack,omitempty"` // frames that have ended so far
 }
 
 // Advise asks the client to send otherwise. 0 = as it is.
@@ -160,7 +162,7 @@ func (m *Opened) read(v value) error {
 }
 
 func (m *Credit) read(v value) error {
-	return v.object(must("sid", sidInto(&m.SID)), must("credit_limit", seqInto(&m.CreditLimit)))
+	return v.object(must("sid", sidInto(&m.SID)), must("credit_limit", seqInto(&m.CreditLimit)), may("ack", seqInto(&m.Ack)))
 }
 
 func (m *Advise) read(v value) error {

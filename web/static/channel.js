@@ -142,7 +142,7 @@ export class Channel extends Account {
         this.#run();
         break;
       case 'credit':
-        this.#settle([], m, {ack: m.credit_limit - this.#window, credit_limit: m.credit_limit});
+        this.#settle([], m);
         break;
       case 'result':
         if (!m.partial) this.#settle([[m.seq, m.seq]], m);
