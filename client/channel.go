@@ -47,13 +47,14 @@ type Advice struct {
 	KeyFrame      bool    // the next frame should be one
 }
 
-// Totals are the frames of a stream by how they ended, as the server counts them.
+// Totals are the frames of a stream that came to the server, and by how they ended:
+// Received = Results + Drops + Errors and, in Stats, those on their way.
 type Totals struct {
-	Received uint64 // as far as they came, those that were refused included; 0 in Stats
+	Received uint64 // Accepted, and those that were refused: each ended as an error or a drop
 	Accepted uint64
 	Results  uint64
 	Drops    uint64
-	Errors   uint64 // of frames that were accepted
+	Errors   uint64
 }
 
 func totals(c wire.Counts) Totals { return Totals(c) }

@@ -92,11 +92,7 @@ func smaller(sent [2]int, image *stream.ImageSpec) (width, height int) {
 
 func (c *channel) stats(rate float64) *wire.Stats {
 	st := c.stream.Load()
-	n := st.Counts()
-	m := &wire.Stats{
-		SID: c.sid, Waiting: st.WaitingFrames(), FPS: math.Round(10*rate) / 10,
-		Counts: wire.Counts{Accepted: n.Accepted, Results: n.Results, Drops: n.Drops, Errors: n.Errors},
-	}
+	m := &wire.Stats{SID: c.sid, Waiting: st.WaitingFrames(), FPS: math.Round(10*rate) / 10, Counts: c.counts()}
 	if c.pace.results > 0 {
 		m.AgeUS = (c.pace.age / time.Duration(c.pace.results)).Microseconds()
 	}

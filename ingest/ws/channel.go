@@ -43,6 +43,7 @@ type channel struct {
 	drops []drops            // not yet written
 	noted bool               // an entry for them is in the outbox
 	why   stream.CloseReason // once its end was told; the writer's
+	told  tally              // the writer's
 	pace  pace               // the writer's
 }
 

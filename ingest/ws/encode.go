@@ -18,7 +18,8 @@ type encoder struct {
 	whole []byte // a binary message whose parts are not in one place
 	reply oip.InferResponse
 
-	channel *channel // of millrace.v1, nil in plain mode
+	channel *channel       // of millrace.v1, nil in plain mode
+	told    stream.Outcome // what the message says, which is an error where a result cannot be sent
 }
 
 // source is what a reply says of a pulled video.
@@ -32,7 +33,7 @@ type source struct {
 // until the next call or until r is released.
 func (e *encoder) encode(r *stream.Result, form outputs, src source, c *channel) (msg []byte, isBinary bool) {
 	var err error
-	e.channel = c
+	e.channel, e.told = c, r.Outcome
 	switch {
 	case r.Outcome == stream.Dropped:
 		e.text = append(e.seq(r), `,"dropped":"`...)
@@ -55,6 +56,7 @@ func (e *encoder) encode(r *stream.Result, form outputs, src source, c *channel)
 }
 
 func (e *encoder) failed(r *stream.Result, err error) {
+	e.told = stream.Failed
 	if e.channel == nil {
 		e.text = append(appendError(append(e.seq(r), ','), err), '}')
 		return

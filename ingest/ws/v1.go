@@ -106,6 +106,7 @@ func (s *session) writeChannel(enc *encoder, e *entry) {
 	case e.result == nil:
 		for _, d := range c.takeDrops() {
 			c.acked.Add(d.frames)
+			c.told.drops += d.frames
 			msg := enc.drops(c, &d)
 			s.mux.keeper.keep(c, d.ranges[len(d.ranges)-1][1], msg, false)
 			s.send(websocket.TextMessage, msg)
@@ -120,6 +121,7 @@ func (s *session) writeChannel(enc *encoder, e *entry) {
 		}
 		msg, isBinary := enc.encode(e.result, c.forms.of(e.result.Seq), source{}, c)
 		if !e.result.Partial {
+			c.told.note(enc.told)
 			s.mux.keeper.keep(c, e.result.Seq, msg, isBinary)
 		}
 		kind := websocket.TextMessage
@@ -138,12 +140,7 @@ func (s *session) writeChannel(enc *encoder, e *entry) {
 }
 
 func (c *channel) closedMessage(why stream.CloseReason) wire.Message {
-	n := wire.Counts{Received: c.received.Load()}
-	if st := c.stream.Load(); st != nil {
-		t := st.Counts()
-		n.Accepted, n.Results, n.Drops, n.Errors = t.Accepted, t.Results, t.Drops, t.Errors
-	}
-	return &wire.Closed{SID: c.sid, Reason: string(why), Totals: n}
+	return &wire.Closed{SID: c.sid, Reason: string(why), Totals: c.totals()}
 }
 
 // errorMessageOf is an error of millrace.v1.

@@ -43,9 +43,11 @@ type Advise struct {
 	KeyFrame bool    `json:"keyframe,omitempty"`
 }
 
-// Counts are the frames of a stream by how they ended.
+// Counts are the frames of a stream, and by how they ended as the client was told:
+// Received = Results + Drops + Errors and those on their way, which are none in
+// Closed.
 type Counts struct {
-	Received uint64 `json:"received,omitempty"` // of Closed: those that were refused included
+	Received uint64 `json:"received,omitempty"` // Accepted, and those that were refused: each ended as an error or a drop
 	Accepted uint64 `json:"accepted"`
 	Results  uint64 `json:"results"`
 	Drops    uint64 `json:"drops"`
