@@ -91,6 +91,10 @@ func (s *session) address(h *wire.Header) *channel {
 	last := c.lastSeq.Load()
 	over := c.stream.Load().Policy().Mode == stream.Every && c.received.Load() >= c.limit()
 	c.received.Add(1)
+	if c.last.Load() {
+		c.fail(h.Seq, stream.Errorf(stream.Conflict, "flags", "of frame %d said that it is the last of the stream: open another one", last))
+		return nil
+	}
 	if !first && h.Seq <= last {
 		c.fail(h.Seq, stream.Errorf(stream.InvalidArgument, "seq", "%d is not above %d, that of the frame before it", h.Seq, last))
 		return nil
