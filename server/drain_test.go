@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -68,6 +69,15 @@ func TestDrainBeginsWithGoAway(t *testing.T) {
 				t.Errorf("before goaway: %s", b)
 			}
 		case m.Type == "pong": // all frames have come
+			_, text := get(t, s, "/metrics")
+			for _, want := range []string{
+				`millrace_streams_closed_total{reason="draining"} 0`, `millrace_sessions_closed_total{reason="draining"} 0`,
+				`millrace_sessions{adapter="ws_waiting"} 0`, "millrace_kept_bytes ",
+			} {
+				if !strings.Contains(text, "\n"+want) {
+					t.Errorf("no metric %s", want)
+				}
+			}
 			go func() { ended <- stop() }()
 		case m.Type == "goaway":
 			left = m.Left

@@ -44,6 +44,7 @@ func newObserver(s *Server) (*observer, error) {
 		Outbox:     s.outbox,
 		Kept:       s.kept,
 		Closed:     s.closed,
+		StreamEnds: s.streamEnds,
 		Videos:     s.videos,
 		Streams:    s.ownStreams,
 	})
@@ -111,6 +112,17 @@ func (s *Server) closed() map[string]uint64 {
 	out := map[string]uint64{}
 	if s.ws != nil {
 		for why, n := range s.ws.Stats().Ends {
+			out[string(why)] = n
+		}
+	}
+	return out
+}
+
+// streamEnds counts the streams of WebSocket sessions that ended, by why.
+func (s *Server) streamEnds() map[string]uint64 {
+	out := map[string]uint64{}
+	if s.ws != nil {
+		for why, n := range s.ws.Stats().StreamEnds {
 			out[string(why)] = n
 		}
 	}

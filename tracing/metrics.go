@@ -41,6 +41,7 @@ type Options struct {
 	Outbox     func() int64             // bytes of replies that wait for their clients
 	Kept       func() int64             // bytes of those kept for sessions that may be resumed
 	Closed     func() map[string]uint64 // sessions that ended, by why
+	StreamEnds func() map[string]uint64 // streams of theirs that ended, by why
 	Videos     func() map[string]int    // decoded for sessions, by how they come
 	Streams    func() streams.Stats     // of the server's own
 	// RequestBuckets, in seconds, rising; nil = DefaultRequestBuckets.

@@ -42,6 +42,7 @@ var (
 	outbox     = desc("millrace_outbox_bytes", "Bytes of replies that wait for their clients.")
 	kept       = desc("millrace_kept_bytes", "Bytes of replies kept for sessions that may be resumed, beside the memory budget: a sixteenth of it at most.")
 	closed     = desc("millrace_sessions_closed_total", "Sessions that ended, by why.", "reason")
+	streamEnds = desc("millrace_streams_closed_total", "Streams of WebSocket sessions that ended, by why.", "reason")
 	videos     = desc("millrace_videos", "Videos decoded for sessions: sent by clients chunk by chunk, or pulled from an address.", "from")
 	sessions   = desc("millrace_sessions", "Open sessions by adapter; ws_waiting are those that lost their connection and may be resumed.", "adapter")
 )
@@ -50,7 +51,7 @@ var (
 func (snapshots) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		build, queueDepth, queueFlows, open, workersNow, restarts, batches, buffers, ready,
-		memoryBudget, memoryLeased, memoryStays, memoryIdle, memoryLeases, memoryDenied, goroutines, sessions, outbox, kept, closed, videos,
+		memoryBudget, memoryLeased, memoryStays, memoryIdle, memoryLeases, memoryDenied, goroutines, sessions, outbox, kept, closed, streamEnds, videos,
 	} {
 		ch <- d
 	}
@@ -114,11 +115,16 @@ func (s snapshots) Collect(ch chan<- prometheus.Metric) {
 	if s.o.Kept != nil {
 		gauge(kept, float64(s.o.Kept()))
 	}
-	if s.o.Closed != nil {
-		for why, n := range s.o.Closed() {
-			counter(closed, float64(n), why)
+	ends := func(d *prometheus.Desc, read func() map[string]uint64) {
+		if read == nil {
+			return
+		}
+		for why, n := range read() {
+			counter(d, float64(n), why)
 		}
 	}
+	ends(closed, s.o.Closed)
+	ends(streamEnds, s.o.StreamEnds)
 }
 
 // merge adds up groups of one name and version, which meet during a swap: a

@@ -106,6 +106,7 @@ func (c *channel) Push(r *stream.Result) {
 
 // Done implements stream.Sink.
 func (c *channel) Done(why stream.CloseReason) {
+	c.m.a.streamEnds.add(string(why))
 	c.abandon(why)
 	c.m.push(entry{channel: c, closed: why})
 }

@@ -1,8 +1,11 @@
 package ws
 
 import (
+	"sync/atomic"
+
 	"github.com/gorilla/websocket"
 
+	"millrace/internal/wire"
 	"millrace/stream"
 )
 
@@ -26,11 +29,13 @@ const (
 
 // Close codes of our own.
 const (
-	closeNotFound = 4404
-	closeIdle     = 4408
-	closeDraining = 4503
-	closeTaken    = 4409
-	closeBad      = 4400
+	closeBad      = int(wire.CloseMalformed)
+	closeUnknown  = int(wire.CloseUnauthenticated)
+	closeNotFound = int(wire.CloseNotFound)
+	closeIdle     = int(wire.CloseIdle)
+	closeTaken    = int(wire.CloseTakenOver)
+	closeTooMany  = int(wire.CloseTooMany)
+	closeDraining = int(wire.CloseDraining)
 )
 
 // Ends lists every End, for counters that are resolved once.
@@ -73,10 +78,21 @@ func refusal(err error) ending {
 		code = websocket.CloseTryAgainLater
 	case stream.Draining:
 		code = closeDraining
+	case stream.Unauthenticated:
+		code = closeUnknown
 	case stream.InvalidArgument, stream.Unsupported, stream.PermissionDenied:
 		code = websocket.ClosePolicyViolation
 	}
 	return ending{EndRefused, code, err}
+}
+
+// turnedAway is the ending of a session that was not let in.
+func turnedAway(err error) ending {
+	e := refusal(err)
+	if stream.CodeOf(err) == stream.Overloaded {
+		e.code = closeTooMany
+	}
+	return e
 }
 
 // doneEnding is the session's ending when its stream ended by itself.
@@ -102,4 +118,30 @@ func malformed(err error) ending { return ending{EndMalformed, closeBad, err} }
 
 func draining() ending {
 	return ending{EndDraining, websocket.CloseGoingAway, stream.Errorf(stream.Draining, "", "the server is shutting down")}
+}
+
+// counts counts ends by a word for each of them: all are there from the start.
+type counts map[string]*atomic.Uint64
+
+func newCounts[T ~string](words []T) counts {
+	c := counts{}
+	for _, w := range words {
+		c[string(w)] = new(atomic.Uint64)
+	}
+	return c
+}
+
+func (c counts) add(word string) {
+	if n := c[word]; n != nil {
+		n.Add(1)
+	}
+}
+
+// read returns the counts by words of type T.
+func read[T ~string](c counts) map[T]uint64 {
+	out := make(map[T]uint64, len(c))
+	for w, n := range c {
+		out[T(w)] = n.Load()
+	}
+	return out
 }

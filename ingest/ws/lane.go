@@ -107,6 +107,7 @@ func (l *lane) Push(r *stream.Result) {
 
 // Done implements stream.Sink.
 func (l *lane) Done(why stream.CloseReason) {
+	l.s.a.streamEnds.add(string(why))
 	if l.pulled != nil {
 		l.pulled.done(why)
 		return

@@ -48,10 +48,21 @@ type rig struct {
 
 	mu      sync.Mutex
 	streams []*stream.Stream // that were opened
+	refuse  func() error     // asked before a stream is opened; nil: every one is
+
+	panics uint64 // that have to happen
 }
 
 // rig is also the door.
 func (r *rig) Open(model, version string, opts stream.Options, sink stream.Sink) (*stream.Stream, error) {
+	r.mu.Lock()
+	refuse := r.refuse
+	r.mu.Unlock()
+	if refuse != nil {
+		if err := refuse(); err != nil {
+			return nil, err
+		}
+	}
 	g, err := r.models.Group(model, version)
 	if err != nil {
 		return nil, err
@@ -150,7 +161,7 @@ func start(t testing.TB, o ws.Options, more ...workers.Config) *rig {
 		if err := r.models.Close(ctx); err != nil {
 			t.Error(err)
 		}
-		if st := r.ws.Stats(); st.Sessions != 0 || st.OutboxBytes != 0 || st.KeptBytes != 0 || st.Pulls != 0 || st.Decoders != 0 || st.Panics != 0 {
+		if st := r.ws.Stats(); st.Sessions != 0 || st.OutboxBytes != 0 || st.KeptBytes != 0 || st.Pulls != 0 || st.Decoders != 0 || st.Panics != r.panics {
 			t.Errorf("left after the end: %+v", st)
 		}
 		if st := mem.Stats(); st.Leases != 0 {

@@ -246,7 +246,7 @@ func (a *Adapter) giveUp(m *mux) {
 // A connection alone drives none out, for it may be that of a client that returns.
 func (a *Adapter) makeRoom() {
 	a.mu.Lock()
-	n := max(len(a.sessions)+len(a.waiting)-a.opts.MaxSessions, 0)
+	n := max(len(a.sessions)-a.refusing+len(a.waiting)-a.opts.MaxSessions, 0)
 	out := slices.Clone(a.waiting[:min(n, len(a.waiting))])
 	a.waiting = slices.Delete(a.waiting, 0, len(out))
 	a.mu.Unlock()

@@ -49,22 +49,27 @@ func (a *Adapter) handle(c *fiber.Ctx) error {
 		return err
 	}
 	offered := websocket.Subprotocols(req)
-	if err := a.admit(offered); err != nil {
-		return coded(err)
+	page := c.Get("Origin") != "" && slices.Contains(offered, wire.Subprotocol)
+	refused := a.admit(offered)
+	if refused != nil && !page {
+		return coded(refused)
 	}
 	if q.model == "" && !q.calls && !slices.Contains(offered, wire.Subprotocol) {
 		return coded(stream.Errorf(stream.InvalidArgument, "model", "is missing: want /v2/stream?model=NAME or /v2/models/NAME/stream, or the subprotocol %s", wire.Subprotocol))
 	}
-	a.mu.Lock()
-	err = a.room()
-	a.mu.Unlock()
-	if err != nil {
-		e := coded(err)
-		e.Status = fiber.StatusServiceUnavailable // the limit is the server's, not this client's
-		return e
+	if refused == nil {
+		a.mu.Lock()
+		refused = a.room()
+		a.mu.Unlock()
+		if refused != nil && (stream.CodeOf(refused) == stream.Draining || !page) {
+			e := coded(refused)
+			e.Status = fiber.StatusServiceUnavailable // the limit is the server's, not this client's
+			return e
+		}
 	}
 	httpd.Hijack(c, func(conn net.Conn, buffered []byte) {
 		s := newSession(a, conn, *door, q, version)
+		s.refused = refused
 		if a.enter(s) != nil {
 			refuse(conn, "503 Service Unavailable")
 			return
@@ -77,13 +82,17 @@ func (a *Adapter) handle(c *fiber.Ctx) error {
 	return nil
 }
 
+// maxRefusing bounds the web pages that are being told why they may not stay: a
+// page is not shown the status of a refused handshake, so it is let in for that.
+const maxRefusing = 64
+
 // room says why there is no place for another session. a.mu is held.
 func (a *Adapter) room() error {
 	switch {
 	case a.closing:
 		return stream.Errorf(stream.Draining, "", "the server is shutting down")
-	case len(a.sessions) >= a.opts.MaxSessions:
-		return stream.Errorf(stream.Overloaded, "limits.max_sessions", "%d sessions are open already: try later, or raise the setting", len(a.sessions))
+	case len(a.sessions)-a.refusing >= a.opts.MaxSessions:
+		return stream.Errorf(stream.Overloaded, "limits.max_sessions", "%d sessions are open already: try later, or raise the setting", a.opts.MaxSessions)
 	}
 	return nil
 }

@@ -50,8 +50,9 @@ type session struct {
 	one     [1]byte
 	puller  *pull
 	opening opening
-	begun   bool // a message of millrace.v1 has come
-	resumed bool // the session was resumed, and nothing has come since
+	begun   bool  // a message of millrace.v1 has come
+	refused error // why the client is not let in; nil: it is
+	resumed bool  // the session was resumed, and nothing has come since
 	request oip.InferRequest
 	writing bool // the writer was started
 
@@ -114,7 +115,12 @@ func (s *session) serve(r *http.Request, buffered []byte) {
 	if f := s.a.opts.Hooks.Opened; f != nil {
 		f()
 	}
-	if s.ws.Subprotocol() == wire.Subprotocol {
+	if s.refused != nil {
+		s.startWriter() // which tells
+		s.end(turnedAway(s.refused))
+		return
+	}
+	if s.v1() {
 		s.serveMux()
 		return
 	}
@@ -134,6 +140,9 @@ func (s *session) serve(r *http.Request, buffered []byte) {
 	s.main.opened(st)
 	s.read()
 }
+
+// v1 says whether the client speaks millrace.v1. It is valid after upgrade.
+func (s *session) v1() bool { return s.ws.Subprotocol() == wire.Subprotocol }
 
 func (s *session) startWriter() bool {
 	if s.writing = s.a.group.run("writer", s.write, s.fault); !s.writing {

@@ -156,7 +156,7 @@ func (s *session) farewell() {
 		return
 	}
 	text := string(e.why)
-	if e.err != nil && s.mux != nil {
+	if e.err != nil && s.v1() {
 		s.send(websocket.TextMessage, fatalMessage(e.err))
 	} else if e.err != nil {
 		s.send(websocket.TextMessage, errorMessage(e.err))

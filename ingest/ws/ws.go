@@ -14,6 +14,8 @@ import (
 	"millrace/ingest"
 	"millrace/ingest/decoders"
 	"millrace/internal/httpd"
+	"millrace/internal/wire"
+	"millrace/stream"
 )
 
 // Options are the adapter's settings. A zero field takes its default.
@@ -85,6 +87,10 @@ type Adapter struct {
 
 	outbox atomic.Int64 // bytes in all outboxes
 	kept   store
+
+	ends       counts // of sessions, by End
+	streamEnds counts // of their streams, by stream.CloseReason
+
 	pulls  atomic.Int64
 	panics atomic.Uint64
 
@@ -94,7 +100,7 @@ type Adapter struct {
 	sessions map[*session]struct{}
 	muxes    map[string]*mux // by token
 	waiting  []*mux          // without a connection, in the order in which they lost it
-	ends     map[End]uint64
+	refusing int             // of sessions, those that are only told why not
 }
 
 var _ ingest.Interface = (*Adapter)(nil)
@@ -104,9 +110,10 @@ var _ ingest.Interface = (*Adapter)(nil)
 func New(h *httpd.Server, o Options) *Adapter {
 	a := &Adapter{
 		opts: o.withDefaults(), http: h,
-		sessions: map[*session]struct{}{}, muxes: map[string]*mux{}, ends: map[End]uint64{}, serving: make(chan struct{}),
+		sessions: map[*session]struct{}{}, muxes: map[string]*mux{}, serving: make(chan struct{}),
 	}
 	a.kept.most = a.opts.KeptBytes
+	a.ends, a.streamEnds = newCounts(Ends), newCounts(wire.CloseReasons)
 	a.decoders = decoders.NewPool(decoders.Options{Max: o.MaxDecoders, MaxPixels: o.MaxPixels, Log: a.opts.Log})
 	a.encoders.New = func() any { return &encoder{} }
 	a.upgrader = newUpgrader()
@@ -199,7 +206,8 @@ type Stats struct {
 	OutboxBytes int64 // of replies that wait to be written
 	KeptBytes   int64 // of those that were, for sessions that may be resumed
 	Panics      uint64
-	Ends        map[End]uint64 // sessions that ended, by why
+	Ends        map[End]uint64                // sessions that ended, by why
+	StreamEnds  map[stream.CloseReason]uint64 // and streams
 	Goroutines  map[string]int
 }
 
@@ -207,11 +215,12 @@ type Stats struct {
 func (a *Adapter) Stats() Stats {
 	st := Stats{
 		Pulls: int(a.pulls.Load()), Decoders: a.decoders.Running(), OutboxBytes: a.outbox.Load(), KeptBytes: a.kept.used.Load(), Panics: a.panics.Load(),
+		Ends: read[End](a.ends), StreamEnds: read[stream.CloseReason](a.streamEnds),
 		Goroutines: a.group.names(),
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	st.Sessions, st.Waiting, st.Ends = len(a.sessions), len(a.waiting), maps.Clone(a.ends)
+	st.Sessions, st.Waiting = len(a.sessions), len(a.waiting)
 	for token, m := range a.muxes {
 		if token == m.token {
 			st.Resumable++
@@ -224,8 +233,17 @@ func (a *Adapter) Stats() Stats {
 func (a *Adapter) enter(s *session) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if err := a.room(); err != nil {
+	err := a.room()
+	if s.refused != nil && !a.closing {
+		if err = nil; a.refusing == maxRefusing {
+			err = s.refused
+		}
+	}
+	if err != nil {
 		return err
+	}
+	if s.refused != nil {
+		a.refusing++
 	}
 	a.sessions[s] = struct{}{}
 	return nil
@@ -235,7 +253,10 @@ func (a *Adapter) enter(s *session) error {
 func (a *Adapter) leave(s *session, why End) {
 	a.mu.Lock()
 	delete(a.sessions, s)
-	a.ends[why]++
+	if s.refused != nil {
+		a.refusing--
+	}
 	a.mu.Unlock()
+	a.ends.add(string(why))
 	close(s.gone)
 }

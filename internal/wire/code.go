@@ -17,20 +17,20 @@ type CloseCode uint16
 const (
 	CloseNormal          CloseCode = 1000
 	CloseGoingAway       CloseCode = 1001 // after goaway
-	ClosePolicy          CloseCode = 1008 // refused, or a slow consumer
+	ClosePolicy          CloseCode = 1008 // refused
 	CloseTooLarge        CloseCode = 1009 // a message over limits.max_message
 	CloseInternal        CloseCode = 1011 // a fault of the server
 	CloseOverloaded      CloseCode = 1013 // try again later
 	CloseMalformed       CloseCode = 4400 // not this protocol
-	CloseUnauthenticated CloseCode = 4401
+	CloseUnauthenticated CloseCode = 4401 // a ticket that is not good
 	CloseNotFound        CloseCode = 4404 // no such model
 	CloseIdle            CloseCode = 4408 // nothing was sent for too long
 	CloseTakenOver       CloseCode = 4409 // another connection resumed the session
-	CloseTooMany         CloseCode = 4429 // sessions, or streams in one
+	CloseTooMany         CloseCode = 4429 // sessions
 	CloseDraining        CloseCode = 4503 // the server is shutting down
 )
 
-// CloseCodes lists every code, for counters that are resolved once.
+// CloseCodes lists every code.
 var CloseCodes = []CloseCode{
 	CloseNormal, CloseGoingAway, ClosePolicy, CloseTooLarge, CloseInternal, CloseOverloaded, CloseMalformed,
 	CloseUnauthenticated, CloseNotFound, CloseIdle, CloseTakenOver, CloseTooMany, CloseDraining,

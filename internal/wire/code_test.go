@@ -1,7 +1,11 @@
 package wire_test
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
 	"millrace/internal/wire"
@@ -57,5 +61,37 @@ func TestCloseCodes(t *testing.T) {
 	}
 	if s := wire.CloseCode(4999).String(); s != "4999" {
 		t.Errorf("another code is %q", s)
+	}
+}
+
+// What is published lists every code and reason that a client can be told.
+func TestCodesArePublished(t *testing.T) {
+	b, err := os.ReadFile(filepath.Join("..", "..", "docs", "protocol.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(b), "# Codes")
+	want := []string{"`unsupported_version`"}
+	for _, c := range wire.CloseCodes {
+		want = append(want, strconv.Itoa(int(c)))
+	}
+	for _, r := range wire.CloseReasons {
+		want = append(want, "`"+r+"`")
+	}
+	for _, c := range []stream.Code{
+		stream.InvalidArgument, stream.Unsupported, stream.NotFound, stream.TooLarge, stream.Unauthenticated, stream.PermissionDenied,
+		stream.FlowControl, stream.Overloaded, stream.Unavailable, stream.Unloaded, stream.Timeout, stream.Canceled, stream.Draining,
+		stream.Conflict, stream.Internal,
+	} {
+		mark := ""
+		if c.Retryable() {
+			mark = " *"
+		}
+		want = append(want, "`"+string(c)+"`"+mark)
+	}
+	for _, w := range want {
+		if !strings.Contains(text, "\n| "+w+" |") {
+			t.Errorf("no row begins with %s", w)
+		}
 	}
 }
