@@ -31,20 +31,25 @@ func TestCalls(t *testing.T) {
 			t.Fatalf("frame %d: %s %v", i, b, err)
 		}
 	}
-	if m := c.next(); !m.Done || m.Frames != 20 {
+	if m := c.next(); !m.Done || m.Frames != 20 || m.ID != "7" {
 		t.Fatalf("%+v", m)
 	}
-	for _, bad := range []struct{ text, field string }{
-		{`[]`, "not understood"},
-		{`{"inputs":[]}`, "model"},
-		{`{"model":"eyes"}`, "inputs"},
-		{`{"model":"eyes","inputs":[{"data":[1]}]}`, "inputs[0].data"},
-		{`{"model":"nobody","inputs":[{"data":["` + url + `/clip.mp4"]}]}`, "nobody"},
-		{`{"model":"eyes","inputs":[{"data":["file:///etc/passwd"]}]}`, "configuration"},
+	for _, bad := range []struct{ text, id, field string }{
+		{`[]`, "", "not understood"},
+		{`{"id":"a","inputs":[]}`, "a", "model"},
+		{`{"id":"a","model":"eyes","inputs":7}`, "a", "inputs"},
+		{`{"id":12345678,"model":"eyes"}`, "12345678", "inputs"},
+		{`{"id":[1],"model":"eyes"}`, "", "id"},
+		{`{"model":"eyes","inputs":[{"data":[1]}]}`, "", "inputs[0].data"},
+		{`{"id":"b","model":"eyes","inputs":[{"data":["` + url + `/clip.mp4","` + url + `/clip.mp4"]}]}`, "b", "inputs[0].data"},
+		{`{"id":"b","model":"eyes","inputs":[{"data":["` + url + `/clip.mp4"]},{"data":["x"]}]}`, "b", "inputs[1]"},
+		{`{"id":"c","model":"nobody","inputs":[{"data":["` + url + `/clip.mp4"]}]}`, "c", "nobody"},
+		{`{"id":"c","model":"eyes","inputs":[{"data":["file:///etc/passwd"]}]}`, "c", "configuration"},
+		{`{"id":"d","model":"eyes","inputs":[{"data":["` + url + `/none.mp4"]}]}`, "d", "url"},
 	} {
 		r.until("the call before has ended", func() bool { return r.ws.Stats().Pulls == 0 })
 		c.say(bad.text)
-		if m := c.next(); m.Error == nil || !strings.Contains(m.Error.Message, bad.field) {
+		if m := c.next(); m.Error == nil || !strings.Contains(m.Error.Message, bad.field) || m.ID != bad.id {
 			t.Errorf("%s: %+v %+v", bad.text, m, m.Error)
 		}
 	}

@@ -19,6 +19,7 @@ type encoder struct {
 	reply oip.InferResponse
 
 	channel *channel       // of millrace.v1, nil in plain mode
+	id      string         // of the call that the message answers, or ""
 	told    stream.Outcome // what the message says, which is an error where a result cannot be sent
 }
 
@@ -33,7 +34,7 @@ type source struct {
 // until the next call or until r is released.
 func (e *encoder) encode(r *stream.Result, form outputs, src source, c *channel) (msg []byte, isBinary bool) {
 	var err error
-	e.channel, e.told = c, r.Outcome
+	e.channel, e.told, e.id = c, r.Outcome, src.id
 	switch {
 	case r.Outcome == stream.Dropped:
 		e.text = append(e.seq(r), `,"dropped":"`...)
@@ -68,7 +69,16 @@ func (e *encoder) failed(r *stream.Result, err error) {
 
 // seq begins a text message about a frame in plain mode.
 func (e *encoder) seq(r *stream.Result) []byte {
-	return strconv.AppendUint(append(e.text[:0], `{"seq":`...), r.Seq, 10)
+	dst := append(appendID(append(e.text[:0], '{'), e.id), `"seq":`...)
+	return strconv.AppendUint(dst, r.Seq, 10)
+}
+
+// appendID begins the members of a reply to a call. Other replies have no id.
+func appendID(dst []byte, id string) []byte {
+	if id == "" {
+		return dst
+	}
+	return append(oip.AppendString(append(dst, `"id":`...), id), ',')
 }
 
 // head begins the result of a frame in millrace.v1.

@@ -194,6 +194,7 @@ func (r *rig) until(what string, ok func() bool) {
 
 // reply is any text message.
 type reply struct {
+	ID      string
 	Seq     *uint64 `json:"seq"`
 	Model   string  `json:"model"`
 	Dropped string  `json:"dropped"`

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 
 	"millrace/stream"
@@ -23,36 +22,57 @@ type order struct {
 }
 
 // parseCall reads a call: an Open Inference Protocol request as JSON, with the
-// model's name, whose first input holds the address of a video.
+// model's name, whose one input holds the address of a video. With an error comes
+// the call's id, if that could be read.
 func parseCall(text []byte) (o order, err error) {
-	bad := func(field, msg string) (order, error) {
-		return order{}, stream.Errorf(stream.InvalidArgument, field, "%s", msg)
+	bad := func(field, format string, args ...any) (order, error) {
+		return o, stream.Errorf(stream.InvalidArgument, field, format, args...)
 	}
 	var call struct {
 		Model  string `json:"model"`
-		ID     any    `json:"id"`
+		ID     callID `json:"id"`
 		Inputs []struct {
 			Data []any `json:"data"`
 		} `json:"inputs"`
 	}
-	if err := json.Unmarshal(text, &call); err != nil {
-		return bad("", `the call is not understood: want {"model":"...","id":"...","inputs":[{"name":"url","datatype":"BYTES","shape":[1],"data":["https://..."]}]}: `+clip(err.Error()))
+	err = json.Unmarshal(text, &call)
+	o.id = string(call.ID)
+	if err != nil {
+		return bad("", "%s", `the call is not understood: want {"model":"...","id":"...","inputs":[{"name":"url","datatype":"BYTES","shape":[1],"data":["https://..."]}]}: `+clip(err.Error()))
 	}
 	switch {
 	case call.Model == "":
 		return bad("model", "is missing")
 	case len(call.Inputs) == 0 || len(call.Inputs[0].Data) == 0:
-		return bad("inputs", "are missing: the first one holds the address of a video")
+		return bad("inputs", "are missing: want one, which holds the address of a video")
+	case len(call.Inputs) > 1:
+		return bad("inputs[1]", "is one too many: a call has one input, the address of a video")
+	case len(call.Inputs[0].Data) > 1:
+		return bad("inputs[0].data", "holds %d addresses: send a call for each", len(call.Inputs[0].Data))
 	}
 	url, ok := call.Inputs[0].Data[0].(string)
 	if !ok {
 		return bad("inputs[0].data", "is not the address of a video")
 	}
-	o = order{URL: url, Model: call.Model}
-	if call.ID != nil {
-		o.id = fmt.Sprint(call.ID)
-	}
+	o.URL, o.Model = url, call.Model
 	return o, nil
+}
+
+// callID is the id of a call, which is text; a number is taken as it is written.
+type callID string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (id *callID) UnmarshalJSON(text []byte) error {
+	switch text[0] {
+	case 'n': // null
+		return nil
+	case '"':
+		return json.Unmarshal(text, (*string)(id))
+	case '{', '[', 't', 'f':
+		return errors.New("id: is neither text nor a number")
+	}
+	*id = callID(text)
+	return nil
 }
 
 // parseOrder reads a text message. Its errors are coded InvalidArgument.

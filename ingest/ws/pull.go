@@ -103,10 +103,11 @@ func (p *pull) run(ctx context.Context) {
 		return // the session tells why
 	}
 	if err != nil && !p.stop.Load() {
-		p.s.say(err)
+		p.s.sayTo(p.source.id, err)
 		return
 	}
-	text := strconv.AppendUint([]byte(`{"done":true,"frames":`), p.lane.seq, 10)
+	text := append(appendID([]byte{'{'}, p.source.id), `"done":true,"frames":`...)
+	text = strconv.AppendUint(text, p.lane.seq, 10)
 	text = strconv.AppendUint(append(text, `,"drops":`...), p.dropped.Load(), 10)
 	p.s.tell(append(text, '}'))
 }

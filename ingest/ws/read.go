@@ -276,13 +276,18 @@ func (s *session) text(r io.Reader) error {
 		err = s.obey(o)
 	}
 	if err != nil {
-		s.say(err)
+		s.sayTo(o.id, err)
 	}
 	return nil
 }
 
 // say tells the client of an error that belongs to no frame.
-func (s *session) say(err error) { s.tell(errorMessage(err)) }
+func (s *session) say(err error) { s.sayTo("", err) }
+
+// sayTo tells the client of an error that belongs to a call, if id is not "".
+func (s *session) sayTo(id string, err error) {
+	s.tell(append(appendError(appendID([]byte{'{'}, id), err), '}'))
+}
 
 func (s *session) tell(text []byte) {
 	if !s.box.push(entry{text: text}) {
