@@ -6,18 +6,33 @@ package stream
 // nothing back: what the one before had room for is accepted still, for it may be
 // on its way. Errors: InvalidArgument, and Conflict for another mode.
 func (s *Stream) Update(p Policy) error {
+	return s.change(p, func() Policy { return s.policy })
+}
+
+// Replace is Update for a whole policy: fields of p that are not set take the
+// model's defaults, as when a stream is opened, but for the mode.
+func (s *Stream) Replace(p Policy) error {
+	return s.change(p, func() Policy { return s.model.Policy })
+}
+
+// change puts p in force. What it leaves open is what unset, called with mu held,
+// returns.
+func (s *Stream) change(p Policy, unset func() Policy) error {
 	if err := p.Validate(); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p.Mode != "" && p.Mode != s.policy.Mode {
+	if p.Mode == "" {
+		p.Mode = s.policy.Mode
+	}
+	if p.Mode != s.policy.Mode {
 		return Errorf(Conflict, "policy", "is %s and cannot become %s: open another stream", s.policy.Mode, p.Mode)
 	}
-	if p.MaxFPS != s.policy.MaxFPS {
+	next := p.Or(unset())
+	if next.MaxFPS != s.policy.MaxFPS {
 		s.nextAt = 0
 	}
-	next := p.Or(s.policy)
 	if room := s.policy.Window - s.outstanding(true); next.Window < s.policy.Window && room > 0 {
 		s.granted = max(s.granted, s.counts.Accepted+uint64(room))
 	}

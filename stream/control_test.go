@@ -133,3 +133,30 @@ func TestSmallerWindow(t *testing.T) {
 	b.Close(stream.ByClient)
 	b.over(t)
 }
+
+// What Replace leaves open is the model's again.
+func TestReplace(t *testing.T) {
+	m := *anything
+	m.Policy = stream.Policy{Mode: stream.Every, MaxAge: time.Minute, Window: 7}
+	b := newBench(&m, stream.Policy{Mode: stream.Latest, MaxAge: time.Second, Deadline: time.Second, MaxFPS: 3, Window: 5})
+	if err := b.Replace(every); stream.CodeOf(err) != stream.Conflict {
+		t.Errorf("another mode: %v", err)
+	}
+	if err := b.Replace(stream.Policy{MaxFPS: -1}); stream.CodeOf(err) != stream.InvalidArgument {
+		t.Errorf("no rate: %v", err)
+	}
+	if err := b.Replace(stream.Policy{MaxFPS: 9}); err != nil {
+		t.Fatal(err)
+	}
+	if p, want := b.Policy(), (stream.Policy{Mode: stream.Latest, MaxAge: time.Minute, MaxFPS: 9, Window: stream.DefaultWindowLatest}); p != want {
+		t.Errorf("policy %+v, want %+v", p, want)
+	}
+	if err := b.Replace(stream.Policy{}); err != nil || b.Policy().MaxFPS != 0 {
+		t.Errorf("%v, policy %+v", err, b.Policy())
+	}
+	_ = b.offer()
+	_ = b.offer()
+	b.Close(stream.ByClient)
+	b.check(t, "0 drop superseded", "1 drop closed")
+	b.over(t)
+}
