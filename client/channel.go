@@ -206,6 +206,23 @@ func wirePolicy(p stream.Policy) wire.Policy {
 	return wire.Policy{Mode: string(p.Mode), MaxAgeMS: millis(p.MaxAge), DeadlineMS: millis(p.Deadline), MaxFPS: p.MaxFPS, Window: p.Window}
 }
 
+// changeOf replaces the fields that p sets.
+func changeOf(p stream.Policy) (c wire.PolicyChange) {
+	w := wirePolicy(p)
+	c.Mode = w.Mode
+	setting(&c.MaxAgeMS, w.MaxAgeMS)
+	setting(&c.DeadlineMS, w.DeadlineMS)
+	setting(&c.MaxFPS, w.MaxFPS)
+	setting(&c.Window, w.Window)
+	return c
+}
+
+func setting[T int | float64](to **T, value T) {
+	if value != 0 {
+		*to = &value
+	}
+}
+
 func policyOf(p wire.Policy) stream.Policy {
 	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 	return stream.Policy{Mode: stream.Mode(p.Mode), MaxAge: ms(p.MaxAgeMS), Deadline: ms(p.DeadlineMS), MaxFPS: p.MaxFPS, Window: p.Window}

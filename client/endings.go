@@ -118,7 +118,7 @@ func (s *Session) opened(m *wire.Opened) {
 	if now := merge(ch.policy, ch.want); now != ch.policy { // asked for meanwhile
 		ch.policy = now
 		now.Mode = ""
-		say = append(say, &wire.Update{SID: ch.sid, Policy: wirePolicy(now)})
+		say = append(say, &wire.Update{SID: ch.sid, Policy: changeOf(now)})
 	}
 	if ch.paused {
 		say = append(say, &wire.Pause{SID: ch.sid})

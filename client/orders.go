@@ -45,7 +45,7 @@ func (ch *Channel) Update(p stream.Policy) error {
 	return ch.order(func() {
 		ch.want, ch.policy = merge(ch.want, p), merge(ch.policy, p)
 		ch.wake()
-	}, func() wire.Message { return &wire.Update{SID: ch.sid, Policy: wirePolicy(p)} })
+	}, func() wire.Message { return &wire.Update{SID: ch.sid, Policy: changeOf(p)} })
 }
 
 // merge replaces what p sets.

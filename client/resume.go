@@ -138,7 +138,7 @@ func (ch *Channel) goOn(there *wire.AttachedStream) (say []wire.Message) {
 	// the server no longer has show as a gap.
 	policy := ch.policy
 	policy.Mode = ""
-	say = append(say, &wire.Update{SID: ch.sid, Policy: wirePolicy(policy)})
+	say = append(say, &wire.Update{SID: ch.sid, Policy: changeOf(policy)})
 	if ch.paused {
 		say = append(say, &wire.Pause{SID: ch.sid})
 	} else {

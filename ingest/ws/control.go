@@ -96,10 +96,8 @@ func (s *session) on(sid uint32, f func(*channel, *stream.Stream) error) error {
 
 // update changes a stream for the frames that come after it.
 func (s *session) update(m *wire.Update, c *channel, st *stream.Stream) error {
-	if w := int64(m.Policy.Window); w > 0 && w < c.window.Load() {
-		c.window.Store(w) // first: what is granted from here on would be more than the stream takes
-	}
-	err := st.Update(policyOf(m.Policy))
+	c.window.Store(0) // no credit is given meanwhile: the stream might not take what it is for
+	err := st.Replace(changed(st.Policy(), &m.Policy))
 	c.window.Store(int64(st.Policy().Window))
 	if err != nil {
 		return err
@@ -117,6 +115,27 @@ func (s *session) update(m *wire.Update, c *channel, st *stream.Stream) error {
 	}
 	s.reply(&wire.Credit{SID: c.sid, CreditLimit: c.limit(), Ack: c.acked.Load()})
 	return nil
+}
+
+// changed returns p with what is new. A field that is 0 there is the model's
+// default again.
+func changed(p stream.Policy, by *wire.PolicyChange) stream.Policy {
+	if by.Mode != "" {
+		p.Mode = stream.Mode(by.Mode)
+	}
+	if ms := by.MaxAgeMS; ms != nil {
+		p.MaxAge = time.Duration(*ms) * time.Millisecond
+	}
+	if ms := by.DeadlineMS; ms != nil {
+		p.Deadline = time.Duration(*ms) * time.Millisecond
+	}
+	if by.MaxFPS != nil {
+		p.MaxFPS = *by.MaxFPS
+	}
+	if by.Window != nil {
+		p.Window = *by.Window
+	}
+	return p
 }
 
 // formOf reads the outputs of open and update, which package wire has checked.

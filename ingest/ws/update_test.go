@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"millrace/batching"
 	"millrace/ingest/ws"
@@ -143,5 +144,38 @@ func TestUpdateToASmallerWindow(t *testing.T) {
 	v.frame(1, 10)
 	if e := v.expect("result"); e.Ack != 11 || e.CreditLimit != 13 {
 		t.Errorf("%+v", e)
+	}
+}
+
+// What a policy was given can be taken back: 0 is the model's default again, and
+// what is left out stays.
+func TestUpdateTakesBack(t *testing.T) {
+	r := start(t, ws.Options{})
+	v := r.v1("/v2/stream")
+	v.open(1, `,"model":"echo","policy":{"mode":"every","window":9,"max_fps":0.001,"max_age_ms":1,"deadline_ms":1}`)
+	for _, c := range []struct {
+		change string
+		want   stream.Policy
+	}{
+		{`{}`, stream.Policy{Mode: stream.Every, Window: 9, MaxFPS: 0.001, MaxAge: time.Millisecond, Deadline: time.Millisecond}},
+		{`{"max_age_ms":0}`, stream.Policy{Mode: stream.Every, Window: 9, MaxFPS: 0.001, Deadline: time.Millisecond}},
+		{`{"deadline_ms":0,"window":20}`, stream.Policy{Mode: stream.Every, Window: 20, MaxFPS: 0.001}},
+		{`{"max_fps":0}`, stream.Policy{Mode: stream.Every, Window: 20}},
+		{`{"window":0}`, stream.Policy{Mode: stream.Every, Window: stream.DefaultWindowEvery}},
+	} {
+		v.say(`{"type":"update","sid":1,"policy":` + c.change + `}`)
+		v.expect("credit")
+		r.mu.Lock()
+		p := r.streams[0].Policy()
+		r.mu.Unlock()
+		if p != c.want {
+			t.Errorf("%s: %+v, want %+v", c.change, p, c.want)
+		}
+	}
+	for seq := uint64(2); seq < 5; seq++ { // no rate and no age any more
+		v.frame(1, seq)
+		if e := v.expect("result"); e.Seq != seq {
+			t.Errorf("%+v", e)
+		}
 	}
 }

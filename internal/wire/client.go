@@ -3,7 +3,7 @@ package wire
 import "fmt"
 
 // Policy is what a stream wants of freshness and flow. A field that is 0 or ""
-// is the model's default; in Update, it stays as it is.
+// is the model's default.
 type Policy struct {
 	Mode       string  `json:"mode,omitempty"`        // latest or every
 	MaxAgeMS   int     `json:"max_age_ms,omitempty"`  // up to MaxMS
@@ -19,6 +19,29 @@ func (p *Policy) read(v value) error {
 		may("deadline_ms", unsigned(&p.DeadlineMS, MaxMS)),
 		may("max_fps", fraction(&p.MaxFPS, minFPS, maxFPS)),
 		may("window", unsigned(&p.Window, MaxWindow)),
+	)
+}
+
+// PolicyChange replaces the fields of a Policy that it has: with 0 by the model's
+// default. Those that are nil or "" stay as they are.
+type PolicyChange struct {
+	Mode       string   `json:"mode,omitempty"`
+	MaxAgeMS   *int     `json:"max_age_ms,omitempty"`
+	DeadlineMS *int     `json:"deadline_ms,omitempty"`
+	MaxFPS     *float64 `json:"max_fps,omitempty"`
+	Window     *int     `json:"window,omitempty"`
+}
+
+func (p *PolicyChange) read(v value) error {
+	number := func(most uint64) func(*int) func(value) error {
+		return func(n *int) func(value) error { return unsigned(n, most) }
+	}
+	return v.object(
+		may("mode", oneOf(&p.Mode, "latest", "every")),
+		may("max_age_ms", optional(&p.MaxAgeMS, number(MaxMS))),
+		may("deadline_ms", optional(&p.DeadlineMS, number(MaxMS))),
+		may("max_fps", optional(&p.MaxFPS, func(f *float64) func(value) error { return fraction(f, minFPS, maxFPS) })),
+		may("window", optional(&p.Window, number(MaxWindow))),
 	)
 }
 
@@ -64,10 +87,10 @@ func (m *Open) read(v value) error {
 
 // Update changes a stream: what is set replaces what is in force.
 type Update struct {
-	SID     uint32 `json:"sid"`
-	Policy  Policy `json:"policy,omitzero"`
-	Outputs string `json:"outputs,omitempty"`
-	Params  Params `json:"params,omitzero"` // all of them; nil = as they are
+	SID     uint32       `json:"sid"`
+	Policy  PolicyChange `json:"policy,omitzero"`
+	Outputs string       `json:"outputs,omitempty"`
+	Params  Params       `json:"params,omitzero"` // all of them; nil = as they are
 }
 
 // Type implements Message.
