@@ -35,7 +35,7 @@ func TestStreams(t *testing.T) {
 	}
 	want(0, "", "add", "door", source, "--model", "eyes", "--loop", "--fps", "10", "--max-age-ms", "400", "--webhook", "http://127.0.0.1:9/", "--webhook-secret", "s")
 	var s client.ServerStream
-	for limit := time.Now().Add(30 * time.Second); s.Results < 3 || s.State != "running"; {
+	for limit := time.Now().Add(30 * time.Second); s.Results < 3 || s.Last == nil || s.State != "running"; {
 		if err := json.Unmarshal([]byte(want(0, "", "show", "door", "--json")), &s); err != nil {
 			t.Fatal(err)
 		}

@@ -46,8 +46,13 @@ func TestMain(m *testing.M) {
 		}))
 }
 
-// patience bounds every wait; none should come near it.
-const patience = 30 * time.Second
+const (
+	// patience bounds every wait; none should come near it.
+	patience = time.Minute
+	// replyTime is the listener's for one reply: no watcher is held to it, and no
+	// pause of the machine comes up to it.
+	replyTime = 4 * time.Second
+)
 
 // rig is an HTTP listener, models and the adapter, joined as a server joins them.
 // It is also the door.
@@ -100,7 +105,7 @@ func start(t *testing.T, o streams.Options) *rig {
 	mem := buf.NewPool(256 << 20)
 	r := &rig{t: t, mem: mem, models: workers.NewManager(workers.ManagerOptions{Memory: mem, Pixels: codec.Limits{}, Log: quiet})}
 	r.load(eyes)
-	h, err := httpd.New(httpd.Config{Addr: "127.0.0.1:0", WriteTimeout: time.Second, Log: quiet})
+	h, err := httpd.New(httpd.Config{Addr: "127.0.0.1:0", WriteTimeout: replyTime, Log: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,6 +234,15 @@ func (r *rig) until(name, what string, ok func(shown) bool) shown {
 		}
 		<-time.After(5 * time.Millisecond)
 	}
+}
+
+// over waits until a stream has ended or failed, for watchers too: one that comes
+// in between is let in, and sees the end.
+func (r *rig) over(name, state string) shown {
+	r.t.Helper()
+	s := r.until(name, state, func(s shown) bool { return s.State == state })
+	_, _ = r.call("GET", "/v2/streams/"+name+"/results", "")
+	return s
 }
 
 // clip is a video of so many seconds, 10 frames each, 160x120 pixels.

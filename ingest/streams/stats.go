@@ -57,14 +57,15 @@ func (a *Adapter) Stats() Stats {
 
 func (f *flow) stats() StreamStats {
 	state, _ := f.state()
-	s := StreamStats{Name: f.config.Name, State: state.State, Watchers: f.hub.size() + f.film.size(), Totals: f.totals()}
-	f.mu.Lock()
-	s.Paused = f.paused
-	f.mu.Unlock()
+	s := StreamStats{Name: f.config.Name, State: state.State, Watchers: f.hub.size() + f.film.size()}
 	f.tally.Lock()
-	defer f.tally.Unlock()
 	s.Answered, s.Failed, s.Drops = f.answered, f.errors, maps.Clone(f.drops)
 	s.Aged, s.Age, s.Last = f.aged, f.age, f.last
+	f.tally.Unlock()
+	s.Totals = f.totals() // behind the endings: no more frames have ended than were read
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s.Paused = f.paused
 	return s
 }
 
