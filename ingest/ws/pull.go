@@ -21,6 +21,7 @@ type pull struct {
 	url    string
 	cancel context.CancelFunc
 	stop   atomic.Bool   // the client asked for the end
+	freed  atomic.Bool   // there is room for another, or for frames
 	over   chan struct{} // nothing of it is left
 
 	source  source
@@ -29,14 +30,7 @@ type pull struct {
 }
 
 // running says whether it still has something to do.
-func (p *pull) running() bool {
-	select {
-	case <-p.over:
-		return false
-	default:
-		return true
-	}
-}
+func (p *pull) running() bool { return !p.freed.Load() }
 
 // done is called when the pull's stream has ended, with its lock held.
 func (p *pull) done(why stream.CloseReason) {
@@ -57,6 +51,9 @@ func (s *session) obey(o order) error {
 	}
 	if busy {
 		return stream.Errorf(stream.Conflict, "url", `a video is being pulled already: send {"stop":true} first`)
+	}
+	if s.puller != nil {
+		<-s.puller.over // it is telling its end
 	}
 	if s.query.region != (stream.Region{}) {
 		return stream.Errorf(stream.Unsupported, "roi", "is for pictures that are sent: a pulled video is scaled before it is here")
@@ -86,10 +83,18 @@ func (s *session) obey(o order) error {
 	return nil
 }
 
-func (p *pull) finish() {
+func (p *pull) free() {
+	if p.freed.Load() {
+		return
+	}
 	p.cancel()
 	p.s.pulling.Store(false)
 	p.s.a.pulls.Add(-1)
+	p.freed.Store(true)
+}
+
+func (p *pull) finish() {
+	p.free()
 	close(p.over)
 }
 
@@ -99,6 +104,7 @@ func (p *pull) run(ctx context.Context) {
 	defer p.closeStream()
 	err := p.pull(ctx)
 	p.closeStream()
+	p.free() // before the client is told: it may go on at once
 	if p.s.over() {
 		return // the session tells why
 	}
