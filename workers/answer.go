@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 	"slices"
+	"time"
 
 	"millrace/batching"
 	"millrace/stream"
@@ -94,6 +95,14 @@ func (w *instance) track(r *stream.Request, out []stream.Tensor) ([]stream.Tenso
 	w.out = append(w.out[:0], out...)
 	w.out = append(w.out, stream.Tensor{Name: tracked, Datatype: stream.Int64, Shape: []int{1, len(w.boxes)}, Data: w.ids})
 	return w.out, nil
+}
+
+// clock is a frame's own time: the client's, or when it came.
+func clock(r *stream.Request) time.Duration {
+	if r.CaptureUS == 0 { // the client told none
+		return time.Duration(r.Timing.Received)
+	}
+	return time.Duration(r.CaptureUS) * time.Microsecond
 }
 
 // judge adds what the result says of the boxes: scores, and classes where it has

@@ -102,14 +102,6 @@ func (s *sight) age(r *stream.Request) time.Duration {
 	return time.Duration(r.CaptureUS-s.captured) * time.Microsecond
 }
 
-// clock is a frame's own time: the client's, or when it came.
-func clock(r *stream.Request) time.Duration {
-	if r.CaptureUS == 0 { // the client told none
-		return time.Duration(r.Timing.Received)
-	}
-	return time.Duration(r.CaptureUS) * time.Microsecond
-}
-
 // stand says whether frames for a model can be skipped, where there is a gate, and
 // describes the model so that they can: one frame of a stream at a time, since a frame is compared
 // with one whose result is there. own is the model without what the group adds.

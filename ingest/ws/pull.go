@@ -83,6 +83,7 @@ func (s *session) obey(o order) error {
 	return nil
 }
 
+// free makes room for the next pull, or for frames. Only the first call counts.
 func (p *pull) free() {
 	if p.freed.Load() {
 		return
