@@ -23,6 +23,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"millrace/internal/video/videotest"
 )
 
 // killPatience bounds every wait; none should come near it.
@@ -248,29 +250,12 @@ func fetch(t *testing.T, url string) string {
 // rtspAddress starts GStreamer's RTSP server, where there is one: "" without.
 func rtspAddress(t *testing.T) string {
 	t.Helper()
-	for _, python := range []string{"python3", "/usr/bin/python3"} { // where apt puts modules
-		cmd := exec.Command(python, "../ingest/sources/testdata/rtsp.py")
-		in, err1 := cmd.StdinPipe()
-		out, err2 := cmd.StdoutPipe()
-		if err1 != nil || err2 != nil || cmd.Start() != nil {
-			continue
-		}
-		port, err := bufio.NewReader(out).ReadString('\n')
-		end := func() {
-			_ = cmd.Process.Kill()
-			_ = in.Close()
-			_, _ = io.Copy(io.Discard, out)
-			_ = cmd.Wait()
-		}
-		if err != nil {
-			end()
-			continue
-		}
-		t.Cleanup(end)
-		return "rtsp://127.0.0.1:" + strings.TrimSpace(port) + "/live"
+	if err := videotest.NoRTSP(); err != nil {
+		t.Logf("without RTSP: %v", err)
+		return ""
 	}
-	t.Log("without RTSP: apt-get install python3-gst-1.0 gir1.2-gst-rtsp-server-1.0 gstreamer1.0-plugins-good")
-	return ""
+	addr, _ := videotest.RTSP(t)
+	return "rtsp://" + addr
 }
 
 // syncBuffer is what a program says, read while it runs.

@@ -16,6 +16,7 @@ import (
 
 	"millrace/ingest/sources"
 	"millrace/internal/video"
+	"millrace/internal/video/videotest"
 )
 
 // spy looks at the command lines and environments of all ffmpegs and ffprobes of
@@ -151,7 +152,7 @@ func TestSecretsStaySecret(t *testing.T) {
 }
 
 func TestSecretsStaySecretOverRTSP(t *testing.T) {
-	addr, _ := rtsp(t, "admin", "geheim")
+	addr, _ := videotest.RTSP(t, "admin", "geheim")
 	url := "rtsp://admin:geheim@" + addr
 	for name, o := range map[string]video.Options{
 		"tcp":     {URL: url},
@@ -171,7 +172,7 @@ func TestSecretsStaySecretOverRTSP(t *testing.T) {
 		})
 	}
 	// The server dies under the stream.
-	addr, stop := rtsp(t, "admin", "geheim")
+	addr, stop := videotest.RTSP(t, "admin", "geheim")
 	for _, allow := range []func(netip.Addr) error{nil, anywhere} {
 		r := run(t, sources.Options{Video: video.Options{URL: "rtsp://admin:geheim@" + addr, StallTimeout: 2 * time.Second, Allow: allow}})
 		if allow == nil {

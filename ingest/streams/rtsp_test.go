@@ -1,58 +1,18 @@
 package streams_test
 
 import (
-	"bufio"
-	"io"
-	"os/exec"
 	"strings"
 	"testing"
 
 	"millrace/ingest/streams"
+	"millrace/internal/video/videotest"
 )
-
-// camera starts GStreamer's RTSP server, which sends over UDP only, and returns
-// the address behind "rtsp://".
-func camera(t *testing.T, access ...string) string {
-	t.Helper()
-	python := "python3"
-	probe := "import gi; gi.require_version('GstRtspServer', '1.0')"
-	if exec.Command(python, "-c", probe).Run() != nil {
-		python = "/usr/bin/python3" // where apt puts modules, when another one comes first in PATH
-	}
-	if out, err := exec.Command(python, "-c", probe).CombinedOutput(); err != nil {
-		t.Skipf("no RTSP server here: apt-get install python3-gst-1.0 gir1.2-gst-rtsp-server-1.0 gstreamer1.0-plugins-good: %s", out)
-	}
-	cmd := exec.Command(python, append([]string{"../sources/testdata/rtsp.py", "udp"}, access...)...)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var words strings.Builder
-	cmd.Stderr = &words
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = in.Close()
-		_, _ = io.Copy(io.Discard, out)
-		_ = cmd.Wait()
-	})
-	port, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatalf("%v: is there python3-gst-1.0? %s", err, words.String())
-	}
-	return "127.0.0.1:" + strings.TrimSpace(port) + "/live"
-}
 
 // A camera that sends over UDP only works as soon as UDP is asked for, with a
 // password too, by the configuration and by requests.
 func TestRTSPOverUDP(t *testing.T) {
-	open, locked := camera(t), camera(t, "me", "geheim")
+	open, _ := videotest.RTSP(t, "udp")
+	locked, _ := videotest.RTSP(t, "udp", "me", "geheim")
 	r := start(t, streams.Options{AllowPrivate: true, Streams: []streams.Config{
 		{Name: "plain", Source: "rtsp://" + open, Model: "eyes"},
 		{Name: "door", Source: "rtsp://" + open, Transport: "udp", Model: "eyes"},

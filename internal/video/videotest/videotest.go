@@ -1,5 +1,6 @@
-// Package videotest makes the chunks of inter-coded video that tests feed to
-// decoders, with the real encoders of ffmpeg.
+// Package videotest makes video for tests: the chunks of inter-coded video that
+// decoders are fed, with the real encoders of ffmpeg, and a camera over RTSP, with
+// the real server of GStreamer.
 package videotest
 
 import (
