@@ -214,15 +214,21 @@ func TestStarts(t *testing.T) {
 	}
 }
 
+// hangStarters forgets the starters so far, and has those to come hang, where they
+// are told to, until the gate is closed.
+func hangStarters() (gate chan struct{}) {
+	started.Lock()
+	defer started.Unlock()
+	started.all, started.gate = nil, make(chan struct{})
+	return started.gate
+}
+
 // A start that does not come back, whatever it is told, fails the one who asked
 // and holds up nobody else.
 func TestAStartThatHangs(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
-		started.Lock()
-		started.all, started.gate = nil, make(chan struct{})
-		gate := started.gate
-		started.Unlock()
+		gate := hangStarters()
 		cfg := workers.Config{Name: "s", Kind: "starter", Params: stream.Params{"how": "acquire hangs"}, Limits: workers.Limits{Start: 20 * time.Millisecond}}
 		if _, err := r.LoadConfig(context.Background(), cfg, true); stream.CodeOf(err) != stream.Timeout {
 			t.Fatalf("%v", err)
@@ -242,10 +248,7 @@ func TestAStartThatHangs(t *testing.T) {
 func TestARefusedModelWhoseWorkerHangs(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
-		started.Lock()
-		started.all, started.gate = nil, make(chan struct{})
-		gate := started.gate
-		started.Unlock()
+		gate := hangStarters()
 		defer close(gate)
 		cfg := workers.Config{Name: "s", Kind: "starter", Params: stream.Params{"how": "destroy hangs"}, Image: &stream.ImageSpec{}, Limits: workers.Limits{Start: 20 * time.Millisecond}}
 		if _, err := r.LoadConfig(context.Background(), cfg, true); stream.CodeOf(err) != stream.Timeout {
@@ -262,10 +265,7 @@ func TestARestartThatHangs(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				r := newRig(t)
-				started.Lock()
-				started.all, started.gate = nil, make(chan struct{})
-				gate := started.gate
-				started.Unlock()
+				gate := hangStarters()
 				g := r.load(t, workers.Config{Name: "s", Kind: "starter", Params: stream.Params{"how": how}, Limits: workers.Limits{Start: 500 * time.Millisecond, Run: 200 * time.Millisecond}})
 				s, e := open(t, g, every)
 				_ = s.Submit(r.frame(t, 0, "die"))
@@ -299,10 +299,7 @@ func TestARestartThatHangs(t *testing.T) {
 // others. The change of a caller who leaves is not made.
 func TestACallerWhoLeavesItsChange(t *testing.T) {
 	r := newRig(t)
-	started.Lock()
-	started.all, started.gate = nil, make(chan struct{})
-	gate := started.gate
-	started.Unlock()
+	gate := hangStarters()
 	slow := workers.Config{Name: "slow", Kind: "starter", Params: stream.Params{"how": "acquire hangs"}}
 	first := make(chan error, 1)
 	ctx, leave := context.WithCancel(context.Background())
