@@ -16,7 +16,7 @@ const maxIdleLines = 256
 // calls share batches and fairness with the live streams. It is safe for
 // concurrent use.
 type Caller struct {
-	door Door
+	backend Backend
 
 	mu     sync.Mutex
 	idle   map[target][]*line
@@ -25,9 +25,9 @@ type Caller struct {
 
 type target struct{ model, version string }
 
-// NewCaller returns a Caller that enters by door.
-func NewCaller(door Door) *Caller {
-	return &Caller{door: door, idle: make(map[target][]*line)}
+// NewCaller returns a Caller that calls backend.
+func NewCaller(backend Backend) *Caller {
+	return &Caller{backend: backend, idle: make(map[target][]*line)}
 }
 
 // line is the sink of one request at a time.
@@ -149,7 +149,7 @@ func (c *Caller) line(t target) (*line, bool, error) {
 	}
 	c.mu.Unlock()
 	l := &line{result: make(chan *stream.Result, 1)}
-	s, err := c.door.Open(t.model, t.version, stream.Options{
+	s, err := c.backend.Open(t.model, t.version, stream.Options{
 		Policy:  stream.Policy{Mode: stream.Every, Window: 1},
 		OneShot: true,
 	}, l)

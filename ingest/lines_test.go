@@ -38,19 +38,19 @@ func (*gated) Run(_ context.Context, b *batching.Batch) error {
 	return nil
 }
 
-// door is a Door over a manager, which counts what is opened.
-type door struct {
+// backend is a Backend over a manager, which counts what is opened.
+type backend struct {
 	*workers.Manager
 	mem    *buf.Pool
 	mu     sync.Mutex
 	opened []*stream.Stream
 }
 
-func (d *door) Models() ingest.Repository { return nil }
-func (d *door) Memory() *buf.Pool         { return d.mem }
-func (d *door) State() ingest.State       { return ingest.State{} }
+func (d *backend) Models() ingest.Repository { return nil }
+func (d *backend) Memory() *buf.Pool         { return d.mem }
+func (d *backend) State() ingest.State       { return ingest.State{} }
 
-func (d *door) Open(model, version string, opts stream.Options, sink stream.Sink) (*stream.Stream, error) {
+func (d *backend) Open(model, version string, opts stream.Options, sink stream.Sink) (*stream.Stream, error) {
 	g, err := d.Group(model, version)
 	if err != nil {
 		return nil, err
@@ -64,9 +64,9 @@ func (d *door) Open(model, version string, opts stream.Options, sink stream.Sink
 	return s, err
 }
 
-func newDoor(t *testing.T) *door {
+func newBackend(t *testing.T) *backend {
 	t.Helper()
-	d := &door{mem: buf.NewPool(0)}
+	d := &backend{mem: buf.NewPool(0)}
 	d.Manager = workers.NewManager(workers.ManagerOptions{Memory: d.mem})
 	t.Cleanup(func() {
 		if err := d.Close(context.Background()); err != nil {
@@ -82,7 +82,7 @@ func newDoor(t *testing.T) *door {
 	return d
 }
 
-func (d *door) load(t *testing.T, cfg workers.Config) *workers.Group {
+func (d *backend) load(t *testing.T, cfg workers.Config) *workers.Group {
 	t.Helper()
 	name, err := d.LoadConfig(context.Background(), cfg, true)
 	if err != nil {
@@ -92,13 +92,13 @@ func (d *door) load(t *testing.T, cfg workers.Config) *workers.Group {
 	return g
 }
 
-func (d *door) frame(data string) stream.Frame {
+func (d *backend) frame(data string) stream.Frame {
 	l, _ := d.mem.Copy([]byte(data))
 	return stream.Frame{Payload: l.Bytes(), Lease: l}
 }
 
 func TestLinesAreUsedAgain(t *testing.T) {
-	d := newDoor(t)
+	d := newBackend(t)
 	c := ingest.NewCaller(d)
 	ask := func() error {
 		r, err := c.Infer(context.Background(), "m", "", d.frame("x"))
@@ -148,7 +148,7 @@ func TestLinesAreUsedAgain(t *testing.T) {
 // A caller who leaves gets away at once: one whose frame waits, and one whose
 // frame runs. Neither line is used again.
 func TestCallersWhoLeave(t *testing.T) {
-	d := newDoor(t)
+	d := newBackend(t)
 	g := d.load(t, workers.Config{Name: "m", Kind: "gated"})
 	c := ingest.NewCaller(d)
 	defer c.Close()
@@ -199,7 +199,7 @@ func TestCallersWhoLeave(t *testing.T) {
 }
 
 func TestAFullQueueRefusesCalls(t *testing.T) {
-	d := newDoor(t)
+	d := newBackend(t)
 	d.load(t, workers.Config{Name: "m", Kind: "gated", MaxFlows: 1})
 	c := ingest.NewCaller(d)
 	defer c.Close()

@@ -97,7 +97,7 @@ var _ ingest.Interface = httpServer{}
 func (httpServer) Name() string { return "http" }
 
 // Serve implements ingest.Interface.
-func (h httpServer) Serve(ctx context.Context, _ ingest.Door) error {
+func (h httpServer) Serve(ctx context.Context, _ ingest.Backend) error {
 	for _, s := range h.serving {
 		<-s
 	}

@@ -1,4 +1,4 @@
 // Package server composes everything: configuration, models, adapters, metrics.
-// It implements the door that adapters enter by, and is what a Go program
+// It implements ingest.Backend, which the adapters call, and is what a Go program
 // embeds. It decides nothing about frames.
 package server

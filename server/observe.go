@@ -199,7 +199,7 @@ func (o *observer) listen(addr string) (*metricsServer, error) {
 func (*metricsServer) Name() string { return "metrics" }
 
 // Serve implements ingest.Interface.
-func (m *metricsServer) Serve(ctx context.Context, _ ingest.Door) error {
+func (m *metricsServer) Serve(ctx context.Context, _ ingest.Backend) error {
 	failed := make(chan error, 1)
 	go func() { failed <- m.srv.Serve(m.ln) }() // ends with Shutdown
 	select {

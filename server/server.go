@@ -73,7 +73,7 @@ func New(cfg Config) (*Server, error) {
 		Memory: s.memory, Pixels: codec.Limits{MaxPixels: cfg.Limits.MaxPixels}, Log: s.log, Hooks: s.observe.model,
 	})
 	onnx.SetLibrary(cfg.ONNX.Library)
-	s.native = native.New(door{s})
+	s.native = native.New(backend{s})
 	if err := s.listen(); err != nil {
 		s.abandon()
 		return nil, err
@@ -107,7 +107,7 @@ func (s *Server) Run(ctx context.Context) error {
 	failed := make(chan error, len(s.adapters))
 	for _, a := range s.adapters { // first, so that probes are answered while models load
 		wg.Go(func() {
-			if err := a.Serve(serving, door{s}); err != nil {
+			if err := a.Serve(serving, backend{s}); err != nil {
 				failed <- fmt.Errorf("%s: %w", a.Name(), err)
 			}
 		})

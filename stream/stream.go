@@ -72,7 +72,7 @@ const (
 )
 
 // New makes a stream of model that feeds ep and answers to sink. The endpoint
-// calls it from its own attach; adapters open streams through their door.
+// calls it from its own attach; adapters open streams by ingest.Backend.
 func New(model *Model, ep Endpoint, sink Sink, opts Options) *Stream {
 	policy := opts.Policy.Or(model.Policy)
 	if opts.OneShot {

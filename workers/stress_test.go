@@ -107,14 +107,14 @@ func (c *chaos) Run(ctx context.Context, b *batching.Batch) error {
 	return nil
 }
 
-// door is a Door over a manager.
-type door struct{ storm *storm }
+// backend is a Backend over a manager.
+type backend struct{ storm *storm }
 
-func (d door) Models() ingest.Repository { return nil }
-func (d door) Memory() *buf.Pool         { return d.storm.mem }
-func (d door) State() ingest.State       { return ingest.State{} }
+func (d backend) Models() ingest.Repository { return nil }
+func (d backend) Memory() *buf.Pool         { return d.storm.mem }
+func (d backend) State() ingest.State       { return ingest.State{} }
 
-func (d door) Open(model, version string, opts stream.Options, sink stream.Sink) (*stream.Stream, error) {
+func (d backend) Open(model, version string, opts stream.Options, sink stream.Sink) (*stream.Stream, error) {
 	g, err := d.storm.Group(model, version)
 	if err != nil {
 		return nil, err
@@ -338,7 +338,7 @@ func (s *storm) run() {
 	if _, err := s.LoadConfig(context.Background(), s.config(source(0)), true); err != nil {
 		s.t.Fatal(err)
 	}
-	c := ingest.NewCaller(door{s})
+	c := ingest.NewCaller(backend{s})
 	var wg sync.WaitGroup
 	for i := range uint64(6) {
 		wg.Go(func() { s.client(source(10 + i)) })

@@ -16,7 +16,7 @@ import (
 )
 
 // plain is the server's parts joined without any of the hooks that metrics hang
-// on: what the server would be if nothing were counted. It is also the door.
+// on: what the server would be if nothing were counted. It is also the backend.
 type plain struct {
 	addr   string
 	memory *buf.Pool
@@ -24,9 +24,9 @@ type plain struct {
 	end    func() error
 }
 
-var _ ingest.Door = (*plain)(nil)
+var _ ingest.Backend = (*plain)(nil)
 
-// Open implements ingest.Door.
+// Open implements ingest.Backend.
 func (p *plain) Open(model, version string, o stream.Options, sink stream.Sink) (*stream.Stream, error) {
 	g, err := p.models.Group(model, version)
 	if err != nil {
@@ -35,13 +35,13 @@ func (p *plain) Open(model, version string, o stream.Options, sink stream.Sink) 
 	return g.Open(o, sink)
 }
 
-// Models implements ingest.Door.
+// Models implements ingest.Backend.
 func (p *plain) Models() ingest.Repository { return onlyModels{p} }
 
-// Memory implements ingest.Door.
+// Memory implements ingest.Backend.
 func (p *plain) Memory() *buf.Pool { return p.memory }
 
-// State implements ingest.Door.
+// State implements ingest.Backend.
 func (*plain) State() ingest.State { return ingest.State{Ready: true} }
 
 // onlyModels is all of a repository that a stream needs.

@@ -80,7 +80,7 @@ func (a *Adapter) Name() string { return "grpc" }
 
 // Serve answers calls until ctx ends, then lets those in flight finish within
 // DrainTimeout. Without a Listen before, it listens itself.
-func (a *Adapter) Serve(ctx context.Context, door ingest.Door) error {
+func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 	if a.ln == nil {
 		if _, err := a.Listen(); err != nil {
 			return err
@@ -97,7 +97,7 @@ func (a *Adapter) Serve(ctx context.Context, door ingest.Door) error {
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 	)
-	h := newHealth(door, a.opts.MaxWatchers)
+	h := newHealth(backend, a.opts.MaxWatchers)
 	grpc_health_v1.RegisterHealthServer(s, h)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(a.ln) }()

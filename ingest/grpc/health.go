@@ -17,19 +17,19 @@ import (
 // watchEvery is how often a watched service is looked at.
 const watchEvery = 500 * time.Millisecond
 
-// health answers from the door's state at the time of the question, so that
+// health answers from the state of the backend at the time of the question, so that
 // there is no second copy of it to keep up to date.
 type health struct {
 	grpc_health_v1.UnimplementedHealthServer
-	door     ingest.Door
+	backend     ingest.Backend
 	most     int64        // watchers at once
 	watchers atomic.Int64 // calls of Watch
 	ended    chan struct{}
 	once     sync.Once
 }
 
-func newHealth(door ingest.Door, most int) *health {
-	return &health{door: door, most: int64(most), ended: make(chan struct{})}
+func newHealth(backend ingest.Backend, most int) *health {
+	return &health{backend: backend, most: int64(most), ended: make(chan struct{})}
 }
 
 // end tells the watchers that nothing is served any more, and lets them go.
@@ -41,10 +41,10 @@ func (h *health) status(service string) (grpc_health_v1.HealthCheckResponse_Serv
 		return grpc_health_v1.HealthCheckResponse_NOT_SERVING, nil
 	default:
 	}
-	st := h.door.State()
+	st := h.backend.State()
 	serving := st.Ready && !st.Draining
 	if service != "" {
-		_, ready, err := h.door.Models().Model(service, "")
+		_, ready, err := h.backend.Models().Model(service, "")
 		if err != nil {
 			return grpc_health_v1.HealthCheckResponse_SERVICE_UNKNOWN, err
 		}
@@ -69,7 +69,7 @@ func (h *health) Check(_ context.Context, in *grpc_health_v1.HealthCheckRequest)
 func (h *health) List(context.Context, *grpc_health_v1.HealthListRequest) (*grpc_health_v1.HealthListResponse, error) {
 	out := &grpc_health_v1.HealthListResponse{Statuses: map[string]*grpc_health_v1.HealthCheckResponse{}}
 	names := []string{""}
-	for _, e := range h.door.Models().Index() {
+	for _, e := range h.backend.Models().Index() {
 		names = append(names, e.Name)
 	}
 	for _, n := range names {

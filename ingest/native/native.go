@@ -14,13 +14,13 @@ import (
 // Client calls the models of a server in this process. It is safe for concurrent
 // use.
 type Client struct {
-	door   ingest.Door
+	backend   ingest.Backend
 	caller *ingest.Caller
 }
 
-// New returns a client that enters by door.
-func New(door ingest.Door) *Client {
-	return &Client{door: door, caller: ingest.NewCaller(door)}
+// New returns a client that calls backend.
+func New(backend ingest.Backend) *Client {
+	return &Client{backend: backend, caller: ingest.NewCaller(backend)}
 }
 
 // Close gives back what the client keeps for its next calls.
@@ -89,11 +89,11 @@ func (f *Future) Wait() (*stream.Result, error) {
 // call the stream, and the result is released when it returns. done, which may
 // be nil, comes last.
 func (c *Client) Stream(model string, opts stream.Options, on func(*stream.Result), done func(stream.CloseReason)) (*Stream, error) {
-	s, err := c.door.Open(model, "", opts, &sink{on, done})
+	s, err := c.backend.Open(model, "", opts, &sink{on, done})
 	if err != nil {
 		return nil, err
 	}
-	return &Stream{Stream: s, mem: c.door.Memory()}, nil
+	return &Stream{Stream: s, mem: c.backend.Memory()}, nil
 }
 
 // Stream is an open stream. Send, Submit and Close are safe for concurrent use.
@@ -130,19 +130,19 @@ func (s *sink) Done(why stream.CloseReason) {
 }
 
 // Models lists the loaded and known models.
-func (c *Client) Models() []ingest.Entry { return c.door.Models().Index() }
+func (c *Client) Models() []ingest.Entry { return c.backend.Models().Index() }
 
 // Model returns a loaded model's metadata, and whether it is ready.
 func (c *Client) Model(name string) (*stream.Model, bool, error) {
-	return c.door.Models().Model(name, "")
+	return c.backend.Models().Model(name, "")
 }
 
 // Load loads a model and returns its endpoint's name.
 func (c *Client) Load(ctx context.Context, name string, params stream.Params) (string, error) {
-	return c.door.Models().Load(ctx, name, params)
+	return c.backend.Models().Load(ctx, name, params)
 }
 
 // Unload removes one worker of an endpoint; the last removes the endpoint.
 func (c *Client) Unload(ctx context.Context, endpoint string) error {
-	return c.door.Models().Unload(ctx, endpoint)
+	return c.backend.Models().Unload(ctx, endpoint)
 }

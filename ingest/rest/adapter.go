@@ -39,7 +39,7 @@ var _ ingest.Interface = (*Adapter)(nil)
 
 // session is what there is between Serve's begin and end.
 type session struct {
-	door   ingest.Door
+	backend   ingest.Backend
 	caller *ingest.Caller
 	// ctx ends when the requests in flight must. A Fiber handler never learns
 	// that its client left, and watching the connection beside the server's own
@@ -91,10 +91,10 @@ func (a *Adapter) Serving() <-chan struct{} { return a.serving }
 // Serve opens the routes. When ctx ends, new requests are refused with
 // draining, those in flight finish, and those that take longer than
 // DrainTimeout are ended.
-func (a *Adapter) Serve(ctx context.Context, door ingest.Door) error {
+func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 	base, end := context.WithCancelCause(context.Background())
 	defer end(nil)
-	s := &session{door: door, caller: ingest.NewCaller(door), ctx: base}
+	s := &session{backend: backend, caller: ingest.NewCaller(backend), ctx: base}
 	a.session.Store(s)
 	close(a.serving)
 	<-ctx.Done()
@@ -112,7 +112,7 @@ func (a *Adapter) Serve(ctx context.Context, door ingest.Door) error {
 	return nil
 }
 
-// enter counts a request that needs the door. Every enter without an error
+// enter counts a request that needs the backend. Every enter without an error
 // needs a leave.
 func (a *Adapter) enter() (*session, error) {
 	a.inFlight.Add(1)

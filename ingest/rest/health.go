@@ -24,13 +24,13 @@ func sendFlag(c *fiber.Ctx, name string, is bool) error {
 	return sendJSON(c, status, []byte(`{"`+name+`":`+value+`}`))
 }
 
-// state is the door's, or that of a server that starts or ends.
+// state is the backend's, or that of a server that starts or ends.
 func (a *Adapter) state() ingest.State {
 	s := a.session.Load()
 	if s == nil {
 		return ingest.State{}
 	}
-	st := s.door.State()
+	st := s.backend.State()
 	if a.closing.Load() {
 		st.Draining = true
 	}
@@ -65,7 +65,7 @@ func (a *Adapter) modelReady(c *fiber.Ctx) error {
 		return a.reply(err)
 	}
 	defer a.leave()
-	m, is, err := s.door.Models().Model(pathValue(c, "model"), pathValue(c, "version"))
+	m, is, err := s.backend.Models().Model(pathValue(c, "model"), pathValue(c, "version"))
 	if err != nil {
 		return a.reply(err)
 	}
@@ -83,7 +83,7 @@ func (a *Adapter) modelMetadata(c *fiber.Ctx) error {
 		return a.reply(err)
 	}
 	defer a.leave()
-	m, _, err := s.door.Models().Model(pathValue(c, "model"), pathValue(c, "version"))
+	m, _, err := s.backend.Models().Model(pathValue(c, "model"), pathValue(c, "version"))
 	if err != nil {
 		return a.reply(err)
 	}

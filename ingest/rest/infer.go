@@ -134,14 +134,14 @@ func (k *call) run(a *Adapter, s *session, c *fiber.Ctx) (err error) {
 		return err
 	}
 	version := pathValue(c, "version")
-	model, _, err := s.door.Models().Model(pathValue(c, "model"), version)
+	model, _, err := s.backend.Models().Model(pathValue(c, "model"), version)
 	if err != nil {
 		return err
 	}
 	if version != "" {
 		version = model.Version // which, unlike the path, outlives the handler
 	}
-	k.pool = s.door.Memory()
+	k.pool = s.backend.Memory()
 	f, err := k.frame(a, c, model)
 	if err != nil {
 		return err

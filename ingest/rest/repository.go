@@ -38,7 +38,7 @@ func (a *Adapter) index(c *fiber.Ctx) error {
 		}
 	}
 	var rows []oip.IndexRow
-	for _, e := range s.door.Models().Index() {
+	for _, e := range s.backend.Models().Index() {
 		if !ask.Ready || e.State == "READY" {
 			rows = append(rows, oip.IndexRow{Name: e.Name, Version: e.Version, State: e.State, Reason: e.Reason})
 		}
@@ -52,7 +52,7 @@ func (a *Adapter) load(c *fiber.Ctx) error {
 		if version != "" && !known(s, name, version) {
 			return "", stream.Errorf(stream.NotFound, "version", "model %s has no version %q: see /v2/repository/index", name, version)
 		}
-		return s.door.Models().Load(ctx, name, params)
+		return s.backend.Models().Load(ctx, name, params)
 	})
 }
 
@@ -61,16 +61,16 @@ func (a *Adapter) load(c *fiber.Ctx) error {
 func (a *Adapter) unload(c *fiber.Ctx) error {
 	return a.change(c, func(ctx context.Context, s *session, name, version string, _ stream.Params) (string, error) {
 		if version != "" {
-			if _, _, err := s.door.Models().Model(name, version); err != nil {
+			if _, _, err := s.backend.Models().Model(name, version); err != nil {
 				return "", err
 			}
 		}
-		return name, s.door.Models().Unload(ctx, name)
+		return name, s.backend.Models().Unload(ctx, name)
 	})
 }
 
 func known(s *session, name, version string) bool {
-	for _, e := range s.door.Models().Index() {
+	for _, e := range s.backend.Models().Index() {
 		if e.Name == name && e.Version == version {
 			return true
 		}

@@ -40,7 +40,7 @@ type Adapter struct {
 	serving  chan struct{}
 
 	mu      sync.Mutex
-	door    ingest.Door     // nil until Serve
+	backend    ingest.Backend     // nil until Serve
 	ctx     context.Context // of Serve
 	closing bool
 	flows   map[string]*flow
@@ -81,9 +81,9 @@ func (a *Adapter) Serving() <-chan struct{} { return a.serving }
 // Serve starts the streams of the configuration, and those that requests add.
 // When ctx ends, sources are closed, results in flight reach their sinks, and
 // watchers are let go.
-func (a *Adapter) Serve(ctx context.Context, door ingest.Door) error {
+func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 	a.mu.Lock()
-	a.ctx, a.door = ctx, door
+	a.ctx, a.backend = ctx, backend
 	a.mu.Unlock()
 	for _, c := range a.opts.Streams {
 		if err := a.add(c, "config", nil); err != nil {
@@ -120,7 +120,7 @@ func (a *Adapter) add(c Config, origin string, kept *Config) error {
 	switch _, twice := a.flows[c.Name]; {
 	case a.closing:
 		return stream.Errorf(stream.Draining, "", "the server is shutting down")
-	case a.door == nil:
+	case a.backend == nil:
 		return stream.Errorf(stream.Unavailable, "", "the server is starting")
 	case twice:
 		return taken(c.Name)
@@ -166,7 +166,7 @@ func (a *Adapter) remove(f *flow) {
 func (a *Adapter) run(name string, f func()) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.closing || a.door == nil {
+	if a.closing || a.backend == nil {
 		return false
 	}
 	a.goLocked(name, f)
@@ -192,7 +192,7 @@ func (a *Adapter) find(name string) (*flow, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch f := a.flows[name]; {
-	case a.door == nil:
+	case a.backend == nil:
 		return nil, stream.Errorf(stream.Unavailable, "", "the server is starting")
 	case f == nil:
 		return nil, stream.Errorf(stream.NotFound, "", "no stream is called %.140q: GET /v2/streams lists them", name)

@@ -132,7 +132,7 @@ var errFinal = errors.New("the source can never work")
 // once opens the model and reads the source until one of them ends. nil means
 // that the video is over.
 func (f *flow) once() (opened bool, err error) {
-	model, _, err := f.a.door.Models().Model(f.config.Model, f.config.Version)
+	model, _, err := f.a.backend.Models().Model(f.config.Model, f.config.Version)
 	if err != nil {
 		return false, err
 	}
@@ -145,7 +145,7 @@ func (f *flow) once() (opened bool, err error) {
 	policy := f.policy
 	f.mu.Unlock()
 	o := &outlet{f: f, cancel: cancel, ctx: ctx, room: make(chan struct{}, 1)}
-	st, err := f.a.door.Open(f.config.Model, f.config.Version, stream.Options{Policy: policy}, o)
+	st, err := f.a.backend.Open(f.config.Model, f.config.Version, stream.Options{Policy: policy}, o)
 	if err != nil {
 		return false, err
 	}
@@ -191,7 +191,7 @@ func (f *flow) once() (opened bool, err error) {
 func (f *flow) sourceOptions(o *outlet) sources.Options {
 	so := sources.Options{
 		Video:  video.Options{URL: f.config.Source, FPS: f.config.FPS, Width: f.config.Width, Loop: f.config.Loop},
-		Memory: f.a.door.Memory(), Frame: o.frame, Lost: o.lost, Opened: o.opened, Failed: f.failed, Paced: !o.every,
+		Memory: f.a.backend.Memory(), Frame: o.frame, Lost: o.lost, Opened: o.opened, Failed: f.failed, Paced: !o.every,
 	}
 	so.May = func(ctx context.Context) (err error) {
 		if err := f.a.traceable(f.config, f.origin); err != nil {
@@ -213,7 +213,7 @@ func (f *flow) sourceOptions(o *outlet) sources.Options {
 // same. That models come and go when the server starts and ends is no news.
 func (f *flow) failed(err error) {
 	f.opened()
-	st := f.a.door.State()
+	st := f.a.backend.State()
 	if st.Ready {
 		f.a.begun.Store(true)
 	}

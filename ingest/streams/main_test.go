@@ -55,7 +55,7 @@ const (
 )
 
 // rig is an HTTP listener, models and the adapter, joined as a server joins them.
-// It is also the door.
+// It is also the backend.
 type rig struct {
 	t       *testing.T
 	url     string

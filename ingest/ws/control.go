@@ -214,7 +214,7 @@ func retryAfter(c stream.Code) int {
 
 // stateful says why a stream that needs a state cannot have one.
 func (s *session) stateful(model, version string) error {
-	m, _, err := s.door.Models().Model(model, version)
+	m, _, err := s.backend.Models().Model(model, version)
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ func (s *session) decoder(c *channel, codec stream.Codec) (*decoders.Decoder, er
 	if m := st.Model(); m.Image == nil && !m.Any {
 		return nil, stream.Errorf(stream.Unsupported, "codec", "model %s takes tensors, not %s frames: see its inputs at /v2/models/%s", m.Name, codec, m.Name)
 	}
-	d, err := s.a.decoders.Open(codec, st, s.door.Memory(), decoders.Client{
+	d, err := s.a.decoders.Open(codec, st, s.backend.Memory(), decoders.Client{
 		KeyFrame: func() { c.m.control(&wire.Advise{SID: c.sid, KeyFrame: true}) },
 		Refused:  func(f *stream.Frame, err error) { c.fail(f.Seq, err) },
 	})

@@ -53,7 +53,7 @@ type rig struct {
 	panics uint64 // that have to happen
 }
 
-// rig is also the door.
+// rig is also the backend.
 func (r *rig) Open(model, version string, opts stream.Options, sink stream.Sink) (*stream.Stream, error) {
 	r.mu.Lock()
 	refuse := r.refuse

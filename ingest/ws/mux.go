@@ -19,7 +19,7 @@ import (
 type mux struct {
 	a    *Adapter
 	id   string
-	door ingest.Door
+	backend ingest.Backend
 	box  *outbox
 
 	keeper *keeper
@@ -43,8 +43,8 @@ const (
 	resumeTime = 30 * time.Second
 )
 
-func newMux(a *Adapter, door ingest.Door, link *session) *mux {
-	m := &mux{a: a, id: secret(9), door: door, box: a.newOutbox(), keeper: newKeeper(&a.kept), link: link, channels: map[uint32]*channel{}}
+func newMux(a *Adapter, backend ingest.Backend, link *session) *mux {
+	m := &mux{a: a, id: secret(9), backend: backend, box: a.newOutbox(), keeper: newKeeper(&a.kept), link: link, channels: map[uint32]*channel{}}
 	a.mu.Lock()
 	m.renew("")
 	a.mu.Unlock()
@@ -159,7 +159,7 @@ func (m *mux) open(c *channel, version string, opts stream.Options) error {
 		return stream.Errorf(stream.Overloaded, "open.sid", "%d streams are open in this session, and that is the limit: close one, or open another session", n)
 	}
 	m.a.makeRoom()
-	st, err := m.door.Open(c.model, version, opts, c)
+	st, err := m.backend.Open(c.model, version, opts, c)
 	if err != nil {
 		m.forget(c)
 		return err

@@ -128,7 +128,7 @@ func (p *pull) closeStream() {
 }
 
 func (p *pull) pull(ctx context.Context) error {
-	model, _, err := p.s.door.Models().Model(p.model, p.version())
+	model, _, err := p.s.backend.Models().Model(p.model, p.version())
 	if err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func (p *pull) pull(ctx context.Context) error {
 			policy.Mode = stream.Latest
 		}
 	}
-	st, err := p.s.door.Open(p.model, p.version(), stream.Options{Policy: policy}, p.lane)
+	st, err := p.s.backend.Open(p.model, p.version(), stream.Options{Policy: policy}, p.lane)
 	if err != nil {
 		return err
 	}
@@ -193,7 +193,7 @@ func (p *pull) open(ctx context.Context, m *stream.Model) (r *video.Reader, live
 
 // feed submits the video's frames until it ends, which is io.EOF.
 func (p *pull) feed(ctx context.Context, r *video.Reader) error {
-	frames := sources.NewFrames(r, p.s.door.Memory())
+	frames := sources.NewFrames(r, p.s.backend.Memory())
 	for {
 		if p.lane.full() && !p.lane.wait(p.lane.window, ctx.Done()) {
 			return ctx.Err()

@@ -150,7 +150,7 @@ func (s *session) frame(r io.Reader) error {
 // the message unread, errTooLarge, and the connection's.
 func (s *session) fill(r io.Reader) (*buf.Buf, error) {
 	most := s.a.opts.MaxMessage
-	lease, err := s.door.Memory().Lease(min(s.guess, most))
+	lease, err := s.backend.Memory().Lease(min(s.guess, most))
 	if err != nil {
 		return nil, err
 	}
@@ -189,7 +189,7 @@ func (s *session) fill(r io.Reader) (*buf.Buf, error) {
 // in every case.
 func (s *session) grow(old *buf.Buf) (*buf.Buf, error) {
 	defer old.Release()
-	lease, err := s.door.Memory().Lease(2 * old.Len())
+	lease, err := s.backend.Memory().Lease(2 * old.Len())
 	if err != nil {
 		return nil, err
 	}

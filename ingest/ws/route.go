@@ -28,8 +28,8 @@ func (a *Adapter) routes(app *fiber.App) {
 // handle checks everything that can be told as an HTTP error and hijacks the
 // connection. What outlives it is copied: the request's memory is used again.
 func (a *Adapter) handle(c *fiber.Ctx) error {
-	door := a.door.Load()
-	if door == nil {
+	backend := a.backend.Load()
+	if backend == nil {
 		return coded(stream.Errorf(stream.Unavailable, "", "the server is starting"))
 	}
 	if !a.http.OriginAllowed(c) {
@@ -40,7 +40,7 @@ func (a *Adapter) handle(c *fiber.Ctx) error {
 		return coded(err)
 	}
 	if q.model != "" {
-		if _, _, err := (*door).Models().Model(q.model, version); err != nil {
+		if _, _, err := (*backend).Models().Model(q.model, version); err != nil {
 			return coded(err)
 		}
 	}
@@ -68,7 +68,7 @@ func (a *Adapter) handle(c *fiber.Ctx) error {
 		}
 	}
 	httpd.Hijack(c, func(conn net.Conn, buffered []byte) {
-		s := newSession(a, conn, *door, q, version)
+		s := newSession(a, conn, *backend, q, version)
 		s.refused = refused
 		if a.enter(s) != nil {
 			refuse(conn, "503 Service Unavailable")

@@ -22,7 +22,7 @@ type session struct {
 	a       *Adapter
 	conn    net.Conn
 	ws      *websocket.Conn
-	door    ingest.Door
+	backend    ingest.Backend
 	query   query
 	model   string
 	version string
@@ -59,9 +59,9 @@ type session struct {
 	pulling atomic.Bool // a pull runs
 }
 
-func newSession(a *Adapter, conn net.Conn, door ingest.Door, q query, version string) *session {
+func newSession(a *Adapter, conn net.Conn, backend ingest.Backend, q query, version string) *session {
 	s := &session{
-		a: a, conn: conn, door: door, query: q, model: q.model, version: version, started: time.Now(),
+		a: a, conn: conn, backend: backend, query: q, model: q.model, version: version, started: time.Now(),
 		closing: make(chan struct{}), wrote: make(chan struct{}), gone: make(chan struct{}),
 		guess: firstGuess, detached: make(chan struct{}), cut: make(chan struct{}),
 	}
@@ -132,7 +132,7 @@ func (s *session) serve(r *http.Request, buffered []byte) {
 		return
 	}
 	s.a.makeRoom()
-	st, err := s.door.Open(s.model, s.version, stream.Options{Policy: s.query.policy}, s.main)
+	st, err := s.backend.Open(s.model, s.version, stream.Options{Policy: s.query.policy}, s.main)
 	if err != nil {
 		s.end(refusal(err))
 		return

@@ -9,7 +9,7 @@ import (
 )
 
 // The totals of closed are what the client counts itself: each frame that it sent
-// is in one of them, also one that was refused at the door, and one whose result
+// is in one of them, also one that was refused at the backend, and one whose result
 // could not be sent.
 func TestTotals(t *testing.T) {
 	r := start(t, ws.Options{})

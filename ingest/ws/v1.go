@@ -11,7 +11,7 @@ import (
 
 // serveMux is the reader goroutine of a millrace.v1 session.
 func (s *session) serveMux() {
-	s.mux = newMux(s.a, s.door, s)
+	s.mux = newMux(s.a, s.backend, s)
 	s.box = s.mux.box
 	s.mux.greet(s.ready())
 	if s.startWriter() {

@@ -79,7 +79,7 @@ type Adapter struct {
 	serving  chan struct{}
 	encoders sync.Pool
 
-	door    atomic.Pointer[ingest.Door] // set by Serve
+	backend    atomic.Pointer[ingest.Backend] // set by Serve
 	ctx     atomic.Pointer[context.Context]
 	tickets tickets
 
@@ -155,9 +155,9 @@ func (a *Adapter) GoAway(until time.Time) {
 // more; in each one, frames that wait end with code draining, frames in flight
 // are answered, and then the client is told and the connection closed. GoAway
 // may have been called before, so that clients know.
-func (a *Adapter) Serve(ctx context.Context, door ingest.Door) error {
+func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 	a.ctx.Store(&ctx)
-	a.door.Store(&door)
+	a.backend.Store(&backend)
 	close(a.serving)
 	<-ctx.Done()
 	a.GoAway(time.Now())

@@ -12,12 +12,12 @@ import (
 // once.
 type Interface interface {
 	Name() string
-	Serve(ctx context.Context, door Door) error
+	Serve(ctx context.Context, backend Backend) error
 }
 
-// Door is what adapters call. The server implements it; it is safe for
+// Backend is what adapters call. The server implements it; it is safe for
 // concurrent use.
-type Door interface {
+type Backend interface {
 	// Open opens a stream to a loaded model (version "" = any). Endings go to
 	// sink. Errors: NotFound, Overloaded (no place left in the model's queue),
 	// Draining, Unavailable (no worker is left), InvalidArgument (the policy).

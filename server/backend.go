@@ -9,16 +9,16 @@ import (
 	"millrace/workers"
 )
 
-// door implements ingest.Door on the server's parts.
-type door struct{ s *Server }
+// backend implements ingest.Backend on the server's parts.
+type backend struct{ s *Server }
 
 var (
-	_ ingest.Door       = door{}
+	_ ingest.Backend       = backend{}
 	_ ingest.Repository = repository{}
 )
 
-// Open implements ingest.Door.
-func (d door) Open(model, version string, opts stream.Options, sink stream.Sink) (*stream.Stream, error) {
+// Open implements ingest.Backend.
+func (d backend) Open(model, version string, opts stream.Options, sink stream.Sink) (*stream.Stream, error) {
 	if d.s.draining.Load() {
 		return nil, stream.Errorf(stream.Draining, "", "the server is shutting down")
 	}
@@ -29,14 +29,14 @@ func (d door) Open(model, version string, opts stream.Options, sink stream.Sink)
 	return g.Open(opts, sink)
 }
 
-// Models implements ingest.Door.
-func (d door) Models() ingest.Repository { return repository{d.s.models, d.s} }
+// Models implements ingest.Backend.
+func (d backend) Models() ingest.Repository { return repository{d.s.models, d.s} }
 
-// Memory implements ingest.Door.
-func (d door) Memory() *buf.Pool { return d.s.memory }
+// Memory implements ingest.Backend.
+func (d backend) Memory() *buf.Pool { return d.s.memory }
 
-// State implements ingest.Door.
-func (d door) State() ingest.State {
+// State implements ingest.Backend.
+func (d backend) State() ingest.State {
 	st := ingest.State{
 		Ready: d.s.loaded.Load(), Draining: d.s.draining.Load(), Version: d.s.version,
 		Hosts: d.s.cfg.Hosts, Origins: d.s.cfg.Origins,
