@@ -13,7 +13,7 @@ import (
 type backend struct{ s *Server }
 
 var (
-	_ ingest.Backend       = backend{}
+	_ ingest.Backend    = backend{}
 	_ ingest.Repository = repository{}
 )
 

@@ -21,7 +21,7 @@ const watchEvery = 500 * time.Millisecond
 // there is no second copy of it to keep up to date.
 type health struct {
 	grpc_health_v1.UnimplementedHealthServer
-	backend     ingest.Backend
+	backend  ingest.Backend
 	most     int64        // watchers at once
 	watchers atomic.Int64 // calls of Watch
 	ended    chan struct{}

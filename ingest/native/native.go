@@ -14,8 +14,8 @@ import (
 // Client calls the models of a server in this process. It is safe for concurrent
 // use.
 type Client struct {
-	backend   ingest.Backend
-	caller *ingest.Caller
+	backend ingest.Backend
+	caller  *ingest.Caller
 }
 
 // New returns a client that calls backend.

@@ -39,8 +39,8 @@ var _ ingest.Interface = (*Adapter)(nil)
 
 // session is what there is between Serve's begin and end.
 type session struct {
-	backend   ingest.Backend
-	caller *ingest.Caller
+	backend ingest.Backend
+	caller  *ingest.Caller
 	// ctx ends when the requests in flight must. A Fiber handler never learns
 	// that its client left, and watching the connection beside the server's own
 	// reader would take the next request's bytes away: what bounds a request whose

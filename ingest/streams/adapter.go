@@ -40,7 +40,7 @@ type Adapter struct {
 	serving  chan struct{}
 
 	mu      sync.Mutex
-	backend    ingest.Backend     // nil until Serve
+	backend ingest.Backend  // nil until Serve
 	ctx     context.Context // of Serve
 	closing bool
 	flows   map[string]*flow

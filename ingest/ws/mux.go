@@ -17,10 +17,10 @@ import (
 // time. When the connection is lost the session waits for another one; its
 // streams, their state and what they answer meanwhile live on.
 type mux struct {
-	a    *Adapter
-	id   string
+	a       *Adapter
+	id      string
 	backend ingest.Backend
-	box  *outbox
+	box     *outbox
 
 	keeper *keeper
 

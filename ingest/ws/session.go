@@ -22,7 +22,7 @@ type session struct {
 	a       *Adapter
 	conn    net.Conn
 	ws      *websocket.Conn
-	backend    ingest.Backend
+	backend ingest.Backend
 	query   query
 	model   string
 	version string

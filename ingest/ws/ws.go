@@ -79,7 +79,7 @@ type Adapter struct {
 	serving  chan struct{}
 	encoders sync.Pool
 
-	backend    atomic.Pointer[ingest.Backend] // set by Serve
+	backend atomic.Pointer[ingest.Backend] // set by Serve
 	ctx     atomic.Pointer[context.Context]
 	tickets tickets
 
