@@ -68,7 +68,7 @@ func (b *Batch) Finish(i int, outputs []stream.Tensor) {
 		if b.Answering != nil {
 			b.Answering(b.Requests[i], []stream.Tensor{one}, lease)
 		}
-		b.Requests[i].Finish1(one, lease, true)
+		b.Requests[i].FinishSingle(one, lease, true)
 		return
 	}
 	out := make([]stream.Tensor, len(outputs))

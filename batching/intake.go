@@ -289,7 +289,7 @@ func (in *Intake) count(o *open, most int) int {
 			}
 			frames, rows := s.WaitingFrames(), s.WaitingRows()
 			switch {
-			case frames == 0 && !s.Rest():
+			case frames == 0 && s.ReleaseToken():
 				return false, true
 			case frames == 0: // one has come at this moment
 				rows = 1

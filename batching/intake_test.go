@@ -245,7 +245,7 @@ func TestLanes(t *testing.T) {
 	var sinks []*sink
 	for i := range 6 {
 		s, k := g.open(t, window)
-		s.SetHome(g, map[bool]*Lane{true: mine, false: other}[i%2 == 0])
+		s.SetAffinity(g, map[bool]*Lane{true: mine, false: other}[i%2 == 0])
 		for range 10 {
 			offer(t, s, 1)
 		}
@@ -270,7 +270,7 @@ func TestLanes(t *testing.T) {
 	for range 40 {
 		if b, _, _ := g.intake.Gather(2, 1, nil); b != nil {
 			for _, r := range b.Requests {
-				r.Stream.SetHome(g, nil)
+				r.Stream.SetAffinity(g, nil)
 			}
 			g.run(b)
 		}
@@ -287,9 +287,9 @@ func TestRehomeKeepsBoundFrames(t *testing.T) {
 	g := newGroup(t, m, Hard, 4, 64)
 	lane := g.intake.NewLane()
 	s, k := g.open(t, window)
-	s.SetHome(g, lane)
+	s.SetAffinity(g, lane)
 	late, _ := g.open(t, stream.Policy{Mode: stream.Every, MaxAge: 1})
-	late.SetHome(g, lane)
+	late.SetAffinity(g, lane)
 	_ = s.SubmitAt(rows(g.mem, 0, 1, 2, 2), 1)
 	_ = late.SubmitAt(rows(g.mem, 0, 1, 2, 2), 1)
 	if b, _, _ := g.intake.Gather(1000, 1, lane); b != nil {

@@ -179,7 +179,7 @@ func (s *simulation) finish() {
 	}
 	ended := 0
 	for _, f := range s.flows {
-		f.stream.Discard(s.g)
+		f.stream.ForgetToken(s.g)
 		c := f.stream.Counts()
 		if c.Accepted != c.Results+c.Drops+c.Errors {
 			s.t.Errorf("%+v", c)

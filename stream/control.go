@@ -29,15 +29,15 @@ func (s *Stream) change(p Policy, unset func() Policy) error {
 	if p.Mode != s.policy.Mode {
 		return Errorf(Conflict, "policy", "is %s and cannot become %s: open another stream", s.policy.Mode, p.Mode)
 	}
-	next := p.Or(unset())
+	next := p.WithDefaults(unset())
 	if next.MaxFPS != s.policy.MaxFPS {
-		s.nextAt = 0
+		s.nextFrameAt = 0
 	}
 	if room := s.policy.Window - s.outstanding(true); next.Window < s.policy.Window && room > 0 {
-		s.granted = max(s.granted, s.counts.Accepted+uint64(room))
+		s.acceptUpTo = max(s.acceptUpTo, s.counts.Accepted+uint64(room))
 	}
 	s.policy = next
-	s.shown.Store(&next)
+	s.policyCopy.Store(&next)
 	return nil
 }
 
@@ -72,8 +72,8 @@ func (s *Stream) Flush() {
 	s.cutter.reset()
 	waiting := s.waiting
 	s.waiting = nil
-	s.wait.Store(0)
-	s.tell(-len(waiting))
+	s.waitingCount.Store(0)
+	s.notifyWaiting(-len(waiting))
 	for _, w := range waiting {
 		s.endLocked(w, Dropped, Flushed, nil)
 	}

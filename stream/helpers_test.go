@@ -188,7 +188,7 @@ func unknown(f *stream.Frame) { f.Codec, f.Inputs = stream.Tensors, nil }
 
 func answer(mem *buf.Pool, r *stream.Request) bool {
 	l, _ := mem.Copy([]byte("answer"))
-	return r.Finish1(stream.Tensor{Name: "y", Datatype: stream.Uint8, Shape: []int{6}, Data: l.Bytes()}, l, true)
+	return r.FinishSingle(stream.Tensor{Name: "y", Datatype: stream.Uint8, Shape: []int{6}, Data: l.Bytes()}, l, true)
 }
 
 var anything = &stream.Model{Name: "any", Any: true, Ragged: true, MaxBatch: 4}
@@ -208,7 +208,7 @@ func (b *bench) check(t *testing.T, want ...string) {
 func (b *bench) over(t *testing.T) {
 	t.Helper()
 	for s := b.ep.pop(); s != nil; s = b.ep.pop() {
-		s.Rest()
+		s.ReleaseToken()
 	}
 	select {
 	case <-b.Finished():

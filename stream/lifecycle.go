@@ -10,7 +10,7 @@ func (s *Stream) Close(why CloseReason) {
 		return
 	}
 	if why == ClientGone || why == SlowConsumer {
-		s.gone.Store(true)
+		s.clientGone.Store(true)
 	}
 	s.close(why, Dropped, Closed, nil)
 }
@@ -28,8 +28,8 @@ func (s *Stream) CloseWith(why CloseReason, err error) {
 func (s *Stream) close(why CloseReason, o Outcome, reason Reason, err error) {
 	waiting := s.waiting
 	s.waiting = nil
-	s.wait.Store(0)
-	s.tell(-len(waiting))
+	s.waitingCount.Store(0)
+	s.notifyWaiting(-len(waiting))
 	for _, w := range waiting {
 		s.endLocked(w, o, reason, err)
 	}
@@ -42,7 +42,7 @@ func (s *Stream) finishIfDone() {
 	if s.closed == "" || len(s.waiting) > 0 || len(s.order) > 0 {
 		return
 	}
-	if s.over() {
+	if s.finishedLocked() {
 		return
 	}
 	s.dropState()
@@ -70,10 +70,10 @@ func (s *Stream) closedError() error {
 func (s *Stream) Move(ep Endpoint, m *Model) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.over() {
+	if s.finishedLocked() {
 		return false
 	}
-	s.tell(-len(s.waiting))
+	s.notifyWaiting(-len(s.waiting))
 	old := s.model
 	s.endpoint, s.model = ep, m
 	if s.cutter != nil && !sameWindows(old, m) {
@@ -82,7 +82,7 @@ func (s *Stream) Move(ep Endpoint, m *Model) bool {
 	}
 	waiting := s.waiting
 	s.waiting = nil
-	s.wait.Store(0)
+	s.waitingCount.Store(0)
 	for _, w := range waiting {
 		var err error
 		if w.Rows, w.Class, err = s.recheck(w, old, m); err != nil {
@@ -90,20 +90,20 @@ func (s *Stream) Move(ep Endpoint, m *Model) bool {
 			continue
 		}
 		s.waiting = append(s.waiting, w)
-		s.wait.Add(weight(w))
+		s.waitingCount.Add(weight(w))
 	}
 	n := len(s.waiting)
 	if s.token != taken {
 		s.dropState()
 	}
-	s.home = nil
+	s.affinity = nil
 	if s.token == queued {
 		s.token = idle
 	}
 	if n > 0 && s.token == idle && !s.paused {
 		s.requeue()
 	}
-	s.tell(n)
+	s.notifyWaiting(n)
 	return true
 }
 
@@ -113,7 +113,7 @@ func (s *Stream) Move(ep Endpoint, m *Model) bool {
 func (s *Stream) DropIdleState(before Instant) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.state == nil && s.cutter == nil || len(s.order) > 0 || len(s.waiting) > 0 || s.active > before {
+	if s.state == nil && s.cutter == nil || len(s.order) > 0 || len(s.waiting) > 0 || s.lastActive > before {
 		return false
 	}
 	s.dropState()
@@ -122,30 +122,30 @@ func (s *Stream) DropIdleState(before Instant) bool {
 	return true
 }
 
-// SetHome says where the stream's state lives, for workers with affinity:
-// Endpoint.Enqueue is told. It does nothing when the stream has moved from ep.
-func (s *Stream) SetHome(ep Endpoint, home any) {
+// SetAffinity says which worker has the stream's state, for models with affinity:
+// Endpoint.Enqueue gets it. It does nothing when the stream has moved from ep.
+func (s *Stream) SetAffinity(ep Endpoint, worker any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.endpoint == ep {
-		s.home = home
+		s.affinity = worker
 	}
 }
 
-// ForgetHome has the stream live anywhere if its home is the given one: the
-// state there is lost.
-func (s *Stream) ForgetHome(home any) {
+// ClearAffinity lets any worker take the stream if the given one has its state,
+// which is lost.
+func (s *Stream) ClearAffinity(worker any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.home == home {
-		s.home = nil
+	if s.affinity == worker {
+		s.affinity = nil
 		s.dropState()
 	}
 }
 
 func (s *Stream) dropState() {
-	v, release := s.state, s.release
-	s.state, s.release = nil, nil
+	v, release := s.state, s.releaseState
+	s.state, s.releaseState = nil, nil
 	if v != nil && release != nil {
 		release(v)
 	}

@@ -240,7 +240,7 @@ func (m *machine) finish(t *rapid.T) {
 	e := m.pick(t)
 	how := rapid.SampledFrom([]string{"result", "result", "result", "error internal", "drop memory"}).Draw(t, "how")
 	if m.holder == e && rapid.Bool().Draw(t, "orphan") {
-		e.request.OrphanState()
+		e.request.DetachState()
 	}
 	var counted bool
 	switch how {
@@ -330,7 +330,7 @@ func (m *machine) move(t *rapid.T) {
 	if old.waiting != 0 {
 		t.Fatalf("%d wait behind", old.waiting)
 	}
-	m.Discard(old)
+	m.ForgetToken(old)
 	m.model = next
 }
 
@@ -428,7 +428,7 @@ func TestStreamKeepsToItsReference(t *testing.T) {
 		}
 		m.check(t)
 		for s := m.ep.pop(); s != nil; s = m.ep.pop() {
-			s.Rest()
+			s.ReleaseToken()
 		}
 		if m.ep.detached != 1 || len(m.sink.done) != 1 || m.mem.Stats().Leases != 0 {
 			t.Fatalf("detached %d times, done %d times, %d leases", m.ep.detached, len(m.sink.done), m.mem.Stats().Leases)

@@ -180,13 +180,13 @@ func FuzzCheckSize(f *testing.F) {
 
 func TestPolicy(t *testing.T) {
 	d := stream.Policy{MaxAge: 1, Deadline: 2, MaxFPS: 3, Window: 4, Mode: stream.Every}
-	if got := (stream.Policy{}).Or(d); got != d {
+	if got := (stream.Policy{}).WithDefaults(d); got != d {
 		t.Errorf("%+v", got)
 	}
-	if got := (stream.Policy{Mode: stream.Latest, Window: 9}).Or(d); got.Mode != stream.Latest || got.Window != 9 || got.MaxFPS != 3 {
+	if got := (stream.Policy{Mode: stream.Latest, Window: 9}).WithDefaults(d); got.Mode != stream.Latest || got.Window != 9 || got.MaxFPS != 3 {
 		t.Errorf("%+v", got)
 	}
-	if got := (stream.Policy{}).Or(stream.Policy{}); got.Mode != stream.Latest || got.Window != stream.DefaultWindowLatest {
+	if got := (stream.Policy{}).WithDefaults(stream.Policy{}); got.Mode != stream.Latest || got.Window != stream.DefaultWindowLatest {
 		t.Errorf("%+v", got)
 	}
 	for field, p := range map[string]stream.Policy{

@@ -6,7 +6,7 @@ func (s *Stream) endLocked(r *Request, o Outcome, why Reason, err error) {
 		return
 	}
 	r.result.Reason, r.result.Err = why, err
-	s.settle(r)
+	s.complete(r)
 }
 
 // ended is called once for each request, after its state was set.
@@ -15,12 +15,12 @@ func (s *Stream) ended(r *Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r.Timing.Done = now
-	s.active = now
-	s.settle(r)
+	s.lastActive = now
+	s.complete(r)
 }
 
-// settle fills the result in, counts it and pushes what is now in turn.
-func (s *Stream) settle(r *Request) {
+// complete fills the result in, counts it and pushes what is now in turn.
+func (s *Stream) complete(r *Request) {
 	res := &r.result
 	res.Outcome = r.Outcome()
 	res.Seq, res.CaptureUS = r.Seq, r.CaptureUS
@@ -34,8 +34,8 @@ func (s *Stream) settle(r *Request) {
 	default:
 		s.counts.Errors++
 	}
-	if r.holds || r.orphaned {
-		r.holds, r.orphaned = false, false
+	if r.holdsToken || r.detached {
+		r.holdsToken, r.detached = false, false
 		s.token = idle
 		if res.Model != s.model {
 			s.dropState() // the stream was moved while the old model's worker had its state

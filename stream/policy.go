@@ -17,7 +17,7 @@ const (
 )
 
 // Policy is what a stream wants of freshness and flow. The zero value of a
-// field means "the model's default", filled in by Or.
+// field means "the model's default", filled in by WithDefaults.
 type Policy struct {
 	Mode     Mode
 	MaxAge   time.Duration // a frame that would be answered older than this is dropped as stale
@@ -46,8 +46,8 @@ const (
 	MaxWindow           = 1024
 )
 
-// Or fills p's unset fields from d, then from the defaults of the mode.
-func (p Policy) Or(d Policy) Policy {
+// WithDefaults fills p's unset fields from d, then from the defaults of the mode.
+func (p Policy) WithDefaults(d Policy) Policy {
 	if p.Mode == "" {
 		p.Mode = d.Mode
 	}

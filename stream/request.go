@@ -32,15 +32,16 @@ type Request struct {
 
 	state atomic.Uint32 // Outcome, set once
 	bound bool          // a batch holds its memory; under the stream's lock
-	holds bool          // it holds the stream's token and state; under the stream's lock
-	// A hung or panicked run has the state for itself: it holds the token only.
-	orphaned bool
-	orphan   any // its own state, until the run has returned
-	bury     func(any)
-	partial  []*Result   // emitted before its turn; under the stream's lock
-	behind   *[]*Request // ended, and pushed right after it; under the stream's lock
-	result   Result
-	one      [1]Tensor // room for the common single output
+	// Of a stateful model, under the stream's lock:
+	holdsToken bool // it holds the stream's token and state
+	detached   bool // it holds the token, and its state is no longer the stream's: see DetachState
+	ownState   any  // the state of a detached or ended request, until its run has returned
+	releaseOwn func(any)
+
+	partial []*Result   // emitted before its turn; under the stream's lock
+	behind  *[]*Request // ended, and pushed right after it; under the stream's lock
+	result  Result
+	single  [1]Tensor // room for the common single output
 }
 
 // Finish ends the request with its outputs. lease is the memory under them and
@@ -56,21 +57,21 @@ func (r *Request) Finish(outputs []Tensor, lease *buf.Buf, contiguous bool) bool
 	return true
 }
 
-// Finish1 is Finish with a single output, which needs no slice.
-func (r *Request) Finish1(output Tensor, lease *buf.Buf, contiguous bool) bool {
+// FinishSingle is Finish with a single output, which needs no slice.
+func (r *Request) FinishSingle(output Tensor, lease *buf.Buf, contiguous bool) bool {
 	if !r.state.CompareAndSwap(uint32(Pending), uint32(Answered)) {
 		lease.Release()
 		return false
 	}
-	r.one[0] = output
-	r.result.Outputs, r.result.Lease, r.result.Contiguous = r.one[:], lease, contiguous
+	r.single[0] = output
+	r.result.Outputs, r.result.Lease, r.result.Contiguous = r.single[:], lease, contiguous
 	r.Stream.ended(r)
 	return true
 }
 
-// Note adds a parameter to the result. It is for whoever is about to end the
-// request; value is a string, int64, float64 or bool.
-func (r *Request) Note(key string, value any) {
+// SetResultParam sets a parameter of the result. It is for whoever is about to end
+// the request; value is a string, int64, float64 or bool.
+func (r *Request) SetResultParam(key string, value any) {
 	if r.result.Params == nil {
 		r.result.Params = Params{}
 	}
@@ -111,7 +112,7 @@ func (r *Request) Outcome() Outcome { return Outcome(r.state.Load()) }
 // Wanted says whether anybody still waits for the result: false once the
 // request has ended or its client has gone. Long-running workers may ask.
 func (r *Request) Wanted() bool {
-	return r.Outcome() == Pending && !r.Stream.gone.Load()
+	return r.Outcome() == Pending && !r.Stream.clientGone.Load()
 }
 
 // Result is the ending, for Endpoint.Ended and hooks. It must only be read, and
@@ -125,10 +126,10 @@ func (r *Request) Unbind() {
 	r.Lease, r.Payload, r.Inputs = nil, nil, nil
 	l.Release()
 	r.Cut.release()
-	v, bury := r.orphan, r.bury
-	r.orphan, r.bury = nil, nil
-	if v != nil && bury != nil {
-		bury(v)
+	v, release := r.ownState, r.releaseOwn
+	r.ownState, r.releaseOwn = nil, nil
+	if v != nil && release != nil {
+		release(v)
 	}
 }
 

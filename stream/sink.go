@@ -14,10 +14,10 @@ type Sink interface {
 // Endpoint is what a stream feeds: a worker group. Its methods are called with
 // the stream's lock held and must not block or call the stream.
 type Endpoint interface {
-	// Enqueue puts the stream's token into the queue; home is where the stream's
-	// state lives, or nil. The place was reserved when the stream was attached,
-	// so it cannot fail.
-	Enqueue(s *Stream, home any)
+	// Enqueue puts the stream's token into the queue; affinity is the worker that
+	// has the stream's state (Stream.SetAffinity), or nil. The place was reserved
+	// when the stream was attached, so it cannot fail.
+	Enqueue(s *Stream, affinity any)
 	// Waiting tells that n more frames wait (fewer when n < 0), or with 0 that the
 	// stream ended while its token is queued.
 	Waiting(n int)

@@ -8,10 +8,10 @@ func (r *Request) State() any {
 	s := r.Stream
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r.holds {
+	if r.holdsToken {
 		return s.state
 	}
-	return r.orphan
+	return r.ownState
 }
 
 // SetState keeps v with the stream, in place of what it kept before, which is the
@@ -22,24 +22,24 @@ func (r *Request) SetState(v any, release func(any)) {
 	s := r.Stream
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r.holds {
-		s.state, s.release = v, release
+	if r.holdsToken {
+		s.state, s.releaseState = v, release
 		return
 	}
-	r.orphan, r.bury = v, release
+	r.ownState, r.releaseOwn = v, release
 }
 
-// OrphanState takes the state away from a stream whose frame is in a run that
-// hangs or panicked with it: the next frame starts with none. What was taken is
-// the request's own and is released when the run has returned. It does nothing
-// when the request has ended, since the next frame may have the state already.
-func (r *Request) OrphanState() {
+// DetachState takes the state away from the stream when the request's run hangs or
+// panicked: the next frame starts with none. The request keeps what was taken, and
+// releases it when the run has returned. It does nothing when the request has
+// ended, since the next frame may have the state already.
+func (r *Request) DetachState() {
 	s := r.Stream
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r.holds && r.Outcome() == Pending {
-		r.orphan, r.bury = s.state, s.release
-		s.state, s.release = nil, nil
-		r.holds, r.orphaned = false, true
+	if r.holdsToken && r.Outcome() == Pending {
+		r.ownState, r.releaseOwn = s.state, s.releaseState
+		s.state, s.releaseState = nil, nil
+		r.holdsToken, r.detached = false, true
 	}
 }

@@ -35,32 +35,32 @@ type Counts struct {
 //     are not pushed yet: all accepted ones in Every, those in flight in Latest;
 //   - len(waiting) <= 1 in Latest (but for Must frames), <= Window in Every.
 type Stream struct {
-	sink   Sink
-	policy Policy                 // under mu
-	shown  atomic.Pointer[Policy] // the same, for who may not take mu
-	opts   Options
-	model  *Model
-	gone   atomic.Bool
-	wait   atomic.Int64 // of waiting, for readers without the lock: its rows << 32 + its length
+	sink         Sink
+	policy       Policy                 // under mu
+	policyCopy   atomic.Pointer[Policy] // the same, for readers without the lock
+	opts         Options
+	model        *Model
+	clientGone   atomic.Bool
+	waitingCount atomic.Int64 // of waiting, for readers without the lock: its rows << 32 + its length
 
-	mu       sync.Mutex
-	endpoint Endpoint
-	token    tokenState
-	waiting  []*Request
-	order    []*Request // accepted or taken, ending not yet pushed
-	counts   Counts
-	granted  uint64 // so many frames may be accepted in all, whatever the window: a larger one allowed them
-	closed   CloseReason
-	paused   bool // nothing is taken from waiting
-	flushes  uint64
-	finished chan struct{}
-	nextAt   Instant // MaxFPS: the next frame is welcome from here on
-	active   Instant
-	state    any
-	release  func(any)
-	home     any     // affinity: where its state lives
-	cutter   *cutter // of a model with windows, once a frame has come
-	held     int     // frames behind others: see Request.behind
+	mu           sync.Mutex
+	endpoint     Endpoint
+	token        tokenState
+	waiting      []*Request
+	order        []*Request // accepted or taken, ending not yet pushed
+	counts       Counts
+	acceptUpTo   uint64 // so many frames may be accepted in all, whatever the window: a larger one allowed them
+	closed       CloseReason
+	paused       bool // nothing is taken from waiting
+	flushes      uint64
+	finished     chan struct{}
+	nextFrameAt  Instant // MaxFPS: frames that come sooner are dropped
+	lastActive   Instant
+	state        any
+	releaseState func(any)
+	affinity     any     // the worker that has the state, for models with affinity
+	cutter       *cutter // of a model with windows, once a frame has come
+	held         int     // frames behind others: see Request.behind
 }
 
 type tokenState uint8
@@ -74,15 +74,15 @@ const (
 // New makes a stream of model that feeds ep and answers to sink. The endpoint
 // calls it from its own attach; adapters open streams by ingest.Backend.
 func New(model *Model, ep Endpoint, sink Sink, opts Options) *Stream {
-	policy := opts.Policy.Or(model.Policy)
+	policy := opts.Policy.WithDefaults(model.Policy)
 	if opts.OneShot {
 		policy.MaxFPS = 0 // its requests come from different callers, and are no frames of one source
 	}
 	s := &Stream{
 		sink: sink, model: model, endpoint: ep, opts: opts, policy: policy,
-		finished: make(chan struct{}), active: Now(),
+		finished: make(chan struct{}), lastActive: Now(),
 	}
-	s.shown.Store(&policy)
+	s.policyCopy.Store(&policy)
 	return s
 }
 
@@ -94,7 +94,7 @@ func (s *Stream) Model() *Model {
 }
 
 // Policy returns the policy in force, defaults filled in.
-func (s *Stream) Policy() Policy { return *s.shown.Load() }
+func (s *Stream) Policy() Policy { return *s.policyCopy.Load() }
 
 // Options returns what the stream was opened with.
 func (s *Stream) Options() Options { return s.opts }
@@ -107,10 +107,10 @@ func (s *Stream) Counts() Counts {
 }
 
 // WaitingFrames returns how many frames wait in the mailbox.
-func (s *Stream) WaitingFrames() int { return int(int32(s.wait.Load())) }
+func (s *Stream) WaitingFrames() int { return int(int32(s.waitingCount.Load())) }
 
 // WaitingRows returns how many rows of a batch the frames in the mailbox need.
-func (s *Stream) WaitingRows() int { return int(s.wait.Load() >> 32) }
+func (s *Stream) WaitingRows() int { return int(s.waitingCount.Load() >> 32) }
 
 func weight(r *Request) int64 { return int64(r.Rows)<<32 + 1 }
 
@@ -118,12 +118,12 @@ func weight(r *Request) int64 { return int64(r.Rows)<<32 + 1 }
 // sink's Done has returned.
 func (s *Stream) Finished() <-chan struct{} { return s.finished }
 
-// Over says whether Finished is closed. It waits for a Done that is being called,
-// so that the sink's Done must not call it.
-func (s *Stream) Over() bool {
+// IsFinished says whether Finished is closed. It waits for a Done that is being
+// called, so that the sink's Done must not call it.
+func (s *Stream) IsFinished() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.over()
+	return s.finishedLocked()
 }
 
 // Submit offers a frame. It takes f.Lease over in every case. A nil error means
@@ -148,7 +148,7 @@ func (s *Stream) SubmitAt(f Frame, now Instant) error {
 		f.Lease.Release()
 		return s.closedError()
 	}
-	if n := s.outstanding(f.Must); n >= s.policy.Window && s.counts.Accepted >= s.granted {
+	if n := s.outstanding(f.Must); n >= s.policy.Window && s.counts.Accepted >= s.acceptUpTo {
 		if s.policy.Mode == Latest {
 			s.cutter.reset() // newer frames do not wait for it to be sent again
 		}
@@ -160,7 +160,7 @@ func (s *Stream) SubmitAt(f Frame, now Instant) error {
 		f.Lease.Release()
 		return Errorf(FlowControl, "window", "%d frames that complete no window wait behind one that is in flight: wait for results, or send larger frames", MaxWindow)
 	}
-	s.active = now
+	s.lastActive = now
 	s.counts.Accepted++
 	var err error
 	if s.whole(s.model, &r.Frame) {
@@ -190,10 +190,10 @@ func (s *Stream) SubmitAt(f Frame, now Instant) error {
 		s.supersede()
 	}
 	s.waiting = append(s.waiting, r)
-	s.wait.Add(weight(r))
+	s.waitingCount.Add(weight(r))
 	if s.token == idle && !s.paused {
 		s.token = queued
-		s.endpoint.Enqueue(s, s.home)
+		s.endpoint.Enqueue(s, s.affinity)
 	}
 	s.endpoint.Waiting(1)
 	return nil
@@ -239,13 +239,13 @@ func (s *Stream) tooSoon(r *Request, now Instant) bool {
 		return false
 	}
 	step := time.Duration(float64(time.Second) / s.policy.MaxFPS)
-	if s.nextAt != 0 && now < s.nextAt.Add(-step/4) {
+	if s.nextFrameAt != 0 && now < s.nextFrameAt.Add(-step/4) {
 		return true
 	}
-	if now > s.nextAt.Add(step) {
-		s.nextAt = now // first frame, or a pause: no burst is saved up
+	if now > s.nextFrameAt.Add(step) {
+		s.nextFrameAt = now // first frame, or a pause: no burst is saved up
 	}
-	s.nextAt = s.nextAt.Add(step)
+	s.nextFrameAt = s.nextFrameAt.Add(step)
 	return false
 }
 
@@ -257,10 +257,10 @@ func (s *Stream) supersede() {
 			kept = append(kept, w)
 			continue
 		}
-		s.wait.Add(-weight(w))
+		s.waitingCount.Add(-weight(w))
 		s.endLocked(w, Dropped, Superseded, nil)
 	}
-	s.tell(len(kept) - len(s.waiting))
+	s.notifyWaiting(len(kept) - len(s.waiting))
 	clear(s.waiting[len(kept):])
 	s.waiting = kept
 }
@@ -291,13 +291,13 @@ func (s *Stream) Take(now Instant, room int, class *uint64, predict time.Duratio
 			return nil, true
 		}
 		s.pop()
-		r.bound, r.holds = true, s.model.Stateful
+		r.bound, r.holdsToken = true, s.model.Stateful
 		r.Timing.Dequeued, r.Flushes = now, s.flushes
 		r.result.Model = s.model
 		if s.policy.Mode == Latest {
 			s.order = append(s.order, r)
 		}
-		if r.holds {
+		if r.holdsToken {
 			return r, false
 		}
 		s.token = idle
@@ -306,41 +306,42 @@ func (s *Stream) Take(now Instant, room int, class *uint64, predict time.Duratio
 		}
 		return r, false
 	}
-	s.putDown()
+	s.returnToken()
 	return nil, false
 }
 
-// Rest gives up the token of a stream behind which no frame waits, and reports
-// whether one has come after all. The caller must own the token.
-func (s *Stream) Rest() bool {
+// ReleaseToken gives the token up if no frame waits, and reports whether it did.
+// The caller must own the token.
+func (s *Stream) ReleaseToken() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.waiting) > 0 && !s.paused {
-		return true
+		return false
 	}
-	s.putDown()
-	return false
+	s.returnToken()
+	return true
 }
 
-// Discard tells that ep has emptied its queue without taking the tokens there.
-func (s *Stream) Discard(ep Endpoint) {
+// ForgetToken tells the stream that ep removed its token from the queue without
+// taking a frame.
+func (s *Stream) ForgetToken(ep Endpoint) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.endpoint == ep && s.token == queued {
-		s.putDown()
+		s.returnToken()
 	}
 }
 
-// putDown gives up a token that is in no queue, and the place of a stream that
-// ended while it was in one.
-func (s *Stream) putDown() {
+// returnToken gives up a token that is in no queue. A stream that ended while the
+// token was queued gives its place back as well.
+func (s *Stream) returnToken() {
 	s.token = idle
-	if s.over() {
+	if s.finishedLocked() {
 		s.endpoint.Detach(s)
 	}
 }
 
-func (s *Stream) over() bool {
+func (s *Stream) finishedLocked() bool {
 	select {
 	case <-s.finished:
 		return true
@@ -362,15 +363,15 @@ func (s *Stream) Head() (class uint64, received Instant, ok bool) {
 }
 
 func (s *Stream) pop() {
-	s.wait.Add(-weight(s.waiting[0]))
+	s.waitingCount.Add(-weight(s.waiting[0]))
 	copy(s.waiting, s.waiting[1:])
 	s.waiting[len(s.waiting)-1] = nil
 	s.waiting = s.waiting[:len(s.waiting)-1]
 	s.endpoint.Waiting(-1)
 }
 
-// tell tells the endpoint that n more frames wait.
-func (s *Stream) tell(n int) {
+// notifyWaiting tells the endpoint that n more frames wait.
+func (s *Stream) notifyWaiting(n int) {
 	if n != 0 {
 		s.endpoint.Waiting(n)
 	}
@@ -378,5 +379,5 @@ func (s *Stream) tell(n int) {
 
 func (s *Stream) requeue() {
 	s.token = queued
-	s.endpoint.Enqueue(s, s.home)
+	s.endpoint.Enqueue(s, s.affinity)
 }

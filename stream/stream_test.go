@@ -281,14 +281,14 @@ func TestStateIsReleasedOnce(t *testing.T) {
 		_ = b.offer()
 		r0 := b.take(t)
 		keep(r0)
-		r0.OrphanState()
+		r0.DetachState()
 		if released != 0 || b.Kept() != nil || r0.State() == nil {
 			t.Fatal("the run still uses it")
 		}
 		r0.Fail(errors.New("hangs"))
 		r1 := b.take(t)
 		keep(r1)
-		r0.OrphanState() // that run has nothing of the stream's any more
+		r0.DetachState() // that run has nothing of the stream's any more
 		if released != 0 || r1.State() == nil {
 			t.Fatal("took the state of the next frame")
 		}
@@ -314,18 +314,18 @@ func TestStateIsReleasedOnce(t *testing.T) {
 		_ = b.offer()
 		r := b.take(t)
 		keep(r)
-		b.SetHome(b.ep, "here")
+		b.SetAffinity(b.ep, "here")
 		answer(b.mem, r)
 		r.Unbind()
 		_ = b.offer()
 		if b.ep.homes[0] != "here" {
 			t.Fatal("the token does not say where its state is")
 		}
-		b.ForgetHome("there")
+		b.ClearAffinity("there")
 		if released != 0 {
 			t.Fatal("another home")
 		}
-		b.ForgetHome("here")
+		b.ClearAffinity("here")
 		if released != 1 {
 			t.Fatalf("%d times", released)
 		}
@@ -344,8 +344,8 @@ func TestMove(t *testing.T) {
 	if !b.Move(b.ep, next) {
 		t.Fatal("an open stream")
 	}
-	b.Discard(old) // what is queued now is not the old queue's
-	b.SetHome(old, "a worker of the old group")
+	b.ForgetToken(old) // what is queued now is not the old queue's
+	b.SetAffinity(old, "a worker of the old group")
 	if old.waiting != 0 || b.ep.waiting != 2 || b.ep.queued() != 1 || b.Model() != next {
 		t.Fatalf("%d wait behind, %d here, %d tokens", old.waiting, b.ep.waiting, b.ep.queued())
 	}
@@ -415,9 +415,9 @@ func TestPlaceComesBackWithTheToken(t *testing.T) {
 		case "take":
 			b.Take(b.now, 1, nil, 0)
 		case "rest":
-			b.Rest()
+			b.ReleaseToken()
 		case "discard":
-			b.Discard(b.ep)
+			b.ForgetToken(b.ep)
 		}
 		b.check(t, "0 drop closed")
 		b.over(t)
@@ -480,7 +480,7 @@ func TestSubmitTakeFinishAllocates(t *testing.T) {
 		_ = quiet.SubmitAt(f, b.now)
 		b.ep.tokens, b.ep.homes = b.ep.tokens[:0], b.ep.homes[:0]
 		r, _ := quiet.Take(b.now, 1, nil, 0)
-		r.Finish1(out, nil, false)
+		r.FinishSingle(out, nil, false)
 		r.Unbind()
 	})
 	if n > 2 {

@@ -281,9 +281,9 @@ func (c *cutter) reset() {
 	c.lease, c.from, c.end, c.seen, c.next = nil, 0, 0, 0, 0
 }
 
-// Break tells that what comes next does not follow on what came: windows start
-// again, and are counted from there.
-func (s *Stream) Break() {
+// MarkDiscontinuity tells that what comes next does not follow on what came: windows
+// start again, and are counted from there.
+func (s *Stream) MarkDiscontinuity() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cutter.reset()

@@ -208,7 +208,7 @@ func (c *cutting) over(t *rapid.T) {
 		r.Unbind()
 	}
 	for s := c.ep.pop(); s != nil; s = c.ep.pop() {
-		s.Rest()
+		s.ReleaseToken()
 	}
 	seen := map[uint64]bool{}
 	last := int64(-1)
@@ -276,14 +276,14 @@ func TestWindowsAreThoseOfAllThatWasSent(t *testing.T) {
 				if rapid.IntRange(0, 9).Draw(t, "really") > 0 {
 					t.Skip("goes on")
 				}
-				c.Break()
+				c.MarkDiscontinuity()
 				c.forget()
 			},
 			"lose": func(t *rapid.T) {
 				if rapid.IntRange(0, 9).Draw(t, "really") > 0 {
 					t.Skip("goes on")
 				}
-				if err := c.Lose(stream.Frame{Seq: c.seq}, stream.Now(), stream.Undecoded, nil); err != nil {
+				if err := c.SubmitEnded(stream.Frame{Seq: c.seq}, stream.Now(), stream.Undecoded, nil); err != nil {
 					t.Fatal(err)
 				}
 				c.order, c.lost[c.seq] = append(c.order, c.seq), true
@@ -308,7 +308,7 @@ func TestWindowsAreThoseOfAllThatWasSent(t *testing.T) {
 				if !c.Move(c.ep, &next) {
 					t.Fatal("not moved")
 				}
-				c.Discard(old)
+				c.ForgetToken(old)
 				c.model = &next
 			},
 		})

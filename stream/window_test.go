@@ -82,7 +82,7 @@ func TestSwapToOtherWindows(t *testing.T) {
 	old := c.ep
 	c.ep = &endpoint{}
 	c.Move(c.ep, other)
-	c.Discard(old)
+	c.ForgetToken(old)
 	c.seq++
 	if err := c.Submit(c.frame(c.samples(5))); err != nil {
 		t.Fatal(err)

@@ -111,7 +111,7 @@ func (g *Group) handOver(w *instance) {
 		return
 	}
 	for _, s := range g.list() {
-		s.ForgetHome(w)
+		s.ClearAffinity(w)
 	}
 	g.gather.Lock()
 	g.intake.Rehome(w.lane)
@@ -143,7 +143,7 @@ func (g *Group) failPartial(err error) {
 func (g *Group) drain() (partial []*batching.Batch) {
 	partial = g.intake.Drain(g.lanes()...)
 	for _, s := range g.list() {
-		s.Discard(g)
+		s.ForgetToken(g)
 	}
 	return partial
 }

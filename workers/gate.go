@@ -161,8 +161,8 @@ func (w *instance) skip(r *stream.Request) bool {
 	}
 	r.SentWidth, r.SentHeight = p.Width, p.Height
 	r.Timing.Started = stream.Now()
-	r.Note("skipped", true)
-	r.Note("source_seq", int64(s.seq))
+	r.SetResultParam("skipped", true)
+	r.SetResultParam("source_seq", int64(s.seq))
 	if w.group.hooks.Skipped != nil {
 		w.group.hooks.Skipped(r)
 	}

@@ -96,7 +96,7 @@ func (g *Group) complete(m *stream.Model) error {
 		}
 		m.MaxBatch = n
 	}
-	m.Policy = g.cfg.Policy.Or(m.Policy)
+	m.Policy = g.cfg.Policy.WithDefaults(m.Policy)
 	if err := TakeInputs(m, g.cfg.Image, g.cfg.Window, g.mem); err != nil {
 		return err
 	}
@@ -360,7 +360,7 @@ func (g *Group) next(w *instance) *batching.Batch {
 			}
 			if w.lane != nil {
 				for _, r := range b.Requests {
-					r.Stream.SetHome(g, w)
+					r.Stream.SetAffinity(g, w)
 				}
 			}
 			g.busy.Add(1)

@@ -219,7 +219,7 @@ func (w *instance) run(b *batching.Batch) (broken, mine bool) {
 	case err != nil:
 		if panicked {
 			for _, r := range b.Requests {
-				r.OrphanState() // it may be half changed
+				r.DetachState() // it may be half changed
 			}
 		}
 		b.FailAll(err)
@@ -269,7 +269,7 @@ func (w *instance) giveUp(now stream.Instant) bool {
 	g.log.Error("worker hangs and is quarantined", "model", g.cfg.Name, "limit", g.cfg.Limits.Run, "quarantined", n)
 	g.rouse() // there is memory for another batch again
 	for _, r := range w.batch.Requests {
-		r.OrphanState()
+		r.DetachState()
 		r.Fail(stream.Errorf(stream.Timeout, "limits.run", "model %s did not answer within %v: its worker is replaced", g.cfg.Name, g.cfg.Limits.Run))
 	}
 	return true

@@ -255,7 +255,7 @@ func (d *Decoder) lose(c *chunk, why stream.Reason, err error) {
 }
 
 func (d *Decoder) tell(c *chunk, why stream.Reason, err error) {
-	if e := d.st.Lose(c.frame, c.at, why, err); e != nil {
+	if e := d.st.SubmitEnded(c.frame, c.at, why, err); e != nil {
 		d.client.Refused(&c.frame, e)
 	}
 }

@@ -48,7 +48,7 @@ func (o *outlet) frame(fr stream.Frame) {
 	o.f.film.add(fr)
 	if err := o.stream.Submit(fr); err != nil {
 		o.done()
-		o.stream.Break() // it is not sent again, and what comes does not follow on what came
+		o.stream.MarkDiscontinuity() // it is not sent again, and what comes does not follow on what came
 		why := stream.Closed
 		if o.ended.Load() == nil {
 			why = stream.Reason(stream.CodeOf(err))
@@ -58,7 +58,7 @@ func (o *outlet) frame(fr stream.Frame) {
 }
 
 // lost is told of a frame for which there was no memory, which the source counts.
-func (o *outlet) lost(uint64) { o.stream.Break() }
+func (o *outlet) lost(uint64) { o.stream.MarkDiscontinuity() }
 
 // wait returns when at most n frames are held, or false when the source is to
 // end.

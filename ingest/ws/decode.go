@@ -32,7 +32,7 @@ func (s *session) decoder(c *channel, codec stream.Codec) (*decoders.Decoder, er
 		return nil, err
 	}
 	c.decoder.Store(d)
-	if st.Over() { // its Done did not see the decoder
+	if st.IsFinished() { // its Done did not see the decoder
 		d.Close()
 	}
 	return d, nil
@@ -66,7 +66,7 @@ func (s *session) configure(h *wire.Header, payload []byte) error {
 // lost notes that a frame did not get as far as the stream: windows begin anew,
 // and a video is decoded on from its next key frame.
 func (c *channel) lost() {
-	c.stream.Load().Break()
+	c.stream.Load().MarkDiscontinuity()
 	if d := c.decoder.Load(); d != nil {
 		d.Lost()
 	}
@@ -87,7 +87,7 @@ func (c *channel) close(st *stream.Stream) {
 		}
 		c.closing = true
 		for _, f := range d.Close() {
-			if err := st.Lose(f, stream.Now(), stream.Closed, nil); err != nil {
+			if err := st.SubmitEnded(f, stream.Now(), stream.Closed, nil); err != nil {
 				c.fail(f.Seq, err)
 			}
 		}

@@ -204,7 +204,7 @@ func (p *pull) feed(ctx context.Context, r *video.Reader) error {
 		}
 		f.Seq = p.lane.take()
 		if f.Lease == nil {
-			p.lane.stream.Break()
+			p.lane.stream.MarkDiscontinuity()
 			p.lane.drop(f.Seq, stream.Memory)
 			continue
 		}

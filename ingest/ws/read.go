@@ -120,7 +120,7 @@ func (s *session) frame(r io.Reader) error {
 	switch {
 	case errors.Is(err, buf.ErrBudget):
 		s.main.drop(seq, stream.Memory)
-		s.main.stream.Break()
+		s.main.stream.MarkDiscontinuity()
 		return s.skip(r)
 	case err != nil:
 		// The frame never arrived whole: it was not accepted, and needs no reply.

@@ -26,10 +26,10 @@ func (*told) Init(context.Context, *workers.Env) (*stream.Model, error) {
 func (*told) Run(_ context.Context, b *batching.Batch) error {
 	for _, r := range b.Requests {
 		for k, v := range r.Params {
-			r.Note(k, v)
+			r.SetResultParam(k, v)
 		}
 		lease := r.TakeLease()
-		r.Finish1(stream.Tensor{Name: "n", Datatype: stream.Uint8, Shape: []int{1}, Data: []byte{1}}, nil, false)
+		r.FinishSingle(stream.Tensor{Name: "n", Datatype: stream.Uint8, Shape: []int{1}, Data: []byte{1}}, nil, false)
 		lease.Release()
 	}
 	return nil

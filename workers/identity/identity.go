@@ -50,11 +50,11 @@ func answer(r *stream.Request) {
 		if head, ok := lease.Prepend(4); ok {
 			binary.LittleEndian.PutUint32(head, uint32(len(r.Payload)))
 			out.Data = lease.Bytes()
-			r.Finish1(out, lease, true)
+			r.FinishSingle(out, lease, true)
 			return
 		}
 	}
 	out.Data = append(binary.LittleEndian.AppendUint32(nil, uint32(len(r.Payload))), r.Payload...)
-	r.Finish1(out, nil, false)
+	r.FinishSingle(out, nil, false)
 	lease.Release()
 }
