@@ -5,7 +5,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help build demo test check bench bench-overload soak deps onnxruntime clean
+.PHONY: help build demo test check check-rest bench bench-overload soak deps onnxruntime clean
 
 ARGS ?=
 # Pinned, so that a new release of the checker cannot fail an old commit.
@@ -16,8 +16,9 @@ TAGS    = $(shell pkg-config --exists libturbojpeg 2>/dev/null && echo turbojpeg
 VERSION = $(or $(shell git describe --tags --always --dirty 2>/dev/null),dev)
 
 # The version comes from git describe above. Go's own stamping fails the build
-# in a checkout that belongs to another user.
-export GOFLAGS := $(strip $(GOFLAGS) -buildvcs=false)
+# in a checkout that belongs to another user. All targets share what is
+# compiled, so all have the flags of build.
+export GOFLAGS := $(strip $(GOFLAGS) -buildvcs=false -trimpath)
 # scripts/deps.sh leaves a python3 here when the first one in PATH lacks the modules.
 export PATH := $(CURDIR)/out/tools:$(PATH)
 
@@ -25,7 +26,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
 
 build: ## build bin/millrace, with libjpeg-turbo where it is installed
-	go build -trimpath -tags '$(TAGS)' -ldflags '-X main.version=$(VERSION)' -o bin/millrace ./cmd/millrace
+	go build -tags '$(TAGS)' -ldflags '-X main.version=$(VERSION)' -o bin/millrace ./cmd/millrace
 
 demo: ## install what the demo needs, build, run it; SERVE=1 leaves the server running
 	@scripts/deps.sh demo
@@ -33,12 +34,14 @@ demo: ## install what the demo needs, build, run it; SERVE=1 leaves the server r
 	@$(MAKE) --no-print-directory build
 	bin/millrace demo $(if $(SERVE),--serve) $(ARGS)
 
-test: ## install what the tests need and run all of them (some minutes)
+test: ## install what the tests need, run the fast ones (under five minutes)
 	@scripts/deps.sh test
 	@scripts/onnxruntime.sh
 	@scripts/test.sh $(ARGS)
 
-check: test ## test, then staticcheck and generated files: run it before a commit
+check: test check-rest ## test, then all that takes longer: run it before a commit
+
+check-rest: ## what check adds to test: the long tests, the race detector everywhere, fuzzing, staticcheck, generated files
 	@scripts/check.sh '$(STATICCHECK)'
 
 bench: ## Millrace beside bare loops, ratio by ratio (5 minutes); ARGS='-rows ws', -json; MICRO=1: the micro-benchmarks, ARGS='-bench Ring -count 6'
@@ -49,9 +52,9 @@ bench-overload: ## more than it can do: goodput and age of answers, fairness, ma
 	@scripts/onnxruntime.sh
 	go run -tags '$(TAGS)' ./cmd/millrace-bench -rows '^overload|^fairness|^many|^cameras-dead' $(ARGS)
 
-soak: ## the long tests (build tag soak), with the race detector; ARGS='-timeout 8h'
-	@grep -rqs '^func TestSoak' --include='*_test.go' . || { echo 'soak: there is no TestSoak' >&2; exit 1; }
-	go test -race -count=1 -timeout 2h -tags 'soak,invariants,$(TAGS)' -run '^TestSoak' -v ./... $(ARGS)
+soak: ## hours of soak, stress and fuzzing, with seeds from the date; SEED=20260131 repeats a run, SOAK=8h FUZZ=10m lengthen it
+	@scripts/onnxruntime.sh
+	@SEED='$(SEED)' SOAK='$(SOAK)' FUZZ='$(FUZZ)' scripts/soak.sh $(ARGS)
 
 deps: ## install what build, demo and test need; without root, name it
 	@scripts/deps.sh build demo test

@@ -3,10 +3,12 @@ package batching
 import (
 	"container/heap"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"testing"
 	"time"
 
+	"millrace/internal/testseed"
 	"millrace/stream"
 )
 
@@ -203,17 +205,24 @@ func jain(fs []*flow) float64 {
 	return sum * sum / (float64(len(fs)) * squares)
 }
 
-func seeds(t *testing.T) uint64 {
-	if testing.Short() {
-		return 1
+// seeds yields n seeds, or four times as many when there is time.
+func seeds(n uint64) iter.Seq[uint64] {
+	if !testing.Short() {
+		n *= 4
 	}
-	return 4
+	return func(yield func(uint64) bool) {
+		for i := range n {
+			if !yield(testseed.First() + i) {
+				return
+			}
+		}
+	}
 }
 
 func TestEqualStreamsGetEqualShares(t *testing.T) {
 	for _, mode := range []stream.Mode{stream.Latest, stream.Every} {
 		for _, n := range []int{1, 10, 100} {
-			for seed := range seeds(t) {
+			for seed := range seeds(1) {
 				workers := 1 + int(seed%3)
 				s := newSimulation(t, seed, anything, Adaptive, workers, workers+1)
 				// Capacity is 4 rows in 9 ms for each worker; twice that comes in.
@@ -235,7 +244,7 @@ func TestEqualStreamsGetEqualShares(t *testing.T) {
 // turn, by which their rounds are longer: a tenth here.
 func TestAFastStreamGetsNoMoreThanItsShare(t *testing.T) {
 	for _, mode := range []stream.Mode{stream.Latest, stream.Every} {
-		for seed := range seeds(t) {
+		for seed := range seeds(1) {
 			s := newSimulation(t, seed, anything, Adaptive, 1, 2)
 			const n = 20
 			round := n / 4 * s.service(4)
@@ -257,7 +266,7 @@ func TestAFastStreamGetsNoMoreThanItsShare(t *testing.T) {
 }
 
 func TestLatestIsFresh(t *testing.T) {
-	for seed := range seeds(t) {
+	for seed := range seeds(1) {
 		s := newSimulation(t, seed, anything, Adaptive, 2, 3)
 		every := 33 * time.Millisecond
 		for range 100 { // about four times what can be served
@@ -279,8 +288,7 @@ func TestLatestIsFresh(t *testing.T) {
 // However streams come, send, have limits and shapes, and however long runs take:
 // no token is lost and everything ends once.
 func TestNothingIsLost(t *testing.T) {
-	n := 60 * seeds(t)
-	for seed := range n {
+	for seed := range seeds(60) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		m := anything
 		switch r.IntN(3) {
@@ -323,7 +331,7 @@ func TestNothingIsLost(t *testing.T) {
 }
 
 func TestSoftKeepsItsDelay(t *testing.T) {
-	for seed := range seeds(t) {
+	for seed := range seeds(1) {
 		s := newSimulation(t, seed, anything, Soft, 8, 16) // a worker is always idle
 		s.service = func(int) time.Duration { return time.Millisecond }
 		for range 6 {
@@ -347,7 +355,7 @@ func TestSoftKeepsItsDelay(t *testing.T) {
 }
 
 func TestHardBatchesAreFull(t *testing.T) {
-	for seed := range seeds(t) {
+	for seed := range seeds(1) {
 		s := newSimulation(t, seed, anything, Hard, 2, 3)
 		full := 0
 		s.service = func(rows int) time.Duration {
@@ -369,7 +377,7 @@ func TestHardBatchesAreFull(t *testing.T) {
 }
 
 func TestLowPrioritiesDoNotStarve(t *testing.T) {
-	for seed := range seeds(t) {
+	for seed := range seeds(1) {
 		s := newSimulation(t, seed, anything, Adaptive, 1, 2)
 		for i := range 40 {
 			s.add(stream.Policy{Mode: stream.Every, Priority: []stream.Priority{stream.High, stream.Normal, stream.Low, stream.High}[i%4]}, 10*time.Millisecond, 0)

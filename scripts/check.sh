@@ -1,32 +1,31 @@
 #!/bin/sh
-# check.sh STATICCHECK (module@version) does what `make check` adds to the tests.
-set -u
-cd "$(dirname "$0")/.." || exit 1
-status=0
+# check.sh STATICCHECK (module@version) does what `make check` adds to `make test`.
+. "$(dirname "$0")/steps.sh"
 
-tags=
-pkg-config --exists libturbojpeg 2>/dev/null && tags=turbojpeg
-
-echo "== staticcheck"
-if go run "$1" -version >/dev/null 2>&1; then
-    go run "$1" -tags "$tags" ./... || status=1
-else
-    echo "skipped: $1 is not in the module cache and the Go proxy does not answer"
-fi
-
-echo "== generated files"
-snapshot() { { git status --porcelain && git diff HEAD; } | cksum; }
-if git rev-parse HEAD >/dev/null 2>&1; then
-    before=$(snapshot)
-    go generate ./... || status=1
-    if [ "$(snapshot)" != "$before" ]; then
-        echo "go generate changed files; commit what it writes:"
-        git status --short
-        status=1
+staticcheck() {
+    if go run "$1" -version >/dev/null 2>&1; then
+        go run "$1" -tags "$tags" ./...
+    else
+        echo "skipped: $1 is not in the module cache and the Go proxy does not answer"
     fi
-else
-    echo "skipped: git reads no checkout here"
-fi
+}
 
-[ $status = 0 ] && echo "check: all is well"
-exit $status
+# snapshot is the state of the checkout, to see whether a step changed files.
+snapshot() { { git status --porcelain && git diff HEAD; } | cksum; }
+
+generate() {
+    git rev-parse HEAD >/dev/null 2>&1 || { echo "skipped: git reads no checkout here"; return 0; }
+    before=$(snapshot)
+    go generate ./... || return 1
+    [ "$(snapshot)" = "$before" ] || { echo "go generate changed files; commit what it writes:"; git status --short; return 1; }
+}
+
+step staticcheck staticcheck "$1"
+step tidy go mod tidy -diff
+step generate generate
+# Every test, the long ones too, with the race detector and what invariants adds.
+step all go test -race -timeout 20m -tags "invariants,$tags" ./...
+# The build without libjpeg-turbo; where the library is missing, `make test` was that build.
+[ -z "$tags" ] || step pure-go-jpeg go test ./internal/codec/...
+step fuzz fuzz 2000x
+finish

@@ -14,12 +14,13 @@ import (
 	"millrace/batching"
 	"millrace/ingest"
 	"millrace/internal/buf"
+	"millrace/internal/testseed"
 	"millrace/stream"
 	"millrace/workers"
 )
 
 var (
-	stressSeed   = flag.Uint64("stress.seed", 1, "first seed of TestStress")
+	stressSeed   = flag.Uint64("stress.seed", testseed.First(), "first seed of TestStress")
 	stressRounds = flag.Int("stress.rounds", 0, "rounds of TestStress; 0 = what fits its time")
 )
 
