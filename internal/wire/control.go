@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 )
@@ -18,8 +19,6 @@ const (
 	MaxSide       = 65535    // of width and height
 	MaxWindow     = 1024     // frames
 	MaxToken      = 1024     // bytes of a session or token
-
-	minFPS, maxFPS = 0.001, 1e6
 )
 
 // Message is a control message: a pointer to one of the structs of this
@@ -27,39 +26,43 @@ const (
 type Message interface {
 	// Type is the message's discriminator.
 	Type() string
-	read(value) error
 }
 
-// kind makes an empty message of one type.
-type kind func() Message
-
-func kindOf[T any, P interface {
-	*T
-	Message
-}]() kind {
-	return func() Message { return P(new(T)) }
+// kind is one type of message.
+type kind struct {
+	empty  func() Message
+	reader *structReader
 }
 
-// kinds are the messages that one side sends.
+// kinds are the messages that one side sends, by their types.
 type kinds map[string]kind
 
-func kindsOf(all ...kind) kinds {
+func kindsOf(all ...Message) kinds {
 	ks := kinds{}
-	for _, k := range all {
-		ks[k().Type()] = k
+	for _, m := range all {
+		t := reflect.TypeOf(m).Elem()
+		ks[m.Type()] = kind{func() Message { return reflect.New(t).Interface().(Message) }, readerOf(t)}
 	}
 	return ks
 }
 
-var fromClient = kindsOf(
-	kindOf[Open](), kindOf[Update](), kindOf[Pause](), kindOf[Resume](), kindOf[Flush](), kindOf[Close](),
-	kindOf[Ping](), kindOf[Attach](),
+var fromClient = kindsOf(new(Open), new(Update), new(Pause), new(Resume), new(Flush), new(Close), new(Ping), new(Attach))
+
+var fromServer = kindsOf(new(Result), new(Drop), new(Credit), new(ErrorMessage), new(Ready), new(Opened), new(Advise), new(Stats),
+	new(GoAway), new(Pong), new(Closed), new(Attached))
+
+// envelope is what is read of a message before its type is known, and address
+// the stream that a message with a fault names.
+type (
+	envelope struct {
+		Type string `json:"type" want:"must,word"`
+	}
+	address struct {
+		SID uint32 `json:"sid" want:"must"`
+	}
 )
 
-var fromServer = kindsOf(
-	kindOf[Result](), kindOf[Drop](), kindOf[Credit](), kindOf[ErrorMessage](), kindOf[Ready](), kindOf[Opened](),
-	kindOf[Advise](), kindOf[Stats](), kindOf[GoAway](), kindOf[Pong](), kindOf[Closed](), kindOf[Attached](),
-)
+var envelopeReader, addressReader = readerOf(reflect.TypeFor[envelope]()), readerOf(reflect.TypeFor[address]())
 
 // ParseControl reads a text message that from has sent. Fields that are not
 // known are ignored; an unknown type, a field with a wrong value, one that is
@@ -82,24 +85,25 @@ func ParseControl(text []byte, from Side) (Message, error) {
 }
 
 func (k kinds) parse(v value) (Message, error) {
-	var name string
-	if err := v.object(must("type", words(&name, 1, MaxName))); err != nil {
+	var e envelope
+	if err := envelopeReader.read(v, reflect.ValueOf(&e).Elem()); err != nil {
 		return nil, err
 	}
-	if empty, ok := k[name]; ok {
-		m := empty()
-		return m, within(name, m.read(v))
+	kind, ok := k[e.Type]
+	if !ok {
+		names := slices.Sorted(maps.Keys(k))
+		return nil, unsupported(ErrType, "type", fmt.Sprintf("%q is unknown: want one of %s", clip(e.Type), strings.Join(names, ", ")))
 	}
-	names := slices.Sorted(maps.Keys(k))
-	return nil, unsupported(ErrType, "type", fmt.Sprintf("%q is unknown: want one of %s", clip(name), strings.Join(names, ", ")))
+	m := kind.empty()
+	return m, within(e.Type, kind.reader.read(v, reflect.ValueOf(m).Elem()))
 }
 
 // attributed adds the stream that v names to err, if it can be read.
 func attributed(err error, v value) error {
-	var sid uint32
+	var a address
 	e, ok := err.(*Error)
-	if ok && v.object(must("sid", sidInto(&sid))) == nil {
-		e.SID = &sid
+	if ok && addressReader.read(v, reflect.ValueOf(&a).Elem()) == nil {
+		e.SID = &a.SID
 	}
 	return err
 }

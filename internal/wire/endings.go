@@ -2,7 +2,7 @@ package wire
 
 import (
 	"encoding/json"
-	"math"
+	"fmt"
 	"strconv"
 
 	"millrace/internal/oip"
@@ -12,23 +12,23 @@ import (
 // its result. A result in binary form has the same in the Open Inference
 // Protocol parameters of its JSON.
 type Result struct {
-	SID       uint32 `json:"sid"`
-	Seq       uint64 `json:"seq"`
-	Ack       uint64 `json:"ack"` // frames of the stream that have ended in all, this one included
+	SID       uint32 `json:"sid" want:"must"`
+	Seq       uint64 `json:"seq" want:"must"`
+	Ack       uint64 `json:"ack" want:"must"` // frames of the stream that have ended in all, this one included
 	Limit     uint64 `json:"credit_limit,omitempty"`
 	CaptureUS int64  `json:"capture_us,omitempty"`
-	Model     string `json:"model,omitempty"`
-	Version   string `json:"version,omitempty"` // of the model
-	Batch     int    `json:"batch,omitempty"`   // rows of the batch it ran in
-	Width     int    `json:"width,omitempty"`   // of the frame as sent, upright; 0 when it is no picture
-	Height    int    `json:"height,omitempty"`
+	Model     string `json:"model,omitempty" want:"name"`
+	Version   string `json:"version,omitempty" want:"name"` // of the model
+	Batch     int    `json:"batch,omitempty"`               // rows of the batch it ran in
+	Width     int    `json:"width,omitempty" want:"side"`   // of the frame as sent, upright; 0 when it is no picture
+	Height    int    `json:"height,omitempty" want:"side"`
 	Partial   bool   `json:"partial,omitempty"`
 	Timing    Timing `json:"timing,omitzero"`
 
 	// Outputs are the tensors in JSON, an array, and Params an object, both as
 	// the Open Inference Protocol has them; nil = none.
-	Outputs json.RawMessage `json:"outputs,omitempty"`
-	Params  json.RawMessage `json:"parameters,omitempty"`
+	Outputs json.RawMessage `json:"outputs,omitempty" want:"array"`
+	Params  json.RawMessage `json:"parameters,omitempty" want:"object"`
 }
 
 // Timing tells where the time of a frame went, in microseconds; 0 = not reached.
@@ -42,10 +42,10 @@ type Timing struct {
 
 // Drop is the ending of frames that were dropped for one reason.
 type Drop struct {
-	SID    uint32  `json:"sid"`
-	Seqs   []Range `json:"seqs"`          // rising, with gaps between them, at least one
-	Reason string  `json:"reason"`        // stream.Reason
-	Ack    uint64  `json:"ack,omitempty"` // as in Result
+	SID    uint32  `json:"sid" want:"must"`
+	Seqs   []Range `json:"seqs" want:"must"`        // rising, with gaps between them, at least one
+	Reason string  `json:"reason" want:"must,word"` // stream.Reason
+	Ack    uint64  `json:"ack,omitempty"`           // as in Result
 	Limit  uint64  `json:"credit_limit,omitempty"`
 }
 
@@ -83,68 +83,18 @@ func (*Result) Type() string { return "result" }
 // Type implements Message.
 func (*Drop) Type() string { return "drop" }
 
-func (m *Result) read(v value) error {
-	return v.object(
-		must("sid", sidInto(&m.SID)),
-		must("seq", seqInto(&m.Seq)),
-		must("ack", seqInto(&m.Ack)),
-		may("credit_limit", seqInto(&m.Limit)),
-		may("capture_us", signed(&m.CaptureUS)),
-		may("model", words(&m.Model, 0, MaxName)),
-		may("version", words(&m.Version, 0, MaxName)),
-		may("batch", unsigned(&m.Batch, math.MaxInt32)),
-		may("width", unsigned(&m.Width, MaxSide)),
-		may("height", unsigned(&m.Height, MaxSide)),
-		may("partial", boolean(&m.Partial)),
-		may("timing", m.Timing.read),
-		may("outputs", raw(&m.Outputs, '[', "an array")),
-		may("parameters", raw(&m.Params, '{', "an object")),
-	)
-}
-
-func (t *Timing) read(v value) error {
-	return v.object(
-		may("received_us", signed(&t.ReceivedUS)),
-		may("queue_us", signed(&t.QueueUS)),
-		may("prepare_us", signed(&t.PrepareUS)),
-		may("run_us", signed(&t.RunUS)),
-		may("total_us", signed(&t.TotalUS)),
-	)
-}
-
-func (m *Drop) read(v value) error {
-	err := v.object(
-		must("sid", sidInto(&m.SID)),
-		must("seqs", func(v value) error { return v.each(m.readRange) }),
-		must("reason", words(&m.Reason, 1, MaxName)),
-		may("ack", seqInto(&m.Ack)),
-		may("credit_limit", seqInto(&m.Limit)),
-	)
-	if err == nil && len(m.Seqs) == 0 {
+func (m *Drop) check() error {
+	if len(m.Seqs) == 0 {
 		return invalid(ErrValue, "seqs", "is empty: want at least one range")
 	}
-	return err
-}
-
-func (m *Drop) readRange(v value) error {
-	var r Range
-	n := 0
-	err := v.each(func(v value) error {
-		n++
-		if n > len(r) {
-			return nil
+	for i, r := range m.Seqs {
+		switch {
+		case r[0] > r[1]:
+			return invalid(ErrValue, fmt.Sprintf("seqs[%d]", i), fmt.Sprintf("is [%d,%d]: want the first seq of the range, then the last", r[0], r[1]))
+		case i > 0 && r[0] <= m.Seqs[i-1][1]:
+			return invalid(ErrValue, fmt.Sprintf("seqs[%d]", i), fmt.Sprintf("is [%d,%d] behind [%d,%d]: want ranges that rise", r[0], r[1], m.Seqs[i-1][0], m.Seqs[i-1][1]))
 		}
-		return seqInto(&r[n-1])(v)
-	})
-	switch {
-	case err != nil:
-		return err
-	case n != len(r) || r[0] > r[1]:
-		return v.wrong("a range [from,to]")
-	case len(m.Seqs) > 0 && r[0] <= m.Seqs[len(m.Seqs)-1][1]:
-		return v.wrong("ranges that rise")
 	}
-	m.Seqs = append(m.Seqs, r)
 	return nil
 }
 

@@ -1,0 +1,46 @@
+package wire
+
+import (
+	"encoding/json"
+	"reflect"
+)
+
+// Plain is a text message of plain mode, in which a connection is one stream and
+// has no control messages: how a frame ended, a part of its result, or, without
+// Seq, an error of the whole stream.
+type Plain struct {
+	Seq     *uint64     `json:"seq,omitempty"`
+	Model   string      `json:"model,omitempty" want:"name"`
+	Partial bool        `json:"partial,omitempty"`
+	Dropped string      `json:"dropped,omitempty" want:"word"` // stream.Reason
+	Error   *PlainError `json:"error,omitempty"`
+	Timing  Timing      `json:"timing,omitzero"`
+	Width   int         `json:"width,omitempty" want:"side"` // of the frame as sent, upright
+	Height  int         `json:"height,omitempty" want:"side"`
+	Batch   int         `json:"batch,omitempty"` // rows of the batch it ran in
+
+	// Outputs and Params are as those of Result.
+	Outputs json.RawMessage `json:"outputs,omitempty" want:"array"`
+	Params  json.RawMessage `json:"parameters,omitempty" want:"object"`
+}
+
+// PlainError is the error of a frame or a stream in plain mode.
+type PlainError struct {
+	Code      string `json:"code" want:"must,word"` // stream.Code
+	Message   string `json:"message" want:"must"`
+	Retryable bool   `json:"retryable,omitempty"`
+}
+
+var plainReader = readerOf(reflect.TypeFor[Plain]())
+
+// ParsePlain reads a text message that a server has sent in plain mode into m.
+// Members that are not known are ignored. The error is an *Error that names the
+// field.
+func ParsePlain(text []byte, m *Plain) error {
+	*m = Plain{}
+	v, fault := checkText(text, MaxServerText)
+	if fault != nil {
+		return fault
+	}
+	return plainReader.read(v, reflect.ValueOf(m).Elem())
+}
