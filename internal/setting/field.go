@@ -1,0 +1,219 @@
+package setting
+
+import (
+	"encoding"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Field is one setting, bound to the field that holds it.
+type Field struct {
+	Path    string // "limits.max_body"
+	Help    string
+	Default string   // as it is written; "" = none
+	Unset   string   // what leaving it out means, where there is no default
+	Words   []string // the only values, if it is one of a few
+	Short   []string // other names that requests may use
+	Request string   // "" = a request may not set it, "any" = it may, else the most it may ask for
+	File    bool     // a path that starts from the configuration's folder
+
+	unit       string
+	min, max   bound
+	zero       bool // 0 is a value of its own
+	typ        reflect.Type
+	at         func(create bool) reflect.Value // invalid where a section is missing and must not be created
+	isPointer  bool
+	textMethod bool
+}
+
+// bound is a limit of a number.
+type bound struct {
+	text string // as it is written; "" = none
+	at   float64
+	open bool // the limit itself is not possible
+}
+
+// Error is about one setting.
+type Error struct {
+	Path string
+	Msg  string
+}
+
+// Error implements error.
+func (e *Error) Error() string { return e.Path + ": " + e.Msg }
+
+// Setting returns the path of the setting and what is wrong with it.
+func (e *Error) Setting() (path, message string) { return e.Path, e.Msg }
+
+func (f Field) errorf(format string, args ...any) error {
+	return &Error{Path: f.Path, Msg: fmt.Sprintf(format, args...)}
+}
+
+// IsBool says whether the setting is true or false.
+func (f Field) IsBool() bool { return f.typ.Kind() == reflect.Bool }
+
+// IsList says whether the setting takes any number of values.
+func (f Field) IsList() bool { return f.typ.Kind() == reflect.Slice }
+
+var (
+	durationType = reflect.TypeFor[time.Duration]()
+	textType     = reflect.TypeFor[encoding.TextUnmarshaler]()
+)
+
+// newField reads the tags. It panics where they make no sense: this is a mistake
+// of the program, found by the first test that looks at the struct.
+func newField(path string, sf reflect.StructField, at func(bool) reflect.Value) Field {
+	tag := sf.Tag
+	f := Field{
+		Path: path, Help: tag.Get("help"), Default: tag.Get("default"), Unset: tag.Get("unset"), Request: tag.Get("request"),
+		Words: strings.Fields(tag.Get("words")), Short: strings.Fields(tag.Get("short")), File: tag.Get("path") == "file",
+		unit: tag.Get("unit"), typ: sf.Type, at: at,
+	}
+	if f.typ.Kind() == reflect.Pointer {
+		f.typ, f.isPointer = f.typ.Elem(), true
+	}
+	f.textMethod = reflect.PointerTo(f.typ).Implements(textType)
+	if w, ok := reflect.Zero(f.typ).Interface().(interface{ Words() []string }); ok {
+		f.Words = w.Words()
+	}
+	if !f.settable() {
+		panic(fmt.Sprintf("setting: %s: no setting is read into a %v", path, sf.Type))
+	}
+	for name, b := range map[string]*bound{"min": &f.min, "max": &f.max, "above": &f.min, "below": &f.max} {
+		text, ok := tag.Lookup(name)
+		if !ok {
+			continue
+		}
+		v := reflect.New(f.typ).Elem()
+		if err := f.parse(v, []string{text}); err != nil {
+			panic(fmt.Sprintf("setting: %s of %v", name, err))
+		}
+		*b = bound{text: text, at: number(v), open: name == "above" || name == "below"}
+	}
+	if f.Request != "" && f.Request != "any" {
+		if err := f.parse(reflect.New(f.typ).Elem(), []string{f.Request}); err != nil {
+			panic(fmt.Sprintf("setting: request of %v", err))
+		}
+	}
+	f.zero = f.isPointer || f.min.text != "" && f.min.at <= 0 && !f.min.open
+	if f.Default != "" {
+		v := reflect.New(f.typ).Elem()
+		err := f.parse(v, []string{f.Default})
+		if err == nil {
+			err = f.check(v)
+		}
+		if err != nil {
+			panic(fmt.Sprintf("setting: default of %v", err))
+		}
+	}
+	return f
+}
+
+func (f Field) settable() bool {
+	switch f.typ.Kind() {
+	case reflect.String, reflect.Bool, reflect.Int, reflect.Int64, reflect.Float64:
+		return true
+	case reflect.Slice:
+		return f.typ.Elem().Kind() == reflect.String && !f.isPointer
+	case reflect.Array:
+		return f.typ.Elem().Kind() == reflect.Float32 && !f.isPointer
+	}
+	return f.textMethod
+}
+
+// number is the value of a field that bounds can be compared with.
+func number(v reflect.Value) float64 {
+	switch v.Kind() {
+	case reflect.Int, reflect.Int64:
+		return float64(v.Int())
+	case reflect.Float64:
+		return v.Float()
+	}
+	return 0
+}
+
+// Set reads the values into the field, which it changes only when they are
+// possible. Lists and arrays take more than one. Errors are *Error.
+func (f Field) Set(values ...string) error {
+	v := reflect.New(f.typ).Elem()
+	if err := f.parse(v, values); err != nil {
+		return err
+	}
+	if !f.zero && v.IsZero() && (v.CanInt() || v.CanFloat()) {
+		return f.errorf("%s is not possible: leave it out for its default", values[0])
+	}
+	if err := f.check(v); err != nil {
+		return err
+	}
+	f.put(v)
+	return nil
+}
+
+func (f Field) put(v reflect.Value) {
+	to := f.at(true)
+	if f.isPointer {
+		p := reflect.New(f.typ)
+		p.Elem().Set(v)
+		v = p
+	}
+	to.Set(v)
+}
+
+// get returns the value that the field holds, and whether it was set.
+func (f Field) get() (reflect.Value, bool) {
+	v := f.at(false)
+	if !v.IsValid() {
+		return v, false
+	}
+	if f.isPointer {
+		return v.Elem(), !v.IsNil()
+	}
+	return v, !v.IsZero()
+}
+
+// check says whether a value is within the bounds and one of the words.
+func (f Field) check(v reflect.Value) error {
+	if len(f.Words) > 0 && !slices.Contains(f.Words, f.text(v)) {
+		return f.errorf("%.140q is not known: want %s", f.text(v), either(f.Words))
+	}
+	n := number(v)
+	low := f.min.text != "" && !(n > f.min.at || n == f.min.at && !f.min.open)
+	high := f.max.text != "" && !(n < f.max.at || n == f.max.at && !f.max.open)
+	if !low && !high {
+		return nil
+	}
+	switch text := f.text(v); {
+	case f.min.text != "" && f.max.text != "" && !f.min.open && !f.max.open:
+		return f.errorf("%s is not between %s and %s", text, f.min.text, f.max.text)
+	case low && f.min.open:
+		return f.errorf("%s is not more than %s", text, f.min.text)
+	case low:
+		return f.errorf("%s is less than %s", text, f.min.text)
+	case f.max.open:
+		return f.errorf("%s is not less than %s", text, f.max.text)
+	default:
+		return f.errorf("%s is more than %s", text, f.max.text)
+	}
+}
+
+// either lists words as alternatives.
+func either(words []string) string {
+	if len(words) == 1 {
+		return words[0]
+	}
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}
+
+// String is the value that the field holds, as it is written; "" when it is not
+// set.
+func (f Field) String() string {
+	v, ok := f.get()
+	if !ok {
+		return ""
+	}
+	return f.text(v)
+}

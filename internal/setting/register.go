@@ -1,0 +1,77 @@
+package setting
+
+import (
+	"fmt"
+	"reflect"
+	"sync"
+)
+
+// What registered settings can belong to.
+const (
+	Server = "server"
+	Model  = "model"  // an entry of models
+	Stream = "stream" // an entry of streams
+)
+
+// section is the settings that a registered part has brought along.
+type section struct {
+	at  string
+	typ reflect.Type
+}
+
+var registry = struct {
+	sync.Mutex
+	sections map[string][]section
+}{sections: map[string][]section{}}
+
+// Register adds the settings of a part, such as a stage or a sink, to those of the
+// server, of each model or of each stream. T is a struct, at the path of their section
+// (which may have other settings too), "" for none. Call it from init.
+func Register[T any](scope, at string) {
+	typ := reflect.TypeFor[T]()
+	Of(at, new(T)) // panics where tags make no sense
+	registry.Lock()
+	defer registry.Unlock()
+	for _, s := range registry.sections[scope] {
+		if s.typ == typ {
+			panic(fmt.Sprintf("setting: %v is registered twice for %s", typ, scope))
+		}
+	}
+	registry.sections[scope] = append(registry.sections[scope], section{at, typ})
+}
+
+// AddParts adds the registered settings of a scope. parts holds those that were
+// set: pointers to structs, one of a type at most.
+func (t *Table) AddParts(scope string, parts *[]any) {
+	registry.Lock()
+	defer registry.Unlock()
+	for _, s := range registry.sections[scope] {
+		get := func(create bool) reflect.Value {
+			for _, p := range *parts {
+				if v := reflect.ValueOf(p); v.Type().Elem() == s.typ {
+					return v.Elem()
+				}
+			}
+			if !create {
+				return reflect.Value{}
+			}
+			v := reflect.New(s.typ)
+			*parts = append((*parts)[:len(*parts):len(*parts)], v.Interface())
+			return v.Elem()
+		}
+		t.sections[s.at] = func() { get(true) }
+		t.add(s.at, s.typ, get)
+	}
+}
+
+// Part returns the settings of a part, with defaults filled in, and whether any
+// of them were set.
+func Part[T any](parts []any) (settings T, set bool) {
+	for _, p := range parts {
+		if v, ok := p.(*T); ok {
+			settings, set = *v, true
+		}
+	}
+	Fill(&settings)
+	return settings, set
+}

@@ -1,0 +1,44 @@
+package setting
+
+import (
+	"fmt"
+	"math"
+)
+
+// Suggest names the known word that is nearest to a misspelt one, as
+// " (did you mean x?)", or nothing when none is near.
+func Suggest(word string, known []string) string {
+	best, at := "", max(2, len(word)/3)+1
+	for _, k := range known {
+		if d := distance(word, k); d < at && d < len(k) {
+			best, at = k, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (did you mean %s?)", best)
+}
+
+// distance is the number of letters to add, leave out or change.
+func distance(a, b string) int {
+	if len(a) > 64 || len(b) > 64 {
+		return math.MaxInt
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		before := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := before
+			if a[i] != b[j] {
+				cost = 1 + min(before, row[j], row[j+1])
+			}
+			before, row[j+1] = row[j+1], cost
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,187 @@
+package setting
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// Table is the settings of one or more structs, by path.
+type Table struct {
+	fields   []Field
+	sections map[string]func() // creates the section that is a pointer, or registered
+}
+
+// Of returns the settings of the struct that ptr points to; at is the path of the
+// section that they are in, "" for none. It panics where tags make no sense.
+func Of(at string, ptr any) *Table {
+	t := &Table{sections: map[string]func(){}}
+	t.Add(at, ptr)
+	return t
+}
+
+// Add adds the settings of another struct.
+func (t *Table) Add(at string, ptr any) {
+	v := reflect.ValueOf(ptr).Elem()
+	t.add(at, v.Type(), func(bool) reflect.Value { return v })
+}
+
+func (t *Table) add(at string, typ reflect.Type, get func(create bool) reflect.Value) {
+	for i := range typ.NumField() {
+		sf := typ.Field(i)
+		name, options, named := nameOf(sf)
+		if !sf.IsExported() || name == "-" {
+			continue
+		}
+		field := func(create bool) reflect.Value {
+			if v := get(create); v.IsValid() {
+				return v.Field(i)
+			}
+			return reflect.Value{}
+		}
+		path := join(at, name)
+		switch help := sf.Tag.Get("help"); {
+		case help != "" && name == "":
+			panic(fmt.Sprintf("setting: field %s of %v has help and no name", sf.Name, typ))
+		case help != "":
+			if _, twice := t.Find(path); twice {
+				panic(fmt.Sprintf("setting: %s is described twice", path))
+			}
+			t.fields = append(t.fields, newField(path, sf, field))
+		case sf.Type.Kind() == reflect.Struct && (named || sf.Anonymous):
+			if sf.Anonymous && !named || options == "inline" {
+				path = at
+			}
+			t.add(path, sf.Type, field)
+		case named && sf.Type.Kind() == reflect.Pointer && sf.Type.Elem().Kind() == reflect.Struct:
+			inner := func(create bool) reflect.Value {
+				p := field(create)
+				if !p.IsValid() || p.IsNil() && !create {
+					return reflect.Value{}
+				}
+				if p.IsNil() {
+					p.Set(reflect.New(sf.Type.Elem()))
+				}
+				return p.Elem()
+			}
+			t.sections[path] = func() { inner(true) }
+			t.add(path, sf.Type.Elem(), inner)
+		}
+	}
+}
+
+func nameOf(sf reflect.StructField) (name, options string, named bool) {
+	tag, named := sf.Tag.Lookup("yaml")
+	if !named {
+		tag, named = sf.Tag.Lookup("json")
+	}
+	name, options, _ = strings.Cut(tag, ",")
+	return name, options, named
+}
+
+func join(at, name string) string { return strings.Trim(at+"."+name, ".") }
+
+// Fields returns all settings, in the order of their structs.
+func (t *Table) Fields() []Field { return t.fields }
+
+// Find returns the setting of a path.
+func (t *Table) Find(path string) (Field, bool) {
+	i := slices.IndexFunc(t.fields, func(f Field) bool { return f.Path == path })
+	if i < 0 {
+		return Field{}, false
+	}
+	return t.fields[i], true
+}
+
+// Choose creates a section that there may be or not be, so that an empty one is
+// chosen too. It reports whether path is such a section.
+func (t *Table) Choose(path string) bool {
+	create, ok := t.sections[path]
+	if ok {
+		create()
+	}
+	return ok
+}
+
+// IsSection says whether settings lie below path.
+func (t *Table) IsSection(path string) bool {
+	return len(t.Below(path)) > 0
+}
+
+// Below returns the names that may stand in the section at path ("" = the top),
+// sections included.
+func (t *Table) Below(path string) (names []string) {
+	prefix := ""
+	if path != "" {
+		prefix = path + "."
+	}
+	for _, f := range t.fields {
+		rest, ok := strings.CutPrefix(f.Path, prefix)
+		if !ok {
+			continue
+		}
+		name, _, _ := strings.Cut(rest, ".")
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Set sets the setting of a path, see Field.Set.
+func (t *Table) Set(path string, values ...string) error {
+	f, ok := t.Find(path)
+	if !ok {
+		return t.Unknown(path)
+	}
+	return f.Set(values...)
+}
+
+// Unknown is the error about a path that is no setting, with the nearest one or
+// what there is beside it.
+func (t *Table) Unknown(path string) error {
+	section, last := "", path
+	if i := strings.LastIndexByte(path, '.'); i >= 0 {
+		section, last = path[:i], path[i+1:]
+	}
+	names := t.Below(section)
+	hint := Suggest(last, names)
+	if hint == "" && len(names) > 0 {
+		hint = ": there are " + strings.Join(names, ", ")
+	}
+	return &Error{Path: path, Msg: "is no setting" + hint}
+}
+
+// Fill gives the fields that are zero their defaults. A bool is left alone, since
+// false is a choice: one whose default is true is a pointer.
+func (t *Table) Fill() {
+	for _, f := range t.fields {
+		if v := f.at(false); f.Default != "" && v.IsValid() && v.IsZero() && v.Kind() != reflect.Bool {
+			to := reflect.New(f.typ).Elem()
+			if err := f.parse(to, []string{f.Default}); err != nil {
+				panic(err) // newField has read it
+			}
+			f.put(to)
+		}
+	}
+}
+
+// Check returns an *Error for each field that is out of its bounds. Fields that
+// were not set are not looked at.
+func (t *Table) Check() (errs []error) {
+	for _, f := range t.fields {
+		v, set := f.get()
+		if !set {
+			continue
+		}
+		if err := f.check(v); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errs
+}
+
+// Fill gives the zero fields of the struct that ptr points to their defaults.
+func Fill(ptr any) { Of("", ptr).Fill() }
