@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"millrace/internal/buf"
 	"millrace/stream"
 )
 
@@ -128,7 +129,7 @@ func DropError(why stream.Reason) error {
 	case stream.Stale:
 		return stream.Errorf(stream.Timeout, "deadline_ms", "the request would have been answered later than its deadline allows")
 	case stream.Memory:
-		return stream.Errorf(stream.Overloaded, "memory.budget", "no memory is left for the request: try later, or raise the setting")
+		return buf.ErrBudget
 	case stream.Closed:
 		return stream.Errorf(stream.Canceled, "", "the stream was closed while the request waited")
 	}

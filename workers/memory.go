@@ -56,7 +56,7 @@ func (g *Group) provide(workers int) error {
 	need := row * rows
 	if need > g.reserved {
 		if err := g.mem.Reserve(need - g.reserved); err != nil {
-			return stream.Errorf(stream.Overloaded, "memory.budget", "batches of model %s would take %s, and frames hold that memory now: %w", g.cfg.Name, bytesText(need), err)
+			return stream.Errorf(stream.Overloaded, "memory.budget", "batches of model %s would take %s, and frames hold that memory now: try later, or raise the setting", g.cfg.Name, bytesText(need))
 		}
 	} else {
 		g.mem.Unreserve(g.reserved - need)

@@ -106,7 +106,7 @@ type Stream struct {
 func (s *Stream) Send(seq uint64, codec stream.Codec, data []byte) error {
 	l, err := s.mem.Copy(data)
 	if err != nil {
-		return stream.Errorf(stream.Overloaded, "memory.budget", "%w", err)
+		return err
 	}
 	return s.Submit(stream.Frame{Seq: seq, Codec: codec, Payload: l.Bytes(), Lease: l})
 }

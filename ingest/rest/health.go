@@ -62,12 +62,12 @@ func (a *Adapter) serverMetadata(c *fiber.Ctx) error {
 func (a *Adapter) modelReady(c *fiber.Ctx) error {
 	s, err := a.enter()
 	if err != nil {
-		return a.reply(err)
+		return err
 	}
 	defer a.leave()
 	m, is, err := s.backend.Models().Model(pathValue(c, "model"), pathValue(c, "version"))
 	if err != nil {
-		return a.reply(err)
+		return err
 	}
 	status, value := fiber.StatusOK, "true"
 	if !is {
@@ -80,12 +80,12 @@ func (a *Adapter) modelReady(c *fiber.Ctx) error {
 func (a *Adapter) modelMetadata(c *fiber.Ctx) error {
 	s, err := a.enter()
 	if err != nil {
-		return a.reply(err)
+		return err
 	}
 	defer a.leave()
 	m, _, err := s.backend.Models().Model(pathValue(c, "model"), pathValue(c, "version"))
 	if err != nil {
-		return a.reply(err)
+		return err
 	}
 	meta := oip.ModelMetadata{
 		Name: m.Name, Platform: m.Platform,

@@ -19,7 +19,7 @@ const headerLength = "Inference-Header-Content-Length"
 func (a *Adapter) infer(c *fiber.Ctx) error {
 	s, err := a.enter()
 	if err != nil {
-		return a.reply(err)
+		return err
 	}
 	defer a.leave()
 	k := calls.Get().(*call)
@@ -31,7 +31,7 @@ func (a *Adapter) infer(c *fiber.Ctx) error {
 		}
 	}()
 	if err := k.run(a, s, c); err != nil {
-		return a.reply(err)
+		return err
 	}
 	handed = true
 	k.send(c)

@@ -117,8 +117,8 @@ func (k *call) form(c *fiber.Ctx, m *stream.Model, jsonLen int, body []byte) (wh
 		}
 		return asMessage, 0, nil
 	default:
-		return 0, 0, &httpd.Error{Status: fiber.StatusUnsupportedMediaType, Code: string(stream.Unsupported),
-			Msg: "Content-Type: " + strconv.Quote(media) + " is not taken: send application/json, application/octet-stream, or image/jpeg, image/png or image/webp"}
+		return 0, 0, httpd.WithStatus(fiber.StatusUnsupportedMediaType, stream.Errorf(stream.Unsupported, "Content-Type",
+			"%q is not taken: send application/json, application/octet-stream, or image/jpeg, image/png or image/webp", media))
 	}
 }
 

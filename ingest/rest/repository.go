@@ -22,19 +22,19 @@ const maxParams = 64 << 10
 func (a *Adapter) index(c *fiber.Ctx) error {
 	s, err := a.enter()
 	if err != nil {
-		return a.reply(err)
+		return err
 	}
 	defer a.leave()
 	body, err := readSmall(c)
 	if err != nil {
-		return a.reply(err)
+		return err
 	}
 	var ask struct {
 		Ready bool `json:"ready"`
 	}
 	if len(body) > 0 {
 		if err := json.Unmarshal(body, &ask); err != nil {
-			return a.reply(notJSON(err))
+			return notJSON(err)
 		}
 	}
 	var rows []oip.IndexRow
@@ -81,22 +81,22 @@ func known(s *session, name, version string) bool {
 func (a *Adapter) change(c *fiber.Ctx, do func(ctx context.Context, s *session, name, version string, params stream.Params) (string, error)) error {
 	s, err := a.enter()
 	if err != nil {
-		return a.reply(err)
+		return err
 	}
 	defer a.leave()
 	// Copied: the names outlive the handler, and this is not a hot path.
 	name, version := strings.Clone(pathValue(c, "model")), strings.Clone(pathValue(c, "version"))
 	body, err := readSmall(c)
 	if err != nil {
-		return a.reply(err)
+		return err
 	}
 	params, err := loadParams(body, strings.HasPrefix(c.Path(), "/v2/workers/"))
 	if err != nil {
-		return a.reply(err)
+		return err
 	}
 	endpoint, err := do(s.ctx, s, name, version, params)
 	if err != nil {
-		return a.reply(err)
+		return err
 	}
 	out := oip.AppendString([]byte(`{"name":`), endpoint)
 	out = oip.AppendString(append(out, `,"endpoint":`...), endpoint)

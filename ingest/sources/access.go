@@ -34,18 +34,4 @@ func Public(a netip.Addr) error {
 }
 
 // Code is the code of a source's error.
-func Code(err error) stream.Code {
-	switch video.KindOf(err) {
-	case video.NotFound:
-		return stream.NotFound
-	case video.Auth, video.Forbidden:
-		return stream.PermissionDenied
-	case video.Refused, video.EndedEarly, video.Busy, video.Killed:
-		return stream.Unavailable
-	case video.Timeout, video.Stalled:
-		return stream.Timeout
-	case video.NotVideo, video.Unsupported, video.FFmpegMissing:
-		return stream.Unsupported
-	}
-	return stream.CodeOf(err)
-}
+func Code(err error) stream.Code { return stream.CodeOf(err) }

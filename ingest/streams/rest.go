@@ -21,23 +21,13 @@ import (
 const maxBody = 64 << 10
 
 func (a *Adapter) routes(app fiber.Router) {
-	coded := func(h fiber.Handler) fiber.Handler {
-		return func(c *fiber.Ctx) error {
-			err := h(c)
-			var own *stream.Error
-			if errors.As(err, &own) {
-				return httpd.Coded(string(own.Code), err.Error())
-			}
-			return err
-		}
-	}
-	app.Post("/v2/streams", coded(a.create))
-	app.Get("/v2/streams", coded(a.index))
-	app.Get("/v2/streams/:name", coded(a.show))
-	app.Patch("/v2/streams/:name", coded(a.change))
-	app.Delete("/v2/streams/:name", coded(a.delete))
-	app.Get("/v2/streams/:name/results", coded(a.watchResults))
-	app.Get("/v2/streams/:name/video", coded(a.watchVideo))
+	app.Post("/v2/streams", a.create)
+	app.Get("/v2/streams", a.index)
+	app.Get("/v2/streams/:name", a.show)
+	app.Patch("/v2/streams/:name", a.change)
+	app.Delete("/v2/streams/:name", a.delete)
+	app.Get("/v2/streams/:name/results", a.watchResults)
+	app.Get("/v2/streams/:name/video", a.watchVideo)
 }
 
 func (a *Adapter) create(c *fiber.Ctx) error {

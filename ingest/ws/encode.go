@@ -100,7 +100,7 @@ func (e *encoder) drops(c *channel, d *drops) []byte {
 // unsendable says why a result cannot be sent as asked. Values that JSON does
 // not have are the one case that the client can do something about.
 func unsendable(err error) error {
-	var oe *oip.Error
+	var oe *stream.Error
 	if errors.As(err, &oe) {
 		return stream.Errorf(stream.Unsupported, oe.Field, "%s (outputs=binary can send every value)", oe.Msg)
 	}

@@ -225,7 +225,7 @@ func (s *session) tensors(payload []byte) ([]stream.Tensor, error) {
 	}
 	nothing := func(int) []byte { return nil }
 	if err := oip.DecodeRequest(&s.request, payload[wire.TensorsPrefixLen:], len(json), nothing, oip.Limits{}); err != nil {
-		var e *oip.Error
+		var e *stream.Error
 		switch {
 		case errors.Is(err, oip.ErrMemory):
 			return nil, stream.Errorf(stream.InvalidArgument, "inputs", "have data in JSON: send them raw behind it, with binary_data_size")

@@ -30,18 +30,18 @@ func (a *Adapter) routes(app *fiber.App) {
 func (a *Adapter) handle(c *fiber.Ctx) error {
 	backend := a.backend.Load()
 	if backend == nil {
-		return coded(stream.Errorf(stream.Unavailable, "", "the server is starting"))
+		return stream.Errorf(stream.Unavailable, "", "the server is starting")
 	}
 	if !a.http.OriginAllowed(c) {
-		return coded(stream.Errorf(stream.PermissionDenied, "", "pages of the web origin %q may not open streams here: add it to origins", clip(c.Get("Origin"))))
+		return stream.Errorf(stream.PermissionDenied, "", "pages of the web origin %q may not open streams here: add it to origins", clip(c.Get("Origin")))
 	}
 	q, version, err := readQuery(c)
 	if err != nil {
-		return coded(err)
+		return err
 	}
 	if q.model != "" {
 		if _, _, err := (*backend).Models().Model(q.model, version); err != nil {
-			return coded(err)
+			return err
 		}
 	}
 	req, err := httpd.Handshake(c)
@@ -52,19 +52,17 @@ func (a *Adapter) handle(c *fiber.Ctx) error {
 	page := c.Get("Origin") != "" && slices.Contains(offered, wire.Subprotocol)
 	refused := a.admit(offered)
 	if refused != nil && !page {
-		return coded(refused)
+		return refused
 	}
 	if q.model == "" && !q.calls && !slices.Contains(offered, wire.Subprotocol) {
-		return coded(stream.Errorf(stream.InvalidArgument, "model", "is missing: want /v2/stream?model=NAME or /v2/models/NAME/stream, or the subprotocol %s", wire.Subprotocol))
+		return stream.Errorf(stream.InvalidArgument, "model", "is missing: want /v2/stream?model=NAME or /v2/models/NAME/stream, or the subprotocol %s", wire.Subprotocol)
 	}
 	if refused == nil {
 		a.mu.Lock()
 		refused = a.room()
 		a.mu.Unlock()
 		if refused != nil && (stream.CodeOf(refused) == stream.Draining || !page) {
-			e := coded(refused)
-			e.Status = fiber.StatusServiceUnavailable // the limit is the server's, not this client's
-			return e
+			return httpd.WithStatus(fiber.StatusServiceUnavailable, refused) // the limit is the server's, not this client's
 		}
 	}
 	httpd.Hijack(c, func(conn net.Conn, buffered []byte) {
@@ -96,8 +94,6 @@ func (a *Adapter) room() error {
 	}
 	return nil
 }
-
-func coded(err error) *httpd.Error { return httpd.Coded(string(stream.CodeOf(err)), err.Error()) }
 
 // readQuery reads model, version and options from the request's address.
 func readQuery(c *fiber.Ctx) (q query, version string, err error) {

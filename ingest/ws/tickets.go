@@ -59,7 +59,7 @@ func (t *tickets) take(text string, now time.Time) bool {
 func (a *Adapter) mintTicket(c *fiber.Ctx) error {
 	text, err := a.tickets.mint(time.Now())
 	if err != nil {
-		return coded(err)
+		return err
 	}
 	c.Set(fiber.HeaderCacheControl, "no-store")
 	return c.JSON(fiber.Map{"ticket": text, "protocol": wire.TicketPrefix + text, "expires_ms": ticketTime.Milliseconds()})

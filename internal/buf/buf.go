@@ -1,9 +1,10 @@
 package buf
 
 import (
-	"errors"
 	"fmt"
 	"sync/atomic"
+
+	"millrace/stream/coded"
 )
 
 // Headroom is the number of bytes kept free in front of every leased buffer's
@@ -12,8 +13,8 @@ import (
 const Headroom = 1024
 
 // ErrBudget is returned by [Pool.Lease] and [Pool.Reserve] when they would pass
-// the pool's byte budget. The setting behind it is memory.budget.
-var ErrBudget = errors.New("byte budget exhausted: raise memory.budget or send less at once")
+// the pool's byte budget.
+var ErrBudget error = coded.Errorf(coded.Overloaded, "memory.budget", "no memory is left: try later, or raise the setting")
 
 // Buf is a leased run of bytes. The zero value is not usable: see [Pool.Lease].
 //

@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
+
+	"millrace/stream/coded"
 )
 
 const (
@@ -31,8 +34,8 @@ var ErrShort = errors.New("the body is shorter than announced")
 // body's length. For a body of unknown length it is called again with growing n,
 // up to max, and what the earlier calls gave is free again once the later one
 // has returned and, for the last, ReadBody has. An error of lease is returned as
-// it is; every other is an *Error: 413 (max_body), 400 for a short or malformed
-// body, 408 for one that takes too long. What lease gave stays the caller's to
+// it is; every other is coded: too_large (limits.max_body), invalid_argument for a
+// short or malformed body, timeout (status 408) for one that takes too long. What lease gave stays the caller's to
 // take back, also after an error.
 func (s *Server) ReadBody(c *fiber.Ctx, max int, lease func(n int) ([]byte, error)) ([]byte, error) {
 	if max <= 0 || max > s.cfg.MaxBody {
@@ -120,31 +123,28 @@ func allow(c *fiber.Ctx, n int) {
 	_ = c.Context().Conn().SetReadDeadline(time.Now().Add(bodyGrace + time.Duration(n/minRate)*time.Second))
 }
 
-func tooLarge(n, max int) *Error {
+func tooLarge(n, max int) error {
 	if n < 0 {
-		return Coded("too_large", fmt.Sprintf("the body is larger than %d bytes (limits.max_body)", max))
+		return coded.Errorf(coded.TooLarge, "", "the body is larger than %d bytes (limits.max_body)", max)
 	}
-	return Coded("too_large", fmt.Sprintf("the body has %d bytes, the limit is %d (limits.max_body)", n, max))
+	return coded.Errorf(coded.TooLarge, "", "the body has %d bytes, the limit is %d (limits.max_body)", n, max)
 }
 
-// bodyError is an *Error that keeps its cause reachable.
-type bodyError struct {
-	reply *Error
-	cause error
-}
-
-func (e *bodyError) Error() string   { return e.reply.Msg }
-func (e *bodyError) Unwrap() []error { return []error{e.reply, e.cause} }
-
+// readError codes why a body could not be read. n is what Content-Length
+// announced, -1 for a body in chunks.
 func readError(err error, n int) error {
 	var ne net.Error
+	short := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+	fault := &coded.Error{Code: coded.InvalidArgument, Err: err}
 	switch {
 	case errors.As(err, &ne) && ne.Timeout():
-		return &bodyError{Errorf(408, "timeout", "the body did not arrive in time"), err}
-	case n >= 0 && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)):
-		return &bodyError{Errorf(400, "invalid_argument", "the body ended before the %d bytes that Content-Length announced", n), ErrShort}
-	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
-		return &bodyError{Errorf(400, "invalid_argument", "the body ended before its last chunk"), ErrShort}
+		return WithStatus(fasthttp.StatusRequestTimeout, &coded.Error{Code: coded.Timeout, Msg: "the body did not arrive in time", Err: err})
+	case short && n >= 0:
+		fault.Msg, fault.Err = fmt.Sprintf("the body ended before the %d bytes that Content-Length announced", n), ErrShort
+	case short:
+		fault.Msg, fault.Err = "the body ended before its last chunk", ErrShort
+	default:
+		fault.Msg = "the body cannot be read: " + err.Error()
 	}
-	return &bodyError{Errorf(400, "invalid_argument", "the body cannot be read: %v", err), err}
+	return fault
 }

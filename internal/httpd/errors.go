@@ -3,117 +3,118 @@ package httpd
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strconv"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
+
+	"millrace/stream/coded"
 )
-
-// Error is what a handler returns to have it answered as
-// {"error": MSG, "code": CODE} with a status.
-type Error struct {
-	Status     int
-	Code       string // classifies it for programs; see Coded
-	Msg        string
-	RetryAfter int // seconds, 0 = the header is left out
-}
-
-// Error returns the message.
-func (e *Error) Error() string { return e.Msg }
-
-// Errorf makes an Error.
-func Errorf(status int, code, format string, args ...any) *Error {
-	return &Error{Status: status, Code: code, Msg: fmt.Sprintf(format, args...)}
-}
 
 // StatusClientGone is the status for a request whose client left.
 const StatusClientGone = 499
 
-// statuses is the one place where codes become statuses.
-var statuses = map[string]struct {
-	status     int
-	retryAfter int
-}{
-	"invalid_argument":  {400, 0},
-	"unsupported":       {400, 0},
-	"unauthenticated":   {401, 0},
-	"permission_denied": {403, 0},
-	"not_found":         {404, 0},
-	"conflict":          {409, 0},
-	"too_large":         {413, 0},
-	"flow_control":      {429, 1},
-	"overloaded":        {429, 1},
-	"canceled":          {StatusClientGone, 0},
-	"internal":          {500, 0},
-	"unavailable":       {503, 1},
-	"unloaded":          {503, 0},
-	"draining":          {503, 1},
-	"timeout":           {504, 1},
+// statuses is the one place where codes become statuses of HTTP.
+var statuses = map[coded.Code]int{
+	coded.InvalidArgument:  fasthttp.StatusBadRequest,
+	coded.Unsupported:      fasthttp.StatusBadRequest,
+	coded.Unauthenticated:  fasthttp.StatusUnauthorized,
+	coded.PermissionDenied: fasthttp.StatusForbidden,
+	coded.NotFound:         fasthttp.StatusNotFound,
+	coded.Conflict:         fasthttp.StatusConflict,
+	coded.TooLarge:         fasthttp.StatusRequestEntityTooLarge,
+	coded.FlowControl:      fasthttp.StatusTooManyRequests,
+	coded.Overloaded:       fasthttp.StatusTooManyRequests,
+	coded.Canceled:         StatusClientGone,
+	coded.Internal:         fasthttp.StatusInternalServerError,
+	coded.Unavailable:      fasthttp.StatusServiceUnavailable,
+	coded.Unloaded:         fasthttp.StatusServiceUnavailable,
+	coded.Draining:         fasthttp.StatusServiceUnavailable,
+	coded.Timeout:          fasthttp.StatusGatewayTimeout,
 }
 
-// Coded makes an Error whose status follows from code: invalid_argument and
-// unsupported 400, unauthenticated 401, permission_denied 403, not_found 404,
-// conflict 409, too_large 413, flow_control and overloaded 429, canceled 499,
-// unavailable, unloaded and draining 503, timeout 504, and 500 for internal and
-// every other. Those after which the same request may succeed say Retry-After.
-func Coded(code, msg string) *Error {
-	s, ok := statuses[code]
-	if !ok {
-		s.status = fasthttp.StatusInternalServerError
-	}
-	return &Error{Status: s.status, Code: code, Msg: msg, RetryAfter: s.retryAfter}
+// retryAfter is what the header Retry-After says, in seconds, after errors that
+// may not come again.
+const retryAfter = 1
+
+// WithStatus returns err to be answered with a status of its own, where HTTP has
+// a finer one than that of err's code.
+func WithStatus(status int, err error) error { return &statusError{status, err} }
+
+type statusError struct {
+	status int
+	error
 }
 
-// answerError is Fiber's error handler.
+func (e *statusError) Unwrap() error { return e.error }
+
+// serverFault is what a client is told of an error that has no code.
+var serverFault = coded.Errorf(coded.Internal, "", "a fault of the server: its log has the details")
+
+// answerError is Fiber's error handler: it answers the error of a handler as
+// {"error": MESSAGE, "code": CODE}. The status is that of WithStatus, or follows
+// from the code: invalid_argument and unsupported 400, unauthenticated 401,
+// permission_denied 403, not_found 404, conflict 409, too_large 413, flow_control
+// and overloaded 429, canceled 499, internal 500, unavailable, unloaded and draining
+// 503, timeout 504. Errors after which the same request may succeed say Retry-After.
+// An error without a code is logged, and its text stays here.
 func (s *Server) answerError(c *fiber.Ctx, err error) error {
-	var own *Error
+	var own *coded.Error
 	var framework *fiber.Error
 	switch {
 	case errors.As(err, &own):
 	case errors.As(err, &framework):
-		own = fromFiber(c, framework)
-	default:
+		err = fromFiber(c, framework)
+	case coded.CodeOf(err) == coded.Internal:
 		s.cfg.Log.Error("a handler failed", "method", c.Method(), "path", c.Path(), "error", err)
-		own = Errorf(fasthttp.StatusInternalServerError, "internal", "a fault of the server: its log has the details")
+		err = serverFault
 	}
-	write(c.Context(), own)
+	write(c.Context(), err)
 	return nil
 }
 
-func fromFiber(c *fiber.Ctx, err *fiber.Error) *Error {
+func fromFiber(c *fiber.Ctx, err *fiber.Error) error {
+	code, msg := coded.InvalidArgument, err.Message
 	switch err.Code {
 	case fiber.StatusNotFound:
-		return Errorf(err.Code, "not_found", "there is nothing at %.256q", c.Path())
+		return coded.Errorf(coded.NotFound, "", "there is nothing at %.256q", c.Path())
 	case fiber.StatusMethodNotAllowed:
-		return Errorf(err.Code, "unsupported", "%s is not served at %.256q: use %s", c.Method(), c.Path(), c.Response().Header.Peek("Allow"))
+		return WithStatus(err.Code, coded.Errorf(coded.Unsupported, "", "%s is not served at %.256q: use %s", c.Method(), c.Path(), c.Response().Header.Peek("Allow")))
 	case fiber.StatusRequestTimeout:
-		return Errorf(err.Code, "timeout", "the request did not arrive in time")
+		code, msg = coded.Timeout, "the request did not arrive in time"
 	case fiber.StatusRequestHeaderFieldsTooLarge:
-		return Errorf(err.Code, "too_large", "the request line and header are larger than %d bytes", readBuffer)
+		code, msg = coded.TooLarge, "the request line and header are larger than "+strconv.Itoa(readBuffer)+" bytes"
 	case fiber.StatusRequestEntityTooLarge:
-		return Errorf(err.Code, "too_large", "%s", err.Message)
+		code = coded.TooLarge
+	default:
+		if err.Code >= fiber.StatusInternalServerError {
+			code = coded.Internal
+		}
 	}
-	code := "invalid_argument"
-	if err.Code >= 500 {
-		code = "internal"
-	}
-	return Errorf(err.Code, code, "%s", err.Message)
+	return WithStatus(err.Code, &coded.Error{Code: code, Msg: msg})
 }
 
-// write makes e the reply.
-func write(c *fasthttp.RequestCtx, e *Error) {
-	body, err := json.Marshal(struct {
-		Error string `json:"error"`
-		Code  string `json:"code"`
-	}{e.Msg, e.Code})
-	if err != nil {
+// write makes err the reply.
+func write(c *fasthttp.RequestCtx, err error) {
+	code := coded.CodeOf(err)
+	status, known := statuses[code]
+	if !known {
+		status = fasthttp.StatusInternalServerError
+	}
+	if code.Retryable() {
+		c.Response.Header.Set("Retry-After", strconv.Itoa(retryAfter))
+	}
+	if own := (*statusError)(nil); errors.As(err, &own) {
+		status = own.status
+	}
+	body, fault := json.Marshal(struct {
+		Error string     `json:"error"`
+		Code  coded.Code `json:"code"`
+	}{err.Error(), code})
+	if fault != nil {
 		body = []byte(`{"error":"a fault of the server","code":"internal"}`)
 	}
-	if e.RetryAfter > 0 {
-		c.Response.Header.Set("Retry-After", strconv.Itoa(e.RetryAfter))
-	}
-	c.Response.SetStatusCode(e.Status)
+	c.Response.SetStatusCode(status)
 	c.Response.Header.SetContentType("application/json")
 	c.Response.SetBody(body)
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+
+	"millrace/stream/coded"
 )
 
 // Bounds of the good-bye to a client that is still sending.
@@ -26,7 +28,7 @@ func (s *Server) handle(c *fasthttp.RequestCtx) {
 	switch string(c.Method()) {
 	case "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS":
 	default:
-		write(c, Errorf(fasthttp.StatusMethodNotAllowed, "unsupported", "the method %.32q is not served here", c.Method()))
+		write(c, WithStatus(fasthttp.StatusMethodNotAllowed, coded.Errorf(coded.Unsupported, "", "the method %.32q is not served here", c.Method())))
 		return
 	}
 	if err := s.rules.check(c); err != nil {
@@ -50,7 +52,7 @@ func (s *Server) settle(c *fasthttp.RequestCtx) {
 		s.cfg.Log.Error("a handler panicked", "method", string(c.Method()), "path", string(c.Path()), "panic", p, "stack", string(debug.Stack()))
 		c.Response.Reset()
 		c.Hijack(nil)
-		write(c, Errorf(fasthttp.StatusInternalServerError, "internal", "a fault of the server: its log has the details"))
+		write(c, serverFault)
 	}
 	if c.RequestBodyStream() == nil || c.Hijacked() {
 		return

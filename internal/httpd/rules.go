@@ -10,6 +10,8 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
+
+	"millrace/stream/coded"
 )
 
 // rules say which requests are answered at all. A web page that a user visits
@@ -77,16 +79,16 @@ func hostName(host string) string {
 	return host
 }
 
-func (r *rules) check(c *fasthttp.RequestCtx) *Error {
+func (r *rules) check(c *fasthttp.RequestCtx) error {
 	if !r.hostAllowed(c) {
-		return Coded("permission_denied", fmt.Sprintf("the Host %.256q is not a name of this server: add it to hosts", c.Request.Header.Host()))
+		return coded.Errorf(coded.PermissionDenied, "", "the Host %.256q is not a name of this server: add it to hosts", c.Request.Header.Host())
 	}
 	switch string(c.Method()) {
 	case "GET", "HEAD", "OPTIONS":
 		return nil
 	}
 	if !r.originAllowed(c) {
-		return Coded("permission_denied", fmt.Sprintf("requests from the web origin %.256q may not change anything here: add it to origins", c.Request.Header.Peek("Origin")))
+		return coded.Errorf(coded.PermissionDenied, "", "requests from the web origin %.256q may not change anything here: add it to origins", c.Request.Header.Peek("Origin"))
 	}
 	return nil
 }

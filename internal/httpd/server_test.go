@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"millrace/internal/httpd"
+	"millrace/stream/coded"
 )
 
 const host = "Host: localhost\r\n"
@@ -21,7 +23,7 @@ func TestErrorsAreJSON(t *testing.T) {
 		echo(s)
 		s.App.Get("/panic", func(*fiber.Ctx) error { panic("at the disco") })
 		s.App.Get("/plain", func(*fiber.Ctx) error { return errors.New("a secret of the inside") })
-		s.App.Get("/coded", func(*fiber.Ctx) error { return fmt.Errorf("here: %w", httpd.Coded("overloaded", "later")) })
+		s.App.Get("/coded", func(*fiber.Ctx) error { return fmt.Errorf("here: %w", coded.Errorf(coded.Overloaded, "", "later")) })
 	})
 	for request, want := range map[string]struct {
 		status int
@@ -60,7 +62,7 @@ func TestReadBody(t *testing.T) {
 	s := serve(t, httpd.Config{MaxBody: max}, func(s *httpd.Server) {
 		echo(s)
 		s.App.Post("/refuse", func(c *fiber.Ctx) error {
-			_, err := s.ReadBody(c, 0, func(int) ([]byte, error) { return nil, httpd.Coded("overloaded", "no memory") })
+			_, err := s.ReadBody(c, 0, func(int) ([]byte, error) { return nil, coded.Errorf(coded.Overloaded, "", "no memory") })
 			return err
 		})
 		s.App.Post("/ignore", func(c *fiber.Ctx) error { return c.SendString("ignored") })
@@ -218,4 +220,40 @@ func TestDrainIsBounded(t *testing.T) {
 		t.Error("the connection still stands")
 	}
 	close(finish)
+}
+
+// Every code has a status of its own row, and those that may go away say when to
+// try again.
+func TestStatusOfEachCode(t *testing.T) {
+	s := serve(t, httpd.Config{}, func(s *httpd.Server) {
+		s.App.Get("/:code", func(c *fiber.Ctx) error {
+			return coded.Errorf(coded.Code(c.Params("code")), "part", "is refused")
+		})
+	})
+	want := map[coded.Code]int{
+		coded.InvalidArgument: 400, coded.Unsupported: 400, coded.Unauthenticated: 401, coded.PermissionDenied: 403, coded.NotFound: 404,
+		coded.Conflict: 409, coded.TooLarge: 413, coded.FlowControl: 429, coded.Overloaded: 429, coded.Canceled: 499, coded.Internal: 500,
+		coded.Unavailable: 503, coded.Unloaded: 503, coded.Draining: 503, coded.Timeout: 504,
+	}
+	for _, code := range coded.Codes {
+		res, err := http.Get("http://" + s.addr + "/" + string(code))
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res.StatusCode != want[code] {
+			t.Errorf("%s is answered with %d, want %d", code, res.StatusCode, want[code])
+		}
+		if got := res.Header.Get("Retry-After") != ""; got != code.Retryable() {
+			t.Errorf("%s has Retry-After: %v", code, got)
+		}
+		if text := `{"error":"part: is refused","code":"` + string(code) + `"}`; string(body) != text {
+			t.Errorf("%s is told as %s, want %s", code, body, text)
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/gorilla/websocket"
 	"github.com/valyala/fasthttp"
+
+	"millrace/stream/coded"
 )
 
 // Handshake copies what a WebSocket upgrade needs of a request, and checks it
@@ -43,7 +45,7 @@ func Handshake(c *fiber.Ctx) (*http.Request, error) {
 	c.Set("Upgrade", "websocket")
 	c.Set("Connection", "Upgrade")
 	c.Set("Sec-WebSocket-Version", "13")
-	return nil, Errorf(fasthttp.StatusUpgradeRequired, "invalid_argument", "%s", fault)
+	return nil, WithStatus(fasthttp.StatusUpgradeRequired, coded.Errorf(coded.InvalidArgument, "", "%s", fault))
 }
 
 // Upgrade answers a handshake on a connection that was taken over with Hijack,

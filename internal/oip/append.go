@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"unicode/utf8"
+
+	"millrace/stream/coded"
 )
 
 // AppendResponse appends the JSON of r to dst. binary says which outputs go
@@ -13,7 +15,7 @@ import (
 // place of data, and BinaryParts gives the bytes. When there are any, send the
 // length of the JSON as Inference-Header-Content-Length.
 //
-// It fails with an *Error that names the output: for data whose length is not
+// It fails with a *coded.Error that names the output: for data whose length is not
 // what datatype and shape say, and for values that JSON does not have (NaN,
 // infinities, FP16, BF16, BYTES that are not UTF-8).
 func AppendResponse(dst []byte, r *InferResponse, binary func(i int) bool) ([]byte, error) {
@@ -149,7 +151,7 @@ func appendTensors(dst []byte, key string, ts []Tensor, binary func(i int) bool)
 
 func appendTensor(dst []byte, t *Tensor, key string, i int, raw bool) ([]byte, error) {
 	fail := func(part, msg string) error {
-		return &Error{Field: key + index(i) + part, Msg: strconv.Quote(t.Name) + " " + msg}
+		return &coded.Error{Code: coded.InvalidArgument, Field: key + index(i) + part, Msg: strconv.Quote(t.Name) + " " + msg}
 	}
 	one := SizeOf(t.Datatype)
 	if one == 0 {

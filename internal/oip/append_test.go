@@ -11,6 +11,8 @@ import (
 	"unicode/utf8"
 
 	"pgregory.net/rapid"
+
+	"millrace/stream/coded"
 )
 
 func TestAppendString(t *testing.T) {
@@ -109,7 +111,7 @@ func TestResponseRefused(t *testing.T) {
 	} {
 		c.tensor.Name = "o"
 		_, err := AppendResponse(nil, &InferResponse{Outputs: []Tensor{c.tensor}}, nil)
-		var e *Error
+		var e *coded.Error
 		if !errors.As(err, &e) || e.Field != c.field || !strings.Contains(e.Msg, c.msg) {
 			t.Errorf("got %v; want %s: ...%s...", err, c.field, c.msg)
 		}
@@ -126,7 +128,7 @@ func TestDecodeResponseRefused(t *testing.T) {
 		{``, "", "empty"},
 	} {
 		var r InferResponse
-		var e *Error
+		var e *coded.Error
 		err := DecodeResponse(&r, []byte(c.body), -1, reusingNone, Limits{})
 		if !errors.As(err, &e) || e.Field != c.field || !strings.Contains(e.Msg, c.msg) {
 			t.Errorf("%s: got %v; want %s: ...%s...", c.body, err, c.field, c.msg)
@@ -179,7 +181,7 @@ func TestElements(t *testing.T) {
 		{[]int{2, -1}, 0, "shape[1]"}, {[]int{1 << 32, 1 << 31}, 0, "shape"}, {[]int{math.MaxInt, 2, 0}, 0, "shape"}, {[]int{math.MaxInt}, math.MaxInt, ""},
 	} {
 		n, err := Elements(c.shape)
-		var e *Error
+		var e *coded.Error
 		if c.bad == "" && (err != nil || n != c.n) || c.bad != "" && (!errors.As(err, &e) || e.Field != c.bad) {
 			t.Errorf("%v: %d, %v", c.shape, n, err)
 		}

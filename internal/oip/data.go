@@ -1,5 +1,7 @@
 package oip
 
+import "millrace/stream/coded"
+
 // array reads the JSON data of one tensor, flat or nested as its shape is, into
 // dst.
 type array struct {
@@ -63,7 +65,7 @@ func (s *scanner) readData(datatype string, shape []int, n int, alloc func(int) 
 	if n > 0 {
 		dst := alloc(need)
 		if len(dst) < need {
-			return nil, &Error{Field: s.field(), Msg: "no memory for " + itoa(need) + " bytes", err: ErrMemory}
+			return nil, noMemory(s.field(), need)
 		}
 		a.dst = dst[:need]
 	}
@@ -222,7 +224,7 @@ func (a *array) fail(msg string) error {
 
 // placed gives a syntax error the place of the element as well.
 func (a *array) placed(err error) error {
-	e, ok := err.(*Error)
+	e, ok := err.(*coded.Error)
 	if !ok {
 		return err
 	}

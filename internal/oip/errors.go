@@ -4,30 +4,18 @@ import (
 	"encoding/json"
 	"errors"
 	"strconv"
+
+	"millrace/stream/coded"
 )
 
 // ErrMemory is wrapped by the error for a tensor for which alloc gave no memory.
 var ErrMemory = errors.New("no memory")
 
-// Error says what is wrong with a message: Field is the path of the offending
-// value, such as `inputs[0].shape[2]`, or "" for the message as a whole; Msg
-// says what was found and what is expected.
-type Error struct {
-	Field string
-	Msg   string
-
-	err error
+// noMemory is the error for data of the tensor at field, for which alloc gave fewer
+// than n bytes.
+func noMemory(field string, n int) error {
+	return &coded.Error{Code: coded.Overloaded, Field: field, Msg: "no memory for " + itoa(n) + " bytes (memory.budget): try later, or raise the setting", Err: ErrMemory}
 }
-
-func (e *Error) Error() string {
-	if e.Field == "" {
-		return e.Msg
-	}
-	return e.Field + ": " + e.Msg
-}
-
-// Unwrap gives the cause where there is one, such as ErrMemory.
-func (e *Error) Unwrap() error { return e.err }
 
 // AppendError appends the error reply `{"error": MSG}`.
 func AppendError(dst []byte, msg string) []byte {

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"testing"
+
+	"millrace/stream/coded"
 )
 
 // seeds are messages of both directions, right and wrong; split is the length of
@@ -65,7 +67,7 @@ func checkTensors(t *testing.T, ts []Tensor) {
 
 // checkError checks that a refusal is one of ours, and can be sent.
 func checkError(t *testing.T, err error) {
-	var e *Error
+	var e *coded.Error
 	if !errors.As(err, &e) || e.Msg == "" {
 		t.Fatalf("foreign error: %v", err)
 	}

@@ -3,6 +3,8 @@ package oip
 import (
 	"encoding/json"
 	"strconv"
+
+	"millrace/stream/coded"
 )
 
 // ServerMetadata is what GET /v2 answers.
@@ -113,7 +115,7 @@ func appendTensorMetadata(dst []byte, ts []TensorMetadata) []byte {
 }
 
 // ParseServerMetadata reads what AppendServerMetadata writes; members it does not
-// know are ignored. Errors are *Error.
+// know are ignored. Errors are *coded.Error.
 func ParseServerMetadata(body []byte) (ServerMetadata, error) {
 	return parse[ServerMetadata](body, "server metadata")
 }
@@ -132,7 +134,7 @@ func parse[T any](body []byte, what string) (T, error) {
 	var v T
 	if err := json.Unmarshal(body, &v); err != nil {
 		var none T
-		return none, &Error{Msg: "is not " + what + " (" + err.Error() + "), " + strconv.Itoa(len(body)) + " bytes", err: err}
+		return none, &coded.Error{Code: coded.InvalidArgument, Msg: "is not " + what + " (" + err.Error() + "), " + strconv.Itoa(len(body)) + " bytes", Err: err}
 	}
 	return v, nil
 }

@@ -3,6 +3,8 @@ package oip
 import (
 	"math"
 	"strconv"
+
+	"millrace/stream/coded"
 )
 
 // Kind is the kind of a parameter's value.
@@ -100,13 +102,13 @@ func appendParams(dst []byte, ps Params, field string) ([]byte, error) {
 			dst = strconv.AppendInt(dst, p.Int, 10)
 		case Float:
 			if math.IsNaN(p.Float) || math.IsInf(p.Float, 0) {
-				return dst, &Error{Field: join(field, "parameters."+p.Key), Msg: "is not finite, which JSON cannot carry; expected a number"}
+				return dst, &coded.Error{Code: coded.InvalidArgument, Field: join(field, "parameters."+p.Key), Msg: "is not finite, which JSON cannot carry; expected a number"}
 			}
 			dst = appendFloat(dst, p.Float)
 		case Boolean:
 			dst = strconv.AppendBool(dst, p.Bool)
 		default:
-			return dst, &Error{Field: join(field, "parameters."+p.Key), Msg: "has no value; expected a string, a number, or true or false"}
+			return dst, &coded.Error{Code: coded.InvalidArgument, Field: join(field, "parameters."+p.Key), Msg: "has no value; expected a string, a number, or true or false"}
 		}
 	}
 	return dst, nil

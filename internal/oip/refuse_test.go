@@ -4,6 +4,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"millrace/stream/coded"
 )
 
 // tensorWith is a request with one tensor, whose members are as given.
@@ -175,7 +177,7 @@ func TestRefused(t *testing.T) {
 			}
 			var r InferRequest
 			err := DecodeRequest(&r, body, header, reusing(), Limits{})
-			var e *Error
+			var e *coded.Error
 			if !errors.As(err, &e) {
 				t.Fatalf("accepted, or a foreign error: %v", err)
 			}
@@ -216,7 +218,7 @@ func TestLimits(t *testing.T) {
 		{Limits{MaxParams: 1}, "parameters"},
 	} {
 		var r InferRequest
-		var e *Error
+		var e *coded.Error
 		err := DecodeRequest(&r, []byte(two), -1, reusing(), c.lim)
 		if !errors.As(err, &e) || e.Field != c.field {
 			t.Errorf("%+v: %v; want an error about %s", c.lim, err, c.field)

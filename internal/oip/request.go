@@ -1,6 +1,10 @@
 package oip
 
-import "strconv"
+import (
+	"strconv"
+
+	"millrace/stream/coded"
+)
 
 // DecodeRequest reads an infer request into dst, which it resets first.
 //
@@ -15,7 +19,7 @@ import "strconv"
 // alloc gave stays the caller's to take back, also after an error. When it gives
 // fewer than n bytes the error wraps ErrMemory.
 //
-// Any other error is an *Error with the path of the value that is wrong; dst is
+// Any other error is a *coded.Error with the path of the value that is wrong; dst is
 // then half filled. Data of every tensor of an accepted request is as long as
 // datatype and shape say, and BYTES elements lie within it.
 func DecodeRequest(dst *InferRequest, body []byte, headerLen int, alloc func(n int) []byte, lim Limits) error {
@@ -37,7 +41,7 @@ const (
 
 func (d *decoder) request(r *InferRequest, body []byte, headerLen int, alloc func(int) []byte, lim Limits) error {
 	if headerLen == 0 && len(body) > 0 {
-		return &Error{Msg: "the header length is 0, so the body is one raw tensor and holds no JSON; expected a model with one input that takes it"}
+		return &coded.Error{Code: coded.InvalidArgument, Msg: "the header length is 0, so the body is one raw tensor and holds no JSON; expected a model with one input that takes it"}
 	}
 	if err := d.start(body, headerLen, alloc, lim); err != nil {
 		return err
@@ -241,7 +245,7 @@ func RawRequest(dst *InferRequest, body []byte, name, datatype string, shape []i
 		}
 		data := alloc(4 + len(body))
 		if len(data) < 4+len(body) {
-			return &Error{Field: d.field(segment{key: "data"}), Msg: "no memory for " + itoa(4+len(body)) + " bytes", err: ErrMemory}
+			return noMemory(d.field(segment{key: "data"}), 4+len(body))
 		}
 		t.Data = AppendBytes(data[:0:4+len(body)], body)
 		return nil

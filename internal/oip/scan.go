@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"math/bits"
 	"unicode/utf8"
+
+	"millrace/stream/coded"
 )
 
 // scanner walks a JSON text once, from left to right. It never looks behind the
@@ -53,7 +55,7 @@ func (s *scanner) field(extra ...segment) string {
 
 // fail makes an error about the value the scanner is in, or about a part of it.
 func (s *scanner) fail(msg string, extra ...segment) error {
-	return &Error{Field: s.field(extra...), Msg: msg}
+	return &coded.Error{Code: coded.InvalidArgument, Field: s.field(extra...), Msg: msg}
 }
 
 // unexpected is a syntax error at the scanner's position.

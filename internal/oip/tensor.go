@@ -4,6 +4,8 @@ import (
 	"errors"
 	"math"
 	"strconv"
+
+	"millrace/stream/coded"
 )
 
 // decoder reads one message: its JSON, and the raw tensors behind it.
@@ -23,19 +25,19 @@ func (d *decoder) start(body []byte, headerLen int, alloc func(int) []byte, lim 
 	d.buf = body
 	switch {
 	case headerLen == 0:
-		return &Error{Msg: "the header length is 0, so the body is one raw tensor and holds no JSON"}
+		return &coded.Error{Code: coded.InvalidArgument, Msg: "the header length is 0, so the body is one raw tensor and holds no JSON"}
 	case headerLen > len(body):
-		return &Error{Msg: "the header length is " + itoa(headerLen) + ", past the end of the body of " + itoa(len(body)) + " bytes"}
+		return &coded.Error{Code: coded.InvalidArgument, Msg: "the header length is " + itoa(headerLen) + ", past the end of the body of " + itoa(len(body)) + " bytes"}
 	case headerLen < -1:
-		return &Error{Msg: "the header length is " + itoa(headerLen) + "; expected the length of the JSON in bytes"}
+		return &coded.Error{Code: coded.InvalidArgument, Msg: "the header length is " + itoa(headerLen) + "; expected the length of the JSON in bytes"}
 	case headerLen > 0:
 		d.buf, d.rest, d.binary = body[:headerLen:headerLen], body[headerLen:], true
 	}
 	if len(d.buf) == 0 {
-		return &Error{Msg: "the body is empty; expected a JSON object"}
+		return &coded.Error{Code: coded.InvalidArgument, Msg: "the body is empty; expected a JSON object"}
 	}
 	if len(d.buf) >= 3 && string(d.buf[:3]) == "\xef\xbb\xbf" {
-		return &Error{Msg: "begins with a byte order mark; expected JSON without one"}
+		return &coded.Error{Code: coded.InvalidArgument, Msg: "begins with a byte order mark; expected JSON without one"}
 	}
 	d.space()
 	return d.openObject("a JSON object")
@@ -48,7 +50,7 @@ func (d *decoder) end() error {
 		return d.unexpected("the end of the JSON")
 	}
 	if len(d.rest) != 0 {
-		return &Error{Msg: itoa(len(d.rest)) + " bytes of binary data are left over; expected the binary_data_size of the tensors to cover all of it"}
+		return &coded.Error{Code: coded.InvalidArgument, Msg: itoa(len(d.rest)) + " bytes of binary data are left over; expected the binary_data_size of the tensors to cover all of it"}
 	}
 	return nil
 }
@@ -183,7 +185,7 @@ func (d *decoder) param(p *Param) error {
 	case c == '"':
 		b, err := d.text("a string")
 		if err != nil {
-			var e *Error
+			var e *coded.Error
 			if errors.As(err, &e) {
 				return d.fail(e.Msg, segment{key: p.Key})
 			}
@@ -428,7 +430,7 @@ func (d *decoder) shape(shape []int) ([]int, error) {
 func (d *decoder) elements(shape []int) (int, error) {
 	n, err := Elements(shape)
 	if err != nil {
-		var e *Error
+		var e *coded.Error
 		if errors.As(err, &e) {
 			return 0, d.fail(e.Msg, segment{key: e.Field})
 		}

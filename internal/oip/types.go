@@ -3,6 +3,8 @@ package oip
 import (
 	"math"
 	"math/bits"
+
+	"millrace/stream/coded"
 )
 
 // The datatypes of the protocol.
@@ -83,7 +85,7 @@ func internDatatype(b []byte) (string, bool) {
 }
 
 // Elements is the number of elements of a tensor of that shape; a shape without
-// dimensions is a scalar and has one. It fails with an *Error whose Field is
+// dimensions is a scalar and has one. It fails with a *coded.Error whose Field is
 // `shape` or `shape[i]` for a negative dimension, and for dimensions whose
 // product does not fit an int (dimensions of 0 left out, so that the order of
 // the dimensions does not matter).
@@ -91,7 +93,7 @@ func Elements(shape []int) (int, error) {
 	n, zero := 1, false
 	for i, d := range shape {
 		if d < 0 {
-			return 0, &Error{Field: "shape" + index(i), Msg: "is " + itoa(d) + "; a dimension cannot be negative"}
+			return 0, &coded.Error{Code: coded.InvalidArgument, Field: "shape" + index(i), Msg: "is " + itoa(d) + "; a dimension cannot be negative"}
 		}
 		if d == 0 {
 			zero = true
@@ -99,7 +101,7 @@ func Elements(shape []int) (int, error) {
 		}
 		hi, lo := bits.Mul64(uint64(n), uint64(d))
 		if hi != 0 || lo > math.MaxInt {
-			return 0, &Error{Field: "shape", Msg: "the product of " + shapeText(shape) + " overflows; expected a tensor that fits memory"}
+			return 0, &coded.Error{Code: coded.InvalidArgument, Field: "shape", Msg: "the product of " + shapeText(shape) + " overflows; expected a tensor that fits memory"}
 		}
 		n = int(lo)
 	}

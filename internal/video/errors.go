@@ -1,9 +1,12 @@
 package video
 
 import (
+	"cmp"
 	"errors"
 	"regexp"
 	"strings"
+
+	"millrace/stream/coded"
 )
 
 // ErrClosed is what Next returns after Close.
@@ -63,6 +66,25 @@ func (e *Error) Error() string {
 }
 
 func (e *Error) Unwrap() error { return e.Err }
+
+// codes are those of the kinds.
+var codes = map[Kind]coded.Code{
+	NotFound: coded.NotFound,
+	Auth:     coded.PermissionDenied, Forbidden: coded.PermissionDenied,
+	Refused: coded.Unavailable, EndedEarly: coded.Unavailable, Busy: coded.Unavailable, Killed: coded.Unavailable,
+	Timeout: coded.Timeout, Stalled: coded.Timeout,
+	NotVideo: coded.Unsupported, Unsupported: coded.Unsupported, FFmpegMissing: coded.Unsupported,
+}
+
+// As makes e a coded error for errors.As, with the address as the field at fault.
+func (e *Error) As(target any) bool {
+	to, ok := target.(**coded.Error)
+	if !ok {
+		return false
+	}
+	*to = &coded.Error{Code: cmp.Or(codes[e.Kind], coded.Internal), Field: "url", Msg: e.Error(), Err: e.Err}
+	return true
+}
 
 // KindOf returns the kind of a source's error, or "" for any other error.
 func KindOf(err error) Kind {

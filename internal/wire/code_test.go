@@ -10,6 +10,7 @@ import (
 
 	"millrace/internal/wire"
 	"millrace/stream"
+	"millrace/stream/coded"
 )
 
 // TestSameWords holds this package's words and numbers, which it cannot import,
@@ -78,11 +79,7 @@ func TestCodesArePublished(t *testing.T) {
 	for _, r := range wire.CloseReasons {
 		want = append(want, "`"+r+"`")
 	}
-	for _, c := range []stream.Code{
-		stream.InvalidArgument, stream.Unsupported, stream.NotFound, stream.TooLarge, stream.Unauthenticated, stream.PermissionDenied,
-		stream.FlowControl, stream.Overloaded, stream.Unavailable, stream.Unloaded, stream.Timeout, stream.Canceled, stream.Draining,
-		stream.Conflict, stream.Internal,
-	} {
+	for _, c := range coded.Codes {
 		mark := ""
 		if c.Retryable() {
 			mark = " *"

@@ -3,18 +3,18 @@ package wire
 import (
 	"errors"
 	"strings"
+
+	"millrace/stream/coded"
 )
 
-// Error says what is wrong with a message.
+// fault is the coded error in an Error.
+type fault = coded.Error
+
+// Error says what is wrong with a message: a coded error, whose Field is the part
+// at fault as a path ("ext.roi", "open.policy.mode"), or "" for the message as a
+// whole, and whose cause is the rule that was broken, one of the variables below.
 type Error struct {
-	// Code is the text for the code of an error message: one of stream.Code's,
-	// or "unsupported_version".
-	Code string
-	// Field is the part at fault as a path ("ext.roi", "open.policy.mode"), or
-	// "" for the message as a whole.
-	Field string
-	// Msg says what was found and what is expected.
-	Msg string
+	fault
 	// Fatal says that the sender does not speak this protocol: the connection
 	// is to be closed with CloseMalformed. Otherwise one message is lost.
 	Fatal bool
@@ -22,8 +22,6 @@ type Error struct {
 	// that much could be read.
 	SID *uint32
 	Seq *uint64
-	// Err is the rule that was broken, one of the variables below.
-	Err error
 }
 
 // The rules of media messages.
@@ -53,40 +51,37 @@ var (
 	ErrValue     = errors.New("a field has a wrong value")
 )
 
-// Codes of errors, as stream.Code words them.
+// The codes of this package's errors.
 const (
-	codeInvalid     = "invalid_argument"
-	codeUnsupported = "unsupported"
-	codeTooLarge    = "too_large"
-	codeVersion     = "unsupported_version"
+	codeInvalid     = coded.InvalidArgument
+	codeUnsupported = coded.Unsupported
+	codeTooLarge    = coded.TooLarge
+	// codeVersion is of the protocol alone: no other part has versions.
+	codeVersion coded.Code = "unsupported_version"
 )
 
-// Error returns "field: message".
-func (e *Error) Error() string {
-	if e.Field == "" {
-		return e.Msg
-	}
-	return e.Field + ": " + e.Msg
-}
-
-// Unwrap returns the rule that was broken.
-func (e *Error) Unwrap() error { return e.Err }
+// Unwrap returns the coded error.
+func (e *Error) Unwrap() error { return &e.fault }
 
 // Message returns the error message that answers the message at fault.
 func (e *Error) Message() ErrorMessage {
-	return ErrorMessage{Code: e.Code, Message: e.Error(), SID: e.SID, Seq: e.Seq, Fatal: e.Fatal}
+	return ErrorMessage{Code: string(e.Code), Message: e.Error(), SID: e.SID, Seq: e.Seq, Fatal: e.Fatal}
 }
 
 func invalid(rule error, field, msg string) *Error {
-	return &Error{Code: codeInvalid, Field: field, Msg: msg, Err: rule}
+	return &Error{fault: fault{Code: codeInvalid, Field: field, Msg: msg, Err: rule}}
 }
 
 func unsupported(rule error, field, msg string) *Error {
-	return &Error{Code: codeUnsupported, Field: field, Msg: msg, Err: rule}
+	return &Error{fault: fault{Code: codeUnsupported, Field: field, Msg: msg, Err: rule}}
 }
 
-func fatal(rule error, code, field, msg string) *Error {
-	return &Error{Code: code, Field: field, Msg: msg, Fatal: true, Err: rule}
+func tooLarge(rule error, field, msg string) *Error {
+	return &Error{fault: fault{Code: codeTooLarge, Field: field, Msg: msg, Err: rule}}
+}
+
+func fatal(rule error, code coded.Code, field, msg string) *Error {
+	return &Error{fault: fault{Code: code, Field: field, Msg: msg, Err: rule}, Fatal: true}
 }
 
 // within puts step before the field of err, which is nil or an *Error.

@@ -83,7 +83,7 @@ func (x *Ext) check() *Error {
 		}
 	}
 	if n := x.size(); n > math.MaxUint16 {
-		return &Error{Code: codeTooLarge, Field: "ext", Msg: fmt.Sprintf("has %d bytes: want at most %d; shorten the parameters", n, math.MaxUint16), Err: ErrExtLen}
+		return tooLarge(ErrExtLen, "ext", fmt.Sprintf("has %d bytes: want at most %d; shorten the parameters", n, math.MaxUint16))
 	}
 	return nil
 }

@@ -106,7 +106,7 @@ func same(a, b *Header) bool {
 func refusal(t *testing.T, name string, err error, rule error, code, field string) {
 	t.Helper()
 	var e *Error
-	if !errors.As(err, &e) || !errors.Is(err, rule) || e.Code != code || e.Field != field || e.Msg == "" {
+	if !errors.As(err, &e) || !errors.Is(err, rule) || string(e.Code) != code || e.Field != field || e.Msg == "" {
 		t.Errorf("%s: got %#v (%v), want code %s, field %q, rule %q", name, e, err, code, field, rule)
 		return
 	}

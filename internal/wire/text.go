@@ -18,7 +18,7 @@ type value []byte
 func checkText(text []byte, most int) (value, *Error) {
 	switch {
 	case len(text) > most:
-		return nil, &Error{Code: codeTooLarge, Msg: fmt.Sprintf("the text has %d bytes: want at most %d", len(text), most), Err: ErrTextSize}
+		return nil, tooLarge(ErrTextSize, "", fmt.Sprintf("the text has %d bytes: want at most %d", len(text), most))
 	case !utf8.Valid(text):
 		return nil, fatal(ErrSyntax, codeInvalid, "", "the text is not UTF-8")
 	case depth(text) > MaxDepth:

@@ -1,0 +1,135 @@
+// Package coded is the one error of the whole program: a code for programs, the
+// field at fault, and a message for people. It owns the set of codes. It imports
+// no other package of the module, so that each of them can return its errors, and
+// it must not know what a code is called in any protocol.
+package coded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Code classifies every error that a client can see. Adapters translate it to
+// an HTTP status, a gRPC code or a close code, and do nothing else with it. The
+// text of a code is what appears on the wire.
+type Code string
+
+// The codes.
+const (
+	InvalidArgument  Code = "invalid_argument"  // the request is wrong as sent
+	Unsupported      Code = "unsupported"       // well-formed, but not something this model or build can do
+	NotFound         Code = "not_found"         // no such model, version, stream or route
+	TooLarge         Code = "too_large"         // a message, picture or shape is over a limit
+	Unauthenticated  Code = "unauthenticated"   // no valid credentials
+	PermissionDenied Code = "permission_denied" // known, but not allowed
+	FlowControl      Code = "flow_control"      // more frames than the window allows
+	Overloaded       Code = "overloaded"        // a bound of the server is reached; try later
+	Unavailable      Code = "unavailable"       // no worker can serve it now
+	Unloaded         Code = "unloaded"          // the model was unloaded while the frame waited
+	Timeout          Code = "timeout"           // the model or a source took longer than its limit
+	Canceled         Code = "canceled"          // the caller went away
+	Draining         Code = "draining"          // the server is shutting down
+	Conflict         Code = "conflict"          // contradicts the present state
+	Internal         Code = "internal"          // a fault of the server or of a model's code
+)
+
+// Codes lists every Code, so that each protocol's table can be tested to be
+// complete.
+var Codes = []Code{
+	InvalidArgument, Unsupported, NotFound, TooLarge, Unauthenticated, PermissionDenied, FlowControl, Overloaded,
+	Unavailable, Unloaded, Timeout, Canceled, Draining, Conflict, Internal,
+}
+
+// Retryable says whether the same request may succeed later, unchanged.
+func (c Code) Retryable() bool {
+	switch c {
+	case FlowControl, Overloaded, Unavailable, Timeout, Draining:
+		return true
+	}
+	return false
+}
+
+// Error is the one coded error. Field names the part of the input or the
+// setting that is at fault, as a path ("inputs[0].shape", "max_age_ms").
+type Error struct {
+	Code  Code
+	Field string
+	Msg   string
+	Err   error // what caused it, if anything
+}
+
+// Error returns "field: message". The message holds what the cause says.
+func (e *Error) Error() string {
+	if e.Field == "" {
+		return e.Msg
+	}
+	return e.Field + ": " + e.Msg
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Errorf makes a coded error. A %w verb keeps the cause reachable.
+func Errorf(code Code, field, format string, args ...any) *Error {
+	err := fmt.Errorf(format, args...)
+	return &Error{Code: code, Field: field, Msg: err.Error(), Err: errors.Unwrap(err)}
+}
+
+// CodeOf returns the code of err: that of the first Error in its chain, Timeout
+// and Canceled for the context's errors, Internal otherwise.
+func CodeOf(err error) Code {
+	var e *Error
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &e):
+		return e.Code
+	case errors.Is(err, context.DeadlineExceeded):
+		return Timeout
+	case errors.Is(err, context.Canceled):
+		return Canceled
+	}
+	return Internal
+}
+
+// Within returns err with path in front of the field that it names: the place
+// where the caller found what is at fault. An error that is not coded is
+// returned as it is.
+func Within(path string, err error) error {
+	return refield(err, func(field string) string {
+		if field == "" {
+			return path
+		}
+		if field[0] == '[' {
+			return path + field
+		}
+		return path + "." + field
+	})
+}
+
+// Rename returns err with the field that it names called as a protocol calls it:
+// names maps what the core calls a field to that. Fields that are not in names
+// keep their name.
+func Rename(err error, names map[string]string) error {
+	return refield(err, func(field string) string {
+		if name, ok := names[field]; ok {
+			return name
+		}
+		return field
+	})
+}
+
+// refield returns a copy of the coded error in err with another field, or err
+// itself when the field stays the same.
+func refield(err error, name func(string) string) error {
+	var e *Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	field := name(e.Field)
+	if field == e.Field {
+		return err
+	}
+	return &Error{Code: e.Code, Field: field, Msg: e.Msg, Err: err}
+}
