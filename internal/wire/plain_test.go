@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"millrace/internal/oip"
+	"millrace/stream/coded"
 )
 
 func TestPlain(t *testing.T) {
@@ -104,7 +105,7 @@ func FuzzResult(f *testing.F) {
 		var reply oip.InferResponse
 		err := ParseResult(slices.Clip(msg), &m, &reply, unused)
 		var ours *Error
-		var theirs *oip.Error
+		var theirs *coded.Error
 		if err != nil && !errors.As(err, &ours) && !errors.As(err, &theirs) {
 			t.Fatalf("foreign error: %#v", err)
 		}
