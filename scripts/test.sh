@@ -13,8 +13,9 @@ format() {
 
 step format format
 step vet go vet -tags "$tags" ./...
-# -vet=off: the step before it did that.
-step test go test -short -vet=off -timeout 4m -tags "$tags" "$@" ./...
+# -vet=off: the step before it did that. Much of what tests do is to wait: for
+# processes, time-outs and replies, so more of them run at once than there are cores.
+step test go test -short -vet=off -p 4 -parallel 8 -timeout 4m -tags "$tags" "$@" ./...
 # shellcheck disable=SC2046 # a list of words
-step race go test -short -vet=off -race -timeout 4m -tags "invariants,$tags" "$@" $(packages "$concurrent")
+step race go test -short -vet=off -p 4 -parallel 8 -race -timeout 4m -tags "invariants,$tags" "$@" $(packages "$concurrent")
 finish

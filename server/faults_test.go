@@ -91,7 +91,7 @@ func hugePNG() []byte {
 func TestFailingWorkersOverProtocols(t *testing.T) {
 	before := files(t)
 	letGo = make(chan struct{})
-	s, end := run(t, server.ModelConfig{Name: "m", Source: "trouble", Limits: server.ModelLimits{Run: server.Duration(3 * time.Second)}})
+	s, end := run(t, server.ModelConfig{Name: "m", Source: "trouble", Limits: server.ModelLimits{Run: server.Duration(time.Second)}})
 	c := dial(t, s, "/v2/models/m/stream?codec=opaque&policy=every")
 	for _, x := range []struct{ frame, code string }{{"panic", "internal"}, {"die", "internal"}, {"hang", "timeout"}} {
 		if got := ask(t, c, websocket.BinaryMessage, []byte(x.frame)); !strings.Contains(got, `"code":"`+x.code+`"`) {

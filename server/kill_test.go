@@ -34,6 +34,9 @@ const killPatience = 2 * time.Minute
 // it watches sources of every kind: ffmpeg, ffprobe and the programs of exec
 // sources end by themselves. No log, answer or metric told a password before.
 func TestKilledServerLeavesNoChildren(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a camera of every kind")
+	}
 	dir := t.TempDir()
 	build(t, "ffmpeg", "-nostdin", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=64x48:rate=10:duration=1", "-pix_fmt", "yuv420p", filepath.Join(dir, "clip.mp4"))
 	camera := newFlapping(t)

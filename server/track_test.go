@@ -21,6 +21,9 @@ import (
 
 // The digits of the example's clip keep their ids while they move.
 func TestTrackedDigits(t *testing.T) {
+	if testing.Short() {
+		t.Skip("sends a whole clip")
+	}
 	dir := t.TempDir()
 	for name, b := range map[string][]byte{"spotter.onnx": spotter.Model, "clip.mp4": spotter.Clip} {
 		if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {

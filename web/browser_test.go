@@ -37,6 +37,9 @@ const decoders = 4
 
 // TestConsole has a real Chromium use the page: testdata/browser/test.mjs.
 func TestConsole(t *testing.T) {
+	if testing.Short() {
+		t.Skip("drives a browser")
+	}
 	dir := t.TempDir()
 	given := map[string]any{"chromium": find(t, "chromium"), "foreign": foreign, "screenshot": absolute(t, *screenshot), "digits": digits(t), "only": *only, "decoders": decoders}
 	model := filepath.Join(dir, "spotter.onnx")

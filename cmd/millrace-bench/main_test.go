@@ -45,6 +45,9 @@ func TestEveryRowIsMeasured(t *testing.T) {
 		want = append(want, "ONNX MLP, batch", "ONNX small CNN, batch", "ONNX MLP, max_size 8 against 1", "through the small CNN, CPU a frame",
 			"30 streams of JPEG video at 30 fps, small CNN: p99", "42 streams of JPEG video at 30 fps, small CNN: p99")
 	}
+	if testing.Short() {
+		rows, want = "^native|^ws", []string{"WebSocket echo, 30 KB", "native call"}
+	}
 	var out, errs bytes.Buffer
 	if status := run([]string{"-json", "-round", "60ms", "-rounds", "1", "-rows", rows}, &out, &errs); status != 0 {
 		t.Fatalf("status %d: %s", status, errs.String())

@@ -37,6 +37,9 @@ func onnxRun(t *testing.T, args ...string) *exec.Cmd {
 }
 
 func TestDemo(t *testing.T) {
+	if testing.Short() {
+		t.Skip("plays the whole clip in real time")
+	}
 	dir := t.TempDir()
 	out, stderr, code := finish(t, onnxRun(t, "demo", "--out", dir, "--json"))
 	var j judged
@@ -53,6 +56,9 @@ func TestDemo(t *testing.T) {
 }
 
 func TestDemoServes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("plays the whole clip in real time")
+	}
 	c := onnxRun(t, "demo", "--serve")
 	p := begin(t, c)
 	p.until("millrace is ready: http://127.0.0.1:")

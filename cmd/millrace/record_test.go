@@ -125,6 +125,9 @@ func openMill(t *testing.T, name string) *recording.Reader {
 
 // TestLiveRecording: what a server drops is in the recording, the spacing comes back, and so does what a killed program wrote.
 func TestLiveRecording(t *testing.T) {
+	if testing.Short() {
+		t.Skip("records in real time")
+	}
 	_, addr := serve(t, "--model", "eyes=motion", "--model", "slow=delay,fixed=150ms,per_item=0ms,batching.max_size=1")
 	dir, clip := t.TempDir(), clipFile(t)
 	a, b, c := filepath.Join(dir, "a.mill"), filepath.Join(dir, "b.mill"), filepath.Join(dir, "c.mill")

@@ -69,6 +69,9 @@ func (b *broadcast) signal(sig syscall.Signal) {
 // A live playlist that is not there yet, runs, stands still, goes on, and is
 // begun anew.
 func TestLiveHLS(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for FFmpeg and its time-outs")
+	}
 	b := newBroadcast(t)
 	r := run(t, sources.Options{Video: video.Options{URL: b.URL, StallTimeout: 3 * time.Second}})
 	st := r.frames(30)

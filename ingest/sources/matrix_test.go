@@ -19,6 +19,9 @@ import (
 // A camera of a frame a second is opened and read like others; one of 240 loses
 // none, and keeps their times.
 func TestRates(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for FFmpeg and its time-outs")
+	}
 	t.Run("1 a second", func(t *testing.T) {
 		c := newCamera(t)
 		c.wait.Store(int64(time.Second))
@@ -76,6 +79,9 @@ func part(t *testing.T, name, size string, frames int, args ...string) []byte {
 // spoiled in the middle, from a file, a server and a program: all its frames
 // come, or as many as were not hurt, in one size, and their times never fall.
 func TestBadStreams(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for FFmpeg and its time-outs")
+	}
 	at := func(seconds string) []byte {
 		return part(t, "a.ts", "160x120", 20, "-output_ts_offset", seconds)
 	}
@@ -145,6 +151,9 @@ func TestFileCutShort(t *testing.T) {
 
 // An hour that is missing in the times of a file is not waited for.
 func TestPacedOverAJump(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for FFmpeg and its time-outs")
+	}
 	path := ffmpeg(t, "jump.mkv", append(moving("2"), "-vf", "setpts=PTS+if(gte(N\\,10)\\,3600/TB\\,0)", "-fps_mode", "passthrough", "-c:v", "mjpeg")...)
 	r := run(t, sources.Options{Video: video.Options{URL: path}, Paced: true})
 	if err := r.wait(); err != nil {

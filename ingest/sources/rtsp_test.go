@@ -11,6 +11,9 @@ import (
 )
 
 func TestRTSP(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for FFmpeg and its time-outs")
+	}
 	addr, stop := videotest.RTSP(t)
 	for _, transport := range []string{"tcp", "udp"} {
 		t.Run(transport, func(t *testing.T) {
@@ -29,6 +32,9 @@ func TestRTSP(t *testing.T) {
 }
 
 func TestRTSPPassword(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for FFmpeg and its time-outs")
+	}
 	addr, _ := videotest.RTSP(t, "me", "geheim")
 	r := run(t, sources.Options{Video: video.Options{URL: "rtsp://me:geheim@" + addr}})
 	r.frames(5)

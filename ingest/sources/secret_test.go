@@ -110,6 +110,9 @@ func anywhere(netip.Addr) error { return nil }
 // Passwords and tokens of sources stand where no other user of the machine sees
 // them, from the first moment to the last, and open what they should.
 func TestSecretsStaySecret(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for FFmpeg and its time-outs")
+	}
 	c := newCamera(t)
 	list := ffmpeg(t, "list.m3u8", append(moving("20"), "-g", "10", "-hls_time", "1", "-hls_playlist_type", "vod")...)
 	mux := http.NewServeMux()
@@ -152,6 +155,9 @@ func TestSecretsStaySecret(t *testing.T) {
 }
 
 func TestSecretsStaySecretOverRTSP(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for FFmpeg and its time-outs")
+	}
 	addr, _ := videotest.RTSP(t, "admin", "geheim")
 	url := "rtsp://admin:geheim@" + addr
 	for name, o := range map[string]video.Options{

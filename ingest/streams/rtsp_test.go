@@ -11,6 +11,9 @@ import (
 // A camera that sends over UDP only works as soon as UDP is asked for, with a
 // password too, by the configuration and by requests.
 func TestRTSPOverUDP(t *testing.T) {
+	if testing.Short() {
+		t.Skip("an RTSP camera takes seconds to begin")
+	}
 	open, _ := videotest.RTSP(t, "udp")
 	locked, _ := videotest.RTSP(t, "udp", "me", "geheim")
 	r := start(t, streams.Options{AllowPrivate: true, Streams: []streams.Config{

@@ -10,11 +10,6 @@ import (
 	"millrace/stream"
 )
 
-const (
-	adviseEvery = time.Second     // at most, to a stream
-	statsEvery  = 5 * time.Second // while results are written
-)
-
 // pace is what the writer sees of a stream: how much was answered and how much
 // dropped for want of compute since it last looked. There is no timer: it looks
 // when it writes an ending.
@@ -39,7 +34,7 @@ func (s *session) note(c *channel, results int, age time.Duration, drops uint64)
 	p.age += age
 	p.drops += drops
 	took := now.Sub(p.looked)
-	if took < adviseEvery {
+	if took < s.a.opts.AdviseEvery {
 		return
 	}
 	rate := float64(p.results) / took.Seconds()
@@ -55,7 +50,7 @@ func (s *session) note(c *channel, results int, age time.Duration, drops uint64)
 	if a.FPS > 0 || a.Width > 0 {
 		s.sendControl(&a)
 	}
-	if now.Sub(p.told) >= statsEvery {
+	if now.Sub(p.told) >= s.a.opts.StatsEvery {
 		p.told = now
 		s.sendControl(c.stats(rate))
 	}

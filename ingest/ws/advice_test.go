@@ -38,7 +38,8 @@ func (*gaze) Run(_ context.Context, b *batching.Batch) error {
 // A client whose frames are dropped, and larger than the model looks at, is told a
 // size that would do: in the shape of its own, and once.
 func TestV1AdviceOfSize(t *testing.T) {
-	r := start(t, ws.Options{}, workers.Config{Name: "gaze", Kind: "gaze"})
+	t.Parallel()
+	r := start(t, ws.Options{AdviseEvery: 400 * time.Millisecond, StatsEvery: 2 * time.Second}, workers.Config{Name: "gaze", Kind: "gaze"})
 	pixels := make([]byte, 128*72*3)
 	large, err := codec.EncodeJPEG(nil, pixels, 128, 72, 80)
 	if err != nil {
@@ -61,7 +62,7 @@ func TestV1AdviceOfSize(t *testing.T) {
 				}
 			}()
 			width, height, rates := 0, 0, 0
-			for told := 0; told < 2; { // until the stats after 5 s
+			for told := 0; told < 2; { // until the statistics
 				switch e := v.any(); e.Type {
 				case "advise":
 					if e.Width > 0 {

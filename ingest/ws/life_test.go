@@ -167,6 +167,7 @@ func TestNeverReads(t *testing.T) {
 
 // TestSilent has clients that answer no pings found, and those that do kept.
 func TestSilent(t *testing.T) {
+	t.Parallel()
 	r := start(t, ws.Options{PingEvery: 50 * time.Millisecond, PongWait: 3 * time.Second})
 	r.dial("/v2/models/echo/stream") // never reads, so it never answers
 	good := r.dial("/v2/models/echo/stream?outputs=none")
@@ -197,6 +198,7 @@ func TestIdle(t *testing.T) {
 
 // TestHalfHandshake has connections that never become sessions end.
 func TestHalfHandshake(t *testing.T) {
+	t.Parallel()
 	r := start(t, ws.Options{})
 	var half []net.Conn
 	for _, text := range []string{"", "GET /v2/models/echo/stream HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\n"} {

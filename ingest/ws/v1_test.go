@@ -374,7 +374,8 @@ func TestV1Credits(t *testing.T) {
 
 // A client that sends more than can be answered is told how much can be.
 func TestV1Advice(t *testing.T) {
-	r := start(t, ws.Options{}, workers.Config{Name: "crawl", Kind: "delay", Params: stream.Params{"fixed": "100ms"}})
+	t.Parallel()
+	r := start(t, ws.Options{AdviseEvery: 400 * time.Millisecond, StatsEvery: time.Second}, workers.Config{Name: "crawl", Kind: "delay", Params: stream.Params{"fixed": "100ms"}})
 	v := r.v1("/v2/stream")
 	v.open(1, `,"model":"crawl"`)
 	go func() { // ends with the connection
@@ -586,6 +587,7 @@ func TestV1ResumeInCircles(t *testing.T) {
 // A network that swallows what is written loses no session, and whoever resumes
 // it does not wait for the old connection's messages.
 func TestV1ResumeFromAHole(t *testing.T) {
+	t.Parallel()
 	for name, wait := range map[string]time.Duration{"given up": 100 * time.Millisecond, "taken over": time.Hour} {
 		r := start(t, ws.Options{WriteWait: wait})
 		v := r.v1("/v2/stream")
@@ -617,6 +619,7 @@ func TestV1ResumeExpires(t *testing.T) {
 }
 
 func TestV1Drains(t *testing.T) {
+	t.Parallel()
 	r := start(t, ws.Options{})
 	v, lone := r.v1("/v2/stream"), r.v1("/v2/stream")
 	v.open(1, `,"model":"slow"`)

@@ -33,6 +33,8 @@ type Options struct {
 	WriteWait        time.Duration // of one message; 10s
 	Idle             time.Duration // a session without a message for so long is closed; 0 = never (limits.idle)
 	Resume           time.Duration // a millrace.v1 session without a connection lives on for so long; 30s
+	AdviseEvery      time.Duration // advice to a stream is at least so far apart; 1s
+	StatsEvery       time.Duration // statistics of a stream as well; 5s
 	AllowPrivateURLs bool          // pull from loopback and private addresses (sources.allow_private)
 
 	Log   *slog.Logger // slog.Default()
@@ -58,6 +60,8 @@ func (o Options) withDefaults() Options {
 	def(&o.PongWait, 10*time.Second)
 	def(&o.WriteWait, 10*time.Second)
 	def(&o.Resume, resumeTime)
+	def(&o.AdviseEvery, time.Second)
+	def(&o.StatsEvery, 5*time.Second)
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}

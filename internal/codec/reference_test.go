@@ -49,6 +49,9 @@ m.save(d + "keyed.png", transparency=m.getpixel((20, 20)))
 // Colours are those that ffmpeg's decoders give for the same file, at the
 // picture's own size; transparent ones on black.
 func TestColoursAgainstFFmpeg(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compares many pictures with FFmpeg's")
+	}
 	dir := t.TempDir()
 	from := filepath.Join(dir, "from.png")
 	// Busy in its brightness and smooth in its colours: decoders spread subsampled

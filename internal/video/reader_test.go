@@ -93,6 +93,9 @@ func TestVariableRateKeepsItsTimes(t *testing.T) {
 }
 
 func TestScale(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts FFmpeg many times")
+	}
 	path := sample(t)
 	for _, c := range []struct{ w, h, gotW, gotH int }{{128, 96, 128, 96}, {160, 0, 160, 120}, {0, 60, 80, 60}, {33, 17, 33, 17}} {
 		for _, format := range []Format{RGB24, Gray, NV12} {
@@ -244,6 +247,9 @@ func TestShortMemoryCostsNoFrame(t *testing.T) {
 
 // A name must never be read as an option, a protocol, or a pattern.
 func TestAwkwardFileNames(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts FFmpeg for every name")
+	}
 	data, err := os.ReadFile(sample(t))
 	if err != nil {
 		t.Fatal(err)
@@ -343,6 +349,9 @@ func TestContextEndsTheReader(t *testing.T) {
 }
 
 func TestNothingIsLeftAfterFiftyReaders(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts fifty readers")
+	}
 	path, long := sample(t), longSample(t)
 	cycle := func(i int) {
 		o := Options{URL: path, Width: 32, Height: 24, StartTimeout: time.Minute}

@@ -148,6 +148,9 @@ func TestAllowAsksAfterTheLookUp(t *testing.T) {
 
 // What is allowed works as it does without Allow, and fails as it does.
 func TestAllowed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts FFmpeg many times")
+	}
 	dir := filepath.Dir(sample(t))
 	for _, s := range []*httptest.Server{httptest.NewServer(http.FileServer(http.Dir(dir))), httptest.NewTLSServer(http.FileServer(http.Dir(dir)))} {
 		defer s.Close()

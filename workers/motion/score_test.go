@@ -14,10 +14,10 @@ import (
 	"millrace/internal/video"
 )
 
-// some returns the first alone under the race detector, which makes pictures ten
+// some returns the first alone in short mode, and under the race detector, which makes pictures ten
 // times as slow and has nothing to find in a detector's one goroutine.
 func some[T any](list ...T) []T {
-	if racing {
+	if racing || testing.Short() {
 		return list[:1]
 	}
 	return list
@@ -90,6 +90,9 @@ func TestFindsWhatMoves(t *testing.T) {
 
 // TestResolution: the settings are shares, so they hold at other sizes.
 func TestResolution(t *testing.T) {
+	if testing.Short() {
+		t.Skip("renders another clip")
+	}
 	clip, tr := render(t, 1)
 	for _, s := range some(Settings{Width: 240, Height: 180}, Settings{Width: 640, Height: 480}) {
 		got := score(t, s, clip, tr)
