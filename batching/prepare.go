@@ -54,8 +54,8 @@ func (b *Batch) place(r *stream.Request, row int, decode Decode) error {
 		if b.Model.Image == nil {
 			return stream.Errorf(stream.Unsupported, "codec", "model %s takes tensors", b.Model.Name)
 		}
-		if r.Cut != nil {
-			return decodeWindow(r, b.Row(0, row), decode)
+		if r.Assembled != nil {
+			return decodeFrames(r, b.Row(0, row), decode)
 		}
 		return decode(r, b.Row(0, row))
 	}
@@ -65,9 +65,9 @@ func (b *Batch) place(r *stream.Request, row int, decode Decode) error {
 			if r.Inputs[i].Name != spec.Name {
 				continue
 			}
-			if r.Cut != nil { // windows, which may overlap
+			if r.Assembled != nil { // rows that may overlap
 				for j := range r.Rows {
-					copy(b.Row(k, row+j), r.Inputs[i].Data[j*r.Cut.Step:])
+					copy(b.Row(k, row+j), r.Inputs[i].Data[j*r.Assembled.Stride:])
 				}
 			} else {
 				copy(b.data[k][row*n:(row+r.Rows)*n], r.Inputs[i].Data)
@@ -77,10 +77,10 @@ func (b *Batch) place(r *stream.Request, row int, decode Decode) error {
 	return nil
 }
 
-// decodeWindow decodes the pictures of r's window into dst, one behind the other.
+// decodeFrames decodes the pictures of r's window into dst, one behind the other.
 // r's own is the last, and where it lies is where the result's boxes lie.
-func decodeWindow(r *stream.Request, dst []byte, decode Decode) error {
-	pictures := r.Cut.Pictures
+func decodeFrames(r *stream.Request, dst []byte, decode Decode) error {
+	pictures := r.Assembled.Frames
 	n := len(dst) / len(pictures)
 	one := stream.Request{Stream: r.Stream} // its stream may read r's frame
 	for i, p := range pictures {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"millrace/stream"
+	windows "millrace/stream/window"
 )
 
 // Windows that overlap in what a stream sent lie in the batch one behind the
@@ -16,7 +17,7 @@ import (
 func TestPrepareLaysOutWindows(t *testing.T) {
 	m := &stream.Model{Name: "m", MaxBatch: 4, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{3}}}}
 	g := newGroup(t, m, Adaptive, 1, 8)
-	m.Window = &stream.Window{Length: 3, Hop: 2, Memory: g.mem}
+	m.Assembly = &windows.Window{Length: 3, Hop: 2, Memory: g.mem}
 	a, _ := g.open(t, window)
 	b, _ := g.open(t, window)
 	send := func(s *stream.Stream, rows string) {
@@ -52,7 +53,7 @@ func TestPrepareDecodesWindowsOfPictures(t *testing.T) {
 		Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{3, 1, 1, 2}}},
 	}
 	g := newGroup(t, m, Hard, 2, 8)
-	m.Window = &stream.Window{Length: 3, Hop: 1, Memory: g.mem}
+	m.Assembly = &windows.Window{Length: 3, Hop: 1, Memory: g.mem}
 	s, k := g.open(t, window)
 	picture := func(name string) {
 		l, _ := g.mem.Copy([]byte(name))

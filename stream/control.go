@@ -60,8 +60,8 @@ func (s *Stream) Resume() {
 	}
 }
 
-// Flush drops the frames that wait and are not yet bound to a batch. Windows
-// start again with the next frame.
+// Flush drops the frames that wait and are not yet bound to a batch. The next frame
+// does not follow on them.
 func (s *Stream) Flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,7 +69,7 @@ func (s *Stream) Flush() {
 		return
 	}
 	s.flushes++
-	s.cutter.reset()
+	s.resetAssembler()
 	waiting := s.waiting
 	s.waiting = nil
 	s.waitingCount.Store(0)

@@ -69,7 +69,7 @@ type Frame struct {
 	CaptureUS     int64         // the client's clock in microseconds, echoed verbatim; 0 = not told
 	Codec         Codec         // how Payload is coded
 	Must          bool          // must be processed: never superseded, overtaken or judged stale
-	Discontinuity bool          // it does not follow on the frame before it: windows start again
+	Discontinuity bool          // it does not follow on the frame before it
 	Width         int           // pixels, needed for RGB24 and NV12, otherwise 0
 	Height        int           // pixels
 	Region        Region        // the part of the picture that is wanted; zero = all of it

@@ -34,15 +34,12 @@ func (s *Stream) close(why CloseReason, o Outcome, reason Reason, err error) {
 		s.endLocked(w, o, reason, err)
 	}
 	s.closed = why
-	s.cutter.reset()
+	s.resetAssembler()
 	s.finishIfDone()
 }
 
 func (s *Stream) finishIfDone() {
-	if s.closed == "" || len(s.waiting) > 0 || len(s.order) > 0 {
-		return
-	}
-	if s.finishedLocked() {
+	if s.closed == "" || len(s.order) > 0 || s.finishedLocked() {
 		return
 	}
 	s.dropState()
@@ -74,18 +71,17 @@ func (s *Stream) Move(ep Endpoint, m *Model) bool {
 		return false
 	}
 	s.notifyWaiting(-len(s.waiting))
-	old := s.model
 	s.endpoint, s.model = ep, m
-	if s.cutter != nil && !sameWindows(old, m) {
-		s.cutter.reset()
-		s.cutter = nil
+	adopted := s.assembler != nil && s.assembler.Adopt(m)
+	if !adopted {
+		s.resetAssembler()
+		s.assembler = m.newAssembler(s.opts.OneShot)
 	}
 	waiting := s.waiting
 	s.waiting = nil
 	s.waitingCount.Store(0)
 	for _, w := range waiting {
-		var err error
-		if w.Rows, w.Class, err = s.recheck(w, old, m); err != nil {
+		if err := s.recheck(w, adopted); err != nil {
 			s.endLocked(w, Failed, "", err)
 			continue
 		}
@@ -107,18 +103,16 @@ func (s *Stream) Move(ep Endpoint, m *Model) bool {
 	return true
 }
 
-// DropIdleState releases the state, and what is kept for the next window, of a
-// stream that has been idle since before the given moment, and reports whether it
-// did.
+// DropIdleState releases the state, and what the assembler keeps, of a stream that
+// has been idle since before the given moment, and reports whether it did.
 func (s *Stream) DropIdleState(before Instant) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.state == nil && s.cutter == nil || len(s.order) > 0 || len(s.waiting) > 0 || s.lastActive > before {
+	if s.state == nil && s.assembler == nil || len(s.order) > 0 || s.lastActive > before {
 		return false
 	}
 	s.dropState()
-	s.cutter.reset()
-	s.cutter = nil
+	s.resetAssembler()
 	return true
 }
 

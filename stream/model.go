@@ -35,7 +35,7 @@ type Model struct {
 	Inputs   []TensorSpec
 	Outputs  []TensorSpec
 	Image    *ImageSpec // Inputs[0] as a picture, or nil
-	Window   *Window    // its one input is cut from what a stream sends; or nil
+	Assembly Assembly   // makes its input of a stream's frames; nil when each frame is a request
 	Any      bool       // takes any inputs as they come (identity, delay)
 	Ragged   bool       // batches are views of the requests' own tensors, not one contiguous tensor
 	Stateful bool       // keeps state per stream: one frame of a stream in flight, in order
@@ -47,6 +47,9 @@ type Model struct {
 
 // Batched says whether requests carry a batch axis in front of Shape.
 func (m *Model) Batched() bool { return !m.Any && m.MaxBatch > 1 }
+
+// KeepsState says whether something of a stream is kept from one frame to the next.
+func (m *Model) KeepsState() bool { return m.Stateful || m.Assembly != nil }
 
 // Check says whether the model takes f, and returns how many rows of a batch it
 // needs and the class of batch it can join: frames of one class have equal

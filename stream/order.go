@@ -1,5 +1,7 @@
 package stream
 
+import "slices"
+
 // endLocked ends r, which no batch holds, if nothing ended it before.
 func (s *Stream) endLocked(r *Request, o Outcome, why Reason, err error) {
 	if !r.state.CompareAndSwap(uint32(Pending), uint32(o)) {
@@ -46,24 +48,23 @@ func (s *Stream) complete(r *Request) {
 		r.Unbind()
 	}
 	s.endpoint.Ended(r)
-	if s.policy.Mode == Latest && !r.bound {
-		s.pushUnbound(r)
-	} else {
-		s.pushInTurn()
+	if s.policy.Mode == Latest && !r.bound && res.Outcome != Answered {
+		s.pushAtOnce(r)
 	}
+	s.pushInTurn()
 	if s.token == idle && len(s.waiting) > 0 && s.closed == "" && !s.paused {
 		s.requeue()
 	}
 	s.finishIfDone()
 }
 
-// pushInTurn pushes the endings at the head of the order. In Latest a result
-// ends the older frames that still run, so that it need not wait for them.
+// pushInTurn pushes the endings at the head of the order. In Latest a result of a
+// run ends the older frames that still run, so that it need not wait for them.
 func (s *Stream) pushInTurn() {
 	answered := -1
 	if s.policy.Mode == Latest {
 		for i, o := range s.order {
-			if o.result.Outcome == Answered {
+			if o.bound && o.result.Outcome == Answered {
 				answered = i
 			}
 		}
@@ -77,11 +78,7 @@ func (s *Stream) pushInTurn() {
 		s.push(o)
 		n++
 	}
-	if n > 0 {
-		m := copy(s.order, s.order[n:])
-		clear(s.order[m:])
-		s.order = s.order[:m]
-	}
+	s.order = slices.Delete(s.order, 0, n)
 }
 
 // overtake ends an older frame in flight whose batch still runs. It fails when
@@ -104,28 +101,20 @@ func (s *Stream) overtake(o *Request) bool {
 	return true
 }
 
-// pushUnbound pushes, in Latest, what no batch holds: at once, unless it is a
-// result, of a frame that completed no window, whose turn comes after those of the
-// frames before it.
-func (s *Stream) pushUnbound(r *Request) {
-	if filling := r.result.Outcome == Answered; filling || r.behind != nil {
-		if last := s.before(r); last != nil {
-			s.hold(last, s.released(r)...)
-			if filling {
-				s.hold(last, r)
-				return
-			}
-		}
+// pushAtOnce pushes, in Latest, the drop or error of a frame that no batch holds: a
+// frame that was superseded, say, does not wait for those in flight.
+func (s *Stream) pushAtOnce(r *Request) {
+	i := len(s.order) - 1 // or close to it
+	for s.order[i] != r {
+		i--
 	}
+	s.order = slices.Delete(s.order, i, i+1)
 	s.push(r)
 }
 
 func (s *Stream) push(r *Request) {
 	s.flushPartial(r)
 	s.sink.Push(&r.result)
-	for _, b := range s.released(r) {
-		s.sink.Push(&b.result)
-	}
 }
 
 func (s *Stream) flushPartial(r *Request) {

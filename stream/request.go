@@ -27,8 +27,8 @@ type Request struct {
 	MapX, MapY            [2]float64
 	BatchSize             int
 
-	Cut  *Cut // what its stream has cut for it, of a model with windows; or nil
-	Span SpanID
+	Assembled *Assembled // of more than its own frame, or nil
+	Span      SpanID
 
 	state atomic.Uint32 // Outcome, set once
 	bound bool          // a batch holds its memory; under the stream's lock
@@ -38,8 +38,7 @@ type Request struct {
 	ownState   any  // the state of a detached or ended request, until its run has returned
 	releaseOwn func(any)
 
-	partial []*Result   // emitted before its turn; under the stream's lock
-	behind  *[]*Request // ended, and pushed right after it; under the stream's lock
+	partial []*Result // emitted before its turn; under the stream's lock
 	result  Result
 	single  [1]Tensor // room for the common single output
 }
@@ -125,7 +124,7 @@ func (r *Request) Unbind() {
 	l := r.Lease
 	r.Lease, r.Payload, r.Inputs = nil, nil, nil
 	l.Release()
-	r.Cut.release()
+	r.Assembled.release()
 	v, release := r.ownState, r.releaseOwn
 	r.ownState, r.releaseOwn = nil, nil
 	if v != nil && release != nil {

@@ -1,7 +1,6 @@
 package stream
 
 import (
-	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,9 +29,9 @@ type Counts struct {
 // Invariants, under mu:
 //   - token == queued exactly when the endpoint's queue holds the stream, which
 //     may have ended since: its place is given back when the token comes out;
-//   - a frame is in waiting, or in order with left == false, or ended;
-//   - order holds, oldest first, the frames whose endings are pushed in turn and
-//     are not pushed yet: all accepted ones in Every, those in flight in Latest;
+//   - order holds, oldest first, the accepted frames whose endings are not pushed:
+//     those in flight, then those in waiting, and between them any that have ended
+//     and whose turn has not come;
 //   - len(waiting) <= 1 in Latest (but for Must frames), <= Window in Every.
 type Stream struct {
 	sink         Sink
@@ -47,7 +46,7 @@ type Stream struct {
 	endpoint     Endpoint
 	token        tokenState
 	waiting      []*Request
-	order        []*Request // accepted or taken, ending not yet pushed
+	order        []*Request
 	counts       Counts
 	acceptUpTo   uint64 // so many frames may be accepted in all, whatever the window: a larger one allowed them
 	closed       CloseReason
@@ -58,9 +57,8 @@ type Stream struct {
 	lastActive   Instant
 	state        any
 	releaseState func(any)
-	affinity     any     // the worker that has the state, for models with affinity
-	cutter       *cutter // of a model with windows, once a frame has come
-	held         int     // frames behind others: see Request.behind
+	affinity     any       // the worker that has the state, for models with affinity
+	assembler    Assembler // of a model whose requests are not single frames, or nil
 }
 
 type tokenState uint8
@@ -80,7 +78,7 @@ func New(model *Model, ep Endpoint, sink Sink, opts Options) *Stream {
 	}
 	s := &Stream{
 		sink: sink, model: model, endpoint: ep, opts: opts, policy: policy,
-		finished: make(chan struct{}), lastActive: Now(),
+		finished: make(chan struct{}), lastActive: Now(), assembler: model.newAssembler(opts.OneShot),
 	}
 	s.policyCopy.Store(&policy)
 	return s
@@ -126,145 +124,6 @@ func (s *Stream) IsFinished() bool {
 	return s.finishedLocked()
 }
 
-// Submit offers a frame. It takes f.Lease over in every case. A nil error means
-// that the frame is accepted: exactly one ending will be pushed to the sink,
-// perhaps before Submit returns (a frame the model does not take is accepted
-// and ends as an error, in its turn; one that completes no window is answered
-// without outputs). Otherwise the frame was refused with
-// FlowControl (the window is full), or with the reason for which the stream is
-// closed, and nothing will be pushed.
-func (s *Stream) Submit(f Frame) error { return s.SubmitAt(f, Now()) }
-
-// SubmitAt is Submit for a frame received at now.
-func (s *Stream) SubmitAt(f Frame, now Instant) error {
-	r := &Request{Frame: f, Stream: s}
-	r.Timing.Received = now
-	if r.Params == nil {
-		r.Params = s.opts.Params
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed != "" {
-		f.Lease.Release()
-		return s.closedError()
-	}
-	if n := s.outstanding(f.Must); n >= s.policy.Window && s.counts.Accepted >= s.acceptUpTo {
-		if s.policy.Mode == Latest {
-			s.cutter.reset() // newer frames do not wait for it to be sent again
-		}
-		f.Lease.Release()
-		return Errorf(FlowControl, "window", "%d frames are in flight already: wait for results, or open the stream with a larger window", n)
-	}
-	if s.held >= MaxWindow {
-		s.cutter.reset() // who sends live will not send it again
-		f.Lease.Release()
-		return Errorf(FlowControl, "window", "%d frames that complete no window wait behind one that is in flight: wait for results, or send larger frames", MaxWindow)
-	}
-	s.lastActive = now
-	s.counts.Accepted++
-	var err error
-	if s.whole(s.model, &r.Frame) {
-		r.Rows, r.Class, err = s.model.Check(&r.Frame)
-	} else {
-		r.Rows, err = s.cut(r)
-	}
-	r.Deadline = s.deadline(r, now)
-	if s.policy.Mode == Every {
-		s.order = append(s.order, r)
-	}
-	switch {
-	case noMemory(err):
-		s.endLocked(r, Dropped, Memory, nil)
-		return nil
-	case err != nil:
-		s.endLocked(r, Failed, "", err)
-		return nil
-	case r.Rows == 0:
-		s.fill(r)
-		return nil
-	case s.tooSoon(r, now):
-		s.endLocked(r, Dropped, RateLimit, nil)
-		return nil
-	}
-	if s.policy.Mode == Latest {
-		s.supersede()
-	}
-	s.waiting = append(s.waiting, r)
-	s.waitingCount.Add(weight(r))
-	if s.token == idle && !s.paused {
-		s.token = queued
-		s.endpoint.Enqueue(s, s.affinity)
-	}
-	s.endpoint.Waiting(1)
-	return nil
-}
-
-// outstanding returns how many frames count against the window of the next one.
-func (s *Stream) outstanding(must bool) int {
-	switch {
-	case s.policy.Mode == Every:
-		return len(s.order)
-	case must:
-		n := 0
-		for _, w := range s.waiting {
-			if w.Must { // the others will be superseded
-				n++
-			}
-		}
-		return n
-	}
-	return 0
-}
-
-func (s *Stream) deadline(r *Request, now Instant) Instant {
-	if r.Must {
-		return 0
-	}
-	d := time.Duration(0)
-	for _, x := range [...]time.Duration{s.policy.MaxAge, s.policy.Deadline, r.Frame.Deadline} {
-		if x > 0 && (d == 0 || x < d) {
-			d = x
-		}
-	}
-	if d == 0 || d > math.MaxInt64-time.Duration(now) {
-		return 0
-	}
-	return now.Add(d)
-}
-
-// tooSoon keeps to MaxFPS. A frame may come a quarter of an interval early, so
-// that a source that jitters around its own rate loses nothing.
-func (s *Stream) tooSoon(r *Request, now Instant) bool {
-	if s.policy.MaxFPS <= 0 || r.Must {
-		return false
-	}
-	step := time.Duration(float64(time.Second) / s.policy.MaxFPS)
-	if s.nextFrameAt != 0 && now < s.nextFrameAt.Add(-step/4) {
-		return true
-	}
-	if now > s.nextFrameAt.Add(step) {
-		s.nextFrameAt = now // first frame, or a pause: no burst is saved up
-	}
-	s.nextFrameAt = s.nextFrameAt.Add(step)
-	return false
-}
-
-// supersede ends the waiting frames that a newer one replaces.
-func (s *Stream) supersede() {
-	kept := s.waiting[:0]
-	for _, w := range s.waiting {
-		if w.Must {
-			kept = append(kept, w)
-			continue
-		}
-		s.waitingCount.Add(-weight(w))
-		s.endLocked(w, Dropped, Superseded, nil)
-	}
-	s.notifyWaiting(len(kept) - len(s.waiting))
-	clear(s.waiting[len(kept):])
-	s.waiting = kept
-}
-
 // Take binds the stream's next frame to a batch that has room for that many
 // rows of that class (any class when class is nil), and would be answered after
 // about predict. The caller must own the token, which Take gives up, unless kept
@@ -294,9 +153,6 @@ func (s *Stream) Take(now Instant, room int, class *uint64, predict time.Duratio
 		r.bound, r.holdsToken = true, s.model.Stateful
 		r.Timing.Dequeued, r.Flushes = now, s.flushes
 		r.result.Model = s.model
-		if s.policy.Mode == Latest {
-			s.order = append(s.order, r)
-		}
 		if r.holdsToken {
 			return r, false
 		}

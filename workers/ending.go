@@ -22,7 +22,7 @@ func (g *Group) watch() {
 		}
 		now := stream.Now()
 		g.reapHung(now)
-		if keeps := g.model.Stateful || g.model.Window != nil; keeps && now.Sub(swept) > g.cfg.Limits.IdleState/4 {
+		if keeps := g.model.KeepsState(); keeps && now.Sub(swept) > g.cfg.Limits.IdleState/4 {
 			swept = now
 			g.sweepStates(now)
 		}

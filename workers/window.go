@@ -5,6 +5,7 @@ import (
 
 	"millrace/internal/buf"
 	"millrace/stream"
+	"millrace/stream/window"
 )
 
 // Window says which windows of its streams a model looks at; the zero value, that
@@ -70,6 +71,6 @@ func TakeInputs(m *stream.Model, set *stream.ImageSpec, w Window, mem *buf.Pool)
 	if w.Hop == 0 {
 		w.Hop = length
 	}
-	m.Window = &stream.Window{Length: length, Hop: w.Hop, Memory: mem}
+	m.Assembly = &window.Window{Length: length, Hop: w.Hop, Memory: mem}
 	return nil
 }

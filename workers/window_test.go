@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"millrace/stream"
+	"millrace/stream/window"
 )
 
 func TestTakeInputs(t *testing.T) {
@@ -54,10 +55,11 @@ func TestTakeInputs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !slices.Equal(m.Inputs[0].Shape, tt.shape) || (m.Window == nil) != (tt.hop == 0) {
-				t.Fatalf("shape %v, window %v", m.Inputs[0].Shape, m.Window)
+			w, cut := m.Assembly.(*window.Window)
+			if !slices.Equal(m.Inputs[0].Shape, tt.shape) || cut != (tt.hop > 0) || m.KeepsState() != cut {
+				t.Fatalf("shape %v, assembly %v", m.Inputs[0].Shape, m.Assembly)
 			}
-			if w := m.Window; w != nil && (w.Hop != tt.hop || w.Length != tt.shape[0]) {
+			if cut && (w.Hop != tt.hop || w.Length != tt.shape[0]) {
 				t.Errorf("%+v, want length %d and hop %d", w, tt.shape[0], tt.hop)
 			}
 		})

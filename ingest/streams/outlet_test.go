@@ -6,6 +6,7 @@ import (
 
 	"millrace/internal/buf"
 	"millrace/stream"
+	"millrace/stream/window"
 )
 
 // nowhere is an endpoint whose frames nobody takes.
@@ -22,7 +23,7 @@ func TestWindowsBehindALoss(t *testing.T) {
 	mem := buf.NewPool(0)
 	m := &stream.Model{
 		Name: "pairs", MaxBatch: 1, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{2, 1, 1, 3}}},
-		Image: &stream.ImageSpec{Width: 1, Height: 1}, Window: &stream.Window{Length: 2, Hop: 1, Memory: mem},
+		Image: &stream.ImageSpec{Width: 1, Height: 1}, Assembly: &window.Window{Length: 2, Hop: 1, Memory: mem},
 	}
 	f := &flow{queue: make(chan ending, 16), drops: map[stream.Reason]uint64{}}
 	ctx, cancel := context.WithCancel(t.Context())

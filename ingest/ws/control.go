@@ -218,7 +218,7 @@ func (s *session) stateful(model, version string) error {
 	if err != nil {
 		return err
 	}
-	if !m.Stateful && m.Window == nil {
+	if !m.KeepsState() {
 		return stream.Errorf(stream.Unsupported, "open.stateful", "model %s keeps nothing of a stream from one frame to the next: leave it out, or open the stream to a model that does", m.Name)
 	}
 	return nil

@@ -1,4 +1,4 @@
-package stream_test
+package window_test
 
 import (
 	"math"

@@ -1,4 +1,4 @@
-package stream_test
+package window_test
 
 import (
 	"slices"
@@ -7,6 +7,7 @@ import (
 
 	"millrace/internal/buf"
 	"millrace/stream"
+	"millrace/stream/window"
 )
 
 // What a stream keeps is bounded by its window, however long it runs.
@@ -51,11 +52,11 @@ func TestIdleWindowsAreGivenBack(t *testing.T) {
 func TestWindowsWithoutMemory(t *testing.T) {
 	c := newCutting(4, 4, 1, stream.PCM16, 1, stream.Policy{Mode: stream.Every})
 	none := buf.NewPool(1)
-	c.model.Window.Memory = none
+	c.model.Assembly.(*window.Window).Memory = none
 	if err := c.Submit(c.frame(c.samples(3))); err != nil {
 		t.Fatal(err)
 	}
-	c.model.Window.Memory = c.mem
+	c.model.Assembly.(*window.Window).Memory = c.mem
 	c.seq++
 	if err := c.Submit(c.frame(c.samples(3))); err != nil {
 		t.Fatal(err)
@@ -78,7 +79,7 @@ func TestSwapToOtherWindows(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := newCutting(6, 2, 1, stream.PCM16, 2, stream.Policy{}).model
-	other.Window.Memory = c.mem
+	other.Assembly.(*window.Window).Memory = c.mem
 	old := c.ep
 	c.ep = &endpoint{}
 	c.Move(c.ep, other)
@@ -170,8 +171,8 @@ func TestRequestsOfTheirOwn(t *testing.T) {
 		}
 		c.ep.pop()
 		r, _ := c.Take(stream.Now(), 3, nil, 0)
-		if r.Rows != rows || r.Cut != nil {
-			t.Fatalf("%d rows, cut %v", r.Rows, r.Cut)
+		if r.Rows != rows || r.Assembled != nil {
+			t.Fatalf("%d rows, cut %v", r.Rows, r.Assembled)
 		}
 		r.Finish(nil, nil, true)
 		r.Unbind()

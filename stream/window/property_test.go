@@ -1,4 +1,4 @@
-package stream_test
+package window_test
 
 import (
 	"encoding/binary"
@@ -11,6 +11,7 @@ import (
 
 	"millrace/internal/buf"
 	"millrace/stream"
+	"millrace/stream/window"
 )
 
 // results keeps what a stream's sink was pushed.
@@ -27,7 +28,7 @@ func (k *results) Push(r *stream.Result) {
 func (k *results) Done(stream.CloseReason) { k.done++ }
 
 // cutting is a stream of a model with windows, and what it should cut: the plain
-// list of everything sent since the last break.
+// list of everything sent since the last reset.
 type cutting struct {
 	*stream.Stream
 	model    *stream.Model
@@ -39,7 +40,7 @@ type cutting struct {
 	pictures bool
 
 	value   int       // of the next sample
-	sent    []float32 // since the last break
+	sent    []float32 // since the last reset
 	cut     int       // windows of them
 	seq     uint64
 	want    map[uint64][][]float32 // by frame: its windows
@@ -62,7 +63,7 @@ func newCutting(length, hop, channels int, coding stream.Codec, rows int, p stre
 	}
 	c.model = &stream.Model{
 		Name: "m", Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Float32, Shape: shape}}, MaxBatch: rows,
-		Window: &stream.Window{Length: length, Hop: hop, Memory: c.mem},
+		Assembly: &window.Window{Length: length, Hop: hop, Memory: c.mem},
 	}
 	if coding == stream.JPEG {
 		c.pictures = true
@@ -126,7 +127,7 @@ func (c *cutting) send(t *rapid.T, n int, discontinuity bool) {
 	}
 	c.order = append(c.order, c.seq)
 	c.sent = append(c.sent, vs...)
-	w := c.model.Window
+	w := c.model.Assembly.(*window.Window)
 	var windows [][]float32
 	for ; (c.cut*w.Hop+w.Length)*c.channels <= len(c.sent); c.cut++ {
 		at := c.cut * w.Hop * c.channels
@@ -173,11 +174,11 @@ func (c *cutting) look(t *rapid.T, r *stream.Request) {
 	for i, w := range want {
 		var got []float32
 		if c.pictures {
-			for _, p := range r.Cut.Pictures {
+			for _, p := range r.Assembled.Frames {
 				got = append(got, math.Float32frombits(binary.LittleEndian.Uint32(p.Payload)))
 			}
 		} else {
-			in := stream.Tensor{Data: r.Inputs[0].Data[i*r.Cut.Step:][:4*len(w)]}
+			in := stream.Tensor{Data: r.Inputs[0].Data[i*r.Assembled.Stride:][:4*len(w)]}
 			got = in.Float32s()
 		}
 		if !slices.Equal(got, w) {
@@ -272,7 +273,7 @@ func TestWindowsAreThoseOfAllThatWasSent(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"send": send, "send2": send, "send3": send,
 			"take": c.take, "answer": c.answer, "answer2": c.answer,
-			"break": func(t *rapid.T) {
+			"discontinuity": func(t *rapid.T) {
 				if rapid.IntRange(0, 9).Draw(t, "really") > 0 {
 					t.Skip("goes on")
 				}
@@ -301,8 +302,8 @@ func TestWindowsAreThoseOfAllThatWasSent(t *testing.T) {
 			"swap": func(t *rapid.T) {
 				next := *c.model
 				next.Version = "2"
-				w := *c.model.Window
-				next.Window = &w
+				w := *c.model.Assembly.(*window.Window)
+				next.Assembly = &w
 				old := c.ep
 				c.ep = &endpoint{}
 				if !c.Move(c.ep, &next) {

@@ -1,0 +1,54 @@
+package window_test
+
+import (
+	"flag"
+	"slices"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"millrace/stream"
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	// Rare orders of steps need more than the usual hundred attempts.
+	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue && !testing.Short() {
+		_ = f.Value.Set("2000")
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// endpoint is a queue of tokens, for one goroutine.
+type endpoint struct {
+	tokens []*stream.Stream
+	ended  int
+	faults []string
+}
+
+func (e *endpoint) Enqueue(s *stream.Stream, _ any) {
+	if slices.Contains(e.tokens, s) {
+		e.faults = append(e.faults, "two tokens of one stream are queued")
+	}
+	e.tokens = append(e.tokens, s)
+}
+
+func (e *endpoint) Waiting(int) {}
+
+func (e *endpoint) Ended(*stream.Request) { e.ended++ }
+
+func (e *endpoint) Detach(*stream.Stream) {}
+
+// pop takes the oldest token out, as a gatherer does.
+func (e *endpoint) pop() *stream.Stream {
+	if len(e.tokens) == 0 {
+		return nil
+	}
+	s := e.tokens[0]
+	e.tokens = e.tokens[1:]
+	return s
+}
+
+func tensor(name string, d stream.Datatype, shape ...int) stream.Tensor {
+	return stream.Tensor{Name: name, Datatype: d, Shape: shape, Data: make([]byte, stream.Elements(shape)*d.Size())}
+}
