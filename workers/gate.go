@@ -113,7 +113,7 @@ func (g Gate) stand(m, own *stream.Model) error {
 	switch {
 	case own.Image == nil || own.Any || own.Ragged:
 		return bad("compares pictures, and model %s takes none")
-	case own.Window != nil:
+	case own.Assembly != nil:
 		return bad("skips frames, and model %s looks at windows of them: it needs every one")
 	case own.Stateful:
 		return bad("skips frames, and model %s learns from each of a stream: it needs every one")
