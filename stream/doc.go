@@ -4,5 +4,6 @@
 //
 // It owns the life of a frame between its acceptance and its one ending: the
 // mailbox, the order of results, freshness and the accounting. It must not know
-// of protocols, queues, batches or workers; what a stream feeds is an Endpoint.
+// of protocols, queues, batches, windows or workers: a stream feeds an Endpoint, and
+// an Assembler makes requests of frames that are none by themselves.
 package stream
