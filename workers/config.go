@@ -2,8 +2,6 @@ package workers
 
 import (
 	"maps"
-	"slices"
-	"strings"
 	"time"
 
 	"millrace/batching"
@@ -138,10 +136,8 @@ func (c Config) Validate() error {
 	case c.Limits.Start < time.Millisecond:
 		return bad("limits.start", "%v is less than 1ms", c.Limits.Start)
 	}
-	for k := range c.Params {
-		if _, ok := kind.Keys[k]; !ok {
-			return bad(k, "is no parameter of %s: it has %s", c.Kind, keysOf(kind))
-		}
+	if _, err := kind.Decode(c.Params); err != nil {
+		return err
 	}
 	if _, err := batching.NewBatcher(c.Batching.Kind, 1, c.Batching.MaxDelay); err != nil {
 		return err
@@ -166,11 +162,4 @@ func (c Config) Same(d Config) bool {
 	sameImage := (c.Image == nil) == (d.Image == nil) && (c.Image == nil || *c.Image == *d.Image)
 	return c.Version == d.Version && c.Kind == d.Kind && c.Source == d.Source && maps.Equal(c.Params, d.Params) &&
 		c.Batching == d.Batching && c.Policy == d.Policy && c.MaxFlows == d.MaxFlows && c.Limits == d.Limits && c.Window == d.Window && c.Output == d.Output && c.Track == d.Track && c.Gate == d.Gate && sameImage
-}
-
-func keysOf(k Kind) string {
-	if len(k.Keys) == 0 {
-		return "none"
-	}
-	return strings.Join(slices.Sorted(maps.Keys(k.Keys)), ", ")
 }

@@ -65,7 +65,7 @@ func init() {
 	}
 	workers.Register(workers.Kind{Name: "affine", New: func() workers.Worker { return &affine{} }})
 	workers.Register(workers.Kind{Name: "gauge", New: func() workers.Worker { return &gauge{} }})
-	workers.Register(workers.Kind{Name: "starter", New: func() workers.Worker { return &starter{} }, Keys: map[string]string{"how": "it starts"}})
+	workers.Register(workers.Kind{Name: "starter", New: func() workers.Worker { return &starter{} }, Settings: func() any { return new(startSettings) }})
 	workers.Register(workers.Kind{Name: "dense", New: func() workers.Worker { return &dense{} }})
 }
 
@@ -182,6 +182,10 @@ var started = struct {
 	gate chan struct{}
 }{}
 
+type startSettings struct {
+	How string `yaml:"how" request:"any" help:"it starts"`
+}
+
 func (s *starter) call(what string) error {
 	started.Lock()
 	s.calls = append(s.calls, what)
@@ -199,7 +203,7 @@ func (s *starter) call(what string) error {
 }
 
 func (s *starter) Init(ctx context.Context, env *workers.Env) (*stream.Model, error) {
-	s.how, _ = env.Params["how"].(string)
+	s.how = env.Settings.(*startSettings).How
 	started.Lock()
 	started.all = append(started.all, s)
 	started.Unlock()

@@ -76,8 +76,12 @@ func (w *instance) start(ctx context.Context) (err error) {
 		return stream.Errorf(stream.NotFound, "source", "%q is no kind of worker", g.cfg.Kind)
 	}
 	w.worker, w.warm = kind.New(), false
+	settings, err := kind.Decode(g.cfg.Params)
+	if err != nil {
+		return err
+	}
 	env := &Env{
-		Name: g.cfg.Name, Source: g.cfg.Source, Params: g.cfg.Params, Log: g.log,
+		Name: g.cfg.Name, Source: g.cfg.Source, Settings: settings, Log: g.log,
 		MaxBatch: g.cfg.Batching.MaxSize, Image: g.cfg.Image, Window: g.cfg.Window,
 	}
 	m, err := w.worker.Init(ctx, env)
