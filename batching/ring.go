@@ -40,9 +40,6 @@ func NewRing[T any](n int) *Ring[T] {
 	return r
 }
 
-// Cap returns the number of places.
-func (r *Ring[T]) Cap() int { return len(r.cells) }
-
 // Len returns how many values are in the ring, or on their way in or out.
 func (r *Ring[T]) Len() int {
 	for {
