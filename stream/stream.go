@@ -10,7 +10,7 @@ import (
 type Options struct {
 	Policy  Policy // unset fields take the model's defaults
 	Params  Params // for the model: the same for every frame that brings none
-	OneShot bool   // carries one-shot requests: not listed among the streams
+	OneShot bool   // carries the one-shot requests of one connection; not listed among the streams
 }
 
 // Counts are the totals of one stream. Accepted = Results + Drops + Errors once
@@ -21,7 +21,8 @@ type Counts struct {
 
 // Stream is one client's continuous input to one model: a mailbox, the order of
 // its results, freshness and the accounting. It has at most one token in its
-// endpoint's queue: idle -> queued -> taken, rechecked after each take.
+// endpoint's queue: idle -> queued -> taken, and the mailbox is looked at again after
+// each take.
 //
 // Submit, Close and the reading methods are safe for concurrent use. Take is
 // called by whoever took the stream's token.
