@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"millrace/batching"
-	"millrace/internal/child"
+	"millrace/internal/backoff"
 	"millrace/stream"
 	"millrace/workers/postprocess"
 	"millrace/workers/tracking"
@@ -50,7 +50,7 @@ type instance struct {
 
 	warm     bool // has run a batch: the first is left out of the learned times
 	failures int  // broken in a row
-	back     child.Backoff
+	back     backoff.Backoff
 }
 
 const gone = ^uint64(0)
