@@ -84,6 +84,13 @@ func TestItems(t *testing.T) {
 			t.Errorf("%s: %q, %v; want %q", name, got, err, c.want)
 		}
 	}
+	r, err := Items([]oip.Tensor{floats("boxes", []int{1, 3, 4}, 1, 2, 3, 4, nan, 6, 7, 8, 5, 6, 7, 8), ints("ids", []int{1, 3}, 11, 12, 0)})
+	if err != nil || !r.Tracked || len(r.Boxes) != 2 || r.Boxes[0].ID != 11 || r.Boxes[1].ID != 0 {
+		t.Errorf("with ids: %+v, %v", r, err)
+	}
+	if r, err = Items([]oip.Tensor{two, words("ids", []int{1, 2}, "a", "b")}); err != nil || r.Tracked || len(r.Boxes) != 2 {
+		t.Errorf("ids of a model's own: %+v, %v", r, err)
+	}
 	for want, outputs := range map[string][]oip.Tensor{
 		"outputs.boxes: is of INT64":       {ints("boxes", []int{1, 1, 4}, 1, 2, 3, 4)},
 		"outputs.boxes.data":               {floats("boxes", []int{1, 2, 4}, 1, 2, 3)},
@@ -133,8 +140,8 @@ func TestDraw(t *testing.T) {
 	none := math.NaN()
 	r := Result{
 		Boxes: []Box{
-			{100, 80, 220, 200, Class{7, "", 0.93}}, {300, 2, 400, 60, Class{3, "cat", 0.5}}, {560, 300, 900, 460, Class{-1, "at the edge, long label", none}},
-			{-50, -50, 9000, 9000, Class{-1, "", none}},
+			{100, 80, 220, 200, Class{7, "", 0.93}, 0}, {300, 2, 400, 60, Class{3, "cat", 0.5}, 0}, {560, 300, 900, 460, Class{-1, "at the edge, long label", none}, 0},
+			{-50, -50, 9000, 9000, Class{-1, "", none}, 0},
 		},
 		Poses: []Pose{{{150, 120, 1}, {180, 140, 0.9}, {200, 100, 0.1}}},
 		Top:   []Class{{1, "tabby cat", 0.8}, {2, "tiger cat", 0.15}},
