@@ -107,7 +107,7 @@ func TestItems(t *testing.T) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
-	r, err := Items([]oip.Tensor{
+	r, err = Items([]oip.Tensor{
 		floats("keypoints", []int{1, 1, 2, 3}, 1, 2, 0.9, nan, 3, 0.8),
 		{Name: "mask", Datatype: oip.Uint8, Shape: []int{1, 1, 2}, Data: []byte{0, 3}}, floats("region", []int{1, 4}, 0, 0, 10, 10),
 	})
