@@ -140,7 +140,7 @@ func (k Kind) Decode(params stream.Params) (any, error) {
 		errs = append(errs, f.SetAny(params[name]))
 	}
 	t.Fill()
-	return ptr, stream.Invalid(errors.Join(errs...))
+	return ptr, errors.Join(errs...)
 }
 
 // unknown is the error about a parameter that the kind does not have.

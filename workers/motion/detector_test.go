@@ -1,6 +1,7 @@
 package motion
 
 import (
+	"errors"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -156,7 +157,7 @@ func TestSettings(t *testing.T) {
 	} {
 		_, err := decode(p)
 		var e *stream.Error
-		if e, _ = err.(*stream.Error); e == nil || e.Field != key || e.Code != stream.InvalidArgument {
+		if !errors.As(err, &e) || e.Field != key || e.Code != stream.InvalidArgument {
 			t.Errorf("%v: %v", p, err)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 
 	"millrace/internal/setting"
-	"millrace/stream"
 )
 
 // Settings of a Detector. Zero fields take the defaults.
@@ -25,5 +24,5 @@ type Settings struct {
 func (s Settings) withDefaults() (Settings, error) {
 	t := setting.Of("", &s)
 	t.Fill()
-	return s, stream.Invalid(errors.Join(t.Check()...))
+	return s, errors.Join(t.Check()...)
 }
