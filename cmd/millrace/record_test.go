@@ -43,6 +43,7 @@ func reads(t *testing.T, into any, want int, args ...string) (stderr string) {
 }
 
 func TestRecordReplayCompare(t *testing.T) {
+	t.Parallel()
 	addr, dir := spotters(t), t.TempDir()
 	a, b, c := filepath.Join(dir, "a.mill"), filepath.Join(dir, "b.mill"), filepath.Join(dir, "c.mill")
 	clip, err := filepath.Abs("../../examples/spotter/clip.mp4")

@@ -148,6 +148,7 @@ func TestHelp(t *testing.T) {
 }
 
 func TestCheck(t *testing.T) {
+	t.Parallel()
 	var found []finding
 	state := func(what string) string {
 		for _, f := range found {
@@ -192,6 +193,7 @@ func TestCheck(t *testing.T) {
 
 // TestCheckModels: each model is loaded, and a bad one hides no other.
 func TestCheckModels(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	for name, data := range map[string][]byte{"good.onnx": spotter.Model, "cut.onnx": spotter.Model[:3000], "config.yaml": []byte(
 		"http: 127.0.0.1:0\ngrpc: off\nmodels:\n  - {name: cut, source: cut.onnx}\n  - {name: good, source: good.onnx, instances: 2}\n" +
