@@ -9,8 +9,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"millrace/internal/buf"
 	"millrace/stream"
+	"millrace/stream/buf"
 	"millrace/stream/window"
 )
 
