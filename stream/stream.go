@@ -207,16 +207,28 @@ func (s *Stream) finishedLocked() bool {
 	}
 }
 
-// Head returns the class of the next frame and when it was received; ok is false
-// when none waits.
-func (s *Stream) Head() (class uint64, received Instant, ok bool) {
+// Head is what is known of a stream's next frame before it is taken.
+type Head struct {
+	Class    uint64
+	Received Instant
+	Deadline Instant // the nearest of all frames that wait; 0 = none has one
+}
+
+// Head describes the next frame; ok is false when none waits.
+func (s *Stream) Head() (h Head, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.waiting) == 0 || s.paused {
-		return 0, 0, false
+		return h, false
 	}
 	r := s.waiting[0]
-	return r.Class, r.Timing.Received, true
+	h = Head{Class: r.Class, Received: r.Timing.Received, Deadline: r.Deadline}
+	for _, w := range s.waiting[1:] {
+		if w.Deadline != 0 && (h.Deadline == 0 || w.Deadline < h.Deadline) {
+			h.Deadline = w.Deadline
+		}
+	}
+	return h, true
 }
 
 func (s *Stream) pop() {

@@ -259,6 +259,12 @@ func (d *dense) Run(_ context.Context, b *batching.Batch) error {
 	return nil
 }
 
+// fullOnly says whether batchers of a kind form full batches only.
+func fullOnly(kind string) bool {
+	b, err := batching.NewBatcher(kind, 1, nil)
+	return err == nil && b.Needs().Full
+}
+
 // endings is a sink that keeps what it was pushed.
 type endings struct {
 	mu   sync.Mutex

@@ -26,7 +26,7 @@ import (
 type instance struct {
 	group   *Group
 	worker  Worker
-	lane    *batching.Lane // of a worker with affinity
+	inbox   *batching.Inbox // of a worker with affinity
 	prep    *preparer
 	results *postprocess.Decoder // nil: the worker's outputs are the answer
 	boxes   []tracking.Box       // of the result whose ids are being found

@@ -1,9 +1,11 @@
 package workers
 
 import (
+	"slices"
 	"time"
 
 	"millrace/batching"
+	"millrace/internal/setting"
 	"millrace/stream"
 )
 
@@ -41,10 +43,13 @@ func Overlay(cfg Config, params stream.Params) (out Config, share, swap bool, er
 		case "batcher", "batching.kind":
 			var s string
 			s, err = text(k, v)
-			cfg.Batching.Kind = batching.Kind(s)
+			cfg.Batching.Kind = s
 		case "max_delay", "batching.max_delay":
-			if cfg.Batching.MaxDelay, err = duration(k, v); err == nil {
-				err = atMost(k, cfg.Batching.MaxDelay, max(MaxDelay, set.Batching.MaxDelay))
+			var d time.Duration
+			if d, err = duration(k, v); err == nil {
+				soft, _ := setting.Part[batching.SoftSettings](cfg.Parts)
+				err = atMost(k, d, max(MaxDelay, soft.MaxDelay))
+				cfg.Parts = append(withoutSoft(cfg.Parts), &batching.SoftSettings{MaxDelay: d})
 			}
 		case "limits.run":
 			if cfg.Limits.Run, err = duration(k, v); err == nil {
@@ -61,6 +66,10 @@ func Overlay(cfg Config, params stream.Params) (out Config, share, swap bool, er
 		cfg.Params = own
 	}
 	return cfg, share, swap, nil
+}
+
+func withoutSoft(parts []any) []any {
+	return slices.DeleteFunc(slices.Clone(parts), func(p any) bool { _, ok := p.(*batching.SoftSettings); return ok })
 }
 
 func atMost[T int | time.Duration](key string, v, most T) error {
