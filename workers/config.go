@@ -1,7 +1,6 @@
 package workers
 
 import (
-	"errors"
 	"maps"
 	"reflect"
 	"slices"
@@ -171,9 +170,8 @@ func (c Config) Same(d Config) bool {
 func checkParts(parts []any) error {
 	t := setting.Of("", &struct{}{})
 	t.AddParts(setting.Model, &parts)
-	var e *setting.Error
-	if errs := t.Check(); len(errs) > 0 && errors.As(errs[0], &e) {
-		return stream.Errorf(stream.InvalidArgument, e.Path, "%s", e.Msg)
+	if errs := t.Check(); len(errs) > 0 {
+		return errs[0]
 	}
 	return nil
 }
