@@ -22,13 +22,16 @@ func TestServe(t *testing.T) {
 		if err != nil || !strings.HasPrefix(line, "millrace is ready: http://127.0.0.1:") || !strings.Contains(line, " grpc://127.0.0.1:") {
 			t.Fatalf("%q, %v\n%s", line, err, &p.stderr)
 		}
-		r, err := http.Get(httpAddr.FindString(line) + "/v2/models/cost/ready")
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = r.Body.Close()
-		if r.StatusCode != http.StatusOK {
-			t.Errorf("the model answers %s", r.Status)
+		// Who reads the line finds the server and each of its models ready.
+		for _, path := range []string{"/v2/health/ready", "/v2/models/cost/ready", "/v2/models/delay/ready"} {
+			r, err := http.Get(httpAddr.FindString(line) + path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = r.Body.Close()
+			if r.StatusCode != http.StatusOK {
+				t.Errorf("%s answers %s", path, r.Status)
+			}
 		}
 		if rest, code := p.signal(sig); code != 0 || rest != "" {
 			t.Errorf("%v: exit status %d, then %q\n%s", sig, code, rest, &p.stderr)
