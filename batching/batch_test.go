@@ -22,13 +22,10 @@ type group struct {
 	detached int
 }
 
-// testParts are the settings of batchers in these tests.
-var testParts = []any{&SoftSettings{MaxDelay: softDelay}, &DeadlineSettings{Slack: deadlineSlack}}
-
-func newGroup(t testing.TB, m *stream.Model, kind string, buffers, flows int) *group {
+func newGroup(t testing.TB, m *stream.Model, kind Kind, buffers, flows int) *group {
 	t.Helper()
 	g := &group{model: m, mem: buf.NewPool(0)}
-	b, err := NewBatcher(kind, m.MaxBatch, testParts)
+	b, err := NewBatcher(kind, m.MaxBatch, softDelay)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,8 +37,8 @@ func newGroup(t testing.TB, m *stream.Model, kind string, buffers, flows int) *g
 }
 
 func (g *group) Enqueue(s *stream.Stream, home any) {
-	inbox, _ := home.(*Inbox)
-	g.intake.Push(s, inbox)
+	lane, _ := home.(*Lane)
+	g.intake.Push(s, lane)
 }
 
 func (g *group) Waiting(n int)         { g.waiting += n }
@@ -60,7 +57,6 @@ func (g *group) open(t testing.TB, p stream.Policy) (*stream.Stream, *sink) {
 type sink struct {
 	results []string // data of the first output, or what happened
 	ages    []stream.Instant
-	stale   []uint64
 }
 
 func (k *sink) Push(r *stream.Result) {
@@ -73,9 +69,6 @@ func (k *sink) Push(r *stream.Result) {
 		k.results = append(k.results, string(r.Outputs[0].Data))
 		k.ages = append(k.ages, r.Timing.Dequeued-r.Timing.Received)
 	case stream.Dropped:
-		if r.Reason == stream.Stale {
-			k.stale = append(k.stale, r.Seq)
-		}
 		k.results = append(k.results, string(r.Reason))
 	default:
 		k.results = append(k.results, "error: "+string(stream.CodeOf(r.Err)))

@@ -5,8 +5,6 @@ import (
 	"strconv"
 	"time"
 
-	"millrace/batching"
-	"millrace/internal/setting"
 	"millrace/workers"
 )
 
@@ -28,16 +26,13 @@ func ModelSettings() []Setting {
 // place.
 func modelDefaults() map[string]string {
 	c := workers.Config{}.WithDefaults()
-	soft, _ := setting.Part[batching.SoftSettings](nil)
-	deadline, _ := setting.Part[batching.DeadlineSettings](nil)
 	span := func(d time.Duration) string { return Duration(d).String() }
 	return map[string]string{
 		"version":            c.Version,
 		"instances":          strconv.Itoa(c.Instances),
 		"max_flows":          strconv.Itoa(c.MaxFlows),
-		"batching.kind":      c.Batching.Kind,
-		"batching.max_delay": span(soft.MaxDelay),
-		"batching.slack":     span(deadline.Slack),
+		"batching.kind":      string(c.Batching.Kind),
+		"batching.max_delay": span(c.Batching.MaxDelay),
 		"batching.buffers":   "instances + 1",
 		"input.image.fit":    "stretch",
 		"input.image.scale":  "1",

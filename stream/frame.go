@@ -3,7 +3,7 @@ package stream
 import (
 	"time"
 
-	"millrace/stream/buf"
+	"millrace/internal/buf"
 )
 
 // Codec says how a frame's payload is coded. The numbers are those of the

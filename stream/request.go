@@ -3,7 +3,7 @@ package stream
 import (
 	"sync/atomic"
 
-	"millrace/stream/buf"
+	"millrace/internal/buf"
 )
 
 // Request is one unit of inference: an accepted frame on its way. It is made

@@ -1,7 +1,7 @@
 package stream
 
 import (
-	"millrace/stream/buf"
+	"millrace/internal/buf"
 )
 
 // Outcome is how a frame ended.

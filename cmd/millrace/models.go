@@ -108,11 +108,10 @@ func listKinds(c *cobra.Command, asJSON bool) error {
 	}
 	var list []kind
 	for _, k := range workers.Kinds() {
-		keys := map[string]string{}
-		for _, f := range k.Table().Fields() {
-			keys[f.Path] = f.Help
+		if k.Keys == nil {
+			k.Keys = map[string]string{}
 		}
-		list = append(list, kind{k.Name, k.Doc, keys})
+		list = append(list, kind{k.Name, k.Doc, k.Keys})
 	}
 	if asJSON {
 		return writeJSON(c.OutOrStdout(), list)

@@ -13,12 +13,11 @@ import (
 	"strings"
 	"sync"
 
+	"millrace/client/overlay"
 	"millrace/client/play"
 	"millrace/examples/spotter"
 	"millrace/ingest/streams"
 	"millrace/internal/clip/truth"
-	"millrace/internal/oip"
-	"millrace/internal/overlay"
 	"millrace/server"
 )
 
@@ -108,11 +107,7 @@ func (j *judge) reply(r play.Reply) {
 	if !r.Answered() || r.Partial {
 		return
 	}
-	outputs := make([]oip.Tensor, len(r.Outputs))
-	for i, t := range r.Outputs {
-		outputs[i] = oip.Tensor{Name: t.Name, Datatype: string(t.Datatype), Shape: t.Shape, Data: t.Data}
-	}
-	result, err := overlay.Items(outputs)
+	result, err := overlay.Items(r.Outputs)
 	if err != nil {
 		return
 	}

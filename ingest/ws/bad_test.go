@@ -9,6 +9,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"millrace/ingest/ws"
+	"millrace/ingest/ws/conn"
 	"millrace/workers"
 )
 
@@ -95,7 +96,7 @@ func TestTooLarge(t *testing.T) {
 	go func() { _ = c.WriteMessage(websocket.BinaryMessage, make([]byte, 8<<20)) }()
 	c.nextError("too_large", -1, "100000", "limits.max_message")
 	c.closed(websocket.CloseMessageTooBig)
-	r.until("it is counted", func() bool { return r.ws.Stats().Ends[ws.EndTooLarge] == 1 })
+	r.until("it is counted", func() bool { return r.ws.Stats().Ends[conn.EndTooLarge] == 1 })
 }
 
 // TestBadFrames has a frame's fault end that frame only.

@@ -1,12 +1,9 @@
-// Package ws is the WebSocket adapter: frames in as binary messages, one reply
-// for each. The message layout is described in docs/protocol.
+// Package ws is the WebSocket adapter: frames in as binary messages, one reply for each. The message layout is described in
+// docs/protocol.md.
 //
-// It owns the sessions: their two goroutines (the reader, which reads, submits
-// and ends the session, and the writer, which alone writes), their outboxes,
-// the accounting of messages against replies, and the videos that sessions ask
-// the server to pull. Routes, Host and Origin are internal/httpd's; after the
-// upgrade nothing of the HTTP server is involved any more, so the sessions are
-// registered, stopped and waited for here.
+// It owns the routes, the tickets, and the choice of the protocol of each connection; Host and Origin are internal/httpd's.
+// Connections are package conn's, from the upgrade on; what their messages mean is the protocols': plain, calls and v1, none
+// of which knows another.
 //
 // It must not know worker groups, queues or batches.
 package ws

@@ -11,6 +11,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"millrace/ingest/ws"
+	"millrace/ingest/ws/conn"
 	"millrace/internal/wire"
 	"millrace/stream"
 )
@@ -38,34 +39,34 @@ func TestEnds(t *testing.T) {
 		return v
 	}
 	idle := ws.Options{PingEvery: 20 * time.Millisecond, PongWait: patience, Idle: 50 * time.Millisecond}
-	seen := map[ws.End]bool{}
+	seen := map[conn.End]bool{}
 	for _, c := range []struct {
 		name string
-		why  ws.End
+		why  conn.End
 		of   stream.CloseReason // "" = none was opened
 		o    ws.Options
 		do   func(r *rig)
 	}{
-		{"bye", ws.EndClient, stream.ClientGone, ws.Options{}, func(r *rig) {
+		{"bye", conn.EndClient, stream.ClientGone, ws.Options{}, func(r *rig) {
 			bye := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")
 			_ = opened(r).WriteMessage(websocket.CloseMessage, bye)
 		}},
-		{"gone", ws.EndGone, stream.ClientGone, ws.Options{}, func(r *rig) { _ = r.dial(plain).NetConn().Close() }},
-		{"gone for good", ws.EndGone, stream.ClientGone, ws.Options{Resume: time.Millisecond}, func(r *rig) { _ = opened(r).NetConn().Close() }},
-		{"slow", ws.EndSlow, stream.SlowConsumer, ws.Options{OutboxMessages: 8, OutboxBytes: 1 << 20, WriteWait: patience}, func(r *rig) {
+		{"gone", conn.EndGone, stream.ClientGone, ws.Options{}, func(r *rig) { _ = r.dial(plain).NetConn().Close() }},
+		{"gone for good", conn.EndGone, stream.ClientGone, ws.Options{Resume: time.Millisecond}, func(r *rig) { _ = opened(r).NetConn().Close() }},
+		{"slow", conn.EndSlow, stream.SlowConsumer, ws.Options{OutboxMessages: 8, OutboxBytes: 1 << 20, WriteWait: patience}, func(r *rig) {
 			v := opened(r)
 			go func() {
 				for seq := uint64(0); v.WriteMessage(websocket.BinaryMessage, raw(1, 0, 0, 1, seq, make([]byte, 200_000))) == nil; seq++ {
 				}
 			}()
 		}},
-		{"idle", ws.EndIdle, stream.Idle, idle, func(r *rig) { fatal(r.v1("/v2/stream"), "timeout", 4408) }},
-		{"idle with a stream", ws.EndIdle, stream.Idle, idle, func(r *rig) {
+		{"idle", conn.EndIdle, stream.Idle, idle, func(r *rig) { fatal(r.v1("/v2/stream"), "timeout", 4408) }},
+		{"idle with a stream", conn.EndIdle, stream.Idle, idle, func(r *rig) {
 			c := r.dial(plain)
 			c.nextError("timeout", -1)
 			c.closed(4408)
 		}},
-		{"unloaded", ws.EndUnloaded, stream.ByUnload, ws.Options{}, func(r *rig) {
+		{"unloaded", conn.EndUnloaded, stream.ByUnload, ws.Options{}, func(r *rig) {
 			c := r.dial(plain)
 			c.send([]byte("x"))
 			c.next()
@@ -75,27 +76,27 @@ func TestEnds(t *testing.T) {
 			c.nextError("unloaded", -1)
 			c.closed(4404)
 		}},
-		{"draining", ws.EndDraining, stream.ByDrain, ws.Options{}, func(r *rig) {
+		{"draining", conn.EndDraining, stream.ByDrain, ws.Options{}, func(r *rig) {
 			v := opened(r)
 			go r.stop()
 			fatal(v, "draining", 1001)
 		}},
-		{"too large", ws.EndTooLarge, stream.ByError, ws.Options{MaxMessage: 1000}, func(r *rig) {
+		{"too large", conn.EndTooLarge, stream.ByError, ws.Options{MaxMessage: 1000}, func(r *rig) {
 			v := opened(r)
 			v.media(raw(1, 0, 0, 1, 0, make([]byte, 1000)))
 			fatal(v, "too_large", 1009)
 		}},
-		{"malformed", ws.EndMalformed, stream.ByError, ws.Options{}, func(r *rig) {
+		{"malformed", conn.EndMalformed, stream.ByError, ws.Options{}, func(r *rig) {
 			v := opened(r)
 			v.media([]byte{9})
 			fatal(v, "invalid_argument", 4400)
 		}},
-		{"no WebSocket", ws.EndMalformed, stream.ByError, ws.Options{}, func(r *rig) {
+		{"no WebSocket", conn.EndMalformed, stream.ByError, ws.Options{}, func(r *rig) {
 			c := r.dial(plain)
 			_, _ = c.NetConn().Write([]byte{0xff, 0xff, 0xff, 0xff, 0xff})
 			c.closed(websocket.CloseProtocolError)
 		}},
-		{"failed", ws.EndFault, stream.ByError, ws.Options{}, func(r *rig) {
+		{"failed", conn.EndFault, stream.ByError, ws.Options{}, func(r *rig) {
 			c := r.dial(plain)
 			c.send([]byte("x"))
 			c.next()
@@ -103,21 +104,21 @@ func TestEnds(t *testing.T) {
 			c.nextError("internal", -1, "echo")
 			c.closed(1011)
 		}},
-		{"panic", ws.EndFault, "", ws.Options{}, func(r *rig) {
+		{"panic", conn.EndFault, "", ws.Options{}, func(r *rig) {
 			r.refuses(func() error { panic("a fault of the test") })
 			r.panics = 1
 			c := r.dial(plain)
 			c.nextError("internal", -1, "log")
 			c.closed(1011)
 		}},
-		{"panic in a session", ws.EndFault, "", ws.Options{}, func(r *rig) {
+		{"panic in a session", conn.EndFault, "", ws.Options{}, func(r *rig) {
 			r.refuses(func() error { panic("a fault of the test") })
 			r.panics = 1
 			v := r.v1("/v2/stream")
 			v.say(`{"type":"open","sid":1,"model":"echo"}`)
 			fatal(v, "internal", 1011)
 		}},
-		{"taken over", ws.EndTakenOver, "", ws.Options{}, func(r *rig) {
+		{"taken over", conn.EndTakenOver, "", ws.Options{}, func(r *rig) {
 			v, w := opened(r), r.v1("/v2/stream")
 			w.say(`{"type":"attach","token":"` + v.token + `"}`)
 			w.expect("attached")
@@ -144,8 +145,8 @@ func TestEnds(t *testing.T) {
 			seen[c.why] = true
 		})
 	}
-	seen[ws.EndRefused] = true // TestRefusals
-	for _, why := range ws.Ends {
+	seen[conn.EndRefused] = true // TestRefusals
+	for _, why := range conn.Ends {
 		if !seen[why] {
 			t.Errorf("nothing ends as %s", why)
 		}
@@ -174,7 +175,7 @@ func TestRefusals(t *testing.T) {
 		c.nextError(string(code), -1, "setting: refused")
 		c.closed(want)
 		n++
-		r.until("it is counted", func() bool { return r.ws.Stats().Ends[ws.EndRefused] == n })
+		r.until("it is counted", func() bool { return r.ws.Stats().Ends[conn.EndRefused] == n })
 		v.say(`{"type":"open","sid":1,"model":"echo"}`)
 		if e := v.expectError(string(code), "refused"); e.Fatal || e.SID != 1 {
 			t.Errorf("%+v", e)
@@ -242,5 +243,5 @@ func TestPagesAreTold(t *testing.T) {
 	}
 	told("none-of-ours", "unauthenticated", 4401)
 	v.open(1, `,"model":"echo"`)
-	r.until("they have left", func() bool { st := r.ws.Stats(); return st.Sessions == 1 && st.Ends[ws.EndRefused] == 5 })
+	r.until("they have left", func() bool { st := r.ws.Stats(); return st.Sessions == 1 && st.Ends[conn.EndRefused] == 5 })
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"millrace/ingest/ws"
+	"millrace/ingest/ws/conn"
 	"millrace/stream"
 	"millrace/workers"
 )
@@ -44,7 +45,7 @@ func TestUnload(t *testing.T) {
 		frames++
 	}
 	c.closed(4404)
-	r.until("the session is gone", func() bool { st := r.ws.Stats(); return st.Sessions == 0 && st.Ends[ws.EndUnloaded] == 1 })
+	r.until("the session is gone", func() bool { st := r.ws.Stats(); return st.Sessions == 0 && st.Ends[conn.EndUnloaded] == 1 })
 }
 
 // TestShutdown has the server end in the middle of a stream: every frame that
@@ -79,7 +80,7 @@ func TestShutdown(t *testing.T) {
 	c.Close()
 	quiet.Close()
 	<-done
-	if n := r.ws.Stats().Ends[ws.EndDraining]; n != 2 {
+	if n := r.ws.Stats().Ends[conn.EndDraining]; n != 2 {
 		t.Errorf("%d sessions ended as draining", n)
 	}
 }
@@ -120,11 +121,11 @@ func TestGone(t *testing.T) {
 			n++
 			r.until(name+": the session is gone", func() bool {
 				st := r.ws.Stats()
-				return st.Sessions == 0 && st.Ends[ws.EndClient]+st.Ends[ws.EndGone] == n
+				return st.Sessions == 0 && st.Ends[conn.EndClient]+st.Ends[conn.EndGone] == n
 			})
 		}
 	}
-	if st := r.ws.Stats(); st.Ends[ws.EndClient] == 0 || st.Ends[ws.EndGone] < 4 {
+	if st := r.ws.Stats(); st.Ends[conn.EndClient] == 0 || st.Ends[conn.EndGone] < 4 {
 		t.Errorf("%v", st.Ends)
 	}
 }
@@ -138,7 +139,7 @@ func TestMalformed(t *testing.T) {
 	}
 	c.closed(websocket.CloseProtocolError)
 	c.Close()
-	r.until("it is counted", func() bool { return r.ws.Stats().Ends[ws.EndMalformed] == 1 })
+	r.until("it is counted", func() bool { return r.ws.Stats().Ends[conn.EndMalformed] == 1 })
 }
 
 // TestSlowConsumer has a client send and never read: its outbox reaches its
@@ -150,7 +151,7 @@ func TestSlowConsumer(t *testing.T) {
 		for c.WriteMessage(websocket.BinaryMessage, make([]byte, 200_000)) == nil {
 		}
 	}()
-	r.until("it is closed as slow", func() bool { st := r.ws.Stats(); return st.Ends[ws.EndSlow] == 1 && st.Sessions == 0 })
+	r.until("it is closed as slow", func() bool { st := r.ws.Stats(); return st.Ends[conn.EndSlow] == 1 && st.Sessions == 0 })
 }
 
 // TestNeverReads is the same in every: reading stops at the window, and the
@@ -162,7 +163,7 @@ func TestNeverReads(t *testing.T) {
 		for c.WriteMessage(websocket.BinaryMessage, make([]byte, 2<<20)) == nil {
 		}
 	}()
-	r.until("it is closed as slow", func() bool { st := r.ws.Stats(); return st.Ends[ws.EndSlow] == 1 && st.Sessions == 0 })
+	r.until("it is closed as slow", func() bool { st := r.ws.Stats(); return st.Ends[conn.EndSlow] == 1 && st.Sessions == 0 })
 }
 
 // TestSilent has clients that answer no pings found, and those that do kept.
@@ -179,7 +180,7 @@ func TestSilent(t *testing.T) {
 		_, _, err := good.ReadMessage() // answers pings meanwhile
 		got <- err
 	}()
-	r.until("the silent one is gone", func() bool { return r.ws.Stats().Ends[ws.EndGone] == 1 })
+	r.until("the silent one is gone", func() bool { return r.ws.Stats().Ends[conn.EndGone] == 1 })
 	if err := good.WriteMessage(websocket.BinaryMessage, []byte("still here")); err != nil {
 		t.Error(err)
 	}

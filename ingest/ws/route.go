@@ -3,44 +3,52 @@ package ws
 import (
 	"net"
 	"net/url"
-	"slices"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/gorilla/websocket"
 
+	"millrace/ingest"
+	"millrace/ingest/ws/encode"
+	"millrace/ingest/ws/plain"
 	"millrace/internal/httpd"
 	"millrace/internal/wire"
 	"millrace/stream"
 )
 
-// callsPath is where a text message is a call in the form of the Open Inference
-// Protocol, whose one input is the address of a video.
-const callsPath = "/models/infer"
+// router answers the adapter's HTTP requests.
+type router struct {
+	protocols
+	http    *httpd.Server
+	tickets tickets
+	backend atomic.Pointer[ingest.Backend] // nil until the adapter serves
+}
 
-func (a *Adapter) routes(app *fiber.App) {
+func (r *router) register(app *fiber.App) {
 	for _, path := range []string{callsPath, "/v2/stream", "/v2/models/:model/stream", "/v2/models/:model/versions/:version/stream"} {
-		app.Get(path, a.handle)
+		app.Get(path, r.handle)
 	}
-	app.Post("/v2/tickets", a.mintTicket)
+	app.Post("/v2/tickets", r.mintTicket)
 }
 
 // handle checks everything that can be told as an HTTP error and hijacks the
 // connection. What outlives it is copied: the request's memory is used again.
-func (a *Adapter) handle(c *fiber.Ctx) error {
-	backend := a.backend.Load()
+func (r *router) handle(c *fiber.Ctx) error {
+	backend := r.backend.Load()
 	if backend == nil {
 		return stream.Errorf(stream.Unavailable, "", "the server is starting")
 	}
-	if !a.http.OriginAllowed(c) {
-		return stream.Errorf(stream.PermissionDenied, "", "pages of the web origin %q may not open streams here: add it to origins", clip(c.Get("Origin")))
+	if !r.http.OriginAllowed(c) {
+		return stream.Errorf(stream.PermissionDenied, "", "pages of the web origin %q may not open streams here: add it to origins", encode.Clip(c.Get("Origin")))
 	}
-	q, version, err := readQuery(c)
+	q, err := readQuery(c)
 	if err != nil {
 		return err
 	}
-	if q.model != "" {
-		if _, _, err := (*backend).Models().Model(q.model, version); err != nil {
+	if q.Model != "" {
+		if _, _, err := (*backend).Models().Model(q.Model, q.Version); err != nil {
 			return err
 		}
 	}
@@ -49,83 +57,77 @@ func (a *Adapter) handle(c *fiber.Ctx) error {
 		return err
 	}
 	offered := websocket.Subprotocols(req)
-	page := c.Get("Origin") != "" && slices.Contains(offered, wire.Subprotocol)
-	refused := a.admit(offered)
-	if refused != nil && !page {
-		return refused
+	p := choose(c.Route().Path, offered)
+	// A page is not shown the status of a refused handshake, so it is let in to be told.
+	tell := p.tellsPages() && c.Get("Origin") != ""
+	rejected := r.admit(offered)
+	if rejected != nil && !tell {
+		return rejected
 	}
-	if q.model == "" && !q.calls && !slices.Contains(offered, wire.Subprotocol) {
+	if q.Model == "" && p.needsModel() {
 		return stream.Errorf(stream.InvalidArgument, "model", "is missing: want /v2/stream?model=NAME or /v2/models/NAME/stream, or the subprotocol %s", wire.Subprotocol)
 	}
-	if refused == nil {
-		a.mu.Lock()
-		refused = a.room()
-		a.mu.Unlock()
-		if refused != nil && (stream.CodeOf(refused) == stream.Draining || !page) {
-			return httpd.WithStatus(fiber.StatusServiceUnavailable, refused) // the limit is the server's, not this client's
+	if rejected == nil {
+		rejected = r.conns.Room()
+		if rejected != nil && (stream.CodeOf(rejected) == stream.Draining || !tell) {
+			return httpd.WithStatus(fiber.StatusServiceUnavailable, rejected) // the limit is the server's, not this client's
 		}
 	}
-	httpd.Hijack(c, func(conn net.Conn, buffered []byte) {
-		s := newSession(a, conn, *backend, q, version)
-		s.refused = refused
-		if a.enter(s) != nil {
-			refuse(conn, "503 Service Unavailable")
-			return
-		}
-		if !a.group.run("reader", func() { s.serve(req, buffered) }, s.fault) {
-			a.leave(s, EndRefused)
-			refuse(conn, "503 Service Unavailable")
-		}
+	httpd.Hijack(c, func(nc net.Conn, buffered []byte) {
+		c, protocol := r.begin(p, nc, *backend, q)
+		c.Start(protocol, rejected, req, buffered)
 	})
 	return nil
 }
 
-// maxRefusing bounds the web pages that are being told why they may not stay: a
-// page is not shown the status of a refused handshake, so it is let in for that.
-const maxRefusing = 64
+// mintTicket answers POST /v2/tickets.
+func (r *router) mintTicket(c *fiber.Ctx) error {
+	text, err := r.tickets.mint(time.Now())
+	if err != nil {
+		return err
+	}
+	c.Set(fiber.HeaderCacheControl, "no-store")
+	return c.JSON(fiber.Map{"ticket": text, "protocol": wire.TicketPrefix + text, "expires_ms": ticketTime.Milliseconds()})
+}
 
-// room says why there is no place for another session. a.mu is held.
-func (a *Adapter) room() error {
-	switch {
-	case a.closing:
-		return stream.Errorf(stream.Draining, "", "the server is shutting down")
-	case len(a.sessions)-a.refusing >= a.opts.MaxSessions:
-		return stream.Errorf(stream.Overloaded, "limits.max_sessions", "%d sessions are open already: try later, or raise the setting", a.opts.MaxSessions)
+// admit checks the ticket among the subprotocols that a client offers, if there
+// is one.
+func (r *router) admit(offered []string) error {
+	for _, p := range offered {
+		if text, ok := strings.CutPrefix(p, wire.TicketPrefix); ok && !r.tickets.take(text, time.Now()) {
+			return stream.Errorf(stream.Unauthenticated, "ticket", "is not known, was used, or is older than %v: ask for one at POST /v2/tickets", ticketTime)
+		}
 	}
 	return nil
 }
 
 // readQuery reads model, version and options from the request's address.
-func readQuery(c *fiber.Ctx) (q query, version string, err error) {
-	q = query{codec: stream.Auto}
+func readQuery(c *fiber.Ctx) (q plain.Query, err error) {
+	q.Codec = stream.Auto
 	c.Context().QueryArgs().VisitAll(func(key, value []byte) {
 		if err == nil {
-			err = q.set(string(key), string(value))
+			err = q.Set(string(key), string(value))
 		}
 	})
 	if err != nil {
-		return q, "", err
+		return q, err
 	}
-	if err := q.check(); err != nil {
-		return q, "", err
+	if err := q.Check(); err != nil {
+		return q, err
 	}
-	if c.Route().Path == callsPath {
-		q.calls, q.outputs = true, asReply
-		return q, "", nil
-	}
-	if version, err = pathPart(c, "version"); err != nil {
-		return q, "", err
+	if q.Version, err = pathPart(c, "version"); err != nil {
+		return q, err
 	}
 	name, err := pathPart(c, "model")
 	switch {
 	case err != nil:
-		return q, "", err
-	case name != "" && q.model != "":
-		return q, "", stream.Errorf(stream.InvalidArgument, "model", "is in the path already")
+		return q, err
+	case name != "" && q.Model != "":
+		return q, stream.Errorf(stream.InvalidArgument, "model", "is in the path already")
 	case name != "":
-		q.model = name
+		q.Model = name
 	}
-	return q, version, nil
+	return q, nil
 }
 
 func pathPart(c *fiber.Ctx, name string) (string, error) {

@@ -1,13 +1,10 @@
 package ws
 
 import (
-	"strings"
+	"crypto/rand"
 	"sync"
 	"time"
 
-	"github.com/gofiber/fiber/v2"
-
-	"millrace/internal/wire"
 	"millrace/stream"
 )
 
@@ -41,7 +38,7 @@ func (t *tickets) mint(now time.Time) (string, error) {
 	if t.out == nil {
 		t.out = map[string]time.Time{}
 	}
-	text := secret(18)
+	text := rand.Text()
 	t.out[text] = now.Add(ticketTime)
 	return text, nil
 }
@@ -53,25 +50,4 @@ func (t *tickets) take(text string, now time.Time) bool {
 	until, ok := t.out[text]
 	delete(t.out, text)
 	return ok && now.Before(until)
-}
-
-// mintTicket answers POST /v2/tickets.
-func (a *Adapter) mintTicket(c *fiber.Ctx) error {
-	text, err := a.tickets.mint(time.Now())
-	if err != nil {
-		return err
-	}
-	c.Set(fiber.HeaderCacheControl, "no-store")
-	return c.JSON(fiber.Map{"ticket": text, "protocol": wire.TicketPrefix + text, "expires_ms": ticketTime.Milliseconds()})
-}
-
-// admit checks the ticket among the subprotocols that a client offers, if there
-// is one.
-func (a *Adapter) admit(offered []string) error {
-	for _, p := range offered {
-		if text, ok := strings.CutPrefix(p, wire.TicketPrefix); ok && !a.tickets.take(text, time.Now()) {
-			return stream.Errorf(stream.Unauthenticated, "ticket", "is not known, was used, or is older than %v: ask for one at POST /v2/tickets", ticketTime)
-		}
-	}
-	return nil
 }

@@ -40,8 +40,8 @@ func TestFaults(t *testing.T) {
 	}{
 		{"down", imports("server", "millrace/stream", "millrace/ingest/rest", "fmt"), ""},
 		{"up", imports("stream", "millrace/server"), "stream (floor 1) imports server (floor 5)"},
-		{"up from a folder below", imports("internal/codec", "millrace/stream"), "internal/codec (floor 0) imports stream (floor 1)"},
-		{"same folder", imports("internal/codec", "millrace/internal/video"), ""},
+		{"up from a folder below", imports("internal/buf", "millrace/stream"), "internal/buf (floor 0) imports stream (floor 1)"},
+		{"same folder", imports("internal/codec", "millrace/internal/buf"), ""},
 		{"a folder with a floor of its own", imports("internal/buf", "millrace/stream/coded"), ""},
 		{"and from the floor above it", imports("stream", "millrace/stream/coded"), ""},
 		{"nothing is below it", imports("stream/coded", "millrace/internal/buf"), "stream/coded (floor -1) imports internal/buf (floor 0)"},
@@ -62,6 +62,13 @@ func TestFaults(t *testing.T) {
 		{"part of an adapter and adapter", imports("ingest/rest/openapi", "millrace/ingest/ws"), "ingest/rest/openapi imports ingest/ws"},
 		{"what all share and adapter", imports("ingest/auth", "millrace/ingest/ws"), "ingest/auth imports ingest/ws"},
 		{"worker kind and worker kind", imports("workers/onnx", "millrace/workers/python"), "workers/onnx imports workers/python"},
+
+		{"adapter and its layers", imports("ingest/ws", "millrace/ingest/ws/v1", "millrace/ingest/ws/conn"), ""},
+		{"layer down", imports("ingest/ws/plain", "millrace/ingest/ws/conn", "millrace/ingest"), ""},
+		{"layer up", imports("ingest/ws/conn", "millrace/ingest/ws/v1"), "ingest/ws/conn (layer 1 of ingest/ws) imports ingest/ws/v1 (layer 4)"},
+		{"layer and the room above", imports("ingest/ws/conn", "millrace/ingest/ws"), "imports ingest/ws (layer 5)"},
+		{"same layer", imports("ingest/ws/plain", "millrace/ingest/ws/v1"), "ingest/ws/plain (layer 4 of ingest/ws) imports ingest/ws/v1 (layer 4)"},
+		{"no layer", imports("ingest/ws/extra", "millrace/ingest/ws/conn"), "ingest/ws/extra has no layer"},
 
 		{"otel in tracing", imports("tracing", "go.opentelemetry.io/otel", "github.com/prometheus/client_golang/prometheus"), ""},
 		{"otel elsewhere", imports("batching", "go.opentelemetry.io/otel"), "only tracing imports go.opentelemetry.io/otel"},

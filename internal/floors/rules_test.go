@@ -17,7 +17,6 @@ const maxLines = 800
 // of its own. Imports go from a higher floor to a lower one.
 var floor = map[string]int{
 	"stream/coded": -1, // the error that every package returns
-	"stream/buf":   -1, // leased memory
 	"internal":     0,
 	"stream":       1,
 	"batching":     2, "client": 2,
@@ -34,6 +33,12 @@ var floor = map[string]int{
 var plugins = map[string][]string{
 	"ingest":  {"auth", "sources", "decoders", "frames"},
 	"workers": {"postprocess", "tracking"},
+}
+
+// layers are the folders of rooms that have floors of their own, from the lowest up; the room itself is above them all. A
+// folder imports none of its own layer.
+var layers = map[string][][]string{
+	"ingest/ws": {{"encode", "payload"}, {"conn"}, {"replies"}, {"pull"}, {"plain", "calls", "v1"}},
 }
 
 // telemetry may be imported by tracing alone; the others offer hooks.
@@ -134,6 +139,11 @@ func importFault(dir, to string) string {
 		}
 		return ""
 	}
+	for room := range layers {
+		if why := layerFault(room, dir, target); why != "" {
+			return why
+		}
+	}
 	if shared, ok := plugins[top]; ok && sub != "" && sub != fromSub && !slices.Contains(shared, sub) {
 		return fmt.Sprintf("%s imports %s: the folders in %s stand alone; move what they share down", dir, target, top)
 	}
@@ -148,6 +158,33 @@ func floorOf(dir string) (int, bool) {
 	}
 	f, ok := floor[top]
 	return f, ok
+}
+
+// layerFault says why a folder of a room with layers must not import another, or "".
+func layerFault(room, from, to string) string {
+	fromLayer, inside := layerOf(room, from)
+	toLayer, target := layerOf(room, to)
+	switch {
+	case !inside || !target || from == to:
+		return ""
+	case fromLayer < 0:
+		return from + " has no layer: give it one in internal/floors/rules_test.go"
+	case toLayer >= fromLayer:
+		return fmt.Sprintf("%s (layer %d of %s) imports %s (layer %d): imports go down only", from, fromLayer, room, to, toLayer)
+	}
+	return ""
+}
+
+// layerOf returns the layer of a folder of room, -1 for one that has none, and whether dir is in room at all.
+func layerOf(room, dir string) (layer int, inside bool) {
+	if dir == room {
+		return len(layers[room]), true
+	}
+	sub, inside := strings.CutPrefix(dir, room+"/")
+	if !inside {
+		return 0, false
+	}
+	return slices.IndexFunc(layers[room], func(folders []string) bool { return slices.Contains(folders, sub) }), true
 }
 
 // split returns the first two elements of a slash-separated path.

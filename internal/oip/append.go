@@ -29,19 +29,24 @@ func AppendResponse(dst []byte, r *InferResponse, binary func(i int) bool) ([]by
 		dst = append(dst, `,"id":`...)
 		dst = AppendString(dst, r.ID)
 	}
-	var err error
-	if len(r.Params) > 0 {
-		dst = append(dst, `,"parameters":{`...)
-		if dst, err = appendParams(dst, r.Params, ""); err != nil {
-			return dst, err
-		}
-		dst = append(dst, '}')
-	}
-	dst = append(dst, ',')
-	if dst, err = appendTensors(dst, "outputs", r.Outputs, binary); err != nil {
+	dst, err := AppendMembers(append(dst, ','), r, binary)
+	if err != nil {
 		return dst, err
 	}
 	return append(dst, '}'), nil
+}
+
+// AppendMembers appends what AppendResponse has of r's parameters and outputs, as members of an object that the caller
+// begins and ends. binary and errors are as there.
+func AppendMembers(dst []byte, r *InferResponse, binary func(i int) bool) ([]byte, error) {
+	if len(r.Params) > 0 {
+		var err error
+		if dst, err = appendParams(append(dst, `"parameters":{`...), r.Params, ""); err != nil {
+			return dst, err
+		}
+		dst = append(dst, "},"...)
+	}
+	return appendTensors(dst, "outputs", r.Outputs, binary)
 }
 
 // AppendRequest appends the JSON of r to dst, for a client; binary and errors are
@@ -99,6 +104,18 @@ func AppendRequest(dst []byte, r *InferRequest, binary func(i int) bool) ([]byte
 		dst = append(dst, '}')
 	}
 	return append(dst, "]}"...), nil
+}
+
+// AppendTensorHeader appends `{KEY: [...]}` with names, shapes, datatypes and sizes
+// of tensors that all travel as raw bytes behind it, in this order; key is
+// "inputs" or "outputs". What it writes, DecodeRequest or DecodeResponse reads.
+func AppendTensorHeader(dst []byte, key string, tensors []Tensor) ([]byte, error) {
+	dst = append(dst, '{')
+	dst, err := appendTensors(dst, key, tensors, Always)
+	if err != nil {
+		return dst, err
+	}
+	return append(dst, '}'), nil
 }
 
 // Always and Never are for the binary argument of AppendResponse, AppendRequest

@@ -10,10 +10,10 @@ import (
 
 func init() {
 	workers.Register(workers.Kind{
-		Name:     "motion",
-		Doc:      "boxes of what moves, per stream",
-		New:      func() workers.Worker { return &worker{} },
-		Settings: func() any { return new(Settings) },
+		Name: "motion",
+		Doc:  "boxes of what moves, per stream",
+		New:  func() workers.Worker { return &worker{} },
+		Keys: keys,
 	})
 }
 
@@ -34,9 +34,12 @@ type worker struct {
 
 var _ workers.Worker = (*worker)(nil)
 
-// Init implements workers.Worker.
+// Init reads the parameters.
 func (w *worker) Init(_ context.Context, env *workers.Env) (*stream.Model, error) {
-	set := *env.Settings.(*Settings)
+	set, err := settingsOf(env.Params)
+	if err != nil {
+		return nil, err
+	}
 	w.set = set
 	return &stream.Model{
 		Platform: "motion",

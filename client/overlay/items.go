@@ -1,0 +1,347 @@
+package overlay
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"millrace/stream"
+)
+
+// MaxItems bounds the boxes, poses and classes of one result: what comes after
+// them is left out.
+const MaxItems = 1000
+
+// maxLabel bounds a label, in runes.
+const maxLabel = 48
+
+// Result is what a model answered about one picture. Coordinates are pixels of
+// the picture as sent.
+type Result struct {
+	Boxes []Box
+	Poses []Pose
+	Top   []Class // a classification, in the model's order
+	Mask  *Mask
+}
+
+// Class names what was found. Number is -1 and Score NaN where the model says
+// none.
+type Class struct {
+	Number int
+	Label  string
+	Score  float64
+}
+
+// Box is a rectangle with its class.
+type Box struct {
+	X1, Y1, X2, Y2 float64
+	Class
+}
+
+// Pose is the keypoints of one thing.
+type Pose []Point
+
+// Point is a keypoint with its score.
+type Point struct{ X, Y, Score float64 }
+
+// Mask is Height rows of Width classes, of which 0 is nothing, laid over the
+// region X1 Y1 X2 Y2.
+type Mask struct {
+	Width, Height  int
+	Pixels         []byte
+	X1, Y1, X2, Y2 float64 // not used when Whole
+	Whole          bool    // the region is the whole picture
+}
+
+// Empty says that there is nothing to draw.
+func (r *Result) Empty() bool {
+	return len(r.Boxes) == 0 && len(r.Poses) == 0 && len(r.Top) == 0 && r.Mask == nil
+}
+
+// Scale turns the coordinates of a picture into those of one that is fx times
+// as wide and fy times as high.
+func (r Result) Scale(fx, fy float64) Result {
+	r.Boxes = slices.Clone(r.Boxes)
+	for i := range r.Boxes {
+		b := &r.Boxes[i]
+		b.X1, b.Y1, b.X2, b.Y2 = b.X1*fx, b.Y1*fy, b.X2*fx, b.Y2*fy
+	}
+	r.Poses = slices.Clone(r.Poses)
+	for i, p := range r.Poses {
+		p = slices.Clone(p)
+		for k := range p {
+			p[k].X, p[k].Y = p[k].X*fx, p[k].Y*fy
+		}
+		r.Poses[i] = p
+	}
+	if r.Mask != nil {
+		m := *r.Mask
+		m.X1, m.Y1, m.X2, m.Y2 = m.X1*fx, m.Y1*fy, m.X2*fx, m.Y2*fy
+		r.Mask = &m
+	}
+	return r
+}
+
+// Items reads the outputs of one picture by their names; others are left alone:
+//
+//	boxes      FP32  [1,n,4]: x1 y1 x2 y2
+//	scores     FP32  [1,n], or [1,n,C]: of each class; without boxes [1,k]
+//	classes    INT64 [1,n] or, without boxes, [1,k]
+//	labels     BYTES [1,n] or, without boxes, [1,k]
+//	keypoints  FP32  [1,N,K,3]: x y score
+//	mask       UINT8 [1,H,W], with region FP32 [1,4]: x1 y1 x2 y2
+//
+// The leading 1 may be missing. Scores of each class without classes give the
+// best one. Boxes and regions whose numbers are not finite are left out. Errors
+// are *stream.Error and name the output. The result may share the outputs'
+// memory.
+func Items(outputs []stream.Tensor) (Result, error) {
+	named := map[string]*stream.Tensor{}
+	for i := range outputs {
+		t := &outputs[i]
+		want, known := datatypes[t.Name]
+		if !known {
+			continue
+		}
+		if t.Datatype != want {
+			return Result{}, bad(t, "is of %s: want %s", t.Datatype, want)
+		}
+		if err := t.CheckSize("outputs."); err != nil {
+			return Result{}, err
+		}
+		named[t.Name] = t
+	}
+	var (
+		r    Result
+		errs [3]error
+	)
+	if boxes := named["boxes"]; boxes != nil {
+		r.Boxes, errs[0] = readBoxes(boxes, named)
+	} else if first := firstOf(named, "scores", "classes", "labels"); first != nil && named["keypoints"] == nil {
+		var top []Class
+		if shape := trim(first.Shape, 1); len(shape) == 1 { // of another rank it is no classification
+			top, errs[0] = readClasses(shape[0], named)
+		}
+		r.Top = top[:min(len(top), MaxItems)]
+	}
+	r.Poses, errs[1] = readPoses(named["keypoints"])
+	r.Mask, errs[2] = readMask(named["mask"], named["region"])
+	for _, err := range errs {
+		if err != nil {
+			return Result{}, err
+		}
+	}
+	return r, nil
+}
+
+var datatypes = map[string]stream.Datatype{
+	"boxes": stream.Float32, "scores": stream.Float32, "classes": stream.Int64, "labels": stream.Bytes,
+	"keypoints": stream.Float32, "mask": stream.Uint8, "region": stream.Float32,
+}
+
+func bad(t *stream.Tensor, format string, args ...any) error {
+	return stream.Errorf(stream.InvalidArgument, "outputs."+t.Name, format, args...)
+}
+
+func firstOf(named map[string]*stream.Tensor, names ...string) *stream.Tensor {
+	for _, n := range names {
+		if named[n] != nil {
+			return named[n]
+		}
+	}
+	return nil
+}
+
+// trim takes the leading 1 off a shape that has more than rank axes.
+func trim(shape []int, rank int) []int {
+	if len(shape) == rank+1 && shape[0] == 1 {
+		return shape[1:]
+	}
+	return shape
+}
+
+func readBoxes(t *stream.Tensor, named map[string]*stream.Tensor) ([]Box, error) {
+	shape := trim(t.Shape, 2)
+	if len(shape) != 2 || shape[1] != 4 {
+		return nil, bad(t, "has the shape %v: want [1,n,4]", t.Shape)
+	}
+	n := shape[0]
+	classes, err := readClasses(n, named)
+	if err != nil {
+		return nil, err
+	}
+	var list []Box
+	for i := 0; i < n && len(list) < MaxItems; i++ {
+		v := numbers(t, 4*i, 4)
+		if finite(v...) {
+			list = append(list, Box{v[0], v[1], v[2], v[3], classes[i]})
+		}
+	}
+	return list, nil
+}
+
+// readClasses reads scores, classes and labels of n things, each where it is.
+func readClasses(n int, named map[string]*stream.Tensor) ([]Class, error) {
+	scores, numbersOf, labels := named["scores"], named["classes"], named["labels"]
+	per := 0 // scores of one thing; 0 = one, of no class
+	if scores != nil {
+		switch flat, deep := trim(scores.Shape, 1), trim(scores.Shape, 2); {
+		case slices.Equal(flat, []int{n}):
+		case len(deep) == 2 && deep[0] == n && (deep[1] > 0 || n == 0):
+			per = deep[1]
+		default:
+			return nil, bad(scores, "has the shape %v: want [1,%[2]d] or [1,%[2]d,C]", scores.Shape, n)
+		}
+	}
+	for _, t := range []*stream.Tensor{numbersOf, labels} {
+		if t != nil && !slices.Equal(trim(t.Shape, 1), []int{n}) {
+			return nil, bad(t, "has the shape %v: want [1,%d]", t.Shape, n)
+		}
+	}
+	list := make([]Class, n)
+	var words []byte
+	if labels != nil {
+		words = labels.Data
+	}
+	for i := range list {
+		c := &list[i]
+		c.Number, c.Score = -1, math.NaN()
+		if numbersOf != nil {
+			c.Number = int(int64(binary.LittleEndian.Uint64(numbersOf.Data[8*i:])))
+		}
+		switch {
+		case scores == nil:
+		case per == 0:
+			c.Score = numbers(scores, i, 1)[0]
+		default:
+			best(c, numbers(scores, i*per, per))
+		}
+		if labels != nil {
+			l := int(binary.LittleEndian.Uint32(words))
+			c.Label = plain(words[4 : 4+l])
+			words = words[4+l:]
+		}
+	}
+	return list, nil
+}
+
+// best takes a thing's class, or the score of the class that it has already.
+func best(c *Class, scores []float64) {
+	if c.Number >= 0 && c.Number < len(scores) {
+		c.Score = scores[c.Number]
+		return
+	}
+	at := 0
+	for i, s := range scores {
+		if s > scores[at] || math.IsNaN(scores[at]) {
+			at = i
+		}
+	}
+	c.Score = scores[at]
+	if c.Number < 0 {
+		c.Number = at
+	}
+}
+
+func readPoses(t *stream.Tensor) ([]Pose, error) {
+	if t == nil {
+		return nil, nil
+	}
+	shape := trim(t.Shape, 3)
+	if len(shape) != 3 || shape[2] != 3 {
+		return nil, bad(t, "has the shape %v: want [1,N,K,3]", t.Shape)
+	}
+	if len(t.Data) == 0 {
+		return nil, nil
+	}
+	var list []Pose
+	for i := range min(shape[0], MaxItems) {
+		var p Pose
+		for k := range min(shape[1], MaxItems) {
+			v := numbers(t, 3*(i*shape[1]+k), 3)
+			if !finite(v...) {
+				v = []float64{0, 0, 0} // keeps its number, is not drawn
+			}
+			p = append(p, Point{v[0], v[1], v[2]})
+		}
+		list = append(list, p)
+	}
+	return list, nil
+}
+
+func readMask(t, region *stream.Tensor) (*Mask, error) {
+	if t == nil {
+		return nil, nil
+	}
+	shape := trim(t.Shape, 2)
+	if len(shape) != 2 {
+		return nil, bad(t, "has the shape %v: want [1,H,W]", t.Shape)
+	}
+	m := &Mask{Width: shape[1], Height: shape[0], Pixels: t.Data, Whole: region == nil}
+	if region != nil {
+		if !slices.Equal(trim(region.Shape, 1), []int{4}) {
+			return nil, bad(region, "has the shape %v: want [1,4]", region.Shape)
+		}
+		v := numbers(region, 0, 4)
+		if !finite(v...) {
+			return nil, nil
+		}
+		m.X1, m.Y1, m.X2, m.Y2 = v[0], v[1], v[2], v[3]
+	}
+	if len(t.Data) == 0 {
+		return nil, nil
+	}
+	return m, nil
+}
+
+// numbers reads n elements of an FP32 tensor from one on.
+func numbers(t *stream.Tensor, from, n int) []float64 {
+	out := make([]float64, n)
+	for i := range out {
+		out[i] = float64(math.Float32frombits(binary.LittleEndian.Uint32(t.Data[4*(from+i):])))
+	}
+	return out
+}
+
+func finite(v ...float64) bool {
+	for _, f := range v {
+		if math.IsNaN(f) || math.IsInf(f, 0) {
+			return false
+		}
+	}
+	return true
+}
+
+// plain makes a label fit to be drawn: letters, short, in one line.
+func plain(b []byte) string {
+	b = b[:min(len(b), 4*maxLabel)]
+	s := strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(string(b), ""))
+	if r := []rune(s); len(r) > maxLabel {
+		return string(r[:maxLabel-1]) + "…"
+	}
+	return s
+}
+
+// String is the label, or else the class's number, with the score: "7 0.93".
+func (c Class) String() string {
+	var parts []string
+	switch {
+	case c.Label != "":
+		parts = append(parts, c.Label)
+	case c.Number >= 0:
+		parts = append(parts, strconv.Itoa(c.Number))
+	}
+	if finite(c.Score) {
+		parts = append(parts, fmt.Sprintf("%.2f", c.Score))
+	}
+	return strings.Join(parts, " ")
+}

@@ -1,0 +1,207 @@
+package overlay
+
+import (
+	"encoding/binary"
+	"flag"
+	"image"
+	"image/color"
+	"image/png"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"millrace/stream"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func floats(name string, shape []int, v ...float32) stream.Tensor {
+	return stream.Tensor{Name: name, Datatype: stream.Float32, Shape: shape, Data: stream.AppendFloat32(nil, v...)}
+}
+
+func ints(name string, shape []int, v ...int64) stream.Tensor {
+	t := stream.Tensor{Name: name, Datatype: stream.Int64, Shape: shape}
+	for _, n := range v {
+		t.Data = binary.LittleEndian.AppendUint64(t.Data, uint64(n))
+	}
+	return t
+}
+
+func words(name string, shape []int, v ...string) stream.Tensor {
+	t := stream.Tensor{Name: name, Datatype: stream.Bytes, Shape: shape}
+	for _, w := range v {
+		t.Data = append(binary.LittleEndian.AppendUint32(t.Data, uint32(len(w))), w...)
+	}
+	return t
+}
+
+func said(r Result) (list []string) {
+	for _, b := range r.Boxes {
+		list = append(list, b.Class.String())
+	}
+	for _, c := range r.Top {
+		list = append(list, c.String())
+	}
+	return list
+}
+
+var nan = float32(math.NaN())
+
+func TestItems(t *testing.T) {
+	two := floats("boxes", []int{1, 2, 4}, 1, 2, 3, 4, 5, 6, 7, 8)
+	for name, c := range map[string]struct {
+		outputs []stream.Tensor
+		want    []string
+	}{
+		"boxes alone":        {[]stream.Tensor{two}, []string{"", ""}},
+		"without the 1":      {[]stream.Tensor{floats("boxes", []int{2, 4}, 1, 2, 3, 4, 5, 6, 7, 8), floats("scores", []int{2}, 0.5, 0.25)}, []string{"0.50", "0.25"}},
+		"scores":             {[]stream.Tensor{two, floats("scores", []int{1, 2}, 0.5, 0.25)}, []string{"0.50", "0.25"}},
+		"classes":            {[]stream.Tensor{two, floats("scores", []int{1, 2}, 0.5, 0.25), ints("classes", []int{1, 2}, 7, 3)}, []string{"7 0.50", "3 0.25"}},
+		"labels":             {[]stream.Tensor{two, ints("classes", []int{1, 2}, 7, 3), words("labels", []int{1, 2}, "cat", "a\x00\ndog")}, []string{"cat", "adog"}},
+		"scores of classes":  {[]stream.Tensor{two, floats("scores", []int{1, 2, 3}, 0.1, 0.2, 0.9, nan, 0.5, 0.1)}, []string{"2 0.90", "1 0.50"}},
+		"classes choose":     {[]stream.Tensor{two, floats("scores", []int{1, 2, 3}, 0.1, 0.2, 0.9, 0.4, 0.5, 0.1), ints("classes", []int{1, 2}, 1, 9)}, []string{"1 0.20", "9 0.50"}},
+		"one box, 3 classes": {[]stream.Tensor{floats("boxes", []int{1, 1, 4}, 1, 2, 3, 4), floats("scores", []int{1, 1, 3}, 0, 1, 0)}, []string{"1 1.00"}},
+		"no box":             {[]stream.Tensor{floats("boxes", []int{1, 0, 4}), floats("scores", []int{1, 0, 10}), ints("classes", []int{1, 0})}, nil},
+		"NaN box":            {[]stream.Tensor{floats("boxes", []int{1, 2, 4}, 1, nan, 3, 4, 5, 6, 7, 8), ints("classes", []int{1, 2}, 7, 3)}, []string{"3"}},
+		"classification":     {[]stream.Tensor{floats("scores", []int{1, 2}, 0.75, 0.25), ints("classes", []int{1, 2}, 281, 5), words("labels", []int{1, 2}, "tabby", "")}, []string{"tabby 0.75", "5 0.25"}},
+		"something else":     {[]stream.Tensor{floats("scores", []int{1, 2, 2, 2}, 1, 2, 3, 4, 5, 6, 7, 8), {Name: "bytes", Datatype: stream.Bytes, Shape: []int{9}}}, nil},
+		"nothing":            {nil, nil},
+	} {
+		r, err := Items(c.outputs)
+		if got := said(r); err != nil || !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: %q, %v; want %q", name, got, err, c.want)
+		}
+	}
+	for want, outputs := range map[string][]stream.Tensor{
+		"outputs.boxes: is of INT64":       {ints("boxes", []int{1, 1, 4}, 1, 2, 3, 4)},
+		"outputs.boxes.data":               {floats("boxes", []int{1, 2, 4}, 1, 2, 3)},
+		"outputs.boxes.shape":              {floats("boxes", []int{1, -2, 4}, 1, 2, 3)},
+		"outputs.boxes: has the shape":     {floats("boxes", []int{1, 4, 2}, 1, 2, 3, 4, 5, 6, 7, 8)},
+		"outputs.scores: has the shape":    {two, floats("scores", []int{1, 3}, 1, 2, 3)},
+		"outputs.classes: has the shape":   {two, ints("classes", []int{1, 1}, 1)},
+		"outputs.labels: has the shape":    {floats("scores", []int{1, 2}, 1, 1), words("labels", []int{1, 1}, "a")},
+		"outputs.keypoints: has the shape": {floats("keypoints", []int{1, 1, 2}, 1, 2)},
+		"outputs.mask: has the shape":      {{Name: "mask", Datatype: stream.Uint8, Shape: []int{2}, Data: []byte{1, 2}}},
+		"outputs.region: has the shape":    {{Name: "mask", Datatype: stream.Uint8, Shape: []int{1, 2}, Data: []byte{1, 2}}, floats("region", []int{1, 2}, 1, 2)},
+	} {
+		if _, err := Items(outputs); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+	r, err := Items([]stream.Tensor{
+		floats("keypoints", []int{1, 1, 2, 3}, 1, 2, 0.9, nan, 3, 0.8),
+		{Name: "mask", Datatype: stream.Uint8, Shape: []int{1, 1, 2}, Data: []byte{0, 3}}, floats("region", []int{1, 4}, 0, 0, 10, 10),
+	})
+	want := Result{Poses: []Pose{{{1, 2, float64(float32(0.9))}, {}}}, Mask: &Mask{Width: 2, Height: 1, Pixels: []byte{0, 3}, X2: 10, Y2: 10}}
+	if err != nil || !reflect.DeepEqual(r, want) {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if s := r.Scale(2, 3); s.Poses[0][0] != (Point{2, 6, float64(float32(0.9))}) || s.Mask.X2 != 20 || s.Mask.Y2 != 30 || r.Mask.X2 != 10 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func grey(w, h int) *image.RGBA {
+	img := image.NewRGBA(image.Rect(0, 0, w, h))
+	for i := range img.Pix {
+		img.Pix[i] = 128
+		if i%4 == 3 {
+			img.Pix[i] = 255
+		}
+	}
+	return img
+}
+
+var grey128 = color.RGBA{128, 128, 128, 255}
+
+// show writes what is drawn to a file: go test -run Draw -show /tmp/overlay.png
+var show = flag.String("show", "", "write the test's picture to this file")
+
+func TestDraw(t *testing.T) {
+	none := math.NaN()
+	r := Result{
+		Boxes: []Box{
+			{100, 80, 220, 200, Class{7, "", 0.93}}, {300, 2, 400, 60, Class{3, "cat", 0.5}}, {560, 300, 900, 460, Class{-1, "at the edge, long label", none}},
+			{-50, -50, 9000, 9000, Class{-1, "", none}},
+		},
+		Poses: []Pose{{{150, 120, 1}, {180, 140, 0.9}, {200, 100, 0.1}}},
+		Top:   []Class{{1, "tabby cat", 0.8}, {2, "tiger cat", 0.15}},
+		Mask:  &Mask{Width: 2, Height: 2, Pixels: []byte{0, 1, 2, 0}, X1: 400, Y1: 200, X2: 500, Y2: 300},
+	}
+	img := grey(640, 480)
+	Draw(img, r, "#17  age 12 ms")
+	if *show != "" {
+		f, err := os.Create(filepath.Clean(*show))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := png.Encode(f, img); err != nil {
+			t.Error(err)
+		}
+		_ = f.Close()
+	}
+	for _, c := range []struct {
+		what string
+		x, y int
+		want color.RGBA
+	}{
+		{"the edge of a box", 101, 150, palette[7]}, {"its outline", 99, 150, dark}, {"its inside", 130, 180, grey128},
+		{"no edge of a box larger than the picture", 639, 240, grey128},
+		{"a keypoint", 150, 120, palette[0]}, {"one that is unsure", 200, 100, grey128},
+		{"a class of the mask", 475, 225, color.RGBA{half(128, palette[0].R), half(128, palette[0].G), half(128, palette[0].B), 255}},
+		{"nothing of the mask", 425, 225, grey128},
+	} {
+		if got := img.RGBAAt(c.x, c.y); got != c.want {
+			t.Errorf("%s: %v, want %v", c.what, got, c.want)
+		}
+	}
+	if img.RGBAAt(600, 478) == grey128 || img.RGBAAt(600, 440) != grey128 {
+		t.Error("the caption is not at the lower edge")
+	}
+	a, b := grey(640, 480), grey(640, 480)
+	Draw(a, r, "#17")
+	Draw(b, r, "#18")
+	if reflect.DeepEqual(a.Pix, b.Pix) {
+		t.Error("captions look alike")
+	}
+	Draw(image.NewRGBA(image.Rectangle{}), r, "x")
+	Draw(grey(1, 1), r, "x")
+}
+
+// FuzzItems: any outputs are read or refused, and what is read can be drawn.
+func FuzzItems(f *testing.F) {
+	f.Add("boxes", "FP32", 1, 2, 4, make([]byte, 32), "scores", "FP32", 1, 2, 0, make([]byte, 8))
+	f.Add("mask", "UINT8", 1, 2, 4, make([]byte, 8), "region", "FP32", 4, 0, 0, stream.AppendFloat32(nil, 1, 2, 3e30, 4))
+	f.Add("labels", "BYTES", 1, 1, 1, []byte("\x01\x00\x00\x00a"), "keypoints", "FP32", 1, 1, 3, stream.AppendFloat32(nil, 1e30, -1e30, 1))
+	f.Add("scores", "FP32", 2, 0, 1, make([]byte, 8), "classes", "INT64", 2, 0, 0, make([]byte, 16))
+	f.Fuzz(func(t *testing.T, name1, type1 string, a1, b1, c1 int, data1 []byte, name2, type2 string, a2, b2, c2 int, data2 []byte) {
+		shape := func(v ...int) (s []int) {
+			for _, n := range v {
+				if n != 0 || len(v) == 3 && v[2] == 7 {
+					s = append(s, n)
+				}
+			}
+			return s
+		}
+		r, err := Items([]stream.Tensor{
+			{Name: name1, Datatype: stream.Datatype(type1), Shape: shape(a1, b1, c1), Data: data1},
+			{Name: name2, Datatype: stream.Datatype(type2), Shape: shape(a2, b2, c2), Data: data2},
+		})
+		if err != nil {
+			if !r.Empty() {
+				t.Fatal("a result with an error")
+			}
+			return
+		}
+		if len(r.Boxes) > MaxItems || len(r.Top) > MaxItems || len(r.Poses) > MaxItems {
+			t.Fatal("too many")
+		}
+		Draw(grey(33, 21), r, "caption")
+		Draw(grey(66, 42), r.Scale(2, 2), name1)
+	})
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"millrace/client/overlay"
+)
+
+// boxDiff is how the boxes of two recordings differ. Drift is the distance
+// between the centres of two boxes that were matched, in pixels of the frame as
+// sent; scores are B's less A's.
+type boxDiff struct {
+	A         int     `json:"a"`
+	B         int     `json:"b"`
+	Matched   int     `json:"matched"` // of the same class
+	Changed   int     `json:"changed"` // at the same place, of another class
+	OnlyA     int     `json:"only_a"`
+	OnlyB     int     `json:"only_b"`
+	IoU       float64 `json:"mean_iou"`
+	Drift     float64 `json:"mean_drift_px"`
+	MaxDrift  float64 `json:"max_drift_px"`
+	Score     float64 `json:"mean_score_change"`
+	MaxScore  float64 `json:"max_score_change"` // the largest, either way
+	withScore int
+}
+
+// differ is the number of boxes that are not the same in both, a changed class
+// counting once.
+func (d *boxDiff) differ() int { return d.Changed + d.OnlyA + d.OnlyB }
+
+// add compares the boxes of one frame, and returns how many differ. A's boxes
+// choose in the order of their scores, each the box of B that overlaps it most,
+// by iou at least: first those of the same class, then any that are left.
+func (d *boxDiff) add(a, b []overlay.Box, iou float64) (differ int) {
+	before := d.differ()
+	d.A += len(a)
+	d.B += len(b)
+	a = slices.Clone(a)
+	slices.SortStableFunc(a, func(x, y overlay.Box) int { return cmp.Compare(y.Score, x.Score) }) // without a score: last
+	taken := make([]bool, len(b))
+	choose := func(x *overlay.Box, classes bool) int {
+		at, best := -1, iou
+		for k := range b {
+			if o := overlap(x, &b[k]); !taken[k] && o >= best && (at < 0 || o > best) && (!classes || sameClass(&x.Class, &b[k].Class)) {
+				at, best = k, o
+			}
+		}
+		if at >= 0 {
+			taken[at] = true
+		}
+		return at
+	}
+	var left []overlay.Box
+	for i := range a {
+		if k := choose(&a[i], true); k >= 0 {
+			d.match(&a[i], &b[k])
+		} else {
+			left = append(left, a[i])
+		}
+	}
+	matched := len(a) - len(left)
+	changed := 0
+	for i := range left {
+		if choose(&left[i], false) >= 0 {
+			changed++
+		}
+	}
+	d.Changed += changed
+	d.OnlyA += len(left) - changed
+	d.OnlyB += len(b) - matched - changed
+	return d.differ() - before
+}
+
+func (d *boxDiff) match(a, b *overlay.Box) {
+	d.Matched++
+	d.IoU += overlap(a, b)
+	drift := math.Hypot(a.X1+a.X2-b.X1-b.X2, a.Y1+a.Y2-b.Y1-b.Y2) / 2
+	d.Drift += drift
+	d.MaxDrift = max(d.MaxDrift, drift)
+	if s := b.Score - a.Score; !math.IsNaN(s) && !math.IsInf(s, 0) {
+		d.withScore++
+		d.Score += s
+		if math.Abs(s) > math.Abs(d.MaxScore) {
+			d.MaxScore = s
+		}
+	}
+}
+
+// finish turns the sums into means.
+func (d *boxDiff) finish() {
+	if d.Matched > 0 {
+		d.IoU /= float64(d.Matched)
+		d.Drift /= float64(d.Matched)
+	}
+	if d.withScore > 0 {
+		d.Score /= float64(d.withScore)
+	}
+}
+
+// sameClass compares labels, or else numbers; a box without a class is of any.
+func sameClass(a, b *overlay.Class) bool {
+	switch {
+	case a.Label != "" && b.Label != "":
+		return a.Label == b.Label
+	case a.Number >= 0 && b.Number >= 0:
+		return a.Number == b.Number
+	}
+	return true
+}
+
+// overlap is the intersection of two boxes over their union, 0 to 1; of boxes
+// without an area, 1 when they are the same.
+func overlap(a, b *overlay.Box) float64 {
+	area := func(x1, y1, x2, y2 float64) float64 { return max(x2-x1, 0) * max(y2-y1, 0) }
+	both := area(max(a.X1, b.X1), max(a.Y1, b.Y1), min(a.X2, b.X2), min(a.Y2, b.Y2))
+	either := area(a.X1, a.Y1, a.X2, a.Y2) + area(b.X1, b.Y1, b.X2, b.Y2) - both
+	if either > 0 {
+		return both / either
+	}
+	if a.X1 == b.X1 && a.Y1 == b.Y1 && a.X2 == b.X2 && a.Y2 == b.Y2 {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math"
+	"slices"
+
+	"millrace/stream"
+)
+
+// tensorDiff is how an output differs, over all frames compared.
+type tensorDiff struct {
+	Name   string  `json:"name"`
+	Frames int     `json:"frames"` // compared
+	Other  int     `json:"other"`  // not compared: of another shape or datatype, or in one answer only
+	Max    float64 `json:"max_abs"`
+	Mean   float64 `json:"mean_abs"` // over all numbers
+
+	sum, numbers float64
+}
+
+func (t *tensorDiff) finish() {
+	if t.numbers > 0 {
+		t.Mean = t.sum / t.numbers
+	}
+}
+
+// addTensors compares the outputs of one frame by their names, and says whether
+// none differs by more than the tolerance.
+func addTensors(all map[string]*tensorDiff, a, b []stream.Tensor, tolerance float64) bool {
+	agree := true
+	of := func(name string) *tensorDiff {
+		if all[name] == nil {
+			all[name] = &tensorDiff{Name: name}
+		}
+		return all[name]
+	}
+	rest := slices.Clone(b)
+	for i := range a {
+		t := of(a[i].Name)
+		k := slices.IndexFunc(rest, func(o stream.Tensor) bool { return o.Name == a[i].Name })
+		if k < 0 {
+			t.Other++
+			agree = false
+			continue
+		}
+		most, ok := t.add(&a[i], &rest[k])
+		agree = agree && ok && most <= tolerance
+		rest = slices.Delete(rest, k, k+1)
+	}
+	for i := range rest {
+		of(rest[i].Name).Other++
+		agree = false
+	}
+	return agree
+}
+
+// add compares two tensors number by number; BYTES and BOOL differ by 1 or not
+// at all. ok is false for what cannot be compared: shapes or datatypes that
+// differ, and numbers of which one is not finite.
+func (t *tensorDiff) add(a, b *stream.Tensor) (most float64, ok bool) {
+	if a.Datatype != b.Datatype || !slices.Equal(a.Shape, b.Shape) {
+		t.Other++
+		return 0, false
+	}
+	sum, n := 0.0, 1
+	if size := a.Datatype.Size(); size == 0 || a.Datatype == stream.Bool {
+		if !bytes.Equal(a.Data, b.Data) {
+			sum, most = 1, 1
+		}
+	} else {
+		n = min(len(a.Data), len(b.Data)) / size
+		for i := range n {
+			x, y := a.Data[i*size:(i+1)*size], b.Data[i*size:(i+1)*size]
+			if bytes.Equal(x, y) { // NaN too
+				continue
+			}
+			d := math.Abs(number(a.Datatype, x) - number(a.Datatype, y))
+			if math.IsNaN(d) || math.IsInf(d, 0) {
+				t.Other++
+				return 0, false
+			}
+			sum += d
+			most = max(most, d)
+		}
+	}
+	t.Frames++
+	t.Max = max(t.Max, most)
+	t.sum += sum
+	t.numbers += float64(n)
+	return most, true
+}
+
+// number reads an element.
+func number(d stream.Datatype, b []byte) float64 {
+	le := binary.LittleEndian
+	switch d {
+	case stream.Uint8:
+		return float64(b[0])
+	case stream.Int8:
+		return float64(int8(b[0]))
+	case stream.Uint16:
+		return float64(le.Uint16(b))
+	case stream.Int16:
+		return float64(int16(le.Uint16(b)))
+	case stream.Uint32:
+		return float64(le.Uint32(b))
+	case stream.Int32:
+		return float64(int32(le.Uint32(b)))
+	case stream.Uint64:
+		return float64(le.Uint64(b))
+	case stream.Int64:
+		return float64(int64(le.Uint64(b)))
+	case stream.Float16:
+		return float16(le.Uint16(b))
+	case stream.BFloat:
+		return float64(math.Float32frombits(uint32(le.Uint16(b)) << 16))
+	case stream.Float32:
+		return float64(math.Float32frombits(le.Uint32(b)))
+	case stream.Float64:
+		return math.Float64frombits(le.Uint64(b))
+	}
+	return math.NaN()
+}
+
+// float16 reads an IEEE 754 half: 1 bit sign, 5 bits exponent, 10 bits fraction.
+func float16(h uint16) float64 {
+	exp, frac := int(h>>10&0x1f), float64(h&0x3ff)
+	var v float64
+	switch exp {
+	case 0:
+		v = math.Ldexp(frac, -24)
+	case 0x1f:
+		v = math.Inf(1)
+		if frac != 0 {
+			v = math.NaN()
+		}
+	default:
+		v = math.Ldexp(1024+frac, exp-25)
+	}
+	if h>>15 != 0 {
+		return -v
+	}
+	return v
+}

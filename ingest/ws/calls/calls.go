@@ -1,0 +1,65 @@
+// Package calls is the protocol at /models/infer: a text message is a call in the form of the Open Inference Protocol whose
+// one input is the address of a video, and each frame of that video gets a reply in that form.
+package calls
+
+import (
+	"io"
+
+	"millrace/ingest"
+	"millrace/ingest/ws/conn"
+	"millrace/ingest/ws/encode"
+	"millrace/ingest/ws/pull"
+	"millrace/ingest/ws/replies"
+	"millrace/stream"
+)
+
+// protocol answers the calls of one connection.
+type protocol struct {
+	conn   *conn.Conn
+	region stream.Region
+	puller pull.Puller
+}
+
+// New returns the protocol on c. policy is of every video that is pulled; region has to be empty, or each call is refused.
+func New(c *conn.Conn, backend ingest.Backend, policy stream.Policy, region stream.Region, limits *pull.Limits) conn.Protocol {
+	return &protocol{conn: c, region: region, puller: pull.Puller{Conn: c, Backend: backend, Limits: limits, Policy: policy, Result: result}}
+}
+
+// result codes the result of a frame as a reply.
+func result(e *encode.Encoder, r *stream.Result, from *pull.Source) (msg []byte, isBinary bool, err error) {
+	e.Begin(r)
+	e.Int("seq", int64(r.Seq))
+	e.Int("pts_us", r.CaptureUS)
+	err = e.Reply(from.ID)
+	return e.Text, false, err
+}
+
+// Open implements conn.Protocol.
+func (p *protocol) Open() error { return nil }
+
+// Binary implements conn.Protocol.
+func (p *protocol) Binary(r io.Reader) error {
+	p.tell("", stream.Errorf(stream.InvalidArgument, "", "a call is a text message: frames go to /v2/models/NAME/stream"))
+	return p.conn.Skip(r)
+}
+
+// Text implements conn.Protocol.
+func (p *protocol) Text(msg []byte) {
+	o, err := parseCall(msg)
+	if err == nil && p.region != (stream.Region{}) {
+		err = stream.Errorf(stream.Unsupported, "roi", "is for pictures that are sent: a pulled video is scaled before it is here")
+	}
+	if err == nil {
+		err = p.puller.Start(o)
+	}
+	if err != nil {
+		p.tell(o.ID, err)
+	}
+}
+
+func (p *protocol) tell(id string, err error) {
+	p.conn.Push(conn.Entry{Text: replies.Error(id, err)})
+}
+
+// Close implements conn.Protocol.
+func (p *protocol) Close(conn.Ending) { p.conn.Drain(p.puller.Close) }

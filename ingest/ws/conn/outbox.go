@@ -1,0 +1,140 @@
+package conn
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"millrace/stream"
+)
+
+// Entry is one message to be written: a text that is coded already, or one that its source codes when its turn has come. It
+// is disposed of exactly once, written or not.
+type Entry struct {
+	Text   []byte
+	Source Source         // nil: Text is the message
+	Result *stream.Result // of Source, which writes it; may be nil; the outbox releases it
+	size   int64
+}
+
+// Source codes entries of the outbox when they are written.
+type Source interface {
+	// Write writes the message, or messages, of an entry; r is its result. The writer goroutine calls it.
+	Write(w *Writer, r *stream.Result)
+	// Released is called when an entry with a result has left the outbox, written or not.
+	Released(partial bool)
+}
+
+// entryCost is what an entry counts beside its text and tensors, in bytes.
+const entryCost = 256
+
+func (e *Entry) measure() int64 {
+	n := int64(entryCost + len(e.Text))
+	if e.Result != nil {
+		for i := range e.Result.Outputs {
+			n += int64(len(e.Result.Outputs[i].Data))
+		}
+	}
+	return n
+}
+
+// release gives back what the entry holds.
+func (e *Entry) release() {
+	if e.Result == nil {
+		return
+	}
+	partial := e.Result.Partial
+	e.Result.Release()
+	e.Source.Released(partial)
+}
+
+// Outbox is the bounded queue between the streams, which push under their locks, and the one writer. It holds no memory
+// while it is empty. A closed outbox disposes of what it has and what still comes: nobody reads.
+type Outbox struct {
+	maxItems int64
+	maxBytes int64
+	total    *atomic.Int64 // bytes in all outboxes of the registry
+	wake     chan struct{} // one slot
+
+	mu     sync.Mutex
+	queue  []Entry
+	closed atomic.Bool // set under mu
+	last   bool        // nothing is pushed any more
+
+	items, bytes atomic.Int64 // queued, or taken and not yet written
+}
+
+func newOutbox(maxItems, maxBytes int64, total *atomic.Int64) *Outbox {
+	return &Outbox{maxItems: maxItems, maxBytes: maxBytes, total: total, wake: make(chan struct{}, 1)}
+}
+
+// Push appends e. It reports false, having disposed of e, when the outbox is over a bound; it never blocks.
+func (b *Outbox) Push(e Entry) bool {
+	e.size = e.measure()
+	b.mu.Lock()
+	items := b.items.Load()
+	full := items >= b.maxItems || items > 0 && b.bytes.Load()+e.size > b.maxBytes
+	if closed := b.closed.Load(); closed || full {
+		b.mu.Unlock()
+		e.release()
+		return closed
+	}
+	b.items.Add(1)
+	b.bytes.Add(e.size)
+	b.total.Add(e.size)
+	b.queue = append(b.queue, e)
+	first := len(b.queue) == 1
+	b.mu.Unlock()
+	if first {
+		b.signal()
+	}
+	return true
+}
+
+func (b *Outbox) signal() {
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take returns everything queued; spare is used for what comes next. last says that nothing more will come.
+func (b *Outbox) take(spare []Entry) (batch []Entry, last bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.queue) == 0 {
+		return nil, b.last
+	}
+	batch, b.queue = b.queue, spare
+	return batch, false
+}
+
+// dispose is called when a taken entry was written or cannot be.
+func (b *Outbox) dispose(e *Entry) {
+	b.items.Add(-1)
+	b.bytes.Add(-e.size)
+	b.total.Add(-e.size)
+	e.release()
+}
+
+// finish says that nothing is pushed any more.
+func (b *Outbox) finish() {
+	b.mu.Lock()
+	b.last = true
+	b.mu.Unlock()
+	b.signal()
+}
+
+// Close disposes of everything, now and from now on.
+func (b *Outbox) Close() {
+	b.mu.Lock()
+	b.closed.Store(true)
+	queue := b.queue
+	b.queue = nil
+	b.mu.Unlock()
+	for i := range queue {
+		b.dispose(&queue[i])
+	}
+	b.signal()
+}
+
+func (b *Outbox) isClosed() bool { return b.closed.Load() }

@@ -1,0 +1,133 @@
+// Package plain is plain mode: a connection is one stream, each binary message is a frame, and each frame gets one reply. A
+// text message has the server pull a video instead.
+package plain
+
+import (
+	"errors"
+	"io"
+
+	"millrace/ingest"
+	"millrace/ingest/ws/conn"
+	"millrace/ingest/ws/encode"
+	"millrace/ingest/ws/payload"
+	"millrace/ingest/ws/pull"
+	"millrace/ingest/ws/replies"
+	"millrace/internal/buf"
+	"millrace/stream"
+)
+
+// protocol is plain mode on one connection.
+type protocol struct {
+	conn     *conn.Conn
+	backend  ingest.Backend
+	query    Query
+	makeRoom func()
+	sink     *replies.Sink // of the client's frames
+	puller   pull.Puller
+}
+
+// New returns plain mode on c, with the options in q. makeRoom is called before the stream is opened.
+func New(c *conn.Conn, backend ingest.Backend, q Query, limits *pull.Limits, makeRoom func()) conn.Protocol {
+	p := &protocol{conn: c, backend: backend, query: q, makeRoom: makeRoom}
+	p.sink = replies.New(c, "", func(e *encode.Encoder, r *stream.Result) ([]byte, bool, error) {
+		return result(e, r, q.Outputs, nil)
+	}, p.streamDone)
+	p.puller = pull.Puller{Conn: c, Backend: backend, Limits: limits, Policy: q.Policy, Result: func(e *encode.Encoder, r *stream.Result, from *pull.Source) ([]byte, bool, error) {
+		return result(e, r, q.Outputs, from)
+	}}
+	return p
+}
+
+// streamDone ends the connection with its stream. The stream's lock is held.
+func (p *protocol) streamDone(why stream.CloseReason) {
+	if e, ok := conn.StreamEnding(why, p.query.Model); ok {
+		p.conn.End(e)
+	}
+}
+
+// Open implements conn.Protocol.
+func (p *protocol) Open() error {
+	p.makeRoom()
+	st, err := p.backend.Open(p.query.Model, p.query.Version, stream.Options{Policy: p.query.Policy}, p.sink)
+	if err != nil {
+		return err
+	}
+	p.sink.Opened(st)
+	return nil
+}
+
+// Binary implements conn.Protocol: the message is a frame, which gets a seq and exactly one reply. In `every` it returns when
+// the window has room for the next one.
+func (p *protocol) Binary(r io.Reader) error {
+	err := p.frame(r)
+	for err == nil && p.sink.Full() && p.sink.WaitForRoom(p.conn.Closing()) {
+		p.conn.ExtendDeadline() // nothing was read, so the client could not show itself
+	}
+	return err
+}
+
+func (p *protocol) frame(r io.Reader) error {
+	seq := p.sink.Take()
+	lease, err := p.conn.Lease(r)
+	switch {
+	case errors.Is(err, buf.ErrBudget):
+		p.sink.Drop(seq, stream.Memory)
+		p.sink.Stream().MarkDiscontinuity()
+		return p.conn.Skip(r)
+	case err != nil:
+		p.sink.Abort() // the frame never arrived whole
+		return err
+	}
+	if p.puller.Running() {
+		lease.Release()
+		p.sink.Fail(seq, stream.Errorf(stream.Conflict, "", `a video is being pulled: send {"stop":true} before frames`))
+		return nil
+	}
+	f := stream.Frame{
+		Seq: seq, Codec: p.query.Codec, Width: p.query.Width, Height: p.query.Height,
+		Region: p.query.Region, Payload: lease.Bytes(), Lease: lease,
+	}
+	if err := payload.Recognise(&f, p.sink.Stream().Model()); err != nil {
+		lease.Release()
+		p.sink.Fail(seq, err)
+		return nil
+	}
+	p.sink.Submit(f)
+	return nil
+}
+
+// Text implements conn.Protocol.
+func (p *protocol) Text(msg []byte) {
+	o, err := parseOrder(msg)
+	if err == nil {
+		err = p.obey(o)
+	}
+	if err != nil {
+		p.conn.Push(conn.Entry{Text: replies.Error("", err)})
+	}
+}
+
+func (p *protocol) obey(o order) error {
+	if o.Stop {
+		return p.puller.Stop()
+	}
+	if p.query.Region != (stream.Region{}) {
+		return stream.Errorf(stream.Unsupported, "roi", "is for pictures that are sent: a pulled video is scaled before it is here")
+	}
+	what := pull.Order{URL: o.URL, Model: o.Model}
+	if o.Model == "" || o.Model == p.query.Model {
+		what.Model, what.Version = p.query.Model, p.query.Version
+	}
+	return p.puller.Start(what)
+}
+
+// Close implements conn.Protocol.
+func (p *protocol) Close(e conn.Ending) {
+	p.conn.Drain(func() {
+		p.puller.Close()
+		if st := p.sink.Stream(); st != nil {
+			e.CloseStream(st)
+			<-st.Finished()
+		}
+	})
+}

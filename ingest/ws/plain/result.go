@@ -1,0 +1,75 @@
+package plain
+
+import (
+	"strconv"
+
+	"millrace/ingest/ws/encode"
+	"millrace/ingest/ws/pull"
+	"millrace/ingest/ws/replies"
+	"millrace/internal/oip"
+	"millrace/stream"
+)
+
+// result codes a result of a frame, which is of a pulled video where from is not nil.
+func result(e *encode.Encoder, r *stream.Result, form encode.Outputs, from *pull.Source) (msg []byte, isBinary bool, err error) {
+	if form == encode.Binary {
+		msg, err = binary(e, r, from)
+		return msg, true, err
+	}
+	dst := append(replies.AppendSeq(e.Text[:0], "", r.Seq), `,"model":`...)
+	dst = oip.AppendString(dst, r.Model.Name)
+	if r.Partial {
+		dst = append(dst, `,"partial":true`...)
+	}
+	if form == encode.JSON {
+		if dst, err = e.Members(append(dst, ','), r); err != nil {
+			return nil, false, err
+		}
+	}
+	dst = append(dst, `,"timing":{`...)
+	dst = appendTiming(dst, &r.Timing)
+	dst = append(dst, '}')
+	var source pull.Source
+	if from != nil {
+		source = *from
+	}
+	for _, f := range [...]struct {
+		key string
+		n   int
+	}{
+		{`,"width":`, r.Width}, {`,"height":`, r.Height},
+		{`,"source_width":`, source.Width}, {`,"source_height":`, source.Height},
+		{`,"batch":`, r.BatchSize},
+	} {
+		if f.n > 0 {
+			dst = strconv.AppendInt(append(dst, f.key...), int64(f.n), 10)
+		}
+	}
+	if from != nil {
+		dst = strconv.AppendInt(append(dst, `,"pts_us":`...), r.CaptureUS, 10)
+	}
+	e.Text = append(dst, '}')
+	return e.Text, false, nil
+}
+
+func binary(e *encode.Encoder, r *stream.Result, from *pull.Source) ([]byte, error) {
+	e.Begin(r)
+	if from != nil && from.Width > 0 {
+		e.Int("source_width", int64(from.Width))
+		e.Int("source_height", int64(from.Height))
+	}
+	return e.Binary(r, 0)
+}
+
+func appendTiming(dst []byte, t *stream.Timing) []byte {
+	first := true
+	encode.Spans(t, func(name string, us int64) {
+		if !first {
+			dst = append(dst, ',')
+		}
+		first = false
+		dst = append(append(append(dst, '"'), name...), `":`...)
+		dst = strconv.AppendInt(dst, us, 10)
+	})
+	return dst
+}

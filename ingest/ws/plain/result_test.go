@@ -1,0 +1,60 @@
+package plain
+
+import (
+	"encoding/json"
+	"testing"
+
+	"millrace/ingest/ws/encode"
+	"millrace/ingest/ws/pull"
+	"millrace/stream"
+)
+
+func sample(outputs ...stream.Tensor) *stream.Result {
+	return &stream.Result{
+		Outcome: stream.Answered, Seq: 7, CaptureUS: 12, Model: &stream.Model{Name: "spotter", Version: "1"},
+		Outputs: outputs, Width: 640, Height: 480, BatchSize: 4,
+		Timing: stream.Timing{Received: 1000, Dequeued: 300_000, Started: 500_000, Done: 9_000_000},
+	}
+}
+
+func scores() stream.Tensor {
+	return stream.Tensor{Name: "scores", Datatype: stream.Float32, Shape: []int{1, 3}, Data: stream.AppendFloat32(nil, 0.5, 0.25, 1)}
+}
+
+// The text of results, of frames that a client sent and of those of a pulled video.
+func TestResults(t *testing.T) {
+	const timing = `"timing":{"prepare_us":200,"queue_us":299,"run_us":8500,"total_us":8999},"width":640}`
+	const outputs = `"outputs":[{"data":[0.5,0.25,1],"datatype":"FP32","name":"scores","shape":[1,3]}],`
+	for _, c := range []struct {
+		form encode.Outputs
+		from *pull.Source
+		want string
+	}{
+		{encode.JSON, nil, `{"batch":4,"height":480,"model":"spotter",` + outputs + `"seq":7,` + timing},
+		{encode.None, nil, `{"batch":4,"height":480,"model":"spotter","seq":7,` + timing},
+		{encode.JSON, &pull.Source{Width: 1280, Height: 720}, `{"batch":4,"height":480,"model":"spotter",` + outputs +
+			`"pts_us":12,"seq":7,"source_height":720,"source_width":1280,` + timing},
+		{encode.None, &pull.Source{}, `{"batch":4,"height":480,"model":"spotter","pts_us":12,"seq":7,` + timing},
+	} {
+		text, isBinary, err := result(&encode.Encoder{}, sample(scores()), c.form, c.from)
+		var m map[string]any
+		if err != nil || isBinary || json.Unmarshal(text, &m) != nil {
+			t.Fatalf("%s %v", text, err)
+		}
+		delete(m["timing"].(map[string]any), "received_us") // the time of day
+		if got, _ := json.Marshal(m); string(got) != c.want {
+			t.Errorf("%s\nwant %s", got, c.want)
+		}
+	}
+}
+
+// A result costs nothing once the encoder's memory has grown.
+func TestResultAllocations(t *testing.T) {
+	for _, form := range []encode.Outputs{encode.JSON, encode.None, encode.Binary} {
+		var e encode.Encoder
+		r := sample(scores(), scores())
+		if n := testing.AllocsPerRun(100, func() { _, _, _ = result(&e, r, form, nil) }); n > 0 {
+			t.Errorf("form %d: %v allocations", form, n)
+		}
+	}
+}

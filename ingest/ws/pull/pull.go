@@ -1,0 +1,260 @@
+package pull
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync/atomic"
+
+	"millrace/ingest"
+	"millrace/ingest/sources"
+	"millrace/ingest/ws/conn"
+	"millrace/ingest/ws/encode"
+	"millrace/ingest/ws/replies"
+	"millrace/internal/video"
+	"millrace/stream"
+)
+
+// Limits bounds the videos that are pulled at once, over all connections. It is safe for concurrent use.
+type Limits struct {
+	Max          int  // videos at once (limits.max_pulls)
+	AllowPrivate bool // pull from loopback and private addresses (sources.allow_private)
+
+	running atomic.Int64
+}
+
+// Running returns how many videos are pulled.
+func (l *Limits) Running() int { return int(l.running.Load()) }
+
+// Order says what to pull.
+type Order struct {
+	URL     string
+	Model   string
+	Version string
+	ID      string // of the call that asks for it, given back with each reply; or ""
+}
+
+// Source is what a reply says of the video that it is about.
+type Source struct {
+	Width, Height int    // of the video's pictures; 0 = not known
+	ID            string // Order.ID
+}
+
+// Result codes a result of a pulled video, as replies.Result does.
+type Result func(e *encode.Encoder, r *stream.Result, from *Source) (msg []byte, isBinary bool, err error)
+
+// Puller pulls the videos of one connection. Its methods are the reader goroutine's.
+type Puller struct {
+	Conn    *conn.Conn
+	Backend ingest.Backend
+	Limits  *Limits
+	Policy  stream.Policy // its mode "" is latest for a live video and every for another
+	Result  Result
+
+	current *pulled
+}
+
+// Running says whether a video is pulled.
+func (p *Puller) Running() bool { return p.current != nil && !p.current.freed.Load() }
+
+// Stop ends the video. Its end is told.
+func (p *Puller) Stop() error {
+	if !p.Running() {
+		return stream.Errorf(stream.Conflict, "stop", "nothing is being pulled")
+	}
+	p.current.stopped.Store(true)
+	p.current.cancel()
+	return nil
+}
+
+// Close ends the video, if there is one, and waits until nothing of it is left.
+func (p *Puller) Close() {
+	if p.current != nil {
+		p.current.cancel()
+		<-p.current.gone
+	}
+}
+
+// Start pulls a video. The client is told of its end, whatever it is.
+func (p *Puller) Start(o Order) error {
+	if p.Running() {
+		return stream.Errorf(stream.Conflict, "url", `a video is being pulled already: send {"stop":true} first`)
+	}
+	if p.current != nil {
+		<-p.current.gone // it is telling its end
+	}
+	if err := sources.Check("url", o.URL); err != nil {
+		return err
+	}
+	if p.Limits.running.Add(1) > int64(p.Limits.Max) {
+		p.Limits.running.Add(-1)
+		return stream.Errorf(stream.Overloaded, "limits.max_pulls", "%d videos are being pulled already: try later, or raise the setting", p.Limits.Max)
+	}
+	v := &pulled{puller: p, order: o, source: Source{ID: o.ID}, gone: make(chan struct{})}
+	v.sink = replies.New(p.Conn, o.ID, v.encode, v.streamDone)
+	var ctx context.Context
+	ctx, v.cancel = context.WithCancel(context.Background())
+	p.current = v
+	p.Conn.Busy(true)
+	if !p.Conn.Registry().Run("pull", func() { v.run(ctx) }, p.Conn.Fault) {
+		v.finish()
+		return stream.Errorf(stream.Draining, "", "the server is shutting down")
+	}
+	return nil
+}
+
+// pulled is one video that is pulled. It has a stream of its own; seq counts its frames from 0.
+type pulled struct {
+	puller *Puller
+	order  Order
+	sink   *replies.Sink
+	source Source // set before the first frame
+
+	cancel  context.CancelFunc
+	stopped atomic.Bool                        // the client asked for the end
+	freed   atomic.Bool                        // there is room for another, or for frames
+	gone    chan struct{}                      // nothing of it is left
+	ended   atomic.Pointer[stream.CloseReason] // its stream ended by itself
+}
+
+func (v *pulled) encode(e *encode.Encoder, r *stream.Result) ([]byte, bool, error) {
+	return v.puller.Result(e, r, &v.source)
+}
+
+// streamDone is called when the stream has ended, with its lock held.
+func (v *pulled) streamDone(why stream.CloseReason) {
+	v.ended.Store(&why)
+	v.cancel()
+}
+
+// free makes room for the next video, or for frames. Only the first call counts.
+func (v *pulled) free() {
+	if v.freed.Load() {
+		return
+	}
+	v.cancel()
+	v.puller.Conn.Busy(false)
+	v.puller.Limits.running.Add(-1)
+	v.freed.Store(true)
+}
+
+func (v *pulled) finish() {
+	v.free()
+	close(v.gone)
+}
+
+// run is the goroutine of the video. It tells the client of the end, whatever it is.
+func (v *pulled) run(ctx context.Context) {
+	defer v.finish()
+	defer v.closeStream()
+	err := v.pull(ctx)
+	v.closeStream()
+	v.free() // before the client is told: it may go on at once
+	c := v.puller.Conn
+	switch {
+	case c.Ended(): // the connection tells why
+	case err != nil && !v.stopped.Load():
+		c.Push(conn.Entry{Text: replies.Error(v.order.ID, err)})
+	default:
+		c.Push(conn.Entry{Text: replies.Done(v.order.ID, v.sink.Frames(), v.sink.Dropped())})
+	}
+}
+
+// closeStream has every frame end, those in flight in their own time.
+func (v *pulled) closeStream() {
+	if st := v.sink.Stream(); st != nil {
+		st.Close(stream.SourceEnded)
+		<-st.Finished()
+	}
+}
+
+func (v *pulled) pull(ctx context.Context) error {
+	p, o := v.puller, &v.order
+	model, _, err := p.Backend.Models().Model(o.Model, o.Version)
+	if err != nil {
+		return err
+	}
+	if model.Image == nil && !model.Any {
+		return stream.Errorf(stream.Unsupported, "model", "model %s takes tensors, not pictures", o.Model)
+	}
+	r, live, err := v.open(ctx, model)
+	if err != nil {
+		return v.failed(err)
+	}
+	defer r.Close()
+	policy := p.Policy
+	if policy.Mode == "" {
+		policy.Mode = stream.Every
+		if live {
+			policy.Mode = stream.Latest
+		}
+	}
+	st, err := p.Backend.Open(o.Model, o.Version, stream.Options{Policy: policy}, v.sink)
+	if err != nil {
+		return err
+	}
+	v.sink.Opened(st)
+	err = v.feed(ctx, r)
+	if err == io.EOF {
+		// Closing the stream would drop what waits.
+		v.sink.WaitUntilWritten(ctx.Done())
+		err = nil
+	}
+	if err != nil || ctx.Err() != nil || v.ended.Load() != nil { // ended is set a moment before ctx ends
+		return v.failed(errors.Join(err, ctx.Err()))
+	}
+	return nil
+}
+
+// open starts reading. Frames are scaled on the way to what the model takes; live sources, whose end is not known, are read
+// as they come.
+func (v *pulled) open(ctx context.Context, m *stream.Model) (r *video.Reader, live bool, err error) {
+	o := video.Options{URL: v.order.URL, Format: video.RGB24, FPS: v.puller.Policy.MaxFPS}
+	if !v.puller.Limits.AllowPrivate {
+		o.Allow = sources.Public
+	}
+	if m.Image != nil && m.Image.Fit != "letterbox" {
+		o.Width, o.Height = m.Image.Width, m.Image.Height
+	}
+	r, err = video.Open(ctx, o)
+	if err != nil {
+		return nil, false, err
+	}
+	info := r.Info()
+	v.source.Width, v.source.Height = info.SourceWidth, info.SourceHeight
+	return r, info.Duration == 0, nil
+}
+
+// feed submits the video's frames until it ends, which is io.EOF.
+func (v *pulled) feed(ctx context.Context, r *video.Reader) error {
+	frames := sources.NewFrames(r, v.puller.Backend.Memory())
+	for {
+		if v.sink.Full() && !v.sink.WaitForRoom(ctx.Done()) {
+			return ctx.Err()
+		}
+		f, err := frames.Next()
+		if err != nil {
+			return err
+		}
+		f.Seq = v.sink.Take()
+		if f.Lease == nil {
+			v.sink.Stream().MarkDiscontinuity()
+			v.sink.Drop(f.Seq, stream.Memory)
+			continue
+		}
+		v.sink.Submit(f)
+		if v.ended.Load() != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+// failed gives the end of a video its code.
+func (v *pulled) failed(err error) error {
+	if why := v.ended.Load(); why != nil {
+		if e, ok := conn.StreamEnding(*why, v.order.Model); ok {
+			return e.Err
+		}
+	}
+	return stream.Errorf(sources.Code(err), "url", "%s", video.Redact(err.Error()))
+}

@@ -1,0 +1,201 @@
+package replies
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"millrace/ingest/ws/conn"
+	"millrace/ingest/ws/encode"
+	"millrace/stream"
+)
+
+// Sink is the sink of one stream whose frames are replied to one by one. It numbers the frames, counts them against their
+// replies, and puts endings that never reached the stream into their turn. A connection has one for the frames that its
+// client sends, and one for the video that it has pulled.
+//
+// One goroutine feeds a sink. Every seq gets exactly one entry in the outbox.
+type Sink struct {
+	conn   *conn.Conn
+	result Result
+	done   func(stream.CloseReason)
+	id     string // of the call that the replies answer, or ""
+
+	stream *stream.Stream
+	every  bool // endings go out in the order of seq
+	window int  // in every: frames fed and not yet replied to
+	seq    uint64
+
+	unwritten atomic.Int32  // frames fed whose reply is not written
+	room      chan struct{} // one slot: unwritten fell
+	dropped   atomic.Uint64
+
+	mu   sync.Mutex // in every
+	next uint64     // all seqs below it have ended
+	held []*stream.Result
+}
+
+// Result codes a result, and says whether it is a binary message. The message is valid until the encoder is used again or r
+// is released.
+type Result func(e *encode.Encoder, r *stream.Result) (msg []byte, isBinary bool, err error)
+
+var (
+	_ stream.Sink = (*Sink)(nil)
+	_ conn.Source = (*Sink)(nil)
+)
+
+// New makes a sink whose replies go to c. done is called when the stream has ended, with the stream's lock held.
+func New(c *conn.Conn, id string, result Result, done func(stream.CloseReason)) *Sink {
+	return &Sink{conn: c, id: id, result: result, done: done, room: make(chan struct{}, 1)}
+}
+
+// Opened is called once, before the sink is fed.
+func (s *Sink) Opened(st *stream.Stream) {
+	s.stream = st
+	p := st.Policy()
+	s.every, s.window = p.Mode == stream.Every, p.Window
+}
+
+// Stream returns the stream, nil before Opened.
+func (s *Sink) Stream() *stream.Stream { return s.stream }
+
+// Take counts one frame in and returns its seq.
+func (s *Sink) Take() uint64 {
+	s.unwritten.Add(1)
+	n := s.seq
+	s.seq++
+	return n
+}
+
+// Frames returns how many frames were taken. It is for the goroutine that feeds the sink.
+func (s *Sink) Frames() uint64 { return s.seq }
+
+// Dropped returns how many of them were dropped.
+func (s *Sink) Dropped() uint64 { return s.dropped.Load() }
+
+// Abort is for a frame that was taken and never came: it gets no reply.
+func (s *Sink) Abort() { s.unwritten.Add(-1) }
+
+// Full says that as many frames as the window has places for wait for their replies.
+func (s *Sink) Full() bool { return s.every && int(s.unwritten.Load()) >= s.window }
+
+// WaitForRoom returns when the window has room, or false when stop is closed.
+func (s *Sink) WaitForRoom(stop <-chan struct{}) bool { return s.wait(s.window, stop) }
+
+// WaitUntilWritten returns when every reply was written, or false when stop is closed.
+func (s *Sink) WaitUntilWritten(stop <-chan struct{}) bool { return s.wait(1, stop) }
+
+// wait returns when there are fewer than n unwritten frames.
+func (s *Sink) wait(n int, stop <-chan struct{}) bool {
+	for int(s.unwritten.Load()) >= n {
+		select {
+		case <-s.room:
+		case <-stop:
+			return false
+		}
+	}
+	return true
+}
+
+// Submit hands a frame on, or ends it when the stream takes none any more.
+func (s *Sink) Submit(f stream.Frame) {
+	seq := f.Seq
+	if err := s.stream.Submit(f); err != nil {
+		s.Fail(seq, err)
+	}
+}
+
+// Fail ends a frame that the stream does not see with an error.
+func (s *Sink) Fail(seq uint64, err error) {
+	s.local(&stream.Result{Outcome: stream.Failed, Err: err, Seq: seq})
+}
+
+// Drop ends a frame that the stream does not see as dropped.
+func (s *Sink) Drop(seq uint64, why stream.Reason) {
+	s.local(&stream.Result{Outcome: stream.Dropped, Reason: why, Seq: seq})
+}
+
+func (s *Sink) local(r *stream.Result) {
+	if !s.every {
+		s.emit(r)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held = append(s.held, r)
+	s.release()
+}
+
+// release sends the held endings whose turn it is.
+func (s *Sink) release() {
+	for len(s.held) > 0 && s.held[0].Seq == s.next {
+		s.emit(s.held[0])
+		s.held[0] = nil
+		s.held = s.held[1:]
+		s.next++
+	}
+	if len(s.held) == 0 {
+		s.held = nil
+	}
+}
+
+// Push implements stream.Sink.
+func (s *Sink) Push(r *stream.Result) {
+	if !s.every || r.Partial {
+		s.emit(r)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.emit(r)
+	s.next = r.Seq + 1
+	s.release()
+}
+
+// Done implements stream.Sink.
+func (s *Sink) Done(why stream.CloseReason) {
+	s.conn.Registry().StreamEnded(why)
+	s.done(why)
+}
+
+func (s *Sink) emit(r *stream.Result) {
+	if r.Outcome == stream.Dropped {
+		s.dropped.Add(1)
+	}
+	s.conn.Push(conn.Entry{Source: s, Result: r})
+}
+
+// Write implements conn.Source.
+func (s *Sink) Write(w *conn.Writer, r *stream.Result) {
+	if !w.Sends() {
+		return
+	}
+	w.Message(s.encode(w.Encoder(), r))
+}
+
+func (s *Sink) encode(e *encode.Encoder, r *stream.Result) (msg []byte, isBinary bool) {
+	err := r.Err
+	switch r.Outcome {
+	case stream.Dropped:
+		e.Text = AppendDrop(e.Text[:0], s.id, r.Seq, r.Reason)
+		return e.Text, false
+	case stream.Answered:
+		if msg, isBinary, err = s.result(e, r); err == nil {
+			return msg, isBinary
+		}
+		err = encode.Unsendable(err)
+	}
+	e.Text = AppendFailed(e.Text[:0], s.id, r.Seq, err)
+	return e.Text, false
+}
+
+// Released implements conn.Source.
+func (s *Sink) Released(partial bool) {
+	if partial {
+		return
+	}
+	s.unwritten.Add(-1)
+	select {
+	case s.room <- struct{}{}:
+	default:
+	}
+}

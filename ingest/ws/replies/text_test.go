@@ -1,0 +1,68 @@
+package replies
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"millrace/ingest/ws/encode"
+	"millrace/stream"
+)
+
+// The texts of drops and errors, with and without the id of a call.
+func TestTexts(t *testing.T) {
+	for _, c := range []struct {
+		id   string
+		r    stream.Result
+		want string
+	}{
+		{"", stream.Result{Outcome: stream.Dropped, Reason: stream.Stale, Seq: 7}, `{"seq":7,"dropped":"stale"}`},
+		{`a "7"`, stream.Result{Outcome: stream.Dropped, Reason: stream.Stale, Seq: 7}, `{"id":"a \"7\"","seq":7,"dropped":"stale"}`},
+		{"", stream.Result{Outcome: stream.Failed, Seq: 8, Err: stream.Errorf(stream.Unsupported, "codec", `not a "picture"`)},
+			`{"seq":8,"error":{"code":"unsupported","message":"codec: not a \"picture\""}}`},
+		{"", stream.Result{Outcome: stream.Failed, Seq: 9, Err: stream.Errorf(stream.Unavailable, "", "later")},
+			`{"seq":9,"error":{"code":"unavailable","message":"later","retryable":true}}`},
+		{"x", stream.Result{Outcome: stream.Failed, Err: errors.New("odd")}, `{"id":"x","seq":0,"error":{"code":"internal","message":"odd"}}`},
+	} {
+		s := New(nil, c.id, nil, nil)
+		if text, isBinary := s.encode(&encode.Encoder{}, &c.r); string(text) != c.want || isBinary {
+			t.Errorf("%s\nwant %s", text, c.want)
+		}
+	}
+	for text, want := range map[string]string{
+		string(Error("", stream.Errorf(stream.Draining, "", "end"))): `{"error":{"code":"draining","message":"end","retryable":true}}`,
+		string(Error("x", errors.New("\x00odd"))):                    `{"id":"x","error":{"code":"internal","message":"\u0000odd"}}`,
+		string(Done("", 20, 3)):                                      `{"done":true,"frames":20,"drops":3}`,
+		string(Done("x", 20, 3)):                                     `{"id":"x","done":true,"frames":20,"drops":3}`,
+	} {
+		if text != want || !json.Valid([]byte(text)) {
+			t.Errorf("%s\nwant %s", text, want)
+		}
+	}
+}
+
+// A result that cannot be sent as asked becomes an error, which says what would do.
+func TestUnsendable(t *testing.T) {
+	s := New(nil, "x", func(e *encode.Encoder, r *stream.Result) ([]byte, bool, error) {
+		_, err := e.Members(e.Text[:0], r)
+		return nil, false, err
+	}, nil)
+	nan := stream.Tensor{Name: "n", Datatype: stream.Float32, Shape: []int{1}, Data: []byte{0, 0, 0xc0, 0x7f}}
+	text, _ := s.encode(&encode.Encoder{}, &stream.Result{Outcome: stream.Answered, Seq: 3, Outputs: []stream.Tensor{nan}})
+	var m struct {
+		ID    string
+		Seq   int
+		Error struct{ Code string }
+	}
+	if err := json.Unmarshal(text, &m); err != nil || m.ID != "x" || m.Seq != 3 || m.Error.Code != "unsupported" {
+		t.Errorf("%s %v", text, err)
+	}
+}
+
+func TestDropAllocatesNothing(t *testing.T) {
+	s, e := New(nil, "", nil, nil), &encode.Encoder{}
+	r := &stream.Result{Outcome: stream.Dropped, Reason: stream.Superseded}
+	if n := testing.AllocsPerRun(100, func() { s.encode(e, r) }); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

@@ -1,0 +1,145 @@
+package v1
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"millrace/ingest/decoders"
+	"millrace/ingest/ws/conn"
+	"millrace/internal/wire"
+	"millrace/stream"
+)
+
+// channel is one stream of a session, and the stream's sink. The connection's reader feeds it. Its endings go out through the
+// session's outlet; the newest that were written are kept for a client that loses them.
+type channel struct {
+	*outlet
+	sid    uint32
+	model  string
+	codec  stream.Codec
+	width  int
+	height int
+	params stream.Params // of frames that bring none, once they were updated; the reader's
+	form   outputs
+
+	stream  atomic.Pointer[stream.Stream]    // set before the channel is fed
+	decoder atomic.Pointer[decoders.Decoder] // of inter-coded video, or nil
+
+	received atomic.Uint64 // frames that came
+	lastSeq  atomic.Uint64 // of the newest; valid when received > 0
+	acked    atomic.Uint64 // frames whose ending was written, or lost with a connection
+	window   atomic.Int64
+	granted  atomic.Uint64 // the highest limit so far
+	last     atomic.Bool   // no frame comes any more
+	regions  atomic.Bool   // frames name parts of themselves: their size is meant
+	closing  bool          // its client has closed it, a video; the reader's
+
+	replay *replayBuffer // the session's
+	kept   replayRing    // what it has of this stream
+
+	mu    sync.Mutex
+	drops []drops // not yet written
+	noted bool    // an entry for them is in the outbox
+
+	onTold func(*channel)     // called when its end is told
+	end    stream.CloseReason // why it has ended, once that is told; the writer's
+	told   counts             // endings that were told; the writer's
+	pace   pace               // the writer's
+}
+
+// drops are the frames that were dropped for one reason, as ranges of seq.
+type drops struct {
+	reason stream.Reason
+	ranges []wire.Range
+	frames uint64
+}
+
+var _ stream.Sink = (*channel)(nil)
+
+// opened is called once, before the channel is fed.
+func (c *channel) opened(st *stream.Stream) {
+	c.window.Store(int64(st.Policy().Window))
+	c.kept.size = min(max(2*st.Policy().Window, minReplay), maxReplay)
+	c.stream.Store(st)
+}
+
+// limit is the count of frames that the client may have sent. It never falls, for they may be on their way: when the window
+// becomes smaller the limit stands until so many more have ended.
+func (c *channel) limit() uint64 {
+	for {
+		told, now := c.granted.Load(), c.acked.Load()+uint64(c.window.Load())
+		if now <= told {
+			return told
+		}
+		if c.granted.CompareAndSwap(told, now) {
+			return now
+		}
+	}
+}
+
+// markLast notes that no frame comes any more. It is called by the reader.
+func (c *channel) markLast() {
+	c.last.Store(true)
+	if d := c.decoder.Load(); d != nil {
+		d.End()
+	}
+	c.closeIfLast()
+}
+
+// closeIfLast closes the stream when the last frame has its ending.
+func (c *channel) closeIfLast() {
+	if c.last.Load() && c.acked.Load() >= c.received.Load() {
+		c.stream.Load().Close(stream.ByClient)
+	}
+}
+
+// Push implements stream.Sink.
+func (c *channel) Push(r *stream.Result) {
+	if r.Outcome != stream.Dropped {
+		c.push(conn.Entry{Source: (*endings)(c), Result: r})
+		return
+	}
+	c.drop(r.Seq, r.Reason)
+	r.Release()
+}
+
+// Done implements stream.Sink.
+func (c *channel) Done(why stream.CloseReason) {
+	c.registry.StreamEnded(why)
+	c.endUndecoded(why)
+	c.push(conn.Entry{Source: &closedNotice{c, why}})
+}
+
+// fail ends a frame that the stream does not see.
+func (c *channel) fail(seq uint64, err error) {
+	c.push(conn.Entry{Source: (*endings)(c), Result: &stream.Result{Outcome: stream.Failed, Err: err, Seq: seq}})
+}
+
+// drop notes a dropped frame. Those that are noted when the writer comes to them are told together.
+func (c *channel) drop(seq uint64, why stream.Reason) {
+	c.mu.Lock()
+	i := slices.IndexFunc(c.drops, func(d drops) bool { return d.reason == why })
+	if i < 0 {
+		i = len(c.drops)
+		c.drops = append(c.drops, drops{reason: why})
+	}
+	d := &c.drops[i]
+	d.frames++
+	d.ranges = wire.AddSeq(d.ranges, seq)
+	first := !c.noted
+	c.noted = true
+	c.mu.Unlock()
+	if first {
+		c.push(conn.Entry{Source: (*dropNotice)(c)})
+	}
+}
+
+// takeDrops returns what is noted, for the writer.
+func (c *channel) takeDrops() []drops {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	d := c.drops
+	c.drops, c.noted = nil, false
+	return d
+}

@@ -1,0 +1,154 @@
+package v1
+
+import (
+	"time"
+
+	"millrace/ingest/ws/encode"
+	"millrace/internal/wire"
+	"millrace/stream"
+)
+
+// handle does what a control message asks for.
+func (p *protocol) handle(m wire.Message) error {
+	switch m := m.(type) {
+	case *wire.Open:
+		return p.open(m)
+	case *wire.Update:
+		return p.withChannel(m.SID, func(c *channel, st *stream.Stream) error { return p.update(m, c, st) })
+	case *wire.Pause:
+		return p.withChannel(m.SID, func(_ *channel, st *stream.Stream) error { st.Pause(); return nil })
+	case *wire.Resume:
+		return p.withChannel(m.SID, func(_ *channel, st *stream.Stream) error { st.Resume(); return nil })
+	case *wire.Flush:
+		return p.withChannel(m.SID, func(c *channel, st *stream.Stream) error { c.flush(st); return nil })
+	case *wire.Close:
+		return p.withChannel(m.SID, func(c *channel, st *stream.Stream) error { c.close(st); return nil })
+	case *wire.Ping:
+		p.session.send(&wire.Pong{T: m.T, ServerT: serverTime()})
+		return nil
+	case *wire.Attach:
+		return p.attach(m)
+	}
+	return stream.Errorf(stream.Unsupported, "type", "is nothing that a client sends")
+}
+
+// withChannel calls f for an open stream.
+func (p *protocol) withChannel(sid uint32, f func(*channel, *stream.Stream) error) error {
+	c := p.session.channel(sid)
+	if c == nil {
+		return stream.Errorf(stream.NotFound, "sid", "%d is not open", sid)
+	}
+	return f(c, c.stream.Load())
+}
+
+// update changes a stream for the frames that come after it.
+func (p *protocol) update(m *wire.Update, c *channel, st *stream.Stream) error {
+	c.window.Store(0) // no credit is given meanwhile: the stream might not take what it is for
+	err := st.Replace(changed(st.Policy(), &m.Policy))
+	c.window.Store(int64(st.Policy().Window))
+	if err != nil {
+		return err
+	}
+	if m.Outputs != "" {
+		form, err := encode.ParseOutputs(m.Outputs)
+		if err != nil {
+			return err
+		}
+		n := c.received.Load()
+		c.form.set(form, c.lastSeq.Load(), n == 0 || c.acked.Load() >= n)
+	}
+	if m.Params != nil {
+		c.params = stream.Params(m.Params)
+	}
+	p.session.send(&wire.Credit{SID: c.sid, CreditLimit: c.limit(), Ack: c.acked.Load()})
+	return nil
+}
+
+// changed returns p with the fields that are given. One that is 0 there is the model's default again.
+func changed(p stream.Policy, by *wire.PolicyChange) stream.Policy {
+	if by.Mode != "" {
+		p.Mode = stream.Mode(by.Mode)
+	}
+	if ms := by.MaxAgeMS; ms != nil {
+		p.MaxAge = time.Duration(*ms) * time.Millisecond
+	}
+	if ms := by.DeadlineMS; ms != nil {
+		p.Deadline = time.Duration(*ms) * time.Millisecond
+	}
+	if by.MaxFPS != nil {
+		p.MaxFPS = *by.MaxFPS
+	}
+	if by.Window != nil {
+		p.Window = *by.Window
+	}
+	return p
+}
+
+// policyOf is the policy that an open message asks for.
+func policyOf(p wire.Policy) stream.Policy {
+	return stream.Policy{
+		Mode: stream.Mode(p.Mode), MaxAge: time.Duration(p.MaxAgeMS) * time.Millisecond,
+		Deadline: time.Duration(p.DeadlineMS) * time.Millisecond, MaxFPS: p.MaxFPS, Window: p.Window,
+	}
+}
+
+// open opens a stream and tells the client under which policy.
+func (p *protocol) open(m *wire.Open) error {
+	c := &channel{sid: m.SID, model: m.Model, codec: stream.Auto, width: m.Width, height: m.Height}
+	version := m.Version
+	if c.model == "" {
+		c.model, version = p.model, p.version
+	}
+	if c.model == "" {
+		return stream.Errorf(stream.InvalidArgument, "open.model", "is missing")
+	}
+	var err error
+	if m.Codec != "" {
+		if c.codec, err = stream.ParseCodec(m.Codec); err != nil {
+			return err
+		}
+	}
+	form, err := encode.ParseOutputs(m.Outputs)
+	if err != nil {
+		return err
+	}
+	c.form.set(form, 0, true)
+	if m.Stateful {
+		if err := p.checkStateful(c.model, version); err != nil {
+			return err
+		}
+	}
+	if err := p.session.add(c); err != nil {
+		return err
+	}
+	p.sessions.MakeRoom()
+	opts := stream.Options{Policy: policyOf(m.Policy), Params: stream.Params(m.Params)}
+	if err := p.session.open(c, version, opts); err != nil {
+		return err
+	}
+	if _, err := c.openDecoder(p.sessions.decoders, p.backend, c.codec); err != nil {
+		t := errorMessage(err)
+		t.SID = &c.sid
+		p.session.send(t) // before the stream's end is told
+		c.stream.Load().Close(stream.ByError)
+		return nil
+	}
+	policy := c.stream.Load().Policy()
+	p.session.send(&wire.Opened{SID: c.sid, CreditLimit: c.limit(), Policy: wire.Policy{
+		Mode: string(policy.Mode), MaxAgeMS: int(policy.MaxAge.Milliseconds()), DeadlineMS: int(policy.Deadline.Milliseconds()),
+		MaxFPS: policy.MaxFPS, Window: policy.Window,
+	}})
+	return nil
+}
+
+// checkStateful says why a stream that needs a state cannot have one.
+func (p *protocol) checkStateful(model, version string) error {
+	m, _, err := p.backend.Models().Model(model, version)
+	if err != nil {
+		return err
+	}
+	if !m.KeepsState() {
+		return stream.Errorf(stream.Unsupported, "open.stateful", "model %s keeps nothing of a stream from one frame to the next: leave it out, or open the stream to a model that does", m.Name)
+	}
+	return nil
+}

@@ -1,0 +1,224 @@
+package v1
+
+import (
+	"errors"
+	"io"
+	"time"
+
+	"millrace/ingest"
+	"millrace/ingest/ws/conn"
+	"millrace/ingest/ws/payload"
+	"millrace/internal/buf"
+	"millrace/internal/wire"
+	"millrace/stream"
+)
+
+// headReader reads a message whose header was read ahead: a frame for which there is no memory can still be told from others.
+type headReader struct {
+	head [wire.HeaderLen]byte
+	n    int // bytes of head that are there
+	at   int // and were read again
+	rest io.Reader
+}
+
+// Read implements io.Reader.
+func (h *headReader) Read(p []byte) (int, error) {
+	if h.at < h.n {
+		n := copy(p, h.head[h.at:h.n])
+		h.at += n
+		return n, nil
+	}
+	return h.rest.Read(p)
+}
+
+// media takes one media message. The error is the connection's.
+func (p *protocol) media(r io.Reader) error {
+	in := &p.head
+	n, err := io.ReadFull(r, in.head[:])
+	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+		return err
+	}
+	in.n, in.at, in.rest = n, 0, r
+	lease, err := p.link.Lease(in)
+	if errors.Is(err, buf.ErrBudget) {
+		p.dropForMemory(in.head[:n])
+		return p.link.Skip(r)
+	}
+	in.rest = nil
+	if err != nil {
+		return err
+	}
+	h, data, err := wire.ParseHeader(lease.Bytes(), wire.Client)
+	if err != nil {
+		lease.Release()
+		p.malformed(err, wire.Kind(in.head[1]))
+		return nil
+	}
+	if h.Kind == wire.KindConfig {
+		if err := p.configure(&h, data); err != nil {
+			p.session.send(frameError(&h, err))
+		}
+		lease.Release()
+		return nil
+	}
+	c := p.receive(&h)
+	if c == nil {
+		lease.Release()
+		return nil
+	}
+	if err := p.submit(c, &h, data, lease); err != nil {
+		lease.Release()
+		c.fail(h.Seq, err)
+		c.markLost()
+	}
+	if h.Flags&wire.FlagEnd != 0 {
+		c.markLast()
+	}
+	return nil
+}
+
+// receive returns the stream of a frame, and counts the frame in. It returns nil when the frame has had its answer.
+func (p *protocol) receive(h *wire.Header) *channel {
+	c := p.session.channel(h.SID)
+	if c == nil {
+		p.session.send(frameError(h, stream.Errorf(stream.NotFound, "sid", "%d is not open: send open first", h.SID)))
+		return nil
+	}
+	first := c.received.Load() == 0
+	last := c.lastSeq.Load()
+	over := c.stream.Load().Policy().Mode == stream.Every && c.received.Load() >= c.limit()
+	c.received.Add(1)
+	if c.last.Load() {
+		c.fail(h.Seq, stream.Errorf(stream.Conflict, "flags", "of frame %d said that it is the last of the stream: open another one", last))
+		return nil
+	}
+	if !first && h.Seq <= last {
+		c.fail(h.Seq, stream.Errorf(stream.InvalidArgument, "seq", "%d is not above %d, that of the frame before it", h.Seq, last))
+		return nil
+	}
+	c.lastSeq.Store(h.Seq)
+	if over {
+		c.markLost()
+		c.fail(h.Seq, stream.Errorf(stream.FlowControl, "credit", "%d frames may be sent by now, this is one more: wait for credit_limit to rise", c.limit()))
+		return nil
+	}
+	return c
+}
+
+// dropForMemory drops the frame of a header, if it can be told which one it is. What else the header says holds.
+func (p *protocol) dropForMemory(head []byte) {
+	h, _, err := wire.ParseHeader(head, wire.Client)
+	var e *wire.Error
+	switch {
+	case errors.As(err, &e) && e.Fatal:
+		p.link.End(conn.Malformed(err))
+		return
+	case e != nil && e.SID != nil && e.Seq != nil: // its extension is not there
+		h.SID, h.Seq = *e.SID, *e.Seq
+	}
+	if wire.Kind(head[1]) == wire.KindConfig {
+		p.session.send(frameError(&h, stream.Errorf(stream.Overloaded, "memory.budget", "is used up: send the codec configuration again")))
+		return
+	}
+	if c := p.receive(&h); c != nil {
+		c.drop(h.Seq, stream.Memory)
+		c.markLost()
+		if wire.Flags(head[3])&wire.FlagEnd != 0 {
+			c.markLast()
+		}
+	}
+}
+
+// malformed answers a message that is not as the protocol has it.
+func (p *protocol) malformed(err error, kind wire.Kind) {
+	var e *wire.Error
+	if !errors.As(err, &e) || e.Fatal || e.SID == nil || e.Seq == nil {
+		p.link.End(conn.Malformed(err))
+		return
+	}
+	h := wire.Header{SID: *e.SID, Seq: *e.Seq}
+	if kind == wire.KindConfig { // no frame
+		p.session.send(frameError(&h, err))
+		return
+	}
+	if c := p.receive(&h); c != nil {
+		c.fail(h.Seq, err)
+		c.markLost()
+	}
+}
+
+// configure takes the parameter sets of a video, which are no frame and have no ending.
+func (p *protocol) configure(h *wire.Header, sets []byte) error {
+	c := p.session.channel(h.SID)
+	if c == nil {
+		return stream.Errorf(stream.NotFound, "sid", "%d is not open: send open first", h.SID)
+	}
+	d, err := c.openDecoder(p.sessions.decoders, p.backend, stream.Codec(h.Codec))
+	if err != nil {
+		return err
+	}
+	return d.Configure(sets)
+}
+
+// submit hands a frame to its stream, which takes the lease over. An error leaves the lease here, and the frame without an
+// ending.
+func (p *protocol) submit(c *channel, h *wire.Header, data []byte, lease *buf.Buf) (err error) {
+	st := c.stream.Load()
+	f := stream.Frame{
+		Seq: h.Seq, CaptureUS: h.CaptureUS, Codec: stream.Codec(h.Codec), Must: h.Flags&wire.FlagMust != 0, Discontinuity: h.Flags&wire.FlagDiscontinuity != 0,
+		Width: int(h.Width), Height: int(h.Height), Deadline: time.Duration(h.DeadlineMS) * time.Millisecond,
+		Payload: data, Lease: lease,
+		Region: stream.Region{X: h.Ext.ROI[0], Y: h.Ext.ROI[1], Width: h.Ext.ROI[2], Height: h.Ext.ROI[3]},
+	}
+	if h.Ext.HasROI {
+		c.regions.Store(true)
+	}
+	switch {
+	case h.Ext.HasROI && h.Kind != wire.KindFrame:
+		return stream.Errorf(stream.InvalidArgument, "ext.roi", "is a part of a picture: send it with frames (kind 1)")
+	case h.Ext.HasROI && (h.Ext.ROI[2] == 0 || h.Ext.ROI[3] == 0):
+		return stream.Errorf(stream.InvalidArgument, "ext.roi", "is empty, %d x %d pixels: leave it out for the whole picture", h.Ext.ROI[2], h.Ext.ROI[3])
+	case isVideo(f.Codec):
+		f.Width, f.Height = 0, 0
+	case h.Kind == wire.KindTensor:
+		if f.Inputs, err = payload.Tensors(data, &p.request); err != nil {
+			return err
+		}
+		f.Payload = nil
+	default:
+		if f.Width == 0 {
+			f.Width, f.Height = c.width, c.height
+		}
+		if f.Codec == stream.Opaque && c.codec == stream.Auto && st.Model().Image != nil {
+			f.Codec = stream.Auto // recognised by its content
+		}
+		if err := payload.Recognise(&f, st.Model()); err != nil {
+			return err
+		}
+		if f.Codec != stream.RGB24 && f.Codec != stream.NV12 {
+			f.Width, f.Height = 0, 0
+		}
+	}
+	if len(h.Ext.Params) > 0 {
+		params, err := wire.ParseParams(h.Ext.Params)
+		if err != nil {
+			return err
+		}
+		f.Params = stream.Params(params)
+	} else if c.params != nil {
+		f.Params = c.params
+	}
+	ingest.TraceContext(&f, h.Ext.Traceparent)
+	if isVideo(f.Codec) {
+		d, err := c.openDecoder(p.sessions.decoders, p.backend, f.Codec)
+		if err != nil {
+			return err
+		}
+		d.Feed(f, stream.Now())
+		return nil
+	}
+	if err := st.Submit(f); err != nil {
+		c.fail(h.Seq, err) // the stream has released the lease
+	}
+	return nil
+}

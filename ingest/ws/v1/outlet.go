@@ -1,0 +1,58 @@
+package v1
+
+import (
+	"log/slog"
+	"time"
+
+	"millrace/ingest/ws/conn"
+	"millrace/internal/wire"
+)
+
+// Options are the settings of all sessions. Every field but Log must be above 0.
+type Options struct {
+	MaxMessage  int           // bytes of a message, which the client is told
+	MaxSessions int           // with a connection or waiting for one
+	ReplayBytes int64         // endings kept for sessions that may be resumed, of all together
+	Resume      time.Duration // a session without a connection lives on for so long
+	AdviseEvery time.Duration // advice to a stream is at least so far apart
+	StatsEvery  time.Duration // statistics of a stream as well
+	Log         *slog.Logger
+}
+
+// outlet is where the messages of a session go: its outbox, whose writer changes with the connection.
+type outlet struct {
+	opts     *Options
+	registry *conn.Registry
+	outbox   *conn.Outbox
+	overflow func() // called when the outbox is full; it must not block
+}
+
+// push puts an entry into the outbox. It never blocks and may be called with a stream's lock held.
+func (o *outlet) push(e conn.Entry) {
+	if !o.outbox.Push(e) {
+		o.overflow()
+	}
+}
+
+// send sends a message.
+func (o *outlet) send(m wire.Message) {
+	if text := o.code(m); text != nil {
+		o.push(conn.Entry{Text: text})
+	}
+}
+
+// write writes a message at once. It is for the writer.
+func (o *outlet) write(w *conn.Writer, m wire.Message) {
+	if text := o.code(m); text != nil {
+		w.Text(text)
+	}
+}
+
+func (o *outlet) code(m wire.Message) []byte {
+	text, err := wire.AppendControl(nil, m)
+	if err != nil {
+		o.opts.Log.Error("a message could not be coded", "type", m.Type(), "error", err)
+		return nil
+	}
+	return text
+}

@@ -1,0 +1,175 @@
+package v1
+
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+)
+
+// The bounds of what is kept of a stream for a resumed session.
+const (
+	minReplay     = 4         // endings
+	maxReplay     = 64        // endings
+	maxReplaySize = 256 << 10 // bytes of one ending; larger ones are not kept
+	smallEnding   = 4 << 10   // bytes; an ending up to that size is not discarded in favour of others
+)
+
+// sentEnding is an ending as it was written.
+type sentEnding struct {
+	seq    uint64
+	msg    []byte // nil: none
+	binary bool
+
+	older, newer *sentEnding // in the buffer's order, when it is not small
+}
+
+func (e *sentEnding) small() bool { return cap(e.msg) <= smallEnding }
+
+// replayRing has the newest endings of one stream. It is the replayBuffer's.
+type replayRing struct {
+	size int          // endings, at most
+	all  []sentEnding // nil until there is one
+	next int          // where the next one goes
+}
+
+// replayMemory is the memory that the endings of all sessions may take. A session keeps no more than what is left for others:
+// one alone has half of it, ten have an eleventh each. Only small endings may take the last quarter.
+type replayMemory struct {
+	max  int64
+	used atomic.Int64
+}
+
+// free returns what is left for an ending of n bytes.
+func (m *replayMemory) free(n int) int64 {
+	most := m.max
+	if n > smallEnding {
+		most -= most / 4
+	}
+	return most - m.used.Load()
+}
+
+// replayBuffer keeps the newest endings of a session's streams for a client that lost them with its connection. The writer
+// adds; whoever ends the session closes.
+type replayBuffer struct {
+	memory *replayMemory
+
+	mu     sync.Mutex
+	order  sentEnding // the root of a ring: newer leads to the oldest
+	bytes  int64      // of all
+	large  int64      // of those in order, which may be discarded
+	closed bool
+}
+
+func newReplayBuffer(m *replayMemory) *replayBuffer {
+	b := &replayBuffer{memory: m}
+	b.order.older, b.order.newer = &b.order, &b.order
+	return b
+}
+
+// add keeps an ending in place of the stream's oldest, and of as many of the session's oldest as its share asks for. One that
+// finds no room is not kept.
+func (b *replayBuffer) add(r *replayRing, seq uint64, msg []byte, isBinary bool) {
+	if len(msg) > maxReplaySize {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return
+	}
+	if r.all == nil {
+		r.all, r.next = make([]sentEnding, r.size), 0
+	}
+	e := &r.all[r.next]
+	r.next = (r.next + 1) % len(r.all)
+	if e.msg != nil && e.small() && len(msg) <= cap(e.msg) { // nearly always
+		e.seq, e.msg, e.binary = seq, append(e.msg[:0], msg...), isBinary
+		return
+	}
+	mem := reusable(b.discard(e), len(msg))
+	size := func() int64 { return int64(max(cap(mem), len(msg)+len(msg)/8)) } // the next one is likely to be about as long
+	over := func() int64 { return b.bytes + size() - (b.memory.free(len(msg)) - size()) }
+	if over() > 2*b.large {
+		return
+	}
+	for over() > 0 && b.large > 0 {
+		if old := reusable(b.discard(b.order.newer), len(msg)); mem == nil {
+			mem = old
+		}
+	}
+	if mem == nil {
+		mem = make([]byte, 0, size())
+	}
+	e.seq, e.msg, e.binary = seq, append(mem[:0], msg...), isBinary
+	b.count(e, 1)
+	if !e.small() {
+		e.older, e.newer = b.order.older, &b.order
+		e.older.newer, e.newer.older = e, e
+	}
+}
+
+// reusable returns mem if it is worth being used for n bytes, or nil.
+func reusable(mem []byte, n int) []byte {
+	if cap(mem) < n || cap(mem) > max(2*n, smallEnding) {
+		return nil
+	}
+	return mem
+}
+
+// discard removes one ending and returns its memory, which nobody else has. b.mu is held.
+func (b *replayBuffer) discard(e *sentEnding) []byte {
+	mem := e.msg
+	if mem == nil {
+		return nil
+	}
+	b.count(e, -1)
+	if !e.small() {
+		e.older.newer, e.newer.older = e.newer, e.older
+		e.older, e.newer = nil, nil
+	}
+	e.msg = nil
+	return mem
+}
+
+func (b *replayBuffer) count(e *sentEnding, sign int64) {
+	n := sign * int64(cap(e.msg))
+	b.bytes += n
+	if !e.small() {
+		b.large += n
+	}
+	b.memory.used.Add(n)
+}
+
+// remove discards the endings of a stream.
+func (b *replayBuffer) remove(r *replayRing) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range r.all {
+		if !b.closed {
+			b.discard(&r.all[i])
+		}
+	}
+	r.all = nil
+}
+
+// close discards all, and keeps nothing more: nobody can resume the session.
+func (b *replayBuffer) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	b.memory.used.Add(-b.bytes)
+	b.bytes, b.large = 0, 0
+}
+
+// after returns the kept endings of a stream's frames after seq, the oldest first; math.MaxUint64 stands for none of them
+// being known to the client. They are valid until the writer, who calls it, adds another one.
+func (b *replayBuffer) after(r *replayRing, seq uint64) (out []sentEnding) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range r.all {
+		if e := &r.all[(r.next+i)%len(r.all)]; e.msg != nil && (seq == math.MaxUint64 || e.seq > seq) {
+			out = append(out, *e)
+		}
+	}
+	return out
+}

@@ -1,0 +1,246 @@
+package v1
+
+import (
+	"crypto/rand"
+	"slices"
+	"sync"
+	"time"
+
+	"millrace/ingest"
+	"millrace/ingest/decoders"
+	"millrace/ingest/ws/conn"
+)
+
+// Sessions has the sessions of all clients, with a connection or without. It is safe for concurrent use.
+type Sessions struct {
+	opts     Options
+	registry *conn.Registry
+	decoders *decoders.Pool
+	replay   replayMemory
+
+	mu      sync.Mutex
+	byToken map[string]*session
+	waiting []*session // without a connection, in the order in which they lost it
+	closing bool       // the server is going to end
+	until   time.Time  // when closing: sessions have as long
+}
+
+// NewSessions makes the sessions of the connections in registry; videos are decoded by pool.
+func NewSessions(registry *conn.Registry, pool *decoders.Pool, o Options) *Sessions {
+	ss := &Sessions{opts: o, registry: registry, decoders: pool, byToken: map[string]*session{}}
+	ss.replay.max = o.ReplayBytes
+	return ss
+}
+
+// begin makes the session that a connection has from the start, and tells the client of it.
+func (ss *Sessions) begin(l *link, backend ingest.Backend) *session {
+	s := newSession(l, backend, &ss.opts, &ss.replay)
+	s.overflow = func() { ss.slow(s) }
+	ss.mu.Lock()
+	ss.renew(s, "")
+	token := s.token
+	ss.mu.Unlock()
+	s.greet(token)
+	ss.mu.Lock()
+	closing, until := ss.closing, ss.until
+	ss.mu.Unlock()
+	if closing {
+		s.goAway(until)
+	}
+	return s
+}
+
+// renew gives a session a new token in place of the one that was used. That one stays good for now: the answer with the new
+// one may be lost with its connection. ss.mu is held.
+func (ss *Sessions) renew(s *session, used string) {
+	if used == s.spent {
+		delete(ss.byToken, s.token)
+	} else {
+		delete(ss.byToken, s.spent)
+		s.spent = used
+	}
+	s.token = rand.Text()
+	ss.byToken[s.token] = s
+}
+
+// token returns the token that resumes a session.
+func (ss *Sessions) token(s *session) string {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	return s.token
+}
+
+// confirm is called when the client has shown that it got its new token.
+func (ss *Sessions) confirm(s *session) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	delete(ss.byToken, s.spent)
+	s.spent = ""
+}
+
+// slow ends a session whose outbox is full. The connection is told by a goroutine: a stream's lock is held here, and whoever
+// resumes the session holds the session's.
+func (ss *Sessions) slow(s *session) {
+	ss.registry.Run("slow", func() {
+		if l := s.connection(); l != nil {
+			l.End(conn.Ending{Why: conn.EndSlow})
+			return
+		}
+		ss.endWaiting(s, conn.Ending{Why: conn.EndSlow})
+	}, nil)
+}
+
+// claim gives the session of a token to a connection, which has the session own. The connection that had it is ended and
+// waited for; nil means that the token is none, was used, or is of own, or that l itself ended meanwhile.
+func (ss *Sessions) claim(token string, l *link, own *session) *session {
+	ss.mu.Lock()
+	s := ss.byToken[token]
+	if s == nil || token == "" || s == own {
+		ss.mu.Unlock()
+		return nil
+	}
+	ss.renew(s, token)
+	ss.mu.Unlock()
+	for {
+		s.mu.Lock()
+		switch {
+		case s.over:
+			s.mu.Unlock()
+			return nil
+		case s.link == nil:
+			s.expiry.Stop()
+			s.link = l
+			ss.notWaiting(s)
+			s.mu.Unlock()
+			return s
+		}
+		old := s.link
+		s.mu.Unlock()
+		old.End(conn.TakenOver())
+		select {
+		case <-old.detached:
+		case <-l.Closing(): // old may be waiting for l
+			return nil
+		}
+	}
+}
+
+// detach takes a connection, whose writer has ended, off its session, which then waits for another one. It reports false when
+// the session is over.
+func (ss *Sessions) detach(s *session, l *link) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over || s.link != l {
+		return s.link != l
+	}
+	s.link = nil
+	ss.mu.Lock()
+	ss.waiting = append(ss.waiting, s)
+	ss.mu.Unlock()
+	s.expiry = time.AfterFunc(ss.opts.Resume, func() { ss.expire(s) })
+	return true
+}
+
+// notWaiting is called when a session has a connection again, or is over.
+func (ss *Sessions) notWaiting(s *session) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if i := slices.Index(ss.waiting, s); i >= 0 {
+		ss.waiting = slices.Delete(ss.waiting, i, i+1)
+	}
+}
+
+// expire ends a session to which no connection has come.
+func (ss *Sessions) expire(s *session) {
+	ss.registry.Run("expiry", func() { ss.endWaiting(s, conn.Ending{Why: conn.EndGone}) }, nil)
+}
+
+// MakeRoom is called before a connection opens a stream. Sessions that wait for their clients count towards
+// limits.max_sessions as connections do, and are ended in favour of them, the one that waits longest first: what they hold
+// would else have no bound. A connection alone ends none, for it may be that of a client that returns.
+func (ss *Sessions) MakeRoom() {
+	conns := ss.registry.Count()
+	ss.mu.Lock()
+	n := max(conns+len(ss.waiting)-ss.opts.MaxSessions, 0)
+	out := slices.Clone(ss.waiting[:min(n, len(ss.waiting))])
+	ss.waiting = slices.Delete(ss.waiting, 0, len(out))
+	ss.mu.Unlock()
+	for _, s := range out {
+		ss.expire(s)
+	}
+}
+
+// end ends a session: it returns when every frame has ended. Its connection writes what is left, or throws it away.
+func (ss *Sessions) end(s *session, e conn.Ending) {
+	if s.markOver(false) {
+		ss.close(s, e)
+	}
+}
+
+// endWaiting ends a session unless it has a connection.
+func (ss *Sessions) endWaiting(s *session, e conn.Ending) {
+	if s.markOver(true) {
+		ss.close(s, e)
+		s.outbox.Close()
+	}
+}
+
+// close forgets a session that is over and closes its streams.
+func (ss *Sessions) close(s *session, e conn.Ending) {
+	ss.mu.Lock()
+	delete(ss.byToken, s.token)
+	delete(ss.byToken, s.spent)
+	ss.mu.Unlock()
+	ss.notWaiting(s)
+	s.replay.close()
+	s.closeStreams(e)
+}
+
+// GoAway tells every client that the server is going to end, and that it has until then.
+func (ss *Sessions) GoAway(until time.Time) {
+	ss.mu.Lock()
+	ss.closing, ss.until = true, until
+	ss.mu.Unlock()
+	for _, s := range ss.list() {
+		s.goAway(until)
+	}
+}
+
+// EndWaiting ends the sessions without a connection, when the server ends.
+func (ss *Sessions) EndWaiting() {
+	for _, s := range ss.list() {
+		ss.endWaiting(s, conn.Draining())
+	}
+}
+
+// list lists every session, some of them twice.
+func (ss *Sessions) list() []*session {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	all := make([]*session, 0, len(ss.byToken))
+	for _, s := range ss.byToken {
+		all = append(all, s)
+	}
+	return all
+}
+
+// Stats is a moment's reading.
+type Stats struct {
+	Sessions    int   // with a connection or without
+	Waiting     int   // those without
+	ReplayBytes int64 // of endings that are kept
+}
+
+// Stats reads the counters.
+func (ss *Sessions) Stats() Stats {
+	st := Stats{ReplayBytes: ss.replay.used.Load()}
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	st.Waiting = len(ss.waiting)
+	for token, s := range ss.byToken {
+		if token == s.token {
+			st.Sessions++
+		}
+	}
+	return st
+}

@@ -1,0 +1,93 @@
+package v1
+
+import (
+	"millrace/ingest"
+	"millrace/ingest/decoders"
+	"millrace/ingest/ws/conn"
+	"millrace/internal/wire"
+	"millrace/stream"
+)
+
+func isVideo(c stream.Codec) bool { return c >= stream.H264 && c <= stream.AV1 }
+
+// openDecoder returns the decoder of a stream of inter-coded video, and opens it first. It is nil for single pictures. It is
+// called by the reader.
+func (c *channel) openDecoder(pool *decoders.Pool, backend ingest.Backend, codec stream.Codec) (*decoders.Decoder, error) {
+	d := c.decoder.Load()
+	switch {
+	case !isVideo(codec):
+		return nil, nil
+	case d != nil && d.Codec() != codec:
+		return nil, stream.Errorf(stream.Conflict, "codec", "is %s and cannot become %s: open another stream", d.Codec(), codec)
+	case d != nil:
+		return d, nil
+	}
+	st := c.stream.Load()
+	if m := st.Model(); m.Image == nil && !m.Any {
+		return nil, stream.Errorf(stream.Unsupported, "codec", "model %s takes tensors, not %s frames: see its inputs at /v2/models/%s", m.Name, codec, m.Name)
+	}
+	d, err := pool.Open(codec, st, backend.Memory(), decoders.Client{
+		KeyFrame: func() { c.send(&wire.Advise{SID: c.sid, KeyFrame: true}) },
+		Refused:  func(f *stream.Frame, err error) { c.fail(f.Seq, err) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.decoder.Store(d)
+	if st.IsFinished() { // its Done did not see the decoder
+		d.Close()
+	}
+	return d, nil
+}
+
+// markLost notes that a frame did not get as far as the stream: windows begin anew, and a video is decoded on from its next
+// key frame.
+func (c *channel) markLost() {
+	c.stream.Load().MarkDiscontinuity()
+	if d := c.decoder.Load(); d != nil {
+		d.Lost()
+	}
+}
+
+// flush drops the frames that are not yet in a batch.
+func (c *channel) flush(st *stream.Stream) {
+	st.Flush()
+	if d := c.decoder.Load(); d != nil {
+		d.Flush()
+	}
+}
+
+// close closes the stream as its client wants it. It is called by the reader.
+func (c *channel) close(st *stream.Stream) {
+	if d := c.decoder.Load(); d != nil {
+		if c.closing {
+			return
+		}
+		c.closing = true
+		for _, f := range d.Close() {
+			if err := st.SubmitEnded(f, stream.Now(), stream.Closed, nil); err != nil {
+				c.fail(f.Seq, err)
+			}
+		}
+		// A frame may be on its way from ffmpeg to the stream.
+		if c.registry.Run("close", func() { <-d.Gone(); st.Close(stream.ByClient) }, nil) {
+			return
+		}
+	}
+	st.Close(stream.ByClient)
+}
+
+// endUndecoded ends the frames that a stream which has ended by itself leaves in its decoder. The stream's lock may be held.
+func (c *channel) endUndecoded(why stream.CloseReason) {
+	d := c.decoder.Load()
+	if d == nil {
+		return
+	}
+	err := error(stream.Errorf(stream.Conflict, "", "the stream is closed (%s)", why))
+	if e, ok := conn.StreamEnding(why, c.model); ok {
+		err = e.Err
+	}
+	for _, f := range d.Close() {
+		c.fail(f.Seq, err)
+	}
+}

@@ -1,0 +1,127 @@
+package v1
+
+import (
+	"time"
+
+	"millrace/ingest/ws/conn"
+	"millrace/ingest/ws/encode"
+	"millrace/internal/wire"
+	"millrace/stream"
+)
+
+// What a channel puts into the outbox is one of three: the ending of a frame, that there are drops to be told, that the stream
+// has ended. What they say is settled when they are written, by the writer goroutine.
+type (
+	endings      channel
+	dropNotice   channel
+	closedNotice struct {
+		c   *channel
+		why stream.CloseReason
+	}
+)
+
+var (
+	_ conn.Source = (*endings)(nil)
+	_ conn.Source = (*dropNotice)(nil)
+	_ conn.Source = (*closedNotice)(nil)
+)
+
+// Released implements conn.Source.
+func (*endings) Released(bool) {}
+
+// Released implements conn.Source.
+func (*dropNotice) Released(bool) {}
+
+// Released implements conn.Source.
+func (*closedNotice) Released(bool) {}
+
+// Write writes the result or error of a frame, and keeps it for a client that loses it.
+func (e *endings) Write(w *conn.Writer, r *stream.Result) {
+	c := (*channel)(e)
+	if !r.Partial {
+		c.acked.Add(1)
+	}
+	msg, isBinary, outcome := c.encode(w.Encoder(), r)
+	if !r.Partial {
+		c.told.add(outcome)
+		c.replay.add(&c.kept, r.Seq, msg, isBinary)
+	}
+	w.Message(msg, isBinary)
+	if r.Outcome == stream.Answered && !r.Partial {
+		if r.Width > 0 {
+			c.pace.frameSize = [2]int{r.Width, r.Height}
+		}
+		c.measure(w, 1, max(r.Timing.Done.Sub(r.Timing.Received), 0), 0) // a frame that completed no window has no times
+	}
+	c.closeIfLast()
+}
+
+// Write writes the drops that are noted.
+func (n *dropNotice) Write(w *conn.Writer, _ *stream.Result) {
+	c := (*channel)(n)
+	e := w.Encoder()
+	for _, d := range c.takeDrops() {
+		c.acked.Add(d.frames)
+		c.told.drops += d.frames
+		e.Text = wire.AppendDrop(e.Text[:0], &wire.Drop{SID: c.sid, Seqs: d.ranges, Reason: string(d.reason), Ack: c.acked.Load(), Limit: c.limit()})
+		c.replay.add(&c.kept, d.ranges[len(d.ranges)-1][1], e.Text, false)
+		w.Text(e.Text)
+		if d.reason == stream.Superseded || d.reason == stream.Overtaken || d.reason == stream.Stale {
+			c.measure(w, 0, 0, d.frames)
+		}
+	}
+	c.closeIfLast()
+}
+
+// Write writes that the stream has ended.
+func (n *closedNotice) Write(w *conn.Writer, _ *stream.Result) {
+	c := n.c
+	c.end = n.why
+	c.onTold(c)
+	c.writeClosed(w)
+}
+
+// writeClosed writes that the stream has ended; c.end is set.
+func (c *channel) writeClosed(w *conn.Writer) {
+	c.write(w, &wire.Closed{SID: c.sid, Reason: string(c.end), Totals: c.totals()})
+}
+
+// encode codes the ending of a frame, and says what the message tells of it: a result that cannot be sent becomes an error.
+// The message is valid until the encoder is used again or r is released.
+func (c *channel) encode(e *encode.Encoder, r *stream.Result) (msg []byte, isBinary bool, told stream.Outcome) {
+	err := r.Err
+	if r.Outcome == stream.Answered {
+		form := c.form.of(r.Seq)
+		if msg, err = c.encodeResult(e, r, form); err == nil {
+			return msg, form == encode.Binary, stream.Answered
+		}
+		err = encode.Unsendable(err)
+	}
+	m := errorMessage(err)
+	m.SID, m.Seq, m.Ack, m.Limit = &c.sid, &r.Seq, c.acked.Load(), c.limit()
+	e.Text = wire.AppendError(e.Text[:0], m)
+	return e.Text, false, stream.Failed
+}
+
+func (c *channel) encodeResult(e *encode.Encoder, r *stream.Result, form encode.Outputs) (msg []byte, err error) {
+	if form == encode.Binary {
+		e.Begin(r)
+		e.Int("ack", int64(c.acked.Load()))
+		e.Int("credit_limit", int64(c.limit()))
+		return e.Binary(r, c.sid)
+	}
+	dst := wire.AppendResultHead(e.Text[:0], &wire.Result{
+		SID: c.sid, Seq: r.Seq, Ack: c.acked.Load(), Limit: c.limit(), CaptureUS: r.CaptureUS, Model: r.Model.Name, Version: r.Model.Version,
+		Batch: r.BatchSize, Width: r.Width, Height: r.Height, Partial: r.Partial, Timing: encode.Timing(&r.Timing),
+	})
+	if form == encode.JSON {
+		if dst, err = e.Members(append(dst, ','), r); err != nil {
+			return nil, err
+		}
+	}
+	e.Text = append(dst, '}')
+	return e.Text, nil
+}
+
+// serverTime is the server's clock, in microseconds since 1970.
+func serverTime() int64 { return time.Now().UnixMicro() }
