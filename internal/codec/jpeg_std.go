@@ -5,6 +5,7 @@ package codec
 import (
 	"bytes"
 	"fmt"
+	"image"
 	"image/jpeg"
 )
 
@@ -19,4 +20,12 @@ func encodeJPEG(dst []byte, rgb []byte, w, h, quality int) ([]byte, error) {
 		return dst, fmt.Errorf("codec: encode jpeg: %w", err)
 	}
 	return buf.Bytes(), nil
+}
+
+func toRGBA(rgb []byte, w, h int) *image.RGBA {
+	m := image.NewRGBA(image.Rect(0, 0, w, h))
+	for i := range w * h {
+		m.Pix[4*i], m.Pix[4*i+1], m.Pix[4*i+2], m.Pix[4*i+3] = rgb[3*i], rgb[3*i+1], rgb[3*i+2], 255
+	}
+	return m
 }
