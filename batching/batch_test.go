@@ -22,10 +22,13 @@ type group struct {
 	detached int
 }
 
-func newGroup(t testing.TB, m *stream.Model, kind Kind, buffers, flows int) *group {
+// testParts are the settings of batchers in these tests.
+var testParts = []any{&SoftSettings{MaxDelay: softDelay}, &DeadlineSettings{Slack: deadlineSlack}}
+
+func newGroup(t testing.TB, m *stream.Model, kind string, buffers, flows int) *group {
 	t.Helper()
 	g := &group{model: m, mem: buf.NewPool(0)}
-	b, err := NewBatcher(kind, m.MaxBatch, softDelay)
+	b, err := NewBatcher(kind, m.MaxBatch, testParts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,8 +40,8 @@ func newGroup(t testing.TB, m *stream.Model, kind Kind, buffers, flows int) *gro
 }
 
 func (g *group) Enqueue(s *stream.Stream, home any) {
-	lane, _ := home.(*Lane)
-	g.intake.Push(s, lane)
+	inbox, _ := home.(*Inbox)
+	g.intake.Push(s, inbox)
 }
 
 func (g *group) Waiting(n int)         { g.waiting += n }
@@ -57,6 +60,7 @@ func (g *group) open(t testing.TB, p stream.Policy) (*stream.Stream, *sink) {
 type sink struct {
 	results []string // data of the first output, or what happened
 	ages    []stream.Instant
+	stale   []uint64
 }
 
 func (k *sink) Push(r *stream.Result) {
@@ -69,6 +73,9 @@ func (k *sink) Push(r *stream.Result) {
 		k.results = append(k.results, string(r.Outputs[0].Data))
 		k.ages = append(k.ages, r.Timing.Dequeued-r.Timing.Received)
 	case stream.Dropped:
+		if r.Reason == stream.Stale {
+			k.stale = append(k.stale, r.Seq)
+		}
 		k.results = append(k.results, string(r.Reason))
 	default:
 		k.results = append(k.results, "error: "+string(stream.CodeOf(r.Err)))

@@ -1,4 +1,4 @@
-// Package batching forms batches across streams: the lock-free Ring that tokens
+// Package batching forms batches across streams: the Ring that tokens
 // enter by, the Intake that opens batches from it, the Batcher that decides
 // when and how many, the Batch itself and the bounded memory under it.
 //

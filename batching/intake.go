@@ -9,57 +9,52 @@ import (
 	"millrace/stream"
 )
 
-// Intake is where the tokens of a group's streams wait and batches are opened:
-// the rings that tokens enter by without a lock, and behind them the open
-// batches, one for each class of shapes, whose tokens bind their frames only
-// when a worker gathers them.
+// Intake is where the tokens of a group's streams wait and batches are formed:
+// inboxes that tokens enter without a lock, and in them the pending batches, one
+// for each class of shapes, whose tokens bind their frames only when a worker
+// gathers them.
 //
-// Push, Reserve, Unreserve and Arrivals are safe for concurrent use. The other
-// methods are the gatherer's: one worker at a time, under its group's lock.
+// Push, Reserve, Unreserve, Flows, NoteArrival and Arrivals are safe for concurrent
+// use. The other methods are the gatherer's: one worker at a time, under its
+// group's lock.
 type Intake struct {
-	model    *stream.Model
-	batcher  Batcher
-	times    Times
-	pool     *Pool
-	common   *Lane
-	limit    int64
-	flows    atomic.Int64
-	arrivals atomic.Uint64
-	tickets  uint64
-	loose    []*Batch // bound, and to go as they are: their worker or their time is over
-	starved  bool     // a batch could not be opened for want of memory
-	dynamic  bool     // frames of different shapes need different batches
-	strict   bool     // full batches only
-	timed    bool     // the batcher asks how long the oldest frame has waited
-}
-
-// Lane is a way in: the common one, or the inbox of a worker with affinity.
-type Lane struct {
-	rings [stream.Priorities]*Ring[*stream.Stream]
-	open  []*open
-	turn  uint
+	model     *stream.Model
+	batcher   Batcher
+	needs     Needs
+	times     Times
+	pool      *Pool
+	common    *Inbox
+	limit     int64
+	flows     atomic.Int64
+	arrivals  atomic.Uint64
+	tokens    uint64         // that entered pending batches so far
+	now       stream.Instant // of the gathering that goes on
+	predict   func(n int) time.Duration
+	ready     []*Batch // bound, and to run as they are: their worker or their time is over
+	exhausted bool     // a batch could not be formed since all were in use
+	dynamic   bool     // frames of different shapes need different batches
 }
 
 // NewIntake returns the intake of a group with places for limit flows.
 func NewIntake(model *stream.Model, batcher Batcher, pool *Pool, limit int) *Intake {
-	in := &Intake{model: model, batcher: batcher, pool: pool, limit: int64(limit)}
-	_, in.strict = batcher.(*hard)
-	_, in.timed = batcher.(*soft)
+	in := &Intake{model: model, batcher: batcher, needs: batcher.Needs(), pool: pool, limit: int64(limit)}
+	in.predict = func(n int) time.Duration {
+		took, _ := in.times.Predict(in.now, n)
+		return took
+	}
 	for _, t := range model.Inputs {
 		in.dynamic = in.dynamic || !model.Ragged && stream.Elements(t.Shape) < 0
 	}
-	in.common = in.NewLane()
+	in.common = in.NewInbox()
 	return in
 }
 
-// NewLane returns a lane for the tokens of one worker with affinity.
-func (in *Intake) NewLane() *Lane {
-	l := &Lane{}
-	for i := range l.rings {
-		l.rings[i] = NewRing[*stream.Stream](int(in.limit))
-	}
-	return l
-}
+// NewInbox returns an inbox for the tokens of one worker with affinity.
+func (in *Intake) NewInbox() *Inbox { return newInbox(int(in.limit)) }
+
+// AsksForArrivals says whether the batcher is to be asked with each frame that
+// arrives: see NoteArrival.
+func (in *Intake) AsksForArrivals() bool { return in.needs.Arrivals }
 
 // Reserve takes a place for one flow. It is the moment at which a full queue
 // refuses: a flow that has a place can always queue its one token.
@@ -77,8 +72,8 @@ func (in *Intake) Unreserve() { in.flows.Add(-1) }
 // Flows returns how many places are taken.
 func (in *Intake) Flows() int { return int(in.flows.Load()) }
 
-// Push queues a stream's token. own is its worker's lane, or nil.
-func (in *Intake) Push(s *stream.Stream, own *Lane) {
+// Push queues a stream's token. own is its worker's inbox, or nil.
+func (in *Intake) Push(s *stream.Stream, own *Inbox) {
 	if own == nil {
 		own = in.common
 	}
@@ -88,8 +83,8 @@ func (in *Intake) Push(s *stream.Stream, own *Lane) {
 	in.arrivals.Add(1)
 }
 
-// Nudge notes that more frames wait behind a token that is queued already.
-func (in *Intake) Nudge() { in.arrivals.Add(1) }
+// NoteArrival notes that more frames wait behind a token that is queued already.
+func (in *Intake) NoteArrival() { in.arrivals.Add(1) }
 
 // Arrivals changes whenever Gather might find more than it did before.
 func (in *Intake) Arrivals() uint64 { return in.arrivals.Load() }
@@ -97,65 +92,72 @@ func (in *Intake) Arrivals() uint64 { return in.arrivals.Load() }
 // Observe tells how long a batch took, prepare and run together.
 func (in *Intake) Observe(now stream.Instant, rows int, took time.Duration) {
 	in.times.Observe(now, rows, took)
-	in.batcher.Observe(rows, took)
 }
 
 // Gather forms the next batch for one of idle idle workers: its frames are bound
-// now. It looks at the worker's own lane first, but every third time at the
-// common one, so that busy streams at home do not shut out those without one.
+// now. It looks at the worker's own inbox first, but every third time at the
+// common one, so that busy streams in the own inbox do not shut out the others.
 // Without a batch, wait says when to ask again even if nothing arrives (0: never).
-func (in *Intake) Gather(now stream.Instant, idle int, own *Lane) (b *Batch, wait time.Duration, err error) {
-	if n := len(in.loose); n > 0 {
-		b, in.loose = in.loose[n-1], in.loose[:n-1]
+func (in *Intake) Gather(now stream.Instant, idle int, own *Inbox) (b *Batch, wait time.Duration, err error) {
+	if n := len(in.ready); n > 0 {
+		b, in.ready = in.ready[n-1], in.ready[:n-1]
 		return b, 0, nil
 	}
-	lanes := [...]*Lane{own, in.common}
-	if in.common.turn++; own != nil {
-		if own.turn++; own.turn%3 == 0 {
-			lanes[0], lanes[1] = lanes[1], lanes[0]
+	in.now = now
+	inboxes := [...]*Inbox{own, in.common}
+	if in.common.visits++; own != nil {
+		if own.visits++; own.visits%3 == 0 {
+			inboxes[0], inboxes[1] = inboxes[1], inboxes[0]
 		}
 	}
 	for more := true; more; {
 		more, wait = false, 0
-		for _, lane := range lanes {
-			if lane == nil {
+		pending := 0
+		for _, x := range inboxes {
+			if x != nil {
+				in.fill(x)
+				pending += x.formable()
+			}
+		}
+		for _, x := range inboxes {
+			if x == nil {
 				continue
 			}
-			sharers := idle
-			if lane == own {
-				sharers = 1 // nobody else serves it
+			workers := idle
+			if x == own {
+				workers = 1 // nobody else serves it
 			}
-			in.fill(lane, now)
-			b, w, err := in.formAny(lane, now, sharers)
+			b, w, err := in.formAny(x, View{Idle: workers, Pending: pending, Predict: in.predict})
 			if b != nil || err != nil {
 				return b, 0, err
 			}
 			if w > 0 && (wait == 0 || w < wait) {
 				wait = w
 			}
-			more = more || lane.queued() > 0 // tokens turned out empty, and others are behind them
+			more = more || x.queued() > 0 // tokens turned out empty, and others are behind them
 		}
 	}
 	return nil, wait, nil
 }
 
-// formAny tries the lane's open batches: the one whose turn it has been for
-// longest first, so that no class keeps the others waiting.
-func (in *Intake) formAny(l *Lane, now stream.Instant, idle int) (b *Batch, wait time.Duration, err error) {
-	order := l.order()
-	if len(l.open) > 1 {
-		slices.SortFunc(l.open, func(x, y *open) int { return cmp.Compare(x.rank(order), y.rank(order)) })
+// formAny tries the inbox's pending batches: the one whose turn it has been for
+// longest first, so that no class keeps the others waiting. v is what is the same
+// for all of them.
+func (in *Intake) formAny(x *Inbox, v View) (b *Batch, wait time.Duration, err error) {
+	order := x.order()
+	if len(x.pending) > 1 {
+		slices.SortFunc(x.pending, func(a, b *pendingBatch) int { return cmp.Compare(a.rank(order), b.rank(order)) })
 	}
-	for i := 0; i < len(l.open); {
-		o := l.open[i]
-		b, w, err := in.form(l, o, now, idle)
+	for i := 0; i < len(x.pending); {
+		p := x.pending[i]
+		b, w, err := in.form(x, p, v)
 		if b != nil || err != nil {
 			return b, 0, err
 		}
 		if w > 0 && (wait == 0 || w < wait) {
 			wait = w
 		}
-		if o.empty() && o.batch == nil && l.remove(o) {
+		if p.empty() && p.batch == nil && x.remove(p) {
 			continue
 		}
 		i++
@@ -163,127 +165,119 @@ func (in *Intake) formAny(l *Lane, now stream.Instant, idle int) (b *Batch, wait
 	return nil, wait, nil
 }
 
-func (l *Lane) queued() int {
-	n := 0
-	for _, r := range l.rings {
-		n += r.Len()
-	}
-	return n
-}
-
-// Idle says whether nothing waits in the common lane.
+// Idle says whether nothing waits in the common inbox.
 func (in *Intake) Idle() bool {
-	for _, o := range in.common.open {
-		if !o.empty() {
+	for _, p := range in.common.pending {
+		if !p.empty() {
 			return false
 		}
 	}
-	return len(in.loose) == 0 && in.common.queued() == 0
+	return len(in.ready) == 0 && in.common.queued() == 0
 }
 
-// order is the priorities as they are served this time: higher ones first, but
-// every eighth time the lower ones, so that none starves.
-func (l *Lane) order() [stream.Priorities]stream.Priority {
-	if l.turn%8 == 0 {
-		return [...]stream.Priority{stream.Low, stream.Normal, stream.High}
-	}
-	return [...]stream.Priority{stream.High, stream.Normal, stream.Low}
-}
-
-// fill moves the tokens from the rings to the open batches.
-func (in *Intake) fill(l *Lane, now stream.Instant) {
+// fill moves the tokens from the rings to the pending batches.
+func (in *Intake) fill(x *Inbox) {
 	// A bound on each visit: a stream that is refilled as fast as it is emptied
 	// must not hold the gatherer here.
 	budget := 2 * max(in.model.MaxBatch, 16)
-	for _, p := range l.order() {
+	for _, priority := range x.order() {
 		for ; budget > 0; budget-- {
-			s, ok := l.rings[p].Pop()
+			s, ok := x.rings[priority].Pop()
 			if !ok {
 				break
 			}
-			in.sort(l, s, p, now)
+			in.add(x, s, priority)
 		}
 	}
 }
 
-// sort puts a token into the open batch of its next frame's class.
-func (in *Intake) sort(l *Lane, s *stream.Stream, p stream.Priority, now stream.Instant) {
-	in.tickets++
-	t := ticket{stream: s, number: in.tickets, since: now}
+// add puts a token into the pending batch of its next frame's class.
+func (in *Intake) add(x *Inbox, s *stream.Stream, priority stream.Priority) {
+	in.tokens++
+	t := token{stream: s, number: in.tokens, received: in.now}
 	var class uint64
-	if in.dynamic || in.timed {
-		c, received, ok := s.Head()
-		if in.dynamic {
-			class = c
-		}
-		if ok {
-			t.since = received
+	if in.dynamic || in.needs.Oldest || in.needs.Deadline {
+		if head, ok := s.Head(); ok {
+			t.received, t.deadline = head.Received, head.Deadline
+			if in.dynamic {
+				class = head.Class
+			}
 		}
 	}
-	for _, o := range l.open {
-		if o.class == class {
-			o.tokens[p].push(t)
+	for _, p := range x.pending {
+		if p.class == class {
+			p.tokens[priority].push(t)
 			return
 		}
 	}
-	o := &open{class: class}
-	o.tokens[p].push(t)
-	l.open = append(l.open, o)
+	p := &pendingBatch{class: class}
+	p.tokens[priority].push(t)
+	x.pending = append(x.pending, p)
+}
+
+// view completes v with what waits in p.
+func (in *Intake) view(p *pendingBatch, v View) View {
+	bound := 0
+	if p.batch != nil {
+		bound = p.batch.Rows
+	}
+	v.Rows = bound + in.countRows(p, in.model.MaxBatch*v.Idle-bound)
+	v.Deadline = NoDeadline
+	if v.Rows == 0 || v.Rows >= in.model.MaxBatch {
+		return v
+	}
+	if in.needs.Oldest {
+		v.Oldest = in.now.Sub(p.oldest(in.now))
+	}
+	if in.needs.Deadline {
+		if nearest := p.nearestDeadline(); nearest != 0 {
+			v.Deadline = nearest.Sub(in.now)
+		}
+	}
+	return v
 }
 
 // form asks the batcher and binds the frames of the batch it wants.
-func (in *Intake) form(l *Lane, o *open, now stream.Instant, idle int) (*Batch, time.Duration, error) {
-	bound := 0
-	if o.batch != nil {
-		bound = o.batch.Rows
-	}
-	waiting := bound + in.count(o, in.model.MaxBatch*idle-bound)
-	if waiting == 0 {
+func (in *Intake) form(x *Inbox, p *pendingBatch, v View) (*Batch, time.Duration, error) {
+	v = in.view(p, v)
+	if v.Rows == 0 {
 		return nil, 0, nil
 	}
-	var oldest time.Duration
-	if in.timed && waiting < in.model.MaxBatch {
-		oldest = now.Sub(o.oldest(now))
-	}
-	take, wait := in.batcher.Decide(oldest, waiting, idle)
+	take, wait := in.batcher.Decide(v)
 	if take == 0 {
 		return nil, wait, nil
 	}
-	predict, probe := in.times.Predict(now, take)
-	if probe && !in.strict {
-		take = 1
-	}
-	b := o.batch
+	b := p.batch
 	if b == nil {
 		var err error
 		if b, err = in.pool.Take(); err != nil {
 			return nil, 0, err
 		}
 		if b == nil {
-			b = l.oldest()
-			in.starved = in.starved || b == nil
+			b = x.takeOldest()
+			in.exhausted = in.exhausted || b == nil
 			return b, 0, nil
 		}
 	}
-	o.batch, b.Gathered = nil, now
-	full := in.collect(l, o, b, take, now, predict)
+	p.batch, b.Gathered = nil, in.now
+	full := in.bind(x, p, b, take)
 	switch {
 	case b.Rows == 0:
 		in.pool.Put(b)
 		return nil, 0, nil
-	case in.strict && !full:
-		o.batch = b
+	case in.needs.Full && !full:
+		p.batch = b
 		return nil, 0, nil
 	}
 	return b, 0, nil
 }
 
-// count returns how many rows wait behind the tokens of o, at least up to most,
+// countRows returns how many rows wait behind the tokens of p, at least up to most,
 // and takes out the tokens behind which none does.
-func (in *Intake) count(o *open, most int) int {
+func (in *Intake) countRows(p *pendingBatch, most int) int {
 	n := 0
-	for p := range o.tokens {
-		o.tokens[p].keep(func(s *stream.Stream) (keep, more bool) {
+	for i := range p.tokens {
+		p.tokens[i].filter(func(s *stream.Stream) (keep, more bool) {
 			if n >= most {
 				return true, false
 			}
@@ -303,20 +297,26 @@ func (in *Intake) count(o *open, most int) int {
 	return n
 }
 
-// collect binds frames until b has take rows, and reports whether it is full:
-// has them, or the next frame does not fit. That one is the first of the next
-// batch then.
-func (in *Intake) collect(l *Lane, o *open, b *Batch, take int, now stream.Instant, predict time.Duration) bool {
-	order := l.order()
+// bind binds frames until b has take rows, and reports whether it is full: has
+// them, or the next frame does not fit. That one is the first of the next batch
+// then. When the table of times is too old to judge by, one frame is bound
+// unjudged: see probeAfter.
+func (in *Intake) bind(x *Inbox, p *pendingBatch, b *Batch, take int) (full bool) {
+	took, probe := in.times.Predict(in.now, take)
+	order := x.order()
 	for b.Rows < take {
-		q := o.first(order)
+		q := p.first(order)
 		if q == nil {
-			in.fill(l, now)
-			if q = o.first(order); q == nil {
+			in.fill(x)
+			if q = p.first(order); q == nil {
 				return false
 			}
 		}
-		r, kept := q.peek().stream.Take(now, in.model.MaxBatch-b.Rows, &o.class, predict)
+		predicted := took
+		if probe && (b.Rows == 0 || in.needs.Full) {
+			predicted = 0
+		}
+		r, kept := q.peek().stream.Take(in.now, in.model.MaxBatch-b.Rows, &p.class, predicted)
 		if kept {
 			return true
 		}
@@ -328,53 +328,53 @@ func (in *Intake) collect(l *Lane, o *open, b *Batch, take int, now stream.Insta
 	return true
 }
 
-// Drain empties the lanes and returns the batches that frames were bound to and
-// that did not go yet. The tokens are discarded: their streams have been closed
+// Drain empties the inboxes and returns the batches that frames were bound to and
+// that did not run yet. The tokens are discarded: their streams have been closed
 // or moved, and are to be told (Stream.Discard).
-func (in *Intake) Drain(lanes ...*Lane) (partial []*Batch) {
-	partial, in.loose = in.loose, nil
-	for _, l := range append(lanes, in.common) {
-		for _, r := range l.rings {
+func (in *Intake) Drain(inboxes ...*Inbox) (bound []*Batch) {
+	bound, in.ready = in.ready, nil
+	for _, x := range append(inboxes, in.common) {
+		for _, r := range x.rings {
 			for _, ok := r.Pop(); ok; _, ok = r.Pop() {
 			}
 		}
-		partial = append(partial, l.partial()...)
-		l.open = nil
+		bound = append(bound, x.takePartial()...)
+		x.pending = nil
 	}
-	return partial
+	return bound
 }
 
-// Loosen has batches that were bound already gathered next, as they are.
-func (in *Intake) Loosen(bs ...*Batch) {
-	in.loose = append(in.loose, bs...)
+// AddReady has batches that frames are bound to gathered next, as they are.
+func (in *Intake) AddReady(bs ...*Batch) {
+	in.ready = append(in.ready, bs...)
 	in.arrivals.Add(1)
 }
 
-// Starved says whether Gather found no memory since it was asked last: then
-// another worker may have to look again, now that there is some.
-func (in *Intake) Starved() bool {
-	was := in.starved
-	in.starved = false
+// HasReady says whether a batch waits that frames are bound to.
+func (in *Intake) HasReady() bool { return len(in.ready) > 0 }
+
+// TakeExhausted says whether Gather found all batches in use since it was asked
+// last: another worker may then have to look again, once one is free.
+func (in *Intake) TakeExhausted() bool {
+	was := in.exhausted
+	in.exhausted = false
 	return was
 }
 
-// Loose says whether a batch waits that was bound already.
-func (in *Intake) Loose() bool { return len(in.loose) > 0 }
-
-// Rehome moves the tokens of a worker's lane to the common one: that worker is
-// gone. Batches that waited to be full go as they are.
-func (in *Intake) Rehome(l *Lane) {
-	in.Loosen(l.partial()...)
-	for _, o := range l.open {
-		for p := range o.tokens {
-			o.tokens[p].keep(func(s *stream.Stream) (keep, more bool) {
+// Redistribute moves the tokens of a worker's inbox to the common one: that worker
+// is gone. Batches that waited to be full run as they are.
+func (in *Intake) Redistribute(x *Inbox) {
+	in.AddReady(x.takePartial()...)
+	for _, p := range x.pending {
+		for i := range p.tokens {
+			p.tokens[i].filter(func(s *stream.Stream) (keep, more bool) {
 				in.Push(s, nil)
 				return false, true
 			})
 		}
 	}
-	l.open = nil
-	for _, r := range l.rings {
+	x.pending = nil
+	for _, r := range x.rings {
 		for s, ok := r.Pop(); ok; s, ok = r.Pop() {
 			in.Push(s, nil)
 		}

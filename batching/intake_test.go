@@ -8,7 +8,10 @@ import (
 	"millrace/stream"
 )
 
-const softDelay = 10 * time.Millisecond
+const (
+	softDelay     = 10 * time.Millisecond
+	deadlineSlack = 2 * time.Millisecond
+)
 
 var anything = &stream.Model{Name: "any", Any: true, Ragged: true, MaxBatch: 4}
 
@@ -54,7 +57,8 @@ func TestQueueRefusesAtItsBound(t *testing.T) {
 // Streams that come and go while no worker looks must not fill the queue beyond
 // its bound: their places are taken until their tokens are out.
 func TestTokensOfTheGoneKeepTheirPlaces(t *testing.T) {
-	for _, kind := range []Kind{Adaptive, Soft, Hard} {
+	for _, k := range Kinds() {
+		kind := k.Name
 		g := newGroup(t, anything, kind, 1, 4)
 		opened := 0
 		for range 100 {
@@ -214,6 +218,64 @@ func TestHardLetsTheOldestPartialGoWhenMemoryIsOut(t *testing.T) {
 	}
 }
 
+// A table that is too old lets one frame run unjudged; the others are judged by it.
+func TestAnOldTableJudgesAllButOne(t *testing.T) {
+	g := newGroup(t, anything, Adaptive, 1, 16)
+	at := func(d time.Duration) stream.Instant { return stream.Instant(time.Second).Add(d) }
+	g.intake.Observe(at(0), 4, 50*time.Millisecond)
+	later := at(2 * probeAfter)
+	var sinks []*sink
+	for range 3 {
+		s, k := g.open(t, stream.Policy{Mode: stream.Every, MaxAge: 20 * time.Millisecond})
+		offer(t, s, later)
+		sinks = append(sinks, k)
+	}
+	g.run(g.gather(t, later, 1))
+	g.intake.Observe(later, 1, time.Millisecond) // it was only one slow run
+	for i, want := range []string{"ok", "stale", "stale"} {
+		if got := sinks[i].results; len(got) != 1 || got[0] != want {
+			t.Errorf("stream %d: %v, want %s", i, got, want)
+		}
+	}
+	s, _ := g.open(t, stream.Policy{Mode: stream.Every, MaxAge: 20 * time.Millisecond})
+	offer(t, s, later)
+	g.run(g.gather(t, later, 1))
+}
+
+// What a stream's newer frames allow does not count: its token would wait for ever.
+func TestDeadlineOfASupersededFrameCounts(t *testing.T) {
+	const ms = time.Millisecond
+	g := newGroup(t, anything, Deadline, 1, 16)
+	at := func(d time.Duration) stream.Instant { return stream.Instant(time.Second).Add(d) }
+	g.intake.Observe(at(0), 4, 10*ms)
+	s, _ := g.open(t, stream.Policy{Mode: stream.Latest, MaxAge: 50 * ms})
+	for d := 0 * ms; d < 38*ms; d += 10 * ms {
+		offer(t, s, at(d))
+		b, wait, _ := g.intake.Gather(at(d), 1, nil)
+		if b != nil || wait != 38*ms-d { // 50 - 10 - slack after the first frame
+			t.Fatalf("%v after %v: wait %v", b, d, wait)
+		}
+	}
+	g.run(g.gather(t, at(38*ms), 1))
+}
+
+// A frame behind another may have the nearer deadline.
+func TestDeadlineOfAFrameBehindAnother(t *testing.T) {
+	const ms = time.Millisecond
+	g := newGroup(t, anything, Deadline, 1, 16)
+	now := stream.Instant(time.Second)
+	g.intake.Observe(now, 4, 10*ms)
+	s, _ := g.open(t, window)
+	for _, d := range []time.Duration{100 * ms, 60 * ms, 80 * ms} {
+		if err := s.SubmitAt(stream.Frame{Deadline: d}, now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if b, wait, _ := g.intake.Gather(now, 1, nil); b != nil || wait != 48*ms {
+		t.Fatalf("%v, wait %v", b, wait)
+	}
+}
+
 // Soft waits up to its delay after a frame has come, not after a worker first
 // saw it, nor after the last batch.
 func TestSoftCountsFromTheFrame(t *testing.T) {
@@ -238,14 +300,14 @@ func TestSoftCountsFromTheFrame(t *testing.T) {
 	g.run(g.gather(t, at(40*time.Millisecond), 1)) // no worker was free before
 }
 
-func TestLanes(t *testing.T) {
+func TestInboxes(t *testing.T) {
 	m := &stream.Model{Name: "a", Any: true, Ragged: true, Stateful: true, Affinity: true, MaxBatch: 2}
 	g := newGroup(t, m, Adaptive, 4, 64)
-	mine, other := g.intake.NewLane(), g.intake.NewLane()
+	mine, other := g.intake.NewInbox(), g.intake.NewInbox()
 	var sinks []*sink
 	for i := range 6 {
 		s, k := g.open(t, window)
-		s.SetAffinity(g, map[bool]*Lane{true: mine, false: other}[i%2 == 0])
+		s.SetAffinity(g, map[bool]*Inbox{true: mine, false: other}[i%2 == 0])
 		for range 10 {
 			offer(t, s, 1)
 		}
@@ -259,14 +321,14 @@ func TestLanes(t *testing.T) {
 	}
 	for i, k := range sinks {
 		if i%2 == 1 && len(k.results) > 0 {
-			t.Fatal("took from the lane of another worker")
+			t.Fatal("took from the inbox of another worker")
 		}
 	}
 	if len(k.results) != 1 {
 		t.Fatal("streams at home shut out the new one")
 	}
-	g.intake.Rehome(mine)
-	g.intake.Rehome(other)
+	g.intake.Redistribute(mine)
+	g.intake.Redistribute(other)
 	for range 40 {
 		if b, _, _ := g.intake.Gather(2, 1, nil); b != nil {
 			for _, r := range b.Requests {
@@ -282,21 +344,21 @@ func TestLanes(t *testing.T) {
 	}
 }
 
-func TestRehomeKeepsBoundFrames(t *testing.T) {
+func TestRedistributeKeepsBoundFrames(t *testing.T) {
 	m := bytesModel(4, 2)
 	g := newGroup(t, m, Hard, 4, 64)
-	lane := g.intake.NewLane()
+	inbox := g.intake.NewInbox()
 	s, k := g.open(t, window)
-	s.SetAffinity(g, lane)
+	s.SetAffinity(g, inbox)
 	late, _ := g.open(t, stream.Policy{Mode: stream.Every, MaxAge: 1})
-	late.SetAffinity(g, lane)
+	late.SetAffinity(g, inbox)
 	_ = s.SubmitAt(rows(g.mem, 0, 1, 2, 2), 1)
 	_ = late.SubmitAt(rows(g.mem, 0, 1, 2, 2), 1)
-	if b, _, _ := g.intake.Gather(1000, 1, lane); b != nil {
+	if b, _, _ := g.intake.Gather(1000, 1, inbox); b != nil {
 		t.Fatal("half a batch")
 	}
 	before := g.intake.Arrivals()
-	g.intake.Rehome(lane)
+	g.intake.Redistribute(inbox)
 	if g.intake.Arrivals() == before || g.intake.Idle() {
 		t.Fatal("nobody is told")
 	}
@@ -305,6 +367,6 @@ func TestRehomeKeepsBoundFrames(t *testing.T) {
 	echo(b)
 	g.pool.Put(b)
 	if len(k.results) != 1 {
-		t.Fatal("a bound frame was lost with the lane")
+		t.Fatal("a bound frame was lost with the inbox")
 	}
 }

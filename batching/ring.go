@@ -5,13 +5,15 @@ import (
 	"sync/atomic"
 )
 
-// Ring is a bounded lock-free queue for many producers and many consumers,
+// Ring is a bounded queue for many producers and many consumers without a lock,
 // after Dmitry Vyukov's bounded MPMC queue: each cell carries a sequence number
-// that says whose turn it is. Neither side ever waits for a lock; a producer
-// that was interrupted between claiming a cell and filling it delays only the
-// consumers of that cell.
+// that says whose turn it is, and a claim of a cell is one compare-and-swap.
 //
-// Whether it is full is exact only for those who reserve: see Intake.Reserve.
+// It is not lock-free in the strict sense, for values leave in order. A producer
+// that is interrupted between claiming a cell and filling it holds back every
+// consumer once that cell is at the head; a consumer that is interrupted between
+// claiming a cell and emptying it holds back every producer once the tail has come
+// round to it. Who is held back yields its processor and tries again.
 type Ring[T any] struct {
 	mask  uint64
 	cells []cell[T]
@@ -40,10 +42,8 @@ func NewRing[T any](n int) *Ring[T] {
 	return r
 }
 
-// Cap returns the number of places.
-func (r *Ring[T]) Cap() int { return len(r.cells) }
-
-// Len returns how many values are in the ring, or on their way in or out.
+// Len returns how many values were in the ring at one moment: those count whose
+// cell a producer has claimed and no consumer has.
 func (r *Ring[T]) Len() int {
 	for {
 		head := r.head.Load()
@@ -54,7 +54,7 @@ func (r *Ring[T]) Len() int {
 	}
 }
 
-// Push adds v; it returns false when every place is taken.
+// Push adds v. It returns false only if every place was taken at one moment.
 func (r *Ring[T]) Push(v T) bool {
 	for {
 		pos := r.tail.Load()
@@ -81,7 +81,8 @@ func (r *Ring[T]) full() bool {
 	return r.tail.Load()-head > r.mask && r.head.Load() == head
 }
 
-// Pop takes the oldest value.
+// Pop takes the oldest value. It returns false only if no place was taken at one
+// moment; while the oldest value is still being put in, it waits.
 func (r *Ring[T]) Pop() (v T, ok bool) {
 	for {
 		pos := r.head.Load()

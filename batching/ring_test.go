@@ -14,18 +14,18 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestRingOneAfterTheOther(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 8} {
 		r := NewRing[int](n)
-		if r.Cap() < n {
-			t.Fatalf("%d places for %d", r.Cap(), n)
+		if len(r.cells) < n {
+			t.Fatalf("%d places for %d", len(r.cells), n)
 		}
 		next, want := 0, 0
-		for lap := range 5 * r.Cap() { // around and around, with every fill level
-			for range lap % (r.Cap() + 1) {
+		for lap := range 5 * len(r.cells) { // around and around, with every fill level
+			for range lap % (len(r.cells) + 1) {
 				if !r.Push(next) {
 					t.Fatal("full too early")
 				}
 				next++
 			}
-			if r.Len() == r.Cap() && r.Push(-1) {
+			if r.Len() == len(r.cells) && r.Push(-1) {
 				t.Fatal("more than its places")
 			}
 			for r.Len() > 0 {

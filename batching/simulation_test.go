@@ -29,6 +29,14 @@ type simulation struct {
 	frames  int // accepted
 	// greedy says that a batch must come whenever frames wait and a worker is idle.
 	greedy bool
+	runs   int // batches
+	rows   int // of all of them
+	// passed are the frames that were next of their streams when the batcher chose to
+	// wait although a worker was idle, and that would have been on time had they run
+	// then; late are those that were not.
+	passed map[uint64]bool
+	waits  int // with such frames
+	late   int
 }
 
 type flow struct {
@@ -36,7 +44,11 @@ type flow struct {
 	sink   *sink
 	every  time.Duration // between frames
 	shape  int
+	sent   []uint64 // accepted frames
 }
+
+// next is the number of the frame that is next of those that wait.
+func (f *flow) next() uint64 { return f.sent[len(f.sent)-f.stream.WaitingFrames()] }
 
 type event struct {
 	at stream.Instant
@@ -59,8 +71,9 @@ func (e *events) Pop() any {
 	return x
 }
 
-func newSimulation(t *testing.T, seed uint64, m *stream.Model, kind Kind, workers, buffers int) *simulation {
-	s := &simulation{t: t, g: newGroup(t, m, kind, buffers, 256), rand: rand.New(rand.NewPCG(seed, 1)), now: 1e9, greedy: kind == Adaptive && buffers >= workers}
+func newSimulation(t *testing.T, seed uint64, m *stream.Model, kind string, workers, buffers int) *simulation {
+	s := &simulation{t: t, g: newGroup(t, m, kind, buffers, 256), rand: rand.New(rand.NewPCG(seed, 1)), now: 1e9, passed: map[uint64]bool{}}
+	s.greedy = !s.g.intake.AsksForArrivals() && buffers >= workers
 	for w := range workers {
 		s.idle = append(s.idle, w)
 	}
@@ -84,8 +97,11 @@ func (s *simulation) add(p stream.Policy, every time.Duration, shape int) *flow 
 		if shape > 0 {
 			frame = rows(s.g.mem, 0, 1, 1+s.rand.IntN(2), shape)
 		}
+		s.count++
+		frame.Seq = uint64(s.count)
 		if f.stream.SubmitAt(frame, s.now) == nil {
 			s.frames++
+			f.sent = append(f.sent, frame.Seq)
 		}
 		// A tenth to and fro, so that the streams do not march in step.
 		s.at(time.Duration(float64(every)*(0.9+0.2*s.rand.Float64())), send)
@@ -107,6 +123,22 @@ func (s *simulation) waiting() (n int) {
 	return n
 }
 
+// pass notes the frames that wait although a worker is idle.
+func (s *simulation) pass() {
+	waiting := map[int]int{} // rows, by shape
+	for _, f := range s.flows {
+		waiting[f.shape] += f.stream.WaitingRows()
+	}
+	for _, f := range s.flows {
+		head, ok := f.stream.Head()
+		ends := s.now.Add(s.service(min(waiting[f.shape], s.g.model.MaxBatch)))
+		if ok && head.Deadline != 0 && ends <= head.Deadline && !s.passed[f.next()] {
+			s.passed[f.next()] = true
+			s.waits++
+		}
+	}
+}
+
 // work lets the idle workers gather what they can.
 func (s *simulation) work() {
 	for len(s.idle) > 0 {
@@ -117,6 +149,9 @@ func (s *simulation) work() {
 		if b == nil {
 			if s.greedy && s.waiting() > 0 {
 				s.t.Fatalf("%d frames wait, %d workers are idle, and there is no batch", s.waiting(), len(s.idle))
+			}
+			if s.g.intake.needs.Deadline {
+				s.pass()
 			}
 			if wait > 0 && s.asked != s.now.Add(wait) {
 				s.asked = s.now.Add(wait)
@@ -141,9 +176,16 @@ func (s *simulation) work() {
 		}
 		begun := s.now
 		s.running++
+		s.runs, s.rows = s.runs+1, s.rows+b.Rows
 		s.at(s.service(b.Rows), func() {
 			s.running--
 			n := b.Rows
+			for _, r := range b.Requests {
+				if s.passed[r.Seq] && s.now > r.Deadline {
+					s.late++
+				}
+				delete(s.passed, r.Seq)
+			}
 			s.g.run(b)
 			s.g.intake.Observe(s.now, n, s.now.Sub(begun))
 			s.idle = append(s.idle, w)
@@ -288,7 +330,8 @@ func TestLatestIsFresh(t *testing.T) {
 // However streams come, send, have limits and shapes, and however long runs take:
 // no token is lost and everything ends once.
 func TestNothingIsLost(t *testing.T) {
-	for seed := range seeds(60) {
+	kinds := Kinds()
+	for seed := range seeds(20 * uint64(len(kinds))) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		m := anything
 		switch r.IntN(3) {
@@ -297,7 +340,7 @@ func TestNothingIsLost(t *testing.T) {
 		case 2:
 			m = &stream.Model{Name: "s", Any: true, Ragged: true, Stateful: true, MaxBatch: 4}
 		}
-		kind := []Kind{Adaptive, Adaptive, Soft, Hard}[r.IntN(4)]
+		kind := kinds[r.IntN(len(kinds))].Name
 		workers := 1 + r.IntN(3)
 		s := newSimulation(t, seed, m, kind, workers, 1+r.IntN(workers+1))
 		s.service = func(int) time.Duration { return time.Duration(1+r.IntN(20)) * time.Millisecond }
@@ -316,7 +359,7 @@ func TestNothingIsLost(t *testing.T) {
 			}
 		}
 		s.run(time.Second)
-		if kind == Adaptive && m.Inputs == nil {
+		if !s.g.intake.needs.Full && m.Inputs == nil {
 			for i, f := range s.flows {
 				if c := f.stream.Counts(); c.Results == 0 && f.stream.Policy().MaxAge == 0 && c.Accepted > 20 {
 					t.Errorf("seed %d: stream %d of priority %d had no answer: %+v", seed, i, f.stream.Policy().Priority, c)
@@ -351,6 +394,49 @@ func TestSoftKeepsItsDelay(t *testing.T) {
 			t.Fatal("nothing was answered")
 		}
 		s.finish()
+	}
+}
+
+// The batcher deadline never makes late what would have been on time: neither
+// streams with one shape nor with several, however many workers there are. Its
+// batches are larger than those of adaptive.
+func TestDeadlineMakesNothingLate(t *testing.T) {
+	for _, mode := range []stream.Mode{stream.Latest, stream.Every} {
+		for _, shapes := range []int{1, 3} {
+			for seed := range seeds(3) {
+				m := bytesModel(8, -1)
+				workers := 1 + int(seed%3)
+				mean := map[string]float64{}
+				for _, kind := range []string{Adaptive, Deadline} {
+					s := newSimulation(t, seed, m, kind, workers, workers+1)
+					s.service = linear
+					for i := range 6 * workers {
+						limit := time.Duration(30+s.rand.IntN(100)) * time.Millisecond
+						s.add(stream.Policy{Mode: mode, Window: 4, MaxAge: limit}, 60*time.Millisecond, 1+i%shapes)
+					}
+					s.run(3 * time.Second)
+					mean[kind] = float64(s.rows) / float64(s.runs)
+					s.finish()
+					for _, f := range s.flows {
+						for _, seq := range f.sink.stale {
+							if s.passed[seq] {
+								s.late++
+							}
+						}
+					}
+					if s.late > 0 {
+						t.Errorf("%s, %d shapes, seed %d: %d frames were late since %s waited", mode, shapes, seed, s.late, kind)
+					}
+					if kind == Deadline && s.waits < 50 {
+						t.Errorf("%s, %d shapes, seed %d: it waited with %d frames only", mode, shapes, seed, s.waits)
+					}
+				}
+				t.Logf("%s, %d shapes, %d workers: rows a batch %.2f, with adaptive %.2f", mode, shapes, workers, mean[Deadline], mean[Adaptive])
+				if shapes == 1 && mean[Deadline] < 1.5*mean[Adaptive] {
+					t.Errorf("%s, seed %d: %.2f rows a batch, with adaptive %.2f", mode, seed, mean[Deadline], mean[Adaptive])
+				}
+			}
+		}
 	}
 }
 

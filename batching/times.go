@@ -7,8 +7,8 @@ import (
 )
 
 // probeAfter is how long the table is believed without a new measurement: after
-// that one frame goes through unjudged, so that one slow sample, by which every
-// frame would come too late, cannot shut the streams out for ever.
+// that one frame runs without being judged by it, so that one slow sample, by which
+// every frame would be late, cannot shut the streams out for ever.
 const probeAfter = time.Second
 
 // Times is a decaying table of how long batches take, by their rows: prepare
@@ -38,26 +38,30 @@ func (t *Times) Observe(now stream.Instant, n int, took time.Duration) {
 }
 
 // Predict returns the time that a batch of n rows will take, 0 when nothing is
-// known, and whether the table is too old to judge by.
+// known, and whether the table is too old to judge a frame by.
 func (t *Times) Predict(now stream.Instant, n int) (took time.Duration, probe bool) {
 	if t.last == 0 {
 		return 0, false
 	}
-	if now.Sub(t.last) > probeAfter {
-		return 0, true
-	}
+	probe = now.Sub(t.last) > probeAfter
 	if n < len(t.mean) && t.mean[n] > 0 {
-		return t.mean[n], false
+		return t.mean[n], probe
+	}
+	// Cost does not fall with rows, and grows no faster than they do: both neighbours
+	// are upper bounds.
+	for m := n + 1; m < len(t.mean); m++ {
+		if t.mean[m] > 0 {
+			took = t.mean[m]
+			break
+		}
 	}
 	for m := min(n, len(t.mean)) - 1; m > 0; m-- {
 		if t.mean[m] > 0 {
-			return t.mean[m] * time.Duration(n) / time.Duration(m), false // at most: cost grows no faster than rows
+			if most := t.mean[m] * time.Duration(n) / time.Duration(m); took == 0 || most < took {
+				took = most
+			}
+			break
 		}
 	}
-	for m := n + 1; m < len(t.mean); m++ {
-		if t.mean[m] > 0 {
-			return t.mean[m], false
-		}
-	}
-	return 0, false
+	return took, probe
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"millrace/internal/child"
+	"millrace/internal/backoff"
 	"millrace/internal/wire"
 	"millrace/stream"
 )
@@ -174,7 +174,7 @@ func (s *Session) reconnect(lost error) (*link, LinkState, error) {
 		patience = giveUp
 	}
 	until := time.Now().Add(patience)
-	backoff := child.Backoff{Max: 5 * time.Second}
+	backoff := backoff.Backoff{Max: 5 * time.Second}
 	for err := lost; ; {
 		wait := time.NewTimer(backoff.Next(rand.Float64()))
 		if time.Now().After(until) {

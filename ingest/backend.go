@@ -3,8 +3,8 @@ package ingest
 import (
 	"context"
 
-	"millrace/internal/buf"
 	"millrace/stream"
+	"millrace/stream/buf"
 )
 
 // Interface is a protocol adapter. Serve runs until ctx ends, then ends its

@@ -57,10 +57,10 @@ func goodName(s string) bool {
 func (m ModelConfig) checkParams(kind string) error {
 	k, _ := workers.Lookup(kind)
 	for _, name := range slices.Sorted(maps.Keys(m.Params)) {
-		if _, ok := k.Keys[name]; ok {
+		own := k.Table().Below("")
+		if slices.Contains(own, name) {
 			continue
 		}
-		own := slices.Sorted(maps.Keys(k.Keys))
 		hint := suggest(name, slices.Concat(own, paths(modelKeys), below(paths(modelKeys), "")))
 		if hint == "" {
 			hint = ": it has no parameters"

@@ -40,11 +40,12 @@ type ModelConfig struct {
 
 // BatchingConfig is how batches are formed.
 type BatchingConfig struct {
-	Kind     string // adaptive, soft or hard
-	MaxSize  int    // rows
-	MaxDelay Duration
-	Buffers  int    // batches open or running at once
-	Memory   string // heap or c
+	Kind     string   // adaptive, soft, hard or deadline
+	MaxSize  int      // rows
+	MaxDelay Duration // of soft
+	Slack    Duration // of deadline
+	Buffers  int      // batches open or running at once
+	Memory   string   // heap or c
 }
 
 // TrackConfig says whether and how the boxes of a stream's frames are followed.
@@ -101,9 +102,10 @@ var modelKeys = []key[ModelConfig]{
 	{"version", "of the model", func(m *ModelConfig) any { return &m.Version }},
 	{"instances", "workers; a request may ask for 64", func(m *ModelConfig) any { return &m.Instances }},
 	{"max_flows", "streams and one-shot callers at once", func(m *ModelConfig) any { return &m.MaxFlows }},
-	{"batching.kind", "adaptive, soft or hard", func(m *ModelConfig) any { return &m.Batching.Kind }},
+	{"batching.kind", "adaptive, soft, hard or deadline", func(m *ModelConfig) any { return &m.Batching.Kind }},
 	{"batching.max_size", "rows of a batch: at most 4096, and the batches of all models take at most half of memory.budget, for as long as they are loaded. What an ONNX model computes between its inputs and outputs grows with it too and is not counted", func(m *ModelConfig) any { return &m.Batching.MaxSize }},
 	{"batching.max_delay", "of soft: after the first frame; a request may ask for 1m", func(m *ModelConfig) any { return &m.Batching.MaxDelay }},
+	{"batching.slack", "of deadline: kept free before the nearest deadline, for runs that take longer than predicted", func(m *ModelConfig) any { return &m.Batching.Slack }},
 	{"batching.buffers", "batches open or running at once, at most 4096", func(m *ModelConfig) any { return &m.Batching.Buffers }},
 	{"batching.memory", "heap or c", func(m *ModelConfig) any { return &m.Batching.Memory }},
 	{"input.image.width", "pixels", func(m *ModelConfig) any { return &m.image().Width }},
@@ -423,7 +425,7 @@ func (m ModelConfig) Worker() (workers.Config, error) {
 		Track:  workers.Track{On: m.Track.On, Config: tracking.Config{IoU: m.Track.IoU, MinHits: m.Track.MinHits, MaxAge: time.Duration(m.Track.MaxAge), Score: m.Track.Score, SameClass: m.Track.Class}},
 		Gate:   workers.Gate{Changed: m.Gate.Changed, Refresh: time.Duration(m.Gate.Refresh)},
 		Batching: workers.Batching{
-			Kind: batching.Kind(m.Batching.Kind), MaxSize: m.Batching.MaxSize, MaxDelay: time.Duration(m.Batching.MaxDelay),
+			Kind: m.Batching.Kind, MaxSize: m.Batching.MaxSize,
 			Buffers: m.Batching.Buffers, Memory: batching.Backend(m.Batching.Memory),
 		},
 		Policy: stream.Policy{
@@ -434,6 +436,12 @@ func (m ModelConfig) Worker() (workers.Config, error) {
 			Start: time.Duration(m.Limits.Start), Run: time.Duration(m.Limits.Run), Quarantined: m.Limits.Quarantined,
 			Restarts: m.Limits.Restarts, IdleState: time.Duration(m.Limits.IdleState),
 		},
+	}
+	if d := m.Batching.MaxDelay; d != 0 {
+		c.Parts = append(c.Parts, &batching.SoftSettings{MaxDelay: time.Duration(d)})
+	}
+	if d := m.Batching.Slack; d != 0 {
+		c.Parts = append(c.Parts, &batching.DeadlineSettings{Slack: time.Duration(d)})
 	}
 	switch m.Stream.Priority {
 	case "", "normal":

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"millrace/batching"
+	"millrace/internal/setting"
 	"millrace/server"
 	"millrace/stream"
 )
@@ -74,7 +76,8 @@ func TestParse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w.Kind != "delay" || w.Source != "" || w.Version != "3" || w.Batching.MaxDelay != 20*time.Millisecond || w.Batching.Buffers != 0 ||
+	soft, _ := setting.Part[batching.SoftSettings](w.Parts)
+	if w.Kind != "delay" || w.Source != "" || w.Version != "3" || soft.MaxDelay != 20*time.Millisecond || w.Batching.Buffers != 0 ||
 		w.Policy.MaxAge != 500*time.Millisecond || w.Policy.Priority != stream.High || w.Limits.Run != 2*time.Second || w.Image.Width != 320 {
 		t.Errorf("Worker() = %+v", w)
 	}

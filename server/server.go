@@ -15,8 +15,8 @@ import (
 	"millrace/ingest/native"
 	"millrace/ingest/streams"
 	"millrace/ingest/ws"
-	"millrace/internal/buf"
 	"millrace/internal/codec"
+	"millrace/stream/buf"
 	"millrace/workers"
 	"millrace/workers/onnx"
 

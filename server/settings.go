@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"time"
 
+	"millrace/batching"
+	"millrace/internal/setting"
 	"millrace/workers"
 )
 
@@ -26,13 +28,16 @@ func ModelSettings() []Setting {
 // place.
 func modelDefaults() map[string]string {
 	c := workers.Config{}.WithDefaults()
+	soft, _ := setting.Part[batching.SoftSettings](nil)
+	deadline, _ := setting.Part[batching.DeadlineSettings](nil)
 	span := func(d time.Duration) string { return Duration(d).String() }
 	return map[string]string{
 		"version":            c.Version,
 		"instances":          strconv.Itoa(c.Instances),
 		"max_flows":          strconv.Itoa(c.MaxFlows),
-		"batching.kind":      string(c.Batching.Kind),
-		"batching.max_delay": span(c.Batching.MaxDelay),
+		"batching.kind":      c.Batching.Kind,
+		"batching.max_delay": span(soft.MaxDelay),
+		"batching.slack":     span(deadline.Slack),
 		"batching.buffers":   "instances + 1",
 		"input.image.fit":    "stretch",
 		"input.image.scale":  "1",

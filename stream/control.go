@@ -2,9 +2,9 @@ package stream
 
 // Update changes the policy of a running stream: fields of p that are set
 // replace those in force, for frames submitted from now on. The mode cannot
-// change, for it decides the order of what is in flight. A smaller window takes
-// nothing back: what the one before had room for is accepted still, for it may be
-// on its way. Errors: InvalidArgument, and Conflict for another mode.
+// change, for it decides the order of what is in flight. After a change to a smaller
+// window, frames that the larger one had room for are still accepted: they may be on
+// their way. Errors: InvalidArgument, and Conflict for another mode.
 func (s *Stream) Update(p Policy) error {
 	return s.change(p, func() Policy { return s.policy })
 }
@@ -15,9 +15,9 @@ func (s *Stream) Replace(p Policy) error {
 	return s.change(p, func() Policy { return s.model.Policy })
 }
 
-// change puts p in force. What it leaves open is what unset, called with mu held,
-// returns.
-func (s *Stream) change(p Policy, unset func() Policy) error {
+// change puts p in force. Fields that are not set are those of defaults, which is
+// called with mu held.
+func (s *Stream) change(p Policy, defaults func() Policy) error {
 	if err := p.Validate(); err != nil {
 		return err
 	}
@@ -29,7 +29,7 @@ func (s *Stream) change(p Policy, unset func() Policy) error {
 	if p.Mode != s.policy.Mode {
 		return Errorf(Conflict, "policy", "is %s and cannot become %s: open another stream", s.policy.Mode, p.Mode)
 	}
-	next := p.WithDefaults(unset())
+	next := p.WithDefaults(defaults())
 	if next.MaxFPS != s.policy.MaxFPS {
 		s.nextFrameAt = 0
 	}
@@ -41,9 +41,9 @@ func (s *Stream) change(p Policy, unset func() Policy) error {
 	return nil
 }
 
-// Pause has the frames wait that are not yet bound to a batch, and those that
-// come: in Latest the newest, in Every as many as the window holds. What became
-// too old meanwhile is dropped after Resume.
+// Pause stops binding frames to batches. Frames wait: in Latest the newest, in Every
+// as many as the window holds. Those that became too old meanwhile are dropped after
+// Resume.
 func (s *Stream) Pause() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

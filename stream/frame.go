@@ -3,7 +3,7 @@ package stream
 import (
 	"time"
 
-	"millrace/internal/buf"
+	"millrace/stream/buf"
 )
 
 // Codec says how a frame's payload is coded. The numbers are those of the

@@ -8,8 +8,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"millrace/internal/buf"
 	"millrace/stream"
+	"millrace/stream/buf"
 )
 
 func TestMain(m *testing.M) {

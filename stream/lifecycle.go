@@ -62,8 +62,9 @@ func (s *Stream) closedError() error {
 	return Errorf(Conflict, "", "the stream is closed (%s)", s.closed)
 }
 
-// Move makes the stream feed ep, of model m, from now on: a swap. The queued
-// token goes along; the old queue's copy of it must be discarded by the caller.
+// Move makes the stream feed ep, of model m, from now on: a swap. A queued token is
+// queued with ep again, and the caller discards it from the old queue. It returns
+// false, and changes nothing, when the stream has finished.
 func (s *Stream) Move(ep Endpoint, m *Model) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -63,7 +63,7 @@ func (p Policy) WithDefaults(d Policy) Policy {
 	if p.MaxFPS == 0 {
 		p.MaxFPS = d.MaxFPS
 	}
-	if p.Window == 0 && p.Mode == cmp.Or(d.Mode, p.Mode) { // a window for live frames is none for a file
+	if p.Window == 0 && p.Mode == cmp.Or(d.Mode, p.Mode) { // the window of one mode is no default for the other
 		p.Window = d.Window
 	}
 	if p.Window == 0 {

@@ -3,7 +3,7 @@ package stream
 import (
 	"sync/atomic"
 
-	"millrace/internal/buf"
+	"millrace/stream/buf"
 )
 
 // Request is one unit of inference: an accepted frame on its way. It is made

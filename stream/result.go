@@ -1,7 +1,7 @@
 package stream
 
 import (
-	"millrace/internal/buf"
+	"millrace/stream/buf"
 )
 
 // Outcome is how a frame ended.

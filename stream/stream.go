@@ -10,7 +10,7 @@ import (
 type Options struct {
 	Policy  Policy // unset fields take the model's defaults
 	Params  Params // for the model: the same for every frame that brings none
-	OneShot bool   // carries one-shot requests: not listed among the streams
+	OneShot bool   // carries the one-shot requests of one connection; not listed among the streams
 }
 
 // Counts are the totals of one stream. Accepted = Results + Drops + Errors once
@@ -21,7 +21,8 @@ type Counts struct {
 
 // Stream is one client's continuous input to one model: a mailbox, the order of
 // its results, freshness and the accounting. It has at most one token in its
-// endpoint's queue: idle -> queued -> taken, rechecked after each take.
+// endpoint's queue: idle -> queued -> taken, and the mailbox is looked at again after
+// each take.
 //
 // Submit, Close and the reading methods are safe for concurrent use. Take is
 // called by whoever took the stream's token.
@@ -206,16 +207,28 @@ func (s *Stream) finishedLocked() bool {
 	}
 }
 
-// Head returns the class of the next frame and when it was received; ok is false
-// when none waits.
-func (s *Stream) Head() (class uint64, received Instant, ok bool) {
+// Head is what is known of a stream's next frame before it is taken.
+type Head struct {
+	Class    uint64
+	Received Instant
+	Deadline Instant // the nearest of all frames that wait; 0 = none has one
+}
+
+// Head describes the next frame; ok is false when none waits.
+func (s *Stream) Head() (h Head, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.waiting) == 0 || s.paused {
-		return 0, 0, false
+		return h, false
 	}
 	r := s.waiting[0]
-	return r.Class, r.Timing.Received, true
+	h = Head{Class: r.Class, Received: r.Timing.Received, Deadline: r.Deadline}
+	for _, w := range s.waiting[1:] {
+		if w.Deadline != 0 && (h.Deadline == 0 || w.Deadline < h.Deadline) {
+			h.Deadline = w.Deadline
+		}
+	}
+	return h, true
 }
 
 func (s *Stream) pop() {

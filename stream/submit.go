@@ -5,7 +5,7 @@ import (
 	"math"
 	"time"
 
-	"millrace/internal/buf"
+	"millrace/stream/buf"
 )
 
 // Submit offers a frame. It takes f.Lease over in every case. A nil error means

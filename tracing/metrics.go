@@ -165,14 +165,6 @@ func (m *Metrics) resolve(model *stream.Model) *series {
 	return s
 }
 
-// Unload deletes the series of a model, when no other model with its name and
-// version is left: a swap keeps them. What its hooks count from then on is lost.
-func (m *Metrics) Unload(model *stream.Model) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.unload(model)
-}
-
 // sweep unloads the models that are not listed any more.
 func (m *Metrics) sweep(list []workers.GroupStats) {
 	m.mu.Lock()
@@ -191,6 +183,8 @@ func (m *Metrics) sweep(list []workers.GroupStats) {
 	}
 }
 
+// unload deletes the series of a model, when no other model with its name and
+// version is left: a swap keeps them. What its hooks count from then on is lost.
 func (m *Metrics) unload(model *stream.Model) {
 	if m.models[model] == nil {
 		return

@@ -191,8 +191,8 @@ func TestSwapKeepsSeries(t *testing.T) {
 	first, second := &stream.Model{Name: "m", Version: "1"}, &stream.Model{Name: "m", Version: "1"}
 	m.Model(first).Batch(3, time.Millisecond, time.Second)
 	h := m.Model(second)
-	m.Unload(first)
-	m.Unload(first)
+	m.unload(first)
+	m.unload(first)
 	h.Batch(5, time.Millisecond, time.Second)
 	if n := testutil.CollectAndCount(m.rows); n != 1 {
 		t.Errorf("%d series, want 1", n)
@@ -200,7 +200,7 @@ func TestSwapKeepsSeries(t *testing.T) {
 	if got := testutil.ToFloat64(m.frames.WithLabelValues("m", "1", "result")); got != 0 {
 		t.Error(got)
 	}
-	m.Unload(second)
+	m.unload(second)
 	for _, n := range []int{testutil.CollectAndCount(m.rows), testutil.CollectAndCount(m.stages), testutil.CollectAndCount(m.dropped)} {
 		if n != 0 {
 			t.Errorf("%d series are left", n)

@@ -2,11 +2,12 @@ package workers
 
 import (
 	"maps"
+	"reflect"
 	"slices"
-	"strings"
 	"time"
 
 	"millrace/batching"
+	"millrace/internal/setting"
 	"millrace/stream"
 	"millrace/workers/postprocess"
 	"millrace/workers/tracking"
@@ -30,6 +31,7 @@ type Config struct {
 	Gate      Gate               // which frames are worth a run
 	MaxFlows  int                // streams and one-shot callers at once: places in the queue
 	Limits    Limits
+	Parts     []any // settings of registered parts: pointers to their structs, such as *batching.SoftSettings
 }
 
 // Track says whether and how the boxes of a stream's frames are followed.
@@ -40,11 +42,10 @@ type Track struct {
 
 // Batching is a model's batching.
 type Batching struct {
-	Kind     batching.Kind // adaptive, soft or hard
-	MaxSize  int           // rows; 0 = the worker's own choice
-	MaxDelay time.Duration // of soft: after the first frame
-	Buffers  int           // batches open or running at once; 0 = instances + 1
-	Memory   batching.Backend
+	Kind    string // a registered kind; its own settings are in Parts
+	MaxSize int    // rows; 0 = the worker's own choice
+	Buffers int    // batches open or running at once; 0 = instances + 1
+	Memory  batching.Backend
 }
 
 // Limits bound what a model's workers may do.
@@ -63,7 +64,6 @@ func (l Limits) late() time.Duration { return l.Start + min(l.Start, time.Second
 // Defaults of a model's configuration.
 const (
 	DefaultMaxFlows    = 16384
-	DefaultMaxDelay    = 100 * time.Millisecond
 	DefaultRefresh     = time.Second
 	DefaultStart       = 60 * time.Second
 	DefaultRun         = 30 * time.Second
@@ -77,7 +77,6 @@ func (c Config) WithDefaults() Config {
 	set(&c.Version, "1")
 	set(&c.Instances, 1)
 	set(&c.Batching.Kind, batching.Adaptive)
-	set(&c.Batching.MaxDelay, DefaultMaxDelay)
 	if kind, ok := Lookup(c.Kind); ok {
 		set(&c.Batching.Memory, kind.Memory)
 	}
@@ -127,8 +126,6 @@ func (c Config) Validate() error {
 		return bad("instances", "%d is not between 1 and 1024", c.Instances)
 	case c.Batching.MaxSize < 0 || c.Batching.MaxSize > 4096:
 		return bad("batching.max_size", "%d is not between 1 and 4096", c.Batching.MaxSize)
-	case c.Batching.MaxDelay < 0:
-		return bad("batching.max_delay", "is negative")
 	case c.Batching.Buffers < 0 || c.Batching.Buffers > 4096:
 		return bad("batching.buffers", "%d is not between 1 and 4096", c.Batching.Buffers)
 	case c.MaxFlows < 1 || c.MaxFlows > 1<<20:
@@ -138,12 +135,13 @@ func (c Config) Validate() error {
 	case c.Limits.Start < time.Millisecond:
 		return bad("limits.start", "%v is less than 1ms", c.Limits.Start)
 	}
-	for k := range c.Params {
-		if _, ok := kind.Keys[k]; !ok {
-			return bad(k, "is no parameter of %s: it has %s", c.Kind, keysOf(kind))
-		}
+	if _, err := kind.Decode(c.Params); err != nil {
+		return err
 	}
-	if _, err := batching.NewBatcher(c.Batching.Kind, 1, c.Batching.MaxDelay); err != nil {
+	if _, err := batching.NewBatcher(c.Batching.Kind, 1, c.Parts); err != nil {
+		return err
+	}
+	if err := checkParts(c.Parts); err != nil {
 		return err
 	}
 	if err := c.Window.validate(); err != nil {
@@ -165,12 +163,23 @@ func (c Config) Validate() error {
 func (c Config) Same(d Config) bool {
 	sameImage := (c.Image == nil) == (d.Image == nil) && (c.Image == nil || *c.Image == *d.Image)
 	return c.Version == d.Version && c.Kind == d.Kind && c.Source == d.Source && maps.Equal(c.Params, d.Params) &&
-		c.Batching == d.Batching && c.Policy == d.Policy && c.MaxFlows == d.MaxFlows && c.Limits == d.Limits && c.Window == d.Window && c.Output == d.Output && c.Track == d.Track && c.Gate == d.Gate && sameImage
+		c.Batching == d.Batching && c.Policy == d.Policy && c.MaxFlows == d.MaxFlows && c.Limits == d.Limits && c.Window == d.Window && c.Output == d.Output && c.Track == d.Track && c.Gate == d.Gate && sameImage && sameParts(c.Parts, d.Parts)
 }
 
-func keysOf(k Kind) string {
-	if len(k.Keys) == 0 {
-		return "none"
+// checkParts names the first setting of a registered part that is out of bounds.
+func checkParts(parts []any) error {
+	t := setting.Of("", &struct{}{})
+	t.AddParts(setting.Model, &parts)
+	if errs := t.Check(); len(errs) > 0 {
+		return errs[0]
 	}
-	return strings.Join(slices.Sorted(maps.Keys(k.Keys)), ", ")
+	return nil
+}
+
+// sameParts says whether both have the same settings of the same parts.
+func sameParts(a, b []any) bool {
+	in := func(p any, parts []any) bool {
+		return slices.ContainsFunc(parts, func(q any) bool { return reflect.DeepEqual(p, q) })
+	}
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(p any) bool { return !in(p, b) })
 }

@@ -87,7 +87,7 @@ func (w *instance) detached() context.Context { return context.WithoutCancel(w.c
 // lost notes that an instance is gone for good: given up, or told to leave.
 // Without any the group fails, unless it is being unloaded.
 func (g *Group) lost(w *instance) {
-	g.handOver(w) // while a swap still finds its lane
+	g.handOver(w) // while a swap still finds its inbox
 	g.reg.Lock()
 	delete(g.all, w)
 	failed := len(g.all) == 0 && g.state == StateReady
@@ -106,7 +106,7 @@ func (g *Group) lost(w *instance) {
 // while, would have done: the streams at home there, the memory of its last
 // batch, and the work it may have been woken for.
 func (g *Group) handOver(w *instance) {
-	if w.lane == nil {
+	if w.inbox == nil {
 		g.rouse()
 		return
 	}
@@ -114,9 +114,9 @@ func (g *Group) handOver(w *instance) {
 		s.ClearAffinity(w)
 	}
 	g.gather.Lock()
-	g.intake.Rehome(w.lane)
+	g.intake.Redistribute(w.inbox)
 	g.gather.Unlock()
-	g.intake.Nudge()
+	g.intake.NoteArrival()
 	g.wakeAll()
 }
 
@@ -141,7 +141,7 @@ func (g *Group) failPartial(err error) {
 
 // drain empties the queue, with gather held.
 func (g *Group) drain() (partial []*batching.Batch) {
-	partial = g.intake.Drain(g.lanes()...)
+	partial = g.intake.Drain(g.inboxes()...)
 	for _, s := range g.list() {
 		s.ForgetToken(g)
 	}
@@ -229,15 +229,15 @@ func (g *Group) moveTo(next *Group) {
 		g.moveOne(s, next)
 	}
 	// What is bound already goes as it is, before the workers leave.
-	g.intake.Loosen(g.drain()...)
+	g.intake.AddReady(g.drain()...)
 	g.gather.Unlock()
 	g.stop()
 }
 
-func (g *Group) lanes() (out []*batching.Lane) {
+func (g *Group) inboxes() (out []*batching.Inbox) {
 	for _, w := range g.instances() {
-		if w.lane != nil {
-			out = append(out, w.lane)
+		if w.inbox != nil {
+			out = append(out, w.inbox)
 		}
 	}
 	return out

@@ -34,7 +34,6 @@ type Group struct {
 	pool   *batching.Pool // under gather
 
 	gather   sync.Mutex
-	nudge    bool  // the batcher may wait for more frames: tell it of each
 	reserved int64 // bytes of the budget, under gather
 
 	park   sync.Mutex
@@ -119,14 +118,13 @@ func (g *Group) complete(m *stream.Model) error {
 		return err
 	}
 	g.model = m
-	b, err := batching.NewBatcher(g.cfg.Batching.Kind, m.MaxBatch, g.cfg.Batching.MaxDelay)
+	b, err := batching.NewBatcher(g.cfg.Batching.Kind, m.MaxBatch, g.cfg.Parts)
 	if err != nil {
 		return err
 	}
 	if g.pool, err = batching.NewPool(m, g.mem, g.cfg.Batching.Memory, g.cfg.buffers()); err != nil {
 		return err
 	}
-	g.nudge = g.cfg.Batching.Kind != batching.Adaptive
 	g.intake = batching.NewIntake(m, b, g.pool, g.cfg.MaxFlows)
 	return g.provide(g.cfg.Instances)
 }
@@ -177,7 +175,7 @@ func (g *Group) startIn(ctx context.Context, w *instance) error {
 // none.
 func (g *Group) admit(w, hung *instance) {
 	if g.model.Affinity {
-		w.lane = g.intake.NewLane()
+		w.inbox = g.intake.NewInbox()
 	}
 	g.reg.Lock()
 	g.all[w] = struct{}{}
@@ -293,19 +291,19 @@ func (g *Group) notReady() error {
 // Enqueue implements stream.Endpoint.
 func (g *Group) Enqueue(s *stream.Stream, home any) {
 	w, _ := home.(*instance)
-	if w == nil || w.lane == nil {
+	if w == nil || w.inbox == nil {
 		g.intake.Push(s, nil)
 		g.wake()
 		return
 	}
-	g.intake.Push(s, w.lane)
+	g.intake.Push(s, w.inbox)
 	g.wakeThis(w)
 }
 
 // Waiting implements stream.Endpoint.
 func (g *Group) Waiting(n int) {
 	g.waiting.Add(int64(n))
-	if n >= 0 && g.nudge {
+	if n >= 0 && g.intake.AsksForArrivals() {
 		g.rouse()
 	}
 }
@@ -313,7 +311,7 @@ func (g *Group) Waiting(n int) {
 // rouse has a worker look whether there is something to do, although no token
 // has come: all of them where only one of them may do it.
 func (g *Group) rouse() {
-	g.intake.Nudge()
+	g.intake.NoteArrival()
 	if g.model.Affinity {
 		g.wakeAll()
 		return
@@ -340,11 +338,11 @@ func (g *Group) Detach(s *stream.Stream) {
 func (g *Group) next(w *instance) *batching.Batch {
 	for {
 		seen := g.intake.Arrivals()
-		if w.leave.Load() && !g.loose() {
+		if w.leave.Load() && !g.hasReady() {
 			return nil
 		}
 		g.gather.Lock()
-		b, wait, err := g.intake.Gather(stream.Now(), int(g.parkN.Load())+1, w.lane)
+		b, wait, err := g.intake.Gather(stream.Now(), int(g.parkN.Load())+1, w.inbox)
 		more := b != nil && g.parkN.Load() > 0 && !g.intake.Idle()
 		g.gather.Unlock()
 		if err != nil {
@@ -358,7 +356,7 @@ func (g *Group) next(w *instance) *batching.Batch {
 			if more {
 				g.wake() // pass the baton
 			}
-			if w.lane != nil {
+			if w.inbox != nil {
 				for _, r := range b.Requests {
 					r.Stream.SetAffinity(g, w)
 				}
@@ -370,11 +368,11 @@ func (g *Group) next(w *instance) *batching.Batch {
 	}
 }
 
-// loose says whether a batch waits that must not be left behind.
-func (g *Group) loose() bool {
+// hasReady says whether a batch waits that must not be left behind.
+func (g *Group) hasReady() bool {
 	g.gather.Lock()
 	defer g.gather.Unlock()
-	return g.intake.Loose()
+	return g.intake.HasReady()
 }
 
 // rest parks w until there may be work again. What arrived since seen was read
@@ -476,10 +474,10 @@ func (g *Group) done(b *batching.Batch, t batchTimes) {
 	if t.warm && t.rows > 0 {
 		g.intake.Observe(t.ended, t.rows, t.ended.Sub(t.begun))
 	}
-	// The caller looks for work itself, but not in the lanes of the others.
-	starved := g.intake.Starved() && g.model.Affinity
+	// The caller looks for work itself, but not in the inboxes of the others.
+	exhausted := g.intake.TakeExhausted() && g.model.Affinity
 	g.gather.Unlock()
-	if starved {
+	if exhausted {
 		g.rouse()
 	}
 }

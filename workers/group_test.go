@@ -305,7 +305,7 @@ func TestHardBatchesAreFull(t *testing.T) {
 func TestSoftBatchGoesAfterItsDelay(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
-		g := r.load(t, workers.Config{Kind: "faulty", Batching: workers.Batching{Kind: batching.Soft, MaxSize: 4, MaxDelay: 20 * time.Millisecond}})
+		g := r.load(t, workers.Config{Kind: "faulty", Batching: workers.Batching{Kind: batching.Soft, MaxSize: 4}, Parts: []any{&batching.SoftSettings{MaxDelay: 20 * time.Millisecond}}})
 		s, e := open(t, g, every)
 		_ = s.Submit(r.frame(t, 0, "x"))
 		_ = s.Submit(r.frame(t, 1, "x"))

@@ -65,7 +65,7 @@ func init() {
 	}
 	workers.Register(workers.Kind{Name: "affine", New: func() workers.Worker { return &affine{} }})
 	workers.Register(workers.Kind{Name: "gauge", New: func() workers.Worker { return &gauge{} }})
-	workers.Register(workers.Kind{Name: "starter", New: func() workers.Worker { return &starter{} }, Keys: map[string]string{"how": "it starts"}})
+	workers.Register(workers.Kind{Name: "starter", New: func() workers.Worker { return &starter{} }, Settings: func() any { return new(startSettings) }})
 	workers.Register(workers.Kind{Name: "dense", New: func() workers.Worker { return &dense{} }})
 }
 
@@ -182,6 +182,10 @@ var started = struct {
 	gate chan struct{}
 }{}
 
+type startSettings struct {
+	How string `yaml:"how" request:"any" help:"it starts"`
+}
+
 func (s *starter) call(what string) error {
 	started.Lock()
 	s.calls = append(s.calls, what)
@@ -199,7 +203,7 @@ func (s *starter) call(what string) error {
 }
 
 func (s *starter) Init(ctx context.Context, env *workers.Env) (*stream.Model, error) {
-	s.how, _ = env.Params["how"].(string)
+	s.how = env.Settings.(*startSettings).How
 	started.Lock()
 	started.all = append(started.all, s)
 	started.Unlock()
@@ -253,6 +257,12 @@ func (d *dense) Run(_ context.Context, b *batching.Batch) error {
 	}
 	b.Outputs = []stream.Tensor{{Name: "y", Datatype: stream.Float32, Shape: b.Inputs[0].Shape, Data: d.out}}
 	return nil
+}
+
+// fullOnly says whether batchers of a kind form full batches only.
+func fullOnly(kind string) bool {
+	b, err := batching.NewBatcher(kind, 1, nil)
+	return err == nil && b.Needs().Full
 }
 
 // endings is a sink that keeps what it was pushed.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"millrace/batching"
-	"millrace/internal/child"
+	"millrace/internal/backoff"
 	"millrace/stream"
 	"millrace/workers/postprocess"
 	"millrace/workers/tracking"
@@ -26,7 +26,7 @@ import (
 type instance struct {
 	group   *Group
 	worker  Worker
-	lane    *batching.Lane // of a worker with affinity
+	inbox   *batching.Inbox // of a worker with affinity
 	prep    *preparer
 	results *postprocess.Decoder // nil: the worker's outputs are the answer
 	boxes   []tracking.Box       // of the result whose ids are being found
@@ -50,7 +50,7 @@ type instance struct {
 
 	warm     bool // has run a batch: the first is left out of the learned times
 	failures int  // broken in a row
-	back     child.Backoff
+	back     backoff.Backoff
 }
 
 const gone = ^uint64(0)
@@ -76,8 +76,12 @@ func (w *instance) start(ctx context.Context) (err error) {
 		return stream.Errorf(stream.NotFound, "source", "%q is no kind of worker", g.cfg.Kind)
 	}
 	w.worker, w.warm = kind.New(), false
+	settings, err := kind.Decode(g.cfg.Params)
+	if err != nil {
+		return err
+	}
 	env := &Env{
-		Name: g.cfg.Name, Source: g.cfg.Source, Params: g.cfg.Params, Log: g.log,
+		Name: g.cfg.Name, Source: g.cfg.Source, Settings: settings, Log: g.log,
 		MaxBatch: g.cfg.Batching.MaxSize, Image: g.cfg.Image, Window: g.cfg.Window,
 	}
 	m, err := w.worker.Init(ctx, env)

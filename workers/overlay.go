@@ -1,9 +1,11 @@
 package workers
 
 import (
+	"slices"
 	"time"
 
 	"millrace/batching"
+	"millrace/internal/setting"
 	"millrace/stream"
 )
 
@@ -41,10 +43,13 @@ func Overlay(cfg Config, params stream.Params) (out Config, share, swap bool, er
 		case "batcher", "batching.kind":
 			var s string
 			s, err = text(k, v)
-			cfg.Batching.Kind = batching.Kind(s)
+			cfg.Batching.Kind = s
 		case "max_delay", "batching.max_delay":
-			if cfg.Batching.MaxDelay, err = duration(k, v); err == nil {
-				err = atMost(k, cfg.Batching.MaxDelay, max(MaxDelay, set.Batching.MaxDelay))
+			var d time.Duration
+			if d, err = duration(k, v); err == nil {
+				soft, _ := setting.Part[batching.SoftSettings](cfg.Parts)
+				err = atMost(k, d, max(MaxDelay, soft.MaxDelay))
+				cfg.Parts = append(withoutSoft(cfg.Parts), &batching.SoftSettings{MaxDelay: d})
 			}
 		case "limits.run":
 			if cfg.Limits.Run, err = duration(k, v); err == nil {
@@ -61,6 +66,10 @@ func Overlay(cfg Config, params stream.Params) (out Config, share, swap bool, er
 		cfg.Params = own
 	}
 	return cfg, share, swap, nil
+}
+
+func withoutSoft(parts []any) []any {
+	return slices.DeleteFunc(slices.Clone(parts), func(p any) bool { _, ok := p.(*batching.SoftSettings); return ok })
 }
 
 func atMost[T int | time.Duration](key string, v, most T) error {
@@ -108,41 +117,4 @@ func duration(key string, v any) (time.Duration, error) {
 		}
 	}
 	return 0, stream.Errorf(stream.InvalidArgument, key, "%v is not a duration such as \"5ms\"", v)
-}
-
-// Number reads a worker's numeric parameter; def when it is not given.
-func Number(p stream.Params, key string, def float64) (float64, error) {
-	switch v := p[key].(type) {
-	case nil:
-		return def, nil
-	case int64:
-		return float64(v), nil
-	case float64:
-		return v, nil
-	default:
-		return 0, stream.Errorf(stream.InvalidArgument, key, "%v is not a number", v)
-	}
-}
-
-// Duration reads a worker's duration parameter, a string such as "5ms"; def when
-// it is not given.
-func Duration(p stream.Params, key string, def time.Duration) (time.Duration, error) {
-	v, ok := p[key]
-	if !ok {
-		return def, nil
-	}
-	d, err := duration(key, v)
-	if err == nil && d < 0 {
-		err = stream.Errorf(stream.InvalidArgument, key, "%v is negative", v)
-	}
-	return d, err
-}
-
-// Flag reads a worker's boolean parameter; false when it is not given.
-func Flag(p stream.Params, key string) (bool, error) {
-	v, ok := p[key]
-	if !ok {
-		return false, nil
-	}
-	return boolean(key, v)
 }

@@ -196,12 +196,13 @@ func (s *storm) fault(format string, args ...any) {
 func (s *storm) over() bool { return time.Now().After(s.until) }
 
 func (s *storm) config(r *rand.Rand) workers.Config {
+	kinds := batching.Kinds()
 	return workers.Config{
 		Name: "m", Kind: []string{"chaos", "chaos-stateful", "chaos-image", "affine", "identity"}[r.IntN(5)], Instances: 1 + r.IntN(3), MaxFlows: 64,
 		Batching: workers.Batching{
-			Kind: []batching.Kind{batching.Adaptive, batching.Adaptive, batching.Soft, batching.Hard}[r.IntN(4)], MaxSize: 1 + r.IntN(4),
-			MaxDelay: time.Millisecond, Buffers: r.IntN(4),
+			Kind: kinds[r.IntN(len(kinds))].Name, MaxSize: 1 + r.IntN(4), Buffers: r.IntN(4),
 		},
+		Parts:  []any{&batching.SoftSettings{MaxDelay: time.Millisecond}},
 		Limits: workers.Limits{Run: 20 * time.Millisecond, Quarantined: 1 + r.IntN(50), Restarts: 1 + r.IntN(20), IdleState: time.Duration(1+r.IntN(50)) * time.Millisecond},
 	}
 }
@@ -296,7 +297,7 @@ func (s *storm) finishes(st *stream.Stream) bool {
 			return true
 		case <-time.After(100 * time.Millisecond):
 		}
-		if g, err := s.Group("m", ""); err == nil && g.Config().Batching.Kind == batching.Hard {
+		if g, err := s.Group("m", ""); err == nil && fullOnly(g.Config().Batching.Kind) {
 			return false
 		}
 	}
@@ -366,7 +367,7 @@ func (s *storm) settle() {
 			st := g.Stats()
 			return st.Busy == 0 && st.Quarantined == 0 && st.Waiting == 0 && st.Flows == 0 && st.Streams == 0 && st.BuffersFree == st.Buffers
 		}
-		if g.Config().Batching.Kind == batching.Hard {
+		if fullOnly(g.Config().Batching.Kind) {
 			_ = s.Unload(context.Background(), st.Model.Name)
 			continue
 		}

@@ -5,10 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sort"
+	"strings"
 	"sync"
 
 	"millrace/batching"
+	"millrace/internal/setting"
 	"millrace/stream"
 )
 
@@ -44,10 +48,13 @@ var ErrBroken = errors.New("the worker is broken")
 
 // Env is what a worker is given.
 type Env struct {
-	Name   string        // of the endpoint
-	Source string        // what to load, for kinds that load something
-	Params stream.Params // load parameters, less those of batching and instances
+	Name   string // of the endpoint
+	Source string // what to load, for kinds that load something
 	Log    *slog.Logger
+
+	// Settings is what the kind's Settings returned, with the parameters of the
+	// configuration and of the load request, and defaults for all others.
+	Settings any
 
 	// What the configuration decides about the metadata that Init returns, for
 	// workers that need to know it sooner than the group lays it over.
@@ -84,8 +91,9 @@ type Kind struct {
 	// Foreign says that Run computes outside of Go, in C, and so holds one of the
 	// Go scheduler's processors all the while.
 	Foreign bool
-	// Keys are the load parameters it understands, with what they mean.
-	Keys map[string]string
+	// Settings returns a pointer to a struct with the kind's own settings, tagged as
+	// internal/setting describes; nil = it has none.
+	Settings func() any
 }
 
 var kinds = struct {
@@ -95,12 +103,57 @@ var kinds = struct {
 
 // Register adds a kind. It panics when the name is taken. Call it from init.
 func Register(k Kind) {
+	k.Table() // panics where tags make no sense
 	kinds.Lock()
 	defer kinds.Unlock()
 	if _, taken := kinds.m[k.Name]; taken || k.New == nil {
 		panic(fmt.Sprintf("workers: kind %q registered twice or without New", k.Name))
 	}
 	kinds.m[k.Name] = k
+}
+
+// Table is the kind's own settings.
+func (k Kind) Table() *setting.Table {
+	_, t := k.settings()
+	return t
+}
+
+func (k Kind) settings() (ptr any, t *setting.Table) {
+	if k.Settings == nil {
+		return nil, setting.Of("", new(struct{}))
+	}
+	ptr = k.Settings()
+	return ptr, setting.Of("", ptr)
+}
+
+// Decode returns the kind's settings with the parameters and defaults in them: nil for
+// a kind without settings. Errors name all parameters that are wrong.
+func (k Kind) Decode(params stream.Params) (any, error) {
+	ptr, t := k.settings()
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(params)) {
+		f, ok := t.Find(name)
+		if !ok {
+			errs = append(errs, k.unknown(name, t))
+			continue
+		}
+		errs = append(errs, f.SetAny(params[name]))
+	}
+	t.Fill()
+	return ptr, errors.Join(errs...)
+}
+
+// unknown is the error about a parameter that the kind does not have.
+func (k Kind) unknown(name string, t *setting.Table) error {
+	own := t.Below("")
+	hint := setting.Suggest(name, own)
+	switch {
+	case hint == "" && len(own) == 0:
+		hint = ": it has none"
+	case hint == "":
+		hint = ": it has " + strings.Join(own, ", ")
+	}
+	return stream.Errorf(stream.InvalidArgument, name, "is no parameter of %s%s", k.Name, hint)
 }
 
 // Lookup returns a registered kind.

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"millrace/internal/histogram"
 	"millrace/stream"
 )
 
@@ -238,13 +239,13 @@ type tally struct {
 	batchSum, batchN                            uint64
 	drops                                       map[stream.Reason]uint64
 	errors                                      map[stream.Code]uint64
-	latency, service, lag, told                 Histogram
+	latency, service, lag, told                 histogram.Durations
 }
 
 func (t *tally) reset() {
 	clear(t.drops)
 	clear(t.errors)
-	for _, h := range []*Histogram{&t.latency, &t.service, &t.lag, &t.told} {
+	for _, h := range []*histogram.Durations{&t.latency, &t.service, &t.lag, &t.told} {
 		h.Reset()
 	}
 	*t = tally{drops: t.drops, errors: t.errors, latency: t.latency, service: t.service, lag: t.lag, told: t.told}

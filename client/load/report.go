@@ -2,6 +2,8 @@ package load
 
 import (
 	"time"
+
+	"millrace/internal/histogram"
 )
 
 // Report is what came of a run. Counts are of the whole run; rates and
@@ -94,7 +96,7 @@ func rowOf(t *tally, at, length time.Duration) Row {
 	return Row{
 		At: at.Seconds(), Seconds: length.Seconds(), Sent: t.sentN, Answered: t.answered, Good: t.good,
 		Dropped: total(t.drops), Failed: total(t.errors), Batch: ratio(t.batchSum, t.batchN),
-		P50: millis(t.latency.Quantile(0.5)), P99: millis(t.latency.Quantile(0.99)), Max: millis(t.latency.max),
+		P50: millis(t.latency.Quantile(0.5)), P99: millis(t.latency.Quantile(0.99)), Max: millis(t.latency.Max()),
 	}
 }
 
@@ -114,7 +116,7 @@ func (r *run) report() *Report {
 		Answered: t.answered, Good: t.good, Dropped: total(t.drops), Failed: total(t.errors), Partials: t.partials,
 		Drops: texts(t.drops), Errors: texts(t.errors), Unexpected: t.unexpected, Lost: r.lostBy,
 		MeanBatch: ratio(t.batchSum, t.batchN),
-		Latency:   t.latency.Summary(), Service: t.service.Summary(), Lag: t.lag.Summary(), DropTold: t.told.Summary(),
+		Latency:   quantilesOf(&t.latency), Service: quantilesOf(&t.service), Lag: quantilesOf(&t.lag), DropTold: quantilesOf(&t.told),
 		Rows: r.rows,
 	}
 	if c.Rate > 0 {
@@ -140,4 +142,42 @@ func (r *run) report() *Report {
 		rep.Goodput = float64(t.measuredGood) / rep.Measured
 	}
 	return rep
+}
+
+// Quantiles is a histogram's summary, in milliseconds.
+type Quantiles struct {
+	Count uint64  `json:"count"`
+	Mean  float64 `json:"mean_ms"`
+	Min   float64 `json:"min_ms"`
+	P50   float64 `json:"p50_ms"`
+	P90   float64 `json:"p90_ms"`
+	P95   float64 `json:"p95_ms"`
+	P99   float64 `json:"p99_ms"`
+	P999  float64 `json:"p999_ms"`
+	Max   float64 `json:"max_ms"`
+}
+
+func quantilesOf(h *histogram.Durations) Quantiles {
+	return Quantiles{
+		Count: h.Count(), Mean: millis(h.Mean()), Min: millis(h.Min()), P50: millis(h.Quantile(0.5)), P90: millis(h.Quantile(0.9)),
+		P95: millis(h.Quantile(0.95)), P99: millis(h.Quantile(0.99)), P999: millis(h.Quantile(0.999)), Max: millis(h.Max()),
+	}
+}
+
+func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// Fairness is Jain's index of what each stream got: 1 when all got the same,
+// 1/n when one of n got everything. It is 1 when nobody got anything.
+//
+// Jain, Chiu and Hawe, A Quantitative Measure of Fairness, DEC TR-301, 1984.
+func Fairness[T uint64 | float64](got []T) float64 {
+	var sum, squares float64
+	for _, g := range got {
+		sum += float64(g)
+		squares += float64(g) * float64(g)
+	}
+	if squares == 0 {
+		return 1
+	}
+	return sum * sum / (float64(len(got)) * squares)
 }

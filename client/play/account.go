@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"millrace/client"
-	"millrace/client/load"
+	"millrace/internal/histogram"
 	"millrace/stream"
 )
 
@@ -65,8 +65,8 @@ type account struct {
 	mu         sync.Mutex
 	s          Summary
 	begin, fin time.Time
-	ages       load.Histogram
-	second     load.Histogram // since the last Progress
+	ages       histogram.Durations
+	second     histogram.Durations // since the last Progress
 	last       time.Time
 	before     int // results at that time
 	batches    int
@@ -144,7 +144,7 @@ func (a *account) progress(now time.Time) Progress {
 	if d := now.Sub(a.last).Seconds(); d > 0 {
 		p.FPS = float64(a.s.Results-a.before) / d
 	}
-	a.last, a.before, a.second = now, a.s.Results, load.Histogram{}
+	a.last, a.before, a.second = now, a.s.Results, histogram.Durations{}
 	return p
 }
 

@@ -9,8 +9,9 @@ import (
 	"time"
 
 	"millrace/client"
-	"millrace/client/overlay"
 	"millrace/internal/codec"
+	"millrace/internal/oip"
+	"millrace/internal/overlay"
 	"millrace/stream"
 )
 
@@ -78,6 +79,15 @@ func newRecorder(ctx context.Context, video, still string, fps float64) *recorde
 	return r
 }
 
+// drawable are outputs as overlay reads them.
+func drawable(outputs []stream.Tensor) []oip.Tensor {
+	list := make([]oip.Tensor, len(outputs))
+	for i, t := range outputs {
+		list[i] = oip.Tensor{Name: t.Name, Datatype: string(t.Datatype), Shape: t.Shape, Data: t.Data}
+	}
+	return list
+}
+
 func (r *recorder) off() bool { return r.video == "" && r.still == "" }
 
 // hold takes a frame that is about to be sent, when there is room for it. It
@@ -127,7 +137,7 @@ func (r *recorder) ending(p *client.Reply) {
 	default:
 		end.answer, end.said = true, "age "+age(p.Got.Sub(p.Sent))
 		var err error
-		if end.found, err = overlay.Items(p.Outputs); err != nil {
+		if end.found, err = overlay.Items(drawable(p.Outputs)); err != nil {
 			end.said += "  cannot be drawn: " + err.Error()
 		}
 	}

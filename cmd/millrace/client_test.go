@@ -121,6 +121,7 @@ func TestInfer(t *testing.T) {
 }
 
 func TestStream(t *testing.T) {
+	t.Parallel()
 	p, addr := serve(t, "--model", "eyes=motion", "--model", "slow=delay,fixed=50ms,per_item=0ms,batching.max_size=1")
 	file := clipFile(t)
 	stream := func(want int, args ...string) (s play.Summary) {
@@ -185,6 +186,7 @@ func TestStream(t *testing.T) {
 
 // TestOverlay: the files are written, and wrong names for them are told before anything is sent.
 func TestOverlay(t *testing.T) {
+	t.Parallel()
 	_, addr := serve(t, "--model", "eyes=motion")
 	file, dir := clipFile(t), t.TempDir()
 	film, still := filepath.Join(dir, "seen.mp4"), filepath.Join(dir, "seen.jpg")

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"millrace/internal/difference"
 	"millrace/internal/recording"
 )
 
@@ -20,8 +21,9 @@ func compareCommand() *cobra.Command {
 		Use:   "compare A.mill B.mill",
 		Short: "Report how the results of two recordings differ, frame by frame",
 		Long: `Compare the results of two recordings of the same frames, such as one of millrace record and one of millrace replay --out.
-Boxes are matched by class and overlap; other outputs are compared number by number. Only frames that were answered in
-both are compared; an error counts as an answer in which nothing was found. No server is asked.`,
+Boxes are matched by class and overlap, and their track ids compared up to a renaming; other outputs are compared number by
+number. Only frames that were answered in both are compared; an error counts as an answer in which nothing was found. No
+server is asked.`,
 		Example: compareExamples,
 		Args:    wrongUsage(cobra.ExactArgs(2)),
 	}
@@ -52,7 +54,7 @@ both are compared; an error counts as an answer in which nothing was found. No s
 			defer func() { _ = r.Close() }()
 			files[i] = r
 		}
-		d, err := differ(files[0], files[1], iou, tolerance)
+		d, err := differ(files[0], files[1], difference.Options{IoU: iou, Tolerance: tolerance})
 		if err != nil {
 			return err
 		}
@@ -72,7 +74,7 @@ both are compared; an error counts as an answer in which nothing was found. No s
 }
 
 // judge is the error of a share that is too small.
-func (d *difference) judge(under float64) error {
+func (d *comparison) judge(under float64) error {
 	switch {
 	case d.Share == nil:
 		return errNothing
@@ -84,7 +86,7 @@ func (d *difference) judge(under float64) error {
 
 // print writes the report for people: the two recordings side by side, then what
 // differs.
-func (d *difference) print(w io.Writer) error {
+func (d *comparison) print(w io.Writer) error {
 	both := func(name string, of func(s *side) string) []string { return []string{name, of(&d.A), of(&d.B)} }
 	rows := [][]string{
 		{"", "A", "B"},
@@ -122,6 +124,9 @@ func (d *difference) print(w io.Writer) error {
 				[]string{"drift", fmt.Sprintf("mean %.2f px, max %.2f px", b.Drift, b.MaxDrift)},
 				[]string{"score, B less A", fmt.Sprintf("mean %+.4f, largest %+.4f", b.Score, b.MaxScore)})
 		}
+	}
+	if t := d.Tracks; t != nil {
+		rows = append(rows, []string{"track ids", fmt.Sprintf("%d boxes with ids in both, %d switched; %d with an id in one only", t.Compared, t.Switched, t.OneOnly)})
 	}
 	for _, t := range d.Tensors {
 		text := fmt.Sprintf("max %.4g, mean %.4g apart in %d frames", t.Max, t.Mean, t.Frames)

@@ -44,7 +44,14 @@ func configCommand() *cobra.Command {
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		all := settings{Server: server.Settings(), Model: server.ModelSettings(), Stream: server.StreamSettings()}
 		for _, k := range workers.Kinds() {
-			all.Kinds = append(all.Kinds, kindSettings{k.Name, k.Doc, k.Keys})
+			kind := kindSettings{k.Name, k.Doc, map[string]string{}}
+			for _, f := range k.Table().Fields() {
+				kind.Keys[f.Path] = f.Help
+				if f.Default != "" {
+					kind.Keys[f.Path] += " (" + f.Default + ")"
+				}
+			}
+			all.Kinds = append(all.Kinds, kind)
 		}
 		switch out := c.OutOrStdout(); {
 		case *asJSON && *asMarkdown:

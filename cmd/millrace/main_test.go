@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -18,24 +17,23 @@ import (
 	"millrace/internal/clip"
 )
 
-// The tests run the program itself, as built.
-var (
-	program string // the binary
-	scratch string // a folder for all tests
-)
+// runsMain is the variable that has the test binary run as the program itself.
+const runsMain = "TEST_BINARY_RUNS_MAIN"
+
+var scratch string // a folder for all tests
 
 func TestMain(m *testing.M) {
+	if os.Getenv(runsMain) != "" {
+		version = "v1.2.3"
+		main()
+	}
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "millrace-cmd-")
 		if err != nil {
 			panic(err)
 		}
 		defer func() { _ = os.RemoveAll(dir) }()
-		scratch, program = dir, filepath.Join(dir, "millrace")
-		if out, err := exec.Command("go", "build", "-ldflags", "-X main.version=v1.2.3", "-o", program, ".").CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
-			return 1
-		}
+		scratch = dir
 		return m.Run()
 	}())
 }
@@ -43,13 +41,13 @@ func TestMain(m *testing.M) {
 // command prepares a run of the program with a clean environment.
 func command(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
-	c := exec.CommandContext(t.Context(), program, args...)
+	c := exec.CommandContext(t.Context(), os.Args[0], args...)
 	for _, e := range os.Environ() {
 		if !strings.HasPrefix(e, "MILLRACE_") && !strings.HasPrefix(e, "XDG_CACHE_HOME=") {
 			c.Env = append(c.Env, e)
 		}
 	}
-	c.Env = append(c.Env, "XDG_CACHE_HOME="+filepath.Join(scratch, "cache"))
+	c.Env = append(c.Env, runsMain+"=1", "XDG_CACHE_HOME="+filepath.Join(scratch, "cache"))
 	c.Dir = t.TempDir()
 	return c
 }

@@ -108,10 +108,11 @@ func listKinds(c *cobra.Command, asJSON bool) error {
 	}
 	var list []kind
 	for _, k := range workers.Kinds() {
-		if k.Keys == nil {
-			k.Keys = map[string]string{}
+		keys := map[string]string{}
+		for _, f := range k.Table().Fields() {
+			keys[f.Path] = f.Help
 		}
-		list = append(list, kind{k.Name, k.Doc, k.Keys})
+		list = append(list, kind{k.Name, k.Doc, keys})
 	}
 	if asJSON {
 		return writeJSON(c.OutOrStdout(), list)

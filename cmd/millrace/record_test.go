@@ -43,6 +43,7 @@ func reads(t *testing.T, into any, want int, args ...string) (stderr string) {
 }
 
 func TestRecordReplayCompare(t *testing.T) {
+	t.Parallel()
 	addr, dir := spotters(t), t.TempDir()
 	a, b, c := filepath.Join(dir, "a.mill"), filepath.Join(dir, "b.mill"), filepath.Join(dir, "c.mill")
 	clip, err := filepath.Abs("../../examples/spotter/clip.mp4")
@@ -68,15 +69,15 @@ func TestRecordReplayCompare(t *testing.T) {
 			t.Errorf("%s has %d frames of %s", copied, n, a)
 		}
 	}
-	var d difference
+	var d comparison
 	reads(t, &d, 0, "compare", a, b, "--fail-under", "1")
-	if d.Frames != 30 || d.Identical != 30 || d.Compared != 30 || d.Agree != 30 || d.Boxes.A < 30 || d.Boxes.Matched != d.Boxes.A || d.Boxes.differ() != 0 || d.Boxes.MaxDrift > 0.5 || *d.Share != 1 || len(d.Worst) != 0 {
+	if d.Frames != 30 || d.Identical != 30 || d.Compared != 30 || d.Agree != 30 || d.Boxes.A < 30 || d.Boxes.Matched != d.Boxes.A || d.Boxes.Differ() != 0 || d.Boxes.MaxDrift > 0.5 || *d.Share != 1 || len(d.Worst) != 0 {
 		t.Errorf("the same model: %+v, %+v", d, d.Boxes)
 	}
 	if d.A.P50 <= 0 || d.A.P99 < d.A.P50 || d.A.RunP50 <= 0 || d.A.P50 < d.A.RunP50 || d.A.Model != "loose" {
 		t.Errorf("%+v", d.A)
 	}
-	d = difference{}
+	d = comparison{}
 	stderr := reads(t, &d, 1, "compare", a, c, "--fail-under", "0.95")
 	if d.Boxes.Matched == 0 || d.Boxes.OnlyA == 0 || d.Boxes.OnlyB != 0 || d.Boxes.Matched != d.Boxes.B || *d.Share >= 0.95 || len(d.Worst) != maxWorst || !strings.Contains(stderr, "is under 0.95") {
 		t.Errorf("a higher threshold: %+v, %+v\n%s", d, d.Boxes, stderr)
@@ -138,7 +139,7 @@ func TestLiveRecording(t *testing.T) {
 	if r.Frames != 30 || r.Drops["superseded"] == 0 || p.Frames != 30 || p.Results != 30 || p.Seconds < 1.5 {
 		t.Errorf("%+v\n%+v", r, p)
 	}
-	var d difference
+	var d comparison
 	reads(t, &d, 0, "compare", a, b)
 	if d.A.Drops["superseded"] != r.Drops["superseded"] || d.Compared != r.Results || d.Identical != 30 || d.B.Results != 30 {
 		t.Errorf("%+v", d)

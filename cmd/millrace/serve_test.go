@@ -22,13 +22,16 @@ func TestServe(t *testing.T) {
 		if err != nil || !strings.HasPrefix(line, "millrace is ready: http://127.0.0.1:") || !strings.Contains(line, " grpc://127.0.0.1:") {
 			t.Fatalf("%q, %v\n%s", line, err, &p.stderr)
 		}
-		r, err := http.Get(httpAddr.FindString(line) + "/v2/models/cost/ready")
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = r.Body.Close()
-		if r.StatusCode != http.StatusOK {
-			t.Errorf("the model answers %s", r.Status)
+		// Who reads the line finds the server and each of its models ready.
+		for _, path := range []string{"/v2/health/ready", "/v2/models/cost/ready", "/v2/models/delay/ready"} {
+			r, err := http.Get(httpAddr.FindString(line) + path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = r.Body.Close()
+			if r.StatusCode != http.StatusOK {
+				t.Errorf("%s answers %s", path, r.Status)
+			}
 		}
 		if rest, code := p.signal(sig); code != 0 || rest != "" {
 			t.Errorf("%v: exit status %d, then %q\n%s", sig, code, rest, &p.stderr)
@@ -148,6 +151,7 @@ func TestHelp(t *testing.T) {
 }
 
 func TestCheck(t *testing.T) {
+	t.Parallel()
 	var found []finding
 	state := func(what string) string {
 		for _, f := range found {
@@ -192,6 +196,7 @@ func TestCheck(t *testing.T) {
 
 // TestCheckModels: each model is loaded, and a bad one hides no other.
 func TestCheckModels(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	for name, data := range map[string][]byte{"good.onnx": spotter.Model, "cut.onnx": spotter.Model[:3000], "config.yaml": []byte(
 		"http: 127.0.0.1:0\ngrpc: off\nmodels:\n  - {name: cut, source: cut.onnx}\n  - {name: good, source: good.onnx, instances: 2}\n" +

@@ -13,11 +13,12 @@ import (
 	"strings"
 	"sync"
 
-	"millrace/client/overlay"
 	"millrace/client/play"
 	"millrace/examples/spotter"
 	"millrace/ingest/streams"
 	"millrace/internal/clip/truth"
+	"millrace/internal/oip"
+	"millrace/internal/overlay"
 	"millrace/server"
 )
 
@@ -107,7 +108,11 @@ func (j *judge) reply(r play.Reply) {
 	if !r.Answered() || r.Partial {
 		return
 	}
-	result, err := overlay.Items(r.Outputs)
+	outputs := make([]oip.Tensor, len(r.Outputs))
+	for i, t := range r.Outputs {
+		outputs[i] = oip.Tensor{Name: t.Name, Datatype: string(t.Datatype), Shape: t.Shape, Data: t.Data}
+	}
+	result, err := overlay.Items(outputs)
 	if err != nil {
 		return
 	}

@@ -5,8 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"millrace/client/overlay"
 	"millrace/client/play"
+	"millrace/internal/overlay"
 	"millrace/stream"
 )
 

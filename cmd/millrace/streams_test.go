@@ -14,6 +14,7 @@ import (
 
 // TestStreams has the program watch a video that the server reads itself.
 func TestStreams(t *testing.T) {
+	t.Parallel()
 	file := clipFile(t)
 	films := httptest.NewServer(http.FileServer(http.Dir(filepath.Dir(file))))
 	defer films.Close()

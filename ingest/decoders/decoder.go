@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"millrace/internal/backoff"
 	"millrace/internal/buf"
-	"millrace/internal/child"
 	"millrace/internal/video"
 	"millrace/stream"
 )
@@ -69,7 +69,7 @@ type Decoder struct {
 	sized    video.Chunk
 	asked    stream.Instant
 	notUntil stream.Instant // ffmpeg is not started before that
-	backoff  child.Backoff
+	backoff  backoff.Backoff
 	on       *video.Decoder // what pending was written to
 }
 

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"millrace/internal/backoff"
 	"millrace/internal/buf"
-	"millrace/internal/child"
 	"millrace/stream"
 )
 
@@ -72,7 +72,7 @@ func (p *Pool) Open(codec stream.Codec, st *stream.Stream, memory *buf.Pool, cli
 	d := &Decoder{
 		pool: p, codec: codec, name: codec.String(), st: st, memory: memory, client: client,
 		ctx: ctx, cancel: cancel, wake: make(chan struct{}, 1), gone: make(chan struct{}), skipping: true,
-		backoff: child.Backoff{Min: firstWait, Max: lastWait},
+		backoff: backoff.Backoff{Min: firstWait, Max: lastWait},
 	}
 	p.group.Add(1)
 	go d.run()

@@ -7,8 +7,8 @@ import (
 	"context"
 
 	"millrace/ingest"
-	"millrace/internal/buf"
 	"millrace/stream"
+	"millrace/stream/buf"
 )
 
 // Client calls the models of a server in this process. It is safe for concurrent

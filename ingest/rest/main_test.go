@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) {
 	slog.SetDefault(slog.New(slog.DiscardHandler))
-	for name, run := range map[string]*kind{"pair": &pair, "picture": &picture, "text": &text, "stuck": &stuck} {
+	for name, run := range map[string]*kind{"pair": &pair, "picture": &picture, "text": &text, "stuck": &stuck, "traced": &traced} {
 		workers.Register(workers.Kind{Name: name, New: func() workers.Worker { return run }})
 	}
 	goleak.VerifyTestMain(m,
@@ -101,6 +101,21 @@ var text = kind{
 			}
 			b.Finish(i, []stream.Tensor{{Name: "length", Datatype: stream.Int64, Shape: []int{1}, Data: binary.LittleEndian.AppendUint64(nil, uint64(n))}})
 		}
+		return nil
+	},
+}
+
+// traced answers with the trace of each frame, as the client sent it: its ids and
+// whether it is sampled.
+var traced = kind{
+	model: stream.Model{Any: true, Ragged: true, MaxBatch: 1},
+	run: func(_ context.Context, b *batching.Batch) error {
+		r := b.Requests[0]
+		out := append(append(r.Trace[:], r.Parent[:]...), 0)
+		if r.Sampled {
+			out[24] = 1
+		}
+		b.Finish(0, []stream.Tensor{{Name: "trace", Datatype: stream.Uint8, Shape: []int{25}, Data: out}})
 		return nil
 	},
 }

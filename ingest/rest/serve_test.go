@@ -2,11 +2,13 @@ package rest_test
 
 import (
 	"bytes"
+	"encoding/hex"
 	"fmt"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -37,6 +39,9 @@ func TestHealthAndMetadata(t *testing.T) {
 		t.Error(a)
 	}
 	if a := r.ask("HEAD", "/v2/health/ready", nil); a.StatusCode != 200 {
+		t.Error(a)
+	}
+	if a := r.ask("GET", "/v2/models/none/ready", nil); a.StatusCode != 404 {
 		t.Error(a)
 	}
 }
@@ -82,13 +87,22 @@ func TestRepository(t *testing.T) {
 
 // A trace that the client began is continued; one that is malformed is none.
 func TestTraceparent(t *testing.T) {
-	r := start(t, nil, "identity")
-	for _, h := range []string{
-		"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-x",
-		"ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "00", strings.Repeat("-", 55), strings.Repeat("0", 60),
+	r := start(t, nil, "traced")
+	const trace, span = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+	none := strings.Repeat("00", 25)
+	for h, want := range map[string]string{
+		"00-" + trace + "-" + span + "-01":      trace + span + "01",
+		"00-" + trace + "-" + span + "-00":      trace + span + "00",
+		"01-" + trace + "-" + span + "-01-more": trace + span + "01",
+		"00-" + trace + "-" + span + "-01-x":    none,
+		"ff-" + trace + "-" + span + "-01":      none,
+		"00":                                    none,
+		strings.Repeat("-", 55):                 none,
+		strings.Repeat("0", 60):                 none,
 	} {
-		if a := r.ask("POST", "/v2/models/identity/infer", []byte("x"), isBytes, "traceparent: "+h); a.StatusCode != 200 {
-			t.Errorf("%s: %v", h, a)
+		a := r.ask("POST", "/v2/models/traced/infer?outputs=binary", []byte("x"), isBytes, "traceparent: "+h)
+		if got := hex.EncodeToString(a.data()); a.StatusCode != 200 || got != want {
+			t.Errorf("%s: %s, trace %s, want %s", h, a.Status, got, want)
 		}
 	}
 }
@@ -125,7 +139,18 @@ func TestDrain(t *testing.T) {
 	<-stuckRuns
 	stopped := make(chan error, 1)
 	go func() { stopped <- r.stop() }()
-	for r.ready() { // it says so while it still answers
+	// While it still answers it says that it drains: not ready, but alive.
+	for limit := time.Now().Add(time.Minute); ; {
+		a := r.ask("GET", "/v2/health/ready", nil)
+		if a.StatusCode == 503 && string(a.body) == `{"ready":false}` {
+			break
+		}
+		if a.StatusCode != 200 || time.Now().After(limit) {
+			t.Fatalf("ready while it drains: %v", a)
+		}
+	}
+	if a := r.ask("GET", "/v2/health/live", nil); a.StatusCode != 200 {
+		t.Errorf("live while it drains: %v", a)
 	}
 	stuckGoes <- struct{}{}
 	if a := <-replies; a.StatusCode != 200 {
@@ -137,15 +162,6 @@ func TestDrain(t *testing.T) {
 	if n := r.Memory().Stats().Leases; n != 0 {
 		t.Errorf("%d leases are left", n)
 	}
-}
-
-func (r *running) ready() bool {
-	resp, err := http.Get(r.base + "/v2/health/ready")
-	if err != nil {
-		return false
-	}
-	resp.Body.Close()
-	return resp.StatusCode == 200
 }
 
 // Many clients at once get each their own answer.

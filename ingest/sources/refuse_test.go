@@ -138,6 +138,9 @@ func TestWhyNot(t *testing.T) {
 			if noProbe && !strings.Contains(c.url, "://") {
 				continue // never probed
 			}
+			if testing.Short() && (noProbe || c.wait > 0) {
+				continue // each takes seconds
+			}
 			t.Run(fmt.Sprintf("%s, NoProbe %v", c.name, noProbe), func(t *testing.T) {
 				before := fds(t)
 				r := run(t, sources.Options{Video: video.Options{URL: c.url, NoProbe: noProbe, StartTimeout: c.wait}})

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"millrace/internal/backoff"
 	"millrace/internal/buf"
-	"millrace/internal/child"
 	"millrace/internal/video"
 	"millrace/stream"
 )
@@ -57,7 +57,7 @@ type Options struct {
 // anybody, at any time.
 type Source struct {
 	opts    Options
-	backoff child.Backoff
+	backoff backoff.Backoff
 
 	mu     sync.Mutex
 	status Status
@@ -75,7 +75,7 @@ func New(o Options) *Source {
 		}
 	}
 	return &Source{
-		opts: o, backoff: child.Backoff{Min: o.MinWait, Max: o.MaxWait},
+		opts: o, backoff: backoff.Backoff{Min: o.MinWait, Max: o.MaxWait},
 		status: Status{State: Connecting, Since: time.Now()},
 	}
 }

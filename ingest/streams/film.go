@@ -4,8 +4,9 @@ import (
 	"image"
 	"sync"
 
-	"millrace/client/overlay"
 	"millrace/internal/codec"
+	"millrace/internal/oip"
+	"millrace/internal/overlay"
 	"millrace/stream"
 )
 
@@ -180,7 +181,11 @@ type painter struct {
 // draw returns a JPEG of the frame, in new memory, with what the model found.
 // Outputs that cannot be drawn leave the frame as it is.
 func (p *painter) draw(f *stream.Frame, r *stream.Result) ([]byte, error) {
-	items, err := overlay.Items(r.Outputs)
+	outputs := make([]oip.Tensor, len(r.Outputs))
+	for i, t := range r.Outputs {
+		outputs[i] = oip.Tensor{Name: t.Name, Datatype: string(t.Datatype), Shape: t.Shape, Data: t.Data}
+	}
+	items, err := overlay.Items(outputs)
 	if err != nil || items.Empty() {
 		return codec.EncodeJPEG(nil, f.Payload, f.Width, f.Height, filmQuality)
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"millrace/ingest/sources"
-	"millrace/internal/child"
+	"millrace/internal/backoff"
 	"millrace/internal/video"
 	"millrace/stream"
 )
@@ -101,7 +101,7 @@ func (f *flow) run() {
 
 // work goes on until the video is over, or the flow is.
 func (f *flow) work() sources.Status {
-	pauses := child.Backoff{Min: 200 * time.Millisecond, Max: 3 * time.Second}
+	pauses := backoff.Backoff{Min: 200 * time.Millisecond, Max: 3 * time.Second}
 	for {
 		opened, err := f.once()
 		switch {

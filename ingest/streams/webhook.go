@@ -19,7 +19,7 @@ import (
 	"syscall"
 	"time"
 
-	"millrace/internal/child"
+	"millrace/internal/backoff"
 	"millrace/internal/oip"
 	"millrace/internal/video"
 )
@@ -49,7 +49,7 @@ type webhook struct {
 	queue             chan []byte
 	ending            chan struct{} // closed by close
 	once              sync.Once
-	backoff           child.Backoff
+	backoff           backoff.Backoff
 
 	sent, retries, lost atomic.Uint64
 	failure             atomic.Pointer[string]
@@ -71,7 +71,7 @@ func newWebhook(name string, s Sinks, publicOnly bool) *webhook {
 	return &webhook{
 		name: name, url: s.Webhook, secret: s.WebhookSecret, prefix: crand.Text(),
 		queue: make(chan []byte, hookRoom), ending: make(chan struct{}),
-		backoff: child.Backoff{Min: 500 * time.Millisecond, Max: 30 * time.Second},
+		backoff: backoff.Backoff{Min: 500 * time.Millisecond, Max: 30 * time.Second},
 		client: &http.Client{
 			Timeout:       hookTimeout,
 			Transport:     &http.Transport{DialContext: dial.DialContext, IdleConnTimeout: 30 * time.Second, MaxIdleConns: 1},

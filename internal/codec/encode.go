@@ -1,11 +1,6 @@
 package codec
 
-import (
-	"bytes"
-	"fmt"
-	"image"
-	"image/png"
-)
+import "fmt"
 
 // EncodeJPEG appends a JPEG of w by h pixels, RGB kept together, to dst and
 // returns it; quality is 1 to 100. Safe for concurrent use.
@@ -19,18 +14,6 @@ func EncodeJPEG(dst []byte, rgb []byte, w, h, quality int) ([]byte, error) {
 	return encodeJPEG(dst, rgb, w, h, quality)
 }
 
-// EncodePNG is EncodeJPEG for PNG, without loss.
-func EncodePNG(dst []byte, rgb []byte, w, h int) ([]byte, error) {
-	if err := checkRGB(rgb, w, h); err != nil {
-		return dst, err
-	}
-	buf := bytes.NewBuffer(dst)
-	if err := png.Encode(buf, toRGBA(rgb, w, h)); err != nil {
-		return dst, fmt.Errorf("codec: encode png: %w", err)
-	}
-	return buf.Bytes(), nil
-}
-
 func checkRGB(rgb []byte, w, h int) error {
 	// 65,500 is the most that a JPEG of libjpeg-turbo takes.
 	if w < 1 || h < 1 || w > 65500 || h > 65500 {
@@ -40,12 +23,4 @@ func checkRGB(rgb []byte, w, h int) error {
 		return fmt.Errorf("codec: encode %dx%d: rgb has %d bytes, needs %d", w, h, len(rgb), 3*w*h)
 	}
 	return nil
-}
-
-func toRGBA(rgb []byte, w, h int) *image.RGBA {
-	m := image.NewRGBA(image.Rect(0, 0, w, h))
-	for i := range w * h {
-		m.Pix[4*i], m.Pix[4*i+1], m.Pix[4*i+2], m.Pix[4*i+3] = rgb[3*i], rgb[3*i+1], rgb[3*i+2], 255
-	}
-	return m
 }

@@ -16,7 +16,7 @@ const (
 	WebP
 )
 
-// String is the subtype of the kind's media type: "jpeg", "png", "webp".
+// String returns the subtype of the kind's media type: "jpeg", "png", "webp".
 func (k Kind) String() string {
 	switch k {
 	case JPEG:
@@ -27,29 +27,6 @@ func (k Kind) String() string {
 		return "webp"
 	}
 	return "unknown"
-}
-
-// MediaType is "image/jpeg" and so on; "application/octet-stream" for Unknown.
-func (k Kind) MediaType() string {
-	if k == Unknown || k > WebP {
-		return "application/octet-stream"
-	}
-	return "image/" + k.String()
-}
-
-// KindOf is the kind that a media type names ("image/jpeg", "image/jpg",
-// "image/png", "image/webp"; parameters must be cut off before), else Unknown.
-// It is what the sender claims: Sniff tells what the bytes are.
-func KindOf(mediaType string) Kind {
-	switch mediaType {
-	case "image/jpeg", "image/jpg":
-		return JPEG
-	case "image/png":
-		return PNG
-	case "image/webp":
-		return WebP
-	}
-	return Unknown
 }
 
 const pngMagic = "\x89PNG\r\n\x1a\n"

@@ -145,8 +145,11 @@ func TestBoxesComeBack(outer *testing.T) {
 		tw, th := tg.Dims(frameW, frameH)
 		f := found(got, tw, th)
 		var back box
-		back[0], back[1] = placed.Clamp(placed.ToFrame(f[0], f[1]))
-		back[2], back[3] = placed.Clamp(placed.ToFrame(f[2], f[3]))
+		back[0], back[1] = placed.ToFrame(f[0], f[1])
+		back[2], back[3] = placed.ToFrame(f[2], f[3])
+		for i := range back {
+			back[i] = min(max(back[i], 0), float64([2]int{frameW, frameH}[i%2]))
+		}
 		truth := box{float64(left + x0), float64(top + y0), float64(left + x1), float64(top + y1)}
 		for i := range truth {
 			scale := [2]float64{placed.ScaleX, placed.ScaleY}[i%2]

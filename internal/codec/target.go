@@ -201,14 +201,9 @@ type Placed struct {
 }
 
 // ToFrame maps a point in target pixels to pixels of the frame as sent. Points
-// in a letterbox's fill land outside the frame; see Clamp.
+// in a letterbox's fill land outside the frame.
 func (p *Placed) ToFrame(x, y float64) (float64, float64) {
 	return p.OriginX + (x-p.OffsetX)*p.ScaleX, p.OriginY + (y-p.OffsetY)*p.ScaleY
-}
-
-// Clamp moves a point of the frame into the frame.
-func (p *Placed) Clamp(x, y float64) (float64, float64) {
-	return min(max(x, 0), float64(p.Width)), min(max(y, 0), float64(p.Height))
 }
 
 // rect is the part of the target that the picture, or its region, covers.

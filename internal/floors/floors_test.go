@@ -40,8 +40,8 @@ func TestFaults(t *testing.T) {
 	}{
 		{"down", imports("server", "millrace/stream", "millrace/ingest/rest", "fmt"), ""},
 		{"up", imports("stream", "millrace/server"), "stream (floor 1) imports server (floor 5)"},
-		{"up from a folder below", imports("internal/buf", "millrace/stream"), "internal/buf (floor 0) imports stream (floor 1)"},
-		{"same folder", imports("internal/codec", "millrace/internal/buf"), ""},
+		{"up from a folder below", imports("internal/codec", "millrace/stream"), "internal/codec (floor 0) imports stream (floor 1)"},
+		{"same folder", imports("internal/codec", "millrace/internal/video"), ""},
 		{"a folder with a floor of its own", imports("internal/buf", "millrace/stream/coded"), ""},
 		{"and from the floor above it", imports("stream", "millrace/stream/coded"), ""},
 		{"nothing is below it", imports("stream/coded", "millrace/internal/buf"), "stream/coded (floor -1) imports internal/buf (floor 0)"},

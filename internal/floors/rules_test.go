@@ -17,6 +17,7 @@ const maxLines = 800
 // of its own. Imports go from a higher floor to a lower one.
 var floor = map[string]int{
 	"stream/coded": -1, // the error that every package returns
+	"stream/buf":   -1, // leased memory
 	"internal":     0,
 	"stream":       1,
 	"batching":     2, "client": 2,

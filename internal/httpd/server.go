@@ -126,9 +126,6 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// MaxBody is the limit for the body of a request, in bytes (max_body).
-func (s *Server) MaxBody() int { return s.cfg.MaxBody }
-
 // Listen takes the address and returns it. Connections wait until Serve.
 func (s *Server) Listen() (net.Addr, error) {
 	ln, err := net.Listen("tcp", s.cfg.Addr)

@@ -106,18 +106,6 @@ func AppendRequest(dst []byte, r *InferRequest, binary func(i int) bool) ([]byte
 	return append(dst, "]}"...), nil
 }
 
-// AppendTensorHeader appends `{KEY: [...]}` with names, shapes, datatypes and sizes
-// of tensors that all travel as raw bytes behind it, in this order; key is
-// "inputs" or "outputs". What it writes, DecodeRequest or DecodeResponse reads.
-func AppendTensorHeader(dst []byte, key string, tensors []Tensor) ([]byte, error) {
-	dst = append(dst, '{')
-	dst, err := appendTensors(dst, key, tensors, Always)
-	if err != nil {
-		return dst, err
-	}
-	return append(dst, '}'), nil
-}
-
 // Always and Never are for the binary argument of AppendResponse, AppendRequest
 // and BinaryParts.
 func Always(int) bool { return true }

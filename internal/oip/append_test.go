@@ -42,21 +42,6 @@ func TestAppendString(t *testing.T) {
 	})
 }
 
-func TestAppendError(t *testing.T) {
-	body := AppendError(nil, "no such model \"x\"\xff")
-	if string(body) != `{"error":"no such model \"x\"`+"\ufffd"+`"}` {
-		t.Errorf("got %s", body)
-	}
-	if msg, ok := DecodeError(body); !ok || msg != "no such model \"x\"\ufffd" {
-		t.Errorf("came back as %q, %v", msg, ok)
-	}
-	for _, body := range []string{"", "{}", `{"error":5}`, "<html>", `{"error":null}`} {
-		if _, ok := DecodeError([]byte(body)); ok {
-			t.Errorf("%q is no error reply", body)
-		}
-	}
-}
-
 // TestResponseText pins the text of a reply.
 func TestResponseText(t *testing.T) {
 	f := func(vs ...float32) (b []byte) {

@@ -1,7 +1,6 @@
 package oip
 
 import (
-	"encoding/json"
 	"errors"
 	"strconv"
 
@@ -15,24 +14,6 @@ var ErrMemory = errors.New("no memory")
 // than n bytes.
 func noMemory(field string, n int) error {
 	return &coded.Error{Code: coded.Overloaded, Field: field, Msg: "no memory for " + itoa(n) + " bytes (memory.budget): try later, or raise the setting", Err: ErrMemory}
-}
-
-// AppendError appends the error reply `{"error": MSG}`.
-func AppendError(dst []byte, msg string) []byte {
-	dst = append(dst, `{"error":`...)
-	dst = AppendString(dst, msg)
-	return append(dst, '}')
-}
-
-// DecodeError reads an error reply. ok is false for a body that is not one.
-func DecodeError(body []byte) (msg string, ok bool) {
-	var reply struct {
-		Error *string `json:"error"`
-	}
-	if json.Unmarshal(body, &reply) != nil || reply.Error == nil {
-		return "", false
-	}
-	return *reply.Error, true
 }
 
 func utoa(n uint64) string { return strconv.FormatUint(n, 10) }

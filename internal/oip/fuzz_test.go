@@ -71,7 +71,7 @@ func checkError(t *testing.T, err error) {
 	if !errors.As(err, &e) || e.Msg == "" {
 		t.Fatalf("foreign error: %v", err)
 	}
-	if !json.Valid(AppendError(nil, err.Error())) {
+	if !json.Valid(AppendString(nil, err.Error())) {
 		t.Fatalf("cannot be sent: %v", err)
 	}
 }

@@ -78,14 +78,6 @@ func (ps Params) Get(key string) (Param, bool) {
 	return Param{}, false
 }
 
-// Clone makes a copy that does not share ps's slice.
-func (ps Params) Clone() Params {
-	if len(ps) == 0 {
-		return nil
-	}
-	return append(Params(nil), ps...)
-}
-
 // appendParams appends the members of a parameters object, without braces.
 func appendParams(dst []byte, ps Params, field string) ([]byte, error) {
 	for i := range ps {

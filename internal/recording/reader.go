@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"time"
 )
 
 // Reader reads a recording, one record after the other or by a frame's seq. It
@@ -196,14 +195,6 @@ func (r *Reader) Frames() int { return len(r.frames) }
 
 // Seq is the seq of a frame by its place: from 0, less than Frames.
 func (r *Reader) Seq(i int) uint64 { return r.frames[i].seq }
-
-// Length is the time from the start to the last frame.
-func (r *Reader) Length() time.Duration {
-	if len(r.frames) == 0 {
-		return 0
-	}
-	return time.Duration(r.frames[len(r.frames)-1].at)
-}
 
 // Next returns the frames and endings in the order in which they were written,
 // and io.EOF after the last whole one.

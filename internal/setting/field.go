@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"millrace/stream/coded"
 )
 
 // Field is one setting, bound to the field that holds it.
@@ -36,20 +38,8 @@ type bound struct {
 	open bool // the limit itself is not possible
 }
 
-// Error is about one setting.
-type Error struct {
-	Path string
-	Msg  string
-}
-
-// Error implements error.
-func (e *Error) Error() string { return e.Path + ": " + e.Msg }
-
-// Setting returns the path of the setting and what is wrong with it.
-func (e *Error) Setting() (path, message string) { return e.Path, e.Msg }
-
 func (f Field) errorf(format string, args ...any) error {
-	return &Error{Path: f.Path, Msg: fmt.Sprintf(format, args...)}
+	return coded.Errorf(coded.InvalidArgument, f.Path, format, args...)
 }
 
 // IsBool says whether the setting is true or false.
@@ -136,7 +126,8 @@ func number(v reflect.Value) float64 {
 }
 
 // Set reads the values into the field, which it changes only when they are
-// possible. Lists and arrays take more than one. Errors are *Error.
+// possible. Lists and arrays take more than one. Errors are
+// *coded.Error about the path.
 func (f Field) Set(values ...string) error {
 	v := reflect.New(f.typ).Elem()
 	if err := f.parse(v, values); err != nil {

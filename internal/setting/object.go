@@ -10,6 +10,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"millrace/stream/coded"
 )
 
 // SetRequest reads a value that a request brings: it is refused where a request
@@ -74,7 +76,7 @@ func (t *Table) setObject(at string, object map[string]any, set func(Field, any)
 		case !known && isObject:
 			errs = append(errs, t.setObject(path, inner, set)...)
 		case !known:
-			errs = append(errs, &Error{Path: path, Msg: fmt.Sprintf("is a section: it has %s", strings.Join(t.Below(path), ", "))})
+			errs = append(errs, coded.Errorf(coded.InvalidArgument, path, "is a section: it has %s", strings.Join(t.Below(path), ", ")))
 		case v == nil: // as if it was left out
 		default:
 			if err := set(f, v); err != nil {

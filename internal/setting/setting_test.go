@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"millrace/internal/setting"
+	"millrace/stream/coded"
 )
 
 type level int
@@ -131,8 +132,8 @@ func TestSetRefuses(t *testing.T) {
 	} {
 		a, before := all{}, all{}
 		err := setting.Of("", &a).Set(c.path, c.value)
-		var e *setting.Error
-		if !errors.As(err, &e) || e.Path != c.path || !strings.Contains(err.Error(), c.want) {
+		var e *coded.Error
+		if !errors.As(err, &e) || e.Field != c.path || e.Code != coded.InvalidArgument || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s=%s: got %v, want %s", c.path, c.value, err, c.want)
 		}
 		if !reflect.DeepEqual(a, before) {

@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"millrace/stream/coded"
 )
 
 // Table is the settings of one or more structs, by path.
@@ -151,7 +153,7 @@ func (t *Table) Unknown(path string) error {
 	if hint == "" && len(names) > 0 {
 		hint = ": there are " + strings.Join(names, ", ")
 	}
-	return &Error{Path: path, Msg: "is no setting" + hint}
+	return coded.Errorf(coded.InvalidArgument, path, "is no setting%s", hint)
 }
 
 // Fill gives the fields that are zero their defaults. A bool is left alone, since
@@ -168,7 +170,7 @@ func (t *Table) Fill() {
 	}
 }
 
-// Check returns an *Error for each field that is out of its bounds. Fields that
+// Check returns an error for each field that is out of its bounds. Fields that
 // were not set are not looked at.
 func (t *Table) Check() (errs []error) {
 	for _, f := range t.fields {

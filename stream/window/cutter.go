@@ -5,8 +5,8 @@ import (
 	"math"
 	"slices"
 
-	"millrace/internal/buf"
 	"millrace/stream"
+	"millrace/stream/buf"
 )
 
 // cutter keeps what a stream has sent for windows that are not complete.

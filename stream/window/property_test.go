@@ -9,8 +9,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"millrace/internal/buf"
 	"millrace/stream"
+	"millrace/stream/buf"
 	"millrace/stream/window"
 )
 
@@ -242,6 +242,10 @@ func (c *cutting) over(t *rapid.T) {
 	if len(seen) != len(c.order) || c.sink.done != 1 || len(c.ep.faults) > 0 {
 		t.Fatalf("%d endings of %d, done %d times, %v", len(seen), len(c.order), c.sink.done, c.ep.faults)
 	}
+	n := c.Counts()
+	if n.Accepted != uint64(len(c.order)) || n.Accepted != n.Results+n.Drops+n.Errors || c.ep.ended != len(c.order) {
+		t.Fatalf("%+v, %d endings told of %d", n, c.ep.ended, len(c.order))
+	}
 	if n := c.mem.Stats(); n.Leases != 0 || n.Leased != 0 {
 		t.Fatalf("kept after the end: %+v", n)
 	}
@@ -305,7 +309,7 @@ func TestWindowsAreThoseOfAllThatWasSent(t *testing.T) {
 				w := *c.model.Assembly.(*window.Window)
 				next.Assembly = &w
 				old := c.ep
-				c.ep = &endpoint{}
+				c.ep = &endpoint{ended: old.ended}
 				if !c.Move(c.ep, &next) {
 					t.Fatal("not moved")
 				}

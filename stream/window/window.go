@@ -8,8 +8,8 @@ package window
 import (
 	"slices"
 
-	"millrace/internal/buf"
 	"millrace/stream"
+	"millrace/stream/buf"
 )
 
 // Window says that a model looks at windows of its streams. What is counted is

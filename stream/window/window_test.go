@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"millrace/internal/buf"
 	"millrace/stream"
+	"millrace/stream/buf"
 	"millrace/stream/window"
 )
 

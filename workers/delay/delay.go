@@ -15,51 +15,40 @@ import (
 
 func init() {
 	workers.Register(workers.Kind{
-		Name: "delay",
-		Doc:  "takes fixed + per_item * rows for each batch and answers with that time",
-		New:  func() workers.Worker { return &worker{} },
-		Keys: map[string]string{
-			"fixed":    "time of a batch, e.g. 5ms",
-			"per_item": "time added for each row, e.g. 1ms",
-			"busy":     "true: compute all the while; false: sleep",
-			"stateful": "true: one frame of a stream at a time, as of models that keep a state",
-		},
+		Name:     "delay",
+		Doc:      "takes fixed + per_item * rows for each batch and answers with that time",
+		New:      func() workers.Worker { return &worker{} },
+		Settings: func() any { return new(settings) },
 	})
+}
+
+type settings struct {
+	Fixed    *time.Duration `yaml:"fixed" default:"5ms" request:"any" help:"time of a batch"`
+	PerItem  *time.Duration `yaml:"per_item" default:"1ms" request:"any" help:"time added for each row"`
+	Busy     bool           `yaml:"busy" request:"any" help:"true: compute all the while; false: sleep"`
+	Stateful bool           `yaml:"stateful" request:"any" help:"true: one frame of a stream at a time, as of models that keep a state"`
 }
 
 type worker struct {
 	workers.Base
-	fixed, perItem time.Duration
-	busy           bool
-	data           [8]byte
-	out            [1]stream.Tensor
+	set  settings
+	data [8]byte
+	out  [1]stream.Tensor
 }
 
 // Init implements workers.Worker.
-func (w *worker) Init(_ context.Context, env *workers.Env) (m *stream.Model, err error) {
-	if w.fixed, err = workers.Duration(env.Params, "fixed", 5*time.Millisecond); err != nil {
-		return nil, err
-	}
-	if w.perItem, err = workers.Duration(env.Params, "per_item", time.Millisecond); err != nil {
-		return nil, err
-	}
-	if w.busy, err = workers.Flag(env.Params, "busy"); err != nil {
-		return nil, err
-	}
-	stateful, err := workers.Flag(env.Params, "stateful")
-	if err != nil {
-		return nil, err
-	}
+func (w *worker) Init(_ context.Context, env *workers.Env) (*stream.Model, error) {
+	w.set = *env.Settings.(*settings)
 	w.out[0] = stream.Tensor{Name: "delay_us", Datatype: stream.Int64, Shape: []int{1}, Data: w.data[:]}
 	return &stream.Model{
-		Any: true, Ragged: true, MaxBatch: 8, Stateful: stateful,
+		Any: true, Ragged: true, MaxBatch: 8, Stateful: w.set.Stateful,
 		Outputs: []stream.TensorSpec{{Name: "delay_us", Datatype: stream.Int64, Shape: []int{1}}},
 	}, nil
 }
 
 // Run implements workers.Worker.
 func (w *worker) Run(ctx context.Context, b *batching.Batch) error {
-	d := w.fixed + time.Duration(b.Rows)*w.perItem
+	d := *w.set.Fixed + time.Duration(b.Rows)**w.set.PerItem
 	if err := w.spend(ctx, d); err != nil {
 		return err
 	}
@@ -71,7 +60,7 @@ func (w *worker) Run(ctx context.Context, b *batching.Batch) error {
 }
 
 func (w *worker) spend(ctx context.Context, d time.Duration) error {
-	if w.busy {
+	if w.set.Busy {
 		for end := time.Now().Add(d); time.Now().Before(end) && ctx.Err() == nil; {
 		}
 		return ctx.Err()

@@ -56,9 +56,6 @@ func (d *Detector) Settings() Settings { return d.set }
 // when the size is wrong. After the first frames it allocates nothing.
 func (d *Detector) Detect(gray []byte) []Box { return d.detect(d.seen, gray) }
 
-// Reset forgets the background: the next picture is the first.
-func (d *Detector) Reset() { d.seen.frames = 0 }
-
 // search holds what is not of one stream: the settings in the units of the loop,
 // and scratch memory. It serves any number of backgrounds, one at a time.
 type search struct {

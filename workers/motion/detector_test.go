@@ -1,11 +1,13 @@
 package motion
 
 import (
+	"errors"
 	"math"
 	"math/rand/v2"
 	"testing"
 
 	"millrace/stream"
+	"millrace/workers"
 )
 
 func detector(t testing.TB, s Settings) *Detector {
@@ -111,20 +113,17 @@ func TestLightOn(t *testing.T) {
 	}
 }
 
-func TestWarmUpAndReset(t *testing.T) {
+func TestWarmUp(t *testing.T) {
 	d := detector(t, Settings{})
 	list := frames(d.Settings(), 40)
-	for range 2 {
-		for i, f := range list {
-			got := d.Detect(f)
-			if i < warmUp && len(got) > 0 {
-				t.Fatalf("frame %d: %v", i, got)
-			}
-			if i == len(list)-1 && len(got) == 0 {
-				t.Fatal("nothing found")
-			}
+	for i, f := range list {
+		got := d.Detect(f)
+		if i < warmUp && len(got) > 0 {
+			t.Fatalf("frame %d: %v", i, got)
 		}
-		d.Reset()
+		if i == len(list)-1 && len(got) == 0 {
+			t.Fatal("nothing found")
+		}
 	}
 }
 
@@ -142,6 +141,12 @@ func TestDetectAllocatesNothing(t *testing.T) {
 	}
 }
 
+func decode(p stream.Params) (Settings, error) {
+	kind, _ := workers.Lookup("motion")
+	s, err := kind.Decode(p)
+	return *s.(*Settings), err
+}
+
 func TestSettings(t *testing.T) {
 	for key, p := range map[string]stream.Params{
 		"width":     {"width": int64(8)},
@@ -150,14 +155,14 @@ func TestSettings(t *testing.T) {
 		"min_area":  {"min_area": 1.5},
 		"learn":     {"learn": int64(0)},
 	} {
-		_, err := settingsOf(p)
+		_, err := decode(p)
 		var e *stream.Error
-		if e, _ = err.(*stream.Error); e == nil || e.Field != key || e.Code != stream.InvalidArgument {
+		if !errors.As(err, &e) || e.Field != key || e.Code != stream.InvalidArgument {
 			t.Errorf("%v: %v", p, err)
 		}
 	}
-	s, err := settingsOf(stream.Params{"width": int64(64), "threshold": 0.5})
-	if err != nil || s.Width != 64 || s.Height != DefaultHeight || s.Threshold != 0.5 || s.Learn != DefaultLearn {
+	s, err := decode(stream.Params{"width": int64(64), "threshold": 0.5})
+	if err != nil || s.Width != 64 || s.Height != 240 || s.Threshold != 0.5 || s.Learn != 0.01 {
 		t.Errorf("%+v, %v", s, err)
 	}
 }

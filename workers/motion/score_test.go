@@ -3,13 +3,12 @@ package motion
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"millrace/internal/clip"
 	"millrace/internal/clip/truth"
 	"millrace/internal/video"
 )
@@ -23,19 +22,19 @@ func some[T any](list ...T) []T {
 	return list
 }
 
-// render draws a clip of moving shapes with the program that the examples use.
-func render(t testing.TB, seed int) (clip string, tr *truth.Truth) {
+// render draws a clip of moving shapes, as examples/motion/render does.
+func render(t testing.TB, seed uint64) (file string, tr *truth.Truth) {
 	t.Helper()
 	dir := t.TempDir()
-	out, err := exec.Command("go", "run", "millrace/examples/motion/render", "-o", dir, "-seed", fmt.Sprint(seed)).CombinedOutput()
+	file, err := clip.Write(t.Context(), clip.Settings{Width: 640, Height: 480, Seconds: 10, FPS: 30, Seed: seed}, "ffmpeg", dir, io.Discard)
 	if err != nil {
-		t.Fatalf("render: %v\n%s(it needs ffmpeg: apt-get install ffmpeg)", err, out)
+		t.Fatal(err)
 	}
 	tr, err = truth.Load(filepath.Join(dir, "motion.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return filepath.Join(dir, "motion.mp4"), tr
+	return file, tr
 }
 
 // score feeds a clip to a detector with the settings, and compares what it says
@@ -78,7 +77,10 @@ func score(t testing.TB, s Settings, clip string, tr *truth.Truth) (total truth.
 // 0.91 and 0.94, recall 0.80, 0.78 and 0.83. What is missed is mostly hidden
 // behind something else.
 func TestFindsWhatMoves(t *testing.T) {
-	for _, seed := range some(1, 2, 3) {
+	if racing && testing.Short() {
+		t.Skip("draws a clip")
+	}
+	for _, seed := range some[uint64](1, 2, 3) {
 		clip, tr := render(t, seed)
 		s := score(t, Settings{}, clip, tr)
 		t.Logf("seed %d: precision %.3f, recall %.3f", seed, s.Precision(), s.Recall())

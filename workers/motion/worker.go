@@ -10,10 +10,10 @@ import (
 
 func init() {
 	workers.Register(workers.Kind{
-		Name: "motion",
-		Doc:  "boxes of what moves, per stream",
-		New:  func() workers.Worker { return &worker{} },
-		Keys: keys,
+		Name:     "motion",
+		Doc:      "boxes of what moves, per stream",
+		New:      func() workers.Worker { return &worker{} },
+		Settings: func() any { return new(Settings) },
 	})
 }
 
@@ -34,12 +34,9 @@ type worker struct {
 
 var _ workers.Worker = (*worker)(nil)
 
-// Init reads the parameters.
+// Init implements workers.Worker.
 func (w *worker) Init(_ context.Context, env *workers.Env) (*stream.Model, error) {
-	set, err := settingsOf(env.Params)
-	if err != nil {
-		return nil, err
-	}
+	set := *env.Settings.(*Settings)
 	w.set = set
 	return &stream.Model{
 		Platform: "motion",

@@ -85,8 +85,13 @@ func random(n int, seed uint32) []float32 {
 }
 
 // newWorker starts a worker as a group does; it is taken down with the test.
-func newWorker(t testing.TB, env *workers.Env) (*worker, *stream.Model) {
+func newWorker(t testing.TB, env *workers.Env, params stream.Params) (*worker, *stream.Model) {
 	t.Helper()
+	kind, _ := workers.Lookup("onnx")
+	var err error
+	if env.Settings, err = kind.Decode(params); err != nil {
+		t.Fatal(err)
+	}
 	w := &worker{}
 	ctx := context.Background()
 	m, err := w.Init(ctx, env)

@@ -175,7 +175,7 @@ func TestComputeAllocatesNothing(t *testing.T) {
 		"an input with a free length": graph([]onnxfile.Value{value("x", onnxfile.Float32, "N", "L")}, []onnxfile.Value{value("y", onnxfile.Float32, "N", 1)}, []onnxfile.Node{node("ReduceMax", "x", "y", onnxfile.Attr{Name: "axes", Value: []int64{1}})}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, _ := newWorker(t, &workers.Env{Name: "m", Source: write(t, model)})
+			w, _ := newWorker(t, &workers.Env{Name: "m", Source: write(t, model)}, nil)
 			in := []stream.Tensor{tensor("x", stream.Float32, floats(random(16, 1)...), 2, 8)}
 			run := func() {
 				if _, err := w.compute(t.Context(), in, 2); err != nil {
@@ -197,7 +197,7 @@ func TestComputeAllocatesNothing(t *testing.T) {
 func BenchmarkRun(b *testing.B) {
 	path := write(b, onnxfile.MLP(16, 16, 4, 2))
 	ctx := b.Context()
-	w, _ := newWorker(b, &workers.Env{Name: "m", Source: path})
+	w, _ := newWorker(b, &workers.Env{Name: "m", Source: path}, nil)
 	in := []stream.Tensor{tensor("x", stream.Float32, floats(random(16, 1)...), 1, 16)}
 	b.Run("worker", func(b *testing.B) {
 		b.ReportAllocs()

@@ -47,7 +47,7 @@ func TestBothKindsOfMemory(t *testing.T) {
 // Inputs can be bound again for each run, which providers with memory of their
 // own need.
 func TestInputsBoundAgain(t *testing.T) {
-	w, _ := newWorker(t, &workers.Env{Name: "m", Source: write(t, scaled(2))})
+	w, _ := newWorker(t, &workers.Env{Name: "m", Source: write(t, scaled(2))}, nil)
 	w.rebind = true
 	in := tensor("x", stream.Float32, make([]byte, 4), 1, 1)
 	for i := range 20 {
@@ -65,9 +65,9 @@ func TestInputsBoundAgain(t *testing.T) {
 
 // What the first run shows of the outputs is learnt from a frame too.
 func TestSizesAreLearntWithoutWarmUp(t *testing.T) {
-	w, _ := newWorker(t, &workers.Env{Name: "m", Params: stream.Params{"warmup": false}, Source: write(t, graph(
+	w, _ := newWorker(t, &workers.Env{Name: "m", Source: write(t, graph(
 		[]onnxfile.Value{value("x", onnxfile.Float32, "N", 8)}, []onnxfile.Value{value("y", onnxfile.Float32, "N", "a")},
-		[]onnxfile.Node{node("Reshape", "x s", "y")}, ints("s", 0, -1)))})
+		[]onnxfile.Node{node("Reshape", "x s", "y")}, ints("s", 0, -1)))}, stream.Params{"warmup": false})
 	for n := range 4 {
 		data := floats(random(8*(n+1), uint32(n))...)
 		out, err := w.compute(t.Context(), []stream.Tensor{tensor("x", stream.Float32, data, n+1, 8)}, n+1)
@@ -110,8 +110,8 @@ func TestARunEndsWithItsContext(t *testing.T) {
 		nodes = append(nodes, node("MatMul", fmt.Sprintf("v%d x", i), fmt.Sprintf("v%d", i+1)))
 	}
 	nodes = append(nodes, node("Identity", fmt.Sprintf("v%d", layers), "y"))
-	w, _ := newWorker(t, &workers.Env{Name: "m", Params: stream.Params{"batch_axis": false}, Source: write(t, graph(
-		[]onnxfile.Value{value("x", onnxfile.Float32, "n", "n")}, []onnxfile.Value{value("y", onnxfile.Float32, "n", "n")}, nodes))})
+	w, _ := newWorker(t, &workers.Env{Name: "m", Source: write(t, graph(
+		[]onnxfile.Value{value("x", onnxfile.Float32, "n", "n")}, []onnxfile.Value{value("y", onnxfile.Float32, "n", "n")}, nodes))}, stream.Params{"batch_axis": false})
 	ctx, cancel := context.WithCancel(t.Context())
 	go cancel()
 	in := tensor("x", stream.Float32, make([]byte, 4*n*n), 1, n, n)

@@ -15,13 +15,14 @@ import (
 	"millrace/stream"
 )
 
-// options are those of a session.
-type options struct {
-	threads, between int // inside an operator, between operators
-	spinning         bool
-	provider         string
-	device           int
-	optimization     string
+// Session is the settings of a session: models with the same ones share it.
+type Session struct {
+	Threads      int    `yaml:"threads" default:"1" min:"1" max:"256" request:"any" help:"threads that one run of an operator uses; instances run beside each other"`
+	InterThreads int    `yaml:"inter_threads" default:"1" min:"1" max:"256" request:"any" help:"operators that one run computes at once"`
+	Spinning     bool   `yaml:"spinning" request:"any" help:"let the threads wait busily: a little faster, and a core burnt"`
+	Provider     string `yaml:"provider" default:"cpu" words:"cpu cuda" request:"any" help:"what computes"`
+	Device       int    `yaml:"device" min:"0" max:"255" request:"any" help:"number of the GPU"`
+	Optimization string `yaml:"optimization" default:"all" words:"none basic extended all" request:"any" help:"of the graph"`
 }
 
 var levels = map[string]ort.GraphOptimizationLevel{
@@ -49,7 +50,7 @@ type identity struct {
 	device, inode    uint64
 	size             int64
 	written, changed syscall.Timespec
-	options
+	Session
 }
 
 // sessions are those in use.
@@ -59,7 +60,7 @@ var sessions = struct {
 }{m: map[identity]*session{}}
 
 // acquire returns the session of a file, which other instances may have loaded.
-func acquire(path string, o options) (*session, error) {
+func acquire(path string, o Session) (*session, error) {
 	if _, err := Library(); err != nil {
 		return nil, err
 	}
@@ -110,7 +111,7 @@ func (s *session) open() error {
 	path := s.id.path
 	// The names must be known before the session is made: a first one, that is
 	// not optimised, tells them.
-	plain, err := options{threads: 1, between: 1, optimization: "none"}.native()
+	plain, err := Session{Threads: 1, InterThreads: 1, Optimization: "none"}.native()
 	if err != nil {
 		return err
 	}
@@ -129,7 +130,7 @@ func (s *session) open() error {
 		}
 		return out
 	}
-	native, err := s.id.options.native()
+	native, err := s.id.Session.native()
 	if err != nil {
 		return err
 	}
@@ -152,27 +153,27 @@ func tensorsOf(of []ort.InputOutputInfo) []ort.InputOutputInfo {
 	return kept
 }
 
-func (o options) native() (n *ort.SessionOptions, err error) {
+func (o Session) native() (n *ort.SessionOptions, err error) {
 	if n, err = ort.NewSessionOptions(); err != nil {
 		return nil, stream.Errorf(stream.Internal, "source", "%w", err)
 	}
 	spin := "0"
-	if o.spinning {
+	if o.Spinning {
 		spin = "1"
 	}
 	for _, set := range []func() error{
-		func() error { return n.SetIntraOpNumThreads(o.threads) },
-		func() error { return n.SetInterOpNumThreads(o.between) },
+		func() error { return n.SetIntraOpNumThreads(o.Threads) },
+		func() error { return n.SetInterOpNumThreads(o.InterThreads) },
 		func() error { return n.AddSessionConfigEntry("session.intra_op.allow_spinning", spin) },
 		func() error { return n.AddSessionConfigEntry("session.inter_op.allow_spinning", spin) },
-		func() error { return n.SetGraphOptimizationLevel(levels[o.optimization]) },
+		func() error { return n.SetGraphOptimizationLevel(levels[o.Optimization]) },
 	} {
 		if err = set(); err != nil {
 			_ = n.Destroy()
 			return nil, stream.Errorf(stream.Internal, "source", "%w", err)
 		}
 	}
-	if o.provider == "cuda" {
+	if o.Provider == "cuda" {
 		if err = o.cuda(n); err != nil {
 			_ = n.Destroy()
 			return nil, stream.Errorf(stream.Unavailable, "provider", "cuda: %s. It needs a build of ONNX Runtime with CUDA, its provider libraries beside it, and the driver, CUDA and cuDNN on this machine: name that build with onnx.library", useful(err))
@@ -181,13 +182,13 @@ func (o options) native() (n *ort.SessionOptions, err error) {
 	return n, nil
 }
 
-func (o options) cuda(n *ort.SessionOptions) error {
+func (o Session) cuda(n *ort.SessionOptions) error {
 	c, err := ort.NewCUDAProviderOptions()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = c.Destroy() }()
-	if err = c.Update(map[string]string{"device_id": fmt.Sprint(o.device)}); err != nil {
+	if err = c.Update(map[string]string{"device_id": fmt.Sprint(o.Device)}); err != nil {
 		return err
 	}
 	return n.AppendExecutionProviderCUDA(c)

@@ -247,7 +247,7 @@ func TestTypesAndShapes(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			path := write(t, c.model)
 			r := newRig(t)
-			w, m := newWorker(t, &workers.Env{Name: "m", Source: path, Params: c.params})
+			w, m := newWorker(t, &workers.Env{Name: "m", Source: path}, c.params)
 			t.Logf("inputs %v, outputs %v, max %d", m.Inputs, m.Outputs, m.MaxBatch)
 			if bound := w.results != nil; bound != c.bound {
 				t.Errorf("bound: %t, want %t", bound, c.bound)
@@ -297,7 +297,7 @@ func TestAGuessThatDoesNotHold(t *testing.T) {
 		node("Expand", "x lengths", "y"), // each row's number, as often as the largest says, and once more
 	}, ints("one", 1)))
 	r := newRig(t)
-	w, _ := newWorker(t, &workers.Env{Name: "m", Source: path})
+	w, _ := newWorker(t, &workers.Env{Name: "m", Source: path}, nil)
 	if w.results == nil {
 		t.Error("nothing was learnt")
 	}
@@ -325,7 +325,7 @@ func TestAGuessThatDoesNotHold(t *testing.T) {
 func TestBindingsOfInputsThatVary(t *testing.T) {
 	path := write(t, graph([]onnxfile.Value{value("x", onnxfile.Float32, "N", "L")}, []onnxfile.Value{value("y", onnxfile.Float32, "N", 1)},
 		[]onnxfile.Node{node("ReduceMax", "x", "y", onnxfile.Attr{Name: "axes", Value: []int64{1}})}))
-	w, _ := newWorker(t, &workers.Env{Name: "m", Source: path})
+	w, _ := newWorker(t, &workers.Env{Name: "m", Source: path}, nil)
 	memory := make([]byte, 4*200)
 	for i := range 100 {
 		n := 1 + i%50 // the same memory, in other shapes

@@ -21,18 +21,15 @@ func init() {
 		New:    func() workers.Worker { return &worker{} },
 		Memory: batching.C, // the library keeps pointers into it
 
-		Foreign: true,
-		Keys: map[string]string{
-			"threads":       "threads that one run of an operator uses (1); instances run beside each other",
-			"inter_threads": "operators that one run computes at once (1)",
-			"spinning":      "let the threads wait busily: a little faster, and a core burnt (false)",
-			"provider":      "cpu or cuda (cpu)",
-			"device":        "number of the GPU (0)",
-			"optimization":  "of the graph: none, basic, extended or all (all)",
-			"warmup":        "run once before the model is ready (true)",
-			"batch_axis":    "false: the first dimension is not a batch, whatever the file says (true)",
-		},
+		Foreign:  true,
+		Settings: func() any { return new(settings) },
 	})
+}
+
+type settings struct {
+	Session   Session `yaml:",inline"`
+	Warmup    *bool   `yaml:"warmup" default:"true" request:"any" help:"run once before the model is ready"`
+	BatchAxis *bool   `yaml:"batch_axis" default:"true" request:"any" help:"false: the first dimension is not a batch, whatever the file says"`
 }
 
 // defaultBatch is the most rows of a model with a free batch axis.
@@ -84,11 +81,9 @@ type binding struct {
 
 // Init loads the model, or finds it loaded.
 func (w *worker) Init(_ context.Context, env *workers.Env) (m *stream.Model, err error) {
-	o, err := w.parameters(env.Params)
-	if err != nil {
-		return nil, err
-	}
-	if w.session, err = acquire(env.Source, o); err != nil {
+	set := env.Settings.(*settings)
+	w.warm = *set.Warmup
+	if w.session, err = acquire(env.Source, set.Session); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -97,12 +92,12 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (m *stream.Model, err
 		}
 	}()
 	s := w.session
-	w.rebind = o.provider != "cpu"
+	w.rebind = set.Session.Provider != "cpu"
 	if len(s.inputs) == 0 || len(s.outputs) == 0 {
 		return nil, stream.Errorf(stream.Unsupported, "source", "%s has %d inputs, and %d outputs that are tensors: it needs one of each", env.Source, len(s.inputs), len(s.outputs))
 	}
 	rows := 1
-	if axes, _ := workers.Flag(env.Params, "batch_axis"); axes || env.Params["batch_axis"] == nil {
+	if *set.BatchAxis {
 		w.axis, rows = batchAxis(s.inputs, s.outputs)
 	}
 	if w.text = takesText(s.inputs); w.text && rows > 1 {
@@ -161,45 +156,6 @@ func (w *worker) describe(s *session) error {
 		w.outputs, w.axes = append(w.outputs, out), append(w.axes, of)
 	}
 	return nil
-}
-
-func (w *worker) parameters(p stream.Params) (o options, err error) {
-	whole := func(key string, def, least, most int) (n int) {
-		v, e := workers.Number(p, key, float64(def))
-		if n = int(v); e == nil && (float64(n) != v || n < least || n > most) {
-			e = stream.Errorf(stream.InvalidArgument, key, "%v is not a whole number between %d and %d", v, least, most)
-		}
-		if err == nil {
-			err = e
-		}
-		return n
-	}
-	choice := func(key, def string, of ...string) string {
-		v, ok := p[key]
-		if !ok {
-			return def
-		}
-		for _, s := range of {
-			if v == s {
-				return s
-			}
-		}
-		if err == nil {
-			err = stream.Errorf(stream.InvalidArgument, key, "%v is none of %v", v, of)
-		}
-		return def
-	}
-	o.threads, o.between, o.device = whole("threads", 1, 1, 256), whole("inter_threads", 1, 1, 256), whole("device", 0, 0, 255)
-	o.provider = choice("provider", "cpu", "cpu", "cuda")
-	o.optimization = choice("optimization", "all", "none", "basic", "extended", "all")
-	for key, into := range map[string]*bool{"spinning": &o.spinning, "warmup": &w.warm, "batch_axis": new(bool)} {
-		v, e := workers.Flag(p, key)
-		if err == nil {
-			err = e
-		}
-		*into = v || key == "warmup" && p[key] == nil
-	}
-	return o, err
 }
 
 // Allocate takes the memory of the outputs whose size is known.

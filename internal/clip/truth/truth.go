@@ -121,14 +121,6 @@ func (t *Truth) At(seconds float64) *Frame {
 	return &t.Frames[int(i)]
 }
 
-// Moving returns the boxes of a frame's moving objects.
-func (f *Frame) Moving() (list []Box) {
-	for _, o := range f.moving() {
-		list = append(list, o.Box)
-	}
-	return list
-}
-
 func (f *Frame) moving() (list []Object) {
 	for _, o := range f.Objects {
 		if o.Moving {

@@ -124,7 +124,7 @@ func TestLoad(t *testing.T) {
 		}
 		truth, err := Load(path)
 		if c.err == "" {
-			if err != nil || len(truth.Frames[0].Moving()) != 1 {
+			if err != nil || len(truth.Frames[0].moving()) != 1 {
 				t.Errorf("%s: %+v, %v", name, truth, err)
 			}
 		} else if err == nil || !strings.Contains(err.Error(), c.err) || !strings.Contains(err.Error(), name) {

@@ -15,25 +15,32 @@ import (
 
 	"go.uber.org/goleak"
 
-	"millrace/stream"
+	"millrace/internal/oip"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func floats(name string, shape []int, v ...float32) stream.Tensor {
-	return stream.Tensor{Name: name, Datatype: stream.Float32, Shape: shape, Data: stream.AppendFloat32(nil, v...)}
+func floats(name string, shape []int, v ...float32) oip.Tensor {
+	return oip.Tensor{Name: name, Datatype: oip.FP32, Shape: shape, Data: float32s(v...)}
 }
 
-func ints(name string, shape []int, v ...int64) stream.Tensor {
-	t := stream.Tensor{Name: name, Datatype: stream.Int64, Shape: shape}
+func float32s(v ...float32) (data []byte) {
+	for _, f := range v {
+		data = binary.LittleEndian.AppendUint32(data, math.Float32bits(f))
+	}
+	return data
+}
+
+func ints(name string, shape []int, v ...int64) oip.Tensor {
+	t := oip.Tensor{Name: name, Datatype: oip.Int64, Shape: shape}
 	for _, n := range v {
 		t.Data = binary.LittleEndian.AppendUint64(t.Data, uint64(n))
 	}
 	return t
 }
 
-func words(name string, shape []int, v ...string) stream.Tensor {
-	t := stream.Tensor{Name: name, Datatype: stream.Bytes, Shape: shape}
+func words(name string, shape []int, v ...string) oip.Tensor {
+	t := oip.Tensor{Name: name, Datatype: oip.Bytes, Shape: shape}
 	for _, w := range v {
 		t.Data = append(binary.LittleEndian.AppendUint32(t.Data, uint32(len(w))), w...)
 	}
@@ -55,21 +62,21 @@ var nan = float32(math.NaN())
 func TestItems(t *testing.T) {
 	two := floats("boxes", []int{1, 2, 4}, 1, 2, 3, 4, 5, 6, 7, 8)
 	for name, c := range map[string]struct {
-		outputs []stream.Tensor
+		outputs []oip.Tensor
 		want    []string
 	}{
-		"boxes alone":        {[]stream.Tensor{two}, []string{"", ""}},
-		"without the 1":      {[]stream.Tensor{floats("boxes", []int{2, 4}, 1, 2, 3, 4, 5, 6, 7, 8), floats("scores", []int{2}, 0.5, 0.25)}, []string{"0.50", "0.25"}},
-		"scores":             {[]stream.Tensor{two, floats("scores", []int{1, 2}, 0.5, 0.25)}, []string{"0.50", "0.25"}},
-		"classes":            {[]stream.Tensor{two, floats("scores", []int{1, 2}, 0.5, 0.25), ints("classes", []int{1, 2}, 7, 3)}, []string{"7 0.50", "3 0.25"}},
-		"labels":             {[]stream.Tensor{two, ints("classes", []int{1, 2}, 7, 3), words("labels", []int{1, 2}, "cat", "a\x00\ndog")}, []string{"cat", "adog"}},
-		"scores of classes":  {[]stream.Tensor{two, floats("scores", []int{1, 2, 3}, 0.1, 0.2, 0.9, nan, 0.5, 0.1)}, []string{"2 0.90", "1 0.50"}},
-		"classes choose":     {[]stream.Tensor{two, floats("scores", []int{1, 2, 3}, 0.1, 0.2, 0.9, 0.4, 0.5, 0.1), ints("classes", []int{1, 2}, 1, 9)}, []string{"1 0.20", "9 0.50"}},
-		"one box, 3 classes": {[]stream.Tensor{floats("boxes", []int{1, 1, 4}, 1, 2, 3, 4), floats("scores", []int{1, 1, 3}, 0, 1, 0)}, []string{"1 1.00"}},
-		"no box":             {[]stream.Tensor{floats("boxes", []int{1, 0, 4}), floats("scores", []int{1, 0, 10}), ints("classes", []int{1, 0})}, nil},
-		"NaN box":            {[]stream.Tensor{floats("boxes", []int{1, 2, 4}, 1, nan, 3, 4, 5, 6, 7, 8), ints("classes", []int{1, 2}, 7, 3)}, []string{"3"}},
-		"classification":     {[]stream.Tensor{floats("scores", []int{1, 2}, 0.75, 0.25), ints("classes", []int{1, 2}, 281, 5), words("labels", []int{1, 2}, "tabby", "")}, []string{"tabby 0.75", "5 0.25"}},
-		"something else":     {[]stream.Tensor{floats("scores", []int{1, 2, 2, 2}, 1, 2, 3, 4, 5, 6, 7, 8), {Name: "bytes", Datatype: stream.Bytes, Shape: []int{9}}}, nil},
+		"boxes alone":        {[]oip.Tensor{two}, []string{"", ""}},
+		"without the 1":      {[]oip.Tensor{floats("boxes", []int{2, 4}, 1, 2, 3, 4, 5, 6, 7, 8), floats("scores", []int{2}, 0.5, 0.25)}, []string{"0.50", "0.25"}},
+		"scores":             {[]oip.Tensor{two, floats("scores", []int{1, 2}, 0.5, 0.25)}, []string{"0.50", "0.25"}},
+		"classes":            {[]oip.Tensor{two, floats("scores", []int{1, 2}, 0.5, 0.25), ints("classes", []int{1, 2}, 7, 3)}, []string{"7 0.50", "3 0.25"}},
+		"labels":             {[]oip.Tensor{two, ints("classes", []int{1, 2}, 7, 3), words("labels", []int{1, 2}, "cat", "a\x00\ndog")}, []string{"cat", "adog"}},
+		"scores of classes":  {[]oip.Tensor{two, floats("scores", []int{1, 2, 3}, 0.1, 0.2, 0.9, nan, 0.5, 0.1)}, []string{"2 0.90", "1 0.50"}},
+		"classes choose":     {[]oip.Tensor{two, floats("scores", []int{1, 2, 3}, 0.1, 0.2, 0.9, 0.4, 0.5, 0.1), ints("classes", []int{1, 2}, 1, 9)}, []string{"1 0.20", "9 0.50"}},
+		"one box, 3 classes": {[]oip.Tensor{floats("boxes", []int{1, 1, 4}, 1, 2, 3, 4), floats("scores", []int{1, 1, 3}, 0, 1, 0)}, []string{"1 1.00"}},
+		"no box":             {[]oip.Tensor{floats("boxes", []int{1, 0, 4}), floats("scores", []int{1, 0, 10}), ints("classes", []int{1, 0})}, nil},
+		"NaN box":            {[]oip.Tensor{floats("boxes", []int{1, 2, 4}, 1, nan, 3, 4, 5, 6, 7, 8), ints("classes", []int{1, 2}, 7, 3)}, []string{"3"}},
+		"classification":     {[]oip.Tensor{floats("scores", []int{1, 2}, 0.75, 0.25), ints("classes", []int{1, 2}, 281, 5), words("labels", []int{1, 2}, "tabby", "")}, []string{"tabby 0.75", "5 0.25"}},
+		"something else":     {[]oip.Tensor{floats("scores", []int{1, 2, 2, 2}, 1, 2, 3, 4, 5, 6, 7, 8), {Name: "bytes", Datatype: oip.Bytes, Shape: []int{9}}}, nil},
 		"nothing":            {nil, nil},
 	} {
 		r, err := Items(c.outputs)
@@ -77,7 +84,14 @@ func TestItems(t *testing.T) {
 			t.Errorf("%s: %q, %v; want %q", name, got, err, c.want)
 		}
 	}
-	for want, outputs := range map[string][]stream.Tensor{
+	r, err := Items([]oip.Tensor{floats("boxes", []int{1, 3, 4}, 1, 2, 3, 4, nan, 6, 7, 8, 5, 6, 7, 8), ints("ids", []int{1, 3}, 11, 12, 0)})
+	if err != nil || !r.Tracked || len(r.Boxes) != 2 || r.Boxes[0].ID != 11 || r.Boxes[1].ID != 0 {
+		t.Errorf("with ids: %+v, %v", r, err)
+	}
+	if r, err = Items([]oip.Tensor{two, words("ids", []int{1, 2}, "a", "b")}); err != nil || r.Tracked || len(r.Boxes) != 2 {
+		t.Errorf("ids of a model's own: %+v, %v", r, err)
+	}
+	for want, outputs := range map[string][]oip.Tensor{
 		"outputs.boxes: is of INT64":       {ints("boxes", []int{1, 1, 4}, 1, 2, 3, 4)},
 		"outputs.boxes.data":               {floats("boxes", []int{1, 2, 4}, 1, 2, 3)},
 		"outputs.boxes.shape":              {floats("boxes", []int{1, -2, 4}, 1, 2, 3)},
@@ -86,16 +100,16 @@ func TestItems(t *testing.T) {
 		"outputs.classes: has the shape":   {two, ints("classes", []int{1, 1}, 1)},
 		"outputs.labels: has the shape":    {floats("scores", []int{1, 2}, 1, 1), words("labels", []int{1, 1}, "a")},
 		"outputs.keypoints: has the shape": {floats("keypoints", []int{1, 1, 2}, 1, 2)},
-		"outputs.mask: has the shape":      {{Name: "mask", Datatype: stream.Uint8, Shape: []int{2}, Data: []byte{1, 2}}},
-		"outputs.region: has the shape":    {{Name: "mask", Datatype: stream.Uint8, Shape: []int{1, 2}, Data: []byte{1, 2}}, floats("region", []int{1, 2}, 1, 2)},
+		"outputs.mask: has the shape":      {{Name: "mask", Datatype: oip.Uint8, Shape: []int{2}, Data: []byte{1, 2}}},
+		"outputs.region: has the shape":    {{Name: "mask", Datatype: oip.Uint8, Shape: []int{1, 2}, Data: []byte{1, 2}}, floats("region", []int{1, 2}, 1, 2)},
 	} {
 		if _, err := Items(outputs); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
-	r, err := Items([]stream.Tensor{
+	r, err = Items([]oip.Tensor{
 		floats("keypoints", []int{1, 1, 2, 3}, 1, 2, 0.9, nan, 3, 0.8),
-		{Name: "mask", Datatype: stream.Uint8, Shape: []int{1, 1, 2}, Data: []byte{0, 3}}, floats("region", []int{1, 4}, 0, 0, 10, 10),
+		{Name: "mask", Datatype: oip.Uint8, Shape: []int{1, 1, 2}, Data: []byte{0, 3}}, floats("region", []int{1, 4}, 0, 0, 10, 10),
 	})
 	want := Result{Poses: []Pose{{{1, 2, float64(float32(0.9))}, {}}}, Mask: &Mask{Width: 2, Height: 1, Pixels: []byte{0, 3}, X2: 10, Y2: 10}}
 	if err != nil || !reflect.DeepEqual(r, want) {
@@ -126,8 +140,8 @@ func TestDraw(t *testing.T) {
 	none := math.NaN()
 	r := Result{
 		Boxes: []Box{
-			{100, 80, 220, 200, Class{7, "", 0.93}}, {300, 2, 400, 60, Class{3, "cat", 0.5}}, {560, 300, 900, 460, Class{-1, "at the edge, long label", none}},
-			{-50, -50, 9000, 9000, Class{-1, "", none}},
+			{100, 80, 220, 200, Class{7, "", 0.93}, 0}, {300, 2, 400, 60, Class{3, "cat", 0.5}, 0}, {560, 300, 900, 460, Class{-1, "at the edge, long label", none}, 0},
+			{-50, -50, 9000, 9000, Class{-1, "", none}, 0},
 		},
 		Poses: []Pose{{{150, 120, 1}, {180, 140, 0.9}, {200, 100, 0.1}}},
 		Top:   []Class{{1, "tabby cat", 0.8}, {2, "tiger cat", 0.15}},
@@ -176,8 +190,8 @@ func TestDraw(t *testing.T) {
 // FuzzItems: any outputs are read or refused, and what is read can be drawn.
 func FuzzItems(f *testing.F) {
 	f.Add("boxes", "FP32", 1, 2, 4, make([]byte, 32), "scores", "FP32", 1, 2, 0, make([]byte, 8))
-	f.Add("mask", "UINT8", 1, 2, 4, make([]byte, 8), "region", "FP32", 4, 0, 0, stream.AppendFloat32(nil, 1, 2, 3e30, 4))
-	f.Add("labels", "BYTES", 1, 1, 1, []byte("\x01\x00\x00\x00a"), "keypoints", "FP32", 1, 1, 3, stream.AppendFloat32(nil, 1e30, -1e30, 1))
+	f.Add("mask", "UINT8", 1, 2, 4, make([]byte, 8), "region", "FP32", 4, 0, 0, float32s(1, 2, 3e30, 4))
+	f.Add("labels", "BYTES", 1, 1, 1, []byte("\x01\x00\x00\x00a"), "keypoints", "FP32", 1, 1, 3, float32s(1e30, -1e30, 1))
 	f.Add("scores", "FP32", 2, 0, 1, make([]byte, 8), "classes", "INT64", 2, 0, 0, make([]byte, 16))
 	f.Fuzz(func(t *testing.T, name1, type1 string, a1, b1, c1 int, data1 []byte, name2, type2 string, a2, b2, c2 int, data2 []byte) {
 		shape := func(v ...int) (s []int) {
@@ -188,9 +202,9 @@ func FuzzItems(f *testing.F) {
 			}
 			return s
 		}
-		r, err := Items([]stream.Tensor{
-			{Name: name1, Datatype: stream.Datatype(type1), Shape: shape(a1, b1, c1), Data: data1},
-			{Name: name2, Datatype: stream.Datatype(type2), Shape: shape(a2, b2, c2), Data: data2},
+		r, err := Items([]oip.Tensor{
+			{Name: name1, Datatype: type1, Shape: shape(a1, b1, c1), Data: data1},
+			{Name: name2, Datatype: type2, Shape: shape(a2, b2, c2), Data: data2},
 		})
 		if err != nil {
 			if !r.Empty() {

@@ -1,17 +1,17 @@
-package main
+package difference
 
 import (
 	"cmp"
 	"math"
 	"slices"
 
-	"millrace/client/overlay"
+	"millrace/internal/overlay"
 )
 
-// boxDiff is how the boxes of two recordings differ. Drift is the distance
+// Boxes is how the boxes of two models differ. Drift is the distance
 // between the centres of two boxes that were matched, in pixels of the frame as
 // sent; scores are B's less A's.
-type boxDiff struct {
+type Boxes struct {
 	A         int     `json:"a"`
 	B         int     `json:"b"`
 	Matched   int     `json:"matched"` // of the same class
@@ -26,15 +26,16 @@ type boxDiff struct {
 	withScore int
 }
 
-// differ is the number of boxes that are not the same in both, a changed class
-// counting once.
-func (d *boxDiff) differ() int { return d.Changed + d.OnlyA + d.OnlyB }
+// Differ is the number of boxes that are not the same in both; a changed class
+// counts once.
+func (d *Boxes) Differ() int { return d.Changed + d.OnlyA + d.OnlyB }
 
-// add compares the boxes of one frame, and returns how many differ. A's boxes
-// choose in the order of their scores, each the box of B that overlaps it most,
-// by iou at least: first those of the same class, then any that are left.
-func (d *boxDiff) add(a, b []overlay.Box, iou float64) (differ int) {
-	before := d.differ()
+// add compares the boxes of one frame, calls matched with each pair, and returns
+// how many boxes differ. A's boxes choose in the order of their scores, each the
+// box of B that overlaps it most, by iou at least: first those of the same class,
+// then any that are left.
+func (d *Boxes) add(a, b []overlay.Box, iou float64, matched func(a, b *overlay.Box)) (differ int) {
+	before := d.Differ()
 	d.A += len(a)
 	d.B += len(b)
 	a = slices.Clone(a)
@@ -56,11 +57,11 @@ func (d *boxDiff) add(a, b []overlay.Box, iou float64) (differ int) {
 	for i := range a {
 		if k := choose(&a[i], true); k >= 0 {
 			d.match(&a[i], &b[k])
+			matched(&a[i], &b[k])
 		} else {
 			left = append(left, a[i])
 		}
 	}
-	matched := len(a) - len(left)
 	changed := 0
 	for i := range left {
 		if choose(&left[i], false) >= 0 {
@@ -69,11 +70,11 @@ func (d *boxDiff) add(a, b []overlay.Box, iou float64) (differ int) {
 	}
 	d.Changed += changed
 	d.OnlyA += len(left) - changed
-	d.OnlyB += len(b) - matched - changed
-	return d.differ() - before
+	d.OnlyB += len(b) - (len(a) - len(left)) - changed
+	return d.Differ() - before
 }
 
-func (d *boxDiff) match(a, b *overlay.Box) {
+func (d *Boxes) match(a, b *overlay.Box) {
 	d.Matched++
 	d.IoU += overlap(a, b)
 	drift := math.Hypot(a.X1+a.X2-b.X1-b.X2, a.Y1+a.Y2-b.Y1-b.Y2) / 2
@@ -89,7 +90,7 @@ func (d *boxDiff) match(a, b *overlay.Box) {
 }
 
 // finish turns the sums into means.
-func (d *boxDiff) finish() {
+func (d *Boxes) finish() {
 	if d.Matched > 0 {
 		d.IoU /= float64(d.Matched)
 		d.Drift /= float64(d.Matched)

@@ -1,4 +1,4 @@
-package main
+package difference
 
 import (
 	"bytes"
@@ -6,11 +6,11 @@ import (
 	"math"
 	"slices"
 
-	"millrace/stream"
+	"millrace/internal/oip"
 )
 
-// tensorDiff is how an output differs, over all frames compared.
-type tensorDiff struct {
+// Tensor is how an output differs, over all frames compared.
+type Tensor struct {
 	Name   string  `json:"name"`
 	Frames int     `json:"frames"` // compared
 	Other  int     `json:"other"`  // not compared: of another shape or datatype, or in one answer only
@@ -20,7 +20,7 @@ type tensorDiff struct {
 	sum, numbers float64
 }
 
-func (t *tensorDiff) finish() {
+func (t *Tensor) finish() {
 	if t.numbers > 0 {
 		t.Mean = t.sum / t.numbers
 	}
@@ -28,18 +28,18 @@ func (t *tensorDiff) finish() {
 
 // addTensors compares the outputs of one frame by their names, and says whether
 // none differs by more than the tolerance.
-func addTensors(all map[string]*tensorDiff, a, b []stream.Tensor, tolerance float64) bool {
+func addTensors(all map[string]*Tensor, a, b []oip.Tensor, tolerance float64) bool {
 	agree := true
-	of := func(name string) *tensorDiff {
+	of := func(name string) *Tensor {
 		if all[name] == nil {
-			all[name] = &tensorDiff{Name: name}
+			all[name] = &Tensor{Name: name}
 		}
 		return all[name]
 	}
 	rest := slices.Clone(b)
 	for i := range a {
 		t := of(a[i].Name)
-		k := slices.IndexFunc(rest, func(o stream.Tensor) bool { return o.Name == a[i].Name })
+		k := slices.IndexFunc(rest, func(o oip.Tensor) bool { return o.Name == a[i].Name })
 		if k < 0 {
 			t.Other++
 			agree = false
@@ -59,13 +59,13 @@ func addTensors(all map[string]*tensorDiff, a, b []stream.Tensor, tolerance floa
 // add compares two tensors number by number; BYTES and BOOL differ by 1 or not
 // at all. ok is false for what cannot be compared: shapes or datatypes that
 // differ, and numbers of which one is not finite.
-func (t *tensorDiff) add(a, b *stream.Tensor) (most float64, ok bool) {
+func (t *Tensor) add(a, b *oip.Tensor) (most float64, ok bool) {
 	if a.Datatype != b.Datatype || !slices.Equal(a.Shape, b.Shape) {
 		t.Other++
 		return 0, false
 	}
 	sum, n := 0.0, 1
-	if size := a.Datatype.Size(); size == 0 || a.Datatype == stream.Bool {
+	if size := oip.SizeOf(a.Datatype); size <= 0 || a.Datatype == oip.Bool {
 		if !bytes.Equal(a.Data, b.Data) {
 			sum, most = 1, 1
 		}
@@ -93,32 +93,32 @@ func (t *tensorDiff) add(a, b *stream.Tensor) (most float64, ok bool) {
 }
 
 // number reads an element.
-func number(d stream.Datatype, b []byte) float64 {
+func number(d string, b []byte) float64 {
 	le := binary.LittleEndian
 	switch d {
-	case stream.Uint8:
+	case oip.Uint8:
 		return float64(b[0])
-	case stream.Int8:
+	case oip.Int8:
 		return float64(int8(b[0]))
-	case stream.Uint16:
+	case oip.Uint16:
 		return float64(le.Uint16(b))
-	case stream.Int16:
+	case oip.Int16:
 		return float64(int16(le.Uint16(b)))
-	case stream.Uint32:
+	case oip.Uint32:
 		return float64(le.Uint32(b))
-	case stream.Int32:
+	case oip.Int32:
 		return float64(int32(le.Uint32(b)))
-	case stream.Uint64:
+	case oip.Uint64:
 		return float64(le.Uint64(b))
-	case stream.Int64:
+	case oip.Int64:
 		return float64(int64(le.Uint64(b)))
-	case stream.Float16:
+	case oip.FP16:
 		return float16(le.Uint16(b))
-	case stream.BFloat:
+	case oip.BF16:
 		return float64(math.Float32frombits(uint32(le.Uint16(b)) << 16))
-	case stream.Float32:
+	case oip.FP32:
 		return float64(math.Float32frombits(le.Uint32(b)))
-	case stream.Float64:
+	case oip.FP64:
 		return math.Float64frombits(le.Uint64(b))
 	}
 	return math.NaN()

@@ -1,4 +1,4 @@
-package child_test
+package backoff_test
 
 import (
 	"testing"
@@ -6,11 +6,11 @@ import (
 
 	"pgregory.net/rapid"
 
-	"millrace/internal/child"
+	"millrace/internal/backoff"
 )
 
 func TestBackoffDoubles(t *testing.T) {
-	b := child.Backoff{Min: 100 * time.Millisecond, Max: time.Second}
+	b := backoff.Backoff{Min: 100 * time.Millisecond, Max: time.Second}
 	want := []time.Duration{200, 400, 800, 1000, 1000}
 	for i, w := range want {
 		if got := b.Next(1); got != w*time.Millisecond {
@@ -25,7 +25,7 @@ func TestBackoffDoubles(t *testing.T) {
 
 func TestBackoffStaysInBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		b := child.Backoff{
+		b := backoff.Backoff{
 			Min: time.Duration(rapid.Int64().Draw(t, "min")),
 			Max: time.Duration(rapid.Int64().Draw(t, "max")),
 		}

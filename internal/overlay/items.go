@@ -9,7 +9,7 @@ import (
 	"strings"
 	"unicode"
 
-	"millrace/stream"
+	"millrace/internal/oip"
 )
 
 // MaxItems bounds the boxes, poses and classes of one result: what comes after
@@ -26,6 +26,8 @@ type Result struct {
 	Poses []Pose
 	Top   []Class // a classification, in the model's order
 	Mask  *Mask
+
+	Tracked bool // the boxes have ids
 }
 
 // Class names what was found. Number is -1 and Score NaN where the model says
@@ -36,10 +38,12 @@ type Class struct {
 	Score  float64
 }
 
-// Box is a rectangle with its class.
+// Box is a rectangle with its class. ID is that of a tracker, 0 where there is
+// none (yet).
 type Box struct {
 	X1, Y1, X2, Y2 float64
 	Class
+	ID int64
 }
 
 // Pose is the keypoints of one thing.
@@ -92,15 +96,15 @@ func (r Result) Scale(fx, fy float64) Result {
 //	scores     FP32  [1,n], or [1,n,C]: of each class; without boxes [1,k]
 //	classes    INT64 [1,n] or, without boxes, [1,k]
 //	labels     BYTES [1,n] or, without boxes, [1,k]
+//	ids        INT64 [1,n], of boxes; left alone when it is anything else
 //	keypoints  FP32  [1,N,K,3]: x y score
 //	mask       UINT8 [1,H,W], with region FP32 [1,4]: x1 y1 x2 y2
 //
 // The leading 1 may be missing. Scores of each class without classes give the
 // best one. Boxes and regions whose numbers are not finite are left out. Errors
-// are *stream.Error and name the output. The result may share the outputs'
-// memory.
-func Items(outputs []stream.Tensor) (Result, error) {
-	named := map[string]*stream.Tensor{}
+// name the output. The result may share the outputs' memory.
+func Items(outputs []oip.Tensor) (Result, error) {
+	named := map[string]*oip.Tensor{}
 	for i := range outputs {
 		t := &outputs[i]
 		want, known := datatypes[t.Name]
@@ -108,9 +112,9 @@ func Items(outputs []stream.Tensor) (Result, error) {
 			continue
 		}
 		if t.Datatype != want {
-			return Result{}, bad(t, "is of %s: want %s", t.Datatype, want)
+			return Result{}, bad(t, "", "is of %s: want %s", t.Datatype, want)
 		}
-		if err := t.CheckSize("outputs."); err != nil {
+		if err := checkSize(t); err != nil {
 			return Result{}, err
 		}
 		named[t.Name] = t
@@ -120,7 +124,9 @@ func Items(outputs []stream.Tensor) (Result, error) {
 		errs [3]error
 	)
 	if boxes := named["boxes"]; boxes != nil {
-		r.Boxes, errs[0] = readBoxes(boxes, named)
+		ids := readIDs(outputs, boxes)
+		r.Tracked = ids != nil
+		r.Boxes, errs[0] = readBoxes(boxes, ids, named)
 	} else if first := firstOf(named, "scores", "classes", "labels"); first != nil && named["keypoints"] == nil {
 		var top []Class
 		if shape := trim(first.Shape, 1); len(shape) == 1 { // of another rank it is no classification
@@ -138,16 +144,47 @@ func Items(outputs []stream.Tensor) (Result, error) {
 	return r, nil
 }
 
-var datatypes = map[string]stream.Datatype{
-	"boxes": stream.Float32, "scores": stream.Float32, "classes": stream.Int64, "labels": stream.Bytes,
-	"keypoints": stream.Float32, "mask": stream.Uint8, "region": stream.Float32,
+var datatypes = map[string]string{
+	"boxes": oip.FP32, "scores": oip.FP32, "classes": oip.Int64, "labels": oip.Bytes,
+	"keypoints": oip.FP32, "mask": oip.Uint8, "region": oip.FP32,
 }
 
-func bad(t *stream.Tensor, format string, args ...any) error {
-	return stream.Errorf(stream.InvalidArgument, "outputs."+t.Name, format, args...)
+// bad says what is wrong with an output, or with the part of it that is named.
+func bad(t *oip.Tensor, part, format string, args ...any) error {
+	field := "outputs." + t.Name
+	if part != "" {
+		field += "." + part
+	}
+	return fmt.Errorf(field+": "+format, args...)
 }
 
-func firstOf(named map[string]*stream.Tensor, names ...string) *stream.Tensor {
+// checkSize says whether a tensor's data are those of its shape.
+func checkSize(t *oip.Tensor) error {
+	n, err := oip.Elements(t.Shape)
+	if err != nil {
+		return fmt.Errorf("outputs.%s.%w", t.Name, err)
+	}
+	size := oip.SizeOf(t.Datatype)
+	if t.Datatype != oip.Bytes {
+		if n > math.MaxInt/size || len(t.Data) != n*size {
+			return bad(t, "data", "has %d bytes for the shape %v of %s: want %d", len(t.Data), t.Shape, t.Datatype, n*size)
+		}
+		return nil
+	}
+	rest := t.Data
+	for i := range n {
+		var ok bool
+		if _, rest, ok = oip.NextBytes(rest); !ok {
+			return bad(t, "data", "ends within element %d of %d", i, n)
+		}
+	}
+	if len(rest) > 0 {
+		return bad(t, "data", "has %d bytes behind the last of %d elements", len(rest), n)
+	}
+	return nil
+}
+
+func firstOf(named map[string]*oip.Tensor, names ...string) *oip.Tensor {
 	for _, n := range names {
 		if named[n] != nil {
 			return named[n]
@@ -164,10 +201,10 @@ func trim(shape []int, rank int) []int {
 	return shape
 }
 
-func readBoxes(t *stream.Tensor, named map[string]*stream.Tensor) ([]Box, error) {
+func readBoxes(t *oip.Tensor, ids []byte, named map[string]*oip.Tensor) ([]Box, error) {
 	shape := trim(t.Shape, 2)
 	if len(shape) != 2 || shape[1] != 4 {
-		return nil, bad(t, "has the shape %v: want [1,n,4]", t.Shape)
+		return nil, bad(t, "", "has the shape %v: want [1,n,4]", t.Shape)
 	}
 	n := shape[0]
 	classes, err := readClasses(n, named)
@@ -178,14 +215,30 @@ func readBoxes(t *stream.Tensor, named map[string]*stream.Tensor) ([]Box, error)
 	for i := 0; i < n && len(list) < MaxItems; i++ {
 		v := numbers(t, 4*i, 4)
 		if finite(v...) {
-			list = append(list, Box{v[0], v[1], v[2], v[3], classes[i]})
+			b := Box{X1: v[0], Y1: v[1], X2: v[2], Y2: v[3], Class: classes[i]}
+			if ids != nil {
+				b.ID = int64(binary.LittleEndian.Uint64(ids[8*i:]))
+			}
+			list = append(list, b)
 		}
 	}
 	return list, nil
 }
 
+// readIDs returns the ids of boxes, nil when there are none. An output of that
+// name may be a model's own.
+func readIDs(outputs []oip.Tensor, boxes *oip.Tensor) []byte {
+	for i := range outputs {
+		if t := &outputs[i]; t.Name == "ids" && t.Datatype == oip.Int64 && checkSize(t) == nil &&
+			slices.Equal(trim(t.Shape, 1), trim(boxes.Shape, 2)[:1]) {
+			return t.Data[:len(t.Data):len(t.Data)]
+		}
+	}
+	return nil
+}
+
 // readClasses reads scores, classes and labels of n things, each where it is.
-func readClasses(n int, named map[string]*stream.Tensor) ([]Class, error) {
+func readClasses(n int, named map[string]*oip.Tensor) ([]Class, error) {
 	scores, numbersOf, labels := named["scores"], named["classes"], named["labels"]
 	per := 0 // scores of one thing; 0 = one, of no class
 	if scores != nil {
@@ -194,12 +247,12 @@ func readClasses(n int, named map[string]*stream.Tensor) ([]Class, error) {
 		case len(deep) == 2 && deep[0] == n && (deep[1] > 0 || n == 0):
 			per = deep[1]
 		default:
-			return nil, bad(scores, "has the shape %v: want [1,%[2]d] or [1,%[2]d,C]", scores.Shape, n)
+			return nil, bad(scores, "", "has the shape %v: want [1,%[2]d] or [1,%[2]d,C]", scores.Shape, n)
 		}
 	}
-	for _, t := range []*stream.Tensor{numbersOf, labels} {
+	for _, t := range []*oip.Tensor{numbersOf, labels} {
 		if t != nil && !slices.Equal(trim(t.Shape, 1), []int{n}) {
-			return nil, bad(t, "has the shape %v: want [1,%d]", t.Shape, n)
+			return nil, bad(t, "", "has the shape %v: want [1,%d]", t.Shape, n)
 		}
 	}
 	list := make([]Class, n)
@@ -247,13 +300,13 @@ func best(c *Class, scores []float64) {
 	}
 }
 
-func readPoses(t *stream.Tensor) ([]Pose, error) {
+func readPoses(t *oip.Tensor) ([]Pose, error) {
 	if t == nil {
 		return nil, nil
 	}
 	shape := trim(t.Shape, 3)
 	if len(shape) != 3 || shape[2] != 3 {
-		return nil, bad(t, "has the shape %v: want [1,N,K,3]", t.Shape)
+		return nil, bad(t, "", "has the shape %v: want [1,N,K,3]", t.Shape)
 	}
 	if len(t.Data) == 0 {
 		return nil, nil
@@ -273,18 +326,18 @@ func readPoses(t *stream.Tensor) ([]Pose, error) {
 	return list, nil
 }
 
-func readMask(t, region *stream.Tensor) (*Mask, error) {
+func readMask(t, region *oip.Tensor) (*Mask, error) {
 	if t == nil {
 		return nil, nil
 	}
 	shape := trim(t.Shape, 2)
 	if len(shape) != 2 {
-		return nil, bad(t, "has the shape %v: want [1,H,W]", t.Shape)
+		return nil, bad(t, "", "has the shape %v: want [1,H,W]", t.Shape)
 	}
 	m := &Mask{Width: shape[1], Height: shape[0], Pixels: t.Data, Whole: region == nil}
 	if region != nil {
 		if !slices.Equal(trim(region.Shape, 1), []int{4}) {
-			return nil, bad(region, "has the shape %v: want [1,4]", region.Shape)
+			return nil, bad(region, "", "has the shape %v: want [1,4]", region.Shape)
 		}
 		v := numbers(region, 0, 4)
 		if !finite(v...) {
@@ -299,7 +352,7 @@ func readMask(t, region *stream.Tensor) (*Mask, error) {
 }
 
 // numbers reads n elements of an FP32 tensor from one on.
-func numbers(t *stream.Tensor, from, n int) []float64 {
+func numbers(t *oip.Tensor, from, n int) []float64 {
 	out := make([]float64, n)
 	for i := range out {
 		out[i] = float64(math.Float32frombits(binary.LittleEndian.Uint32(t.Data[4*(from+i):])))

@@ -1,0 +1,45 @@
+package batching
+
+import "time"
+
+// Deadline names the batcher that waits as long as deadlines allow.
+const Deadline = "deadline"
+
+// DeadlineSettings are the settings of the batcher deadline.
+type DeadlineSettings struct {
+	Slack time.Duration `yaml:"slack" default:"5ms" min:"0s" help:"of deadline: time kept free before the nearest deadline, for runs that take longer than predicted"`
+}
+
+func init() {
+	Register(Deadline, "waits for a full batch as long as the nearest deadline allows", func(maxSize int, s DeadlineSettings) Batcher {
+		return deadline{adaptive{maxSize}, s.Slack}
+	})
+}
+
+// deadline waits for a full batch until a full batch that starts now would end
+// slack before the nearest deadline of a frame that waits. It reserves the time
+// of a full batch, whatever waits now: frames that arrive meanwhile may fill it.
+//
+// It does not wait when more batches could be formed than workers are idle, since
+// one of those would have to wait for another's run. Without a deadline, and before
+// anything has been measured, it is adaptive.
+type deadline struct {
+	adaptive
+	slack time.Duration
+}
+
+func (deadline) Needs() Needs { return Needs{Deadline: true, Arrivals: true} }
+
+func (d deadline) Decide(v View) (int, time.Duration) {
+	run := v.Predict(d.max)
+	switch {
+	case v.Rows >= d.max:
+		return d.max, 0
+	case v.Deadline == NoDeadline || run == 0:
+		return d.adaptive.Decide(v)
+	}
+	if wait := v.Deadline - run - d.slack; wait > 0 && v.Pending <= v.Idle {
+		return 0, wait
+	}
+	return v.Rows, 0
+}

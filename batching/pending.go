@@ -1,0 +1,146 @@
+package batching
+
+import (
+	"math"
+
+	"millrace/stream"
+)
+
+// pendingBatch is a batch that is being collected: the tokens whose frames it can
+// bind, by priority.
+type pendingBatch struct {
+	class  uint64
+	tokens [stream.Priorities]tokenQueue
+	batch  *Batch // bound so far, only where full batches are awaited
+}
+
+// token is a stream's place in a pending batch.
+type token struct {
+	stream   *stream.Stream
+	number   uint64         // counts up
+	received stream.Instant // of the next frame, for batchers that need the oldest
+	deadline stream.Instant // the nearest there has been since the token came, for batchers that need it; 0 = none
+}
+
+func (p *pendingBatch) empty() bool {
+	for i := range p.tokens {
+		if p.tokens[i].peek() != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// first returns the queue that is served first in the given order, or nil when
+// all are empty.
+func (p *pendingBatch) first(order [stream.Priorities]stream.Priority) *tokenQueue {
+	for _, priority := range order {
+		if p.tokens[priority].peek() != nil {
+			return &p.tokens[priority]
+		}
+	}
+	return nil
+}
+
+// rank orders pending batches: by the priority of what they would bind first, then
+// by how long that has been there.
+func (p *pendingBatch) rank(order [stream.Priorities]stream.Priority) uint64 {
+	const priorityShift = 62
+	for i, priority := range order {
+		if t := p.tokens[priority].peek(); t != nil {
+			return uint64(i)<<priorityShift | t.number
+		}
+	}
+	return math.MaxUint64
+}
+
+// oldest returns when the frame came that has waited for longest, at most now.
+func (p *pendingBatch) oldest(now stream.Instant) stream.Instant {
+	for i := range p.tokens {
+		for _, t := range p.tokens[i].all() {
+			now = min(now, t.received)
+		}
+	}
+	return now
+}
+
+// nearestDeadline returns the nearest deadline of the frames that wait; 0 = none.
+// That of a frame which a newer one of its stream has superseded counts on: if each
+// newer deadline took its place, a stream could wait for ever.
+func (p *pendingBatch) nearestDeadline() (nearest stream.Instant) {
+	for i := range p.tokens {
+		all := p.tokens[i].all()
+		for k := range all {
+			t := &all[k]
+			if head, ok := t.stream.Head(); ok {
+				t.deadline = sooner(t.deadline, head.Deadline)
+			}
+			nearest = sooner(nearest, t.deadline)
+		}
+	}
+	return nearest
+}
+
+// sooner returns the earlier of two deadlines, of which 0 is none.
+func sooner(a, b stream.Instant) stream.Instant {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// tokenQueue is tokens, first in first out.
+type tokenQueue struct {
+	items []token
+	head  int
+}
+
+func (q *tokenQueue) push(t token) { q.items = append(q.items, t) }
+
+func (q *tokenQueue) all() []token { return q.items[q.head:] }
+
+func (q *tokenQueue) peek() *token {
+	if q.head == len(q.items) {
+		return nil
+	}
+	return &q.items[q.head]
+}
+
+func (q *tokenQueue) pop() {
+	q.items[q.head] = token{}
+	q.head++
+	switch {
+	case q.head == len(q.items):
+		q.items, q.head = q.items[:0], 0
+	case q.head >= 64 && 2*q.head >= len(q.items):
+		n := copy(q.items, q.items[q.head:])
+		clear(q.items[n:])
+		q.items, q.head = q.items[:n], 0
+	}
+}
+
+// filter takes out the tokens for which f says not to keep them, until f says
+// that no more need be looked at. The tokens behind those, which may be many, are
+// not touched.
+func (q *tokenQueue) filter(f func(*stream.Stream) (keep, more bool)) {
+	i, kept := q.head, q.head
+	for ; i < len(q.items); i++ {
+		keep, more := f(q.items[i].stream)
+		if !more {
+			break
+		}
+		if keep {
+			q.items[kept] = q.items[i]
+			kept++
+		}
+	}
+	if kept == i {
+		return
+	}
+	gap := i - kept
+	copy(q.items[q.head+gap:i], q.items[q.head:kept])
+	clear(q.items[q.head : q.head+gap])
+	if q.head += gap; q.head == len(q.items) {
+		q.items, q.head = q.items[:0], 0
+	}
+}

@@ -1,0 +1,130 @@
+package stream_test
+
+import (
+	"fmt"
+	"testing"
+
+	"millrace/stream"
+)
+
+// completesNothing is the CaptureUS of a frame that gaps makes no request of.
+const completesNothing = 1
+
+// gaps assembles the frames of a model: most are requests, some complete nothing.
+// It counts how often it was told of a discontinuity.
+type gaps struct{ resets int }
+
+func (g *gaps) NewAssembler(*stream.Model, bool) stream.Assembler { return g }
+
+func (g *gaps) Whole(f *stream.Frame) bool { return f.CaptureUS != completesNothing }
+
+func (g *gaps) Assemble(r *stream.Request) (int, stream.Params, error) {
+	r.Lease.Release()
+	r.Lease, r.Payload = nil, nil
+	return 0, stream.Params{"empty": true}, nil
+}
+
+func (g *gaps) Reset() { g.resets++ }
+
+func (g *gaps) Adopt(*stream.Model) bool { return false }
+
+// assembled is m with an assembler.
+func assembled(m *stream.Model) *stream.Model {
+	other := *m
+	other.Name, other.Assembly = "assembled "+m.Name, &gaps{}
+	return &other
+}
+
+func empty(f *stream.Frame) { f.CaptureUS = completesNothing }
+
+// A frame that completes no request is answered in its turn, in Latest too, where it
+// ends no frame before it.
+func TestFrameThatCompletesNothing(t *testing.T) {
+	for _, p := range []stream.Policy{latest, every} {
+		b := newBench(assembled(anything), p)
+		_ = b.offer(empty)
+		b.check(t, "0 result")
+		_ = b.offer()
+		_ = b.offer(empty)
+		r1 := b.take(t)
+		_ = b.offer()
+		_ = b.offer(empty)
+		b.check(t, "0 result")
+		r3 := b.take(t)
+		if r1.Seq != 1 || r3.Seq != 3 {
+			t.Fatalf("took %d and %d", r1.Seq, r3.Seq)
+		}
+		answer(b.mem, r1)
+		b.check(t, "0 result", "1 result", "2 result")
+		answer(b.mem, r3)
+		b.check(t, "0 result", "1 result", "2 result", "3 result", "4 result")
+		r1.Unbind()
+		r3.Unbind()
+		b.Close(stream.ByClient)
+		b.over(t)
+	}
+}
+
+// The assembler hears of everything behind which frames do not follow on those
+// before, and of a refusal in Latest only: in Every the frame is sent again.
+func TestAssemblerIsReset(t *testing.T) {
+	submit := func(b *bench) { _ = b.offer(must) }
+	for _, c := range []struct {
+		name   string
+		mode   stream.Mode
+		resets int
+		do     func(b *bench)
+	}{
+		{"accepted frame", stream.Latest, 0, submit},
+		{"refused frame in latest", stream.Latest, 1, func(b *bench) { submit(b); submit(b) }},
+		{"refused frame in every", stream.Every, 0, func(b *bench) { submit(b); submit(b) }},
+		{"frame after closing", stream.Latest, 1, func(b *bench) { b.Close(stream.ByClient); submit(b) }},
+		{"discontinuity", stream.Every, 1, func(b *bench) { b.MarkDiscontinuity() }},
+		{"flush", stream.Every, 1, func(b *bench) { b.Flush() }},
+		{"lost frame", stream.Every, 1, func(b *bench) { _ = b.SubmitEnded(stream.Frame{}, b.now, stream.Undecoded, nil) }},
+		{"idle", stream.Every, 1, func(b *bench) { b.DropIdleState(1 << 62) }},
+		{"swap", stream.Every, 1, func(b *bench) { b.Move(&endpoint{}, anything) }},
+		{"close", stream.Every, 1, func(b *bench) { b.Close(stream.ByClient) }},
+	} {
+		m := assembled(anything)
+		b := newBench(m, stream.Policy{Mode: c.mode, Window: 1})
+		c.do(b)
+		if got := m.Assembly.(*gaps).resets; got != c.resets {
+			t.Errorf("%s: %d resets, want %d", c.name, got, c.resets)
+		}
+		b.Close(stream.ByClient)
+	}
+}
+
+// What was assembled for a model is not run by one that cannot use it.
+func TestAssembledFramesOfAnotherModel(t *testing.T) {
+	b := newBench(assembled(anything), every)
+	_ = b.offer()
+	r := b.take(t)
+	_ = b.offer()
+	b.ep = &endpoint{}
+	next := assembled(anything)
+	next.Assembly = nothingWhole{}
+	b.Move(b.ep, next)
+	b.check(t)
+	answer(b.mem, r)
+	r.Unbind()
+	b.check(t, "0 result", "1 error conflict")
+	b.Close(stream.ByClient)
+	if s := fmt.Sprint(b.Counts()); s != "{2 1 0 1}" {
+		t.Error(s)
+	}
+}
+
+// nothingWhole has every frame assembled.
+type nothingWhole struct{ gaps }
+
+func (nothingWhole) NewAssembler(*stream.Model, bool) stream.Assembler { return nothingWhole{} }
+
+func (nothingWhole) Whole(*stream.Frame) bool { return false }
+
+func (nothingWhole) Assemble(*stream.Request) (int, stream.Params, error) { return 0, nil, nil }
+
+func (nothingWhole) Reset() {}
+
+func (nothingWhole) Adopt(*stream.Model) bool { return false }
