@@ -68,7 +68,7 @@ type Frame struct {
 	Seq           uint64        // the client's number, or counted by the adapter
 	CaptureUS     int64         // the client's clock in microseconds, echoed verbatim; 0 = not told
 	Codec         Codec         // how Payload is coded
-	Must          bool          // must be processed: never superseded, overtaken or judged stale
+	Must          bool          // must be processed: never superseded, overtaken or dropped as stale
 	Discontinuity bool          // it does not follow on the frame before it
 	Width         int           // pixels, needed for RGB24 and NV12, otherwise 0
 	Height        int           // pixels

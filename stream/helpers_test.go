@@ -23,18 +23,18 @@ func TestMain(m *testing.M) {
 
 // endpoint is a queue of tokens. It is safe for concurrent use.
 type endpoint struct {
-	mu       sync.Mutex
-	tokens   []*stream.Stream
-	homes    []any
-	last     any // home of the last token
-	waiting  int
-	ended    int
-	detached int
-	looks    int // calls of Waiting(0)
-	faults   []string
+	mu         sync.Mutex
+	tokens     []*stream.Stream
+	affinities []any
+	last       any // affinity of the last token
+	waiting    int
+	ended      int
+	detached   int
+	looks      int // calls of Waiting(0)
+	faults     []string
 }
 
-func (e *endpoint) Enqueue(s *stream.Stream, home any) {
+func (e *endpoint) Enqueue(s *stream.Stream, affinity any) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, x := range e.tokens {
@@ -45,7 +45,7 @@ func (e *endpoint) Enqueue(s *stream.Stream, home any) {
 	if e.detached > 0 {
 		e.faults = append(e.faults, "a token was queued after the place was given back")
 	}
-	e.tokens, e.homes, e.last = append(e.tokens, s), append(e.homes, home), home
+	e.tokens, e.affinities, e.last = append(e.tokens, s), append(e.affinities, affinity), affinity
 }
 
 func (e *endpoint) Waiting(n int) {
@@ -86,7 +86,7 @@ func (e *endpoint) pop() *stream.Stream {
 		return nil
 	}
 	s := e.tokens[0]
-	e.tokens, e.homes = e.tokens[1:], e.homes[1:]
+	e.tokens, e.affinities = e.tokens[1:], e.affinities[1:]
 	return s
 }
 

@@ -247,7 +247,7 @@ func (m *machine) pick(t *rapid.T) *entry {
 func (m *machine) finish(t *rapid.T) {
 	e := m.pick(t)
 	how := rapid.SampledFrom([]string{"result", "result", "result", "error internal", "drop memory"}).Draw(t, "how")
-	if m.holder == e && rapid.Bool().Draw(t, "orphan") {
+	if m.holder == e && rapid.Bool().Draw(t, "detach") {
 		e.request.DetachState()
 	}
 	var counted bool

@@ -18,7 +18,7 @@ type Request struct {
 	Rows     int     // rows of a batch it takes
 	Class    uint64  // frames of one class have equal shapes and can share a batch
 	Deadline Instant // it is stale when it would be answered later; 0 = never
-	Flushes  uint64  // of its stream before it was bound: where two frames differ in it, a flush lies between them
+	Flushes  uint64  // how often its stream was flushed before it was bound
 	Timing   Timing
 
 	// The frame as sent, upright, and where it lies in the model's picture:

@@ -274,7 +274,7 @@ func TestStateIsReleasedOnce(t *testing.T) {
 			t.Fatalf("%d times", released)
 		}
 	})
-	t.Run("orphaned", func(t *testing.T) {
+	t.Run("detached", func(t *testing.T) {
 		released = 0
 		b := newBench(stateful("s"), every)
 		_ = b.offer()
@@ -308,7 +308,7 @@ func TestStateIsReleasedOnce(t *testing.T) {
 		}
 		b.over(t)
 	})
-	t.Run("with its home", func(t *testing.T) {
+	t.Run("with affinity", func(t *testing.T) {
 		released = 0
 		b := newBench(stateful("s"), every)
 		_ = b.offer()
@@ -318,12 +318,12 @@ func TestStateIsReleasedOnce(t *testing.T) {
 		answer(b.mem, r)
 		r.Unbind()
 		_ = b.offer()
-		if b.ep.homes[0] != "here" {
+		if b.ep.affinities[0] != "here" {
 			t.Fatal("the token does not say where its state is")
 		}
 		b.ClearAffinity("there")
 		if released != 0 {
-			t.Fatal("another home")
+			t.Fatal("of another worker")
 		}
 		b.ClearAffinity("here")
 		if released != 1 {
@@ -478,7 +478,7 @@ func TestSubmitTakeFinishAllocates(t *testing.T) {
 	quiet := stream.New(anything, b.ep, discard{}, stream.Options{Policy: every})
 	n := testing.AllocsPerRun(1000, func() {
 		_ = quiet.SubmitAt(f, b.now)
-		b.ep.tokens, b.ep.homes = b.ep.tokens[:0], b.ep.homes[:0]
+		b.ep.tokens, b.ep.affinities = b.ep.tokens[:0], b.ep.affinities[:0]
 		r, _ := quiet.Take(b.now, 1, nil, 0)
 		r.FinishSingle(out, nil, false)
 		r.Unbind()

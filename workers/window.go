@@ -8,8 +8,8 @@ import (
 	"millrace/stream/window"
 )
 
-// Window says which windows of its streams a model looks at; the zero value, that
-// it looks at none. Zero fields are the model's own length, and no overlap.
+// Window is the configured window of a model; the zero value means that it has
+// none. A Length of 0 is that of the model's input, a Hop of 0 the length.
 type Window struct {
 	Length int // samples, rows or pictures
 	Hop    int // from the start of a window to that of the next
@@ -28,10 +28,11 @@ func (w Window) validate() error {
 	return nil
 }
 
-// TakeInputs lays the configured window and picture over the model's own input:
-// TakePictures, behind the axis of time where there is one. The group does so
-// after Init; a worker that must know its final shapes sooner does so itself, with
-// what is in its Env. mem is what streams keep for their windows in.
+// TakeInputs applies the configured window and picture to the model's own input: the
+// first dimension becomes the window's length, and those behind it are the picture's
+// (TakePictures). The group does so after Init; a worker that must know its final
+// shapes sooner does so itself, with what is in its Env. Streams lease what they keep
+// for their windows from mem.
 func TakeInputs(m *stream.Model, set *stream.ImageSpec, w Window, mem *buf.Pool) error {
 	if w == (Window{}) {
 		return TakePictures(m, set)
