@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"time"
 
@@ -14,8 +15,7 @@ import (
 // go beside those who watch. 0 and "" stand for the server's or the model's own.
 type StreamConfig struct {
 	Name       string      `json:"name"`
-	Source     string      `json:"source"`                   // an http, https, rtsp or rtsps address
-	Transport  string      `json:"rtsp_transport,omitempty"` // of an rtsp source: tcp or udp; "" = tcp
+	Source     string      `json:"source"` // an http, https, rtsp or rtsps address
 	Model      string      `json:"model"`
 	Version    string      `json:"version,omitempty"`
 	Policy     stream.Mode `json:"policy,omitempty"`
@@ -25,17 +25,30 @@ type StreamConfig struct {
 	Window     int         `json:"window,omitempty"`   // frames on their way at once
 	Priority   string      `json:"priority,omitempty"` // normal, high or low
 	FPS        float64     `json:"fps,omitempty"`      // frames taken from the source a second, at most
-	Width      int         `json:"width,omitempty"`    // pixels that frames are scaled to
 	Loop       bool        `json:"loop,omitempty"`     // a video with an end starts over
 	Paused     bool        `json:"paused,omitempty"`
-	Sinks      StreamSinks `json:"sinks"`
+
+	// Settings are further ones by their names in the configuration, such as width and
+	// rtsp_transport: those of the source's kind.
+	Settings map[string]any `json:"-"`
+	// Sinks are where results go, by the names of their settings: webhook, and
+	// webhook_secret to sign what is posted.
+	Sinks map[string]any `json:"sinks,omitempty"`
 }
 
-// StreamSinks are where results go. A file can be named by the server's
-// configuration only.
-type StreamSinks struct {
-	Webhook       string `json:"webhook,omitempty"`        // an http or https address
-	WebhookSecret string `json:"webhook_secret,omitempty"` // signs what is posted
+// MarshalJSON writes all settings into one object.
+func (c StreamConfig) MarshalJSON() ([]byte, error) {
+	type plain StreamConfig
+	own, err := json.Marshal(plain(c))
+	if err != nil || len(c.Settings) == 0 {
+		return own, err
+	}
+	var all map[string]any
+	if err := json.Unmarshal(own, &all); err != nil {
+		return nil, err
+	}
+	maps.Copy(all, c.Settings)
+	return json.Marshal(all)
 }
 
 // StreamChange is what can be changed of a stream while it runs. What is nil
@@ -74,7 +87,7 @@ type ServerStream struct {
 	Lost      StreamLost               `json:"lost"`
 	Last      *time.Time               `json:"last,omitempty"` // the newest result
 	Watchers  int                      `json:"watchers"`       // of results and video
-	Webhook   *StreamWebhook           `json:"webhook,omitempty"`
+	Sinks     map[string]StreamSink    `json:"sinks"`          // by their names: file, webhook and so on
 }
 
 // StreamFailure says why a stream waits or failed.
@@ -99,13 +112,12 @@ type StreamLost struct {
 	Frames  uint64 `json:"frames"`  // for want of memory
 	Results uint64 `json:"results"` // no sink was given
 	Lines   uint64 `json:"lines"`   // watchers were too slow for
-	File    uint64 `json:"file"`    // could not be written
 }
 
-// StreamWebhook counts the results that were posted.
-type StreamWebhook struct {
+// StreamSink counts the results that went to one sink.
+type StreamSink struct {
 	Sent    uint64 `json:"sent"`
-	Retries uint64 `json:"retries"`
+	Retries uint64 `json:"retries"` // attempts after the first
 	Lost    uint64 `json:"lost"`
 	Error   string `json:"error,omitempty"` // the last one
 }

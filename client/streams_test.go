@@ -20,10 +20,10 @@ func TestServerStreams(t *testing.T) {
 	}
 	cfg := client.StreamConfig{
 		Name: "door", Source: "http://me:secret@127.0.0.1:9/live", Model: "eyes", MaxAgeMS: 300, Priority: "high", Paused: true,
-		Sinks: client.StreamSinks{Webhook: "https://example.com/", WebhookSecret: "s"},
+		Settings: map[string]any{"width": 320}, Sinks: map[string]any{"webhook": "https://example.com/", "webhook_secret": "s"},
 	}
 	s, err := c.AddServerStream(ctx, cfg)
-	if err != nil || s.Name != "door" || s.Source == cfg.Source || !s.Paused || s.Origin != "request" || s.Policy.MaxAgeMS != 300 || s.Policy.Priority != "high" || s.Webhook == nil || s.Since.IsZero() {
+	if err != nil || s.Name != "door" || s.Source == cfg.Source || !s.Paused || s.Origin != "request" || s.Policy.MaxAgeMS != 300 || s.Policy.Priority != "high" || len(s.Sinks) != 1 || s.Since.IsZero() {
 		t.Errorf("%+v, %v", s, err)
 	}
 	_, err = c.AddServerStream(ctx, cfg)

@@ -50,7 +50,7 @@ func (s *Server) listen() error {
 const keptShare = 16
 
 func (s *Server) listenHTTP() error {
-	keeper, err := streams.OpenKeeper(s.cfg.StreamsFile, s.cfg.streams(), s.cfg.Limits.MaxStreams)
+	keeper, err := streams.OpenKeeper(s.cfg.StreamsFile, s.cfg.Streams, s.cfg.Limits.MaxStreams)
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (s *Server) listenHTTP() error {
 	})
 	r := rest.New(h, rest.Options{MaxBody: int(s.cfg.Limits.MaxBody), Log: s.log})
 	s.streams = streams.New(h, streams.Options{
-		Streams: s.cfg.streams(), Keeper: keeper, MaxStreams: s.cfg.Limits.MaxStreams, MaxWatchers: s.cfg.Limits.MaxWatchers,
+		Streams: s.cfg.Streams, Keeper: keeper, MaxStreams: s.cfg.Limits.MaxStreams, MaxWatchers: s.cfg.Limits.MaxWatchers,
 		AllowPrivate: s.cfg.Sources.AllowPrivate, Log: s.log,
 	})
 	web.Mount(h, web.Options{Clip: s.cfg.Clip})

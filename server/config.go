@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"millrace/ingest/streams"
 	"millrace/internal/codec"
 	"millrace/stream"
 )
@@ -28,7 +29,7 @@ type Config struct {
 	ONNX    ONNXConfig
 	TLS     TLSConfig
 	Models  []ModelConfig
-	Streams []StreamEntry
+	Streams []streams.Config // cameras that the server watches itself
 
 	StreamsFile string // keeps the streams that requests add, over restarts; "" = they are gone with the server
 

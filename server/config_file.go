@@ -45,15 +45,12 @@ func Parse(text []byte, name string) (Config, error) { return parse(text, name, 
 
 func parse(text []byte, name, dir string) (Config, error) {
 	c := Defaults()
-	r := reader{name: name, lines: map[string]int{}}
+	r := reader{name: name, dir: dir, lines: map[string]int{}}
 	r.read(text, &c)
 	for i := range c.Models {
 		c.Models[i].dir = dir
 	}
-	for i := range c.Streams {
-		c.Streams[i].dir = dir
-	}
-	c.StreamsFile = (&StreamEntry{dir: dir}).below(c.StreamsFile)
+	c.StreamsFile = within(dir, c.StreamsFile)
 	if len(r.errs) == 0 {
 		if err := c.Validate(); err != nil {
 			for _, err := range flat(err) {
@@ -74,6 +71,7 @@ func flat(err error) []error {
 // reader walks the nodes of one file.
 type reader struct {
 	name  string
+	dir   string         // that relative paths start from; "" = the working directory
 	lines map[string]int // by path, for what Validate finds afterwards
 	errs  []error
 }

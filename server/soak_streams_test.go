@@ -18,8 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"millrace/ingest/sinks"
 	"millrace/ingest/streams"
-	"millrace/server"
 )
 
 // soakStreams are the server's own streams in a soak: one of the configuration
@@ -60,10 +60,11 @@ func newSoakStreams(t *testing.T) *soakStreams {
 }
 
 // config is the stream that stays.
-func (k *soakStreams) config(file string) server.StreamEntry {
-	return server.StreamEntry{MaxSize: 1 << 20, Config: streams.Config{
-		Name: "door", Source: k.cameras[0].URL, Model: "find", Sinks: streams.Sinks{File: file, Webhook: k.hook.URL + "/hook"},
-	}}
+func (k *soakStreams) config(file string) streams.Config {
+	return streams.Config{
+		Name: "door", Source: k.cameras[0].URL, Model: "find",
+		Sinks: []sinks.Settings{&sinks.File{Path: file, MaxSize: 1 << 20}, &sinks.Webhook{URL: k.hook.URL + "/hook"}},
+	}
 }
 
 // close lets go of all connections.
@@ -145,7 +146,7 @@ func (k *soakStreams) churn(rng *rand.Rand) {
 		Policy: [...]string{"latest", "every"}[rng.IntN(2)], FPS: float64(rng.IntN(3) * 5),
 	}
 	if rng.IntN(3) == 0 {
-		c.Sinks = streams.Sinks{Webhook: k.hook.URL + "/hook", WebhookSecret: "geheim"}
+		c.Sinks = []sinks.Settings{&sinks.Webhook{URL: k.hook.URL + "/hook", Secret: "geheim"}}
 	}
 	body, _ := json.Marshal(c)
 	if k.call("POST", "", string(body), 201) == nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"millrace/ingest/streams"
 	"millrace/internal/child"
 	"millrace/internal/testseed"
 	"millrace/internal/wire"
@@ -38,7 +39,7 @@ func TestSoak(t *testing.T) {
 	watched := newSoakStreams(t)
 	before, goroutines, heap := files(t), runtime.NumGoroutine(), heapInUse()
 	s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "off", Log: server.LogConfig{Level: "error", File: dir + "/log"},
-		Sources: server.SourcesConfig{AllowPrivate: true}, Streams: []server.StreamEntry{watched.config(dir + "/door.jsonl")},
+		Sources: server.SourcesConfig{AllowPrivate: true}, Streams: []streams.Config{watched.config(dir + "/door.jsonl")},
 		Limits: server.LimitsConfig{Resume: server.Duration(time.Second)},
 		Models: []server.ModelConfig{
 			{Name: "m", Source: "trouble", Instances: 3, Limits: server.ModelLimits{Restarts: 1000000}},

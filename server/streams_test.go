@@ -167,9 +167,9 @@ func TestStreamOverTLS(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	path := filepath.Join(t.TempDir(), "clip.mp4")
 	film(t, path)
-	door := server.StreamEntry{Config: streams.Config{Name: "door", Source: path, Model: "find", Loop: true}}
+	door := streams.Config{Name: "door", Source: path, Model: "find", Loop: true}
 	s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, TLS: server.TLSConfig{SelfSigned: true},
-		Models: []server.ModelConfig{{Name: "find", Source: "motion"}}, Streams: []server.StreamEntry{door}})
+		Models: []server.ModelConfig{{Name: "find", Source: "motion"}}, Streams: []streams.Config{door}})
 	d := websocket.Dialer{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} // whose it is, is not the question here
 	ws, _, err := d.Dial(strings.Replace(s.HTTPURL(), "https", "wss", 1)+"/v2/streams/door/results", http.Header{"Origin": {s.HTTPURL()}})
 	if err != nil {

@@ -87,7 +87,7 @@ func New(o Options) *Metrics {
 	m.registry.MustRegister(m.frames, m.dropped, m.skipped, m.stages, m.age, m.rows, m.took,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), snapshots{o, m.sweep})
 	if o.Streams != nil {
-		m.registry.MustRegister(cameras{o.Streams})
+		m.registry.MustRegister(cameras{o.Streams, sinkSeries()})
 	}
 	buckets := o.RequestBuckets
 	if buckets == nil {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"millrace/ingest/sinks"
 	"millrace/ingest/sources"
 	"millrace/ingest/streams"
 	"millrace/stream"
@@ -19,25 +20,45 @@ var (
 	streamFrames   = desc("millrace_stream_frames_total", "Frames of the stream that have ended.", "stream", "outcome")
 	streamDropped  = desc("millrace_stream_dropped_frames_total", "Frames of the stream dropped by policy.", "stream", "reason")
 	streamRestarts = desc("millrace_stream_restarts_total", "Times that the stream's source was opened again.", "stream")
-	streamLost     = desc("millrace_stream_lost_total", "Frames lost for want of memory, and results lost on their way: for all sinks, or for watchers, the file or the webhook.", "stream", "at")
-	streamSent     = desc("millrace_stream_webhook_results_total", "Results that the stream's webhook has taken.", "stream")
-	streamRetries  = desc("millrace_stream_webhook_retries_total", "Deliveries to the stream's webhook that were tried again.", "stream")
+	streamLost     = desc("millrace_stream_lost_total", "Frames lost for want of memory, and results lost on their way: for all sinks, or for watchers or one of its sinks.", "stream", "at")
 	streamWatchers = desc("millrace_stream_watchers", "Clients that watch the stream's results or pictures.", "stream")
 	streamAge      = desc("millrace_stream_result_age_seconds", "Age of the stream's results when they were handed to its sinks, from the receipt of their frames.", "stream")
 	streamLast     = desc("millrace_stream_last_result_timestamp_seconds", "When the stream's newest result was handed to its sinks.", "stream")
 	streamPanics   = desc("millrace_stream_panics_total", "Parts of streams of the server's own that ended by a fault of the program.")
 )
 
+// sinkDescs are the series of one kind of sink.
+type sinkDescs struct{ results, retries *prometheus.Desc }
+
+// sinkSeries describes the series of all kinds of sinks, by their names.
+func sinkSeries() map[string]sinkDescs {
+	all := map[string]sinkDescs{}
+	for _, k := range sinks.Kinds() {
+		all[k.Name] = sinkDescs{
+			desc("millrace_stream_"+k.Name+"_results_total", "Results that the stream's "+k.Name+" has taken.", "stream"),
+			desc("millrace_stream_"+k.Name+"_retries_total", "Deliveries to the stream's "+k.Name+" that were tried again.", "stream"),
+		}
+	}
+	return all
+}
+
 // cameras reads the streams of the server's own at each scrape.
-type cameras struct{ read func() streams.Stats }
+type cameras struct {
+	read  func() streams.Stats
+	sinks map[string]sinkDescs
+}
 
 // Describe lists what Collect may send.
-func (cameras) Describe(ch chan<- *prometheus.Desc) {
+func (c cameras) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		streamState, streamPaused, streamRead, streamFrames, streamDropped, streamRestarts, streamLost, streamSent, streamRetries,
+		streamState, streamPaused, streamRead, streamFrames, streamDropped, streamRestarts, streamLost,
 		streamWatchers, streamAge, streamLast, streamPanics,
 	} {
 		ch <- d
+	}
+	for _, d := range c.sinks {
+		ch <- d.results
+		ch <- d.retries
 	}
 }
 
@@ -75,10 +96,12 @@ func (c cameras) Collect(ch chan<- prometheus.Metric) {
 		counter(streamLost, s.Lost, s.Name, "memory")
 		counter(streamLost, s.ResultsLost, s.Name, "sinks")
 		counter(streamLost, s.WatchersLost, s.Name, "watchers")
-		counter(streamLost, s.FileErrors, s.Name, "file")
-		counter(streamLost, s.WebhookLost, s.Name, "webhook")
-		counter(streamSent, s.WebhookSent, s.Name)
-		counter(streamRetries, s.WebhookRetries, s.Name)
+		for name, d := range c.sinks {
+			st := s.Sinks[name]
+			counter(streamLost, st.Lost, s.Name, name)
+			counter(d.results, st.Sent, s.Name)
+			counter(d.retries, st.Retries, s.Name)
+		}
 		gauge(streamWatchers, float64(s.Watchers), s.Name)
 		ch <- prometheus.MustNewConstSummary(streamAge, s.Aged, s.Age.Seconds(), nil, s.Name)
 		if !s.Last.IsZero() {

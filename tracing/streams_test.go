@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"millrace/ingest/sinks"
 	"millrace/ingest/sources"
 	"millrace/ingest/streams"
 	"millrace/stream"
@@ -14,7 +15,8 @@ func TestStreams(t *testing.T) {
 	st := streams.Stats{Panics: 1, Streams: []streams.StreamStats{{
 		Name: "door", State: sources.Waiting, Paused: true, Watchers: 2, Answered: 70, Failed: 3, Drops: map[stream.Reason]uint64{stream.Stale: 4, stream.RateLimit: 5},
 		Aged: 70, Age: 7 * time.Second, Last: time.UnixMilli(1_795_000_000_250),
-		Totals: streams.Totals{Frames: 90, Lost: 8, Restarts: 6, ResultsLost: 9, WatchersLost: 10, FileErrors: 11, WebhookSent: 12, WebhookRetries: 13, WebhookLost: 14},
+		Totals: streams.Totals{Frames: 90, Lost: 8, Restarts: 6, ResultsLost: 9, WatchersLost: 10},
+		Sinks:  map[string]sinks.Stats{"file": {Lost: 11}, "webhook": {Sent: 12, Retries: 13, Lost: 14}, "socket": {Sent: 15}},
 	}, {Name: "yard", State: sources.Connecting}}}
 	r := &rig{Metrics: New(Options{Streams: func() streams.Stats { return st }})}
 	all := r.gather(t)
@@ -39,6 +41,7 @@ func TestStreams(t *testing.T) {
 		{14, "lost_total", []string{"at", "webhook"}},
 		{12, "webhook_results_total", nil},
 		{13, "webhook_retries_total", nil},
+		{15, "socket_results_total", nil},
 		{2, "watchers", nil},
 		{1_795_000_000.25, "last_result_timestamp_seconds", nil},
 	} {

@@ -50,13 +50,13 @@ func camerasDead(b *bench) error {
 // reach a camera waits longer and longer.
 func (b *bench) killAndStall(frames [][]byte) (p pairOfTimes, err error) {
 	cameras := make([]*camera, watched)
-	entries := make([]server.StreamEntry, watched)
+	entries := make([]streams.Config, watched)
 	for i := range cameras {
 		if cameras[i], err = newCamera(frames, watchedFPS); err != nil {
 			return p, err
 		}
 		defer cameras[i].close()
-		entries[i] = server.StreamEntry{Config: streams.Config{Name: fmt.Sprintf("camera%d", i), Source: cameras[i].url(), Model: "delay"}}
+		entries[i] = streams.Config{Name: fmt.Sprintf("camera%d", i), Source: cameras[i].url(), Model: "delay"}
 	}
 	t, err := serve(func(c *server.Config) { c.Streams = entries }, delayModel("delay", stream.Params{}))
 	if err != nil {

@@ -80,7 +80,7 @@ func (s settings) text(w io.Writer) error {
 	}
 	add("STREAM (file)")
 	for _, k := range s.Stream {
-		rows = append(rows, []string{"  " + k.Path, "", k.Doc})
+		rows = append(rows, []string{"  " + k.Path, k.Default, k.Doc})
 	}
 	for _, k := range s.Kinds {
 		add("KIND " + k.Name + ": " + k.Doc)
@@ -125,9 +125,9 @@ func (s settings) markdown(w io.Writer) error {
 	for _, k := range s.Model {
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", k.Path, code(k.Default), cell(k.Doc))
 	}
-	b.WriteString("\n## A stream\n\nKeys of an entry under `streams`: a camera that the server watches itself, see [streams.md](streams.md).\n\n| key | meaning |\n|---|---|\n")
+	b.WriteString("\n## A stream\n\nKeys of an entry under `streams`: a camera that the server watches itself, see [streams.md](streams.md).\n\n| key | default | meaning |\n|---|---|---|\n")
 	for _, k := range s.Stream {
-		fmt.Fprintf(&b, "| `%s` | %s |\n", k.Path, cell(k.Doc))
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", k.Path, code(k.Default), cell(k.Doc))
 	}
 	b.WriteString("\n## Kinds of workers\n\nEach takes the keys of a model and these.\n")
 	for _, k := range s.Kinds {

@@ -89,8 +89,8 @@ func (s *show) configure(cfg *server.Config) error {
 
 // looped is the clip as a stream of the server's own, over and over. It is paused,
 // so that it takes no time of the model's until the clip was judged.
-func (s *show) looped() server.StreamEntry {
-	return server.StreamEntry{Config: streams.Config{Name: s.stream, Source: s.file, Model: s.model, Loop: true, Paused: true}}
+func (s *show) looped() streams.Config {
+	return streams.Config{Name: s.stream, Source: s.file, Model: s.model, Loop: true, Paused: true}
 }
 
 // judge compares what comes back with the truth.

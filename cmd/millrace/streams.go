@@ -1,17 +1,21 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"millrace/client"
-	"millrace/stream"
+	"millrace/ingest/streams"
 )
 
 const streamsExamples = `  millrace streams
@@ -107,30 +111,15 @@ devices and addresses of private networks are for the server's configuration (or
 		Args: wrongUsage(cobra.ExactArgs(2)),
 	}
 	addr := addrFlag(c)
-	f := c.Flags()
-	var (
-		cfg    client.StreamConfig
-		policy string
-	)
-	f.StringVar(&cfg.Model, "model", "", "the model that sees its frames (needed)")
-	f.StringVar(&cfg.Version, "version", "", "of the model (any)")
-	f.StringVar(&cfg.Transport, "rtsp-transport", "", "of an rtsp source: tcp or udp (tcp)")
-	f.StringVar(&policy, "policy", "", "latest or every (latest)")
-	f.Float64Var(&cfg.FPS, "fps", 0, "frames taken from the source a second, at most (all)")
-	f.IntVar(&cfg.Width, "width", 0, "pixels that frames are scaled to (as they come)")
-	f.IntVar(&cfg.MaxAgeMS, "max-age-ms", 0, "a frame that would be answered older is dropped (the model's)")
-	f.IntVar(&cfg.DeadlineMS, "deadline-ms", 0, "the same, for each frame (the model's)")
-	f.Float64Var(&cfg.MaxFPS, "max-fps", 0, "frames that come sooner are dropped (the model's)")
-	f.IntVar(&cfg.Window, "window", 0, "frames on their way at once (the model's)")
-	f.StringVar(&cfg.Priority, "priority", "", "normal, high or low (the model's)")
-	f.BoolVar(&cfg.Loop, "loop", false, "a video with an end starts over")
-	f.BoolVar(&cfg.Paused, "paused", false, "analyse no frame until it is resumed")
-	f.StringVar(&cfg.Sinks.Webhook, "webhook", "", "an address that results are posted to")
-	f.StringVar(&cfg.Sinks.WebhookSecret, "webhook-secret", "", "signs what is posted")
-	asJSON := f.Bool("json", false, "as JSON")
+	given := requestFlags(c.Flags())
+	asJSON := c.Flags().Bool("json", false, "as JSON")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		cfg.Name, cfg.Source, cfg.Policy = args[0], args[1], stream.Mode(policy)
-		if cfg.Model == "" {
+		cfg, err := given()
+		if err != nil {
+			return err
+		}
+		cfg.Name, cfg.Source = args[0], args[1]
+		if cfg.Settings["model"] == nil {
 			return usagef("--model is missing: see `millrace models`")
 		}
 		cl, err := dial(*addr)
@@ -145,6 +134,43 @@ devices and addresses of private networks are for the server's configuration (or
 		return writeJSON(c.OutOrStdout(), s)
 	}
 	return c
+}
+
+// requestFlags makes a flag of each setting of a stream that a request may set,
+// but its name and source. given returns those that were set.
+func requestFlags(flags *pflag.FlagSet) (given func() (client.StreamConfig, error)) {
+	table := streams.NewDraft().Table()
+	paths := map[string]string{} // by the names of flags
+	for _, f := range table.Fields() {
+		if f.Request == "" || f.Path == "name" || f.Path == "source" {
+			continue
+		}
+		name := strings.NewReplacer("_", "-", ".", "-").Replace(strings.TrimPrefix(f.Path, "sinks."))
+		paths[name] = f.Path
+		help := f.Help
+		if len(f.Words) > 0 {
+			help += ": " + strings.Join(f.Words, ", ")
+		}
+		if left := cmp.Or(f.Default, f.Unset); left != "" {
+			help += " (" + left + ")"
+		}
+		if f.IsBool() {
+			flags.Bool(name, false, help)
+		} else {
+			flags.String(name, "", help)
+		}
+	}
+	return func() (cfg client.StreamConfig, err error) {
+		flags.Visit(func(f *pflag.Flag) {
+			if path, ok := paths[f.Name]; ok && err == nil {
+				err = table.Set(path, f.Value.String())
+			}
+		})
+		cfg.Settings = table.Object()
+		cfg.Sinks, _ = cfg.Settings["sinks"].(map[string]any)
+		delete(cfg.Settings, "sinks")
+		return cfg, err
+	}
 }
 
 func pausing(paused bool) func(*client.Client, context.Context, string) error {
@@ -213,12 +239,13 @@ func streamRows(s *client.ServerStream) [][]string {
 		[]string{"newest result", ago(s.Last, now)},
 		[]string{"lost", lostText(&s.Lost)},
 		[]string{"watchers", strconv.Itoa(s.Watchers)})
-	if w := s.Webhook; w != nil {
-		text := fmt.Sprintf("%d sent, %d lost, tried again %d times", w.Sent, w.Lost, w.Retries)
-		if w.Error != "" {
-			text += ": " + w.Error
+	for _, name := range slices.Sorted(maps.Keys(s.Sinks)) {
+		k := s.Sinks[name]
+		text := fmt.Sprintf("%d sent, %d lost, tried again %d times", k.Sent, k.Lost, k.Retries)
+		if k.Error != "" {
+			text += ": " + k.Error
 		}
-		rows = append(rows, []string{"webhook", text})
+		rows = append(rows, []string{name, text})
 	}
 	return rows
 }
@@ -238,7 +265,7 @@ func policyText(p *client.StreamPolicy) string {
 
 func lostText(l *client.StreamLost) string {
 	return listed(map[string]uint64{
-		"frames for want of memory": l.Frames, "results for all sinks": l.Results, "lines for watchers": l.Lines, "lines for the file": l.File,
+		"frames for want of memory": l.Frames, "results for all sinks": l.Results, "lines for watchers": l.Lines,
 	})
 }
 
@@ -264,11 +291,13 @@ func doing(s *client.ServerStream) string {
 
 // problem is what is wrong now: the last failure of one that runs is over.
 func problem(s *client.ServerStream) string {
-	switch {
-	case s.Error != nil && (s.State == "waiting" || s.State == "failed" || s.State == "connecting"):
+	if s.Error != nil && (s.State == "waiting" || s.State == "failed" || s.State == "connecting") {
 		return s.Error.Message
-	case s.Webhook != nil && s.Webhook.Error != "":
-		return s.Webhook.Error
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Sinks)) {
+		if text := s.Sinks[name].Error; text != "" {
+			return text
+		}
 	}
 	return ""
 }

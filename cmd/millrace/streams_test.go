@@ -44,7 +44,7 @@ func TestStreams(t *testing.T) {
 			t.Fatalf("no results: %+v", s)
 		}
 	}
-	if s.Name != "door" || s.Source != source || s.Model != "eyes" || s.Origin != "request" || s.Policy.MaxAgeMS != 400 || s.Width != 640 || s.Last == nil || s.Webhook == nil {
+	if s.Name != "door" || s.Source != source || s.Model != "eyes" || s.Origin != "request" || s.Policy.MaxAgeMS != 400 || s.Width != 640 || s.Last == nil || len(s.Sinks) != 1 {
 		t.Errorf("%+v", s)
 	}
 	want(0, "640x480", "show", "door")

@@ -73,9 +73,9 @@ func TestLiveHLS(t *testing.T) {
 		t.Skip("waits for FFmpeg and its time-outs")
 	}
 	b := newBroadcast(t)
-	r := run(t, sources.Options{Video: video.Options{URL: b.URL, StallTimeout: 3 * time.Second}})
+	r := run(t, video.Options{URL: b.URL, StallTimeout: 3 * time.Second}, sources.Options{})
 	st := r.frames(30)
-	if st.Info.Width != 160 || st.Info.Duration != 0 {
+	if st.Info.Width != 160 || st.Info.Ends {
 		t.Errorf("%+v", st.Info)
 	}
 

@@ -57,21 +57,34 @@ type rig struct {
 	held  []*buf.Buf
 }
 
-// run starts a source with short waits.
-func run(t *testing.T, o sources.Options) *rig {
+// run starts a video with short waits.
+func run(t *testing.T, v video.Options, o sources.Options) *rig {
 	t.Helper()
-	r := &rig{t: t, memory: o.Memory, over: make(chan struct{}), sizes: map[string]int{}}
-	if r.memory == nil {
-		r.memory = buf.NewPool(0)
+	return runWithin(t, buf.NewPool(0), v, o)
+}
+
+// runWithin is run with the memory that frames may take.
+func runWithin(t *testing.T, memory *buf.Pool, v video.Options, o sources.Options) *rig {
+	t.Helper()
+	if v.StallTimeout == 0 {
+		v.StallTimeout = patience
 	}
-	o.Memory, o.Frame = r.memory, r.frame
+	if v.StartTimeout == 0 {
+		v.StartTimeout = patience
+	}
+	o.Address = v.URL
+	o.Open = func(ctx context.Context) (sources.Reader, error) {
+		return sources.OpenVideo(ctx, v, sources.Env{Memory: memory})
+	}
+	return supervise(t, memory, o)
+}
+
+// supervise starts a source with short waits.
+func supervise(t *testing.T, memory *buf.Pool, o sources.Options) *rig {
+	t.Helper()
+	r := &rig{t: t, memory: memory, over: make(chan struct{}), sizes: map[string]int{}}
+	o.Frame = r.frame
 	o.MinWait, o.MaxWait = 20*time.Millisecond, 100*time.Millisecond
-	if o.Video.StallTimeout == 0 {
-		o.Video.StallTimeout = patience
-	}
-	if o.Video.StartTimeout == 0 {
-		o.Video.StartTimeout = patience
-	}
 	r.Source = sources.New(o)
 	var ctx context.Context
 	ctx, r.cancel = context.WithCancelCause(context.Background())

@@ -25,14 +25,14 @@ func TestRates(t *testing.T) {
 	t.Run("1 a second", func(t *testing.T) {
 		c := newCamera(t)
 		c.wait.Store(int64(time.Second))
-		r := run(t, sources.Options{Video: video.Options{URL: c.URL}})
+		r := run(t, video.Options{URL: c.URL}, sources.Options{})
 		if st := r.frames(3); st.Restarts != 0 || st.Lost != 0 {
 			t.Errorf("%+v", st)
 		}
 	})
 	const fast = "testsrc2=size=64x48:rate=240:duration=2"
 	t.Run("240 a second", func(t *testing.T) {
-		r := run(t, sources.Options{Video: video.Options{URL: ffmpeg(t, "fast.mp4", "-f", "lavfi", "-i", fast, "-pix_fmt", "yuv420p")}})
+		r := run(t, video.Options{URL: ffmpeg(t, "fast.mp4", "-f", "lavfi", "-i", fast, "-pix_fmt", "yuv420p")}, sources.Options{})
 		if err := r.wait(); err != nil || len(r.pts) != 480 {
 			t.Fatalf("%d frames, %v", len(r.pts), err)
 		}
@@ -43,7 +43,7 @@ func TestRates(t *testing.T) {
 		}
 	})
 	t.Run("240 a second, live", func(t *testing.T) {
-		r := run(t, sources.Options{Video: video.Options{URL: "exec:ffmpeg -nostdin -v error -re -f lavfi -i " + fast + " -c:v mpeg2video -f mpegts -"}, May: once()})
+		r := run(t, video.Options{URL: "exec:ffmpeg -nostdin -v error -re -f lavfi -i " + fast + " -c:v mpeg2video -f mpegts -"}, sources.Options{May: once()})
 		_ = r.wait()
 		if st := r.Status(); st.Frames != 480 || st.Lost != 0 {
 			t.Errorf("%+v", st)
@@ -117,7 +117,7 @@ func TestBadStreams(t *testing.T) {
 		})
 		for form, source := range map[string]string{"file": path, "http": url, "exec": "exec:cat " + path} {
 			t.Run(c.name+", "+form, func(t *testing.T) {
-				r := run(t, sources.Options{Video: video.Options{URL: source}, May: once()})
+				r := run(t, video.Options{URL: source}, sources.Options{May: once()})
 				_ = r.wait()
 				st := r.Status()
 				if len(r.pts) < c.frames || len(r.sizes) != 1 || !slices.IsSorted(r.pts) {
@@ -142,7 +142,7 @@ func TestFileCutShort(t *testing.T) {
 	if err := os.WriteFile(path, whole[:len(whole)/2], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := run(t, sources.Options{Video: video.Options{URL: path}})
+	r := run(t, video.Options{URL: path}, sources.Options{})
 	wantKind(t, r.wait(), video.EndedEarly)
 	if st := r.Status(); st.State != sources.Failed || st.Restarts != 0 || st.Frames == 0 || st.Frames >= 40 {
 		t.Errorf("%+v", st)
@@ -155,7 +155,7 @@ func TestPacedOverAJump(t *testing.T) {
 		t.Skip("waits for FFmpeg and its time-outs")
 	}
 	path := ffmpeg(t, "jump.mkv", append(moving("2"), "-vf", "setpts=PTS+if(gte(N\\,10)\\,3600/TB\\,0)", "-fps_mode", "passthrough", "-c:v", "mjpeg")...)
-	r := run(t, sources.Options{Video: video.Options{URL: path}, Paced: true})
+	r := run(t, video.Options{URL: path}, sources.Options{Paced: true})
 	if err := r.wait(); err != nil {
 		t.Fatal(err)
 	}

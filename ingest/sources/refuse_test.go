@@ -143,7 +143,7 @@ func TestWhyNot(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s, NoProbe %v", c.name, noProbe), func(t *testing.T) {
 				before := fds(t)
-				r := run(t, sources.Options{Video: video.Options{URL: c.url, NoProbe: noProbe, StartTimeout: c.wait}})
+				r := run(t, video.Options{URL: c.url, NoProbe: noProbe, StartTimeout: c.wait}, sources.Options{})
 				st := r.until("tried again", func(st sources.Status) bool { return st.Restarts > 0 && st.State == sources.Waiting })
 				if !slices.Contains(c.kinds, st.Kind) || c.code != "" && sources.Code(st.Err) != c.code {
 					t.Errorf("%s %s: %v, want %v", st.Kind, sources.Code(st.Err), st.Err, c.kinds)
@@ -174,14 +174,14 @@ func TestStopWhileItHangs(t *testing.T) {
 		mute(w, q)
 	})
 	for _, noProbe := range []bool{false, true} {
-		r := run(t, sources.Options{Video: video.Options{URL: url, NoProbe: noProbe}})
+		r := run(t, video.Options{URL: url, NoProbe: noProbe}, sources.Options{})
 		<-asked
 		r.cancel(errStop)
 		if err := r.wait(); err != errStop {
 			t.Error(err)
 		}
 	}
-	r := run(t, sources.Options{Video: video.Options{URL: "exec:sleep 1000"}})
+	r := run(t, video.Options{URL: "exec:sleep 1000"}, sources.Options{})
 	r.cancel(errStop)
 	if err := r.wait(); err != errStop {
 		t.Error(err)

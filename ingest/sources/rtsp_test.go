@@ -17,15 +17,15 @@ func TestRTSP(t *testing.T) {
 	addr, stop := videotest.RTSP(t)
 	for _, transport := range []string{"tcp", "udp"} {
 		t.Run(transport, func(t *testing.T) {
-			r := run(t, sources.Options{Video: video.Options{URL: "rtsp://" + addr, InputArgs: []string{"-rtsp_transport", transport}}})
+			r := run(t, video.Options{URL: "rtsp://" + addr, InputArgs: []string{"-rtsp_transport", transport}}, sources.Options{})
 			st := r.frames(10)
-			if st.Info.Width != 160 || st.Info.Height != 120 || st.Info.Duration != 0 {
+			if st.Info.Width != 160 || st.Info.Height != 120 || st.Info.Ends {
 				t.Errorf("%+v", st.Info)
 			}
 		})
 	}
 	// The server dies under the stream.
-	r := run(t, sources.Options{Video: video.Options{URL: "rtsp://" + addr, StallTimeout: 2 * time.Second}})
+	r := run(t, video.Options{URL: "rtsp://" + addr, StallTimeout: 2 * time.Second}, sources.Options{})
 	r.frames(5)
 	stop()
 	r.until("refused", func(st sources.Status) bool { return st.Kind == video.Refused })
@@ -36,12 +36,12 @@ func TestRTSPPassword(t *testing.T) {
 		t.Skip("waits for FFmpeg and its time-outs")
 	}
 	addr, _ := videotest.RTSP(t, "me", "geheim")
-	r := run(t, sources.Options{Video: video.Options{URL: "rtsp://me:geheim@" + addr}})
+	r := run(t, video.Options{URL: "rtsp://me:geheim@" + addr}, sources.Options{})
 	r.frames(5)
 	r.cancel(errStop)
 	_ = r.wait()
 	for _, url := range []string{"rtsp://" + addr, "rtsp://me:geheimnis@" + addr} {
-		r := run(t, sources.Options{Video: video.Options{URL: url}})
+		r := run(t, video.Options{URL: url}, sources.Options{})
 		st := r.until("denied", func(st sources.Status) bool { return st.State == sources.Waiting })
 		wantKind(t, st.Err, video.Auth)
 		if strings.Contains(st.Err.Error(), "geheim") {

@@ -145,7 +145,7 @@ func TestSecretsStaySecret(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newSpy(t)
 			by.Store(s)
-			r := run(t, sources.Options{Video: o})
+			r := run(t, o, sources.Options{})
 			r.frames(10)
 			r.cancel(errStop)
 			_ = r.wait()
@@ -167,7 +167,7 @@ func TestSecretsStaySecretOverRTSP(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSpy(t)
-			r := run(t, sources.Options{Video: o})
+			r := run(t, o, sources.Options{})
 			st := r.frames(10)
 			if st.Info.Width != 160 || st.Info.FPS != 15 || st.Info.Codec != "mjpeg" {
 				t.Errorf("%+v", st.Info)
@@ -180,7 +180,7 @@ func TestSecretsStaySecretOverRTSP(t *testing.T) {
 	// The server dies under the stream.
 	addr, stop := videotest.RTSP(t, "admin", "geheim")
 	for _, allow := range []func(netip.Addr) error{nil, anywhere} {
-		r := run(t, sources.Options{Video: video.Options{URL: "rtsp://admin:geheim@" + addr, StallTimeout: 2 * time.Second, Allow: allow}})
+		r := run(t, video.Options{URL: "rtsp://admin:geheim@" + addr, StallTimeout: 2 * time.Second, Allow: allow}, sources.Options{})
 		if allow == nil {
 			r.frames(5)
 			stop()

@@ -9,25 +9,18 @@ import (
 	"time"
 
 	"millrace/internal/backoff"
-	"millrace/internal/buf"
 	"millrace/internal/video"
 	"millrace/stream"
 )
 
-const (
-	// startTimeout is Video.StartTimeout's default: a camera of a frame a second takes
-	// 25 s to open, because ffmpeg looks at some frames first, and ffprobe before it.
-	startTimeout = 40 * time.Second
-	// maxPause is the longest time between two frames of a paced video that is taken
-	// for one, unless they all are so far apart.
-	maxPause = 10 * time.Second
-)
+// maxPause is the longest time between two frames of a paced source that is taken
+// for one, unless they all are so far apart.
+const maxPause = 10 * time.Second
 
-// Options are what a source is made with. Video.URL, Memory and Frame are
-// needed.
+// Options are what a source is made with. Open, Address and Frame are needed.
 type Options struct {
-	Video  video.Options // Format is RGB24, whatever is asked for
-	Memory *buf.Pool
+	Open    func(context.Context) (Reader, error) // called again after each failure
+	Address string                                // for messages, which leave its passwords out
 
 	// Frame takes each frame over, its lease included. Seq counts from 0 over all
 	// openings. A live source must not be held up: Frame returns at once, and a
@@ -35,16 +28,18 @@ type Options struct {
 	// time.
 	Frame func(stream.Frame)
 	// Opened is told what was opened, before its first frame; nil for nobody.
-	Opened func(video.Info)
+	Opened func(Info)
 	// Failed is told of each failure, without passwords; nil for nobody.
 	Failed func(error)
+	// Unreadable is told of a frame that cannot be read; nil for nobody.
+	Unreadable func(seq uint64, err error)
 	// Lost is told of a frame for which there was no memory; nil for nobody.
 	Lost func(seq uint64)
 	// May is asked before each opening whether the source may be opened now: an
 	// error of it is a failure like others, except that PermissionDenied and
 	// InvalidArgument are final. nil allows.
 	May func(context.Context) error
-	// Paced gives the frames of a video with an end at the speed at which it plays. A
+	// Paced gives the frames of a source with an end at the speed at which it plays. A
 	// jump of its times is not waited for.
 	Paced bool
 
@@ -53,7 +48,7 @@ type Options struct {
 	Steady  time.Duration // frames for so long make the next wait a short one again; 10 s
 }
 
-// Source keeps one video going. Run runs it once; Status may be called by
+// Source keeps one source going. Run runs it once; Status may be called by
 // anybody, at any time.
 type Source struct {
 	opts    Options
@@ -65,11 +60,10 @@ type Source struct {
 
 // New makes a source that does nothing until Run.
 func New(o Options) *Source {
-	o.Video.Format, o.Video.Encoded = video.RGB24, ""
 	for _, d := range []struct {
 		p *time.Duration
 		v time.Duration
-	}{{&o.MinWait, 500 * time.Millisecond}, {&o.MaxWait, 30 * time.Second}, {&o.Steady, 10 * time.Second}, {&o.Video.StartTimeout, startTimeout}} {
+	}{{&o.MinWait, 500 * time.Millisecond}, {&o.MaxWait, 30 * time.Second}, {&o.Steady, 10 * time.Second}} {
 		if *d.p <= 0 {
 			*d.p = d.v
 		}
@@ -102,7 +96,7 @@ func (s *Source) Run(ctx context.Context) error {
 		case err == io.EOF:
 			s.enter(Ended, time.Time{})
 			return nil
-		case final(err) || s.cutShort(err):
+		case isFinal(err):
 			s.fail(err)
 			s.enter(Failed, time.Time{})
 			return err
@@ -115,9 +109,18 @@ func (s *Source) Run(ctx context.Context) error {
 	}
 }
 
-// final says that trying again is of no use: not the source is wrong, but what
-// was asked for.
-func final(err error) bool {
+// final is an error after which trying again is of no use.
+type final struct{ error }
+
+// Unwrap returns the error.
+func (f final) Unwrap() error { return f.error }
+
+// isFinal says that trying again is of no use: not the source is wrong, but what
+// was asked for, or what there was of it has been read.
+func isFinal(err error) bool {
+	if _, is := err.(final); is {
+		return true
+	}
 	if k := video.KindOf(err); k != "" {
 		return k == video.Forbidden
 	}
@@ -126,13 +129,6 @@ func final(err error) bool {
 		return true
 	}
 	return false
-}
-
-// cutShort says that err is the end of a file that is damaged or not whole: what
-// there is of it was read, and would only come again.
-func (s *Source) cutShort(err error) bool {
-	st := s.Status()
-	return video.KindOf(err) == video.EndedEarly && st.Info.File && st.Frames > 0 && !s.opts.Video.Loop
 }
 
 // pause returns how long to wait. What will not mend by itself is asked for as
@@ -181,7 +177,7 @@ func (s *Source) once(ctx context.Context) (steady bool, err error) {
 			return false, err
 		}
 	}
-	r, err := video.Open(ctx, s.opts.Video)
+	r, err := s.opts.Open(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -195,18 +191,17 @@ func (s *Source) once(ctx context.Context) (steady bool, err error) {
 	}
 	s.enter(Running, time.Time{})
 	begun := time.Now()
-	ends := info.File || info.Duration > 0
-	err = s.read(ctx, NewFrames(r, s.opts.Memory), s.opts.Paced && ends)
-	if err == io.EOF && !ends {
+	err = s.read(ctx, r, info.Timed || s.opts.Paced && info.Ends)
+	if err == io.EOF && !info.Ends {
 		// Nobody said that it would end: a camera, or the server in front of it, did.
-		err = &video.Error{Kind: video.EndedEarly, URL: video.Redact(s.opts.Video.URL), Detail: "its server ended it"}
+		err = &video.Error{Kind: video.EndedEarly, URL: video.Redact(s.opts.Address), Detail: "its server ended it"}
 	}
 	return time.Since(begun) >= s.opts.Steady, err
 }
 
-func (s *Source) read(ctx context.Context, frames *Frames, paced bool) error {
+func (s *Source) read(ctx context.Context, r Reader, paced bool) error {
 	pause := maxPause
-	if fps := frames.r.Info().FPS; fps > 0 {
+	if fps := r.Info().FPS; fps > 0 {
 		pause = max(pause, time.Duration(2/fps*float64(time.Second)))
 	}
 	var (
@@ -214,11 +209,12 @@ func (s *Source) read(ctx context.Context, frames *Frames, paced bool) error {
 		first, last int64 // times of frames; first moves with each jump
 	)
 	for {
-		f, err := frames.Next()
-		if err != nil {
+		f, err := r.Next()
+		var unreadable *Unreadable
+		if err != nil && !errors.As(err, &unreadable) {
 			return err
 		}
-		if f.Lease == nil {
+		if unreadable == nil && f.Lease == nil {
 			f.Seq = s.count(true)
 			if s.opts.Lost != nil {
 				s.opts.Lost(f.Seq)
@@ -238,6 +234,12 @@ func (s *Source) read(ctx context.Context, frames *Frames, paced bool) error {
 			return context.Cause(ctx)
 		}
 		f.Seq = s.count(false) // from here on somebody accounts for it
+		if unreadable != nil {
+			if s.opts.Unreadable != nil {
+				s.opts.Unreadable(f.Seq, unreadable.Err)
+			}
+			continue
+		}
 		s.opts.Frame(f)
 	}
 }

@@ -23,13 +23,13 @@ import (
 
 func TestFileEnds(t *testing.T) {
 	path := ffmpeg(t, "clip.mp4", moving("2")...)
-	var info video.Info
-	r := run(t, sources.Options{Video: video.Options{URL: path}, Opened: func(i video.Info) { info = i }})
+	var info sources.Info
+	r := run(t, video.Options{URL: path}, sources.Options{Opened: func(i sources.Info) { info = i }})
 	if err := r.wait(); err != nil {
 		t.Fatal(err)
 	}
 	st := r.Status()
-	if st.State != sources.Ended || st.Frames != 20 || st.Restarts != 0 || st.Err != nil || info.Duration == 0 {
+	if st.State != sources.Ended || st.Frames != 20 || st.Restarts != 0 || st.Err != nil || !info.Ends {
 		t.Errorf("%+v of %+v", st, info)
 	}
 	for i, seq := range r.seqs {
@@ -41,7 +41,7 @@ func TestFileEnds(t *testing.T) {
 
 func TestFileLoops(t *testing.T) {
 	path := ffmpeg(t, "clip.mp4", moving("1")...)
-	r := run(t, sources.Options{Video: video.Options{URL: path, Loop: true}})
+	r := run(t, video.Options{URL: path, Loop: true}, sources.Options{})
 	st := r.frames(45)
 	r.cancel(errStop)
 	if err := r.wait(); err != errStop {
@@ -59,7 +59,7 @@ func TestFileLoops(t *testing.T) {
 func TestPaced(t *testing.T) {
 	path := ffmpeg(t, "clip.mp4", moving("1")...)
 	begun := time.Now()
-	r := run(t, sources.Options{Video: video.Options{URL: path}, Paced: true})
+	r := run(t, video.Options{URL: path}, sources.Options{Paced: true})
 	if err := r.wait(); err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestPaced(t *testing.T) {
 // A camera that falls silent, dies, comes back and changes its size.
 func TestCamera(t *testing.T) {
 	c := newCamera(t)
-	r := run(t, sources.Options{Video: video.Options{URL: c.URL, NoProbe: true, StallTimeout: 300 * time.Millisecond}})
+	r := run(t, video.Options{URL: c.URL, NoProbe: true, StallTimeout: 300 * time.Millisecond}, sources.Options{})
 	r.frames(5)
 
 	c.silent.Store(true)
@@ -113,7 +113,7 @@ func TestCamera(t *testing.T) {
 // A live source whose server ends it is opened again.
 func TestLiveEndIsAFailure(t *testing.T) {
 	c := newCamera(t)
-	r := run(t, sources.Options{Video: video.Options{URL: c.URL, NoProbe: true}})
+	r := run(t, video.Options{URL: c.URL, NoProbe: true}, sources.Options{})
 	r.frames(2)
 	(*c.cut.Load())()
 	st := r.until("opened again", func(st sources.Status) bool { return st.Restarts == 1 && st.State == sources.Running })
@@ -125,7 +125,7 @@ func TestHLS(t *testing.T) {
 	list := ffmpeg(t, "live.m3u8", append(moving("4"), "-g", "10", "-hls_time", "1", "-hls_playlist_type", "vod")...)
 	srv := httptest.NewServer(http.FileServer(http.Dir(filepath.Dir(list))))
 	defer srv.Close()
-	r := run(t, sources.Options{Video: video.Options{URL: srv.URL + "/live.m3u8"}})
+	r := run(t, video.Options{URL: srv.URL + "/live.m3u8"}, sources.Options{})
 	if err := r.wait(); err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func TestNoVideo(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("only words")) }))
 	defer srv.Close()
 	url := strings.Replace(srv.URL, "http://", "http://me:geheim@", 1) + "/?token=geheim"
-	r := run(t, sources.Options{Video: video.Options{URL: url}})
+	r := run(t, video.Options{URL: url}, sources.Options{})
 	st := r.until("waiting", func(st sources.Status) bool { return st.State == sources.Waiting })
 	if d := st.Retry.Sub(st.Since); d < 50*time.Millisecond {
 		t.Errorf("waits %v of at most 100ms", d)
@@ -166,7 +166,7 @@ func TestComesLater(t *testing.T) {
 	})
 	srv := httptest.NewServer(mux)
 	defer srv.Close()
-	r := run(t, sources.Options{Video: video.Options{URL: srv.URL + "/clip.mp4"}})
+	r := run(t, video.Options{URL: srv.URL + "/clip.mp4"}, sources.Options{})
 	r.until("not found", func(st sources.Status) bool { return st.Kind == video.NotFound && st.Restarts > 1 })
 	close(ready)
 	if err := r.wait(); err != nil {
@@ -176,11 +176,11 @@ func TestComesLater(t *testing.T) {
 
 func TestMay(t *testing.T) {
 	denied := stream.Errorf(stream.PermissionDenied, "source", "not there")
-	r := run(t, sources.Options{Video: video.Options{URL: "http://10.0.0.1/"}, May: func(context.Context) error { return denied }})
+	r := run(t, video.Options{URL: "http://10.0.0.1/"}, sources.Options{May: func(context.Context) error { return denied }})
 	if err := r.wait(); !errors.Is(err, denied) || r.Status().State != sources.Failed {
 		t.Errorf("%v %+v", err, r.Status())
 	}
-	r = run(t, sources.Options{Video: video.Options{URL: "x.mp4", Width: -1}})
+	r = run(t, video.Options{URL: "x.mp4", Width: -1}, sources.Options{})
 	if err := r.wait(); err == nil || r.Status().State != sources.Failed {
 		t.Errorf("%v %+v", err, r.Status())
 	}
@@ -189,7 +189,7 @@ func TestMay(t *testing.T) {
 // Without memory frames are lost, and the source goes on.
 func TestMemory(t *testing.T) {
 	c := newCamera(t)
-	r := run(t, sources.Options{Video: video.Options{URL: c.URL, NoProbe: true}, Memory: buf.NewPool(40 << 10)})
+	r := runWithin(t, buf.NewPool(40<<10), video.Options{URL: c.URL, NoProbe: true}, sources.Options{})
 	r.mu.Lock()
 	r.hold = true
 	r.mu.Unlock()
@@ -223,7 +223,7 @@ func TestCheck(t *testing.T) {
 func TestPublic(t *testing.T) {
 	c := newCamera(t)
 	for _, url := range []string{c.URL, strings.Replace(c.URL, "127.0.0.1", "localhost", 1), strings.Replace(c.URL, "http", "rtsp", 1)} {
-		r := run(t, sources.Options{Video: video.Options{URL: url, Allow: sources.Public}})
+		r := run(t, video.Options{URL: url, Allow: sources.Public}, sources.Options{})
 		err := r.wait()
 		if sources.Code(err) != stream.PermissionDenied || !strings.Contains(err.Error(), "sources.allow_private") || r.Status().State != sources.Failed {
 			t.Errorf("%s: %v", url, err)
@@ -256,12 +256,12 @@ func TestPublicLeadsToPrivate(t *testing.T) {
 	defer public.Close()
 	for _, path := range []string{"/redirect", "/list.m3u8"} {
 		for _, noProbe := range []bool{false, true} {
-			r := run(t, sources.Options{Video: video.Options{URL: public.URL + path, NoProbe: noProbe, Allow: func(a netip.Addr) error {
+			r := run(t, video.Options{URL: public.URL + path, NoProbe: noProbe, Allow: func(a netip.Addr) error {
 				if a == netip.MustParseAddr("127.0.0.1") { // as if it were
 					return nil
 				}
 				return sources.Public(a)
-			}}})
+			}}, sources.Options{})
 			err := r.wait()
 			if sources.Code(err) != stream.PermissionDenied || !strings.Contains(err.Error(), "127.0.0.2 is a private address: sources.allow_private") {
 				t.Errorf("%s: %v", path, err)

@@ -31,5 +31,5 @@ type Status struct {
 	Retry    time.Time  // when it is opened again; zero unless Waiting
 	Frames   uint64     // read, of all openings
 	Lost     uint64     // of them, for want of memory
-	Info     video.Info // of the last opening
+	Info     Info       // of the last opening
 }

@@ -111,10 +111,6 @@ func taken(name string) error {
 
 // add starts a stream. kept is what the keeper has of it, or nil.
 func (a *Adapter) add(c Config, origin string, kept *Config) error {
-	policy, err := c.policy()
-	if err != nil {
-		return err
-	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch _, twice := a.flows[c.Name]; {
@@ -127,7 +123,7 @@ func (a *Adapter) add(c Config, origin string, kept *Config) error {
 	case len(a.flows) >= a.opts.MaxStreams:
 		return stream.Errorf(stream.Overloaded, "limits.max_streams", "%d streams run already: delete one, or raise the setting", len(a.flows))
 	}
-	f := newFlow(a, c, policy, origin)
+	f := newFlow(a, c, origin)
 	f.kept = kept
 	a.flows[c.Name] = f
 	a.goLocked("stream", func() {
@@ -140,15 +136,6 @@ func (a *Adapter) add(c Config, origin string, kept *Config) error {
 // publicOnly says whether a stream may not lead to private addresses.
 func (a *Adapter) publicOnly(origin string) bool {
 	return origin == "request" && !a.opts.AllowPrivate
-}
-
-// traceable refuses UDP where addresses are looked at: an RTSP server names any
-// that packets are to go to.
-func (a *Adapter) traceable(c Config, origin string) error {
-	if c.transport() == "udp" && a.publicOnly(origin) {
-		return stream.Errorf(stream.PermissionDenied, "rtsp_transport", "udp may lead to private addresses: sources.allow_private allows those, else leave it out")
-	}
-	return nil
 }
 
 // remove forgets a stream of which nothing runs any more.

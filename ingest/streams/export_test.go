@@ -5,26 +5,6 @@ import (
 	"encoding/json"
 )
 
-// WebhookForTest is a webhook without a stream.
-type WebhookForTest struct{ h *webhook }
-
-// NewWebhookForTest makes one.
-func NewWebhookForTest(name string, s Sinks, publicOnly bool) WebhookForTest {
-	return WebhookForTest{newWebhook(name, s, publicOnly)}
-}
-
-func (w WebhookForTest) Push(line []byte)        { w.h.push(line) }
-func (w WebhookForTest) Close()                  { w.h.close() }
-func (w WebhookForTest) Run(ctx context.Context) { w.h.run(ctx) }
-
-// Counts returns results delivered and lost, and the last failure.
-func (w WebhookForTest) Counts() (sent, lost uint64, failure string) {
-	if p := w.h.failure.Load(); p != nil {
-		failure = *p
-	}
-	return w.h.sent.Load(), w.h.lost.Load(), failure
-}
-
 // HubForTest is a hub without a stream.
 type HubForTest struct{ h hub }
 
@@ -52,7 +32,4 @@ func GateForTest(places int) func(context.Context) (leave func(), err error) {
 	return make(gate, places).enter
 }
 
-const (
-	OpenHold  = openHold
-	HookBatch = hookBatch
-)
+const OpenHold = openHold

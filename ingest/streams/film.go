@@ -174,13 +174,20 @@ func (m *film) paint() {
 
 // painter keeps the memory to draw in.
 type painter struct {
-	rgba *image.RGBA
-	rgb  []byte
+	decoder codec.Decoder // of frames that are still coded; the model has accepted their size
+	pixels  []byte        // of such a frame
+	rgba    *image.RGBA
+	rgb     []byte
 }
 
 // draw returns a JPEG of the frame, in new memory, with what the model found.
 // Outputs that cannot be drawn leave the frame as it is.
 func (p *painter) draw(f *stream.Frame, r *stream.Result) ([]byte, error) {
+	if f.Codec != stream.RGB24 {
+		if err := p.decode(f); err != nil {
+			return nil, err
+		}
+	}
 	outputs := make([]oip.Tensor, len(r.Outputs))
 	for i, t := range r.Outputs {
 		outputs[i] = oip.Tensor{Name: t.Name, Datatype: string(t.Datatype), Shape: t.Shape, Data: t.Data}
@@ -203,4 +210,24 @@ func (p *painter) draw(f *stream.Frame, r *stream.Result) ([]byte, error) {
 		d[0], d[1], d[2] = s[0], s[1], s[2]
 	}
 	return codec.EncodeJPEG(nil, p.rgb, f.Width, f.Height, filmQuality)
+}
+
+// decode puts raw pixels in the place of a coded picture.
+func (p *painter) decode(f *stream.Frame) error {
+	info, err := p.decoder.Limits.Header(f.Payload)
+	if err != nil {
+		return err
+	}
+	var whole codec.Target
+	f.Width, f.Height = info.Upright()
+	if n := whole.Size(f.Width, f.Height); n <= cap(p.pixels) {
+		p.pixels = p.pixels[:n]
+	} else {
+		p.pixels = make([]byte, n)
+	}
+	if _, err := p.decoder.DecodeInfo(f.Payload, info, whole, p.pixels); err != nil {
+		return err
+	}
+	f.Payload = p.pixels
+	return nil
 }

@@ -8,9 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"millrace/ingest/sinks"
 	"millrace/ingest/sources"
 	"millrace/internal/backoff"
-	"millrace/internal/video"
 	"millrace/stream"
 )
 
@@ -31,9 +31,7 @@ type flow struct {
 	gone   chan struct{} // nothing of it is left
 	hub    hub           // lines
 	film   film
-	file   *file    // nil = none
-	hook   *webhook // nil = none
-	made   time.Time
+	sinks  []openSink
 
 	resultsLost atomic.Uint64
 
@@ -42,8 +40,7 @@ type flow struct {
 	trouble string // the failure that was logged last
 
 	mu     sync.Mutex
-	policy stream.Policy
-	paused bool
+	now    Config          // config, as requests have changed it
 	source *sources.Source // of now, or the last one
 	stream *stream.Stream  // while there is one
 	idle   *sources.Status // what it does while no source runs
@@ -64,19 +61,23 @@ type ending struct {
 	o *outlet
 }
 
-func newFlow(a *Adapter, c Config, policy stream.Policy, origin string) *flow {
+// openSink is a sink and its name.
+type openSink struct {
+	name string
+	sinks.Sink
+}
+
+func newFlow(a *Adapter, c Config, origin string) *flow {
 	f := &flow{
-		a: a, config: c, policy: policy, origin: origin, paused: c.Paused, made: time.Now(),
+		a: a, config: c, now: c, origin: origin,
 		queue: make(chan ending, queueLen), gone: make(chan struct{}), drops: map[stream.Reason]uint64{},
 		idle: &sources.Status{State: sources.Connecting, Since: time.Now()},
 	}
 	f.ctx, f.cancel = context.WithCancel(a.ctx)
 	f.film.start = func(paint func()) bool { return a.run("painter", paint) }
-	if c.Sinks.File != "" {
-		f.file = newFile(c.Sinks.File, c.Sinks.MaxSize)
-	}
-	if c.Sinks.Webhook != "" {
-		f.hook = newWebhook(c.Name, c.Sinks, a.publicOnly(origin))
+	for _, k := range c.Sinks {
+		env := sinks.Env{Stream: c.Name, PublicOnly: a.publicOnly(origin), Log: a.opts.Log}
+		f.sinks = append(f.sinks, openSink{sinks.Of(k).Name, k.Open(env)})
 	}
 	return f
 }
@@ -85,14 +86,14 @@ func newFlow(a *Adapter, c Config, policy stream.Policy, origin string) *flow {
 // until it is deleted.
 func (f *flow) run() {
 	defer f.cancel()
-	var sinks sync.WaitGroup
-	sinks.Go(func() { f.a.safely("sinks", f.write) })
-	if f.hook != nil {
-		sinks.Go(func() { f.a.safely("webhook", func() { f.hook.run(f.ctx) }) })
+	var delivery sync.WaitGroup
+	delivery.Go(func() { f.a.safely("sinks", f.write) })
+	for _, s := range f.sinks {
+		delivery.Go(func() { f.a.safely("sink "+s.name, func() { s.Run(f.ctx) }) })
 	}
 	last := f.work()
 	close(f.queue) // all its streams have finished: nobody pushes any more
-	sinks.Wait()
+	delivery.Wait()
 	f.rest(last)
 	f.hub.close()
 	f.film.close()
@@ -142,8 +143,12 @@ func (f *flow) once() (opened bool, err error) {
 	ctx, cancel := context.WithCancel(f.ctx)
 	defer cancel()
 	f.mu.Lock()
-	policy := f.policy
+	before := f.now
 	f.mu.Unlock()
+	policy, err := before.policy()
+	if err != nil {
+		return false, err
+	}
 	o := &outlet{f: f, cancel: cancel, ctx: ctx, room: make(chan struct{}, 1)}
 	st, err := f.a.backend.Open(f.config.Model, f.config.Version, stream.Options{Policy: policy}, o)
 	if err != nil {
@@ -153,10 +158,10 @@ func (f *flow) once() (opened bool, err error) {
 	src := sources.New(f.sourceOptions(o))
 	f.mu.Lock()
 	f.source, f.stream, f.idle = src, st, nil
-	if f.policy != policy { // changed since it was read above
-		err = st.Update(f.policy)
+	if next, _ := f.now.policy(); next != policy { // changed since it was read above
+		err = st.Update(next)
 	}
-	if f.paused {
+	if f.now.Paused {
 		st.Pause()
 	}
 	o.base = f.past.Frames
@@ -189,24 +194,21 @@ func (f *flow) once() (opened bool, err error) {
 }
 
 func (f *flow) sourceOptions(o *outlet) sources.Options {
-	so := sources.Options{
-		Video:  video.Options{URL: f.config.Source, FPS: f.config.FPS, Width: f.config.Width, Loop: f.config.Loop},
-		Memory: f.a.backend.Memory(), Frame: o.frame, Lost: o.lost, Opened: o.opened, Failed: f.failed, Paced: !o.every,
-	}
-	so.May = func(ctx context.Context) (err error) {
-		if err := f.a.traceable(f.config, f.origin); err != nil {
-			return err
-		}
-		f.opening, err = f.a.openings.enter(ctx)
-		return err
-	}
-	if f.config.Transport != "" {
-		so.Video.InputArgs = []string{"-rtsp_transport", f.config.Transport}
-	}
+	settings, env := f.config.settings(), sources.Env{FPS: f.config.FPS, Loop: f.config.Loop, Memory: f.a.backend.Memory()}
 	if f.a.publicOnly(f.origin) {
-		so.Video.Allow = sources.Public
+		env.Allow = sources.Public
 	}
-	return so
+	return sources.Options{
+		Open:    func(ctx context.Context) (sources.Reader, error) { return settings.Open(ctx, f.config.Source, env) },
+		Address: f.config.Source, Frame: o.frame, Unreadable: o.unreadable, Lost: o.lost, Opened: o.opened, Failed: f.failed, Paced: !o.every,
+		May: func(ctx context.Context) (err error) {
+			if err := settings.Validate(f.config.Source, f.a.publicOnly(f.origin)); err != nil {
+				return err
+			}
+			f.opening, err = f.a.openings.enter(ctx)
+			return err
+		},
+	}
 }
 
 // failed logs why the flow waits or has ended, once for as long as it stays the
@@ -279,12 +281,6 @@ func (f *flow) totals() Totals {
 	}
 	f.mu.Unlock()
 	t.ResultsLost, t.WatchersLost = f.resultsLost.Load(), f.hub.lost.Load()
-	if f.file != nil {
-		t.FileErrors = f.file.failed.Load()
-	}
-	if h := f.hook; h != nil {
-		t.WebhookSent, t.WebhookRetries, t.WebhookLost = h.sent.Load(), h.retries.Load(), h.lost.Load()
-	}
 	return t
 }
 
@@ -295,26 +291,18 @@ func (f *flow) write() {
 			e.r.Release()
 			e.o.free(e.r)
 		}
-		if f.file != nil {
-			f.file.close()
-		}
-		if f.hook != nil {
-			f.hook.close()
+		for _, s := range f.sinks {
+			s.Close()
 		}
 	}()
 	var enc encoder
 	for e := range f.queue {
 		f.given(e.r)
-		if f.file != nil || f.hook != nil || f.hub.size() > 0 {
+		if len(f.sinks) > 0 || f.hub.size() > 0 {
 			line := enc.line(f.config.Name, e.r)
 			f.hub.send(line)
-			if f.file != nil {
-				if err := f.file.write(line); err != nil {
-					f.a.opts.Log.Error("a result is not in its file", "stream", f.config.Name, "error", err)
-				}
-			}
-			if f.hook != nil {
-				f.hook.push(line)
+			for _, s := range f.sinks {
+				s.Write(line)
 			}
 		}
 		partial := e.r.Partial

@@ -1,45 +1,51 @@
 package streams
 
 import (
+	"bytes"
 	"encoding/json"
-	"reflect"
+	"errors"
+	"io"
 	"strings"
+
+	"github.com/gofiber/fiber/v2"
+
+	"millrace/internal/httpd"
+	"millrace/stream"
 )
 
-// wrongType says what is wrong with a value, behind its name: in JSON's words, as
-// Go's types say nothing to who wrote it.
-func wrongType(e *json.UnmarshalTypeError) string {
-	want := "an object"
-	switch e.Type.Kind() {
-	case reflect.Bool:
-		want = "true or false"
-	case reflect.String:
-		want = "text"
-	case reflect.Slice:
-		want = "a list"
-	case reflect.Int, reflect.Int64:
-		want = "a whole number"
-	case reflect.Float64:
-		want = "a number"
+// maxBody bounds a request's body.
+const maxBody = 64 << 10
+
+// strict reads one JSON value into to, with numbers as they are written.
+func strict(text []byte, to any) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	d.UseNumber()
+	if err := d.Decode(to); err != nil {
+		return errors.New(strings.TrimPrefix(err.Error(), "json: "))
 	}
-	if number, ok := strings.CutPrefix(e.Value, "number "); ok { // only where a number was wanted
-		if want == "a whole number" && strings.ContainsAny(number, ".eE") {
-			return "is the number " + number + ": want a whole number, in digits only"
-		}
-		return "is the number " + number + ", which is out of range"
+	if _, err := d.Token(); err != io.EOF {
+		return errors.New("there is more behind the object")
 	}
-	is := e.Value
-	switch is {
-	case "bool":
-		is = "true or false"
-	case "string":
-		is = "text"
-	case "array":
-		is = "a list"
-	case "object":
-		is = "an object"
-	case "number":
-		is = "a number"
+	return nil
+}
+
+// body reads the object that a request consists of.
+func body(c *fiber.Ctx) (map[string]any, error) {
+	text, err := httpd.ReadBody(c, maxBody, func(n int) ([]byte, error) { return make([]byte, n), nil })
+	if err != nil {
+		return nil, err
 	}
-	return "is " + is + ": want " + want
+	if len(text) == 0 {
+		return nil, stream.Errorf(stream.InvalidArgument, "", "the body is empty: want a JSON object")
+	}
+	var v any
+	if err := strict(text, &v); err != nil {
+		return nil, stream.Errorf(stream.InvalidArgument, "", "the body is no JSON object: %w", err)
+	}
+	object, ok := v.(map[string]any)
+	if !ok {
+		return nil, stream.Errorf(stream.InvalidArgument, "", "the body is no JSON object: want {...}")
+	}
+	return object, nil
 }

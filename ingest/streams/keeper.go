@@ -1,12 +1,9 @@
 package streams
 
 import (
-	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,6 +11,7 @@ import (
 	"sync"
 
 	"millrace/stream"
+	"millrace/stream/coded"
 )
 
 // Keeper keeps the streams that requests have added in a file (streams_file), as
@@ -65,36 +63,29 @@ func OpenKeeper(path string, own []Config, most int) (*Keeper, error) {
 
 // parseKept reads what save has written, or somebody's hand, strictly.
 func parseKept(text []byte) ([]*Config, error) {
-	var file keptFile
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	var wrong *json.UnmarshalTypeError
-	if err := d.Decode(&file); errors.As(err, &wrong) {
-		return nil, fmt.Errorf("is not what the server writes: %s %s", cmp.Or(wrong.Field, "it"), wrongType(wrong))
-	} else if err != nil {
+	var file struct {
+		Streams []map[string]any `json:"streams"`
+	}
+	if err := strict(text, &file); err != nil {
 		return nil, fmt.Errorf("is not what the server writes: %w", err)
 	}
-	if _, err := d.Token(); err != io.EOF {
-		return nil, errors.New("is not what the server writes: there is more behind the object")
-	}
+	var out []*Config
 	names := map[string]bool{}
-	for i, c := range file.Streams {
-		if c == nil {
+	for i, object := range file.Streams {
+		if object == nil {
 			return nil, fmt.Errorf("streams[%d] is empty", i)
 		}
-		err := c.Validate()
-		if err == nil {
-			err = c.fromRequest()
-		}
+		c, err := parse(object)
 		if err == nil && names[c.Name] {
 			err = stream.Errorf(stream.InvalidArgument, "name", "%q is there twice", c.Name)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("streams[%d].%w", i, err)
+			return nil, coded.Within(fmt.Sprintf("streams[%d]", i), err)
 		}
 		names[c.Name] = true
+		out = append(out, &c)
 	}
-	return file.Streams, nil
+	return out, nil
 }
 
 // list returns what is kept.
@@ -127,7 +118,7 @@ func (k *Keeper) add(c Config) (*Config, error) {
 }
 
 // change keeps a change of a stream that is still kept.
-func (k *Keeper) change(of *Config, p patch) error {
+func (k *Keeper) change(of *Config, next Config) error {
 	if k == nil || of == nil {
 		return nil
 	}
@@ -137,7 +128,7 @@ func (k *Keeper) change(of *Config, p patch) error {
 		return nil
 	}
 	before := *of
-	p.keep(of)
+	*of = next
 	err := k.replace(k.streams)
 	if err != nil {
 		*of = before

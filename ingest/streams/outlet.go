@@ -4,7 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 
-	"millrace/internal/video"
+	"millrace/ingest/sources"
 	"millrace/stream"
 )
 
@@ -27,8 +27,21 @@ type outlet struct {
 
 var _ stream.Sink = (*outlet)(nil)
 
-func (o *outlet) opened(i video.Info) {
-	o.finite, o.fresh = i.File || i.Duration > 0, true
+func (o *outlet) opened(i sources.Info) {
+	o.finite, o.fresh = i.Ends, true
+}
+
+// unreadable has a frame that cannot be read end as an error, in its turn: behind
+// the results of those before it.
+func (o *outlet) unreadable(seq uint64, err error) {
+	o.f.opened()
+	o.fresh = true // what comes does not follow on what came
+	if !o.wait(0) {
+		o.f.drop(stream.Closed)
+		return
+	}
+	o.held.Add(1)
+	o.Push(&stream.Result{Seq: seq + o.base, Outcome: stream.Failed, Err: err})
 }
 
 // frame submits a frame. In Every a video with an end waits for room in the

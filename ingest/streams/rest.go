@@ -1,24 +1,18 @@
 package streams
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
 
+	"millrace/ingest/sinks"
 	"millrace/ingest/sources"
-	"millrace/internal/httpd"
 	"millrace/internal/video"
 	"millrace/stream"
 )
-
-// maxBody bounds a request's body.
-const maxBody = 64 << 10
 
 func (a *Adapter) routes(app fiber.Router) {
 	app.Post("/v2/streams", a.create)
@@ -31,16 +25,13 @@ func (a *Adapter) routes(app fiber.Router) {
 }
 
 func (a *Adapter) create(c *fiber.Ctx) error {
-	var cfg Config
-	if err := decode(c, &cfg); err != nil {
+	object, err := body(c)
+	if err != nil {
 		return err
 	}
-	err := cfg.Validate()
+	cfg, err := parse(object)
 	if err == nil {
-		err = cfg.fromRequest()
-	}
-	if err == nil {
-		err = a.traceable(cfg, "request")
+		err = cfg.settings().Validate(cfg.Source, a.publicOnly("request"))
 	}
 	if err != nil {
 		return err
@@ -113,121 +104,50 @@ func (a *Adapter) watchVideo(c *fiber.Ctx) error {
 	return a.watched(c, pictures, f, f.film.attend, f.film.leave)
 }
 
-// patch is what can be changed while a stream runs. What is left out stays.
-type patch struct {
-	Paused     *bool    `json:"paused"`
-	Policy     *string  `json:"policy"`
-	MaxAgeMS   *int     `json:"max_age_ms"`
-	DeadlineMS *int     `json:"deadline_ms"`
-	MaxFPS     *float64 `json:"max_fps"`
-	Window     *int     `json:"window"`
-	Priority   *string  `json:"priority"`
-}
-
 func (a *Adapter) change(c *fiber.Ctx) error {
 	f, err := a.find(c.Params("name"))
 	if err != nil {
 		return err
 	}
-	var p patch
-	if err := decode(c, &p); err != nil {
+	object, err := body(c)
+	if err != nil {
 		return err
 	}
-	if err := f.change(p); err != nil {
+	next, err := f.change(object)
+	if err != nil {
 		return err
 	}
-	if err := a.opts.Keeper.change(f.kept, p); err != nil {
+	if err := a.opts.Keeper.change(f.kept, next); err != nil {
 		return stream.Errorf(stream.CodeOf(err), "", "the stream is changed, but not for the next start of the server: %w", err)
 	}
 	return c.JSON(f.report())
 }
 
-// over lays the patch over a policy.
-func (p patch) over(now stream.Policy) (stream.Policy, error) {
-	zero := func(field string) error {
-		return stream.Errorf(stream.InvalidArgument, field, "0 is not possible here: name a value, or make the stream anew without it")
-	}
-	next := now
-	if p.Policy != nil {
-		next.Mode = stream.Mode(*p.Policy)
-		if next.Mode != now.Mode {
-			return now, stream.Errorf(stream.Conflict, "policy", "is %s and cannot change: make the stream anew", now.Mode)
-		}
-	}
-	for _, d := range []struct {
-		field string
-		from  *int
-		set   func(int)
-	}{
-		{"max_age_ms", p.MaxAgeMS, func(n int) { next.MaxAge = time.Duration(n) * time.Millisecond }},
-		{"deadline_ms", p.DeadlineMS, func(n int) { next.Deadline = time.Duration(n) * time.Millisecond }},
-		{"window", p.Window, func(n int) { next.Window = n }},
-	} {
-		if d.from == nil {
-			continue
-		}
-		if *d.from == 0 {
-			return now, zero(d.field)
-		}
-		d.set(*d.from)
-	}
-	if p.MaxFPS != nil {
-		if *p.MaxFPS == 0 {
-			return now, zero("max_fps")
-		}
-		next.MaxFPS = *p.MaxFPS
-	}
-	if p.Priority != nil {
-		var ok bool
-		if next.Priority, ok = priorities[*p.Priority]; !ok {
-			return now, stream.Errorf(stream.InvalidArgument, "priority", "%.40q is no priority: want normal, high or low", *p.Priority)
-		}
-	}
-	return next, next.Validate()
-}
-
-// keep writes the patch into a configuration.
-func (p patch) keep(c *Config) {
-	set(&c.Paused, p.Paused)
-	set(&c.MaxAgeMS, p.MaxAgeMS)
-	set(&c.DeadlineMS, p.DeadlineMS)
-	set(&c.MaxFPS, p.MaxFPS)
-	set(&c.Window, p.Window)
-	set(&c.Priority, p.Priority)
-}
-
-func set[T any](to, from *T) {
-	if from != nil {
-		*to = *from
-	}
-}
-
-// change changes a running flow: all of the patch, or nothing.
-func (f *flow) change(p patch) error {
+// change changes a running flow: all that the object says, or nothing.
+func (f *flow) change(object map[string]any) (Config, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	next, err := p.over(f.policy)
+	next, err := f.now.changed(object)
 	if err != nil {
-		return err
+		return next, err
 	}
 	if f.stream != nil {
-		if err := f.stream.Update(next); err != nil {
-			return err
+		policy, err := next.policy()
+		if err == nil {
+			err = f.stream.Update(policy)
+		}
+		if err != nil {
+			return next, err
+		}
+		switch {
+		case next.Paused && !f.now.Paused:
+			f.stream.Pause()
+		case f.now.Paused && !next.Paused:
+			f.stream.Resume()
 		}
 	}
-	f.policy = next
-	if p.Paused == nil {
-		return nil
-	}
-	f.paused = *p.Paused
-	switch {
-	case f.stream == nil:
-	case f.paused:
-		f.stream.Pause()
-	default:
-		f.stream.Resume()
-	}
-	return nil
+	f.now = next
+	return next, nil
 }
 
 // report is a stream as GET shows it.
@@ -255,7 +175,8 @@ type report struct {
 	Lost      reportLost               `json:"lost"`
 	Last      *time.Time               `json:"last,omitempty"` // the newest result
 	Watchers  int                      `json:"watchers"`
-	Webhook   *reportHook              `json:"webhook,omitempty"`
+	Sinks     map[string]sinks.Stats   `json:"sinks"`
+	Webhook   *sinks.Stats             `json:"webhook,omitempty"` // sinks.webhook, for clients that know no other
 }
 
 type reportError struct {
@@ -277,14 +198,7 @@ type reportLost struct {
 	Frames  uint64 `json:"frames"`  // for want of memory
 	Results uint64 `json:"results"` // no sink was given
 	Lines   uint64 `json:"lines"`   // watchers were too slow for
-	File    uint64 `json:"file"`    // could not be written
-}
-
-type reportHook struct {
-	Sent    uint64 `json:"sent"`
-	Retries uint64 `json:"retries"`
-	Lost    uint64 `json:"lost"`
-	Error   string `json:"error,omitempty"`
+	File    uint64 `json:"file"`    // that of sinks.file
 }
 
 func (f *flow) report() report {
@@ -294,7 +208,8 @@ func (f *flow) report() report {
 		Name: f.config.Name, Source: video.Redact(f.config.Source), Transport: f.config.transport(), Model: f.config.Model, Version: f.config.Version,
 		Origin: f.origin, State: st.State, Since: st.Since.UTC(), Width: st.Info.Width, Height: st.Info.Height, FPS: st.Info.FPS,
 		Restarts: t.Restarts, Frames: t.Frames, Results: t.Answered, Errors: t.Failed, Drops: t.Drops, Watchers: t.Watchers,
-		Lost: reportLost{Frames: t.Lost, Results: t.ResultsLost, Lines: t.WatchersLost, File: t.FileErrors},
+		Lost:  reportLost{Frames: t.Lost, Results: t.ResultsLost, Lines: t.WatchersLost, File: t.Sinks["file"].Lost},
+		Sinks: t.Sinks,
 	}
 	if !st.Retry.IsZero() {
 		at := st.Retry.UTC()
@@ -307,53 +222,16 @@ func (f *flow) report() report {
 	if st.Err != nil {
 		r.Error = &reportError{sources.Code(st.Err), video.KindOf(st.Err), st.Err.Error()}
 	}
-	if h := f.hook; h != nil {
-		r.Webhook = &reportHook{Sent: t.WebhookSent, Retries: t.WebhookRetries, Lost: t.WebhookLost}
-		if text := h.failure.Load(); text != nil {
-			r.Webhook.Error = *text
-		}
+	if h, ok := t.Sinks["webhook"]; ok {
+		r.Webhook = &h
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	r.Paused = f.paused
-	p := f.policy
+	r.Paused = f.now.Paused
+	p, _ := f.now.policy()
 	if running != nil {
 		p = running.Policy()
 	}
 	r.Policy = reportPolicy{p.Mode, p.MaxAge.Milliseconds(), p.Deadline.Milliseconds(), p.MaxFPS, p.Window, [...]string{"normal", "high", "low"}[p.Priority]}
 	return r
-}
-
-// decode reads a request's body, strictly. Errors name the field.
-func decode(c *fiber.Ctx, to any) error {
-	body, err := httpd.ReadBody(c, maxBody, func(n int) ([]byte, error) { return make([]byte, n), nil })
-	if err != nil {
-		return err
-	}
-	d := json.NewDecoder(bytes.NewReader(body))
-	d.DisallowUnknownFields()
-	err = d.Decode(to)
-	if err == nil {
-		if _, more := d.Token(); more == io.EOF {
-			return nil
-		}
-		err = errors.New("there is more behind the object")
-	}
-	var wrong *json.UnmarshalTypeError
-	text := strings.TrimPrefix(err.Error(), "json: ")
-	switch {
-	case errors.As(err, &wrong) && wrong.Field == "":
-		return stream.Errorf(stream.InvalidArgument, "", "the body %s", wrongType(wrong))
-	case errors.As(err, &wrong):
-		return stream.Errorf(stream.InvalidArgument, wrong.Field, "%s", wrongType(wrong))
-	case strings.HasPrefix(text, "unknown field "):
-		field, why := strings.Trim(strings.TrimPrefix(text, "unknown field "), `"`), "is no field of a stream"
-		if _, change := to.(*patch); change {
-			why = "cannot change while the stream runs: paused, max_age_ms, deadline_ms, max_fps, window and priority can. For others remove the stream and add it anew"
-		}
-		return stream.Errorf(stream.InvalidArgument, field, "%s", why)
-	case len(body) == 0:
-		return stream.Errorf(stream.InvalidArgument, "", "the body is empty: want a JSON object")
-	}
-	return stream.Errorf(stream.InvalidArgument, "", "the body is no JSON object: %s", text)
 }

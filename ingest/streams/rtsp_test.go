@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"millrace/ingest/sources"
 	"millrace/ingest/streams"
 	"millrace/internal/video/videotest"
 )
@@ -18,8 +19,8 @@ func TestRTSPOverUDP(t *testing.T) {
 	locked, _ := videotest.RTSP(t, "udp", "me", "geheim")
 	r := start(t, streams.Options{AllowPrivate: true, Streams: []streams.Config{
 		{Name: "plain", Source: "rtsp://" + open, Model: "eyes"},
-		{Name: "door", Source: "rtsp://" + open, Transport: "udp", Model: "eyes"},
-		{Name: "locked", Source: "rtsp://me:geheim@" + locked, Transport: "udp", Model: "eyes"},
+		{Name: "door", Source: "rtsp://" + open, Model: "eyes", Settings: &sources.Video{Transport: "udp"}},
+		{Name: "locked", Source: "rtsp://me:geheim@" + locked, Model: "eyes", Settings: &sources.Video{Transport: "udp"}},
 	}})
 	r.want(201, "POST", "/v2/streams", `{"name":"yard","source":"rtsp://`+open+`","rtsp_transport":"udp","model":"eyes"}`)
 	for _, name := range []string{"door", "locked", "yard"} {
@@ -36,7 +37,7 @@ func TestRTSPOverUDP(t *testing.T) {
 func TestRTSPTransportRefusals(t *testing.T) {
 	r := start(t, streams.Options{})
 	for _, c := range [][3]string{ // source, transport, what is wrong
-		{"rtsp://example.com/", "http", `rtsp_transport: \"http\" is no transport: want tcp or udp`},
+		{"rtsp://example.com/", "http", `rtsp_transport: \"http\" is not known: want tcp or udp`},
 		{"rtsps://example.com/", "udp", "rtsp_transport: udp is for rtsp sources"},
 		{"http://example.com/", "tcp", "rtsp_transport: is for rtsp and rtsps sources, and this one is http"},
 		{"rtsp://example.com/", "udp", "rtsp_transport: udp may lead to private addresses: sources.allow_private"},

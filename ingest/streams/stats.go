@@ -4,6 +4,7 @@ import (
 	"maps"
 	"time"
 
+	"millrace/ingest/sinks"
 	"millrace/ingest/sources"
 	"millrace/stream"
 )
@@ -31,19 +32,16 @@ type StreamStats struct {
 	Last time.Time     // the newest of them; zero for none
 
 	Totals
+	Sinks map[string]sinks.Stats // by the names of their kinds
 }
 
 // Totals only rise.
 type Totals struct {
-	Frames         uint64 // read from the source
-	Lost           uint64 // of them, for want of memory
-	Restarts       uint64 // of the source
-	ResultsLost    uint64 // that no sink was given, because writing took too long
-	WatchersLost   uint64 // lines that watchers were too slow for
-	FileErrors     uint64 // lines that could not be written
-	WebhookSent    uint64 // results delivered
-	WebhookRetries uint64 // deliveries tried again
-	WebhookLost    uint64 // results given up
+	Frames       uint64 // read from the source
+	Lost         uint64 // of them, for want of memory
+	Restarts     uint64 // of the source
+	ResultsLost  uint64 // that no sink was given, because writing took too long
+	WatchersLost uint64 // lines that watchers were too slow for
 }
 
 // Stats reads the counters. It is safe for concurrent use.
@@ -65,7 +63,11 @@ func (f *flow) stats() StreamStats {
 	s.Totals = f.totals() // behind the endings: no more frames have ended than were read
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s.Paused = f.paused
+	s.Paused = f.now.Paused
+	s.Sinks = map[string]sinks.Stats{}
+	for _, k := range f.sinks {
+		s.Sinks[k.name] = k.Stats()
+	}
 	return s
 }
 

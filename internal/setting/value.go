@@ -140,6 +140,9 @@ func (f Field) text(v reflect.Value) string {
 // json.Number) or a list of them. Unlike in text, numbers are not strings.
 func (f Field) SetAny(v any) error {
 	if list, ok := v.([]any); ok {
+		if f.typ.Kind() != reflect.Slice && f.typ.Kind() != reflect.Array {
+			return f.errorf("is a list: want one value")
+		}
 		texts := make([]string, len(list))
 		for i, v := range list {
 			if texts[i], ok = plain(v); !ok {

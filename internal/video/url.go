@@ -104,7 +104,15 @@ func parseSource(raw string) (scheme, target string, err error) {
 		u.Fragment, u.RawFragment = "", ""
 		return word, u.String(), nil
 	}
-	return "", "", fmt.Errorf("video: %q is no known kind of source; want a file, http, https, rtsp, rtsps, rtmp, rtmps, v4l2 or exec (a file whose name has a colon is written as ./NAME)", word)
+	return "", "", &UnknownSchemeError{word}
+}
+
+// UnknownSchemeError says that an address is of no scheme that ffmpeg may read.
+type UnknownSchemeError struct{ Scheme string }
+
+// Error implements error.
+func (e *UnknownSchemeError) Error() string {
+	return fmt.Sprintf("video: %q is no known kind of source; want a file, http, https, rtsp, rtsps, rtmp, rtmps, v4l2 or exec (a file whose name has a colon is written as ./NAME)", e.Scheme)
 }
 
 // cutScheme splits "word:rest", with the word in lower case. A single letter and a word with a slash, a blank or a digit

@@ -1,8 +1,9 @@
 //go:build unix
 
-package streams
+package sinks
 
 import (
+	"log/slog"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -10,6 +11,10 @@ import (
 	"syscall"
 	"testing"
 )
+
+func openFile(path string) *file {
+	return (&File{Path: path}).Open(Env{Stream: "door", Log: slog.New(slog.DiscardHandler)}).(*file)
+}
 
 // A line that was cut off, by a crash or a full disk, spoils none that come
 // after it.
@@ -23,14 +28,15 @@ func TestTornLine(t *testing.T) {
 		if err := os.WriteFile(path, []byte(before), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		f := newFile(path, 0)
-		if err := f.write([]byte(`{"seq":1}`)); err != nil {
-			t.Error(err)
+		f := openFile(path)
+		f.Write([]byte(`{"seq":1}`))
+		if st := f.Stats(); st.Sent != 1 || st.Error != "" {
+			t.Errorf("%+v", st)
 		}
 		if f.size != int64(len(want)) {
 			t.Errorf("%d bytes were counted, want %d", f.size, len(want))
 		}
-		f.close()
+		f.Close()
 		if text, err := os.ReadFile(path); err != nil || string(text) != want {
 			t.Errorf("%v: %q became %q, want %q", err, before, text, want)
 		}
@@ -61,8 +67,8 @@ func TestShortWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	room := limit.Cur
-	f := newFile(path, 0)
-	defer f.close()
+	f := openFile(path)
+	defer f.Close()
 	for seq := range 4 {
 		if limit.Cur = room; seq == 1 {
 			limit.Cur = 16 // 6 bytes into its line
@@ -70,11 +76,12 @@ func TestShortWrite(t *testing.T) {
 		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
 			t.Fatal(err)
 		}
-		if err := f.write([]byte(`{"seq":` + string(rune('0'+seq)) + `}`)); (err != nil) != (seq == 1) {
-			t.Errorf("%d: %v", seq, err)
+		f.Write([]byte(`{"seq":` + string(rune('0'+seq)) + `}`))
+		if st := f.Stats(); (st.Error != "") != (seq == 1) {
+			t.Errorf("%d: %+v", seq, st)
 		}
 	}
-	if n := f.failed.Load(); n != 1 {
-		t.Errorf("%d lines failed", n)
+	if st := f.Stats(); st.Lost != 1 || st.Sent != 3 {
+		t.Errorf("%+v", st)
 	}
 }

@@ -1,4 +1,4 @@
-package streams
+package sinks
 
 import (
 	"bytes"
@@ -14,14 +14,14 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"sync"
-	"sync/atomic"
+	"net/url"
 	"syscall"
 	"time"
 
 	"millrace/internal/backoff"
 	"millrace/internal/oip"
 	"millrace/internal/video"
+	"millrace/stream"
 )
 
 const (
@@ -30,8 +30,35 @@ const (
 	hookDelay    = time.Second // after the first of a batch
 	hookTimeout  = 10 * time.Second
 	hookAttempts = 8
-	hookFarewell = 2 * time.Second // for what is left when the stream ends
 )
+
+func init() {
+	Register(Kind{Name: "webhook", New: func() Settings { return new(Webhook) }})
+}
+
+// Webhook posts results to an address.
+type Webhook struct {
+	URL    string `json:"webhook" request:"any" help:"an address that results are posted to"`
+	Secret string `json:"webhook_secret" request:"any" help:"signs what is posted"`
+}
+
+// Enabled implements Settings.
+func (c *Webhook) Enabled() bool { return c.URL != "" }
+
+// Validate implements Settings.
+func (c *Webhook) Validate() error {
+	if c.URL == "" {
+		if c.Secret != "" {
+			return stream.Errorf(stream.InvalidArgument, "sinks.webhook_secret", "has no sinks.webhook to sign for")
+		}
+		return nil
+	}
+	u, err := url.Parse(c.URL)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return stream.Errorf(stream.InvalidArgument, "sinks.webhook", "is no http or https address")
+	}
+	return nil
+}
 
 // webhook posts results to an address, in batches and in order:
 //
@@ -43,23 +70,20 @@ const (
 //
 //	{"stream":NAME,"results":[...]}
 type webhook struct {
-	name, url, secret string
-	prefix            string // of its deliveries' ids
-	client            *http.Client
-	queue             chan []byte
-	ending            chan struct{} // closed by close
-	once              sync.Once
-	backoff           backoff.Backoff
+	stream, url, secret string
+	prefix              string // of its deliveries' ids
+	client              *http.Client
+	queue               chan []byte // closed by Close
+	backoff             backoff.Backoff
 
-	sent, retries, lost atomic.Uint64
-	failure             atomic.Pointer[string]
+	counters
 }
 
-// newWebhook makes a webhook; publicOnly refuses private addresses, after every
-// look-up of the name.
-func newWebhook(name string, s Sinks, publicOnly bool) *webhook {
+// Open implements Settings. With PublicOnly private addresses are refused, after
+// every look-up of the name.
+func (c *Webhook) Open(e Env) Sink {
 	dial := &net.Dialer{Timeout: hookTimeout}
-	if publicOnly {
+	if e.PublicOnly {
 		dial.Control = func(_, address string, _ syscall.RawConn) error {
 			a, err := netip.ParseAddrPort(address)
 			if err != nil || video.IsPrivateAddr(a.Addr()) {
@@ -69,8 +93,7 @@ func newWebhook(name string, s Sinks, publicOnly bool) *webhook {
 		}
 	}
 	return &webhook{
-		name: name, url: s.Webhook, secret: s.WebhookSecret, prefix: crand.Text(),
-		queue: make(chan []byte, hookRoom), ending: make(chan struct{}),
+		stream: e.Stream, url: c.URL, secret: c.Secret, prefix: crand.Text(), queue: make(chan []byte, hookRoom),
 		backoff: backoff.Backoff{Min: 500 * time.Millisecond, Max: 30 * time.Second},
 		client: &http.Client{
 			Timeout:       hookTimeout,
@@ -80,8 +103,8 @@ func newWebhook(name string, s Sinks, publicOnly bool) *webhook {
 	}
 }
 
-// push hands a line over. It never blocks.
-func (h *webhook) push(line []byte) {
+// Write implements Sink.
+func (h *webhook) Write(line []byte) {
 	select {
 	case h.queue <- line:
 	default:
@@ -89,16 +112,14 @@ func (h *webhook) push(line []byte) {
 	}
 }
 
-// close has run deliver what waits, and return.
-func (h *webhook) close() { h.once.Do(func() { close(h.ending) }) }
+// Close implements Sink.
+func (h *webhook) Close() { close(h.queue) }
 
-// run is the webhook's goroutine. It returns after close, when everything is
-// delivered or given up; ctx's end leaves it a short time.
-func (h *webhook) run(ctx context.Context) {
+// Run implements Sink.
+func (h *webhook) Run(ctx context.Context) {
 	defer h.client.CloseIdleConnections()
-	last, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(hookFarewell, cancel) })()
+	last, stop := untilFarewell(ctx)
+	defer stop()
 	for number := 1; ; number++ {
 		batch := h.gather()
 		if len(batch) == 0 {
@@ -112,34 +133,25 @@ func (h *webhook) run(ctx context.Context) {
 	}
 }
 
-// gather waits for a batch; an empty one means that it is over.
+// gather waits for a batch; an empty one means that the webhook was closed and
+// has delivered everything.
 func (h *webhook) gather() (batch [][]byte) {
-	select {
-	case line := <-h.queue:
-		batch = append(batch, line)
-	case <-h.ending:
+	line, more := <-h.queue
+	if !more {
+		return nil
 	}
+	batch = append(batch, line)
 	delay := time.NewTimer(hookDelay)
 	defer delay.Stop()
 	for len(batch) < hookBatch {
 		select {
-		case line := <-h.queue:
-			batch = append(batch, line)
-			continue
-		default:
-		}
-		select {
-		case line := <-h.queue:
+		case line, more := <-h.queue:
+			if !more {
+				return batch
+			}
 			batch = append(batch, line)
 		case <-delay.C:
 			return batch
-		case <-h.ending:
-			select {
-			case line := <-h.queue:
-				batch = append(batch, line)
-			default:
-				return batch
-			}
 		}
 	}
 	return batch
@@ -148,17 +160,16 @@ func (h *webhook) gather() (batch [][]byte) {
 // deliver posts a batch until it is taken, refused, or given up: after ctx's end
 // it is tried once more, and last ends that.
 func (h *webhook) deliver(ctx, last context.Context, id string, batch [][]byte) bool {
-	body := oip.AppendString([]byte(`{"stream":`), h.name)
+	body := oip.AppendString([]byte(`{"stream":`), h.stream)
 	body = append(append(append(body, `,"results":[`...), bytes.Join(batch, []byte(","))...), ']', '}')
 	h.backoff.Reset()
 	for attempt := 1; ; attempt++ {
 		again, err := h.post(last, id, body)
 		if err == nil {
-			h.failure.Store(nil)
+			h.fail(nil)
 			return true
 		}
-		text := video.Redact(err.Error())
-		h.failure.Store(&text)
+		h.fail(errors.New(video.Redact(err.Error())))
 		if !again || attempt == hookAttempts || ctx.Err() != nil {
 			return false
 		}

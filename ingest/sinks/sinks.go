@@ -1,0 +1,126 @@
+package sinks
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// farewell is how long delivery goes on after the server or the stream was told
+// to end.
+const farewell = 2 * time.Second
+
+// Kind is one kind of sink. Kinds are registered by the init functions of their
+// files.
+type Kind struct {
+	// Name is the key under sinks that asks for the sink. It also names the sink in
+	// figures and metrics.
+	Name string
+	// Exclusive says that no two streams may have the same value of that key.
+	Exclusive bool
+	// New returns empty settings: a pointer to a struct with tags of package setting,
+	// whose fields are keys under sinks. A request may ask for the sink where the field
+	// called Name allows it.
+	New func() Settings
+}
+
+// Settings are those of one kind of sink, for one stream.
+type Settings interface {
+	// Enabled says whether the stream has the sink.
+	Enabled() bool
+	// Validate says what is wrong beyond what the tags say, as *stream.Error about a
+	// key such as "sinks.file". It is called also when the sink is not enabled.
+	Validate() error
+	// Open makes the sink, which does nothing until its methods are called.
+	Open(Env) Sink
+}
+
+// Env is what a sink may know of its stream and the server.
+type Env struct {
+	Stream     string // its name
+	PublicOnly bool   // a request made the stream: no private addresses
+	Log        *slog.Logger
+}
+
+// Sink takes the results of one stream. Write and Close are called by one
+// goroutine, Run by another, Stats by any.
+type Sink interface {
+	// Write takes one line of JSON without a line feed, which it must only read. It
+	// never waits for a receiver.
+	Write(line []byte)
+	// Close says that nothing more is written.
+	Close()
+	// Run delivers until Close was called and what was written by then is delivered
+	// or given up. The end of ctx leaves it two seconds.
+	Run(ctx context.Context)
+	// Stats reads the counters.
+	Stats() Stats
+}
+
+// Stats are the counters of a sink; they only rise.
+type Stats struct {
+	Sent    uint64 `json:"sent"`            // results delivered
+	Retries uint64 `json:"retries"`         // attempts to deliver after the first
+	Lost    uint64 `json:"lost"`            // results given up
+	Error   string `json:"error,omitempty"` // the failure that lasts; "" for none
+}
+
+// counters are what Stats reads; any goroutine may change them.
+type counters struct {
+	sent, retries, lost atomic.Uint64
+	failure             atomic.Pointer[string]
+}
+
+// Stats implements Sink.
+func (c *counters) Stats() Stats {
+	s := Stats{Sent: c.sent.Load(), Retries: c.retries.Load(), Lost: c.lost.Load()}
+	if text := c.failure.Load(); text != nil {
+		s.Error = *text
+	}
+	return s
+}
+
+// fail keeps a failure until nil comes.
+func (c *counters) fail(err error) {
+	if err == nil {
+		c.failure.Store(nil)
+		return
+	}
+	text := err.Error()
+	c.failure.Store(&text)
+}
+
+var kinds []Kind
+
+// Register adds a kind, from an init function.
+func Register(k Kind) {
+	if slices.ContainsFunc(kinds, func(o Kind) bool { return o.Name == k.Name }) {
+		panic(fmt.Sprintf("sinks: %s is registered twice", k.Name))
+	}
+	kinds = append(kinds, k)
+	slices.SortFunc(kinds, func(a, b Kind) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// Kinds lists the kinds by name.
+func Kinds() []Kind { return slices.Clone(kinds) }
+
+// Of returns the kind of settings.
+func Of(s Settings) Kind {
+	for _, k := range kinds {
+		if fmt.Sprintf("%T", k.New()) == fmt.Sprintf("%T", s) {
+			return k
+		}
+	}
+	panic(fmt.Sprintf("sinks: %T is of no kind that is registered", s))
+}
+
+// untilFarewell returns a context that ends two seconds after ctx, or with stop.
+func untilFarewell(ctx context.Context) (last context.Context, stop func()) {
+	last, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	release := context.AfterFunc(ctx, func() { time.AfterFunc(farewell, cancel) })
+	return last, func() { release(); cancel() }
+}

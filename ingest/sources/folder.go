@@ -1,0 +1,211 @@
+package sources
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"millrace/internal/buf"
+	"millrace/internal/codec"
+	"millrace/stream"
+)
+
+const (
+	schemeFolder = "folder"
+	folderFPS    = 1        // pictures a second, unless fps says otherwise
+	maxPicture   = 64 << 20 // bytes of a picture's file
+)
+
+func init() {
+	Register(Kind{
+		Name: schemeFolder, Schemes: []string{schemeFolder}, New: func() Settings { return new(Folder) },
+		Relative: func(address, dir string) string {
+			path := folderPath(address)
+			if path == "" || filepath.IsAbs(path) {
+				return address
+			}
+			return schemeFolder + ":" + filepath.Join(dir, path)
+		},
+	})
+}
+
+// Folder gives the pictures of a folder at a rate. It has no settings of its own.
+type Folder struct{}
+
+// folderPath is the path of an address such as folder:/x or folder:///x.
+func folderPath(address string) string {
+	path := address[len(schemeFolder)+1:]
+	if rest, ok := strings.CutPrefix(path, "//"); ok && strings.HasPrefix(rest, "/") {
+		return rest
+	}
+	return path
+}
+
+// Validate implements Settings.
+func (c *Folder) Validate(address string, _ bool) error {
+	switch path := folderPath(address); {
+	case path == "":
+		return stream.Errorf(stream.InvalidArgument, "source", "names no folder: want folder:PATH")
+	case strings.IndexByte(path, 0) >= 0:
+		return stream.Errorf(stream.InvalidArgument, "source", "contains a zero byte")
+	}
+	return nil
+}
+
+// Open implements Settings.
+func (c *Folder) Open(_ context.Context, address string, e Env) (Reader, error) {
+	f := &folder{path: folderPath(address), fps: cmp.Or(e.FPS, folderFPS), loop: e.Loop, memory: e.Memory}
+	return f, f.list()
+}
+
+// folder reads the files of a folder whose names end as those of pictures, in the
+// natural order of their names. They stay as they are coded.
+type folder struct {
+	path   string
+	fps    float64
+	loop   bool
+	memory *buf.Pool
+
+	names []string // still to be read
+	given int64
+}
+
+// list lists the pictures. It is an error if there is none.
+func (f *folder) list() error {
+	entries, err := os.ReadDir(f.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return stream.Errorf(stream.NotFound, "source", "the folder %s does not exist", f.path)
+	case err != nil:
+		return stream.Errorf(stream.Unavailable, "source", "the folder cannot be read: %w", err)
+	}
+	for _, e := range entries {
+		name := e.Name()
+		if slices.Contains([]string{".jpg", ".jpeg", ".png", ".webp"}, strings.ToLower(filepath.Ext(name))) && name[0] != '.' && !e.IsDir() {
+			f.names = append(f.names, name)
+		}
+	}
+	if len(f.names) == 0 {
+		return stream.Errorf(stream.NotFound, "source", "the folder %s has no picture in it: want files whose names end in .jpg, .jpeg, .png or .webp", f.path)
+	}
+	slices.SortFunc(f.names, natural)
+	return nil
+}
+
+// Info implements Reader.
+func (f *folder) Info() Info { return Info{FPS: f.fps, Ends: true, Timed: true} }
+
+// Close implements Reader.
+func (f *folder) Close() error { return nil }
+
+// Next implements Reader. A folder that loops is listed anew each time.
+func (f *folder) Next() (stream.Frame, error) {
+	if len(f.names) == 0 {
+		if !f.loop {
+			return stream.Frame{}, io.EOF
+		}
+		if err := f.list(); err != nil {
+			return stream.Frame{}, err
+		}
+	}
+	name := f.names[0]
+	f.names = f.names[1:]
+	out := stream.Frame{CaptureUS: int64(math.Round(float64(f.given) / f.fps * 1e6))}
+	f.given++
+	if err := f.read(name, &out); err != nil {
+		return out, &Unreadable{fmt.Errorf("%s: %w", name, err)}
+	}
+	return out, nil
+}
+
+// read reads a picture into the frame. Without memory for it the frame has no
+// lease.
+func (f *folder) read(name string, to *stream.Frame) error {
+	path := filepath.Join(f.path, name)
+	st, err := os.Stat(path) // before it is opened, which a pipe would hold up
+	switch {
+	case err != nil:
+		return cause(err)
+	case !st.Mode().IsRegular():
+		return stream.Errorf(stream.InvalidArgument, "", "is not a file")
+	case st.Size() > maxPicture:
+		return stream.Errorf(stream.InvalidArgument, "", "has %d bytes, more than the %d that a picture may have", st.Size(), maxPicture)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return cause(err)
+	}
+	defer file.Close()
+	lease, err := f.memory.Lease(int(st.Size()))
+	if errors.Is(err, buf.ErrBudget) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(file, lease.Bytes()); err != nil {
+		lease.Release()
+		return cause(err)
+	}
+	switch codec.Sniff(lease.Bytes()) {
+	case codec.JPEG:
+		to.Codec = stream.JPEG
+	case codec.PNG:
+		to.Codec = stream.PNG
+	case codec.WebP:
+		to.Codec = stream.WebP
+	default:
+		lease.Release()
+		return stream.Errorf(stream.InvalidArgument, "", "is no JPEG, PNG or WebP picture")
+	}
+	to.Payload, to.Lease = lease.Bytes(), lease
+	return nil
+}
+
+// cause leaves the path out of an error, whose folder is the operator's.
+func cause(err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		err = path.Err
+	}
+	return stream.Errorf(stream.Unavailable, "", "cannot be read: %w", err)
+}
+
+// natural compares names as people order them: a9 before a10. Digits compare by
+// the number that they form, all else by its bytes.
+func natural(a, b string) int {
+	x, y := a, b
+	for x != "" && y != "" {
+		n, m := digits(x), digits(y)
+		if n > 0 && m > 0 {
+			p, q := strings.TrimLeft(x[:n], "0"), strings.TrimLeft(y[:m], "0")
+			if c := cmp.Or(cmp.Compare(len(p), len(q)), strings.Compare(p, q)); c != 0 {
+				return c
+			}
+			x, y = x[n:], y[m:]
+			continue
+		}
+		if x[0] != y[0] {
+			return cmp.Compare(x[0], y[0])
+		}
+		x, y = x[1:], y[1:]
+	}
+	// Equal numbers may be written differently: 1 and 01.
+	return cmp.Or(cmp.Compare(len(x), len(y)), strings.Compare(a, b))
+}
+
+// digits counts the digits that s begins with.
+func digits(s string) (n int) {
+	for n < len(s) && s[n] >= '0' && s[n] <= '9' {
+		n++
+	}
+	return n
+}
