@@ -7,8 +7,8 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"millrace/ingest/frames"
 	"millrace/internal/buf"
-	"millrace/internal/codec"
 	"millrace/internal/httpd"
 	"millrace/internal/oip"
 	"millrace/stream"
@@ -43,12 +43,12 @@ func (k *call) frame(a *Adapter, c *fiber.Ctx, m *stream.Model) (f stream.Frame,
 	}
 	k.strict = what == asMessage
 	if what == asFrame {
-		if err := k.checkRaw(kind, body); err != nil {
+		f = stream.Frame{Codec: kind, Width: k.opt.width, Height: k.opt.height, Region: k.opt.region, Payload: body}
+		if err := frames.CheckRaw(&f); err != nil {
 			return f, err
 		}
 		k.req.ID = "" // the last message's, otherwise
-		f = stream.Frame{Codec: kind, Width: k.opt.width, Height: k.opt.height, Region: k.opt.region, Payload: body, Lease: k.body}
-		k.body = nil
+		f.Lease, k.body = k.body, nil
 		return f, nil
 	}
 	if k.opt.region != (stream.Region{}) {
@@ -66,7 +66,7 @@ func (k *call) frame(a *Adapter, c *fiber.Ctx, m *stream.Model) (f stream.Frame,
 	if err := k.checkOutputs(m); err != nil {
 		return f, err
 	}
-	f.Codec, f.Inputs, f.Params = stream.Tensors, inputs(k.req.Inputs), params(k.req.Params)
+	f.Codec, f.Inputs, f.Params = stream.Tensors, frames.Tensors(k.req.Inputs), frames.Params(k.req.Params)
 	f.Lease, err = k.gather(f.Inputs)
 	return f, err
 }
@@ -95,7 +95,7 @@ func (k *call) form(c *fiber.Ctx, m *stream.Model, jsonLen int, body []byte) (wh
 	case k.opt.hasCodec && k.opt.codec == stream.Tensors:
 		return asTensor, 0, nil
 	case k.opt.hasCodec && k.opt.codec == stream.Auto:
-		kind, err = pictureKind(body)
+		kind, err = frames.Picture(body)
 		return asFrame, kind, err
 	case k.opt.hasCodec:
 		return asFrame, k.opt.codec, nil
@@ -106,13 +106,13 @@ func (k *call) form(c *fiber.Ctx, m *stream.Model, jsonLen int, body []byte) (wh
 	case media == fiber.MIMEApplicationJSON || strings.HasSuffix(media, "+json"):
 		return asMessage, 0, nil
 	case strings.HasPrefix(media, "image/"):
-		kind, err = pictureKind(body)
+		kind, err = frames.Picture(body)
 		return asFrame, kind, err
 	case media == fiber.MIMEOctetStream:
 		return k.bytesForm(m, body)
 	case media == "", media == fiber.MIMEApplicationForm, media == fiber.MIMETextPlain:
 		// What programs send that were told nothing: curl's -d and --data-binary.
-		if kind, err := pictureKind(body); err == nil {
+		if kind, err := frames.Picture(body); err == nil {
 			return asFrame, kind, nil
 		}
 		return asMessage, 0, nil
@@ -124,7 +124,7 @@ func (k *call) form(c *fiber.Ctx, m *stream.Model, jsonLen int, body []byte) (wh
 
 // bytesForm tells what bytes of no particular type are to a model.
 func (k *call) bytesForm(m *stream.Model, body []byte) (form, stream.Codec, error) {
-	kind, err := pictureKind(body)
+	kind, err := frames.Picture(body)
 	switch {
 	case err == nil && (m.Image != nil || m.Any):
 		return asFrame, kind, nil
@@ -142,39 +142,6 @@ func mediaType(b []byte) string {
 		return fiber.MIMEApplicationJSON // the common case makes no string
 	}
 	return strings.ToLower(strings.TrimSpace(string(b)))
-}
-
-func pictureKind(body []byte) (stream.Codec, error) {
-	switch codec.Sniff(body) {
-	case codec.JPEG:
-		return stream.JPEG, nil
-	case codec.PNG:
-		return stream.PNG, nil
-	case codec.WebP:
-		return stream.WebP, nil
-	}
-	_, err := codec.Header(body) // says what it is instead
-	return 0, stream.Errorf(stream.Unsupported, "frame", "%w", err)
-}
-
-// checkRaw checks the size of a raw picture.
-func (k *call) checkRaw(kind stream.Codec, body []byte) error {
-	format := codec.RGB24
-	switch kind {
-	case stream.RGB24:
-	case stream.NV12:
-		format = codec.NV12
-	default:
-		return nil
-	}
-	w, h := k.opt.width, k.opt.height
-	if w == 0 || h == 0 {
-		return stream.Errorf(stream.InvalidArgument, "width", "a %s picture needs the options width and height", kind)
-	}
-	if want := format.Size(w, h); len(body) != want {
-		return stream.Errorf(stream.InvalidArgument, "frame", "%d bytes for a %s picture of %dx%d: want %d", len(body), kind, w, h, want)
-	}
-	return nil
 }
 
 // oneTensor takes the body as the only input of the model. The options say what
@@ -235,33 +202,6 @@ next:
 
 func noOutput(i int, name string, m *stream.Model) error {
 	return stream.Errorf(stream.InvalidArgument, "outputs["+strconv.Itoa(i)+"].name", "model %s has no output %q", m.Name, name)
-}
-
-// inputs makes a frame's tensors: names and data are shared, the rest is new.
-func inputs(from []oip.Tensor) []stream.Tensor {
-	dims := 0
-	for i := range from {
-		dims += len(from[i].Shape)
-	}
-	out, shapes := make([]stream.Tensor, len(from)), make([]int, 0, dims)
-	for i := range from {
-		t := &from[i]
-		n := len(shapes)
-		shapes = append(shapes, t.Shape...)
-		out[i] = stream.Tensor{Name: t.Name, Datatype: stream.Datatype(t.Datatype), Shape: shapes[n:len(shapes):len(shapes)], Data: t.Data}
-	}
-	return out
-}
-
-func params(from oip.Params) stream.Params {
-	if len(from) == 0 {
-		return nil
-	}
-	out := make(stream.Params, len(from))
-	for _, p := range from {
-		out[p.Key] = p.Any()
-	}
-	return out
 }
 
 // gather returns the one lease that owns the data of all tensors. Data that lie

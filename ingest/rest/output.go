@@ -2,12 +2,12 @@ package rest
 
 import (
 	"io"
-	"slices"
 	"strconv"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
 
+	"millrace/ingest/frames"
 	"millrace/internal/oip"
 	"millrace/stream"
 )
@@ -27,7 +27,7 @@ func (k *call) write(c *fiber.Ctx) error {
 			oip.Param{Key: "width", Kind: oip.Int, Int: int64(r.Width)},
 			oip.Param{Key: "height", Kind: oip.Int, Int: int64(r.Height)})
 	}
-	k.resp.Params = appendParams(k.resp.Params, r.Params)
+	k.resp.Params = frames.AppendParams(k.resp.Params, r.Params)
 	if err := k.choose(); err != nil {
 		return err
 	}
@@ -67,14 +67,14 @@ func (k *call) choose() error {
 	case k.opt.outputs == asNone:
 	case len(k.req.Outputs) == 0:
 		for i := range k.res.Outputs {
-			outs = append(outs, output(&k.res.Outputs[i]))
+			outs = append(outs, frames.Message(&k.res.Outputs[i]))
 		}
 	default:
 	next:
 		for i := range k.req.Outputs {
 			for j := range k.res.Outputs {
 				if k.res.Outputs[j].Name == k.req.Outputs[i].Name {
-					outs = append(outs, output(&k.res.Outputs[j]))
+					outs = append(outs, frames.Message(&k.res.Outputs[j]))
 					continue next
 				}
 			}
@@ -83,10 +83,6 @@ func (k *call) choose() error {
 	}
 	k.resp.Outputs = outs
 	return nil
-}
-
-func output(t *stream.Tensor) oip.Tensor {
-	return oip.Tensor{Name: t.Name, Datatype: string(t.Datatype), Shape: t.Shape, Data: t.Data}
 }
 
 // binary says whether output i goes behind the JSON.
@@ -98,25 +94,6 @@ func (k *call) binary(i int) bool {
 		return true
 	}
 	return k.raw || k.req.WantsBinary(k.resp.Outputs[i].Name)
-}
-
-func appendParams(dst oip.Params, ps stream.Params) oip.Params {
-	if len(ps) == 0 {
-		return dst
-	}
-	from := len(dst)
-	for key, v := range ps {
-		if p, ok := oip.ParamOf(key, v); ok {
-			dst = append(dst, p)
-		}
-	}
-	slices.SortFunc(dst[from:], func(a, b oip.Param) int {
-		if a.Key < b.Key {
-			return -1
-		}
-		return 1
-	})
-	return dst
 }
 
 // appendTiming writes where the time went, in milliseconds, in the form of the

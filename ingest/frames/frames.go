@@ -1,0 +1,72 @@
+// Package frames turns what clients send into frames, for every adapter: it
+// recognises pictures, checks raw frames, and makes tensors and parameters of
+// Open Inference Protocol messages, and back. It must not know any protocol's
+// connections, sessions or requests.
+package frames
+
+import (
+	"millrace/internal/codec"
+	"millrace/stream"
+)
+
+// Picture tells the codec of a picture by its first bytes. The error, Unsupported,
+// says what the data are instead.
+func Picture(data []byte) (stream.Codec, error) {
+	switch codec.Sniff(data) {
+	case codec.JPEG:
+		return stream.JPEG, nil
+	case codec.PNG:
+		return stream.PNG, nil
+	case codec.WebP:
+		return stream.WebP, nil
+	}
+	_, err := codec.Header(data) // says what it is instead
+	return 0, stream.Errorf(stream.Unsupported, "frame", "%w", err)
+}
+
+// Recognise settles the codec of a frame with a payload: one sent as Auto becomes
+// what its first bytes and the model say. It refuses a frame that the model is not
+// worth asking about.
+func Recognise(f *stream.Frame, m *stream.Model) error {
+	if len(f.Payload) == 0 {
+		return stream.Errorf(stream.InvalidArgument, "frame", "is empty: send one frame in each message")
+	}
+	if f.Codec != stream.Auto {
+		return CheckRaw(f)
+	}
+	if !m.Any && m.Image == nil {
+		f.Codec = stream.Opaque
+		return nil
+	}
+	kind, err := Picture(f.Payload)
+	switch {
+	case err == nil:
+		f.Codec = kind
+	case m.Any:
+		f.Codec = stream.Opaque
+	default:
+		return stream.Errorf(stream.Unsupported, "codec", "not a picture: model %s takes JPEG, PNG and WebP, or raw frames named as rgb24 or nv12", m.Name)
+	}
+	return nil
+}
+
+// CheckRaw refuses a raw frame whose width and height are missing, or do not go
+// with the length of its payload. It says nothing of frames of other codecs.
+func CheckRaw(f *stream.Frame) error {
+	var format codec.RawFormat
+	switch f.Codec {
+	case stream.RGB24:
+		format = codec.RGB24
+	case stream.NV12:
+		format = codec.NV12
+	default:
+		return nil
+	}
+	if f.Width <= 0 || f.Height <= 0 {
+		return stream.Errorf(stream.InvalidArgument, "width", "and height are needed with a frame of %s", f.Codec)
+	}
+	if want := format.Size(f.Width, f.Height); want != len(f.Payload) {
+		return stream.Errorf(stream.InvalidArgument, "frame", "has %d bytes: want %d for %s of %d x %d pixels", len(f.Payload), want, f.Codec, f.Width, f.Height)
+	}
+	return nil
+}

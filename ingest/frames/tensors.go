@@ -1,0 +1,58 @@
+package frames
+
+import (
+	"slices"
+	"strings"
+
+	"millrace/internal/oip"
+	"millrace/stream"
+)
+
+// Tensors makes a frame's inputs of those of a message. Names and data are shared;
+// the shapes are copied, because the message is read into again.
+func Tensors(from []oip.Tensor) []stream.Tensor {
+	dims := 0
+	for i := range from {
+		dims += len(from[i].Shape)
+	}
+	out, shapes := make([]stream.Tensor, len(from)), make([]int, 0, dims)
+	for i := range from {
+		t, n := &from[i], len(shapes)
+		shapes = append(shapes, t.Shape...)
+		out[i] = stream.Tensor{Name: t.Name, Datatype: stream.Datatype(t.Datatype), Shape: shapes[n:len(shapes):len(shapes)], Data: t.Data}
+	}
+	return out
+}
+
+// Message makes one tensor of a message of t. All its parts are shared.
+func Message(t *stream.Tensor) oip.Tensor {
+	return oip.Tensor{Name: t.Name, Datatype: string(t.Datatype), Shape: t.Shape, Data: t.Data}
+}
+
+// Params makes a frame's parameters of those of a message; nil when it has none.
+func Params(from oip.Params) stream.Params {
+	if len(from) == 0 {
+		return nil
+	}
+	out := make(stream.Params, len(from))
+	for _, p := range from {
+		out[p.Key] = p.Any()
+	}
+	return out
+}
+
+// AppendParams appends a result's parameters to those of a message, in the order of
+// their keys. What a message cannot carry is left out.
+func AppendParams(dst oip.Params, params stream.Params) oip.Params {
+	if len(params) == 0 {
+		return dst
+	}
+	from := len(dst)
+	for key, v := range params {
+		if p, ok := oip.ParamOf(key, v); ok {
+			dst = append(dst, p)
+		}
+	}
+	slices.SortFunc(dst[from:], func(a, b oip.Param) int { return strings.Compare(a.Key, b.Key) })
+	return dst
+}
