@@ -1,0 +1,78 @@
+package ingest
+
+import "sync/atomic"
+
+// Window counts the frames of one stream against their answers, as the adapter's
+// client sees both: a frame is received when it was read, and answered when its
+// reply was written. From that follows how many more frames the client may send
+// (Limit), or how long the adapter has to wait before it reads the next (Wait).
+//
+// One goroutine receives; every other method is safe for concurrent use.
+type Window struct {
+	size     atomic.Int64
+	received atomic.Uint64
+	answered atomic.Uint64
+	granted  atomic.Uint64 // the highest limit so far
+	room     chan struct{} // one slot: answered has risen
+}
+
+// NewWindow returns a window of size 0, in which nothing waits.
+func NewWindow() *Window { return &Window{room: make(chan struct{}, 1)} }
+
+// Resize sets how many frames may be unanswered at once.
+func (w *Window) Resize(size int) { w.size.Store(int64(size)) }
+
+// Receive counts a frame and returns how many there were before it.
+func (w *Window) Receive() uint64 { return w.received.Add(1) - 1 }
+
+// Answer counts the answers of n frames. It never blocks.
+func (w *Window) Answer(n uint64) {
+	w.answered.Add(n)
+	select {
+	case w.room <- struct{}{}:
+	default:
+	}
+}
+
+// Received returns how many frames were received.
+func (w *Window) Received() uint64 { return w.received.Load() }
+
+// Answered returns how many of them were answered.
+func (w *Window) Answered() uint64 { return w.answered.Load() }
+
+// Unanswered returns how many of them were not.
+func (w *Window) Unanswered() int {
+	answered := w.answered.Load() // first: it never passes what was received
+	return int(w.received.Load() - answered)
+}
+
+// Full says that as many frames are unanswered as may be.
+func (w *Window) Full() bool { return int64(w.Unanswered()) >= w.size.Load() }
+
+// Limit returns how many frames the client may have sent by now, all together. It
+// never falls, because they may be on their way: after the window became smaller it
+// stays the same until that many more were answered.
+func (w *Window) Limit() uint64 {
+	for {
+		granted, now := w.granted.Load(), w.answered.Load()+uint64(w.size.Load())
+		if now <= granted {
+			return granted
+		}
+		if w.granted.CompareAndSwap(granted, now) {
+			return now
+		}
+	}
+}
+
+// Wait returns when fewer than n frames are unanswered, or false when stop is
+// closed before. One goroutine at a time may wait.
+func (w *Window) Wait(n int, stop <-chan struct{}) bool {
+	for w.Unanswered() >= n {
+		select {
+		case <-w.room:
+		case <-stop:
+			return false
+		}
+	}
+	return true
+}
