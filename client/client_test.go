@@ -61,7 +61,7 @@ func serve(t *testing.T, models ...string) (c *client.Client, stop func()) {
 	case err := <-ended:
 		t.Fatal(err)
 	}
-	if c, err = client.New(s.HTTPAddr().String()); err != nil {
+	if c, err = client.New(s.Addr("http")); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close(); stop() })

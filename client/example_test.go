@@ -26,7 +26,7 @@ func exampleServer() (addr string, stop func()) {
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
 	<-s.Ready()
-	return s.HTTPAddr().String(), func() { cancel(); <-ended }
+	return s.Addr("http"), func() { cancel(); <-ended }
 }
 
 // Two streams over one connection, which is made again when it is lost.

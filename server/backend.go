@@ -20,7 +20,7 @@ var (
 // Open implements ingest.Backend.
 func (d backend) Open(model, version string, opts stream.Options, sink stream.Sink) (*stream.Stream, error) {
 	if d.s.draining.Load() {
-		return nil, stream.Errorf(stream.Draining, "", "the server is shutting down")
+		return nil, ingest.ErrDraining
 	}
 	g, err := d.s.group(model, version)
 	if err != nil {

@@ -122,16 +122,10 @@ func (c Config) Validate() error {
 	bad := func(path, format string, args ...any) {
 		errs = append(errs, stream.Errorf(stream.InvalidArgument, path, format, args...))
 	}
-	for _, a := range []struct{ path, addr string }{{"http", c.HTTP}, {"grpc", c.GRPC}, {"metrics", c.Metrics}} {
-		if a.addr == Off || a.addr == "" && a.path == "metrics" {
-			continue
+	for _, l := range c.Listeners() {
+		if err := checkAddr(l.Addr); err != nil {
+			bad(l.Name, "%w", err)
 		}
-		if err := checkAddr(a.addr); err != nil {
-			bad(a.path, "%w", err)
-		}
-	}
-	if c.HTTP == Off && c.GRPC == Off {
-		bad("http", "and grpc are both off: nothing would be served")
 	}
 	if c.Memory.Budget < 1<<20 {
 		bad("memory.budget", "%v is less than 1MiB", c.Memory.Budget)

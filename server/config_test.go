@@ -124,7 +124,6 @@ func TestParseRefuses(t *testing.T) {
 		{"list for a value", "http: [a, b]", "http: is a list"},
 		{"address", "http: localhost", `http: "localhost" is not an address`},
 		{"port", "http: localhost:70000", "has no port"},
-		{"both off", "http: off\ngrpc: off", "nothing would be served"},
 		{"level", "log: {level: loud}", `f.yaml:1: log.level: "loud"`},
 		{"twice", "http: a:1\nhttp: b:1", "f.yaml:2: "},
 		{"anchor", "http: &a x:1\ngrpc: *a", "anchor"},

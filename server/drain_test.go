@@ -23,7 +23,7 @@ func TestDrainBeginsWithGoAway(t *testing.T) {
 	}
 	s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Drain: server.Duration(time.Minute), Models: []server.ModelConfig{cost}})
 	d := websocket.Dialer{Subprotocols: []string{wire.Subprotocol}}
-	c, _, err := d.Dial("ws://"+s.HTTPAddr().String()+"/v2/stream", nil)
+	c, _, err := d.Dial("ws://"+s.Addr("http")+"/v2/stream", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

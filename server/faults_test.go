@@ -48,7 +48,7 @@ func (*trouble) Run(_ context.Context, b *batching.Batch) error {
 
 func dial(t *testing.T, s *server.Server, path string) *websocket.Conn {
 	t.Helper()
-	c, _, err := websocket.DefaultDialer.Dial("ws://"+s.HTTPAddr().String()+path, nil)
+	c, _, err := websocket.DefaultDialer.Dial("ws://"+s.Addr("http")+path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestFailingWorkersOverProtocols(t *testing.T) {
 			frame string
 			good  bool
 		}{{x.frame, false}, {"fine", true}} {
-			r, err := http.Post("http://"+s.HTTPAddr().String()+"/v2/models/m/infer", "application/octet-stream", strings.NewReader(y.frame))
+			r, err := http.Post("http://"+s.Addr("http")+"/v2/models/m/infer", "application/octet-stream", strings.NewReader(y.frame))
 			if err != nil {
 				t.Fatal(err)
 			}

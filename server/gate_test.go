@@ -114,7 +114,7 @@ func TestGate(t *testing.T) {
 	if stood != still-1 || moved > moving/10 {
 		t.Errorf("skipped %d of %d that stand, %d of %d that move", stood, still, moved, len(frames)-still)
 	}
-	r, err := http.Get("http://" + s.HTTPAddr().String() + "/metrics")
+	r, err := http.Get("http://" + s.Addr("http") + "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -145,7 +145,7 @@ func infer(t *testing.T, s *server.Server, model string, width, height int) stri
 	if err := jpeg.Encode(&picture, image.NewGray(image.Rect(0, 0, width, height)), nil); err != nil {
 		t.Fatal(err)
 	}
-	r, err := http.Post("http://"+s.HTTPAddr().String()+"/v2/models/"+model+"/infer", "image/jpeg", &picture)
+	r, err := http.Post("http://"+s.Addr("http")+"/v2/models/"+model+"/infer", "image/jpeg", &picture)
 	if err != nil {
 		t.Fatal(err)
 	}

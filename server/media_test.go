@@ -30,7 +30,7 @@ func TestPicturesOverProtocols(t *testing.T) {
 	ws := dial(t, s, "/v2/models/find/stream")
 	defer ws.Close()
 	rest := func(b []byte) string {
-		r, err := http.Post("http://"+s.HTTPAddr().String()+"/v2/models/find/infer", "image/jpeg", bytes.NewReader(b))
+		r, err := http.Post("http://"+s.Addr("http")+"/v2/models/find/infer", "image/jpeg", bytes.NewReader(b))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,7 +16,7 @@ import (
 // asked sends a request of the repository, and returns its status and reply.
 func asked(t *testing.T, s *server.Server, path, body string) (int, string) {
 	t.Helper()
-	r, err := http.Post("http://"+s.HTTPAddr().String()+path, "application/json", strings.NewReader(body))
+	r, err := http.Post("http://"+s.Addr("http")+path, "application/json", strings.NewReader(body))
 	if err != nil {
 		t.Error(err)
 		return 0, ""

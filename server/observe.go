@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -36,17 +35,11 @@ func newObserver(s *Server) (*observer, error) {
 	limiter := tracing.Every(log, time.Second)
 	o := &observer{log: tracing.Limited(limiter), limiter: limiter, logFile: file}
 	o.metrics = tracing.New(tracing.Options{
-		Version:    s.version,
-		Groups:     func() []workers.GroupStats { return s.models.Snapshot() },
-		Memory:     s.memory.Stats,
-		Goroutines: s.goroutines,
-		Sessions:   s.sessions,
-		Outbox:     s.outbox,
-		Kept:       s.kept,
-		Closed:     s.closed,
-		StreamEnds: s.streamEnds,
-		Videos:     s.videos,
-		Streams:    s.ownStreams,
+		Version:  s.version,
+		Groups:   func() []workers.GroupStats { return s.models.Snapshot() },
+		Memory:   s.memory.Stats,
+		Adapters: s.measure,
+		Streams:  s.ownStreams,
 	})
 	return o, nil
 }
@@ -60,81 +53,28 @@ func (o *observer) close() {
 	}
 }
 
-// goroutines counts by the group that started them.
-func (s *Server) goroutines() map[string]int {
-	out := map[string]int{}
-	if s.ws != nil {
-		for name, n := range s.ws.Stats().Goroutines {
-			out["ws_"+name] = n
+// measure adds up what the adapters and workers have for the metrics.
+func (s *Server) measure() ingest.Metrics {
+	m := ingest.Metrics{Goroutines: map[string]int{}}
+	for _, a := range s.adapters {
+		if a, ok := a.(ingest.Measured); ok {
+			m.Add(a.Metrics())
 		}
 	}
 	for _, g := range s.models.Snapshot() {
-		out["workers"] += g.Workers + g.Quarantined
+		m.Goroutines["workers"] += g.Workers + g.Quarantined
 	}
-	return out
-}
-
-func (s *Server) sessions() map[string]int {
-	if s.ws == nil {
-		return nil
-	}
-	st := s.ws.Stats()
-	return map[string]int{"ws": st.Sessions, "ws_waiting": st.Waiting}
-}
-
-// videos are those that are decoded for WebSocket clients.
-func (s *Server) videos() map[string]int {
-	if s.ws == nil {
-		return nil
-	}
-	st := s.ws.Stats()
-	return map[string]int{"sent": st.Decoders, "pulled": st.Pulls}
-}
-
-// outbox is the bytes of replies that wait for WebSocket clients.
-func (s *Server) outbox() int64 {
-	if s.ws == nil {
-		return 0
-	}
-	return s.ws.Stats().OutboxBytes
-}
-
-// kept is the bytes of replies kept for WebSocket sessions that may be resumed.
-func (s *Server) kept() int64 {
-	if s.ws == nil {
-		return 0
-	}
-	return s.ws.Stats().KeptBytes
-}
-
-// closed counts the WebSocket sessions that ended, by why.
-func (s *Server) closed() map[string]uint64 {
-	out := map[string]uint64{}
-	if s.ws != nil {
-		for why, n := range s.ws.Stats().Ends {
-			out[string(why)] = n
-		}
-	}
-	return out
-}
-
-// streamEnds counts the streams of WebSocket sessions that ended, by why.
-func (s *Server) streamEnds() map[string]uint64 {
-	out := map[string]uint64{}
-	if s.ws != nil {
-		for why, n := range s.ws.Stats().StreamEnds {
-			out[string(why)] = n
-		}
-	}
-	return out
+	return m
 }
 
 // ownStreams are the figures of the streams that the server reads itself.
 func (s *Server) ownStreams() streams.Stats {
-	if s.streams == nil {
-		return streams.Stats{}
+	for _, a := range s.adapters {
+		if a, ok := a.(interface{ Stats() streams.Stats }); ok {
+			return a.Stats()
+		}
 	}
-	return s.streams.Stats()
+	return streams.Stats{}
 }
 
 // unobserved are the routes that say nothing of the models' use.
@@ -179,20 +119,38 @@ func (o *observer) routes(app *fiber.App, here bool) {
 
 // metricsServer serves the metrics at an address of their own.
 type metricsServer struct {
-	ln  net.Listener
-	srv http.Server
+	addr string
+	ln   net.Listener
+	srv  http.Server
 }
 
-var _ ingest.Interface = (*metricsServer)(nil)
+var (
+	_ ingest.Interface = (*metricsServer)(nil)
+	_ listens          = (*metricsServer)(nil)
+)
 
-func (o *observer) listen(addr string) (*metricsServer, error) {
-	ln, err := net.Listen("tcp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("metrics: %w", err)
-	}
+func (o *observer) server(addr string) *metricsServer {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", o.metrics.Handler())
-	return &metricsServer{ln: ln, srv: http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}}, nil
+	return &metricsServer{addr: addr, srv: http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}}
+}
+
+// Listen implements listens.
+func (m *metricsServer) Listen() (net.Addr, error) {
+	ln, err := net.Listen("tcp", m.addr)
+	if err != nil {
+		return nil, err
+	}
+	m.ln = ln
+	return ln.Addr(), nil
+}
+
+// Close implements listens.
+func (m *metricsServer) Close() error {
+	if m.ln == nil {
+		return nil
+	}
+	return m.ln.Close()
 }
 
 // Name implements ingest.Interface.

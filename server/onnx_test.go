@@ -253,7 +253,7 @@ func TestFacesOnEveryPath(t *testing.T) {
 
 func post(t *testing.T, s *server.Server, model string, picture []byte) (int, []byte) {
 	t.Helper()
-	r, err := http.Post("http://"+s.HTTPAddr().String()+"/v2/models/"+model+"/infer", "image/jpeg", bytes.NewReader(picture))
+	r, err := http.Post("http://"+s.Addr("http")+"/v2/models/"+model+"/infer", "image/jpeg", bytes.NewReader(picture))
 	if err != nil {
 		t.Fatal(err)
 	}

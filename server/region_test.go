@@ -66,7 +66,7 @@ func (e *ending) boxes() (all []truth.Box) {
 func v1(t *testing.T, s *server.Server, open string) *websocket.Conn {
 	t.Helper()
 	d := websocket.Dialer{Subprotocols: []string{wire.Subprotocol}}
-	c, _, err := d.Dial("ws://"+s.HTTPAddr().String()+"/v2/stream", nil)
+	c, _, err := d.Dial("ws://"+s.Addr("http")+"/v2/stream", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +183,7 @@ func TestRegions(t *testing.T) {
 	defer plain.Close()
 	overREST := func(query, kind string, b []byte) string {
 		t.Helper()
-		r, err := http.Post("http://"+s.HTTPAddr().String()+"/v2/models/spotter/infer"+query, kind, bytes.NewReader(b))
+		r, err := http.Post("http://"+s.Addr("http")+"/v2/models/spotter/infer"+query, kind, bytes.NewReader(b))
 		if err != nil {
 			t.Fatal(err)
 		}

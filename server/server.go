@@ -6,16 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"millrace/ingest"
 	"millrace/ingest/native"
-	"millrace/ingest/streams"
-	"millrace/ingest/ws"
 	"millrace/internal/codec"
+	"millrace/internal/httpd"
+	"millrace/stream/buf"
 	"millrace/stream/buf"
 	"millrace/workers"
 	"millrace/workers/onnx"
@@ -36,11 +35,10 @@ type Server struct {
 	native  *native.Client
 	observe *observer
 
-	adapters []ingest.Interface
-	ws       *ws.Adapter
-	streams  *streams.Adapter
-	closers  []func() error
-	addrs    map[string]net.Addr // by adapter, filled before ready is closed
+	adapters  []ingest.Interface
+	listeners []Listener // that were taken
+	closers   []func() error
+	http      *httpd.Server // under the HTTP adapters; nil: off
 
 	tls *tls.Config // nil: not encrypted
 
@@ -59,7 +57,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, version: cfg.Version, memory: buf.NewPool(int64(cfg.Memory.Budget)),
-		addrs: map[string]net.Addr{}, ready: make(chan struct{}),
+		ready: make(chan struct{}),
 	}
 	var err error
 	if s.tls, err = cfg.TLS.load(ownNames(cfg.Hosts)); err != nil {
@@ -73,8 +71,7 @@ func New(cfg Config) (*Server, error) {
 		Memory: s.memory, Pixels: codec.Limits{MaxPixels: cfg.Limits.MaxPixels}, Log: s.log, Hooks: s.observe.model,
 	})
 	onnx.SetLibrary(cfg.ONNX.Library)
-	s.native = native.New(backend{s})
-	if err := s.listen(); err != nil {
+	if err := s.open(); err != nil {
 		s.abandon()
 		return nil, err
 	}
@@ -83,7 +80,6 @@ func New(cfg Config) (*Server, error) {
 
 // abandon takes down a server that did not start.
 func (s *Server) abandon() {
-	s.native.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if err := s.models.Close(ctx); err != nil {
@@ -114,6 +110,9 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	err := s.load(ctx)
 	if err == nil {
+		err = s.serving(failed)
+	}
+	if err == nil {
 		s.loaded.Store(true)
 		close(s.ready)
 		select {
@@ -122,6 +121,20 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 	}
 	return errors.Join(err, s.drain(stop, &wg))
+}
+
+// serving returns when every adapter serves, or with the error of one that cannot.
+func (s *Server) serving(failed <-chan error) error {
+	for _, a := range s.adapters {
+		if a, ok := a.(ingest.Starter); ok {
+			select {
+			case <-a.Serving():
+			case err := <-failed:
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func (s *Server) load(ctx context.Context) error {
@@ -147,11 +160,13 @@ func (s *Server) drain(stop func(), adapters *sync.WaitGroup) error {
 	s.draining.Store(true)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(s.cfg.Drain))
 	defer cancel()
-	if until, _ := ctx.Deadline(); s.ws != nil {
-		s.ws.GoAway(until)
+	until, _ := ctx.Deadline()
+	for _, a := range s.adapters {
+		if a, ok := a.(ingest.Drainer); ok {
+			a.GoAway(until)
+		}
 	}
 	err := s.models.Close(ctx)
-	s.native.Close()
 	stop()
 	ended := make(chan struct{})
 	go func() { // ends with the adapters; each bounds its own drain
@@ -170,7 +185,7 @@ func (s *Server) drain(stop func(), adapters *sync.WaitGroup) error {
 // Ready is closed when the models are loaded and the adapters serve.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 
-// Native returns the Go API.
+// Native returns the Go API. Calls are answered once Ready is closed.
 func (s *Server) Native() *native.Client { return s.native }
 
 // Models returns the manager, for programs that load models themselves.
@@ -178,21 +193,3 @@ func (s *Server) Models() *workers.Manager { return s.models }
 
 // Memory returns the pool that frames travel in.
 func (s *Server) Memory() *buf.Pool { return s.memory }
-
-// HTTPAddr returns the address that HTTP listens on, nil when it is off.
-func (s *Server) HTTPAddr() net.Addr { return s.addrs["http"] }
-
-// HTTPURL returns the address that HTTP listens on as a URL, "" when it is off.
-func (s *Server) HTTPURL() string {
-	a := s.HTTPAddr()
-	switch {
-	case a == nil:
-		return ""
-	case s.tls != nil:
-		return "https://" + a.String()
-	}
-	return "http://" + a.String()
-}
-
-// GRPCAddr returns the address that gRPC listens on, nil when it is off.
-func (s *Server) GRPCAddr() net.Addr { return s.addrs["grpc"] }

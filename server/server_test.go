@@ -54,7 +54,7 @@ func runWith(t *testing.T, cfg server.Config) (*server.Server, func() error) {
 
 func get(t *testing.T, s *server.Server, path string) (int, string) {
 	t.Helper()
-	r, err := http.Get("http://" + s.HTTPAddr().String() + path)
+	r, err := http.Get("http://" + s.Addr("http") + path)
 	if err != nil {
 		t.Fatal(err)
 	}

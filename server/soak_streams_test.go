@@ -78,7 +78,7 @@ func (k *soakStreams) close() {
 
 // call makes a request about streams and wants one of the statuses.
 func (k *soakStreams) call(method, path, body string, want ...int) []byte {
-	q, err := http.NewRequestWithContext(k.t.Context(), method, k.s.HTTPURL()+"/v2/streams"+path, strings.NewReader(body))
+	q, err := http.NewRequestWithContext(k.t.Context(), method, k.s.URL("http")+"/v2/streams"+path, strings.NewReader(body))
 	if err != nil {
 		k.t.Errorf("streams: %v", err)
 		return nil
@@ -195,7 +195,7 @@ func (k *soakStreams) viewers(rng *rand.Rand) {
 		k.watch(ctx, "door", 1+rng.IntN(40))
 		return
 	}
-	q, err := http.NewRequestWithContext(ctx, "GET", k.s.HTTPURL()+"/v2/streams/door/video", nil)
+	q, err := http.NewRequestWithContext(ctx, "GET", k.s.URL("http")+"/v2/streams/door/video", nil)
 	if err != nil {
 		k.t.Error(err)
 		return
@@ -208,7 +208,7 @@ func (k *soakStreams) viewers(rng *rand.Rand) {
 
 // watch reads results until there were n, the stream is over, or ctx is.
 func (k *soakStreams) watch(ctx context.Context, name string, n int) {
-	q, err := http.NewRequestWithContext(ctx, "GET", k.s.HTTPURL()+"/v2/streams/"+name+"/results", nil)
+	q, err := http.NewRequestWithContext(ctx, "GET", k.s.URL("http")+"/v2/streams/"+name+"/results", nil)
 	if err != nil {
 		k.t.Error(err)
 		return

@@ -128,7 +128,7 @@ func frame(rng *rand.Rand) []byte {
 // plain opens a stream in plain mode. One client in four leaves without a word.
 func (k *soaking) plain(rng *rand.Rand) {
 	policy := [...]string{"latest", "every"}[rng.IntN(2)]
-	c, _, err := websocket.DefaultDialer.Dial("ws://"+k.s.HTTPAddr().String()+"/v2/models/m/stream?codec=opaque&outputs=none&policy="+policy, nil)
+	c, _, err := websocket.DefaultDialer.Dial("ws://"+k.s.Addr("http")+"/v2/models/m/stream?codec=opaque&outputs=none&policy="+policy, nil)
 	if err != nil {
 		k.t.Errorf("plain: %v", err)
 		return
@@ -167,7 +167,7 @@ func (k *soaking) plain(rng *rand.Rand) {
 func (k *soaking) sessions(rng *rand.Rand) {
 	d := websocket.Dialer{Subprotocols: []string{wire.Subprotocol}}
 	dial := func() *websocket.Conn {
-		c, _, err := d.Dial("ws://"+k.s.HTTPAddr().String()+"/v2/models/m/stream", nil)
+		c, _, err := d.Dial("ws://"+k.s.Addr("http")+"/v2/models/m/stream", nil)
 		if err != nil {
 			k.t.Errorf("session: %v", err)
 			return nil
@@ -254,7 +254,7 @@ func (k *soaking) sessions(rng *rand.Rand) {
 
 func (k *soaking) rest(rng *rand.Rand) {
 	b := frame(rng)
-	r, err := http.Post("http://"+k.s.HTTPAddr().String()+"/v2/models/m/infer", "application/octet-stream", bytes.NewReader(b))
+	r, err := http.Post("http://"+k.s.Addr("http")+"/v2/models/m/infer", "application/octet-stream", bytes.NewReader(b))
 	k.asked.Add(1)
 	if err != nil {
 		k.t.Errorf("rest: %v", err)

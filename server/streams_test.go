@@ -46,7 +46,7 @@ streams:
 		t.Fatal(err)
 	}
 	s, stop := runWith(t, cfg)
-	resp, err := http.Get(s.HTTPURL() + "/v2/streams/door/results")
+	resp, err := http.Get(s.URL("http") + "/v2/streams/door/results")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func TestStreamsFile(t *testing.T) {
 	for again := range 2 {
 		s, stop := runWith(t, cfg)
 		if again == 0 {
-			resp, err := http.Post(s.HTTPURL()+"/v2/streams", "application/json", strings.NewReader(yard))
+			resp, err := http.Post(s.URL("http")+"/v2/streams", "application/json", strings.NewReader(yard))
 			if err != nil || resp.StatusCode != http.StatusCreated {
 				t.Fatalf("%v %v", resp, err)
 			}
@@ -171,7 +171,7 @@ func TestStreamOverTLS(t *testing.T) {
 	s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, TLS: server.TLSConfig{SelfSigned: true},
 		Models: []server.ModelConfig{{Name: "find", Source: "motion"}}, Streams: []streams.Config{door}})
 	d := websocket.Dialer{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} // whose it is, is not the question here
-	ws, _, err := d.Dial(strings.Replace(s.HTTPURL(), "https", "wss", 1)+"/v2/streams/door/results", http.Header{"Origin": {s.HTTPURL()}})
+	ws, _, err := d.Dial(strings.Replace(s.URL("http"), "https", "wss", 1)+"/v2/streams/door/results", http.Header{"Origin": {s.URL("http")}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,15 +32,15 @@ func TestTLS(t *testing.T) {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(pem)
 	trust := &tls.Config{RootCAs: roots}
-	if !strings.HasPrefix(s.HTTPURL(), "https://127.0.0.1:") || len(s.Fingerprint()) != 32*3-1 {
-		t.Errorf("%s, fingerprint %s", s.HTTPURL(), s.Fingerprint())
+	if !strings.HasPrefix(s.URL("http"), "https://127.0.0.1:") || len(s.Fingerprint()) != 32*3-1 {
+		t.Errorf("%s, fingerprint %s", s.URL("http"), s.Fingerprint())
 	}
 
 	// REST, by a name that the certificate is for.
 	named := trust.Clone()
 	named.ServerName = "cam.test"
 	web := http.Client{Transport: &http.Transport{TLSClientConfig: named}}
-	r, err := web.Get(s.HTTPURL() + "/v2/health/ready")
+	r, err := web.Get(s.URL("http") + "/v2/health/ready")
 	if err != nil || r.StatusCode != http.StatusOK {
 		t.Fatalf("%v %v", r, err)
 	}
@@ -49,7 +49,7 @@ func TestTLS(t *testing.T) {
 
 	// A page of this server, over WebSocket.
 	d := websocket.Dialer{TLSClientConfig: trust}
-	ws, _, err := d.Dial(strings.Replace(s.HTTPURL(), "https", "wss", 1)+"/v2/models/id/stream?codec=opaque&outputs=none", http.Header{"Origin": {s.HTTPURL()}})
+	ws, _, err := d.Dial(strings.Replace(s.URL("http"), "https", "wss", 1)+"/v2/models/id/stream?codec=opaque&outputs=none", http.Header{"Origin": {s.URL("http")}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestTLS(t *testing.T) {
 	ws.Close()
 
 	// gRPC.
-	c, err := grpc.NewClient(s.GRPCAddr().String(), grpc.WithTransportCredentials(credentials.NewTLS(trust)))
+	c, err := grpc.NewClient(s.Addr("grpc"), grpc.WithTransportCredentials(credentials.NewTLS(trust)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,11 +76,11 @@ func TestTLS(t *testing.T) {
 	// Too old a protocol, and none.
 	old := trust.Clone()
 	old.MaxVersion = tls.VersionTLS11
-	if c, err := tls.Dial("tcp", s.HTTPAddr().String(), old); err == nil {
+	if c, err := tls.Dial("tcp", s.Addr("http"), old); err == nil {
 		c.Close()
 		t.Error("TLS 1.1 was taken")
 	}
-	if r, err := http.Get("http://" + s.HTTPAddr().String() + "/v2"); err == nil {
+	if r, err := http.Get("http://" + s.Addr("http") + "/v2"); err == nil {
 		r.Body.Close()
 		t.Errorf("without TLS: %s", r.Status)
 	}

@@ -201,7 +201,7 @@ func TestWholeWindowsByRequest(t *testing.T) {
 	defer func() { endOf(t, s, stop) }()
 	post := func(query, kind string, body []byte) string {
 		t.Helper()
-		r, err := http.Post(s.HTTPURL()+"/v2/models/mirror/infer"+query, kind, bytes.NewReader(body))
+		r, err := http.Post(s.URL("http")+"/v2/models/mirror/infer"+query, kind, bytes.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"millrace/ingest"
 	"millrace/ingest/streams"
 	"millrace/internal/buf"
 	"millrace/stream"
@@ -34,16 +35,10 @@ type Options struct {
 	Version string // of the program
 	// The functions are called at each scrape. They must be quick and safe for
 	// concurrent use.
-	Groups     func() []workers.GroupStats
-	Memory     func() buf.Stats
-	Goroutines func() map[string]int    // by the name of their group
-	Sessions   func() map[string]int    // open, by adapter
-	Outbox     func() int64             // bytes of replies that wait for their clients
-	Kept       func() int64             // bytes of those kept for sessions that may be resumed
-	Closed     func() map[string]uint64 // sessions that ended, by why
-	StreamEnds func() map[string]uint64 // streams of theirs that ended, by why
-	Videos     func() map[string]int    // decoded for sessions, by how they come
-	Streams    func() streams.Stats     // of the server's own
+	Groups   func() []workers.GroupStats
+	Memory   func() buf.Stats
+	Adapters func() ingest.Metrics // of all adapters together
+	Streams  func() streams.Stats  // of the server's own
 	// RequestBuckets, in seconds, rising; nil = DefaultRequestBuckets.
 	RequestBuckets []float64
 }

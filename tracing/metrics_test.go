@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
+	"millrace/ingest"
 	"millrace/internal/buf"
 	"millrace/stream"
 	"millrace/workers"
@@ -40,9 +41,11 @@ func newRig(t testing.TB) *rig {
 	t.Cleanup(func() { _ = r.manager.Close(context.Background()) })
 	r.Metrics = New(Options{
 		Version: "v1", Groups: r.manager.Snapshot, Memory: mem.Stats,
-		Goroutines: func() map[string]int { return map[string]int{"ws": 3, "grpc": 0} },
-		Sessions:   func() map[string]int { return map[string]int{"ws": 2} },
-		Videos:     func() map[string]int { return map[string]int{"sent": 3} },
+		Adapters: func() ingest.Metrics {
+			return ingest.Metrics{
+				Goroutines: map[string]int{"ws": 3, "grpc": 0}, Sessions: map[string]int{"ws": 2}, Videos: map[string]int{"sent": 3},
+			}
+		},
 	})
 	return r
 }

@@ -1,9 +1,6 @@
 package tracing
 
 import (
-	"maps"
-	"slices"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"millrace/workers"
@@ -97,34 +94,22 @@ func (s snapshots) Collect(ch chan<- prometheus.Metric) {
 		gauge(memoryLeases, float64(m.Leases))
 		counter(memoryDenied, float64(m.Denied))
 	}
-	byName := func(d *prometheus.Desc, read func() map[string]int) {
-		if read == nil {
-			return
-		}
-		m := read()
-		for _, name := range slices.Sorted(maps.Keys(m)) {
-			gauge(d, float64(m[name]), name)
-		}
+	if s.o.Adapters == nil {
+		return
 	}
-	byName(goroutines, s.o.Goroutines)
-	byName(sessions, s.o.Sessions)
-	byName(videos, s.o.Videos)
-	if s.o.Outbox != nil {
-		gauge(outbox, float64(s.o.Outbox()))
-	}
-	if s.o.Kept != nil {
-		gauge(kept, float64(s.o.Kept()))
-	}
-	ends := func(d *prometheus.Desc, read func() map[string]uint64) {
-		if read == nil {
-			return
-		}
-		for why, n := range read() {
-			counter(d, float64(n), why)
+	a := s.o.Adapters()
+	gauge(outbox, float64(a.OutboxBytes))
+	gauge(kept, float64(a.KeptBytes))
+	for d, values := range map[*prometheus.Desc]map[string]int{goroutines: a.Goroutines, sessions: a.Sessions, videos: a.Videos} {
+		for label, n := range values {
+			gauge(d, float64(n), label)
 		}
 	}
-	ends(closed, s.o.Closed)
-	ends(streamEnds, s.o.StreamEnds)
+	for d, values := range map[*prometheus.Desc]map[string]uint64{closed: a.Closed, streamEnds: a.StreamEnds} {
+		for label, n := range values {
+			counter(d, float64(n), label)
+		}
+	}
 }
 
 // merge adds up groups of one name and version, which meet during a swap: a

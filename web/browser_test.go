@@ -67,8 +67,8 @@ func TestConsole(t *testing.T) {
 	do(t, dir, find(t, "npm"), "ci", "--prefer-offline", "--ignore-scripts", "--no-audit", "--no-fund")
 
 	s := start(t, "127.0.0.1:0", model)
-	_, port, _ := net.SplitHostPort(s.HTTPAddr().String())
-	given["url"], given["insecure"] = "http://"+s.HTTPAddr().String(), "http://"+net.JoinHostPort(foreign, port)
+	_, port, _ := net.SplitHostPort(s.Addr("http"))
+	given["url"], given["insecure"] = "http://"+s.Addr("http"), "http://"+net.JoinHostPort(foreign, port)
 	programs := os.Getenv("PATH")
 	b := browse(t, dir, given)
 	for b.next(t) {
@@ -87,7 +87,7 @@ func TestConsole(t *testing.T) {
 		case "stop":
 			s.stop(t)
 		case "start":
-			s = start(t, s.HTTPAddr().String(), model)
+			s = start(t, s.Addr("http"), model)
 		}
 		b.answer(t)
 	}

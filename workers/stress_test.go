@@ -304,7 +304,7 @@ func (s *storm) finishes(st *stream.Stream) bool {
 	return true
 }
 
-func (s *storm) caller(r *rand.Rand, c *ingest.Caller) {
+func (s *storm) caller(r *rand.Rand, c *ingest.OneShot) {
 	for !s.over() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(r.IntN(30000))*time.Microsecond)
 		if res, err := c.Infer(ctx, "m", "", s.frame(r, 0)); err == nil {
@@ -340,7 +340,7 @@ func (s *storm) run() {
 	if _, err := s.LoadConfig(context.Background(), s.config(source(0)), true); err != nil {
 		s.t.Fatal(err)
 	}
-	c := ingest.NewCaller(backend{s})
+	c := ingest.NewOneShot(backend{s})
 	var wg sync.WaitGroup
 	for i := range uint64(6) {
 		wg.Go(func() { s.client(source(10 + i)) })

@@ -45,7 +45,7 @@ func serve(t *testing.T) (*server.Server, string) {
 	case err := <-done:
 		t.Fatal(err)
 	}
-	return s, "http://" + s.HTTPAddr().String()
+	return s, "http://" + s.Addr("http")
 }
 
 func TestServer(t *testing.T) {

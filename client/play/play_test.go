@@ -47,7 +47,7 @@ func serve(t *testing.T, models ...string) (c *client.Client, stop func()) {
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
 	<-s.Ready()
-	if c, err = client.New(s.HTTPAddr().String()); err != nil {
+	if c, err = client.New(s.Addr("http")); err != nil {
 		t.Fatal(err)
 	}
 	stop = func() {

@@ -59,7 +59,7 @@ func serve(adjust func(*server.Config), models ...server.ModelConfig) (*target, 
 		cancel()
 		return nil, err
 	}
-	return &target{Server: s, addr: s.HTTPAddr().String(), end: func() error {
+	return &target{Server: s, addr: s.Addr("http"), end: func() error {
 		cancel()
 		return <-done
 	}}, nil

@@ -137,12 +137,9 @@ func firstLine(ctx context.Context, program string, args ...string) (string, err
 
 // checkPorts takes each address and gives it back.
 func checkPorts(cfg server.Config) (found []finding) {
-	for _, a := range []struct{ name, addr string }{{"http", cfg.HTTP}, {"grpc", cfg.GRPC}, {"metrics", cfg.Metrics}} {
-		if a.addr == "" || a.addr == server.Off {
-			continue
-		}
-		f := finding{What: a.name, State: "ok", Detail: a.addr + " is free"}
-		if ln, err := net.Listen("tcp", a.addr); err != nil {
+	for _, l := range cfg.Listeners() {
+		f := finding{What: l.Name, State: "ok", Detail: l.Addr + " is free"}
+		if ln, err := net.Listen("tcp", l.Addr); err != nil {
 			f.State, f.Detail = wrong, err.Error()
 		} else if err := ln.Close(); err != nil {
 			f.State, f.Detail = wrong, err.Error()

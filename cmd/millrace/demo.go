@@ -88,7 +88,7 @@ func (d *demo) run(c *cobra.Command) error {
 
 // goOn leaves the server running, which plays the clip over and over.
 func (d *demo) goOn(ctx context.Context, told io.Writer, s *server.Server, show *show) error {
-	cl, err := client.New(s.HTTPAddr().String())
+	cl, err := client.New(s.Addr("http"))
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (d *demo) goOn(ctx context.Context, told io.Writer, s *server.Server, show 
 	if err := pausing(false)(cl, ctx, show.stream); err != nil {
 		return err
 	}
-	at := s.HTTPAddr()
+	at := s.Addr("http")
 	_, _ = fmt.Fprintf(told, "\nThe console is at http://%s/console/ until Ctrl-C. Open it and choose the clip or your camera.\n"+
 		"The server goes on with the clip by itself: see http://%s/v2/streams/%s/video, and millrace streams --addr %s\n"+
 		"From another terminal: millrace stream YOUR.mp4 --model %s --addr %s --overlay seen.mp4\n", at, at, show.stream, at, show.model, at)
@@ -161,7 +161,7 @@ type judged struct {
 
 // play streams the clip as a camera would, and judges what comes back.
 func (d *demo) play(ctx context.Context, told io.Writer, s *server.Server, show *show) (judged, error) {
-	cl, err := client.New(s.HTTPAddr().String())
+	cl, err := client.New(s.Addr("http"))
 	if err != nil {
 		return judged{}, err
 	}

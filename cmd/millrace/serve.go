@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -11,6 +12,7 @@ import (
 
 	"millrace/examples/spotter"
 	"millrace/server"
+	"millrace/stream"
 )
 
 const serveExamples = `  millrace serve --model find=motion
@@ -61,7 +63,7 @@ variable such as MILLRACE_HTTP; a flag wins over a variable, a variable over the
 // accept tells how to get past a browser's warning, and where from.
 func accept(s *server.Server) string {
 	var b strings.Builder
-	host, port, _ := net.SplitHostPort(s.HTTPAddr().String())
+	host, port, _ := net.SplitHostPort(s.Addr("http"))
 	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
 		for _, a := range server.Addresses() {
 			if !net.ParseIP(a).IsLoopback() {
@@ -69,7 +71,7 @@ func accept(s *server.Server) string {
 			}
 		}
 	} else {
-		fmt.Fprintf(&b, "  %s/console/ (phones do not reach it: serve with --http 0.0.0.0:%s)\n", s.HTTPURL(), port)
+		fmt.Fprintf(&b, "  %s/console/ (phones do not reach it: serve with --http 0.0.0.0:%s)\n", s.URL("http"), port)
 	}
 	return "Open one of these, and accept the certificate when its SHA-256 fingerprint is\n  " + s.Fingerprint() + "\n" + b.String()
 }
@@ -77,13 +79,23 @@ func accept(s *server.Server) string {
 // addresses is the line that says the server is ready.
 func addresses(s *server.Server) string {
 	parts := []string{"millrace is ready:"}
-	if u := s.HTTPURL(); u != "" {
-		parts = append(parts, u)
-	}
-	if a := s.GRPCAddr(); a != nil {
-		parts = append(parts, "grpc://"+a.String())
+	for _, l := range s.Listeners() {
+		if l.URL != "" {
+			parts = append(parts, l.URL)
+		}
 	}
 	return strings.Join(parts, " ")
+}
+
+// reachable refuses a configuration whose models no client could reach. A program
+// that embeds the server may turn every listener off.
+func reachable(cfg server.Config) error {
+	for _, l := range cfg.Listeners() {
+		if l.URL != "" {
+			return nil
+		}
+	}
+	return stream.Errorf(stream.InvalidArgument, "http", "and grpc are both off: nothing would be served")
 }
 
 // flagSettings are the settings as flags.
@@ -153,5 +165,5 @@ func (f *flagSettings) config(args []string) (cfg server.Config, err error) {
 		cfg.Models = append(cfg.Models, server.ModelFor(args[0]))
 	}
 	cfg.Version = version
-	return cfg, cfg.Validate()
+	return cfg, errors.Join(cfg.Validate(), reachable(cfg))
 }

@@ -49,7 +49,7 @@ func serve(t *testing.T) string {
 		done <- nil
 		t.Fatal(err)
 	}
-	return s.HTTPURL()
+	return s.URL("http")
 }
 
 func TestHearsWhatWasDialled(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"net"
 	"time"
 
@@ -58,7 +57,7 @@ func New(opts Options) *Adapter {
 func (a *Adapter) Listen() (net.Addr, error) {
 	ln, err := net.Listen("tcp", a.opts.Addr)
 	if err != nil {
-		return nil, fmt.Errorf("grpc: %w", err)
+		return nil, err
 	}
 	a.ln = ln
 	return ln.Addr(), nil

@@ -39,7 +39,7 @@ func start(t *testing.T, limits server.LimitsConfig) (ctx context.Context, s *se
 	go func() { done <- s.Run(running); close(done) }()
 	t.Cleanup(func() { stop(); <-done })
 	<-s.Ready()
-	conn, err := grpc.NewClient(s.GRPCAddr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(s.Addr("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,6 @@ import (
 	"millrace/ingest"
 	"millrace/internal/httpd"
 	"millrace/internal/oip"
-	"millrace/stream"
 )
 
 // Options are the adapter's settings. A zero field takes its default.
@@ -26,7 +25,7 @@ type Options struct {
 type Adapter struct {
 	http    *httpd.Server
 	opts    Options
-	session atomic.Pointer[session]
+	service atomic.Pointer[service]
 	started atomic.Bool // the server was ready once
 
 	inFlight atomic.Int64
@@ -37,10 +36,10 @@ type Adapter struct {
 
 var _ ingest.Interface = (*Adapter)(nil)
 
-// session is what there is between Serve's begin and end.
-type session struct {
+// service is what requests need of a server that serves.
+type service struct {
 	backend ingest.Backend
-	caller  *ingest.Caller
+	oneShot *ingest.OneShot
 	// ctx ends when the requests in flight must. A Fiber handler never learns
 	// that its client left, and watching the connection beside the server's own
 	// reader would take the next request's bytes away: what bounds a request whose
@@ -92,10 +91,10 @@ func (a *Adapter) Serving() <-chan struct{} { return a.serving }
 // draining, those in flight finish, and those that take longer than
 // DrainTimeout are ended.
 func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
-	base, end := context.WithCancelCause(context.Background())
-	defer end(nil)
-	s := &session{backend: backend, caller: ingest.NewCaller(backend), ctx: base}
-	a.session.Store(s)
+	base, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	s := &service{backend: backend, oneShot: ingest.NewOneShot(backend), ctx: base}
+	a.service.Store(s)
 	close(a.serving)
 	<-ctx.Done()
 	a.closing.Store(true)
@@ -105,30 +104,31 @@ func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 		select {
 		case <-a.idle:
 		case <-limit.C:
-			end(stream.Errorf(stream.Draining, "", "the server is shutting down"))
+			cancel(ingest.ErrDraining)
 		}
 	}
-	s.caller.Close()
+	s.oneShot.Close()
 	return nil
 }
 
-// enter counts a request that needs the backend. Every enter without an error
-// needs a leave.
-func (a *Adapter) enter() (*session, error) {
+// begin counts a request that needs the backend, or says why it is not served.
+// Every begin without an error needs an end.
+func (a *Adapter) begin() (*service, error) {
 	a.inFlight.Add(1)
-	s := a.session.Load()
+	s := a.service.Load()
 	switch {
 	case a.closing.Load():
-		a.leave()
-		return nil, stream.Errorf(stream.Draining, "", "the server is shutting down")
+		a.end()
+		return nil, ingest.ErrDraining
 	case s == nil:
-		a.leave()
-		return nil, stream.Errorf(stream.Unavailable, "", "the server is starting")
+		a.end()
+		return nil, ingest.ErrStarting
 	}
 	return s, nil
 }
 
-func (a *Adapter) leave() {
+// end counts a request that begin has counted.
+func (a *Adapter) end() {
 	if a.inFlight.Add(-1) == 0 && a.closing.Load() {
 		select {
 		case a.idle <- struct{}{}:

@@ -99,7 +99,7 @@ func BenchmarkInfer(b *testing.B) {
 		header := fmt.Sprintf("Inference-Header-Content-Length: %d\r\n", len(json))
 		b.Run(fmt.Sprintf("bare/%dKiB", n>>10), func(b *testing.B) { hammer(b, ln.Addr().String(), "/echo", body, header) })
 		b.Run(fmt.Sprintf("binary/%dKiB", n>>10), func(b *testing.B) {
-			hammer(b, s.HTTPAddr().String(), "/v2/models/identity/infer", body, header)
+			hammer(b, s.Addr("http"), "/v2/models/identity/infer", body, header)
 		})
 	}
 	image := []byte(`{"parameters":{"binary_data_output":true},"inputs":[{"name":"x","datatype":"UINT8","shape":[224,224,3],"data":[`)
@@ -109,6 +109,6 @@ func BenchmarkInfer(b *testing.B) {
 	image = append(image[:len(image)-1], "]}]}"...)
 	b.Run("bare/json-image", func(b *testing.B) { hammer(b, ln.Addr().String(), "/echo", image, "") })
 	b.Run("json-image", func(b *testing.B) {
-		hammer(b, s.HTTPAddr().String(), "/v2/models/identity/infer", image, "Content-Type: application/json\r\n")
+		hammer(b, s.Addr("http"), "/v2/models/identity/infer", image, "Content-Type: application/json\r\n")
 	})
 }

@@ -26,7 +26,7 @@ func sendFlag(c *fiber.Ctx, name string, is bool) error {
 
 // state is the backend's, or that of a server that starts or ends.
 func (a *Adapter) state() ingest.State {
-	s := a.session.Load()
+	s := a.service.Load()
 	if s == nil {
 		return ingest.State{}
 	}
@@ -60,11 +60,11 @@ func (a *Adapter) serverMetadata(c *fiber.Ctx) error {
 }
 
 func (a *Adapter) modelReady(c *fiber.Ctx) error {
-	s, err := a.enter()
+	s, err := a.begin()
 	if err != nil {
 		return err
 	}
-	defer a.leave()
+	defer a.end()
 	m, is, err := s.backend.Models().Model(pathValue(c, "model"), pathValue(c, "version"))
 	if err != nil {
 		return err
@@ -78,11 +78,11 @@ func (a *Adapter) modelReady(c *fiber.Ctx) error {
 }
 
 func (a *Adapter) modelMetadata(c *fiber.Ctx) error {
-	s, err := a.enter()
+	s, err := a.begin()
 	if err != nil {
 		return err
 	}
-	defer a.leave()
+	defer a.end()
 	m, _, err := s.backend.Models().Model(pathValue(c, "model"), pathValue(c, "version"))
 	if err != nil {
 		return err

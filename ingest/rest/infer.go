@@ -17,11 +17,11 @@ const headerLength = "Inference-Header-Content-Length"
 
 // infer answers one inference request.
 func (a *Adapter) infer(c *fiber.Ctx) error {
-	s, err := a.enter()
+	s, err := a.begin()
 	if err != nil {
 		return err
 	}
-	defer a.leave()
+	defer a.end()
 	k := calls.Get().(*call)
 	// Until the reply holds it, the call and its memory are this handler's.
 	handed := false
@@ -129,7 +129,7 @@ func (k *call) leaseTensor(n int) []byte {
 }
 
 // run does the request up to the point where its reply can be written.
-func (k *call) run(a *Adapter, s *session, c *fiber.Ctx) (err error) {
+func (k *call) run(a *Adapter, s *service, c *fiber.Ctx) (err error) {
 	if k.opt, err = readOptions(c); err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func (k *call) run(a *Adapter, s *session, c *fiber.Ctx) (err error) {
 	}
 	f.Deadline = k.opt.deadline
 	ingest.TraceContext(&f, c.Request().Header.Peek("traceparent"))
-	if k.res, err = s.caller.Infer(s.ctx, model.Name, version, f); err != nil {
+	if k.res, err = s.oneShot.Infer(s.ctx, model.Name, version, f); err != nil {
 		return err
 	}
 	return k.write(c)

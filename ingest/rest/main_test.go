@@ -169,7 +169,7 @@ func start(t *testing.T, change func(*server.Config), kinds ...string) *running 
 		t.Fatal(err)
 	}
 	ended := false
-	r := &running{Server: s, t: t, base: "http://" + s.HTTPAddr().String()}
+	r := &running{Server: s, t: t, base: "http://" + s.Addr("http")}
 	var result error
 	r.stop = func() error {
 		if !ended {

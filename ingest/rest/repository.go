@@ -20,11 +20,11 @@ const maxParams = 64 << 10
 
 // index lists the models. A body {"ready": true} leaves out those that are not.
 func (a *Adapter) index(c *fiber.Ctx) error {
-	s, err := a.enter()
+	s, err := a.begin()
 	if err != nil {
 		return err
 	}
-	defer a.leave()
+	defer a.end()
 	body, err := readSmall(c)
 	if err != nil {
 		return err
@@ -48,7 +48,7 @@ func (a *Adapter) index(c *fiber.Ctx) error {
 
 // load loads a model with the parameters of the body, and names its endpoint.
 func (a *Adapter) load(c *fiber.Ctx) error {
-	return a.change(c, func(ctx context.Context, s *session, name, version string, params stream.Params) (string, error) {
+	return a.change(c, func(ctx context.Context, s *service, name, version string, params stream.Params) (string, error) {
 		if version != "" && !known(s, name, version) {
 			return "", stream.Errorf(stream.NotFound, "version", "model %s has no version %q: see /v2/repository/index", name, version)
 		}
@@ -59,7 +59,7 @@ func (a *Adapter) load(c *fiber.Ctx) error {
 // unload removes one worker of an endpoint. Parameters are read and, as there
 // are none that it knows, of no effect.
 func (a *Adapter) unload(c *fiber.Ctx) error {
-	return a.change(c, func(ctx context.Context, s *session, name, version string, _ stream.Params) (string, error) {
+	return a.change(c, func(ctx context.Context, s *service, name, version string, _ stream.Params) (string, error) {
 		if version != "" {
 			if _, _, err := s.backend.Models().Model(name, version); err != nil {
 				return "", err
@@ -69,7 +69,7 @@ func (a *Adapter) unload(c *fiber.Ctx) error {
 	})
 }
 
-func known(s *session, name, version string) bool {
+func known(s *service, name, version string) bool {
 	for _, e := range s.backend.Models().Index() {
 		if e.Name == name && e.Version == version {
 			return true
@@ -78,12 +78,12 @@ func known(s *session, name, version string) bool {
 	return false
 }
 
-func (a *Adapter) change(c *fiber.Ctx, do func(ctx context.Context, s *session, name, version string, params stream.Params) (string, error)) error {
-	s, err := a.enter()
+func (a *Adapter) change(c *fiber.Ctx, do func(ctx context.Context, s *service, name, version string, params stream.Params) (string, error)) error {
+	s, err := a.begin()
 	if err != nil {
 		return err
 	}
-	defer a.leave()
+	defer a.end()
 	// Copied: the names outlive the handler, and this is not a hot path.
 	name, version := strings.Clone(pathValue(c, "model")), strings.Clone(pathValue(c, "version"))
 	body, err := readSmall(c)

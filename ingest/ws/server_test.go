@@ -20,7 +20,7 @@ func TestServer(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
 	<-s.Ready()
-	r := &rig{t: t, addr: s.HTTPAddr().String()}
+	r := &rig{t: t, addr: s.Addr("http")}
 	echo := r.dial("/v2/models/echo/stream")
 	echo.send([]byte("hello"))
 	if m := echo.next(); m.Error != nil || m.Outputs[0].Data[0] != "hello" {

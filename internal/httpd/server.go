@@ -12,6 +12,8 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
+
+	"millrace/stream/coded"
 )
 
 // Config is how the listener behaves. A zero field takes its default.
@@ -99,7 +101,7 @@ func New(cfg Config) (*Server, error) {
 	cfg = cfg.withDefaults()
 	host, _, err := net.SplitHostPort(cfg.Addr)
 	if err != nil {
-		return nil, fmt.Errorf("http: %q is not an address: want host:port, such as %s: %w", cfg.Addr, DefaultAddr, err)
+		return nil, coded.Errorf(coded.InvalidArgument, "http", "%q is not an address: want host:port, such as %s: %w", cfg.Addr, DefaultAddr, err)
 	}
 	s := &Server{cfg: cfg}
 	if s.rules, err = newRules(host, cfg.Hosts, cfg.Origins); err != nil {
@@ -130,7 +132,7 @@ func New(cfg Config) (*Server, error) {
 func (s *Server) Listen() (net.Addr, error) {
 	ln, err := net.Listen("tcp", s.cfg.Addr)
 	if err != nil {
-		return nil, fmt.Errorf("http: %w", err)
+		return nil, err
 	}
 	addr := ln.Addr()
 	if s.cfg.TLS != nil {
@@ -199,7 +201,7 @@ func (s *Server) shutdown(served <-chan error) error {
 				sever(c.(net.Conn))
 				return true
 			})
-			return fmt.Errorf("http: %d connections were still busy %v after the end and were broken off: %w", left, s.cfg.DrainTimeout, err)
+			return fmt.Errorf("%d connections were still busy %v after the end and were broken off: %w", left, s.cfg.DrainTimeout, err)
 		case <-tick.C:
 		}
 	}

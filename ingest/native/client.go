@@ -1,6 +1,3 @@
-// Package native is the Go call: the same verbs as over a protocol, from within
-// the program that embeds the server. It is the fastest way in, and copies
-// nothing that the caller promises not to touch.
 package native
 
 import (
@@ -10,21 +7,6 @@ import (
 	"millrace/stream"
 	"millrace/stream/buf"
 )
-
-// Client calls the models of a server in this process. It is safe for concurrent
-// use.
-type Client struct {
-	backend ingest.Backend
-	caller  *ingest.Caller
-}
-
-// New returns a client that calls backend.
-func New(backend ingest.Backend) *Client {
-	return &Client{backend: backend, caller: ingest.NewCaller(backend)}
-}
-
-// Close gives back what the client keeps for its next calls.
-func (c *Client) Close() { c.caller.Close() }
 
 // Infer sends tensors through a model and waits for the result, which the caller
 // must release when its outputs have been read. The inputs must not change
@@ -46,7 +28,12 @@ func (c *Client) Do(ctx context.Context, model, version string, f stream.Frame) 
 		f.Lease.Release()
 		return nil, err
 	}
-	return c.caller.Infer(ctx, model, version, f)
+	s, err := c.use()
+	if err != nil {
+		f.Lease.Release()
+		return nil, err
+	}
+	return s.oneShot.Infer(ctx, model, version, f)
 }
 
 func check(f *stream.Frame) error {
@@ -67,13 +54,20 @@ type Future struct {
 
 // Go is Infer that does not wait.
 func (c *Client) Go(ctx context.Context, model string, inputs []stream.Tensor) *Future {
-	f := &Future{done: make(chan struct{})}
-	go func() { // ends with the call, at the latest with ctx
+	f := &Future{done: make(chan struct{}), err: errPanic}
+	call := func() {
 		defer close(f.done)
 		f.res, f.err = c.Infer(ctx, model, inputs)
-	}()
+	}
+	if !c.calls.Go("call", call, nil) {
+		f.err = ingest.ErrDraining
+		close(f.done)
+	}
 	return f
 }
+
+// errPanic is the result of a call that ended in a panic.
+var errPanic = stream.Errorf(stream.Internal, "", "the call ended in a panic: the log has the details")
 
 // Done is closed when the result is there.
 func (f *Future) Done() <-chan struct{} { return f.done }
@@ -89,11 +83,15 @@ func (f *Future) Wait() (*stream.Result, error) {
 // call the stream, and the result is released when it returns. done, which may
 // be nil, comes last.
 func (c *Client) Stream(model string, opts stream.Options, on func(*stream.Result), done func(stream.CloseReason)) (*Stream, error) {
-	s, err := c.backend.Open(model, "", opts, &sink{on, done})
+	s, err := c.use()
 	if err != nil {
 		return nil, err
 	}
-	return &Stream{Stream: s, mem: c.backend.Memory()}, nil
+	st, err := s.backend.Open(model, "", opts, &sink{on, done})
+	if err != nil {
+		return nil, err
+	}
+	return &Stream{Stream: st, mem: s.backend.Memory()}, nil
 }
 
 // Stream is an open stream. Send, Submit and Close are safe for concurrent use.
@@ -129,20 +127,38 @@ func (s *sink) Done(why stream.CloseReason) {
 	}
 }
 
-// Models lists the loaded and known models.
-func (c *Client) Models() []ingest.Entry { return c.backend.Models().Index() }
+// Models lists the loaded and known models; there are none before the server runs.
+func (c *Client) Models() []ingest.Entry {
+	s, err := c.use()
+	if err != nil {
+		return nil
+	}
+	return s.backend.Models().Index()
+}
 
 // Model returns a loaded model's metadata, and whether it is ready.
 func (c *Client) Model(name string) (*stream.Model, bool, error) {
-	return c.backend.Models().Model(name, "")
+	s, err := c.use()
+	if err != nil {
+		return nil, false, err
+	}
+	return s.backend.Models().Model(name, "")
 }
 
 // Load loads a model and returns its endpoint's name.
 func (c *Client) Load(ctx context.Context, name string, params stream.Params) (string, error) {
-	return c.backend.Models().Load(ctx, name, params)
+	s, err := c.use()
+	if err != nil {
+		return "", err
+	}
+	return s.backend.Models().Load(ctx, name, params)
 }
 
 // Unload removes one worker of an endpoint; the last removes the endpoint.
 func (c *Client) Unload(ctx context.Context, endpoint string) error {
-	return c.backend.Models().Unload(ctx, endpoint)
+	s, err := c.use()
+	if err != nil {
+		return err
+	}
+	return s.backend.Models().Unload(ctx, endpoint)
 }

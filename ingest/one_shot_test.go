@@ -10,7 +10,7 @@ import (
 
 	"millrace/batching"
 	"millrace/ingest"
-	"millrace/internal/buf"
+	"millrace/stream/buf"
 	"millrace/stream"
 	"millrace/workers"
 )
@@ -97,9 +97,9 @@ func (d *backend) frame(data string) stream.Frame {
 	return stream.Frame{Payload: l.Bytes(), Lease: l}
 }
 
-func TestLinesAreUsedAgain(t *testing.T) {
+func TestStreamsAreUsedAgain(t *testing.T) {
 	d := newBackend(t)
-	c := ingest.NewCaller(d)
+	c := ingest.NewOneShot(d)
 	ask := func() error {
 		r, err := c.Infer(context.Background(), "m", "", d.frame("x"))
 		if err == nil {
@@ -117,9 +117,9 @@ func TestLinesAreUsedAgain(t *testing.T) {
 		}
 	}
 	if n := len(d.opened); n != 1 {
-		t.Fatalf("%d lines for one caller at a time", n)
+		t.Fatalf("%d streams for one request at a time", n)
 	}
-	// An unload and a load between two calls: the line is broken, the call is not.
+	// An unload and a load between two requests: the stream has ended, and the request gets another one.
 	if err := d.Unload(context.Background(), "m"); err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func TestLinesAreUsedAgain(t *testing.T) {
 	if n := g.Stats().Flows; n != 0 {
 		t.Fatalf("%d flows after Close", n)
 	}
-	if err := ask(); err != nil { // still served, on a line that is not kept
+	if err := ask(); err != nil { // still served, by a stream that is not kept
 		t.Fatal(err)
 	}
 	if n := g.Stats().Flows; n != 0 {
@@ -146,11 +146,11 @@ func TestLinesAreUsedAgain(t *testing.T) {
 }
 
 // A caller who leaves gets away at once: one whose frame waits, and one whose
-// frame runs. Neither line is used again.
+// frame runs. Neither stream is used again.
 func TestCallersWhoLeave(t *testing.T) {
 	d := newBackend(t)
 	g := d.load(t, workers.Config{Name: "m", Kind: "gated"})
-	c := ingest.NewCaller(d)
+	c := ingest.NewOneShot(d)
 	defer c.Close()
 	ended := func(ctx context.Context, data string) chan error {
 		out := make(chan error, 1)
@@ -188,12 +188,12 @@ func TestCallersWhoLeave(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := len(d.opened); n != 3 {
-		t.Fatalf("%d lines", n)
+		t.Fatalf("%d streams", n)
 	}
 	for _, s := range d.opened[:2] {
 		<-s.Finished()
 	}
-	if n := g.Stats().Flows; n != 1 { // that of the line which is kept
+	if n := g.Stats().Flows; n != 1 { // that of the stream which is kept
 		t.Fatalf("%d flows", n)
 	}
 }
@@ -201,7 +201,7 @@ func TestCallersWhoLeave(t *testing.T) {
 func TestAFullQueueRefusesCalls(t *testing.T) {
 	d := newBackend(t)
 	d.load(t, workers.Config{Name: "m", Kind: "gated", MaxFlows: 1})
-	c := ingest.NewCaller(d)
+	c := ingest.NewOneShot(d)
 	defer c.Close()
 	first := make(chan error, 1)
 	go func() {

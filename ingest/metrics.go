@@ -1,0 +1,56 @@
+package ingest
+
+import (
+	"maps"
+	"time"
+)
+
+// Metrics are what an adapter adds to the server's metrics at a scrape. What it has
+// none of stays zero. Maps are by the value of the metric's label.
+type Metrics struct {
+	Sessions    map[string]int    // open, by the adapter's name and what else they are: "ws", "ws_waiting"
+	Videos      map[string]int    // decoded for sessions, by how they come: "sent", "pulled"
+	OutboxBytes int64             // of replies that wait for their clients
+	KeptBytes   int64             // of replies kept for sessions that may be resumed
+	Closed      map[string]uint64 // sessions that ended, by why
+	StreamEnds  map[string]uint64 // streams of sessions that ended, by why
+	Goroutines  map[string]int    // by the group that started them
+}
+
+// Measured is an adapter that has metrics. Metrics is called at each scrape: it must
+// be quick, and safe for concurrent use.
+type Measured interface {
+	Metrics() Metrics
+}
+
+// Drainer is an adapter that tells its clients when the server begins to end: they
+// have until then for what is in flight. Models still answer.
+type Drainer interface {
+	GoAway(until time.Time)
+}
+
+// Starter is an adapter whose clients may call once Serving is closed.
+type Starter interface {
+	Serving() <-chan struct{}
+}
+
+// Add adds what another adapter has.
+func (m *Metrics) Add(other Metrics) {
+	m.OutboxBytes += other.OutboxBytes
+	m.KeptBytes += other.KeptBytes
+	add(&m.Sessions, other.Sessions)
+	add(&m.Videos, other.Videos)
+	add(&m.Closed, other.Closed)
+	add(&m.StreamEnds, other.StreamEnds)
+	add(&m.Goroutines, other.Goroutines)
+}
+
+func add[T int | uint64](to *map[string]T, from map[string]T) {
+	if *to == nil {
+		*to = maps.Clone(from)
+		return
+	}
+	for label, n := range from {
+		(*to)[label] += n
+	}
+}

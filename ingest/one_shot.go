@@ -1,0 +1,198 @@
+package ingest
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"millrace/stream/buf"
+	"millrace/stream"
+)
+
+// maxIdle bounds how many unused streams a OneShot keeps for each model.
+const maxIdle = 256
+
+// OneShot sends requests of one frame each: those of REST, gRPC and native calls.
+// Each request has a stream of its own, which a later request uses again, so that
+// one-shot requests share batches and fairness with the live streams. It is safe
+// for concurrent use.
+type OneShot struct {
+	backend Backend
+
+	mu     sync.Mutex
+	idle   map[target][]*exchange
+	closed bool
+}
+
+type target struct{ model, version string }
+
+// NewOneShot returns a OneShot that sends to backend.
+func NewOneShot(backend Backend) *OneShot {
+	return &OneShot{backend: backend, idle: make(map[target][]*exchange)}
+}
+
+// exchange is a stream that takes one request at a time, and its sink.
+type exchange struct {
+	stream *stream.Stream
+	state  atomic.Uint32
+	result chan *stream.Result // room for the one ending, so Push never blocks
+	ended  atomic.Bool         // Done was called
+}
+
+// The states of an exchange.
+const (
+	exchangeIdle uint32 = iota
+	exchangeWaiting
+	exchangeAbandoned
+)
+
+// Push implements stream.Sink.
+func (x *exchange) Push(r *stream.Result) {
+	if r.Partial || !x.state.CompareAndSwap(exchangeWaiting, exchangeIdle) {
+		r.Release()
+		return
+	}
+	x.result <- r
+}
+
+// Done implements stream.Sink.
+func (x *exchange) Done(stream.CloseReason) { x.ended.Store(true) }
+
+// Infer submits one frame and returns its ending, which the caller must
+// release. f.Lease is taken over in every case. A drop or a failure is an
+// error: the frame's own coded one, Overloaded or Timeout for a drop. When ctx
+// ends first, Infer returns at once and the frame's ending is discarded.
+func (o *OneShot) Infer(ctx context.Context, model, version string, f stream.Frame) (*stream.Result, error) {
+	if f.Lease != nil {
+		f.Lease.Retain() // so that an exchange whose stream has ended can be replaced
+	}
+	t := target{model, version}
+	for {
+		x, reused, err := o.acquire(t)
+		if err != nil {
+			f.Lease.Release()
+			f.Lease.Release()
+			return nil, err
+		}
+		x.state.Store(exchangeWaiting)
+		if err := x.stream.Submit(f); err != nil {
+			// Its stream is from before an unload or a swap: try the model anew.
+			if reused && stream.CodeOf(err) != stream.FlowControl {
+				if f.Lease != nil {
+					f.Lease.Retain()
+				}
+				continue
+			}
+			f.Lease.Release()
+			return nil, err
+		}
+		f.Lease.Release()
+		return o.await(ctx, t, x)
+	}
+}
+
+func (o *OneShot) await(ctx context.Context, t target, x *exchange) (*stream.Result, error) {
+	r, err := x.wait(ctx)
+	if err != nil {
+		return nil, err
+	}
+	o.release(t, x, r.Model.Stateful)
+	switch r.Outcome {
+	case stream.Failed:
+		return nil, r.Err
+	case stream.Dropped:
+		return nil, DropError(r.Reason)
+	}
+	return r, nil
+}
+
+// wait returns the result, or abandons the exchange when ctx ends first.
+func (x *exchange) wait(ctx context.Context) (*stream.Result, error) {
+	if ctx.Done() == nil { // a select would cost as much as everything else here
+		return <-x.result, nil
+	}
+	select {
+	case r := <-x.result:
+		return r, nil
+	case <-ctx.Done():
+	}
+	if !x.state.CompareAndSwap(exchangeWaiting, exchangeAbandoned) {
+		return <-x.result, nil // it came at the same moment
+	}
+	x.stream.Close(stream.ClientGone)
+	cause := context.Cause(ctx)
+	return nil, stream.Errorf(stream.CodeOf(cause), "", "the call ended before its result: %w", cause)
+}
+
+// DropError says in an error what a drop means to someone who sent one request.
+func DropError(why stream.Reason) error {
+	switch why {
+	case stream.Stale:
+		return stream.Errorf(stream.Timeout, "deadline_ms", "the request would have been answered later than its deadline allows")
+	case stream.Memory:
+		return buf.ErrBudget
+	case stream.Closed:
+		return stream.Errorf(stream.Canceled, "", "the stream was closed while the request waited")
+	}
+	return stream.Errorf(stream.Overloaded, "", "the request was dropped (%s)", why)
+}
+
+// acquire returns an exchange with t that nobody uses, and whether it was used
+// before.
+func (o *OneShot) acquire(t target) (*exchange, bool, error) {
+	o.mu.Lock()
+	for xs := o.idle[t]; len(xs) > 0; xs = o.idle[t] {
+		x := xs[len(xs)-1]
+		xs[len(xs)-1] = nil
+		o.idle[t] = xs[:len(xs)-1]
+		if !x.ended.Load() {
+			o.mu.Unlock()
+			return x, true, nil
+		}
+	}
+	o.mu.Unlock()
+	x := &exchange{result: make(chan *stream.Result, 1)}
+	s, err := o.backend.Open(t.model, t.version, stream.Options{
+		Policy:  stream.Policy{Mode: stream.Every, Window: 1},
+		OneShot: true,
+	}, x)
+	if err != nil {
+		return nil, false, err
+	}
+	x.stream = s
+	return x, false, nil
+}
+
+// release keeps the exchange for a later request. stateful is of the model that
+// answered: a swap may have changed it since the stream was opened.
+func (o *OneShot) release(t target, x *exchange, stateful bool) {
+	if x.ended.Load() {
+		return
+	}
+	if stateful { // the next request must not meet this one's state
+		x.stream.Close(stream.ByClient)
+		return
+	}
+	o.mu.Lock()
+	keep := !o.closed && len(o.idle[t]) < maxIdle
+	if keep {
+		o.idle[t] = append(o.idle[t], x)
+	}
+	o.mu.Unlock()
+	if !keep {
+		x.stream.Close(stream.ByClient)
+	}
+}
+
+// Close closes the unused streams; those in use close when their request ends.
+func (o *OneShot) Close() {
+	o.mu.Lock()
+	idle := o.idle
+	o.idle, o.closed = make(map[target][]*exchange), true
+	o.mu.Unlock()
+	for _, xs := range idle {
+		for _, x := range xs {
+			x.stream.Close(stream.ByClient)
+		}
+	}
+}

@@ -1,0 +1,30 @@
+package ws
+
+import "millrace/ingest"
+
+var (
+	_ ingest.Measured = (*Adapter)(nil)
+	_ ingest.Drainer  = (*Adapter)(nil)
+	_ ingest.Starter  = (*Adapter)(nil)
+)
+
+// Metrics implements ingest.Measured.
+func (a *Adapter) Metrics() ingest.Metrics {
+	st := a.Stats()
+	m := ingest.Metrics{
+		Sessions:    map[string]int{"ws": st.Sessions, "ws_waiting": st.Waiting},
+		Videos:      map[string]int{"sent": st.Decoders, "pulled": st.Pulls},
+		OutboxBytes: st.OutboxBytes, KeptBytes: st.KeptBytes,
+		Closed: map[string]uint64{}, StreamEnds: map[string]uint64{}, Goroutines: map[string]int{},
+	}
+	for why, n := range st.Ends {
+		m.Closed[string(why)] = n
+	}
+	for why, n := range st.StreamEnds {
+		m.StreamEnds[string(why)] = n
+	}
+	for name, n := range st.Goroutines {
+		m.Goroutines["ws_"+name] = n
+	}
+	return m
+}

@@ -1,0 +1,225 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+	"time"
+
+	"millrace/ingest"
+	"millrace/ingest/grpc"
+	"millrace/ingest/native"
+	"millrace/ingest/rest"
+	"millrace/ingest/streams"
+	"millrace/ingest/ws"
+	"millrace/internal/httpd"
+	"millrace/web"
+)
+
+// listener is a way into the server: an adapter, and where it listens.
+type listener struct {
+	name   string               // that of its setting, where it has an address
+	addr   func(*Config) string // "" or Off = it is not made; nil = it has no address of its own
+	on     string               // the listener whose address it shares, "" = none
+	scheme string               // of its URL; "" = clients of models do not go there
+	open   func(*Server) (ingest.Interface, error)
+}
+
+// listeners are all that there are, in the order in which the ready line names them.
+// An adapter may also be an ingest.Measured, Drainer or Starter, and a listens.
+var listeners = []listener{
+	{name: "native", open: openNative},
+	{name: "http", addr: func(c *Config) string { return c.HTTP }, scheme: "http", open: openHTTP},
+	{name: "rest", on: "http", open: openREST},
+	{name: "ws", on: "http", open: openWS},
+	{name: "streams", on: "http", open: openStreams},
+	{name: "grpc", addr: func(c *Config) string { return c.GRPC }, scheme: "grpc", open: openGRPC},
+	{name: "metrics", addr: func(c *Config) string { return c.Metrics }, open: openMetrics},
+}
+
+// listens is an adapter with an address of its own. Listen takes it, and Close gives
+// it back when Serve will not be called.
+type listens interface {
+	Listen() (net.Addr, error)
+	Close() error
+}
+
+func openNative(s *Server) (ingest.Interface, error) {
+	a := native.New(s.log)
+	s.native = a.Client()
+	return a, nil
+}
+
+func openHTTP(s *Server) (ingest.Interface, error) {
+	h, err := httpd.New(httpd.Config{
+		Addr: s.cfg.HTTP, Hosts: s.cfg.Hosts, Origins: s.cfg.Origins, MaxBody: int(s.cfg.Limits.MaxBody), TLS: s.tls, Log: s.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.observe.routes(h.App, s.cfg.Metrics == "")
+	web.Mount(h, web.Options{Clip: s.cfg.Clip})
+	s.http = h
+	return httpServer{h, s}, nil
+}
+
+func openREST(s *Server) (ingest.Interface, error) {
+	return rest.New(s.http, rest.Options{MaxBody: int(s.cfg.Limits.MaxBody), Log: s.log}), nil
+}
+
+// keptShare of the memory budget is what the endings kept for sessions that may be
+// resumed take beside it, at most.
+const keptShare = 16
+
+func openWS(s *Server) (ingest.Interface, error) {
+	l := &s.cfg.Limits
+	return ws.New(s.http, ws.Options{
+		MaxMessage: int(l.MaxMessage), MaxSessions: l.MaxSessions, MaxPulls: l.MaxPulls, MaxDecoders: l.MaxDecoders, MaxPixels: int(l.MaxPixels),
+		OutboxMessages: l.OutboxMessages, OutboxBytes: int64(l.OutboxBytes), KeptBytes: int64(s.cfg.Memory.Budget) / keptShare,
+		Idle: time.Duration(l.Idle), Resume: time.Duration(l.Resume),
+		AllowPrivateURLs: s.cfg.Sources.AllowPrivate, Log: s.log,
+	}), nil
+}
+
+func openStreams(s *Server) (ingest.Interface, error) {
+	keeper, err := streams.OpenKeeper(s.cfg.StreamsFile, s.cfg.Streams, s.cfg.Limits.MaxStreams)
+	if err != nil {
+		return nil, err
+	}
+	return streams.New(s.http, streams.Options{
+		Streams: s.cfg.Streams, Keeper: keeper, MaxStreams: s.cfg.Limits.MaxStreams, MaxWatchers: s.cfg.Limits.MaxWatchers,
+		AllowPrivate: s.cfg.Sources.AllowPrivate, Log: s.log,
+	}), nil
+}
+
+func openGRPC(s *Server) (ingest.Interface, error) {
+	return grpc.New(grpc.Options{Addr: s.cfg.GRPC, TLS: s.tls, MaxMessage: int(s.cfg.Limits.MaxMessage), MaxWatchers: s.cfg.Limits.MaxWatchers}), nil
+}
+
+func openMetrics(s *Server) (ingest.Interface, error) { return s.observe.server(s.cfg.Metrics), nil }
+
+// isOn says whether the configuration asks for the listener.
+func (l *listener) isOn(c *Config) bool {
+	switch {
+	case l.addr != nil:
+		addr := l.addr(c)
+		return addr != "" && addr != Off
+	case l.on == "":
+		return true
+	}
+	for i := range listeners {
+		if listeners[i].name == l.on {
+			return listeners[i].isOn(c)
+		}
+	}
+	return false
+}
+
+// open makes the adapters and takes their addresses.
+func (s *Server) open() error {
+	for i := range listeners {
+		l := &listeners[i]
+		if !l.isOn(&s.cfg) {
+			continue
+		}
+		a, err := l.open(s)
+		if err != nil {
+			return err
+		}
+		s.adapters = append(s.adapters, a)
+		if a, ok := a.(listens); ok {
+			s.closers = append(s.closers, a.Close)
+			taken, err := a.Listen()
+			if errors.Is(err, syscall.EADDRINUSE) {
+				return fmt.Errorf("%s: %s is in use: end the program that listens there, or choose another address: %w", l.name, l.addr(&s.cfg), err)
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", l.name, err)
+			}
+			s.listeners = append(s.listeners, l.at(taken.String(), s.tls != nil))
+		}
+	}
+	return nil
+}
+
+// Listener is an address that a server listens on.
+type Listener struct {
+	Name string // that of its setting: http, grpc or metrics
+	Addr string // host:port
+	URL  string // with the scheme; "" when clients of models do not go there
+}
+
+// at describes the listener at an address.
+func (l *listener) at(addr string, encrypted bool) Listener {
+	out := Listener{Name: l.name, Addr: addr}
+	switch {
+	case l.scheme == "http" && encrypted:
+		out.URL = "https://" + addr
+	case l.scheme != "":
+		out.URL = l.scheme + "://" + addr
+	}
+	return out
+}
+
+// Listeners returns the addresses that the configuration asks for.
+func (c Config) Listeners() []Listener {
+	c = c.withDefaults()
+	var out []Listener
+	for i := range listeners {
+		if l := &listeners[i]; l.addr != nil && l.isOn(&c) {
+			out = append(out, l.at(l.addr(&c), c.TLS.On()))
+		}
+	}
+	return out
+}
+
+// Listeners returns the addresses that the server has taken.
+func (s *Server) Listeners() []Listener { return s.listeners }
+
+// Addr returns the address of the listener of that name as host:port, "" when it is
+// off.
+func (s *Server) Addr(name string) string { return s.listener(name).Addr }
+
+// URL returns the address of the listener of that name as a URL, "" when it is off.
+func (s *Server) URL(name string) string { return s.listener(name).URL }
+
+func (s *Server) listener(name string) Listener {
+	for _, l := range s.listeners {
+		if l.Name == name {
+			return l
+		}
+	}
+	return Listener{}
+}
+
+// httpServer is the listener under the HTTP adapters. It accepts once they serve:
+// until then connections wait, and nobody is told that the server is starting.
+type httpServer struct {
+	*httpd.Server
+	s *Server
+}
+
+// Name implements ingest.Interface.
+func (httpServer) Name() string { return "http" }
+
+// Serve implements ingest.Interface.
+func (h httpServer) Serve(ctx context.Context, _ ingest.Backend) error {
+	for _, a := range h.s.adapters {
+		if a, ok := a.(ingest.Starter); ok {
+			<-a.Serving()
+		}
+	}
+	return h.Server.Serve(ctx)
+}
+
+func (s *Server) closeListeners() {
+	var errs []error
+	for _, c := range s.closers {
+		errs = append(errs, c())
+	}
+	if err := errors.Join(errs...); err != nil {
+		s.log.Warn("a listener did not close", "error", err)
+	}
+}
