@@ -5,8 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"millrace/stream/buf"
 	"millrace/stream"
+	"millrace/stream/buf"
 )
 
 // maxIdle bounds how many unused streams a OneShot keeps for each model.

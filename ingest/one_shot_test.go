@@ -10,8 +10,8 @@ import (
 
 	"millrace/batching"
 	"millrace/ingest"
-	"millrace/stream/buf"
 	"millrace/stream"
+	"millrace/stream/buf"
 	"millrace/workers"
 )
 
