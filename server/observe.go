@@ -86,6 +86,7 @@ func unobserved(route string) bool {
 // measurement of each request, and the metrics where they have no address of
 // their own.
 func (o *observer) routes(app *fiber.App, here bool) {
+	ended := o.metrics.Requests("http", tracing.HTTPClass)
 	app.Use(func(c *fiber.Ctx) error {
 		begun := time.Now()
 		if err := c.Next(); err != nil {
@@ -101,7 +102,7 @@ func (o *observer) routes(app *fiber.App, here bool) {
 		if status < http.StatusBadRequest {
 			version = strings.Clone(c.Params("version")) // one that exists: clients cannot invent labels
 		}
-		o.metrics.HTTP(route, version, status, time.Since(begun), c.Request().Header.ContentLength(), c.Response().Header.ContentLength())
+		ended(route, version, status, time.Since(begun), c.Request().Header.ContentLength(), c.Response().Header.ContentLength())
 		return nil
 	})
 	if !here {

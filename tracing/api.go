@@ -25,22 +25,17 @@ func newAPI(protocol string, buckets []float64) *api {
 // request's and the response's body (negative: unknown).
 type RequestHook func(endpoint, version string, status int, took time.Duration, in, out int)
 
-// HTTP counts requests over HTTP by the class of their status, 1xx to 5xx. The
-// caller leaves the health and metrics endpoints out. It is a RequestHook.
-func (m *Metrics) HTTP(endpoint, version string, status int, took time.Duration, in, out int) {
-	m.api["http"].count(endpoint, version, httpClass(status), took, in, out)
+// Requests returns the hook of a protocol's requests, whose metrics begin with its
+// name. class sorts its statuses into the few values of a label (HTTPClass,
+// GRPCClass). The caller leaves the health and metrics endpoints out. It panics when
+// the protocol has its metrics already.
+func (m *Metrics) Requests(protocol string, class func(status int) string) RequestHook {
+	a := newAPI(protocol, m.buckets)
+	m.registry.MustRegister(a.took, a.in, a.out)
+	return func(endpoint, version string, status int, took time.Duration, in, out int) {
+		a.count(endpoint, version, class(status), took, in, out)
+	}
 }
-
-// GRPC counts calls over gRPC: status is the call's gRPC code, counted as OK or
-// by who is at fault, client or server. It is a RequestHook.
-func (m *Metrics) GRPC(endpoint, version string, status int, took time.Duration, in, out int) {
-	m.api["grpc"].count(endpoint, version, grpcClass(status), took, in, out)
-}
-
-var (
-	_ RequestHook = (*Metrics)(nil).HTTP
-	_ RequestHook = (*Metrics)(nil).GRPC
-)
 
 func (a *api) count(endpoint, version, class string, took time.Duration, in, out int) {
 	a.took.WithLabelValues(endpoint, version, class).Observe(took.Seconds())
@@ -52,15 +47,17 @@ func (a *api) count(endpoint, version, class string, took time.Duration, in, out
 	}
 }
 
-func httpClass(status int) string {
+// HTTPClass sorts statuses of HTTP into 1xx to 5xx.
+func HTTPClass(status int) string {
 	if k := status / 100; k >= 1 && k <= 5 {
 		return [...]string{"1xx", "2xx", "3xx", "4xx", "5xx"}[k-1]
 	}
 	return "other"
 }
 
-// grpcClass sorts the codes by who can do something about them.
-func grpcClass(code int) string {
+// GRPCClass sorts the codes of gRPC by who can do something about them: ok,
+// client_error and server_error.
+func GRPCClass(code int) string {
 	switch code {
 	case 0:
 		return "ok"

@@ -39,7 +39,7 @@ type Options struct {
 	Memory   func() buf.Stats
 	Adapters func() ingest.Metrics // of all adapters together
 	Streams  func() streams.Stats  // of the server's own
-	// RequestBuckets, in seconds, rising; nil = DefaultRequestBuckets.
+	// RequestBuckets, in seconds, rising (Requests panics otherwise); nil = DefaultRequestBuckets.
 	RequestBuckets []float64
 }
 
@@ -55,7 +55,7 @@ type Metrics struct {
 	age     *prometheus.HistogramVec
 	rows    *prometheus.HistogramVec
 	took    *prometheus.HistogramVec
-	api     map[string]*api
+	buckets []float64 // of requests
 
 	mu     sync.Mutex
 	models map[*stream.Model]*series
@@ -65,7 +65,7 @@ type Metrics struct {
 // endpoint is what the series of a model are known by.
 type endpoint struct{ model, version string }
 
-// New returns Metrics. It panics when RequestBuckets do not rise.
+// New returns Metrics.
 func New(o Options) *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
@@ -84,13 +84,9 @@ func New(o Options) *Metrics {
 	if o.Streams != nil {
 		m.registry.MustRegister(cameras{o.Streams, sinkSeries()})
 	}
-	buckets := o.RequestBuckets
-	if buckets == nil {
-		buckets = DefaultRequestBuckets
-	}
-	m.api = map[string]*api{"http": newAPI("http", buckets), "grpc": newAPI("grpc", buckets)}
-	for _, a := range m.api {
-		m.registry.MustRegister(a.took, a.in, a.out)
+	m.buckets = o.RequestBuckets
+	if m.buckets == nil {
+		m.buckets = DefaultRequestBuckets
 	}
 	return m
 }

@@ -226,13 +226,14 @@ func TestGroupsOfOneName(t *testing.T) {
 
 func TestAPIRequests(t *testing.T) {
 	r := newRig(t)
-	r.HTTP("/v2/models/{model}/infer", "1", 200, 12*time.Millisecond, 1000, 2000)
-	r.HTTP("/v2/models/{model}/infer", "1", 204, 12*time.Millisecond, -1, -1)
-	r.HTTP("/v2/models/{model}/infer", "1", 503, time.Second, 10, 20)
-	r.HTTP("/v2/models/{model}/infer", "1", 999, time.Second, 10, 20)
-	r.GRPC("ModelInfer", "", 0, time.Second, 10, 20)
-	r.GRPC("ModelInfer", "", 3, time.Second, 10, 20)
-	r.GRPC("ModelInfer", "", 13, time.Second, 10, 20)
+	http, grpc := r.Requests("http", HTTPClass), r.Requests("grpc", GRPCClass)
+	http("/v2/models/{model}/infer", "1", 200, 12*time.Millisecond, 1000, 2000)
+	http("/v2/models/{model}/infer", "1", 204, 12*time.Millisecond, -1, -1)
+	http("/v2/models/{model}/infer", "1", 503, time.Second, 10, 20)
+	http("/v2/models/{model}/infer", "1", 999, time.Second, 10, 20)
+	grpc("ModelInfer", "", 0, time.Second, 10, 20)
+	grpc("ModelInfer", "", 3, time.Second, 10, 20)
+	grpc("ModelInfer", "", 13, time.Second, 10, 20)
 	all := r.gather(t)
 	const path = "/v2/models/{model}/infer"
 	want(t, all, 2, "http_request_duration_seconds", "endpoint", path, "version", "1", "status", "2xx")
@@ -252,8 +253,8 @@ func TestAPIRequests(t *testing.T) {
 func TestLint(t *testing.T) {
 	r := newRig(t)
 	r.run(t, r.load(t, "m"), stream.Policy{Mode: stream.Every}, 1)
-	r.HTTP("/x", "", 200, time.Second, 1, 1)
-	r.GRPC("x", "", 0, time.Second, 1, 1)
+	r.Requests("http", HTTPClass)("/x", "", 200, time.Second, 1, 1)
+	r.Requests("grpc", GRPCClass)("x", "", 0, time.Second, 1, 1)
 	problems, err := testutil.GatherAndLint(r.registry)
 	if err != nil {
 		t.Fatal(err)

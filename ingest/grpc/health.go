@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
@@ -60,7 +59,7 @@ func (h *health) status(service string) (grpc_health_v1.HealthCheckResponse_Serv
 func (h *health) Check(_ context.Context, in *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
 	s, err := h.status(in.GetService())
 	if err != nil {
-		return nil, coded(err)
+		return nil, statusError(err)
 	}
 	return &grpc_health_v1.HealthCheckResponse{Status: s}, nil
 }
@@ -85,7 +84,7 @@ func (h *health) List(context.Context, *grpc_health_v1.HealthListRequest) (*grpc
 func (h *health) Watch(in *grpc_health_v1.HealthCheckRequest, to grpc_health_v1.Health_WatchServer) error {
 	defer h.watchers.Add(-1)
 	if h.watchers.Add(1) > h.most {
-		return coded(stream.Errorf(stream.Overloaded, "limits.max_watchers", "%d calls watch already: ask with Check, try later, or raise the setting", h.most))
+		return statusError(stream.Errorf(stream.Overloaded, "limits.max_watchers", "%d calls watch already: ask with Check, try later, or raise the setting", h.most))
 	}
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
@@ -101,41 +100,11 @@ func (h *health) Watch(in *grpc_health_v1.HealthCheckRequest, to grpc_health_v1.
 		select {
 		case <-h.ended:
 			if s == grpc_health_v1.HealthCheckResponse_NOT_SERVING {
-				return status.Error(codes.Unavailable, "the server is shutting down")
+				return statusError(ingest.ErrDraining)
 			}
 		case <-to.Context().Done():
 			return status.FromContextError(to.Context().Err()).Err()
 		case <-tick.C:
 		}
 	}
-}
-
-// coded is an error as gRPC tells it.
-func coded(err error) error { return status.Error(grpcCode(stream.CodeOf(err)), err.Error()) }
-
-// grpcCode is the one place where codes become those of gRPC.
-func grpcCode(c stream.Code) codes.Code {
-	switch c {
-	case stream.InvalidArgument, stream.TooLarge:
-		return codes.InvalidArgument
-	case stream.Unsupported:
-		return codes.Unimplemented
-	case stream.NotFound:
-		return codes.NotFound
-	case stream.Unauthenticated:
-		return codes.Unauthenticated
-	case stream.PermissionDenied:
-		return codes.PermissionDenied
-	case stream.FlowControl, stream.Overloaded:
-		return codes.ResourceExhausted
-	case stream.Unavailable, stream.Unloaded, stream.Draining:
-		return codes.Unavailable
-	case stream.Timeout:
-		return codes.DeadlineExceeded
-	case stream.Canceled:
-		return codes.Canceled
-	case stream.Conflict:
-		return codes.FailedPrecondition
-	}
-	return codes.Internal
 }

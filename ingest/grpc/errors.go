@@ -1,0 +1,36 @@
+package grpc
+
+import (
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"millrace/stream"
+)
+
+// statusCodes is the one place where codes become those of gRPC.
+var statusCodes = map[stream.Code]codes.Code{
+	stream.InvalidArgument:  codes.InvalidArgument,
+	stream.TooLarge:         codes.InvalidArgument,
+	stream.Unsupported:      codes.Unimplemented,
+	stream.NotFound:         codes.NotFound,
+	stream.Unauthenticated:  codes.Unauthenticated,
+	stream.PermissionDenied: codes.PermissionDenied,
+	stream.FlowControl:      codes.ResourceExhausted,
+	stream.Overloaded:       codes.ResourceExhausted,
+	stream.Unavailable:      codes.Unavailable,
+	stream.Unloaded:         codes.Unavailable,
+	stream.Draining:         codes.Unavailable,
+	stream.Timeout:          codes.DeadlineExceeded,
+	stream.Canceled:         codes.Canceled,
+	stream.Conflict:         codes.FailedPrecondition,
+	stream.Internal:         codes.Internal,
+}
+
+// statusError is an error as gRPC tells it.
+func statusError(err error) error {
+	code, known := statusCodes[stream.CodeOf(err)]
+	if !known {
+		code = codes.Internal
+	}
+	return status.Error(code, err.Error())
+}
