@@ -15,7 +15,6 @@ import (
 	"millrace/internal/codec"
 	"millrace/internal/httpd"
 	"millrace/stream/buf"
-	"millrace/stream/buf"
 	"millrace/workers"
 	"millrace/workers/onnx"
 
