@@ -66,6 +66,9 @@ func sizeOf(t *testing.T, file string) (w, h int) {
 }
 
 func TestOverlay(t *testing.T) {
+	if testing.Short() {
+		t.Skip("draws a whole video")
+	}
 	c, stop := serve(t, "eyes=motion,width=80,height=60", "slow=delay,fixed=50ms,per_item=0ms,batching.max_size=1")
 	defer stop()
 	dir := t.TempDir()

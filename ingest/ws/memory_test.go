@@ -25,7 +25,7 @@ func heap() int64 {
 // more than is set aside for what may have to be sent again. Of its small answers
 // all are kept, as are those of others; with the sessions it all goes.
 func TestV1KeepsWithinABound(t *testing.T) {
-	const most, streams, frames, size = 8 << 20, 16, 32, 200_000
+	const most, streams, frames, size = 8 << 20, 16, 10, 200_000
 	r := start(t, ws.Options{KeptBytes: most})
 	before := heap()
 	v := r.v1("/v2/stream")
