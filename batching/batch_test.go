@@ -8,8 +8,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"millrace/internal/buf"
 	"millrace/stream"
+	"millrace/stream/buf"
 )
 
 // group is an endpoint over an Intake, as a worker group is, without workers.

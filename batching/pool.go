@@ -5,8 +5,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"millrace/internal/buf"
 	"millrace/stream"
+	"millrace/stream/buf"
 )
 
 // Backend says where batch memory comes from.

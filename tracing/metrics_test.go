@@ -16,8 +16,8 @@ import (
 	"github.com/prometheus/common/model"
 
 	"millrace/ingest"
-	"millrace/internal/buf"
 	"millrace/stream"
+	"millrace/stream/buf"
 	"millrace/workers"
 	_ "millrace/workers/identity"
 )

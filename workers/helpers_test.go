@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"millrace/batching"
-	"millrace/internal/buf"
 	"millrace/stream"
+	"millrace/stream/buf"
 	"millrace/workers"
 	_ "millrace/workers/delay"
 	_ "millrace/workers/identity"

@@ -9,9 +9,9 @@ import (
 
 	"millrace/ingest"
 	"millrace/ingest/ws"
-	"millrace/internal/buf"
 	"millrace/internal/httpd"
 	"millrace/stream"
+	"millrace/stream/buf"
 	"millrace/workers"
 )
 

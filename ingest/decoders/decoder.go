@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"millrace/internal/backoff"
-	"millrace/internal/buf"
 	"millrace/internal/video"
 	"millrace/stream"
+	"millrace/stream/buf"
 )
 
 const (

@@ -19,10 +19,10 @@ import (
 	"go.uber.org/goleak"
 
 	"millrace/ingest/decoders"
-	"millrace/internal/buf"
 	"millrace/internal/child"
 	"millrace/internal/video/videotest"
 	"millrace/stream"
+	"millrace/stream/buf"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 
 	"millrace/internal/backoff"
-	"millrace/internal/buf"
 	"millrace/stream"
+	"millrace/stream/buf"
 )
 
 // DefaultMax is how many videos are decoded at once unless told otherwise.

@@ -6,9 +6,9 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"millrace/ingest"
-	"millrace/internal/buf"
 	"millrace/internal/oip"
 	"millrace/stream"
+	"millrace/stream/buf"
 )
 
 // headerLength is the name of the header with the length of the JSON in front of

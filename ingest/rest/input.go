@@ -8,10 +8,10 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"millrace/ingest/frames"
-	"millrace/internal/buf"
 	"millrace/internal/httpd"
 	"millrace/internal/oip"
 	"millrace/stream"
+	"millrace/stream/buf"
 )
 
 // form is how a request's body is to be understood.

@@ -13,9 +13,9 @@ import (
 	"slices"
 	"strings"
 
-	"millrace/internal/buf"
 	"millrace/internal/codec"
 	"millrace/stream"
+	"millrace/stream/buf"
 )
 
 const (

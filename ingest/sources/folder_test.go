@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"millrace/ingest/sources"
-	"millrace/internal/buf"
 	"millrace/stream"
+	"millrace/stream/buf"
 )
 
 // pictureFolder makes a folder with files of these names; a name's first word

@@ -3,9 +3,9 @@ package sources
 import (
 	"errors"
 
-	"millrace/internal/buf"
 	"millrace/internal/video"
 	"millrace/stream"
+	"millrace/stream/buf"
 )
 
 // Frames reads an open video into leased memory. It is for one goroutine.

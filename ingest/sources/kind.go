@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 
-	"millrace/internal/buf"
 	"millrace/internal/video"
 	"millrace/stream"
+	"millrace/stream/buf"
 )
 
 // Kind is one kind of source. Kinds are registered by the init functions of their

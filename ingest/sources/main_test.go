@@ -21,10 +21,10 @@ import (
 	"go.uber.org/goleak"
 
 	"millrace/ingest/sources"
-	"millrace/internal/buf"
 	"millrace/internal/child"
 	"millrace/internal/video"
 	"millrace/stream"
+	"millrace/stream/buf"
 )
 
 func TestMain(m *testing.M) {

@@ -16,9 +16,9 @@ import (
 	"time"
 
 	"millrace/ingest/sources"
-	"millrace/internal/buf"
 	"millrace/internal/video"
 	"millrace/stream"
+	"millrace/stream/buf"
 )
 
 func TestFileEnds(t *testing.T) {

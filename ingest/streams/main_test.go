@@ -20,11 +20,11 @@ import (
 
 	"millrace/ingest"
 	"millrace/ingest/streams"
-	"millrace/internal/buf"
 	"millrace/internal/child"
 	"millrace/internal/codec"
 	"millrace/internal/httpd"
 	"millrace/stream"
+	"millrace/stream/buf"
 	"millrace/workers"
 	_ "millrace/workers/delay"
 	_ "millrace/workers/identity"

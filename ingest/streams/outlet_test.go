@@ -4,8 +4,8 @@ import (
 	"context"
 	"testing"
 
-	"millrace/internal/buf"
 	"millrace/stream"
+	"millrace/stream/buf"
 	"millrace/stream/window"
 )
 

@@ -7,8 +7,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"millrace/internal/buf"
 	"millrace/stream"
+	"millrace/stream/buf"
 	"millrace/workers"
 )
 

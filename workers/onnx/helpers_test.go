@@ -13,9 +13,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"millrace/internal/buf"
 	"millrace/internal/onnxfile"
 	"millrace/stream"
+	"millrace/stream/buf"
 	"millrace/workers"
 )
 
