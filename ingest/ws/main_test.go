@@ -15,7 +15,7 @@ import (
 
 	"millrace/ingest"
 	"millrace/ingest/ws"
-	"millrace/internal/buf"
+	"millrace/stream/buf"
 	"millrace/internal/codec"
 	"millrace/internal/httpd"
 	"millrace/stream"

@@ -15,7 +15,7 @@ import (
 
 	"millrace/batching"
 	"millrace/ingest/ws"
-	"millrace/internal/buf"
+	"millrace/stream/buf"
 	"millrace/internal/child"
 	"millrace/internal/video/videotest"
 	"millrace/internal/wire"

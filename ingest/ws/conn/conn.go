@@ -9,7 +9,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"millrace/internal/buf"
+	"millrace/stream/buf"
 	"millrace/internal/wire"
 	"millrace/stream"
 )

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"testing"
 
-	"millrace/internal/buf"
+	"millrace/stream/buf"
 	"millrace/stream"
 )
 

@@ -12,7 +12,7 @@ import (
 	"millrace/ingest/ws/payload"
 	"millrace/ingest/ws/pull"
 	"millrace/ingest/ws/replies"
-	"millrace/internal/buf"
+	"millrace/stream/buf"
 	"millrace/stream"
 )
 

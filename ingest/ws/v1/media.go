@@ -8,7 +8,7 @@ import (
 	"millrace/ingest"
 	"millrace/ingest/ws/conn"
 	"millrace/ingest/ws/payload"
-	"millrace/internal/buf"
+	"millrace/stream/buf"
 	"millrace/internal/wire"
 	"millrace/stream"
 )
