@@ -8,33 +8,54 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"millrace/batching"
 	"millrace/ingest/ws"
 	"millrace/stream"
 	"millrace/workers"
 )
 
+func init() {
+	workers.Register(workers.Kind{Name: "held", New: func() workers.Worker { return &held{} }})
+}
+
+// held says when it runs a batch, and answers when its test lets it.
+type held struct{ workers.Base }
+
+// runs is of the test that has loaded the one worker of kind held.
+var runs struct{ started, release chan struct{} }
+
+func (*held) Init(context.Context, *workers.Env) (*stream.Model, error) {
+	return &stream.Model{Any: true, Ragged: true, MaxBatch: 1}, nil
+}
+
+func (*held) Run(_ context.Context, b *batching.Batch) error {
+	runs.started <- struct{}{}
+	<-runs.release
+	for _, r := range b.Requests {
+		lease := r.TakeLease()
+		r.FinishSingle(stream.Tensor{Name: "n", Datatype: stream.Uint8, Shape: []int{1}, Data: []byte{1}}, nil, false)
+		lease.Release()
+	}
+	return nil
+}
+
 // A client is told that the server goes away while it still has its streams: what
 // is in flight is answered, nothing more is opened, and only then the connection
 // ends.
 func TestV1GoAwayComesFirst(t *testing.T) {
-	r := start(t, ws.Options{}, workers.Config{Name: "slower", Kind: "delay", Params: stream.Params{"fixed": "500ms"}})
+	runs.started, runs.release = make(chan struct{}), make(chan struct{})
+	r := start(t, ws.Options{}, workers.Config{Name: "held", Kind: "held"})
 	v := r.v1("/v2/stream")
-	v.open(1, `,"model":"slower"`+every)
+	v.open(1, `,"model":"held"`+every)
 	for seq := range uint64(4) {
 		v.frame(1, seq)
 	}
 	v.say(`{"type":"ping","t":1}`)
-	ended := map[uint64]string{}
-	for e := v.next(); e.Type != "pong"; e = v.next() { // all have come
-		ended[e.Seq] = e.Type
-	}
+	v.expect("pong") // all have come
+	<-runs.started   // and the first is in flight
 	r.ws.GoAway(time.Now().Add(time.Hour))
 	r.ws.GoAway(time.Now()) // the first counts
-	e := v.next()
-	for ; e.Type == "result"; e = v.next() {
-		ended[e.Seq] = e.Type
-	}
-	if e.Type != "goaway" || e.TimeLeftMS < 3_000_000 || e.TimeLeftMS > 3_600_000 {
+	if e := v.expect("goaway"); e.TimeLeftMS < 3_000_000 || e.TimeLeftMS > 3_600_000 {
 		t.Fatalf("%+v", e)
 	}
 
@@ -46,24 +67,29 @@ func TestV1GoAwayComesFirst(t *testing.T) {
 		t.Errorf("%v %v", err, resp)
 	}
 
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	if err := r.models.Close(ctx); err != nil {
-		t.Fatal(err)
+	closed := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		closed <- r.models.Close(ctx)
+	}()
+	r.until("the frames that wait have ended", func() bool { return r.stream(0).Counts().Errors == 3 })
+	close(runs.release)
+	if e := v.expect("result"); e.Seq != 0 {
+		t.Errorf("%+v", e)
 	}
-	for e = v.next(); e.Type != "closed"; e = v.next() {
-		if e.Type != "result" && (e.Type != "error" || e.Code != "draining") || e.Fatal {
-			t.Fatalf("%+v", e)
+	for seq := uint64(1); seq < 4; seq++ {
+		if e := v.expectError("draining", ""); e.Seq != seq || e.Fatal {
+			t.Errorf("%+v", e)
 		}
-		if ended[e.Seq] != "" {
-			t.Errorf("frame %d has two endings", e.Seq)
-		}
-		ended[e.Seq] = e.Type
 	}
-	if e.Reason != "draining" || len(ended) != 4 || ended[0] != "result" {
-		t.Errorf("%+v after %v", e, ended)
+	if e := v.expect("closed"); e.Reason != "draining" {
+		t.Errorf("%+v", e)
 	}
-	v.say(`{"type":"open","sid":2,"model":"slower"}`)
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	v.say(`{"type":"open","sid":2,"model":"held"}`)
 	if e := v.next(); e.Type != "error" || e.Fatal || e.SID != 2 {
 		t.Errorf("%+v", e)
 	}

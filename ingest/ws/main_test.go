@@ -15,10 +15,10 @@ import (
 
 	"millrace/ingest"
 	"millrace/ingest/ws"
-	"millrace/stream/buf"
 	"millrace/internal/codec"
 	"millrace/internal/httpd"
 	"millrace/stream"
+	"millrace/stream/buf"
 	"millrace/workers"
 	_ "millrace/workers/delay"
 	_ "millrace/workers/identity"

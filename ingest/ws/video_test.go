@@ -15,11 +15,11 @@ import (
 
 	"millrace/batching"
 	"millrace/ingest/ws"
-	"millrace/stream/buf"
 	"millrace/internal/child"
 	"millrace/internal/video/videotest"
 	"millrace/internal/wire"
 	"millrace/stream"
+	"millrace/stream/buf"
 	"millrace/workers"
 )
 

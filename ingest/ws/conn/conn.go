@@ -9,9 +9,9 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"millrace/stream/buf"
 	"millrace/internal/wire"
 	"millrace/stream"
+	"millrace/stream/buf"
 )
 
 // Conn is one WebSocket connection. Its reader goroutine runs serve and alone reads; its writer goroutine alone writes

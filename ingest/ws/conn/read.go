@@ -8,9 +8,9 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"millrace/stream/buf"
 	"millrace/internal/wire"
 	"millrace/stream"
+	"millrace/stream/buf"
 )
 
 const (

@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"testing"
 
-	"millrace/stream/buf"
 	"millrace/stream"
+	"millrace/stream/buf"
 )
 
 func sample(outputs ...stream.Tensor) *stream.Result {

@@ -12,8 +12,8 @@ import (
 	"millrace/ingest/ws/payload"
 	"millrace/ingest/ws/pull"
 	"millrace/ingest/ws/replies"
-	"millrace/stream/buf"
 	"millrace/stream"
+	"millrace/stream/buf"
 )
 
 // protocol is plain mode on one connection.

@@ -8,9 +8,9 @@ import (
 	"millrace/ingest"
 	"millrace/ingest/ws/conn"
 	"millrace/ingest/ws/payload"
-	"millrace/stream/buf"
 	"millrace/internal/wire"
 	"millrace/stream"
+	"millrace/stream/buf"
 )
 
 // headReader reads a message whose header was read ahead: a frame for which there is no memory can still be told from others.
