@@ -75,7 +75,7 @@ func (r *router) handle(c *fiber.Ctx) error {
 	}
 	httpd.Hijack(c, func(nc net.Conn, buffered []byte) {
 		c, protocol := r.begin(p, nc, *backend, q)
-		c.Start(protocol, rejected, req, buffered)
+		r.conns.Start(c, protocol, rejected, req, buffered)
 	})
 	return nil
 }

@@ -1,51 +1,17 @@
 package conn
 
 import (
-	"log/slog"
+	"net"
+	"net/http"
 	"sync"
-	"sync/atomic"
-	"time"
 
-	"github.com/gorilla/websocket"
-
-	"millrace/ingest/ws/encode"
-	"millrace/internal/wire"
 	"millrace/stream"
+	"millrace/stream/buf"
 )
-
-// Options are the settings of all connections. Every field but Idle, Log and Hooks must be above 0.
-type Options struct {
-	MaxMessage     int           // bytes of a message
-	MaxConns       int           // at once
-	OutboxMessages int           // that wait for one client
-	OutboxBytes    int64         // of them
-	PingEvery      time.Duration // between pings
-	PongWait       time.Duration // a client that is silent for PingEvery + PongWait is gone
-	WriteWait      time.Duration // of one message
-	Idle           time.Duration // a connection without a message for so long is closed; 0 = never
-
-	Log   *slog.Logger
-	Hooks Hooks
-}
-
-// Hooks tell of connections as they come and go. Fields may be nil; calls are concurrent and must not block.
-type Hooks struct {
-	Opened func()
-	Closed func(why End, lasted time.Duration)
-	Panic  func(goroutine string)
-}
 
 // Registry has the connections of one adapter. It is safe for concurrent use.
 type Registry struct {
-	opts     Options
-	upgrader websocket.Upgrader
-	group    *group
-	encoders sync.Pool
-
-	outboxBytes atomic.Int64 // in all outboxes
-	ends        counts       // of connections, by End
-	streamEnds  counts       // of their streams, by stream.CloseReason
-	panics      atomic.Uint64
+	*shared
 
 	mu        sync.Mutex
 	closing   bool // no connection is accepted any more
@@ -55,24 +21,27 @@ type Registry struct {
 
 // NewRegistry makes a registry of connections that are offered the given subprotocols.
 func NewRegistry(o Options, subprotocols ...string) *Registry {
-	r := &Registry{
-		opts: o, upgrader: newUpgrader(subprotocols), conns: map[*Conn]struct{}{},
-		ends: newCounts(Ends), streamEnds: newCounts(wire.CloseReasons),
-	}
-	r.encoders.New = func() any { return &encode.Encoder{} }
-	r.group = newGroup(func(name string, value any, stack []byte) {
-		r.panics.Add(1)
-		o.Log.Error("a panic ended a WebSocket session", "goroutine", name, "panic", value, "stack", string(stack))
-		if f := o.Hooks.Panic; f != nil {
-			f(name)
-		}
-	})
-	return r
+	return &Registry{shared: newShared(o, subprotocols), conns: map[*Conn]struct{}{}}
 }
 
-// Run starts f as a goroutine called name, unless the registry has ended. failed, when not nil, is called after a panic of f.
-func (r *Registry) Run(name string, f func(), failed func()) bool {
-	return r.group.run(name, f, failed)
+// New makes a connection, whose messages are read into memory.
+func (r *Registry) New(conn net.Conn, memory *buf.Pool, f Form) *Conn {
+	return newConn(r.shared, conn, memory, f)
+}
+
+// Start begins the life of a connection: it answers the handshake req, of which buffered is read already, and then has p take
+// the messages. With rejected the client is only told that error. Start does not block.
+func (r *Registry) Start(c *Conn, p Protocol, rejected error, req *http.Request, buffered []byte) {
+	c.protocol, c.rejected = p, rejected
+	if r.enter(c) != nil {
+		refuse(c.net, "503 Service Unavailable")
+		return
+	}
+	if !r.Run("reader", func() { defer r.leave(c); c.serve(req, buffered) }, c.Fault) {
+		r.ends.add(string(EndRefused))
+		r.leave(c)
+		refuse(c.net, "503 Service Unavailable")
+	}
 }
 
 // Room says why there is no place for another connection: Draining, or Overloaded.
@@ -117,14 +86,13 @@ func (r *Registry) enter(c *Conn) error {
 }
 
 // leave takes a connection that has ended off the list.
-func (r *Registry) leave(c *Conn, why End) {
+func (r *Registry) leave(c *Conn) {
 	r.mu.Lock()
 	delete(r.conns, c)
 	if c.rejected != nil {
 		r.rejecting--
 	}
 	r.mu.Unlock()
-	r.ends.add(string(why))
 	close(c.gone)
 }
 
@@ -175,9 +143,6 @@ func (r *Registry) Stop() {
 	r.group.wait()
 }
 
-// StreamEnded counts the end of a stream.
-func (r *Registry) StreamEnded(why stream.CloseReason) { r.streamEnds.add(string(why)) }
-
 // Stats is a moment's reading.
 type Stats struct {
 	Conns       int   // those that are being rejected included
@@ -198,30 +163,4 @@ func (r *Registry) Stats() Stats {
 	defer r.mu.Unlock()
 	st.Conns = len(r.conns)
 	return st
-}
-
-// counts counts by a word. All words are there from the start.
-type counts map[string]*atomic.Uint64
-
-func newCounts[T ~string](words []T) counts {
-	c := counts{}
-	for _, w := range words {
-		c[string(w)] = new(atomic.Uint64)
-	}
-	return c
-}
-
-func (c counts) add(word string) {
-	if n := c[word]; n != nil {
-		n.Add(1)
-	}
-}
-
-// read returns the counts by words of type T.
-func read[T ~string](c counts) map[T]uint64 {
-	out := make(map[T]uint64, len(c))
-	for w, n := range c {
-		out[T(w)] = n.Load()
-	}
-	return out
 }

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
-
-	"millrace/internal/httpd"
 )
 
 const (
@@ -30,13 +28,6 @@ func newUpgrader(subprotocols []string) websocket.Upgrader {
 		Subprotocols:     subprotocols,
 		CheckOrigin:      func(*http.Request) bool { return true },
 	}
-}
-
-// upgrade answers the handshake. When it fails the connection is closed.
-func (c *Conn) upgrade(r *http.Request, buffered []byte) error {
-	ws, err := httpd.Upgrade(&c.registry.upgrader, c.net, buffered, r)
-	c.ws = ws
-	return err
 }
 
 // refuse ends a connection that is not upgraded yet.

@@ -96,7 +96,7 @@ func (p *Puller) Start(o Order) error {
 	ctx, v.cancel = context.WithCancel(context.Background())
 	p.current = v
 	p.Conn.Busy(true)
-	if !p.Conn.Registry().Run("pull", func() { v.run(ctx) }, p.Conn.Fault) {
+	if !p.Conn.Run("pull", func() { v.run(ctx) }, p.Conn.Fault) {
 		v.finish()
 		return stream.Errorf(stream.Draining, "", "the server is shutting down")
 	}

@@ -153,7 +153,7 @@ func (s *Sink) Push(r *stream.Result) {
 
 // Done implements stream.Sink.
 func (s *Sink) Done(why stream.CloseReason) {
-	s.conn.Registry().StreamEnded(why)
+	s.conn.StreamEnded(why)
 	s.done(why)
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"millrace/ingest/ws/conn"
 	"millrace/internal/wire"
+	"millrace/stream"
 )
 
 // attachedStreams says of each channel what came of its frames.
@@ -43,4 +44,28 @@ func (s *session) resume(w *conn.Writer, attached *wire.Attached, channels []*ch
 			c.writeClosed(w)
 		}
 	}
+}
+
+// attach resumes a session. What the client missed is sent again.
+func (p *protocol) attach(m *wire.Attach) error {
+	if p.begun {
+		return stream.Errorf(stream.Conflict, "attach", "is the first message of a connection, or none")
+	}
+	own := p.session
+	s := p.sessions.claim(m.Token, p.link, own)
+	if s == nil {
+		return stream.Errorf(stream.NotFound, "attach.token", "is not known, or of this very session: it was used, or its session has ended. Open the streams again")
+	}
+	named := s.listFor(m.Streams)
+	attached := &wire.Attached{
+		Session: s.id, ResumeToken: p.sessions.token(s), ResumeMS: int(s.opts.Resume.Milliseconds()), Streams: attachedStreams(named),
+	}
+	if !p.link.SwitchOutbox(s.outbox, func(w *conn.Writer) { s.resume(w, attached, named, m.Streams) }) {
+		p.sessions.detach(s, p.link)
+		return nil
+	}
+	p.session, p.unconfirmed = s, true
+	p.sessions.end(own, conn.Ending{Why: conn.EndClient})
+	own.outbox.Close()
+	return nil
 }

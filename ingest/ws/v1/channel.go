@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 
 	"millrace/ingest/decoders"
-	"millrace/ingest/ws/conn"
 	"millrace/internal/wire"
 	"millrace/stream"
 )
@@ -39,8 +38,8 @@ type channel struct {
 	kept   replayRing    // what it has of this stream
 
 	mu    sync.Mutex
-	drops []drops // not yet written
-	noted bool    // an entry for them is in the outbox
+	drops []dropRun // not yet written
+	noted bool      // an entry for them is in the outbox
 
 	onTold func(*channel)     // called when its end is told
 	end    stream.CloseReason // why it has ended, once that is told; the writer's
@@ -48,14 +47,12 @@ type channel struct {
 	pace   pace               // the writer's
 }
 
-// drops are the frames that were dropped for one reason, as ranges of seq.
-type drops struct {
+// dropRun is the frames that were dropped for one reason, as ranges of seq.
+type dropRun struct {
 	reason stream.Reason
 	ranges []wire.Range
 	frames uint64
 }
-
-var _ stream.Sink = (*channel)(nil)
 
 // opened is called once, before the channel is fed.
 func (c *channel) opened(st *stream.Stream) {
@@ -94,49 +91,25 @@ func (c *channel) closeIfLast() {
 	}
 }
 
-// Push implements stream.Sink.
-func (c *channel) Push(r *stream.Result) {
-	if r.Outcome != stream.Dropped {
-		c.push(conn.Entry{Source: (*endings)(c), Result: r})
-		return
-	}
-	c.drop(r.Seq, r.Reason)
-	r.Release()
-}
-
-// Done implements stream.Sink.
-func (c *channel) Done(why stream.CloseReason) {
-	c.registry.StreamEnded(why)
-	c.endUndecoded(why)
-	c.push(conn.Entry{Source: &closedNotice{c, why}})
-}
-
-// fail ends a frame that the stream does not see.
-func (c *channel) fail(seq uint64, err error) {
-	c.push(conn.Entry{Source: (*endings)(c), Result: &stream.Result{Outcome: stream.Failed, Err: err, Seq: seq}})
-}
-
-// drop notes a dropped frame. Those that are noted when the writer comes to them are told together.
-func (c *channel) drop(seq uint64, why stream.Reason) {
+// noteDrop notes a dropped frame, and reports whether the outbox needs an entry for it.
+func (c *channel) noteDrop(seq uint64, why stream.Reason) bool {
 	c.mu.Lock()
-	i := slices.IndexFunc(c.drops, func(d drops) bool { return d.reason == why })
+	defer c.mu.Unlock()
+	i := slices.IndexFunc(c.drops, func(d dropRun) bool { return d.reason == why })
 	if i < 0 {
 		i = len(c.drops)
-		c.drops = append(c.drops, drops{reason: why})
+		c.drops = append(c.drops, dropRun{reason: why})
 	}
 	d := &c.drops[i]
 	d.frames++
 	d.ranges = wire.AddSeq(d.ranges, seq)
 	first := !c.noted
 	c.noted = true
-	c.mu.Unlock()
-	if first {
-		c.push(conn.Entry{Source: (*dropNotice)(c)})
-	}
+	return first
 }
 
 // takeDrops returns what is noted, for the writer.
-func (c *channel) takeDrops() []drops {
+func (c *channel) takeDrops() []dropRun {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	d := c.drops

@@ -13,24 +13,6 @@ import (
 	"millrace/stream/buf"
 )
 
-// headReader reads a message whose header was read ahead: a frame for which there is no memory can still be told from others.
-type headReader struct {
-	head [wire.HeaderLen]byte
-	n    int // bytes of head that are there
-	at   int // and were read again
-	rest io.Reader
-}
-
-// Read implements io.Reader.
-func (h *headReader) Read(p []byte) (int, error) {
-	if h.at < h.n {
-		n := copy(p, h.head[h.at:h.n])
-		h.at += n
-		return n, nil
-	}
-	return h.rest.Read(p)
-}
-
 // media takes one media message. The error is the connection's.
 func (p *protocol) media(r io.Reader) error {
 	in := &p.head

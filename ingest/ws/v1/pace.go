@@ -4,8 +4,6 @@ import (
 	"math"
 	"time"
 
-	"millrace/ingest/ws/conn"
-	"millrace/internal/wire"
 	"millrace/stream"
 )
 
@@ -20,39 +18,6 @@ type pace struct {
 	advisedFPS  float64       // frames a second; 0 = no advice stands
 	frameSize   [2]int        // width and height of the newest result's frame
 	advisedSize [2]int        // of the frames that smaller ones were last asked for
-}
-
-// measure counts endings, and when it is time to sends the client advice and statistics. It is for the writer.
-func (c *channel) measure(w *conn.Writer, results int, age time.Duration, drops uint64) {
-	p, now := &c.pace, stream.Now()
-	if p.since == 0 {
-		p.since, p.statsAt = now, now
-	}
-	p.results += results
-	p.age += age
-	p.drops += drops
-	took := now.Sub(p.since)
-	if took < c.opts.AdviseEvery {
-		return
-	}
-	rate := float64(p.results) / took.Seconds()
-	a := wire.Advise{SID: c.sid}
-	if fps := p.adviseFPS(rate); fps != p.advisedFPS {
-		p.advisedFPS, a.FPS = fps, fps
-	}
-	if p.frameSize != p.advisedSize && p.overloaded() && !c.regions.Load() {
-		if a.Width, a.Height = smallerSize(p.frameSize, c.stream.Load().Model().Image); a.Width > 0 {
-			p.advisedSize = p.frameSize
-		}
-	}
-	if a.FPS > 0 || a.Width > 0 {
-		c.write(w, &a)
-	}
-	if now.Sub(p.statsAt) >= c.opts.StatsEvery {
-		p.statsAt = now
-		c.write(w, c.stats(rate))
-	}
-	p.since, p.results, p.drops, p.age = now, 0, 0, 0
 }
 
 // adviseFPS returns the rate that the client should send at: what was answered, when a fifth or more was dropped; a quarter
@@ -79,13 +44,4 @@ func smallerSize(sent [2]int, image *stream.ImageSpec) (width, height int) {
 	scale := max(float64(image.Width)/float64(sent[0]), float64(image.Height)/float64(sent[1]))
 	even := func(n int) int { return 2 * int(math.Ceil(float64(n)*scale/2)) }
 	return even(sent[0]), even(sent[1])
-}
-
-func (c *channel) stats(rate float64) *wire.Stats {
-	st := c.stream.Load()
-	m := &wire.Stats{SID: c.sid, Waiting: st.WaitingFrames(), FPS: math.Round(10*rate) / 10, Counts: c.counts()}
-	if c.pace.results > 0 {
-		m.AgeUS = (c.pace.age / time.Duration(c.pace.results)).Microseconds()
-	}
-	return m
 }

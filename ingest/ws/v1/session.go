@@ -47,9 +47,9 @@ type session struct {
 }
 
 // newSession makes a session that has a connection, whose outbox becomes its own.
-func newSession(l *link, backend ingest.Backend, opts *Options, memory *replayMemory) *session {
+func newSession(l *link, registry *conn.Registry, backend ingest.Backend, opts *Options, memory *replayMemory) *session {
 	return &session{
-		outlet: outlet{opts: opts, registry: l.Registry(), outbox: l.Outbox}, id: rand.Text(), backend: backend,
+		outlet: outlet{opts: opts, registry: registry, outbox: l.Outbox}, id: rand.Text(), backend: backend,
 		replay: newReplayBuffer(memory), link: l, channels: map[uint32]*channel{},
 	}
 }

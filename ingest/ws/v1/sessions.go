@@ -34,7 +34,7 @@ func NewSessions(registry *conn.Registry, pool *decoders.Pool, o Options) *Sessi
 
 // begin makes the session that a connection has from the start, and tells the client of it.
 func (ss *Sessions) begin(l *link, backend ingest.Backend) *session {
-	s := newSession(l, backend, &ss.opts, &ss.replay)
+	s := newSession(l, ss.registry, backend, &ss.opts, &ss.replay)
 	s.overflow = func() { ss.slow(s) }
 	ss.mu.Lock()
 	ss.renew(s, "")

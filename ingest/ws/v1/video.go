@@ -3,7 +3,6 @@ package v1
 import (
 	"millrace/ingest"
 	"millrace/ingest/decoders"
-	"millrace/ingest/ws/conn"
 	"millrace/internal/wire"
 	"millrace/stream"
 )
@@ -75,19 +74,4 @@ func (c *channel) close(st *stream.Stream) {
 		}
 	}
 	st.Close(stream.ByClient)
-}
-
-// endUndecoded ends the frames that a stream which has ended by itself leaves in its decoder. The stream's lock may be held.
-func (c *channel) endUndecoded(why stream.CloseReason) {
-	d := c.decoder.Load()
-	if d == nil {
-		return
-	}
-	err := error(stream.Errorf(stream.Conflict, "", "the stream is closed (%s)", why))
-	if e, ok := conn.StreamEnding(why, c.model); ok {
-		err = e.Err
-	}
-	for _, f := range d.Close() {
-		c.fail(f.Seq, err)
-	}
 }

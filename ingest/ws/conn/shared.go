@@ -1,0 +1,68 @@
+package conn
+
+import (
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"millrace/ingest/ws/encode"
+	"millrace/internal/wire"
+	"millrace/stream"
+)
+
+// Options are the settings of all connections. Every field but Idle, Log and Hooks must be above 0.
+type Options struct {
+	MaxMessage     int           // bytes of a message
+	MaxConns       int           // at once
+	OutboxMessages int           // that wait for one client
+	OutboxBytes    int64         // of them
+	PingEvery      time.Duration // between pings
+	PongWait       time.Duration // a client that is silent for PingEvery + PongWait is gone
+	WriteWait      time.Duration // of one message
+	Idle           time.Duration // a connection without a message for so long is closed; 0 = never
+
+	Log   *slog.Logger
+	Hooks Hooks
+}
+
+// Hooks tell of connections as they come and go. Fields may be nil; calls are concurrent and must not block.
+type Hooks struct {
+	Opened func()
+	Closed func(why End, lasted time.Duration)
+	Panic  func(goroutine string)
+}
+
+// shared is what all connections of a registry share. It is safe for concurrent use.
+type shared struct {
+	opts     Options
+	upgrader websocket.Upgrader
+	group    *group
+	encoders sync.Pool
+
+	outboxBytes atomic.Int64 // in all outboxes
+	ends        counts       // of connections, by End
+	streamEnds  counts       // of their streams, by stream.CloseReason
+	panics      atomic.Uint64
+}
+
+func newShared(o Options, subprotocols []string) *shared {
+	s := &shared{opts: o, upgrader: newUpgrader(subprotocols), ends: newCounts(Ends), streamEnds: newCounts(wire.CloseReasons)}
+	s.encoders.New = func() any { return &encode.Encoder{} }
+	s.group = newGroup(func(name string, value any, stack []byte) {
+		s.panics.Add(1)
+		o.Log.Error("a panic ended a WebSocket session", "goroutine", name, "panic", value, "stack", string(stack))
+		if f := o.Hooks.Panic; f != nil {
+			f(name)
+		}
+	})
+	return s
+}
+
+// Run starts f as a goroutine called name, unless the registry has ended. failed, when not nil, is called after a panic of f.
+func (s *shared) Run(name string, f func(), failed func()) bool { return s.group.run(name, f, failed) }
+
+// StreamEnded counts the end of a stream.
+func (s *shared) StreamEnded(why stream.CloseReason) { s.streamEnds.add(string(why)) }
