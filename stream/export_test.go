@@ -4,5 +4,5 @@ package stream
 func (s *Stream) Kept() any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.state
+	return s.states.worker.value
 }

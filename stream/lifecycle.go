@@ -42,7 +42,7 @@ func (s *Stream) finishIfDone() {
 	if s.closed == "" || len(s.order) > 0 || s.finishedLocked() {
 		return
 	}
-	s.dropState()
+	s.states.drop()
 	if s.token == queued {
 		s.endpoint.Waiting(0) // have the queue looked at: its place comes back with the token
 	} else {
@@ -91,7 +91,7 @@ func (s *Stream) Move(ep Endpoint, m *Model) bool {
 	}
 	n := len(s.waiting)
 	if s.token != taken {
-		s.dropState()
+		s.states.drop()
 	}
 	s.affinity = nil
 	if s.token == queued {
@@ -109,10 +109,10 @@ func (s *Stream) Move(ep Endpoint, m *Model) bool {
 func (s *Stream) DropIdleState(before Instant) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.state == nil && s.assembler == nil || len(s.order) > 0 || s.lastActive > before {
+	if s.states.empty() && s.assembler == nil || len(s.order) > 0 || s.lastActive > before {
 		return false
 	}
-	s.dropState()
+	s.states.drop()
 	s.resetAssembler()
 	return true
 }
@@ -134,14 +134,6 @@ func (s *Stream) ClearAffinity(worker any) {
 	defer s.mu.Unlock()
 	if s.affinity == worker {
 		s.affinity = nil
-		s.dropState()
-	}
-}
-
-func (s *Stream) dropState() {
-	v, release := s.state, s.releaseState
-	s.state, s.releaseState = nil, nil
-	if v != nil && release != nil {
-		release(v)
+		s.states.worker.drop()
 	}
 }

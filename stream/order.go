@@ -40,7 +40,7 @@ func (s *Stream) complete(r *Request) {
 		r.holdsToken, r.detached = false, false
 		s.token = idle
 		if res.Model != s.model {
-			s.dropState() // the stream was moved while the old model's worker had its state
+			s.states.drop() // the stream was moved while the old model's worker had its state
 		}
 	}
 	if !r.bound {

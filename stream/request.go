@@ -33,10 +33,9 @@ type Request struct {
 	state atomic.Uint32 // Outcome, set once
 	bound bool          // a batch holds its memory; under the stream's lock
 	// Of a stateful model, under the stream's lock:
-	holdsToken bool // it holds the stream's token and state
-	detached   bool // it holds the token, and its state is no longer the stream's: see DetachState
-	ownState   any  // the state of a detached or ended request, until its run has returned
-	releaseOwn func(any)
+	holdsToken bool    // it holds the stream's token and state
+	detached   bool    // it holds the token, and its state is no longer the stream's: see DetachState
+	own        *states // kept for a detached or ended request until its run has returned; nil = nothing
 
 	partial []*Result // emitted before its turn; under the stream's lock
 	result  Result
@@ -125,10 +124,9 @@ func (r *Request) Unbind() {
 	r.Lease, r.Payload, r.Inputs = nil, nil, nil
 	l.Release()
 	r.Assembled.release()
-	v, release := r.ownState, r.releaseOwn
-	r.ownState, r.releaseOwn = nil, nil
-	if v != nil && release != nil {
-		release(v)
+	if own := r.own; own != nil {
+		r.own = nil
+		own.drop()
 	}
 }
 

@@ -43,23 +43,22 @@ type Stream struct {
 	clientGone   atomic.Bool
 	waitingCount atomic.Int64 // of waiting, for readers without the lock: its rows << 32 + its length
 
-	mu           sync.Mutex
-	endpoint     Endpoint
-	token        tokenState
-	waiting      []*Request
-	order        []*Request
-	counts       Counts
-	acceptUpTo   uint64 // so many frames may be accepted in all, whatever the window: a larger one allowed them
-	closed       CloseReason
-	paused       bool // nothing is taken from waiting
-	flushes      uint64
-	finished     chan struct{}
-	nextFrameAt  Instant // MaxFPS: frames that come sooner are dropped
-	lastActive   Instant
-	state        any
-	releaseState func(any)
-	affinity     any       // the worker that has the state, for models with affinity
-	assembler    Assembler // of a model whose requests are not single frames, or nil
+	mu          sync.Mutex
+	endpoint    Endpoint
+	token       tokenState
+	waiting     []*Request
+	order       []*Request
+	counts      Counts
+	acceptUpTo  uint64 // so many frames may be accepted in all, whatever the window: a larger one allowed them
+	closed      CloseReason
+	paused      bool // nothing is taken from waiting
+	flushes     uint64
+	finished    chan struct{}
+	nextFrameAt Instant // MaxFPS: frames that come sooner are dropped
+	lastActive  Instant
+	states      states
+	affinity    any       // the worker that has the state, for models with affinity
+	assembler   Assembler // of a model whose requests are not single frames, or nil
 }
 
 type tokenState uint8
