@@ -24,9 +24,7 @@ type Batch struct {
 	// Outputs may be set by the worker: dense tensors, row i belonging to row i
 	// of Inputs. What it does not answer itself is split from them after Run.
 	Outputs []stream.Tensor
-	// Answering, where it is set, is told of what Finish is about to answer, whose
-	// data are in lease. It is the worker's goroutine that calls it.
-	Answering func(r *stream.Request, outputs []stream.Tensor, lease *buf.Buf)
+	Stages  Stages // or nil
 
 	mem      *buf.Pool
 	data     [][]byte   // per input, MaxBatch rows; of free dimensions, those of this run
@@ -34,6 +32,17 @@ type Batch struct {
 	rowBytes []int
 	shapes   [][]int
 	mapped   [][]byte
+	single   [1]stream.Tensor // a result with one output, while Stages are asked
+}
+
+// Stages are asked about the frames of a batch before and after its run, from the
+// worker's goroutine.
+type Stages interface {
+	// Before comes when r is about to be prepared, and reports whether it has ended r
+	// instead.
+	Before(r *stream.Request) (ended bool)
+	// Answered comes before a result is sent; its data are in lease.
+	Answered(r *stream.Request, outputs []stream.Tensor, lease *buf.Buf)
 }
 
 // Row returns the memory of row i of input k, of a dense batch.
@@ -65,8 +74,9 @@ func (b *Batch) Finish(i int, outputs []stream.Tensor) {
 		one := outputs[0]
 		copy(dst, one.Data)
 		one.Data = dst
-		if b.Answering != nil {
-			b.Answering(b.Requests[i], []stream.Tensor{one}, lease)
+		if b.Stages != nil {
+			b.single[0] = one
+			b.Stages.Answered(b.Requests[i], b.single[:], lease)
 		}
 		b.Requests[i].FinishSingle(one, lease, true)
 		return
@@ -77,8 +87,8 @@ func (b *Batch) Finish(i int, outputs []stream.Tensor) {
 		m := copy(dst, outputs[k].Data)
 		out[k].Data, dst = dst[:m:m], dst[m:]
 	}
-	if b.Answering != nil {
-		b.Answering(b.Requests[i], out, lease)
+	if b.Stages != nil {
+		b.Stages.Answered(b.Requests[i], out, lease)
 	}
 	b.Requests[i].Finish(out, lease, true)
 }

@@ -11,7 +11,8 @@ type Decode func(r *stream.Request, dst []byte) error
 // Prepare lays the batch out: each member gets its rows, its tensors are copied
 // there or its picture is decoded straight into them. A member that cannot be
 // read ends as an error and the next one takes its rows, so that Rows counts
-// good rows only. It returns false when no member is left.
+// good rows only; so with one that a stage ended. It returns false when no member is
+// left.
 func (b *Batch) Prepare(decode Decode) bool {
 	b.Offsets, b.Inputs, b.Outputs = b.Offsets[:0], b.Inputs[:0], nil
 	kept, rows := b.Requests[:0], 0
@@ -25,6 +26,10 @@ func (b *Batch) Prepare(decode Decode) bool {
 		return false
 	}
 	for _, r := range b.Requests {
+		if b.Stages != nil && b.Stages.Before(r) {
+			r.Unbind()
+			continue
+		}
 		if err := b.place(r, rows, decode); err != nil {
 			r.Fail(err)
 			r.Unbind()

@@ -12,8 +12,9 @@ import (
 	"millrace/batching"
 	"millrace/stream"
 	"millrace/workers"
-	"millrace/workers/postprocess"
-	"millrace/workers/tracking"
+	"millrace/workers/results/gate"
+	"millrace/workers/results/postprocess"
+	"millrace/workers/results/tracking"
 )
 
 // ModelConfig is one model of the configuration. A zero field takes the default
@@ -420,10 +421,8 @@ func (m ModelConfig) Worker() (workers.Config, error) {
 	}
 	c := workers.Config{
 		Name: m.Name, Version: m.Version, Kind: kind, Source: source, Params: maps.Clone(m.Params),
-		Instances: m.Instances, MaxFlows: m.MaxFlows, Output: m.Output,
+		Instances: m.Instances, MaxFlows: m.MaxFlows,
 		Window: workers.Window{Length: m.Window.Length, Hop: m.Window.Hop},
-		Track:  workers.Track{On: m.Track.On, Config: tracking.Config{IoU: m.Track.IoU, MinHits: m.Track.MinHits, MaxAge: time.Duration(m.Track.MaxAge), Score: m.Track.Score, SameClass: m.Track.Class}},
-		Gate:   workers.Gate{Changed: m.Gate.Changed, Refresh: time.Duration(m.Gate.Refresh)},
 		Batching: workers.Batching{
 			Kind: m.Batching.Kind, MaxSize: m.Batching.MaxSize,
 			Buffers: m.Batching.Buffers, Memory: batching.Backend(m.Batching.Memory),
@@ -436,6 +435,20 @@ func (m ModelConfig) Worker() (workers.Config, error) {
 			Start: time.Duration(m.Limits.Start), Run: time.Duration(m.Limits.Run), Quarantined: m.Limits.Quarantined,
 			Restarts: m.Limits.Restarts, IdleState: time.Duration(m.Limits.IdleState),
 		},
+	}
+	track := tracking.Settings{Track: m.Track.On, Config: tracking.Config{IoU: m.Track.IoU, MinHits: m.Track.MinHits, MaxAge: time.Duration(m.Track.MaxAge), Score: m.Track.Score, SameClass: m.Track.Class}}
+	if track != (tracking.Settings{}) {
+		c.Parts = append(c.Parts, &track)
+	}
+	if m.Gate != (GateConfig{}) {
+		c.Parts = append(c.Parts, &gate.Settings{Changed: m.Gate.Changed, Refresh: time.Duration(m.Gate.Refresh)})
+	}
+	if m.Output != (postprocess.Config{}) {
+		output := m.Output
+		if l := output.Labels; l != "" && m.dir != "" && !filepath.IsAbs(l) {
+			output.Labels = filepath.Join(m.dir, l)
+		}
+		c.Parts = append(c.Parts, &output)
 	}
 	if d := m.Batching.MaxDelay; d != 0 {
 		c.Parts = append(c.Parts, &batching.SoftSettings{MaxDelay: time.Duration(d)})
@@ -454,9 +467,6 @@ func (m ModelConfig) Worker() (workers.Config, error) {
 	}
 	if len(m.results) > 1 {
 		return c, fault("output", "names %s: want one kind of result", strings.Join(m.results, " and "))
-	}
-	if l := m.Output.Labels; l != "" && m.dir != "" && !filepath.IsAbs(l) {
-		c.Output.Labels = filepath.Join(m.dir, l)
 	}
 	if m.Input.Image != nil {
 		image := *m.Input.Image

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"millrace/server"
-	"millrace/workers/postprocess"
+	"millrace/workers/results/postprocess"
 )
 
 func TestOutput(t *testing.T) {

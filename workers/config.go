@@ -9,8 +9,7 @@ import (
 	"millrace/batching"
 	"millrace/internal/setting"
 	"millrace/stream"
-	"millrace/workers/postprocess"
-	"millrace/workers/tracking"
+	"millrace/workers/results"
 )
 
 // Config is how one model is loaded. Zero fields take the defaults of
@@ -23,21 +22,12 @@ type Config struct {
 	Params    stream.Params // for the worker
 	Instances int           // workers
 	Batching  Batching
-	Policy    stream.Policy      // defaults of the model's streams
-	Image     *stream.ImageSpec  // overrides the kind's own
-	Window    Window             // of its streams, as its input
-	Output    postprocess.Config // what is made of the worker's outputs
-	Track     Track              // whether the boxes of Output get ids
-	Gate      Gate               // which frames are worth a run
-	MaxFlows  int                // streams and one-shot callers at once: places in the queue
+	Policy    stream.Policy     // defaults of the model's streams
+	Image     *stream.ImageSpec // overrides the kind's own
+	Window    Window            // of its streams, as its input
+	MaxFlows  int               // streams and one-shot callers at once: places in the queue
 	Limits    Limits
-	Parts     []any // settings of registered parts: pointers to their structs, such as *batching.SoftSettings
-}
-
-// Track says whether and how the boxes of a stream's frames are followed.
-type Track struct {
-	On bool
-	tracking.Config
+	Parts     []any // settings of registered parts: batchers and stages; pointers to their structs, such as *batching.SoftSettings
 }
 
 // Batching is a model's batching.
@@ -64,7 +54,6 @@ func (l Limits) late() time.Duration { return l.Start + min(l.Start, time.Second
 // Defaults of a model's configuration.
 const (
 	DefaultMaxFlows    = 16384
-	DefaultRefresh     = time.Second
 	DefaultStart       = 60 * time.Second
 	DefaultRun         = 30 * time.Second
 	DefaultQuarantined = 4
@@ -81,9 +70,6 @@ func (c Config) WithDefaults() Config {
 		set(&c.Batching.Memory, kind.Memory)
 	}
 	set(&c.Batching.Memory, batching.Heap)
-	if c.Gate.Changed > 0 {
-		set(&c.Gate.Refresh, DefaultRefresh)
-	}
 	set(&c.MaxFlows, DefaultMaxFlows)
 	set(&c.Limits.Start, DefaultStart)
 	set(&c.Limits.Run, DefaultRun)
@@ -141,20 +127,14 @@ func (c Config) Validate() error {
 	if _, err := batching.NewBatcher(c.Batching.Kind, 1, c.Parts); err != nil {
 		return err
 	}
+	if err := results.Validate(c.Parts); err != nil {
+		return err
+	}
 	if err := checkParts(c.Parts); err != nil {
 		return err
 	}
 	if err := c.Window.validate(); err != nil {
 		return err
-	}
-	if err := c.Gate.validate(); err != nil {
-		return err
-	}
-	if err := c.Output.Validate(); err != nil {
-		return err
-	}
-	if err := c.Track.Validate(); err != nil {
-		return bad("output.track", "%w", err)
 	}
 	return c.Policy.Validate()
 }
@@ -163,7 +143,7 @@ func (c Config) Validate() error {
 func (c Config) Same(d Config) bool {
 	sameImage := (c.Image == nil) == (d.Image == nil) && (c.Image == nil || *c.Image == *d.Image)
 	return c.Version == d.Version && c.Kind == d.Kind && c.Source == d.Source && maps.Equal(c.Params, d.Params) &&
-		c.Batching == d.Batching && c.Policy == d.Policy && c.MaxFlows == d.MaxFlows && c.Limits == d.Limits && c.Window == d.Window && c.Output == d.Output && c.Track == d.Track && c.Gate == d.Gate && sameImage && sameParts(c.Parts, d.Parts)
+		c.Batching == d.Batching && c.Policy == d.Policy && c.MaxFlows == d.MaxFlows && c.Limits == d.Limits && c.Window == d.Window && sameImage && sameParts(c.Parts, d.Parts)
 }
 
 // checkParts names the first setting of a registered part that is out of bounds.

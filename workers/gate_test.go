@@ -14,7 +14,9 @@ import (
 	"millrace/batching"
 	"millrace/stream"
 	"millrace/workers"
-	"millrace/workers/postprocess"
+	"millrace/workers/results/gate"
+	"millrace/workers/results/postprocess"
+	"millrace/workers/results/tracking"
 )
 
 // looker answers each of its runs with another box. A picture that is white all
@@ -141,8 +143,8 @@ type gated struct {
 func newGated(t *testing.T, cfg workers.Config) *gated {
 	r := newRig(t)
 	cfg.Kind, cfg.Policy = "looker", stream.Policy{Mode: stream.Every, Window: 64}
-	if cfg.Gate == (workers.Gate{}) {
-		cfg.Gate = workers.Gate{Changed: 0.005}
+	if cfg.Parts == nil {
+		cfg.Parts = []any{&gate.Settings{Changed: 0.005}}
 	}
 	x := &gated{t: t, r: r, g: r.load(t, cfg.WithDefaults()), a: newReplies()}
 	x.s = x.open(x.a, stream.Options{})
@@ -272,7 +274,7 @@ func TestGate(t *testing.T) {
 // server's.
 func TestGateRefreshWithoutAClock(t *testing.T) {
 	for _, capture := range []int64{0, 1234567} {
-		x := newGated(t, workers.Config{Gate: workers.Gate{Changed: 0.005, Refresh: time.Hour}})
+		x := newGated(t, workers.Config{Parts: []any{&gate.Settings{Changed: 0.005, Refresh: time.Hour}}})
 		still := func() reply {
 			return x.ask(scene(30, x.n), func(f *stream.Frame) { f.CaptureUS = capture })
 		}
@@ -352,8 +354,10 @@ func last(x *gated, still func() []byte) reply {
 // and the tracker goes by all frames.
 func TestGateAndIDs(t *testing.T) {
 	x := newGated(t, workers.Config{
-		Output: postprocess.Config{Kind: "boxes", Boxes: "b", Scores: "s"}, Track: workers.Track{On: true},
-		Gate: workers.Gate{Changed: 0.005, Refresh: time.Hour},
+		Parts: []any{
+			&postprocess.Config{Kind: "boxes", Boxes: "b", Scores: "s"}, &tracking.Settings{Track: true},
+			&gate.Settings{Changed: 0.005, Refresh: time.Hour},
+		},
 	})
 	first := x.ask(scene(30, 0))
 	x.ran(first)
@@ -407,7 +411,7 @@ func TestGateForgets(t *testing.T) {
 // skipped one's result is that of the frame it names, and seqs rise.
 func TestGateUnderLoad(t *testing.T) {
 	r := newRig(t)
-	g := r.load(t, workers.Config{Kind: "looker", Instances: 3, Gate: workers.Gate{Changed: 0.005}}.WithDefaults())
+	g := r.load(t, workers.Config{Kind: "looker", Instances: 3, Parts: []any{&gate.Settings{Changed: 0.005}}}.WithDefaults())
 	var wg sync.WaitGroup
 	var skips atomic.Int64
 	var scenes [3][4][]byte // by place and noise; they are dear to make
@@ -479,10 +483,10 @@ func TestGateUnderLoad(t *testing.T) {
 func TestGateRefusals(t *testing.T) {
 	r := newRig(t)
 	for want, cfg := range map[string]workers.Config{
-		"gate.changed": {Kind: "looker", Gate: workers.Gate{Changed: 1.5}},
-		"gate.refresh": {Kind: "looker", Gate: workers.Gate{Refresh: time.Second}},
-		"takes none":   {Kind: "dense", Gate: workers.Gate{Changed: 0.1}},
-		"learns":       {Kind: "learner", Gate: workers.Gate{Changed: 0.1}},
+		"gate.changed": {Kind: "looker", Parts: []any{&gate.Settings{Changed: 1.5}}},
+		"gate.refresh": {Kind: "looker", Parts: []any{&gate.Settings{Refresh: time.Second}}},
+		"takes none":   {Kind: "dense", Parts: []any{&gate.Settings{Changed: 0.1}}},
+		"learns":       {Kind: "learner", Parts: []any{&gate.Settings{Changed: 0.1}}},
 	} {
 		cfg.Name = "a"
 		if _, err := r.LoadConfig(t.Context(), cfg.WithDefaults(), true); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "gate") {

@@ -11,7 +11,7 @@ import (
 	"millrace/internal/buf"
 	"millrace/internal/codec"
 	"millrace/stream"
-	"millrace/workers/postprocess"
+	"millrace/workers/results"
 )
 
 // Group is the workers that share a model, its version and its load parameters:
@@ -23,15 +23,15 @@ import (
 // A stream's lock is held when the Endpoint methods are called, so those take
 // none but park and reg's leaf set.
 type Group struct {
-	cfg    Config
-	model  *stream.Model // as clients see it
-	raw    *stream.Model // with the outputs that the worker computes
-	log    *slog.Logger
-	mem    *buf.Pool
-	pixels codec.Limits
-	hooks  Hooks
-	intake *batching.Intake
-	pool   *batching.Pool // under gather
+	cfg      Config
+	model    *stream.Model // as clients see it
+	computed *stream.Model // what the worker computes, before the stages behind it
+	log      *slog.Logger
+	mem      *buf.Pool
+	pixels   codec.Limits
+	hooks    Hooks
+	intake   *batching.Intake
+	pool     *batching.Pool // under gather
 
 	gather   sync.Mutex
 	reserved int64 // bytes of the budget, under gather
@@ -99,22 +99,9 @@ func (g *Group) complete(m *stream.Model) error {
 	if err := TakeInputs(m, g.cfg.Image, g.cfg.Window, g.mem); err != nil {
 		return err
 	}
-	g.raw = m
-	if g.cfg.Output.Kind != "" {
-		seen := *m
-		results, err := postprocess.New(g.cfg.Output, m)
-		if err != nil {
-			return err
-		}
-		seen.Outputs = results.Specs()
-		m = &seen
-	}
-	if g.cfg.Track.On {
-		if err := mayTrack(m, g.cfg.Output.Kind); err != nil {
-			return err
-		}
-	}
-	if err := g.cfg.Gate.stand(m, g.raw); err != nil {
+	g.computed = m
+	_, m, err := results.New(g.cfg.Parts, m, results.Tools{})
+	if err != nil {
 		return err
 	}
 	g.model = m
@@ -323,6 +310,12 @@ func (g *Group) rouse() {
 func (g *Group) Ended(r *stream.Request) {
 	if g.hooks.Ended != nil {
 		g.hooks.Ended(r)
+	}
+}
+
+func (g *Group) skipped(r *stream.Request) {
+	if g.hooks.Skipped != nil {
+		g.hooks.Skipped(r)
 	}
 }
 

@@ -12,8 +12,7 @@ import (
 	"millrace/batching"
 	"millrace/internal/backoff"
 	"millrace/stream"
-	"millrace/workers/postprocess"
-	"millrace/workers/tracking"
+	"millrace/workers/results"
 )
 
 // instance is one worker of a group and the goroutine that runs it.
@@ -24,19 +23,16 @@ import (
 // moves 2k+1 -> gone to give the instance up. Only one of the two last steps
 // succeeds, and whoever made it owns the endings of a run's members.
 type instance struct {
-	group   *Group
-	worker  Worker
-	inbox   *batching.Inbox // of a worker with affinity
-	prep    *preparer
-	results *postprocess.Decoder // nil: the worker's outputs are the answer
-	boxes   []tracking.Box       // of the result whose ids are being found
-	ids     []byte
-	out     []stream.Tensor
-	glance  glance // of the picture at hand, where there is a gate
-	ctx     context.Context
-	cancel  context.CancelFunc
-	wake    chan struct{}
-	timer   *time.Timer
+	group  *Group
+	worker Worker
+	inbox  *batching.Inbox // of a worker with affinity
+	prep   *preparer
+	decode batching.Decode // of prep
+	stages *results.Chain  // nil: the worker's outputs are the answer
+	ctx    context.Context
+	cancel context.CancelFunc
+	wake   chan struct{}
+	timer  *time.Timer
 
 	phase  atomic.Uint64
 	until  atomic.Int64    // Instant after which the watchdog gives up on it
@@ -112,9 +108,11 @@ func (w *instance) start(ctx context.Context) (err error) {
 // equip makes what turns frames into inputs, and outputs into results.
 func (w *instance) equip() (err error) {
 	g := w.group
-	if w.prep, err = newPreparer(g.model, g.pixels); err == nil && g.cfg.Output.Kind != "" {
-		w.results, err = postprocess.New(g.cfg.Output, g.raw)
+	if w.prep, err = newPreparer(g.model, g.pixels); err != nil {
+		return err
 	}
+	w.decode = w.prep.decode
+	w.stages, _, err = results.New(g.cfg.Parts, g.computed, results.Tools{Look: w.prep.look, Skipped: g.skipped})
 	return err
 }
 
@@ -199,10 +197,10 @@ func (w *instance) loop() {
 // replaced, mine that it was not given up meanwhile.
 func (w *instance) run(b *batching.Batch) (broken, mine bool) {
 	g := w.group
-	if g.cfg.Gate.Changed > 0 {
-		b.Answering = w.keep
+	if w.stages != nil {
+		b.Stages = w.stages
 	}
-	if !b.Prepare(w.fill) {
+	if !b.Prepare(w.decode) {
 		g.done(b, batchTimes{})
 		return false, true
 	}

@@ -27,10 +27,10 @@ func rowBytes(of []stream.TensorSpec) (n int64) {
 
 // perRow is what a row of every batch takes, with so many workers.
 func (g *Group) perRow(workers int) int64 {
-	if g.raw.Ragged {
+	if g.computed.Ragged {
 		return 0
 	}
-	return rowBytes(g.raw.Inputs)*int64(g.buffersFor(workers)) + rowBytes(g.raw.Outputs)*int64(workers)
+	return rowBytes(g.computed.Inputs)*int64(g.buffersFor(workers)) + rowBytes(g.computed.Outputs)*int64(workers)
 }
 
 // buffersFor is the number of batches for so many workers. Fewer than there are
@@ -48,7 +48,7 @@ func (g *Group) buffersFor(workers int) int {
 func (g *Group) provide(workers int) error {
 	g.gather.Lock()
 	defer g.gather.Unlock()
-	row, rows := g.perRow(workers), int64(g.raw.MaxBatch)
+	row, rows := g.perRow(workers), int64(g.computed.MaxBatch)
 	most := g.mem.Reservable() + g.reserved // for this group
 	if row > 0 && rows > most/row {
 		return g.tooLarge(workers, most, most/row)
@@ -70,14 +70,14 @@ func (g *Group) provide(workers int) error {
 func (g *Group) tooLarge(workers int, most, fit int64) error {
 	advice := "unload another model, or raise memory.budget"
 	switch {
-	case g.raw.Fixed || fit < 1:
+	case g.computed.Fixed || fit < 1:
 	case workers > 1:
 		advice = fmt.Sprintf("batches of %d rows fit; or take fewer instances, %s", fit, advice)
 	default:
 		advice = fmt.Sprintf("batches of %d rows fit; or %s", fit, advice)
 	}
 	return stream.Errorf(stream.TooLarge, "batching.max_size", "%d rows in each of %d batches, with %d workers, would take %s of memory, and there are %s for the batches of model %s: all models together, and in a swap both of them, may take half of memory.budget: %s",
-		g.raw.MaxBatch, g.buffersFor(workers), workers, bytesText(mul(g.perRow(workers), int64(g.raw.MaxBatch))), bytesText(most), g.cfg.Name, advice)
+		g.computed.MaxBatch, g.buffersFor(workers), workers, bytesText(mul(g.perRow(workers), int64(g.computed.MaxBatch))), bytesText(most), g.cfg.Name, advice)
 }
 
 // mul multiplies, up to the largest number there is.

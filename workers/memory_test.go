@@ -9,7 +9,7 @@ import (
 	"millrace/internal/buf"
 	"millrace/stream"
 	"millrace/workers"
-	"millrace/workers/postprocess"
+	"millrace/workers/results/postprocess"
 )
 
 // dense has rows of 12 bytes in and 12 out, four in a batch; with two workers there
@@ -55,7 +55,7 @@ func TestMemoryFollowsTheWorkers(t *testing.T) {
 		t.Fatal(err)
 	}
 	reserved("unloaded", 0)
-	if _, err := r.LoadConfig(ctx, workers.Config{Name: "d", Kind: "dense", Output: postprocess.Config{Kind: "masks", Output: "none"}}, true); err == nil {
+	if _, err := r.LoadConfig(ctx, workers.Config{Name: "d", Kind: "dense", Parts: []any{&postprocess.Config{Kind: "masks", Output: "none"}}}, true); err == nil {
 		t.Fatal("nonsense was loaded")
 	}
 	reserved("refused", 0)

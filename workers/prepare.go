@@ -69,14 +69,14 @@ func (p *preparer) decode(r *stream.Request, dst []byte) (err error) {
 	return nil
 }
 
-// look makes what a gate compares of r's picture.
-func (p *preparer) look(r *stream.Request, g *glance) (placed codec.Placed, err error) {
+// look makes a picture of r's, for the stages before a run.
+func (p *preparer) look(r *stream.Request, to codec.Target, dst []byte) (placed codec.Placed, err error) {
 	defer func() {
 		if x := recover(); x != nil {
 			err = errors.New("the picture's decoder panicked")
 		}
 	}()
-	return p.convert(r, codec.Target{Width: glanceWidth, Height: glanceHeight, Color: codec.Gray}, g[:])
+	return p.convert(r, to, dst)
 }
 
 // convert makes t of the part of r's picture that is wanted.

@@ -12,7 +12,7 @@ import (
 	"millrace/internal/onnxfile"
 	"millrace/stream"
 	"millrace/workers"
-	"millrace/workers/postprocess"
+	"millrace/workers/results/postprocess"
 )
 
 // bare runs a file with the binding alone: FP32 of one shape in, FP32 out.
@@ -397,7 +397,7 @@ func TestRowsThatAreFound(t *testing.T) {
 		t.Error(got)
 	}
 	tensors := call(t, g)
-	named := call(t, r.load(t, workers.Config{Name: "named", Source: path, Output: postprocess.Config{Kind: "boxes", IoU: 1}}))
+	named := call(t, r.load(t, workers.Config{Name: "named", Source: path, Parts: []any{&postprocess.Config{Kind: "boxes", IoU: 1}}}))
 	for _, x := range [][]float32{{0, 0, 0, 0}, {0, 0.9, 0, 0}, {0.9, 0, 0.8, 0.7}, {0, 0, 0, 0}, {0, 0, 0, 0.6}} {
 		var boxes, scores []float32
 		for i, v := range x {

@@ -25,7 +25,7 @@ type moment struct {
 
 // clipMoments are those of the example's clip.
 func clipMoments(t testing.TB) []moment {
-	clip, err := truth.Load("../../examples/spotter/clip.json")
+	clip, err := truth.Load("../../../examples/spotter/clip.json")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,5 +12,5 @@
 // out: on rendered clips and crowds with made-up scores it saved no id, and cost
 // some where things crowd.
 //
-// It must not know models, streams or tensors.
+// Only stage.go, which makes it a stage after runs, knows streams and tensors.
 package tracking

@@ -4,22 +4,22 @@ import (
 	"cmp"
 	"fmt"
 	"time"
+
+	"millrace/internal/setting"
 )
 
 // Config says how boxes are followed. A zero field takes its default. Configs
 // are comparable with ==.
 type Config struct {
-	IoU     float64       // least overlap of a prediction and its box; 0.2
-	MinHits int           // boxes in a row until a track has an id; 2
-	MaxAge  time.Duration // a track without a box for longer ends; 500ms
-	Max     int           // tracks at once, and boxes of a frame that are looked at: the first ones; 256
+	IoU     float64       `yaml:"track_iou" default:"0.2" min:"0" below:"1" help:"least overlap of a prediction and its box"`
+	MinHits int           `yaml:"track_hits" default:"2" min:"1" max:"100" help:"boxes in a row until there is an id"`
+	MaxAge  time.Duration `yaml:"track_age" default:"500ms" min:"0s" max:"1h" help:"an id ends when it was not seen for longer"`
+	Max     int           // tracks at once, and boxes of a frame that are looked at: the first ones; 0 = MaxTracks
 
-	// Score is the least score of a box that begins a track; any box continues
-	// one. 0 = every box may begin one.
-	Score float64
-	// SameClass keeps a track to boxes of the class that it began with. It helps
-	// where things cross, and costs ids as soon as a model misreads one box in 20.
-	SameClass bool
+	// Any box continues a track.
+	Score float64 `yaml:"track_score" min:"0" max:"1" help:"least score of a box that begins to be followed; any box continues"`
+	// It costs ids as soon as a model misreads one box in 20.
+	SameClass bool `yaml:"track_class" help:"an id stays with the class it began with: for things that cross, and a model that is seldom wrong"`
 }
 
 // MaxTracks bounds Config.Max: the assignment's time grows with its cube.
@@ -43,9 +43,7 @@ func (c Config) Validate() error {
 }
 
 func (c Config) withDefaults() Config {
-	c.IoU = cmp.Or(c.IoU, 0.2)
-	c.MinHits = cmp.Or(c.MinHits, 2)
-	c.MaxAge = cmp.Or(c.MaxAge, 500*time.Millisecond)
+	setting.Fill(&c)
 	c.Max = cmp.Or(c.Max, MaxTracks)
 	return c
 }

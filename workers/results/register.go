@@ -1,0 +1,74 @@
+package results
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+
+	"millrace/internal/setting"
+)
+
+// Settings are what a kind of stage is configured with: a tagged struct (see
+// internal/setting).
+type Settings interface {
+	On() bool        // whether there is such a stage
+	Validate() error // names the first setting that is out of bounds; those that were not set are zero
+}
+
+// Kind is a kind of stage.
+type Kind struct {
+	name     string
+	register func()
+	validate func(parts []any) error
+	create   func(parts []any, env *Env) (s Stage, on bool, err error)
+}
+
+// NewKind describes a kind of stage, with settings S in a section of the
+// configuration of every model. create makes the stage of one worker; errors name
+// the setting.
+func NewKind[S Settings](section string, create func(settings S, env *Env) (Stage, error)) Kind {
+	return Kind{
+		name:     reflect.TypeFor[S]().String(),
+		register: func() { setting.Register[S](setting.Model, section) },
+		validate: func(parts []any) error {
+			for _, p := range parts {
+				if s, ok := p.(*S); ok {
+					return (*s).Validate()
+				}
+			}
+			return nil
+		},
+		create: func(parts []any, env *Env) (Stage, bool, error) {
+			s, _ := setting.Part[S](parts)
+			if !s.On() {
+				return Stage{}, false, nil
+			}
+			stage, err := create(s, env)
+			return stage, true, err
+		},
+	}
+}
+
+var kinds []Kind
+
+// Register adds kinds of stages, in the order in which outputs pass through them. It
+// panics when one is there already. Call it from init.
+func Register(list ...Kind) {
+	for _, k := range list {
+		if slices.ContainsFunc(kinds, func(o Kind) bool { return o.name == k.name }) {
+			panic(fmt.Sprintf("results: the stage of %s is registered twice", k.name))
+		}
+		k.register()
+		kinds = append(kinds, k)
+	}
+}
+
+// Validate names the first setting of a stage that is out of bounds.
+func Validate(parts []any) error {
+	for _, k := range kinds {
+		if err := k.validate(parts); err != nil {
+			return err
+		}
+	}
+	return nil
+}

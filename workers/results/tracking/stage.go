@@ -1,0 +1,127 @@
+package tracking
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+	"time"
+
+	"millrace/stream"
+	"millrace/workers/results"
+)
+
+// Settings say whether and how the boxes of a stream's frames are followed.
+type Settings struct {
+	Track bool `yaml:"track" help:"give the boxes of a stream ids that stay with what they show, as output ids"`
+	Config
+}
+
+// On says whether boxes are followed.
+func (s Settings) On() bool { return s.Track }
+
+// Validate names the first setting that is out of bounds.
+func (s Settings) Validate() error {
+	if err := s.Config.Validate(); err != nil {
+		return stream.Errorf(stream.InvalidArgument, "output.track", "%w", err)
+	}
+	return nil
+}
+
+// Stage adds the ids of boxes to a result, in the section output.
+var Stage = results.NewKind("output", newStage)
+
+// ids is the name of the output with the boxes' ids.
+const ids = "ids"
+
+// stage is the tracking of one worker.
+type stage struct {
+	config   Config
+	trackers results.Slot
+	boxes    []Box // of the result at hand
+	ids      []byte
+	out      []stream.Tensor
+	shape    []int // of ids; results share it, so it is made anew when it differs
+}
+
+func newStage(s Settings, env *results.Env) (results.Stage, error) {
+	box := func(t stream.TensorSpec) bool {
+		return t.Name == "boxes" && t.Datatype == stream.Float32 && slices.Equal(t.Shape, []int{-1, 4})
+	}
+	if !env.Decoded || !slices.ContainsFunc(env.Model.Outputs, box) {
+		return results.Stage{}, stream.Errorf(stream.InvalidArgument, "output.track", "follows boxes: name them with output.boxes or output.yolo")
+	}
+	env.Model.Outputs = append(slices.Clone(env.Model.Outputs), stream.TensorSpec{Name: ids, Datatype: stream.Int64, Shape: []int{-1}})
+	t := &stage{config: s.Config, trackers: env.Slot()}
+	return results.Stage{After: t.after}, nil
+}
+
+// after adds the ids of a result's boxes. A request that belongs to no stream has
+// nothing to follow, and gets zeros.
+func (t *stage) after(r *stream.Request, in results.Outputs) ([]stream.Tensor, error) {
+	if r.Rows != 1 {
+		return nil, stream.Errorf(stream.InvalidArgument, "inputs.shape", "has %d rows: frames whose boxes are followed go one by one", r.Rows)
+	}
+	i := slices.IndexFunc(in.Tensors, func(t stream.Tensor) bool { return t.Name == "boxes" })
+	if i < 0 {
+		return nil, stream.Errorf(stream.Internal, "output.track", "the result has no boxes")
+	}
+	t.readBoxes(in.Tensors[i].Data)
+	t.readScores(in.Tensors)
+	t.ids = t.ids[:0]
+	if r.Stream.Options().OneShot {
+		t.ids = append(t.ids, make([]byte, 8*len(t.boxes))...)
+	} else {
+		for _, id := range t.tracker(r).Update(timeOf(r), t.boxes) {
+			t.ids = binary.LittleEndian.AppendUint64(t.ids, uint64(id))
+		}
+	}
+	if len(t.shape) == 0 || t.shape[1] != len(t.boxes) {
+		t.shape = []int{1, len(t.boxes)}
+	}
+	t.out = append(append(t.out[:0], in.Tensors...), stream.Tensor{Name: ids, Datatype: stream.Int64, Shape: t.shape, Data: t.ids})
+	return t.out, nil
+}
+
+func (t *stage) tracker(r *stream.Request) *Tracker {
+	k, _ := t.trackers.Get(r).(*Tracker)
+	if k == nil {
+		k = New(t.config)
+		t.trackers.Set(r, k, nil)
+	}
+	return k
+}
+
+func (t *stage) readBoxes(data []byte) {
+	t.boxes = t.boxes[:0]
+	for ; len(data) >= 16; data = data[16:] {
+		t.boxes = append(t.boxes, Box{X1: float32At(data, 0), Y1: float32At(data, 1), X2: float32At(data, 2), Y2: float32At(data, 3)})
+	}
+}
+
+// readScores adds the boxes' scores, and classes where the result has them.
+func (t *stage) readScores(outputs []stream.Tensor) {
+	for _, o := range outputs {
+		switch {
+		case o.Name == "scores" && o.Datatype == stream.Float32 && len(o.Data) == 4*len(t.boxes):
+			for i := range t.boxes {
+				t.boxes[i].Score = float32At(o.Data, i)
+			}
+		case o.Name == "classes" && o.Datatype == stream.Int64 && len(o.Data) == 8*len(t.boxes):
+			for i := range t.boxes {
+				t.boxes[i].Class = int32(binary.LittleEndian.Uint64(o.Data[8*i:]))
+			}
+		}
+	}
+}
+
+func float32At(data []byte, i int) float32 {
+	return math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:]))
+}
+
+// timeOf is a frame's own time: the client's, or when it came.
+func timeOf(r *stream.Request) time.Duration {
+	if r.CaptureUS == 0 {
+		return time.Duration(r.Timing.Received)
+	}
+	return time.Duration(r.CaptureUS) * time.Microsecond
+}
