@@ -80,11 +80,6 @@ func (k *sink) Done(_ stream.CloseReason) {}
 func request(t *testing.T, m *stream.Model, k *sink) *stream.Request {
 	t.Helper()
 	s := stream.New(m, endpoint{}, k, stream.Options{Policy: stream.Policy{Mode: stream.Every, Window: 8}})
-	return next(t, s)
-}
-
-func next(t *testing.T, s *stream.Stream) *stream.Request {
-	t.Helper()
 	if err := s.Submit(stream.Frame{}); err != nil {
 		t.Fatal(err)
 	}
@@ -219,6 +214,27 @@ func TestPanics(t *testing.T) {
 	}
 	if _, err := c.After(request(t, m, k), nil, 0); stream.CodeOf(err) != stream.Internal {
 		t.Fatal(err)
+	}
+}
+
+func TestStagesCostNoMemory(t *testing.T) {
+	tell := func(*stream.Request, []stream.Tensor, *buf.Buf) {}
+	pass := func(_ *stream.Request, in results.Outputs) ([]stream.Tensor, error) { return in.Tensors, nil }
+	ask := func(*stream.Request) (a results.Answer, ok bool) { return a, false }
+	c, m, err := results.New([]any{
+		&first{on(results.Stage{After: pass}, nil)}, &second{on(results.Stage{Before: ask, Answered: tell}, nil)}, &third{on(results.Stage{After: pass}, nil)},
+	}, model, results.Tools{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := request(t, m, &sink{})
+	outputs := []stream.Tensor{{Name: "raw"}}
+	if n := testing.AllocsPerRun(100, func() {
+		c.Before(r)
+		out, _ := c.After(r, outputs, 0)
+		c.Answered(r, out, nil)
+	}); n != 0 {
+		t.Fatalf("%v allocations a frame", n)
 	}
 }
 
