@@ -33,7 +33,7 @@ var floor = map[string]int{
 // plugin but shared by them all.
 var plugins = map[string][]string{
 	"ingest":  {"auth", "sources", "sinks", "decoders", "frames"},
-	"workers": {"postprocess", "tracking"},
+	"workers": {"results"},
 }
 
 // layers are the folders of rooms that have floors of their own, from the lowest up; the room itself is above them all. A
