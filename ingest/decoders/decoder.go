@@ -13,35 +13,35 @@ import (
 )
 
 const (
-	// mostLate is how far decoding may lag behind in `latest` before the rest up to a key frame is given up.
-	mostLate = time.Second
-	// mostWaiting bounds the chunks that wait for ffmpeg, whatever their age.
-	mostWaiting = 256
-	// mostAhead bounds, in `latest`, the chunks that lie in ffmpeg and its pipe, where they cannot be given up any more. A
-	// key frame may go beyond: with it ffmpeg begins anew, also when no pictures came of those before.
-	mostAhead = 4
-	// mostWritten bounds them in any case.
-	mostWritten = 64
-	// patience is how long ffmpeg may take over a chunk, its own start included.
-	patience = 10 * time.Second
-	// askEvery is the least time between two requests for a key frame.
-	askEvery = time.Second
-	// mostConfig bounds the parameter sets that are sent apart.
-	mostConfig = 64 << 10
-	// The waits before an ffmpeg that failed is started anew.
-	firstWait, lastWait = 200 * time.Millisecond, 10 * time.Second
+	// maxLag is how far decoding may lag behind in `latest`; then the chunks up to a key frame are discarded.
+	maxLag = time.Second
+	// maxWaiting bounds the chunks that wait for ffmpeg, whatever their age.
+	maxWaiting = 256
+	// maxAhead bounds, in `latest`, the chunks in ffmpeg and its pipe, which cannot be discarded any more. A key frame may
+	// exceed it: ffmpeg begins anew with it, even if no pictures came of the chunks before.
+	maxAhead = 4
+	// maxWritten bounds them in any case.
+	maxWritten = 64
+	// chunkTimeout bounds the time that ffmpeg takes for a chunk, its own start included.
+	chunkTimeout = 10 * time.Second
+	// keyFrameInterval is the least time between two requests for a key frame.
+	keyFrameInterval = time.Second
+	// maxParameterSets bounds the parameter sets that are sent apart, in bytes.
+	maxParameterSets = 64 << 10
+	// The bounds of the wait before an ffmpeg that failed is started anew.
+	minBackoff, maxBackoff = 200 * time.Millisecond, 10 * time.Second
 )
 
 // chunk is one chunk on its way through ffmpeg.
 type chunk struct {
-	frame stream.Frame // without its payload
-	at    stream.Instant
-	data  []byte
-	lease *buf.Buf
-	says  video.Chunk
-	sets  []byte // parameter sets that go in front of it
-	ended bool   // its frame has had its ending: what comes of it is not wanted
-	n     uint64 // its number in its run
+	frame         stream.Frame // without its payload
+	at            stream.Instant
+	data          []byte
+	lease         *buf.Buf
+	info          video.Chunk
+	parameterSets []byte // that go in front of it
+	ended         bool   // its frame has had its ending: what comes of it is not wanted
+	n             uint64 // its number in its run
 }
 
 // Decoder decodes one video. Feed, Configure, Flush and End are for one
@@ -58,19 +58,19 @@ type Decoder struct {
 	wake   chan struct{} // one slot: the queue, ended or closed changed
 	gone   chan struct{} // nothing runs any more
 
-	mu       sync.Mutex
-	queue    []*chunk // fed and not yet written to ffmpeg
-	hand     *chunk   // taken off the queue and not yet written
-	pending  []*chunk // written, and no frame has come of them yet
-	skipping bool     // up to the next key frame
-	ended    bool     // no chunk comes any more
-	closed   bool
-	config   []byte // parameter sets that were sent apart
-	sized    video.Chunk
-	asked    stream.Instant
-	notUntil stream.Instant // ffmpeg is not started before that
-	backoff  backoff.Backoff
-	on       *video.Decoder // what pending was written to
+	mu            sync.Mutex
+	queue         []*chunk // fed and not yet written to ffmpeg
+	writing       *chunk   // taken off the queue and not yet written
+	pending       []*chunk // written, and no frame has come of them yet
+	skipping      bool     // up to the next key frame
+	ended         bool     // no chunk comes any more
+	closed        bool
+	parameterSets []byte         // those that were sent apart
+	parameterInfo video.Chunk    // what they say
+	requestedAt   stream.Instant // when a key frame was last asked for
+	retryAt       stream.Instant // ffmpeg is not started before that
+	backoff       backoff.Backoff
+	ffmpeg        *video.Decoder // what pending was written to
 }
 
 // Codec returns what the chunks are coded with.
@@ -79,14 +79,14 @@ func (d *Decoder) Codec() stream.Codec { return d.codec }
 // Configure takes parameter sets that the encoder sends apart from its chunks.
 // For H.264 they are put in front of key frames; the others need none.
 func (d *Decoder) Configure(sets []byte) error {
-	if len(sets) > mostConfig {
-		return stream.Errorf(stream.TooLarge, "payload", "parameter sets of %d bytes: want at most %d", len(sets), mostConfig)
+	if len(sets) > maxParameterSets {
+		return stream.Errorf(stream.TooLarge, "payload", "parameter sets of %d bytes: want at most %d", len(sets), maxParameterSets)
 	}
 	if d.codec != stream.H264 {
 		return nil
 	}
-	says, err := video.ParseChunk(d.name, sets)
-	if err == nil && says.Width == 0 {
+	info, err := video.ParseChunk(d.name, sets)
+	if err == nil && info.Width == 0 {
 		err = fmt.Errorf("it has no sequence parameter set")
 	}
 	if err != nil {
@@ -94,7 +94,7 @@ func (d *Decoder) Configure(sets []byte) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.config, d.sized = append([]byte(nil), sets...), says
+	d.parameterSets, d.parameterInfo = append([]byte(nil), sets...), info
 	return nil
 }
 
@@ -105,30 +105,30 @@ func (d *Decoder) Feed(f stream.Frame, now stream.Instant) {
 	c := &chunk{at: now, data: f.Payload, lease: f.Lease}
 	f.Payload, f.Lease = nil, nil
 	c.frame = f
-	says, err := video.ParseChunk(d.name, c.data)
+	info, err := video.ParseChunk(d.name, c.data)
 	if err != nil {
-		d.lose(c, "", stream.Errorf(stream.InvalidArgument, "frame", "is no chunk of %s: %w", d.name, err))
-		d.skip()
+		d.discard(c, "", stream.Errorf(stream.InvalidArgument, "frame", "is no chunk of %s: %w", d.name, err))
+		d.SkipToKeyFrame()
 		return
 	}
-	c.says = says
+	c.info = info
 	d.mu.Lock()
-	if says.Key && says.Width == 0 {
-		c.says.Width, c.says.Height = d.sized.Width, d.sized.Height
+	if info.Key && info.Width == 0 {
+		c.info.Width, c.info.Height = d.parameterInfo.Width, d.parameterInfo.Height
 	}
 	if d.closed || d.ended {
 		d.mu.Unlock()
-		d.lose(c, stream.Closed, nil)
+		d.discard(c, stream.Closed, nil)
 		return
 	}
-	late := d.late(now)
-	switch size := c.says.Width * c.says.Height; {
-	case says.Key && size == 0 && d.on == nil:
+	late := d.takeLate(now)
+	switch size := c.info.Width * c.info.Height; {
+	case info.Key && size == 0 && d.ffmpeg == nil:
 		err = stream.Errorf(stream.InvalidArgument, "frame", "is a key frame without parameter sets, and none came before: send them in front of it, or as a message of kind 2")
 	case d.pool.opts.MaxPixels > 0 && size > d.pool.opts.MaxPixels:
-		err = stream.Errorf(stream.TooLarge, "frame", "has %d x %d pixels: at most %d are taken (limits.max_pixels)", c.says.Width, c.says.Height, d.pool.opts.MaxPixels)
-	case says.Key:
-		c.sets = d.config
+		err = stream.Errorf(stream.TooLarge, "frame", "has %d x %d pixels: at most %d are taken (limits.max_pixels)", c.info.Width, c.info.Height, d.pool.opts.MaxPixels)
+	case info.Key:
+		c.parameterSets = d.parameterSets
 		// What was lost ended at once; the frames before that may be on their way still, and are not to be joined to this.
 		c.frame.Discontinuity = f.Discontinuity || d.skipping
 		d.skipping = false
@@ -143,26 +143,25 @@ func (d *Decoder) Feed(f stream.Frame, now stream.Instant) {
 	}
 	d.mu.Unlock()
 	for _, l := range late {
-		d.lose(l, stream.Undecoded, nil)
+		d.discard(l, stream.Undecoded, nil)
 	}
 	if lost {
-		d.lose(c, stream.Undecoded, err)
-		d.ask()
+		d.discard(c, stream.Undecoded, err)
+		d.requestKeyFrame()
 	}
 }
 
-// late returns the chunks that wait when ffmpeg is too far behind with them, and
-// takes them off the queue: those before the newest key frame, or all of them when
-// there is none in time. mu is held.
-func (d *Decoder) late(now stream.Instant) (late []*chunk) {
-	if len(d.queue) == 0 || len(d.queue) < mostWaiting && (d.st.Policy().Mode == stream.Every || now.Sub(d.queue[0].at) < mostLate) {
+// takeLate takes the chunks off the queue that ffmpeg is too far behind with, and returns them: those before the newest key
+// frame, or all where that is late too. mu is held.
+func (d *Decoder) takeLate(now stream.Instant) (late []*chunk) {
+	if len(d.queue) == 0 || len(d.queue) < maxWaiting && (d.st.Policy().Mode == stream.Every || now.Sub(d.queue[0].at) < maxLag) {
 		return nil
 	}
 	key := len(d.queue) - 1
-	for key > 0 && !d.queue[key].says.Key {
+	for key > 0 && !d.queue[key].info.Key {
 		key--
 	}
-	if key == 0 || now.Sub(d.queue[key].at) >= mostLate {
+	if key == 0 || now.Sub(d.queue[key].at) >= maxLag {
 		late, d.queue = d.queue, nil
 		d.skipping = true
 		return late
@@ -177,7 +176,7 @@ func (d *Decoder) late(now stream.Instant) (late []*chunk) {
 func (d *Decoder) Flush() {
 	var all []*chunk
 	d.mu.Lock()
-	for _, list := range [][]*chunk{d.pending, {d.hand}, d.queue} {
+	for _, list := range [][]*chunk{d.pending, {d.writing}, d.queue} {
 		for _, c := range list {
 			if c != nil && !c.ended {
 				c.ended = true
@@ -187,7 +186,7 @@ func (d *Decoder) Flush() {
 	}
 	d.mu.Unlock()
 	for _, c := range all {
-		d.tell(c, stream.Flushed, nil)
+		d.endFrame(c, stream.Flushed, nil)
 	}
 }
 
@@ -215,7 +214,7 @@ func (d *Decoder) Close() (left []stream.Frame) {
 			left = append(left, c.frame)
 		}
 	}
-	if c := d.hand; c != nil && !c.ended {
+	if c := d.writing; c != nil && !c.ended {
 		c.ended = true
 		left = append(left, c.frame)
 	}
@@ -238,46 +237,45 @@ func (d *Decoder) signal() {
 	}
 }
 
-// lose ends a chunk that is in no list any more.
-func (d *Decoder) lose(c *chunk, why stream.Reason, err error) {
+// discard ends a chunk that is in no list any more.
+func (d *Decoder) discard(c *chunk, why stream.Reason, err error) {
 	c.lease.Release()
 	c.lease, c.data = nil, nil
 	d.mu.Lock()
 	ended := c.ended
 	c.ended = true
-	if d.hand == c {
-		d.hand = nil
+	if d.writing == c {
+		d.writing = nil
 	}
 	d.mu.Unlock()
 	if !ended {
-		d.tell(c, why, err)
+		d.endFrame(c, why, err)
 	}
 }
 
-func (d *Decoder) tell(c *chunk, why stream.Reason, err error) {
+// endFrame hands the ending of a chunk's frame to the stream, or to the client where the stream takes none any more.
+func (d *Decoder) endFrame(c *chunk, why stream.Reason, err error) {
 	if e := d.st.SubmitEnded(c.frame, c.at, why, err); e != nil {
 		d.client.Refused(&c.frame, e)
 	}
 }
 
-// Lost tells that a chunk was lost before it came here: those after it cannot be
-// decoded, up to the next key frame.
-func (d *Decoder) Lost() { d.skip() }
-
-// skip has the chunks up to the next key frame given up, and asks for one.
-func (d *Decoder) skip() {
+// SkipToKeyFrame discards the chunks up to the next key frame, and asks for one. It is called where a chunk was lost before it
+// came here, too: those after it cannot be decoded.
+func (d *Decoder) SkipToKeyFrame() {
 	d.mu.Lock()
 	d.skipping = true
 	d.mu.Unlock()
-	d.ask()
+	d.requestKeyFrame()
 }
 
-func (d *Decoder) ask() {
+// requestKeyFrame asks the client for a key frame, unless it was asked a moment ago.
+func (d *Decoder) requestKeyFrame() {
 	now := stream.Now()
 	d.mu.Lock()
-	due := d.asked == 0 || now.Sub(d.asked) >= askEvery
+	due := d.requestedAt == 0 || now.Sub(d.requestedAt) >= keyFrameInterval
 	if due {
-		d.asked = now
+		d.requestedAt = now
 	}
 	d.mu.Unlock()
 	if due {

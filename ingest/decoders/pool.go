@@ -72,7 +72,7 @@ func (p *Pool) Open(codec stream.Codec, st *stream.Stream, memory *buf.Pool, cli
 	d := &Decoder{
 		pool: p, codec: codec, name: codec.String(), st: st, memory: memory, client: client,
 		ctx: ctx, cancel: cancel, wake: make(chan struct{}, 1), gone: make(chan struct{}), skipping: true,
-		backoff: backoff.Backoff{Min: firstWait, Max: lastWait},
+		backoff: backoff.Backoff{Min: minBackoff, Max: maxBackoff},
 	}
 	p.group.Add(1)
 	go d.run()

@@ -21,23 +21,23 @@ func (d *Decoder) run() {
 	defer d.pool.running.Add(-1) // who sees it gone finds its place free
 	defer d.cancel()
 	defer d.recovered()
-	var r *running
+	var r *process
 	for {
 		c, ok := d.take()
-		if r.over() {
+		if r.ended() {
 			r = nil
 		}
 		if !ok {
 			r.finish()
 			return
 		}
-		if c.says.Key && c.says.Width > 0 && (r == nil || c.says.Width != r.width || c.says.Height != r.height) {
+		if c.info.Key && c.info.Width > 0 && (r == nil || c.info.Width != r.width || c.info.Height != r.height) {
 			r.finish()
 			r = d.start(c)
 		}
 		if r == nil {
-			d.lose(c, stream.Undecoded, nil)
-			d.skip()
+			d.discard(c, stream.Undecoded, nil)
+			d.SkipToKeyFrame()
 			continue
 		}
 		r.write(c)
@@ -56,7 +56,7 @@ func (d *Decoder) take() (*chunk, bool) {
 			c := d.queue[0]
 			d.queue[0] = nil
 			d.queue = d.queue[1:]
-			d.hand = c
+			d.writing = c
 			d.mu.Unlock()
 			return c, true
 		}
@@ -69,14 +69,14 @@ func (d *Decoder) take() (*chunk, bool) {
 	}
 }
 
-// roomFor says whether a chunk may be written. mu is held.
+// roomFor says whether a chunk may be written now. mu is held.
 func (d *Decoder) roomFor(c *chunk) bool {
 	n := len(d.pending)
-	return n < mostAhead || n < mostWritten && (c.says.Key || d.st.Policy().Mode == stream.Every)
+	return n < maxAhead || n < maxWritten && (c.info.Key || d.st.Policy().Mode == stream.Every)
 }
 
-// running is one ffmpeg.
-type running struct {
+// process is one ffmpeg process.
+type process struct {
 	d             *Decoder
 	dec           *video.Decoder
 	width, height int // as the key frame says it
@@ -88,37 +88,37 @@ type running struct {
 
 // start starts ffmpeg for a key frame; nil when it is too soon for that after a
 // failure, or it fails.
-func (d *Decoder) start(c *chunk) *running {
+func (d *Decoder) start(c *chunk) *process {
 	d.mu.Lock()
-	soon := d.notUntil > stream.Now()
+	tooSoon := d.retryAt > stream.Now()
 	d.mu.Unlock()
-	if soon {
+	if tooSoon {
 		return nil
 	}
 	dec, err := video.NewDecoder(d.ctx, video.DecoderOptions{
-		Codec: d.name, Width: c.says.Width, Height: c.says.Height, MaxPixels: d.pool.opts.MaxPixels,
+		Codec: d.name, Width: c.info.Width, Height: c.info.Height, MaxPixels: d.pool.opts.MaxPixels,
 		Log: func(line string) { d.pool.opts.Log.Debug("ffmpeg", "codec", d.name, "says", line) },
 	})
 	if err != nil {
 		d.failed(err)
 		return nil
 	}
-	r := &running{d: d, dec: dec, width: c.says.Width, height: c.says.Height, since: stream.Now(), done: make(chan struct{})}
+	r := &process{d: d, dec: dec, width: c.info.Width, height: c.info.Height, since: stream.Now(), done: make(chan struct{})}
 	d.mu.Lock()
-	d.on = dec
+	d.ffmpeg = dec
 	d.mu.Unlock()
 	d.pool.group.Add(1)
 	go r.read()
 	return r
 }
 
-// over says whether its ffmpeg has ended by itself.
-func (r *running) over() bool {
-	if r == nil {
+// ended says whether its ffmpeg has ended by itself.
+func (p *process) ended() bool {
+	if p == nil {
 		return false
 	}
 	select {
-	case <-r.done:
+	case <-p.done:
 		return true
 	default:
 		return false
@@ -126,60 +126,60 @@ func (r *running) over() bool {
 }
 
 // finish has what was written decoded, and waits for the end.
-func (r *running) finish() {
-	if r != nil {
-		r.d.mu.Lock()
-		r.finishing = true
-		r.dec.SetDeadline(time.Now().Add(patience)) // its end is waited for too
-		r.d.mu.Unlock()
-		r.dec.Finish()
-		<-r.done
+func (p *process) finish() {
+	if p != nil {
+		p.d.mu.Lock()
+		p.finishing = true
+		p.dec.SetDeadline(time.Now().Add(chunkTimeout)) // its end is waited for too
+		p.d.mu.Unlock()
+		p.dec.Finish()
+		<-p.done
 	}
 }
 
 // write hands a chunk to ffmpeg. When that has failed, its reader ends the chunk.
-func (r *running) write(c *chunk) {
-	d := r.d
-	c.n = r.next
-	r.next++
+func (p *process) write(c *chunk) {
+	d := p.d
+	c.n = p.next
+	p.next++
 	d.mu.Lock()
-	if d.closed || d.on != r.dec { // Close or the reader's end came first: it has not seen this one
+	if d.closed || d.ffmpeg != p.dec { // Close or the reader's end came first: it has not seen this one
 		gone := d.closed
 		d.mu.Unlock()
 		why := stream.Undecoded
 		if gone {
 			why = stream.Closed
 		}
-		d.lose(c, why, nil)
+		d.discard(c, why, nil)
 		return
 	}
 	if len(d.pending) == 0 { // else one is awaited already, and later ones give it no more time
-		r.dec.SetDeadline(time.Now().Add(patience))
+		p.dec.SetDeadline(time.Now().Add(chunkTimeout))
 	}
-	d.pending, d.hand = append(d.pending, c), nil
-	data, lease, sets := c.data, c.lease, c.sets
-	c.data, c.lease, c.sets = nil, nil, nil
+	d.pending, d.writing = append(d.pending, c), nil
+	data, lease, sets := c.data, c.lease, c.parameterSets
+	c.data, c.lease, c.parameterSets = nil, nil, nil
 	d.mu.Unlock()
-	_ = r.dec.Write(sets, data)
+	_ = p.dec.Write(sets, data)
 	lease.Release()
 }
 
 // read is the goroutine that takes the frames.
-func (r *running) read() {
-	d := r.d
+func (p *process) read() {
+	d := p.d
 	defer d.pool.group.Done()
-	defer close(r.done)
+	defer close(p.done)
 	defer d.recovered()
-	err := r.dec.Start()
+	err := p.dec.Start()
 	for err == nil {
-		err = r.frame()
+		err = p.frame()
 	}
-	_ = r.dec.Close()
+	_ = p.dec.Close()
 	d.mu.Lock()
 	left := d.pending
-	d.pending, d.on = nil, nil
+	d.pending, d.ffmpeg = nil, nil
 	closed := d.closed
-	if stream.Now().Sub(r.since) >= lastWait {
+	if stream.Now().Sub(p.since) >= maxBackoff {
 		d.backoff.Reset() // it has worked for a while
 	}
 	d.signal()
@@ -192,46 +192,46 @@ func (r *running) read() {
 		why = stream.Errorf(stream.InvalidArgument, "frame", "the video cannot be decoded: %w", err)
 	}
 	for _, c := range left {
-		d.lose(c, stream.Undecoded, why)
+		d.discard(c, stream.Undecoded, why)
 	}
 	if err != io.EOF {
 		d.failed(err)
 	} else if len(left) > 0 {
-		d.ask()
+		d.requestKeyFrame()
 	}
 }
 
 // frame takes one frame from ffmpeg and hands it to the stream.
-func (r *running) frame() error {
-	n, err := r.dec.Next()
+func (p *process) frame() error {
+	n, err := p.dec.Next()
 	if err != nil {
 		return err
 	}
-	d := r.d
-	c, lost := r.match(n)
+	d := p.d
+	c, lost := p.match(n)
 	for _, l := range lost {
-		d.lose(l, stream.Undecoded, nil)
+		d.discard(l, stream.Undecoded, nil)
 	}
 	if len(lost) > 0 {
-		d.ask() // it goes on, with pictures that may be damaged
+		d.requestKeyFrame() // it goes on, with pictures that may be damaged
 	}
 	if c == nil {
-		return r.dec.Skip()
+		return p.dec.Skip()
 	}
-	size := codec.NV12.Size(r.dec.Width, r.dec.Height)
+	size := codec.NV12.Size(p.dec.Width, p.dec.Height)
 	lease, err := d.memory.Lease(size)
 	if err != nil {
-		d.lose(c, stream.Memory, nil)
-		return r.dec.Skip()
+		d.discard(c, stream.Memory, nil)
+		return p.dec.Skip()
 	}
 	lease.Resize(size)
-	if err := r.dec.Frame(lease.Bytes()); err != nil {
+	if err := p.dec.Frame(lease.Bytes()); err != nil {
 		lease.Release()
-		d.lose(c, stream.Undecoded, nil)
+		d.discard(c, stream.Undecoded, nil)
 		return err
 	}
 	f := c.frame
-	f.Codec, f.Width, f.Height = stream.NV12, r.dec.Width, r.dec.Height
+	f.Codec, f.Width, f.Height = stream.NV12, p.dec.Width, p.dec.Height
 	f.Payload, f.Lease = lease.Bytes(), lease
 	if err := d.st.SubmitAt(f, c.at); err != nil {
 		d.client.Refused(&c.frame, err)
@@ -240,8 +240,8 @@ func (r *running) frame() error {
 }
 
 // match returns the chunk of a frame, and those before it, of which no frame came.
-func (r *running) match(n uint64) (c *chunk, lost []*chunk) {
-	d := r.d
+func (p *process) match(n uint64) (c *chunk, lost []*chunk) {
+	d := p.d
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	i := 0
@@ -257,10 +257,10 @@ func (r *running) match(n uint64) (c *chunk, lost []*chunk) {
 	}
 	d.pending = slices.Delete(d.pending, 0, i)
 	until := time.Time{}
-	if len(d.pending) > 0 || r.finishing {
-		until = time.Now().Add(patience)
+	if len(d.pending) > 0 || p.finishing {
+		until = time.Now().Add(chunkTimeout)
 	}
-	r.dec.SetDeadline(until)
+	p.dec.SetDeadline(until)
 	d.signal()
 	return c, lost
 }
@@ -277,9 +277,9 @@ func (d *Decoder) failed(err error) {
 	}
 	d.pool.opts.Log.Log(d.ctx, level, "a video's decoder failed", "codec", d.name, "model", d.st.Model().Name, "error", err)
 	d.mu.Lock()
-	d.notUntil = stream.Now().Add(d.backoff.Next(rand.Float64()))
+	d.retryAt = stream.Now().Add(d.backoff.Next(rand.Float64()))
 	d.mu.Unlock()
-	d.skip()
+	d.SkipToKeyFrame()
 }
 
 // recovered keeps a panic from ending the server. What is left of the video ends

@@ -44,7 +44,7 @@ func (c *channel) openDecoder(pool *decoders.Pool, backend ingest.Backend, codec
 func (c *channel) markLost() {
 	c.stream.Load().MarkDiscontinuity()
 	if d := c.decoder.Load(); d != nil {
-		d.Lost()
+		d.SkipToKeyFrame()
 	}
 }
 
