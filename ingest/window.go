@@ -64,6 +64,10 @@ func (w *Window) Limit() uint64 {
 	}
 }
 
+// WaitForRoom returns when the window is not full, or false when stop is closed
+// before. One goroutine at a time may wait.
+func (w *Window) WaitForRoom(stop <-chan struct{}) bool { return w.Wait(int(w.size.Load()), stop) }
+
 // Wait returns when fewer than n frames are unanswered, or false when stop is
 // closed before. One goroutine at a time may wait.
 func (w *Window) Wait(n int, stop <-chan struct{}) bool {

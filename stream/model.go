@@ -83,7 +83,7 @@ func (m *Model) checkRegion(f *Frame) error {
 	if !m.Any && m.Image != nil && f.Codec.Picture() {
 		return nil
 	}
-	return Errorf(Unsupported, "ext.roi", "is cut out of pictures for models that see pixels: model %s with a frame of %s does not. Leave the region out", m.Name, f.Codec)
+	return Errorf(Unsupported, "roi", "is cut out of pictures for models that see pixels: model %s with a frame of %s does not. Leave the region out", m.Name, f.Codec)
 }
 
 func (m *Model) checkAny(f *Frame) (int, uint64, error) {

@@ -102,7 +102,7 @@ func pictureError(err error) error {
 	code, field := stream.InvalidArgument, "frame"
 	switch {
 	case errors.Is(err, codec.ErrRegion):
-		field = "ext.roi"
+		field = "roi"
 	case errors.Is(err, codec.ErrTooLarge):
 		code = stream.TooLarge
 	case errors.Is(err, codec.ErrUnknown), errors.Is(err, codec.ErrUnsupported):

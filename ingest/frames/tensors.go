@@ -1,6 +1,7 @@
 package frames
 
 import (
+	"errors"
 	"slices"
 	"strings"
 
@@ -22,6 +23,21 @@ func Tensors(from []oip.Tensor) []stream.Tensor {
 		out[i] = stream.Tensor{Name: t.Name, Datatype: stream.Datatype(t.Datatype), Shape: shapes[n:len(shapes):len(shapes)], Data: t.Data}
 	}
 	return out
+}
+
+// FromRequest reads the tensors of an inference request whose data all lie behind its
+// jsonLen bytes of JSON: those of the tensors are views into body, and data in the
+// JSON itself are refused. request is memory that is used again.
+func FromRequest(request *oip.InferRequest, body []byte, jsonLen int) ([]stream.Tensor, error) {
+	none := func(int) []byte { return nil }
+	err := oip.DecodeRequest(request, body, jsonLen, none, oip.Limits{})
+	if errors.Is(err, oip.ErrMemory) {
+		return nil, stream.Errorf(stream.InvalidArgument, "inputs", "have data in JSON: send them raw behind it, with binary_data_size")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return Tensors(request.Inputs), nil
 }
 
 // Message makes one tensor of a message of t. All its parts are shared.

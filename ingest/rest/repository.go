@@ -13,6 +13,7 @@ import (
 	"millrace/internal/httpd"
 	"millrace/internal/oip"
 	"millrace/stream"
+	"millrace/stream/coded"
 )
 
 // maxParams bounds the body of a repository request, in bytes.
@@ -52,8 +53,18 @@ func (a *Adapter) load(c *fiber.Ctx) error {
 		if version != "" && !known(s, name, version) {
 			return "", stream.Errorf(stream.NotFound, "version", "model %s has no version %q: see /v2/repository/index", name, version)
 		}
-		return s.backend.Models().Load(ctx, name, params)
+		endpoint, err := s.backend.Models().Load(ctx, name, params)
+		return endpoint, coded.Rename(err, inBody(params))
 	})
+}
+
+// inBody are the names that load parameters have in the body of a request.
+func inBody(params stream.Params) map[string]string {
+	names := make(map[string]string, len(params))
+	for key := range params {
+		names[key] = "parameters." + key
+	}
+	return names
 }
 
 // unload removes one worker of an endpoint. Parameters are read and, as there

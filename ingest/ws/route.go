@@ -38,7 +38,7 @@ func (r *router) register(app *fiber.App) {
 func (r *router) handle(c *fiber.Ctx) error {
 	backend := r.backend.Load()
 	if backend == nil {
-		return stream.Errorf(stream.Unavailable, "", "the server is starting")
+		return ingest.ErrStarting
 	}
 	if !r.http.OriginAllowed(c) {
 		return stream.Errorf(stream.PermissionDenied, "", "pages of the web origin %q may not open streams here: add it to origins", encode.Clip(c.Get("Origin")))

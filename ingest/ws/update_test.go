@@ -140,7 +140,7 @@ func TestUpdateToASmallerWindow(t *testing.T) {
 		}
 	}
 	v.say(`{"type":"update","sid":1,"policy":{"mode":"latest","window":1}}`) // refused as a whole
-	v.expectError("conflict", "policy")
+	v.expectError("conflict", "update.policy.mode: ")
 	v.frame(1, 10)
 	if e := v.expect("result"); e.Ack != 11 || e.CreditLimit != 13 {
 		t.Errorf("%+v", e)

@@ -240,12 +240,12 @@ func TestV1Refuses(t *testing.T) {
 		{"sid open already", `{"type":"open","sid":1,"model":"echo"}`, "conflict", "open.sid"},
 		{"no model", `{"type":"open","sid":2}`, "invalid_argument", "open.model"},
 		{"unknown model", `{"type":"open","sid":2,"model":"nobody"}`, "not_found", "nobody"},
-		{"unknown codec", `{"type":"open","sid":2,"model":"echo","codec":"film"}`, "invalid_argument", "codec"},
+		{"unknown codec", `{"type":"open","sid":2,"model":"echo","codec":"film"}`, "invalid_argument", "open.codec: "},
 		{"unknown outputs", `{"type":"open","sid":2,"model":"echo","outputs":"xml"}`, "invalid_argument", "open.outputs"},
-		{"unknown mode", `{"type":"open","sid":2,"model":"echo","policy":{"mode":"newest"}}`, "invalid_argument", "policy"},
-		{"window too large", `{"type":"open","sid":2,"model":"echo","policy":{"window":5000}}`, "invalid_argument", "window"},
+		{"unknown mode", `{"type":"open","sid":2,"model":"echo","policy":{"mode":"newest"}}`, "invalid_argument", "open.policy.mode: "},
+		{"window too large", `{"type":"open","sid":2,"model":"echo","policy":{"window":5000}}`, "invalid_argument", "open.policy.window: "},
 		{"parameter of no type", `{"type":"open","sid":2,"model":"echo","params":{"a":[1]}}`, "invalid_argument", "open.params"},
-		{"another mode", `{"type":"update","sid":1,"policy":{"mode":"latest"}}`, "conflict", "policy"},
+		{"another mode", `{"type":"update","sid":1,"policy":{"mode":"latest"}}`, "conflict", "update.policy.mode: "},
 		{"attach too late", `{"type":"attach","token":"x"}`, "conflict", "attach"},
 	} {
 		v.say(c.text)

@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"millrace/ingest"
 	"millrace/internal/wire"
 	"millrace/stream"
 )
@@ -114,5 +115,5 @@ func Malformed(err error) Ending { return Ending{EndMalformed, wire.CloseMalform
 
 // Draining is the ending of every connection when the server shuts down.
 func Draining() Ending {
-	return Ending{EndDraining, wire.CloseGoingAway, stream.Errorf(stream.Draining, "", "the server is shutting down")}
+	return Ending{EndDraining, wire.CloseGoingAway, ingest.ErrDraining}
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"sync"
 
+	"millrace/ingest"
 	"millrace/stream"
 	"millrace/stream/buf"
 )
@@ -55,7 +56,7 @@ func (r *Registry) Room() error {
 func (r *Registry) room() error {
 	switch {
 	case r.closing:
-		return stream.Errorf(stream.Draining, "", "the server is shutting down")
+		return ingest.ErrDraining
 	case len(r.conns)-r.rejecting >= r.opts.MaxConns:
 		return stream.Errorf(stream.Overloaded, "limits.max_sessions", "%d sessions are open already: try later, or raise the setting", r.opts.MaxConns)
 	}
@@ -139,8 +140,8 @@ func (r *Registry) Drain() {
 // Stop refuses new goroutines and waits for those that run. It is called after Drain: a connection that ends may still have
 // to start its writer.
 func (r *Registry) Stop() {
-	r.group.stop()
-	r.group.wait()
+	r.group.Stop()
+	r.group.Wait()
 }
 
 // Stats is a moment's reading.
@@ -157,7 +158,7 @@ type Stats struct {
 func (r *Registry) Stats() Stats {
 	st := Stats{
 		OutboxBytes: r.outboxBytes.Load(), Panics: r.panics.Load(),
-		Ends: read[End](r.ends), StreamEnds: read[stream.CloseReason](r.streamEnds), Goroutines: r.group.names(),
+		Ends: read[End](r.ends), StreamEnds: read[stream.CloseReason](r.streamEnds), Goroutines: r.group.Counts(),
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,6 +9,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"millrace/ingest/ws/encode"
+	"millrace/internal/routines"
 	"millrace/internal/wire"
 	"millrace/stream"
 )
@@ -39,7 +40,7 @@ type Hooks struct {
 type shared struct {
 	opts     Options
 	upgrader websocket.Upgrader
-	group    *group
+	group    *routines.Group
 	encoders sync.Pool
 
 	outboxBytes atomic.Int64 // in all outboxes
@@ -51,7 +52,7 @@ type shared struct {
 func newShared(o Options, subprotocols []string) *shared {
 	s := &shared{opts: o, upgrader: newUpgrader(subprotocols), ends: newCounts(Ends), streamEnds: newCounts(wire.CloseReasons)}
 	s.encoders.New = func() any { return &encode.Encoder{} }
-	s.group = newGroup(func(name string, value any, stack []byte) {
+	s.group = routines.New(func(name string, value any, stack []byte) {
 		s.panics.Add(1)
 		o.Log.Error("a panic ended a WebSocket session", "goroutine", name, "panic", value, "stack", string(stack))
 		if f := o.Hooks.Panic; f != nil {
@@ -62,7 +63,7 @@ func newShared(o Options, subprotocols []string) *shared {
 }
 
 // Run starts f as a goroutine called name, unless the registry has ended. failed, when not nil, is called after a panic of f.
-func (s *shared) Run(name string, f func(), failed func()) bool { return s.group.run(name, f, failed) }
+func (s *shared) Run(name string, f func(), failed func()) bool { return s.group.Go(name, f, failed) }
 
 // StreamEnded counts the end of a stream.
 func (s *shared) StreamEnded(why stream.CloseReason) { s.streamEnds.add(string(why)) }

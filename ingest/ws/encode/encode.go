@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"millrace/ingest/frames"
 	"millrace/internal/oip"
 	"millrace/internal/wire"
 	"millrace/stream"
@@ -116,8 +117,7 @@ func putHead(dst []byte, r *stream.Result, sid uint32, text []byte) {
 func (e *Encoder) fill(r *stream.Result) {
 	e.reply.Outputs = slices.Grow(e.reply.Outputs[:0], len(r.Outputs))
 	for i := range r.Outputs {
-		t := &r.Outputs[i]
-		e.reply.Outputs = append(e.reply.Outputs, oip.Tensor{Name: t.Name, Datatype: string(t.Datatype), Shape: t.Shape, Data: t.Data})
+		e.reply.Outputs = append(e.reply.Outputs, frames.Message(&r.Outputs[i]))
 	}
 	e.reply.ModelName, e.reply.ModelVersion = "", ""
 	e.reply.Params = e.reply.Params[:0]
@@ -125,17 +125,7 @@ func (e *Encoder) fill(r *stream.Result) {
 
 // params takes r's parameters over into e.reply, in the order of their names.
 func (e *Encoder) params(r *stream.Result) {
-	if len(r.Params) == 0 {
-		return
-	}
-	names := make([]string, 0, len(r.Params))
-	for k := range r.Params {
-		names = append(names, k)
-	}
-	slices.Sort(names)
-	for _, k := range names {
-		e.param(k, r.Params[k])
-	}
+	e.reply.Params = frames.AppendParams(e.reply.Params, r.Params)
 }
 
 func (e *Encoder) param(key string, value any) {

@@ -7,9 +7,9 @@ import (
 	"io"
 
 	"millrace/ingest"
+	"millrace/ingest/frames"
 	"millrace/ingest/ws/conn"
 	"millrace/ingest/ws/encode"
-	"millrace/ingest/ws/payload"
 	"millrace/ingest/ws/pull"
 	"millrace/ingest/ws/replies"
 	"millrace/stream"
@@ -87,7 +87,7 @@ func (p *protocol) frame(r io.Reader) error {
 		Seq: seq, Codec: p.query.Codec, Width: p.query.Width, Height: p.query.Height,
 		Region: p.query.Region, Payload: lease.Bytes(), Lease: lease,
 	}
-	if err := payload.Recognise(&f, p.sink.Stream().Model()); err != nil {
+	if err := frames.Recognise(&f, p.sink.Stream().Model()); err != nil {
 		lease.Release()
 		p.sink.Fail(seq, err)
 		return nil

@@ -98,7 +98,7 @@ func (p *Puller) Start(o Order) error {
 	p.Conn.Busy(true)
 	if !p.Conn.Run("pull", func() { v.run(ctx) }, p.Conn.Fault) {
 		v.finish()
-		return stream.Errorf(stream.Draining, "", "the server is shutting down")
+		return ingest.ErrDraining
 	}
 	return nil
 }

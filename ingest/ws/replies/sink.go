@@ -4,6 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"millrace/ingest"
 	"millrace/ingest/ws/conn"
 	"millrace/ingest/ws/encode"
 	"millrace/stream"
@@ -22,12 +23,9 @@ type Sink struct {
 
 	stream *stream.Stream
 	every  bool // endings go out in the order of seq
-	window int  // in every: frames fed and not yet replied to
-	seq    uint64
 
-	unwritten atomic.Int32  // frames fed whose reply is not written
-	room      chan struct{} // one slot: unwritten fell
-	dropped   atomic.Uint64
+	window  *ingest.Window // bounds the frames fed in every
+	dropped atomic.Uint64
 
 	mu   sync.Mutex // in every
 	next uint64     // all seqs below it have ended
@@ -45,56 +43,40 @@ var (
 
 // New makes a sink whose replies go to c. done is called when the stream has ended, with the stream's lock held.
 func New(c *conn.Conn, id string, result Result, done func(stream.CloseReason)) *Sink {
-	return &Sink{conn: c, id: id, result: result, done: done, room: make(chan struct{}, 1)}
+	return &Sink{conn: c, id: id, result: result, done: done, window: ingest.NewWindow()}
 }
 
 // Opened is called once, before the sink is fed.
 func (s *Sink) Opened(st *stream.Stream) {
 	s.stream = st
 	p := st.Policy()
-	s.every, s.window = p.Mode == stream.Every, p.Window
+	s.every = p.Mode == stream.Every
+	s.window.Resize(p.Window)
 }
 
 // Stream returns the stream, nil before Opened.
 func (s *Sink) Stream() *stream.Stream { return s.stream }
 
 // Take counts one frame in and returns its seq.
-func (s *Sink) Take() uint64 {
-	s.unwritten.Add(1)
-	n := s.seq
-	s.seq++
-	return n
-}
+func (s *Sink) Take() uint64 { return s.window.Receive() }
 
-// Frames returns how many frames were taken. It is for the goroutine that feeds the sink.
-func (s *Sink) Frames() uint64 { return s.seq }
+// Frames returns how many frames were taken.
+func (s *Sink) Frames() uint64 { return s.window.Received() }
 
 // Dropped returns how many of them were dropped.
 func (s *Sink) Dropped() uint64 { return s.dropped.Load() }
 
 // Abort is for a frame that was taken and never came: it gets no reply.
-func (s *Sink) Abort() { s.unwritten.Add(-1) }
+func (s *Sink) Abort() { s.window.Answer(1) }
 
 // Full says that as many frames as the window has places for wait for their replies.
-func (s *Sink) Full() bool { return s.every && int(s.unwritten.Load()) >= s.window }
+func (s *Sink) Full() bool { return s.every && s.window.Full() }
 
 // WaitForRoom returns when the window has room, or false when stop is closed.
-func (s *Sink) WaitForRoom(stop <-chan struct{}) bool { return s.wait(s.window, stop) }
+func (s *Sink) WaitForRoom(stop <-chan struct{}) bool { return s.window.WaitForRoom(stop) }
 
 // WaitUntilWritten returns when every reply was written, or false when stop is closed.
-func (s *Sink) WaitUntilWritten(stop <-chan struct{}) bool { return s.wait(1, stop) }
-
-// wait returns when there are fewer than n unwritten frames.
-func (s *Sink) wait(n int, stop <-chan struct{}) bool {
-	for int(s.unwritten.Load()) >= n {
-		select {
-		case <-s.room:
-		case <-stop:
-			return false
-		}
-	}
-	return true
-}
+func (s *Sink) WaitUntilWritten(stop <-chan struct{}) bool { return s.window.Wait(1, stop) }
 
 // Submit hands a frame on, or ends it when the stream takes none any more.
 func (s *Sink) Submit(f stream.Frame) {
@@ -190,12 +172,7 @@ func (s *Sink) encode(e *encode.Encoder, r *stream.Result) (msg []byte, isBinary
 
 // Released implements conn.Source.
 func (s *Sink) Released(partial bool) {
-	if partial {
-		return
-	}
-	s.unwritten.Add(-1)
-	select {
-	case s.room <- struct{}{}:
-	default:
+	if !partial {
+		s.window.Answer(1)
 	}
 }

@@ -53,7 +53,7 @@ func (c *channel) stats(rate float64) *wire.Stats {
 
 // counts are the frames of the stream so far: those whose ending was told, by how they ended, and those that came.
 func (c *channel) counts() wire.Counts {
-	n := wire.Counts{Received: c.received.Load(), Results: c.told.results, Drops: c.told.drops, Errors: c.told.errors}
+	n := wire.Counts{Received: c.window.Received(), Results: c.told.results, Drops: c.told.drops, Errors: c.told.errors}
 	if st := c.stream.Load(); st != nil {
 		n.Accepted = st.Counts().Accepted
 	}

@@ -12,7 +12,7 @@ import (
 func attachedStreams(channels []*channel) []wire.AttachedStream {
 	var out []wire.AttachedStream
 	for _, c := range channels {
-		at := wire.AttachedStream{SID: c.sid, ReceivedCount: c.received.Load(), CreditLimit: c.limit()}
+		at := wire.AttachedStream{SID: c.sid, ReceivedCount: c.window.Received(), CreditLimit: c.window.Limit()}
 		if at.ReceivedCount > 0 {
 			seq := c.lastSeq.Load()
 			at.ReceivedSeq = &seq

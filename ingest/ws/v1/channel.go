@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"millrace/ingest"
 	"millrace/ingest/decoders"
 	"millrace/internal/wire"
 	"millrace/stream"
@@ -25,14 +26,11 @@ type channel struct {
 	stream  atomic.Pointer[stream.Stream]    // set before the channel is fed
 	decoder atomic.Pointer[decoders.Decoder] // of inter-coded video, or nil
 
-	received atomic.Uint64 // frames that came
-	lastSeq  atomic.Uint64 // of the newest; valid when received > 0
-	acked    atomic.Uint64 // frames whose ending was written, or lost with a connection
-	window   atomic.Int64
-	granted  atomic.Uint64 // the highest limit so far
-	last     atomic.Bool   // no frame comes any more
-	regions  atomic.Bool   // frames name parts of themselves: their size is meant
-	closing  bool          // its client has closed it, a video; the reader's
+	window  *ingest.Window // frames that came, and those whose ending was written, or lost with a connection
+	lastSeq atomic.Uint64  // of the newest; valid when one was received
+	last    atomic.Bool    // no frame comes any more
+	regions atomic.Bool    // frames name parts of themselves: their size is meant
+	closing bool           // its client has closed it, a video; the reader's
 
 	replay *replayBuffer // the session's
 	kept   replayRing    // what it has of this stream
@@ -56,23 +54,9 @@ type dropRun struct {
 
 // opened is called once, before the channel is fed.
 func (c *channel) opened(st *stream.Stream) {
-	c.window.Store(int64(st.Policy().Window))
+	c.window.Resize(st.Policy().Window)
 	c.kept.size = min(max(2*st.Policy().Window, minReplay), maxReplay)
 	c.stream.Store(st)
-}
-
-// limit is the count of frames that the client may have sent. It never falls, for they may be on their way: when the window
-// becomes smaller the limit stands until so many more have ended.
-func (c *channel) limit() uint64 {
-	for {
-		told, now := c.granted.Load(), c.acked.Load()+uint64(c.window.Load())
-		if now <= told {
-			return told
-		}
-		if c.granted.CompareAndSwap(told, now) {
-			return now
-		}
-	}
 }
 
 // markLast notes that no frame comes any more. It is called by the reader.
@@ -86,7 +70,7 @@ func (c *channel) markLast() {
 
 // closeIfLast closes the stream when the last frame has its ending.
 func (c *channel) closeIfLast() {
-	if c.last.Load() && c.acked.Load() >= c.received.Load() {
+	if c.last.Load() && c.window.Unanswered() == 0 {
 		c.stream.Load().Close(stream.ByClient)
 	}
 }

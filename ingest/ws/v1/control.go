@@ -3,6 +3,7 @@ package v1
 import (
 	"time"
 
+	"millrace/ingest"
 	"millrace/ingest/ws/encode"
 	"millrace/internal/wire"
 	"millrace/stream"
@@ -43,9 +44,9 @@ func (p *protocol) withChannel(sid uint32, f func(*channel, *stream.Stream) erro
 
 // update changes a stream for the frames that come after it.
 func (p *protocol) update(m *wire.Update, c *channel, st *stream.Stream) error {
-	c.window.Store(0) // no credit is given meanwhile: the stream might not take what it is for
+	c.window.Resize(0) // no credit is given meanwhile: the stream might not take what it is for
 	err := st.Replace(changed(st.Policy(), &m.Policy))
-	c.window.Store(int64(st.Policy().Window))
+	c.window.Resize(st.Policy().Window)
 	if err != nil {
 		return err
 	}
@@ -54,13 +55,13 @@ func (p *protocol) update(m *wire.Update, c *channel, st *stream.Stream) error {
 		if err != nil {
 			return err
 		}
-		n := c.received.Load()
-		c.form.set(form, c.lastSeq.Load(), n == 0 || c.acked.Load() >= n)
+		n := c.window.Received()
+		c.form.set(form, c.lastSeq.Load(), n == 0 || c.window.Answered() >= n)
 	}
 	if m.Params != nil {
 		c.params = stream.Params(m.Params)
 	}
-	p.session.send(&wire.Credit{SID: c.sid, CreditLimit: c.limit(), Ack: c.acked.Load()})
+	p.session.send(&wire.Credit{SID: c.sid, CreditLimit: c.window.Limit(), Ack: c.window.Answered()})
 	return nil
 }
 
@@ -94,7 +95,7 @@ func policyOf(p wire.Policy) stream.Policy {
 
 // open opens a stream and tells the client under which policy.
 func (p *protocol) open(m *wire.Open) error {
-	c := &channel{sid: m.SID, model: m.Model, codec: stream.Auto, width: m.Width, height: m.Height}
+	c := &channel{window: ingest.NewWindow(), sid: m.SID, model: m.Model, codec: stream.Auto, width: m.Width, height: m.Height}
 	version := m.Version
 	if c.model == "" {
 		c.model, version = p.model, p.version
@@ -134,7 +135,7 @@ func (p *protocol) open(m *wire.Open) error {
 		return nil
 	}
 	policy := c.stream.Load().Policy()
-	p.session.send(&wire.Opened{SID: c.sid, CreditLimit: c.limit(), Policy: wire.Policy{
+	p.session.send(&wire.Opened{SID: c.sid, CreditLimit: c.window.Limit(), Policy: wire.Policy{
 		Mode: string(policy.Mode), MaxAgeMS: int(policy.MaxAge.Milliseconds()), DeadlineMS: int(policy.Deadline.Milliseconds()),
 		MaxFPS: policy.MaxFPS, Window: policy.Window,
 	}})

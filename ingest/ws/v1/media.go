@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"millrace/ingest"
+	"millrace/ingest/frames"
 	"millrace/ingest/ws/conn"
-	"millrace/ingest/ws/payload"
 	"millrace/internal/wire"
 	"millrace/stream"
 	"millrace/stream/buf"
@@ -66,10 +66,10 @@ func (p *protocol) receive(h *wire.Header) *channel {
 		p.session.send(frameError(h, stream.Errorf(stream.NotFound, "sid", "%d is not open: send open first", h.SID)))
 		return nil
 	}
-	first := c.received.Load() == 0
+	first := c.window.Received() == 0
 	last := c.lastSeq.Load()
-	over := c.stream.Load().Policy().Mode == stream.Every && c.received.Load() >= c.limit()
-	c.received.Add(1)
+	over := c.stream.Load().Policy().Mode == stream.Every && c.window.Received() >= c.window.Limit()
+	c.window.Receive()
 	if c.last.Load() {
 		c.fail(h.Seq, stream.Errorf(stream.Conflict, "flags", "of frame %d said that it is the last of the stream: open another one", last))
 		return nil
@@ -81,7 +81,7 @@ func (p *protocol) receive(h *wire.Header) *channel {
 	c.lastSeq.Store(h.Seq)
 	if over {
 		c.markLost()
-		c.fail(h.Seq, stream.Errorf(stream.FlowControl, "credit", "%d frames may be sent by now, this is one more: wait for credit_limit to rise", c.limit()))
+		c.fail(h.Seq, stream.Errorf(stream.FlowControl, "credit", "%d frames may be sent by now, this is one more: wait for credit_limit to rise", c.window.Limit()))
 		return nil
 	}
 	return c
@@ -163,7 +163,11 @@ func (p *protocol) submit(c *channel, h *wire.Header, data []byte, lease *buf.Bu
 	case isVideo(f.Codec):
 		f.Width, f.Height = 0, 0
 	case h.Kind == wire.KindTensor:
-		if f.Inputs, err = payload.Tensors(data, &p.request); err != nil {
+		text, _, err := wire.SplitTensors(data)
+		if err != nil {
+			return err
+		}
+		if f.Inputs, err = frames.FromRequest(&p.request, data[wire.TensorsPrefixLen:], len(text)); err != nil {
 			return err
 		}
 		f.Payload = nil
@@ -174,7 +178,7 @@ func (p *protocol) submit(c *channel, h *wire.Header, data []byte, lease *buf.Bu
 		if f.Codec == stream.Opaque && c.codec == stream.Auto && st.Model().Image != nil {
 			f.Codec = stream.Auto // recognised by its content
 		}
-		if err := payload.Recognise(&f, st.Model()); err != nil {
+		if err := frames.Recognise(&f, st.Model()); err != nil {
 			return err
 		}
 		if f.Codec != stream.RGB24 && f.Codec != stream.NV12 {

@@ -4,6 +4,7 @@ import (
 	"millrace/ingest/ws/conn"
 	"millrace/internal/wire"
 	"millrace/stream"
+	"millrace/stream/coded"
 )
 
 // Form is how millrace.v1 tells of errors.
@@ -18,6 +19,7 @@ var Form = conn.Form{
 
 // errorMessage is the message of an error.
 func errorMessage(err error) *wire.ErrorMessage {
+	err = coded.Rename(err, frameFields)
 	code := stream.CodeOf(err)
 	return &wire.ErrorMessage{Code: string(code), Message: err.Error(), Retryable: code.Retryable(), RetryAfterMS: retryAfter(code)}
 }

@@ -27,7 +27,7 @@ func (p *protocol) Text(text []byte) {
 	var e *wire.Error
 	switch {
 	case err == nil:
-		err = p.handle(m)
+		err = rename(p.handle(m), m)
 	case errors.As(err, &e) && e.Fatal:
 		p.link.End(conn.Malformed(err))
 		return

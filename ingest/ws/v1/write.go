@@ -39,7 +39,7 @@ func (*closedNotice) Released(bool) {}
 func (e *endings) Write(w *conn.Writer, r *stream.Result) {
 	c := (*channel)(e)
 	if !r.Partial {
-		c.acked.Add(1)
+		c.window.Answer(1)
 	}
 	msg, isBinary, outcome := c.encode(w.Encoder(), r)
 	if !r.Partial {
@@ -61,9 +61,9 @@ func (n *dropNotice) Write(w *conn.Writer, _ *stream.Result) {
 	c := (*channel)(n)
 	e := w.Encoder()
 	for _, d := range c.takeDrops() {
-		c.acked.Add(d.frames)
+		c.window.Answer(d.frames)
 		c.told.drops += d.frames
-		e.Text = wire.AppendDrop(e.Text[:0], &wire.Drop{SID: c.sid, Seqs: d.ranges, Reason: string(d.reason), Ack: c.acked.Load(), Limit: c.limit()})
+		e.Text = wire.AppendDrop(e.Text[:0], &wire.Drop{SID: c.sid, Seqs: d.ranges, Reason: string(d.reason), Ack: c.window.Answered(), Limit: c.window.Limit()})
 		c.replay.add(&c.kept, d.ranges[len(d.ranges)-1][1], e.Text, false)
 		w.Text(e.Text)
 		if d.reason == stream.Superseded || d.reason == stream.Overtaken || d.reason == stream.Stale {
@@ -98,7 +98,7 @@ func (c *channel) encode(e *encode.Encoder, r *stream.Result) (msg []byte, isBin
 		err = encode.Unsendable(err)
 	}
 	m := errorMessage(err)
-	m.SID, m.Seq, m.Ack, m.Limit = &c.sid, &r.Seq, c.acked.Load(), c.limit()
+	m.SID, m.Seq, m.Ack, m.Limit = &c.sid, &r.Seq, c.window.Answered(), c.window.Limit()
 	e.Text = wire.AppendError(e.Text[:0], m)
 	return e.Text, false, stream.Failed
 }
@@ -106,12 +106,12 @@ func (c *channel) encode(e *encode.Encoder, r *stream.Result) (msg []byte, isBin
 func (c *channel) encodeResult(e *encode.Encoder, r *stream.Result, form encode.Outputs) (msg []byte, err error) {
 	if form == encode.Binary {
 		e.Begin(r)
-		e.Int("ack", int64(c.acked.Load()))
-		e.Int("credit_limit", int64(c.limit()))
+		e.Int("ack", int64(c.window.Answered()))
+		e.Int("credit_limit", int64(c.window.Limit()))
 		return e.Binary(r, c.sid)
 	}
 	dst := wire.AppendResultHead(e.Text[:0], &wire.Result{
-		SID: c.sid, Seq: r.Seq, Ack: c.acked.Load(), Limit: c.limit(), CaptureUS: r.CaptureUS, Model: r.Model.Name, Version: r.Model.Version,
+		SID: c.sid, Seq: r.Seq, Ack: c.window.Answered(), Limit: c.window.Limit(), CaptureUS: r.CaptureUS, Model: r.Model.Name, Version: r.Model.Version,
 		Batch: r.BatchSize, Width: r.Width, Height: r.Height, Partial: r.Partial, Timing: encode.Timing(&r.Timing),
 	})
 	if form == encode.JSON {
