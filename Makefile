@@ -41,7 +41,7 @@ test: ## install what the tests need, run the fast ones (under five minutes)
 
 check: test check-rest ## test, then all that takes longer: run it before a commit
 
-check-rest: ## what check adds to test: the long tests, the race detector everywhere, fuzzing, staticcheck, generated files
+check-rest: ## what check adds to test: the long tests, the race detector, fuzzing, staticcheck, tidy, generated files
 	@scripts/check.sh '$(STATICCHECK)'
 
 bench: ## Millrace beside bare loops, ratio by ratio (5 minutes); ARGS='-rows ws', -json; MICRO=1: the micro-benchmarks, ARGS='-bench Ring -count 6'
@@ -52,7 +52,7 @@ bench-overload: ## more than it can do: goodput and age of answers, fairness, ma
 	@scripts/onnxruntime.sh
 	go run -tags '$(TAGS)' ./cmd/millrace-bench -rows '^overload|^fairness|^many|^cameras-dead' $(ARGS)
 
-soak: ## hours of soak, stress and fuzzing, with seeds from the date; SEED=20260131 repeats a run, SOAK=8h FUZZ=10m lengthen it
+soak: ## hours of soak, stress and fuzzing, with seeds from the date; SEED=20260131000 repeats a run, SOAK=8h FUZZ=10m lengthen it
 	@scripts/onnxruntime.sh
 	@SEED='$(SEED)' SOAK='$(SOAK)' FUZZ='$(FUZZ)' scripts/soak.sh $(ARGS)
 

@@ -4,7 +4,8 @@
 # come from the date; SEED=... repeats the run of another day, SOAK=30m and
 # FUZZ=1m are its lengths.
 . "$(dirname "$0")/steps.sh"
-SEED=${SEED:-$(date +%Y%m%d)}
+# Seeds are counted up from the first; thousands keep those of one day from the next.
+SEED=${SEED:-$(date +%Y%m%d)000}
 export MILLRACE_TEST_SEED="$SEED"
 echo "soak: SEED=$SEED make soak repeats this run"
 
