@@ -3,33 +3,52 @@ package client
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 
-	"millrace/internal/oip"
 	"millrace/stream"
 )
 
-// What a server says of itself and its models.
-type (
-	// ServerMetadata names a server, its version and protocol extensions.
-	ServerMetadata = oip.ServerMetadata
-	// Metadata describes a model: names, datatypes and shapes of its inputs and
-	// outputs; -1 is a free dimension, and the first one of a model that batches.
-	Metadata = oip.ModelMetadata
-	// Tensor describes an input or output of a model.
-	Tensor = oip.TensorMetadata
-	// Entry is a row of the repository's index: READY, LOADING or UNAVAILABLE,
-	// and why.
-	Entry = oip.IndexRow
-)
+// ServerMetadata names a server, its version and protocol extensions.
+type ServerMetadata struct {
+	Name       string   `json:"name"`
+	Version    string   `json:"version"`
+	Extensions []string `json:"extensions"`
+}
+
+// Metadata describes a model: names, datatypes and shapes of its inputs and
+// outputs.
+type Metadata struct {
+	Name     string   `json:"name"`
+	Versions []string `json:"versions,omitempty"`
+	Platform string   `json:"platform"`
+	Inputs   []Tensor `json:"inputs"`
+	Outputs  []Tensor `json:"outputs"`
+}
+
+// Tensor describes an input or output of a model. A dimension of -1 may take any
+// size; the first one of a model that batches is the rows.
+type Tensor struct {
+	Name     string `json:"name"`
+	Datatype string `json:"datatype"`
+	Shape    []int  `json:"shape"`
+}
+
+// Entry is a row of the repository's index: READY, LOADING or UNAVAILABLE, and
+// why.
+type Entry struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	State   string `json:"state"`
+	Reason  string `json:"reason"`
+}
 
 // maxReply bounds the reply to a request.
 const maxReply = 1 << 30
@@ -39,11 +58,16 @@ const maxReply = 1 << 30
 type Client struct {
 	base *url.URL
 	http *http.Client
+	tls  *tls.Config // nil = the system's authorities
 }
 
 // New makes a client for a server at addr: "127.0.0.1:8000" or
 // "https://host/prefix". It does not connect.
-func New(addr string) (*Client, error) {
+func New(addr string) (*Client, error) { return NewTLS(addr, nil) }
+
+// NewTLS is New for a server at an https address whose certificate config says how
+// to verify; nil = by the system's authorities.
+func NewTLS(addr string, config *tls.Config) (*Client, error) {
 	text := addr
 	if !strings.Contains(text, "://") {
 		text = "http://" + text
@@ -52,12 +76,15 @@ func New(addr string) (*Client, error) {
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.Fragment != "" {
 		return nil, stream.Errorf(stream.InvalidArgument, "addr", "%q is not the address of a server: want HOST:PORT or http://HOST:PORT", addr)
 	}
-	if h := u.Hostname(); h == "" || h == "0.0.0.0" || h == "::" { // what a server listens at is no place to go to
+	if h := u.Hostname(); h == "" || h == "0.0.0.0" || h == "::" { // all addresses that a server listens at
 		u.Host = net.JoinHostPort("127.0.0.1", u.Port())
 	}
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxIdleConnsPerHost = 64
-	return &Client{base: u, http: &http.Client{Transport: t}}, nil
+	if config != nil {
+		t.TLSClientConfig = config.Clone()
+	}
+	return &Client{base: u, http: &http.Client{Transport: t}, tls: config}, nil
 }
 
 // Close closes the connections that are idle. Streams go on.
@@ -96,8 +123,8 @@ type Health struct {
 
 // Health asks for the server's condition. A server that answers at all is live.
 func (c *Client) Health(ctx context.Context) (Health, error) {
-	_, status, err := c.do(ctx, http.MethodGet, c.url(nil, "v2", "health", "ready"), nil, nil)
-	if err != nil && status != http.StatusServiceUnavailable {
+	r, err := c.do(ctx, http.MethodGet, c.url(nil, "v2", "health", "ready"), nil, nil)
+	if err != nil && r.status != http.StatusServiceUnavailable {
 		return Health{}, err
 	}
 	return Health{Live: true, Ready: err == nil}, nil
@@ -105,22 +132,16 @@ func (c *Client) Health(ctx context.Context) (Health, error) {
 
 // Server asks for the server's name and version.
 func (c *Client) Server(ctx context.Context) (ServerMetadata, error) {
-	body, _, err := c.do(ctx, http.MethodGet, c.url(nil, "v2"), nil, nil)
-	if err != nil {
-		return ServerMetadata{}, err
-	}
-	m, err := oip.ParseServerMetadata(body)
-	return m, notOurs(err)
+	var m ServerMetadata
+	err := c.doJSON(ctx, http.MethodGet, c.url(nil, "v2"), nil, &m)
+	return m, err
 }
 
 // Metadata describes a loaded model; version "" is any.
 func (c *Client) Metadata(ctx context.Context, model, version string) (Metadata, error) {
-	body, _, err := c.do(ctx, http.MethodGet, c.url(nil, modelPath(model, version)...), nil, nil)
-	if err != nil {
-		return Metadata{}, err
-	}
-	m, err := oip.ParseModelMetadata(body)
-	return m, notOurs(err)
+	var m Metadata
+	err := c.doJSON(ctx, http.MethodGet, c.url(nil, modelPath(model, version)...), nil, &m)
+	return m, err
 }
 
 // Index lists every model that the server has or could load.
@@ -132,12 +153,9 @@ func (c *Client) Models(ctx context.Context) ([]Entry, error) {
 }
 
 func (c *Client) index(ctx context.Context, ask []byte) ([]Entry, error) {
-	body, _, err := c.do(ctx, http.MethodPost, c.url(nil, "v2", "repository", "index"), jsonHeader, ask)
-	if err != nil {
-		return nil, err
-	}
-	rows, err := oip.ParseIndex(body)
-	return rows, notOurs(err)
+	var rows []Entry
+	err := c.doJSON(ctx, http.MethodPost, c.url(nil, "v2", "repository", "index"), ask, &rows)
+	return rows, err
 }
 
 // Load loads a model with parameters that overlay its configuration, and returns
@@ -149,56 +167,57 @@ func (c *Client) Load(ctx context.Context, model string, params stream.Params) (
 			return "", stream.Errorf(stream.InvalidArgument, "parameters", "cannot be written as JSON: %w", err)
 		}
 	}
-	reply, _, err := c.do(ctx, http.MethodPost, c.url(nil, "v2", "repository", "models", model, "load"), jsonHeader, body)
-	if err != nil {
-		return "", err
-	}
 	var loaded struct {
 		Endpoint string `json:"endpoint"`
 	}
-	if err := json.Unmarshal(reply, &loaded); err != nil {
-		return "", notOurs(err)
-	}
-	return loaded.Endpoint, nil
+	err = c.doJSON(ctx, http.MethodPost, c.url(nil, "v2", "repository", "models", model, "load"), body, &loaded)
+	return loaded.Endpoint, err
 }
 
 // Unload removes one worker of an endpoint; the last removes the endpoint.
 func (c *Client) Unload(ctx context.Context, endpoint string) error {
-	_, _, err := c.do(ctx, http.MethodPost, c.url(nil, "v2", "repository", "models", endpoint, "unload"), jsonHeader, nil)
-	return err
+	return c.doJSON(ctx, http.MethodPost, c.url(nil, "v2", "repository", "models", endpoint, "unload"), nil, nil)
 }
 
 var jsonHeader = http.Header{"Content-Type": {"application/json"}}
 
-// do sends a request and returns the reply's body. An answer that is no success
-// is an error, with its status.
-func (c *Client) do(ctx context.Context, method string, u *url.URL, header http.Header, body []byte) ([]byte, int, error) {
-	reply, h, status, err := c.exchange(ctx, method, u, header, body)
-	_ = h
-	return reply, status, err
+// doJSON sends a request with a body of JSON, nil for none, and reads the reply
+// into to unless it is nil.
+func (c *Client) doJSON(ctx context.Context, method string, u *url.URL, body []byte, to any) error {
+	r, err := c.do(ctx, method, u, jsonHeader, body)
+	if err != nil || to == nil {
+		return err
+	}
+	return badReply(json.Unmarshal(r.body, to))
 }
 
-func (c *Client) exchange(ctx context.Context, method string, u *url.URL, header http.Header, body []byte) ([]byte, http.Header, int, error) {
+// httpReply is the server's answer to a request; status 0 = there is none.
+type httpReply struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// do sends a request. An answer that is no success is an error, with its status.
+func (c *Client) do(ctx context.Context, method string, u *url.URL, header http.Header, body []byte) (r httpReply, err error) {
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
 	if err != nil {
-		return nil, nil, 0, stream.Errorf(stream.InvalidArgument, "", "%w", err)
+		return r, stream.Errorf(stream.InvalidArgument, "", "%w", err)
 	}
-	for k, v := range header {
-		req.Header[k] = v
-	}
+	maps.Copy(req.Header, header)
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, nil, 0, c.unreachable(ctx, err)
+		return r, c.unreachable(ctx, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	reply, err := readBody(resp)
-	if err != nil {
-		return nil, nil, 0, c.unreachable(ctx, err)
+	if r.body, err = readBody(resp); err != nil {
+		return r, c.unreachable(ctx, err)
 	}
-	if resp.StatusCode/100 != 2 {
-		return reply, resp.Header, resp.StatusCode, toldBy(resp.StatusCode, reply)
+	r.status, r.header = resp.StatusCode, resp.Header
+	if r.status/100 != 2 {
+		return r, replyError(r.status, r.header, r.body)
 	}
-	return reply, resp.Header, resp.StatusCode, nil
+	return r, nil
 }
 
 func readBody(resp *http.Response) ([]byte, error) {
@@ -212,78 +231,4 @@ func readBody(resp *http.Response) ([]byte, error) {
 		err = errors.New("the reply is larger than 1GiB")
 	}
 	return body, err
-}
-
-// unreachable classifies what kept a request from being answered.
-func (c *Client) unreachable(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); cause != nil {
-		return fmt.Errorf("client: %w", cause)
-	}
-	return stream.Errorf(stream.Unavailable, "", "the server at %s cannot be asked: %w", c.base.Host, bare(err))
-}
-
-// bare takes method and address off, which the message has already.
-func bare(err error) error {
-	var u *url.Error
-	if errors.As(err, &u) {
-		return u.Err
-	}
-	return err
-}
-
-// toldBy reads an error reply.
-func toldBy(status int, body []byte) error {
-	var told struct {
-		Error string `json:"error"`
-		Code  string `json:"code"`
-	}
-	if json.Unmarshal(body, &told) == nil && told.Error != "" {
-		if told.Code == "" {
-			told.Code = string(codeOf(status))
-		}
-		return &stream.Error{Code: stream.Code(told.Code), Msg: told.Error}
-	}
-	return stream.Errorf(codeOf(status), "", "the server answered %d %s", status, http.StatusText(status))
-}
-
-// codeOf is for answers that do not come from a Millrace server: a proxy's, say.
-func codeOf(status int) stream.Code {
-	switch status {
-	case http.StatusUnauthorized:
-		return stream.Unauthenticated
-	case http.StatusForbidden:
-		return stream.PermissionDenied
-	case http.StatusNotFound:
-		return stream.NotFound
-	case http.StatusConflict:
-		return stream.Conflict
-	case http.StatusRequestEntityTooLarge:
-		return stream.TooLarge
-	case http.StatusTooManyRequests:
-		return stream.Overloaded
-	case http.StatusBadGateway, http.StatusServiceUnavailable:
-		return stream.Unavailable
-	case http.StatusGatewayTimeout, http.StatusRequestTimeout:
-		return stream.Timeout
-	}
-	if status/100 == 4 {
-		return stream.InvalidArgument
-	}
-	return stream.Internal
-}
-
-func notOurs(err error) error {
-	if err == nil {
-		return nil
-	}
-	return stream.Errorf(stream.Internal, "", "the server's answer is not understood: %w", err)
-}
-
-// Timing tells where the time of a frame went. A part that was not reached is 0.
-type Timing struct {
-	Received time.Time     // the server's clock; zero when it was not told
-	Queue    time.Duration // until it was bound to a batch
-	Prepare  time.Duration // until the batch's run began
-	Run      time.Duration
-	Total    time.Duration // from receipt to result
 }

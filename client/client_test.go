@@ -205,7 +205,7 @@ func TestStream(t *testing.T) {
 		const n = 50
 		go func() {
 			for i := range n {
-				if seq, err := s.Send(fmt.Appendf(nil, "frame %d", i)); err != nil || seq != uint64(i) {
+				if seq, err := s.Send(context.Background(), client.Frame{Data: fmt.Appendf(nil, "frame %d", i)}); err != nil || seq != uint64(i) {
 					t.Errorf("Send %d: %d, %v", i, seq, err)
 				}
 			}
@@ -228,14 +228,14 @@ func TestStream(t *testing.T) {
 			t.Errorf("%v, %d wait", err, s.Waiting())
 		}
 		for range 2 {
-			if err := s.Close(); err != nil || s.Err() != nil {
-				t.Errorf("%v, %v", err, s.Err())
+			if totals, err := s.Close(context.Background()); err != nil || s.Err() != nil || totals.Results != n {
+				t.Errorf("%+v, %v, %v", totals, err, s.Err())
 			}
 		}
 		if _, ok := <-s.Replies(); ok {
 			t.Error("a reply after the end")
 		}
-		_, err = s.Send([]byte("late"))
+		_, err = s.Send(context.Background(), client.Frame{Data: []byte("late")})
 		wantCode(t, err, stream.Canceled)
 	}
 }
@@ -266,7 +266,7 @@ func TestStreamAccountsForEachFrame(t *testing.T) {
 	for range 4 {
 		senders.Go(func() {
 			for range 100 {
-				if _, err := s.Send([]byte("x")); err != nil {
+				if _, err := s.Send(context.Background(), client.Frame{Data: []byte("x")}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -276,7 +276,7 @@ func TestStreamAccountsForEachFrame(t *testing.T) {
 	if err := s.Drain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	_ = s.Close()
+	_, _ = s.Close(context.Background())
 	count := map[string]int{}
 	for _, e := range ends {
 		count[e]++
@@ -304,12 +304,14 @@ func TestStreamRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
+	defer s.Close(context.Background())
 	for _, frame := range [][]byte{[]byte("no picture"), picture(t, 32, 32)} {
-		if _, err := s.Send(frame); err != nil {
+		if _, err := s.Send(context.Background(), client.Frame{Data: frame}); err != nil {
 			t.Fatal(err)
 		}
 	}
+	_, err = s.Send(t.Context(), client.Frame{Data: make([]byte, 1<<20+1)})
+	wantCode(t, err, stream.TooLarge)
 	got := []client.Reply{<-s.Replies(), <-s.Replies()}
 	slices.SortFunc(got, func(a, b client.Reply) int { return int(a.Seq) - int(b.Seq) })
 	wantCode(t, got[0].Err, stream.Unsupported)
@@ -326,7 +328,6 @@ func TestStreamEndedByServer(t *testing.T) {
 	}{
 		"drain":  {func(_ *client.Client, _ *client.Stream, stop func()) { stop() }, stream.Draining},
 		"unload": {func(c *client.Client, _ *client.Stream, _ func()) { _ = c.Unload(context.Background(), "same") }, stream.Unloaded},
-		"large":  {func(_ *client.Client, s *client.Stream, _ func()) { _, _ = s.Send(make([]byte, 1<<20+1)) }, stream.TooLarge},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cl, stop := serve(t, "same=identity")
@@ -334,16 +335,16 @@ func TestStreamEndedByServer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := s.Send([]byte("x")); err != nil { // its reply shows that the session is at work
+			if _, err := s.Send(context.Background(), client.Frame{Data: []byte("x")}); err != nil { // its reply shows that the session is at work
 				t.Fatal(err)
 			}
 			<-s.Replies()
 			c.end(cl, s, stop)
 			<-s.Done()
 			wantCode(t, s.Err(), c.code)
-			_, err = s.Send([]byte("x"))
+			_, err = s.Send(context.Background(), client.Frame{Data: []byte("x")})
 			wantCode(t, err, c.code)
-			_ = s.Close()
+			_, _ = s.Close(context.Background())
 			wantCode(t, s.Err(), c.code)
 		})
 	}
@@ -358,7 +359,7 @@ func TestStreamGivenUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Send([]byte("x")); err != nil {
+	if _, err := s.Send(context.Background(), client.Frame{Data: []byte("x")}); err != nil {
 		t.Fatal(err)
 	}
 	short, end := context.WithCancel(t.Context())
@@ -368,21 +369,26 @@ func TestStreamGivenUp(t *testing.T) {
 	}
 	why := errors.New("no more")
 	cancel(why)
-	if err := s.Drain(t.Context()); !errors.Is(err, why) {
-		t.Errorf("Drain: %v", err)
+	if err := s.Drain(t.Context()); err != nil || !errors.Is(s.Err(), why) {
+		t.Errorf("Drain: %v; %v", err, s.Err())
 	}
-	_ = s.Close()
+	if r, ok := <-s.Replies(); !ok || !r.Lost {
+		t.Errorf("the frame on its way: %+v", r)
+	}
+	_, _ = s.Close(context.Background())
 
 	s, err = c.Stream(t.Context(), "same", client.StreamOptions{Codec: "opaque", Buffer: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 20 {
-		if _, err := s.Send([]byte("x")); err != nil {
+		if _, err := s.Send(context.Background(), client.Frame{Data: []byte("x")}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	_ = s.Close()
+	_, err = s.Close(short) // which waits for nobody to take the replies
+	wantCode(t, err, stream.Canceled)
+	<-s.Done()
 }
 
 // What is no Millrace server is told apart, and never believed.

@@ -11,10 +11,10 @@ import (
 	"millrace/stream"
 )
 
-// standing is what an ending says of its stream as a whole.
-type standing struct {
+// flow is what an ending says of its stream as a whole.
+type flow struct {
 	sid   uint32
-	ack   uint64 // frames that have ended in all; 0 = not told
+	ended uint64 // frames that have ended in all; 0 = not told
 	limit uint64 // of credit
 }
 
@@ -22,7 +22,7 @@ type standing struct {
 // is the session's.
 func (s *Session) message(kind int, msg []byte) error {
 	if kind == websocket.BinaryMessage {
-		r, of, err := parseBinary(bytes.Clone(msg))
+		r, of, err := binaryReply(bytes.Clone(msg))
 		if err == nil {
 			s.ending(of, one(r.Seq), r)
 		}
@@ -33,18 +33,17 @@ func (s *Session) message(kind int, msg []byte) error {
 	case errors.Is(err, wire.ErrType): // of a later server
 		return nil
 	case err != nil:
-		return notOurs(err)
+		return badReply(err)
 	}
 	switch m := m.(type) {
 	case *wire.Result:
-		r, _, err := parseText(msg)
+		r, err := textReply(m, msg)
 		if err != nil {
 			return err
 		}
-		r.CaptureUS, r.Version = m.CaptureUS, m.Version
-		s.ending(standing{m.SID, m.Ack, m.Limit}, one(m.Seq), r)
+		s.ending(flow{m.SID, m.Ack, m.Limit}, one(m.Seq), r)
 	case *wire.Drop:
-		s.ending(standing{m.SID, m.Ack, m.Limit}, m.Seqs, Reply{Dropped: stream.Reason(m.Reason)})
+		s.ending(flow{m.SID, m.Ack, m.Limit}, m.Seqs, Reply{Dropped: stream.Reason(m.Reason)})
 	case *wire.ErrorMessage:
 		s.failure(m)
 	case *wire.Credit:
@@ -52,239 +51,244 @@ func (s *Session) message(kind int, msg []byte) error {
 	case *wire.Opened:
 		s.opened(m)
 	case *wire.Closed:
-		s.closedBy(m)
+		s.closedByServer(m)
 	case *wire.Advise:
-		if ch := s.channel(m.SID); ch != nil && ch.opts.OnAdvice != nil {
-			ch.opts.OnAdvice(Advice{m.FPS, m.Width, m.Height, m.Quality, m.KeyFrame})
+		if st := s.streamOf(m.SID); st != nil && st.opts.OnAdvice != nil {
+			st.opts.OnAdvice(Advice{m.FPS, m.Width, m.Height, m.Quality, m.KeyFrame})
 		}
 	case *wire.Stats:
-		if ch := s.channel(m.SID); ch != nil && ch.opts.OnStats != nil {
-			ch.opts.OnStats(Stats{totals(m.Counts), m.Waiting, m.FPS, time.Duration(m.AgeUS) * time.Microsecond})
+		if st := s.streamOf(m.SID); st != nil && st.opts.OnStats != nil {
+			st.opts.OnStats(Stats{Totals(m.Counts), m.Waiting, m.FPS, time.Duration(m.AgeUS) * time.Microsecond})
 		}
 	case *wire.GoAway:
-		s.note(stream.Errorf(stream.Draining, "", "the server is shutting down"))
+		s.setServerErr(stream.Errorf(stream.Draining, "", "the server is shutting down"))
 	}
 	return nil
 }
 
 func one(seq uint64) []wire.Range { return []wire.Range{{seq, seq}} }
 
-// channel returns the channel of a number, nil for one that has ended.
-func (s *Session) channel(sid uint32) *Channel {
+// streamOf returns the stream of a number, nil for one that has ended.
+func (s *Session) streamOf(sid uint32) *Stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.channels[sid]
+	return s.streams[sid]
 }
 
-// note keeps what the server said of the connection's end; the first counts.
-func (s *Session) note(err error) {
+// setServerErr keeps what the server said of the connection's end; the first
+// counts.
+func (s *Session) setServerErr(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.told == nil {
-		s.told = err
+	if s.serverErr == nil {
+		s.serverErr = err
 	}
 }
 
 func (s *Session) failure(m *wire.ErrorMessage) {
 	switch {
 	case m.Fatal:
-		s.note(errorOf(m))
+		s.setServerErr(errorOf(m))
 	case m.SID == nil:
 	case m.Seq != nil && *m.Seq != configSeq:
-		s.ending(standing{*m.SID, m.Ack, m.Limit}, one(*m.Seq), Reply{Err: errorOf(m)})
+		s.ending(flow{*m.SID, m.Ack, m.Limit}, one(*m.Seq), Reply{Err: errorOf(m)})
 	default:
-		ch := s.channel(*m.SID)
+		st := s.streamOf(*m.SID)
 		switch {
-		case ch == nil:
-		case ch.state == opening: // which only this goroutine changes
-			s.endChannel(ch, errorOf(m))
-		case ch.opts.OnError != nil:
-			ch.opts.OnError(errorOf(m))
+		case st == nil:
+		case st.state == opening: // which only this goroutine changes
+			s.endStream(st, errorOf(m))
+		case st.opts.OnError != nil:
+			st.opts.OnError(errorOf(m))
 		}
 	}
 }
 
 func (s *Session) opened(m *wire.Opened) {
-	ch := s.channel(m.SID)
-	if ch == nil || ch.state != opening {
+	st := s.streamOf(m.SID)
+	if st == nil || st.state != opening {
 		return
 	}
 	s.write.Lock()
 	defer s.write.Unlock()
 	s.mu.Lock()
-	ch.state, ch.limit = open, m.CreditLimit
-	ch.policy = policyOf(m.Policy)
-	var say []wire.Message
-	if now := merge(ch.policy, ch.want); now != ch.policy { // asked for meanwhile
-		ch.policy = now
-		now.Mode = ""
-		say = append(say, &wire.Update{SID: ch.sid, Policy: changeOf(now)})
+	st.state, st.limit = open, m.CreditLimit
+	st.policy = policyOf(m.Policy)
+	var messages []wire.Message
+	if st.updated { // since the server was asked
+		st.policy = st.update.applyTo(st.policy)
+		messages = append(messages, st.update.message(st.sid))
 	}
-	if ch.paused {
-		say = append(say, &wire.Pause{SID: ch.sid})
+	if st.paused {
+		messages = append(messages, &wire.Pause{SID: st.sid})
 	}
-	if ch.closing {
-		say = append(say, &wire.Close{SID: ch.sid})
+	if st.closing {
+		messages = append(messages, &wire.Close{SID: st.sid})
 	}
-	l := s.link
-	ch.wake()
+	conn := s.conn
+	st.notifyChange()
 	s.mu.Unlock()
-	s.configure(l, ch)
-	s.say(l, say...)
+	s.sendConfig(conn, st)
+	s.sendControl(conn, messages...)
+}
+
+func policyOf(p wire.Policy) stream.Policy {
+	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
+	return stream.Policy{Mode: stream.Mode(p.Mode), MaxAge: ms(p.MaxAgeMS), Deadline: ms(p.DeadlineMS), MaxFPS: p.MaxFPS, Window: p.Window}
 }
 
 func (s *Session) credit(m *wire.Credit) {
-	ch := s.channel(m.SID)
-	if ch == nil {
+	st := s.streamOf(m.SID)
+	if st == nil {
 		return
 	}
-	s.handOver(ch, func() { s.out = ch.settle(s.out[:0], nil, m.Ack, m.CreditLimit, Reply{}) })
+	s.deliver(st, func() { s.out = st.settle(s.out[:0], nil, m.Ack, m.CreditLimit, Reply{}) })
 }
 
 // ending takes the ending of the frames in seqs, or a part of a result.
-func (s *Session) ending(of standing, seqs []wire.Range, r Reply) {
-	ch := s.channel(of.sid)
-	if ch == nil {
+func (s *Session) ending(of flow, seqs []wire.Range, r Reply) {
+	st := s.streamOf(of.sid)
+	if st == nil {
 		return
 	}
 	r.Got = time.Now()
-	s.handOver(ch, func() { s.out = ch.settle(s.out[:0], seqs, of.ack, of.limit, r) })
+	s.deliver(st, func() { s.out = st.settle(s.out[:0], seqs, of.ended, of.limit, r) })
 }
 
-// handOver hands the replies over that f, called with s.mu held, puts into s.out.
-func (s *Session) handOver(ch *Channel, f func()) {
+// deliver hands over the replies that collect, called with s.mu held, puts into
+// s.out.
+func (s *Session) deliver(st *Stream, collect func()) {
 	s.mu.Lock()
-	f()
-	ch.busy = len(s.out) > 0
-	busy := ch.busy
-	ch.wake()
+	collect()
+	st.delivering = len(s.out) > 0
+	delivering := st.delivering
+	st.notifyChange()
 	s.mu.Unlock()
-	if !busy {
+	if !delivering {
 		return
 	}
 	for i := range s.out {
-		ch.deliver(s.out[i])
+		st.handOver(s.out[i])
 	}
 	clear(s.out)
 	s.mu.Lock()
-	ch.busy = false
-	ch.wake()
+	st.delivering = false
+	st.notifyChange()
 	s.mu.Unlock()
 }
 
-func (ch *Channel) deliver(r Reply) {
-	if ch.opts.OnReply != nil {
-		ch.opts.OnReply(r)
+func (st *Stream) handOver(r Reply) {
+	if st.opts.OnReply != nil {
+		st.opts.OnReply(r)
 		return
 	}
 	select {
-	case ch.replies <- r:
+	case st.replies <- r:
 		return
 	default:
 	}
 	select {
-	case ch.replies <- r:
-	case <-ch.quit:
-	case <-ch.s.hurry:
+	case st.replies <- r:
+	case <-st.quit:
+	case <-st.s.discard:
 	}
 }
 
-// settle appends to out what becomes of the frames that wait, in their order: r
-// of those in seqs, which rise. ack is how many of the stream the server has
-// ended. An ending that has come before changes nothing; one that the server has
-// written and no longer keeps shows as a gap in ack, and is lost. s.mu is held.
-func (ch *Channel) settle(out []Reply, seqs []wire.Range, ack, limit uint64, r Reply) []Reply {
-	if limit > ch.limit {
-		ch.limit = limit
-	}
+// settle appends to out what becomes of the frames that have not ended, in their
+// order: r of those in seqs, which rise. ack is how many of the stream the server
+// has ended. An ending that has come before changes nothing; one that the server
+// has written and no longer keeps shows as a gap in ack, and is lost. s.mu is held.
+func (st *Stream) settle(out []Reply, seqs []wire.Range, ack, limit uint64, r Reply) []Reply {
+	st.limit = max(st.limit, limit)
 	if r.Partial {
-		for i := range ch.waiting {
-			if w := &ch.waiting[i]; !w.lost && w.seq == r.Seq {
-				r.Sent = w.sent
+		for i := range st.unended {
+			if u := &st.unended[i]; !u.lost && u.seq == r.Seq {
+				r.Sent = u.sent
 				out = append(out, r)
 			}
 		}
 		seqs = nil
 	}
-	hit := ch.hit(seqs)
+	ends := endsIn(seqs)
 	n := uint64(0)
-	for i := range ch.waiting {
-		if hit(&ch.waiting[i]) {
+	for i := range st.unended {
+		if ends(&st.unended[i]) {
 			n++
 		}
 	}
 	missing := uint64(0)
-	if ack > ch.ended+n {
-		missing = ack - ch.ended - n
+	if ack > st.ended+n {
+		missing = ack - st.ended - n
 	}
-	ch.ended = max(ch.ended+n, ack)
+	st.ended = max(st.ended+n, ack)
 	if n == 0 && missing == 0 {
 		return out
 	}
-	hit = ch.hit(seqs)
-	keep := ch.waiting[:0]
-	for _, w := range ch.waiting {
+	ends = endsIn(seqs)
+	keep := st.unended[:0]
+	for _, u := range st.unended {
 		switch {
-		case hit(&w):
-			r.Seq, r.Sent = w.seq, w.sent
+		case ends(&u):
+			r.Seq, r.Sent = u.seq, u.sent
 			out = append(out, r)
-			ch.live--
-		case missing > 0 && !w.lost:
+			st.atServer--
+		case missing > 0 && !u.lost:
 			missing--
-			ch.live--
-			out = append(out, w.reply())
+			st.atServer--
+			out = append(out, u.lostReply())
 		default:
-			keep = append(keep, w)
+			keep = append(keep, u)
 		}
 	}
-	ch.waiting = keep
-	return ch.flushLost(out)
+	st.unended = keep
+	return st.takeLost(out)
 }
 
-// hit returns what says whether a frame is one of seqs, for frames that rise.
-func (ch *Channel) hit(seqs []wire.Range) func(w *waiting) bool {
-	return func(w *waiting) bool {
-		for len(seqs) > 0 && seqs[0][1] < w.seq {
+// endsIn returns a function that says whether a frame is one of seqs. It must be
+// called for frames that rise.
+func endsIn(seqs []wire.Range) func(*unended) bool {
+	return func(u *unended) bool {
+		for len(seqs) > 0 && seqs[0][1] < u.seq {
 			seqs = seqs[1:]
 		}
-		return len(seqs) > 0 && seqs[0][0] <= w.seq && !w.lost
+		return len(seqs) > 0 && seqs[0][0] <= u.seq && !u.lost
 	}
 }
 
-// flushLost appends the endings of lost frames whose turn it is. s.mu is held.
-func (ch *Channel) flushLost(out []Reply) []Reply {
+// takeLost appends the endings of lost frames whose turn it is. s.mu is held.
+func (st *Stream) takeLost(out []Reply) []Reply {
 	n := 0
-	for n < len(ch.waiting) && ch.waiting[n].lost {
-		out = append(out, ch.waiting[n].reply())
+	for n < len(st.unended) && st.unended[n].lost {
+		out = append(out, st.unended[n].lostReply())
 		n++
 	}
-	ch.waiting = append(ch.waiting[:0], ch.waiting[n:]...)
+	st.unended = append(st.unended[:0], st.unended[n:]...)
 	return out
 }
 
-// reply is the ending of a frame that was lost.
-func (w *waiting) reply() Reply {
+// lostReply is the ending of a frame that was lost.
+func (u *unended) lostReply() Reply {
 	return Reply{
-		Seq: w.seq, Sent: w.sent, Got: time.Now(), Lost: true,
+		Seq: u.seq, Sent: u.sent, Got: time.Now(), Lost: true,
 		Err: stream.Errorf(stream.Unavailable, "", "the frame, or its ending, was lost with the connection"),
 	}
 }
 
-// closedBy takes the end of a stream.
-func (s *Session) closedBy(m *wire.Closed) {
-	ch := s.channel(m.SID)
-	if ch == nil {
+// closedByServer takes the end of a stream.
+func (s *Session) closedByServer(m *wire.Closed) {
+	st := s.streamOf(m.SID)
+	if st == nil {
 		return
 	}
 	s.mu.Lock()
-	ch.totals = totals(m.Totals)
-	told := s.told
+	st.totals = Totals(m.Totals)
+	serverErr := s.serverErr
 	s.mu.Unlock()
 	var err error
 	switch stream.CloseReason(m.Reason) {
 	case stream.ByClient:
 	case stream.ByUnload:
-		err = stream.Errorf(stream.Unloaded, "", "model %s was unloaded", ch.model)
+		err = stream.Errorf(stream.Unloaded, "", "model %s was unloaded", st.model)
 	case stream.ByDrain:
 		err = stream.Errorf(stream.Draining, "", "the server is shutting down")
 	case stream.Idle:
@@ -292,24 +296,27 @@ func (s *Session) closedBy(m *wire.Closed) {
 	case stream.SlowConsumer:
 		err = stream.Errorf(stream.Overloaded, "", "replies were not taken fast enough")
 	default:
-		if err = told; err == nil {
+		if err = serverErr; err == nil {
 			err = stream.Errorf(stream.Internal, "", "the server closed the stream: %s", m.Reason)
 		}
 	}
-	s.endChannel(ch, err)
+	s.endStream(st, err)
 }
 
-// endChannel ends a channel, with what is left of it, for err. It is called by
-// the session's goroutine, once.
-func (s *Session) endChannel(ch *Channel, err error) {
+// endStream ends a stream, with what is left of it, for err. It is called by the
+// session's goroutine, once.
+func (s *Session) endStream(st *Stream, err error) {
 	s.mu.Lock()
-	delete(s.channels, ch.sid)
-	ch.state, ch.err = closed, err
+	delete(s.streams, st.sid)
+	st.state, st.err = closed, err
 	s.mu.Unlock()
-	s.handOver(ch, func() {
-		ch.lose(func(*waiting) bool { return true })
-		s.out = ch.flushLost(s.out[:0])
+	s.deliver(st, func() {
+		st.markLost(func(*unended) bool { return true })
+		s.out = st.takeLost(s.out[:0])
 	})
-	close(ch.replies)
-	close(ch.done)
+	close(st.replies)
+	close(st.done)
+	if st.alone {
+		s.stop(err)
+	}
 }

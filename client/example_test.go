@@ -42,7 +42,7 @@ func ExampleClient_Session() {
 	}
 	defer c.Close()
 	s, err := c.Session(ctx, client.SessionOptions{
-		OnLink: func(l client.Link) { log.Printf("connection %s: %v", l.State, l.Err) },
+		OnConnection: func(l client.ConnectionChange) { log.Printf("connection %s: %v", l.State, l.Err) },
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -50,7 +50,7 @@ func ExampleClient_Session() {
 	defer s.Close()
 
 	// A file: every frame counts, and Send waits for the server's credit.
-	file, err := s.Open(ctx, "echo", client.ChannelOptions{Codec: "opaque", Policy: stream.Policy{Mode: stream.Every}})
+	file, err := s.Open(ctx, "echo", client.StreamOptions{Codec: "opaque", Policy: stream.Policy{Mode: stream.Every}})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func ExampleClient_Session() {
 	}
 
 	// A camera: the newest frame counts, and one that cannot go now is not sent.
-	live, err := s.Open(ctx, "echo", client.ChannelOptions{
+	live, err := s.Open(ctx, "echo", client.StreamOptions{
 		Codec: "opaque", OnReply: func(r client.Reply) { fmt.Println("live:", r.Answered()) },
 		OnAdvice: func(a client.Advice) { log.Printf("send %v frames a second, key frame: %v", a.FPS, a.KeyFrame) },
 	})

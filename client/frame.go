@@ -11,7 +11,7 @@ import (
 	"millrace/stream"
 )
 
-// Frame is one message to a Channel. Give Data or Inputs; neither is kept or
+// Frame is one message to a Stream. Give Data or Inputs; neither is kept or
 // changed.
 type Frame struct {
 	// Data is a picture, samples, a chunk of video or bytes, as Codec says.
@@ -19,16 +19,16 @@ type Frame struct {
 	// Inputs are the model's tensors by name, in place of Data.
 	Inputs []stream.Tensor
 
-	Codec         string // "" = the channel's
-	Width, Height int    // pixels, of rgb24 and nv12; 0 = the channel's
+	Codec         string // "" = the stream's
+	Width, Height int    // pixels, of rgb24 and nv12; 0 = the stream's
 
-	// Of h264 (Annex B), vp8, vp9 and av1. A channel asks for a key frame with
+	// Of h264 (Annex B), vp8, vp9 and av1. A stream asks for a key frame with
 	// Advice.KeyFrame.
 	Key           bool // can be decoded without the frames before it
-	Discontinuity bool // frames are missing before it; set by the channel after a loss
+	Discontinuity bool // frames are missing before it; set by the stream after a loss
 
 	Must      bool            // never superseded, overtaken or judged stale
-	Last      bool            // the channel is closed when it has ended
+	Last      bool            // the stream is closed when it has ended
 	CaptureUS int64           // the caller's clock; comes back with the reply
 	Deadline  time.Duration   // 0 = the policy's; up to 65 s
 	Region    image.Rectangle // that part of the picture only, pixels as sent; empty = all
@@ -46,7 +46,7 @@ type message struct {
 
 // message checks f and says how it goes over the wire. What the server knows
 // better, as whether the model takes it, is the server's to refuse.
-func (f *Frame) message(o *ChannelOptions) (m message, err error) {
+func (f *Frame) message(o *StreamOptions) (m message, err error) {
 	h := &m.head
 	if err := f.kind(h, o); err != nil {
 		return m, err
@@ -90,7 +90,7 @@ func (f *Frame) message(o *ChannelOptions) (m message, err error) {
 func fits(n, most int) bool { return n >= 0 && n <= most }
 
 // kind settles what the message is, and how it is coded.
-func (f *Frame) kind(h *wire.Header, o *ChannelOptions) error {
+func (f *Frame) kind(h *wire.Header, o *StreamOptions) error {
 	if f.Inputs != nil {
 		if f.Data != nil {
 			return stream.Errorf(stream.InvalidArgument, "Inputs", "go without Data")

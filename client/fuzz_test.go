@@ -1,55 +1,56 @@
 package client
 
 import (
+	"bytes"
 	"testing"
 
 	"millrace/internal/wire"
 )
 
-func FuzzParseText(f *testing.F) {
-	for _, s := range []string{
-		`{"seq":7,"model":"m","outputs":[{"name":"x","datatype":"FP32","shape":[2],"data":[1,2.5]}],"timing":{"received_us":1,"run_us":3},"width":3,"height":4,"batch":2}`,
-		`{"seq":7,"dropped":"stale"}`, `{"seq":7,"error":{"code":"timeout","message":"late","retryable":true}}`,
-		`{"error":{"code":"draining","message":"bye"}}`, `{}`, ``, `{"seq":-1}`, `{"seq":1,"outputs":{}}`, `{"seq":1,"outputs":[{"name":"x","datatype":"FP32","shape":[99999999999],"data":[]}]}`,
-	} {
-		f.Add([]byte(s))
-	}
-	f.Fuzz(func(t *testing.T, text []byte) {
-		r, ofFrame, err := parseText(text)
-		if err == nil && !ofFrame && r.Err == nil {
-			t.Errorf("%q is neither a reply nor an error", text)
-		}
-		for i := range r.Outputs {
-			if err := r.Outputs[i].CheckSize(""); err == nil {
-				continue
-			} else {
-				t.Errorf("%q: %v", text, err)
-			}
-		}
-	})
-}
-
-func FuzzParseBinary(f *testing.F) {
-	head := make([]byte, wire.HeaderLen)
-	head[0], head[1], head[2] = wire.Version, byte(wire.KindResult), byte(wire.Tensors)
+// FuzzMessage gives a session any message of a server: it is read or refused, and
+// what is read is whole.
+func FuzzMessage(f *testing.F) {
+	head := wire.AppendHeader(nil, &wire.Header{Kind: wire.KindResult, Codec: wire.Tensors, SID: 1, Seq: 7})
 	text := `{"model_name":"m","parameters":{"batch":2,"run_us":5},"outputs":[{"name":"x","datatype":"UINT8","shape":[3],"parameters":{"binary_data_size":3}}]}`
-	whole := append(append(append(head, byte(len(text)), 0, 0, 0), text...), 1, 2, 3)
-	f.Add(whole)
-	f.Add(whole[:len(whole)-1])
-	f.Add(whole[:wire.HeaderLen])
-	f.Add([]byte{})
-	if r, _, err := parseBinary(whole); err != nil || r.Batch != 2 || len(r.Outputs) != 1 || len(r.Outputs[0].Data) != 3 || r.Params != nil {
+	binary := append(wire.AppendTensorsPrefix(head, []byte(text)), 1, 2, 3)
+	if r, _, err := binaryReply(bytes.Clone(binary)); err != nil || r.Batch != 2 || len(r.Outputs) != 1 || len(r.Outputs[0].Data) != 3 || r.Params != nil {
 		f.Fatalf("%+v, %v", r, err)
 	}
-	f.Fuzz(func(t *testing.T, msg []byte) {
-		r, _, err := parseBinary(msg)
-		if err != nil {
-			return
+	for _, s := range []string{
+		`{"type":"result","sid":1,"seq":7,"ack":1,"outputs":[{"name":"x","datatype":"FP32","shape":[2],"data":[1,2.5]}],"timing":{"received_us":1,"run_us":3},"batch":2}`,
+		`{"type":"result","sid":1,"seq":7,"ack":1,"outputs":[{"name":"x","datatype":"FP32","shape":[99999999999],"data":[]}]}`,
+		`{"type":"drop","sid":1,"seqs":[[0,9]],"reason":"stale","ack":9}`, `{"type":"error","code":"timeout","message":"late","sid":1,"seq":7}`,
+		`{"type":"error","code":"draining","message":"bye","fatal":true}`, `{"type":"credit","sid":1,"credit_limit":9,"ack":4}`,
+		`{"type":"advise","sid":1,"keyframe":true}`, `{"type":"stats","sid":1,"counts":{"accepted":1,"results":1,"drops":0,"errors":0}}`,
+		`{"type":"closed","sid":1,"reason":"idle","totals":{"accepted":1,"results":1,"drops":0,"errors":0}}`, `{}`, ``,
+	} {
+		f.Add([]byte(s), false)
+	}
+	f.Add(binary, true)
+	f.Add(binary[:len(binary)-1], true)
+	f.Add(binary[:wire.HeaderLen], true)
+	f.Fuzz(func(t *testing.T, msg []byte, isBinary bool) {
+		kind := 1
+		if isBinary {
+			kind = 2
 		}
-		for i := range r.Outputs {
-			if err := r.Outputs[i].CheckSize(""); err != nil {
-				t.Error(err)
+		s := &Session{streams: map[uint32]*Stream{}, discard: make(chan struct{})}
+		st, err := newStream(s, "m", StreamOptions{OnAdvice: func(Advice) {}, OnStats: func(Stats) {}, OnError: func(error) {}, OnReply: func(r Reply) {
+			if r.Seq != 7 {
+				t.Errorf("%q ends frame %d, which was not sent", msg, r.Seq)
 			}
+			for i := range r.Outputs {
+				if err := r.Outputs[i].CheckSize(""); err != nil {
+					t.Errorf("%q: %v", msg, err)
+				}
+			}
+		}})
+		if err != nil {
+			t.Fatal(err)
 		}
+		st.sid, st.state = 1, open
+		st.unended, st.atServer = []unended{{seq: 7}}, 1
+		s.streams[1] = st
+		_ = s.message(kind, msg)
 	})
 }

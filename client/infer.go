@@ -55,11 +55,11 @@ func (c *Client) Infer(ctx context.Context, model string, req Request) (*Answer,
 	if req.Picture != nil && !req.JSON {
 		query.Set("outputs", "binary")
 	}
-	reply, h, _, err := c.exchange(ctx, http.MethodPost, c.url(query, modelPath(model, req.Version, "infer")...), header, body)
+	r, err := c.do(ctx, http.MethodPost, c.url(query, modelPath(model, req.Version, "infer")...), header, body)
 	if err != nil {
 		return nil, err
 	}
-	return answer(reply, h)
+	return answer(r.body, r.header)
 }
 
 func encode(req *Request) (body []byte, header http.Header, err error) {
@@ -106,11 +106,11 @@ func answer(body []byte, h http.Header) (*Answer, error) {
 		length = n
 	}
 	var msg oip.InferResponse
-	if err := oip.DecodeResponse(&msg, body, length, func(n int) []byte { return make([]byte, n) }, oip.Limits{}); err != nil {
-		return nil, notOurs(err)
+	if err := oip.DecodeResponse(&msg, body, length, newMemory, oip.Limits{}); err != nil {
+		return nil, badReply(err)
 	}
-	a := &Answer{Model: msg.ModelName, Version: msg.ModelVersion, ID: msg.ID, Outputs: tensors(msg.Outputs), Timing: serverTiming(h.Get("Server-Timing"))}
-	a.Params = plain(msg.Params)
+	a := &Answer{Model: msg.ModelName, Version: msg.ModelVersion, ID: msg.ID, Outputs: tensorsOf(msg.Outputs), Timing: serverTiming(h.Get("Server-Timing"))}
+	a.Params = paramsOf(msg.Params)
 	a.Width, a.Height = takeInt(a.Params, "width"), takeInt(a.Params, "height")
 	return a, nil
 }
@@ -137,17 +137,6 @@ func serverTiming(s string) (t Timing) {
 	return t
 }
 
-func tensors(from []oip.Tensor) []stream.Tensor {
-	if len(from) == 0 {
-		return nil
-	}
-	out := make([]stream.Tensor, len(from))
-	for i, t := range from {
-		out[i] = stream.Tensor{Name: t.Name, Datatype: stream.Datatype(t.Datatype), Shape: t.Shape, Data: t.Data}
-	}
-	return out
-}
-
 // params writes parameters in the order of their names. A value of another type
 // is refused where the message is written.
 func params(from stream.Params) oip.Params {
@@ -157,17 +146,6 @@ func params(from stream.Params) oip.Params {
 		out = append(out, p)
 	}
 	slices.SortFunc(out, func(a, b oip.Param) int { return strings.Compare(a.Key, b.Key) })
-	return out
-}
-
-func plain(from oip.Params) stream.Params {
-	if len(from) == 0 {
-		return nil
-	}
-	out := make(stream.Params, len(from))
-	for _, p := range from {
-		out[p.Key] = p.Any()
-	}
 	return out
 }
 

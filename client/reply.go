@@ -1,7 +1,6 @@
 package client
 
 import (
-	"encoding/json"
 	"time"
 
 	"millrace/internal/oip"
@@ -13,13 +12,13 @@ import (
 // is dropped, failed (Err), or answered. Its memory is the receiver's.
 type Reply struct {
 	Seq           uint64 // as Send returned it
-	CaptureUS     int64  // of a Channel: as the frame had it
+	CaptureUS     int64  // as the frame had it
 	Model         string
 	Version       string        // of the model, where it was told
 	Partial       bool          // more of this frame's result follows
 	Dropped       stream.Reason // "" when it was not dropped
 	Err           error         // *stream.Error with the server's code
-	Lost          bool          // of a Channel: it, or its ending, went down with a connection; Err says so
+	Lost          bool          // it, or its ending, was lost with a connection; Err says so
 	Outputs       []stream.Tensor
 	Params        stream.Params
 	Width, Height int // of the frame as sent, upright; 0 when it is no picture
@@ -33,20 +32,16 @@ type Reply struct {
 // Answered says that there is a result, or a part of it.
 func (r *Reply) Answered() bool { return r.Dropped == "" && r.Err == nil }
 
-// wireError is an error as the server words it.
-type wireError struct {
-	Code    string `json:"code"`
-	Message string `json:"message"`
+// Timing tells where the time of a frame went. A part that was not reached is 0.
+type Timing struct {
+	Received time.Time     // the server's clock; zero when it was not told
+	Queue    time.Duration // until it was bound to a batch
+	Prepare  time.Duration // until the batch's run began
+	Run      time.Duration
+	Total    time.Duration // from receipt to result
 }
 
-func (e *wireError) err() error {
-	if e.Code == "" {
-		e.Code = string(stream.Internal)
-	}
-	return &stream.Error{Code: stream.Code(e.Code), Msg: e.Message}
-}
-
-func timing(t wire.Timing) Timing {
+func timingOf(t wire.Timing) Timing {
 	us := func(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 	out := Timing{Queue: us(t.QueueUS), Prepare: us(t.PrepareUS), Run: us(t.RunUS), Total: us(t.TotalUS)}
 	if t.ReceivedUS != 0 {
@@ -55,75 +50,59 @@ func timing(t wire.Timing) Timing {
 	return out
 }
 
-// parseText reads a text reply. ofFrame is false for an error of the whole
-// session, which is then in Err.
-func parseText(text []byte) (r Reply, ofFrame bool, err error) {
-	var m struct {
-		Seq     *uint64         `json:"seq"`
-		Model   string          `json:"model"`
-		Partial bool            `json:"partial"`
-		Dropped stream.Reason   `json:"dropped"`
-		Error   *wireError      `json:"error"`
-		Outputs json.RawMessage `json:"outputs"`
-		Timing  wire.Timing     `json:"timing"`
-		Width   int             `json:"width"`
-		Height  int             `json:"height"`
-		Batch   int             `json:"batch"`
+func replyOf(m *wire.Result) Reply {
+	return Reply{
+		Seq: m.Seq, CaptureUS: m.CaptureUS, Model: m.Model, Version: m.Version, Partial: m.Partial, Width: m.Width, Height: m.Height,
+		Batch: m.Batch, Timing: timingOf(m.Timing),
 	}
-	if err := json.Unmarshal(text, &m); err != nil {
-		return r, false, notOurs(err)
-	}
-	if m.Error != nil {
-		r.Err = m.Error.err()
-	}
-	if m.Seq == nil {
-		if r.Err == nil {
-			return r, false, stream.Errorf(stream.Internal, "", "the server's message is not understood: it has no seq")
-		}
-		return r, false, nil
-	}
-	r.Seq, r.Model, r.Partial, r.Dropped = *m.Seq, m.Model, m.Partial, m.Dropped
-	r.Width, r.Height, r.Batch, r.Timing = m.Width, m.Height, m.Batch, timing(m.Timing)
-	if m.Outputs == nil || !r.Answered() {
-		return r, true, nil
-	}
-	var msg oip.InferResponse
-	if err := oip.DecodeResponse(&msg, text, -1, func(n int) []byte { return make([]byte, n) }, oip.Limits{}); err != nil {
-		return r, true, notOurs(err)
-	}
-	r.Outputs, r.Params = tensors(msg.Outputs), plain(msg.Params)
-	return r, true, nil
 }
 
-// parseBinary reads a result in binary form. It keeps msg.
-func parseBinary(msg []byte) (r Reply, of standing, err error) {
-	h, payload, err := wire.ParseHeader(msg, wire.Server)
-	if err != nil {
-		return r, of, notOurs(err)
+// textReply is the reply of a result in JSON, which text is.
+func textReply(m *wire.Result, text []byte) (Reply, error) {
+	r := replyOf(m)
+	if m.Outputs == nil {
+		return r, nil
 	}
-	text, _, err := wire.SplitTensors(payload)
-	if err != nil {
-		return r, of, notOurs(err)
+	var reply oip.InferResponse
+	if err := oip.DecodeResponse(&reply, text, -1, newMemory, oip.Limits{}); err != nil {
+		return r, badReply(err)
 	}
-	r.Seq, r.CaptureUS, r.Width, r.Height = h.Seq, h.CaptureUS, int(h.Width), int(h.Height)
-	var m oip.InferResponse
-	if err := oip.DecodeResponse(&m, payload[wire.TensorsPrefixLen:], len(text), func(n int) []byte { return make([]byte, n) }, oip.Limits{}); err != nil {
-		return r, of, notOurs(err)
+	r.Outputs, r.Params = tensorsOf(reply.Outputs), paramsOf(reply.Params)
+	return r, nil
+}
+
+// binaryReply reads a result in binary form. It keeps msg.
+func binaryReply(msg []byte) (Reply, flow, error) {
+	var m wire.Result
+	var reply oip.InferResponse
+	if err := wire.ParseResult(msg, &m, &reply, newMemory); err != nil {
+		return Reply{}, flow{}, badReply(err)
 	}
-	r.Model, r.Version, r.Outputs, r.Params = m.ModelName, m.ModelVersion, tensors(m.Outputs), plain(m.Params)
-	if p, ok := r.Params["partial"].(bool); ok {
-		r.Partial = p
-		delete(r.Params, "partial")
+	r := replyOf(&m)
+	r.Outputs, r.Params = tensorsOf(reply.Outputs), paramsOf(reply.Params)
+	return r, flow{m.SID, m.Ack, m.Limit}, nil
+}
+
+func newMemory(n int) []byte { return make([]byte, n) }
+
+func tensorsOf(from []oip.Tensor) []stream.Tensor {
+	if len(from) == 0 {
+		return nil
 	}
-	of = standing{sid: h.SID, ack: uint64(takeInt(r.Params, "ack")), limit: uint64(takeInt(r.Params, "credit_limit"))}
-	r.Batch = takeInt(r.Params, "batch")
-	t := wire.Timing{
-		ReceivedUS: int64(takeInt(r.Params, "received_us")), QueueUS: int64(takeInt(r.Params, "queue_us")),
-		PrepareUS: int64(takeInt(r.Params, "prepare_us")), RunUS: int64(takeInt(r.Params, "run_us")), TotalUS: int64(takeInt(r.Params, "total_us")),
+	out := make([]stream.Tensor, len(from))
+	for i, t := range from {
+		out[i] = stream.Tensor{Name: t.Name, Datatype: stream.Datatype(t.Datatype), Shape: t.Shape, Data: t.Data}
 	}
-	r.Timing = timing(t)
-	if len(r.Params) == 0 {
-		r.Params = nil
+	return out
+}
+
+func paramsOf(from oip.Params) stream.Params {
+	if len(from) == 0 {
+		return nil
 	}
-	return r, of, nil
+	out := make(stream.Params, len(from))
+	for _, p := range from {
+		out[p.Key] = p.Any()
+	}
+	return out
 }

@@ -8,13 +8,13 @@ import (
 	"millrace/stream"
 )
 
-// sorted are the channels in the order in which they were opened. s.mu is held.
-func (s *Session) sorted() []*Channel {
-	all := make([]*Channel, 0, len(s.channels))
-	for _, ch := range s.channels {
-		all = append(all, ch)
+// inOrder are the streams in the order in which they were opened. s.mu is held.
+func (s *Session) inOrder() []*Stream {
+	all := make([]*Stream, 0, len(s.streams))
+	for _, st := range s.streams {
+		all = append(all, st)
 	}
-	slices.SortFunc(all, func(a, b *Channel) int { return cmp.Compare(a.sid, b.sid) })
+	slices.SortFunc(all, func(a, b *Stream) int { return cmp.Compare(a.sid, b.sid) })
 	return all
 }
 
@@ -23,9 +23,9 @@ func (s *Session) attach() *wire.Attach {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := &wire.Attach{Token: s.token}
-	for _, ch := range s.sorted() {
-		if ch.state == open {
-			m.Streams = append(m.Streams, wire.AttachStream{SID: ch.sid, LastSeq: ch.lastSeq()})
+	for _, st := range s.inOrder() {
+		if st.state == open {
+			m.Streams = append(m.Streams, wire.AttachStream{SID: st.sid, LastSeq: st.lastSeq()})
 		}
 	}
 	return m
@@ -33,10 +33,10 @@ func (s *Session) attach() *wire.Attach {
 
 // lastSeq is below that of every frame whose ending is still to come. Endings do
 // not come in order in "latest", so that the newest one that came tells nothing.
-func (ch *Channel) lastSeq() *uint64 {
-	next := ch.seq
-	if i := slices.IndexFunc(ch.waiting, func(w waiting) bool { return !w.lost }); i >= 0 {
-		next = ch.waiting[i].seq
+func (st *Stream) lastSeq() *uint64 {
+	next := st.nextSeq
+	if i := slices.IndexFunc(st.unended, func(u unended) bool { return !u.lost }); i >= 0 {
+		next = st.unended[i].seq
 	}
 	if next == 0 {
 		return nil
@@ -44,131 +44,130 @@ func (ch *Channel) lastSeq() *uint64 {
 	return new(next - 1)
 }
 
-// goOn takes up the session over l, as far as the server got with it.
-func (s *Session) goOn(l *link, m *wire.Attached) {
-	at := map[uint32]*wire.AttachedStream{}
+// resumeStreams goes on over c with the streams that the server still has.
+func (s *Session) resumeStreams(c *conn, m *wire.Attached) {
+	attached := map[uint32]*wire.AttachedStream{}
 	for i := range m.Streams {
-		at[m.Streams[i].SID] = &m.Streams[i]
+		attached[m.Streams[i].SID] = &m.Streams[i]
 	}
-	s.takeOver(l, func() { s.token = m.ResumeToken }, func(ch *Channel) ([]wire.Message, bool) {
-		there := at[ch.sid]
+	s.continueOn(c, func() { s.token = m.ResumeToken }, func(st *Stream) ([]wire.Message, bool) {
+		at := attached[st.sid]
 		switch {
-		case ch.state == opening && there != nil: // whose answer went down with the connection
-			gone := &wire.Close{SID: ch.sid}
-			return append([]wire.Message{gone}, ch.reopen()...), true
-		case ch.state == opening:
-			return ch.reopen(), true
-		case there == nil:
+		case st.state == opening && at != nil: // opened was lost with the connection
+			old := &wire.Close{SID: st.sid}
+			return append([]wire.Message{old}, st.reopen()...), true
+		case st.state == opening:
+			return st.reopen(), true
+		case at == nil:
 			return nil, false
 		}
-		return ch.goOn(there), true
+		return st.resume(at), true
 	})
 }
 
-// startOver opens the streams of a session that the server no longer has.
-func (s *Session) startOver(l *link, m *wire.Ready) {
-	s.takeOver(l, func() { s.begin(m) }, func(ch *Channel) ([]wire.Message, bool) {
-		if ch.closing {
+// reopenStreams opens the streams of a session that the server no longer has.
+func (s *Session) reopenStreams(c *conn, m *wire.Ready) {
+	s.continueOn(c, func() { s.setReady(m) }, func(st *Stream) ([]wire.Message, bool) {
+		if st.closing {
 			return nil, false
 		}
-		ch.lose(func(*waiting) bool { return true })
-		return ch.reopen(), true
+		st.markLost(func(*unended) bool { return true })
+		return st.reopen(), true
 	})
 }
 
-// takeOver makes l the session's connection. Each channel says what it has to
-// tell the server, or that it has ended.
-func (s *Session) takeOver(l *link, begin func(), each func(*Channel) ([]wire.Message, bool)) {
-	var say []wire.Message
-	var over, on []*Channel
+// continueOn makes c the session's connection. It calls prepare, and then each for
+// every stream, with s.mu held: each returns what is to be sent to the server, and
+// whether the stream goes on.
+func (s *Session) continueOn(c *conn, prepare func(), each func(*Stream) (messages []wire.Message, goesOn bool)) {
+	var messages []wire.Message
+	var ended, resumed []*Stream
 	var why []error
 	s.write.Lock()
 	s.mu.Lock()
-	begin()
-	for _, ch := range s.sorted() {
-		m, lives := each(ch)
-		say = append(say, m...)
-		if lives {
-			on = append(on, ch)
+	prepare()
+	for _, st := range s.inOrder() {
+		m, goesOn := each(st)
+		messages = append(messages, m...)
+		if goesOn {
+			resumed = append(resumed, st)
 		} else {
 			var err error
-			if !ch.closing {
-				err = stream.Errorf(stream.Unavailable, "", "the stream ended while there was no connection: open another channel")
+			if !st.closing {
+				err = stream.Errorf(stream.Unavailable, "", "the stream ended while there was no connection: open another one")
 			}
-			over, why = append(over, ch), append(why, err)
+			ended, why = append(ended, st), append(why, err)
 		}
-		ch.wake()
+		st.notifyChange()
 	}
-	s.use(l)
+	s.setConn(c)
 	s.mu.Unlock()
-	s.say(l, say...)
-	for _, ch := range on {
-		if ch.state == open { // which only this goroutine changes
-			s.configure(l, ch)
+	s.sendControl(c, messages...)
+	for _, st := range resumed {
+		if st.state == open { // which only this goroutine changes
+			s.sendConfig(c, st)
 		}
 	}
 	s.write.Unlock()
-	for i, ch := range over {
-		s.endChannel(ch, why[i])
+	for i, st := range ended {
+		s.endStream(st, why[i])
 	}
-	for _, ch := range on {
-		s.handOver(ch, func() { s.out = ch.flushLost(s.out[:0]) })
-		if ch.advises() {
-			ch.opts.OnAdvice(Advice{KeyFrame: true})
+	for _, st := range resumed {
+		s.deliver(st, func() { s.out = st.takeLost(s.out[:0]) })
+		if st.needsKeyFrame() {
+			st.opts.OnAdvice(Advice{KeyFrame: true})
 		}
 	}
 }
 
 // reopen asks for the stream anew, under a number of its own. s.mu is held.
-func (ch *Channel) reopen() []wire.Message {
-	s := ch.s
-	delete(s.channels, ch.sid)
-	ch.sid = s.newSID()
-	s.channels[ch.sid] = ch
-	ch.state, ch.sent, ch.limit, ch.ended, ch.flush = opening, 0, 0, 0, false
-	return []wire.Message{ch.openMessage()}
+func (st *Stream) reopen() []wire.Message {
+	s := st.s
+	delete(s.streams, st.sid)
+	st.sid = s.newSID()
+	s.streams[st.sid] = st
+	st.state, st.sent, st.limit, st.ended, st.flush = opening, 0, 0, 0, false
+	return []wire.Message{st.openMessage()}
 }
 
-// goOn settles which frames the server has, and says again what may have been
-// lost. s.mu is held.
-func (ch *Channel) goOn(there *wire.AttachedStream) (say []wire.Message) {
-	ch.lose(func(w *waiting) bool { return there.ReceivedSeq == nil || w.seq > *there.ReceivedSeq })
-	ch.sent, ch.limit = there.ReceivedCount, there.CreditLimit
-	// The answer is a credit, which tells how many frames have ended: endings that
-	// the server no longer has show as a gap.
-	policy := ch.policy
-	policy.Mode = ""
-	say = append(say, &wire.Update{SID: ch.sid, Policy: changeOf(policy)})
-	if ch.paused {
-		say = append(say, &wire.Pause{SID: ch.sid})
+// resume settles which frames the server has, and repeats what may have been lost
+// with the connection. s.mu is held.
+func (st *Stream) resume(at *wire.AttachedStream) (messages []wire.Message) {
+	st.markLost(func(u *unended) bool { return at.ReceivedSeq == nil || u.seq > *at.ReceivedSeq })
+	st.sent, st.limit = at.ReceivedCount, at.CreditLimit
+	// The answer to an update is a credit, which tells how many frames have ended:
+	// endings that the server no longer has show as a gap.
+	messages = append(messages, st.update.message(st.sid))
+	if st.paused {
+		messages = append(messages, &wire.Pause{SID: st.sid})
 	} else {
-		say = append(say, &wire.Resume{SID: ch.sid})
+		messages = append(messages, &wire.Resume{SID: st.sid})
 	}
-	if ch.flush {
-		say = append(say, &wire.Flush{SID: ch.sid})
-		ch.flush = false
+	if st.flush {
+		messages = append(messages, &wire.Flush{SID: st.sid})
+		st.flush = false
 	}
-	if ch.closing {
-		say = append(say, &wire.Close{SID: ch.sid})
+	if st.closing {
+		messages = append(messages, &wire.Close{SID: st.sid})
 	}
-	return say
+	return messages
 }
 
-// lose marks frames as lost. s.mu is held.
-func (ch *Channel) lose(which func(*waiting) bool) {
-	for i := range ch.waiting {
-		if w := &ch.waiting[i]; !w.lost && which(w) {
-			w.lost = true
-			ch.live--
-			ch.gap = true
+// markLost marks frames as lost. s.mu is held.
+func (st *Stream) markLost(which func(*unended) bool) {
+	for i := range st.unended {
+		if u := &st.unended[i]; !u.lost && which(u) {
+			u.lost = true
+			st.atServer--
+			st.discontinuity = true
 		}
 	}
 }
 
-// advises says whether the sender should be asked for a key frame, for those
-// that come would need a frame that is lost.
-func (ch *Channel) advises() bool {
-	ch.s.mu.Lock()
-	defer ch.s.mu.Unlock()
-	return ch.gap && interCoded(ch.codec) && ch.opts.OnAdvice != nil
+// needsKeyFrame says whether the sender should be asked for a key frame, for the
+// frames that come would need one that is lost.
+func (st *Stream) needsKeyFrame() bool {
+	st.s.mu.Lock()
+	defer st.s.mu.Unlock()
+	return st.discontinuity && interCoded(st.codec) && st.opts.OnAdvice != nil
 }

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"sync"
@@ -16,36 +15,38 @@ import (
 
 // SessionOptions are what a session is made with. The zero value will do.
 type SessionOptions struct {
-	// Header goes with each handshake: Authorization, say.
+	// Header goes with each handshake, such as Authorization.
 	Header http.Header
-	// Ticket is asked for a ticket before each handshake, for a ticket is good
-	// once: (*Client).Ticket of a client that is let in, say. nil = none is shown.
+	// Ticket is asked for a ticket before each handshake, since a ticket is good
+	// once: (*Client).Ticket of a client that is let in, for example. nil = none
+	// is shown.
 	Ticket func(ctx context.Context) (string, error)
 	// GiveUp is how long another connection is tried for when one was lost;
 	// 0 = 2 minutes, negative = not at all.
 	GiveUp time.Duration
-	// OnLink, when set, is told when the connection was lost and when there is
-	// another. It is called from the goroutine that calls OnReply.
-	OnLink func(Link)
+	// OnConnection, when set, is told when the connection was lost and when there
+	// is another. It is called from the goroutine that calls OnReply.
+	OnConnection func(ConnectionChange)
 }
 
-// LinkState says what became of a session's connection.
-type LinkState string
+// ConnectionState says what became of a session's connection.
+type ConnectionState string
 
 // The states.
 const (
-	// LinkLost: frames wait, on both sides, for another connection.
-	LinkLost LinkState = "lost"
-	// LinkResumed: the session goes on; frames that did not arrive are lost.
-	LinkResumed LinkState = "resumed"
-	// LinkReopened: the server no longer had the session. Its streams were opened
-	// anew; all frames on their way and the state of stateful models are lost.
-	LinkReopened LinkState = "reopened"
+	// ConnectionLost: frames wait, on both sides, for another connection.
+	ConnectionLost ConnectionState = "lost"
+	// ConnectionResumed: the session goes on; frames that did not arrive are lost.
+	ConnectionResumed ConnectionState = "resumed"
+	// ConnectionReopened: the server no longer had the session. Its streams were
+	// opened anew; all frames on their way and the state of stateful models are
+	// lost.
+	ConnectionReopened ConnectionState = "reopened"
 )
 
-// Link is a change of a session's connection.
-type Link struct {
-	State LinkState
+// ConnectionChange is a change of a session's connection.
+type ConnectionChange struct {
+	State ConnectionState
 	Err   error // why it was lost
 }
 
@@ -54,39 +55,39 @@ type Link struct {
 // frame that was sent still ends exactly once, as lost if it has to be. All
 // methods may be called concurrently.
 type Session struct {
-	c      *Client
-	opts   SessionOptions
-	ctx    context.Context // ends when the session is to end
-	cancel context.CancelCauseFunc
-	unhook func() bool
-	done   chan struct{}
-	hurry  chan struct{} // replies wait for nobody any more
+	c             *Client
+	opts          SessionOptions
+	ctx           context.Context // ends when the session is to end
+	cancel        context.CancelCauseFunc
+	stopAfterFunc func() bool
+	done          chan struct{}
+	discard       chan struct{} // closed when replies are not waited to be taken any more
 
-	write sync.Mutex // one writer; taken before mu
-	head  []byte     // the writer's
+	write sync.Mutex // held by who writes to the connection; taken before mu
+	head  []byte     // of the message that is written, under write
 
-	mu       sync.Mutex
-	link     *link // nil while there is none
-	token    string
-	limits   wire.Limits
-	next     uint32 // sid
-	channels map[uint32]*Channel
-	told     error // what the server said of the connection's end
-	closed   bool
-	err      error
+	mu        sync.Mutex
+	conn      *conn // nil while there is none
+	token     string
+	limits    wire.Limits
+	lastSID   uint32
+	streams   map[uint32]*Stream
+	serverErr error // what the server said of the connection's end
+	closed    bool
+	err       error
 
-	out []Reply // the reader's
+	out []Reply // of the session's goroutine
 }
 
 // Session begins a session. ctx is for the whole of it: when it ends, the
-// session is closed. Errors are those of Stream.
+// session is closed. Errors are those of Infer.
 func (c *Client) Session(ctx context.Context, opts SessionOptions) (*Session, error) {
-	s := &Session{c: c, opts: opts, done: make(chan struct{}), hurry: make(chan struct{}), channels: map[uint32]*Channel{}}
+	s := &Session{c: c, opts: opts, done: make(chan struct{}), discard: make(chan struct{}), streams: map[uint32]*Stream{}}
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	s.unhook = context.AfterFunc(ctx, func() { s.stop(fmt.Errorf("client: %w", context.Cause(ctx))) })
-	l, ready, err := s.connect()
+	s.stopAfterFunc = context.AfterFunc(ctx, func() { s.stop(fmt.Errorf("client: %w", context.Cause(ctx))) })
+	conn, ready, err := s.connect()
 	if err != nil {
-		s.unhook()
+		s.stopAfterFunc()
 		s.cancel(nil)
 		if ctx.Err() != nil {
 			err = fmt.Errorf("client: %w", context.Cause(ctx))
@@ -94,26 +95,23 @@ func (c *Client) Session(ctx context.Context, opts SessionOptions) (*Session, er
 		return nil, err
 	}
 	s.mu.Lock()
-	s.begin(ready)
-	s.use(l)
+	s.setReady(ready)
+	s.setConn(conn)
 	s.mu.Unlock()
-	go s.run(l) // Close waits for it
+	go s.run(conn) // Close waits for it
 	return s, nil
 }
 
 // Ticket asks the server for a ticket: it lets a session in once, within 30 s.
 func (c *Client) Ticket(ctx context.Context) (string, error) {
-	body, _, err := c.do(ctx, http.MethodPost, c.url(nil, "v2", "tickets"), jsonHeader, nil)
-	if err != nil {
-		return "", err
-	}
 	var m struct {
 		Ticket string `json:"ticket"`
 	}
-	if err := json.Unmarshal(body, &m); err != nil || m.Ticket == "" {
-		return "", stream.Errorf(stream.Internal, "", "the server's answer is not understood: it has no ticket")
+	err := c.doJSON(ctx, http.MethodPost, c.url(nil, "v2", "tickets"), nil, &m)
+	if err == nil && m.Ticket == "" {
+		err = stream.Errorf(stream.Internal, "", "the server's answer is not understood: it has no ticket")
 	}
-	return m.Ticket, nil
+	return m.Ticket, err
 }
 
 // Done is closed when the session has ended.
@@ -126,8 +124,8 @@ func (s *Session) Err() error {
 	return s.err
 }
 
-// Close ends the session and its channels. Frames on their way are lost, which
-// their channels' readers are told for 2 s at most. It returns when the session
+// Close ends the session and its streams. Frames on their way are lost, which
+// their streams' readers are told for 2 s at most. It returns when the session
 // has ended and may be called again, but not by OnReply.
 func (s *Session) Close() error {
 	s.stop(nil)
@@ -142,7 +140,7 @@ func (s *Session) stop(err error) {
 	if first {
 		s.closed, s.err = true, err
 	}
-	l := s.link
+	conn := s.conn
 	s.mu.Unlock()
 	if !first {
 		return
@@ -151,90 +149,126 @@ func (s *Session) stop(err error) {
 		err = errClosed()
 	}
 	s.cancel(err)
-	time.AfterFunc(closeWait, func() { close(s.hurry) })
-	if l != nil {
-		l.bye()
+	time.AfterFunc(closeTimeout, func() { close(s.discard) })
+	if conn != nil {
+		conn.sendClose()
 	}
 }
 
 func errClosed() error { return stream.Errorf(stream.Canceled, "", "the session is closed") }
 
-func (l *link) bye() {
-	_ = l.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(closeWait))
-	l.raw.end(closeWait)
-}
+// setReady notes what a new session was told. s.mu is held.
+func (s *Session) setReady(m *wire.Ready) { s.token, s.limits = m.ResumeToken, m.Limits }
 
-// begin takes a new session's secrets. s.mu is held.
-func (s *Session) begin(m *wire.Ready) { s.token, s.limits = m.ResumeToken, m.Limits }
-
-// use makes l the session's connection. s.mu is held.
-func (s *Session) use(l *link) {
-	s.link = l
-	if s.closed { // meanwhile; stop did not see it
-		l.raw.end(0)
+// setConn makes c the session's connection. s.mu is held.
+func (s *Session) setConn(c *conn) {
+	s.conn = c
+	if s.closed { // while it was made: stop has not seen it
+		c.raw.endWithin(0)
 	}
 }
 
 // run is the session's goroutine: it reads, and makes connections.
-func (s *Session) run(l *link) {
+func (s *Session) run(c *conn) {
 	defer close(s.done)
 	for {
-		lost, err := s.read(l)
+		lost, err := s.read(c)
 		s.mu.Lock()
-		s.link = nil
+		s.conn = nil
 		s.mu.Unlock()
 		if !lost || s.opts.GiveUp < 0 {
 			s.finish(err)
 			return
 		}
-		s.tell(Link{LinkLost, err})
-		var state LinkState
-		if l, state, err = s.reconnect(err); err != nil {
+		s.notify(ConnectionChange{ConnectionLost, err})
+		var state ConnectionState
+		if c, state, err = s.reconnect(err); err != nil {
 			s.finish(err)
 			return
 		}
-		s.tell(Link{State: state})
+		s.notify(ConnectionChange{State: state})
 	}
 }
 
-func (s *Session) tell(l Link) {
-	if s.opts.OnLink != nil {
-		s.opts.OnLink(l)
+func (s *Session) notify(c ConnectionChange) {
+	if s.opts.OnConnection != nil {
+		s.opts.OnConnection(c)
 	}
 }
 
 // finish ends what is left of the session.
 func (s *Session) finish(err error) {
 	s.stop(err)
-	s.unhook()
+	s.stopAfterFunc()
 	s.mu.Lock()
 	why := s.err
-	all := s.sorted()
+	all := s.inOrder()
 	s.mu.Unlock()
-	for _, ch := range all {
-		s.endChannel(ch, why)
+	for _, st := range all {
+		s.endStream(st, why)
 	}
 }
 
-// say writes control messages, if there is a connection; the caller holds
-// s.write. A connection that fails is closed, which the reader notices.
-func (s *Session) say(l *link, ms ...wire.Message) {
-	if l == nil {
+// endError is why nothing can be asked of a session that has ended. s.mu is held.
+func (s *Session) endError() error {
+	if s.err != nil {
+		return s.err
+	}
+	return errClosed()
+}
+
+// newSID is a number that no stream has. s.mu is held.
+func (s *Session) newSID() uint32 {
+	for {
+		s.lastSID++
+		if s.streams[s.lastSID] == nil {
+			return s.lastSID
+		}
+	}
+}
+
+// sendControl writes control messages, if there is a connection; s.write is held.
+// A connection that fails is closed, which the reader notices.
+func (s *Session) sendControl(c *conn, messages ...wire.Message) {
+	if c == nil {
 		return
 	}
-	for _, m := range ms {
+	for _, m := range messages {
 		text, err := wire.AppendControl(nil, m)
 		if err == nil { // else it was checked before
-			err = l.WriteMessage(websocket.TextMessage, text)
+			err = c.WriteMessage(websocket.TextMessage, text)
 		}
 		if err != nil {
-			_ = l.Close()
+			_ = c.Close()
 			return
 		}
 	}
 }
 
-// errorOf is an error as the server words it.
-func errorOf(m *wire.ErrorMessage) error {
-	return &stream.Error{Code: stream.Code(m.Code), Msg: m.Message}
+// sendMedia writes a media message. s.write is held. A connection that fails is
+// closed.
+func (s *Session) sendMedia(c *conn, m *message) {
+	if err := s.writeMedia(c, m); err != nil {
+		_ = c.Close()
+	}
+}
+
+func (s *Session) writeMedia(c *conn, m *message) error {
+	w, err := c.NextWriter(websocket.BinaryMessage)
+	if err != nil {
+		return err
+	}
+	s.head = wire.AppendHeader(s.head[:0], &m.head)
+	if m.json != nil {
+		s.head = wire.AppendTensorsPrefix(s.head, m.json)
+	}
+	if _, err = w.Write(s.head); err != nil {
+		return err
+	}
+	for _, b := range m.body {
+		if _, err = w.Write(b); err != nil {
+			return err
+		}
+	}
+	return w.Close()
 }

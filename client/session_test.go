@@ -31,13 +31,13 @@ func session(t *testing.T, c *client.Client, o client.SessionOptions) *client.Se
 	return s
 }
 
-func channel(t *testing.T, s *client.Session, model string, o client.ChannelOptions) *client.Channel {
+func openStream(t *testing.T, s *client.Session, model string, o client.StreamOptions) *client.Stream {
 	t.Helper()
-	ch, err := s.Open(patience(t), model, o)
+	st, err := s.Open(patience(t), model, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ch
+	return st
 }
 
 // book keeps how each frame ended, and complains of one that ends twice or out
@@ -128,35 +128,35 @@ func TestSession(t *testing.T) {
 	s := session(t, c, client.SessionOptions{Ticket: ticket})
 	ctx := patience(t)
 	for _, form := range []client.Outputs{client.JSON, client.Binary, client.None} {
-		ch := channel(t, s, "same", client.ChannelOptions{Codec: "opaque", Outputs: form, Policy: every})
-		if p := ch.Policy(); p.Mode != stream.Every || p.Window != 8 {
+		st := openStream(t, s, "same", client.StreamOptions{Codec: "opaque", Outputs: form, Policy: every})
+		if p := st.Policy(); p.Mode != stream.Every || p.Window != 8 {
 			t.Errorf("%+v", p)
 		}
 		const n = 100
 		go func() {
 			for i := range n {
-				if seq, err := ch.Send(ctx, client.Frame{Data: fmt.Appendf(nil, "frame %d", i), CaptureUS: int64(i) - 3}); err != nil || seq != uint64(i) {
+				if seq, err := st.Send(ctx, client.Frame{Data: fmt.Appendf(nil, "frame %d", i), CaptureUS: int64(i) - 3}); err != nil || seq != uint64(i) {
 					t.Errorf("Send %d: %d, %v", i, seq, err)
 				}
 			}
 		}()
 		for i := range n {
-			r := <-ch.Replies()
+			r := <-st.Replies()
 			if r.Seq != uint64(i) || !r.Answered() || r.CaptureUS != int64(i)-3 || r.Model != "same" || r.Version != "1" || r.Batch < 1 || r.Timing.Total <= 0 || r.Sent.IsZero() || r.Params != nil {
-				t.Fatalf("%s, reply %d: %+v, %v", form, i, r, ch.Err())
+				t.Fatalf("%s, reply %d: %+v, %v", form, i, r, st.Err())
 			}
 			if what := says(r); what != "" && form != client.None {
 				t.Errorf("%s: %s", form, what)
 			}
 		}
-		got, err := ch.Close(ctx)
+		got, err := st.Close(ctx)
 		if err != nil || got != (client.Totals{Received: n, Accepted: n, Results: n}) {
 			t.Errorf("%+v, %v", got, err)
 		}
-		if _, ok := <-ch.Replies(); ok {
+		if _, ok := <-st.Replies(); ok {
 			t.Error("a reply after the end")
 		}
-		_, err = ch.Send(ctx, client.Frame{Data: []byte("late")})
+		_, err = st.Send(ctx, client.Frame{Data: []byte("late")})
 		wantCode(t, err, stream.Canceled)
 	}
 }
@@ -166,8 +166,8 @@ func TestSessionFrames(t *testing.T) {
 	c, _ := serve(t, "same=identity", "eyes=motion,width=64,height=48")
 	s := session(t, c, client.SessionOptions{})
 	ctx := patience(t)
-	eyes := channel(t, s, "eyes", client.ChannelOptions{})
-	same := channel(t, s, "same", client.ChannelOptions{Codec: "opaque"})
+	eyes := openStream(t, s, "eyes", client.StreamOptions{})
+	same := openStream(t, s, "same", client.StreamOptions{Codec: "opaque"})
 	for _, f := range []client.Frame{
 		{Inputs: []stream.Tensor{fp32("x", 1, 2.5), fp32("y", 3)}}, {Data: []byte{1, 2, 3, 4}, Codec: "pcm16"}, {Data: []byte("x"), Params: stream.Params{"n": 3}, Must: true, Deadline: time.Second},
 	} {
@@ -204,16 +204,17 @@ func TestSessionFrames(t *testing.T) {
 	}
 	_, err := eyes.Send(ctx, client.Frame{Data: make([]byte, 1<<20)})
 	wantCode(t, err, stream.TooLarge)
-	wantCode(t, eyes.Update(stream.Policy{Mode: stream.Every}), stream.Conflict)
+	wantCode(t, eyes.Update(client.Update{Window: new(-1)}), stream.InvalidArgument)
+	wantCode(t, eyes.Update(client.Update{Params: stream.Params{"p": []int{1}}}), stream.InvalidArgument)
 
 	wantCode(t, eyes.Configure("jpeg", nil), stream.InvalidArgument)
 
-	_, err = s.Open(ctx, "none", client.ChannelOptions{})
+	_, err = s.Open(ctx, "none", client.StreamOptions{})
 	wantCode(t, err, stream.NotFound)
-	_, err = s.Open(ctx, "same", client.ChannelOptions{Codec: "film"})
+	_, err = s.Open(ctx, "same", client.StreamOptions{Codec: "film"})
 	wantCode(t, err, stream.InvalidArgument)
 	_ = s.Close()
-	_, err = s.Open(ctx, "same", client.ChannelOptions{})
+	_, err = s.Open(ctx, "same", client.StreamOptions{})
 	wantCode(t, err, stream.Canceled)
 	if s.Err() != nil {
 		t.Error(s.Err())
@@ -225,33 +226,33 @@ func TestSessionFrames(t *testing.T) {
 // A server that shuts down says so to everybody.
 func TestSessionDrained(t *testing.T) {
 	c, stop := serve(t, "same=identity", "slow=delay,fixed=50ms")
-	state := newLinks()
-	s := session(t, c, client.SessionOptions{OnLink: state.told})
+	state := newChanges()
+	s := session(t, c, client.SessionOptions{OnConnection: state.told})
 	b, first := newBook(t, true), make(chan struct{})
-	ch := channel(t, s, "slow", client.ChannelOptions{Codec: "opaque", Policy: every, OnReply: func(r client.Reply) {
+	st := openStream(t, s, "slow", client.StreamOptions{Codec: "opaque", Policy: every, OnReply: func(r client.Reply) {
 		if b.reply(r); r.Seq == 0 {
 			close(first)
 		}
 	}})
 	for range 5 {
-		if _, err := ch.Send(patience(t), client.Frame{Data: []byte("x")}); err != nil {
+		if _, err := st.Send(patience(t), client.Frame{Data: []byte("x")}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	<-first
 	stop()
 	<-s.Done()
-	for _, err := range []error{s.Err(), ch.Err()} {
+	for _, err := range []error{s.Err(), st.Err()} {
 		wantCode(t, err, stream.Draining)
 		if err == nil || !strings.Contains(err.Error(), "shutting down") {
 			t.Error(err)
 		}
 	}
-	_, err := ch.Send(patience(t), client.Frame{Data: []byte("x")})
+	_, err := st.Send(patience(t), client.Frame{Data: []byte("x")})
 	wantCode(t, err, stream.Draining)
-	_, err = s.Open(patience(t), "same", client.ChannelOptions{})
+	_, err = s.Open(patience(t), "same", client.StreamOptions{})
 	wantCode(t, err, stream.Draining)
-	if n := b.total(); n != 5 || b.counts()["result"] == 0 || state.of(client.LinkLost) != 0 {
+	if n := b.total(); n != 5 || b.counts()["result"] == 0 || state.of(client.ConnectionLost) != 0 {
 		t.Errorf("%v, %v", b.counts(), state.count)
 	}
 }
@@ -260,8 +261,8 @@ func TestSessionDrained(t *testing.T) {
 func TestSessionUnloaded(t *testing.T) {
 	c, _ := serve(t, "same=identity", "other=identity")
 	s := session(t, c, client.SessionOptions{})
-	same := channel(t, s, "same", client.ChannelOptions{Codec: "opaque"})
-	other := channel(t, s, "other", client.ChannelOptions{Codec: "opaque"})
+	same := openStream(t, s, "same", client.StreamOptions{Codec: "opaque"})
+	other := openStream(t, s, "other", client.StreamOptions{Codec: "opaque"})
 	if err := c.Unload(t.Context(), "same"); err != nil {
 		t.Fatal(err)
 	}
@@ -287,10 +288,10 @@ func TestSessionCredit(t *testing.T) {
 	c, _ := serve(t, "same=identity")
 	s := session(t, c, client.SessionOptions{})
 	ctx := patience(t)
-	try := func(ch *client.Channel) (n int) {
+	try := func(st *client.Stream) (n int) {
 		t.Helper()
 		for {
-			_, ok, err := ch.TrySend(client.Frame{Data: []byte("x")})
+			_, ok, err := st.TrySend(client.Frame{Data: []byte("x")})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -301,53 +302,53 @@ func TestSessionCredit(t *testing.T) {
 		}
 	}
 	for _, mode := range []stream.Mode{stream.Every, stream.Latest} {
-		ch := channel(t, s, "same", client.ChannelOptions{Codec: "opaque", Policy: stream.Policy{Mode: mode, Window: 2}})
-		if err := ch.Pause(); err != nil {
+		st := openStream(t, s, "same", client.StreamOptions{Codec: "opaque", Policy: stream.Policy{Mode: mode, Window: 2}})
+		if err := st.Pause(); err != nil {
 			t.Fatal(err)
 		}
-		n := try(ch)
+		n := try(st)
 		if mode == stream.Every && n != 2 {
 			t.Errorf("%d frames within a window of 2", n)
 		}
 		if mode == stream.Every {
-			if err := ch.Update(stream.Policy{Window: 5}); err != nil {
+			if err := st.Update(client.Update{Window: new(5)}); err != nil {
 				t.Fatal(err)
 			}
 			for n < 5 { // the server answers with more credit
-				if _, err := ch.Send(ctx, client.Frame{Data: []byte("x")}); err != nil {
+				if _, err := st.Send(ctx, client.Frame{Data: []byte("x")}); err != nil {
 					t.Fatal(err)
 				}
 				n++
 			}
-			if more := try(ch); more != 0 {
+			if more := try(st); more != 0 {
 				t.Errorf("%d frames more than a window of 5", more)
 			}
 			short, cancel := context.WithCancel(ctx)
 			cancel()
-			_, err := ch.Send(short, client.Frame{Data: []byte("x")})
+			_, err := st.Send(short, client.Frame{Data: []byte("x")})
 			wantCode(t, err, stream.Canceled)
-			if err := ch.Flush(); err != nil {
+			if err := st.Flush(); err != nil {
 				t.Fatal(err)
 			}
 			for i := range n {
-				if r := <-ch.Replies(); r.Seq != uint64(i) || r.Dropped != stream.Flushed {
+				if r := <-st.Replies(); r.Seq != uint64(i) || r.Dropped != stream.Flushed {
 					t.Errorf("%+v", r)
 				}
 			}
-			if err := ch.Update(stream.Policy{Window: 1}); err != nil { // less is less at once
+			if err := st.Update(client.Update{Window: new(1)}); err != nil { // less is less at once
 				t.Fatal(err)
 			}
-			if n = try(ch); n != 1 {
+			if n = try(st); n != 1 {
 				t.Errorf("%d frames within a window of 1", n)
 			}
 		}
-		if err := ch.Resume(); err != nil {
+		if err := st.Resume(); err != nil {
 			t.Fatal(err)
 		}
-		if err := ch.Drain(ctx); err != nil {
+		if err := st.Drain(ctx); err != nil {
 			t.Fatal(err)
 		}
-		got, err := ch.Close(ctx)
+		got, err := st.Close(ctx)
 		if err != nil || got.Received != got.Results+got.Drops || got.Results < 1 {
 			t.Errorf("%+v, %v", got, err)
 		}
@@ -360,12 +361,12 @@ func TestSessionAdvice(t *testing.T) {
 	s := session(t, c, client.SessionOptions{})
 	advice, stats := make(chan client.Advice, 100), make(chan client.Stats, 100)
 	over, end := context.WithCancel(patience(t))
-	ch := channel(t, s, "slow", client.ChannelOptions{
+	st := openStream(t, s, "slow", client.StreamOptions{
 		Codec: "opaque", OnReply: func(client.Reply) {},
-		OnAdvice: func(a client.Advice) { advice <- a }, OnStats: func(st client.Stats) { stats <- st; end() },
+		OnAdvice: func(a client.Advice) { advice <- a }, OnStats: func(s client.Stats) { stats <- s; end() },
 	})
 	for tick := time.NewTicker(10 * time.Millisecond); over.Err() == nil; <-tick.C { // a camera
-		if _, err := ch.Send(over, client.Frame{Data: []byte("x")}); err != nil && over.Err() == nil {
+		if _, err := st.Send(over, client.Frame{Data: []byte("x")}); err != nil && over.Err() == nil {
 			t.Fatal(err)
 		}
 	}
@@ -386,7 +387,7 @@ func TestSessionGivenUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	full := channel(t, s, "same", client.ChannelOptions{Codec: "opaque", Buffer: 1})
+	full := openStream(t, s, "same", client.StreamOptions{Codec: "opaque", Buffer: 1})
 	for range 20 {
 		if _, err := full.Send(patience(t), client.Frame{Data: []byte("x")}); err != nil {
 			t.Fatal(err)
@@ -397,7 +398,7 @@ func TestSessionGivenUp(t *testing.T) {
 	_, err = full.Close(gone) // and the session goes on
 	wantCode(t, err, stream.Canceled)
 	<-full.Done()
-	slow := channel(t, s, "slow", client.ChannelOptions{Codec: "opaque", Policy: every})
+	slow := openStream(t, s, "slow", client.StreamOptions{Codec: "opaque", Policy: every})
 	if _, err := slow.Send(patience(t), client.Frame{Data: []byte("x")}); err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 // exactly once, and none waits that the server has ended.
 func TestSettle(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		ch := &Channel{policy: stream.Policy{Window: 8}}
+		st := &Stream{policy: stream.Policy{Window: 8}}
 		ends := map[uint64]int{}
 		note := func(out []Reply) {
 			for _, r := range out {
@@ -39,16 +39,16 @@ func TestSettle(t *testing.T) {
 			}
 		}
 		arrive := func() {
-			note(ch.settle(nil, flying[0].seqs, flying[0].ack, 0, Reply{Dropped: stream.Stale}))
+			note(st.settle(nil, flying[0].seqs, flying[0].ack, 0, Reply{Dropped: stream.Stale}))
 			flying = flying[1:]
 		}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			switch rapid.IntRange(0, 6).Draw(t, "step") {
 			case 0, 1, 2: // a frame is sent, and arrives
-				ch.waiting = append(ch.waiting, waiting{seq: ch.seq, sent: time.Now()})
-				ch.live++
-				server = append(server, ch.seq)
-				ch.seq += 1 + rapid.Uint64Range(0, 1).Draw(t, "gap")
+				st.unended = append(st.unended, unended{seq: st.nextSeq, sent: time.Now()})
+				st.atServer++
+				server = append(server, st.nextSeq)
+				st.nextSeq += 1 + rapid.Uint64Range(0, 1).Draw(t, "gap")
 			case 3, 4: // some of them end
 				m := told{}
 				for range min(len(server), rapid.IntRange(1, 3).Draw(t, "ended")) {
@@ -65,24 +65,24 @@ func TestSettle(t *testing.T) {
 					arrive()
 				}
 			case 6: // the connection breaks; a frame is cut off, endings are lost, some are told again
-				ch.waiting = append(ch.waiting, waiting{seq: ch.seq, sent: time.Now()})
-				ch.live++
-				cut := ch.seq
-				ch.seq++
-				ch.lose(func(w *waiting) bool { return w.seq >= cut })
+				st.unended = append(st.unended, unended{seq: st.nextSeq, sent: time.Now()})
+				st.atServer++
+				cut := st.nextSeq
+				st.nextSeq++
+				st.markLost(func(w *unended) bool { return w.seq >= cut })
 				flying = append([]told(nil), recent...)
-				note(ch.flushLost(nil))
+				note(st.takeLost(nil))
 				for len(flying) > 0 {
 					arrive()
 				}
-				note(ch.settle(nil, nil, acked, 0, Reply{}))
+				note(st.settle(nil, nil, acked, 0, Reply{}))
 			}
 		}
 		for len(flying) > 0 {
 			arrive()
 		}
-		if len(ch.waiting) < len(server) || ch.live != len(server) || ch.ended != acked {
-			t.Fatalf("%d wait, %d of them live, the server has %d; ended %d, acked %d", len(ch.waiting), ch.live, len(server), ch.ended, acked)
+		if len(st.unended) < len(server) || st.atServer != len(server) || st.ended != acked {
+			t.Fatalf("%d wait, %d of them live, the server has %d; ended %d, acked %d", len(st.unended), st.atServer, len(server), st.ended, acked)
 		}
 		for len(server) > 0 { // the rest ends one by one
 			acked++
@@ -95,8 +95,8 @@ func TestSettle(t *testing.T) {
 				t.Fatalf("frame %d ended %d times", seq, n)
 			}
 		}
-		if len(ch.waiting) != 0 || ch.live != 0 {
-			t.Fatalf("%+v wait", ch.waiting)
+		if len(st.unended) != 0 || st.atServer != 0 {
+			t.Fatalf("%+v wait", st.unended)
 		}
 	})
 }

@@ -1,19 +1,12 @@
 package client
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"net/url"
-	"strconv"
-	"sync"
+	"maps"
 	"time"
 
-	"github.com/gorilla/websocket"
-
+	"millrace/internal/wire"
 	"millrace/stream"
 )
 
@@ -31,338 +24,423 @@ const (
 // defaults.
 type StreamOptions struct {
 	Version       string
-	Codec         string        // jpeg, png, webp, rgb24, nv12 or opaque; "" = recognised by content
-	Width, Height int           // pixels, of rgb24 and nv12
+	Codec         string        // of frames that do not say; "" = pictures are recognised by content
+	Width, Height int           // pixels, of rgb24 and nv12; both or none
 	Policy        stream.Policy // Mode, MaxAge, Deadline, MaxFPS and Window
 	Outputs       Outputs
+	Params        stream.Params // for the model; values are strings, int64, float64 or bool
 
 	// OnReply, when set, is called with each reply in place of the channel, from
-	// one goroutine, in the order of arrival. It must neither block for long nor
-	// call Drain or Close.
+	// one goroutine for the whole session, in the order of arrival. It must not
+	// block for long, for it holds up the session's other streams; it may call
+	// TrySend, but not Send, Drain, Close or Open.
 	OnReply func(Reply)
 	// Buffer is the room of the channel of replies; 0 = 64. Replies that nobody
-	// takes hold the connection back, until the server gives up on it.
+	// takes hold up the session, until the server gives up on it.
 	Buffer int
+	// OnAdvice is called when the server, or the stream itself after a loss, asks
+	// for frames of another kind. As OnReply.
+	OnAdvice func(Advice)
+	// OnError is called when the server refuses what is no frame: Configure,
+	// Update, Pause, Resume or Flush. As OnReply.
+	OnError func(error)
+	// OnStats is called every few seconds while there are results. As OnReply.
+	OnStats func(Stats)
+}
+
+// Advice asks the sender to send otherwise. 0 = as it is.
+type Advice struct {
+	FPS           float64 // more than that is dropped
+	Width, Height int     // pixels
+	Quality       int     // of JPEG and WebP, 1 to 100
+	KeyFrame      bool    // the next frame should be one
+}
+
+// Totals are the frames of a stream that came to the server, and by how they ended:
+// Received = Results + Drops + Errors and, in Stats, those on their way.
+type Totals struct {
+	Received uint64 // Accepted, and those that were refused: each ended as an error or a drop
+	Accepted uint64
+	Results  uint64
+	Drops    uint64
+	Errors   uint64
+}
+
+// Stats tells how a stream fares at the server.
+type Stats struct {
+	Totals  Totals
+	Waiting int           // frames not yet bound to a batch
+	FPS     float64       // results a second, of late
+	Age     time.Duration // from receipt to result, of late
 }
 
 const (
 	defaultBuffer = 64
-	closeWait     = 2 * time.Second
-	handshakeTime = 10 * time.Second
-	bufferSize    = 32 << 10
+	// maxUnended bounds the frames of a stream that have not ended: what the
+	// server coalesces and the reader of replies leaves lying.
+	maxUnended = 4096
 )
 
-// Stream sends frames to one model and receives exactly one ending for each.
-// Send, Drain, Close and the other methods may be called concurrently.
+type streamState uint8
+
+const (
+	opening streamState = iota
+	open
+	closed
+)
+
+// Stream sends frames to one model and receives exactly one ending for each. All
+// methods may be called concurrently.
 type Stream struct {
-	conn    *websocket.Conn
+	s       *Session
+	alone   bool // the session ends with the stream
+	model   string
 	opts    StreamOptions
+	codec   wire.Codec
 	replies chan Reply
-	closing chan struct{} // Close was called
-	done    chan struct{} // the reader has ended
-	settled chan struct{} // one slot: nothing is on its way any more
-	release func() bool   // of the context's hook
+	done    chan struct{} // closed when the last ending was handed over
+	quit    chan struct{} // closed when replies are not waited to be taken any more
 
-	write sync.Mutex // one writer
+	// The fields below are guarded by s.mu.
+	sid       uint32
+	state     streamState
+	update    Update        // all that Update has changed
+	updated   bool          // since the server was asked to open the stream
+	policy    stream.Policy // in force
+	err       error
+	totals    Totals
+	changed   chan struct{} // closed at the next change; nil when nobody waits
+	paused    bool
+	closing   bool // Close was called, or the last frame sent
+	abandoned bool // quit is closed
+	flush     bool // was asked for while there was no connection
+	config    *message
 
-	mu     sync.Mutex
-	next   uint64
-	sent   map[uint64]time.Time // frames on their way
-	told   error                // what the server said of the session's end
-	err    error
-	closed bool
-	shut   sync.Once
+	nextSeq       uint64
+	unended       []unended
+	atServer      int    // of unended, those that may be at the server
+	delivering    bool   // replies are being handed over
+	sent          uint64 // frames that count against limit
+	limit         uint64 // the server's credit
+	ended         uint64 // frames that the server has ended, as far as is known
+	discontinuity bool   // frames are missing before the next one
 }
 
-// Stream opens a stream of frames to a model. ctx is for the whole stream: when
-// it ends, the connection is closed. Errors are those of Infer.
+// unended is a frame that has not ended.
+type unended struct {
+	seq  uint64
+	sent time.Time
+	lost bool // it ends as lost, in its turn
+}
+
+// Stream opens a stream to a model in a session of its own, which ends with it.
+// ctx is for the whole stream: when it ends, the stream is closed. Errors are
+// those of Infer.
 func (c *Client) Stream(ctx context.Context, model string, opts StreamOptions) (*Stream, error) {
-	query, err := opts.query()
+	s, err := c.Session(ctx, SessionOptions{})
 	if err != nil {
 		return nil, err
 	}
-	conn, err := c.dial(ctx, &websocket.Dialer{}, c.url(query, modelPath(model, opts.Version, "stream")...), nil)
+	st, err := s.open(ctx, model, opts, true)
+	if err != nil {
+		_ = s.Close()
+		return nil, err
+	}
+	return st, nil
+}
+
+// Open opens a stream to a model and waits until the server has. It waits for a
+// connection, too. Errors are those of Infer.
+func (s *Session) Open(ctx context.Context, model string, opts StreamOptions) (*Stream, error) {
+	return s.open(ctx, model, opts, false)
+}
+
+func (s *Session) open(ctx context.Context, model string, opts StreamOptions, alone bool) (*Stream, error) {
+	st, err := newStream(s, model, opts)
 	if err != nil {
 		return nil, err
+	}
+	st.alone = alone
+	s.write.Lock()
+	s.mu.Lock()
+	if s.closed {
+		err := s.endError()
+		s.mu.Unlock()
+		s.write.Unlock()
+		return nil, err
+	}
+	st.sid = s.newSID()
+	s.streams[st.sid] = st
+	conn, m := s.conn, st.openMessage()
+	s.mu.Unlock()
+	s.sendControl(conn, m)
+	s.write.Unlock()
+
+	if err := st.waitUntil(ctx, func() bool { return st.state != opening }); err != nil {
+		st.abandon()
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if st.state == closed && st.err != nil {
+		return nil, st.err
+	}
+	return st, nil
+}
+
+func newStream(s *Session, model string, opts StreamOptions) (*Stream, error) {
+	if err := opts.Policy.Validate(); err != nil {
+		return nil, err
+	}
+	codec := stream.Auto
+	if opts.Codec != "" {
+		var err error
+		if codec, err = stream.ParseCodec(opts.Codec); err != nil {
+			return nil, err
+		}
+	}
+	if err := checkParams(opts.Params); err != nil {
+		return nil, err
+	}
+	if opts.Outputs == "" {
+		opts.Outputs = Binary
 	}
 	if opts.Buffer <= 0 {
 		opts.Buffer = defaultBuffer
 	}
-	s := &Stream{
-		conn: conn, opts: opts, replies: make(chan Reply, opts.Buffer), closing: make(chan struct{}), done: make(chan struct{}),
-		settled: make(chan struct{}, 1), sent: map[uint64]time.Time{},
-	}
-	s.release = context.AfterFunc(ctx, func() {
-		s.fail(fmt.Errorf("client: %w", context.Cause(ctx)))
-		_ = conn.Close()
-	})
-	go s.read() // ends with the connection; Close waits for it
-	return s, nil
+	return &Stream{
+		s: s, model: model, opts: opts, codec: wire.Codec(codec),
+		replies: make(chan Reply, opts.Buffer), done: make(chan struct{}), quit: make(chan struct{}),
+	}, nil
 }
 
-// dial makes a WebSocket connection. A refusal is an error with the server's
-// code.
-func (c *Client) dial(ctx context.Context, d *websocket.Dialer, u *url.URL, header http.Header) (*websocket.Conn, error) {
-	u.Scheme = map[string]string{"http": "ws", "https": "wss"}[u.Scheme]
-	d.ReadBufferSize, d.WriteBufferSize, d.HandshakeTimeout = bufferSize, bufferSize, handshakeTime
-	conn, resp, err := d.DialContext(ctx, u.String(), header)
-	if err != nil {
-		if resp != nil && ctx.Err() == nil {
-			body, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
-			return nil, toldBy(resp.StatusCode, body)
-		}
-		return nil, c.unreachable(ctx, err)
+func checkParams(p stream.Params) error {
+	if _, err := wire.Params(p).MarshalJSON(); err != nil {
+		return stream.Errorf(stream.InvalidArgument, "", "%w", err)
 	}
-	return conn, nil
+	return nil
 }
 
-func (o *StreamOptions) query() (url.Values, error) {
-	if err := o.Policy.Validate(); err != nil {
-		return nil, err
+// openMessage asks for the stream as it is wanted now: as it was opened, with all
+// that Update has changed. s.mu is held.
+func (st *Stream) openMessage() *wire.Open {
+	st.updated = false
+	o := &st.opts
+	p := st.update.applyTo(o.Policy)
+	m := &wire.Open{
+		SID: st.sid, Model: st.model, Version: o.Version, Codec: o.Codec, Width: o.Width, Height: o.Height,
+		Policy:  wire.Policy{Mode: string(p.Mode), MaxAgeMS: millis(p.MaxAge), DeadlineMS: millis(p.Deadline), MaxFPS: p.MaxFPS, Window: p.Window},
+		Outputs: string(o.Outputs), Params: wire.Params(maps.Clone(o.Params)),
 	}
-	if o.Outputs == "" {
-		o.Outputs = Binary
+	if st.update.Outputs != "" {
+		m.Outputs = string(st.update.Outputs)
 	}
-	q := url.Values{"outputs": {string(o.Outputs)}}
-	set := func(key string, n int) {
-		if n != 0 {
-			q.Set(key, strconv.Itoa(n))
-		}
+	if st.update.Params != nil {
+		m.Params = wire.Params(st.update.Params)
 	}
-	if o.Codec != "" {
-		q.Set("codec", o.Codec)
-	}
-	set("width", o.Width)
-	set("height", o.Height)
-	if o.Policy.Mode != "" {
-		q.Set("policy", string(o.Policy.Mode))
-	}
-	set("max_age_ms", millis(o.Policy.MaxAge))
-	set("deadline_ms", millis(o.Policy.Deadline))
-	set("window", o.Policy.Window)
-	if o.Policy.MaxFPS > 0 {
-		q.Set("max_fps", strconv.FormatFloat(o.Policy.MaxFPS, 'f', -1, 64))
-	}
-	return q, nil
+	return m
 }
 
 // millis rounds up, so that a short time is not none.
 func millis(d time.Duration) int { return int((d + time.Millisecond - 1) / time.Millisecond) }
 
+// notifyChange wakes those that wait for a change. s.mu is held.
+func (st *Stream) notifyChange() {
+	if st.changed != nil {
+		close(st.changed)
+		st.changed = nil
+	}
+}
+
+// nextChange returns what is closed at the next change. s.mu is held.
+func (st *Stream) nextChange() <-chan struct{} {
+	if st.changed == nil {
+		st.changed = make(chan struct{})
+	}
+	return st.changed
+}
+
+// waitUntil waits until ok, which is called with s.mu held.
+func (st *Stream) waitUntil(ctx context.Context, ok func() bool) error {
+	for {
+		st.s.mu.Lock()
+		if ok() {
+			st.s.mu.Unlock()
+			return nil
+		}
+		changed := st.nextChange()
+		st.s.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("client: %w", context.Cause(ctx))
+		}
+	}
+}
+
 // Send sends one frame, whose memory is the caller's again when it returns, and
 // returns the number that its replies carry. Frames are numbered from 0 in the
-// order of sending. With the policy "every" it waits while the stream's window
-// is full.
-func (s *Stream) Send(frame []byte) (seq uint64, err error) {
+// order of sending. It waits for a connection, and with the policy "every" for
+// the server's credit; in "latest" the server lets the newest frame win. A frame
+// whose number was returned ends exactly once.
+func (st *Stream) Send(ctx context.Context, f Frame) (seq uint64, err error) {
+	for {
+		seq, wait, err := st.send(&f, st.latest())
+		if err != nil || wait == nil {
+			return seq, err
+		}
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return 0, fmt.Errorf("client: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// TrySend is Send for frames that are not worth waiting for: ok is false, and
+// nothing was sent, when there is no connection or no credit now.
+func (st *Stream) TrySend(f Frame) (seq uint64, ok bool, err error) {
+	seq, wait, err := st.send(&f, false)
+	return seq, err == nil && wait == nil, err
+}
+
+func (st *Stream) latest() bool {
+	st.s.mu.Lock()
+	defer st.s.mu.Unlock()
+	return st.policy.Mode == stream.Latest
+}
+
+// send sends f if it may be sent now; otherwise wait says when to try again.
+func (st *Stream) send(f *Frame, ignoreCredit bool) (seq uint64, wait <-chan struct{}, err error) {
+	m, err := f.message(&st.opts)
+	if err != nil {
+		return 0, nil, err
+	}
+	s := st.s
 	s.write.Lock()
 	defer s.write.Unlock()
 	s.mu.Lock()
-	if s.closed {
-		err := s.err
+	if err := st.sendError(m.size); err != nil {
 		s.mu.Unlock()
-		if err == nil {
-			err = stream.Errorf(stream.Canceled, "", "the stream is closed")
-		}
-		return 0, err
+		return 0, nil, err
 	}
-	seq = s.next
-	s.next++
-	s.sent[seq] = time.Now()
+	if s.conn == nil || st.state != open || !ignoreCredit && !st.hasCredit() || len(st.unended) >= maxUnended {
+		wait = st.nextChange()
+		s.mu.Unlock()
+		return 0, wait, nil
+	}
+	seq = st.nextSeq
+	st.nextSeq++
+	st.sent++
+	st.atServer++
+	st.unended = append(st.unended, unended{seq: seq, sent: time.Now()})
+	m.head.SID, m.head.Seq = st.sid, seq
+	if st.discontinuity {
+		m.head.Flags |= wire.FlagDiscontinuity
+		st.discontinuity = false
+	}
+	st.closing = st.closing || f.Last
+	conn := s.conn
 	s.mu.Unlock()
-	if err := s.conn.WriteMessage(websocket.BinaryMessage, frame); err != nil {
-		// The reader learns why: the server may have said so.
-		_ = s.conn.SetReadDeadline(time.Now().Add(closeWait))
-		<-s.done
-		if err := s.Err(); err != nil {
-			return 0, err
-		}
-		return 0, stream.Errorf(stream.Unavailable, "", "the frame cannot be sent: %w", err)
+	s.sendMedia(conn, &m) // when it fails, the frame's ending tells
+	return seq, nil, nil
+}
+
+// hasCredit says whether the server takes another frame. s.mu is held.
+func (st *Stream) hasCredit() bool {
+	window := st.policy.Window // 0 = the model's, which the credit follows
+	return st.sent < st.limit && (window == 0 || st.atServer < window)
+}
+
+// sendError says why a frame cannot be sent at all. s.mu is held.
+func (st *Stream) sendError(size int) error {
+	switch most := st.s.limits.MaxMessage; {
+	case st.err != nil:
+		return st.err
+	case st.s.closed:
+		return st.s.endError()
+	case st.state == closed || st.closing:
+		return stream.Errorf(stream.Canceled, "", "the stream is closed")
+	case most > 0 && size > most:
+		return stream.Errorf(stream.TooLarge, "limits.max_message", "the frame's message would have %d bytes: the server takes %d", size, most)
 	}
-	return seq, nil
+	return nil
 }
 
 // Replies returns the channel of replies. It is closed when the stream has
 // ended; Err then says why. With OnReply nothing comes here.
-func (s *Stream) Replies() <-chan Reply { return s.replies }
+func (st *Stream) Replies() <-chan Reply { return st.replies }
+
+// Done is closed when the stream has ended and each frame with it.
+func (st *Stream) Done() <-chan struct{} { return st.done }
 
 // Err says why the stream ended: nil while it has not, and after Close.
-func (s *Stream) Err() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.err
+func (st *Stream) Err() error {
+	st.s.mu.Lock()
+	defer st.s.mu.Unlock()
+	return st.err
 }
 
-// Done is closed when the stream has ended.
-func (s *Stream) Done() <-chan struct{} { return s.done }
+// Policy is what holds for the stream, the model's defaults filled in. A field
+// that Update has set back to the model's default is 0.
+func (st *Stream) Policy() stream.Policy {
+	st.s.mu.Lock()
+	defer st.s.mu.Unlock()
+	return st.policy
+}
 
 // Waiting is the number of frames sent that have not ended.
-func (s *Stream) Waiting() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.sent)
+func (st *Stream) Waiting() int {
+	st.s.mu.Lock()
+	defer st.s.mu.Unlock()
+	return len(st.unended)
 }
 
 // Drain waits until every frame sent has ended, and all replies are in the
-// channel or handed to OnReply. It fails when ctx or the stream ends before.
-func (s *Stream) Drain(ctx context.Context) error {
-	for s.Waiting() > 0 {
-		select {
-		case <-s.settled:
-		case <-s.done:
-			if n := s.Waiting(); n > 0 {
-				if err := s.Err(); err != nil {
-					return err
-				}
-				return stream.Errorf(stream.Canceled, "", "the stream was closed with %d frames on their way", n)
-			}
-			return nil
-		case <-ctx.Done():
-			return fmt.Errorf("client: %d frames have not ended: %w", s.Waiting(), context.Cause(ctx))
-		}
+// channel or handed to OnReply, those of a stream that ended as lost. It fails when
+// ctx ends before.
+func (st *Stream) Drain(ctx context.Context) error {
+	if err := st.waitUntil(ctx, func() bool { return len(st.unended) == 0 && !st.delivering }); err != nil {
+		return fmt.Errorf("%d frames have not ended: %w", st.Waiting(), err)
 	}
-	s.wakeDrain() // for another one that waits
 	return nil
 }
 
-func (s *Stream) wakeDrain() {
+// Close ends the stream: frames that wait at the server are dropped, those in a
+// batch are answered. It returns when all have ended, with the server's count of
+// them, which is empty when it was lost with a connection or starts at the
+// newest ConnectionReopened. When ctx ends before, replies that nobody takes are
+// thrown away. It may be called again.
+func (st *Stream) Close(ctx context.Context) (Totals, error) {
+	_ = st.control(func() { st.closing = true; st.notifyChange() }, func() wire.Message { return &wire.Close{SID: st.sid} })
+	var late error
 	select {
-	case s.settled <- struct{}{}:
-	default:
+	case <-st.done:
+	case <-ctx.Done():
+		late = fmt.Errorf("%d frames have not ended: %w", st.Waiting(), context.Cause(ctx))
+		st.abandon()
 	}
+	if st.alone {
+		_ = st.s.Close()
+	}
+	if late != nil {
+		return Totals{}, late
+	}
+	st.s.mu.Lock()
+	defer st.s.mu.Unlock()
+	return st.totals, st.err
 }
 
-// Close ends the stream; replies to frames on their way are lost, so Drain
-// before. It returns when the stream has ended and may be called again.
-func (s *Stream) Close() error {
-	s.fail(nil)
-	s.shut.Do(func() {
-		close(s.closing)
-		msg := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")
-		_ = s.conn.WriteControl(websocket.CloseMessage, msg, time.Now().Add(closeWait))
-		_ = s.conn.SetReadDeadline(time.Now().Add(closeWait))
-	})
-	<-s.done
-	return nil
-}
-
-// fail notes why the stream ends; the first one counts.
-func (s *Stream) fail(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.closed {
-		s.closed, s.err = true, err
+// abandon has the stream end without anybody waiting for it.
+func (st *Stream) abandon() {
+	st.s.mu.Lock()
+	if !st.abandoned {
+		st.abandoned = true
+		close(st.quit)
 	}
-}
-
-func (s *Stream) read() {
-	defer close(s.done)
-	defer close(s.replies)
-	defer s.release()
-	defer func() { _ = s.conn.Close() }()
-	var buf bytes.Buffer
-	for {
-		kind, r, err := s.conn.NextReader()
-		if err == nil {
-			buf.Reset()
-			_, err = buf.ReadFrom(r)
-		}
-		if err != nil {
-			s.fail(s.endedBy(err))
-			return
-		}
-		if err := s.message(kind, buf.Bytes()); err != nil {
-			s.fail(err)
-			return
-		}
+	already := st.closing
+	st.s.mu.Unlock()
+	if !already {
+		_ = st.control(func() { st.closing = true }, func() wire.Message { return &wire.Close{SID: st.sid} })
 	}
-}
-
-// message takes one message of the server, whose memory is used again.
-func (s *Stream) message(kind int, msg []byte) error {
-	var (
-		r       Reply
-		ofFrame = true
-		err     error
-	)
-	if kind == websocket.BinaryMessage {
-		r, _, err = parseBinary(bytes.Clone(msg))
-	} else {
-		r, ofFrame, err = parseText(msg)
-	}
-	if err != nil {
-		return err
-	}
-	if !ofFrame {
-		s.mu.Lock()
-		s.told = r.Err
-		s.mu.Unlock()
-		return nil
-	}
-	r.Got = time.Now()
-	s.mu.Lock()
-	r.Sent = s.sent[r.Seq]
-	s.mu.Unlock()
-	if s.opts.OnReply != nil {
-		s.opts.OnReply(r)
-	} else {
-		select {
-		case s.replies <- r:
-		case <-s.closing:
-		}
-	}
-	if r.Partial {
-		return nil
-	}
-	// Only now, so that after Drain every reply has been handed over.
-	s.mu.Lock()
-	delete(s.sent, r.Seq)
-	if len(s.sent) == 0 {
-		s.wakeDrain()
-	}
-	s.mu.Unlock()
-	return nil
-}
-
-// endedBy says why the connection ended: in the server's words where there are
-// any.
-func (s *Stream) endedBy(err error) error {
-	s.mu.Lock()
-	told := s.told
-	s.mu.Unlock()
-	if told != nil {
-		return told
-	}
-	return brokenBy(err)
-}
-
-// brokenBy says what ended a connection, nil for a normal end.
-func brokenBy(err error) error {
-	var closed *websocket.CloseError
-	if !errors.As(err, &closed) {
-		return stream.Errorf(stream.Unavailable, "", "the connection to the server broke: %w", err)
-	}
-	code := stream.Internal
-	switch closed.Code {
-	case websocket.CloseNormalClosure:
-		return nil
-	case websocket.CloseGoingAway, 4503:
-		code = stream.Draining
-	case websocket.ClosePolicyViolation, 4400:
-		code = stream.InvalidArgument
-	case websocket.CloseMessageTooBig:
-		code = stream.TooLarge
-	case websocket.CloseTryAgainLater, 4429:
-		code = stream.Overloaded
-	case websocket.CloseAbnormalClosure:
-		code = stream.Unavailable
-	case 4401:
-		code = stream.Unauthenticated
-	case 4404:
-		code = stream.NotFound
-	case 4408:
-		code = stream.Timeout
-	case 4409:
-		code = stream.Conflict
-	}
-	return stream.Errorf(code, "", "the server ended the stream: %w", closed)
 }

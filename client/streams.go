@@ -173,11 +173,7 @@ func (c *Client) streams(ctx context.Context, method, name string, ask, to any) 
 			return stream.Errorf(stream.InvalidArgument, "", "the stream cannot be written as JSON: %w", err)
 		}
 	}
-	reply, _, err := c.do(ctx, method, c.url(nil, path...), jsonHeader, body)
-	if err != nil || to == nil {
-		return err
-	}
-	return notOurs(json.Unmarshal(reply, to))
+	return c.doJSON(ctx, method, c.url(nil, path...), body, to)
 }
 
 func errNoName() error {

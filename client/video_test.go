@@ -53,7 +53,7 @@ func TestSessionVideo(t *testing.T) {
 	c, _ := serve(t, "eyes=motion,width=64,height=48")
 	s := session(t, c, client.SessionOptions{})
 	ctx := patience(t)
-	ch := channel(t, s, "eyes", client.ChannelOptions{Codec: "h264", Policy: stream.Policy{Mode: stream.Every}, Buffer: 100, OnError: func(err error) { t.Error(err) }})
+	st := openStream(t, s, "eyes", client.StreamOptions{Codec: "h264", Policy: stream.Policy{Mode: stream.Every}, Buffer: 100, OnError: func(err error) { t.Error(err) }})
 	all := chunks(t, "30")
 	if len(all) != 30 {
 		t.Fatalf("%d chunks", len(all))
@@ -63,23 +63,23 @@ func TestSessionVideo(t *testing.T) {
 			var sets []byte
 			sets, data = apart(t, data)
 			if i == 0 {
-				if err := ch.Configure("h264", sets); err != nil {
+				if err := st.Configure("h264", sets); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
-		if _, err := ch.Send(ctx, client.Frame{Data: data, Key: i%10 == 0, Last: i == len(all)-1}); err != nil {
+		if _, err := st.Send(ctx, client.Frame{Data: data, Key: i%10 == 0, Last: i == len(all)-1}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	n := 0
-	for r := range ch.Replies() {
+	for r := range st.Replies() {
 		if r.Seq != uint64(n) || !r.Answered() || r.Width != 160 || r.Height != 120 {
 			t.Errorf("%+v", r)
 		}
 		n++
 	}
-	if n != len(all) || ch.Err() != nil {
-		t.Errorf("%d replies, %v", n, ch.Err())
+	if n != len(all) || st.Err() != nil {
+		t.Errorf("%d replies, %v", n, st.Err())
 	}
 }

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"crypto/tls"
 	"fmt"
 	"math"
 	"net/url"
@@ -23,6 +24,7 @@ type Config struct {
 	Options  map[string]string `json:"options,omitempty"`  // --option key=value: query options, e.g. policy=latest
 	Header   map[string]string `json:"header,omitempty"`   // --header name=value: of each request, e.g. Authorization
 	Tensor   bool              `json:"tensor,omitempty"`   // --tensor: over REST, the payload is the bytes of one tensor
+	TLS      *tls.Config       `json:"-"`                  // how the server's certificate is verified; nil = by the system's authorities
 	Target   Target            `json:"-"`                  // instead of the fields above
 
 	Streams int     `json:"streams,omitempty"` // --streams: open at once (1)

@@ -92,7 +92,7 @@ func ratio(a, b uint64) float64 {
 	return float64(a) / float64(b)
 }
 
-func rowOf(t *tally, at, length time.Duration) Row {
+func rowOf(t *counts, at, length time.Duration) Row {
 	return Row{
 		At: at.Seconds(), Seconds: length.Seconds(), Sent: t.sentN, Answered: t.answered, Good: t.good,
 		Dropped: total(t.drops), Failed: total(t.errors), Batch: ratio(t.batchSum, t.batchN),
@@ -102,11 +102,11 @@ func rowOf(t *tally, at, length time.Duration) Row {
 
 // report is called when everything has ended.
 func (r *run) report() *Report {
-	t := newTally()
+	t := newCounts()
 	var last time.Duration
 	for _, s := range r.shards {
 		s.mu.Lock()
-		t.merge(&s.tally)
+		t.merge(&s.counts)
 		last = max(last, s.latest)
 		s.mu.Unlock()
 	}
@@ -116,15 +116,15 @@ func (r *run) report() *Report {
 		Answered: t.answered, Good: t.good, Dropped: total(t.drops), Failed: total(t.errors), Partials: t.partials,
 		Drops: texts(t.drops), Errors: texts(t.errors), Unexpected: t.unexpected, Lost: r.lostBy,
 		MeanBatch: ratio(t.batchSum, t.batchN),
-		Latency:   quantilesOf(&t.latency), Service: quantilesOf(&t.service), Lag: quantilesOf(&t.lag), DropTold: quantilesOf(&t.told),
+		Latency:   quantilesOf(&t.latency), Service: quantilesOf(&t.service), Lag: quantilesOf(&t.lag), DropTold: quantilesOf(&t.dropAge),
 		Rows: r.rows,
 	}
 	if c.Rate > 0 {
 		rep.Loop, rep.Offered = "open", c.Rate*float64(c.Streams)
 	}
-	rep.PerStream = make([]uint64, 0, len(r.lanes))
+	rep.PerStream = make([]uint64, 0, len(r.senders))
 	short := c.Frames > 0 || r.interrupted // may have ended before its time
-	for _, l := range r.lanes {
+	for _, l := range r.senders {
 		rep.Sent += l.sent
 		rep.Unsent += l.unsent
 		rep.PerStream = append(rep.PerStream, l.answered.Load())

@@ -1,7 +1,10 @@
 package load
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -22,6 +25,7 @@ type REST struct {
 	Tensor   bool          // the frame is the bytes of one tensor, not a picture
 	Timeout  time.Duration // of one request; 0 = DefaultTimeout
 	InFlight int           // requests of one stream at once; 0 = DefaultInFlight
+	TLS      *tls.Config   // nil = the system's authorities
 }
 
 // DefaultTimeout is how long a REST request may take.
@@ -35,9 +39,9 @@ func (t REST) Open(ctx context.Context, i int, ended func(Ending)) (Conn, error)
 	if err != nil {
 		return nil, err
 	}
-	host, tls := u.Host, u.Scheme == "https"
+	host, secure := u.Host, u.Scheme == "https"
 	if u.Port() == "" {
-		host = fasthttp.AddMissingPort(host, tls)
+		host = fasthttp.AddMissingPort(host, secure)
 	}
 	timeout := t.Timeout
 	if timeout == 0 {
@@ -45,7 +49,7 @@ func (t REST) Open(ctx context.Context, i int, ended func(Ending)) (Conn, error)
 	}
 	c := &restConn{conns: map[*tracked]struct{}{}}
 	h := &fasthttp.HostClient{
-		Addr: host, IsTLS: tls, MaxConns: MaxStreams, ReadTimeout: timeout, WriteTimeout: timeout,
+		Addr: host, IsTLS: secure, TLSConfig: t.TLS, MaxConns: MaxStreams, ReadTimeout: timeout, WriteTimeout: timeout,
 		// A request that is sent twice would be counted once.
 		MaxIdemponentCallAttempts: 1, RetryIf: func(*fasthttp.Request) bool { return false },
 		MaxIdleConnDuration: time.Minute, NoDefaultUserAgentHeader: true, DisablePathNormalizing: true,
@@ -134,14 +138,11 @@ func (t REST) post(h *fasthttp.HostClient, f *Frame, timeout time.Duration) erro
 	if resp.StatusCode() == fasthttp.StatusOK {
 		return nil
 	}
-	code := stream.Code(fmt.Sprintf("http_%d", resp.StatusCode()))
-	// Not of our form is not worse than the status alone.
-	_ = members(resp.Body(), func(key, value []byte) error {
-		if s := plain(value); string(key) == "code" && s != "" {
-			code = stream.Code(s)
-		}
-		return nil
-	})
+	var refusal struct {
+		Code stream.Code `json:"code"`
+	}
+	_ = json.Unmarshal(resp.Body(), &refusal) // a reply of another form has no code
+	code := cmp.Or(refusal.Code, stream.Code(fmt.Sprintf("http_%d", resp.StatusCode())))
 	return stream.Errorf(code, "", "%.200s", resp.Body())
 }
 

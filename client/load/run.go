@@ -12,14 +12,14 @@ import (
 
 // run is one measurement.
 type run struct {
-	cfg    Config
-	frames []*Frame
-	lanes  []*lane
-	shards []*shard
-	origin time.Time
-	start  atomic.Int64  // of sending, since origin
-	stop   chan struct{} // closed when no more is to be sent
-	halt   func()        // closes it, once
+	cfg         Config
+	frames      []*Frame
+	senders     []*sender
+	shards      []*shard
+	origin      time.Time
+	start       atomic.Int64  // of sending, since origin
+	stop        chan struct{} // closed when no more is to be sent
+	stopSending func()        // closes stop, once
 
 	mu     sync.Mutex
 	lostBy map[string]uint64
@@ -57,14 +57,14 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 		return nil, err
 	}
 	r := &run{cfg: c.withDefaults(), stop: make(chan struct{}), lostBy: map[string]uint64{}}
-	r.halt = sync.OnceFunc(func() { close(r.stop) })
+	r.stopSending = sync.OnceFunc(func() { close(r.stop) })
 	frames, err := r.cfg.frames()
 	if err != nil {
 		return nil, err
 	}
 	r.frames = frames
 	for range min(shardCount, r.cfg.Streams) {
-		r.shards = append(r.shards, &shard{cfg: &r.cfg, tally: newTally(), row: newTally()})
+		r.shards = append(r.shards, &shard{cfg: &r.cfg, counts: newCounts(), row: newCounts()})
 	}
 	r.origin = time.Now()
 	defer r.close()
@@ -83,7 +83,7 @@ func (c *Config) target() (Target, error) {
 	case c.Target != nil:
 		return c.Target, nil
 	case c.Protocol == RESTProtocol:
-		t := REST{URL: c.address("http", "infer", nil), Header: c.Header, Tensor: c.Tensor}
+		t := REST{URL: c.address("http", "infer", nil), Header: c.Header, Tensor: c.Tensor, TLS: c.TLS}
 		if c.Rate == 0 {
 			t.InFlight = c.Window
 		}
@@ -100,7 +100,7 @@ func (c *Config) target() (Target, error) {
 	if c.Protocol == V1Protocol {
 		return c.sessions(more, header)
 	}
-	return WebSocket{URL: c.address("ws", "stream", more), Header: header}, nil
+	return WebSocket{URL: c.address("ws", "stream", more), Header: header, TLS: c.TLS}, nil
 }
 
 // open opens the streams, some at a time.
@@ -111,13 +111,13 @@ func (r *run) open(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	r.lanes = make([]*lane, r.cfg.Streams)
-	for i := range r.lanes {
-		r.lanes[i] = newLane(r, i)
+	r.senders = make([]*sender, r.cfg.Streams)
+	for i := range r.senders {
+		r.senders[i] = newSender(r, i)
 	}
 	places := make(chan struct{}, opening)
 	var wg sync.WaitGroup
-	for _, l := range r.lanes {
+	for _, l := range r.senders {
 		places <- struct{}{}
 		if ctx.Err() != nil {
 			break
@@ -126,7 +126,7 @@ func (r *run) open(ctx context.Context) error {
 			defer func() { <-places }()
 			conn, err := t.Open(ctx, l.index, l.ended)
 			if err != nil {
-				cancel(fmt.Errorf("stream %d of %d could not be opened: %w", l.index, len(r.lanes), err))
+				cancel(fmt.Errorf("stream %d of %d could not be opened: %w", l.index, len(r.senders), err))
 				return
 			}
 			l.conn = conn
@@ -139,15 +139,15 @@ func (r *run) open(ctx context.Context) error {
 // send runs the streams until they are done or the time is over.
 func (r *run) send(ctx context.Context) {
 	r.start.Store(int64(time.Since(r.origin)))
-	var senders, clocks sync.WaitGroup
-	for _, l := range r.lanes {
-		senders.Go(l.send)
+	var sending, clocks sync.WaitGroup
+	for _, l := range r.senders {
+		sending.Go(l.send)
 	}
 	sent := make(chan struct{})
 	clocks.Go(func() { r.clock(ctx, sent) })
 	// A sender may hang in a Send that the server does not take; what it has
 	// been able to do is known when its connection is closed.
-	senders.Wait()
+	sending.Wait()
 	close(sent)
 	clocks.Wait()
 }
@@ -163,16 +163,16 @@ func (r *run) clock(ctx context.Context, sent <-chan struct{}) {
 	for {
 		select {
 		case <-sent:
-			r.halt()
+			r.stopSending()
 			return
 		case <-tick.C:
 			r.second()
 		case <-done:
 			done, r.interrupted = nil, true
-			r.halt()
+			r.stopSending()
 			late = time.After(r.cfg.Grace)
 		case <-end.C:
-			r.halt()
+			r.stopSending()
 			late = time.After(r.cfg.Grace)
 		case <-late:
 			r.cutOff = true
@@ -208,9 +208,9 @@ func (r *run) drain() {
 
 // settled says whether no stream has an ending to wait for.
 func (r *run) settled() bool {
-	for _, l := range r.lanes {
+	for _, l := range r.senders {
 		select {
-		case <-l.gone:
+		case <-l.broken:
 			continue
 		default:
 		}
@@ -225,7 +225,7 @@ func (r *run) settled() bool {
 func (r *run) close() {
 	places := make(chan struct{}, opening)
 	var wg sync.WaitGroup
-	for _, l := range r.lanes {
+	for _, l := range r.senders {
 		if l == nil || l.conn == nil {
 			continue
 		}
@@ -259,7 +259,7 @@ func (r *run) lost(err error) {
 // second makes a row of what came since the last one.
 func (r *run) second() {
 	now := r.now()
-	sum := newTally()
+	sum := newCounts()
 	for _, s := range r.shards {
 		s.mu.Lock()
 		sum.merge(&s.row)
@@ -270,7 +270,7 @@ func (r *run) second() {
 		return // the end of the last second
 	}
 	row := rowOf(&sum, now, now-r.lastRow)
-	for _, l := range r.lanes {
+	for _, l := range r.senders {
 		row.Open += l.open()
 	}
 	r.lastRow = now

@@ -2,6 +2,7 @@ package load
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"millrace/internal/oip"
+	"millrace/internal/wire"
 	"millrace/stream"
 )
 
@@ -19,6 +22,7 @@ import (
 type WebSocket struct {
 	URL    string // ws://host:port/v2/models/NAME/stream?options
 	Header http.Header
+	TLS    *tls.Config // nil = the system's authorities
 }
 
 var _ Target = WebSocket{}
@@ -27,7 +31,7 @@ const dialTimeout = 10 * time.Second
 
 // Open implements Target.
 func (t WebSocket) Open(ctx context.Context, _ int, ended func(Ending)) (Conn, error) {
-	d := websocket.Dialer{HandshakeTimeout: dialTimeout, ReadBufferSize: 16 << 10, WriteBufferSize: 1 << 10, Proxy: http.ProxyFromEnvironment}
+	d := websocket.Dialer{HandshakeTimeout: dialTimeout, ReadBufferSize: 16 << 10, WriteBufferSize: 1 << 10, Proxy: http.ProxyFromEnvironment, TLSClientConfig: t.TLS}
 	ws, resp, err := d.DialContext(ctx, t.URL, t.Header)
 	if err != nil {
 		if resp != nil {
@@ -46,6 +50,11 @@ type wsConn struct {
 	ended  func(Ending)
 	closed atomic.Bool
 	done   chan struct{}
+
+	// Of the reader, for reuse.
+	text   wire.Plain
+	reply  oip.InferResponse
+	unread []byte
 }
 
 // Send implements Conn. The server numbers frames as they come, from 0 as well.
@@ -77,39 +86,60 @@ func (c *wsConn) read() {
 		if err == nil {
 			msg, err = readAll(r, msg[:0])
 		}
+		var e Ending
+		ofFrame := false
 		if err == nil {
-			err = c.take(kind, msg)
+			e, ofFrame, err = c.ending(kind, msg)
 		}
-		if err != nil {
-			if !c.closed.Load() {
+		closed := c.closed.Load()
+		switch {
+		case err != nil:
+			if !closed {
 				c.ended(Ending{Lost: err})
 			}
 			return
+		case ofFrame && !closed:
+			c.ended(e)
 		}
 	}
 }
 
-// take reads one reply.
-func (c *wsConn) take(kind int, msg []byte) error {
+// ending reads one message. ofFrame is false for one that is about no frame; an
+// error of the whole stream is an error.
+func (c *wsConn) ending(kind int, msg []byte) (e Ending, ofFrame bool, err error) {
 	if kind == websocket.BinaryMessage {
-		e, err := parseBinary(msg)
-		if err == nil && !c.closed.Load() {
-			c.ended(e)
+		var m wire.Result
+		if err := wire.ParseResult(msg, &m, &c.reply, c.memory); err != nil {
+			return Ending{}, false, err
 		}
-		return err
+		return Ending{Seq: m.Seq, Outcome: stream.Answered, Partial: m.Partial, Batch: m.Batch}, true, nil
 	}
-	e, ok, err := parseText(msg)
+	m := &c.text
+	if err := wire.ParsePlain(msg, m); err != nil {
+		return Ending{}, false, err
+	}
+	if m.Seq == nil {
+		if m.Error != nil {
+			err = stream.Errorf(stream.Code(m.Error.Code), "", "the server ended the stream: %s", m.Error.Message)
+		}
+		return Ending{}, false, err
+	}
+	e = Ending{Seq: *m.Seq, Outcome: stream.Answered, Partial: m.Partial, Batch: m.Batch}
 	switch {
-	case err != nil:
-		return err
-	case ok:
-		if !c.closed.Load() {
-			c.ended(e)
-		}
-	case e.Outcome == stream.Failed:
-		return fmt.Errorf("the server says: %s", msg)
+	case m.Dropped != "":
+		e.Outcome, e.Reason = stream.Dropped, stream.Reason(m.Dropped)
+	case m.Error != nil:
+		e.Outcome, e.Code = stream.Failed, stream.Code(m.Error.Code)
 	}
-	return nil // a word that belongs to no frame
+	return e, true, nil
+}
+
+// memory is for tensors, which nobody looks at.
+func (c *wsConn) memory(n int) []byte {
+	if len(c.unread) < n {
+		c.unread = make([]byte, n)
+	}
+	return c.unread[:n]
 }
 
 // maxReply bounds what is kept of a reply.

@@ -101,11 +101,11 @@ func (a *account) sent() {
 	a.s.Frames++
 }
 
-// link notes whether there is a connection.
-func (a *account) link(l client.Link) {
+// connection notes whether there is a connection.
+func (a *account) connection(c client.ConnectionChange) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.down = l.State == client.LinkLost
+	a.down = c.State == client.ConnectionLost
 }
 
 // unsent takes one back.

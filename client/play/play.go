@@ -179,7 +179,7 @@ func cover(srcW, srcH, w, h int) (int, int) {
 
 type player struct {
 	o   Options
-	s   *client.Channel
+	s   *client.Stream
 	acc *account
 	rec *recorder
 	seq uint64 // of the next frame
@@ -193,11 +193,11 @@ type player struct {
 // play opens the stream, feeds it, and waits for the last replies.
 func (p *player) play(ctx context.Context, policy stream.Policy, feed func() error) (Summary, error) {
 	// The stream outlives ctx: after Ctrl-C the frames on their way still end.
-	opts := client.ChannelOptions{Version: p.o.Version, Policy: policy, OnReply: p.reply}
+	opts := client.StreamOptions{Version: p.o.Version, Policy: policy, OnReply: p.reply}
 	if p.o.Codec != "" {
 		opts.Codec, opts.Width, opts.Height = p.o.Codec, p.o.Width, p.o.Height
 	}
-	session, err := p.o.Client.Session(context.WithoutCancel(ctx), client.SessionOptions{GiveUp: giveUp, OnLink: p.acc.link})
+	session, err := p.o.Client.Session(context.WithoutCancel(ctx), client.SessionOptions{GiveUp: giveUp, OnConnection: p.acc.connection})
 	if err == nil {
 		defer func() { _ = session.Close() }()
 		p.s, err = session.Open(ctx, p.o.Model, opts)

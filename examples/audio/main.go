@@ -142,12 +142,12 @@ func listen(ctx context.Context, c *client.Client, model string, pcm []byte, liv
 			case <-ctx.Done():
 			}
 		}
-		_, err = s.Send(pcm[i:min(i+2*piece, len(pcm))])
+		_, err = s.Send(ctx, client.Frame{Data: pcm[i:min(i+2*piece, len(pcm))]})
 	}
 	if err == nil {
 		err = s.Drain(ctx)
 	}
-	if e := s.Close(); err == nil {
+	if _, e := s.Close(ctx); err == nil {
 		err = e
 	}
 	if err == nil {

@@ -115,14 +115,14 @@ func TestPiecesOfAnySize(t *testing.T) {
 			t.Fatal(err)
 		}
 		for at := 0; at < len(pcm); at += 2 * size {
-			if _, err := s.Send(pcm[at:min(at+2*size, len(pcm))]); err != nil {
+			if _, err := s.Send(context.Background(), client.Frame{Data: pcm[at:min(at+2*size, len(pcm))]}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if err := s.Drain(context.Background()); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Close(); err != nil {
+		if _, err := s.Close(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 		windows := int64((len(pcm)/2-width)/hop + 1)

@@ -130,29 +130,31 @@ func TestDecodeResponseRefused(t *testing.T) {
 	}
 }
 
+func read[T any](text []byte) (v T, err error) {
+	err = json.Unmarshal(text, &v)
+	return v, err
+}
+
 func TestMetadata(t *testing.T) {
 	server := ServerMetadata{Name: "millrace", Version: "1.0", Extensions: []string{"binary_tensor_data", "a\"b"}}
-	if got, err := ParseServerMetadata(AppendServerMetadata(nil, &server)); err != nil || !reflect.DeepEqual(got, server) {
+	if got, err := read[ServerMetadata](AppendServerMetadata(nil, &server)); err != nil || !reflect.DeepEqual(got, server) {
 		t.Errorf("%v %+v", err, got)
 	}
 	model := ModelMetadata{Name: "m", Versions: []string{"1", "2"}, Platform: "onnx",
 		Inputs:  []TensorMetadata{{"x", FP32, []int{-1, 3}}, {"y", Bytes, []int{}}},
 		Outputs: []TensorMetadata{}}
-	if got, err := ParseModelMetadata(AppendModelMetadata(nil, &model)); err != nil || !reflect.DeepEqual(got, model) {
+	if got, err := read[ModelMetadata](AppendModelMetadata(nil, &model)); err != nil || !reflect.DeepEqual(got, model) {
 		t.Errorf("%v %+v", err, got)
 	}
 	if got := string(AppendModelMetadata(nil, &ModelMetadata{Name: "n"})); got != `{"name":"n","platform":"","inputs":[],"outputs":[]}` {
 		t.Errorf("got %s", got)
 	}
 	rows := []IndexRow{{"a", "1", "READY", ""}, {"b", "", "UNAVAILABLE", "no \"file\""}}
-	if got, err := ParseIndex(AppendIndex(nil, rows)); err != nil || !reflect.DeepEqual(got, rows) {
+	if got, err := read[[]IndexRow](AppendIndex(nil, rows)); err != nil || !reflect.DeepEqual(got, rows) {
 		t.Errorf("%v %+v", err, got)
 	}
 	if got := string(AppendIndex(nil, nil)); got != "[]" {
 		t.Errorf("got %s", got)
-	}
-	if _, err := ParseIndex([]byte("{")); err == nil {
-		t.Error("accepted garbage")
 	}
 }
 

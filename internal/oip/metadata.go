@@ -1,12 +1,5 @@
 package oip
 
-import (
-	"encoding/json"
-	"strconv"
-
-	"millrace/stream/coded"
-)
-
 // ServerMetadata is what GET /v2 answers.
 type ServerMetadata struct {
 	Name       string   `json:"name"`
@@ -112,29 +105,4 @@ func appendTensorMetadata(dst []byte, ts []TensorMetadata) []byte {
 		dst = append(appendShape(dst, ts[i].Shape), '}')
 	}
 	return append(dst, ']')
-}
-
-// ParseServerMetadata reads what AppendServerMetadata writes; members it does not
-// know are ignored. Errors are *coded.Error.
-func ParseServerMetadata(body []byte) (ServerMetadata, error) {
-	return parse[ServerMetadata](body, "server metadata")
-}
-
-// ParseModelMetadata reads what AppendModelMetadata writes, see there.
-func ParseModelMetadata(body []byte) (ModelMetadata, error) {
-	return parse[ModelMetadata](body, "model metadata")
-}
-
-// ParseIndex reads what AppendIndex writes, see there.
-func ParseIndex(body []byte) ([]IndexRow, error) {
-	return parse[[]IndexRow](body, "a repository index")
-}
-
-func parse[T any](body []byte, what string) (T, error) {
-	var v T
-	if err := json.Unmarshal(body, &v); err != nil {
-		var none T
-		return none, &coded.Error{Code: coded.InvalidArgument, Msg: "is not " + what + " (" + err.Error() + "), " + strconv.Itoa(len(body)) + " bytes", Err: err}
-	}
-	return v, nil
 }

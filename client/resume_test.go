@@ -122,25 +122,25 @@ func (p *cutter) cutAll(refuse bool) {
 	}
 }
 
-// links counts what a session tells of its connection.
-type links struct {
+// changes counts what a session tells of its connection.
+type changes struct {
 	mu    sync.Mutex
-	count map[client.LinkState]int
-	next  chan client.Link
+	count map[client.ConnectionState]int
+	next  chan client.ConnectionChange
 }
 
-func newLinks() *links {
-	return &links{count: map[client.LinkState]int{}, next: make(chan client.Link, 1024)}
+func newChanges() *changes {
+	return &changes{count: map[client.ConnectionState]int{}, next: make(chan client.ConnectionChange, 1024)}
 }
 
-func (l *links) told(k client.Link) {
+func (l *changes) told(k client.ConnectionChange) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.count[k.State]++
 	l.next <- k
 }
 
-func (l *links) of(s client.LinkState) int {
+func (l *changes) of(s client.ConnectionState) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.count[s]
@@ -172,31 +172,31 @@ func cuts(t *testing.T, form client.Outputs, seed uint64) {
 		}
 		return -1, 1000 + r.IntN(60000)
 	})
-	state := newLinks()
-	s := session(t, via, client.SessionOptions{OnLink: state.told})
+	state := newChanges()
+	s := session(t, via, client.SessionOptions{OnConnection: state.told})
 	ctx := patience(t)
 	const n = 1000
 	sameBook, slowBook := newBook(t, true), newBook(t, false)
 	sameBook.content = says
-	same := channel(t, s, "same", client.ChannelOptions{Codec: "opaque", Outputs: form, Policy: every, OnReply: sameBook.reply})
-	slow := channel(t, s, "slow", client.ChannelOptions{Codec: "opaque", Outputs: form, OnReply: slowBook.reply})
+	same := openStream(t, s, "same", client.StreamOptions{Codec: "opaque", Outputs: form, Policy: every, OnReply: sameBook.reply})
+	slow := openStream(t, s, "slow", client.StreamOptions{Codec: "opaque", Outputs: form, OnReply: slowBook.reply})
 	for i := range n {
 		pad := bytes.Repeat([]byte("."), 200)
-		for _, ch := range []*client.Channel{same, slow} {
-			if seq, err := ch.Send(ctx, client.Frame{Data: fmt.Appendf(pad, "frame %d", i)}); err != nil || seq != uint64(i) {
+		for _, st := range []*client.Stream{same, slow} {
+			if seq, err := st.Send(ctx, client.Frame{Data: fmt.Appendf(pad, "frame %d", i)}); err != nil || seq != uint64(i) {
 				t.Fatalf("Send %d: %d, %v", i, seq, err)
 			}
 		}
 	}
-	for _, ch := range []*client.Channel{same, slow} {
-		if err := ch.Drain(ctx); err != nil {
-			t.Fatalf("%v; %d wait", err, ch.Waiting())
+	for _, st := range []*client.Stream{same, slow} {
+		if err := st.Drain(ctx); err != nil {
+			t.Fatalf("%v; %d wait", err, st.Waiting())
 		}
 	}
-	for ch, b := range map[*client.Channel]*book{same: sameBook, slow: slowBook} {
+	for st, b := range map[*client.Stream]*book{same: sameBook, slow: slowBook} {
 		counts := b.counts()
 		t.Log(counts)
-		got, err := ch.Close(ctx)
+		got, err := st.Close(ctx)
 		if err != nil || b.total() != n || len(b.ends) != n {
 			t.Errorf("%d frames ended, %d times: %v; %v", len(b.ends), b.total(), counts, err)
 		}
@@ -205,12 +205,12 @@ func cuts(t *testing.T, form client.Outputs, seed uint64) {
 		}
 		t.Logf("%+v", got)
 		// Of "every" the server keeps as many endings as can be on their way.
-		if ch == same && state.of(client.LinkReopened) == 0 && (got.Results != uint64(counts["result"]) || got.Received+uint64(counts["lost"]) != n) {
+		if st == same && state.of(client.ConnectionReopened) == 0 && (got.Results != uint64(counts["result"]) || got.Received+uint64(counts["lost"]) != n) {
 			t.Errorf("the server counts %+v, the client %v", got, counts)
 		}
 	}
 	t.Log(state.count)
-	if state.of(client.LinkLost) < 5 || state.of(client.LinkResumed) == 0 {
+	if state.of(client.ConnectionLost) < 5 || state.of(client.ConnectionResumed) == 0 {
 		t.Errorf("%v", state.count)
 	}
 }
@@ -225,24 +225,24 @@ func TestSessionFrameLost(t *testing.T) {
 		}
 		return -1, -1
 	})
-	state := newLinks()
-	s := session(t, via, client.SessionOptions{OnLink: state.told})
+	state := newChanges()
+	s := session(t, via, client.SessionOptions{OnConnection: state.told})
 	ctx := patience(t)
 	b := newBook(t, true)
-	ch := channel(t, s, "same", client.ChannelOptions{Codec: "opaque", Policy: every, OnReply: b.reply})
-	idle := channel(t, s, "same", client.ChannelOptions{}) // has received nothing when it is resumed
+	st := openStream(t, s, "same", client.StreamOptions{Codec: "opaque", Policy: every, OnReply: b.reply})
+	idle := openStream(t, s, "same", client.StreamOptions{}) // has received nothing when it is resumed
 	for _, size := range []int{10, 50000, 20} {
-		if _, err := ch.Send(ctx, client.Frame{Data: make([]byte, size)}); err != nil {
+		if _, err := st.Send(ctx, client.Frame{Data: make([]byte, size)}); err != nil {
 			t.Fatal(err)
 		}
-		if err := ch.Drain(ctx); err != nil {
+		if err := st.Drain(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if b.ends[0] != "result" || b.ends[1] != "lost" || b.ends[2] != "result" || state.of(client.LinkResumed) != 1 {
+	if b.ends[0] != "result" || b.ends[1] != "lost" || b.ends[2] != "result" || state.of(client.ConnectionResumed) != 1 {
 		t.Errorf("%v, %v", b.ends, state.count)
 	}
-	if got, err := ch.Close(ctx); err != nil || got.Received != 2 || got.Results != 2 {
+	if got, err := st.Close(ctx); err != nil || got.Received != 2 || got.Results != 2 {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if _, err := idle.Send(ctx, client.Frame{Data: []byte("x")}); err != nil {
@@ -264,8 +264,8 @@ func TestSessionKeyFrame(t *testing.T) {
 	})
 	s := session(t, via, client.SessionOptions{})
 	advice := make(chan client.Advice, 10)
-	film := channel(t, s, "eyes", client.ChannelOptions{Codec: "h264", OnAdvice: func(a client.Advice) { advice <- a }})
-	still := channel(t, s, "eyes", client.ChannelOptions{OnAdvice: func(client.Advice) { t.Error("advice about pictures") }})
+	film := openStream(t, s, "eyes", client.StreamOptions{Codec: "h264", OnAdvice: func(a client.Advice) { advice <- a }})
+	still := openStream(t, s, "eyes", client.StreamOptions{OnAdvice: func(client.Advice) { t.Error("advice about pictures") }})
 	if _, err := film.Send(patience(t), client.Frame{Data: make([]byte, 50000), Key: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -293,19 +293,26 @@ func TestSessionEndingLost(t *testing.T) {
 	s := session(t, via, client.SessionOptions{})
 	ctx := patience(t)
 	b := newBook(t, true)
-	ch := channel(t, s, "same", client.ChannelOptions{Codec: "opaque", Policy: every, OnReply: b.reply})
+	st := openStream(t, s, "same", client.StreamOptions{Codec: "opaque", Policy: every, OnReply: b.reply})
+	// No result comes before all frames have arrived: only endings are lost.
+	if err := st.Pause(); err != nil {
+		t.Fatal(err)
+	}
 	for _, size := range []int{10, 400000, 20} {
-		if _, err := ch.Send(ctx, client.Frame{Data: make([]byte, size)}); err != nil {
+		if _, err := st.Send(ctx, client.Frame{Data: make([]byte, size)}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := ch.Drain(ctx); err != nil {
+	if err := st.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Drain(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if b.ends[0] != "result" || b.ends[1] != "lost" || b.ends[2] != "result" {
 		t.Errorf("%v", b.ends)
 	}
-	if got, err := ch.Close(ctx); err != nil || got.Received != 3 || got.Results != 3 {
+	if got, err := st.Close(ctx); err != nil || got.Received != 3 || got.Results != 3 {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -314,43 +321,43 @@ func TestSessionEndingLost(t *testing.T) {
 func TestSessionReopened(t *testing.T) {
 	c, stop := serve(t, "slow=delay,fixed=200ms")
 	p, via := cut(t, c, never)
-	state := newLinks()
-	s := session(t, via, client.SessionOptions{OnLink: state.told})
+	state := newChanges()
+	s := session(t, via, client.SessionOptions{OnConnection: state.told})
 	ctx := patience(t)
 	b := newBook(t, true)
-	ch := channel(t, s, "slow", client.ChannelOptions{Codec: "opaque", Policy: every, OnReply: b.reply})
-	if err := ch.Update(stream.Policy{Window: 3}); err != nil {
+	st := openStream(t, s, "slow", client.StreamOptions{Codec: "opaque", Policy: every, OnReply: b.reply})
+	if err := st.Update(client.Update{Window: new(3)}); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
-		if _, err := ch.Send(ctx, client.Frame{Data: []byte("x")}); err != nil {
+		if _, err := st.Send(ctx, client.Frame{Data: []byte("x")}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	p.cutAll(true)
-	if l := <-state.next; l.State != client.LinkLost || stream.CodeOf(l.Err) != stream.Unavailable {
+	if l := <-state.next; l.State != client.ConnectionLost || stream.CodeOf(l.Err) != stream.Unavailable {
 		t.Errorf("%+v", l)
 	}
 	stop()
 	other, _ := serve(t, "slow=delay,fixed=1ms")
-	if _, ok, err := ch.TrySend(client.Frame{Data: []byte("x")}); ok || err != nil {
+	if _, ok, err := st.TrySend(client.Frame{Data: []byte("x")}); ok || err != nil {
 		t.Errorf("sent without a connection, %v", err)
 	}
 	p.to(other)
 	p.cutAll(false)
-	if l := <-state.next; l.State != client.LinkReopened || l.Err != nil {
+	if l := <-state.next; l.State != client.ConnectionReopened || l.Err != nil {
 		t.Errorf("%+v", l)
 	}
 	for range 5 {
-		if _, err := ch.Send(ctx, client.Frame{Data: []byte("x")}); err != nil {
+		if _, err := st.Send(ctx, client.Frame{Data: []byte("x")}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := ch.Drain(ctx); err != nil {
+	if err := st.Drain(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if got := b.counts(); got["lost"] != 3 || got["result"] != 5 || ch.Policy().Window != 3 {
-		t.Errorf("%v, %+v", got, ch.Policy())
+	if got := b.counts(); got["lost"] != 3 || got["result"] != 5 || st.Policy().Window != 3 {
+		t.Errorf("%v, %+v", got, st.Policy())
 	}
 
 	// Now without the model.
@@ -360,8 +367,8 @@ func TestSessionReopened(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.cutAll(false)
-	<-ch.Done()
-	wantCode(t, ch.Err(), stream.Unloaded)
+	<-st.Done()
+	wantCode(t, st.Err(), stream.Unloaded)
 	if s.Err() != nil {
 		t.Error(s.Err())
 	}
@@ -374,22 +381,22 @@ func TestSessionGivesUp(t *testing.T) {
 	for _, patient := range []time.Duration{-1, 150 * time.Millisecond} {
 		p.cutAll(false)
 		s := session(t, via, client.SessionOptions{GiveUp: patient})
-		ch := channel(t, s, "slow", client.ChannelOptions{Codec: "opaque", Policy: every})
+		st := openStream(t, s, "slow", client.StreamOptions{Codec: "opaque", Policy: every})
 		for range 3 {
-			if _, err := ch.Send(patience(t), client.Frame{Data: []byte("x")}); err != nil {
+			if _, err := st.Send(patience(t), client.Frame{Data: []byte("x")}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		p.cutAll(true)
 		for i := range uint64(3) {
-			if r := <-ch.Replies(); r.Seq != i || !r.Lost {
+			if r := <-st.Replies(); r.Seq != i || !r.Lost {
 				t.Errorf("%+v", r)
 			}
 		}
 		<-s.Done()
 		wantCode(t, s.Err(), stream.Unavailable)
-		wantCode(t, ch.Err(), stream.Unavailable)
-		_, err := ch.Send(patience(t), client.Frame{Data: []byte("x")})
+		wantCode(t, st.Err(), stream.Unavailable)
+		_, err := st.Send(patience(t), client.Frame{Data: []byte("x")})
 		wantCode(t, err, stream.Unavailable)
 	}
 	p.cutAll(true)

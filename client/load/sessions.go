@@ -2,6 +2,7 @@ package load
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"maps"
@@ -24,11 +25,11 @@ const PerSession = 100
 type Sessions struct {
 	client *client.Client
 	model  string
-	opts   client.ChannelOptions
+	opts   client.StreamOptions
 	header http.Header
 
 	mu   sync.Mutex
-	open map[int]*shared
+	open map[int]*sharedSession
 }
 
 var _ Target = (*Sessions)(nil)
@@ -37,11 +38,15 @@ var _ Target = (*Sessions)(nil)
 // options are those of a plain stream's query: policy, max_age_ms, deadline_ms,
 // max_fps, window, codec and outputs.
 func NewSessions(addr, model string, options map[string]string, header http.Header) (*Sessions, error) {
-	c, err := client.New(addr)
+	return newSessions(addr, model, options, header, nil)
+}
+
+func newSessions(addr, model string, options map[string]string, header http.Header, config *tls.Config) (*Sessions, error) {
+	c, err := client.NewTLS(addr, config)
 	if err != nil {
 		return nil, err
 	}
-	t := &Sessions{client: c, model: model, header: header, open: map[int]*shared{}}
+	t := &Sessions{client: c, model: model, header: header, open: map[int]*sharedSession{}}
 	for key, value := range options {
 		if err := t.option(key, value); err != nil {
 			return nil, fmt.Errorf("--option %s=%s: %w", key, value, err)
@@ -86,11 +91,11 @@ func (c *Config) sessions(more map[string]string, header http.Header) (*Sessions
 	if rest, ok := strings.CutPrefix(addr, "ws"); ok {
 		addr = "http" + rest
 	}
-	return NewSessions(addr, c.Model, more, header)
+	return newSessions(addr, c.Model, more, header, c.TLS)
 }
 
-// shared is a session and those who use it.
-type shared struct {
+// sharedSession is a session and those who use it.
+type sharedSession struct {
 	ready   chan struct{} // closed when it is made, or err says why not
 	session *client.Session
 	err     error
@@ -108,7 +113,7 @@ func (t *Sessions) Open(ctx context.Context, i int, ended func(Ending)) (Conn, e
 	c.ctx, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	opts := t.opts
 	opts.OnReply = c.reply
-	if c.channel, err = s.session.Open(ctx, t.model, opts); err != nil {
+	if c.stream, err = s.session.Open(ctx, t.model, opts); err != nil {
 		c.cancel()
 		c.leave()
 		return nil, err
@@ -117,11 +122,11 @@ func (t *Sessions) Open(ctx context.Context, i int, ended func(Ending)) (Conn, e
 }
 
 // join returns session n, which the first that asks for it makes.
-func (t *Sessions) join(ctx context.Context, n int) (*shared, error) {
+func (t *Sessions) join(ctx context.Context, n int) (*sharedSession, error) {
 	t.mu.Lock()
 	s, first := t.open[n], false
 	if s == nil {
-		s, first = &shared{ready: make(chan struct{})}, true
+		s, first = &sharedSession{ready: make(chan struct{})}, true
 		t.open[n] = s
 	}
 	s.users++
@@ -140,7 +145,7 @@ func (t *Sessions) join(ctx context.Context, n int) (*shared, error) {
 }
 
 // leave ends a session when nobody uses it any more.
-func (t *Sessions) leave(n int, s *shared) {
+func (t *Sessions) leave(n int, s *sharedSession) {
 	t.mu.Lock()
 	s.users--
 	last := s.users == 0
@@ -154,17 +159,17 @@ func (t *Sessions) leave(n int, s *shared) {
 }
 
 type sessionConn struct {
-	channel *client.Channel
-	ctx     context.Context // of Send
-	cancel  func()
-	leave   func()
-	ended   func(Ending)
-	closed  atomic.Bool
+	stream *client.Stream
+	ctx    context.Context // of Send
+	cancel func()
+	leave  func()
+	ended  func(Ending)
+	closed atomic.Bool
 }
 
-// Send implements Conn. A channel numbers its frames from 0 as well.
+// Send implements Conn. A stream numbers its frames from 0 as well.
 func (c *sessionConn) Send(_ uint64, f *Frame) error {
-	_, err := c.channel.Send(c.ctx, client.Frame{Data: f.Data})
+	_, err := c.stream.Send(c.ctx, client.Frame{Data: f.Data})
 	return err
 }
 
@@ -192,7 +197,7 @@ func (c *sessionConn) Close() error {
 	c.cancel()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_, _ = c.channel.Close(ctx) // best effort: the session's end cuts it off
+	_, _ = c.stream.Close(ctx) // best effort: the session's end cuts it off
 	c.leave()
 	return nil
 }

@@ -21,9 +21,9 @@ func TestFairness(t *testing.T) {
 	}
 }
 
-func TestPending(t *testing.T) {
+func TestUnended(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var p pending
+		var p unended
 		model := map[uint64]time.Duration{}
 		for range rapid.IntRange(1, 200).Draw(t, "steps") {
 			switch n := rapid.Uint64Range(0, p.next+2).Draw(t, "n"); rapid.IntRange(0, 3).Draw(t, "do") {

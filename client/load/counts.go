@@ -1,0 +1,126 @@
+package load
+
+import (
+	"sync"
+	"time"
+
+	"millrace/internal/histogram"
+	"millrace/stream"
+)
+
+// shard has the counts of some of the streams: with one lock for all of them
+// senders would wait for each other.
+type shard struct {
+	cfg *Config
+	mu  sync.Mutex
+	counts
+	row    counts // of this second
+	latest time.Duration
+}
+
+// counts are frames by how they ended, and their times.
+type counts struct {
+	sentN, answered, good, partials, unexpected uint64
+	measured, measuredGood                      uint64 // endings within the time that rates are taken over
+	batchSum, batchN                            uint64
+	drops                                       map[stream.Reason]uint64
+	errors                                      map[stream.Code]uint64
+	latency, service, lag, dropAge              histogram.Durations
+}
+
+func (t *counts) reset() {
+	clear(t.drops)
+	clear(t.errors)
+	for _, h := range []*histogram.Durations{&t.latency, &t.service, &t.lag, &t.dropAge} {
+		h.Reset()
+	}
+	*t = counts{drops: t.drops, errors: t.errors, latency: t.latency, service: t.service, lag: t.lag, dropAge: t.dropAge}
+}
+
+func newCounts() counts {
+	return counts{drops: map[stream.Reason]uint64{}, errors: map[stream.Code]uint64{}}
+}
+
+func (t *counts) merge(o *counts) {
+	t.sentN += o.sentN
+	t.answered += o.answered
+	t.good += o.good
+	t.partials += o.partials
+	t.unexpected += o.unexpected
+	t.measured += o.measured
+	t.measuredGood += o.measuredGood
+	t.batchSum += o.batchSum
+	t.batchN += o.batchN
+	for k, n := range o.drops {
+		t.drops[k] += n
+	}
+	for k, n := range o.errors {
+		t.errors[k] += n
+	}
+	t.latency.Merge(&o.latency)
+	t.service.Merge(&o.service)
+	t.lag.Merge(&o.lag)
+	t.dropAge.Merge(&o.dropAge)
+}
+
+func (s *shard) sent(due, at time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sentN++
+	s.row.sentN++
+	if due >= s.cfg.measureFrom() {
+		s.lag.Add(at - due)
+	}
+}
+
+// ended counts an ending, and reports whether it was an answer that counts for
+// the rates.
+func (s *shard) ended(e *Ending, m sentFrame, known bool, now time.Duration) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case !known:
+		s.unexpected++
+		return false
+	case e.Partial:
+		s.partials++
+		return false
+	}
+	s.latest = max(s.latest, now)
+	from, age := s.cfg.measureFrom(), now-m.due
+	good := s.cfg.Deadline == 0 || age <= s.cfg.Deadline
+	inside := false
+	for _, t := range []*counts{&s.counts, &s.row} {
+		switch e.Outcome {
+		case stream.Dropped:
+			t.drops[e.Reason]++
+		case stream.Failed:
+			t.errors[e.Code]++
+		default:
+			t.answered++
+			if good {
+				t.good++
+			}
+			if e.Batch > 0 {
+				t.batchSum += uint64(e.Batch)
+				t.batchN++
+			}
+			if inside = now >= from && now <= s.cfg.Duration; inside {
+				t.measured++
+				if good {
+					t.measuredGood++
+				}
+			}
+			if m.due >= from {
+				t.latency.Add(age)
+			}
+			if m.due >= from && t == &s.counts {
+				t.service.Add(now - m.sent)
+			}
+		}
+		if e.Outcome == stream.Dropped && m.due >= from && t == &s.counts {
+			t.dropAge.Add(age)
+		}
+	}
+	return inside
+}
