@@ -21,8 +21,7 @@ var public = []string{"stream", "stream/buf", "stream/coded", "stream/window", "
 // exposed are the exceptions. The list only gets shorter: TestExportedTypes fails
 // for one that is no longer needed.
 // Those of client are results of its metadata requests, under names of its own.
-var exposed = []string{
-}
+var exposed = []string{}
 
 func TestExportedTypes(t *testing.T) {
 	var got []string
