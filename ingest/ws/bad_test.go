@@ -170,3 +170,28 @@ func TestBadText(t *testing.T) {
 		t.Errorf("%+v", m)
 	}
 }
+
+// A text that is too long is answered in the words of the protocol, also after the session was resumed, and costs no more
+// than itself.
+func TestLongText(t *testing.T) {
+	r := start(t, ws.Options{})
+	long := `{"type":"ping","t":"` + strings.Repeat("x", 64<<10) + `"}`
+	c := r.dial("/v2/models/echo/stream")
+	c.say(long)
+	c.nextError("too_large", -1, "65536")
+	c.send([]byte("x"))
+	if m := c.next(); m.Error != nil {
+		t.Errorf("%+v", m.Error)
+	}
+	v := r.v1("/v2/stream")
+	_ = v.NetConn().Close()
+	r.until("it waits", func() bool { return r.ws.Stats().Waiting == 1 })
+	w := r.v1("/v2/stream")
+	w.say(`{"type":"attach","token":"` + v.token + `"}`)
+	w.expect("attached")
+	w.say(long)
+	if e := w.expectError("too_large", "65536"); e.Fatal {
+		t.Errorf("%+v", e)
+	}
+	w.open(1, `,"model":"echo"`)
+}
