@@ -42,6 +42,8 @@ test: ## install what the tests need, run the fast ones (under five minutes)
 check: test check-rest ## test, then all that takes longer: run it before a commit
 
 check-rest: ## what check adds to test: the long tests, the race detector, fuzzing, staticcheck, tidy, generated files
+	@scripts/deps.sh check
+	@scripts/onnxruntime.sh
 	@scripts/check.sh '$(STATICCHECK)'
 
 bench: ## Millrace beside bare loops, ratio by ratio (5 minutes); ARGS='-rows ws', -json; MICRO=1: the micro-benchmarks, ARGS='-bench Ring -count 6'
@@ -56,8 +58,8 @@ soak: ## hours of soak, stress and fuzzing, with seeds from the date; SEED=20260
 	@scripts/onnxruntime.sh
 	@SEED='$(SEED)' SOAK='$(SOAK)' FUZZ='$(FUZZ)' scripts/soak.sh $(ARGS)
 
-deps: ## install what build, demo and test need; without root, name it
-	@scripts/deps.sh build demo test
+deps: ## install what build, demo, test and check need; without root, name it
+	@scripts/deps.sh build demo test check
 	@scripts/onnxruntime.sh
 
 onnxruntime: ## fetch the library for ONNX models into the cache folder, once

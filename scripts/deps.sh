@@ -1,5 +1,5 @@
 #!/bin/sh
-# deps.sh SET... puts what the sets (build, demo, test) need on this machine.
+# deps.sh SET... puts what the sets (build, demo, test, check) need on this machine.
 #
 # As root with apt-get it installs what is missing, and nothing that is there.
 # Otherwise it names the packages and exits 0: build and tests go on with what
@@ -15,8 +15,9 @@ needs() {
     demo)  needs build
            echo cmd:ffmpeg=ffmpeg cmd:curl=curl,ca-certificates ;;
     test)  needs demo
-           echo cmd:chromium=chromium cmd:npm=npm cmd:python3=python3
-           echo py:numpy=python3-numpy py:websockets=python3-websockets py:onnx=python3-onnx
+           echo cmd:python3=python3 py:numpy=python3-numpy py:websockets=python3-websockets py:onnx=python3-onnx ;;
+    check) needs test
+           echo cmd:chromium=chromium cmd:npm=npm
            echo py:gi.overrides.Gst=python3-gst-1.0,gir1.2-gst-rtsp-server-1.0,gstreamer1.0-plugins-base,gstreamer1.0-plugins-good ;;
     *)     return 1 ;;
     esac
@@ -68,7 +69,7 @@ apt() {
 
 wanted=
 for set in "$@"; do
-    wanted="$wanted $(needs "$set")" || { echo "deps: no set is called \"$set\": give build, demo or test" >&2; exit 2; }
+    wanted="$wanted $(needs "$set")" || { echo "deps: no set is called \"$set\": give build, demo, test or check" >&2; exit 2; }
 done
 # shellcheck disable=SC2086 # a list of words
 wanted=$(printf '%s\n' $wanted | sort -u)
