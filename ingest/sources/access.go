@@ -40,6 +40,3 @@ func Public(a netip.Addr) error {
 	}
 	return nil
 }
-
-// Code is the code of a source's error.
-func Code(err error) stream.Code { return stream.CodeOf(err) }

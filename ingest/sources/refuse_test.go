@@ -145,8 +145,8 @@ func TestWhyNot(t *testing.T) {
 				before := fds(t)
 				r := run(t, video.Options{URL: c.url, NoProbe: noProbe, StartTimeout: c.wait}, sources.Options{})
 				st := r.until("tried again", func(st sources.Status) bool { return st.Restarts > 0 && st.State == sources.Waiting })
-				if !slices.Contains(c.kinds, st.Kind) || c.code != "" && sources.Code(st.Err) != c.code {
-					t.Errorf("%s %s: %v, want %v", st.Kind, sources.Code(st.Err), st.Err, c.kinds)
+				if !slices.Contains(c.kinds, st.Kind) || c.code != "" && stream.CodeOf(st.Err) != c.code {
+					t.Errorf("%s %s: %v, want %v", st.Kind, stream.CodeOf(st.Err), st.Err, c.kinds)
 				}
 				if strings.Contains(fmt.Sprintf("%v %+v", st.Err, st), "geheim") {
 					t.Errorf("tells the password: %+v", st)

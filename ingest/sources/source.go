@@ -124,7 +124,7 @@ func isFinal(err error) bool {
 	if k := video.KindOf(err); k != "" {
 		return k == video.Forbidden
 	}
-	switch Code(err) {
+	switch stream.CodeOf(err) {
 	case stream.InvalidArgument, stream.PermissionDenied, stream.Internal:
 		return true
 	}
@@ -266,7 +266,7 @@ func (s *Source) fail(err error) {
 	kind := video.KindOf(err)
 	var own *video.Error
 	if !errors.As(err, &own) { // those are redacted already
-		err = stream.Errorf(Code(err), "", "%s", video.Redact(err.Error()))
+		err = stream.Errorf(stream.CodeOf(err), "", "%s", video.Redact(err.Error()))
 	}
 	s.mu.Lock()
 	s.status.Kind, s.status.Err = kind, err

@@ -225,7 +225,7 @@ func TestPublic(t *testing.T) {
 	for _, url := range []string{c.URL, strings.Replace(c.URL, "127.0.0.1", "localhost", 1), strings.Replace(c.URL, "http", "rtsp", 1)} {
 		r := run(t, video.Options{URL: url, Allow: sources.Public}, sources.Options{})
 		err := r.wait()
-		if sources.Code(err) != stream.PermissionDenied || !strings.Contains(err.Error(), "sources.allow_private") || r.Status().State != sources.Failed {
+		if stream.CodeOf(err) != stream.PermissionDenied || !strings.Contains(err.Error(), "sources.allow_private") || r.Status().State != sources.Failed {
 			t.Errorf("%s: %v", url, err)
 		}
 	}
@@ -263,7 +263,7 @@ func TestPublicLeadsToPrivate(t *testing.T) {
 				return sources.Public(a)
 			}}, sources.Options{})
 			err := r.wait()
-			if sources.Code(err) != stream.PermissionDenied || !strings.Contains(err.Error(), "127.0.0.2 is a private address: sources.allow_private") {
+			if stream.CodeOf(err) != stream.PermissionDenied || !strings.Contains(err.Error(), "127.0.0.2 is a private address: sources.allow_private") {
 				t.Errorf("%s: %v", path, err)
 			}
 		}

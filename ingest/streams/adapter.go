@@ -3,7 +3,6 @@ package streams
 import (
 	"context"
 	"log/slog"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +11,7 @@ import (
 
 	"millrace/ingest"
 	"millrace/internal/httpd"
+	"millrace/internal/routines"
 	"millrace/stream"
 )
 
@@ -44,7 +44,7 @@ type Adapter struct {
 	ctx     context.Context // of Serve
 	closing bool
 	flows   map[string]*flow
-	tasks   sync.WaitGroup
+	tasks   *routines.Group
 }
 
 var _ ingest.Interface = (*Adapter)(nil)
@@ -68,6 +68,7 @@ func New(h *httpd.Server, o Options) *Adapter {
 		o.Log = slog.Default()
 	}
 	a := &Adapter{opts: o, http: h, openings: newGate(), flows: map[string]*flow{}, serving: make(chan struct{})}
+	a.tasks = routines.New(a.panicked)
 	a.routes(h.App)
 	return a
 }
@@ -100,6 +101,7 @@ func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 	a.mu.Lock()
 	a.closing = true
 	a.mu.Unlock()
+	a.tasks.Stop()
 	a.tasks.Wait()
 	return nil
 }
@@ -115,9 +117,9 @@ func (a *Adapter) add(c Config, origin string, kept *Config) error {
 	defer a.mu.Unlock()
 	switch _, twice := a.flows[c.Name]; {
 	case a.closing:
-		return stream.Errorf(stream.Draining, "", "the server is shutting down")
+		return ingest.ErrDraining
 	case a.backend == nil:
-		return stream.Errorf(stream.Unavailable, "", "the server is starting")
+		return ingest.ErrStarting
 	case twice:
 		return taken(c.Name)
 	case len(a.flows) >= a.opts.MaxStreams:
@@ -126,10 +128,10 @@ func (a *Adapter) add(c Config, origin string, kept *Config) error {
 	f := newFlow(a, c, origin)
 	f.kept = kept
 	a.flows[c.Name] = f
-	a.goLocked("stream", func() {
+	a.tasks.Go("stream", func() {
 		defer a.remove(f)
 		f.run()
-	})
+	}, nil)
 	return nil
 }
 
@@ -156,23 +158,13 @@ func (a *Adapter) run(name string, f func()) bool {
 	if a.closing || a.backend == nil {
 		return false
 	}
-	a.goLocked(name, f)
-	return true
+	return a.tasks.Go(name, f, nil)
 }
 
-func (a *Adapter) goLocked(name string, f func()) {
-	a.tasks.Go(func() { a.safely(name, f) })
-}
-
-// safely calls f and reports its panic.
-func (a *Adapter) safely(name string, f func()) {
-	defer func() {
-		if v := recover(); v != nil {
-			a.panics.Add(1)
-			a.opts.Log.Error("a panic ended a part of a stream", "goroutine", name, "panic", v, "stack", string(debug.Stack()))
-		}
-	}()
-	f()
+// panicked reports a panic of a goroutine.
+func (a *Adapter) panicked(name string, value any, stack []byte) {
+	a.panics.Add(1)
+	a.opts.Log.Error("a panic ended a part of a stream", "goroutine", name, "panic", value, "stack", string(stack))
 }
 
 func (a *Adapter) find(name string) (*flow, error) {
@@ -180,7 +172,7 @@ func (a *Adapter) find(name string) (*flow, error) {
 	defer a.mu.Unlock()
 	switch f := a.flows[name]; {
 	case a.backend == nil:
-		return nil, stream.Errorf(stream.Unavailable, "", "the server is starting")
+		return nil, ingest.ErrStarting
 	case f == nil:
 		return nil, stream.Errorf(stream.NotFound, "", "no stream is called %.140q: GET /v2/streams lists them", name)
 	default:

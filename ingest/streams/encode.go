@@ -1,9 +1,9 @@
 package streams
 
 import (
-	"slices"
 	"strconv"
 
+	"millrace/ingest/frames"
 	"millrace/internal/oip"
 	"millrace/stream"
 )
@@ -47,19 +47,9 @@ const noModel = `{"model_name":""`
 func (e *encoder) members(r *stream.Result) ([]byte, error) {
 	e.reply.Reset()
 	for i := range r.Outputs {
-		t := &r.Outputs[i]
-		e.reply.Outputs = append(e.reply.Outputs, oip.Tensor{Name: t.Name, Datatype: string(t.Datatype), Shape: t.Shape, Data: t.Data})
+		e.reply.Outputs = append(e.reply.Outputs, frames.Message(&r.Outputs[i]))
 	}
-	names := make([]string, 0, len(r.Params))
-	for k := range r.Params {
-		names = append(names, k)
-	}
-	slices.Sort(names)
-	for _, k := range names {
-		if p, ok := oip.ParamOf(k, r.Params[k]); ok {
-			e.reply.Params = append(e.reply.Params, p)
-		}
-	}
+	e.reply.Params = frames.AppendParams(e.reply.Params, r.Params)
 	out, err := oip.AppendResponse(e.outputs[:0], &e.reply, oip.Never)
 	e.outputs = out
 	if err != nil {

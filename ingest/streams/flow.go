@@ -8,9 +8,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"millrace/ingest"
 	"millrace/ingest/sinks"
 	"millrace/ingest/sources"
 	"millrace/internal/backoff"
+	"millrace/internal/routines"
 	"millrace/stream"
 )
 
@@ -86,13 +88,14 @@ func newFlow(a *Adapter, c Config, origin string) *flow {
 // until it is deleted.
 func (f *flow) run() {
 	defer f.cancel()
-	var delivery sync.WaitGroup
-	delivery.Go(func() { f.a.safely("sinks", f.write) })
+	delivery := routines.New(f.a.panicked)
+	delivery.Go("sinks", f.write, nil)
 	for _, s := range f.sinks {
-		delivery.Go(func() { f.a.safely("sink "+s.name, func() { s.Run(f.ctx) }) })
+		delivery.Go("sink "+s.name, func() { s.Run(f.ctx) }, nil)
 	}
 	last := f.work()
 	close(f.queue) // all its streams have finished: nobody pushes any more
+	delivery.Stop()
 	delivery.Wait()
 	f.rest(last)
 	f.hub.close()
@@ -149,7 +152,7 @@ func (f *flow) once() (opened bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	o := &outlet{f: f, cancel: cancel, ctx: ctx, room: make(chan struct{}, 1)}
+	o := &outlet{f: f, cancel: cancel, ctx: ctx, window: ingest.NewWindow()}
 	st, err := f.a.backend.Open(f.config.Model, f.config.Version, stream.Options{Policy: policy}, o)
 	if err != nil {
 		return false, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 
+	"millrace/ingest"
 	"millrace/ingest/sources"
 	"millrace/stream"
 )
@@ -20,9 +21,8 @@ type outlet struct {
 	fresh  bool   // no frame has come since the source was opened: the next does not follow on the last
 	base   uint64 // seq of the source's first frame
 
-	held  atomic.Int32 // frames submitted whose result is not written
-	room  chan struct{}
-	ended atomic.Pointer[stream.CloseReason]
+	window *ingest.Window // frames submitted, and those whose result is written
+	ended  atomic.Pointer[stream.CloseReason]
 }
 
 var _ stream.Sink = (*outlet)(nil)
@@ -36,11 +36,11 @@ func (o *outlet) opened(i sources.Info) {
 func (o *outlet) unreadable(seq uint64, err error) {
 	o.f.opened()
 	o.fresh = true // what comes does not follow on what came
-	if !o.wait(0) {
+	if !o.window.Wait(1, o.ctx.Done()) {
 		o.f.drop(stream.Closed)
 		return
 	}
-	o.held.Add(1)
+	o.window.Receive()
 	o.Push(&stream.Result{Seq: seq + o.base, Outcome: stream.Failed, Err: err})
 }
 
@@ -52,12 +52,12 @@ func (o *outlet) frame(fr stream.Frame) {
 		o.fresh, fr.Discontinuity = false, true
 		o.f.recovered()
 	}
-	if o.every && o.finite && !o.wait(int32(o.stream.Policy().Window)-1) {
+	if o.every && o.finite && !o.window.Wait(o.stream.Policy().Window, o.ctx.Done()) {
 		fr.Lease.Release()
 		o.f.drop(stream.Closed)
 		return
 	}
-	o.held.Add(1)
+	o.window.Receive()
 	o.f.film.add(fr)
 	if err := o.stream.Submit(fr); err != nil {
 		o.done()
@@ -73,21 +73,8 @@ func (o *outlet) frame(fr stream.Frame) {
 // lost is told of a frame for which there was no memory, which the source counts.
 func (o *outlet) lost(uint64) { o.stream.MarkDiscontinuity() }
 
-// wait returns when at most n frames are held, or false when the source is to
-// end.
-func (o *outlet) wait(n int32) bool {
-	for o.held.Load() > n {
-		select {
-		case <-o.room:
-		case <-o.ctx.Done():
-			return false
-		}
-	}
-	return true
-}
-
 // settle waits until every frame has its result written.
-func (o *outlet) settle() { o.wait(0) }
+func (o *outlet) settle() { o.window.Wait(1, o.ctx.Done()) }
 
 // Push implements stream.Sink.
 func (o *outlet) Push(r *stream.Result) {
@@ -126,13 +113,7 @@ func (o *outlet) closed() stream.CloseReason {
 }
 
 // done counts a frame out.
-func (o *outlet) done() {
-	o.held.Add(-1)
-	select {
-	case o.room <- struct{}{}:
-	default:
-	}
-}
+func (o *outlet) done() { o.window.Answer(1) }
 
 func (o *outlet) free(r *stream.Result) {
 	if !r.Partial {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"millrace/ingest"
 	"millrace/stream"
 	"millrace/stream/buf"
 	"millrace/stream/window"
@@ -28,7 +29,7 @@ func TestWindowsBehindALoss(t *testing.T) {
 	f := &flow{queue: make(chan ending, 16), drops: map[stream.Reason]uint64{}}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	o := &outlet{f: f, ctx: ctx, cancel: cancel, room: make(chan struct{}, 1), every: true}
+	o := &outlet{f: f, ctx: ctx, cancel: cancel, window: ingest.NewWindow(), every: true}
 	o.stream = stream.New(m, nowhere{}, o, stream.Options{Policy: stream.Policy{Mode: stream.Every, Window: 1}})
 	seq := uint64(0)
 	// send returns whether the frame completed a window.

@@ -220,7 +220,7 @@ func (f *flow) report() report {
 		r.Last = &at
 	}
 	if st.Err != nil {
-		r.Error = &reportError{sources.Code(st.Err), video.KindOf(st.Err), st.Err.Error()}
+		r.Error = &reportError{stream.CodeOf(st.Err), video.KindOf(st.Err), st.Err.Error()}
 	}
 	if h, ok := t.Sinks["webhook"]; ok {
 		r.Webhook = &h

@@ -68,10 +68,13 @@ func (a *Adapter) serveSocket(conn net.Conn, buffered []byte, req *http.Request,
 	ctx, cancel := context.WithCancelCause(a.ctx)
 	defer cancel(nil)
 	read := make(chan struct{})
-	a.tasks.Go(func() { // ends with the connection
+	listening := a.tasks.Go("reader", func() { // ends with the connection
 		defer close(read)
-		a.safely("reader", func() { listen(ws, a.opts.Heartbeat+a.opts.PongWait, cancel) })
-	})
+		listen(ws, a.opts.Heartbeat+a.opts.PongWait, cancel)
+	}, nil)
+	if !listening {
+		return
+	}
 	if cause := a.follow(ctx, messages(ws), io.Discard, w, f.farewell); !errors.Is(cause, errGone) {
 		code, text := websocket.CloseNormalClosure, ""
 		switch {

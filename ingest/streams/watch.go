@@ -153,10 +153,13 @@ func (a *Adapter) serve(conn net.Conn, head string, m form, f *flow, enter func(
 	defer left()
 	ctx, cancel := context.WithCancelCause(a.ctx)
 	defer cancel(nil)
-	a.tasks.Go(func() { // ends with the connection
+	reading := a.tasks.Go("reader", func() { // ends with the connection
 		_, _ = io.Copy(io.Discard, conn)
 		cancel(errGone)
-	})
+	}, nil)
+	if !reading {
+		return
+	}
 	out := deadlined{conn}
 	if _, err := io.WriteString(out, head); err == nil {
 		_ = a.follow(ctx, m, out, w, f.farewell)
@@ -219,7 +222,7 @@ func (f *flow) farewell() []byte {
 	line := oip.AppendString([]byte(`{"stream":`), f.config.Name)
 	line = oip.AppendString(append(line, `,"closed":`...), why)
 	if st.State == sources.Failed && st.Err != nil {
-		line = appendError(append(line, ','), sources.Code(st.Err), st.Err)
+		line = appendError(append(line, ','), stream.CodeOf(st.Err), st.Err)
 	}
 	return append(line, '}')
 }

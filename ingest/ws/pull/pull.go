@@ -256,5 +256,5 @@ func (v *pulled) failed(err error) error {
 			return e.Err
 		}
 	}
-	return stream.Errorf(sources.Code(err), "url", "%s", video.Redact(err.Error()))
+	return stream.Errorf(stream.CodeOf(err), "url", "%s", video.Redact(err.Error()))
 }
