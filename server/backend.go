@@ -48,10 +48,14 @@ func (d backend) State() ingest.State {
 }
 
 // group returns a loaded model's. One of the configuration that is not there yet
-// while the server starts is on its way, not missing.
+// while the server starts is on its way, not missing, and none is missing while
+// the server drains, which ends all of them.
 func (s *Server) group(model, version string) (*workers.Group, error) {
 	g, err := s.models.Group(model, version)
-	if err == nil || s.loaded.Load() {
+	switch {
+	case err != nil && s.draining.Load():
+		return nil, ingest.ErrDraining
+	case err == nil || s.loaded.Load():
 		return g, err
 	}
 	for _, m := range s.cfg.Models {

@@ -46,14 +46,15 @@ type MemoryConfig struct {
 
 // LimitsConfig bounds what clients may send.
 type LimitsConfig struct {
-	MaxBody     Size // bytes of an HTTP request's body
-	MaxMessage  Size // bytes of a WebSocket or gRPC message
-	MaxPixels   int  // width times height of a picture
-	MaxSessions int  // WebSocket sessions at once
-	MaxPulls    int  // videos pulled at once for WebSocket sessions
-	MaxDecoders int  // videos that clients send chunk by chunk, decoded at once
-	MaxStreams  int  // streams of the server's own at once
-	MaxWatchers int  // of their results and pictures, at once; and of health over gRPC
+	MaxBody        Size // bytes of an HTTP request's body
+	MaxMessage     Size // bytes of a WebSocket or gRPC message
+	MaxPixels      int  // width times height of a picture
+	MaxConnections int  // TCP connections at once, of all protocols; more are closed
+	MaxSessions    int  // WebSocket sessions at once
+	MaxPulls       int  // videos pulled at once for WebSocket sessions
+	MaxDecoders    int  // videos that clients send chunk by chunk, decoded at once
+	MaxStreams     int  // streams of the server's own at once
+	MaxWatchers    int  // of their results and pictures, at once; and of health over gRPC
 
 	OutboxMessages int      // replies that wait for one WebSocket client; past it, it is a slow consumer
 	OutboxBytes    Size     // and their bytes
@@ -86,7 +87,7 @@ func Defaults() Config {
 	return Config{
 		HTTP: "127.0.0.1:8000", GRPC: "127.0.0.1:8001",
 		Memory: MemoryConfig{Budget: 1 << 30},
-		Limits: LimitsConfig{MaxBody: 64 << 20, MaxMessage: 8 << 20, MaxPixels: codec.DefaultMaxPixels, MaxSessions: 10000,
+		Limits: LimitsConfig{MaxBody: 64 << 20, MaxMessage: 8 << 20, MaxPixels: codec.DefaultMaxPixels, MaxConnections: 16384, MaxSessions: 10000,
 			MaxPulls: 64, MaxDecoders: 16, MaxStreams: 64, MaxWatchers: 256, OutboxMessages: 4096, OutboxBytes: 64 << 20, Idle: Duration(24 * time.Hour), Resume: Duration(30 * time.Second)},
 		Log:   LogConfig{Level: "info", Format: "text"},
 		Drain: Duration(10 * time.Second),
@@ -100,6 +101,7 @@ func (c Config) withDefaults() Config {
 	c.Limits.MaxBody = cmp.Or(c.Limits.MaxBody, d.Limits.MaxBody)
 	c.Limits.MaxMessage = cmp.Or(c.Limits.MaxMessage, d.Limits.MaxMessage)
 	c.Limits.MaxPixels = cmp.Or(c.Limits.MaxPixels, d.Limits.MaxPixels)
+	c.Limits.MaxConnections = cmp.Or(c.Limits.MaxConnections, d.Limits.MaxConnections)
 	c.Limits.MaxSessions = cmp.Or(c.Limits.MaxSessions, d.Limits.MaxSessions)
 	c.Limits.MaxPulls = cmp.Or(c.Limits.MaxPulls, d.Limits.MaxPulls)
 	c.Limits.MaxDecoders = cmp.Or(c.Limits.MaxDecoders, d.Limits.MaxDecoders)
@@ -144,7 +146,7 @@ func (c Config) Validate() error {
 	for _, l := range []struct {
 		path string
 		n    int
-	}{{"limits.max_sessions", c.Limits.MaxSessions}, {"limits.max_pulls", c.Limits.MaxPulls}, {"limits.max_decoders", c.Limits.MaxDecoders},
+	}{{"limits.max_connections", c.Limits.MaxConnections}, {"limits.max_sessions", c.Limits.MaxSessions}, {"limits.max_pulls", c.Limits.MaxPulls}, {"limits.max_decoders", c.Limits.MaxDecoders},
 		{"limits.max_streams", c.Limits.MaxStreams}, {"limits.max_watchers", c.Limits.MaxWatchers}, {"limits.outbox_messages", c.Limits.OutboxMessages}} {
 		if l.n < 1 || l.n > 1<<20 {
 			bad(l.path, "%d is not between 1 and %d", l.n, 1<<20)

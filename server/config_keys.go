@@ -27,6 +27,7 @@ var keys = []key[Config]{
 	{"limits.max_body", "bytes of an HTTP request's body", func(c *Config) any { return &c.Limits.MaxBody }},
 	{"limits.max_message", "bytes of a WebSocket or gRPC message", func(c *Config) any { return &c.Limits.MaxMessage }},
 	{"limits.max_pixels", "width times height of a picture", func(c *Config) any { return &c.Limits.MaxPixels }},
+	{"limits.max_connections", "TCP connections at once, of all protocols together; more are closed at once", func(c *Config) any { return &c.Limits.MaxConnections }},
 	{"limits.max_sessions", "WebSocket sessions at once", func(c *Config) any { return &c.Limits.MaxSessions }},
 	{"limits.max_pulls", "videos pulled at once for WebSocket sessions", func(c *Config) any { return &c.Limits.MaxPulls }},
 	{"limits.max_decoders", "videos of millrace.v1 clients (H.264, VP8, VP9, AV1) decoded at once, one ffmpeg each", func(c *Config) any { return &c.Limits.MaxDecoders }},

@@ -224,7 +224,7 @@ func TestEnv(t *testing.T) {
 		"MILLRACE_HTTP": "127.0.0.1:1", "MILLRACE_GRPC": "off", "MILLRACE_METRICS": "127.0.0.1:3",
 		"MILLRACE_HOSTS": "a, b", "MILLRACE_ORIGINS": "http://x", "MILLRACE_MEMORY_BUDGET": "2MiB",
 		"MILLRACE_LIMITS_MAX_BODY": "2KiB", "MILLRACE_LIMITS_MAX_MESSAGE": "3KiB", "MILLRACE_LIMITS_MAX_PIXELS": "100",
-		"MILLRACE_LIMITS_MAX_SESSIONS": "7", "MILLRACE_LIMITS_MAX_PULLS": "8", "MILLRACE_LIMITS_MAX_DECODERS": "12", "MILLRACE_STREAMS_FILE": "kept.json", "MILLRACE_LIMITS_MAX_STREAMS": "10", "MILLRACE_LIMITS_MAX_WATCHERS": "11", "MILLRACE_LIMITS_OUTBOX_MESSAGES": "9", "MILLRACE_LIMITS_OUTBOX_BYTES": "5KiB", "MILLRACE_LIMITS_IDLE": "6s", "MILLRACE_LIMITS_RESUME": "7s",
+		"MILLRACE_LIMITS_MAX_SESSIONS": "7", "MILLRACE_LIMITS_MAX_CONNECTIONS": "13", "MILLRACE_LIMITS_MAX_PULLS": "8", "MILLRACE_LIMITS_MAX_DECODERS": "12", "MILLRACE_STREAMS_FILE": "kept.json", "MILLRACE_LIMITS_MAX_STREAMS": "10", "MILLRACE_LIMITS_MAX_WATCHERS": "11", "MILLRACE_LIMITS_OUTBOX_MESSAGES": "9", "MILLRACE_LIMITS_OUTBOX_BYTES": "5KiB", "MILLRACE_LIMITS_IDLE": "6s", "MILLRACE_LIMITS_RESUME": "7s",
 		"MILLRACE_LOG_LEVEL": "warn", "MILLRACE_LOG_FORMAT": "json", "MILLRACE_LOG_FILE": "x.log",
 		"MILLRACE_DRAIN": "4s", "MILLRACE_SOURCES_ALLOW_PRIVATE": "true", "MILLRACE_ONNX_LIBRARY": "/x.so", "MILLRACE_TLS_CERT": "c.pem", "MILLRACE_TLS_KEY": "k.pem", "MILLRACE_TLS_SELF_SIGNED": "false", "MILLRACE_MODELS": "a=delay,fixed=1ms; b=identity",
 	}
@@ -237,7 +237,7 @@ func TestEnv(t *testing.T) {
 	want := server.Config{
 		HTTP: "127.0.0.1:1", GRPC: "off", Metrics: "127.0.0.1:3", Hosts: []string{"a", "b"}, Origins: []string{"http://x"},
 		Memory: server.MemoryConfig{Budget: 2 << 20},
-		Limits: server.LimitsConfig{MaxBody: 2 << 10, MaxMessage: 3 << 10, MaxPixels: 100, MaxSessions: 7, MaxPulls: 8, MaxDecoders: 12, MaxStreams: 10, MaxWatchers: 11, OutboxMessages: 9, OutboxBytes: 5 << 10, Idle: server.Duration(6 * time.Second), Resume: server.Duration(7 * time.Second)},
+		Limits: server.LimitsConfig{MaxBody: 2 << 10, MaxMessage: 3 << 10, MaxPixels: 100, MaxConnections: 13, MaxSessions: 7, MaxPulls: 8, MaxDecoders: 12, MaxStreams: 10, MaxWatchers: 11, OutboxMessages: 9, OutboxBytes: 5 << 10, Idle: server.Duration(6 * time.Second), Resume: server.Duration(7 * time.Second)},
 		Log:    server.LogConfig{Level: "warn", Format: "json", File: "x.log"}, Drain: server.Duration(4 * time.Second),
 		Sources: server.SourcesConfig{AllowPrivate: true},
 		TLS:     server.TLSConfig{Cert: "c.pem", Key: "k.pem"},

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"syscall"
 	"time"
 
 	"millrace/ingest"
@@ -54,7 +53,7 @@ func openNative(s *Server) (ingest.Interface, error) {
 
 func openHTTP(s *Server) (ingest.Interface, error) {
 	h, err := httpd.New(httpd.Config{
-		Addr: s.cfg.HTTP, Hosts: s.cfg.Hosts, Origins: s.cfg.Origins, MaxBody: int(s.cfg.Limits.MaxBody), TLS: s.tls, Log: s.log,
+		Addr: s.cfg.HTTP, Hosts: s.cfg.Hosts, Origins: s.cfg.Origins, MaxBody: int(s.cfg.Limits.MaxBody), TLS: s.tls, Limit: s.limit, Log: s.log,
 	})
 	if err != nil {
 		return nil, err
@@ -95,10 +94,12 @@ func openStreams(s *Server) (ingest.Interface, error) {
 }
 
 func openGRPC(s *Server) (ingest.Interface, error) {
-	return grpc.New(grpc.Options{Addr: s.cfg.GRPC, TLS: s.tls, MaxMessage: int(s.cfg.Limits.MaxMessage), MaxWatchers: s.cfg.Limits.MaxWatchers}), nil
+	return grpc.New(grpc.Options{Addr: s.cfg.GRPC, TLS: s.tls, Limit: s.limit, MaxMessage: int(s.cfg.Limits.MaxMessage), MaxWatchers: s.cfg.Limits.MaxWatchers}), nil
 }
 
-func openMetrics(s *Server) (ingest.Interface, error) { return s.observe.server(s.cfg.Metrics), nil }
+func openMetrics(s *Server) (ingest.Interface, error) {
+	return s.observe.server(s.cfg.Metrics, s.limit), nil
+}
 
 // isOn says whether the configuration asks for the listener.
 func (l *listener) isOn(c *Config) bool {
@@ -132,9 +133,6 @@ func (s *Server) open() error {
 		if a, ok := a.(listens); ok {
 			s.closers = append(s.closers, a.Close)
 			taken, err := a.Listen()
-			if errors.Is(err, syscall.EADDRINUSE) {
-				return fmt.Errorf("%s: %s is in use: end the program that listens there, or choose another address: %w", l.name, l.addr(&s.cfg), err)
-			}
 			if err != nil {
 				return fmt.Errorf("%s: %w", l.name, err)
 			}

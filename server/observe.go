@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -14,6 +13,7 @@ import (
 
 	"millrace/ingest"
 	"millrace/ingest/streams"
+	"millrace/internal/accept"
 	"millrace/stream"
 	"millrace/tracing"
 	"millrace/workers"
@@ -24,7 +24,7 @@ type observer struct {
 	metrics *tracing.Metrics
 	log     *slog.Logger // failures of one kind come at most once a second
 	limiter *tracing.Limiter
-	logFile io.Closer
+	logFile *tracing.LogFile // nil = none
 }
 
 func newObserver(s *Server) (*observer, error) {
@@ -40,6 +40,7 @@ func newObserver(s *Server) (*observer, error) {
 		Memory:   s.memory.Stats,
 		Adapters: s.measure,
 		Streams:  s.ownStreams,
+		Accepted: s.limit.Stats,
 	})
 	return o, nil
 }
@@ -120,9 +121,10 @@ func (o *observer) routes(app *fiber.App, here bool) {
 
 // metricsServer serves the metrics at an address of their own.
 type metricsServer struct {
-	addr string
-	ln   net.Listener
-	srv  http.Server
+	addr  string
+	limit *accept.Limit
+	ln    net.Listener
+	srv   http.Server
 }
 
 var (
@@ -130,15 +132,15 @@ var (
 	_ listens          = (*metricsServer)(nil)
 )
 
-func (o *observer) server(addr string) *metricsServer {
+func (o *observer) server(addr string, limit *accept.Limit) *metricsServer {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", o.metrics.Handler())
-	return &metricsServer{addr: addr, srv: http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}}
+	return &metricsServer{addr: addr, limit: limit, srv: http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}}
 }
 
 // Listen implements listens.
 func (m *metricsServer) Listen() (net.Addr, error) {
-	ln, err := net.Listen("tcp", m.addr)
+	ln, err := m.limit.Listen("metrics", m.addr)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"millrace/ingest"
 	"millrace/ingest/native"
+	"millrace/internal/accept"
 	"millrace/internal/codec"
 	"millrace/internal/httpd"
 	"millrace/stream/buf"
@@ -39,7 +40,8 @@ type Server struct {
 	closers   []func() error
 	http      *httpd.Server // under the HTTP adapters; nil: off
 
-	tls *tls.Config // nil: not encrypted
+	tls   *tls.Config   // nil: not encrypted
+	limit *accept.Limit // of all listeners together
 
 	ready    chan struct{}
 	loaded   atomic.Bool
@@ -56,7 +58,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, version: cfg.Version, memory: buf.NewPool(int64(cfg.Memory.Budget)),
-		ready: make(chan struct{}),
+		ready: make(chan struct{}), limit: &accept.Limit{Max: cfg.Limits.MaxConnections},
 	}
 	var err error
 	if s.tls, err = cfg.TLS.load(ownNames(cfg.Hosts)); err != nil {
@@ -66,6 +68,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s.log = s.observe.log
+	s.limit.Log = s.log
 	s.models = workers.NewManager(workers.ManagerOptions{
 		Memory: s.memory, Pixels: codec.Limits{MaxPixels: cfg.Limits.MaxPixels}, Log: s.log, Hooks: s.observe.model,
 	})
@@ -157,6 +160,9 @@ func (s *Server) load(ctx context.Context) error {
 // adapters.
 func (s *Server) drain(stop func(), adapters *sync.WaitGroup) error {
 	s.draining.Store(true)
+	if s.http != nil {
+		s.http.Drain()
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(s.cfg.Drain))
 	defer cancel()
 	until, _ := ctx.Deadline()
@@ -178,6 +184,19 @@ func (s *Server) drain(stop func(), adapters *sync.WaitGroup) error {
 		err = errors.Join(err, fmt.Errorf("adapters still had sessions after %v (drain)", time.Duration(s.cfg.Drain)))
 	}
 	s.observe.close()
+	return err
+}
+
+// ReopenLog opens log.file again, so that the log can be rotated: rename the
+// file, then call it. Without a log file it does nothing.
+func (s *Server) ReopenLog() error {
+	if s.cfg.Log.File == "" {
+		return nil
+	}
+	err := s.observe.logFile.Reopen()
+	if err == nil {
+		s.log.Info("the log file was opened again", "file", s.cfg.Log.File)
+	}
 	return err
 }
 

@@ -15,9 +15,9 @@ type LogOptions struct {
 	Stderr io.Writer // nil = the process's standard error
 }
 
-// NewLog returns a logger, and what closes its file. An error names the option
+// NewLog returns a logger and its file, nil for none. An error names the option
 // that is wrong.
-func NewLog(o LogOptions) (*slog.Logger, io.Closer, error) {
+func NewLog(o LogOptions) (*slog.Logger, *LogFile, error) {
 	var level slog.Level
 	if o.Level != "" {
 		if err := level.UnmarshalText([]byte(o.Level)); err != nil {
@@ -31,19 +31,19 @@ func NewLog(o LogOptions) (*slog.Logger, io.Closer, error) {
 	if o.Stderr == nil {
 		out[0] = os.Stderr
 	}
-	closer := io.NopCloser(nil)
+	var file *LogFile
 	if o.File != "" {
-		f, err := os.OpenFile(o.File, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
-		if err != nil {
-			return nil, nil, fmt.Errorf("log.file: %w", err)
+		var err error
+		if file, err = openLogFile(o.File); err != nil {
+			return nil, nil, err
 		}
-		out, closer = append(out, f), f
+		out = append(out, file)
 	}
 	opts := &slog.HandlerOptions{Level: level}
 	if o.Format == "json" {
-		return slog.New(slog.NewJSONHandler(out, opts)), closer, nil
+		return slog.New(slog.NewJSONHandler(out, opts)), file, nil
 	}
-	return slog.New(slog.NewTextHandler(out, opts)), closer, nil
+	return slog.New(slog.NewTextHandler(out, opts)), file, nil
 }
 
 // tee writes to all its writers, also when one fails: a terminal that has gone

@@ -9,6 +9,7 @@ import (
 
 	"millrace/ingest"
 	"millrace/ingest/streams"
+	"millrace/internal/accept"
 	"millrace/internal/buf"
 	"millrace/stream"
 	"millrace/workers"
@@ -37,8 +38,9 @@ type Options struct {
 	// concurrent use.
 	Groups   func() []workers.GroupStats
 	Memory   func() buf.Stats
-	Adapters func() ingest.Metrics // of all adapters together
-	Streams  func() streams.Stats  // of the server's own
+	Adapters func() ingest.Metrics          // of all adapters together
+	Streams  func() streams.Stats           // of the server's own
+	Accepted func() map[string]accept.Stats // connections, by listener
 	// RequestBuckets, in seconds, rising (Requests panics otherwise); nil = DefaultRequestBuckets.
 	RequestBuckets []float64
 }
@@ -83,6 +85,9 @@ func New(o Options) *Metrics {
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), snapshots{o, m.sweep})
 	if o.Streams != nil {
 		m.registry.MustRegister(cameras{o.Streams, sinkSeries()})
+	}
+	if o.Accepted != nil {
+		m.registry.MustRegister(connections{o.Accepted})
 	}
 	m.buckets = o.RequestBuckets
 	if m.buckets == nil {

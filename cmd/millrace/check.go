@@ -7,6 +7,7 @@ import (
 	"net"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -59,7 +60,7 @@ machine has for it. What is missing is optional; what is wrong makes the exit st
 		}
 		found = append(found, checkMachine(c.Context())...)
 		if err == nil {
-			found = append(found, checkPorts(cfg)...)
+			found = append(found, checkPorts(c.Context(), cfg)...)
 		}
 		if err := c.Context().Err(); err != nil {
 			return fmt.Errorf("check: %w", err)
@@ -135,16 +136,56 @@ func firstLine(ctx context.Context, program string, args ...string) (string, err
 	return line, err
 }
 
-// checkPorts takes each address and gives it back.
-func checkPorts(cfg server.Config) (found []finding) {
+// checkPorts looks at the addresses and takes none of them: a server that is to be
+// replaced still has them.
+func checkPorts(ctx context.Context, cfg server.Config) (found []finding) {
 	for _, l := range cfg.Listeners() {
-		f := finding{What: l.Name, State: "ok", Detail: l.Addr + " is free"}
-		if ln, err := net.Listen("tcp", l.Addr); err != nil {
+		f := finding{What: l.Name, State: "ok", Detail: l.Addr}
+		if err := checkAddr(ctx, l.Addr); err != nil {
 			f.State, f.Detail = wrong, err.Error()
-		} else if err := ln.Close(); err != nil {
-			f.State, f.Detail = wrong, err.Error()
+		} else if listens(ctx, l.Addr) {
+			f.Detail += " is in use: what answers there has to end before serve can have it"
 		}
 		found = append(found, f)
 	}
 	return found
+}
+
+// checkAddr says whether the address is one of this machine.
+func checkAddr(ctx context.Context, addr string) error {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil || host == "" {
+		return err
+	}
+	ips, err := net.DefaultResolver.LookupIPAddr(ctx, host)
+	if err != nil {
+		return fmt.Errorf("%s: the host is not known: %w", addr, err)
+	}
+	own, err := net.InterfaceAddrs()
+	if err != nil {
+		return err
+	}
+	for _, ip := range ips {
+		if ip.IP.IsUnspecified() || ip.IP.IsLoopback() || slices.ContainsFunc(own, func(a net.Addr) bool {
+			n, ok := a.(*net.IPNet)
+			return ok && n.IP.Equal(ip.IP)
+		}) {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s is no address of this machine: choose one that it has, or 0.0.0.0 for all", addr)
+}
+
+// listens says whether a program listens at the address.
+func listens(ctx context.Context, addr string) bool {
+	if _, port, _ := net.SplitHostPort(addr); port == "0" {
+		return false
+	}
+	d := net.Dialer{Timeout: time.Second}
+	c, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return false
+	}
+	_ = c.Close()
+	return true
 }

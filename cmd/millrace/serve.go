@@ -1,11 +1,14 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -26,7 +29,7 @@ func serveCommand() *cobra.Command {
 		Short: "Run the server",
 		Long: `Run the server until SIGTERM or SIGINT, which drain it: no new streams, waiting frames end, frames in flight are answered.
 
-It prints one line with its addresses when it is ready. Each setting is a key of the configuration file, a flag, and a
+SIGHUP opens the log file again, for its rotation. It prints one line with its addresses when it is ready. Each setting is a key of the configuration file, a flag, and a
 variable such as MILLRACE_HTTP; a flag wins over a variable, a variable over the file.`,
 		Example: serveExamples,
 		Args:    wrongUsage(cobra.MaximumNArgs(1)),
@@ -38,10 +41,14 @@ variable such as MILLRACE_HTTP; a flag wins over a variable, a variable over the
 			return err
 		}
 		cfg.Clip = spotter.Clip
+		rotate := make(chan os.Signal, 1)
+		signal.Notify(rotate, syscall.SIGHUP)
+		defer signal.Stop(rotate)
 		s, err := server.New(cfg)
 		if err != nil {
 			return err
 		}
+		go reopenLog(c.Context(), s, rotate)
 		done := make(chan error, 1)
 		go func() { done <- s.Run(c.Context()) }() // ends with the context
 		select {
@@ -58,6 +65,20 @@ variable such as MILLRACE_HTTP; a flag wins over a variable, a variable over the
 		return <-done
 	}
 	return c
+}
+
+// reopenLog opens the log file again at each signal, until ctx ends.
+func reopenLog(ctx context.Context, s *server.Server, signals <-chan os.Signal) {
+	for {
+		select {
+		case <-signals:
+			if err := s.ReopenLog(); err != nil {
+				fmt.Fprintf(os.Stderr, "millrace: %v\n", err)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // accept tells how to get past a browser's warning, and where from.

@@ -190,8 +190,12 @@ func TestCheck(t *testing.T) {
 	}
 	defer func() { _ = ln.Close() }()
 	out, _, code = millrace(t, "check", "--http", ln.Addr().String(), "--grpc", "off")
-	if code != 1 || !strings.Contains(out, "in use") {
-		t.Errorf("a port that is taken: exit status %d\n%s", code, out)
+	if code != 0 || !strings.Contains(out, "in use") {
+		t.Errorf("a port that another server has: exit status %d\n%s", code, out)
+	}
+	out, _, code = millrace(t, "check", "--http", "192.0.2.1:8000", "--grpc", "off")
+	if code != 1 || !strings.Contains(out, "no address of this machine") {
+		t.Errorf("an address of another machine: exit status %d\n%s", code, out)
 	}
 }
 

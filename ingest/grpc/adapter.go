@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"millrace/ingest"
+	"millrace/internal/accept"
 )
 
 // Options are the adapter's settings. A zero field takes its default.
@@ -23,6 +24,7 @@ type Options struct {
 	MaxMessage   int           // bytes; 64 MiB (limits.max_message)
 	MaxWatchers  int           // calls that watch health at once; 256 (limits.max_watchers)
 	TLS          *tls.Config   // nil = not encrypted
+	Limit        *accept.Limit // of open connections; nil = no bound
 }
 
 // DefaultAddr is where gRPC listens unless told otherwise.
@@ -50,12 +52,15 @@ func New(opts Options) *Adapter {
 	if opts.MaxWatchers <= 0 {
 		opts.MaxWatchers = 256
 	}
+	if opts.Limit == nil {
+		opts.Limit = &accept.Limit{}
+	}
 	return &Adapter{opts: opts}
 }
 
 // Listen takes the address and returns it. Connections wait until Serve.
 func (a *Adapter) Listen() (net.Addr, error) {
-	ln, err := net.Listen("tcp", a.opts.Addr)
+	ln, err := a.opts.Limit.Listen("grpc", a.opts.Addr)
 	if err != nil {
 		return nil, err
 	}

@@ -25,6 +25,11 @@ func (s *Server) handle(c *fasthttp.RequestCtx) {
 	s.busy(conn, true)
 	defer s.busy(conn, false)
 	defer s.settle(c)
+	defer func() {
+		if s.draining.Load() && !c.Hijacked() {
+			c.SetConnectionClose()
+		}
+	}()
 	switch string(c.Method()) {
 	case "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS":
 	default:

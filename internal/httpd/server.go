@@ -8,11 +8,13 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
 
+	"millrace/internal/accept"
 	"millrace/stream/coded"
 )
 
@@ -23,7 +25,8 @@ type Config struct {
 	Origins []string // web origins, beside its own, that may use it; "*" allows all
 	MaxBody int      // bytes of a request's body; 64 MiB
 
-	TLS *tls.Config // nil = not encrypted
+	TLS   *tls.Config   // nil = not encrypted
+	Limit *accept.Limit // of open connections; nil = no bound
 
 	HeaderTimeout time.Duration // from the first byte of a request to the end of its header; 10s
 	IdleTimeout   time.Duration // between requests; 2m
@@ -70,6 +73,9 @@ func (c Config) withDefaults() Config {
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
+	if c.Limit == nil {
+		c.Limit = &accept.Limit{Log: c.Log}
+	}
 	return c
 }
 
@@ -84,6 +90,8 @@ type Server struct {
 	ln    net.Listener
 
 	conns sync.Map // net.Conn -> *connection
+
+	draining atomic.Bool
 
 	mu       sync.Mutex
 	ended    bool // no lingering any more
@@ -130,7 +138,7 @@ func New(cfg Config) (*Server, error) {
 
 // Listen takes the address and returns it. Connections wait until Serve.
 func (s *Server) Listen() (net.Addr, error) {
-	ln, err := net.Listen("tcp", s.cfg.Addr)
+	ln, err := s.cfg.Limit.Listen("http", s.cfg.Addr)
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +148,7 @@ func (s *Server) Listen() (net.Addr, error) {
 		t.NextProtos = []string{"http/1.1"}
 		ln = tls.NewListener(ln, t)
 	}
-	s.ln = &onceListener{Listener: ln}
+	s.ln = ln
 	return addr, nil
 }
 
@@ -152,6 +160,10 @@ func (s *Server) Close() error {
 	}
 	return s.ln.Close()
 }
+
+// Drain has each connection closed behind its next reply: the server goes on
+// answering, and ends soon.
+func (s *Server) Drain() { s.draining.Store(true) }
 
 // Serve answers requests until ctx ends. Then it stops accepting, lets the
 // handlers that run finish within DrainTimeout, breaks what is left and returns
@@ -214,7 +226,10 @@ func sever(c net.Conn) {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()
 	}
-	if t, ok := c.(*net.TCPConn); ok {
+	if t, ok := c.(interface {
+		CloseRead() error
+		CloseWrite() error
+	}); ok {
 		_ = t.CloseRead()
 		_ = t.CloseWrite()
 	}
@@ -253,18 +268,4 @@ func (s *Server) busy(c net.Conn, is bool) {
 		t.busy = is
 		t.mu.Unlock()
 	}
-}
-
-// onceListener can be closed twice: by us, so that it happens at once, and by
-// fasthttp, which gives up its own shutdown when Close fails.
-type onceListener struct {
-	net.Listener
-	once sync.Once
-	err  error
-}
-
-// Close implements net.Listener.
-func (l *onceListener) Close() error {
-	l.once.Do(func() { l.err = l.Listener.Close() })
-	return l.err
 }

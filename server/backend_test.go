@@ -1,0 +1,35 @@
+package server
+
+import (
+	"context"
+	"testing"
+
+	"millrace/stream"
+)
+
+// A model of the configuration is not missing once the server has ended it: who
+// still asks is told that the server ends.
+func TestModelsOfDrainedServer(t *testing.T) {
+	m, err := ParseModel("cost=delay")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(Config{HTTP: "127.0.0.1:0", GRPC: Off, Models: []ModelConfig{m}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	<-s.Ready()
+	cancel()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := (backend{s}).Models().Model("cost", ""); stream.CodeOf(err) != stream.Draining {
+		t.Errorf("%v", err)
+	}
+	if _, err := (backend{s}).Open("cost", "", stream.Options{}, nil); stream.CodeOf(err) != stream.Draining {
+		t.Errorf("%v", err)
+	}
+}

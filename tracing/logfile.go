@@ -1,0 +1,62 @@
+package tracing
+
+import (
+	"fmt"
+	"os"
+	"sync"
+)
+
+// LogFile is the file that log.file names. It can be opened anew, so that the log
+// can be rotated: rename the file, then have it opened anew. All its methods are
+// safe for concurrent use, and those of a nil LogFile do nothing.
+type LogFile struct {
+	path string
+
+	mu sync.Mutex
+	f  *os.File
+}
+
+func openLogFile(path string) (*LogFile, error) {
+	l := &LogFile{path: path}
+	if err := l.Reopen(); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// Reopen opens the path again. After an error the log goes on in the file that
+// was open.
+func (l *LogFile) Reopen() error {
+	if l == nil {
+		return nil
+	}
+	f, err := os.OpenFile(l.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
+	if err != nil {
+		return fmt.Errorf("log.file: %w", err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	old := l.f
+	l.f = f
+	if old != nil {
+		_ = old.Close() // nothing is buffered
+	}
+	return nil
+}
+
+// Write appends to the file.
+func (l *LogFile) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.f.Write(b)
+}
+
+// Close closes the file.
+func (l *LogFile) Close() error {
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.f.Close()
+}
