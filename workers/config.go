@@ -47,9 +47,9 @@ type Limits struct {
 	IdleState   time.Duration // the state of a stream that sends nothing is released after this
 }
 
-// late is after how long a worker that starts or stops hangs. Its own error, at
-// Start, comes first.
-func (l Limits) late() time.Duration { return l.Start + min(l.Start, time.Second) }
+// hangsAfter is after how long a worker that starts or stops is taken to hang. Its own
+// error, at Start, comes first.
+func (l Limits) hangsAfter() time.Duration { return l.Start + min(l.Start, time.Second) }
 
 // Defaults of a model's configuration.
 const (
@@ -63,19 +63,19 @@ const (
 
 // WithDefaults returns c with its zero fields filled in.
 func (c Config) WithDefaults() Config {
-	set(&c.Version, "1")
-	set(&c.Instances, 1)
-	set(&c.Batching.Kind, batching.Adaptive)
+	setDefault(&c.Version, "1")
+	setDefault(&c.Instances, 1)
+	setDefault(&c.Batching.Kind, batching.Adaptive)
 	if kind, ok := Lookup(c.Kind); ok {
-		set(&c.Batching.Memory, kind.Memory)
+		setDefault(&c.Batching.Memory, kind.Memory)
 	}
-	set(&c.Batching.Memory, batching.Heap)
-	set(&c.MaxFlows, DefaultMaxFlows)
-	set(&c.Limits.Start, DefaultStart)
-	set(&c.Limits.Run, DefaultRun)
-	set(&c.Limits.Quarantined, DefaultQuarantined)
-	set(&c.Limits.Restarts, DefaultRestarts)
-	set(&c.Limits.IdleState, DefaultIdleState)
+	setDefault(&c.Batching.Memory, batching.Heap)
+	setDefault(&c.MaxFlows, DefaultMaxFlows)
+	setDefault(&c.Limits.Start, DefaultStart)
+	setDefault(&c.Limits.Run, DefaultRun)
+	setDefault(&c.Limits.Quarantined, DefaultQuarantined)
+	setDefault(&c.Limits.Restarts, DefaultRestarts)
+	setDefault(&c.Limits.IdleState, DefaultIdleState)
 	return c
 }
 
@@ -88,7 +88,17 @@ func (c Config) buffers() int {
 	return c.Instances + 1
 }
 
-func set[T comparable](p *T, def T) {
+// buffersFor is the number of batches for so many workers. Fewer than there are
+// instances are a throttle, and meant.
+func (c Config) buffersFor(workers int) int {
+	b := c.buffers()
+	if b > c.Instances {
+		b = max(b, workers+1)
+	}
+	return b
+}
+
+func setDefault[T comparable](p *T, def T) {
 	var zero T
 	if *p == zero {
 		*p = def

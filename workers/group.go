@@ -1,50 +1,39 @@
 package workers
 
 import (
-	"context"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"millrace/batching"
 	"millrace/internal/buf"
-	"millrace/internal/codec"
 	"millrace/stream"
 	"millrace/workers/results"
 )
 
 // Group is the workers that share a model, its version and its load parameters:
-// the intake that tokens wait in, the instances that steal from it, the bounded
+// the intake that tokens wait in, the instances that gather from it, the bounded
 // batches, and the limits on both. Its exported methods are safe for concurrent
 // use.
 //
-// Locks, in the order in which they may nest: reg, gather, a stream's own, park.
-// A stream's lock is held when the Endpoint methods are called, so those take
-// none but park and reg's leaf set.
+// Locks, in the order in which they may nest: registry, gather, a stream's own, that
+// of parking. A stream's lock is held when the Endpoint methods are called, so those
+// take none but parking's and, in Detach, registry.
 type Group struct {
-	cfg      Config
-	model    *stream.Model // as clients see it
-	computed *stream.Model // what the worker computes, before the stages behind it
-	log      *slog.Logger
-	mem      *buf.Pool
-	pixels   codec.Limits
-	hooks    Hooks
-	intake   *batching.Intake
-	pool     *batching.Pool // under gather
+	common
+	mem    *buf.Pool
+	intake *batching.Intake
+	pool   *batching.Pool // under gather
 
 	gather   sync.Mutex
-	reserved int64 // bytes of the budget, under gather
+	reserved reservation // under gather
+	idle     parking
 
-	park   sync.Mutex
-	parked []*instance // LIFO: the last to stop is the warmest
-	parkN  atomic.Int32
-
-	reg     sync.Mutex
-	streams map[*stream.Stream]struct{}
-	state   string
-	reason  string
-	all     map[*instance]struct{} // running or restarting
+	registry sync.Mutex
+	streams  map[*stream.Stream]struct{}
+	state    string
+	reason   string
+	all      map[*instance]struct{} // running or restarting
 
 	wg       sync.WaitGroup
 	stopping chan struct{}
@@ -59,34 +48,9 @@ type Group struct {
 
 var _ stream.Endpoint = (*Group)(nil)
 
-// newGroup starts a group with one worker and its watchdog; the others are
-// added by scale.
-func newGroup(ctx context.Context, cfg Config, mem *buf.Pool, pixels codec.Limits, log *slog.Logger, hooks func(*stream.Model) Hooks) (*Group, error) {
-	g := &Group{
-		cfg: cfg, log: log, mem: mem, pixels: pixels, state: StateLoading,
-		streams: make(map[*stream.Stream]struct{}), all: make(map[*instance]struct{}), stopping: make(chan struct{}),
-	}
-	first := g.newInstance()
-	if err := g.startIn(ctx, first); err != nil {
-		first.cancel()
-		select {
-		case <-g.ended(): // what it took is free before the next model is loaded
-		case <-first.admission: // it hangs
-		}
-		return nil, err
-	}
-	if hooks != nil {
-		g.hooks = hooks(g.model)
-	}
-	g.state = StateReady
-	g.admit(first, nil)
-	g.wg.Go(g.watch)
-	return g, nil
-}
-
-// complete fills in the metadata what the configuration decides, and makes what
+// describe fills in the metadata what the configuration decides, and makes what
 // depends on it.
-func (g *Group) complete(m *stream.Model) error {
+func (g *Group) describeModel(m *stream.Model) error {
 	m.Name, m.Version, m.Platform = g.cfg.Name, g.cfg.Version, g.cfg.Kind
 	m.MaxBatch = max(m.MaxBatch, 1)
 	if n := g.cfg.Batching.MaxSize; n > 0 {
@@ -116,119 +80,25 @@ func (g *Group) complete(m *stream.Model) error {
 	return g.provide(g.cfg.Instances)
 }
 
-func (g *Group) newInstance() *instance {
-	w := &instance{group: g, wake: make(chan struct{}, 1), timer: time.NewTimer(time.Hour), admission: make(chan struct{}), given: make(chan struct{})}
-	w.timer.Stop()
-	w.back.Min, w.back.Max = 10*time.Millisecond, 5*time.Second
-	w.ctx, w.cancel = context.WithCancel(context.Background())
-	return w
-}
-
-// startIn starts the instance's goroutine, which makes the worker ready, and
-// waits for that. The goroutine then waits for admission: closed without admission
-// it takes the worker down again.
-func (g *Group) startIn(ctx context.Context, w *instance) error {
-	ready := make(chan error, 1)
-	g.wg.Go(func() {
-		err := w.start(ctx)
-		ready <- err
-		if err != nil {
-			w.prep.close()
-			return
-		}
-		<-w.admission
-		if w.admitted {
-			w.loop()
-			if w.phase.Load() != gone { // else whoever gave it up sees to it, with its replacement
-				g.lost(w)
-			}
-			return
-		}
-		w.stop()
-		w.prep.close()
-	})
-	late := time.NewTimer(g.cfg.Limits.late())
-	defer late.Stop()
-	select {
-	case err := <-ready:
-		return err
-	case <-late.C:
-		close(w.admission) // should it come back, it is taken down
-		return stream.Errorf(stream.Timeout, "limits.start", "model %s did not start within %v", g.cfg.Name, g.cfg.Limits.Start)
-	}
-}
-
-// admit lets a started instance run batches, in the place of one that hangs, or of
-// none.
-func (g *Group) admit(w, hung *instance) {
-	if g.model.Affinity {
-		w.inbox = g.intake.NewInbox()
-	}
-	g.reg.Lock()
-	g.all[w] = struct{}{}
-	if hung != nil { // they count as one, and who was told to leave goes
-		w.leave.Store(hung.leave.Swap(true))
-	}
-	g.reg.Unlock()
-	select {
-	case <-g.stopping: // it may have been too late to be told
-		w.leave.Store(true)
-	default:
-	}
-	w.admitted = true
-	close(w.admission)
-}
-
-// add provides memory for one more worker and starts it.
-func (g *Group) add(ctx context.Context) error {
-	n := g.Workers()
-	if err := g.provide(n + 1); err != nil {
+// provide reserves the memory of so many workers and their batches, or gives back
+// what is more, and lets there be as many batches. Only the manager calls it.
+func (g *Group) provide(workers int) error {
+	g.gather.Lock()
+	defer g.gather.Unlock()
+	if err := g.reserved.resize(g.cfg, g.computed, workers); err != nil {
 		return err
 	}
-	if err := g.join(ctx, nil); err != nil {
-		_ = g.provide(n) // less than there is: it is given back
-		return err
-	}
+	g.pool.Resize(g.cfg.buffersFor(workers))
 	return nil
-}
-
-// join starts one more worker, whose memory is provided already, or one in the
-// place of one that hangs.
-func (g *Group) join(ctx context.Context, hung *instance) error {
-	w := g.newInstance()
-	if err := g.startIn(ctx, w); err != nil {
-		w.cancel()
-		return err
-	}
-	g.admit(w, hung)
-	return nil
-}
-
-// remove has one worker leave, and gives its memory back.
-func (g *Group) remove() {
-	g.removeOne()
-	_ = g.provide(g.Workers()) // less than there is
-}
-
-// removeOne tells one worker to leave, once its batch is done.
-func (g *Group) removeOne() {
-	g.reg.Lock()
-	for w := range g.all {
-		if w.leave.CompareAndSwap(false, true) {
-			break
-		}
-	}
-	g.reg.Unlock()
-	g.wakeAll()
 }
 
 // Workers returns how many instances there are that are not leaving.
 func (g *Group) Workers() int {
-	g.reg.Lock()
-	defer g.reg.Unlock()
+	g.registry.Lock()
+	defer g.registry.Unlock()
 	n := 0
 	for w := range g.all {
-		if !w.leave.Load() {
+		if !w.leaving.Load() {
 			n++
 		}
 	}
@@ -243,9 +113,29 @@ func (g *Group) Config() Config { return g.cfg }
 
 // Ready says whether a worker can serve.
 func (g *Group) Ready() bool {
-	g.reg.Lock()
-	defer g.reg.Unlock()
+	g.registry.Lock()
+	defer g.registry.Unlock()
 	return g.state == StateReady && len(g.all) > 0
+}
+
+// Stats reads the group.
+func (g *Group) Stats() GroupStats {
+	g.gather.Lock()
+	size, free := g.pool.Size(), g.pool.Free()
+	g.gather.Unlock()
+	st := GroupStats{
+		Model: g.model, Busy: int(g.busy.Load()), Quarantined: int(g.quarantined.Load()), Flows: g.intake.Flows(),
+		Waiting: int(g.waiting.Load()), Buffers: size, BuffersFree: free, Restarts: g.restarts.Load(), Batches: g.batches.Load(),
+	}
+	g.registry.Lock()
+	defer g.registry.Unlock()
+	st.State, st.Reason, st.Workers = g.state, g.reason, len(g.all)
+	for s := range g.streams {
+		if !s.Options().OneShot {
+			st.Streams++
+		}
+	}
+	return st
 }
 
 // Open opens a stream that feeds the group and answers to sink. Errors:
@@ -258,8 +148,8 @@ func (g *Group) Open(opts stream.Options, sink stream.Sink) (*stream.Stream, err
 		return nil, err
 	}
 	s := stream.New(g.model, g, sink, opts)
-	g.reg.Lock()
-	defer g.reg.Unlock()
+	g.registry.Lock()
+	defer g.registry.Unlock()
 	if g.state != StateReady {
 		g.intake.Unreserve()
 		return nil, g.notReady()
@@ -280,30 +170,30 @@ func (g *Group) Enqueue(s *stream.Stream, home any) {
 	w, _ := home.(*instance)
 	if w == nil || w.inbox == nil {
 		g.intake.Push(s, nil)
-		g.wake()
+		g.idle.wakeOne()
 		return
 	}
 	g.intake.Push(s, w.inbox)
-	g.wakeThis(w)
+	g.idle.wakeThis(&w.waiter)
 }
 
 // Waiting implements stream.Endpoint.
 func (g *Group) Waiting(n int) {
 	g.waiting.Add(int64(n))
 	if n >= 0 && g.intake.AsksForArrivals() {
-		g.rouse()
+		g.recheck()
 	}
 }
 
-// rouse has a worker look whether there is something to do, although no token
+// recheck has a worker look whether there is something to do, although no token
 // has come: all of them where only one of them may do it.
-func (g *Group) rouse() {
+func (g *Group) recheck() {
 	g.intake.NoteArrival()
 	if g.model.Affinity {
-		g.wakeAll()
+		g.idle.wakeAll()
 		return
 	}
-	g.wake()
+	g.idle.wakeOne()
 }
 
 // Ended implements stream.Endpoint.
@@ -313,30 +203,44 @@ func (g *Group) Ended(r *stream.Request) {
 	}
 }
 
-func (g *Group) skipped(r *stream.Request) {
-	if g.hooks.Skipped != nil {
-		g.hooks.Skipped(r)
-	}
-}
-
 // Detach implements stream.Endpoint.
 func (g *Group) Detach(s *stream.Stream) {
 	g.intake.Unreserve()
-	g.reg.Lock()
+	g.registry.Lock()
 	delete(g.streams, s)
-	g.reg.Unlock()
+	g.registry.Unlock()
+}
+
+func (g *Group) instances() []*instance {
+	g.registry.Lock()
+	defer g.registry.Unlock()
+	out := make([]*instance, 0, len(g.all))
+	for w := range g.all {
+		out = append(out, w)
+	}
+	return out
+}
+
+func (g *Group) list() []*stream.Stream {
+	g.registry.Lock()
+	defer g.registry.Unlock()
+	out := make([]*stream.Stream, 0, len(g.streams))
+	for s := range g.streams {
+		out = append(out, s)
+	}
+	return out
 }
 
 // next returns the next batch for w, or nil when it is to leave.
 func (g *Group) next(w *instance) *batching.Batch {
 	for {
 		seen := g.intake.Arrivals()
-		if w.leave.Load() && !g.hasReady() {
+		if w.leaving.Load() && !g.hasReady() {
 			return nil
 		}
 		g.gather.Lock()
-		b, wait, err := g.intake.Gather(stream.Now(), int(g.parkN.Load())+1, w.inbox)
-		more := b != nil && g.parkN.Load() > 0 && !g.intake.Idle()
+		b, wait, err := g.intake.Gather(stream.Now(), int(g.idle.count.Load())+1, w.inbox)
+		more := b != nil && g.idle.count.Load() > 0 && !g.intake.Idle()
 		g.gather.Unlock()
 		if err != nil {
 			g.log.Error("no batch memory", "model", g.cfg.Name, "error", err)
@@ -347,7 +251,7 @@ func (g *Group) next(w *instance) *batching.Batch {
 		}
 		if b != nil {
 			if more {
-				g.wake() // pass the baton
+				g.idle.wakeOne() // pass the baton
 			}
 			if w.inbox != nil {
 				for _, r := range b.Requests {
@@ -357,7 +261,7 @@ func (g *Group) next(w *instance) *batching.Batch {
 			g.busy.Add(1)
 			return b
 		}
-		g.rest(w, seen, wait)
+		g.idle.wait(&w.waiter, wait, func() bool { return g.intake.Arrivals() != seen || w.leaving.Load() })
 	}
 }
 
@@ -366,94 +270,6 @@ func (g *Group) hasReady() bool {
 	g.gather.Lock()
 	defer g.gather.Unlock()
 	return g.intake.HasReady()
-}
-
-// rest parks w until there may be work again. What arrived since seen was read
-// is noticed, since it is compared after w can be woken.
-func (g *Group) rest(w *instance, seen uint64, wait time.Duration) {
-	g.park.Lock()
-	g.parked = append(g.parked, w)
-	w.parked.Store(true)
-	g.parkN.Add(1)
-	g.park.Unlock()
-	if g.intake.Arrivals() != seen || w.leave.Load() {
-		g.unpark(w)
-		return
-	}
-	if wait <= 0 {
-		<-w.wake
-	} else {
-		w.timer.Reset(wait)
-		select {
-		case <-w.wake:
-		case <-w.timer.C:
-		}
-		w.timer.Stop()
-	}
-	g.unpark(w)
-}
-
-// unpark takes w out of the parked ones if it was not woken.
-func (g *Group) unpark(w *instance) {
-	if !w.parked.Load() {
-		return
-	}
-	g.park.Lock()
-	w.parked.Store(false)
-	for i := len(g.parked) - 1; i >= 0; i-- {
-		if g.parked[i] == w {
-			g.parked = append(g.parked[:i], g.parked[i+1:]...)
-			g.parkN.Add(-1)
-			break
-		}
-	}
-	g.park.Unlock()
-}
-
-// wake wakes one parked worker.
-func (g *Group) wake() {
-	if g.parkN.Load() == 0 {
-		return
-	}
-	g.park.Lock()
-	n := len(g.parked)
-	if n == 0 {
-		g.park.Unlock()
-		return
-	}
-	w := g.parked[n-1]
-	w.parked.Store(false)
-	g.parked = g.parked[:n-1]
-	g.parkN.Add(-1)
-	g.park.Unlock()
-	w.signal()
-}
-
-func (g *Group) wakeThis(w *instance) {
-	g.unpark(w)
-	w.signal()
-}
-
-// wakeAll wakes all that are parked now.
-func (g *Group) wakeAll() {
-	g.park.Lock()
-	all := g.parked
-	g.parked = nil
-	g.parkN.Store(0)
-	for _, w := range all {
-		w.parked.Store(false)
-	}
-	g.park.Unlock()
-	for _, w := range all {
-		w.signal()
-	}
-}
-
-func (w *instance) signal() {
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
 }
 
 // done takes a batch back after its run.
@@ -471,7 +287,7 @@ func (g *Group) done(b *batching.Batch, t batchTimes) {
 	exhausted := g.intake.TakeExhausted() && g.model.Affinity
 	g.gather.Unlock()
 	if exhausted {
-		g.rouse()
+		g.recheck()
 	}
 }
 
@@ -492,4 +308,22 @@ func (g *Group) sleep(d time.Duration) bool {
 	case <-g.stopping:
 		return false
 	}
+}
+
+// releaseWork leaves to the others what an instance that goes, or is down for a
+// while, would have done: the streams at home there, the memory of its last
+// batch, and the work it may have been woken for.
+func (g *Group) releaseWork(w *instance) {
+	if w.inbox == nil {
+		g.recheck()
+		return
+	}
+	for _, s := range g.list() {
+		s.ClearAffinity(w)
+	}
+	g.gather.Lock()
+	g.intake.Redistribute(w.inbox)
+	g.gather.Unlock()
+	g.intake.NoteArrival()
+	g.idle.wakeAll()
 }

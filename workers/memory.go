@@ -3,6 +3,7 @@ package workers
 import (
 	"fmt"
 
+	"millrace/internal/buf"
 	"millrace/stream"
 )
 
@@ -26,58 +27,56 @@ func rowBytes(of []stream.TensorSpec) (n int64) {
 }
 
 // perRow is what a row of every batch takes, with so many workers.
-func (g *Group) perRow(workers int) int64 {
-	if g.computed.Ragged {
+func perRow(cfg Config, m *stream.Model, workers int) int64 {
+	if m.Ragged {
 		return 0
 	}
-	return rowBytes(g.computed.Inputs)*int64(g.buffersFor(workers)) + rowBytes(g.computed.Outputs)*int64(workers)
+	return rowBytes(m.Inputs)*int64(cfg.buffersFor(workers)) + rowBytes(m.Outputs)*int64(workers)
 }
 
-// buffersFor is the number of batches for so many workers. Fewer than there are
-// instances are a throttle, and meant.
-func (g *Group) buffersFor(workers int) int {
-	b := g.cfg.buffers()
-	if b > g.cfg.Instances {
-		b = max(b, workers+1)
-	}
-	return b
+// reservation is the part of the byte budget that a group's batches hold.
+type reservation struct {
+	mem  *buf.Pool
+	held int64
 }
 
-// provide reserves the memory of so many workers and their batches, or gives back
-// what is more, and lets there be as many batches. Only the manager calls it.
-func (g *Group) provide(workers int) error {
-	g.gather.Lock()
-	defer g.gather.Unlock()
-	row, rows := g.perRow(workers), int64(g.computed.MaxBatch)
-	most := g.mem.Reservable() + g.reserved // for this group
+// resize reserves what so many workers of m and their batches take, or gives back
+// what is more.
+func (r *reservation) resize(cfg Config, m *stream.Model, workers int) error {
+	row, rows := perRow(cfg, m, workers), int64(m.MaxBatch)
+	most := r.mem.Reservable() + r.held // for this group
 	if row > 0 && rows > most/row {
-		return g.tooLarge(workers, most, most/row)
+		return tooLarge(cfg, m, workers, most, most/row)
 	}
 	need := row * rows
-	if need > g.reserved {
-		if err := g.mem.Reserve(need - g.reserved); err != nil {
-			return stream.Errorf(stream.Overloaded, "memory.budget", "batches of model %s would take %s, and frames hold that memory now: try later, or raise the setting", g.cfg.Name, bytesText(need))
+	if need > r.held {
+		if err := r.mem.Reserve(need - r.held); err != nil {
+			return stream.Errorf(stream.Overloaded, "memory.budget", "batches of model %s would take %s, and frames hold that memory now: try later, or raise the setting", cfg.Name, bytesText(need))
 		}
 	} else {
-		g.mem.Unreserve(g.reserved - need)
+		r.mem.Unreserve(r.held - need)
 	}
-	g.reserved = need
-	g.pool.Resize(g.buffersFor(workers))
+	r.held = need
 	return nil
 }
 
+func (r *reservation) giveBack() {
+	r.mem.Unreserve(r.held)
+	r.held = 0
+}
+
 // tooLarge says how large batches may be: at most fit rows in most bytes.
-func (g *Group) tooLarge(workers int, most, fit int64) error {
+func tooLarge(cfg Config, m *stream.Model, workers int, most, fit int64) error {
 	advice := "unload another model, or raise memory.budget"
 	switch {
-	case g.computed.Fixed || fit < 1:
+	case m.Fixed || fit < 1:
 	case workers > 1:
 		advice = fmt.Sprintf("batches of %d rows fit; or take fewer instances, %s", fit, advice)
 	default:
 		advice = fmt.Sprintf("batches of %d rows fit; or %s", fit, advice)
 	}
 	return stream.Errorf(stream.TooLarge, "batching.max_size", "%d rows in each of %d batches, with %d workers, would take %s of memory, and there are %s for the batches of model %s: all models together, and in a swap both of them, may take half of memory.budget: %s",
-		g.computed.MaxBatch, g.buffersFor(workers), workers, bytesText(mul(g.perRow(workers), int64(g.computed.MaxBatch))), bytesText(most), g.cfg.Name, advice)
+		m.MaxBatch, cfg.buffersFor(workers), workers, bytesText(mul(perRow(cfg, m, workers), int64(m.MaxBatch))), bytesText(most), cfg.Name, advice)
 }
 
 // mul multiplies, up to the largest number there is.
@@ -86,14 +85,6 @@ func mul(a, b int64) int64 {
 		return 1<<63 - 1
 	}
 	return a * b
-}
-
-// giveBack gives the group's reservation back.
-func (g *Group) giveBack() {
-	g.gather.Lock()
-	defer g.gather.Unlock()
-	g.mem.Unreserve(g.reserved)
-	g.reserved = 0
 }
 
 // bytesText writes a number of bytes as the settings are written.

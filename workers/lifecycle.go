@@ -2,11 +2,138 @@ package workers
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"millrace/batching"
+	"millrace/internal/buf"
+	"millrace/internal/codec"
 	"millrace/stream"
 )
+
+// newGroup starts a group with one worker and its watchdog; the others are
+// added by scale.
+func newGroup(ctx context.Context, cfg Config, mem *buf.Pool, pixels codec.Limits, log *slog.Logger, hooks func(*stream.Model) Hooks) (*Group, error) {
+	g := &Group{
+		common: common{cfg: cfg, log: log, pixels: pixels}, mem: mem, reserved: reservation{mem: mem}, state: StateLoading,
+		streams: make(map[*stream.Stream]struct{}), all: make(map[*instance]struct{}), stopping: make(chan struct{}),
+	}
+	g.describe = g.describeModel
+	first := newInstance(&g.common)
+	if err := g.startIn(ctx, first); err != nil {
+		first.cancel()
+		select {
+		case <-g.ended(): // what it took is free before the next model is loaded
+		case <-first.admission: // it hangs
+		}
+		return nil, err
+	}
+	if hooks != nil {
+		g.hooks = hooks(g.model)
+	}
+	g.state = StateReady
+	g.admit(first, nil)
+	g.wg.Go(g.watch)
+	return g, nil
+}
+
+// startIn starts the instance's goroutine, which makes the worker ready, and
+// waits for that. The goroutine then waits for admission: closed without admission
+// it takes the worker down again.
+func (g *Group) startIn(ctx context.Context, w *instance) error {
+	ready := make(chan error, 1)
+	g.wg.Go(func() {
+		err := w.start(ctx)
+		ready <- err
+		if err != nil {
+			w.prep.close()
+			return
+		}
+		<-w.admission
+		if w.admitted {
+			g.loop(w)
+			if w.phase.Load() != abandoned { // else whoever gave it up sees to it, with its replacement
+				g.removeInstance(w)
+			}
+			return
+		}
+		w.stop()
+		w.prep.close()
+	})
+	late := time.NewTimer(g.cfg.Limits.hangsAfter())
+	defer late.Stop()
+	select {
+	case err := <-ready:
+		return err
+	case <-late.C:
+		close(w.admission) // should it come back, it is taken down
+		return stream.Errorf(stream.Timeout, "limits.start", "model %s did not start within %v", g.cfg.Name, g.cfg.Limits.Start)
+	}
+}
+
+// admit lets a started instance run batches, in the place of one that hangs, or of
+// none.
+func (g *Group) admit(w, hung *instance) {
+	if g.model.Affinity {
+		w.inbox = g.intake.NewInbox()
+	}
+	g.registry.Lock()
+	g.all[w] = struct{}{}
+	if hung != nil { // they count as one, and who was told to leave goes
+		w.leaving.Store(hung.leaving.Swap(true))
+	}
+	g.registry.Unlock()
+	select {
+	case <-g.stopping: // it may have been too late to be told
+		w.leaving.Store(true)
+	default:
+	}
+	w.admitted = true
+	close(w.admission)
+}
+
+// add provides memory for one more worker and starts it.
+func (g *Group) add(ctx context.Context) error {
+	n := g.Workers()
+	if err := g.provide(n + 1); err != nil {
+		return err
+	}
+	if err := g.join(ctx, nil); err != nil {
+		_ = g.provide(n) // less than there is: it is given back
+		return err
+	}
+	return nil
+}
+
+// join starts one more worker, whose memory is provided already, or one in the
+// place of one that hangs.
+func (g *Group) join(ctx context.Context, hung *instance) error {
+	w := newInstance(&g.common)
+	if err := g.startIn(ctx, w); err != nil {
+		w.cancel()
+		return err
+	}
+	g.admit(w, hung)
+	return nil
+}
+
+// remove has one worker leave, and gives its memory back.
+func (g *Group) remove() {
+	g.removeOne()
+	_ = g.provide(g.Workers()) // less than there is
+}
+
+// removeOne tells one worker to leave, once its batch is done.
+func (g *Group) removeOne() {
+	g.registry.Lock()
+	for w := range g.all {
+		if w.leaving.CompareAndSwap(false, true) {
+			break
+		}
+	}
+	g.registry.Unlock()
+	g.idle.wakeAll()
+}
 
 // watch gives up the runs and restarts that take too long and releases what idle
 // streams keep, until the group stops.
@@ -31,7 +158,7 @@ func (g *Group) watch() {
 
 func (g *Group) reapHung(now stream.Instant) {
 	for _, w := range g.instances() {
-		if w.giveUp(now) {
+		if g.quarantine(w, now) {
 			g.replace(w)
 		}
 	}
@@ -43,31 +170,11 @@ func (g *Group) sweepStates(now stream.Instant) {
 	}
 }
 
-func (g *Group) instances() []*instance {
-	g.reg.Lock()
-	defer g.reg.Unlock()
-	out := make([]*instance, 0, len(g.all))
-	for w := range g.all {
-		out = append(out, w)
-	}
-	return out
-}
-
-func (g *Group) list() []*stream.Stream {
-	g.reg.Lock()
-	defer g.reg.Unlock()
-	out := make([]*stream.Stream, 0, len(g.streams))
-	for s := range g.streams {
-		out = append(out, s)
-	}
-	return out
-}
-
 // replace starts another instance in the place of a hung one, unless too many
 // hang already or it was told to leave.
 func (g *Group) replace(w *instance) {
-	if w.leave.Load() || int(g.quarantined.Load()) > g.cfg.Limits.Quarantined {
-		g.lost(w)
+	if w.leaving.Load() || int(g.quarantined.Load()) > g.cfg.Limits.Quarantined {
+		g.removeInstance(w)
 		return
 	}
 	// Started beside the hung one, so that the watchdog goes on watching.
@@ -77,47 +184,29 @@ func (g *Group) replace(w *instance) {
 		} else {
 			g.restarts.Add(1)
 		}
-		g.lost(w)
+		g.removeInstance(w)
 	})
 }
 
 // detached is a context for the replacement of w, whose own has ended.
 func (w *instance) detached() context.Context { return context.WithoutCancel(w.ctx) }
 
-// lost notes that an instance is gone for good: given up, or told to leave.
+// removeInstance notes that an instance is gone for good: given up, or told to leave.
 // Without any the group fails, unless it is being unloaded.
-func (g *Group) lost(w *instance) {
-	g.handOver(w) // while a swap still finds its inbox
-	g.reg.Lock()
+func (g *Group) removeInstance(w *instance) {
+	g.releaseWork(w) // while a swap still finds its inbox
+	g.registry.Lock()
 	delete(g.all, w)
 	failed := len(g.all) == 0 && g.state == StateReady
 	if failed {
 		g.state, g.reason = StateUnavailable, "its workers failed more often in a row than limits.restarts or limits.quarantined allow; load it again"
 	}
-	g.reg.Unlock()
+	g.registry.Unlock()
 	if failed {
 		err := stream.Errorf(stream.Unavailable, "", "model %s has no worker left", g.cfg.Name)
 		g.endStreams(stream.ByError, err)
 		g.failPartial(err)
 	}
-}
-
-// handOver leaves to the others what an instance that goes, or is down for a
-// while, would have done: the streams at home there, the memory of its last
-// batch, and the work it may have been woken for.
-func (g *Group) handOver(w *instance) {
-	if w.inbox == nil {
-		g.rouse()
-		return
-	}
-	for _, s := range g.list() {
-		s.ClearAffinity(w)
-	}
-	g.gather.Lock()
-	g.intake.Redistribute(w.inbox)
-	g.gather.Unlock()
-	g.intake.NoteArrival()
-	g.wakeAll()
 }
 
 func (g *Group) endStreams(why stream.CloseReason, err error) {
@@ -152,9 +241,9 @@ func (g *Group) drain() (partial []*batching.Batch) {
 // and the workers are taken down. It returns when all that does not hang is
 // gone.
 func (g *Group) unload(why stream.CloseReason, err error) {
-	g.reg.Lock()
+	g.registry.Lock()
 	g.state = StateUnloading
-	g.reg.Unlock()
+	g.registry.Unlock()
 	g.endStreams(why, err)
 	g.failPartial(err)
 	g.stop()
@@ -165,9 +254,9 @@ func (g *Group) unload(why stream.CloseReason, err error) {
 func (g *Group) stop() {
 	g.stopOnce.Do(func() { close(g.stopping) })
 	for _, w := range g.instances() {
-		w.leave.Store(true)
+		w.leaving.Store(true)
 	}
-	g.wakeAll()
+	g.idle.wakeAll()
 	g.awaitRuns()
 	g.failPartial(stream.Errorf(stream.Unavailable, "", "model %s has no worker left", g.cfg.Name))
 	g.gather.Lock()
@@ -194,8 +283,8 @@ func (g *Group) awaitRuns() {
 				return
 			}
 			for _, w := range g.instances() {
-				if w.giveUp(now) {
-					g.lost(w)
+				if g.quarantine(w, now) {
+					g.removeInstance(w)
 				}
 			}
 			if len(g.instances()) == 0 && g.busy.Load() == 0 {
@@ -211,7 +300,9 @@ func (g *Group) ended() <-chan struct{} {
 	c := make(chan struct{})
 	go func() { // ends with the last worker, however late: counted as quarantined until then
 		g.wg.Wait()
-		g.giveBack()
+		g.gather.Lock()
+		g.reserved.giveBack()
+		g.gather.Unlock()
 		close(c)
 	}()
 	return c
@@ -220,9 +311,9 @@ func (g *Group) ended() <-chan struct{} {
 // moveTo makes the group's streams feed next, tokens and waiting frames with
 // them, and takes the group down once its frames in flight are done.
 func (g *Group) moveTo(next *Group) {
-	g.reg.Lock()
+	g.registry.Lock()
 	g.state = StateUnloading
-	g.reg.Unlock()
+	g.registry.Unlock()
 	// No gather here while tokens change queues: each is in exactly one.
 	g.gather.Lock()
 	for _, s := range g.list() {
@@ -248,32 +339,12 @@ func (g *Group) moveOne(s *stream.Stream, next *Group) {
 		s.CloseWith(stream.ByUnload, err)
 		return
 	}
-	next.reg.Lock()
+	next.registry.Lock()
 	next.streams[s] = struct{}{}
-	next.reg.Unlock()
+	next.registry.Unlock()
 	if !s.Move(next, next.model) {
 		next.Detach(s) // it ended meanwhile
 		return
 	}
 	g.Detach(s)
-}
-
-// Stats reads the group.
-func (g *Group) Stats() GroupStats {
-	g.gather.Lock()
-	size, free := g.pool.Size(), g.pool.Free()
-	g.gather.Unlock()
-	st := GroupStats{
-		Model: g.model, Busy: int(g.busy.Load()), Quarantined: int(g.quarantined.Load()), Flows: g.intake.Flows(),
-		Waiting: int(g.waiting.Load()), Buffers: size, BuffersFree: free, Restarts: g.restarts.Load(), Batches: g.batches.Load(),
-	}
-	g.reg.Lock()
-	defer g.reg.Unlock()
-	st.State, st.Reason, st.Workers = g.state, g.reason, len(g.all)
-	for s := range g.streams {
-		if !s.Options().OneShot {
-			st.Streams++
-		}
-	}
-	return st
 }
