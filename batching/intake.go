@@ -28,7 +28,7 @@ type Intake struct {
 	flows     atomic.Int64
 	arrivals  atomic.Uint64
 	tokens    uint64         // that entered pending batches so far
-	now       stream.Instant // of the gathering that goes on
+	now       stream.Instant // of the present call of Gather
 	predict   func(n int) time.Duration
 	ready     []*Batch // bound, and to run as they are: their worker or their time is over
 	exhausted bool     // a batch could not be formed since all were in use
@@ -89,7 +89,7 @@ func (in *Intake) NoteArrival() { in.arrivals.Add(1) }
 // Arrivals changes whenever Gather might find more than it did before.
 func (in *Intake) Arrivals() uint64 { return in.arrivals.Load() }
 
-// Observe tells how long a batch took, prepare and run together.
+// Observe notes how long a batch took, prepare and run together.
 func (in *Intake) Observe(now stream.Instant, rows int, took time.Duration) {
 	in.times.Observe(now, rows, took)
 }
@@ -330,7 +330,7 @@ func (in *Intake) bind(x *Inbox, p *pendingBatch, b *Batch, take int) (full bool
 
 // Drain empties the inboxes and returns the batches that frames were bound to and
 // that did not run yet. The tokens are discarded: their streams have been closed
-// or moved, and are to be told (Stream.Discard).
+// or moved, and must be told so by Stream.ForgetToken.
 func (in *Intake) Drain(inboxes ...*Inbox) (bound []*Batch) {
 	bound, in.ready = in.ready, nil
 	for _, x := range append(inboxes, in.common) {
@@ -362,7 +362,7 @@ func (in *Intake) TakeExhausted() bool {
 }
 
 // Redistribute moves the tokens of a worker's inbox to the common one: that worker
-// is gone. Batches that waited to be full run as they are.
+// has left. Batches that waited to be full run as they are.
 func (in *Intake) Redistribute(x *Inbox) {
 	in.AddReady(x.takePartial()...)
 	for _, p := range x.pending {

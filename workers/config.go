@@ -16,7 +16,7 @@ import (
 // WithDefaults. Two configs that are Same make one group.
 type Config struct {
 	Name      string        // of the endpoint
-	Version   string        // "1" unless told
+	Version   string        // "" = "1"
 	Kind      string        // a registered kind
 	Source    string        // what the kind loads, if anything
 	Params    stream.Params // for the worker

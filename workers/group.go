@@ -221,7 +221,7 @@ func (g *Group) instances() []*instance {
 	return out
 }
 
-func (g *Group) list() []*stream.Stream {
+func (g *Group) openStreams() []*stream.Stream {
 	g.registry.Lock()
 	defer g.registry.Unlock()
 	out := make([]*stream.Stream, 0, len(g.streams))
@@ -251,7 +251,7 @@ func (g *Group) next(w *instance) *batching.Batch {
 		}
 		if b != nil {
 			if more {
-				g.idle.wakeOne() // pass the baton
+				g.idle.wakeOne() // more work waits than this worker takes
 			}
 			if w.inbox != nil {
 				for _, r := range b.Requests {
@@ -310,15 +310,15 @@ func (g *Group) sleep(d time.Duration) bool {
 	}
 }
 
-// releaseWork leaves to the others what an instance that goes, or is down for a
-// while, would have done: the streams at home there, the memory of its last
+// releaseWork leaves to the others what an instance that leaves or restarts
+// would have done: the streams in its inbox, the memory of its last
 // batch, and the work it may have been woken for.
 func (g *Group) releaseWork(w *instance) {
 	if w.inbox == nil {
 		g.recheck()
 		return
 	}
-	for _, s := range g.list() {
+	for _, s := range g.openStreams() {
 		s.ClearAffinity(w)
 	}
 	g.gather.Lock()

@@ -6,7 +6,7 @@ import (
 	"millrace/stream"
 )
 
-// Hooks are told what happens in a group, for metrics and traces. They are
+// Hooks are called for what happens in a group, for metrics and traces. They are
 // called on the path of frames: they must be quick, must not block and must not
 // call back. A nil field is skipped.
 type Hooks struct {

@@ -184,7 +184,7 @@ func (w *instance) abandon(now stream.Instant) bool {
 }
 
 // call runs a batch.
-func (w *instance) call(b *batching.Batch) (err error, panicked bool) { //nolint:revive // the panic is the rarer news
+func (w *instance) call(b *batching.Batch) (err error, panicked bool) { //nolint:revive // err is what callers look at first
 	defer func() {
 		if p := recover(); p != nil {
 			panicked = true

@@ -23,7 +23,7 @@ func newGroup(ctx context.Context, cfg Config, mem *buf.Pool, pixels codec.Limit
 	if err := g.startIn(ctx, first); err != nil {
 		first.cancel()
 		select {
-		case <-g.ended(): // what it took is free before the next model is loaded
+		case <-g.allEnded(): // what it took is free before the next model is loaded
 		case <-first.admission: // it hangs
 		}
 		return nil, err
@@ -33,7 +33,7 @@ func newGroup(ctx context.Context, cfg Config, mem *buf.Pool, pixels codec.Limit
 	}
 	g.state = StateReady
 	g.admit(first, nil)
-	g.wg.Go(g.watch)
+	g.wg.Go(g.runWatchdog)
 	return g, nil
 }
 
@@ -52,7 +52,7 @@ func (g *Group) startIn(ctx context.Context, w *instance) error {
 		<-w.admission
 		if w.admitted {
 			g.loop(w)
-			if w.phase.Load() != abandoned { // else whoever gave it up sees to it, with its replacement
+			if w.phase.Load() != abandoned { // else the watchdog has started its replacement
 				g.removeInstance(w)
 			}
 			return
@@ -79,12 +79,12 @@ func (g *Group) admit(w, hung *instance) {
 	}
 	g.registry.Lock()
 	g.all[w] = struct{}{}
-	if hung != nil { // they count as one, and who was told to leave goes
+	if hung != nil { // they count as one; w leaves if hung was asked to
 		w.leaving.Store(hung.leaving.Swap(true))
 	}
 	g.registry.Unlock()
 	select {
-	case <-g.stopping: // it may have been too late to be told
+	case <-g.stopping: // it was not yet in all when stop asked all to leave
 		w.leaving.Store(true)
 	default:
 	}
@@ -92,22 +92,22 @@ func (g *Group) admit(w, hung *instance) {
 	close(w.admission)
 }
 
-// add provides memory for one more worker and starts it.
-func (g *Group) add(ctx context.Context) error {
+// addWorker provides memory for one more worker and starts it.
+func (g *Group) addWorker(ctx context.Context) error {
 	n := g.Workers()
 	if err := g.provide(n + 1); err != nil {
 		return err
 	}
-	if err := g.join(ctx, nil); err != nil {
+	if err := g.startWorker(ctx, nil); err != nil {
 		_ = g.provide(n) // less than there is: it is given back
 		return err
 	}
 	return nil
 }
 
-// join starts one more worker, whose memory is provided already, or one in the
+// startWorker starts one more worker, whose memory is provided already, or one in the
 // place of one that hangs.
-func (g *Group) join(ctx context.Context, hung *instance) error {
+func (g *Group) startWorker(ctx context.Context, hung *instance) error {
 	w := newInstance(&g.common)
 	if err := g.startIn(ctx, w); err != nil {
 		w.cancel()
@@ -117,14 +117,14 @@ func (g *Group) join(ctx context.Context, hung *instance) error {
 	return nil
 }
 
-// remove has one worker leave, and gives its memory back.
-func (g *Group) remove() {
-	g.removeOne()
+// removeWorker has one worker leave, and gives its memory back.
+func (g *Group) removeWorker() {
+	g.askOneToLeave()
 	_ = g.provide(g.Workers()) // less than there is
 }
 
-// removeOne tells one worker to leave, once its batch is done.
-func (g *Group) removeOne() {
+// askOneToLeave has one worker leave when its batch is done.
+func (g *Group) askOneToLeave() {
 	g.registry.Lock()
 	for w := range g.all {
 		if w.leaving.CompareAndSwap(false, true) {
@@ -135,9 +135,9 @@ func (g *Group) removeOne() {
 	g.idle.wakeAll()
 }
 
-// watch gives up the runs and restarts that take too long and releases what idle
+// runWatchdog abandons the runs and restarts that take too long and releases what idle
 // streams keep, until the group stops.
-func (g *Group) watch() {
+func (g *Group) runWatchdog() {
 	tick := time.NewTicker(min(max(g.cfg.Limits.Run/8, 5*time.Millisecond), time.Second))
 	defer tick.Stop()
 	swept := stream.Now()
@@ -148,7 +148,7 @@ func (g *Group) watch() {
 		case <-tick.C:
 		}
 		now := stream.Now()
-		g.reapHung(now)
+		g.quarantineHung(now)
 		if keeps := g.model.KeepsState(); keeps && now.Sub(swept) > g.cfg.Limits.IdleState/4 {
 			swept = now
 			g.sweepStates(now)
@@ -156,7 +156,7 @@ func (g *Group) watch() {
 	}
 }
 
-func (g *Group) reapHung(now stream.Instant) {
+func (g *Group) quarantineHung(now stream.Instant) {
 	for _, w := range g.instances() {
 		if g.quarantine(w, now) {
 			g.replace(w)
@@ -165,13 +165,13 @@ func (g *Group) reapHung(now stream.Instant) {
 }
 
 func (g *Group) sweepStates(now stream.Instant) {
-	for _, s := range g.list() {
+	for _, s := range g.openStreams() {
 		s.DropIdleState(now.Add(-g.cfg.Limits.IdleState))
 	}
 }
 
 // replace starts another instance in the place of a hung one, unless too many
-// hang already or it was told to leave.
+// hang already or it was asked to leave.
 func (g *Group) replace(w *instance) {
 	if w.leaving.Load() || int(g.quarantined.Load()) > g.cfg.Limits.Quarantined {
 		g.removeInstance(w)
@@ -179,7 +179,7 @@ func (g *Group) replace(w *instance) {
 	}
 	// Started beside the hung one, so that the watchdog goes on watching.
 	g.wg.Go(func() {
-		if err := g.join(w.detached(), w); err != nil {
+		if err := g.startWorker(w.detached(), w); err != nil {
 			g.log.Error("no replacement for a hung worker", "model", g.cfg.Name, "error", err)
 		} else {
 			g.restarts.Add(1)
@@ -191,7 +191,7 @@ func (g *Group) replace(w *instance) {
 // detached is a context for the replacement of w, whose own has ended.
 func (w *instance) detached() context.Context { return context.WithoutCancel(w.ctx) }
 
-// removeInstance notes that an instance is gone for good: given up, or told to leave.
+// removeInstance notes that an instance will run no more: it was given up or has left.
 // Without any the group fails, unless it is being unloaded.
 func (g *Group) removeInstance(w *instance) {
 	g.releaseWork(w) // while a swap still finds its inbox
@@ -210,7 +210,7 @@ func (g *Group) removeInstance(w *instance) {
 }
 
 func (g *Group) endStreams(why stream.CloseReason, err error) {
-	for _, s := range g.list() {
+	for _, s := range g.openStreams() {
 		s.CloseWith(why, err)
 	}
 }
@@ -231,7 +231,7 @@ func (g *Group) failPartial(err error) {
 // drain empties the queue, with gather held.
 func (g *Group) drain() (partial []*batching.Batch) {
 	partial = g.intake.Drain(g.inboxes()...)
-	for _, s := range g.list() {
+	for _, s := range g.openStreams() {
 		s.ForgetToken(g)
 	}
 	return partial
@@ -266,7 +266,7 @@ func (g *Group) stop() {
 
 // awaitRuns waits for the workers, giving up those that hang.
 func (g *Group) awaitRuns() {
-	gone := g.ended()
+	gone := g.allEnded()
 	tick := time.NewTicker(min(max(g.cfg.Limits.Run/8, 5*time.Millisecond), time.Second))
 	defer tick.Stop()
 	// A worker that hangs while it starts or is taken down is in no run that could
@@ -294,9 +294,9 @@ func (g *Group) awaitRuns() {
 	}
 }
 
-// ended is closed when all of the group's goroutines have ended, and its memory is
+// allEnded is closed when all of the group's goroutines have ended, and its memory is
 // given back.
-func (g *Group) ended() <-chan struct{} {
+func (g *Group) allEnded() <-chan struct{} {
 	c := make(chan struct{})
 	go func() { // ends with the last worker, however late: counted as quarantined until then
 		g.wg.Wait()
@@ -316,10 +316,10 @@ func (g *Group) moveTo(next *Group) {
 	g.registry.Unlock()
 	// No gather here while tokens change queues: each is in exactly one.
 	g.gather.Lock()
-	for _, s := range g.list() {
+	for _, s := range g.openStreams() {
 		g.moveOne(s, next)
 	}
-	// What is bound already goes as it is, before the workers leave.
+	// Batches that frames are bound to run as they are, before the workers leave.
 	g.intake.AddReady(g.drain()...)
 	g.gather.Unlock()
 	g.stop()

@@ -195,7 +195,7 @@ func (m *Manager) LoadConfig(ctx context.Context, cfg Config, share bool) (endpo
 			if n := max(MaxInstances, same.cfg.Instances); same.Workers() >= n {
 				return stream.Errorf(stream.Overloaded, "instances", "model %s has %d workers already: only its configuration can set more", name, n)
 			}
-			return same.add(ctx)
+			return same.addWorker(ctx)
 		}
 		c := cfg
 		c.Name = name
@@ -257,7 +257,7 @@ func (m *Manager) start(ctx context.Context, cfg Config) (*Group, error) {
 		return nil, err
 	}
 	for range cfg.Instances - 1 {
-		if err := g.join(ctx, nil); err != nil {
+		if err := g.startWorker(ctx, nil); err != nil {
 			g.stop()
 			return nil, err
 		}
@@ -274,7 +274,7 @@ func (m *Manager) publish(edit func(map[string]*Group)) {
 	m.groups.Store(&next)
 }
 
-// Unload removes one worker of an endpoint; with the last one the endpoint goes:
+// Unload removes one worker of an endpoint; with the last one the endpoint ends:
 // frames in flight complete, waiting ones end as unloaded.
 func (m *Manager) Unload(ctx context.Context, endpoint string) error {
 	return m.change(ctx, endpoint, func() error {
@@ -283,7 +283,7 @@ func (m *Manager) Unload(ctx context.Context, endpoint string) error {
 			return err
 		}
 		if g.Workers() > 1 {
-			g.remove()
+			g.removeWorker()
 			return nil
 		}
 		m.drop(g, stream.ByUnload, stream.Errorf(stream.Unloaded, "", "model %s was unloaded", endpoint))
@@ -307,10 +307,10 @@ func (m *Manager) Scale(ctx context.Context, endpoint string, n int) error {
 			return err
 		}
 		for g.Workers() > n {
-			g.remove()
+			g.removeWorker()
 		}
 		for g.Workers() < n {
-			if err := g.add(ctx); err != nil {
+			if err := g.addWorker(ctx); err != nil {
 				return err
 			}
 		}

@@ -84,8 +84,8 @@ func laidOver(own, set *stream.ImageSpec) *stream.ImageSpec {
 	return &s
 }
 
-// layoutOf tells a picture's layout by where its one or three channels stand; ""
-// when that cannot be told.
+// layoutOf returns a picture's layout, by which axis has one or three channels; ""
+// when that is ambiguous.
 func layoutOf(shape []int) string {
 	few := func(n int) bool { return n == 1 || n == 3 }
 	switch {

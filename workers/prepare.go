@@ -53,7 +53,7 @@ func target(m *stream.Model) (t codec.Target, err error) {
 
 // decode implements batching.Decode.
 func (p *preparer) decode(r *stream.Request, dst []byte) (err error) {
-	defer func() { // a picture that a decoder cannot bear fails alone
+	defer func() { // a picture on which a decoder panics fails alone
 		if x := recover(); x != nil {
 			err = stream.Errorf(stream.Internal, "frame", "the picture's decoder panicked: %v", x)
 		}
@@ -108,6 +108,6 @@ func pictureError(err error) error {
 	case errors.Is(err, codec.ErrUnknown), errors.Is(err, codec.ErrUnsupported):
 		code = stream.Unsupported
 	}
-	// The field says where; which package said what is no news to a client.
+	// The field says where it is: omits the package prefix.
 	return &stream.Error{Code: code, Field: field, Msg: strings.TrimPrefix(err.Error(), "codec: "), Err: err}
 }

@@ -12,7 +12,7 @@ import (
 // processors, sockets are read and callers woken only then. The operating system
 // shares the real processors out, and does so at once.
 //
-// The variable GOMAXPROCS, when it is set, is the user's word.
+// When the variable GOMAXPROCS is set, the number is left as it says.
 var processors struct {
 	sync.Mutex
 	own, lent int

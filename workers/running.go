@@ -8,7 +8,7 @@ import (
 	"millrace/stream"
 )
 
-// loop runs batches on w until the group stops, w is told to leave, or it is
+// loop runs batches on w until the group stops, w is asked to leave, or it is
 // abandoned.
 func (g *Group) loop(w *instance) {
 	defer w.cancel()

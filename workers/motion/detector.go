@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Box is one moving thing, in pixels of the picture that was searched: X2 and Y2
+// Box is one moving object, in pixels of the picture that was searched: X2 and Y2
 // lie just outside. Score, 0 to 1, rises with its contrast and its size.
 type Box struct {
 	X1, Y1, X2, Y2 float32
@@ -16,18 +16,18 @@ type Box struct {
 const MaxBoxes = 64
 
 const (
-	// calm frames without a change make a pixel one to look at for ghosts, which
+	// quietFrames frames without a change make a pixel one to look at for ghosts, which
 	// are looked for every ghostEvery frames.
-	calm, ghostEvery = 20, 4
+	quietFrames, ghostEvery = 20, 4
 	// warmUp frames give no boxes: the background is not known yet.
 	warmUp = 10
 	// flood is the share of the picture past which a change is one of the light or
 	// of the camera, and the background starts anew.
 	flood = 0.7
 	// mergeWidth: parts that are nearer than twice a mergeWidth-th of the picture's width
-	// are one thing.
+	// are one object.
 	mergeWidth = 300
-	// neckWidth: two things that touch in less than twice a neckWidth-th of the
+	// neckWidth: two objects that touch in less than twice a neckWidth-th of the
 	// picture's width are two.
 	neckWidth = 53
 )
@@ -66,7 +66,7 @@ type search struct {
 	merge   int   // pixels
 	neck    int   // pixels
 	tick    int   // frames to a tick of the background's ages
-	calm    uint8 // ticks after which a pixel is asked whether something has left it
+	quiet   uint8 // ticks after which a pixel is asked whether something has left it
 	old     uint8 // ticks after which a pixel is background
 
 	raw, clean, grown, tmp, still, cores mask
@@ -83,7 +83,7 @@ func newSearch(s Settings) search {
 	return search{
 		set: s, least: int32(s.Threshold * 255 * one), share: int32(s.Learn*(1<<shareBits) + 0.5),
 		minArea: max(int(s.MinArea*float64(w*h)), 1), merge: max((w+mergeWidth/2)/mergeWidth, 1),
-		tick: tick, calm: uint8(max(calm/tick, 1)), old: uint8(max(frames/tick, 1)),
+		tick: tick, quiet: uint8(max(quietFrames/tick, 1)), old: uint8(max(frames/tick, 1)),
 		raw: m, clean: newMask(w, h), grown: newMask(w, h), tmp: newMask(w, h), still: newMask(w, h), cores: newMask(w, h), neck: (w + neckWidth/2) / neckWidth,
 		rows: make([]uint64, 6*m.stride),
 	}
@@ -115,7 +115,7 @@ func (s *search) detect(b *background, gray []byte) []Box {
 	s.grown.grow(&s.clean, &s.tmp, s.merge)
 	s.parts.find(&s.grown)
 	s.measure(b, gray)
-	s.settle(b, gray, share)
+	s.learnParts(b, gray, share)
 	s.split()
 	if b.frames > warmUp {
 		s.report()
@@ -132,7 +132,7 @@ func (s *search) detect(b *background, gray []byte) []Box {
 func (s *search) report() {
 	for i := range s.parts.list {
 		p := &s.parts.list[i]
-		if p.verdict != moving {
+		if p.class != moving {
 			continue
 		}
 		contrast := float32(p.diff) / float32(p.area) / float32(s.least)

@@ -6,7 +6,7 @@ const (
 	reach = 2
 	// ghostShare is the share of its outline's contrast by which a ghost's steps
 	// are larger in the background than in the frame: 1 for a perfect one, -1 for
-	// a thing that is there.
+	// an object that is there.
 	ghostShare = 0.4
 )
 
@@ -19,7 +19,7 @@ func (s *search) ghosts(b *background, gray []byte) {
 		clear(still)
 		for from, to := next(row, 0, w); from < to; from, to = next(row, to, w) {
 			for x := from; x < to; x++ {
-				if b.age[y*w+x] >= s.calm {
+				if b.age[y*w+x] >= s.quiet {
 					still[x>>6] |= 1 << uint(x&63)
 				}
 			}
@@ -40,7 +40,7 @@ func (s *search) ghosts(b *background, gray []byte) {
 }
 
 // outline counts the run from..to of row y, and compares the steps at both of
-// its ends in the frame and in the background. Around a thing that is there the
+// its ends in the frame and in the background. Around an object that is there the
 // frame has the steps; around the place that one has left, the background has
 // them. An end that touches something else tells nothing.
 func (s *search) outline(p *part, b *background, gray []byte, y, from, to int) {

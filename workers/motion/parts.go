@@ -1,12 +1,12 @@
 package motion
 
-// verdict is what a part is taken for.
-type verdict uint8
+// partClass is what a part counts as.
+type partClass uint8
 
 const (
-	noise  verdict = iota // too small
-	moving                // worth a box
-	cut                   // replaced by its pieces
+	noise  partClass = iota // too small
+	moving                  // worth a box
+	cut                     // replaced by its pieces
 )
 
 // part is one connected piece of what differs from the background.
@@ -19,7 +19,7 @@ type part struct {
 	ends, free     int   // ends of runs, and those of them that touch nothing else
 	cores          int   // pieces with a core of their own
 	x, y           int32 // a pixel of it
-	verdict        verdict
+	class          partClass
 }
 
 // run is a piece of one row: pixels from up to, not including, to.
@@ -99,7 +99,7 @@ func (p *parts) root(i int32) int32 {
 // same; a picture's noise passes it rarely.
 const stillStep = 6
 
-// measure fills in the parts from the pixels that differ, and judges them.
+// measure fills in the parts from the pixels that differ, and sets their class.
 func (s *search) measure(b *background, gray []byte) {
 	w := s.set.Width
 	for _, r := range s.parts.runs {
@@ -118,17 +118,17 @@ func (s *search) measure(b *background, gray []byte) {
 	}
 	for i := range s.parts.list {
 		if p := &s.parts.list[i]; p.area >= s.minArea {
-			p.verdict = moving
+			p.class = moving
 		}
 	}
 }
 
-// settle lets the background learn by what the parts are.
-func (s *search) settle(b *background, gray []byte, share int32) {
+// learnParts lets the background learn by what the parts are.
+func (s *search) learnParts(b *background, gray []byte, share int32) {
 	w := s.set.Width
 	ticks := b.frames%s.tick == 0
 	for _, r := range s.parts.runs {
-		if s.parts.list[r.label].verdict != moving {
+		if s.parts.list[r.label].class != moving {
 			continue
 		}
 		at := int(r.y) * w
@@ -136,7 +136,7 @@ func (s *search) settle(b *background, gray []byte, share int32) {
 		for from, to := next(row, int(r.from), int(r.to)); from < to; from, to = next(row, to, int(r.to)) {
 			erase(raw, from, to) // what is left in raw is learned below
 			if ticks {
-				s.ripen(b, gray, at+from, at+to)
+				s.ageRun(b, gray, at+from, at+to)
 			}
 		}
 	}
@@ -151,9 +151,9 @@ func (s *search) settle(b *background, gray []byte, share int32) {
 	}
 }
 
-// ripen lets the pixels from i up to end, which are part of something, grow older
+// ageRun lets the pixels from i up to end, which are part of something, grow older
 // while they look the same; old ones become background.
-func (s *search) ripen(b *background, gray []byte, i, end int) {
+func (s *search) ageRun(b *background, gray []byte, i, end int) {
 	for ; i < end; i++ {
 		c := int(gray[i]) - int(b.prev[i])
 		switch age := b.age[i]; {

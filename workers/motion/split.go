@@ -2,7 +2,7 @@ package motion
 
 import "slices"
 
-// fill closes small holes in the mask of what differs: inside, a thing may look
+// fill closes small holes in the mask of what differs: inside, an object may look
 // like the background behind it.
 func (s *search) fill() {
 	for i, w := range s.clean.bits {
@@ -25,7 +25,7 @@ func (s *search) fill() {
 }
 
 // shrink finds the cores of what differs: what is left when all outlines shrink, so
-// that things that touch come apart.
+// that objects that touch come apart.
 func (s *search) shrink() {
 	for i, w := range s.clean.bits {
 		s.cores.bits[i] = ^w
@@ -62,7 +62,7 @@ func (s *search) split() {
 			continue
 		}
 		p := &s.parts.list[s.parts.at(c.x, c.y)]
-		if p.cores < 2 || p.verdict != moving {
+		if p.cores < 2 || p.class != moving {
 			continue
 		}
 		piece := *p
@@ -74,7 +74,7 @@ func (s *search) split() {
 	}
 	for i := range s.parts.list[:n] {
 		if s.parts.list[i].cores >= 2 {
-			s.parts.list[i].verdict = cut
+			s.parts.list[i].class = cut
 		}
 	}
 }

@@ -80,8 +80,8 @@ func (w *worker) Run(_ context.Context, b *batching.Batch) error {
 }
 
 // background returns what a stream looks like when nothing moves. A one-shot
-// request has no frame before it: what earlier requests on the same line left
-// belongs to other callers.
+// request has no frame before it: what earlier requests left
+// there belongs to other callers.
 func (w *worker) background(r *stream.Request, pixels int) *background {
 	if r.Stream.Options().OneShot {
 		if w.single == nil {

@@ -234,7 +234,7 @@ func (s *session) runUntil(ctx context.Context, in, out []ort.Value) error {
 	}
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
-		_ = options.Terminate() // what fails is only to be told twice
+		_ = options.Terminate() // it fails only when the run has been terminated already
 		close(ended)
 	})
 	err = s.RunWithOptions(in, out, options)

@@ -33,7 +33,7 @@ const (
 	free              // any number of rows
 )
 
-// batchAxis tells what the first dimensions are, and how many rows a fixed one
+// batchAxis returns what the first dimensions are, and how many rows a fixed one
 // has: free when none says a number, fixed when all inputs say the same and no
 // output another. Of a batch of one, outputs may have other first dimensions:
 // what was found in it.

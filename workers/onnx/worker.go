@@ -205,7 +205,7 @@ func (w *worker) Acquire(ctx context.Context) error {
 	if !w.warm {
 		return nil
 	}
-	defer w.Release() // of bindings to memory that goes now
+	defer w.Release() // of bindings to memory that is freed now
 	for _, rows := range []int{1, w.max} {
 		if w.axis != free {
 			rows = w.max
@@ -240,7 +240,7 @@ func (w *worker) zeros(rows int) ([]stream.Tensor, bool) {
 
 // learn takes the dimensions that a run's outputs had where the file leaves them
 // free: most are those of the input's size. Should they vary with what the input
-// shows, the first run that differs goes back to the slower route for good.
+// shows, the first run that differs returns to the slower route for the rest of its life.
 func (w *worker) learn(got []stream.Tensor, rows int) error {
 	of := make([]stream.TensorSpec, len(got))
 	for i, t := range got {

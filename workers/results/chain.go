@@ -22,7 +22,7 @@ type Chain struct {
 type Tools struct {
 	// Look makes a picture of a frame's: see Env.
 	Look func(r *stream.Request, to codec.Target, dst []byte) (codec.Placed, error)
-	// Skipped is told, before it ends, of a frame that is answered without a run.
+	// Skipped is called for a frame that is answered without a run, before it ends.
 	Skipped func(r *stream.Request)
 }
 
@@ -99,7 +99,7 @@ func (c *Chain) answer(r *stream.Request, a Answer, behind int) bool {
 // After makes the result of r of the worker's outputs, of which the rows from row on
 // are r's. It is valid until the next call.
 func (c *Chain) After(r *stream.Request, outputs []stream.Tensor, row int) (out []stream.Tensor, err error) {
-	defer func() { // outputs that a stage cannot bear fail one member
+	defer func() { // outputs on which a stage panics fail one member
 		if x := recover(); x != nil {
 			err = stream.Errorf(stream.Internal, "output", "turning the outputs of model %s into results panicked: %v", r.Stream.Model().Name, x)
 		}
@@ -122,7 +122,7 @@ func (c *Chain) after(r *stream.Request, in Outputs, first int) ([]stream.Tensor
 	return in.Tensors, nil
 }
 
-// Answered tells the stages of a result before it is sent. lease is the memory under
+// Answered shows the stages a result before it is sent. lease is the memory under
 // its outputs.
 func (c *Chain) Answered(r *stream.Request, outputs []stream.Tensor, lease *buf.Buf) {
 	through := c.frame == r // else the worker has answered it itself

@@ -1,5 +1,5 @@
 // Package results is the stages beside a worker's runs: before a run a stage may
-// answer a frame with what it knows already, after a run it makes results of the
+// answer a frame with an earlier result, after a run it makes results of the
 // worker's outputs. A folder each: postprocess, gate, tracking.
 //
 // It owns the order of the stages and where each keeps something for a stream. It

@@ -26,12 +26,12 @@ func (m *matcher) assign(tracks []*track, boxes []Box, c *Config) []int {
 	if nb == 0 || nt == 0 {
 		return m.of
 	}
-	cols := nt + nb // a box may also stay alone, in a column of its own
-	m.overlap = grown(m.overlap, nb*nt)
+	cols := nt + nb // a box without a track is assigned to a column of its own
+	m.overlap = resize(m.overlap, nb*nt)
 	for b := range boxes {
 		for k, t := range tracks {
 			o := 0.0
-			if boxes[b].sound() && (!c.SameClass || t.class == boxes[b].Class) {
+			if boxes[b].valid() && (!c.SameClass || t.class == boxes[b].Class) {
 				if o = t.iou(&boxes[b]); o < c.IoU || math.IsNaN(o) {
 					o = 0
 				}
@@ -44,14 +44,14 @@ func (m *matcher) assign(tracks []*track, boxes []Box, c *Config) []int {
 			if o := m.overlap[b*nt+c]; o > 0 {
 				return -o
 			}
-			return 1 // never rather than alone
+			return 1 // worse than no track
 		}
 		return 0
 	}
-	m.u, m.v = grown(m.u, nb+1), grown(m.v, cols+1)
-	m.least = grown(m.least, cols+1)
-	m.row, m.way = grown(m.row, cols+1), grown(m.way, cols+1)
-	m.used = grown(m.used, cols+1)
+	m.u, m.v = resize(m.u, nb+1), resize(m.v, cols+1)
+	m.least = resize(m.least, cols+1)
+	m.row, m.way = resize(m.row, cols+1), resize(m.way, cols+1)
+	m.used = resize(m.used, cols+1)
 	for i := 1; i <= nb; i++ {
 		m.row[0] = i
 		j0 := 0
@@ -98,8 +98,8 @@ func (m *matcher) assign(tracks []*track, boxes []Box, c *Config) []int {
 	return m.of
 }
 
-// grown is a slice of n zeros, in s's memory where that is enough.
-func grown[T any](s []T, n int) []T {
+// resize returns a slice of n zeros, in the memory of s where that is enough.
+func resize[T any](s []T, n int) []T {
 	if cap(s) < n {
 		return make([]T, n, 2*n)
 	}

@@ -1,33 +1,34 @@
 package tracking
 
-// filter is a Kalman filter for one coordinate of a box: its place and velocity,
-// where the velocity is moved by white noise (R. E. Kalman 1960; the process
-// noise is that of the discretised constant-velocity model, Bar-Shalom, Li and
-// Kirubarajan 2001, 6.2.2).
+// filter is a Kalman filter for one coordinate of a box, with the state position and
+// velocity (R. E. Kalman, "A New Approach to Linear Filtering and Prediction
+// Problems", 1960). The process noise is that of the discretised white-noise
+// acceleration model (Y. Bar-Shalom, X. R. Li, T. Kirubarajan, "Estimation with
+// Applications to Tracking and Navigation", 2001, section 6.2.2).
 type filter struct {
 	x, v       float64 // pixels, pixels a second
 	xx, xv, vv float64 // their covariance
 }
 
-// How sure one is of what, in sizes of the box: taken by trying on rendered and
-// jittered clips.
+// Noise parameters, relative to box size; chosen by trials on rendered and jittered
+// clips.
 const (
-	measured  = 0.05 // standard deviation of a detector's edge
-	atFirst   = 4.0  // of the velocity of something new, sizes a second
-	pushed    = 3.0  // spectral density of accelerations, sizes a second to the 3/2
-	stretched = 0.5  // the same for width and height, which change less
+	measurementNoise  = 0.05 // standard deviation of a detector's edge
+	initialVelocity   = 4.0  // standard deviation of the velocity of a new track, sizes a second
+	accelerationNoise = 3.0  // spectral density of the centre's acceleration, sizes a second to the 3/2
+	resizeNoise       = 0.5  // the same for width and height, which change less
 )
 
 func (f *filter) begin(x, size float64) {
-	r, v := measured*size, atFirst*size
+	r, v := measurementNoise*size, initialVelocity*size
 	*f = filter{x: x, xx: r * r, vv: v * v}
 }
 
-// predict moves the filter dt seconds on.
+// predict moves the filter dt seconds on; side says that it is a width or height.
 func (f *filter) predict(dt, size float64, side bool) float64 {
-	q := pushed * size
+	q := accelerationNoise * size
 	if side {
-		q = stretched * size
+		q = resizeNoise * size
 	}
 	q *= q
 	f.x += f.v * dt
@@ -37,9 +38,9 @@ func (f *filter) predict(dt, size float64, side bool) float64 {
 	return f.x
 }
 
-// correct takes a measurement in.
+// correct updates the filter with a measurement z.
 func (f *filter) correct(z, size float64) float64 {
-	r := measured * size
+	r := measurementNoise * size
 	s := f.xx + r*r
 	if s <= 0 {
 		return f.x

@@ -12,8 +12,8 @@ type Box struct {
 	Class          int32
 }
 
-// sound says whether the numbers are a box at all.
-func (b *Box) sound() bool {
+// valid says whether the numbers are a box at all.
+func (b *Box) valid() bool {
 	for _, v := range [...]float32{b.X1, b.Y1, b.X2, b.Y2} {
 		if math.IsNaN(float64(v)) || math.Abs(float64(v)) > 1e6 {
 			return false
@@ -22,6 +22,7 @@ func (b *Box) sound() bool {
 	return b.X2 > b.X1 && b.Y2 > b.Y1
 }
 
+// shape is the centre x and y, the width and the height.
 func (b *Box) shape() [4]float64 {
 	x1, y1, x2, y2 := float64(b.X1), float64(b.Y1), float64(b.X2), float64(b.Y2)
 	return [4]float64{(x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1}
@@ -30,7 +31,7 @@ func (b *Box) shape() [4]float64 {
 // size is the length that errors of the box are measured in.
 func (b *Box) size() float64 { return math.Max(float64(b.X2-b.X1), float64(b.Y2-b.Y1)) }
 
-// track is one thing.
+// track is one object that is followed.
 type track struct {
 	id     int64 // 0 until it has been seen often enough
 	hits   int   // boxes in a row, until it has an id

@@ -6,7 +6,7 @@ import "time"
 type Tracker struct {
 	conf   Config
 	last   time.Duration // of the stream's clock
-	now    time.Duration // of our own, which only goes forward
+	now    time.Duration // of a clock that only goes forward
 	next   int64
 	tracks []*track
 	spare  []*track
@@ -32,7 +32,7 @@ func (t *Tracker) Reset() {
 // next call. Where the clock stands still or jumps back, a frame's time of 1/30 s
 // is taken to have passed; after a gap of 10 s everything is new.
 func (t *Tracker) Update(at time.Duration, boxes []Box) []int64 {
-	t.pass(at)
+	t.advance(at)
 	t.ids = t.ids[:0]
 	for range boxes {
 		t.ids = append(t.ids, 0)
@@ -40,32 +40,32 @@ func (t *Tracker) Update(at time.Duration, boxes []Box) []int64 {
 	boxes = boxes[:min(len(boxes), t.conf.Max)]
 	for b, k := range t.match.assign(t.tracks, boxes, &t.conf) {
 		switch box := &boxes[b]; {
-		case !box.sound():
+		case !box.valid():
 		case k >= 0:
-			t.ids[b] = t.hit(t.tracks[k], box)
+			t.ids[b] = t.continueTrack(t.tracks[k], box)
 		case box.Score >= float32(t.conf.Score) && len(t.tracks) < t.conf.Max:
-			t.ids[b] = t.begin(box)
+			t.ids[b] = t.beginTrack(box)
 		}
 	}
-	t.end()
+	t.dropUnseen()
 	return t.ids
 }
 
 const (
-	usual  = time.Second / 30 // from frame to frame, where the clock does not say
-	soon   = time.Millisecond // no camera is as fast: frames that were held up together
-	forget = 10 * time.Second // a gap after which nothing is where it was
+	defaultStep = time.Second / 30 // from frame to frame, where the clock does not say
+	minStep     = time.Millisecond // frames that come sooner were delayed and sent together
+	maxGap      = 10 * time.Second // after it, all tracks end
 )
 
-// pass moves everything to the time of the next frame.
-func (t *Tracker) pass(at time.Duration) {
-	step := usual
+// advance predicts all tracks at the time of the next frame.
+func (t *Tracker) advance(at time.Duration) {
+	step := defaultStep
 	if at > t.last {
-		if step = at - t.last; step < 0 || step >= forget { // past what a Duration holds
-			step = forget
+		if step = at - t.last; step < 0 || step >= maxGap { // past what a Duration holds
+			step = maxGap
 			t.Reset()
-		} else if step < soon {
-			step = usual
+		} else if step < minStep {
+			step = defaultStep
 		}
 	}
 	t.last = at
@@ -75,12 +75,12 @@ func (t *Tracker) pass(at time.Duration) {
 	}
 }
 
-func (t *Tracker) hit(k *track, b *Box) int64 {
+func (t *Tracker) continueTrack(k *track, b *Box) int64 {
 	k.correct(b)
-	return t.count(k)
+	return t.countHit(k)
 }
 
-func (t *Tracker) begin(b *Box) int64 {
+func (t *Tracker) beginTrack(b *Box) int64 {
 	var k *track
 	if n := len(t.spare); n > 0 {
 		k, t.spare = t.spare[n-1], t.spare[:n-1]
@@ -90,11 +90,11 @@ func (t *Tracker) begin(b *Box) int64 {
 	*k = track{}
 	k.begin(b)
 	t.tracks = append(t.tracks, k)
-	return t.count(k)
+	return t.countHit(k)
 }
 
-// count notes that the track has a box now, and returns its id.
-func (t *Tracker) count(k *track) int64 {
+// countHit notes that the track has a box now, and returns its id.
+func (t *Tracker) countHit(k *track) int64 {
 	k.seen = t.now
 	if k.id == 0 {
 		if k.hits++; k.hits >= t.conf.MinHits {
@@ -105,9 +105,9 @@ func (t *Tracker) count(k *track) int64 {
 	return k.id
 }
 
-// end drops the tracks that were not seen for too long; one without an id that
+// dropUnseen drops the tracks that were not seen for too long; one without an id that
 // misses a single frame was a false alarm.
-func (t *Tracker) end() {
+func (t *Tracker) dropUnseen() {
 	kept := t.tracks[:0]
 	for _, k := range t.tracks {
 		if k.seen == t.now || k.id != 0 && t.now-k.seen <= t.conf.MaxAge {
