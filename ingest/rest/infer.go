@@ -5,7 +5,8 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"millrace/ingest"
+	"millrace/ingest/frames"
+	"millrace/ingest/rest/request"
 	"millrace/internal/oip"
 	"millrace/stream"
 	"millrace/stream/buf"
@@ -49,7 +50,7 @@ type call struct {
 	err  error      // of the last lease
 
 	req    oip.InferRequest
-	opt    options
+	opt    request.Options
 	strict bool // the client can read what it asked for only
 
 	res      *stream.Result
@@ -88,7 +89,7 @@ func (k *call) free() {
 	k.resp.Outputs, k.resp.Params = k.resp.Outputs[:0], k.resp.Params[:0]
 	clear(k.parts)
 	k.parts, k.size, k.at, k.off = k.parts[:0], 0, 0, 0
-	k.opt, k.raw, k.strict, k.err, k.pool = options{}, false, false, nil, nil
+	k.opt, k.raw, k.strict, k.err, k.pool = request.Options{}, false, false, nil, nil
 	if cap(k.head) > maxKept {
 		k.head = nil
 	}
@@ -146,8 +147,8 @@ func (k *call) run(a *Adapter, s *service, c *fiber.Ctx) (err error) {
 	if err != nil {
 		return err
 	}
-	f.Deadline = k.opt.deadline
-	ingest.TraceContext(&f, c.Request().Header.Peek("traceparent"))
+	f.Deadline = k.opt.Deadline
+	frames.TraceContext(&f, c.Request().Header.Peek("traceparent"))
 	if k.res, err = s.oneShot.Infer(s.ctx, model.Name, version, f); err != nil {
 		return err
 	}

@@ -43,7 +43,7 @@ func (k *call) frame(a *Adapter, c *fiber.Ctx, m *stream.Model) (f stream.Frame,
 	}
 	k.strict = what == asMessage
 	if what == asFrame {
-		f = stream.Frame{Codec: kind, Width: k.opt.width, Height: k.opt.height, Region: k.opt.region, Payload: body}
+		f = stream.Frame{Codec: kind, Width: k.opt.Width, Height: k.opt.Height, Region: k.opt.Region, Payload: body}
 		if err := frames.CheckRaw(&f); err != nil {
 			return f, err
 		}
@@ -51,7 +51,7 @@ func (k *call) frame(a *Adapter, c *fiber.Ctx, m *stream.Model) (f stream.Frame,
 		f.Lease, k.body = k.body, nil
 		return f, nil
 	}
-	if k.opt.region != (stream.Region{}) {
+	if k.opt.Region != (stream.Region{}) {
 		return f, stream.Errorf(stream.InvalidArgument, "roi", "is a part of a picture: send the picture itself, as jpeg, png, webp, rgb24 or nv12")
 	}
 	switch what {
@@ -92,14 +92,14 @@ func (k *call) form(c *fiber.Ctx, m *stream.Model, jsonLen int, body []byte) (wh
 		return asMessage, 0, nil
 	case jsonLen == 0:
 		return asTensor, 0, nil
-	case k.opt.hasCodec && k.opt.codec == stream.Tensors:
+	case k.opt.HasCodec && k.opt.Codec == stream.Tensors:
 		return asTensor, 0, nil
-	case k.opt.hasCodec && k.opt.codec == stream.Auto:
+	case k.opt.HasCodec && k.opt.Codec == stream.Auto:
 		kind, err = frames.Picture(body)
 		return asFrame, kind, err
-	case k.opt.hasCodec:
-		return asFrame, k.opt.codec, nil
-	case k.opt.datatype != "" || k.opt.hasShape:
+	case k.opt.HasCodec:
+		return asFrame, k.opt.Codec, nil
+	case k.opt.Datatype != "" || k.opt.HasShape:
 		return asTensor, 0, nil
 	}
 	switch media := mediaType(c.Request().Header.ContentType()); {
@@ -147,10 +147,10 @@ func mediaType(b []byte) string {
 // oneTensor takes the body as the only input of the model. The options say what
 // the model leaves open.
 func (k *call) oneTensor(m *stream.Model, body []byte, lim oip.Limits) error {
-	name, datatype, shape := "input", string(k.opt.datatype), k.opt.shape
+	name, datatype, shape := "input", string(k.opt.Datatype), k.opt.Shape
 	switch {
 	case m.Any:
-		if datatype == "" || !k.opt.hasShape {
+		if datatype == "" || !k.opt.HasShape {
 			return stream.Errorf(stream.InvalidArgument, "datatype", "model %s takes any tensor: say which one it is with the options datatype and shape", m.Name)
 		}
 	case len(m.Inputs) != 1:
@@ -161,7 +161,7 @@ func (k *call) oneTensor(m *stream.Model, body []byte, lim oip.Limits) error {
 		if datatype == "" {
 			datatype = string(spec.Datatype)
 		}
-		if !k.opt.hasShape {
+		if !k.opt.HasShape {
 			shape = openShape(m, spec)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"millrace/ingest/frames"
+	"millrace/ingest/rest/request"
 	"millrace/internal/oip"
 	"millrace/stream"
 )
@@ -33,7 +34,7 @@ func (k *call) write(c *fiber.Ctx) error {
 	}
 	var err error
 	k.head, err = oip.AppendResponse(k.head[:0], &k.resp, k.isBinary)
-	if err != nil && !k.strict && k.opt.outputs == asRequested {
+	if err != nil && !k.strict && k.opt.Outputs == request.AsRequested {
 		// The client sent no message that could have asked for anything, and JSON
 		// cannot carry this answer.
 		k.raw = true
@@ -64,7 +65,7 @@ func (k *call) write(c *fiber.Ctx) error {
 func (k *call) choose() error {
 	outs := k.resp.Outputs[:0]
 	switch {
-	case k.opt.outputs == asNone:
+	case k.opt.Outputs == request.AsNone:
 	case len(k.req.Outputs) == 0:
 		for i := range k.res.Outputs {
 			outs = append(outs, frames.Message(&k.res.Outputs[i]))
@@ -87,10 +88,10 @@ func (k *call) choose() error {
 
 // binary says whether output i goes behind the JSON.
 func (k *call) binary(i int) bool {
-	switch k.opt.outputs {
-	case asJSON:
+	switch k.opt.Outputs {
+	case request.AsJSON:
 		return false
-	case asBinary:
+	case request.AsBinary:
 		return true
 	}
 	return k.raw || k.req.WantsBinary(k.resp.Outputs[i].Name)

@@ -1,15 +1,13 @@
 package rest
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
-	"io"
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
 
+	"millrace/ingest/rest/request"
 	"millrace/internal/httpd"
 	"millrace/internal/oip"
 	"millrace/stream"
@@ -35,7 +33,7 @@ func (a *Adapter) index(c *fiber.Ctx) error {
 	}
 	if len(body) > 0 {
 		if err := json.Unmarshal(body, &ask); err != nil {
-			return notJSON(err)
+			return request.NotJSON(err)
 		}
 	}
 	var rows []oip.IndexRow
@@ -101,7 +99,7 @@ func (a *Adapter) change(c *fiber.Ctx, do func(ctx context.Context, s *service, 
 	if err != nil {
 		return err
 	}
-	params, err := loadParams(body, strings.HasPrefix(c.Path(), "/v2/workers/"))
+	params, err := request.LoadParams(body, strings.HasPrefix(c.Path(), "/v2/workers/"))
 	if err != nil {
 		return err
 	}
@@ -117,61 +115,4 @@ func (a *Adapter) change(c *fiber.Ctx, do func(ctx context.Context, s *service, 
 // readSmall reads the body of a repository request.
 func readSmall(c *fiber.Ctx) ([]byte, error) {
 	return httpd.ReadBody(c, maxParams, func(n int) ([]byte, error) { return make([]byte, n), nil })
-}
-
-// loadParams reads {"parameters": {...}}. In bare form, that of the routes of
-// workers, the parameters may also be the members of the body itself.
-func loadParams(body []byte, bare bool) (stream.Params, error) {
-	if len(bytes.TrimSpace(body)) == 0 {
-		return nil, nil
-	}
-	d := json.NewDecoder(bytes.NewReader(body))
-	d.UseNumber()
-	var top map[string]any
-	if err := d.Decode(&top); err != nil {
-		return nil, notJSON(err)
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return nil, stream.Errorf(stream.InvalidArgument, "", "the body goes on after its JSON object")
-	}
-	object := top
-	if p, ok := top["parameters"]; ok {
-		if object, ok = p.(map[string]any); !ok {
-			return nil, stream.Errorf(stream.InvalidArgument, "parameters", "is not an object")
-		}
-	} else if !bare {
-		for k := range top {
-			return nil, stream.Errorf(stream.InvalidArgument, k, "is not known here: load parameters go into the object parameters")
-		}
-	}
-	params := make(stream.Params, len(object))
-	for k, v := range object {
-		p, err := paramValue(v)
-		if err != nil {
-			return nil, stream.Errorf(stream.InvalidArgument, "parameters."+k, "%w", err)
-		}
-		params[k] = p
-	}
-	return params, nil
-}
-
-var errParam = errors.New("is not a string, a number, or true or false")
-
-func paramValue(v any) (any, error) {
-	switch v := v.(type) {
-	case string, bool:
-		return v, nil
-	case json.Number:
-		if n, err := v.Int64(); err == nil {
-			return n, nil
-		}
-		if f, err := v.Float64(); err == nil {
-			return f, nil
-		}
-	}
-	return nil, errParam
-}
-
-func notJSON(err error) error {
-	return stream.Errorf(stream.InvalidArgument, "", "the body is not the JSON that is expected here: %w", err)
 }

@@ -5,7 +5,6 @@ import (
 	"io"
 	"time"
 
-	"millrace/ingest"
 	"millrace/ingest/frames"
 	"millrace/ingest/ws/conn"
 	"millrace/internal/wire"
@@ -194,7 +193,7 @@ func (p *protocol) submit(c *channel, h *wire.Header, data []byte, lease *buf.Bu
 	} else if c.params != nil {
 		f.Params = c.params
 	}
-	ingest.TraceContext(&f, h.Ext.Traceparent)
+	frames.TraceContext(&f, h.Ext.Traceparent)
 	if isVideo(f.Codec) {
 		d, err := c.openDecoder(p.sessions.decoders, p.backend, f.Codec)
 		if err != nil {

@@ -1,0 +1,53 @@
+package request
+
+import (
+	"math"
+	"testing"
+
+	"millrace/stream"
+)
+
+func FuzzLoadParams(f *testing.F) {
+	for _, s := range []string{"", "{}", `{"parameters":{"a":1,"b":2.5,"c":"x","d":true}}`, `{"a":1e999}`, `{"parameters":null}`, `[]`, `{"a":{}}`, `{"a":9223372036854775808}`} {
+		f.Add([]byte(s), true)
+		f.Add([]byte(s), false)
+	}
+	f.Fuzz(func(t *testing.T, body []byte, bare bool) {
+		params, err := LoadParams(body, bare)
+		if err != nil {
+			if c := stream.CodeOf(err); c != stream.InvalidArgument {
+				t.Errorf("%v has the code %s", err, c)
+			}
+			return
+		}
+		for k, v := range params {
+			switch v := v.(type) {
+			case string, bool, int64:
+			case float64:
+				if math.IsNaN(v) || math.IsInf(v, 0) {
+					t.Errorf("%s is %v", k, v)
+				}
+			default:
+				t.Errorf("%s is a %T", k, v)
+			}
+		}
+	})
+}
+
+func FuzzOptions(f *testing.F) {
+	for _, s := range [][2]string{{"codec", "jpeg"}, {"width", "640"}, {"shape", "1,-1, 3"}, {"shape", ""}, {"deadline_ms", "0.5"}, {"outputs", "none"}, {"datatype", "FP32"}, {"x", "y"}} {
+		f.Add(s[0], s[1])
+	}
+	f.Fuzz(func(t *testing.T, key, value string) {
+		var o Options
+		if err := o.Set(key, value); err != nil {
+			if c := stream.CodeOf(err); c != stream.InvalidArgument {
+				t.Errorf("%v has the code %s", err, c)
+			}
+			return
+		}
+		if o.Deadline < 0 || o.Deadline > maxDeadline || o.Width < 0 || o.Width > 65535 || o.Height < 0 || o.Height > 65535 || len(o.Shape) > 64 {
+			t.Errorf("%s=%s gave %+v", key, value, o)
+		}
+	})
+}

@@ -1,0 +1,69 @@
+package request
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+
+	"millrace/stream"
+)
+
+// LoadParams reads {"parameters": {...}}. In bare form, that of the routes of
+// workers, the parameters may also be the members of the body itself.
+func LoadParams(body []byte, bare bool) (stream.Params, error) {
+	if len(bytes.TrimSpace(body)) == 0 {
+		return nil, nil
+	}
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.UseNumber()
+	var top map[string]any
+	if err := d.Decode(&top); err != nil {
+		return nil, NotJSON(err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil, stream.Errorf(stream.InvalidArgument, "", "the body goes on after its JSON object")
+	}
+	object := top
+	if p, ok := top["parameters"]; ok {
+		if object, ok = p.(map[string]any); !ok {
+			return nil, stream.Errorf(stream.InvalidArgument, "parameters", "is not an object")
+		}
+	} else if !bare {
+		for k := range top {
+			return nil, stream.Errorf(stream.InvalidArgument, k, "is not known here: load parameters go into the object parameters")
+		}
+	}
+	params := make(stream.Params, len(object))
+	for k, v := range object {
+		p, err := paramValue(v)
+		if err != nil {
+			return nil, stream.Errorf(stream.InvalidArgument, "parameters."+k, "%w", err)
+		}
+		params[k] = p
+	}
+	return params, nil
+}
+
+var errParam = errors.New("is not a string, a number, or true or false")
+
+func paramValue(v any) (any, error) {
+	switch v := v.(type) {
+	case string, bool:
+		return v, nil
+	case json.Number:
+		if n, err := v.Int64(); err == nil {
+			return n, nil
+		}
+		if f, err := v.Float64(); err == nil {
+			return f, nil
+		}
+	}
+	return nil, errParam
+}
+
+// NotJSON is the error for a body that could not be read as the JSON that a route
+// expects.
+func NotJSON(err error) error {
+	return stream.Errorf(stream.InvalidArgument, "", "the body is not the JSON that is expected here: %w", err)
+}
