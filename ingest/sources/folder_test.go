@@ -146,7 +146,7 @@ func TestFolderSource(t *testing.T) {
 			return settings.Open(ctx, address, sources.Env{Memory: memory, FPS: 50})
 		},
 		Frame:      func(f stream.Frame) { given = append(given, f.Seq); f.Lease.Release() },
-		Unreadable: func(seq uint64, _ error) { unreadable = append(unreadable, seq) },
+		Unreadable: func(f stream.Frame, _ error) { unreadable = append(unreadable, f.Seq) },
 	})
 	over := make(chan error, 1)
 	begun := time.Now()

@@ -31,8 +31,9 @@ type Options struct {
 	Opened func(Info)
 	// Failed is told of each failure, without passwords; nil for nobody.
 	Failed func(error)
-	// Unreadable is told of a frame that cannot be read; nil for nobody.
-	Unreadable func(seq uint64, err error)
+	// Unreadable is told of a frame that cannot be read, which has its Seq and CaptureUS
+	// only; nil for nobody.
+	Unreadable func(f stream.Frame, err error)
 	// Lost is told of a frame for which there was no memory; nil for nobody.
 	Lost func(seq uint64)
 	// May is asked before each opening whether the source may be opened now: an
@@ -236,7 +237,7 @@ func (s *Source) read(ctx context.Context, r Reader, paced bool) error {
 		f.Seq = s.count(false) // from here on somebody accounts for it
 		if unreadable != nil {
 			if s.opts.Unreadable != nil {
-				s.opts.Unreadable(f.Seq, unreadable.Err)
+				s.opts.Unreadable(f, unreadable.Err)
 			}
 			continue
 		}

@@ -33,7 +33,7 @@ func (o *outlet) opened(i sources.Info) {
 
 // unreadable has a frame that cannot be read end as an error, in its turn: behind
 // the results of those before it.
-func (o *outlet) unreadable(seq uint64, err error) {
+func (o *outlet) unreadable(fr stream.Frame, err error) {
 	o.f.opened()
 	o.fresh = true // what comes does not follow on what came
 	if !o.window.Wait(1, o.ctx.Done()) {
@@ -41,7 +41,7 @@ func (o *outlet) unreadable(seq uint64, err error) {
 		return
 	}
 	o.window.Receive()
-	o.Push(&stream.Result{Seq: seq + o.base, Outcome: stream.Failed, Err: err})
+	o.Push(&stream.Result{Seq: fr.Seq + o.base, CaptureUS: fr.CaptureUS, Outcome: stream.Failed, Err: err})
 }
 
 // frame submits a frame. In Every a video with an end waits for room in the
