@@ -83,12 +83,12 @@ func openWS(s *Server) (ingest.Interface, error) {
 }
 
 func openStreams(s *Server) (ingest.Interface, error) {
-	keeper, err := streams.OpenKeeper(s.cfg.StreamsFile, s.cfg.Streams, s.cfg.Limits.MaxStreams)
+	store, err := streams.OpenStore(s.cfg.StreamsFile, s.cfg.Streams, s.cfg.Limits.MaxStreams)
 	if err != nil {
 		return nil, err
 	}
 	return streams.New(s.http, streams.Options{
-		Streams: s.cfg.Streams, Keeper: keeper, MaxStreams: s.cfg.Limits.MaxStreams, MaxWatchers: s.cfg.Limits.MaxWatchers,
+		Streams: s.cfg.Streams, Store: store, MaxStreams: s.cfg.Limits.MaxStreams, MaxWatchers: s.cfg.Limits.MaxWatchers,
 		AllowPrivate: s.cfg.Sources.AllowPrivate, Log: s.log,
 	}), nil
 }

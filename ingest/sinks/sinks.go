@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// farewell is how long delivery goes on after the server or the stream was told
+// endGrace is how long delivery goes on after the server or the stream was told
 // to end.
-const farewell = 2 * time.Second
+const endGrace = 2 * time.Second
 
 // Kind is one kind of sink. Kinds are registered by the init functions of their
 // files.
@@ -118,9 +118,9 @@ func Of(s Settings) Kind {
 	panic(fmt.Sprintf("sinks: %T is of no kind that is registered", s))
 }
 
-// untilFarewell returns a context that ends two seconds after ctx, or with stop.
-func untilFarewell(ctx context.Context) (last context.Context, stop func()) {
+// afterGrace returns a context that ends two seconds after ctx, or with stop.
+func afterGrace(ctx context.Context) (last context.Context, stop func()) {
 	last, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	release := context.AfterFunc(ctx, func() { time.AfterFunc(farewell, cancel) })
+	release := context.AfterFunc(ctx, func() { time.AfterFunc(endGrace, cancel) })
 	return last, func() { release(); cancel() }
 }

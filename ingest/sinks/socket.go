@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	socketRoom = 1000 // results that wait; more are lost
-	socketPath = 107  // bytes that a Unix socket's address has room for
+	socketQueue = 1000 // results that wait; more are lost
+	socketPath  = 107  // bytes that a Unix socket's address has room for
 )
 
 func init() { Register(Kind{Name: "socket", New: func() Settings { return new(Socket) }}) }
@@ -42,7 +42,7 @@ func (c *Socket) Validate() error {
 // Open implements Settings.
 func (c *Socket) Open(e Env) Sink {
 	s := &socket{
-		path: c.Path, stream: e.Stream, log: e.Log, queue: make(chan socketLine, socketRoom), disconnect: func() {},
+		path: c.Path, stream: e.Stream, log: e.Log, queue: make(chan socketLine, socketQueue), disconnect: func() {},
 		backoff: backoff.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second},
 	}
 	s.closing, s.end = context.WithCancel(context.Background())
@@ -99,7 +99,7 @@ func (s *socket) Close() {
 // Run implements Sink. It connects before the first line, so that a wrong path
 // is found out early.
 func (s *socket) Run(ctx context.Context) {
-	last, stop := untilFarewell(ctx)
+	last, stop := afterGrace(ctx)
 	defer stop()
 	defer func() { s.disconnect() }()
 	s.connect(last)
@@ -179,7 +179,7 @@ func (s *socket) pause() bool {
 // none after the end of last.
 func (s *socket) write(last context.Context, text []byte) error {
 	if s.closing.Err() != nil {
-		if err := s.conn.SetWriteDeadline(time.Now().Add(farewell)); err != nil {
+		if err := s.conn.SetWriteDeadline(time.Now().Add(endGrace)); err != nil {
 			return err
 		}
 	}
@@ -199,7 +199,7 @@ func (s *socket) connect(last context.Context) bool {
 		return false
 	}
 	s.conn = conn
-	stopClosing := context.AfterFunc(s.closing, func() { _ = conn.SetWriteDeadline(time.Now().Add(farewell)) })
+	stopClosing := context.AfterFunc(s.closing, func() { _ = conn.SetWriteDeadline(time.Now().Add(endGrace)) })
 	stopLast := context.AfterFunc(last, func() { _ = conn.SetWriteDeadline(time.Now()) })
 	s.disconnect = func() {
 		stopClosing()

@@ -210,7 +210,7 @@ func TestSocketEnds(t *testing.T) {
 			}
 			begun := time.Now()
 			s.close()
-			if took := time.Since(begun); took > 2*farewell {
+			if took := time.Since(begun); took > 2*endGrace {
 				t.Errorf("listened %v, stopped %v: it took %v", listened, stopped, took)
 			}
 			if st := s.Stats(); st.Lost == 0 || st.Sent+st.Lost != 500 || st.Error == "" {

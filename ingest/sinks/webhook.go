@@ -25,11 +25,11 @@ import (
 )
 
 const (
-	hookRoom     = 1000 // results that wait; more are lost
-	hookBatch    = 100
-	hookDelay    = time.Second // after the first of a batch
-	hookTimeout  = 10 * time.Second
-	hookAttempts = 8
+	webhookQueue    = 1000 // results that wait; more are lost
+	webhookBatch    = 100
+	webhookDelay    = time.Second // after the first of a batch
+	webhookTimeout  = 10 * time.Second
+	webhookAttempts = 8
 )
 
 func init() {
@@ -82,7 +82,7 @@ type webhook struct {
 // Open implements Settings. With PublicOnly private addresses are refused, after
 // every look-up of the name.
 func (c *Webhook) Open(e Env) Sink {
-	dial := &net.Dialer{Timeout: hookTimeout}
+	dial := &net.Dialer{Timeout: webhookTimeout}
 	if e.PublicOnly {
 		dial.Control = func(_, address string, _ syscall.RawConn) error {
 			a, err := netip.ParseAddrPort(address)
@@ -93,10 +93,10 @@ func (c *Webhook) Open(e Env) Sink {
 		}
 	}
 	return &webhook{
-		stream: e.Stream, url: c.URL, secret: c.Secret, prefix: crand.Text(), queue: make(chan []byte, hookRoom),
+		stream: e.Stream, url: c.URL, secret: c.Secret, prefix: crand.Text(), queue: make(chan []byte, webhookQueue),
 		backoff: backoff.Backoff{Min: 500 * time.Millisecond, Max: 30 * time.Second},
 		client: &http.Client{
-			Timeout:       hookTimeout,
+			Timeout:       webhookTimeout,
 			Transport:     &http.Transport{DialContext: dial.DialContext, IdleConnTimeout: 30 * time.Second, MaxIdleConns: 1},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
@@ -118,7 +118,7 @@ func (h *webhook) Close() { close(h.queue) }
 // Run implements Sink.
 func (h *webhook) Run(ctx context.Context) {
 	defer h.client.CloseIdleConnections()
-	last, stop := untilFarewell(ctx)
+	last, stop := afterGrace(ctx)
 	defer stop()
 	for number := 1; ; number++ {
 		batch := h.gather()
@@ -141,9 +141,9 @@ func (h *webhook) gather() (batch [][]byte) {
 		return nil
 	}
 	batch = append(batch, line)
-	delay := time.NewTimer(hookDelay)
+	delay := time.NewTimer(webhookDelay)
 	defer delay.Stop()
-	for len(batch) < hookBatch {
+	for len(batch) < webhookBatch {
 		select {
 		case line, more := <-h.queue:
 			if !more {
@@ -170,7 +170,7 @@ func (h *webhook) deliver(ctx, last context.Context, id string, batch [][]byte) 
 			return true
 		}
 		h.fail(errors.New(video.Redact(err.Error())))
-		if !again || attempt == hookAttempts || ctx.Err() != nil {
+		if !again || attempt == webhookAttempts || ctx.Err() != nil {
 			return false
 		}
 		t := time.NewTimer(h.backoff.Next(rand.Float64()))

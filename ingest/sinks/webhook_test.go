@@ -17,12 +17,12 @@ func TestDeliveriesDiffer(t *testing.T) {
 	defer hook.Close()
 	for range 2 { // of the same stream, as after a restart
 		h := (&Webhook{URL: hook.URL}).Open(Env{Stream: "door"})
-		for range hookBatch + 1 {
+		for range webhookBatch + 1 {
 			h.Write([]byte(`{}`))
 		}
 		h.Close()
 		h.Run(t.Context())
-		if st := h.Stats(); st.Sent != hookBatch+1 || st.Lost != 0 {
+		if st := h.Stats(); st.Sent != webhookBatch+1 || st.Lost != 0 {
 			t.Fatalf("%+v", st)
 		}
 	}
@@ -40,7 +40,7 @@ func TestDeliveriesDiffer(t *testing.T) {
 }
 
 // A receiver at a private address gets nothing that a request asked for.
-func TestWebhookStaysOutside(t *testing.T) {
+func TestWebhookRefusesPrivateAddresses(t *testing.T) {
 	called := make(chan struct{}, 1)
 	hook := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { called <- struct{}{} }))
 	defer hook.Close()

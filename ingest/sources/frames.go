@@ -10,9 +10,9 @@ import (
 
 // Frames reads an open video into leased memory. It is for one goroutine.
 type Frames struct {
-	r      *video.Reader
-	memory *buf.Pool
-	scrap  []byte // a frame for which there was no memory is read into it
+	r         *video.Reader
+	memory    *buf.Pool
+	discarded []byte // a frame for which there was no memory is read into it
 }
 
 // NewFrames reads raw RGB24 frames from r, which stays its opener's to close.
@@ -26,15 +26,15 @@ func (f *Frames) Next() (stream.Frame, error) {
 	info := f.r.Info()
 	out := stream.Frame{Codec: stream.RGB24, Width: info.Width, Height: info.Height}
 	lease, err := f.memory.Lease(f.r.FrameSize())
-	dst := f.scrap
+	dst := f.discarded
 	switch {
 	case err == nil:
 		dst = lease.Bytes()
 	case !errors.Is(err, buf.ErrBudget):
 		return out, err
 	case dst == nil:
-		f.scrap = make([]byte, f.r.FrameSize())
-		dst = f.scrap
+		f.discarded = make([]byte, f.r.FrameSize())
+		dst = f.discarded
 	}
 	v, err := f.r.Next(dst)
 	if err != nil {

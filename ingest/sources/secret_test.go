@@ -19,22 +19,22 @@ import (
 	"millrace/internal/video/videotest"
 )
 
-// spy looks at the command lines and environments of all ffmpegs and ffprobes of
+// processWatcher looks at the command lines and environments of all ffmpegs and ffprobes of
 // ours, all the time, for the password.
-type spy struct {
-	mu   sync.Mutex
-	seen map[string]bool // programs
-	told []string        // where the password stood
-	quit chan struct{}
-	over chan struct{}
+type processWatcher struct {
+	mu    sync.Mutex
+	seen  map[string]bool // programs
+	leaks []string        // where the password stood
+	stop  chan struct{}
+	over  chan struct{}
 }
 
-func newSpy(t *testing.T) *spy {
+func watchProcesses(t *testing.T) *processWatcher {
 	t.Helper()
 	if _, err := os.Stat("/proc/self/cmdline"); err != nil {
 		t.Skip("no /proc here: ", err)
 	}
-	s := &spy{seen: map[string]bool{}, quit: make(chan struct{}), over: make(chan struct{})}
+	s := &processWatcher{seen: map[string]bool{}, stop: make(chan struct{}), over: make(chan struct{})}
 	go func() {
 		defer close(s.over)
 		tick := time.NewTicker(5 * time.Millisecond)
@@ -42,7 +42,7 @@ func newSpy(t *testing.T) *spy {
 		for {
 			s.look()
 			select {
-			case <-s.quit:
+			case <-s.stop:
 				return
 			case <-tick.C:
 			}
@@ -51,7 +51,7 @@ func newSpy(t *testing.T) *spy {
 	return s
 }
 
-func (s *spy) look() {
+func (s *processWatcher) look() {
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
 	ours := fmt.Sprintf("\nPPid:\t%d\n", os.Getpid())
 	for _, dir := range dirs {
@@ -68,7 +68,7 @@ func (s *spy) look() {
 			s.mu.Lock()
 			s.seen[name+" "+file] = true
 			if bytes.Contains(b, []byte("geheim")) {
-				s.told = append(s.told, name+" "+file+": "+string(bytes.ReplaceAll(b, []byte{0}, []byte{' '})))
+				s.leaks = append(s.leaks, name+" "+file+": "+string(bytes.ReplaceAll(b, []byte{0}, []byte{' '})))
 			}
 			s.mu.Unlock()
 		}
@@ -76,22 +76,22 @@ func (s *spy) look() {
 }
 
 // report ends the watch, which must have been worth while.
-func (s *spy) report(t *testing.T) {
+func (s *processWatcher) report(t *testing.T) {
 	t.Helper()
-	close(s.quit)
+	close(s.stop)
 	<-s.over
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.seen) != 4 {
 		t.Errorf("seen only %v", s.seen)
 	}
-	if len(s.told) > 0 {
-		t.Errorf("a password was told %d times, first: %s", len(s.told), s.told[0])
+	if len(s.leaks) > 0 {
+		t.Errorf("a password was told %d times, first: %s", len(s.leaks), s.leaks[0])
 	}
 }
 
-// asked has a handler ask for a password, and a spy look at who asks.
-func asked(by *atomic.Pointer[spy], h http.Handler) http.Handler {
+// asked has a handler ask for a password, and a processWatcher look at who asks.
+func asked(by *atomic.Pointer[processWatcher], h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		if s := by.Load(); s != nil {
 			s.look()
@@ -124,7 +124,7 @@ func TestSecretsStaySecret(t *testing.T) {
 		c.serve(w, q)
 	})
 	mux.Handle("/", http.FileServer(http.Dir(filepath.Dir(list))))
-	var by atomic.Pointer[spy]
+	var by atomic.Pointer[processWatcher]
 	plain, secure := httptest.NewServer(asked(&by, mux)), httptest.NewTLSServer(asked(&by, mux))
 	t.Cleanup(func() {
 		for _, s := range []*httptest.Server{plain, secure} {
@@ -143,7 +143,7 @@ func TestSecretsStaySecret(t *testing.T) {
 		"hls, https, check": {URL: hls(secure.URL), Allow: anywhere},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newSpy(t)
+			s := watchProcesses(t)
 			by.Store(s)
 			r := run(t, o, sources.Options{})
 			r.frames(10)
@@ -166,7 +166,7 @@ func TestSecretsStaySecretOverRTSP(t *testing.T) {
 		"checked": {URL: url, Allow: anywhere},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newSpy(t)
+			s := watchProcesses(t)
 			r := run(t, o, sources.Options{})
 			st := r.frames(10)
 			if st.Info.Width != 160 || st.Info.FPS != 15 || st.Info.Codec != "mjpeg" {

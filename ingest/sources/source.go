@@ -88,23 +88,23 @@ func (s *Source) Status() Status {
 // work; a file that breaks off is not read again. No child is left behind.
 func (s *Source) Run(ctx context.Context) error {
 	for {
-		s.enter(Connecting, time.Time{})
+		s.setState(Connecting, time.Time{})
 		steady, err := s.once(ctx)
 		switch {
 		case ctx.Err() != nil:
-			s.enter(Ended, time.Time{})
+			s.setState(Ended, time.Time{})
 			return context.Cause(ctx)
 		case err == io.EOF:
-			s.enter(Ended, time.Time{})
+			s.setState(Ended, time.Time{})
 			return nil
 		case isFinal(err):
 			s.fail(err)
-			s.enter(Failed, time.Time{})
+			s.setState(Failed, time.Time{})
 			return err
 		}
 		s.fail(err)
 		if !s.wait(ctx, s.pause(steady, err)) {
-			s.enter(Ended, time.Time{})
+			s.setState(Ended, time.Time{})
 			return context.Cause(ctx)
 		}
 	}
@@ -146,7 +146,7 @@ func (s *Source) pause(steady bool, err error) time.Duration {
 }
 
 func (s *Source) wait(ctx context.Context, d time.Duration) bool {
-	s.enter(Waiting, time.Now().Add(d))
+	s.setState(Waiting, time.Now().Add(d))
 	if !sleep(ctx, d) {
 		return false
 	}
@@ -190,7 +190,7 @@ func (s *Source) once(ctx context.Context) (steady bool, err error) {
 	if s.opts.Opened != nil {
 		s.opts.Opened(info)
 	}
-	s.enter(Running, time.Time{})
+	s.setState(Running, time.Time{})
 	begun := time.Now()
 	err = s.read(ctx, r, info.Timed || s.opts.Paced && info.Ends)
 	if err == io.EOF && !info.Ends {
@@ -256,7 +256,7 @@ func (s *Source) count(lost bool) uint64 {
 	return s.status.Frames - 1
 }
 
-func (s *Source) enter(st State, retry time.Time) {
+func (s *Source) setState(st State, retry time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.status.State, s.status.Since, s.status.Retry = st, time.Now(), retry

@@ -18,7 +18,7 @@ import (
 // Options are the adapter's settings. A zero field takes its default.
 type Options struct {
 	Streams      []Config // those of the configuration; they were validated
-	Keeper       *Keeper  // of those that requests add; nil = they are gone with the server
+	Store        *Store   // of those that requests add; nil = they are gone with the server
 	MaxStreams   int      // at once; 64 (limits.max_streams)
 	MaxWatchers  int      // of results and video, over all streams; 256 (limits.max_watchers)
 	AllowPrivate bool     // requests may name private addresses (sources.allow_private)
@@ -33,7 +33,7 @@ type Options struct {
 type Adapter struct {
 	opts     Options
 	http     *httpd.Server
-	openings gate
+	openings openLimit
 	watchers atomic.Int64
 	panics   atomic.Uint64
 	begun    atomic.Bool // every model of the configuration was ready once
@@ -43,7 +43,7 @@ type Adapter struct {
 	backend ingest.Backend  // nil until Serve
 	ctx     context.Context // of Serve
 	closing bool
-	flows   map[string]*flow
+	runners map[string]*runner
 	tasks   *routines.Group
 }
 
@@ -67,7 +67,7 @@ func New(h *httpd.Server, o Options) *Adapter {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	a := &Adapter{opts: o, http: h, openings: newGate(), flows: map[string]*flow{}, serving: make(chan struct{})}
+	a := &Adapter{opts: o, http: h, openings: newOpenLimit(), runners: map[string]*runner{}, serving: make(chan struct{})}
 	a.tasks = routines.New(a.panicked)
 	a.routes(h.App)
 	return a
@@ -91,7 +91,7 @@ func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 			a.opts.Log.Error("a stream of the configuration does not start", "stream", c.Name, "error", err)
 		}
 	}
-	for _, c := range a.opts.Keeper.list() {
+	for _, c := range a.opts.Store.list() {
 		if err := a.add(*c, "request", c); err != nil {
 			a.opts.Log.Error("a stream of streams_file does not start", "stream", c.Name, "error", err)
 		}
@@ -111,23 +111,23 @@ func taken(name string) error {
 	return stream.Errorf(stream.Conflict, "name", "%q is the name of a stream already: DELETE it first, or choose another", name)
 }
 
-// add starts a stream. kept is what the keeper has of it, or nil.
+// add starts a stream. kept is what the store has of it, or nil.
 func (a *Adapter) add(c Config, origin string, kept *Config) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	switch _, twice := a.flows[c.Name]; {
+	switch _, twice := a.runners[c.Name]; {
 	case a.closing:
 		return ingest.ErrDraining
 	case a.backend == nil:
 		return ingest.ErrStarting
 	case twice:
 		return taken(c.Name)
-	case len(a.flows) >= a.opts.MaxStreams:
-		return stream.Errorf(stream.Overloaded, "limits.max_streams", "%d streams run already: delete one, or raise the setting", len(a.flows))
+	case len(a.runners) >= a.opts.MaxStreams:
+		return stream.Errorf(stream.Overloaded, "limits.max_streams", "%d streams run already: delete one, or raise the setting", len(a.runners))
 	}
-	f := newFlow(a, c, origin)
+	f := newRunner(a, c, origin)
 	f.kept = kept
-	a.flows[c.Name] = f
+	a.runners[c.Name] = f
 	a.tasks.Go("stream", func() {
 		defer a.remove(f)
 		f.run()
@@ -141,12 +141,12 @@ func (a *Adapter) publicOnly(origin string) bool {
 }
 
 // remove forgets a stream of which nothing runs any more.
-func (a *Adapter) remove(f *flow) {
-	f.hub.close()
-	f.film.close()
+func (a *Adapter) remove(f *runner) {
+	f.results.close()
+	f.preview.close()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.flows, f.config.Name)
+	delete(a.runners, f.config.Name)
 	close(f.gone)
 }
 
@@ -167,10 +167,10 @@ func (a *Adapter) panicked(name string, value any, stack []byte) {
 	a.opts.Log.Error("a panic ended a part of a stream", "goroutine", name, "panic", value, "stack", string(stack))
 }
 
-func (a *Adapter) find(name string) (*flow, error) {
+func (a *Adapter) find(name string) (*runner, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	switch f := a.flows[name]; {
+	switch f := a.runners[name]; {
 	case a.backend == nil:
 		return nil, ingest.ErrStarting
 	case f == nil:
@@ -180,13 +180,13 @@ func (a *Adapter) find(name string) (*flow, error) {
 	}
 }
 
-func (a *Adapter) list() []*flow {
+func (a *Adapter) list() []*runner {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	out := make([]*flow, 0, len(a.flows))
-	for _, f := range a.flows {
+	out := make([]*runner, 0, len(a.runners))
+	for _, f := range a.runners {
 		out = append(out, f)
 	}
-	slices.SortFunc(out, func(x, y *flow) int { return strings.Compare(x.config.Name, y.config.Name) })
+	slices.SortFunc(out, func(x, y *runner) int { return strings.Compare(x.config.Name, y.config.Name) })
 	return out
 }

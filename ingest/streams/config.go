@@ -102,7 +102,7 @@ func (c Config) policy() (stream.Policy, error) {
 
 var priorities = map[string]stream.Priority{"": stream.Normal, "normal": stream.Normal, "high": stream.High, "low": stream.Low}
 
-// goodName keeps names out of trouble in paths.
+// goodName refuses names that mean something else in paths or on command lines.
 func goodName(s string) bool {
 	if s == "" || len(s) > 128 || s[0] == '.' || s[0] == '-' {
 		return false

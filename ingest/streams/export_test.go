@@ -5,31 +5,31 @@ import (
 	"encoding/json"
 )
 
-// HubForTest is a hub without a stream.
-type HubForTest struct{ h hub }
+// FanoutForTest is a fanout without a stream.
+type FanoutForTest struct{ h fanout }
 
 // Watch returns what tells how many lines wait for a watcher, and how many it
 // lost.
-func (h *HubForTest) Watch(room int) func() (int, uint64) {
+func (h *FanoutForTest) Watch(room int) func() (int, uint64) {
 	w, _ := h.h.watch(room, false)
 	return func() (int, uint64) { return len(w.lines), w.lost.Load() }
 }
 
 // Send sends a line to all.
-func (h *HubForTest) Send(line []byte) { h.h.send(line) }
+func (h *FanoutForTest) Send(line []byte) { h.h.send(line) }
 
-// ReadKept reads a file of the keeper, and returns what would be written.
-func ReadKept(text []byte) ([]byte, error) {
-	list, err := parseKept(text)
+// ReadStore reads a file of the store, and returns what would be written.
+func ReadStore(text []byte) ([]byte, error) {
+	list, err := parseStore(text)
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(keptFile{append([]*Config{}, list...)})
+	return json.Marshal(storeFile{append([]*Config{}, list...)})
 }
 
-// GateForTest returns enter of a gate with so many places.
-func GateForTest(places int) func(context.Context) (leave func(), err error) {
-	return make(gate, places).enter
+// OpenLimitForTest returns the method enter of an openLimit with so many places.
+func OpenLimitForTest(places int) func(context.Context) (leave func(), err error) {
+	return make(openLimit, places).enter
 }
 
 const OpenHold = openHold

@@ -36,12 +36,12 @@ func (a *Adapter) create(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	kept, err := a.opts.Keeper.add(cfg)
+	kept, err := a.opts.Store.add(cfg)
 	if err != nil {
 		return err
 	}
 	if err := a.add(cfg, "request", kept); err != nil {
-		return errors.Join(err, a.opts.Keeper.remove(kept))
+		return errors.Join(err, a.opts.Store.remove(kept))
 	}
 	f, err := a.find(cfg.Name)
 	if err != nil {
@@ -72,7 +72,7 @@ func (a *Adapter) delete(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	err = a.opts.Keeper.remove(f.kept)
+	err = a.opts.Store.remove(f.kept)
 	f.cancel()
 	<-f.gone
 	if err != nil {
@@ -93,7 +93,7 @@ func (a *Adapter) watchResults(c *fiber.Ctx) error {
 	if strings.Contains(c.Get(fiber.HeaderAccept), lines.mime) {
 		m = lines
 	}
-	return a.watched(c, m, f, func() (*watcher, bool) { return f.hub.watch(watchRoom, false) }, f.hub.leave)
+	return a.watched(c, m, f, func() (*watcher, bool) { return f.results.watch(watchRoom, false) }, f.results.leave)
 }
 
 func (a *Adapter) watchVideo(c *fiber.Ctx) error {
@@ -101,7 +101,7 @@ func (a *Adapter) watchVideo(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return a.watched(c, pictures, f, f.film.attend, f.film.leave)
+	return a.watched(c, pictures, f, f.preview.attend, f.preview.leave)
 }
 
 func (a *Adapter) change(c *fiber.Ctx) error {
@@ -117,14 +117,14 @@ func (a *Adapter) change(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if err := a.opts.Keeper.change(f.kept, next); err != nil {
+	if err := a.opts.Store.change(f.kept, next); err != nil {
 		return stream.Errorf(stream.CodeOf(err), "", "the stream is changed, but not for the next start of the server: %w", err)
 	}
 	return c.JSON(f.report())
 }
 
-// change changes a running flow: all that the object says, or nothing.
-func (f *flow) change(object map[string]any) (Config, error) {
+// change changes a stream while it runs: all that the object says, or nothing.
+func (f *runner) change(object map[string]any) (Config, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	next, err := f.now.changed(object)
@@ -201,7 +201,7 @@ type reportLost struct {
 	File    uint64 `json:"file"`    // that of sinks.file
 }
 
-func (f *flow) report() report {
+func (f *runner) report() report {
 	st, running := f.state()
 	t := f.stats()
 	r := report{

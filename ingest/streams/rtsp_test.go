@@ -53,10 +53,10 @@ func TestRTSPTransportRefusals(t *testing.T) {
 // What was kept by a server that allowed it is not opened by one that does not.
 func TestKeptOverUDP(t *testing.T) {
 	path := t.TempDir() + "/streams.json"
-	r := start(t, streams.Options{Keeper: open(t, path), AllowPrivate: true})
+	r := start(t, streams.Options{Store: open(t, path), AllowPrivate: true})
 	r.want(201, "POST", "/v2/streams", `{"name":"door","source":"rtsp://127.0.0.1:9/","rtsp_transport":"udp","model":"eyes"}`)
 	r.stop()
-	r = start(t, streams.Options{Keeper: open(t, path)})
+	r = start(t, streams.Options{Store: open(t, path)})
 	s := r.until("door", "failed", func(s shown) bool { return s.State == "failed" })
 	if s.Error == nil || s.Error.Code != "permission_denied" || !strings.Contains(s.Error.Message, "rtsp_transport") || s.Transport != "udp" {
 		t.Errorf("%+v %+v", s, s.Error)

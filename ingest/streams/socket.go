@@ -33,7 +33,7 @@ func isSocket(c *fiber.Ctx) bool {
 }
 
 // watchSocket sends results as text messages, a line each.
-func (a *Adapter) watchSocket(c *fiber.Ctx, f *flow) error {
+func (a *Adapter) watchSocket(c *fiber.Ctx, f *runner) error {
 	if !a.http.OriginAllowed(c) {
 		return stream.Errorf(stream.PermissionDenied, "", "pages of the web origin %.256q may not watch streams here: add it to origins", c.Get(fiber.HeaderOrigin))
 	}
@@ -41,7 +41,7 @@ func (a *Adapter) watchSocket(c *fiber.Ctx, f *flow) error {
 	if err != nil {
 		return err
 	}
-	if err := a.seats(); err != nil {
+	if err := a.roomForWatcher(); err != nil {
 		return err
 	}
 	httpd.Hijack(c, func(conn net.Conn, buffered []byte) {
@@ -54,9 +54,9 @@ func (a *Adapter) watchSocket(c *fiber.Ctx, f *flow) error {
 
 // serveSocket writes to one watcher until it leaves, is stuck, or nothing comes
 // any more. It owns the connection.
-func (a *Adapter) serveSocket(conn net.Conn, buffered []byte, req *http.Request, f *flow) {
+func (a *Adapter) serveSocket(conn net.Conn, buffered []byte, req *http.Request, f *runner) {
 	defer conn.Close()
-	w, leave, ok := a.admit(conn, func() (*watcher, bool) { return f.hub.watch(watchRoom, false) }, f.hub.leave)
+	w, leave, ok := a.admit(conn, func() (*watcher, bool) { return f.results.watch(watchRoom, false) }, f.results.leave)
 	if !ok {
 		return
 	}
@@ -75,10 +75,10 @@ func (a *Adapter) serveSocket(conn net.Conn, buffered []byte, req *http.Request,
 	if !listening {
 		return
 	}
-	if cause := a.follow(ctx, messages(ws), io.Discard, w, f.farewell); !errors.Is(cause, errGone) {
+	if cause := a.follow(ctx, messages(ws), io.Discard, w, f.closedLine); !errors.Is(cause, errClientGone) {
 		code, text := websocket.CloseNormalClosure, ""
 		switch {
-		case errors.Is(cause, errSpoke):
+		case errors.Is(cause, errSentMessage):
 			code, text = websocket.ClosePolicyViolation, "nothing is read here"
 			why := stream.Errorf(stream.Unsupported, "", "nothing is read here: this connection gives results; PATCH /v2/streams/%s changes the stream", f.config.Name)
 			_ = sendText(ws, append(appendError([]byte("{"), stream.CodeOf(why), why), '}'))
@@ -96,7 +96,7 @@ func (a *Adapter) serveSocket(conn net.Conn, buffered []byte, req *http.Request,
 // Pongs and a close are all that is allowed; a message takes no memory, whatever
 // its size.
 func listen(ws *websocket.Conn, silence time.Duration, cancel context.CancelCauseFunc) {
-	defer cancel(errGone)
+	defer cancel(errClientGone)
 	alive := func(string) error { return ws.SetReadDeadline(time.Now().Add(silence)) }
 	_ = alive("")
 	ws.SetPongHandler(alive)
@@ -105,7 +105,7 @@ func listen(ws *websocket.Conn, silence time.Duration, cancel context.CancelCaus
 		if err != nil {
 			return
 		}
-		cancel(errSpoke)
+		cancel(errSentMessage)
 		if _, err := io.Copy(io.Discard, r); err != nil {
 			return
 		}

@@ -53,13 +53,13 @@ func (a *Adapter) Stats() Stats {
 	return st
 }
 
-func (f *flow) stats() StreamStats {
+func (f *runner) stats() StreamStats {
 	state, _ := f.state()
-	s := StreamStats{Name: f.config.Name, State: state.State, Watchers: f.hub.size() + f.film.size()}
-	f.tally.Lock()
+	s := StreamStats{Name: f.config.Name, State: state.State, Watchers: f.results.size() + f.preview.size()}
+	f.countMu.Lock()
 	s.Answered, s.Failed, s.Drops = f.answered, f.errors, maps.Clone(f.drops)
 	s.Aged, s.Age, s.Last = f.aged, f.age, f.last
-	f.tally.Unlock()
+	f.countMu.Unlock()
 	s.Totals = f.totals() // behind the endings: no more frames have ended than were read
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -71,14 +71,14 @@ func (f *flow) stats() StreamStats {
 	return s
 }
 
-// given counts a result that is handed to the sinks.
-func (f *flow) given(r *stream.Result) {
+// countDelivered counts a result that is handed to the sinks.
+func (f *runner) countDelivered(r *stream.Result) {
 	if r.Outcome != stream.Answered || r.Partial {
 		return
 	}
 	now := stream.Now()
-	f.tally.Lock()
-	defer f.tally.Unlock()
+	f.countMu.Lock()
+	defer f.countMu.Unlock()
 	f.aged++
 	f.age += now.Sub(r.Timing.Received)
 	f.last = now.Wall()

@@ -334,7 +334,7 @@ func TestRotation(t *testing.T) {
 // A watcher that does not read loses lines and holds nothing up; who reads has
 // them all.
 func TestSlowWatcher(t *testing.T) {
-	var h streams.HubForTest
+	var h streams.FanoutForTest
 	slow, fast := h.Watch(2), h.Watch(5)
 	for i := range 5 {
 		h.Send(fmt.Appendf(nil, "%d", i))

@@ -81,7 +81,7 @@ var pictures = form{"multipart/x-mixed-replace; boundary=frame",
 }
 
 // seats says why there is no place for another watcher.
-func (a *Adapter) seats() error {
+func (a *Adapter) roomForWatcher() error {
 	if a.watchers.Load() < int64(a.opts.MaxWatchers) {
 		return nil
 	}
@@ -115,8 +115,8 @@ func deny(conn net.Conn, status string, err error) {
 // watched answers a request with what a stream gives, for as long as both last.
 // The reply is written to the bare connection: the HTTP server would end it
 // after its time for writing.
-func (a *Adapter) watched(c *fiber.Ctx, m form, f *flow, enter func() (*watcher, bool), leave func(*watcher)) error {
-	if err := a.seats(); err != nil {
+func (a *Adapter) watched(c *fiber.Ctx, m form, f *runner, enter func() (*watcher, bool), leave func(*watcher)) error {
+	if err := a.roomForWatcher(); err != nil {
 		return err
 	}
 	c.Set(fiber.HeaderContentType, m.mime)
@@ -144,7 +144,7 @@ func (a *Adapter) watched(c *fiber.Ctx, m form, f *flow, enter func() (*watcher,
 
 // serve writes to one watcher until it leaves, is stuck, or nothing comes any
 // more. It owns the connection.
-func (a *Adapter) serve(conn net.Conn, head string, m form, f *flow, enter func() (*watcher, bool), leave func(*watcher)) {
+func (a *Adapter) serve(conn net.Conn, head string, m form, f *runner, enter func() (*watcher, bool), leave func(*watcher)) {
 	defer conn.Close()
 	w, left, ok := a.admit(conn, enter, leave)
 	if !ok {
@@ -155,27 +155,27 @@ func (a *Adapter) serve(conn net.Conn, head string, m form, f *flow, enter func(
 	defer cancel(nil)
 	reading := a.tasks.Go("reader", func() { // ends with the connection
 		_, _ = io.Copy(io.Discard, conn)
-		cancel(errGone)
+		cancel(errClientGone)
 	}, nil)
 	if !reading {
 		return
 	}
 	out := deadlined{conn}
 	if _, err := io.WriteString(out, head); err == nil {
-		_ = a.follow(ctx, m, out, w, f.farewell)
+		_ = a.follow(ctx, m, out, w, f.closedLine)
 	}
 }
 
 // Why a watch ends from the client's side.
 var (
-	errGone  = errors.New("the client is gone")
-	errSpoke = errors.New("the client sent a message")
+	errClientGone  = errors.New("the client is gone")
+	errSentMessage = errors.New("the client sent a message")
 )
 
 // follow writes what comes. It returns nil when nothing comes any more or the
 // server ends, which it has told by then; else what ended it: ctx's cause, or
-// errGone when the client takes nothing.
-func (a *Adapter) follow(ctx context.Context, m form, out io.Writer, w *watcher, farewell func() []byte) error {
+// errClientGone when the client takes nothing.
+func (a *Adapter) follow(ctx context.Context, m form, out io.Writer, w *watcher, closedLine func() []byte) error {
 	beats := time.NewTicker(a.opts.Heartbeat)
 	defer beats.Stop()
 	var shown []byte
@@ -198,19 +198,19 @@ func (a *Adapter) follow(ctx context.Context, m form, out io.Writer, w *watcher,
 			err = m.beat(out, shown)
 		}
 		if over && m.last != nil {
-			err = m.last(out, farewell())
+			err = m.last(out, closedLine())
 		}
 		switch {
 		case err != nil:
-			return errGone
+			return errClientGone
 		case over:
 			return nil
 		}
 	}
 }
 
-// farewell says why nothing comes any more, as a line of JSON.
-func (f *flow) farewell() []byte {
+// closedLine is the last line for watchers: it says why nothing comes any more.
+func (f *runner) closedLine() []byte {
 	st, _ := f.state()
 	why := string(st.State) // ended or failed
 	switch {

@@ -11,51 +11,51 @@ import (
 )
 
 const (
-	filmFrames  = 8 // kept until their result comes
-	filmQuality = 80
+	previewFrames  = 8 // kept until their result comes
+	previewQuality = 80
 )
 
-// film draws results over their frames, while somebody watches. It keeps the
+// preview draws results over their frames, while somebody watches. It keeps the
 // newest frames by their seq and draws the newest result only: drawing holds up
 // nothing else.
-type film struct {
-	hub
-	start func(paint func()) bool // starts a goroutine
+type preview struct {
+	fanout
+	start func(render func()) bool // starts a goroutine
 
-	state    sync.Mutex
-	painting bool
-	frames   []stream.Frame // each holds its lease
-	frame    stream.Frame   // the next to be drawn, with result
-	result   *stream.Result // nil = none
-	wake     chan struct{}  // of the painter
+	state     sync.Mutex
+	rendering bool
+	frames    []stream.Frame // each holds its lease
+	frame     stream.Frame   // the next to be drawn, with result
+	result    *stream.Result // nil = none
+	wake      chan struct{}  // of the renderer
 }
 
 // attend adds a watcher of pictures.
-func (m *film) attend() (*watcher, bool) {
+func (m *preview) attend() (*watcher, bool) {
 	m.state.Lock()
 	defer m.state.Unlock()
-	w, ok := m.hub.watch(1, true)
-	if !ok || m.painting {
+	w, ok := m.fanout.watch(1, true)
+	if !ok || m.rendering {
 		return w, ok
 	}
 	m.wake = make(chan struct{}, 1)
-	if m.painting = m.start(m.paint); !m.painting {
-		m.hub.leave(w)
+	if m.rendering = m.start(m.render); !m.rendering {
+		m.fanout.leave(w)
 		return nil, false
 	}
 	return w, true
 }
 
 // leave forgets a watcher.
-func (m *film) leave(w *watcher) {
-	m.hub.leave(w)
+func (m *preview) leave(w *watcher) {
+	m.fanout.leave(w)
 	m.nudge()
 }
 
-func (m *film) nudge() {
+func (m *preview) nudge() {
 	m.state.Lock()
 	defer m.state.Unlock()
-	if m.painting {
+	if m.rendering {
 		select {
 		case m.wake <- struct{}{}:
 		default:
@@ -64,26 +64,26 @@ func (m *film) nudge() {
 }
 
 // close lets everybody go.
-func (m *film) close() {
-	m.hub.close()
+func (m *preview) close() {
+	m.fanout.close()
 	m.nudge()
 }
 
 // add keeps a frame until its result comes.
-func (m *film) add(f stream.Frame) {
+func (m *preview) add(f stream.Frame) {
 	m.state.Lock()
 	defer m.state.Unlock()
-	if !m.painting {
+	if !m.rendering {
 		return
 	}
 	f.Lease.Retain()
-	if len(m.frames) == filmFrames {
+	if len(m.frames) == previewFrames {
 		m.shift()
 	}
 	m.frames = append(m.frames, f)
 }
 
-func (m *film) shift() {
+func (m *preview) shift() {
 	m.frames[0].Lease.Release()
 	n := copy(m.frames, m.frames[1:])
 	m.frames[n] = stream.Frame{}
@@ -91,13 +91,13 @@ func (m *film) shift() {
 }
 
 // show takes a result over: to be drawn if its frame is there, else released.
-func (m *film) show(r *stream.Result) {
+func (m *preview) show(r *stream.Result) {
 	m.state.Lock()
 	defer m.state.Unlock()
 	for len(m.frames) > 0 && m.frames[0].Seq < r.Seq {
 		m.shift()
 	}
-	if !m.painting || r.Partial || r.Outcome != stream.Answered || len(m.frames) == 0 || m.frames[0].Seq != r.Seq {
+	if !m.rendering || r.Partial || r.Outcome != stream.Answered || len(m.frames) == 0 || m.frames[0].Seq != r.Seq {
 		r.Release()
 		return
 	}
@@ -112,7 +112,7 @@ func (m *film) show(r *stream.Result) {
 }
 
 // drop forgets what was to be drawn next.
-func (m *film) drop() {
+func (m *preview) drop() {
 	if m.result != nil {
 		m.result.Release()
 		m.frame.Lease.Release()
@@ -122,10 +122,10 @@ func (m *film) drop() {
 
 // next takes what is to be drawn. more is false when nobody watches any more:
 // then nothing is kept.
-func (m *film) next() (f stream.Frame, r *stream.Result, more bool) {
+func (m *preview) next() (f stream.Frame, r *stream.Result, more bool) {
 	m.state.Lock()
 	defer m.state.Unlock()
-	if m.hub.size() == 0 {
+	if m.fanout.size() == 0 {
 		m.end()
 		return f, nil, false
 	}
@@ -134,16 +134,16 @@ func (m *film) next() (f stream.Frame, r *stream.Result, more bool) {
 	return f, r, true
 }
 
-func (m *film) end() {
-	m.painting = false
+func (m *preview) end() {
+	m.rendering = false
 	m.drop()
 	for len(m.frames) > 0 {
 		m.shift()
 	}
 }
 
-// paint is the painter's goroutine.
-func (m *film) paint() {
+// render is the renderer's goroutine.
+func (m *preview) render() {
 	watched := true
 	defer func() {
 		if watched { // a panic
@@ -152,7 +152,7 @@ func (m *film) paint() {
 			m.end()
 		}
 	}()
-	var canvas painter
+	var canvas renderer
 	for {
 		f, r, more := m.next()
 		if !more {
@@ -167,13 +167,13 @@ func (m *film) paint() {
 		f.Lease.Release()
 		r.Release()
 		if err == nil {
-			m.hub.send(jpeg)
+			m.fanout.send(jpeg)
 		}
 	}
 }
 
-// painter keeps the memory to draw in.
-type painter struct {
+// renderer keeps the memory to draw in.
+type renderer struct {
 	decoder codec.Decoder // of frames that are still coded; the model has accepted their size
 	pixels  []byte        // of such a frame
 	rgba    *image.RGBA
@@ -182,7 +182,7 @@ type painter struct {
 
 // draw returns a JPEG of the frame, in new memory, with what the model found.
 // Outputs that cannot be drawn leave the frame as it is.
-func (p *painter) draw(f *stream.Frame, r *stream.Result) ([]byte, error) {
+func (p *renderer) draw(f *stream.Frame, r *stream.Result) ([]byte, error) {
 	if f.Codec != stream.RGB24 {
 		if err := p.decode(f); err != nil {
 			return nil, err
@@ -194,7 +194,7 @@ func (p *painter) draw(f *stream.Frame, r *stream.Result) ([]byte, error) {
 	}
 	items, err := overlay.Items(outputs)
 	if err != nil || items.Empty() {
-		return codec.EncodeJPEG(nil, f.Payload, f.Width, f.Height, filmQuality)
+		return codec.EncodeJPEG(nil, f.Payload, f.Width, f.Height, previewQuality)
 	}
 	if p.rgba == nil || p.rgba.Rect != image.Rect(0, 0, f.Width, f.Height) {
 		p.rgba = image.NewRGBA(image.Rect(0, 0, f.Width, f.Height))
@@ -209,11 +209,11 @@ func (p *painter) draw(f *stream.Frame, r *stream.Result) ([]byte, error) {
 		s, d := p.rgba.Pix[o:o+3:o+3], p.rgb[i:i+3:i+3]
 		d[0], d[1], d[2] = s[0], s[1], s[2]
 	}
-	return codec.EncodeJPEG(nil, p.rgb, f.Width, f.Height, filmQuality)
+	return codec.EncodeJPEG(nil, p.rgb, f.Width, f.Height, previewQuality)
 }
 
 // decode puts raw pixels in the place of a coded picture.
-func (p *painter) decode(f *stream.Frame) error {
+func (p *renderer) decode(f *stream.Frame) error {
 	info, err := p.decoder.Limits.Header(f.Payload)
 	if err != nil {
 		return err

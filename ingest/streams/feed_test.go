@@ -26,10 +26,10 @@ func TestWindowsBehindALoss(t *testing.T) {
 		Name: "pairs", MaxBatch: 1, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{2, 1, 1, 3}}},
 		Image: &stream.ImageSpec{Width: 1, Height: 1}, Assembly: &window.Window{Length: 2, Hop: 1, Memory: mem},
 	}
-	f := &flow{queue: make(chan ending, 16), drops: map[stream.Reason]uint64{}}
+	f := &runner{queue: make(chan ending, 16), drops: map[stream.Reason]uint64{}}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	o := &outlet{f: f, ctx: ctx, cancel: cancel, window: ingest.NewWindow(), every: true}
+	o := &feed{f: f, ctx: ctx, cancel: cancel, window: ingest.NewWindow(), every: true}
 	o.stream = stream.New(m, nowhere{}, o, stream.Options{Policy: stream.Policy{Mode: stream.Every, Window: 1}})
 	seq := uint64(0)
 	// send returns whether the frame completed a window.

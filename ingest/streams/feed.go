@@ -9,10 +9,10 @@ import (
 	"millrace/stream"
 )
 
-// outlet joins one source to one stream of a flow: it submits the frames and is
+// feed joins one source to one stream of a runner: it submits the frames and is
 // the stream's sink.
-type outlet struct {
-	f      *flow
+type feed struct {
+	f      *runner
 	stream *stream.Stream
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -25,16 +25,16 @@ type outlet struct {
 	ended  atomic.Pointer[stream.CloseReason]
 }
 
-var _ stream.Sink = (*outlet)(nil)
+var _ stream.Sink = (*feed)(nil)
 
-func (o *outlet) opened(i sources.Info) {
+func (o *feed) opened(i sources.Info) {
 	o.finite, o.fresh = i.Ends, true
 }
 
 // unreadable has a frame that cannot be read end as an error, in its turn: behind
 // the results of those before it.
-func (o *outlet) unreadable(fr stream.Frame, err error) {
-	o.f.opened()
+func (o *feed) unreadable(fr stream.Frame, err error) {
+	o.f.releaseOpening()
 	o.fresh = true // what comes does not follow on what came
 	if !o.window.Wait(1, o.ctx.Done()) {
 		o.f.drop(stream.Closed)
@@ -46,7 +46,7 @@ func (o *outlet) unreadable(fr stream.Frame, err error) {
 
 // frame submits a frame. In Every a video with an end waits for room in the
 // window; a live one loses what does not fit.
-func (o *outlet) frame(fr stream.Frame) {
+func (o *feed) frame(fr stream.Frame) {
 	fr.Seq += o.base
 	if o.fresh {
 		o.fresh, fr.Discontinuity = false, true
@@ -58,7 +58,7 @@ func (o *outlet) frame(fr stream.Frame) {
 		return
 	}
 	o.window.Receive()
-	o.f.film.add(fr)
+	o.f.preview.add(fr)
 	if err := o.stream.Submit(fr); err != nil {
 		o.done()
 		o.stream.MarkDiscontinuity() // it is not sent again, and what comes does not follow on what came
@@ -71,13 +71,13 @@ func (o *outlet) frame(fr stream.Frame) {
 }
 
 // lost is told of a frame for which there was no memory, which the source counts.
-func (o *outlet) lost(uint64) { o.stream.MarkDiscontinuity() }
+func (o *feed) lost(uint64) { o.stream.MarkDiscontinuity() }
 
 // settle waits until every frame has its result written.
-func (o *outlet) settle() { o.window.Wait(1, o.ctx.Done()) }
+func (o *feed) settle() { o.window.Wait(1, o.ctx.Done()) }
 
 // Push implements stream.Sink.
-func (o *outlet) Push(r *stream.Result) {
+func (o *feed) Push(r *stream.Result) {
 	if !r.Partial {
 		o.f.count(r)
 	}
@@ -99,13 +99,13 @@ func (o *outlet) Push(r *stream.Result) {
 }
 
 // Done implements stream.Sink.
-func (o *outlet) Done(why stream.CloseReason) {
+func (o *feed) Done(why stream.CloseReason) {
 	o.ended.Store(&why)
 	o.cancel()
 }
 
 // closed is why the stream ended, "" while it has not.
-func (o *outlet) closed() stream.CloseReason {
+func (o *feed) closed() stream.CloseReason {
 	if p := o.ended.Load(); p != nil {
 		return *p
 	}
@@ -113,18 +113,18 @@ func (o *outlet) closed() stream.CloseReason {
 }
 
 // done counts a frame out.
-func (o *outlet) done() { o.window.Answer(1) }
+func (o *feed) done() { o.window.Answer(1) }
 
-func (o *outlet) free(r *stream.Result) {
+func (o *feed) free(r *stream.Result) {
 	if !r.Partial {
 		o.done()
 	}
 }
 
 // count counts the ending of a frame.
-func (f *flow) count(r *stream.Result) {
-	f.tally.Lock()
-	defer f.tally.Unlock()
+func (f *runner) count(r *stream.Result) {
+	f.countMu.Lock()
+	defer f.countMu.Unlock()
 	switch r.Outcome {
 	case stream.Answered:
 		f.answered++
@@ -136,6 +136,6 @@ func (f *flow) count(r *stream.Result) {
 }
 
 // drop counts a frame that no stream has taken.
-func (f *flow) drop(why stream.Reason) {
+func (f *runner) drop(why stream.Reason) {
 	f.count(&stream.Result{Outcome: stream.Dropped, Reason: why})
 }

@@ -14,11 +14,11 @@ import (
 	"millrace/stream/coded"
 )
 
-// Keeper keeps the streams that requests have added in a file (streams_file), as
+// Store keeps the streams that requests have added in a file (streams_file), as
 // they were changed since, so that they start again with the server. The file is
 // replaced as a whole, and only its owner may read it: it has passwords of
-// cameras. A nil *Keeper keeps nothing.
-type Keeper struct {
+// cameras. A nil *Store keeps nothing.
+type Store struct {
 	path string
 	own  []Config // streams of the configuration, and
 	most int      // how many there may be with them: the next start has them all
@@ -27,15 +27,15 @@ type Keeper struct {
 	streams []*Config // in the order in which they were added
 }
 
-// keptFile is what the file holds.
-type keptFile struct {
+// storeFile is what the file holds.
+type storeFile struct {
 	Streams []*Config `json:"streams"`
 }
 
-// OpenKeeper reads the file at path, which need not be there, and writes it, so
+// OpenStore reads the file at path, which need not be there, and writes it, so
 // that a folder that cannot be written to is found out at the start. own are the
 // streams of the configuration, most is limits.max_streams. "" gives nil.
-func OpenKeeper(path string, own []Config, most int) (*Keeper, error) {
+func OpenStore(path string, own []Config, most int) (*Store, error) {
 	if path == "" {
 		return nil, nil
 	}
@@ -44,9 +44,9 @@ func OpenKeeper(path string, own []Config, most int) (*Keeper, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("streams_file: %w", err)
 	}
-	k := &Keeper{path: path, own: own, most: most}
+	k := &Store{path: path, own: own, most: most}
 	if err == nil {
-		if k.streams, err = parseKept(text); err != nil {
+		if k.streams, err = parseStore(text); err != nil {
 			return nil, fault(fmt.Errorf("%w (correct it, or move it away to start without its streams)", err))
 		}
 	}
@@ -61,8 +61,8 @@ func OpenKeeper(path string, own []Config, most int) (*Keeper, error) {
 	return k, k.save(k.streams)
 }
 
-// parseKept reads what save has written, or somebody's hand, strictly.
-func parseKept(text []byte) ([]*Config, error) {
+// parseStore reads what save has written, or somebody's hand, strictly.
+func parseStore(text []byte) ([]*Config, error) {
 	var file struct {
 		Streams []map[string]any `json:"streams"`
 	}
@@ -89,7 +89,7 @@ func parseKept(text []byte) ([]*Config, error) {
 }
 
 // list returns what is kept.
-func (k *Keeper) list() []*Config {
+func (k *Store) list() []*Config {
 	if k == nil {
 		return nil
 	}
@@ -100,7 +100,7 @@ func (k *Keeper) list() []*Config {
 
 // add keeps a stream. What it returns is how to change and remove it; an error
 // means that it is not kept.
-func (k *Keeper) add(c Config) (*Config, error) {
+func (k *Store) add(c Config) (*Config, error) {
 	if k == nil {
 		return nil, nil
 	}
@@ -118,7 +118,7 @@ func (k *Keeper) add(c Config) (*Config, error) {
 }
 
 // change keeps a change of a stream that is still kept.
-func (k *Keeper) change(of *Config, next Config) error {
+func (k *Store) change(of *Config, next Config) error {
 	if k == nil || of == nil {
 		return nil
 	}
@@ -137,7 +137,7 @@ func (k *Keeper) change(of *Config, next Config) error {
 }
 
 // remove forgets a stream.
-func (k *Keeper) remove(of *Config) error {
+func (k *Store) remove(of *Config) error {
 	if k == nil || of == nil {
 		return nil
 	}
@@ -147,7 +147,7 @@ func (k *Keeper) remove(of *Config) error {
 }
 
 // replace has next kept, if it can be written.
-func (k *Keeper) replace(next []*Config) error {
+func (k *Store) replace(next []*Config) error {
 	if err := k.save(next); err != nil {
 		return stream.Errorf(stream.Unavailable, "", "%w", err)
 	}
@@ -155,13 +155,13 @@ func (k *Keeper) replace(next []*Config) error {
 	return nil
 }
 
-func (k *Keeper) save(list []*Config) (err error) {
+func (k *Store) save(list []*Config) (err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("streams_file: cannot be written: %w", err)
 		}
 	}()
-	text, err := json.MarshalIndent(keptFile{append([]*Config{}, list...)}, "", "  ")
+	text, err := json.MarshalIndent(storeFile{append([]*Config{}, list...)}, "", "  ")
 	if err != nil {
 		return err
 	}

@@ -5,9 +5,9 @@ import (
 	"sync/atomic"
 )
 
-// hub hands each line to everybody who watches. Nobody is waited for: who is too
+// fanout hands each line to all watchers. It waits for none: one that is too
 // slow loses lines, and is told how many.
-type hub struct {
+type fanout struct {
 	lost atomic.Uint64
 
 	mu     sync.Mutex
@@ -23,7 +23,7 @@ type watcher struct {
 	newest bool
 }
 
-func (h *hub) watch(room int, newest bool) (*watcher, bool) {
+func (h *fanout) watch(room int, newest bool) (*watcher, bool) {
 	w := &watcher{lines: make(chan []byte, room), newest: newest}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -38,19 +38,19 @@ func (h *hub) watch(room int, newest bool) (*watcher, bool) {
 }
 
 // leave forgets a watcher.
-func (h *hub) leave(w *watcher) {
+func (h *fanout) leave(w *watcher) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.subs, w)
 }
 
-func (h *hub) size() int {
+func (h *fanout) size() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.subs)
 }
 
-func (h *hub) send(line []byte) {
+func (h *fanout) send(line []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for w := range h.subs {
@@ -73,7 +73,7 @@ func (h *hub) send(line []byte) {
 }
 
 // close lets everybody go.
-func (h *hub) close() {
+func (h *fanout) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {

@@ -20,26 +20,26 @@ import (
 // that a video in Every, which is held up instead, never loses one.
 const queueLen = stream.MaxWindow + 256
 
-// flow is one stream at work. While its model is loaded it has a stream.Stream
+// runner is one stream at work. While its model is loaded it has a stream.Stream
 // and a source that feeds it; when the model is unloaded it waits for its return.
-type flow struct {
-	a      *Adapter
-	config Config
-	origin string  // "config" or "request"
-	kept   *Config // what the keeper has of it; nil = nothing
-	ctx    context.Context
-	cancel context.CancelFunc
-	queue  chan ending
-	gone   chan struct{} // nothing of it is left
-	hub    hub           // lines
-	film   film
-	sinks  []openSink
+type runner struct {
+	a       *Adapter
+	config  Config
+	origin  string  // "config" or "request"
+	kept    *Config // what the store has of it; nil = nothing
+	ctx     context.Context
+	cancel  context.CancelFunc
+	queue   chan ending
+	gone    chan struct{} // nothing of it is left
+	results fanout        // lines
+	preview preview
+	sinks   []openSink
 
 	resultsLost atomic.Uint64
 
 	// Of the goroutine that works.
-	opening func() // gives the place at the gate back; nil before the first opening
-	trouble string // the failure that was logged last
+	opening func() // gives the place of openLimit back; nil before the first opening
+	logged  string // the failure that was logged last
 
 	mu     sync.Mutex
 	now    Config          // config, as requests have changed it
@@ -48,7 +48,7 @@ type flow struct {
 	idle   *sources.Status // what it does while no source runs
 	past   Totals          // of the sources before
 
-	tally    sync.Mutex // taken with the stream's lock held, as mu must not be
+	countMu  sync.Mutex // taken with the stream's lock held, as mu must not be
 	answered uint64
 	errors   uint64
 	drops    map[stream.Reason]uint64
@@ -60,7 +60,7 @@ type flow struct {
 // ending is a result on its way to the sinks, and where it came from.
 type ending struct {
 	r *stream.Result
-	o *outlet
+	o *feed
 }
 
 // openSink is a sink and its name.
@@ -69,14 +69,14 @@ type openSink struct {
 	sinks.Sink
 }
 
-func newFlow(a *Adapter, c Config, origin string) *flow {
-	f := &flow{
+func newRunner(a *Adapter, c Config, origin string) *runner {
+	f := &runner{
 		a: a, config: c, now: c, origin: origin,
 		queue: make(chan ending, queueLen), gone: make(chan struct{}), drops: map[stream.Reason]uint64{},
 		idle: &sources.Status{State: sources.Connecting, Since: time.Now()},
 	}
 	f.ctx, f.cancel = context.WithCancel(a.ctx)
-	f.film.start = func(paint func()) bool { return a.run("painter", paint) }
+	f.preview.start = func(render func()) bool { return a.run("renderer", render) }
 	for _, k := range c.Sinks {
 		env := sinks.Env{Stream: c.Name, PublicOnly: a.publicOnly(origin), Log: a.opts.Log}
 		f.sinks = append(f.sinks, openSink{sinks.Of(k).Name, k.Open(env)})
@@ -84,9 +84,9 @@ func newFlow(a *Adapter, c Config, origin string) *flow {
 	return f
 }
 
-// run is the flow's life. When the video is over, the flow stays to be looked at
+// run starts the sinks, works until the video is over, and waits for the sinks. When the video is over, the runner stays to be looked at
 // until it is deleted.
-func (f *flow) run() {
+func (f *runner) run() {
 	defer f.cancel()
 	delivery := routines.New(f.a.panicked)
 	delivery.Go("sinks", f.write, nil)
@@ -97,14 +97,14 @@ func (f *flow) run() {
 	close(f.queue) // all its streams have finished: nobody pushes any more
 	delivery.Stop()
 	delivery.Wait()
-	f.rest(last)
-	f.hub.close()
-	f.film.close()
+	f.setIdle(last)
+	f.results.close()
+	f.preview.close()
 	<-f.ctx.Done()
 }
 
-// work goes on until the video is over, or the flow is.
-func (f *flow) work() sources.Status {
+// work goes on until the video is over, or the runner is.
+func (f *runner) work() sources.Status {
 	pauses := backoff.Backoff{Min: 200 * time.Millisecond, Max: 3 * time.Second}
 	for {
 		opened, err := f.once()
@@ -121,7 +121,7 @@ func (f *flow) work() sources.Status {
 		}
 		f.failed(err)
 		d := pauses.Next(rand.Float64())
-		f.rest(sources.Status{State: sources.Waiting, Err: err, Retry: time.Now().Add(d)})
+		f.setIdle(sources.Status{State: sources.Waiting, Err: err, Retry: time.Now().Add(d)})
 		t := time.NewTimer(d)
 		select {
 		case <-t.C:
@@ -135,7 +135,7 @@ var errFinal = errors.New("the source can never work")
 
 // once opens the model and reads the source until one of them ends. nil means
 // that the video is over.
-func (f *flow) once() (opened bool, err error) {
+func (f *runner) once() (opened bool, err error) {
 	model, _, err := f.a.backend.Models().Model(f.config.Model, f.config.Version)
 	if err != nil {
 		return false, err
@@ -152,7 +152,7 @@ func (f *flow) once() (opened bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	o := &outlet{f: f, cancel: cancel, ctx: ctx, window: ingest.NewWindow()}
+	o := &feed{f: f, cancel: cancel, ctx: ctx, window: ingest.NewWindow()}
 	st, err := f.a.backend.Open(f.config.Model, f.config.Version, stream.Options{Policy: policy}, o)
 	if err != nil {
 		return false, err
@@ -172,7 +172,7 @@ func (f *flow) once() (opened bool, err error) {
 
 	if err == nil {
 		err = src.Run(ctx)
-		f.opened()
+		f.releaseOpening()
 	}
 	if err == nil {
 		o.settle()
@@ -196,7 +196,7 @@ func (f *flow) once() (opened bool, err error) {
 	return true, errFinal
 }
 
-func (f *flow) sourceOptions(o *outlet) sources.Options {
+func (f *runner) sourceOptions(o *feed) sources.Options {
 	settings, env := f.config.settings(), sources.Env{FPS: f.config.FPS, Loop: f.config.Loop, Memory: f.a.backend.Memory()}
 	if f.a.publicOnly(f.origin) {
 		env.Allow = sources.Public
@@ -214,44 +214,44 @@ func (f *flow) sourceOptions(o *outlet) sources.Options {
 	}
 }
 
-// failed logs why the flow waits or has ended, once for as long as it stays the
+// failed logs why the runner waits or has ended, once for as long as it stays the
 // same. That models come and go when the server starts and ends is no news.
-func (f *flow) failed(err error) {
-	f.opened()
+func (f *runner) failed(err error) {
+	f.releaseOpening()
 	st := f.a.backend.State()
 	if st.Ready {
 		f.a.begun.Store(true)
 	}
-	if text := err.Error(); f.trouble != text && f.a.begun.Load() && !st.Draining {
-		f.trouble = text
+	if text := err.Error(); f.logged != text && f.a.begun.Load() && !st.Draining {
+		f.logged = text
 		f.a.opts.Log.Warn("a stream has a problem", "stream", f.config.Name, "error", text)
 	}
 }
 
-// opened gives the place at the gate back.
-func (f *flow) opened() {
+// releaseOpening gives the place of openLimit back.
+func (f *runner) releaseOpening() {
 	if f.opening != nil {
 		f.opening()
 	}
 }
 
 // recovered logs that the source gives frames again.
-func (f *flow) recovered() {
-	f.opened()
-	if f.trouble != "" {
-		f.trouble = ""
+func (f *runner) recovered() {
+	f.releaseOpening()
+	if f.logged != "" {
+		f.logged = ""
 		f.a.opts.Log.Info("a stream runs again", "stream", f.config.Name)
 	}
 }
 
-func (f *flow) lastError() error {
+func (f *runner) lastError() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.source.Status().Err
 }
 
-// rest says what the flow does while no source runs.
-func (f *flow) rest(s sources.Status) {
+// setIdle says what the runner does while no source runs.
+func (f *runner) setIdle(s sources.Status) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s.Since = time.Now()
@@ -261,8 +261,8 @@ func (f *flow) rest(s sources.Status) {
 	f.idle = &s
 }
 
-// state says what the flow does, and the stream that runs, if one does.
-func (f *flow) state() (sources.Status, *stream.Stream) {
+// state says what the runner does, and the stream that runs, if one does.
+func (f *runner) state() (sources.Status, *stream.Stream) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.idle != nil {
@@ -275,7 +275,7 @@ func (f *flow) state() (sources.Status, *stream.Stream) {
 	return s, f.stream
 }
 
-func (f *flow) totals() Totals {
+func (f *runner) totals() Totals {
 	f.mu.Lock()
 	t := f.past
 	if f.stream != nil {
@@ -283,12 +283,12 @@ func (f *flow) totals() Totals {
 		t.Frames, t.Lost, t.Restarts = t.Frames+s.Frames, t.Lost+s.Lost, t.Restarts+s.Restarts
 	}
 	f.mu.Unlock()
-	t.ResultsLost, t.WatchersLost = f.resultsLost.Load(), f.hub.lost.Load()
+	t.ResultsLost, t.WatchersLost = f.resultsLost.Load(), f.results.lost.Load()
 	return t
 }
 
 // write hands results to the sinks, one after the other.
-func (f *flow) write() {
+func (f *runner) write() {
 	defer func() {
 		for e := range f.queue { // only after a panic is anything left
 			e.r.Release()
@@ -300,16 +300,16 @@ func (f *flow) write() {
 	}()
 	var enc encoder
 	for e := range f.queue {
-		f.given(e.r)
-		if len(f.sinks) > 0 || f.hub.size() > 0 {
+		f.countDelivered(e.r)
+		if len(f.sinks) > 0 || f.results.size() > 0 {
 			line := enc.line(f.config.Name, e.r)
-			f.hub.send(line)
+			f.results.send(line)
 			for _, s := range f.sinks {
 				s.Write(line)
 			}
 		}
 		partial := e.r.Partial
-		f.film.show(e.r) // releases it
+		f.preview.show(e.r) // releases it
 		if !partial {
 			e.o.done()
 		}

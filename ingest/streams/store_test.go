@@ -10,9 +10,9 @@ import (
 	"millrace/ingest/streams"
 )
 
-func open(t *testing.T, path string) *streams.Keeper {
+func open(t *testing.T, path string) *streams.Store {
 	t.Helper()
-	k, err := streams.OpenKeeper(path, nil, 64)
+	k, err := streams.OpenStore(path, nil, 64)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,7 +24,7 @@ func open(t *testing.T, path string) *streams.Keeper {
 func TestStreamsAreKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "streams.json")
 	url := served(t, clip(t, 1))
-	r := start(t, streams.Options{Keeper: open(t, path), AllowPrivate: true, Streams: []streams.Config{{Name: "own", Source: clip(t, 1), Model: "eyes"}}})
+	r := start(t, streams.Options{Store: open(t, path), AllowPrivate: true, Streams: []streams.Config{{Name: "own", Source: clip(t, 1), Model: "eyes"}}})
 	for _, name := range []string{"door", "yard"} {
 		r.want(201, "POST", "/v2/streams", `{"name":"`+name+`","source":"`+url+`","model":"eyes","loop":true,"sinks":{"webhook":"http://127.0.0.1:9/","webhook_secret":"geheim"}}`)
 	}
@@ -38,7 +38,7 @@ func TestStreamsAreKept(t *testing.T) {
 	}
 	r.stop()
 
-	r = start(t, streams.Options{Keeper: open(t, path), AllowPrivate: true})
+	r = start(t, streams.Options{Store: open(t, path), AllowPrivate: true})
 	if s := r.until("door", "frames", func(s shown) bool { return s.Frames > 0 }); !s.Paused || s.Policy.MaxFPS != 2 || s.Policy.Priority != "low" || s.Results != 0 {
 		t.Errorf("%+v", s)
 	}
@@ -58,11 +58,11 @@ func TestKeptBesideTheConfiguration(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "streams.json")
 	url := served(t, clip(t, 1))
 	own := []streams.Config{{Name: "own", Source: clip(t, 1), Model: "eyes"}}
-	k, err := streams.OpenKeeper(path, own, 2)
+	k, err := streams.OpenStore(path, own, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := start(t, streams.Options{Keeper: k, AllowPrivate: true, Streams: own, MaxStreams: 2})
+	r := start(t, streams.Options{Store: k, AllowPrivate: true, Streams: own, MaxStreams: 2})
 	r.want(204, "DELETE", "/v2/streams/own", "")
 	body := func(name string) string { return `{"name":"` + name + `","source":"` + url + `","model":"eyes"}` }
 	r.want(409, "POST", "/v2/streams", body("own"))
@@ -70,19 +70,19 @@ func TestKeptBesideTheConfiguration(t *testing.T) {
 	if text := r.want(429, "POST", "/v2/streams", body("yard")); !strings.Contains(text, "limits.max_streams") {
 		t.Error(text)
 	}
-	if _, err := streams.OpenKeeper(path, own, 2); err != nil {
+	if _, err := streams.OpenStore(path, own, 2); err != nil {
 		t.Error(err)
 	}
 }
 
 // A stream that cannot be kept is not started, and the rest is told.
-func TestKeeperCannotWrite(t *testing.T) {
+func TestStoreCannotWrite(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "kept")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	url := served(t, clip(t, 1))
-	r := start(t, streams.Options{Keeper: open(t, filepath.Join(dir, "streams.json")), AllowPrivate: true})
+	r := start(t, streams.Options{Store: open(t, filepath.Join(dir, "streams.json")), AllowPrivate: true})
 	r.want(201, "POST", "/v2/streams", `{"name":"door","source":"`+url+`","model":"eyes"}`)
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
@@ -121,7 +121,7 @@ func TestBrokenKeptFiles(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, err := streams.OpenKeeper(path, own, 2)
+		_, err := streams.OpenStore(path, own, 2)
 		if err == nil || !strings.HasPrefix(err.Error(), "streams_file: "+path+": ") || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s\n%v, want %s", text, err, want)
 		}
@@ -129,21 +129,21 @@ func TestBrokenKeptFiles(t *testing.T) {
 			t.Errorf("a broken file was changed: %s", now)
 		}
 	}
-	if _, err := streams.OpenKeeper(filepath.Join(path, "below", "a.json"), nil, 2); err == nil || !strings.HasPrefix(err.Error(), "streams_file: ") {
+	if _, err := streams.OpenStore(filepath.Join(path, "below", "a.json"), nil, 2); err == nil || !strings.HasPrefix(err.Error(), "streams_file: ") {
 		t.Errorf("%v", err)
 	}
 }
 
 // What is read is read again as it was written.
-func FuzzKept(f *testing.F) {
+func FuzzStore(f *testing.F) {
 	f.Add([]byte(`{"streams":[{"name":"a","source":"rtsp://u:p@example.com/","model":"m","max_fps":2.5,"sinks":{"webhook":"https://example.com/"}}]}`))
 	f.Add([]byte(`{"streams":null}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		once, err := streams.ReadKept(text)
+		once, err := streams.ReadStore(text)
 		if err != nil {
 			return
 		}
-		if twice, err := streams.ReadKept(once); err != nil || !bytes.Equal(once, twice) {
+		if twice, err := streams.ReadStore(once); err != nil || !bytes.Equal(once, twice) {
 			t.Errorf("%s became %s, %v", once, twice, err)
 		}
 	})

@@ -11,9 +11,9 @@ import (
 
 // Of many cameras a few are opened at once, and those that do not answer hold up
 // the others for a moment only.
-func TestGate(t *testing.T) {
+func TestOpenLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		enter := streams.GateForTest(2)
+		enter := streams.OpenLimitForTest(2)
 		begun := time.Now()
 		open := func(takes time.Duration) {
 			leave, err := enter(t.Context())
@@ -43,7 +43,7 @@ func TestGate(t *testing.T) {
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
 		if _, err := enter(gone); err == nil {
-			t.Error("a full gate let somebody in who was gone")
+			t.Error("a full openLimit let somebody in who was gone")
 		}
 		if open(0); time.Since(begun) != streams.OpenHold {
 			t.Errorf("two that do not answer held up the third for %v", time.Since(begun))
