@@ -32,8 +32,8 @@ func newObserver(s *Server) (*observer, error) {
 	if err != nil {
 		return nil, err
 	}
-	limiter := tracing.Every(log, time.Second)
-	o := &observer{log: tracing.Limited(limiter), limiter: limiter, logFile: file}
+	limiter := tracing.NewLimiter(log, time.Second)
+	o := &observer{log: tracing.LimitedLogger(limiter), limiter: limiter, logFile: file}
 	o.metrics = tracing.New(tracing.Options{
 		Version:  s.version,
 		Groups:   func() []workers.GroupStats { return s.models.Snapshot() },

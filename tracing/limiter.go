@@ -7,54 +7,54 @@ import (
 	"time"
 )
 
-// maxKeys bounds the keys that a Limiter tells apart at once. Past it, new keys
-// share one.
+// maxKeys bounds the keys of a Limiter. New keys beyond it share overflowKey.
 const maxKeys = 256
 
-// overflow is the key of those that found no room.
-const overflow = "\x00overflow"
+// overflowKey is the key that all keys beyond maxKeys share.
+const overflowKey = "\x00overflow"
 
-// Limiter logs at most one record per key and interval, for places that are
-// passed once a frame. What it leaves out is counted: the next record of the key
-// has the number as "suppressed". It is safe for concurrent use.
+// Limiter logs at most one record per key and interval, for code that runs once a
+// frame. It counts the records that it suppresses: the next record of the key has
+// their number as "suppressed". It is safe for concurrent use.
 type Limiter struct {
 	log      *slog.Logger
 	interval time.Duration
 
-	mu   sync.Mutex
-	keys map[string]*window // of records logged less than an interval ago
-	done bool
+	mu     sync.Mutex
+	keys   map[string]*keyState // of records logged less than an interval ago
+	closed bool
 }
 
-// window is one key's present interval.
-type window struct {
+// keyState is a key's current interval.
+type keyState struct {
 	suppressed int
-	level      slog.Level // of the last record left out
+	level      slog.Level // of the last suppressed record, as are msg and args
 	msg        string
 	args       []any
 	timer      *time.Timer
 }
 
-// Every returns a Limiter that writes to log.
-func Every(log *slog.Logger, interval time.Duration) *Limiter {
-	return &Limiter{log: log, interval: interval, keys: make(map[string]*window)}
+// NewLimiter returns a Limiter that writes to log.
+func NewLimiter(log *slog.Logger, interval time.Duration) *Limiter {
+	return &Limiter{log: log, interval: interval, keys: make(map[string]*keyState)}
 }
 
-// Log logs the record, or counts it when one of its key was logged less than an
-// interval ago. The last one left out is logged when the interval ends, with the
-// count. key is one of few: a kind of failure and a model, never a stream.
+// Log logs the record, or suppresses it when one of its key was logged less than an
+// interval ago. At the end of the interval the last suppressed record is logged, with
+// the number of the others. The caller keeps the number of keys small: a kind of
+// failure and a model, never a client's stream.
 func (l *Limiter) Log(level slog.Level, key, msg string, args ...any) {
 	if !l.log.Enabled(context.Background(), level) {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.done {
+	if l.closed {
 		return
 	}
 	w := l.keys[key]
 	if w == nil && len(l.keys) >= maxKeys {
-		key = overflow
+		key = overflowKey
 		w = l.keys[key]
 	}
 	if w != nil {
@@ -62,45 +62,46 @@ func (l *Limiter) Log(level slog.Level, key, msg string, args ...any) {
 		w.level, w.msg, w.args = level, msg, args
 		return
 	}
-	l.open(key, &window{})
+	l.begin(key)
 	l.log.Log(context.Background(), level, msg, args...)
 }
 
-// open begins an interval.
-func (l *Limiter) open(key string, w *window) {
+// begin begins an interval of the key.
+func (l *Limiter) begin(key string) {
+	w := &keyState{}
 	l.keys[key] = w
 	w.timer = time.AfterFunc(l.interval, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if l.done || l.keys[key] != w {
+		if l.closed || l.keys[key] != w {
 			return
 		}
 		delete(l.keys, key)
 		if w.suppressed > 0 {
-			l.flush(w)
-			l.open(key, &window{})
+			l.logSuppressed(w)
+			l.begin(key)
 		}
 	})
 }
 
-// flush logs the last record left out, which stands for all of them.
-func (l *Limiter) flush(w *window) {
+// logSuppressed logs the last suppressed record, with the number of those before it.
+func (l *Limiter) logSuppressed(w *keyState) {
 	args := append(w.args[:len(w.args):len(w.args)], slog.Int("suppressed", w.suppressed-1))
 	l.log.Log(context.Background(), w.level, w.msg, args...)
 }
 
-// Close logs what is still held back and stops. Later records are not logged.
+// Close logs the suppressed records and stops. Later records are discarded.
 func (l *Limiter) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.done {
+	if l.closed {
 		return
 	}
-	l.done = true
+	l.closed = true
 	for _, w := range l.keys {
 		w.timer.Stop()
 		if w.suppressed > 0 {
-			l.flush(w)
+			l.logSuppressed(w)
 		}
 	}
 	l.keys = nil

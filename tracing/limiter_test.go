@@ -36,14 +36,14 @@ func lines(t *testing.T, b *bytes.Buffer) (list []string) {
 	}
 }
 
-func limiter() (*Limiter, *bytes.Buffer) {
+func newTestLimiter() (*Limiter, *bytes.Buffer) {
 	var out bytes.Buffer
-	return Every(slog.New(slog.NewJSONHandler(&out, nil)), time.Second), &out
+	return NewLimiter(slog.New(slog.NewJSONHandler(&out, nil)), time.Second), &out
 }
 
 func TestLimiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, out := limiter()
+		l, out := newTestLimiter()
 		say := func(key string, n int) { l.Log(slog.LevelWarn, key, key, "n", n) }
 		for n := range 100 { // 2.4 s, a record every 24 ms
 			say("a", n)
@@ -65,9 +65,9 @@ func TestLimiter(t *testing.T) {
 	})
 }
 
-func TestLimiterCloseSaysWhatIsHeldBack(t *testing.T) {
+func TestLimiterCloseLogsSuppressedRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, out := limiter()
+		l, out := newTestLimiter()
 		for n := range 3 {
 			l.Log(slog.LevelError, "a", "a", "n", n)
 		}
@@ -81,7 +81,7 @@ func TestLimiterCloseSaysWhatIsHeldBack(t *testing.T) {
 
 func TestLimiterKeysAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, out := limiter()
+		l, out := newTestLimiter()
 		for n := range 10 * maxKeys {
 			l.Log(slog.LevelInfo, fmt.Sprint(n), "m")
 		}
@@ -96,7 +96,7 @@ func TestLimiterKeysAreBounded(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
 		if n := held(); n != 0 {
-			t.Errorf("%d keys after their time", n)
+			t.Errorf("%d keys after their interval", n)
 		}
 		if n := len(lines(t, out)); n != maxKeys+2 {
 			t.Errorf("%d records, want one for each key, and two for those that share one", n)

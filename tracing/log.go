@@ -7,16 +7,15 @@ import (
 	"os"
 )
 
-// LogOptions say how the server logs.
+// LogOptions configure the server's log.
 type LogOptions struct {
 	Format string    // "text" (also "") or "json"
 	Level  string    // "debug", "info" (also ""), "warn" or "error"
-	File   string    // also appended to, if not ""
+	File   string    // a file to append to as well, if not ""
 	Stderr io.Writer // nil = the process's standard error
 }
 
-// NewLog returns a logger and its file, nil for none. An error names the option
-// that is wrong.
+// NewLog returns a logger and its file, nil for none. Errors name the setting.
 func NewLog(o LogOptions) (*slog.Logger, *LogFile, error) {
 	var level slog.Level
 	if o.Level != "" {
@@ -46,8 +45,8 @@ func NewLog(o LogOptions) (*slog.Logger, *LogFile, error) {
 	return slog.New(slog.NewTextHandler(out, opts)), file, nil
 }
 
-// tee writes to all its writers, also when one fails: a terminal that has gone
-// must not end the log file.
+// tee writes to all its writers, also when one fails: a closed terminal must not
+// stop the log file.
 type tee []io.Writer
 
 func (t tee) Write(b []byte) (int, error) {

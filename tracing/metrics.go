@@ -17,36 +17,36 @@ import (
 
 // Buckets of the histograms.
 var (
-	// stageBuckets, in seconds, fit a stage of 0.1 ms and one of 10 s.
+	// stageBuckets, in seconds, cover stages from 0.1 ms to 10 s.
 	stageBuckets = []float64{
 		0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5, 5, 10,
 	}
 	// sizeBuckets are the rows of a batch.
 	sizeBuckets = []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024}
-	// DefaultRequestBuckets, in seconds, are those of the API's requests.
+	// DefaultRequestBuckets, in seconds, are the buckets of request durations.
 	DefaultRequestBuckets = []float64{
 		0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5, 7.5, 10, 30, 60,
 	}
-	// byteBuckets are the bytes of requests and responses.
+	// byteBuckets are sizes of requests and responses.
 	byteBuckets = prometheus.ExponentialBuckets(256, 4, 10) // to 64 MiB
 )
 
-// Options are what Metrics is made of. Nil functions leave their metrics out.
+// Options configure Metrics. Metrics whose function is nil are left out.
 type Options struct {
 	Version string // of the program
 	// The functions are called at each scrape. They must be quick and safe for
 	// concurrent use.
 	Groups   func() []workers.GroupStats
 	Memory   func() buf.Stats
-	Adapters func() ingest.Metrics          // of all adapters together
-	Streams  func() streams.Stats           // of the server's own
+	Adapters func() ingest.Metrics          // the sums of all adapters
+	Streams  func() streams.Stats           // of server streams
 	Accepted func() map[string]accept.Stats // connections, by listener
-	// RequestBuckets, in seconds, rising (Requests panics otherwise); nil = DefaultRequestBuckets.
+	// RequestBuckets, in seconds, in rising order (else Requests panics); nil = DefaultRequestBuckets.
 	RequestBuckets []float64
 }
 
-// Metrics counts and measures. It has a registry of its own, so that several
-// servers fit into one process. Its methods are safe for concurrent use.
+// Metrics are the metrics of one server. They have a registry of their own, so that
+// one process can run several servers. The methods are safe for concurrent use.
 type Metrics struct {
 	registry *prometheus.Registry
 
@@ -56,35 +56,35 @@ type Metrics struct {
 	stages  *prometheus.HistogramVec
 	age     *prometheus.HistogramVec
 	rows    *prometheus.HistogramVec
-	took    *prometheus.HistogramVec
+	batches *prometheus.HistogramVec
 	buckets []float64 // of requests
 
 	mu     sync.Mutex
 	models map[*stream.Model]*series
-	inUse  map[endpoint]int // models that share the series of an endpoint
+	inUse  map[modelVersion]int // models that share the series of a name and version
 }
 
-// endpoint is what the series of a model are known by.
-type endpoint struct{ model, version string }
+// modelVersion is the name and version of a model, which label its series.
+type modelVersion struct{ model, version string }
 
 // New returns Metrics.
 func New(o Options) *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
-		models:   make(map[*stream.Model]*series), inUse: make(map[endpoint]int),
+		models:   make(map[*stream.Model]*series), inUse: make(map[modelVersion]int),
 	}
 	perModel := []string{"model", "version"}
 	m.frames = counters("millrace_frames_total", "Frames and one-shot requests that have ended.", "model", "version", "outcome")
 	m.dropped = counters("millrace_dropped_frames_total", "Frames dropped by policy.", "model", "reason")
-	m.skipped = counters("millrace_skipped_frames_total", "Answered frames that the gate did not run: they got the result of one that looked the same.", perModel...)
-	m.stages = histograms("millrace_stage_duration_seconds", "Time of an answered frame in a stage: queue until it is bound to a batch, prepare until its batch runs, run until its result, total.", stageBuckets, "model", "version", "stage")
-	m.age = histograms("millrace_answered_age_seconds", "Age of answered frames, from their receipt to their result.", stageBuckets, perModel...)
+	m.skipped = counters("millrace_skipped_frames_total", "Frames that the gate answered without a run, with the result of an earlier frame that looked the same.", perModel...)
+	m.stages = histograms("millrace_stage_duration_seconds", "Time of an answered frame in a stage: queue (until it is bound to a batch), prepare (until the batch runs), run (until its result), and total.", stageBuckets, "model", "version", "stage")
+	m.age = histograms("millrace_answered_age_seconds", "Time from the receipt of an answered frame to its result.", stageBuckets, perModel...)
 	m.rows = histograms("millrace_batch_rows", "Rows of the batches that ran.", sizeBuckets, perModel...)
-	m.took = histograms("millrace_batch_duration_seconds", "Time of a batch in a stage.", stageBuckets, "model", "version", "stage")
-	m.registry.MustRegister(m.frames, m.dropped, m.skipped, m.stages, m.age, m.rows, m.took,
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), snapshots{o, m.sweep})
+	m.batches = histograms("millrace_batch_duration_seconds", "Time of a batch in a stage.", stageBuckets, "model", "version", "stage")
+	m.registry.MustRegister(m.frames, m.dropped, m.skipped, m.stages, m.age, m.rows, m.batches,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), stateCollector{o, m.removeUnlisted})
 	if o.Streams != nil {
-		m.registry.MustRegister(cameras{o.Streams, sinkSeries()})
+		m.registry.MustRegister(streamCollector{o.Streams, describeSinks()})
 	}
 	if o.Accepted != nil {
 		m.registry.MustRegister(connections{o.Accepted})
@@ -104,8 +104,8 @@ func histograms(name, help string, buckets []float64, labels ...string) *prometh
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
 }
 
-// series are the counters of one model, resolved once: finding them by their
-// labels for each frame would cost three times as much.
+// series are the metrics of one model, looked up once: looking them up by their
+// labels for each frame takes three times as long.
 type series struct {
 	outcome [4]prometheus.Counter // by stream.Outcome
 	reason  map[stream.Reason]prometheus.Counter
@@ -121,13 +121,9 @@ type series struct {
 	listed bool // Options.Groups has named the model
 }
 
-// Model returns the hooks of a group of workers that serves model. The hooks
-// allocate nothing and may be called from any goroutine. The model's series go
-// with Unload, or with the first scrape at which Options.Groups, having named the
-// model before, does not name it any more.
-//
-// Ended is also where spans belong: the request holds all that they are built
-// of, and may be read during the call only.
+// Model returns the hooks of a group that serves model. The hooks allocate nothing
+// and are safe for concurrent use. The model's series are removed by the first scrape
+// at which Options.Groups no longer lists the model.
 func (m *Metrics) Model(model *stream.Model) workers.Hooks {
 	s := m.resolve(model)
 	return workers.Hooks{Ended: s.ended, Skipped: s.skip, Batch: s.batch}
@@ -148,7 +144,7 @@ func (m *Metrics) resolve(model *stream.Model) *series {
 		queue:  stage(m.stages, "queue"), prepare: stage(m.stages, "prepare"),
 		run: stage(m.stages, "run"), total: stage(m.stages, "total"),
 		age: m.age.WithLabelValues(name, version), skipped: m.skipped.WithLabelValues(name, version),
-		rows: m.rows.WithLabelValues(name, version), batchPrepare: stage(m.took, "prepare"), batchRun: stage(m.took, "run"),
+		rows: m.rows.WithLabelValues(name, version), batchPrepare: stage(m.batches, "prepare"), batchRun: stage(m.batches, "run"),
 	}
 	for _, o := range []stream.Outcome{stream.Answered, stream.Dropped, stream.Failed} {
 		s.outcome[o] = m.frames.WithLabelValues(name, version, o.String())
@@ -157,12 +153,12 @@ func (m *Metrics) resolve(model *stream.Model) *series {
 		s.reason[r] = m.dropped.WithLabelValues(name, string(r))
 	}
 	m.models[model] = s
-	m.inUse[endpoint{name, version}]++
+	m.inUse[modelVersion{name, version}]++
 	return s
 }
 
-// sweep unloads the models that are not listed any more.
-func (m *Metrics) sweep(list []workers.GroupStats) {
+// removeUnlisted removes the series of models that were listed and are not any more.
+func (m *Metrics) removeUnlisted(list []workers.GroupStats) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := make(map[*stream.Model]bool, len(list))
@@ -174,28 +170,28 @@ func (m *Metrics) sweep(list []workers.GroupStats) {
 	}
 	for model, s := range m.models {
 		if s.listed && !now[model] {
-			m.unload(model)
+			m.remove(model)
 		}
 	}
 }
 
-// unload deletes the series of a model, when no other model with its name and
-// version is left: a swap keeps them. What its hooks count from then on is lost.
-func (m *Metrics) unload(model *stream.Model) {
+// remove deletes the series of a model when no other model of its name and version
+// is left: a swap keeps them. What its hooks count afterwards is lost.
+func (m *Metrics) remove(model *stream.Model) {
 	if m.models[model] == nil {
 		return
 	}
 	delete(m.models, model)
-	e := endpoint{model.Name, model.Version}
+	e := modelVersion{model.Name, model.Version}
 	if m.inUse[e]--; m.inUse[e] > 0 {
 		return
 	}
 	delete(m.inUse, e)
-	gone := prometheus.Labels{"model": e.model, "version": e.version}
-	m.frames.DeletePartialMatch(gone)
-	m.skipped.DeletePartialMatch(gone)
-	for _, v := range []*prometheus.HistogramVec{m.stages, m.age, m.rows, m.took} {
-		v.DeletePartialMatch(gone)
+	labels := prometheus.Labels{"model": e.model, "version": e.version}
+	m.frames.DeletePartialMatch(labels)
+	m.skipped.DeletePartialMatch(labels)
+	for _, v := range []*prometheus.HistogramVec{m.stages, m.age, m.rows, m.batches} {
+		v.DeletePartialMatch(labels)
 	}
 	for other := range m.inUse {
 		if other.model == e.model {
@@ -205,8 +201,8 @@ func (m *Metrics) unload(model *stream.Model) {
 	m.dropped.DeletePartialMatch(prometheus.Labels{"model": e.model})
 }
 
-// ended counts one ending. Stages are those of answered frames only: the time
-// that a dropped frame waited says how long the policy lets it wait.
+// ended counts one ending. Stages are observed for answered frames only: how long a
+// dropped frame waited shows the policy, not the load.
 func (s *series) ended(r *stream.Request) {
 	o := r.Outcome()
 	if o == stream.Pending || int(o) >= len(s.outcome) {
@@ -230,7 +226,7 @@ func (s *series) ended(r *stream.Request) {
 
 func (s *series) skip(*stream.Request) { s.skipped.Inc() }
 
-// observe leaves out stages of which a moment was not reached.
+// observe records a stage that has both its times.
 func observe(o prometheus.Observer, from, to stream.Instant) {
 	if from != 0 && to >= from {
 		o.Observe(to.Sub(from).Seconds())

@@ -22,7 +22,7 @@ import (
 	_ "millrace/workers/identity"
 )
 
-// rig is a manager whose groups are counted.
+// rig is a manager whose groups report to Metrics.
 type rig struct {
 	*Metrics
 	manager *workers.Manager
@@ -166,7 +166,7 @@ func TestFramesAreCounted(t *testing.T) {
 	}
 }
 
-func TestSeriesOfUnloadedModelsGo(t *testing.T) {
+func TestSeriesOfUnloadedModelsAreRemoved(t *testing.T) {
 	r := newRig(t)
 	for _, name := range []string{"a", "b"} {
 		r.run(t, r.load(t, name), stream.Policy{Mode: stream.Every}, 1)
@@ -175,7 +175,7 @@ func TestSeriesOfUnloadedModelsGo(t *testing.T) {
 	if err := r.manager.Unload(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
-	r.gather(t) // at the latest this scrape notices
+	r.gather(t) // the scrape that notices the unloaded model
 	for name, f := range r.gather(t) {
 		for _, m := range f.Metric {
 			for _, l := range m.Label {
@@ -194,8 +194,8 @@ func TestSwapKeepsSeries(t *testing.T) {
 	first, second := &stream.Model{Name: "m", Version: "1"}, &stream.Model{Name: "m", Version: "1"}
 	m.Model(first).Batch(3, time.Millisecond, time.Second)
 	h := m.Model(second)
-	m.unload(first)
-	m.unload(first)
+	m.remove(first)
+	m.remove(first)
 	h.Batch(5, time.Millisecond, time.Second)
 	if n := testutil.CollectAndCount(m.rows); n != 1 {
 		t.Errorf("%d series, want 1", n)
@@ -203,7 +203,7 @@ func TestSwapKeepsSeries(t *testing.T) {
 	if got := testutil.ToFloat64(m.frames.WithLabelValues("m", "1", "result")); got != 0 {
 		t.Error(got)
 	}
-	m.unload(second)
+	m.remove(second)
 	for _, n := range []int{testutil.CollectAndCount(m.rows), testutil.CollectAndCount(m.stages), testutil.CollectAndCount(m.dropped)} {
 		if n != 0 {
 			t.Errorf("%d series are left", n)

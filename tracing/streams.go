@@ -11,45 +11,45 @@ import (
 	"millrace/stream"
 )
 
-// The streams of the server's own are known by their names, as models are:
-// limits.max_streams bounds how many there are, and the series of one go with it.
+// Series of server streams are labelled with the stream's name: limits.max_streams
+// bounds how many there are, and the series of a removed stream are removed.
 var (
-	streamState    = desc("millrace_stream_state", "1 for what a stream of the server's own is doing.", "stream", "state")
-	streamPaused   = desc("millrace_stream_paused", "1 when the stream is paused.", "stream")
+	streamState    = desc("millrace_stream_state", "1 for the current state of a server stream, 0 for the others.", "stream", "state")
+	streamPaused   = desc("millrace_stream_paused", "1 while the server stream is paused.", "stream")
 	streamRead     = desc("millrace_stream_read_frames_total", "Frames read from the stream's source.", "stream")
 	streamFrames   = desc("millrace_stream_frames_total", "Frames of the stream that have ended.", "stream", "outcome")
 	streamDropped  = desc("millrace_stream_dropped_frames_total", "Frames of the stream dropped by policy.", "stream", "reason")
-	streamRestarts = desc("millrace_stream_restarts_total", "Times that the stream's source was opened again.", "stream")
-	streamLost     = desc("millrace_stream_lost_total", "Frames lost for want of memory, and results lost on their way: for all sinks, or for watchers or one of its sinks.", "stream", "at")
-	streamWatchers = desc("millrace_stream_watchers", "Clients that watch the stream's results or pictures.", "stream")
-	streamAge      = desc("millrace_stream_result_age_seconds", "Age of the stream's results when they were handed to its sinks, from the receipt of their frames.", "stream")
-	streamLast     = desc("millrace_stream_last_result_timestamp_seconds", "When the stream's newest result was handed to its sinks.", "stream")
-	streamPanics   = desc("millrace_stream_panics_total", "Parts of streams of the server's own that ended by a fault of the program.")
+	streamRestarts = desc("millrace_stream_restarts_total", "Times that the stream's source was reopened.", "stream")
+	streamLost     = desc("millrace_stream_lost_total", "Frames lost because memory was exhausted (at=memory), and results not delivered to any sink (sinks), to watchers, or to the named sink.", "stream", "at")
+	streamWatchers = desc("millrace_stream_watchers", "Clients that receive the stream's results or pictures.", "stream")
+	streamAge      = desc("millrace_stream_result_age_seconds", "Time from the receipt of a frame to the delivery of its result to the sinks.", "stream")
+	streamLast     = desc("millrace_stream_last_result_timestamp_seconds", "Time at which the stream's newest result was delivered to the sinks.", "stream")
+	streamPanics   = desc("millrace_stream_panics_total", "Goroutines of server streams that panicked.")
 )
 
-// sinkDescs are the series of one kind of sink.
+// sinkDescs describe the metrics of one kind of sink.
 type sinkDescs struct{ results, retries *prometheus.Desc }
 
-// sinkSeries describes the series of all kinds of sinks, by their names.
-func sinkSeries() map[string]sinkDescs {
+// describeSinks describes the metrics of all kinds of sinks, by their names.
+func describeSinks() map[string]sinkDescs {
 	all := map[string]sinkDescs{}
 	for _, k := range sinks.Kinds() {
 		all[k.Name] = sinkDescs{
-			desc("millrace_stream_"+k.Name+"_results_total", "Results that the stream's "+k.Name+" has taken.", "stream"),
-			desc("millrace_stream_"+k.Name+"_retries_total", "Deliveries to the stream's "+k.Name+" that were tried again.", "stream"),
+			desc("millrace_stream_"+k.Name+"_results_total", "Results that the stream's "+k.Name+" has accepted.", "stream"),
+			desc("millrace_stream_"+k.Name+"_retries_total", "Deliveries to the stream's "+k.Name+" that were retried.", "stream"),
 		}
 	}
 	return all
 }
 
-// cameras reads the streams of the server's own at each scrape.
-type cameras struct {
+// streamCollector reads the state of server streams at each scrape.
+type streamCollector struct {
 	read  func() streams.Stats
 	sinks map[string]sinkDescs
 }
 
 // Describe lists what Collect may send.
-func (c cameras) Describe(ch chan<- *prometheus.Desc) {
+func (c streamCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		streamState, streamPaused, streamRead, streamFrames, streamDropped, streamRestarts, streamLost,
 		streamWatchers, streamAge, streamLast, streamPanics,
@@ -62,8 +62,8 @@ func (c cameras) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect reads the figures.
-func (c cameras) Collect(ch chan<- prometheus.Metric) {
+// Collect reads the state.
+func (c streamCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}

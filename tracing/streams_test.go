@@ -10,8 +10,7 @@ import (
 	"millrace/stream"
 )
 
-// What a stream's figures look like to a scraper, and that they go with it.
-func TestStreams(t *testing.T) {
+func TestSeriesOfServerStreams(t *testing.T) {
 	st := streams.Stats{Panics: 1, Streams: []streams.StreamStats{{
 		Name: "door", State: sources.Waiting, Paused: true, Watchers: 2, Answered: 70, Failed: 3, Drops: map[stream.Reason]uint64{stream.Stale: 4, stream.RateLimit: 5},
 		Aged: 70, Age: 7 * time.Second, Last: time.UnixMilli(1_795_000_000_250),
@@ -50,7 +49,7 @@ func TestStreams(t *testing.T) {
 	want(t, all, 1, "millrace_stream_panics_total")
 	want(t, all, 1, "millrace_stream_state", "stream", "yard", "state", "connecting")
 	if _, ok := value(all, "millrace_stream_last_result_timestamp_seconds", "stream", "yard"); ok {
-		t.Error("a stream without a result has a time of its newest")
+		t.Error("a stream without a result has the time of a newest one")
 	}
 	for _, m := range all["millrace_stream_result_age_seconds"].GetMetric() {
 		if n := m.GetSummary(); m.Label[0].GetValue() == "door" && (n.GetSampleCount() != 70 || n.GetSampleSum() != 7) {
@@ -59,6 +58,6 @@ func TestStreams(t *testing.T) {
 	}
 	st.Streams = st.Streams[:1]
 	if _, ok := value(r.gather(t), "millrace_stream_state", "stream", "yard"); ok {
-		t.Error("a stream that is gone has series")
+		t.Error("a removed stream has series")
 	}
 }

@@ -12,8 +12,8 @@ import (
 func TestLimitedLoggerLogsOnceASecondForEachModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
-		l := Every(slog.New(slog.NewTextHandler(&out, nil)), time.Second)
-		log := Limited(l).With("part", "workers")
+		l := NewLimiter(slog.New(slog.NewTextHandler(&out, nil)), time.Second)
+		log := LimitedLogger(l).With("part", "workers")
 		for range 50 {
 			log.Error("worker panicked", "model", "a")
 			log.Error("worker panicked", "model", "b")
