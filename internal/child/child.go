@@ -29,9 +29,9 @@ type Spec struct {
 	Path string
 	// Args are the arguments after the program's name.
 	Args []string
-	// Env is the whole environment, as "KEY=value"; nil inherits ours.
+	// Env is the whole environment, as "KEY=value"; nil inherits this process's.
 	Env []string
-	// Dir is the working folder; "" is ours.
+	// Dir is the working folder; "" is this process's.
 	Dir string
 	// StderrBytes is how much of the end of standard error is kept; 0 means DefaultStderrBytes.
 	StderrBytes int
@@ -69,11 +69,11 @@ type Process struct {
 	done   chan struct{}
 	err    error // set before done is closed
 
-	// mu orders signals against the reaping: a signal is only sent while the pid is certainly still ours.
-	mu      sync.Mutex
-	reaped  bool
-	stopped atomic.Bool
-	closing sync.Once
+	// mu orders signals against the reaping: a signal is sent only while the pid is certainly still the child's.
+	mu         sync.Mutex
+	reaped     bool
+	stopped    atomic.Bool
+	closePipes sync.Once
 }
 
 var live atomic.Int64
@@ -118,12 +118,12 @@ func Start(ctx context.Context, spec Spec) (*Process, error) {
 	}
 	argv := append([]string{spec.Path}, spec.Args...)
 	var proc *os.Process
-	keeper.acquire()
-	keeper.do(func() { proc, err = os.StartProcess(path, argv, attr) })
-	pipes.closeChildSide()
+	forkThread.acquire()
+	forkThread.do(func() { proc, err = os.StartProcess(path, argv, attr) })
+	pipes.closeChildEnds()
 	if err != nil {
-		keeper.release()
-		pipes.closeOurSide()
+		forkThread.release()
+		pipes.closeParentEnds()
 		return nil, fmt.Errorf("child: start %s: %w", spec.Path, err)
 	}
 
@@ -135,14 +135,14 @@ func Start(ctx context.Context, spec Spec) (*Process, error) {
 	}
 	live.Add(1)
 	// The context's watcher costs no goroutine until the context ends.
-	unwatch := context.AfterFunc(ctx, func() { p.terminate(p.grace) })
-	go p.supervise(pipes.err, unwatch)
+	stopWatching := context.AfterFunc(ctx, func() { p.terminate(p.grace) })
+	go p.supervise(pipes.err, stopWatching)
 	return p, nil
 }
 
 // supervise is the child's one long-lived goroutine besides the reader of standard error. It ends when the
-// child has been reaped and its last words are known.
-func (p *Process) supervise(stderr *os.File, unwatch func() bool) {
+// child has been reaped and its standard error has been read.
+func (p *Process) supervise(stderr *os.File, stopWatching func() bool) {
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
@@ -151,14 +151,14 @@ func (p *Process) supervise(stderr *os.File, unwatch func() bool) {
 
 	state, err := p.reap()
 
-	unwatch()
-	// What the child wrote is in the pipe already, so the deadline never cuts its own words.
+	stopWatching()
+	// What the child wrote is in the pipe already, so the deadline loses nothing that the child itself wrote.
 	_ = stderr.SetReadDeadline(time.Now().Add(drainAfterExit))
 	<-read
 	_ = stderr.Close()
 
 	p.err = exitError(p.name, state, err, p.stopped.Load(), p.stderr)
-	keeper.release()
+	forkThread.release()
 	live.Add(-1)
 	close(p.done)
 }
@@ -189,26 +189,25 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return syscall.Kill(-p.pid, sig)
 }
 
-// Stop ends the child and releases all it holds: SIGTERM to the group, our ends of the pipes closed (a child
-// blocked in writing notices), SIGKILL after grace, and waiting until it has been reaped. A grace of 0 or
-// less sends SIGKILL at once. It returns what Wait returns, so an *ExitError after a signal; callers who asked
-// for the end may ignore it. Stop is idempotent, and a second, concurrent Stop may shorten the grace.
+// Stop ends the child and releases all it holds: it sends SIGTERM to the group, closes this process's ends of the
+// pipes (which ends a child blocked in writing), sends SIGKILL after grace, and waits until the child has been reaped. A grace of 0 or
+// less sends SIGKILL at once. It returns what Wait returns, an *ExitError after a signal, which callers may
+// ignore. Stop is idempotent, and a second, concurrent Stop may shorten the grace.
 func (p *Process) Stop(grace time.Duration) error {
 	p.signalStop(grace)
-	p.closing.Do(func() {
+	p.closePipes.Do(func() {
 		_ = p.Stdout.Close()
 		if p.Stdin != nil {
 			_ = p.Stdin.Close()
 		}
 	})
-	return p.finish(grace)
+	return p.waitOrKill(grace)
 }
 
-// terminate is Stop without closing the pipes: the context's end must not pull Stdout from under a reader who
-// may still want what is in it.
+// terminate is Stop without closing the pipes: when the context ends, a reader may still want what is in Stdout.
 func (p *Process) terminate(grace time.Duration) {
 	p.signalStop(grace)
-	_ = p.finish(grace)
+	_ = p.waitOrKill(grace)
 }
 
 func (p *Process) signalStop(grace time.Duration) {
@@ -225,7 +224,7 @@ func (p *Process) signalStop(grace time.Duration) {
 	_ = p.Signal(syscall.SIGTERM)
 }
 
-func (p *Process) finish(grace time.Duration) error {
+func (p *Process) waitOrKill(grace time.Duration) error {
 	if grace > 0 {
 		t := time.NewTimer(grace)
 		defer t.Stop()

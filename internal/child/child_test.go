@@ -22,8 +22,7 @@ import (
 	"millrace/internal/child"
 )
 
-// The test binary plays two parts besides running tests: a parent that starts a child and waits to be killed,
-// and a program that ignores SIGTERM.
+// With CHILD_TEST_ROLE=parent the test binary is a program that starts a child and waits to be killed.
 func TestMain(m *testing.M) {
 	switch os.Getenv("CHILD_TEST_ROLE") {
 	case "parent":
@@ -53,7 +52,7 @@ func sh(t *testing.T, ctx context.Context, script string, change ...func(*child.
 	return p
 }
 
-func fds(t *testing.T) int {
+func openFiles(t *testing.T) int {
 	t.Helper()
 	list, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -62,8 +61,8 @@ func fds(t *testing.T) int {
 	return len(list)
 }
 
-// gone waits until pid is no process any more, or only a zombie somebody else must reap.
-func gone(t *testing.T, pid int) {
+// waitGone waits until the process pid has ended.
+func waitGone(t *testing.T, pid int) {
 	t.Helper()
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err == unix.ESRCH {
@@ -78,14 +77,14 @@ func gone(t *testing.T, pid int) {
 		switch {
 		case err == unix.EINTR:
 		case err != nil || n == 0:
-			t.Fatalf("process %d is still there (%v)", pid, err)
+			t.Fatalf("process %d still runs (%v)", pid, err)
 		default:
 			return
 		}
 	}
 }
 
-func TestOutputAndCleanEnd(t *testing.T) {
+func TestOutputAndExitStatusZero(t *testing.T) {
 	p := sh(t, t.Context(), `echo out; echo err >&2`)
 	out, err := io.ReadAll(p.Stdout)
 	if err != nil || string(out) != "out\n" {
@@ -120,7 +119,7 @@ func TestExitStatusAndLastLines(t *testing.T) {
 	}
 }
 
-func TestKilledBySomebodyElse(t *testing.T) {
+func TestChildKilledByAnotherProcess(t *testing.T) {
 	p := sh(t, t.Context(), `echo ready; exec sleep 1000`)
 	readLine(t, p)
 	if err := syscall.Kill(p.Pid(), syscall.SIGKILL); err != nil {
@@ -141,7 +140,7 @@ func readLine(t *testing.T, p *child.Process) string {
 	return strings.TrimSpace(line)
 }
 
-func TestStopKillsWhatIgnoresSIGTERM(t *testing.T) {
+func TestStopKillsAChildThatIgnoresSIGTERM(t *testing.T) {
 	// The shell ignores SIGTERM, and so does its own child, which inherits that.
 	p := sh(t, t.Context(), `trap '' TERM; sleep 1000 & echo $!; wait`)
 	grandchild, _ := strconv.Atoi(readLine(t, p))
@@ -149,7 +148,7 @@ func TestStopKillsWhatIgnoresSIGTERM(t *testing.T) {
 	if err := p.Stop(20 * time.Millisecond); !errors.As(err, &ee) || ee.Signal != syscall.SIGKILL || !ee.Stopped {
 		t.Fatalf("Stop = %#v", err)
 	}
-	gone(t, grandchild)
+	waitGone(t, grandchild)
 }
 
 func TestStopIsIdempotentAndConcurrent(t *testing.T) {
@@ -204,23 +203,23 @@ func TestContextEndsTheChild(t *testing.T) {
 	}
 }
 
-func TestOrphansInTheGroupDieWithTheLeader(t *testing.T) {
+func TestRestOfTheGroupIsKilledWithItsLeader(t *testing.T) {
 	p := sh(t, t.Context(), `sleep 1000 & echo $!`)
 	orphan, _ := strconv.Atoi(readLine(t, p))
 	if err := p.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	gone(t, orphan)
+	waitGone(t, orphan)
 }
 
-func TestEscapedGrandchildDoesNotHoldWait(t *testing.T) {
+func TestGrandchildOutsideTheGroupDoesNotDelayWait(t *testing.T) {
 	if _, err := exec.LookPath("setsid"); err != nil {
 		t.Fatal("setsid is missing: apt-get install util-linux")
 	}
 	p := sh(t, t.Context(), `setsid sh -c 'echo $$; exec sleep 1000' & read x; echo last >&2`, func(s *child.Spec) { s.Stdin = true })
-	escaped, _ := strconv.Atoi(readLine(t, p))
+	outside, _ := strconv.Atoi(readLine(t, p))
 	_, _ = io.WriteString(p.Stdin, "go\n")
-	defer func() { _ = syscall.Kill(escaped, syscall.SIGKILL) }()
+	defer func() { _ = syscall.Kill(outside, syscall.SIGKILL) }()
 	if err := p.Wait(); err != nil { // it holds stderr open for 1000 s
 		t.Fatal(err)
 	}
@@ -234,7 +233,7 @@ func TestStartErrors(t *testing.T) {
 	if err := os.WriteFile(plain, []byte("#!/no/such/interpreter\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	before := fds(t)
+	before := openFiles(t)
 	for name, c := range map[string]struct {
 		spec child.Spec
 		want error
@@ -257,7 +256,7 @@ func TestStartErrors(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if after := fds(t); after != before {
+	if after := openFiles(t); after != before {
 		t.Errorf("%d descriptors before, %d after failed starts", before, after)
 	}
 	if child.Live() != 0 {
@@ -298,18 +297,18 @@ func TestStdinFile(t *testing.T) {
 }
 
 func TestPipeIsEnlarged(t *testing.T) {
-	past := make(chan string, 1)
-	// It gets past 200 KB although nobody reads.
+	wrote := make(chan string, 1)
+	// The child writes 200 KB although nobody reads them.
 	_ = sh(t, t.Context(), `head -c 200000 /dev/zero; echo done >&2; exec sleep 1000`, func(s *child.Spec) {
 		s.PipeSize = 256 << 10
-		s.OnStderr = func(l []byte) { past <- string(l) }
+		s.OnStderr = func(l []byte) { wrote <- string(l) }
 	})
-	if got := <-past; got != "done" {
+	if got := <-wrote; got != "done" {
 		t.Errorf("the child said %q", got)
 	}
 }
 
-func TestRingAndLines(t *testing.T) {
+func TestStderrTailAndLines(t *testing.T) {
 	var lines []string
 	p := sh(t, t.Context(), `i=0; while [ $i -lt 100 ]; do echo "line $i" >&2; i=$((i+1)); done; printf 'a\rb\r\nlast' >&2`,
 		func(s *child.Spec) {
@@ -340,8 +339,8 @@ func TestVeryLongLineArrivesInPieces(t *testing.T) {
 	}
 }
 
-// The kernel must kill our children when we are killed, and we must be started as a real process to be killed.
-func TestChildDiesWhenWeAreKilled(t *testing.T) {
+// The kernel kills a child when its parent is killed. The parent is a process of its own here.
+func TestChildDiesWhenItsParentIsKilled(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "CHILD_TEST_ROLE=parent")
 	out, err := cmd.StdoutPipe()
@@ -358,22 +357,22 @@ func TestChildDiesWhenWeAreKilled(t *testing.T) {
 		t.Fatalf("the parent said %q (%v)", line, err)
 	}
 	if err := syscall.Kill(pid, 0); err != nil {
-		t.Fatalf("the child %d is not there: %v", pid, err)
+		t.Fatalf("the child %d does not run: %v", pid, err)
 	}
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
-	gone(t, pid)
+	waitGone(t, pid)
 }
 
-// onMortalThread runs f on a thread that ends right after it. The main thread never ends, so if the goroutine lands there,
-// it holds it while another tries.
-func onMortalThread(f func()) {
+// onEndingThread runs f on a thread that ends right after it. The main thread never ends: a goroutine that runs on it
+// keeps it and tries again with another goroutine.
+func onEndingThread(f func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		runtime.LockOSThread()
 		if unix.Gettid() == os.Getpid() {
-			onMortalThread(f)
+			onEndingThread(f)
 			runtime.UnlockOSThread()
 			return
 		}
@@ -396,12 +395,12 @@ func threadEnded(t *testing.T, tid int) {
 	}
 }
 
-// A thread that ends must not take children along, which is what the kernel would do to a child started on it.
-func TestChildSurvivesTheThreadThatAskedForIt(t *testing.T) {
+// A child survives the end of the thread that called Start, though the kernel kills children with the thread that forked them.
+func TestChildSurvivesTheThreadThatCalledStart(t *testing.T) {
 	var p *child.Process
 	var err error
 	var tid int
-	onMortalThread(func() {
+	onEndingThread(func() {
 		tid = unix.Gettid()
 		p, err = child.Start(context.Background(), child.Spec{Path: "sh", Args: []string{"-c", "read x; echo alive"}, Stdin: true})
 	})
@@ -416,10 +415,10 @@ func TestChildSurvivesTheThreadThatAskedForIt(t *testing.T) {
 	}
 }
 
-func TestNothingIsLeftAfterManyChildren(t *testing.T) {
+func TestManyChildrenLeakNothing(t *testing.T) {
 	warm := sh(t, t.Context(), `exit 0`)
 	_ = warm.Stop(0)
-	before := fds(t)
+	before := openFiles(t)
 	for i := range 60 {
 		p, err := child.Start(t.Context(), child.Spec{Path: "sleep", Args: []string{"1000"}, PipeSize: child.MaxPipeSize, Stdin: i%2 == 0})
 		if err != nil {
@@ -430,7 +429,7 @@ func TestNothingIsLeftAfterManyChildren(t *testing.T) {
 		}
 		_ = p.Stop(time.Duration(i%3) * time.Second)
 	}
-	if after := fds(t); after != before || child.Live() != 0 {
+	if after := openFiles(t); after != before || child.Live() != 0 {
 		t.Errorf("descriptors %d before, %d after; Live = %d", before, after, child.Live())
 	}
 }

@@ -14,9 +14,9 @@ type ExitError struct {
 	Code int
 	// Signal is the signal that ended the child, or 0.
 	Signal syscall.Signal
-	// Stopped is true when we asked for the end, by Stop or by the context.
+	// Stopped is true when Stop or the end of the context stopped the child.
 	Stopped bool
-	// LastLines are the last lines of standard error, at most three, joined by " | "; often the reason.
+	// LastLines are the last lines of standard error, at most three, joined by " | ". They often hold the reason.
 	LastLines string
 	// Err is set when waiting itself failed.
 	Err error
@@ -42,7 +42,7 @@ func (e *ExitError) Error() string {
 
 func (e *ExitError) Unwrap() error { return e.Err }
 
-// exitError turns the state into nil or an *ExitError.
+// exitError returns nil for exit status 0, else an *ExitError.
 func exitError(name string, state *os.ProcessState, err error, stopped bool, stderr *tail) error {
 	if err == nil && state.Success() {
 		return nil

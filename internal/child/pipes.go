@@ -2,23 +2,23 @@ package child
 
 import "os"
 
-// pipes holds both sides of a child's standard streams between opening them and starting the child.
+// pipes holds both ends of a child's standard streams between opening them and starting the child.
 type pipes struct {
-	in, out, err                *os.File // our side; in is nil when the child has no input pipe
+	in, out, err                *os.File // this process's ends; in is nil when the child has no input pipe
 	childIn, childOut, childErr *os.File
-	borrowedIn                  bool // childIn is the caller's
+	callersIn                   bool // childIn is the caller's
 }
 
 func openPipes(spec Spec) (p pipes, err error) {
 	defer func() {
 		if err != nil {
-			p.closeChildSide()
-			p.closeOurSide()
+			p.closeChildEnds()
+			p.closeParentEnds()
 		}
 	}()
 	switch {
 	case spec.StdinFile != nil:
-		p.childIn, p.borrowedIn = spec.StdinFile, true
+		p.childIn, p.callersIn = spec.StdinFile, true
 	case spec.Stdin:
 		if p.childIn, p.in, err = os.Pipe(); err != nil {
 			return p, err
@@ -40,14 +40,14 @@ func openPipes(spec Spec) (p pipes, err error) {
 	return p, nil
 }
 
-func (p *pipes) closeChildSide() {
-	if p.borrowedIn {
+func (p *pipes) closeChildEnds() {
+	if p.callersIn {
 		p.childIn = nil
 	}
 	closeAll(p.childIn, p.childOut, p.childErr)
 }
 
-func (p *pipes) closeOurSide() { closeAll(p.in, p.out, p.err) }
+func (p *pipes) closeParentEnds() { closeAll(p.in, p.out, p.err) }
 
 func closeAll(files ...*os.File) {
 	for _, f := range files {

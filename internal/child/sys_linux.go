@@ -26,7 +26,7 @@ func (p *Process) reap() (*os.ProcessState, error) {
 }
 
 // growPipe asks for a pipe of size bytes. The kernel refuses an ordinary user who holds many large pipes
-// already, so smaller ones are tried; failing altogether costs speed, never function.
+// already, so smaller ones are tried; without a larger pipe the child is slower, and nothing fails.
 func growPipe(f *os.File, size int) {
 	conn, err := f.SyscallConn()
 	if err != nil {

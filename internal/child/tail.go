@@ -10,7 +10,7 @@ import (
 // maxLine is the longest piece of standard error given to OnStderr at once.
 const maxLine = 4 << 10
 
-// tail keeps the last bytes of standard error in a ring and cuts what arrives into lines.
+// tail keeps the last bytes of standard error in a ring buffer, and splits standard error into lines.
 type tail struct {
 	mu     sync.Mutex
 	ring   []byte
