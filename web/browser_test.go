@@ -293,12 +293,12 @@ func judgeFrames(t *testing.T, results []result) {
 			t.Errorf("an answer about second %g of the clip", r.Media)
 			continue
 		}
-		var found []truth.Found
+		var found []truth.Detection
 		x, y := float64(tr.Width)/r.Width, float64(tr.Height)/r.Height
 		for _, b := range r.Boxes {
-			found = append(found, truth.Found{Box: truth.Box{b.X1 * x, b.Y1 * y, b.X2 * x, b.Y2 * y}, Class: b.Class})
+			found = append(found, truth.Detection{Box: truth.Box{b.X1 * x, b.Y1 * y, b.X2 * x, b.Y2 * y}, Class: b.Class})
 		}
-		score.AddRead(f, found)
+		score.AddClassified(f, found)
 	}
 	t.Logf("%d frames: %+v, precision %.3f, recall %.3f", len(results), score, score.Precision(), score.Recall())
 	if score.Hits == 0 || score.Precision() < 0.9 || score.Recall() < 0.8 {

@@ -119,12 +119,12 @@ func (j *judge) reply(r play.Reply) {
 	if r.Width > 0 && r.Height > 0 { // the truth is about the clip's own size
 		result = result.Scale(float64(j.truth.Width)/float64(r.Width), float64(j.truth.Height)/float64(r.Height))
 	}
-	var found []truth.Found
+	var found []truth.Detection
 	for _, b := range result.Boxes {
-		found = append(found, truth.Found{Box: truth.Box{b.X1, b.Y1, b.X2, b.Y2}, Class: b.Number})
+		found = append(found, truth.Detection{Box: truth.Box{b.X1, b.Y1, b.X2, b.Y2}, Class: b.Number})
 	}
 	if at := j.truth.At(r.PTS.Seconds()); at != nil {
-		j.score.AddRead(at, found)
+		j.score.AddClassified(at, found)
 		j.frames++
 	}
 	j.mu.Lock()

@@ -34,7 +34,7 @@ func TestSameSeedSamePictures(t *testing.T) {
 
 // Without noise, the pixels that differ from the lit background are exactly those that shapes cover: none may lie outside
 // the boxes, and each box of a shape in front must be filled to its edges.
-func TestBoxesHoldTheShapes(t *testing.T) {
+func TestBoxesEncloseTheShapes(t *testing.T) {
 	for seed := range uint64(3) {
 		s := Settings{Width: 320, Height: 240, Seconds: 4, FPS: 6, Seed: seed, quiet: true}
 		p := newPainter(s)
@@ -56,7 +56,7 @@ func TestBoxesHoldTheShapes(t *testing.T) {
 					}
 				}
 			}
-			front := f.Objects[len(f.Objects)-1] // nothing hides the last
+			front := f.Objects[len(f.Objects)-1] // the last is in front
 			seen := truth.Box{math.Inf(1), math.Inf(1), math.Inf(-1), math.Inf(-1)}
 			for y := int(front.Box[1]); y < int(math.Ceil(front.Box[3])); y++ {
 				for x := int(front.Box[0]); x < int(math.Ceil(front.Box[2])); x++ {
@@ -83,8 +83,8 @@ func covered(objects []truth.Object, x, y float64) bool {
 	return false
 }
 
-// The clip must contain what it is for, whatever the seed.
-func TestTheSceneHasItsParts(t *testing.T) {
+// Whatever the seed, two shapes cross, two stop and go, and one enters and leaves.
+func TestSceneHasAllMovements(t *testing.T) {
 	for seed := range uint64(20) {
 		s := Settings{Width: 640, Height: 480, Seconds: 10, FPS: 30, Seed: seed}
 		shapes := scene(s)
@@ -115,7 +115,7 @@ func TestTheSceneHasItsParts(t *testing.T) {
 			t.Errorf("seed %d: no two shapes meet", seed)
 		}
 		if first[7] < 60 || last[7] > 255 || first[1] != 0 || last[1] != 299 {
-			t.Errorf("seed %d: the visitor is there from frame %d to %d", seed, first[7], last[7])
+			t.Errorf("seed %d: shape 7 is in the scene from frame %d to %d", seed, first[7], last[7])
 		}
 	}
 }

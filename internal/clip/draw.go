@@ -10,7 +10,7 @@ import (
 	"millrace/internal/clip/truth"
 )
 
-// render draws every frame, writes it as packed RGB to w, and returns the truth.
+// render draws every frame, writes it as packed RGB to w, and returns the ground truth.
 func render(ctx context.Context, s Settings, w io.Writer, progress io.Writer) (*truth.Truth, error) {
 	p := newPainter(s)
 	t := &truth.Truth{Width: s.Width, Height: s.Height, FPS: float64(s.FPS)}
@@ -30,13 +30,13 @@ func render(ctx context.Context, s Settings, w io.Writer, progress io.Writer) (*
 	return t, nil
 }
 
-// noiseSize is the length of the table of noise; a power of two.
+// noiseSize is the length of the noise table, a power of two.
 const noiseSize = 1 << 16
 
 type painter struct {
 	s          Settings
 	shapes     []shape
-	background []uint8 // without light and noise
+	background []uint8 // without changes of light, and without noise
 	scratch    []uint8 // background and shapes of one frame
 	out        []uint8
 	noise      []int16
@@ -54,14 +54,14 @@ func newPainter(s Settings) *painter {
 	p.background = background(s)
 	if !s.quiet {
 		for i := range p.noise {
-			// About as strong as that of a webcam in a lit room.
+			// About as strong as the noise of a webcam in a lit room.
 			p.noise[i] = int16(math.Round(1.6 * p.rng.NormFloat64()))
 		}
 	}
 	return p
 }
 
-// frame draws frame i. Frames must be drawn in order: the noise goes on.
+// frame draws frame i. Frames must be drawn in order, because all draw from one random sequence of noise.
 func (p *painter) frame(i int) []uint8 {
 	t := float64(i) / float64(p.s.FPS)
 	copy(p.scratch, p.background)
@@ -85,7 +85,8 @@ func (p *painter) frame(i int) []uint8 {
 	return p.out
 }
 
-// light goes up and down by 7 % in 12 s, as when a cloud passes: far slower than anything that moves.
+// light is the brightness at time t: it changes by 7 % up and down within 12 s, as when a cloud passes, far slower than
+// any shape moves.
 func light(t float64) float64 { return 0.93 + 0.07*math.Sin(2*math.Pi*t/12) }
 
 // draw paints a shape with its centre at cx, cy, with soft edges of one pixel.
@@ -110,7 +111,7 @@ func (p *painter) draw(sh *shape, cx, cy float64) {
 	}
 }
 
-// inside is the distance to the shape's edge in pixels, positive within.
+// inside is the distance to the shape's edge in pixels, positive inside the shape.
 func inside(sh *shape, corners [][2]float64, dx, dy float64) float64 {
 	if sh.kind == disc {
 		return sh.radius - math.Hypot(dx, dy)
@@ -124,7 +125,7 @@ func inside(sh *shape, corners [][2]float64, dx, dy float64) float64 {
 	return d
 }
 
-// texture is the brightness at a place of the shape; the pattern moves with it.
+// texture is the brightness at a point of the shape. The pattern moves with the shape.
 func texture(sh *shape, dx, dy float64) float64 {
 	step := sh.radius / 2.5
 	switch sh.pattern {
@@ -160,7 +161,7 @@ func background(s Settings) []uint8 {
 	return out
 }
 
-// lattice is smooth noise: random values on a grid, with soft steps between.
+// lattice is value noise: random values on a grid, interpolated smoothly.
 type lattice struct {
 	n int
 	v []float64
@@ -178,11 +179,12 @@ func newLattice(rng *rand.Rand, n int) lattice {
 func (l lattice) at(u, v float64) float64 {
 	x, y := u*float64(l.n), v*float64(l.n)
 	i, j := int(x), int(y)
-	fx, fy := soft(x-float64(i)), soft(y-float64(j))
+	fx, fy := smoothstep(x-float64(i)), smoothstep(y-float64(j))
 	row := l.n + 2
 	a, b := l.v[j*row+i], l.v[j*row+i+1]
 	c, d := l.v[(j+1)*row+i], l.v[(j+1)*row+i+1]
 	return (a*(1-fx)+b*fx)*(1-fy) + (c*(1-fx)+d*fx)*fy
 }
 
-func soft(t float64) float64 { return t * t * (3 - 2*t) }
+// smoothstep rises from 0 to 1 with slope 0 at both ends.
+func smoothstep(t float64) float64 { return t * t * (3 - 2*t) }

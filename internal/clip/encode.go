@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// encoder is an ffmpeg that takes raw RGB frames and writes an MP4 file.
+// encoder is an ffmpeg child that reads raw RGB frames and writes an MP4 file.
 type encoder struct {
 	io.WriteCloser
 	cmd    *exec.Cmd

@@ -8,7 +8,7 @@ import (
 	"millrace/internal/clip/truth"
 )
 
-// Settings say what to draw; the same Settings give the same frames.
+// Settings describe a clip. The same Settings give the same frames.
 type Settings struct {
 	Width, Height int
 	Seconds       float64
@@ -43,7 +43,7 @@ const (
 	triangle
 )
 
-// shape is one moving thing. All lengths are in pixels, times in seconds.
+// shape is one moving shape. All lengths are in pixels, times in seconds.
 type shape struct {
 	id      int
 	kind    kind
@@ -51,28 +51,28 @@ type shape struct {
 	angle   float64 // by which the corners are turned
 	colour  [3]float64
 	pattern int // 0 plain, 1 stripes, 2 checks
-	// where gives the centre; shown is false while the shape is away.
+	// where returns the centre at time t; shown is false while the shape is not in the scene.
 	where func(t float64) (x, y float64, shown bool)
 }
 
-// scene lists the shapes of a clip, the ones behind first.
+// scene returns the shapes of a clip, from back to front.
 func scene(s Settings) []shape {
 	rng := rand.New(rand.NewPCG(s.Seed, 0x6d6f74696f6e))
 	w, h := float64(s.Width), float64(s.Height)
-	unit := min(w/640, h/480) // everything is thought for 640x480
-	about := func(v float64) float64 { return v * unit * (0.85 + 0.3*rng.Float64()) }
-	pick := func(lo, hi float64) float64 { return lo + (hi-lo)*rng.Float64() }
+	unit := min(w/640, h/480) // the lengths below are for 640x480
+	vary := func(v float64) float64 { return v * unit * (0.85 + 0.3*rng.Float64()) }
+	uniform := func(lo, hi float64) float64 { return lo + (hi-lo)*rng.Float64() }
 
 	var list []shape
 	add := func(k kind, radius float64, pattern int, where func(r float64) func(t float64) (float64, float64, bool)) {
-		r := about(radius)
+		r := vary(radius)
 		list = append(list, shape{
-			id: len(list) + 1, kind: k, radius: r, angle: pick(0, 2*math.Pi), colour: colour(rng, len(list)), pattern: pattern, where: where(r),
+			id: len(list) + 1, kind: k, radius: r, angle: uniform(0, 2*math.Pi), colour: colour(rng, len(list)), pattern: pattern, where: where(r),
 		})
 	}
-	// roam goes straight at a steady speed and turns round at the edges, so that it always moves.
-	roam := func(vx, vy, x0, y0 float64, clock func(t float64) float64) func(r float64) func(t float64) (float64, float64, bool) {
-		vx, vy = about(vx), about(vy)
+	// bouncing moves straight and turns round at the edges. clock is the time that it moves by.
+	bouncing := func(vx, vy, x0, y0 float64, clock func(t float64) float64) func(r float64) func(t float64) (float64, float64, bool) {
+		vx, vy = vary(vx), vary(vy)
 		return func(r float64) func(t float64) (float64, float64, bool) {
 			return func(t float64) (float64, float64, bool) {
 				t = clock(t)
@@ -82,18 +82,18 @@ func scene(s Settings) []shape {
 	}
 	steady := func(t float64) float64 { return t }
 
-	// The first two meet: they start at opposite sides, at nearly the same height, and one hides the other for a while.
-	lane := pick(0.25, 0.4)
-	add(disc, 42, 1, roam(70, 12, 0.12, lane, steady))
-	add(square, 36, 0, roam(-95, -9, 0.88, lane+0.03, steady))
-	// Two go and stand in turn.
-	add(square, 40, 2, roam(85, 55, pick(0.2, 0.5), pick(0.6, 0.8), goAndStand(2.2, 1.4, pick(0, 1))))
-	add(triangle, 38, 0, roam(-60, 75, pick(0.5, 0.8), pick(0.2, 0.6), goAndStand(1.6, 1.1, pick(0, 1))))
+	// Two cross: they start at opposite sides, at nearly the same height, and one hides the other for a while.
+	startY := uniform(0.25, 0.4)
+	add(disc, 42, 1, bouncing(70, 12, 0.12, startY, steady))
+	add(square, 36, 0, bouncing(-95, -9, 0.88, startY+0.03, steady))
+	// Two alternate between moving and standing still.
+	add(square, 40, 2, bouncing(85, 55, uniform(0.2, 0.5), uniform(0.6, 0.8), stopAndGo(2.2, 1.4, uniform(0, 1))))
+	add(triangle, 38, 0, bouncing(-60, 75, uniform(0.5, 0.8), uniform(0.2, 0.6), stopAndGo(1.6, 1.1, uniform(0, 1))))
 	// A small fast one and a large slow one.
-	add(disc, 15, 0, roam(210, 130, pick(0.3, 0.7), pick(0.3, 0.7), steady))
-	add(triangle, 58, 1, roam(34, -26, pick(0.3, 0.6), pick(0.5, 0.8), steady))
+	add(disc, 15, 0, bouncing(210, 130, uniform(0.3, 0.7), uniform(0.3, 0.7), steady))
+	add(triangle, 58, 1, bouncing(34, -26, uniform(0.3, 0.6), uniform(0.5, 0.8), steady))
 	// One comes in at the left and leaves at the right.
-	from, to, height := s.Seconds*pick(0.25, 0.35), s.Seconds*pick(0.7, 0.8), pick(0.3, 0.7)
+	from, to, height := s.Seconds*uniform(0.25, 0.35), s.Seconds*uniform(0.7, 0.8), uniform(0.3, 0.7)
 	add(disc, 34, 2, func(r float64) func(t float64) (float64, float64, bool) {
 		return func(t float64) (float64, float64, bool) {
 			u := (t - from) / (to - from)
@@ -103,7 +103,7 @@ func scene(s Settings) []shape {
 	return list
 }
 
-// colour gives every shape a strong colour of its own, far from the grey of the background.
+// colour returns a saturated colour for shape i, far from the grey background.
 func colour(rng *rand.Rand, i int) [3]float64 {
 	hue := math.Mod(float64(i)*0.381966+0.1*rng.Float64(), 1) * 6
 	light := 0.75 + 0.25*rng.Float64()
@@ -115,7 +115,7 @@ func colour(rng *rand.Rand, i int) [3]float64 {
 	return c
 }
 
-// bounce folds x into lo..hi, as a ball between two walls.
+// bounce reflects x at lo and hi until it lies between them.
 func bounce(x, lo, hi float64) float64 {
 	if hi <= lo {
 		return (lo + hi) / 2
@@ -131,12 +131,12 @@ func bounce(x, lo, hi float64) float64 {
 	return lo + x
 }
 
-// goAndStand is a clock that runs for some seconds and stands for some.
-func goAndStand(run, stand, offset float64) func(t float64) float64 {
+// stopAndGo returns a clock that runs for run seconds, then stops for stop seconds, and so on.
+func stopAndGo(run, stop, offset float64) func(t float64) float64 {
 	return func(t float64) float64 {
 		t += offset
-		whole := math.Floor(t / (run + stand))
-		return whole*run + min(t-whole*(run+stand), run)
+		whole := math.Floor(t / (run + stop))
+		return whole*run + min(t-whole*(run+stop), run)
 	}
 }
 
@@ -181,7 +181,7 @@ func (s *shape) visible(x, y, w, h float64) truth.Box {
 		outline[i][0] += x
 		outline[i][1] += y
 	}
-	// Cut by one edge of the picture after the other (Sutherland and Hodgman).
+	// Clip the outline at each edge of the picture (Sutherland and Hodgman).
 	for _, e := range []struct {
 		axis  int
 		at    float64
@@ -212,11 +212,11 @@ func (s *shape) visible(x, y, w, h float64) truth.Box {
 }
 
 const (
-	minVisible = 16   // square pixels: less is not worth a box
-	minStep    = 0.02 // pixels a frame: less is no movement
+	minVisible = 16   // square pixels; shapes of which less is visible are left out
+	minStep    = 0.02 // pixels a frame; a shape that moves less stands still
 )
 
-// describe says what of the shapes is in the picture at frame i.
+// describe returns the ground truth of frame i.
 func describe(s Settings, shapes []shape, i int) truth.Frame {
 	dt := 1 / float64(s.FPS)
 	t := float64(i) * dt
@@ -235,7 +235,7 @@ func describe(s Settings, shapes []shape, i int) truth.Frame {
 			continue
 		}
 		before := t - dt
-		if i == 0 { // nothing is before the first frame; what moves next counts
+		if i == 0 { // the first frame has none before it: its movement is that to the next one
 			before = t + dt
 		}
 		px, py, _ := sh.where(before)

@@ -1,6 +1,5 @@
-// Package histogram counts durations with HdrHistogram. It adds what reports need
-// beside the buckets: the exact sum, minimum and maximum, and an empty value that
-// takes no memory.
+// Package histogram counts durations with HdrHistogram. It adds the exact sum,
+// minimum and maximum, and takes no memory while it is empty.
 package histogram
 
 import (
@@ -11,7 +10,7 @@ import (
 )
 
 // longest is the largest duration with a bucket of its own: longer ones count as
-// longest, but for Max and Mean.
+// longest, except for Max and Mean.
 const longest = 24 * time.Hour
 
 // digits is the precision of HdrHistogram's buckets, in significant decimal
@@ -32,18 +31,18 @@ func (h *Durations) Add(d time.Duration) {
 	if h.Count() == 0 {
 		h.min = d
 	}
-	h.grow()
-	_ = h.buckets.RecordValue(int64(min(d, longest))) // fails beyond the range only
+	h.allocate()
+	_ = h.buckets.RecordValue(int64(min(d, longest))) // fails only beyond the range
 	h.min, h.max, h.sum = min(h.min, d), max(h.max, d), h.sum+float64(d)
 }
 
-func (h *Durations) grow() {
+func (h *Durations) allocate() {
 	if h.buckets == nil {
 		h.buckets = hdrhistogram.New(1, int64(longest), digits)
 	}
 }
 
-// Merge adds what o has counted.
+// Merge adds the durations of o.
 func (h *Durations) Merge(o *Durations) {
 	if o.Count() == 0 {
 		return
@@ -51,8 +50,8 @@ func (h *Durations) Merge(o *Durations) {
 	if h.Count() == 0 {
 		h.min = o.min
 	}
-	h.grow()
-	h.buckets.Merge(o.buckets) // drops nothing: the ranges are the same
+	h.allocate()
+	h.buckets.Merge(o.buckets) // drops none: the ranges are the same
 	h.min, h.max, h.sum = min(h.min, o.min), max(h.max, o.max), h.sum+o.sum
 }
 
@@ -84,12 +83,12 @@ func (h *Durations) Mean() time.Duration {
 	if n == 0 {
 		return 0
 	}
-	mean := time.Duration(min(h.sum/float64(n), math.MaxInt64-1023)) // the next float64 is 1<<63
+	mean := time.Duration(min(h.sum/float64(n), math.MaxInt64-1023)) // the largest float64 below 1<<63
 	return min(max(mean, h.min), h.max)
 }
 
-// Quantile returns the duration that the share q, 0 to 1, of all does not exceed;
-// 0 when there are none.
+// Quantile returns the duration that a share q, 0 to 1, of all durations does not
+// exceed; 0 when there are none.
 func (h *Durations) Quantile(q float64) time.Duration {
 	if h.buckets == nil {
 		return 0

@@ -9,8 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestAgainstSort compares the figures of histograms that were merged with those
-// of the sorted durations.
+// TestAgainstSort compares merged histograms with the sorted durations.
 func TestAgainstSort(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ns := rapid.OneOf(rapid.Int64Range(0, 300), rapid.Int64Range(0, int64(time.Second)), rapid.Int64Range(0, int64(longest)))
@@ -65,8 +64,7 @@ func TestEdges(t *testing.T) {
 	}
 }
 
-// TestAllocations: counting allocates nothing once there are buckets.
-func TestAllocations(t *testing.T) {
+func TestAddAllocatesOnlyOnce(t *testing.T) {
 	var h Durations
 	h.Add(0)
 	if n := testing.AllocsPerRun(100, func() { h.Add(time.Millisecond) }); n != 0 {

@@ -1,6 +1,6 @@
-// Package onnxfile writes small ONNX models, so that tests and measurements have
-// some without Python. It owns the encoding of the parts of onnx.proto that such
-// models need. It reads no models, and must not know what runs them.
+// Package onnxfile writes small ONNX models, so that tests and benchmarks need no
+// Python. It owns the encoding of the parts of onnx.proto that such models need. It
+// reads no models, and must not know what runs them.
 package onnxfile
 
 import (
@@ -30,21 +30,21 @@ const (
 	BFloat16   int32 = 16
 )
 
-// What a Model gets that names no versions: those of ONNX 1.12, which the
-// runtimes in use read.
+// The versions of a Model that names none: those of ONNX 1.12, which all runtimes
+// in use read.
 const (
 	DefaultIR    = 8
 	DefaultOpset = 17
 )
 
-// Model is one graph. Its zero versions are the default ones.
+// Model is one graph. A version of 0 means the default one.
 type Model struct {
 	IR    int64
 	Opset int64
 	// Domain is a second operator set to import, at version 1; "" for none.
 	Domain          string
 	Inputs, Outputs []Value
-	Nodes           []Node // each after those whose outputs it takes
+	Nodes           []Node // each after those whose outputs it reads
 	Initializers    []Tensor
 }
 
@@ -52,9 +52,9 @@ type Model struct {
 type Value struct {
 	Name string
 	Type int32
-	// Dims are int or int64 for an axis of that length, string for one that each
-	// run chooses and that is as long wherever it has that name, "" for one
-	// without a name. nil is a scalar.
+	// Dims has int or int64 for a fixed axis, and string for a dynamic one: axes of
+	// the same name have the same length; "" is a dynamic axis without a name. nil is
+	// a scalar.
 	Dims []any
 }
 
@@ -79,116 +79,116 @@ type Attr struct {
 	Value any
 }
 
-// Bytes returns the model as a file's content. Nothing is checked, for tests want
-// models that are wrong too; only a dimension or an attribute of a Go type that
-// has no encoding panics.
+// Bytes returns the model as a file's content. It checks nothing, because tests need
+// invalid models too, and panics for a dimension or an attribute of a Go type that
+// has no encoding.
 func (m Model) Bytes() []byte {
 	size := 4 << 10
 	for _, t := range m.Initializers {
 		size += len(t.Raw) + 128
 	}
 	b := make([]byte, 0, size)
-	b = number(b, 1, or(m.IR, DefaultIR))
-	b = text(b, 2, "millrace")
-	b = nest(b, 7, m.graph)
-	b = opset(b, "", or(m.Opset, DefaultOpset))
+	b = appendInt(b, 1, valueOr(m.IR, DefaultIR))
+	b = appendString(b, 2, "millrace")
+	b = appendMessage(b, 7, m.graph)
+	b = appendOpset(b, "", valueOr(m.Opset, DefaultOpset))
 	if m.Domain != "" {
-		b = opset(b, m.Domain, 1)
+		b = appendOpset(b, m.Domain, 1)
 	}
 	return b
 }
 
-func opset(b []byte, domain string, version int64) []byte {
-	return nest(b, 8, func(b []byte) []byte { return number(text(b, 1, domain), 2, version) })
+func appendOpset(b []byte, domain string, version int64) []byte {
+	return appendMessage(b, 8, func(b []byte) []byte { return appendInt(appendString(b, 1, domain), 2, version) })
 }
 
 func (m Model) graph(b []byte) []byte {
 	for _, n := range m.Nodes {
-		b = nest(b, 1, n.append)
+		b = appendMessage(b, 1, n.append)
 	}
-	b = text(b, 2, "graph") // it must have a name
+	b = appendString(b, 2, "graph") // the format requires a name
 	for _, t := range m.Initializers {
-		b = nest(b, 5, t.append)
+		b = appendMessage(b, 5, t.append)
 	}
 	for _, v := range m.Inputs {
-		b = nest(b, 11, v.append)
+		b = appendMessage(b, 11, v.append)
 	}
 	for _, v := range m.Outputs {
-		b = nest(b, 12, v.append)
+		b = appendMessage(b, 12, v.append)
 	}
 	return b
 }
 
 func (n Node) append(b []byte) []byte {
 	for _, name := range n.Inputs {
-		b = text(b, 1, name)
+		b = appendString(b, 1, name)
 	}
 	for _, name := range n.Outputs {
-		b = text(b, 2, name)
+		b = appendString(b, 2, name)
 	}
-	b = text(b, 4, n.Op)
+	b = appendString(b, 4, n.Op)
 	for _, a := range n.Attrs {
-		b = nest(b, 5, a.append)
+		b = appendMessage(b, 5, a.append)
 	}
 	if n.Domain != "" {
-		b = text(b, 7, n.Domain)
+		b = appendString(b, 7, n.Domain)
 	}
 	return b
 }
 
 // append writes the value and, as field 20, which kind of value it is.
 func (a Attr) append(b []byte) []byte {
-	b = text(b, 1, a.Name)
+	b = appendString(b, 1, a.Name)
 	switch v := a.Value.(type) {
 	case float32:
 		b = protowire.AppendTag(b, 2, protowire.Fixed32Type)
-		return number(protowire.AppendFixed32(b, math.Float32bits(v)), 20, 1)
+		return appendInt(protowire.AppendFixed32(b, math.Float32bits(v)), 20, 1)
 	case int64:
-		return number(number(b, 3, v), 20, 2)
+		return appendInt(appendInt(b, 3, v), 20, 2)
 	case string:
-		return number(text(b, 4, v), 20, 3)
+		return appendInt(appendString(b, 4, v), 20, 3)
 	case []int64:
 		for _, i := range v {
-			b = number(b, 8, i)
+			b = appendInt(b, 8, i)
 		}
-		return number(b, 20, 7)
+		return appendInt(b, 20, 7)
 	}
 	panic(fmt.Sprintf("onnxfile: attribute %q: %T is none of int64, float32, string, []int64", a.Name, a.Value))
 }
 
 func (t Tensor) append(b []byte) []byte {
 	for _, d := range t.Dims {
-		b = number(b, 1, d)
+		b = appendInt(b, 1, d)
 	}
-	b = number(b, 2, int64(t.Type))
-	b = text(b, 8, t.Name)
+	b = appendInt(b, 2, int64(t.Type))
+	b = appendString(b, 8, t.Name)
 	b = protowire.AppendTag(b, 9, protowire.BytesType)
 	return protowire.AppendBytes(b, t.Raw)
 }
 
-// append writes the name and the type, of which there is only tensor here.
+// append writes the name and the type, which is always a tensor.
 func (v Value) append(b []byte) []byte {
-	b = text(b, 1, v.Name)
-	return nest(b, 2, func(b []byte) []byte {
-		return nest(b, 1, func(b []byte) []byte {
-			return nest(number(b, 1, int64(v.Type)), 2, v.shape)
+	b = appendString(b, 1, v.Name)
+	return appendMessage(b, 2, func(b []byte) []byte {
+		return appendMessage(b, 1, func(b []byte) []byte {
+			return appendMessage(appendInt(b, 1, int64(v.Type)), 2, v.shape)
 		})
 	})
 }
 
 func (v Value) shape(b []byte) []byte {
 	for _, d := range v.Dims {
-		b = nest(b, 1, func(b []byte) []byte {
+		b = appendMessage(b, 1, func(b []byte) []byte {
 			switch d := d.(type) {
 			case int:
-				return number(b, 1, int64(d))
+				return appendInt(b, 1, int64(d))
 			case int64:
-				return number(b, 1, d)
+				return appendInt(b, 1, d)
 			case string:
 				if d == "" {
 					return b
 				}
-				return text(b, 2, d)
+				return appendString(b, 2, d)
 			}
 			panic(fmt.Sprintf("onnxfile: value %q: a dimension of %T is none of int, int64, string", v.Name, d))
 		})
@@ -196,18 +196,17 @@ func (v Value) shape(b []byte) []byte {
 	return b
 }
 
-func number(b []byte, field protowire.Number, v int64) []byte {
+func appendInt(b []byte, field protowire.Number, v int64) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), uint64(v))
 }
 
-func text(b []byte, field protowire.Number, s string) []byte {
+func appendString(b []byte, field protowire.Number, s string) []byte {
 	return protowire.AppendString(protowire.AppendTag(b, field, protowire.BytesType), s)
 }
 
-// nest appends a message that body writes. What precedes it is its length, known
-// only then: the message is moved by that much rather than written twice, for
-// weights are large.
-func nest(b []byte, field protowire.Number, body func([]byte) []byte) []byte {
+// appendMessage appends a message that body writes, and moves it to make room for
+// its length in front: writing it twice would cost more, because weights are large.
+func appendMessage(b []byte, field protowire.Number, body func([]byte) []byte) []byte {
 	b = protowire.AppendTag(b, field, protowire.BytesType)
 	start := len(b)
 	b = body(b)
@@ -220,7 +219,7 @@ func nest(b []byte, field protowire.Number, body func([]byte) []byte) []byte {
 	return b
 }
 
-func or(v, fallback int64) int64 {
+func valueOr(v, fallback int64) int64 {
 	if v == 0 {
 		return fallback
 	}

@@ -1,6 +1,6 @@
-// Package routines starts goroutines in groups. A group names its goroutines and
-// counts them by name, survives their panics, refuses new ones once it was
-// stopped, and is waited for. It must not know what they do.
+// Package routines starts goroutines in groups. A group counts its goroutines by
+// name, recovers their panics, starts none after Stop, and waits for all of them. It
+// must not know what they do.
 package routines
 
 import (
@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// Group is a number of goroutines that end before their owner does. It is safe for
+// Group is a set of goroutines that end before their owner does. It is safe for
 // concurrent use.
 type Group struct {
 	panicked func(name string, value any, stack []byte)
@@ -18,19 +18,18 @@ type Group struct {
 	stopped bool
 	running map[string]int // by name
 	total   int
-	idle    chan struct{} // closed when stopped and nothing runs
+	done    chan struct{} // closed when the group is stopped and none runs
 }
 
-// New makes a group. panicked is called, in the goroutine that it ends, for each
-// panic; several calls may be concurrent.
+// New makes a group. panicked is called for each panic, in the goroutine that
+// panicked; calls may be concurrent.
 func New(panicked func(name string, value any, stack []byte)) *Group {
-	return &Group{panicked: panicked, running: map[string]int{}, idle: make(chan struct{})}
+	return &Group{panicked: panicked, running: map[string]int{}, done: make(chan struct{})}
 }
 
-// Go starts f as a goroutine called name. It reports false, and does not, when the
-// group was stopped. failed, when not nil, is called after a panic of f was
-// reported.
-func (g *Group) Go(name string, f func(), failed func()) bool {
+// Go starts f as a goroutine called name. It returns false, without starting f, when
+// the group is stopped. onPanic, when not nil, is called after panicked if f panics.
+func (g *Group) Go(name string, f func(), onPanic func()) bool {
 	g.mu.Lock()
 	if g.stopped {
 		g.mu.Unlock()
@@ -44,8 +43,8 @@ func (g *Group) Go(name string, f func(), failed func()) bool {
 		defer func() {
 			if v := recover(); v != nil {
 				g.panicked(name, v, debug.Stack())
-				if failed != nil {
-					failed()
+				if onPanic != nil {
+					onPanic()
 				}
 			}
 		}()
@@ -60,12 +59,12 @@ func (g *Group) ended(name string) {
 	g.running[name]--
 	g.total--
 	if g.stopped && g.total == 0 {
-		close(g.idle)
+		close(g.done)
 	}
 }
 
-// Stop refuses new goroutines from now on. Those that run may need others in order
-// to end: stop the group when nothing but their own end is left to them.
+// Stop refuses new goroutines from now on. Call it when the running ones need no
+// others in order to end.
 func (g *Group) Stop() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -74,12 +73,12 @@ func (g *Group) Stop() {
 	}
 	g.stopped = true
 	if g.total == 0 {
-		close(g.idle)
+		close(g.done)
 	}
 }
 
-// Wait returns when the group was stopped and no goroutine of it runs.
-func (g *Group) Wait() { <-g.idle }
+// Wait returns when the group is stopped and none of its goroutines runs.
+func (g *Group) Wait() { <-g.done }
 
 // Counts returns how many goroutines run, by name.
 func (g *Group) Counts() map[string]int {

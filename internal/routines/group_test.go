@@ -38,14 +38,14 @@ func TestWaitEndsWithTheLastGoroutine(t *testing.T) {
 func TestNothingStartsAfterStop(t *testing.T) {
 	g := routines.New(none)
 	g.Stop()
-	g.Stop() // twice is once
+	g.Stop() // a second call has no effect
 	if g.Go("late", func() { t.Error("it runs") }, nil) {
 		t.Error("a stopped group took a goroutine")
 	}
 	g.Wait()
 }
 
-func TestAPanicEndsItsGoroutineOnly(t *testing.T) {
+func TestPanicEndsOnlyItsGoroutine(t *testing.T) {
 	var what, where string
 	var value any
 	failed := false
@@ -53,7 +53,7 @@ func TestAPanicEndsItsGoroutineOnly(t *testing.T) {
 	g.Go("faulty", func() { panic("at once") }, func() { failed = what == "faulty" })
 	g.Stop()
 	g.Wait()
-	if !failed || value != "at once" || !strings.Contains(where, "TestAPanicEndsItsGoroutineOnly") {
+	if !failed || value != "at once" || !strings.Contains(where, "TestPanicEndsOnlyItsGoroutine") {
 		t.Errorf("told of %v in %q, failed: %v, stack: %s", value, what, failed, where)
 	}
 }

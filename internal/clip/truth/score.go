@@ -2,14 +2,14 @@ package truth
 
 import "sort"
 
-// MinIoU is how far a detection must agree with the truth to count, MinIoURead how far one that also names a class.
+// MinIoU is the least IoU of a detection with its object, MinIoUClassified that of a detection with a class.
 const (
-	MinIoU     = 0.3
-	MinIoURead = 0.5
+	MinIoU           = 0.3
+	MinIoUClassified = 0.5
 )
 
-// Found is what a detector says that reads: where, and which class.
-type Found struct {
+// Detection is a detected box and its class.
+type Detection struct {
 	Box   Box
 	Class int
 }
@@ -20,44 +20,44 @@ type Score struct {
 	Hits, False, Missed int
 }
 
-// Add scores one frame: detections against its moving objects. A detection that matches only an object standing still
-// counts neither way: detectors see the last of its movement for some frames, and they are right. Nor does one that lies
-// mostly in a box to ignore.
+// Add scores one frame: detections against its moving objects. A detection that matches only an object that stands
+// still counts as neither hit nor false: detectors rightly see its last movement for some frames. The same holds for one
+// that lies mostly in an ignored box.
 func (s *Score) Add(f *Frame, detections []Box) {
 	s.add(f, detections, func(a Object, i int) bool { return IoU(a.Box, detections[i]) >= MinIoU })
 }
 
-// AddRead scores one frame like Add, with an IoU of at least MinIoURead, and a detection matches an object that has a
-// class only when it names that class. One that misreads an object counts as false, and the object as missed.
-func (s *Score) AddRead(f *Frame, detections []Found) {
+// AddClassified scores one frame like Add, with an IoU of at least MinIoUClassified, and a detection matches an object that has a
+// class only when it names that class. A detection with the wrong class counts as false, and the object as missed.
+func (s *Score) AddClassified(f *Frame, detections []Detection) {
 	boxes := make([]Box, len(detections))
 	for i, d := range detections {
 		boxes[i] = d.Box
 	}
 	s.add(f, boxes, func(a Object, i int) bool {
-		return IoU(a.Box, boxes[i]) >= MinIoURead && (a.Class == nil || *a.Class == detections[i].Class)
+		return IoU(a.Box, boxes[i]) >= MinIoUClassified && (a.Class == nil || *a.Class == detections[i].Class)
 	})
 }
 
-func (s *Score) add(f *Frame, detections []Box, agree func(o Object, detection int) bool) {
+func (s *Score) add(f *Frame, detections []Box, agrees func(o Object, detection int) bool) {
 	moving := f.moving()
-	taken := match(moving, detections, agree)
-	for _, ok := range taken.truth {
+	matched := match(moving, detections, agrees)
+	for _, ok := range matched.objects {
 		if ok {
 			s.Hits++
 		} else {
 			s.Missed++
 		}
 	}
-	for i, ok := range taken.found {
-		if ok || touchesStanding(f, detections[i]) || toIgnore(f, detections[i]) {
+	for i, ok := range matched.detections {
+		if ok || matchesStill(f, detections[i]) || mostlyIgnored(f, detections[i]) {
 			continue
 		}
 		s.False++
 	}
 }
 
-func toIgnore(f *Frame, d Box) bool {
+func mostlyIgnored(f *Frame, d Box) bool {
 	for _, b := range f.Ignore {
 		if shared := overlap(b, d); shared > 0 && shared >= d.Area()/2 {
 			return true
@@ -66,7 +66,7 @@ func toIgnore(f *Frame, d Box) bool {
 	return false
 }
 
-func touchesStanding(f *Frame, d Box) bool {
+func matchesStill(f *Frame, d Box) bool {
 	for _, o := range f.Objects {
 		if !o.Moving && IoU(o.Box, d) >= MinIoU {
 			return true
@@ -75,10 +75,10 @@ func touchesStanding(f *Frame, d Box) bool {
 	return false
 }
 
-// Precision is the share of detections that are right, 1 when there was none.
+// Precision is the share of detections that are hits, 1 without detections.
 func (s Score) Precision() float64 { return share(s.Hits, s.False) }
 
-// Recall is the share of moving objects that were found, 1 when there was none.
+// Recall is the share of moving objects that were found, 1 without moving objects.
 func (s Score) Recall() float64 { return share(s.Hits, s.Missed) }
 
 func share(good, bad int) float64 {
@@ -88,27 +88,28 @@ func share(good, bad int) float64 {
 	return float64(good) / float64(good+bad)
 }
 
-type matched struct{ truth, found []bool }
+// matches tells for each object and each detection whether it is part of a pair.
+type matches struct{ objects, detections []bool }
 
 // match pairs objects with detections that agree with them, the best overlap first, each at most once.
-func match(truth []Object, found []Box, agree func(o Object, detection int) bool) matched {
+func match(objects []Object, detections []Box, agrees func(o Object, detection int) bool) matches {
 	type pair struct {
 		i, j int
 		iou  float64
 	}
 	var pairs []pair
-	for i, a := range truth {
-		for j, b := range found {
-			if agree(a, j) {
+	for i, a := range objects {
+		for j, b := range detections {
+			if agrees(a, j) {
 				pairs = append(pairs, pair{i, j, IoU(a.Box, b)})
 			}
 		}
 	}
 	sort.SliceStable(pairs, func(a, b int) bool { return pairs[a].iou > pairs[b].iou })
-	m := matched{make([]bool, len(truth)), make([]bool, len(found))}
+	m := matches{make([]bool, len(objects)), make([]bool, len(detections))}
 	for _, p := range pairs {
-		if !m.truth[p.i] && !m.found[p.j] {
-			m.truth[p.i], m.found[p.j] = true, true
+		if !m.objects[p.i] && !m.detections[p.j] {
+			m.objects[p.i], m.detections[p.j] = true, true
 		}
 	}
 	return m

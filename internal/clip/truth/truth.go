@@ -1,6 +1,6 @@
-// Package truth reads and writes what is really in a rendered clip, and scores what a detector says about it.
+// Package truth reads the ground truth of a rendered clip, and scores a detector's results against it.
 //
-// It owns the file format and the scoring. It must not know how a clip is drawn or how a detector works.
+// It owns the file format and the scoring. It must not know how a clip is rendered or how a detector works.
 package truth
 
 import (
@@ -14,7 +14,7 @@ import (
 // Box is x1, y1, x2, y2 in pixels of the clip; x2 and y2 lie just outside.
 type Box [4]float64
 
-// Area is the box's area in pixels; 0 for an empty or turned-over box.
+// Area is the box's area in pixels; 0 for an empty or inverted box.
 func (b Box) Area() float64 {
 	w, h := b[2]-b[0], b[3]-b[1]
 	if !(w > 0 && h > 0) {
@@ -23,7 +23,7 @@ func (b Box) Area() float64 {
 	return w * h
 }
 
-// IoU is the area that two boxes share over the area that they cover together, 0 to 1. Two empty boxes share nothing.
+// IoU is the intersection of two boxes over their union, 0 to 1; of two empty boxes, 0.
 func IoU(a, b Box) float64 {
 	shared := overlap(a, b)
 	if shared == 0 {
@@ -32,7 +32,7 @@ func IoU(a, b Box) float64 {
 	return shared / (a.Area() + b.Area() - shared)
 }
 
-// overlap is the area that two boxes share.
+// overlap is the area of the intersection of two boxes.
 func overlap(a, b Box) float64 {
 	return Box{max(a[0], b[0]), max(a[1], b[1]), min(a[2], b[2]), min(a[3], b[3])}.Area()
 }
@@ -42,23 +42,23 @@ type Object struct {
 	ID int `json:"id"`
 	// Box is the part inside the picture.
 	Box Box `json:"box"`
-	// Moving is true when the shape's place differs from that in the frame before.
+	// Moving is true when the shape has moved since the frame before.
 	Moving bool `json:"moving"`
-	// Class is what the object is, where the clip tells it: the digit, in a clip of digits.
+	// Class is the object's class, nil in clips without classes: the digit, in a clip of digits.
 	Class *int `json:"class,omitempty"`
 }
 
-// Frame is the truth about one frame.
+// Frame is the ground truth of one frame.
 type Frame struct {
 	Index int `json:"index"`
 	// T is the presentation time in seconds.
 	T       float64  `json:"t"`
 	Objects []Object `json:"objects"`
-	// Ignore lists what is there but too little visible to ask for: it counts neither found nor missed.
+	// Ignore lists objects too little of which is visible: they count neither as found nor as missed.
 	Ignore []Box `json:"ignore,omitempty"`
 }
 
-// Truth is the truth about a clip.
+// Truth is the ground truth of a clip.
 type Truth struct {
 	Width  int     `json:"width"`
 	Height int     `json:"height"`
@@ -66,7 +66,7 @@ type Truth struct {
 	Frames []Frame `json:"frames"`
 }
 
-// Load reads and checks a truth file.
+// Load reads and checks a ground truth file.
 func Load(path string) (*Truth, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -80,7 +80,7 @@ func Load(path string) (*Truth, error) {
 	return t, nil
 }
 
-// Read reads and checks a truth.
+// Read reads and checks the ground truth of a clip.
 func Read(r io.Reader) (*Truth, error) {
 	d := json.NewDecoder(r)
 	d.DisallowUnknownFields()

@@ -64,7 +64,7 @@ func TestScore(t *testing.T) {
 	}
 }
 
-func TestScoreOfWhatReads(t *testing.T) {
+func TestScoreWithClasses(t *testing.T) {
 	seven, eight := 7, 8
 	f := &Frame{
 		Objects: []Object{
@@ -75,19 +75,19 @@ func TestScoreOfWhatReads(t *testing.T) {
 		Ignore: []Box{{200, 0, 220, 30}},
 	}
 	for name, c := range map[string]struct {
-		found []Found
+		found []Detection
 		want  Score
 	}{
-		"right":           {[]Found{{Box{0, 0, 10, 9}, 7}, {Box{101, 101, 120, 120}, 8}, {Box{50, 50, 60, 60}, 3}}, Score{Hits: 3}},
-		"misread":         {[]Found{{Box{0, 0, 10, 10}, 1}}, Score{False: 1, Missed: 3}},
-		"too far away":    {[]Found{{Box{5, 0, 15, 10}, 7}}, Score{False: 1, Missed: 3}},
-		"also misread":    {[]Found{{Box{0, 0, 10, 10}, 1}, {Box{0, 0, 10, 8}, 7}}, Score{Hits: 1, False: 1, Missed: 2}},
-		"to ignore":       {[]Found{{Box{205, 5, 230, 30}, 2}, {Box{200, 0, 210, 10}, 2}}, Score{Missed: 3}},
-		"beside what is":  {[]Found{{Box{215, 5, 240, 30}, 2}}, Score{False: 1, Missed: 3}},
+		"right":           {[]Detection{{Box{0, 0, 10, 9}, 7}, {Box{101, 101, 120, 120}, 8}, {Box{50, 50, 60, 60}, 3}}, Score{Hits: 3}},
+		"misread":         {[]Detection{{Box{0, 0, 10, 10}, 1}}, Score{False: 1, Missed: 3}},
+		"too far away":    {[]Detection{{Box{5, 0, 15, 10}, 7}}, Score{False: 1, Missed: 3}},
+		"also misread":    {[]Detection{{Box{0, 0, 10, 10}, 1}, {Box{0, 0, 10, 8}, 7}}, Score{Hits: 1, False: 1, Missed: 2}},
+		"to ignore":       {[]Detection{{Box{205, 5, 230, 30}, 2}, {Box{200, 0, 210, 10}, 2}}, Score{Missed: 3}},
+		"beside what is":  {[]Detection{{Box{215, 5, 240, 30}, 2}}, Score{False: 1, Missed: 3}},
 		"nothing is said": {nil, Score{Missed: 3}},
 	} {
 		var s Score
-		s.AddRead(f, c.found)
+		s.AddClassified(f, c.found)
 		if s != c.want {
 			t.Errorf("%s: %+v; want %+v", name, s, c.want)
 		}
