@@ -137,7 +137,7 @@ func (r *recorder) ending(p *client.Reply) {
 	default:
 		end.answer, end.said = true, "age "+age(p.Got.Sub(p.Sent))
 		var err error
-		if end.found, err = overlay.Items(drawable(p.Outputs)); err != nil {
+		if end.found, err = overlay.ReadResult(drawable(p.Outputs)); err != nil {
 			end.said += "  cannot be drawn: " + err.Error()
 		}
 	}

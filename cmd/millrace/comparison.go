@@ -27,7 +27,7 @@ type comparison struct {
 	Identical int  `json:"identical"` // of them, byte for byte the same
 	OnlyA     int  `json:"only_a"`    // frames of one recording
 	OnlyB     int  `json:"only_b"`
-	difference.Answers
+	difference.Summary
 	Worst []worst `json:"worst,omitempty"`
 }
 

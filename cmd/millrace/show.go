@@ -112,7 +112,7 @@ func (j *judge) reply(r play.Reply) {
 	for i, t := range r.Outputs {
 		outputs[i] = oip.Tensor{Name: t.Name, Datatype: string(t.Datatype), Shape: t.Shape, Data: t.Data}
 	}
-	result, err := overlay.Items(outputs)
+	result, err := overlay.ReadResult(outputs)
 	if err != nil {
 		return
 	}

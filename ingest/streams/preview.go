@@ -192,7 +192,7 @@ func (p *renderer) draw(f *stream.Frame, r *stream.Result) ([]byte, error) {
 	for i, t := range r.Outputs {
 		outputs[i] = oip.Tensor{Name: t.Name, Datatype: string(t.Datatype), Shape: t.Shape, Data: t.Data}
 	}
-	items, err := overlay.Items(outputs)
+	items, err := overlay.ReadResult(outputs)
 	if err != nil || items.Empty() {
 		return codec.EncodeJPEG(nil, f.Payload, f.Width, f.Height, previewQuality)
 	}

@@ -8,9 +8,9 @@ import (
 	"millrace/internal/overlay"
 )
 
-// Boxes is how the boxes of two models differ. Drift is the distance
-// between the centres of two boxes that were matched, in pixels of the frame as
-// sent; scores are B's less A's.
+// Boxes is the difference between the boxes of two models. Drift is the distance
+// between the centres of two matched boxes, in pixels of the frame as sent. Changes
+// of scores are B's minus A's.
 type Boxes struct {
 	A         int     `json:"a"`
 	B         int     `json:"b"`
@@ -22,24 +22,23 @@ type Boxes struct {
 	Drift     float64 `json:"mean_drift_px"`
 	MaxDrift  float64 `json:"max_drift_px"`
 	Score     float64 `json:"mean_score_change"`
-	MaxScore  float64 `json:"max_score_change"` // the largest, either way
+	MaxScore  float64 `json:"max_score_change"` // the largest by absolute value
 	withScore int
 }
 
-// Differ is the number of boxes that are not the same in both; a changed class
-// counts once.
+// Differ is the number of boxes that differ. A changed class counts once.
 func (d *Boxes) Differ() int { return d.Changed + d.OnlyA + d.OnlyB }
 
 // add compares the boxes of one frame, calls matched with each pair, and returns
-// how many boxes differ. A's boxes choose in the order of their scores, each the
-// box of B that overlaps it most, by iou at least: first those of the same class,
-// then any that are left.
+// how many boxes differ. Matching is greedy: each box of A, by descending
+// score, takes the box of B with the largest IoU of at least iou, first among those of
+// its class, then among all that are left.
 func (d *Boxes) add(a, b []overlay.Box, iou float64, matched func(a, b *overlay.Box)) (differ int) {
 	before := d.Differ()
 	d.A += len(a)
 	d.B += len(b)
 	a = slices.Clone(a)
-	slices.SortStableFunc(a, func(x, y overlay.Box) int { return cmp.Compare(y.Score, x.Score) }) // without a score: last
+	slices.SortStableFunc(a, func(x, y overlay.Box) int { return cmp.Compare(y.Score, x.Score) }) // those without a score last
 	taken := make([]bool, len(b))
 	choose := func(x *overlay.Box, classes bool) int {
 		at, best := -1, iou
@@ -100,7 +99,7 @@ func (d *Boxes) finish() {
 	}
 }
 
-// sameClass compares labels, or else numbers; a box without a class is of any.
+// sameClass compares labels, or else numbers. A box without a class matches any.
 func sameClass(a, b *overlay.Class) bool {
 	switch {
 	case a.Label != "" && b.Label != "":
@@ -111,8 +110,8 @@ func sameClass(a, b *overlay.Class) bool {
 	return true
 }
 
-// overlap is the intersection of two boxes over their union, 0 to 1; of boxes
-// without an area, 1 when they are the same.
+// overlap is the intersection over union of two boxes, 0 to 1. Of boxes without an
+// area it is 1 when they are equal, else 0.
 func overlap(a, b *overlay.Box) float64 {
 	area := func(x1, y1, x2, y2 float64) float64 { return max(x2-x1, 0) * max(y2-y1, 0) }
 	both := area(max(a.X1, b.X1), max(a.Y1, b.Y1), min(a.X2, b.X2), min(a.Y2, b.Y2))

@@ -1,9 +1,9 @@
-// Package difference says how the answers of two models, A and B, to the same
-// frames differ: boxes by class and overlap, ids of boxes up to a renaming, other
-// outputs number by number.
+// Package difference compares the results of two models, A and B, for the same
+// frames: boxes by class and overlap, track ids up to a renaming, other outputs
+// number by number.
 //
 // It owns the measures and their sums over frames. It must not know where the
-// answers come from.
+// results come from.
 package difference
 
 import (
@@ -14,29 +14,28 @@ import (
 	"millrace/internal/overlay"
 )
 
-// Options say from when on two values are the same.
+// Options say when two values count as equal.
 type Options struct {
-	IoU       float64 // of two boxes: the least intersection over union
-	Tolerance float64 // of two numbers of other outputs: the largest distance
+	IoU       float64 // the least intersection over union of two boxes
+	Tolerance float64 // the largest distance of two numbers of other outputs
 }
 
-// Answers are the differences of all frames compared. The zero value is empty. It
-// is for one goroutine at a time.
-type Answers struct {
+// Summary is the difference over all compared frames. The zero value is empty. It is
+// for one goroutine at a time.
+type Summary struct {
 	Compared int      `json:"compared"`
 	Boxes    *Boxes   `json:"boxes,omitempty"`
 	Tracks   *Tracks  `json:"tracks,omitempty"`
 	Tensors  []Tensor `json:"tensors,omitempty"` // by name
 	Agree    int      `json:"agree"`             // frames without any difference
-	Share    *float64 `json:"share,omitempty"`   // boxes matched of all; without boxes, frames that agree
+	Share    *float64 `json:"share,omitempty"`   // of matched boxes; without boxes, of frames that agree
 
 	tensors map[string]*Tensor
 }
 
-// Add compares the outputs of both for one frame, of which an answer that failed
-// has none. sameOutcome is false when only one failed. It returns how many boxes
-// differ.
-func (d *Answers) Add(a, b []oip.Tensor, sameOutcome bool, o Options) (boxes int) {
+// Add compares the outputs for one frame; a failed frame has none. sameOutcome is
+// false when only one of the two failed. Add returns how many boxes differ.
+func (d *Summary) Add(a, b []oip.Tensor, sameOutcome bool, o Options) (boxes int) {
 	d.Compared++
 	agree := sameOutcome
 	found, boxed := boxesOf(a, b)
@@ -67,8 +66,8 @@ func (d *Answers) Add(a, b []oip.Tensor, sameOutcome bool, o Options) (boxes int
 	return boxes
 }
 
-// boxesOf reads the boxes of both. boxed is false where neither has any, or what
-// is called boxes is not: then they are tensors like others.
+// boxesOf reads the boxes of both. boxed is false when neither has an output "boxes",
+// or one that cannot be read: such outputs are compared like other tensors.
 func boxesOf(a, b []oip.Tensor) (found [2]overlay.Result, boxed bool) {
 	for i, outputs := range [][]oip.Tensor{a, b} {
 		if !slices.ContainsFunc(outputs, func(t oip.Tensor) bool { return t.Name == "boxes" }) {
@@ -76,14 +75,14 @@ func boxesOf(a, b []oip.Tensor) (found [2]overlay.Result, boxed bool) {
 		}
 		boxed = true
 		var err error
-		if found[i], err = overlay.Items(outputs); err != nil {
+		if found[i], err = overlay.ReadResult(outputs); err != nil {
 			return found, false
 		}
 	}
 	return found, boxed
 }
 
-// otherOutputs are those that are compared number by number.
+// otherOutputs returns the outputs that are compared number by number.
 func otherOutputs(outputs []oip.Tensor, boxed, tracked bool) []oip.Tensor {
 	if !boxed {
 		return outputs
@@ -93,8 +92,8 @@ func otherOutputs(outputs []oip.Tensor, boxed, tracked bool) []oip.Tensor {
 	})
 }
 
-// Finish turns sums into means, when all frames were added.
-func (d *Answers) Finish() {
+// Finish turns the sums into means, after all frames were added.
+func (d *Summary) Finish() {
 	for _, name := range slices.Sorted(maps.Keys(d.tensors)) {
 		t := d.tensors[name]
 		t.finish()

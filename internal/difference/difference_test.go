@@ -152,7 +152,7 @@ func TestTracks(t *testing.T) {
 		{"exchanged", [][]int64{{1, 2}, {1, 2}, {1, 2}}, [][]int64{{1, 2}, {2, 1}, {2, 1}}, Tracks{Compared: 6, Switched: 2}, 2},
 		{"not yet followed", [][]int64{{0}, {1}, {1}}, [][]int64{{0}, {0}, {7}}, Tracks{Compared: 1, OneOnly: 1}, 2},
 	} {
-		var d Answers
+		var d Summary
 		for i := range c.a {
 			if n := d.Add(tracked(c.a[i]...), tracked(c.b[i]...), true, Options{IoU: 0.5}); n != 0 {
 				t.Errorf("%s: %d boxes differ in frame %d", c.name, n, i)
@@ -166,7 +166,7 @@ func TestTracks(t *testing.T) {
 	}
 
 	// Without ids on one side there is nothing to compare them with.
-	var d Answers
+	var d Summary
 	d.Add(tracked(1), tracked(1)[:1], true, Options{IoU: 0.5})
 	if d.Finish(); d.Tracks != nil || len(d.Tensors) != 1 || d.Tensors[0].Name != "ids" || d.Tensors[0].Other != 1 || d.Agree != 0 {
 		t.Errorf("%+v", d)

@@ -9,11 +9,11 @@ import (
 	"millrace/internal/oip"
 )
 
-// Tensor is how an output differs, over all frames compared.
+// Tensor is the difference of one output over all compared frames.
 type Tensor struct {
 	Name   string  `json:"name"`
 	Frames int     `json:"frames"` // compared
-	Other  int     `json:"other"`  // not compared: of another shape or datatype, or in one answer only
+	Other  int     `json:"other"`  // frames not compared: shapes or datatypes differ, or only one result has it
 	Max    float64 `json:"max_abs"`
 	Mean   float64 `json:"mean_abs"` // over all numbers
 
@@ -26,8 +26,8 @@ func (t *Tensor) finish() {
 	}
 }
 
-// addTensors compares the outputs of one frame by their names, and says whether
-// none differs by more than the tolerance.
+// addTensors compares the outputs of one frame by name, and reports whether none
+// differs by more than the tolerance.
 func addTensors(all map[string]*Tensor, a, b []oip.Tensor, tolerance float64) bool {
 	agree := true
 	of := func(name string) *Tensor {
@@ -56,9 +56,9 @@ func addTensors(all map[string]*Tensor, a, b []oip.Tensor, tolerance float64) bo
 	return agree
 }
 
-// add compares two tensors number by number; BYTES and BOOL differ by 1 or not
-// at all. ok is false for what cannot be compared: shapes or datatypes that
-// differ, and numbers of which one is not finite.
+// add compares two tensors number by number. BYTES and BOOL tensors differ by 1 or 0
+// as a whole. ok is false for tensors that cannot be compared: shapes or datatypes
+// differ, or different numbers are not finite.
 func (t *Tensor) add(a, b *oip.Tensor) (most float64, ok bool) {
 	if a.Datatype != b.Datatype || !slices.Equal(a.Shape, b.Shape) {
 		t.Other++
@@ -92,7 +92,7 @@ func (t *Tensor) add(a, b *oip.Tensor) (most float64, ok bool) {
 	return most, true
 }
 
-// number reads an element.
+// number converts an element.
 func number(d string, b []byte) float64 {
 	le := binary.LittleEndian
 	switch d {

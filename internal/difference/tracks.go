@@ -1,19 +1,18 @@
 package difference
 
-// Tracks is how the ids that trackers gave to matched boxes differ. An id is only
-// a name: two trackers agree when each id of A goes with one id of B, whatever
-// their numbers are.
+// Tracks compares the track ids of matched boxes. Two trackers agree when each id
+// of A corresponds to one id of B, whatever the numbers are.
 type Tracks struct {
 	Compared int `json:"compared"` // matched boxes with an id in both
-	Switched int `json:"switched"` // of them, those whose ids did not go together before
+	Switched int `json:"switched"` // of these, boxes whose ids corresponded to others before
 	OneOnly  int `json:"one_only"` // matched boxes with an id in one only
 
-	ofA map[int64]int64 // A's id to B's
-	ofB map[int64]int64 // and back
+	ofA map[int64]int64 // B's id by A's
+	ofB map[int64]int64 // A's id by B's
 }
 
-// add compares the ids of two matched boxes, and says whether they agree. Ids
-// that do not go together begin to: each switch counts once.
+// add compares the ids of two matched boxes, and reports whether they agree. After a
+// switch the new ids correspond, so that each switch counts once.
 func (t *Tracks) add(a, b int64) bool {
 	if a == 0 || b == 0 {
 		if a != b {

@@ -1,7 +1,7 @@
-// Package overlay draws what models answer over the pictures that they were
-// asked about, and writes the pictures as a video.
+// Package overlay draws results of models over their pictures, and writes the
+// pictures as a video.
 //
-// It owns the reading of the outputs that Millrace's models name alike (boxes,
-// scores, classes, labels, keypoints, mask, region), the drawing, and the ffmpeg
-// child that encodes. It must not know streams, frames on their way or servers.
+// It owns the reading of the outputs with conventional names (boxes, scores,
+// classes, labels, ids, keypoints, mask, region), the drawing, and the ffmpeg child
+// that encodes. It must not know streams or servers.
 package overlay

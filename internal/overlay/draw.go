@@ -7,13 +7,13 @@ import (
 	"math"
 )
 
-// minPoint is the score below which a keypoint is not drawn.
-const minPoint = 0.3
+// minKeypointScore is the score below which a keypoint is not drawn.
+const minKeypointScore = 0.3
 
-// Draw draws a result over img: mask, boxes with their classes, keypoints, a
-// list of classes in the upper left corner, and the caption, unless it is "",
-// in a dark line at the lower edge. Lines and letters grow with the picture.
-// What lies outside of it is cut off.
+// Draw draws a result over img: mask, boxes with their classes, keypoints, a list
+// of classes in the upper left corner, and the caption, unless it is "", in a dark
+// line at the lower edge. Lines and letters scale with the picture. Parts outside
+// of the picture are not drawn.
 func Draw(img *image.RGBA, r Result, caption string) {
 	if img.Rect.Empty() {
 		return
@@ -26,10 +26,10 @@ func Draw(img *image.RGBA, r Result, caption string) {
 	for i := range r.Boxes {
 		p.box(&r.Boxes[i])
 	}
-	for i := range r.Boxes { // labels lie over all boxes
+	for i := range r.Boxes { // after all boxes, so that no box covers a label
 		b := &r.Boxes[i]
 		if text := b.Class.String(); text != "" {
-			p.tag(p.bounds(b), text, colourOf(b.Class))
+			p.label(p.bounds(b), text, colourOf(b.Class))
 		}
 	}
 	for i, pose := range r.Poses {
@@ -40,14 +40,14 @@ func Draw(img *image.RGBA, r Result, caption string) {
 		p.pose(pose, c)
 	}
 	if len(r.Top) > 0 {
-		p.list(r.Top)
+		p.classList(r.Top)
 	}
 	if caption != "" {
-		p.status(caption)
+		p.caption(caption)
 	}
 }
 
-// palette has colours that differ from each other and from most pictures.
+// palette has colours that are easy to tell apart.
 var palette = []color.RGBA{
 	{255, 200, 40, 255}, {70, 200, 255, 255}, {255, 95, 85, 255}, {120, 230, 90, 255}, {220, 130, 255, 255},
 	{255, 150, 40, 255}, {60, 230, 200, 255}, {255, 130, 190, 255}, {150, 170, 255, 255}, {205, 220, 80, 255},
@@ -58,7 +58,7 @@ var (
 	light = color.RGBA{250, 250, 250, 255}
 )
 
-// colourOf is the same for the same class: by its number, else by its label.
+// colourOf returns a class's colour, by its number, else by its label.
 func colourOf(c Class) color.RGBA {
 	n := uint(c.Number)
 	if c.Number < 0 {
@@ -74,18 +74,19 @@ func colourOf(c Class) color.RGBA {
 type pen struct {
 	*image.RGBA
 	line int // width of lines, pixels
-	letters
+	textFace
 }
 
 func newPen(img *image.RGBA) *pen {
 	short := min(img.Rect.Dx(), img.Rect.Dy())
 	size := min(max(float64(short)/30, 11), 120)
-	return &pen{RGBA: img, line: max(2, int(size/6)), letters: newLetters(size)}
+	return &pen{RGBA: img, line: max(2, int(size/6)), textFace: newTextFace(size)}
 }
 
-// bounds is a box as pixels, the right way round and near the picture.
+// bounds returns a box in pixels, with its corners in order, clamped to just outside
+// of the picture.
 func (p *pen) bounds(b *Box) image.Rectangle {
-	// A pixel beyond the picture, so that a box that is larger shows no edge there.
+	// Beyond the picture, so that a larger box shows no edge inside of it.
 	at := func(v float64, lo, hi int) int {
 		return int(math.Round(min(max(v, float64(lo-2*p.line)), float64(hi+2*p.line))))
 	}
@@ -96,13 +97,13 @@ func (p *pen) bounds(b *Box) image.Rectangle {
 
 func (p *pen) box(b *Box) {
 	r := p.bounds(b)
-	p.frame(r.Inset(-1), 1, dark)
-	p.frame(r, p.line, colourOf(b.Class))
-	p.frame(r.Inset(p.line), 1, dark)
+	p.outline(r.Inset(-1), 1, dark)
+	p.outline(r, p.line, colourOf(b.Class))
+	p.outline(r.Inset(p.line), 1, dark)
 }
 
-// frame draws the edge of r, inwards.
-func (p *pen) frame(r image.Rectangle, width int, c color.RGBA) {
+// outline draws the edge of r, inwards.
+func (p *pen) outline(r image.Rectangle, width int, c color.RGBA) {
 	if r.Dx() <= 2*width || r.Dy() <= 2*width {
 		p.fill(r, c)
 		return
@@ -113,7 +114,7 @@ func (p *pen) frame(r image.Rectangle, width int, c color.RGBA) {
 	p.fill(image.Rect(r.Max.X-width, r.Min.Y+width, r.Max.X, r.Max.Y-width), c)
 }
 
-// fill covers r; c with an alpha below 255, not multiplied, lets shine through.
+// fill fills r with c. An alpha below 255, not premultiplied, is blended.
 func (p *pen) fill(r image.Rectangle, c color.RGBA) {
 	op, src := draw.Src, color.Color(c)
 	if c.A < 255 {
@@ -122,24 +123,25 @@ func (p *pen) fill(r image.Rectangle, c color.RGBA) {
 	draw.Draw(p.RGBA, r, image.NewUniform(src), image.Point{}, op)
 }
 
-// tag writes a class on a plate of its colour: over the box, else in it.
-func (p *pen) tag(box image.Rectangle, text string, c color.RGBA) {
+// label writes a class on a background of its colour, above the box, or inside where
+// there is no room above.
+func (p *pen) label(box image.Rectangle, text string, c color.RGBA) {
 	w, h := p.measure(text)
-	plate := image.Rect(0, 0, w+p.pad()*2, h).Add(image.Pt(box.Min.X-1, box.Min.Y-h))
-	if plate.Min.Y < p.Rect.Min.Y {
-		plate = plate.Add(image.Pt(0, max(box.Min.Y, p.Rect.Min.Y)-plate.Min.Y))
+	back := image.Rect(0, 0, w+p.pad()*2, h).Add(image.Pt(box.Min.X-1, box.Min.Y-h))
+	if back.Min.Y < p.Rect.Min.Y {
+		back = back.Add(image.Pt(0, max(box.Min.Y, p.Rect.Min.Y)-back.Min.Y))
 	}
-	plate = plate.Add(image.Pt(max(0, p.Rect.Min.X-plate.Min.X)-max(0, plate.Max.X-p.Rect.Max.X), 0))
-	p.fill(plate.Inset(-1), dark)
-	p.fill(plate, c)
-	p.write(p.RGBA, plate.Min.X+p.pad(), plate.Min.Y, text, dark)
+	back = back.Add(image.Pt(max(0, p.Rect.Min.X-back.Min.X)-max(0, back.Max.X-p.Rect.Max.X), 0))
+	p.fill(back.Inset(-1), dark)
+	p.fill(back, c)
+	p.write(p.RGBA, back.Min.X+p.pad(), back.Min.Y, text, dark)
 }
 
 func (p *pen) pose(pose Pose, c color.RGBA) {
 	r := p.line + 1
 	for _, k := range pose {
 		at := image.Pt(int(min(max(k.X, -1e6), 1e6)), int(min(max(k.Y, -1e6), 1e6)))
-		if k.Score < minPoint || !at.In(p.Rect.Inset(-r)) {
+		if k.Score < minKeypointScore || !at.In(p.Rect.Inset(-r)) {
 			continue
 		}
 		p.disc(at, r+1, dark)
@@ -177,9 +179,10 @@ func (p *pen) mask(m *Mask) {
 			}
 			c := palette[(int(row[mx])-1)%len(palette)]
 			px := p.Pix[p.PixOffset(x, y):][:3]
-			px[0], px[1], px[2] = half(px[0], c.R), half(px[1], c.G), half(px[2], c.B)
+			px[0], px[1], px[2] = blend(px[0], c.R), blend(px[1], c.G), blend(px[2], c.B)
 		}
 	}
 }
 
-func half(a, b uint8) uint8 { return uint8((uint(a)*11 + uint(b)*9) / 20) }
+// blend mixes 55 % of a with 45 % of b.
+func blend(a, b uint8) uint8 { return uint8((uint(a)*11 + uint(b)*9) / 20) }

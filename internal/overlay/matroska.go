@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// ffmpeg takes the pictures as Matroska, because raw pixels on a pipe have no
-// times: uncompressed RGBA, one cluster a picture, in microseconds. The elements
+// ffmpeg reads the pictures as Matroska, because raw video on a pipe has no
+// timestamps: uncompressed RGBA, one cluster a picture, in microseconds. The elements
 // are those of RFC 8794 (EBML) and RFC 9559 (Matroska).
 const (
 	idEBML, idDocType                              = 0x1A45DFA3, 0x4282
@@ -21,7 +21,7 @@ const (
 	unknownSize                                    = 0xFF
 )
 
-// appendID appends an element's id, whose length its first bits tell.
+// appendID appends an element's id, whose first bits encode its length.
 func appendID(b []byte, id uint32) []byte {
 	for n := (bits.Len32(id) + 7) / 8; n > 0; n-- {
 		b = append(b, byte(id>>(8*(n-1))))
@@ -40,7 +40,7 @@ func appendUint(b []byte, id uint32, v uint) []byte {
 	return appendBytes(b, id, binary.BigEndian.AppendUint64(nil, uint64(v)))
 }
 
-// matroskaHeader begins a stream of pictures that each last for a length of time.
+// matroskaHeader returns the header of a video whose pictures last each.
 func matroskaHeader(width, height int, each time.Duration) []byte {
 	video := appendUint(nil, idWidth, uint(width))
 	video = appendUint(video, idHeight, uint(height))
@@ -59,7 +59,7 @@ func matroskaHeader(width, height int, each time.Duration) []byte {
 	return appendBytes(b, idTracks, appendBytes(nil, idEntry, track))
 }
 
-// appendPicture appends what stands in front of a picture of size bytes.
+// appendPicture appends the element headers of a picture of size bytes.
 func appendPicture(b []byte, at time.Duration, size int) []byte {
 	time := appendUint(nil, idTime, uint(at.Microseconds()))
 	block := []byte{0x81, 0, 0, keyFrame} // track 1, at the cluster's time

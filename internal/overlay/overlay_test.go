@@ -59,7 +59,7 @@ func said(r Result) (list []string) {
 
 var nan = float32(math.NaN())
 
-func TestItems(t *testing.T) {
+func TestReadResult(t *testing.T) {
 	two := floats("boxes", []int{1, 2, 4}, 1, 2, 3, 4, 5, 6, 7, 8)
 	for name, c := range map[string]struct {
 		outputs []oip.Tensor
@@ -79,17 +79,17 @@ func TestItems(t *testing.T) {
 		"something else":     {[]oip.Tensor{floats("scores", []int{1, 2, 2, 2}, 1, 2, 3, 4, 5, 6, 7, 8), {Name: "bytes", Datatype: oip.Bytes, Shape: []int{9}}}, nil},
 		"nothing":            {nil, nil},
 	} {
-		r, err := Items(c.outputs)
+		r, err := ReadResult(c.outputs)
 		if got := said(r); err != nil || !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %q, %v; want %q", name, got, err, c.want)
 		}
 	}
-	r, err := Items([]oip.Tensor{floats("boxes", []int{1, 3, 4}, 1, 2, 3, 4, nan, 6, 7, 8, 5, 6, 7, 8), ints("ids", []int{1, 3}, 11, 12, 0)})
+	r, err := ReadResult([]oip.Tensor{floats("boxes", []int{1, 3, 4}, 1, 2, 3, 4, nan, 6, 7, 8, 5, 6, 7, 8), ints("ids", []int{1, 3}, 11, 12, 0)})
 	if err != nil || !r.Tracked || len(r.Boxes) != 2 || r.Boxes[0].ID != 11 || r.Boxes[1].ID != 0 {
 		t.Errorf("with ids: %+v, %v", r, err)
 	}
-	if r, err = Items([]oip.Tensor{two, words("ids", []int{1, 2}, "a", "b")}); err != nil || r.Tracked || len(r.Boxes) != 2 {
-		t.Errorf("ids of a model's own: %+v, %v", r, err)
+	if r, err = ReadResult([]oip.Tensor{two, words("ids", []int{1, 2}, "a", "b")}); err != nil || r.Tracked || len(r.Boxes) != 2 {
+		t.Errorf("ids with another meaning: %+v, %v", r, err)
 	}
 	for want, outputs := range map[string][]oip.Tensor{
 		"outputs.boxes: is of INT64":       {ints("boxes", []int{1, 1, 4}, 1, 2, 3, 4)},
@@ -103,11 +103,11 @@ func TestItems(t *testing.T) {
 		"outputs.mask: has the shape":      {{Name: "mask", Datatype: oip.Uint8, Shape: []int{2}, Data: []byte{1, 2}}},
 		"outputs.region: has the shape":    {{Name: "mask", Datatype: oip.Uint8, Shape: []int{1, 2}, Data: []byte{1, 2}}, floats("region", []int{1, 2}, 1, 2)},
 	} {
-		if _, err := Items(outputs); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := ReadResult(outputs); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
-	r, err = Items([]oip.Tensor{
+	r, err = ReadResult([]oip.Tensor{
 		floats("keypoints", []int{1, 1, 2, 3}, 1, 2, 0.9, nan, 3, 0.8),
 		{Name: "mask", Datatype: oip.Uint8, Shape: []int{1, 1, 2}, Data: []byte{0, 3}}, floats("region", []int{1, 4}, 0, 0, 10, 10),
 	})
@@ -133,7 +133,7 @@ func grey(w, h int) *image.RGBA {
 
 var grey128 = color.RGBA{128, 128, 128, 255}
 
-// show writes what is drawn to a file: go test -run Draw -show /tmp/overlay.png
+// show is a file for the picture of TestDraw: go test -run Draw -show /tmp/overlay.png
 var show = flag.String("show", "", "write the test's picture to this file")
 
 func TestDraw(t *testing.T) {
@@ -167,7 +167,7 @@ func TestDraw(t *testing.T) {
 		{"the edge of a box", 101, 150, palette[7]}, {"its outline", 99, 150, dark}, {"its inside", 130, 180, grey128},
 		{"no edge of a box larger than the picture", 639, 240, grey128},
 		{"a keypoint", 150, 120, palette[0]}, {"one that is unsure", 200, 100, grey128},
-		{"a class of the mask", 475, 225, color.RGBA{half(128, palette[0].R), half(128, palette[0].G), half(128, palette[0].B), 255}},
+		{"a class of the mask", 475, 225, color.RGBA{blend(128, palette[0].R), half(128, palette[0].G), half(128, palette[0].B), 255}},
 		{"nothing of the mask", 425, 225, grey128},
 	} {
 		if got := img.RGBAAt(c.x, c.y); got != c.want {
@@ -187,8 +187,8 @@ func TestDraw(t *testing.T) {
 	Draw(grey(1, 1), r, "x")
 }
 
-// FuzzItems: any outputs are read or refused, and what is read can be drawn.
-func FuzzItems(f *testing.F) {
+// FuzzReadResult: any outputs are read or refused, and what is read can be drawn.
+func FuzzReadResult(f *testing.F) {
 	f.Add("boxes", "FP32", 1, 2, 4, make([]byte, 32), "scores", "FP32", 1, 2, 0, make([]byte, 8))
 	f.Add("mask", "UINT8", 1, 2, 4, make([]byte, 8), "region", "FP32", 4, 0, 0, float32s(1, 2, 3e30, 4))
 	f.Add("labels", "BYTES", 1, 1, 1, []byte("\x01\x00\x00\x00a"), "keypoints", "FP32", 1, 1, 3, float32s(1e30, -1e30, 1))
@@ -202,7 +202,7 @@ func FuzzItems(f *testing.F) {
 			}
 			return s
 		}
-		r, err := Items([]oip.Tensor{
+		r, err := ReadResult([]oip.Tensor{
 			{Name: name1, Datatype: type1, Shape: shape(a1, b1, c1), Data: data1},
 			{Name: name2, Datatype: type2, Shape: shape(a2, b2, c2), Data: data2},
 		})
@@ -212,7 +212,7 @@ func FuzzItems(f *testing.F) {
 			}
 			return
 		}
-		if len(r.Boxes) > MaxItems || len(r.Top) > MaxItems || len(r.Poses) > MaxItems {
+		if len(r.Boxes) > maxItems || len(r.Top) > MaxItems || len(r.Poses) > MaxItems {
 			t.Fatal("too many")
 		}
 		Draw(grey(33, 21), r, "caption")

@@ -14,18 +14,17 @@ import (
 	"golang.org/x/image/math/fixed"
 )
 
-// typeface is read once; it does not change and is safe for concurrent use, its
-// faces are not.
+// typeface is parsed once. It is safe for concurrent use; its faces are not.
 var typeface = sync.OnceValues(func() (*opentype.Font, error) { return opentype.Parse(gomedium.TTF) })
 
-// letters are those of one size.
-type letters struct {
+// textFace is the font at one size.
+type textFace struct {
 	face font.Face
 	size float64
 }
 
-func newLetters(size float64) letters {
-	l := letters{face: basicfont.Face7x13, size: size}
+func newTextFace(size float64) textFace {
+	l := textFace{face: basicfont.Face7x13, size: size}
 	f, err := typeface()
 	if err != nil {
 		return l
@@ -36,19 +35,19 @@ func newLetters(size float64) letters {
 	return l
 }
 
-func (l *letters) close() { _ = l.face.Close() }
+func (l *textFace) close() { _ = l.face.Close() }
 
-// pad is the room left and right of a text.
-func (l *letters) pad() int { return max(2, int(l.size/4)) }
+// pad is the space left and right of a text.
+func (l *textFace) pad() int { return max(2, int(l.size/4)) }
 
-// measure is the size of a line of text, with room above and below.
-func (l *letters) measure(text string) (w, h int) {
+// measure returns the size of a line of text.
+func (l *textFace) measure(text string) (w, h int) {
 	m := l.face.Metrics()
 	return font.MeasureString(l.face, text).Ceil(), (m.Ascent + m.Descent).Ceil() + 1
 }
 
 // write writes text with its upper left corner at x, y.
-func (l *letters) write(dst draw.Image, x, y int, text string, c color.Color) {
+func (l *textFace) write(dst draw.Image, x, y int, text string, c color.Color) {
 	d := font.Drawer{Dst: dst, Src: image.NewUniform(c), Face: l.face}
 	d.Dot = fixed.Point26_6{X: fixed.I(x), Y: fixed.I(y) + l.face.Metrics().Ascent}
 	d.DrawString(text)
@@ -56,11 +55,11 @@ func (l *letters) write(dst draw.Image, x, y int, text string, c color.Color) {
 
 var shade = color.RGBA{12, 14, 18, 190}
 
-// maxTop is how many classes list shows.
+// maxTop is how many classes classList shows.
 const maxTop = 5
 
-// list writes classes in the upper left corner, each with a bar of its score.
-func (p *pen) list(top []Class) {
+// classList writes classes in the upper left corner, each with a bar for its score.
+func (p *pen) classList(top []Class) {
 	top = top[:min(len(top), maxTop)]
 	width, height := 0, 0
 	for _, c := range top {
@@ -81,8 +80,8 @@ func (p *pen) list(top []Class) {
 	}
 }
 
-// status writes the caption at the lower edge, cut off at the right one.
-func (p *pen) status(text string) {
+// caption writes text at the lower edge, cut off at the right edge.
+func (p *pen) caption(text string) {
 	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "")), " ")
 	_, h := p.measure(text)
 	line := image.Rect(p.Rect.Min.X, p.Rect.Max.Y-h-2, p.Rect.Max.X, p.Rect.Max.Y)

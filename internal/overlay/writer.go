@@ -19,13 +19,13 @@ import (
 const (
 	// maxSide bounds each side of a video.
 	maxSide = 16384
-	// endWait bounds how long ffmpeg may take from its last picture to its end.
-	endWait   = time.Minute
-	stopGrace = time.Second
+	// finishTimeout bounds the time from the last picture until ffmpeg has ended.
+	finishTimeout = time.Minute
+	stopGrace     = time.Second
 )
 
 // encodings are ffmpeg's arguments by the file's extension. All take any size:
-// where sides must be even, a row or column is added at the edge.
+// where sides must be even, they are padded.
 var encodings = map[string]string{
 	".mp4":  "-vf settb=1/90000,pad=ceil(iw/2)*2:ceil(ih/2)*2 -c:v libx264 -preset veryfast -crf 20 -pix_fmt yuv420p -movflags +faststart -f mp4",
 	".mkv":  "-vf settb=1/90000,pad=ceil(iw/2)*2:ceil(ih/2)*2 -c:v libx264 -preset veryfast -crf 20 -pix_fmt yuv420p -f matroska",
@@ -33,22 +33,22 @@ var encodings = map[string]string{
 	".gif":  "-vf settb=1/100,split[a][b];[a]palettegen=stats_mode=single[p];[b][p]paletteuse=new=1:dither=none -f gif",
 }
 
-// Extensions are those of the files that NewWriter writes.
+// Extensions are the file extensions that NewWriter accepts.
 const Extensions = ".mp4, .mkv, .webm or .gif"
 
-// CheckVideo says whether file's name is one that NewWriter takes.
+// CheckVideo returns an error when NewWriter cannot write a file of this name.
 func CheckVideo(file string) error {
 	if encodings[strings.ToLower(filepath.Ext(file))] == "" {
-		return fmt.Errorf("overlay: %s is no name of a video: want one that ends in %s", file, Extensions)
+		return fmt.Errorf("overlay: %s: want a name that ends in %s", file, Extensions)
 	}
 	return nil
 }
 
-// Writer writes pictures as a video, by an ffmpeg of its own. Its methods are
-// for one goroutine at a time.
+// Writer writes pictures as a video with a child ffmpeg. Its methods are for one
+// goroutine at a time.
 type Writer struct {
-	file   string // under this name when it is whole
-	part   string // until then
+	file   string // the name of the complete video
+	part   string // the name until then
 	width  int
 	height int
 	ctx    context.Context
@@ -61,13 +61,12 @@ type Writer struct {
 	err  error
 }
 
-// NewWriter starts a video of width x height pixels. What it is follows from the
-// file's extension: H.264 as .mp4 or .mkv, VP8 as .webm, or .gif. fps is the
-// usual rate, by which ffmpeg plans (0 = 25); the pictures' own times hold. A
-// file of this name is replaced when the video is whole; of one that is not,
-// nothing remains.
+// NewWriter starts a video of width x height pixels. The file's extension selects
+// the encoding: H.264 for .mp4 and .mkv, VP8 for .webm, or .gif. fps is the nominal
+// frame rate (0 = 25); each picture has a time of its own. An existing file is
+// replaced once the video is complete; an incomplete video is removed.
 //
-// When ctx ends, the video has failed. The caller must call Close.
+// When ctx ends, the video fails. The caller must call Close.
 func NewWriter(ctx context.Context, file string, width, height int, fps float64) (*Writer, error) {
 	return newWriter(ctx, "ffmpeg", file, width, height, fps)
 }
@@ -82,7 +81,7 @@ func newWriter(ctx context.Context, program, file string, width, height int, fps
 	if !(fps > 0 && fps <= 1000) {
 		fps = 25
 	}
-	// Beside the file, so that it can be renamed; of a name of its own, so that two writers do not meet.
+	// In the same folder, so that it can be renamed, and under a unique name, so that two writers do not share it.
 	f, err := os.CreateTemp(filepath.Dir(file), ".part-*"+filepath.Ext(file))
 	if err != nil {
 		return nil, fmt.Errorf("overlay: %s cannot be written: %w", file, err)
@@ -101,7 +100,7 @@ func newWriter(ctx context.Context, program, file string, width, height int, fps
 	if err != nil {
 		_ = os.Remove(w.part)
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("overlay: %s is not installed or not in PATH, and it writes the video; install it: apt-get install ffmpeg", program)
+			return nil, fmt.Errorf("overlay: %s writes the video, and is not installed or not in PATH: apt-get install ffmpeg", program)
 		}
 		return nil, fmt.Errorf("overlay: %w", err)
 	}
@@ -109,9 +108,9 @@ func newWriter(ctx context.Context, program, file string, width, height int, fps
 	return w, nil
 }
 
-// Write adds a picture, of the video's size, at its time from the beginning;
-// times rise. It waits for ffmpeg, and fails when that has failed or ctx has
-// ended; Close then says why. img is the caller's again when it returns.
+// Write adds a picture of the video's size, at its time from the beginning. Times
+// must rise. It waits for ffmpeg, and fails when ffmpeg has failed or ctx has ended;
+// Close then returns the reason. The caller may reuse img afterwards.
 func (w *Writer) Write(img *image.RGBA, at time.Duration) error {
 	if img.Rect.Dx() != w.width || img.Rect.Dy() != w.height || img.Stride != 4*w.width {
 		return fmt.Errorf("overlay: a picture of %dx%d for a video of %dx%d", img.Rect.Dx(), img.Rect.Dy(), w.width, w.height)
@@ -128,13 +127,13 @@ func (w *Writer) Write(img *image.RGBA, at time.Duration) error {
 		_, err = w.ffmpeg.Stdin.Write(pix)
 	}
 	if err != nil {
-		return fmt.Errorf("overlay: %s: ffmpeg takes no more pictures: %w", w.file, err)
+		return fmt.Errorf("overlay: %s: ffmpeg accepts no more pictures: %w", w.file, err)
 	}
 	return nil
 }
 
-// Close ends the video and puts it in its place, or says in ffmpeg's words why
-// there is none. ffmpeg has ended when it returns. It may be called again.
+// Close completes the video and renames it to its final name. Its error has
+// ffmpeg's message. ffmpeg has ended when it returns. It may be called again.
 func (w *Writer) Close() error {
 	w.once.Do(func() { w.err = w.finish(true) })
 	return w.err
@@ -146,16 +145,16 @@ func (w *Writer) Cancel() {
 }
 
 func (w *Writer) finish(keep bool) error {
-	defer func() { _ = os.Remove(w.part) }() // nothing is there after the rename
+	defer func() { _ = os.Remove(w.part) }() // no such file after the rename
 	if keep && !w.wrote {
 		keep = false
 	}
 	if !keep {
 		_ = w.ffmpeg.Stop(0)
-		return fmt.Errorf("overlay: %s: there was no picture to write", w.file)
+		return fmt.Errorf("overlay: %s: no picture was written", w.file)
 	}
-	_ = w.ffmpeg.Stdin.Close() // the end of the pictures
-	t := time.NewTimer(endWait)
+	_ = w.ffmpeg.Stdin.Close() // tells ffmpeg that there are no more pictures
+	t := time.NewTimer(finishTimeout)
 	defer t.Stop()
 	select {
 	case <-w.ffmpeg.Done():

@@ -42,15 +42,15 @@ func at(i int) time.Duration {
 	return d
 }
 
-// empty says that nothing but the wanted file is in its folder, and no child lives.
-func alone(t *testing.T, dir string, want ...string) {
+// checkFiles checks that dir holds only the wanted files, and that no child runs.
+func checkFiles(t *testing.T, dir string, want ...string) {
 	t.Helper()
 	list, err := os.ReadDir(dir)
 	if err != nil || len(list) != len(want) {
 		t.Errorf("%v, %v; want %v", list, err, want)
 	}
 	if n := child.Live(); n != 0 {
-		t.Errorf("%d children live", n)
+		t.Errorf("%d children run", n)
 	}
 }
 
@@ -65,7 +65,7 @@ func TestWriter(t *testing.T) {
 		if err := errors.Join(write(w, 65, 43, 12), w.Close(), w.Close()); err != nil {
 			t.Fatalf("%s: %v", ext, err)
 		}
-		alone(t, dir, file)
+		checkFiles(t, dir, file)
 		out, err := exec.Command("ffprobe", "-v", "error", "-select_streams", "v", "-show_entries", "frame=pts_time", "-of", "csv=p=0", file).CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v: %s", err, out)
@@ -101,7 +101,7 @@ func TestWriter(t *testing.T) {
 	}
 }
 
-func TestFailures(t *testing.T) {
+func TestWriterFailures(t *testing.T) {
 	dir := t.TempDir()
 	for want, make := range map[string]func() (*Writer, error){
 		"x.avi is no name of a video": func() (*Writer, error) { return NewWriter(t.Context(), "x.avi", 4, 4, 1) },
@@ -117,7 +117,7 @@ func TestFailures(t *testing.T) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
-	alone(t, dir)
+	checkFiles(t, dir)
 
 	start := func(ctx context.Context, program string) *Writer {
 		t.Helper()
@@ -127,7 +127,7 @@ func TestFailures(t *testing.T) {
 		}
 		return w
 	}
-	// Wrong pictures are refused, and cost nothing.
+	// Pictures of the wrong size or time are refused, and the video goes on.
 	w := start(t.Context(), "ffmpeg")
 	if err := w.Write(image.NewRGBA(image.Rect(0, 0, 3, 3)), 0); err == nil {
 		t.Error("a picture of another size was taken")
@@ -140,13 +140,13 @@ func TestFailures(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	w.Cancel()
-	alone(t, dir)
+	checkFiles(t, dir)
 
 	w = start(t.Context(), "ffmpeg")
 	if err := w.Close(); err == nil || !strings.Contains(err.Error(), "no picture") {
 		t.Errorf("got %v", err)
 	}
-	alone(t, dir)
+	checkFiles(t, dir)
 
 	// ffmpeg is killed from outside.
 	w = start(t.Context(), "ffmpeg")
@@ -161,7 +161,7 @@ func TestFailures(t *testing.T) {
 	if err := w.Close(); err == nil || !strings.Contains(err.Error(), "signal 9") {
 		t.Errorf("got %v", err)
 	}
-	alone(t, dir)
+	checkFiles(t, dir)
 
 	// The context ends while ffmpeg works.
 	ctx, cancel := context.WithCancel(t.Context())
@@ -173,9 +173,9 @@ func TestFailures(t *testing.T) {
 	if err := w.Close(); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
-	alone(t, dir)
+	checkFiles(t, dir)
 
-	// ffmpeg's own words are in the error: there is no encoder of this name.
+	// The error has ffmpeg's message: there is no encoder of this name.
 	real := encodings[".mp4"]
 	encodings[".mp4"] = "-c:v nothing264 -f mp4"
 	defer func() { encodings[".mp4"] = real }()
@@ -184,7 +184,7 @@ func TestFailures(t *testing.T) {
 	if err := w.Close(); err == nil || !strings.Contains(err.Error(), "Unknown encoder 'nothing264'") {
 		t.Errorf("got %v", err)
 	}
-	alone(t, dir)
+	checkFiles(t, dir)
 }
 
 func TestMatroskaIDs(t *testing.T) {

@@ -12,48 +12,47 @@ import (
 	"millrace/internal/oip"
 )
 
-// MaxItems bounds the boxes, poses and classes of one result: what comes after
-// them is left out.
-const MaxItems = 1000
+// maxItems bounds the boxes, poses and classes of one result. Further ones are left
+// out.
+const maxItems = 1000
 
 // maxLabel bounds a label, in runes.
 const maxLabel = 48
 
-// Result is what a model answered about one picture. Coordinates are pixels of
-// the picture as sent.
+// Result is a model's result for one picture. Coordinates are pixels of the picture
+// as sent.
 type Result struct {
 	Boxes []Box
 	Poses []Pose
-	Top   []Class // a classification, in the model's order
+	Top   []Class // of a classification, in the model's order
 	Mask  *Mask
 
 	Tracked bool // the boxes have ids
 }
 
-// Class names what was found. Number is -1 and Score NaN where the model says
-// none.
+// Class is the class of an object or a picture. Number is -1 and Score NaN where
+// the model gives none.
 type Class struct {
 	Number int
 	Label  string
 	Score  float64
 }
 
-// Box is a rectangle with its class. ID is that of a tracker, 0 where there is
-// none (yet).
+// Box is a rectangle with its class. ID is the tracker's, 0 without one.
 type Box struct {
 	X1, Y1, X2, Y2 float64
 	Class
 	ID int64
 }
 
-// Pose is the keypoints of one thing.
+// Pose is the keypoints of one object.
 type Pose []Point
 
 // Point is a keypoint with its score.
 type Point struct{ X, Y, Score float64 }
 
-// Mask is Height rows of Width classes, of which 0 is nothing, laid over the
-// region X1 Y1 X2 Y2.
+// Mask is Height rows of Width classes, 0 for background, stretched over the region
+// X1 Y1 X2 Y2.
 type Mask struct {
 	Width, Height  int
 	Pixels         []byte
@@ -61,13 +60,13 @@ type Mask struct {
 	Whole          bool    // the region is the whole picture
 }
 
-// Empty says that there is nothing to draw.
+// Empty reports whether there is nothing to draw.
 func (r *Result) Empty() bool {
 	return len(r.Boxes) == 0 && len(r.Poses) == 0 && len(r.Top) == 0 && r.Mask == nil
 }
 
-// Scale turns the coordinates of a picture into those of one that is fx times
-// as wide and fy times as high.
+// Scale returns the result for a picture that is fx times as wide and fy times as
+// high.
 func (r Result) Scale(fx, fy float64) Result {
 	r.Boxes = slices.Clone(r.Boxes)
 	for i := range r.Boxes {
@@ -90,20 +89,21 @@ func (r Result) Scale(fx, fy float64) Result {
 	return r
 }
 
-// Items reads the outputs of one picture by their names; others are left alone:
+// ReadResult reads the outputs of one picture by their names, and ignores others:
 //
 //	boxes      FP32  [1,n,4]: x1 y1 x2 y2
 //	scores     FP32  [1,n], or [1,n,C]: of each class; without boxes [1,k]
 //	classes    INT64 [1,n] or, without boxes, [1,k]
 //	labels     BYTES [1,n] or, without boxes, [1,k]
-//	ids        INT64 [1,n], of boxes; left alone when it is anything else
+//	ids        INT64 [1,n], of boxes; ignored with another datatype or shape
 //	keypoints  FP32  [1,N,K,3]: x y score
 //	mask       UINT8 [1,H,W], with region FP32 [1,4]: x1 y1 x2 y2
 //
-// The leading 1 may be missing. Scores of each class without classes give the
-// best one. Boxes and regions whose numbers are not finite are left out. Errors
-// name the output. The result may share the outputs' memory.
-func Items(outputs []oip.Tensor) (Result, error) {
+// The leading 1 may be missing. When there are scores of each class and no classes,
+// the class is that of the highest score. Boxes and regions with numbers that are not
+// finite are left out. Errors name the output. The result may share the outputs'
+// memory.
+func ReadResult(outputs []oip.Tensor) (Result, error) {
 	named := map[string]*oip.Tensor{}
 	for i := range outputs {
 		t := &outputs[i]
@@ -112,7 +112,7 @@ func Items(outputs []oip.Tensor) (Result, error) {
 			continue
 		}
 		if t.Datatype != want {
-			return Result{}, bad(t, "", "is of %s: want %s", t.Datatype, want)
+			return Result{}, outputError(t, "", "is of %s: want %s", t.Datatype, want)
 		}
 		if err := checkSize(t); err != nil {
 			return Result{}, err
@@ -129,10 +129,10 @@ func Items(outputs []oip.Tensor) (Result, error) {
 		r.Boxes, errs[0] = readBoxes(boxes, ids, named)
 	} else if first := firstOf(named, "scores", "classes", "labels"); first != nil && named["keypoints"] == nil {
 		var top []Class
-		if shape := trim(first.Shape, 1); len(shape) == 1 { // of another rank it is no classification
+		if shape := trimBatch(first.Shape, 1); len(shape) == 1 { // outputs of another rank are no classification
 			top, errs[0] = readClasses(shape[0], named)
 		}
-		r.Top = top[:min(len(top), MaxItems)]
+		r.Top = top[:min(len(top), maxItems)]
 	}
 	r.Poses, errs[1] = readPoses(named["keypoints"])
 	r.Mask, errs[2] = readMask(named["mask"], named["region"])
@@ -149,8 +149,8 @@ var datatypes = map[string]string{
 	"keypoints": oip.FP32, "mask": oip.Uint8, "region": oip.FP32,
 }
 
-// bad says what is wrong with an output, or with the part of it that is named.
-func bad(t *oip.Tensor, part, format string, args ...any) error {
+// outputError returns the error of an output, or of a part of it, such as "data".
+func outputError(t *oip.Tensor, part, format string, args ...any) error {
 	field := "outputs." + t.Name
 	if part != "" {
 		field += "." + part
@@ -158,7 +158,7 @@ func bad(t *oip.Tensor, part, format string, args ...any) error {
 	return fmt.Errorf(field+": "+format, args...)
 }
 
-// checkSize says whether a tensor's data are those of its shape.
+// checkSize checks that a tensor's data fit its shape.
 func checkSize(t *oip.Tensor) error {
 	n, err := oip.Elements(t.Shape)
 	if err != nil {
@@ -167,7 +167,7 @@ func checkSize(t *oip.Tensor) error {
 	size := oip.SizeOf(t.Datatype)
 	if t.Datatype != oip.Bytes {
 		if n > math.MaxInt/size || len(t.Data) != n*size {
-			return bad(t, "data", "has %d bytes for the shape %v of %s: want %d", len(t.Data), t.Shape, t.Datatype, n*size)
+			return outputError(t, "data", "has %d bytes for the shape %v of %s: want %d", len(t.Data), t.Shape, t.Datatype, n*size)
 		}
 		return nil
 	}
@@ -175,11 +175,11 @@ func checkSize(t *oip.Tensor) error {
 	for i := range n {
 		var ok bool
 		if _, rest, ok = oip.NextBytes(rest); !ok {
-			return bad(t, "data", "ends within element %d of %d", i, n)
+			return outputError(t, "data", "ends within element %d of %d", i, n)
 		}
 	}
 	if len(rest) > 0 {
-		return bad(t, "data", "has %d bytes behind the last of %d elements", len(rest), n)
+		return outputError(t, "data", "has %d bytes behind the last of %d elements", len(rest), n)
 	}
 	return nil
 }
@@ -193,8 +193,8 @@ func firstOf(named map[string]*oip.Tensor, names ...string) *oip.Tensor {
 	return nil
 }
 
-// trim takes the leading 1 off a shape that has more than rank axes.
-func trim(shape []int, rank int) []int {
+// trimBatch removes the batch axis of length 1 from a shape of rank+1 axes.
+func trimBatch(shape []int, rank int) []int {
 	if len(shape) == rank+1 && shape[0] == 1 {
 		return shape[1:]
 	}
@@ -202,9 +202,9 @@ func trim(shape []int, rank int) []int {
 }
 
 func readBoxes(t *oip.Tensor, ids []byte, named map[string]*oip.Tensor) ([]Box, error) {
-	shape := trim(t.Shape, 2)
+	shape := trimBatch(t.Shape, 2)
 	if len(shape) != 2 || shape[1] != 4 {
-		return nil, bad(t, "", "has the shape %v: want [1,n,4]", t.Shape)
+		return nil, outputError(t, "", "has the shape %v: want [1,n,4]", t.Shape)
 	}
 	n := shape[0]
 	classes, err := readClasses(n, named)
@@ -212,7 +212,7 @@ func readBoxes(t *oip.Tensor, ids []byte, named map[string]*oip.Tensor) ([]Box, 
 		return nil, err
 	}
 	var list []Box
-	for i := 0; i < n && len(list) < MaxItems; i++ {
+	for i := 0; i < n && len(list) < maxItems; i++ {
 		v := numbers(t, 4*i, 4)
 		if finite(v...) {
 			b := Box{X1: v[0], Y1: v[1], X2: v[2], Y2: v[3], Class: classes[i]}
@@ -225,65 +225,65 @@ func readBoxes(t *oip.Tensor, ids []byte, named map[string]*oip.Tensor) ([]Box, 
 	return list, nil
 }
 
-// readIDs returns the ids of boxes, nil when there are none. An output of that
-// name may be a model's own.
+// readIDs returns the ids of boxes, nil when there are none. A model may have an
+// output of that name with another meaning: that is no error.
 func readIDs(outputs []oip.Tensor, boxes *oip.Tensor) []byte {
 	for i := range outputs {
 		if t := &outputs[i]; t.Name == "ids" && t.Datatype == oip.Int64 && checkSize(t) == nil &&
-			slices.Equal(trim(t.Shape, 1), trim(boxes.Shape, 2)[:1]) {
+			slices.Equal(trimBatch(t.Shape, 1), trimBatch(boxes.Shape, 2)[:1]) {
 			return t.Data[:len(t.Data):len(t.Data)]
 		}
 	}
 	return nil
 }
 
-// readClasses reads scores, classes and labels of n things, each where it is.
+// readClasses reads those of scores, classes and labels that exist, for n objects.
 func readClasses(n int, named map[string]*oip.Tensor) ([]Class, error) {
-	scores, numbersOf, labels := named["scores"], named["classes"], named["labels"]
-	per := 0 // scores of one thing; 0 = one, of no class
+	scores, classes, labels := named["scores"], named["classes"], named["labels"]
+	perObject := 0 // scores of each class for one object; 0 = one score
 	if scores != nil {
-		switch flat, deep := trim(scores.Shape, 1), trim(scores.Shape, 2); {
-		case slices.Equal(flat, []int{n}):
-		case len(deep) == 2 && deep[0] == n && (deep[1] > 0 || n == 0):
-			per = deep[1]
+		switch one, each := trimBatch(scores.Shape, 1), trimBatch(scores.Shape, 2); {
+		case slices.Equal(one, []int{n}):
+		case len(each) == 2 && each[0] == n && (each[1] > 0 || n == 0):
+			perObject = each[1]
 		default:
-			return nil, bad(scores, "", "has the shape %v: want [1,%[2]d] or [1,%[2]d,C]", scores.Shape, n)
+			return nil, outputError(scores, "", "has the shape %v: want [1,%[2]d] or [1,%[2]d,C]", scores.Shape, n)
 		}
 	}
-	for _, t := range []*oip.Tensor{numbersOf, labels} {
-		if t != nil && !slices.Equal(trim(t.Shape, 1), []int{n}) {
-			return nil, bad(t, "", "has the shape %v: want [1,%d]", t.Shape, n)
+	for _, t := range []*oip.Tensor{classes, labels} {
+		if t != nil && !slices.Equal(trimBatch(t.Shape, 1), []int{n}) {
+			return nil, outputError(t, "", "has the shape %v: want [1,%d]", t.Shape, n)
 		}
 	}
 	list := make([]Class, n)
-	var words []byte
+	var labelData []byte
 	if labels != nil {
-		words = labels.Data
+		labelData = labels.Data
 	}
 	for i := range list {
 		c := &list[i]
 		c.Number, c.Score = -1, math.NaN()
-		if numbersOf != nil {
-			c.Number = int(int64(binary.LittleEndian.Uint64(numbersOf.Data[8*i:])))
+		if classes != nil {
+			c.Number = int(int64(binary.LittleEndian.Uint64(classes.Data[8*i:])))
 		}
 		switch {
 		case scores == nil:
-		case per == 0:
+		case perObject == 0:
 			c.Score = numbers(scores, i, 1)[0]
 		default:
-			best(c, numbers(scores, i*per, per))
+			setBestClass(c, numbers(scores, i*perObject, perObject))
 		}
 		if labels != nil {
-			l := int(binary.LittleEndian.Uint32(words))
-			c.Label = plain(words[4 : 4+l])
-			words = words[4+l:]
+			l := int(binary.LittleEndian.Uint32(labelData))
+			c.Label = printable(labelData[4 : 4+l])
+			labelData = labelData[4+l:]
 		}
 	}
 	return list, nil
 }
 
-// best takes a thing's class, or the score of the class that it has already.
-func best(c *Class, scores []float64) {
+// setBestClass sets the class with the highest score, or, if c has a class, its score.
+func setBestClass(c *Class, scores []float64) {
 	if c.Number >= 0 && c.Number < len(scores) {
 		c.Score = scores[c.Number]
 		return
@@ -304,20 +304,20 @@ func readPoses(t *oip.Tensor) ([]Pose, error) {
 	if t == nil {
 		return nil, nil
 	}
-	shape := trim(t.Shape, 3)
+	shape := trimBatch(t.Shape, 3)
 	if len(shape) != 3 || shape[2] != 3 {
-		return nil, bad(t, "", "has the shape %v: want [1,N,K,3]", t.Shape)
+		return nil, outputError(t, "", "has the shape %v: want [1,N,K,3]", t.Shape)
 	}
 	if len(t.Data) == 0 {
 		return nil, nil
 	}
 	var list []Pose
-	for i := range min(shape[0], MaxItems) {
+	for i := range min(shape[0], maxItems) {
 		var p Pose
-		for k := range min(shape[1], MaxItems) {
+		for k := range min(shape[1], maxItems) {
 			v := numbers(t, 3*(i*shape[1]+k), 3)
 			if !finite(v...) {
-				v = []float64{0, 0, 0} // keeps its number, is not drawn
+				v = []float64{0, 0, 0} // keeps its index, is not drawn
 			}
 			p = append(p, Point{v[0], v[1], v[2]})
 		}
@@ -330,14 +330,14 @@ func readMask(t, region *oip.Tensor) (*Mask, error) {
 	if t == nil {
 		return nil, nil
 	}
-	shape := trim(t.Shape, 2)
+	shape := trimBatch(t.Shape, 2)
 	if len(shape) != 2 {
-		return nil, bad(t, "", "has the shape %v: want [1,H,W]", t.Shape)
+		return nil, outputError(t, "", "has the shape %v: want [1,H,W]", t.Shape)
 	}
 	m := &Mask{Width: shape[1], Height: shape[0], Pixels: t.Data, Whole: region == nil}
 	if region != nil {
-		if !slices.Equal(trim(region.Shape, 1), []int{4}) {
-			return nil, bad(region, "", "has the shape %v: want [1,4]", region.Shape)
+		if !slices.Equal(trimBatch(region.Shape, 1), []int{4}) {
+			return nil, outputError(region, "", "has the shape %v: want [1,4]", region.Shape)
 		}
 		v := numbers(region, 0, 4)
 		if !finite(v...) {
@@ -351,7 +351,7 @@ func readMask(t, region *oip.Tensor) (*Mask, error) {
 	return m, nil
 }
 
-// numbers reads n elements of an FP32 tensor from one on.
+// numbers reads n elements of an FP32 tensor, beginning with element from.
 func numbers(t *oip.Tensor, from, n int) []float64 {
 	out := make([]float64, n)
 	for i := range out {
@@ -369,8 +369,9 @@ func finite(v ...float64) bool {
 	return true
 }
 
-// plain makes a label fit to be drawn: letters, short, in one line.
-func plain(b []byte) string {
+// printable returns a label without characters that cannot be printed, cut to
+// maxLabel.
+func printable(b []byte) string {
 	b = b[:min(len(b), 4*maxLabel)]
 	s := strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
