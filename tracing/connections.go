@@ -8,24 +8,24 @@ import (
 
 var (
 	connectionsOpen    = desc("millrace_connections", "Open TCP connections, by listener.", "listener")
-	connectionsRefused = desc("millrace_connections_refused_total", "Connections closed at once, because as many were open as limits.max_connections allows.", "listener")
-	acceptFailures     = desc("millrace_accept_failures_total", "Attempts to accept a connection that failed, for want of open files say.", "listener")
+	connectionsRefused = desc("millrace_connections_refused_total", "Connections closed at once because limits.max_connections were open.", "listener")
+	acceptFailures     = desc("millrace_accept_failures_total", "Failed attempts to accept a connection, for example because the process had no file descriptor left.", "listener")
 )
 
-// connections reads the figures of the listeners at each scrape.
-type connections struct {
+// connectionCollector reads the listeners' counters at each scrape.
+type connectionCollector struct {
 	read func() map[string]accept.Stats
 }
 
 // Describe lists what Collect sends.
-func (connections) Describe(ch chan<- *prometheus.Desc) {
+func (connectionCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- connectionsOpen
 	ch <- connectionsRefused
 	ch <- acceptFailures
 }
 
-// Collect reads the figures.
-func (c connections) Collect(ch chan<- prometheus.Metric) {
+// Collect reads the counters.
+func (c connectionCollector) Collect(ch chan<- prometheus.Metric) {
 	for name, st := range c.read() {
 		ch <- prometheus.MustNewConstMetric(connectionsOpen, prometheus.GaugeValue, float64(st.Open), name)
 		ch <- prometheus.MustNewConstMetric(connectionsRefused, prometheus.CounterValue, float64(st.Refused), name)

@@ -87,7 +87,7 @@ func New(o Options) *Metrics {
 		m.registry.MustRegister(streamCollector{o.Streams, describeSinks()})
 	}
 	if o.Accepted != nil {
-		m.registry.MustRegister(connections{o.Accepted})
+		m.registry.MustRegister(connectionCollector{o.Accepted})
 	}
 	m.buckets = o.RequestBuckets
 	if m.buckets == nil {

@@ -167,7 +167,7 @@ func TestDraw(t *testing.T) {
 		{"the edge of a box", 101, 150, palette[7]}, {"its outline", 99, 150, dark}, {"its inside", 130, 180, grey128},
 		{"no edge of a box larger than the picture", 639, 240, grey128},
 		{"a keypoint", 150, 120, palette[0]}, {"one that is unsure", 200, 100, grey128},
-		{"a class of the mask", 475, 225, color.RGBA{blend(128, palette[0].R), half(128, palette[0].G), half(128, palette[0].B), 255}},
+		{"a class of the mask", 475, 225, color.RGBA{blend(128, palette[0].R), blend(128, palette[0].G), blend(128, palette[0].B), 255}},
 		{"nothing of the mask", 425, 225, grey128},
 	} {
 		if got := img.RGBAAt(c.x, c.y); got != c.want {
@@ -212,7 +212,7 @@ func FuzzReadResult(f *testing.F) {
 			}
 			return
 		}
-		if len(r.Boxes) > maxItems || len(r.Top) > MaxItems || len(r.Poses) > MaxItems {
+		if len(r.Boxes) > maxItems || len(r.Top) > maxItems || len(r.Poses) > maxItems {
 			t.Fatal("too many")
 		}
 		Draw(grey(33, 21), r, "caption")
