@@ -105,7 +105,7 @@ func TestWriterFailures(t *testing.T) {
 	dir := t.TempDir()
 	for want, make := range map[string]func() (*Writer, error){
 		"x.avi: want a name that ends in": func() (*Writer, error) { return NewWriter(t.Context(), "x.avi", 4, 4, 1) },
-		"a video of 0x4":              func() (*Writer, error) { return NewWriter(t.Context(), "x.mp4", 0, 4, 1) },
+		"a video of 0x4":                  func() (*Writer, error) { return NewWriter(t.Context(), "x.mp4", 0, 4, 1) },
 		"none/x.mp4 cannot be written": func() (*Writer, error) {
 			return NewWriter(t.Context(), filepath.Join(dir, "none", "x.mp4"), 4, 4, 1)
 		},
