@@ -112,12 +112,11 @@ const (
 // ownCertificate returns files with a certificate for the names, made if there is
 // none yet: it is kept, so that whoever has accepted it once need not do so again.
 func ownCertificate(names []string) (cert, key string, err error) {
-	cache, err := os.UserCacheDir()
-	if err != nil {
+	if cert, err = SelfSignedFile(); err != nil {
 		return "", "", err
 	}
-	dir := filepath.Join(cache, "millrace", "tls")
-	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	dir := filepath.Dir(cert)
+	key = filepath.Join(dir, "key.pem")
 	if old, err := tls.LoadX509KeyPair(cert, key); err == nil && covers(old.Leaf, names) {
 		return cert, key, nil
 	}
@@ -129,6 +128,16 @@ func ownCertificate(names []string) (cert, key string, err error) {
 		return "", "", err
 	}
 	return cert, key, errors.Join(os.WriteFile(key, keyPEM, 0o600), os.WriteFile(cert, certPEM, 0o644))
+}
+
+// SelfSignedFile is where servers of this user with tls.self_signed keep their
+// certificate: a client of the same user can trust what it finds there.
+func SelfSignedFile() (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(cache, "millrace", "tls", "cert.pem"), nil
 }
 
 // covers says whether the certificate is good for all the names, and some time.

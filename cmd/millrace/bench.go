@@ -32,7 +32,7 @@ every time is counted from the moment a frame was due. The exit status is 1 when
 		asJSON          bool
 		csv             string
 	)
-	addr := addrFlag(c)
+	host := remoteFlags(c)
 	f.StringVar(&cfg.URL, "url", "", "address of the server with its scheme, in place of --addr")
 	f.StringVar(&cfg.Protocol, "protocol", load.WebSocketProtocol, "ws, v1 (millrace.v1) or rest")
 	f.StringVar(&cfg.Model, "model", "", "the model (needed)")
@@ -59,11 +59,14 @@ every time is counted from the moment a frame was due. The exit status is 1 when
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		var err error
 		if cfg.URL == "" {
-			cl, err := dial(*addr)
+			cl, err := host.dial()
 			if err != nil {
 				return err
 			}
 			cfg.URL = cl.Addr()
+		}
+		if cfg.TLS, err = host.tls(cfg.URL); err != nil {
+			return err
 		}
 		if cfg.Options, err = pairs("--option", options); err != nil {
 			return err

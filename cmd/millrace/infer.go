@@ -31,7 +31,7 @@ func inferCommand() *cobra.Command {
 		Example: inferExamples,
 		Args:    wrongUsage(cobra.RangeArgs(1, 2)),
 	}
-	addr := addrFlag(c)
+	host := remoteFlags(c)
 	var (
 		request, version string
 		deadline         time.Duration
@@ -60,7 +60,7 @@ func inferCommand() *cobra.Command {
 		} else if err := readRequest(&req, body); err != nil {
 			return err
 		}
-		cl, err := dial(*addr)
+		cl, err := host.dial()
 		if err != nil {
 			return err
 		}

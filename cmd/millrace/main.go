@@ -49,7 +49,7 @@ func run(ctx context.Context, args []string) int {
 		fmt.Fprintf(os.Stderr, "millrace: %v\nTry: millrace --help\n", err)
 		return exitUsage
 	}
-	fmt.Fprintf(os.Stderr, "millrace: %v\n", err)
+	fmt.Fprintf(os.Stderr, "millrace: %s\n", inCommands(err))
 	return exitFailure
 }
 

@@ -28,14 +28,14 @@ func modelsCommand() *cobra.Command {
 		Example: modelsExamples,
 		Args:    wrongUsage(cobra.NoArgs),
 	}
-	addr := addrFlag(c)
+	host := remoteFlags(c)
 	c.Flags().BoolVar(&kinds, "kinds", false, "the kinds of workers in this program, with their parameters")
 	c.Flags().BoolVar(&asJSON, "json", false, "as JSON")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if kinds {
 			return listKinds(c, asJSON)
 		}
-		cl, err := dial(*addr)
+		cl, err := host.dial()
 		if err != nil {
 			return err
 		}
@@ -71,10 +71,10 @@ func showCommand() *cobra.Command {
 		Example: "  millrace models show motion\n  millrace models show motion --json",
 		Args:    wrongUsage(cobra.ExactArgs(1)),
 	}
-	addr := addrFlag(c)
+	host := remoteFlags(c)
 	asJSON := c.Flags().Bool("json", false, "as JSON")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		cl, err := dial(*addr)
+		cl, err := host.dial()
 		if err != nil {
 			return err
 		}
@@ -134,7 +134,7 @@ func loadCommand() *cobra.Command {
 		Example: "  millrace models load delay fixed=5ms per_item=1ms instances=2\n  millrace models load delay share=false",
 		Args:    wrongUsage(cobra.MinimumNArgs(1)),
 	}
-	addr := addrFlag(c)
+	host := remoteFlags(c)
 	asJSON := c.Flags().Bool("json", false, "as JSON")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		params := stream.Params{}
@@ -145,7 +145,7 @@ func loadCommand() *cobra.Command {
 			}
 			params[key] = server.ParseParam(value)
 		}
-		cl, err := dial(*addr)
+		cl, err := host.dial()
 		if err != nil {
 			return err
 		}
@@ -170,9 +170,9 @@ func unloadCommand() *cobra.Command {
 		Example: "  millrace models unload delay",
 		Args:    wrongUsage(cobra.ExactArgs(1)),
 	}
-	addr := addrFlag(c)
+	host := remoteFlags(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
-		cl, err := dial(*addr)
+		cl, err := host.dial()
 		if err != nil {
 			return err
 		}

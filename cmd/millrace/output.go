@@ -12,34 +12,10 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"millrace/client"
 	"millrace/client/play"
 )
-
-// defaultAddr is where the commands look for a server.
-const defaultAddr = "127.0.0.1:8000"
-
-// addrFlag adds --addr. Its default follows MILLRACE_HTTP: where the server
-// listens is where it is found.
-func addrFlag(c *cobra.Command) *string {
-	def := defaultAddr
-	if a := os.Getenv("MILLRACE_HTTP"); a != "" && a != "off" {
-		def = a
-	}
-	return c.Flags().String("addr", def, "address of the server")
-}
-
-// dial makes a client for --addr.
-func dial(addr string) (*client.Client, error) {
-	c, err := client.New(addr)
-	if err != nil {
-		return nil, usagef("--addr: %w", err)
-	}
-	return c, nil
-}
 
 func writeJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)

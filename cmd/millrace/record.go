@@ -38,7 +38,7 @@ how the results differ. The file is readable up to its last second even when thi
 		Example: recordExamples,
 		Args:    wrongUsage(cobra.ExactArgs(1)),
 	}
-	addr := addrFlag(c)
+	host := remoteFlags(c)
 	f := c.Flags()
 	var (
 		o        play.Options
@@ -68,7 +68,7 @@ how the results differ. The file is readable up to its last second even when thi
 		if file == "" {
 			return usagef("--out is missing: the file to write, such as monday.mill")
 		}
-		cl, err := dial(*addr)
+		cl, err := host.dial()
 		if err != nil {
 			return err
 		}

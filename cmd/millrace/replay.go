@@ -33,7 +33,7 @@ millrace compare. Every frame is computed (--policy every), unless something els
 		Example: replayExamples,
 		Args:    wrongUsage(cobra.ExactArgs(1)),
 	}
-	addr := addrFlag(c)
+	host := remoteFlags(c)
 	f := c.Flags()
 	var (
 		o        play.Options
@@ -72,7 +72,7 @@ millrace compare. Every frame is computed (--policy every), unless something els
 		if err := src.Cut(); err != nil {
 			fmt.Fprintf(c.ErrOrStderr(), "millrace: %s: %v\n", args[0], err)
 		}
-		cl, err := dial(*addr)
+		cl, err := host.dial()
 		if err != nil {
 			return err
 		}

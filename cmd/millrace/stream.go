@@ -31,7 +31,7 @@ so. If drawing is slower than the video, sending waits for it. A picture's overl
 		Example: streamExamples,
 		Args:    wrongUsage(cobra.ExactArgs(1)),
 	}
-	addr := addrFlag(c)
+	host := remoteFlags(c)
 	f := c.Flags()
 	var (
 		o        play.Options
@@ -58,7 +58,7 @@ so. If drawing is slower than the video, sending waits for it. A picture's overl
 		if err := checkStream(&o); err != nil {
 			return err
 		}
-		cl, err := dial(*addr)
+		cl, err := host.dial()
 		if err != nil {
 			return err
 		}
@@ -99,7 +99,7 @@ func checkStream(o *play.Options) error {
 		return usagef("--duration: %v is negative", o.Limit)
 	}
 	if err := o.Policy.Validate(); err != nil {
-		return usagef("%w", err)
+		return usagef("%w", inFlags(err))
 	}
 	if o.Overlay != "" && overlay.CheckVideo(o.Overlay) != nil && overlay.CheckPicture(o.Overlay) != nil {
 		return usagef("--overlay: %s does not end in %s, nor in .png or .jpg", o.Overlay, overlay.Extensions)

@@ -16,6 +16,7 @@ import (
 
 	"millrace/client"
 	"millrace/ingest/streams"
+	"millrace/stream"
 )
 
 const streamsExamples = `  millrace streams
@@ -46,10 +47,10 @@ func listStreams(use string) *cobra.Command {
 		Example: "  millrace streams list\n  millrace streams list --json",
 		Args:    wrongUsage(cobra.NoArgs),
 	}
-	addr := addrFlag(c)
+	host := remoteFlags(c)
 	asJSON := c.Flags().Bool("json", false, "as JSON")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		cl, err := dial(*addr)
+		cl, err := host.dial()
 		if err != nil {
 			return err
 		}
@@ -80,10 +81,10 @@ func showStream() *cobra.Command {
 		Example: "  millrace streams show door\n  millrace streams show door --json",
 		Args:    wrongUsage(cobra.ExactArgs(1)),
 	}
-	addr := addrFlag(c)
+	host := remoteFlags(c)
 	asJSON := c.Flags().Bool("json", false, "as JSON")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		cl, err := dial(*addr)
+		cl, err := host.dial()
 		if err != nil {
 			return err
 		}
@@ -110,7 +111,7 @@ devices and addresses of private networks are for the server's configuration (or
   millrace streams add yard https://example.com/yard.m3u8 --model find --webhook https://example.com/found --webhook-secret change-me`,
 		Args: wrongUsage(cobra.ExactArgs(2)),
 	}
-	addr := addrFlag(c)
+	host := remoteFlags(c)
 	given := requestFlags(c.Flags())
 	asJSON := c.Flags().Bool("json", false, "as JSON")
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -122,16 +123,22 @@ devices and addresses of private networks are for the server's configuration (or
 		if cfg.Settings["model"] == nil {
 			return usagef("--model is missing: see `millrace models`")
 		}
-		cl, err := dial(*addr)
+		cl, err := host.dial()
 		if err != nil {
 			return err
 		}
 		defer cl.Close()
 		s, err := cl.AddServerStream(c.Context(), cfg)
-		if err != nil || !*asJSON {
+		if err != nil {
 			return err
 		}
-		return writeJSON(c.OutOrStdout(), s)
+		if _, err := cl.Metadata(c.Context(), s.Model, s.Version); stream.CodeOf(err) == stream.NotFound {
+			_, _ = fmt.Fprintf(c.ErrOrStderr(), "%s waits for the model %s, which is not loaded: see millrace models load\n", s.Name, s.Model)
+		}
+		if *asJSON {
+			return writeJSON(c.OutOrStdout(), s)
+		}
+		return nil
 	}
 	return c
 }
@@ -189,9 +196,9 @@ func eachStream(verb, short string, do func(*client.Client, context.Context, str
 		Example: fmt.Sprintf("  millrace streams %s door\n  millrace streams %s door yard", verb, verb),
 		Args:    wrongUsage(cobra.MinimumNArgs(1)),
 	}
-	addr := addrFlag(c)
+	host := remoteFlags(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
-		cl, err := dial(*addr)
+		cl, err := host.dial()
 		if err != nil {
 			return err
 		}
@@ -292,7 +299,7 @@ func doing(s *client.ServerStream) string {
 // problem is what is wrong now: the last failure of one that runs is over.
 func problem(s *client.ServerStream) string {
 	if s.Error != nil && (s.State == "waiting" || s.State == "failed" || s.State == "connecting") {
-		return s.Error.Message
+		return commandsOf(s.Error.Message)
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Sinks)) {
 		if text := s.Sinks[name].Error; text != "" {

@@ -25,14 +25,14 @@ func setStream() *cobra.Command {
 		Example: "  millrace streams set door max_age_ms=400 priority=high\n  millrace streams set door max_fps=2.5 --json",
 		Args:    wrongUsage(cobra.MinimumNArgs(2)),
 	}
-	addr := addrFlag(c)
+	host := remoteFlags(c)
 	asJSON := c.Flags().Bool("json", false, "as JSON")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		change, err := changeOf(args[1:])
 		if err != nil {
 			return usagef("set: %w", err)
 		}
-		cl, err := dial(*addr)
+		cl, err := host.dial()
 		if err != nil {
 			return err
 		}
