@@ -7,7 +7,7 @@ const Deadline = "deadline"
 
 // DeadlineSettings are the settings of the batcher deadline.
 type DeadlineSettings struct {
-	Slack time.Duration `yaml:"slack" default:"5ms" min:"0s" help:"of deadline: time kept free before the nearest deadline, for runs that take longer than predicted"`
+	Slack time.Duration `yaml:"slack" default:"5ms" help:"of deadline: time kept free before the nearest deadline, for runs that take longer than predicted"`
 }
 
 func init() {

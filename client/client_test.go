@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 // or stop is called.
 func serve(t *testing.T, models ...string) (c *client.Client, stop func()) {
 	t.Helper()
-	cfg := server.Defaults()
+	cfg := server.Config{}
 	cfg.HTTP, cfg.GRPC, cfg.Limits.MaxMessage = "127.0.0.1:0", server.Off, 1<<20
 	if err := cfg.AddModels(models...); err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 
 // exampleServer runs a server with one model, which answers what it was sent.
 func exampleServer() (addr string, stop func()) {
-	cfg := server.Defaults()
+	cfg := server.Config{}
 	cfg.HTTP, cfg.GRPC = "127.0.0.1:0", server.Off
 	if err := cfg.AddModels("echo=identity"); err != nil {
 		log.Fatal(err)

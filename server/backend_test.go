@@ -4,17 +4,19 @@ import (
 	"context"
 	"testing"
 
+	"millrace/config"
 	"millrace/stream"
+	"millrace/workers"
 )
 
 // A model of the configuration is not missing once the server has ended it: who
 // still asks is told that the server ends.
 func TestModelsOfDrainedServer(t *testing.T) {
-	m, err := ParseModel("cost=delay")
+	m, err := config.ParseModel("cost=delay")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := New(Config{HTTP: "127.0.0.1:0", GRPC: Off, Models: []ModelConfig{m}})
+	s, err := New(Config{HTTP: "127.0.0.1:0", GRPC: Off, Models: []workers.Config{m}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"millrace/config"
 	"millrace/server"
+	"millrace/workers"
 )
 
 // keptConn is a connection over which several requests go.
@@ -41,11 +43,11 @@ func (k keptConn) reply(t *testing.T) (code int, closed bool) {
 // While a server drains, requests on connections that were kept are answered, 503
 // where a model would have to run, and each connection is closed behind its reply.
 func TestDrainOnKeptConnections(t *testing.T) {
-	cost, err := server.ParseModel("cost=delay,fixed=700ms")
+	cost, err := config.ParseModel("cost=delay,fixed=700ms")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Models: []server.ModelConfig{cost}})
+	s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Models: []workers.Config{cost}})
 	var all []keptConn
 	for range 3 {
 		c, err := net.Dial("tcp", s.Addr("http"))

@@ -10,18 +10,20 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"millrace/config"
 	"millrace/internal/wire"
 	"millrace/server"
+	"millrace/workers"
 )
 
 // The end of a server as a client of millrace.v1 sees it: it is told first, with the
 // time that is left, and then of each frame, of its stream, and of the end.
 func TestDrainBeginsWithGoAway(t *testing.T) {
-	cost, err := server.ParseModel("cost=delay,fixed=300ms")
+	cost, err := config.ParseModel("cost=delay,fixed=300ms")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Drain: server.Duration(time.Minute), Models: []server.ModelConfig{cost}})
+	s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Drain: time.Minute, Models: []workers.Config{cost}})
 	d := websocket.Dialer{Subprotocols: []string{wire.Subprotocol}}
 	c, _, err := d.Dial("ws://"+s.Addr("http")+"/v2/stream", nil)
 	if err != nil {

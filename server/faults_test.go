@@ -91,7 +91,7 @@ func hugePNG() []byte {
 func TestFailingWorkersOverProtocols(t *testing.T) {
 	before := files(t)
 	letGo = make(chan struct{})
-	s, end := run(t, server.ModelConfig{Name: "m", Source: "trouble", Limits: server.ModelLimits{Run: server.Duration(time.Second)}})
+	s, end := run(t, workers.Config{Name: "m", Source: "trouble", Limits: workers.Limits{Run: time.Second}})
 	c := dial(t, s, "/v2/models/m/stream?codec=opaque&policy=every")
 	for _, x := range []struct{ frame, code string }{{"panic", "internal"}, {"die", "internal"}, {"hang", "timeout"}} {
 		if got := ask(t, c, websocket.BinaryMessage, []byte(x.frame)); !strings.Contains(got, `"code":"`+x.code+`"`) {
@@ -131,7 +131,7 @@ func TestFailingWorkersOverProtocols(t *testing.T) {
 
 // A thousand bad frames in a row cost their sender errors and nobody anything.
 func TestManyBadFramesOverWebSocket(t *testing.T) {
-	s, end := run(t, server.ModelConfig{Name: "find", Source: "motion"})
+	s, end := run(t, workers.Config{Name: "find", Source: "motion"})
 	defer func() {
 		if err := end(); err != nil {
 			t.Error(err)
@@ -166,7 +166,7 @@ func TestPullFromNobodyOverWebSocket(t *testing.T) {
 	}
 	nobody := l.Addr().String()
 	_ = l.Close()
-	s, end := run(t, server.ModelConfig{Name: "find", Source: "motion"})
+	s, end := run(t, workers.Config{Name: "find", Source: "motion"})
 	c := dial(t, s, "/v2/models/find/stream")
 	if got := ask(t, c, websocket.TextMessage, []byte(`{"url":"http://`+nobody+`/x.mp4"}`)); !strings.Contains(got, "permission_denied") || !strings.Contains(got, "sources.allow_private") {
 		t.Errorf("a private address: %s", got)

@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"millrace/server"
+	"millrace/config"
 )
 
 // The configuration has a folder of pictures analysed and the results written to a
@@ -64,7 +64,7 @@ streams:
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cfg, err := server.Load(path)
+	cfg, err := config.Load(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +167,7 @@ func TestSettingsOfOtherSources(t *testing.T) {
 		`{name: a, model: m, source: x.mp4, sinks: {sokcet: /run/x}}`:       "streams[0].sinks.sokcet: is no setting (did you mean socket?)",
 		`{name: a, model: m, source: x.mp4, sinks: {file: f, max_size: 9}}`: "streams[0].sinks.max_size: 9 is less than 1KiB",
 	} {
-		_, err := server.Parse([]byte("models:\n  - {name: m, source: motion}\nstreams:\n  - "+entry+"\n"), "f.yaml")
+		_, err := config.Parse([]byte("models:\n  - {name: m, source: motion}\nstreams:\n  - "+entry+"\n"), "f.yaml")
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "f.yaml:4: ") {
 			t.Errorf("%s\n%v, want %s", entry, err, want)
 		}

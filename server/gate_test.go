@@ -15,10 +15,12 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"millrace/config"
 	"millrace/examples/spotter"
 	"millrace/internal/codec"
 	"millrace/internal/video"
 	"millrace/server"
+	"millrace/workers"
 )
 
 // stillThenMoving is the example's clip as JPEG, standing at its first frame for a
@@ -65,7 +67,7 @@ func TestGate(t *testing.T) {
 	}
 	const still, moving = 60, 60
 	frames := stillThenMoving(t, dir, still, moving)
-	m, err := server.ParseModel("spotter=" + filepath.Join(dir, "spotter.onnx") + ",input.image.scale=0.00392157,output.boxes.threshold=0.3,output.track=true,stream.policy=every,gate.changed=0.002,gate.refresh=1h")
+	m, err := config.ParseModel("spotter=" + filepath.Join(dir, "spotter.onnx") + ",input.image.scale=0.00392157,output.boxes.threshold=0.3,output.track=true,stream.policy=every,gate.changed=0.002,gate.refresh=1h")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,11 +132,11 @@ func TestGate(t *testing.T) {
 	if n := s.Memory().Stats().Leases; n != 0 {
 		t.Errorf("%d leases left", n)
 	}
-	bad, err := server.ParseModel("find=motion,gate.changed=0.1")
+	bad, err := config.ParseModel("find=motion,gate.changed=0.1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv, err := server.New(server.Config{HTTP: "127.0.0.1:0", GRPC: "off", Models: []server.ModelConfig{bad}})
+	srv, err := server.New(server.Config{HTTP: "127.0.0.1:0", GRPC: "off", Models: []workers.Config{bad}})
 	if err == nil {
 		err = srv.Run(context.Background())
 	}

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"millrace/config"
 	"millrace/internal/onnxfile"
 	"millrace/server"
 )
@@ -103,16 +104,16 @@ func TestGuide(t *testing.T) {
 		"faces": `"boxes" \[1 1 4\] \[176,72,352,144\]`,
 	}
 	for _, block := range regexp.MustCompile(`(?m)^    models:\n(?:    .*\n)+`).FindAllString(text, -1) {
-		cfg, err := server.Parse([]byte(strings.ReplaceAll("\n"+block, "\n    ", "\n")), "guide.yaml")
+		cfg, err := config.Parse([]byte(strings.ReplaceAll("\n"+block, "\n    ", "\n")), "guide.yaml")
 		if err != nil {
 			t.Fatalf("%v\n%s", err, block)
 		}
 		m := cfg.Models[0]
 		t.Run(m.Name, func(t *testing.T) {
-			if m.Name != "what" && m.Input.Image.Width == 0 { // these files leave the size free
-				m.Input.Image.Width, m.Input.Image.Height = 640, 640
-			} else if m.Input.Image.Width == 0 {
-				m.Input.Image.Width, m.Input.Image.Height = 224, 224
+			if m.Name != "what" && m.Image.Width == 0 { // these files leave the size free
+				m.Image.Width, m.Image.Height = 640, 640
+			} else if m.Image.Width == 0 {
+				m.Image.Width, m.Image.Height = 224, 224
 			}
 			s, stop := run(t, m)
 			got := infer(t, s, m.Name, 704, 288)

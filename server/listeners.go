@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"time"
 
 	"millrace/ingest"
 	"millrace/ingest/grpc"
@@ -76,8 +75,8 @@ func openWS(s *Server) (ingest.Interface, error) {
 	l := &s.cfg.Limits
 	return ws.New(s.http, ws.Options{
 		MaxMessage: int(l.MaxMessage), MaxSessions: l.MaxSessions, MaxPulls: l.MaxPulls, MaxDecoders: l.MaxDecoders, MaxPixels: int(l.MaxPixels),
-		OutboxMessages: l.OutboxMessages, OutboxBytes: int64(l.OutboxBytes), KeptBytes: int64(s.cfg.Memory.Budget) / keptShare,
-		Idle: time.Duration(l.Idle), Resume: time.Duration(l.Resume),
+		OutboxMessages: l.OutboxMessages, OutboxBytes: l.OutboxBytes, KeptBytes: s.cfg.Memory.Budget / keptShare,
+		Idle: l.Idle, Resume: l.Resume,
 		AllowPrivateURLs: s.cfg.Sources.AllowPrivate, Log: s.log,
 	}), nil
 }
@@ -161,9 +160,9 @@ func (l *listener) at(addr string, encrypted bool) Listener {
 	return out
 }
 
-// Listeners returns the addresses that the configuration asks for.
-func (c Config) Listeners() []Listener {
-	c = c.withDefaults()
+// Listeners returns the addresses that a configuration asks for.
+func Listeners(c Config) []Listener {
+	c = c.WithDefaults()
 	var out []Listener
 	for i := range listeners {
 		if l := &listeners[i]; l.addr != nil && l.isOn(&c) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"millrace/config"
 	"millrace/server"
 )
 
@@ -17,7 +18,7 @@ func TestListenersOfAConfiguration(t *testing.T) {
 		"defaults": {server.Config{}, []server.Listener{
 			{Name: "http", Addr: "127.0.0.1:8000", URL: "http://127.0.0.1:8000"}, {Name: "grpc", Addr: "127.0.0.1:8001", URL: "grpc://127.0.0.1:8001"},
 		}},
-		"encrypted": {server.Config{GRPC: server.Off, TLS: server.TLSConfig{SelfSigned: true}}, []server.Listener{
+		"encrypted": {server.Config{GRPC: server.Off, TLS: config.TLS{SelfSigned: true}}, []server.Listener{
 			{Name: "http", Addr: "127.0.0.1:8000", URL: "https://127.0.0.1:8000"},
 		}},
 		"metrics alone": {server.Config{HTTP: server.Off, GRPC: server.Off, Metrics: "127.0.0.1:8002"}, []server.Listener{
@@ -25,7 +26,7 @@ func TestListenersOfAConfiguration(t *testing.T) {
 		}},
 		"none": {server.Config{HTTP: server.Off, GRPC: server.Off, Metrics: server.Off}, nil},
 	} {
-		if got := c.cfg.Listeners(); !slices.Equal(got, c.want) {
+		if got := server.Listeners(c.cfg); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}

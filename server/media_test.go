@@ -18,14 +18,16 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"millrace/config"
 	"millrace/server"
 	"millrace/stream"
+	"millrace/workers"
 )
 
 // A picture that cannot be read is an error that names the frame, over the
 // protocol it came by, and the next one is answered.
 func TestPicturesOverProtocols(t *testing.T) {
-	s, stop := run(t, server.ModelConfig{Name: "find", Source: "motion", Stream: server.StreamConfig{Policy: "every"}})
+	s, stop := run(t, workers.Config{Name: "find", Source: "motion", Policy: stream.Policy{Mode: stream.Every}})
 	good := jpegOf(t, 64, 48)
 	ws := dial(t, s, "/v2/models/find/stream")
 	defer ws.Close()
@@ -116,8 +118,8 @@ func TestPullsOfAnyKind(t *testing.T) {
 	}
 	files := httptest.NewServer(http.FileServer(http.Dir(dir)))
 	defer files.Close()
-	s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "off", Sources: server.SourcesConfig{AllowPrivate: true},
-		Models: []server.ModelConfig{{Name: "find", Source: "motion", Stream: server.StreamConfig{Policy: "every"}}}})
+	s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "off", Sources: config.Sources{AllowPrivate: true},
+		Models: []workers.Config{{Name: "find", Source: "motion", Policy: stream.Policy{Mode: stream.Every}}}})
 	for name, frames := range map[string]int{"a.jpg": 1, "a.png": 1, "a.webm": 10, "a.mjpeg": 10, "a.mkv": 10, "a.avi": 10} {
 		c := dial(t, s, "/v2/models/find/stream")
 		got := 0

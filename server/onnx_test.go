@@ -17,6 +17,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"millrace/config"
 	"millrace/internal/onnxfile"
 	"millrace/server"
 	"millrace/stream"
@@ -189,7 +190,7 @@ func TestFacesOnEveryPath(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg, err := server.Parse([]byte(strings.ReplaceAll(detector, "DIR", dir)), "faces.yaml")
+	cfg, err := config.Parse([]byte(strings.ReplaceAll(detector, "DIR", dir)), "faces.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,7 +294,7 @@ func TestConfigurationsThatDoNotFitTheModel(t *testing.T) {
 				t.Fatal(err)
 			}
 			text := strings.ReplaceAll(fmt.Sprintf("http: 127.0.0.1:0\ngrpc: off\nmodels:\n  - name: m\n    %s\n", c.model), "DIR", dir)
-			cfg, err := server.Parse([]byte(text), "millrace.yaml")
+			cfg, err := config.Parse([]byte(text), "millrace.yaml")
 			var s *server.Server
 			if err == nil {
 				if s, err = server.New(cfg); err == nil {

@@ -14,12 +14,14 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"millrace/config"
 	"millrace/examples/spotter"
 	"millrace/internal/clip/truth"
 	"millrace/internal/codec"
 	"millrace/internal/video"
 	"millrace/internal/wire"
 	"millrace/server"
+	"millrace/workers"
 )
 
 // frameOf is a frame of stream 1 in the protocol's bytes; region nil is the whole
@@ -108,11 +110,11 @@ func TestRegions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := server.ParseModel("spotter=" + filepath.Join(dir, "spotter.onnx") + ",input.image.scale=0.00392157,output.boxes.threshold=0.3,stream.policy=every")
+	m, err := config.ParseModel("spotter=" + filepath.Join(dir, "spotter.onnx") + ",input.image.scale=0.00392157,output.boxes.threshold=0.3,stream.policy=every")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, stop := run(t, m, server.ModelConfig{Name: "echo", Source: "identity"})
+	s, stop := run(t, m, workers.Config{Name: "echo", Source: "identity"})
 	c := v1(t, s, `{"type":"open","sid":1,"model":"spotter"}`)
 	defer c.Close()
 	r, err := video.Open(context.Background(), video.Options{URL: filepath.Join(dir, "clip.mp4")})

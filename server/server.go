@@ -52,16 +52,16 @@ type Server struct {
 // New checks the configuration and opens the listeners, so that what is wrong
 // with them is said at once. Models are loaded by Run.
 func New(cfg Config) (*Server, error) {
-	cfg = cfg.withDefaults()
+	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	s := &Server{
-		cfg: cfg, version: cfg.Version, memory: buf.NewPool(int64(cfg.Memory.Budget)),
+		cfg: cfg, version: cfg.Version, memory: buf.NewPool(cfg.Memory.Budget),
 		ready: make(chan struct{}), limit: &accept.Limit{Max: cfg.Limits.MaxConnections},
 	}
 	var err error
-	if s.tls, err = cfg.TLS.load(ownNames(cfg.Hosts)); err != nil {
+	if s.tls, err = loadTLS(cfg.TLS, ownNames(cfg.Hosts)); err != nil {
 		return nil, err
 	}
 	if s.observe, err = newObserver(s); err != nil {
@@ -141,12 +141,9 @@ func (s *Server) serving(failed <-chan error) error {
 
 func (s *Server) load(ctx context.Context) error {
 	for i, m := range s.cfg.Models {
-		w, err := m.Worker()
+		err := s.models.Define(m)
 		if err == nil {
-			err = s.models.Define(w)
-		}
-		if err == nil {
-			_, err = s.models.LoadConfig(ctx, w, true)
+			_, err = s.models.LoadConfig(ctx, m, true)
 		}
 		if err != nil {
 			return fmt.Errorf("models[%d]: %w", i, err)
@@ -163,7 +160,7 @@ func (s *Server) drain(stop func(), adapters *sync.WaitGroup) error {
 	if s.http != nil {
 		s.http.Drain()
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(s.cfg.Drain))
+	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Drain)
 	defer cancel()
 	until, _ := ctx.Deadline()
 	for _, a := range s.adapters {
@@ -181,7 +178,7 @@ func (s *Server) drain(stop func(), adapters *sync.WaitGroup) error {
 	select {
 	case <-ended:
 	case <-ctx.Done():
-		err = errors.Join(err, fmt.Errorf("adapters still had sessions after %v (drain)", time.Duration(s.cfg.Drain)))
+		err = errors.Join(err, fmt.Errorf("adapters still had sessions after %v (drain)", s.cfg.Drain))
 	}
 	s.observe.close()
 	return err

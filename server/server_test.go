@@ -13,6 +13,7 @@ import (
 
 	"millrace/server"
 	"millrace/stream"
+	"millrace/workers"
 )
 
 // TestMain checks for leaks. fasthttp keeps a clock for its Date header, and a
@@ -25,7 +26,7 @@ func TestMain(m *testing.M) {
 
 // run starts a server on free ports; the returned function ends it and returns
 // what Run returned.
-func run(t *testing.T, models ...server.ModelConfig) (*server.Server, func() error) {
+func run(t *testing.T, models ...workers.Config) (*server.Server, func() error) {
 	t.Helper()
 	return runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Models: models})
 }
@@ -67,7 +68,7 @@ func get(t *testing.T, s *server.Server, path string) (int, string) {
 }
 
 func TestServesAndDrains(t *testing.T) {
-	s, end := run(t, server.ModelConfig{Name: "echo", Source: "identity"}, server.ModelConfig{Name: "find", Source: "motion"})
+	s, end := run(t, workers.Config{Name: "echo", Source: "identity"}, workers.Config{Name: "find", Source: "motion"})
 	if code, body := get(t, s, "/v2/health/ready"); code != 200 {
 		t.Errorf("ready: %d %s", code, body)
 	}
@@ -99,7 +100,7 @@ func TestServesAndDrains(t *testing.T) {
 }
 
 func TestAModelThatDoesNotLoadEndsTheStart(t *testing.T) {
-	s, err := server.New(server.Config{HTTP: "127.0.0.1:0", GRPC: "off", Models: []server.ModelConfig{
+	s, err := server.New(server.Config{HTTP: "127.0.0.1:0", GRPC: "off", Models: []workers.Config{
 		{Name: "cost", Source: "delay", Params: stream.Params{"fixed": "soon"}},
 	}})
 	if err == nil {
@@ -133,7 +134,7 @@ func TestRunsOnce(t *testing.T) {
 }
 
 func ExampleServer() {
-	s, err := server.New(server.Config{HTTP: "127.0.0.1:0", GRPC: "off", Models: []server.ModelConfig{
+	s, err := server.New(server.Config{HTTP: "127.0.0.1:0", GRPC: "off", Models: []workers.Config{
 		{Name: "echo", Source: "identity"},
 	}})
 	if err != nil {

@@ -15,12 +15,15 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"millrace/config"
+	"millrace/ingest"
 	"millrace/ingest/streams"
 	"millrace/internal/child"
 	"millrace/internal/testseed"
 	"millrace/internal/wire"
 	"millrace/server"
 	"millrace/stream"
+	"millrace/workers"
 )
 
 var soakFor = flag.Duration("soak", 30*time.Second, "how long TestSoak takes")
@@ -38,11 +41,11 @@ func TestSoak(t *testing.T) {
 	dir := t.TempDir()
 	watched := newSoakStreams(t)
 	before, goroutines, heap := files(t), runtime.NumGoroutine(), heapInUse()
-	s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "off", Log: server.LogConfig{Level: "error", File: dir + "/log"},
-		Sources: server.SourcesConfig{AllowPrivate: true}, Streams: []streams.Config{watched.config(dir + "/door.jsonl")},
-		Limits: server.LimitsConfig{Resume: server.Duration(time.Second)},
-		Models: []server.ModelConfig{
-			{Name: "m", Source: "trouble", Instances: 3, Limits: server.ModelLimits{Restarts: 1000000}},
+	s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "off", Log: config.Log{Level: "error", File: dir + "/log"},
+		Sources: config.Sources{AllowPrivate: true}, Streams: []streams.Config{watched.config(dir + "/door.jsonl")},
+		Limits: ingest.Limits{Resume: time.Second},
+		Models: []workers.Config{
+			{Name: "m", Source: "trouble", Instances: 3, Limits: workers.Limits{Restarts: 1000000}},
 			{Name: "extra", Source: "identity"},
 			{Name: "find", Source: "motion"},
 		}})

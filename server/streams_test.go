@@ -15,8 +15,10 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"millrace/config"
 	"millrace/ingest/streams"
 	"millrace/server"
+	"millrace/workers"
 )
 
 // TestStreamsOfTheConfiguration reads a file with a stream, runs it, and watches
@@ -41,7 +43,7 @@ streams:
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cfg, err := server.Load(path)
+	cfg, err := config.Load(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +105,7 @@ func TestStreamFaults(t *testing.T) {
 		"a: b": "streams: is not a list",
 	} {
 		text = "streams:\n  " + strings.ReplaceAll(text, "\n", "\n  ")
-		_, err := server.Parse([]byte(text), "f.yaml")
+		_, err := config.Parse([]byte(text), "f.yaml")
 		if got := fmt.Sprint(err); !strings.Contains(got, want) || !strings.HasPrefix(got, "f.yaml:") {
 			t.Errorf("%s\n%s, want %q", text, got, want)
 		}
@@ -119,7 +121,7 @@ func TestStreamsFile(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	cfg, err := server.Load(filepath.Join(dir, "millrace.yaml"))
+	cfg, err := config.Load(filepath.Join(dir, "millrace.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,8 +170,8 @@ func TestStreamOverTLS(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "clip.mp4")
 	film(t, path)
 	door := streams.Config{Name: "door", Source: path, Model: "find", Loop: true}
-	s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, TLS: server.TLSConfig{SelfSigned: true},
-		Models: []server.ModelConfig{{Name: "find", Source: "motion"}}, Streams: []streams.Config{door}})
+	s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, TLS: config.TLS{SelfSigned: true},
+		Models: []workers.Config{{Name: "find", Source: "motion"}}, Streams: []streams.Config{door}})
 	d := websocket.Dialer{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} // whose it is, is not the question here
 	ws, _, err := d.Dial(strings.Replace(s.URL("http"), "https", "wss", 1)+"/v2/streams/door/results", http.Header{"Origin": {s.URL("http")}})
 	if err != nil {

@@ -20,34 +20,13 @@ import (
 	"sync"
 	"time"
 
+	"millrace/config"
 	"millrace/stream"
 )
 
-// TLSConfig has HTTP, WebSocket and gRPC encrypted. Browsers give cameras only
-// to pages that came by https, or from the machine itself.
-type TLSConfig struct {
-	Cert, Key  string // PEM files; read again when they change
-	SelfSigned bool   // a certificate of our own instead, kept in the cache folder
-}
-
-// On says whether connections are encrypted.
-func (c TLSConfig) On() bool { return c.SelfSigned || c.Cert != "" }
-
-func (c TLSConfig) validate() error {
-	switch {
-	case c.SelfSigned && (c.Cert != "" || c.Key != ""):
-		return stream.Errorf(stream.InvalidArgument, "tls.self_signed", "and tls.cert exclude each other")
-	case c.Cert != "" && c.Key == "":
-		return stream.Errorf(stream.InvalidArgument, "tls.key", "is missing: tls.cert needs its key")
-	case c.Key != "" && c.Cert == "":
-		return stream.Errorf(stream.InvalidArgument, "tls.cert", "is missing: tls.key needs its certificate")
-	}
-	return nil
-}
-
-// load returns what listeners need, nil when TLS is off. names are those that a
+// loadTLS returns what listeners need, nil when TLS is off. names are those that a
 // certificate of our own is for.
-func (c TLSConfig) load(names []string) (*tls.Config, error) {
+func loadTLS(c config.TLS, names []string) (*tls.Config, error) {
 	if !c.On() {
 		return nil, nil
 	}

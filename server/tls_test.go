@@ -16,14 +16,16 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
+	"millrace/config"
 	"millrace/server"
+	"millrace/workers"
 )
 
 func TestTLS(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", cache)
-	cfg := server.Config{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Hosts: []string{"cam.test"}, TLS: server.TLSConfig{SelfSigned: true},
-		Models: []server.ModelConfig{{Name: "id", Source: "identity"}}}
+	cfg := server.Config{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Hosts: []string{"cam.test"}, TLS: config.TLS{SelfSigned: true},
+		Models: []workers.Config{{Name: "id", Source: "identity"}}}
 	s, stop := runWith(t, cfg)
 	pem, err := os.ReadFile(filepath.Join(cache, "millrace", "tls", "cert.pem"))
 	if err != nil {
@@ -111,14 +113,14 @@ func TestTLSRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		tls  server.TLSConfig
+		tls  config.TLS
 		want string
 	}{
-		{server.TLSConfig{Cert: junk}, "tls.key: is missing"},
-		{server.TLSConfig{Key: junk}, "tls.cert: is missing"},
-		{server.TLSConfig{Cert: junk, Key: junk, SelfSigned: true}, "tls.self_signed: and tls.cert exclude"},
-		{server.TLSConfig{Cert: junk, Key: junk}, "tls.cert: " + junk},
-		{server.TLSConfig{Cert: filepath.Join(dir, "none"), Key: junk}, "no such file"},
+		{config.TLS{Cert: junk}, "tls.key: is missing"},
+		{config.TLS{Key: junk}, "tls.cert: is missing"},
+		{config.TLS{Cert: junk, Key: junk, SelfSigned: true}, "tls.self_signed: and tls.cert exclude"},
+		{config.TLS{Cert: junk, Key: junk}, "tls.cert: " + junk},
+		{config.TLS{Cert: filepath.Join(dir, "none"), Key: junk}, "no such file"},
 	} {
 		_, err := server.New(server.Config{HTTP: "127.0.0.1:0", GRPC: "off", TLS: c.tls})
 		if err == nil || !strings.Contains(err.Error(), c.want) {

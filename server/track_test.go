@@ -12,11 +12,13 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"millrace/config"
 	"millrace/examples/spotter"
 	"millrace/internal/clip/truth"
 	"millrace/internal/codec"
 	"millrace/internal/video"
 	"millrace/server"
+	"millrace/workers"
 )
 
 // The digits of the example's clip keep their ids while they move.
@@ -34,7 +36,7 @@ func TestTrackedDigits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := server.ParseModel("spotter=" + filepath.Join(dir, "spotter.onnx") + ",input.image.scale=0.00392157,output.boxes.threshold=0.3,output.track=true,output.track_score=0.5,stream.policy=every")
+	m, err := config.ParseModel("spotter=" + filepath.Join(dir, "spotter.onnx") + ",input.image.scale=0.00392157,output.boxes.threshold=0.3,output.track=true,output.track_score=0.5,stream.policy=every")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,11 +107,11 @@ func TestTrackedDigits(t *testing.T) {
 		t.Error(err)
 	}
 	for _, bad := range []string{"a=motion,output.track=true", "a=motion,output.classify.top_k=3,output.track=true"} {
-		m, err := server.ParseModel(bad)
+		m, err := config.ParseModel(bad)
 		if err != nil {
 			t.Fatal(err)
 		}
-		srv, err := server.New(server.Config{HTTP: "127.0.0.1:0", GRPC: "off", Models: []server.ModelConfig{m}})
+		srv, err := server.New(server.Config{HTTP: "127.0.0.1:0", GRPC: "off", Models: []workers.Config{m}})
 		if err == nil {
 			err = srv.Run(context.Background())
 		}

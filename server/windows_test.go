@@ -22,15 +22,17 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"millrace/config"
 	"millrace/internal/onnxfile"
 	"millrace/internal/wire"
 	"millrace/server"
 	"millrace/stream"
+	"millrace/workers"
 )
 
 // mirror is a model that answers with its input: FP32 [N, 4], sound, and UINT8
 // [N, 3, 1, 2, 2], pictures.
-func mirror(t *testing.T, settings string) server.ModelConfig {
+func mirror(t *testing.T, settings string) workers.Config {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "mirror.onnx")
 	model := onnxfile.Identity(onnxfile.Float32, "N", 4)
@@ -40,7 +42,7 @@ func mirror(t *testing.T, settings string) server.ModelConfig {
 	if err := os.WriteFile(path, model, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	m, err := server.ParseModel("mirror=" + path + "," + settings)
+	m, err := config.ParseModel("mirror=" + path + "," + settings)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -346,7 +348,7 @@ func TestManyStreamsOfSound(t *testing.T) {
 func TestWindowsThatDoNotFitTheModel(t *testing.T) {
 	for settings, want := range map[string]string{
 		"window.length=5": "models[0]: load mirror: window.length: is 5, and input x of model mirror has 4",
-		"window.hop=-1":   "models[0].window.hop: -1 is not between 1 and 16777216",
+		"window.hop=-1":   "mirror.window.hop: -1 is not between 1 and 16777216",
 		"window.size=3":   "mirror.window.size: is no setting: there are hop, length",
 		"input.image.width=2,input.image.layout=NCHW,window.length=2": "window.length: is 2, and input x of model mirror has 3",
 	} {
@@ -354,10 +356,10 @@ func TestWindowsThatDoNotFitTheModel(t *testing.T) {
 		if strings.Contains(settings, "image") {
 			of = "input.image.width=2"
 		}
-		m, err := server.ParseModel("mirror=" + mirror(t, of).Source + "," + settings)
+		m, err := config.ParseModel("mirror=" + mirror(t, of).Source + "," + settings)
 		var s *server.Server
 		if err == nil {
-			if s, err = server.New(server.Config{HTTP: "127.0.0.1:0", GRPC: "off", Models: []server.ModelConfig{m}}); err == nil {
+			if s, err = server.New(server.Config{HTTP: "127.0.0.1:0", GRPC: "off", Models: []workers.Config{m}}); err == nil {
 				err = s.Run(context.Background())
 			}
 		}

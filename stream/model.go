@@ -18,12 +18,14 @@ type TensorSpec struct {
 // one takes pictures and raw video frames; they are decoded, turned upright,
 // resized and normalised straight into the batch.
 type ImageSpec struct {
-	Width, Height int        // pixels
-	Color         string     // RGB, BGR or GRAY
-	Layout        string     // NHWC or NCHW
-	Fit           string     // stretch or letterbox
-	Scale         [3]float32 // FP32 inputs: (pixel*Scale - Mean) / Std, per channel
-	Mean, Std     [3]float32
+	Width  int        `yaml:"width" unset:"the model's" min:"1" max:"16384" help:"pixels"`
+	Height int        `yaml:"height" unset:"the model's" min:"1" max:"16384" help:"pixels"`
+	Color  string     `yaml:"color" unset:"the model's" words:"RGB BGR GRAY" help:"order of the channels"`
+	Layout string     `yaml:"layout" unset:"the model's" words:"NHWC NCHW" help:"order of the axes"`
+	Fit    string     `yaml:"fit" unset:"stretch" words:"stretch letterbox" help:"how a picture of another shape is fitted in"`
+	Scale  [3]float32 `yaml:"scale" unset:"1" help:"of FP32 inputs: (pixel*scale - mean) / std, one number or three"`
+	Mean   [3]float32 `yaml:"mean" unset:"0" help:"one number or three"`
+	Std    [3]float32 `yaml:"std" unset:"1" help:"one number or three"`
 }
 
 // Model is what a loaded model says of itself. It does not change while the

@@ -2,7 +2,11 @@ package stream
 
 import (
 	"cmp"
+	"fmt"
+	"slices"
 	"time"
+
+	"millrace/internal/setting"
 )
 
 // Mode says what happens to frames when there are more of them than compute.
@@ -19,12 +23,12 @@ const (
 // Policy is what a stream wants of freshness and flow. The zero value of a
 // field means "the model's default", filled in by WithDefaults.
 type Policy struct {
-	Mode     Mode
-	MaxAge   time.Duration // a frame that would be answered older than this is dropped as stale
-	Deadline time.Duration // as MaxAge, but set for each frame; the shorter one counts
-	MaxFPS   float64       // frames that come sooner are dropped; 0 = no limit
-	Window   int           // frames accepted and not yet ended at once, in Every; advertised credits in Latest
-	Priority Priority
+	Mode     Mode          `yaml:"policy" words:"latest every" help:"what happens to frames when there are more of them than compute"`
+	MaxAge   time.Duration `yaml:"max_age_ms" unit:"ms" help:"a frame that would be answered older is dropped"`
+	Deadline time.Duration `yaml:"deadline_ms" unit:"ms" help:"the same, for each frame; the shorter one counts"`
+	MaxFPS   float64       `yaml:"max_fps" min:"0.001" max:"1e6" help:"frames that come sooner are dropped"`
+	Window   int           `yaml:"window" min:"1" max:"1024" help:"frames on their way at once"` // in Latest: advertised credits
+	Priority Priority      `yaml:"priority" help:"of the stream's frames in the queue"`
 }
 
 // Priority orders the rings of a group. Waiting frames of a higher priority are
@@ -38,6 +42,29 @@ const (
 	Low
 	Priorities = 3
 )
+
+var priorities = [Priorities]string{"normal", "high", "low"}
+
+// String returns the name of the priority.
+func (p Priority) String() string {
+	if p < Priorities {
+		return priorities[p]
+	}
+	return fmt.Sprintf("Priority(%d)", p)
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (p Priority) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText reads the name of a priority.
+func (p *Priority) UnmarshalText(text []byte) error {
+	i := slices.Index(priorities[:], string(text))
+	if i < 0 {
+		return fmt.Errorf("%.40q is no priority: want normal, high or low", text)
+	}
+	*p = Priority(i)
+	return nil
+}
 
 // Bounds of a policy.
 const (
@@ -75,21 +102,14 @@ func (p Policy) WithDefaults(d Policy) Policy {
 	return p
 }
 
-// Validate names the first field that is out of bounds.
+// Validate says everything that is out of bounds.
 func (p Policy) Validate() error {
-	switch {
-	case p.Mode != "" && p.Mode != Latest && p.Mode != Every:
-		return Errorf(InvalidArgument, "policy", "%q is not a policy: want latest or every", string(p.Mode))
-	case p.MaxAge < 0:
-		return Errorf(InvalidArgument, "max_age_ms", "is negative")
-	case p.Deadline < 0:
-		return Errorf(InvalidArgument, "deadline_ms", "is negative")
-	case p.MaxFPS != 0 && !(p.MaxFPS >= 0.001 && p.MaxFPS <= 1e6):
-		return Errorf(InvalidArgument, "max_fps", "%v is neither 0 nor between 0.001 and 1000000", p.MaxFPS)
-	case p.Window < 0 || p.Window > MaxWindow:
-		return Errorf(InvalidArgument, "window", "%d is not between 1 and %d", p.Window, MaxWindow)
-	case p.Priority >= Priorities:
-		return Errorf(InvalidArgument, "priority", "%d is not a priority", p.Priority)
+	if p == (Policy{Mode: Latest}) || p == (Policy{Mode: Every}) || p == (Policy{}) {
+		return nil // the policies of one-shot requests, which are many
 	}
-	return nil
+	errs := setting.Of("", &p).Check()
+	if p.Priority >= Priorities {
+		errs = append(errs, Errorf(InvalidArgument, "priority", "%d is not a priority", p.Priority))
+	}
+	return setting.Join(errs...)
 }

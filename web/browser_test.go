@@ -123,7 +123,7 @@ type running struct {
 
 func start(t *testing.T, addr, model string) running {
 	t.Helper()
-	cfg := server.Defaults()
+	cfg := server.Config{}
 	cfg.HTTP, cfg.GRPC, cfg.Log.Level, cfg.Hosts, cfg.Clip = addr, server.Off, "error", []string{foreign}, spotter.Clip
 	cfg.Limits.MaxDecoders = decoders
 	digits := fmt.Sprintf("%q,input.image.scale=0.00392157,output.boxes.threshold=0.3", model)

@@ -12,70 +12,85 @@ import (
 	"millrace/workers/results"
 )
 
-// Config is how one model is loaded. Zero fields take the defaults of
-// WithDefaults. Two configs that are Same make one group.
+// Config is how one model is loaded. Zero fields take their defaults. The tags name
+// its keys in the configuration file. Two configs that are Same make one group.
 type Config struct {
-	Name      string        // of the endpoint
-	Version   string        // "" = "1"
-	Kind      string        // a registered kind
-	Source    string        // what the kind loads, if anything
-	Params    stream.Params // for the worker
-	Instances int           // workers
-	Batching  Batching
-	Policy    stream.Policy     // defaults of the model's streams
-	Image     *stream.ImageSpec // overrides the kind's own
-	Window    Window            // of its streams, as its input
-	MaxFlows  int               // streams and one-shot callers at once: places in the queue
-	Limits    Limits
-	Parts     []any // settings of registered parts: batchers and stages; pointers to their structs, such as *batching.SoftSettings
+	Name   string `yaml:"name" form:"name" help:"of the endpoint"`
+	Source string `yaml:"source" help:"a kind of worker, or what to load"`
+	Kind   string // a registered kind of worker; "" = the one that Source is for
+
+	Version   string            `yaml:"version" default:"1" help:"of the model"`
+	Instances int               `yaml:"instances" default:"1" min:"1" max:"1024" request:"64" help:"workers"`
+	MaxFlows  int               `yaml:"max_flows" default:"16384" min:"1" max:"1048576" help:"streams and one-shot callers at once: places in the queue"`
+	Batching  Batching          `yaml:"batching"`
+	Image     *stream.ImageSpec `yaml:"input.image"` // overrides the kind's own
+	Window    Window            `yaml:"window"`
+	Policy    stream.Policy     `yaml:"stream"` // defaults of the model's streams; clients choose for themselves
+	Limits    Limits            `yaml:"limits"`
+
+	// Params are the parameters of the kind of worker, by the names that it gives
+	// its settings; nested names are joined by dots.
+	Params stream.Params
+	// Parts are settings of registered parts, batchers and stages: pointers to their
+	// structs, such as *batching.SoftSettings.
+	Parts []any
 }
 
-// Batching is a model's batching.
+// Batching is a model's batching. What a kind of batcher can be told is in Parts.
 type Batching struct {
-	Kind    string // a registered kind; its own settings are in Parts
-	MaxSize int    // rows; 0 = the worker's own choice
-	Buffers int    // batches open or running at once; 0 = instances + 1
-	Memory  batching.Backend
+	Kind    BatcherKind      `yaml:"kind" default:"adaptive" request:"any" short:"batcher" help:"when a batch goes"`
+	MaxSize int              `yaml:"max_size" unset:"the worker's own choice" min:"1" max:"4096" request:"any" short:"max_size batch_size" help:"rows of a batch; the batches of all models take at most half of memory.budget, for as long as they are loaded. What an ONNX model computes between its inputs and outputs grows with it too and is not counted"`
+	Buffers int              `yaml:"buffers" unset:"instances + 1" min:"1" max:"4096" help:"batches open or running at once"`
+	Memory  batching.Backend `yaml:"memory" unset:"the worker's own choice" words:"heap c" help:"where batches lie"`
+}
+
+// BatcherKind names a registered kind of batcher.
+type BatcherKind string
+
+// Words returns the names of the registered kinds.
+func (BatcherKind) Words() (names []string) {
+	for _, k := range batching.Kinds() {
+		names = append(names, k.Name)
+	}
+	return names
 }
 
 // Limits bound what a model's workers may do.
 type Limits struct {
-	Start       time.Duration // Init, Allocate and Acquire together
-	Run         time.Duration // one batch; past it the members fail and the instance is quarantined
-	Quarantined int           // hung instances at once; past it they are not replaced
-	Restarts    int           // of one worker in a row without a good batch in between
-	IdleState   time.Duration // the state of a stream that sends nothing is released after this
+	Start       time.Duration `yaml:"start" default:"1m" min:"1ms" help:"time that a worker may take to start"`
+	Run         time.Duration `yaml:"run" default:"30s" min:"1ms" request:"10m" help:"time that a batch may take; past it its frames fail and the worker is replaced"`
+	Quarantined int           `yaml:"quarantined" default:"4" help:"hung workers at once; past it they are not replaced"`
+	Restarts    int           `yaml:"restarts" default:"5" help:"of one worker in a row, without a good batch in between"`
+	IdleState   time.Duration `yaml:"idle_state" default:"5m" help:"a silent stream's state is released after it"`
 }
 
 // hangsAfter is after how long a worker that starts or stops is taken to hang. Its own
 // error, at Start, comes first.
 func (l Limits) hangsAfter() time.Duration { return l.Start + min(l.Start, time.Second) }
 
-// Defaults of a model's configuration.
-const (
-	DefaultMaxFlows    = 16384
-	DefaultStart       = 60 * time.Second
-	DefaultRun         = 30 * time.Second
-	DefaultQuarantined = 4
-	DefaultRestarts    = 5
-	DefaultIdleState   = 5 * time.Minute
-)
+// Table is the settings of the model, those of registered parts included. Parameters
+// of the kind of worker are not among them.
+func (c *Config) Table() *setting.Table {
+	t := setting.Of("", c)
+	t.AddParts(setting.Model, &c.Parts)
+	return t
+}
 
 // WithDefaults returns c with its zero fields filled in.
 func (c Config) WithDefaults() Config {
-	setDefault(&c.Version, "1")
-	setDefault(&c.Instances, 1)
-	setDefault(&c.Batching.Kind, batching.Adaptive)
-	if kind, ok := Lookup(c.Kind); ok {
-		setDefault(&c.Batching.Memory, kind.Memory)
+	if c.Kind == "" {
+		if kind, load, err := KindOf(c.Source); err == nil {
+			c.Kind, c.Source = kind, load
+		}
 	}
-	setDefault(&c.Batching.Memory, batching.Heap)
-	setDefault(&c.MaxFlows, DefaultMaxFlows)
-	setDefault(&c.Limits.Start, DefaultStart)
-	setDefault(&c.Limits.Run, DefaultRun)
-	setDefault(&c.Limits.Quarantined, DefaultQuarantined)
-	setDefault(&c.Limits.Restarts, DefaultRestarts)
-	setDefault(&c.Limits.IdleState, DefaultIdleState)
+	if kind, ok := Lookup(c.Kind); ok && c.Batching.Memory == "" {
+		c.Batching.Memory = kind.Memory
+	}
+	if c.Batching.Memory == "" {
+		c.Batching.Memory = batching.Heap
+	}
+	setting.Own(&c)
+	c.Table().Fill()
 	return c
 }
 
@@ -98,72 +113,46 @@ func (c Config) buffersFor(workers int) int {
 	return b
 }
 
-func setDefault[T comparable](p *T, def T) {
-	var zero T
-	if *p == zero {
-		*p = def
-	}
-}
-
-// Validate names the first setting that is out of bounds.
+// Validate says everything that is wrong, each error with the path of the setting.
 func (c Config) Validate() error {
-	kind, known := Lookup(c.Kind)
-	bad := func(field, format string, args ...any) error {
-		return stream.Errorf(stream.InvalidArgument, field, format, args...)
+	var errs []error
+	if c.Name == "" {
+		errs = append(errs, stream.Errorf(stream.InvalidArgument, "name", "\"\" is no name: want 1 to 128 letters, digits, dots, dashes or underscores"))
 	}
-	switch {
-	case c.Name == "":
-		return bad("name", "is empty")
-	case len(c.Name) > 128:
-		return bad("name", "is longer than 128 bytes")
-	case !known:
-		return stream.Errorf(stream.NotFound, "source", "%q is no kind of worker: see `millrace models --kinds`", c.Kind)
-	case c.Instances < 1 || c.Instances > 1024:
-		return bad("instances", "%d is not between 1 and 1024", c.Instances)
-	case c.Batching.MaxSize < 0 || c.Batching.MaxSize > 4096:
-		return bad("batching.max_size", "%d is not between 1 and 4096", c.Batching.MaxSize)
-	case c.Batching.Buffers < 0 || c.Batching.Buffers > 4096:
-		return bad("batching.buffers", "%d is not between 1 and 4096", c.Batching.Buffers)
-	case c.MaxFlows < 1 || c.MaxFlows > 1<<20:
-		return bad("max_flows", "%d is not between 1 and %d", c.MaxFlows, 1<<20)
-	case c.Limits.Run < time.Millisecond:
-		return bad("limits.run", "%v is less than 1ms", c.Limits.Run)
-	case c.Limits.Start < time.Millisecond:
-		return bad("limits.start", "%v is less than 1ms", c.Limits.Start)
+	if c.Kind == "" {
+		_, _, err := KindOf(c.Source)
+		errs = append(errs, err)
 	}
-	if _, err := kind.Decode(c.Params); err != nil {
-		return err
+	errs = append(errs, results.Validate(c.Parts))
+	c = c.WithDefaults()
+	if kind, known := Lookup(c.Kind); known {
+		_, err := kind.Decode(c.Params)
+		errs = append(errs, err)
+	} else if c.Kind != "" {
+		errs = append(errs, stream.Errorf(stream.NotFound, "source", "%q is no kind of worker: see `millrace models --kinds`", c.Kind))
 	}
-	if _, err := batching.NewBatcher(c.Batching.Kind, 1, c.Parts); err != nil {
-		return err
-	}
-	if err := results.Validate(c.Parts); err != nil {
-		return err
-	}
-	if err := checkParts(c.Parts); err != nil {
-		return err
-	}
-	if err := c.Window.validate(); err != nil {
-		return err
-	}
-	return c.Policy.Validate()
+	errs = append(errs, c.Table().Check()...)
+	errs = append(errs, checkImage(c.Image))
+	return setting.Join(errs...)
 }
 
-// Same says whether two configs, with defaults filled in, mean the same group.
-func (c Config) Same(d Config) bool {
-	sameImage := (c.Image == nil) == (d.Image == nil) && (c.Image == nil || *c.Image == *d.Image)
-	return c.Version == d.Version && c.Kind == d.Kind && c.Source == d.Source && maps.Equal(c.Params, d.Params) &&
-		c.Batching == d.Batching && c.Policy == d.Policy && c.MaxFlows == d.MaxFlows && c.Limits == d.Limits && c.Window == d.Window && sameImage && sameParts(c.Parts, d.Parts)
-}
-
-// checkParts names the first setting of a registered part that is out of bounds.
-func checkParts(parts []any) error {
-	t := setting.Of("", &struct{}{})
-	t.AddParts(setting.Model, &parts)
-	if errs := t.Check(); len(errs) > 0 {
-		return errs[0]
+func checkImage(s *stream.ImageSpec) error {
+	if s != nil && s.Std != [3]float32{} && slices.Contains(s.Std[:], 0) {
+		return stream.Errorf(stream.InvalidArgument, "input.image.std", "%v holds a 0, which nothing can be divided by", s.Std)
 	}
 	return nil
+}
+
+// Same says whether two configs, with defaults filled in, mean the same group:
+// whatever its name and the number of its workers.
+func (c Config) Same(d Config) bool {
+	if !maps.Equal(c.Params, d.Params) || !sameParts(c.Parts, d.Parts) {
+		return false
+	}
+	for _, x := range []*Config{&c, &d} {
+		x.Name, x.Instances, x.Params, x.Parts = "", 0, nil, nil
+	}
+	return reflect.DeepEqual(c, d)
 }
 
 // sameParts says whether both have the same settings of the same parts.

@@ -355,7 +355,7 @@ func last(x *gated, still func() []byte) reply {
 func TestGateAndIDs(t *testing.T) {
 	x := newGated(t, workers.Config{
 		Parts: []any{
-			&postprocess.Config{Kind: "boxes", Boxes: "b", Scores: "s"}, &tracking.Settings{Track: true},
+			&postprocess.Config{Boxes: &postprocess.Boxes{Boxes: "b", Scores: "s"}}, &tracking.Settings{Track: true},
 			&gate.Settings{Changed: 0.005, Refresh: time.Hour},
 		},
 	})

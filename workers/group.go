@@ -69,7 +69,7 @@ func (g *Group) describeModel(m *stream.Model) error {
 		return err
 	}
 	g.model = m
-	b, err := batching.NewBatcher(g.cfg.Batching.Kind, m.MaxBatch, g.cfg.Parts)
+	b, err := batching.NewBatcher(string(g.cfg.Batching.Kind), m.MaxBatch, g.cfg.Parts)
 	if err != nil {
 		return err
 	}

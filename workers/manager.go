@@ -192,7 +192,7 @@ func (m *Manager) LoadConfig(ctx context.Context, cfg Config, share bool) (endpo
 			return nil
 		}
 		if same != nil {
-			if n := max(MaxInstances, same.cfg.Instances); same.Workers() >= n {
+			if n := same.Workers(); !mayAsk(same.cfg, n+1) {
 				return stream.Errorf(stream.Overloaded, "instances", "model %s has %d workers already: only its configuration can set more", name, n)
 			}
 			return same.addWorker(ctx)

@@ -55,7 +55,7 @@ func TestMemoryFollowsTheWorkers(t *testing.T) {
 		t.Fatal(err)
 	}
 	reserved("unloaded", 0)
-	if _, err := r.LoadConfig(ctx, workers.Config{Name: "d", Kind: "dense", Parts: []any{&postprocess.Config{Kind: "masks", Output: "none"}}}, true); err == nil {
+	if _, err := r.LoadConfig(ctx, workers.Config{Name: "d", Kind: "dense", Parts: []any{&postprocess.Config{Masks: &postprocess.Masks{Output: "none"}}}}, true); err == nil {
 		t.Fatal("nonsense was loaded")
 	}
 	reserved("refused", 0)

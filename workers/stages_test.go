@@ -59,7 +59,7 @@ func (w *counting) Run(_ context.Context, b *batching.Batch) error {
 func TestStageOfAStatefulWorker(t *testing.T) {
 	r := newRig(t)
 	g := r.load(t, workers.Config{Kind: "counting", Parts: []any{
-		&postprocess.Config{Kind: "boxes", Boxes: "b", Scores: "s"}, &tracking.Settings{Track: true},
+		&postprocess.Config{Boxes: &postprocess.Boxes{Boxes: "b", Scores: "s"}}, &tracking.Settings{Track: true},
 	}})
 	a := newReplies()
 	s, err := g.Open(stream.Options{Policy: stream.Policy{Mode: stream.Every, Window: 8}}, a)

@@ -200,7 +200,7 @@ func (s *storm) config(r *rand.Rand) workers.Config {
 	return workers.Config{
 		Name: "m", Kind: []string{"chaos", "chaos-stateful", "chaos-image", "affine", "identity"}[r.IntN(5)], Instances: 1 + r.IntN(3), MaxFlows: 64,
 		Batching: workers.Batching{
-			Kind: kinds[r.IntN(len(kinds))].Name, MaxSize: 1 + r.IntN(4), Buffers: r.IntN(4),
+			Kind: workers.BatcherKind(kinds[r.IntN(len(kinds))].Name), MaxSize: 1 + r.IntN(4), Buffers: r.IntN(4),
 		},
 		Parts:  []any{&batching.SoftSettings{MaxDelay: time.Millisecond}},
 		Limits: workers.Limits{Run: 20 * time.Millisecond, Quarantined: 1 + r.IntN(50), Restarts: 1 + r.IntN(20), IdleState: time.Duration(1+r.IntN(50)) * time.Millisecond},
@@ -297,7 +297,7 @@ func (s *storm) finishes(st *stream.Stream) bool {
 			return true
 		case <-time.After(100 * time.Millisecond):
 		}
-		if g, err := s.Group("m", ""); err == nil && fullOnly(g.Config().Batching.Kind) {
+		if g, err := s.Group("m", ""); err == nil && fullOnly(string(g.Config().Batching.Kind)) {
 			return false
 		}
 	}
@@ -367,7 +367,7 @@ func (s *storm) settle() {
 			st := g.Stats()
 			return st.Busy == 0 && st.Quarantined == 0 && st.Waiting == 0 && st.Flows == 0 && st.Streams == 0 && st.BuffersFree == st.Buffers
 		}
-		if fullOnly(g.Config().Batching.Kind) {
+		if fullOnly(string(g.Config().Batching.Kind)) {
 			_ = s.Unload(context.Background(), st.Model.Name)
 			continue
 		}

@@ -118,7 +118,7 @@ func TestParkingInABubble(t *testing.T) {
 		kind := k.Name
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t)
-			g := r.load(t, workers.Config{Kind: "faulty", Instances: 3, Batching: workers.Batching{Kind: kind, MaxSize: 4}, Parts: []any{&batching.SoftSettings{MaxDelay: 3 * time.Millisecond}}})
+			g := r.load(t, workers.Config{Kind: "faulty", Instances: 3, Batching: workers.Batching{Kind: workers.BatcherKind(kind), MaxSize: 4}, Parts: []any{&batching.SoftSettings{MaxDelay: 3 * time.Millisecond}}})
 			var wg sync.WaitGroup
 			const streams, frames = 8, 40
 			for p := range streams {

@@ -11,21 +11,8 @@ import (
 // Window is the configured window of a model; the zero value means that it has
 // none. A Length of 0 is that of the model's input, a Hop of 0 the length.
 type Window struct {
-	Length int // samples, rows or pictures
-	Hop    int // from the start of a window to that of the next
-}
-
-// maxWindow bounds both fields.
-const maxWindow = 1 << 24
-
-func (w Window) validate() error {
-	switch {
-	case w.Length < 0 || w.Length > maxWindow:
-		return stream.Errorf(stream.InvalidArgument, "window.length", "%d is not between 1 and %d", w.Length, maxWindow)
-	case w.Hop < 0 || w.Hop > maxWindow:
-		return stream.Errorf(stream.InvalidArgument, "window.hop", "%d is not between 1 and %d", w.Hop, maxWindow)
-	}
-	return nil
+	Length int `yaml:"length" unset:"that of the model's shape" min:"1" max:"16777216" help:"samples, rows or pictures that are one input"`
+	Hop    int `yaml:"hop" unset:"the length" min:"1" max:"16777216" help:"of them, from the start of a window to that of the next"`
 }
 
 // TakeInputs applies the configured window and picture to the model's own input: the

@@ -72,7 +72,7 @@ func TestWindowSettings(t *testing.T) {
 		"window.hop: -1 is not between 1 and 16777216":       {Length: 1, Hop: -1},
 		"window.hop: 16777217 is not between 1 and 16777216": {Hop: 1<<24 + 1},
 	} {
-		if err := w.validate(); err == nil || err.Error() != want {
+		if err := (Config{Name: "m", Kind: "identity", Window: w}).Validate(); err == nil || err.Error() != want {
 			t.Errorf("%+v: %v, want %s", w, err, want)
 		}
 	}

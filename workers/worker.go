@@ -91,6 +91,9 @@ type Kind struct {
 	// Foreign says that Run computes outside of Go, in C, and so holds one of the
 	// Go scheduler's processors all the while.
 	Foreign bool
+	// Loads says whether a source, which is no name of a kind, is for this one: a path
+	// or an address; nil = none is.
+	Loads func(source string) bool
 	// Settings returns a pointer to a struct with the kind's own settings, tagged as
 	// internal/setting describes; nil = it has none.
 	Settings func() any
@@ -113,23 +116,28 @@ func Register(k Kind) {
 }
 
 // Table is the kind's own settings.
-func (k Kind) Table() *setting.Table {
-	_, t := k.settings()
-	return t
+func (k Kind) Table() *setting.Table { return k.table(k.newSettings()) }
+
+func (k Kind) newSettings() any {
+	if k.Settings == nil {
+		return nil
+	}
+	return k.Settings()
 }
 
-func (k Kind) settings() (ptr any, t *setting.Table) {
-	if k.Settings == nil {
-		return nil, setting.Of("", new(struct{}))
+// table is the settings that ptr points to, as newSettings returns it.
+func (Kind) table(ptr any) *setting.Table {
+	if ptr == nil {
+		ptr = new(struct{})
 	}
-	ptr = k.Settings()
-	return ptr, setting.Of("", ptr)
+	return setting.Of("", ptr)
 }
 
 // Decode returns the kind's settings with the parameters and defaults in them: nil for
 // a kind without settings. Errors name all parameters that are wrong.
 func (k Kind) Decode(params stream.Params) (any, error) {
-	ptr, t := k.settings()
+	ptr := k.newSettings()
+	t := k.table(ptr)
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(params)) {
 		f, ok := t.Find(name)
@@ -140,7 +148,7 @@ func (k Kind) Decode(params stream.Params) (any, error) {
 		errs = append(errs, f.SetAny(params[name]))
 	}
 	t.Fill()
-	return ptr, errors.Join(errs...)
+	return ptr, setting.Join(errs...)
 }
 
 // unknown is the error about a parameter that the kind does not have.

@@ -13,18 +13,20 @@ import (
 	"time"
 
 	"millrace/client/load"
+	"millrace/config"
 	"millrace/server"
 	"millrace/stream"
+	"millrace/workers"
 )
 
 // serve runs a server with some models and returns its address.
 func serve(t *testing.T) (*server.Server, string) {
 	t.Helper()
 	s, err := server.New(server.Config{
-		HTTP: "127.0.0.1:0", GRPC: server.Off, Log: server.LogConfig{Level: "error"},
-		Models: []server.ModelConfig{
+		HTTP: "127.0.0.1:0", GRPC: server.Off, Log: config.Log{Level: "error"},
+		Models: []workers.Config{
 			{Name: "echo", Source: "identity"},
-			{Name: "slow", Source: "delay", Instances: 1, Batching: server.BatchingConfig{MaxSize: 4}, Params: stream.Params{"fixed": "5ms", "per_item": "1ms"}},
+			{Name: "slow", Source: "delay", Instances: 1, Batching: workers.Batching{MaxSize: 4}, Params: stream.Params{"fixed": "5ms", "per_item": "1ms"}},
 			{Name: "motion", Source: "motion"},
 		},
 	})

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 
 func serve(t *testing.T, models ...string) (c *client.Client, stop func()) {
 	t.Helper()
-	cfg := server.Defaults()
+	cfg := server.Config{}
 	cfg.HTTP, cfg.GRPC = "127.0.0.1:0", server.Off
 	if err := cfg.AddModels(models...); err != nil {
 		t.Fatal(err)

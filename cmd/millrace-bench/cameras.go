@@ -6,8 +6,8 @@ import (
 
 	"millrace/client/load"
 	"millrace/internal/codec"
-	"millrace/server"
 	"millrace/stream"
+	"millrace/workers"
 	"millrace/workers/onnx"
 )
 
@@ -15,10 +15,10 @@ import (
 var scale = [3]float32{1. / 255, 1. / 255, 1. / 255}
 
 // pictures is the model that takes the film's frames.
-func pictures(m *onnxModels) []server.ModelConfig {
+func pictures(m *onnxModels) []workers.Config {
 	c := onnxModel("cnn", m.cnn, onnxBatch)
-	c.Input.Image = &stream.ImageSpec{Scale: scale}
-	return []server.ModelConfig{c}
+	c.Image = &stream.ImageSpec{Scale: scale}
+	return []workers.Config{c}
 }
 
 // onnxVideo compares the processor time of a frame of video through the small

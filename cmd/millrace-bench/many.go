@@ -9,6 +9,7 @@ import (
 	"millrace/client/load"
 	"millrace/server"
 	"millrace/stream"
+	"millrace/workers"
 )
 
 // The numbers of streams of many. Each is a descriptor here and one in the client
@@ -41,7 +42,7 @@ func many(b *bench) error {
 		fmt.Fprintf(b.say, "only %d descriptors may be open: ", idle+spare)
 	}
 	t, err := serve(func(c *server.Config) { c.Limits.MaxSessions = 2 * (manyIdle + spare) },
-		delayModel("delay", stream.Params{}), server.ModelConfig{Name: "identity", Source: "identity", Instances: 2})
+		delayModel("delay", stream.Params{}), workers.Config{Name: "identity", Source: "identity", Instances: 2})
 	if err != nil {
 		return err
 	}

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"millrace/internal/onnxfile"
-	"millrace/server"
 	"millrace/stream"
+	"millrace/workers"
 )
 
 const (
@@ -56,14 +56,14 @@ func writeModels() (*onnxModels, error) {
 func (m *onnxModels) remove() { os.RemoveAll(m.dir) }
 
 // onnxModel configures a file as the bare loops run it.
-func onnxModel(name, path string, maxSize int) server.ModelConfig {
-	return server.ModelConfig{Name: name, Source: path, Instances: onnxInstances, Batching: server.BatchingConfig{MaxSize: maxSize},
+func onnxModel(name, path string, maxSize int) workers.Config {
+	return workers.Config{Name: name, Source: path, Instances: onnxInstances, Batching: workers.Batching{MaxSize: maxSize},
 		Params: stream.Params{"threads": int64(onnxThreads)}}
 }
 
 // withONNX starts a server of models of m, which also starts the library that the
 // bare loops run on, and ends it after do.
-func withONNX(do func(m *onnxModels, t *target) error, models func(m *onnxModels) []server.ModelConfig) error {
+func withONNX(do func(m *onnxModels, t *target) error, models func(m *onnxModels) []workers.Config) error {
 	m, err := writeModels()
 	if err != nil {
 		return err
@@ -111,8 +111,8 @@ func onnxCalls(b *bench) error {
 		}
 		b.add(row)
 		return nil
-	}, func(m *onnxModels) []server.ModelConfig {
-		return []server.ModelConfig{onnxModel("mlp", m.mlp, onnxBatch), onnxModel("mlp1", m.mlp, 1), onnxModel("cnn", m.cnn, onnxBatch)}
+	}, func(m *onnxModels) []workers.Config {
+		return []workers.Config{onnxModel("mlp", m.mlp, onnxBatch), onnxModel("mlp1", m.mlp, 1), onnxModel("cnn", m.cnn, onnxBatch)}
 	})
 }
 

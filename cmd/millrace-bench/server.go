@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 
+	"millrace/config"
 	"millrace/server"
 	"millrace/stream"
+	"millrace/workers"
 )
 
 // target is a server that is measured, in this process.
@@ -25,24 +27,24 @@ const (
 // start runs the server that most rows are measured on.
 func (b *bench) start() (err error) {
 	b.server, err = serve(nil,
-		server.ModelConfig{Name: "identity", Source: "identity", Instances: 2},
-		server.ModelConfig{Name: "motion", Source: "motion", Instances: 2},
+		workers.Config{Name: "identity", Source: "identity", Instances: 2},
+		workers.Config{Name: "motion", Source: "motion", Instances: 2},
 		delayModel("delay", stream.Params{}), delayModel("stateful", stream.Params{"stateful": true}),
 	)
 	return err
 }
 
-func delayModel(name string, p stream.Params) server.ModelConfig {
+func delayModel(name string, p stream.Params) workers.Config {
 	p["fixed"], p["per_item"] = fmt.Sprintf("%gms", delayFixed), fmt.Sprintf("%gms", delayPerItem)
-	return server.ModelConfig{Name: name, Source: "delay", Instances: 2, Batching: server.BatchingConfig{MaxSize: delayBatch}, Params: p}
+	return workers.Config{Name: name, Source: "delay", Instances: 2, Batching: workers.Batching{MaxSize: delayBatch}, Params: p}
 }
 
 func (b *bench) stop() error { return b.server.end() }
 
 // serve runs a server until its end is called. adjust changes its configuration,
 // nil does not.
-func serve(adjust func(*server.Config), models ...server.ModelConfig) (*target, error) {
-	cfg := server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Log: server.LogConfig{Level: "error"}, Models: models}
+func serve(adjust func(*server.Config), models ...workers.Config) (*target, error) {
+	cfg := server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Log: config.Log{Level: "error"}, Models: models}
 	if adjust != nil {
 		adjust(&cfg)
 	}

@@ -139,7 +139,7 @@ func firstLine(ctx context.Context, program string, args ...string) (string, err
 // checkPorts looks at the addresses and takes none of them: a server that is to be
 // replaced still has them.
 func checkPorts(ctx context.Context, cfg server.Config) (found []finding) {
-	for _, l := range cfg.Listeners() {
+	for _, l := range server.Listeners(cfg) {
 		f := finding{What: l.Name, State: "ok", Detail: l.Addr}
 		if err := checkAddr(ctx, l.Addr); err != nil {
 			f.State, f.Detail = wrong, err.Error()

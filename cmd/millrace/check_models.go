@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"millrace/client"
 	"millrace/internal/buf"
@@ -18,7 +17,7 @@ import (
 // share the memory, and lets go of them. They run nothing beyond their start.
 func checkModels(ctx context.Context, cfg server.Config) (found []finding) {
 	models := workers.NewManager(workers.ManagerOptions{
-		Memory: buf.NewPool(int64(cfg.Memory.Budget)), Pixels: codec.Limits{MaxPixels: cfg.Limits.MaxPixels},
+		Memory: buf.NewPool(cfg.Memory.Budget), Pixels: codec.Limits{MaxPixels: cfg.Limits.MaxPixels},
 	})
 	for _, m := range cfg.Models {
 		f := finding{What: "model " + m.Name, State: "ok"}
@@ -27,7 +26,7 @@ func checkModels(ctx context.Context, cfg server.Config) (found []finding) {
 		}
 		found = append(found, f)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Duration(cfg.Drain))
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.Drain)
 	defer cancel()
 	if err := models.Close(ctx); err != nil {
 		found = append(found, finding{What: "models", State: wrong, Detail: err.Error()})
@@ -36,12 +35,8 @@ func checkModels(ctx context.Context, cfg server.Config) (found []finding) {
 }
 
 // load loads a model, and tells what it is.
-func (f *finding) load(ctx context.Context, models *workers.Manager, cfg server.ModelConfig) error {
-	w, err := cfg.Worker()
-	if err != nil {
-		return err
-	}
-	endpoint, err := models.LoadConfig(ctx, w, true)
+func (f *finding) load(ctx context.Context, models *workers.Manager, cfg workers.Config) error {
+	endpoint, err := models.LoadConfig(ctx, cfg, true)
 	if err != nil {
 		return err
 	}
@@ -51,6 +46,7 @@ func (f *finding) load(ctx context.Context, models *workers.Manager, cfg server.
 	}
 	m := g.Model()
 	f.Inputs, f.Outputs = tensors(m, m.Inputs), tensors(m, m.Outputs)
+	w := g.Config()
 	lines := []string{fmt.Sprintf("%s, %d workers, %s batching", w.Kind, w.Instances, w.Batching.Kind)}
 	if m.Any {
 		lines = append(lines, "takes any tensors")

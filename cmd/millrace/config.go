@@ -3,13 +3,11 @@ package main
 import (
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"millrace/server"
+	"millrace/config"
 	"millrace/workers"
 )
 
@@ -19,16 +17,16 @@ const configExamples = `  millrace config
 
 // settings is what can be set, for the three forms of output.
 type settings struct {
-	Server []server.Setting `json:"server"`
-	Model  []server.Setting `json:"model"`
-	Stream []server.Setting `json:"stream"`
+	Server []config.Setting `json:"server"`
+	Model  []config.Setting `json:"model"`
+	Stream []config.Setting `json:"stream"`
 	Kinds  []kindSettings   `json:"kinds"`
 }
 
 type kindSettings struct {
-	Name string            `json:"name"`
-	Doc  string            `json:"doc"`
-	Keys map[string]string `json:"keys"`
+	Name     string           `json:"name"`
+	Doc      string           `json:"doc"`
+	Settings []config.Setting `json:"settings"`
 }
 
 func configCommand() *cobra.Command {
@@ -42,16 +40,9 @@ func configCommand() *cobra.Command {
 	asJSON := c.Flags().Bool("json", false, "as JSON")
 	asMarkdown := c.Flags().Bool("markdown", false, "as the page docs/config.md")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		all := settings{Server: server.Settings(), Model: server.ModelSettings(), Stream: server.StreamSettings()}
+		all := settings{Server: config.Settings(), Model: config.ModelSettings(), Stream: config.StreamSettings()}
 		for _, k := range workers.Kinds() {
-			kind := kindSettings{k.Name, k.Doc, map[string]string{}}
-			for _, f := range k.Table().Fields() {
-				kind.Keys[f.Path] = f.Help
-				if f.Default != "" {
-					kind.Keys[f.Path] += " (" + f.Default + ")"
-				}
-			}
-			all.Kinds = append(all.Kinds, kind)
+			all.Kinds = append(all.Kinds, kindSettings{k.Name, k.Doc, config.KindSettings(k)})
 		}
 		switch out := c.OutOrStdout(); {
 		case *asJSON && *asMarkdown:
@@ -69,24 +60,20 @@ func configCommand() *cobra.Command {
 
 func (s settings) text(w io.Writer) error {
 	var rows [][]string
-	add := func(title string) { rows = append(rows, []string{""}, []string{title}) }
-	rows = append(rows, []string{"SERVER (file, flag, variable)"})
-	for _, k := range s.Server {
-		rows = append(rows, []string{"  " + k.Path, k.Default, k.Doc})
-	}
-	add("MODEL (file, --model)")
-	for _, k := range s.Model {
-		rows = append(rows, []string{"  " + k.Path, k.Default, k.Doc})
-	}
-	add("STREAM (file)")
-	for _, k := range s.Stream {
-		rows = append(rows, []string{"  " + k.Path, k.Default, k.Doc})
-	}
-	for _, k := range s.Kinds {
-		add("KIND " + k.Name + ": " + k.Doc)
-		for _, name := range slices.Sorted(maps.Keys(k.Keys)) {
-			rows = append(rows, []string{"  " + name, "", k.Keys[name]})
+	add := func(title string, list []config.Setting) {
+		if len(rows) > 0 {
+			rows = append(rows, []string{""})
 		}
+		rows = append(rows, []string{title})
+		for _, s := range list {
+			rows = append(rows, []string{"  " + s.Path, s.Default, s.Meaning()})
+		}
+	}
+	add("SERVER (file, flag, variable)", s.Server)
+	add("MODEL (file, --model)", s.Model)
+	add("STREAM (file)", s.Stream)
+	for _, k := range s.Kinds {
+		add("KIND "+k.Name+": "+k.Doc, k.Settings)
 	}
 	return table(w, rows...)
 }
@@ -118,30 +105,31 @@ func (s settings) markdown(w io.Writer) error {
 	b.WriteString(configPage)
 	b.WriteString("\n## The server\n\n| key | flag | variable | default | meaning |\n|---|---|---|---|---|\n")
 	for _, k := range s.Server {
-		fmt.Fprintf(&b, "| `%s` | `--%s` | `%s` | %s | %s |\n", k.Path, k.Flag, k.Env, code(k.Default), cell(k.Doc))
+		fmt.Fprintf(&b, "| `%s` | `--%s` | `%s` | %s | %s |\n", k.Path, k.Flag, k.Env, code(k.Default), cell(k.Meaning()))
 	}
-	fmt.Fprintf(&b, "\n`%s` adds models, separated by semicolons, as `--model` does.\n", server.EnvModels)
-	b.WriteString("\n## A model\n\nKeys of an entry under `models`. An empty default is the worker's or the model's own.\n\n| key | default | meaning |\n|---|---|---|\n")
-	for _, k := range s.Model {
-		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", k.Path, code(k.Default), cell(k.Doc))
-	}
-	b.WriteString("\n## A stream\n\nKeys of an entry under `streams`: a camera that the server watches itself, see [streams.md](streams.md).\n\n| key | default | meaning |\n|---|---|---|\n")
-	for _, k := range s.Stream {
-		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", k.Path, code(k.Default), cell(k.Doc))
-	}
+	fmt.Fprintf(&b, "\n`%s` adds models, separated by semicolons, as `--model` does.\n", config.EnvModels)
+	b.WriteString("\n## A model\n\nKeys of an entry under `models`.\n\n")
+	keys(&b, s.Model)
+	b.WriteString("\n## A stream\n\nKeys of an entry under `streams`: a camera that the server watches itself, see [streams.md](streams.md).\n\n")
+	keys(&b, s.Stream)
 	b.WriteString("\n## Kinds of workers\n\nEach takes the keys of a model and these.\n")
 	for _, k := range s.Kinds {
 		fmt.Fprintf(&b, "\n### %s\n\n%s.\n", k.Name, strings.ToUpper(k.Doc[:1])+k.Doc[1:])
-		if len(k.Keys) == 0 {
-			continue
-		}
-		b.WriteString("\n| key | meaning |\n|---|---|\n")
-		for _, name := range slices.Sorted(maps.Keys(k.Keys)) {
-			fmt.Fprintf(&b, "| `%s` | %s |\n", name, cell(k.Keys[name]))
+		if len(k.Settings) > 0 {
+			b.WriteByte('\n')
+			keys(&b, k.Settings)
 		}
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// keys writes the table of settings that are keys of the file alone.
+func keys(b *strings.Builder, list []config.Setting) {
+	b.WriteString("| key | default | meaning |\n|---|---|---|\n")
+	for _, k := range list {
+		fmt.Fprintf(b, "| `%s` | %s | %s |\n", k.Path, code(k.Default), cell(k.Meaning()))
+	}
 }
 
 // code marks a value up, if there is one.

@@ -123,7 +123,7 @@ func (d *demo) address() string {
 
 // start runs a server with the show's models.
 func (d *demo) start(ctx context.Context, show *show) (s *server.Server, stop func() error, err error) {
-	cfg := server.Defaults()
+	cfg := server.Config{}
 	cfg.HTTP, cfg.GRPC, cfg.Version, cfg.Log.Level = d.address(), server.Off, version, "warn"
 	if err := show.configure(&cfg); err != nil {
 		return nil, nil, err

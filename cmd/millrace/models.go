@@ -2,14 +2,14 @@ package main
 
 import (
 	"fmt"
-	"maps"
-	"slices"
+	"math"
 	"strings"
 
+	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
 
 	"millrace/client"
-	"millrace/server"
+	"millrace/config"
 	"millrace/stream"
 	"millrace/workers"
 )
@@ -106,25 +106,43 @@ func listKinds(c *cobra.Command, asJSON bool) error {
 		Doc  string            `json:"doc"`
 		Keys map[string]string `json:"parameters"`
 	}
-	var list []kind
+	list := []kind{}
+	var lines [][]string
 	for _, k := range workers.Kinds() {
 		keys := map[string]string{}
-		for _, f := range k.Table().Fields() {
-			keys[f.Path] = f.Help
+		lines = append(lines, []string{k.Name, k.Doc})
+		for _, s := range config.KindSettings(k) {
+			keys[s.Path] = s.Text()
+			lines = append(lines, []string{"  " + s.Path, s.Text()})
 		}
 		list = append(list, kind{k.Name, k.Doc, keys})
 	}
 	if asJSON {
 		return writeJSON(c.OutOrStdout(), list)
 	}
-	var lines [][]string
-	for _, k := range list {
-		lines = append(lines, []string{k.Name, k.Doc})
-		for _, key := range slices.Sorted(maps.Keys(k.Keys)) {
-			lines = append(lines, []string{"  " + key, k.Keys[key]})
+	return table(c.OutOrStdout(), lines...)
+}
+
+// parameter reads a load parameter as YAML does: true, false and numbers are that,
+// everything else is text, and quotes (") make text of it.
+func parameter(text string) any {
+	var v any
+	if err := yaml.Unmarshal([]byte(text), &v); err != nil {
+		return text
+	}
+	switch v := v.(type) {
+	case bool, int64, string:
+		return v
+	case uint64:
+		if v <= math.MaxInt64 {
+			return int64(v)
+		}
+	case float64:
+		if !math.IsNaN(v) && !math.IsInf(v, 0) {
+			return v
 		}
 	}
-	return table(c.OutOrStdout(), lines...)
+	return text
 }
 
 func loadCommand() *cobra.Command {
@@ -143,7 +161,7 @@ func loadCommand() *cobra.Command {
 			if _, twice := params[key]; !ok || key == "" || twice {
 				return usagef("load: %q is not key=value, or given twice", a)
 			}
-			params[key] = server.ParseParam(value)
+			params[key] = parameter(value)
 		}
 		cl, err := host.dial()
 		if err != nil {

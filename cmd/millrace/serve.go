@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"millrace/config"
 	"millrace/examples/spotter"
 	"millrace/server"
 	"millrace/stream"
@@ -111,7 +112,7 @@ func addresses(s *server.Server) string {
 // reachable refuses a configuration whose models no client could reach. A program
 // that embeds the server may turn every listener off.
 func reachable(cfg server.Config) error {
-	for _, l := range cfg.Listeners() {
+	for _, l := range server.Listeners(cfg) {
 		if l.URL != "" {
 			return nil
 		}
@@ -129,13 +130,10 @@ type flagSettings struct {
 // configFlags adds a flag for each setting.
 func configFlags(flags *pflag.FlagSet) *flagSettings {
 	f := &flagSettings{flags: flags}
-	flags.StringVar(&f.file, "config", "", "configuration file ("+server.EnvConfig+")")
-	flags.StringArrayVar(&f.models, "model", nil, "a model, as NAME=SOURCE[,key=value...]; may be repeated ("+server.EnvModels+")")
-	for _, s := range server.Settings() {
-		doc := s.Doc + " (" + s.Env + ")"
-		if s.Default != "" {
-			doc += " [" + s.Default + "]"
-		}
+	flags.StringVar(&f.file, "config", "", "configuration file ("+config.EnvConfig+")")
+	flags.StringArrayVar(&f.models, "model", nil, "a model, as NAME=SOURCE[,key=value...]; may be repeated ("+config.EnvModels+")")
+	for _, s := range config.Settings() {
+		doc := s.Text() + " (" + s.Env + ")"
 		switch {
 		case s.Switch:
 			flags.Bool(s.Flag, false, doc)
@@ -150,23 +148,23 @@ func configFlags(flags *pflag.FlagSet) *flagSettings {
 
 // config puts file, variables, flags and a source given as argument together.
 func (f *flagSettings) config(args []string) (cfg server.Config, err error) {
-	cfg = server.Defaults()
 	file := f.file
 	if file == "" {
-		file = os.Getenv(server.EnvConfig)
+		file = os.Getenv(config.EnvConfig)
 	}
 	if file != "" {
-		if cfg, err = server.Load(file); err != nil {
+		if cfg, err = config.Load(file); err != nil {
 			return cfg, err
 		}
 	}
-	for _, name := range server.StrayEnv(os.Environ()) {
+	for _, name := range config.StrayEnv(os.Environ()) {
 		fmt.Fprintf(os.Stderr, "millrace: %s is no setting and was ignored\n", name)
 	}
 	if err := cfg.Env(os.LookupEnv); err != nil {
 		return cfg, err
 	}
-	for _, s := range server.Settings() {
+	var wrong []error
+	for _, s := range config.Settings() {
 		flag := f.flags.Lookup(s.Flag)
 		if !flag.Changed {
 			continue
@@ -176,15 +174,18 @@ func (f *flagSettings) config(args []string) (cfg server.Config, err error) {
 			values = list.GetSlice()
 		}
 		if err := cfg.Set(s.Path, values...); err != nil {
-			return cfg, usagef("--%s: %w", s.Flag, err)
+			wrong = append(wrong, fmt.Errorf("--%s: %w", s.Flag, err))
 		}
 	}
 	if err := cfg.AddModels(f.models...); err != nil {
-		return cfg, usagef("--model: %w", err)
+		wrong = append(wrong, fmt.Errorf("--model: %w", err))
+	}
+	if len(wrong) > 0 {
+		return cfg, usagef("%w", errors.Join(wrong...))
 	}
 	if len(args) == 1 {
-		cfg.Models = append(cfg.Models, server.ModelFor(args[0]))
+		cfg.Models = append(cfg.Models, config.ModelFor(args[0]))
 	}
 	cfg.Version = version
-	return cfg, errors.Join(cfg.Validate(), reachable(cfg))
+	return cfg.WithDefaults(), errors.Join(cfg.Validate(), reachable(cfg))
 }

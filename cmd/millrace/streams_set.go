@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"millrace/client"
-	"millrace/server"
+	"millrace/config"
 )
 
 // settable names the keys that changeOf knows.
@@ -92,7 +92,7 @@ func read[T any](to **T, text, want string) error {
 
 // unchangeable tells a setting that cannot change from what is none.
 func unchangeable(key string) error {
-	if slices.ContainsFunc(server.StreamSettings(), func(s server.Setting) bool { return s.Path == key || s.Path == "sinks."+key }) {
+	if slices.ContainsFunc(config.StreamSettings(), func(s config.Setting) bool { return s.Path == key || s.Path == "sinks."+key }) {
 		return fmt.Errorf("cannot be changed while the stream runs: remove the stream and add it anew with it (what can be changed: %s)", settable)
 	}
 	return fmt.Errorf("is no setting of a stream (what can be changed: %s)", settable)

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"millrace/client"
+	"millrace/config"
 	"millrace/server"
 )
 
@@ -22,7 +23,7 @@ func serve(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg, err := server.Parse(text, "millrace.yaml")
+	cfg, err := config.Parse(text, "millrace.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,10 +8,11 @@ import (
 
 	"millrace/server"
 	"millrace/stream"
+	"millrace/workers"
 )
 
 func main() {
-	s, err := server.New(server.Config{HTTP: server.Off, GRPC: server.Off, Models: []server.ModelConfig{{Name: "echo", Source: "identity"}}})
+	s, err := server.New(server.Config{HTTP: server.Off, GRPC: server.Off, Models: []workers.Config{{Name: "echo", Source: "identity"}}})
 	if err != nil {
 		log.Fatal(err)
 	}

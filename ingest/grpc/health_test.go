@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
+	"millrace/ingest"
 	"millrace/server"
 	"millrace/workers"
 )
@@ -25,7 +26,7 @@ func TestMain(m *testing.M) {
 
 // start runs a server and connects a client. How the server ended, after stop, is
 // told by done.
-func start(t *testing.T, limits server.LimitsConfig) (ctx context.Context, s *server.Server, client grpc_health_v1.HealthClient, stop func(), done chan error) {
+func start(t *testing.T, limits ingest.Limits) (ctx context.Context, s *server.Server, client grpc_health_v1.HealthClient, stop func(), done chan error) {
 	t.Helper()
 	s, err := server.New(server.Config{HTTP: "off", GRPC: "127.0.0.1:0", Limits: limits})
 	if err != nil {
@@ -50,7 +51,7 @@ func start(t *testing.T, limits server.LimitsConfig) (ctx context.Context, s *se
 // Calls that do not end are bounded. The others go on, and a place that is given
 // up is free.
 func TestWatchersAreBounded(t *testing.T) {
-	ctx, _, client, _, _ := start(t, server.LimitsConfig{MaxWatchers: 2})
+	ctx, _, client, _, _ := start(t, ingest.Limits{MaxWatchers: 2})
 	watch := func() (end func(), err error) {
 		ctx, end := context.WithCancel(ctx)
 		w, err := client.Watch(ctx, &grpc_health_v1.HealthCheckRequest{})
@@ -90,7 +91,7 @@ func TestWatchersAreBounded(t *testing.T) {
 }
 
 func TestHealth(t *testing.T) {
-	ctx, s, client, stop, done := start(t, server.LimitsConfig{})
+	ctx, s, client, stop, done := start(t, ingest.Limits{})
 	check := func(service string) grpc_health_v1.HealthCheckResponse_ServingStatus {
 		t.Helper()
 		r, err := client.Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: service})

@@ -11,10 +11,11 @@ import (
 	"millrace/ingest/native"
 	"millrace/server"
 	"millrace/stream"
+	"millrace/workers"
 )
 
 // start runs a server inside this program, on no port but the two it is given.
-func start(models ...server.ModelConfig) (s *server.Server, stop func()) {
+func start(models ...workers.Config) (s *server.Server, stop func()) {
 	s, err := server.New(server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Models: models})
 	if err != nil {
 		panic(err)
@@ -34,7 +35,7 @@ func start(models ...server.ModelConfig) (s *server.Server, stop func()) {
 // A call waits for its result, which shares memory with the server until it is
 // released.
 func ExampleClient_Infer() {
-	s, stop := start(server.ModelConfig{Name: "echo", Source: "identity"})
+	s, stop := start(workers.Config{Name: "echo", Source: "identity"})
 	defer stop()
 
 	input := stream.Tensor{Name: "x", Datatype: stream.Float32, Shape: []int{1, 2}, Data: stream.AppendFloat32(nil, 1.5, -2)}
@@ -50,7 +51,7 @@ func ExampleClient_Infer() {
 
 // Errors say what is wrong with the request, and carry a code.
 func ExampleClient_Infer_errors() {
-	s, stop := start(server.ModelConfig{Name: "echo", Source: "identity"})
+	s, stop := start(workers.Config{Name: "echo", Source: "identity"})
 	defer stop()
 
 	short := stream.Tensor{Name: "x", Datatype: stream.Int32, Shape: []int{3}, Data: make([]byte, 8)}
@@ -65,7 +66,7 @@ func ExampleClient_Infer_errors() {
 
 // Go returns a future.
 func ExampleClient_Go() {
-	s, stop := start(server.ModelConfig{Name: "echo", Source: "identity"})
+	s, stop := start(workers.Config{Name: "echo", Source: "identity"})
 	defer stop()
 
 	input := stream.Tensor{Name: "x", Datatype: stream.Uint8, Shape: []int{3}, Data: []byte{1, 2, 3}}
@@ -82,7 +83,7 @@ func ExampleClient_Go() {
 
 // A stream of frames: in every, each frame is answered, in order.
 func ExampleClient_Stream() {
-	s, stop := start(server.ModelConfig{Name: "echo", Source: "identity"})
+	s, stop := start(workers.Config{Name: "echo", Source: "identity"})
 	defer stop()
 
 	answered := make(chan string, 3)
@@ -133,7 +134,7 @@ func ExampleClient_Load() {
 }
 
 func TestInferGivesUpWithItsContext(t *testing.T) {
-	s, stop := start(server.ModelConfig{Name: "slow", Source: "delay", Params: stream.Params{"fixed": "200ms"}})
+	s, stop := start(workers.Config{Name: "slow", Source: "delay", Params: stream.Params{"fixed": "200ms"}})
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_, err := s.Native().InferBytes(ctx, "slow", stream.Opaque, []byte("x"))

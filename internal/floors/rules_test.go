@@ -22,7 +22,7 @@ var floor = map[string]int{
 	"stream":       1,
 	"batching":     2, "client": 2,
 	"workers": 3, "ingest": 3,
-	"tracing": 4, "web": 4,
+	"tracing": 4, "web": 4, "config": 4,
 	"server":   5,
 	"examples": 6,
 	"cmd":      7, // the demo shows an example

@@ -15,6 +15,8 @@
 //	unset         in words, what a field left out means where it has no default
 //	min, max      bounds, as written in a file; above and below are those without the bound itself
 //	words         the only values, separated by spaces; a type with a method Words() []string brings its own
+//	form          name: letters, digits, dots, dashes and underscores, as in a path;
+//	              address: HOST:PORT or off
 //	unit          bytes: written 64MiB; ms: a time.Duration written as a number of milliseconds
 //	request       "any" where a request may set it, or the most that one may ask for
 //	short         other names that requests may use, separated by spaces
@@ -24,6 +26,8 @@
 // of float32, types that implement encoding.TextUnmarshaler, and pointers to these.
 // Zero means the default, so that 0 is refused where min does not allow it; a
 // field of which zero is a choice beside its default is a pointer.
+//
+// Join and Split make one error of many and back.
 //
 // The package knows neither files nor protocols. Package config reads the file;
 // parts that register themselves add their settings with Register.

@@ -22,6 +22,7 @@ type Field struct {
 	Request string   // "" = a request may not set it, "any" = it may, else the most it may ask for
 	File    bool     // a path that starts from the configuration's folder
 
+	form       string
 	unit       string
 	min, max   bound
 	zero       bool // 0 is a value of its own
@@ -60,7 +61,7 @@ func newField(path string, sf reflect.StructField, at func(bool) reflect.Value) 
 	f := Field{
 		Path: path, Help: tag.Get("help"), Default: tag.Get("default"), Unset: tag.Get("unset"), Request: tag.Get("request"),
 		Words: strings.Fields(tag.Get("words")), Short: strings.Fields(tag.Get("short")), File: tag.Get("path") == "file",
-		unit: tag.Get("unit"), typ: sf.Type, at: at,
+		unit: tag.Get("unit"), form: tag.Get("form"), typ: sf.Type, at: at,
 	}
 	if f.typ.Kind() == reflect.Pointer {
 		f.typ, f.isPointer = f.typ.Elem(), true
@@ -88,7 +89,7 @@ func newField(path string, sf reflect.StructField, at func(bool) reflect.Value) 
 			panic(fmt.Sprintf("setting: request of %v", err))
 		}
 	}
-	f.zero = f.isPointer || f.min.text != "" && f.min.at <= 0 && !f.min.open
+	f.zero = f.isPointer || f.textMethod || f.min.text != "" && f.min.at <= 0 && !f.min.open
 	if f.Default != "" {
 		v := reflect.New(f.typ).Elem()
 		err := f.parse(v, []string{f.Default})
@@ -98,6 +99,9 @@ func newField(path string, sf reflect.StructField, at func(bool) reflect.Value) 
 		if err != nil {
 			panic(fmt.Sprintf("setting: default of %v", err))
 		}
+	}
+	if f.zero && !f.isPointer && !f.textMethod && f.Default != "" {
+		panic(fmt.Sprintf("setting: %s may be 0 and has another default: make it a pointer", path))
 	}
 	return f
 }
@@ -126,21 +130,35 @@ func number(v reflect.Value) float64 {
 }
 
 // Set reads the values into the field, which it changes only when they are
-// possible. Lists and arrays take more than one. Errors are
-// *coded.Error about the path.
+// possible. Lists and arrays take more than one. Errors are *coded.Error about the
+// path.
 func (f Field) Set(values ...string) error {
+	v, err := f.readText(values)
+	if err == nil {
+		f.put(v)
+	}
+	return err
+}
+
+// readText returns the values as the field has them, if they are possible.
+func (f Field) readText(values []string) (reflect.Value, error) {
 	v := reflect.New(f.typ).Elem()
 	if err := f.parse(v, values); err != nil {
-		return err
+		return v, err
 	}
 	if !f.zero && v.IsZero() && (v.CanInt() || v.CanFloat()) {
-		return f.errorf("%s is not possible: leave it out for its default", values[0])
+		return v, f.errorf("%s is not possible: leave it out for its default", values[0])
 	}
-	if err := f.check(v); err != nil {
-		return err
+	return v, f.check(v)
+}
+
+// read reads a value of a tag, which newField has looked at.
+func (f Field) read(text string) reflect.Value {
+	v := reflect.New(f.typ).Elem()
+	if err := f.parse(v, []string{text}); err != nil {
+		panic(err)
 	}
-	f.put(v)
-	return nil
+	return v
 }
 
 func (f Field) put(v reflect.Value) {
@@ -170,7 +188,15 @@ func (f Field) check(v reflect.Value) error {
 	if len(f.Words) > 0 && !slices.Contains(f.Words, f.text(v)) {
 		return f.errorf("%.140q is not known: want %s", f.text(v), either(f.Words))
 	}
+	if check := forms[f.form]; check != nil {
+		if err := check(v.String()); err != nil {
+			return f.errorf("%v", err)
+		}
+	}
 	n := number(v)
+	if f.typ == durationType && n < 0 {
+		return f.errorf("%s is negative", f.text(v))
+	}
 	low := f.min.text != "" && !(n > f.min.at || n == f.min.at && !f.min.open)
 	high := f.max.text != "" && !(n < f.max.at || n == f.max.at && !f.max.open)
 	if !low && !high {
@@ -188,6 +214,32 @@ func (f Field) check(v reflect.Value) error {
 	default:
 		return f.errorf("%s is more than %s", text, f.max.text)
 	}
+}
+
+// Range says what the setting may be, in words; "" = anything of its type.
+func (f Field) Range() string {
+	least, most := f.min.text, f.max.text
+	if f.min.open {
+		least = "more than " + least
+	}
+	if f.max.open {
+		most = "less than " + most
+	}
+	switch {
+	case len(f.Words) > 0:
+		return either(f.Words)
+	case least != "" && most != "":
+		return least + " to " + most
+	case least != "" && f.min.open:
+		return least
+	case least != "":
+		return "at least " + least
+	case most != "" && f.max.open:
+		return most
+	case most != "":
+		return "at most " + most
+	}
+	return ""
 }
 
 // either lists words as alternatives.

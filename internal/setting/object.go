@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"millrace/stream/coded"
 )
@@ -18,31 +19,23 @@ import (
 // may not set the setting, or asks for more than both the description allows and
 // the setting is already.
 func (f Field) SetRequest(v any) error {
-	before, _ := f.get()
-	old := 0.0
-	if before.IsValid() {
-		old = number(before)
-		before = reflect.ValueOf(before.Interface()) // a copy
-	}
-	switch {
-	case f.Request == "":
+	if f.Request == "" {
 		return f.errorf("comes from the server's configuration only")
-	case f.Request == "any":
-		return f.SetAny(v)
 	}
-	limit := reflect.New(f.typ).Elem()
-	if err := f.parse(limit, []string{f.Request}); err != nil {
-		panic(err) // newField has read it
-	}
-	if err := f.SetAny(v); err != nil {
+	asked, err := f.readAny(v)
+	if err != nil {
 		return err
 	}
-	now, _ := f.get()
-	if n := number(now); n > old && n > number(limit) {
-		err := f.errorf("%s is more than the %s that a request may ask for: only the server's configuration can set it", f.text(now), f.Request)
-		f.put(before)
-		return err
+	if f.Request != "any" {
+		most := f.read(f.Request)
+		if own, set := f.get(); set && number(own) > number(most) {
+			most = own
+		}
+		if number(asked) > number(most) {
+			return f.errorf("%s is more than the %s that a request may ask for: only the server's configuration can set it", f.text(asked), f.text(most))
+		}
 	}
+	f.put(asked)
 	return nil
 }
 
@@ -61,7 +54,7 @@ func (t *Table) FindRequest(name string) (Field, bool) {
 // Field.SetRequest: a member is a setting, or an object with those of a section. What is no
 // setting is refused. There is an error for each member that is wrong.
 func (t *Table) SetObject(object map[string]any, set func(Field, any) error) error {
-	return errors.Join(t.setObject("", object, set)...)
+	return Join(t.setObject("", object, set)...)
 }
 
 func (t *Table) setObject(at string, object map[string]any, set func(Field, any) error) (errs []error) {
@@ -106,8 +99,7 @@ func (t *Table) SetJSON(text []byte, set func(Field, any) error) error {
 func (t *Table) Object() map[string]any {
 	out := map[string]any{}
 	for _, f := range t.fields {
-		v, set := f.get()
-		if !set {
+		if _, set := f.get(); !set {
 			continue
 		}
 		in := out
@@ -120,19 +112,26 @@ func (t *Table) Object() map[string]any {
 			}
 			in = next
 		}
-		in[names[len(names)-1]] = f.plain(v)
+		in[names[len(names)-1]] = f.Value()
 	}
 	return out
 }
 
-// plain is a value as JSON has it.
-func (f Field) plain(v reflect.Value) any {
+// Value is the value that the field holds, as SetAny reads it: a string, a bool, an
+// int64, a float64, or what a list or an array is.
+func (f Field) Value() any {
+	v, _ := f.get()
 	switch {
-	case f.typ == durationType || f.textMethod:
-		if f.unit == "ms" {
-			return v.Int() / 1e6
-		}
+	case !v.IsValid():
+		return nil
+	case f.textMethod || f.typ == durationType && f.unit != "ms":
 		return f.text(v)
+	case f.unit == "ms":
+		return v.Int() / int64(time.Millisecond)
+	case v.CanInt():
+		return v.Int()
+	case v.Kind() == reflect.String:
+		return v.String()
 	}
 	return v.Interface()
 }

@@ -59,7 +59,6 @@ func (t *Table) AddParts(scope string, parts *[]any) {
 			*parts = append((*parts)[:len(*parts):len(*parts)], v.Interface())
 			return v.Elem()
 		}
-		t.sections[s.at] = func() { get(true) }
 		t.add(s.at, s.typ, get)
 	}
 }
@@ -74,4 +73,38 @@ func Part[T any](parts []any) (settings T, set bool) {
 	}
 	Fill(&settings)
 	return settings, set
+}
+
+// Own makes the structs that the struct points to its own: copies of its optional
+// sections and of the registered parts that it holds. The original that it was copied from
+// is left alone by what changes it then.
+func Own(ptr any) { own(reflect.ValueOf(ptr).Elem()) }
+
+func own(v reflect.Value) {
+	for i := range v.NumField() {
+		f := v.Field(i)
+		switch {
+		case !f.CanSet():
+		case f.Kind() == reflect.Struct:
+			own(f)
+		case f.Kind() == reflect.Pointer && f.Type().Elem().Kind() == reflect.Struct && !f.IsNil():
+			f.Set(copyOf(f))
+		case f.Type() == reflect.TypeFor[[]any]():
+			parts := make([]any, f.Len())
+			for i := range parts {
+				parts[i] = copyOf(f.Index(i).Elem()).Interface()
+			}
+			if len(parts) > 0 {
+				f.Set(reflect.ValueOf(parts))
+			}
+		}
+	}
+}
+
+// copyOf copies the struct that p points to.
+func copyOf(p reflect.Value) reflect.Value {
+	c := reflect.New(p.Type().Elem())
+	c.Elem().Set(p.Elem())
+	own(c.Elem())
+	return c
 }

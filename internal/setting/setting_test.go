@@ -50,6 +50,7 @@ type all struct {
 	Switch bool   `yaml:"switch" request:"any" help:"on or off"`
 	Warm   *bool  `yaml:"warm" default:"true" help:"on unless it is said"`
 	Late   time.Duration
+	Id     string        `yaml:"id" form:"name" help:"a name"`
 	Wait   time.Duration `yaml:"wait" default:"1m" min:"1ms" max:"1h" request:"10m" help:"a span"`
 	Age    time.Duration `yaml:"age_ms" unit:"ms" help:"milliseconds"`
 	Level  level         `yaml:"level" help:"a level"`
@@ -128,6 +129,8 @@ func TestSetRefuses(t *testing.T) {
 		{"maybe.ratio", "NaN", "is not a number"},
 		{"conut", "1", "conut: is no setting (did you mean count?)"},
 		{"inner.colour", "1", "inner.colour: is no setting: there are fruit, size"},
+		{"id", "../x", "is no name: want 1 to 128 letters"},
+		{"id", "", "is no name"},
 		{"late", "1s", "late: is no setting"},
 	} {
 		a, before := all{}, all{}
@@ -206,7 +209,7 @@ func TestSetRequest(t *testing.T) {
 		{"switch", "true", ""},
 		{"switch", int64(1), "is not true or false"},
 		{"wait", "30m", ""},
-		{"wait", "31m", "is more than the 10m"},
+		{"wait", "31m", "is more than the 30m"},
 		{"wait", int64(5), "is not a duration"},
 		{"name", "x", "name: comes from the server's configuration only"},
 		{"count", map[string]any{}, "is not a plain value"},
@@ -260,7 +263,7 @@ func TestJSON(t *testing.T) {
 }
 
 type part struct {
-	Speed int `yaml:"speed" default:"4" max:"9" help:"of the part"`
+	Speed int `yaml:"speed" default:"4" max:"9" request:"6" help:"of the part"`
 }
 
 type host struct {
@@ -269,6 +272,20 @@ type host struct {
 }
 
 func init() { setting.Register[part]("test", "engine") }
+
+// A request that asks for too much of a part that there is not yet leaves it so.
+func TestSetRequestOfAPart(t *testing.T) {
+	var h host
+	table := setting.Of("", &h)
+	table.AddParts("test", &h.Parts)
+	f, _ := table.Find("engine.speed")
+	if err := f.SetRequest(int64(7)); err == nil || !strings.Contains(err.Error(), "more than the 6 that") || h.Parts != nil {
+		t.Errorf("%v, %v", err, h.Parts)
+	}
+	if err := f.SetRequest(int64(6)); err != nil || len(h.Parts) != 1 {
+		t.Errorf("%v, %v", err, h.Parts)
+	}
+}
 
 // Registered settings stand beside those of what they belong to; the struct is made
 // when one of them is set.
@@ -294,15 +311,6 @@ func TestRegister(t *testing.T) {
 	}
 	if p, set := setting.Part[part](h.Parts); !set || p.Speed != 6 || len(h.Parts) != 1 {
 		t.Errorf("set: %+v, %v", p, set)
-	}
-	chosen := host{}
-	table = setting.Of("", &chosen)
-	table.AddParts("test", &chosen.Parts)
-	if _, set := setting.Part[part](chosen.Parts); !table.Choose("engine") || set {
-		t.Error("a section cannot be chosen")
-	}
-	if p, set := setting.Part[part](chosen.Parts); !set || p.Speed != 4 {
-		t.Errorf("chosen: %+v, %v", p, set)
 	}
 	defer func() {
 		if recover() == nil {
@@ -335,6 +343,9 @@ func TestBadTags(t *testing.T) {
 		}{},
 		"default word": &struct {
 			A string `yaml:"a" words:"b c" default:"d" help:"x"`
+		}{},
+		"zero or not": &struct {
+			A int `yaml:"a" min:"0" default:"3" help:"x"`
 		}{},
 		"twice": &struct {
 			A, B int `yaml:"a" help:"x"`

@@ -12,7 +12,7 @@ import (
 // Table is the settings of one or more structs, by path.
 type Table struct {
 	fields   []Field
-	sections map[string]func() // creates the section that is a pointer, or registered
+	sections map[string]func() // creates the section, which is a pointer
 }
 
 // Of returns the settings of the struct that ptr points to; at is the path of the
@@ -161,11 +161,7 @@ func (t *Table) Unknown(path string) error {
 func (t *Table) Fill() {
 	for _, f := range t.fields {
 		if v := f.at(false); f.Default != "" && v.IsValid() && v.IsZero() && v.Kind() != reflect.Bool {
-			to := reflect.New(f.typ).Elem()
-			if err := f.parse(to, []string{f.Default}); err != nil {
-				panic(err) // newField has read it
-			}
-			f.put(to)
+			f.put(f.read(f.Default))
 		}
 	}
 }

@@ -139,17 +139,25 @@ func (f Field) text(v reflect.Value) string {
 // SetAny reads a value of a request: a string, a bool, a number (int64, float64,
 // json.Number) or a list of them. Unlike in text, numbers are not strings.
 func (f Field) SetAny(v any) error {
+	read, err := f.readAny(v)
+	if err == nil {
+		f.put(read)
+	}
+	return err
+}
+
+func (f Field) readAny(v any) (none reflect.Value, err error) {
 	if list, ok := v.([]any); ok {
 		if f.typ.Kind() != reflect.Slice && f.typ.Kind() != reflect.Array {
-			return f.errorf("is a list: want one value")
+			return none, f.errorf("is a list: want one value")
 		}
 		texts := make([]string, len(list))
 		for i, v := range list {
 			if texts[i], ok = plain(v); !ok {
-				return f.errorf("holds %v, which is not a plain value", v)
+				return none, f.errorf("holds %v, which is not a plain value", v)
 			}
 		}
-		return f.Set(texts...)
+		return f.readText(texts)
 	}
 	text, ok := plain(v)
 	_, isString := v.(string)
@@ -157,15 +165,15 @@ func (f Field) SetAny(v any) error {
 	isNumber := ok && !isString && !isBool
 	switch kind := f.typ.Kind(); {
 	case !ok:
-		return f.errorf("%v is not a plain value", v)
+		return none, f.errorf("%v is not a plain value", v)
 	case isString && !f.textMethod && (kind == reflect.Float64 || kind == reflect.Int || kind == reflect.Int64) && f.unit != "bytes" && (f.typ != durationType || f.unit == "ms"):
-		return f.errorf("%.140q is not %s", text, map[bool]string{true: "a number", false: "a whole number"}[kind == reflect.Float64])
+		return none, f.errorf("%.140q is not %s", text, map[bool]string{true: "a number", false: "a whole number"}[kind == reflect.Float64])
 	case !isString && kind == reflect.String:
-		return f.errorf("%v is not a string", v)
+		return none, f.errorf("%v is not a string", v)
 	case isNumber && f.typ == durationType && f.unit == "":
-		return f.errorf("%v is not a duration such as \"5ms\"", v)
+		return none, f.errorf("%v is not a duration such as \"5ms\"", v)
 	}
-	return f.Set(text)
+	return f.readText([]string{text})
 }
 
 // plain writes a plain value as text.

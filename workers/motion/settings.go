@@ -1,8 +1,6 @@
 package motion
 
 import (
-	"errors"
-
 	"millrace/internal/setting"
 )
 
@@ -24,5 +22,5 @@ type Settings struct {
 func (s Settings) withDefaults() (Settings, error) {
 	t := setting.Of("", &s)
 	t.Fill()
-	return s, errors.Join(t.Check()...)
+	return s, setting.Join(t.Check()...)
 }

@@ -397,7 +397,7 @@ func TestRowsThatAreFound(t *testing.T) {
 		t.Error(got)
 	}
 	tensors := call(t, g)
-	named := call(t, r.load(t, workers.Config{Name: "named", Source: path, Parts: []any{&postprocess.Config{Kind: "boxes", IoU: 1}}}))
+	named := call(t, r.load(t, workers.Config{Name: "named", Source: path, Parts: []any{&postprocess.Config{Boxes: &postprocess.Boxes{IoU: 1}}}}))
 	for _, x := range [][]float32{{0, 0, 0, 0}, {0, 0.9, 0, 0}, {0.9, 0, 0.8, 0.7}, {0, 0, 0, 0}, {0, 0, 0, 0.6}} {
 		var boxes, scores []float32
 		for i, v := range x {

@@ -22,6 +22,7 @@ func init() {
 		Memory: batching.C, // the library keeps pointers into it
 
 		Foreign:  true,
+		Loads:    workers.HasSuffix(".onnx"),
 		Settings: func() any { return new(settings) },
 	})
 }

@@ -12,7 +12,7 @@ import (
 // internal/setting).
 type Settings interface {
 	On() bool        // whether there is such a stage
-	Validate() error // names the first setting that is out of bounds; those that were not set are zero
+	Validate() error // says what is wrong beside the bounds that tags give; settings that were not set are zero
 }
 
 // Kind is a kind of stage.
@@ -63,12 +63,12 @@ func Register(list ...Kind) {
 	}
 }
 
-// Validate names the first setting of a stage that is out of bounds.
+// Validate says everything that is wrong with the settings of stages, beside the
+// bounds of each.
 func Validate(parts []any) error {
+	var errs []error
 	for _, k := range kinds {
-		if err := k.validate(parts); err != nil {
-			return err
-		}
+		errs = append(errs, k.validate(parts))
 	}
-	return nil
+	return setting.Join(errs...)
 }

@@ -57,12 +57,12 @@ func BenchmarkYoloV8(b *testing.B) {
 	}{{"few", 0.005}, {"some", 0.1}, {"all", 1}} {
 		b.Run(s.name, func(b *testing.B) {
 			m := modelOf(spec("out", 84, 8400))
-			benchDecode(b, Config{Kind: "yolo"}, m, []stream.Tensor{tensor("out", yoloColumns(s.share), 1, 84, 8400)})
+			benchDecode(b, Config{YOLO: &YOLO{}}, m, []stream.Tensor{tensor("out", yoloColumns(s.share), 1, 84, 8400)})
 		})
 	}
 	b.Run("half", func(b *testing.B) {
 		m := modelOf(stream.TensorSpec{Name: "out", Datatype: stream.Float16, Shape: []int{84, 8400}})
-		benchDecode(b, Config{Kind: "yolo"}, m, []stream.Tensor{{Name: "out", Datatype: stream.Float16, Shape: []int{1, 84, 8400}, Data: make([]byte, 2*84*8400)}})
+		benchDecode(b, Config{YOLO: &YOLO{}}, m, []stream.Tensor{{Name: "out", Datatype: stream.Float16, Shape: []int{1, 84, 8400}, Data: make([]byte, 2*84*8400)}})
 	})
 }
 
@@ -77,7 +77,7 @@ func BenchmarkYoloV5(b *testing.B) {
 		i := 85 * rng.IntN(n)
 		v[i], v[i+1], v[i+2], v[i+3], v[i+4], v[i+5+rng.IntN(80)] = 640*rng.Float32(), 640*rng.Float32(), 50, 50, 0.9, 0.9
 	}
-	benchDecode(b, Config{Kind: "yolo"}, modelOf(spec("out", n, 85)), []stream.Tensor{tensor("out", v, 1, n, 85)})
+	benchDecode(b, Config{YOLO: &YOLO{}}, modelOf(spec("out", n, 85)), []stream.Tensor{tensor("out", v, 1, n, 85)})
 }
 
 // BenchmarkUltraFace is of the size of a light face detector.
@@ -97,10 +97,10 @@ func BenchmarkUltraFace(b *testing.B) {
 	m := modelOf(spec("scores", n, 2), spec("boxes", n, 4))
 	out := []stream.Tensor{tensor("scores", scores, 1, n, 2), tensor("boxes", places, 1, n, 4)}
 	b.Run("none", func(b *testing.B) {
-		benchDecode(b, Config{Kind: "boxes", Units: "normalised", Background: true}, m, out)
+		benchDecode(b, Config{Boxes: &Boxes{Units: "normalised", Background: true}}, m, out)
 	})
 	b.Run("softmax", func(b *testing.B) {
-		benchDecode(b, Config{Kind: "boxes", Units: "normalised", Background: true, Activation: "softmax"}, m, out)
+		benchDecode(b, Config{Boxes: &Boxes{Units: "normalised", Background: true, Activation: "softmax"}}, m, out)
 	})
 }
 
@@ -112,7 +112,7 @@ func BenchmarkClassify(b *testing.B) {
 	}
 	for _, a := range []string{"none", "softmax"} {
 		b.Run(a, func(b *testing.B) {
-			benchDecode(b, Config{Kind: "classify", Activation: a}, modelOf(spec("out", 1000)), []stream.Tensor{tensor("out", v, 1, 1000)})
+			benchDecode(b, Config{Classify: &Classify{Activation: a}}, modelOf(spec("out", 1000)), []stream.Tensor{tensor("out", v, 1, 1000)})
 		})
 	}
 }
@@ -128,7 +128,7 @@ func BenchmarkMasks(b *testing.B) {
 			v[i] += 5
 		}
 	}
-	benchDecode(b, Config{Kind: "masks"}, modelOf(spec("out", classes, side, side)), []stream.Tensor{tensor("out", v, 1, classes, side, side)})
+	benchDecode(b, Config{Masks: &Masks{}}, modelOf(spec("out", classes, side, side)), []stream.Tensor{tensor("out", v, 1, classes, side, side)})
 }
 
 func BenchmarkHeatmaps(b *testing.B) {
@@ -137,7 +137,7 @@ func BenchmarkHeatmaps(b *testing.B) {
 	for i := range v {
 		v[i] = rng.Float32()
 	}
-	benchDecode(b, Config{Kind: "keypoints"}, modelOf(spec("out", 17, 64, 48)), []stream.Tensor{tensor("out", v, 1, 17, 64, 48)})
+	benchDecode(b, Config{Keypoints: &Keypoints{}}, modelOf(spec("out", 17, 64, 48)), []stream.Tensor{tensor("out", v, 1, 17, 64, 48)})
 }
 
 func BenchmarkEmbedding(b *testing.B) {
@@ -145,5 +145,5 @@ func BenchmarkEmbedding(b *testing.B) {
 	for i := range v {
 		v[i] = float32(i)
 	}
-	benchDecode(b, Config{Kind: "embedding", Normalise: true}, modelOf(spec("out", 512)), []stream.Tensor{tensor("out", v, 1, 512)})
+	benchDecode(b, Config{Embedding: &Embedding{Normalise: true}}, modelOf(spec("out", 512)), []stream.Tensor{tensor("out", v, 1, 512)})
 }

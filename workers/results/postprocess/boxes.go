@@ -10,7 +10,7 @@ import (
 // classes [n].
 type boxes struct {
 	*found
-	config Config
+	set    *Boxes
 	boxes  *raw
 	scores *raw
 	index  *raw // the class of each box, or nil
@@ -18,8 +18,8 @@ type boxes struct {
 	enough float64
 }
 
-func newBoxes(c Config, f *finder) (*boxes, error) {
-	k := &boxes{config: c}
+func (c *Boxes) build(f *finder) (kind, error) {
+	k := &boxes{set: c}
 	var err error
 	k.boxes, err = f.find("boxes", c.Boxes, "a tensor of boxes, [n, 4]", func(s stream.TensorSpec) bool {
 		return isFloat(s.Datatype) && len(s.Shape) == 2 && s.Shape[1] == 4
@@ -45,7 +45,7 @@ func newBoxes(c Config, f *finder) (*boxes, error) {
 			return (isWhole(s.Datatype) || c.Classes != "" && isFloat(s.Datatype)) && len(s.Shape) == 1 && fits(c.Classes, s.Shape[0])
 		})
 	case c.Classes != "":
-		err = c.bad("classes", "is set, and %s has a score for each class already: the model has %s", k.scores.spec.Name, describe(f.model.Outputs))
+		err = f.bad("classes", "is set, and %s has a score for each class already: the model has %s", k.scores.spec.Name, describe(f.model.Outputs))
 	}
 	if err != nil {
 		return nil, err
@@ -55,17 +55,20 @@ func newBoxes(c Config, f *finder) (*boxes, error) {
 	}
 	if c.Background {
 		if classes == 1 {
-			return nil, c.bad("background", "is set, and there is one class only: the model has %s", describe(f.model.Outputs))
+			return nil, f.bad("background", "is set, and there is one class only: the model has %s", describe(f.model.Outputs))
 		}
 		k.first = 1
 		classes = max(classes-1, -1)
 	}
 	if c.Activation == "softmax" && len(k.scores.spec.Shape) == 1 || c.Activation == "softmax" && k.scores.spec.Shape[1] == 1 {
-		return nil, c.bad("activation", "softmax of one score is always 1: use sigmoid, or none. The model has %s", describe(f.model.Outputs))
+		return nil, f.bad("activation", "softmax of one score is always 1: use sigmoid, or none. The model has %s", describe(f.model.Outputs))
 	}
-	k.found, err = newFound(c, f, classes)
+	k.found = &found{format: c.Format, iou: c.IoU, limit: c.Max, least: float32(c.Threshold)}
+	if err := k.found.complete(f, classes, c.Units, c.Background); err != nil {
+		return nil, err
+	}
 	k.enough = 1.001 / c.Threshold // a softmax over a sum past this is below the threshold
-	return k, err
+	return k, nil
 }
 
 func (k *boxes) decode(p *part) ([]stream.Tensor, error) {
@@ -89,7 +92,7 @@ func (k *boxes) decode(p *part) ([]stream.Tensor, error) {
 		if classes <= k.first {
 			return nil, stream.Errorf(stream.Internal, "outputs."+k.scores.spec.Name+".shape", "%v has no class", shape)
 		}
-		if err := k.config.enough(k.labels, classes-k.first); err != nil {
+		if err := k.labels.enough(classes - k.first); err != nil {
 			return nil, err
 		}
 	}
@@ -145,7 +148,7 @@ func (k *boxes) score(values []float32, each bool) (int, float32) {
 	if class < 0 {
 		return -1, 0
 	}
-	switch k.config.Activation {
+	switch k.set.Activation {
 	case "sigmoid":
 		score = sigmoid(score)
 	case "softmax":

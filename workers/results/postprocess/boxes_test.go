@@ -21,17 +21,16 @@ func TestBoxFormatsUnitsAndPlaces(t *testing.T) {
 		raw    []float32
 		want   []float32
 	}{
-		{"xyxy", Config{}, Place{}, []float32{10, 20, 30, 60}, []float32{10, 20, 30, 60}},
-		{"xywh", Config{Format: "xywh"}, Place{}, []float32{10, 20, 20, 40}, []float32{10, 20, 30, 60}},
-		{"cxcywh", Config{Format: "cxcywh"}, Place{}, []float32{20, 40, 20, 40}, []float32{10, 20, 30, 60}},
-		{"normalised", Config{Units: "normalised"}, Place{}, []float32{0.25, 0.5, 0.5, 0.75}, []float32{160, 320, 320, 480}},
-		{"letterbox", Config{}, letterbox, []float32{100, 200, 300, 400}, []float32{200, 120, 600, 520}},
-		{"clamped", Config{}, letterbox, []float32{-5, 0, 700, 640}, []float32{0, 0, 1280, 720}},
-		{"normalised letterbox", Config{Units: "normalised", Format: "cxcywh"}, letterbox, []float32{0.5, 0.5, 0.25, 0.125}, []float32{480, 280, 800, 440}},
-		{"a tensor is not clamped", Config{}, Place{X: [2]float64{2, 0}, Y: [2]float64{2, 0}}, []float32{-5, 0, 700, 640}, []float32{-5, 0, 700, 640}},
+		{"xyxy", Config{Boxes: &Boxes{}}, Place{}, []float32{10, 20, 30, 60}, []float32{10, 20, 30, 60}},
+		{"xywh", Config{Boxes: &Boxes{Format: "xywh"}}, Place{}, []float32{10, 20, 20, 40}, []float32{10, 20, 30, 60}},
+		{"cxcywh", Config{Boxes: &Boxes{Format: "cxcywh"}}, Place{}, []float32{20, 40, 20, 40}, []float32{10, 20, 30, 60}},
+		{"normalised", Config{Boxes: &Boxes{Units: "normalised"}}, Place{}, []float32{0.25, 0.5, 0.5, 0.75}, []float32{160, 320, 320, 480}},
+		{"letterbox", Config{Boxes: &Boxes{}}, letterbox, []float32{100, 200, 300, 400}, []float32{200, 120, 600, 520}},
+		{"clamped", Config{Boxes: &Boxes{}}, letterbox, []float32{-5, 0, 700, 640}, []float32{0, 0, 1280, 720}},
+		{"normalised letterbox", Config{Boxes: &Boxes{Units: "normalised", Format: "cxcywh"}}, letterbox, []float32{0.5, 0.5, 0.25, 0.125}, []float32{480, 280, 800, 440}},
+		{"a tensor is not clamped", Config{Boxes: &Boxes{}}, Place{X: [2]float64{2, 0}, Y: [2]float64{2, 0}}, []float32{-5, 0, 700, 640}, []float32{-5, 0, 700, 640}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			c.config.Kind = "boxes"
 			got := answer(t, decoder(t, c.config, m), c.at, tensor("b", c.raw, 1, 1, 4), tensor("s", []float32{0.9}, 1, 1))
 			wantFloats(t, got["boxes"], c.want...)
 			wantFloats(t, got["scores"], 0.9)
@@ -58,18 +57,17 @@ func TestBoxesAreChosen(t *testing.T) {
 		scores []float32
 		want   []float32 // scores, best first
 	}{
-		{"the better of two", Config{}, one, []float32{0.9, 0.7}},
-		{"less overlap is asked for", Config{IoU: 0.61}, one, []float32{0.9, 0.8, 0.7}},
-		{"no suppression", Config{IoU: 1}, one, []float32{0.9, 0.8, 0.7}},
-		{"a low threshold", Config{Threshold: 0.4}, one, []float32{0.9, 0.7, 0.4}},
-		{"a high threshold", Config{Threshold: 0.91}, one, nil},
-		{"one at most", Config{Max: 1}, one, []float32{0.9}},
-		{"two at most without suppression", Config{Max: 2, IoU: 2}, one, []float32{0.9, 0.8}},
-		{"sigmoid", Config{Activation: "sigmoid", Threshold: 0.7}, []float32{0, float32(math.Log(3)), 0, 0, 9, 9}, []float32{0.75}},
-		{"no numbers", Config{}, []float32{nan, inf, -inf, 0, 1, 1}, nil},
+		{"the better of two", Config{Boxes: &Boxes{}}, one, []float32{0.9, 0.7}},
+		{"less overlap is asked for", Config{Boxes: &Boxes{IoU: 0.61}}, one, []float32{0.9, 0.8, 0.7}},
+		{"no suppression", Config{Boxes: &Boxes{IoU: 1}}, one, []float32{0.9, 0.8, 0.7}},
+		{"a low threshold", Config{Boxes: &Boxes{Threshold: 0.4}}, one, []float32{0.9, 0.7, 0.4}},
+		{"a high threshold", Config{Boxes: &Boxes{Threshold: 0.91}}, one, nil},
+		{"one at most", Config{Boxes: &Boxes{Max: 1}}, one, []float32{0.9}},
+		{"two at most without suppression", Config{Boxes: &Boxes{Max: 2, IoU: 2}}, one, []float32{0.9, 0.8}},
+		{"sigmoid", Config{Boxes: &Boxes{Activation: "sigmoid", Threshold: 0.7}}, []float32{0, float32(math.Log(3)), 0, 0, 9, 9}, []float32{0.75}},
+		{"no numbers", Config{Boxes: &Boxes{}}, []float32{nan, inf, -inf, 0, 1, 1}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			c.config.Kind = "boxes"
 			for _, shape := range [][]int{{6}, {6, 1}} {
 				d := decoder(t, c.config, modelOf(spec("s", shape...), spec("b", 6, 4)))
 				got := answer(t, d, Place{}, tensor("s", c.scores, append([]int{1}, shape...)...), tensor("b", six, 1, 6, 4))
@@ -96,21 +94,20 @@ func TestClassesOfBoxes(t *testing.T) {
 		scores  []float32
 		labels  []string
 	}{
-		{"the highest score, suppressed per class", Config{Labels: names}, []stream.Tensor{scores(0.6, 0.1, 0.2, 0.7, 0.8, 0.1)},
+		{"the highest score, suppressed per class", Config{Labels: names, Boxes: &Boxes{}}, []stream.Tensor{scores(0.6, 0.1, 0.2, 0.7, 0.8, 0.1)},
 			[]int64{0, 1}, []float32{0.8, 0.7}, []string{"cat", "dog"}},
-		{"background", Config{Background: true, Labels: names}, []stream.Tensor{scores(0.1, 0.9, 0, 0.9, 0.6, 0, 0, 0, 0.7)},
+		{"background", Config{Labels: names, Boxes: &Boxes{Background: true}}, []stream.Tensor{scores(0.1, 0.9, 0, 0.9, 0.6, 0, 0, 0, 0.7)},
 			[]int64{0, 1}, []float32{0.9, 0.7}, []string{"cat", "dog"}},
-		{"one class and a background", Config{Background: true}, []stream.Tensor{scores(0.9, 0.1, 0.2, 0.8, 0.4, 0.6)},
+		{"one class and a background", Config{Boxes: &Boxes{Background: true}}, []stream.Tensor{scores(0.9, 0.1, 0.2, 0.8, 0.4, 0.6)},
 			nil, []float32{0.8}, nil},
-		{"softmax counts the background", Config{Background: true, Activation: "softmax", Threshold: 0.7}, []stream.Tensor{scores(0, ln3, 0, 0, ln3, 0)},
+		{"softmax counts the background", Config{Boxes: &Boxes{Background: true, Activation: "softmax", Threshold: 0.7}}, []stream.Tensor{scores(0, ln3, 0, 0, ln3, 0)},
 			nil, []float32{0.75}, nil},
-		{"a tensor of classes", Config{Labels: names}, []stream.Tensor{tensor("s", []float32{0.7, 0.8, 0.9}, 1, 3), int64s("c", []int64{1, 0, 7}, 1, 3)},
+		{"a tensor of classes", Config{Labels: names, Boxes: &Boxes{}}, []stream.Tensor{tensor("s", []float32{0.7, 0.8, 0.9}, 1, 3), int64s("c", []int64{1, 0, 7}, 1, 3)},
 			[]int64{7, 0, 1}, []float32{0.9, 0.8, 0.7}, []string{"", "cat", "dog"}},
-		{"classes as floats after a background", Config{Background: true, Classes: "c"}, []stream.Tensor{tensor("s", []float32{0.7, 0.8, 0.9}, 1, 3), tensor("c", []float32{2, 0, nan}, 1, 3)},
+		{"classes as floats after a background", Config{Boxes: &Boxes{Background: true, Classes: "c"}}, []stream.Tensor{tensor("s", []float32{0.7, 0.8, 0.9}, 1, 3), tensor("c", []float32{2, 0, nan}, 1, 3)},
 			[]int64{1}, []float32{0.7}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			c.config.Kind = "boxes"
 			out := append([]stream.Tensor{places}, c.out...)
 			m := modelOf()
 			for _, o := range out {
@@ -125,7 +122,7 @@ func TestClassesOfBoxes(t *testing.T) {
 }
 
 func TestShortRowsArePadded(t *testing.T) {
-	d := decoder(t, Config{Kind: "boxes", Labels: labelFile(t, "a\nb")}, modelOf(spec("b", 2, 4), spec("s", 2, 2)))
+	d := decoder(t, Config{Labels: labelFile(t, "a\nb"), Boxes: &Boxes{}}, modelOf(spec("b", 2, 4), spec("s", 2, 2)))
 	out := []stream.Tensor{
 		tensor("b", []float32{1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8, 8, 0, 0, 1, 1, 0, 0, 1, 1}, 3, 2, 4),
 		tensor("s", []float32{0, 0.9, 0, 0.1, 0.8, 0, 0, 0.9, 0, 0, 0, 0}, 3, 2, 2),
@@ -158,7 +155,7 @@ func TestOtherFloats(t *testing.T) {
 	}
 	doubles := stream.Tensor{Name: "s", Datatype: stream.Float64, Shape: []int{1, 1}, Data: binary.LittleEndian.AppendUint64(nil, math.Float64bits(0.75))}
 	m := modelOf(stream.TensorSpec{Name: "b", Datatype: stream.Float16, Shape: []int{1, 4}}, stream.TensorSpec{Name: "s", Datatype: stream.Float64, Shape: []int{1}})
-	got := answer(t, decoder(t, Config{Kind: "boxes"}, m), Place{}, halves("b", []uint16{0x3c00, 0xc000, 0x4900, 0x3555}, 1, 1, 4), doubles)
+	got := answer(t, decoder(t, Config{Boxes: &Boxes{}}, m), Place{}, halves("b", []uint16{0x3c00, 0xc000, 0x4900, 0x3555}, 1, 1, 4), doubles)
 	wantFloats(t, got["boxes"], 1, -2, 10, 0.33325195)
 	wantFloats(t, got["scores"], 0.75)
 }

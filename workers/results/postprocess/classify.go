@@ -16,7 +16,7 @@ import (
 // A score that is no number is no score: when fewer than k are left, the row
 // ends in class -1 with score 0 and an empty name.
 type classify struct {
-	config Config
+	set    *Classify
 	scores *raw
 	count  int // of classes; -1 = varies
 	labels labels
@@ -27,15 +27,15 @@ type classify struct {
 	out    [3]stream.Tensor
 }
 
-func newClassify(c Config, f *finder) (*classify, error) {
+func (c *Classify) build(f *finder) (kind, error) {
 	scores, err := f.find("output", c.Output, "a list of scores, [classes]", func(s stream.TensorSpec) bool {
 		return isFloat(s.Datatype) && isList(s.Shape)
 	})
 	if err != nil {
 		return nil, err
 	}
-	k := &classify{config: c, scores: scores, count: stream.Elements(scores.spec.Shape)}
-	if k.labels, err = c.readLabels(k.count); err != nil {
+	k := &classify{set: c, scores: scores, count: stream.Elements(scores.spec.Shape)}
+	if k.labels, err = f.readLabels(k.count, false); err != nil {
 		return nil, err
 	}
 	k.best = newBest(c.TopK)
@@ -60,12 +60,12 @@ func isList(shape []int) bool {
 }
 
 func (k *classify) specs() []stream.TensorSpec {
-	n := min(k.config.TopK, k.count) // -1 stays -1
+	n := min(k.set.TopK, k.count) // -1 stays -1
 	list := []stream.TensorSpec{
 		{Name: "classes", Datatype: stream.Int64, Shape: []int{n}},
 		{Name: "scores", Datatype: stream.Float32, Shape: []int{n}},
 	}
-	if k.labels != nil {
+	if k.labels.names != nil {
 		list = append(list, stream.TensorSpec{Name: "labels", Datatype: stream.Bytes, Shape: []int{n}})
 	}
 	return list
@@ -77,10 +77,10 @@ func (k *classify) decode(p *part) ([]stream.Tensor, error) {
 		return nil, err
 	}
 	count := stream.Elements(shape)
-	if err := k.config.enough(k.labels, count); err != nil {
+	if err := k.labels.enough(count); err != nil {
 		return nil, err
 	}
-	n := min(k.config.TopK, count)
+	n := min(k.set.TopK, count)
 	classes, scores, names := k.data[0][:0], k.data[1][:0], k.data[2][:0]
 	for row := range p.rows {
 		values := values[row*count : (row+1)*count]
@@ -92,7 +92,7 @@ func (k *classify) decode(p *part) ([]stream.Tensor, error) {
 			}
 			classes = binary.LittleEndian.AppendUint64(classes, uint64(class))
 			scores = stream.AppendFloat32(scores, score)
-			if k.labels != nil {
+			if k.labels.names != nil {
 				names = k.labels.append(names, class)
 			}
 		}
@@ -102,7 +102,7 @@ func (k *classify) decode(p *part) ([]stream.Tensor, error) {
 	out := append(k.out[:0],
 		stream.Tensor{Name: "classes", Datatype: stream.Int64, Shape: shape, Data: classes},
 		stream.Tensor{Name: "scores", Datatype: stream.Float32, Shape: shape, Data: scores})
-	if k.labels != nil {
+	if k.labels.names != nil {
 		out = append(out, stream.Tensor{Name: "labels", Datatype: stream.Bytes, Shape: shape, Data: names})
 	}
 	return out, nil
@@ -121,7 +121,7 @@ func (k *classify) rank(values []float32) []hit {
 	if len(hits) == 0 {
 		return nil
 	}
-	switch k.config.Activation {
+	switch k.set.Activation {
 	case "sigmoid":
 		for i := range hits {
 			hits[i].score = sigmoid(hits[i].score)

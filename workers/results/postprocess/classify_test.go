@@ -23,18 +23,17 @@ func TestClassify(t *testing.T) {
 		scores  []float32
 		labels  []string
 	}{
-		{"best first", Config{TopK: 2}, []float32{0.1, 0.7, 0.2, 0}, 1, []int64{1, 2}, []float32{0.7, 0.2}, nil},
-		{"k past the classes", Config{}, []float32{0.1, 0.7, 0.2, 0}, 1, []int64{1, 2, 0, 3}, []float32{0.7, 0.2, 0.1, 0}, nil},
-		{"equal scores", Config{TopK: 3}, []float32{1, 2, 1, 2}, 1, []int64{1, 3, 0}, []float32{2, 2, 1}, nil},
-		{"softmax", Config{TopK: 2, Activation: "softmax"}, []float32{0, float32(math.Log(3)), float32(math.Log(4)), -inf}, 1, []int64{2, 1}, []float32{0.5, 0.375}, nil},
-		{"sigmoid", Config{TopK: 2, Activation: "sigmoid"}, []float32{0, float32(math.Log(3)), -1, -2}, 1, []int64{1, 0}, []float32{0.75, 0.5}, nil},
-		{"large numbers", Config{TopK: 2, Activation: "softmax"}, []float32{3e38, -3e38, 3e38, 0}, 1, []int64{0, 2}, []float32{0.5, 0.5}, nil},
-		{"labels", Config{TopK: 3, Labels: names}, []float32{0.1, 0.7, 0.8, 0.9}, 1, []int64{3, 2, 1}, []float32{0.9, 0.8, 0.7}, []string{"owl", "", "dog"}},
-		{"no numbers", Config{TopK: 3, Labels: names}, []float32{nan, 0.5, inf, -inf}, 1, []int64{1, -1, -1}, []float32{0.5, 0, 0}, []string{"dog", "", ""}},
-		{"rows", Config{TopK: 1}, []float32{1, 0, 0, 0, 0, 0, 2, 0}, 2, []int64{0, 2}, []float32{1, 2}, nil},
+		{"best first", Config{Classify: &Classify{TopK: 2}}, []float32{0.1, 0.7, 0.2, 0}, 1, []int64{1, 2}, []float32{0.7, 0.2}, nil},
+		{"k past the classes", Config{Classify: &Classify{}}, []float32{0.1, 0.7, 0.2, 0}, 1, []int64{1, 2, 0, 3}, []float32{0.7, 0.2, 0.1, 0}, nil},
+		{"equal scores", Config{Classify: &Classify{TopK: 3}}, []float32{1, 2, 1, 2}, 1, []int64{1, 3, 0}, []float32{2, 2, 1}, nil},
+		{"softmax", Config{Classify: &Classify{TopK: 2, Activation: "softmax"}}, []float32{0, float32(math.Log(3)), float32(math.Log(4)), -inf}, 1, []int64{2, 1}, []float32{0.5, 0.375}, nil},
+		{"sigmoid", Config{Classify: &Classify{TopK: 2, Activation: "sigmoid"}}, []float32{0, float32(math.Log(3)), -1, -2}, 1, []int64{1, 0}, []float32{0.75, 0.5}, nil},
+		{"large numbers", Config{Classify: &Classify{TopK: 2, Activation: "softmax"}}, []float32{3e38, -3e38, 3e38, 0}, 1, []int64{0, 2}, []float32{0.5, 0.5}, nil},
+		{"labels", Config{Labels: names, Classify: &Classify{TopK: 3}}, []float32{0.1, 0.7, 0.8, 0.9}, 1, []int64{3, 2, 1}, []float32{0.9, 0.8, 0.7}, []string{"owl", "", "dog"}},
+		{"no numbers", Config{Labels: names, Classify: &Classify{TopK: 3}}, []float32{nan, 0.5, inf, -inf}, 1, []int64{1, -1, -1}, []float32{0.5, 0, 0}, []string{"dog", "", ""}},
+		{"rows", Config{Classify: &Classify{TopK: 1}}, []float32{1, 0, 0, 0, 0, 0, 2, 0}, 2, []int64{0, 2}, []float32{1, 2}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			c.config.Kind = "classify"
 			for _, shape := range [][]int{{4}, {4, 1, 1}, {-1}} {
 				full := append([]int{c.rows}, shape...)
 				full[1] = 4
@@ -63,14 +62,14 @@ func TestLabelFiles(t *testing.T) {
 		{labelFile(t, "a\n"+string(long)+"\nc"), "line 2"},
 		{labelFile(t, string(make([]byte, maxLabelFile+1))), "larger than"},
 	} {
-		_, err := New(Config{Kind: "classify", Labels: c.path}, m)
+		_, err := New(Config{Labels: c.path, Classify: &Classify{}}, m)
 		wantError(t, err, stream.InvalidArgument, "output.labels", c.text)
 	}
-	_, err := New(Config{Kind: "boxes", Labels: labelFile(t, "background\na\nb"), Background: true}, modelOf(spec("b", 9, 4), spec("s", 9, 3)))
+	_, err := New(Config{Labels: labelFile(t, "background\na\nb"), Boxes: &Boxes{Background: true}}, modelOf(spec("b", 9, 4), spec("s", 9, 3)))
 	wantError(t, err, stream.InvalidArgument, "output.labels", "leave the name of the background out")
 
 	// A number of classes that varies is known when the answer is there.
-	d := decoder(t, Config{Kind: "classify", Labels: labelFile(t, "a\nb")}, modelOf(spec("out", -1)))
+	d := decoder(t, Config{Labels: labelFile(t, "a\nb"), Classify: &Classify{}}, modelOf(spec("out", -1)))
 	answer(t, d, Place{}, tensor("out", []float32{1, 2}, 1, 2))
 	_, err = d.Decode([]stream.Tensor{tensor("out", []float32{1, 2, 3}, 1, 3)}, 0, 1, Place{})
 	wantError(t, err, stream.InvalidArgument, "output.labels", "has 2 names for 3 classes")

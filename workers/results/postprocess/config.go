@@ -1,129 +1,147 @@
 package postprocess
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 
+	"millrace/internal/setting"
 	"millrace/stream"
 )
 
-// Config names the result of a model. The zero Config is none: tensors as they
-// are. Configs are comparable with ==.
+// Config is the result of a model: the one kind of result that is set, or none, which
+// answers tensors as they are. Zero fields of a kind take their defaults. A raw tensor
+// that is not named is found by its shape.
 type Config struct {
-	Kind string // none (or ""), classify, boxes, yolo, masks, keypoints or embedding
-
-	// Names of raw tensors; "" = found by its shape. Boxes and Classes are of
-	// kind boxes, Scores is of boxes and keypoints, Output of all others.
-	Output                 string
-	Boxes, Scores, Classes string
-
-	Labels     string  // file with a name per line; "" = none (classify, boxes, yolo)
-	Threshold  float64 // least score, 0..1; 0 = 0.5 for boxes and masks of one channel, 0.25 for yolo, none for keypoints
-	IoU        float64 // overlap past which the lower of two boxes of one class is left out; 0 = 0.5 (yolo 0.45); >= 1 = never
-	Max        int     // boxes at most; 0 = 100
-	TopK       int     // classes answered by classify; 0 = 5
-	Format     string  // of raw boxes: xyxy (or ""), xywh or cxcywh
-	Units      string  // of raw coordinates: pixels of the model's input (or ""), or normalised to 0..1 (boxes, yolo, keypoints)
-	Activation string  // of raw scores: none (or ""), softmax or sigmoid (classify, boxes, masks)
-	Background bool    // class 0 of boxes is the background: never answered, and the others are counted from 0 after it
-	Layout     string  // of yolo: v5 ([n, 5+classes], objectness times class) or v8 ([4+classes, n]); "" = told by the shape
-	Normalise  bool    // embeddings to length 1
+	Labels    string     `yaml:"labels" path:"file" help:"a file with the name of a class per line (classify, boxes, yolo)"`
+	Classify  *Classify  `yaml:"classify"`
+	Boxes     *Boxes     `yaml:"boxes"`
+	YOLO      *YOLO      `yaml:"yolo"`
+	Masks     *Masks     `yaml:"masks"`
+	Keypoints *Keypoints `yaml:"keypoints"`
+	Embedding *Embedding `yaml:"embedding"`
 }
 
-// The bounds of what is answered, and of what goes through non-maximum
-// suppression: the best of those above the threshold.
-const (
-	maxBoxes   = 1000
-	maxTopK    = 1000
-	candidates = 1000
-)
-
-// settings are the keys of each kind.
-var settings = map[string][]string{
-	"":          nil,
-	"none":      nil,
-	"classify":  {"output", "labels", "top_k", "activation"},
-	"boxes":     {"boxes", "scores", "classes", "labels", "threshold", "iou", "max", "format", "units", "activation", "background"},
-	"yolo":      {"output", "labels", "threshold", "iou", "max", "units", "layout"},
-	"masks":     {"output", "threshold", "activation"},
-	"keypoints": {"output", "scores", "threshold", "units"},
-	"embedding": {"output", "normalise"},
+// Classify answers the classes with the highest scores.
+type Classify struct {
+	Output     string `yaml:"output" help:"the tensor of scores, a class each"`
+	TopK       int    `yaml:"top_k" default:"5" min:"1" max:"1000" help:"classes answered"`
+	Activation string `yaml:"activation" default:"none" words:"none softmax sigmoid" help:"of the raw scores"`
 }
 
-// Validate names the first setting that is unknown, out of bounds or of another
-// kind of result: "output", "output.labels", or a key below the kind, such as
-// "output.boxes.threshold".
+// Boxes answers boxes with scores and classes.
+type Boxes struct {
+	Boxes      string  `yaml:"boxes" help:"the tensor of boxes, [n, 4]"`
+	Scores     string  `yaml:"scores" help:"the tensor of scores, [n] or [n, classes]"`
+	Classes    string  `yaml:"classes" help:"the tensor of classes, [n], where scores has none"`
+	Format     string  `yaml:"format" default:"xyxy" words:"xyxy xywh cxcywh" help:"of the raw boxes"`
+	Units      string  `yaml:"units" default:"pixels" words:"pixels normalised" help:"pixels of the model's input, or normalised to 0..1"`
+	Activation string  `yaml:"activation" default:"none" words:"none softmax sigmoid" help:"of the raw scores"`
+	Background bool    `yaml:"background" help:"class 0 is the background and never answered; the others are counted from 0 after it"`
+	Threshold  float64 `yaml:"threshold" default:"0.5" above:"0" max:"1" help:"least score"`
+	IoU        float64 `yaml:"iou" default:"0.5" above:"0" help:"overlap past which the lower of two boxes of a class is left out; 1 = never"`
+	Max        int     `yaml:"max" default:"100" min:"1" max:"1000" help:"boxes at most"`
+}
+
+// YOLO answers what Boxes does, of models of the YOLO family.
+type YOLO struct {
+	Output    string  `yaml:"output" help:"the tensor of boxes with their scores"`
+	Layout    string  `yaml:"layout" words:"v5 v8" unset:"told by the shape where it can be" help:"v5 is [n, 5+classes], objectness times class; v8 is [4+classes, n]"`
+	Units     string  `yaml:"units" default:"pixels" words:"pixels normalised" help:"pixels of the model's input, or normalised to 0..1"`
+	Threshold float64 `yaml:"threshold" default:"0.25" above:"0" max:"1" help:"least score"`
+	IoU       float64 `yaml:"iou" default:"0.45" above:"0" help:"overlap past which the lower of two boxes of a class is left out; 1 = never"`
+	Max       int     `yaml:"max" default:"100" min:"1" max:"1000" help:"boxes at most"`
+}
+
+// Masks answers the class of each pixel.
+type Masks struct {
+	Output     string  `yaml:"output" help:"the tensor of classes, [classes, h, w] or [h, w]"`
+	Activation string  `yaml:"activation" default:"none" words:"none softmax sigmoid" help:"of the raw scores"`
+	Threshold  float64 `yaml:"threshold" unset:"0.5" above:"0" max:"1" help:"least score of a mask of one class; others have none"`
+}
+
+// Keypoints answers points with scores.
+type Keypoints struct {
+	Output    string  `yaml:"output" help:"the tensor of points, [k, 2|3], [n, k, 2|3], or heatmaps [k, h, w]"`
+	Scores    string  `yaml:"scores" help:"the tensor of scores, if there is one"`
+	Units     string  `yaml:"units" default:"pixels" words:"pixels normalised" help:"pixels of the model's input, or normalised to 0..1"`
+	Threshold float64 `yaml:"threshold" unset:"none" above:"0" max:"1" help:"least score of an answer"`
+}
+
+// Embedding answers one list of numbers.
+type Embedding struct {
+	Output    string `yaml:"output" help:"the tensor"`
+	Normalise bool   `yaml:"normalise" help:"to length 1"`
+}
+
+// candidates bounds what goes through non-maximum suppression: the best of those
+// above the threshold.
+const candidates = 1000
+
+// settings are those of one kind of result.
+type settings interface {
+	build(*finder) (kind, error)
+	named() []string // raw tensors that are set by name
+	labelled() bool  // it answers names of classes
+}
+
+func (s *Classify) labelled() bool  { return true }
+func (s *Boxes) labelled() bool     { return true }
+func (s *YOLO) labelled() bool      { return true }
+func (s *Masks) labelled() bool     { return false }
+func (s *Keypoints) labelled() bool { return false }
+func (s *Embedding) labelled() bool { return false }
+
+func (s *Classify) named() []string  { return []string{s.Output} }
+func (s *Boxes) named() []string     { return []string{s.Boxes, s.Scores, s.Classes} }
+func (s *YOLO) named() []string      { return []string{s.Output} }
+func (s *Masks) named() []string     { return []string{s.Output} }
+func (s *Keypoints) named() []string { return []string{s.Output, s.Scores} }
+func (s *Embedding) named() []string { return []string{s.Output} }
+
+// chosen returns the kinds of result that are set, with their names.
+func (c Config) chosen() (names []string, all []settings) {
+	add := func(name string, set bool, s settings) {
+		if set {
+			names, all = append(names, name), append(all, s)
+		}
+	}
+	add("classify", c.Classify != nil, c.Classify)
+	add("boxes", c.Boxes != nil, c.Boxes)
+	add("yolo", c.YOLO != nil, c.YOLO)
+	add("masks", c.Masks != nil, c.Masks)
+	add("keypoints", c.Keypoints != nil, c.Keypoints)
+	add("embedding", c.Embedding != nil, c.Embedding)
+	return names, all
+}
+
+// Kind names the kind of result; "" = none.
+func (c Config) Kind() string {
+	names, _ := c.chosen()
+	return strings.Join(names, " and ")
+}
+
+// Validate says everything that is wrong, each error with the path of the setting,
+// such as "output.boxes.threshold".
 func (c Config) Validate() error {
-	keys, known := settings[c.Kind]
-	if !known {
-		return stream.Errorf(stream.InvalidArgument, "output", "%q is no kind of result: it is none, classify, boxes, yolo, masks, keypoints or embedding", c.Kind)
+	errs := setting.Of("output", &c).Check()
+	bad := func(field, format string, args ...any) {
+		errs = append(errs, stream.Errorf(stream.InvalidArgument, field, format, args...))
 	}
-	for _, s := range []struct {
-		key string
-		set bool
-	}{
-		{"output", c.Output != ""}, {"boxes", c.Boxes != ""}, {"scores", c.Scores != ""}, {"classes", c.Classes != ""},
-		{"labels", c.Labels != ""}, {"threshold", c.Threshold != 0}, {"iou", c.IoU != 0}, {"max", c.Max != 0},
-		{"top_k", c.TopK != 0}, {"format", c.Format != ""}, {"units", c.Units != ""}, {"activation", c.Activation != ""},
-		{"background", c.Background}, {"layout", c.Layout != ""}, {"normalise", c.Normalise},
-	} {
-		switch {
-		case !s.set || slices.Contains(keys, s.key):
-		case len(keys) == 0:
-			return stream.Errorf(stream.InvalidArgument, "output", "%s is set, and the tensors are answered as they are: choose classify, boxes, yolo, masks, keypoints or embedding", s.key)
-		default:
-			return c.bad(s.key, "is no setting of %s: it has %s", c.Kind, strings.Join(keys, ", "))
-		}
-	}
+	names, all := c.chosen()
 	switch {
-	case !(c.Threshold >= 0 && c.Threshold <= 1):
-		return c.bad("threshold", "%v is not between 0 and 1", c.Threshold)
-	case !(c.IoU >= 0):
-		return c.bad("iou", "%v is not 0 or more", c.IoU)
-	case c.Max < 0 || c.Max > maxBoxes:
-		return c.bad("max", "%d is not between 1 and %d", c.Max, maxBoxes)
-	case c.TopK < 0 || c.TopK > maxTopK:
-		return c.bad("top_k", "%d is not between 1 and %d", c.TopK, maxTopK)
+	case len(all) > 1:
+		bad("output", "names %s: want one kind of result", strings.Join(names, " and "))
+	case c.Labels != "" && len(all) == 0:
+		bad("output.labels", "is set, and the tensors are answered as they are: choose classify, boxes or yolo")
+	case c.Labels != "" && !slices.ContainsFunc(all, settings.labelled):
+		bad("output.labels", "is set, and %s has no names of classes", names[0])
 	}
-	for _, s := range []struct {
-		key, value string
-		of         []string
-	}{
-		{"format", c.Format, []string{"xyxy", "xywh", "cxcywh"}},
-		{"units", c.Units, []string{"pixels", "normalised"}},
-		{"activation", c.Activation, []string{"none", "softmax", "sigmoid"}},
-		{"layout", c.Layout, []string{"v5", "v8"}},
-	} {
-		if s.value != "" && !slices.Contains(s.of, s.value) {
-			return c.bad(s.key, "%q is none of %s", s.value, strings.Join(s.of, ", "))
-		}
-	}
-	return nil
+	return setting.Join(errs...)
 }
 
-// withDefaults fills in what is not set, but for the threshold of masks, which
-// those of one class have alone.
+// withDefaults returns c with its zero fields filled in.
 func (c Config) withDefaults() Config {
-	threshold := map[string]float64{"boxes": 0.5, "yolo": 0.25}
-	iou := 0.5
-	if c.Kind == "yolo" {
-		iou = 0.45
-	}
-	c.Threshold = cmp.Or(c.Threshold, threshold[c.Kind])
-	c.IoU = cmp.Or(c.IoU, iou)
-	c.Max = cmp.Or(c.Max, 100)
-	c.TopK = cmp.Or(c.TopK, 5)
-	c.Format = cmp.Or(c.Format, "xyxy")
-	c.Units = cmp.Or(c.Units, "pixels")
-	c.Activation = cmp.Or(c.Activation, "none")
+	setting.Own(&c)
+	setting.Fill(&c)
 	return c
-}
-
-func (c Config) bad(key, format string, args ...any) error {
-	field := "output." + c.Kind + "." + key
-	if key == "labels" {
-		field = "output.labels"
-	}
-	return stream.Errorf(stream.InvalidArgument, field, format, args...)
 }

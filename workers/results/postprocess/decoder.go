@@ -38,25 +38,11 @@ func New(c Config, m *stream.Model) (*Decoder, error) {
 		return nil, err
 	}
 	c = c.withDefaults()
-	f := newFinder(c, m)
-	var k kind
-	var err error
-	switch c.Kind {
-	case "classify":
-		k, err = newClassify(c, f)
-	case "boxes":
-		k, err = newBoxes(c, f)
-	case "yolo":
-		k, err = newYolo(c, f)
-	case "masks":
-		k, err = newMasks(c, f)
-	case "keypoints":
-		k, err = newKeypoints(c, f)
-	case "embedding":
-		k, err = newEmbedding(c, f)
-	default:
-		k = newNone(m)
+	names, all := c.chosen()
+	if len(all) == 0 {
+		return &Decoder{kind: newNone(m)}, nil
 	}
+	k, err := all[0].build(newFinder(names[0], c.Labels, all[0].named(), m))
 	if err != nil {
 		return nil, err
 	}

@@ -13,31 +13,28 @@ func TestValidate(t *testing.T) {
 		config      Config
 		field, text string
 	}{
-		{Config{Kind: "box"}, "output", `"box" is no kind`},
-		{Config{Max: 3}, "output", "max is set"},
-		{Config{Kind: "none", Output: "x"}, "output", "output is set"},
-		{Config{Kind: "boxes", Threshold: 1.5}, "output.boxes.threshold", "not between 0 and 1"},
-		{Config{Kind: "boxes", Threshold: float64(nan)}, "output.boxes.threshold", "not between 0 and 1"},
-		{Config{Kind: "boxes", IoU: -1}, "output.boxes.iou", "0 or more"},
-		{Config{Kind: "boxes", IoU: float64(nan)}, "output.boxes.iou", "0 or more"},
-		{Config{Kind: "yolo", Max: 1001}, "output.yolo.max", "between 1 and 1000"},
-		{Config{Kind: "classify", TopK: -1}, "output.classify.top_k", "between 1 and"},
-		{Config{Kind: "boxes", Format: "yxyx"}, "output.boxes.format", "xyxy, xywh, cxcywh"},
-		{Config{Kind: "yolo", Units: "percent"}, "output.yolo.units", "pixels, normalised"},
-		{Config{Kind: "masks", Activation: "relu"}, "output.masks.activation", "softmax"},
-		{Config{Kind: "yolo", Layout: "v9"}, "output.yolo.layout", "v5, v8"},
-		{Config{Kind: "classify", Threshold: 0.5}, "output.classify.threshold", "it has output, labels, top_k, activation"},
-		{Config{Kind: "embedding", Labels: "x"}, "output.labels", "no setting of embedding"},
-		{Config{Kind: "keypoints", Background: true}, "output.keypoints.background", "no setting"},
+		{Config{Labels: "x"}, "output.labels", "choose classify"},
+		{Config{Boxes: &Boxes{}, YOLO: &YOLO{}}, "output", "names boxes and yolo"},
+		{Config{Boxes: &Boxes{Threshold: 1.5}}, "output.boxes.threshold", "1.5 is more than 1"},
+		{Config{Boxes: &Boxes{Threshold: float64(nan)}}, "output.boxes.threshold", "NaN"},
+		{Config{Boxes: &Boxes{IoU: -1}}, "output.boxes.iou", "-1 is not more than 0"},
+		{Config{Boxes: &Boxes{IoU: float64(nan)}}, "output.boxes.iou", "NaN is not more than 0"},
+		{Config{YOLO: &YOLO{Max: 1001}}, "output.yolo.max", "between 1 and 1000"},
+		{Config{Classify: &Classify{TopK: -1}}, "output.classify.top_k", "between 1 and"},
+		{Config{Boxes: &Boxes{Format: "yxyx"}}, "output.boxes.format", "xyxy, xywh or cxcywh"},
+		{Config{YOLO: &YOLO{Units: "percent"}}, "output.yolo.units", "pixels or normalised"},
+		{Config{Masks: &Masks{Activation: "relu"}}, "output.masks.activation", "softmax"},
+		{Config{YOLO: &YOLO{Layout: "v9"}}, "output.yolo.layout", "v5 or v8"},
+		{Config{Labels: "x", Embedding: &Embedding{}}, "output.labels", "embedding has no names"},
 	} {
 		wantError(t, c.config.Validate(), stream.InvalidArgument, c.field, c.text)
 	}
 	for _, c := range []Config{
-		{}, {Kind: "none"},
-		{Kind: "classify", Output: "x", Labels: "l", TopK: 3, Activation: "none"},
-		{Kind: "boxes", Boxes: "b", Scores: "s", Classes: "c", Threshold: 1, IoU: 3, Max: 1000, Format: "xywh", Units: "pixels", Activation: "softmax", Background: true},
-		{Kind: "yolo", Layout: "v5", Units: "normalised"},
-		{Kind: "embedding", Normalise: true},
+		{},
+		{Labels: "l", Classify: &Classify{Output: "x", TopK: 3, Activation: "none"}},
+		{Boxes: &Boxes{Boxes: "b", Scores: "s", Classes: "c", Threshold: 1, IoU: 3, Max: 1000, Format: "xywh", Units: "pixels", Activation: "softmax", Background: true}},
+		{YOLO: &YOLO{Layout: "v5", Units: "normalised"}},
+		{Embedding: &Embedding{Normalise: true}},
 	} {
 		if err := c.Validate(); err != nil {
 			t.Errorf("%+v: %v", c, err)
@@ -53,24 +50,24 @@ func TestNewNamesWhatDoesNotFit(t *testing.T) {
 		outputs     []stream.TensorSpec
 		field, text string
 	}{
-		{"no such output", Config{Kind: "classify", Output: "y"}, face, "output.classify.output", `"y" is no output of the model: it has scores FP32 [4420 2], boxes FP32 [4420 4]`},
-		{"nothing fits", Config{Kind: "classify"}, face, "output.classify.output", "it has scores FP32 [4420 2]"},
-		{"no outputs", Config{Kind: "embedding"}, nil, "output.embedding.output", "it has none"},
-		{"the wrong one", Config{Kind: "boxes", Boxes: "scores"}, face, "output.boxes.boxes", "scores is not a tensor of boxes"},
-		{"two fit", Config{Kind: "classify"}, []stream.TensorSpec{spec("a", 3), spec("b", 5)}, "output.classify.output", "more than one output"},
-		{"two may be scores", Config{Kind: "boxes"}, []stream.TensorSpec{spec("b", 9, 4), spec("s", 9), spec("c", 9)}, "output.boxes.scores", "more than one output"},
-		{"as many scores as boxes", Config{Kind: "boxes"}, []stream.TensorSpec{spec("b", 9, 4), spec("s", 8)}, "output.boxes.scores", "no output"},
-		{"classes twice", Config{Kind: "boxes", Classes: "c"}, append(slices.Clone(face), spec("c", 4420)), "output.boxes.classes", "a score for each class already"},
-		{"background alone", Config{Kind: "boxes", Background: true}, []stream.TensorSpec{spec("b", 9, 4), spec("s", 9)}, "output.boxes.background", "one class only"},
-		{"softmax of one", Config{Kind: "boxes", Activation: "softmax"}, []stream.TensorSpec{spec("b", 9, 4), spec("s", 9, 1)}, "output.boxes.activation", "sigmoid"},
-		{"softmax of one mask", Config{Kind: "masks", Activation: "softmax"}, []stream.TensorSpec{spec("m", 1, 9, 9)}, "output.masks.activation", "sigmoid"},
-		{"threshold of classes", Config{Kind: "masks", Threshold: 0.3}, []stream.TensorSpec{spec("m", 2, 9, 9)}, "output.masks.threshold", "one class"},
-		{"a square", Config{Kind: "yolo"}, []stream.TensorSpec{spec("y", 84, 84)}, "output.yolo.layout", "cannot be told"},
-		{"nothing known", Config{Kind: "yolo"}, []stream.TensorSpec{spec("y", -1, -1)}, "output.yolo.layout", "cannot be told"},
-		{"no class", Config{Kind: "yolo"}, []stream.TensorSpec{spec("y", 100, 5)}, "output.yolo.output", "no class"},
-		{"scores twice", Config{Kind: "keypoints", Scores: "s"}, []stream.TensorSpec{spec("k", 17, 3), spec("s", 17)}, "output.keypoints.scores", "of its own"},
-		{"units of heat maps", Config{Kind: "keypoints", Units: "normalised"}, []stream.TensorSpec{spec("k", 17, 64, 48)}, "output.keypoints.units", "heat maps"},
-		{"a type", Config{Kind: "embedding"}, []stream.TensorSpec{{Name: "e", Datatype: stream.Bytes, Shape: []int{9}}}, "output.embedding.output", "e BYTES [9]"},
+		{"no such output", Config{Classify: &Classify{Output: "y"}}, face, "output.classify.output", `"y" is no output of the model: it has scores FP32 [4420 2], boxes FP32 [4420 4]`},
+		{"nothing fits", Config{Classify: &Classify{}}, face, "output.classify.output", "it has scores FP32 [4420 2]"},
+		{"no outputs", Config{Embedding: &Embedding{}}, nil, "output.embedding.output", "it has none"},
+		{"the wrong one", Config{Boxes: &Boxes{Boxes: "scores"}}, face, "output.boxes.boxes", "scores is not a tensor of boxes"},
+		{"two fit", Config{Classify: &Classify{}}, []stream.TensorSpec{spec("a", 3), spec("b", 5)}, "output.classify.output", "more than one output"},
+		{"two may be scores", Config{Boxes: &Boxes{}}, []stream.TensorSpec{spec("b", 9, 4), spec("s", 9), spec("c", 9)}, "output.boxes.scores", "more than one output"},
+		{"as many scores as boxes", Config{Boxes: &Boxes{}}, []stream.TensorSpec{spec("b", 9, 4), spec("s", 8)}, "output.boxes.scores", "no output"},
+		{"classes twice", Config{Boxes: &Boxes{Classes: "c"}}, append(slices.Clone(face), spec("c", 4420)), "output.boxes.classes", "a score for each class already"},
+		{"background alone", Config{Boxes: &Boxes{Background: true}}, []stream.TensorSpec{spec("b", 9, 4), spec("s", 9)}, "output.boxes.background", "one class only"},
+		{"softmax of one", Config{Boxes: &Boxes{Activation: "softmax"}}, []stream.TensorSpec{spec("b", 9, 4), spec("s", 9, 1)}, "output.boxes.activation", "sigmoid"},
+		{"softmax of one mask", Config{Masks: &Masks{Activation: "softmax"}}, []stream.TensorSpec{spec("m", 1, 9, 9)}, "output.masks.activation", "sigmoid"},
+		{"threshold of classes", Config{Masks: &Masks{Threshold: 0.3}}, []stream.TensorSpec{spec("m", 2, 9, 9)}, "output.masks.threshold", "one class"},
+		{"a square", Config{YOLO: &YOLO{}}, []stream.TensorSpec{spec("y", 84, 84)}, "output.yolo.layout", "cannot be told"},
+		{"nothing known", Config{YOLO: &YOLO{}}, []stream.TensorSpec{spec("y", -1, -1)}, "output.yolo.layout", "cannot be told"},
+		{"no class", Config{YOLO: &YOLO{}}, []stream.TensorSpec{spec("y", 100, 5)}, "output.yolo.output", "no class"},
+		{"scores twice", Config{Keypoints: &Keypoints{Scores: "s"}}, []stream.TensorSpec{spec("k", 17, 3), spec("s", 17)}, "output.keypoints.scores", "of its own"},
+		{"units of heat maps", Config{Keypoints: &Keypoints{Units: "normalised"}}, []stream.TensorSpec{spec("k", 17, 64, 48)}, "output.keypoints.units", "heat maps"},
+		{"a type", Config{Embedding: &Embedding{}}, []stream.TensorSpec{{Name: "e", Datatype: stream.Bytes, Shape: []int{9}}}, "output.embedding.output", "e BYTES [9]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := New(c.config, modelOf(c.outputs...))
@@ -79,9 +76,9 @@ func TestNewNamesWhatDoesNotFit(t *testing.T) {
 	}
 	m := modelOf(spec("b", 9, 4), spec("s", 9))
 	m.Image, m.Inputs[0].Shape = nil, []int{3, -1, -1}
-	_, err := New(Config{Kind: "boxes", Units: "normalised"}, m)
+	_, err := New(Config{Boxes: &Boxes{Units: "normalised"}}, m)
 	wantError(t, err, stream.InvalidArgument, "output.boxes", "input.image.width")
-	if _, err := New(Config{Kind: "boxes"}, m); err != nil {
+	if _, err := New(Config{Boxes: &Boxes{}}, m); err != nil {
 		t.Errorf("pixels need no size: %v", err)
 	}
 }
@@ -90,7 +87,7 @@ func TestSizeIsTheInputs(t *testing.T) {
 	for _, shape := range [][]int{{3, 240, 320}, {240, 320, 3}, {1, 240, 320}} {
 		m := modelOf(spec("b", 1, 4), spec("s", 1))
 		m.Image, m.Inputs[0].Shape = nil, shape
-		got := answer(t, decoder(t, Config{Kind: "boxes", Units: "normalised"}, m), Place{}, tensor("b", []float32{0, 0, 1, 1}, 1, 1, 4), tensor("s", []float32{1}, 1, 1))
+		got := answer(t, decoder(t, Config{Boxes: &Boxes{Units: "normalised"}}, m), Place{}, tensor("b", []float32{0, 0, 1, 1}, 1, 1, 4), tensor("s", []float32{1}, 1, 1))
 		wantFloats(t, got["boxes"], 0, 0, 320, 240)
 	}
 }
@@ -120,7 +117,7 @@ func TestOtherTensorsThanDeclared(t *testing.T) {
 		{"uneven", 0, 1, []stream.Tensor{boxes, tensor("s", make([]float32, 3), 1, 3)}, "outputs.s.shape", "has 3 rows for 2 boxes"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			d := decoder(t, Config{Kind: "boxes"}, modelOf(spec("b", -1, 4), spec("s", -1)))
+			d := decoder(t, Config{Boxes: &Boxes{}}, modelOf(spec("b", -1, 4), spec("s", -1)))
 			_, err := d.Decode(c.out, c.row, c.rows, Place{})
 			wantError(t, err, stream.Internal, c.field, c.text)
 		})
@@ -131,19 +128,17 @@ func TestNoneAnswersWhatCame(t *testing.T) {
 	text := stream.Tensor{Name: "t", Datatype: stream.Bytes, Shape: []int{3, 2}, Data: []byte("\x01\x00\x00\x00a\x00\x00\x00\x00\x02\x00\x00\x00bc\x01\x00\x00\x00d\x00\x00\x00\x00\x01\x00\x00\x00e")}
 	m := modelOf(spec("x", 2), stream.TensorSpec{Name: "t", Datatype: stream.Bytes, Shape: []int{2}})
 	out := []stream.Tensor{tensor("x", []float32{1, 2, 3, 4, 5, 6}, 3, 2), text}
-	for _, kind := range []string{"", "none"} {
-		d := decoder(t, Config{Kind: kind}, m)
-		got := answer(t, d, Place{}, out...)
-		wantFloats(t, got["x"], 1, 2, 3, 4, 5, 6)
-		wantWords(t, got["t"], "a", "", "bc", "d", "", "e")
-		some, err := d.Decode(out, 1, 1, Place{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		wantFloats(t, some[0], 3, 4)
-		wantWords(t, some[1], "bc", "d")
-		wantShape(t, some[1], 1, 2)
+	d := decoder(t, Config{}, m)
+	got := answer(t, d, Place{}, out...)
+	wantFloats(t, got["x"], 1, 2, 3, 4, 5, 6)
+	wantWords(t, got["t"], "a", "", "bc", "d", "", "e")
+	some, err := d.Decode(out, 1, 1, Place{})
+	if err != nil {
+		t.Fatal(err)
 	}
+	wantFloats(t, some[0], 3, 4)
+	wantWords(t, some[1], "bc", "d")
+	wantShape(t, some[1], 1, 2)
 }
 
 func TestNothingIsAllocated(t *testing.T) {
@@ -171,14 +166,14 @@ func TestNothingIsAllocated(t *testing.T) {
 		rows   int
 	}{
 		{"none", Config{}, spec("o", 40, 8), [][]stream.Tensor{{few}, {many}}, 1},
-		{"classify", Config{Kind: "classify", Labels: names, Activation: "softmax"}, spec("o", 4), [][]stream.Tensor{{tensor("o", []float32{1, 2, 3, 4}, 1, 4)}}, 1},
-		{"yolo v5", Config{Kind: "yolo", Labels: names}, spec("o", 40, 8), [][]stream.Tensor{{few}, {many}}, 2},
-		{"yolo v8", Config{Kind: "yolo", Labels: names}, spec("o", 8, 40), [][]stream.Tensor{{v8few}, {v8many}}, 1},
-		{"yolo, FP16", Config{Kind: "yolo"}, stream.TensorSpec{Name: "o", Datatype: stream.Float16, Shape: []int{40, 8}}, [][]stream.Tensor{{half}}, 1},
-		{"yolo, off its place", Config{Kind: "yolo"}, spec("o", 40, 8), [][]stream.Tensor{{misplaced}}, 1},
-		{"masks", Config{Kind: "masks"}, spec("o", 2, 20, 8), [][]stream.Tensor{{tensor("o", detections(3), 1, 2, 20, 8)}}, 1},
-		{"keypoints", Config{Kind: "keypoints"}, spec("o", 5, 8, 8), [][]stream.Tensor{{tensor("o", detections(3), 1, 5, 8, 8)}}, 1},
-		{"embedding", Config{Kind: "embedding", Normalise: true}, spec("o", 320), [][]stream.Tensor{{tensor("o", detections(3), 1, 320)}}, 1},
+		{"classify", Config{Labels: names, Classify: &Classify{Activation: "softmax"}}, spec("o", 4), [][]stream.Tensor{{tensor("o", []float32{1, 2, 3, 4}, 1, 4)}}, 1},
+		{"yolo v5", Config{Labels: names, YOLO: &YOLO{}}, spec("o", 40, 8), [][]stream.Tensor{{few}, {many}}, 2},
+		{"yolo v8", Config{Labels: names, YOLO: &YOLO{}}, spec("o", 8, 40), [][]stream.Tensor{{v8few}, {v8many}}, 1},
+		{"yolo, FP16", Config{YOLO: &YOLO{}}, stream.TensorSpec{Name: "o", Datatype: stream.Float16, Shape: []int{40, 8}}, [][]stream.Tensor{{half}}, 1},
+		{"yolo, off its place", Config{YOLO: &YOLO{}}, spec("o", 40, 8), [][]stream.Tensor{{misplaced}}, 1},
+		{"masks", Config{Masks: &Masks{}}, spec("o", 2, 20, 8), [][]stream.Tensor{{tensor("o", detections(3), 1, 2, 20, 8)}}, 1},
+		{"keypoints", Config{Keypoints: &Keypoints{}}, spec("o", 5, 8, 8), [][]stream.Tensor{{tensor("o", detections(3), 1, 5, 8, 8)}}, 1},
+		{"embedding", Config{Embedding: &Embedding{Normalise: true}}, spec("o", 320), [][]stream.Tensor{{tensor("o", detections(3), 1, 320)}}, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := decoder(t, c.config, modelOf(c.spec))
@@ -189,7 +184,7 @@ func TestNothingIsAllocated(t *testing.T) {
 		places, scores := tensor("b", six, 1, 6, 4), func(v ...float32) stream.Tensor { return tensor("s", v, 1, 6, 2) }
 		m := modelOf(spec("b", 6, 4), spec("s", 6, 2))
 		for _, activation := range []string{"none", "softmax", "sigmoid"} {
-			d := decoder(t, Config{Kind: "boxes", Labels: names, Activation: activation}, m)
+			d := decoder(t, Config{Labels: names, Boxes: &Boxes{Activation: activation}}, m)
 			pin(t, d, 1, []stream.Tensor{places, scores(0, 1, 1, 0, 1, 1, 1, 1, 0, 0, 0, 0)}, []stream.Tensor{places, scores(0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0)})
 		}
 	})

@@ -21,7 +21,7 @@ type embedding struct {
 	out    [1]stream.Tensor
 }
 
-func newEmbedding(c Config, f *finder) (*embedding, error) {
+func (c *Embedding) build(f *finder) (kind, error) {
 	r, err := f.find("output", c.Output, "a list of numbers, [d]", func(s stream.TensorSpec) bool {
 		return isFloat(s.Datatype) && isList(s.Shape)
 	})

@@ -33,19 +33,15 @@ type found struct {
 	out    [4]stream.Tensor
 }
 
-func newFound(c Config, f *finder, classes int) (*found, error) {
-	sx, sy, err := f.scale(c.Units == "normalised")
-	if err != nil {
-		return nil, err
+// complete fills in what depends on the model. classes is their number, -1 = unknown;
+// background says that the file of labels may not count it.
+func (f *found) complete(in *finder, classes int, units string, background bool) (err error) {
+	if f.sx, f.sy, err = in.scale(units == "normalised"); err != nil {
+		return err
 	}
-	names, err := c.readLabels(classes)
-	if err != nil {
-		return nil, err
-	}
-	return &found{
-		format: c.Format, sx: sx, sy: sy, iou: c.IoU, limit: c.Max, least: float32(c.Threshold),
-		classes: classes != 1, labels: names, best: newBest(candidates),
-	}, nil
+	f.labels, err = in.readLabels(classes, background)
+	f.classes, f.best = classes != 1, newBest(candidates)
+	return err
 }
 
 func (f *found) specs() []stream.TensorSpec {
@@ -56,7 +52,7 @@ func (f *found) specs() []stream.TensorSpec {
 	if f.classes {
 		list = append(list, stream.TensorSpec{Name: "classes", Datatype: stream.Int64, Shape: []int{-1}})
 	}
-	if f.labels != nil {
+	if f.labels.names != nil {
 		list = append(list, stream.TensorSpec{Name: "labels", Datatype: stream.Bytes, Shape: []int{-1}})
 	}
 	return list
@@ -115,7 +111,7 @@ func (f *found) tensors(at Place) []stream.Tensor {
 			if f.classes {
 				classes = binary.LittleEndian.AppendUint64(classes, uint64(class))
 			}
-			if f.labels != nil {
+			if f.labels.names != nil {
 				names = f.labels.append(names, class)
 			}
 		}
@@ -130,7 +126,7 @@ func (f *found) tensors(at Place) []stream.Tensor {
 	if f.classes {
 		out = append(out, stream.Tensor{Name: "classes", Datatype: stream.Int64, Shape: flat, Data: classes})
 	}
-	if f.labels != nil {
+	if f.labels.names != nil {
 		out = append(out, stream.Tensor{Name: "labels", Datatype: stream.Bytes, Shape: flat, Data: names})
 	}
 	return out

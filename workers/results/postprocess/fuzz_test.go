@@ -30,20 +30,25 @@ func FuzzDecode(f *testing.F) {
 	labels := labelFile(f, "a\nb\nc")
 	f.Fuzz(func(t *testing.T, choices, data []byte) {
 		s := script(choices)
-		c := Config{Kind: pick(&s, "classify", "boxes", "yolo", "masks", "keypoints", "embedding", "none", "")}
-		switch c.Kind {
-		case "classify":
-			c.Activation, c.TopK, c.Labels = pick(&s, "", "softmax", "sigmoid"), s.next(9), pick(&s, "", labels)
-		case "boxes":
-			c.Activation, c.Background, c.Labels = pick(&s, "", "softmax", "sigmoid"), pick(&s, false, true), pick(&s, "", labels)
-			c.Format, c.Units, c.Threshold, c.IoU = pick(&s, "", "xywh", "cxcywh"), pick(&s, "", "normalised"), pick(&s, 0, 1, 1e-50, 0.1), pick(&s, 0, 1e-9, 2)
-			c.Classes = pick(&s, "", "c")
-		case "yolo":
-			c.Layout, c.Labels, c.Threshold = pick(&s, "", "v5", "v8"), pick(&s, "", labels), pick(&s, 0, 1e-50, 1)
-		case "masks":
-			c.Activation = pick(&s, "", "softmax", "sigmoid")
-		case "embedding":
-			c.Normalise = pick(&s, false, true)
+		var c Config
+		switch s.next(7) {
+		case 0:
+			c.Classify = &Classify{Activation: pick(&s, "", "softmax", "sigmoid"), TopK: s.next(9)}
+			c.Labels = pick(&s, "", labels)
+		case 1:
+			c.Boxes = &Boxes{Activation: pick(&s, "", "softmax", "sigmoid"), Background: pick(&s, false, true)}
+			c.Labels = pick(&s, "", labels)
+			c.Boxes.Format, c.Boxes.Units, c.Boxes.Threshold, c.Boxes.IoU = pick(&s, "", "xywh", "cxcywh"), pick(&s, "", "normalised"), pick(&s, 0, 1, 1e-50, 0.1), pick(&s, 0, 1e-9, 2)
+			c.Boxes.Classes = pick(&s, "", "c")
+		case 2:
+			c.YOLO = &YOLO{Layout: pick(&s, "", "v5", "v8")}
+			c.Labels, c.YOLO.Threshold = pick(&s, "", labels), pick(&s, 0, 1e-50, 1)
+		case 3:
+			c.Masks = &Masks{Activation: pick(&s, "", "softmax", "sigmoid")}
+		case 4:
+			c.Keypoints = &Keypoints{}
+		case 5:
+			c.Embedding = &Embedding{Normalise: pick(&s, false, true)}
 		}
 		m := modelOf()
 		var out []stream.Tensor
@@ -84,7 +89,7 @@ func FuzzDecode(f *testing.F) {
 				if err := g.CheckSize(""); err != nil {
 					t.Fatal(err)
 				}
-				if k := c.Kind; k == "" || k == "none" {
+				if c.Kind() == "" {
 					continue
 				}
 				if g.Shape[0] != 1 || g.Name != specs[i].Name || !slices.EqualFunc(g.Shape[1:], specs[i].Shape, agree) {

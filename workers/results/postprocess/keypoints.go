@@ -28,7 +28,7 @@ type keypoints struct {
 	out    [1]stream.Tensor
 }
 
-func newKeypoints(c Config, f *finder) (*keypoints, error) {
+func (c *Keypoints) build(f *finder) (kind, error) {
 	points := func(shape []int) bool { d := shape[len(shape)-1]; return d == 2 || d == 3 }
 	r, err := f.find("output", c.Output, "a tensor of key points, [k, 2], [k, 3], [n, k, 2], [n, k, 3] or [k, height, width]", func(s stream.TensorSpec) bool {
 		return isFloat(s.Datatype) && (len(s.Shape) == 2 && points(s.Shape) || len(s.Shape) == 3)
@@ -43,7 +43,7 @@ func newKeypoints(c Config, f *finder) (*keypoints, error) {
 	shape := r.spec.Shape
 	switch {
 	case k.heat && c.Units != "pixels":
-		return nil, c.bad("units", "is set, and heat maps have none: the model has %s", describe(f.model.Outputs))
+		return nil, f.bad("units", "is set, and heat maps have none: the model has %s", describe(f.model.Outputs))
 	case !k.heat && shape[len(shape)-1] == 2:
 		if k.scores, err = f.look("scores", c.Scores, "a tensor of scores, one for each point or each body", func(s stream.TensorSpec) bool {
 			each, body := shape[:len(shape)-1], shape[:len(shape)-2]
@@ -53,7 +53,7 @@ func newKeypoints(c Config, f *finder) (*keypoints, error) {
 		}
 	}
 	if c.Scores != "" && k.scores == nil {
-		return nil, c.bad("scores", "is set, and %s has scores of its own", r.spec.Name)
+		return nil, f.bad("scores", "is set, and %s has scores of its own", r.spec.Name)
 	}
 	k.sx, k.sy, err = f.scale(k.heat || c.Units == "normalised")
 	return k, err

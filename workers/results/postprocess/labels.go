@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 	"unicode/utf8"
+
+	"millrace/stream"
 )
 
 // The bounds of a file of labels.
@@ -14,62 +16,70 @@ const (
 	maxLabel     = 1024
 )
 
-// labels are the names of classes as elements of a BYTES tensor.
-type labels [][]byte
+// labels are the names of classes.
+type labels struct {
+	file  string
+	names [][]byte // as elements of a BYTES tensor; nil = there are none
+}
 
 var unnamed = make([]byte, 4)
 
 // readLabels reads a name per line for at least classes classes (-1 = unknown).
-// There are none without a file.
-func (c Config) readLabels(classes int) (labels, error) {
-	if c.Labels == "" {
-		return nil, nil
+// There are none without a file. background says that one name more may be that of
+// the background, which must not be there.
+func (f *finder) readLabels(classes int, background bool) (l labels, err error) {
+	if f.labels == "" {
+		return l, nil
 	}
-	f, err := os.Open(c.Labels)
+	l.file = f.labels
+	file, err := os.Open(l.file)
 	if err != nil {
-		return nil, c.bad("labels", "%w", err)
+		return l, badLabels("%w", err)
 	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxLabelFile+1))
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxLabelFile+1))
 	if err != nil {
-		return nil, c.bad("labels", "%w", err)
+		return l, badLabels("%w", err)
 	}
 	if len(text) > maxLabelFile {
-		return nil, c.bad("labels", "%s is larger than %d bytes: want a file with a name per line", c.Labels, maxLabelFile)
+		return l, badLabels("%s is larger than %d bytes: want a file with a name per line", l.file, maxLabelFile)
 	}
 	if !utf8.Valid(text) {
-		return nil, c.bad("labels", "%s is not UTF-8 text: want a file with a name per line", c.Labels)
+		return l, badLabels("%s is not UTF-8 text: want a file with a name per line", l.file)
 	}
 	text = bytes.TrimRight(bytes.TrimPrefix(text, []byte("\ufeff")), " \t\r\n")
 	if len(text) == 0 {
-		return nil, c.bad("labels", "%s is empty: want a name per line", c.Labels)
+		return l, badLabels("%s is empty: want a name per line", l.file)
 	}
-	var l labels
 	for n, line := range bytes.Split(text, []byte("\n")) {
 		line = bytes.TrimSpace(line)
 		if len(line) > maxLabel {
-			return nil, c.bad("labels", "line %d of %s is longer than %d bytes", n+1, c.Labels, maxLabel)
+			return l, badLabels("line %d of %s is longer than %d bytes", n+1, l.file, maxLabel)
 		}
-		l = append(l, append(binary.LittleEndian.AppendUint32(nil, uint32(len(line))), line...))
+		l.names = append(l.names, append(binary.LittleEndian.AppendUint32(nil, uint32(len(line))), line...))
 	}
-	if c.Background && len(l) == classes+1 {
-		return nil, c.bad("labels", "%s has %d names for %d classes: leave the name of the background out", c.Labels, len(l), classes)
+	if background && len(l.names) == classes+1 {
+		return l, badLabels("%s has %d names for %d classes: leave the name of the background out", l.file, len(l.names), classes)
 	}
-	return l, c.enough(l, classes)
+	return l, l.enough(classes)
+}
+
+func badLabels(format string, args ...any) error {
+	return stream.Errorf(stream.InvalidArgument, "output.labels", format, args...)
 }
 
 // enough says whether each class has a name.
-func (c Config) enough(l labels, classes int) error {
-	if l != nil && len(l) < classes {
-		return c.bad("labels", "%s has %d names for %d classes: want a name per line", c.Labels, len(l), classes)
+func (l labels) enough(classes int) error {
+	if l.names != nil && len(l.names) < classes {
+		return badLabels("%s has %d names for %d classes: want a name per line", l.file, len(l.names), classes)
 	}
 	return nil
 }
 
 // append writes the name of class as an element; an empty one when it has none.
 func (l labels) append(dst []byte, class int) []byte {
-	if class < 0 || class >= len(l) {
+	if class < 0 || class >= len(l.names) {
 		return append(dst, unnamed...)
 	}
-	return append(dst, l[class]...)
+	return append(dst, l.names[class]...)
 }

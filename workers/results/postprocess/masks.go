@@ -31,7 +31,7 @@ type masks struct {
 // in the nearest cache.
 const tile = 2048
 
-func newMasks(c Config, f *finder) (*masks, error) {
+func (c *Masks) build(f *finder) (kind, error) {
 	r, err := f.find("output", c.Output, "a mask, [classes, height, width] or [height, width], of at most 256 classes", func(s stream.TensorSpec) bool {
 		d := s.Shape
 		switch {
@@ -55,9 +55,9 @@ func newMasks(c Config, f *finder) (*masks, error) {
 	one := len(r.spec.Shape) == 3 && r.spec.Shape[0] == 1 && isFloat(r.spec.Datatype)
 	switch {
 	case !one && c.Threshold != 0:
-		return nil, c.bad("threshold", "is set, and only masks of one class have one: the model has %s", describe(f.model.Outputs))
+		return nil, f.bad("threshold", "is set, and only masks of one class have one: the model has %s", describe(f.model.Outputs))
 	case one && c.Activation == "softmax":
-		return nil, c.bad("activation", "softmax of one score is always 1: use sigmoid, or none. The model has %s", describe(f.model.Outputs))
+		return nil, f.bad("activation", "softmax of one score is always 1: use sigmoid, or none. The model has %s", describe(f.model.Outputs))
 	case one && c.Activation == "sigmoid":
 		k.least = float32(math.Log(threshold / (1 - threshold)))
 	}

@@ -63,17 +63,23 @@ func checkRows(t *stream.Tensor, p *part) error {
 
 // finder picks raw outputs of a model, each once.
 type finder struct {
-	config Config
+	kind   string // of result
+	labels string // the file
 	model  *stream.Model
 	taken  map[string]bool
 }
 
-func newFinder(c Config, m *stream.Model) *finder {
-	f := &finder{c, m, map[string]bool{}}
-	for _, name := range []string{c.Output, c.Boxes, c.Scores, c.Classes} {
+func newFinder(kind, labels string, named []string, m *stream.Model) *finder {
+	f := &finder{kind, labels, m, map[string]bool{}}
+	for _, name := range named {
 		f.taken[name] = name != ""
 	}
 	return f
+}
+
+// bad is an error about a setting of the kind of result.
+func (f *finder) bad(key, format string, args ...any) error {
+	return stream.Errorf(stream.InvalidArgument, "output."+f.kind+"."+key, format, args...)
 }
 
 // find returns the output called name, or the only one left that fits. want says
@@ -81,7 +87,7 @@ func newFinder(c Config, m *stream.Model) *finder {
 func (f *finder) find(key, name, want string, fits func(stream.TensorSpec) bool) (*raw, error) {
 	r, err := f.look(key, name, want, fits)
 	if r == nil && err == nil {
-		err = f.config.bad(key, "no output of the model is %s: it has %s", want, describe(f.model.Outputs))
+		err = f.bad(key, "no output of the model is %s: it has %s", want, describe(f.model.Outputs))
 	}
 	return r, err
 }
@@ -93,18 +99,18 @@ func (f *finder) look(key, name, want string, fits func(stream.TensorSpec) bool)
 		switch {
 		case name != "" && s.Name == name:
 			if !fits(s) {
-				return nil, f.config.bad(key, "%s is not %s: the model has %s", name, want, describe(f.model.Outputs))
+				return nil, f.bad(key, "%s is not %s: the model has %s", name, want, describe(f.model.Outputs))
 			}
 			return &raw{spec: s, index: i}, nil
 		case name != "" || f.taken[s.Name] || !fits(s):
 		case found >= 0:
-			return nil, f.config.bad(key, "more than one output is %s: name one. The model has %s", want, describe(f.model.Outputs))
+			return nil, f.bad(key, "more than one output is %s: name one. The model has %s", want, describe(f.model.Outputs))
 		default:
 			found = i
 		}
 	}
 	if name != "" {
-		return nil, f.config.bad(key, "%q is no output of the model: it has %s", name, describe(f.model.Outputs))
+		return nil, f.bad(key, "%q is no output of the model: it has %s", name, describe(f.model.Outputs))
 	}
 	if found < 0 {
 		return nil, nil
@@ -141,7 +147,7 @@ func (f *finder) size() (width, height int, err error) {
 		}
 	}
 	if width <= 0 || height <= 0 {
-		return 0, 0, stream.Errorf(stream.InvalidArgument, "output."+f.config.Kind, "needs the size of the model's input, which varies or is no picture: set input.image.width and input.image.height (inputs: %s; outputs: %s)",
+		return 0, 0, stream.Errorf(stream.InvalidArgument, "output."+f.kind, "needs the size of the model's input, which varies or is no picture: set input.image.width and input.image.height (inputs: %s; outputs: %s)",
 			describe(f.model.Inputs), describe(f.model.Outputs))
 	}
 	return width, height, nil

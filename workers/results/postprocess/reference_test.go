@@ -115,7 +115,7 @@ func TestYoloIsWhatIsObvious(t *testing.T) {
 		if run == 0 {
 			n = 5000 // past the candidates
 		}
-		c := Config{Kind: "yolo", Threshold: 0.05 + 0.9*rng.Float64(), IoU: 0.1 + rng.Float64()*0.8, Max: 1 + rng.IntN(200)}
+		c := YOLO{Threshold: 0.05 + 0.9*rng.Float64(), IoU: 0.1 + rng.Float64()*0.8, Max: 1 + rng.IntN(200)}
 		for _, layout := range []string{"v5", "v8"} {
 			c.Layout = layout
 			var raw []float32
@@ -152,7 +152,7 @@ func TestYoloIsWhatIsObvious(t *testing.T) {
 				shape = []int{4 + classes, n}
 			}
 			at := []Place{{}, letterbox}[run%2]
-			got := answer(t, decoder(t, c, modelOf(spec("o", shape...))), at, tensor("o", raw, rows, shape[0], shape[1]))
+			got := answer(t, decoder(t, Config{YOLO: &c}, modelOf(spec("o", shape...))), at, tensor("o", raw, rows, shape[0], shape[1]))
 			compare(t, got, at, want)
 		}
 	}
@@ -165,8 +165,7 @@ func TestBoxesAreWhatIsObvious(t *testing.T) {
 		if run < 3 {
 			n = 4420
 		}
-		c := Config{Kind: "boxes", Boxes: "b", Threshold: 0.05 + 0.9*rng.Float64(), IoU: 0.1 + rng.Float64()*0.8, Max: 1 + rng.IntN(100),
-			Background: rng.IntN(2) == 0, Activation: []string{"none", "softmax", "sigmoid"}[run%3]}
+		c := Boxes{Boxes: "b", Threshold: 0.05 + 0.9*rng.Float64(), IoU: 0.1 + rng.Float64()*0.8, Max: 1 + rng.IntN(100), Background: rng.IntN(2) == 0, Activation: []string{"none", "softmax", "sigmoid"}[run%3]}
 		var places, scores []float32
 		var list []plain
 		for range n {
@@ -204,7 +203,7 @@ func TestBoxesAreWhatIsObvious(t *testing.T) {
 			scores = append(scores, own...)
 			list = append(list, b)
 		}
-		d := decoder(t, c, modelOf(spec("s", n, classes), spec("b", n, 4)))
+		d := decoder(t, Config{Boxes: &c}, modelOf(spec("s", n, classes), spec("b", n, 4)))
 		got := answer(t, d, letterbox, tensor("s", scores, 1, n, classes), tensor("b", places, 1, n, 4))
 		compare(t, got, letterbox, [][]plain{plainly(list, c.Threshold, c.IoU, c.Max)})
 	}
@@ -237,7 +236,7 @@ func TestRankIsWhatIsObvious(t *testing.T) {
 				want = append(want, -1)
 			}
 		}
-		got := answer(t, decoder(t, Config{Kind: "classify", TopK: k}, modelOf(spec("o", n))), Place{}, tensor("o", v, 1, n))
+		got := answer(t, decoder(t, Config{Classify: &Classify{TopK: k}}, modelOf(spec("o", n))), Place{}, tensor("o", v, 1, n))
 		wantInts(t, got["classes"], want...)
 	}
 }
@@ -280,7 +279,7 @@ func TestMasksAreWhatIsObvious(t *testing.T) {
 				}
 			}
 		}
-		got := answer(t, decoder(t, Config{Kind: "masks"}, modelOf(spec("o", classes, 1, n))), Place{}, tensor("o", v, 1, classes, 1, n))
+		got := answer(t, decoder(t, Config{Masks: &Masks{}}, modelOf(spec("o", classes, 1, n))), Place{}, tensor("o", v, 1, classes, 1, n))
 		if !slices.Equal(got["mask"].Data, want) {
 			t.Errorf("%d pixels differ", n)
 		}

@@ -9,7 +9,7 @@ import (
 var Stage = results.NewKind("output", newStage)
 
 // On says whether the outputs are made into results.
-func (c Config) On() bool { return c.Kind != "" }
+func (c Config) On() bool { return c.Kind() != "" }
 
 func newStage(c Config, env *results.Env) (results.Stage, error) {
 	d, err := New(c, env.Worker)

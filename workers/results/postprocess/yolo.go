@@ -19,21 +19,20 @@ type yolo struct {
 	class []int32
 }
 
-func newYolo(c Config, f *finder) (*yolo, error) {
+func (c *YOLO) build(f *finder) (kind, error) {
 	r, err := f.find("output", c.Output, "a tensor of boxes with classes, [n, 5+classes] or [4+classes, n]", func(s stream.TensorSpec) bool {
 		return isFloat(s.Datatype) && len(s.Shape) == 2 && s.Shape[0] != 0 && s.Shape[1] != 0
 	})
 	if err != nil {
 		return nil, err
 	}
-	c.Format = "cxcywh"
 	k := &yolo{raw: r}
 	a, b := r.spec.Shape[0], r.spec.Shape[1]
 	switch {
 	case c.Layout != "":
 		k.wide = c.Layout == "v8"
 	case a == b:
-		return nil, c.bad("layout", "cannot be told from %s: set v5 for [n, 5+classes], v8 for [4+classes, n]", describe(f.model.Outputs))
+		return nil, f.bad("layout", "cannot be told from %s: set v5 for [n, 5+classes], v8 for [4+classes, n]", describe(f.model.Outputs))
 	default: // there are more boxes than numbers of a box
 		k.wide = b < 0 || a > 0 && a < b
 	}
@@ -42,10 +41,10 @@ func newYolo(c Config, f *finder) (*yolo, error) {
 		classes = a - 4
 	}
 	if classes < 1 {
-		return nil, c.bad("output", "%s has no class: want [n, 5+classes] for layout v5, [4+classes, n] for v8", describe([]stream.TensorSpec{r.spec}))
+		return nil, f.bad("output", "%s has no class: want [n, 5+classes] for layout v5, [4+classes, n] for v8", describe([]stream.TensorSpec{r.spec}))
 	}
-	k.found, err = newFound(c, f, classes)
-	return k, err
+	k.found = &found{format: "cxcywh", iou: c.IoU, limit: c.Max, least: float32(c.Threshold)}
+	return k, k.found.complete(f, classes, c.Units, false)
 }
 
 func (k *yolo) decode(p *part) ([]stream.Tensor, error) {

@@ -56,7 +56,7 @@ func TestYolo(t *testing.T) {
 		{"v8 named", "v8", spec("out", 7, -1), tensor("out", turn(v8, 7), 1, 7, 8)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			d := decoder(t, Config{Kind: "yolo", Layout: c.layout, Labels: names}, modelOf(c.spec))
+			d := decoder(t, Config{Labels: names, YOLO: &YOLO{Layout: c.layout}}, modelOf(c.spec))
 			got := answer(t, d, letterbox, c.out)
 			wantFloats(t, got["boxes"], boxes...)
 			wantFloats(t, got["scores"], 0.81, 0.45, 0.3)
@@ -67,7 +67,7 @@ func TestYolo(t *testing.T) {
 }
 
 func TestYoloOfOneClass(t *testing.T) {
-	d := decoder(t, Config{Kind: "yolo", Units: "normalised"}, modelOf(spec("out", 5, 7)))
+	d := decoder(t, Config{YOLO: &YOLO{Units: "normalised"}}, modelOf(spec("out", 5, 7)))
 	raw := make([]float32, 35)
 	for j, v := range []float32{0.5, 0.5, 0.1, 0.2, 0.9} {
 		raw[j*7+3] = v

@@ -11,13 +11,13 @@ import (
 // Config says how boxes are followed. A zero field takes its default. Configs
 // are comparable with ==.
 type Config struct {
-	IoU     float64       `yaml:"track_iou" default:"0.2" min:"0" below:"1" help:"least overlap of a prediction and its box"`
+	IoU     float64       `yaml:"track_iou" default:"0.2" above:"0" below:"1" help:"least overlap of a prediction and its box"`
 	MinHits int           `yaml:"track_hits" default:"2" min:"1" max:"100" help:"boxes in a row until there is an id"`
-	MaxAge  time.Duration `yaml:"track_age" default:"500ms" min:"0s" max:"1h" help:"an id ends when it was not seen for longer"`
+	MaxAge  time.Duration `yaml:"track_age" default:"500ms" max:"1h" help:"an id ends when it was not seen for longer"`
 	Max     int           // tracks at once, and boxes of a frame that are looked at: the first ones; 0 = MaxTracks
 
 	// Any box continues a track.
-	Score float64 `yaml:"track_score" min:"0" max:"1" help:"least score of a box that begins to be followed; any box continues"`
+	Score float64 `yaml:"track_score" unset:"any" min:"0" max:"1" help:"least score of a box that begins to be followed; any box continues"`
 	// It costs ids as soon as a model misreads one box in 20.
 	SameClass bool `yaml:"track_class" help:"an id stays with the class it began with: for things that cross, and a model that is seldom wrong"`
 }
@@ -25,21 +25,13 @@ type Config struct {
 // MaxTracks bounds Config.Max: the assignment's time grows with its cube.
 const MaxTracks = 256
 
-// Validate names the first field that is out of bounds.
+// Validate says everything that is out of bounds.
 func (c Config) Validate() error {
-	switch {
-	case !(c.IoU >= 0 && c.IoU < 1):
-		return fmt.Errorf("iou: %v is not between 0 and 1", c.IoU)
-	case c.MinHits < 0 || c.MinHits > 100:
-		return fmt.Errorf("min_hits: %d is not between 1 and 100", c.MinHits)
-	case c.MaxAge < 0 || c.MaxAge > time.Hour:
-		return fmt.Errorf("max_age: %v is not between 0s and 1h", c.MaxAge)
-	case c.Max < 0 || c.Max > MaxTracks:
-		return fmt.Errorf("max: %d is not between 1 and %d", c.Max, MaxTracks)
-	case !(c.Score >= 0 && c.Score <= 1):
-		return fmt.Errorf("score: %v is not between 0 and 1", c.Score)
+	errs := setting.Of("", &c).Check()
+	if c.Max < 0 || c.Max > MaxTracks {
+		errs = append(errs, fmt.Errorf("max: %d is not between 1 and %d", c.Max, MaxTracks))
 	}
-	return nil
+	return setting.Join(errs...)
 }
 
 func (c Config) withDefaults() Config {

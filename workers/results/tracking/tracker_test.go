@@ -176,7 +176,7 @@ func TestScoreAndClass(t *testing.T) {
 
 func TestValidate(t *testing.T) {
 	for field, c := range map[string]Config{
-		"iou": {IoU: math.NaN()}, "min_hits": {MinHits: -1}, "max_age": {MaxAge: -1}, "max": {Max: MaxTracks + 1}, "score": {Score: 1.5},
+		"track_iou": {IoU: math.NaN()}, "track_hits": {MinHits: -1}, "track_age": {MaxAge: 2 * time.Hour}, "max": {Max: MaxTracks + 1}, "track_score": {Score: 1.5},
 	} {
 		if err := c.Validate(); err == nil || !strings.HasPrefix(err.Error(), field+":") {
 			t.Errorf("%s: %v", field, err)

@@ -1,4 +1,4 @@
-package server_test
+package config_test
 
 import (
 	"maps"
@@ -10,9 +10,13 @@ import (
 	"time"
 
 	"millrace/batching"
-	"millrace/internal/setting"
-	"millrace/server"
+	"millrace/config"
+	"millrace/ingest"
 	"millrace/stream"
+	"millrace/workers"
+	_ "millrace/workers/delay"
+	_ "millrace/workers/identity"
+	_ "millrace/workers/motion"
 )
 
 const whole = `
@@ -44,42 +48,33 @@ models:
 `
 
 func TestParse(t *testing.T) {
-	c, err := server.Parse([]byte(whole), "whole.yaml")
+	c, err := config.Parse([]byte(whole), "whole.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := server.Defaults()
+	want := config.Config{}.WithDefaults()
 	want.HTTP, want.GRPC = "127.0.0.1:9000", "off"
 	want.Hosts = []string{"farm.example", "10.0.0.7"}
 	want.Memory.Budget = 512 << 20
 	want.Limits.MaxBody, want.Limits.MaxSessions = 16<<20, 5
-	want.Log = server.LogConfig{Level: "debug", Format: "json"}
-	want.Drain = server.Duration(3 * time.Second)
+	want.Log = config.Log{Level: "debug", Format: "json"}
+	want.Drain = 3 * time.Second
 	want.Sources.AllowPrivate = true
-	want.Models = []server.ModelConfig{{
+	want.Models = []workers.Config{{
 		Name: "cost", Source: "delay", Version: "3", Instances: 2,
-		Batching: server.BatchingConfig{Kind: "soft", MaxSize: 8, MaxDelay: server.Duration(20 * time.Millisecond)},
-		Input: server.InputConfig{Image: &stream.ImageSpec{
+		Batching: workers.Batching{Kind: "soft", MaxSize: 8},
+		Image: &stream.ImageSpec{
 			Width: 320, Height: 240, Layout: "NCHW", Color: "RGB",
 			Scale: [3]float32{0.00392157, 0.00392157, 0.00392157}, Std: [3]float32{0.5, 0.25, 1},
-		}},
-		Stream:   server.StreamConfig{Policy: "latest", MaxAgeMS: 500, Priority: "high"},
-		Limits:   server.ModelLimits{Run: server.Duration(2 * time.Second)},
+		},
+		Policy:   stream.Policy{Mode: stream.Latest, MaxAge: 500 * time.Millisecond, Priority: stream.High},
+		Limits:   workers.Limits{Run: 2 * time.Second},
 		MaxFlows: 64,
 		Params:   stream.Params{"fixed": "5ms", "per_item": "1ms", "busy": true},
+		Parts:    []any{&batching.SoftSettings{MaxDelay: 20 * time.Millisecond}},
 	}, {Name: "plain", Source: "identity"}}
 	if !reflect.DeepEqual(c, want) {
 		t.Errorf("got  %+v\nwant %+v", c, want)
-	}
-
-	w, err := c.Models[0].Worker()
-	if err != nil {
-		t.Fatal(err)
-	}
-	soft, _ := setting.Part[batching.SoftSettings](w.Parts)
-	if w.Kind != "delay" || w.Source != "" || w.Version != "3" || soft.MaxDelay != 20*time.Millisecond || w.Batching.Buffers != 0 ||
-		w.Policy.MaxAge != 500*time.Millisecond || w.Policy.Priority != stream.High || w.Limits.Run != 2*time.Second || w.Image.Width != 320 {
-		t.Errorf("Worker() = %+v", w)
 	}
 }
 
@@ -95,7 +90,7 @@ func TestParseRefuses(t *testing.T) {
 		{"misspelt section", model("    btaching: {max_size: 3}\n"), "f.yaml:4: models[0].btaching.max_size: is neither"},
 		{"image", model("    input: {image: {widht: 3}}\n"), "f.yaml:4: models[0].input.image.widht: is no setting (did you mean width?)"},
 		{"bad value of a model", "models:\n  - {name: a, source: delay}\n  - name: b\n    source: delay\n    batching:\n      max_size: 9999\n", "f.yaml:6: models[1].batching.max_size: 9999 is not between"},
-		{"policy", model("    stream: {policy: newest}\n"), `f.yaml:4: models[0].stream.policy: "newest" is not a policy`},
+		{"policy", model("    stream: {policy: newest}\n"), `f.yaml:4: models[0].stream.policy: "newest" is not known: want latest or every`},
 		{"priority", model("    stream: {priority: top}\n"), `models[0].stream.priority: "top"`},
 		{"memory backend", model("    batching: {memory: gpu}\n"), `f.yaml:4: models[0].batching.memory: "gpu"`},
 		{"batcher", model("    batching: {kind: eager}\n"), `f.yaml:4: models[0].batching.kind: "eager"`},
@@ -109,8 +104,8 @@ func TestParseRefuses(t *testing.T) {
 		{"bad name", "models:\n  - {source: delay, name: ../x}", "models[0].name"},
 		{"same name", "models:\n  - {source: delay, name: a}\n  - {source: delay, name: a}", `f.yaml:3: models[1].name: "a" is the name of models[0] already`},
 		{"no list", "models: {a: delay}", "f.yaml:1: models: is not a list"},
-		{"no section", "memory: 3", "f.yaml:1: memory: is not a section"},
-		{"section for a value", "http: {a: b}", "f.yaml:1: http: is not a plain value"},
+		{"no section", "memory: 3", "f.yaml:1: memory: is a section: it has budget"},
+		{"section for a value", "http: {a: b}", "f.yaml:1: http: is one value, not a section"},
 		{"section of a model for a value", model("    instances: {a: b}\n"), "models[0].instances: is one value"},
 		{"value for a section of a model", model("    batching: 8\n"), "models[0].batching: is a section: it has buffers, kind"},
 		{"no duration", "drain: 10", `f.yaml:1: drain: "10" is not a duration`},
@@ -132,7 +127,7 @@ func TestParseRefuses(t *testing.T) {
 		{"two documents", "http: a:1\n---\nhttp: b:1", "more than one document"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := server.Parse([]byte(c.text), "f.yaml")
+			_, err := config.Parse([]byte(c.text), "f.yaml")
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v\nwant %s", err, c.want)
 			}
@@ -141,7 +136,7 @@ func TestParseRefuses(t *testing.T) {
 }
 
 func TestParseTellsAllMistakes(t *testing.T) {
-	_, err := server.Parse([]byte("htpp: a\ndrain: x\nlog: {levle: y}"), "f")
+	_, err := config.Parse([]byte("htpp: a\ndrain: x\nlog: {levle: y}"), "f")
 	if err == nil || strings.Count(err.Error(), "\n") != 2 {
 		t.Errorf("got %v, want three lines", err)
 	}
@@ -149,30 +144,30 @@ func TestParseTellsAllMistakes(t *testing.T) {
 
 func TestEmptyFileIsTheDefaults(t *testing.T) {
 	for _, text := range []string{"", "\n", "# nothing\n", "---\n", "models:\n", "models: []\n", "memory:\n"} {
-		c, err := server.Parse([]byte(text), "f")
+		c, err := config.Parse([]byte(text), "f")
 		c.Models = nil
-		if err != nil || !reflect.DeepEqual(c, server.Defaults()) {
+		if err != nil || !reflect.DeepEqual(c, config.Config{}.WithDefaults()) {
 			t.Errorf("%q: %+v, %v", text, c, err)
 		}
 	}
 }
 
 func TestParseModel(t *testing.T) {
-	for spec, want := range map[string]server.ModelConfig{
+	for spec, want := range map[string]workers.Config{
 		"a=delay": {Name: "a", Source: "delay"},
 		"cost=delay,fixed=5ms,per_item=1ms,batching.max_size=8,instances=2": {
-			Name: "cost", Source: "delay", Instances: 2, Batching: server.BatchingConfig{MaxSize: 8},
+			Name: "cost", Source: "delay", Instances: 2, Batching: workers.Batching{MaxSize: 8},
 			Params: stream.Params{"fixed": "5ms", "per_item": "1ms"},
 		},
-		`a="x,y.onnx",n=3,f=0.5,s="3",b=false,l=[1,2]`: {
-			Name: "a", Source: "x,y.onnx", Params: stream.Params{"n": int64(3), "f": 0.5, "s": "3", "b": false, "l": "1,2"},
-		},
+		`a="x,y.onnx",version="3,1"`:    {Name: "a", Source: "x,y.onnx", Version: "3,1"},
+		`a=motion,width=64,learn=0.5`:   {Name: "a", Source: "motion", Params: stream.Params{"width": int64(64), "learn": 0.5}},
+		`a=delay,busy=false,fixed="0s"`: {Name: "a", Source: "delay", Params: stream.Params{"busy": false, "fixed": "0s"}},
 		"a=delay,stream.policy=every,stream.window=4,input.image.width=8,input.image.height=6,input.image.mean=[1,2,3]": {
-			Name: "a", Source: "delay", Stream: server.StreamConfig{Policy: "every", Window: 4},
-			Input: server.InputConfig{Image: &stream.ImageSpec{Width: 8, Height: 6, Mean: [3]float32{1, 2, 3}}},
+			Name: "a", Source: "delay", Policy: stream.Policy{Mode: stream.Every, Window: 4},
+			Image: &stream.ImageSpec{Width: 8, Height: 6, Mean: [3]float32{1, 2, 3}},
 		},
 	} {
-		got, err := server.ParseModel(spec)
+		got, err := config.ParseModel(spec)
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, %v\nwant %+v", spec, got, err, want)
 		}
@@ -188,20 +183,20 @@ func TestParseModel(t *testing.T) {
 		"a=delay,batching.max=3":     "a.batching.max: is no setting",
 		"a=delay,instances=x":        "a.instances: \"x\" is not a whole number",
 		"a=delay,instances=0":        "a.instances: 0 is not possible",
-		"a=delay,x=[1":               "without its end",
-		"a=delay,x=1]":               "do not match",
+		"a=delay,version=[1":         "without its end",
+		"a=delay,version=1]":         "do not match",
 		"a=delay,..=1":               "is no setting",
 		"a=delay,batching.max_size=": "is empty",
 		"a=delay,stream.max_fps=NaN": "is not a number",
 	} {
-		if m, err := server.ParseModel(spec); err == nil || !strings.Contains(err.Error(), want) {
+		if m, err := config.ParseModel(spec); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %+v, %v\nwant %q", spec, m, err, want)
 		}
 	}
 }
 
 func TestAddModelsReplaces(t *testing.T) {
-	c, err := server.Parse([]byte(whole), "f")
+	c, err := config.Parse([]byte(whole), "f")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,20 +224,20 @@ func TestEnv(t *testing.T) {
 		"MILLRACE_DRAIN": "4s", "MILLRACE_SOURCES_ALLOW_PRIVATE": "true", "MILLRACE_ONNX_LIBRARY": "/x.so", "MILLRACE_TLS_CERT": "c.pem", "MILLRACE_TLS_KEY": "k.pem", "MILLRACE_TLS_SELF_SIGNED": "false", "MILLRACE_MODELS": "a=delay,fixed=1ms; b=identity",
 	}
 	lookup := func(n string) (string, bool) { v, ok := env[n]; return v, ok }
-	c := server.Defaults()
-	c.Models = []server.ModelConfig{{Name: "a", Source: "identity"}}
+	c := config.Config{}.WithDefaults()
+	c.Models = []workers.Config{{Name: "a", Source: "identity"}}
 	if err := c.Env(lookup); err != nil {
 		t.Fatal(err)
 	}
-	want := server.Config{
+	want := config.Config{
 		HTTP: "127.0.0.1:1", GRPC: "off", Metrics: "127.0.0.1:3", Hosts: []string{"a", "b"}, Origins: []string{"http://x"},
-		Memory: server.MemoryConfig{Budget: 2 << 20},
-		Limits: server.LimitsConfig{MaxBody: 2 << 10, MaxMessage: 3 << 10, MaxPixels: 100, MaxConnections: 13, MaxSessions: 7, MaxPulls: 8, MaxDecoders: 12, MaxStreams: 10, MaxWatchers: 11, OutboxMessages: 9, OutboxBytes: 5 << 10, Idle: server.Duration(6 * time.Second), Resume: server.Duration(7 * time.Second)},
-		Log:    server.LogConfig{Level: "warn", Format: "json", File: "x.log"}, Drain: server.Duration(4 * time.Second),
-		Sources: server.SourcesConfig{AllowPrivate: true},
-		TLS:     server.TLSConfig{Cert: "c.pem", Key: "k.pem"},
-		ONNX:    server.ONNXConfig{Library: "/x.so"}, StreamsFile: "kept.json",
-		Models: []server.ModelConfig{{Name: "a", Source: "delay", Params: stream.Params{"fixed": "1ms"}}, {Name: "b", Source: "identity"}},
+		Memory: config.Memory{Budget: 2 << 20},
+		Limits: ingest.Limits{MaxBody: 2 << 10, MaxMessage: 3 << 10, MaxPixels: 100, MaxConnections: 13, MaxSessions: 7, MaxPulls: 8, MaxDecoders: 12, MaxStreams: 10, MaxWatchers: 11, OutboxMessages: 9, OutboxBytes: 5 << 10, Idle: 6 * time.Second, Resume: 7 * time.Second},
+		Log:    config.Log{Level: "warn", Format: "json", File: "x.log"}, Drain: 4 * time.Second,
+		Sources: config.Sources{AllowPrivate: true},
+		TLS:     config.TLS{Cert: "c.pem", Key: "k.pem"},
+		ONNX:    config.ONNX{Library: "/x.so"}, StreamsFile: "kept.json",
+		Models: []workers.Config{{Name: "a", Source: "delay", Params: stream.Params{"fixed": "1ms"}}, {Name: "b", Source: "identity"}},
 	}
 	if !reflect.DeepEqual(c, want) {
 		t.Errorf("got  %+v\nwant %+v", c, want)
@@ -251,7 +246,7 @@ func TestEnv(t *testing.T) {
 		t.Error(err)
 	}
 	// Every setting has a variable here, so that a new one cannot be forgotten.
-	for _, s := range server.Settings() {
+	for _, s := range config.Settings() {
 		if _, ok := env[s.Env]; !ok {
 			t.Errorf("%s is not in the test", s.Env)
 		}
@@ -263,21 +258,21 @@ func TestEnv(t *testing.T) {
 }
 
 func TestStrayEnv(t *testing.T) {
-	got := server.StrayEnv([]string{"PATH=x", "MILLRACE_HTTP=x", "MILLRACE_HTPP=y", "MILLRACE_CONFIG=z"})
+	got := config.StrayEnv([]string{"PATH=x", "MILLRACE_HTTP=x", "MILLRACE_HTPP=y", "MILLRACE_CONFIG=z"})
 	if len(got) != 1 || got[0] != "MILLRACE_HTPP (did you mean MILLRACE_HTTP?)" {
 		t.Errorf("got %q", got)
 	}
 }
 
 func TestSet(t *testing.T) {
-	c := server.Defaults()
-	if err := c.Set("memory.bugdet", "1GiB"); err == nil || !strings.Contains(err.Error(), "did you mean memory.budget?") {
+	c := config.Config{}.WithDefaults()
+	if err := c.Set("memory.bugdet", "1GiB"); err == nil || !strings.Contains(err.Error(), "did you mean budget?") {
 		t.Errorf("got %v", err)
 	}
 	if err := c.Set("hosts"); err != nil || c.Hosts != nil {
 		t.Errorf("an empty list: %v", err)
 	}
-	for _, s := range server.Settings() { // what is shown as the default can be given as a flag
+	for _, s := range config.Settings() { // what is shown as the default can be given as a flag
 		if s.Default == "" || s.List {
 			continue
 		}
@@ -285,7 +280,7 @@ func TestSet(t *testing.T) {
 			t.Errorf("%s: %v", s.Path, err)
 		}
 	}
-	if !reflect.DeepEqual(c, server.Defaults()) {
+	if !reflect.DeepEqual(c, config.Config{}.WithDefaults()) {
 		t.Errorf("the defaults, set, are %+v", c)
 	}
 }
@@ -300,51 +295,21 @@ func TestSource(t *testing.T) {
 		if err := os.WriteFile(path, []byte("models:\n  - {name: a, source: "+source+"}\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, err := server.Load(path)
+		_, err := config.Load(path)
 		if err == nil || !strings.Contains(err.Error(), "m.yaml:2: models[0].source") {
 			t.Errorf("%s: %v", source, err)
 		} else if !strings.Contains(err.Error(), want) && !strings.Contains(err.Error(), dir) {
 			t.Errorf("%s: %v; want %q", source, err, want)
 		}
 	}
-	if _, err := server.Load(filepath.Join(dir, "none.yaml")); err == nil || !strings.Contains(err.Error(), "none.yaml") {
+	if _, err := config.Load(filepath.Join(dir, "none.yaml")); err == nil || !strings.Contains(err.Error(), "none.yaml") {
 		t.Errorf("missing file: %v", err)
 	}
 	for source, want := range map[string]string{"delay": "delay", "./a/spotter.onnx": "spotter", "service.py": "service", "/srv/models/": "models"} {
-		if m := server.ModelFor(source); m.Name != want || m.Source != source {
+		if m := config.ModelFor(source); m.Name != want || m.Source != source {
 			t.Errorf("ModelFor(%q) = %+v", source, m)
 		}
 	}
-}
-
-func TestParseSize(t *testing.T) {
-	for text, want := range map[string]server.Size{
-		"0": 0, "17": 17, "1KiB": 1 << 10, "8MiB": 8 << 20, "1GiB": 1 << 30, "1.5KiB": 1536, "2 kb": 2000, "3TB": 3e12, "1tib": 1 << 40, "5B": 5,
-	} {
-		if got, err := server.ParseSize(text); err != nil || got != want {
-			t.Errorf("%q: %d, %v; want %d", text, got, err, want)
-		}
-	}
-	for _, text := range []string{"", "MiB", "-1", "1.5", "1e3", "0x10", "1 apple", "9999999999GiB", "1.1B", "NaN", "inf", "1_0"} {
-		if got, err := server.ParseSize(text); err == nil {
-			t.Errorf("%q: %d; want an error", text, got)
-		}
-	}
-}
-
-func FuzzParseSize(f *testing.F) {
-	for _, s := range []string{"", "8MiB", "1.5KB", "9223372036854775807", "TiB", "1e9"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		n, err := server.ParseSize(s)
-		if err != nil {
-			return
-		}
-		if again, err := server.ParseSize(n.String()); n < 0 || err != nil || again != n {
-			t.Errorf("%q is %d, shown as %v, which is %d, %v", s, int64(n), n, int64(again), err)
-		}
-	})
 }
 
 func FuzzParse(f *testing.F) {
@@ -352,17 +317,12 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		c, err := server.Parse(text, "f")
+		c, err := config.Parse(text, "f")
 		if err != nil {
 			return
 		}
 		if err := c.Validate(); err != nil {
 			t.Errorf("what was accepted is not valid: %v", err)
-		}
-		for _, m := range c.Models {
-			if _, err := m.Worker(); err != nil {
-				t.Error(err)
-			}
 		}
 	})
 }
@@ -372,7 +332,7 @@ func FuzzParseModel(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		m, err := server.ParseModel(s)
+		m, err := config.ParseModel(s)
 		if err != nil {
 			return
 		}

@@ -1,0 +1,151 @@
+package config
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"millrace/internal/setting"
+	"millrace/workers"
+)
+
+// Setting is one setting, for listings: of the server, which is a key of the file, a
+// flag and a variable, or of a model, a stream or a kind of worker, which is a key.
+type Setting struct {
+	Path    string `json:"path"`           // "memory.budget"
+	Flag    string `json:"flag,omitempty"` // "memory-budget"
+	Env     string `json:"env,omitempty"`  // "MILLRACE_MEMORY_BUDGET"
+	Doc     string `json:"doc"`
+	Default string `json:"default,omitempty"` // as it is written; "" = none
+	Unset   string `json:"unset,omitempty"`   // in words, what leaving it out means
+	Range   string `json:"range,omitempty"`   // what it may be
+	Request string `json:"request,omitempty"` // "any", or the most that a request may ask for; "" = a request may not set it
+	Switch  bool   `json:"switch,omitempty"`  // true or false
+	List    bool   `json:"list,omitempty"`    // any number of values: the flag may be repeated; the variable separates by commas
+}
+
+// Meaning is what the setting means, what it may be, what leaving it out means, and
+// what a request may ask for.
+func (s Setting) Meaning() string {
+	text := s.Doc
+	if s.Range != "" {
+		text += ": " + s.Range
+	}
+	if s.Unset != "" {
+		text += " (left out: " + s.Unset + ")"
+	}
+	if s.Request != "" && s.Request != "any" {
+		text += "; a request may ask for " + s.Request
+	}
+	return text
+}
+
+// Text is the meaning with the default.
+func (s Setting) Text() string {
+	if s.Default == "" {
+		return s.Meaning()
+	}
+	return s.Meaning() + " [" + s.Default + "]"
+}
+
+func describe(t *setting.Table) []Setting {
+	out := make([]Setting, 0, len(t.Fields()))
+	for _, f := range t.Fields() {
+		out = append(out, Setting{
+			Path: f.Path, Doc: f.Help, Default: f.Default, Unset: f.Unset, Range: f.Range(), Request: f.Request, Switch: f.IsBool(), List: f.IsList(),
+		})
+	}
+	return out
+}
+
+// Settings lists the settings of the server, those of models and streams left out.
+func Settings() []Setting {
+	out := describe(new(Config).table())
+	for i, s := range out {
+		out[i].Flag = strings.NewReplacer(".", "-", "_", "-").Replace(s.Path)
+		out[i].Env = envName(s.Path)
+	}
+	return out
+}
+
+// ModelSettings lists the settings of a model: keys of an entry under models in
+// the file, and of --model.
+func ModelSettings() []Setting { return describe(new(workers.Config).Table()) }
+
+// KindSettings lists the parameters of a kind of worker, which are keys of a model
+// too.
+func KindSettings(k workers.Kind) []Setting { return describe(k.Table()) }
+
+// EnvModels is the variable that adds models: what --model takes, separated by
+// semicolons.
+const EnvModels = envPrefix + "MODELS"
+
+// EnvConfig is the variable that names the configuration file.
+const EnvConfig = envPrefix + "CONFIG"
+
+const envPrefix = "MILLRACE_"
+
+func envName(path string) string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))
+}
+
+// Set sets one setting by its path. A list takes any number of values, the
+// others one.
+func (c *Config) Set(path string, values ...string) error { return c.table().Set(path, values...) }
+
+// Env lays the MILLRACE_ variables over the configuration. lookup is
+// os.LookupEnv, or nil for that. Errors name the variable.
+func (c *Config) Env(lookup func(string) (string, bool)) error {
+	if lookup == nil {
+		lookup = os.LookupEnv
+	}
+	var errs []error
+	for _, s := range Settings() {
+		v, ok := lookup(s.Env)
+		if !ok {
+			continue
+		}
+		values := []string{v}
+		if s.List {
+			values = splitList(v, ',')
+		}
+		if err := c.Set(s.Path, values...); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", s.Env, err))
+		}
+	}
+	if v, ok := lookup(EnvModels); ok {
+		if err := c.AddModels(splitList(v, ';')...); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", EnvModels, err))
+		}
+	}
+	return setting.Join(errs...)
+}
+
+// StrayEnv returns the variables of environ ("NAME=value") that look like ours
+// and are none, each with the nearest that is, if any.
+func StrayEnv(environ []string) (stray []string) {
+	known := []string{EnvModels, EnvConfig}
+	for _, s := range Settings() {
+		known = append(known, s.Env)
+	}
+	for _, e := range environ {
+		name, _, _ := strings.Cut(e, "=")
+		if strings.HasPrefix(name, envPrefix) && !slices.Contains(known, name) {
+			stray = append(stray, name+setting.Suggest(name, known))
+		}
+	}
+	slices.Sort(stray)
+	return stray
+}
+
+func splitList(s string, sep rune) []string {
+	parts := strings.FieldsFunc(s, func(r rune) bool { return r == sep || r == '\n' })
+	out := parts[:0]
+	for _, p := range parts {
+		if p = strings.TrimSpace(p); p != "" {
+			out = append(out, p)
+		}
+	}
+	return out
+}

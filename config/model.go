@@ -1,0 +1,222 @@
+package config
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"millrace/internal/setting"
+	"millrace/stream/coded"
+	"millrace/workers"
+)
+
+// model reads an entry of models.
+func (r *reader) model(at string, node ast.Node) (m workers.Config) {
+	m.Source = sourceOf(node)
+	s := modelSection(&m)
+	r.section(&s, at, "", node)
+	if _, isKind := workers.Lookup(m.Source); !isKind && !strings.Contains(m.Source, "://") && strings.ContainsAny(m.Source, `/\.`) {
+		m.Source = below(r.dir, m.Source)
+	}
+	return m
+}
+
+// sourceOf finds the source of an entry before all else: it tells which kind of
+// worker there is, and so which parameters.
+func sourceOf(node ast.Node) string {
+	mapping, ok := node.(*ast.MappingNode)
+	if !ok {
+		return ""
+	}
+	for _, v := range mapping.Values {
+		if name, _ := keyName(v.Key); name == "source" && v.Value.GetToken() != nil {
+			return v.Value.GetToken().Value
+		}
+	}
+	return ""
+}
+
+// modelSection is the keys of a model: its settings, and the parameters of its
+// kind of worker.
+func modelSection(m *workers.Config) section {
+	s := section{table: m.Table()}
+	name, _, err := workers.KindOf(m.Source)
+	kind, _ := workers.Lookup(name)
+	s.other = func(name string, values []string) error {
+		top, _, nested := strings.Cut(name, ".")
+		switch {
+		case name == "input" && slices.Equal(values, []string{"tensors"}), name == "output" && slices.Equal(values, []string{"none"}):
+			return nil // as if it was left out
+		case s.table.IsSection(name) || nested && s.table.IsSection(top):
+			return s.unknown(name)
+		case err != nil:
+			return nil // a source that is not known is an error of its own
+		}
+		f, ok := kind.Table().Find(name)
+		if !ok {
+			return noParameter(kind, s.table, name)
+		}
+		if err := f.Set(values...); err != nil {
+			return err
+		}
+		if m.Params == nil {
+			m.Params = map[string]any{}
+		}
+		m.Params[name] = f.Value()
+		return nil
+	}
+	return s
+}
+
+// noParameter is the error about a key that is neither the model's nor its
+// worker's.
+func noParameter(kind workers.Kind, model *setting.Table, name string) error {
+	own := kind.Table().Below("")
+	known := slices.Concat(own, model.Below(""))
+	for _, f := range model.Fields() {
+		known = append(known, f.Path)
+	}
+	hint := setting.Suggest(name, known)
+	switch {
+	case hint == "" && len(own) == 0:
+		hint = ": it has no parameters"
+	case hint == "":
+		hint = ": it has " + strings.Join(own, ", ")
+	}
+	return coded.Errorf(coded.InvalidArgument, name, "is neither a setting of a model nor a parameter of %s%s", kind.Name, hint)
+}
+
+// ParseModel reads NAME=SOURCE[,key=value...]. Keys are those of a model in the
+// file, nested ones joined by dots; a list is written [a,b,c], and quotes (")
+// keep commas.
+func ParseModel(spec string) (workers.Config, error) {
+	var m workers.Config
+	bad := func(field, format string, args ...any) (workers.Config, error) {
+		return m, coded.Errorf(coded.InvalidArgument, field, format, args...)
+	}
+	parts, err := splitOutside(spec, ',')
+	if err != nil {
+		return bad("model", "%q %w", spec, err)
+	}
+	name, source, _ := strings.Cut(parts[0], "=")
+	m.Name, m.Source = strings.TrimSpace(name), unquote(source)
+	if m.Name == "" || m.Source == "" {
+		return bad("model", "%q is not NAME=SOURCE[,key=value...]", spec)
+	}
+	s := modelSection(&m)
+	seen := map[string]bool{}
+	var errs []error
+	for _, part := range parts[1:] {
+		key, value, ok := strings.Cut(part, "=")
+		key = strings.TrimSpace(key)
+		switch {
+		case !ok || key == "":
+			_, err = bad("", "%q is not key=value", part)
+		case key == "name" || key == "source":
+			_, err = bad(key, "stands in front already: NAME=SOURCE")
+		case seen[key]:
+			_, err = bad(key, "is given twice")
+		case strings.Trim(key, ".") != key || strings.Contains(key, ".."):
+			_, err = bad(key, "is no setting")
+		default:
+			err = s.set(key, valuesOf(value))
+		}
+		seen[key] = true
+		if err != nil {
+			errs = append(errs, coded.Within(m.Name, err))
+		}
+	}
+	return m, setting.Join(errs...)
+}
+
+// splitOutside splits at a separator outside of brackets and quotes.
+func splitOutside(s string, sep rune) (parts []string, err error) {
+	quoted, depth, from := false, 0, 0
+	for i, r := range s {
+		switch {
+		case r == '"':
+			quoted = !quoted
+		case quoted:
+		case r == '[':
+			depth++
+		case r == ']':
+			depth--
+		case r == sep && depth == 0:
+			parts, from = append(parts, s[from:i]), i+1
+		}
+		if depth < 0 || depth > 1 {
+			return nil, fmt.Errorf("has brackets that do not match")
+		}
+	}
+	if quoted || depth != 0 {
+		return nil, fmt.Errorf("has a quote or bracket without its end")
+	}
+	return append(parts, s[from:]), nil
+}
+
+// valuesOf reads a value of --model, or a list of them.
+func valuesOf(s string) []string {
+	s = strings.TrimSpace(s)
+	if len(s) < 2 || s[0] != '[' || s[len(s)-1] != ']' {
+		return []string{unquote(s)}
+	}
+	values := strings.Split(s[1:len(s)-1], ",")
+	for i := range values {
+		values[i] = unquote(values[i])
+	}
+	return values
+}
+
+func unquote(s string) string {
+	s = strings.TrimSpace(s)
+	if len(s) >= 2 && s[0] == '"' && s[len(s)-1] == '"' {
+		return s[1 : len(s)-1]
+	}
+	return s
+}
+
+// ModelFor is the model of `millrace serve SOURCE`: named after the file, folder
+// or kind.
+func ModelFor(source string) workers.Config {
+	name := filepath.Base(filepath.Clean(source))
+	if _, ok := workers.Lookup(source); ok {
+		name = source
+	}
+	if i := strings.IndexByte(name, '.'); i > 0 {
+		name = name[:i]
+	}
+	return workers.Config{Name: name, Source: source}
+}
+
+// AddModels adds models given as NAME=SOURCE[,key=value...], the form of
+// --model. One whose name is taken replaces the model of that name, except
+// another one of the same call.
+func (c *Config) AddModels(specs ...string) error {
+	seen := map[string]bool{}
+	var errs []error
+	for _, spec := range specs {
+		m, err := ParseModel(spec)
+		if err == nil && seen[m.Name] {
+			err = coded.Errorf(coded.InvalidArgument, "model", "%q is given twice", m.Name)
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		seen[m.Name] = true
+		c.put(m)
+	}
+	return setting.Join(errs...)
+}
+
+func (c *Config) put(m workers.Config) {
+	c.Models = slices.Clone(c.Models)
+	if i := slices.IndexFunc(c.Models, func(o workers.Config) bool { return o.Name == m.Name }); i >= 0 {
+		c.Models[i] = m
+		return
+	}
+	c.Models = append(c.Models, m)
+}

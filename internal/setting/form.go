@@ -1,0 +1,38 @@
+package setting
+
+import (
+	"fmt"
+	"net"
+	"strings"
+)
+
+// forms are what a text can be asked to be, by the tag form.
+var forms = map[string]func(string) error{"name": checkName, "address": checkAddress}
+
+// checkName keeps names out of trouble in paths, labels and file names.
+func checkName(s string) error {
+	odd := func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._-", r)
+	}
+	if s == "" || len(s) > 128 || s[0] == '.' || s[0] == '-' || strings.ContainsFunc(s, odd) {
+		return fmt.Errorf("%.140q is no name: want 1 to 128 letters, digits, dots, dashes or underscores", s)
+	}
+	return nil
+}
+
+// Off is an address that nothing listens on.
+const Off = "off"
+
+func checkAddress(s string) error {
+	if s == Off {
+		return nil
+	}
+	_, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return fmt.Errorf("%.140q is not an address: want HOST:PORT, such as 127.0.0.1:8000, or off", s)
+	}
+	if _, err := net.LookupPort("tcp", port); err != nil {
+		return fmt.Errorf("%.140q has no port between 0 and 65535", s)
+	}
+	return nil
+}

@@ -1,0 +1,37 @@
+package setting
+
+import "errors"
+
+// Join returns errors as one: nil where there is none, the only one as it is, or
+// all of them, each on a line of its own. What two say alike is said once.
+func Join(errs ...error) error {
+	var all []error
+	said := map[string]bool{}
+	for _, err := range errs {
+		for _, err := range Split(err) {
+			if text := err.Error(); !said[text] {
+				all, said[text] = append(all, err), true
+			}
+		}
+	}
+	if len(all) == 1 {
+		return all[0]
+	}
+	return errors.Join(all...)
+}
+
+// Split returns the errors that Join has made one of.
+func Split(err error) []error {
+	if err == nil {
+		return nil
+	}
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return []error{err}
+	}
+	var all []error
+	for _, err := range joined.Unwrap() {
+		all = append(all, Split(err)...)
+	}
+	return all
+}
