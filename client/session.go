@@ -82,6 +82,9 @@ type Session struct {
 // Session begins a session. ctx is for the whole of it: when it ends, the
 // session is closed. Errors are those of Infer.
 func (c *Client) Session(ctx context.Context, opts SessionOptions) (*Session, error) {
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("client: %w", context.Cause(ctx))
+	}
 	s := &Session{c: c, opts: opts, done: make(chan struct{}), discard: make(chan struct{}), streams: map[uint32]*Stream{}}
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	s.stopAfterFunc = context.AfterFunc(ctx, func() { s.stop(fmt.Errorf("client: %w", context.Cause(ctx))) })

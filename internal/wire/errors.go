@@ -86,6 +86,9 @@ func fatal(rule error, code coded.Code, field, msg string) *Error {
 
 // within puts step before the field of err, which is nil or an *Error.
 func within(step string, err error) error {
+	if err == nil {
+		return nil // before errors.As makes e escape
+	}
 	var e *Error
 	if errors.As(err, &e) {
 		if e.Field != "" && e.Field[0] != '[' {
