@@ -3,8 +3,8 @@ package batching
 import (
 	"encoding/binary"
 
-	"millrace/internal/buf"
 	"millrace/stream"
+	"millrace/stream/buf"
 )
 
 // Batch is what a worker runs: the bound requests and, for a dense model, one

@@ -4,8 +4,8 @@ import (
 	"context"
 
 	"millrace/ingest"
-	"millrace/internal/buf"
 	"millrace/stream"
+	"millrace/stream/buf"
 	"millrace/workers"
 )
 

@@ -10,8 +10,8 @@ import (
 	"millrace/ingest"
 	"millrace/ingest/streams"
 	"millrace/internal/accept"
-	"millrace/internal/buf"
 	"millrace/stream"
+	"millrace/stream/buf"
 	"millrace/workers"
 )
 

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"millrace/batching"
-	"millrace/internal/buf"
 	"millrace/stream"
+	"millrace/stream/buf"
 	"millrace/workers/results"
 )
 

@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"millrace/batching"
-	"millrace/internal/buf"
 	"millrace/internal/codec"
 	"millrace/stream"
+	"millrace/stream/buf"
 )
 
 // newGroup starts a group with one worker and its watchdog; the others are

@@ -10,9 +10,9 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"millrace/internal/buf"
 	"millrace/internal/codec"
 	"millrace/stream"
+	"millrace/stream/buf"
 )
 
 // ManagerOptions are what a Manager is made with.

@@ -3,8 +3,8 @@ package workers
 import (
 	"fmt"
 
-	"millrace/internal/buf"
 	"millrace/stream"
+	"millrace/stream/buf"
 )
 
 // What a group's batches take is reserved in the byte budget for as long as one of

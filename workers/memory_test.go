@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"millrace/internal/buf"
 	"millrace/stream"
+	"millrace/stream/buf"
 	"millrace/workers"
 	"millrace/workers/results/postprocess"
 )

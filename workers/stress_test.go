@@ -13,9 +13,9 @@ import (
 
 	"millrace/batching"
 	"millrace/ingest"
-	"millrace/internal/buf"
 	"millrace/internal/testseed"
 	"millrace/stream"
+	"millrace/stream/buf"
 	"millrace/workers"
 )
 

@@ -3,8 +3,8 @@ package workers
 import (
 	"slices"
 
-	"millrace/internal/buf"
 	"millrace/stream"
+	"millrace/stream/buf"
 	"millrace/stream/window"
 )
 

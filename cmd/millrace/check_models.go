@@ -6,10 +6,10 @@ import (
 	"strings"
 
 	"millrace/client"
-	"millrace/internal/buf"
 	"millrace/internal/codec"
 	"millrace/server"
 	"millrace/stream"
+	"millrace/stream/buf"
 	"millrace/workers"
 )
 

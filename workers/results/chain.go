@@ -3,9 +3,9 @@ package results
 import (
 	"slices"
 
-	"millrace/internal/buf"
 	"millrace/internal/codec"
 	"millrace/stream"
+	"millrace/stream/buf"
 )
 
 // Chain is the stages of one worker, in the order in which outputs pass through

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"millrace/internal/buf"
 	"millrace/stream"
+	"millrace/stream/buf"
 	"millrace/workers/results"
 )
 

@@ -1,9 +1,9 @@
 package results
 
 import (
-	"millrace/internal/buf"
 	"millrace/internal/codec"
 	"millrace/stream"
+	"millrace/stream/buf"
 )
 
 // Stage is what one worker has of a kind of stage. A function that is nil is not

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"millrace/internal/buf"
 	"millrace/internal/codec"
 	"millrace/stream"
+	"millrace/stream/buf"
 	"millrace/workers/results"
 )
 
