@@ -16,17 +16,17 @@ import (
 )
 
 const (
-	// maxShots and maxShotBytes bound the frames that wait for their ending and to be drawn. Past them no frame is
+	// maxHeld and maxHeldBytes bound the frames that wait for their ending and to be drawn. Past them no frame is
 	// sent until one has been written: the sending slows down, and nothing is missing in the overlay.
-	maxShots     = 512
-	maxShotBytes = 64 << 20
+	maxHeld      = 512
+	maxHeldBytes = 64 << 20
 	// readable is the width below which a picture is enlarged, so that what is written on it can be read.
 	readable = 640
 	maxGrow  = 4
 )
 
-// shot is a frame that was sent, kept as it was sent until it is drawn.
-type shot struct {
+// heldFrame is a frame that was sent, kept as it was sent until it is drawn.
+type heldFrame struct {
 	seq   uint64
 	frame []byte
 	pts   time.Duration
@@ -45,7 +45,7 @@ type recorder struct {
 	ctx          context.Context
 
 	mu    sync.Mutex
-	shots []*shot
+	held  []*heldFrame
 	bytes int
 	over  bool  // nothing is sent any more
 	err   error // the drawing has failed
@@ -103,8 +103,8 @@ func (r *recorder) hold(ctx context.Context, gone <-chan struct{}, seq uint64, f
 			defer r.mu.Unlock()
 			return r.err
 		}
-		if len(r.shots) == 0 || len(r.shots) < maxShots && r.bytes+len(frame) <= maxShotBytes {
-			r.shots = append(r.shots, &shot{seq: seq, frame: append([]byte(nil), frame...), pts: pts})
+		if len(r.held) == 0 || len(r.held) < maxHeld && r.bytes+len(frame) <= maxHeldBytes {
+			r.held = append(r.held, &heldFrame{seq: seq, frame: append([]byte(nil), frame...), pts: pts})
 			r.bytes += len(frame)
 			r.mu.Unlock()
 			return nil
@@ -126,7 +126,7 @@ func (r *recorder) ending(p *client.Reply) {
 	if r.off() || p.Partial {
 		return
 	}
-	end := shot{ended: true}
+	end := heldFrame{ended: true}
 	switch {
 	case p.Dropped != "":
 		end.said = "dropped: " + string(p.Dropped)
@@ -142,7 +142,7 @@ func (r *recorder) ending(p *client.Reply) {
 		}
 	}
 	r.mu.Lock()
-	for _, s := range r.shots {
+	for _, s := range r.held {
 		if s.seq == p.Seq {
 			s.ended, s.answer, s.found, s.said = true, end.answer, end.found, end.said
 			break
@@ -193,7 +193,7 @@ func (r *recorder) run() {
 		err = overlay.WritePicture(r.still, r.best)
 	}
 	r.mu.Lock()
-	r.err, r.shots = err, nil
+	r.err, r.held = err, nil
 	r.mu.Unlock()
 }
 
@@ -201,11 +201,11 @@ func (r *recorder) run() {
 func (r *recorder) drawAll() error {
 	for {
 		r.mu.Lock()
-		var s *shot
-		if len(r.shots) > 0 && (r.shots[0].ended || r.over) {
-			s = r.shots[0]
-			r.shots[0] = nil
-			r.shots = r.shots[1:]
+		var s *heldFrame
+		if len(r.held) > 0 && (r.held[0].ended || r.over) {
+			s = r.held[0]
+			r.held[0] = nil
+			r.held = r.held[1:]
 			r.bytes -= len(s.frame)
 		}
 		over := r.over && s == nil
@@ -224,7 +224,7 @@ func (r *recorder) drawAll() error {
 	}
 }
 
-func (r *recorder) draw(s *shot) error {
+func (r *recorder) draw(s *heldFrame) error {
 	caption := fmt.Sprintf("#%d  %s", s.seq, s.said)
 	switch {
 	case !s.ended:
@@ -278,7 +278,7 @@ func rankOf(f *overlay.Result) (rank [2]float64) {
 }
 
 // paint decodes a frame into the canvas, upright, and draws over it.
-func (r *recorder) paint(s *shot, caption string) error {
+func (r *recorder) paint(s *heldFrame, caption string) error {
 	info, err := codec.Header(s.frame)
 	if err != nil {
 		return fmt.Errorf("play: frame %d cannot be drawn: %w", s.seq, err)

@@ -235,13 +235,13 @@ func TestRoom(t *testing.T) {
 	frame := jpegOf(t, 16, 16)
 	synctest.Test(t, func(t *testing.T) {
 		r := newRecorder(t.Context(), "", filepath.Join(t.TempDir(), "x.png"), 0)
-		for i := range maxShots {
+		for i := range maxHeld {
 			if err := r.hold(t.Context(), nil, uint64(i), frame, 0); err != nil {
 				t.Fatal(err)
 			}
 		}
 		held := make(chan error, 1)
-		go func() { held <- r.hold(t.Context(), nil, maxShots, frame, 0) }()
+		go func() { held <- r.hold(t.Context(), nil, maxHeld, frame, 0) }()
 		synctest.Wait()
 		select {
 		case err := <-held:
@@ -259,10 +259,10 @@ func TestRoom(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := r.hold(t.Context(), nil, maxShots+1, frame, 0); err != nil {
+		if err := r.hold(t.Context(), nil, maxHeld+1, frame, 0); err != nil {
 			t.Error(err)
 		}
-		if err := r.hold(ctx, nil, maxShots+2, frame, 0); !errors.Is(err, context.Canceled) {
+		if err := r.hold(ctx, nil, maxHeld+2, frame, 0); !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
 		}
 		if err := r.finish(); err != nil {

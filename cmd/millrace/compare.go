@@ -66,15 +66,15 @@ server is asked.`,
 			err = d.print(out)
 		}
 		if err == nil && c.Flags().Changed("fail-under") {
-			err = d.judge(under)
+			err = d.checkShare(under)
 		}
 		return err
 	}
 	return c
 }
 
-// judge is the error of a share that is too small.
-func (d *comparison) judge(under float64) error {
+// checkShare is the error of a share that is too small.
+func (d *comparison) checkShare(under float64) error {
 	switch {
 	case d.Share == nil:
 		return errNothing

@@ -77,10 +77,10 @@ func TestDiffer(t *testing.T) {
 	}
 
 	none := result(found())
-	if got := d(mill(t, none), mill(t, none)); *got.Share != 1 || got.judge(1) != nil || got.Boxes.A != 0 {
+	if got := d(mill(t, none), mill(t, none)); *got.Share != 1 || got.checkShare(1) != nil || got.Boxes.A != 0 {
 		t.Errorf("nothing was found, by both: %+v", got)
 	}
-	if got := d(mill(t, one), mill(t, drop)); got.Share != nil || got.judge(0.1) == nil {
+	if got := d(mill(t, one), mill(t, drop)); got.Share != nil || got.checkShare(0.1) == nil {
 		t.Errorf("nothing to compare: %+v", got)
 	}
 	if got := d(mill(t, result(floats("y", 1)), result(floats("y", 1))), mill(t, result(floats("y", 1)), result(floats("y", 2)))); *got.Share != 0.5 || got.Boxes != nil || got.Tensors[0].Max != 1 {

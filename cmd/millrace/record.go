@@ -79,7 +79,7 @@ how the results differ. The file is readable up to its last second even when thi
 		if asJSON {
 			lines = newProgress(c.ErrOrStderr())
 		}
-		rec, ctx, err := newTape(c.Context(), file, recording.Header{Model: o.Model, Source: o.Source, Options: optionsOf(o.Policy)})
+		rec, ctx, err := newRecorder(c.Context(), file, recording.Header{Model: o.Model, Source: o.Source, Options: optionsOf(o.Policy)})
 		if err != nil {
 			return err
 		}
@@ -121,9 +121,9 @@ func optionsOf(p stream.Policy) map[string]string {
 	return opts
 }
 
-// tape writes a recording while a stream goes on. Its first error ends the
-// context that newTape returned.
-type tape struct {
+// recorder writes a recording while a stream goes on. Its first error ends the
+// context that newRecorder returned.
+type recorder struct {
 	w       *recording.Writer
 	file    string
 	started time.Time
@@ -133,20 +133,20 @@ type tape struct {
 	err error
 }
 
-// newTape makes the file. Its time starts now.
-func newTape(ctx context.Context, file string, h recording.Header) (*tape, context.Context, error) {
+// newRecorder makes the file. Its time starts now.
+func newRecorder(ctx context.Context, file string, h recording.Header) (*recorder, context.Context, error) {
 	h.Started = time.Now()
 	w, err := recording.Create(file, h)
 	if err != nil {
 		return nil, nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	return &tape{w: w, file: file, started: h.Started, cancel: cancel}, ctx, nil
+	return &recorder{w: w, file: file, started: h.Started, cancel: cancel}, ctx, nil
 }
 
 // frame records a frame that is sent now. What is not known of a picture is read
 // from its head.
-func (t *tape) frame(f *recording.Frame) {
+func (t *recorder) frame(f *recording.Frame) {
 	f.At = time.Since(t.started)
 	if f.Codec == "" {
 		if info, err := codec.Header(f.Payload); err == nil {
@@ -158,7 +158,7 @@ func (t *tape) frame(f *recording.Frame) {
 }
 
 // reply records an ending, under the seq that the frame has in the file.
-func (t *tape) reply(seq uint64, r *client.Reply) {
+func (t *recorder) reply(seq uint64, r *client.Reply) {
 	e := &recording.Ending{
 		Seq: seq, At: r.Got.Sub(t.started), Outcome: recording.Result, Partial: r.Partial, Model: r.Model, Width: r.Width, Height: r.Height, Batch: r.Batch,
 		Timing: recording.Timing{
@@ -185,9 +185,9 @@ func (t *tape) reply(seq uint64, r *client.Reply) {
 	t.note(t.w.Ending(e))
 }
 
-func (t *tape) flush() { t.note(t.w.Flush()) }
+func (t *recorder) flush() { t.note(t.w.Flush()) }
 
-func (t *tape) note(err error) {
+func (t *recorder) note(err error) {
 	if err == nil {
 		return
 	}
@@ -201,7 +201,7 @@ func (t *tape) note(err error) {
 
 // close ends the file, and says what went wrong while it was written. A file
 // without a frame is removed.
-func (t *tape) close() error {
+func (t *recorder) close() error {
 	t.cancel()
 	t.note(t.w.Close())
 	if t.w.Frames() == 0 {
@@ -213,6 +213,6 @@ func (t *tape) close() error {
 }
 
 // row says what was written, for table.
-func (t *tape) row() []string {
+func (t *recorder) row() []string {
 	return []string{"recording", fmt.Sprintf("%s: %d frames, %.1f MB", t.file, t.w.Frames(), float64(t.w.Size())/1e6)}
 }

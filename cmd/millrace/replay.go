@@ -87,10 +87,10 @@ millrace compare. Every frame is computed (--policy every), unless something els
 		if err := reel.load(&o); err != nil {
 			return err
 		}
-		ctx, rec := c.Context(), (*tape)(nil)
+		ctx, rec := c.Context(), (*recorder)(nil)
 		if file != "" {
 			h := recording.Header{Model: o.Model, Version: o.Version, Source: o.Source, Codec: o.Codec, Options: optionsOf(o.Policy)}
-			if rec, ctx, err = newTape(ctx, file, h); err != nil {
+			if rec, ctx, err = newRecorder(ctx, file, h); err != nil {
 				return err
 			}
 			o.OnSend = func(uint64, time.Duration, []byte) { rec.frame(reel.current()) }
