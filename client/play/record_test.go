@@ -121,8 +121,8 @@ func TestOverlay(t *testing.T) {
 	}
 	for want, o := range map[string]Options{
 		"a video is a video": {Overlay: "x.png"},
-		"x.avi is no name":   {Overlay: "x.avi"},
-		"x.gif is no name":   {Picture: "x.gif"},
+		"x.avi: want a name": {Overlay: "x.avi"},
+		"x.gif: want a name": {Picture: "x.gif"},
 	} {
 		o.Client, o.Model, o.Source = c, "eyes", file
 		if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), want) {
