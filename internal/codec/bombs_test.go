@@ -53,9 +53,9 @@ func pngChunk(name string, body []byte) []byte {
 	return binary.BigEndian.AppendUint32(out, crc32.ChecksumIEEE(out[4:]))
 }
 
-// A small picture that unpacks to, or claims, much costs what its size in the
-// header allows at most, wherever in it the larger size is said.
-func TestBombs(t *testing.T) {
+// A small picture that claims to be large, or decompresses to much, allocates at most
+// what the size in its header allows, wherever in the file the larger size is.
+func TestDecompressionBombs(t *testing.T) {
 	const side = 16000 // a gigabyte of RGBA
 	var zeros bytes.Buffer
 	z := zlib.NewWriter(&zeros)
@@ -97,7 +97,7 @@ func TestBombs(t *testing.T) {
 		_, err := d.Decode(c.b, Target{Width: 8, Height: 8}, dst)
 		runtime.ReadMemStats(&after)
 		if err == nil {
-			t.Errorf("%s: was taken", name)
+			t.Errorf("%s: was accepted", name)
 		} else if c.want != nil && !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
@@ -123,7 +123,7 @@ func TestChangedBytes(t *testing.T) {
 			broken[i] ^= 0x55
 			_, err := d.Decode(broken, Target{Width: 8, Height: 8}, dst)
 			if Sniff(b) == PNG && err == nil && i < len(b)-12 {
-				t.Errorf("%s with byte %d of %d changed was taken", name, i, len(b))
+				t.Errorf("%s with byte %d of %d changed was accepted", name, i, len(b))
 			}
 			if err != nil && strings.Contains(err.Error(), "panicked") {
 				t.Errorf("%s with byte %d changed: %v", name, i, err)

@@ -16,7 +16,7 @@ func clamp(v int32) byte {
 
 const half = 1 << 15
 
-func yccRow(r, g, b, y, cb, cr []byte) {
+func ycbcrRow(r, g, b, y, cb, cr []byte) {
 	n := len(y)
 	r, g, b, cb, cr = r[:n], g[:n], b[:n], cb[:n], cr[:n]
 	for i, l := range y {
@@ -28,7 +28,7 @@ func yccRow(r, g, b, y, cb, cr []byte) {
 	}
 }
 
-func yccVideoRow(r, g, b, y, cb, cr []byte) {
+func ycbcrLimitedRow(r, g, b, y, cb, cr []byte) {
 	n := len(y)
 	r, g, b, cb, cr = r[:n], g[:n], b[:n], cb[:n], cr[:n]
 	for i, l := range y {
@@ -40,7 +40,7 @@ func yccVideoRow(r, g, b, y, cb, cr []byte) {
 	}
 }
 
-func lumaVideoRow(out, y []byte) {
+func lumaLimitedRow(out, y []byte) {
 	out = out[:len(y)]
 	for i, l := range y {
 		out[i] = clamp((76309*(int32(l)-16) + half) >> 16)

@@ -59,7 +59,7 @@ func TestLosslessIsExact(t *testing.T) {
 	}
 }
 
-// turn applies an EXIF orientation the slow way: where upright pixel (x, y) of a
+// turn applies an EXIF orientation pixel by pixel: where upright pixel (x, y) of a
 // w by h picture is in the stored one.
 func turn(o, x, y, w, h int) (int, int) {
 	switch o {

@@ -6,13 +6,14 @@ import (
 	"image"
 )
 
-// maxKept bounds the scratch memory that a Decoder keeps between pictures: one
-// huge picture must not pin its frame for good.
-const maxKept = 32 << 20
+// maxScratch bounds the scratch memory that a Decoder keeps between pictures: it frees
+// what one huge picture needed.
+const maxScratch = 32 << 20
 
 // Decoder decodes pictures into targets. It keeps scratch memory and
 // interpolation tables, so it is for one goroutine at a time; make one per
-// goroutine. It holds nothing that the garbage collector does not free. The zero Decoder is ready, under the default limits.
+// goroutine. It needs no Close: the garbage collector frees all it holds. The zero
+// Decoder is ready, with the default limits.
 //
 // After the first picture of a size, Decode of a JPEG (with the turbojpeg build)
 // and Convert allocate nothing. PNG, WebP and image/jpeg allocate the decoded
@@ -36,15 +37,15 @@ type Decoder struct {
 // NewDecoder makes a Decoder with limits.
 func NewDecoder(l Limits) *Decoder { return &Decoder{Limits: l} }
 
-// Close lets go of the scratch memory. It may be called twice, and the Decoder
+// Close frees the scratch memory. It may be called twice, and the Decoder
 // may be used again afterwards.
 func (d *Decoder) Close() { *d = Decoder{Limits: d.Limits} }
 
-// Decode decodes the picture b into dst, whose length must be what t.Size says
-// for the upright picture (Header tells the size). On an error dst may be half
+// Decode decodes the picture b into dst, whose length must be t.Size of the
+// upright picture (Header returns its size). After an error dst may be partly
 // written. Errors wrap ErrUnknown, ErrTruncated, ErrCorrupt, ErrUnsupported or
-// ErrTooLarge when the picture is at fault, ErrRegion when t.Region is no part of it.
-// A region of a JPEG costs the whole picture's decoding, at the scale that the
+// ErrTooLarge for a bad picture, ErrRegion when t.Region does not lie in it.
+// Decoding a region of a JPEG decodes the whole picture, at the scale that the
 // region needs.
 func (d *Decoder) Decode(b []byte, t Target, dst []byte) (Placed, error) {
 	info, err := d.Limits.Header(b)
@@ -54,8 +55,8 @@ func (d *Decoder) Decode(b []byte, t Target, dst []byte) (Placed, error) {
 	return d.DecodeInfo(b, info, t, dst)
 }
 
-// DecodeInfo is Decode for a caller that has the header already. info must be
-// Header's of the same bytes, under this Decoder's limits.
+// DecodeInfo is Decode for a caller that has read the header. info must be what
+// Header returned for the same bytes and this Decoder's limits.
 func (d *Decoder) DecodeInfo(b []byte, info Info, t Target, dst []byte) (Placed, error) {
 	w, h := info.Upright()
 	j := job{info: info, target: &t, dst: dst}
@@ -68,12 +69,12 @@ func (d *Decoder) DecodeInfo(b []byte, info Info, t Target, dst []byte) (Placed,
 	return j.placed, nil
 }
 
-// job is one picture on its way to its place.
+// job is the decoding of one picture into its target.
 type job struct {
 	info   Info
 	target *Target
 	dst    []byte
-	part   Region // of the upright picture: the target's, filled in
+	part   Region // of the upright picture; never the zero Region
 	rect   rect
 	tw, th int
 	placed Placed
@@ -83,7 +84,7 @@ func (j *job) place(w, h int) error {
 	if err := j.target.Validate(); err != nil {
 		return err
 	}
-	j.part = j.target.Region.of(w, h)
+	j.part = j.target.Region.orWhole(w, h)
 	if err := j.part.check(w, h); err != nil {
 		return err
 	}
@@ -95,20 +96,20 @@ func (j *job) place(w, h int) error {
 	return nil
 }
 
-// whole tells whether the whole picture is drawn.
+// whole reports whether the whole picture is drawn.
 func (j *job) whole() bool {
 	w, h := j.info.Upright()
 	return j.part == Region{Width: w, Height: h}
 }
 
-// decode recovers what a library panics with: the bytes come from strangers.
+// decode recovers panics of the libraries, because the bytes are untrusted.
 func (d *Decoder) decode(b []byte, j *job) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("codec: %v: %w: decoder panicked: %v", j.info.Kind, ErrCorrupt, p)
 		}
-		d.src = source{} // let go of the picture's memory
-		if cap(d.frame) > maxKept {
+		d.src = source{} // releases the picture's memory
+		if cap(d.frame) > maxScratch {
 			d.frame = nil
 		}
 	}()
@@ -120,23 +121,23 @@ func (d *Decoder) decode(b []byte, j *job) (err error) {
 	case WebP:
 		return d.decodeWebP(b, j)
 	}
-	return unknown(b)
+	return unknownError(b)
 }
 
-// draw renders d.src, which stands for a frame of j.info's size.
+// draw renders d.src, the decoded and perhaps shrunk picture of j.info.
 func (d *Decoder) draw(j *job) error {
 	if d.src.shrunk == 0 {
 		d.src.shrunk = 1
 	}
 	d.src.fullW, d.src.fullH = j.info.Width, j.info.Height
 	w, h := j.info.Upright()
-	d.src.cut(j.part.stored(j.info.Orientation, w, h))
+	d.src.crop(j.part.stored(j.info.Orientation, w, h))
 	d.wantLuma = j.target.Color == Gray
 	d.render(&d.src, j.info.Orientation, j.target, j.rect, j.tw, j.th, j.dst)
 	return nil
 }
 
-// sameSize guards against a library that reads the header differently.
+// sameSize checks that the library read the same size from the header.
 func sameSize(m image.Image, i Info) error {
 	if b := m.Bounds(); b.Dx() != i.Width || b.Dy() != i.Height {
 		return fmt.Errorf("codec: %v: %w: header says %dx%d, picture is %dx%d", i.Kind, ErrCorrupt, i.Width, i.Height, b.Dx(), b.Dy())

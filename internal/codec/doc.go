@@ -1,20 +1,20 @@
-// Package codec turns picture bytes into pixels of a model's input.
+// Package codec decodes pictures into the pixels of a model's input.
 //
 // It owns: telling JPEG, PNG and WebP apart by content, reading their headers
 // under a size limit, EXIF orientation, decoding, resizing, colour conversion
 // and normalisation, all written straight into a slice that the caller gives
-// (the picture's slot of a batch), and the way back from target pixels to
-// pixels of the frame as sent. Raw frames (RGB24, NV12, gray) take the same path.
+// (the picture's row of a batch), and the mapping from target pixels back to pixels
+// of the frame as sent. Raw frames (RGB24, NV12, gray) are converted the same way.
 //
 // It must not know: streams, batches, models, protocols or settings files. It
 // starts no goroutine.
 //
-// Every picture takes the same three steps, whatever its kind and whichever
-// JPEG library is built in, so that the same picture gives the same pixels:
+// Every picture takes the same three steps, whatever its kind and the JPEG library
+// of the build, so that the same picture gives the same pixels:
 //
-//  1. shrink by 8, 4, 2 or 1, the most that still leaves at least the target
-//     size on both axes (a JPEG does that inside its decoder, for less than a
-//     full decode; everything else averages boxes of pixels);
+//  1. shrink by 8, 4, 2 or 1, the most that leaves at least the target size on both
+//     axes (for a JPEG inside its decoder, at less cost than a full decode; for all
+//     others by averaging boxes of pixels);
 //  2. sample at the target size, bilinear, in the picture's own colour model;
 //  3. convert colours at the target size and write, rotated upright.
 //

@@ -2,7 +2,7 @@ package codec
 
 import "fmt"
 
-// EncodeJPEG appends a JPEG of w by h pixels, RGB kept together, to dst and
+// EncodeJPEG appends a JPEG of w by h pixels, interleaved RGB, to dst and
 // returns it; quality is 1 to 100. Safe for concurrent use.
 func EncodeJPEG(dst []byte, rgb []byte, w, h, quality int) ([]byte, error) {
 	if err := checkRGB(rgb, w, h); err != nil {

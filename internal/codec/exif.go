@@ -2,15 +2,15 @@ package codec
 
 import "encoding/binary"
 
-// Only one number of EXIF matters here, and it is read from whatever a client
-// sends. A general EXIF library builds maps of every tag of every directory, on
-// the heap, for each frame; this reads the first directory in place, visits at
-// most maxTags entries, follows no pointer and cannot fail a picture.
+// Only the orientation is needed, and the bytes are untrusted. A general EXIF
+// library allocates maps of all tags of all directories for each frame; this reads
+// the first directory in place, at most maxTags entries, follows no pointers, and
+// treats a broken block as having no orientation.
 
 const maxTags = 256
 
 // exifOrientation reads the orientation (1 to 8) of a TIFF block; 1 when there is
-// none or the block makes no sense.
+// none or the block is broken.
 func exifOrientation(b []byte) int {
 	if len(b) < 8 {
 		return 1

@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// What can be wrong with a picture. Errors of Header and Decode wrap one of
-// these; anything else is a mistake of the caller (target, length of dst).
+// The errors of a bad picture. Errors of Header and Decode wrap one of these; other
+// errors are mistakes of the caller (target, length of dst).
 var (
 	ErrUnknown     = errors.New("not a JPEG, PNG or WebP picture")
 	ErrTruncated   = errors.New("picture is truncated")
@@ -16,7 +16,7 @@ var (
 	ErrTooLarge    = errors.New("picture is too large")
 )
 
-// DefaultMaxPixels is the limit that a zero Limits has.
+// DefaultMaxPixels is the limit of the zero Limits.
 const DefaultMaxPixels = 64 << 20
 
 // Limits bounds what a header may claim.
@@ -31,18 +31,18 @@ func (l Limits) maxPixels() int {
 	return l.MaxPixels
 }
 
-// Info is what a header says.
+// Info is what a picture's header contains.
 type Info struct {
 	Kind          Kind
 	Width, Height int // as stored, before rotation
 	Orientation   int // EXIF, 1 to 8; 1 when there is none
 
-	animated bool // a WebP of several frames: the first counts
+	animated bool // a WebP of several frames, of which the first is decoded
 
-	// What decoding needs to know of a JPEG.
-	components  int
-	progressive bool
-	sparse      bool // the chroma has a quarter of the columns or rows: 4:1:1, 4:1:0
+	// For a JPEG only.
+	components   int
+	progressive  bool
+	sparseChroma bool // the chroma has a quarter of the columns or rows: 4:1:1, 4:1:0
 }
 
 // Upright is the size after the orientation is applied.
@@ -56,22 +56,22 @@ func (i Info) Upright() (w, h int) {
 // Header reads the header under the default limits; see Limits.Header.
 func Header(b []byte) (Info, error) { return Limits{}.Header(b) }
 
-// Header tells kind, size and orientation without decoding pixels and without
-// allocating, unless it fails. A size over the limit is refused, and so is one
-// that so few bytes cannot hold. Safe for concurrent use.
+// Header reads kind, size and orientation without decoding pixels; it allocates only
+// for an error. It refuses a size over the limit, and one that so few bytes cannot
+// hold. Safe for concurrent use.
 func (l Limits) Header(b []byte) (Info, error) {
 	info := Info{Kind: Sniff(b), Orientation: 1}
 	var err error
-	floor := 0 // the fewest bytes that can hold such a picture
+	minBytes := 0 // the fewest bytes that can hold such a picture
 	switch info.Kind {
 	case JPEG:
-		floor, err = jpegHeader(b, &info)
+		minBytes, err = jpegHeader(b, &info)
 	case PNG:
-		floor, err = pngHeader(b, &info)
+		minBytes, err = pngHeader(b, &info)
 	case WebP:
 		err = webpHeader(b, &info)
 	default:
-		err = unknown(b)
+		err = unknownError(b)
 	}
 	if err != nil {
 		return Info{Kind: info.Kind}, err
@@ -82,7 +82,7 @@ func (l Limits) Header(b []byte) (Info, error) {
 	if err := l.check(info.Width, info.Height); err != nil {
 		return Info{Kind: info.Kind}, err
 	}
-	if len(b) < floor {
+	if len(b) < minBytes {
 		return Info{Kind: info.Kind}, fmt.Errorf("codec: %v header: %w: claims %dx%d, which %d bytes cannot hold", info.Kind, ErrTruncated, info.Width, info.Height, len(b))
 	}
 	return info, nil
@@ -96,13 +96,13 @@ func (l Limits) check(w, h int) error {
 	return nil
 }
 
-func short(k Kind) error { return fmt.Errorf("codec: %v header: %w", k, ErrTruncated) }
+func truncatedHeader(k Kind) error { return fmt.Errorf("codec: %v header: %w", k, ErrTruncated) }
 
-// pngHeader reads IHDR, and eXIf, which may stand before or behind the pixels.
-func pngHeader(b []byte, info *Info) (floor int, err error) {
+// pngHeader reads IHDR, and eXIf, which may precede or follow the pixels.
+func pngHeader(b []byte, info *Info) (minBytes int, err error) {
 	const ihdrEnd = 8 + 8 + 13 + 4
 	if len(b) < ihdrEnd {
-		return 0, short(PNG)
+		return 0, truncatedHeader(PNG)
 	}
 	if binary.BigEndian.Uint32(b[8:]) != 13 || string(b[12:16]) != "IHDR" {
 		return 0, fmt.Errorf("codec: png header: %w: it does not start with IHDR", ErrCorrupt)
@@ -124,15 +124,15 @@ func pngHeader(b []byte, info *Info) (floor int, err error) {
 		}
 		rest = rest[12+n:]
 	}
-	// Deflate makes at most 1,032 bytes of one; a pixel takes at least a bit.
+	// Deflate expands by at most 1,032, and a pixel takes at least a bit.
 	if bits := uint64(w) * uint64(h); bits/(8*1032) < 1<<31 {
-		floor = int(bits / (8 * 1032))
+		minBytes = int(bits / (8 * 1032))
 	}
-	return floor, nil
+	return minBytes, nil
 }
 
-// webpHeader walks the RIFF chunks up to the one that says the size, and on to
-// EXIF, which stands behind the pixels.
+// webpHeader reads the RIFF chunks up to the one with the size, and, where a flag
+// announces EXIF, up to that, which follows the pixels.
 func webpHeader(b []byte, info *Info) error {
 	extended := false
 	for rest := b[12:]; len(rest) >= 8; {
@@ -142,11 +142,11 @@ func webpHeader(b []byte, info *Info) error {
 		name, chunk := string(rest[:4]), body[:have]
 		switch name {
 		case "VP8X":
-			if extended { // the library goes by the first, too
+			if extended { // the library uses the first
 				return fmt.Errorf("codec: webp header: %w: two VP8X chunks", ErrCorrupt)
 			}
 			if len(chunk) < 10 {
-				return short(WebP)
+				return truncatedHeader(WebP)
 			}
 			info.animated = chunk[0]&(1<<1) != 0
 			info.Width, info.Height = 1+u24(chunk[4:]), 1+u24(chunk[7:])
@@ -159,7 +159,7 @@ func webpHeader(b []byte, info *Info) error {
 				break
 			}
 			if len(chunk) < 10 {
-				return short(WebP)
+				return truncatedHeader(WebP)
 			}
 			if chunk[0]&1 != 0 || string(chunk[3:6]) != "\x9d\x01\x2a" {
 				return fmt.Errorf("codec: webp header: %w: no VP8 key frame", ErrCorrupt)
@@ -172,7 +172,7 @@ func webpHeader(b []byte, info *Info) error {
 				break
 			}
 			if len(chunk) < 5 {
-				return short(WebP)
+				return truncatedHeader(WebP)
 			}
 			if chunk[0] != 0x2f {
 				return fmt.Errorf("codec: webp header: %w: no VP8L signature", ErrCorrupt)
@@ -182,7 +182,7 @@ func webpHeader(b []byte, info *Info) error {
 			return nil
 		case "EXIF":
 			if len(chunk) > 6 && string(chunk[:6]) == "Exif\x00\x00" {
-				chunk = chunk[6:] // some writers keep the JPEG prefix
+				chunk = chunk[6:] // some writers keep the prefix of JPEG
 			}
 			info.Orientation = exifOrientation(chunk)
 			if extended {
@@ -198,7 +198,7 @@ func webpHeader(b []byte, info *Info) error {
 	if extended {
 		return nil
 	}
-	return short(WebP)
+	return truncatedHeader(WebP)
 }
 
 func u24(b []byte) int { return int(b[0]) | int(b[1])<<8 | int(b[2])<<16 }

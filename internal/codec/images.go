@@ -11,8 +11,8 @@ import (
 	"golang.org/x/image/webp"
 )
 
-// fault wraps a library's error with what it means for the sender.
-func fault(k Kind, err error) error {
+// pictureError wraps a library's error with one of the Err variables.
+func pictureError(k Kind, err error) error {
 	kind := ErrCorrupt
 	var ju jpeg.UnsupportedError
 	var pu png.UnsupportedError
@@ -30,7 +30,7 @@ func (d *Decoder) decodePNG(b []byte, j *job) error {
 	m, err := png.Decode(&d.reader)
 	d.reader.Reset(nil)
 	if err != nil {
-		return fault(PNG, err)
+		return pictureError(PNG, err)
 	}
 	return d.drawImage(m, j)
 }
@@ -43,13 +43,13 @@ func (d *Decoder) decodeWebP(b []byte, j *job) error {
 	m, err := webp.Decode(&d.reader)
 	d.reader.Reset(nil)
 	if err != nil {
-		return fault(WebP, err)
+		return pictureError(WebP, err)
 	}
 	return d.drawImage(m, j)
 }
 
-// drawImage renders what a library returned. The picture is ours: alpha is
-// composited in place.
+// drawImage renders a picture that a library decoded. It composites alpha in place,
+// because nobody else uses the picture.
 func (d *Decoder) drawImage(m image.Image, j *job) error {
 	if err := sameSize(m, j.info); err != nil {
 		return err
@@ -68,7 +68,7 @@ func (d *Decoder) drawImage(m image.Image, j *job) error {
 		s.setPacked(modelGray, m.Pix, m.Stride, 1, 1, w, h)
 	case *image.Gray16: // big endian: the first byte is the high one
 		s.setPacked(modelGray, m.Pix, m.Stride, 2, 1, w, h)
-	case *image.RGBA: // opaque, or premultiplied: on black already
+	case *image.RGBA: // opaque, or premultiplied, which composites on black
 		s.setPacked(modelRGB, m.Pix, m.Stride, 4, 1, w, h)
 	case *image.NRGBA:
 		premultiply(m.Pix)
@@ -83,7 +83,7 @@ func (d *Decoder) drawImage(m image.Image, j *job) error {
 		premultiply(d.frame)
 		s.setPacked(modelRGB, d.frame, 4*w, 4, 1, w, h)
 	case *image.Paletted:
-		d.expand(m)
+		d.expandPalette(m)
 		s.setPacked(modelRGB, d.frame, 3*w, 3, 1, w, h)
 	case *image.CMYK:
 		s.setPacked(modelCMYK, m.Pix, m.Stride, 4, 1, w, h)
@@ -95,9 +95,9 @@ func (d *Decoder) drawImage(m image.Image, j *job) error {
 
 func (s *source) setYCbCr(m *image.YCbCr, k Kind) {
 	w, h := m.Rect.Dx(), m.Rect.Dy()
-	s.model, s.w, s.h = modelYCC, w, h
+	s.model, s.w, s.h = modelYCbCr, w, h
 	if k == WebP {
-		s.model = modelYCCVideo // the library hands out lossy WebP as it is stored
+		s.model = modelYCbCrLimited // the library does not expand the range of lossy WebP
 	}
 	sx, sy := 1, 1
 	switch m.SubsampleRatio {
@@ -118,8 +118,8 @@ func (s *source) setYCbCr(m *image.YCbCr, k Kind) {
 	s.planes[2] = plane{pix: m.Cr, stride: m.CStride, step: 1, w: cw, h: ch, subX: sx, subY: sy}
 }
 
-// expand writes the colours of a paletted picture, on black, into d.frame.
-func (d *Decoder) expand(m *image.Paletted) {
+// expandPalette writes the colours of a paletted picture, on black, into d.frame.
+func (d *Decoder) expandPalette(m *image.Paletted) {
 	var lut [256][3]byte
 	for i, c := range m.Palette {
 		r, g, b, _ := c.RGBA() // premultiplied

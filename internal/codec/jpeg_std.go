@@ -9,7 +9,7 @@ import (
 	"image/jpeg"
 )
 
-// Turbo tells whether JPEG goes through libjpeg-turbo in this build.
+// Turbo is true in builds that decode and encode JPEG with libjpeg-turbo.
 const Turbo = false
 
 func (d *Decoder) decodeJPEG(b []byte, j *job) error { return d.decodeStdJPEG(b, j) }

@@ -12,11 +12,11 @@ package codec
 // Outcomes besides 0.
 enum { MR_WARNING = 1, MR_FATAL = 2, MR_SIZE = 3 };
 
-// One call into C per picture, with a handle of its own (0.4 us): a handle keeps
-// the tables of earlier pictures, so one broken picture would spoil those after
-// it, and a picture without tables would decode with a stranger's. The size is
-// read again here, because turbojpeg leaves part of dst alone when the picture is
-// smaller than asked for. text takes the library's message, n bytes with a 0.
+// One call into C per picture, with a new handle (0.4 us): a handle keeps the tables
+// of earlier pictures, so a broken picture could affect later ones, and a picture
+// without tables would be decoded with those of another client. The size is checked
+// again here, because turbojpeg leaves part of dst unwritten when the picture is
+// smaller than expected. text receives the library's message, textn bytes with a 0.
 static int mr_decode(const unsigned char *src, unsigned long n, int fullw, int fullh,
                      unsigned char *dst, int w, int pitch, int height, int format,
                      char *text, unsigned long textn) {
@@ -60,13 +60,13 @@ import (
 	"unsafe"
 )
 
-// Turbo tells whether JPEG goes through libjpeg-turbo in this build.
+// Turbo is true in builds that decode and encode JPEG with libjpeg-turbo.
 const Turbo = true
 
 func (d *Decoder) decodeJPEG(b []byte, j *job) error {
-	// The library warns of only the first oddity in a picture, and keeps going
-	// with gray; a missing end is the one that must never be missed.
-	// Looked for from the end: it costs little where the picture is whole.
+	// libjpeg-turbo reports only its first warning, and fills missing data with gray.
+	// A truncated picture must be an error, so look for the end of image marker, from
+	// the end, where a complete picture has it.
 	end := max(bytes.LastIndex(b, []byte{0xff, 0xd9}), 0)
 	if bytes.Contains(b[end:], []byte{0xff, 0xda}) {
 		return fmt.Errorf("codec: jpeg: %w: no end of image", ErrTruncated)
@@ -75,7 +75,7 @@ func (d *Decoder) decodeJPEG(b []byte, j *job) error {
 	format, m, step := C.int(C.TJPF_RGB), modelRGB, 3
 	switch {
 	case info.components == 4:
-		format, m, step = C.TJPF_CMYK, modelCMYKNoInk, 4
+		format, m, step = C.TJPF_CMYK, modelCMYKInverted, 4
 	case info.components == 1 || t.Color == Gray:
 		format, m, step = C.TJPF_GRAY, modelGray, 1
 	}
@@ -87,14 +87,14 @@ func (d *Decoder) decodeJPEG(b []byte, j *job) error {
 	part := j.part.stored(info.Orientation, uw, uh)
 	f := shrinkFor(part.Width, part.Height, dw, dh)
 	for !j.whole() && f > 1 && (part.Width/f < dw || part.Height/f < dh || min(dw, dh) < 4) {
-		f /= 2 // what is mixed with pixels beyond the region must be its rim alone
+		f /= 2 // only the region's outermost pixels may be mixed with pixels outside of it
 	}
-	if info.sparse {
-		f = 1 // the library would shrink what chroma there is as well
+	if info.sparseChroma {
+		f = 1 // the library would shrink the chroma planes too
 	}
 	w, h := (info.Width+f-1)/f, (info.Height+f-1)/f
 
-	// A picture that needs nothing else is decoded where it belongs.
+	// A picture that needs no conversion is decoded straight into dst.
 	if j.whole() && w == dw && h == dh && info.Width == w*f && info.Height == h*f && info.Orientation == 1 &&
 		t.Type == UINT8 && step == t.Color.Channels() && (t.Layout == NHWC || step == 1) {
 		if t.Color == BGR {
@@ -125,17 +125,17 @@ func turbojpeg(b []byte, info Info, dst []byte, w, pitch, h int, format C.int) e
 	if rc == C.MR_SIZE {
 		return fmt.Errorf("codec: jpeg: %w: two frame headers that differ", ErrCorrupt)
 	}
-	said := string(text[:bytes.IndexByte(text[:], 0)])
+	message := string(text[:bytes.IndexByte(text[:], 0)])
 	if rc == C.MR_WARNING {
-		// Cameras pad their pictures; every decoder skips that.
-		if strings.Contains(said, "extraneous bytes") {
+		// Cameras pad their pictures; every decoder ignores the padding.
+		if strings.Contains(message, "extraneous bytes") {
 			return nil
 		}
-		if strings.Contains(said, "remature end") { // of file, or of a segment
-			return fmt.Errorf("codec: jpeg: %w: %s", ErrTruncated, said)
+		if strings.Contains(message, "remature end") { // of file, or of a segment
+			return fmt.Errorf("codec: jpeg: %w: %s", ErrTruncated, message)
 		}
 	}
-	return fmt.Errorf("codec: jpeg: %w: %s", ErrCorrupt, said)
+	return fmt.Errorf("codec: jpeg: %w: %s", ErrCorrupt, message)
 }
 
 func encodeJPEG(dst []byte, rgb []byte, w, h, quality int) ([]byte, error) {

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// Kind is the encoding of a picture, as told by its first bytes.
+// Kind is the encoding of a picture, by its first bytes.
 type Kind uint8
 
-// The kinds that Decode takes.
+// The kinds that Decode accepts.
 const (
 	Unknown Kind = iota
 	JPEG
@@ -31,7 +31,7 @@ func (k Kind) String() string {
 
 const pngMagic = "\x89PNG\r\n\x1a\n"
 
-// Sniff tells the kind of a picture by content. Twelve bytes are enough.
+// Sniff returns the kind of a picture by its first twelve bytes.
 func Sniff(b []byte) Kind {
 	switch {
 	case len(b) >= 3 && b[0] == 0xff && b[1] == 0xd8 && b[2] == 0xff:
@@ -44,9 +44,8 @@ func Sniff(b []byte) Kind {
 	return Unknown
 }
 
-// others are pictures and videos that people send by mistake, told by what stands
-// at an offset of their first bytes.
-var others = [...]struct {
+// otherFormats are formats that clients send by mistake, by the bytes at an offset.
+var otherFormats = [...]struct {
 	at          int
 	magic, name string
 }{
@@ -57,10 +56,10 @@ var others = [...]struct {
 	{4, "ftyp", "a video"}, {0, "\x1aE\xdf\xa3", "a video"},
 }
 
-// unknown is the error for what Sniff does not know.
-func unknown(b []byte) error {
+// unknownError is the error for bytes of no known kind.
+func unknownError(b []byte) error {
 	what := fmt.Sprintf("%d bytes", len(b))
-	for _, o := range others {
+	for _, o := range otherFormats {
 		if len(b) > o.at && strings.HasPrefix(string(b[o.at:min(len(b), o.at+8)]), o.magic) {
 			what = o.name
 			break
@@ -69,7 +68,7 @@ func unknown(b []byte) error {
 	return fmt.Errorf("codec: %w (%s): send one of those, or raw pixels", ErrUnknown, what)
 }
 
-// names is a small enumeration's table of names, shared by the text methods.
+// names are the names of an enumeration's values, for its text methods.
 type names []string
 
 func (n names) name(i uint8) string {

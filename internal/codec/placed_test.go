@@ -71,7 +71,7 @@ func found(got []byte, w, h int) box {
 // where it was in the upright frame: for every size, fit, orientation, region and
 // shrink, and every way that pixels come in. A side may be off by a pixel of the frame or
 // half a pixel of the target, whichever is larger, and not to one side on average.
-func TestBoxesComeBack(outer *testing.T) {
+func TestBoxesMapBackToTheFrame(outer *testing.T) {
 	d := NewDecoder(Limits{})
 	var bias [4]float64
 	var overlap, n float64

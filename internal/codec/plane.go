@@ -1,22 +1,22 @@
 package codec
 
-// model is how the planes of a source make a colour.
+// model is the colour model of a source's planes.
 type model uint8
 
 const (
-	modelGray      model = iota // one plane
-	modelRGB                    // three planes
-	modelYCC                    // three planes, BT.601 full range: what JPEG means
-	modelYCCVideo               // three planes, BT.601 limited range: video and lossy WebP
-	modelCMYK                   // four planes, 255 is full ink
-	modelCMYKNoInk              // four planes, 255 is no ink: what Adobe stores
+	modelGray         model = iota // one plane
+	modelRGB                       // three planes
+	modelYCbCr                     // three planes, BT.601 full range: JPEG
+	modelYCbCrLimited              // three planes, BT.601 limited range: video and lossy WebP
+	modelCMYK                      // four planes, 255 is full ink
+	modelCMYKInverted              // four planes, 255 is no ink: as Adobe stores it
 )
 
 func (m model) planes() int {
 	switch m {
 	case modelGray:
 		return 1
-	case modelCMYK, modelCMYKNoInk:
+	case modelCMYK, modelCMYKInverted:
 		return 4
 	}
 	return 3
@@ -30,24 +30,24 @@ type plane struct {
 	w, h         int // samples
 	subX, subY   int
 
-	beforeX, beforeY int // pixels of the first sample that lie before the region
+	beforeX, beforeY int // pixels of the first sample outside of the region
 }
 
 // source is a decoded picture, or a raw frame, as the resizer reads it.
 type source struct {
 	model        model
-	w, h         int // pixels the planes stand for, as stored
-	shrunk       int // how much the decoder has shrunk it already: 1, 2, 4, 8
+	w, h         int // pixels that the planes cover, as stored
+	shrunk       int // the factor by which the decoder has shrunk it: 1, 2, 4 or 8
 	planes       [4]plane
 	alpha        plane // sampled only where hasAlpha; composited on black
 	hasAlpha     bool
-	packed       bool // three planes are the bytes of the same pixels, in order
+	packed       bool // the three planes are interleaved, in order
 	fullW, fullH int  // stored size of the frame, before shrunk
-	cutW, cutH   int  // of that, the part to be drawn
+	cropW, cropH int  // the part of it to be drawn
 }
 
-// setPacked makes the planes of pixels that keep n components together, each at
-// offset o, o+gap, ... of a pixel of step bytes.
+// setPacked sets the planes of interleaved components: component c is at offset
+// c*gap of a pixel of step bytes.
 func (s *source) setPacked(m model, pix []byte, stride, step, gap, w, h int) {
 	s.model, s.w, s.h = m, w, h
 	s.packed = m == modelRGB && gap == 1
@@ -56,7 +56,7 @@ func (s *source) setPacked(m model, pix []byte, stride, step, gap, w, h int) {
 	}
 }
 
-// shrinkFor is the most of 8, 4, 2, 1 by which a picture of w by h can be shrunk
+// shrinkFor is the largest of 8, 4, 2 and 1 by which a picture of w by h can be shrunk
 // (rounding up) and still have at least tw by th pixels.
 func shrinkFor(w, h, tw, th int) int {
 	for f := 8; f > 1; f /= 2 {
@@ -68,7 +68,7 @@ func shrinkFor(w, h, tw, th int) int {
 }
 
 // boxRow averages boxes of fx by fy samples of the plane into out, one row of
-// the shrunk plane. Boxes that hang over the edge average what is there.
+// the shrunk plane. Boxes that reach beyond the edge average the samples inside.
 func boxRow(out []byte, acc []uint32, p *plane, y, fx, fy int) {
 	y0, y1 := y*fy, min((y+1)*fy, p.h)
 	rows := y1 - y0

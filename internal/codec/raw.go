@@ -64,7 +64,7 @@ func (d *Decoder) Convert(b []byte, f RawFormat, w, h int, t Target, dst []byte)
 		d.src.setPacked(modelGray, b, w, 1, 1, w, h)
 	case NV12:
 		cw, ch := (w+1)/2, (h+1)/2
-		d.src.model, d.src.w, d.src.h = modelYCCVideo, w, h
+		d.src.model, d.src.w, d.src.h = modelYCbCrLimited, w, h
 		d.src.planes[0] = plane{pix: b, stride: w, step: 1, w: w, h: h, subX: 1, subY: 1}
 		d.src.planes[1] = plane{pix: b[w*h:], stride: 2 * cw, step: 2, w: cw, h: ch, subX: 2, subY: 2}
 		d.src.planes[2] = plane{pix: b[w*h+1:], stride: 2 * cw, step: 2, w: cw, h: ch, subX: 2, subY: 2}

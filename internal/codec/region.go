@@ -5,18 +5,18 @@ import (
 	"fmt"
 )
 
-// ErrRegion says that a target's region is not a part of the picture.
-var ErrRegion = errors.New("region is no part of the picture")
+// ErrRegion is the error of a target whose region does not lie in the picture.
+var ErrRegion = errors.New("region does not lie in the picture")
 
 // Region is a part of the upright picture, in its pixels. The zero Region is the
 // whole picture.
 type Region struct {
-	X, Y          int // the left upper pixel
+	X, Y          int // the upper left pixel
 	Width, Height int
 }
 
-// of fills the zero Region in for an upright picture of w by h.
-func (r Region) of(w, h int) Region {
+// orWhole returns r, or the whole upright picture of w by h for the zero Region.
+func (r Region) orWhole(w, h int) Region {
 	if r == (Region{}) {
 		return Region{Width: w, Height: h}
 	}
@@ -37,7 +37,7 @@ func (r Region) check(w, h int) error {
 // stored is where the region lies in the picture as stored, which is w by h
 // upright.
 func (r Region) stored(orientation, w, h int) Region {
-	right, below := w-r.X-r.Width, h-r.Y-r.Height // what is beyond it
+	right, below := w-r.X-r.Width, h-r.Y-r.Height // pixels beyond it
 	switch orientation {
 	case 2:
 		r.X = right
@@ -60,12 +60,11 @@ func (r Region) stored(orientation, w, h int) Region {
 	return r
 }
 
-// cut leaves of the source what is needed for r, a part of the frame as stored.
-// Planes begin with the sample that holds the region's first pixel, and keep how
-// many pixels of that sample lie before it: where a sample covers several pixels,
-// a region need not begin with a sample of its own.
-func (s *source) cut(r Region) {
-	s.cutW, s.cutH = r.Width, r.Height
+// crop reduces the source to r, a part of the frame as stored. Each plane then begins
+// with the sample of the region's first pixel. Where a sample covers several pixels,
+// some of them may lie before the region: beforeX and beforeY count them.
+func (s *source) crop(r Region) {
+	s.cropW, s.cropH = r.Width, r.Height
 	if r.Width == s.fullW && r.Height == s.fullH {
 		return
 	}

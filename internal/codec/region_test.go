@@ -85,7 +85,7 @@ func drawRegion(t *rapid.T, w, h int) Region {
 	return r
 }
 
-func crop(rgb []byte, w int, r Region) (out []byte) {
+func cropRGB(rgb []byte, w int, r Region) (out []byte) {
 	for y := range r.Height {
 		at := 3 * ((r.Y+y)*w + r.X)
 		out = append(out, rgb[at:at+3*r.Width]...)
@@ -96,7 +96,7 @@ func crop(rgb []byte, w int, r Region) (out []byte) {
 // A region at its own size is that part of the whole picture, wherever it
 // begins. Only the colours of its outermost pixels may differ, where they have
 // fewer samples than pixels: those beyond the region are not looked at.
-func TestRegionIsThatPart(outer *testing.T) {
+func TestRegionAtItsSizeIsACrop(outer *testing.T) {
 	all := forms(outer)
 	wholes := map[int][]byte{}
 	for i := range all {
@@ -107,7 +107,7 @@ func TestRegionIsThatPart(outer *testing.T) {
 		i := rapid.IntRange(0, len(all)-1).Draw(t, "form")
 		f := &all[i]
 		r := drawRegion(t, f.width, f.height)
-		want := crop(wholes[i], f.width, r)
+		want := cropRGB(wholes[i], f.width, r)
 		tg := Target{Region: r, Layout: Layout(rapid.IntRange(0, 1).Draw(t, "layout"))}
 		got := make([]byte, tg.Size(f.width, f.height))
 		p, err := f.make(d, tg, got)
@@ -149,7 +149,7 @@ func TestRegionResized(outer *testing.T) {
 	rapid.Check(outer, func(t *rapid.T) {
 		f := &all[rapid.IntRange(0, len(all)-1).Draw(t, "form")]
 		r := drawRegion(t, f.width, f.height)
-		part := crop(f.whole(outer), f.width, r)
+		part := cropRGB(f.whole(outer), f.width, r)
 		tg := Target{Width: rapid.IntRange(1, 90).Draw(t, "tw"), Height: rapid.IntRange(1, 90).Draw(t, "th"), Fit: Fit(rapid.IntRange(0, 1).Draw(t, "fit"))}
 		want := make([]byte, tg.Size(r.Width, r.Height))
 		plain, err := d.Convert(part, RGB24, r.Width, r.Height, tg, want)
@@ -174,7 +174,7 @@ func TestRegionResized(outer *testing.T) {
 	})
 }
 
-func TestRegionsThatAreNone(t *testing.T) {
+func TestInvalidRegions(t *testing.T) {
 	b := pngOf(t, scene(40, 30))
 	d := NewDecoder(Limits{})
 	for _, r := range []Region{

@@ -37,7 +37,7 @@ func TestRefused(t *testing.T) {
 	good := jpegOf(t, scene(64, 48), 90)
 	pics := quadPictures(t)
 	animated := animation(t, "")
-	cut, wide := animated[:60], append([]byte{}, animated...)
+	crop, wide := animated[:60], append([]byte{}, animated...)
 	wide[strings.Index(string(wide), "ANMF")+8] = 9 // 18 pixels to the right
 	arithmetic := append([]byte{}, good...)
 	arithmetic[strings.Index(string(good), "\xff\xc0")+1] = 0xc9
@@ -83,7 +83,7 @@ func TestRefused(t *testing.T) {
 		{"png that claims more than it holds", pngHeaderOf(8000, 8000), ErrTruncated, "cannot hold"},
 		{"png of no pixels", pngHeaderOf(2, 2), nil, ""},
 		{"webp magic", []byte("RIFF\x00\x00\x00\x00WEBP"), ErrTruncated, ""},
-		{"webp animated, cut", cut, ErrTruncated, "no whole frame"},
+		{"webp animated, cut", crop, ErrTruncated, "no whole frame"},
 		{"webp animated, beside its canvas", wide, ErrCorrupt, "beyond the canvas"},
 		{"webp of 16384 squared", bigWebP, ErrTooLarge, "max_pixels"},
 		{"webp no signature", append([]byte("RIFF\x1a\x00\x00\x00WEBPVP8L\x05\x00\x00\x00"), 1, 2, 3, 4, 5, 0), ErrCorrupt, ""},
@@ -94,7 +94,7 @@ func TestRefused(t *testing.T) {
 			dst := make([]byte, 8*8*3)
 			_, err := d.Decode(tc.b, Target{Width: 8, Height: 8}, dst)
 			if err == nil {
-				t.Fatal("was taken")
+				t.Fatal("was accepted")
 			}
 			if tc.want != nil && !errors.Is(err, tc.want) || !strings.Contains(err.Error(), tc.text) {
 				t.Fatalf("%v: want %v with %q", err, tc.want, tc.text)
@@ -109,7 +109,7 @@ func TestHugeHeaderAllocatesLittle(t *testing.T) {
 	r := testing.Benchmark(func(tb *testing.B) {
 		for range tb.N {
 			if _, err := Header(b); err == nil {
-				tb.Fatal("was taken")
+				tb.Fatal("was accepted")
 			}
 		}
 	})
@@ -149,18 +149,18 @@ func TestTruncated(t *testing.T) {
 		for n := 0; n <= len(b)-tail; n += step {
 			_, err := d.Decode(b[:n], tg, dst)
 			if err == nil {
-				t.Errorf("%s cut to %d of %d bytes was taken", name, n, len(b))
+				t.Errorf("%s cut to %d of %d bytes was accepted", name, n, len(b))
 			}
 		}
 		// A progressive picture without its last scans is a coarser picture.
 		if Sniff(b) == JPEG && name != "progressive.jpg" {
 			for n := len(b) / 3; n < len(b)-20; n += step {
-				cut := append(append([]byte{}, b[:n]...), 0xff, 0xd9)
-				if _, err := Header(cut); err != nil {
+				crop := append(append([]byte{}, b[:n]...), 0xff, 0xd9)
+				if _, err := Header(crop); err != nil {
 					continue
 				}
-				if _, err := d.Decode(cut, tg, dst); err == nil {
-					t.Errorf("%s cut to %d of %d bytes, with an end, was taken", name, n, len(b))
+				if _, err := d.Decode(crop, tg, dst); err == nil {
+					t.Errorf("%s cut to %d of %d bytes, with an end, was accepted", name, n, len(b))
 				}
 			}
 		}
@@ -185,7 +185,7 @@ func without(b []byte, marker byte) []byte {
 	}
 }
 
-// A decoder must not lend one picture's tables to the next.
+// A decoder must not use the tables of an earlier picture.
 func TestTablesDoNotLeak(t *testing.T) {
 	d := NewDecoder(Limits{})
 	defer d.Close()
@@ -209,7 +209,7 @@ func TestStandardTables(t *testing.T) {
 	}
 }
 
-func TestPaddingIsTaken(t *testing.T) {
+func TestPaddingIsAccepted(t *testing.T) {
 	b := jpegOf(t, scene(64, 48), 90)
 	want, _ := decode(t, b, Target{})
 	for name, b := range map[string][]byte{
@@ -255,7 +255,7 @@ func TestTargetRefused(t *testing.T) {
 	}
 }
 
-func TestExifIsHarmless(t *testing.T) {
+func TestBrokenExifIsIgnored(t *testing.T) {
 	good := tiffOf(6, binary.LittleEndian)
 	for n := range good {
 		exifOrientation(good[:n])

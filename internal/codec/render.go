@@ -5,21 +5,21 @@ import (
 	"math"
 )
 
-// painter knows where each pixel of the stored picture goes in dst. Positions
+// targetWriter writes rows of the stored picture to their places in dst. Positions
 // are in pixels of the target: stored pixel (x, y) goes to base + x*sx + y*sy.
-type painter struct {
-	dst          []byte
-	base, sx, sy int
-	pixel, chan_ int // elements from one pixel, and one channel, to the next
-	channels     int
-	lut          *[3][256]uint32 // float bits for FP32; nil for UINT8
+type targetWriter struct {
+	dst                    []byte
+	base, sx, sy           int
+	pixelStep, channelStep int // elements from one pixel, and one channel, to the next
+	channels               int
+	lut                    *[3][256]uint32 // float bits for FP32; nil for UINT8
 }
 
-func (d *Decoder) painter(t *Target, r rect, orientation, tw, th int, dst []byte) painter {
-	p := painter{dst: dst, channels: t.Color.Channels()}
-	p.pixel, p.chan_ = p.channels, 1
+func (d *Decoder) targetWriter(t *Target, r rect, orientation, tw, th int, dst []byte) targetWriter {
+	p := targetWriter{dst: dst, channels: t.Color.Channels()}
+	p.pixelStep, p.channelStep = p.channels, 1
 	if t.Layout == NCHW {
-		p.pixel, p.chan_ = 1, tw*th
+		p.pixelStep, p.channelStep = 1, tw*th
 	}
 	if t.Type == FP32 {
 		p.lut = d.normalise(t.Norm)
@@ -34,20 +34,20 @@ func (d *Decoder) painter(t *Target, r rect, orientation, tw, th int, dst []byte
 		p.base, p.sx, p.sy = down+right, -1, -tw
 	case 4: // upside down, mirrored
 		p.base, p.sx, p.sy = down, 1, -tw
-	case 5: // rows are columns
+	case 5: // rows become columns
 		p.base, p.sx, p.sy = 0, tw, 1
-	case 6: // turn it a quarter clockwise
+	case 6: // a quarter turn clockwise
 		p.base, p.sx, p.sy = right, tw, -1
-	case 7: // both, mirrored
+	case 7: // a quarter turn clockwise, mirrored
 		p.base, p.sx, p.sy = down+right, -tw, -1
-	case 8: // turn it a quarter anticlockwise
+	case 8: // a quarter turn anticlockwise
 		p.base, p.sx, p.sy = down, -tw, 1
 	}
 	p.base += r.y*tw + r.x
 	return p
 }
 
-// normalise gives the table from pixel to the bits of its float, per channel.
+// normalise returns the table from pixel value to the bits of its float, per channel.
 func (d *Decoder) normalise(n Norm) *[3][256]uint32 {
 	if d.lut != nil && d.lutFor == n {
 		return d.lut
@@ -72,9 +72,9 @@ func (d *Decoder) normalise(n Norm) *[3][256]uint32 {
 }
 
 // row writes one stored row of channel c.
-func (p *painter) row(y, c int, row []byte) {
-	at := (p.base+y*p.sy)*p.pixel + c*p.chan_
-	step := p.sx * p.pixel
+func (p *targetWriter) row(y, c int, row []byte) {
+	at := (p.base+y*p.sy)*p.pixelStep + c*p.channelStep
+	step := p.sx * p.pixelStep
 	if p.lut != nil {
 		lut := &p.lut[c]
 		if step == 1 {
@@ -106,8 +106,8 @@ func (p *painter) row(y, c int, row []byte) {
 	}
 }
 
-// row3 writes one stored row of three channels kept together, left to right.
-func (p *painter) row3(y int, r, g, b []byte) {
+// row3 writes one stored row of three interleaved channels, left to right.
+func (p *targetWriter) row3(y int, r, g, b []byte) {
 	at := (p.base + y*p.sy) * 3
 	n := len(r)
 	g, b = g[:n], b[:n]
@@ -129,12 +129,12 @@ func (p *painter) row3(y int, r, g, b []byte) {
 	}
 }
 
-// fill paints the target around r.
+// fill writes t.Fill to the target around r.
 func (d *Decoder) fill(t *Target, r rect, tw, th int, dst []byte) {
 	if r.w == tw && r.h == th {
 		return
 	}
-	p := d.painter(t, rect{0, 0, tw, th}, 1, tw, th, dst)
+	p := d.targetWriter(t, rect{0, 0, tw, th}, 1, tw, th, dst)
 	d.blank = grow(d.blank, tw)
 	for i := range d.blank {
 		d.blank[i] = t.Fill
@@ -154,11 +154,11 @@ func (d *Decoder) fill(t *Target, r rect, tw, th int, dst []byte) {
 	}
 }
 
-// render samples the source into its place of the target.
+// render samples the source into its rectangle of the target.
 func (d *Decoder) render(src *source, orientation int, t *Target, r rect, tw, th int, dst []byte) {
 	d.fill(t, r, tw, th, dst)
-	paint := d.painter(t, r, orientation, tw, th, dst)
-	// From here on everything is as stored, so a turned picture's target is too.
+	writer := d.targetWriter(t, r, orientation, tw, th, dst)
+	// From here on coordinates are those of the stored picture, the target's too.
 	dw, dh := r.w, r.h
 	if orientation >= 5 {
 		dw, dh = dh, dw
@@ -168,7 +168,7 @@ func (d *Decoder) render(src *source, orientation int, t *Target, r rect, tw, th
 		shrink = shrinkFor(src.w, src.h, dw, dh)
 	}
 	planes := src.model.planes()
-	lumaOnly := t.Color == Gray && (src.model == modelYCC || src.model == modelYCCVideo)
+	lumaOnly := t.Color == Gray && (src.model == modelYCbCr || src.model == modelYCbCrLimited)
 	if lumaOnly {
 		planes = 1
 	}
@@ -176,7 +176,7 @@ func (d *Decoder) render(src *source, orientation int, t *Target, r rect, tw, th
 		d.samplers[c].start(d, src, &src.planes[c], shrink, dw, dh)
 	}
 	if src.packed {
-		d.samplers[0].mates = [2]*sampler{&d.samplers[1], &d.samplers[2]}
+		d.samplers[0].siblings = [2]*sampler{&d.samplers[1], &d.samplers[2]}
 	}
 	if src.hasAlpha {
 		d.samplers[4].start(d, src, &src.alpha, shrink, dw, dh)
@@ -191,18 +191,18 @@ func (d *Decoder) render(src *source, orientation int, t *Target, r rect, tw, th
 		}
 		switch {
 		case t.Color == Gray:
-			paint.row(y, 0, rgb[0])
-		case t.Layout == NHWC && paint.sx == 1:
-			paint.row3(y, rgb[0], rgb[1], rgb[2])
+			writer.row(y, 0, rgb[0])
+		case t.Layout == NHWC && writer.sx == 1:
+			writer.row3(y, rgb[0], rgb[1], rgb[2])
 		default:
 			for c := range 3 {
-				paint.row(y, c, rgb[c])
+				writer.row(y, c, rgb[c])
 			}
 		}
 	}
 }
 
-// convertRow makes red, green and blue of row y; for a Gray target, element 0 is
+// convertRow returns red, green and blue of row y; for a Gray target, element 0 is
 // the luma.
 func (d *Decoder) convertRow(src *source, y, planes int, lumaOnly bool) [3][]byte {
 	var in [4][]byte
@@ -211,17 +211,17 @@ func (d *Decoder) convertRow(src *source, y, planes int, lumaOnly bool) [3][]byt
 	}
 	r, g, b := d.lines[0], d.lines[1], d.lines[2]
 	switch {
-	case src.model == modelGray, lumaOnly && src.model == modelYCC:
+	case src.model == modelGray, lumaOnly && src.model == modelYCbCr:
 		r, g, b = in[0], in[0], in[0]
 	case lumaOnly:
-		lumaVideoRow(r, in[0])
+		lumaLimitedRow(r, in[0])
 		g, b = r, r
 	case src.model == modelRGB:
 		r, g, b = in[0], in[1], in[2]
-	case src.model == modelYCC:
-		yccRow(r, g, b, in[0], in[1], in[2])
-	case src.model == modelYCCVideo:
-		yccVideoRow(r, g, b, in[0], in[1], in[2])
+	case src.model == modelYCbCr:
+		ycbcrRow(r, g, b, in[0], in[1], in[2])
+	case src.model == modelYCbCrLimited:
+		ycbcrLimitedRow(r, g, b, in[0], in[1], in[2])
 	default:
 		flip := src.model == modelCMYK
 		scaleRow(r, in[0], in[3], flip)

@@ -13,9 +13,9 @@ type tap struct {
 	w    int32 // 0 to fracOne, for b; a has the rest
 }
 
-// axisKey is all that the taps of an axis depend on.
+// axisKey is what the taps of an axis depend on.
 type axisKey struct {
-	full  int // length of the frame's part that is drawn, pixels
+	full  int // length of the drawn part of the frame, pixels
 	from  int // pixels from the first sample's edge to that part
 	den   int // pixels a sample covers: subsampling times shrink
 	count int // samples
@@ -27,12 +27,12 @@ type axisKey struct {
 type axis struct {
 	key      axisKey
 	taps     []tap
-	used     uint64 // when, in calls
+	used     uint64 // when it was last used, in calls of axisFor
 	identity bool   // position i reads sample i alone
 }
 
 // Position i of dst covers frame pixels around from+(i+0.5)*full/dst, and sample j
-// of the plane is centred at (j+0.5)*den: the usual half-pixel centres.
+// of the plane is centred at (j+0.5)*den: half-pixel centres.
 func (ax *axis) set(k axisKey) {
 	ax.key = k
 	if cap(ax.taps) < k.dst {
@@ -53,11 +53,11 @@ func (ax *axis) set(k axisKey) {
 }
 
 // maxAxes bounds the cache of a Decoder. A picture needs six at most (two axes;
-// luma, chroma and alpha), mostly two or four, so several sizes keep theirs.
+// luma, chroma and alpha), mostly two or four, so that several sizes stay cached.
 const maxAxes = 32
 
-// axisFor finds the taps for k, or replaces the least recently used, keeping its
-// memory. Those of the picture at hand are the most recent, so they stay.
+// axisFor returns the taps for k from the cache, or computes them in place of the
+// least recently used. Those of the current picture are the most recent, so they stay.
 func (d *Decoder) axisFor(k axisKey) *axis {
 	d.axisUses++
 	oldest := &d.axes[0]
@@ -76,24 +76,25 @@ func (d *Decoder) axisFor(k axisKey) *axis {
 	return oldest
 }
 
-// sampler makes target rows of one plane.
+// sampler computes the target rows of one plane.
 type sampler struct {
 	p      *plane
-	fx, fy int // boxes to average first
+	fx, fy int // box size to average before sampling
 	sw, sh int // the plane's size after that
 	x, y   *axis
-	rows   [2]int // which source row each of the cached rows is; -1 none
+	rows   [2]int // the source row of each of the cached rows; -1 none
 	lines  [2][]int32
 	box    []byte // one shrunk row
 	boxY   int
 	acc    []uint32
 	out    []byte // the target row
 
-	// The samplers of the other two channels, where all three are kept together
-	// in memory: one pass over the pixels then serves them all.
-	mates [2]*sampler
+	// The samplers of the other two channels of an interleaved source, which are
+	// computed in the same pass.
+	siblings [2]*sampler
 }
 
+// grow returns a slice of length n, b if its capacity suffices. Contents are lost.
 func grow[T any](b []T, n int) []T {
 	if cap(b) < n {
 		return make([]T, n)
@@ -112,24 +113,24 @@ func (s *sampler) start(d *Decoder, src *source, p *plane, shrink, dw, dh int) {
 		s.box = grow(s.box, s.sw)
 		s.acc = grow(s.acc, s.sw)
 	}
-	s.x = d.axisFor(axisKey{src.cutW, p.beforeX, p.subX * s.fx * src.shrunk, s.sw, dw, step})
-	s.y = d.axisFor(axisKey{src.cutH, p.beforeY, p.subY * s.fy * src.shrunk, s.sh, dh, 1})
+	s.x = d.axisFor(axisKey{src.cropW, p.beforeX, p.subX * s.fx * src.shrunk, s.sw, dw, step})
+	s.y = d.axisFor(axisKey{src.cropH, p.beforeY, p.subY * s.fy * src.shrunk, s.sh, dh, 1})
 	s.rows = [2]int{-1, -1}
 	s.boxY = -1
-	s.mates = [2]*sampler{}
+	s.siblings = [2]*sampler{}
 	s.out = grow(s.out, dw)
 	if !s.x.identity || !s.y.identity {
 		s.lines[0], s.lines[1] = grow(s.lines[0], dw), grow(s.lines[1], dw)
 	}
 }
 
-// source gives row y of the shrunk plane and the step between its samples.
+// source returns row y of the shrunk plane and the step between its samples.
 func (s *sampler) source(y int) ([]byte, int) {
 	if s.fx == 1 && s.fy == 1 {
 		return s.p.pix[y*s.p.stride:], s.p.step
 	}
-	if s.boxY != y && s.mates[0] != nil && s.fx == 2 && s.fy == 2 && 2*y+2 <= s.p.h {
-		m, n := s.mates[0], s.mates[1]
+	if s.boxY != y && s.siblings[0] != nil && s.fx == 2 && s.fy == 2 && 2*y+2 <= s.p.h {
+		m, n := s.siblings[0], s.siblings[1]
 		boxRow3(s.box, m.box, n.box, s.p, y)
 		s.boxY, m.boxY, n.boxY = y, y, y
 	}
@@ -140,7 +141,7 @@ func (s *sampler) source(y int) ([]byte, int) {
 	return s.box, 1
 }
 
-// row makes target row y. The slice is good until the next call and the caller
+// row returns target row y. The slice is valid until the next call, and the caller
 // must not write to it.
 func (s *sampler) row(y int) []byte {
 	t := s.y.taps[y]
@@ -150,7 +151,7 @@ func (s *sampler) row(y int) []byte {
 			return src[:len(s.out)]
 		}
 		if step == 3 {
-			everyThird(s.out, src)
+			copyEveryThird(s.out, src)
 			return s.out
 		}
 		for i := range s.out {
@@ -175,8 +176,8 @@ func (s *sampler) row(y int) []byte {
 	return out
 }
 
-// everyThird copies the first of each three bytes: one channel of packed colours.
-func everyThird(out, src []byte) {
+// copyEveryThird copies the first of each three bytes: one channel of interleaved pixels.
+func copyEveryThird(out, src []byte) {
 	for ; len(out) >= 4 && len(src) >= 12; out, src = out[4:], src[12:] {
 		out[0], out[1], out[2], out[3] = src[0], src[3], src[6], src[9]
 	}
@@ -185,8 +186,8 @@ func everyThird(out, src []byte) {
 	}
 }
 
-// line gives source row y interpolated horizontally, from the cache where it is
-// there, and does not evict keep.
+// line returns source row y interpolated horizontally, from the cache if possible.
+// It does not evict row keep.
 func (s *sampler) line(y, keep int) []int32 {
 	switch {
 	case s.rows[0] == y:
@@ -202,7 +203,7 @@ func (s *sampler) line(y, keep int) []int32 {
 	line := s.lines[slot]
 	src, step := s.source(y)
 	taps := s.x.taps[:len(line)]
-	if m, n := s.mates[0], s.mates[1]; m != nil {
+	if m, n := s.siblings[0], s.siblings[1]; m != nil {
 		m.rows[slot], n.rows[slot] = y, y
 		if step == 1 {
 			src1, _ := m.source(y)

@@ -166,7 +166,7 @@ func TestConvertRefuses(t *testing.T) {
 		"target":         {RGB24, 12, 2, 2, Target{Width: -1}, 12},
 	} {
 		if _, err := d.Convert(make([]byte, tc.n), tc.f, tc.w, tc.h, tc.tg, make([]byte, tc.dstLen)); err == nil {
-			t.Errorf("%s: was taken", name)
+			t.Errorf("%s: was accepted", name)
 		}
 	}
 }

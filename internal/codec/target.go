@@ -19,7 +19,7 @@ var colorNames = names{"RGB", "BGR", "GRAY"}
 
 func (c Color) String() string { return colorNames.name(uint8(c)) }
 
-// MarshalText and UnmarshalText write and read the name.
+// MarshalText writes the name.
 func (c Color) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
 // UnmarshalText reads RGB, BGR or GRAY.
@@ -40,7 +40,7 @@ func (c Color) Channels() int {
 // Layout is the order of a target's axes.
 type Layout uint8
 
-// NHWC keeps the channels of a pixel together; NCHW writes a plane per channel.
+// NHWC interleaves the channels; NCHW writes a plane per channel.
 const (
 	NHWC Layout = iota
 	NCHW
@@ -63,7 +63,7 @@ func (l *Layout) UnmarshalText(b []byte) error {
 // Type is a target's element type.
 type Type uint8
 
-// UINT8 is the plain pixel; FP32 is normalised and little endian.
+// UINT8 is the pixel value itself; FP32 is normalised, and little endian.
 const (
 	UINT8 Type = iota
 	FP32
@@ -91,11 +91,11 @@ func (t Type) Size() int {
 	return 1
 }
 
-// Fit is what happens when the shapes of picture and target differ.
+// Fit is how a picture is fitted to a target of another aspect ratio.
 type Fit uint8
 
-// Stretch fills the target and ignores the aspect; Letterbox keeps the aspect,
-// centres the picture and fills the rest.
+// Stretch fills the target and ignores the aspect ratio; Letterbox keeps it, centres
+// the picture and fills the rest.
 const (
 	Stretch Fit = iota
 	Letterbox
@@ -118,18 +118,18 @@ func (f *Fit) UnmarshalText(b []byte) error {
 // maxSide bounds each side of a target, so that its size in bytes cannot overflow.
 const maxSide = 1 << 16
 
-// Norm is what FP32 targets do with a pixel p of channel c:
+// Norm is the normalisation of FP32 targets. A pixel p of channel c becomes
 //
 //	(p*Scale[c] - Mean[c]) / Std[c]
 //
 // Channels are in the target's order (for BGR, index 0 is blue). A zero Scale or
-// Std counts as 1, so the zero Norm leaves 0..255.
+// Std counts as 1, so the zero Norm keeps 0..255.
 type Norm struct {
 	Scale, Mean, Std [3]float32
 }
 
-// Target says what pixels to make. The zero Target is the picture's own size as
-// RGB bytes, a pixel's channels together.
+// Target describes the pixels to write. The zero Target is the picture in its own
+// size, as interleaved RGB bytes.
 type Target struct {
 	// Width and Height in pixels; 0 takes that side from the upright picture.
 	Width, Height int
@@ -139,10 +139,10 @@ type Target struct {
 	Norm          Norm // FP32 only
 	Fit           Fit
 	Fill          byte   // the pixel value around a letterboxed picture, before Norm
-	Region        Region // the part of the picture that is made; what is said of the picture's size then holds for it
+	Region        Region // the part of the picture to write; Width, Height and Fit then refer to its size
 }
 
-// Validate reports the first field that makes no sense. Decode calls it too.
+// Validate returns an error for the first invalid field. Decode calls it too.
 func (t *Target) Validate() error {
 	switch {
 	case t.Width < 0 || t.Width > maxSide:
@@ -173,7 +173,7 @@ func (t *Target) Validate() error {
 
 // Dims is the target's width and height for an upright picture of w by h.
 func (t *Target) Dims(w, h int) (tw, th int) {
-	part := t.Region.of(w, h)
+	part := t.Region.orWhole(w, h)
 	tw, th = t.Width, t.Height
 	if tw == 0 {
 		tw = part.Width
@@ -190,7 +190,7 @@ func (t *Target) Size(w, h int) int {
 	return tw * th * t.Color.Channels() * t.Type.Size()
 }
 
-// Placed says where the picture ended up. A point (x, y) in target pixels is
+// Placed describes where in the target the picture lies. A point (x, y) in target pixels is
 // (OriginX+(x-OffsetX)*ScaleX, OriginY+(y-OffsetY)*ScaleY) in pixels of the frame
 // as sent, after EXIF rotation.
 type Placed struct {
@@ -201,7 +201,7 @@ type Placed struct {
 }
 
 // ToFrame maps a point in target pixels to pixels of the frame as sent. Points
-// in a letterbox's fill land outside the frame.
+// in a letterbox's fill map to points outside the frame.
 func (p *Placed) ToFrame(x, y float64) (float64, float64) {
 	return p.OriginX + (x-p.OffsetX)*p.ScaleX, p.OriginY + (y-p.OffsetY)*p.ScaleY
 }
@@ -209,15 +209,15 @@ func (p *Placed) ToFrame(x, y float64) (float64, float64) {
 // rect is the part of the target that the picture, or its region, covers.
 type rect struct{ x, y, w, h int }
 
-// place puts an upright picture of w by h into the target.
+// place computes where in the target an upright picture of w by h lies.
 func (t *Target) place(w, h int) (rect, Placed) {
 	tw, th := t.Dims(w, h)
 	r := rect{0, 0, tw, th}
 	frameW, frameH := w, h
-	part := t.Region.of(w, h)
+	part := t.Region.orWhole(w, h)
 	w, h = part.Width, part.Height
 	if t.Fit == Letterbox {
-		if tw*h <= th*w { // the width binds
+		if tw*h <= th*w { // the width is the limit
 			r.h = max((2*h*tw+w)/(2*w), 1)
 		} else {
 			r.w = max((2*w*th+h)/(2*h), 1)

@@ -10,13 +10,13 @@ import (
 	"sync"
 )
 
-// decodeStdJPEG is JPEG through image/jpeg. The one thing it lacks against
-// libjpeg-turbo: it refuses progressive pictures that have both restart markers
-// and subsampled chroma, a rarity.
+// decodeStdJPEG decodes a JPEG with image/jpeg. Unlike libjpeg-turbo it refuses
+// progressive pictures with both restart markers and subsampled chroma, which are
+// rare.
 func (d *Decoder) decodeStdJPEG(b []byte, j *job) error {
 	quantised, huffman := jpegTables(b)
 	if !quantised {
-		// image/jpeg would take all factors for 0 and draw a gray picture.
+		// image/jpeg would use factors of 0 and return a gray picture.
 		return fmt.Errorf("codec: jpeg: %w: a quantisation table is missing", ErrCorrupt)
 	}
 	d.reader.Reset(b)
@@ -28,17 +28,17 @@ func (d *Decoder) decodeStdJPEG(b []byte, j *job) error {
 	m, err := jpeg.Decode(r)
 	d.reader.Reset(nil)
 	if err != nil {
-		return fault(JPEG, err)
+		return pictureError(JPEG, err)
 	}
 	return d.drawImage(m, j)
 }
 
-// jpegTables tells whether, before the first scan, every quantisation table that
-// the frame header asks for is there, and any Huffman table.
+// jpegTables reports whether every quantisation table of the frame header precedes
+// the first scan, and whether any Huffman table does.
 func jpegTables(b []byte) (quantised, huffman bool) {
 	have, need := 0, 0
 	for i := 2; i+4 <= len(b); {
-		if b[i] != 0xff || b[i+1] == 0xff { // rubbish, fill bytes
+		if b[i] != 0xff || b[i+1] == 0xff { // garbage, fill bytes
 			i++
 			continue
 		}
@@ -74,12 +74,12 @@ func jpegTables(b []byte) (quantised, huffman bool) {
 	return have&need == need, huffman
 }
 
-// standardTables is a segment with the Huffman tables of the JPEG standard's
-// annex K, which a picture without any means: the ones image/jpeg writes.
+// standardTables is a segment with the Huffman tables of the JPEG standard's annex
+// K, which pictures without tables use. They are those that image/jpeg writes.
 var standardTables = sync.OnceValue(func() []byte {
 	var buf bytes.Buffer
 	if err := jpeg.Encode(&buf, image.NewYCbCr(image.Rect(0, 0, 8, 8), image.YCbCrSubsampleRatio420), nil); err != nil {
-		return nil // the decoder then says what is missing
+		return nil // the decoder then reports the missing tables
 	}
 	var out []byte
 	b := buf.Bytes()

@@ -10,12 +10,11 @@ import (
 	"golang.org/x/image/webp"
 )
 
-// decodeAnimated draws the first frame of an animated WebP on its canvas, whose
-// rest is black, like what is transparent.
+// decodeAnimated draws the first frame of an animated WebP on a black canvas.
 //
 // An ANMF chunk holds a frame's place on the canvas and the chunks of a still
 // picture (WebP Container Specification, "Animation"). The library reads still
-// pictures, so the frame is given a container of its own.
+// pictures only, so the frame is wrapped in a container of its own.
 func (d *Decoder) decodeAnimated(b []byte, j *job) error {
 	body, at, err := firstFrame(b)
 	if err != nil {
@@ -29,7 +28,7 @@ func (d *Decoder) decodeAnimated(b []byte, j *job) error {
 	m, err := webp.Decode(&d.reader)
 	d.reader.Reset(nil)
 	if err != nil {
-		return fault(WebP, err)
+		return pictureError(WebP, err)
 	}
 	if got := m.Bounds(); got.Dx() != at.Dx() || got.Dy() != at.Dy() {
 		return fmt.Errorf("codec: webp: %w: its first frame is said to be %v and is %v", ErrCorrupt, at.Size(), got.Size())
@@ -67,8 +66,9 @@ func firstFrame(b []byte) (body []byte, at image.Rectangle, err error) {
 	return nil, at, fmt.Errorf("codec: webp: %w: the animation has no whole frame", ErrTruncated)
 }
 
-// still wraps a frame's chunks as a picture. The size in front of them has the
-// library refuse a frame that says another, before it takes memory for it.
+// still wraps a frame's chunks in the container of a still picture. Because of the
+// size in front of them the library refuses a frame of another size, before it
+// allocates memory.
 func still(body []byte, at image.Rectangle) []byte {
 	out := make([]byte, 0, 30+len(body))
 	out = append(out, "RIFF\x00\x00\x00\x00WEBPVP8X\x0a\x00\x00\x00"...)

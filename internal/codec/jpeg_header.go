@@ -6,16 +6,16 @@ import (
 	"fmt"
 )
 
-// maxScans bounds the passes of a progressive JPEG. Real ones have about ten;
-// hundreds of nearly empty ones are a way to burn minutes with a small file.
+// maxScans bounds the scans of a progressive JPEG. Real ones have about ten;
+// hundreds of nearly empty ones would make a small file take minutes.
 const maxScans = 100
 
-// jpegHeader walks the segments up to the frame header. What one of the two
-// JPEG libraries cannot decode is refused here, so that both builds agree.
-func jpegHeader(b []byte, info *Info) (floor int, err error) {
+// jpegHeader reads the segments up to the frame header. It refuses what one of the
+// two JPEG libraries cannot decode, so that both builds behave alike.
+func jpegHeader(b []byte, info *Info) (minBytes int, err error) {
 	adobe := false
 	for i := 2; ; {
-		// Fill bytes, and rubbish between segments, are skipped as decoders do.
+		// Skip fill bytes, and garbage between segments, as decoders do.
 		for i < len(b) && b[i] != 0xff {
 			i++
 		}
@@ -23,7 +23,7 @@ func jpegHeader(b []byte, info *Info) (floor int, err error) {
 			i++
 		}
 		if i >= len(b) {
-			return 0, short(JPEG)
+			return 0, truncatedHeader(JPEG)
 		}
 		m := b[i]
 		i++
@@ -34,14 +34,14 @@ func jpegHeader(b []byte, info *Info) (floor int, err error) {
 			return 0, fmt.Errorf("codec: jpeg header: %w: no frame header before marker %#x", ErrCorrupt, m)
 		}
 		if i+2 > len(b) {
-			return 0, short(JPEG)
+			return 0, truncatedHeader(JPEG)
 		}
 		n := int(binary.BigEndian.Uint16(b[i:]))
 		if n < 2 {
 			return 0, fmt.Errorf("codec: jpeg header: %w: segment %#x of length %d", ErrCorrupt, m, n)
 		}
 		if i+n > len(b) {
-			return 0, short(JPEG)
+			return 0, truncatedHeader(JPEG)
 		}
 		seg := b[i+2 : i+n]
 		i += n
@@ -72,7 +72,7 @@ func adobeFollows(b []byte) bool {
 	return false
 }
 
-func jpegFrame(b []byte, m byte, seg []byte, adobe bool, info *Info) (floor int, err error) {
+func jpegFrame(b []byte, m byte, seg []byte, adobe bool, info *Info) (minBytes int, err error) {
 	if m > 0xc2 {
 		return 0, fmt.Errorf("codec: jpeg header: %w: lossless, hierarchical or arithmetic coding (marker %#x): send baseline or progressive", ErrUnsupported, m)
 	}
@@ -100,11 +100,11 @@ func jpegFrame(b []byte, m byte, seg []byte, adobe bool, info *Info) (floor int,
 		hm, vm = max(hm, int(seg[7+3*c]>>4)), max(vm, int(seg[7+3*c]&15))
 	}
 	if info.components == 3 {
-		info.sparse = seg[7]>>4 >= 4*(seg[10]>>4) || seg[7]&15 >= 4*(seg[10]&15)
+		info.sparseChroma = seg[7]>>4 >= 4*(seg[10]>>4) || seg[7]&15 >= 4*(seg[10]&15)
 	}
 	if info.progressive && bytes.Count(b, []byte{0xff, 0xda}) > maxScans {
 		return 0, fmt.Errorf("codec: jpeg header: %w: more than %d scans", ErrUnsupported, maxScans)
 	}
-	// Every block costs a bit at least, and a group of blocks has one at least.
+	// Each MCU has at least one block, and a block takes at least a bit.
 	return info.Width * info.Height / (64 * hm * vm) / 8, nil
 }
