@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// input returns the arguments that open the source, for ffmpeg and ffprobe alike, up to and without "-i".
+// input returns the arguments that open the source, for both ffmpeg and ffprobe, without "-i".
 func (r *route) input(o *Options) (args []string, address string) {
 	use := slices.Clone(o.Protocols)
 	if len(use) == 0 {
@@ -19,7 +19,7 @@ func (r *route) input(o *Options) (args []string, address string) {
 		args = []string{"-f", "concat", "-safe", "0"}
 		use, address = append(use, "pipe"), "pipe:0"
 	case r.scheme == SchemeFile:
-		// With the protocol in front, neither a leading "-" nor a colon in the path means anything.
+		// With the protocol in front, a leading "-" or a colon in the path has no meaning.
 		address = "file:" + r.target
 	case r.scheme == SchemeExec:
 		address = "pipe:0"
@@ -30,19 +30,19 @@ func (r *route) input(o *Options) (args []string, address string) {
 	return append([]string{"-protocol_whitelist", strings.Join(use, ",")}, args...), address
 }
 
-// inputArgs are the pairs of option and value for what reads the source.
+// inputArgs are the options of the source's protocol, as pairs of option and value.
 func (r *route) inputArgs(o *Options) (args []string) {
 	switch r.scheme {
 	case SchemeV4L2:
 		args = o.cameraArgs()
 	case SchemeRTSP, SchemeRTSPS:
-		// Over UDP one lost packet spoils the picture until the next key frame.
+		// Over UDP one lost packet damages the pictures up to the next key frame.
 		args = []string{"-rtsp_transport", "tcp"}
 	}
 	return append(args, o.InputArgs...)
 }
 
-// ffmpegArgs is the whole command line. width and height are the wanted size, 0 where ffmpeg is to find it.
+// ffmpegArgs is the whole command line. width and height are the wanted size, 0 where ffmpeg determines it.
 func (o *Options) ffmpegArgs(from *route, width, height int) []string {
 	args := []string{"-nostdin", "-hide_banner", "-nostats", "-loglevel", "warning"}
 	if o.Realtime {
@@ -53,16 +53,16 @@ func (o *Options) ffmpegArgs(from *route, width, height int) []string {
 	}
 	in, address := from.input(o)
 	if from.scheme != SchemeFile || o.Realtime {
-		// A decoder that works on several frames at once is late by as many.
+		// A decoder with frame threads delays each frame by the number of threads.
 		args = append(args, "-thread_type", "slice")
 	}
 	args = append(append(args, in...), "-i", address)
-	// Capital V: no cover pictures.
+	// A capital V excludes cover pictures.
 	args = append(args, "-map", "0:V:0", "-an", "-sn", "-dn", "-map_metadata", "-1")
 
 	var filters []string
 	if o.FPS > 0 {
-		// The first frame in each slot of 1/FPS seconds. The small offset is for times that a container rounded.
+		// The first frame in each slot of 1/FPS seconds. The small offset allows for times that a container rounded.
 		filters = append(filters, fmt.Sprintf("select='isnan(prev_selected_t)+gt(floor(t*%[1]g+0.01),floor(prev_selected_t*%[1]g+0.01))'", o.FPS))
 	}
 	scale := ""
@@ -92,9 +92,9 @@ func (o *Options) ffmpegArgs(from *route, width, height int) []string {
 		}
 		args = append(args, "-c:v", "rawvideo", "-pix_fmt", string(o.Format))
 	}
-	// With more threads an encoder, also the one of raw frames, keeps a frame back for each.
+	// With more threads an encoder, also that of raw frames, delays a frame for each.
 	args = append(args, "-threads", "1")
-	// NUT allows a variable rate, so ffmpeg passes frames on as they come; the source's own time base keeps their
+	// NUT allows a variable rate, so ffmpeg does not repeat or drop frames; the source's own time base keeps their
 	// times exact. Every frame is flushed at once.
 	return append(args, "-enc_time_base", "-1", "-flush_packets", "1", "-f", "nut", "pipe:1")
 }

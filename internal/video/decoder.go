@@ -13,11 +13,11 @@ import (
 	"millrace/internal/child"
 )
 
-// DecoderOptions says what a Decoder gets. Codec, Width and Height are needed.
+// DecoderOptions configure a Decoder. Codec, Width and Height are required.
 type DecoderOptions struct {
 	Codec         string // H264, VP8, VP9 or AV1
-	Width, Height int    // pixels, as the first chunk says; frames come in the size that ffmpeg finds
-	// MaxPixels bounds a picture, also one that a later chunk announces; 0 = no bound of its own.
+	Width, Height int    // pixels, by the first chunk; the size of frames is that which ffmpeg finds
+	// MaxPixels bounds a picture, also those of later chunks; 0 = no limit.
 	MaxPixels int
 	// Log, if set, gets each line that ffmpeg reports. It must not block.
 	Log func(line string)
@@ -25,30 +25,30 @@ type DecoderOptions struct {
 	FFmpeg string
 }
 
-// fourccs are the codecs' names in IVF, which ffmpeg reads chunk by chunk, so that a frame comes out before the chunk
-// after it is there.
+// fourccs are the codecs' names in IVF. ffmpeg reads IVF chunk by chunk, and writes a frame without waiting for the next
+// chunk.
 var fourccs = map[string]string{H264: "H264", VP8: "VP80", VP9: "VP90", AV1: "AV01"}
 
-// ivfTick is the time base of the chunks' numbers: one a millisecond.
+// ivfTick is the time base of IVF timestamps, which hold the chunks' numbers: 1/1000 s.
 const ivfTick = 1000
 
-// Decoder decodes chunks of inter-coded video into NV12 frames, one ffmpeg for each. Chunks are numbered from 0, and
-// each frame says the number of its chunk; a chunk that cannot be decoded has no frame. Chunks must come in the order in
-// which they are shown, without B-frames.
+// Decoder decodes chunks of inter-coded video into NV12 frames, with one ffmpeg each. Chunks are numbered from
+// 0, and each frame has the number of its chunk; a chunk that cannot be decoded has no frame. Chunks must come in
+// presentation order, without B-frames.
 //
 // Write is for one goroutine, Start and Next for another; SetDeadline and Close may be called by any.
 type Decoder struct {
-	// Width and Height are the frames', in pixels, after Start.
+	// Width and Height are the size of frames in pixels, valid after Start.
 	Width, Height int
 
-	codec  string
-	pixels int // the bound
-	ffmpeg *child.Process
-	nut    *nutReader
-	next   uint64 // number of the next chunk
-	size   int    // of a frame
-	last   int64  // number of the newest frame
-	head   [12]byte
+	codec     string
+	maxPixels int
+	ffmpeg    *child.Process
+	nut       *nutReader
+	next      uint64 // number of the next chunk
+	size      int    // of a frame
+	last      int64  // number of the newest frame
+	head      [12]byte
 }
 
 // NewDecoder starts ffmpeg. ctx governs the whole life of the Decoder. The error is an *Error, ctx's, or one about the
@@ -71,7 +71,7 @@ func NewDecoder(ctx context.Context, o DecoderOptions) (*Decoder, error) {
 	if err != nil {
 		return nil, source{}.startError(o.FFmpeg, err)
 	}
-	d := &Decoder{codec: o.Codec, pixels: o.MaxPixels, ffmpeg: p, nut: newNutReader(p.Stdout), last: -1}
+	d := &Decoder{codec: o.Codec, maxPixels: o.MaxPixels, ffmpeg: p, nut: newNutReader(p.Stdout), last: -1}
 	head := make([]byte, 0, 32)
 	head = append(append(head, "DKIF\x00\x00\x20\x00"...), fourcc...)
 	head = binary.LittleEndian.AppendUint16(head, uint16(o.Width))
@@ -79,29 +79,29 @@ func NewDecoder(ctx context.Context, o DecoderOptions) (*Decoder, error) {
 	head = binary.LittleEndian.AppendUint32(head, ivfTick)
 	head = binary.LittleEndian.AppendUint32(head, 1)
 	head = append(head, make([]byte, 8)...)
-	if _, err := p.Stdin.Write(head); err != nil { // a pipe that holds it: it can only be closed
+	if _, err := p.Stdin.Write(head); err != nil { // the pipe has room for it: writing fails only when ffmpeg has ended
 		_ = d.Close()
 		return nil, d.fail(err)
 	}
 	return d, nil
 }
 
-// args is the command line. One thread decodes and one writes: with more, each holds a frame back.
+// args is the command line. One thread decodes and one encodes: each further one would delay a frame.
 func (o *DecoderOptions) args() []string {
 	args := []string{"-nostdin", "-hide_banner", "-nostats", "-loglevel", "warning", "-protocol_whitelist", "pipe"}
 	if o.MaxPixels > 0 {
-		// A codec pads its pictures; Start looks at the true size. This bounds what is allocated before it.
+		// Codecs pad pictures, so Start checks the exact size. This bounds what ffmpeg allocates before.
 		args = append(args, "-max_pixels", fmt.Sprint(min(2*o.MaxPixels+1<<16, math.MaxInt32)))
 	}
 	return append(args, "-threads", "1", "-probesize", "32", "-analyzeduration", "0", "-f", "ivf", "-i", "pipe:0",
 		"-map", "0:v:0", "-fps_mode", "passthrough", "-copyts", "-filter_threads", "1",
-		// Frames say which matrix and range they use; NV12 here is that of BT.601, with 16 to 235.
+		// Convert from the frame's own matrix and range to BT.601 limited range, which NV12 means here.
 		"-vf", "scale=out_color_matrix=bt601:out_range=tv",
 		"-c:v", "rawvideo", "-pix_fmt", "nv12", "-threads", "1", "-enc_time_base", "-1", "-flush_packets", "1", "-f", "nut", "pipe:1")
 }
 
-// Write hands over one chunk. It waits while ffmpeg is busy with those before it. An error means that ffmpeg has ended:
-// Next says why.
+// Write writes one chunk to ffmpeg, and blocks while ffmpeg is busy with earlier ones. An error means that ffmpeg has
+// ended: Next returns the reason.
 func (d *Decoder) Write(parts ...[]byte) error {
 	n := 0
 	for _, p := range parts {
@@ -124,11 +124,11 @@ func (d *Decoder) Write(parts ...[]byte) error {
 	return nil
 }
 
-// Finish says that no chunk comes any more: Next gives what is left, and then io.EOF.
+// Finish ends the input: Next returns the remaining frames, then io.EOF.
 func (d *Decoder) Finish() { _ = d.ffmpeg.Stdin.Close() }
 
-// SetDeadline bounds the wait for what comes next; the zero time takes the bound away. A Next that waits is bounded too.
-// Past it, Next fails with os.ErrDeadlineExceeded, for good.
+// SetDeadline sets the deadline of Next, also of a call in progress; the zero time removes it. After the deadline Next
+// always fails with os.ErrDeadlineExceeded.
 func (d *Decoder) SetDeadline(t time.Time) { _ = d.ffmpeg.Stdout.SetReadDeadline(t) }
 
 // Start waits for the first frame and sets Width and Height.
@@ -138,16 +138,16 @@ func (d *Decoder) Start() error {
 	}
 	d.Width, d.Height = d.nut.width, d.nut.height
 	d.size = NV12.size(d.Width, d.Height)
-	if d.pixels > 0 && d.Width*d.Height > d.pixels {
-		return &Error{Kind: Unsupported, URL: d.codec, Detail: fmt.Sprintf("its pictures have %d x %d pixels; at most %d are taken", d.Width, d.Height, d.pixels)}
+	if d.maxPixels > 0 && d.Width*d.Height > d.maxPixels {
+		return &Error{Kind: Unsupported, URL: d.codec, Detail: fmt.Sprintf("its pictures have %d x %d pixels; at most %d are allowed", d.Width, d.Height, d.maxPixels)}
 	}
 	return nil
 }
 
-// FrameSize is the bytes of one frame.
+// FrameSize is the size of a frame in bytes.
 func (d *Decoder) FrameSize() int { return d.size }
 
-// Next waits for a frame and returns its chunk's number. The frame itself must be taken by Frame or Skip. At the end the
+// Next waits for a frame and returns its chunk's number. The caller must then read the frame with Frame or discard it with Skip. At the end the
 // error is io.EOF, else os.ErrDeadlineExceeded or an *Error.
 func (d *Decoder) Next() (chunk uint64, err error) {
 	pts, prefix, size, err := d.nut.next()
@@ -165,29 +165,29 @@ func (d *Decoder) Next() (chunk uint64, err error) {
 	return uint64(n), nil
 }
 
-// Frame reads the frame that Next announced. dst has FrameSize bytes.
+// Frame reads the frame of the last Next into dst, which has FrameSize bytes.
 func (d *Decoder) Frame(dst []byte) error {
 	if _, err := io.ReadFull(d.nut.r, dst[:d.size]); err != nil {
-		return d.fail(noEOF(err))
+		return d.fail(unexpectedEOF(err))
 	}
 	return nil
 }
 
-// Skip reads over it.
+// Skip discards the frame of the last Next.
 func (d *Decoder) Skip() error {
 	if _, err := d.nut.r.Discard(d.size); err != nil {
-		return d.fail(noEOF(err))
+		return d.fail(unexpectedEOF(err))
 	}
 	return nil
 }
 
-// Close stops ffmpeg, waits until it is gone, and frees everything.
+// Close stops ffmpeg and waits until it has ended.
 func (d *Decoder) Close() error {
 	_ = d.ffmpeg.Stop(stopGrace)
 	return nil
 }
 
-// fail says why reading failed.
+// fail returns the reason why reading failed.
 func (d *Decoder) fail(err error) error {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -195,12 +195,12 @@ func (d *Decoder) fail(err error) error {
 	case errors.Is(err, errNut):
 		return &Error{Kind: Unsupported, URL: d.codec, Detail: "ffmpeg's output cannot be read: " + err.Error(), Err: err}
 	}
-	exit := waitBriefly(d.ffmpeg)
+	exit := waitForExit(d.ffmpeg)
 	if exit == nil && err == io.EOF && d.last >= 0 {
 		return io.EOF
 	}
 	kind := Unsupported
-	if killedBySomebody(exit) {
+	if killedFromOutside(exit) {
 		kind = Killed
 	}
 	return &Error{Kind: kind, URL: d.codec, Detail: detailFrom(d.ffmpeg.Stderr(), newRedactor("")), Err: exit}

@@ -42,7 +42,7 @@ func luma(t testing.TB, d *Decoder) int {
 }
 
 // Each frame comes out before the chunk after it goes in, with the number of its own chunk.
-func TestDecoderInLockstep(t *testing.T) {
+func TestDecoderReturnsEachFrameBeforeTheNextChunk(t *testing.T) {
 	for _, codec := range videotest.Codecs {
 		t.Run(codec, func(t *testing.T) {
 			const w, h = 160, 120
@@ -76,12 +76,12 @@ func TestDecoderInLockstep(t *testing.T) {
 	}
 }
 
-func TestDecoderSkipsWhatItCannotDecode(t *testing.T) {
+func TestDecoderSkipsBrokenChunks(t *testing.T) {
 	for _, codec := range []string{H264, VP8, VP9} {
 		t.Run(codec, func(t *testing.T) {
 			list := videotest.Chunks(t, codec, 64, 48, 21)
 			random := rand.New(rand.NewPCG(1, 2))
-			for i := 5; i < 8; i++ { // garbage behind what says that it is a delta frame
+			for i := 5; i < 8; i++ { // garbage after the header of a delta frame
 				list[i] = bytes.Clone(list[i])
 				for j := 6; j < len(list[i]); j++ {
 					list[i][j] = byte(random.Uint32())
@@ -124,7 +124,7 @@ func TestDecoderRefusals(t *testing.T) {
 	for _, o := range bad {
 		if d, err := NewDecoder(context.Background(), o); err == nil {
 			_ = d.Close()
-			t.Errorf("%+v was taken", o)
+			t.Errorf("%+v was accepted", o)
 		}
 	}
 	_, err := NewDecoder(context.Background(), DecoderOptions{Codec: VP8, Width: 8, Height: 8, FFmpeg: "no-such-program"})

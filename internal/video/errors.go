@@ -12,7 +12,7 @@ import (
 // ErrClosed is what Next returns after Close.
 var ErrClosed = errors.New("video: the reader is closed")
 
-// Kind says what went wrong with a source, in a form to act on.
+// Kind classifies the error of a source.
 type Kind string
 
 const (
@@ -20,18 +20,18 @@ const (
 	NotFound      Kind = "not_found"      // no such file, host, or path on the server
 	Refused       Kind = "refused"        // nobody listens, the host cannot be reached, or the server has an error
 	Auth          Kind = "auth"           // password wrong or missing, or permission denied
-	Forbidden     Kind = "forbidden"      // it leads to an address that Options.Allow does not allow
+	Forbidden     Kind = "forbidden"      // it, or a redirect of it, has an address that Options.Allow refuses
 	Busy          Kind = "busy"           // another program has the device
 	Timeout       Kind = "timeout"        // no first frame within StartTimeout
-	NotVideo      Kind = "not_video"      // it was read, and there is no video in it
+	NotVideo      Kind = "not_video"      // it was read, and has no video
 	Unsupported   Kind = "unsupported"    // a protocol or codec that is not allowed or not known
 	Stalled       Kind = "stalled"        // no frame within StallTimeout
-	EndedEarly    Kind = "ended_early"    // it broke off: cut short, connection lost, decoder gave up
-	Killed        Kind = "killed"         // a signal from outside ended ffmpeg
+	EndedEarly    Kind = "ended_early"    // it ended early: truncated, connection lost, or the decoder gave up
+	Killed        Kind = "killed"         // a signal that was not ours ended ffmpeg
 )
 
-// sentences say each kind in words.
-var sentences = map[Kind]string{
+// kindText has the message of each kind.
+var kindText = map[Kind]string{
 	FFmpegMissing: "ffmpeg is not installed or not in PATH; install it: apt-get install ffmpeg",
 	NotFound:      "there is nothing at this address",
 	Refused:       "the connection was refused or failed",
@@ -51,14 +51,14 @@ type Error struct {
 	Kind Kind
 	// URL is the source, redacted.
 	URL string
-	// Detail is what is known beyond the kind, often ffmpeg's own last words, redacted; may be empty.
+	// Detail says more than the kind, often in ffmpeg's last lines of output, redacted; may be empty.
 	Detail string
-	// Err is the cause, where one is worth unwrapping.
+	// Err is the cause, or nil.
 	Err error
 }
 
 func (e *Error) Error() string {
-	s := "video: " + e.URL + ": " + sentences[e.Kind]
+	s := "video: " + e.URL + ": " + kindText[e.Kind]
 	if e.Detail != "" {
 		s += " (" + e.Detail + ")"
 	}
@@ -67,7 +67,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// codes are those of the kinds.
+// codes has the code of each kind.
 var codes = map[Kind]coded.Code{
 	NotFound: coded.NotFound,
 	Auth:     coded.PermissionDenied, Forbidden: coded.PermissionDenied,
@@ -76,7 +76,7 @@ var codes = map[Kind]coded.Code{
 	NotVideo: coded.Unsupported, Unsupported: coded.Unsupported, FFmpegMissing: coded.Unsupported,
 }
 
-// As makes e a coded error for errors.As, with the address as the field at fault.
+// As converts e to a coded error for errors.As, with the field "url".
 func (e *Error) As(target any) bool {
 	to, ok := target.(**coded.Error)
 	if !ok {
@@ -95,7 +95,7 @@ func KindOf(err error) Kind {
 	return ""
 }
 
-// Retry says whether the same source may work later without anybody changing anything here.
+// Retry reports whether the same source may work later without a change of its settings.
 func (k Kind) Retry() bool {
 	switch k {
 	case Refused, Busy, Timeout, Stalled, EndedEarly, Killed, NotFound:
@@ -104,9 +104,9 @@ func (k Kind) Retry() bool {
 	return false
 }
 
-// clues map words of ffmpeg and its libraries to kinds; the first that occurs decides, so the specific ones stand
-// first. The texts are those of av_strerror and of the protocols, stable for many years.
-var clues = []struct {
+// messageKinds maps messages of ffmpeg and its libraries to kinds. The first that occurs decides, so specific ones stand
+// first. The texts are those of av_strerror and of the protocols, which have been stable for many years.
+var messageKinds = []struct {
 	kind Kind
 	text string
 }{
@@ -152,11 +152,11 @@ var clues = []struct {
 }
 
 func kindFromText(text string) (Kind, bool) {
-	// The MP4 reader also says so of files that it took for MP4 by their name alone.
+	// The MP4 demuxer also reports this for files that it took for MP4 by name alone.
 	if strings.Contains(text, "moov atom not found") && !strings.Contains(text, "misdetection possible") {
 		return EndedEarly, true
 	}
-	for _, c := range clues {
+	for _, c := range messageKinds {
 		if strings.Contains(text, c.text) {
 			return c.kind, true
 		}
@@ -164,7 +164,7 @@ func kindFromText(text string) (Kind, bool) {
 	return "", false
 }
 
-// cutShort are words by which ffmpeg says that the input ended where it should not have.
+// cutShort are messages of ffmpeg for input that ended too early.
 var cutShort = []string{
 	"partial file",
 	"Stream ends prematurely",
@@ -173,7 +173,7 @@ var cutShort = []string{
 	"Connection reset by peer",
 }
 
-func saysCutShort(line string) bool {
+func reportsCutShort(line string) bool {
 	for _, c := range cutShort {
 		if strings.Contains(line, c) {
 			return true
@@ -182,13 +182,12 @@ func saysCutShort(line string) bool {
 	return false
 }
 
-// component is the "[h264 @ 0x55d0c8]" in front of a message: the address means nothing to anybody.
+// component is the "[h264 @ 0x55d0c8]" in front of a message.
 var component = regexp.MustCompile(`\[([^\[\]@]{1,64}) @ 0x[0-9a-f]+\] `)
 
 const maxDetail = 300
 
-// detailFrom makes a short detail from the last lines of standard error, leaving out what merely follows from the
-// failure.
+// detailFrom returns the last two lines of standard error that have information.
 func detailFrom(stderr string, red redactor) string {
 	var kept []string
 	lines := strings.FieldsFunc(stderr, func(r rune) bool { return r == '\n' || r == '\r' })

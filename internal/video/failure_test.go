@@ -41,7 +41,7 @@ func refuse(t *testing.T, o Options, kind Kind, words ...string) {
 			}
 		}
 		if strings.Contains(fmt.Sprintf("%v %+v", err, err), "geheim") {
-			t.Errorf("the error tells the password: %v", err)
+			t.Errorf("the error contains the password: %v", err)
 		}
 	}
 	if child.Live() != 0 {
@@ -99,7 +99,7 @@ func readAll(r *Reader) (n int, err error) {
 	}
 }
 
-func TestFilesCutShort(t *testing.T) {
+func TestTruncatedFiles(t *testing.T) {
 	mkv := clip(t, "s.mkv", "-i", sample(t), "-c", "copy")
 	for _, path := range []string{sample(t), mkv} {
 		data, err := os.ReadFile(path)
@@ -164,7 +164,7 @@ func TestNotAllowed(t *testing.T) {
 			t.Errorf("%q: %v", u, err)
 		}
 	}
-	// What is not on the list is refused by ffmpeg itself, and a playlist cannot lead out of its world.
+	// ffmpeg refuses protocols that are not listed, also in playlists.
 	refuse(t, Options{URL: "http://127.0.0.1:1/x.mp4", Protocols: []string{"file"}}, Unsupported, "whitelist")
 }
 
@@ -235,7 +235,7 @@ func TestServerThatNeverAnswers(t *testing.T) {
 	}
 }
 
-// half serves the first part of a file as if all of it came, and then does what end says.
+// half serves the first part of a file with the length of all of it, then calls end.
 func half(t *testing.T, path string, end func(w http.ResponseWriter, q *http.Request)) *httptest.Server {
 	t.Helper()
 	data, err := os.ReadFile(path)
@@ -309,7 +309,7 @@ func TestProbe(t *testing.T) {
 }
 
 func TestErrorTexts(t *testing.T) {
-	for kind := range sentences {
+	for kind := range kindText {
 		e := newSource("rtsp://u:geheim@h/x").fail(kind, "", io.ErrUnexpectedEOF)
 		if !strings.HasPrefix(e.Error(), "video: rtsp://***@h/x: ") || !errors.Is(e, io.ErrUnexpectedEOF) {
 			t.Errorf("%s: %v", kind, e)

@@ -14,19 +14,19 @@ const (
 	AV1  = "av1" // low-overhead stream format
 )
 
-// Chunk is what a chunk of inter-coded video says of itself without being decoded.
+// Chunk is what the header of a chunk of inter-coded video tells without decoding.
 type Chunk struct {
 	Key bool // decoding can begin with it
-	// Width and Height of the picture in pixels, 0 when the chunk does not tell. H.264 tells them in its parameter sets,
-	// which may have come before.
+	// Width and Height of the picture in pixels, 0 when the chunk does not contain them. In H.264 they are in the parameter
+	// sets, which may have come before.
 	Width, Height int
 }
 
-// errBits is for headers that end too early or say what cannot be.
-var errBits = errors.New("its header is cut short or garbled")
+// errHeader is the error of a truncated or invalid header.
+var errHeader = errors.New("its header is truncated or invalid")
 
-// ParseChunk reads the header of one chunk, one access unit or frame as an encoder made it. The error says what is wrong
-// with it; what lies behind the header may be broken all the same.
+// ParseChunk reads the header of one chunk, which is one access unit or frame of an encoder. A chunk with a valid header
+// may be damaged beyond it.
 func ParseChunk(codec string, b []byte) (c Chunk, err error) {
 	if len(b) == 0 {
 		return Chunk{}, errors.New("the chunk is empty")
@@ -47,7 +47,7 @@ func ParseChunk(codec string, b []byte) (c Chunk, err error) {
 		return Chunk{}, err
 	}
 	if c.Width > maxSide || c.Height > maxSide {
-		return Chunk{}, fmt.Errorf("a picture of %d x %d pixels; at most %d a side are read", c.Width, c.Height, maxSide)
+		return Chunk{}, fmt.Errorf("a picture of %d x %d pixels; at most %d a side are allowed", c.Width, c.Height, maxSide)
 	}
 	return c, nil
 }
@@ -55,30 +55,30 @@ func ParseChunk(codec string, b []byte) (c Chunk, err error) {
 // parseVP8 follows RFC 6386, 9.1.
 func parseVP8(b []byte) (Chunk, error) {
 	if len(b) < 3 {
-		return Chunk{}, errBits
+		return Chunk{}, errHeader
 	}
 	if b[0]&1 != 0 {
 		return Chunk{}, nil
 	}
 	if len(b) < 10 || b[3] != 0x9D || b[4] != 0x01 || b[5] != 0x2A {
-		return Chunk{}, errBits
+		return Chunk{}, errHeader
 	}
 	le := binary.LittleEndian
 	return Chunk{Key: true, Width: int(le.Uint16(b[6:]) & 0x3FFF), Height: int(le.Uint16(b[8:]) & 0x3FFF)}, nil
 }
 
-// parseVP9 follows the VP9 bitstream specification, 6.2. Of a superframe, whose index is at the end, the first frame
-// counts.
+// parseVP9 follows the VP9 bitstream specification, 6.2. Of a superframe, whose index is at the end, it reads
+// the first frame.
 func parseVP9(b []byte) (Chunk, error) {
 	r := bitReader{b: b}
 	if r.u(2) != 2 {
-		return Chunk{}, errBits
+		return Chunk{}, errHeader
 	}
 	profile := r.u(1) | r.u(1)<<1
 	if profile == 3 {
 		r.u(1)
 	}
-	if r.u(1) == 1 { // shows a frame that is there already
+	if r.u(1) == 1 { // show_existing_frame
 		return Chunk{}, r.err()
 	}
 	inter := r.u(1) == 1
@@ -87,7 +87,7 @@ func parseVP9(b []byte) (Chunk, error) {
 		return Chunk{}, r.err()
 	}
 	if r.u(24) != 0x498342 {
-		return Chunk{}, errBits
+		return Chunk{}, errHeader
 	}
 	if profile >= 2 {
 		r.u(1) // bit depth
@@ -106,7 +106,7 @@ func parseVP9(b []byte) (Chunk, error) {
 	return c, r.err()
 }
 
-// bitReader reads a header bit by bit, the highest first. Reading past the end gives zeros and is an error.
+// bitReader reads a header bit by bit, the most significant first. Past the end it reads zeros, and err returns an error.
 type bitReader struct {
 	b    []byte
 	at   int // in bits
@@ -115,7 +115,7 @@ type bitReader struct {
 
 func (r *bitReader) err() error {
 	if r.over {
-		return errBits
+		return errHeader
 	}
 	return nil
 }
@@ -134,7 +134,7 @@ func (r *bitReader) u(n int) (v uint32) {
 	return v
 }
 
-// zeros counts the zeros in front of the next one, and reads both.
+// zeros reads the zeros up to the next 1, and that, and returns the number of zeros.
 func (r *bitReader) zeros() (n int) {
 	for n < 32 && !r.over && r.u(1) == 0 {
 		n++
@@ -152,7 +152,7 @@ func (r *bitReader) ue() uint32 {
 	return 1<<n - 1 + r.u(n)
 }
 
-// se is the signed one.
+// se is the signed Exp-Golomb code.
 func (r *bitReader) se() int32 {
 	k := r.ue()
 	if k&1 == 1 {

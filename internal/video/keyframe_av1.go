@@ -7,8 +7,7 @@ const (
 	obuFrame    = 6
 )
 
-// parseAV1 looks for a sequence header, which encoders put in front of each key frame, and at the type of the first
-// frame (AV1 bitstream specification, 5.3 to 5.9).
+// parseAV1 reads the sequence header, which encoders put in front of each key frame, and the type of the first frame (AV1 bitstream specification, 5.3 to 5.9).
 func parseAV1(b []byte) (c Chunk, err error) {
 	sequence, reduced := false, false
 	for len(b) > 0 {
@@ -17,7 +16,7 @@ func parseAV1(b []byte) (c Chunk, err error) {
 		b = b[1:]
 		if head&4 != 0 { // extension
 			if len(b) == 0 {
-				return Chunk{}, errBits
+				return Chunk{}, errHeader
 			}
 			b = b[1:]
 		}
@@ -25,12 +24,12 @@ func parseAV1(b []byte) (c Chunk, err error) {
 		if head&2 != 0 {
 			n, used := leb128(b)
 			if used == 0 || n > uint64(len(b)-used) {
-				return Chunk{}, errBits
+				return Chunk{}, errHeader
 			}
 			b, size = b[used:], int(n)
 		}
 		if head&0x80 != 0 {
-			return Chunk{}, errBits
+			return Chunk{}, errHeader
 		}
 		switch kind {
 		case obuSequence:
@@ -40,7 +39,7 @@ func parseAV1(b []byte) (c Chunk, err error) {
 			sequence = true
 		case obuFrame, obuFrameHdr:
 			r := bitReader{b: b[:size]}
-			key := reduced || r.u(1) == 0 && r.u(2) == 0 // not shown again, KEY_FRAME
+			key := reduced || r.u(1) == 0 && r.u(2) == 0 // show_existing_frame 0, KEY_FRAME
 			if !key || !sequence {
 				return Chunk{}, r.err()
 			}
@@ -62,7 +61,7 @@ func leb128(b []byte) (v uint64, used int) {
 	return 0, 0
 }
 
-// sizeOfSequence reads a sequence header as far as the largest picture (5.5).
+// sizeOfSequence reads a sequence header up to the largest picture size (5.5).
 func sizeOfSequence(b []byte) (width, height int, reduced bool, err error) {
 	r := bitReader{b: b}
 	r.u(3) // profile

@@ -11,8 +11,8 @@ const (
 	nalSPS = 7
 )
 
-// parseH264 looks for an instantaneous refresh, with which decoding can begin, and for the sequence parameter set, which
-// has the picture's size.
+// parseH264 looks for an IDR picture, with which decoding can begin, and for the sequence parameter set, which has the
+// picture's size.
 func parseH264(b []byte) (c Chunk, err error) {
 	units := 0
 	for {
@@ -43,9 +43,9 @@ func parseH264(b []byte) (c Chunk, err error) {
 
 var errNoUnits = errors.New(`it has no Annex B start code (00 00 01): set the encoder to Annex B, in a browser with avc: {format: "annexb"}`)
 
-// sizeOfSPS reads a sequence parameter set as far as the size (ITU-T H.264, 7.3.2.1.1), cropping included.
+// sizeOfSPS reads the size, after cropping, from a sequence parameter set (ITU-T H.264, 7.3.2.1.1).
 func sizeOfSPS(unit []byte) (width, height int, err error) {
-	// A 3 that follows two zeros is no part of it.
+	// Remove emulation prevention bytes: a 3 that follows two zeros.
 	raw := bytes.ReplaceAll(unit[:min(len(unit), 1024)], []byte{0, 0, 3}, []byte{0, 0})
 	r := bitReader{b: raw}
 	profile := r.u(8)
@@ -85,7 +85,7 @@ func sizeOfSPS(unit []byte) (width, height int, err error) {
 	}
 	r.u(1)
 	if r.over || w > maxSide || h > maxSide {
-		return 0, 0, errBits
+		return 0, 0, errHeader
 	}
 	width, height = 16*w, 16*h*fields
 	if r.u(1) == 1 {
@@ -101,7 +101,7 @@ func sizeOfSPS(unit []byte) (width, height int, err error) {
 		height -= y * (top + bottom)
 	}
 	if r.over || width <= 0 || height <= 0 {
-		return 0, 0, errBits
+		return 0, 0, errHeader
 	}
 	return width, height, nil
 }

@@ -85,7 +85,7 @@ func longSample(t testing.TB) string {
 		"-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p", "-movflags", "+faststart")
 }
 
-// open opens with a test's patience and closes with the test.
+// open opens a source with long time-outs, and closes it with the test.
 func open(t testing.TB, o Options) *Reader {
 	t.Helper()
 	if o.StartTimeout == 0 {
@@ -109,14 +109,14 @@ func times(t testing.TB, path string) (list []time.Duration) {
 	for _, l := range strings.Fields(string(out)) {
 		sec, err := strconv.ParseFloat(strings.Trim(l, ","), 64)
 		if err != nil {
-			t.Fatalf("ffprobe said %q", l)
+			t.Fatalf("ffprobe returned %q", l)
 		}
 		list = append(list, time.Duration(sec*float64(time.Second)))
 	}
 	return list
 }
 
-func fds(t testing.TB) int {
+func openFiles(t testing.TB) int {
 	t.Helper()
 	list, err := os.ReadDir("/proc/self/fd")
 	if err != nil {

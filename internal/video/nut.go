@@ -55,7 +55,7 @@ type nutCode struct {
 	ptsDelta                                  int64
 }
 
-// nutReader reads headers from a NUT stream and leaves the frames' bytes to its user.
+// nutReader reads headers from a NUT stream and leaves the frames' data to its caller.
 type nutReader struct {
 	r *bufio.Reader
 
@@ -90,19 +90,19 @@ func (n *nutReader) start() error {
 	for !n.haveVideo {
 		b, err := n.r.ReadByte()
 		if err != nil {
-			return noEOF(err)
+			return unexpectedEOF(err)
 		}
 		if b != 'N' {
 			return nutErr("a frame before its stream header")
 		}
 		if err := n.packet(); err != nil {
-			return noEOF(err)
+			return unexpectedEOF(err)
 		}
 	}
 	return nil
 }
 
-// next reads up to the bytes of the next frame. The frame consists of prefix (usually empty) and size more bytes,
+// next reads up to the data of the next frame. The frame consists of prefix (usually empty) and size more bytes,
 // which the caller must read from n.r. io.EOF means a clean end between two frames.
 func (n *nutReader) next() (pts time.Duration, prefix []byte, size int, err error) {
 	for {
@@ -112,13 +112,13 @@ func (n *nutReader) next() (pts time.Duration, prefix []byte, size int, err erro
 		}
 		if b == 'N' {
 			if err := n.packet(); err != nil {
-				return 0, nil, 0, noEOF(err)
+				return 0, nil, 0, unexpectedEOF(err)
 			}
 			continue
 		}
 		prefix, size, eor, err := n.frame(b)
 		if err != nil {
-			return 0, nil, 0, noEOF(err)
+			return 0, nil, 0, unexpectedEOF(err)
 		}
 		if eor && size == 0 {
 			continue
@@ -127,8 +127,8 @@ func (n *nutReader) next() (pts time.Duration, prefix []byte, size int, err erro
 	}
 }
 
-// noEOF turns an end in the middle of something into io.ErrUnexpectedEOF.
-func noEOF(err error) error {
+// unexpectedEOF converts io.EOF to io.ErrUnexpectedEOF.
+func unexpectedEOF(err error) error {
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF
 	}
@@ -179,7 +179,7 @@ func (n *nutReader) packet() error {
 }
 
 func (n *nutReader) mainHeader(b *nutBytes) error {
-	if n.haveMain { // ffmpeg repeats its headers now and then
+	if n.haveMain { // ffmpeg repeats its headers
 		return nil
 	}
 	version := b.v()
@@ -305,7 +305,7 @@ func (n *nutReader) streamHeader(b *nutBytes) error {
 	return nil
 }
 
-// syncpoint gives the time from which the next frames' short times count.
+// syncpoint reads the time that the truncated times of the next frames refer to.
 func (n *nutReader) syncpoint(b *nutBytes) error {
 	if !n.haveVideo {
 		return nutErr("a syncpoint before the stream header")
@@ -399,7 +399,7 @@ func (n *nutReader) frame(code byte) (prefix []byte, size int, eor bool, err err
 	return prefix, int(length) - len(prefix), flags&nutEndOfRelevance != 0, nil
 }
 
-// fullPTS completes a time of which only the low bits may have been written.
+// fullPTS completes a time that may have been truncated to its low bits.
 func (n *nutReader) fullPTS(coded uint64) int64 {
 	limit := uint64(1) << n.msbShift
 	if coded >= limit {

@@ -41,10 +41,10 @@ func (f Format) size(w, h int) int {
 	return w * h * 3
 }
 
-// MJPEG is the one value of Options.Encoded.
+// MJPEG is the only value of Options.Encoded besides "".
 const MJPEG = "mjpeg"
 
-// Options says what to open and what frames to give. Only URL is needed.
+// Options describe the source and its frames. Only URL is required.
 type Options struct {
 	// URL is a file, device, command or address, in one of the forms of ClassifyURL.
 	URL string
@@ -59,29 +59,30 @@ type Options struct {
 	Quality int
 	// MaxFrameBytes bounds one JPEG picture; 0 means DefaultMaxFrameBytes.
 	MaxFrameBytes int
-	// FPS drops frames so that at most so many a second remain, each with its own time; 0 keeps all. It never
-	// repeats a frame.
+	// FPS is the maximum frame rate: frames beyond it are dropped, none is repeated, and each keeps its own time; 0 keeps
+	// all.
 	FPS float64
-	// Realtime reads a file at the speed at which it plays.
+	// Realtime reads a file at its playback speed.
 	Realtime bool
-	// Loop starts a file over at its end, for ever; times go on rising.
+	// Loop restarts a file at its end, for ever; times continue to rise.
 	Loop bool
-	// NoProbe leaves out ffprobe, for cameras that allow one connection: Open is faster, but Info has no source size,
-	// codec, frame rate or duration, and errors are a little less precise. Files are always probed, devices and commands
+	// NoProbe skips ffprobe, for cameras that allow one connection: Open is faster, but Info has no source size, codec,
+	// frame rate or duration, and errors are less precise. Files are always probed, devices and commands
 	// never.
 	NoProbe bool
 	// StartTimeout bounds the time until the first frame; 0 means DefaultStartTimeout.
 	StartTimeout time.Duration
 	// StallTimeout bounds the wait for each later frame; 0 means DefaultStallTimeout, negative means no bound.
 	StallTimeout time.Duration
-	// Allow, if set, is asked about every address of the network before anything connects to it, after the look-up of
-	// its name: for the source itself, and for all that it leads to. What it does not allow ends the source with
-	// Forbidden; its error says why. It is for http, https, rtsp and rtsps only, may be called by several goroutines at
-	// once, and goes round proxies that the environment names. An RTSP redirect counts as not allowed.
+	// Allow, if set, is called with every network address after its name was looked up and before a connection is made:
+	// for the source itself, its redirects and its playlists. An error refuses the address and ends the source with
+	// Forbidden. It is for http, https, rtsp and rtsps only, may be called concurrently, and disables proxies of the
+	// environment. An RTSP redirect is always refused.
 	Allow func(netip.Addr) error
-	// Protocols replaces what ffmpeg may use, see Protocols.
+	// Protocols replaces the protocols that ffmpeg may use; see the function Protocols.
 	Protocols []string
-	// InputArgs are pairs for ffmpeg and ffprobe in front of the input, say "-rtsp_transport", "udp". Never from a request.
+	// InputArgs are pairs of arguments of ffmpeg and ffprobe for the input, such as "-rtsp_transport", "udp". They must
+	// not come from a request.
 	InputArgs []string
 	// Log, if set, gets each line that ffmpeg reports, without secrets. It must not block.
 	Log func(line string)
@@ -89,7 +90,7 @@ type Options struct {
 	FFmpeg, FFprobe string
 }
 
-// withDefaults checks the options and fills in what is left out.
+// withDefaults checks the options and fills in defaults.
 func (o Options) withDefaults() (Options, error) {
 	bad := func(field string, value any, want string) (Options, error) {
 		return o, fmt.Errorf("video: Options.%s is %v; want %s", field, value, want)

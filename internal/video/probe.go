@@ -19,27 +19,27 @@ import (
 
 // Info describes an open source.
 type Info struct {
-	// Width and Height are the size of the frames that Next gives.
+	// Width and Height are the size of the frames that Next returns.
 	Width, Height int
-	// FPS is the average rate of the frames that Next gives, 0 where it is unknown.
+	// FPS is the average rate of the frames that Next returns, 0 where it is unknown.
 	FPS float64
 	// SourceWidth and SourceHeight are the size before scaling and after rotation; 0 without a probe.
 	SourceWidth, SourceHeight int
 	// Codec is the source's codec as ffmpeg names it, say "h264"; "" without a probe.
 	Codec string
-	// Duration is the length of the video, 0 where it is unknown or without end.
+	// Duration is the length of the video, 0 where it is unknown or endless.
 	Duration time.Duration
 	// HasVideo is true: a source without video does not open.
 	HasVideo bool
-	// File is true for a regular file of this machine: it has an end, whether or not Duration is known.
+	// File is true for a regular file of this machine: it has an end, even if Duration is unknown.
 	File bool
 
-	// videoLength is the length of the video stream itself, 0 where nobody wrote it down. The whole source may be
-	// longer, by its sound.
+	// videoLength is the length of the video stream itself, 0 where the file does not have it. The whole source may be
+	// longer, because of its sound.
 	videoLength time.Duration
 }
 
-// probed is the part of ffprobe's answer that we ask for.
+// probed is the part of ffprobe's output that is requested.
 type probed struct {
 	Streams []struct {
 		CodecName    string `json:"codec_name"`
@@ -68,8 +68,8 @@ const (
 	maxProbe     = 1 << 20
 )
 
-// Probe asks ffprobe what a source is, without decoding it. Only URL, StartTimeout, Protocols, InputArgs, Log and FFprobe
-// count; Info's Width, Height and FPS are those of the source. The error is an *Error, ctx's, or one about the options.
+// Probe describes a source with ffprobe, without decoding it. It uses only URL, StartTimeout, Protocols, InputArgs, Log
+// and FFprobe; Info's Width, Height and FPS are those of the source. The error is an *Error, ctx's, or one about the options.
 func Probe(ctx context.Context, o Options) (Info, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -90,7 +90,7 @@ func Probe(ctx context.Context, o Options) (Info, error) {
 	return src.probe(ctx, &o, from, time.Now().Add(o.StartTimeout))
 }
 
-// source is what every error about one source needs.
+// source makes the errors of one source.
 type source struct {
 	url string // redacted
 	red redactor
@@ -105,7 +105,7 @@ func (s source) fail(kind Kind, detail string, cause error) *Error {
 	return &Error{Kind: kind, URL: s.url, Detail: detail, Err: cause}
 }
 
-// startError is for a program that could not be started.
+// startError returns the error of a program that could not be started.
 func (s source) startError(program string, err error) error {
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 		return s.fail(FFmpegMissing, program+" was not found", err)
@@ -133,13 +133,13 @@ func (s source) probe(ctx context.Context, o *Options, from *route, deadline tim
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return Info{}, s.fail(Timeout, fmt.Sprintf("nothing usable came within %v", o.StartTimeout), err)
 	}
-	exit := waitBriefly(p)
+	exit := waitForExit(p)
 	if ctx.Err() != nil {
 		return Info{}, context.Cause(ctx)
 	}
 	var answer probed
 	if err := json.Unmarshal(out, &answer); err != nil {
-		if killedBySomebody(exit) {
+		if killedFromOutside(exit) {
 			return Info{}, s.fail(Killed, "ffprobe: "+exit.Error(), exit)
 		}
 		kind, ok := kindFromText(p.Stderr())
@@ -148,13 +148,13 @@ func (s source) probe(ctx context.Context, o *Options, from *route, deadline tim
 		}
 		return Info{}, s.fail(kind, detailFrom(p.Stderr(), s.red), exit)
 	}
-	return s.judge(&answer, from.scheme, from.target, p.Stderr())
+	return s.classify(&answer, from.scheme, from.target, p.Stderr())
 }
 
-// judge turns ffprobe's answer into Info or an error.
-func (s source) judge(a *probed, scheme, target, stderr string) (Info, error) {
+// classify converts ffprobe's output to Info or an error.
+func (s source) classify(a *probed, scheme, target, stderr string) (Info, error) {
 	if a.Error != nil {
-		// The words before the code: a protocol's own line says more than "Input/output error".
+		// Standard error comes first: a protocol's own message is more precise than "Input/output error".
 		kind, ok := kindFromText(stderr + a.Error.String)
 		if !ok {
 			kind = Unsupported
@@ -198,7 +198,7 @@ func (s source) judge(a *probed, scheme, target, stderr string) (Info, error) {
 	if info.Duration = seconds(v.Duration); info.Duration == 0 && a.Format != nil {
 		info.Duration = seconds(a.Format.Duration)
 	}
-	// ffmpeg guesses the length of a transport stream from its last time, which may be on another clock than the first.
+	// The length of a transport stream is a guess from its last timestamp, which may be of another clock than the first.
 	if a.Format == nil || a.Format.Name != "mpegts" {
 		info.videoLength = seconds(v.Duration)
 	}
@@ -209,7 +209,7 @@ func (s source) judge(a *probed, scheme, target, stderr string) (Info, error) {
 	return info, nil
 }
 
-// rate parses "30000/1001"; 0 for "0/0" and nonsense.
+// rate parses "30000/1001"; 0 for "0/0" and anything invalid.
 func rate(s string) float64 {
 	num, den, ok := strings.Cut(s, "/")
 	n, err1 := strconv.ParseFloat(num, 64)
@@ -223,7 +223,7 @@ func rate(s string) float64 {
 	return n / d
 }
 
-// seconds parses a duration such as "3.040000"; 0 for "N/A" and nonsense.
+// seconds parses a duration such as "3.040000"; 0 for "N/A" and anything invalid.
 func seconds(s string) time.Duration {
 	sec, err := strconv.ParseFloat(s, 64)
 	if err != nil || !(sec > 0 && sec < 1e9) {

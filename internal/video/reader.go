@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	// stopGrace is how long ffmpeg may take to end. Its pipe is closed by then, so it has nothing to wait for.
+	// stopGrace is how long ffmpeg may take to end. Its pipe is closed before, so that it need not wait.
 	stopGrace = 500 * time.Millisecond
-	// endGrace is how long ffmpeg may take from closing its output to ending.
-	endGrace = 5 * time.Second
+	// exitTimeout is how long ffmpeg may take from closing its output to its exit.
+	exitTimeout = 5 * time.Second
 )
 
 // Frame is one frame.
@@ -28,29 +28,29 @@ type Frame struct {
 	// Index counts from 0.
 	Index int
 	// PTS is the presentation time on the source's own clock, from 0 near its beginning. It is exact: the container's
-	// time, not a count of frames. With Loop it goes on rising.
+	// time, not a count of frames. With Loop it continues to rise.
 	PTS time.Duration
-	// Data are the frame's bytes, in the memory given to Next (or, for a JPEG that did not fit, in new memory).
+	// Data is the frame's data, in the memory given to Next (or, for a JPEG that did not fit, in new memory).
 	Data []byte
 }
 
 // Reader reads frames of one source. Next is for one goroutine at a time; Close and Info may be called by any.
 type Reader struct {
-	opts   Options
-	scheme string
-	src    source
-	info   Info
-	ctx    context.Context
-	cancel context.CancelCauseFunc // with what the route found, or at the end
-	from   *route
-	ffmpeg *child.Process
-	feeder *child.Process // the program of an exec source
-	nut    *nutReader
-	size   int // bytes of a raw frame; 0 for JPEG
+	opts    Options
+	scheme  string
+	src     source
+	info    Info
+	ctx     context.Context
+	cancel  context.CancelCauseFunc // called with an error of the route, or by Close
+	from    *route
+	ffmpeg  *child.Process
+	program *child.Process // the program of an exec source
+	nut     *nutReader
+	size    int // bytes of a raw frame; 0 for JPEG
 
 	index   int
 	lastPTS time.Duration
-	first   bool  // the first frame is still due: StartTimeout holds
+	first   bool  // the first frame has not come: StartTimeout applies
 	err     error // what Next returns from now on
 
 	cutShort  atomic.Bool
@@ -58,7 +58,7 @@ type Reader struct {
 	closeOnce sync.Once
 }
 
-// Open opens a source and waits until its first frame is there. ctx governs the whole life of the Reader: when it ends,
+// Open opens a source and waits for its first frame. ctx governs the whole life of the Reader: when it ends,
 // ffmpeg is stopped and Next returns ctx's error. The error is an *Error, ctx's, or one about the options. After success
 // the caller must Close.
 func Open(ctx context.Context, o Options) (*Reader, error) {
@@ -76,7 +76,7 @@ func Open(ctx context.Context, o Options) (*Reader, error) {
 	r.ctx, r.cancel = context.WithCancelCause(ctx)
 	r.from, err = newRoute(r.ctx, &o, &src, scheme, target, r.cancel)
 	r.src = src
-	if err == nil && (scheme == SchemeFile || networked(scheme) && !o.NoProbe) {
+	if err == nil && (scheme == SchemeFile || isNetwork(scheme) && !o.NoProbe) {
 		r.info, err = src.probe(r.ctx, &o, r.from, deadline)
 	}
 	if err == nil {
@@ -105,12 +105,12 @@ func Open(ctx context.Context, o Options) (*Reader, error) {
 	return r, nil
 }
 
-// launch starts ffmpeg, and the program in front of it.
+// launch starts ffmpeg, and the program of an exec source.
 func (r *Reader) launch() error {
 	o := &r.opts
 	w, h := o.Width, o.Height
 	if w == 0 && h == 0 {
-		// Fix the size, so that a source that changes its own in mid-stream is scaled rather than failing.
+		// Fix the size, so that frames are scaled when the source changes its size.
 		w, h = r.info.Width, r.info.Height
 	}
 	spec := child.Spec{
@@ -123,19 +123,19 @@ func (r *Reader) launch() error {
 		if err != nil {
 			return r.src.fail(Unsupported, err.Error(), err)
 		}
-		r.feeder, err = child.Start(r.ctx, child.Spec{Path: words[0], Args: words[1:], Grace: stopGrace, PipeSize: child.MaxPipeSize, OnStderr: logger(o.Log, r.src.red, nil)})
+		r.program, err = child.Start(r.ctx, child.Spec{Path: words[0], Args: words[1:], Grace: stopGrace, PipeSize: child.MaxPipeSize, OnStderr: logger(o.Log, r.src.red, nil)})
 		if err != nil {
 			if r.ctx.Err() != nil {
 				return context.Cause(r.ctx)
 			}
 			return r.src.fail(NotFound, "the program cannot be started: "+r.src.red.text(err.Error()), err)
 		}
-		spec.StdinFile = r.feeder.Stdout
+		spec.StdinFile = r.program.Stdout
 	}
 	p, err := r.from.start(r.ctx, o, r.src, spec)
-	if r.feeder != nil {
-		// ffmpeg holds the pipe now; with ours closed, the program notices when ffmpeg goes.
-		_ = r.feeder.Stdout.Close()
+	if r.program != nil {
+		// ffmpeg has the pipe now. With this end closed, the program is ended by SIGPIPE when ffmpeg has ended.
+		_ = r.program.Stdout.Close()
 	}
 	if err != nil {
 		return err
@@ -144,7 +144,7 @@ func (r *Reader) launch() error {
 	return nil
 }
 
-// pipeSize holds about one raw frame: a larger pipe would only hold older frames.
+// pipeSize is about one raw frame: a larger pipe would only hold older frames.
 func pipeSize(o *Options, w, h int) int {
 	size := 256 << 10
 	if o.Encoded == "" && w > 0 && h > 0 {
@@ -161,8 +161,8 @@ func (r *Reader) Info() Info { return r.info }
 func (r *Reader) FrameSize() int { return r.size }
 
 // Next reads exactly one frame into dst and waits for it, at most StallTimeout. A raw frame needs FrameSize bytes; too
-// short a dst is an error and costs no frame. A JPEG uses dst up to its capacity and gets new memory when it does not
-// fit: pass the last Frame.Data to use it again.
+// short a dst is an error and consumes no frame. A JPEG uses dst up to its capacity, or new memory when it does not fit:
+// pass the last Frame.Data to reuse it.
 //
 // At the end of the video the error is io.EOF; after Close, ErrClosed; after the context's end, its error; else an
 // *Error. Every error but the one about dst is final.
@@ -176,7 +176,7 @@ func (r *Reader) Next(dst []byte) (Frame, error) {
 		return Frame{}, fmt.Errorf("video: Next got %d bytes of memory; a frame of %d x %d %s needs %d", len(dst), r.info.Width, r.info.Height, r.opts.Format, r.size)
 	}
 	switch {
-	case r.first: // Open's deadline still holds
+	case r.first: // Open's deadline still applies
 		r.first = false
 	case r.opts.StallTimeout > 0:
 		_ = r.ffmpeg.Stdout.SetReadDeadline(time.Now().Add(r.opts.StallTimeout))
@@ -213,10 +213,10 @@ func (r *Reader) read(dst []byte) (Frame, error) {
 	}
 	copy(dst, prefix)
 	if _, err := io.ReadFull(r.nut.r, dst[len(prefix):]); err != nil {
-		return Frame{}, noEOF(err)
+		return Frame{}, unexpectedEOF(err)
 	}
 	if r.size == 0 && !wholeJPEG(dst) {
-		return Frame{}, r.src.fail(EndedEarly, "ffmpeg wrote a picture that is no whole JPEG", nil)
+		return Frame{}, r.src.fail(EndedEarly, "ffmpeg wrote an incomplete JPEG", nil)
 	}
 	f := Frame{Index: r.index, PTS: pts, Data: dst}
 	r.index++
@@ -224,13 +224,13 @@ func (r *Reader) read(dst []byte) (Frame, error) {
 	return f, nil
 }
 
-// wholeJPEG checks for the markers at both ends.
+// wholeJPEG reports whether b begins and ends with the markers of a JPEG.
 func wholeJPEG(b []byte) bool {
 	n := len(b)
 	return n >= 4 && b[0] == 0xFF && b[1] == 0xD8 && b[n-2] == 0xFF && b[n-1] == 0xD9
 }
 
-// Close stops ffmpeg, waits until it is gone, and frees everything; a Next in progress returns ErrClosed. It is
+// Close stops ffmpeg, waits until it has ended, and frees everything; a Next in progress returns ErrClosed. It is
 // idempotent and always returns nil.
 func (r *Reader) Close() error {
 	r.closed.Store(true)
@@ -238,8 +238,8 @@ func (r *Reader) Close() error {
 		if r.ffmpeg != nil {
 			_ = r.ffmpeg.Stop(stopGrace)
 		}
-		if r.feeder != nil {
-			_ = r.feeder.Stop(stopGrace)
+		if r.program != nil {
+			_ = r.program.Stop(stopGrace)
 		}
 		r.from.close()
 		r.cancel(nil)
@@ -247,15 +247,15 @@ func (r *Reader) Close() error {
 	return nil
 }
 
-// failure finds out why reading from ffmpeg failed. io.EOF stands for a proper end.
+// failure returns why reading from ffmpeg failed; io.EOF is a regular end.
 func (r *Reader) failure(err error) error {
-	if err = r.judge(err); r.scheme == SchemeV4L2 {
+	if err = r.classify(err); r.scheme == SchemeV4L2 {
 		return r.cameraError(err)
 	}
 	return err
 }
 
-func (r *Reader) judge(err error) error {
+func (r *Reader) classify(err error) error {
 	var own *Error
 	switch {
 	case r.closed.Load():
@@ -271,7 +271,7 @@ func (r *Reader) judge(err error) error {
 	case errors.Is(err, errNut):
 		return r.src.fail(Unsupported, "ffmpeg's output cannot be read: "+err.Error(), err)
 	}
-	exit := waitBriefly(r.ffmpeg)
+	exit := waitForExit(r.ffmpeg)
 	switch {
 	case r.closed.Load():
 		return ErrClosed
@@ -280,11 +280,11 @@ func (r *Reader) judge(err error) error {
 	}
 	stderr := r.ffmpeg.Stderr()
 	detail := detailFrom(stderr, r.src.red)
-	if why := r.feederError(); why != "" {
+	if why := r.programError(); why != "" {
 		return r.src.fail(EndedEarly, "after "+r.progress()+": "+why, exit)
 	}
 	switch {
-	case killedBySomebody(exit):
+	case killedFromOutside(exit):
 		return r.src.fail(Killed, "after "+r.progress(), exit)
 	case exit == nil && err == io.EOF && r.index == 0 && !r.cutShort.Load():
 		return io.EOF
@@ -300,19 +300,19 @@ func (r *Reader) judge(err error) error {
 	return r.src.fail(kind, detail, exit)
 }
 
-// feederError says how the program of an exec source failed; "" if it did not, or is still running.
-func (r *Reader) feederError() string {
-	if r.feeder == nil {
+// programError returns how the program of an exec source failed; "" if it did not, or still runs.
+func (r *Reader) programError() string {
+	if r.program == nil {
 		return ""
 	}
 	select {
-	case <-r.feeder.Done():
+	case <-r.program.Done():
 	default:
 		return ""
 	}
 	var exit *child.ExitError
-	if err := r.feeder.Wait(); !errors.As(err, &exit) || exit.Signal == syscall.SIGPIPE {
-		return "" // SIGPIPE only follows ffmpeg's own end
+	if err := r.program.Wait(); !errors.As(err, &exit) || exit.Signal == syscall.SIGPIPE {
+		return "" // SIGPIPE is a consequence of ffmpeg's end
 	}
 	return r.src.red.text(exit.Error())
 }
@@ -335,8 +335,8 @@ func joined(detail string) string {
 	return ": " + detail
 }
 
-// brokeOff tells a video that was cut short from one that ended: ffmpeg ends with status 0 in both cases. Either it
-// said so, or it complained about something and more than a second is missing.
+// brokeOff reports whether a video was truncated: ffmpeg ends with status 0 in that case too. It was when ffmpeg
+// reported it, or when ffmpeg reported anything and more than a second is missing.
 func (r *Reader) brokeOff(stderr string) bool {
 	if r.cutShort.Load() {
 		return true
@@ -345,7 +345,7 @@ func (r *Reader) brokeOff(stderr string) bool {
 	return r.info.videoLength > 0 && missing > time.Second+r.interval() && stderr != "" && len(r.opts.InputArgs) == 0
 }
 
-// interval is twice the usual time between frames.
+// interval is twice the average time between frames.
 func (r *Reader) interval() time.Duration {
 	if r.info.FPS <= 0 {
 		return time.Second
@@ -353,9 +353,9 @@ func (r *Reader) interval() time.Duration {
 	return time.Duration(2 / r.info.FPS * float64(time.Second))
 }
 
-// waitBriefly waits for a child that has closed its output, and stops it if it lingers.
-func waitBriefly(p *child.Process) error {
-	t := time.NewTimer(endGrace)
+// waitForExit waits for a child that has closed its output, and stops it after exitTimeout.
+func waitForExit(p *child.Process) error {
+	t := time.NewTimer(exitTimeout)
 	defer t.Stop()
 	select {
 	case <-p.Done():
@@ -365,30 +365,30 @@ func waitBriefly(p *child.Process) error {
 	}
 }
 
-// killedBySomebody: a signal that we did not send.
-func killedBySomebody(exit error) bool {
+// killedFromOutside reports whether a signal ended the child that Stop or a context did not send.
+func killedFromOutside(exit error) bool {
 	var e *child.ExitError
 	return errors.As(exit, &e) && e.Signal != 0 && !e.Stopped
 }
 
-// environment is ours, with what keeps ffmpeg's messages plain, and more.
+// environment is that of this process, with variables that make ffmpeg's messages plain English, and more.
 func environment(more ...string) []string {
 	more = append([]string{"AV_LOG_FORCE_NOCOLOR=1", "LC_ALL=C"}, more...)
-	env := slices.DeleteFunc(os.Environ(), func(v string) bool { // the first of two would win
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool { // of two equal names the first would be used
 		name, _, _ := strings.Cut(v, "=")
 		return slices.ContainsFunc(more, func(m string) bool { return strings.HasPrefix(m, name+"=") })
 	})
 	return append(env, more...)
 }
 
-// logger returns the handler of ffmpeg's messages, nil where nobody needs it.
+// logger returns the handler of ffmpeg's messages, nil where none is needed.
 func logger(log func(string), red redactor, cut *atomic.Bool) func([]byte) {
 	if log == nil && cut == nil {
 		return nil
 	}
 	return func(line []byte) {
 		s := string(line)
-		if cut != nil && saysCutShort(s) {
+		if cut != nil && reportsCutShort(s) {
 			cut.Store(true)
 		}
 		if log != nil {

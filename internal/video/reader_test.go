@@ -239,7 +239,7 @@ func TestJPEGBound(t *testing.T) {
 	}
 }
 
-func TestShortMemoryCostsNoFrame(t *testing.T) {
+func TestShortBufferConsumesNoFrame(t *testing.T) {
 	r := open(t, Options{URL: sample(t), Width: 32, Height: 24})
 	if _, err := r.Next(make([]byte, 10)); err == nil || !strings.Contains(err.Error(), "needs 2304") {
 		t.Errorf("got %v", err)
@@ -352,7 +352,7 @@ func TestContextEndsTheReader(t *testing.T) {
 	}
 }
 
-func TestNothingIsLeftAfterFiftyReaders(t *testing.T) {
+func TestFiftyReadersLeakNothing(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts fifty readers")
 	}
@@ -377,17 +377,17 @@ func TestNothingIsLeftAfterFiftyReaders(t *testing.T) {
 		_ = r.Close()
 	}
 	cycle(1)
-	files, goroutines := fds(t), runtime.NumGoroutine()
+	files, goroutines := openFiles(t), runtime.NumGoroutine()
 	for i := range 50 {
 		cycle(i)
 		if child.Live() != 0 {
 			t.Fatalf("cycle %d: %d children left", i, child.Live())
 		}
 	}
-	if now := fds(t); now != files {
+	if now := openFiles(t); now != files {
 		t.Errorf("%d descriptors before, %d after", files, now)
 	}
-	// A goroutine that has said its last word may still be counted; goleak looks at the end of all tests, too.
+	// A goroutine that is about to end may still be counted; goleak checks again after all tests.
 	for runtime.NumGoroutine() > goroutines && t.Context().Err() == nil {
 		runtime.Gosched()
 	}

@@ -10,9 +10,9 @@ import (
 const hidden = "***"
 
 var (
-	// userInfo takes everything up to the last @ before a slash, blank or quote: passwords contain @ now and then.
+	// userInfo takes everything up to the last @ before a slash, blank or quote: passwords may contain @.
 	userInfo = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://)[^/\s"'?#]*@`)
-	// secretValue matches name=value where the name speaks of a secret.
+	// secretValue matches name=value where the name suggests a secret.
 	secretValue = regexp.MustCompile(`(?i)([?&;][^=&;#\s"']*(?:` + secretWords + `)[^=&;#\s"']*=)[^&;#\s"']*`)
 	secretName  = regexp.MustCompile(`(?i)` + secretWords)
 	authHeader  = regexp.MustCompile(`(?i)(authorization:\s*)[^\r\n]*`)
@@ -28,14 +28,14 @@ func Redact(text string) string {
 	return authHeader.ReplaceAllString(text, "${1}"+hidden)
 }
 
-// redactor also hides the secrets of one address where they stand alone, as in "401 for user admin:geheim".
+// redactor also hides the secrets of one address where they stand alone, as in "401 for user admin:hunter2".
 type redactor struct {
 	replace     *strings.Replacer
-	alias, name string // what stands for an address, and the address
+	alias, name string // a placeholder address, and the address that it stands for
 }
 
-// naming also puts an address for what stands for it in ffmpeg's messages.
-func (r redactor) naming(alias, name string) redactor {
+// withAddress returns a redactor that also replaces the placeholder in ffmpeg's messages by the address.
+func (r redactor) withAddress(alias, name string) redactor {
 	r.alias, r.name = alias, name
 	return r
 }
@@ -43,7 +43,7 @@ func (r redactor) naming(alias, name string) redactor {
 func newRedactor(raw string) redactor {
 	var secrets []string
 	add := func(s string) {
-		if len(s) >= 4 { // shorter words would blank out half of every message
+		if len(s) >= 4 { // shorter ones occur in ordinary words of messages
 			secrets = append(secrets, s)
 		}
 	}
@@ -90,6 +90,6 @@ func (r redactor) text(s string) string {
 	if r.alias != "" {
 		s = strings.ReplaceAll(s, r.alias, r.name)
 	}
-	// Whole addresses first: replacing a part may hide from the patterns what they look for.
+	// Redact first: it needs whole addresses.
 	return r.replace.Replace(Redact(s))
 }

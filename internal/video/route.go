@@ -10,24 +10,24 @@ import (
 	"millrace/internal/child"
 )
 
-// route is how ffmpeg and ffprobe get at a source. Other users of the machine see command lines, so an address with
-// a password or token never stands there: for HTTP our proxy tells it, for RTSP and RTMP standard input does. With
-// Options.Allow, connections go through the proxy or the relay, which dial for ffmpeg.
+// route is how ffmpeg and ffprobe reach a source. Other users of the machine can read command lines, so an address with
+// a password or token is not there: for HTTP the proxy redirects to it, for RTSP and RTMP it is on standard input. With
+// Options.Allow, connections go through the proxy or the relay, which check addresses.
 type route struct {
 	scheme, target string // as parseSource returns them
 
-	address  string // what stands behind "-i", unless secret
-	secret   bool   // the address goes to standard input
+	address  string // the argument of "-i", unless secret
+	secret   bool   // the address is written to standard input
 	extra    []string
 	env      []string
-	listener *local // the proxy or the relay; nil for neither
+	listener *loopback // the proxy or the relay; nil for neither
 }
 
-// newRoute makes the way to a source, and names for src what stands for its address in ffmpeg's messages. fail is
-// called, from any goroutine, with an *Error after which nothing can come any more. The caller must close.
+// newRoute makes the route to a source, and sets the placeholder address in src's redactor. fail is called, from any
+// goroutine, with an *Error that ends the source. The caller must call close.
 func newRoute(ctx context.Context, o *Options, src *source, scheme, target string, fail func(error)) (*route, error) {
 	r := &route{scheme: scheme, target: target, address: target}
-	hide := networked(scheme) && Redact(target) != target
+	hide := isNetwork(scheme) && Redact(target) != target
 	if !hide && o.Allow == nil {
 		return r, nil
 	}
@@ -44,8 +44,8 @@ func newRoute(ctx context.Context, o *Options, src *source, scheme, target strin
 		}
 		r.env, r.extra = p.env(r.listener.addr), []string{"httpproxy"}
 		if hide {
-			r.address = "http://" + aliasHost + u.EscapedPath()
-			src.red = src.red.naming(aliasHost, u.Host)
+			r.address = "http://" + placeholderHost + u.EscapedPath()
+			src.red = src.red.withAddress(placeholderHost, u.Host)
 		}
 	case SchemeRTSP, SchemeRTSPS:
 		if r.secret = hide; o.Allow == nil {
@@ -54,19 +54,19 @@ func newRoute(ctx context.Context, o *Options, src *source, scheme, target strin
 		if r.listener, err = newRelay(ctx, d, u); err != nil {
 			return nil, err
 		}
-		src.red = src.red.naming(r.listener.addr, u.Host)
+		src.red = src.red.withAddress(r.listener.addr, u.Host)
 		u.Scheme, u.Host = SchemeRTSP, r.listener.addr
 		r.address = u.String()
 	case SchemeRTMP, SchemeRTMPS:
 		r.secret = hide
 	}
 	if o.Allow != nil && r.listener == nil {
-		return nil, src.fail(Unsupported, fmt.Sprintf("Options.Allow cannot be kept for %s; it can for http, https, rtsp and rtsps", scheme), nil)
+		return nil, src.fail(Unsupported, fmt.Sprintf("Options.Allow works for http, https, rtsp and rtsps, not for %s", scheme), nil)
 	}
 	return r, nil
 }
 
-// start starts ffmpeg or ffprobe and tells it a secret address. Its error is for the caller of Open.
+// start starts ffmpeg or ffprobe and writes a secret address to its standard input. Its error is that of Open.
 func (r *route) start(ctx context.Context, o *Options, src source, spec child.Spec) (*child.Process, error) {
 	spec.Env, spec.Grace, spec.Stdin = environment(r.env...), stopGrace, r.secret
 	p, err := child.Start(ctx, spec)
@@ -76,13 +76,13 @@ func (r *route) start(ctx context.Context, o *Options, src source, spec child.Sp
 	case err != nil:
 		return nil, src.startError(spec.Path, err)
 	case r.secret:
-		_, _ = io.WriteString(p.Stdin, r.list(o)) // who is gone already says so itself
+		_, _ = io.WriteString(p.Stdin, r.list(o)) // a child that has ended reports its own error
 		_ = p.Stdin.Close()
 	}
 	return p, nil
 }
 
-// list is an ffconcat script of the one address. What opens it must stand in the script, too.
+// list is an ffconcat script of the one address. Options of the input must be in the script too.
 func (r *route) list(o *Options) string {
 	quote := func(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 	s := "ffconcat version 1.0\nfile " + quote(r.address) + "\n"
@@ -93,7 +93,7 @@ func (r *route) list(o *Options) string {
 	return s
 }
 
-// close ends the proxy or relay. ffmpeg is gone by then, or of no interest any more.
+// close ends the proxy or relay. ffmpeg has ended, or its result is not needed.
 func (r *route) close() {
 	if r != nil && r.listener != nil {
 		r.listener.close()

@@ -21,31 +21,31 @@ import (
 	"millrace/internal/child"
 )
 
-var errIndoors = errors.New("127.0.0.2 is indoors")
+var errPrivate = errors.New("127.0.0.2 is private")
 
-// outdoors allows all but 127.0.0.2.
-func outdoors(a netip.Addr) error {
+// allowPublic allows all but 127.0.0.2.
+func allowPublic(a netip.Addr) error {
 	if a == netip.MustParseAddr("127.0.0.2") {
-		return errIndoors
+		return errPrivate
 	}
 	return nil
 }
 
-// indoors is a server at 127.0.0.2 that gives everybody a video, and counts who comes.
-func indoors(t *testing.T) (address string, visitors *atomic.Int32) {
+// privateServer is an HTTP server at 127.0.0.2 that serves a video and counts connections.
+func privateServer(t *testing.T) (address string, connections *atomic.Int32) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.2:0")
 	if err != nil {
 		t.Skip("no second loopback address here: ", err)
 	}
-	visitors = new(atomic.Int32)
+	connections = new(atomic.Int32)
 	segment := clip(t, "seg.ts", "-f", "lavfi", "-i", "testsrc2=size=64x48:rate=10:duration=1", "-c:v", "mpeg2video")
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) { http.ServeFile(w, q, segment) }))
 	_ = s.Listener.Close()
-	s.Listener = counter{ln, visitors}
+	s.Listener = counter{ln, connections}
 	s.Start()
 	t.Cleanup(s.Close)
-	return ln.Addr().String(), visitors
+	return ln.Addr().String(), connections
 }
 
 type counter struct {
@@ -61,8 +61,8 @@ func (c counter) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-// speaker answers each RTSP request in the same way.
-func speaker(t *testing.T, answer string) (address string) {
+// rtspReplies answers each RTSP request in the same way.
+func rtspReplies(t *testing.T, answer string) (address string) {
 	t.Helper()
 	l, err := listen(t.Context(), func(_ context.Context, conn *net.TCPConn) {
 		in := bufio.NewReader(conn)
@@ -89,9 +89,9 @@ func speaker(t *testing.T, answer string) (address string) {
 	return "rtsp://" + l.addr
 }
 
-// Wherever an address that is not allowed comes from, nothing ever connects to it.
+// Nothing connects to an address that is not allowed, wherever it comes from.
 func TestAllow(t *testing.T) {
-	private, visitors := indoors(t)
+	private, connections := privateServer(t)
 	list := func(entry string) string {
 		return "#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\n" + entry + "\n#EXT-X-ENDLIST\n"
 	}
@@ -119,20 +119,20 @@ func TestAllow(t *testing.T) {
 		s.URL + "/later.m3u8", s.URL + "/master.m3u8", s.URL + "/key.m3u8",
 		"http://" + private + "/x.ts", "https://" + private + "/x.ts", "rtsp://" + private + "/x", "rtsps://" + private + "/x", secret("rtsp://"+private, "/x"),
 	} {
-		refuse(t, Options{URL: u, Allow: outdoors}, Forbidden, errIndoors.Error())
+		refuse(t, Options{URL: u, Allow: allowPublic}, Forbidden, errPrivate.Error())
 	}
-	refuse(t, Options{URL: speaker(t, "302 Found\r\nLocation: rtsp://"+private+"/x"), Allow: outdoors}, Forbidden, "name that one")
-	if n := visitors.Load(); n != 0 {
+	refuse(t, Options{URL: rtspReplies(t, "302 Found\r\nLocation: rtsp://"+private+"/x"), Allow: allowPublic}, Forbidden, "name that one")
+	if n := connections.Load(); n != 0 {
 		t.Errorf("%d connections to an address that is not allowed", n)
 	}
 	// Without Allow they get there, which shows that the test can fail.
-	if n := len(all(t, open(t, Options{URL: secret(s.URL, "/list.m3u8")}))); n != 10 || visitors.Load() == 0 {
-		t.Errorf("%d frames of 10, %d visitors", n, visitors.Load())
+	if n := len(all(t, open(t, Options{URL: secret(s.URL, "/list.m3u8")}))); n != 10 || connections.Load() == 0 {
+		t.Errorf("%d frames of 10, %d connections", n, connections.Load())
 	}
 }
 
-// A name is checked by what it leads to.
-func TestAllowAsksAfterTheLookUp(t *testing.T) {
+// Allow is called with the addresses of a name.
+func TestAllowIsCalledAfterTheLookUp(t *testing.T) {
 	s := httptest.NewServer(http.NotFoundHandler())
 	defer s.Close()
 	_, port, _ := net.SplitHostPort(s.Listener.Addr().String())
@@ -141,12 +141,12 @@ func TestAllowAsksAfterTheLookUp(t *testing.T) {
 			if !a.IsLoopback() {
 				t.Errorf("asked about %v", a)
 			}
-			return errIndoors
-		}}, Forbidden, errIndoors.Error())
+			return errPrivate
+		}}, Forbidden, errPrivate.Error())
 	}
 }
 
-// What is allowed works as it does without Allow, and fails as it does.
+// An allowed address works, and fails, as without Allow.
 func TestAllowed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts FFmpeg many times")
@@ -156,33 +156,33 @@ func TestAllowed(t *testing.T) {
 		defer s.Close()
 		s.Config.ErrorLog = log.New(io.Discard, "", 0)
 		for _, u := range []string{s.URL + "/" + filepath.Base(sample(t)), secret(s.URL, "/"+filepath.Base(sample(t)))} {
-			r := open(t, Options{URL: u, Allow: outdoors, Width: 32, Height: 24})
+			r := open(t, Options{URL: u, Allow: allowPublic, Width: 32, Height: 24})
 			if n := len(all(t, r)); n != 60 || r.Info().Duration == 0 {
 				t.Errorf("%s: %d frames, %+v", u, n, r.Info())
 			}
 		}
-		refuse(t, Options{URL: secret(s.URL, "/none.mp4"), Allow: outdoors}, NotFound, "404")
+		refuse(t, Options{URL: secret(s.URL, "/none.mp4"), Allow: allowPublic}, NotFound, "404")
 	}
-	refuse(t, Options{URL: secret(speaker(t, "401 Unauthorized"), "/x"), Allow: outdoors}, Auth, "401")
-	refuse(t, Options{URL: secret(speaker(t, "404 Not Found"), "/x"), Allow: outdoors}, NotFound, "404")
+	refuse(t, Options{URL: secret(rtspReplies(t, "401 Unauthorized"), "/x"), Allow: allowPublic}, Auth, "401")
+	refuse(t, Options{URL: secret(rtspReplies(t, "404 Not Found"), "/x"), Allow: allowPublic}, NotFound, "404")
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = l.Close()
 	for _, scheme := range []string{"http", "https", "rtsp", "rtsps"} {
-		refuse(t, Options{URL: secret(scheme+"://"+l.Addr().String(), "/x"), Allow: outdoors}, Refused, "onnection refused")
-		refuse(t, Options{URL: scheme + "://millrace.invalid/x", Allow: outdoors}, NotFound, "resolve hostname")
+		refuse(t, Options{URL: secret(scheme+"://"+l.Addr().String(), "/x"), Allow: allowPublic}, Refused, "onnection refused")
+		refuse(t, Options{URL: scheme + "://millrace.invalid/x", Allow: allowPublic}, NotFound, "resolve hostname")
 	}
 	for _, u := range []string{"rtmp://127.0.0.1/x", sample(t), "/dev/video0", "exec:true"} {
-		refuse(t, Options{URL: u, Allow: outdoors}, Unsupported, "Options.Allow")
+		refuse(t, Options{URL: u, Allow: allowPublic}, Unsupported, "Options.Allow")
 	}
 	if child.Live() != 0 {
 		t.Errorf("%d children left", child.Live())
 	}
 }
 
-// Nobody else uses the proxy: not even to learn the address.
+// The proxy refuses other clients, also for the source's address.
 func TestProxyIsForFFmpegOnly(t *testing.T) {
 	target, err := url.Parse("http://admin:geheim@127.0.0.1:1/x.mp4")
 	if err != nil {
@@ -199,7 +199,7 @@ func TestProxyIsForFFmpegOnly(t *testing.T) {
 			Transport:     &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: l.addr, User: user}), DisableKeepAlives: true},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		}
-		resp, err := c.Get("http://" + aliasHost + "/x.mp4")
+		resp, err := c.Get("http://" + placeholderHost + "/x.mp4")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -216,15 +216,15 @@ func TestProxyIsForFFmpegOnly(t *testing.T) {
 	}
 }
 
-// A proxy that the environment names stays in use, but where addresses are checked.
-func TestProxyBehindTheProxy(t *testing.T) {
+// A proxy of the environment is used, except where addresses are checked.
+func TestParentProxy(t *testing.T) {
 	var asked atomic.Pointer[http.Request]
 	parent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		asked.Store(q)
 		w.WriteHeader(http.StatusTeapot)
 	}))
 	defer parent.Close()
-	behind, err := url.Parse(strings.Replace(parent.URL, "://", "://me:geheim@", 1))
+	parentURL, err := url.Parse(strings.Replace(parent.URL, "://", "://me:geheim@", 1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +233,7 @@ func TestProxyBehindTheProxy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.parent = http.ProxyURL(behind)
+		p.parent = http.ProxyURL(parentURL)
 		c := http.Client{Transport: &http.Transport{
 			Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: l.addr, User: url.UserPassword("ffmpeg", p.password)}), DisableKeepAlives: true,
 		}}
@@ -247,14 +247,14 @@ func TestProxyBehindTheProxy(t *testing.T) {
 		}
 		l.close()
 	}
-	if p, l, err := newProxy(t.Context(), &dialer{allow: outdoors}, &url.URL{}); err != nil || p.parent != nil {
+	if p, l, err := newProxy(t.Context(), &dialer{allow: allowPublic}, &url.URL{}); err != nil || p.parent != nil {
 		t.Error("a proxy that looks names up elsewhere was taken where addresses are checked")
 	} else {
 		l.close()
 	}
 }
 
-// readAsFFmpeg returns the status codes in what an RTSP server says, as ffmpeg 5.1 understands it.
+// readAsFFmpeg returns the status codes in what an RTSP server sends, as ffmpeg 5.1 understands it.
 func readAsFFmpeg(b []byte) (status []string) {
 	next := func() (c byte, ok bool) {
 		if len(b) > 0 {
@@ -284,8 +284,8 @@ func readAsFFmpeg(b []byte) (status []string) {
 			if len(line) == 0 {
 				break
 			}
-			if words := strings.Fields(string(line)); lines == 0 && len(words) > 1 && strings.HasPrefix(words[0], "RTSP/") {
-				status = append(status, words[1])
+			if fields := strings.Fields(string(line)); lines == 0 && len(fields) > 1 && strings.HasPrefix(fields[0], "RTSP/") {
+				status = append(status, fields[1])
 			} else if rest, ok := bytes.CutPrefix(bytes.ToLower(line), []byte("content-length:")); ok && lines > 0 {
 				_, _ = fmt.Sscan(string(rest), &length)
 			}
@@ -296,7 +296,7 @@ func readAsFFmpeg(b []byte) (status []string) {
 	return status
 }
 
-// Whatever a server says, ffmpeg finds no redirect in what is passed on, and nothing is added.
+// Whatever a server sends, ffmpeg finds no redirect in the copied bytes, and nothing is added.
 func FuzzCopyReplies(f *testing.F) {
 	const ok, found = "RTSP/1.0 200 OK\r\nCSeq: 1\r\n", "RTSP/1.0 302 Found\r\nLocation: rtsp://127.0.0.2/\r\n\r\n"
 	for _, s := range []string{

@@ -19,8 +19,8 @@ const (
 	SchemeExec  = "exec"
 )
 
-// protocols is what ffmpeg may use for each scheme, for the address itself and for whatever it leads to (the
-// entries of a playlist, a redirect): never the file system for an address of the network.
+// protocols are those that ffmpeg may use for each scheme, for the address itself, its redirects and the entries of its
+// playlists: never the file system for a network address.
 var protocols = map[string][]string{
 	SchemeFile:  {"file"},
 	SchemeHTTP:  {"http", "https", "tcp", "tls", "crypto"},
@@ -36,22 +36,22 @@ var protocols = map[string][]string{
 // Protocols returns the default allow-list for a scheme, or nil for an unknown one.
 func Protocols(scheme string) []string { return append([]string(nil), protocols[scheme]...) }
 
-// ClassifyURL says which kind of source raw names. It decides by form alone and touches neither the file system nor
-// the network; whether such a source is allowed is the caller's policy.
+// ClassifyURL returns the scheme of a source. It decides by form alone, without access to the file system or the network;
+// whether such a source is allowed is the caller's policy.
 //
 //	clip.mp4, ./a:b.mp4, /x/y.mkv, file:NAME, file:///x/y.mkv   file
 //	http://HOST/..., https, rtsp, rtsps, rtmp, rtmps            themselves
 //	/dev/videoN, v4l2:/dev/videoN                               v4l2
 //	exec:PROGRAM ARG ...                                        exec
 //
-// A word and a colon in front is always a scheme, so that "concat:" or "pipe:" can never reach ffmpeg by way of a
-// file name; a file with such a name is written as ./NAME or file:NAME. The error never repeats the address.
+// A word followed by a colon is always a scheme, so that "concat:" or "pipe:" cannot reach ffmpeg in a file name; a file
+// with such a name is written as ./NAME or file:NAME. The error does not contain the address.
 func ClassifyURL(raw string) (scheme string, err error) {
 	s, _, err := parseSource(raw)
 	return s, err
 }
 
-func networked(scheme string) bool {
+func isNetwork(scheme string) bool {
 	switch scheme {
 	case SchemeFile, SchemeV4L2, SchemeExec:
 		return false
@@ -59,8 +59,8 @@ func networked(scheme string) bool {
 	return true
 }
 
-// parseSource returns the scheme and what goes to ffmpeg: a path, a device, a command, or an address written anew, so
-// that ffmpeg cannot read another host in it than we did.
+// parseSource returns the scheme and the target for ffmpeg: a path, a device, a command, or an address. Addresses are
+// parsed and formatted again, so that ffmpeg cannot read another host in them.
 func parseSource(raw string) (scheme, target string, err error) {
 	switch {
 	case strings.TrimSpace(raw) == "":
@@ -107,12 +107,12 @@ func parseSource(raw string) (scheme, target string, err error) {
 	return "", "", &UnknownSchemeError{word}
 }
 
-// UnknownSchemeError says that an address is of no scheme that ffmpeg may read.
+// UnknownSchemeError is the error of an address with a scheme that ffmpeg may not read.
 type UnknownSchemeError struct{ Scheme string }
 
 // Error implements error.
 func (e *UnknownSchemeError) Error() string {
-	return fmt.Sprintf("video: %q is no known kind of source; want a file, http, https, rtsp, rtsps, rtmp, rtmps, v4l2 or exec (a file whose name has a colon is written as ./NAME)", e.Scheme)
+	return fmt.Sprintf("video: %q is an unknown kind of source; want a file, http, https, rtsp, rtsps, rtmp, rtmps, v4l2 or exec (a file whose name has a colon is written as ./NAME)", e.Scheme)
 }
 
 // cutScheme splits "word:rest", with the word in lower case. A single letter and a word with a slash, a blank or a digit
@@ -132,7 +132,7 @@ func cutScheme(raw string) (word, rest string, ok bool) {
 	return strings.ToLower(word), rest, true
 }
 
-// filePath takes what follows "file:". With "//" it is a URL with percent signs, else a plain path.
+// filePath parses what follows "file:": with "//" a percent-encoded URL, else a plain path.
 func filePath(rest string) (string, error) {
 	if !strings.HasPrefix(rest, "//") {
 		if rest == "" {
@@ -151,8 +151,8 @@ func filePath(rest string) (string, error) {
 	return path, nil
 }
 
-// splitCommand cuts a command into words at blanks. Single and double quotes keep blanks; there are no escapes,
-// variables or patterns, because no shell is involved.
+// splitCommand splits a command into words at blanks. Single and double quotes keep blanks. There are no escapes,
+// variables or patterns, because no shell runs it.
 func splitCommand(s string) ([]string, error) {
 	var words []string
 	var word strings.Builder

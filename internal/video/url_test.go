@@ -47,7 +47,7 @@ func TestClassifyURL(t *testing.T) {
 		if err == nil {
 			t.Errorf("%q is %q; want an error", raw, scheme)
 		} else if strings.Contains(err.Error(), "heim") {
-			t.Errorf("%q: the error tells the password: %v", raw, err)
+			t.Errorf("%q: the error contains the password: %v", raw, err)
 		}
 	}
 }
@@ -59,7 +59,7 @@ func TestEverySchemeHasItsProtocols(t *testing.T) {
 			t.Errorf("%s has none", s)
 		}
 		for _, p := range list {
-			if networked(s) && (p == "file" || p == "pipe" || p == "data" || p == "concat") {
+			if isNetwork(s) && (p == "file" || p == "pipe" || p == "data" || p == "concat") {
 				t.Errorf("%s allows %s", s, p)
 			}
 		}
@@ -161,7 +161,7 @@ func FuzzParseSource(f *testing.F) {
 		if protocols[scheme] == nil {
 			t.Errorf("%q: scheme %q", raw, scheme)
 		}
-		if networked(scheme) {
+		if isNetwork(scheme) {
 			u, err := url.Parse(target)
 			if err != nil || u.Scheme != scheme || u.Hostname() == "" {
 				t.Errorf("%q: %q, %v", raw, target, err)
@@ -171,7 +171,7 @@ func FuzzParseSource(f *testing.F) {
 			}
 			if u != nil && u.User != nil {
 				if p, ok := u.User.Password(); ok && len(p) > 8 && strings.Contains(newSource(raw).url, p) && !strings.Contains(u.Host+u.Path, p) {
-					t.Errorf("%q: the redacted form %q tells the password", raw, newSource(raw).url)
+					t.Errorf("%q: the redacted form %q contains the password", raw, newSource(raw).url)
 				}
 			}
 		}

@@ -6,8 +6,8 @@ import (
 	"io"
 )
 
-// cameraArgs asks the device for what is wanted, so that it need not send more. A driver that cannot do so takes the
-// nearest that it can, and the filters do the rest.
+// cameraArgs requests the wanted size and rate from the device. The driver chooses the nearest that it supports, and the
+// filters adapt it.
 func (o *Options) cameraArgs() (args []string) {
 	args = []string{"-f", "v4l2"}
 	if o.Width > 0 && o.Height > 0 {
@@ -19,7 +19,7 @@ func (o *Options) cameraArgs() (args []string) {
 	return args
 }
 
-// cameraError says of a device's failure what to do. The end of its video is one too: ffmpeg ends without complaint
+// cameraError adds what to do to the error of a device. The end of its video is an error too: ffmpeg ends with status 0
 // when a camera is unplugged.
 func (r *Reader) cameraError(err error) error {
 	var e *Error

@@ -28,8 +28,8 @@ func TestCameraArgs(t *testing.T) {
 	}
 }
 
-// TestCameraFailures has the real ffmpeg say what is no camera. No camera, and no kernel module that plays one, is
-// needed.
+// TestCameraFailures opens devices that are no cameras with the real ffmpeg. It needs neither a camera nor a kernel
+// module for one.
 func TestCameraFailures(t *testing.T) {
 	refuse(t, Options{URL: "/dev/video9999"}, NotFound, "nothing at this address", "/dev/video9999", "is the camera connected?")
 	refuse(t, Options{URL: "v4l2:/dev/null", Width: 64, Height: 48, FPS: 5}, NotVideo, "lower number")
@@ -46,8 +46,8 @@ func TestCameraFailures(t *testing.T) {
 	}
 }
 
-// TestUnplugged: ffmpeg ends with status 0 when a camera goes away. A script stands for it that writes real frames
-// and then ffmpeg's words.
+// TestUnplugged: ffmpeg ends with status 0 when a camera is unplugged. A script takes its place, which writes real frames
+// and then ffmpeg's message.
 func TestUnplugged(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "ffmpeg")
 	text := `#!/bin/sh

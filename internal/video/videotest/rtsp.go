@@ -13,11 +13,11 @@ import (
 //go:embed rtsp.py
 var rtspServer string
 
-// gstreamer returns a Python that has GStreamer's RTSP server, or says what to
-// install.
+// gstreamer returns a Python that has GStreamer's RTSP server, or an error that
+// says what to install.
 func gstreamer() (python string, err error) {
 	var out []byte
-	for _, python := range []string{"python3", "/usr/bin/python3"} { // where apt puts modules, when another one comes first in PATH
+	for _, python := range []string{"python3", "/usr/bin/python3"} { // the one with apt's modules, if another one comes first in PATH
 		if out, err = exec.Command(python, "-c", "import gi; gi.require_version('GstRtspServer', '1.0')").CombinedOutput(); err == nil {
 			return python, nil
 		}
@@ -25,15 +25,15 @@ func gstreamer() (python string, err error) {
 	return "", fmt.Errorf("no RTSP server here: apt-get install python3-gst-1.0 gir1.2-gst-rtsp-server-1.0 gstreamer1.0-plugins-good: %s", out)
 }
 
-// NoRTSP says why RTSP would skip the test; nil: it would not.
+// NoRTSP returns why RTSP would skip the test, nil if it would not.
 func NoRTSP() error {
 	_, err := gstreamer()
 	return err
 }
 
 // RTSP starts GStreamer's RTSP server, as rtsp.py describes it, and returns the
-// address behind "rtsp://". stop kills it; so does the end of the test. Where there
-// is no GStreamer the test is skipped.
+// address behind "rtsp://". stop kills it; so does the end of the test. Without
+// GStreamer it skips the test.
 func RTSP(t *testing.T, args ...string) (addr string, stop func()) {
 	t.Helper()
 	python, err := gstreamer()
@@ -49,8 +49,8 @@ func RTSP(t *testing.T, args ...string) (addr string, stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var words strings.Builder
-	cmd.Stderr = &words
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func RTSP(t *testing.T, args ...string) (addr string, stop func()) {
 	port, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
 		stop()
-		t.Fatalf("%v: %s", err, words.String())
+		t.Fatalf("%v: %s", err, stderr.String())
 	}
 	return "127.0.0.1:" + strings.TrimSpace(port) + "/live", stop
 }

@@ -1,6 +1,5 @@
-// Package videotest makes video for tests: the chunks of inter-coded video that
-// decoders are fed, with the real encoders of ffmpeg, and a camera over RTSP, with
-// the real server of GStreamer.
+// Package videotest makes video for tests: chunks of inter-coded video, with ffmpeg's
+// encoders, and a camera over RTSP, with GStreamer's server.
 package videotest
 
 import (
@@ -13,7 +12,7 @@ import (
 	"testing"
 )
 
-// encoders make chunks as browsers do: no frame waits for a later one, and each
+// encoders make chunks as browsers do: no frame depends on a later one, and each
 // tenth is a key frame.
 var encoders = map[string][]string{
 	"h264": {"-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency", "-x264-params", "aud=1:keyint=10:min-keyint=10:scenecut=0", "-f", "h264"},
@@ -22,14 +21,14 @@ var encoders = map[string][]string{
 	"av1":  {"-c:v", "libaom-av1", "-usage", "realtime", "-cpu-used", "8", "-lag-in-frames", "0", "-g", "10", "-f", "ivf"},
 }
 
-// Codecs are those that Chunks knows.
+// Codecs are the codecs of Chunks.
 var Codecs = []string{"h264", "vp8", "vp9", "av1"}
 
 // Luma is the brightness of all pixels of the n-th frame of Chunks.
 func Luma(n int) int { return 16 + 4*(n%50) }
 
 // Chunks encodes n frames of w by h, each of one brightness; more are further
-// options of the encoder.
+// arguments of the encoder.
 func Chunks(t testing.TB, codec string, w, h, n int, more ...string) [][]byte {
 	t.Helper()
 	in := fmt.Sprintf("color=black:size=%dx%d:rate=30,format=yuv420p,geq=lum='16+4*mod(N,50)':cb=128:cr=128", w, h)

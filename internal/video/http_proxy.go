@@ -15,38 +15,38 @@ import (
 )
 
 const (
-	// aliasHost stands for the source on the command line. No name under .invalid ever exists.
-	aliasHost = "source.invalid"
+	// placeholderHost replaces the source's host on the command line. Names under .invalid never exist.
+	placeholderHost = "source.invalid"
 	// maxHead bounds the head of a request, in bytes.
 	maxHead = 64 << 10
 )
 
-// proxy is the HTTP proxy of one source. It tells ffmpeg the source's address by a redirect, and connects it to
-// whatever that, a further redirect or a playlist leads to, if that is allowed. What is answered passes through as it
-// is. Only who knows the proxy's own password, which stands in the environment of ffmpeg, may use it.
+// proxy is the HTTP proxy of one source. It gives ffmpeg the source's address in a redirect, and connects it to
+// that address, further redirects and entries of playlists, where they are allowed. Responses are not changed. It
+// requires a password of its own, which is in ffmpeg's environment.
 type proxy struct {
 	*dialer
 	source   string
 	password string
-	// parent is the proxy behind this one; nil for none.
+	// parent returns the proxy that this one uses for a request; nil for none.
 	parent func(*http.Request) (*url.URL, error)
 }
 
-func newProxy(ctx context.Context, d *dialer, source *url.URL) (*proxy, *local, error) {
+func newProxy(ctx context.Context, d *dialer, source *url.URL) (*proxy, *loopback, error) {
 	p := &proxy{dialer: d, source: source.String(), password: rand.Text()}
-	if d.allow == nil { // who looks names up elsewhere cannot check addresses
+	if d.allow == nil { // behind another proxy, which looks names up, addresses could not be checked
 		p.parent = http.ProxyFromEnvironment
 	}
 	l, err := listen(ctx, p.serve)
 	return p, l, err
 }
 
-// env has ffmpeg use the proxy, for all it does.
+// env makes ffmpeg use the proxy for all requests.
 func (p *proxy) env(addr string) []string {
 	return []string{"http_proxy=http://ffmpeg:" + p.password + "@" + addr, "no_proxy="}
 }
 
-// serve answers requests until one is to be passed on; those after it go the same way.
+// serve answers requests up to the first that must be forwarded. Later ones on the connection are forwarded too.
 func (p *proxy) serve(ctx context.Context, conn *net.TCPConn) {
 	limit := &io.LimitedReader{R: conn}
 	in := bufio.NewReader(limit)
@@ -56,12 +56,12 @@ func (p *proxy) serve(ctx context.Context, conn *net.TCPConn) {
 		switch {
 		case err != nil:
 			return
-		case !p.knows(r.Header.Get("Proxy-Authorization")):
+		case !p.authorized(r.Header.Get("Proxy-Authorization")):
 			err = answer(conn, "407 Proxy Authentication Required", `Proxy-Authenticate: Basic realm="millrace"`)
-		case r.URL.Hostname() == aliasHost:
+		case r.URL.Hostname() == placeholderHost:
 			err = answer(conn, "302 Found", "Location: "+p.source)
 		default:
-			p.pass(ctx, conn, in, limit, r)
+			p.forward(ctx, conn, in, limit, r)
 			return
 		}
 		if err != nil {
@@ -70,7 +70,7 @@ func (p *proxy) serve(ctx context.Context, conn *net.TCPConn) {
 	}
 }
 
-func (p *proxy) knows(auth string) bool {
+func (p *proxy) authorized(auth string) bool {
 	want := "Basic " + base64.StdEncoding.EncodeToString([]byte("ffmpeg:"+p.password))
 	return subtle.ConstantTimeCompare([]byte(auth), []byte(want)) == 1
 }
@@ -80,21 +80,21 @@ func answer(w io.Writer, status, header string) error {
 	return err
 }
 
-// pass connects ffmpeg to the host of its request.
-func (p *proxy) pass(ctx context.Context, conn *net.TCPConn, in *bufio.Reader, limit *io.LimitedReader, r *http.Request) {
+// forward connects ffmpeg to the host of its request.
+func (p *proxy) forward(ctx context.Context, conn *net.TCPConn, in *bufio.Reader, limit *io.LimitedReader, r *http.Request) {
 	host := r.URL.Host
-	parent := p.behind(r)
-	up, err := p.dial(ctx, hop(r, parent))
+	parent := p.parentFor(r)
+	up, err := p.dial(ctx, nextHop(r, parent))
 	if err != nil {
 		// ffmpeg repeats the status in its own messages.
-		_ = answer(conn, "502 "+words(err), "Connection: close")
+		_ = answer(conn, "502 "+dialMessage(err), "Connection: close")
 		return
 	}
 	defer closeWith(ctx, up)()
 	if r.Method == http.MethodConnect && parent == nil {
 		_, err = io.WriteString(conn, "HTTP/1.1 200 Connected\r\n\r\n")
 	} else {
-		err = forward(up, r, parent)
+		err = writeRequest(up, r, parent)
 	}
 	if err != nil {
 		return
@@ -107,7 +107,7 @@ func (p *proxy) pass(ctx context.Context, conn *net.TCPConn, in *bufio.Reader, l
 	go func() {
 		defer close(replied)
 		if _, err := io.Copy(conn, up); err != nil {
-			_ = conn.SetLinger(0) // a connection that was reset stays one
+			_ = conn.SetLinger(0) // resets ffmpeg's connection as the other one was
 			_ = conn.Close()
 			return
 		}
@@ -120,14 +120,14 @@ func (p *proxy) pass(ctx context.Context, conn *net.TCPConn, in *bufio.Reader, l
 	}
 	for {
 		limit.N = maxHead
-		if r, err = http.ReadRequest(in); err != nil || r.URL.Host != host || forward(up, r, parent) != nil {
+		if r, err = http.ReadRequest(in); err != nil || r.URL.Host != host || writeRequest(up, r, parent) != nil {
 			return
 		}
 	}
 }
 
-// behind returns the proxy that the environment names for a request; nil for none.
-func (p *proxy) behind(r *http.Request) *url.URL {
+// parentFor returns the proxy that the environment names for a request; nil for none.
+func (p *proxy) parentFor(r *http.Request) *url.URL {
 	if p.parent == nil {
 		return nil
 	}
@@ -137,13 +137,13 @@ func (p *proxy) behind(r *http.Request) *url.URL {
 	}
 	parent, err := p.parent(&http.Request{URL: &u})
 	if err != nil || parent == nil || parent.Scheme != SchemeHTTP {
-		return nil // ffmpeg knows no other kind either
+		return nil // ffmpeg supports no other kind either
 	}
 	return parent
 }
 
-// hop is the address to connect to.
-func hop(r *http.Request, parent *url.URL) string {
+// nextHop returns the address to connect to.
+func nextHop(r *http.Request, parent *url.URL) string {
 	u := r.URL
 	if parent != nil {
 		u = parent
@@ -155,8 +155,8 @@ func hop(r *http.Request, parent *url.URL) string {
 	return net.JoinHostPort(u.Hostname(), port)
 }
 
-// forward sends a request on, in the form for a server or for a parent.
-func forward(up net.Conn, r *http.Request, parent *url.URL) error {
+// writeRequest writes a request in the form for a server or for a parent proxy.
+func writeRequest(up net.Conn, r *http.Request, parent *url.URL) error {
 	r.Header.Del("Proxy-Authorization")
 	if parent == nil {
 		return r.Write(up)

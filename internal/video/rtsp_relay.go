@@ -14,19 +14,19 @@ import (
 	"sync/atomic"
 )
 
-// relay connects ffmpeg to the one RTSP server of a source. ffmpeg itself would follow a redirect to any address, so
-// until it plays the server's messages are read, and a redirect ends the source.
+// relay connects ffmpeg to the one RTSP server of a source. ffmpeg would follow a redirect to any address, so the
+// relay reads the server's messages until PLAY, and a redirect ends the source.
 type relay struct {
 	*dialer
 	server string // HOST:PORT
 	tls    *tls.Config
 }
 
-func newRelay(ctx context.Context, d *dialer, u *url.URL) (*local, error) {
+func newRelay(ctx context.Context, d *dialer, u *url.URL) (*loopback, error) {
 	r, port := &relay{dialer: d}, "554"
 	if u.Scheme == SchemeRTSPS {
 		port = "322"
-		// ffmpeg asks for no certificate either: cameras sign their own.
+		// Cameras have self-signed certificates; ffmpeg does not verify them either.
 		r.tls = &tls.Config{ServerName: u.Hostname(), InsecureSkipVerify: true} //nolint:gosec // see above
 	}
 	if p := u.Port(); p != "" {
@@ -39,11 +39,11 @@ func newRelay(ctx context.Context, d *dialer, u *url.URL) (*local, error) {
 func (r *relay) serve(ctx context.Context, conn *net.TCPConn) {
 	up, err := r.connect(ctx)
 	if err != nil {
-		kind, ok := kindFromText(words(err))
+		kind, ok := kindFromText(dialMessage(err))
 		if !ok {
 			kind = Refused
 		}
-		r.fail(r.src.fail(kind, words(err), err))
+		r.fail(r.src.fail(kind, dialMessage(err), err))
 		return
 	}
 	defer closeWith(ctx, up)()
@@ -57,13 +57,13 @@ func (r *relay) serve(ctx context.Context, conn *net.TCPConn) {
 		case errors.Is(err, errRedirect):
 			r.fail(r.src.fail(Forbidden, "its server redirects to another address: name that one", nil))
 		case errors.Is(err, errReply):
-			r.fail(r.src.fail(Unsupported, "what its server answers is not RTSP", nil))
+			r.fail(r.src.fail(Unsupported, "its server's reply is not RTSP", nil))
 		}
 	}()
 	b := make([]byte, 4096)
 	for {
 		n, err := conn.Read(b)
-		if bytes.HasPrefix(b[:n], []byte("PLAY ")) { // ffmpeg writes a request at once, when the one before it is answered
+		if bytes.HasPrefix(b[:n], []byte("PLAY ")) { // ffmpeg writes each request in one piece, after the reply to the one before
 			playing.Store(true)
 		}
 		if _, e := up.Write(b[:n]); err != nil || e != nil {
@@ -91,12 +91,12 @@ var (
 	errRedirect = errors.New("video: an RTSP redirect")
 	errReply    = errors.New("video: no RTSP message")
 
-	// statusLine and requestLine are what an RTSP message begins with.
+	// statusLine and requestLine match the first line of an RTSP message.
 	statusLine  = regexp.MustCompile(`^RTSP/1\.[0-9] ([1-9])[0-9][0-9]( |$)`)
 	requestLine = regexp.MustCompile(`^[A-Z_]+ `)
 )
 
-// copyReplies passes messages on until playing, then bytes: ffmpeg follows no redirect any more.
+// copyReplies copies message by message until playing, then bytes: from then on ffmpeg follows no redirects.
 func copyReplies(dst io.Writer, src *bufio.Reader, playing *atomic.Bool) error {
 	for !playing.Load() {
 		if err := copyMessage(dst, src); err != nil {
@@ -107,8 +107,8 @@ func copyReplies(dst io.Writer, src *bufio.Reader, playing *atomic.Bool) error {
 	return err
 }
 
-// copyMessage passes one message or interleaved packet on. It takes only what nobody can read in two ways: else ffmpeg
-// could find a redirect where there is none here.
+// copyMessage copies one message or interleaved packet. It refuses ambiguous messages, in which ffmpeg could read a
+// redirect that is not found here.
 func copyMessage(dst io.Writer, src *bufio.Reader) error {
 	if b, err := src.Peek(1); err != nil {
 		return err
@@ -159,7 +159,7 @@ func copyMessage(dst io.Writer, src *bufio.Reader) error {
 	return nil
 }
 
-// bodyLength is what a header line says about the body, or else what was known before; -1 for nothing.
+// bodyLength returns the body's length by a header line, or else the length known before; -1 for unknown.
 func bodyLength(line []byte, before int64) (int64, error) {
 	name, value, ok := bytes.Cut(line, []byte(":"))
 	if !ok || !bytes.EqualFold(bytes.TrimSpace(name), []byte("Content-Length")) {

@@ -11,22 +11,22 @@ import (
 	"syscall"
 )
 
-// local takes ffmpeg's connections, on a port of 127.0.0.1.
-type local struct {
+// loopback accepts ffmpeg's connections on a port of 127.0.0.1.
+type loopback struct {
 	addr   string // 127.0.0.1:PORT
 	ln     net.Listener
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 }
 
-// listen has serve called for each connection, in a goroutine of its own. The connection is closed when it returns, and
-// when ctx ends.
-func listen(ctx context.Context, serve func(ctx context.Context, conn *net.TCPConn)) (*local, error) {
+// listen calls serve for each connection, in a goroutine of its own. The connection is closed when serve returns, or when
+// ctx ends.
+func listen(ctx context.Context, serve func(ctx context.Context, conn *net.TCPConn)) (*loopback, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("video: %w", err)
 	}
-	l := &local{addr: ln.Addr().String(), ln: ln}
+	l := &loopback{addr: ln.Addr().String(), ln: ln}
 	ctx, l.cancel = context.WithCancel(ctx)
 	l.wg.Go(func() {
 		for {
@@ -43,8 +43,8 @@ func listen(ctx context.Context, serve func(ctx context.Context, conn *net.TCPCo
 	return l, nil
 }
 
-// close waits until nothing is left.
-func (l *local) close() {
+// close closes the listener and all connections, and waits until every serve has returned.
+func (l *loopback) close() {
 	l.cancel()
 	_ = l.ln.Close()
 	l.wg.Wait()
@@ -59,18 +59,17 @@ func closeWith(ctx context.Context, conn net.Conn) (done func()) {
 	}
 }
 
-// dialer connects to where ffmpeg wants to go.
+// dialer connects to the addresses that ffmpeg asks for.
 type dialer struct {
 	allow func(netip.Addr) error // nil allows all
 	src   source
 	fail  func(error)
 }
 
-// denied is an error of allow.
-type denied struct{ error }
+// notAllowed is an error of allow.
+type notAllowed struct{ error }
 
-// dial asks allow after the look-up, about the very address that is connected to. If that is what it fails for, the
-// source fails.
+// dial calls allow after the look-up, with the address that it then connects to. If allow refuses it, the source fails.
 func (d *dialer) dial(ctx context.Context, address string) (net.Conn, error) {
 	var nd net.Dialer
 	if d.allow != nil {
@@ -80,21 +79,21 @@ func (d *dialer) dial(ctx context.Context, address string) (net.Conn, error) {
 				err = d.allow(a.Addr().WithZone("").Unmap())
 			}
 			if err != nil {
-				return denied{err}
+				return notAllowed{err}
 			}
 			return nil
 		}
 	}
 	conn, err := nd.DialContext(ctx, "tcp", address)
-	var no denied
+	var no notAllowed
 	if errors.As(err, &no) {
 		d.fail(d.src.fail(Forbidden, d.src.red.text(no.Error()), no.error))
 	}
 	return conn, err
 }
 
-// words says why a connection failed, as ffmpeg would.
-func words(err error) string {
+// dialMessage returns why a connection failed, in ffmpeg's words.
+func dialMessage(err error) string {
 	var dns *net.DNSError
 	var no syscall.Errno
 	switch {

@@ -5,9 +5,9 @@ import (
 	"net/netip"
 )
 
-// special lists the address blocks that are not the public Internet (IANA special-purpose registries), beyond what
-// netip.Addr tells by itself.
-var special = func() (list []netip.Prefix) {
+// specialPurpose lists the address blocks that are not public (IANA special-purpose registries), beyond those that
+// netip.Addr has methods for.
+var specialPurpose = func() (list []netip.Prefix) {
 	for _, s := range []string{
 		"0.0.0.0/8",       // this network
 		"100.64.0.0/10",   // carrier-grade NAT
@@ -28,14 +28,14 @@ var special = func() (list []netip.Prefix) {
 	return list
 }()
 
-// IsPrivateAddr says whether an address is anything but the public Internet: loopback, link-local, RFC 1918, unique
+// IsPrivateAddr reports whether an address is not public: loopback, link-local, RFC 1918, unique
 // local, unspecified, carrier-grade NAT, multicast, reserved, or an IPv6 form that embeds such an IPv4 address.
 func IsPrivateAddr(a netip.Addr) bool {
 	a = a.WithZone("").Unmap()
 	if !a.IsValid() || a.IsUnspecified() || a.IsLoopback() || a.IsPrivate() || a.IsLinkLocalUnicast() || a.IsMulticast() {
 		return true
 	}
-	for _, p := range special {
+	for _, p := range specialPurpose {
 		if p.Contains(a) {
 			return true
 		}
