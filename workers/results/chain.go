@@ -15,7 +15,8 @@ type Chain struct {
 	tools  Tools
 
 	frame *stream.Request // the one that went through After last
-	left  []int           // how many outputs of it left each stage
+	cut   cutter
+	left  []int // how many outputs of it left each stage
 }
 
 // Tools are what a chain needs of its worker.
@@ -105,7 +106,7 @@ func (c *Chain) After(r *stream.Request, outputs []stream.Tensor, row int) (out 
 		}
 	}()
 	c.frame = r
-	return c.after(r, Outputs{outputs, row}, 0)
+	return c.after(r, Outputs{outputs, row, &c.cut}, 0)
 }
 
 func (c *Chain) after(r *stream.Request, in Outputs, first int) ([]stream.Tensor, error) {

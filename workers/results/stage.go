@@ -29,12 +29,6 @@ type Answer struct {
 	Lease   *buf.Buf // the memory under Outputs; the frame's result takes it over
 }
 
-// Outputs are tensors, of which the rows from Row on are a frame's.
-type Outputs struct {
-	Tensors []stream.Tensor
-	Row     int
-}
-
 // Env is what a stage is made with.
 type Env struct {
 	Worker *stream.Model // what the worker computes

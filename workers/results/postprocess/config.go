@@ -8,8 +8,8 @@ import (
 	"millrace/stream"
 )
 
-// Config is the result of a model: the one kind of result that is set, or none, which
-// answers tensors as they are. Zero fields of a kind take their defaults. A raw tensor
+// Config is the result of a model: the one kind of result that is set. Without one there
+// is no such stage. Zero fields of a kind take their defaults. A raw tensor
 // that is not named is found by its shape.
 type Config struct {
 	Labels    string     `yaml:"labels" path:"file" help:"a file with the name of a class per line (classify, boxes, yolo)"`

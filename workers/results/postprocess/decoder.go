@@ -40,7 +40,7 @@ func New(c Config, m *stream.Model) (*Decoder, error) {
 	c = c.withDefaults()
 	names, all := c.chosen()
 	if len(all) == 0 {
-		return &Decoder{kind: newNone(m)}, nil
+		return nil, stream.Errorf(stream.InvalidArgument, "output", "names no kind of result")
 	}
 	k, err := all[0].build(newFinder(names[0], c.Labels, all[0].named(), m))
 	if err != nil {

@@ -50,6 +50,7 @@ func TestNewNamesWhatDoesNotFit(t *testing.T) {
 		outputs     []stream.TensorSpec
 		field, text string
 	}{
+		{"no kind of result", Config{}, face, "output", "names no kind"},
 		{"no such output", Config{Classify: &Classify{Output: "y"}}, face, "output.classify.output", `"y" is no output of the model: it has scores FP32 [4420 2], boxes FP32 [4420 4]`},
 		{"nothing fits", Config{Classify: &Classify{}}, face, "output.classify.output", "it has scores FP32 [4420 2]"},
 		{"no outputs", Config{Embedding: &Embedding{}}, nil, "output.embedding.output", "it has none"},
@@ -124,23 +125,6 @@ func TestOtherTensorsThanDeclared(t *testing.T) {
 	}
 }
 
-func TestNoneAnswersWhatCame(t *testing.T) {
-	text := stream.Tensor{Name: "t", Datatype: stream.Bytes, Shape: []int{3, 2}, Data: []byte("\x01\x00\x00\x00a\x00\x00\x00\x00\x02\x00\x00\x00bc\x01\x00\x00\x00d\x00\x00\x00\x00\x01\x00\x00\x00e")}
-	m := modelOf(spec("x", 2), stream.TensorSpec{Name: "t", Datatype: stream.Bytes, Shape: []int{2}})
-	out := []stream.Tensor{tensor("x", []float32{1, 2, 3, 4, 5, 6}, 3, 2), text}
-	d := decoder(t, Config{}, m)
-	got := answer(t, d, Place{}, out...)
-	wantFloats(t, got["x"], 1, 2, 3, 4, 5, 6)
-	wantWords(t, got["t"], "a", "", "bc", "d", "", "e")
-	some, err := d.Decode(out, 1, 1, Place{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	wantFloats(t, some[0], 3, 4)
-	wantWords(t, some[1], "bc", "d")
-	wantShape(t, some[1], 1, 2)
-}
-
 func TestNothingIsAllocated(t *testing.T) {
 	if racing {
 		t.Skip("the race detector allocates")
@@ -165,7 +149,6 @@ func TestNothingIsAllocated(t *testing.T) {
 		outs   [][]stream.Tensor // in turn
 		rows   int
 	}{
-		{"none", Config{}, spec("o", 40, 8), [][]stream.Tensor{{few}, {many}}, 1},
 		{"classify", Config{Labels: names, Classify: &Classify{Activation: "softmax"}}, spec("o", 4), [][]stream.Tensor{{tensor("o", []float32{1, 2, 3, 4}, 1, 4)}}, 1},
 		{"yolo v5", Config{Labels: names, YOLO: &YOLO{}}, spec("o", 40, 8), [][]stream.Tensor{{few}, {many}}, 2},
 		{"yolo v8", Config{Labels: names, YOLO: &YOLO{}}, spec("o", 8, 40), [][]stream.Tensor{{v8few}, {v8many}}, 1},
