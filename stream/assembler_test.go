@@ -117,7 +117,7 @@ func TestAssembledFramesOfAnotherModel(t *testing.T) {
 }
 
 // nothingWhole has every frame assembled.
-type nothingWhole struct{ gaps }
+type nothingWhole struct{}
 
 func (nothingWhole) NewAssembler(*stream.Model, bool) stream.Assembler { return nothingWhole{} }
 

@@ -136,5 +136,3 @@ func (b *Outbox) Close() {
 	}
 	b.signal()
 }
-
-func (b *Outbox) isClosed() bool { return b.closed.Load() }
