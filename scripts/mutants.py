@@ -4,10 +4,13 @@
     scripts/mutants.py --seed 1 [--count 100] [--jobs 2] [PACKAGE...]
 
 gremlins lists the faults that could be made (a comparison negated, a bound moved by one, a sum turned into a difference, && into ||, break into
-continue). Each that is drawn is built in by `go test -overlay`, so that the checkout stays as it is, and the tests of its package and of the packages
-that import it run with -short. A fault is noticed when they fail. One that does not compile is left out and another drawn.
+continue). Each that is drawn is built in by `go test -overlay`, so that the checkout stays as it is. The tests of its package run, then those of the
+packages that import it, the nearest folders first, until one fails: then the fault is noticed. All run with -short. What lies in cmd and examples is
+no importer, and only the first --importers are tried: each links a test binary of its own, and they seldom notice what the first did not. So a fault
+may count as missed that `make check` would notice, never the other way round. One that does not compile is left out and another drawn.
 
-Prints a line for each fault, then the share that was noticed; exits 1 when that is below --least.
+Prints a line for each fault, with the test that failed, then the share that was noticed; exits 1 when that is below --least. A package whose tests
+fail without any fault notices nothing, and is named.
 """
 import argparse
 import concurrent.futures
@@ -19,9 +22,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 
 GREMLINS = "github.com/go-gremlins/gremlins", "v0.6.0"
-PACKAGES = ["stream", "batching", "workers", "ingest", "client", "tracing", "server", "internal/wire", "internal/httpd"]
+PACKAGES = """
+stream stream/window stream/buf batching workers
+ingest ingest/frames ingest/rest ingest/rest/request ingest/sources ingest/sinks ingest/streams ingest/ws/...
+client tracing server internal/wire internal/httpd internal/backoff internal/accept internal/routines
+""".split()
 
 # What a fault of each kind makes of the operator at its place.
 SWAPS = {
@@ -70,24 +78,52 @@ def faults(tool, packages):
             sys.exit("mutants: gremlins listed nothing:\n" + done.stdout)
         with open(report) as f:
             files = json.load(f)["files"]
-    inside = re.compile("^(" + "|".join(re.escape(p) for p in packages) + ")/")
-    return sorted((f["file_name"], m["line"], m["column"], m["type"]) for f in files for m in f["mutations"] if inside.match(f["file_name"]))
+    drawn = [(os.path.dirname(f["file_name"]), f["file_name"], m) for f in files for m in f["mutations"]]
+    return sorted((name, m["line"], m["column"], m["type"]) for folder, name, m in drawn
+                  if any(folder == p or p.endswith("/...") and (folder + "/").startswith(p[:-3]) for p in packages))
 
 
 def importers(tags):
-    """Maps each package to itself and those that import it, also in their tests."""
-    out = subprocess.check_output(["go", "list", "-tags", tags, "-f",
-                                   '{{.ImportPath}} {{join .Imports " "}} {{join .TestImports " "}} {{join .XTestImports " "}}', "./..."], text=True)
+    """Maps each package to those that import it, also in their tests, the nearest first."""
+    out = subprocess.check_output(["go", "list", "-tags", tags, "-f", '{{.ImportPath}} {{len .Deps}} {{join .Imports " "}} {{join .TestImports " "}}'
+                                   ' {{join .XTestImports " "}}', "./..."], text=True)
     users = {}
     for line in out.splitlines():
-        name, *imports = line.split()
-        for p in {name, *imports}:
-            users.setdefault(p, set()).add(name)
-    return users
+        name, size, *imports = line.split()
+        if name.split("/")[1] not in ("cmd", "examples"):
+            for p in set(imports) - {name}:
+                users.setdefault(p, []).append((-len(os.path.commonpath([p, name])), int(size), name))
+    return {p: [name for _, _, name in sorted(found)] for p, found in users.items()}
 
 
-def attempt(fault, users, tags, timeout):
-    """Returns what became of a fault: noticed, missed or unbuildable, and the changed line."""
+class Tests:
+    """Runs packages' tests."""
+
+    def __init__(self, tags, timeout):
+        self.command = ["go", "test", "-short", "-failfast", "-vet=off", "-timeout", f"{timeout}s", "-tags", tags]
+        self.lock = threading.Lock()
+        self.fail_anyway = {}
+
+    def notice(self, package, overlay):
+        """Returns what failed with the fault, "" when nothing did, None when it does not compile."""
+        done = run([*self.command, "-overlay", overlay, package])
+        if done.returncode == 0:
+            return ""
+        if "[build failed]" in done.stdout or "[setup failed]" in done.stdout:
+            return None
+        with self.lock:
+            if package not in self.fail_anyway:
+                self.fail_anyway[package] = run([*self.command, package]).returncode != 0
+                if self.fail_anyway[package]:
+                    print(f"mutants: the tests of {package} fail without a fault: they notice nothing", flush=True)
+        if self.fail_anyway[package]:
+            return ""
+        failed = re.search(r"^\s*--- FAIL: (\S+)", done.stdout, re.M) or re.search(r"^(?:panic|fatal error): (.*)", done.stdout, re.M)
+        return package[len("millrace/"):] + ": " + (failed.group(1) if failed else "exit")
+
+
+def attempt(fault, users, tests):
+    """Returns what became of a fault (noticed, missed or unbuildable), the changed line, and what failed."""
     path, line, column, kind = fault
     with open(path) as f:
         lines = f.read().split("\n")
@@ -96,7 +132,7 @@ def attempt(fault, users, tags, timeout):
     text = lines[line - 1]
     operator = next((o for o in sorted(SWAPS[kind], key=len, reverse=True) if text.startswith(o, at)), None)
     if operator is None:
-        return "unbuildable", text.strip()
+        return "unbuildable", text.strip(), ""
     lines[line - 1] = text[:at] + SWAPS[kind][operator] + text[at + len(operator):]
     work = tempfile.mkdtemp()
     try:
@@ -106,14 +142,11 @@ def attempt(fault, users, tags, timeout):
         with open(overlay, "w") as f:
             json.dump({"Replace": {os.path.abspath(path): changed}}, f)
         package = "millrace/" + os.path.dirname(path)
-        flags = ["-tags", tags, "-overlay", overlay]
-        if run(["go", "build", *flags, package]).returncode:
-            return "unbuildable", lines[line - 1].strip()
-        # Its own package first: most faults end there.
-        for group in [[package], sorted(users[package] - {package})]:
-            if group and run(["go", "test", "-short", "-vet=off", "-timeout", f"{timeout}s", *flags, *group]).returncode:
-                return "noticed", lines[line - 1].strip()
-        return "missed", lines[line - 1].strip()
+        for p in [package, *users.get(package, [])]:
+            failed = tests.notice(p, overlay)
+            if failed != "":
+                return "unbuildable" if failed is None else "noticed", lines[line - 1].strip(), failed or ""
+        return "missed", lines[line - 1].strip(), ""
     finally:
         shutil.rmtree(work)
 
@@ -123,37 +156,39 @@ def main():
     parser.add_argument("--seed", type=int, required=True, help="the draw can be repeated with the same seed on the same code")
     parser.add_argument("--count", type=int, default=100, help="faults drawn (%(default)s)")
     parser.add_argument("--jobs", type=int, default=2, help="faults tried at once (%(default)s)")
-    parser.add_argument("--timeout", type=int, default=180, help="seconds for the tests of a package; past them the fault is noticed (%(default)s)")
+    parser.add_argument("--importers", type=int, default=3, help="packages tried beside the fault's own (%(default)s)")
+    parser.add_argument("--timeout", type=int, default=120, help="seconds for the tests of a package; past them the fault is noticed (%(default)s)")
     parser.add_argument("--least", type=float, default=0, help="exit 1 when a smaller share is noticed, 0 to 1")
     parser.add_argument("--list", action="store_true", help="print the draw only")
-    parser.add_argument("packages", nargs="*", metavar="PACKAGE", help="folders (%s)" % " ".join(PACKAGES))
+    parser.add_argument("packages", nargs="*", metavar="PACKAGE", help="folders; with /... also those below (%s)" % " ".join(PACKAGES))
     args = parser.parse_args()
     os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
     tags = "turbojpeg" if run(["pkg-config", "--exists", "libturbojpeg"]).returncode == 0 else ""
-    everything = faults(gremlins(), [p.strip("./") for p in args.packages or PACKAGES])
+    everything = faults(gremlins(), [re.sub("^\\./|/$", "", p) for p in args.packages or PACKAGES])
     draw = random.Random(args.seed).sample(everything, len(everything))
     print(f"{len(everything)} faults could be made; seed {args.seed} draws {min(args.count, len(everything))}", flush=True)
     if args.list:
         for path, line, column, kind in draw[:args.count]:
             print(f"{path}:{line}:{column} {kind}")
         return
-    users, queue = importers(tags), iter(draw)
+    users = {p: found[:args.importers] for p, found in importers(tags).items()}
+    tests, queue = Tests(tags, args.timeout), iter(draw)
     counts = {"noticed": 0, "missed": 0}
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         def next_fault():
             fault = next(queue, None)
-            return fault and (fault, pool.submit(attempt, fault, users, tags, args.timeout))
+            return fault and (fault, pool.submit(attempt, fault, users, tests))
         left = args.count
         while left > 0:
             batch = [x for x in (next_fault() for _ in range(min(left, args.jobs * 4))) if x]
             if not batch:
                 break
             for (path, line, column, kind), outcome in batch:
-                what, text = outcome.result()
+                what, text, failed = outcome.result()
                 if what != "unbuildable":
                     counts[what] += 1
                     left -= 1
-                print(f"{what:11} {path}:{line}:{column} {kind}: {text}", flush=True)
+                print(f"{what:11} {path}:{line}:{column} {kind}: {text}" + (f"  [{failed}]" if failed else ""), flush=True)
     total = sum(counts.values())
     share = counts["noticed"] / max(total, 1)
     print(f"{counts['noticed']} of {total} faults noticed ({share:.0%}), seed {args.seed}")
