@@ -1,0 +1,248 @@
+package tracing
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+
+	"millrace/ingest"
+	"millrace/ingest/streams"
+	"millrace/internal/accept"
+	"millrace/stream"
+	"millrace/stream/buf"
+	"millrace/workers"
+)
+
+// sum returns the sum of a histogram's samples.
+func sum(all map[string]*dto.MetricFamily, name string, labels ...string) float64 {
+	total := 0.0
+next:
+	for _, m := range all[name].GetMetric() {
+		for i := 0; i < len(labels); i += 2 {
+			found := false
+			for _, l := range m.Label {
+				found = found || l.GetName() == labels[i] && l.GetValue() == labels[i+1]
+			}
+			if !found {
+				continue next
+			}
+		}
+		total += m.GetHistogram().GetSampleSum()
+	}
+	return total
+}
+
+func wantSum(t *testing.T, all map[string]*dto.MetricFamily, v float64, name string, labels ...string) {
+	t.Helper()
+	if got := sum(all, name, labels...); got < v*0.999 || got > v*1.001 {
+		t.Errorf("the samples of %s%v add up to %v, want %v", name, labels, got, v)
+	}
+}
+
+// TestFiguresOfGroups: each figure of a group is the value of its own series, and
+// those of two groups of one name add up.
+func TestFiguresOfGroups(t *testing.T) {
+	first := workers.GroupStats{
+		Model: &stream.Model{Name: "m", Version: "1"}, State: workers.StateUnloading,
+		Workers: 9, Busy: 2, Quarantined: 3, Streams: 4, Flows: 5, Waiting: 6, Buffers: 17, BuffersFree: 8, Restarts: 10, Batches: 11,
+	}
+	second := workers.GroupStats{
+		Model: &stream.Model{Name: "m", Version: "1"}, State: workers.StateLoading,
+		Workers: 100, Busy: 200, Quarantined: 300, Streams: 400, Flows: 500, Waiting: 600, Buffers: 700, BuffersFree: 100, Restarts: 900, Batches: 1000,
+	}
+	list := []workers.GroupStats{first}
+	r := &rig{Metrics: New(Options{Groups: func() []workers.GroupStats { return list }})}
+	check := func(values ...float64) {
+		t.Helper()
+		all := r.gather(t)
+		for i, series := range [][]string{
+			{"millrace_workers", "state", "busy"}, {"millrace_workers", "state", "idle"}, {"millrace_workers", "state", "quarantined"},
+			{"millrace_streams"}, {"millrace_queue_flows"}, {"millrace_queue_depth"},
+			{"millrace_batch_buffers", "state", "used"}, {"millrace_batch_buffers", "state", "free"},
+			{"millrace_worker_restarts_total"}, {"millrace_batches_total"}, {"millrace_model_ready"},
+		} {
+			want(t, all, values[i], series[0], append([]string{"model", "m", "version", "1"}, series[1:]...)...)
+		}
+	}
+	check(2, 7, 3, 4, 5, 6, 9, 8, 10, 11, 0)
+	list = []workers.GroupStats{first, {}, second} // one is without a model
+	check(202, 0, 303, 404, 505, 606, 609, 108, 910, 1011, 0) // busy ones past their workers: none is idle
+	list[2].State = workers.StateReady
+	check(202, 0, 303, 404, 505, 606, 609, 108, 910, 1011, 1)
+}
+
+// TestStagesOfAnAnsweredFrame: each stage is the time between its two moments, and
+// one whose first moment was not reached is left out.
+func TestStagesOfAnAnsweredFrame(t *testing.T) {
+	r := newRig(t)
+	answered := r.run(t, r.load(t, "other"), stream.Policy{Mode: stream.Every}, 1)
+	h := r.Model(&stream.Model{Name: "m", Version: "2"})
+	at := func(ms int) stream.Instant { return stream.Instant(time.Duration(1000+ms) * time.Millisecond) }
+	answered.Timing = stream.Timing{Received: at(0), Dequeued: at(3), Started: at(10), Done: at(41)}
+	h.Ended(answered)
+	all := r.gather(t)
+	for stage, seconds := range map[string]float64{"queue": 0.003, "prepare": 0.007, "run": 0.031, "total": 0.041} {
+		wantSum(t, all, seconds, "millrace_stage_duration_seconds", "model", "m", "version", "2", "stage", stage)
+	}
+	wantSum(t, all, 0.041, "millrace_answered_age_seconds", "model", "m", "version", "2")
+
+	answered.Timing = stream.Timing{Received: at(0), Done: at(9)} // never bound: an earlier result answered it
+	h.Ended(answered)
+	all = r.gather(t)
+	for stage, n := range map[string]float64{"queue": 1, "prepare": 1, "run": 1, "total": 2} {
+		want(t, all, n, "millrace_stage_duration_seconds", "model", "m", "version", "2", "stage", stage)
+	}
+
+	answered.Timing = stream.Timing{Received: at(5), Dequeued: at(5), Started: at(5), Done: at(5)} // within one tick of the clock
+	h.Ended(answered)
+	want(t, r.gather(t), 2, "millrace_stage_duration_seconds", "model", "m", "version", "2", "stage", "queue")
+}
+
+// TestOnlyEndedFramesAreCounted: a request without an ending changes nothing.
+func TestOnlyEndedFramesAreCounted(t *testing.T) {
+	r := newRig(t)
+	h := r.Model(&stream.Model{Name: "m", Version: "1"})
+	h.Ended(&stream.Request{})
+	all := r.gather(t)
+	for _, outcome := range []string{"result", "drop", "error"} {
+		want(t, all, 0, "millrace_frames_total", "model", "m", "outcome", outcome)
+	}
+}
+
+func TestBatchesAndSkippedFramesAreCounted(t *testing.T) {
+	r := newRig(t)
+	h := r.Model(&stream.Model{Name: "m", Version: "1"})
+	h.Batch(3, 2*time.Millisecond, 40*time.Millisecond)
+	h.Batch(4, 3*time.Millisecond, 50*time.Millisecond)
+	h.Skipped(nil)
+	h.Skipped(nil)
+	all := r.gather(t)
+	want(t, all, 2, "millrace_batch_rows", "model", "m")
+	wantSum(t, all, 7, "millrace_batch_rows", "model", "m")
+	wantSum(t, all, 0.005, "millrace_batch_duration_seconds", "model", "m", "stage", "prepare")
+	wantSum(t, all, 0.09, "millrace_batch_duration_seconds", "model", "m", "stage", "run")
+	want(t, all, 2, "millrace_skipped_frames_total", "model", "m", "version", "1")
+}
+
+// TestVersionsShareDrops: drops are counted for all versions of a model together,
+// and go with the last one.
+func TestVersionsShareDrops(t *testing.T) {
+	m := New(Options{})
+	first, second := &stream.Model{Name: "m", Version: "1"}, &stream.Model{Name: "m", Version: "2"}
+	m.Model(first)
+	m.Model(second)
+	other := &stream.Model{Name: "n", Version: "1"}
+	m.Model(other)
+	r := &rig{Metrics: m}
+	m.unload(first)
+	all := r.gather(t)
+	want(t, all, 0, "millrace_dropped_frames_total", "model", "m", "reason", "stale")
+	if _, ok := value(all, "millrace_frames_total", "model", "m", "version", "1"); ok {
+		t.Error("the version that was unloaded has series")
+	}
+	want(t, all, 0, "millrace_frames_total", "model", "m", "version", "2", "outcome", "result")
+	m.unload(second)
+	all = r.gather(t)
+	if _, ok := value(all, "millrace_dropped_frames_total", "model", "m"); ok {
+		t.Error("a model without versions has series")
+	}
+	want(t, all, 0, "millrace_dropped_frames_total", "model", "n", "reason", "stale")
+}
+
+// TestModelsThatWereNeverListedStay: a model that is counted before the first scrape
+// names it keeps its series.
+func TestModelsThatWereNeverListedStay(t *testing.T) {
+	loading := &stream.Model{Name: "m", Version: "1"}
+	var list []workers.GroupStats
+	r := &rig{Metrics: New(Options{Groups: func() []workers.GroupStats { return list }})}
+	r.Model(loading)
+	r.gather(t)
+	want(t, r.gather(t), 0, "millrace_frames_total", "model", "m", "outcome", "result")
+	list = []workers.GroupStats{{Model: loading}}
+	r.gather(t)
+	want(t, r.gather(t), 0, "millrace_frames_total", "model", "m", "outcome", "result")
+	list = nil
+	r.gather(t)
+	if _, ok := value(r.gather(t), "millrace_frames_total", "model", "m"); ok {
+		t.Error("a model that is no longer listed has series")
+	}
+}
+
+func TestFiguresOfMemoryAdaptersAndListeners(t *testing.T) {
+	r := &rig{Metrics: New(Options{
+		Memory: func() buf.Stats {
+			return buf.Stats{Budget: 100, Leased: 11, Reserved: 12, Idle: 13, Leases: 14, Denied: 15}
+		},
+		Adapters: func() ingest.Metrics {
+			return ingest.Metrics{
+				OutboxBytes: 21, KeptBytes: 22, Closed: map[string]uint64{"idle": 23}, StreamEnds: map[string]uint64{"client": 24},
+				Goroutines: map[string]int{"ws": 25}, Sessions: map[string]int{"ws": 26}, Videos: map[string]int{"pulled": 27},
+			}
+		},
+		Accepted: func() map[string]accept.Stats {
+			return map[string]accept.Stats{"http": {Open: 31, Refused: 32, Failed: 33}}
+		},
+	})}
+	all := r.gather(t)
+	for name, v := range map[string]float64{
+		"memory_budget_bytes": 100, "memory_leased_bytes": 11, "memory_reserved_bytes": 12, "memory_idle_bytes": 13, "memory_leases": 14, "memory_denied_total": 15,
+		"outbox_bytes": 21, "kept_bytes": 22,
+	} {
+		want(t, all, v, "millrace_"+name)
+	}
+	want(t, all, 23, "millrace_sessions_closed_total", "reason", "idle")
+	want(t, all, 24, "millrace_streams_closed_total", "reason", "client")
+	want(t, all, 25, "millrace_goroutines", "group", "ws")
+	want(t, all, 26, "millrace_sessions", "adapter", "ws")
+	want(t, all, 27, "millrace_videos", "from", "pulled")
+	want(t, all, 31, "millrace_connections", "listener", "http")
+	want(t, all, 32, "millrace_connections_refused_total", "listener", "http")
+	want(t, all, 33, "millrace_accept_failures_total", "listener", "http")
+}
+
+func TestSizesOfAPIRequests(t *testing.T) {
+	m := New(Options{RequestBuckets: []float64{1, 2}})
+	r := &rig{Metrics: m}
+	count := m.Requests("http", HTTPClass)
+	count("/x", "", 200, 250*time.Millisecond, 0, 70)
+	count("/x", "", 200, 500*time.Millisecond, 30, 0)
+	count("/x", "", 200, 250*time.Millisecond, -1, -1)
+	all := r.gather(t)
+	wantSum(t, all, 1, "http_request_duration_seconds", "status", "2xx")
+	want(t, all, 2, "http_request_size_bytes", "status", "2xx")
+	wantSum(t, all, 30, "http_request_size_bytes", "status", "2xx")
+	want(t, all, 2, "http_response_size_bytes", "status", "2xx")
+	wantSum(t, all, 70, "http_response_size_bytes", "status", "2xx")
+	if n := len(all["http_request_duration_seconds"].Metric[0].Histogram.Bucket); n != 3 {
+		t.Errorf("%d buckets, want those of the option and the last", n)
+	}
+}
+
+func TestClassesOfStatuses(t *testing.T) {
+	for status, want := range map[int]string{
+		99: "other", 100: "1xx", 199: "1xx", 200: "2xx", 302: "3xx", 404: "4xx", 500: "5xx", 599: "5xx", 600: "other", -1: "other",
+	} {
+		if got := HTTPClass(status); got != want {
+			t.Errorf("%d is %s, want %s", status, got, want)
+		}
+	}
+	for _, code := range []int{2, 4, 12, 13, 14, 15} {
+		if got := GRPCClass(code); got != "server_error" {
+			t.Errorf("code %d is %s", code, got)
+		}
+	}
+}
+
+// TestOneBadSeriesLeavesTheOthers: what can be read is sent.
+func TestOneBadSeriesLeavesTheOthers(t *testing.T) {
+	m := New(Options{Version: "v1", Streams: func() streams.Stats {
+		return streams.Stats{Streams: []streams.StreamStats{{Name: "twice"}, {Name: "twice"}}}
+	}})
+	text, _, err := m.Gather("")
+	if err != nil || !bytes.Contains(text, []byte(`millrace_build_info{version="v1"} 1`)) {
+		t.Errorf("%v in %.200s", err, strings.TrimSpace(string(text)))
+	}
+}
