@@ -59,6 +59,8 @@ type Client struct {
 	base *url.URL
 	http *http.Client
 	tls  *tls.Config // nil = the system's authorities
+	// dialTCP makes the connections of sessions.
+	dialTCP func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
 // New makes a client for a server at addr: "127.0.0.1:8000" or
@@ -84,7 +86,7 @@ func NewTLS(addr string, config *tls.Config) (*Client, error) {
 	if config != nil {
 		t.TLSClientConfig = config.Clone()
 	}
-	return &Client{base: u, http: &http.Client{Transport: t}, tls: config}, nil
+	return &Client{base: u, http: &http.Client{Transport: t}, tls: config, dialTCP: new(net.Dialer).DialContext}, nil
 }
 
 // Close closes the connections that are idle. Streams go on.

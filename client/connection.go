@@ -82,8 +82,7 @@ func (s *Session) connect() (*conn, *wire.Ready, error) {
 		Subprotocols: []string{wire.Subprotocol}, ReadBufferSize: bufferSize, WriteBufferSize: bufferSize, HandshakeTimeout: handshakeTimeout,
 		TLSClientConfig: s.c.tls,
 		NetDialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			var nd net.Dialer
-			raw, err := nd.DialContext(ctx, network, addr)
+			raw, err := s.c.dialTCP(ctx, network, addr)
 			if err != nil {
 				return nil, err
 			}
