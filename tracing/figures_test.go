@@ -68,7 +68,7 @@ func TestFiguresOfGroups(t *testing.T) {
 		}
 	}
 	check(2, 7, 3, 4, 5, 6, 9, 8, 10, 11, 0)
-	list = []workers.GroupStats{first, {}, second} // one is without a model
+	list = []workers.GroupStats{first, {}, second}            // one is without a model
 	check(202, 0, 303, 404, 505, 606, 609, 108, 910, 1011, 0) // busy ones past their workers: none is idle
 	list[2].State = workers.StateReady
 	check(202, 0, 303, 404, 505, 606, 609, 108, 910, 1011, 1)
