@@ -137,14 +137,14 @@ func TestVersionsShareDrops(t *testing.T) {
 	other := &stream.Model{Name: "n", Version: "1"}
 	m.Model(other)
 	r := &rig{Metrics: m}
-	m.unload(first)
+	m.remove(first)
 	all := r.gather(t)
 	want(t, all, 0, "millrace_dropped_frames_total", "model", "m", "reason", "stale")
 	if _, ok := value(all, "millrace_frames_total", "model", "m", "version", "1"); ok {
 		t.Error("the version that was unloaded has series")
 	}
 	want(t, all, 0, "millrace_frames_total", "model", "m", "version", "2", "outcome", "result")
-	m.unload(second)
+	m.remove(second)
 	all = r.gather(t)
 	if _, ok := value(all, "millrace_dropped_frames_total", "model", "m"); ok {
 		t.Error("a model without versions has series")

@@ -205,7 +205,7 @@ func (m *Metrics) remove(model *stream.Model) {
 // dropped frame waited shows the policy, not the load.
 func (s *series) ended(r *stream.Request) {
 	o := r.Outcome()
-	if o == stream.Pending || int(o) >= len(s.outcome) {
+	if o == stream.Pending {
 		return
 	}
 	s.outcome[o].Inc()

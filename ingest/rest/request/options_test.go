@@ -1,0 +1,93 @@
+package request
+
+import (
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"millrace/stream"
+)
+
+// TestOptions: what each option takes, up to its bounds.
+func TestOptions(t *testing.T) {
+	for _, c := range []struct {
+		key, value string
+		want       Options
+	}{
+		{"codec", "jpeg", Options{Codec: stream.JPEG, HasCodec: true}},
+		{"width", "1", Options{Width: 1}},
+		{"width", "65535", Options{Width: 65535}},
+		{"height", "1", Options{Height: 1}},
+		{"height", "65535", Options{Height: 65535}},
+		{"datatype", "FP32", Options{Datatype: stream.Float32}},
+		{"shape", "", Options{HasShape: true}},
+		{"shape", "0, 3,-1", Options{Shape: []int{0, 3, -1}, HasShape: true}},
+		{"shape", "1" + strings.Repeat(",1", 63), Options{Shape: ones(64), HasShape: true}},
+		{"deadline_ms", "0.5", Options{Deadline: 500 * time.Microsecond}},
+		{"deadline_ms", "3600000", Options{Deadline: time.Hour}},
+		{"outputs", "json", Options{Outputs: AsJSON}},
+		{"outputs", "binary", Options{Outputs: AsBinary}},
+		{"outputs", "none", Options{Outputs: AsNone}},
+	} {
+		var o Options
+		if err := o.Set(c.key, c.value); err != nil || !reflect.DeepEqual(o, c.want) {
+			t.Errorf("%s=%s: %+v, %v; want %+v", c.key, c.value, o, err, c.want)
+		}
+	}
+	for _, c := range [][2]string{
+		{"codec", "film"}, {"width", "0"}, {"width", "65536"}, {"width", "1.5"}, {"height", "-1"}, {"height", ""}, {"roi", "1,2"}, {"datatype", "FLOAT"},
+		{"shape", "-2"}, {"shape", "1,x"}, {"shape", "1" + strings.Repeat(",1", 64)}, {"shape", "1,"},
+		{"deadline_ms", "0"}, {"deadline_ms", "-1"}, {"deadline_ms", "3600000.1"}, {"deadline_ms", "NaN"}, {"deadline_ms", "1e-9"}, {"deadline_ms", "soon"},
+		{"outputs", "xml"}, {"outputs", ""}, {"with", "640"},
+	} {
+		var o Options
+		err := o.Set(c[0], c[1])
+		var coded *stream.Error
+		if !errors.As(err, &coded) || coded.Code != stream.InvalidArgument || coded.Field != c[0] {
+			t.Errorf("%s=%s: %v", c[0], c[1], err)
+		}
+	}
+}
+
+func ones(n int) []int {
+	out := make([]int, n)
+	for i := range out {
+		out[i] = 1
+	}
+	return out
+}
+
+func TestLoadParams(t *testing.T) {
+	for _, c := range []struct {
+		body string
+		bare bool
+		want stream.Params
+	}{
+		{" \n", false, nil},
+		{"{}", false, stream.Params{}},
+		{`{"parameters":{"a":1,"b":2.5,"c":"x","d":true}}`, false, stream.Params{"a": int64(1), "b": 2.5, "c": "x", "d": true}},
+		{`{"parameters":{"a":9223372036854775807}}`, true, stream.Params{"a": int64(9223372036854775807)}},
+		{`{"a":9223372036854775808}`, true, stream.Params{"a": 9223372036854775808.0}},
+		{`{"a":1}`, true, stream.Params{"a": int64(1)}},
+	} {
+		if got, err := LoadParams([]byte(c.body), c.bare); err != nil || !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: %#v, %v", c.body, got, err)
+		}
+	}
+	for _, c := range []struct {
+		body  string
+		bare  bool
+		field string
+	}{
+		{`{"a":1}`, false, "a"}, {`{"parameters":1}`, true, "parameters"}, {`{"parameters":{"a":[]}}`, false, "parameters.a"}, {`{"a":null}`, true, "parameters.a"},
+		{`{"a":1e999}`, true, "parameters.a"}, {`{} {}`, true, ""}, {`[]`, true, ""}, {`{`, true, ""},
+	} {
+		_, err := LoadParams([]byte(c.body), c.bare)
+		var coded *stream.Error
+		if !errors.As(err, &coded) || coded.Code != stream.InvalidArgument || coded.Field != c.field {
+			t.Errorf("%s: %v", c.body, err)
+		}
+	}
+}
