@@ -52,7 +52,7 @@ func openNative(s *Server) (ingest.Interface, error) {
 
 func openHTTP(s *Server) (ingest.Interface, error) {
 	h, err := httpd.New(httpd.Config{
-		Addr: s.cfg.HTTP, Hosts: s.cfg.Hosts, Origins: s.cfg.Origins, MaxBody: int(s.cfg.Limits.MaxBody), TLS: s.tls, Limit: s.limit, Log: s.log,
+		Addr: s.cfg.HTTP, Hosts: s.cfg.Hosts, Origins: s.cfg.Origins, MaxBody: s.cfg.Limits.MaxBody, TLS: s.tls, Limit: s.limit, Log: s.log,
 	})
 	if err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func openHTTP(s *Server) (ingest.Interface, error) {
 }
 
 func openREST(s *Server) (ingest.Interface, error) {
-	return rest.New(s.http, rest.Options{MaxBody: int(s.cfg.Limits.MaxBody), Log: s.log}), nil
+	return rest.New(s.http, rest.Options{Log: s.log}), nil
 }
 
 // keptShare of the memory budget is what the endings kept for sessions that may be
@@ -72,11 +72,8 @@ func openREST(s *Server) (ingest.Interface, error) {
 const keptShare = 16
 
 func openWS(s *Server) (ingest.Interface, error) {
-	l := &s.cfg.Limits
 	return ws.New(s.http, ws.Options{
-		MaxMessage: int(l.MaxMessage), MaxSessions: l.MaxSessions, MaxPulls: l.MaxPulls, MaxDecoders: l.MaxDecoders, MaxPixels: int(l.MaxPixels),
-		OutboxMessages: l.OutboxMessages, OutboxBytes: l.OutboxBytes, KeptBytes: s.cfg.Memory.Budget / keptShare,
-		Idle: l.Idle, Resume: l.Resume,
+		Limits: s.cfg.Limits, KeptBytes: s.cfg.Memory.Budget / keptShare,
 		AllowPrivateURLs: s.cfg.Sources.AllowPrivate, Log: s.log,
 	}), nil
 }
@@ -87,13 +84,13 @@ func openStreams(s *Server) (ingest.Interface, error) {
 		return nil, err
 	}
 	return streams.New(s.http, streams.Options{
-		Streams: s.cfg.Streams, Store: store, MaxStreams: s.cfg.Limits.MaxStreams, MaxWatchers: s.cfg.Limits.MaxWatchers,
+		Streams: s.cfg.Streams, Store: store, Limits: s.cfg.Limits,
 		AllowPrivate: s.cfg.Sources.AllowPrivate, Log: s.log,
 	}), nil
 }
 
 func openGRPC(s *Server) (ingest.Interface, error) {
-	return grpc.New(grpc.Options{Addr: s.cfg.GRPC, TLS: s.tls, Limit: s.limit, MaxMessage: int(s.cfg.Limits.MaxMessage), MaxWatchers: s.cfg.Limits.MaxWatchers}), nil
+	return grpc.New(grpc.Options{Addr: s.cfg.GRPC, TLS: s.tls, Limit: s.limit, Limits: s.cfg.Limits}), nil
 }
 
 func openMetrics(s *Server) (ingest.Interface, error) {

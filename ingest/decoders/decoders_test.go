@@ -18,6 +18,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"millrace/ingest"
 	"millrace/ingest/decoders"
 	"millrace/internal/child"
 	"millrace/internal/video/videotest"
@@ -50,7 +51,7 @@ type rig struct {
 func newRig(t *testing.T, codec stream.Codec, mode stream.Mode, edit ...func(*decoders.Options)) *rig {
 	t.Helper()
 	r := &rig{t: t, mem: buf.NewPool(0), now: stream.Now(), news: make(chan struct{}, 1)}
-	o := decoders.Options{Max: 1, Log: slog.New(recorder{r})}
+	o := decoders.Options{Limits: ingest.Limits{MaxDecoders: 1}, Log: slog.New(recorder{r})}
 	for _, e := range edit {
 		e(&o)
 	}

@@ -7,19 +7,17 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"millrace/ingest"
 	"millrace/internal/backoff"
+	"millrace/internal/setting"
 	"millrace/stream"
 	"millrace/stream/buf"
 )
 
-// DefaultMax is how many videos are decoded at once unless told otherwise.
-const DefaultMax = 16
-
 // Options are a Pool's settings. A zero field takes its default.
 type Options struct {
-	Max       int // videos at once; DefaultMax (limits.max_decoders)
-	MaxPixels int // of a picture; 0 = as many as ffmpeg takes (limits.max_pixels)
-	Log       *slog.Logger
+	ingest.Limits // MaxDecoders at once, of MaxPixels at most
+	Log           *slog.Logger
 }
 
 // Pool bounds the videos that are decoded at once. It is safe for concurrent use.
@@ -31,9 +29,7 @@ type Pool struct {
 
 // NewPool makes a pool.
 func NewPool(o Options) *Pool {
-	if o.Max <= 0 {
-		o.Max = DefaultMax
-	}
+	setting.Fill(&o.Limits)
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
@@ -64,9 +60,9 @@ func (p *Pool) Open(codec stream.Codec, st *stream.Stream, memory *buf.Pool, cli
 	if _, err := exec.LookPath("ffmpeg"); err != nil {
 		return nil, stream.Errorf(stream.Unavailable, "codec", "%s is decoded by ffmpeg, which the server does not have: install it there, or send jpeg", codec)
 	}
-	if n := p.running.Add(1); n > int64(p.opts.Max) {
+	if n := p.running.Add(1); n > int64(p.opts.MaxDecoders) {
 		p.running.Add(-1)
-		return nil, stream.Errorf(stream.Overloaded, "limits.max_decoders", "%d videos are being decoded, and that is the limit: send jpeg, or try again later", p.opts.Max)
+		return nil, stream.Errorf(stream.Overloaded, "limits.max_decoders", "%d videos are being decoded, and that is the limit: send jpeg, or try again later", p.opts.MaxDecoders)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	d := &Decoder{

@@ -15,20 +15,17 @@ import (
 
 	"millrace/ingest"
 	"millrace/internal/accept"
+	"millrace/internal/setting"
 )
 
 // Options are the adapter's settings. A zero field takes its default.
 type Options struct {
-	Addr         string        // 127.0.0.1:8001; port 0 takes a free one
-	DrainTimeout time.Duration // for the calls in flight at the end; 20s
-	MaxMessage   int           // bytes; 64 MiB (limits.max_message)
-	MaxWatchers  int           // calls that watch health at once; 256 (limits.max_watchers)
-	TLS          *tls.Config   // nil = not encrypted
-	Limit        *accept.Limit // of open connections; nil = no bound
+	ingest.Limits               // of clients
+	Addr          string        // host:port; port 0 takes a free one
+	DrainTimeout  time.Duration // for the calls in flight at the end; 20s
+	TLS           *tls.Config   // nil = not encrypted
+	Limit         *accept.Limit // of open connections; nil = no bound
 }
-
-// DefaultAddr is where gRPC listens unless told otherwise.
-const DefaultAddr = "127.0.0.1:8001"
 
 // Adapter is the gRPC adapter.
 type Adapter struct {
@@ -40,18 +37,10 @@ var _ ingest.Interface = (*Adapter)(nil)
 
 // New makes an adapter that does not listen yet.
 func New(opts Options) *Adapter {
-	if opts.Addr == "" {
-		opts.Addr = DefaultAddr
-	}
 	if opts.DrainTimeout <= 0 {
 		opts.DrainTimeout = 20 * time.Second
 	}
-	if opts.MaxMessage <= 0 {
-		opts.MaxMessage = 64 << 20
-	}
-	if opts.MaxWatchers <= 0 {
-		opts.MaxWatchers = 256
-	}
+	setting.Fill(&opts.Limits)
 	if opts.Limit == nil {
 		opts.Limit = &accept.Limit{}
 	}

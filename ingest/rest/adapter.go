@@ -15,7 +15,6 @@ import (
 
 // Options are the adapter's settings. A zero field takes its default.
 type Options struct {
-	MaxBody      int           // bytes of a request's body; the listener's limit
 	DrainTimeout time.Duration // for the requests in flight at the end; 20s
 	Limits       oip.Limits    // of a message
 	Log          *slog.Logger  // slog.Default()

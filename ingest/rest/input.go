@@ -29,7 +29,7 @@ func (k *call) frame(a *Adapter, c *fiber.Ctx, m *stream.Model) (f stream.Frame,
 	if err != nil {
 		return f, err
 	}
-	body, err := a.http.ReadBody(c, a.opts.MaxBody, k.lease)
+	body, err := a.http.ReadBody(c, 0, k.lease)
 	if err != nil {
 		return f, err
 	}

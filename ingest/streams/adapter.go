@@ -12,16 +12,16 @@ import (
 	"millrace/ingest"
 	"millrace/internal/httpd"
 	"millrace/internal/routines"
+	"millrace/internal/setting"
 	"millrace/stream"
 )
 
 // Options are the adapter's settings. A zero field takes its default.
 type Options struct {
-	Streams      []Config // those of the configuration; they were validated
-	Store        *Store   // of those that requests add; nil = they are gone with the server
-	MaxStreams   int      // at once; 64 (limits.max_streams)
-	MaxWatchers  int      // of results and video, over all streams; 256 (limits.max_watchers)
-	AllowPrivate bool     // requests may name private addresses (sources.allow_private)
+	ingest.Limits          // of clients
+	Streams       []Config // those of the configuration; they were validated
+	Store         *Store   // of those that requests add; nil = they are gone with the server
+	AllowPrivate  bool     // requests may name private addresses (sources.allow_private)
 
 	Heartbeat time.Duration // how often a watcher is shown that the connection stands; 15s
 	PongWait  time.Duration // a WebSocket client that is silent for Heartbeat + PongWait is gone; 10s
@@ -52,12 +52,7 @@ var _ ingest.Interface = (*Adapter)(nil)
 // New makes the adapter and registers its routes, which answer 503 until Serve
 // is called.
 func New(h *httpd.Server, o Options) *Adapter {
-	if o.MaxStreams <= 0 {
-		o.MaxStreams = 64
-	}
-	if o.MaxWatchers <= 0 {
-		o.MaxWatchers = 256
-	}
+	setting.Fill(&o.Limits)
 	if o.Heartbeat <= 0 {
 		o.Heartbeat = 15 * time.Second
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"millrace/ingest"
 	"millrace/ingest/streams"
 )
 
@@ -128,7 +129,7 @@ func TestSocketRefusals(t *testing.T) {
 }
 
 func TestSocketSeats(t *testing.T) {
-	r := start(t, streams.Options{MaxWatchers: 1, Streams: []streams.Config{looped(t)}})
+	r := start(t, streams.Options{Limits: ingest.Limits{MaxWatchers: 1}, Streams: []streams.Config{looped(t)}})
 	_ = r.socket()
 	r.until("door", "one watches", func(s shown) bool { return s.Watchers == 1 })
 	r.refused(nil, 429, "limits.max_watchers")

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"millrace/ingest"
 	"millrace/ingest/streams"
 )
 
@@ -62,7 +63,7 @@ func TestKeptBesideTheConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := start(t, streams.Options{Store: k, AllowPrivate: true, Streams: own, MaxStreams: 2})
+	r := start(t, streams.Options{Store: k, AllowPrivate: true, Streams: own, Limits: ingest.Limits{MaxStreams: 2}})
 	r.want(204, "DELETE", "/v2/streams/own", "")
 	body := func(name string) string { return `{"name":"` + name + `","source":"` + url + `","model":"eyes"}` }
 	r.want(409, "POST", "/v2/streams", body("own"))

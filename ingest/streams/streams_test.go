@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"millrace/ingest"
 	"millrace/ingest/sinks"
 	"millrace/ingest/streams"
 	"millrace/internal/child"
@@ -243,7 +244,7 @@ func TestPatch(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	r := start(t, streams.Options{MaxStreams: 1})
+	r := start(t, streams.Options{Limits: ingest.Limits{MaxStreams: 1}})
 	for body, want := range map[string]string{
 		`{"name":"a b","source":"rtsp://example.com/","model":"m"}`:                                        "400 name: ",
 		`{"name":"../a","source":"rtsp://example.com/","model":"m"}`:                                       "400 name: ",

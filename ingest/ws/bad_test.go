@@ -8,6 +8,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"millrace/ingest"
 	"millrace/ingest/ws"
 	"millrace/ingest/ws/conn"
 	"millrace/workers"
@@ -16,7 +17,7 @@ import (
 // TestRefusedBeforeUpgrade has what is wrong with the address, the origin or
 // the host told as an HTTP error in JSON.
 func TestRefusedBeforeUpgrade(t *testing.T) {
-	r := start(t, ws.Options{MaxSessions: 1})
+	r := start(t, ws.Options{Limits: ingest.Limits{MaxSessions: 1}})
 	for _, c := range []struct {
 		path, header, value string
 		status              int
@@ -85,7 +86,7 @@ func TestRefusedBeforeUpgrade(t *testing.T) {
 }
 
 func TestTooLarge(t *testing.T) {
-	r := start(t, ws.Options{MaxMessage: 100_000})
+	r := start(t, ws.Options{Limits: ingest.Limits{MaxMessage: 100_000}})
 	c := r.dial("/v2/models/echo/stream?outputs=none&policy=every")
 	c.send(make([]byte, 100_000))
 	if m := c.next(); m.Error != nil {

@@ -3,13 +3,14 @@ package ws_test
 import (
 	"testing"
 
+	"millrace/ingest"
 	"millrace/ingest/ws"
 )
 
 // Sessions that wait for their clients count as others do. They give way, the oldest
 // first, when the places are needed, and not to a client that returns.
 func TestV1WaitingSessionsCount(t *testing.T) {
-	r := start(t, ws.Options{MaxSessions: 3})
+	r := start(t, ws.Options{Limits: ingest.Limits{MaxSessions: 3}})
 	lose := func(v *v1, waiting int) {
 		_ = v.NetConn().Close()
 		r.until("it is noticed", func() bool { st := r.ws.Stats(); return st.Waiting == waiting && st.Sessions == 0 })

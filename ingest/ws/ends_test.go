@@ -10,6 +10,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"millrace/ingest"
 	"millrace/ingest/ws"
 	"millrace/ingest/ws/conn"
 	"millrace/internal/wire"
@@ -38,7 +39,7 @@ func TestEnds(t *testing.T) {
 		v.open(1, `,"model":"echo","outputs":"binary"`)
 		return v
 	}
-	idle := ws.Options{PingEvery: 20 * time.Millisecond, PongWait: patience, Idle: 50 * time.Millisecond}
+	idle := ws.Options{Limits: ingest.Limits{Idle: 50 * time.Millisecond}, PingEvery: 20 * time.Millisecond, PongWait: patience}
 	seen := map[conn.End]bool{}
 	for _, c := range []struct {
 		name string
@@ -52,8 +53,8 @@ func TestEnds(t *testing.T) {
 			_ = opened(r).WriteMessage(websocket.CloseMessage, bye)
 		}},
 		{"gone", conn.EndGone, stream.ClientGone, ws.Options{}, func(r *rig) { _ = r.dial(plain).NetConn().Close() }},
-		{"gone for good", conn.EndGone, stream.ClientGone, ws.Options{Resume: time.Millisecond}, func(r *rig) { _ = opened(r).NetConn().Close() }},
-		{"slow", conn.EndSlow, stream.SlowConsumer, ws.Options{OutboxMessages: 8, OutboxBytes: 1 << 20, WriteWait: patience}, func(r *rig) {
+		{"gone for good", conn.EndGone, stream.ClientGone, ws.Options{Limits: ingest.Limits{Resume: time.Millisecond}}, func(r *rig) { _ = opened(r).NetConn().Close() }},
+		{"slow", conn.EndSlow, stream.SlowConsumer, ws.Options{Limits: ingest.Limits{OutboxMessages: 8, OutboxBytes: 1 << 20}, WriteWait: patience}, func(r *rig) {
 			v := opened(r)
 			go func() {
 				for seq := uint64(0); v.WriteMessage(websocket.BinaryMessage, raw(1, 0, 0, 1, seq, make([]byte, 200_000))) == nil; seq++ {
@@ -81,7 +82,7 @@ func TestEnds(t *testing.T) {
 			go r.stop()
 			fatal(v, "draining", 1001)
 		}},
-		{"too large", conn.EndTooLarge, stream.ByError, ws.Options{MaxMessage: 1000}, func(r *rig) {
+		{"too large", conn.EndTooLarge, stream.ByError, ws.Options{Limits: ingest.Limits{MaxMessage: 1000}}, func(r *rig) {
 			v := opened(r)
 			v.media(raw(1, 0, 0, 1, 0, make([]byte, 1000)))
 			fatal(v, "too_large", 1009)
@@ -187,7 +188,7 @@ func TestRefusals(t *testing.T) {
 
 // The outbox of a session without a connection is bounded too.
 func TestV1SlowWithoutAConnection(t *testing.T) {
-	r := start(t, ws.Options{OutboxMessages: 4})
+	r := start(t, ws.Options{Limits: ingest.Limits{OutboxMessages: 4}})
 	v := r.v1("/v2/stream")
 	v.open(1, `,"model":"slow","policy":{"mode":"every","window":64}`)
 	v.say(`{"type":"pause","sid":1}`)
@@ -205,7 +206,7 @@ func TestV1SlowWithoutAConnection(t *testing.T) {
 // A web page is not shown the status of a refused handshake: it is told over the
 // WebSocket why it may not stay. Other clients see the status.
 func TestPagesAreTold(t *testing.T) {
-	r := start(t, ws.Options{MaxSessions: 1})
+	r := start(t, ws.Options{Limits: ingest.Limits{MaxSessions: 1}})
 	told := func(ticket, code string, want int) {
 		t.Helper()
 		d := websocket.Dialer{Subprotocols: []string{wire.Subprotocol}}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"millrace/ingest"
 	"millrace/ingest/ws"
 	"millrace/ingest/ws/conn"
 	"millrace/stream"
@@ -145,7 +146,7 @@ func TestMalformed(t *testing.T) {
 // TestSlowConsumer has a client send and never read: its outbox reaches its
 // bound, and the session is closed.
 func TestSlowConsumer(t *testing.T) {
-	r := start(t, ws.Options{OutboxMessages: 32, OutboxBytes: 1 << 20})
+	r := start(t, ws.Options{Limits: ingest.Limits{OutboxMessages: 32, OutboxBytes: 1 << 20}})
 	c := r.dial("/v2/models/echo/stream?policy=latest&outputs=binary")
 	go func() {
 		for c.WriteMessage(websocket.BinaryMessage, make([]byte, 200_000)) == nil {
@@ -191,7 +192,7 @@ func TestSilent(t *testing.T) {
 
 // TestIdle has a session without messages closed, when that is asked for.
 func TestIdle(t *testing.T) {
-	r := start(t, ws.Options{PingEvery: 20 * time.Millisecond, PongWait: patience, Idle: 50 * time.Millisecond})
+	r := start(t, ws.Options{Limits: ingest.Limits{Idle: 50 * time.Millisecond}, PingEvery: 20 * time.Millisecond, PongWait: patience})
 	c := r.dial("/v2/models/echo/stream")
 	c.nextError("timeout", -1, "no message")
 	c.closed(4408)

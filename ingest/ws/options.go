@@ -4,24 +4,19 @@ import (
 	"log/slog"
 	"time"
 
+	"millrace/ingest"
 	"millrace/ingest/ws/conn"
+	"millrace/internal/setting"
 )
 
 // Options are the adapter's settings. A zero field takes its default.
 type Options struct {
-	MaxMessage       int           // bytes of a message; 8 MiB (limits.max_message)
-	MaxSessions      int           // with a connection or waiting for one; 10000 (limits.max_sessions)
-	MaxPulls         int           // videos pulled at once, over all sessions; 64 (limits.max_pulls)
-	MaxDecoders      int           // videos that clients send chunk by chunk, decoded at once; 16 (limits.max_decoders)
-	MaxPixels        int           // of their pictures; 0 = as many as ffmpeg takes (limits.max_pixels)
-	OutboxMessages   int           // replies that wait for one client; 4096 (limits.outbox_messages)
-	OutboxBytes      int64         // and their bytes; 64 MiB (limits.outbox_bytes)
+	ingest.Limits // of clients; MaxPixels also of the pictures of decoded videos
+
 	KeptBytes        int64         // endings kept for sessions that may be resumed, of all together; 64 MiB (memory.budget / 16)
 	PingEvery        time.Duration // 15s
 	PongWait         time.Duration // a client that is silent for PingEvery + PongWait is gone; 10s
 	WriteWait        time.Duration // of one message; 10s
-	Idle             time.Duration // a session without a message for so long is closed; 0 = never (limits.idle)
-	Resume           time.Duration // a millrace.v1 session without a connection lives on for so long; 30s
 	AdviseEvery      time.Duration // advice to a stream is at least so far apart; 1s
 	StatsEvery       time.Duration // statistics of a stream as well; 5s
 	AllowPrivateURLs bool          // pull from loopback and private addresses (sources.allow_private)
@@ -31,16 +26,11 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	def(&o.MaxMessage, 8<<20)
-	def(&o.MaxSessions, 10000)
-	def(&o.MaxPulls, 64)
-	def(&o.OutboxMessages, 4096)
-	def(&o.OutboxBytes, 64<<20)
+	setting.Fill(&o.Limits)
 	def(&o.KeptBytes, 64<<20)
 	def(&o.PingEvery, 15*time.Second)
 	def(&o.PongWait, 10*time.Second)
 	def(&o.WriteWait, 10*time.Second)
-	def(&o.Resume, 30*time.Second)
 	def(&o.AdviseEvery, time.Second)
 	def(&o.StatsEvery, 5*time.Second)
 	if o.Log == nil {
@@ -49,7 +39,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-func def[T int | int64 | time.Duration](p *T, v T) {
+func def[T int64 | time.Duration](p *T, v T) {
 	if *p <= 0 {
 		*p = v
 	}

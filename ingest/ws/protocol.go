@@ -54,16 +54,14 @@ type protocols struct {
 }
 
 func newProtocols(o Options) protocols {
-	videos := decoders.NewPool(decoders.Options{Max: o.MaxDecoders, MaxPixels: o.MaxPixels, Log: o.Log})
+	videos := decoders.NewPool(decoders.Options{Limits: o.Limits, Log: o.Log})
 	conns := conn.NewRegistry(conn.Options{
-		MaxMessage: o.MaxMessage, MaxConns: o.MaxSessions, OutboxMessages: o.OutboxMessages, OutboxBytes: o.OutboxBytes,
-		PingEvery: o.PingEvery, PongWait: o.PongWait, WriteWait: o.WriteWait, Idle: o.Idle, Log: o.Log, Hooks: o.Hooks,
+		Limits: o.Limits, PingEvery: o.PingEvery, PongWait: o.PongWait, WriteWait: o.WriteWait, Log: o.Log, Hooks: o.Hooks,
 	}, wire.Subprotocol)
 	return protocols{
 		conns: conns, decoders: videos, pulls: &pull.Limits{Max: o.MaxPulls, AllowPrivate: o.AllowPrivateURLs},
 		sessions: v1.NewSessions(conns, videos, v1.Options{
-			MaxMessage: o.MaxMessage, MaxSessions: o.MaxSessions, ReplayBytes: o.KeptBytes, Resume: o.Resume,
-			AdviseEvery: o.AdviseEvery, StatsEvery: o.StatsEvery, Log: o.Log,
+			Limits: o.Limits, ReplayBytes: o.KeptBytes, AdviseEvery: o.AdviseEvery, StatsEvery: o.StatsEvery, Log: o.Log,
 		}),
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"millrace/ingest"
 	"millrace/ingest/ws"
 )
 
@@ -191,7 +192,7 @@ func TestV1ResumeFromAHole(t *testing.T) {
 
 // Nobody comes back: the streams end after a while.
 func TestV1ResumeExpires(t *testing.T) {
-	r := start(t, ws.Options{Resume: 50 * time.Millisecond})
+	r := start(t, ws.Options{Limits: ingest.Limits{Resume: 50 * time.Millisecond}})
 	v := r.v1("/v2/stream")
 	v.open(1, `,"model":"echo"`)
 	_ = v.NetConn().Close()

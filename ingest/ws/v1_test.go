@@ -10,6 +10,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"millrace/ingest"
 	"millrace/ingest/ws"
 	"millrace/internal/wire"
 	"millrace/stream"
@@ -226,7 +227,7 @@ func TestV1Tensors(t *testing.T) {
 
 // Each rule broken once: the named error, and the session goes on.
 func TestV1Refuses(t *testing.T) {
-	r := start(t, ws.Options{MaxMessage: 1 << 20})
+	r := start(t, ws.Options{Limits: ingest.Limits{MaxMessage: 1 << 20}})
 	v := r.v1("/v2/stream")
 	v.open(1, `,"model":"echo"`+every)
 	seq := uint64(0)

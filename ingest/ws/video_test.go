@@ -14,6 +14,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"millrace/batching"
+	"millrace/ingest"
 	"millrace/ingest/ws"
 	"millrace/internal/child"
 	"millrace/internal/video/videotest"
@@ -289,7 +290,7 @@ func TestV1VideoLatest(t *testing.T) {
 }
 
 func TestV1VideoRefusals(t *testing.T) {
-	r := start(t, ws.Options{MaxDecoders: 1, MaxPixels: 64 * 48}, tensorModel)
+	r := start(t, ws.Options{Limits: ingest.Limits{MaxDecoders: 1, MaxPixels: 64 * 48}}, tensorModel)
 	v := r.v1("/v2/stream")
 	v.open(1, `,"model":"echo","codec":"vp9"`+every)
 	v.say(`{"type":"open","sid":2,"model":"echo","codec":"h264"}`)
@@ -399,7 +400,7 @@ func TestV1VideoEnds(t *testing.T) {
 		r.until("its ffmpeg is gone", func() bool { return child.Live() == 0 })
 	})
 	t.Run("client gone", func(t *testing.T) {
-		r := start(t, ws.Options{Resume: 50 * time.Millisecond})
+		r := start(t, ws.Options{Limits: ingest.Limits{Resume: 50 * time.Millisecond}})
 		v := r.v1("/v2/stream")
 		v.open(1, `,"model":"slow","policy":{"mode":"every","window":32}`)
 		send(v, 0, 10)

@@ -120,8 +120,8 @@ func TestOrigin(t *testing.T) {
 func TestConfigErrors(t *testing.T) {
 	for name, cfg := range map[string]httpd.Config{
 		"http:":    {Addr: "nowhere"},
-		"hosts:":   {Hosts: []string{"a/b"}},
-		"origins:": {Origins: []string{"example.com"}},
+		"hosts:":   {Addr: "127.0.0.1:0", Hosts: []string{"a/b"}},
+		"origins:": {Addr: "127.0.0.1:0", Origins: []string{"example.com"}},
 	} {
 		if _, err := httpd.New(cfg); err == nil || !strings.HasPrefix(err.Error(), name) {
 			t.Errorf("%+v: %v does not begin with %q", cfg, err, name)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -23,7 +24,7 @@ type Config struct {
 	Addr    string   // 127.0.0.1:8000; port 0 takes a free one
 	Hosts   []string // names, beside its own, under which it may be asked; "*" allows all
 	Origins []string // web origins, beside its own, that may use it; "*" allows all
-	MaxBody int      // bytes of a request's body; 64 MiB
+	MaxBody int      // bytes of a request's body; 0 = no bound
 
 	TLS   *tls.Config   // nil = not encrypted
 	Limit *accept.Limit // of open connections; nil = no bound
@@ -35,12 +36,6 @@ type Config struct {
 
 	Log *slog.Logger // slog.Default()
 }
-
-// Defaults of a Config.
-const (
-	DefaultAddr    = "127.0.0.1:8000"
-	DefaultMaxBody = 64 << 20
-)
 
 // Settings that nobody needs to turn.
 const (
@@ -60,11 +55,8 @@ func (c Config) withDefaults() Config {
 			*d = v
 		}
 	}
-	if c.Addr == "" {
-		c.Addr = DefaultAddr
-	}
 	if c.MaxBody <= 0 {
-		c.MaxBody = DefaultMaxBody
+		c.MaxBody = math.MaxInt
 	}
 	def(&c.HeaderTimeout, 10*time.Second)
 	def(&c.IdleTimeout, 2*time.Minute)
@@ -109,7 +101,7 @@ func New(cfg Config) (*Server, error) {
 	cfg = cfg.withDefaults()
 	host, _, err := net.SplitHostPort(cfg.Addr)
 	if err != nil {
-		return nil, coded.Errorf(coded.InvalidArgument, "http", "%q is not an address: want host:port, such as %s: %w", cfg.Addr, DefaultAddr, err)
+		return nil, coded.Errorf(coded.InvalidArgument, "http", "%q is not an address: want host:port, such as 127.0.0.1:8000: %w", cfg.Addr, err)
 	}
 	s := &Server{cfg: cfg}
 	if s.rules, err = newRules(host, cfg.Hosts, cfg.Origins); err != nil {

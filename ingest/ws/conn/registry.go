@@ -57,8 +57,8 @@ func (r *Registry) room() error {
 	switch {
 	case r.closing:
 		return ingest.ErrDraining
-	case len(r.conns)-r.rejecting >= r.opts.MaxConns:
-		return stream.Errorf(stream.Overloaded, "limits.max_sessions", "%d sessions are open already: try later, or raise the setting", r.opts.MaxConns)
+	case len(r.conns)-r.rejecting >= r.opts.MaxSessions:
+		return stream.Errorf(stream.Overloaded, "limits.max_sessions", "%d sessions are open already: try later, or raise the setting", r.opts.MaxSessions)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"millrace/ingest"
 	"millrace/ingest/ws/encode"
 	"millrace/internal/routines"
 	"millrace/internal/wire"
@@ -16,14 +17,11 @@ import (
 
 // Options are the settings of all connections. Every field but Idle, Log and Hooks must be above 0.
 type Options struct {
-	MaxMessage     int           // bytes of a message
-	MaxConns       int           // at once
-	OutboxMessages int           // that wait for one client
-	OutboxBytes    int64         // of them
-	PingEvery      time.Duration // between pings
-	PongWait       time.Duration // a client that is silent for PingEvery + PongWait is gone
-	WriteWait      time.Duration // of one message
-	Idle           time.Duration // a connection without a message for so long is closed; 0 = never
+	ingest.Limits
+
+	PingEvery time.Duration // between pings
+	PongWait  time.Duration // a client that is silent for PingEvery + PongWait is gone
+	WriteWait time.Duration // of one message
 
 	Log   *slog.Logger
 	Hooks Hooks

@@ -4,16 +4,16 @@ import (
 	"log/slog"
 	"time"
 
+	"millrace/ingest"
 	"millrace/ingest/ws/conn"
 	"millrace/internal/wire"
 )
 
 // Options are the settings of all sessions. Every field but Log must be above 0.
 type Options struct {
-	MaxMessage  int           // bytes of a message, which the client is told
-	MaxSessions int           // with a connection or waiting for one
+	ingest.Limits
+
 	ReplayBytes int64         // endings kept for sessions that may be resumed, of all together
-	Resume      time.Duration // a session without a connection lives on for so long
 	AdviseEvery time.Duration // advice to a stream is at least so far apart
 	StatsEvery  time.Duration // statistics of a stream as well
 	Log         *slog.Logger
