@@ -126,7 +126,7 @@ func (s *Stream) tooSoon(r *Request, now Instant) bool {
 	if s.nextFrameAt != 0 && now < s.nextFrameAt.Add(-step/4) {
 		return true
 	}
-	if now > s.nextFrameAt.Add(step) {
+	if s.nextFrameAt == 0 || now > s.nextFrameAt.Add(step) {
 		s.nextFrameAt = now // first frame, or a pause: no burst is saved up
 	}
 	s.nextFrameAt = s.nextFrameAt.Add(step)
