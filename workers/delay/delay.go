@@ -1,6 +1,5 @@
-// Package delay is the worker kind that takes a known time for each batch,
-// fixed + per_item * rows: a model whose capacity can be computed, for tests and
-// measurements of everything around it.
+// Package delay is the worker kind that takes a known time for each batch, fixed +
+// per_item * rows: a model of known capacity, for tests and benchmarks.
 package delay
 
 import (
@@ -16,7 +15,7 @@ import (
 func init() {
 	workers.Register(workers.Kind{
 		Name:     "delay",
-		Doc:      "takes fixed + per_item * rows for each batch and answers with that time",
+		Doc:      "takes fixed + per_item * rows for each batch, and returns that time",
 		New:      func() workers.Worker { return &worker{} },
 		Settings: func() any { return new(settings) },
 	})
@@ -25,8 +24,8 @@ func init() {
 type settings struct {
 	Fixed    *time.Duration `yaml:"fixed" default:"5ms" request:"any" help:"time of a batch"`
 	PerItem  *time.Duration `yaml:"per_item" default:"1ms" request:"any" help:"time added for each row"`
-	Busy     bool           `yaml:"busy" request:"any" help:"true: compute all the while; false: sleep"`
-	Stateful bool           `yaml:"stateful" request:"any" help:"true: one frame of a stream at a time, as of models that keep a state"`
+	Busy     bool           `yaml:"busy" request:"any" help:"true: use the CPU for that time; false: sleep"`
+	Stateful bool           `yaml:"stateful" request:"any" help:"true: run one frame of a stream at a time, as for models that keep state"`
 }
 
 type worker struct {

@@ -1,5 +1,6 @@
-// Package identity is the worker kind that answers each frame with itself: for
-// measuring everything around a model. It must not copy.
+// Package identity is the worker kind that returns each frame as its result, for
+// benchmarks of everything else. It copies a payload only when its lease has no room
+// for the length in front of it.
 package identity
 
 import (
@@ -14,7 +15,7 @@ import (
 func init() {
 	workers.Register(workers.Kind{
 		Name: "identity",
-		Doc:  "answers each frame with itself",
+		Doc:  "returns each frame as its result",
 		New:  func() workers.Worker { return &worker{} },
 	})
 }
@@ -26,8 +27,8 @@ func (*worker) Init(context.Context, *workers.Env) (*stream.Model, error) {
 	return &stream.Model{Any: true, Ragged: true, MaxBatch: 16}, nil
 }
 
-// Run implements workers.Worker. Tensors come back as they are; the bytes of a
-// frame come back as one BYTES tensor named output, of shape [1].
+// Run implements workers.Worker. Tensors are returned unchanged; the bytes of a
+// frame as one BYTES tensor named output, of shape [1].
 func (*worker) Run(_ context.Context, b *batching.Batch) error {
 	for _, r := range b.Requests {
 		if r.Codec == stream.Tensors {
@@ -41,8 +42,8 @@ func (*worker) Run(_ context.Context, b *batching.Batch) error {
 
 var one = []int{1}
 
-// answer puts the length that BYTES elements begin with in front of the frame,
-// where the lease has room for it.
+// answer returns the frame as a BYTES element, whose length it writes in front of the
+// payload if the lease has room, and else copies.
 func answer(r *stream.Request) {
 	lease := r.TakeLease()
 	out := stream.Tensor{Name: "output", Datatype: stream.Bytes, Shape: one}

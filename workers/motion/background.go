@@ -2,29 +2,28 @@ package motion
 
 import "math/bits"
 
-// Fixed point: the background has 8 bits behind the point, its noise 4, shares
-// 12, and the light 16.
+// Fixed point: the background has 8 fraction bits, its noise 4, shares 12, and the
+// light 16.
 const (
 	one       = 1 << 8
 	shareBits = 12
 	lightBits = 16
-	steady    = 1 << lightBits
+	lightUnit = 1 << lightBits
 )
 
-// noiseFactor is how many times the usual difference a pixel must pass to count:
-// 6.5 medians of the absolute difference are 4.4 standard deviations of Gaussian
-// noise.
+// noiseFactor is by how many medians of the absolute difference a pixel must differ
+// to count: 6.5 medians are 4.4 standard deviations of Gaussian noise.
 const noiseFactor = 13 * one / 16 / 2
 
-// background is what a stream looks like when nothing moves, pixel by pixel.
+// background is the picture of a stream without moving objects.
 type background struct {
 	mean   []uint16 // the picture, times 256
 	noise  []uint8  // median of the absolute difference, times 16
-	age    []uint8  // ticks for which a moving pixel has looked the same
+	age    []uint8  // ticks for which a foreground pixel has not changed
 	prev   []uint8  // the frame before
-	before []uint8  // what was background until something was absorbed
-	frames int      // seen since the start, or since everything changed at once
-	light  uint64   // how much brighter the last frame was than the background, of steady
+	before []uint8  // the background before the last absorb
+	frames int      // seen since start
+	light  uint64   // brightness of the last frame relative to the background, times lightUnit
 }
 
 func newBackground(pixels int) *background {
@@ -34,7 +33,7 @@ func newBackground(pixels int) *background {
 	}
 }
 
-// start forgets everything and takes the frame for background.
+// start makes the frame the background, and forgets the one before.
 func (b *background) start(gray []byte) {
 	for i, v := range gray {
 		b.mean[i] = uint16(v) * one
@@ -43,13 +42,13 @@ func (b *background) start(gray []byte) {
 	clear(b.age)
 	copy(b.prev, gray)
 	copy(b.before, gray)
-	b.frames, b.light = 1, steady
+	b.frames, b.light = 1, lightUnit
 }
 
-// subtract marks in out what differs from the background by more than least
-// (times 256) and more than its noise. What does not is learned: share (of
-// 1<<shareBits) of the difference is taken over. The light of the whole picture
-// is followed as well, under what is marked too.
+// subtract marks in out the foreground: pixels that differ from the background by
+// more than least (times 256) and more than the noise. All others move the background
+// by share (of 1<<shareBits) of the difference. Changes of the picture's overall
+// brightness apply to all pixels, the marked ones too.
 func (b *background) subtract(gray []byte, out *mask, least, share int32) {
 	var seen, expected uint64
 	for y := range out.height {
@@ -68,23 +67,23 @@ func (b *background) subtract(gray []byte, out *mask, least, share int32) {
 			}
 		}
 	}
-	b.light = steady
+	b.light = lightUnit
 	if expected > 0 {
-		hi, lo := bits.Mul64(seen, steady)
+		hi, lo := bits.Mul64(seen, lightUnit)
 		if hi < expected {
 			q, _ := bits.Div64(hi, lo, expected)
-			b.light = min(max(q, steady*7/8), steady*9/8)
+			b.light = min(max(q, lightUnit*7/8), lightUnit*9/8)
 		}
 	}
 }
 
-// compare is subtract for up to 64 pixels. It also returns the sums of those that
-// are background, as seen and as expected.
+// compare is subtract for up to 64 pixels. It also returns the sums of the
+// background pixels, as seen and as expected.
 func compare(px []byte, mean []uint16, noise []uint8, light uint64, least, share int32) (word uint64, seen, expected int32) {
 	mean, noise = mean[:len(px)], noise[:len(px)]
 	for i, c := range px {
 		v := int32(c) * one
-		p := min(int32((uint64(mean[i])*light+steady/2)>>lightBits), 0xffff)
+		p := min(int32((uint64(mean[i])*light+lightUnit/2)>>lightBits), 0xffff)
 		d := v - p
 		far := (max(least, int32(noise[i])*noiseFactor) - max(d, -d)) >> 31 // -1 when it differs
 		mean[i] = uint16(p + (d*share+1<<(shareBits-1))>>shareBits&^far)
@@ -98,8 +97,8 @@ func compare(px []byte, mean []uint16, noise []uint8, light uint64, least, share
 // noiseEvery is how many frames pass between two estimates of a pixel's noise.
 const noiseEvery = 4
 
-// estimate brings the noise of pixels that word does not mark nearer to the
-// median of the absolute difference: a step up or down finds it in time.
+// estimate moves the noise of pixels that word does not mark one step towards the
+// median of the absolute difference.
 func estimate(px []byte, mean []uint16, noise []uint8, word uint64) {
 	mean, noise = mean[:len(px)], noise[:len(px)]
 	for i, c := range px {
@@ -111,9 +110,9 @@ func estimate(px []byte, mean []uint16, noise []uint8, word uint64) {
 	}
 }
 
-// gauge gives all pixels the noise of the whole picture, as a first guess: the
-// median holds while less than half of it moves.
-func (b *background) gauge(gray []byte) {
+// initNoise sets the noise of all pixels to that of the whole picture, as a first
+// estimate, which is right while less than half of the picture moves.
+func (b *background) initNoise(gray []byte) {
 	var count [256]int
 	for i, c := range gray {
 		d := int32(c)*one - int32(b.mean[i])
@@ -128,8 +127,7 @@ func (b *background) gauge(gray []byte) {
 	}
 }
 
-// relearn treats a pixel that was marked like one that was not: it belongs to
-// nothing that is worth a box.
+// relearn moves the background of a marked pixel that belongs to no moving object.
 func (b *background) relearn(i int, v byte, share int32) {
 	d := int32(v)*one - int32(b.mean[i])
 	b.mean[i] = uint16(int32(b.mean[i]) + (d*share+1<<(shareBits-1))>>shareBits)
@@ -139,16 +137,16 @@ func (b *background) relearn(i int, v byte, share int32) {
 	b.age[i] = 0
 }
 
-// absorb makes a pixel background as it looks now.
+// absorb makes the present value of a pixel its background.
 func (b *background) absorb(i int, v byte) {
 	b.before[i] = uint8(b.mean[i] / one)
 	b.mean[i] = uint16(v) * one
 	b.age[i] = 0
 }
 
-// recall takes pixels off the mask that look like what was background before:
-// what was absorbed there has gone, or should not have been absorbed.
-func (b *background) recall(gray []byte, m *mask, least int32) {
+// restoreBefore removes pixels from the mask that look like the background before the
+// last absorb: the absorbed object has left, or was none.
+func (b *background) restoreBefore(gray []byte, m *mask, least int32) {
 	for y := range m.height {
 		row := m.row(y)
 		at := y * m.width

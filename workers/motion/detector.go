@@ -12,23 +12,22 @@ type Box struct {
 	Score          float32
 }
 
-// MaxBoxes is how many boxes a picture has at most; the largest are kept.
+// MaxBoxes is the most boxes of a picture. The largest are kept.
 const MaxBoxes = 64
 
 const (
-	// quietFrames frames without a change make a pixel one to look at for ghosts, which
-	// are looked for every ghostEvery frames.
+	// quietFrames is after how many frames without a change a pixel may belong to a
+	// ghost. Ghosts are searched every ghostEvery frames.
 	quietFrames, ghostEvery = 20, 4
-	// warmUp frames give no boxes: the background is not known yet.
+	// warmUp is the number of first frames without boxes, while the background is learned.
 	warmUp = 10
-	// flood is the share of the picture past which a change is one of the light or
-	// of the camera, and the background starts anew.
-	flood = 0.7
-	// mergeWidth: parts that are nearer than twice a mergeWidth-th of the picture's width
-	// are one object.
+	// maxChanged is the share of the picture that may change at once. More is a change
+	// of the light or the camera, and the background starts again.
+	maxChanged = 0.7
+	// mergeWidth: parts closer than 2/mergeWidth of the picture's width are one object.
 	mergeWidth = 300
-	// neckWidth: two objects that touch in less than twice a neckWidth-th of the
-	// picture's width are two.
+	// neckWidth: parts joined by less than 2/neckWidth of the picture's width are two
+	// objects.
 	neckWidth = 53
 )
 
@@ -39,7 +38,7 @@ type Detector struct {
 	seen *background
 }
 
-// NewDetector checks the settings; an error names the one that is wrong.
+// NewDetector checks the settings. Errors name the setting.
 func NewDetector(s Settings) (*Detector, error) {
 	s, err := s.withDefaults()
 	if err != nil {
@@ -51,23 +50,23 @@ func NewDetector(s Settings) (*Detector, error) {
 // Settings returns the settings with the defaults filled in.
 func (d *Detector) Settings() Settings { return d.set }
 
-// Detect looks at the next picture of the stream: Height rows of Width bytes, 0
-// black. The boxes, the largest first, are valid until the next call. It panics
-// when the size is wrong. After the first frames it allocates nothing.
+// Detect processes the next picture of the stream: Height rows of Width bytes, 0 is
+// black. The boxes, the largest first, are valid until the next call. It panics for
+// a wrong size. After the first frames it allocates nothing.
 func (d *Detector) Detect(gray []byte) []Box { return d.detect(d.seen, gray) }
 
-// search holds what is not of one stream: the settings in the units of the loop,
-// and scratch memory. It serves any number of backgrounds, one at a time.
+// search is the detector without a stream's background: the settings, in the units
+// of the loop, and scratch memory. It serves any number of backgrounds, one at a time.
 type search struct {
-	set     Settings
-	least   int32 // Threshold, times 256
-	share   int32 // Learn, of 1<<shareBits
-	minArea int   // pixels
-	merge   int   // pixels
-	neck    int   // pixels
-	tick    int   // frames to a tick of the background's ages
-	quiet   uint8 // ticks after which a pixel is asked whether something has left it
-	old     uint8 // ticks after which a pixel is background
+	set        Settings
+	least      int32 // Threshold, times 256
+	share      int32 // Learn, of 1<<shareBits
+	minArea    int   // pixels
+	merge      int   // pixels
+	neckRadius int   // pixels
+	tick       int   // frames per tick of background.age
+	quiet      uint8 // ticks after which an unchanged pixel may belong to a ghost
+	old        uint8 // ticks after which an unchanged pixel becomes background
 
 	raw, clean, grown, tmp, still, cores mask
 	rows                                 []uint64
@@ -84,7 +83,7 @@ func newSearch(s Settings) search {
 		set: s, least: int32(s.Threshold * 255 * one), share: int32(s.Learn*(1<<shareBits) + 0.5),
 		minArea: max(int(s.MinArea*float64(w*h)), 1), merge: max((w+mergeWidth/2)/mergeWidth, 1),
 		tick: tick, quiet: uint8(max(quietFrames/tick, 1)), old: uint8(max(frames/tick, 1)),
-		raw: m, clean: newMask(w, h), grown: newMask(w, h), tmp: newMask(w, h), still: newMask(w, h), cores: newMask(w, h), neck: (w + neckWidth/2) / neckWidth,
+		raw: m, clean: newMask(w, h), grown: newMask(w, h), tmp: newMask(w, h), still: newMask(w, h), cores: newMask(w, h), neckRadius: (w + neckWidth/2) / neckWidth,
 		rows: make([]uint64, 6*m.stride),
 	}
 }
@@ -101,17 +100,17 @@ func (s *search) detect(b *background, gray []byte) []Box {
 	share := s.share
 	if b.frames < warmUp {
 		share = max(share, int32(1<<shareBits/(b.frames+1)))
-		b.gauge(gray)
+		b.initNoise(gray)
 	}
 	b.subtract(gray, &s.raw, s.least, share)
-	b.recall(gray, &s.raw, s.least)
+	b.restoreBefore(gray, &s.raw, s.least)
 	s.clean.majority(&s.raw, s.rows)
-	if float64(s.clean.count()) > flood*float64(len(gray)) {
+	if float64(s.clean.count()) > maxChanged*float64(len(gray)) {
 		b.start(gray)
 		return s.boxes
 	}
 	s.fill()
-	s.shrink()
+	s.erode()
 	s.grown.grow(&s.clean, &s.tmp, s.merge)
 	s.parts.find(&s.grown)
 	s.measure(b, gray)
@@ -121,14 +120,14 @@ func (s *search) detect(b *background, gray []byte) []Box {
 		s.report()
 	}
 	if b.frames%ghostEvery == 0 {
-		s.ghosts(b, gray)
+		s.removeGhosts(b, gray)
 	}
 	copy(b.prev, gray)
 	b.frames++
 	return s.boxes
 }
 
-// report turns the parts that are left into boxes.
+// report makes boxes of the moving parts.
 func (s *search) report() {
 	for i := range s.parts.list {
 		p := &s.parts.list[i]

@@ -1,7 +1,7 @@
-// Package motion finds what moves in a stream of pictures: the kind "motion".
+// Package motion is the worker kind that detects moving objects.
 //
-// Detector is the algorithm alone and works without a server. It learns a
-// background per pixel, keeps what differs from it, and returns a box for each
-// connected part. The package owns the background of each stream. It must not
-// know how pictures come or where boxes go.
+// Detector is the algorithm and works without a server: background subtraction with
+// a learned background and noise per pixel, and a box for each connected part of the
+// foreground. The package owns the background of each stream. It must not know where
+// pictures come from or where boxes go.
 package motion

@@ -1,18 +1,18 @@
 package motion
 
 const (
-	// reach is how far from an outline its step is measured, in pixels: edges are
-	// soft.
+	// reach is how far from an outline its step is measured, in pixels, because edges
+	// are blurred.
 	reach = 2
-	// ghostShare is the share of its outline's contrast by which a ghost's steps
-	// are larger in the background than in the frame: 1 for a perfect one, -1 for
-	// an object that is there.
+	// ghostShare is by how much, of the outline's contrast, the steps of a ghost are
+	// larger in the background than in the frame: 1 for a perfect ghost, -1 for an
+	// object.
 	ghostShare = 0.4
 )
 
-// ghosts finds the pieces that have looked the same for a while, of parts whose
-// other pieces move, and makes those that something has left background.
-func (s *search) ghosts(b *background, gray []byte) {
+// removeGhosts finds ghosts, and makes them background: unchanged pieces of the
+// foreground where an object of the background has left.
+func (s *search) removeGhosts(b *background, gray []byte) {
 	w := s.set.Width
 	for y := range s.tmp.height {
 		row, still := s.clean.row(y), s.tmp.row(y)
@@ -31,7 +31,7 @@ func (s *search) ghosts(b *background, gray []byte) {
 		s.outline(&s.parts.list[r.label], b, gray, int(r.y), int(r.from), int(r.to))
 	}
 	for _, r := range s.parts.runs {
-		if p := &s.parts.list[r.label]; p.area >= s.minArea/2 && p.left() {
+		if p := &s.parts.list[r.label]; p.area >= s.minArea/2 && p.isGhost() {
 			for x := max(int(r.from)-reach, 0); x < min(int(r.to)+reach, w); x++ {
 				b.absorb(int(r.y)*w+x, gray[int(r.y)*w+x])
 			}
@@ -40,9 +40,9 @@ func (s *search) ghosts(b *background, gray []byte) {
 }
 
 // outline counts the run from..to of row y, and compares the steps at both of
-// its ends in the frame and in the background. Around an object that is there the
-// frame has the steps; around the place that one has left, the background has
-// them. An end that touches something else tells nothing.
+// its ends in the frame and in the background. Around an object the frame has the
+// steps; around a ghost the background has them. Ends that touch other foreground
+// are not measured.
 func (s *search) outline(p *part, b *background, gray []byte, y, from, to int) {
 	w := s.set.Width
 	row := s.clean.row(y)
@@ -56,6 +56,7 @@ func (s *search) outline(p *part, b *background, gray []byte, y, from, to int) {
 	}
 }
 
+// step adds the step between two pixels inside and outside of the outline.
 func (p *part) step(b *background, gray []byte, inner, outer int) {
 	now := int(gray[inner]) - int(gray[outer])
 	then := (int(b.mean[inner]) - int(b.mean[outer])) / one
@@ -65,7 +66,7 @@ func (p *part) step(b *background, gray []byte, inner, outer int) {
 	p.free++
 }
 
-// left says whether the part is a place that something has left.
-func (p *part) left() bool {
+// isGhost reports whether an object has left the part.
+func (p *part) isGhost() bool {
 	return p.free*3 >= p.ends && float64(p.steps) > ghostShare*float64(p.edge)
 }

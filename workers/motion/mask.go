@@ -2,7 +2,7 @@ package motion
 
 import "math/bits"
 
-// mask is a picture of bits: pixel x of row y is bit x%64 of word x/64 of that
+// mask is a binary picture: pixel x of row y is bit x%64 of word x/64 of that
 // row. The bits past the width are 0.
 type mask struct {
 	width, height int
@@ -32,13 +32,13 @@ func (m *mask) count() (n int) {
 // next returns the first run of set bits at or after x in a row, up to end;
 // from == end when there is none.
 func next(row []uint64, x, end int) (from, to int) {
-	from = seek(row, x, end, 0)
-	return from, seek(row, from, end, ^uint64(0))
+	from = findBit(row, x, end, 0)
+	return from, findBit(row, from, end, ^uint64(0))
 }
 
-// seek returns the first place at or after x whose bit, flipped by flip, is set;
-// end when there is none.
-func seek(row []uint64, x, end int, flip uint64) int {
+// findBit returns the first position at or after x whose bit, XORed with flip, is
+// set; end when there is none.
+func findBit(row []uint64, x, end int, flip uint64) int {
 	for x < end {
 		if w := (row[x>>6] ^ flip) >> uint(x&63); w != 0 {
 			return min(x+bits.TrailingZeros64(w), end)
@@ -48,8 +48,8 @@ func seek(row []uint64, x, end int, flip uint64) int {
 	return end
 }
 
-// beside returns the words whose bit x is the left and the right neighbour's.
-func beside(row []uint64, i int) (left, right uint64) {
+// neighbours returns the words whose bit x is the left and the right neighbour of x.
+func neighbours(row []uint64, i int) (left, right uint64) {
 	w := row[i]
 	left, right = w<<1, w>>1
 	if i > 0 {
@@ -62,8 +62,8 @@ func beside(row []uint64, i int) (left, right uint64) {
 }
 
 // majority sets each pixel of m to what most of the 3x3 pixels of src around it
-// are: single pixels and pinholes go, edges stay. The counts are kept as bits of
-// a binary number, for 64 pixels at once. rows is room for 6 words a column.
+// are: this removes single pixels and holes and keeps edges. It adds the bits of 64
+// pixels at once, as in a hardware adder. rows is scratch memory of 6*stride words.
 func (m *mask) majority(src *mask, rows []uint64) {
 	n := m.stride
 	var sum, carry [3][]uint64 // of three pixels side by side, by row
@@ -79,7 +79,7 @@ func (m *mask) majority(src *mask, rows []uint64) {
 		}
 		row := src.row(y)
 		for i, w := range row {
-			l, r := beside(row, i)
+			l, r := neighbours(row, i)
 			s[i], c[i] = add(l, w, r)
 		}
 	}
@@ -99,12 +99,12 @@ func (m *mask) majority(src *mask, rows []uint64) {
 	}
 }
 
-// add is three bits added: a full adder.
+// add adds three bits: a full adder.
 func add(a, b, c uint64) (sum, carry uint64) {
 	return a ^ b ^ c, a&b | c&(a|b)
 }
 
-// grow sets m to src with its parts grown by r pixels to every side. tmp is a
+// grow sets m to src dilated by r pixels to every side. tmp is a
 // mask of the same size.
 func (m *mask) grow(src, tmp *mask, r int) {
 	n := m.stride
@@ -113,7 +113,7 @@ func (m *mask) grow(src, tmp *mask, r int) {
 		for y := range m.height {
 			in, out := m.row(y), tmp.row(y)
 			for i, w := range in {
-				l, r := beside(in, i)
+				l, r := neighbours(in, i)
 				out[i] = w | l | r
 			}
 			out[n-1] &= m.last
@@ -135,7 +135,7 @@ func (m *mask) grow(src, tmp *mask, r int) {
 	}
 }
 
-// trim clears the bits that are no pixels.
+// trim clears the bits beyond the width.
 func (m *mask) trim() {
 	for i := m.stride - 1; i < len(m.bits); i += m.stride {
 		m.bits[i] &= m.last

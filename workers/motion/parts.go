@@ -5,19 +5,19 @@ type partClass uint8
 
 const (
 	noise  partClass = iota // too small
-	moving                  // worth a box
+	moving                  // an object
 	cut                     // replaced by its pieces
 )
 
-// part is one connected piece of what differs from the background.
+// part is one connected piece of the foreground.
 type part struct {
 	x1, y1, x2, y2 int32
 	area           int   // pixels
 	diff           int64 // sum of their differences from the background, times 256
-	steps          int   // sum of the steps at its outline, those in the background less those in the frame
+	steps          int   // sum of the steps at its outline, in the background minus in the frame
 	edge           int   // sum of the differences at its outline
-	ends, free     int   // ends of runs, and those of them that touch nothing else
-	cores          int   // pieces with a core of their own
+	ends, free     int   // ends of runs, and those that touch no other foreground
+	cores          int   // number of cores in it
 	x, y           int32 // a pixel of it
 	class          partClass
 }
@@ -36,7 +36,7 @@ type parts struct {
 	list   []part
 }
 
-// find fills in runs and an empty part for each connected piece. Runs in
+// find computes the runs, and an empty part for each connected piece. Runs in
 // neighbouring rows are connected when they share a column or touch at a corner.
 func (p *parts) find(m *mask) {
 	p.runs, p.parent, p.list = p.runs[:0], p.parent[:0], p.list[:0]
@@ -73,7 +73,7 @@ func (p *parts) find(m *mask) {
 	}
 }
 
-// join makes two labels one and returns it; a may be -1 for none.
+// join merges two labels and returns the result; a may be -1 for none.
 func (p *parts) join(a, b int32) int32 {
 	b = p.root(b)
 	if a < 0 {
@@ -95,11 +95,11 @@ func (p *parts) root(i int32) int32 {
 	return i
 }
 
-// stillStep is how much a pixel may change from frame to frame and look the
-// same; a picture's noise passes it rarely.
+// stillStep is the most that an unchanged pixel differs from the frame before, by
+// noise.
 const stillStep = 6
 
-// measure fills in the parts from the pixels that differ, and sets their class.
+// measure computes the parts from the foreground pixels, and sets their class.
 func (s *search) measure(b *background, gray []byte) {
 	w := s.set.Width
 	for _, r := range s.parts.runs {
@@ -123,7 +123,8 @@ func (s *search) measure(b *background, gray []byte) {
 	}
 }
 
-// learnParts lets the background learn by what the parts are.
+// learnParts updates the background under marked pixels: those of moving parts age,
+// all others are learned.
 func (s *search) learnParts(b *background, gray []byte, share int32) {
 	w := s.set.Width
 	ticks := b.frames%s.tick == 0
@@ -134,7 +135,7 @@ func (s *search) learnParts(b *background, gray []byte, share int32) {
 		at := int(r.y) * w
 		row, raw := s.clean.row(int(r.y)), s.raw.row(int(r.y))
 		for from, to := next(row, int(r.from), int(r.to)); from < to; from, to = next(row, to, int(r.to)) {
-			erase(raw, from, to) // what is left in raw is learned below
+			clearBits(raw, from, to) // the rest of raw is learned below
 			if ticks {
 				s.ageRun(b, gray, at+from, at+to)
 			}
@@ -151,8 +152,8 @@ func (s *search) learnParts(b *background, gray []byte, share int32) {
 	}
 }
 
-// ageRun lets the pixels from i up to end, which are part of something, grow older
-// while they look the same; old ones become background.
+// ageRun increases the age of unchanged pixels from i up to end. Old ones become
+// background.
 func (s *search) ageRun(b *background, gray []byte, i, end int) {
 	for ; i < end; i++ {
 		c := int(gray[i]) - int(b.prev[i])
@@ -167,8 +168,8 @@ func (s *search) ageRun(b *background, gray []byte, i, end int) {
 	}
 }
 
-// erase clears the bits from up to, not including, to.
-func erase(row []uint64, from, to int) {
+// clearBits clears the bits from up to, not including, to.
+func clearBits(row []uint64, from, to int) {
 	for k := from >> 6; k <= (to-1)>>6; k++ {
 		lo, hi := max(from-64*k, 0), min(to-64*k, 64)
 		row[k] &^= ^uint64(0) >> uint(64-hi) >> uint(lo) << uint(lo)

@@ -8,17 +8,17 @@ import (
 type Settings struct {
 	Width  int `yaml:"width" default:"320" min:"16" max:"2048" request:"any" help:"width in pixels of the picture that is searched"`
 	Height int `yaml:"height" default:"240" min:"16" max:"2048" request:"any" help:"height in pixels of the picture that is searched"`
-	// Threshold is a share of the range from black to white. Where the picture is
-	// noisy, a pixel must differ by more.
-	Threshold float64 `yaml:"threshold" default:"0.024" min:"0.00390625" max:"0.9" request:"any" help:"how far a pixel must differ from the background, of 1"`
+	// Threshold is a share of the range from black to white. In a
+	// noisy picture a pixel must differ by more.
+	Threshold float64 `yaml:"threshold" default:"0.024" min:"0.00390625" max:"0.9" request:"any" help:"least difference of a moving pixel from the background, of 1"`
 	// MinArea is a share of the picture's area.
-	MinArea float64 `yaml:"min_area" default:"0.0007" above:"0" max:"1" request:"any" help:"how much of the picture must move, of 1"`
-	// Learn is the share of the difference that the background takes over from
-	// each frame. What stands still for 2/Learn frames becomes background.
-	Learn float64 `yaml:"learn" default:"0.01" min:"0.0005" max:"0.5" request:"any" help:"how fast the background follows, of 1 a frame"`
+	MinArea float64 `yaml:"min_area" default:"0.0007" above:"0" max:"1" request:"any" help:"least area of a moving object, as a share of the picture"`
+	// Learn is the share of the difference that the background learns from each
+	// frame. An object that stands still for 2/Learn frames becomes background.
+	Learn float64 `yaml:"learn" default:"0.01" min:"0.0005" max:"0.5" request:"any" help:"share of the difference that the background learns from each frame"`
 }
 
-// withDefaults fills in zero fields and names those that are out of bounds.
+// withDefaults fills in zero fields, and returns an error for each field out of bounds.
 func (s Settings) withDefaults() (Settings, error) {
 	t := setting.Of("", &s)
 	t.Fill()

@@ -2,8 +2,8 @@ package motion
 
 import "slices"
 
-// fill closes small holes in the mask of what differs: inside, an object may look
-// like the background behind it.
+// fill closes small holes in the foreground, where an object looks like the
+// background behind it.
 func (s *search) fill() {
 	for i, w := range s.clean.bits {
 		s.tmp.bits[i] = ^w
@@ -14,24 +14,24 @@ func (s *search) fill() {
 		p := &s.core.list[r.label]
 		p.area += int(r.to - r.from)
 		if r.y == 0 || int(r.y) == s.set.Height-1 || r.from == 0 || int(r.to) == s.set.Width {
-			p.area += len(s.raw.bits) * 64 // open to the outside, so no hole
+			p.area += len(s.raw.bits) * 64 // touches the border, so it is no hole
 		}
 	}
 	for _, r := range s.core.runs {
 		if s.core.list[r.label].area <= s.minArea {
-			write(s.clean.row(int(r.y)), int(r.from), int(r.to))
+			setBits(s.clean.row(int(r.y)), int(r.from), int(r.to))
 		}
 	}
 }
 
-// shrink finds the cores of what differs: what is left when all outlines shrink, so
-// that objects that touch come apart.
-func (s *search) shrink() {
+// erode computes the cores of the foreground: it erodes the foreground, so that
+// objects that touch are separated.
+func (s *search) erode() {
 	for i, w := range s.clean.bits {
 		s.cores.bits[i] = ^w
 	}
 	s.cores.trim()
-	s.grown.grow(&s.cores, &s.tmp, s.neck)
+	s.grown.grow(&s.cores, &s.tmp, s.neckRadius)
 	for i, w := range s.grown.bits {
 		s.cores.bits[i] = ^w
 	}
@@ -55,7 +55,7 @@ func (s *search) split() {
 			s.parts.list[s.parts.at(c.x, c.y)].cores++
 		}
 	}
-	k := int32(s.neck)
+	k := int32(s.neckRadius)
 	for i := range s.core.list {
 		c := &s.core.list[i]
 		if c.area*4 < s.minArea {
@@ -79,7 +79,7 @@ func (s *search) split() {
 	}
 }
 
-// at returns the part that the pixel x, y belongs to; it must belong to one.
+// at returns the label of the part with the pixel x, y, which must be in one.
 func (p *parts) at(x, y int32) int32 {
 	i, _ := slices.BinarySearchFunc(p.runs, run{y: y, from: x}, func(a, b run) int {
 		if a.y != b.y {
@@ -93,8 +93,8 @@ func (p *parts) at(x, y int32) int32 {
 	return p.runs[i].label
 }
 
-// write sets the bits from up to, not including, to.
-func write(row []uint64, from, to int) {
+// setBits sets the bits from up to, not including, to.
+func setBits(row []uint64, from, to int) {
 	for k := from >> 6; k <= (to-1)>>6; k++ {
 		lo, hi := max(from-64*k, 0), min(to-64*k, 64)
 		row[k] |= ^uint64(0) >> uint(64-hi) >> uint(lo) << uint(lo)

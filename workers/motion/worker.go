@@ -11,21 +11,21 @@ import (
 func init() {
 	workers.Register(workers.Kind{
 		Name:     "motion",
-		Doc:      "boxes of what moves, per stream",
+		Doc:      "boxes of moving objects, per stream",
 		New:      func() workers.Worker { return &worker{} },
 		Settings: func() any { return new(Settings) },
 	})
 }
 
-// maxBatch is small: the frames of a batch run one after the other.
+// maxBatch is small because the frames of a batch run one after the other.
 const maxBatch = 8
 
-// worker looks at frames of any number of streams. A stream's background is the
-// stream's state; everything else is the worker's and used for each frame anew.
+// worker detects in frames of any number of streams. A background is the state of its
+// stream; the worker has the settings and scratch memory.
 type worker struct {
 	workers.Base
 	set     Settings
-	look    search
+	search  search
 	single  *background // for one-shot requests
 	outputs [2]stream.Tensor
 	data    [2][]byte
@@ -51,9 +51,9 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (*stream.Model, error
 	}, nil
 }
 
-// Allocate takes the scratch memory.
+// Allocate allocates the scratch memory.
 func (w *worker) Allocate(context.Context) error {
-	w.look = newSearch(w.set)
+	w.search = newSearch(w.set)
 	w.data = [2][]byte{make([]byte, 0, MaxBoxes*16), make([]byte, 0, MaxBoxes*4)}
 	w.outputs = [2]stream.Tensor{{Name: "boxes", Datatype: stream.Float32}, {Name: "scores", Datatype: stream.Float32}}
 	for n := range w.shapes {
@@ -62,26 +62,25 @@ func (w *worker) Allocate(context.Context) error {
 	return nil
 }
 
-// Deallocate drops it.
-func (w *worker) Deallocate() { w.look, w.single, w.data = search{}, nil, [2][]byte{} }
+// Deallocate frees it.
+func (w *worker) Deallocate() { w.search, w.single, w.data = search{}, nil, [2][]byte{} }
 
-// Run looks at one frame after the other.
+// Run processes one frame after the other.
 func (w *worker) Run(_ context.Context, b *batching.Batch) error {
 	for i, r := range b.Requests {
 		if r.Rows != 1 {
-			b.Fail(i, stream.Errorf(stream.InvalidArgument, "inputs.image.shape", "has %d rows: the frames of a stream go one by one", r.Rows))
+			b.Fail(i, stream.Errorf(stream.InvalidArgument, "inputs.image.shape", "has %d rows: send the frames of a stream one by one", r.Rows))
 			continue
 		}
 		gray := b.Row(0, b.Offsets[i])
-		w.answer(r, w.look.detect(w.background(r, len(gray)), gray))
+		w.answer(r, w.search.detect(w.background(r, len(gray)), gray))
 		b.Finish(i, w.outputs[:])
 	}
 	return nil
 }
 
-// background returns what a stream looks like when nothing moves. A one-shot
-// request has no frame before it: what earlier requests left
-// there belongs to other callers.
+// background returns the background of the request's stream. A one-shot request gets
+// an empty one, because earlier requests came from other callers.
 func (w *worker) background(r *stream.Request, pixels int) *background {
 	if r.Stream.Options().OneShot {
 		if w.single == nil {
@@ -98,8 +97,8 @@ func (w *worker) background(r *stream.Request, pixels int) *background {
 	return seen
 }
 
-// answer writes boxes as tensors, in pixels of the frame as sent. What came as a
-// tensor was not resized, and keeps the model's pixels.
+// answer writes boxes as tensors, in pixels of the frame as sent. An input
+// sent as a tensor was not resized: its boxes are in the model's pixels.
 func (w *worker) answer(r *stream.Request, boxes []Box) {
 	x, y := r.MapX, r.MapY
 	if r.SentWidth == 0 {

@@ -9,14 +9,14 @@ import (
 	"millrace/stream"
 )
 
-// elements is what the binding can do with values of one type.
+// elements are the Go binding's operations on values of one type.
 type elements struct {
-	scalar func(data []byte) (ort.Value, error) // a copy; nil is 0
+	scalar func(data []byte) (ort.Value, error) // copies data; nil is 0
 	copied func(ort.Value) []byte
 }
 
-// element are the types that the binding can read where the library allocated
-// the value, and that it has scalars of.
+// element has the types of which the binding can read values that the library
+// allocated, and make scalars.
 var element = map[stream.Datatype]elements{
 	stream.Bool: of[bool](), stream.Uint8: of[uint8](), stream.Uint16: of[uint16](), stream.Uint32: of[uint32](), stream.Uint64: of[uint64](),
 	stream.Int8: of[int8](), stream.Int16: of[int16](), stream.Int32: of[int32](), stream.Int64: of[int64](),
@@ -42,15 +42,15 @@ func of[T ort.TensorData]() elements {
 	}
 }
 
-// readable says whether the binding can read outputs of that type where the
-// library allocated them. Others need memory of ours, of a size known before.
+// readable reports whether the binding can read outputs of a type that the library
+// allocated. Others are bound to the worker's memory, so their size must be known.
 func readable(d stream.Datatype) bool {
 	_, known := element[d]
 	return known || d == stream.Bytes
 }
 
-// scalar is a copy of a tensor without dimensions, for which the binding has
-// values of another kind.
+// scalar returns a copy of a tensor without dimensions, for which the binding has a
+// type of its own.
 func scalar(t stream.Tensor) (ort.Value, error) {
 	e, known := element[t.Datatype]
 	if !known {
@@ -59,8 +59,7 @@ func scalar(t stream.Tensor) (ort.Value, error) {
 	return e.scalar(t.Data)
 }
 
-// bytesOf returns a value's elements: copies, but of what was bound to memory of
-// ours.
+// bytesOf returns a value's elements: the memory that it is bound to, or else a copy.
 func bytesOf(v ort.Value, d stream.Datatype) ([]byte, error) {
 	switch v := v.(type) {
 	case *ort.CustomDataTensor:
@@ -86,7 +85,7 @@ func bytesOf(v ort.Value, d stream.Datatype) ([]byte, error) {
 	return element[d].copied(v), nil
 }
 
-// raw is a copy of a slice's memory.
+// raw returns a copy of a slice's memory.
 func raw[T any](s []T) []byte {
 	if len(s) == 0 {
 		return nil

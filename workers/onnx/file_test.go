@@ -98,7 +98,7 @@ func TestFilesThatAreNoModels(t *testing.T) {
 		{"another type than declared", graph([]onnxfile.Value{x}, []onnxfile.Value{value("y", onnxfile.Int64, "N", 4)}, []onnxfile.Node{node("Identity", "x", "y")}), stream.InvalidArgument, "y"},
 	}
 	for _, n := range []int{1, 2, 10, len(mlp) / 4, len(mlp) / 2, len(mlp) - 1} {
-		files = append(files, file{fmt.Sprintf("cut after %d bytes of %d", n, len(mlp)), mlp[:n], stream.InvalidArgument, "not all of it"})
+		files = append(files, file{fmt.Sprintf("cut after %d bytes of %d", n, len(mlp)), mlp[:n], stream.InvalidArgument, "truncated"})
 	}
 	for _, f := range files {
 		t.Run(f.name, func(t *testing.T) {
@@ -117,7 +117,7 @@ func TestAFaceDetectorCutInTheMiddle(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, n := range []int{len(whole) / 2, len(whole) - 1} {
-		if err := bad(t, write(t, whole[:n]), nil); err.Field != "source" || !strings.Contains(err.Msg, "not all of it") {
+		if err := bad(t, write(t, whole[:n]), nil); err.Field != "source" || !strings.Contains(err.Msg, "truncated") {
 			t.Errorf("%q: %s", err.Field, err.Msg)
 		}
 	}

@@ -14,16 +14,17 @@ import (
 	"millrace/stream"
 )
 
-// EnvLibrary names the library where the setting does not.
+// EnvLibrary is the environment variable with the library's path, used without the
+// setting.
 const EnvLibrary = "MILLRACE_ONNX_LIBRARY"
 
 const (
-	fetched = "1.27.0" // what `make onnxruntime` puts into the cache folder
-	oldest  = "1.24"   // the first with the C API that the binding asks for
-	file    = "libonnxruntime.so.1"
+	fetchedVersion = "1.27.0" // what `make onnxruntime` puts into the cache folder
+	minVersion     = "1.24"   // the first with the version of the C API that the binding needs
+	file           = "libonnxruntime.so.1"
 )
 
-// library is the one that is loaded: a process can have one.
+// library is the loaded library; a process can load only one.
 var library struct {
 	sync.Mutex
 	set    string // by SetLibrary
@@ -31,14 +32,14 @@ var library struct {
 }
 
 // SetLibrary names the shared library to load, as the setting onnx.library does;
-// "" has it looked for. Once a model has been loaded it changes nothing.
+// "" searches for it. It has no effect after the first model was loaded.
 func SetLibrary(path string) {
 	library.Lock()
 	defer library.Unlock()
 	library.set = path
 }
 
-// Library returns the path of the library, loading it if that has not happened.
+// Library loads the library, if that has not happened, and returns its path.
 func Library() (string, error) {
 	library.Lock()
 	defer library.Unlock()
@@ -50,31 +51,31 @@ func Library() (string, error) {
 	return path, err
 }
 
-// place is somewhere to look for the library.
-type place struct {
-	what  string // for messages
+// searchPath is a place to search for the library.
+type searchPath struct {
+	what  string // its name in messages
 	paths []string
-	must  bool   // named by the user: nothing else will do
-	hint  string // what to do when a library there cannot be used
+	must  bool   // named by the user: others are not searched
+	hint  string // what to do when the library there cannot be used
 }
 
-func places(set string) []place {
+func searchPaths(set string) []searchPath {
 	var cached []string
 	if dir, err := os.UserCacheDir(); err == nil {
-		cached = []string{filepath.Join(dir, "millrace", "onnxruntime-"+fetched, file)}
+		cached = []string{filepath.Join(dir, "millrace", "onnxruntime-"+fetchedVersion, file)}
 	}
 	system := []string{file, "libonnxruntime.so"}
 	for _, dir := range []string{"/usr/local/lib", "/opt/onnxruntime/lib"} {
 		system = append(system, filepath.Join(dir, file), filepath.Join(dir, "libonnxruntime.so"))
 	}
-	named := func(what, path string) place {
-		p := place{what: what, must: path != ""}
+	named := func(what, path string) searchPath {
+		p := searchPath{what: what, must: path != ""}
 		if p.must {
 			p.paths = []string{path}
 		}
 		return p
 	}
-	return []place{
+	return []searchPath{
 		named("the setting onnx.library", set),
 		named("the variable "+EnvLibrary, os.Getenv(EnvLibrary)),
 		{what: "the cache folder", paths: cached, hint: ". Remove it, and `make onnxruntime` fetches it again"},
@@ -82,11 +83,11 @@ func places(set string) []place {
 	}
 }
 
-// load tries one place after the other. A library that is there and cannot be
-// used ends the search, for that is what its owner must know.
+// load tries one place after the other. A library that exists and cannot be used
+// ends the search with its error.
 func load(set string) (string, error) {
 	var tried []string
-	for _, p := range places(set) {
+	for _, p := range searchPaths(set) {
 		why := "not set"
 		for _, path := range p.paths {
 			err := initialise(path)
@@ -104,25 +105,27 @@ func load(set string) (string, error) {
 		tried = append(tried, p.what+" ("+why+")")
 	}
 	return "", stream.Errorf(stream.Unavailable, "onnx.library",
-		"ONNX Runtime's library was not found in %s. `make onnxruntime` in a checkout fetches it; or name a library of version %s or newer", strings.Join(tried, ", "), oldest)
+		"ONNX Runtime's library was not found in %s. `make onnxruntime` in a checkout fetches it; or name a library of version %s or newer", strings.Join(tried, ", "), minVersion)
 }
 
-// missing says that there is no library of that name.
+// missing is the error of a library that does not exist.
 type missing string
 
 func (m missing) Error() string { return string(m) }
 
-// initialise loads one file. A failure leaves nothing behind, so that another
-// may be tried.
+// initialise loads one file. After a failure another may be tried.
 func initialise(path string) error {
-	here := strings.ContainsRune(path, filepath.Separator) // otherwise the loader knows where
+	here := strings.ContainsRune(path, filepath.Separator) // otherwise the loader searches for it
 	if here {
 		if _, err := os.Stat(path); err != nil {
 			return missing(path + ": " + errors.Unwrap(err).Error())
 		}
 	}
+	// The binding reads the loader's error in a call of its own, and it is the thread's.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	ort.SetSharedLibraryPath(path)
-	// Errors come back from the calls; the library need not print them as well.
+	// Calls return errors; the library need not print them too.
 	err := ort.InitializeEnvironment(ort.WithLogLevelFatal())
 	if err == nil {
 		return nil
@@ -130,18 +133,18 @@ func initialise(path string) error {
 	text := err.Error()
 	switch {
 	case strings.Contains(text, "Error setting ORT API base"):
-		return fmt.Errorf("%s is older than %s", path, oldest)
+		return fmt.Errorf("%s is older than %s", path, minVersion)
 	case strings.Contains(text, "OrtGetApiBase"):
-		return fmt.Errorf("%s is not ONNX Runtime, of which %s or newer is needed", path, oldest)
+		return fmt.Errorf("%s is not ONNX Runtime, of which %s or newer is needed", path, minVersion)
 	}
 	if _, loader, ok := strings.Cut(text, "\": "); ok {
-		text = loader // what the loader said, which names the file
+		text = loader // the loader's message, which names the file
 	}
 	if strings.HasPrefix(text, path+": cannot open shared object file: No such file") {
 		if !here {
 			return missing(text)
 		}
-		text = path + " is for another kind of machine" // the loader does as if it were not there
+		text = path + " is for another kind of machine" // which the loader reports as a missing file
 	}
-	return fmt.Errorf("%s; ONNX Runtime %s or newer for %s/%s is needed", text, oldest, runtime.GOOS, runtime.GOARCH)
+	return fmt.Errorf("%s; ONNX Runtime %s or newer for %s/%s is needed", text, minVersion, runtime.GOOS, runtime.GOARCH)
 }

@@ -61,7 +61,7 @@ func TestWhereTheLibraryIsLookedFor(t *testing.T) {
 		return path
 	}
 	set, env := link(filepath.Join(dir, "set.so")), link(filepath.Join(dir, "env.so"))
-	cached := link(filepath.Join(dir, "cache", "millrace", "onnxruntime-"+fetched, file))
+	cached := link(filepath.Join(dir, "cache", "millrace", "onnxruntime-"+fetchedVersion, file))
 	system := filepath.Dir(link(filepath.Join(dir, "system", file)))
 	cache, empty := "XDG_CACHE_HOME="+filepath.Join(dir, "cache"), "XDG_CACHE_HOME="+filepath.Join(dir, "empty")
 	for _, c := range []struct {
@@ -109,7 +109,7 @@ func TestALibraryThatCannotBeUsed(t *testing.T) {
 	}
 	cached := func(so string) string {
 		cache := t.TempDir()
-		path := filepath.Join(cache, "millrace", "onnxruntime-"+fetched, file)
+		path := filepath.Join(cache, "millrace", "onnxruntime-"+fetchedVersion, file)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			t.Fatal(err)
 		}

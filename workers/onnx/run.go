@@ -15,9 +15,9 @@ import (
 	"millrace/stream"
 )
 
-// Run computes one batch. Only the slower route ends with ctx: the binding has no
-// such thing for tensors that are bound, and one of those past its limit is the
-// watchdog's.
+// Run computes one batch. Only runs with allocated outputs end with ctx: the binding
+// cannot cancel a run with bound tensors. The watchdog handles those that pass their
+// limit.
 func (w *worker) Run(ctx context.Context, b *batching.Batch) (err error) {
 	inputs := b.Inputs
 	if w.text {
@@ -36,7 +36,7 @@ func (w *worker) Run(ctx context.Context, b *batching.Batch) (err error) {
 // compute runs the model. The outputs are valid until the next call.
 func (w *worker) compute(ctx context.Context, inputs []stream.Tensor, rows int) ([]stream.Tensor, error) {
 	if w.results == nil || w.free && sizeOf(inputs) > maxFree {
-		out, err := w.allocating(ctx, inputs, rows)
+		out, err := w.runAllocating(ctx, inputs, rows)
 		if err == nil && !w.varies && w.learn(out, rows) != nil {
 			w.varies = true
 		}
@@ -44,19 +44,19 @@ func (w *worker) compute(ctx context.Context, inputs []stream.Tensor, rows int) 
 	}
 	b, err := w.binding(inputs, rows)
 	if err == nil && w.rebind {
-		err = w.feed(b)
+		err = w.bindInputs(b)
 	}
 	if err == nil {
 		if err = w.session.RunWithBinding(b.IoBinding); err == nil {
 			return b.outputs, nil
 		}
 	}
-	// The outputs may be of other sizes than a first run, or the file, said.
-	out, slow := w.allocating(ctx, inputs, rows)
+	// The outputs may have other sizes than in the first run or the file.
+	out, slow := w.runAllocating(ctx, inputs, rows)
 	if slow != nil {
 		return nil, slow
 	}
-	w.varies = true // no more bindings
+	w.varies = true // from now on, without bindings
 	w.Release()
 	w.Deallocate()
 	return out, nil
@@ -69,9 +69,9 @@ func sizeOf(ts []stream.Tensor) (n int) {
 	return n
 }
 
-// feed binds the inputs again. A provider with memory of its own copies them
-// there when they are bound, not when they are run.
-func (w *worker) feed(b *binding) error {
+// bindInputs binds the inputs again: a provider with memory of its own copies them
+// when they are bound, not in the run.
+func (w *worker) bindInputs(b *binding) error {
 	for i := range w.inputs {
 		if err := b.BindInput(w.inputs[i].Name, b.values[i]); err != nil {
 			return err
@@ -80,7 +80,7 @@ func (w *worker) feed(b *binding) error {
 	return nil
 }
 
-// binding returns the one for a batch's memory, which comes again and again.
+// binding returns the binding for a batch's memory, which is reused.
 func (w *worker) binding(inputs []stream.Tensor, rows int) (*binding, error) {
 	for _, b := range w.bound {
 		if b.rows == rows && b.over(inputs) {
@@ -97,8 +97,7 @@ func (w *worker) binding(inputs []stream.Tensor, rows int) (*binding, error) {
 	return b, err
 }
 
-// over says whether the binding's inputs are these. Shapes with free dimensions
-// are compared too.
+// over reports whether the binding is for these inputs: their memory and shapes.
 func (b *binding) over(inputs []stream.Tensor) bool {
 	for i := range inputs {
 		if unsafe.SliceData(inputs[i].Data) != b.data[i] {
@@ -153,11 +152,11 @@ func (w *worker) bind(inputs []stream.Tensor, rows int) (_ *binding, err error) 
 	return b, nil
 }
 
-// valueOf is a tensor of the library over t's memory, which is pinned where it is
-// of the Go heap: the library keeps a pointer.
+// valueOf returns a tensor of the library over t's memory. It pins the memory, which
+// may be on the Go heap, because the library keeps a pointer.
 func valueOf(t stream.Tensor, a axis, pins *runtime.Pinner) (ort.Value, error) {
 	if len(t.Data) == 0 {
-		return nil, stream.Errorf(stream.InvalidArgument, "inputs."+t.Name+".shape", "is %v, which holds nothing", t.Shape)
+		return nil, stream.Errorf(stream.InvalidArgument, "inputs."+t.Name+".shape", "is %v, which is empty", t.Shape)
 	}
 	shape := native(t.Shape, a)
 	switch {
@@ -171,7 +170,7 @@ func valueOf(t stream.Tensor, a axis, pins *runtime.Pinner) (ort.Value, error) {
 }
 
 func (b *binding) destroy() {
-	// Neither can fail: they free.
+	// Neither can fail.
 	_ = b.Destroy()
 	for _, v := range b.values {
 		_ = v.Destroy()
@@ -179,15 +178,15 @@ func (b *binding) destroy() {
 	b.pins.Unpin()
 }
 
-// allocating runs the model and has the library allocate the outputs: for those
-// whose size depends on what the input shows.
-func (w *worker) allocating(ctx context.Context, inputs []stream.Tensor, rows int) ([]stream.Tensor, error) {
+// runAllocating runs the model with outputs that the library allocates, because their
+// size depends on the values of the input.
+func (w *worker) runAllocating(ctx context.Context, inputs []stream.Tensor, rows int) ([]stream.Tensor, error) {
 	in, out := make([]ort.Value, len(inputs)), make([]ort.Value, len(w.outputs))
 	var pins runtime.Pinner
 	defer func() {
 		pins.Unpin()
 		for _, v := range append(in, out...) {
-			if v != nil && !lost(v) {
+			if v != nil && !unreadable(v) {
 				_ = v.Destroy()
 			}
 		}
@@ -212,21 +211,21 @@ func (w *worker) allocating(ctx context.Context, inputs []stream.Tensor, rows in
 		}
 	}
 	if err := w.session.runUntil(ctx, in, out); err != nil {
-		if i := slices.IndexFunc(out, lost); i >= 0 && errors.Is(err, ort.ZeroShapeLengthError) {
-			w.scalar[i] = true // which the binding reads only where it made the value
-			return w.allocating(ctx, inputs, rows)
+		if i := slices.IndexFunc(out, unreadable); i >= 0 && errors.Is(err, ort.ZeroShapeLengthError) {
+			w.scalar[i] = true // the binding can read scalars only that it made itself
+			return w.runAllocating(ctx, inputs, rows)
 		}
 		return nil, runError(err)
 	}
 	for i, spec := range w.outputs {
-		if w.fresh[i], err = w.copied(spec, w.axes[i], out[i], rows); err != nil {
+		if w.allocated[i], err = w.copied(spec, w.axes[i], out[i], rows); err != nil {
 			return nil, err
 		}
 	}
-	return w.fresh, nil
+	return w.allocated, nil
 }
 
-// runUntil runs the model until it is through or ctx ends.
+// runUntil runs the model until it has finished or ctx ends.
 func (s *session) runUntil(ctx context.Context, in, out []ort.Value) error {
 	options, err := ort.NewRunOptions()
 	if err != nil {
@@ -239,16 +238,16 @@ func (s *session) runUntil(ctx context.Context, in, out []ort.Value) error {
 	})
 	err = s.RunWithOptions(in, out, options)
 	if !stop() {
-		<-ended // it still uses the options
+		<-ended // the function still uses the options
 	}
 	_ = options.Destroy()
 	return err
 }
 
-// lost says whether the binding could not read an output.
-func lost(v ort.Value) bool { return v != nil && reflect.ValueOf(v).IsNil() }
+// unreadable reports whether the binding could not read an output.
+func unreadable(v ort.Value) bool { return v != nil && reflect.ValueOf(v).IsNil() }
 
-// copied is an output in memory of ours, with a batch axis in front.
+// copied returns a copy of an output, with a batch axis in front.
 func (w *worker) copied(spec stream.TensorSpec, a axis, v ort.Value, rows int) (stream.Tensor, error) {
 	t := stream.Tensor{Name: spec.Name, Datatype: spec.Datatype, Shape: []int{rows}}
 	shape := v.GetShape()
@@ -257,7 +256,7 @@ func (w *worker) copied(spec stream.TensorSpec, a axis, v ort.Value, rows int) (
 	case len(shape) > 0 && shape[0] == int64(rows):
 		shape = shape[1:]
 	case w.max > 1:
-		return t, stream.Errorf(stream.Unsupported, "batching.max_size", "must be 1: output %s of the model has the shape %v for a batch of %d, so its first dimension is no batch", spec.Name, shape, rows)
+		return t, stream.Errorf(stream.Unsupported, "batching.max_size", "must be 1: output %s of the model has the shape %v for a batch of %d, so its first dimension is not the batch", spec.Name, shape, rows)
 	}
 	for _, n := range shape {
 		t.Shape = append(t.Shape, int(n))
@@ -267,11 +266,11 @@ func (w *worker) copied(spec stream.TensorSpec, a axis, v ort.Value, rows int) (
 	return t, err
 }
 
-// runError is what the library says of a run that failed.
+// runError returns the error of a failed run.
 func runError(err error) error {
 	var coded *stream.Error
 	if errors.As(err, &coded) {
 		return err
 	}
-	return &stream.Error{Code: stream.Internal, Msg: fmt.Sprintf("the model failed: %s", useful(err)), Err: err}
+	return &stream.Error{Code: stream.Internal, Msg: fmt.Sprintf("the model failed: %s", shortMessage(err)), Err: err}
 }

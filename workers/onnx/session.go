@@ -15,14 +15,15 @@ import (
 	"millrace/stream"
 )
 
-// Session is the settings of a session: models with the same ones share it.
+// Session are the settings of a session. Groups of the same file and settings share
+// a session.
 type Session struct {
-	Threads      int    `yaml:"threads" default:"1" min:"1" max:"256" request:"any" help:"threads that one run of an operator uses; instances run beside each other"`
-	InterThreads int    `yaml:"inter_threads" default:"1" min:"1" max:"256" request:"any" help:"operators that one run computes at once"`
-	Spinning     bool   `yaml:"spinning" request:"any" help:"let the threads wait busily: a little faster, and a core burnt"`
-	Provider     string `yaml:"provider" default:"cpu" words:"cpu cuda" request:"any" help:"what computes"`
+	Threads      int    `yaml:"threads" default:"1" min:"1" max:"256" request:"any" help:"threads of one operator; instances run in parallel"`
+	InterThreads int    `yaml:"inter_threads" default:"1" min:"1" max:"256" request:"any" help:"operators that one run computes in parallel"`
+	Spinning     bool   `yaml:"spinning" request:"any" help:"let threads spin while they wait: slightly faster, at the cost of CPU time"`
+	Provider     string `yaml:"provider" default:"cpu" words:"cpu cuda" request:"any" help:"execution provider"`
 	Device       int    `yaml:"device" min:"0" max:"255" request:"any" help:"number of the GPU"`
-	Optimization string `yaml:"optimization" default:"all" words:"none basic extended all" request:"any" help:"of the graph"`
+	Optimization string `yaml:"optimization" default:"all" words:"none basic extended all" request:"any" help:"level of graph optimisation"`
 }
 
 var levels = map[string]ort.GraphOptimizationLevel{
@@ -32,7 +33,7 @@ var levels = map[string]ort.GraphOptimizationLevel{
 	"all":      ort.GraphOptimizationLevelEnableAll,
 }
 
-// session is a loaded model. Any number of instances run it at once.
+// session is a loaded model. Any number of workers run it at once.
 type session struct {
 	*ort.DynamicAdvancedSession
 	inputs, outputs []ort.InputOutputInfo
@@ -43,8 +44,8 @@ type session struct {
 	err    error // of opening
 }
 
-// identity tells models apart: a file that was replaced is another model. The
-// clock of files is coarse, and copying tools set the time back.
+// identity identifies a session: a file that was replaced is another model. It has
+// more than the time of modification, because that is coarse, and copying tools set it.
 type identity struct {
 	path             string
 	device, inode    uint64
@@ -53,13 +54,13 @@ type identity struct {
 	Session
 }
 
-// sessions are those in use.
+// sessions are the open sessions.
 var sessions = struct {
 	sync.Mutex
 	m map[identity]*session
 }{m: map[identity]*session{}}
 
-// acquire returns the session of a file, which other instances may have loaded.
+// acquire returns the session of a file, which other workers may have opened.
 func acquire(path string, o Session) (*session, error) {
 	if _, err := Library(); err != nil {
 		return nil, err
@@ -83,7 +84,7 @@ func acquire(path string, o Session) (*session, error) {
 	}
 	s.users++
 	sessions.Unlock()
-	// Without the lock: a file that takes its time keeps no other model waiting.
+	// Without the lock, so that a slow file does not delay other models.
 	s.opened.Do(func() { s.err = s.open() })
 	if s.err != nil {
 		_ = s.release()
@@ -92,7 +93,7 @@ func acquire(path string, o Session) (*session, error) {
 	return s, nil
 }
 
-// release gives the session back; the last one closes it.
+// release undoes acquire; the last one closes the session.
 func (s *session) release() error {
 	sessions.Lock()
 	s.users--
@@ -109,8 +110,8 @@ func (s *session) release() error {
 
 func (s *session) open() error {
 	path := s.id.path
-	// The names must be known before the session is made: a first one, that is
-	// not optimised, tells them.
+	// The names must be known before the session is made, so a first one, without
+	// optimisations, reads them.
 	plain, err := Session{Threads: 1, InterThreads: 1, Optimization: "none"}.native()
 	if err != nil {
 		return err
@@ -141,8 +142,8 @@ func (s *session) open() error {
 	return nil
 }
 
-// tensorsOf leaves out what is no tensor, such as the maps that classical
-// classifiers answer beside their tensors.
+// tensorsOf leaves out values that are no tensors, such as the maps that classical
+// classifiers have as outputs.
 func tensorsOf(of []ort.InputOutputInfo) []ort.InputOutputInfo {
 	kept := of[:0]
 	for _, i := range of {
@@ -176,7 +177,7 @@ func (o Session) native() (n *ort.SessionOptions, err error) {
 	if o.Provider == "cuda" {
 		if err = o.cuda(n); err != nil {
 			_ = n.Destroy()
-			return nil, stream.Errorf(stream.Unavailable, "provider", "cuda: %s. It needs a build of ONNX Runtime with CUDA, its provider libraries beside it, and the driver, CUDA and cuDNN on this machine: name that build with onnx.library", useful(err))
+			return nil, stream.Errorf(stream.Unavailable, "provider", "cuda: %s. It needs a build of ONNX Runtime with CUDA, its provider libraries beside it, and the driver, CUDA and cuDNN on this machine: name that build with onnx.library", shortMessage(err))
 		}
 	}
 	return n, nil
@@ -194,23 +195,23 @@ func (o Session) cuda(n *ort.SessionOptions) error {
 	return n.AppendExecutionProviderCUDA(c)
 }
 
-// fileError says what is wrong with a model's file.
+// fileError returns the error of a model's file.
 func fileError(path string, err error) error {
-	text := useful(err)
+	text := shortMessage(err)
 	has := func(any ...string) bool {
 		return slices.ContainsFunc(any, func(s string) bool { return strings.Contains(text, s) })
 	}
 	code, hint := stream.InvalidArgument, ""
 	switch {
 	case has("Unsupported model IR version", " is under development"):
-		if _, after, ok := strings.Cut(text, "opset versions. "); ok { // what it guarantees
+		if _, after, ok := strings.Cut(text, "opset versions. "); ok { // the versions that it supports
 			text, _, _ = strings.Cut(after, " and support")
 		}
 		code, hint = stream.Unsupported, "export it again with an older opset, or name a newer library with onnx.library"
 	case has("No Op registered for", "not a registered function/op", "Could not find an implementation", "not currently registered or supported"):
 		code, hint = stream.Unsupported, "the library lacks an operator or a type of the model: export it without, or name another library with onnx.library"
 	case has("rotobuf parsing failed", "does not have a graph"):
-		hint = "the file is no ONNX model, or not all of it"
+		hint = "the file is no ONNX model, or it is truncated"
 	case has("External data", "external data"):
 		hint = "the files with the model's weights belong beside it, with the names that they were exported with"
 	}
@@ -220,12 +221,12 @@ func fileError(path string, err error) error {
 	return &stream.Error{Code: code, Field: "source", Msg: fmt.Sprintf("%s cannot be loaded: %s%s", path, text, hint), Err: err}
 }
 
-// sourcePlace is where in its source the library failed: "/a/b.cc:12 T ns::F(int)
+// sourceLocation matches where in its source the library failed: "/a/b.cc:12 T ns::F(int)
 // const [with ...] ", or only "b.cc:12 F ".
-var sourcePlace = regexp.MustCompile(`\S+\.(cc|h|cpp|cu):\d+ ([^("]*\(.*?\)( const)?( \[with [^\]]*\])? |\w+ )`)
+var sourceLocation = regexp.MustCompile(`\S+\.(cc|h|cpp|cu):\d+ ([^("]*\(.*?\)( const)?( \[with [^\]]*\])? |\w+ )`)
 
-// useful is what a message of the library says, without where in its source.
-func useful(err error) string {
+// shortMessage returns a message of the library without its location in the source.
+func shortMessage(err error) string {
 	text, _, _ := strings.Cut(err.Error(), "\n")
 	for _, mark := range []string{"Status Message: ", "C session from file: ", "temporary session: ", " FAIL : ", ", Error ", "with error: "} {
 		if _, after, ok := strings.Cut(text, mark); ok {
@@ -235,7 +236,7 @@ func useful(err error) string {
 	if _, after, ok := strings.Cut(text, " failed:"); ok && strings.HasPrefix(text, "Load model from ") {
 		text = after
 	}
-	text = sourcePlace.ReplaceAllString(text, "")
+	text = sourceLocation.ReplaceAllString(text, "")
 	const most = 300
 	if len(text) > most {
 		text = text[:most] + "..."

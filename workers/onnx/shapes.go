@@ -6,7 +6,7 @@ import (
 	"millrace/stream"
 )
 
-// datatypes are those that both sides know.
+// datatypes are the types that both the library and the protocols have.
 var datatypes = map[ort.TensorElementDataType]stream.Datatype{
 	ort.TensorElementDataTypeBool: stream.Bool, ort.TensorElementDataTypeUint8: stream.Uint8, ort.TensorElementDataTypeUint16: stream.Uint16,
 	ort.TensorElementDataTypeUint32: stream.Uint32, ort.TensorElementDataTypeUint64: stream.Uint64, ort.TensorElementDataTypeInt8: stream.Int8,
@@ -24,19 +24,19 @@ var natives = func() map[stream.Datatype]ort.TensorElementDataType {
 	return m
 }()
 
-// axis is what the first dimension of a model's tensors is.
+// axis is what the first dimension of a model's tensors means.
 type axis int
 
 const (
-	none  axis = iota // not a batch: one request at a time
-	fixed             // always so many rows
+	none  axis = iota // not a batch: one request per run
+	fixed             // a fixed number of rows
 	free              // any number of rows
 )
 
-// batchAxis returns what the first dimensions are, and how many rows a fixed one
-// has: free when none says a number, fixed when all inputs say the same and no
-// output another. Of a batch of one, outputs may have other first dimensions:
-// what was found in it.
+// batchAxis returns what the first dimensions mean, and the rows of a fixed axis: free
+// when none has a number, fixed when all inputs have the same and no output another.
+// With a batch of one, outputs may have other first dimensions, such as the number of
+// objects found in the one row.
 func batchAxis(inputs, outputs []ort.InputOutputInfo) (axis, int) {
 	rows := int64(0)
 	for _, in := range inputs {
@@ -50,8 +50,8 @@ func batchAxis(inputs, outputs []ort.InputOutputInfo) (axis, int) {
 	}
 	for _, out := range outputs {
 		switch {
-		case rows == 1: // some may have none beside it
-		case len(out.Dimensions) == 0 && rows < 0: // how many is not known
+		case rows == 1: // see above
+		case len(out.Dimensions) == 0 && rows < 0: // its rank is unknown
 		case len(out.Dimensions) == 0 || out.Dimensions[0] != rows && (rows < 0 || out.Dimensions[0] >= 0):
 			return none, 0
 		}
@@ -79,7 +79,8 @@ func spec(t ort.InputOutputInfo, a axis) (stream.TensorSpec, error) {
 	return stream.TensorSpec{Name: t.Name, Datatype: d, Shape: shape}, nil
 }
 
-// native is a shape for the library. In a batch the axis stands in front already.
+// native converts a shape for the library. It removes the batch axis of models without
+// one.
 func native(shape []int, a axis) ort.Shape {
 	if a == none {
 		shape = shape[1:] // the one row of a model without the axis

@@ -11,18 +11,17 @@ import (
 	"millrace/stream"
 )
 
-// Strings have no row of a known size. A model that takes some gets ragged
-// batches, whose members bring their own inputs: those are joined for a run, and
-// the library allocates the outputs.
+// Rows of strings have no fixed size. A model with string inputs gets ragged batches,
+// whose members have their own inputs: these are concatenated for a run, and the
+// library allocates the outputs.
 
-// takesText says whether an input is of strings.
+// takesText reports whether an input has strings.
 func takesText(inputs []ort.InputOutputInfo) bool {
 	return slices.ContainsFunc(inputs, func(in ort.InputOutputInfo) bool { return in.DataType == ort.TensorElementDataTypeString })
 }
 
-// joined returns the inputs of a ragged batch's members, one behind the other, or
-// nil when none is left: a member that cannot be sent ends as an error, and the
-// next one takes its rows.
+// joined concatenates the inputs of a ragged batch's members. It returns nil when
+// none is left: a member with invalid inputs ends as an error, and is left out.
 func (w *worker) joined(b *batching.Batch) []stream.Tensor {
 	out := make([]stream.Tensor, len(w.inputs))
 	rows := 0
@@ -59,8 +58,7 @@ func (w *worker) inputsOf(r *stream.Request) (out []stream.Tensor, err error) {
 	return out, nil
 }
 
-// inputOf returns a request's tensor of that name, in which an opaque frame is one
-// string.
+// inputOf returns a request's tensor of that name. An opaque frame is one string.
 func inputOf(r *stream.Request, spec stream.TensorSpec) (t stream.Tensor, err error) {
 	field := "inputs." + spec.Name + ".data"
 	if r.Codec == stream.Tensors { // it was checked when the frame came
@@ -77,7 +75,7 @@ func inputOf(r *stream.Request, spec stream.TensorSpec) (t stream.Tensor, err er
 		t.Data = append(binary.LittleEndian.AppendUint32(nil, uint32(len(r.Payload))), r.Payload...)
 	}
 	if t.Datatype == stream.Bytes && slices.ContainsFunc(stringsOf(t.Data), func(s string) bool { return strings.IndexByte(s, 0) >= 0 }) {
-		return t, stream.Errorf(stream.Unsupported, field, "has a string with a zero byte in it, which the library takes for its end: leave it out")
+		return t, stream.Errorf(stream.Unsupported, field, "has a string with a zero byte in it, which ends a string in the library: leave it out")
 	}
 	return t, nil
 }
@@ -92,7 +90,7 @@ func stringsOf(data []byte) (out []string) {
 	return out
 }
 
-// textValue is a tensor of strings, which the library copies.
+// textValue returns a tensor of strings, which the library copies.
 func textValue(shape ort.Shape, data []byte) (ort.Value, error) {
 	v, err := ort.NewStringTensor(shape)
 	if err != nil {

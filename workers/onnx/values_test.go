@@ -429,9 +429,9 @@ func TestOutputsThatCannotBeRead(t *testing.T) {
 	}{
 		"half floats of a free size": {onnxfile.Identity(onnxfile.Float16, "N", "L"), "source", "output y of the model is FP16"},
 		"rows that are no batch": {graph([]onnxfile.Value{value("x", onnxfile.Float32, "N", 2)}, []onnxfile.Value{value("y", onnxfile.Float32, "n", 2)},
-			[]onnxfile.Node{node("Concat", "x x", "y", onnxfile.Attr{Name: "axis", Value: int64(0)})}), "batching.max_size", "no batch"},
+			[]onnxfile.Node{node("Concat", "x x", "y", onnxfile.Attr{Name: "axis", Value: int64(0)})}), "batching.max_size", "not the batch"},
 		"a sum over the batch": {graph([]onnxfile.Value{value("x", onnxfile.Float32, "N", 2)}, []onnxfile.Value{value("y", onnxfile.Float32)},
-			[]onnxfile.Node{node("ReduceSum", "x", "y", onnxfile.Attr{Name: "keepdims", Value: int64(0)})}), "batching.max_size", "no batch"},
+			[]onnxfile.Node{node("ReduceSum", "x", "y", onnxfile.Attr{Name: "keepdims", Value: int64(0)})}), "batching.max_size", "not the batch"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := write(t, c.model)

@@ -33,43 +33,43 @@ type settings struct {
 	BatchAxis *bool   `yaml:"batch_axis" default:"true" request:"any" help:"false: the first dimension is not a batch, whatever the file says"`
 }
 
-// defaultBatch is the most rows of a model with a free batch axis.
+// defaultBatch is the default of batching.max_size for a free batch axis.
 const defaultBatch = 8
 
-// How many bindings are kept; past it they are made anew. The memory of inputs
-// with free dimensions is another as they grow, and bindings hold the old one: few
-// are kept, and none of more than maxFree bytes.
+// Bounds of the cache of bindings; beyond them all are made again. Inputs with free
+// dimensions get other memory as they grow, while bindings hold the old memory: for
+// them few bindings are kept, and none of more than maxFree bytes.
 const (
 	maxBound     = 1024
 	maxBoundFree = 16
 	maxFree      = 64 << 10
 )
 
-// worker is one instance. All of a group share the session.
+// worker is one instance. The workers of a group share a session.
 type worker struct {
 	workers.Base
-	session *session
-	axis    axis
-	max     int // rows
-	warm    bool
-	text    bool // some input is of strings
-	inputs  []stream.TensorSpec
-	outputs []stream.TensorSpec
-	axes    []axis              // of the outputs
-	results []stream.TensorSpec // what is bound: outputs with the dimensions that were learnt
-	varies  bool                // results must not be learnt
-	rebind  bool                // the provider copies inputs when they are bound
-	memory  [][]byte            // of each output, max rows
-	bound   []*binding
-	keep    int             // of bound at most
-	free    bool            // some input has free dimensions
-	fresh   []stream.Tensor // of the slower route
-	scalar  []bool          // outputs that a run of it showed to have no dimensions
+	session   *session
+	axis      axis
+	max       int // rows
+	warm      bool
+	text      bool // some input has strings
+	inputs    []stream.TensorSpec
+	outputs   []stream.TensorSpec
+	axes      []axis              // of the outputs
+	results   []stream.TensorSpec // the bound outputs, with all dimensions known
+	varies    bool                // the sizes of outputs vary from run to run
+	rebind    bool                // the provider copies inputs when they are bound
+	memory    [][]byte            // of each output, max rows
+	bound     []*binding
+	keep      int             // the most bindings in bound
+	free      bool            // some input has free dimensions
+	allocated []stream.Tensor // the outputs of runAllocating
+	scalar    []bool          // outputs that turned out to be scalars
 }
 
 var _ workers.Worker = (*worker)(nil)
 
-// binding is tensors over memory that is used again and again.
+// binding binds inputs and outputs to memory that is reused.
 type binding struct {
 	*ort.IoBinding
 	pins    runtime.Pinner
@@ -80,7 +80,7 @@ type binding struct {
 	outputs []stream.Tensor
 }
 
-// Init loads the model, or finds it loaded.
+// Init loads the model, or shares the session of another worker.
 func (w *worker) Init(_ context.Context, env *workers.Env) (m *stream.Model, err error) {
 	set := env.Settings.(*settings)
 	w.warm = *set.Warmup
@@ -115,7 +115,7 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (m *stream.Model, err
 	}
 	m = &stream.Model{Name: env.Name, Inputs: w.inputs, Outputs: w.outputs, Ragged: w.text, Fixed: w.axis != free}
 	if w.text && slices.ContainsFunc(w.inputs, func(in stream.TensorSpec) bool { return stream.Elements(in.Shape) < 0 }) {
-		w.max, m.Fixed = 1, true // what is ragged comes in any shape, and those that differ cannot be joined
+		w.max, m.Fixed = 1, true // inputs of different shapes cannot be concatenated
 	}
 	m.MaxBatch = w.max
 	if env.Image != nil || env.Window != (workers.Window{}) {
@@ -127,7 +127,7 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (m *stream.Model, err
 	return m, nil
 }
 
-// describe fills in inputs and outputs.
+// describe sets inputs and outputs.
 func (w *worker) describe(s *session) error {
 	for _, t := range s.inputs {
 		in, err := spec(t, w.axis)
@@ -142,9 +142,9 @@ func (w *worker) describe(s *session) error {
 	for _, t := range s.outputs {
 		of, shown := w.axis, w.axis
 		switch {
-		case len(t.Dimensions) == 0: // none, or a number of them that is not known
+		case len(t.Dimensions) == 0: // a scalar, or of unknown rank
 			t.Dimensions, shown = ort.Shape{-1}, none
-		case w.axis == fixed && w.max == 1 && t.Dimensions[0] != 1: // what is found in the one row
+		case w.axis == fixed && w.max == 1 && t.Dimensions[0] != 1: // for example the objects found in the one row
 			of, shown = none, none
 		}
 		out, err := spec(t, shown)
@@ -159,9 +159,9 @@ func (w *worker) describe(s *session) error {
 	return nil
 }
 
-// Allocate takes the memory of the outputs whose size is known.
+// Allocate allocates the outputs, if all sizes are known.
 func (w *worker) Allocate(context.Context) error {
-	w.fresh, w.scalar = make([]stream.Tensor, len(w.outputs)), make([]bool, len(w.outputs))
+	w.allocated, w.scalar = make([]stream.Tensor, len(w.outputs)), make([]bool, len(w.outputs))
 	w.keep, w.varies = maxBound, w.text
 	if w.text {
 		return nil
@@ -170,16 +170,16 @@ func (w *worker) Allocate(context.Context) error {
 		if stream.Elements(in.Shape) < 0 {
 			w.keep, w.varies, w.free = maxBoundFree, true, true
 		}
-		if w.axis == none && len(in.Shape) == 0 { // a scalar is a copy: there is nothing to bind
+		if w.axis == none && len(in.Shape) == 0 { // scalars are copied, not bound
 			w.varies = true
 			return nil
 		}
 	}
-	return w.take(w.outputs)
+	return w.allocateOutputs(w.outputs)
 }
 
-// take makes memory for outputs of these shapes, unless one is not known or none.
-func (w *worker) take(of []stream.TensorSpec) error {
+// allocateOutputs allocates outputs of these shapes, if all are known and not scalars.
+func (w *worker) allocateOutputs(of []stream.TensorSpec) error {
 	sizes := make([]int, len(of))
 	for i, t := range of {
 		if w.axis == none && len(t.Shape) == 0 {
@@ -201,23 +201,23 @@ func (w *worker) take(of []stream.TensorSpec) error {
 	return nil
 }
 
-// Acquire warms the model up: the first run of each size plans its memory.
+// Acquire warms the model up: the first run of a size allocates the library's memory.
 func (w *worker) Acquire(ctx context.Context) error {
 	if !w.warm {
 		return nil
 	}
-	defer w.Release() // of bindings to memory that is freed now
+	defer w.Release() // of the bindings to the inputs below
 	for _, rows := range []int{1, w.max} {
 		if w.axis != free {
 			rows = w.max
 		}
 		inputs, ok := w.zeros(rows)
 		if !ok {
-			return nil // sizes that only requests know
+			return nil // the sizes depend on requests
 		}
 		_, err := w.compute(ctx, inputs, rows)
 		if stream.CodeOf(err) == stream.Internal {
-			err = stream.Errorf(stream.InvalidArgument, "warmup", "the first run, of zeros, failed: %w. Where zeros are no input for the model, load it with warmup=false", err)
+			err = stream.Errorf(stream.InvalidArgument, "warmup", "the first run, of zeros, failed: %w. If zeros are no valid input of the model, load it with warmup=false", err)
 		}
 		if err != nil {
 			return err
@@ -226,7 +226,7 @@ func (w *worker) Acquire(ctx context.Context) error {
 	return nil
 }
 
-// zeros are inputs of so many rows.
+// zeros returns inputs of zeros, if their sizes are known.
 func (w *worker) zeros(rows int) ([]stream.Tensor, bool) {
 	out := make([]stream.Tensor, len(w.inputs))
 	for i, in := range w.inputs {
@@ -239,9 +239,9 @@ func (w *worker) zeros(rows int) ([]stream.Tensor, bool) {
 	return out, true
 }
 
-// learn takes the dimensions that a run's outputs had where the file leaves them
-// free: most are those of the input's size. Should they vary with what the input
-// shows, the first run that differs returns to the slower route for the rest of its life.
+// learn uses the dimensions of a run's outputs where the file leaves them free: most
+// depend on the input's size only. If they vary with the input's values, the first run
+// that differs sets varies.
 func (w *worker) learn(got []stream.Tensor, rows int) error {
 	of := make([]stream.TensorSpec, len(got))
 	for i, t := range got {
@@ -250,7 +250,7 @@ func (w *worker) learn(got []stream.Tensor, rows int) error {
 		}
 		of[i] = stream.TensorSpec{Name: t.Name, Datatype: t.Datatype, Shape: t.Shape[1:]}
 	}
-	return w.take(of)
+	return w.allocateOutputs(of)
 }
 
 // Release drops the bindings.
@@ -261,19 +261,19 @@ func (w *worker) Release() {
 	w.bound = w.bound[:0]
 }
 
-// Deallocate gives the outputs' memory back.
+// Deallocate frees the outputs.
 func (w *worker) Deallocate() {
 	for _, mem := range w.memory {
-		_ = unix.Munmap(mem) // only fails for an address that is not mapped
+		_ = unix.Munmap(mem) // fails only for an address that is not mapped
 	}
 	w.memory, w.results = nil, nil
 }
 
-// Destroy closes the session, if it is the last that uses it.
+// Destroy releases the session, which the last worker closes.
 func (w *worker) Destroy() {
 	if w.session == nil {
 		return
 	}
-	_ = w.session.release() // nothing is left to be done about it
+	_ = w.session.release() // an error has no consequence
 	w.session = nil
 }
