@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// health is what a camera does.
-type health int
+// cameraState is how a camera behaves.
+type cameraState int
 
 const (
-	well    health = iota
-	stalled        // keeps its connections and sends nothing
-	killed         // resets its connections, new ones too
+	healthy cameraState = iota
+	stalled             // keeps its connections and sends nothing
+	killed              // resets its connections, new ones too
 )
 
-// camera is a camera in the network: motion JPEG over HTTP, at its own pace.
+// camera is a network camera: motion JPEG over HTTP, at a fixed rate.
 type camera struct {
 	ln     net.Listener
 	frames [][]byte
@@ -26,7 +26,7 @@ type camera struct {
 	wg     sync.WaitGroup
 
 	mu    sync.Mutex
-	state health
+	state cameraState
 	conns map[net.Conn]struct{}
 	done  bool
 }
@@ -51,8 +51,8 @@ func newCamera(frames [][]byte, fps float64) (*camera, error) {
 
 func (c *camera) url() string { return "http://" + c.ln.Addr().String() + "/live.mjpg" }
 
-// set changes what the camera does.
-func (c *camera) set(h health) {
+// set changes how the camera behaves.
+func (c *camera) set(h cameraState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.state = h
@@ -61,10 +61,10 @@ func (c *camera) set(h health) {
 	}
 }
 
-// reset breaks all connections. c.mu is held.
+// reset resets all connections. c.mu is held.
 func (c *camera) reset() {
 	for conn := range c.conns {
-		_ = conn.(*net.TCPConn).SetLinger(0) // a reset, not an orderly end
+		_ = conn.(*net.TCPConn).SetLinger(0) // sends RST
 		_ = conn.Close()
 	}
 }
@@ -78,7 +78,7 @@ func (c *camera) close() {
 	c.wg.Wait()
 }
 
-// enter notes a connection, which is reset when the camera is killed or closed.
+// enter registers a connection, which is reset when the camera is killed or closed.
 func (c *camera) enter(conn net.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -88,7 +88,7 @@ func (c *camera) enter(conn net.Conn) {
 	}
 }
 
-func (c *camera) now() health {
+func (c *camera) now() cameraState {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.state
@@ -110,8 +110,8 @@ func (c *camera) serve(conn net.Conn) {
 	defer tick.Stop()
 	for n := 0; err == nil; n++ {
 		<-tick.C
-		if c.now() != well {
-			// Whether it is still wanted: a connection that is broken shows when it is read.
+		if c.now() != healthy {
+			// Detect a closed connection, which only reading shows.
 			err = conn.SetReadDeadline(time.Now().Add(time.Millisecond))
 			if _, e := conn.Read(make([]byte, 1)); e != nil && !timedOut(e) {
 				return

@@ -11,11 +11,11 @@ import (
 	"millrace/workers/onnx"
 )
 
-// scale makes numbers of up to 1 of pixels.
+// scale maps pixels to 0 to 1.
 var scale = [3]float32{1. / 255, 1. / 255, 1. / 255}
 
-// pictures is the model that takes the film's frames.
-func pictures(m *onnxModels) []workers.Config {
+// cnnModel configures the small CNN for the frames of renderClip.
+func cnnModel(m *onnxModels) []workers.Config {
 	c := onnxModel("cnn", m.cnn, onnxBatch)
 	c.Image = &stream.ImageSpec{Scale: scale}
 	return []workers.Config{c}
@@ -24,7 +24,7 @@ func pictures(m *onnxModels) []workers.Config {
 // onnxVideo compares the processor time of a frame of video through the small
 // CNN with decoding and running it alone, and offers streams of video.
 func onnxVideo(b *bench) error {
-	f, err := film(videoW, videoH)
+	f, err := renderClip(videoW, videoH)
 	if err != nil {
 		return err
 	}
@@ -39,16 +39,16 @@ func onnxVideo(b *bench) error {
 			return err
 		}
 		return b.cameras(t, f, l)
-	}, pictures)
+	}, cnnModel)
 }
 
-// withCPUModel starts a server of a model that computes: the small CNN, or motion
-// where ONNX Runtime is missing.
+// withCPUModel starts a server with a model that uses the CPU: the small CNN, or
+// motion without ONNX Runtime.
 func (b *bench) withCPUModel(do func(name string, t *target, model string) error) error {
 	if _, err := onnx.Library(); err != nil {
 		return do("motion", b.server, "motion")
 	}
-	return withONNX(func(_ *onnxModels, t *target) error { return do("small CNN", t, "cnn") }, pictures)
+	return withONNX(func(_ *onnxModels, t *target) error { return do("small CNN", t, "cnn") }, cnnModel)
 }
 
 // classify is the task of decoding a frame into a batch of one and running that.
@@ -71,15 +71,15 @@ func (l *loop) classify() (do func([]byte) error, end func(), err error) {
 		}, nil
 }
 
-// cameras offers what the machine can bear, and more.
-func (b *bench) cameras(t *target, f *footage, l *loop) error {
+// cameras offers as many streams as the machine can serve, and more.
+func (b *bench) cameras(t *target, f *clip, l *loop) error {
 	c, err := startChild()
 	if err != nil {
 		return err
 	}
 	defer c.end()
 	length := max(6*b.round, 200*time.Millisecond)
-	each, err := alone(f.frames, 0, b.round, l.classify)
+	each, err := bareCPU(f.frames, 0, b.round, l.classify)
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (b *bench) cameras(t *target, f *footage, l *loop) error {
 			Duration: length, Warmup: length / 6, Grace: 5 * time.Second, Options: map[string]string{"policy": "latest"},
 		}
 		var age, fps, batch, shed []float64
-		var sum account
+		var sum endings
 		for range max(b.rounds/3, 1) {
 			all, err := c.load(cfg)
 			if err != nil {

@@ -18,7 +18,7 @@ import (
 // server's processor time, memory and allocations are the server's alone.
 const childArg = "-child"
 
-// job is what a child is asked to do, one JSON value after the other.
+// job is a request to a child process, sent as JSON.
 type job struct {
 	Open  string        `json:"open,omitempty"`  // connect wsConns pumps to this address
 	Size  int           `json:"size,omitempty"`  // of their messages
@@ -29,7 +29,7 @@ type job struct {
 	Load  []load.Config `json:"load,omitempty"`  // run these loads, at the same time
 }
 
-// answer is what it says of it.
+// answer is the child's reply to a job.
 type answer struct {
 	Err     string         `json:"err,omitempty"`
 	Frames  int64          `json:"frames,omitempty"`  // of Pump, all that were answered
@@ -40,7 +40,7 @@ type answer struct {
 
 func childMain(in io.Reader, out io.Writer) error {
 	d, e := json.NewDecoder(in), json.NewEncoder(out)
-	var open kept
+	var open openStreams
 	for {
 		var j job
 		if err := d.Decode(&j); err == io.EOF {
@@ -58,33 +58,33 @@ func childMain(in io.Reader, out io.Writer) error {
 	}
 }
 
-// kept is what a child has open from one job to the next.
-type kept struct {
-	pump *pump
-	held *held
+// openStreams are the streams that a child keeps open between jobs.
+type openStreams struct {
+	echoClient *echoClient
+	held       *held
 }
 
-func (k *kept) close() {
-	if k.pump != nil {
-		k.pump.close()
+func (k *openStreams) close() {
+	if k.echoClient != nil {
+		k.echoClient.close()
 	}
 	if k.held != nil {
 		k.held.close()
 	}
-	*k = kept{}
+	*k = openStreams{}
 }
 
-func (j *job) do(open *kept) (a answer, err error) {
+func (j *job) do(open *openStreams) (a answer, err error) {
 	switch {
 	case j.Open != "":
 		n := wsConns
 		if j.Idle > 0 {
 			n = j.Idle
 		}
-		open.pump, err = openPump(j.Open, j.Size, n)
-	case j.Pump > 0 && open.pump != nil:
-		_, err = open.pump.rate(j.Pump)
-		a.Frames = open.pump.total.Load()
+		open.echoClient, err = openEchoClient(j.Open, j.Size, n)
+	case j.Pump > 0 && open.echoClient != nil:
+		_, err = open.echoClient.rate(j.Pump)
+		a.Frames = open.echoClient.total.Load()
 	case j.Hold != nil:
 		open.close()
 		open.held = &held{}
@@ -95,7 +95,7 @@ func (j *job) do(open *kept) (a answer, err error) {
 	case j.Load != nil:
 		err = a.load(j.Load)
 	default:
-		err = errors.New("there is nothing to do")
+		err = errors.New("the job is empty")
 	}
 	return a, err
 }
@@ -144,7 +144,7 @@ func startChild() (*child, error) {
 	return &child{cmd: cmd, in: in, enc: json.NewEncoder(in), dec: json.NewDecoder(out)}, nil
 }
 
-// do has a job done.
+// do sends a job and waits for the answer.
 func (c *child) do(j job) (a answer, err error) {
 	if err = c.enc.Encode(j); err == nil {
 		err = c.dec.Decode(&a)
@@ -158,7 +158,7 @@ func (c *child) do(j job) (a answer, err error) {
 	return a, err
 }
 
-// load has loads run at the same time.
+// load runs loads at the same time.
 func (c *child) load(cfgs ...load.Config) ([]*load.Report, error) {
 	a, err := c.do(job{Load: cfgs})
 	if err != nil {

@@ -22,9 +22,9 @@ func usage(who int) time.Duration {
 // tick is the unit of /proc/stat, which Linux fixes for programs.
 const tick = 10 * time.Millisecond
 
-// machine is the time for which processors were busy with anything, 0 when that
-// is not told, and with this process and those of its children that have ended.
-func machine() (busy, own time.Duration, now time.Time) {
+// machineTime returns the time that all processors were busy, 0 if unknown, and the
+// processor time of this process and its ended children.
+func machineTime() (busy, own time.Duration, now time.Time) {
 	own, now = cpu()+usage(syscall.RUSAGE_CHILDREN), time.Now()
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -32,7 +32,7 @@ func machine() (busy, own time.Duration, now time.Time) {
 	}
 	line, _, _ := strings.Cut(string(text), "\n")
 	for i, f := range strings.Fields(line) {
-		if i == 0 || i == 4 || i == 5 || i > 8 { // the name, idle, waiting for disks, guests (told twice)
+		if i == 0 || i == 4 || i == 5 || i > 8 { // the name, idle, waiting for disks, guests (already counted)
 			continue
 		}
 		n, err := strconv.ParseInt(f, 10, 64)

@@ -9,59 +9,58 @@ import (
 	"millrace/client/load"
 )
 
-// crowds are numbers of streams that share a model.
-var crowds = []int{1, 10, 100, 1000}
+// streamCounts are numbers of streams that share a model.
+var streamCounts = []int{1, 10, 100, 1000}
 
 const (
-	greed      = 20   // times the rate of the others
-	burst      = 10   // frames that are due at once
-	fairEnough = 0.95 // Jain's index, at least
+	greedyFactor = 20   // times the rate of the other streams
+	burst        = 10   // frames that are due at once
+	minFairness  = 0.95 // Jain's index, at least
 )
 
-// fairness offers a model twice what it can do and looks at who is answered.
-// What a stream got is compared with its fair share: as much as all others, or
-// all that it asked for where that is less.
+// fairness offers a model twice its capacity, and compares what each stream got with
+// its max-min fair share.
 func fairness(b *bench) error {
 	c, err := startChild()
 	if err != nil {
 		return err
 	}
 	defer c.end()
-	base := b.pressing(b.server, "delay", crowd)
+	base := b.opaqueLoad(b.server, "delay", overloadStreams)
 	r, err := c.capacity(base)
 	if err != nil {
 		return err
 	}
 	capacity := r.FPS
 	at := func(model string, streams int, rate float64) load.Config {
-		cfg := with(b.pressing(b.server, model, streams), "policy", "latest")
+		cfg := with(b.opaqueLoad(b.server, model, streams), "policy", "latest")
 		cfg.Rate = rate
 		return cfg
 	}
-	for _, n := range crowds {
+	for _, n := range streamCounts {
 		cfg := at("delay", n, 2*capacity/float64(n))
-		cfg.Duration *= time.Duration(1 + n/500) // each is to be answered several times
+		cfg.Duration *= time.Duration(1 + n/500) // so that each is answered several times
 		if _, err := b.shares(c, fmt.Sprintf("delay at 2x, streams: %d", n), cfg); err != nil {
 			return err
 		}
 	}
 	// As many bursts as the model answers frames: of each, the newest is what counts.
-	bursty := at("delay", crowd, burst*capacity/crowd)
+	bursty := at("delay", overloadStreams, burst*capacity/overloadStreams)
 	bursty.Burst = burst
-	if _, err := b.shares(c, fmt.Sprintf("delay at %dx, bursts of %d, streams: %d", burst, burst, crowd), bursty); err != nil {
+	if _, err := b.shares(c, fmt.Sprintf("delay at %dx, bursts of %d, streams: %d", burst, burst, overloadStreams), bursty); err != nil {
 		return err
 	}
-	slow := 2 * capacity / (crowd - 1 + greed)
-	if _, err := b.shares(c, fmt.Sprintf("delay at 2x, streams: %d, one at %dx the others' rate", crowd, greed),
-		at("delay", crowd-1, slow), at("delay", 1, greed*slow)); err != nil {
+	slow := 2 * capacity / (overloadStreams - 1 + greedyFactor)
+	if _, err := b.shares(c, fmt.Sprintf("delay at 2x, streams: %d, one at %dx the others' rate", overloadStreams, greedyFactor),
+		at("delay", overloadStreams-1, slow), at("delay", 1, greedyFactor*slow)); err != nil {
 		return err
 	}
-	name := fmt.Sprintf("delay at 2x, streams: %d stateful beside %d stateless", crowd, crowd)
-	all, err := b.shares(c, name, at("stateful", crowd, 2*capacity/crowd), at("delay", crowd, 2*capacity/crowd))
+	name := fmt.Sprintf("delay at 2x, streams: %d stateful beside %d stateless", overloadStreams, overloadStreams)
+	all, err := b.shares(c, name, at("stateful", overloadStreams, 2*capacity/overloadStreams), at("delay", overloadStreams, 2*capacity/overloadStreams))
 	if err != nil {
 		return err
 	}
-	for i, which := range []string{"stateful", "stateless"} { // which are fair among themselves whatever the other model gets
+	for i, which := range []string{"stateful", "stateless"} { // fair among themselves, whatever the other model gets
 		b.add(Row{Name: name + ": answers of the " + which, Unit: "frames/s", Bare: capacity, Millrace: all[i].FPS, Ratio: all[i].FPS / capacity})
 	}
 	return nil
@@ -75,7 +74,7 @@ func (b *bench) shares(c *child, name string, cfgs ...load.Config) ([]*load.Repo
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	var sum account
+	var sum endings
 	groups := map[string]*demand{}
 	for i, r := range all {
 		sum.add(r)
@@ -90,15 +89,15 @@ func (b *bench) shares(c *child, name string, cfgs ...load.Config) ([]*load.Repo
 	for _, g := range groups {
 		got = append(got, g.ofShare()...)
 	}
-	jain := Row{Name: name + ": Jain's index", Unit: "of 1", Millrace: load.Fairness(got), Limit: fmt.Sprintf(">= %.2f", fairEnough)}
-	jain.Met = jain.Millrace >= fairEnough
+	jain := Row{Name: name + ": Jain's index", Unit: "of 1", Millrace: load.Fairness(got), Limit: fmt.Sprintf(">= %.2f", minFairness)}
+	jain.Met = jain.Millrace >= minFairness
 	b.add(jain)
 	b.add(Row{Name: name + ": least share", Unit: "of the fair one", Millrace: slices.Min(got)})
 	b.add(sum.row(name + ": "))
 	return all, nil
 }
 
-// demand is what the streams of one model asked for, and got.
+// demand is what the streams of one model asked for and got, in frames.
 type demand struct{ asked, got []float64 }
 
 func (d *demand) add(r *load.Report, rate float64) {
@@ -107,7 +106,7 @@ func (d *demand) add(r *load.Report, rate float64) {
 	}
 }
 
-// ofShare is what each got of its fair share of what all got.
+// ofShare returns for each stream what it got, divided by its fair share.
 func (d *demand) ofShare() []float64 {
 	sum := 0.
 	for _, v := range d.got {
@@ -123,8 +122,8 @@ func (d *demand) ofShare() []float64 {
 	return out
 }
 
-// fairShares divides what there is among those who ask for some of it: whoever
-// asks for less than an equal share gets that, and the others divide the rest.
+// fairShares divides the capacity: a stream that asks for less than an equal share
+// gets what it asks for, and the others share the rest equally.
 //
 // Bertsekas and Gallager, Data Networks, max-min flow control, 1992.
 func fairShares(asked []float64, capacity float64) []float64 {

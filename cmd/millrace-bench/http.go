@@ -13,7 +13,7 @@ import (
 
 const httpConns = 16
 
-// fiberServer is the bare loop: /read reads the body, /echo sends it back.
+// fiberServer is the bare loop: /read reads the body, /echo returns it.
 func fiberServer() (url string, end func(), err error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -26,23 +26,23 @@ func fiberServer() (url string, end func(), err error) {
 	return "http://" + ln.Addr().String(), func() { app.Shutdown() }, nil
 }
 
-// poster sends one request over and over, on httpConns connections.
-type poster struct {
+// requester repeats one request on httpConns connections.
+type requester struct {
 	url, contentType string
 	header           map[string]string
 	body             []byte
 	client           *fasthttp.HostClient
 }
 
-func newPoster(url, contentType string, body []byte, header map[string]string) *poster {
+func newRequester(url, contentType string, body []byte, header map[string]string) *requester {
 	addr, _, _ := strings.Cut(strings.TrimPrefix(url, "http://"), "/")
-	return &poster{url: url, contentType: contentType, header: header, body: body,
+	return &requester{url: url, contentType: contentType, header: header, body: body,
 		client: &fasthttp.HostClient{Addr: addr, MaxConns: httpConns, MaxIdleConnDuration: time.Minute}}
 }
 
 // rate returns replies a second.
-func (p *poster) rate(d time.Duration) (float64, error) {
-	return together(httpConns, d, func(more func() bool, done func(int)) error {
+func (p *requester) rate(d time.Duration) (float64, error) {
+	return throughputOf(httpConns, d, func(more func() bool, done func(int)) error {
 		req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 		defer fasthttp.ReleaseRequest(req)
 		defer fasthttp.ReleaseResponse(resp)
@@ -68,8 +68,8 @@ func (p *poster) rate(d time.Duration) (float64, error) {
 }
 
 // rest compares inference of a binary tensor with a bare handler: once when both
-// only read it, once when both send it back too, and once, which is not like
-// with like, when only Millrace sends it back.
+// read it, once when both return it too, and once, an unequal comparison, when only
+// Millrace returns it.
 func rest(b *bench) error {
 	bare, end, err := fiberServer()
 	if err != nil {
@@ -89,8 +89,8 @@ func rest(b *bench) error {
 	} {
 		body := make([]byte, c.size)
 		query := fmt.Sprintf("?datatype=UINT8&shape=1,%d&outputs=%s", c.size, c.outputs)
-		x := newPoster(bare+c.bare, fiber.MIMEOctetStream, body, nil)
-		y := newPoster(b.server.infer("identity", query), fiber.MIMEOctetStream, body, map[string]string{"Inference-Header-Content-Length": "0"})
+		x := newRequester(bare+c.bare, fiber.MIMEOctetStream, body, nil)
+		y := newRequester(b.server.infer("identity", query), fiber.MIMEOctetStream, body, map[string]string{"Inference-Header-Content-Length": "0"})
 		row, err := b.pair("REST tensor, "+c.name+", "+c.does, "requests/s", x.rate, y.rate)
 		x.client.CloseIdleConnections()
 		y.client.CloseIdleConnections()
@@ -123,8 +123,8 @@ func jsonNumbers(b *bench) error {
 		body = strconv.AppendUint(body, uint64(v>>24), 10)
 	}
 	body = append(body, "]}]}"...)
-	x := newPoster(bare+"/read", fiber.MIMEApplicationJSON, body, nil)
-	y := newPoster(b.server.infer("identity", "?outputs=binary"), fiber.MIMEApplicationJSON, body, nil)
+	x := newRequester(bare+"/read", fiber.MIMEApplicationJSON, body, nil)
+	y := newRequester(b.server.infer("identity", "?outputs=binary"), fiber.MIMEApplicationJSON, body, nil)
 	row, err := b.pair("REST 224x224x3 JSON numbers", "requests/s", x.rate, y.rate)
 	x.client.CloseIdleConnections()
 	y.client.CloseIdleConnections()

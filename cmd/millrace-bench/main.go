@@ -1,10 +1,9 @@
-// Command millrace-bench measures what Millrace costs beside the bare loop that
-// does the same work without it: same clients, same machine, same minute. Each
-// pair is run in turns, and the ratio is the median of the turns' ratios.
+// Command millrace-bench compares Millrace with bare loops that do the same work
+// without it, with the same clients on the same machine. The two run in turns, and
+// the ratio is the median over the rounds.
 //
-// It prints figures and judges nothing: its exit status is 0 when every row
-// could be measured, whatever was measured, and 1 otherwise. It owns no limit of
-// its own; those it prints are the ones that the design asks for.
+// It prints measurements with the limits of the design, and enforces none: the exit
+// status is 0 when every row was measured, else 1.
 package main
 
 import (
@@ -26,12 +25,12 @@ type options struct {
 	say    io.Writer // progress
 }
 
-// parts are the measurements, in the order of the table. Those that are asked for
-// take their time: they run when -rows names them.
+// parts are the measurements, in the order of the table. Slow ones run only when
+// -rows names them.
 var parts = []struct {
-	name  string
-	asked bool
-	run   func(*bench) error
+	name string
+	slow bool
+	run  func(*bench) error
 }{
 	{"ws", false, webSocket},
 	{"rest", false, rest},
@@ -40,7 +39,7 @@ var parts = []struct {
 	{"video", false, video},
 	{"onnx", false, onnxCalls},
 	{"onnxvideo", false, onnxVideo},
-	{"metrics", false, observed},
+	{"metrics", false, metricsOn},
 	{"memory", false, memory},
 	{"overload", false, overload},
 	{"overload-cpu", true, overloadCPU},
@@ -64,7 +63,7 @@ func run(args []string, out, errs io.Writer) int {
 	f := flag.NewFlagSet("millrace-bench", flag.ContinueOnError)
 	f.SetOutput(errs)
 	asJSON := f.Bool("json", false, "print the table as JSON")
-	only := f.String("rows", "", "measure the parts whose `name` matches: ws, rest, json, native, video, onnx, onnxvideo, metrics, memory, overload, and, only when asked for, overload-cpu, fairness, many, cameras-dead")
+	only := f.String("rows", "", "measure the parts whose `name` matches: ws, rest, json, native, video, onnx, onnxvideo, metrics, memory, overload, and, only when named, overload-cpu, fairness, many, cameras-dead")
 	round := f.Duration("round", 500*time.Millisecond, "how long each round runs; those of overload, fairness, many and cameras-dead take six to 24 times that")
 	rounds := f.Int("rounds", 9, "rounds of each pair; overload and many take a third of them, cameras-dead half")
 	if err := f.Parse(args); err != nil {
@@ -92,8 +91,8 @@ func run(args []string, out, errs io.Writer) int {
 	return 0
 }
 
-// measure runs the parts that were asked for. What was measured is returned
-// together with the errors of what could not be.
+// measure runs the selected parts. It returns the rows that it measured, and the
+// errors of parts that failed.
 func measure(o options) (*Table, error) {
 	b := &bench{options: o, table: &Table{
 		Go: runtime.Version(), OS: runtime.GOOS + "/" + runtime.GOARCH, CPUs: runtime.GOMAXPROCS(0), Date: time.Now().UTC().Format(time.DateOnly),
@@ -102,9 +101,9 @@ func measure(o options) (*Table, error) {
 		return b.table, err
 	}
 	var failed []string
-	busy, own, start := machine()
+	busy, own, start := machineTime()
 	for _, p := range parts {
-		if !o.only.MatchString(p.name) || p.asked && o.only.String() == "" {
+		if !o.only.MatchString(p.name) || p.slow && o.only.String() == "" {
 			continue
 		}
 		began := time.Now()
@@ -119,7 +118,7 @@ func measure(o options) (*Table, error) {
 	if err := b.stop(); err != nil {
 		failed = append(failed, "the server's end: "+err.Error())
 	}
-	if busy2, own2, now := machine(); busy2 > 0 {
+	if busy2, own2, now := machineTime(); busy2 > 0 {
 		b.table.Others = max(((busy2-busy)-(own2-own)).Seconds()/now.Sub(start).Seconds()/float64(runtime.NumCPU()), 0)
 	}
 	if failed != nil {

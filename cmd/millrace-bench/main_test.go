@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 // TestEveryRowIsMeasured runs the whole table in rounds too short to mean
 // anything: what it checks is that each row is there and that no frame is lost.
 func TestEveryRowIsMeasured(t *testing.T) {
-	idleStreams, mlpHidden, crowds, manyLive, manyIdle, watched, times = 50, 64, []int{1, 10}, 20, 150, 4, []float64{0.5, 2, 10}
+	idleStreams, mlpHidden, streamCounts, manyLive, manyIdle, watchedCameras, times = 50, 64, []int{1, 10}, 20, 150, 4, []float64{0.5, 2, 10}
 	rows, want := ".", []string{
 		"WebSocket echo, 30 KB", "WebSocket echo, 300 KB", "REST tensor, 30 KB, read", "REST 224x224x3 JSON numbers", "native call",
 		"JPEG video", "metrics on against off", "allocations a frame", "resident memory of an idle stream", "delay at 2x: goodput", "delay at 10x: p99 age",
@@ -126,7 +126,7 @@ func TestFairShares(t *testing.T) {
 }
 
 func TestAccount(t *testing.T) {
-	var a account
+	var a endings
 	a.add(&load.Report{Sent: 10, Answered: 6, Drops: map[string]uint64{"superseded": 3, "overtaken": 1}})
 	if r := a.row("x: "); r.Name != "x: 10 sent = 6 answered + 1 overtaken + 3 superseded" || !r.Met || r.Millrace != 0 {
 		t.Errorf("%+v", r)
@@ -142,7 +142,7 @@ func TestPairs(t *testing.T) {
 	from := time.Now()
 	mid, to := from.Add(2*time.Second), from.Add(6*time.Second)
 	// Results every 100 ms, those after mid every gap, all of one age in ms.
-	watched := func(gap time.Duration, was, is int) *watcher {
+	watchedCameras := func(gap time.Duration, was, is int) *watcher {
 		w := &watcher{}
 		for at := from.Add(-time.Second); at.Before(to.Add(time.Second)); {
 			age := was
@@ -155,17 +155,17 @@ func TestPairs(t *testing.T) {
 		}
 		return w
 	}
-	p, err := compare([]*watcher{watched(100*time.Millisecond, 5, 5), watched(125*time.Millisecond, 5, 10)}, from, mid, to)
+	p, err := compare([]*watcher{watchedCameras(100*time.Millisecond, 5, 5), watchedCameras(125*time.Millisecond, 5, 10)}, from, mid, to)
 	if err != nil || p.fps != [2]float64{20, 18} || p.worst != 0.8 || math.Round(p.age[0]) != 5 || math.Round(p.age[1]) != 10 {
 		t.Errorf("%+v", p)
 	}
 	b := &bench{table: &Table{}}
-	b.addPairs([]pairOfTimes{p, {fps: [2]float64{20, 20}, age: [2]float64{4, 5}, worst: 1}, {fps: [2]float64{20, 19}, age: [2]float64{4, 5.6}, worst: 0.96}})
+	b.addPairs([]beforeAndAfter{p, {fps: [2]float64{20, 20}, age: [2]float64{4, 5}, worst: 1}, {fps: [2]float64{20, 19}, age: [2]float64{4, 5.6}, worst: 0.96}})
 	rows := b.table.Rows
 	if len(rows) != 3 || rows[0].Millrace != 19 || rows[1].Ratio != 0.96 || !rows[1].Met || rows[2].Ratio != 1.4 || !rows[2].Met {
 		t.Errorf("%+v", rows)
 	}
-	if silent, err := compare([]*watcher{{}, watched(100*time.Millisecond, 5, 5)}, from, mid, to); err != nil || silent.worst != 0 {
+	if silent, err := compare([]*watcher{{}, watchedCameras(100*time.Millisecond, 5, 5)}, from, mid, to); err != nil || silent.worst != 0 {
 		t.Errorf("%+v", silent)
 	}
 }
@@ -205,7 +205,7 @@ func TestMemoryIsFlat(t *testing.T) {
 		rounds []float64
 		met    bool
 	}{{[]float64{10 << 20}, true}, {[]float64{10 << 20, 30 << 20, 11 << 20}, true}, {[]float64{10 << 20, 12 << 20}, false}} {
-		if r := flat("x", c.rounds); r.Met != c.met {
+		if r := memoryRow("x", c.rounds); r.Met != c.met {
 			t.Errorf("%v: %+v", c.rounds, r)
 		}
 	}

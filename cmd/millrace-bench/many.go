@@ -20,37 +20,37 @@ var (
 )
 
 const (
-	spare = 500 // descriptors for everything else
+	spareDescriptors = 500 // descriptors for everything else
 
-	opensPerSecond        = 1000
-	opensKept             = 500 // the newest
-	runners, runnersFPS   = 16, 30
-	goroutinesOfOneStream = 2
+	opensPerSecond             = 1000
+	opensKept                  = 500 // the newest
+	runningStreams, runningFPS = 16, 30
+	goroutinesOfOneStream      = 2
 )
 
-// ways are the protocols of many streams.
-var ways = []struct{ name, protocol string }{
+// protocols are the protocols of many streams.
+var protocols = []struct{ name, protocol string }{
 	{"plain, a connection each", load.WebSocketProtocol},
 	{fmt.Sprintf("v1, %d a connection", load.PerSession), load.V1Protocol},
 }
 
-// many opens more streams than a machine has threads: with a frame a second each,
-// with none, and by the thousand while others run.
+// many measures thousands of streams: with a frame a second each, idle, and being
+// opened while others run.
 func many(b *bench) error {
-	idle := descriptors(manyIdle+spare) - spare
+	idle := descriptors(manyIdle+spareDescriptors) - spareDescriptors
 	if idle < manyIdle {
-		fmt.Fprintf(b.say, "only %d descriptors may be open: ", idle+spare)
+		fmt.Fprintf(b.say, "only %d descriptors may be open: ", idle+spareDescriptors)
 	}
-	t, err := serve(func(c *server.Config) { c.Limits.MaxSessions = 2 * (manyIdle + spare) },
+	t, err := serve(func(c *server.Config) { c.Limits.MaxSessions = 2 * (manyIdle + spareDescriptors) },
 		delayModel("delay", stream.Params{}), workers.Config{Name: "identity", Source: "identity", Instances: 2})
 	if err != nil {
 		return err
 	}
-	for _, way := range ways {
+	for _, way := range protocols {
 		b.step("%s", way.protocol)
 		for _, measure := range []func() error{
-			func() error { return b.slowly(t, way.name, way.protocol) },
-			func() error { return b.atRest(t, way.name, way.protocol, min(idle, manyIdle)) },
+			func() error { return b.lowRate(t, way.name, way.protocol) },
+			func() error { return b.idleStreamsOf(t, way.name, way.protocol, min(idle, manyIdle)) },
 			func() error { return b.opening(t, way.name, way.protocol) },
 		} {
 			if err := measure(); err != nil {
@@ -62,14 +62,14 @@ func many(b *bench) error {
 	return t.end()
 }
 
-// slowly has each of many streams send a frame a second.
-func (b *bench) slowly(t *target, name, protocol string) error {
+// lowRate measures many streams at a frame a second each.
+func (b *bench) lowRate(t *target, name, protocol string) error {
 	c, err := startChild()
 	if err != nil {
 		return err
 	}
 	defer c.end()
-	cfg := with(b.pressing(t, "delay", manyLive), "policy", "latest")
+	cfg := with(b.opaqueLoad(t, "delay", manyLive), "policy", "latest")
 	cfg.Protocol, cfg.Rate = protocol, 1
 	cfg.Duration, cfg.Warmup = 10*b.round, b.round
 	before, err := resident(true)
@@ -77,7 +77,7 @@ func (b *bench) slowly(t *target, name, protocol string) error {
 		return err
 	}
 	peak, stop := make(chan float64), make(chan struct{})
-	go func() { peak <- highest(stop) }()
+	go func() { peak <- peakResident(stop) }()
 	all, err := c.load(cfg)
 	close(stop)
 	most := <-peak
@@ -87,14 +87,14 @@ func (b *bench) slowly(t *target, name, protocol string) error {
 	name = fmt.Sprintf("%d streams at 1 fps, %s: ", manyLive, name)
 	b.add(Row{Name: name + "resident memory of one, highest", Unit: "KB", Millrace: (most - before) / 1024 / float64(manyLive)})
 	b.add(Row{Name: name + "p99 age of an answer", Unit: "ms", Millrace: all[0].Latency.P99})
-	var sum account
+	var sum endings
 	sum.add(all[0])
 	b.add(sum.row(name))
 	return nil
 }
 
-// atRest opens streams and sends nothing.
-func (b *bench) atRest(t *target, name, protocol string, streams int) error {
+// idleStreamsOf measures idle streams.
+func (b *bench) idleStreamsOf(t *target, name, protocol string, streams int) error {
 	c, err := startChild()
 	if err != nil {
 		return err
@@ -120,15 +120,15 @@ func (b *bench) atRest(t *target, name, protocol string, streams int) error {
 	memory.Met = memory.Millrace <= 30
 	b.add(memory)
 	running := Row{Name: name + "goroutines of one", Millrace: float64(more) / float64(streams), Limit: fmt.Sprintf("<= %d", goroutinesOfOneStream)}
-	running.Met = more <= goroutinesOfOneStream*streams+streams/100 // and some for all
+	running.Met = more <= goroutinesOfOneStream*streams+streams/100 // and some for all streams together
 	b.add(running)
 	b.add(Row{Name: name + "opened", Unit: "streams/s", Millrace: float64(streams) / took.Seconds()})
 	_, err = c.do(job{Close: true})
 	return err
 }
 
-// opening compares the age of answers on some streams with that while others are
-// opened all the time, and closed again.
+// opening measures the effect on running streams when others are opened and closed
+// continuously.
 func (b *bench) opening(t *target, name, protocol string) error {
 	var kids [2]*child
 	for i := range kids {
@@ -139,12 +139,12 @@ func (b *bench) opening(t *target, name, protocol string) error {
 		defer c.end()
 		kids[i] = c
 	}
-	cfg := with(b.pressing(t, "delay", runners), "policy", "latest")
-	cfg.Protocol, cfg.Rate = protocol, runnersFPS
+	cfg := with(b.opaqueLoad(t, "delay", runningStreams), "policy", "latest")
+	cfg.Protocol, cfg.Rate = protocol, runningFPS
 	cfg.Duration, cfg.Warmup = 8*b.round, b.round
 	churn := &hold{Addr: t.addr, Model: "delay", V1: protocol == load.V1Protocol, Streams: opensKept, Rate: opensPerSecond, For: cfg.Duration}
 	var quiet, busy, ratios, rates []float64
-	var sum account
+	var sum endings
 	for range max(b.rounds/3, 1) {
 		var age [2]float64
 		for i := range age {
@@ -174,19 +174,19 @@ func (b *bench) opening(t *target, name, protocol string) error {
 		}
 		quiet, busy, ratios = append(quiet, age[0]), append(busy, age[1]), append(ratios, age[1]/age[0])
 	}
-	name = fmt.Sprintf("%d streams at %d fps, %.0f/s opened, %s: ", runners, runnersFPS, median(rates), name)
+	name = fmt.Sprintf("%d streams at %d fps, %.0f/s opened, %s: ", runningStreams, runningFPS, median(rates), name)
 	row := Row{Name: name + "p99 age, none opened before", Unit: "ms", Bare: median(quiet), Millrace: median(busy), Ratio: median(ratios)}
 	b.add(row.atMost(2))
 	b.add(sum.row(name))
 	return nil
 }
 
-// descriptors asks that this process and its children may have n descriptors open,
-// and returns how many they may.
+// descriptors raises the limit of open descriptors of this process and its children
+// to n, if it can, and returns the limit.
 func descriptors(n int) int {
 	var l syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l) != nil {
-		return n // opening them will tell
+		return n // opening them will fail if not
 	}
 	if l.Cur >= uint64(n) {
 		return n

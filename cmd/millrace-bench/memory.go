@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// idleStreams are so many that what is shared does not count.
+// idleStreams are enough to make shared memory negligible.
 var idleStreams = 1000
 
-// memory takes what the server allocates for each frame, and what it keeps for
-// each stream at rest.
+// memory measures what the server allocates for each frame, and the memory of an idle
+// stream.
 func memory(b *bench) error {
 	bare, end, err := echoServer()
 	if err != nil {
@@ -31,7 +31,7 @@ func memory(b *bench) error {
 			allocs[i], bytes[i] = append(allocs[i], n), append(bytes[i], size)
 		}
 	}
-	// What the protocol's library needs is in both.
+	// Both include what the WebSocket library allocates.
 	own := Row{Name: "allocations a frame, WebSocket 30 KB", Unit: "allocations", Bare: median(allocs[0]), Millrace: median(allocs[1]), Limit: "<= bare + 5"}
 	own.Met = own.Millrace-own.Bare <= 5
 	b.add(own)
@@ -63,7 +63,7 @@ func (b *bench) perFrame(url string) (allocs, bytes float64, err error) {
 	if _, err = c.do(job{Open: url, Size: 30 << 10}); err != nil {
 		return 0, 0, err
 	}
-	if _, err = c.do(job{Pump: b.round}); err != nil { // until pools are full
+	if _, err = c.do(job{Pump: b.round}); err != nil { // to fill the pools
 		return 0, 0, err
 	}
 	var before, after runtime.MemStats
@@ -100,8 +100,8 @@ func idle(url string) (float64, error) {
 	return (after - before) / 1024 / float64(idleStreams), err
 }
 
-// resident returns the bytes of this process in memory, garbage given back
-// first when settled.
+// resident returns the bytes of this process in memory, after collecting
+// garbage when settled.
 func resident(settled bool) (float64, error) {
 	if settled {
 		debug.FreeOSMemory()

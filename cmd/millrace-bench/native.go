@@ -44,7 +44,7 @@ func nativeCall(b *bench) error {
 	return nil
 }
 
-// nanoseconds is the mean time of f, called over and over for d.
+// nanoseconds returns the mean time of f, which it repeats for d.
 func nanoseconds(d time.Duration, f func() error) (float64, error) {
 	began := time.Now()
 	for n := 1; ; n++ {

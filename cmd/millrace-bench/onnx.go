@@ -19,7 +19,7 @@ const (
 	onnxBatch     = 8
 	onnxInstances = 2
 	onnxThreads   = 1
-	// So many callers leave full batches waiting while all instances run.
+	// With so many callers full batches wait while all instances run.
 	onnxCallers = 4 * onnxInstances * onnxBatch
 
 	cnnSide   = 128
@@ -27,7 +27,7 @@ const (
 )
 
 // mlpHidden makes the weights of the MLP, 1.5 times its square as FP32, larger
-// than the caches, so that reading them is what a batch costs.
+// than the caches, so that a batch is bound by memory bandwidth.
 var mlpHidden = 4096
 
 // onnxModels are the models of the rows about ONNX, as files.
@@ -76,9 +76,9 @@ func withONNX(do func(m *onnxModels, t *target) error, models func(m *onnxModels
 	return errors.Join(do(m, t), t.end())
 }
 
-// onnxCalls compares calls with a loop that runs the same batches over tensors that
-// are bound once: a loop that copies each row in, as whoever has rows from
-// elsewhere must, and once, which is not like with like, one that does not.
+// onnxCalls compares calls with a loop that runs the same batches over bound tensors,
+// and copies each row in, as any server must; and once, an unequal comparison, with a
+// loop that copies nothing.
 func onnxCalls(b *bench) error {
 	mlp, cnn := tensor("x", mlpHidden/4), tensor("image", 3, cnnSide, cnnSide)
 	return withONNX(func(m *onnxModels, t *target) error {
@@ -117,7 +117,7 @@ func onnxCalls(b *bench) error {
 }
 
 // throughput compares callers that keep a model busy with the bare loop, at the
-// batch that the model ran at on the mean.
+// model's mean batch size.
 func (b *bench) throughput(name string, t *target, model string, l *loop, fill bool) (Row, error) {
 	var sizes meter
 	if _, err := t.callers(model, l.in, b.round, &sizes); err != nil {
@@ -140,17 +140,16 @@ func tensor(name string, shape ...int) stream.Tensor {
 	return stream.Tensor{Name: name, Datatype: stream.Float32, Shape: append([]int{1}, shape...), Data: make([]byte, size)}
 }
 
-// meter is the mean size of batches.
+// meter computes the mean size of batches.
 type meter struct{ rows, batches float64 }
 
 func (m *meter) mean() float64 { return m.rows / m.batches }
 
-// callers keeps onnxCallers calls of one row on their way and returns rows a
-// second. The batches that they ran in are added to sizes.
+// callers keeps onnxCallers calls of one row in flight and returns rows a second. The batches that they ran in are added to sizes.
 func (t *target) callers(model string, in stream.Tensor, d time.Duration, sizes *meter) (float64, error) {
 	var mu sync.Mutex
 	client, ctx := t.Native(), context.Background()
-	return together(onnxCallers, d, func(more func() bool, done func(int)) error {
+	return throughputOf(onnxCallers, d, func(more func() bool, done func(int)) error {
 		var own meter
 		for more() {
 			r, err := client.Infer(ctx, model, []stream.Tensor{in})

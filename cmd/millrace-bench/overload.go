@@ -12,18 +12,18 @@ import (
 )
 
 const (
-	crowd     = 30 // streams
-	crowdSize = 1 << 10
+	overloadStreams = 30 // streams
+	overloadSize    = 1 << 10
 )
 
-// times are the multiples of the capacity that are offered.
+// times are the offered multiples of the capacity.
 var times = []float64{0.5, 1, 2, 4, 10}
 
-// pressed is a model that is offered multiples of what it can do.
-type pressed struct {
+// overloaded is a model that is offered multiples of its capacity.
+type overloaded struct {
 	name    string
 	cfg     load.Config
-	service float64 // ms of a full batch; 0 = not known: its figures have no limits
+	service float64 // ms of a full batch; 0 = unknown: its rows have no limits
 	rounds  int
 }
 
@@ -35,21 +35,21 @@ func overload(b *bench) error {
 		return err
 	}
 	defer c.end()
-	p := &pressed{name: "delay", cfg: b.pressing(b.server, "delay", crowd), service: delayService, rounds: max(b.rounds/3, 1)}
+	p := &overloaded{name: "delay", cfg: b.opaqueLoad(b.server, "delay", overloadStreams), service: delayService, rounds: max(b.rounds/3, 1)}
 	r, err := c.capacity(p.cfg)
 	if err != nil {
 		return err
 	}
 	ideal := 2 * delayBatch * 1000 / delayService
 	b.add(Row{Name: fmt.Sprintf("delay, closed loop: capacity (mean batch %.1f)", r.MeanBatch), Unit: "frames/s", Bare: ideal, Millrace: r.FPS, Ratio: r.FPS / ideal})
-	return b.press(c, p, r.FPS)
+	return b.offerMultiples(c, p, r.FPS)
 }
 
-// pressing is a load of opaque frames, but for its rate.
-func (b *bench) pressing(t *target, model string, streams int) load.Config {
+// opaqueLoad is a load of opaque frames, without its rate.
+func (b *bench) opaqueLoad(t *target, model string, streams int) load.Config {
 	length := max(6*b.round, 200*time.Millisecond)
 	return load.Config{
-		URL: "http://" + t.addr, Model: model, Streams: streams, Size: crowdSize,
+		URL: "http://" + t.addr, Model: model, Streams: streams, Size: overloadSize,
 		Duration: length, Warmup: length / 6, Grace: 5 * time.Second, Options: map[string]string{"codec": "opaque"},
 	}
 }
@@ -62,7 +62,7 @@ func with(cfg load.Config, key, value string) load.Config {
 	return cfg
 }
 
-// capacity is what came of keeping the model of cfg busy.
+// capacity measures a model in a closed loop.
 func (c *child) capacity(cfg load.Config) (*load.Report, error) {
 	cfg = with(cfg, "policy", "every")
 	cfg.Rate, cfg.Window, cfg.Burst = 0, wsWindow, 0
@@ -77,19 +77,19 @@ func (c *child) capacity(cfg load.Config) (*load.Report, error) {
 	return r, nil
 }
 
-// press offers each of times the capacity in an open loop.
-func (b *bench) press(c *child, p *pressed, capacity float64) error {
+// offerMultiples offers each of times the capacity, in an open loop.
+func (b *bench) offerMultiples(c *child, p *overloaded, capacity float64) error {
 	for _, n := range times {
 		b.step("%gx", n)
-		if err := b.multiple(c, p, capacity, n); err != nil {
+		if err := b.offerMultiple(c, p, capacity, n); err != nil {
 			return fmt.Errorf("%g times the capacity: %w", n, err)
 		}
 	}
 	return nil
 }
 
-// multiple offers times the capacity, in several rounds.
-func (b *bench) multiple(c *child, p *pressed, capacity, times float64) error {
+// offerMultiple offers times the capacity, in several rounds.
+func (b *bench) offerMultiple(c *child, p *overloaded, capacity, times float64) error {
 	cfg := with(p.cfg, "policy", "latest")
 	cfg.Rate = capacity * times / float64(cfg.Streams)
 	oldest := 1000/cfg.Rate + 3*p.service // ms
@@ -97,18 +97,18 @@ func (b *bench) multiple(c *child, p *pressed, capacity, times float64) error {
 		cfg.Deadline = time.Duration(oldest * float64(time.Millisecond))
 	}
 	var goodput, age, peaks, heaps []float64
-	var sum account
+	var sum endings
 	for range p.rounds {
 		peak := make(chan float64)
 		stop := make(chan struct{})
-		go func() { peak <- highest(stop) }()
+		go func() { peak <- peakResident(stop) }()
 		all, err := c.load(cfg)
 		close(stop)
 		peaks = append(peaks, <-peak)
 		if err != nil {
 			return err
 		}
-		heaps = append(heaps, live())
+		heaps = append(heaps, liveHeap())
 		r := all[0]
 		goodput, age = append(goodput, r.Goodput), append(age, r.Latency.P99)
 		sum.add(r)
@@ -127,27 +127,27 @@ func (b *bench) multiple(c *child, p *pressed, capacity, times float64) error {
 	old.Bare, old.Ratio = oldest, old.Millrace/oldest
 	b.add(good.atLeast(0.95))
 	b.add(old.atMost(1))
-	b.add(flat(name+"resident memory, highest", peaks))
-	b.add(flat(name+"live heap after it", heaps))
+	b.add(memoryRow(name+"resident memory, highest", peaks))
+	b.add(memoryRow(name+"live heap after it", heaps))
 	b.add(sum.row(name))
 	return nil
 }
 
-// flat compares the memory of the last round with that of the first, in bytes.
-func flat(name string, rounds []float64) Row {
+// memoryRow compares the memory of the last round with that of the first, in bytes.
+func memoryRow(name string, rounds []float64) Row {
 	row := Row{Name: name + ", first and last round", Unit: "MB", Bare: rounds[0] / (1 << 20), Millrace: rounds[len(rounds)-1] / (1 << 20), Limit: "<= first + 10%"}
 	row.Met = row.Millrace <= row.Bare*1.1
 	return row
 }
 
-// account are frames by how they ended, of several runs.
-type account struct {
+// endings counts frames by how they ended, over several runs.
+type endings struct {
 	sent, unsent, answered, failed uint64
 	drops                          map[string]uint64
-	faults                         int64 // what must never happen
+	faults                         int64 // see faultsOf
 }
 
-func (a *account) add(r *load.Report) {
+func (a *endings) add(r *load.Report) {
 	a.sent, a.unsent, a.answered, a.failed = a.sent+r.Sent, a.unsent+r.Unsent, a.answered+r.Answered, a.failed+r.Failed
 	if a.drops == nil {
 		a.drops = map[string]uint64{}
@@ -158,8 +158,8 @@ func (a *account) add(r *load.Report) {
 	a.faults += faultsOf(r)
 }
 
-// row is the account: what is missing in it, which is nothing.
-func (a *account) row(name string) Row {
+// row lists the endings, and has the number of faults, which must be 0.
+func (a *endings) row(name string) Row {
 	text := fmt.Sprintf("%s%d sent = %d answered", name, a.sent, a.answered)
 	for _, reason := range slices.Sorted(maps.Keys(a.drops)) {
 		text += fmt.Sprintf(" + %d %s", a.drops[reason], reason)
@@ -177,17 +177,17 @@ func (a *account) row(name string) Row {
 // without a frame, errors and streams that broke.
 func faultsOf(r *load.Report) int64 {
 	missing := r.Unaccounted
-	if missing < 0 { // told twice; it must not make up for one that is missing
+	if missing < 0 { // ended twice; must not cancel a missing ending
 		missing = -missing
 	}
 	return missing + int64(r.Unexpected) + int64(r.Failed) + int64(len(r.Lost))
 }
 
-// overloadCPU offers multiples of what a model can do that keeps the processors
-// busy. The clients need the same ones, more of them the more they send, and
-// the time of a batch is not known: the figures have no limits.
+// overloadCPU offers multiples of the capacity of a model that uses the CPU. The rows
+// have no limits, because the clients use the same processors, and the time of a batch
+// is unknown.
 func overloadCPU(b *bench) error {
-	f, err := film(smallW, smallH)
+	f, err := renderClip(smallW, smallH)
 	if err != nil {
 		return err
 	}
@@ -198,7 +198,7 @@ func overloadCPU(b *bench) error {
 	}
 	defer c.end()
 	return b.withCPUModel(func(name string, t *target, model string) error {
-		cfg := b.pressing(t, model, crowd)
+		cfg := b.opaqueLoad(t, model, overloadStreams)
 		cfg.Options, cfg.Dir = map[string]string{}, f.dir
 		r, err := c.capacity(cfg)
 		if err != nil {
@@ -206,20 +206,20 @@ func overloadCPU(b *bench) error {
 		}
 		name = fmt.Sprintf("%s, JPEG %dx%d", name, smallW, smallH)
 		b.add(Row{Name: fmt.Sprintf("%s, closed loop: capacity (mean batch %.1f)", name, r.MeanBatch), Unit: "frames/s", Millrace: r.FPS})
-		return b.press(c, &pressed{name: name, cfg: cfg, rounds: 1}, r.FPS)
+		return b.offerMultiples(c, &overloaded{name: name, cfg: cfg, rounds: 1}, r.FPS)
 	})
 }
 
-// live is the memory that is in use after a collection.
-func live() float64 {
+// liveHeap returns the heap in use after a collection.
+func liveHeap() float64 {
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return float64(m.HeapAlloc)
 }
 
-// highest is the most resident memory until stop, looked at often.
-func highest(stop <-chan struct{}) (most float64) {
+// peakResident returns the maximum of resident memory until stop, sampled every 20 ms.
+func peakResident(stop <-chan struct{}) (most float64) {
 	t := time.NewTicker(20 * time.Millisecond)
 	defer t.Stop()
 	for {
@@ -234,7 +234,7 @@ func highest(stop <-chan struct{}) (most float64) {
 	}
 }
 
-// step tells how far a part has come.
+// step prints progress.
 func (b *bench) step(format string, args ...any) {
 	fmt.Fprintf(b.say, strings.TrimSpace(format)+" ", args...)
 }

@@ -10,14 +10,14 @@ import (
 	"millrace/workers"
 )
 
-// target is a server that is measured, in this process.
+// target is a measured server, in this process.
 type target struct {
 	*server.Server
 	addr string // of HTTP
 	end  func() error
 }
 
-// The time of a delay batch, and its models' size.
+// The service time and batch size of the delay models.
 const (
 	delayFixed, delayPerItem = 2.0, 1.0 // ms
 	delayBatch               = 8
@@ -41,8 +41,8 @@ func delayModel(name string, p stream.Params) workers.Config {
 
 func (b *bench) stop() error { return b.server.end() }
 
-// serve runs a server until its end is called. adjust changes its configuration,
-// nil does not.
+// serve runs a server until its end is called. adjust, if not nil, changes its
+// configuration.
 func serve(adjust func(*server.Config), models ...workers.Config) (*target, error) {
 	cfg := server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Log: config.Log{Level: "error"}, Models: models}
 	if adjust != nil {

@@ -11,18 +11,18 @@ import (
 	"time"
 )
 
-// Table is what was measured.
+// Table is the result of a run.
 type Table struct {
 	Date string `json:"date"`
 	Go   string `json:"go"`
 	OS   string `json:"os"`
 	CPUs int    `json:"cpus"`
-	// Others is the share of the processors that other programs used meanwhile.
+	// Others is the share of processor time that other programs used during the run.
 	Others float64 `json:"others"`
 	Rows   []Row   `json:"rows"`
 }
 
-// Row compares one figure with its bare counterpart.
+// Row compares a measurement with its bare counterpart.
 type Row struct {
 	Name     string  `json:"row"`
 	Unit     string  `json:"unit"`
@@ -30,10 +30,10 @@ type Row struct {
 	Millrace float64 `json:"millrace"`
 	// Ratio is the median of Millrace/Bare over the rounds; 0 = not a ratio.
 	Ratio float64 `json:"ratio"`
-	// CPU is the same of the work done for each second of processor time, which
-	// other programs on the machine disturb less; 0 = not taken.
+	// CPU is the ratio of work per second of processor time, which other programs on
+	// the machine affect less; 0 = not measured.
 	CPU float64 `json:"cpu_ratio,omitempty"`
-	// Limit is "" where nothing is asked for; Met says whether it is kept.
+	// Limit is "" where there is none; Met reports whether it is met.
 	Limit string `json:"limit,omitempty"`
 	Met   bool   `json:"met"`
 }
@@ -76,9 +76,9 @@ func (t *Table) write(out io.Writer) {
 		}
 	}
 	fmt.Fprintf(out, "%s %s, %d processors, %s; clients and server share them\n", t.Go, t.OS, t.CPUs, t.Date)
-	fmt.Fprintln(out, "ratio: of the figures; cpu: of the work done in the same processor time")
+	fmt.Fprintln(out, "ratio: millrace/bare; cpu: ratio of the work per processor time")
 	if t.Others > 0.05 {
-		fmt.Fprintf(out, "other programs used %.0f %% of the processors meanwhile: measure again when the machine is at rest\n", 100*t.Others)
+		fmt.Fprintf(out, "other programs used %.0f %% of the processors during the run: repeat it on an idle machine\n", 100*t.Others)
 	}
 }
 
@@ -116,12 +116,12 @@ func (r Row) atMost(limit float64) Row {
 	return r
 }
 
-// side runs one side of a pair for a time and returns its figure.
-type side func(d time.Duration) (float64, error)
+// measurement runs one side of a pair for a time and returns the result.
+type measurement func(d time.Duration) (float64, error)
 
-// pair runs both sides in turns, each first every other time, after a short
-// round of each that is not counted.
-func (b *bench) pair(name, unit string, bare, ours side) (Row, error) {
+// pair runs both sides in turns, each first every other time, after a short warm-up
+// round of each.
+func (b *bench) pair(name, unit string, bare, ours measurement) (Row, error) {
 	row := Row{Name: name, Unit: unit}
 	var bares, mine, ratios, cpus []float64
 	for i := -1; i < b.rounds; i++ {
@@ -161,10 +161,10 @@ func (b *bench) pair(name, unit string, bare, ours side) (Row, error) {
 	return row, nil
 }
 
-// together runs one n times at once for a time and returns what they have done a
-// second. Each goes on while there is more, and says when something is done. What
-// was begun in time counts, with the time that it took: processors worked on it.
-func together(n int, d time.Duration, one func(more func() bool, done func(int)) error) (float64, error) {
+// throughputOf runs n concurrent loops for a time, and returns what they have done a
+// second. Each loops while more returns true, and calls done for each piece of work.
+// Work begun in time counts, with the time until it ends.
+func throughputOf(n int, d time.Duration, one func(more func() bool, done func(int)) error) (float64, error) {
 	var all atomic.Int64
 	began := time.Now()
 	more := func() bool { return time.Since(began) < d }

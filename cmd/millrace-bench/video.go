@@ -26,9 +26,9 @@ const (
 	squares, square = 4, 64
 )
 
-// video compares motion with searching the same frames and nothing else.
+// video compares the motion model with decoding and detection alone.
 func video(b *bench) error {
-	f, err := film(videoW, videoH)
+	f, err := renderClip(videoW, videoH)
 	if err != nil {
 		return err
 	}
@@ -36,17 +36,17 @@ func video(b *bench) error {
 	return b.perPicture("", b.server, "motion", f, search)
 }
 
-// perPicture compares the server's processor time for each frame of JPEG video
-// with that of doing the same with the same frames and nothing else, at the same
-// pace: a processor that is woken for each frame takes longer for it.
-func (b *bench) perPicture(with string, t *target, model string, f *footage, bare task) error {
+// perPicture compares the server's processor time for a frame of JPEG video with that
+// of the bare work on the same frames at the same rate, because a processor that wakes
+// up for each frame takes longer.
+func (b *bench) perPicture(with string, t *target, model string, f *clip, bare task) error {
 	c, err := startChild()
 	if err != nil {
 		return err
 	}
 	defer c.end()
 	name := fmt.Sprintf("JPEG video %dx%d (%d KB)%s, CPU a frame, ", videoW, videoH, f.mean>>10, with)
-	long := *b // rounds in which opening the streams hardly counts
+	long := *b // so long that opening the streams is negligible
 	long.round, long.rounds = 3*b.round, max(b.rounds/3, 1)
 	live := load.Config{Rate: videoRate, Options: map[string]string{"policy": "latest"}}
 	full := load.Config{Window: 2, Options: map[string]string{"policy": "every"}}
@@ -69,8 +69,8 @@ func (b *bench) perPicture(with string, t *target, model string, f *footage, bar
 			}
 			return used.Seconds() * 1000 / float64(r.Answered), nil
 		}
-		alone := func(d time.Duration) (float64, error) { return alone(f.frames, way.cfg.Rate*videoStreams, d, bare) }
-		row, err := long.pair(name+way.name, "ms", alone, ours)
+		bareCPU := func(d time.Duration) (float64, error) { return bareCPU(f.frames, way.cfg.Rate*videoStreams, d, bare) }
+		row, err := long.pair(name+way.name, "ms", bareCPU, ours)
 		if err != nil {
 			return err
 		}
@@ -79,13 +79,12 @@ func (b *bench) perPicture(with string, t *target, model string, f *footage, bar
 	return nil
 }
 
-// task makes what one goroutine does with each frame, and what is called when it
-// has done so for the last time.
+// task returns what one goroutine does with each frame, and a function that ends it.
 type task func() (do func(frame []byte) error, end func(), err error)
 
-// alone is the processor time in ms of a frame that a task is done with and
-// nothing else, on all processors as fast as can be, or at an even rate on one.
-func alone(frames [][]byte, rate float64, d time.Duration, bare task) (float64, error) {
+// bareCPU returns the processor time in ms that a task takes for a frame: on all
+// processors as fast as possible, or on one at a fixed rate.
+func bareCPU(frames [][]byte, rate float64, d time.Duration, bare task) (float64, error) {
 	n := runtime.GOMAXPROCS(0)
 	if rate > 0 {
 		n = 1
@@ -111,7 +110,7 @@ func alone(frames [][]byte, rate float64, d time.Duration, bare task) (float64, 
 	return used.Seconds() * 1000 / float64(done.Load()), nil
 }
 
-// repeat does a task with frames for a time, and returns with how many.
+// repeat runs a task for a time, and returns the number of frames.
 func repeat(frames [][]byte, rate float64, d time.Duration, bare task) (n int, err error) {
 	do, end, err := bare()
 	if err != nil {
@@ -131,7 +130,7 @@ func repeat(frames [][]byte, rate float64, d time.Duration, bare task) (n int, e
 	return n, nil
 }
 
-// search is the task of decoding a frame and looking for what moves.
+// search is the task of decoding a frame and detecting motion.
 func search() (do func([]byte) error, end func(), err error) {
 	detector, err := motion.NewDetector(motion.Settings{})
 	if err != nil {
@@ -150,15 +149,15 @@ func search() (do func([]byte) error, end func(), err error) {
 	}, dec.Close, nil
 }
 
-// footage is the scene, in memory and in a folder.
-type footage struct {
+// clip is a rendered video, in memory and in a folder.
+type clip struct {
 	frames [][]byte
 	mean   int // bytes of a frame
 	dir    string
 }
 
-// film takes the scene at a size of 4 to 3.
-func film(w, h int) (*footage, error) {
+// renderClip renders the scene. The aspect ratio must be 4:3.
+func renderClip(w, h int) (*clip, error) {
 	frames, err := scene(w, h)
 	if err != nil {
 		return nil, err
@@ -167,7 +166,7 @@ func film(w, h int) (*footage, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &footage{frames: frames, dir: dir}
+	f := &clip{frames: frames, dir: dir}
 	size := 0
 	for i, data := range frames {
 		size += len(data)
@@ -180,7 +179,7 @@ func film(w, h int) (*footage, error) {
 	return f, nil
 }
 
-func (f *footage) remove() { os.RemoveAll(f.dir) }
+func (f *clip) remove() { os.RemoveAll(f.dir) }
 
 // scene is a noisy, textured wall with squares that move along it.
 func scene(w, h int) ([][]byte, error) {

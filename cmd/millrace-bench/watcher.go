@@ -12,15 +12,15 @@ import (
 	"time"
 )
 
-// watcher reads the results of one stream of the server's own.
+// watcher reads the results of a server stream.
 type watcher struct {
 	mu   sync.Mutex
-	seen []sighting
-	err  error // of an answer that was none
+	seen []arrival
+	err  error // of a failed frame
 }
 
-// sighting is a result that has arrived, and its age since the server had the frame.
-type sighting struct {
+// arrival is a result that has arrived, and its age since the server received the frame.
+type arrival struct {
 	at  time.Time
 	age time.Duration
 }
@@ -68,25 +68,25 @@ func (w *watcher) line(text []byte, now time.Time) {
 	case m.Error != nil:
 		w.err = fmt.Errorf("a frame failed: %s", m.Error)
 	case m.Received > 0:
-		w.seen = append(w.seen, sighting{now, now.Sub(time.UnixMicro(m.Received))})
+		w.seen = append(w.seen, arrival{now, now.Sub(time.UnixMicro(m.Received))})
 	}
 }
 
-// count is how many results have come.
+// count returns the number of results.
 func (w *watcher) count() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.seen)
 }
 
-// failed is what went wrong with a frame.
+// failed returns the error of a frame.
 func (w *watcher) failed() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.err
 }
 
-// between returns the ages of the results that came in a span of time.
+// between returns the ages of the results that arrived in a span of time.
 func (w *watcher) between(from, to time.Time) (ages []time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

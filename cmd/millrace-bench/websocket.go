@@ -17,7 +17,7 @@ import (
 const (
 	wsConns  = 32
 	wsWindow = 8
-	// wsQuery asks for what an echo does: every frame answered with its bytes.
+	// wsQuery makes the server echo: every frame is answered with its bytes.
 	wsQuery = "?policy=every&window=8&codec=opaque&outputs=binary"
 )
 
@@ -37,7 +37,7 @@ func webSocket(b *bench) error {
 		size  int
 		limit float64
 	}{{"1 KB", 1 << 10, 0}, {"30 KB", 30 << 10, 0.80}, {"300 KB", 300 << 10, 0.92}} {
-		row, err := b.pumps("WebSocket echo, "+c.name, c.size, bare, b.server.stream("identity", wsQuery))
+		row, err := b.compareEcho("WebSocket echo, "+c.name, c.size, bare, b.server.stream("identity", wsQuery))
 		if err != nil {
 			return err
 		}
@@ -46,14 +46,14 @@ func webSocket(b *bench) error {
 	return nil
 }
 
-// pumps compares two addresses by the frames a second that they answer.
-func (b *bench) pumps(name string, size int, bare, ours string) (Row, error) {
-	x, err := openPump(bare, size, wsConns)
+// compareEcho compares two addresses by the frames a second that they answer.
+func (b *bench) compareEcho(name string, size int, bare, ours string) (Row, error) {
+	x, err := openEchoClient(bare, size, wsConns)
 	if err != nil {
 		return Row{}, err
 	}
 	defer x.close()
-	y, err := openPump(ours, size, wsConns)
+	y, err := openEchoClient(ours, size, wsConns)
 	if err != nil {
 		return Row{}, err
 	}
@@ -61,8 +61,8 @@ func (b *bench) pumps(name string, size int, bare, ours string) (Row, error) {
 	return b.pair(name, "frames/s", x.rate, y.rate)
 }
 
-// echoServer is the bare loop: gorilla on net/http, with a buffer for each
-// connection that is used again.
+// echoServer is the bare loop: gorilla on net/http, with a reused buffer
+// for each connection.
 func echoServer() (url string, end func(), err error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -110,21 +110,21 @@ func readInto(r io.Reader, b []byte) ([]byte, error) {
 	}
 }
 
-// pump keeps a window of messages on their way on each of its connections and
-// counts the replies. It looks into none of them.
-type pump struct {
+// echoClient keeps a window of messages in flight on each of its connections, and
+// counts the replies without reading them.
+type echoClient struct {
 	conns []*websocket.Conn
 	msg   *websocket.PreparedMessage
 	size  int
-	total atomic.Int64 // replies of the last round, those after its end included
+	total atomic.Int64 // replies of the last round, late ones included
 }
 
-func openPump(url string, size, conns int) (*pump, error) {
+func openEchoClient(url string, size, conns int) (*echoClient, error) {
 	msg, err := websocket.NewPreparedMessage(websocket.BinaryMessage, make([]byte, size))
 	if err != nil {
 		return nil, err
 	}
-	p := &pump{msg: msg, size: size}
+	p := &echoClient{msg: msg, size: size}
 	for range conns {
 		c, _, err := (&websocket.Dialer{ReadBufferSize: 32 << 10, HandshakeTimeout: 10 * time.Second}).Dial(url, nil)
 		if err != nil {
@@ -136,14 +136,14 @@ func openPump(url string, size, conns int) (*pump, error) {
 	return p, nil
 }
 
-func (p *pump) close() {
+func (p *echoClient) close() {
 	for _, c := range p.conns {
 		c.Close()
 	}
 }
 
 // rate runs all connections for a time and returns replies a second.
-func (p *pump) rate(d time.Duration) (float64, error) {
+func (p *echoClient) rate(d time.Duration) (float64, error) {
 	var in atomic.Int64
 	p.total.Store(0)
 	var wg sync.WaitGroup
@@ -151,12 +151,12 @@ func (p *pump) rate(d time.Duration) (float64, error) {
 	began := time.Now()
 	end := began.Add(d)
 	for _, c := range p.conns {
-		// One more is with the reader.
-		flying := make(chan struct{}, wsWindow-1)
+		// The reader has one more.
+		inFlight := make(chan struct{}, wsWindow-1)
 		wg.Go(func() {
-			defer close(flying)
+			defer close(inFlight)
 			for time.Now().Before(end) {
-				flying <- struct{}{}
+				inFlight <- struct{}{}
 				if err := c.WritePreparedMessage(p.msg); err != nil {
 					errs <- err
 					return
@@ -165,7 +165,7 @@ func (p *pump) rate(d time.Duration) (float64, error) {
 		})
 		wg.Go(func() {
 			buf := make([]byte, 64<<10)
-			for range flying {
+			for range inFlight {
 				n, err := reply(c, buf)
 				if err == nil && n < p.size {
 					err = fmt.Errorf("a reply has %d bytes, %d were sent: %q", n, p.size, buf[:min(n, 200)])
@@ -173,7 +173,7 @@ func (p *pump) rate(d time.Duration) (float64, error) {
 				if err != nil {
 					errs <- err
 					c.Close() // which ends the writer too
-					for range flying {
+					for range inFlight {
 					}
 					return
 				}
@@ -193,8 +193,7 @@ func (p *pump) rate(d time.Duration) (float64, error) {
 	return perSecond(in.Load(), p.total.Load(), d, time.Since(began)), errors.Join(all...)
 }
 
-// perSecond is the rate of what came in time; where the round was too short for
-// anything to, of all that came.
+// perSecond is the rate of replies in time; if there were none, of all replies.
 func perSecond(in, all int64, d, whole time.Duration) float64 {
 	if in > 0 {
 		return float64(in) / d.Seconds()

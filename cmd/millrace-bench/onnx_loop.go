@@ -78,7 +78,7 @@ func (b *bound) close() {
 // rate returns rows a second of as many goroutines as there are instances. fill
 // has each row copied in.
 func (l *loop) rate(batch int, fill bool, d time.Duration) (float64, error) {
-	return together(onnxInstances, d, func(more func() bool, done func(int)) error {
+	return throughputOf(onnxInstances, d, func(more func() bool, done func(int)) error {
 		b, err := l.bind(batch)
 		if err != nil {
 			return err

@@ -13,20 +13,20 @@ import (
 	"millrace/client/load"
 )
 
-// hold asks a child to keep streams open on which nothing is sent.
+// hold asks a child to keep idle streams open.
 type hold struct {
 	Addr    string        `json:"addr"`
 	Model   string        `json:"model"`
 	V1      bool          `json:"v1,omitempty"`   // millrace.v1, load.PerSession streams to a connection; else one each
 	Streams int           `json:"streams"`        // to keep, the newest ones
 	Rate    float64       `json:"rate,omitempty"` // streams to open a second; 0 = as fast as can be
-	For     time.Duration `json:"for,omitempty"`  // go on opening for so long; 0 = until there are Streams
+	For     time.Duration `json:"for,omitempty"`  // how long to open streams; 0 = until there are Streams
 }
 
-// openers is how many streams are opened at the same time.
+// openers is how many streams are opened concurrently.
 const openers = 32
 
-// held are streams that a child keeps, the oldest first.
+// held are the idle streams of a child, the oldest first.
 type held struct {
 	mu      sync.Mutex
 	streams []io.Closer
@@ -73,15 +73,15 @@ func (h *held) keep(j *hold) error {
 		defer h.mu.Unlock()
 		return h.err == nil && (j.For > 0 && time.Since(began) < j.For || j.For == 0 && n < j.Streams)
 	}
-	places := make(chan struct{}, openers)
+	slots := make(chan struct{}, openers)
 	var wg sync.WaitGroup
 	for n := 0; more(n); n++ {
 		if j.Rate > 0 {
 			time.Sleep(time.Until(began.Add(time.Duration(float64(n) / j.Rate * float64(time.Second)))))
 		}
-		places <- struct{}{}
+		slots <- struct{}{}
 		wg.Go(func() {
-			defer func() { <-places }()
+			defer func() { <-slots }()
 			c, err := open(n)
 			if old := h.add(c, err, j.Streams); old != nil {
 				_ = old.Close()
@@ -92,7 +92,7 @@ func (h *held) keep(j *hold) error {
 	return h.err
 }
 
-// add notes a stream, and returns the one that is to make room for it.
+// add adds a stream, and returns the oldest if there are too many.
 func (h *held) add(c io.Closer, err error, most int) (old io.Closer) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -111,13 +111,13 @@ func (h *held) add(c io.Closer, err error, most int) (old io.Closer) {
 }
 
 func (h *held) close() {
-	places := make(chan struct{}, openers)
+	slots := make(chan struct{}, openers)
 	var wg sync.WaitGroup
 	for _, c := range h.streams {
-		places <- struct{}{}
+		slots <- struct{}{}
 		wg.Go(func() {
-			_ = c.Close() // nothing is on its way
-			<-places
+			_ = c.Close() // no frame is in flight
+			<-slots
 		})
 	}
 	wg.Wait()

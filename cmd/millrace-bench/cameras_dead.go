@@ -17,23 +17,23 @@ import (
 )
 
 // watched is how many cameras the server watches.
-var watched = 16
+var watchedCameras = 16
 
-// Each camera has an ffmpeg of its own, all of which share the processors with
-// the server: small pictures, and few.
+// The pictures are few and small, because each camera has an ffmpeg, which uses the
+// same processors as the server.
 const watchedFPS = 10
 
-// camerasDead has the server watch cameras of which one is killed and one stalls,
-// and looks at what the others notice of it: against the same cameras just before,
-// when all were well. The second time is long enough for the server to give the
-// stalled one up and try again. Ages count from when the server had the frame.
+// camerasDead measures the effect on the other cameras when one is killed and one
+// stalls: against the same cameras just before. The second phase is long enough for
+// the server to give up the stalled camera and reconnect. Ages count from when the
+// server received the frame.
 func camerasDead(b *bench) error {
-	f, err := film(smallW, smallH)
+	f, err := renderClip(smallW, smallH)
 	if err != nil {
 		return err
 	}
 	defer f.remove()
-	var pairs []pairOfTimes
+	var pairs []beforeAndAfter
 	for k := range max((b.rounds+1)/2, 1) {
 		b.step("%d", k+1)
 		p, err := b.killAndStall(f.frames)
@@ -46,11 +46,11 @@ func camerasDead(b *bench) error {
 	return nil
 }
 
-// killAndStall runs one pair, on a server of its own: one that has tried in vain to
-// reach a camera waits longer and longer.
-func (b *bench) killAndStall(frames [][]byte) (p pairOfTimes, err error) {
-	cameras := make([]*camera, watched)
-	entries := make([]streams.Config, watched)
+// killAndStall measures both phases, on a new server, because the back-off of failed
+// cameras grows.
+func (b *bench) killAndStall(frames [][]byte) (p beforeAndAfter, err error) {
+	cameras := make([]*camera, watchedCameras)
+	entries := make([]streams.Config, watchedCameras)
 	for i := range cameras {
 		if cameras[i], err = newCamera(frames, watchedFPS); err != nil {
 			return p, err
@@ -68,14 +68,14 @@ func (b *bench) killAndStall(frames [][]byte) (p pairOfTimes, err error) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
-	watchers := make([]*watcher, watched)
-	ended := make(chan error, watched)
+	watchers := make([]*watcher, watchedCameras)
+	ended := make(chan error, watchedCameras)
 	for i := range watchers {
 		watchers[i] = &watcher{}
 		wg.Go(func() { ended <- watchers[i].watch(ctx, t, entries[i].Name) })
 	}
 	if err := allRun(watchers, ended); err != nil {
-		return p, fmt.Errorf("%w: %s", err, t.unwell())
+		return p, fmt.Errorf("%w: %s", err, t.streamsNotRunning())
 	}
 	from := time.Now()
 	time.Sleep(8 * b.round)
@@ -86,8 +86,8 @@ func (b *bench) killAndStall(frames [][]byte) (p pairOfTimes, err error) {
 	return compare(watchers[2:], from, dead, time.Now())
 }
 
-// unwell tells of the streams of the server's own that do not run.
-func (t *target) unwell() string {
+// streamsNotRunning describes the server streams that do not run.
+func (t *target) streamsNotRunning() string {
 	var m struct {
 		Streams []json.RawMessage `json:"streams"`
 	}
@@ -109,11 +109,10 @@ func (t *target) unwell() string {
 	return strings.Join(text, "\n")
 }
 
-// settling is how long all cameras run before it counts.
-const settling = 2 // s
+// warmUpSeconds is how long all cameras run before the measurement.
+const warmUpSeconds = 2 // s
 
-// allRun waits until each camera has been seen, and frames of the first for a
-// while after that.
+// allRun waits for a frame of each camera, then for warmUpSeconds.
 func allRun(watchers []*watcher, ended <-chan error) error {
 	late := time.After(time.Minute)
 	look := time.NewTicker(50 * time.Millisecond)
@@ -135,16 +134,16 @@ func allRun(watchers []*watcher, ended <-chan error) error {
 			return err
 		}
 	}
-	return seen(watchers[0], watchers[0].count()+settling*watchedFPS)
+	return seen(watchers[0], watchers[0].count()+warmUpSeconds*watchedFPS)
 }
 
-// pairOfTimes are the figures of the same cameras at two times.
-type pairOfTimes struct {
+// beforeAndAfter are the measurements of the same cameras in both phases.
+type beforeAndAfter struct {
 	fps, age [2]float64 // of all of them, a second; p99, ms
 	worst    float64    // fps at the second time against the first, of the camera that lost most
 }
 
-func compare(of []*watcher, from, mid, to time.Time) (p pairOfTimes, err error) {
+func compare(of []*watcher, from, mid, to time.Time) (p beforeAndAfter, err error) {
 	var all [2][]time.Duration
 	for i, w := range of {
 		if err = w.failed(); err != nil {
@@ -167,13 +166,13 @@ func compare(of []*watcher, from, mid, to time.Time) (p pairOfTimes, err error) 
 }
 
 // addPairs adds the medians of the pairs.
-func (b *bench) addPairs(pairs []pairOfTimes) {
+func (b *bench) addPairs(pairs []beforeAndAfter) {
 	var was, is, before, after, worst, older []float64
 	for _, p := range pairs {
 		was, is, before, after = append(was, p.fps[0]), append(is, p.fps[1]), append(before, p.age[0]), append(after, p.age[1])
 		worst, older = append(worst, p.worst), append(older, p.age[1]/p.age[0])
 	}
-	name := fmt.Sprintf("%d cameras, MJPEG %dx%d at %d fps, 1 killed, 1 stalled: the other %d, ", watched, smallW, smallH, watchedFPS, watched-2)
+	name := fmt.Sprintf("%d cameras, MJPEG %dx%d at %d fps, 1 killed, 1 stalled: the other %d, ", watchedCameras, smallW, smallH, watchedFPS, watchedCameras-2)
 	b.add(Row{Name: name + "answers", Unit: "frames/s", Bare: median(was), Millrace: median(is), Ratio: median(is) / median(was)})
 	b.add(Row{Name: name + "the worst of them", Unit: "of its fps", Bare: 1, Millrace: median(worst), Ratio: median(worst)}.atLeast(0.95))
 	b.add(Row{Name: name + "p99 age of an answer", Unit: "ms", Bare: median(before), Millrace: median(after), Ratio: median(older)}.atMost(1.5))

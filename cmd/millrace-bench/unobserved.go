@@ -15,19 +15,18 @@ import (
 	"millrace/workers"
 )
 
-// plain is the server's parts joined without any of the hooks that metrics hang
-// on: what the server would be if nothing were counted. It is also the backend.
-type plain struct {
+// unobserved is a server without the hooks of metrics. It is its adapters' backend.
+type unobserved struct {
 	addr   string
 	memory *buf.Pool
 	models *workers.Manager
 	end    func() error
 }
 
-var _ ingest.Backend = (*plain)(nil)
+var _ ingest.Backend = (*unobserved)(nil)
 
 // Open implements ingest.Backend.
-func (p *plain) Open(model, version string, o stream.Options, sink stream.Sink) (*stream.Stream, error) {
+func (p *unobserved) Open(model, version string, o stream.Options, sink stream.Sink) (*stream.Stream, error) {
 	g, err := p.models.Group(model, version)
 	if err != nil {
 		return nil, err
@@ -36,36 +35,36 @@ func (p *plain) Open(model, version string, o stream.Options, sink stream.Sink) 
 }
 
 // Models implements ingest.Backend.
-func (p *plain) Models() ingest.Repository { return onlyModels{p} }
+func (p *unobserved) Models() ingest.Repository { return readOnlyRepository{p} }
 
 // Memory implements ingest.Backend.
-func (p *plain) Memory() *buf.Pool { return p.memory }
+func (p *unobserved) Memory() *buf.Pool { return p.memory }
 
 // State implements ingest.Backend.
-func (*plain) State() ingest.State { return ingest.State{Ready: true} }
+func (*unobserved) State() ingest.State { return ingest.State{Ready: true} }
 
-// onlyModels is all of a repository that a stream needs.
-type onlyModels struct{ *plain }
+// readOnlyRepository is what a stream needs of a repository.
+type readOnlyRepository struct{ *unobserved }
 
-func (r onlyModels) Model(name, version string) (*stream.Model, bool, error) {
+func (r readOnlyRepository) Model(name, version string) (*stream.Model, bool, error) {
 	g, err := r.models.Group(name, version)
 	if err != nil {
 		return nil, false, err
 	}
 	return g.Model(), g.Ready(), nil
 }
-func (onlyModels) Index() []ingest.Entry { return nil }
-func (onlyModels) Load(context.Context, string, stream.Params) (string, error) {
+func (readOnlyRepository) Index() []ingest.Entry { return nil }
+func (readOnlyRepository) Load(context.Context, string, stream.Params) (string, error) {
 	return "", stream.Errorf(stream.Unsupported, "", "nothing is loaded here")
 }
-func (onlyModels) Unload(context.Context, string) error {
+func (readOnlyRepository) Unload(context.Context, string) error {
 	return stream.Errorf(stream.Unsupported, "", "nothing is unloaded here")
 }
 
-func startPlain() (*plain, error) {
+func startUnobserved() (*unobserved, error) {
 	quiet := slog.New(slog.DiscardHandler)
 	mem := buf.NewPool(1 << 30)
-	p := &plain{memory: mem, models: workers.NewManager(workers.ManagerOptions{Memory: mem, Log: quiet})}
+	p := &unobserved{memory: mem, models: workers.NewManager(workers.ManagerOptions{Memory: mem, Log: quiet})}
 	cfg := workers.Config{Name: "identity", Kind: "identity", Instances: 2}
 	if _, err := p.models.LoadConfig(context.Background(), cfg.WithDefaults(), false); err != nil {
 		return nil, err
@@ -100,9 +99,9 @@ func startPlain() (*plain, error) {
 	return p, nil
 }
 
-// observed compares the server, metrics on, with its parts without hooks.
-func observed(b *bench) error {
-	p, err := startPlain()
+// metricsOn compares the server with one without the hooks of metrics.
+func metricsOn(b *bench) error {
+	p, err := startUnobserved()
 	if err != nil {
 		return err
 	}
@@ -111,7 +110,7 @@ func observed(b *bench) error {
 		size  int
 		limit float64
 	}{{"1 KB", 1 << 10, 0}, {"30 KB", 30 << 10, 0.98}} {
-		row, err := b.pumps("metrics on against off, WebSocket "+c.name, c.size,
+		row, err := b.compareEcho("metrics on against off, WebSocket "+c.name, c.size,
 			"ws://"+p.addr+"/v2/models/identity/stream"+wsQuery, b.server.stream("identity", wsQuery))
 		if err != nil {
 			return err
