@@ -28,20 +28,20 @@ var screenshot = flag.String("screenshot", "", "write a picture of the console w
 
 var only = flag.String("only", "", "a regular expression: of the browser's cases run those alone")
 
-// foreign is a name by which the browser finds the server, and which is none of
-// this machine: a page from there gets no camera.
-const foreign = "millrace.test"
+// otherHost is a name of the server that is not localhost: pages from there get no
+// camera.
+const otherHost = "millrace.test"
 
 // decoders is how many videos the server decodes at once.
 const decoders = 4
 
-// TestConsole has a real Chromium use the page: testdata/browser/test.mjs.
+// TestConsole drives the page in a real Chromium with testdata/browser/test.mjs.
 func TestConsole(t *testing.T) {
 	if testing.Short() {
 		t.Skip("drives a browser")
 	}
 	dir := t.TempDir()
-	given := map[string]any{"chromium": find(t, "chromium"), "foreign": foreign, "screenshot": absolute(t, *screenshot), "digits": digits(t), "only": *only, "decoders": decoders}
+	given := map[string]any{"chromium": find(t, "chromium"), "foreign": otherHost, "screenshot": absolute(t, *screenshot), "digits": digits(t), "only": *only, "decoders": decoders}
 	model := filepath.Join(dir, "spotter.onnx")
 	write(t, model, spotter.Model)
 	clip := filepath.Join(dir, "clip.mp4")
@@ -68,7 +68,7 @@ func TestConsole(t *testing.T) {
 
 	s := start(t, "127.0.0.1:0", model)
 	_, port, _ := net.SplitHostPort(s.Addr("http"))
-	given["url"], given["insecure"] = "http://"+s.Addr("http"), "http://"+net.JoinHostPort(foreign, port)
+	given["url"], given["insecure"] = "http://"+s.Addr("http"), "http://"+net.JoinHostPort(otherHost, port)
 	programs := os.Getenv("PATH")
 	b := browse(t, dir, given)
 	for b.next(t) {
@@ -124,7 +124,7 @@ type running struct {
 func start(t *testing.T, addr, model string) running {
 	t.Helper()
 	cfg := server.Config{}
-	cfg.HTTP, cfg.GRPC, cfg.Log.Level, cfg.Hosts, cfg.Clip = addr, server.Off, "error", []string{foreign}, spotter.Clip
+	cfg.HTTP, cfg.GRPC, cfg.Log.Level, cfg.Hosts, cfg.Clip = addr, server.Off, "error", []string{otherHost}, spotter.Clip
 	cfg.Limits.MaxDecoders = decoders
 	digits := fmt.Sprintf("%q,input.image.scale=0.00392157,output.boxes.threshold=0.3", model)
 	if err := cfg.AddModels(

@@ -1,9 +1,9 @@
 // Package web is the console, a page that streams a camera, a file or the bundled
-// clip to a model and draws what it answers. Its files are embedded; there is no
-// build step.
+// clip to a model and draws the results. Its files are embedded; there is no build
+// step.
 //
-// It owns the page and its way to the browser. It must not know models or
-// streams: the page uses the same public API as any other client.
+// It owns the page and the routes that serve it. It must not know models or streams:
+// the page uses the same public API as any other client.
 package web
 
 import (
@@ -26,15 +26,15 @@ import (
 //go:embed static
 var static embed.FS
 
-// Options are what the console has beside its page.
+// Options configure the console.
 type Options struct {
 	Clip []byte // an MP4 to stream, at /console/clip.mp4; nil = none
 }
 
-// policy keeps everything out that the page does not bring along itself.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; media-src 'self' blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+// contentPolicy allows the page to load only its own files.
+const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; media-src 'self' blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// asset is a file as it is sent.
+// asset is a file of the page.
 type asset struct {
 	data        []byte
 	contentType string
@@ -44,7 +44,7 @@ type asset struct {
 func newAsset(name string, data []byte) asset {
 	sum := sha256.Sum256(data)
 	kind := mime.TypeByExtension(path.Ext(name))
-	switch path.Ext(name) { // the table of the system may say otherwise
+	switch path.Ext(name) { // the system's table may differ
 	case ".js":
 		kind = "text/javascript; charset=utf-8"
 	case ".mp4":
@@ -55,9 +55,9 @@ func newAsset(name string, data []byte) asset {
 	return asset{data, kind, `"` + hex.EncodeToString(sum[:8]) + `"`}
 }
 
-// Mount registers the console's routes: /console/ with its files, and / which
-// leads there. /console/console.json tells the page what there is beside it:
-// {"clip":true}. What is not there is answered as everywhere on the listener.
+// Mount registers the console's routes: /console/ with its files, and a redirect from
+// /. /console/console.json tells the page what the server offers: {"clip":true}. Other
+// paths get the listener's own 404.
 func Mount(h *httpd.Server, o Options) {
 	assets := map[string]asset{}
 	files, err := fs.ReadDir(static, "static")
@@ -76,10 +76,10 @@ func Mount(h *httpd.Server, o Options) {
 	}
 	assets["console.json"] = newAsset("console.json", fmt.Appendf(nil, `{"clip":%t}`, o.Clip != nil))
 	assets[""] = assets["index.html"]
-	to := func(where string) fiber.Handler {
+	redirect := func(where string) fiber.Handler {
 		return func(c *fiber.Ctx) error { return c.Redirect(where, fiber.StatusFound) }
 	}
-	h.App.Get("/", to("/console/"))
+	h.App.Get("/", redirect("/console/"))
 	serve := func(c *fiber.Ctx) error {
 		name := c.Params("*")
 		if name == "" && !strings.HasSuffix(c.Path(), "/") {
@@ -87,7 +87,7 @@ func Mount(h *httpd.Server, o Options) {
 		}
 		a, ok := assets[name]
 		if !ok {
-			return c.Next() // the listener's own answer to what is not there
+			return c.Next() // the listener's own 404
 		}
 		return a.send(c)
 	}
@@ -95,13 +95,13 @@ func Mount(h *httpd.Server, o Options) {
 	h.App.Get("/console/*", serve)
 }
 
-// send answers with the asset, or with the part of it that a player asks for.
+// send answers with the asset, or with the requested range of it.
 func (a asset) send(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderContentType, a.contentType)
 	c.Set(fiber.HeaderETag, a.etag)
 	c.Set(fiber.HeaderCacheControl, "no-cache")
 	c.Set(fiber.HeaderXContentTypeOptions, "nosniff")
-	c.Set("Content-Security-Policy", policy)
+	c.Set("Content-Security-Policy", contentPolicy)
 	c.Set("Permissions-Policy", "camera=(self)")
 	c.Set("Referrer-Policy", "no-referrer")
 	c.Set(fiber.HeaderAcceptRanges, "bytes")
@@ -109,7 +109,7 @@ func (a asset) send(c *fiber.Ctx) error {
 		c.Status(fiber.StatusNotModified)
 		return nil
 	}
-	from, to, ok := span(c.Get(fiber.HeaderRange), len(a.data))
+	from, to, ok := byteRange(c.Get(fiber.HeaderRange), len(a.data))
 	switch {
 	case !ok:
 		c.Set(fiber.HeaderContentRange, "bytes */"+strconv.Itoa(len(a.data)))
@@ -122,19 +122,19 @@ func (a asset) send(c *fiber.Ctx) error {
 	return c.SendStream(bytes.NewReader(a.data[from:to]), to-from)
 }
 
-// span reads a Range header for one part of size bytes (RFC 9110, 14.1.2): from
-// the first byte up to, not including, the last. What is no such header is the
-// whole; ok is false for a part that lies outside.
-func span(header string, size int) (from, to int, ok bool) {
+// byteRange parses a Range header with one range of size bytes (RFC 9110, 14.1.2) and
+// returns it as from, up to, not including, to. Any other header means the whole; ok
+// is false for a range outside of it.
+func byteRange(header string, size int) (from, to int, ok bool) {
 	part, isBytes := strings.CutPrefix(header, "bytes=")
-	first, last, isSpan := strings.Cut(part, "-")
-	if !isBytes || !isSpan || strings.Contains(part, ",") {
+	first, last, isRange := strings.Cut(part, "-")
+	if !isBytes || !isRange || strings.Contains(part, ",") {
 		return 0, size, true
 	}
 	from, errFrom := strconv.Atoi(first)
 	to, errTo := strconv.Atoi(last)
 	switch {
-	case first == "" && errTo == nil: // the last so many
+	case first == "" && errTo == nil: // the last n bytes
 		return max(0, size-to), size, to > 0
 	case errFrom != nil || from < 0 || errTo != nil && last != "" || errTo == nil && to < from:
 		return 0, size, true

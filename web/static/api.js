@@ -1,18 +1,18 @@
-// The REST calls that the console makes, and what to do about errors.
+// The REST calls of the console, and advice for errors.
 
-/** An error with a text for the visitor. */
-export class Told extends Error {}
+/** An error with a message for the user. */
+export class UserError extends Error {}
 
-/** A Told that says the server cannot be reached. */
-export class Unreachable extends Told {}
+/** The server cannot be reached. */
+export class Unreachable extends UserError {}
 
-// What a visitor, or who runs the server, can do about an error of that code.
+// What the user, or the operator of the server, can do about an error code.
 const ADVICE = {
   invalid_argument: 'Does this model take pictures? Choose another one.',
   unsupported: 'Does this model take pictures? Choose another one.',
   not_found: 'Load the model, or choose another one.',
   unloaded: 'Load it again, or choose another one.',
-  unavailable: 'Wait until it is ready; the server’s log says what keeps it.',
+  unavailable: 'Wait until it is ready; the server’s log says why it is not.',
   overloaded: 'Stop other streams, or give the model more instances.',
   too_large: 'Choose a smaller picture, or raise limits.max_message or limits.max_pixels of the server.',
   timeout: 'The model takes longer than its limits.run allows.',
@@ -21,13 +21,13 @@ const ADVICE = {
   permission_denied: 'Add this page’s name to hosts, or its origin to origins, of the server.',
 };
 
-/** An error of the server in words: code, message, and what to do. */
+/** The text of a server's error: message, code, and what to do. */
 export function explain({code, message}) {
   return `${message} (${code}). ${ADVICE[code] ?? ''}`.trim();
 }
 
-/** Gets JSON. Rejects with Told. */
-async function ask(path) {
+/** Gets JSON. Rejects with UserError. */
+async function getJSON(path) {
   let reply;
   try {
     reply = await fetch(path, {headers: {Accept: 'application/json'}});
@@ -35,7 +35,7 @@ async function ask(path) {
     throw new Unreachable('The server does not answer. Is it still running?');
   }
   const body = await reply.json().catch(() => ({}));
-  if (!reply.ok) throw new Told(explain({code: body.code ?? reply.status, message: body.error ?? 'The server refused'}));
+  if (!reply.ok) throw new UserError(explain({code: body.code ?? reply.status, message: body.error ?? 'The server refused'}));
   return body;
 }
 
@@ -45,13 +45,13 @@ async function ask(path) {
  */
 
 /** @returns {Promise<Entry[]>} every model that the server knows */
-export const models = () => ask('/v2/repository/index');
+export const models = () => getJSON('/v2/repository/index');
 
 /** @returns {Promise<Metadata>} */
-export const metadata = name => ask(`/v2/models/${encodeURIComponent(name)}`);
+export const metadata = name => getJSON(`/v2/models/${encodeURIComponent(name)}`);
 
-/** What the console itself offers. @returns {Promise<{clip: boolean}>} */
-export const offers = () => ask('console.json');
+/** What the server offers to the console. @returns {Promise<{clip: boolean}>} */
+export const consoleInfo = () => getJSON('console.json');
 
 /** The address of sessions of millrace.v1. */
 export function sessionURL() {
@@ -60,11 +60,11 @@ export function sessionURL() {
   return url.href;
 }
 
-/** Whether a model takes video: it takes pictures, or whatever comes. @param {Metadata} model */
+/** Whether a model takes video: its input is a picture, or anything. @param {Metadata} model */
 export const takesVideo = model => model.inputs.length === 0 || pictureSize(model) !== null;
 
 /**
- * The size of a model's pictures, or null when its first input is none.
+ * The size of a model's pictures, or null when its first input is no picture.
  * @param {Metadata} model
  * @returns {{width: number, height: number} | null} 0 = any
  */

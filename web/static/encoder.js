@@ -1,11 +1,11 @@
 // Inter-coded video, by the browser's own encoders.
 
-const KEY_EVERY = 4000; // ms between key frames that nobody asked for
-const BITS = 4; // a second for each pixel: 1.2 Mbit/s at 640 x 480
-const LEAST = 300_000; // bits a second
-const PATIENCE = 2000; // ms after which an encoder with nothing in its queue seems to have left a frame out
+const KEY_INTERVAL = 4000; // ms between key frames that were not requested
+const BITS_PER_PIXEL = 4; // and second: 1.2 Mbit/s at 640 x 480
+const MIN_BITRATE = 300_000; // bits a second
+const ENCODE_TIMEOUT = 2000; // ms after which an encoder with an empty queue is taken to have skipped a frame
 
-/** Codecs by the names of the protocol: what WebCodecs calls them, at levels that have room for 1920 x 1080. */
+/** WebCodecs configurations by the protocol's codec names, at levels that allow 1920 x 1080. */
 const CODECS = {
   vp8: {label: 'VP8', config: {codec: 'vp8'}},
   vp9: {label: 'VP9', config: {codec: 'vp09.00.40.08'}},
@@ -14,10 +14,10 @@ const CODECS = {
 };
 
 const config = (codec, width, height) => ({
-  ...CODECS[codec].config, width, height, bitrate: Math.max(LEAST, BITS * width * height), latencyMode: 'realtime',
+  ...CODECS[codec].config, width, height, bitrate: Math.max(MIN_BITRATE, BITS_PER_PIXEL * width * height), latencyMode: 'realtime',
 });
 
-/** What the visitor knows a codec by. */
+/** A codec's name for the user. */
 export const label = codec => CODECS[codec].label;
 
 /** What this browser can encode. @returns {Promise<{name: string, label: string}[]>} */
@@ -31,55 +31,55 @@ export async function codecs() {
 }
 
 /**
- * Encodes a source for a Channel. What is encoded is sent, in order, for the
- * chunks after it need it: so frames are left out before. Only the chunks that
- * come between a gap and its key frame are not sent, as nobody could decode them.
+ * Encodes a source for a Stream. Every chunk is sent, in order, because later ones
+ * depend on it: frames are skipped before encoding. Only the chunks between a gap
+ * and the next key frame are not sent, because they could not be decoded.
  */
 export class Encoder {
   #codec;
-  #channel;
-  #tell;
+  #stream;
+  #callbacks;
   #encoder = null;
   #size = {width: 0, height: 0};
   #pending = new Map(); // timestamp -> {captured, note, at}, the oldest first
   #timestamp = 0;
-  #wanted = true; // a key frame
-  #gap = true; // nothing is sent before a key frame
-  #keyed = 0; // when the last key frame was asked for
-  #keyframe = () => this.#wanted = this.#gap = true;
+  #keyWanted = true; // the next frame must be a key frame
+  #awaitKey = true; // chunks are not sent until a key frame
+  #lastKey = 0; // time of the last key frame
+  #keyframe = () => this.#keyWanted = this.#awaitKey = true;
 
   /**
    * @param {string} codec one of codecs()
-   * @param {import('./channel.js').Channel} channel
-   * @param {{skipped: () => void, failed: (text: string) => void}} tell skipped: a frame that was not sent
+   * @param {import('./stream.js').Stream} stream
+   * @param {{skipped: () => void, failed: (text: string) => void}} callbacks skipped: a frame that was not sent
    */
-  constructor(codec, channel, tell) {
+  constructor(codec, stream, callbacks) {
     this.#codec = codec;
-    this.#channel = channel;
-    this.#tell = tell;
-    channel.addEventListener('keyframe', this.#keyframe);
+    this.#stream = stream;
+    this.#callbacks = callbacks;
+    stream.addEventListener('keyframe', this.#keyframe);
   }
 
   /**
-   * Encodes the source's present frame and sends it, unless it would have to wait.
+   * Encodes and sends the source's current frame, unless the stream is not ready.
    * @param {{width: number, height: number} | null} wanted by the model
    */
   take(source, wanted, captured, note) {
     const now = performance.now();
-    this.#forget(now);
+    this.#expire(now);
     const timestamp = this.#timestamp = Math.max(Math.round(captured * 1000), this.#timestamp + 1);
-    const frame = this.#channel.ready && this.#channel.room > this.#pending.size ? source.frame(timestamp) : null;
+    const frame = this.#stream.ready && this.#stream.credit > this.#pending.size ? source.frame(timestamp) : null;
     if (!frame) {
-      this.#tell.skipped();
+      this.#callbacks.skipped();
       return;
     }
     try {
-      this.#configure(source.size(wanted, this.#channel.size));
-      const keyFrame = this.#wanted || now - this.#keyed > KEY_EVERY;
+      this.#configure(source.size(wanted, this.#stream.size));
+      const keyFrame = this.#keyWanted || now - this.#lastKey > KEY_INTERVAL;
       this.#encoder.encode(frame, {keyFrame});
       if (keyFrame) {
-        this.#wanted = false;
-        this.#keyed = now;
+        this.#keyWanted = false;
+        this.#lastKey = now;
       }
       this.#pending.set(timestamp, {captured, note, at: now});
     } catch (e) {
@@ -90,62 +90,62 @@ export class Encoder {
   }
 
   close() {
-    this.#channel.removeEventListener('keyframe', this.#keyframe);
-    this.#drop();
+    this.#stream.removeEventListener('keyframe', this.#keyframe);
+    this.#closeEncoder();
   }
 
-  /** Each size has an encoder of its own: one for AV1 that is told another goes on announcing the old one. */
+  /** Makes a new encoder for each size: an AV1 encoder that is configured again keeps the old size in its headers. */
   #configure({width, height}) {
     if (width === this.#size.width && height === this.#size.height) return;
-    this.#drop();
+    this.#closeEncoder();
     this.#encoder = new VideoEncoder({output: c => this.#chunk(c), error: e => this.#failed(e)});
     this.#size = {width, height};
     this.#encoder.configure(config(this.#codec, width, height));
-    this.#wanted = true;
+    this.#keyWanted = true;
   }
 
   #chunk(chunk) {
     const frame = this.#pending.get(chunk.timestamp);
-    for (const [timestamp] of this.#pending) { // those before it were left out, to keep to the bit rate
+    for (const [timestamp] of this.#pending) { // the encoder skipped earlier ones, to keep the bit rate
       if (timestamp > chunk.timestamp) break;
       this.#pending.delete(timestamp);
-      if (timestamp < chunk.timestamp) this.#tell.skipped();
+      if (timestamp < chunk.timestamp) this.#callbacks.skipped();
     }
-    if (!frame) { // it was only slow, and is given up
+    if (!frame) { // it came after ENCODE_TIMEOUT
       this.#keyframe();
       return;
     }
     const key = chunk.type === 'key';
     const bytes = new Uint8Array(chunk.byteLength);
     chunk.copyTo(bytes);
-    if (this.#gap && !key || !this.#channel.send(bytes, frame.captured, frame.note, key)) {
-      this.#gap = true;
-      this.#tell.skipped();
+    if (this.#awaitKey && !key || !this.#stream.send(bytes, frame.captured, frame.note, key)) {
+      this.#awaitKey = true;
+      this.#callbacks.skipped();
     } else {
-      this.#gap = false;
+      this.#awaitKey = false;
     }
   }
 
-  /** Gives up the frames that an encoder has left out without another chunk to tell it. */
-  #forget(now) {
+  /** Counts frames as skipped that the encoder has skipped without a later chunk. */
+  #expire(now) {
     const [oldest] = this.#pending.values();
-    if (!oldest || this.#encoder.encodeQueueSize > 0 || now - oldest.at < PATIENCE) return;
+    if (!oldest || this.#encoder.encodeQueueSize > 0 || now - oldest.at < ENCODE_TIMEOUT) return;
     this.#skip();
-    this.#wanted ||= this.#gap;
+    this.#keyWanted ||= this.#awaitKey;
   }
 
   #skip() {
-    for (const _ of this.#pending) this.#tell.skipped();
+    for (const _ of this.#pending) this.#callbacks.skipped();
     this.#pending.clear();
   }
 
-  #drop() {
+  #closeEncoder() {
     this.#skip();
     if (this.#encoder && this.#encoder.state !== 'closed') this.#encoder.close();
     this.#encoder = null;
   }
 
   #failed(e) {
-    this.#tell.failed(`This browser’s encoder for ${label(this.#codec)} failed: ${e.message}. Send as JPEG or as something else, and press Start again.`);
+    this.#callbacks.failed(`This browser’s encoder for ${label(this.#codec)} failed: ${e.message}. Send as JPEG or as something else, and press Start again.`);
   }
 }

@@ -1,4 +1,4 @@
-// The console: joins the page to a source, a stream and what comes back.
+// The console: connects the page with a source, a stream and its results.
 
 import * as api from './api.js';
 import * as sources from './sources.js';
@@ -10,41 +10,41 @@ const $ = id => document.getElementById(id);
 
 /** @type {Map<string, {name: string, size: {width: number, height: number} | null, video: boolean}>} */
 let models = new Map();
-let run = null; // what streams, a Run; while a source is being opened something that can be stopped
+let run = null; // the current Run, or, while a source is being opened, an object with stop
 
 /**
- * What tests and the curious look at. Each result is also an event "result" of
- * window.millrace, its detail as results.js has it with `media`, the frame's
- * place in the video in seconds.
+ * The state of the console, for tests. Each result is also an event "result" of
+ * window.millrace; its detail is a Result with `media`, the frame's position in the
+ * video in seconds.
  */
 const view = window.millrace = Object.assign(new EventTarget(), {
   state: 'idle', message: '', note: '', sent: 0, bytes: 0, answered: 0, dropped: 0, errors: 0, skipped: 0, last: null,
 });
 
-/** What shows a text in an element, and nothing where it is empty. @param {'message' | 'note'} id */
-const teller = id => text => {
-  if (view[id] === text) return; // or it would be read out again
+/** Returns a function that shows a text in an element, and hides it when it is empty. @param {'message' | 'note'} id */
+const textSetter = id => text => {
+  if (view[id] === text) return; // a screen reader would read it again
   view[id] = text;
   $(id).textContent = text;
   $(id).hidden = text === '';
 };
-const tell = teller('message'), note = teller('note');
+const showError = textSetter('message'), showNote = textSetter('note');
 
-function turned(state) {
+function stateChanged(state) {
   view.state = state;
-  buttons();
+  updateButtons();
 }
 
-/** Stops, and says why. */
+/** Stops, and shows why. */
 function ended(text) {
   stop();
-  tell(text);
+  showError(text);
 }
 
 const chosen = () => document.querySelector('input[name=source]:checked').value;
 
-/** Fills the list of models: first what takes pictures, and of these what this page shows best. */
-async function list() {
+/** Fills the list of models: first those that take pictures. */
+async function listModels() {
   const all = await api.models();
   const ready = await Promise.all(all.filter(m => m.state === 'READY').map(async ({name}) => {
     const model = await api.metadata(name);
@@ -55,14 +55,14 @@ async function list() {
   models = new Map(ready.map(m => [m.name, m]));
   $('model').replaceChildren(...ready.map(m => new Option(m.size ? m.name : `${m.name} (no pictures)`, m.name)));
   if (all.length === 0) {
-    tell('The server has no model. Start it with one, such as: millrace serve --model motion=motion');
+    showError('The server has no model. Start it with one, such as: millrace serve --model motion=motion');
   } else if (ready.length === 0) {
-    tell(`No model is ready: ${all.map(m => `${m.name} is ${m.state} ${m.reason ?? ''}`.trim()).join(', ')}. Load one, then reload this page.`);
+    showError(`No model is ready: ${all.map(m => `${m.name} is ${m.state} ${m.reason ?? ''}`.trim()).join(', ')}. Load one, then reload this page.`);
   }
 }
 
-/** Offers what this browser can encode. */
-async function offer() {
+/** Fills the list of codecs with those that this browser can encode. */
+async function listCodecs() {
   const all = await codecs();
   $('codec').append(...all.map(c => new Option(c.label, c.name)));
   $('codecs').hidden = all.length === 0;
@@ -75,34 +75,34 @@ async function open(signal) {
     case 'camera':
       return sources.camera(video, signal);
     case 'clip':
-      return sources.film(video, 'clip.mp4', signal, {loop: true, what: 'The clip'});
+      return sources.videoFile(video, 'clip.mp4', signal, {loop: true, what: 'The clip'});
   }
-  if (!file) throw new api.Told('Pick a video or a picture first.');
-  return file.type.startsWith('image/') ? sources.still($('still'), file, signal) : sources.film(video, file, signal, {what: file.name});
+  if (!file) throw new api.UserError('Pick a video or a picture first.');
+  return file.type.startsWith('image/') ? sources.picture($('still'), file, signal) : sources.videoFile(video, file, signal, {what: file.name});
 }
 
-/** Streams what is chosen, instead of what streams now. */
+/** Starts a run with the chosen settings, after stopping the current one. */
 async function start() {
   stop();
-  tell('');
+  showError('');
   const model = models.get($('model').value);
   if (!model) return;
   Object.assign(view, {state: 'opening', sent: 0, bytes: 0, answered: 0, dropped: 0, errors: 0, skipped: 0, last: null});
   const opening = new AbortController();
   run = {stop: () => opening.abort()};
-  buttons();
-  remember();
+  updateButtons();
+  saveSettings();
   let source;
   try {
     source = await open(opening.signal);
   } catch (e) {
     if (opening.signal.aborted) return;
     ended(e.message);
-    if (!(e instanceof api.Told)) throw e;
+    if (!(e instanceof api.UserError)) throw e;
   }
   if (!source || opening.signal.aborted) return;
   show(source);
-  run = new Run(model, source, model.video ? $('codec').value : 'jpeg', {view, tell, note, turned, ended});
+  run = new Run(model, source, model.video ? $('codec').value : 'jpeg', {view, showError, showNote, stateChanged, ended});
   run.start();
 }
 
@@ -114,11 +114,11 @@ function stop() {
   draw($('overlay'), null);
   $('stage').classList.remove('on');
   $('texts').textContent = '';
-  note('');
-  buttons();
+  showNote('');
+  updateButtons();
 }
 
-/** Makes room for the source's picture. */
+/** Shows the element of the source. */
 function show(source) {
   $('still').hidden = !source.still;
   $('video').hidden = Boolean(source.still);
@@ -126,13 +126,13 @@ function show(source) {
   $('stage').classList.add('on');
 }
 
-function buttons() {
+function updateButtons() {
   $('start').disabled = models.size === 0;
   $('stop').disabled = run === null;
 }
 
-/** Keeps what is chosen in the address, so that it can be linked to. */
-function remember() {
+/** Writes the settings into the address, so that it can be linked to. */
+function saveSettings() {
   const hash = new URLSearchParams(location.hash.slice(1));
   hash.set('model', $('model').value);
   hash.set('source', chosen());
@@ -141,8 +141,8 @@ function remember() {
   history.replaceState(null, '', '#' + hash);
 }
 
-/** Chooses what the address names, and starts it if it says so. */
-async function recall() {
+/** Applies the settings of the address, and starts if it has autostart=1. */
+async function applySettings() {
   const hash = new URLSearchParams(location.hash.slice(1));
   if (models.has(hash.get('model'))) $('model').value = hash.get('model');
   const source = $('source-' + hash.get('source')) ?? $('source-clip');
@@ -167,16 +167,16 @@ async function main() {
     $('source-file').checked = true;
     if ($('file').files.length) start();
   });
-  window.addEventListener('hashchange', recall);
+  window.addEventListener('hashchange', applySettings);
   new ResizeObserver(() => draw($('overlay'), run && view.last)).observe($('stage'));
-  buttons();
-  $('source-clip').disabled = !(await api.offers()).clip;
-  await Promise.all([list(), offer()]);
-  buttons();
-  await recall();
+  updateButtons();
+  $('source-clip').disabled = !(await api.consoleInfo()).clip;
+  await Promise.all([listModels(), listCodecs()]);
+  updateButtons();
+  await applySettings();
 }
 
 main().catch(e => {
-  tell(e.message);
-  if (!(e instanceof api.Told)) throw e;
+  showError(e.message);
+  if (!(e instanceof api.UserError)) throw e;
 });

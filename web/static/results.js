@@ -1,14 +1,14 @@
-// What models answer. It knows no page.
+// Reads the outputs of models. It must not know the page.
 
-// A model whose tensors are answered as they are gives every box it can, each
-// with a score for each class. Below this it says "nothing here".
-const LEAST = 0.3;
+// Raw outputs have all candidate boxes, each with a score for each class. Those with
+// lower scores are not shown.
+const MIN_SCORE = 0.3;
 
 /**
- * @typedef {{x1: number, y1: number, x2: number, y2: number, score: number | undefined, class: number | undefined, label: string, id?: number}} Box, id where the server follows what it shows
+ * @typedef {{x1: number, y1: number, x2: number, y2: number, score: number | undefined, class: number | undefined, label: string, id?: number}} Box, id: of the tracker, if the model has one
  * @typedef {{seq: number, width: number, height: number, boxes: Box[], poses: number[][][], lines: string[]}} Result
  * Boxes and points (x, y, score) are in pixels of the frame as sent, which is
- * width x height. Lines are what is no place in the picture.
+ * width x height. Lines describe outputs that have no place in the picture.
  */
 
 /** Reads the outputs of a reply. @returns {Result} */
@@ -28,7 +28,7 @@ export function read(reply) {
 
 function boxes(by) {
   const n = by.boxes.shape.at(-2), of = by.boxes.data, scores = by.scores?.data ?? [];
-  const each = by.scores?.shape.length === 3 ? by.scores.shape[2] : 1; // scores of a box
+  const each = by.scores?.shape.length === 3 ? by.scores.shape[2] : 1; // scores per box
   const found = [];
   for (let i = 0; i < n; i++) {
     const box = {x1: of[4 * i], y1: of[4 * i + 1], x2: of[4 * i + 2], y2: of[4 * i + 3], score: scores[i], class: by.classes?.data[i], label: name(by, i)};
@@ -38,7 +38,7 @@ function boxes(by) {
       box.score = Math.max(...row);
       box.class = row.indexOf(box.score);
       box.label ||= String(box.class);
-      if (box.score < LEAST) continue;
+      if (box.score < MIN_SCORE) continue;
     }
     found.push(box);
   }

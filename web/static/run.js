@@ -1,7 +1,7 @@
 // One source streaming to one model.
 
 import * as api from './api.js';
-import * as figures from './figures.js';
+import * as panel from './panel.js';
 import {draw} from './draw.js';
 import {Encoder, label} from './encoder.js';
 import {read} from './results.js';
@@ -10,34 +10,34 @@ import {Stats} from './stats.js';
 
 const $ = id => document.getElementById(id);
 
-const WINDOW = 2; // frames on their way: one travels while one is computed
-const LONG = 3000; // ms without an answer that the visitor is told of, and that an error stays on the page
-const AS_JPEG = /\bsend jpeg\b/; // says a server that cannot decode a video: no decoder is free, or it has no ffmpeg
+const WINDOW = 2; // frames in flight: one is in transfer while one is computed
+const SLOW = 3000; // ms without an answer after which the user is told, and that an error stays on the page
+const AS_JPEG = /\bsend jpeg\b/; // in the error of a server that cannot decode video: no decoder is free, or it has no ffmpeg
 
 /**
- * @typedef {object} Page what a Run tells
- * @property {object} view the counts and the last result, for whoever looks
- * @property {(text: string) => void} tell the visitor what is wrong
- * @property {(text: string) => void} note tells him what is otherwise than he chose, until the end
- * @property {(state: import('./account.js').State) => void} turned
+ * @typedef {object} Page the callbacks of a Run
+ * @property {object} view the counts and the last result
+ * @property {(text: string) => void} showError tells the user what is wrong
+ * @property {(text: string) => void} showNote tells the user what differs from the chosen settings, until the end
+ * @property {(state: import('./accounting.js').State) => void} stateChanged
  * @property {(text: string) => void} ended calls stop
  */
 
 /**
- * From start to stop. Inter-coded video that the server cannot decode goes on as
- * JPEG.
+ * From start to stop. When the server cannot decode inter-coded video, the run goes
+ * on as JPEG.
  */
 export class Run {
   #model;
   #source;
   #page;
   #stream;
-  #codec; // undefined = that of the picture
-  #encoder = null; // of inter-coded video
+  #codec; // undefined = recognised by the server
+  #encoder = null; // for inter-coded video
   #stats = new Stats();
   #timer = 0;
   #encoding = false;
-  #erred = 0; // when an error was last told
+  #errorShown = 0; // when an error was last shown
 
   /**
    * @param {{name: string, size: {width: number, height: number} | null}} model
@@ -76,7 +76,7 @@ export class Run {
     this.#source.stop();
   }
 
-  /** Sends the present frame, unless others are still on their way. */
+  /** Sends the current frame, unless the stream is not ready. */
   async #frame(captured, media) {
     if (this.#encoder) {
       this.#encoder.take(this.#source, this.#model.size, captured, media);
@@ -89,7 +89,7 @@ export class Run {
     this.#encoding = true;
     try {
       const blob = await this.#source.encode(this.#model.size, this.#stream.size);
-      if (blob) this.#stream.send(blob, captured, media); // nothing, if it was stopped meanwhile
+      if (blob) this.#stream.send(blob, captured, media); // sends nothing after stop
     } finally {
       this.#encoding = false;
     }
@@ -101,49 +101,49 @@ export class Run {
     this.#page.view.last = result;
     draw($('overlay'), result);
     $('texts').textContent = result.lines.join('\n');
-    if (this.#erred && performance.now() - this.#erred > LONG) {
-      this.#erred = 0;
-      this.#page.tell('');
+    if (this.#errorShown && performance.now() - this.#errorShown > SLOW) {
+      this.#errorShown = 0;
+      this.#page.showError('');
     }
     this.#page.view.dispatchEvent(new CustomEvent('result', {detail: result}));
   }
 
   #error(fault) {
-    this.#erred = performance.now();
-    this.#page.tell(this.#words(fault));
+    this.#errorShown = performance.now();
+    this.#page.showError(this.#describe(fault));
   }
 
-  #words(fault) { return `${this.#model.name}: ${api.explain(fault)}`; }
+  #describe(fault) { return `${this.#model.name}: ${api.explain(fault)}`; }
 
   async #state({state, fault}) {
-    this.#page.turned(state);
+    this.#page.stateChanged(state);
     if (state === 'running') {
-      this.#page.tell('');
+      this.#page.showError('');
       if (this.#source.still && this.#stream.inFlight === 0) this.#stream.send(this.#source.still, performance.now());
     } else if (state === 'waiting' && this.#encoder && AS_JPEG.test(fault?.message)) {
       this.#asJPEG(fault);
     } else if (state === 'waiting') {
       draw($('overlay'), null);
-      this.#page.tell(`${fault ? this.#words(fault) : 'The connection to the server is lost.'} Trying again…`);
-      const why = await this.#refusal();
-      if (why && this.#stream.state === 'waiting') this.#page.tell(`${why} Trying again…`);
+      this.#page.showError(`${fault ? this.#describe(fault) : 'The connection to the server is lost.'} Trying again…`);
+      const why = await this.#refusalReason();
+      if (why && this.#stream.state === 'waiting') this.#page.showError(`${why} Trying again…`);
     } else if (fault) {
-      this.#page.ended(this.#words(fault));
+      this.#page.ended(this.#describe(fault));
     }
   }
 
-  /** Goes on as JPEG, which the server need not have a decoder for. */
+  /** Goes on as JPEG, for which the server needs no video decoder. */
   #asJPEG(fault) {
     const video = label(this.#codec);
-    this.#page.note(`The server cannot decode ${video} now, so this goes as JPEG. It says: ${fault.message}. Press Start to try ${video} again.`);
+    this.#page.showNote(`The server cannot decode ${video} now, so this goes as JPEG. It says: ${fault.message}. Press Start to try ${video} again.`);
     this.#encoder.close();
     this.#encoder = null;
     this.#codec = 'jpeg';
-    this.#stream.change(this.#codec);
+    this.#stream.changeCodec(this.#codec);
   }
 
-  /** Why a server that answers has no stream for us: a browser keeps the reply to an upgrade to itself. */
-  async #refusal() {
+  /** Why the server refuses the stream. Browsers do not give the reply to a WebSocket upgrade to pages. */
+  async #refusalReason() {
     try {
       await api.metadata(this.#model.name);
     } catch (e) {
@@ -161,10 +161,10 @@ export class Run {
     this.#count();
     this.#stats.sent(this.#stream.bytes);
     this.#stats.plot($('plot'));
-    figures.show(this.#stream, this.#stats, this.#page.view.skipped);
-    if (this.#stream.silence > LONG) {
-      this.#erred = performance.now(); // so that an answer takes it away
-      this.#page.tell(`${this.#model.name} has not answered for some seconds: it is slow, or the server cannot be reached.`);
+    panel.show(this.#stream, this.#stats, this.#page.view.skipped);
+    if (this.#stream.silence > SLOW) {
+      this.#errorShown = performance.now(); // so that an answer removes it
+      this.#page.showError(`${this.#model.name} has not answered for some seconds: it is slow, or the server cannot be reached.`);
     }
   }
 }

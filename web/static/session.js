@@ -1,36 +1,36 @@
 // A session of millrace.v1: any number of streams over one connection at a time.
-// It knows no page and no camera.
+// It must not know the page or its sources.
 
-import {Channel} from './channel.js';
-import {Waits} from './waits.js';
+import {Stream} from './stream.js';
+import {Backoff} from './backoff.js';
 
-/** Close codes after which trying again would end in the same way. */
+/** Close codes after which connecting again would fail again. */
 const FINAL = new Set([1008, 1009, 4400, 4401, 4404, 4409]);
 
-const PULSE = 5000; // ms between two looks at a connection
-const QUIET = 2; // looks in a row at which nothing was heard: it is half dead
+const PING_INTERVAL = 5000; // ms
+const MAX_SILENT = 2; // intervals without a message, after which the connection is given up
 
 /**
- * Connects when the first stream starts. A connection that is lost is made
- * again, and the session goes on where it was if the server still has it; if
- * not, its streams are opened anew. It ends with its last stream.
+ * Connects when the first stream starts. It reconnects when the connection is
+ * lost, and resumes the session if the server still has it; otherwise it opens its
+ * streams again. It ends with its last stream.
  */
 export class Session {
   #url;
   #socket = null;
-  #live = false; // the server has said whose session this connection is
+  #ready = false; // the connection has a session
   #timer = 0; // until the next attempt to connect
-  #pulse = 0;
-  #unheard = 0;
-  #waits = new Waits();
+  #pingTimer = 0;
+  #silent = 0;
+  #backoff = new Backoff();
   #token = ''; // resumes the session, once
-  #own; // the server's offer of a session of this connection's own
-  #fault; // that the server told of the connection
-  #leaving = false; // the server shuts down
+  #newSession; // the server's message with a new session, for when the old one cannot be resumed
+  #fault; // the server's error for the connection
+  #draining = false; // the server is draining
   #streams = new Set();
-  #sids = 0; // given out
+  #sids = 0; // the last stream number
 
-  /** Of the server; it changes when the session could not be resumed. */
+  /** Given by the server; it changes when the session cannot be resumed. */
   id = '';
 
   /** @param {string} url ws: or wss: */
@@ -39,68 +39,68 @@ export class Session {
   }
 
   /**
-   * A stream to a model, yet to be started.
+   * Makes a stream to a model; start opens it.
    * @param {string} model
-   * @param {{codec?: string, policy?: object}} options as the protocol's `open` has them
-   * @returns {Channel}
+   * @param {{codec?: string, policy?: object}} options as in the protocol's `open`
+   * @returns {Stream}
    */
   stream(model, options) {
-    return new Channel(this, model, options);
+    return new Stream(this, model, options);
   }
 
-  /** Whether what is sent now goes at once. */
-  get clear() { return this.#live && !this.#leaving && this.#socket.bufferedAmount === 0; }
+  /** Whether a message sent now is not queued behind others. */
+  get writable() { return this.#ready && !this.#draining && this.#socket.bufferedAmount === 0; }
 
-  // The rest is for Channel.
+  // The remaining methods are for Stream.
 
-  join(stream) {
+  add(stream) {
     this.#streams.add(stream);
-    if (this.#live) stream.open(++this.#sids);
+    if (this.#ready) stream.open(++this.#sids);
     else if (!this.#socket && !this.#timer) this.#connect();
   }
 
-  part(stream) {
+  remove(stream) {
     if (!this.#streams.delete(stream)) return;
-    if (this.#live && stream.sid) this.say({type: 'close', sid: stream.sid});
+    if (this.#ready && stream.sid) this.sendMessage({type: 'close', sid: stream.sid});
     stream.sid = 0;
     if (this.#streams.size === 0) this.#end();
   }
 
-  /** The server has the stream no more. */
+  /** The server has closed the stream. */
   forget(stream) {
     stream.sid = 0;
   }
 
-  say(message) {
+  sendMessage(message) {
     this.#socket.send(JSON.stringify(message));
   }
 
-  send(frame) {
+  sendFrame(frame) {
     this.#socket.send(frame);
   }
 
   #connect() {
     this.#timer = 0;
-    this.#unheard = 0;
-    this.#fault = this.#own = undefined;
-    this.#leaving = false;
+    this.#silent = 0;
+    this.#fault = this.#newSession = undefined;
+    this.#draining = false;
     this.#socket = new WebSocket(this.#url, 'millrace.v1');
     this.#socket.onmessage = m => this.#message(JSON.parse(m.data));
     this.#socket.onclose = e => this.#closed(e);
-    this.#pulse = setInterval(() => this.#look(), PULSE);
+    this.#pingTimer = setInterval(() => this.#ping(), PING_INTERVAL);
   }
 
-  /** A connection that is half dead has to be noticed while the session can be resumed. */
-  #look() {
-    if (this.#unheard++ >= QUIET) this.#lost();
-    else if (this.#live) this.say({type: 'ping', t: Math.round(performance.now())});
+  /** Detects a dead connection while the session can still be resumed. */
+  #ping() {
+    if (this.#silent++ >= MAX_SILENT) this.#reconnect();
+    else if (this.#ready) this.sendMessage({type: 'ping', t: Math.round(performance.now())});
   }
 
   #message(m) {
-    this.#unheard = 0;
+    this.#silent = 0;
     switch (m.type) {
       case 'ready':
-        this.#own = m;
+        this.#newSession = m;
         if (this.#token) this.#attach();
         else this.#begin(m);
         return;
@@ -108,49 +108,49 @@ export class Session {
         this.#resume(m);
         return;
       case 'goaway':
-        this.#leaving = true;
+        this.#draining = true;
         return;
       case 'error':
         if (m.sid !== undefined) break;
-        if (!this.#live && !m.fatal) this.#begin(this.#own); // the session is gone
+        if (!this.#ready && !m.fatal) this.#begin(this.#newSession); // the session cannot be resumed
         else this.#fault = m;
         return;
     }
-    if (m.sid) [...this.#streams].find(s => s.sid === m.sid)?.take(m);
+    if (m.sid) [...this.#streams].find(s => s.sid === m.sid)?.handle(m);
   }
 
   #attach() {
     const streams = [...this.#streams].filter(s => s.sid);
-    this.say({
+    this.sendMessage({
       type: 'attach', token: this.#token,
-      // Endings do not come in order: what is below the oldest that is missing has come.
-      streams: streams.map(s => ({sid: s.sid, last_seq: s.last})),
+      // Endings do not come in order: all below the oldest frame in flight have come.
+      streams: streams.map(s => ({sid: s.sid, last_seq: s.lastEnded})),
     });
-    this.#token = ''; // it is used up, whether an answer comes or not
+    this.#token = ''; // valid once, whether a reply comes or not
   }
 
-  /** A session of this connection's own: the streams are opened anew. */
+  /** Begins a new session and opens the streams in it. */
   #begin(ready) {
-    this.#goes(ready);
+    this.#setSession(ready);
     for (const stream of this.#streams) stream.open(++this.#sids);
   }
 
-  /** The session from before. */
+  /** Resumes the session of the connection before. */
   #resume(attached) {
-    this.#goes(attached);
-    const there = new Map(attached.streams.map(s => [s.sid, s]));
+    this.#setSession(attached);
+    const states = new Map(attached.streams.map(s => [s.sid, s]));
     for (const stream of [...this.#streams]) {
-      if (stream.resume(there.get(stream.sid))) there.delete(stream.sid);
+      if (stream.resume(states.get(stream.sid))) states.delete(stream.sid);
       else stream.open(++this.#sids);
     }
-    for (const sid of there.keys()) this.say({type: 'close', sid}); // stopped meanwhile
+    for (const sid of states.keys()) this.sendMessage({type: 'close', sid}); // stopped in the meantime
   }
 
-  #goes({session, resume_token: token}) {
+  #setSession({session, resume_token: token}) {
     this.id = session;
     this.#token = token;
-    this.#live = true;
-    this.#waits.reset();
+    this.#ready = true;
+    this.#backoff.reset();
   }
 
   #closed(e) {
@@ -159,28 +159,28 @@ export class Session {
       for (const stream of [...this.#streams]) stream.finish(fault ?? {code: String(e.code), message: 'the server closed the session'});
       return;
     }
-    this.#lost(fault);
+    this.#reconnect(fault);
   }
 
-  #lost(fault) {
-    this.#leave();
-    this.#timer = setTimeout(() => this.#connect(), this.#waits.take(fault?.retry_after_ms));
-    for (const stream of [...this.#streams]) stream.wait(fault);
+  #reconnect(fault) {
+    this.#detach();
+    this.#timer = setTimeout(() => this.#connect(), this.#backoff.next(fault?.retry_after_ms));
+    for (const stream of [...this.#streams]) stream.disconnected(fault);
   }
 
   #end() {
     clearTimeout(this.#timer);
     this.#timer = 0;
     this.#token = this.id = '';
-    this.#leave()?.close(1000);
+    this.#detach()?.close(1000);
   }
 
-  /** Takes the connection off the session. It is not closed: the server would end the session with it. */
-  #leave() {
+  /** Detaches the connection without closing it, because closing it would end the session. */
+  #detach() {
     const socket = this.#socket;
-    clearInterval(this.#pulse);
+    clearInterval(this.#pingTimer);
     this.#socket = null;
-    this.#live = false;
+    this.#ready = false;
     if (!socket) return null;
     socket.onmessage = socket.onclose = null;
     if (socket.readyState === WebSocket.CONNECTING) socket.close();

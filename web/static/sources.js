@@ -1,13 +1,13 @@
-// What can be streamed: a camera, a video, a picture.
+// The sources: a camera, a video, a picture.
 
-import {Told} from './api.js';
+import {UserError} from './api.js';
 
-const LARGEST = 640; // px: the longer side of frames as sent, unless the model wants more
+const LARGEST = 640; // px: the longer side of frames as sent, unless the model needs more
 const QUALITY = 0.85; // of JPEG
 
-// Pictures that the server reads, so that they go as they are.
+// Pictures that the server decodes, so that they are sent unchanged.
 const READABLE = ['image/jpeg', 'image/png', 'image/webp'];
-const LARGEST_FILE = 8 << 20, LARGEST_STILL = 2048; // bytes; px, of one that does not
+const LARGEST_FILE = 8 << 20, LARGEST_STILL = 2048; // bytes; px, of pictures that are converted
 
 const NO_PERMISSION = 'The camera was refused: this page has no permission. Allow the camera for it (the sign beside the address), then press Start again.';
 const REFUSALS = {
@@ -20,34 +20,34 @@ const REFUSALS = {
 };
 
 /**
- * Opening can be given up by a signal. Once stopped or given up, a source leaves
- * its element alone: the next one may use it.
+ * A signal aborts opening. After stop or abort a source does not touch its element,
+ * which the next source may use.
  *
  * @typedef {{width: number, height: number}} Size in px
  * @typedef {object} Source
  * @property {number} width of the picture, px
  * @property {number} height
  * @property {Blob} [still] the only frame, of a picture
- * @property {() => void} stop gives camera, file and memory back
- * @property {(text: string) => void} [onend] set by who uses it; called with a text for the visitor when it ends by itself
+ * @property {() => void} stop releases camera, file and memory
+ * @property {(text: string) => void} [onend] set by the caller; called with a text for the user when the source ends by itself
  */
 
-/** Opens the visitor's camera into a video element. @returns {Promise<Moving>} */
+/** Opens the user's camera into a video element. @returns {Promise<VideoSource>} */
 export async function camera(video, signal) {
   if (!window.isSecureContext || !navigator.mediaDevices?.getUserMedia) {
     const port = location.port ? ':' + location.port : '';
-    throw new Told(`The browser gives a camera only to pages on https or localhost, and this one is http://${location.host}. Open http://localhost${port}/console/ on the server’s own machine, or have the server speak https for other machines: millrace serve --tls-self-signed.`);
+    throw new UserError(`The browser gives a camera only to pages on https or localhost, and this one is http://${location.host}. Open http://localhost${port}/console/ on the server’s own machine, or have the server speak https for other machines: millrace serve --tls-self-signed.`);
   }
   let media;
   try {
     media = await navigator.mediaDevices.getUserMedia({video: {width: {ideal: LARGEST}, facingMode: {ideal: 'environment'}}, audio: false});
   } catch (e) {
-    throw new Told(REFUSALS[e.name] ?? `The camera was refused: ${e.message || e.name}.`);
+    throw new UserError(REFUSALS[e.name] ?? `The camera was refused: ${e.message || e.name}.`);
   }
   const off = () => media.getTracks().forEach(t => t.stop());
-  if (signal.aborted) off(); // while the visitor was asked
+  if (signal.aborted) off(); // while the user was asked for permission
   signal.throwIfAborted();
-  const source = new Moving(video, signal, () => {
+  const source = new VideoSource(video, signal, () => {
     off();
     video.srcObject = null;
   });
@@ -58,15 +58,15 @@ export async function camera(video, signal) {
 }
 
 /**
- * Opens a video by its address, or one that the visitor picked.
+ * Opens a video by its address, or a file that the user chose.
  * @param {string | File} from
  * @param {AbortSignal} signal
- * @param {{loop?: boolean, what?: string}} options what: its name for the visitor
- * @returns {Promise<Moving>}
+ * @param {{loop?: boolean, what?: string}} options what: its name for the user
+ * @returns {Promise<VideoSource>}
  */
-export async function film(video, from, signal, {loop = false, what = 'The video'} = {}) {
+export async function videoFile(video, from, signal, {loop = false, what = 'The video'} = {}) {
   const url = from instanceof Blob ? URL.createObjectURL(from) : from;
-  const source = new Moving(video, signal, () => {
+  const source = new VideoSource(video, signal, () => {
     video.pause();
     video.onended = null;
     video.removeAttribute('src');
@@ -80,8 +80,8 @@ export async function film(video, from, signal, {loop = false, what = 'The video
   return source;
 }
 
-/** A picture is one frame. It goes as it is if the server can read it. @returns {Promise<Source>} */
-export async function still(img, file, signal) {
+/** Opens a picture, which is one frame. It is sent unchanged if the server can decode it. @returns {Promise<Source>} */
+export async function picture(img, file, signal) {
   const url = URL.createObjectURL(file);
   let stop = () => {
     stop = () => {};
@@ -94,7 +94,7 @@ export async function still(img, file, signal) {
     await img.decode();
   } catch {
     stop();
-    throw new Told(`${file.name} is no picture that this browser can show. Choose JPEG, PNG or WebP.`);
+    throw new UserError(`${file.name} is no picture that this browser can show. Choose JPEG, PNG or WebP.`);
   }
   const asIs = READABLE.includes(file.type) && file.size <= LARGEST_FILE;
   return {
@@ -105,8 +105,8 @@ export async function still(img, file, signal) {
   };
 }
 
-/** A video that plays. */
-class Moving {
+/** A playing video. */
+class VideoSource {
   #video;
   #close;
   #canvas = document.createElement('canvas');
@@ -122,22 +122,22 @@ class Moving {
   get width() { return this.#video.videoWidth; }
   get height() { return this.#video.videoHeight; }
 
-  /** Resolves when there is a picture. Rejects with Told, stopped. */
+  /** Resolves when there is a picture. Otherwise stops, and rejects with UserError. */
   async play(what) {
     try {
       await this.#video.play();
-      if (!this.width) throw new Told(`${what} has no picture.`);
+      if (!this.width) throw new UserError(`${what} has no picture.`);
     } catch (e) {
       const why = this.#video.error?.message;
       this.stop();
-      if (e instanceof Told) throw e;
-      throw new Told(`${what} cannot be played by this browser${why ? ` (${why})` : ''}. Most play H.264 in MP4, and VP8 or VP9 in WebM: ffmpeg -i IN out.webm makes one.`);
+      if (e instanceof UserError) throw e;
+      throw new UserError(`${what} cannot be played by this browser${why ? ` (${why})` : ''}. Most play H.264 in MP4, and VP8 or VP9 in WebM: ffmpeg -i IN out.webm makes one.`);
     }
   }
 
   /**
-   * Calls back for each new frame, until stopped, with when it was captured (as
-   * of performance.now()) and its place in the video, seconds.
+   * Calls callback for each new frame, until stopped, with its capture time (as of
+   * performance.now()) and its position in the video, seconds.
    * @param {(captured: number, media: number) => void} callback
    */
   each(callback) {
@@ -145,41 +145,41 @@ class Moving {
     const next = video.requestVideoFrameCallback
       ? f => video.requestVideoFrameCallback((_, frame) => f(frame.captureTime ?? performance.now(), frame.mediaTime))
       : f => requestAnimationFrame(() => f(performance.now(), video.currentTime));
-    const turn = (captured, media) => {
+    const onFrame = (captured, media) => {
       if (this.#stopped) return;
       callback(captured, media);
-      next(turn);
+      next(onFrame);
     };
-    next(turn);
+    next(onFrame);
   }
 
   /**
-   * The present frame as JPEG, no larger than is of use.
+   * The current frame as JPEG, no larger than needed.
    * @param {Size | null} wanted by the model
    * @param {Size | null} advised by the server
-   * @returns {Promise<Blob | null>} null = there is none now
+   * @returns {Promise<Blob | null>} null = no frame yet
    */
   encode(wanted, advised) {
-    return jpeg(this.#canvas, this.#video, this.width, this.height, largest(wanted, advised));
+    return jpeg(this.#canvas, this.#video, this.width, this.height, longerSide(wanted, advised));
   }
 
-  /** The size that is of use for inter-coded video: encoders want even ones. */
+  /** The size needed for inter-coded video: encoders need even sides. */
   size(wanted, advised) {
-    const scale = Math.min(1, largest(wanted, advised) / Math.max(this.width, this.height));
+    const scale = Math.min(1, longerSide(wanted, advised) / Math.max(this.width, this.height));
     const even = n => Math.max(2, 2 * Math.round(n * scale / 2));
     return {width: even(this.width), height: even(this.height)};
   }
 
   /**
-   * The present frame, upright, for who closes it.
+   * The current frame, upright. The caller must close it.
    * @param {number} timestamp in microseconds
-   * @returns {VideoFrame | null} null = there is none now
+   * @returns {VideoFrame | null} null = no frame yet
    */
   frame(timestamp) {
     if (this.#video.readyState < HTMLMediaElement.HAVE_CURRENT_DATA) return null;
     const frame = new VideoFrame(this.#video, {timestamp});
     if (!frame.rotation && !frame.flip) return frame;
-    frame.close(); // encoders leave the turning to who shows it
+    frame.close(); // encoders do not rotate frames
     paint(this.#canvas, this.#video, this.width, this.height);
     return new VideoFrame(this.#canvas, {timestamp, alpha: 'discard'});
   }
@@ -192,14 +192,14 @@ class Moving {
 }
 
 /**
- * The longer side that is of use, px. Only that is taken of advice, which has the
- * shape of frames sent before: a camera may have been turned since.
+ * The longer side that is needed, px. Only the longer side of the advice is used: its
+ * aspect ratio is that of earlier frames, and a camera may have been rotated since.
  */
-const largest = (wanted, advised) => advised ? Math.max(advised.width, advised.height) : Math.max(LARGEST, wanted?.width ?? 0, wanted?.height ?? 0);
+const longerSide = (wanted, advised) => advised ? Math.max(advised.width, advised.height) : Math.max(LARGEST, wanted?.width ?? 0, wanted?.height ?? 0);
 
-/** The picture as JPEG, scaled down so that its longer side has at most `largest` px. */
-function jpeg(canvas, picture, width, height, largest) {
-  const scale = Math.min(1, largest / Math.max(width, height));
+/** The picture as JPEG, scaled down so that its longer side has at most `longerSide` px. */
+function jpeg(canvas, picture, width, height, longerSide) {
+  const scale = Math.min(1, longerSide / Math.max(width, height));
   const w = Math.round(width * scale), h = Math.round(height * scale);
   if (!w || !h) return Promise.resolve(null);
   paint(canvas, picture, w, h);

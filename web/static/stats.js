@@ -1,30 +1,30 @@
-// How a stream goes: rates and times of the last seconds, and their plot.
+// Rates and times of a stream over the last seconds, and their plot.
 
-const SPAN = 3000; // ms that figures look back
-const SECONDS = 60; // that the plot looks back
+const SPAN = 3000; // ms over which rates and times are computed
+const SECONDS = 60; // that the plot shows
 
-/** The value below which that share of the numbers lie; NaN when there are none. */
+/** The quantile of the numbers; NaN when there are none. */
 function quantile(numbers, share) {
   const sorted = numbers.filter(Number.isFinite).sort((a, b) => a - b);
   return sorted.length ? sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] : NaN;
 }
 
-/** What results of a stream say about it. */
+/** The statistics of a stream. */
 export class Stats {
   #began = performance.now();
   #recent = []; // {at, age, timing}, the oldest first
   #sent = []; // {at, bytes}, the oldest first
   #seconds = []; // {age, fps}, the newest last
-  #ended = 0; // seconds that are over
-  #count = 0; // answers in the one that is not
+  #ended = 0; // seconds that are complete
+  #count = 0; // answers in the current second
 
-  /** Takes a result of a Channel. */
+  /** Adds a result of a Stream. */
   add(reply) {
     this.#recent.push({at: performance.now(), age: reply.age, timing: reply.timing ?? {}});
     this.#count++;
   }
 
-  /** Takes how much has been sent in all, a few times a second. @param {number} bytes */
+  /** Adds the total of bytes sent so far; call it a few times a second. @param {number} bytes */
   sent(bytes) {
     const at = performance.now();
     this.#sent.push({at, bytes});
@@ -32,8 +32,8 @@ export class Stats {
   }
 
   /**
-   * The figures of the last seconds: answers a second, bytes sent a second, and
-   * times in ms, medians but for age95. `rest` is what the server does not see.
+   * The last seconds: answers and bytes a second, and times in ms, medians except
+   * age95. `rest` is the time outside of the server.
    */
   now() {
     const at = performance.now();
@@ -53,11 +53,11 @@ export class Stats {
 
   #rate() {
     const first = this.#sent[0], last = this.#sent.at(-1);
-    return (last?.bytes - first?.bytes) / (last?.at - first?.at) * 1000; // NaN where there are no two
+    return (last?.bytes - first?.bytes) / (last?.at - first?.at) * 1000; // NaN with fewer than two
   }
 
-  /** Closes the seconds that are over. */
-  #turn() {
+  /** Completes the seconds that have passed. */
+  #advance() {
     const due = Math.floor((performance.now() - this.#began) / 1000) - this.#ended;
     for (let i = 0; i < Math.min(due, SECONDS); i++) {
       this.#seconds.push({age: this.now().age, fps: this.#count});
@@ -69,7 +69,7 @@ export class Stats {
 
   /** Plots age and answers a second over the last minute. Call it at least once a second. */
   plot(canvas) {
-    this.#turn();
+    this.#advance();
     const ratio = window.devicePixelRatio || 1;
     const w = canvas.width = Math.round(canvas.clientWidth * ratio);
     const h = canvas.height = Math.round(canvas.clientHeight * ratio);

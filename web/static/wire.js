@@ -1,17 +1,17 @@
-// The bytes of millrace.v1: a header in front of each frame.
+// The binary frames of millrace.v1: a header and the payload.
 
 const HEADER = 32, VERSION = 1, FRAME = 1;
 const CODECS = {opaque: 0, jpeg: 1, png: 2, webp: 3, h264: 4, vp8: 5, vp9: 6, av1: 7};
 const KEY = 1, DISCONTINUITY = 2;
 
 /**
- * A frame as it is sent.
+ * Encodes a frame.
  * @param {Blob | Uint8Array} payload
  * @param {{codec: keyof CODECS, sid: number, seq: number, captured: number, key: boolean, discontinuity: boolean}} frame
  *   captured: ms; discontinuity: frames before it were lost
  * @returns {Blob | Uint8Array}
  */
-export function framed(payload, {codec, sid, seq, captured, key, discontinuity}) {
+export function encodeFrame(payload, {codec, sid, seq, captured, key, discontinuity}) {
   const whole = new Uint8Array(HEADER + (payload.byteLength ?? 0));
   const h = new DataView(whole.buffer);
   h.setUint8(0, VERSION);

@@ -59,7 +59,7 @@ export async function session() {
   saw.undecoded = video.dropped;
 
   while (!slow.advised) { // frames that come faster than it can
-    await until(() => slow.room > 0);
+    await until(() => slow.credit > 0);
     slow.send(picture, performance.now(), null);
   }
   saw.advised = slow.advised;

@@ -83,7 +83,7 @@ async function smaller(browser, codec) {
   await c.until(`m.answered >= ${at + 8}`);
   const view = await c.balanced(), results = await c.seen(), drawn = await c.drawn();
   assert.equal(view.errors, 0);
-  assert.match(await c.page.textContent('#counts'), /size that the server advises320 × 240/);
+  assert.match(await c.page.textContent('#counts'), /size advised by the server320 × 240/);
   assert.doesNotMatch(await c.page.textContent('#counts'), /undecoded/);
   assert.ok(drawn.boxes > 0 && drawn.there === drawn.edges, JSON.stringify(drawn));
   const sizes = results.map(r => `${r.width}x${r.height}`);

@@ -1,13 +1,13 @@
-// The figures beside the picture.
+// The panel of measurements beside the picture.
 
 const $ = id => document.getElementById(id);
 const number = (v, digits = 0) => Number.isFinite(v) ? v.toFixed(digits) : '–';
 
 /**
- * Shows how a stream goes.
- * @param {import('./channel.js').Channel} stream
+ * Shows the measurements of a stream.
+ * @param {import('./stream.js').Stream} stream
  * @param {import('./stats.js').Stats} stats
- * @param {number} skipped frames that were not even encoded
+ * @param {number} skipped frames that were not encoded
  */
 export function show(stream, stats, skipped) {
   const now = stats.now();
@@ -20,11 +20,11 @@ export function show(stream, stats, skipped) {
   $('dropped').textContent = reasons.reduce((sum, [, n]) => sum + n, 0);
   rows($('counts'), [
     ['sent', stream.sent],
-    ...(stream.size ? [['size that the server advises', `${stream.size.width} × ${stream.size.height}`]] : []),
+    ...(stream.size ? [['size advised by the server', `${stream.size.width} × ${stream.size.height}`]] : []),
     ['answered', stream.answered],
     ...reasons.map(([reason, n]) => [`dropped: ${reason}`, n]),
     ['errors', stream.errors],
-    ['left out before encoding', skipped],
+    ['skipped before encoding', skipped],
   ]);
 }
 
