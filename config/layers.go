@@ -25,37 +25,47 @@ type Setting struct {
 	List    bool   `json:"list,omitempty"`    // any number of values: the flag may be repeated; the variable separates by commas
 }
 
-// Meaning is what the setting means, what it may be, what leaving it out means, and
-// what a request may ask for.
+// Meaning is what the setting means, and what a request may ask for.
 func (s Setting) Meaning() string {
-	text := s.Doc
+	if s.Request == "" || s.Request == "any" {
+		return s.Doc
+	}
+	return s.Doc + "; a request may ask for " + s.Request
+}
+
+// Text is all that there is to say of the setting in a line.
+func (s Setting) Text() string {
+	text := s.Meaning()
 	if s.Range != "" {
 		text += ": " + s.Range
 	}
-	if s.Unset != "" {
-		text += " (left out: " + s.Unset + ")"
-	}
-	if s.Request != "" && s.Request != "any" {
-		text += "; a request may ask for " + s.Request
+	switch {
+	case s.Default != "":
+		text += " [" + s.Default + "]"
+	case s.Unset != "":
+		text += " [" + s.Unset + "]"
 	}
 	return text
 }
 
-// Text is the meaning with the default.
-func (s Setting) Text() string {
-	if s.Default == "" {
-		return s.Meaning()
-	}
-	return s.Meaning() + " [" + s.Default + "]"
-}
-
+// describe lists the settings of a table, those of a section together.
 func describe(t *setting.Table) []Setting {
 	out := make([]Setting, 0, len(t.Fields()))
-	for _, f := range t.Fields() {
+	first := map[string]int{} // of each section's settings
+	for i, f := range t.Fields() {
+		section, _, _ := strings.Cut(f.Path, ".")
+		if _, known := first[section]; !known {
+			first[section] = i
+		}
 		out = append(out, Setting{
 			Path: f.Path, Doc: f.Help, Default: f.Default, Unset: f.Unset, Range: f.Range(), Request: f.Request, Switch: f.IsBool(), List: f.IsList(),
 		})
 	}
+	slices.SortStableFunc(out, func(a, b Setting) int {
+		x, _, _ := strings.Cut(a.Path, ".")
+		y, _, _ := strings.Cut(b.Path, ".")
+		return first[x] - first[y]
+	})
 	return out
 }
 

@@ -20,6 +20,7 @@ import (
 
 	"millrace/ingest/sinks"
 	"millrace/ingest/streams"
+	"millrace/stream"
 )
 
 // soakStreams are the server's own streams in a soak: one of the configuration
@@ -143,7 +144,7 @@ func (k *soakStreams) churn(rng *rand.Rand) {
 	name := fmt.Sprintf("s%d", n)
 	c := streams.Config{
 		Name: name, Source: k.cameras[rng.IntN(2)].URL, Model: [...]string{"find", "m", "extra"}[rng.IntN(3)],
-		Policy: [...]string{"latest", "every"}[rng.IntN(2)], FPS: float64(rng.IntN(3) * 5),
+		Policy: stream.Policy{Mode: []stream.Mode{stream.Latest, stream.Every}[rng.IntN(2)]}, FPS: float64(rng.IntN(3) * 5),
 	}
 	if rng.IntN(3) == 0 {
 		c.Sinks = []sinks.Settings{&sinks.Webhook{URL: k.hook.URL + "/hook", Secret: "geheim"}}

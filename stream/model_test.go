@@ -201,3 +201,15 @@ func TestPolicy(t *testing.T) {
 		}
 	}
 }
+
+// The policy of one-shot requests is checked for each of them.
+func TestPolicyOfOneShotsIsCheap(t *testing.T) {
+	p := stream.Policy{Mode: stream.Every, Window: 1}
+	if n := testing.AllocsPerRun(100, func() {
+		if err := p.Validate(); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

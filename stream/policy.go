@@ -23,7 +23,7 @@ const (
 // Policy is what a stream wants of freshness and flow. The zero value of a
 // field means "the model's default", filled in by WithDefaults.
 type Policy struct {
-	Mode     Mode          `yaml:"policy" words:"latest every" help:"what happens to frames when there are more of them than compute"`
+	Mode     Mode          `yaml:"policy" unset:"latest" words:"latest every" help:"what happens to frames when there are more of them than compute"`
 	MaxAge   time.Duration `yaml:"max_age_ms" unit:"ms" help:"a frame that would be answered older is dropped"`
 	Deadline time.Duration `yaml:"deadline_ms" unit:"ms" help:"the same, for each frame; the shorter one counts"`
 	MaxFPS   float64       `yaml:"max_fps" min:"0.001" max:"1e6" help:"frames that come sooner are dropped"`
@@ -52,6 +52,9 @@ func (p Priority) String() string {
 	}
 	return fmt.Sprintf("Priority(%d)", p)
 }
+
+// Words returns the names of the priorities.
+func (Priority) Words() []string { return priorities[:] }
 
 // MarshalText implements encoding.TextMarshaler.
 func (p Priority) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
@@ -104,8 +107,8 @@ func (p Policy) WithDefaults(d Policy) Policy {
 
 // Validate says everything that is out of bounds.
 func (p Policy) Validate() error {
-	if p == (Policy{Mode: Latest}) || p == (Policy{Mode: Every}) || p == (Policy{}) {
-		return nil // the policies of one-shot requests, which are many
+	if p == (Policy{Mode: Every, Window: 1}) {
+		return nil // that of every one-shot request: reading the tags takes longer than opening its stream
 	}
 	errs := setting.Of("", &p).Check()
 	if p.Priority >= Priorities {

@@ -66,7 +66,7 @@ func (s settings) text(w io.Writer) error {
 		}
 		rows = append(rows, []string{title})
 		for _, s := range list {
-			rows = append(rows, []string{"  " + s.Path, s.Default, s.Meaning()})
+			rows = append(rows, []string{"  " + s.Path, s.Text()})
 		}
 	}
 	add("SERVER (file, flag, variable)", s.Server)
@@ -103,9 +103,9 @@ Sizes are written ` + "`512KiB`, `8MiB`, `1GB`" + `; spans of time ` + "`5ms`, `
 func (s settings) markdown(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString(configPage)
-	b.WriteString("\n## The server\n\n| key | flag | variable | default | meaning |\n|---|---|---|---|---|\n")
+	b.WriteString("\n## The server\n\n| key | flag | variable | default | values | meaning |\n|---|---|---|---|---|---|\n")
 	for _, k := range s.Server {
-		fmt.Fprintf(&b, "| `%s` | `--%s` | `%s` | %s | %s |\n", k.Path, k.Flag, k.Env, code(k.Default), cell(k.Meaning()))
+		fmt.Fprintf(&b, "| `%s` | `--%s` | `%s` | %s | %s | %s |\n", k.Path, k.Flag, k.Env, standard(k), cell(k.Range), cell(k.Meaning()))
 	}
 	fmt.Fprintf(&b, "\n`%s` adds models, separated by semicolons, as `--model` does.\n", config.EnvModels)
 	b.WriteString("\n## A model\n\nKeys of an entry under `models`.\n\n")
@@ -126,18 +126,18 @@ func (s settings) markdown(w io.Writer) error {
 
 // keys writes the table of settings that are keys of the file alone.
 func keys(b *strings.Builder, list []config.Setting) {
-	b.WriteString("| key | default | meaning |\n|---|---|---|\n")
+	b.WriteString("| key | default | values | meaning |\n|---|---|---|---|\n")
 	for _, k := range list {
-		fmt.Fprintf(b, "| `%s` | %s | %s |\n", k.Path, code(k.Default), cell(k.Meaning()))
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", k.Path, standard(k), cell(k.Range), cell(k.Meaning()))
 	}
 }
 
-// code marks a value up, if there is one.
-func code(s string) string {
-	if s == "" {
-		return ""
+// standard is what a setting is when it is left out.
+func standard(k config.Setting) string {
+	if k.Default == "" {
+		return cell(k.Unset)
 	}
-	return "`" + s + "`"
+	return "`" + k.Default + "`"
 }
 
 // cell keeps text from ending a table's cell.

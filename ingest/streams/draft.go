@@ -136,7 +136,7 @@ func parse(object map[string]any) (Config, error) {
 	}
 	c, err := d.Config()
 	if err == nil {
-		err = c.Validate()
+		err = first(c.Validate())
 	}
 	if err == nil {
 		err = sources.Check("source", c.Source)
@@ -154,10 +154,10 @@ func setByRequest(f setting.Field, v any) error {
 
 // first returns the first of joined errors.
 func first(err error) error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		return joined.Unwrap()[0]
+	for _, err := range setting.Split(err) {
+		return err
 	}
-	return err
+	return nil
 }
 
 // changeable are the settings that can change while a stream runs.
@@ -178,7 +178,7 @@ func (c Config) changed(object map[string]any) (Config, error) {
 		if err := setByRequest(f, v); err != nil {
 			return err
 		}
-		if now := cmp.Or(before, f.Default); f.String() != now {
+		if now := cmp.Or(before, string(stream.Latest)); f.String() != now {
 			return stream.Errorf(stream.Conflict, f.Path, "is %s and cannot change: make the stream anew", now)
 		}
 		return nil
@@ -186,9 +186,5 @@ func (c Config) changed(object map[string]any) (Config, error) {
 	if err != nil {
 		return c, err
 	}
-	next, err := d.Config()
-	if err == nil {
-		_, err = next.policy()
-	}
-	return next, err
+	return d.Config()
 }

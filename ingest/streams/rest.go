@@ -132,11 +132,7 @@ func (f *runner) change(object map[string]any) (Config, error) {
 		return next, err
 	}
 	if f.stream != nil {
-		policy, err := next.policy()
-		if err == nil {
-			err = f.stream.Update(policy)
-		}
-		if err != nil {
+		if err := f.stream.Update(next.policy()); err != nil {
 			return next, err
 		}
 		switch {
@@ -228,10 +224,10 @@ func (f *runner) report() report {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r.Paused = f.now.Paused
-	p, _ := f.now.policy()
+	p := f.now.policy()
 	if running != nil {
 		p = running.Policy()
 	}
-	r.Policy = reportPolicy{p.Mode, p.MaxAge.Milliseconds(), p.Deadline.Milliseconds(), p.MaxFPS, p.Window, [...]string{"normal", "high", "low"}[p.Priority]}
+	r.Policy = reportPolicy{p.Mode, p.MaxAge.Milliseconds(), p.Deadline.Milliseconds(), p.MaxFPS, p.Window, p.Priority.String()}
 	return r
 }

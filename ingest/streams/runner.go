@@ -148,10 +148,7 @@ func (f *runner) once() (opened bool, err error) {
 	f.mu.Lock()
 	before := f.now
 	f.mu.Unlock()
-	policy, err := before.policy()
-	if err != nil {
-		return false, err
-	}
+	policy := before.policy()
 	o := &feed{f: f, cancel: cancel, ctx: ctx, window: ingest.NewWindow()}
 	st, err := f.a.backend.Open(f.config.Model, f.config.Version, stream.Options{Policy: policy}, o)
 	if err != nil {
@@ -161,7 +158,7 @@ func (f *runner) once() (opened bool, err error) {
 	src := sources.New(f.sourceOptions(o))
 	f.mu.Lock()
 	f.source, f.stream, f.idle = src, st, nil
-	if next, _ := f.now.policy(); next != policy { // changed since it was read above
+	if next := f.now.policy(); next != policy { // changed since it was read above
 		err = st.Update(next)
 	}
 	if f.now.Paused {

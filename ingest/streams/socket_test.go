@@ -15,6 +15,7 @@ import (
 
 	"millrace/ingest"
 	"millrace/ingest/streams"
+	"millrace/stream"
 )
 
 // dial watches the results of door over WebSocket.
@@ -146,7 +147,7 @@ func TestWatchToTheEnd(t *testing.T) {
 		}
 	}))
 	t.Cleanup(srv.Close)
-	r := start(t, streams.Options{Streams: []streams.Config{{Name: "door", Source: srv.URL, Model: "eyes", Policy: "every"}}})
+	r := start(t, streams.Options{Streams: []streams.Config{{Name: "door", Source: srv.URL, Model: "eyes", Policy: stream.Policy{Mode: stream.Every}}}})
 	ws := r.socket()
 	events, plain := r.watch("results", ""), r.watch("results", "application/x-ndjson")
 	r.until("door", "three watch", func(s shown) bool { return s.Watchers == 3 })

@@ -85,7 +85,7 @@ func TestFileToSinks(t *testing.T) {
 	}))
 	defer hook.Close()
 	r := start(t, streams.Options{Streams: []streams.Config{{
-		Name: "door", Source: clip(t, 3), Model: "eyes", Policy: "every",
+		Name: "door", Source: clip(t, 3), Model: "eyes", Policy: stream.Policy{Mode: stream.Every},
 		Sinks: []sinks.Settings{&sinks.File{Path: out}, &sinks.Webhook{URL: hook.URL, Secret: "geheim"}},
 	}}})
 	// The video may be over before the webhook has tried often enough: it is given
@@ -314,7 +314,7 @@ func TestWrongTypes(t *testing.T) {
 func TestRotation(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "results.jsonl")
 	r := start(t, streams.Options{Streams: []streams.Config{{
-		Name: "door", Source: clip(t, 4), Model: "eyes", Policy: "every", Sinks: []sinks.Settings{&sinks.File{Path: out, MaxSize: 1 << 10}},
+		Name: "door", Source: clip(t, 4), Model: "eyes", Policy: stream.Policy{Mode: stream.Every}, Sinks: []sinks.Settings{&sinks.File{Path: out, MaxSize: 1 << 10}},
 	}}})
 	r.until("door", "ended", func(s shown) bool { return s.State == "ended" })
 	files, err := filepath.Glob(out + "*")

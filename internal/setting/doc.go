@@ -19,6 +19,7 @@
 //	              address: HOST:PORT or off
 //	unit          bytes: written 64MiB; ms: a time.Duration written as a number of milliseconds
 //	request       "any" where a request may set it, or the most that one may ask for
+//	              (request and unset of a section hold for what it has, too)
 //	short         other names that requests may use, separated by spaces
 //	path          "file": a path that starts from the folder of the configuration file
 //

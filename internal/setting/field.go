@@ -56,12 +56,15 @@ var (
 
 // newField reads the tags. It panics where they make no sense: this is a mistake
 // of the program, found by the first test that looks at the struct.
-func newField(path string, sf reflect.StructField, at func(bool) reflect.Value) Field {
+func newField(path string, sf reflect.StructField, says inherited, at func(bool) reflect.Value) Field {
 	tag := sf.Tag
 	f := Field{
-		Path: path, Help: tag.Get("help"), Default: tag.Get("default"), Unset: tag.Get("unset"), Request: tag.Get("request"),
+		Path: path, Help: tag.Get("help"), Default: tag.Get("default"), Unset: says.unset, Request: says.request,
 		Words: strings.Fields(tag.Get("words")), Short: strings.Fields(tag.Get("short")), File: tag.Get("path") == "file",
 		unit: tag.Get("unit"), form: tag.Get("form"), typ: sf.Type, at: at,
+	}
+	if f.Default != "" {
+		f.Unset = ""
 	}
 	if f.typ.Kind() == reflect.Pointer {
 		f.typ, f.isPointer = f.typ.Elem(), true

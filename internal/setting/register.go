@@ -59,7 +59,7 @@ func (t *Table) AddParts(scope string, parts *[]any) {
 			*parts = append((*parts)[:len(*parts):len(*parts)], v.Interface())
 			return v.Elem()
 		}
-		t.add(s.at, s.typ, get)
+		t.add(s.at, s.typ, inherited{}, get)
 	}
 }
 

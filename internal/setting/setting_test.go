@@ -57,7 +57,7 @@ type all struct {
 	Scale  [3]float32    `yaml:"scale" help:"one or three numbers"`
 	Labels string        `yaml:"labels" path:"file" help:"a file"`
 	Inner  inner         `yaml:"inner"`
-	Maybe  *optional     `yaml:"maybe"`
+	Maybe  *optional     `yaml:"maybe" request:"any" unset:"none"`
 	Shared shared        `yaml:",inline"`
 	Models []inner       `yaml:"models"`
 }
@@ -176,6 +176,17 @@ func TestCheck(t *testing.T) {
 	setting.Fill(&a.Inner)
 	if errs := setting.Of("", &all{}).Check(); len(errs) != 0 {
 		t.Errorf("zero fields: %q", errs)
+	}
+}
+
+// What the tags of a section say holds for its settings.
+func TestInherit(t *testing.T) {
+	table := setting.Of("", &all{})
+	if f, _ := table.Find("maybe.ratio"); f.Request != "any" || f.Unset != "none" {
+		t.Errorf("got %q, %q", f.Request, f.Unset)
+	}
+	if f, _ := table.Find("inner.size"); f.Request != "" || f.Unset != "" {
+		t.Errorf("got %q, %q", f.Request, f.Unset)
 	}
 }
 

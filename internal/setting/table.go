@@ -1,6 +1,7 @@
 package setting
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -26,10 +27,18 @@ func Of(at string, ptr any) *Table {
 // Add adds the settings of another struct.
 func (t *Table) Add(at string, ptr any) {
 	v := reflect.ValueOf(ptr).Elem()
-	t.add(at, v.Type(), func(bool) reflect.Value { return v })
+	t.add(at, v.Type(), inherited{}, func(bool) reflect.Value { return v })
 }
 
-func (t *Table) add(at string, typ reflect.Type, get func(create bool) reflect.Value) {
+// inherited is what the tags of a section say for the settings in it that say nothing
+// of their own.
+type inherited struct{ request, unset string }
+
+func (i inherited) with(tag reflect.StructTag) inherited {
+	return inherited{cmp.Or(tag.Get("request"), i.request), cmp.Or(tag.Get("unset"), i.unset)}
+}
+
+func (t *Table) add(at string, typ reflect.Type, up inherited, get func(create bool) reflect.Value) {
 	for i := range typ.NumField() {
 		sf := typ.Field(i)
 		name, options, named := nameOf(sf)
@@ -50,12 +59,12 @@ func (t *Table) add(at string, typ reflect.Type, get func(create bool) reflect.V
 			if _, twice := t.Find(path); twice {
 				panic(fmt.Sprintf("setting: %s is described twice", path))
 			}
-			t.fields = append(t.fields, newField(path, sf, field))
+			t.fields = append(t.fields, newField(path, sf, up.with(sf.Tag), field))
 		case sf.Type.Kind() == reflect.Struct && (named || sf.Anonymous):
 			if sf.Anonymous && !named || options == "inline" {
 				path = at
 			}
-			t.add(path, sf.Type, field)
+			t.add(path, sf.Type, up.with(sf.Tag), field)
 		case named && sf.Type.Kind() == reflect.Pointer && sf.Type.Elem().Kind() == reflect.Struct:
 			inner := func(create bool) reflect.Value {
 				p := field(create)
@@ -68,7 +77,7 @@ func (t *Table) add(at string, typ reflect.Type, get func(create bool) reflect.V
 				return p.Elem()
 			}
 			t.sections[path] = func() { inner(true) }
-			t.add(path, sf.Type.Elem(), inner)
+			t.add(path, sf.Type.Elem(), up.with(sf.Tag), inner)
 		}
 	}
 }

@@ -34,7 +34,7 @@ type Boxes struct {
 	Scores     string  `yaml:"scores" help:"the tensor of scores, [n] or [n, classes]"`
 	Classes    string  `yaml:"classes" help:"the tensor of classes, [n], where scores has none"`
 	Format     string  `yaml:"format" default:"xyxy" words:"xyxy xywh cxcywh" help:"of the raw boxes"`
-	Units      string  `yaml:"units" default:"pixels" words:"pixels normalised" help:"pixels of the model's input, or normalised to 0..1"`
+	Units      string  `yaml:"units" default:"pixels" words:"pixels normalised" help:"of coordinates: pixels of the model's input, or normalised to 0..1"`
 	Activation string  `yaml:"activation" default:"none" words:"none softmax sigmoid" help:"of the raw scores"`
 	Background bool    `yaml:"background" help:"class 0 is the background and never answered; the others are counted from 0 after it"`
 	Threshold  float64 `yaml:"threshold" default:"0.5" above:"0" max:"1" help:"least score"`
@@ -46,7 +46,7 @@ type Boxes struct {
 type YOLO struct {
 	Output    string  `yaml:"output" help:"the tensor of boxes with their scores"`
 	Layout    string  `yaml:"layout" words:"v5 v8" unset:"told by the shape where it can be" help:"v5 is [n, 5+classes], objectness times class; v8 is [4+classes, n]"`
-	Units     string  `yaml:"units" default:"pixels" words:"pixels normalised" help:"pixels of the model's input, or normalised to 0..1"`
+	Units     string  `yaml:"units" default:"pixels" words:"pixels normalised" help:"of coordinates: pixels of the model's input, or normalised to 0..1"`
 	Threshold float64 `yaml:"threshold" default:"0.25" above:"0" max:"1" help:"least score"`
 	IoU       float64 `yaml:"iou" default:"0.45" above:"0" help:"overlap past which the lower of two boxes of a class is left out; 1 = never"`
 	Max       int     `yaml:"max" default:"100" min:"1" max:"1000" help:"boxes at most"`
@@ -63,7 +63,7 @@ type Masks struct {
 type Keypoints struct {
 	Output    string  `yaml:"output" help:"the tensor of points, [k, 2|3], [n, k, 2|3], or heatmaps [k, h, w]"`
 	Scores    string  `yaml:"scores" help:"the tensor of scores, if there is one"`
-	Units     string  `yaml:"units" default:"pixels" words:"pixels normalised" help:"pixels of the model's input, or normalised to 0..1"`
+	Units     string  `yaml:"units" default:"pixels" words:"pixels normalised" help:"of coordinates: pixels of the model's input, or normalised to 0..1"`
 	Threshold float64 `yaml:"threshold" unset:"none" above:"0" max:"1" help:"least score of an answer"`
 }
 
