@@ -39,18 +39,18 @@ test: ## install what the tests need, run the fast ones (under five minutes)
 	@scripts/onnxruntime.sh
 	@scripts/test.sh $(ARGS)
 
-check: test check-rest ## test, then all that takes longer: run it before a commit
+check: test check-rest ## test, then all slower checks: run it before a commit
 
 check-rest: ## what check adds to test: the long tests, the race detector, fuzzing, staticcheck, tidy, generated files
 	@scripts/deps.sh check
 	@scripts/onnxruntime.sh
 	@scripts/check.sh '$(STATICCHECK)'
 
-bench: ## Millrace beside bare loops, ratio by ratio (5 minutes); ARGS='-rows ws', -json; MICRO=1: the micro-benchmarks, ARGS='-bench Ring -count 6'
+bench: ## compare Millrace with bare loops (5 minutes); ARGS='-rows ws', -json; MICRO=1: the micro-benchmarks, ARGS='-bench Ring -count 6'
 	@scripts/onnxruntime.sh
 	$(if $(MICRO),go test -tags '$(TAGS)' -run '^$$' -bench . -benchmem ./... $(ARGS),go run -tags '$(TAGS)' ./cmd/millrace-bench $(ARGS))
 
-bench-overload: ## more than it can do: goodput and age of answers, fairness, many streams, dead cameras (5 minutes); ARGS='-rows fairness', -json
+bench-overload: ## overload: goodput and age of answers, fairness, many streams, dead cameras (5 minutes); ARGS='-rows fairness', -json
 	@scripts/onnxruntime.sh
 	go run -tags '$(TAGS)' ./cmd/millrace-bench -rows '^overload|^fairness|^many|^cameras-dead' $(ARGS)
 
@@ -65,5 +65,5 @@ deps: ## install what build, demo, test and check need; without root, name it
 onnxruntime: ## fetch the library for ONNX models into the cache folder, once
 	@scripts/onnxruntime.sh
 
-clean: ## remove what the targets above leave behind
+clean: ## remove what these targets make
 	rm -rf bin out
