@@ -110,9 +110,5 @@ func (p Policy) Validate() error {
 	if p == (Policy{Mode: Every, Window: 1}) {
 		return nil // that of every one-shot request: reading the tags takes longer than opening its stream
 	}
-	errs := setting.Of("", &p).Check()
-	if p.Priority >= Priorities {
-		errs = append(errs, Errorf(InvalidArgument, "priority", "%d is not a priority", p.Priority))
-	}
-	return setting.Join(errs...)
+	return setting.Join(setting.Of("", &p).Check()...)
 }
