@@ -10,8 +10,8 @@ staticcheck() {
     fi
 }
 
-# tidy holds go.mod and go.sum to what `go mod tidy` writes, which may have to
-# ask for modules that only the tests of modules need.
+# tidy compares go.mod and go.sum with what `go mod tidy` writes, which may need the
+# proxy for modules that only tests of dependencies use.
 tidy() {
     difference=$(go mod tidy -diff) && return
     [ -n "$difference" ] || { echo "skipped: the Go proxy does not answer"; return 0; }
@@ -19,7 +19,7 @@ tidy() {
     return 1
 }
 
-# snapshot is the state of the checkout, to see whether a step changed files.
+# snapshot prints a checksum of the checkout, to detect that a step changed files.
 snapshot() { { git status --porcelain && git diff HEAD; } | cksum; }
 
 generate() {

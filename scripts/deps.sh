@@ -1,9 +1,8 @@
 #!/bin/sh
-# deps.sh SET... puts what the sets (build, demo, test, check) need on this machine.
+# deps.sh SET... installs what the sets (build, demo, test, check) need.
 #
-# As root with apt-get it installs what is missing, and nothing that is there.
-# Otherwise it names the packages and exits 0: build and tests go on with what
-# there is.
+# As root with apt-get it installs the missing packages. Otherwise it names them and
+# exits 0: build and tests go on without them.
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd) || exit 1
 

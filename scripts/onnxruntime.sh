@@ -1,8 +1,8 @@
 #!/bin/sh
 # onnxruntime.sh fetches the library that ONNX models run on into the user's
 # cache folder, once; fresh clones share it. It is one file out of npm's
-# package onnxruntime-node, whose digest is pinned. Without it everything else
-# works, so a failure is told and is none of this script's.
+# package onnxruntime-node, whose digest is pinned. Everything else works
+# without it, so a failure is reported and the exit status is 0.
 set -u
 version=1.27.0
 sha512=404cc6c2bbcd060bf8b8f55d9db1ec3861b81ba4fdea676570523c68028f8cc53cc0e3e956870f5dbea4dd01a46996a0553bf61bd0679dba3a67725d5ebd5f43

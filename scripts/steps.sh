@@ -1,7 +1,7 @@
 # steps.sh is read by the scripts that run tests: the steps they share.
 #
-# Each step runs even when one before it failed, so that one run shows all that
-# is wrong. finish exits with 1 when any step failed.
+# Each step runs even when one before it failed, so that one run shows all
+# failures. finish exits with 1 when any step failed.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 

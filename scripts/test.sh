@@ -3,7 +3,7 @@
 # ones (testing.Short), and the race detector on the rest, are in check.sh.
 . "$(dirname "$0")/steps.sh"
 
-# Folders whose goroutines share memory, but for packages below them that only compute.
+# Folders whose goroutines share memory, and packages below them that have none.
 concurrent='stream|batching|workers|ingest/ws|client'
 computing='motion|tracking|postprocess'
 
@@ -14,8 +14,8 @@ format() {
 
 step format format
 step vet go vet -tags "$tags" ./...
-# -vet=off: the step before it did that. Much of what tests do is to wait: for
-# processes, time-outs and replies, so more of them run at once than there are cores.
+# -vet=off: the step before has vetted. Tests mostly wait, for processes, time-outs and
+# replies, so more of them run in parallel than there are cores.
 step test go test -short -vet=off -p 4 -parallel 8 -timeout 4m -tags "$tags" "$@" ./...
 # shellcheck disable=SC2046 # a list of words
 step race go test -short -vet=off -p 4 -parallel 8 -race -timeout 4m -tags "invariants,$tags" "$@" $(packages "$concurrent" | grep -vE "/($computing)\$")

@@ -168,7 +168,7 @@ func receiver(d *ast.FuncDecl) string {
 	return name
 }
 
-// TestInternalTypes holds the test above to what it is to find, and to pass by.
+// TestInternalTypes checks what internalTypes finds, and what it ignores.
 func TestInternalTypes(t *testing.T) {
 	for src, want := range map[string]string{
 		`func F(n int, b *buf.Buf) {}`:                                        "F: buf.Buf",

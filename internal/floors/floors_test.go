@@ -7,13 +7,13 @@ import (
 	"testing"
 )
 
-// TestTree holds the repository as it stands to the rules.
+// TestTree checks the repository against the rules.
 func TestTree(t *testing.T) {
 	tree, err := load("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A loader that sees nothing would let everything pass.
+	// A loader that finds nothing would let every test pass.
 	for _, must := range []string{"internal/floors/floors_test.go", "internal/floors/rules_test.go"} {
 		if _, ok := tree[must]; !ok {
 			t.Fatalf("the loader did not see %s, only %d files", must, len(tree))
@@ -24,7 +24,7 @@ func TestTree(t *testing.T) {
 	}
 }
 
-// TestFaults breaks each rule once, beside the nearest thing that is allowed.
+// TestFaults breaks each rule once, next to a similar case that is allowed.
 func TestFaults(t *testing.T) {
 	imports := func(from string, to ...string) map[string]file {
 		dir := from[strings.LastIndex(from, "/")+1:]
@@ -106,7 +106,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestLoad checks what the loader reads from a tree, and what it passes by.
+// TestLoad checks what the loader reads from a tree, and what it skips.
 func TestLoad(t *testing.T) {
 	root := t.TempDir()
 	write(t, root, map[string]string{

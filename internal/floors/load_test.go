@@ -1,6 +1,6 @@
 // Package floors owns the rules that keep the packages apart: which may import
-// which, who may know the telemetry libraries, how long a file may grow. It is
-// tests only, and reads sources as text: it imports no other package of the module.
+// which, which may use the telemetry libraries, and how long a file may be. It has
+// tests only, which parse sources: it imports no other package of the module.
 package floors
 
 import (
@@ -17,9 +17,8 @@ import (
 	"testing"
 )
 
-// load reads every source file below root, whatever its build tags. It passes
-// by what the go command passes by, and build output, installed packages and
-// modules of their own.
+// load reads every source file below root, whatever its build tags. It skips
+// what the go command skips, build output, installed packages and nested modules.
 func load(root string) (map[string]file, error) {
 	tree := map[string]file{}
 	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {

@@ -13,8 +13,8 @@ const module = "millrace"
 // maxLines is the length past which a file must be split.
 const maxLines = 800
 
-// floor of each top-level folder, and of a folder below one that stands on a floor
-// of its own. Imports go from a higher floor to a lower one.
+// floor of each top-level folder, and of folders below one that have a floor of
+// their own. Imports go from a higher floor to a lower one.
 var floor = map[string]int{
 	"stream/coded": -1, // the error that every package returns
 	"stream/buf":   -1, // leased memory
@@ -42,7 +42,7 @@ var layers = map[string][][]string{
 	"ingest/ws": {{"encode", "payload"}, {"conn"}, {"replies"}, {"pull"}, {"plain", "calls", "v1"}},
 }
 
-// telemetry may be imported by tracing alone; the others offer hooks.
+// telemetry may be imported by tracing alone; the others have hooks.
 var telemetry = []string{
 	"go.opentelemetry.io/",
 	"github.com/prometheus/",

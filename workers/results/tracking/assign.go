@@ -2,7 +2,7 @@ package tracking
 
 import "math"
 
-// matcher assigns boxes to tracks. Its memory is used again.
+// matcher assigns boxes to tracks. It reuses its memory.
 type matcher struct {
 	overlap []float64 // boxes x tracks
 	of      []int     // track of each box, -1 for none

@@ -10,16 +10,16 @@ import (
 	"millrace/workers/results"
 )
 
-// Settings say whether and how the boxes of a stream's frames are followed.
+// Settings configure tracking.
 type Settings struct {
 	Track bool `yaml:"track" help:"give the boxes of a stream ids that stay with what they show, as output ids"`
 	Config
 }
 
-// On says whether boxes are followed.
+// On reports whether tracking is on.
 func (s Settings) On() bool { return s.Track }
 
-// Validate has nothing to say beside the bounds that tags give.
+// Validate returns nil: the tags have all bounds.
 func (s Settings) Validate() error { return nil }
 
 // Stage adds the ids of boxes to a result, in the section output.
@@ -93,7 +93,7 @@ func (t *stage) readBoxes(data []byte) {
 	}
 }
 
-// readScores adds the boxes' scores, and classes where the result has them.
+// readScores adds the boxes' scores, and their classes if the result has them.
 func (t *stage) readScores(outputs []stream.Tensor) {
 	for _, o := range outputs {
 		switch {
@@ -113,7 +113,7 @@ func float32At(data []byte, i int) float32 {
 	return math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:]))
 }
 
-// timeOf is a frame's own time: the client's, or when it came.
+// timeOf returns a frame's time: the client's capture time, or its receipt.
 func timeOf(r *stream.Request) time.Duration {
 	if r.CaptureUS == 0 {
 		return time.Duration(r.Timing.Received)

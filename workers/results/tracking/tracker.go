@@ -2,11 +2,11 @@ package tracking
 
 import "time"
 
-// Tracker follows the boxes of one stream. It is for one goroutine at a time.
+// Tracker tracks the boxes of one stream. It is for one goroutine at a time.
 type Tracker struct {
 	conf   Config
 	last   time.Duration // of the stream's clock
-	now    time.Duration // of a clock that only goes forward
+	now    time.Duration // of a monotonic clock
 	next   int64
 	tracks []*track
 	spare  []*track
@@ -19,7 +19,7 @@ func New(c Config) *Tracker {
 	return &Tracker{conf: c.withDefaults(), next: 1}
 }
 
-// Reset forgets what was followed. Ids go on, so that none is given twice.
+// Reset ends all tracks. Ids continue, so that none is given twice.
 func (t *Tracker) Reset() {
 	t.spare = append(t.spare, t.tracks...)
 	clear(t.tracks)
@@ -27,10 +27,10 @@ func (t *Tracker) Reset() {
 }
 
 // Update takes the boxes of the next frame, captured at the given moment of the
-// stream's clock, and returns an id for each: 0 for what is not sure yet, or no
-// box. Ids begin at 1 and are never given twice. The result is valid until the
-// next call. Where the clock stands still or jumps back, a frame's time of 1/30 s
-// is taken to have passed; after a gap of 10 s everything is new.
+// stream's clock, and returns an id for each: 0 for a track that is not
+// confirmed, or an invalid box. Ids begin at 1 and are never given twice. The result is valid until the
+// next call. Where the clock does not advance or jumps back, 1/30 s is
+// assumed to have passed; after a gap of 10 s all tracks are new.
 func (t *Tracker) Update(at time.Duration, boxes []Box) []int64 {
 	t.advance(at)
 	t.ids = t.ids[:0]
@@ -93,7 +93,7 @@ func (t *Tracker) beginTrack(b *Box) int64 {
 	return t.countHit(k)
 }
 
-// countHit notes that the track has a box now, and returns its id.
+// countHit counts a box for the track, and returns the track's id.
 func (t *Tracker) countHit(k *track) int64 {
 	k.seen = t.now
 	if k.id == 0 {
