@@ -80,7 +80,12 @@ func TestModels(t *testing.T) {
 		Name string
 		Keys map[string]string `json:"parameters"`
 	}
-	if err := json.Unmarshal([]byte(out), &kinds); err != nil || code != 0 || len(kinds) < 3 || kinds[0].Name != "delay" || kinds[0].Keys["fixed"] == "" {
+	keys := map[string]map[string]string{}
+	err := json.Unmarshal([]byte(out), &kinds)
+	for _, k := range kinds {
+		keys[k.Name] = k.Keys
+	}
+	if err != nil || code != 0 || keys["delay"]["fixed"] == "" || keys["identity"] == nil {
 		t.Errorf("exit status %d, %v, %s", code, err, out)
 	}
 }
