@@ -50,7 +50,7 @@ type Memory struct {
 type Log struct {
 	Level  string `yaml:"level" default:"info" words:"debug info warn error" help:"the least that is logged"`
 	Format string `yaml:"format" default:"text" words:"text json" help:"of each line"`
-	File   string `yaml:"file" unset:"standard error" help:"a file to append to"`
+	File   string `yaml:"file" help:"a file to append to, beside standard error"`
 }
 
 // Sources is about videos that clients ask the server to pull.
