@@ -26,7 +26,8 @@ type listener struct {
 }
 
 // listeners are all that there are, in the order in which the ready line names them.
-// An adapter may also be an ingest.Measured, Drainer or Starter, and a listens.
+// An adapter may also be an ingest.Measured, Drainer or Starter, and a listens. Its
+// settings may be its own: see docs/extending.md.
 var listeners = []listener{
 	{name: "native", open: openNative},
 	{name: "http", addr: func(c *Config) string { return c.HTTP }, scheme: "http", open: openHTTP},
@@ -127,11 +128,11 @@ func (s *Server) open() error {
 		}
 		s.adapters = append(s.adapters, a)
 		if a, ok := a.(listens); ok {
-			s.closers = append(s.closers, a.Close)
 			taken, err := a.Listen()
 			if err != nil {
 				return fmt.Errorf("%s: %w", l.name, err)
 			}
+			s.closers = append(s.closers, a.Close)
 			s.listeners = append(s.listeners, l.at(taken.String(), s.tls != nil))
 		}
 	}
