@@ -32,9 +32,9 @@ generate() {
 step staticcheck staticcheck "$1"
 step tidy tidy
 step generate generate
-# Every test, the long ones too: those that play clips and drive a browser keep
-# time and are run as built, the others with the race detector and what invariants adds.
-programs='cmd|web|examples'
+# Every test, the long ones too: those that play clips, drive a browser or compile are
+# run as built, the others with the race detector and what invariants adds.
+programs='cmd|web|examples|docs'
 # shellcheck disable=SC2046 # a list of words
 step long go test -vet=off -timeout 20m -tags "$tags" $(packages "$programs")
 # shellcheck disable=SC2046 # a list of words

@@ -1,0 +1,125 @@
+// Package docs holds pages to the code: what they say how to write builds and runs.
+// It is tests only.
+package docs
+
+import (
+	"bytes"
+	"encoding/json"
+	"go/format"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime/debug"
+	"strings"
+	"testing"
+)
+
+// Links between pages, and from pages to code, lead to files.
+func TestLinks(t *testing.T) {
+	pages := []string{"../README.md"}
+	for _, pattern := range []string{"*.md", "adr/*.md", "../examples/*/*.md"} {
+		more, _ := filepath.Glob(pattern)
+		pages = append(pages, more...)
+	}
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = regexp.MustCompile("(?ms)^```.*?^```$").ReplaceAll(text, nil)
+		for _, link := range regexp.MustCompile(`\]\(([^()#: ]+)(?:#[^() ]*)?\)`).FindAllSubmatch(text, -1) {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(page), string(link[1]))); err != nil {
+				t.Errorf("%s: %v", page, err)
+			}
+		}
+	}
+}
+
+// TestExtending puts the code of extending.md into the module, by an overlay of the
+// go command, and runs testdata/extended_test.go there, and the tests that run over all
+// batchers.
+func TestExtending(t *testing.T) {
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("extending.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	replace := map[string]string{filepath.Join(root, "docs/extended_test.go"): filepath.Join(root, "docs/testdata/extended_test.go")}
+	work := t.TempDir()
+	for _, block := range regexp.MustCompile("(?ms)^```(go|diff)\n(?:// |--- )(\\S+)\n\n?(.*?)^```$").FindAllSubmatch(page, -1) {
+		kind, name, text := string(block[1]), string(block[2]), block[3]
+		path := filepath.Join(root, name)
+		before, err := os.ReadFile(path)
+		switch {
+		case kind == "go" && err == nil:
+			t.Fatalf("%s is there already", name)
+		case kind == "diff" && err != nil:
+			t.Fatal(err)
+		case kind == "diff":
+			text = insert(t, name, before, text)
+		}
+		if formatted, err := format.Source(text); err != nil || !bytes.Equal(formatted, text) {
+			t.Fatalf("%s is not formatted (gofmt): %v", name, err)
+		}
+		replace[path] = filepath.Join(work, strings.ReplaceAll(name, "/", "_"))
+		if err := os.WriteFile(replace[path], text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if testing.Short() {
+		t.Skip("compiles half of the module again")
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(work, "overlay.json")
+	if err := os.WriteFile(file, overlay, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"-run", "^TestExtended", "./docs"},
+		{"-run", "^TestEveryBatcher$", "./batching", "-rapid.nofailfile"},
+	} {
+		cmd := exec.Command("go", append([]string{"test", "-overlay", file, "-tags", tags(), "-vet=off"}, args...)...)
+		cmd.Dir = root
+		if out, err := cmd.CombinedOutput(); err != nil || bytes.Contains(out, []byte("no tests to run")) {
+			t.Errorf("%v\n%s", err, out)
+		}
+	}
+}
+
+// insert puts the lines of a diff that begin with + behind those that they follow
+// there, each of which the file has once.
+func insert(t *testing.T, name string, file, diff []byte) []byte {
+	t.Helper()
+	var at int // behind the line before
+	for line := range strings.Lines(string(diff)) {
+		mark, line := line[0], line[1:]
+		if mark == '+' {
+			file = append(append(append([]byte(nil), file[:at]...), line...), file[at:]...)
+		} else if bytes.Count(file, []byte(line)) != 1 {
+			t.Fatalf("%s has not once the line %q", name, line)
+		} else {
+			at = bytes.Index(file, []byte(line))
+		}
+		at += len(line)
+	}
+	return file
+}
+
+// tags are the build tags of this test, so that what was compiled for it is used
+// again.
+func tags() string {
+	info, _ := debug.ReadBuildInfo()
+	for _, s := range info.Settings {
+		if s.Key == "-tags" {
+			return s.Value
+		}
+	}
+	return ""
+}
