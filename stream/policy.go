@@ -110,5 +110,10 @@ func (p Policy) Validate() error {
 	if p == (Policy{Mode: Every, Window: 1}) {
 		return nil // that of every one-shot request: reading the tags takes longer than opening its stream
 	}
-	return setting.Join(setting.Of("", &p).Check()...)
+	return p.check()
 }
+
+// check is apart because it moves p to the heap.
+//
+//go:noinline
+func (p Policy) check() error { return setting.Join(setting.Of("", &p).Check()...) }
