@@ -365,7 +365,8 @@ func TestTroubleIsLogged(t *testing.T) {
 	if err := r.models.Unload(t.Context(), "eyes"); err != nil { // the next opening comes soon, not after 15 s
 		t.Fatal(err)
 	}
-	r.until("door", "without its model", func(s shown) bool { return s.Error != nil && s.Error.Code == "not_found" })
+	// The source's own error is not_found too, but has a kind.
+	r.until("door", "without its model", func(s shown) bool { return s.Error != nil && s.Error.Code == "not_found" && s.Error.Kind == "" })
 	r.load(eyes)
 	r.until("door", "over", func(s shown) bool { return s.State == "ended" })
 	got := text.String()
