@@ -69,7 +69,7 @@ func newRig(t *testing.T, codec stream.Codec, mode stream.Mode, edit ...func(*de
 		for _, f := range r.Close() {
 			r.end(f.Seq, "left")
 		}
-		r.pool.Wait()
+		r.pool.Close()
 		r.st.Close(stream.ByClient)
 		if n := r.mem.Stats().Leases; n != 0 {
 			t.Errorf("%d leases left", n)
@@ -343,6 +343,31 @@ func TestPlaces(t *testing.T) {
 		if n != 1 {
 			t.Errorf("frame %d has %d endings: %q", i, n, r.endings())
 		}
+	}
+	r.pool.Close()
+	if _, err := r.pool.Open(stream.VP9, r.st, r.mem, decoders.Client{}); stream.CodeOf(err) != stream.Draining {
+		t.Errorf("a closed pool opens a video: %v", err)
+	}
+}
+
+// A panic ends one video and is logged; its place is free again.
+func TestPanic(t *testing.T) {
+	r := newRig(t, stream.VP9, stream.Every, func(o *decoders.Options) { o.MaxDecoders = 2 })
+	d, err := r.pool.Open(stream.VP9, r.st, r.mem, decoders.Client{Refused: func(*stream.Frame, error) { panic("a fault") }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.st.Close(stream.ByClient)
+	l, err := r.mem.Copy(videotest.Chunks(t, "vp9", 64, 48, 1)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Feed(stream.Frame{Payload: l.Bytes(), Lease: l}, r.now)
+	r.until("it is logged", func() bool { return len(r.told) == 1 })
+	_ = d.Close()
+	<-d.Gone()
+	if n := r.pool.Running(); n != 1 {
+		t.Errorf("%d videos are open", n)
 	}
 }
 

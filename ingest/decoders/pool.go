@@ -4,11 +4,11 @@ import (
 	"context"
 	"log/slog"
 	"os/exec"
-	"sync"
 	"sync/atomic"
 
 	"millrace/ingest"
 	"millrace/internal/backoff"
+	"millrace/internal/routines"
 	"millrace/internal/setting"
 	"millrace/stream"
 	"millrace/stream/buf"
@@ -24,7 +24,7 @@ type Options struct {
 type Pool struct {
 	opts    Options
 	running atomic.Int64
-	group   sync.WaitGroup
+	group   *routines.Group
 }
 
 // NewPool makes a pool.
@@ -33,14 +33,23 @@ func NewPool(o Options) *Pool {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	return &Pool{opts: o}
+	return &Pool{opts: o, group: routines.New(func(name string, value any, stack []byte) {
+		o.Log.Error("a panic ended the decoding of a video", "goroutine", name, "panic", value, "stack", string(stack))
+	})}
 }
 
 // Running returns how many videos are open.
 func (p *Pool) Running() int { return int(p.running.Load()) }
 
-// Wait returns when every decoder that was closed or ended is gone.
-func (p *Pool) Wait() { p.group.Wait() }
+// Goroutines returns how many goroutines run, by name.
+func (p *Pool) Goroutines() map[string]int { return p.group.Counts() }
+
+// Close refuses new videos and returns when every decoder is gone. All of them must
+// have been closed.
+func (p *Pool) Close() {
+	p.group.Stop()
+	p.group.Wait()
+}
 
 // Client is told what the stream cannot be told. Calls must not block.
 type Client struct {
@@ -51,8 +60,8 @@ type Client struct {
 }
 
 // Open makes the decoder of a video of the given codec, whose frames go to st.
-// It must be closed. Errors: Overloaded, Unavailable (there is no ffmpeg) and
-// InvalidArgument (the codec is of single pictures).
+// It must be closed. Errors: Overloaded, Unavailable (there is no ffmpeg),
+// InvalidArgument (the codec is of single pictures) and Draining (the pool is closed).
 func (p *Pool) Open(codec stream.Codec, st *stream.Stream, memory *buf.Pool, client Client) (*Decoder, error) {
 	if codec < stream.H264 || codec > stream.AV1 {
 		return nil, stream.Errorf(stream.InvalidArgument, "codec", "%s is no inter-coded video: want h264, vp8, vp9 or av1", codec)
@@ -70,7 +79,10 @@ func (p *Pool) Open(codec stream.Codec, st *stream.Stream, memory *buf.Pool, cli
 		ctx: ctx, cancel: cancel, wake: make(chan struct{}, 1), gone: make(chan struct{}), skipping: true,
 		backoff: backoff.Backoff{Min: minBackoff, Max: maxBackoff},
 	}
-	p.group.Add(1)
-	go d.run()
+	if !p.group.Go("decoder", d.run, nil) {
+		cancel()
+		p.running.Add(-1)
+		return nil, stream.Errorf(stream.Draining, "", "the server is ending: no video is opened any more")
+	}
 	return d, nil
 }

@@ -4,7 +4,6 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
-	"runtime/debug"
 	"slices"
 	"time"
 
@@ -16,11 +15,9 @@ import (
 // run is the decoder's own goroutine: it writes chunks to ffmpeg, and starts one
 // where the video begins or changes its size.
 func (d *Decoder) run() {
-	defer d.pool.group.Done()
 	defer close(d.gone)
 	defer d.pool.running.Add(-1) // who sees it gone finds its place free
-	defer d.cancel()
-	defer d.recovered()
+	defer d.cancel()             // after a panic, too: what is left of the video ends with the stream
 	var r *process
 	for {
 		c, ok := d.take()
@@ -107,8 +104,11 @@ func (d *Decoder) start(c *chunk) *process {
 	d.mu.Lock()
 	d.ffmpeg = dec
 	d.mu.Unlock()
-	d.pool.group.Add(1)
-	go r.read()
+	broken := func() { d.cancel(); _ = dec.Close() }
+	if !d.pool.group.Go("decoder_reader", r.read, broken) { // the pool is closed
+		broken()
+		return nil
+	}
 	return r
 }
 
@@ -167,9 +167,7 @@ func (p *process) write(c *chunk) {
 // read is the goroutine that takes the frames.
 func (p *process) read() {
 	d := p.d
-	defer d.pool.group.Done()
 	defer close(p.done)
-	defer d.recovered()
 	err := p.dec.Start()
 	for err == nil {
 		err = p.frame()
@@ -280,13 +278,4 @@ func (d *Decoder) failed(err error) {
 	d.retryAt = stream.Now().Add(d.backoff.Next(rand.Float64()))
 	d.mu.Unlock()
 	d.SkipToKeyFrame()
-}
-
-// recovered keeps a panic from ending the server. What is left of the video ends
-// with the stream.
-func (d *Decoder) recovered() {
-	if x := recover(); x != nil {
-		d.pool.opts.Log.Error("a panic ended the decoding of a video", "panic", x, "stack", string(debug.Stack()))
-		d.cancel()
-	}
 }

@@ -26,5 +26,8 @@ func (a *Adapter) Metrics() ingest.Metrics {
 	for name, n := range st.Goroutines {
 		m.Goroutines["ws_"+name] = n
 	}
+	for name, n := range a.decoders.Goroutines() {
+		m.Goroutines["ws_"+name] = n
+	}
 	return m
 }

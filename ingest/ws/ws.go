@@ -56,7 +56,7 @@ func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 	a.conns.Drain()
 	a.sessions.EndWaiting()
 	a.conns.Stop()
-	a.decoders.Wait()
+	a.decoders.Close()
 	return nil
 }
 
