@@ -18,8 +18,8 @@ import (
 	"millrace/stream"
 )
 
-// lastWait is for the client's half of the closing handshake.
-const lastWait = 2 * time.Second
+// closeWait bounds the wait for the client's half of the closing handshake.
+const closeWait = 2 * time.Second
 
 // upgrader is for all watchers. Origin was checked before.
 var upgrader = websocket.Upgrader{
@@ -56,7 +56,7 @@ func (a *Adapter) watchSocket(c *fiber.Ctx, f *runner) error {
 // any more. It owns the connection.
 func (a *Adapter) serveSocket(conn net.Conn, buffered []byte, req *http.Request, f *runner) {
 	defer conn.Close()
-	w, leave, ok := a.admit(conn, func() (*watcher, bool) { return f.results.watch(watchRoom, false) }, f.results.leave)
+	w, leave, ok := a.addWatcher(conn, func() (*watcher, bool) { return f.results.watch(watchRoom, false) }, f.results.leave)
 	if !ok {
 		return
 	}
@@ -75,7 +75,7 @@ func (a *Adapter) serveSocket(conn net.Conn, buffered []byte, req *http.Request,
 	if !listening {
 		return
 	}
-	if cause := a.follow(ctx, messages(ws), io.Discard, w, f.closedLine); !errors.Is(cause, errClientGone) {
+	if cause := a.writeLines(ctx, messages(ws), io.Discard, w, f.closedLine); !errors.Is(cause, errClientGone) {
 		code, text := websocket.CloseNormalClosure, ""
 		switch {
 		case errors.Is(cause, errSentMessage):
@@ -86,7 +86,7 @@ func (a *Adapter) serveSocket(conn net.Conn, buffered []byte, req *http.Request,
 			code, text = websocket.CloseGoingAway, "the server is shutting down"
 		}
 		_ = ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, text), time.Now().Add(writeWait))
-		t := time.AfterFunc(lastWait, func() { _ = conn.Close() })
+		t := time.AfterFunc(closeWait, func() { _ = conn.Close() })
 		<-read // the client's close, or the end of its patience
 		t.Stop()
 	}
@@ -112,9 +112,9 @@ func listen(ws *websocket.Conn, silence time.Duration, cancel context.CancelCaus
 	}
 }
 
-// messages is the form of a WebSocket: pings stand for the heartbeat.
-func messages(ws *websocket.Conn) form {
-	return form{
+// messages is the format of a WebSocket, which is kept alive by pings.
+func messages(ws *websocket.Conn) format {
+	return format{
 		line: func(_ io.Writer, line []byte, lost uint64) error {
 			if lost > 0 {
 				if err := sendText(ws, fmt.Appendf(nil, `{"lost":%d}`, lost)); err != nil {
@@ -123,10 +123,10 @@ func messages(ws *websocket.Conn) form {
 			}
 			return sendText(ws, line)
 		},
-		beat: func(io.Writer, []byte) error {
+		keepAlive: func(io.Writer, []byte) error {
 			return ws.WriteControl(websocket.PingMessage, nil, time.Now().Add(writeWait))
 		},
-		last: func(_ io.Writer, line []byte) error { return sendText(ws, line) },
+		closing: func(_ io.Writer, line []byte) error { return sendText(ws, line) },
 	}
 }
 

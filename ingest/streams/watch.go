@@ -22,19 +22,19 @@ const (
 	writeWait = 10 * time.Second
 )
 
-// form is how a watcher is written to.
-type form struct {
+// format is how lines are written to a watcher.
+type format struct {
 	mime string
 	// line writes one line; lost is how many came before it that the watcher was
 	// too slow for.
 	line func(w io.Writer, line []byte, lost uint64) error
-	// beat says that the connection stands; shown is the last line written, or nil.
-	beat func(w io.Writer, shown []byte) error
-	// last writes why nothing comes any more; nil where there is no way to say it.
-	last func(w io.Writer, line []byte) error
+	// keepAlive shows that the connection stands; shown is the last line written, or nil.
+	keepAlive func(w io.Writer, shown []byte) error
+	// closing writes why nothing comes any more; nil where there is no way to say it.
+	closing func(w io.Writer, line []byte) error
 }
 
-var events = form{"text/event-stream",
+var events = format{"text/event-stream",
 	func(w io.Writer, line []byte, lost uint64) error {
 		if lost > 0 {
 			if _, err := fmt.Fprintf(w, "event: lost\ndata: {\"lost\":%d}\n\n", lost); err != nil {
@@ -51,7 +51,7 @@ var events = form{"text/event-stream",
 	},
 }
 
-var lines = form{"application/x-ndjson",
+var lines = format{"application/x-ndjson",
 	func(w io.Writer, line []byte, lost uint64) error {
 		if lost > 0 {
 			if _, err := fmt.Fprintf(w, "{\"lost\":%d}\n", lost); err != nil {
@@ -65,7 +65,7 @@ var lines = form{"application/x-ndjson",
 	func(w io.Writer, line []byte) error { _, err := fmt.Fprintf(w, "%s\n", line); return err },
 }
 
-var pictures = form{"multipart/x-mixed-replace; boundary=frame",
+var pictures = format{"multipart/x-mixed-replace; boundary=frame",
 	func(w io.Writer, jpeg []byte, _ uint64) error {
 		_, err := fmt.Fprintf(w, "--frame\r\nContent-Type: image/jpeg\r\nContent-Length: %d\r\n\r\n%s\r\n", len(jpeg), jpeg)
 		return err
@@ -80,7 +80,7 @@ var pictures = form{"multipart/x-mixed-replace; boundary=frame",
 	nil,
 }
 
-// seats says why there is no place for another watcher.
+// roomForWatcher is an error when there is no place for another watcher.
 func (a *Adapter) roomForWatcher() error {
 	if a.watchers.Load() < int64(a.opts.MaxWatchers) {
 		return nil
@@ -88,9 +88,9 @@ func (a *Adapter) roomForWatcher() error {
 	return stream.Errorf(stream.Overloaded, "limits.max_watchers", "%d watch already: try later, or raise the setting", a.opts.MaxWatchers)
 }
 
-// admit gives a watcher its seat. It answers for the connection when there is
-// none left by now, or the stream is over.
-func (a *Adapter) admit(conn net.Conn, enter func() (*watcher, bool), leave func(*watcher)) (w *watcher, left func(), ok bool) {
+// addWatcher counts and registers a watcher. When limits.max_watchers is reached, or the
+// stream is over, it answers the request with the error.
+func (a *Adapter) addWatcher(conn net.Conn, enter func() (*watcher, bool), leave func(*watcher)) (w *watcher, left func(), ok bool) {
 	if a.watchers.Add(1) > int64(a.opts.MaxWatchers) {
 		a.watchers.Add(-1)
 		deny(conn, "429 Too Many Requests", stream.Errorf(stream.Overloaded, "limits.max_watchers", "too many watch already: try later, or raise the setting"))
@@ -115,7 +115,7 @@ func deny(conn net.Conn, status string, err error) {
 // watched answers a request with what a stream gives, for as long as both last.
 // The reply is written to the bare connection: the HTTP server would end it
 // after its time for writing.
-func (a *Adapter) watched(c *fiber.Ctx, m form, f *runner, enter func() (*watcher, bool), leave func(*watcher)) error {
+func (a *Adapter) watched(c *fiber.Ctx, m format, f *runner, enter func() (*watcher, bool), leave func(*watcher)) error {
 	if err := a.roomForWatcher(); err != nil {
 		return err
 	}
@@ -144,9 +144,9 @@ func (a *Adapter) watched(c *fiber.Ctx, m form, f *runner, enter func() (*watche
 
 // serve writes to one watcher until it leaves, is stuck, or nothing comes any
 // more. It owns the connection.
-func (a *Adapter) serve(conn net.Conn, head string, m form, f *runner, enter func() (*watcher, bool), leave func(*watcher)) {
+func (a *Adapter) serve(conn net.Conn, head string, m format, f *runner, enter func() (*watcher, bool), leave func(*watcher)) {
 	defer conn.Close()
-	w, left, ok := a.admit(conn, enter, leave)
+	w, left, ok := a.addWatcher(conn, enter, leave)
 	if !ok {
 		return
 	}
@@ -162,7 +162,7 @@ func (a *Adapter) serve(conn net.Conn, head string, m form, f *runner, enter fun
 	}
 	out := deadlined{conn}
 	if _, err := io.WriteString(out, head); err == nil {
-		_ = a.follow(ctx, m, out, w, f.closedLine)
+		_ = a.writeLines(ctx, m, out, w, f.closedLine)
 	}
 }
 
@@ -172,10 +172,10 @@ var (
 	errSentMessage = errors.New("the client sent a message")
 )
 
-// follow writes what comes. It returns nil when nothing comes any more or the
+// writeLines writes what comes. It returns nil when nothing comes any more or the
 // server ends, which it has told by then; else what ended it: ctx's cause, or
 // errClientGone when the client takes nothing.
-func (a *Adapter) follow(ctx context.Context, m form, out io.Writer, w *watcher, closedLine func() []byte) error {
+func (a *Adapter) writeLines(ctx context.Context, m format, out io.Writer, w *watcher, closedLine func() []byte) error {
 	beats := time.NewTicker(a.opts.Heartbeat)
 	defer beats.Stop()
 	var shown []byte
@@ -195,10 +195,10 @@ func (a *Adapter) follow(ctx context.Context, m form, out io.Writer, w *watcher,
 			shown = line
 			err = m.line(out, line, w.lost.Swap(0))
 		case <-beats.C:
-			err = m.beat(out, shown)
+			err = m.keepAlive(out, shown)
 		}
-		if over && m.last != nil {
-			err = m.last(out, closedLine())
+		if over && m.closing != nil {
+			err = m.closing(out, closedLine())
 		}
 		switch {
 		case err != nil:

@@ -66,7 +66,7 @@ func ReadBody(c *fiber.Ctx, max int, lease func(n int) ([]byte, error)) ([]byte,
 	}
 	mem = mem[:n:n]
 	if n > prefetch {
-		allow(c, n)
+		extendDeadline(c, n)
 	}
 	if _, err := io.ReadFull(body, mem); err != nil {
 		return nil, readError(err, n)
@@ -81,7 +81,7 @@ func readChunked(c *fiber.Ctx, body io.Reader, max int, lease func(n int) ([]byt
 		return nil, err
 	}
 	mem = mem[:size]
-	allow(c, size)
+	extendDeadline(c, size)
 	n := 0
 	for {
 		m, err := body.Read(mem[n:])
@@ -114,12 +114,12 @@ func readChunked(c *fiber.Ctx, body io.Reader, max int, lease func(n int) ([]byt
 		}
 		copy(larger[:n], mem[:n])
 		mem = larger[:size]
-		allow(c, size)
+		extendDeadline(c, size)
 	}
 }
 
-// allow gives the client the time that n bytes may take.
-func allow(c *fiber.Ctx, n int) {
+// extendDeadline gives the client the time that n bytes may take.
+func extendDeadline(c *fiber.Ctx, n int) {
 	_ = c.Context().Conn().SetReadDeadline(time.Now().Add(bodyGrace + time.Duration(n/minRate)*time.Second))
 }
 

@@ -11,7 +11,8 @@ import (
 	"millrace/stream/coded"
 )
 
-// Bounds of the good-bye to a client that is still sending.
+// Bounds of a lingering close: the time for which, and the bytes up to which, what a
+// client still sends is read and discarded.
 const (
 	lingerTime  = 2 * time.Second
 	lingerBytes = 256 << 20
@@ -22,9 +23,9 @@ const (
 // request.
 func (s *Server) handle(c *fasthttp.RequestCtx) {
 	conn := c.Conn()
-	s.busy(conn, true)
-	defer s.busy(conn, false)
-	defer s.settle(c)
+	s.setBusy(conn, true)
+	defer s.setBusy(conn, false)
+	defer s.finishRequest(c)
 	defer func() {
 		if s.draining.Load() && !c.Hijacked() {
 			c.SetConnectionClose()
@@ -50,9 +51,9 @@ func (s *Server) handle(c *fasthttp.RequestCtx) {
 	s.inner(c)
 }
 
-// settle turns a panic into an error reply, and deals with a body that was not
+// finishRequest turns a panic into an error reply, and deals with a body that was not
 // read: what is left of it must not be taken for the next request.
-func (s *Server) settle(c *fasthttp.RequestCtx) {
+func (s *Server) finishRequest(c *fasthttp.RequestCtx) {
 	if p := recover(); p != nil {
 		s.cfg.Log.Error("a handler panicked", "method", string(c.Method()), "path", string(c.Path()), "panic", p, "stack", string(debug.Stack()))
 		c.Response.Reset()
@@ -81,6 +82,8 @@ func (s *Server) settle(c *fasthttp.RequestCtx) {
 	c.Hijack(s.linger)
 }
 
+// linger closes a connection after its reply has been written: first its own
+// direction, and the other one when the client has stopped sending.
 func (s *Server) linger(conn net.Conn) {
 	if u, ok := conn.(interface{ UnsafeConn() net.Conn }); ok {
 		conn = u.UnsafeConn()
@@ -91,9 +94,9 @@ func (s *Server) linger(conn net.Conn) {
 		s.mu.Unlock()
 		return
 	}
-	s.lingerer.Add(1)
+	s.lingering.Add(1)
 	s.mu.Unlock()
-	defer s.lingerer.Done()
+	defer s.lingering.Done()
 	half, ok := conn.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {
 		return

@@ -44,9 +44,9 @@ const (
 	readBuffer = 16 << 10
 	// prefetch is what fasthttp reads of a body before it calls the handler.
 	prefetch = 8 << 10
-	// quietGrace is how long a connection without a running handler may still
+	// idleGrace is how long a connection without a running handler may still
 	// send once the server is ending.
-	quietGrace = 250 * time.Millisecond
+	idleGrace = 250 * time.Millisecond
 )
 
 func (c Config) withDefaults() Config {
@@ -85,9 +85,9 @@ type Server struct {
 
 	draining atomic.Bool
 
-	mu       sync.Mutex
-	ended    bool // no lingering any more
-	lingerer sync.WaitGroup
+	mu        sync.Mutex
+	ended     bool // no lingering close begins any more
+	lingering sync.WaitGroup
 }
 
 // connection is what Serve needs to know of an open connection to end it.
@@ -178,14 +178,14 @@ func (s *Server) Serve(ctx context.Context) error {
 	s.mu.Lock()
 	s.ended = true
 	s.mu.Unlock()
-	s.lingerer.Wait()
+	s.lingering.Wait()
 	return err
 }
 
 func (s *Server) shutdown(served <-chan error) error {
 	_ = s.ln.Close()
 	<-served
-	grace := time.Now().Add(quietGrace)
+	grace := time.Now().Add(idleGrace)
 	limit, cancel := context.WithTimeout(context.Background(), s.cfg.DrainTimeout)
 	defer cancel()
 	done := make(chan error, 1)
@@ -193,7 +193,7 @@ func (s *Server) shutdown(served <-chan error) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		s.hush(grace)
+		s.limitIdleReads(grace)
 		select {
 		case err := <-done:
 			if err == nil {
@@ -202,7 +202,7 @@ func (s *Server) shutdown(served <-chan error) error {
 			left := 0
 			s.conns.Range(func(c, _ any) bool {
 				left++
-				sever(c.(net.Conn))
+				shutdownConn(c.(net.Conn))
 				return true
 			})
 			return fmt.Errorf("%d connections were still busy %v after the end and were broken off: %w", left, s.cfg.DrainTimeout, err)
@@ -211,10 +211,10 @@ func (s *Server) shutdown(served <-chan error) error {
 	}
 }
 
-// sever breaks a connection whose handler still runs. It must not be closed:
+// shutdownConn shuts down both directions of a connection whose handler still runs. It must not be closed:
 // fasthttp panics, and takes the process with it, when it cannot set a deadline
 // after the handler.
-func sever(c net.Conn) {
+func shutdownConn(c net.Conn) {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()
 	}
@@ -227,10 +227,9 @@ func sever(c net.Conn) {
 	}
 }
 
-// hush gives the connections for which no handler runs until t to come up with
-// the rest of a request: otherwise half a request would hold up the end for as
-// long as its time-out.
-func (s *Server) hush(t time.Time) {
+// limitIdleReads sets the read deadline t on the connections for which no handler
+// runs: otherwise half a request would hold up the end for as long as its time-out.
+func (s *Server) limitIdleReads(t time.Time) {
 	s.conns.Range(func(key, value any) bool {
 		c := value.(*connection)
 		c.mu.Lock()
@@ -252,8 +251,8 @@ func (s *Server) track(c net.Conn, state fasthttp.ConnState) {
 	}
 }
 
-// busy notes whether a handler runs on c.
-func (s *Server) busy(c net.Conn, is bool) {
+// setBusy notes whether a handler runs on c.
+func (s *Server) setBusy(c net.Conn, is bool) {
 	if v, ok := s.conns.Load(c); ok {
 		t := v.(*connection)
 		t.mu.Lock()
