@@ -39,6 +39,7 @@ type rig struct {
 	st   *stream.Stream
 	mem  *buf.Pool
 	now  stream.Instant
+	runs sync.WaitGroup // frames that are being answered; their memory is given back after their ending
 
 	mu     sync.Mutex
 	log    []string // "seq how", in the order of the endings
@@ -71,6 +72,7 @@ func newRig(t *testing.T, codec stream.Codec, mode stream.Mode, edit ...func(*de
 		}
 		r.pool.Close()
 		r.st.Close(stream.ByClient)
+		r.runs.Wait()
 		if n := r.mem.Stats().Leases; n != 0 {
 			t.Errorf("%d leases left", n)
 		}
@@ -142,7 +144,7 @@ func (r *rig) ended(n int) {
 
 // The stream's endpoint: a frame is taken at once, by a goroutine of its own.
 func (r *rig) Enqueue(s *stream.Stream, _ any) {
-	go func() {
+	r.runs.Go(func() {
 		if q, _ := s.Take(stream.Now(), 4, nil, 0); q != nil {
 			if q.Discontinuity {
 				r.note(func() { r.breaks = append(r.breaks, q.Seq) })
@@ -150,7 +152,7 @@ func (r *rig) Enqueue(s *stream.Stream, _ any) {
 			q.Finish(nil, nil, false)
 			q.Unbind()
 		}
-	}()
+	})
 }
 func (r *rig) Waiting(int)           {}
 func (r *rig) Ended(*stream.Request) {}
