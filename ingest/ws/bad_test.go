@@ -11,6 +11,7 @@ import (
 	"millrace/ingest"
 	"millrace/ingest/ws"
 	"millrace/ingest/ws/conn"
+	"millrace/internal/wire"
 	"millrace/workers"
 )
 
@@ -41,6 +42,10 @@ func TestRefusedBeforeUpgrade(t *testing.T) {
 		{path: "/v2/models/echo/stream?max_fps=NaN", status: 400, words: "max_fps"},
 		{path: "/v2/models/echo/stream?outputs=xml", status: 400, words: "outputs"},
 		{path: "/v2/models/echo/stream?colour=red", status: 400, words: "colour"},
+		{path: "/v2/models/echo/stream?outputs=none", header: "Sec-Websocket-Protocol", value: wire.Subprotocol, status: 400, words: "outputs"},
+		{path: "/v2/stream?max_fps=5", header: "Sec-Websocket-Protocol", value: wire.Subprotocol, status: 400, words: "max_fps"},
+		{path: "/models/infer?codec=jpeg", status: 400, words: "codec"},
+		{path: "/models/infer?model=echo", status: 400, words: "model"},
 		{path: "/v2/models/echo/stream", header: "Origin", value: "https://evil.example", status: 403, words: "evil.example"},
 		{path: "/v2/models/echo/stream", header: "Origin", value: "null", status: 403},
 		{path: "/v2/models/echo/stream", header: "Host", value: "evil.example", status: 403, words: "evil.example"},

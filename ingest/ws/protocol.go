@@ -39,8 +39,31 @@ func choose(path string, offered []string) protocol {
 	return speaksPlain
 }
 
+// name is what it is called in messages.
+func (p protocol) name() string {
+	switch p {
+	case speaksV1:
+		return wire.Subprotocol
+	case speaksCalls:
+		return callsPath
+	}
+	return "plain mode"
+}
+
 // needsModel says whether the address has to name a model.
 func (p protocol) needsModel() bool { return p == speaksPlain }
+
+// takes says whether a query option has a meaning for it. In millrace.v1 a stream's
+// options come in open, and a call names the video's own.
+func (p protocol) takes(option string) bool {
+	switch p {
+	case speaksV1:
+		return option == "model"
+	case speaksCalls:
+		return slices.Contains([]string{"roi", "policy", "max_age_ms", "deadline_ms", "max_fps", "window"}, option)
+	}
+	return true
+}
 
 // tellsPages says whether a web page that is refused is let in to be told why.
 func (p protocol) tellsPages() bool { return p == speaksV1 }

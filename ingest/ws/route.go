@@ -58,6 +58,9 @@ func (r *router) handle(c *fiber.Ctx) error {
 	}
 	offered := websocket.Subprotocols(req)
 	p := choose(c.Route().Path, offered)
+	if option := firstOption(c, func(name string) bool { return !p.takes(name) }); option != "" {
+		return stream.Errorf(stream.InvalidArgument, option, "is an option of plain mode, which %s does not take", p.name())
+	}
 	// A page is not shown the status of a refused handshake, so it is let in to be told.
 	tell := p.tellsPages() && c.Get("Origin") != ""
 	rejected := r.admit(offered)
@@ -128,6 +131,16 @@ func readQuery(c *fiber.Ctx) (q plain.Query, err error) {
 		q.Model = name
 	}
 	return q, nil
+}
+
+// firstOption returns the first query option for which ok holds, or "".
+func firstOption(c *fiber.Ctx, ok func(name string) bool) (first string) {
+	c.Context().QueryArgs().VisitAll(func(key, _ []byte) {
+		if first == "" && ok(string(key)) {
+			first = string(key)
+		}
+	})
+	return first
 }
 
 func pathPart(c *fiber.Ctx, name string) (string, error) {
