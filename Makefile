@@ -5,7 +5,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help build demo test check check-rest bench bench-overload soak deps onnxruntime clean
+.PHONY: help build demo test check check-rest bench bench-overload soak mutants deps onnxruntime clean
 
 ARGS ?=
 # Pinned, so that a new release of the checker cannot fail an old commit.
@@ -57,6 +57,10 @@ bench-overload: ## overload: goodput and age of answers, fairness, many streams,
 soak: ## hours of soak, stress and fuzzing, with seeds from the date; SEED=20260131000 repeats a run, SOAK=8h FUZZ=10m lengthen it
 	@scripts/onnxruntime.sh
 	@SEED='$(SEED)' SOAK='$(SOAK)' FUZZ='$(FUZZ)' scripts/soak.sh $(ARGS)
+
+mutants: ## draw COUNT faults by SEED and run the tests that should notice each (a minute a fault); ARGS='stream client', --help
+	@scripts/onnxruntime.sh
+	@scripts/mutants.py --seed '$(or $(SEED),1)' --count '$(or $(COUNT),100)' $(ARGS)
 
 deps: ## install what build, demo, test and check need; without root, name it
 	@scripts/deps.sh build demo test check
