@@ -44,3 +44,16 @@ func TestBackoffStaysInBounds(t *testing.T) {
 		}
 	})
 }
+
+// TestZeroBackoff: without bounds the waits go from 100 ms to 10 s.
+func TestZeroBackoff(t *testing.T) {
+	var b backoff.Backoff
+	for i, want := range []time.Duration{200, 400, 800, 1600, 3200, 6400, 10_000, 10_000} {
+		if got := b.Next(1); got != want*time.Millisecond {
+			t.Errorf("wait %d at most %v, want %v", i, got, want*time.Millisecond)
+		}
+	}
+	if got := b.Next(0); got != 5*time.Second {
+		t.Errorf("at least %v", got)
+	}
+}

@@ -237,3 +237,116 @@ func BenchmarkLease300K(b *testing.B) {
 		x.Release()
 	}
 }
+
+// TestBoundsOfABuffer: what fits, to the byte.
+func TestBoundsOfABuffer(t *testing.T) {
+	p := NewPool(0)
+	b, err := p.Lease(1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.Cap() != 1<<minShift-Headroom {
+		t.Errorf("room for %d bytes", b.Cap())
+	}
+	for _, n := range []int{0, b.Cap(), 7} {
+		if b.Resize(n); b.Len() != n {
+			t.Errorf("%d bytes, want %d", b.Len(), n)
+		}
+	}
+	for _, n := range []int{-1, b.Cap() + 1} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("resized to %d bytes of %d", n, b.Cap())
+				}
+			}()
+			b.Resize(n)
+		}()
+	}
+	if _, ok := b.Prepend(Headroom + 1); ok {
+		t.Error("more in front than there is room for")
+	}
+	if front, ok := b.Prepend(Headroom); !ok || len(front) != Headroom || b.Len() != Headroom+7 {
+		t.Errorf("%d bytes in front, %v", len(front), ok)
+	}
+	b.Release()
+
+	c, err := p.Copy([]byte("abc"))
+	if err != nil || string(c.Bytes()) != "abc" {
+		t.Errorf("%q, %v", c.Bytes(), err)
+	}
+	c.Release()
+	if _, err := NewPool(1).Copy([]byte("abc")); !errors.Is(err, ErrBudget) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestBudgetToTheByte: leases and reservations take all there is, and no more.
+func TestBudgetToTheByte(t *testing.T) {
+	const size = 1 << minShift
+	p := NewPool(4 * size)
+	if err := p.Reserve(0); err != nil {
+		t.Error(err)
+	}
+	if err := p.Reserve(-1); err == nil || errors.Is(err, ErrBudget) {
+		t.Errorf("a reservation of -1 bytes: %v", err)
+	}
+	if err := p.Reserve(2*size + 1); !errors.Is(err, ErrBudget) {
+		t.Errorf("more than half: %v", err)
+	}
+	if err := p.Reserve(size); err != nil || p.Reservable() != size {
+		t.Errorf("%v, %d are left", err, p.Reservable())
+	}
+	if err := p.Reserve(size); err != nil {
+		t.Errorf("half: %v", err)
+	}
+	p.Unreserve(size)
+	var all []*Buf
+	for range 3 {
+		b, err := p.Lease(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, b)
+	}
+	want := Stats{Budget: 4 * size, Leased: 3 * size, Reserved: size, Leases: 3}
+	if s := p.Stats(); s != want {
+		t.Errorf("%+v, want %+v", s, want)
+	}
+	if _, err := p.Lease(1); !errors.Is(err, ErrBudget) {
+		t.Errorf("past the budget: %v", err)
+	}
+	if err := p.Reserve(1); !errors.Is(err, ErrBudget) {
+		t.Errorf("past the budget: %v", err)
+	}
+	all[0].Release()
+	if err := p.Reserve(size); err != nil {
+		t.Errorf("what is free: %v", err)
+	}
+	all[1].Release()
+	all[2].Release()
+	if s := p.Stats(); s.Idle != size || s.Denied != 1 { // a quarter of the budget
+		t.Errorf("%+v", s)
+	}
+	b, err := p.Lease(1)
+	if s := p.Stats(); err != nil || s.Idle != 0 {
+		t.Errorf("%v, %+v: a free buffer is not used again", err, s)
+	}
+	b.Release()
+}
+
+// TestLargestClass: past it memory is not kept.
+func TestLargestClass(t *testing.T) {
+	for n, pooled := range map[int]bool{1 << maxShift: true, 1<<maxShift + 1: false} {
+		ci, size := classOf(n)
+		if (ci != unpooled) != pooled || size != n {
+			t.Errorf("%d bytes: class %d of %d bytes", n, ci, size)
+		}
+	}
+	if ci, size := classOf(1 << minShift); ci != 0 || size != 1<<minShift {
+		t.Errorf("class %d of %d bytes", ci, size)
+	}
+	if ci, size := classOf(1<<minShift + 1); ci != 1 || size != 5<<minShift/4 {
+		t.Errorf("class %d of %d bytes", ci, size)
+	}
+}
