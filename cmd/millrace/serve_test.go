@@ -226,7 +226,7 @@ func TestCheckModels(t *testing.T) {
 	if f := models["model any"]; f.State != "ok" || f.Inputs != nil {
 		t.Errorf("%+v", f)
 	}
-	for what, words := range map[string]string{"model cut": "is no ONNX model, or not all of it", "model large": "raise memory.budget"} {
+	for what, words := range map[string]string{"model cut": "is no ONNX model, or it is truncated", "model large": "raise memory.budget"} {
 		if f := models[what]; f.State != wrong || !strings.Contains(f.Detail, words) || f.Inputs != nil {
 			t.Errorf("%+v", f)
 		}

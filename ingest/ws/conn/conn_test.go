@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -168,10 +169,10 @@ func TestClientThatAnswersPings(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, nil)
 			ws := r.connect()
-			pings := 0
+			var pings atomic.Int32
 			answer := ws.PingHandler()
 			ws.SetPingHandler(func(data string) error {
-				pings++
+				pings.Add(1)
 				if own {
 					return ws.WriteControl(websocket.PingMessage, nil, time.Now().Add(time.Second))
 				}
@@ -179,8 +180,8 @@ func TestClientThatAnswersPings(t *testing.T) {
 			})
 			go readAll(ws)
 			time.Sleep(10*time.Minute + time.Second)
-			if r.Count() != 1 || pings != int(10*time.Minute/pingEvery) {
-				t.Errorf("%d connections after %d pings", r.Count(), pings)
+			if r.Count() != 1 || pings.Load() != int32(10*time.Minute/pingEvery) {
+				t.Errorf("%d connections after %d pings", r.Count(), pings.Load())
 			}
 			_ = ws.Close()
 			r.ended(time.Now(), EndGone, 0)
@@ -198,9 +199,9 @@ func TestIdleClient(t *testing.T) {
 		synctest.Wait()
 		r.echo.c.Busy(true)
 		go func() {
-			time.Sleep(90 * time.Second)
+			time.Sleep(95 * time.Second)
 			r.echo.c.Busy(false)
-			_ = ws.WriteMessage(websocket.BinaryMessage, message(1)) // at 90 s, a ping's time: idle by 60 s at 150 s is not longer
+			_ = ws.WriteMessage(websocket.BinaryMessage, message(1)) // between two pings: not yet idle at that of 150 s, idle at that of 160 s
 		}()
 		texts, code := readAll(ws)
 		if fmt.Sprint(texts) != "[timeout true]" || code != int(wire.CloseIdle) {
