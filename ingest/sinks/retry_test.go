@@ -1,0 +1,173 @@
+package sinks
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// receiver answers posts with statuses in turn, 0 for none; the last one stays.
+type receiver struct {
+	statuses []int
+	at       []time.Time
+	posts    []string // id and body
+	signed   bool
+}
+
+func (r *receiver) RoundTrip(req *http.Request) (*http.Response, error) {
+	body, _ := io.ReadAll(req.Body)
+	sum := hmac.New(sha256.New, []byte("s"))
+	sum.Write(body)
+	r.signed = req.Header.Get("X-Millrace-Signature") == "sha256="+hex.EncodeToString(sum.Sum(nil))
+	status := r.statuses[min(len(r.at), len(r.statuses)-1)]
+	r.at = append(r.at, time.Now())
+	id := req.Header.Get("X-Millrace-Delivery")
+	r.posts = append(r.posts, id[strings.LastIndexByte(id, '-')+1:]+" "+string(body))
+	if status == 0 {
+		return nil, errors.New("nobody there")
+	}
+	return &http.Response{StatusCode: status, Status: http.StatusText(status), Body: io.NopCloser(bytes.NewReader(nil))}, nil
+}
+
+func open(r *receiver, secret string) *webhook {
+	h := (&Webhook{URL: "http://receiver.test/", Secret: secret}).Open(Env{Stream: "door"}).(*webhook)
+	h.client.Transport = r
+	return h
+}
+
+// A delivery is tried again while the receiver is away or busy, with waits that
+// double, and given up after its attempts; one that is refused is not tried again.
+func TestDeliveriesAreTriedAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		statuses []int
+		attempts int
+		sent     uint64
+	}{
+		"taken": {[]int{200}, 1, 1}, "also taken": {[]int{299}, 1, 1}, "refused": {[]int{400}, 1, 0}, "elsewhere": {[]int{302}, 1, 0},
+		"busy": {[]int{429, 408, 500, 503, 0, 204}, 6, 1}, "away": {[]int{0}, webhookAttempts, 0}, "refused at last": {[]int{499 + 1, 499}, 2, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := &receiver{statuses: c.statuses}
+			h := open(r, "s")
+			h.Write([]byte(`{}`))
+			h.Close()
+			h.Run(t.Context())
+			st := h.Stats()
+			if len(r.at) != c.attempts || st.Retries != uint64(c.attempts-1) || st.Sent != c.sent || st.Lost != 1-c.sent || (st.Error == "") != (c.sent == 1) {
+				t.Errorf("%s: %d attempts, %+v", name, len(r.at), st)
+			}
+			most := time.Second
+			for i := 1; i < len(r.at); i++ {
+				if wait := r.at[i].Sub(r.at[i-1]); wait < most/2 || wait > most {
+					t.Errorf("%s: wait %d is %v, want %v to %v", name, i, wait, most/2, most)
+				}
+				most = min(2*most, 30*time.Second)
+			}
+			for _, p := range r.posts {
+				if p != `1 {"stream":"door","results":[{}]}` || !r.signed {
+					t.Errorf("%s: posted %s, signed %v", name, p, r.signed)
+				}
+			}
+		})
+	}
+}
+
+// A batch goes when it is full, or some time after its first result; what the queue
+// has no room for is lost.
+func TestBatchesOfDeliveries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &receiver{statuses: []int{200}}
+		h := open(r, "")
+		begin := time.Now()
+		ended := make(chan struct{})
+		go func() { defer close(ended); h.Run(t.Context()) }()
+		h.Write([]byte(`1`))
+		time.Sleep(webhookDelay - 1)
+		h.Write([]byte(`2`))
+		synctest.Wait()
+		if len(r.posts) != 0 {
+			t.Errorf("%q before its time", r.posts)
+		}
+		time.Sleep(time.Second)
+		for i := range webhookBatch + 1 {
+			h.Write(fmt.Appendf(nil, "%d", i))
+		}
+		synctest.Wait()
+		if len(r.posts) != 2 || r.posts[0] != `1 {"stream":"door","results":[1,2]}` || r.at[0].Sub(begin) != webhookDelay || strings.Count(r.posts[1], ",") != webhookBatch {
+			t.Errorf("%d posts: %q at %v", len(r.posts), r.posts, r.at)
+		}
+		h.Close()
+		<-ended
+		if st := h.Stats(); st.Sent != webhookBatch+3 || st.Lost != 0 {
+			t.Errorf("%+v", st)
+		}
+	})
+	h := open(&receiver{statuses: []int{200}}, "")
+	for range webhookQueue + 2 {
+		h.Write([]byte(`1`))
+	}
+	if st := h.Stats(); st.Lost != 2 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// When the stream ends, what is being tried again is tried once more, at once.
+func TestEndOfDeliveries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &receiver{statuses: []int{503}}
+		h := open(r, "")
+		ctx, cancel := context.WithCancel(t.Context())
+		h.Write([]byte(`1`))
+		h.Close()
+		ended := make(chan struct{})
+		go func() { defer close(ended); h.Run(ctx) }()
+		synctest.Wait() // it waits for the second attempt
+		begin := time.Now()
+		cancel()
+		<-ended
+		if len(r.at) != 2 || r.at[1] != begin || h.Stats().Lost != 1 {
+			t.Errorf("%d attempts, the last after %v, %+v", len(r.at), r.at[len(r.at)-1].Sub(begin), h.Stats())
+		}
+	})
+}
+
+// A file is put aside when the next line has no room in it, to the byte, and so
+// many are kept.
+func TestFullFilesArePutAside(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "results.jsonl")
+	f := (&File{Path: path}).Open(Env{Stream: "door", Log: slog.New(slog.DiscardHandler)}).(*file)
+	f.max = 8
+	defer f.Close()
+	for i := range 4 {
+		for k := range 2 { // 4 bytes each
+			f.Write(fmt.Appendf(nil, "%d,%d", i, k))
+		}
+	}
+	f.Write([]byte("longer than a file may be"))
+	for name, want := range map[string]string{
+		"": "longer than a file may be\n", ".1": "3,0\n3,1\n", ".2": "2,0\n2,1\n", ".3": "1,0\n1,1\n",
+	} {
+		if text, err := os.ReadFile(path + name); err != nil || string(text) != want {
+			t.Errorf("%s: %q, %v, want %q", name, text, err, want)
+		}
+	}
+	if _, err := os.Stat(path + ".4"); err == nil {
+		t.Error("more files than are kept")
+	}
+	if st := f.Stats(); st.Sent != 9 || st.Lost != 0 {
+		t.Errorf("%+v", st)
+	}
+}
