@@ -1,0 +1,82 @@
+package httpd
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"testing"
+
+	"millrace/stream/coded"
+)
+
+// TestErrorsOfBodies: what kept a body from being read has its code, and one that
+// ended too soon says what was announced.
+func TestErrorsOfBodies(t *testing.T) {
+	timeout := &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}
+	for _, c := range []struct {
+		err   error
+		n     int
+		code  coded.Code
+		text  string
+		short bool
+	}{
+		{io.EOF, 7, coded.InvalidArgument, "the body ended before the 7 bytes that Content-Length announced", true},
+		{io.ErrUnexpectedEOF, 0, coded.InvalidArgument, "the body ended before the 0 bytes that Content-Length announced", true},
+		{io.ErrUnexpectedEOF, -1, coded.InvalidArgument, "the body ended before its last chunk", true},
+		{fmt.Errorf("bad chunk"), -1, coded.InvalidArgument, "the body cannot be read: bad chunk", false},
+		{fmt.Errorf("bad chunk"), 7, coded.InvalidArgument, "the body cannot be read: bad chunk", false},
+		{timeout, 7, coded.Timeout, "the body did not arrive in time", false},
+	} {
+		err := readError(c.err, c.n)
+		if coded.CodeOf(err) != c.code || err.Error() != c.text || errors.Is(err, ErrShort) != c.short {
+			t.Errorf("%v of %d: %s %q, short %v", c.err, c.n, coded.CodeOf(err), err, errors.Is(err, ErrShort))
+		}
+	}
+	for n, want := range map[int]string{
+		-1: "the body is larger than 5 bytes (limits.max_body)", 0: "the body has 0 bytes, the limit is 5 (limits.max_body)", 6: "the body has 6 bytes, the limit is 5 (limits.max_body)",
+	} {
+		if err := tooLarge(n, 5); coded.CodeOf(err) != coded.TooLarge || err.Error() != want {
+			t.Errorf("%d: %v", n, err)
+		}
+	}
+}
+
+// TestRulesOfHosts: which names a server answers to, by what it is bound to and told.
+func TestRulesOfHosts(t *testing.T) {
+	machine, _ := os.Hostname()
+	for bound, local := range map[string]bool{"": true, "0.0.0.0": true, "::": true, "127.0.0.1": false, "192.0.2.7": false, "Mill.example": false} {
+		r, err := newRules(bound, nil, nil)
+		if err != nil || r.local != local || machine != "" && !r.hosts[machine] || r.anyHost || r.anyOrigin {
+			t.Errorf("%q: %+v, %v", bound, r, err)
+		}
+		if !local && !r.hosts[map[string]string{"Mill.example": "mill.example"}[bound]] && !r.hosts[bound] {
+			t.Errorf("%q is not its own name: %+v", bound, r.hosts)
+		}
+		if local && r.hosts[""] {
+			t.Errorf("%q: no name is a name", bound)
+		}
+	}
+	for host, want := range map[string]string{
+		"a": "a", "a:1": "a", ":1": "", "": "", "[::1]": "::1", "[::1]:8": "::1", "[::1]x": "", "[::1": "", "[]": "", "::1": "::1", "a:": "a", "::": "::",
+	} {
+		if got := hostName(host); got != want {
+			t.Errorf("%q: %q, want %q", host, got, want)
+		}
+	}
+	for _, bad := range []string{"", "a/b", "me@a", "a*", "a b", ":80"} {
+		if _, err := newRules("", []string{bad}, nil); err == nil {
+			t.Errorf("the host %q is taken", bad)
+		}
+	}
+	for _, bad := range []string{"mill.example", "https://", "https://mill.example/x", "https://mill.example?x", "https://me@mill.example", "//mill.example", "https:mill", ":x"} {
+		if _, err := newRules("", nil, []string{bad}); err == nil {
+			t.Errorf("the origin %q is taken", bad)
+		}
+	}
+	r, err := newRules("", []string{"*", "Other.example:80"}, []string{"HTTPS://Mill.example:8443/", "*"})
+	if err != nil || !r.anyHost || !r.anyOrigin || !r.hosts["other.example"] || !r.origins["https://mill.example:8443"] {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
