@@ -171,3 +171,22 @@ func TestFullFilesArePutAside(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 }
+
+// Each kind of sink is on when its first setting says where results go, and refuses
+// the others without it.
+func TestSinksAreOnByTheirAddress(t *testing.T) {
+	for _, c := range []struct {
+		on, off, wrong Settings
+	}{
+		{&File{Path: "x"}, &File{}, &File{MaxSize: 2048}}, {&Webhook{URL: "http://a/"}, &Webhook{}, &Webhook{Secret: "s"}},
+	} {
+		if !c.on.Enabled() || c.on.Validate() != nil || c.off.Enabled() || c.off.Validate() != nil || c.wrong.Validate() == nil {
+			t.Errorf("%T: on %v %v, off %v %v, wrong %v", c.on, c.on.Enabled(), c.on.Validate(), c.off.Enabled(), c.off.Validate(), c.wrong.Validate())
+		}
+	}
+	for _, bad := range []string{"ftp://a/", "a/b", "https://", "http:", ":x"} {
+		if err := (&Webhook{URL: bad}).Validate(); err == nil {
+			t.Errorf("the address %q is taken", bad)
+		}
+	}
+}

@@ -120,8 +120,11 @@ func readChunked(c *fiber.Ctx, body io.Reader, max int, lease func(n int) ([]byt
 
 // extendDeadline gives the client the time that n bytes may take.
 func extendDeadline(c *fiber.Ctx, n int) {
-	_ = c.Context().Conn().SetReadDeadline(time.Now().Add(bodyGrace + time.Duration(n/minRate)*time.Second))
+	_ = c.Context().Conn().SetReadDeadline(time.Now().Add(bodyTime(n)))
 }
+
+// bodyTime is the time that n bytes may take.
+func bodyTime(n int) time.Duration { return bodyGrace + time.Duration(n/minRate)*time.Second }
 
 func tooLarge(n, max int) error {
 	if n < 0 {

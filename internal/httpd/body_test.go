@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"testing"
+	"time"
 
 	"millrace/stream/coded"
 )
@@ -78,5 +79,14 @@ func TestRulesOfHosts(t *testing.T) {
 	r, err := newRules("", []string{"*", "Other.example:80"}, []string{"HTTPS://Mill.example:8443/", "*"})
 	if err != nil || !r.anyHost || !r.anyOrigin || !r.hosts["other.example"] || !r.origins["https://mill.example:8443"] {
 		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// TestTimeOfBodies: a client has some time for any body, and more for a large one.
+func TestTimeOfBodies(t *testing.T) {
+	for n, want := range map[int]time.Duration{0: bodyGrace, minRate - 1: bodyGrace, minRate: bodyGrace + time.Second, 90 * minRate: bodyGrace + 90*time.Second} {
+		if got := bodyTime(n); got != want {
+			t.Errorf("%d bytes: %v, want %v", n, got, want)
+		}
 	}
 }
