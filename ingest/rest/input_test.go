@@ -1,0 +1,212 @@
+package rest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+	"time"
+
+	"millrace/ingest/rest/request"
+	"millrace/internal/httpd"
+	"millrace/internal/oip"
+	"millrace/stream"
+	"millrace/stream/buf"
+)
+
+func TestOptionsHaveDefaults(t *testing.T) {
+	h, err := httpd.New(httpd.Config{Addr: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for given, want := range map[time.Duration]time.Duration{0: 20 * time.Second, -1: 20 * time.Second, 1: 1, time.Hour: time.Hour} {
+		if a := New(h, Options{DrainTimeout: given}); a.opts.DrainTimeout != want || a.opts.Log == nil {
+			t.Errorf("%v: %+v", given, a.opts)
+		}
+	}
+}
+
+func TestMediaTypes(t *testing.T) {
+	for text, want := range map[string]string{"": "", "application/json": "application/json", "Image/JPEG; q=1": "image/jpeg", "; charset=utf-8": "", " text/plain ": "text/plain"} {
+		if got := mediaType([]byte(text)); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
+// TestBytesOfNoType: what they are to a model, by its inputs.
+func TestBytesOfNoType(t *testing.T) {
+	jpeg := []byte("\xff\xd8\xff\xe0\x00\x10JFIF")
+	text, number := stream.TensorSpec{Name: "t", Datatype: stream.Bytes}, stream.TensorSpec{Name: "n", Datatype: stream.Uint8}
+	image := &stream.ImageSpec{}
+	for i, c := range []struct {
+		m    stream.Model
+		body []byte
+		what form
+		kind stream.Codec
+	}{
+		{stream.Model{Image: image, Inputs: []stream.TensorSpec{number}}, jpeg, asFrame, stream.JPEG},
+		{stream.Model{Any: true}, jpeg, asFrame, stream.JPEG},
+		{stream.Model{Any: true}, []byte("x"), asFrame, stream.Opaque},
+		{stream.Model{Image: image, Inputs: []stream.TensorSpec{number}}, []byte("x"), asTensor, 0},
+		{stream.Model{Image: image, Inputs: []stream.TensorSpec{text}}, []byte("x"), asTensor, 0},
+		{stream.Model{Inputs: []stream.TensorSpec{text}}, jpeg, asFrame, stream.Opaque},
+		{stream.Model{Inputs: []stream.TensorSpec{number}}, jpeg, asTensor, 0},
+		{stream.Model{Inputs: []stream.TensorSpec{text, text}}, jpeg, asTensor, 0},
+		{stream.Model{}, jpeg, asTensor, 0},
+	} {
+		what, kind, err := new(call).bytesForm(&c.m, c.body)
+		if what != c.what || what == asFrame && kind != c.kind || err != nil {
+			t.Errorf("%d: %d, %s, %v", i, what, kind, err)
+		}
+	}
+}
+
+// TestOneTensor: the body is the only input; the options say what the model leaves
+// open, and the rows follow from the bytes.
+func TestOneTensor(t *testing.T) {
+	spec := func(dims ...int) stream.TensorSpec {
+		return stream.TensorSpec{Name: "x", Datatype: stream.Uint8, Shape: dims}
+	}
+	for i, c := range []struct {
+		m     stream.Model
+		opt   request.Options
+		shape string
+	}{
+		{stream.Model{MaxBatch: 4, Inputs: []stream.TensorSpec{spec(2)}}, request.Options{}, "[3 2]"},
+		{stream.Model{MaxBatch: 1, Inputs: []stream.TensorSpec{spec(6)}}, request.Options{}, "[6]"},
+		{stream.Model{MaxBatch: 4, Inputs: []stream.TensorSpec{spec(-1)}}, request.Options{}, "[6]"},
+		{stream.Model{MaxBatch: 4, Inputs: []stream.TensorSpec{spec(2)}}, request.Options{Shape: []int{1, 6}, HasShape: true}, "[1 6]"},
+		{stream.Model{MaxBatch: 4, Any: true}, request.Options{Datatype: stream.Uint8, Shape: []int{6}, HasShape: true}, "[6]"},
+		{stream.Model{MaxBatch: 4, Any: true}, request.Options{Datatype: stream.Uint8}, ""},
+		{stream.Model{MaxBatch: 4, Any: true}, request.Options{Shape: []int{6}, HasShape: true}, ""},
+		{stream.Model{MaxBatch: 4, Inputs: []stream.TensorSpec{spec(2), spec(2)}}, request.Options{}, ""},
+	} {
+		k := &call{opt: c.opt, alloc: func(n int) []byte { return make([]byte, n) }}
+		err := k.oneTensor(&c.m, []byte("abcdef"), oip.Limits{})
+		if c.shape == "" {
+			if stream.CodeOf(err) != stream.InvalidArgument {
+				t.Errorf("%d: %v", i, err)
+			}
+		} else if err != nil || fmt.Sprint(k.req.Inputs[0].Shape) != c.shape {
+			t.Errorf("%d: %+v, %v, want %s", i, k.req.Inputs, err, c.shape)
+		}
+	}
+}
+
+// TestOutputsThatThereAreNot: refused where the model says what it has.
+func TestOutputsThatThereAreNot(t *testing.T) {
+	outputs := []stream.TensorSpec{{Name: "a"}, {Name: "b"}}
+	for i, c := range []struct {
+		m     stream.Model
+		asked []string
+		field string
+	}{
+		{stream.Model{Outputs: outputs}, []string{"b", "a"}, ""}, {stream.Model{Outputs: outputs}, nil, ""},
+		{stream.Model{Outputs: outputs}, []string{"a", "c"}, "outputs[1].name"}, {stream.Model{Any: true, Outputs: outputs}, []string{"c"}, ""}, {stream.Model{}, []string{"c"}, ""},
+	} {
+		k := &call{}
+		for _, name := range c.asked {
+			k.req.Outputs = append(k.req.Outputs, oip.RequestedOutput{Name: name})
+		}
+		err := k.checkOutputs(&c.m)
+		var coded *stream.Error
+		if errors.As(err, &coded) != (c.field != "") || coded != nil && coded.Field != c.field {
+			t.Errorf("%d: %v", i, err)
+		}
+	}
+}
+
+// TestGather: data in one lease stay where they are, those spread over several are
+// put into one, and nothing else stays leased.
+func TestGather(t *testing.T) {
+	for name, c := range map[string]struct {
+		body  string
+		data  []string // in leases of their own
+		also  string   // lies in the body
+		moved bool
+	}{
+		"in the body":        {"abcd", nil, "cd", false},
+		"in one":             {"{}", []string{"ab"}, "", false},
+		"in two":             {"{}", []string{"ab", "cd"}, "", true},
+		"in one and body":    {"{}xy", []string{"ab"}, "xy", true},
+		"in one and nothing": {"{}", []string{"ab", ""}, "", true},
+	} {
+		mem := buf.NewPool(0)
+		k := &call{pool: mem}
+		k.body, _ = mem.Copy([]byte(c.body))
+		var tensors []stream.Tensor
+		want := ""
+		for _, d := range c.data {
+			l, _ := mem.Copy([]byte(d))
+			k.data = append(k.data, l)
+			tensors = append(tensors, stream.Tensor{Data: l.Bytes()})
+			want += d
+		}
+		if c.also != "" {
+			tensors = append(tensors, stream.Tensor{Data: k.body.Bytes()[2:]})
+			want += c.also
+		}
+		before := tensors[0].Data
+		owner, err := k.gather(tensors)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, x := range tensors {
+			got += string(x.Data)
+		}
+		if moved := &before[0] != &tensors[0].Data[0]; moved != c.moved || got != want || mem.Stats().Leases != 1 {
+			t.Errorf("%s: %q, want %q, moved %v, %+v", name, got, want, moved, mem.Stats())
+		}
+		owner.Release()
+		if k.body != nil || len(k.data) != 0 || mem.Stats().Leases != 0 {
+			t.Errorf("%s: %+v", name, mem.Stats())
+		}
+	}
+}
+
+// failing takes n writes.
+type failing struct{ n int }
+
+func (f *failing) Write(b []byte) (int, error) {
+	if f.n--; f.n < 0 {
+		return 1, io.ErrClosedPipe
+	}
+	return len(b), nil
+}
+
+// TestRepliesInParts: they come whole, by Read as by WriteTo, and stop where the
+// client does.
+func TestRepliesInParts(t *testing.T) {
+	parts := func() *call {
+		return &call{head: []byte("head"), parts: [][]byte{[]byte("first"), nil, []byte("second")}}
+	}
+	var out bytes.Buffer
+	if n, err := parts().WriteTo(&out); n != 15 || err != nil || out.String() != "headfirstsecond" {
+		t.Errorf("%d, %v, %q", n, err, out.String())
+	}
+	text, err := io.ReadAll(struct{ io.Reader }{parts()})
+	if err != nil || string(text) != "headfirstsecond" {
+		t.Errorf("%q, %v", text, err)
+	}
+	small, k := "", parts()
+	for one := make([]byte, 1); ; {
+		n, err := k.Read(one)
+		if small += string(one[:n]); err != nil {
+			break
+		}
+	}
+	if small != "headfirstsecond" {
+		t.Errorf("%q", small)
+	}
+	if n, err := parts().Read(nil); n != 0 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	for writes, want := range map[int]int64{0: 1, 1: 5, 2: 10, 3: 10} {
+		if n, err := parts().WriteTo(&failing{writes}); n != want || !errors.Is(err, io.ErrClosedPipe) {
+			t.Errorf("%d writes: %d bytes, want %d, %v", writes, n, want, err)
+		}
+	}
+}
