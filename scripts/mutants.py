@@ -7,7 +7,8 @@ gremlins lists the faults that could be made (a comparison negated, a bound move
 continue). Each that is drawn is built in by `go test -overlay`, so that the checkout stays as it is. The tests of its package run, then those of the
 packages that import it, the nearest folders first, until one fails: then the fault is noticed. All run with -short. What lies in cmd and examples is
 no importer, and only the first --importers are tried: each links a test binary of its own, and they seldom notice what the first did not. So a fault
-may count as missed that `make check` would notice, never the other way round. One that does not compile is left out and another drawn.
+may count as missed that `make check` would notice, never the other way round. One that does not compile, or that scripts/mutants-equivalent.txt lists
+as changing nothing, is left out and another drawn.
 
 Prints a line for each fault, with the test that failed, then the share that was noticed; exits 1 when that is below --least. A package whose tests
 fail without any fault notices nothing, and is named.
@@ -122,8 +123,14 @@ class Tests:
         return package[len("millrace/"):] + ": " + (failed.group(1) if failed else "exit")
 
 
-def attempt(fault, users, tests):
-    """Returns what became of a fault (noticed, missed or unbuildable), the changed line, and what failed."""
+def equivalents():
+    """Returns the faults that change nothing: (file, changed line)."""
+    with open("scripts/mutants-equivalent.txt") as f:
+        return {tuple(line.split(" | ")[:2]) for line in f if not line.startswith("#")}
+
+
+def attempt(fault, users, tests, left_out=()):
+    """Returns what became of a fault (noticed, missed, equivalent or unbuildable), the changed line, and what failed."""
     path, line, column, kind = fault
     with open(path) as f:
         lines = f.read().split("\n")
@@ -134,6 +141,8 @@ def attempt(fault, users, tests):
     if operator is None:
         return "unbuildable", text.strip(), ""
     lines[line - 1] = text[:at] + SWAPS[kind][operator] + text[at + len(operator):]
+    if (path, lines[line - 1].strip()) in left_out:
+        return "equivalent", lines[line - 1].strip(), ""
     work = tempfile.mkdtemp()
     try:
         changed, overlay = os.path.join(work, "changed.go"), os.path.join(work, "overlay.json")
@@ -172,12 +181,12 @@ def main():
             print(f"{path}:{line}:{column} {kind}")
         return
     users = {p: found[:args.importers] for p, found in importers(tags).items()}
-    tests, queue = Tests(tags, args.timeout), iter(draw)
+    tests, left_out, queue = Tests(tags, args.timeout), equivalents(), iter(draw)
     counts = {"noticed": 0, "missed": 0}
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         def next_fault():
             fault = next(queue, None)
-            return fault and (fault, pool.submit(attempt, fault, users, tests))
+            return fault and (fault, pool.submit(attempt, fault, users, tests, left_out))
         left = args.count
         while left > 0:
             batch = [x for x in (next_fault() for _ in range(min(left, args.jobs * 4))) if x]
@@ -185,7 +194,7 @@ def main():
                 break
             for (path, line, column, kind), outcome in batch:
                 what, text, failed = outcome.result()
-                if what != "unbuildable":
+                if what in counts:
                     counts[what] += 1
                     left -= 1
                 print(f"{what:11} {path}:{line}:{column} {kind}: {text}" + (f"  [{failed}]" if failed else ""), flush=True)
