@@ -83,3 +83,22 @@ func TestAllocations(t *testing.T) {
 		}
 	}
 }
+
+// Memory that one large message took is not kept for the next connection.
+func TestReusableEncoders(t *testing.T) {
+	for _, c := range []struct {
+		text, whole int
+		want        bool
+	}{{0, 0, true}, {1 << 20, 4 << 20, true}, {1<<20 + 1, 0, false}, {0, 4<<20 + 1, false}} {
+		e := &Encoder{whole: make([]byte, 0, c.whole)}
+		e.Text = make([]byte, 0, c.text)
+		if e.Reusable() != c.want {
+			t.Errorf("%+v", c)
+		}
+	}
+	for n, want := range map[int]int{0: 0, 64: 64, 65: 67} {
+		if got := Clip(string(make([]byte, n))); len(got) != want {
+			t.Errorf("%d bytes are clipped to %d", n, len(got))
+		}
+	}
+}
