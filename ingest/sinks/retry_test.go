@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,13 +23,17 @@ import (
 // receiver answers posts with statuses in turn, 0 for none; the last one stays.
 type receiver struct {
 	statuses []int
-	at       []time.Time
-	posts    []string // id and body
-	signed   bool
+
+	mu     sync.Mutex
+	at     []time.Time
+	posts  []string // id and body
+	signed bool
 }
 
 func (r *receiver) RoundTrip(req *http.Request) (*http.Response, error) {
 	body, _ := io.ReadAll(req.Body)
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	sum := hmac.New(sha256.New, []byte("s"))
 	sum.Write(body)
 	r.signed = req.Header.Get("X-Millrace-Signature") == "sha256="+hex.EncodeToString(sum.Sum(nil))
@@ -40,6 +45,13 @@ func (r *receiver) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, errors.New("nobody there")
 	}
 	return &http.Response{StatusCode: status, Status: http.StatusText(status), Body: io.NopCloser(bytes.NewReader(nil))}, nil
+}
+
+// count returns how many posts have come.
+func (r *receiver) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.posts)
 }
 
 func open(r *receiver, secret string) *webhook {
@@ -98,8 +110,8 @@ func TestBatchesOfDeliveries(t *testing.T) {
 		time.Sleep(webhookDelay - 1)
 		h.Write([]byte(`2`))
 		synctest.Wait()
-		if len(r.posts) != 0 {
-			t.Errorf("%q before its time", r.posts)
+		if n := r.count(); n != 0 {
+			t.Errorf("%d posts before their time", n)
 		}
 		time.Sleep(time.Second)
 		for i := range webhookBatch + 1 {
