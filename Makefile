@@ -1,6 +1,6 @@
-# Everything a developer runs. `make` alone lists the targets.
+# The commands for developers. `make` without a target lists them.
 #
-# ARGS=... is handed to the program behind a target, e.g.
+# ARGS=... is passed to the program of a target, e.g.
 #   make test ARGS='-run TestRing -v'      make demo ARGS=--help
 
 SHELL := /bin/sh
@@ -8,16 +8,16 @@ SHELL := /bin/sh
 .PHONY: help build demo test check check-rest bench bench-overload soak mutants deps onnxruntime clean
 
 ARGS ?=
-# Pinned, so that a new release of the checker cannot fail an old commit.
+# Pinned, so that a new release of the checker does not fail an old commit.
 STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-# Read when a recipe runs, not when make starts: deps may have installed the library by then.
+# Evaluated when a recipe runs, not when make starts, since deps may have installed the library by then.
 TAGS    = $(shell pkg-config --exists libturbojpeg 2>/dev/null && echo turbojpeg)
 VERSION = $(or $(shell git describe --tags --always --dirty 2>/dev/null),dev)
 
-# The version comes from git describe above. Go's own stamping fails the build
-# in a checkout that belongs to another user. All targets share what is
-# compiled, so all have the flags of build.
+# -buildvcs=false: the version is that of git describe above, and Go's own stamping
+# fails in a checkout that belongs to another user. All targets have the same flags,
+# so that they share the build cache.
 export GOFLAGS := $(strip $(GOFLAGS) -buildvcs=false -trimpath)
 # scripts/deps.sh leaves a python3 here when the first one in PATH lacks the modules.
 export PATH := $(CURDIR)/out/tools:$(PATH)
@@ -28,7 +28,7 @@ help: ## list the targets
 build: ## build bin/millrace, with libjpeg-turbo where it is installed
 	go build -tags '$(TAGS)' -ldflags '-X main.version=$(VERSION)' -o bin/millrace ./cmd/millrace
 
-demo: ## install what the demo needs, build, run it; SERVE=1 leaves the server running
+demo: ## install what the demo needs, build, run it; SERVE=1 keeps the server running
 	@scripts/deps.sh demo
 	@scripts/onnxruntime.sh
 	@$(MAKE) --no-print-directory build
@@ -50,7 +50,7 @@ bench: ## compare Millrace with bare loops (5 minutes); ARGS='-rows ws', -json; 
 	@scripts/onnxruntime.sh
 	$(if $(MICRO),go test -tags '$(TAGS)' -run '^$$' -bench . -benchmem ./... $(ARGS),go run -tags '$(TAGS)' ./cmd/millrace-bench $(ARGS))
 
-bench-overload: ## overload: goodput and age of answers, fairness, many streams, dead cameras (5 minutes); ARGS='-rows fairness', -json
+bench-overload: ## overload: goodput and age of answers, fairness, many streams, failed cameras (5 minutes); ARGS='-rows fairness', -json
 	@scripts/onnxruntime.sh
 	go run -tags '$(TAGS)' ./cmd/millrace-bench -rows '^overload|^fairness|^many|^cameras-dead' $(ARGS)
 
@@ -62,12 +62,12 @@ mutants: ## draw COUNT faults by SEED and run the tests that should notice each 
 	@scripts/onnxruntime.sh
 	@scripts/mutants.py --seed '$(or $(SEED),1)' --count '$(or $(COUNT),100)' $(ARGS)
 
-deps: ## install what build, demo, test and check need; without root, name it
+deps: ## install what build, demo, test and check need; without root, print it
 	@scripts/deps.sh build demo test check
 	@scripts/onnxruntime.sh
 
-onnxruntime: ## fetch the library for ONNX models into the cache folder, once
+onnxruntime: ## download the library for ONNX models to the cache folder, once
 	@scripts/onnxruntime.sh
 
-clean: ## remove what these targets make
+clean: ## remove the files that these targets make
 	rm -rf bin out

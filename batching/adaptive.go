@@ -11,9 +11,9 @@ func init() {
 	})
 }
 
-// adaptive is work-conserving: it never waits while a worker is idle. What
-// waits is shared out among the idle workers, since a batch that leaves a
-// worker idle only takes longer.
+// adaptive is work-conserving: it never waits while a worker is idle. It divides the
+// waiting rows among the idle workers, since one batch of all of them would take longer
+// and leave workers idle.
 type adaptive struct{ max int }
 
 func (adaptive) Needs() Needs { return Needs{} }

@@ -8,8 +8,8 @@ import (
 )
 
 // Batch is what a worker runs: the bound requests and, for a dense model, one
-// contiguous tensor per input. It belongs to one worker from Gather until Run
-// has returned, and is then used again.
+// contiguous tensor per input. It belongs to one worker from Gather until Run has
+// returned, and is then reused.
 type Batch struct {
 	Model    *stream.Model
 	Requests []*stream.Request
@@ -18,30 +18,32 @@ type Batch struct {
 	Gathered stream.Instant // when its frames were bound
 
 	// Inputs are the model's inputs with a batch axis in front: Rows long, or
-	// Model.MaxBatch when the axis is fixed. Nil in a ragged batch, whose members
-	// bring their own Inputs or Payload.
+	// Model.MaxBatch when the axis is fixed. They are nil in a ragged batch, whose
+	// requests have their own Inputs or Payload.
 	Inputs []stream.Tensor
-	// Outputs may be set by the worker: dense tensors, row i belonging to row i
-	// of Inputs. What it does not answer itself is split from them after Run.
+	// Outputs may be set by the worker: dense tensors, row i belonging to row i of
+	// Inputs. Split answers the remaining requests from them after Run.
 	Outputs []stream.Tensor
 	Stages  Stages // or nil
+	// After makes the result of request i of the outputs that Finish is called with; nil:
+	// they are the result.
+	After func(i int, outputs []stream.Tensor) ([]stream.Tensor, error)
 
 	mem      *buf.Pool
-	data     [][]byte   // per input, MaxBatch rows; of free dimensions, those of this run
-	leases   []*buf.Buf // per input, of those with free dimensions
+	data     [][]byte   // per input: MaxBatch rows, or with free dimensions the rows of this run
+	leases   []*buf.Buf // per input with free dimensions
 	rowBytes []int
 	shapes   [][]int
 	mapped   [][]byte
-	single   [1]stream.Tensor // a result with one output, while Stages are asked
+	single   [1]stream.Tensor // the only output of a result, during Stages.Answered
 }
 
-// Stages are asked about the frames of a batch before and after its run, from the
-// worker's goroutine.
+// Stages get the frames of a batch before and after its run, in the worker's goroutine.
 type Stages interface {
-	// Before comes when r is about to be prepared, and reports whether it has ended r
-	// instead.
+	// Before is called before r is prepared, and reports whether it has ended r, which
+	// is then not run.
 	Before(r *stream.Request) (ended bool)
-	// Answered comes before a result is sent; its data are in lease.
+	// Answered is called before a result is sent; its data are in lease.
 	Answered(r *stream.Request, outputs []stream.Tensor, lease *buf.Buf)
 }
 
@@ -57,9 +59,15 @@ func (b *Batch) bind(r *stream.Request) {
 	b.Rows += r.Rows
 }
 
-// Finish answers request i with outputs, whose data are copied: the worker may
-// use their memory again.
+// Finish answers request i with a copy of outputs: the worker may reuse their memory.
 func (b *Batch) Finish(i int, outputs []stream.Tensor) {
+	if b.After != nil {
+		var err error
+		if outputs, err = b.After(i, outputs); err != nil {
+			b.Fail(i, err)
+			return
+		}
+	}
 	n := 0
 	for k := range outputs {
 		n += len(outputs[k].Data)
@@ -93,10 +101,10 @@ func (b *Batch) Finish(i int, outputs []stream.Tensor) {
 	b.Requests[i].Finish(out, lease, true)
 }
 
-// Fail ends request i with an error; its neighbours notice nothing.
+// Fail ends request i with an error. It does not affect the other requests.
 func (b *Batch) Fail(i int, err error) { b.Requests[i].Fail(err) }
 
-// FailAll ends every member that has no ending yet.
+// FailAll ends every request that has no ending yet.
 func (b *Batch) FailAll(err error) {
 	for _, r := range b.Requests {
 		r.Fail(err)
@@ -112,8 +120,8 @@ func (b *Batch) pending() bool {
 	return false
 }
 
-// Split answers the members that have no ending yet with their rows of Outputs.
-// An output whose first dimension is not the rows of the inputs fails them.
+// Split answers the requests that have no ending yet with their rows of Outputs. An
+// output whose first dimension is not the rows of the inputs fails them.
 func (b *Batch) Split() {
 	if !b.pending() {
 		return
@@ -148,7 +156,7 @@ func (b *Batch) Split() {
 	}
 }
 
-// wholeRows says whether t's data can be cut into its rows.
+// wholeRows reports whether t's data can be cut into its rows.
 func wholeRows(t *stream.Tensor) bool {
 	if t.Datatype == stream.Bytes {
 		return t.CheckSize("") == nil
@@ -156,8 +164,7 @@ func wholeRows(t *stream.Tensor) bool {
 	return len(t.Data)%max(t.Shape[0], 1) == 0
 }
 
-// rowsOf returns the data of n rows of t. Those of BYTES are as long as what
-// they hold.
+// rowsOf returns the data of n rows of t. Rows of BYTES vary in length.
 func rowsOf(t *stream.Tensor, first, n int) []byte {
 	if t.Datatype != stream.Bytes {
 		row := len(t.Data) / t.Shape[0]

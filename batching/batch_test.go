@@ -12,7 +12,7 @@ import (
 	"millrace/stream/buf"
 )
 
-// group is an endpoint over an Intake, as a worker group is, without workers.
+// group is a queue over an Intake, like a worker group, but without workers.
 type group struct {
 	model    *stream.Model
 	intake   *Intake
@@ -39,12 +39,12 @@ func newGroup(t testing.TB, m *stream.Model, kind string, buffers, flows int) *g
 	return g
 }
 
-func (g *group) Enqueue(s *stream.Stream, home any) {
-	inbox, _ := home.(*Inbox)
+func (g *group) Enqueue(s *stream.Stream, own any) {
+	inbox, _ := own.(*Inbox)
 	g.intake.Push(s, inbox)
 }
 
-func (g *group) Waiting(n int)         { g.waiting += n }
+func (g *group) AddWaiting(n int)      { g.waiting += n }
 func (g *group) Ended(*stream.Request) {}
 func (g *group) Detach(*stream.Stream) { g.detached++; g.intake.Unreserve() }
 
@@ -58,7 +58,7 @@ func (g *group) open(t testing.TB, p stream.Policy) (*stream.Stream, *sink) {
 }
 
 type sink struct {
-	results []string // data of the first output, or what happened
+	results []string // data of the first output, or its outcome
 	ages    []stream.Instant
 	stale   []uint64
 }
@@ -66,7 +66,7 @@ type sink struct {
 func (k *sink) Push(r *stream.Result) {
 	switch r.Outcome {
 	case stream.Answered:
-		if len(r.Outputs) == 0 { // it completed no window
+		if len(r.Outputs) == 0 { // the frame completes no window
 			k.results = append(k.results, "filling")
 			break
 		}
@@ -87,7 +87,7 @@ func (*sink) Done(stream.CloseReason) {}
 
 var window = stream.Policy{Mode: stream.Every, Window: 64}
 
-// rows is a frame of the given rows of bytes.
+// rows makes a frame of the given number of rows of bytes.
 func rows(mem *buf.Pool, seq int, fill byte, n int, dims ...int) stream.Frame {
 	size := n * stream.Elements(dims)
 	l, _ := mem.Copy(bytes.Repeat([]byte{fill}, size))
@@ -105,7 +105,7 @@ func echo(b *Batch) {
 	b.Split()
 }
 
-func TestRowsComeBackToTheirOwners(t *testing.T) {
+func TestRowsReturnToTheirRequests(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := bytesModel(rapid.IntRange(1, 8).Draw(t, "max"), 2, rapid.SampledFrom([]int{3, -1}).Draw(t, "dim"))
 		m.Fixed = rapid.Bool().Draw(t, "fixed")
@@ -169,7 +169,7 @@ type nilTB struct{ testing.TB }
 func (nilTB) Helper()           {}
 func (nilTB) Fatal(args ...any) { panic(fmt.Sprint(args...)) }
 
-// One bad member fails alone; the next one takes its rows.
+// A request that cannot be decoded fails alone; the next one takes its rows.
 func TestFailedRowsAreMasked(t *testing.T) {
 	for _, fixed := range []bool{false, true} {
 		m := bytesModel(4, 2)
@@ -195,7 +195,7 @@ func TestFailedRowsAreMasked(t *testing.T) {
 		}
 		want := "bbdd"
 		if fixed {
-			want += "\x00\x00\x00\x00" // what the failed ones wrote is gone
+			want += "\x00\x00\x00\x00" // rows that failed requests wrote are cleared
 		}
 		if got := string(b.Inputs[0].Data); got != want {
 			t.Fatalf("%q, want %q", got, want)
@@ -211,8 +211,8 @@ func TestFailedRowsAreMasked(t *testing.T) {
 		l, _ := g.mem.Copy([]byte("a"))
 		_ = s.SubmitAt(stream.Frame{Codec: stream.JPEG, Payload: l.Bytes(), Lease: l}, 1)
 		b, _, _ = g.intake.Gather(2, 1, nil)
-		if b.Prepare(func(*stream.Request, []byte) error { return errors.New("torn") }) {
-			t.Error("a batch of nothing")
+		if b.Prepare(func(*stream.Request, []byte) error { return errors.New("bad picture") }) {
+			t.Error("a batch without rows was prepared")
 		}
 		g.pool.Put(b)
 		if len(k.results) != 1 || g.mem.Stats().Leases != 0 {
@@ -221,8 +221,7 @@ func TestFailedRowsAreMasked(t *testing.T) {
 	}
 }
 
-// A client that sends one large row must not make the server take MaxBatch
-// times as much.
+// One large row from a client must not make the server take MaxBatch times its memory.
 func TestFreeRowsTakeNoMoreThanTheyNeed(t *testing.T) {
 	g := newGroup(t, bytesModel(64, -1), Adaptive, 1, 8)
 	s, _ := g.open(t, window)
@@ -254,17 +253,17 @@ func TestSplitRefusesOutputsOfTheWrongShape(t *testing.T) {
 		}
 		b, _, _ := g.intake.Gather(2, 1, nil)
 		b.Prepare(nil)
-		b.Finish(0, []stream.Tensor{{Name: "y", Data: []byte("mine")}, {Name: "z", Data: []byte("also")}})
+		b.Finish(0, []stream.Tensor{{Name: "y", Data: []byte("one")}, {Name: "z", Data: []byte("two")}})
 		b.Outputs = out
 		b.Split()
 		g.pool.Put(b)
-		if sinks[0].results[0] != "mine" || sinks[1].results[0] != "error: internal" {
+		if sinks[0].results[0] != "one" || sinks[1].results[0] != "error: internal" {
 			t.Errorf("%s: %q, %q", name, sinks[0].results, sinks[1].results)
 		}
 	}
 }
 
-// Rows of BYTES differ in length; each member gets its own.
+// Rows of BYTES differ in length; each request gets its own.
 func TestSplitCutsTextsWhereTheyEnd(t *testing.T) {
 	g := newGroup(t, bytesModel(4, 2), Adaptive, 1, 8)
 	var sinks []*sink
@@ -287,7 +286,7 @@ func TestSplitCutsTextsWhereTheyEnd(t *testing.T) {
 	g.pool.Put(b)
 	for i, want := range []string{text("a", "bcd"), text("", "efghi", "jk", "l"), text("mn", "")} {
 		if got := sinks[i].results; len(got) != 1 || got[0] != want {
-			t.Errorf("member %d: %q, want %q", i, got, want)
+			t.Errorf("request %d: %q, want %q", i, got, want)
 		}
 	}
 }
@@ -306,7 +305,7 @@ func TestOutputsWithoutMemoryAreDrops(t *testing.T) {
 	}
 }
 
-// The memory of free dimensions is leased while a batch runs and stays in none.
+// The memory of free dimensions is leased while a batch runs, and no batch keeps it.
 func TestFreeDimensionsAreLeased(t *testing.T) {
 	g := newGroup(t, bytesModel(4, -1), Adaptive, 1, 8)
 	s, k := g.open(t, window)
@@ -328,7 +327,7 @@ func TestFreeDimensionsAreLeased(t *testing.T) {
 		}
 	}
 	if b := g.pool.free[0]; b.leases[0] != nil || b.data[0] != nil {
-		t.Error("the last one's memory stays")
+		t.Error("the last batch kept its memory")
 	}
 }
 
@@ -348,16 +347,16 @@ func TestPoolIsBounded(t *testing.T) {
 		}
 		a, b := take(), take()
 		if a == nil || b == nil || take() != nil || p.Free() != 0 {
-			t.Fatal("not two")
+			t.Fatal("the pool did not give two")
 		}
 		copy(a.Row(0, 3), "writable")
-		p.Quarantine() // a hangs
+		p.Quarantine() // the run of a hangs
 		if c := take(); c == nil || take() != nil {
-			t.Fatal("its place is not free, or more than that")
+			t.Fatal("not exactly one place is free")
 		} else {
 			p.Put(c)
 		}
-		p.Restore(a) // came back: not used again
+		p.Restore(a) // the run of a has returned: its batch is not reused
 		if p.Free() != 1 || len(p.free) != 1 || a.data != nil && backend == C {
 			t.Fatalf("%d free", p.Free())
 		}
@@ -372,7 +371,7 @@ func TestPoolIsBounded(t *testing.T) {
 		p.Put(b)
 		p.Resize(1)
 		if p.Free() != 1 || p.made != 1 {
-			t.Fatalf("%d free of %d made: an unused one stays", p.Free(), p.made)
+			t.Fatalf("%d free of %d made: an unused batch is kept", p.Free(), p.made)
 		}
 		p.Close()
 		if p.Free() != 0 || p.made != 0 {

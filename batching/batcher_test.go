@@ -10,7 +10,7 @@ import (
 	"millrace/stream"
 )
 
-// linear predicts times like those of the simulation's workers.
+// linear predicts the times of the simulation's workers.
 func linear(n int) time.Duration { return time.Duration(5+n) * time.Millisecond }
 
 func TestBatchers(t *testing.T) {
@@ -67,9 +67,9 @@ func TestUnknownBatcher(t *testing.T) {
 	}
 }
 
-// Whatever the kind: it takes no more than waits and fits, waits only if it
-// declares that, forms a full batch without waiting, and asks for nothing that it
-// does not declare.
+// Every kind takes no more rows than wait and fit, waits only if its Needs say so,
+// forms a full batch without waiting, and uses nothing that it does not need by its
+// Needs.
 func TestEveryBatcher(t *testing.T) {
 	for _, kind := range Kinds() {
 		t.Run(kind.Name, func(t *testing.T) {
@@ -93,9 +93,9 @@ func TestEveryBatcher(t *testing.T) {
 				case take == 0 && !needs.Arrivals:
 					t.Fatal("waits while a worker is idle")
 				case take == 0 && v.Rows >= most*v.Idle:
-					t.Fatal("waits, and there is a full batch for each worker")
+					t.Fatal("waits although there is a full batch for each worker")
 				case !needs.Arrivals && take*v.Idle < min(v.Rows, most*v.Idle):
-					t.Fatal("the idle workers together leave frames that would fit")
+					t.Fatal("the batches of all idle workers leave frames out that would fit")
 				case needs.Full && take != 0 && take != most:
 					t.Fatal("not full")
 				}
@@ -119,7 +119,7 @@ func TestTimes(t *testing.T) {
 	now := stream.Instant(time.Hour)
 	var table Times
 	if d, probe := table.Predict(now, 3); d != 0 || probe {
-		t.Fatal("knows something of nothing")
+		t.Fatal("predicts without a measurement")
 	}
 	table.Observe(now, 4, 8*ms)
 	for n, want := range map[int]time.Duration{4: 8 * ms, 8: 16 * ms, 2: 8 * ms} {
@@ -135,7 +135,7 @@ func TestTimes(t *testing.T) {
 		t.Errorf("%v after thirty samples of 4ms", d)
 	}
 	table.Observe(now, 2, 3*ms)
-	if d, _ := table.Predict(now, 3); d < 4*ms || d > 4*ms+ms/10 { // as long as four, less than half as long again as two
+	if d, _ := table.Predict(now, 3); d < 4*ms || d > 4*ms+ms/10 { // at most as long as four, and at most half longer than two
 		t.Errorf("3 rows: %v", d)
 	}
 	if d, _ := table.Predict(now, 6); d < 6*ms || d > 6*ms+ms/10 {
@@ -151,7 +151,7 @@ func TestTimes(t *testing.T) {
 	}
 	later++
 	if d, probe := table.Predict(later, 4); !probe || d < 4*ms {
-		t.Errorf("old: %v, to be measured again: %v", d, probe)
+		t.Errorf("out of date: %v, probe %v", d, probe)
 	}
 	table.Observe(later, 1, ms)
 	if d, probe := table.Predict(later, 4); probe || d != 4*ms {
@@ -159,6 +159,6 @@ func TestTimes(t *testing.T) {
 	}
 	table.Observe(later, 1, 0)
 	if d, _ := table.Predict(later, 1); d <= 0 {
-		t.Error("a run of no time is taken for none")
+		t.Error("a run of no time counts as no measurement")
 	}
 }

@@ -7,7 +7,7 @@ const Deadline = "deadline"
 
 // DeadlineSettings are the settings of the batcher deadline.
 type DeadlineSettings struct {
-	Slack time.Duration `yaml:"slack" default:"5ms" help:"of deadline: time kept free before the nearest deadline, for runs that take longer than predicted"`
+	Slack time.Duration `yaml:"slack" default:"5ms" help:"batcher deadline: time kept free before the nearest deadline, for runs that take longer than predicted"`
 }
 
 func init() {
@@ -16,19 +16,20 @@ func init() {
 	})
 }
 
-// deadline waits for a full batch until a full batch that starts now would end
-// slack before the nearest deadline of a frame that waits. It reserves the time
-// of a full batch, whatever waits now: frames that arrive meanwhile may fill it.
+// deadline waits for a full batch until the moment at which a full batch has to start
+// to end slack before the nearest deadline of a waiting frame. It allows for the time
+// of a full batch, however many rows wait now, since frames that arrive later may fill
+// it.
 //
-// It does not wait when more batches could be formed than workers are idle, since
-// one of those would have to wait for another's run. Without a deadline, and before
-// anything has been measured, it is adaptive.
+// It does not wait when more batches could be formed than workers are idle, since one
+// of those would have to wait for another's run. Without a deadline, and before any
+// time has been measured, it decides as adaptive does.
 type deadline struct {
 	adaptive
 	slack time.Duration
 }
 
-func (deadline) Needs() Needs { return Needs{Deadline: true, Arrivals: true} }
+func (deadline) Needs() Needs { return Needs{Pending: true, Deadline: true, Arrivals: true} }
 
 func (d deadline) Decide(v View) (int, time.Duration) {
 	run := v.Predict(d.max)

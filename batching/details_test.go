@@ -9,7 +9,7 @@ import (
 	"millrace/stream/buf"
 )
 
-// stub is a batcher that notes what it is asked and does as it is told.
+// stub is a batcher that records its views and decides by a function of the test.
 type stub struct {
 	needs  Needs
 	views  []View
@@ -34,8 +34,8 @@ func withBatcher(t testing.TB, m *stream.Model, b Batcher, buffers int) *group {
 	return g
 }
 
-// TestShortestWait: of the waits of several pending batches, in both inboxes, the
-// shortest counts, and 0 is none.
+// TestShortestWait checks that the shortest of the waits of all pending batches, in
+// both inboxes, is returned, and that 0 means no wait.
 func TestShortestWait(t *testing.T) {
 	const ms = time.Millisecond
 	m := bytesModel(4, -1)
@@ -61,15 +61,15 @@ func TestShortestWait(t *testing.T) {
 	}
 }
 
-// TestViews: what a batcher is told of the frames that wait.
+// TestViews checks what a batcher gets to know of the frames that wait.
 func TestViews(t *testing.T) {
-	b := &stub{needs: Needs{Oldest: true, Deadline: true}}
+	b := &stub{needs: Needs{Pending: true, Oldest: true, Deadline: true}}
 	g := withBatcher(t, bytesModel(4, -1), b, 4)
 	own := g.intake.NewInbox()
-	submit := func(size, n int, at stream.Instant, home *Inbox) {
+	submit := func(size, n int, at stream.Instant, own *Inbox) {
 		s, _ := g.open(t, stream.Policy{Mode: stream.Every, Window: 64, MaxAge: 100})
-		if home != nil {
-			s.SetAffinity(g, home)
+		if own != nil {
+			s.SetAffinity(g, own)
 		}
 		if err := s.SubmitAt(rows(g.mem, 0, 1, n, size), at); err != nil {
 			t.Fatal(err)
@@ -81,8 +81,8 @@ func TestViews(t *testing.T) {
 	submit(3, 1, 30, nil)
 	_, _, _ = g.intake.Gather(40, 3, own)
 	want := []View{
-		{Rows: 2, Idle: 1, Pending: 3, Oldest: 30, Deadline: 70}, // of one's own inbox: nobody else runs it
-		{Rows: 6, Idle: 3, Pending: 3, Deadline: NoDeadline},     // a full batch waits: it goes as it is
+		{Rows: 2, Idle: 1, Pending: 3, Oldest: 30, Deadline: 70}, // of the own inbox: no other worker runs it
+		{Rows: 6, Idle: 3, Pending: 3, Deadline: NoDeadline},     // a full batch waits: the rest of the view is not set
 		{Rows: 1, Idle: 3, Pending: 3, Oldest: 10, Deadline: 90},
 	}
 	for i, v := range b.views {
@@ -95,7 +95,8 @@ func TestViews(t *testing.T) {
 		t.Errorf("%d views", len(b.views))
 	}
 
-	// Exactly a full batch is full; no more rows are counted than idle workers could run.
+	// Exactly MaxBatch rows are full; no more rows are counted than idle workers could
+	// run.
 	b.views = nil
 	g = withBatcher(t, bytesModel(4, 2), b, 4)
 	for range 12 {
@@ -114,8 +115,8 @@ func TestViews(t *testing.T) {
 	}
 }
 
-// TestStatefulStreamsCountAsOne: of each stream one frame at a time can be in a
-// batch, so that one of many frames counts as its first.
+// TestStatefulStreamsCountAsOne checks that of each stateful stream one frame counts,
+// since only one at a time can be in a batch.
 func TestStatefulStreamsCountAsOne(t *testing.T) {
 	b := &stub{}
 	m := bytesModel(8, 2)
@@ -136,7 +137,8 @@ func TestStatefulStreamsCountAsOne(t *testing.T) {
 	}
 }
 
-// TestOwnInboxComesFirst: but for every third time.
+// TestOwnInboxComesFirst checks that a worker serves its own inbox first, except every
+// third time.
 func TestOwnInboxComesFirst(t *testing.T) {
 	g := newGroup(t, bytesModel(1, 2), Adaptive, 4, 64)
 	own := g.intake.NewInbox()
@@ -163,8 +165,8 @@ func TestOwnInboxComesFirst(t *testing.T) {
 	}
 }
 
-// TestIdleIntake: it is idle when neither a token nor a batch waits in the common
-// inbox.
+// TestIdleIntake checks that an intake is idle when neither a token nor a batch waits
+// in the common inbox.
 func TestIdleIntake(t *testing.T) {
 	b := &stub{}
 	g := withBatcher(t, anything, b, 4)
@@ -183,7 +185,7 @@ func TestIdleIntake(t *testing.T) {
 	b.decide = func(v View) (int, time.Duration) { return v.Rows, 0 }
 	batch, _, _ := g.intake.Gather(2, 1, nil)
 	if !g.intake.Idle() {
-		t.Error("not idle with nothing left")
+		t.Error("not idle although nothing is left")
 	}
 	g.intake.AddReady(batch)
 	if g.intake.Idle() || !g.intake.HasReady() {
@@ -195,7 +197,7 @@ func TestIdleIntake(t *testing.T) {
 	g.run(batch)
 }
 
-// TestExhausted: it is told once that no batch was free.
+// TestExhausted checks that it is reported once that no batch was free.
 func TestExhausted(t *testing.T) {
 	g := newGroup(t, anything, Adaptive, 1, 16)
 	var open []*stream.Stream
@@ -206,22 +208,23 @@ func TestExhausted(t *testing.T) {
 	}
 	first := g.gather(t, 2, 2)
 	if g.intake.TakeExhausted() {
-		t.Error("while one was free")
+		t.Error("exhausted while a batch was free")
 	}
 	offer(t, open[0], 3)
 	g.gather(t, 4, 0)
 	if !g.intake.TakeExhausted() || g.intake.TakeExhausted() {
-		t.Error("not told once")
+		t.Error("not reported exactly once")
 	}
 	g.run(first)
 	g.run(g.gather(t, 5, 1))
 	if g.intake.TakeExhausted() {
-		t.Error("after one was free again")
+		t.Error("exhausted after a batch was free again")
 	}
 }
 
-// TestRaggedModelsHaveOneClass: frames of free dimensions share batches where each
-// member brings its own tensors, and those of fixed dimensions always do.
+// TestRaggedModelsHaveOneClass checks that frames of free dimensions share ragged
+// batches, where each request has its own tensors, and that those of fixed dimensions
+// always share batches.
 func TestRaggedModelsHaveOneClass(t *testing.T) {
 	ragged := bytesModel(4, -1)
 	ragged.Ragged = true
@@ -251,9 +254,9 @@ func TestRaggedModelsHaveOneClass(t *testing.T) {
 	}
 }
 
-// TestTokenQueueKeepsItsMemorySmall: what was served is given back, and the order
-// stays.
-func TestTokenQueueKeepsItsMemorySmall(t *testing.T) {
+// TestTokenQueueReleasesMemory checks that the memory of served tokens is reused, and
+// that the order stays.
+func TestTokenQueueReleasesMemory(t *testing.T) {
 	var q tokenQueue
 	next := uint64(0)
 	for i := range uint64(200) {
@@ -273,7 +276,7 @@ func TestTokenQueueKeepsItsMemorySmall(t *testing.T) {
 	moved := tokenQueue{items: make([]token, 128), head: 62}
 	moved.pop()
 	if moved.head != 63 {
-		t.Errorf("head %d: moved before it is worth it", moved.head)
+		t.Errorf("head %d: moved too early", moved.head)
 	}
 	moved.pop()
 	if moved.head != 0 || len(moved.items) != 64 {
@@ -286,9 +289,9 @@ func TestTokenQueueKeepsItsMemorySmall(t *testing.T) {
 	}
 }
 
-// TestPoolGivesMemoryBack: batches of mapped memory are used like others, and those
-// past a smaller bound are given up.
-func TestPoolGivesMemoryBack(t *testing.T) {
+// TestPoolReleasesMemory checks that batches of mapped memory are used like others, and
+// that those past a smaller bound are freed.
+func TestPoolReleasesMemory(t *testing.T) {
 	for _, backend := range []Backend{Heap, C} {
 		g := newGroup(t, bytesModel(4, 2), Adaptive, 3, 16)
 		p, err := NewPool(g.model, g.mem, backend, 3)
@@ -347,7 +350,7 @@ func (k *all) Push(r *stream.Result) {
 
 func (*all) Done(stream.CloseReason) {}
 
-// endsSecond is a stage that answers the second frame itself.
+// endsSecond is a stage that ends the second frame before its run.
 type endsSecond struct{ asked int }
 
 func (s *endsSecond) Before(r *stream.Request) bool {
@@ -357,9 +360,9 @@ func (s *endsSecond) Before(r *stream.Request) bool {
 
 func (*endsSecond) Answered(*stream.Request, []stream.Tensor, *buf.Buf) {}
 
-// TestInputsByName: inputs of free and of fixed dimensions go into their rows by
-// their names, whatever their order, and all outputs come back whole. Members that
-// a stage or a failure has ended leave the others as they are.
+// TestInputsByName checks that inputs of free and of fixed dimensions go into their
+// rows by name, in any order, and that all outputs are returned complete. Requests that
+// a stage or a failure has ended do not change the others.
 func TestInputsByName(t *testing.T) {
 	m := &stream.Model{Name: "m", MaxBatch: 4, Inputs: []stream.TensorSpec{
 		{Name: "a", Datatype: stream.Float32, Shape: []int{-1}}, {Name: "b", Datatype: stream.Uint8, Shape: []int{2}},
@@ -388,7 +391,7 @@ func TestInputsByName(t *testing.T) {
 	if stages.asked != 4 || b.Rows != 3 {
 		t.Fatalf("%d asked, %d rows are left", stages.asked, b.Rows)
 	}
-	b.Fail(0, stream.Errorf(stream.Internal, "", "enough"))
+	b.Fail(0, stream.Errorf(stream.Internal, "", "a failure"))
 	b.Outputs = append([]stream.Tensor(nil), b.Inputs...)
 	b.Split()
 	g.pool.Put(b)
@@ -401,9 +404,9 @@ func TestInputsByName(t *testing.T) {
 	}
 }
 
-// TestAFailedMemberLeavesItsRows: the members behind one that cannot be prepared
-// take its rows.
-func TestAFailedMemberLeavesItsRows(t *testing.T) {
+// TestFailedRequestsLeaveTheirRows checks that requests after one that cannot be
+// prepared take its rows.
+func TestFailedRequestsLeaveTheirRows(t *testing.T) {
 	m := &stream.Model{Name: "m", MaxBatch: 3, Image: &stream.ImageSpec{}, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{1}}}}
 	g := newGroup(t, m, Adaptive, 1, 8)
 	s, k := g.open(t, window)
@@ -428,9 +431,9 @@ func TestAFailedMemberLeavesItsRows(t *testing.T) {
 	}
 }
 
-// TestTokensOfTheGoneAreNoRows: streams that ended ask for nothing, however many
-// there are before one that waits, and their class goes.
-func TestTokensOfTheGoneAreNoRows(t *testing.T) {
+// TestTokensOfClosedStreamsAddNoRows checks that closed streams add no rows, however
+// many there are before one that waits, and that their class is removed.
+func TestTokensOfClosedStreamsAddNoRows(t *testing.T) {
 	b := &stub{}
 	g := withBatcher(t, bytesModel(4, -1), b, 4)
 	for i := range 100 {
@@ -440,7 +443,7 @@ func TestTokensOfTheGoneAreNoRows(t *testing.T) {
 	}
 	_, _, _ = g.intake.Gather(2, 1, nil)
 	if len(b.views) != 0 || !g.intake.Idle() || g.detached != 100 || len(g.intake.common.pending) != 1 {
-		t.Errorf("asked %d times, %d gone, %d classes", len(b.views), g.detached, len(g.intake.common.pending))
+		t.Errorf("asked %d times, %d detached, %d classes", len(b.views), g.detached, len(g.intake.common.pending))
 	}
 	b.decide = func(v View) (int, time.Duration) { return v.Rows, 0 }
 	for range 100 {
@@ -453,8 +456,8 @@ func TestTokensOfTheGoneAreNoRows(t *testing.T) {
 	g.run(g.gather(t, 3, 1))
 }
 
-// TestPoolShrinksWhileInUse: an unused batch past the bound goes at once, those in
-// use as they come back.
+// TestPoolShrinksWhileInUse checks that an unused batch past the bound is freed at
+// once, and those in use when they are put back.
 func TestPoolShrinksWhileInUse(t *testing.T) {
 	g := newGroup(t, bytesModel(1, 1), Adaptive, 3, 8)
 	var used [3]*Batch
@@ -479,7 +482,7 @@ func TestRingRefusesAtItsSize(t *testing.T) {
 		for size < n {
 			size *= 2
 		}
-		for i := range 3 * size { // also when it has come round
+		for i := range 3 * size { // also after all cells were used once
 			if !r.Push(i) || r.Len() != 1 {
 				t.Fatalf("%d places: %d", n, r.Len())
 			}

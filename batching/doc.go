@@ -1,7 +1,7 @@
-// Package batching forms batches across streams: the Ring that tokens
-// enter by, the Intake that opens batches from it, the Batcher that decides
-// when and how many, the Batch itself and the bounded memory under it.
+// Package batching forms batches across streams: the Ring and the Inbox in which tokens
+// wait, the Intake that gathers batches from them, the Batcher that decides when a
+// batch runs and with how many rows, the Batch itself and its bounded memory.
 //
-// Everything here but the Ring is plain logic under its caller's lock: there is
-// no goroutine, no timer and no clock. It must not know workers or protocols.
+// Everything except the Ring is called under its caller's lock, without a goroutine, a
+// timer or a clock. The package must not know workers or protocols.
 package batching

@@ -6,13 +6,13 @@ import (
 	"millrace/stream"
 )
 
-// Inbox is where tokens wait: the common one of a group, or that of a worker with
-// affinity. Its rings are entered without a lock; the pending batches behind them
-// are the gatherer's.
+// Inbox is where tokens wait: the common inbox of a group, or the inbox of one worker
+// with affinity. Tokens enter its rings without a lock; only the gathering worker uses
+// its pending batches.
 type Inbox struct {
 	rings   [stream.Priorities]*Ring[*stream.Stream]
 	pending []*pendingBatch
-	visits  uint // by a gatherer
+	visits  uint // how often a worker gathered from it
 }
 
 func newInbox(places int) *Inbox {
@@ -43,8 +43,8 @@ func (x *Inbox) formable() int {
 	return n
 }
 
-// order is the priorities as they are served at this visit: higher ones first, but
-// every eighth time the lower ones, so that none starves.
+// order returns the order in which the priorities are served at this visit: higher ones
+// first, but every eighth time the lower ones, so that none starves.
 func (x *Inbox) order() [stream.Priorities]stream.Priority {
 	if x.visits%8 == 0 {
 		return [...]stream.Priority{stream.Low, stream.Normal, stream.High}
@@ -52,7 +52,7 @@ func (x *Inbox) order() [stream.Priorities]stream.Priority {
 	return [...]stream.Priority{stream.High, stream.Normal, stream.Low}
 }
 
-// remove takes an empty pending batch out, but keeps the last one for its memory.
+// remove removes an empty pending batch, but keeps the last one to reuse its memory.
 func (x *Inbox) remove(p *pendingBatch) bool {
 	if len(x.pending) == 1 {
 		return false
@@ -61,8 +61,8 @@ func (x *Inbox) remove(p *pendingBatch) bool {
 	return true
 }
 
-// takeOldest takes the oldest batch that still waits to be full, or nil: with no
-// memory left for another it runs as it is.
+// takeOldest takes the oldest partial batch that waits to be full, or returns nil. When
+// no other batch is free, it runs although it is not full.
 func (x *Inbox) takeOldest() *Batch {
 	var first *pendingBatch
 	for _, p := range x.pending {

@@ -9,33 +9,33 @@ import (
 	"millrace/stream"
 )
 
-// Intake is where the tokens of a group's streams wait and batches are formed:
-// inboxes that tokens enter without a lock, and in them the pending batches, one
-// for each class of shapes, whose tokens bind their frames only when a worker
-// gathers them.
+// Intake is where the tokens of a group's streams wait and where batches are formed. It
+// has inboxes, which tokens enter without a lock, and in each inbox the pending
+// batches, one for each class of shapes. The frames of their tokens are bound only when
+// a worker gathers a batch.
 //
-// Push, Reserve, Unreserve, Flows, NoteArrival and Arrivals are safe for concurrent
-// use. The other methods are the gatherer's: one worker at a time, under its
-// group's lock.
+// Push, Reserve, Unreserve, PlacesUsed, NoteArrival and Arrivals are safe for
+// concurrent use. The other methods are for the gathering worker: one at a time, under
+// its group's lock.
 type Intake struct {
-	model     *stream.Model
-	batcher   Batcher
-	needs     Needs
-	times     Times
-	pool      *Pool
-	common    *Inbox
-	limit     int64
-	flows     atomic.Int64
-	arrivals  atomic.Uint64
-	tokens    uint64         // that entered pending batches so far
-	now       stream.Instant // of the present call of Gather
-	predict   func(n int) time.Duration
-	ready     []*Batch // bound, and to run as they are: their worker or their time is over
-	exhausted bool     // a batch could not be formed since all were in use
-	dynamic   bool     // frames of different shapes need different batches
+	model      *stream.Model
+	batcher    Batcher
+	needs      Needs
+	times      Times
+	pool       *Pool
+	common     *Inbox
+	limit      int64
+	placesUsed atomic.Int64
+	arrivals   atomic.Uint64
+	tokens     uint64         // how many entered pending batches so far
+	now        stream.Instant // of the current call of Gather
+	predict    func(n int) time.Duration
+	ready      []*Batch // bound and to be run even if they are not full: their worker has left, or no batch was free
+	exhausted  bool     // a batch could not be formed since all were in use
+	dynamic    bool     // frames of different shapes need different batches
 }
 
-// NewIntake returns the intake of a group with places for limit flows.
+// NewIntake returns the intake of a group with places for limit streams.
 func NewIntake(model *stream.Model, batcher Batcher, pool *Pool, limit int) *Intake {
 	in := &Intake{model: model, batcher: batcher, needs: batcher.Needs(), pool: pool, limit: int64(limit)}
 	in.predict = func(n int) time.Duration {
@@ -52,27 +52,28 @@ func NewIntake(model *stream.Model, batcher Batcher, pool *Pool, limit int) *Int
 // NewInbox returns an inbox for the tokens of one worker with affinity.
 func (in *Intake) NewInbox() *Inbox { return newInbox(int(in.limit)) }
 
-// AsksForArrivals says whether the batcher is to be asked with each frame that
+// NeedsArrivals reports whether the batcher has to decide again for each frame that
 // arrives: see NoteArrival.
-func (in *Intake) AsksForArrivals() bool { return in.needs.Arrivals }
+func (in *Intake) NeedsArrivals() bool { return in.needs.Arrivals }
 
-// Reserve takes a place for one flow. It is the moment at which a full queue
-// refuses: a flow that has a place can always queue its one token.
+// Reserve takes a place for one stream. It fails when the queue is full; a stream that
+// has a place can always queue its one token.
 func (in *Intake) Reserve() error {
-	if in.flows.Add(1) > in.limit {
-		in.flows.Add(-1)
+	if in.placesUsed.Add(1) > in.limit {
+		in.placesUsed.Add(-1)
 		return stream.Errorf(stream.Overloaded, "max_flows", "model %s serves %d streams and callers already: try later, or raise max_flows", in.model.Name, in.limit)
 	}
 	return nil
 }
 
-// Unreserve gives a place back.
-func (in *Intake) Unreserve() { in.flows.Add(-1) }
+// Unreserve frees a place.
+func (in *Intake) Unreserve() { in.placesUsed.Add(-1) }
 
-// Flows returns how many places are taken.
-func (in *Intake) Flows() int { return int(in.flows.Load()) }
+// PlacesUsed returns how many places are taken. A stream that carries a caller's
+// one-shot requests takes one too.
+func (in *Intake) PlacesUsed() int { return int(in.placesUsed.Load()) }
 
-// Push queues a stream's token. own is its worker's inbox, or nil.
+// Push queues a stream's token. own is its worker's inbox, or nil for the common one.
 func (in *Intake) Push(s *stream.Stream, own *Inbox) {
 	if own == nil {
 		own = in.common
@@ -83,67 +84,64 @@ func (in *Intake) Push(s *stream.Stream, own *Inbox) {
 	in.arrivals.Add(1)
 }
 
-// NoteArrival notes that more frames wait behind a token that is queued already.
+// NoteArrival records that one more frame waits in a stream whose token is queued
+// already.
 func (in *Intake) NoteArrival() { in.arrivals.Add(1) }
 
-// Arrivals changes whenever Gather might find more than it did before.
+// Arrivals returns a number that changes whenever Gather might find more than before.
 func (in *Intake) Arrivals() uint64 { return in.arrivals.Load() }
 
-// Observe notes how long a batch took, prepare and run together.
+// Observe records how long a batch took, prepare and run together.
 func (in *Intake) Observe(now stream.Instant, rows int, took time.Duration) {
 	in.times.Observe(now, rows, took)
 }
 
-// Gather forms the next batch for one of idle idle workers: its frames are bound
-// now. It looks at the worker's own inbox first, but every third time at the
-// common one, so that busy streams in the own inbox do not shut out the others.
-// Without a batch, wait says when to ask again even if nothing arrives (0: never).
+// Gather forms the next batch for one of idle idle workers: its frames are bound now.
+// It takes from the worker's own inbox first, but every third time from the common one,
+// so that busy streams in the own inbox do not starve the others. Without a batch, wait
+// says when to call Gather again even if nothing arrives (0: never).
 func (in *Intake) Gather(now stream.Instant, idle int, own *Inbox) (b *Batch, wait time.Duration, err error) {
 	if n := len(in.ready); n > 0 {
 		b, in.ready = in.ready[n-1], in.ready[:n-1]
 		return b, 0, nil
 	}
 	in.now = now
-	inboxes := [...]*Inbox{own, in.common}
-	if in.common.visits++; own != nil {
-		if own.visits++; own.visits%3 == 0 {
-			inboxes[0], inboxes[1] = inboxes[1], inboxes[0]
-		}
+	both := [...]*Inbox{own, in.common}
+	inboxes := both[:]
+	if in.common.visits++; own == nil {
+		inboxes = both[1:]
+	} else if own.visits++; own.visits%3 == 0 {
+		both[0], both[1] = both[1], both[0]
 	}
 	for more := true; more; {
 		more, wait = false, 0
-		pending := 0
+		v := View{Predict: in.predict}
 		for _, x := range inboxes {
-			if x != nil {
-				in.fill(x)
-				pending += x.formable()
+			in.fill(x)
+			if in.needs.Pending {
+				v.Pending += x.formable()
 			}
 		}
 		for _, x := range inboxes {
-			if x == nil {
-				continue
+			if v.Idle = idle; x == own {
+				v.Idle = 1 // no other worker serves it
 			}
-			workers := idle
-			if x == own {
-				workers = 1 // nobody else serves it
-			}
-			b, w, err := in.formAny(x, View{Idle: workers, Pending: pending, Predict: in.predict})
+			b, w, err := in.formAny(x, &v)
 			if b != nil || err != nil {
 				return b, 0, err
 			}
 			if w > 0 && (wait == 0 || w < wait) {
 				wait = w
 			}
-			more = more || x.queued() > 0 // tokens turned out empty, and others are behind them
+			more = more || x.queued() > 0 // tokens without frames were removed, and other tokens are behind them
 		}
 	}
 	return nil, wait, nil
 }
 
-// formAny tries the inbox's pending batches: the one whose turn it has been for
-// longest first, so that no class keeps the others waiting. v is what is the same
-// for all of them.
-func (in *Intake) formAny(x *Inbox, v View) (b *Batch, wait time.Duration, err error) {
+// formAny tries the inbox's pending batches, first the one with the oldest token of the
+// highest priority, so that no class starves. v has what is the same for all of them.
+func (in *Intake) formAny(x *Inbox, v *View) (b *Batch, wait time.Duration, err error) {
 	order := x.order()
 	if len(x.pending) > 1 {
 		slices.SortFunc(x.pending, func(a, b *pendingBatch) int { return cmp.Compare(a.rank(order), b.rank(order)) })
@@ -165,7 +163,7 @@ func (in *Intake) formAny(x *Inbox, v View) (b *Batch, wait time.Duration, err e
 	return nil, wait, nil
 }
 
-// Idle says whether nothing waits in the common inbox.
+// Idle reports whether nothing waits in the common inbox.
 func (in *Intake) Idle() bool {
 	for _, p := range in.common.pending {
 		if !p.empty() {
@@ -177,8 +175,8 @@ func (in *Intake) Idle() bool {
 
 // fill moves the tokens from the rings to the pending batches.
 func (in *Intake) fill(x *Inbox) {
-	// A bound on each visit: a stream that is refilled as fast as it is emptied
-	// must not hold the gatherer here.
+	// The number of tokens moved at once is limited: a stream that is queued again as
+	// fast as its token is taken must not keep the worker in this loop.
 	budget := 2 * max(in.model.MaxBatch, 16)
 	for _, priority := range x.order() {
 		for ; budget > 0; budget-- {
@@ -215,16 +213,16 @@ func (in *Intake) add(x *Inbox, s *stream.Stream, priority stream.Priority) {
 	x.pending = append(x.pending, p)
 }
 
-// view completes v with what waits in p.
-func (in *Intake) view(p *pendingBatch, v View) View {
+// setWaiting sets what v says of the frames that wait in p.
+func (in *Intake) setWaiting(p *pendingBatch, v *View) {
 	bound := 0
 	if p.batch != nil {
 		bound = p.batch.Rows
 	}
 	v.Rows = bound + in.countRows(p, in.model.MaxBatch*v.Idle-bound)
-	v.Deadline = NoDeadline
+	v.Oldest, v.Deadline = 0, NoDeadline
 	if v.Rows == 0 || v.Rows >= in.model.MaxBatch {
-		return v
+		return
 	}
 	if in.needs.Oldest {
 		v.Oldest = in.now.Sub(p.oldest(in.now))
@@ -234,16 +232,15 @@ func (in *Intake) view(p *pendingBatch, v View) View {
 			v.Deadline = nearest.Sub(in.now)
 		}
 	}
-	return v
 }
 
-// form asks the batcher and binds the frames of the batch it wants.
-func (in *Intake) form(x *Inbox, p *pendingBatch, v View) (*Batch, time.Duration, error) {
-	v = in.view(p, v)
+// form lets the batcher decide and binds the frames of the batch that it takes.
+func (in *Intake) form(x *Inbox, p *pendingBatch, v *View) (*Batch, time.Duration, error) {
+	in.setWaiting(p, v)
 	if v.Rows == 0 {
 		return nil, 0, nil
 	}
-	take, wait := in.batcher.Decide(v)
+	take, wait := in.batcher.Decide(*v)
 	if take == 0 {
 		return nil, wait, nil
 	}
@@ -272,8 +269,8 @@ func (in *Intake) form(x *Inbox, p *pendingBatch, v View) (*Batch, time.Duration
 	return b, 0, nil
 }
 
-// countRows returns how many rows wait behind the tokens of p, at least up to most,
-// and takes out the tokens behind which none does.
+// countRows returns how many rows wait in the streams of p's tokens, at least up to
+// most, and removes the tokens of streams in which none waits.
 func (in *Intake) countRows(p *pendingBatch, most int) int {
 	n := 0
 	for i := range p.tokens {
@@ -285,9 +282,9 @@ func (in *Intake) countRows(p *pendingBatch, most int) int {
 			switch {
 			case frames == 0 && s.ReleaseToken():
 				return false, true
-			case frames == 0: // one has come at this moment
+			case frames == 0: // a frame arrived after the count
 				rows = 1
-			case in.model.Stateful: // one at a time
+			case in.model.Stateful: // one frame of a stream at a time
 				rows = (rows + frames - 1) / frames
 			}
 			n += rows
@@ -297,10 +294,10 @@ func (in *Intake) countRows(p *pendingBatch, most int) int {
 	return n
 }
 
-// bind binds frames until b has take rows, and reports whether it is full: has
-// them, or the next frame does not fit. That one is the first of the next batch
-// then. When the table of times is too old to judge by, one frame is bound
-// unjudged: see probeAfter.
+// bind binds frames until b has take rows, and reports whether it is full: it has them,
+// or the next frame does not fit and becomes the first of the next batch. When the
+// table of times is out of date, one frame is bound without a check of its deadline:
+// see probeAfter.
 func (in *Intake) bind(x *Inbox, p *pendingBatch, b *Batch, take int) (full bool) {
 	took, probe := in.times.Predict(in.now, take)
 	order := x.order()
@@ -328,9 +325,9 @@ func (in *Intake) bind(x *Inbox, p *pendingBatch, b *Batch, take int) (full bool
 	return true
 }
 
-// Drain empties the inboxes and returns the batches that frames were bound to and
-// that did not run yet. The tokens are discarded: their streams have been closed
-// or moved, and must be told so by Stream.ForgetToken.
+// Drain empties the inboxes and returns the batches that frames were bound to and that
+// have not run. The tokens are discarded: the streams have been closed or moved, and
+// the caller must call their Stream.ForgetToken.
 func (in *Intake) Drain(inboxes ...*Inbox) (bound []*Batch) {
 	bound, in.ready = in.ready, nil
 	for _, x := range append(inboxes, in.common) {
@@ -344,25 +341,26 @@ func (in *Intake) Drain(inboxes ...*Inbox) (bound []*Batch) {
 	return bound
 }
 
-// AddReady has batches that frames are bound to gathered next, as they are.
+// AddReady makes Gather return the given batches, to which frames are bound, before
+// others.
 func (in *Intake) AddReady(bs ...*Batch) {
 	in.ready = append(in.ready, bs...)
 	in.arrivals.Add(1)
 }
 
-// HasReady says whether a batch waits that frames are bound to.
+// HasReady reports whether such a batch waits.
 func (in *Intake) HasReady() bool { return len(in.ready) > 0 }
 
-// TakeExhausted says whether Gather found all batches in use since it was asked
-// last: another worker may then have to look again, once one is free.
+// TakeExhausted reports whether Gather found all batches in use since the last call of
+// TakeExhausted: another worker may then have to gather again, once a batch is free.
 func (in *Intake) TakeExhausted() bool {
 	was := in.exhausted
 	in.exhausted = false
 	return was
 }
 
-// Redistribute moves the tokens of a worker's inbox to the common one: that worker
-// has left. Batches that waited to be full run as they are.
+// Redistribute moves the tokens of a worker's inbox to the common one when that worker
+// has left. Partial batches that waited to be full are run as they are.
 func (in *Intake) Redistribute(x *Inbox) {
 	in.AddReady(x.takePartial()...)
 	for _, p := range x.pending {

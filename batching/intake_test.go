@@ -22,7 +22,7 @@ func offer(t testing.TB, s *stream.Stream, at stream.Instant) {
 	}
 }
 
-// gather wants a batch of that many rows, or none.
+// gather fails unless Gather forms a batch of that many rows, or none when want is 0.
 func (g *group) gather(t testing.TB, now stream.Instant, want int) *Batch {
 	t.Helper()
 	b, _, err := g.intake.Gather(now, 1, nil)
@@ -49,14 +49,14 @@ func TestQueueRefusesAtItsBound(t *testing.T) {
 	for range 3 {
 		g.open(t, window)
 	}
-	if err := g.intake.Reserve(); stream.CodeOf(err) != stream.Overloaded || g.intake.Flows() != 3 {
-		t.Fatalf("%v, %d flows", err, g.intake.Flows())
+	if err := g.intake.Reserve(); stream.CodeOf(err) != stream.Overloaded || g.intake.PlacesUsed() != 3 {
+		t.Fatalf("%v, %d places", err, g.intake.PlacesUsed())
 	}
 }
 
-// Streams that come and go while no worker looks must not fill the queue beyond
-// its bound: their places are taken until their tokens are out.
-func TestTokensOfTheGoneKeepTheirPlaces(t *testing.T) {
+// Streams that open and close while no worker gathers must not fill the queue beyond
+// its bound: their places are taken until their tokens are removed.
+func TestTokensOfClosedStreamsKeepTheirPlaces(t *testing.T) {
 	for _, k := range Kinds() {
 		kind := k.Name
 		g := newGroup(t, anything, kind, 1, 4)
@@ -71,12 +71,12 @@ func TestTokensOfTheGoneKeepTheirPlaces(t *testing.T) {
 			offer(t, s, 1)
 			s.Close(stream.ClientGone)
 		}
-		if opened != 4 || g.intake.Flows() != 4 {
-			t.Fatalf("%s: %d opened, %d flows", kind, opened, g.intake.Flows())
+		if opened != 4 || g.intake.PlacesUsed() != 4 {
+			t.Fatalf("%s: %d opened, %d places", kind, opened, g.intake.PlacesUsed())
 		}
 		g.gather(t, 2, 0)
-		if g.intake.Flows() != 0 || g.detached != 4 {
-			t.Fatalf("%s: %d flows, %d detached", kind, g.intake.Flows(), g.detached)
+		if g.intake.PlacesUsed() != 0 || g.detached != 4 {
+			t.Fatalf("%s: %d places, %d detached", kind, g.intake.PlacesUsed(), g.detached)
 		}
 	}
 }
@@ -133,7 +133,7 @@ func TestPrioritiesAreKeptWhileManyWait(t *testing.T) {
 		}
 		return sum
 	}
-	// Of 320 places every eighth batch, 40, is for the low ones.
+	// Of 320 places every eighth batch, 40, serves the low ones.
 	if h, l := n(high), n(low); h != 280 || l != 40 {
 		t.Fatalf("%d high, %d low", h, l)
 	}
@@ -190,12 +190,12 @@ func TestHardWaitsForRowsNotFrames(t *testing.T) {
 	g.gather(t, 3, 4)
 }
 
-func TestHardLetsTheOldestPartialGoWhenMemoryIsOut(t *testing.T) {
+func TestHardRunsTheOldestPartialBatchWhenNoneIsFree(t *testing.T) {
 	g := newGroup(t, bytesModel(4, -1), Hard, 2, 16)
 	frame := func(d, n int) {
 		s, _ := g.open(t, stream.Policy{Mode: stream.Every, MaxAge: time.Millisecond})
 		_ = s.SubmitAt(rows(g.mem, 0, 1, n, d), 1)
-		// Stale ones make a batch look full that is not when it is bound.
+		// Stale frames make a batch look full that is not full when it is bound.
 		for range 4 - n {
 			late, _ := g.open(t, stream.Policy{Mode: stream.Every, MaxAge: 1})
 			_ = late.SubmitAt(rows(g.mem, 0, 1, 1, d), 1)
@@ -212,14 +212,15 @@ func TestHardLetsTheOldestPartialGoWhenMemoryIsOut(t *testing.T) {
 	b := g.gather(t, 300, 2) // the first one
 	b.FailAll(fmt.Errorf("enough"))
 	g.pool.Put(b)
-	g.gather(t, 400, 0) // the third has memory now
+	g.gather(t, 400, 0) // the third has a batch now
 	if n := len(g.intake.Drain()); n != 2 {
 		t.Fatalf("%d partial batches are left", n)
 	}
 }
 
-// A table that is too old lets one frame run unjudged; the others are judged by it.
-func TestAnOldTableJudgesAllButOne(t *testing.T) {
+// When the table is out of date, one frame is bound without a check of its deadline;
+// the others are checked.
+func TestOldTableIsIgnoredForOneFrame(t *testing.T) {
 	g := newGroup(t, anything, Adaptive, 1, 16)
 	at := func(d time.Duration) stream.Instant { return stream.Instant(time.Second).Add(d) }
 	g.intake.Observe(at(0), 4, 50*time.Millisecond)
@@ -231,7 +232,7 @@ func TestAnOldTableJudgesAllButOne(t *testing.T) {
 		sinks = append(sinks, k)
 	}
 	g.run(g.gather(t, later, 1))
-	g.intake.Observe(later, 1, time.Millisecond) // it was only one slow run
+	g.intake.Observe(later, 1, time.Millisecond) // only one run was slow
 	for i, want := range []string{"ok", "stale", "stale"} {
 		if got := sinks[i].results; len(got) != 1 || got[0] != want {
 			t.Errorf("stream %d: %v, want %s", i, got, want)
@@ -242,7 +243,8 @@ func TestAnOldTableJudgesAllButOne(t *testing.T) {
 	g.run(g.gather(t, later, 1))
 }
 
-// What a stream's newer frames allow does not count: its token would wait for ever.
+// A newer frame's later deadline does not replace that of the frame that it superseded:
+// otherwise its token could wait for ever.
 func TestDeadlineOfASupersededFrameCounts(t *testing.T) {
 	const ms = time.Millisecond
 	g := newGroup(t, anything, Deadline, 1, 16)
@@ -259,8 +261,8 @@ func TestDeadlineOfASupersededFrameCounts(t *testing.T) {
 	g.run(g.gather(t, at(38*ms), 1))
 }
 
-// A frame behind another may have the nearer deadline.
-func TestDeadlineOfAFrameBehindAnother(t *testing.T) {
+// A frame that waits after another one may have the nearer deadline.
+func TestDeadlineOfAFrameAfterAnother(t *testing.T) {
 	const ms = time.Millisecond
 	g := newGroup(t, anything, Deadline, 1, 16)
 	now := stream.Instant(time.Second)
@@ -276,8 +278,8 @@ func TestDeadlineOfAFrameBehindAnother(t *testing.T) {
 	}
 }
 
-// Soft waits up to its delay after a frame has come, not after a worker first
-// saw it, nor after the last batch.
+// Soft waits up to its delay after a frame has arrived, not after a worker first
+// gathered it, nor after the last batch.
 func TestSoftCountsFromTheFrame(t *testing.T) {
 	g := newGroup(t, anything, Soft, 2, 16)
 	at := func(d time.Duration) stream.Instant { return stream.Instant(time.Second).Add(d) }
@@ -293,7 +295,7 @@ func TestSoftCountsFromTheFrame(t *testing.T) {
 	g.run(g.gather(t, at(9*time.Millisecond), 4)) // full
 	b, wait, _ := g.intake.Gather(at(9*time.Millisecond), 1, nil)
 	if b != nil || wait != 9*time.Millisecond {
-		t.Fatalf("%v, wait %v: the fifth came at 8ms", b, wait)
+		t.Fatalf("%v, wait %v: the fifth arrived at 8ms", b, wait)
 	}
 	g.run(g.gather(t, at(18*time.Millisecond), 1))
 	offer(t, s, at(20*time.Millisecond))
@@ -325,7 +327,7 @@ func TestInboxes(t *testing.T) {
 		}
 	}
 	if len(k.results) != 1 {
-		t.Fatal("streams at home shut out the new one")
+		t.Fatal("streams of the own inbox starve the new one")
 	}
 	g.intake.Redistribute(mine)
 	g.intake.Redistribute(other)
@@ -339,7 +341,7 @@ func TestInboxes(t *testing.T) {
 	}
 	for i, k := range sinks {
 		if len(k.results) != 10 {
-			t.Errorf("stream %d: %d answers after its worker has gone", i, len(k.results))
+			t.Errorf("stream %d: %d answers after its worker has left", i, len(k.results))
 		}
 	}
 }
@@ -360,7 +362,7 @@ func TestRedistributeKeepsBoundFrames(t *testing.T) {
 	before := g.intake.Arrivals()
 	g.intake.Redistribute(inbox)
 	if g.intake.Arrivals() == before || g.intake.Idle() {
-		t.Fatal("nobody is told")
+		t.Fatal("Arrivals has not changed")
 	}
 	b := g.gather(t, 2000, 2)
 	b.Prepare(nil)

@@ -6,20 +6,20 @@ import (
 	"millrace/stream"
 )
 
-// pendingBatch is a batch that is being collected: the tokens whose frames it can
-// bind, by priority.
+// pendingBatch is a batch that is being collected: the tokens whose frames can be bound
+// to it, by priority.
 type pendingBatch struct {
 	class  uint64
 	tokens [stream.Priorities]tokenQueue
-	batch  *Batch // bound so far, only where full batches are awaited
+	batch  *Batch // what is bound so far, for a batcher that needs full batches
 }
 
 // token is a stream's place in a pending batch.
 type token struct {
 	stream   *stream.Stream
-	number   uint64         // counts up
-	received stream.Instant // of the next frame, for batchers that need the oldest
-	deadline stream.Instant // the nearest there has been since the token came, for batchers that need it; 0 = none
+	number   uint64         // in the order of arrival
+	received stream.Instant // of the next frame, for batchers that need View.Oldest
+	deadline stream.Instant // the nearest since the token arrived, for batchers that need View.Deadline; 0 = none
 }
 
 func (p *pendingBatch) empty() bool {
@@ -42,8 +42,8 @@ func (p *pendingBatch) first(order [stream.Priorities]stream.Priority) *tokenQue
 	return nil
 }
 
-// rank orders pending batches: by the priority of what they would bind first, then
-// by how long that has been there.
+// rank orders pending batches: by the priority of the token that is next in each, then
+// by how long that token has waited.
 func (p *pendingBatch) rank(order [stream.Priorities]stream.Priority) uint64 {
 	const priorityShift = 62
 	for i, priority := range order {
@@ -54,7 +54,7 @@ func (p *pendingBatch) rank(order [stream.Priorities]stream.Priority) uint64 {
 	return math.MaxUint64
 }
 
-// oldest returns when the frame came that has waited for longest, at most now.
+// oldest returns when the frame that has waited longest was received, at most now.
 func (p *pendingBatch) oldest(now stream.Instant) stream.Instant {
 	for i := range p.tokens {
 		for _, t := range p.tokens[i].all() {
@@ -64,9 +64,9 @@ func (p *pendingBatch) oldest(now stream.Instant) stream.Instant {
 	return now
 }
 
-// nearestDeadline returns the nearest deadline of the frames that wait; 0 = none.
-// That of a frame which a newer one of its stream has superseded counts on: if each
-// newer deadline took its place, a stream could wait for ever.
+// nearestDeadline returns the nearest deadline of the frames that wait; 0 = none. The
+// deadline of a superseded frame still counts: if each newer frame's deadline replaced
+// it, a stream could wait for ever.
 func (p *pendingBatch) nearestDeadline() (nearest stream.Instant) {
 	for i := range p.tokens {
 		all := p.tokens[i].all()
@@ -81,7 +81,7 @@ func (p *pendingBatch) nearestDeadline() (nearest stream.Instant) {
 	return nearest
 }
 
-// sooner returns the earlier of two deadlines, of which 0 is none.
+// sooner returns the earlier of two deadlines, where 0 means none.
 func sooner(a, b stream.Instant) stream.Instant {
 	if a == 0 || b != 0 && b < a {
 		return b
@@ -89,7 +89,7 @@ func sooner(a, b stream.Instant) stream.Instant {
 	return a
 }
 
-// tokenQueue is tokens, first in first out.
+// tokenQueue is a first-in-first-out queue of tokens.
 type tokenQueue struct {
 	items []token
 	head  int
@@ -119,9 +119,8 @@ func (q *tokenQueue) pop() {
 	}
 }
 
-// filter takes out the tokens for which f says not to keep them, until f says
-// that no more need be looked at. The tokens behind those, which may be many, are
-// not touched.
+// filter removes the tokens for which f returns keep false, and stops when f returns
+// more false. The tokens after that one, which may be many, are not touched.
 func (q *tokenQueue) filter(f func(*stream.Stream) (keep, more bool)) {
 	i, kept := q.head, q.head
 	for ; i < len(q.items); i++ {

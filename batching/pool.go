@@ -9,19 +9,19 @@ import (
 	"millrace/stream/buf"
 )
 
-// Backend says where batch memory comes from.
+// Backend says where the memory of batches is allocated.
 type Backend string
 
 // The backends.
 const (
 	Heap Backend = "heap"
-	// C is memory outside the Go heap, mapped from the system: it never moves,
-	// the collector never scans it, and libraries may keep pointers into it.
+	// C is memory outside the Go heap, mapped from the system: it never moves, the
+	// garbage collector never scans it, and libraries may keep pointers into it.
 	C Backend = "c"
 )
 
-// Pool is a bounded set of batches with their memory. Their number bounds the
-// batches of a group that are open or running at once. The caller serialises.
+// Pool is a bounded set of batches with their memory. Its size is the largest number of
+// a group's batches that are gathered or running at once. The caller serialises calls.
 type Pool struct {
 	model   *stream.Model
 	mem     *buf.Pool
@@ -31,10 +31,10 @@ type Pool struct {
 	free    []*Batch
 }
 
-// NewPool returns a pool of n batches for model, made as they are first needed.
-// A ragged model's batches have no input memory. Outputs, and inputs with free
-// dimensions, are leased from mem for as long as a batch is in use; the rest is
-// the caller's to reserve there.
+// NewPool returns a pool of n batches for model, each made when it is first needed.
+// Batches of a ragged model have no input memory. Outputs, and inputs with free
+// dimensions, are leased from mem as long as a batch is in use; the caller reserves the
+// rest there.
 func NewPool(model *stream.Model, mem *buf.Pool, backend Backend, n int) (*Pool, error) {
 	if backend != Heap && backend != C {
 		return nil, stream.Errorf(stream.InvalidArgument, "batching.memory", "%q is not a backend: want heap or c", string(backend))
@@ -48,8 +48,8 @@ func (p *Pool) Size() int { return p.size }
 // Free returns how many batches are unused.
 func (p *Pool) Free() int { return max(0, len(p.free)+p.size-p.made) }
 
-// Resize changes the bound; unused batches above it are given up, those in use as
-// they come back.
+// Resize changes the bound. Unused batches above it are freed now, and batches in use
+// when they are put back.
 func (p *Pool) Resize(n int) {
 	p.size = max(n, 1)
 	for last := len(p.free) - 1; last >= 0 && p.made > p.size; last-- {
@@ -76,7 +76,7 @@ func (p *Pool) Take() (*Batch, error) {
 	return b, err
 }
 
-// Put gives a batch back and with it the memory of its members.
+// Put returns a batch to the pool and releases the memory of its requests.
 func (p *Pool) Put(b *Batch) {
 	for i, r := range b.Requests {
 		r.Unbind()
@@ -97,11 +97,12 @@ func (p *Pool) Put(b *Batch) {
 	p.free = append(p.free, b)
 }
 
-// Quarantine writes a batch off, since a run that hangs may still use it: its
-// place is free again. Restore comes when that run has returned.
+// Quarantine takes the place of a batch out of use for a run that hangs and may still
+// use it: another batch can be made instead. Restore is called when that run has
+// returned.
 func (p *Pool) Quarantine() { p.made-- }
 
-// Restore frees a batch that was in quarantine.
+// Restore frees a batch that was quarantined.
 func (p *Pool) Restore(b *Batch) {
 	p.made++
 	size := p.size
@@ -110,7 +111,7 @@ func (p *Pool) Restore(b *Batch) {
 	p.size = size
 }
 
-// Close frees the unused batches; those in use are freed as they come back.
+// Close frees the unused batches, and those in use when they are put back.
 func (p *Pool) Close() {
 	for _, b := range p.free {
 		b.unmap()
@@ -126,7 +127,7 @@ func (p *Pool) make() (*Batch, error) {
 	}
 	b.leases = make([]*buf.Buf, len(p.model.Inputs))
 	for _, in := range p.model.Inputs {
-		row := max(0, stream.Elements(in.Shape)*in.Datatype.Size()) // 0: free dimensions, see Batch.fit
+		row := max(0, stream.Elements(in.Shape)*in.Datatype.Size()) // 0: free dimensions, see Batch.sizeInputs
 		data, err := b.alloc(p.backend, row*max(p.model.MaxBatch, 1))
 		if err != nil {
 			b.unmap()

@@ -4,19 +4,19 @@ import (
 	"millrace/stream"
 )
 
-// Decode turns a request's picture into dst, one row of the model's input, and
-// sets where the picture lies in it (Request.SentWidth, MapX, ...).
+// Decode decodes a request's picture into dst, one row of the model's input, and sets
+// its position there (Request.SentWidth, MapX, ...).
 type Decode func(r *stream.Request, dst []byte) error
 
-// Prepare lays the batch out: each member gets its rows, its tensors are copied
-// there or its picture is decoded straight into them. A member that cannot be
-// read ends as an error and the next one takes its rows, so that Rows counts
-// good rows only; so with one that a stage ended. It returns false when no member is
+// Prepare fills the batch: each request gets its rows, and its tensors are copied or
+// its picture is decoded straight into them. A request whose picture cannot be decoded
+// ends as an error, and one that a stage has ended is left out; the next request takes
+// its rows, so that Rows counts only rows to run. It returns false when no request is
 // left.
 func (b *Batch) Prepare(decode Decode) bool {
 	b.Offsets, b.Inputs, b.Outputs = b.Offsets[:0], b.Inputs[:0], nil
 	kept, rows := b.Requests[:0], 0
-	if !b.Model.Ragged && !b.fit() {
+	if !b.Model.Ragged && !b.sizeInputs() {
 		for _, r := range b.Requests {
 			r.Drop(stream.Memory)
 			r.Unbind()
@@ -30,7 +30,7 @@ func (b *Batch) Prepare(decode Decode) bool {
 			r.Unbind()
 			continue
 		}
-		if err := b.place(r, rows, decode); err != nil {
+		if err := b.fillRows(r, rows, decode); err != nil {
 			r.Fail(err)
 			r.Unbind()
 			continue
@@ -42,7 +42,7 @@ func (b *Batch) Prepare(decode Decode) bool {
 	clear(b.Requests[len(kept):])
 	b.Requests, b.Rows = kept, rows
 	if rows > 0 && !b.Model.Ragged {
-		b.shape(rows)
+		b.makeInputs(rows)
 	}
 	for _, r := range kept {
 		r.BatchSize = rows
@@ -50,8 +50,8 @@ func (b *Batch) Prepare(decode Decode) bool {
 	return rows > 0
 }
 
-// place fills the rows of one member.
-func (b *Batch) place(r *stream.Request, row int, decode Decode) error {
+// fillRows fills the rows of one request.
+func (b *Batch) fillRows(r *stream.Request, row int, decode Decode) error {
 	if b.Model.Ragged {
 		return nil
 	}
@@ -82,12 +82,12 @@ func (b *Batch) place(r *stream.Request, row int, decode Decode) error {
 	return nil
 }
 
-// decodeFrames decodes the pictures of r's window into dst, one behind the other.
-// r's own is the last, and where it lies is where the result's boxes lie.
+// decodeFrames decodes the pictures of r's window into dst, one after the other. The
+// last is r's own, and its position is that of the result's boxes.
 func decodeFrames(r *stream.Request, dst []byte, decode Decode) error {
 	pictures := r.Assembled.Frames
 	n := len(dst) / len(pictures)
-	one := stream.Request{Stream: r.Stream} // its stream may read r's frame
+	one := stream.Request{Stream: r.Stream} // decode may use the stream, and must not change r
 	for i, p := range pictures {
 		one.Frame = p
 		if err := decode(&one, dst[i*n:(i+1)*n]); err != nil {
@@ -98,10 +98,10 @@ func decodeFrames(r *stream.Request, dst []byte, decode Decode) error {
 	return nil
 }
 
-// fit sizes the rows of inputs with free dimensions, which are the same for all
-// members of the class, and leases memory for them. It reports whether there is
-// enough.
-func (b *Batch) fit() bool {
+// sizeInputs sets the size of the rows of inputs with free dimensions, which is the
+// same for all requests of the class, and leases memory for them. It reports whether
+// there is enough.
+func (b *Batch) sizeInputs() bool {
 	for k, spec := range b.Model.Inputs {
 		if stream.Elements(spec.Shape) >= 0 {
 			continue
@@ -116,8 +116,8 @@ func (b *Batch) fit() bool {
 			b.shapes[k] = append(append(b.shapes[k][:0], 0), dims...)
 			b.rowBytes[k] = stream.Elements(dims) * spec.Datatype.Size()
 		}
-		// As long as this batch needs, and no longer than it runs: what one client
-		// sends must not stay behind in every batch.
+		// The memory is as large as this batch needs and is leased for its run only:
+		// the sizes that one client sends must not occupy memory in every batch.
 		rows := b.Rows
 		if b.Model.Fixed {
 			rows = b.Model.MaxBatch
@@ -131,8 +131,8 @@ func (b *Batch) fit() bool {
 	return true
 }
 
-// shape makes the input tensors of the given number of rows.
-func (b *Batch) shape(rows int) {
+// makeInputs makes the input tensors for the given number of rows.
+func (b *Batch) makeInputs(rows int) {
 	n := rows
 	if b.Model.Fixed {
 		n = b.Model.MaxBatch

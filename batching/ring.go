@@ -5,19 +5,19 @@ import (
 	"sync/atomic"
 )
 
-// Ring is a bounded queue for many producers and many consumers without a lock,
-// after Dmitry Vyukov's bounded MPMC queue: each cell carries a sequence number
-// that says whose turn it is, and a claim of a cell is one compare-and-swap.
+// Ring is a bounded queue for many producers and many consumers without a lock, after
+// Dmitry Vyukov's bounded MPMC queue: each cell has a sequence number that says whether
+// it can be filled or emptied, and a claim of a cell is one compare-and-swap.
 //
-// It is not lock-free in the strict sense, for values leave in order. A producer
-// that is interrupted between claiming a cell and filling it holds back every
-// consumer once that cell is at the head; a consumer that is interrupted between
-// claiming a cell and emptying it holds back every producer once the tail has come
-// round to it. Who is held back yields its processor and tries again.
+// It is not lock-free in the strict sense, because values leave in order. A producer
+// that is interrupted between claiming a cell and filling it delays every consumer once
+// that cell is at the head; a consumer that is interrupted between claiming a cell and
+// emptying it delays every producer once the tail reaches that cell again. A delayed
+// goroutine yields its processor and tries again.
 type Ring[T any] struct {
 	mask  uint64
 	cells []cell[T]
-	_     [64]byte // the ends move on different cores: keep them off one cache line
+	_     [64]byte // head and tail are changed by different cores: this keeps them in separate cache lines
 	tail  atomic.Uint64
 	_     [56]byte
 	head  atomic.Uint64
@@ -29,7 +29,7 @@ type cell[T any] struct {
 	val  T
 }
 
-// NewRing returns a ring of at least n places.
+// NewRing returns a ring of at least n cells.
 func NewRing[T any](n int) *Ring[T] {
 	size := 2
 	for size < n {
@@ -42,8 +42,8 @@ func NewRing[T any](n int) *Ring[T] {
 	return r
 }
 
-// Len returns how many values were in the ring at one moment: those count whose
-// cell a producer has claimed and no consumer has.
+// Len returns how many values were in the ring at one moment. A value counts from the
+// moment a producer claims its cell until a consumer claims it.
 func (r *Ring[T]) Len() int {
 	for {
 		head := r.head.Load()
@@ -54,7 +54,7 @@ func (r *Ring[T]) Len() int {
 	}
 }
 
-// Push adds v. It returns false only if every place was taken at one moment.
+// Push adds v. It returns false only if every cell was in use at one moment.
 func (r *Ring[T]) Push(v T) bool {
 	for {
 		pos := r.tail.Load()
@@ -75,14 +75,14 @@ func (r *Ring[T]) Push(v T) bool {
 	}
 }
 
-// full says whether every place was taken at one moment, not at two.
+// full reports whether every cell was in use at one moment.
 func (r *Ring[T]) full() bool {
 	head := r.head.Load()
 	return r.tail.Load()-head > r.mask && r.head.Load() == head
 }
 
-// Pop takes the oldest value. It returns false only if no place was taken at one
-// moment; while the oldest value is still being put in, it waits.
+// Pop takes the oldest value. It returns false only if the ring was empty at one
+// moment; it waits while the oldest value is being written.
 func (r *Ring[T]) Pop() (v T, ok bool) {
 	for {
 		pos := r.head.Load()

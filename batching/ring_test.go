@@ -11,14 +11,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestRingOneAfterTheOther(t *testing.T) {
+func TestRingInOneGoroutine(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 8} {
 		r := NewRing[int](n)
 		if len(r.cells) < n {
-			t.Fatalf("%d places for %d", len(r.cells), n)
+			t.Fatalf("%d cells for %d", len(r.cells), n)
 		}
 		next, want := 0, 0
-		for lap := range 5 * len(r.cells) { // around and around, with every fill level
+		for lap := range 5 * len(r.cells) { // with every number of values in the ring
 			for range lap % (len(r.cells) + 1) {
 				if !r.Push(next) {
 					t.Fatal("full too early")
@@ -26,7 +26,7 @@ func TestRingOneAfterTheOther(t *testing.T) {
 				next++
 			}
 			if r.Len() == len(r.cells) && r.Push(-1) {
-				t.Fatal("more than its places")
+				t.Fatal("took more values than it has cells")
 			}
 			for r.Len() > 0 {
 				v, ok := r.Pop()
@@ -36,7 +36,7 @@ func TestRingOneAfterTheOther(t *testing.T) {
 				want++
 			}
 			if _, ok := r.Pop(); ok {
-				t.Fatal("something out of nothing")
+				t.Fatal("popped a value of an empty ring")
 			}
 		}
 		if next != want {
@@ -45,8 +45,8 @@ func TestRingOneAfterTheOther(t *testing.T) {
 	}
 }
 
-// Everything comes out once, in the order of its producer, also through a ring
-// that is mostly full.
+// Each value is popped once, in the order of its producer, also from a ring that is
+// mostly full.
 func TestRingConcurrent(t *testing.T) {
 	const producers, consumers = 4, 4
 	each := 20000
@@ -102,15 +102,16 @@ func TestRingConcurrent(t *testing.T) {
 	}
 }
 
-// Who has a reserved place can always push: "full" is never said by mistake.
-func TestRingIsNeverFullForThoseWhoReserve(t *testing.T) {
+// A producer with a reserved place can always push: the ring never reports full by
+// mistake.
+func TestRingIsNeverFullForReservedPlaces(t *testing.T) {
 	each := 30000
 	if testing.Short() {
 		each = 5000
 	}
 	r := NewRing[int](4)
 	var wg sync.WaitGroup
-	for range 4 { // four values for four places, each pushed again as it comes out
+	for range 4 { // four values for four places, each pushed again after it was popped
 		wg.Go(func() {
 			for range each {
 				if !r.Push(1) {

@@ -12,8 +12,8 @@ import (
 	"millrace/stream"
 )
 
-// simulation runs an Intake with streams and workers in virtual time, in one
-// goroutine: what happens is decided by its seed alone.
+// simulation runs an Intake with streams and workers in virtual time, in one goroutine:
+// its seed alone decides what happens.
 type simulation struct {
 	t       *testing.T
 	g       *group
@@ -23,23 +23,23 @@ type simulation struct {
 	idle    []int // workers
 	count   int
 	running int
-	asked   stream.Instant // when a batcher wants to be asked again; 0 = no
+	asked   stream.Instant // when to gather again; 0 = no
 	service func(rows int) time.Duration
-	flows   []*flow
+	senders []*sender
 	frames  int // accepted
-	// greedy says that a batch must come whenever frames wait and a worker is idle.
+	// greedy requires a batch whenever frames wait and a worker is idle.
 	greedy bool
 	runs   int // batches
 	rows   int // of all of them
 	// passed are the frames that were next of their streams when the batcher chose to
-	// wait although a worker was idle, and that would have been on time had they run
-	// then; late are those that were not.
+	// wait although a worker was idle, and that would have been answered in time if
+	// they had run then. late counts those of them that were late.
 	passed map[uint64]bool
 	waits  int // with such frames
 	late   int
 }
 
-type flow struct {
+type sender struct {
 	stream *stream.Stream
 	sink   *sink
 	every  time.Duration // between frames
@@ -47,8 +47,8 @@ type flow struct {
 	sent   []uint64 // accepted frames
 }
 
-// next is the number of the frame that is next of those that wait.
-func (f *flow) next() uint64 { return f.sent[len(f.sent)-f.stream.WaitingFrames()] }
+// next is the number of the oldest frame that waits.
+func (f *sender) next() uint64 { return f.sent[len(f.sent)-f.stream.WaitingFrames()] }
 
 type event struct {
 	at stream.Instant
@@ -73,7 +73,7 @@ func (e *events) Pop() any {
 
 func newSimulation(t *testing.T, seed uint64, m *stream.Model, kind string, workers, buffers int) *simulation {
 	s := &simulation{t: t, g: newGroup(t, m, kind, buffers, 256), rand: rand.New(rand.NewPCG(seed, 1)), now: 1e9, passed: map[uint64]bool{}}
-	s.greedy = !s.g.intake.AsksForArrivals() && buffers >= workers
+	s.greedy = !s.g.intake.NeedsArrivals() && buffers >= workers
 	for w := range workers {
 		s.idle = append(s.idle, w)
 	}
@@ -86,11 +86,11 @@ func (s *simulation) at(d time.Duration, do func()) {
 	heap.Push(&s.events, event{s.now.Add(d), s.count, do})
 }
 
-// add opens a stream that sends a frame about every so often, until the end.
-func (s *simulation) add(p stream.Policy, every time.Duration, shape int) *flow {
-	f := &flow{every: every, shape: shape}
+// add opens a stream that sends a frame in intervals of about every, until the end.
+func (s *simulation) add(p stream.Policy, every time.Duration, shape int) *sender {
+	f := &sender{every: every, shape: shape}
 	f.stream, f.sink = s.g.open(s.t, p)
-	s.flows = append(s.flows, f)
+	s.senders = append(s.senders, f)
 	var send func()
 	send = func() {
 		frame := stream.Frame{}
@@ -103,17 +103,18 @@ func (s *simulation) add(p stream.Policy, every time.Duration, shape int) *flow 
 			s.frames++
 			f.sent = append(f.sent, frame.Seq)
 		}
-		// A tenth to and fro, so that the streams do not march in step.
+		// The interval varies by a tenth, so that the streams do not send at the same
+		// moments.
 		s.at(time.Duration(float64(every)*(0.9+0.2*s.rand.Float64())), send)
 	}
 	s.at(time.Duration(s.rand.Int64N(int64(every))), send)
 	return f
 }
 
-// waiting is how many frames could be bound: those of a stateful stream cannot
+// waiting returns how many frames could be bound: those of a stateful stream cannot
 // while one of them is in flight.
 func (s *simulation) waiting() (n int) {
-	for _, f := range s.flows {
+	for _, f := range s.senders {
 		w := f.stream.WaitingFrames()
 		if c := f.stream.Counts(); s.g.model.Stateful && c.Accepted > c.Results+c.Drops+c.Errors+uint64(w) {
 			continue
@@ -123,13 +124,13 @@ func (s *simulation) waiting() (n int) {
 	return n
 }
 
-// pass notes the frames that wait although a worker is idle.
+// pass records the frames that wait although a worker is idle.
 func (s *simulation) pass() {
 	waiting := map[int]int{} // rows, by shape
-	for _, f := range s.flows {
+	for _, f := range s.senders {
 		waiting[f.shape] += f.stream.WaitingRows()
 	}
-	for _, f := range s.flows {
+	for _, f := range s.senders {
 		head, ok := f.stream.Head()
 		ends := s.now.Add(s.service(min(waiting[f.shape], s.g.model.MaxBatch)))
 		if ok && head.Deadline != 0 && ends <= head.Deadline && !s.passed[f.next()] {
@@ -139,7 +140,7 @@ func (s *simulation) pass() {
 	}
 }
 
-// work lets the idle workers gather what they can.
+// work makes the idle workers gather what they can.
 func (s *simulation) work() {
 	for len(s.idle) > 0 {
 		b, wait, err := s.g.intake.Gather(s.now, len(s.idle), nil)
@@ -193,7 +194,7 @@ func (s *simulation) work() {
 	}
 }
 
-// run goes on for so long. Each thing that happens is followed by the workers.
+// run simulates d. After each event the idle workers gather.
 func (s *simulation) run(d time.Duration) {
 	end := s.now.Add(d)
 	for len(s.events) > 0 && s.events[0].at <= end {
@@ -205,14 +206,14 @@ func (s *simulation) run(d time.Duration) {
 	s.now = end
 }
 
-// finish closes the streams, lets the runs end and checks that all is accounted
-// for.
+// finish closes the streams, lets the runs end and checks that everything has ended and
+// is released.
 func (s *simulation) finish() {
 	s.t.Helper()
-	for _, f := range s.flows {
+	for _, f := range s.senders {
 		f.stream.Close(stream.ByClient)
 	}
-	for s.running > 0 { // what sends finds its stream closed
+	for s.running > 0 { // events that send find their stream closed
 		e := heap.Pop(&s.events).(event)
 		s.now = e.at
 		e.do()
@@ -222,7 +223,7 @@ func (s *simulation) finish() {
 		s.g.pool.Put(b)
 	}
 	ended := 0
-	for _, f := range s.flows {
+	for _, f := range s.senders {
 		f.stream.ForgetToken(s.g)
 		c := f.stream.Counts()
 		if c.Accepted != c.Results+c.Drops+c.Errors {
@@ -231,14 +232,14 @@ func (s *simulation) finish() {
 		ended += int(c.Accepted)
 	}
 	st := s.g.mem.Stats()
-	if ended != s.frames || s.g.waiting != 0 || s.g.intake.Flows() != 0 || st.Leases != 0 || s.g.pool.Free() != s.g.pool.Size() {
-		s.t.Errorf("%d of %d ended, %d wait, %d flows, %d leases, %d of %d batches free",
-			ended, s.frames, s.g.waiting, s.g.intake.Flows(), st.Leases, s.g.pool.Free(), s.g.pool.Size())
+	if ended != s.frames || s.g.waiting != 0 || s.g.intake.PlacesUsed() != 0 || st.Leases != 0 || s.g.pool.Free() != s.g.pool.Size() {
+		s.t.Errorf("%d of %d ended, %d wait, %d places, %d leases, %d of %d batches free",
+			ended, s.frames, s.g.waiting, s.g.intake.PlacesUsed(), st.Leases, s.g.pool.Free(), s.g.pool.Size())
 	}
 }
 
-// jain is Jain's index of the answers: 1 when all have the same.
-func jain(fs []*flow) float64 {
+// jain returns Jain's index of the answers: 1 when all streams have the same number.
+func jain(fs []*sender) float64 {
 	var sum, squares float64
 	for _, f := range fs {
 		n := float64(f.stream.Counts().Results)
@@ -247,7 +248,7 @@ func jain(fs []*flow) float64 {
 	return sum * sum / (float64(len(fs)) * squares)
 }
 
-// seeds yields n seeds, or four times as many when there is time.
+// seeds yields n seeds, or four times as many in long tests.
 func seeds(n uint64) iter.Seq[uint64] {
 	if !testing.Short() {
 		n *= 4
@@ -267,13 +268,13 @@ func TestEqualStreamsGetEqualShares(t *testing.T) {
 			for seed := range seeds(1) {
 				workers := 1 + int(seed%3)
 				s := newSimulation(t, seed, anything, Adaptive, workers, workers+1)
-				// Capacity is 4 rows in 9 ms for each worker; twice that comes in.
+				// Capacity is 4 rows in 9 ms for each worker; twice as many arrive.
 				every := time.Duration(n) * 9 * time.Millisecond / time.Duration(8*workers)
 				for range n {
 					s.add(stream.Policy{Mode: mode, Window: 4}, every, 0)
 				}
 				s.run(4 * time.Second)
-				if j := jain(s.flows); j < 0.95 {
+				if j := jain(s.senders); j < 0.95 {
 					t.Errorf("%s, %d streams, seed %d: index %.3f", mode, n, seed, j)
 				}
 				s.finish()
@@ -282,8 +283,8 @@ func TestEqualStreamsGetEqualShares(t *testing.T) {
 	}
 }
 
-// The others' mailboxes are empty for an interval of theirs at most after each
-// turn, by which their rounds are longer: a tenth here.
+// After each turn, the mailboxes of the other streams are empty for at most one of
+// their intervals, which makes their rounds longer: by a tenth here.
 func TestAFastStreamGetsNoMoreThanItsShare(t *testing.T) {
 	for _, mode := range []stream.Mode{stream.Latest, stream.Every} {
 		for seed := range seeds(1) {
@@ -296,7 +297,7 @@ func TestAFastStreamGetsNoMoreThanItsShare(t *testing.T) {
 			fast := s.add(stream.Policy{Mode: mode, Window: 16}, round/200, 0)
 			s.run(3 * time.Second)
 			var all uint64
-			for _, f := range s.flows {
+			for _, f := range s.senders {
 				all += f.stream.Counts().Results
 			}
 			if got := fast.stream.Counts().Results; float64(got) > 1.1*float64(all)/n {
@@ -316,7 +317,7 @@ func TestLatestIsFresh(t *testing.T) {
 		}
 		s.run(2 * time.Second)
 		limit := every*11/10 + s.service(s.g.model.MaxBatch)
-		for i, f := range s.flows {
+		for i, f := range s.senders {
 			for _, age := range f.sink.ages {
 				if time.Duration(age) > limit {
 					t.Fatalf("seed %d, stream %d: a frame was bound at the age of %v, limit %v", seed, i, time.Duration(age), limit)
@@ -327,8 +328,8 @@ func TestLatestIsFresh(t *testing.T) {
 	}
 }
 
-// However streams come, send, have limits and shapes, and however long runs take:
-// no token is lost and everything ends once.
+// For all streams, limits, shapes and run times: no token is lost and everything ends
+// once.
 func TestNothingIsLost(t *testing.T) {
 	kinds := Kinds()
 	for seed := range seeds(20 * uint64(len(kinds))) {
@@ -360,7 +361,7 @@ func TestNothingIsLost(t *testing.T) {
 		}
 		s.run(time.Second)
 		if !s.g.intake.needs.Full && m.Inputs == nil {
-			for i, f := range s.flows {
+			for i, f := range s.senders {
 				if c := f.stream.Counts(); c.Results == 0 && f.stream.Policy().MaxAge == 0 && c.Accepted > 20 {
 					t.Errorf("seed %d: stream %d of priority %d had no answer: %+v", seed, i, f.stream.Policy().Priority, c)
 				}
@@ -382,7 +383,7 @@ func TestSoftKeepsItsDelay(t *testing.T) {
 		}
 		s.run(3 * time.Second)
 		batches := 0
-		for _, f := range s.flows {
+		for _, f := range s.senders {
 			for _, age := range f.sink.ages {
 				batches++
 				if time.Duration(age) > softDelay {
@@ -397,9 +398,9 @@ func TestSoftKeepsItsDelay(t *testing.T) {
 	}
 }
 
-// The batcher deadline never makes late what would have been on time: neither
-// streams with one shape nor with several, however many workers there are. Its
-// batches are larger than those of adaptive.
+// The batcher deadline never makes a frame late that would have been in time: for
+// streams with one shape or several, and for any number of workers. Its batches are
+// larger than those of adaptive.
 func TestDeadlineMakesNothingLate(t *testing.T) {
 	for _, mode := range []stream.Mode{stream.Latest, stream.Every} {
 		for _, shapes := range []int{1, 3} {
@@ -417,7 +418,7 @@ func TestDeadlineMakesNothingLate(t *testing.T) {
 					s.run(3 * time.Second)
 					mean[kind] = float64(s.rows) / float64(s.runs)
 					s.finish()
-					for _, f := range s.flows {
+					for _, f := range s.senders {
 						for _, seq := range f.sink.stale {
 							if s.passed[seq] {
 								s.late++
@@ -425,7 +426,7 @@ func TestDeadlineMakesNothingLate(t *testing.T) {
 						}
 					}
 					if s.late > 0 {
-						t.Errorf("%s, %d shapes, seed %d: %d frames were late since %s waited", mode, shapes, seed, s.late, kind)
+						t.Errorf("%s, %d shapes, seed %d: %d frames were late because %s waited", mode, shapes, seed, s.late, kind)
 					}
 					if kind == Deadline && s.waits < 50 {
 						t.Errorf("%s, %d shapes, seed %d: it waited with %d frames only", mode, shapes, seed, s.waits)
@@ -470,7 +471,7 @@ func TestLowPrioritiesDoNotStarve(t *testing.T) {
 		}
 		s.run(3 * time.Second)
 		var sum [stream.Priorities]uint64
-		for i, f := range s.flows {
+		for i, f := range s.senders {
 			c := f.stream.Counts().Results
 			sum[f.stream.Policy().Priority] += c
 			if f.stream.Policy().Priority != stream.Normal && c == 0 {

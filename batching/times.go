@@ -6,13 +6,13 @@ import (
 	"millrace/stream"
 )
 
-// probeAfter is how long the table is believed without a new measurement: after
-// that one frame runs without being judged by it, so that one slow sample, by which
-// every frame would be late, cannot shut the streams out for ever.
+// probeAfter is how long the table is used without a new measurement. After that, one
+// frame is run without a check of its deadline: otherwise one slow sample, with which
+// every frame is late, could keep all frames from running for ever.
 const probeAfter = time.Second
 
-// Times is a decaying table of how long batches take, by their rows: prepare
-// and run together. The caller serialises.
+// Times is a decaying table of how long batches take, by their rows: prepare and run
+// together. The caller serialises calls.
 type Times struct {
 	mean []time.Duration // by rows; 0 = not measured
 	last stream.Instant
@@ -37,8 +37,8 @@ func (t *Times) Observe(now stream.Instant, n int, took time.Duration) {
 	t.mean[n] += (took - t.mean[n]) / 4
 }
 
-// Predict returns the time that a batch of n rows will take, 0 when nothing is
-// known, and whether the table is too old to judge a frame by.
+// Predict returns the time that a batch of n rows will take, 0 when nothing has been
+// measured, and whether the table is too old to drop a frame by it.
 func (t *Times) Predict(now stream.Instant, n int) (took time.Duration, probe bool) {
 	if t.last == 0 {
 		return 0, false
@@ -47,8 +47,8 @@ func (t *Times) Predict(now stream.Instant, n int) (took time.Duration, probe bo
 	if n < len(t.mean) && t.mean[n] > 0 {
 		return t.mean[n], probe
 	}
-	// Cost does not fall with rows, and grows no faster than they do: both neighbours
-	// are upper bounds.
+	// The time does not fall with more rows, and grows no faster than their number:
+	// both neighbours are upper bounds.
 	for m := n + 1; m < len(t.mean); m++ {
 		if t.mean[m] > 0 {
 			took = t.mean[m]

@@ -12,8 +12,8 @@ import (
 	windows "millrace/stream/window"
 )
 
-// Windows that overlap in what a stream sent lie in the batch one behind the
-// other, whole, beside those of other streams.
+// Overlapping windows of one stream are each copied as a whole into the batch, one
+// after the other, together with those of other streams.
 func TestPrepareLaysOutWindows(t *testing.T) {
 	m := &stream.Model{Name: "m", MaxBatch: 4, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{3}}}}
 	g := newGroup(t, m, Adaptive, 1, 8)
@@ -45,8 +45,8 @@ func TestPrepareLaysOutWindows(t *testing.T) {
 	}
 }
 
-// Each picture of a window is decoded into its own place; where the newest lies
-// is where boxes lie. One that cannot be read fails the windows that it is in.
+// Each picture of a window is decoded into its own place; boxes are relative to the
+// newest. A picture that cannot be decoded fails every window that it is in.
 func TestPrepareDecodesWindowsOfPictures(t *testing.T) {
 	m := &stream.Model{
 		Name: "m", MaxBatch: 2, Image: &stream.ImageSpec{Width: 1, Height: 1},
@@ -63,7 +63,7 @@ func TestPrepareDecodesWindowsOfPictures(t *testing.T) {
 	}
 	decode := func(r *stream.Request, dst []byte) error {
 		if bytes.Equal(r.Payload, []byte("no")) {
-			return stream.Errorf(stream.Unsupported, "frame", "torn")
+			return stream.Errorf(stream.Unsupported, "frame", "bad picture")
 		}
 		copy(dst, r.Payload)
 		r.SentWidth, r.MapX = r.Width, [2]float64{float64(r.Width), 0}

@@ -2,15 +2,17 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
-	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"millrace/stream"
@@ -33,16 +35,16 @@ type Metadata struct {
 	Outputs  []Tensor `json:"outputs"`
 }
 
-// Tensor describes an input or output of a model. A dimension of -1 may take any
-// size; the first one of a model that batches is the rows.
+// Tensor describes an input or output of a model. A dimension of -1 may have any size;
+// the first dimension of a model with batches is the number of rows.
 type Tensor struct {
 	Name     string `json:"name"`
 	Datatype string `json:"datatype"`
 	Shape    []int  `json:"shape"`
 }
 
-// Entry is a row of the repository's index: READY, LOADING or UNAVAILABLE, and
-// why.
+// Entry is a row of the repository's index: a model, its state (READY, LOADING or
+// UNAVAILABLE), and the reason of the state.
 type Entry struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
@@ -50,35 +52,35 @@ type Entry struct {
 	Reason  string `json:"reason"`
 }
 
-// maxReply bounds the reply to a request.
+// maxReply bounds the size of a reply, in bytes.
 const maxReply = 1 << 30
 
-// Client is a connection to one server. It is safe for concurrent use. Close
-// gives idle connections back.
+// Client sends requests to one server, over connections that it reuses. It is safe for
+// concurrent use. Close closes idle connections.
 type Client struct {
 	base *url.URL
 	http *http.Client
-	tls  *tls.Config // nil = the system's authorities
-	// dialTCP makes the connections of sessions.
+	tls  *tls.Config // nil = by the system's certificate authorities
+	// dialTCP dials the connections of sessions.
 	dialTCP func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
-// New makes a client for a server at addr: "127.0.0.1:8000" or
+// New returns a client for a server at addr: "127.0.0.1:8000" or
 // "https://host/prefix". It does not connect.
 func New(addr string) (*Client, error) { return NewTLS(addr, nil) }
 
-// NewTLS is New for a server at an https address whose certificate config says how
-// to verify; nil = by the system's authorities.
+// NewTLS is New for a server with TLS. config says how to verify its certificate; nil =
+// by the system's certificate authorities.
 func NewTLS(addr string, config *tls.Config) (*Client, error) {
 	text := addr
 	if !strings.Contains(text, "://") {
 		text = "http://" + text
 	}
 	u, err := url.Parse(text)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.Fragment != "" {
+	if err != nil || u.Host == "" || !isPort(u.Port()) || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.Fragment != "" {
 		return nil, stream.Errorf(stream.InvalidArgument, "addr", "%q is not the address of a server: want HOST:PORT or http://HOST:PORT", addr)
 	}
-	if h := u.Hostname(); h == "" || h == "0.0.0.0" || h == "::" { // all addresses that a server listens at
+	if h := u.Hostname(); h == "" || h == "0.0.0.0" || h == "::" { // a server that listens at all addresses
 		u.Host = net.JoinHostPort("127.0.0.1", u.Port())
 	}
 	t := http.DefaultTransport.(*http.Transport).Clone()
@@ -89,10 +91,16 @@ func NewTLS(addr string, config *tls.Config) (*Client, error) {
 	return &Client{base: u, http: &http.Client{Transport: t}, tls: config, dialTCP: new(net.Dialer).DialContext}, nil
 }
 
-// Close closes the connections that are idle. Streams go on.
+// isPort reports whether port is empty or a port number.
+func isPort(port string) bool {
+	_, err := strconv.ParseUint(cmp.Or(port, "1"), 10, 16)
+	return err == nil
+}
+
+// Close closes idle connections. Streams stay open.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Addr is the address of the server, as a URL.
+// Addr returns the address of the server, as a URL.
 func (c *Client) Addr() string { return c.base.String() }
 
 func (c *Client) url(query url.Values, parts ...string) *url.URL {
@@ -117,13 +125,13 @@ func modelPath(model, version string, rest ...string) []string {
 	return append(p, rest...)
 }
 
-// Health is the condition of a server.
+// Health is the state of a server.
 type Health struct {
 	Live  bool `json:"live"`
 	Ready bool `json:"ready"` // every configured model has a worker
 }
 
-// Health asks for the server's condition. A server that answers at all is live.
+// Health asks for the server's state. A server that answers is live.
 func (c *Client) Health(ctx context.Context) (Health, error) {
 	r, err := c.do(ctx, http.MethodGet, c.url(nil, "v2", "health", "ready"), nil, nil)
 	if err != nil && r.status != http.StatusServiceUnavailable {
@@ -139,14 +147,17 @@ func (c *Client) Server(ctx context.Context) (ServerMetadata, error) {
 	return m, err
 }
 
-// Metadata describes a loaded model; version "" is any.
+// Metadata returns the description of a loaded model; version "" is any.
 func (c *Client) Metadata(ctx context.Context, model, version string) (Metadata, error) {
 	var m Metadata
+	if model == "" {
+		return m, errNoModel()
+	}
 	err := c.doJSON(ctx, http.MethodGet, c.url(nil, modelPath(model, version)...), nil, &m)
 	return m, err
 }
 
-// Index lists every model that the server has or could load.
+// Index lists the models that the server has loaded or can load.
 func (c *Client) Index(ctx context.Context) ([]Entry, error) { return c.index(ctx, nil) }
 
 // Models lists the models that are ready.
@@ -154,15 +165,18 @@ func (c *Client) Models(ctx context.Context) ([]Entry, error) {
 	return c.index(ctx, []byte(`{"ready":true}`))
 }
 
-func (c *Client) index(ctx context.Context, ask []byte) ([]Entry, error) {
+func (c *Client) index(ctx context.Context, body []byte) ([]Entry, error) {
 	var rows []Entry
-	err := c.doJSON(ctx, http.MethodPost, c.url(nil, "v2", "repository", "index"), ask, &rows)
+	err := c.doJSON(ctx, http.MethodPost, c.url(nil, "v2", "repository", "index"), body, &rows)
 	return rows, err
 }
 
 // Load loads a model with parameters that overlay its configuration, and returns
 // the name of its endpoint. See the guide on models for "share" and "swap".
 func (c *Client) Load(ctx context.Context, model string, params stream.Params) (endpoint string, err error) {
+	if model == "" {
+		return "", errNoModel()
+	}
 	var body []byte
 	if len(params) > 0 {
 		if body, err = json.Marshal(map[string]any{"parameters": params}); err != nil {
@@ -176,15 +190,22 @@ func (c *Client) Load(ctx context.Context, model string, params stream.Params) (
 	return loaded.Endpoint, err
 }
 
-// Unload removes one worker of an endpoint; the last removes the endpoint.
+// Unload removes one worker of an endpoint; removing the last one removes the endpoint.
 func (c *Client) Unload(ctx context.Context, endpoint string) error {
+	if endpoint == "" {
+		return errNoModel()
+	}
 	return c.doJSON(ctx, http.MethodPost, c.url(nil, "v2", "repository", "models", endpoint, "unload"), nil, nil)
+}
+
+func errNoModel() error {
+	return stream.Errorf(stream.InvalidArgument, "model", "is missing: want the name of a model")
 }
 
 var jsonHeader = http.Header{"Content-Type": {"application/json"}}
 
-// doJSON sends a request with a body of JSON, nil for none, and reads the reply
-// into to unless it is nil.
+// doJSON sends a request with a JSON body (nil = none), and decodes the reply into to
+// unless to is nil.
 func (c *Client) doJSON(ctx context.Context, method string, u *url.URL, body []byte, to any) error {
 	r, err := c.do(ctx, method, u, jsonHeader, body)
 	if err != nil || to == nil {
@@ -193,14 +214,14 @@ func (c *Client) doJSON(ctx context.Context, method string, u *url.URL, body []b
 	return badReply(json.Unmarshal(r.body, to))
 }
 
-// httpReply is the server's answer to a request; status 0 = there is none.
+// httpReply is the server's reply to a request; status 0 = there was none.
 type httpReply struct {
 	status int
 	header http.Header
 	body   []byte
 }
 
-// do sends a request. An answer that is no success is an error, with its status.
+// do sends a request. A reply whose status is not 2xx is returned with an error.
 func (c *Client) do(ctx context.Context, method string, u *url.URL, header http.Header, body []byte) (r httpReply, err error) {
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
 	if err != nil {
@@ -212,7 +233,7 @@ func (c *Client) do(ctx context.Context, method string, u *url.URL, header http.
 		return r, c.unreachable(ctx, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	if r.body, err = readBody(resp); err != nil {
+	if r.body, err = readBody(resp, maxReply); err != nil {
 		return r, c.unreachable(ctx, err)
 	}
 	r.status, r.header = resp.StatusCode, resp.Header
@@ -222,15 +243,16 @@ func (c *Client) do(ctx context.Context, method string, u *url.URL, header http.
 	return r, nil
 }
 
-func readBody(resp *http.Response) ([]byte, error) {
-	if n := resp.ContentLength; n >= 0 && n <= maxReply {
+// readBody reads the body of a reply, of up to most bytes.
+func readBody(resp *http.Response, most int64) ([]byte, error) {
+	if n := resp.ContentLength; n >= 0 && n <= most {
 		body := make([]byte, n)
 		_, err := io.ReadFull(resp.Body, body)
 		return body, err
 	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxReply+1))
-	if err == nil && len(body) > maxReply {
-		err = errors.New("the reply is larger than 1GiB")
+	body, err := io.ReadAll(io.LimitReader(resp.Body, most+1))
+	if err == nil && int64(len(body)) > most {
+		err = fmt.Errorf("the reply is larger than %d bytes", most)
 	}
 	return body, err
 }

@@ -28,7 +28,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// fasthttp's own; they end by themselves, some seconds after their server.
+	// goroutines of fasthttp, which end some seconds after their server
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"),
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"))
@@ -241,7 +241,7 @@ func TestStream(t *testing.T) {
 }
 
 // A slow model in front of a fast client: each frame ends exactly once, and
-// Drain returns when it has.
+// Drain returns when all have.
 func TestStreamAccountsForEachFrame(t *testing.T) {
 	c, _ := serve(t, "slow=delay,fixed=5ms")
 	var mu sync.Mutex
@@ -320,7 +320,7 @@ func TestStreamRefused(t *testing.T) {
 	}
 }
 
-// The server's words about the end of a session reach Err, Send and Drain.
+// Err, Send and Drain return the server's reason for ending a session.
 func TestStreamEndedByServer(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func(c *client.Client, s *client.Stream, stop func())
@@ -335,7 +335,7 @@ func TestStreamEndedByServer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := s.Send(context.Background(), client.Frame{Data: []byte("x")}); err != nil { // its reply shows that the session is at work
+			if _, err := s.Send(context.Background(), client.Frame{Data: []byte("x")}); err != nil { // its reply shows that the session works
 				t.Fatal(err)
 			}
 			<-s.Replies()
@@ -350,9 +350,9 @@ func TestStreamEndedByServer(t *testing.T) {
 	}
 }
 
-// The context's end and Close both end a stream whose replies nobody takes, and
-// frames that were on their way are told.
-func TestStreamGivenUp(t *testing.T) {
+// The end of the context and Close both end a stream whose replies are not received, and
+// its frames in flight end.
+func TestStreamAbandoned(t *testing.T) {
 	c, _ := serve(t, "slow=delay,fixed=5s", "same=identity")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	s, err := c.Stream(ctx, "slow", client.StreamOptions{Codec: "opaque"})
@@ -386,13 +386,13 @@ func TestStreamGivenUp(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, err = s.Close(short) // which waits for nobody to take the replies
+	_, err = s.Close(short) // does not wait for the replies to be received
 	wantCode(t, err, stream.Canceled)
 	<-s.Done()
 }
 
-// What is no Millrace server is told apart, and never believed.
-func TestStrangers(t *testing.T) {
+// Replies of a server that is not Millrace are errors.
+func TestForeignServers(t *testing.T) {
 	for _, addr := range []string{"", "http://", "ftp://x", "http://x?y", "://", "x y"} {
 		if _, err := client.New(addr); stream.CodeOf(err) != stream.InvalidArgument {
 			t.Errorf("%q: %v", addr, err)
@@ -432,7 +432,7 @@ func TestStrangers(t *testing.T) {
 		t.Error("a stream to something else")
 	}
 
-	// A server that vanishes in the middle of the handshake.
+	// A server that closes the connection during the handshake.
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

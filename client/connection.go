@@ -19,20 +19,20 @@ import (
 	"millrace/stream"
 )
 
-// A connection that is half open has to be noticed while the server still keeps
-// the session, which is 30 s by default.
+// A half-open connection must be detected while the server still keeps the session,
+// which by default it does for 30 s.
 const (
 	pingInterval     = 5 * time.Second
-	idleTimeout      = 12 * time.Second // nothing was read, or could be written
+	idleTimeout      = 12 * time.Second // without a byte that was read, or that could be written
 	handshakeTimeout = 10 * time.Second
 	closeTimeout     = 2 * time.Second
 	defaultGiveUp    = 2 * time.Minute
-	longestBackoff   = 5 * time.Second
+	maxBackoff       = 5 * time.Second
 	bufferSize       = 32 << 10
 )
 
-// timeoutConn is a connection that fails when nothing is read or can be written
-// for idleTimeout.
+// timeoutConn is a connection whose reads and writes fail when no byte could be read or
+// written for idleTimeout.
 type timeoutConn struct {
 	net.Conn
 	mu    sync.Mutex
@@ -59,7 +59,7 @@ func (c *timeoutConn) extend(setDeadline func(time.Time) error) {
 	}
 }
 
-// endWithin has reads and writes fail after d.
+// endWithin makes reads and writes fail after d.
 func (c *timeoutConn) endWithin(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,7 +75,7 @@ type conn struct {
 	pings sync.WaitGroup
 }
 
-// connect makes a connection and reads the server's first message.
+// connect dials a connection and reads the server's first message.
 func (s *Session) connect() (*conn, *wire.Ready, error) {
 	c := &conn{stop: make(chan struct{})}
 	d := &websocket.Dialer{
@@ -97,11 +97,7 @@ func (s *Session) connect() (*conn, *wire.Ready, error) {
 		}
 		d.Subprotocols = append(d.Subprotocols, wire.TicketPrefix+ticket)
 	}
-	var header http.Header
-	if s.opts.Header != nil {
-		header = s.opts.Header.Clone()
-	}
-	ws, err := s.c.dial(s.ctx, d, s.c.url(nil, "v2", "stream"), header)
+	ws, err := s.c.dial(s.ctx, d, s.c.url(nil, "v2", "stream"), s.opts.Header.Clone())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -124,8 +120,8 @@ func (s *Session) connect() (*conn, *wire.Ready, error) {
 	return c, ready, nil
 }
 
-// dial makes a WebSocket connection. A refusal is an error with the server's
-// code.
+// dial opens a WebSocket connection. When the server refuses it, the error has the
+// server's code.
 func (c *Client) dial(ctx context.Context, d *websocket.Dialer, u *url.URL, header http.Header) (*websocket.Conn, error) {
 	u.Scheme = map[string]string{"http": "ws", "https": "wss"}[u.Scheme]
 	ws, resp, err := d.DialContext(ctx, u.String(), header)
@@ -145,7 +141,7 @@ func (s *Session) readHandshake(c *conn) (wire.Message, error) {
 	defer stop()
 	_, text, err := c.ReadMessage()
 	if err != nil {
-		return nil, broken(err)
+		return nil, connectionLost(err)
 	}
 	m, err := wire.ParseControl(text, wire.Server)
 	if err != nil {
@@ -154,7 +150,7 @@ func (s *Session) readHandshake(c *conn) (wire.Message, error) {
 	return m, nil
 }
 
-// resume makes another connection and has the session go on over it.
+// resume dials another connection and resumes the session over it.
 func (s *Session) resume() (*conn, ConnectionState, error) {
 	c, ready, err := s.connect()
 	if err != nil {
@@ -166,10 +162,10 @@ func (s *Session) resume() (*conn, ConnectionState, error) {
 	}
 	if err != nil {
 		_ = c.Close()
-		return nil, "", broken(err)
+		return nil, "", connectionLost(err)
 	}
 	m, err := s.readHandshake(c)
-	if err != nil { // the next attempt shows the same token again
+	if err != nil { // the next attempt sends the same token
 		_ = c.Close()
 		return nil, "", err
 	}
@@ -189,20 +185,20 @@ func (s *Session) resume() (*conn, ConnectionState, error) {
 	return nil, "", stream.Errorf(stream.Internal, "", "the server answers attach with %s", m.Type())
 }
 
-// reconnect tries until there is a connection, the error is permanent, or the
-// time for it is over. It waits between two attempts, and longer where the server
-// says so.
+// reconnect tries to resume until it succeeds, the error is permanent, or GiveUp has
+// passed. Between attempts it waits with a back-off, and at least as long as the server
+// asks for.
 func (s *Session) reconnect(lost error) (*conn, ConnectionState, error) {
 	giveUp := s.opts.GiveUp
 	if giveUp == 0 {
 		giveUp = defaultGiveUp
 	}
 	until := time.Now().Add(giveUp)
-	waits := backoff.Backoff{Max: longestBackoff}
+	waits := backoff.Backoff{Max: maxBackoff}
 	for err := lost; ; {
 		wait := max(waits.Next(rand.Float64()), RetryAfter(err))
 		if time.Now().After(until) {
-			return nil, "", stream.Errorf(stream.Unavailable, "", "the connection was lost, and there was no other within %v: %w", max(giveUp, 0), err)
+			return nil, "", stream.Errorf(stream.Unavailable, "", "the connection was lost, and could not be restored within %v: %w", max(giveUp, 0), err)
 		}
 		timer := time.NewTimer(wait)
 		select {
@@ -224,7 +220,8 @@ func (s *Session) reconnect(lost error) (*conn, ConnectionState, error) {
 	}
 }
 
-// isTemporary tells a server that is away from one that refuses this client.
+// isTemporary reports whether another attempt may succeed: the server is unreachable or
+// overloaded, but has not refused this client.
 func isTemporary(err error) bool {
 	switch stream.CodeOf(err) {
 	case stream.Unavailable, stream.Overloaded, stream.Timeout, stream.Draining:
@@ -233,8 +230,8 @@ func isTemporary(err error) bool {
 	return false
 }
 
-// ping keeps the connection from being idle, for the server, the network and
-// timeoutConn, which sees the answers.
+// ping keeps the connection from being idle, for the server, for the network, and for
+// timeoutConn, which reads the pongs.
 func (c *conn) ping() {
 	defer c.pings.Done()
 	t := time.NewTicker(pingInterval)
@@ -249,15 +246,15 @@ func (c *conn) ping() {
 	}
 }
 
-// sendClose begins the closing handshake, which ends within closeTimeout.
+// sendClose starts the closing handshake, which ends within closeTimeout.
 func (c *conn) sendClose() {
 	msg := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")
 	_ = c.WriteControl(websocket.CloseMessage, msg, time.Now().Add(closeTimeout))
 	c.raw.endWithin(closeTimeout)
 }
 
-// read reads until the connection ends, and says why it did: lost is set when
-// another one may be tried.
+// read reads until the connection ends, and returns the reason. lost is true when the
+// session may be resumed over another connection.
 func (s *Session) read(c *conn) (lost bool, err error) {
 	c.pings.Add(1)
 	go c.ping()
@@ -282,8 +279,9 @@ func (s *Session) read(c *conn) (lost bool, err error) {
 	}
 }
 
-// connectionEnd says what the end of a connection means to the session.
-func (s *Session) connectionEnd(err error) (lost bool, why error) {
+// connectionEnd says whether the session may be resumed after its connection ended with
+// err, and returns the reason of the end.
+func (s *Session) connectionEnd(err error) (lost bool, reason error) {
 	s.mu.Lock()
 	serverErr, closed := s.serverErr, s.closed
 	s.mu.Unlock()
@@ -297,15 +295,15 @@ func (s *Session) connectionEnd(err error) (lost bool, why error) {
 	if errors.As(err, &ce) && ce.Code != websocket.CloseAbnormalClosure && ce.Code != websocket.CloseServiceRestart {
 		return false, closeError(ce)
 	}
-	return true, broken(err)
+	return true, connectionLost(err)
 }
 
-func broken(err error) error {
-	return stream.Errorf(stream.Unavailable, "", "the connection to the server broke: %w", err)
+func connectionLost(err error) error {
+	return stream.Errorf(stream.Unavailable, "", "the connection to the server was lost: %w", err)
 }
 
-// closeCodes are the codes of errors that close codes stand for; others are
-// internal.
+// closeCodes maps WebSocket close codes to error codes; other close codes are internal
+// errors.
 var closeCodes = map[wire.CloseCode]stream.Code{
 	wire.CloseNormal: stream.Unavailable, wire.CloseGoingAway: stream.Draining, wire.CloseDraining: stream.Draining,
 	wire.ClosePolicy: stream.InvalidArgument, wire.CloseMalformed: stream.InvalidArgument, wire.CloseTooLarge: stream.TooLarge,
@@ -313,7 +311,7 @@ var closeCodes = map[wire.CloseCode]stream.Code{
 	wire.CloseNotFound: stream.NotFound, wire.CloseIdle: stream.Timeout, wire.CloseTakenOver: stream.Conflict,
 }
 
-// closeError is the error for a server that ended the session.
+// closeError is the error of a session that the server has closed.
 func closeError(e *websocket.CloseError) error {
 	code, ok := closeCodes[wire.CloseCode(e.Code)]
 	if !ok {

@@ -18,8 +18,8 @@ import (
 	"millrace/stream"
 )
 
-// peers are servers in memory: the nth connection that a client makes is served by
-// the nth of them. A nil one, and each past the last, refuses it.
+// peers are servers in memory: the nth of them serves the client's nth connection. A nil
+// one refuses the connection, and so do those after the last.
 type peers struct {
 	list  []func(net.Conn)
 	dials []time.Time
@@ -38,7 +38,7 @@ func (p *peers) dial(context.Context, string, string) (net.Conn, error) {
 	return near, nil
 }
 
-// gaps returns the times between the connections made.
+// gaps returns the times between the connections.
 func (p *peers) gaps() (out []time.Duration) {
 	for i := 1; i < len(p.dials); i++ {
 		out = append(out, p.dials[i].Sub(p.dials[i-1]))
@@ -84,7 +84,7 @@ func answers(status int, header, body string) func(net.Conn) {
 	}
 }
 
-// upgrades accepts a session, says ready and goes on with then.
+// upgrades accepts a session, sends ready and calls then.
 func upgrades(then func(*websocket.Conn)) func(net.Conn) {
 	return func(c net.Conn) {
 		up := websocket.Upgrader{Subprotocols: []string{wire.Subprotocol}}
@@ -119,10 +119,10 @@ func read(ws *websocket.Conn) {
 	}
 }
 
-// cutOff ends the connection without a word.
+// cutOff ends the connection without a close message.
 func cutOff(*websocket.Conn) {}
 
-// attached answers an attach with m and reads on.
+// attached replies to attach with m, and then reads until the connection ends.
 func attached(m wire.Message) func(*websocket.Conn) {
 	return func(ws *websocket.Conn) {
 		if _, _, err := ws.ReadMessage(); err == nil {
@@ -136,7 +136,7 @@ func resumed() func(net.Conn) {
 	return upgrades(attached(&wire.Attached{Session: "s", ResumeToken: strings.Repeat("u", 43)}))
 }
 
-// sessionTo makes a session whose changes of connection come to the channel, and
+// sessionTo opens a session whose changes of connection are sent to the channel, and
 // closes it at the end of the test.
 func sessionTo(t *testing.T, p *peers, giveUp time.Duration) (*Session, chan ConnectionChange) {
 	t.Helper()
@@ -148,15 +148,15 @@ func sessionTo(t *testing.T, p *peers, giveUp time.Duration) (*Session, chan Con
 	return s, changes
 }
 
-// closeSession closes s and lets the timers of that pass.
+// closeSession closes s, and waits until its timers have fired.
 func closeSession(s *Session) {
 	_ = s.Close()
 	time.Sleep(time.Minute)
 	synctest.Wait()
 }
 
-// TestWaitsBetweenAttempts: they double, up to the longest, and the session goes on
-// once there is a connection.
+// TestWaitsBetweenAttempts: the waits double, up to maxBackoff, and the session continues
+// when there is a connection.
 func TestWaitsBetweenAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &peers{list: []func(net.Conn){upgrades(cutOff), nil, nil, nil, nil, nil, nil, nil, nil, resumed()}}
@@ -172,7 +172,7 @@ func TestWaitsBetweenAttempts(t *testing.T) {
 			if gap < most/2 || gap > most {
 				t.Errorf("wait %d is %v, want %v to %v", i, gap, most/2, most)
 			}
-			most = min(2*most, longestBackoff)
+			most = min(2*most, maxBackoff)
 		}
 		if s.Err() != nil {
 			t.Error(s.Err())
@@ -181,8 +181,8 @@ func TestWaitsBetweenAttempts(t *testing.T) {
 	})
 }
 
-// TestGivesUpAfterItsTime: not before, and at most one wait later.
-func TestGivesUpAfterItsTime(t *testing.T) {
+// TestGiveUp: a session gives up after GiveUp, at most one wait later.
+func TestGiveUp(t *testing.T) {
 	for _, giveUp := range []time.Duration{0, 20 * time.Second, -1} {
 		synctest.Test(t, func(t *testing.T) {
 			p := &peers{list: []func(net.Conn){upgrades(cutOff)}}
@@ -193,7 +193,7 @@ func TestGivesUpAfterItsTime(t *testing.T) {
 			if giveUp == 0 {
 				want = 2 * time.Minute
 			}
-			if took := time.Since(begin); took < want || took > max(want+longestBackoff, 0) {
+			if took := time.Since(begin); took < want || took > max(want+maxBackoff, 0) {
 				t.Errorf("gave up after %v, want %v", took, want)
 			}
 			if giveUp < 0 && len(p.dials) != 1 {
@@ -207,9 +207,9 @@ func TestGivesUpAfterItsTime(t *testing.T) {
 	}
 }
 
-// TestWaitsAsLongAsTheServerSays: a server that is busy is asked again when it said,
-// one that refuses is not.
-func TestWaitsAsLongAsTheServerSays(t *testing.T) {
+// TestRetryAfterRefusal: the session waits as long as an overloaded server asks for, and
+// does not try again after a permanent refusal.
+func TestRetryAfterRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &peers{list: []func(net.Conn){
 			upgrades(cutOff), answers(503, "Retry-After: 7", `{"error":"draining","code":"draining"}`), answers(429, "Retry-After: 9", ""),
@@ -229,8 +229,8 @@ func TestWaitsAsLongAsTheServerSays(t *testing.T) {
 	})
 }
 
-// TestAnswersToAttach: what the server says decides how the session goes on.
-func TestAnswersToAttach(t *testing.T) {
+// TestRepliesToAttach: the server's reply decides how the session continues.
+func TestRepliesToAttach(t *testing.T) {
 	for _, c := range []struct {
 		answer wire.Message
 		state  ConnectionState
@@ -257,9 +257,9 @@ func TestAnswersToAttach(t *testing.T) {
 	}
 }
 
-// TestSilentServerIsNoticed: a connection over which nothing comes is given up
-// after its time, one whose pings are answered is not.
-func TestSilentServerIsNoticed(t *testing.T) {
+// TestSilentServer: a connection without a byte for idleTimeout fails; one whose pings are
+// answered does not.
+func TestSilentServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pings := 0
 		p := &peers{list: []func(net.Conn){upgrades(func(ws *websocket.Conn) {
@@ -275,7 +275,7 @@ func TestSilentServerIsNoticed(t *testing.T) {
 		s, changes := sessionTo(t, p, 0)
 		begin := time.Now()
 		c := <-changes
-		// The answer to the 20th ping was the last that came.
+		// The answer to the 20th ping was the last one.
 		if took := time.Since(begin); c.State != ConnectionLost || took != 20*pingInterval+idleTimeout {
 			t.Errorf("%+v after %v, %d pings", c, took, pings)
 		}
@@ -283,7 +283,7 @@ func TestSilentServerIsNoticed(t *testing.T) {
 	})
 }
 
-// TestWritesTimeOut: a server that takes nothing is given up.
+// TestWritesTimeOut: the connection to a server that reads nothing fails.
 func TestWritesTimeOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := net.Pipe()
@@ -296,7 +296,7 @@ func TestWritesTimeOut(t *testing.T) {
 		}
 		c.endWithin(time.Second)
 		begin = time.Now()
-		_, err = c.Read(make([]byte, 1)) // which extends the time no more
+		_, err = c.Read(make([]byte, 1)) // does not extend the deadline
 		if !errors.As(err, &timeout) || !timeout.Timeout() || time.Since(begin) != time.Second {
 			t.Errorf("%v after %v", err, time.Since(begin))
 		}
@@ -304,8 +304,8 @@ func TestWritesTimeOut(t *testing.T) {
 	})
 }
 
-// TestCloseIsNotWaitedForForEver: a server that does not answer the close is left.
-func TestCloseIsNotWaitedForForEver(t *testing.T) {
+// TestCloseTimesOut: Close returns when the server does not reply to it.
+func TestCloseTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &peers{list: []func(net.Conn){upgrades(func(ws *websocket.Conn) {
 			ws.SetCloseHandler(func(int, string) error { return nil })
@@ -322,8 +322,8 @@ func TestCloseIsNotWaitedForForEver(t *testing.T) {
 	})
 }
 
-// TestStrangersAtTheHandshake: what is no server of sessions is refused.
-func TestStrangersAtTheHandshake(t *testing.T) {
+// TestForeignHandshakes: a server that does not speak millrace.v1 is an error.
+func TestForeignHandshakes(t *testing.T) {
 	plain := func(c net.Conn) {
 		_ = http.Serve(&oneConn{c}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			var up websocket.Upgrader
@@ -366,8 +366,8 @@ func TestStrangersAtTheHandshake(t *testing.T) {
 	}
 }
 
-// TestCloseCodes: an end that the server explains is final and has its code; others
-// are losses.
+// TestCloseCodes: an end with a close code of the server is final and has the matching
+// error code; after others the session reconnects.
 func TestCloseCodes(t *testing.T) {
 	s := &Session{}
 	for code, want := range map[wire.CloseCode]stream.Code{

@@ -7,8 +7,8 @@ import (
 	"millrace/stream"
 )
 
-// control sends a control message after apply, which is called with s.mu held,
-// has noted what it is for. It fails when the stream has ended.
+// control calls apply with s.mu held, to record a change, and then sends the control
+// message for it. It fails when the stream has ended.
 func (st *Stream) control(apply func(), message func() wire.Message) error {
 	s := st.s
 	s.write.Lock()
@@ -23,7 +23,7 @@ func (st *Stream) control(apply func(), message func() wire.Message) error {
 	}
 	apply()
 	m, conn := message(), s.conn
-	if st.state == opening { // it is sent when the stream is open
+	if st.state == opening { // opened sends it when the stream is open
 		conn = nil
 	}
 	s.mu.Unlock()
@@ -31,19 +31,19 @@ func (st *Stream) control(apply func(), message func() wire.Message) error {
 	return nil
 }
 
-// Update changes a stream while it is open. What is nil or "" stays as it is; a
-// number that is 0 is replaced by the model's default.
+// Update holds changes of an open stream. A field that is nil or "" changes nothing; a
+// number that is 0 restores the model's default.
 type Update struct {
 	MaxAge   *time.Duration
 	Deadline *time.Duration
 	MaxFPS   *float64
 	Window   *int
 	Outputs  Outputs
-	Params   stream.Params // in place of all others; empty = none
+	Params   stream.Params // replaces all parameters; empty = none
 }
 
-// Update changes the stream, for frames sent from now on. What the server refuses
-// of it is told to OnError. The mode of the policy cannot change.
+// Update changes the stream, for frames that are sent from now on. If the server refuses
+// the change, it calls OnError. The mode of the policy cannot change.
 func (st *Stream) Update(u Update) error {
 	if err := u.applyTo(stream.Policy{}).Validate(); err != nil {
 		return err
@@ -59,7 +59,7 @@ func (st *Stream) Update(u Update) error {
 	}, func() wire.Message { return u.message(st.sid) })
 }
 
-// applyTo returns p with what u sets.
+// applyTo returns p with the changes of u.
 func (u *Update) applyTo(p stream.Policy) stream.Policy {
 	set(&p.MaxAge, u.MaxAge)
 	set(&p.Deadline, u.Deadline)
@@ -74,28 +74,28 @@ func set[T any](to *T, value *T) {
 	}
 }
 
-// merged returns u with what next sets in place of its own.
+// merged returns the changes of u followed by those of next.
 func (u Update) merged(next Update) Update {
-	or := next
-	if or.MaxAge == nil {
-		or.MaxAge = u.MaxAge
+	out := next
+	if out.MaxAge == nil {
+		out.MaxAge = u.MaxAge
 	}
-	if or.Deadline == nil {
-		or.Deadline = u.Deadline
+	if out.Deadline == nil {
+		out.Deadline = u.Deadline
 	}
-	if or.MaxFPS == nil {
-		or.MaxFPS = u.MaxFPS
+	if out.MaxFPS == nil {
+		out.MaxFPS = u.MaxFPS
 	}
-	if or.Window == nil {
-		or.Window = u.Window
+	if out.Window == nil {
+		out.Window = u.Window
 	}
-	if or.Outputs == "" {
-		or.Outputs = u.Outputs
+	if out.Outputs == "" {
+		out.Outputs = u.Outputs
 	}
-	if or.Params == nil {
-		or.Params = u.Params
+	if out.Params == nil {
+		out.Params = u.Params
 	}
-	return or
+	return out
 }
 
 func (u *Update) message(sid uint32) *wire.Update {
@@ -112,7 +112,7 @@ func millisOf(d *time.Duration) *int {
 	return new(millis(*d))
 }
 
-// Pause has frames wait at the server that are not yet in a batch.
+// Pause makes frames that are not yet in a batch wait at the server.
 func (st *Stream) Pause() error {
 	return st.control(func() { st.paused = true }, func() wire.Message { return &wire.Pause{SID: st.sid} })
 }
@@ -122,14 +122,14 @@ func (st *Stream) Resume() error {
 	return st.control(func() { st.paused = false }, func() wire.Message { return &wire.Resume{SID: st.sid} })
 }
 
-// Flush drops the frames that wait at the server and are not yet in a batch.
+// Flush drops the frames at the server that are not yet in a batch.
 func (st *Stream) Flush() error {
 	return st.control(func() { st.flush = st.s.conn == nil }, func() wire.Message { return &wire.Flush{SID: st.sid} })
 }
 
-// Configure sends a codec's parameters, where an encoder has them apart from its
-// chunks: before the first chunk that needs them. The newest are kept, 64 KiB at
-// most, and sent again over another connection.
+// Configure sends a codec's parameters, for an encoder that returns them separately from
+// its chunks. Call it before sending the first chunk that needs them. The session keeps
+// the newest parameters, at most 64 KiB, and sends them again over a new connection.
 func (st *Stream) Configure(codec string, data []byte) error {
 	m, err := config(codec, data)
 	if err != nil {
@@ -153,8 +153,7 @@ func (st *Stream) Configure(codec string, data []byte) error {
 	return nil
 }
 
-// sendConfig sends the codec's parameters that Configure was given, if there are
-// any. s.write is held.
+// sendConfig sends the codec's parameters, if Configure was called. s.write is held.
 func (s *Session) sendConfig(c *conn, st *Stream) {
 	if c == nil || st.config == nil {
 		return

@@ -1,10 +1,9 @@
-// Package client speaks to a running server: its health and models, one-shot
-// inference over the Open Inference Protocol, and streams of frames over
-// WebSocket (Stream), of which many share a session that outlives its connections
-// (Session).
+// Package client is the Go client of a running server: its health and models, one-shot
+// inference over the Open Inference Protocol, and streams of frames over WebSocket
+// (Stream). A session (Session) has any number of streams over one connection, and
+// survives the loss of the connection.
 //
-// It owns the client's side of the wire and nothing of the server: it must not
-// know workers, batches or configuration. Errors that the server told are
-// *stream.Error in their chain, with the server's code; a server that
-// cannot be reached is stream.Unavailable.
+// It owns the client's side of the protocols: it must not know workers, batches or
+// configuration. Errors of the server wrap a *stream.Error with the server's code; a
+// server that cannot be reached is stream.Unavailable.
 package client

@@ -11,26 +11,26 @@ import (
 	"millrace/stream"
 )
 
-// flow is what an ending says of its stream as a whole.
-type flow struct {
+// progress is what an ending says about its whole stream.
+type progress struct {
 	sid   uint32
-	ended uint64 // frames that have ended in all; 0 = not told
-	limit uint64 // of credit
+	ended uint64 // number of all frames that have ended; 0 = not given
+	limit uint64 // the credit limit
 }
 
-// message takes one message of the server, whose memory is used again. An error
-// is the session's.
+// message handles one message of the server, whose memory is reused afterwards. An error
+// ends the session.
 func (s *Session) message(kind int, msg []byte) error {
 	if kind == websocket.BinaryMessage {
-		r, of, err := binaryReply(bytes.Clone(msg))
+		r, p, err := binaryReply(bytes.Clone(msg))
 		if err == nil {
-			s.ending(of, one(r.Seq), r)
+			s.ending(p, single(r.Seq), r)
 		}
 		return err
 	}
 	m, err := wire.ParseControl(msg, wire.Server)
 	switch {
-	case errors.Is(err, wire.ErrType): // of a later server
+	case errors.Is(err, wire.ErrType): // of a newer server
 		return nil
 	case err != nil:
 		return badReply(err)
@@ -41,9 +41,9 @@ func (s *Session) message(kind int, msg []byte) error {
 		if err != nil {
 			return err
 		}
-		s.ending(flow{m.SID, m.Ack, m.Limit}, one(m.Seq), r)
+		s.ending(progress{m.SID, m.Ack, m.Limit}, single(m.Seq), r)
 	case *wire.Drop:
-		s.ending(flow{m.SID, m.Ack, m.Limit}, m.Seqs, Reply{Dropped: stream.Reason(m.Reason)})
+		s.ending(progress{m.SID, m.Ack, m.Limit}, m.Seqs, Reply{Dropped: stream.Reason(m.Reason)})
 	case *wire.ErrorMessage:
 		s.failure(m)
 	case *wire.Credit:
@@ -66,17 +66,17 @@ func (s *Session) message(kind int, msg []byte) error {
 	return nil
 }
 
-func one(seq uint64) []wire.Range { return []wire.Range{{seq, seq}} }
+func single(seq uint64) []wire.Range { return []wire.Range{{seq, seq}} }
 
-// streamOf returns the stream of a number, nil for one that has ended.
+// streamOf returns the stream with this id, nil if it has ended.
 func (s *Session) streamOf(sid uint32) *Stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.streams[sid]
 }
 
-// setServerErr keeps what the server said of the connection's end; the first
-// counts.
+// setServerErr stores why the server will close the connection; only the first reason is
+// kept.
 func (s *Session) setServerErr(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,12 +91,12 @@ func (s *Session) failure(m *wire.ErrorMessage) {
 		s.setServerErr(errorOf(m))
 	case m.SID == nil:
 	case m.Seq != nil && *m.Seq != configSeq:
-		s.ending(flow{*m.SID, m.Ack, m.Limit}, one(*m.Seq), Reply{Err: errorOf(m)})
+		s.ending(progress{*m.SID, m.Ack, m.Limit}, single(*m.Seq), Reply{Err: errorOf(m)})
 	default:
 		st := s.streamOf(*m.SID)
 		switch {
 		case st == nil:
-		case st.state == opening: // which only this goroutine changes
+		case st.state == opening: // only this goroutine changes it
 			s.endStream(st, errorOf(m))
 		case st.opts.OnError != nil:
 			st.opts.OnError(errorOf(m))
@@ -115,7 +115,7 @@ func (s *Session) opened(m *wire.Opened) {
 	st.state, st.limit = open, m.CreditLimit
 	st.policy = policyOf(m.Policy)
 	var messages []wire.Message
-	if st.updated { // since the server was asked
+	if st.updated { // since the open message was sent
 		st.policy = st.update.applyTo(st.policy)
 		messages = append(messages, st.update.message(st.sid))
 	}
@@ -145,22 +145,22 @@ func (s *Session) credit(m *wire.Credit) {
 	s.deliver(st, func() { s.out = st.settle(s.out[:0], nil, m.Ack, m.CreditLimit, Reply{}) })
 }
 
-// ending takes the ending of the frames in seqs, or a part of a result.
-func (s *Session) ending(of flow, seqs []wire.Range, r Reply) {
-	st := s.streamOf(of.sid)
+// ending handles the ending of the frames in seqs, or a part of a result.
+func (s *Session) ending(p progress, seqs []wire.Range, r Reply) {
+	st := s.streamOf(p.sid)
 	if st == nil {
 		return
 	}
 	r.Got = time.Now()
-	s.deliver(st, func() { s.out = st.settle(s.out[:0], seqs, of.ended, of.limit, r) })
+	s.deliver(st, func() { s.out = st.settle(s.out[:0], seqs, p.ended, p.limit, r) })
 }
 
-// deliver hands over the replies that collect, called with s.mu held, puts into
-// s.out.
+// deliver calls collect with s.mu held, which puts replies into s.out, and then delivers
+// these.
 func (s *Session) deliver(st *Stream, collect func()) {
 	s.mu.Lock()
 	collect()
-	st.delivering = len(s.out) > 0
+	st.delivering = len(s.out) != 0
 	delivering := st.delivering
 	st.notifyChange()
 	s.mu.Unlock()
@@ -194,10 +194,10 @@ func (st *Stream) handOver(r Reply) {
 	}
 }
 
-// settle appends to out what becomes of the frames that have not ended, in their
-// order: r of those in seqs, which rise. ack is how many of the stream the server
-// has ended. An ending that has come before changes nothing; one that the server
-// has written and no longer keeps shows as a gap in ack, and is lost. s.mu is held.
+// settle appends to out the endings of frames, in their order: r for those in seqs, which
+// are sorted. ack is how many frames of the stream the server has ended. A repeated
+// ending changes nothing. An ending that the server has written but no longer keeps
+// shows as a gap in ack: that frame is lost. s.mu is held.
 func (st *Stream) settle(out []Reply, seqs []wire.Range, ack, limit uint64, r Reply) []Reply {
 	st.limit = max(st.limit, limit)
 	if r.Partial {
@@ -216,11 +216,9 @@ func (st *Stream) settle(out []Reply, seqs []wire.Range, ack, limit uint64, r Re
 			n++
 		}
 	}
-	missing := uint64(0)
-	if ack > st.ended+n {
-		missing = ack - st.ended - n
-	}
-	st.ended = max(st.ended+n, ack)
+	before := st.ended + n
+	st.ended = max(before, ack)
+	missing := st.ended - before
 	if n == 0 && missing == 0 {
 		return out
 	}
@@ -244,8 +242,8 @@ func (st *Stream) settle(out []Reply, seqs []wire.Range, ack, limit uint64, r Re
 	return st.takeLost(out)
 }
 
-// endsIn returns a function that says whether a frame is one of seqs. It must be
-// called for frames that rise.
+// endsIn returns a function that reports whether a frame is in seqs. It must be called
+// with frames in ascending order.
 func endsIn(seqs []wire.Range) func(*unended) bool {
 	return func(u *unended) bool {
 		for len(seqs) > 0 && seqs[0][1] < u.seq {
@@ -255,7 +253,8 @@ func endsIn(seqs []wire.Range) func(*unended) bool {
 	}
 }
 
-// takeLost appends the endings of lost frames whose turn it is. s.mu is held.
+// takeLost appends the endings of lost frames before which no frame is without an ending.
+// s.mu is held.
 func (st *Stream) takeLost(out []Reply) []Reply {
 	n := 0
 	for n < len(st.unended) && st.unended[n].lost {
@@ -274,7 +273,7 @@ func (u *unended) lostReply() Reply {
 	}
 }
 
-// closedByServer takes the end of a stream.
+// closedByServer handles the end of a stream.
 func (s *Session) closedByServer(m *wire.Closed) {
 	st := s.streamOf(m.SID)
 	if st == nil {
@@ -292,9 +291,9 @@ func (s *Session) closedByServer(m *wire.Closed) {
 	case stream.ByDrain:
 		err = stream.Errorf(stream.Draining, "", "the server is shutting down")
 	case stream.Idle:
-		err = stream.Errorf(stream.Timeout, "", "nothing was sent for too long")
+		err = stream.Errorf(stream.Timeout, "", "no frame was sent for too long")
 	case stream.SlowConsumer:
-		err = stream.Errorf(stream.Overloaded, "", "replies were not taken fast enough")
+		err = stream.Errorf(stream.Overloaded, "", "replies were not received fast enough")
 	default:
 		if err = serverErr; err == nil {
 			err = stream.Errorf(stream.Internal, "", "the server closed the stream: %s", m.Reason)
@@ -303,8 +302,8 @@ func (s *Session) closedByServer(m *wire.Closed) {
 	s.endStream(st, err)
 }
 
-// endStream ends a stream, with what is left of it, for err. It is called by the
-// session's goroutine, once.
+// endStream ends a stream and its remaining frames with err. It is called once, by the
+// session's goroutine.
 func (s *Session) endStream(st *Stream, err error) {
 	s.mu.Lock()
 	delete(s.streams, st.sid)

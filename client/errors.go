@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,8 +15,8 @@ import (
 	"millrace/stream"
 )
 
-// RetryAfter is how long the server asked to wait before the request or the
-// connection that failed with err is tried again; 0 when it did not say.
+// RetryAfter returns how long the server asked to wait before retrying the request or
+// connection that failed with err; 0 if it did not ask.
 func RetryAfter(err error) time.Duration {
 	var e *retryError
 	if errors.As(err, &e) {
@@ -24,7 +25,7 @@ func RetryAfter(err error) time.Duration {
 	return 0
 }
 
-// retryError is an error with the time that RetryAfter tells.
+// retryError is an error with the time that RetryAfter returns.
 type retryError struct {
 	err   *stream.Error
 	after time.Duration
@@ -43,14 +44,14 @@ func retryable(e *stream.Error, after time.Duration) error {
 	return &retryError{e, after}
 }
 
-// errorOf is an error as the server words it.
+// errorOf returns the error of a message of the server.
 func errorOf(m *wire.ErrorMessage) error {
 	return retryable(&stream.Error{Code: stream.Code(m.Code), Msg: m.Message}, time.Duration(m.RetryAfterMS)*time.Millisecond)
 }
 
-// replyError reads a reply of HTTP that is an error.
+// replyError reads the error from an HTTP reply.
 func replyError(status int, header http.Header, body []byte) error {
-	seconds, _ := strconv.Atoi(header.Get("Retry-After")) // a date is not what the server sends
+	seconds, _ := strconv.Atoi(header.Get("Retry-After")) // the server never sends a date
 	after := time.Duration(seconds) * time.Second
 	var m struct {
 		Error string `json:"error"`
@@ -62,11 +63,15 @@ func replyError(status int, header http.Header, body []byte) error {
 		}
 		return retryable(&stream.Error{Code: stream.Code(m.Code), Msg: m.Error}, after)
 	}
-	return retryable(stream.Errorf(codeOfStatus(status), "", "the server answered %d %s", status, http.StatusText(status)), after)
+	text := fmt.Sprintf("the server answered %d %s", status, http.StatusText(status))
+	if said := bytes.TrimSpace(body); len(said) > 0 && said[0] != '<' && said[0] != '{' {
+		text = fmt.Sprintf("%s: %.200s", text, said)
+	}
+	return retryable(stream.Errorf(codeOfStatus(status), "", "%s", text), after)
 }
 
-// codeOfStatus is the code of an answer that does not come from a Millrace server
-// but, say, from a proxy.
+// codeOfStatus returns the code of a reply that has none because it does not come from a
+// Millrace server, but for example from a proxy.
 func codeOfStatus(status int) stream.Code {
 	switch status {
 	case http.StatusUnauthorized:
@@ -92,7 +97,7 @@ func codeOfStatus(status int) stream.Code {
 	return stream.Internal
 }
 
-// unreachable classifies what kept a request from being answered.
+// unreachable returns the error of a request that got no reply.
 func (c *Client) unreachable(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return fmt.Errorf("client: %w", cause)
@@ -104,10 +109,10 @@ func (c *Client) unreachable(ctx context.Context, err error) error {
 	return stream.Errorf(stream.Unavailable, "", "the server at %s cannot be reached: %w", c.base.Host, err)
 }
 
-// badReply is the error for an answer that cannot be read.
+// badReply returns the error of a reply that cannot be decoded.
 func badReply(err error) error {
 	if err == nil {
 		return nil
 	}
-	return stream.Errorf(stream.Internal, "", "the server's answer is not understood: %w", err)
+	return stream.Errorf(stream.Internal, "", "the server's reply cannot be decoded: %w", err)
 }

@@ -1,17 +1,20 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"testing"
 	"time"
 
+	"github.com/gorilla/websocket"
+
 	"millrace/internal/wire"
 	"millrace/stream"
 )
 
-// TestRefusals: an answer of HTTP that is an error has the server's code, or one by
-// its status, and the time after which to come again.
+// TestRefusals: the error of an HTTP reply has the server's code, or one for its status,
+// and the time after which to retry.
 func TestRefusals(t *testing.T) {
 	for _, c := range []struct {
 		status int
@@ -56,7 +59,38 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestUpdatesAreMerged: the newest value of each field holds.
+// TestEndOfASession: an ordinary end is told without the words of WebSocket.
+func TestEndOfASession(t *testing.T) {
+	for code, want := range map[int]string{
+		websocket.CloseNormalClosure: "the server ended the session",
+		websocket.CloseGoingAway:     "the server ended the session: websocket: close 1001 (going away)",
+	} {
+		if got := closeError(&websocket.CloseError{Code: code}).Error(); got != want {
+			t.Errorf("%d: %q, want %q", code, got, want)
+		}
+	}
+	for after, is := range map[time.Duration]bool{-1: false, 0: false, 1: true} {
+		var r *retryError
+		if errors.As(retryable(&stream.Error{}, after), &r) != is {
+			t.Errorf("after %v: to be tried again %v", after, !is)
+		}
+	}
+}
+
+// TestCauseOfASession: who works for a session is told why it ends.
+func TestCauseOfASession(t *testing.T) {
+	said := errors.New("said")
+	for _, err := range []error{nil, said} {
+		s := &Session{discard: make(chan struct{})}
+		s.ctx, s.cancel = context.WithCancelCause(t.Context())
+		s.stop(err)
+		if cause := context.Cause(s.ctx); err == nil && stream.CodeOf(cause) != stream.Canceled || err != nil && cause != err || s.Err() != err {
+			t.Errorf("%v: %v, %v", err, cause, s.Err())
+		}
+	}
+}
+
+// TestUpdatesAreMerged: each field has its newest value.
 func TestUpdatesAreMerged(t *testing.T) {
 	first := Update{MaxAge: new(time.Second), Deadline: new(2 * time.Second), MaxFPS: new(3.0), Window: new(4), Outputs: JSON, Params: stream.Params{"a": "b"}}
 	if got := first.merged(Update{}); *got.MaxAge != time.Second || *got.Deadline != 2*time.Second || *got.MaxFPS != 3 || *got.Window != 4 || got.Outputs != JSON || got.Params["a"] != "b" {

@@ -11,7 +11,7 @@ import (
 	"millrace/stream"
 )
 
-// exampleServer runs a server with one model, which answers what it was sent.
+// exampleServer runs a server with one model, which returns its input.
 func exampleServer() (addr string, stop func()) {
 	cfg := server.Config{}
 	cfg.HTTP, cfg.GRPC = "127.0.0.1:0", server.Off
@@ -29,7 +29,7 @@ func exampleServer() (addr string, stop func()) {
 	return s.Addr("http"), func() { cancel(); <-ended }
 }
 
-// Two streams over one connection, which is made again when it is lost.
+// Two streams over one connection. The session reconnects when it is lost.
 func ExampleClient_Session() {
 	addr, stop := exampleServer()
 	defer stop()
@@ -49,7 +49,7 @@ func ExampleClient_Session() {
 	}
 	defer s.Close()
 
-	// A file: every frame counts, and Send waits for the server's credit.
+	// A file: every frame must be answered, and Send waits for credit.
 	file, err := s.Open(ctx, "echo", client.StreamOptions{Codec: "opaque", Policy: stream.Policy{Mode: stream.Every}})
 	if err != nil {
 		log.Fatal(err)
@@ -74,7 +74,7 @@ func ExampleClient_Session() {
 		}
 	}
 
-	// A camera: the newest frame counts, and one that cannot go now is not sent.
+	// A camera: only the newest frame matters, and one that cannot be sent now is not sent.
 	live, err := s.Open(ctx, "echo", client.StreamOptions{
 		Codec: "opaque", OnReply: func(r client.Reply) { fmt.Println("live:", r.Answered()) },
 		OnAdvice: func(a client.Advice) { log.Printf("send %v frames a second, key frame: %v", a.FPS, a.KeyFrame) },

@@ -11,32 +11,32 @@ import (
 	"millrace/stream"
 )
 
-// Frame is one message to a Stream. Give Data or Inputs; neither is kept or
-// changed.
+// Frame is one frame for a Stream. Set Data or Inputs; the stream neither keeps nor
+// changes them.
 type Frame struct {
-	// Data is a picture, samples, a chunk of video or bytes, as Codec says.
+	// Data is a picture, samples, a chunk of video or bytes, depending on Codec.
 	Data []byte
-	// Inputs are the model's tensors by name, in place of Data.
+	// Inputs are the model's tensors by name, instead of Data.
 	Inputs []stream.Tensor
 
 	Codec         string // "" = the stream's
 	Width, Height int    // pixels, of rgb24 and nv12; 0 = the stream's
 
-	// Of h264 (Annex B), vp8, vp9 and av1. A stream asks for a key frame with
-	// Advice.KeyFrame.
+	// Key and Discontinuity are for h264 (Annex B), vp8, vp9 and av1. A stream asks for
+	// a key frame with Advice.KeyFrame.
 	Key           bool // can be decoded without the frames before it
-	Discontinuity bool // frames are missing before it; set by the stream after a loss
+	Discontinuity bool // frames before it are missing; the stream sets it after a loss
 
-	Must      bool            // never superseded, overtaken or judged stale
-	Last      bool            // the stream is closed when it has ended
-	CaptureUS int64           // the caller's clock; comes back with the reply
+	Must      bool            // never superseded, overtaken or stale
+	Last      bool            // close the stream when this frame has ended
+	CaptureUS int64           // time by the caller's clock; the reply repeats it
 	Deadline  time.Duration   // 0 = the policy's; up to 65 s
-	Region    image.Rectangle // that part of the picture only, pixels as sent; empty = all
+	Region    image.Rectangle // only this part of the picture, in pixels as sent; empty = all
 	Params    stream.Params   // for the model; values are strings, int64, float64 or bool
 	Trace     string          // a W3C traceparent
 }
 
-// message is a frame as it is written: head, then body.
+// message is a frame in the wire format: head, then json, then body.
 type message struct {
 	head wire.Header
 	json []byte // of tensors
@@ -44,8 +44,8 @@ type message struct {
 	size int
 }
 
-// message checks f and says how it goes over the wire. What the server knows
-// better, as whether the model takes it, is the server's to refuse.
+// message checks f and encodes it for the wire. What depends on the model is checked by
+// the server.
 func (f *Frame) message(o *StreamOptions) (m message, err error) {
 	h := &m.head
 	if err := f.kind(h, o); err != nil {
@@ -89,7 +89,7 @@ func (f *Frame) message(o *StreamOptions) (m message, err error) {
 
 func fits(n, most int) bool { return n >= 0 && n <= most }
 
-// kind settles what the message is, and how it is coded.
+// kind sets the kind and the codec of the message.
 func (f *Frame) kind(h *wire.Header, o *StreamOptions) error {
 	if f.Inputs != nil {
 		if f.Data != nil {
@@ -103,7 +103,7 @@ func (f *Frame) kind(h *wire.Header, o *StreamOptions) error {
 		name = o.Codec
 	}
 	h.Kind = wire.KindFrame
-	if name != "" && name != stream.Auto.String() { // else the server recognises it by its content
+	if name != "" && name != stream.Auto.String() { // otherwise the server recognises it by its content
 		c, err := stream.ParseCodec(name)
 		if err != nil {
 			return err
@@ -146,10 +146,10 @@ func (f *Frame) tensors() (json []byte, raw [][]byte, err error) {
 	return json, raw, nil
 }
 
-// configSeq is the number of a codec's parameters, which no frame has.
+// configSeq is the number in messages with a codec's parameters; no frame has it.
 const configSeq = math.MaxUint64
 
-// config says how the parameters of a codec go over the wire.
+// config encodes the parameters of a codec for the wire.
 func config(codec string, data []byte) (m message, err error) {
 	c, err := stream.ParseCodec(codec)
 	if err != nil {
@@ -168,5 +168,5 @@ func config(codec string, data []byte) (m message, err error) {
 
 const maxConfig = 64 << 10
 
-// interCoded says whether frames of a codec need those before them.
+// interCoded reports whether frames of a codec depend on earlier frames.
 func interCoded(c wire.Codec) bool { return c >= wire.H264 && c <= wire.AV1 }

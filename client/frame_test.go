@@ -11,8 +11,8 @@ import (
 	"millrace/stream"
 )
 
-// TestFramesOnTheWire: what a frame's header says, and what is refused, up to the
-// bounds of its fields.
+// TestFramesOnTheWire: the header of a frame, and what is refused, up to the bounds of the
+// fields.
 func TestFramesOnTheWire(t *testing.T) {
 	opts := &StreamOptions{}
 	full := Frame{
@@ -31,8 +31,16 @@ func TestFramesOnTheWire(t *testing.T) {
 	if m.size != len(wire.AppendHeader(nil, &h))+1 {
 		t.Errorf("a size of %d", m.size)
 	}
-	if m, err := (&Frame{Data: []byte("x")}).message(opts); err != nil || m.head.Flags != 0 || m.head.Ext.HasROI {
+	if m, err := (&Frame{Data: []byte("x"), Params: stream.Params{}}).message(opts); err != nil || m.head.Flags != 0 || m.head.Ext.HasROI || m.head.Ext.Params != nil {
 		t.Errorf("%+v, %v", m.head, err)
+	}
+	tensors := Frame{
+		Inputs: []stream.Tensor{{Name: "x", Datatype: stream.Uint8, Shape: []int{3}, Data: []byte{1, 2, 3}}, {Name: "y", Datatype: stream.Uint8, Shape: []int{1}, Data: []byte{4}}},
+		Params: stream.Params{"a": "b"},
+	}
+	m, err = tensors.message(opts)
+	if want := len(wire.AppendTensorsPrefix(wire.AppendHeader(nil, &m.head), m.json)) + 4; err != nil || m.size != want || m.head.Ext.Params == nil {
+		t.Errorf("a size of %d, want %d; %v", m.size, want, err)
 	}
 	for codec, kind := range map[string]wire.Kind{"pcm16": wire.KindAudio, "pcmf32": wire.KindAudio, "h264": wire.KindFrame, "": wire.KindFrame} {
 		if m, err := (&Frame{Data: []byte("x")}).message(&StreamOptions{Codec: codec}); err != nil || m.head.Kind != kind {
@@ -61,14 +69,14 @@ func TestFramesOnTheWire(t *testing.T) {
 	}
 }
 
-// alone is a stream of a session without a connection.
+// alone returns a stream of a session without a connection.
 func alone(o StreamOptions) *Stream {
 	return &Stream{s: &Session{streams: map[uint32]*Stream{}}, opts: o, state: open}
 }
 
-// TestWhatMayBeSent: a message as large as the server takes, while there is credit,
-// until the stream is closed.
-func TestWhatMayBeSent(t *testing.T) {
+// TestSendLimits: a message may be as large as the server's limit, may be sent while there
+// is credit, and not after the stream was closed.
+func TestSendLimits(t *testing.T) {
 	st := alone(StreamOptions{})
 	st.s.limits.MaxMessage = 100
 	for size, code := range map[int]stream.Code{0: "", 100: "", 101: stream.TooLarge} {
@@ -76,7 +84,7 @@ func TestWhatMayBeSent(t *testing.T) {
 			t.Errorf("%d bytes: %v", size, err)
 		}
 	}
-	st.s.limits.MaxMessage = 0 // not told
+	st.s.limits.MaxMessage = 0 // unknown
 	if err := st.sendError(1 << 30); err != nil {
 		t.Error(err)
 	}
@@ -99,7 +107,38 @@ func TestWhatMayBeSent(t *testing.T) {
 	}
 }
 
-// TestFlushWithoutAConnection: it is made up for over the next one.
+// TestOpenMessage: a stream is opened as it was asked for, with what was updated since.
+func TestOpenMessage(t *testing.T) {
+	st := alone(StreamOptions{Outputs: Binary, Params: stream.Params{"a": "b"}, Policy: stream.Policy{Window: 3}})
+	if m := st.openMessage(); m.Outputs != "binary" || m.Params["a"] != "b" || m.Policy.Window != 3 {
+		t.Errorf("%+v", m)
+	}
+	st.updated, st.update = true, Update{Outputs: None, Params: stream.Params{"c": "d"}, Window: new(4)}
+	if m := st.openMessage(); m.Outputs != "none" || m.Params["c"] != "d" || len(m.Params) != 1 || m.Policy.Window != 4 || st.updated {
+		t.Errorf("%+v", m)
+	}
+	s := st.s
+	for _, want := range []uint32{1, 3, 4} {
+		s.streams[2] = st
+		if got := s.newSID(); got != want {
+			t.Errorf("stream %d, want %d", got, want)
+		}
+	}
+}
+
+// TestAttachNamesOpenStreams: those that are being opened have nothing that could have been lost.
+func TestAttachNamesOpenStreams(t *testing.T) {
+	st := alone(StreamOptions{})
+	opens, other := alone(StreamOptions{}), alone(StreamOptions{})
+	st.sid, opens.sid, opens.state, other.sid = 1, 2, opening, 3
+	s := st.s
+	s.token, s.streams = "t", map[uint32]*Stream{1: st, 2: opens, 3: other}
+	if m := s.attach(); m.Token != "t" || len(m.Streams) != 2 || m.Streams[0].SID != 1 || m.Streams[1].SID != 3 {
+		t.Errorf("%+v", m)
+	}
+}
+
+// TestFlushWithoutAConnection: it is sent over the next connection.
 func TestFlushWithoutAConnection(t *testing.T) {
 	st := alone(StreamOptions{})
 	if err := st.Flush(); err != nil || !st.flush {
@@ -128,8 +167,7 @@ func TestFlushWithoutAConnection(t *testing.T) {
 	}
 }
 
-// TestKeyFrameAfterALoss: it is asked for when the frames that come need one, of who
-// wants to know.
+// TestKeyFrameAfterALoss: OnAdvice is called when frames depend on a lost one.
 func TestKeyFrameAfterALoss(t *testing.T) {
 	for _, c := range []struct {
 		codec     wire.Codec
@@ -149,7 +187,7 @@ func TestKeyFrameAfterALoss(t *testing.T) {
 	}
 }
 
-// TestLastSeq: it is below that of each frame whose ending is still to come.
+// TestLastSeq: it is before the first frame whose ending has not arrived.
 func TestLastSeq(t *testing.T) {
 	st := alone(StreamOptions{})
 	if st.lastSeq() != nil {
@@ -169,8 +207,7 @@ func TestLastSeq(t *testing.T) {
 	}
 }
 
-// TestStreamConfigIsOneObject: the settings of the source's kind lie beside the
-// others.
+// TestStreamConfigIsOneObject: Settings are encoded beside the fields.
 func TestStreamConfigIsOneObject(t *testing.T) {
 	for _, c := range []StreamConfig{{Name: "a"}, {Name: "a", Settings: map[string]any{"width": 3.0}}} {
 		text, err := json.Marshal(c)

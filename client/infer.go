@@ -13,25 +13,25 @@ import (
 	"millrace/stream"
 )
 
-// Request is one inference. Give Inputs or Picture.
+// Request is one inference request. Set Inputs or Picture.
 type Request struct {
 	Version  string
-	ID       string // comes back with the answer
+	ID       string // the answer repeats it
 	Inputs   []stream.Tensor
 	Params   stream.Params
-	Outputs  []string      // which ones to send back; none = all
+	Outputs  []string      // which outputs to return; none = all
 	Deadline time.Duration // 0 = the model's
 
-	// JSON sends and asks for tensors as numbers in JSON, for looking at the
-	// traffic. Otherwise they travel as raw bytes.
+	// JSON makes tensors numbers in JSON, in both directions, for debugging. Otherwise
+	// they are raw bytes.
 	JSON bool
 
-	// Picture is a JPEG, PNG or WebP for a model that takes pictures, or the bytes
-	// for one that takes a single BYTES element.
+	// Picture is a JPEG, PNG or WebP picture, for a model with a picture input, or the
+	// bytes of the element, for a model with one BYTES element.
 	Picture []byte
 }
 
-// Answer is the result of an inference. Its memory is the caller's.
+// Answer is the result of an inference. The caller owns its memory.
 type Answer struct {
 	Model, Version, ID string
 	Outputs            []stream.Tensor
@@ -42,8 +42,14 @@ type Answer struct {
 
 const headerLength = "Inference-Header-Content-Length"
 
-// Infer runs one inference. The data of req are not touched.
+// Infer runs one inference. It does not change the data of req.
 func (c *Client) Infer(ctx context.Context, model string, req Request) (*Answer, error) {
+	if model == "" {
+		return nil, errNoModel()
+	}
+	if req.Deadline < 0 {
+		return nil, stream.Errorf(stream.InvalidArgument, "deadline_ms", "%v is negative", req.Deadline)
+	}
 	query := url.Values{}
 	if req.Deadline > 0 {
 		query.Set("deadline_ms", strconv.FormatFloat(float64(req.Deadline)/float64(time.Millisecond), 'f', -1, 64))
@@ -99,11 +105,11 @@ func encode(req *Request) (body []byte, header http.Header, err error) {
 func answer(body []byte, h http.Header) (*Answer, error) {
 	length := -1
 	if v := h.Get(headerLength); v != "" {
-		n, err := strconv.Atoi(v)
-		if err != nil || n < 0 || n > len(body) {
-			return nil, stream.Errorf(stream.Internal, headerLength, "%q is no length", v)
+		n, err := strconv.ParseUint(v, 10, 31)
+		if err != nil || int(n) > len(body) {
+			return nil, stream.Errorf(stream.Internal, headerLength, "%q is not a length", v)
 		}
-		length = n
+		length = int(n)
 	}
 	var msg oip.InferResponse
 	if err := oip.DecodeResponse(&msg, body, length, newMemory, oip.Limits{}); err != nil {
@@ -118,9 +124,9 @@ func answer(body []byte, h http.Header) (*Answer, error) {
 // serverTiming reads "queue;dur=0.1, prepare;dur=0.2, run;dur=3", milliseconds.
 func serverTiming(s string) (t Timing) {
 	for part := range strings.SplitSeq(s, ",") {
-		name, dur, ok := strings.Cut(strings.TrimSpace(part), ";dur=")
+		name, dur, _ := strings.Cut(strings.TrimSpace(part), ";dur=")
 		ms, err := strconv.ParseFloat(dur, 64)
-		if !ok || err != nil {
+		if err != nil {
 			continue
 		}
 		d := time.Duration(ms * float64(time.Millisecond))
@@ -137,8 +143,8 @@ func serverTiming(s string) (t Timing) {
 	return t
 }
 
-// params writes parameters in the order of their names. A value of another type
-// is refused where the message is written.
+// params returns parameters in the order of their names. A value with an unsupported type
+// makes the encoding of the message fail.
 func params(from stream.Params) oip.Params {
 	var out oip.Params
 	for k, v := range from {
@@ -149,7 +155,7 @@ func params(from stream.Params) oip.Params {
 	return out
 }
 
-// takeInt takes a number that is not the model's own out of the parameters.
+// takeInt removes a number that the server has added from the model's parameters.
 func takeInt(p stream.Params, key string) int {
 	n, ok := p[key].(int64)
 	if ok {

@@ -8,34 +8,34 @@ import (
 	"millrace/stream"
 )
 
-// Reply is the ending of one frame, or with Partial a part of its result: it
-// is dropped, failed (Err), or answered. Its memory is the receiver's.
+// Reply is the ending of one frame, or with Partial a part of its result: the frame was
+// dropped, failed (Err), or answered. The receiver owns its memory.
 type Reply struct {
 	Seq           uint64 // as Send returned it
 	CaptureUS     int64  // as the frame had it
 	Model         string
-	Version       string        // of the model, where it was told
+	Version       string        // of the model, if the server sent it
 	Partial       bool          // more of this frame's result follows
-	Dropped       stream.Reason // "" when it was not dropped
+	Dropped       stream.Reason // "" if it was not dropped
 	Err           error         // *stream.Error with the server's code
-	Lost          bool          // it, or its ending, was lost with a connection; Err says so
+	Lost          bool          // the frame or its ending was lost with a connection; Err is set
 	Outputs       []stream.Tensor
 	Params        stream.Params
-	Width, Height int // of the frame as sent, upright; 0 when it is no picture
-	Batch         int // rows of the batch it ran in
+	Width, Height int // of the frame as sent, upright; 0 if it is not a picture
+	Batch         int // rows of the batch that it was run in
 	Timing        Timing
 
 	Sent time.Time // when Send was called
-	Got  time.Time // when the reply was here
+	Got  time.Time // when the reply was received
 }
 
-// Answered says that there is a result, or a part of it.
+// Answered reports whether there is a result, or a part of one.
 func (r *Reply) Answered() bool { return r.Dropped == "" && r.Err == nil }
 
-// Timing tells where the time of a frame went. A part that was not reached is 0.
+// Timing splits the time of a frame by its steps. A step that was not reached is 0.
 type Timing struct {
-	Received time.Time     // the server's clock; zero when it was not told
-	Queue    time.Duration // until it was bound to a batch
+	Received time.Time     // by the server's clock; zero if the server did not send it
+	Queue    time.Duration // until it was put into a batch
 	Prepare  time.Duration // until the batch's run began
 	Run      time.Duration
 	Total    time.Duration // from receipt to result
@@ -57,7 +57,7 @@ func replyOf(m *wire.Result) Reply {
 	}
 }
 
-// textReply is the reply of a result in JSON, which text is.
+// textReply returns the reply of a result in JSON; text is the whole message.
 func textReply(m *wire.Result, text []byte) (Reply, error) {
 	r := replyOf(m)
 	if m.Outputs == nil {
@@ -71,16 +71,16 @@ func textReply(m *wire.Result, text []byte) (Reply, error) {
 	return r, nil
 }
 
-// binaryReply reads a result in binary form. It keeps msg.
-func binaryReply(msg []byte) (Reply, flow, error) {
+// binaryReply reads a result in binary form. The reply keeps parts of msg.
+func binaryReply(msg []byte) (Reply, progress, error) {
 	var m wire.Result
 	var reply oip.InferResponse
 	if err := wire.ParseResult(msg, &m, &reply, newMemory); err != nil {
-		return Reply{}, flow{}, badReply(err)
+		return Reply{}, progress{}, badReply(err)
 	}
 	r := replyOf(&m)
 	r.Outputs, r.Params = tensorsOf(reply.Outputs), paramsOf(reply.Params)
-	return r, flow{m.SID, m.Ack, m.Limit}, nil
+	return r, progress{m.SID, m.Ack, m.Limit}, nil
 }
 
 func newMemory(n int) []byte { return make([]byte, n) }

@@ -8,7 +8,7 @@ import (
 	"millrace/stream"
 )
 
-// inOrder are the streams in the order in which they were opened. s.mu is held.
+// inOrder returns the streams in the order in which they were opened. s.mu is held.
 func (s *Session) inOrder() []*Stream {
 	all := make([]*Stream, 0, len(s.streams))
 	for _, st := range s.streams {
@@ -18,7 +18,8 @@ func (s *Session) inOrder() []*Stream {
 	return all
 }
 
-// attach asks for the session, and for the endings that have not come.
+// attach returns the message that asks for the session and for the endings that have not
+// arrived.
 func (s *Session) attach() *wire.Attach {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -31,8 +32,9 @@ func (s *Session) attach() *wire.Attach {
 	return m
 }
 
-// lastSeq is below that of every frame whose ending is still to come. Endings do
-// not come in order in "latest", so that the newest one that came tells nothing.
+// lastSeq is the number before that of the first frame whose ending has not arrived.
+// The number of the newest ending would not do, since with the policy "latest" endings
+// do not arrive in order.
 func (st *Stream) lastSeq() *uint64 {
 	next := st.nextSeq
 	if i := slices.IndexFunc(st.unended, func(u unended) bool { return !u.lost }); i >= 0 {
@@ -44,7 +46,7 @@ func (st *Stream) lastSeq() *uint64 {
 	return new(next - 1)
 }
 
-// resumeStreams goes on over c with the streams that the server still has.
+// resumeStreams resumes, over c, the streams that the server still has.
 func (s *Session) resumeStreams(c *conn, m *wire.Attached) {
 	attached := map[uint32]*wire.AttachedStream{}
 	for i := range m.Streams {
@@ -53,7 +55,7 @@ func (s *Session) resumeStreams(c *conn, m *wire.Attached) {
 	s.continueOn(c, func() { s.token = m.ResumeToken }, func(st *Stream) ([]wire.Message, bool) {
 		at := attached[st.sid]
 		switch {
-		case st.state == opening && at != nil: // opened was lost with the connection
+		case st.state == opening && at != nil: // the message opened was lost with the connection
 			old := &wire.Close{SID: st.sid}
 			return append([]wire.Message{old}, st.reopen()...), true
 		case st.state == opening:
@@ -65,7 +67,7 @@ func (s *Session) resumeStreams(c *conn, m *wire.Attached) {
 	})
 }
 
-// reopenStreams opens the streams of a session that the server no longer has.
+// reopenStreams opens the streams again when the server no longer has the session.
 func (s *Session) reopenStreams(c *conn, m *wire.Ready) {
 	s.continueOn(c, func() { s.setReady(m) }, func(st *Stream) ([]wire.Message, bool) {
 		if st.closing {
@@ -76,27 +78,27 @@ func (s *Session) reopenStreams(c *conn, m *wire.Ready) {
 	})
 }
 
-// continueOn makes c the session's connection. It calls prepare, and then each for
-// every stream, with s.mu held: each returns what is to be sent to the server, and
-// whether the stream goes on.
-func (s *Session) continueOn(c *conn, prepare func(), each func(*Stream) (messages []wire.Message, goesOn bool)) {
+// continueOn makes c the session's connection. With s.mu held, it calls prepare, and then
+// each for every stream: each returns the messages to send, and whether the stream stays
+// open.
+func (s *Session) continueOn(c *conn, prepare func(), each func(*Stream) (messages []wire.Message, open bool)) {
 	var messages []wire.Message
 	var ended, resumed []*Stream
-	var why []error
+	var reasons []error
 	s.write.Lock()
 	s.mu.Lock()
 	prepare()
 	for _, st := range s.inOrder() {
-		m, goesOn := each(st)
+		m, open := each(st)
 		messages = append(messages, m...)
-		if goesOn {
+		if open {
 			resumed = append(resumed, st)
 		} else {
 			var err error
 			if !st.closing {
-				err = stream.Errorf(stream.Unavailable, "", "the stream ended while there was no connection: open another one")
+				err = stream.Errorf(stream.Unavailable, "", "the stream ended while there was no connection: open it again")
 			}
-			ended, why = append(ended, st), append(why, err)
+			ended, reasons = append(ended, st), append(reasons, err)
 		}
 		st.notifyChange()
 	}
@@ -104,13 +106,13 @@ func (s *Session) continueOn(c *conn, prepare func(), each func(*Stream) (messag
 	s.mu.Unlock()
 	s.sendControl(c, messages...)
 	for _, st := range resumed {
-		if st.state == open { // which only this goroutine changes
+		if st.state == open { // only this goroutine changes it
 			s.sendConfig(c, st)
 		}
 	}
 	s.write.Unlock()
 	for i, st := range ended {
-		s.endStream(st, why[i])
+		s.endStream(st, reasons[i])
 	}
 	for _, st := range resumed {
 		s.deliver(st, func() { s.out = st.takeLost(s.out[:0]) })
@@ -120,7 +122,7 @@ func (s *Session) continueOn(c *conn, prepare func(), each func(*Stream) (messag
 	}
 }
 
-// reopen asks for the stream anew, under a number of its own. s.mu is held.
+// reopen gives the stream a new id and returns the message that opens it. s.mu is held.
 func (st *Stream) reopen() []wire.Message {
 	s := st.s
 	delete(s.streams, st.sid)
@@ -130,13 +132,13 @@ func (st *Stream) reopen() []wire.Message {
 	return []wire.Message{st.openMessage()}
 }
 
-// resume settles which frames the server has, and repeats what may have been lost
-// with the connection. s.mu is held.
+// resume marks the frames that the server did not receive as lost, and returns the
+// messages that may have been lost with the connection. s.mu is held.
 func (st *Stream) resume(at *wire.AttachedStream) (messages []wire.Message) {
 	st.markLost(func(u *unended) bool { return at.ReceivedSeq == nil || u.seq > *at.ReceivedSeq })
 	st.sent, st.limit = at.ReceivedCount, at.CreditLimit
-	// The answer to an update is a credit, which tells how many frames have ended:
-	// endings that the server no longer has show as a gap.
+	// The server replies to an update with a credit message, which has the number of
+	// ended frames: endings that the server no longer keeps show as a gap.
 	messages = append(messages, st.update.message(st.sid))
 	if st.paused {
 		messages = append(messages, &wire.Pause{SID: st.sid})
@@ -164,8 +166,8 @@ func (st *Stream) markLost(which func(*unended) bool) {
 	}
 }
 
-// needsKeyFrame says whether the sender should be asked for a key frame, for the
-// frames that come would need one that is lost.
+// needsKeyFrame reports whether the sender should be asked for a key frame, because the
+// next frames depend on lost ones.
 func (st *Stream) needsKeyFrame() bool {
 	st.s.mu.Lock()
 	defer st.s.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 
 // cutter is a TCP proxy that cuts connections. plan says of the nth, from 0,
 // after how many bytes to and from the server it is cut; negative = never. Every
-// third is cut by a reset, which loses what is on the way.
+// third is cut by a reset, which loses bytes in transit.
 type cutter struct {
 	ln     net.Listener
 	target atomic.Pointer[string]
@@ -108,7 +108,7 @@ func carry(to, from net.Conn, most int) {
 	_, _ = io.CopyN(to, from, int64(most))
 }
 
-// cutAll cuts what is open; refuse says whether new connections are refused.
+// cutAll cuts all connections; refuse says whether new ones are refused.
 func (p *cutter) cutAll(refuse bool) {
 	p.mu.Lock()
 	p.refuse = refuse
@@ -122,7 +122,7 @@ func (p *cutter) cutAll(refuse bool) {
 	}
 }
 
-// changes counts what a session tells of its connection.
+// changes counts the changes of a session's connection.
 type changes struct {
 	mu    sync.Mutex
 	count map[client.ConnectionState]int
@@ -133,7 +133,7 @@ func newChanges() *changes {
 	return &changes{count: map[client.ConnectionState]int{}, next: make(chan client.ConnectionChange, 1024)}
 }
 
-func (l *changes) told(k client.ConnectionChange) {
+func (l *changes) add(k client.ConnectionChange) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.count[k.State]++
@@ -148,11 +148,11 @@ func (l *changes) of(s client.ConnectionState) int {
 
 func never(int) (up, down int) { return -1, -1 }
 
-// Frames to two models while the connection is cut again and again, in the
-// middle of messages, handshakes and answers: each frame ends exactly once.
+// Frames to two models while the connection is cut repeatedly, within messages, handshakes
+// and replies: each frame ends exactly once.
 func TestSessionCut(t *testing.T) {
 	for seed, form := range []client.Outputs{client.Binary, client.JSON, client.Binary} {
-		t.Run(fmt.Sprintf("%s,%d", form, seed), func(t *testing.T) { cuts(t, form, uint64(seed)) })
+		t.Run(fmt.Sprintf("%s,%d", form, seed), func(t *testing.T) { t.Parallel(); cuts(t, form, uint64(seed)) })
 	}
 }
 
@@ -163,9 +163,9 @@ func cuts(t *testing.T, form client.Outputs, seed uint64) {
 		switch {
 		case n > 14:
 			return -1, -1
-		case n > 0 && r.IntN(4) == 0: // in a handshake, or soon behind it
+		case n > 0 && r.IntN(4) == 0: // in a handshake, or soon after it
 			return 50 + r.IntN(1000), -1
-		case n > 0 && r.IntN(4) == 0: // some of them behind attach, whose answer is lost, and the session with it
+		case n > 0 && r.IntN(4) == 0: // some after attach: its reply is lost, and the session with it
 			return -1, 200 + r.IntN(500)
 		case r.IntN(2) == 0:
 			return 1000 + r.IntN(40000), -1
@@ -173,10 +173,10 @@ func cuts(t *testing.T, form client.Outputs, seed uint64) {
 		return -1, 1000 + r.IntN(60000)
 	})
 	state := newChanges()
-	s := session(t, via, client.SessionOptions{OnConnection: state.told})
-	ctx := patience(t)
+	s := session(t, via, client.SessionOptions{OnConnection: state.add})
+	ctx := testTimeout(t)
 	const n = 1000
-	sameBook, slowBook := newBook(t, true), newBook(t, false)
+	sameBook, slowBook := newEndingLog(t, true), newEndingLog(t, false)
 	sameBook.content = says
 	same := openStream(t, s, "same", client.StreamOptions{Codec: "opaque", Outputs: form, Policy: every, OnReply: sameBook.reply})
 	slow := openStream(t, s, "slow", client.StreamOptions{Codec: "opaque", Outputs: form, OnReply: slowBook.reply})
@@ -193,7 +193,7 @@ func cuts(t *testing.T, form client.Outputs, seed uint64) {
 			t.Fatalf("%v; %d wait", err, st.Waiting())
 		}
 	}
-	for st, b := range map[*client.Stream]*book{same: sameBook, slow: slowBook} {
+	for st, b := range map[*client.Stream]*endingLog{same: sameBook, slow: slowBook} {
 		counts := b.counts()
 		t.Log(counts)
 		got, err := st.Close(ctx)
@@ -204,7 +204,7 @@ func cuts(t *testing.T, form client.Outputs, seed uint64) {
 			t.Errorf("%v", counts)
 		}
 		t.Logf("%+v", got)
-		// Of "every" the server keeps as many endings as can be on their way.
+		// With the policy "every" the server keeps as many endings as frames can be in flight.
 		if st == same && state.of(client.ConnectionReopened) == 0 && (got.Results != uint64(counts["result"]) || got.Received+uint64(counts["lost"]) != n) {
 			t.Errorf("the server counts %+v, the client %v", got, counts)
 		}
@@ -215,8 +215,8 @@ func cuts(t *testing.T, form client.Outputs, seed uint64) {
 	}
 }
 
-// A frame that is cut in the middle of its message is lost, its neighbours are
-// not, and the server's count is the client's.
+// A frame whose message is cut is lost, the frames before and after it are not, and the
+// counts of server and client agree.
 func TestSessionFrameLost(t *testing.T) {
 	c, _ := serve(t, "same=identity")
 	_, via := cut(t, c, func(n int) (up, down int) {
@@ -226,9 +226,9 @@ func TestSessionFrameLost(t *testing.T) {
 		return -1, -1
 	})
 	state := newChanges()
-	s := session(t, via, client.SessionOptions{OnConnection: state.told})
-	ctx := patience(t)
-	b := newBook(t, true)
+	s := session(t, via, client.SessionOptions{OnConnection: state.add})
+	ctx := testTimeout(t)
+	b := newEndingLog(t, true)
 	st := openStream(t, s, "same", client.StreamOptions{Codec: "opaque", Policy: every, OnReply: b.reply})
 	idle := openStream(t, s, "same", client.StreamOptions{}) // has received nothing when it is resumed
 	for _, size := range []int{10, 50000, 20} {
@@ -253,7 +253,7 @@ func TestSessionFrameLost(t *testing.T) {
 	}
 }
 
-// After a chunk of video that is lost the next one should need none before it.
+// After the loss of a chunk of video, OnAdvice asks for a key frame.
 func TestSessionKeyFrame(t *testing.T) {
 	c, _ := serve(t, "eyes=motion")
 	_, via := cut(t, c, func(n int) (up, down int) {
@@ -266,7 +266,7 @@ func TestSessionKeyFrame(t *testing.T) {
 	advice := make(chan client.Advice, 10)
 	film := openStream(t, s, "eyes", client.StreamOptions{Codec: "h264", OnAdvice: func(a client.Advice) { advice <- a }})
 	still := openStream(t, s, "eyes", client.StreamOptions{OnAdvice: func(client.Advice) { t.Error("advice about pictures") }})
-	if _, err := film.Send(patience(t), client.Frame{Data: make([]byte, 50000), Key: true}); err != nil {
+	if _, err := film.Send(testTimeout(t), client.Frame{Data: make([]byte, 50000), Key: true}); err != nil {
 		t.Fatal(err)
 	}
 	if r := <-film.Replies(); !r.Lost {
@@ -275,13 +275,13 @@ func TestSessionKeyFrame(t *testing.T) {
 	if a := <-advice; a != (client.Advice{KeyFrame: true}) {
 		t.Errorf("%+v", a)
 	}
-	if _, err := still.Close(patience(t)); err != nil {
+	if _, err := still.Close(testTimeout(t)); err != nil {
 		t.Error(err)
 	}
 }
 
-// An ending that was on its way when the connection was cut, and that is too
-// large for the server to keep.
+// An ending that was in transit when the connection was cut, and that is too large for
+// the server to keep, is lost.
 func TestSessionEndingLost(t *testing.T) {
 	c, _ := serve(t, "same=identity")
 	_, via := cut(t, c, func(n int) (up, down int) {
@@ -291,10 +291,10 @@ func TestSessionEndingLost(t *testing.T) {
 		return -1, -1
 	})
 	s := session(t, via, client.SessionOptions{})
-	ctx := patience(t)
-	b := newBook(t, true)
+	ctx := testTimeout(t)
+	b := newEndingLog(t, true)
 	st := openStream(t, s, "same", client.StreamOptions{Codec: "opaque", Policy: every, OnReply: b.reply})
-	// No result comes before all frames have arrived: only endings are lost.
+	// No result is sent before all frames have arrived: only endings are lost.
 	if err := st.Pause(); err != nil {
 		t.Fatal(err)
 	}
@@ -317,14 +317,14 @@ func TestSessionEndingLost(t *testing.T) {
 	}
 }
 
-// The server was started anew: streams are opened again, and the caller is told.
+// After a restart of the server the streams are opened again, and OnConnection is called.
 func TestSessionReopened(t *testing.T) {
 	c, stop := serve(t, "slow=delay,fixed=200ms")
 	p, via := cut(t, c, never)
 	state := newChanges()
-	s := session(t, via, client.SessionOptions{OnConnection: state.told})
-	ctx := patience(t)
-	b := newBook(t, true)
+	s := session(t, via, client.SessionOptions{OnConnection: state.add})
+	ctx := testTimeout(t)
+	b := newEndingLog(t, true)
 	st := openStream(t, s, "slow", client.StreamOptions{Codec: "opaque", Policy: every, OnReply: b.reply})
 	if err := st.Update(client.Update{Window: new(3)}); err != nil {
 		t.Fatal(err)
@@ -374,7 +374,7 @@ func TestSessionReopened(t *testing.T) {
 	}
 }
 
-// Nobody answers any more.
+// A session gives up when no server answers.
 func TestSessionGivesUp(t *testing.T) {
 	c, _ := serve(t, "slow=delay,fixed=500ms")
 	p, via := cut(t, c, never)
@@ -383,7 +383,7 @@ func TestSessionGivesUp(t *testing.T) {
 		s := session(t, via, client.SessionOptions{GiveUp: patient})
 		st := openStream(t, s, "slow", client.StreamOptions{Codec: "opaque", Policy: every})
 		for range 3 {
-			if _, err := st.Send(patience(t), client.Frame{Data: []byte("x")}); err != nil {
+			if _, err := st.Send(testTimeout(t), client.Frame{Data: []byte("x")}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -396,7 +396,7 @@ func TestSessionGivesUp(t *testing.T) {
 		<-s.Done()
 		wantCode(t, s.Err(), stream.Unavailable)
 		wantCode(t, st.Err(), stream.Unavailable)
-		_, err := st.Send(patience(t), client.Frame{Data: []byte("x")})
+		_, err := st.Send(testTimeout(t), client.Frame{Data: []byte("x")})
 		wantCode(t, err, stream.Unavailable)
 	}
 	p.cutAll(true)

@@ -5,18 +5,14 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/gorilla/websocket"
 
 	"millrace/client"
 	"millrace/stream"
 )
 
-// TestRetryAfter: what a server says of when to come again is told, from a header
-// of HTTP and from a message.
+// TestRetryAfter returns the time that the server sent in an HTTP header or in a message.
 func TestRetryAfter(t *testing.T) {
 	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Retry-After", "7")
@@ -44,58 +40,14 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// TestReconnectWaits: between two attempts a session waits as long as the server
-// said, if that is longer than its own back-off.
-func TestReconnectWaits(t *testing.T) {
-	const wait = 500 * time.Millisecond // the back-off before this attempt is 400 ms at most
-	var dials atomic.Int32
-	refused := make(chan time.Time, 1)
-	again := make(chan time.Duration, 1)
-	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		up := websocket.Upgrader{Subprotocols: []string{"millrace.v1"}}
-		ws, err := up.Upgrade(w, r, nil)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer ws.Close()
-		say := func(text string) { _ = ws.WriteMessage(websocket.TextMessage, []byte(text)) }
-		switch dials.Add(1) {
-		case 1: // is lost without a word
-			say(`{"type":"ready","session":"s","resume_token":"t"}`)
-		case 2:
-			say(`{"type":"ready","session":"s2","resume_token":"t2"}`)
-			_, _, _ = ws.ReadMessage() // attach
-			refused <- time.Now()
-			say(fmt.Sprintf(`{"type":"error","code":"overloaded","message":"full","retry_after_ms":%d,"fatal":true}`, wait.Milliseconds()))
-		default:
-			again <- time.Since(<-refused)
-		}
-	}))
-	defer h.Close()
-	c, err := client.New(h.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	s, err := c.Session(t.Context(), client.SessionOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := <-again; d < wait {
-		t.Errorf("tried again after %v", d)
-	}
-	_ = s.Close()
-}
-
-// TestUpdate: what an update sets reaches the server, also over another connection
-// to a server that no longer has the session; what it leaves out stays.
+// TestUpdate: the fields of an update reach the server, also over a new connection to a
+// server that no longer has the session; fields that are left out do not change.
 func TestUpdate(t *testing.T) {
 	c, stop := serve(t, "same=identity")
 	p, via := cut(t, c, never)
 	state := newChanges()
-	s := session(t, via, client.SessionOptions{OnConnection: state.told})
-	ctx := patience(t)
+	s := session(t, via, client.SessionOptions{OnConnection: state.add})
+	ctx := testTimeout(t)
 	st := openStream(t, s, "same", client.StreamOptions{Codec: "opaque", Policy: every})
 	echo := func() client.Reply {
 		t.Helper()

@@ -13,58 +13,57 @@ import (
 	"millrace/stream"
 )
 
-// SessionOptions are what a session is made with. The zero value will do.
+// SessionOptions are the options of a session. All are optional.
 type SessionOptions struct {
-	// Header goes with each handshake, such as Authorization.
+	// Header is sent with each handshake, for example Authorization.
 	Header http.Header
-	// Ticket is asked for a ticket before each handshake, since a ticket is good
-	// once: (*Client).Ticket of a client that is let in, for example. nil = none
-	// is shown.
+	// Ticket returns a ticket. It is called before each handshake, since a ticket is
+	// valid once. One source of tickets is (*Client).Ticket of an authorised client.
+	// nil = no ticket is sent.
 	Ticket func(ctx context.Context) (string, error)
-	// GiveUp is how long another connection is tried for when one was lost;
-	// 0 = 2 minutes, negative = not at all.
+	// GiveUp is how long the session tries to reconnect after its connection was lost;
+	// 0 = 2 minutes, negative = it does not try.
 	GiveUp time.Duration
-	// OnConnection, when set, is told when the connection was lost and when there
-	// is another. It is called from the goroutine that calls OnReply.
+	// OnConnection, if set, is called when the connection was lost and when there is a
+	// new one. It is called from the goroutine that calls OnReply.
 	OnConnection func(ConnectionChange)
 }
 
-// ConnectionState says what became of a session's connection.
+// ConnectionState says what happened to a session's connection.
 type ConnectionState string
 
 // The states.
 const (
-	// ConnectionLost: frames wait, on both sides, for another connection.
+	// ConnectionLost: frames and replies wait for a new connection.
 	ConnectionLost ConnectionState = "lost"
-	// ConnectionResumed: the session goes on; frames that did not arrive are lost.
+	// ConnectionResumed: the session continues; frames that did not arrive are lost.
 	ConnectionResumed ConnectionState = "resumed"
-	// ConnectionReopened: the server no longer had the session. Its streams were
-	// opened anew; all frames on their way and the state of stateful models are
-	// lost.
+	// ConnectionReopened: the server no longer had the session. Its streams were opened
+	// again; all frames in flight and the state of stateful models are lost.
 	ConnectionReopened ConnectionState = "reopened"
 )
 
 // ConnectionChange is a change of a session's connection.
 type ConnectionChange struct {
 	State ConnectionState
-	Err   error // why it was lost
+	Err   error // the reason of ConnectionLost
 }
 
-// Session is any number of streams over one connection, by the protocol
-// millrace.v1. When the connection is lost it makes another and goes on: each
-// frame that was sent still ends exactly once, as lost if it has to be. All
-// methods may be called concurrently.
+// Session has any number of streams over one connection, with the protocol millrace.v1.
+// When the connection is lost, the session reconnects and resumes. Each frame that was
+// sent still ends exactly once; frames that cannot be recovered end as lost. All methods
+// may be called concurrently.
 type Session struct {
 	c             *Client
 	opts          SessionOptions
-	ctx           context.Context // ends when the session is to end
+	ctx           context.Context // canceled when the session must end
 	cancel        context.CancelCauseFunc
 	stopAfterFunc func() bool
 	done          chan struct{}
-	discard       chan struct{} // closed when replies are not waited to be taken any more
+	discard       chan struct{} // closed when replies that are not received are discarded
 
-	write sync.Mutex // held by who writes to the connection; taken before mu
-	head  []byte     // of the message that is written, under write
+	write sync.Mutex // held while writing to the connection; locked before mu
+	head  []byte     // of the message that is being written, guarded by write
 
 	mu        sync.Mutex
 	conn      *conn // nil while there is none
@@ -72,15 +71,15 @@ type Session struct {
 	limits    wire.Limits
 	lastSID   uint32
 	streams   map[uint32]*Stream
-	serverErr error // what the server said of the connection's end
+	serverErr error // why the server will close the connection
 	closed    bool
 	err       error
 
-	out []Reply // of the session's goroutine
+	out []Reply // used by the session's goroutine only
 }
 
-// Session begins a session. ctx is for the whole of it: when it ends, the
-// session is closed. Errors are those of Infer.
+// Session starts a session. When ctx ends, at any time, the session is closed. Errors are
+// those of Infer.
 func (c *Client) Session(ctx context.Context, opts SessionOptions) (*Session, error) {
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("client: %w", context.Cause(ctx))
@@ -105,14 +104,14 @@ func (c *Client) Session(ctx context.Context, opts SessionOptions) (*Session, er
 	return s, nil
 }
 
-// Ticket asks the server for a ticket: it lets a session in once, within 30 s.
+// Ticket asks the server for a ticket, which authorises one session within 30 s.
 func (c *Client) Ticket(ctx context.Context) (string, error) {
 	var m struct {
 		Ticket string `json:"ticket"`
 	}
 	err := c.doJSON(ctx, http.MethodPost, c.url(nil, "v2", "tickets"), nil, &m)
 	if err == nil && m.Ticket == "" {
-		err = stream.Errorf(stream.Internal, "", "the server's answer is not understood: it has no ticket")
+		err = stream.Errorf(stream.Internal, "", "the server's reply has no ticket")
 	}
 	return m.Ticket, err
 }
@@ -127,16 +126,16 @@ func (s *Session) Err() error {
 	return s.err
 }
 
-// Close ends the session and its streams. Frames on their way are lost, which
-// their streams' readers are told for 2 s at most. It returns when the session
-// has ended and may be called again, but not by OnReply.
+// Close ends the session and its streams. Frames in flight end as lost; it waits at most
+// 2 s for the streams' readers to receive these endings. It returns when the session has
+// ended. It may be called again, but not from OnReply.
 func (s *Session) Close() error {
 	s.stop(nil)
 	<-s.done
 	return nil
 }
 
-// stop has the session end for err.
+// stop makes the session end with err.
 func (s *Session) stop(err error) {
 	s.mu.Lock()
 	first := !s.closed
@@ -160,18 +159,18 @@ func (s *Session) stop(err error) {
 
 func errClosed() error { return stream.Errorf(stream.Canceled, "", "the session is closed") }
 
-// setReady notes what a new session was told. s.mu is held.
+// setReady stores the token and the limits of a new session. s.mu is held.
 func (s *Session) setReady(m *wire.Ready) { s.token, s.limits = m.ResumeToken, m.Limits }
 
 // setConn makes c the session's connection. s.mu is held.
 func (s *Session) setConn(c *conn) {
 	s.conn = c
-	if s.closed { // while it was made: stop has not seen it
+	if s.closed { // stop was called while c was dialed
 		c.raw.endWithin(0)
 	}
 }
 
-// run is the session's goroutine: it reads, and makes connections.
+// run is the session's goroutine: it reads, and reconnects.
 func (s *Session) run(c *conn) {
 	defer close(s.done)
 	for {
@@ -199,20 +198,20 @@ func (s *Session) notify(c ConnectionChange) {
 	}
 }
 
-// finish ends what is left of the session.
+// finish ends the session's remaining streams.
 func (s *Session) finish(err error) {
 	s.stop(err)
 	s.stopAfterFunc()
 	s.mu.Lock()
-	why := s.err
+	reason := s.err
 	all := s.inOrder()
 	s.mu.Unlock()
 	for _, st := range all {
-		s.endStream(st, why)
+		s.endStream(st, reason)
 	}
 }
 
-// endError is why nothing can be asked of a session that has ended. s.mu is held.
+// endError is the error of calls after the session has ended. s.mu is held.
 func (s *Session) endError() error {
 	if s.err != nil {
 		return s.err
@@ -220,7 +219,7 @@ func (s *Session) endError() error {
 	return errClosed()
 }
 
-// newSID is a number that no stream has. s.mu is held.
+// newSID returns an id that no stream has. s.mu is held.
 func (s *Session) newSID() uint32 {
 	for {
 		s.lastSID++
@@ -230,15 +229,15 @@ func (s *Session) newSID() uint32 {
 	}
 }
 
-// sendControl writes control messages, if there is a connection; s.write is held.
-// A connection that fails is closed, which the reader notices.
+// sendControl writes control messages, if there is a connection. s.write is held. A
+// connection that fails is closed, so that the reader's read fails.
 func (s *Session) sendControl(c *conn, messages ...wire.Message) {
 	if c == nil {
 		return
 	}
 	for _, m := range messages {
 		text, err := wire.AppendControl(nil, m)
-		if err == nil { // else it was checked before
+		if err == nil { // never fails, since the fields were checked
 			err = c.WriteMessage(websocket.TextMessage, text)
 		}
 		if err != nil {

@@ -13,8 +13,8 @@ import (
 	"millrace/stream"
 )
 
-// patience bounds every wait in these tests; none should come near it.
-func patience(t *testing.T) context.Context {
+// testTimeout bounds every wait in these tests.
+func testTimeout(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	t.Cleanup(cancel)
@@ -33,31 +33,31 @@ func session(t *testing.T, c *client.Client, o client.SessionOptions) *client.Se
 
 func openStream(t *testing.T, s *client.Session, model string, o client.StreamOptions) *client.Stream {
 	t.Helper()
-	st, err := s.Open(patience(t), model, o)
+	st, err := s.Open(testTimeout(t), model, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return st
 }
 
-// book keeps how each frame ended, and complains of one that ends twice or out
-// of order.
-type book struct {
+// endingLog records the ending of each frame, and fails the test for one that ends twice
+// or out of order.
+type endingLog struct {
 	t       *testing.T
 	ordered bool
 	mu      sync.Mutex
 	ends    map[uint64]string
 	next    uint64
-	results uint64 // below it, there is none to come
+	results uint64 // no results follow for frames before this one
 	count   map[string]int
-	content func(r client.Reply) string // "" = as it should be
+	content func(r client.Reply) string // "" = correct
 }
 
-func newBook(t *testing.T, ordered bool) *book {
-	return &book{t: t, ordered: ordered, ends: map[uint64]string{}, count: map[string]int{}}
+func newEndingLog(t *testing.T, ordered bool) *endingLog {
+	return &endingLog{t: t, ordered: ordered, ends: map[uint64]string{}, count: map[string]int{}}
 }
 
-func (b *book) reply(r client.Reply) {
+func (b *endingLog) reply(r client.Reply) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if was := b.ends[r.Seq]; was != "" {
@@ -94,7 +94,7 @@ func (b *book) reply(r client.Reply) {
 	b.count[how]++
 }
 
-func (b *book) counts() map[string]int {
+func (b *endingLog) counts() map[string]int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	out := map[string]int{}
@@ -104,7 +104,7 @@ func (b *book) counts() map[string]int {
 	return out
 }
 
-func (b *book) total() (n int) {
+func (b *endingLog) total() (n int) {
 	for _, c := range b.counts() {
 		n += c
 	}
@@ -126,7 +126,7 @@ func TestSession(t *testing.T) {
 	c, _ := serve(t, "same=identity", "eyes=motion,width=64,height=48")
 	ticket := func(ctx context.Context) (string, error) { return c.Ticket(ctx) }
 	s := session(t, c, client.SessionOptions{Ticket: ticket})
-	ctx := patience(t)
+	ctx := testTimeout(t)
 	for _, form := range []client.Outputs{client.JSON, client.Binary, client.None} {
 		st := openStream(t, s, "same", client.StreamOptions{Codec: "opaque", Outputs: form, Policy: every})
 		if p := st.Policy(); p.Mode != stream.Every || p.Window != 8 {
@@ -165,7 +165,7 @@ func TestSession(t *testing.T) {
 func TestSessionFrames(t *testing.T) {
 	c, _ := serve(t, "same=identity", "eyes=motion,width=64,height=48")
 	s := session(t, c, client.SessionOptions{})
-	ctx := patience(t)
+	ctx := testTimeout(t)
 	eyes := openStream(t, s, "eyes", client.StreamOptions{})
 	same := openStream(t, s, "same", client.StreamOptions{Codec: "opaque"})
 	for _, f := range []client.Frame{
@@ -223,19 +223,19 @@ func TestSessionFrames(t *testing.T) {
 	wantCode(t, err, stream.Unauthenticated)
 }
 
-// A server that shuts down says so to everybody.
+// A server that shuts down tells all sessions.
 func TestSessionDrained(t *testing.T) {
 	c, stop := serve(t, "same=identity", "slow=delay,fixed=50ms")
 	state := newChanges()
-	s := session(t, c, client.SessionOptions{OnConnection: state.told})
-	b, first := newBook(t, true), make(chan struct{})
+	s := session(t, c, client.SessionOptions{OnConnection: state.add})
+	b, first := newEndingLog(t, true), make(chan struct{})
 	st := openStream(t, s, "slow", client.StreamOptions{Codec: "opaque", Policy: every, OnReply: func(r client.Reply) {
 		if b.reply(r); r.Seq == 0 {
 			close(first)
 		}
 	}})
 	for range 5 {
-		if _, err := st.Send(patience(t), client.Frame{Data: []byte("x")}); err != nil {
+		if _, err := st.Send(testTimeout(t), client.Frame{Data: []byte("x")}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -248,16 +248,16 @@ func TestSessionDrained(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	_, err := st.Send(patience(t), client.Frame{Data: []byte("x")})
+	_, err := st.Send(testTimeout(t), client.Frame{Data: []byte("x")})
 	wantCode(t, err, stream.Draining)
-	_, err = s.Open(patience(t), "same", client.StreamOptions{})
+	_, err = s.Open(testTimeout(t), "same", client.StreamOptions{})
 	wantCode(t, err, stream.Draining)
 	if n := b.total(); n != 5 || b.counts()["result"] == 0 || state.of(client.ConnectionLost) != 0 {
 		t.Errorf("%v, %v", b.counts(), state.count)
 	}
 }
 
-// A model that goes takes its streams along, and no others.
+// Unloading a model ends its streams, and no others.
 func TestSessionUnloaded(t *testing.T) {
 	c, _ := serve(t, "same=identity", "other=identity")
 	s := session(t, c, client.SessionOptions{})
@@ -271,23 +271,23 @@ func TestSessionUnloaded(t *testing.T) {
 	_, _, err := same.TrySend(client.Frame{Data: []byte("x")})
 	wantCode(t, err, stream.Unloaded)
 	wantCode(t, same.Pause(), stream.Unloaded)
-	if _, err := other.Send(patience(t), client.Frame{Data: []byte("x"), Last: true}); err != nil {
+	if _, err := other.Send(testTimeout(t), client.Frame{Data: []byte("x"), Last: true}); err != nil {
 		t.Fatal(err)
 	}
 	if r := <-other.Replies(); !r.Answered() {
 		t.Errorf("%+v", r)
 	}
-	<-other.Done() // for that was the last
+	<-other.Done() // that was the last stream
 	if other.Err() != nil || s.Err() != nil {
 		t.Errorf("%v, %v", other.Err(), s.Err())
 	}
 }
 
-// Credit, and what may be asked of a stream.
+// Credit, and requests on a stream.
 func TestSessionCredit(t *testing.T) {
 	c, _ := serve(t, "same=identity")
 	s := session(t, c, client.SessionOptions{})
-	ctx := patience(t)
+	ctx := testTimeout(t)
 	try := func(st *client.Stream) (n int) {
 		t.Helper()
 		for {
@@ -314,7 +314,7 @@ func TestSessionCredit(t *testing.T) {
 			if err := st.Update(client.Update{Window: new(5)}); err != nil {
 				t.Fatal(err)
 			}
-			for n < 5 { // the server answers with more credit
+			for n < 5 { // the server sends more credit
 				if _, err := st.Send(ctx, client.Frame{Data: []byte("x")}); err != nil {
 					t.Fatal(err)
 				}
@@ -335,7 +335,7 @@ func TestSessionCredit(t *testing.T) {
 					t.Errorf("%+v", r)
 				}
 			}
-			if err := st.Update(client.Update{Window: new(1)}); err != nil { // less is less at once
+			if err := st.Update(client.Update{Window: new(1)}); err != nil { // a smaller window takes effect at once
 				t.Fatal(err)
 			}
 			if n = try(st); n != 1 {
@@ -355,31 +355,8 @@ func TestSessionCredit(t *testing.T) {
 	}
 }
 
-// One that sends more than can be answered is told how much can be.
-func TestSessionAdvice(t *testing.T) {
-	c, _ := serve(t, "slow=delay,fixed=100ms")
-	s := session(t, c, client.SessionOptions{})
-	advice, stats := make(chan client.Advice, 100), make(chan client.Stats, 100)
-	over, end := context.WithCancel(patience(t))
-	st := openStream(t, s, "slow", client.StreamOptions{
-		Codec: "opaque", OnReply: func(client.Reply) {},
-		OnAdvice: func(a client.Advice) { advice <- a }, OnStats: func(s client.Stats) { stats <- s; end() },
-	})
-	for tick := time.NewTicker(10 * time.Millisecond); over.Err() == nil; <-tick.C { // a camera
-		if _, err := st.Send(over, client.Frame{Data: []byte("x")}); err != nil && over.Err() == nil {
-			t.Fatal(err)
-		}
-	}
-	if a := <-advice; a.FPS <= 0 || a.FPS > 20 {
-		t.Errorf("%+v", a)
-	}
-	if st := <-stats; st.FPS <= 0 || st.Age <= 0 || st.Totals.Results == 0 || st.Totals.Drops == 0 {
-		t.Errorf("%+v", st)
-	}
-}
-
-// A session that is given up does not wait for those who take no replies.
-func TestSessionGivenUp(t *testing.T) {
+// A session that is abandoned does not wait for replies to be received.
+func TestSessionAbandoned(t *testing.T) {
 	c, _ := serve(t, "same=identity", "slow=delay,fixed=500ms")
 	why := errors.New("no more")
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -389,17 +366,17 @@ func TestSessionGivenUp(t *testing.T) {
 	}
 	full := openStream(t, s, "same", client.StreamOptions{Codec: "opaque", Buffer: 1})
 	for range 20 {
-		if _, err := full.Send(patience(t), client.Frame{Data: []byte("x")}); err != nil {
+		if _, err := full.Send(testTimeout(t), client.Frame{Data: []byte("x")}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	gone, end := context.WithCancel(ctx)
 	end()
-	_, err = full.Close(gone) // and the session goes on
+	_, err = full.Close(gone) // and the session continues
 	wantCode(t, err, stream.Canceled)
 	<-full.Done()
 	slow := openStream(t, s, "slow", client.StreamOptions{Codec: "opaque", Policy: every})
-	if _, err := slow.Send(patience(t), client.Frame{Data: []byte("x")}); err != nil {
+	if _, err := slow.Send(testTimeout(t), client.Frame{Data: []byte("x")}); err != nil {
 		t.Fatal(err)
 	}
 	cancel(why)

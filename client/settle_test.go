@@ -10,9 +10,9 @@ import (
 	"millrace/stream"
 )
 
-// TestSettle has a server of few words end frames in any order, tell them alone,
-// in ranges or not at all, and connections lose what they like: each frame ends
-// exactly once, and none waits that the server has ended.
+// TestSettle: a server ends frames in any order, sends the endings one by one, in ranges
+// or not at all, and connections lose random messages. Each frame ends exactly once, and
+// none waits that the server has ended.
 func TestSettle(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		st := &Stream{policy: stream.Policy{Window: 8}}
@@ -22,17 +22,17 @@ func TestSettle(t *testing.T) {
 				ends[r.Seq]++
 			}
 		}
-		type told struct {
+		type sentEnding struct {
 			seqs []wire.Range
 			ack  uint64
 		}
 		var (
-			server []uint64 // frames that it has and has not ended
+			server []uint64 // unended frames at the server
 			acked  uint64
-			flying []told // what it wrote that has not arrived
-			recent []told // what it keeps of what it wrote
+			flying []sentEnding // sent endings that have not arrived
+			recent []sentEnding // sent endings that the server keeps
 		)
-		write := func(m told) {
+		write := func(m sentEnding) {
 			flying = append(flying, m)
 			if recent = append(recent, m); len(recent) > 3 {
 				recent = recent[1:]
@@ -50,7 +50,7 @@ func TestSettle(t *testing.T) {
 				server = append(server, st.nextSeq)
 				st.nextSeq += 1 + rapid.Uint64Range(0, 1).Draw(t, "gap")
 			case 3, 4: // some of them end
-				m := told{}
+				m := sentEnding{}
 				for range min(len(server), rapid.IntRange(1, 3).Draw(t, "ended")) {
 					i := rapid.IntRange(0, len(server)-1).Draw(t, "which")
 					m.seqs = wire.AddSeq(m.seqs, server[i])
@@ -60,17 +60,17 @@ func TestSettle(t *testing.T) {
 				if m.ack = acked; m.seqs != nil {
 					write(m)
 				}
-			case 5: // and are told
+			case 5: // and their endings are sent
 				if len(flying) > 0 {
 					arrive()
 				}
-			case 6: // the connection breaks; a frame is cut off, endings are lost, some are told again
+			case 6: // the connection is lost; a frame is cut, endings are lost, some are sent again
 				st.unended = append(st.unended, unended{seq: st.nextSeq, sent: time.Now()})
 				st.atServer++
 				cut := st.nextSeq
 				st.nextSeq++
 				st.markLost(func(w *unended) bool { return w.seq >= cut })
-				flying = append([]told(nil), recent...)
+				flying = append([]sentEnding(nil), recent...)
 				note(st.takeLost(nil))
 				for len(flying) > 0 {
 					arrive()
@@ -86,7 +86,7 @@ func TestSettle(t *testing.T) {
 		}
 		for len(server) > 0 { // the rest ends one by one
 			acked++
-			write(told{[]wire.Range{{server[0], server[0]}}, acked})
+			write(sentEnding{[]wire.Range{{server[0], server[0]}}, acked})
 			server = server[1:]
 			arrive()
 		}

@@ -10,74 +10,74 @@ import (
 	"millrace/stream"
 )
 
-// Outputs says how results come back.
+// Outputs is the form in which results are sent.
 type Outputs string
 
 // The forms of results.
 const (
 	JSON   Outputs = "json"
 	Binary Outputs = "binary" // raw tensors; the default
-	None   Outputs = "none"   // acknowledged only, with timing
+	None   Outputs = "none"   // no outputs, only the timing
 )
 
-// StreamOptions are what a stream is opened with. Zero fields are the model's
-// defaults.
+// StreamOptions are the options of a stream. Zero fields are the model's defaults.
 type StreamOptions struct {
 	Version       string
-	Codec         string        // of frames that do not say; "" = pictures are recognised by content
+	Codec         string        // of frames without a Codec; "" = pictures are recognised by their content
 	Width, Height int           // pixels, of rgb24 and nv12; both or none
 	Policy        stream.Policy // Mode, MaxAge, Deadline, MaxFPS and Window
 	Outputs       Outputs
 	Params        stream.Params // for the model; values are strings, int64, float64 or bool
 
-	// OnReply, when set, is called with each reply in place of the channel, from
-	// one goroutine for the whole session, in the order of arrival. It must not
-	// block for long, for it holds up the session's other streams; it may call
-	// TrySend, but not Send, Drain, Close or Open.
+	// OnReply, if set, is called with each reply, instead of the channel. It is called
+	// from one goroutine for the whole session, in the order of arrival. It must not
+	// block for long, since replies of the session's other streams wait for it. It may
+	// call TrySend, but not Send, Drain, Close or Open.
 	OnReply func(Reply)
-	// Buffer is the room of the channel of replies; 0 = 64. Replies that nobody
-	// takes hold up the session, until the server gives up on it.
+	// Buffer is the capacity of the channel of replies; 0 = 64. When it is full, the
+	// session stops reading, and the server closes the connection after a while.
 	Buffer int
-	// OnAdvice is called when the server, or the stream itself after a loss, asks
-	// for frames of another kind. As OnReply.
+	// OnAdvice is called when the server, or the stream itself after a loss, asks for
+	// other frames. It is called like OnReply.
 	OnAdvice func(Advice)
-	// OnError is called when the server refuses what is no frame: Configure,
-	// Update, Pause, Resume or Flush. As OnReply.
+	// OnError is called when the server refuses a Configure, Update, Pause, Resume or
+	// Flush. It is called like OnReply.
 	OnError func(error)
-	// OnStats is called every few seconds while there are results. As OnReply.
+	// OnStats is called every few seconds while there are results. It is called like
+	// OnReply.
 	OnStats func(Stats)
 }
 
-// Advice asks the sender to send otherwise. 0 = as it is.
+// Advice asks the sender to send other frames. 0 = no change.
 type Advice struct {
-	FPS           float64 // more than that is dropped
+	FPS           float64 // frames above this rate are dropped
 	Width, Height int     // pixels
 	Quality       int     // of JPEG and WebP, 1 to 100
-	KeyFrame      bool    // the next frame should be one
+	KeyFrame      bool    // the next frame should be a key frame
 }
 
-// Totals are the frames of a stream that came to the server, and by how they ended:
-// Received = Results + Drops + Errors and, in Stats, those on their way.
+// Totals are the numbers of frames of a stream that the server received, and of their
+// endings: Received = Results + Drops + Errors and, in Stats, those in flight.
 type Totals struct {
-	Received uint64 // Accepted, and those that were refused: each ended as an error or a drop
+	Received uint64 // Accepted, and those that were refused with an error or a drop
 	Accepted uint64
 	Results  uint64
 	Drops    uint64
 	Errors   uint64
 }
 
-// Stats tells how a stream fares at the server.
+// Stats are statistics of a stream at the server.
 type Stats struct {
 	Totals  Totals
-	Waiting int           // frames not yet bound to a batch
-	FPS     float64       // results a second, of late
-	Age     time.Duration // from receipt to result, of late
+	Waiting int           // frames that are not yet in a batch
+	FPS     float64       // recent results per second
+	Age     time.Duration // recent time from receipt to result
 }
 
 const (
 	defaultBuffer = 64
-	// maxUnended bounds the frames of a stream that have not ended: what the
-	// server coalesces and the reader of replies leaves lying.
+	// maxUnended bounds the frames of a stream without an ending: endings that the server
+	// combines, or that the reader of replies has not received.
 	maxUnended = 4096
 )
 
@@ -93,49 +93,48 @@ const (
 // methods may be called concurrently.
 type Stream struct {
 	s       *Session
-	alone   bool // the session ends with the stream
+	alone   bool // the session has only this stream, and ends with it
 	model   string
 	opts    StreamOptions
 	codec   wire.Codec
 	replies chan Reply
-	done    chan struct{} // closed when the last ending was handed over
-	quit    chan struct{} // closed when replies are not waited to be taken any more
+	done    chan struct{} // closed when the last ending was delivered
+	quit    chan struct{} // closed when replies that are not received are discarded
 
 	// The fields below are guarded by s.mu.
 	sid       uint32
 	state     streamState
-	update    Update        // all that Update has changed
-	updated   bool          // since the server was asked to open the stream
+	update    Update        // all changes by Update
+	updated   bool          // Update was called since the open message was sent
 	policy    stream.Policy // in force
 	err       error
 	totals    Totals
-	changed   chan struct{} // closed at the next change; nil when nobody waits
+	changed   chan struct{} // closed at the next change; nil when no goroutine waits
 	paused    bool
 	closing   bool // Close was called, or the last frame sent
 	abandoned bool // quit is closed
-	flush     bool // was asked for while there was no connection
+	flush     bool // Flush was called while there was no connection
 	config    *message
 
 	nextSeq       uint64
 	unended       []unended
-	atServer      int    // of unended, those that may be at the server
-	delivering    bool   // replies are being handed over
+	atServer      int    // number of unended frames that may be at the server
+	delivering    bool   // replies are being delivered
 	sent          uint64 // frames that count against limit
 	limit         uint64 // the server's credit
-	ended         uint64 // frames that the server has ended, as far as is known
-	discontinuity bool   // frames are missing before the next one
+	ended         uint64 // frames that the server has ended, by its newest message
+	discontinuity bool   // frames before the next one are missing
 }
 
 // unended is a frame that has not ended.
 type unended struct {
 	seq  uint64
 	sent time.Time
-	lost bool // it ends as lost, in its turn
+	lost bool // it ends as lost, when all frames before it have ended
 }
 
-// Stream opens a stream to a model in a session of its own, which ends with it.
-// ctx is for the whole stream: when it ends, the stream is closed. Errors are
-// those of Infer.
+// Stream opens a stream to a model, in a new session, which ends with the stream. When
+// ctx ends, at any time, the stream is closed. Errors are those of Infer.
 func (c *Client) Stream(ctx context.Context, model string, opts StreamOptions) (*Stream, error) {
 	s, err := c.Session(ctx, SessionOptions{})
 	if err != nil {
@@ -149,8 +148,8 @@ func (c *Client) Stream(ctx context.Context, model string, opts StreamOptions) (
 	return st, nil
 }
 
-// Open opens a stream to a model and waits until the server has. It waits for a
-// connection, too. Errors are those of Infer.
+// Open opens a stream to a model and waits until the server has opened it, and for a
+// connection if there is none. Errors are those of Infer.
 func (s *Session) Open(ctx context.Context, model string, opts StreamOptions) (*Stream, error) {
 	return s.open(ctx, model, opts, false)
 }
@@ -221,8 +220,8 @@ func checkParams(p stream.Params) error {
 	return nil
 }
 
-// openMessage asks for the stream as it is wanted now: as it was opened, with all
-// that Update has changed. s.mu is held.
+// openMessage returns the message that opens the stream, with its options and all changes
+// by Update. s.mu is held.
 func (st *Stream) openMessage() *wire.Open {
 	st.updated = false
 	o := &st.opts
@@ -241,10 +240,10 @@ func (st *Stream) openMessage() *wire.Open {
 	return m
 }
 
-// millis rounds up, so that a short time is not none.
+// millis rounds up, so that a short time does not become 0.
 func millis(d time.Duration) int { return int((d + time.Millisecond - 1) / time.Millisecond) }
 
-// notifyChange wakes those that wait for a change. s.mu is held.
+// notifyChange wakes the goroutines that wait for a change. s.mu is held.
 func (st *Stream) notifyChange() {
 	if st.changed != nil {
 		close(st.changed)
@@ -252,7 +251,7 @@ func (st *Stream) notifyChange() {
 	}
 }
 
-// nextChange returns what is closed at the next change. s.mu is held.
+// nextChange returns a channel that is closed at the next change. s.mu is held.
 func (st *Stream) nextChange() <-chan struct{} {
 	if st.changed == nil {
 		st.changed = make(chan struct{})
@@ -260,7 +259,7 @@ func (st *Stream) nextChange() <-chan struct{} {
 	return st.changed
 }
 
-// waitUntil waits until ok, which is called with s.mu held.
+// waitUntil waits until ok, which is called with s.mu held, returns true.
 func (st *Stream) waitUntil(ctx context.Context, ok func() bool) error {
 	for {
 		st.s.mu.Lock()
@@ -278,11 +277,11 @@ func (st *Stream) waitUntil(ctx context.Context, ok func() bool) error {
 	}
 }
 
-// Send sends one frame, whose memory is the caller's again when it returns, and
-// returns the number that its replies carry. Frames are numbered from 0 in the
-// order of sending. It waits for a connection, and with the policy "every" for
-// the server's credit; in "latest" the server lets the newest frame win. A frame
-// whose number was returned ends exactly once.
+// Send sends one frame, and returns the number that its replies have. Frames are numbered
+// from 0 in the order of sending. Send does not keep the frame's memory. It waits for a
+// connection and, with the policy "every", for credit; with "latest" it does not wait for
+// credit, since the server drops older frames. A frame whose number was returned ends
+// exactly once.
 func (st *Stream) Send(ctx context.Context, f Frame) (seq uint64, err error) {
 	for {
 		seq, wait, err := st.send(&f, st.latest())
@@ -297,8 +296,8 @@ func (st *Stream) Send(ctx context.Context, f Frame) (seq uint64, err error) {
 	}
 }
 
-// TrySend is Send for frames that are not worth waiting for: ok is false, and
-// nothing was sent, when there is no connection or no credit now.
+// TrySend is Send without waiting: when there is no connection or no credit, it sends
+// nothing and ok is false.
 func (st *Stream) TrySend(f Frame) (seq uint64, ok bool, err error) {
 	seq, wait, err := st.send(&f, false)
 	return seq, err == nil && wait == nil, err
@@ -310,7 +309,8 @@ func (st *Stream) latest() bool {
 	return st.policy.Mode == stream.Latest
 }
 
-// send sends f if it may be sent now; otherwise wait says when to try again.
+// send sends f if it may be sent now; otherwise it returns wait, which is closed when it
+// may be tried again.
 func (st *Stream) send(f *Frame, ignoreCredit bool) (seq uint64, wait <-chan struct{}, err error) {
 	m, err := f.message(&st.opts)
 	if err != nil {
@@ -342,17 +342,17 @@ func (st *Stream) send(f *Frame, ignoreCredit bool) (seq uint64, wait <-chan str
 	st.closing = st.closing || f.Last
 	conn := s.conn
 	s.mu.Unlock()
-	s.sendMedia(conn, &m) // when it fails, the frame's ending tells
+	s.sendMedia(conn, &m) // if it fails, the frame ends as lost
 	return seq, nil, nil
 }
 
-// hasCredit says whether the server takes another frame. s.mu is held.
+// hasCredit reports whether another frame may be sent. s.mu is held.
 func (st *Stream) hasCredit() bool {
-	window := st.policy.Window // 0 = the model's, which the credit follows
+	window := st.policy.Window // 0 = the model's, which bounds the credit
 	return st.sent < st.limit && (window == 0 || st.atServer < window)
 }
 
-// sendError says why a frame cannot be sent at all. s.mu is held.
+// sendError returns an error if no frame, or none of this size, can be sent. s.mu is held.
 func (st *Stream) sendError(size int) error {
 	switch most := st.s.limits.MaxMessage; {
 	case st.err != nil:
@@ -362,16 +362,16 @@ func (st *Stream) sendError(size int) error {
 	case st.state == closed || st.closing:
 		return stream.Errorf(stream.Canceled, "", "the stream is closed")
 	case most > 0 && size > most:
-		return stream.Errorf(stream.TooLarge, "limits.max_message", "the frame's message would have %d bytes: the server takes %d", size, most)
+		return stream.Errorf(stream.TooLarge, "limits.max_message", "the frame's message would have %d bytes: the server accepts %d", size, most)
 	}
 	return nil
 }
 
 // Replies returns the channel of replies. It is closed when the stream has
-// ended; Err then says why. With OnReply nothing comes here.
+// ended; Err then returns the reason. With OnReply it receives nothing.
 func (st *Stream) Replies() <-chan Reply { return st.replies }
 
-// Done is closed when the stream has ended and each frame with it.
+// Done is closed when the stream and all its frames have ended.
 func (st *Stream) Done() <-chan struct{} { return st.done }
 
 // Err says why the stream ended: nil while it has not, and after Close.
@@ -381,24 +381,24 @@ func (st *Stream) Err() error {
 	return st.err
 }
 
-// Policy is what holds for the stream, the model's defaults filled in. A field
-// that Update has set back to the model's default is 0.
+// Policy returns the policy in force, with the model's defaults. A field that Update has
+// reset to the model's default is 0.
 func (st *Stream) Policy() stream.Policy {
 	st.s.mu.Lock()
 	defer st.s.mu.Unlock()
 	return st.policy
 }
 
-// Waiting is the number of frames sent that have not ended.
+// Waiting returns the number of sent frames that have not ended.
 func (st *Stream) Waiting() int {
 	st.s.mu.Lock()
 	defer st.s.mu.Unlock()
 	return len(st.unended)
 }
 
-// Drain waits until every frame sent has ended, and all replies are in the
-// channel or handed to OnReply, those of a stream that ended as lost. It fails when
-// ctx ends before.
+// Drain waits until every frame that was sent has ended and every reply is in the channel
+// or was passed to OnReply. When the stream ends, its frames end as lost. Drain fails
+// when ctx ends first.
 func (st *Stream) Drain(ctx context.Context) error {
 	if err := st.waitUntil(ctx, func() bool { return len(st.unended) == 0 && !st.delivering }); err != nil {
 		return fmt.Errorf("%d frames have not ended: %w", st.Waiting(), err)
@@ -406,11 +406,12 @@ func (st *Stream) Drain(ctx context.Context) error {
 	return nil
 }
 
-// Close ends the stream: frames that wait at the server are dropped, those in a
-// batch are answered. It returns when all have ended, with the server's count of
-// them, which is empty when it was lost with a connection or starts at the
-// newest ConnectionReopened. When ctx ends before, replies that nobody takes are
-// thrown away. It may be called again.
+// Close ends the stream: frames that wait at the server are dropped, and those in a batch
+// are answered. It returns when all frames have ended, with the totals of the server.
+// These are zero if they were lost with a connection, and count from the last
+// ConnectionReopened if there was one. A frame has ended once its reply was received: while
+// nobody receives from Replies, Close waits for ctx, which should have a deadline then. When
+// ctx ends first, replies that are not received are discarded. It may be called again.
 func (st *Stream) Close(ctx context.Context) (Totals, error) {
 	_ = st.control(func() { st.closing = true; st.notifyChange() }, func() wire.Message { return &wire.Close{SID: st.sid} })
 	var late error
@@ -431,7 +432,7 @@ func (st *Stream) Close(ctx context.Context) (Totals, error) {
 	return st.totals, st.err
 }
 
-// abandon has the stream end without anybody waiting for it.
+// abandon closes the stream without waiting for its end.
 func (st *Stream) abandon() {
 	st.s.mu.Lock()
 	if !st.abandoned {

@@ -10,9 +10,9 @@ import (
 	"millrace/stream"
 )
 
-// StreamConfig is what a stream of the server's own is made of: a source that
-// the server reads itself, the model that sees its frames, and where the results
-// go beside those who watch. 0 and "" stand for the server's or the model's own.
+// StreamConfig is the configuration of a server stream: a source that the server reads
+// itself, the model that its frames are run on, and the sinks of the results. 0 and ""
+// are the defaults of the server or the model.
 type StreamConfig struct {
 	Name       string      `json:"name"`
 	Source     string      `json:"source"` // an http, https, rtsp or rtsps address
@@ -21,18 +21,18 @@ type StreamConfig struct {
 	Policy     stream.Mode `json:"policy,omitempty"`
 	MaxAgeMS   int         `json:"max_age_ms,omitempty"`
 	DeadlineMS int         `json:"deadline_ms,omitempty"`
-	MaxFPS     float64     `json:"max_fps,omitempty"`  // frames that come sooner are dropped
-	Window     int         `json:"window,omitempty"`   // frames on their way at once
+	MaxFPS     float64     `json:"max_fps,omitempty"`  // frames above this rate are dropped
+	Window     int         `json:"window,omitempty"`   // most frames in flight
 	Priority   string      `json:"priority,omitempty"` // normal, high or low
-	FPS        float64     `json:"fps,omitempty"`      // frames taken from the source a second, at most
-	Loop       bool        `json:"loop,omitempty"`     // a video with an end starts over
+	FPS        float64     `json:"fps,omitempty"`      // most frames per second that are taken from the source
+	Loop       bool        `json:"loop,omitempty"`     // start a video again at its end
 	Paused     bool        `json:"paused,omitempty"`
 
-	// Settings are further ones by their names in the configuration, such as width and
-	// rtsp_transport: those of the source's kind.
+	// Settings are further settings by their names in the configuration, those of the kind
+	// of the source, such as width and rtsp_transport.
 	Settings map[string]any `json:"-"`
-	// Sinks are where results go, by the names of their settings: webhook, and
-	// webhook_secret to sign what is posted.
+	// Sinks are the settings of sinks by their names: webhook, and webhook_secret to sign
+	// the posts.
 	Sinks map[string]any `json:"sinks,omitempty"`
 }
 
@@ -51,8 +51,7 @@ func (c StreamConfig) MarshalJSON() ([]byte, error) {
 	return json.Marshal(all)
 }
 
-// StreamChange is what can be changed of a stream while it runs. What is nil
-// stays.
+// StreamChange holds changes of a server stream that runs. A nil field changes nothing.
 type StreamChange struct {
 	Paused     *bool    `json:"paused,omitempty"`
 	MaxAgeMS   *int     `json:"max_age_ms,omitempty"`
@@ -62,7 +61,7 @@ type StreamChange struct {
 	Priority   *string  `json:"priority,omitempty"`
 }
 
-// ServerStream tells what a stream of the server's own does.
+// ServerStream is the state of a server stream.
 type ServerStream struct {
 	Name      string                   `json:"name"`
 	Source    string                   `json:"source"`                   // without passwords
@@ -72,22 +71,22 @@ type ServerStream struct {
 	Origin    string                   `json:"origin"`          // config or request
 	State     string                   `json:"state"`           // connecting, running, waiting, ended or failed
 	Since     time.Time                `json:"since"`           // of the state
-	Retry     *time.Time               `json:"retry,omitempty"` // of a waiting one
+	Retry     *time.Time               `json:"retry,omitempty"` // when a waiting stream tries again
 	Error     *StreamFailure           `json:"error,omitempty"` // the last one
 	Paused    bool                     `json:"paused"`
 	Policy    StreamPolicy             `json:"policy"`
 	Width     int                      `json:"width,omitempty"` // of the frames, in pixels
 	Height    int                      `json:"height,omitempty"`
-	FPS       float64                  `json:"fps,omitempty"` // of the source, as it says
+	FPS       float64                  `json:"fps,omitempty"` // of the source, by its metadata
 	Restarts  uint64                   `json:"restarts"`      // of the source
-	Frames    uint64                   `json:"frames"`        // read from it
-	Results   uint64                   `json:"results"`       // of them
+	Frames    uint64                   `json:"frames"`        // read from the source
+	Results   uint64                   `json:"results"`       // of these frames
 	Errors    uint64                   `json:"errors"`
 	Drops     map[stream.Reason]uint64 `json:"drops"`
 	Lost      StreamLost               `json:"lost"`
 	Last      *time.Time               `json:"last,omitempty"` // the newest result
 	Watchers  int                      `json:"watchers"`       // of results and video
-	Sinks     map[string]StreamSink    `json:"sinks"`          // by their names: file, webhook and so on
+	Sinks     map[string]StreamSink    `json:"sinks"`          // by name: file, webhook and others
 }
 
 // StreamFailure says why a stream waits or failed.
@@ -107,11 +106,11 @@ type StreamPolicy struct {
 	Priority   string      `json:"priority"`
 }
 
-// StreamLost counts what was lost, and where.
+// StreamLost counts losses, by where they occurred.
 type StreamLost struct {
-	Frames  uint64 `json:"frames"`  // for want of memory
-	Results uint64 `json:"results"` // no sink was given
-	Lines   uint64 `json:"lines"`   // watchers were too slow for
+	Frames  uint64 `json:"frames"`  // without free memory
+	Results uint64 `json:"results"` // not delivered to any sink
+	Lines   uint64 `json:"lines"`   // not delivered to slow watchers
 }
 
 // StreamSink counts the results that went to one sink.
@@ -122,7 +121,7 @@ type StreamSink struct {
 	Error   string `json:"error,omitempty"` // the last one
 }
 
-// ServerStreams lists the streams of the server's own, by name.
+// ServerStreams lists the server streams, sorted by name.
 func (c *Client) ServerStreams(ctx context.Context) ([]ServerStream, error) {
 	var list struct {
 		Streams []ServerStream `json:"streams"`
@@ -131,7 +130,7 @@ func (c *Client) ServerStreams(ctx context.Context) ([]ServerStream, error) {
 	return list.Streams, err
 }
 
-// ServerStream asks for one.
+// ServerStream returns one server stream.
 func (c *Client) ServerStream(ctx context.Context, name string) (s ServerStream, err error) {
 	if name == "" {
 		return s, errNoName()
@@ -140,40 +139,40 @@ func (c *Client) ServerStream(ctx context.Context, name string) (s ServerStream,
 	return s, err
 }
 
-// AddServerStream has the server start one.
+// AddServerStream adds a server stream.
 func (c *Client) AddServerStream(ctx context.Context, cfg StreamConfig) (s ServerStream, err error) {
 	err = c.streams(ctx, http.MethodPost, "", cfg, &s)
 	return s, err
 }
 
-// ChangeServerStream changes one while it runs: all of the change, or nothing.
+// ChangeServerStream changes a server stream while it runs: all of the change, or nothing.
 func (c *Client) ChangeServerStream(ctx context.Context, name string, change StreamChange) (s ServerStream, err error) {
 	err = c.streams(ctx, http.MethodPatch, name, change, &s)
 	return s, err
 }
 
-// RemoveServerStream ends one. It returns when nothing of it is left.
+// RemoveServerStream ends and removes a server stream. It returns when that is done.
 func (c *Client) RemoveServerStream(ctx context.Context, name string) error {
 	return c.streams(ctx, http.MethodDelete, name, nil, nil)
 }
 
-// streams asks about the stream called name, or about all, and reads the reply
-// into to unless it is nil.
-func (c *Client) streams(ctx context.Context, method, name string, ask, to any) error {
+// streams sends a request about the server stream called name, or about all of them, and
+// decodes the reply into to unless to is nil.
+func (c *Client) streams(ctx context.Context, method, name string, body, to any) error {
 	path := []string{"v2", "streams"}
 	if name != "" {
 		path = append(path, name)
 	} else if method != http.MethodGet && method != http.MethodPost {
 		return errNoName()
 	}
-	var body []byte
-	if ask != nil {
+	var text []byte
+	if body != nil {
 		var err error
-		if body, err = json.Marshal(ask); err != nil {
+		if text, err = json.Marshal(body); err != nil {
 			return stream.Errorf(stream.InvalidArgument, "", "the stream cannot be written as JSON: %w", err)
 		}
 	}
-	return c.doJSON(ctx, method, c.url(nil, path...), body, to)
+	return c.doJSON(ctx, method, c.url(nil, path...), text, to)
 }
 
 func errNoName() error {

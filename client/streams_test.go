@@ -10,8 +10,7 @@ import (
 	"millrace/stream"
 )
 
-// A stream of the server's own is added, looked at, changed and removed. Its
-// source answers nothing that is a video.
+// A server stream is added, read, changed and removed. Its source is not a video.
 func TestServerStreams(t *testing.T) {
 	c, _ := serve(t, "eyes=motion")
 	ctx := t.Context()
@@ -52,8 +51,8 @@ func TestServerStreams(t *testing.T) {
 	wantCode(t, err, stream.InvalidArgument)
 }
 
-// An answer that is not a Millrace server's is an error.
-func TestServerStreamsOfAStranger(t *testing.T) {
+// A reply of a server that is not Millrace is an error.
+func TestServerStreamsOfAForeignServer(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }))
 	defer srv.Close()
 	c, err := client.New(srv.URL)

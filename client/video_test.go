@@ -10,8 +10,7 @@ import (
 	"millrace/stream"
 )
 
-// chunks are access units of H.264, each behind its delimiter; every tenth is a
-// key frame.
+// chunks returns access units of H.264, each with its delimiter; every tenth is a key frame.
 func chunks(t *testing.T, n string) (out [][]byte) {
 	t.Helper()
 	if _, err := exec.LookPath("ffmpeg"); err != nil {
@@ -34,8 +33,8 @@ func chunks(t *testing.T, n string) (out [][]byte) {
 	return out
 }
 
-// apart takes the parameter sets out of a key frame.
-func apart(t *testing.T, chunk []byte) (sets, rest []byte) {
+// splitParameterSets separates the parameter sets of a key frame from the rest.
+func splitParameterSets(t *testing.T, chunk []byte) (sets, rest []byte) {
 	t.Helper()
 	from, last := bytes.Index(chunk, []byte{0, 0, 0, 1, 0x67}), bytes.Index(chunk, []byte{0, 0, 0, 1, 0x68})
 	if from < 0 || last < from {
@@ -48,11 +47,11 @@ func apart(t *testing.T, chunk []byte) (sets, rest []byte) {
 	return chunk[from:to], slices.Concat(chunk[:from], chunk[to:])
 }
 
-// A video, chunk by chunk, its parameter sets apart: each has its result, with the size of its picture.
+// A video, chunk by chunk, with its parameter sets sent separately: each chunk has a result with the size of its picture.
 func TestSessionVideo(t *testing.T) {
 	c, _ := serve(t, "eyes=motion,width=64,height=48")
 	s := session(t, c, client.SessionOptions{})
-	ctx := patience(t)
+	ctx := testTimeout(t)
 	st := openStream(t, s, "eyes", client.StreamOptions{Codec: "h264", Policy: stream.Policy{Mode: stream.Every}, Buffer: 100, OnError: func(err error) { t.Error(err) }})
 	all := chunks(t, "30")
 	if len(all) != 30 {
@@ -61,7 +60,7 @@ func TestSessionVideo(t *testing.T) {
 	for i, data := range all {
 		if i%10 == 0 {
 			var sets []byte
-			sets, data = apart(t, data)
+			sets, data = splitParameterSets(t, data)
 			if i == 0 {
 				if err := st.Configure("h264", sets); err != nil {
 					t.Fatal(err)

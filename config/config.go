@@ -13,92 +13,97 @@ import (
 	"millrace/workers"
 )
 
-// Config is everything that can be set. A zero field takes its default. The tags
-// name the key of the file, which is a flag and a variable too.
+// Config holds all settings. A zero field has its default. The tags name the key of the
+// file, from which the names of the flag and the variable are derived.
 type Config struct {
 	HTTP        string        `yaml:"http" form:"address" default:"127.0.0.1:8000" help:"address of REST and WebSocket, or off"`
 	GRPC        string        `yaml:"grpc" form:"address" default:"127.0.0.1:8001" help:"address of gRPC, or off"`
-	Metrics     string        `yaml:"metrics" form:"address" unset:"at /metrics of http" help:"an address for the metrics alone, or off"`
-	Hosts       []string      `yaml:"hosts" help:"names, beside its own, that requests may call the server by; * = any"`
-	Origins     []string      `yaml:"origins" help:"web origins, beside its own, whose pages may use it; * = any"`
+	Metrics     string        `yaml:"metrics" form:"address" unset:"at /metrics of http" help:"a separate address for the metrics, or off"`
+	Hosts       []string      `yaml:"hosts" help:"further names of the server that the Host header of a request may have; * = any"`
+	Origins     []string      `yaml:"origins" help:"further web origins whose pages may use the server; * = any"`
 	Memory      Memory        `yaml:"memory"`
 	Limits      ingest.Limits `yaml:"limits"`
 	Log         Log           `yaml:"log"`
-	StreamsFile string        `yaml:"streams_file" path:"file" help:"a file that keeps the streams added by requests, so that they start again with the server"`
-	Drain       time.Duration `yaml:"drain" default:"10s" max:"1h" help:"how long frames in flight may take at the end"`
+	StreamsFile string        `yaml:"streams_file" path:"file" help:"a file that stores the server streams added by requests, so that they start again with the server"`
+	Drain       time.Duration `yaml:"drain" default:"10s" max:"1h" help:"how long frames in flight may take when the server shuts down"`
 	Sources     Sources       `yaml:"sources"`
 	TLS         TLS           `yaml:"tls"`
 	ONNX        ONNX          `yaml:"onnx"`
 
 	Models  []workers.Config // loaded at the start; entries of models in the file
-	Streams []streams.Config // that the server watches itself; entries of streams in the file
+	Streams []streams.Config // server streams; entries of streams in the file
 
-	// Parts holds the settings of registered parts: pointers to their structs.
+	// Parts holds the settings of registered parts: pointers to their structs, which may
+	// have a method Validate() error.
 	Parts []any
 
 	Version string // of the program; not in the file
-	Clip    []byte // an MP4 that the console offers, nil = none; not in the file
+	Clip    []byte // an MP4 that the console can stream, nil = none; not in the file
 }
 
-// Memory bounds the memory that frames and results travel in, and that of
-// batches, which take half of it at most.
+// Memory bounds the memory of frames, results and batches. Batches use at most half of it.
 type Memory struct {
-	Budget int64 `yaml:"budget" default:"1GiB" min:"1MiB" unit:"bytes" help:"bytes that frames, results and batches may take"`
+	Budget int64 `yaml:"budget" default:"1GiB" min:"1MiB" unit:"bytes" help:"bytes of memory for frames, results and batches"`
 }
 
-// Log says what is logged, and where.
+// Log configures the log.
 type Log struct {
-	Level  string `yaml:"level" default:"info" words:"debug info warn error" help:"the least that is logged"`
-	Format string `yaml:"format" default:"text" words:"text json" help:"of each line"`
-	File   string `yaml:"file" help:"a file to append to, beside standard error"`
+	Level  string `yaml:"level" default:"info" words:"debug info warn error" help:"least level that is logged"`
+	Format string `yaml:"format" default:"text" words:"text json" help:"format of the lines"`
+	File   string `yaml:"file" help:"a file to which the log is also appended, beside standard error"`
 }
 
-// Sources is about videos that clients ask the server to pull.
+// Sources configures which videos clients may have the server read.
 type Sources struct {
-	AllowPrivate bool `yaml:"allow_private" help:"pull videos from loopback and private addresses too"`
+	AllowPrivate bool `yaml:"allow_private" help:"also read videos from loopback and private addresses that requests name"`
 }
 
-// TLS has HTTP, WebSocket and gRPC encrypted. Browsers give cameras only to pages
-// that came by https, or from the machine itself.
+// TLS configures the encryption of HTTP, WebSocket and gRPC. Browsers allow cameras only
+// on pages with https or on localhost.
 type TLS struct {
-	Cert       string `yaml:"cert" help:"a PEM file with the certificate of http and grpc, which then are encrypted; read again when it changes"`
-	Key        string `yaml:"key" help:"a PEM file with its key"`
-	SelfSigned bool   `yaml:"self_signed" help:"encrypt with a certificate of the server's own, for cameras of phones on the same network"`
+	Cert       string `yaml:"cert" help:"a PEM file with the certificate, which turns TLS on for http and grpc; read again when it changes"`
+	Key        string `yaml:"key" help:"a PEM file with the certificate's key"`
+	SelfSigned bool   `yaml:"self_signed" help:"turn TLS on with a certificate that the server makes, for cameras of phones on the same network"`
 }
 
-// On says whether connections are encrypted.
+// On reports whether connections are encrypted.
 func (t TLS) On() bool { return t.SelfSigned || t.Cert != "" }
 
-// ONNX is about the library that ONNX models run on.
+// ONNX configures ONNX Runtime.
 type ONNX struct {
-	Library string `yaml:"library" unset:"the cache folder's, then the system's" help:"ONNX Runtime's shared library"`
+	Library string `yaml:"library" unset:"that of the cache folder, then that of the system" help:"path of ONNX Runtime's shared library"`
 }
 
-// Off as an address keeps a protocol away.
+// Off as an address turns a listener off.
 const Off = setting.Off
 
-// table is the settings of the server.
+// table returns the settings of the server.
 func (c *Config) table() *setting.Table {
 	t := setting.Of("", c)
 	t.AddParts(setting.Server, &c.Parts)
 	return t
 }
 
-// WithDefaults returns c with its zero fields filled in, those of models left out:
-// these depend on the kind of worker.
+// WithDefaults returns c with the defaults of its zero fields, except those of models,
+// whose defaults depend on the kind of worker.
 func (c Config) WithDefaults() Config {
 	c.Parts = slices.Clone(c.Parts)
 	c.table().Fill()
 	return c
 }
 
-// Validate says everything that is wrong, each error with the path of the
-// setting ("models[1].batching.max_size"). Errors are *stream.Error, joined.
+// Validate returns all errors of the configuration, joined. Each is a *stream.Error with
+// the path of the setting ("models[1].batching.max_size").
 func (c Config) Validate() error {
 	c = c.WithDefaults()
 	errs := c.table().Check()
 	bad := func(path, format string, args ...any) {
 		errs = append(errs, coded.Errorf(coded.InvalidArgument, path, format, args...))
+	}
+	for _, p := range c.Parts {
+		if p, ok := p.(interface{ Validate() error }); ok {
+			errs = append(errs, p.Validate())
+		}
 	}
 	switch t := c.TLS; {
 	case t.SelfSigned && (t.Cert != "" || t.Key != ""):
@@ -127,8 +132,8 @@ func (c Config) validateModels() (errs []error) {
 	return errs
 }
 
-// below is a path that starts from a folder, "" = the working directory.
-func below(dir, path string) string {
+// inDir returns path relative to the folder dir, "" = the working directory.
+func inDir(dir, path string) string {
 	if path == "" || dir == "" || filepath.IsAbs(path) {
 		return path
 	}

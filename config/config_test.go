@@ -1,10 +1,12 @@
 package config_test
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -82,25 +84,30 @@ func TestParse(t *testing.T) {
 func TestParseRefuses(t *testing.T) {
 	model := func(rest string) string { return "models:\n  - name: a\n    source: delay\n" + rest }
 	for _, c := range []struct{ name, text, want string }{
-		{"unknown key", "htpp: 127.0.0.1:1", "f.yaml:1: htpp: is no setting (did you mean http?)"},
-		{"unknown nested key", "memory:\n  bugdet: 1GiB", "f.yaml:2: memory.bugdet: is no setting (did you mean budget?)"},
-		{"unknown far key", "memory:\n  colour: 1", "f.yaml:2: memory.colour: is no setting: there are budget"},
-		{"key of a model", model("    batching: {max_sise: 3}\n"), "f.yaml:4: models[0].batching.max_sise: is no setting (did you mean max_size?)"},
+		{"unknown key", "htpp: 127.0.0.1:1", "f.yaml:1: htpp: is not a setting (did you mean http?)"},
+		{"unknown nested key", "memory:\n  bugdet: 1GiB", "f.yaml:2: memory.bugdet: is not a setting (did you mean budget?)"},
+		{"unknown far key", "memory:\n  colour: 1", "f.yaml:2: memory.colour: is not a setting: there are budget"},
+		{"key of a model", model("    batching: {max_sise: 3}\n"), "f.yaml:4: models[0].batching.max_sise: is not a setting (did you mean max_size?)"},
 		{"parameter of a worker", model("    fixd: 3ms\n"), "f.yaml:4: models[0].fixd: is neither a setting of a model nor a parameter of delay (did you mean fixed?)"},
 		{"misspelt section", model("    btaching: {max_size: 3}\n"), "f.yaml:4: models[0].btaching.max_size: is neither"},
-		{"image", model("    input: {image: {widht: 3}}\n"), "f.yaml:4: models[0].input.image.widht: is no setting (did you mean width?)"},
+		{"image", model("    input: {image: {widht: 3}}\n"), "f.yaml:4: models[0].input.image.widht: is not a setting (did you mean width?)"},
 		{"bad value of a model", "models:\n  - {name: a, source: delay}\n  - name: b\n    source: delay\n    batching:\n      max_size: 9999\n", "f.yaml:6: models[1].batching.max_size: 9999 is not between"},
-		{"policy", model("    stream: {policy: newest}\n"), `f.yaml:4: models[0].stream.policy: "newest" is not known: want latest or every`},
+		{"policy", model("    stream: {policy: newest}\n"), `f.yaml:4: models[0].stream.policy: "newest" is unknown: want latest or every`},
 		{"priority", model("    stream: {priority: top}\n"), `models[0].stream.priority: "top"`},
 		{"memory backend", model("    batching: {memory: gpu}\n"), `f.yaml:4: models[0].batching.memory: "gpu"`},
 		{"batcher", model("    batching: {kind: eager}\n"), `f.yaml:4: models[0].batching.kind: "eager"`},
+		{"setting of another batcher", model("    batching: {max_delay: 3ms}\n"), "f.yaml:4: models[0].batching.max_delay: is a setting of the batcher soft, and batching.kind is adaptive"},
+		{"settings of two batchers", model("    batching: {kind: soft, max_delay: 3ms, slack: 2ms}\n"), "f.yaml:4: models[0].batching.slack: is a setting of the batcher deadline, and batching.kind is soft"},
+		{"setting of tracking alone", model("    output: {boxes: {}, track_iou: 0.5}\n"), "f.yaml:4: models[0].output.track_iou: is set without output.track"},
+		{"setting of the gate alone", model("    gate: {refresh: 3s}\n"), "f.yaml:4: models[0].gate.refresh: is set without gate.changed"},
+		{"camera in a loop", "streams:\n  - {name: a, model: m, source: \"rtsp://x/y\", loop: true}", "f.yaml:2: streams[0].loop: is for videos and folders with an end"},
 		{"size of an image", model("    input: {image: {width: 3, height: -4}}\n"), "f.yaml:4: models[0].input.image.height: -4"},
 		{"std of zero", model("    input: {image: {width: 3, height: 4, std: [1, 0, 1]}}\n"), "input.image.std"},
 		{"two numbers", model("    input: {image: {width: 3, height: 4, std: [1, 2]}}\n"), "has 2 numbers"},
-		{"no such kind", "models:\n  - {name: a, source: dealy}", `models[0].source: "dealy" is no kind of worker (did you mean delay?)`},
-		{"nothing to load", "models:\n  - {name: a, source: ./x.bin}", "f.yaml:2: models[0].source: \"./x.bin\" is nothing that can be loaded here"},
-		{"no source", "models:\n  - {name: a}", "models[0].source: is missing"},
-		{"no name", "models:\n  - {source: delay}", `models[0].name: "" is no name`},
+		{"no such kind", "models:\n  - {name: a, source: dealy}", `models[0].source: "dealy" is not a kind of worker (did you mean delay?)`},
+		{"nothing to load", "models:\n  - {name: a, source: ./x.bin}", "f.yaml:2: models[0].source: \"./x.bin\" cannot be loaded"},
+		{"no source", "models:\n  - {name: a}", "f.yaml:2: models[0].source: is missing"},
+		{"no name", "models:\n  - {source: delay}", `models[0].name: is empty`},
 		{"bad name", "models:\n  - {source: delay, name: ../x}", "models[0].name"},
 		{"same name", "models:\n  - {source: delay, name: a}\n  - {source: delay, name: a}", `f.yaml:3: models[1].name: "a" is the name of models[0] already`},
 		{"no list", "models: {a: delay}", "f.yaml:1: models: is not a list"},
@@ -110,7 +117,7 @@ func TestParseRefuses(t *testing.T) {
 		{"value for a section of a model", model("    batching: 8\n"), "models[0].batching: is a section: it has buffers, kind"},
 		{"no duration", "drain: 10", `f.yaml:1: drain: "10" is not a duration`},
 		{"negative duration", "drain: -1s", "is negative"},
-		{"zero", "drain: 0s", "drain: 0s is not possible: leave it out"},
+		{"zero", "drain: 0s", "drain: 0s is not allowed: leave it out"},
 		{"no size", "memory: {budget: lots}", `memory.budget: "lots" is not a size`},
 		{"small size", "memory: {budget: 1KiB}", "memory.budget: 1KiB is less than 1MiB"},
 		{"no number", model("    instances: many\n"), `models[0].instances: "many" is not a whole number`},
@@ -125,6 +132,29 @@ func TestParseRefuses(t *testing.T) {
 		{"broken", "http: [", "f.yaml:1: "},
 		{"no mapping", "- a\n- b", "is not a section"},
 		{"two documents", "http: a:1\n---\nhttp: b:1", "more than one document"},
+		{"two documents, the first empty", "---\n# nothing\n---\nhttp: b:1", "f.yaml: has more than one document"},
+		{"unknown section", "memroy:\n  budget: 1GiB", "f.yaml:1: memroy: is not a setting (did you mean memory?)"},
+		{"unknown key without a value", "htpp:", "f.yaml:1: htpp: "},
+		{"empty section of a model", model("    btaching: {}\n"), "f.yaml:4: models[0].btaching: is not a setting"},
+		{"path for a name", "memory.budget: 1GiB", "f.yaml:1: memory.budget: is not the name of a setting"},
+		{"empty name", `"": 1`, `f.yaml:1: "": is not the name of a setting`},
+		{"far parameter", model("    zzzzzzzz: 1\n"), "nor a parameter of delay: it has busy, fixed, per_item, stateful"},
+		{"parameter of a worker without any", "models: [{name: a, source: identity, zzzzzzzz: 1}]", "nor a parameter of identity: it has no parameters"},
+		{"near parameter of a worker without any", "models: [{name: a, source: identity, instanses: 1}]", "nor a parameter of identity (did you mean instances?)"},
+		{"nested too deep", model("    a: {b: {c: {d: {e: {f: {g: {h: {i: {}}}}}}}}}\n"), "models[0].a.b.c.d.e.f.g.h.i: is nested too deeply"},
+		{"nested deeply", model("    a: {b: {c: {d: {e: {f: {g: {h: {i: 1}}}}}}}}\n"), "models[0].a.b.c.d.e.f.g.h.i: is neither a setting"},
+		{"word for an input", model("    input: none\n"), "f.yaml:4: models[0].input: is a section: it has image"},
+		{"word for an output", model("    output: tensors\n"), "f.yaml:4: models[0].output: is a section: it has boxes"},
+		{"certificate of its own and another", "tls: {self_signed: true, cert: c.pem}", "f.yaml:1: tls.self_signed: and tls.cert exclude"},
+		{"certificate of its own and a key", "tls: {self_signed: true, key: k.pem}", "f.yaml:1: tls.self_signed: and tls.cert exclude"},
+		{"certificate without its key", "tls: {cert: c.pem}", "f.yaml:1: tls.key: is missing"},
+		{"key without its certificate", "tls: {key: k.pem}", "f.yaml:1: tls.cert: is missing"},
+		{"same stream", "streams:\n  - {name: a, model: m, source: \"folder:/x\"}\n  - {name: a, model: m, source: \"folder:/x\"}", `f.yaml:3: streams[1].name: "a" is the name of streams[0] already`},
+		{"same file of streams", "streams:\n  - {name: a, model: m, source: \"folder:/x\", sinks: {file: /x}}\n  - {name: b, model: m, source: \"folder:/x\", sinks: {file: /y/../x}}", "f.yaml:3: streams[1].sinks.file: \"/x\" is that of streams[0].sinks.file already"},
+		{"same file of sinks", "streams:\n  - {name: a, model: m, source: \"folder:/x\", sinks: {file: /x, socket: /y/../x}}", "f.yaml:2: streams[0].sinks.socket: \"/x\" is that of streams[0].sinks.file already"},
+		{"streams without http", "http: off\nstreams: [{name: a, model: m, source: \"folder:/x\"}]", "f.yaml:1: http: is off"},
+		{"file of streams without http", "http: off\nstreams_file: x", "f.yaml:1: http: is off"},
+		{"more streams than allowed", "limits: {max_streams: 1}\nstreams: [{name: a, model: m, source: \"folder:/x\"}, {name: b, model: m, source: \"folder:/x\"}]", "f.yaml:1: limits.max_streams: 1 is less than the 2 streams"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := config.Parse([]byte(c.text), "f.yaml")
@@ -139,6 +169,27 @@ func TestParseTellsAllMistakes(t *testing.T) {
 	_, err := config.Parse([]byte("htpp: a\ndrain: x\nlog: {levle: y}"), "f")
 	if err == nil || strings.Count(err.Error(), "\n") != 2 {
 		t.Errorf("got %v, want three lines", err)
+	}
+}
+
+// What is a mistake of its own is not another one too.
+func TestParseTellsAMistakeOnce(t *testing.T) {
+	for text, want := range map[string]int{
+		"streams: [{model: m, source: \"folder:/x\"}, {model: m, source: \"folder:/x\"}]": 2, // two names are missing; they are not the same name
+		"models: [{source: delay}, {source: delay}]":                                      2,
+	} {
+		_, err := config.Parse([]byte(text), "f")
+		if n := strings.Count(fmt.Sprint(err), "\n") + 1; n != want {
+			t.Errorf("%s: %v; want %d lines", text, err, want)
+		}
+	}
+}
+
+func TestTLSOn(t *testing.T) {
+	for c, want := range map[config.TLS]bool{{}: false, {SelfSigned: true}: true, {Cert: "c", Key: "k"}: true} {
+		if c.On() != want {
+			t.Errorf("%+v: %v", c, c.On())
+		}
 	}
 }
 
@@ -161,6 +212,7 @@ func TestParseModel(t *testing.T) {
 		},
 		`a="x,y.onnx",version="3,1"`:    {Name: "a", Source: "x,y.onnx", Version: "3,1"},
 		`a=motion,width=64,learn=0.5`:   {Name: "a", Source: "motion", Params: stream.Params{"width": int64(64), "learn": 0.5}},
+		"a=delay,version=[]":            {Name: "a", Source: "delay"}, // a list of nothing, not a version
 		`a=delay,busy=false,fixed="0s"`: {Name: "a", Source: "delay", Params: stream.Params{"busy": false, "fixed": "0s"}},
 		"a=delay,stream.policy=every,stream.window=4,input.image.width=8,input.image.height=6,input.image.mean=[1,2,3]": {
 			Name: "a", Source: "delay", Policy: stream.Policy{Mode: stream.Every, Window: 4},
@@ -177,15 +229,18 @@ func TestParseModel(t *testing.T) {
 		"delay":                      "is not NAME=SOURCE",
 		"=delay":                     "is not NAME=SOURCE",
 		"a=":                         "is not NAME=SOURCE",
+		`a=""`:                       "is not NAME=SOURCE",
+		"a=delay,.output=yolo":       "a..output: is not a setting",
+		"a=delay,batching..kind=1":   "a.batching..kind: is not a setting",
 		"a=delay,fixed":              "is not key=value",
 		"a=delay,fixed=1,fixed=2":    "a.fixed: is given twice",
-		"a=delay,name=b":             "a.name: stands in front already",
-		"a=delay,batching.max=3":     "a.batching.max: is no setting",
+		"a=delay,name=b":             "a.name: is given already",
+		"a=delay,batching.max=3":     "a.batching.max: is not a setting",
 		"a=delay,instances=x":        "a.instances: \"x\" is not a whole number",
-		"a=delay,instances=0":        "a.instances: 0 is not possible",
+		"a=delay,instances=0":        "a.instances: 0 is not allowed",
 		"a=delay,version=[1":         "without its end",
 		"a=delay,version=1]":         "do not match",
-		"a=delay,..=1":               "is no setting",
+		"a=delay,..=1":               "is not a setting",
 		"a=delay,batching.max_size=": "is empty",
 		"a=delay,stream.max_fps=NaN": "is not a number",
 	} {
@@ -210,6 +265,12 @@ func TestAddModelsReplaces(t *testing.T) {
 	}
 	if err := d.AddModels("x=delay", "x=identity"); err == nil {
 		t.Error("the same name twice was taken")
+	}
+	// One mistake does not hide the others.
+	d = config.Config{}
+	err = d.AddModels("x", "y=delay", "z")
+	if err == nil || strings.Count(err.Error(), "is not NAME=SOURCE") != 2 || len(d.Models) != 1 {
+		t.Errorf("got %+v, %v", d.Models, err)
 	}
 }
 
@@ -258,9 +319,42 @@ func TestEnv(t *testing.T) {
 }
 
 func TestStrayEnv(t *testing.T) {
-	got := config.StrayEnv([]string{"PATH=x", "MILLRACE_HTTP=x", "MILLRACE_HTPP=y", "MILLRACE_CONFIG=z"})
+	got := config.UnknownEnv([]string{"PATH=x", "MILLRACE_HTTP=x", "MILLRACE_HTPP=y", "MILLRACE_CONFIG=z"})
 	if len(got) != 1 || got[0] != "MILLRACE_HTPP (did you mean MILLRACE_HTTP?)" {
 		t.Errorf("got %q", got)
+	}
+}
+
+// A line says what a setting means, what it may be, and what leaving it out means.
+func TestSettingText(t *testing.T) {
+	for s, want := range map[config.Setting]string{
+		{Doc: "a"}:                                   "a",
+		{Doc: "a", Default: "3"}:                     "a [3]",
+		{Doc: "a", Unset: "none"}:                    "a [none]",
+		{Doc: "a", Default: "3", Unset: "none"}:      "a [3]",
+		{Doc: "a", Range: "1 to 9", Default: "3"}:    "a: 1 to 9 [3]",
+		{Doc: "a", Request: "any", Default: "3"}:     "a [3]",
+		{Doc: "a", Request: "up to 9", Default: "3"}: "a; a request may ask for up to 9 [3]",
+	} {
+		if got := s.Text(); got != want {
+			t.Errorf("%+v: %q, want %q", s, got, want)
+		}
+	}
+}
+
+// The settings of a section stand together, also those of registered parts, in the
+// order of the sections.
+func TestSettingsOfASectionStandTogether(t *testing.T) {
+	var sections []string
+	for _, s := range config.ModelSettings() {
+		section, _, _ := strings.Cut(s.Path, ".")
+		if len(sections) == 0 || sections[len(sections)-1] != section {
+			sections = append(sections, section)
+		}
+	}
+	want := []string{"name", "source", "version", "instances", "max_flows", "batching", "input", "window", "stream", "limits", "output", "gate"}
+	if !slices.Equal(sections, want) {
+		t.Errorf("got  %q\nwant %q", sections, want)
 	}
 }
 
@@ -305,7 +399,7 @@ func TestSource(t *testing.T) {
 	if _, err := config.Load(filepath.Join(dir, "none.yaml")); err == nil || !strings.Contains(err.Error(), "none.yaml") {
 		t.Errorf("missing file: %v", err)
 	}
-	for source, want := range map[string]string{"delay": "delay", "./a/spotter.onnx": "spotter", "service.py": "service", "/srv/models/": "models"} {
+	for source, want := range map[string]string{"delay": "delay", "./a/spotter.onnx": "spotter", "service.py": "service", "/srv/models/": "models", ".hidden": ".hidden"} {
 		if m := config.ModelFor(source); m.Name != want || m.Source != source {
 			t.Errorf("ModelFor(%q) = %+v", source, m)
 		}

@@ -7,13 +7,21 @@ import (
 	"testing"
 
 	"millrace/config"
+	"millrace/ingest/sinks"
+	"millrace/ingest/sources"
+	"millrace/internal/setting"
 	"millrace/workers"
 )
 
-// samples are values of which each setting takes at least one that is not its
-// default.
-var samples = []string{"true", "false", "17", "2", "0.25", "1.5", "40s", "3ms", "2MiB", "off", "127.0.0.1:9", "high", "a", "debug", "json", "every", "soft", "c", "GRAY", "NCHW",
-	"letterbox", "sigmoid", "xywh", "normalised", "v8", "cuda", "basic", "udp", "http://127.0.0.1/hook", "/tmp/x"}
+// candidates are values of which one is possible that is not the default: the example, the
+// words and bounds of the setting, and some of each type.
+func candidates(s config.Setting) []string {
+	out := []string{"true", "false", "17", "2", "0.25", "1.5", "40s", "3ms", "2MiB", "off", "127.0.0.1:9", "a", "/tmp/x"}
+	if s.Example != "" {
+		out = append([]string{s.Example}, out...)
+	}
+	return append(out, strings.FieldsFunc(s.Range, func(r rune) bool { return r == ' ' || r == ',' })...)
+}
 
 // nested writes a key and its value as YAML, in as many sections as it has dots.
 func nested(path, value string) string {
@@ -27,7 +35,7 @@ func TestEveryServerSetting(t *testing.T) {
 	unset := config.Config{}.WithDefaults()
 	for _, s := range config.Settings() {
 		found := false
-		for _, value := range samples {
+		for _, value := range candidates(s) {
 			want := unset
 			if want.Set(s.Path, value) != nil || reflect.DeepEqual(want, unset) {
 				continue
@@ -65,7 +73,7 @@ func TestEveryModelSetting(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, value := range samples {
+		for _, value := range candidates(s) {
 			want, err := config.ParseModel(fmt.Sprintf("a=%s,%s=%s", source, s.Path, value))
 			if err != nil || reflect.DeepEqual(want, unset) {
 				continue
@@ -90,39 +98,56 @@ func TestEveryModelSetting(t *testing.T) {
 	}
 }
 
-// Each setting of a stream can be set in the file, for some source.
+// Each setting of a stream can be set in the file, for some source. What belongs to a
+// sink is set beside the key that asks for the sink.
 func TestEveryStreamSetting(t *testing.T) {
-	entry := func(source, more string) (config.Config, error) {
-		return config.Parse([]byte("streams: [{name: a, model: m, source: "+source+more+"}]"), "f")
+	entry := func(source string, keys ...string) (config.Config, error) {
+		return config.Parse(fmt.Appendf(nil, "streams: [{name: a, model: m, source: %q, %s}]", source, strings.Join(keys, ", ")), "f")
+	}
+	// possible says whether a value of a setting is possible, and makes a difference.
+	possible := func(s config.Setting, with func(value string) string, without string) bool {
+		for _, k := range sources.Kinds() {
+			for _, source := range k.Examples {
+				unset, err := entry(source, without)
+				if err != nil {
+					continue
+				}
+				for _, value := range candidates(s) {
+					if c, err := entry(source, with(value)); err == nil && !reflect.DeepEqual(c.Streams, unset.Streams) {
+						return true
+					}
+				}
+			}
+		}
+		return false
 	}
 	for _, s := range config.StreamSettings() {
 		if s.Path == "name" || s.Path == "model" || s.Path == "source" {
 			continue
 		}
-		found := false
-		for _, source := range []string{"rtsp://a/b", "folder:/tmp"} {
-			unset, err := entry(source, "")
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, value := range samples {
-				more := ", " + nested(s.Path, value)
-				if s.Path == "sinks.max_size" {
-					more = ", sinks: {file: /tmp/x, max_size: " + value + "}"
-				} else if s.Path == "sinks.webhook_secret" {
-					more = ", sinks: {webhook: \"http://127.0.0.1/hook\", webhook_secret: " + value + "}"
-				}
-				c, err := entry(source, more)
-				if found = err == nil && !reflect.DeepEqual(c.Streams, unset.Streams); found {
-					break
-				}
-			}
-			if found {
-				break
-			}
+		set := func(value string) string { return nested(s.Path, value) }
+		ok := possible(s, set, "")
+		for _, key := range sinkKeys(s.Path) { // it may want its sink
+			ok = ok || possible(s, func(value string) string {
+				return "sinks: {" + key + ", " + strings.TrimPrefix(s.Path, "sinks.") + ": " + value + "}"
+			}, "sinks: {"+key+"}")
 		}
-		if !found {
-			t.Errorf("%s: no sample is possible: add one", s.Path)
+		if !ok {
+			t.Errorf("%s: no value is possible: give it the tag example, or its kind of source one more of Examples", s.Path)
 		}
 	}
+}
+
+// sinkKeys are keys with values, of which one asks for the sink that a path is of.
+func sinkKeys(path string) (keys []string) {
+	for _, k := range sinks.Kinds() {
+		table := setting.Of("sinks", k.New())
+		own, _ := table.Find("sinks." + k.Name)
+		if _, of := table.Find(path); of && path != own.Path {
+			for _, value := range candidates(config.Setting{Example: own.Example, Range: own.Range()}) {
+				keys = append(keys, k.Name+": "+value)
+			}
+		}
+	}
+	return keys
 }

@@ -13,35 +13,36 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
 
 	"millrace/internal/setting"
 	"millrace/stream/coded"
 )
 
-// maxFile bounds a configuration file.
+// maxFile bounds the size of a configuration file.
 const maxFile = 1 << 20
 
-// Load reads a configuration file over the defaults and checks it. Unknown keys
-// are refused. Errors say FILE:LINE: PATH: what is wrong; there may be several,
-// joined. Relative paths in it start from its folder.
+// Load reads a configuration file and checks it. Unknown keys are errors. All errors are
+// joined, and each has the form FILE:LINE: PATH: message. Relative paths in the file are
+// relative to its folder.
 func Load(path string) (Config, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return Config{}, fmt.Errorf("config: %w", err)
+		return Config{}, err
 	}
 	defer func() { _ = f.Close() }()
 	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err != nil {
-		return Config{}, fmt.Errorf("config: %w", err)
+		return Config{}, err
 	}
 	if len(text) > maxFile {
-		return Config{}, fmt.Errorf("config: %s is larger than 1MiB", path)
+		return Config{}, fmt.Errorf("%s is larger than 1MiB", path)
 	}
 	return parse(text, path, filepath.Dir(path))
 }
 
-// Parse reads a configuration as Load does. name stands in errors for the file;
-// relative paths start from the working directory.
+// Parse reads a configuration as Load does. name is the file's name in errors; relative
+// paths are relative to the working directory.
 func Parse(text []byte, name string) (Config, error) { return parse(text, name, "") }
 
 func parse(text []byte, name, dir string) (Config, error) {
@@ -50,8 +51,8 @@ func parse(text []byte, name, dir string) (Config, error) {
 	r.read(text, &c)
 	for _, err := range setting.Split(c.Validate()) {
 		var e *coded.Error
-		if !errors.As(err, &e) || !r.wrong[e.Field] { // what could not be read is not missing
-			r.note(err)
+		if !errors.As(err, &e) || !r.wrong[e.Field] { // a value that could not be read is not reported as missing, too
+			r.add(err)
 		}
 	}
 	return c, setting.Join(r.errs...)
@@ -60,15 +61,15 @@ func parse(text []byte, name, dir string) (Config, error) {
 // reader reads the nodes of one file into tables of settings.
 type reader struct {
 	name  string
-	dir   string          // that relative paths start from
-	lines map[string]int  // by path
-	wrong map[string]bool // paths that there is an error about
+	dir   string          // relative paths are relative to it
+	lines map[string]int  // line of each path
+	wrong map[string]bool // paths with an error
 	errs  []error
 }
 
-// note adds the line to an error that has a path: its own or that of the
+// add adds the line to an error that has a path: its own or that of the
 // nearest section that holds it.
-func (r *reader) note(err error) {
+func (r *reader) add(err error) {
 	var e *coded.Error
 	if errors.As(err, &e) {
 		for p := e.Field; p != ""; p = parent(p) {
@@ -90,11 +91,11 @@ func (r *reader) fail(path string, node ast.Node, format string, args ...any) {
 	if node != nil {
 		r.line(path, node)
 	}
-	r.note(coded.Errorf(coded.InvalidArgument, path, format, args...))
+	r.add(coded.Errorf(coded.InvalidArgument, path, format, args...))
 }
 
 func (r *reader) line(path string, node ast.Node) {
-	if t := node.GetToken(); t != nil && t.Position != nil {
+	if t := node.GetToken(); t != nil {
 		if _, ok := r.lines[path]; !ok {
 			r.lines[path] = t.Position.Line
 		}
@@ -108,7 +109,7 @@ func (r *reader) read(text []byte, c *Config) {
 	file, err := parser.ParseBytes(text, 0)
 	if err != nil {
 		var syntax yaml.Error
-		if errors.As(err, &syntax) && syntax.GetToken() != nil && syntax.GetToken().Position != nil {
+		if errors.As(err, &syntax) && syntax.GetToken() != nil {
 			err = fmt.Errorf("%s:%d: %s", r.name, syntax.GetToken().Position.Line, syntax.GetMessage())
 		} else {
 			err = fmt.Errorf("%s: %w", r.name, err)
@@ -118,18 +119,27 @@ func (r *reader) read(text []byte, c *Config) {
 	}
 	docs := 0
 	for _, d := range file.Docs {
-		if d == nil || d.Body == nil {
-			continue
+		left := another(d.Start)
+		if d.Body != nil {
+			docs++
 		}
-		if _, comment := d.Body.(*ast.CommentGroupNode); comment {
-			continue
-		}
-		if docs++; docs > 1 {
-			r.fail("", nil, "holds more than one document")
+		if docs > 1 || left {
+			r.fail("", nil, "has more than one document")
 			return
 		}
 		r.server(c, d.Body)
 	}
+}
+
+// another says whether a document follows that of header: the parser leaves out one
+// that follows an empty one.
+func another(header *token.Token) bool {
+	for t := header; t != nil; t = t.Next {
+		if t != header && t.Type == token.DocumentHeaderType {
+			return true
+		}
+	}
+	return false
 }
 
 // server reads the whole file.
@@ -161,18 +171,18 @@ func (r *reader) entries(path string, node ast.Node) []ast.Node {
 	return list.Values
 }
 
-// section is what the keys of an entry mean.
+// section reads the keys of an entry.
 type section struct {
 	table *setting.Table
-	// other reads a value that is no setting of the table; nil = there are none.
+	// other reads a value that is not a setting of the table; nil = such keys are errors.
 	other func(name string, values []string) error
-	// list reads the lists of entries of that names.
+	// list reads a list of entries, whose name is one of lists.
 	list  func(name string, node ast.Node)
 	lists []string
 }
 
-// section reads a mapping: a whole entry, or the section of it whose path inside
-// the entry is in. at is the path of the entry.
+// section reads a mapping: an entry, whose path is at, or the section of the entry whose
+// path within the entry is in.
 func (r *reader) section(s *section, at, in string, node ast.Node) {
 	var members []*ast.MappingValueNode
 	switch n := node.(type) {
@@ -193,11 +203,11 @@ func (r *reader) section(s *section, at, in string, node ast.Node) {
 		r.line(path, m.Key)
 		switch {
 		case !ok:
-			r.fail(path, m.Key, "is no name of a setting")
+			r.fail(path, m.Key, "is not the name of a setting")
 		case seen[name]:
-			r.fail(path, m.Key, "is there twice")
+			r.fail(path, m.Key, "is given twice")
 		default:
-			r.member(s, at, join(in, name), m.Value)
+			r.value(s, at, join(in, name), m.Value)
 		}
 		seen[name] = true
 	}
@@ -206,28 +216,28 @@ func (r *reader) section(s *section, at, in string, node ast.Node) {
 func join(at, name string) string { return strings.Trim(at+"."+name, ".") }
 
 func keyName(k ast.MapKeyNode) (string, bool) {
-	if k == nil || k.GetToken() == nil {
-		return "", false
+	switch s, ok := k.(*ast.StringNode); {
+	case !ok:
+		return k.GetToken().Value, false
+	case s.Value == "":
+		return `""`, false
+	default: // a name with a dot in it would pass for a path
+		return s.Value, !strings.ContainsAny(s.Value, ".[] \n")
 	}
-	if s, ok := k.(*ast.StringNode); ok {
-		// A name with a dot in it would pass for a path.
-		return s.Value, s.Value != "" && !strings.ContainsAny(s.Value, ".[] \n")
-	}
-	return k.GetToken().Value, false
 }
 
 // maxDepth bounds sections in sections.
 const maxDepth = 8
 
-// member reads what a key has. name is its path inside the entry at.
-func (r *reader) member(s *section, at, name string, node ast.Node) {
+// value reads the value of a key. name is the key's path within the entry at.
+func (r *reader) value(s *section, at, name string, node ast.Node) {
 	path := join(at, name)
 	if at == "" && slices.Contains(s.lists, name) {
 		s.list(name, node)
 		return
 	}
 	_, known := s.table.Find(name)
-	ours := s.table.IsSection(name)
+	isSection := s.table.IsSection(name)
 	switch n := node.(type) {
 	case *ast.MappingNode, *ast.MappingValueNode:
 		m, _ := n.(*ast.MappingNode)
@@ -235,16 +245,16 @@ func (r *reader) member(s *section, at, name string, node ast.Node) {
 		case known:
 			r.fail(path, nil, "is one value, not a section")
 		case strings.Count(name, ".") >= maxDepth:
-			r.fail(path, nil, "is nested too deep")
-		case !ours && (s.other == nil || m != nil && len(m.Values) == 0):
-			r.note(within(at, s.table.Unknown(name)))
+			r.fail(path, nil, "is nested too deeply")
+		case !isSection && (s.other == nil || m != nil && len(m.Values) == 0):
+			r.add(within(at, s.table.Unknown(name)))
 		default:
-			s.table.Choose(name) // an empty section is chosen too
+			s.table.Choose(name) // an empty section is given, too
 			r.section(s, at, name, node)
 		}
 		return
 	case *ast.NullNode:
-		if !known && ours {
+		if !known && isSection {
 			s.table.Choose(name)
 			return
 		}
@@ -254,14 +264,14 @@ func (r *reader) member(s *section, at, name string, node ast.Node) {
 		return
 	}
 	if f, ok := s.table.Find(name); ok && f.File && len(values) == 1 {
-		values[0] = below(r.dir, values[0])
+		values[0] = inDir(r.dir, values[0])
 	}
 	if err := s.set(name, values); err != nil {
-		r.note(within(at, err))
+		r.add(within(at, err))
 	}
 }
 
-// within puts the path of an entry before the path that err names.
+// within puts the path of an entry before the path in err.
 func within(at string, err error) error {
 	if at == "" {
 		return err
@@ -269,7 +279,7 @@ func within(at string, err error) error {
 	return coded.Within(at, err)
 }
 
-// set sets one setting of an entry by its path inside it.
+// set sets one setting of an entry by its path within the entry.
 func (s *section) set(name string, values []string) error {
 	if _, known := s.table.Find(name); known {
 		return s.table.Set(name, values...)
@@ -283,7 +293,7 @@ func (s *section) set(name string, values []string) error {
 	return s.unknown(name)
 }
 
-// unknown is the error about what is no setting of the table.
+// unknown returns the error of a key that is not a setting of the table.
 func (s *section) unknown(name string) error {
 	if names := s.table.Below(name); len(names) > 0 {
 		return coded.Errorf(coded.InvalidArgument, name, "is a section: it has %s", strings.Join(names, ", "))
@@ -307,8 +317,8 @@ func (r *reader) scalars(path string, node ast.Node) ([]string, bool) {
 	return texts, true
 }
 
-// scalar returns a plain value as it was written: what it means depends on the
-// setting, so that version 1.10 is not 1.1.
+// scalar returns the text of a plain value. Its type depends on the setting, so that the
+// version 1.10 does not become 1.1.
 func (r *reader) scalar(path string, node ast.Node) (string, bool) {
 	switch n := node.(type) {
 	case *ast.StringNode:
@@ -325,7 +335,7 @@ func (r *reader) scalar(path string, node ast.Node) (string, bool) {
 		r.fail(path, nil, "is empty: leave it out for its default")
 		return "", false
 	case *ast.AnchorNode, *ast.AliasNode, *ast.TagNode, *ast.MergeKeyNode:
-		r.fail(path, node, "is an anchor, alias or tag: these are not read here")
+		r.fail(path, node, "is an anchor, alias or tag: these are not supported")
 		return "", false
 	}
 	r.fail(path, node, "is not a plain value")

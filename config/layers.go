@@ -10,22 +10,23 @@ import (
 	"millrace/workers"
 )
 
-// Setting is one setting, for listings: of the server, which is a key of the file, a
-// flag and a variable, or of a model, a stream or a kind of worker, which is a key.
+// Setting describes a setting. A setting of the server is a key of the file, a flag and a
+// variable; one of a model, a server stream or a kind of worker is a key.
 type Setting struct {
 	Path    string `json:"path"`           // "memory.budget"
 	Flag    string `json:"flag,omitempty"` // "memory-budget"
 	Env     string `json:"env,omitempty"`  // "MILLRACE_MEMORY_BUDGET"
 	Doc     string `json:"doc"`
-	Default string `json:"default,omitempty"` // as it is written; "" = none
-	Unset   string `json:"unset,omitempty"`   // in words, what leaving it out means
-	Range   string `json:"range,omitempty"`   // what it may be
-	Request string `json:"request,omitempty"` // "any", or the most that a request may ask for; "" = a request may not set it
+	Default string `json:"default,omitempty"` // in the notation of the file; "" = none
+	Unset   string `json:"unset,omitempty"`   // what leaving it out means, in words
+	Range   string `json:"range,omitempty"`   // the allowed values
+	Example string `json:"example,omitempty"` // an allowed value, if Range does not give one
+	Request string `json:"request,omitempty"` // "any", or the largest value that a request may set; "" = a request may not set it
 	Switch  bool   `json:"switch,omitempty"`  // true or false
-	List    bool   `json:"list,omitempty"`    // any number of values: the flag may be repeated; the variable separates by commas
+	List    bool   `json:"list,omitempty"`    // any number of values: the flag may be repeated; in the variable, commas separate them
 }
 
-// Meaning is what the setting means, and what a request may ask for.
+// Meaning returns the description, with the limit for requests.
 func (s Setting) Meaning() string {
 	if s.Request == "" || s.Request == "any" {
 		return s.Doc
@@ -33,7 +34,7 @@ func (s Setting) Meaning() string {
 	return s.Doc + "; a request may ask for " + s.Request
 }
 
-// Text is all that there is to say of the setting in a line.
+// Text returns the whole description of the setting in one line.
 func (s Setting) Text() string {
 	text := s.Meaning()
 	if s.Range != "" {
@@ -48,17 +49,17 @@ func (s Setting) Text() string {
 	return text
 }
 
-// describe lists the settings of a table, those of a section together.
+// describe lists the settings of a table, grouped by section.
 func describe(t *setting.Table) []Setting {
 	out := make([]Setting, 0, len(t.Fields()))
-	first := map[string]int{} // of each section's settings
+	first := map[string]int{} // index of each section's first setting
 	for i, f := range t.Fields() {
 		section, _, _ := strings.Cut(f.Path, ".")
 		if _, known := first[section]; !known {
 			first[section] = i
 		}
 		out = append(out, Setting{
-			Path: f.Path, Doc: f.Help, Default: f.Default, Unset: f.Unset, Range: f.Range(), Request: f.Request, Switch: f.IsBool(), List: f.IsList(),
+			Path: f.Path, Doc: f.Help, Default: f.Default, Unset: f.Unset, Range: f.Range(), Example: f.Example, Request: f.Request, Switch: f.IsBool(), List: f.IsList(),
 		})
 	}
 	slices.SortStableFunc(out, func(a, b Setting) int {
@@ -69,7 +70,7 @@ func describe(t *setting.Table) []Setting {
 	return out
 }
 
-// Settings lists the settings of the server, those of models and streams left out.
+// Settings lists the settings of the server, without those of models and streams.
 func Settings() []Setting {
 	out := describe(new(Config).table())
 	for i, s := range out {
@@ -83,11 +84,10 @@ func Settings() []Setting {
 // the file, and of --model.
 func ModelSettings() []Setting { return describe(new(workers.Config).Table()) }
 
-// KindSettings lists the parameters of a kind of worker, which are keys of a model
-// too.
+// KindSettings lists the parameters of a kind of worker, which are also keys of a model.
 func KindSettings(k workers.Kind) []Setting { return describe(k.Table()) }
 
-// EnvModels is the variable that adds models: what --model takes, separated by
+// EnvModels is the variable that adds models in the notation of --model, separated by
 // semicolons.
 const EnvModels = envPrefix + "MODELS"
 
@@ -100,12 +100,12 @@ func envName(path string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))
 }
 
-// Set sets one setting by its path. A list takes any number of values, the
-// others one.
+// Set sets one setting by its path. A list has any number of values, other settings have
+// one.
 func (c *Config) Set(path string, values ...string) error { return c.table().Set(path, values...) }
 
-// Env lays the MILLRACE_ variables over the configuration. lookup is
-// os.LookupEnv, or nil for that. Errors name the variable.
+// Env applies the MILLRACE_ variables to the configuration. lookup = nil means
+// os.LookupEnv. Errors name the variable.
 func (c *Config) Env(lookup func(string) (string, bool)) error {
 	if lookup == nil {
 		lookup = os.LookupEnv
@@ -132,9 +132,9 @@ func (c *Config) Env(lookup func(string) (string, bool)) error {
 	return setting.Join(errs...)
 }
 
-// StrayEnv returns the variables of environ ("NAME=value") that look like ours
-// and are none, each with the nearest that is, if any.
-func StrayEnv(environ []string) (stray []string) {
+// UnknownEnv returns the variables of environ ("NAME=value") that begin with MILLRACE_
+// and are not settings, each with a suggestion if a setting has a similar name.
+func UnknownEnv(environ []string) (unknown []string) {
 	known := []string{EnvModels, EnvConfig}
 	for _, s := range Settings() {
 		known = append(known, s.Env)
@@ -142,11 +142,11 @@ func StrayEnv(environ []string) (stray []string) {
 	for _, e := range environ {
 		name, _, _ := strings.Cut(e, "=")
 		if strings.HasPrefix(name, envPrefix) && !slices.Contains(known, name) {
-			stray = append(stray, name+setting.Suggest(name, known))
+			unknown = append(unknown, name+setting.Suggest(name, known))
 		}
 	}
-	slices.Sort(stray)
-	return stray
+	slices.Sort(unknown)
+	return unknown
 }
 
 func splitList(s string, sep rune) []string {

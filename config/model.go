@@ -19,13 +19,13 @@ func (r *reader) model(at string, node ast.Node) (m workers.Config) {
 	s := modelSection(&m)
 	r.section(&s, at, "", node)
 	if _, isKind := workers.Lookup(m.Source); !isKind && !strings.Contains(m.Source, "://") && strings.ContainsAny(m.Source, `/\.`) {
-		m.Source = below(r.dir, m.Source)
+		m.Source = inDir(r.dir, m.Source)
 	}
 	return m
 }
 
-// sourceOf finds the source of an entry before all else: it tells which kind of
-// worker there is, and so which parameters.
+// sourceOf returns the source of an entry. It is read first, since it determines the kind
+// of worker, and so the parameters.
 func sourceOf(node ast.Node) string {
 	mapping, ok := node.(*ast.MappingNode)
 	if !ok {
@@ -39,8 +39,8 @@ func sourceOf(node ast.Node) string {
 	return ""
 }
 
-// modelSection is the keys of a model: its settings, and the parameters of its
-// kind of worker.
+// modelSection reads the keys of a model: its settings, and the parameters of its kind of
+// worker.
 func modelSection(m *workers.Config) section {
 	s := section{table: m.Table()}
 	name, _, err := workers.KindOf(m.Source)
@@ -49,15 +49,15 @@ func modelSection(m *workers.Config) section {
 		top, _, nested := strings.Cut(name, ".")
 		switch {
 		case name == "input" && slices.Equal(values, []string{"tensors"}), name == "output" && slices.Equal(values, []string{"none"}):
-			return nil // as if it was left out
+			return nil // the same as leaving it out
 		case s.table.IsSection(name) || nested && s.table.IsSection(top):
 			return s.unknown(name)
 		case err != nil:
-			return nil // a source that is not known is an error of its own
+			return nil // an unknown source is reported separately
 		}
 		f, ok := kind.Table().Find(name)
 		if !ok {
-			return noParameter(kind, s.table, name)
+			return unknownParameter(kind, s.table, name)
 		}
 		if err := f.Set(values...); err != nil {
 			return err
@@ -71,9 +71,9 @@ func modelSection(m *workers.Config) section {
 	return s
 }
 
-// noParameter is the error about a key that is neither the model's nor its
-// worker's.
-func noParameter(kind workers.Kind, model *setting.Table, name string) error {
+// unknownParameter returns the error of a key that is neither a setting of the model nor a
+// parameter of its kind of worker.
+func unknownParameter(kind workers.Kind, model *setting.Table, name string) error {
 	own := kind.Table().Below("")
 	known := slices.Concat(own, model.Below(""))
 	for _, f := range model.Fields() {
@@ -89,9 +89,9 @@ func noParameter(kind workers.Kind, model *setting.Table, name string) error {
 	return coded.Errorf(coded.InvalidArgument, name, "is neither a setting of a model nor a parameter of %s%s", kind.Name, hint)
 }
 
-// ParseModel reads NAME=SOURCE[,key=value...]. Keys are those of a model in the
-// file, nested ones joined by dots; a list is written [a,b,c], and quotes (")
-// keep commas.
+// ParseModel reads NAME=SOURCE[,key=value...]. Keys are those of a model in the file, with
+// dots in nested ones; a list is written [a,b,c], and text in quotes (") may contain
+// commas.
 func ParseModel(spec string) (workers.Config, error) {
 	var m workers.Config
 	bad := func(field, format string, args ...any) (workers.Config, error) {
@@ -116,11 +116,11 @@ func ParseModel(spec string) (workers.Config, error) {
 		case !ok || key == "":
 			_, err = bad("", "%q is not key=value", part)
 		case key == "name" || key == "source":
-			_, err = bad(key, "stands in front already: NAME=SOURCE")
+			_, err = bad(key, "is given already, as NAME=SOURCE")
 		case seen[key]:
 			_, err = bad(key, "is given twice")
-		case strings.Trim(key, ".") != key || strings.Contains(key, ".."):
-			_, err = bad(key, "is no setting")
+		case slices.Contains(strings.Split(key, "."), ""):
+			_, err = bad(key, "is not a setting")
 		default:
 			err = s.set(key, valuesOf(value))
 		}
@@ -132,7 +132,7 @@ func ParseModel(spec string) (workers.Config, error) {
 	return m, setting.Join(errs...)
 }
 
-// splitOutside splits at a separator outside of brackets and quotes.
+// splitOutside splits s at separators that are outside of brackets and quotes.
 func splitOutside(s string, sep rune) (parts []string, err error) {
 	quoted, depth, from := false, 0, 0
 	for i, r := range s {
@@ -178,8 +178,8 @@ func unquote(s string) string {
 	return s
 }
 
-// ModelFor is the model of `millrace serve SOURCE`: named after the file, folder
-// or kind.
+// ModelFor returns the model of `millrace serve SOURCE`, named after the file, folder or
+// kind.
 func ModelFor(source string) workers.Config {
 	name := filepath.Base(filepath.Clean(source))
 	if _, ok := workers.Lookup(source); ok {
@@ -191,9 +191,9 @@ func ModelFor(source string) workers.Config {
 	return workers.Config{Name: name, Source: source}
 }
 
-// AddModels adds models given as NAME=SOURCE[,key=value...], the form of
-// --model. One whose name is taken replaces the model of that name, except
-// another one of the same call.
+// AddModels adds models in the notation of --model, NAME=SOURCE[,key=value...]. A model
+// replaces an earlier one of the same name, but two of one call may not have the same
+// name.
 func (c *Config) AddModels(specs ...string) error {
 	seen := map[string]bool{}
 	var errs []error

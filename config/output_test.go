@@ -23,10 +23,10 @@ func TestOutput(t *testing.T) {
 		{name: "a section", text: head + "    output: {boxes: {scores: s, threshold: 0.3, background: true}}\n",
 			want: postprocess.Config{Boxes: &postprocess.Boxes{Scores: "s", Threshold: 0.3, Background: true}}},
 		{name: "labels", text: head + "    output: {labels: /a/b.txt, classify: {top_k: 3}}\n", want: postprocess.Config{Labels: "/a/b.txt", Classify: &postprocess.Classify{TopK: 3}}},
-		{name: "two kinds", text: head + "    output: {boxes: {max: 3}, yolo: {max: 3}}\n", err: "models[0].output: names boxes and yolo"},
+		{name: "two kinds", text: head + "    output: {boxes: {max: 3}, yolo: {max: 3}}\n", err: "models[0].output: has boxes and yolo"},
 		{name: "another word", text: head + "    output: box\n", err: "f.yaml:4: models[0].output: is a section"},
-		{name: "another kind", text: head + "    output: {box: {max: 3}}\n", err: "models[0].output.box.max: is no setting"},
-		{name: "another setting", text: head + "    output: {boxes: {treshold: 0.3}}\n", err: "models[0].output.boxes.treshold: is no setting (did you mean threshold?)"},
+		{name: "another kind", text: head + "    output: {box: {max: 3}}\n", err: "models[0].output.box.max: is not a setting"},
+		{name: "another setting", text: head + "    output: {boxes: {treshold: 0.3}}\n", err: "models[0].output.boxes.treshold: is not a setting (did you mean threshold?)"},
 		{name: "out of bounds", text: head + "    output: {boxes: {threshold: 3}}\n", err: "f.yaml:4: models[0].output.boxes.threshold: 3 is more than 1"},
 		{name: "labels of nothing", text: head + "    output: {labels: x, embedding: {normalise: true}}\n", err: "models[0].output.labels"},
 	} {

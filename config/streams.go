@@ -2,9 +2,6 @@ package config
 
 import (
 	"fmt"
-	"maps"
-	"path/filepath"
-	"slices"
 
 	"github.com/goccy/go-yaml/ast"
 
@@ -20,7 +17,7 @@ func (r *reader) stream(at string, node ast.Node) streams.Config {
 	r.section(&s, at, "", node)
 	c, err := draft.Config()
 	if err != nil {
-		r.note(coded.Within(at, err))
+		r.add(coded.Within(at, err))
 	}
 	c.Rebase(r.dir)
 	return c
@@ -34,7 +31,11 @@ func (c Config) validateStreams() (errs []error) {
 	bad := func(path, format string, args ...any) {
 		errs = append(errs, coded.Errorf(coded.InvalidArgument, path, format, args...))
 	}
-	names, values := map[string]int{}, map[string]int{}
+	type owner struct {
+		stream int
+		streams.Claim
+	}
+	names, owners := map[string]int{}, map[string]owner{}
 	for i, s := range c.Streams {
 		at := fmt.Sprintf("streams[%d]", i)
 		for _, err := range setting.Split(s.Validate()) {
@@ -45,18 +46,16 @@ func (c Config) validateStreams() (errs []error) {
 		} else {
 			names[s.Name] = i
 		}
-		exclusive := s.Exclusive()
-		for _, path := range slices.Sorted(maps.Keys(exclusive)) {
-			value := exclusive[path]
-			key := path + "=" + filepath.Clean(value)
-			if j, twice := values[key]; twice {
-				bad(at+"."+path, "%q is that of streams[%d] already: give each its own", value, j)
+		for _, c := range s.Claims() {
+			o, twice := owners[c.Value]
+			if twice && (c.Exclusive || o.Exclusive) {
+				bad(at+"."+c.Path, "%q is that of streams[%d].%s already: give each its own", c.Value, o.stream, o.Path)
 			}
-			values[key] = i
+			owners[c.Value] = owner{i, c}
 		}
 	}
 	if c.HTTP == Off && (len(c.Streams) > 0 || c.StreamsFile != "") {
-		bad("http", "is off, and streams of the server's own need it: give it an address, such as 127.0.0.1:8000")
+		bad("http", "is off, and server streams need it: give it an address, such as 127.0.0.1:8000")
 	}
 	if n := len(c.Streams); n > c.Limits.MaxStreams {
 		bad("limits.max_streams", "%d is less than the %d streams of the configuration", c.Limits.MaxStreams, n)

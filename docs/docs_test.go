@@ -38,7 +38,7 @@ func TestLinks(t *testing.T) {
 
 // TestExtending puts the code of extending.md into the module, by an overlay of the
 // go command, and runs testdata/extended_test.go there, and the tests that run over all
-// batchers.
+// settings, workers, stages, batchers, sources and sinks.
 func TestExtending(t *testing.T) {
 	root, err := filepath.Abs("..")
 	if err != nil {
@@ -84,6 +84,10 @@ func TestExtending(t *testing.T) {
 	for _, args := range [][]string{
 		{"-run", "^TestExtended", "./docs"},
 		{"-run", "^TestEveryBatcher$", "./batching", "-rapid.nofailfile"},
+		{"-run", "^TestEvery", "./config"},
+		{"-run", "^TestEvery(Worker|Stage)$", "./server"},
+		{"-run", "^TestEverySource$", "./ingest/sources"},
+		{"-run", "^TestEverySink$", "./ingest/sinks"},
 	} {
 		cmd := exec.Command("go", append([]string{"test", "-overlay", file, "-tags", tags(), "-vet=off"}, args...)...)
 		cmd.Dir = root

@@ -7,9 +7,8 @@ import (
 	"millrace/stream/buf"
 )
 
-// Interface is a protocol adapter. Serve runs until ctx ends, then ends its
-// sessions (each frame in flight gets its ending) and returns. It may be called
-// once.
+// Interface is a protocol adapter. Serve runs until ctx ends, then ends its sessions,
+// with the ending of each frame in flight, and returns. It may be called once.
 type Interface interface {
 	Name() string
 	Serve(ctx context.Context, backend Backend) error
@@ -22,11 +21,11 @@ type Backend interface {
 	// sink. Errors: NotFound, Overloaded (no place left in the model's queue),
 	// Draining, Unavailable (no worker is left), InvalidArgument (the policy).
 	Open(model, version string, opts stream.Options, sink stream.Sink) (*stream.Stream, error)
-	// Models is the repository: what is loaded and what can be.
+	// Models returns the repository: the loaded models and those that can be loaded.
 	Models() Repository
-	// Memory leases the buffers that frames travel in.
+	// Memory returns the pool from which frames are leased.
 	Memory() *buf.Pool
-	// State says whether the server is live, ready or draining.
+	// State returns whether the server is ready or draining.
 	State() State
 }
 
@@ -57,13 +56,13 @@ type Entry struct {
 	Streams int
 }
 
-// State is the server's condition.
+// State is the state of the server.
 type State struct {
 	Ready    bool // every configured model has a worker
 	Draining bool
 	Version  string // of the program
-	// Hosts are the names a request's Host header may have.
+	// Hosts are the names that a request's Host header may have.
 	Hosts []string
-	// Origins are the web origins, other than the server's own, that may use it.
+	// Origins are the web origins that may use the server, besides its own.
 	Origins []string
 }

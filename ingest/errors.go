@@ -2,7 +2,7 @@ package ingest
 
 import "millrace/stream"
 
-// What adapters answer before and after they serve.
+// Errors for requests before an adapter serves and after it has ended.
 var (
 	ErrStarting error = stream.Errorf(stream.Unavailable, "", "the server is starting")
 	ErrDraining error = stream.Errorf(stream.Draining, "", "the server is shutting down")

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// Metrics are what an adapter adds to the server's metrics at a scrape. What it has
-// none of stays zero. Maps are by the value of the metric's label.
+// Metrics are what an adapter adds to the server's metrics at a scrape. What it does
+// not have stays zero. Maps have the values of the metric's label as keys.
 type Metrics struct {
-	Sessions    map[string]int    // open, by the adapter's name and what else they are: "ws", "ws_waiting"
-	Videos      map[string]int    // decoded for sessions, by how they come: "sent", "pulled"
+	Sessions    map[string]int    // open, by the adapter's name and their state: "ws", "ws_waiting"
+	Videos      map[string]int    // decoded for sessions, by their origin: "sent", "pulled"
 	OutboxBytes int64             // of replies that wait for their clients
 	KeptBytes   int64             // of replies kept for sessions that may be resumed
-	Closed      map[string]uint64 // sessions that ended, by why
-	StreamEnds  map[string]uint64 // streams of sessions that ended, by why
+	Closed      map[string]uint64 // sessions that ended, by reason
+	StreamEnds  map[string]uint64 // streams of sessions that ended, by reason
 	Goroutines  map[string]int    // by the group that started them
 }
 
@@ -23,18 +23,18 @@ type Measured interface {
 	Metrics() Metrics
 }
 
-// Drainer is an adapter that tells its clients when the server begins to end: they
-// have until then for what is in flight. Models still answer.
+// Drainer is an adapter that tells its clients when the server begins to shut down, so
+// that they can receive what is in flight. Models still answer.
 type Drainer interface {
 	GoAway(until time.Time)
 }
 
-// Starter is an adapter whose clients may call once Serving is closed.
+// Starter is an adapter whose clients may send requests once Serving is closed.
 type Starter interface {
 	Serving() <-chan struct{}
 }
 
-// Add adds what another adapter has.
+// Add adds the metrics of another adapter.
 func (m *Metrics) Add(other Metrics) {
 	m.OutboxBytes += other.OutboxBytes
 	m.KeptBytes += other.KeptBytes

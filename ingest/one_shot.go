@@ -9,18 +9,18 @@ import (
 	"millrace/stream/buf"
 )
 
-// maxIdle bounds how many unused streams a OneShot keeps for each model.
+// maxIdle is the most unused streams that a OneShot keeps for each model.
 const maxIdle = 256
 
-// OneShot sends requests of one frame each: those of REST, gRPC and native calls.
-// Each request has a stream of its own, which a later request uses again, so that
-// one-shot requests share batches and fairness with the live streams. It is safe
-// for concurrent use.
+// OneShot sends one-shot requests, which have one frame each: those of REST, gRPC and
+// native calls. Each request has its own stream, which a later request uses again, so
+// that one-shot requests share batches and fairness with other streams. It is safe for
+// concurrent use.
 type OneShot struct {
 	backend Backend
 
 	mu     sync.Mutex
-	idle   map[target][]*exchange
+	idle   map[target]*exchangePool
 	closed bool
 }
 
@@ -28,14 +28,19 @@ type target struct{ model, version string }
 
 // NewOneShot returns a OneShot that sends to backend.
 func NewOneShot(backend Backend) *OneShot {
-	return &OneShot{backend: backend, idle: make(map[target][]*exchange)}
+	return &OneShot{backend: backend, idle: make(map[target]*exchangePool)}
 }
+
+// exchangePool holds the exchanges with one target that no request uses, under
+// OneShot.mu.
+type exchangePool struct{ free []*exchange }
 
 // exchange is a stream that takes one request at a time, and its sink.
 type exchange struct {
+	pool   *exchangePool // where it returns to: saves a lookup by the target's names
 	stream *stream.Stream
 	state  atomic.Uint32
-	result chan *stream.Result // room for the one ending, so Push never blocks
+	result chan *stream.Result // with room for the one ending, so that Push never blocks
 	ended  atomic.Bool         // Done was called
 }
 
@@ -58,10 +63,10 @@ func (x *exchange) Push(r *stream.Result) {
 // Done implements stream.Sink.
 func (x *exchange) Done(stream.CloseReason) { x.ended.Store(true) }
 
-// Infer submits one frame and returns its ending, which the caller must
-// release. f.Lease is taken over in every case. A drop or a failure is an
-// error: the frame's own coded one, Overloaded or Timeout for a drop. When ctx
-// ends first, Infer returns at once and the frame's ending is discarded.
+// Infer submits one frame and returns its ending, which the caller must release. It
+// takes over f.Lease in every case. A drop or a failure is returned as an error: the
+// frame's own coded error, or Overloaded or Timeout for a drop. When ctx ends first,
+// Infer returns at once and the frame's ending is discarded.
 func (o *OneShot) Infer(ctx context.Context, model, version string, f stream.Frame) (*stream.Result, error) {
 	if f.Lease != nil {
 		f.Lease.Retain() // so that an exchange whose stream has ended can be replaced
@@ -76,7 +81,7 @@ func (o *OneShot) Infer(ctx context.Context, model, version string, f stream.Fra
 		}
 		x.state.Store(exchangeWaiting)
 		if err := x.stream.Submit(f); err != nil {
-			// Its stream is from before an unload or a swap: try the model anew.
+			// Its stream is from before an unload or a swap: open another one.
 			if reused && stream.CodeOf(err) != stream.FlowControl {
 				if f.Lease != nil {
 					f.Lease.Retain()
@@ -87,16 +92,16 @@ func (o *OneShot) Infer(ctx context.Context, model, version string, f stream.Fra
 			return nil, err
 		}
 		f.Lease.Release()
-		return o.await(ctx, t, x)
+		return o.await(ctx, x)
 	}
 }
 
-func (o *OneShot) await(ctx context.Context, t target, x *exchange) (*stream.Result, error) {
+func (o *OneShot) await(ctx context.Context, x *exchange) (*stream.Result, error) {
 	r, err := x.wait(ctx)
 	if err != nil {
 		return nil, err
 	}
-	o.release(t, x, r.Model.Stateful)
+	o.release(x, r.Model.Stateful)
 	switch r.Outcome {
 	case stream.Failed:
 		return nil, r.Err
@@ -108,7 +113,7 @@ func (o *OneShot) await(ctx context.Context, t target, x *exchange) (*stream.Res
 
 // wait returns the result, or abandons the exchange when ctx ends first.
 func (x *exchange) wait(ctx context.Context) (*stream.Result, error) {
-	if ctx.Done() == nil { // a select would cost as much as everything else here
+	if ctx.Done() == nil { // avoids a select, which takes as long as all other steps here
 		return <-x.result, nil
 	}
 	select {
@@ -117,14 +122,14 @@ func (x *exchange) wait(ctx context.Context) (*stream.Result, error) {
 	case <-ctx.Done():
 	}
 	if !x.state.CompareAndSwap(exchangeWaiting, exchangeAbandoned) {
-		return <-x.result, nil // it came at the same moment
+		return <-x.result, nil // it was pushed at the same moment
 	}
 	x.stream.Close(stream.ClientGone)
 	cause := context.Cause(ctx)
 	return nil, stream.Errorf(stream.CodeOf(cause), "", "the call ended before its result: %w", cause)
 }
 
-// DropError says in an error what a drop means to someone who sent one request.
+// DropError returns the error that a one-shot request gets for a drop.
 func DropError(why stream.Reason) error {
 	switch why {
 	case stream.Stale:
@@ -137,14 +142,16 @@ func DropError(why stream.Reason) error {
 	return stream.Errorf(stream.Overloaded, "", "the request was dropped (%s)", why)
 }
 
-// acquire returns an exchange with t that nobody uses, and whether it was used
+// acquire returns an exchange with t that no request uses, and whether one used it
 // before.
 func (o *OneShot) acquire(t target) (*exchange, bool, error) {
 	o.mu.Lock()
-	for xs := o.idle[t]; len(xs) > 0; xs = o.idle[t] {
-		x := xs[len(xs)-1]
-		xs[len(xs)-1] = nil
-		o.idle[t] = xs[:len(xs)-1]
+	pool := o.idle[t]
+	for pool != nil && len(pool.free) > 0 {
+		last := len(pool.free) - 1
+		x := pool.free[last]
+		pool.free[last] = nil
+		pool.free = pool.free[:last]
 		if !x.ended.Load() {
 			o.mu.Unlock()
 			return x, true, nil
@@ -160,23 +167,29 @@ func (o *OneShot) acquire(t target) (*exchange, bool, error) {
 		return nil, false, err
 	}
 	x.stream = s
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.idle[t] == nil { // only now: models that do not exist get no place in the map
+		o.idle[t] = &exchangePool{}
+	}
+	x.pool = o.idle[t]
 	return x, false, nil
 }
 
-// release keeps the exchange for a later request. stateful is of the model that
+// release keeps the exchange for a later request. stateful is that of the model that
 // answered: a swap may have changed it since the stream was opened.
-func (o *OneShot) release(t target, x *exchange, stateful bool) {
+func (o *OneShot) release(x *exchange, stateful bool) {
 	if x.ended.Load() {
 		return
 	}
-	if stateful { // the next request must not meet this one's state
+	if stateful { // the next request must not get this one's state
 		x.stream.Close(stream.ByClient)
 		return
 	}
 	o.mu.Lock()
-	keep := !o.closed && len(o.idle[t]) < maxIdle
+	keep := !o.closed && len(x.pool.free) < maxIdle
 	if keep {
-		o.idle[t] = append(o.idle[t], x)
+		x.pool.free = append(x.pool.free, x)
 	}
 	o.mu.Unlock()
 	if !keep {
@@ -188,10 +201,10 @@ func (o *OneShot) release(t target, x *exchange, stateful bool) {
 func (o *OneShot) Close() {
 	o.mu.Lock()
 	idle := o.idle
-	o.idle, o.closed = make(map[target][]*exchange), true
+	o.idle, o.closed = make(map[target]*exchangePool), true
 	o.mu.Unlock()
-	for _, xs := range idle {
-		for _, x := range xs {
+	for _, pool := range idle {
+		for _, x := range pool.free {
 			x.stream.Close(stream.ByClient)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"millrace/workers"
 )
 
-// counter answers with how many frames it has seen of a stream, if it keeps a
+// counter answers with the number of frames it has seen of a stream, if it keeps a
 // state.
 type counter struct {
 	workers.Base
@@ -55,7 +55,7 @@ func start(t *testing.T) (context.Context, *server.Server) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A guard against a test that hangs.
+	// This ends a test that hangs.
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	running, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -83,8 +83,8 @@ func call(ctx context.Context, t *testing.T, s *server.Server) byte {
 	return r.Outputs[0].Data[0]
 }
 
-// A caller never meets the state that an earlier one left, also when the model
-// has had states only since a swap.
+// A caller never gets the state of an earlier one, also when the model keeps states
+// only since a swap.
 func TestCallsShareNoState(t *testing.T) {
 	ctx, s := start(t)
 	if _, err := s.Models().LoadConfig(ctx, workers.Config{Name: "m", Kind: "plain"}, true); err != nil {
@@ -101,7 +101,7 @@ func TestCallsShareNoState(t *testing.T) {
 	}
 }
 
-// The rate that a model's streams keep to is not for calls.
+// The rate of a model's streams does not apply to one-shot requests.
 func TestCallsHaveNoRate(t *testing.T) {
 	ctx, s := start(t)
 	if _, err := s.Models().LoadConfig(ctx, workers.Config{Name: "m", Kind: "plain", Policy: stream.Policy{MaxFPS: 0.1}}, true); err != nil {

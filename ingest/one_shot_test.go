@@ -15,7 +15,7 @@ import (
 	"millrace/workers"
 )
 
-// gated answers each batch when it is let through.
+// gated answers each batch when the test lets it.
 type gated struct{ workers.Base }
 
 var (
@@ -38,7 +38,7 @@ func (*gated) Run(_ context.Context, b *batching.Batch) error {
 	return nil
 }
 
-// backend is a Backend over a manager, which counts what is opened.
+// backend is a Backend over a manager. It counts the opened streams.
 type backend struct {
 	*workers.Manager
 	mem    *buf.Pool
@@ -126,27 +126,27 @@ func TestStreamsAreUsedAgain(t *testing.T) {
 	if err := ask(); stream.CodeOf(err) != stream.NotFound {
 		t.Fatalf("%v", err)
 	}
-	if n := g.Stats().Flows; n != 0 {
-		t.Fatalf("%d flows", n)
+	if n := g.Stats().PlacesUsed; n != 0 {
+		t.Fatalf("%d places", n)
 	}
 	g = d.load(t, workers.Config{Name: "m", Kind: "plain"})
 	if err := ask(); err != nil {
 		t.Fatal(err)
 	}
 	c.Close()
-	if n := g.Stats().Flows; n != 0 {
-		t.Fatalf("%d flows after Close", n)
+	if n := g.Stats().PlacesUsed; n != 0 {
+		t.Fatalf("%d places after Close", n)
 	}
 	if err := ask(); err != nil { // still served, by a stream that is not kept
 		t.Fatal(err)
 	}
-	if n := g.Stats().Flows; n != 0 {
-		t.Fatalf("%d flows", n)
+	if n := g.Stats().PlacesUsed; n != 0 {
+		t.Fatalf("%d places", n)
 	}
 }
 
-// A caller who leaves gets away at once: one whose frame waits, and one whose
-// frame runs. Neither stream is used again.
+// A caller who gives up returns at once: one whose frame waits, and one whose frame
+// runs. Neither stream is used again.
 func TestCallersWhoLeave(t *testing.T) {
 	d := newBackend(t)
 	g := d.load(t, workers.Config{Name: "m", Kind: "gated"})
@@ -193,8 +193,8 @@ func TestCallersWhoLeave(t *testing.T) {
 	for _, s := range d.opened[:2] {
 		<-s.Finished()
 	}
-	if n := g.Stats().Flows; n != 1 { // that of the stream which is kept
-		t.Fatalf("%d flows", n)
+	if n := g.Stats().PlacesUsed; n != 1 { // that of the stream which is kept
+		t.Fatalf("%d places", n)
 	}
 }
 

@@ -2,10 +2,10 @@ package ingest
 
 import "sync/atomic"
 
-// Window counts the frames of one stream against their answers, as the adapter's
-// client sees both: a frame is received when it was read, and answered when its
-// reply was written. From that follows how many more frames the client may send
-// (Limit), or how long the adapter has to wait before it reads the next (Wait).
+// Window counts the frames of one stream and their answers, as the adapter's client
+// sees both: a frame is received when it was read, and answered when its reply was
+// written. This gives how many more frames the client may send (Limit), or how long the
+// adapter has to wait before it reads the next one (Wait).
 //
 // One goroutine receives; every other method is safe for concurrent use.
 type Window struct {
@@ -13,10 +13,10 @@ type Window struct {
 	received atomic.Uint64
 	answered atomic.Uint64
 	granted  atomic.Uint64 // the highest limit so far
-	room     chan struct{} // one slot: answered has risen
+	room     chan struct{} // one slot: answered has increased
 }
 
-// NewWindow returns a window of size 0, in which nothing waits.
+// NewWindow returns a window of size 0, without frames.
 func NewWindow() *Window { return &Window{room: make(chan struct{}, 1)} }
 
 // Resize sets how many frames may be unanswered at once.
@@ -40,18 +40,18 @@ func (w *Window) Received() uint64 { return w.received.Load() }
 // Answered returns how many of them were answered.
 func (w *Window) Answered() uint64 { return w.answered.Load() }
 
-// Unanswered returns how many of them were not.
+// Unanswered returns how many of them were not answered.
 func (w *Window) Unanswered() int {
-	answered := w.answered.Load() // first: it never passes what was received
+	answered := w.answered.Load() // read first, so that it is at most what was received
 	return int(w.received.Load() - answered)
 }
 
-// Full says that as many frames are unanswered as may be.
+// Full reports whether as many frames are unanswered as allowed.
 func (w *Window) Full() bool { return int64(w.Unanswered()) >= w.size.Load() }
 
-// Limit returns how many frames the client may have sent by now, all together. It
-// never falls, because they may be on their way: after the window became smaller it
-// stays the same until that many more were answered.
+// Limit returns how many frames the client may have sent by now, all together. It never
+// decreases, because the frames may be in flight already: after the window became
+// smaller it stays the same until enough frames were answered.
 func (w *Window) Limit() uint64 {
 	for {
 		granted, now := w.granted.Load(), w.answered.Load()+uint64(w.size.Load())
@@ -64,12 +64,12 @@ func (w *Window) Limit() uint64 {
 	}
 }
 
-// WaitForRoom returns when the window is not full, or false when stop is closed
-// before. One goroutine at a time may wait.
+// WaitForRoom returns true when the window is not full, or false when stop is closed
+// first. One goroutine at a time may wait.
 func (w *Window) WaitForRoom(stop <-chan struct{}) bool { return w.Wait(int(w.size.Load()), stop) }
 
-// Wait returns when fewer than n frames are unanswered, or false when stop is
-// closed before. One goroutine at a time may wait.
+// Wait returns true when fewer than n frames are unanswered, or false when stop is
+// closed first. One goroutine at a time may wait.
 func (w *Window) Wait(n int, stop <-chan struct{}) bool {
 	for w.Unanswered() >= n {
 		select {

@@ -27,7 +27,8 @@ func TestWindowIsFull(t *testing.T) {
 	}
 }
 
-// A client may send what it was told, also when its window has become smaller since.
+// A client may send as many frames as it was told, also when its window has become
+// smaller since.
 func TestLimitNeverFalls(t *testing.T) {
 	w := ingest.NewWindow()
 	w.Resize(4)

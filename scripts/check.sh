@@ -1,12 +1,12 @@
 #!/bin/sh
-# check.sh STATICCHECK (module@version) does what `make check` adds to `make test`.
+# check.sh STATICCHECK (module@version) runs the steps that `make check` adds to `make test`.
 . "$(dirname "$0")/steps.sh"
 
 staticcheck() {
     if go run "$1" -version >/dev/null 2>&1; then
         go run "$1" -tags "$tags" ./...
     else
-        echo "skipped: $1 is not in the module cache and the Go proxy does not answer"
+        echo "skipped: $1 is not in the module cache, and the Go proxy cannot be reached"
     fi
 }
 
@@ -14,7 +14,7 @@ staticcheck() {
 # proxy for modules that only tests of dependencies use.
 tidy() {
     difference=$(go mod tidy -diff) && return
-    [ -n "$difference" ] || { echo "skipped: the Go proxy does not answer"; return 0; }
+    [ -n "$difference" ] || { echo "skipped: the Go proxy cannot be reached"; return 0; }
     printf 'run go mod tidy:\n%s\n' "$difference"
     return 1
 }
@@ -23,7 +23,7 @@ tidy() {
 snapshot() { { git status --porcelain && git diff HEAD; } | cksum; }
 
 generate() {
-    git rev-parse HEAD >/dev/null 2>&1 || { echo "skipped: git reads no checkout here"; return 0; }
+    git rev-parse HEAD >/dev/null 2>&1 || { echo "skipped: this is not a git checkout"; return 0; }
     before=$(snapshot)
     go generate ./... || return 1
     [ "$(snapshot)" = "$before" ] || { echo "go generate changed files; commit what it writes:"; git status --short; return 1; }
@@ -32,14 +32,14 @@ generate() {
 step staticcheck staticcheck "$1"
 step tidy tidy
 step generate generate
-# Every test, the long ones too: those that play clips, drive a browser or compile are
-# run as built, the others with the race detector and what invariants adds.
+# All tests, also the long ones. Those that play clips, use a browser or compile run without
+# the race detector, and the others with it and with the tag invariants.
 programs='cmd|web|examples|docs'
 # shellcheck disable=SC2046 # a list of words
 step long go test -vet=off -timeout 20m -tags "$tags" $(packages "$programs")
 # shellcheck disable=SC2046 # a list of words
 step race go test -race -timeout 20m -tags "invariants,$tags" $(go list -tags "$tags" ./... | grep -vE "^millrace/($programs)(/|\$)")
-# The build without libjpeg-turbo; where the library is missing, `make test` was that build.
+# The build without libjpeg-turbo. If the library is missing, `make test` has tested that build.
 [ -z "$tags" ] || step pure-go-jpeg go test ./internal/codec/...
 step fuzz fuzz 2000x
 finish

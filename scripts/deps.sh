@@ -1,12 +1,12 @@
 #!/bin/sh
 # deps.sh SET... installs what the sets (build, demo, test, check) need.
 #
-# As root with apt-get it installs the missing packages. Otherwise it names them and
-# exits 0: build and tests go on without them.
+# As root with apt-get it installs the missing packages. Otherwise it prints their names
+# and exits with 0: build and tests continue without them.
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd) || exit 1
 
-# A need is probe:thing=package[,package]. The probes: cmd, a command in PATH;
+# A need is probe:name=package[,package]. The probes: cmd, a command in PATH;
 # pc, a library known to pkg-config; py, a module that a python3 can import.
 needs() {
     case $1 in
@@ -30,9 +30,9 @@ python_lacks() {
 print(*[m for m in sys.argv[1:] if u.find_spec(m) is None])' "$@" 2>/dev/null || echo "$@"
 }
 
-# find_modules MODULE... prints the modules still to be installed. apt fills the
-# system's python3 only; where another one comes first in PATH and lacks them,
-# out/tools, which make puts first, gets a link to the system's.
+# find_modules MODULE... prints the modules that must be installed. apt installs for the
+# system's python3 only. If another python3 without the modules is first in PATH, the
+# function links the system's one into out/tools, which make puts first.
 find_modules() {
     [ $# -gt 0 ] || return 0
     [ -n "$(python_lacks python3 "$@")" ] || return 0
@@ -43,7 +43,7 @@ find_modules() {
     echo "$lacks"
 }
 
-# missing prints the packages of the needs that are not met, one a line.
+# missing prints the packages of the unmet needs, one per line.
 missing() {
     modules=
     for need in $wanted; do
@@ -77,17 +77,17 @@ packages=$(missing | tr '\n' ' ')
 [ -n "$packages" ] || exit 0
 
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-    echo "deps: going on without: $packages(to have them, as root: apt-get install --no-install-recommends $packages)"
+    echo "deps: continuing without: $packages(to install them, as root: apt-get install --no-install-recommends $packages)"
     exit 0
 fi
 
 log=$(mktemp) || exit 0
 trap 'rm -f "$log"' EXIT
 echo "deps: installing $packages"
-apt update || echo "deps: apt-get update failed, trying the lists there are"
+apt update || echo "deps: apt-get update failed, trying the present package lists"
 # shellcheck disable=SC2086 # a list of words
 if ! apt install --no-install-recommends $packages; then
-    # One package that cannot be had must not keep the others away.
+    # Install one by one, so that one package that fails does not prevent the others.
     for package in $packages; do
         apt install --no-install-recommends "$package" || echo "deps: could not install $package"
     done
@@ -95,6 +95,6 @@ fi
 packages=$(missing | tr '\n' ' ')
 if [ -n "$packages" ]; then
     tail -n 5 "$log"
-    echo "deps: going on without: $packages"
+    echo "deps: continuing without: $packages"
 fi
 exit 0

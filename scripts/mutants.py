@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Draws small faults by a seed, puts each into the code, and runs the tests that should notice.
+"""Draws small faults by a seed, puts each into the code, and runs the tests that should detect it.
 
     scripts/mutants.py --seed 1 [--count 100] [--jobs 2] [PACKAGE...]
 
 gremlins lists the faults that could be made (a comparison negated, a bound moved by one, a sum turned into a difference, && into ||, break into
-continue). Each that is drawn is built in by `go test -overlay`, so that the checkout stays as it is. The tests of its package run, then those of the
-packages that import it, the nearest folders first, until one fails: then the fault is noticed. All run with -short. What lies in cmd and examples is
-no importer, and only the first --importers are tried: each links a test binary of its own, and they seldom notice what the first did not. So a fault
-may count as missed that `make check` would notice, never the other way round. One that does not compile, or that scripts/mutants-equivalent.txt lists
-as changing nothing, is left out and another drawn.
+continue). Each drawn fault is built with `go test -overlay`, which does not change the checkout. The tests of its package run, then those of the
+packages that import it, the nearest folders first, until one fails: then the fault is noticed. All run with -short. Packages in cmd and examples are not
+run, and only the first --importers are, since each links its own test binary and seldom detects a fault that the earlier ones did not. So a fault
+that `make check` would detect may count as missed, but not the reverse. A fault that does not compile, or that scripts/mutants-equivalent.txt lists
+because it changes nothing, is left out, and another one is drawn.
 
-Prints a line for each fault, with the test that failed, then the share that was noticed; exits 1 when that is below --least. A package whose tests
-fail without any fault notices nothing, and is named.
+Prints a line for each fault, with the test that failed, then the share that was noticed; exits with 1 when the share is below --least. A package whose
+tests fail without a fault is reported, and its tests count as noticing nothing.
 """
 import argparse
 import concurrent.futures
@@ -29,10 +29,10 @@ GREMLINS = "github.com/go-gremlins/gremlins", "v0.6.0"
 PACKAGES = """
 stream stream/window stream/buf batching workers
 ingest ingest/frames ingest/rest ingest/rest/request ingest/sources ingest/sinks ingest/streams ingest/ws/...
-client tracing server internal/wire internal/httpd internal/backoff internal/accept internal/routines
+client tracing config server internal/wire internal/httpd internal/backoff internal/accept internal/routines
 """.split()
 
-# What a fault of each kind makes of the operator at its place.
+# The operator that each kind of fault puts in place of another.
 SWAPS = {
     "ARITHMETIC_BASE": {"+": "-", "-": "+", "*": "/", "/": "*", "%": "*"},
     "CONDITIONALS_BOUNDARY": {">=": ">", ">": ">=", "<=": "<", "<": "<="},
@@ -47,14 +47,14 @@ SWAPS = {
 
 
 def run(args, **kw):
-    return subprocess.run(args, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **kw)
+    return subprocess.run(args, text=True, errors="replace", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **kw)
 
 
 def gremlins():
     """Builds the tool, once, and returns its path."""
     path = os.path.abspath("out/tools/gremlins-" + GREMLINS[1])
     if not os.path.exists(path):
-        # GOFLAGS may name flags that `go mod download` does not take.
+        # GOFLAGS may have flags that `go mod download` does not accept.
         env = dict(os.environ, GOFLAGS="-mod=mod")
         found = json.loads(subprocess.check_output(["go", "mod", "download", "-json", "@".join(GREMLINS)], cwd=tempfile.gettempdir(), env=env))
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -65,8 +65,8 @@ def gremlins():
 def faults(tool, packages):
     """Lists every fault that the tool could make: (file, line, column, kind)."""
     with tempfile.TemporaryDirectory() as work:
-        # The tool first runs all tests for their coverage. The draw is from all lines,
-        # covered or not, so a stand-in for the go command writes an empty profile.
+        # The tool first runs all tests for their coverage. Faults are drawn from all lines,
+        # covered or not, so a replacement of the go command writes an empty profile.
         stub = os.path.join(work, "go")
         with open(stub, "w") as f:
             f.write('#!/bin/sh\nout=\nwhile [ $# -gt 0 ]; do case $1 in -coverprofile) out=$2 ;; -coverprofile=*) out=${1#*=} ;; esac; shift; done\n'
@@ -85,7 +85,7 @@ def faults(tool, packages):
 
 
 def importers(tags):
-    """Maps each package to those that import it, also in their tests, the nearest first."""
+    """Maps each package to the packages that import it, also in their tests, the nearest first."""
     out = subprocess.check_output(["go", "list", "-tags", tags, "-f", '{{.ImportPath}} {{len .Deps}} {{join .Imports " "}} {{join .TestImports " "}}'
                                    ' {{join .XTestImports " "}}', "./..."], text=True)
     users = {}
@@ -106,8 +106,9 @@ class Tests:
         self.fail_anyway = {}
 
     def notice(self, package, overlay):
-        """Returns what failed with the fault, "" when nothing did, None when it does not compile."""
-        done = run([*self.command, "-overlay", overlay, package])
+        """Returns the test that failed with the fault, "" if none did, None if it does not compile."""
+        # A property that fails because of the fault leaves no file behind.
+        done = run([*self.command, "-overlay", overlay, package], env=dict(os.environ, RAPID_NOFAILFILE="1"))
         if done.returncode == 0:
             return ""
         if "[build failed]" in done.stdout or "[setup failed]" in done.stdout:
@@ -116,7 +117,7 @@ class Tests:
             if package not in self.fail_anyway:
                 self.fail_anyway[package] = run([*self.command, package]).returncode != 0
                 if self.fail_anyway[package]:
-                    print(f"mutants: the tests of {package} fail without a fault: they notice nothing", flush=True)
+                    print(f"mutants: the tests of {package} fail without a fault: they count as noticing nothing", flush=True)
         if self.fail_anyway[package]:
             return ""
         failed = re.search(r"^\s*--- FAIL: (\S+)", done.stdout, re.M) or re.search(r"^(?:panic|fatal error): (.*)", done.stdout, re.M)
@@ -130,7 +131,7 @@ def equivalents():
 
 
 def attempt(fault, users, tests, left_out=()):
-    """Returns what became of a fault (noticed, missed, equivalent or unbuildable), the changed line, and what failed."""
+    """Returns the outcome of a fault (noticed, missed, equivalent or unbuildable), the changed line, and the test that failed."""
     path, line, column, kind = fault
     with open(path) as f:
         lines = f.read().split("\n")
@@ -162,13 +163,13 @@ def attempt(fault, users, tests, left_out=()):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, required=True, help="the draw can be repeated with the same seed on the same code")
+    parser.add_argument("--seed", type=int, required=True, help="the same seed draws the same faults from the same code")
     parser.add_argument("--count", type=int, default=100, help="faults drawn (%(default)s)")
     parser.add_argument("--jobs", type=int, default=2, help="faults tried at once (%(default)s)")
-    parser.add_argument("--importers", type=int, default=3, help="packages tried beside the fault's own (%(default)s)")
-    parser.add_argument("--timeout", type=int, default=120, help="seconds for the tests of a package; past them the fault is noticed (%(default)s)")
-    parser.add_argument("--least", type=float, default=0, help="exit 1 when a smaller share is noticed, 0 to 1")
-    parser.add_argument("--list", action="store_true", help="print the draw only")
+    parser.add_argument("--importers", type=int, default=3, help="importing packages whose tests run (%(default)s)")
+    parser.add_argument("--timeout", type=int, default=120, help="seconds for the tests of a package; when they take longer, the fault is noticed (%(default)s)")
+    parser.add_argument("--least", type=float, default=0, help="exit with 1 when a smaller share is noticed, 0 to 1")
+    parser.add_argument("--list", action="store_true", help="only print the faults")
     parser.add_argument("packages", nargs="*", metavar="PACKAGE", help="folders; with /... also those below (%s)" % " ".join(PACKAGES))
     args = parser.parse_args()
     os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))

@@ -1,10 +1,10 @@
 #!/bin/sh
-# soak.sh [GO TEST FLAG...] runs what takes hours: the soak, the stress and the
-# simulations with many seeds, and every fuzz target for a minute. The seeds
-# come from the date; SEED=... repeats the run of another day, SOAK=30m and
-# FUZZ=1m are its lengths.
+# soak.sh [GO TEST FLAG...] runs the tests that take hours: the soak, the stress and
+# the simulations with many seeds, and every fuzz target for a minute. The seeds are
+# made from the date; SEED=... repeats the run of another day, and SOAK=30m and
+# FUZZ=1m set the lengths.
 . "$(dirname "$0")/steps.sh"
-# Seeds are counted up from the first; thousands keep those of one day from the next.
+# Seeds count up from the first one; the factor 1000 keeps those of two days different.
 SEED=${SEED:-$(date +%Y%m%d)000}
 export MILLRACE_TEST_SEED="$SEED"
 echo "soak: SEED=$SEED make soak repeats this run"

@@ -1,4 +1,4 @@
-# steps.sh is read by the scripts that run tests: the steps they share.
+# steps.sh has the functions that the scripts with tests share.
 #
 # Each step runs even when one before it failed, so that one run shows all
 # failures. finish exits with 1 when any step failed.
@@ -11,7 +11,7 @@ passed=0
 failed=
 began=$(date +%s)
 
-# step NAME COMMAND... runs the command, says how long it took, and notes a failure.
+# step NAME COMMAND... runs the command, prints its time, and records a failure.
 step() {
     name=$1
     shift
@@ -33,9 +33,9 @@ finish() {
 # packages REGEXP prints the packages in the folders that match, and below them.
 packages() { go list -tags "$tags" ./... | grep -E "^millrace/($1)(/|\$)"; }
 
-# fuzz FUZZTIME [GO TEST FLAG...] gives every Fuzz function in the tree that
-# much (a number of runs, as in 2000x, or a time). Each package is built once.
-# Minimising is cut short, or one interesting input takes up to a minute.
+# fuzz FUZZTIME [GO TEST FLAG...] runs every Fuzz function in the tree for FUZZTIME
+# (a number of runs, as in 2000x, or a time). Each package is built once. Minimising is
+# limited, since one input could otherwise take up to a minute.
 fuzz() {
     fuzztime=$1
     shift
@@ -48,7 +48,7 @@ fuzz() {
             continue
         fi
         for target in $("$work/fuzz.test" -test.list '^Fuzz' | grep '^Fuzz'); do
-            # The binary runs in its package's folder, as `go test` would have it.
+            # The binary runs in its package's folder, as with `go test`.
             if (cd "$dir" && "$work/fuzz.test" -test.run '^$' -test.fuzz "^$target\$" -test.fuzztime "$fuzztime" \
                 -test.fuzzminimizetime 10x -test.fuzzcachedir "$work/corpus/$dir/$target") >"$work/log" 2>&1; then
                 echo "ok   $dir $target"

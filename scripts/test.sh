@@ -1,6 +1,6 @@
 #!/bin/sh
-# test.sh [GO TEST FLAG...] runs the fast tests; `make test` calls it. The long
-# ones (testing.Short), and the race detector on the rest, are in check.sh.
+# test.sh [GO TEST FLAG...] runs the fast tests for `make test`. check.sh runs the long
+# ones (testing.Short), and all packages with the race detector.
 . "$(dirname "$0")/steps.sh"
 
 # Folders whose goroutines share memory, and packages below them that have none.
@@ -14,8 +14,8 @@ format() {
 
 step format format
 step vet go vet -tags "$tags" ./...
-# -vet=off: the step before has vetted. Tests mostly wait, for processes, time-outs and
-# replies, so more of them run in parallel than there are cores.
+# -vet=off: the step vet has run. Most tests wait for processes, time-outs and replies,
+# so that more of them run in parallel than there are cores.
 step test go test -short -vet=off -p 4 -parallel 8 -timeout 4m -tags "$tags" "$@" ./...
 # shellcheck disable=SC2046 # a list of words
 step race go test -short -vet=off -p 4 -parallel 8 -race -timeout 4m -tags "invariants,$tags" "$@" $(packages "$concurrent" | grep -vE "/($computing)\$")

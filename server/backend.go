@@ -47,9 +47,9 @@ func (d backend) State() ingest.State {
 	return st
 }
 
-// group returns a loaded model's. One of the configuration that is not there yet
-// while the server starts is on its way, not missing, and none is missing while
-// the server drains, which ends all of them.
+// group returns a loaded model's group. While the server starts, a model of the
+// configuration that is not loaded yet is unavailable, not unknown; while the server
+// drains and ends all models, none is unknown.
 func (s *Server) group(model, version string) (*workers.Group, error) {
 	g, err := s.models.Group(model, version)
 	switch {

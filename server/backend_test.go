@@ -9,8 +9,8 @@ import (
 	"millrace/workers"
 )
 
-// A model of the configuration is not missing once the server has ended it: who
-// still asks is told that the server ends.
+// A model of the configuration is not unknown after the server has ended it: requests
+// for it get the error that the server is draining.
 func TestModelsOfDrainedServer(t *testing.T) {
 	m, err := config.ParseModel("cost=delay")
 	if err != nil {

@@ -2,8 +2,8 @@ package server
 
 import "millrace/config"
 
-// Config is everything that can be set. A zero field takes its default.
+// Config has all settings. A zero field takes its default.
 type Config = config.Config
 
-// Off as an address keeps a protocol away.
+// Off as an address turns a protocol off.
 const Off = config.Off

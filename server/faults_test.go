@@ -20,7 +20,7 @@ import (
 	"millrace/workers"
 )
 
-// trouble is a worker that does what the bytes of a frame say.
+// trouble is a worker that fails as the bytes of a frame say.
 type trouble struct{ workers.Base }
 
 var letGo chan struct{} // closed to let hung runs return; made anew by each test
@@ -86,8 +86,8 @@ func hugePNG() []byte {
 	return binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(ihdr))
 }
 
-// A worker that panics, dies or hangs fails its own frame, over the protocol it
-// came by; the frames after it are answered, and nothing is left behind.
+// A worker that panics, breaks or hangs fails its own frame, over each protocol; the
+// frames after it are answered, and nothing is left behind.
 func TestFailingWorkersOverProtocols(t *testing.T) {
 	before := files(t)
 	letGo = make(chan struct{})
@@ -129,7 +129,7 @@ func TestFailingWorkersOverProtocols(t *testing.T) {
 	}
 }
 
-// A thousand bad frames in a row cost their sender errors and nobody anything.
+// A thousand bad frames in a row cause errors for their sender only.
 func TestManyBadFramesOverWebSocket(t *testing.T) {
 	s, end := run(t, workers.Config{Name: "find", Source: "motion"})
 	defer func() {
@@ -158,7 +158,7 @@ func TestManyBadFramesOverWebSocket(t *testing.T) {
 	}
 }
 
-// A URL at which nobody answers is an error with a code; the session lives.
+// A URL where no server listens is an error with a code; the session continues.
 func TestPullFromNobodyOverWebSocket(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// flapping is an HTTP MJPEG camera that works until it is troubled.
+// flapping is an HTTP MJPEG camera that fails as the test wants.
 type flapping struct {
 	URL    string
 	wide   atomic.Bool // the pictures are larger
@@ -24,7 +24,7 @@ type flapping struct {
 	cuts   atomic.Pointer[cutting]
 }
 
-// cutting breaks the connections that there are.
+// cutting breaks all present connections.
 type cutting struct {
 	ctx context.Context
 	cut context.CancelFunc
@@ -50,7 +50,7 @@ func (f *flapping) renew() {
 	}
 }
 
-// trouble does one of what happens to cameras.
+// trouble causes one of the failures of cameras.
 func (f *flapping) trouble(rng *rand.Rand) {
 	switch rng.IntN(7) {
 	case 0:

@@ -22,9 +22,9 @@ import (
 	"millrace/config"
 )
 
-// The configuration has a folder of pictures analysed and the results written to a
-// Unix socket: each picture has one line, in order, and one that cannot be read has
-// an error. Relative paths start from the file's folder.
+// The configuration has a stream from a folder of pictures to a Unix socket: each
+// picture has one line, in order, and one that cannot be read has an error. Relative
+// paths start from the file's folder.
 func TestFolderToSocket(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "pictures"), 0o700); err != nil {
@@ -156,15 +156,15 @@ streams:
 	}
 }
 
-// What belongs to other kinds of sources is refused by name.
+// Settings of other kinds of sources are refused by name.
 func TestSettingsOfOtherSources(t *testing.T) {
 	for entry, want := range map[string]string{
-		`{name: a, model: m, source: "folder:x", width: 640}`:               "streams[0].width: is for video sources, and this one is folder",
-		`{name: a, model: m, source: "folder:"}`:                            "streams[0].source: names no folder",
+		`{name: a, model: m, source: "folder:x", width: 640}`:               "streams[0].width: is for video sources, but this one is folder",
+		`{name: a, model: m, source: "folder:"}`:                            "streams[0].source: has no folder",
 		`{name: a, model: m, source: "flder:x"}`:                            "folder",
 		`{name: a, model: m, source: x.mp4, fps: 2000}`:                     "streams[0].fps: 2000 is not between",
-		`{name: a, model: m, source: x.mp4, sinks: {max_size: 1MiB}}`:       "streams[0].sinks.max_size: has no sinks.file",
-		`{name: a, model: m, source: x.mp4, sinks: {sokcet: /run/x}}`:       "streams[0].sinks.sokcet: is no setting (did you mean socket?)",
+		`{name: a, model: m, source: x.mp4, sinks: {max_size: 1MiB}}`:       "streams[0].sinks.max_size: is set without sinks.file",
+		`{name: a, model: m, source: x.mp4, sinks: {sokcet: /run/x}}`:       "streams[0].sinks.sokcet: is not a setting (did you mean socket?)",
 		`{name: a, model: m, source: x.mp4, sinks: {file: f, max_size: 9}}`: "streams[0].sinks.max_size: 9 is less than 1KiB",
 	} {
 		_, err := config.Parse([]byte("models:\n  - {name: m, source: motion}\nstreams:\n  - "+entry+"\n"), "f.yaml")

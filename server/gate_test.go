@@ -55,8 +55,8 @@ func stillThenMoving(t testing.TB, dir string, still, moving int) (frames [][]by
 	return frames
 }
 
-// A clip that stands still and then moves: what stands is run once and at each
-// refresh, what moves is run, every frame has its ending, and a skipped frame's
+// A clip that stands still and then moves: still frames are run once and at each
+// refresh, moving ones are run, every frame has its ending, and a skipped frame's
 // result is that of the frame that it names.
 func TestGate(t *testing.T) {
 	dir := t.TempDir()

@@ -73,8 +73,8 @@ func at(n int, pairs map[int]float32) []float32 {
 	return v
 }
 
-// The three examples of docs/onnx.md work as they stand there, on models of the
-// form that each is about.
+// The three examples of docs/onnx.md work as printed there, on models of the form that
+// each describes.
 func TestGuide(t *testing.T) {
 	page, err := os.ReadFile("../docs/onnx.md")
 	if err != nil {

@@ -27,7 +27,7 @@ import (
 	"millrace/internal/video/videotest"
 )
 
-// killPatience bounds every wait; none should come near it.
+// killPatience is the time-out of every wait; none should come near it.
 const killPatience = 2 * time.Minute
 
 // TestKilledServerLeavesNoChildren kills the program, as built, by SIGKILL while

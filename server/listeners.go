@@ -3,8 +3,8 @@ package server
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
+	"time"
 
 	"millrace/ingest"
 	"millrace/ingest/grpc"
@@ -13,24 +13,27 @@ import (
 	"millrace/ingest/streams"
 	"millrace/ingest/ws"
 	"millrace/internal/httpd"
+	"millrace/stream"
+	"millrace/tracing"
 	"millrace/web"
 )
 
-// listener is a way into the server: an adapter, and where it listens.
+// listener is a way for clients to reach the server: an adapter, and where it listens.
 type listener struct {
-	name   string               // that of its setting, where it has an address
-	addr   func(*Config) string // "" or Off = it is not made; nil = it has no address of its own
+	name   string               // the name of its setting, if it has an address
+	addr   func(*Config) string // "" or Off = it is off; nil = it has no address of its own
 	on     string               // the listener whose address it shares, "" = none
-	scheme string               // of its URL; "" = clients of models do not go there
+	scheme string               // of its URL; "" = it is not for clients of models
+	class  func(int) string     // of a status, in the metrics of its requests; nil = it has none
 	open   func(*Server) (ingest.Interface, error)
 }
 
-// listeners are all that there are, in the order in which the ready line names them.
-// An adapter may also be an ingest.Measured, Drainer or Starter, and a listens. Its
-// settings may be its own: see docs/extending.md.
+// listeners are all listeners, in the order in which the ready line names them. An
+// adapter may also be an ingest.Measured, Drainer or Starter, and a listens. It may
+// have its own settings: see docs/extending.md.
 var listeners = []listener{
 	{name: "native", open: openNative},
-	{name: "http", addr: func(c *Config) string { return c.HTTP }, scheme: "http", open: openHTTP},
+	{name: "http", addr: func(c *Config) string { return c.HTTP }, scheme: "http", class: tracing.HTTPClass, open: openHTTP},
 	{name: "rest", on: "http", open: openREST},
 	{name: "ws", on: "http", open: openWS},
 	{name: "streams", on: "http", open: openStreams},
@@ -38,8 +41,8 @@ var listeners = []listener{
 	{name: "metrics", addr: func(c *Config) string { return c.Metrics }, open: openMetrics},
 }
 
-// listens is an adapter with an address of its own. Listen takes it, and Close gives
-// it back when Serve will not be called.
+// listens is an adapter with an address of its own. Listen binds it, and Close releases
+// it when Serve will not be called.
 type listens interface {
 	Listen() (net.Addr, error)
 	Close() error
@@ -58,7 +61,7 @@ func openHTTP(s *Server) (ingest.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.observe.routes(h.App, s.cfg.Metrics == "")
+	s.observe.routes(h.App, s.requests["http"], s.cfg.Metrics == "")
 	web.Mount(h, web.Options{Clip: s.cfg.Clip})
 	s.http = h
 	return httpServer{h, s}, nil
@@ -68,8 +71,8 @@ func openREST(s *Server) (ingest.Interface, error) {
 	return rest.New(s.http, rest.Options{Log: s.log}), nil
 }
 
-// keptShare of the memory budget is what the endings kept for sessions that may be
-// resumed take beside it, at most.
+// keptShare is the largest share of the memory budget, in addition to it, that endings
+// kept for sessions that may be resumed can take: 1/keptShare.
 const keptShare = 16
 
 func openWS(s *Server) (ingest.Interface, error) {
@@ -84,10 +87,11 @@ func openStreams(s *Server) (ingest.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
-	return streams.New(s.http, streams.Options{
+	s.streams = streams.New(s.http, streams.Options{
 		Streams: s.cfg.Streams, Store: store, Limits: s.cfg.Limits,
 		AllowPrivate: s.cfg.Sources.AllowPrivate, Log: s.log,
-	}), nil
+	})
+	return s.streams, nil
 }
 
 func openGRPC(s *Server) (ingest.Interface, error) {
@@ -98,7 +102,7 @@ func openMetrics(s *Server) (ingest.Interface, error) {
 	return s.observe.server(s.cfg.Metrics, s.limit), nil
 }
 
-// isOn says whether the configuration asks for the listener.
+// isOn reports whether the configuration turns the listener on.
 func (l *listener) isOn(c *Config) bool {
 	switch {
 	case l.addr != nil:
@@ -115,12 +119,15 @@ func (l *listener) isOn(c *Config) bool {
 	return false
 }
 
-// open makes the adapters and takes their addresses.
+// open makes the adapters and binds their addresses.
 func (s *Server) open() error {
 	for i := range listeners {
 		l := &listeners[i]
 		if !l.isOn(&s.cfg) {
 			continue
+		}
+		if l.class != nil {
+			s.requests[l.name] = s.observe.metrics.Requests(l.name, l.class)
 		}
 		a, err := l.open(s)
 		if err != nil {
@@ -130,7 +137,7 @@ func (s *Server) open() error {
 		if a, ok := a.(listens); ok {
 			taken, err := a.Listen()
 			if err != nil {
-				return fmt.Errorf("%s: %w", l.name, err)
+				return stream.Errorf(stream.Unavailable, l.name, "%w", err)
 			}
 			s.closers = append(s.closers, a.Close)
 			s.listeners = append(s.listeners, l.at(taken.String(), s.tls != nil))
@@ -141,12 +148,12 @@ func (s *Server) open() error {
 
 // Listener is an address that a server listens on.
 type Listener struct {
-	Name string // that of its setting: http, grpc or metrics
+	Name string // the name of its setting: http, grpc or metrics
 	Addr string // host:port
-	URL  string // with the scheme; "" when clients of models do not go there
+	URL  string // with the scheme; "" when it is not for clients of models
 }
 
-// at describes the listener at an address.
+// at returns the description of the listener at an address.
 func (l *listener) at(addr string, encrypted bool) Listener {
 	out := Listener{Name: l.name, Addr: addr}
 	switch {
@@ -158,7 +165,7 @@ func (l *listener) at(addr string, encrypted bool) Listener {
 	return out
 }
 
-// Listeners returns the addresses that a configuration asks for.
+// Listeners returns the addresses on which a configuration listens.
 func Listeners(c Config) []Listener {
 	c = c.WithDefaults()
 	var out []Listener
@@ -170,7 +177,7 @@ func Listeners(c Config) []Listener {
 	return out
 }
 
-// Listeners returns the addresses that the server has taken.
+// Listeners returns the addresses on which the server listens.
 func (s *Server) Listeners() []Listener { return s.listeners }
 
 // Addr returns the address of the listener of that name as host:port, "" when it is
@@ -189,8 +196,9 @@ func (s *Server) listener(name string) Listener {
 	return Listener{}
 }
 
-// httpServer is the listener under the HTTP adapters. It accepts once they serve:
-// until then connections wait, and nobody is told that the server is starting.
+// httpServer is the listener of the HTTP adapters. It accepts connections when they
+// serve: until then connections wait, and no client is refused because the server is
+// starting.
 type httpServer struct {
 	*httpd.Server
 	s *Server
@@ -198,6 +206,9 @@ type httpServer struct {
 
 // Name implements ingest.Interface.
 func (httpServer) Name() string { return "http" }
+
+// GoAway implements ingest.Drainer: each connection is closed behind its next reply.
+func (h httpServer) GoAway(time.Time) { h.Drain() }
 
 // Serve implements ingest.Interface.
 func (h httpServer) Serve(ctx context.Context, _ ingest.Backend) error {

@@ -24,8 +24,8 @@ import (
 	"millrace/workers"
 )
 
-// A picture that cannot be read is an error that names the frame, over the
-// protocol it came by, and the next one is answered.
+// A picture that cannot be read is an error that names the frame, over each protocol,
+// and the next one is answered.
 func TestPicturesOverProtocols(t *testing.T) {
 	s, stop := run(t, workers.Config{Name: "find", Source: "motion", Policy: stream.Policy{Mode: stream.Every}})
 	good := jpegOf(t, 64, 48)
@@ -128,7 +128,7 @@ func TestPullsOfAnyKind(t *testing.T) {
 				Done   bool
 				Frames int
 				Error  any
-				Drop   string `json:"dropped"` // what says no length is taken for live
+				Drop   string `json:"dropped"` // a video without a length is considered live
 				Width  int    `json:"source_width"`
 			}
 			if err := json.Unmarshal([]byte(reply), &m); err != nil || m.Error != nil {

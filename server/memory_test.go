@@ -49,7 +49,7 @@ func TestBatchesAreOfTheMemoryBudget(t *testing.T) {
 		want         string
 		reserved     int64 // KiB
 	}{
-		{"wide/load", `"max_size": 4096`, 413, `batching.max_size: 4096 rows in each of 2 batches, with 1 workers, would take 768.0MiB of memory, and there are 7.8MiB for the batches of model wide-0: all models together, and in a swap both of them, may take half of memory.budget: batches of 41 rows fit`, 192},
+		{"wide/load", `"max_size": 4096`, 413, `batching.max_size: 4096 rows in each of 2 batches, with 1 workers, would take 768.0MiB of memory, but 7.8MiB are left for the batches of model wide-0: all models together, and in a swap both of them, may take half of memory.budget: batches of 41 rows fit`, 192},
 		{"wide/load", `"max_size": 26`, 200, `"wide-0"`, 27 * 192},
 		{"wide/load", `"max_size": 25`, 413, `batches of 15 rows fit`, 27 * 192},
 		{"wide/load", `"max_size": 26`, 200, `"wide-0"`, 27 * 192}, // shared
@@ -83,7 +83,7 @@ func TestBatchesAreOfTheMemoryBudget(t *testing.T) {
 	}
 }
 
-// Loads at once share what there is, and none takes the other's.
+// Concurrent loads share the available memory, and none takes the memory of another.
 func TestLoadsAtOnceShareTheBudget(t *testing.T) {
 	const models = 6
 	cfg := server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Memory: config.Memory{Budget: 16 << 20}}
@@ -123,10 +123,10 @@ func TestLoadsAtOnceShareTheBudget(t *testing.T) {
 	}
 }
 
-// A request gets what the model's configuration has, and otherwise no more than
-// any may ask for.
+// A request may use what the model's configuration sets, and otherwise no more than any
+// request may.
 func TestRequestsAreBounded(t *testing.T) {
-	long, err := config.ParseModel("long=identity,limits.run=1h,batching.max_delay=2m")
+	long, err := config.ParseModel("long=identity,limits.run=1h,batching.kind=soft,batching.max_delay=2m")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,9 +141,9 @@ func TestRequestsAreBounded(t *testing.T) {
 		{"plain", `"max_delay": "61s"`, 400, "max_delay: 1m1s is more than the 1m that"},
 		{"plain", `"instances": 65`, 400, "instances: 65 is more than the 64"},
 		{"plain", `"max_size": 4097`, 400, "batching.max_size: 4097 is not between 1 and 4096"},
-		{"plain", `"batching.buffers": 1000`, 400, "batching.buffers: comes from the server's configuration only"},
-		{"plain", `"limits.start": "1h"`, 400, "limits.start: comes from the server's configuration only"},
-		{"plain", `"max_flows": 1`, 400, "max_flows: comes from the server's configuration only"},
+		{"plain", `"batching.buffers": 1000`, 400, "batching.buffers: can only be set in the server's configuration"},
+		{"plain", `"limits.start": "1h"`, 400, "limits.start: can only be set in the server's configuration"},
+		{"plain", `"max_flows": 1`, 400, "max_flows: can only be set in the server's configuration"},
 		{"long", `"limits.run": "1h"`, 200, `"long"`},
 		{"long", `"limits.run": "61m"`, 400, "more than the 1h that"},
 		{"long", `"batching.max_delay": "90s"`, 200, "long-0"},

@@ -19,10 +19,10 @@ import (
 	"millrace/workers"
 )
 
-// observer joins the hooks of the server's parts to metrics and logs.
+// observer connects the hooks of the server's parts to metrics and logs.
 type observer struct {
 	metrics *tracing.Metrics
-	log     *slog.Logger // failures of one kind come at most once a second
+	log     *slog.Logger // failures of one kind are logged at most once a second
 	limiter *tracing.Limiter
 	logFile *tracing.LogFile // nil = none
 }
@@ -39,7 +39,7 @@ func newObserver(s *Server) (*observer, error) {
 		Groups:   func() []workers.GroupStats { return s.models.Snapshot() },
 		Memory:   s.memory.Stats,
 		Adapters: s.measure,
-		Streams:  s.ownStreams,
+		Streams:  s.serverStreams,
 		Accepted: s.limit.Stats,
 	})
 	return o, nil
@@ -68,26 +68,23 @@ func (s *Server) measure() ingest.Metrics {
 	return m
 }
 
-// ownStreams are the figures of the streams that the server reads itself.
-func (s *Server) ownStreams() streams.Stats {
-	for _, a := range s.adapters {
-		if a, ok := a.(interface{ Stats() streams.Stats }); ok {
-			return a.Stats()
-		}
+// serverStreams returns the statistics of the server streams.
+func (s *Server) serverStreams() streams.Stats {
+	if s.streams == nil {
+		return streams.Stats{}
 	}
-	return streams.Stats{}
+	return s.streams.Stats()
 }
 
-// unobserved are the routes that say nothing of the models' use.
+// unobserved reports whether requests of a route are left out of the metrics, because
+// they do not use a model.
 func unobserved(route string) bool {
 	return route == "/metrics" || strings.Contains(route, "health")
 }
 
-// routes registers what must stand in front of the adapters' routes: the
-// measurement of each request, and the metrics where they have no address of
-// their own.
-func (o *observer) routes(app *fiber.App, here bool) {
-	ended := o.metrics.Requests("http", tracing.HTTPClass)
+// routes registers what must come before the adapters' routes: the measurement of each
+// request, and the metrics when they have no address of their own.
+func (o *observer) routes(app *fiber.App, ended tracing.RequestHook, here bool) {
 	app.Use(func(c *fiber.Ctx) error {
 		begun := time.Now()
 		if err := c.Next(); err != nil {
@@ -101,7 +98,7 @@ func (o *observer) routes(app *fiber.App, here bool) {
 		}
 		status, version := c.Response().StatusCode(), ""
 		if status < http.StatusBadRequest {
-			version = strings.Clone(c.Params("version")) // one that exists: clients cannot invent labels
+			version = strings.Clone(c.Params("version")) // only a version that exists, so that clients cannot make labels
 		}
 		ended(route, version, status, time.Since(begun), c.Request().Header.ContentLength(), c.Response().Header.ContentLength())
 		return nil
@@ -119,7 +116,7 @@ func (o *observer) routes(app *fiber.App, here bool) {
 	})
 }
 
-// metricsServer serves the metrics at an address of their own.
+// metricsServer serves the metrics at their own address.
 type metricsServer struct {
 	addr  string
 	limit *accept.Limit

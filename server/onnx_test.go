@@ -179,8 +179,8 @@ func floatsOf(r *stream.Result) map[string][]float32 {
 	return out
 }
 
-// The face detector answers the same by REST, WebSocket and the Go call: what a
-// plain reading of its tensors gives.
+// The face detector returns the same by REST, WebSocket and the Go API: the result of a
+// simple reading of its tensors.
 func TestFacesOnEveryPath(t *testing.T) {
 	pictures, _ := filepath.Glob(fixtures + "/*.jpg")
 	if len(pictures) == 0 {
@@ -266,8 +266,8 @@ func post(t *testing.T, s *server.Server, model string, picture []byte) (int, []
 	return r.StatusCode, b.Bytes()
 }
 
-// What a configuration says of a model that the model is not ends the start, and
-// says what the model is.
+// A configuration that does not fit its model ends the start, and the error describes
+// the model.
 func TestConfigurationsThatDoNotFitTheModel(t *testing.T) {
 	dir := t.TempDir()
 	for name, model := range map[string][]byte{"mlp": onnxfile.MLP(4, 8, 3, 2), "cnn": onnxfile.CNN(64, 48)} {
@@ -279,7 +279,7 @@ func TestConfigurationsThatDoNotFitTheModel(t *testing.T) {
 		name, model string
 		want        []string
 	}{
-		{"a picture for an MLP", "source: DIR/mlp.onnx\n    input: image", []string{"input.image", "input x of model m has the shape [4]", "is no picture"}},
+		{"a picture for an MLP", "source: DIR/mlp.onnx\n    input: image", []string{"input.image", "input x of model m has the shape [4]", "is not a picture"}},
 		{"boxes of an MLP", "source: DIR/mlp.onnx\n    output: boxes", []string{"output.boxes", "y FP32 [3]"}},
 		{"boxes of a name that is not there", "source: DIR/mlp.onnx\n    output: {boxes: {boxes: corners}}", []string{"output.boxes.boxes", "corners", "y FP32 [3]"}},
 		{"labels that are missing", "source: DIR/cnn.onnx\n    input: image\n    output: {labels: DIR/labels.txt, classify: {}}", []string{"output.labels", "labels.txt", "no such file"}},

@@ -12,10 +12,14 @@ import (
 
 	"millrace/ingest"
 	"millrace/ingest/native"
+	"millrace/ingest/streams"
 	"millrace/internal/accept"
 	"millrace/internal/codec"
 	"millrace/internal/httpd"
+	"millrace/stream"
 	"millrace/stream/buf"
+	"millrace/stream/coded"
+	"millrace/tracing"
 	"millrace/workers"
 	"millrace/workers/onnx"
 
@@ -25,7 +29,7 @@ import (
 	_ "millrace/workers/motion"
 )
 
-// Server is one inference server. New makes it, Run runs it once.
+// Server is one inference server. New returns it, Run runs it once.
 type Server struct {
 	cfg     Config
 	version string
@@ -36,11 +40,13 @@ type Server struct {
 	observe *observer
 
 	adapters  []ingest.Interface
-	listeners []Listener // that were taken
+	listeners []Listener // on which it listens
 	closers   []func() error
-	http      *httpd.Server // under the HTTP adapters; nil: off
+	http      *httpd.Server                  // of the HTTP adapters; nil when it is off
+	streams   *streams.Adapter               // nil: off
+	requests  map[string]tracing.RequestHook // of the listeners that count requests, by name
 
-	tls   *tls.Config   // nil: not encrypted
+	tls   *tls.Config   // nil when not encrypted
 	limit *accept.Limit // of all listeners together
 
 	ready    chan struct{}
@@ -49,8 +55,8 @@ type Server struct {
 	started  atomic.Bool
 }
 
-// New checks the configuration and opens the listeners, so that what is wrong
-// with them is said at once. Models are loaded by Run.
+// New checks the configuration and opens the listeners, so that errors in them are
+// returned at once. Run loads the models.
 func New(cfg Config) (*Server, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -58,7 +64,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, version: cfg.Version, memory: buf.NewPool(cfg.Memory.Budget),
-		ready: make(chan struct{}), limit: &accept.Limit{Max: cfg.Limits.MaxConnections},
+		ready: make(chan struct{}), requests: map[string]tracing.RequestHook{}, limit: &accept.Limit{Max: cfg.Limits.MaxConnections},
 	}
 	var err error
 	if s.tls, err = loadTLS(cfg.TLS, ownNames(cfg.Hosts)); err != nil {
@@ -80,7 +86,7 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// abandon takes down a server that did not start.
+// abandon stops a server that did not start.
 func (s *Server) abandon() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -91,10 +97,9 @@ func (s *Server) abandon() {
 	s.observe.close()
 }
 
-// Run loads the models and serves until ctx ends, then drains: no new streams
-// are opened, waiting frames end as draining, frames in flight are answered. It
-// returns nil after a drain that was complete. A model that cannot be loaded
-// ends the server with its error.
+// Run loads the models and serves until ctx ends, then drains: no new streams are
+// opened, waiting frames end as draining, frames in flight are answered. It returns nil
+// after a complete drain. When a model cannot be loaded, Run ends with the error.
 func (s *Server) Run(ctx context.Context) error {
 	if s.started.Swap(true) {
 		return errors.New("server: Run was called before")
@@ -103,7 +108,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer stop()
 	var wg sync.WaitGroup
 	failed := make(chan error, len(s.adapters))
-	for _, a := range s.adapters { // first, so that probes are answered while models load
+	for _, a := range s.adapters { // before the models, so that probes are answered while those are loaded
 		wg.Go(func() {
 			if err := a.Serve(serving, backend{s}); err != nil {
 				failed <- fmt.Errorf("%s: %w", a.Name(), err)
@@ -146,20 +151,26 @@ func (s *Server) load(ctx context.Context) error {
 			_, err = s.models.LoadConfig(ctx, m, true)
 		}
 		if err != nil {
-			return fmt.Errorf("models[%d]: %w", i, err)
+			return within(fmt.Sprintf("models[%d]", i), err)
 		}
 	}
 	return nil
 }
 
-// drain ends in the order that loses nothing: clients are told, then models end, so
-// that every frame has its ending while its connection still stands, then the
+// within names the entry of the configuration that err is about.
+func within(entry string, err error) error {
+	var e *stream.Error
+	if errors.As(err, &e) {
+		return coded.Within(entry, err)
+	}
+	return fmt.Errorf("%s: %w", entry, err)
+}
+
+// drain ends the parts in the order in which no ending is lost: clients are told, then
+// the models end, so that every frame ends while its connection is still open, then the
 // adapters.
 func (s *Server) drain(stop func(), adapters *sync.WaitGroup) error {
 	s.draining.Store(true)
-	if s.http != nil {
-		s.http.Drain()
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Drain)
 	defer cancel()
 	until, _ := ctx.Deadline()
@@ -171,7 +182,7 @@ func (s *Server) drain(stop func(), adapters *sync.WaitGroup) error {
 	err := s.models.Close(ctx)
 	stop()
 	ended := make(chan struct{})
-	go func() { // ends with the adapters; each bounds its own drain
+	go func() { // ends with the adapters, each of which bounds its own drain
 		adapters.Wait()
 		close(ended)
 	}()
@@ -206,5 +217,5 @@ func (s *Server) Native() *native.Client { return s.native }
 // Models returns the manager, for programs that load models themselves.
 func (s *Server) Models() *workers.Manager { return s.models }
 
-// Memory returns the pool that frames travel in.
+// Memory returns the pool from which frames are leased.
 func (s *Server) Memory() *buf.Pool { return s.memory }

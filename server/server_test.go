@@ -84,7 +84,13 @@ func TestServesAndDrains(t *testing.T) {
 		t.Errorf("%v", r.Outputs)
 	}
 	r.Release()
-	if code, body := get(t, s, "/metrics"); code != 200 || !strings.Contains(body, `millrace_frames_total{model="echo",outcome="result",version="1"} 1`) ||
+	for path, want := range map[string]int{"/v2/models/find/versions/1": 200, "/v2/models/find/versions/9": 404} {
+		if code, body := get(t, s, path); code != want {
+			t.Errorf("%s: %d %s", path, code, body)
+		}
+	}
+	if code, body := get(t, s, "/metrics"); code != 200 || !strings.Contains(body, `http_request_duration_seconds_count{endpoint="/v2/models/:model/versions/:version",status="2xx",version="1"} 1`) ||
+		!strings.Contains(body, `http_request_duration_seconds_count{endpoint="/v2/models/:model/versions/:version",status="4xx",version=""} 1`) || !strings.Contains(body, `millrace_frames_total{model="echo",outcome="result",version="1"} 1`) ||
 		!strings.Contains(body, `http_request_duration_seconds_count{endpoint="/v2/models/:model",status="2xx",version=""} 1`) {
 		t.Errorf("metrics: %d %s", code, body)
 	}
@@ -99,7 +105,7 @@ func TestServesAndDrains(t *testing.T) {
 	}
 }
 
-func TestAModelThatDoesNotLoadEndsTheStart(t *testing.T) {
+func TestFailedModelEndsTheStart(t *testing.T) {
 	s, err := server.New(server.Config{HTTP: "127.0.0.1:0", GRPC: "off", Models: []workers.Config{
 		{Name: "cost", Source: "delay", Params: stream.Params{"fixed": "soon"}},
 	}})
@@ -111,7 +117,7 @@ func TestAModelThatDoesNotLoadEndsTheStart(t *testing.T) {
 	}
 }
 
-func TestATakenAddressIsSaidAtOnce(t *testing.T) {
+func TestAddressInUseFailsAtOnce(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -23,9 +23,8 @@ import (
 	"millrace/stream"
 )
 
-// soakStreams are the server's own streams in a soak: one of the configuration
-// that stays, and others that requests add and remove, of cameras that are never
-// well for long.
+// soakStreams are the server streams in a soak: one of the configuration that stays,
+// and others that requests add and remove, of cameras that fail often.
 type soakStreams struct {
 	*soaking
 	cameras [2]*flapping
@@ -131,7 +130,7 @@ func (k *soakStreams) until(name string, d time.Duration, ok func(*soakReport) b
 	}
 }
 
-// troubles is what becomes of the cameras.
+// troubles makes the cameras fail and work again.
 func (k *soakStreams) troubles(rng *rand.Rand) {
 	k.cameras[rng.IntN(len(k.cameras))].trouble(rng)
 	<-time.After(time.Duration(rng.IntN(400)) * time.Millisecond)
@@ -174,7 +173,7 @@ func (k *soakStreams) churn(rng *rand.Rand) {
 	leave()
 }
 
-// whole has a video with an end analysed: each of its frames has one ending.
+// whole runs a stream from a video with an end: each of its frames has one ending.
 func (k *soakStreams) whole(rng *rand.Rand) {
 	name := fmt.Sprintf("c%d", k.made.Add(1))
 	body := fmt.Sprintf(`{"name":%q,"source":%q,"model":%q,"policy":%q}`, name, k.clip, [...]string{"find", "m"}[rng.IntN(2)], [...]string{"latest", "every"}[rng.IntN(2)])
@@ -188,7 +187,7 @@ func (k *soakStreams) whole(rng *rand.Rand) {
 	k.call("DELETE", "/"+name, "", 204)
 }
 
-// viewers watch the stream that stays, its results or its pictures, and leave.
+// viewers watch the stream that stays, its results or its pictures, and disconnect.
 func (k *soakStreams) viewers(rng *rand.Rand) {
 	ctx, leave := context.WithTimeout(k.t.Context(), time.Duration(rng.IntN(1500))*time.Millisecond)
 	defer leave()
@@ -207,7 +206,7 @@ func (k *soakStreams) viewers(rng *rand.Rand) {
 	}
 }
 
-// watch reads results until there were n, the stream is over, or ctx is.
+// watch reads results until there were n, or the stream or ctx has ended.
 func (k *soakStreams) watch(ctx context.Context, name string, n int) {
 	q, err := http.NewRequestWithContext(ctx, "GET", k.s.URL("http")+"/v2/streams/"+name+"/results", nil)
 	if err != nil {
@@ -305,5 +304,5 @@ func (k *soakStreams) lines(file string) {
 	}
 }
 
-// soakPatience bounds every wait; none should come near it.
+// soakPatience is the time-out of every wait; none should come near it.
 const soakPatience = 90 * time.Second

@@ -28,11 +28,10 @@ import (
 
 var soakFor = flag.Duration("soak", 30*time.Second, "how long TestSoak takes")
 
-// TestSoak has clients of all kinds come and go, politely and not, while workers
-// panic and die, models are loaded and unloaded, and streams of the server's own
-// watch cameras that fail in every way. Whoever stays has every frame answered;
-// in the end nothing is left that was not there before. `make soak` gives it half
-// an hour.
+// TestSoak runs clients of all kinds that connect and disconnect, in order and not,
+// while workers panic and break, models are loaded and unloaded, and server streams
+// watch cameras that fail in every way. Clients that stay get every frame answered; at
+// the end nothing is left that was not there before. `make soak` gives it half an hour.
 func TestSoak(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes -soak")

@@ -72,6 +72,7 @@ streams:
 		`millrace_stream_frames_total{outcome="error",stream="door"} 0`,
 		`millrace_stream_watchers{stream="door"} 1`,
 		`millrace_stream_result_age_seconds_count{stream="door"} `,
+		`millrace_goroutines{group="streams_stream"} 1`,
 	} {
 		if code != 200 || !strings.Contains(metrics, words) {
 			t.Errorf("metrics: %d, without %s", code, words)
@@ -88,7 +89,7 @@ streams:
 	}
 }
 
-// TestStreamFaults has each mistake named with its line and key.
+// TestStreamFaults checks that each mistake is reported with its line and key.
 func TestStreamFaults(t *testing.T) {
 	for text, want := range map[string]string{
 		"- {source: a.mp4, model: m}":                                                                                      "streams[0].name: ",

@@ -24,8 +24,8 @@ import (
 	"millrace/stream"
 )
 
-// loadTLS returns what listeners need, nil when TLS is off. names are those that a
-// certificate of our own is for.
+// loadTLS returns the TLS configuration of listeners, or nil when TLS is off. names are
+// the names for a certificate that the server makes.
 func loadTLS(c config.TLS, names []string) (*tls.Config, error) {
 	if !c.On() {
 		return nil, nil
@@ -43,29 +43,29 @@ func loadTLS(c config.TLS, names []string) (*tls.Config, error) {
 	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: files.get}, nil
 }
 
-// keyPair is a certificate in files, which whoever renews it replaces.
+// keyPair is a certificate in files, which may be replaced while the server runs.
 type keyPair struct {
 	cert, key string
 
-	mu     sync.Mutex
-	loaded *tls.Certificate
-	mod    time.Time
-	looked time.Time
+	mu      sync.Mutex
+	loaded  *tls.Certificate
+	mod     time.Time
+	checked time.Time
 }
 
-// lookEvery bounds how often the files are looked at.
-const lookEvery = 10 * time.Second
+// checkInterval is the time between two checks of the files.
+const checkInterval = 10 * time.Second
 
-// get is tls.Config.GetCertificate. Files that cannot be read, while one is being
-// replaced, say, leave the certificate as it was.
+// get is tls.Config.GetCertificate. When the files cannot be read, for example while
+// one is being replaced, the certificate stays as it was.
 func (k *keyPair) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := time.Now()
-	if k.loaded != nil && now.Sub(k.looked) < lookEvery {
+	if k.loaded != nil && now.Sub(k.checked) < checkInterval {
 		return k.loaded, nil
 	}
-	k.looked = now
+	k.checked = now
 	st, err := os.Stat(k.cert)
 	if err == nil && k.loaded != nil && st.ModTime().Equal(k.mod) {
 		return k.loaded, nil
@@ -85,11 +85,11 @@ func (k *keyPair) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 
 const (
 	ownLasts = 365 * 24 * time.Hour
-	ownLeast = 7 * 24 * time.Hour // one with less time left is made anew
+	ownLeast = 7 * 24 * time.Hour // one that is valid for less is replaced
 )
 
-// ownCertificate returns files with a certificate for the names, made if there is
-// none yet: it is kept, so that whoever has accepted it once need not do so again.
+// ownCertificate returns files with a certificate for the names. It is made if there is
+// none yet, and kept, so that users who have accepted it need not do so again.
 func ownCertificate(names []string) (cert, key string, err error) {
 	if cert, err = SelfSignedFile(); err != nil {
 		return "", "", err
@@ -109,8 +109,8 @@ func ownCertificate(names []string) (cert, key string, err error) {
 	return cert, key, errors.Join(os.WriteFile(key, keyPEM, 0o600), os.WriteFile(cert, certPEM, 0o644))
 }
 
-// SelfSignedFile is where servers of this user with tls.self_signed keep their
-// certificate: a client of the same user can trust what it finds there.
+// SelfSignedFile returns the file in which servers of this user with tls.self_signed
+// keep their certificate, which clients of the same user can therefore trust.
 func SelfSignedFile() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -119,7 +119,8 @@ func SelfSignedFile() (string, error) {
 	return filepath.Join(cache, "millrace", "tls", "cert.pem"), nil
 }
 
-// covers says whether the certificate is good for all the names, and some time.
+// covers reports whether the certificate is valid for all the names, and for long
+// enough.
 func covers(c *x509.Certificate, names []string) bool {
 	return c != nil && time.Until(c.NotAfter) > ownLeast && !slices.ContainsFunc(names, func(n string) bool { return c.VerifyHostname(n) != nil })
 }
@@ -158,10 +159,10 @@ func makeCertificate(names []string, now time.Time) (certPEM, keyPEM []byte, err
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), nil
 }
 
-// ownNames are the names and addresses that this machine may be asked by.
+// ownNames returns the names and addresses by which clients may address this machine.
 func ownNames(hosts []string) []string {
 	names := []string{"localhost"}
-	if h, err := os.Hostname(); err == nil && h != "" {
+	if h, _ := os.Hostname(); h != "" {
 		names = append(names, h)
 	}
 	for _, h := range hosts {
@@ -174,12 +175,16 @@ func ownNames(hosts []string) []string {
 	return slices.Compact(names)
 }
 
-// Addresses are the IP addresses of this machine, but for link-local ones.
+// Addresses returns the IP addresses of this machine, without link-local ones.
 func Addresses() (out []string) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {
 		return []string{"127.0.0.1"}
 	}
+	return addressesOf(all)
+}
+
+func addressesOf(all []net.Addr) (out []string) {
 	for _, a := range all {
 		if n, ok := a.(*net.IPNet); ok && !n.IP.IsLinkLocalUnicast() {
 			out = append(out, n.IP.String())
@@ -188,14 +193,14 @@ func Addresses() (out []string) {
 	return out
 }
 
-// Fingerprint is the SHA-256 of the certificate that clients are shown, as
-// browsers print it; "" when TLS is off.
+// Fingerprint returns the SHA-256 of the certificate that clients get, in the form of
+// browsers; "" when TLS is off.
 func (s *Server) Fingerprint() string {
 	if s.tls == nil {
 		return ""
 	}
 	c, err := s.tls.GetCertificate(nil)
-	if err != nil || len(c.Certificate) == 0 {
+	if err != nil {
 		return ""
 	}
 	sum := sha256.Sum256(c.Certificate[0])

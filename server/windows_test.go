@@ -96,7 +96,7 @@ func fp32(vs ...float32) []byte { return stream.AppendFloat32(nil, vs...) }
 
 const full = 1 << 15 // pcm16 in FP32
 
-// end stops a server and looks whether all memory came back.
+// end stops a server and checks that all memory was released.
 func endOf(t *testing.T, s *server.Server, stop func() error) {
 	t.Helper()
 	if err := stop(); err != nil {
@@ -162,7 +162,7 @@ func TestSoundAndRowsInWindowsOverV1(t *testing.T) {
 		{"after a gap", func() []byte { return media(wire.KindAudio, wire.PCMFloat, wire.FlagDiscontinuity, seq, fp32(6, 7, 8)) }, "filling"},
 		{"on", func() []byte { return media(wire.KindAudio, wire.PCMFloat, 0, seq, fp32(9)) }, "[6 7 8 9] 3"},
 		{"no rows of it", func() []byte { return media(wire.KindTensor, wire.Tensors, 0, seq, rowsOf("[1,2]", 4, 5)) },
-			"error inputs.x.shape: is [1 2], model mirror wants [4], with a batch axis in front of it if you like (-1 = any)"},
+			"error inputs.x.shape: is [1 2], model mirror wants [4], optionally with a batch axis in front (-1 = any)"},
 		{"still on", func() []byte { return media(wire.KindAudio, wire.PCMFloat, 0, seq, fp32(10, 11)) }, "[8 9 10 11] 5"},
 		{"flushed", func() []byte {
 			if err := c.WriteMessage(websocket.TextMessage, []byte(`{"type":"flush","sid":1}`)); err != nil {
@@ -197,7 +197,7 @@ func endingMessage(t *testing.T, c *websocket.Conn) []byte {
 	}
 }
 
-// A request of its own brings whole windows, as tensors or as sound.
+// A one-shot request has whole windows, as tensors or as sound.
 func TestWholeWindowsByRequest(t *testing.T) {
 	s, stop := run(t, mirror(t, "window.hop=2,batching.max_size=4"))
 	defer func() { endOf(t, s, stop) }()
@@ -284,8 +284,8 @@ func TestPicturesInWindows(t *testing.T) {
 	}
 }
 
-// Many live streams whose windows are dropped all the time: those that are
-// answered have no gap, and every piece has its ending.
+// Many live streams whose windows are dropped all the time: those that are answered
+// have no gap, and every frame has its ending.
 func TestManyStreamsOfSound(t *testing.T) {
 	s, stop := run(t, mirror(t, "window.hop=3,batching.max_size=8,instances=2"))
 	defer func() { endOf(t, s, stop) }()
@@ -347,10 +347,10 @@ func TestManyStreamsOfSound(t *testing.T) {
 
 func TestWindowsThatDoNotFitTheModel(t *testing.T) {
 	for settings, want := range map[string]string{
-		"window.length=5": "models[0]: load mirror: window.length: is 5, and input x of model mirror has 4",
+		"window.length=5": "models[0].window.length: is 5, but input x of model mirror has 4",
 		"window.hop=-1":   "mirror.window.hop: -1 is not between 1 and 16777216",
-		"window.size=3":   "mirror.window.size: is no setting: there are hop, length",
-		"input.image.width=2,input.image.layout=NCHW,window.length=2": "window.length: is 2, and input x of model mirror has 3",
+		"window.size=3":   "mirror.window.size: is not a setting: there are hop, length",
+		"input.image.width=2,input.image.layout=NCHW,window.length=2": "window.length: is 2, but input x of model mirror has 3",
 	} {
 		of := "instances=1"
 		if strings.Contains(settings, "image") {

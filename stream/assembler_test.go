@@ -7,28 +7,28 @@ import (
 	"millrace/stream"
 )
 
-// completesNothing is the CaptureUS of a frame that gaps makes no request of.
+// completesNothing is the CaptureUS of a frame of which gaps makes no request.
 const completesNothing = 1
 
 // gaps assembles the frames of a model: most are requests, some complete nothing.
-// It counts how often it was told of a discontinuity.
+// It counts how often it was reset.
 type gaps struct{ resets int }
 
 func (g *gaps) NewAssembler(*stream.Model, bool) stream.Assembler { return g }
 
-func (g *gaps) Whole(f *stream.Frame) bool { return f.CaptureUS != completesNothing }
+func (g *gaps) IsRequest(f *stream.Frame) bool { return f.CaptureUS != completesNothing }
 
-func (g *gaps) Assemble(r *stream.Request) (int, stream.Params, error) {
-	r.Lease.Release()
-	r.Lease, r.Payload = nil, nil
-	return 0, stream.Params{"empty": true}, nil
+func (g *gaps) Assemble(f *stream.Frame) (int, *stream.Assembled, stream.Params, error) {
+	f.Lease.Release()
+	f.Lease, f.Payload = nil, nil
+	return 0, nil, stream.Params{"empty": true}, nil
 }
 
 func (g *gaps) Reset() { g.resets++ }
 
 func (g *gaps) Adopt(*stream.Model) bool { return false }
 
-// assembled is m with an assembler.
+// assembled returns m with an assembler.
 func assembled(m *stream.Model) *stream.Model {
 	other := *m
 	other.Name, other.Assembly = "assembled "+m.Name, &gaps{}
@@ -38,7 +38,7 @@ func assembled(m *stream.Model) *stream.Model {
 func empty(f *stream.Frame) { f.CaptureUS = completesNothing }
 
 // A frame that completes no request is answered in its turn, in Latest too, where it
-// ends no frame before it.
+// does not end older frames.
 func TestFrameThatCompletesNothing(t *testing.T) {
 	for _, p := range []stream.Policy{latest, every} {
 		b := newBench(assembled(anything), p)
@@ -61,12 +61,12 @@ func TestFrameThatCompletesNothing(t *testing.T) {
 		r1.Unbind()
 		r3.Unbind()
 		b.Close(stream.ByClient)
-		b.over(t)
+		b.checkFinished(t)
 	}
 }
 
-// The assembler hears of everything behind which frames do not follow on those
-// before, and of a refusal in Latest only: in Every the frame is sent again.
+// The assembler is reset by everything after which frames do not follow on those
+// before, and by a refusal in Latest only: in Every the frame is sent again.
 func TestAssemblerIsReset(t *testing.T) {
 	submit := func(b *bench) { _ = b.offer(must) }
 	for _, c := range []struct {
@@ -83,7 +83,7 @@ func TestAssemblerIsReset(t *testing.T) {
 		{"flush", stream.Every, 1, func(b *bench) { b.Flush() }},
 		{"lost frame", stream.Every, 1, func(b *bench) { _ = b.SubmitEnded(stream.Frame{}, b.now, stream.Undecoded, nil) }},
 		{"idle", stream.Every, 1, func(b *bench) { b.DropIdleState(1 << 62) }},
-		{"swap", stream.Every, 1, func(b *bench) { b.Move(&endpoint{}, anything) }},
+		{"swap", stream.Every, 1, func(b *bench) { b.Move(&queue{}, anything) }},
 		{"close", stream.Every, 1, func(b *bench) { b.Close(stream.ByClient) }},
 	} {
 		m := assembled(anything)
@@ -96,15 +96,15 @@ func TestAssemblerIsReset(t *testing.T) {
 	}
 }
 
-// What was assembled for a model is not run by one that cannot use it.
+// What was assembled for a model is not run by a model that cannot use it.
 func TestAssembledFramesOfAnotherModel(t *testing.T) {
 	b := newBench(assembled(anything), every)
 	_ = b.offer()
 	r := b.take(t)
 	_ = b.offer()
-	b.ep = &endpoint{}
+	b.ep = &queue{}
 	next := assembled(anything)
-	next.Assembly = nothingWhole{}
+	next.Assembly = allAssembled{}
 	b.Move(b.ep, next)
 	b.check(t)
 	answer(b.mem, r)
@@ -116,15 +116,17 @@ func TestAssembledFramesOfAnotherModel(t *testing.T) {
 	}
 }
 
-// nothingWhole has every frame assembled.
-type nothingWhole struct{}
+// allAssembled is an assembler that lets no frame be a request by itself.
+type allAssembled struct{}
 
-func (nothingWhole) NewAssembler(*stream.Model, bool) stream.Assembler { return nothingWhole{} }
+func (allAssembled) NewAssembler(*stream.Model, bool) stream.Assembler { return allAssembled{} }
 
-func (nothingWhole) Whole(*stream.Frame) bool { return false }
+func (allAssembled) IsRequest(*stream.Frame) bool { return false }
 
-func (nothingWhole) Assemble(*stream.Request) (int, stream.Params, error) { return 0, nil, nil }
+func (allAssembled) Assemble(*stream.Frame) (int, *stream.Assembled, stream.Params, error) {
+	return 0, nil, nil, nil
+}
 
-func (nothingWhole) Reset() {}
+func (allAssembled) Reset() {}
 
-func (nothingWhole) Adopt(*stream.Model) bool { return false }
+func (allAssembled) Adopt(*stream.Model) bool { return false }

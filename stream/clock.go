@@ -8,8 +8,8 @@ type Instant int64
 
 var start = time.Now()
 
-// Now reads the clock. Logic takes the Instant as an argument; only the edges
-// of the system call Now.
+// Now reads the clock. Most code takes an Instant as an argument; only code that
+// receives input or runs timers calls Now.
 func Now() Instant { return Instant(time.Since(start)) }
 
 // Sub returns i-j.

@@ -2,8 +2,7 @@ package stream
 
 import "millrace/stream/coded"
 
-// Code and Error are those of package coded, which the packages below this one
-// share.
+// Code and Error are those of package coded, which packages below this one use too.
 type (
 	// Code classifies every error that a client can see.
 	Code = coded.Code

@@ -1,21 +1,21 @@
 package stream
 
-// Update changes the policy of a running stream: fields of p that are set
-// replace those in force, for frames submitted from now on. The mode cannot
-// change, for it decides the order of what is in flight. After a change to a smaller
-// window, frames that the larger one had room for are still accepted: they may be on
-// their way. Errors: InvalidArgument, and Conflict for another mode.
+// Update changes the policy of a running stream: fields of p that are set replace those
+// in force, for frames submitted from now on. The mode cannot change, because the order
+// of frames in flight depends on it. After a change to a smaller window, frames that
+// the larger one had room for are still accepted, since the client may have sent them
+// already. Errors: InvalidArgument, and Conflict for another mode.
 func (s *Stream) Update(p Policy) error {
 	return s.change(p, func() Policy { return s.policy })
 }
 
-// Replace is Update for a whole policy: fields of p that are not set take the
-// model's defaults, as when a stream is opened, but for the mode.
+// Replace is Update for a whole policy: fields of p that are not set take the model's
+// defaults, as when a stream is opened. The mode stays when p has none.
 func (s *Stream) Replace(p Policy) error {
 	return s.change(p, func() Policy { return s.model.Policy })
 }
 
-// change puts p in force. Fields that are not set are those of defaults, which is
+// change makes p the policy. Fields that are not set are those of defaults, which is
 // called with mu held.
 func (s *Stream) change(p Policy, defaults func() Policy) error {
 	if err := p.Validate(); err != nil {
@@ -41,9 +41,9 @@ func (s *Stream) change(p Policy, defaults func() Policy) error {
 	return nil
 }
 
-// Pause stops binding frames to batches. Frames wait: in Latest the newest, in Every
-// as many as the window holds. Those that became too old meanwhile are dropped after
-// Resume.
+// Pause stops binding frames to batches. Frames wait: in Latest the newest, in Every as
+// many as the window allows. Frames that became too old during the pause are dropped
+// after Resume.
 func (s *Stream) Pause() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,7 +55,7 @@ func (s *Stream) Resume() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.paused = false
-	if s.token == idle && len(s.waiting) > 0 {
+	if s.token == notQueued && len(s.waiting) > 0 {
 		s.requeue()
 	}
 }

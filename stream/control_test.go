@@ -27,7 +27,7 @@ func TestPauseHoldsFrames(t *testing.T) {
 	}
 	b.Close(stream.ByClient)
 	b.check(t, "0 result", "1 result")
-	b.over(t)
+	b.checkFinished(t)
 }
 
 func TestPausedStreamEnds(t *testing.T) {
@@ -38,7 +38,7 @@ func TestPausedStreamEnds(t *testing.T) {
 	b.Close(stream.ByClient)
 	b.Resume()
 	b.check(t, "0 drop superseded", "1 drop closed")
-	b.over(t)
+	b.checkFinished(t)
 }
 
 func TestFlush(t *testing.T) {
@@ -48,7 +48,7 @@ func TestFlush(t *testing.T) {
 	}
 	r := b.take(t)
 	b.Flush()
-	b.check(t) // in turn: behind the one in flight
+	b.check(t) // in turn: after the one in flight
 	answer(b.mem, r)
 	r.Unbind()
 	b.check(t, "0 result", "1 drop flushed", "2 drop flushed")
@@ -59,7 +59,7 @@ func TestFlush(t *testing.T) {
 	b.Close(stream.ByClient)
 	b.Flush()
 	b.check(t, "0 result", "1 drop flushed", "2 drop flushed", "3 result")
-	b.over(t)
+	b.checkFinished(t)
 }
 
 func TestUpdate(t *testing.T) {
@@ -80,11 +80,11 @@ func TestUpdate(t *testing.T) {
 	_ = b.offer()
 	b.Close(stream.ByClient)
 	b.check(t, "1 drop rate", "0 drop closed")
-	b.over(t)
+	b.checkFinished(t)
 }
 
-// A smaller window takes nothing back: what the larger one had room for when it
-// went is accepted, and from there on no more than the smaller one holds.
+// After a change to a smaller window, as many frames are accepted as the larger one had
+// room for, and after those no more than the smaller one allows.
 func TestSmallerWindow(t *testing.T) {
 	end := func(b *bench) {
 		r := b.take(t)
@@ -95,7 +95,7 @@ func TestSmallerWindow(t *testing.T) {
 	_ = b.offer()
 	end(b)
 	_ = b.offer()
-	for _, n := range []int{2, 3, 1, 2} { // the larger one in between grants no more
+	for _, n := range []int{2, 3, 1, 2} { // the larger one in between allows no more
 		if err := b.Update(stream.Policy{Window: n}); err != nil {
 			t.Fatal(err)
 		}
@@ -118,7 +118,7 @@ func TestSmallerWindow(t *testing.T) {
 		t.Errorf("with two in flight: %v", err)
 	}
 	b.Close(stream.ByClient)
-	b.over(t)
+	b.checkFinished(t)
 
 	b = newBench(anything, stream.Policy{Mode: stream.Latest, Window: 3})
 	_ = b.offer(must)
@@ -131,10 +131,10 @@ func TestSmallerWindow(t *testing.T) {
 		}
 	}
 	b.Close(stream.ByClient)
-	b.over(t)
+	b.checkFinished(t)
 }
 
-// What Replace leaves open is the model's again.
+// Fields that Replace does not set are the model's again.
 func TestReplace(t *testing.T) {
 	m := *anything
 	m.Policy = stream.Policy{Mode: stream.Every, MaxAge: time.Minute, Window: 7}
@@ -158,5 +158,5 @@ func TestReplace(t *testing.T) {
 	_ = b.offer()
 	b.Close(stream.ByClient)
 	b.check(t, "0 drop superseded", "1 drop closed")
-	b.over(t)
+	b.checkFinished(t)
 }

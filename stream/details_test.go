@@ -91,7 +91,7 @@ func TestOpaqueFrames(t *testing.T) {
 	}
 }
 
-func TestWhatModelsSayOfThemselves(t *testing.T) {
+func TestBatchedAndKeepsState(t *testing.T) {
 	for _, c := range []struct {
 		m              stream.Model
 		batched, keeps bool
@@ -130,12 +130,12 @@ func TestTensorData(t *testing.T) {
 	}
 }
 
-// Head tells the nearest deadline of all that wait, and nothing while none may be
-// taken.
+// Head returns the nearest deadline of all frames that wait, and nothing while none may
+// be taken.
 func TestHead(t *testing.T) {
 	b := newBench(anything, every)
 	if _, ok := b.Head(); ok {
-		t.Error("the head of an empty mailbox")
+		t.Error("an empty mailbox has a head")
 	}
 	within := func(d time.Duration) func(*stream.Frame) { return func(f *stream.Frame) { f.Deadline = d } }
 	first := b.now
@@ -151,10 +151,10 @@ func TestHead(t *testing.T) {
 	}
 	b.Pause()
 	if _, ok := b.Head(); ok {
-		t.Error("the head of a paused stream")
+		t.Error("a paused stream has a head")
 	}
 	b.Close(stream.ByClient)
-	b.over(t)
+	b.checkFinished(t)
 }
 
 // A stream queues a token when a frame waits, and only then.
@@ -175,7 +175,7 @@ func TestTokensAreForFramesThatWait(t *testing.T) {
 		}
 	}
 	b.Close(stream.ByClient)
-	b.over(t)
+	b.checkFinished(t)
 }
 
 func TestAStaleFrameDoesNotHoldUpTheNext(t *testing.T) {
@@ -191,7 +191,7 @@ func TestAStaleFrameDoesNotHoldUpTheNext(t *testing.T) {
 	r.Unbind()
 	b.check(t, "0 drop stale", "1 result")
 	b.Close(stream.ByClient)
-	b.over(t)
+	b.checkFinished(t)
 }
 
 func TestSupersededFramesDoNotWait(t *testing.T) {
@@ -203,11 +203,11 @@ func TestSupersededFramesDoNotWait(t *testing.T) {
 		t.Errorf("%d frames, %d rows wait", f, r)
 	}
 	b.Close(stream.ByClient)
-	b.over(t)
+	b.checkFinished(t)
 }
 
 // A frame may come a quarter of an interval early; after a pause of more than one
-// interval the rate counts anew.
+// interval the rate starts again.
 func TestRate(t *testing.T) {
 	const ms = time.Millisecond
 	for name, c := range map[string]struct {
@@ -230,23 +230,23 @@ func TestRate(t *testing.T) {
 			}
 		}
 		b.Close(stream.ByClient)
-		b.over(t)
+		b.checkFinished(t)
 	}
 	b := newBench(anything, stream.Policy{Mode: stream.Every, Window: 8, MaxFPS: 1})
 	_ = b.offer()
 	for i, p := range []stream.Policy{{Window: 9}, {MaxFPS: 2}} {
 		_ = b.Update(p)
-		_ = b.offer() // the rate counts on; another rate begins anew
+		_ = b.offer() // the same rate continues; another one starts again
 		if c := b.Counts(); c.Drops != 1 {
 			t.Errorf("after update %d: %+v", i, c)
 		}
 	}
 	b.Close(stream.ByClient)
-	b.over(t)
+	b.checkFinished(t)
 }
 
-// In Latest, frames that are answered without a run wait for those before them: so
-// many, and no more.
+// In Latest, frames that are answered without a run wait for those before them; their
+// number is bounded.
 func TestEndingsThatWaitAreBounded(t *testing.T) {
 	b := newBench(assembled(anything), latest)
 	_ = b.offer()
@@ -263,7 +263,7 @@ func TestEndingsThatWaitAreBounded(t *testing.T) {
 	answer(b.mem, r)
 	r.Unbind()
 	b.Close(stream.ByClient)
-	b.over(t)
+	b.checkFinished(t)
 }
 
 func TestFramesThatEndedBefore(t *testing.T) {
@@ -276,16 +276,16 @@ func TestFramesThatEndedBefore(t *testing.T) {
 	}
 	b.check(t, "0 drop memory", "1 error unsupported")
 	b.Close(stream.ByClient)
-	b.over(t)
+	b.checkFinished(t)
 	lease, _ := b.mem.Copy([]byte("x"))
 	if err := b.SubmitEnded(stream.Frame{Seq: 2, Lease: lease}, b.now, stream.Memory, nil); err == nil || b.mem.Stats().Leases != 0 {
 		t.Errorf("%v, %+v", err, b.mem.Stats())
 	}
 }
 
-// Parameters of the stream are those of the frames that bring none.
+// Frames without parameters have those of the stream.
 func TestParams(t *testing.T) {
-	b := &bench{ep: &endpoint{}, sink: &sink{}, mem: buf.NewPool(0), now: 1e9}
+	b := &bench{ep: &queue{}, sink: &sink{}, mem: buf.NewPool(0), now: 1e9}
 	b.Stream = stream.New(anything, b.ep, b.sink, stream.Options{Policy: every, Params: stream.Params{"of": "the stream"}})
 	_ = b.offer()
 	_ = b.offer(func(f *stream.Frame) { f.Params = stream.Params{"of": "the frame"} })
@@ -306,17 +306,17 @@ func TestParams(t *testing.T) {
 		r.Unbind()
 	}
 	b.Close(stream.ByClient)
-	b.over(t)
+	b.checkFinished(t)
 }
 
-// A result is wanted until it is there, or nobody is who could take it.
+// A result is wanted until it has been made, or until nobody can receive it.
 func TestWanted(t *testing.T) {
 	for why, want := range map[stream.CloseReason]bool{stream.ByClient: true, stream.ByDrain: true, stream.ClientGone: false, stream.SlowConsumer: false} {
 		b := newBench(anything, every)
 		_ = b.offer()
 		r := b.take(t)
 		if !r.Wanted() {
-			t.Error("an open stream's")
+			t.Error("the result of an open stream is not wanted")
 		}
 		b.Close(why)
 		if r.Wanted() != want {
@@ -324,14 +324,14 @@ func TestWanted(t *testing.T) {
 		}
 		answer(b.mem, r)
 		if r.Wanted() {
-			t.Errorf("%s: wanted when it is there", why)
+			t.Errorf("%s: still wanted after the result", why)
 		}
 		r.Unbind()
-		b.over(t)
+		b.checkFinished(t)
 	}
 }
 
-// A request that holds no token keeps both states to itself.
+// A request that does not hold the token keeps both states to itself.
 func TestStatesOfARequestAlone(t *testing.T) {
 	b := newBench(anything, every)
 	_ = b.offer()
@@ -340,7 +340,7 @@ func TestStatesOfARequestAlone(t *testing.T) {
 	note := func(v any) { released += v.(string) }
 	r.SetState("w", note)
 	r.SetStageState("s", note)
-	r.DetachState() // has nothing of the stream's to take
+	r.DetachState() // the stream has no state to take
 	if r.State() != "w" || r.StageState() != "s" || b.Kept() != nil {
 		t.Errorf("%v, %v, the stream keeps %v", r.State(), r.StageState(), b.Kept())
 	}
@@ -350,20 +350,20 @@ func TestStatesOfARequestAlone(t *testing.T) {
 		t.Errorf("released %q", released)
 	}
 	b.Close(stream.ByClient)
-	b.over(t)
+	b.checkFinished(t)
 
 	b = newBench(stateful("s"), every)
 	_ = b.offer()
 	r = b.take(t)
-	r.SetState("w", nil) // nothing to be done at the end
+	r.SetState("w", nil) // nothing to release at the end
 	answer(b.mem, r)
-	r.DetachState() // too late: the next frame may have it
+	r.DetachState() // too late: the next frame may have the state
 	if b.Kept() != "w" {
 		t.Errorf("the stream keeps %v", b.Kept())
 	}
 	r.Unbind()
 	b.Close(stream.ByClient)
-	b.over(t)
+	b.checkFinished(t)
 }
 
 func TestIdleSince(t *testing.T) {
@@ -372,39 +372,38 @@ func TestIdleSince(t *testing.T) {
 	r := b.take(t)
 	r.SetState("w", nil)
 	if b.DropIdleState(math.MaxInt64) {
-		t.Error("while a frame is in flight")
+		t.Error("dropped while a frame is in flight")
 	}
 	answer(b.mem, r)
 	r.Unbind()
 	ended := r.Result().Timing.Done
 	if b.DropIdleState(ended - 1) {
-		t.Error("active since")
+		t.Error("dropped although active since")
 	}
 	if !b.DropIdleState(ended) || b.DropIdleState(ended) {
-		t.Error("idle since, once")
+		t.Error("not dropped exactly once")
 	}
 	b.Close(stream.ByClient)
-	b.over(t)
+	b.checkFinished(t)
 }
 
-// pairs assembles each frame with a copy of it before, as a request of two rows.
+// pairs makes a request of two rows of each frame: a copy of it, and the frame.
 type pairs struct {
 	mem   *buf.Pool
 	adopt bool
 }
 
 func (p *pairs) NewAssembler(*stream.Model, bool) stream.Assembler { return p }
-func (p *pairs) Whole(*stream.Frame) bool                          { return false }
+func (p *pairs) IsRequest(*stream.Frame) bool                      { return false }
 func (p *pairs) Reset()                                            {}
 func (p *pairs) Adopt(*stream.Model) bool                          { return p.adopt }
-func (p *pairs) Assemble(r *stream.Request) (int, stream.Params, error) {
-	before, err := p.mem.Copy(r.Payload)
-	r.Assembled = &stream.Assembled{Frames: []stream.Frame{{Lease: before, Payload: before.Bytes()}, r.Frame}}
-	return 2, nil, err
+func (p *pairs) Assemble(f *stream.Frame) (int, *stream.Assembled, stream.Params, error) {
+	before, err := p.mem.Copy(f.Payload)
+	return 2, &stream.Assembled{Frames: []stream.Frame{{Lease: before, Payload: before.Bytes()}, *f}}, nil, err
 }
 
-// What was assembled for one model is run by the next if that is right for it, and
-// its memory goes with the request.
+// What was assembled for one model is run by the next if that can use it, and its
+// memory is released with the request.
 func TestAssembledRequestsMove(t *testing.T) {
 	for _, c := range []struct {
 		adopt bool
@@ -433,6 +432,6 @@ func TestAssembledRequestsMove(t *testing.T) {
 			b.check(t, "0 result")
 		}
 		b.Close(stream.ByClient)
-		b.over(t)
+		b.checkFinished(t)
 	}
 }

@@ -1,9 +1,9 @@
-// Package stream is the vocabulary of Millrace: Frame, Tensor, Request, Result,
-// Stream, Sink, Policy, Code, Reason and model metadata. Every other package
-// speaks these words and no synonyms.
+// Package stream defines the vocabulary of Millrace: Frame, Tensor, Request, Result,
+// Stream, Sink, Policy, Code, Reason and model metadata. Every other package uses these
+// words and no synonyms.
 //
-// It owns the life of a frame between its acceptance and its one ending: the
-// mailbox, the order of results, freshness and the accounting. It must not know
-// of protocols, queues, batches, windows or workers: a stream feeds an Endpoint, and
-// an Assembler makes requests of frames that are none by themselves.
+// It owns a frame from its acceptance to its one ending: the mailbox, the order of
+// results, freshness and the accounting. It must not know of protocols, batches,
+// windows or workers: a stream puts its token into a Queue, and an Assembler makes
+// requests of frames that are not requests by themselves.
 package stream

@@ -1,6 +1,6 @@
 package stream
 
-// Kept is the stream's state, whoever asks.
+// Kept returns the stream's state, also to a caller that may not use it.
 func (s *Stream) Kept() any {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -52,7 +52,7 @@ func ParseCodec(name string) (Codec, error) {
 	return 0, Errorf(InvalidArgument, "codec", "%q is not a codec: want auto, opaque, jpeg, png, webp, rgb24, nv12, pcm16, pcmf32 or tensor", name)
 }
 
-// Picture says whether the codec is a still picture or a raw video frame, which
+// Picture reports whether the codec is a still picture or a raw video frame, which
 // a model with an image input takes.
 func (c Codec) Picture() bool {
 	switch c {
@@ -66,20 +66,20 @@ func (c Codec) Picture() bool {
 // until it is bound to a batch.
 type Frame struct {
 	Seq           uint64        // the client's number, or counted by the adapter
-	CaptureUS     int64         // the client's clock in microseconds, echoed verbatim; 0 = not told
+	CaptureUS     int64         // the client's clock in microseconds, echoed verbatim; 0 = not given
 	Codec         Codec         // how Payload is coded
 	Must          bool          // must be processed: never superseded, overtaken or dropped as stale
-	Discontinuity bool          // it does not follow on the frame before it
+	Discontinuity bool          // the frame does not follow on the frame before it
 	Width         int           // pixels, needed for RGB24 and NV12, otherwise 0
 	Height        int           // pixels
-	Region        Region        // the part of the picture that is wanted; zero = all of it
+	Region        Region        // the part of the picture to look at; zero = all of it
 	Deadline      time.Duration // from receipt; 0 = the stream's policy
 	Payload       []byte        // the coded bytes, in Lease's memory; nil when Inputs are given
 	Inputs        []Tensor      // named tensors, in Lease's memory
 	Params        Params        // parameters for the model, or nil
 	Trace         TraceID       // taken from the client, or zero
 	Parent        SpanID        // the client's span, or zero
-	Sampled       bool          // whether the client's trace is sampled
+	Sampled       bool          // the client's trace is sampled
 	Lease         *buf.Buf      // the memory under Payload and Inputs; nil when the garbage collector owns it
 }
 

@@ -21,8 +21,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// endpoint is a queue of tokens. It is safe for concurrent use.
-type endpoint struct {
+// queue is a queue of tokens. It is safe for concurrent use.
+type queue struct {
 	mu         sync.Mutex
 	tokens     []*stream.Stream
 	affinities []any
@@ -30,11 +30,11 @@ type endpoint struct {
 	waiting    int
 	ended      int
 	detached   int
-	looks      int // calls of Waiting(0)
+	looks      int // calls of AddWaiting(0)
 	faults     []string
 }
 
-func (e *endpoint) Enqueue(s *stream.Stream, affinity any) {
+func (e *queue) Enqueue(s *stream.Stream, affinity any) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, x := range e.tokens {
@@ -48,24 +48,24 @@ func (e *endpoint) Enqueue(s *stream.Stream, affinity any) {
 	e.tokens, e.affinities, e.last = append(e.tokens, s), append(e.affinities, affinity), affinity
 }
 
-func (e *endpoint) Waiting(n int) {
+func (e *queue) AddWaiting(n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.waiting += n; e.waiting < 0 {
-		e.faults = append(e.faults, "fewer than no frames wait")
+		e.faults = append(e.faults, "a negative number of frames waits")
 	}
 	if n == 0 {
 		e.looks++
 	}
 }
 
-func (e *endpoint) Ended(*stream.Request) {
+func (e *queue) Ended(*stream.Request) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.ended++
 }
 
-func (e *endpoint) Detach(s *stream.Stream) {
+func (e *queue) Detach(s *stream.Stream) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.detached++; e.detached > 1 {
@@ -78,8 +78,8 @@ func (e *endpoint) Detach(s *stream.Stream) {
 	}
 }
 
-// pop takes the oldest token out, as a gatherer does.
-func (e *endpoint) pop() *stream.Stream {
+// pop takes the oldest token out, as a worker does.
+func (e *queue) pop() *stream.Stream {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.tokens) == 0 {
@@ -90,13 +90,13 @@ func (e *endpoint) pop() *stream.Stream {
 	return s
 }
 
-func (e *endpoint) queued() int {
+func (e *queue) queued() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return len(e.tokens)
 }
 
-// sink keeps what it was pushed, as text: "seq outcome reason".
+// sink keeps the text of what was pushed: "seq outcome reason".
 type sink struct {
 	mu     sync.Mutex
 	log    []string
@@ -135,10 +135,10 @@ func (k *sink) lines() []string {
 	return append([]string(nil), k.log...)
 }
 
-// bench is one stream with everything around it.
+// bench is one stream with its queue, sink and memory.
 type bench struct {
 	*stream.Stream
-	ep   *endpoint
+	ep   *queue
 	sink *sink
 	mem  *buf.Pool
 	now  stream.Instant
@@ -146,7 +146,7 @@ type bench struct {
 }
 
 func newBench(m *stream.Model, p stream.Policy) *bench {
-	b := &bench{ep: &endpoint{}, sink: &sink{}, mem: buf.NewPool(0), now: 1e9}
+	b := &bench{ep: &queue{}, sink: &sink{}, mem: buf.NewPool(0), now: 1e9}
 	b.Stream = stream.New(m, b.ep, b.sink, stream.Options{Policy: p})
 	return b
 }
@@ -168,7 +168,7 @@ func (b *bench) offer(edit ...func(*stream.Frame)) error {
 	return err
 }
 
-// take does what a gatherer does with the oldest token.
+// take does what a worker does with the oldest token.
 func (b *bench) take(t testing.TB) *stream.Request {
 	t.Helper()
 	if b.ep.pop() == nil {
@@ -183,7 +183,7 @@ func (b *bench) take(t testing.TB) *stream.Request {
 
 func must(f *stream.Frame) { f.Must = true }
 
-// unknown makes a frame that the any model does not take.
+// unknown makes a frame that the model "any" does not take.
 func unknown(f *stream.Frame) { f.Codec, f.Inputs = stream.Tensors, nil }
 
 func answer(mem *buf.Pool, r *stream.Request) bool {
@@ -193,7 +193,7 @@ func answer(mem *buf.Pool, r *stream.Request) bool {
 
 var anything = &stream.Model{Name: "any", Any: true, Ragged: true, MaxBatch: 4}
 
-// check wants the pushed lines, the totals and no fault.
+// check fails unless the pushed lines are want, and the totals add up without faults.
 func (b *bench) check(t *testing.T, want ...string) {
 	t.Helper()
 	if got := b.sink.lines(); fmt.Sprint(got) != fmt.Sprint(want) {
@@ -204,8 +204,8 @@ func (b *bench) check(t *testing.T, want ...string) {
 	}
 }
 
-// over wants a finished stream that left nothing behind.
-func (b *bench) over(t *testing.T) {
+// checkFinished fails unless the stream has finished and everything was released.
+func (b *bench) checkFinished(t *testing.T) {
 	t.Helper()
 	for s := b.ep.pop(); s != nil; s = b.ep.pop() {
 		s.ReleaseToken()
@@ -217,7 +217,7 @@ func (b *bench) over(t *testing.T) {
 	}
 	c := b.Counts()
 	if c.Accepted != c.Results+c.Drops+c.Errors || int(c.Accepted) != b.ep.ended {
-		t.Fatalf("%+v, %d endings told", c, b.ep.ended)
+		t.Fatalf("%+v, %d endings reported", c, b.ep.ended)
 	}
 	if b.ep.detached != 1 || b.ep.waiting != 0 || len(b.sink.done) != 1 || len(b.ep.faults) > 0 {
 		t.Fatalf("detached %d times, %d wait, done %v, %v", b.ep.detached, b.ep.waiting, b.sink.done, b.ep.faults)

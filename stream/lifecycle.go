@@ -1,8 +1,8 @@
 package stream
 
-// Close ends the stream: frames that wait are dropped, frames in flight finish
-// and are still pushed, then the sink's Done is called and Finished is closed.
-// Only the first call counts.
+// Close ends the stream: frames that wait are dropped, frames in flight finish and are
+// still pushed, then the sink's Done is called and Finished is closed. Only the first
+// call has an effect.
 func (s *Stream) Close(why CloseReason) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -15,7 +15,7 @@ func (s *Stream) Close(why CloseReason) {
 	s.close(why, Dropped, Closed, nil)
 }
 
-// CloseWith closes the stream with waiting frames ending as err: on unload, and
+// CloseWith closes the stream and ends waiting frames with err: after an unload, and
 // when no worker is left.
 func (s *Stream) CloseWith(why CloseReason, err error) {
 	s.mu.Lock()
@@ -38,20 +38,6 @@ func (s *Stream) close(why CloseReason, o Outcome, reason Reason, err error) {
 	s.finishIfDone()
 }
 
-func (s *Stream) finishIfDone() {
-	if s.closed == "" || len(s.order) > 0 || s.finishedLocked() {
-		return
-	}
-	s.states.drop()
-	if s.token == queued {
-		s.endpoint.Waiting(0) // have the queue looked at: its place comes back with the token
-	} else {
-		s.endpoint.Detach(s)
-	}
-	s.sink.Done(s.closed)
-	close(s.finished)
-}
-
 func (s *Stream) closedError() error {
 	switch s.closed {
 	case ByUnload:
@@ -62,17 +48,17 @@ func (s *Stream) closedError() error {
 	return Errorf(Conflict, "", "the stream is closed (%s)", s.closed)
 }
 
-// Move makes the stream feed ep, of model m, from now on: a swap. A queued token is
-// queued with ep again, and the caller discards it from the old queue. It returns
-// false, and changes nothing, when the stream has finished.
-func (s *Stream) Move(ep Endpoint, m *Model) bool {
+// Move makes the stream feed q, of model m, from now on, when a model is swapped. A
+// queued token is queued with q again, and the caller removes it from the old queue. It
+// returns false, and changes nothing, when the stream has finished.
+func (s *Stream) Move(q Queue, m *Model) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.finishedLocked() {
 		return false
 	}
 	s.notifyWaiting(-len(s.waiting))
-	s.endpoint, s.model = ep, m
+	s.queue, s.model = q, m
 	adopted := s.assembler != nil && s.assembler.Adopt(m)
 	if !adopted {
 		s.resetAssembler()
@@ -95,17 +81,17 @@ func (s *Stream) Move(ep Endpoint, m *Model) bool {
 	}
 	s.affinity = nil
 	if s.token == queued {
-		s.token = idle
+		s.token = notQueued
 	}
-	if n > 0 && s.token == idle && !s.paused {
+	if n > 0 && s.token == notQueued && !s.paused {
 		s.requeue()
 	}
 	s.notifyWaiting(n)
 	return true
 }
 
-// DropIdleState releases the state, and what the assembler keeps, of a stream that
-// has been idle since before the given moment, and reports whether it did.
+// DropIdleState releases the state and the assembler's memory of a stream that has been
+// idle since before the given moment, and reports whether it did.
 func (s *Stream) DropIdleState(before Instant) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,18 +103,18 @@ func (s *Stream) DropIdleState(before Instant) bool {
 	return true
 }
 
-// SetAffinity says which worker has the stream's state, for models with affinity:
-// Endpoint.Enqueue gets it. It does nothing when the stream has moved from ep.
-func (s *Stream) SetAffinity(ep Endpoint, worker any) {
+// SetAffinity says which worker has the stream's state, for models with affinity: it is
+// passed to Queue.Enqueue. It does nothing when the stream no longer feeds q.
+func (s *Stream) SetAffinity(q Queue, worker any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.endpoint == ep {
+	if s.queue == q {
 		s.affinity = worker
 	}
 }
 
-// ClearAffinity lets any worker take the stream if the given one has its state,
-// which is lost.
+// ClearAffinity lets any worker take the stream if its state was in the given worker,
+// and releases that state, which is lost.
 func (s *Stream) ClearAffinity(worker any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,13 +1,7 @@
 package stream
 
-import "hash/maphash"
-
-// classes is a seed that no client knows: two shapes of one class would be laid
-// out in one batch.
-var classes = maphash.MakeSeed()
-
-// TensorSpec describes one input or output of a model. A dimension of -1 may
-// vary. The shape leaves the batch axis out.
+// TensorSpec describes one input or output of a model. A dimension of -1 is variable.
+// The shape does not include the batch axis.
 type TensorSpec struct {
 	Name     string
 	Datatype Datatype
@@ -28,131 +22,81 @@ type ImageSpec struct {
 	Std    [3]float32 `yaml:"std" unset:"1" help:"one number or three"`
 }
 
-// Model is what a loaded model says of itself. It does not change while the
-// model is loaded.
+// Model describes a loaded model. It does not change while the model is loaded.
 type Model struct {
-	Name     string // the endpoint
+	Name     string // by which clients call it: its endpoint
 	Version  string
 	Platform string // the worker kind
 	Inputs   []TensorSpec
 	Outputs  []TensorSpec
 	Image    *ImageSpec // Inputs[0] as a picture, or nil
-	Assembly Assembly   // makes its input of a stream's frames; nil when each frame is a request
+	Assembly Assembly   // makes requests of a stream's frames; nil when each frame is a request
 	Any      bool       // takes any inputs as they come (identity, delay)
 	Ragged   bool       // batches are views of the requests' own tensors, not one contiguous tensor
 	Stateful bool       // keeps state per stream: one frame of a stream in flight, in order
-	Affinity bool       // the state lives in one worker: a stream stays with it
+	Affinity bool       // the state lives in one worker: the stream's frames run on it only
 	Fixed    bool       // the batch axis is fixed: short batches are padded
 	MaxBatch int        // rows, >= 1
 	Policy   Policy     // defaults of its streams
 }
 
-// Batched says whether requests carry a batch axis in front of Shape.
+// Batched reports whether requests carry a batch axis in front of Shape.
 func (m *Model) Batched() bool { return !m.Any && m.MaxBatch > 1 }
 
-// KeepsState says whether something of a stream is kept from one frame to the next.
+// KeepsState reports whether something of a stream is kept from one frame to the next.
 func (m *Model) KeepsState() bool { return m.Stateful || m.Assembly != nil }
 
-// Check says whether the model takes f, and returns how many rows of a batch it
-// needs and the class of batch it can join: frames of one class have equal
-// shapes. Any tensor's own data must already fit its shape (Tensor.CheckSize).
-func (m *Model) Check(f *Frame) (rows int, class uint64, err error) {
-	if f.Region != (Region{}) {
-		if err = m.checkRegion(f); err != nil {
-			return 0, 0, err
-		}
-	}
-	if m.Any {
-		return m.checkAny(f)
-	}
-	if f.Codec != Tensors {
-		if m.Image == nil {
-			if f.Codec == Opaque && len(m.Inputs) == 1 && m.Inputs[0].Datatype == Bytes {
-				return 1, 0, nil
-			}
-			return 0, 0, Errorf(Unsupported, "codec", "model %s takes tensors, not %s frames: see its inputs at /v2/models/%s", m.Name, f.Codec, m.Name)
-		}
-		if !f.Codec.Picture() {
-			return 0, 0, Errorf(Unsupported, "codec", "model %s takes pictures, not %s: send jpeg, png, webp, rgb24 or nv12", m.Name, f.Codec)
-		}
-		return 1, 0, nil
-	}
-	return m.checkTensors(f)
-}
-
-// checkRegion refuses a region of what has no pixels, or none that the model sees.
-func (m *Model) checkRegion(f *Frame) error {
-	if !m.Any && m.Image != nil && f.Codec.Picture() {
+// newAssembler returns the assembler of a stream of m, or nil when it needs none.
+func (m *Model) newAssembler(oneShot bool) Assembler {
+	if m.Assembly == nil {
 		return nil
 	}
-	return Errorf(Unsupported, "roi", "is cut out of pictures for models that see pixels: model %s with a frame of %s does not. Leave the region out", m.Name, f.Codec)
+	return m.Assembly.NewAssembler(m, oneShot)
 }
 
-func (m *Model) checkAny(f *Frame) (int, uint64, error) {
-	if f.Codec == Tensors && len(f.Inputs) == 0 {
-		return 0, 0, Errorf(InvalidArgument, "inputs", "is empty: send at least one tensor")
-	}
-	return 1, 0, nil
+// Assembly makes the assemblers of a model whose requests are not single frames. The
+// implementation that cuts windows is in package stream/window.
+type Assembly interface {
+	// NewAssembler returns the assembler of one stream of m. The frames of a one-shot
+	// stream are independent of each other.
+	NewAssembler(m *Model, oneShot bool) Assembler
 }
 
-func (m *Model) checkTensors(f *Frame) (rows int, class uint64, err error) {
-	if len(f.Inputs) > len(m.Inputs) {
-		return 0, 0, Errorf(InvalidArgument, "inputs", "%d tensors, model %s has %d", len(f.Inputs), m.Name, len(m.Inputs))
-	}
-	for i := range m.Inputs {
-		spec := &m.Inputs[i]
-		t := find(f.Inputs, spec.Name)
-		if t == nil {
-			return 0, 0, Errorf(InvalidArgument, "inputs", "%q is missing", spec.Name)
-		}
-		if t.Datatype != spec.Datatype {
-			return 0, 0, Errorf(InvalidArgument, "inputs."+t.Name+".datatype", "is %s, model %s wants %s", t.Datatype, m.Name, spec.Datatype)
-		}
-		n, dims, ok := split(t.Shape, spec.Shape)
-		if !ok {
-			return 0, 0, Errorf(InvalidArgument, "inputs."+t.Name+".shape", "is %v, model %s wants %v, with a batch axis in front of it if you like (-1 = any)", t.Shape, m.Name, spec.Shape)
-		}
-		if i > 0 && n != rows {
-			return 0, 0, Errorf(InvalidArgument, "inputs."+t.Name+".shape", "has %d rows, the input before it %d", n, rows)
-		}
-		rows = n
-		for j, d := range dims {
-			if spec.Shape[j] < 0 && !m.Ragged {
-				class = maphash.Comparable(classes, [2]uint64{class, uint64(d)}) // over the free dimensions
-			}
-		}
-	}
-	if rows > m.MaxBatch {
-		return 0, 0, Errorf(InvalidArgument, "inputs.shape", "%d rows, model %s takes at most %d at once (batching.max_size)", rows, m.Name, m.MaxBatch)
-	}
-	if rows < 1 {
-		return 0, 0, Errorf(InvalidArgument, "inputs.shape", "has no rows")
-	}
-	return rows, class, nil
+// Assembler makes requests of the frames of one stream. It gets each frame before the
+// mailbox does, so that a dropped request leaves no gap in the input of later ones. The
+// stream calls it with the stream's lock held: an Assembler needs no lock, must not
+// block and must not call the stream.
+type Assembler interface {
+	// IsRequest reports whether f alone is a request, which needs no assembling.
+	IsRequest(f *Frame) bool
+	// Assemble adds f to the frames before it and makes f the input of the request, of
+	// that many rows, that it completes. parts are the other frames of the request, or
+	// nil; params are put into the result and are not written to. With 0 rows f
+	// completes no request: it is answered in its turn, without a run. After an error
+	// the assembler is empty and f is not part of any request. An error that wraps
+	// buf.ErrBudget drops the frame for want of memory.
+	Assemble(f *Frame) (rows int, parts *Assembled, params Params, err error)
+	// Reset forgets all frames so far: the next one is treated as the first.
+	Reset()
+	// Adopt reports whether what was assembled for the present model can be used by m.
+	// If so, the assembler continues for m.
+	Adopt(m *Model) bool
 }
 
-func find(ts []Tensor, name string) *Tensor {
-	for i := range ts {
-		if ts[i].Name == name {
-			return &ts[i]
-		}
-	}
-	return nil
+// Assembled is what an Assembler has made of several frames, or of parts of them.
+type Assembled struct {
+	Stride int     // bytes from one row of the only input to the next: rows may overlap
+	Frames []Frame // or the pictures of the only row, the oldest first; the last is the request's own
 }
 
-// split takes the batch axis off shape. Without one the tensor is one row.
-func split(shape, want []int) (rows int, dims []int, ok bool) {
-	rows, dims = 1, shape
-	if len(shape) == len(want)+1 {
-		rows, dims = shape[0], shape[1:]
+// release returns the frames' memory, except that of the last one, which the request
+// owns.
+func (a *Assembled) release() {
+	if a == nil || len(a.Frames) == 0 {
+		return
 	}
-	if len(dims) != len(want) {
-		return 0, nil, false
+	for _, f := range a.Frames[:len(a.Frames)-1] {
+		f.Lease.Release()
 	}
-	for i, d := range dims {
-		if d < 0 || want[i] >= 0 && d != want[i] {
-			return 0, nil, false
-		}
-	}
-	return rows, dims, true
+	a.Frames = nil
 }

@@ -12,8 +12,8 @@ import (
 	"millrace/stream"
 )
 
-// reference says what a stream should do, with one list of frames and nothing
-// kept that could be computed from it.
+// reference computes what a stream should do from one list of frames; it keeps nothing
+// that can be computed from the list.
 type reference struct {
 	mode   stream.Mode
 	window int
@@ -29,18 +29,18 @@ type entry struct {
 	deadline stream.Instant
 	phase    phase
 	ending   string // once it has one
-	empty    bool   // it completed no request: its result is none of a run
+	empty    bool   // it completed no request: its result is not of a run
 	parts    int    // emitted and not pushed
 	request  *stream.Request
-	running  bool // a batch holds it still
+	running  bool // a batch still holds it
 }
 
 type phase int
 
 const (
-	waits phase = iota
-	flies       // bound
-	ended       // not pushed
+	waits    phase = iota
+	inFlight       // bound
+	ended          // not pushed
 	pushed
 )
 
@@ -61,7 +61,7 @@ func (m *reference) push(e *entry) {
 	e.phase = pushed
 }
 
-// turn is the frames that are not pushed yet.
+// turn returns the frames that are not pushed yet.
 func (m *reference) turn() (out []*entry) {
 	for _, e := range m.frames {
 		if e.phase != pushed {
@@ -103,7 +103,7 @@ func (m *reference) deliver() {
 	}
 }
 
-// machine drives a stream and its reference with the same steps.
+// machine runs a stream and its reference through the same steps.
 type machine struct {
 	*bench
 	ref    *reference
@@ -213,7 +213,7 @@ func (m *machine) take(t *rapid.T) {
 	case want == nil || r == nil || r.Seq != want.seq:
 		t.Fatalf("took %v, want %v", r, want)
 	}
-	want.phase, want.request, want.running, want.model = flies, r, true, m.model
+	want.phase, want.request, want.running, want.model = inFlight, r, true, m.model
 	if m.model.Stateful {
 		if m.holder != nil {
 			t.Fatal("two frames of a stateful model in flight")
@@ -259,7 +259,7 @@ func (m *machine) finish(t *rapid.T) {
 	default:
 		counted = e.request.Fail(errors.New("no"))
 	}
-	if counted != (e.phase == flies) {
+	if counted != (e.phase == inFlight) {
 		t.Fatalf("frame %d: counted %v in phase %d", e.seq, counted, e.phase)
 	}
 	if m.holder == e {
@@ -274,7 +274,7 @@ func (m *machine) emit(t *rapid.T) {
 	e := m.pick(t)
 	l, _ := m.mem.Copy([]byte("part"))
 	ok := e.request.Emit(nil, l)
-	if ok != (e.phase == flies) {
+	if ok != (e.phase == inFlight) {
 		t.Fatalf("emitted %v in phase %d", ok, e.phase)
 	}
 	if ok {
@@ -286,27 +286,27 @@ func (m *machine) emit(t *rapid.T) {
 	}
 }
 
-// returned is the end of a run: the batch lets go of what it holds.
+// returned is the end of a run: the batch releases what it holds.
 func (m *machine) returned(t *rapid.T) {
 	e := m.pick(t)
-	if e.phase == flies {
+	if e.phase == inFlight {
 		t.Skip("not answered")
 	}
-	m.letGo(e)
+	m.unbind(e)
 }
 
-func (m *machine) letGo(e *entry) {
+func (m *machine) unbind(e *entry) {
 	e.request.Unbind()
 	e.running = false
 }
 
 func (m *machine) close(t *rapid.T) {
 	if rapid.IntRange(0, 9).Draw(t, "really") > 0 {
-		t.Skip("goes on")
+		t.Skip("continues")
 	}
 	ending := "drop closed"
 	if rapid.Bool().Draw(t, "by unload") {
-		m.CloseWith(stream.ByUnload, stream.Errorf(stream.Unloaded, "", "gone"))
+		m.CloseWith(stream.ByUnload, stream.Errorf(stream.Unloaded, "", "unloaded"))
 		ending = "error unloaded"
 	} else {
 		m.Close(stream.ClientGone)
@@ -323,20 +323,20 @@ func (m *machine) close(t *rapid.T) {
 func (m *machine) move(t *rapid.T) {
 	next := m.models[rapid.IntRange(0, len(m.models)-1).Draw(t, "model")]
 	if next == m.model {
-		t.Skip("there already")
+		t.Skip("already fed")
 	}
 	done := m.ref.closed && len(m.ref.turn()) == 0
 	old := m.ep
-	m.ep = &endpoint{ended: old.ended}
+	m.ep = &queue{ended: old.ended}
 	if moved := m.Move(m.ep, next); moved == done {
-		t.Fatalf("moved %v, over %v", moved, done)
+		t.Fatalf("moved %v, finished %v", moved, done)
 	}
 	if done {
 		m.ep = old
 		return
 	}
 	if old.waiting != 0 {
-		t.Fatalf("%d wait behind", old.waiting)
+		t.Fatalf("%d wait in the old queue", old.waiting)
 	}
 	m.ForgetToken(old)
 	m.model = next
@@ -351,7 +351,7 @@ func (m *machine) check(t *rapid.T) {
 	}
 	waiting := len(m.ref.in(waits))
 	if m.WaitingFrames() != waiting || m.WaitingRows() != waiting || m.ep.waiting != waiting {
-		t.Fatalf("%d frames, %d rows, %d told, want %d", m.WaitingFrames(), m.WaitingRows(), m.ep.waiting, waiting)
+		t.Fatalf("%d frames, %d rows, %d reported, want %d", m.WaitingFrames(), m.WaitingRows(), m.ep.waiting, waiting)
 	}
 	if n := m.ep.queued(); !m.ref.closed {
 		if want := waiting > 0 && m.holder == nil; want && n != 1 || m.holder != nil && n != 0 {
@@ -389,7 +389,7 @@ func (m *machine) check(t *rapid.T) {
 	}
 }
 
-func TestStreamKeepsToItsReference(t *testing.T) {
+func TestStreamMatchesItsReference(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := stream.Policy{
 			Mode:   rapid.SampledFrom([]stream.Mode{stream.Latest, stream.Every}).Draw(t, "mode"),
@@ -428,11 +428,11 @@ func TestStreamKeepsToItsReference(t *testing.T) {
 			}
 		}
 		for _, e := range m.running() {
-			if e.phase == flies {
+			if e.phase == inFlight {
 				e.request.Fail(errors.New("no"))
 				m.ref.end(e, "error internal")
 			}
-			m.letGo(e)
+			m.unbind(e)
 		}
 		m.check(t)
 		for s := m.ep.pop(); s != nil; s = m.ep.pop() {
@@ -447,7 +447,7 @@ func TestStreamKeepsToItsReference(t *testing.T) {
 			}
 		}
 		if m.ep.ended != len(m.ref.frames) {
-			t.Fatalf("%d endings told of %d", m.ep.ended, len(m.ref.frames))
+			t.Fatalf("%d endings reported of %d", m.ep.ended, len(m.ref.frames))
 		}
 	})
 }

@@ -94,13 +94,13 @@ func TestClassIsTheFreeDimensions(t *testing.T) {
 			}
 		}
 	}
-	// These two met under a hash that clients can compute.
+	// A hash that clients can compute gave these two one class.
 	if class(m, 2, 1191, 1) == class(m, 1, 1, (435*433)^(435*868)^2-1) {
-		t.Fatal("shapes can be made to meet")
+		t.Fatal("two shapes have one class")
 	}
 	m.Ragged = true
 	if class(m, 1, 2, 3) != class(m, 3, 2, 1) {
-		t.Fatal("ragged batches hold any shapes")
+		t.Fatal("shapes of ragged batches differ in class")
 	}
 }
 
@@ -153,8 +153,8 @@ func TestCheckSize(t *testing.T) {
 	}
 }
 
-// What CheckSize lets pass has as many elements as its shape says, no more and
-// no fewer, and no reader of it leaves its data.
+// A tensor that passes CheckSize has as many elements as its shape says, and no reader
+// of its elements reads beyond its data.
 func FuzzCheckSize(f *testing.F) {
 	f.Add("FP32", 2, 1, []byte("12345678"))
 	f.Add("BYTES", 1, 2, []byte("\x01\x00\x00\x00a\x00\x00\x00\x00"))
@@ -202,7 +202,7 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-// The policy of one-shot requests is checked for each of them.
+// The policy of one-shot requests is checked for each request.
 func TestPolicyOfOneShotsIsCheap(t *testing.T) {
 	p := stream.Policy{Mode: stream.Every, Window: 1}
 	if n := testing.AllocsPerRun(100, func() {

@@ -2,16 +2,16 @@ package stream
 
 import "slices"
 
-// endLocked ends r, which no batch holds, if nothing ended it before.
+// endLocked ends r, which is in no batch, unless it has ended before.
 func (s *Stream) endLocked(r *Request, o Outcome, why Reason, err error) {
-	if !r.state.CompareAndSwap(uint32(Pending), uint32(o)) {
+	if !r.outcome.CompareAndSwap(uint32(Pending), uint32(o)) {
 		return
 	}
 	r.result.Reason, r.result.Err = why, err
 	s.complete(r)
 }
 
-// ended is called once for each request, after its state was set.
+// ended is called once for each request, after its outcome was set.
 func (s *Stream) ended(r *Request) {
 	now := Now()
 	s.mu.Lock()
@@ -21,7 +21,7 @@ func (s *Stream) ended(r *Request) {
 	s.complete(r)
 }
 
-// complete fills the result in, counts it and pushes what is now in turn.
+// complete fills in r's result, counts it and pushes the endings whose turn has come.
 func (s *Stream) complete(r *Request) {
 	res := &r.result
 	res.Outcome = r.Outcome()
@@ -38,28 +38,42 @@ func (s *Stream) complete(r *Request) {
 	}
 	if r.holdsToken || r.detached {
 		r.holdsToken, r.detached = false, false
-		s.token = idle
+		s.token = notQueued
 		if res.Model != s.model {
-			s.states.drop() // the stream was moved while the old model's worker had its state
+			s.states.drop() // the stream was moved while the old model's worker was using its state
 		}
 	}
 	if !r.bound {
 		res.Model = s.model
 		r.Unbind()
 	}
-	s.endpoint.Ended(r)
+	s.queue.Ended(r)
 	if s.policy.Mode == Latest && !r.bound && res.Outcome != Answered {
 		s.pushAtOnce(r)
 	}
 	s.pushInTurn()
-	if s.token == idle && len(s.waiting) > 0 && s.closed == "" && !s.paused {
+	if s.token == notQueued && len(s.waiting) > 0 && s.closed == "" && !s.paused {
 		s.requeue()
 	}
 	s.finishIfDone()
 }
 
-// pushInTurn pushes the endings at the head of the order. In Latest a result of a
-// run ends the older frames that still run, so that it need not wait for them.
+func (s *Stream) finishIfDone() {
+	if s.closed == "" || len(s.order) > 0 || s.finishedLocked() {
+		return
+	}
+	s.states.drop()
+	if s.token == queued {
+		s.queue.AddWaiting(0) // makes a worker take the token out, which gives up the place
+	} else {
+		s.queue.Detach(s)
+	}
+	s.sink.Done(s.closed)
+	close(s.finished)
+}
+
+// pushInTurn pushes the endings at the head of the order. In Latest, the result of a
+// run ends older frames that are still running, so that it need not wait for them.
 func (s *Stream) pushInTurn() {
 	answered := -1
 	if s.policy.Mode == Latest {
@@ -81,14 +95,15 @@ func (s *Stream) pushInTurn() {
 	s.order = slices.Delete(s.order, 0, n)
 }
 
-// overtake ends an older frame in flight whose batch still runs. It fails when
-// the frame is ending at this moment and its worker waits for our lock: then
-// the frame is pushed in its turn, and what is behind it follows at once.
+// overtake drops an older frame whose batch is still running. It fails when the frame
+// is ending at this moment and its worker waits for the stream's lock: then the frame
+// is pushed in its turn, directly before the newer ones.
 //
-// Its worker may still be writing to the request, so only what was written
+// Its worker may still be writing to the request, so that only what was written under
+// the lock is read.
 // under the lock is read.
 func (s *Stream) overtake(o *Request) bool {
-	if !o.state.CompareAndSwap(uint32(Pending), uint32(Dropped)) {
+	if !o.outcome.CompareAndSwap(uint32(Pending), uint32(Dropped)) {
 		return false
 	}
 	s.counts.Drops++
@@ -97,14 +112,14 @@ func (s *Stream) overtake(o *Request) bool {
 	res.Seq, res.CaptureUS = o.Seq, o.CaptureUS
 	res.Timing.Received, res.Timing.Dequeued = o.Timing.Received, o.Timing.Dequeued
 	res.Trace = o.Trace
-	s.endpoint.Ended(o)
+	s.queue.Ended(o)
 	return true
 }
 
-// pushAtOnce pushes, in Latest, the drop or error of a frame that no batch holds: a
-// frame that was superseded, say, does not wait for those in flight.
+// pushAtOnce pushes, in Latest, the drop or error of a frame that is in no batch: a
+// superseded frame, for example, does not wait for those in flight.
 func (s *Stream) pushAtOnce(r *Request) {
-	i := len(s.order) - 1 // or close to it
+	i := len(s.order) - 1 // r is among the last
 	for s.order[i] != r {
 		i--
 	}

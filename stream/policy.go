@@ -9,7 +9,7 @@ import (
 	"millrace/internal/setting"
 )
 
-// Mode says what happens to frames when there are more of them than compute.
+// Mode says what happens to frames when there are more of them than the model can run.
 type Mode string
 
 // The modes.
@@ -20,19 +20,19 @@ const (
 	Every Mode = "every"
 )
 
-// Policy is what a stream wants of freshness and flow. The zero value of a
-// field means "the model's default", filled in by WithDefaults.
+// Policy is what a stream does when there are more frames than the model can run. The
+// zero value of a field means "the model's default", which WithDefaults fills in.
 type Policy struct {
-	Mode     Mode          `yaml:"policy" unset:"latest" words:"latest every" help:"what happens to frames when there are more of them than compute"`
-	MaxAge   time.Duration `yaml:"max_age_ms" unit:"ms" help:"a frame that would be answered older is dropped"`
-	Deadline time.Duration `yaml:"deadline_ms" unit:"ms" help:"the same, for each frame; the shorter one counts"`
-	MaxFPS   float64       `yaml:"max_fps" min:"0.001" max:"1e6" help:"frames that come sooner are dropped"`
-	Window   int           `yaml:"window" min:"1" max:"1024" help:"frames on their way at once"` // in Latest: advertised credits
+	Mode     Mode          `yaml:"policy" unset:"latest" words:"latest every" help:"what happens to frames when there are more of them than the model can run"`
+	MaxAge   time.Duration `yaml:"max_age_ms" unit:"ms" max:"3600000" help:"a frame that would be older than this when answered is dropped"`
+	Deadline time.Duration `yaml:"deadline_ms" unit:"ms" max:"3600000" help:"the same as max_age_ms, and may be set for each frame; the shorter one counts"`
+	MaxFPS   float64       `yaml:"max_fps" min:"0.001" max:"1e6" help:"frames beyond this rate are dropped"`
+	Window   int           `yaml:"window" min:"1" max:"1024" help:"frames in flight at once"` // in Latest: the credit that clients are told
 	Priority Priority      `yaml:"priority" help:"of the stream's frames in the queue"`
 }
 
-// Priority orders the rings of a group. Waiting frames of a higher priority are
-// taken first, with a share kept for the lower ones.
+// Priority says in which ring of a group a stream's token waits. Frames of a higher
+// priority are taken first, with a share kept for the lower ones.
 type Priority uint8
 
 // The priorities.
@@ -63,7 +63,7 @@ func (p Priority) MarshalText() ([]byte, error) { return []byte(p.String()), nil
 func (p *Priority) UnmarshalText(text []byte) error {
 	i := slices.Index(priorities[:], string(text))
 	if i < 0 {
-		return fmt.Errorf("%.40q is no priority: want normal, high or low", text)
+		return fmt.Errorf("%.40q is not a priority: want normal, high or low", text)
 	}
 	*p = Priority(i)
 	return nil
@@ -76,7 +76,7 @@ const (
 	MaxWindow           = 1024
 )
 
-// WithDefaults fills p's unset fields from d, then from the defaults of the mode.
+// WithDefaults sets p's unset fields from d, then from the defaults of the mode.
 func (p Policy) WithDefaults(d Policy) Policy {
 	if p.Mode == "" {
 		p.Mode = d.Mode
@@ -93,7 +93,7 @@ func (p Policy) WithDefaults(d Policy) Policy {
 	if p.MaxFPS == 0 {
 		p.MaxFPS = d.MaxFPS
 	}
-	if p.Window == 0 && p.Mode == cmp.Or(d.Mode, p.Mode) { // the window of one mode is no default for the other
+	if p.Window == 0 && p.Mode == cmp.Or(d.Mode, p.Mode) { // the window of one mode is not a default for the other
 		p.Window = d.Window
 	}
 	if p.Window == 0 {
@@ -105,15 +105,15 @@ func (p Policy) WithDefaults(d Policy) Policy {
 	return p
 }
 
-// Validate says everything that is out of bounds.
+// Validate returns an error that lists every field out of bounds.
 func (p Policy) Validate() error {
 	if p == (Policy{Mode: Every, Window: 1}) {
-		return nil // that of every one-shot request: reading the tags takes longer than opening its stream
+		return nil // the policy of every one-shot request: checking the tags takes longer than opening its stream
 	}
 	return p.check()
 }
 
-// check is apart because it moves p to the heap.
+// check is a separate function because it moves p to the heap.
 //
 //go:noinline
 func (p Policy) check() error { return setting.Join(setting.Of("", &p).Check()...) }

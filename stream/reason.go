@@ -8,11 +8,11 @@ const (
 	Superseded Reason = "superseded" // a newer frame took its place in the mailbox
 	Overtaken  Reason = "overtaken"  // a newer frame's result was ready first
 	Stale      Reason = "stale"      // it would have been answered later than its age or deadline allows
-	RateLimit  Reason = "rate"       // it came sooner than max_fps allows
+	RateLimit  Reason = "rate"       // the frame was beyond the rate that max_fps allows
 	Memory     Reason = "memory"     // the byte budget was exhausted
 	Closed     Reason = "closed"     // its stream was closed while it waited
-	Flushed    Reason = "flushed"    // the client asked for it
-	Undecoded  Reason = "undecoded"  // its video's decoder made no picture of it
+	Flushed    Reason = "flushed"    // the client asked for it (Stream.Flush)
+	Undecoded  Reason = "undecoded"  // its video's decoder returned no picture for it
 )
 
 // Reasons lists every reason, for counters that are resolved once.
@@ -29,6 +29,6 @@ const (
 	Idle         CloseReason = "idle"     // nothing was sent for longer than the idle time-out
 	ByUnload     CloseReason = "unloaded" // the model was unloaded
 	ByDrain      CloseReason = "draining" // the server is shutting down
-	ByError      CloseReason = "error"    // a fatal error, told before
+	ByError      CloseReason = "error"    // a fatal error, which was sent before
 	SourceEnded  CloseReason = "source_ended"
 )

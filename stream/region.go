@@ -5,11 +5,10 @@ import (
 	"strings"
 )
 
-// Region is a part of a picture, in pixels of the frame as sent and upright. What
-// is found in it is told in pixels of the whole frame. The zero Region is the
-// whole picture.
+// Region is a part of a picture, in pixels of the frame as sent and upright. Results
+// for a region are in pixels of the whole frame. The zero Region is the whole picture.
 type Region struct {
-	X, Y          uint16 // the left upper pixel
+	X, Y          uint16 // the upper left pixel
 	Width, Height uint16
 }
 
@@ -23,7 +22,7 @@ func ParseRegion(s string) (r Region, err error) {
 		*into[i], ok = uint16(n), e == nil
 	}
 	if !ok || r.Width == 0 || r.Height == 0 {
-		return Region{}, Errorf(InvalidArgument, "roi", "%.64q is no part of a picture: want X,Y,WIDTH,HEIGHT in pixels", s)
+		return Region{}, Errorf(InvalidArgument, "roi", "%.64q is not a region: want X,Y,WIDTH,HEIGHT in pixels", s)
 	}
 	return r, nil
 }

@@ -20,8 +20,8 @@ func (o Outcome) String() string {
 	return [...]string{"pending", "result", "drop", "error"}[o]
 }
 
-// Result is the ending of one frame, or a part of it (Partial). Whoever gets it
-// through Sink.Push owns it and must call Release when it is written.
+// Result is the ending of one frame, or a part of it (Partial). The sink that gets it
+// by Push owns it and must call Release when it has been written.
 type Result struct {
 	Outcome   Outcome
 	Partial   bool   // more of this frame's result follows
@@ -45,8 +45,8 @@ type Result struct {
 	Contiguous bool
 }
 
-// Timing holds the moments of a frame's way. A moment that was not reached is
-// zero.
+// Timing holds the times at which a frame reached each step. The time of a step that it
+// did not reach is zero.
 type Timing struct {
 	Received Instant // accepted by the adapter
 	Dequeued Instant // bound to a batch
@@ -54,7 +54,7 @@ type Timing struct {
 	Done     Instant // its result was ready
 }
 
-// Release gives the outputs' memory back. Calling it twice is harmless.
+// Release releases the outputs' memory. A second call has no effect.
 func (r *Result) Release() {
 	l := r.Lease
 	r.Lease, r.Outputs = nil, nil

@@ -1,32 +1,6 @@
 package stream
 
-// states are what is kept for a stream from one frame to the next.
-type states struct {
-	worker kept // of the model's worker
-	stages kept // of the stages before and after its runs
-}
-
-type kept struct {
-	value   any
-	release func(any)
-}
-
-func (k *kept) drop() {
-	was := *k
-	*k = kept{}
-	if was.value != nil && was.release != nil {
-		was.release(was.value)
-	}
-}
-
-func (s *states) drop() {
-	s.worker.drop()
-	s.stages.drop()
-}
-
-func (s *states) empty() bool { return s.worker.value == nil && s.stages.value == nil }
-
-// states returns what is kept for r, or nil, with its stream's lock held.
+// states returns the states that r may use, or nil. The stream's lock is held.
 func (r *Request) states() *states {
 	if r.holdsToken {
 		return &r.Stream.states
@@ -34,7 +8,7 @@ func (r *Request) states() *states {
 	return r.own
 }
 
-// statesToSet is states for one that will be set.
+// statesToSet is states for a caller that will set one: it is never nil.
 func (r *Request) statesToSet() *states {
 	if !r.holdsToken && r.own == nil {
 		r.own = &states{}
@@ -42,9 +16,9 @@ func (r *Request) statesToSet() *states {
 	return r.states()
 }
 
-// State returns what SetState kept with the request's stream, for stateful
-// models. It, SetState and what they return are for the worker that runs the
-// request, until it has answered it: the stream's next frame may run from then
+// State returns what SetState kept with the request's stream, for stateful models. Only
+// the worker that runs the request may call State and SetState or use what they return,
+// and only until it has answered the request: the stream's next frame may run from then
 // on.
 func (r *Request) State() any {
 	s := r.Stream
@@ -56,19 +30,19 @@ func (r *Request) State() any {
 	return nil
 }
 
-// SetState keeps v with the stream, in place of what it kept before, which is the
-// caller's again. release is called with v once, when the stream ends, moves or
-// is idle for too long. A request that has ended, or was given up, keeps v to
-// itself: then release is called when its run has returned.
+// SetState keeps v with the stream. It replaces what was kept before, which the caller
+// then owns again. release is called with v once: when the stream ends, moves or is
+// idle for too long. When the request has ended or was detached, v is kept with the
+// request alone, and release is called when its run has returned.
 func (r *Request) SetState(v any, release func(any)) {
 	s := r.Stream
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r.statesToSet().worker = kept{v, release}
+	r.statesToSet().worker = state{v, release}
 }
 
-// StageState is State for the stages before and after a model's runs, which keep
-// theirs beside the worker's.
+// StageState is State for the stages before and after a model's runs, whose state is
+// separate from the worker's.
 func (r *Request) StageState() any {
 	s := r.Stream
 	s.mu.Lock()
@@ -84,13 +58,13 @@ func (r *Request) SetStageState(v any, release func(any)) {
 	s := r.Stream
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r.statesToSet().stages = kept{v, release}
+	r.statesToSet().stages = state{v, release}
 }
 
-// DetachState takes the states away from the stream when the request's run hangs or
-// panicked: the next frame starts with none. The request keeps what was taken, and
-// releases it when the run has returned. It does nothing when the request has
-// ended, since the next frame may have the states already.
+// DetachState takes the states away from the stream when the request's run hangs or has
+// panicked: the next frame starts without any. The request keeps what was taken, and
+// releases it when the run has returned. It does nothing when the request has ended,
+// since the next frame may have the states already.
 func (r *Request) DetachState() {
 	s := r.Stream
 	s.mu.Lock()

@@ -7,19 +7,19 @@ import (
 	"millrace/stream"
 )
 
-// The worker's state and that of the stages are two, and end together; when only
-// the worker that had the state is gone, the stages keep theirs.
+// The states of the worker and of the stages are separate, and end together; when only
+// the worker that had the state ends, the stages keep theirs.
 func TestStagesKeepTheirOwnState(t *testing.T) {
 	for what, end := range map[string]struct {
 		do     func(b *bench, r *stream.Request)
 		worker int // releases
 		stages int
 	}{
-		"closed":        {func(b *bench, _ *stream.Request) { b.Close(stream.ByClient) }, 1, 1},
-		"idle":          {func(b *bench, _ *stream.Request) { b.DropIdleState(math.MaxInt64) }, 1, 1},
-		"moved":         {func(b *bench, _ *stream.Request) { b.Move(b.ep, stateful("other")) }, 1, 1},
-		"worker gone":   {func(b *bench, _ *stream.Request) { b.ClearAffinity("a worker") }, 1, 0},
-		"other is gone": {func(b *bench, _ *stream.Request) { b.ClearAffinity("another") }, 0, 0},
+		"closed":       {func(b *bench, _ *stream.Request) { b.Close(stream.ByClient) }, 1, 1},
+		"idle":         {func(b *bench, _ *stream.Request) { b.DropIdleState(math.MaxInt64) }, 1, 1},
+		"moved":        {func(b *bench, _ *stream.Request) { b.Move(b.ep, stateful("other")) }, 1, 1},
+		"worker ended": {func(b *bench, _ *stream.Request) { b.ClearAffinity("a worker") }, 1, 0},
+		"other ended":  {func(b *bench, _ *stream.Request) { b.ClearAffinity("another") }, 0, 0},
 	} {
 		b := newBench(stateful("s"), every)
 		worker, stages := 0, 0
@@ -28,13 +28,13 @@ func TestStagesKeepTheirOwnState(t *testing.T) {
 		b.SetAffinity(b.ep, "a worker")
 		r.SetState("worker", func(v any) {
 			if v != "worker" {
-				t.Errorf("%s: the worker is given %v", what, v)
+				t.Errorf("%s: releases %v of the worker", what, v)
 			}
 			worker++
 		})
 		r.SetStageState("stages", func(v any) {
 			if v != "stages" {
-				t.Errorf("%s: the stages are given %v", what, v)
+				t.Errorf("%s: releases %v of the stages", what, v)
 			}
 			stages++
 		})
@@ -50,7 +50,7 @@ func TestStagesKeepTheirOwnState(t *testing.T) {
 	}
 }
 
-func TestDetachedStatesGoWithTheirRun(t *testing.T) {
+func TestDetachedStatesAreReleasedAfterTheirRun(t *testing.T) {
 	b := newBench(stateful("s"), every)
 	_ = b.offer()
 	r := b.take(t)

@@ -3,14 +3,15 @@ package stream
 import (
 	"sync"
 	"sync/atomic"
-	"time"
+
+	"millrace/stream/buf"
 )
 
 // Options are what a stream is opened with.
 type Options struct {
-	Policy  Policy // unset fields take the model's defaults
-	Params  Params // for the model: the same for every frame that brings none
-	OneShot bool   // carries the one-shot requests of one connection; not listed among the streams
+	Policy  Policy // fields that are not set take the model's defaults
+	Params  Params // for the model: of every frame that has none of its own
+	OneShot bool   // carries the one-shot requests of one connection; it is not listed among the streams
 }
 
 // Counts are the totals of one stream. Accepted = Results + Drops + Errors once
@@ -21,19 +22,19 @@ type Counts struct {
 
 // Stream is one client's continuous input to one model: a mailbox, the order of
 // its results, freshness and the accounting. It has at most one token in its
-// endpoint's queue: idle -> queued -> taken, and the mailbox is looked at again after
-// each take.
+// queue: not queued -> queued -> taken, and the mailbox is checked again after each
+// take.
 //
-// Submit, Close and the reading methods are safe for concurrent use. Take is
-// called by whoever took the stream's token.
+// Submit, Close and the reading methods are safe for concurrent use. Take is called by
+// the worker that took the stream's token.
 //
 // Invariants, under mu:
-//   - token == queued exactly when the endpoint's queue holds the stream, which
-//     may have ended since: its place is given back when the token comes out;
+//   - token == queued exactly when the queue holds the stream's token; the stream
+//     may have ended since, and its place is freed when the token is taken out;
 //   - order holds, oldest first, the accepted frames whose endings are not pushed:
 //     those in flight, then those in waiting, and between them any that have ended
 //     and whose turn has not come;
-//   - len(waiting) <= 1 in Latest (but for Must frames), <= Window in Every.
+//   - len(waiting) <= 1 in Latest (not counting Must frames), <= Window in Every.
 type Stream struct {
 	sink         Sink
 	policy       Policy                 // under mu
@@ -44,47 +45,64 @@ type Stream struct {
 	waitingCount atomic.Int64 // of waiting, for readers without the lock: its rows << 32 + its length
 
 	mu          sync.Mutex
-	endpoint    Endpoint
+	queue       Queue
 	token       tokenState
 	waiting     []*Request
 	order       []*Request
 	counts      Counts
-	acceptUpTo  uint64 // so many frames may be accepted in all, whatever the window: a larger one allowed them
+	acceptUpTo  uint64 // total of frames that a larger window, now replaced, allowed
 	closed      CloseReason
-	paused      bool // nothing is taken from waiting
+	paused      bool // no frame is taken from waiting
 	flushes     uint64
 	finished    chan struct{}
-	nextFrameAt Instant // MaxFPS: frames that come sooner are dropped
+	nextFrameAt Instant // MaxFPS: frames that come before are dropped
 	lastActive  Instant
 	states      states
 	affinity    any       // the worker that has the state, for models with affinity
 	assembler   Assembler // of a model whose requests are not single frames, or nil
 }
 
+// Queue is where a stream's token waits for a worker; a worker group implements it. Its
+// methods are called with the stream's lock held and must not block or call the stream.
+type Queue interface {
+	// Enqueue adds the stream's token; affinity is the worker that has the stream's
+	// state (Stream.SetAffinity), or nil. It cannot fail, because the place was
+	// reserved when the stream was attached.
+	Enqueue(s *Stream, affinity any)
+	// AddWaiting says that n more frames wait (fewer when n < 0). 0 says that the
+	// stream has ended while its token is queued.
+	AddWaiting(n int)
+	// Ended is called once for each accepted frame, when it has its ending.
+	Ended(r *Request)
+	// Detach frees the stream's place: it has ended and its token is not queued.
+	Detach(s *Stream)
+}
+
 type tokenState uint8
 
 const (
-	idle tokenState = iota
+	notQueued tokenState = iota
 	queued
-	taken // one frame of a stateful stream is in flight and holds it: no second token
+	taken // a frame in flight of a stateful stream holds it: there is no second token
 )
 
-// New makes a stream of model that feeds ep and answers to sink. The endpoint
-// calls it from its own attach; adapters open streams by ingest.Backend.
-func New(model *Model, ep Endpoint, sink Sink, opts Options) *Stream {
+// New makes a stream of model that puts its token into q and its endings into sink.
+// workers.Group calls it when a stream is attached; adapters open streams by
+// ingest.Backend.
+func New(model *Model, q Queue, sink Sink, opts Options) *Stream {
 	policy := opts.Policy.WithDefaults(model.Policy)
 	if opts.OneShot {
-		policy.MaxFPS = 0 // its requests come from different callers, and are no frames of one source
+		policy.MaxFPS = 0 // its requests come from different callers, not from one source
 	}
 	s := &Stream{
-		sink: sink, model: model, endpoint: ep, opts: opts, policy: policy,
+		sink: sink, model: model, queue: q, opts: opts, policy: policy,
 		finished: make(chan struct{}), lastActive: Now(), assembler: model.newAssembler(opts.OneShot),
 	}
 	s.policyCopy.Store(&policy)
 	return s
 }
 
-// Model returns the metadata of the model the stream feeds.
+// Model returns the metadata of the stream's model.
 func (s *Stream) Model() *Model {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,91 +128,16 @@ func (s *Stream) WaitingFrames() int { return int(int32(s.waitingCount.Load())) 
 // WaitingRows returns how many rows of a batch the frames in the mailbox need.
 func (s *Stream) WaitingRows() int { return int(s.waitingCount.Load() >> 32) }
 
-func weight(r *Request) int64 { return int64(r.Rows)<<32 + 1 }
-
 // Finished is closed when the stream has closed, its last frame has ended and its
 // sink's Done has returned.
 func (s *Stream) Finished() <-chan struct{} { return s.finished }
 
-// IsFinished says whether Finished is closed. It waits for a Done that is being
+// IsFinished reports whether Finished is closed. It waits for a Done that is being
 // called, so that the sink's Done must not call it.
 func (s *Stream) IsFinished() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.finishedLocked()
-}
-
-// Take binds the stream's next frame to a batch that has room for that many
-// rows of that class (any class when class is nil), and would be answered after
-// about predict. The caller must own the token, which Take gives up, unless kept
-// says that the next frame needs more rows: then the caller still has it. Else a
-// nil request means that the mailbox emptied, its frames were too late, or the
-// next one is of another class, in which case the token is queued again.
-func (s *Stream) Take(now Instant, room int, class *uint64, predict time.Duration) (r *Request, kept bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.token = taken // so that what ends below does not queue a second token
-	for len(s.waiting) > 0 && !s.paused {
-		r = s.waiting[0]
-		if r.Deadline != 0 && now.Add(predict) > r.Deadline {
-			s.pop()
-			s.endLocked(r, Dropped, Stale, nil)
-			continue
-		}
-		if class != nil && *class != r.Class {
-			s.requeue()
-			return nil, false
-		}
-		if r.Rows > room {
-			s.token = queued
-			return nil, true
-		}
-		s.pop()
-		r.bound, r.holdsToken = true, s.model.Stateful
-		r.Timing.Dequeued, r.Flushes = now, s.flushes
-		r.result.Model = s.model
-		if r.holdsToken {
-			return r, false
-		}
-		s.token = idle
-		if len(s.waiting) > 0 {
-			s.requeue()
-		}
-		return r, false
-	}
-	s.returnToken()
-	return nil, false
-}
-
-// ReleaseToken gives the token up if no frame waits, and reports whether it did.
-// The caller must own the token.
-func (s *Stream) ReleaseToken() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.waiting) > 0 && !s.paused {
-		return false
-	}
-	s.returnToken()
-	return true
-}
-
-// ForgetToken tells the stream that ep removed its token from the queue without
-// taking a frame.
-func (s *Stream) ForgetToken(ep Endpoint) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.endpoint == ep && s.token == queued {
-		s.returnToken()
-	}
-}
-
-// returnToken gives up a token that is in no queue. A stream that ended while the
-// token was queued gives its place back as well.
-func (s *Stream) returnToken() {
-	s.token = idle
-	if s.finishedLocked() {
-		s.endpoint.Detach(s)
-	}
 }
 
 func (s *Stream) finishedLocked() bool {
@@ -206,46 +149,94 @@ func (s *Stream) finishedLocked() bool {
 	}
 }
 
-// Head is what is known of a stream's next frame before it is taken.
-type Head struct {
-	Class    uint64
-	Received Instant
-	Deadline Instant // the nearest of all frames that wait; 0 = none has one
-}
-
-// Head describes the next frame; ok is false when none waits.
-func (s *Stream) Head() (h Head, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.waiting) == 0 || s.paused {
-		return h, false
-	}
-	r := s.waiting[0]
-	h = Head{Class: r.Class, Received: r.Timing.Received, Deadline: r.Deadline}
-	for _, w := range s.waiting[1:] {
-		if w.Deadline != 0 && (h.Deadline == 0 || w.Deadline < h.Deadline) {
-			h.Deadline = w.Deadline
-		}
-	}
-	return h, true
-}
-
-func (s *Stream) pop() {
-	s.waitingCount.Add(-weight(s.waiting[0]))
-	copy(s.waiting, s.waiting[1:])
-	s.waiting[len(s.waiting)-1] = nil
-	s.waiting = s.waiting[:len(s.waiting)-1]
-	s.endpoint.Waiting(-1)
-}
-
-// notifyWaiting tells the endpoint that n more frames wait.
+// notifyWaiting tells the queue that n more frames wait.
 func (s *Stream) notifyWaiting(n int) {
 	if n != 0 {
-		s.endpoint.Waiting(n)
+		s.queue.AddWaiting(n)
 	}
 }
 
 func (s *Stream) requeue() {
 	s.token = queued
-	s.endpoint.Enqueue(s, s.affinity)
+	s.queue.Enqueue(s, s.affinity)
+}
+
+func weight(r *Request) int64 { return int64(r.Rows)<<32 + 1 }
+
+// Request is one unit of inference, made of one accepted frame. It is never reused, so
+// that a late ending, from a worker that hung, finds it ended and changes nothing.
+//
+// One step of processing at a time reads and writes the fields; Emit, Finish, Fail and
+// Drop may be called from any goroutine, and only the first ending counts.
+type Request struct {
+	Frame
+	Stream   *Stream
+	Rows     int     // rows of a batch that it takes
+	Class    uint64  // frames of one class have equal shapes and can share a batch
+	Deadline Instant // when answered later than this, it is stale; 0 = never
+	Flushes  uint64  // how often its stream was flushed before it was bound
+	Timing   Timing
+
+	// The size of the frame as sent, upright, and its position in the model's picture:
+	// boxes map back by x*MapX[0]+MapX[1]. The code that decodes the frame sets them.
+	SentWidth, SentHeight int
+	MapX, MapY            [2]float64
+	BatchSize             int
+
+	Assembled *Assembled // what an Assembler made of several frames, or nil
+	Span      SpanID
+
+	outcome atomic.Uint32 // Outcome, set once
+	bound   bool          // a batch holds its memory; under the stream's lock
+	// For a stateful model, under the stream's lock:
+	holdsToken bool    // it holds the stream's token and state
+	detached   bool    // it holds the token, and its state is no longer the stream's: see DetachState
+	own        *states // of a detached or ended request, until its run has returned; or nil
+
+	partial []*Result // emitted before its turn; under the stream's lock
+	result  Result
+	single  [1]Tensor // storage for the common single output
+}
+
+// Outcome returns how the request ended, or Pending.
+func (r *Request) Outcome() Outcome { return Outcome(r.outcome.Load()) }
+
+// SetResultParam sets a parameter of the result; value is a string, int64, float64 or
+// bool. Only code that is about to end the request may call it.
+func (r *Request) SetResultParam(key string, value any) {
+	if r.result.Params == nil {
+		r.result.Params = Params{}
+	}
+	r.result.Params[key] = value
+}
+
+// Wanted reports whether somebody still waits for the result: false once the request
+// has ended or its client has gone. Long-running workers may call it.
+func (r *Request) Wanted() bool {
+	return r.Outcome() == Pending && !r.Stream.clientGone.Load()
+}
+
+// Result returns the ending, for Queue.Ended and hooks. It must only be read, and only
+// during the call.
+func (r *Request) Result() *Result { return &r.result }
+
+// TakeLease hands the request's memory to the caller, who becomes its holder: a worker
+// that answers with its input passes it on without a copy.
+func (r *Request) TakeLease() *buf.Buf {
+	l := r.Lease
+	r.Lease = nil
+	return l
+}
+
+// Unbind releases the memory of a bound request. The batch calls it when Run has
+// returned, even if the request has ended before.
+func (r *Request) Unbind() {
+	l := r.Lease
+	r.Lease, r.Payload, r.Inputs = nil, nil, nil
+	l.Release()
+	r.Assembled.release()
+	if own := r.own; own != nil {
+		r.own = nil
+		own.drop()
+	}
 }

@@ -28,7 +28,7 @@ func TestLatestKeepsOneFrame(t *testing.T) {
 	r.Unbind()
 	b.Close(stream.ByClient)
 	b.check(t, "0 drop superseded", "1 drop superseded", "2 result")
-	b.over(t)
+	b.checkFinished(t)
 }
 
 func TestMustIsNeverDropped(t *testing.T) {
@@ -38,7 +38,7 @@ func TestMustIsNeverDropped(t *testing.T) {
 	if err := b.offer(must); stream.CodeOf(err) != stream.FlowControl {
 		t.Fatalf("a third: %v", err)
 	}
-	_ = b.offer() // an ordinary one is not held up by them
+	_ = b.offer() // an ordinary one does not wait for them
 	b.now = b.now.Add(time.Hour)
 	r0, r1 := b.take(t), b.take(t)
 	b.check(t)
@@ -47,16 +47,16 @@ func TestMustIsNeverDropped(t *testing.T) {
 	answer(b.mem, r0)
 	b.check(t, "0 result", "1 result")
 	if b.take(t) != nil {
-		t.Fatal("an hour old")
+		t.Fatal("a frame an hour old was taken")
 	}
 	b.check(t, "0 result", "1 result", "2 drop stale")
 	r0.Unbind()
 	r1.Unbind()
 	b.Close(stream.ByClient)
-	b.over(t)
+	b.checkFinished(t)
 }
 
-func TestAWaitingFrameThatWillBeSupersededDoesNotCountAgainstMust(t *testing.T) {
+func TestFramesToBeSupersededDoNotCountForMust(t *testing.T) {
 	b := newBench(anything, stream.Policy{Mode: stream.Latest, Window: 1})
 	_ = b.offer()
 	if err := b.offer(must); err != nil {
@@ -64,7 +64,7 @@ func TestAWaitingFrameThatWillBeSupersededDoesNotCountAgainstMust(t *testing.T) 
 	}
 	b.check(t, "0 drop superseded")
 	b.Close(stream.ByClient)
-	b.over(t)
+	b.checkFinished(t)
 }
 
 func TestOvertaken(t *testing.T) {
@@ -75,7 +75,7 @@ func TestOvertaken(t *testing.T) {
 		rs = append(rs, b.take(t))
 	}
 	rs[2].Fail(errors.New("no"))
-	b.check(t) // an error tells nothing newer: it waits
+	b.check(t) // an error does not overtake: it waits
 	answer(b.mem, rs[1])
 	b.check(t, "0 drop overtaken", "1 result", "2 error internal")
 	if answer(b.mem, rs[0]) {
@@ -83,14 +83,14 @@ func TestOvertaken(t *testing.T) {
 	}
 	b.Close(stream.ClientGone)
 	if rs[3].Wanted() {
-		t.Fatal("its client has gone")
+		t.Fatal("it is not wanted")
 	}
 	answer(b.mem, rs[3])
 	b.check(t, "0 drop overtaken", "1 result", "2 error internal", "3 result")
 	for _, r := range rs {
 		r.Unbind()
 	}
-	b.over(t)
+	b.checkFinished(t)
 }
 
 func TestEveryHoldsOrderAndWindow(t *testing.T) {
@@ -101,7 +101,7 @@ func TestEveryHoldsOrderAndWindow(t *testing.T) {
 	if err := b.offer(); stream.CodeOf(err) != stream.FlowControl {
 		t.Fatalf("%v", err)
 	}
-	b.check(t) // the failed one has its turn after the first
+	b.check(t) // the failed one is pushed after the first
 	r0, r2 := b.take(t), b.take(t)
 	answer(b.mem, r2)
 	b.check(t)
@@ -110,14 +110,14 @@ func TestEveryHoldsOrderAndWindow(t *testing.T) {
 	r0.Unbind()
 	r2.Unbind()
 	if err := b.offer(); err != nil {
-		t.Fatalf("the window is free again: %v", err)
+		t.Fatalf("the window has room again: %v", err)
 	}
-	b.CloseWith(stream.ByUnload, stream.Errorf(stream.Unloaded, "", "gone"))
+	b.CloseWith(stream.ByUnload, stream.Errorf(stream.Unloaded, "", "unloaded"))
 	b.check(t, "0 result", "1 error invalid_argument", "2 result", "3 error unloaded")
 	if err := b.offer(); stream.CodeOf(err) != stream.Unloaded {
 		t.Fatalf("%v", err)
 	}
-	b.over(t)
+	b.checkFinished(t)
 }
 
 func TestStaleIncludesThePredictedTime(t *testing.T) {
@@ -179,7 +179,7 @@ func TestMaxFPS(t *testing.T) {
 		t.Errorf("ten times too fast: %d of the 100 allowed", n)
 	}
 	if n := pass(func(i int) time.Duration { return time.Duration(i/100) * time.Minute }, 0, 200); n > 4 {
-		t.Errorf("a pause saved a burst of %d up", n)
+		t.Errorf("a pause allowed a burst of %d", n)
 	}
 }
 
@@ -201,12 +201,12 @@ func TestEmitInTurn(t *testing.T) {
 	answer(b.mem, r1)
 	b.check(t, "0 part", "0 result", "1 part", "1 part", "1 result")
 	if part(r1) {
-		t.Fatal("after its end")
+		t.Fatal("emitted after its ending")
 	}
 	r0.Unbind()
 	r1.Unbind()
 	b.Close(stream.ByClient)
-	b.over(t)
+	b.checkFinished(t)
 }
 
 func stateful(name string) *stream.Model {
@@ -228,7 +228,7 @@ func TestStatefulHasOneFrameInFlight(t *testing.T) {
 	r1.Fail(errors.New("no"))
 	r1.Unbind()
 	b.check(t, "0 result", "1 error internal")
-	b.over(t)
+	b.checkFinished(t)
 }
 
 func TestStateIsReleasedOnce(t *testing.T) {
@@ -242,22 +242,22 @@ func TestStateIsReleasedOnce(t *testing.T) {
 		keep(r)
 		b.Close(stream.ByClient)
 		if released != 0 {
-			t.Fatal("while a frame is in flight")
+			t.Fatal("released while a frame is in flight")
 		}
 		answer(b.mem, r)
 		if released != 1 {
-			t.Fatalf("%d times", released)
+			t.Fatalf("released %d times", released)
 		}
-		keep(r) // a worker that answers first: too late for the stream
+		keep(r) // the worker has answered already: too late for the stream
 		if released != 1 || b.Kept() != nil || r.State() == nil {
-			t.Fatal("the run is still at it")
+			t.Fatal("released before the run has returned")
 		}
 		r.Unbind()
 		r.Unbind()
 		if released != 2 {
-			t.Fatalf("what was kept too late is released %d times", released-1)
+			t.Fatalf("a state set too late is released %d times", released-1)
 		}
-		b.over(t)
+		b.checkFinished(t)
 	})
 	t.Run("when idle", func(t *testing.T) {
 		released = 0
@@ -266,12 +266,12 @@ func TestStateIsReleasedOnce(t *testing.T) {
 		r := b.take(t)
 		keep(r)
 		if b.DropIdleState(math.MaxInt64) {
-			t.Fatal("a frame is in flight")
+			t.Fatal("released while a frame is in flight")
 		}
 		answer(b.mem, r)
 		r.Unbind()
 		if b.DropIdleState(1) || !b.DropIdleState(math.MaxInt64) || b.DropIdleState(math.MaxInt64) || released != 1 {
-			t.Fatalf("%d times", released)
+			t.Fatalf("released %d times", released)
 		}
 	})
 	t.Run("detached", func(t *testing.T) {
@@ -283,12 +283,12 @@ func TestStateIsReleasedOnce(t *testing.T) {
 		keep(r0)
 		r0.DetachState()
 		if released != 0 || b.Kept() != nil || r0.State() == nil {
-			t.Fatal("the run still uses it")
+			t.Fatal("released while the run uses it")
 		}
 		r0.Fail(errors.New("hangs"))
 		r1 := b.take(t)
 		keep(r1)
-		r0.DetachState() // that run has nothing of the stream's any more
+		r0.DetachState() // that run no longer has the stream's state
 		if released != 0 || r1.State() == nil {
 			t.Fatal("took the state of the next frame")
 		}
@@ -304,9 +304,9 @@ func TestStateIsReleasedOnce(t *testing.T) {
 		r1.Unbind()
 		b.Close(stream.ByClient)
 		if released != 2 {
-			t.Fatalf("%d of 2", released)
+			t.Fatalf("released %d of 2", released)
 		}
-		b.over(t)
+		b.checkFinished(t)
 	})
 	t.Run("with affinity", func(t *testing.T) {
 		released = 0
@@ -319,15 +319,15 @@ func TestStateIsReleasedOnce(t *testing.T) {
 		r.Unbind()
 		_ = b.offer()
 		if b.ep.affinities[0] != "here" {
-			t.Fatal("the token does not say where its state is")
+			t.Fatal("the token has not the worker that has the state")
 		}
 		b.ClearAffinity("there")
 		if released != 0 {
-			t.Fatal("of another worker")
+			t.Fatal("another worker's end cleared the state")
 		}
 		b.ClearAffinity("here")
 		if released != 1 {
-			t.Fatalf("%d times", released)
+			t.Fatalf("released %d times", released)
 		}
 	})
 }
@@ -340,19 +340,19 @@ func TestMove(t *testing.T) {
 	}
 	r0, r1 := b.take(t), b.take(t)
 	old := b.ep
-	b.ep = &endpoint{}
+	b.ep = &queue{}
 	if !b.Move(b.ep, next) {
-		t.Fatal("an open stream")
+		t.Fatal("an open stream was not moved")
 	}
-	b.ForgetToken(old) // what is queued now is not the old queue's
+	b.ForgetToken(old) // the queued token is no longer in the old queue
 	b.SetAffinity(old, "a worker of the old group")
 	if old.waiting != 0 || b.ep.waiting != 2 || b.ep.queued() != 1 || b.Model() != next {
-		t.Fatalf("%d wait behind, %d here, %d tokens", old.waiting, b.ep.waiting, b.ep.queued())
+		t.Fatalf("%d wait in the old queue, %d in the new, %d tokens", old.waiting, b.ep.waiting, b.ep.queued())
 	}
 	released := 0
 	r2 := b.take(t)
 	r2.SetState("new", func(any) { released++ })
-	answer(b.mem, r0) // of the old model: neither the token nor the state is its
+	answer(b.mem, r0) // of the old model: it has neither the token nor the state
 	if b.ep.queued() != 0 || released != 0 || b.Kept() == nil {
 		t.Fatalf("%d tokens, %d released", b.ep.queued(), released)
 	}
@@ -363,12 +363,12 @@ func TestMove(t *testing.T) {
 	r3 := b.take(t)
 	answer(b.mem, r3)
 	if b.ep.last != nil {
-		t.Fatal("the next group is sent to a worker of the old one")
+		t.Fatal("the token has a worker of the old group")
 	}
 	b.check(t, "0 result", "1 part", "1 result", "2 result", "3 result")
 	for i, want := range []*stream.Model{anything, anything, anything, next, next} {
 		if b.sink.models[i] != want {
-			t.Errorf("line %d is said to be of model %s", i, b.sink.models[i].Name)
+			t.Errorf("line %d names model %s", i, b.sink.models[i].Name)
 		}
 	}
 	for _, r := range []*stream.Request{r0, r1, r2, r3} {
@@ -376,9 +376,9 @@ func TestMove(t *testing.T) {
 	}
 	b.Close(stream.ByClient)
 	b.ep.ended += old.ended
-	b.over(t)
+	b.checkFinished(t)
 	if released != 1 {
-		t.Fatalf("%d times", released)
+		t.Fatalf("released %d times", released)
 	}
 }
 
@@ -387,28 +387,28 @@ func TestMoveEndsWhatTheNextModelDoesNotTake(t *testing.T) {
 	_ = b.offer()
 	_ = b.offer()
 	old := b.ep
-	b.ep = &endpoint{ended: 0}
+	b.ep = &queue{ended: 0}
 	b.Move(b.ep, &stream.Model{Name: "tensors", MaxBatch: 1, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{1}}}})
 	b.check(t, "0 error unsupported", "1 error unsupported")
 	if b.ep.queued() != 0 || old.waiting != 0 || b.WaitingFrames() != 0 || b.WaitingRows() != 0 {
-		t.Fatal("a token without a frame")
+		t.Fatal("a token is queued without a frame")
 	}
 	b.Close(stream.ByClient)
-	b.over(t)
+	b.checkFinished(t)
 	if b.Move(old, anything) {
-		t.Fatal("a stream that is over")
+		t.Fatal("a finished stream was moved")
 	}
 }
 
-// The place must not be free while the token is in the queue: others would fill
+// The place must not be free while the token is in the queue: other streams would fill
 // the queue beyond its bound.
-func TestPlaceComesBackWithTheToken(t *testing.T) {
+func TestPlaceIsFreedWithTheToken(t *testing.T) {
 	for _, how := range []string{"take", "rest", "discard"} {
 		b := newBench(anything, latest)
 		_ = b.offer()
 		b.Close(stream.ByClient)
 		if b.ep.detached != 0 || b.ep.looks != 1 {
-			t.Fatalf("detached %d times, told to look %d times", b.ep.detached, b.ep.looks)
+			t.Fatalf("detached %d times, %d calls of AddWaiting(0)", b.ep.detached, b.ep.looks)
 		}
 		b.ep.pop()
 		switch how {
@@ -420,7 +420,7 @@ func TestPlaceComesBackWithTheToken(t *testing.T) {
 			b.ForgetToken(b.ep)
 		}
 		b.check(t, "0 drop closed")
-		b.over(t)
+		b.checkFinished(t)
 	}
 }
 
@@ -439,15 +439,15 @@ func TestLargeFrameKeepsItsToken(t *testing.T) {
 	}
 	b.ep.pop()
 	if r, kept := b.Take(b.now, 2, nil, 0); r != nil || !kept || b.ep.queued() != 0 {
-		t.Fatal("three rows where two are free")
+		t.Fatal("three rows were taken for two free ones")
 	}
 	r, _ := b.Take(b.now, 3, nil, 0)
 	if r == nil || b.ep.queued() != 1 {
-		t.Fatal("it fits now")
+		t.Fatal("not taken though it fits")
 	}
 	b.ep.pop()
 	if r, kept := b.Take(b.now, 1, &r.Class, 0); r != nil || kept || b.ep.queued() != 1 {
-		t.Fatal("another class: the token goes back to the queue")
+		t.Fatal("the token of a frame of another class is not queued again")
 	}
 }
 
@@ -467,7 +467,7 @@ func TestEndingsRace(t *testing.T) {
 		}
 		wg.Wait()
 		r.Unbind()
-		b.over(t)
+		b.checkFinished(t)
 	}
 }
 

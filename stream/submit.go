@@ -2,19 +2,17 @@ package stream
 
 import (
 	"errors"
-	"math"
 	"time"
 
 	"millrace/stream/buf"
 )
 
-// Submit offers a frame. It takes f.Lease over in every case. A nil error means
-// that the frame is accepted: exactly one ending will be pushed to the sink,
-// perhaps before Submit returns (a frame the model does not take is accepted
-// and ends as an error, in its turn; one that completes no request is answered
-// without outputs: see Assembler). Otherwise the frame was refused with
-// FlowControl (the window is full), or with the reason for which the stream is
-// closed, and nothing will be pushed.
+// Submit offers a frame and takes over f.Lease in every case. A nil error means that
+// the frame is accepted: exactly one ending will be pushed to the sink, perhaps before
+// Submit returns. A frame that the model does not take is accepted and ends as an
+// error, in its turn; one that completes no request is answered without outputs (see
+// Assembler). Otherwise the frame was refused, with FlowControl (the window is full) or
+// with the reason for which the stream is closed, and nothing will be pushed.
 func (s *Stream) Submit(f Frame) error { return s.SubmitAt(f, Now()) }
 
 // SubmitAt is Submit for a frame received at now.
@@ -34,7 +32,7 @@ func (s *Stream) SubmitAt(f Frame, now Instant) error {
 	err := s.prepare(r)
 	r.Deadline = s.deadline(r, now)
 	switch {
-	case errors.Is(err, buf.ErrBudget):
+	case err != nil && errors.Is(err, buf.ErrBudget):
 		s.endLocked(r, Dropped, Memory, nil)
 		return nil
 	case err != nil:
@@ -52,15 +50,15 @@ func (s *Stream) SubmitAt(f Frame, now Instant) error {
 	}
 	s.waiting = append(s.waiting, r)
 	s.waitingCount.Add(weight(r))
-	if s.token == idle && !s.paused {
+	if s.token == notQueued && !s.paused {
 		s.token = queued
-		s.endpoint.Enqueue(s, s.affinity)
+		s.queue.Enqueue(s, s.affinity)
 	}
-	s.endpoint.Waiting(1)
+	s.queue.AddWaiting(1)
 	return nil
 }
 
-// refusal says why the stream takes no further frame now, or nil.
+// refusal returns the reason why the stream does not accept a frame now, or nil.
 func (s *Stream) refusal(must bool) (err error) {
 	if s.closed != "" {
 		return s.closedError()
@@ -68,7 +66,7 @@ func (s *Stream) refusal(must bool) (err error) {
 	if n := s.outstanding(must); n >= s.policy.Window && s.counts.Accepted >= s.acceptUpTo {
 		err = Errorf(FlowControl, "window", "%d frames are in flight already: wait for results, or open the stream with a larger window", n)
 	} else if s.policy.Mode == Latest && len(s.order)-len(s.waiting) >= MaxWindow {
-		err = Errorf(FlowControl, "window", "%d frames wait for one before them that is in flight: wait for results, or send larger frames", MaxWindow)
+		err = Errorf(FlowControl, "window", "%d frames wait for an older one in flight: wait for results, or send larger frames", MaxWindow)
 	}
 	if err != nil && s.policy.Mode == Latest {
 		s.resetAssembler() // a live source does not send the frame again
@@ -83,7 +81,7 @@ func (s *Stream) accept(r *Request, now Instant) {
 	s.order = append(s.order, r)
 }
 
-// outstanding returns how many frames count against the window of the next one.
+// outstanding returns how many frames the next one's window already counts.
 func (s *Stream) outstanding(must bool) int {
 	switch {
 	case s.policy.Mode == Every:
@@ -110,14 +108,16 @@ func (s *Stream) deadline(r *Request, now Instant) Instant {
 			d = x
 		}
 	}
-	if d == 0 || d > math.MaxInt64-time.Duration(now) {
+	end := now.Add(d)
+	if end <= now { // d is 0, or too long for the clock
 		return 0
 	}
-	return now.Add(d)
+	return end
 }
 
-// tooSoon keeps to MaxFPS. A frame may come a quarter of an interval early, so
-// that a source that jitters around its own rate loses nothing.
+// tooSoon reports whether r is beyond the rate of MaxFPS. A frame may come a quarter of
+// an interval early, so that a source whose intervals vary around its own rate loses no
+// frame.
 func (s *Stream) tooSoon(r *Request, now Instant) bool {
 	if s.policy.MaxFPS <= 0 || r.Must {
 		return false
@@ -127,7 +127,7 @@ func (s *Stream) tooSoon(r *Request, now Instant) bool {
 		return true
 	}
 	if s.nextFrameAt == 0 || now > s.nextFrameAt.Add(step) {
-		s.nextFrameAt = now // first frame, or a pause: no burst is saved up
+		s.nextFrameAt = now // first frame, or the first after a pause, which does not allow a burst
 	}
 	s.nextFrameAt = s.nextFrameAt.Add(step)
 	return false
@@ -149,11 +149,11 @@ func (s *Stream) supersede() {
 	s.waiting = kept
 }
 
-// SubmitEnded accepts a frame, received at now, that was lost before it reached
-// the stream (a video decoder made no picture of it), and ends it in its turn: as
-// dropped for why, or as failed when err is set. It is counted as every frame is,
-// and what comes next does not follow on what came. It takes f.Lease over. An error
-// means that the stream is closed: nothing will be pushed.
+// SubmitEnded accepts a frame, received at now, that was lost before it reached the
+// stream (for example because a video decoder returned no picture for it), and ends it
+// in its turn: as dropped for why, or as failed when err is set. It is counted like
+// every frame, and the next frame does not follow on the one before. It takes over
+// f.Lease. An error means that the stream is closed and nothing will be pushed.
 func (s *Stream) SubmitEnded(f Frame, now Instant, why Reason, err error) error {
 	r := &Request{Frame: f, Stream: s}
 	r.Timing.Received = now

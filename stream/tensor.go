@@ -27,8 +27,8 @@ const (
 	Bytes   Datatype = "BYTES"
 )
 
-// Size returns the bytes of one element; 0 for BYTES, whose elements vary, and
-// for a name that is no datatype (see Valid).
+// Size returns the bytes of one element. It is 0 for BYTES, whose elements vary, and
+// for a name that is not a datatype (see Valid).
 func (d Datatype) Size() int {
 	switch d {
 	case Bool, Uint8, Int8:
@@ -43,12 +43,12 @@ func (d Datatype) Size() int {
 	return 0
 }
 
-// Valid says whether d names a datatype.
+// Valid reports whether d names a datatype.
 func (d Datatype) Valid() bool { return d == Bytes || d.Size() > 0 }
 
-// Tensor is a named array. Data is row-major and little-endian; BYTES elements
-// are each a uint32 length followed by that many bytes. Shape and Data are
-// shared, not copied: whoever holds a Tensor reads them only.
+// Tensor is a named array. Data is row-major and little-endian; BYTES elements are each
+// a uint32 length followed by that many bytes. Shape and Data are shared, not copied: a
+// holder of a Tensor only reads them.
 type Tensor struct {
 	Name     string
 	Datatype Datatype
@@ -72,7 +72,7 @@ func Elements(shape []int) int {
 	return n
 }
 
-// CheckSize says whether Data has the length that Shape and Datatype ask for.
+// CheckSize reports an error unless Data has the length that Shape and Datatype need.
 // Errors name the field as prefix, the tensor's name and the part that is wrong.
 func (t *Tensor) CheckSize(prefix string) error {
 	n := Elements(t.Shape)
@@ -100,7 +100,7 @@ func (t *Tensor) checkBytes(n int, prefix string) error {
 		}
 		l := int(binary.LittleEndian.Uint32(data))
 		if l > len(data)-4 {
-			return Errorf(InvalidArgument, prefix+t.Name+".data", "element %d says %d bytes, %d are left", i, l, len(data)-4)
+			return Errorf(InvalidArgument, prefix+t.Name+".data", "element %d has a length of %d bytes, but only %d are left", i, l, len(data)-4)
 		}
 		data = data[4+l:]
 	}

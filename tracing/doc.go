@@ -2,9 +2,9 @@
 // of the packages below it, and is the only package that imports a telemetry
 // library.
 //
-// It owns the names of the metrics and their labels. A label has few values: a
-// model, an endpoint of the API, an outcome; never a stream's id or a raw path. It
-// must not know how an adapter or a group works.
+// It owns the names of the metrics and their labels. A label has few values: a model, a
+// route of the API, an outcome; never a stream's id or a raw path. It must not know how
+// an adapter or a group works.
 //
 // Spans are to be built in the Ended hook (see Metrics.Model): its request carries
 // the ids Trace, Parent and Span, whether the client's trace is sampled, and in

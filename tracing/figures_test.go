@@ -2,10 +2,12 @@ package tracing
 
 import (
 	"bytes"
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
 	"millrace/ingest"
@@ -42,16 +44,16 @@ func wantSum(t *testing.T, all map[string]*dto.MetricFamily, v float64, name str
 	}
 }
 
-// TestFiguresOfGroups: each figure of a group is the value of its own series, and
-// those of two groups of one name add up.
+// TestFiguresOfGroups checks that each value of a group is in its own series, and that
+// those of two groups of one name are added.
 func TestFiguresOfGroups(t *testing.T) {
 	first := workers.GroupStats{
 		Model: &stream.Model{Name: "m", Version: "1"}, State: workers.StateUnloading,
-		Workers: 9, Busy: 2, Quarantined: 3, Streams: 4, Flows: 5, Waiting: 6, Buffers: 17, BuffersFree: 8, Restarts: 10, Batches: 11,
+		Workers: 9, Busy: 2, Quarantined: 3, Streams: 4, PlacesUsed: 5, Waiting: 6, Buffers: 17, BuffersFree: 8, Restarts: 10, Batches: 11,
 	}
 	second := workers.GroupStats{
 		Model: &stream.Model{Name: "m", Version: "1"}, State: workers.StateLoading,
-		Workers: 100, Busy: 200, Quarantined: 300, Streams: 400, Flows: 500, Waiting: 600, Buffers: 700, BuffersFree: 100, Restarts: 900, Batches: 1000,
+		Workers: 100, Busy: 200, Quarantined: 300, Streams: 400, PlacesUsed: 500, Waiting: 600, Buffers: 700, BuffersFree: 100, Restarts: 900, Batches: 1000,
 	}
 	list := []workers.GroupStats{first}
 	r := &rig{Metrics: New(Options{Groups: func() []workers.GroupStats { return list }})}
@@ -74,8 +76,8 @@ func TestFiguresOfGroups(t *testing.T) {
 	check(202, 0, 303, 404, 505, 606, 609, 108, 910, 1011, 1)
 }
 
-// TestStagesOfAnAnsweredFrame: each stage is the time between its two moments, and
-// one whose first moment was not reached is left out.
+// TestStagesOfAnAnsweredFrame checks that each stage is the time between its two times,
+// and that one whose first time is missing is left out.
 func TestStagesOfAnAnsweredFrame(t *testing.T) {
 	r := newRig(t)
 	answered := r.run(t, r.load(t, "other"), stream.Policy{Mode: stream.Every}, 1)
@@ -101,7 +103,8 @@ func TestStagesOfAnAnsweredFrame(t *testing.T) {
 	want(t, r.gather(t), 2, "millrace_stage_duration_seconds", "model", "m", "version", "2", "stage", "queue")
 }
 
-// TestOnlyEndedFramesAreCounted: a request without an ending changes nothing.
+// TestOnlyEndedFramesAreCounted checks that a request without an ending changes
+// nothing.
 func TestOnlyEndedFramesAreCounted(t *testing.T) {
 	r := newRig(t)
 	h := r.Model(&stream.Model{Name: "m", Version: "1"})
@@ -127,8 +130,8 @@ func TestBatchesAndSkippedFramesAreCounted(t *testing.T) {
 	want(t, all, 2, "millrace_skipped_frames_total", "model", "m", "version", "1")
 }
 
-// TestVersionsShareDrops: drops are counted for all versions of a model together,
-// and go with the last one.
+// TestVersionsShareDrops checks that drops are counted for all versions of a model
+// together, and removed with the last one.
 func TestVersionsShareDrops(t *testing.T) {
 	m := New(Options{})
 	first, second := &stream.Model{Name: "m", Version: "1"}, &stream.Model{Name: "m", Version: "2"}
@@ -152,8 +155,8 @@ func TestVersionsShareDrops(t *testing.T) {
 	want(t, all, 0, "millrace_dropped_frames_total", "model", "n", "reason", "stale")
 }
 
-// TestModelsThatWereNeverListedStay: a model that is counted before the first scrape
-// names it keeps its series.
+// TestModelsThatWereNeverListedStay checks that a model that is counted before the
+// first scrape lists it keeps its series.
 func TestModelsThatWereNeverListedStay(t *testing.T) {
 	loading := &stream.Model{Name: "m", Version: "1"}
 	var list []workers.GroupStats
@@ -236,7 +239,43 @@ func TestClassesOfStatuses(t *testing.T) {
 	}
 }
 
-// TestOneBadSeriesLeavesTheOthers: what can be read is sent.
+// TestGroupsOfOneNameAreAddedUp: each figure of two groups of one name, alone.
+func TestGroupsOfOneNameAreAddedUp(t *testing.T) {
+	m := &stream.Model{Name: "m", Version: "1"}
+	one := workers.GroupStats{Model: m, State: workers.StateReady, Workers: 1, Busy: 2, Quarantined: 3, Streams: 4, PlacesUsed: 5, Waiting: 6, Buffers: 7, BuffersFree: 8, Restarts: 9, Batches: 10}
+	two := workers.GroupStats{Model: m, State: workers.StateUnloading, Workers: 100, Busy: 200, Quarantined: 300, Streams: 400, PlacesUsed: 500, Waiting: 600, Buffers: 700, BuffersFree: 800, Restarts: 900, Batches: 1000}
+	other := workers.GroupStats{Model: &stream.Model{Name: "m", Version: "2"}, Workers: 7}
+	want := workers.GroupStats{Model: m, State: workers.StateReady, Workers: 101, Busy: 202, Quarantined: 303, Streams: 404, PlacesUsed: 505, Waiting: 606, Buffers: 707, BuffersFree: 808, Restarts: 909, Batches: 1010}
+	for _, list := range [][]workers.GroupStats{{one, other, two}, {two, other, one}} {
+		if got := merge(list); len(got) != 2 || got[0] != want || got[1] != other {
+			t.Errorf("got  %+v\nwant %+v and %+v", got, want, other)
+		}
+	}
+}
+
+// unreadable is a collector without anything that can be read.
+type unreadable struct{}
+
+func (unreadable) Describe(chan<- *prometheus.Desc) {}
+
+func (unreadable) Collect(ch chan<- prometheus.Metric) {
+	ch <- prometheus.NewInvalidMetric(buildInfo, errors.New("out of order"))
+}
+
+// TestNothingThatCanBeRead: metrics of which none can be read are an error, and no
+// metrics at all are none.
+func TestNothingThatCanBeRead(t *testing.T) {
+	m := &Metrics{registry: prometheus.NewRegistry()}
+	if text, _, err := m.Gather(""); err != nil || len(text) != 0 {
+		t.Errorf("without metrics: %q, %v", text, err)
+	}
+	m.registry.MustRegister(unreadable{})
+	if text, _, err := m.Gather(""); err == nil || !strings.Contains(err.Error(), "out of order") {
+		t.Errorf("without one that can be read: %q, %v", text, err)
+	}
+}
+
+// TestOneBadSeriesLeavesTheOthers checks that the readable series are sent.
 func TestOneBadSeriesLeavesTheOthers(t *testing.T) {
 	m := New(Options{Version: "v1", Streams: func() streams.Stats {
 		return streams.Stats{Streams: []streams.StreamStats{{Name: "twice"}, {Name: "twice"}}}

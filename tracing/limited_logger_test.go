@@ -33,10 +33,10 @@ func TestLimitedLoggerLogsOnceASecondForEachModel(t *testing.T) {
 	})
 }
 
-// TestLimitedLoggerTellsRecordsApart: by message, model and stream, wherever those
-// are set, and by nothing else; what is below a warning, or in a group, is not
-// limited.
-func TestLimitedLoggerTellsRecordsApart(t *testing.T) {
+// TestLimitedLoggerDistinguishesRecords checks that records differ by message, model and
+// stream, wherever those are set, and by nothing else; records below a warning, or in a
+// group, are not limited.
+func TestLimitedLoggerDistinguishesRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		l := NewLimiter(slog.New(slog.NewTextHandler(&out, nil)), time.Second)
@@ -70,9 +70,9 @@ type failing struct{ err error }
 
 func (f failing) Write([]byte) (int, error) { return 0, f.err }
 
-// TestLogGoesOnInTheOtherPlaces: a place that fails does not keep a record from the
-// others, and the first failure is told.
-func TestLogGoesOnInTheOtherPlaces(t *testing.T) {
+// TestLogContinuesInOtherWriters checks that a writer that fails does not keep a record
+// from the others, and that the first failure is returned.
+func TestLogContinuesInOtherWriters(t *testing.T) {
 	var out bytes.Buffer
 	first, second := errors.New("first"), errors.New("second")
 	n, err := tee{failing{first}, &out, failing{second}}.Write([]byte("abc"))

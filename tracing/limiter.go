@@ -73,7 +73,7 @@ func (l *Limiter) begin(key string) {
 	w.timer = time.AfterFunc(l.interval, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if l.closed || l.keys[key] != w {
+		if l.keys[key] != w { // Close has logged it
 			return
 		}
 		delete(l.keys, key)

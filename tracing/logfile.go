@@ -1,13 +1,14 @@
 package tracing
 
 import (
-	"fmt"
 	"os"
 	"sync"
+
+	"millrace/stream"
 )
 
-// LogFile is the file that log.file names. It can be opened anew, so that the log
-// can be rotated: rename the file, then have it opened anew. All its methods are
+// LogFile is the file that log.file names. It can be opened again, so that the log
+// can be rotated: rename the file, then call Reopen. All its methods are
 // safe for concurrent use, and those of a nil LogFile do nothing.
 type LogFile struct {
 	path string
@@ -24,7 +25,7 @@ func openLogFile(path string) (*LogFile, error) {
 	return l, nil
 }
 
-// Reopen opens the path again. After an error the log goes on in the file that
+// Reopen opens the path again. After an error the log continues in the file that
 // was open.
 func (l *LogFile) Reopen() error {
 	if l == nil {
@@ -32,15 +33,13 @@ func (l *LogFile) Reopen() error {
 	}
 	f, err := os.OpenFile(l.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
 	if err != nil {
-		return fmt.Errorf("log.file: %w", err)
+		return stream.Errorf(stream.InvalidArgument, "log.file", "%w", err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	old := l.f
 	l.f = f
-	if old != nil {
-		_ = old.Close() // nothing is buffered
-	}
+	_ = old.Close() // nothing is buffered; at first there is none
 	return nil
 }
 

@@ -22,28 +22,28 @@ func newRequestMetrics(protocol string, buckets []float64) *requestMetrics {
 
 // RequestHook counts one request: the route's pattern (never the raw path), the
 // model's version or "", the status, the duration, and the bytes of the request's
-// and the response's body (negative: unknown).
-type RequestHook func(endpoint, version string, status int, duration time.Duration, in, out int)
+// and the response's body (negative: unknown). The label of the route is endpoint.
+type RequestHook func(route, version string, status int, duration time.Duration, in, out int)
 
 // Requests registers the metrics of a protocol's requests, whose names begin with
 // the protocol's, and returns the hook that counts them. class gives the label of a
-// status (HTTPClass, GRPCClass). The caller does not count the health and metrics
-// endpoints. Requests panics when the protocol is registered already.
+// status (HTTPClass, GRPCClass). The caller does not count the routes of
+// health and metrics. Requests panics when the protocol is registered already.
 func (m *Metrics) Requests(protocol string, class func(status int) string) RequestHook {
 	rm := newRequestMetrics(protocol, m.buckets)
 	m.registry.MustRegister(rm.duration, rm.requestSize, rm.responseSize)
-	return func(endpoint, version string, status int, duration time.Duration, in, out int) {
-		rm.count(endpoint, version, class(status), duration, in, out)
+	return func(route, version string, status int, duration time.Duration, in, out int) {
+		rm.count(route, version, class(status), duration, in, out)
 	}
 }
 
-func (rm *requestMetrics) count(endpoint, version, class string, duration time.Duration, in, out int) {
-	rm.duration.WithLabelValues(endpoint, version, class).Observe(duration.Seconds())
+func (rm *requestMetrics) count(route, version, class string, duration time.Duration, in, out int) {
+	rm.duration.WithLabelValues(route, version, class).Observe(duration.Seconds())
 	if in >= 0 {
-		rm.requestSize.WithLabelValues(endpoint, version, class).Observe(float64(in))
+		rm.requestSize.WithLabelValues(route, version, class).Observe(float64(in))
 	}
 	if out >= 0 {
-		rm.responseSize.WithLabelValues(endpoint, version, class).Observe(float64(out))
+		rm.responseSize.WithLabelValues(route, version, class).Observe(float64(out))
 	}
 }
 

@@ -20,7 +20,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 var (
 	buildInfo      = desc("millrace_build_info", "The program's version; always 1.", "version")
 	queueDepth     = desc("millrace_queue_depth", "Frames that wait for a batch.", "model", "version")
-	queueFlows     = desc("millrace_queue_flows", "Flows (streams, and connections with one-shot requests) that have a place in the queue.", "model", "version")
+	queuePlaces    = desc("millrace_queue_flows", "Places of the queue in use: one for each stream, and for each connection with one-shot requests.", "model", "version")
 	openStreams    = desc("millrace_streams", "Open streams.", "model", "version")
 	workerStates   = desc("millrace_workers", "Workers by state.", "model", "version", "state")
 	workerRestarts = desc("millrace_worker_restarts_total", "Workers that were replaced.", "model", "version")
@@ -47,7 +47,7 @@ var (
 // Describe lists what Collect may send.
 func (stateCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		buildInfo, queueDepth, queueFlows, openStreams, workerStates, workerRestarts, batchesRun, batchBuffers, modelReady,
+		buildInfo, queueDepth, queuePlaces, openStreams, workerStates, workerRestarts, batchesRun, batchBuffers, modelReady,
 		memoryBudget, memoryLeased, memoryReserved, memoryIdle, memoryLeases, memoryDenied, goroutines, sessions, outboxBytes, keptBytes, sessionsClosed, streamsClosed, videos,
 	} {
 		ch <- d
@@ -69,7 +69,7 @@ func (s stateCollector) Collect(ch chan<- prometheus.Metric) {
 		for _, g := range merge(list) {
 			name, version := g.Model.Name, g.Model.Version
 			gauge(queueDepth, float64(g.Waiting), name, version)
-			gauge(queueFlows, float64(g.Flows), name, version)
+			gauge(queuePlaces, float64(g.PlacesUsed), name, version)
 			gauge(openStreams, float64(g.Streams), name, version)
 			gauge(workerStates, float64(g.Busy), name, version, "busy")
 			gauge(workerStates, float64(max(g.Workers-g.Busy, 0)), name, version, "idle")
@@ -133,7 +133,7 @@ func merge(list []workers.GroupStats) []workers.GroupStats {
 		o.Busy += g.Busy
 		o.Quarantined += g.Quarantined
 		o.Streams += g.Streams
-		o.Flows += g.Flows
+		o.PlacesUsed += g.PlacesUsed
 		o.Waiting += g.Waiting
 		o.Buffers += g.Buffers
 		o.BuffersFree += g.BuffersFree

@@ -12,36 +12,36 @@ import (
 	"millrace/workers/results"
 )
 
-// Config is how one model is loaded. Zero fields take their defaults. The tags name
-// its keys in the configuration file. Two configs that are Same make one group.
+// Config is how one model is loaded. Zero fields take their defaults. The tags name its
+// keys in the configuration file. Two configs for which Same is true share one group.
 type Config struct {
-	Name   string `yaml:"name" form:"name" help:"of the endpoint"`
-	Source string `yaml:"source" help:"a kind of worker, or what to load"`
-	Kind   string // a registered kind of worker; "" = the one that Source is for
+	Name   string `yaml:"name" form:"name" help:"the endpoint's name"`
+	Source string `yaml:"source" help:"a kind of worker, or the file, folder or address to load"`
+	Kind   string // a registered kind of worker; "" = the kind that loads Source
 
-	Version   string            `yaml:"version" default:"1" help:"of the model"`
-	Instances int               `yaml:"instances" default:"1" min:"1" max:"1024" request:"64" help:"workers"`
-	MaxFlows  int               `yaml:"max_flows" default:"16384" min:"1" max:"1048576" help:"streams and one-shot callers at once: places in the queue"`
+	Version   string            `yaml:"version" default:"1" help:"the model's version"`
+	Instances int               `yaml:"instances" default:"1" min:"1" max:"1024" request:"64" help:"number of workers"`
+	MaxFlows  int               `yaml:"max_flows" default:"16384" min:"1" max:"1048576" help:"most streams and one-shot callers at once, each of which has a place in the queue"`
 	Batching  Batching          `yaml:"batching"`
 	Image     *stream.ImageSpec `yaml:"input.image"` // overrides the kind's own
 	Window    Window            `yaml:"window"`
-	Policy    stream.Policy     `yaml:"stream"` // defaults of the model's streams; clients choose for themselves
+	Policy    stream.Policy     `yaml:"stream"` // defaults of the model's streams; clients may choose others
 	Limits    Limits            `yaml:"limits"`
 
-	// Params are the parameters of the kind of worker, by the names that it gives
-	// its settings; nested names are joined by dots.
+	// Params are the parameters of the kind of worker, by the names of its settings;
+	// nested names are joined by dots.
 	Params stream.Params
-	// Parts are settings of registered parts, batchers and stages: pointers to their
-	// structs, such as *batching.SoftSettings.
+	// Parts are the settings of batchers and stages: pointers to their structs, such as
+	// *batching.SoftSettings.
 	Parts []any
 }
 
-// Batching is a model's batching. What a kind of batcher can be told is in Parts.
+// Batching is a model's batching. The settings of each kind of batcher are in Parts.
 type Batching struct {
-	Kind    BatcherKind      `yaml:"kind" default:"adaptive" request:"any" short:"batcher" help:"when a batch goes"`
-	MaxSize int              `yaml:"max_size" unset:"the worker's own choice" min:"1" max:"4096" request:"any" short:"max_size batch_size" help:"rows of a batch; the batches of all models take at most half of memory.budget, for as long as they are loaded. What an ONNX model computes between its inputs and outputs grows with it too and is not counted"`
-	Buffers int              `yaml:"buffers" unset:"instances + 1" min:"1" max:"4096" help:"batches open or running at once"`
-	Memory  batching.Backend `yaml:"memory" unset:"the worker's own choice" words:"heap c" help:"where batches lie"`
+	Kind    BatcherKind      `yaml:"kind" default:"adaptive" request:"any" short:"batcher" help:"decides when a batch runs"`
+	MaxSize int              `yaml:"max_size" unset:"the worker's own choice" min:"1" max:"4096" request:"any" short:"max_size batch_size" help:"most rows in a batch; the batches of all models take at most half of memory.budget, as long as they are loaded. The memory that an ONNX model needs between its inputs and outputs grows with it too and is not counted"`
+	Buffers int              `yaml:"buffers" unset:"instances + 1" min:"1" max:"4096" help:"most batches gathered or running at once"`
+	Memory  batching.Backend `yaml:"memory" unset:"the worker's own choice" words:"heap c" help:"where the memory of batches is allocated"`
 }
 
 // BatcherKind names a registered kind of batcher.
@@ -57,19 +57,24 @@ func (BatcherKind) Words() (names []string) {
 
 // Limits bound what a model's workers may do.
 type Limits struct {
-	Start       time.Duration `yaml:"start" default:"1m" min:"1ms" help:"time that a worker may take to start"`
-	Run         time.Duration `yaml:"run" default:"30s" min:"1ms" request:"10m" help:"time that a batch may take; past it its frames fail and the worker is replaced"`
-	Quarantined int           `yaml:"quarantined" default:"4" help:"hung workers at once; past it they are not replaced"`
-	Restarts    int           `yaml:"restarts" default:"5" help:"of one worker in a row, without a good batch in between"`
-	IdleState   time.Duration `yaml:"idle_state" default:"5m" help:"a silent stream's state is released after it"`
+	Start       time.Duration `yaml:"start" default:"1m" min:"1ms" help:"longest time in which a worker starts"`
+	Run         time.Duration `yaml:"run" default:"30s" min:"1ms" request:"10m" help:"longest time of a batch; after it, its frames fail and the worker is replaced"`
+	Quarantined int           `yaml:"quarantined" default:"4" help:"most hung workers at once; beyond that, they are not replaced"`
+	Restarts    int           `yaml:"restarts" default:"5" help:"most restarts of one worker in a row, without a successful batch in between"`
+	IdleState   time.Duration `yaml:"idle_state" default:"5m" help:"time without frames after which a stream's state is released"`
 }
 
-// hangsAfter is after how long a worker that starts or stops is taken to hang. Its own
-// error, at Start, comes first.
+// hangsAfter is the time after which a worker that starts or stops is considered hung.
+// It is longer than Start, so that the worker's own error comes first.
 func (l Limits) hangsAfter() time.Duration { return l.Start + min(l.Start, time.Second) }
 
-// Table is the settings of the model, those of registered parts included. Parameters
-// of the kind of worker are not among them.
+// watchInterval is the time between two looks of the watchdog for workers that hang.
+func (l Limits) watchInterval() time.Duration {
+	return min(max(l.Run/8, 5*time.Millisecond), time.Second)
+}
+
+// Table returns the settings of the model, with those of registered parts and without
+// the parameters of the kind of worker.
 func (c *Config) Table() *setting.Table {
 	t := setting.Of("", c)
 	t.AddParts(setting.Model, &c.Parts)
@@ -94,8 +99,8 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// buffers is the bound on batches. Its default follows the instances, which
-// configs that are Same may differ in, so it is not filled in beforehand.
+// buffers returns the bound on batches. Its default depends on the instances, which may
+// differ in configs for which Same is true, so that WithDefaults leaves it out.
 func (c Config) buffers() int {
 	if c.Batching.Buffers > 0 {
 		return c.Batching.Buffers
@@ -103,8 +108,8 @@ func (c Config) buffers() int {
 	return c.Instances + 1
 }
 
-// buffersFor is the number of batches for so many workers. Fewer than there are
-// instances are a throttle, and meant.
+// buffersFor returns the number of batches for so many workers. A number below the
+// configured instances is a throttle and stays as it is.
 func (c Config) buffersFor(workers int) int {
 	b := c.buffers()
 	if b > c.Instances {
@@ -113,11 +118,11 @@ func (c Config) buffersFor(workers int) int {
 	return b
 }
 
-// Validate says everything that is wrong, each error with the path of the setting.
+// Validate returns all errors, each with the path of its setting.
 func (c Config) Validate() error {
 	var errs []error
 	if c.Name == "" {
-		errs = append(errs, stream.Errorf(stream.InvalidArgument, "name", "\"\" is no name: want 1 to 128 letters, digits, dots, dashes or underscores"))
+		errs = append(errs, stream.Errorf(stream.InvalidArgument, "name", "is empty: want 1 to 128 letters, digits, dots, dashes or underscores"))
 	}
 	if c.Kind == "" {
 		_, _, err := KindOf(c.Source)
@@ -125,11 +130,14 @@ func (c Config) Validate() error {
 	}
 	errs = append(errs, results.Validate(c.Parts))
 	c = c.WithDefaults()
+	if _, err := batching.NewBatcher(string(c.Batching.Kind), 1, nil); err == nil {
+		errs = append(errs, batching.CheckParts(string(c.Batching.Kind), c.Parts))
+	}
 	if kind, known := Lookup(c.Kind); known {
 		_, err := kind.Decode(c.Params)
 		errs = append(errs, err)
 	} else if c.Kind != "" {
-		errs = append(errs, stream.Errorf(stream.NotFound, "source", "%q is no kind of worker: see `millrace models --kinds`", c.Kind))
+		errs = append(errs, stream.Errorf(stream.NotFound, "source", "%q is not a kind of worker: see `millrace models --kinds`", c.Kind))
 	}
 	errs = append(errs, c.Table().Check()...)
 	errs = append(errs, checkImage(c.Image))
@@ -138,13 +146,13 @@ func (c Config) Validate() error {
 
 func checkImage(s *stream.ImageSpec) error {
 	if s != nil && s.Std != [3]float32{} && slices.Contains(s.Std[:], 0) {
-		return stream.Errorf(stream.InvalidArgument, "input.image.std", "%v holds a 0, which nothing can be divided by", s.Std)
+		return stream.Errorf(stream.InvalidArgument, "input.image.std", "%v contains 0, but pixels are divided by it", s.Std)
 	}
 	return nil
 }
 
-// Same says whether two configs, with defaults filled in, mean the same group:
-// whatever its name and the number of its workers.
+// Same reports whether two configs, with defaults filled in, can share a group. The
+// name and the number of workers may differ.
 func (c Config) Same(d Config) bool {
 	if !maps.Equal(c.Params, d.Params) || !sameParts(c.Parts, d.Parts) {
 		return false
@@ -155,7 +163,7 @@ func (c Config) Same(d Config) bool {
 	return reflect.DeepEqual(c, d)
 }
 
-// sameParts says whether both have the same settings of the same parts.
+// sameParts reports whether both have the same settings of the same parts.
 func sameParts(a, b []any) bool {
 	in := func(p any, parts []any) bool {
 		return slices.ContainsFunc(parts, func(q any) bool { return reflect.DeepEqual(p, q) })

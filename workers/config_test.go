@@ -8,8 +8,8 @@ import (
 	"millrace/workers"
 )
 
-// The number of batches follows the instances that a load asks for, and does not
-// make another model of it.
+// The number of batches follows the instances that a load asks for, and a load with
+// other instances is not another model.
 func TestBuffersFollowInstances(t *testing.T) {
 	r := newRig(t)
 	if err := r.Define(workers.Config{Name: "m", Kind: "identity"}); err != nil {

@@ -1,7 +1,7 @@
-// Package workers runs batches: Worker is one instance of a model, Group the
-// workers that share a model, its version and its load parameters, Manager the
-// groups. One folder per kind of worker.
+// Package workers runs batches: a Worker is one instance of a model, a Group the
+// workers that share a model, its version and its load parameters, and the Manager has
+// the groups. Each kind of worker has its own folder.
 //
-// It owns goroutines that run models, their limits, failures and replacement.
-// It must not know protocols or adapters.
+// The package owns the goroutines that run models, their limits, failures and
+// replacement. It must not know protocols or adapters.
 package workers

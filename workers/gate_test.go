@@ -19,8 +19,8 @@ import (
 	"millrace/workers/results/tracking"
 )
 
-// looker answers each of its runs with another box. A picture that is white all
-// over it cannot bear, and at a black one it panics.
+// looker returns another box in each of its runs. It fails for a white picture and
+// panics for a black one.
 type looker struct {
 	workers.Base
 	boxes []byte
@@ -61,7 +61,7 @@ func (l *looker) Run(_ context.Context, b *batching.Batch) error {
 	return nil
 }
 
-// learner keeps a state of its own.
+// learner keeps a state per stream.
 type learner struct{ workers.Base }
 
 func (learner) Init(context.Context, *workers.Env) (*stream.Model, error) {
@@ -72,7 +72,7 @@ func (learner) Init(context.Context, *workers.Env) (*stream.Model, error) {
 
 func (learner) Run(context.Context, *batching.Batch) error { return nil }
 
-// replies is a sink that keeps what results say.
+// replies is a sink that keeps the parts of results that the tests check.
 type replies struct {
 	more chan reply
 	done chan struct{}
@@ -137,7 +137,7 @@ type gated struct {
 	a *replies
 	n uint64
 
-	late time.Duration // frames come so much later than they do
+	late time.Duration // how much later the frames' capture times are
 }
 
 func newGated(t *testing.T, cfg workers.Config) *gated {
@@ -160,7 +160,7 @@ func (x *gated) open(a *replies, o stream.Options) *stream.Stream {
 	return s
 }
 
-// ask sends one frame, made other than usual, and returns its answer.
+// ask sends one frame, changed by other, and returns its answer.
 func (x *gated) ask(pixels []byte, other ...func(*stream.Frame)) reply {
 	x.t.Helper()
 	return x.askOf(x.s, x.a, pixels, other...)
@@ -201,8 +201,8 @@ func (x *gated) skipped(a, source reply) {
 	}
 }
 
-// What stands still is skipped, noise and all; what differs in any way that could
-// matter is run.
+// A picture that does not change is skipped, also with noise; a frame that differs in
+// any way that could matter is run.
 func TestGate(t *testing.T) {
 	x := newGated(t, workers.Config{Instances: 2})
 	still := func() []byte { return scene(30, x.n) }
@@ -239,7 +239,7 @@ func TestGate(t *testing.T) {
 	x.ran(after)
 	x.skipped(x.ask(still()), after)
 
-	// Another stream has nothing to do with it, and one-shot requests never.
+	// Another stream is independent of it, and one-shot requests are never skipped.
 	other := newReplies()
 	s := x.open(other, stream.Options{})
 	x.ran(x.askOf(s, other, still()))
@@ -253,7 +253,7 @@ func TestGate(t *testing.T) {
 	s.Close(stream.ByClient)
 	<-s.Finished()
 
-	// An error, a panic, a picture that cannot be read: the next frame runs.
+	// After an error, a panic or a picture that cannot be decoded, the next frame runs.
 	for what, bad := range map[string][]byte{"error": bytes.Repeat([]byte{255}, 57600), "panic": make([]byte, 57600)} {
 		before := last(x, still)
 		x.skipped(x.ask(still()), before)
@@ -270,8 +270,8 @@ func TestGate(t *testing.T) {
 	until(t, "all memory is given back", func() bool { return x.r.mem.Stats().Leases == 0 })
 }
 
-// A client whose clock stands still, or that has none, gets its refresh by the
-// server's.
+// A client without a clock, or whose clock stands still, gets its refresh by the
+// server's clock.
 func TestGateRefreshWithoutAClock(t *testing.T) {
 	for _, capture := range []int64{0, 1234567} {
 		x := newGated(t, workers.Config{Parts: []any{&gate.Settings{Changed: 0.005, Refresh: time.Hour}}})
@@ -291,8 +291,8 @@ func TestGateRefreshWithoutAClock(t *testing.T) {
 	}
 }
 
-// A stream that is flushed between the binding of a frame and its preparing: what
-// comes after the flush is not answered from before it.
+// A stream may be flushed between the binding of a frame and its preparation: frames
+// after the flush are not answered from before it.
 func TestGateAndAFlushOfABoundFrame(t *testing.T) {
 	x := newGated(t, workers.Config{Batching: workers.Batching{Kind: batching.Hard, MaxSize: 2}})
 	first := &flushing{replies: newReplies()}
@@ -300,7 +300,8 @@ func TestGateAndAFlushOfABoundFrame(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What is sent here shares its batch with the next frame, is prepared before it, and fails.
+	// The stale frame shares its batch with the next one, is prepared before it, and
+	// fails.
 	ahead := func() {
 		t.Helper()
 		f := x.r.frame(t, x.n, "short")
@@ -329,7 +330,7 @@ func TestGateAndAFlushOfABoundFrame(t *testing.T) {
 	}
 }
 
-// flushing is a sink that has another stream flushed with each ending.
+// flushing is a sink that flushes another stream with each ending.
 type flushing struct {
 	*replies
 	at atomic.Pointer[stream.Stream]
@@ -342,7 +343,7 @@ func (f *flushing) Push(r *stream.Result) {
 	f.replies.Push(r)
 }
 
-// last runs a frame, and returns its answer.
+// last runs a frame and returns its answer.
 func last(x *gated, still func() []byte) reply {
 	x.t.Helper()
 	a := x.ask(still(), func(f *stream.Frame) { f.Must = true })
@@ -350,8 +351,8 @@ func last(x *gated, still func() []byte) reply {
 	return a
 }
 
-// Boxes that are followed keep their ids while frames are skipped, however long,
-// and the tracker goes by all frames.
+// Tracked boxes keep their ids while frames are skipped, however many, and the tracker
+// counts all frames.
 func TestGateAndIDs(t *testing.T) {
 	x := newGated(t, workers.Config{
 		Parts: []any{
@@ -364,14 +365,14 @@ func TestGateAndIDs(t *testing.T) {
 	if first.outputs["ids"] == "" {
 		t.Fatalf("%+v", first)
 	}
-	var second reply // an id is there once the box has been seen a few times
+	var second reply // a box gets its id after a few frames
 	for range 3 {
 		second = x.ask(scene(30, 1))
 	}
 	if second.params["skipped"] != true || second.outputs["boxes"] != first.outputs["boxes"] || second.outputs["ids"] == first.outputs["ids"] {
 		t.Fatalf("%+v after %+v", second, first)
 	}
-	for range 60 { // two seconds, more than an id lives unseen
+	for range 60 { // two seconds, more than the time after which an unseen id ends
 		if a := x.ask(scene(30, x.n)); fmt.Sprint(a.outputs) != fmt.Sprint(second.outputs) || a.params["skipped"] != true {
 			t.Fatalf("%+v, want %+v", a, second)
 		}
@@ -384,7 +385,8 @@ func TestGateAndIDs(t *testing.T) {
 	<-x.s.Finished()
 }
 
-// What is kept goes when a stream is silent for long, and when its model is swapped.
+// What the gate keeps is released when a stream is silent for long and when its model
+// is swapped.
 func TestGateForgets(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		x := newGated(t, workers.Config{Limits: workers.Limits{IdleState: 20 * time.Millisecond}})
@@ -407,14 +409,14 @@ func TestGateForgets(t *testing.T) {
 	})
 }
 
-// Many streams in latest mode over several workers: each frame has one ending, a
-// skipped one's result is that of the frame it names, and seqs rise.
+// Many streams in latest mode over several workers: each frame has one ending, the
+// result of a skipped frame is that of the frame it names, and seqs increase.
 func TestGateUnderLoad(t *testing.T) {
 	r := newRig(t)
 	g := r.load(t, workers.Config{Kind: "looker", Instances: 3, Parts: []any{&gate.Settings{Changed: 0.005}}}.WithDefaults())
 	var wg sync.WaitGroup
 	var skips atomic.Int64
-	var scenes [3][4][]byte // by place and noise; they are dear to make
+	var scenes [3][4][]byte // by place and noise; making them takes long
 	for at := range scenes {
 		for noise := range scenes[at] {
 			scenes[at][noise] = scene(30+9*at, uint64(noise))
@@ -484,9 +486,9 @@ func TestGateRefusals(t *testing.T) {
 	r := newRig(t)
 	for want, cfg := range map[string]workers.Config{
 		"gate.changed": {Kind: "looker", Parts: []any{&gate.Settings{Changed: 1.5}}},
-		"gate.refresh": {Kind: "looker", Parts: []any{&gate.Settings{Refresh: time.Second}}},
+		"gate.refresh": {Kind: "looker", Parts: []any{&gate.Settings{Refresh: 2 * time.Second}}},
 		"takes none":   {Kind: "dense", Parts: []any{&gate.Settings{Changed: 0.1}}},
-		"learns":       {Kind: "learner", Parts: []any{&gate.Settings{Changed: 0.1}}},
+		"keeps state":  {Kind: "learner", Parts: []any{&gate.Settings{Changed: 0.1}}},
 	} {
 		cfg.Name = "a"
 		if _, err := r.LoadConfig(t.Context(), cfg.WithDefaults(), true); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "gate") {

@@ -11,14 +11,13 @@ import (
 	"millrace/workers/results"
 )
 
-// Group is the workers that share a model, its version and its load parameters:
-// the intake that tokens wait in, the instances that gather from it, the bounded
-// batches, and the limits on both. Its exported methods are safe for concurrent
-// use.
+// Group is the workers that share a model, its version and its load parameters: the
+// intake in which tokens wait, the instances that gather from it, the bounded batches,
+// and the limits on both. Its exported methods are safe for concurrent use.
 //
-// Locks, in the order in which they may nest: registry, gather, a stream's own, that
-// of parking. A stream's lock is held when the Endpoint methods are called, so those
-// take none but parking's and, in Detach, registry.
+// Locks, in the order in which they may nest: registry, gather, a stream's own, and the
+// one of parking. A stream's lock is held when the methods of stream.Queue are called,
+// so that those take none but parking's and, in Detach, registry.
 type Group struct {
 	common
 	mem    *buf.Pool
@@ -46,10 +45,10 @@ type Group struct {
 	batches     atomic.Uint64
 }
 
-var _ stream.Endpoint = (*Group)(nil)
+var _ stream.Queue = (*Group)(nil)
 
-// describe fills in the metadata what the configuration decides, and makes what
-// depends on it.
+// describeModel sets the metadata that the configuration decides, and makes the pool
+// and the intake for them.
 func (g *Group) describeModel(m *stream.Model) error {
 	m.Name, m.Version, m.Platform = g.cfg.Name, g.cfg.Version, g.cfg.Kind
 	m.MaxBatch = max(m.MaxBatch, 1)
@@ -60,7 +59,7 @@ func (g *Group) describeModel(m *stream.Model) error {
 		m.MaxBatch = n
 	}
 	m.Policy = g.cfg.Policy.WithDefaults(m.Policy)
-	if err := TakeInputs(m, g.cfg.Image, g.cfg.Window, g.mem); err != nil {
+	if err := ApplyInputs(m, g.cfg.Image, g.cfg.Window, g.mem); err != nil {
 		return err
 	}
 	g.computed = m
@@ -77,12 +76,12 @@ func (g *Group) describeModel(m *stream.Model) error {
 		return err
 	}
 	g.intake = batching.NewIntake(m, b, g.pool, g.cfg.MaxFlows)
-	return g.provide(g.cfg.Instances)
+	return g.setCapacity(g.cfg.Instances)
 }
 
-// provide reserves the memory of so many workers and their batches, or gives back
-// what is more, and lets there be as many batches. Only the manager calls it.
-func (g *Group) provide(workers int) error {
+// setCapacity reserves or releases memory until it is right for that many workers and
+// their batches, and sets the number of batches. Only the manager calls it.
+func (g *Group) setCapacity(workers int) error {
 	g.gather.Lock()
 	defer g.gather.Unlock()
 	if err := g.reserved.resize(g.cfg, g.computed, workers); err != nil {
@@ -92,13 +91,14 @@ func (g *Group) provide(workers int) error {
 	return nil
 }
 
-// Workers returns how many instances there are that are not leaving.
+// Workers returns how many instances there are, without those that have been told to
+// stop.
 func (g *Group) Workers() int {
 	g.registry.Lock()
 	defer g.registry.Unlock()
 	n := 0
 	for w := range g.all {
-		if !w.leaving.Load() {
+		if !w.stopRequested.Load() {
 			n++
 		}
 	}
@@ -111,20 +111,20 @@ func (g *Group) Model() *stream.Model { return g.model }
 // Config returns the configuration that the group was loaded with.
 func (g *Group) Config() Config { return g.cfg }
 
-// Ready says whether a worker can serve.
+// Ready reports whether a worker can serve.
 func (g *Group) Ready() bool {
 	g.registry.Lock()
 	defer g.registry.Unlock()
-	return g.state == StateReady && len(g.all) > 0
+	return g.state == StateReady // without workers it is unavailable
 }
 
-// Stats reads the group.
+// Stats returns a snapshot of the group.
 func (g *Group) Stats() GroupStats {
 	g.gather.Lock()
 	size, free := g.pool.Size(), g.pool.Free()
 	g.gather.Unlock()
 	st := GroupStats{
-		Model: g.model, Busy: int(g.busy.Load()), Quarantined: int(g.quarantined.Load()), Flows: g.intake.Flows(),
+		Model: g.model, Busy: int(g.busy.Load()), Quarantined: int(g.quarantined.Load()), PlacesUsed: g.intake.PlacesUsed(),
 		Waiting: int(g.waiting.Load()), Buffers: size, BuffersFree: free, Restarts: g.restarts.Load(), Batches: g.batches.Load(),
 	}
 	g.registry.Lock()
@@ -138,7 +138,7 @@ func (g *Group) Stats() GroupStats {
 	return st
 }
 
-// Open opens a stream that feeds the group and answers to sink. Errors:
+// Open opens a stream that feeds the group and puts its endings into sink. Errors:
 // InvalidArgument (the policy), Overloaded (max_flows), Unloaded, Unavailable.
 func (g *Group) Open(opts stream.Options, sink stream.Sink) (*stream.Stream, error) {
 	if err := opts.Policy.Validate(); err != nil {
@@ -165,9 +165,9 @@ func (g *Group) notReady() error {
 	return stream.Errorf(stream.Unloaded, "", "model %s is being unloaded", g.cfg.Name)
 }
 
-// Enqueue implements stream.Endpoint.
-func (g *Group) Enqueue(s *stream.Stream, home any) {
-	w, _ := home.(*instance)
+// Enqueue implements stream.Queue.
+func (g *Group) Enqueue(s *stream.Stream, affinity any) {
+	w, _ := affinity.(*instance)
 	if w == nil || w.inbox == nil {
 		g.intake.Push(s, nil)
 		g.idle.wakeOne()
@@ -177,16 +177,16 @@ func (g *Group) Enqueue(s *stream.Stream, home any) {
 	g.idle.wakeThis(&w.waiter)
 }
 
-// Waiting implements stream.Endpoint.
-func (g *Group) Waiting(n int) {
+// AddWaiting implements stream.Queue.
+func (g *Group) AddWaiting(n int) {
 	g.waiting.Add(int64(n))
-	if n >= 0 && g.intake.AsksForArrivals() {
+	if n >= 0 && g.intake.NeedsArrivals() {
 		g.recheck()
 	}
 }
 
-// recheck has a worker look whether there is something to do, although no token
-// has come: all of them where only one of them may do it.
+// recheck makes a worker gather although no token has arrived. With affinity it wakes
+// all workers, since only one of them may run the stream.
 func (g *Group) recheck() {
 	g.intake.NoteArrival()
 	if g.model.Affinity {
@@ -196,14 +196,14 @@ func (g *Group) recheck() {
 	g.idle.wakeOne()
 }
 
-// Ended implements stream.Endpoint.
+// Ended implements stream.Queue.
 func (g *Group) Ended(r *stream.Request) {
 	if g.hooks.Ended != nil {
 		g.hooks.Ended(r)
 	}
 }
 
-// Detach implements stream.Endpoint.
+// Detach implements stream.Queue.
 func (g *Group) Detach(s *stream.Stream) {
 	g.intake.Unreserve()
 	g.registry.Lock()
@@ -231,16 +231,16 @@ func (g *Group) openStreams() []*stream.Stream {
 	return out
 }
 
-// next returns the next batch for w, or nil when it is to leave.
+// next returns the next batch for w, or nil when w has to stop.
 func (g *Group) next(w *instance) *batching.Batch {
 	for {
 		seen := g.intake.Arrivals()
-		if w.leaving.Load() && !g.hasReady() {
+		if w.stopRequested.Load() && !g.hasReady() {
 			return nil
 		}
 		g.gather.Lock()
 		b, wait, err := g.intake.Gather(stream.Now(), int(g.idle.count.Load())+1, w.inbox)
-		more := b != nil && g.idle.count.Load() > 0 && !g.intake.Idle()
+		more := !g.intake.Idle()
 		g.gather.Unlock()
 		if err != nil {
 			g.log.Error("no batch memory", "model", g.cfg.Name, "error", err)
@@ -251,7 +251,7 @@ func (g *Group) next(w *instance) *batching.Batch {
 		}
 		if b != nil {
 			if more {
-				g.idle.wakeOne() // more work waits than this worker takes
+				g.idle.wakeOne() // more frames wait than this worker takes
 			}
 			if w.inbox != nil {
 				for _, r := range b.Requests {
@@ -261,18 +261,24 @@ func (g *Group) next(w *instance) *batching.Batch {
 			g.busy.Add(1)
 			return b
 		}
-		g.idle.wait(&w.waiter, wait, func() bool { return g.intake.Arrivals() != seen || w.leaving.Load() })
+		g.idle.wait(&w.waiter, wait, func() bool { return g.mustLookAgain(w, seen) })
 	}
 }
 
-// hasReady says whether a batch waits that must not be left behind.
+// mustLookAgain reports whether w must not park: a frame has arrived since Arrivals
+// returned seen, or w has to stop.
+func (g *Group) mustLookAgain(w *instance, seen uint64) bool {
+	return g.intake.Arrivals() != seen || w.stopRequested.Load()
+}
+
+// hasReady reports whether a batch is ready that must be run before a worker stops.
 func (g *Group) hasReady() bool {
 	g.gather.Lock()
 	defer g.gather.Unlock()
 	return g.intake.HasReady()
 }
 
-// done takes a batch back after its run.
+// done returns a batch to the pool after its run.
 func (g *Group) done(b *batching.Batch, t batchTimes) {
 	g.busy.Add(-1)
 	if t.rows > 0 && g.hooks.Batch != nil {
@@ -280,10 +286,10 @@ func (g *Group) done(b *batching.Batch, t batchTimes) {
 	}
 	g.gather.Lock()
 	g.pool.Put(b)
-	if t.warm && t.rows > 0 {
+	if t.warm {
 		g.intake.Observe(t.ended, t.rows, t.ended.Sub(t.begun))
 	}
-	// The caller looks for work itself, but not in the inboxes of the others.
+	// The caller gathers again itself, but not from the inboxes of other workers.
 	exhausted := g.intake.TakeExhausted() && g.model.Affinity
 	g.gather.Unlock()
 	if exhausted {
@@ -291,14 +297,14 @@ func (g *Group) done(b *batching.Batch, t batchTimes) {
 	}
 }
 
-// batchTimes are the moments of one run. Without rows nothing was run.
+// batchTimes are the times of one run. All fields are zero when nothing was run.
 type batchTimes struct {
 	rows                  int
 	begun, started, ended stream.Instant
 	warm                  bool
 }
 
-// sleep waits for d; false when the group stops.
+// sleep waits for d. It returns false when the group stops.
 func (g *Group) sleep(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -310,9 +316,9 @@ func (g *Group) sleep(d time.Duration) bool {
 	}
 }
 
-// releaseWork leaves to the others what an instance that leaves or restarts
-// would have done: the streams in its inbox, the memory of its last
-// batch, and the work it may have been woken for.
+// releaseWork makes what an instance that stops or restarts would have done available
+// to other workers: the streams in its inbox, the memory of its last batch, and the
+// frames for which it may have been woken.
 func (g *Group) releaseWork(w *instance) {
 	if w.inbox == nil {
 		g.recheck()

@@ -18,7 +18,7 @@ import (
 	_ "millrace/workers/identity"
 )
 
-// faulty is a worker that does to a batch what the bytes of its frames say.
+// faulty is a worker that fails as the bytes of its frames say.
 type faulty struct {
 	workers.Base
 	stateful bool
@@ -29,16 +29,16 @@ var hangs = struct {
 	gate chan struct{}
 }{gate: make(chan struct{})}
 
-// letGo lets the hung runs return.
-func letGo() {
+// releaseHung lets the hung runs return.
+func releaseHung() {
 	hangs.Lock()
 	defer hangs.Unlock()
 	close(hangs.gate)
 	hangs.gate = make(chan struct{})
 }
 
-// inBubble runs a test of what ends by time in a bubble, where time passes only
-// when everybody waits: a machine that is slow passes no limit.
+// inBubble runs a test of time-outs in a synctest bubble, where time passes only when
+// all goroutines wait, so that a slow machine causes no time-out.
 func inBubble(t *testing.T, test func(*testing.T)) {
 	synctest.Test(t, func(t *testing.T) {
 		swap := func(gate chan struct{}) (before chan struct{}) {
@@ -90,7 +90,7 @@ func (f *faulty) Run(_ context.Context, b *batching.Batch) error {
 			hangs.Unlock()
 			<-gate
 		case "die":
-			return fmt.Errorf("as told: %w", workers.ErrBroken)
+			return fmt.Errorf("requested: %w", workers.ErrBroken)
 		case "error":
 			b.Fail(i, errors.New("as told"))
 		case "slow":
@@ -103,8 +103,8 @@ func (f *faulty) Run(_ context.Context, b *batching.Batch) error {
 	return nil
 }
 
-// affine keeps a count for each stream in the instance itself, and answers with
-// its own address and that count.
+// affine keeps a count for each stream in the instance itself, and answers with its own
+// address and that count.
 type affine struct {
 	workers.Base
 	broken bool
@@ -136,7 +136,7 @@ func (a *affine) Run(_ context.Context, b *batching.Batch) error {
 		switch string(r.Payload) {
 		case "die":
 			a.broken = true
-			return fmt.Errorf("as told: %w", workers.ErrBroken)
+			return fmt.Errorf("requested: %w", workers.ErrBroken)
 		case "hang":
 			hangs.Lock()
 			gate := hangs.gate
@@ -149,7 +149,7 @@ func (a *affine) Run(_ context.Context, b *batching.Batch) error {
 	return nil
 }
 
-// gauge keeps the most runs that went on at once.
+// gauge records the largest number of concurrent runs.
 type gauge struct{ workers.Base }
 
 var running, most atomic.Int64
@@ -170,7 +170,8 @@ func (*gauge) Run(_ context.Context, b *batching.Batch) error {
 	return nil
 }
 
-// starter starts as it is told, and writes down what is called.
+// starter fails or hangs in the steps of its start as its settings say, and records the
+// calls.
 type starter struct {
 	how   string
 	calls []string
@@ -229,7 +230,7 @@ func (s *starter) Destroy()                       { _ = s.call("destroy") }
 func (s *starter) Run(_ context.Context, b *batching.Batch) error {
 	for i, r := range b.Requests {
 		if string(r.Payload) == "die" {
-			return fmt.Errorf("as told: %w", workers.ErrBroken)
+			return fmt.Errorf("requested: %w", workers.ErrBroken)
 		}
 		b.Finish(i, nil)
 	}
@@ -259,7 +260,7 @@ func (d *dense) Run(_ context.Context, b *batching.Batch) error {
 	return nil
 }
 
-// fullOnly says whether batchers of a kind form full batches only.
+// fullOnly reports whether batchers of a kind form full batches only.
 func fullOnly(kind string) bool {
 	b, err := batching.NewBatcher(kind, 1, nil)
 	return err == nil && b.Needs().Full

@@ -21,19 +21,19 @@ type common struct {
 	log      *slog.Logger
 	pixels   codec.Limits
 	hooks    Hooks
-	model    *stream.Model // as clients see it; nil until the first instance has read it
-	computed *stream.Model // what the worker computes, before the stages behind it
-	// describe gets the metadata that the first instance has read.
+	model    *stream.Model // as clients see it; nil until the first instance has started
+	computed *stream.Model // what the worker computes, before the stages after it
+	// describe is called with the metadata that the first instance returns.
 	describe func(*stream.Model) error
 }
 
 // instance is one worker of a group and the goroutine that runs it.
 //
-// phase decides between that goroutine and the watchdog. What may hang is a run,
-// or the worker being taken down and started again, and each has a number: the
-// goroutine moves 2k -> 2k+1 to begin and 2k+1 -> 2k+2 to end it; the watchdog
-// moves 2k+1 -> abandoned. Only one of the two last steps succeeds, and whoever
-// made it owns the endings of a run's members.
+// phase decides between that goroutine and the watchdog. Only a run, or stopping and
+// starting the worker again, can hang, and each of them has a number: the goroutine
+// changes phase from 2k to 2k+1 to begin and from 2k+1 to 2k+2 to end it; the watchdog
+// changes it from 2k+1 to abandoned. Only one of the two last changes succeeds, and the
+// one that made it ends the requests of the run.
 type instance struct {
 	*common
 	waiter
@@ -49,13 +49,13 @@ type instance struct {
 	until         atomic.Int64    // Instant after which the watchdog abandons it
 	batch         *batching.Batch // of a run
 	watchdogEnded chan struct{}   // closed when the watchdog has abandoned it
-	leaving       atomic.Bool
+	stopRequested atomic.Bool
 
-	admission chan struct{} // closed when the started worker may run, or must leave
+	admission chan struct{} // closed when the started worker may run, or must stop
 	admitted  bool          // which of the two
 
-	warm     bool // has run a batch: the first is left out of the learned times
-	failures int  // broken in a row
+	warm     bool // has run a batch: the first one is not measured
+	failures int  // consecutive failures
 	backoff  backoff.Backoff
 }
 
@@ -69,8 +69,8 @@ func newInstance(c *common) *instance {
 	return w
 }
 
-// start makes the worker ready. The first instance of a group has the group described as
-// soon as the model's metadata are known: before memory is taken for it.
+// start makes the worker ready. The first instance of a group calls describe as soon as
+// the model's metadata are known, before memory is allocated for it.
 func (w *instance) start(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.Limits.Start)
 	defer cancel()
@@ -86,7 +86,7 @@ func (w *instance) start(ctx context.Context) (err error) {
 	}()
 	kind, ok := Lookup(w.cfg.Kind)
 	if !ok {
-		return stream.Errorf(stream.NotFound, "source", "%q is no kind of worker", w.cfg.Kind)
+		return stream.Errorf(stream.NotFound, "source", "%q is not a kind of worker", w.cfg.Kind)
 	}
 	settings, err := kind.Decode(w.cfg.Params)
 	if err != nil {
@@ -107,7 +107,7 @@ func (w *instance) start(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if w.prep == nil { // else it is started again
+	if w.prep == nil { // otherwise it is a restart
 		if err = w.makeTools(); err != nil {
 			return err
 		}
@@ -122,13 +122,13 @@ func (w *instance) start(ctx context.Context) (err error) {
 	return nil
 }
 
-// makeTools makes what turns frames into inputs, and outputs into results.
+// makeTools makes the decoder of pictures and the stages.
 func (w *instance) makeTools() (err error) {
 	if w.prep, err = newPreparer(w.model, w.pixels); err != nil {
 		return err
 	}
 	w.decode = w.prep.decode
-	w.stages, _, err = results.New(w.cfg.Parts, w.computed, results.Tools{Look: w.prep.look, Skipped: func(r *stream.Request) {
+	w.stages, _, err = results.New(w.cfg.Parts, w.computed, results.Tools{Picture: w.prep.picture, Skipped: func(r *stream.Request) {
 		if w.hooks.Skipped != nil {
 			w.hooks.Skipped(r)
 		}
@@ -138,8 +138,8 @@ func (w *instance) makeTools() (err error) {
 
 func (w *instance) stop() { w.tearDown(3) }
 
-// tearDown takes the worker down from that many steps of its start, the last
-// first. A panic in one does not keep the next from being called.
+// tearDown undoes that many steps of the worker's start, the last first. After a panic
+// in one the next is still called.
 func (w *instance) tearDown(steps int) {
 	down := [...]func(){w.worker.Destroy, w.worker.Deallocate, w.worker.Release}
 	for steps--; steps >= 0; steps-- {
@@ -156,24 +156,23 @@ func (w *instance) logPanic(f func()) {
 	f()
 }
 
-// beginWatched has the watchdog look at what comes next, a run of b or, nil, a
-// change of the worker's life: past until the watchdog abandons the instance.
+// beginWatched makes the watchdog check the step that follows, a run of b or, with nil,
+// a start or stop of the worker: after until the watchdog abandons the instance.
 func (w *instance) beginWatched(b *batching.Batch, until stream.Instant) {
 	w.batch = b
 	w.until.Store(int64(until))
 	w.phase.Add(1)
 }
 
-// endWatched says that it is over, and reports whether the instance was not
-// abandoned.
+// endWatched ends that step, and reports whether the instance was not abandoned.
 func (w *instance) endWatched() (kept bool) {
 	phase := w.phase.Load()
 	return phase != abandoned && w.phase.CompareAndSwap(phase, phase+1)
 }
 
-// abandon is the watchdog's: it gives up an instance whose run, stop or restart is
-// past its time, and reports whether it did. The endings of a run's members are the
-// watchdog's then, which closes watchdogEnded after them.
+// abandon is called by the watchdog: it abandons an instance whose run, stop or restart
+// has passed its time, and reports whether it did. Then the watchdog ends the requests
+// of the run, and closes watchdogEnded after that.
 func (w *instance) abandon(now stream.Instant) bool {
 	phase := w.phase.Load()
 	if phase%2 == 0 || phase == abandoned || stream.Instant(w.until.Load()) > now || !w.phase.CompareAndSwap(phase, abandoned) {
@@ -195,13 +194,14 @@ func (w *instance) call(b *batching.Batch) (err error, panicked bool) { //nolint
 	return w.worker.Run(w.ctx, b), false
 }
 
-// answer ends the members that the worker left to the batch's outputs: with
-// their rows of them, or with what the stages make of those.
+// answer ends the requests that the worker has not answered itself, with their rows of
+// the batch's outputs or with the stages' results of these.
 func (w *instance) answer(b *batching.Batch) {
 	if b.Outputs == nil || !w.stages.Transforms() {
 		b.Split()
 		return
 	}
+	b.After = nil // what is finished below has gone through the stages
 	for i, r := range b.Requests {
 		if r.Outcome() != stream.Pending {
 			continue

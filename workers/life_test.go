@@ -14,7 +14,7 @@ import (
 	"millrace/workers"
 )
 
-// until waits for what has no channel.
+// until waits for a condition that no channel signals.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(200 * time.Microsecond) {
@@ -55,7 +55,8 @@ func TestAffinityStaysAndMoves(t *testing.T) {
 			}
 		}
 	}
-	// Its worker dies: all that lived there go on, elsewhere or in its successor.
+	// When its worker fails, all its streams continue, on other workers or on its
+	// replacement.
 	_ = streams[0].Submit(r.frame(t, 50, "die"))
 	if x := sinks[0].wait(t, 51)[50]; x.outcome != stream.Failed {
 		t.Fatalf("%+v", x)
@@ -63,7 +64,7 @@ func TestAffinityStaysAndMoves(t *testing.T) {
 	for k, s := range streams {
 		at := home(s, sinks[k], len(sinks[k].wait(t, 50)))
 		if (at == homes[k]) == (homes[k] == homes[0]) {
-			t.Fatalf("stream %d was at %s and is at %s; %s died", k, homes[k], at, homes[0])
+			t.Fatalf("stream %d was on %s and is on %s; %s has failed", k, homes[k], at, homes[0])
 		}
 	}
 	for _, s := range streams {
@@ -89,7 +90,7 @@ func TestAffinityLeavesAHungWorkerAndAScaledDownOne(t *testing.T) {
 				t.Fatalf("frame %d: %+v", i, x)
 			}
 		}
-		letGo()
+		releaseHung()
 		for _, n := range []int{1, 4, 1} {
 			if err := r.Scale(context.Background(), "affine", n); err != nil {
 				t.Fatal(err)
@@ -134,13 +135,13 @@ func TestQuarantineIsBounded(t *testing.T) {
 		if st := g.Stats(); st.Quarantined != 3 || st.Workers != 0 || g.Ready() || st.BuffersFree != st.Buffers {
 			t.Fatalf("%+v", st)
 		}
-		letGo()
+		releaseHung()
 		until(t, "the hung runs are over", func() bool { return g.Stats().Quarantined == 0 })
 	})
 }
 
-// A stream whose frame hangs gets its next one answered with a state of its own,
-// and what the hung run still had is released once, when it returns.
+// When a stream's frame hangs, the next one is answered with a new state, and the state
+// of the hung run is released once, when the run returns.
 func TestStateOfAHungRun(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -156,7 +157,7 @@ func TestStateOfAHungRun(t *testing.T) {
 		if n := tallies.Load() - before; n != 2 {
 			t.Fatalf("%d states while the run hangs", n)
 		}
-		letGo()
+		releaseHung()
 		until(t, "the hung run's state is released", func() bool { return tallies.Load()-before == 1 })
 		s.Close(stream.ByClient)
 		<-s.Finished()
@@ -214,8 +215,8 @@ func TestStarts(t *testing.T) {
 	}
 }
 
-// hangStarters forgets the starters so far, and has those to come hang, where they
-// are told to, until the gate is closed.
+// hangStarters forgets the starters so far, and makes later ones hang, in the step that
+// they are configured for, until the gate is closed.
 func hangStarters() (gate chan struct{}) {
 	started.Lock()
 	defer started.Unlock()
@@ -223,8 +224,7 @@ func hangStarters() (gate chan struct{}) {
 	return started.gate
 }
 
-// A start that does not come back, whatever it is told, fails the one who asked
-// and holds up nobody else.
+// A start that hangs in any step fails for its caller and does not delay other changes.
 func TestAStartThatHangs(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -243,8 +243,8 @@ func TestAStartThatHangs(t *testing.T) {
 	})
 }
 
-// A model that is refused when its worker is there already, which then does not
-// end, keeps no other waiting.
+// A model that is refused after its worker was made, and whose worker then hangs, does
+// not delay other models.
 func TestARefusedModelWhoseWorkerHangs(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -258,8 +258,8 @@ func TestARefusedModelWhoseWorkerHangs(t *testing.T) {
 	})
 }
 
-// A worker that breaks and then hangs, while it is taken down or started again,
-// is replaced as one whose run hangs.
+// A worker that breaks and then hangs, while it is stopped or started again, is
+// replaced like one whose run hangs.
 func TestARestartThatHangs(t *testing.T) {
 	for _, how := range []string{"release hangs", "restart hangs"} {
 		t.Run(how, func(t *testing.T) {
@@ -295,8 +295,8 @@ func TestARestartThatHangs(t *testing.T) {
 	}
 }
 
-// A start that takes its time keeps changes of its own family waiting, and no
-// others. The change of a caller who leaves is not made.
+// A start that takes long delays changes of its own family only. The change of a caller
+// who no longer waits is not made.
 func TestACallerWhoLeavesItsChange(t *testing.T) {
 	r := newRig(t)
 	gate := hangStarters()
@@ -327,8 +327,8 @@ func TestACallerWhoLeavesItsChange(t *testing.T) {
 		_, err := r.LoadConfig(ctx2, workers.Config{Name: "slow-1-0", Kind: "identity"}, true)
 		queued <- err
 	}()
-	leave2(errors.New("gone home"))
-	if err := <-queued; err == nil || !strings.Contains(err.Error(), "gone home") {
+	leave2(errors.New("caller left"))
+	if err := <-queued; err == nil || !strings.Contains(err.Error(), "caller left") {
 		t.Fatalf("%v", err)
 	}
 	leave()
@@ -336,14 +336,14 @@ func TestACallerWhoLeavesItsChange(t *testing.T) {
 		t.Fatalf("%v", err)
 	}
 	close(gate)
-	r.load(t, workers.Config{Name: "slow", Kind: "identity"}) // after all that was queued
+	r.load(t, workers.Config{Name: "slow", Kind: "identity"}) // after all queued changes
 	if _, err := r.Group("slow-1-0", ""); stream.CodeOf(err) != stream.NotFound {
-		t.Fatal("a change was made for one who had left")
+		t.Fatal("a change was made for a caller who no longer waited")
 	}
 }
 
-// Endpoints of one family never meet halfway, whatever they are called: a load of
-// "m" makes "m-0", which another model may be called.
+// Changes of one family are never made at the same time, whatever the endpoints are
+// called: a load of "m" makes "m-0", which may also be the name of another model.
 func TestChangesOfAFamily(t *testing.T) {
 	r := newRig(t)
 	ctx := context.Background()
@@ -359,7 +359,7 @@ func TestChangesOfAFamily(t *testing.T) {
 						return
 					}
 					if g, err := r.Group(endpoint, ""); err != nil || g.Config().MaxFlows != 10+3*i+n {
-						t.Errorf("%s is another's", endpoint)
+						t.Errorf("%s is of another model", endpoint)
 					}
 					mine = append(mine, endpoint)
 				}
@@ -377,8 +377,8 @@ func TestChangesOfAFamily(t *testing.T) {
 	}
 }
 
-// Requests that repeat and contradict each other all get an answer, and what is
-// left is one of the states they asked for.
+// Requests that repeat and contradict each other are all answered, and the final state
+// is one that they asked for.
 func TestContradictoryChanges(t *testing.T) {
 	r := newRig(t)
 	ctx := context.Background()
@@ -436,7 +436,7 @@ func TestCloseIsWaitedForByAll(t *testing.T) {
 		t.Fatalf("%v", err)
 	}
 	until(t, "frames that wait are ended", func() bool { return s.WaitingFrames() == 0 })
-	letGo()
+	releaseHung()
 	if err := r.Close(context.Background()); err != nil {
 		t.Fatal(err)
 	}

@@ -11,8 +11,8 @@ import (
 	"millrace/stream/buf"
 )
 
-// newGroup starts a group with one worker and its watchdog; the others are
-// added by scale.
+// newGroup starts a group with one worker and its watchdog. The manager adds the other
+// workers.
 func newGroup(ctx context.Context, cfg Config, mem *buf.Pool, pixels codec.Limits, log *slog.Logger, hooks func(*stream.Model) Hooks) (*Group, error) {
 	g := &Group{
 		common: common{cfg: cfg, log: log, pixels: pixels}, mem: mem, reserved: reservation{mem: mem}, state: StateLoading,
@@ -23,8 +23,8 @@ func newGroup(ctx context.Context, cfg Config, mem *buf.Pool, pixels codec.Limit
 	if err := g.startIn(ctx, first); err != nil {
 		first.cancel()
 		select {
-		case <-g.allEnded(): // what it took is free before the next model is loaded
-		case <-first.admission: // it hangs
+		case <-g.allEnded(): // its memory is free before the next model is loaded
+		case <-first.admission: // the worker hangs
 		}
 		return nil, err
 	}
@@ -37,9 +37,9 @@ func newGroup(ctx context.Context, cfg Config, mem *buf.Pool, pixels codec.Limit
 	return g, nil
 }
 
-// startIn starts the instance's goroutine, which makes the worker ready, and
-// waits for that. The goroutine then waits for admission: closed without admission
-// it takes the worker down again.
+// startIn starts the instance's goroutine, which makes the worker ready, and waits
+// until it is. The goroutine then waits for admission: when the channel is closed and w
+// is not admitted, it stops the worker.
 func (g *Group) startIn(ctx context.Context, w *instance) error {
 	ready := make(chan error, 1)
 	g.wg.Go(func() {
@@ -52,7 +52,7 @@ func (g *Group) startIn(ctx context.Context, w *instance) error {
 		<-w.admission
 		if w.admitted {
 			g.loop(w)
-			if w.phase.Load() != abandoned { // else the watchdog has started its replacement
+			if w.phase.Load() != abandoned { // otherwise the watchdog has started its replacement
 				g.removeInstance(w)
 			}
 			return
@@ -66,47 +66,47 @@ func (g *Group) startIn(ctx context.Context, w *instance) error {
 	case err := <-ready:
 		return err
 	case <-late.C:
-		close(w.admission) // should it come back, it is taken down
+		close(w.admission) // if it starts after all, it is stopped
 		return stream.Errorf(stream.Timeout, "limits.start", "model %s did not start within %v", g.cfg.Name, g.cfg.Limits.Start)
 	}
 }
 
-// admit lets a started instance run batches, in the place of one that hangs, or of
-// none.
+// admit lets a started instance run batches. It replaces the instance hung, or none
+// when that is nil.
 func (g *Group) admit(w, hung *instance) {
 	if g.model.Affinity {
 		w.inbox = g.intake.NewInbox()
 	}
 	g.registry.Lock()
 	g.all[w] = struct{}{}
-	if hung != nil { // they count as one; w leaves if hung was asked to
-		w.leaving.Store(hung.leaving.Swap(true))
+	if hung != nil { // they count as one; w stops if hung was told to
+		w.stopRequested.Store(hung.stopRequested.Swap(true))
 	}
 	g.registry.Unlock()
 	select {
-	case <-g.stopping: // it was not yet in all when stop asked all to leave
-		w.leaving.Store(true)
+	case <-g.stopping: // it was not yet in all when stop told all to stop
+		w.stopRequested.Store(true)
 	default:
 	}
 	w.admitted = true
 	close(w.admission)
 }
 
-// addWorker provides memory for one more worker and starts it.
+// addWorker reserves memory for one more worker and starts it.
 func (g *Group) addWorker(ctx context.Context) error {
 	n := g.Workers()
-	if err := g.provide(n + 1); err != nil {
+	if err := g.setCapacity(n + 1); err != nil {
 		return err
 	}
 	if err := g.startWorker(ctx, nil); err != nil {
-		_ = g.provide(n) // less than there is: it is given back
+		_ = g.setCapacity(n) // a smaller capacity cannot fail
 		return err
 	}
 	return nil
 }
 
-// startWorker starts one more worker, whose memory is provided already, or one in the
-// place of one that hangs.
+// startWorker starts one more worker, whose memory is reserved already, or one that
+// replaces a hung one.
 func (g *Group) startWorker(ctx context.Context, hung *instance) error {
 	w := newInstance(&g.common)
 	if err := g.startIn(ctx, w); err != nil {
@@ -117,17 +117,17 @@ func (g *Group) startWorker(ctx context.Context, hung *instance) error {
 	return nil
 }
 
-// removeWorker has one worker leave, and gives its memory back.
+// removeWorker stops one worker and releases its memory.
 func (g *Group) removeWorker() {
-	g.askOneToLeave()
-	_ = g.provide(g.Workers()) // less than there is
+	g.requestOneStop()
+	_ = g.setCapacity(g.Workers()) // a smaller capacity cannot fail
 }
 
-// askOneToLeave has one worker leave when its batch is done.
-func (g *Group) askOneToLeave() {
+// requestOneStop tells one worker to stop after its batch.
+func (g *Group) requestOneStop() {
 	g.registry.Lock()
 	for w := range g.all {
-		if w.leaving.CompareAndSwap(false, true) {
+		if w.stopRequested.CompareAndSwap(false, true) {
 			break
 		}
 	}
@@ -135,10 +135,10 @@ func (g *Group) askOneToLeave() {
 	g.idle.wakeAll()
 }
 
-// runWatchdog abandons the runs and restarts that take too long and releases what idle
-// streams keep, until the group stops.
+// runWatchdog abandons the runs and restarts that take too long and releases the state
+// of idle streams, until the group stops.
 func (g *Group) runWatchdog() {
-	tick := time.NewTicker(min(max(g.cfg.Limits.Run/8, 5*time.Millisecond), time.Second))
+	tick := time.NewTicker(g.cfg.Limits.watchInterval())
 	defer tick.Stop()
 	swept := stream.Now()
 	for {
@@ -170,14 +170,15 @@ func (g *Group) sweepStates(now stream.Instant) {
 	}
 }
 
-// replace starts another instance in the place of a hung one, unless too many
-// hang already or it was asked to leave.
+// replace starts another instance in place of a hung one, unless too many hang already
+// or it was told to stop.
 func (g *Group) replace(w *instance) {
-	if w.leaving.Load() || int(g.quarantined.Load()) > g.cfg.Limits.Quarantined {
+	if w.stopRequested.Load() || int(g.quarantined.Load()) > g.cfg.Limits.Quarantined {
 		g.removeInstance(w)
 		return
 	}
-	// Started beside the hung one, so that the watchdog goes on watching.
+	// The replacement is started in its own goroutine, so that the watchdog goes on
+	// checking.
 	g.wg.Go(func() {
 		if err := g.startWorker(w.detached(), w); err != nil {
 			g.log.Error("no replacement for a hung worker", "model", g.cfg.Name, "error", err)
@@ -188,13 +189,14 @@ func (g *Group) replace(w *instance) {
 	})
 }
 
-// detached is a context for the replacement of w, whose own has ended.
+// detached returns a context for the replacement of w, whose own context has ended.
 func (w *instance) detached() context.Context { return context.WithoutCancel(w.ctx) }
 
-// removeInstance notes that an instance will run no more: it was given up or has left.
-// Without any the group fails, unless it is being unloaded.
+// removeInstance records that an instance will not run any more, because it was
+// abandoned or has stopped. When none is left, the group fails, unless it is being
+// unloaded.
 func (g *Group) removeInstance(w *instance) {
-	g.releaseWork(w) // while a swap still finds its inbox
+	g.releaseWork(w) // before it leaves g.all, so that a swap still finds its inbox
 	g.registry.Lock()
 	delete(g.all, w)
 	failed := len(g.all) == 0 && g.state == StateReady
@@ -215,7 +217,7 @@ func (g *Group) endStreams(why stream.CloseReason, err error) {
 	}
 }
 
-// failPartial ends the frames that were bound to a batch which did not run.
+// failPartial ends the frames that were bound to batches that did not run.
 func (g *Group) failPartial(err error) {
 	g.gather.Lock()
 	partial := g.drain()
@@ -228,7 +230,7 @@ func (g *Group) failPartial(err error) {
 	}
 }
 
-// drain empties the queue, with gather held.
+// drain empties the queue. The caller holds gather.
 func (g *Group) drain() (partial []*batching.Batch) {
 	partial = g.intake.Drain(g.inboxes()...)
 	for _, s := range g.openStreams() {
@@ -237,9 +239,8 @@ func (g *Group) drain() (partial []*batching.Batch) {
 	return partial
 }
 
-// unload ends the group: waiting frames end as err, frames in flight complete,
-// and the workers are taken down. It returns when all that does not hang is
-// gone.
+// unload ends the group: waiting frames end with err, frames in flight complete, and
+// the workers are stopped. It returns when all goroutines that do not hang have ended.
 func (g *Group) unload(why stream.CloseReason, err error) {
 	g.registry.Lock()
 	g.state = StateUnloading
@@ -249,12 +250,12 @@ func (g *Group) unload(why stream.CloseReason, err error) {
 	g.stop()
 }
 
-// stop takes the workers down after their present batch. A batch that none of
-// them was left to run ends as unavailable.
+// stop stops the workers after their current batch. Requests of a batch that no worker
+// was left to run end as unavailable.
 func (g *Group) stop() {
 	g.stopOnce.Do(func() { close(g.stopping) })
 	for _, w := range g.instances() {
-		w.leaving.Store(true)
+		w.stopRequested.Store(true)
 	}
 	g.idle.wakeAll()
 	g.awaitRuns()
@@ -264,22 +265,22 @@ func (g *Group) stop() {
 	g.gather.Unlock()
 }
 
-// awaitRuns waits for the workers, giving up those that hang.
+// awaitRuns waits until the workers have ended, and abandons those that hang.
 func (g *Group) awaitRuns() {
-	gone := g.allEnded()
-	tick := time.NewTicker(min(max(g.cfg.Limits.Run/8, 5*time.Millisecond), time.Second))
+	ended := g.allEnded()
+	tick := time.NewTicker(g.cfg.Limits.watchInterval())
 	defer tick.Stop()
-	// A worker that hangs while it starts or is taken down is in no run that could
-	// be given up: it must not hold the manager's queue for ever.
+	// A worker that hangs while it starts or stops is not in a run that could be
+	// abandoned: the manager's queue must not wait for it for ever.
 	limit := stream.Now().Add(g.cfg.Limits.Run + g.cfg.Limits.Start)
 	for {
 		select {
-		case <-gone:
+		case <-ended:
 			return
 		case <-tick.C:
 			now := stream.Now()
 			if now > limit {
-				g.log.Error("a worker neither starts nor ends and is left behind", "model", g.cfg.Name)
+				g.log.Error("a worker hangs while it starts or stops, and is no longer waited for", "model", g.cfg.Name)
 				return
 			}
 			for _, w := range g.instances() {
@@ -287,39 +288,39 @@ func (g *Group) awaitRuns() {
 					g.removeInstance(w)
 				}
 			}
-			if len(g.instances()) == 0 && g.busy.Load() == 0 {
+			if len(g.instances()) == 0 {
 				return
 			}
 		}
 	}
 }
 
-// allEnded is closed when all of the group's goroutines have ended, and its memory is
-// given back.
+// allEnded returns a channel that is closed when all of the group's goroutines have
+// ended and its memory has been released.
 func (g *Group) allEnded() <-chan struct{} {
 	c := make(chan struct{})
-	go func() { // ends with the last worker, however late: counted as quarantined until then
+	go func() { // ends with the last worker, which counts as quarantined while it hangs
 		g.wg.Wait()
 		g.gather.Lock()
-		g.reserved.giveBack()
+		g.reserved.release()
 		g.gather.Unlock()
 		close(c)
 	}()
 	return c
 }
 
-// moveTo makes the group's streams feed next, tokens and waiting frames with
-// them, and takes the group down once its frames in flight are done.
+// moveTo makes the group's streams, with their tokens and waiting frames, feed next,
+// and stops the group once its frames in flight have ended.
 func (g *Group) moveTo(next *Group) {
 	g.registry.Lock()
 	g.state = StateUnloading
 	g.registry.Unlock()
-	// No gather here while tokens change queues: each is in exactly one.
+	// gather is held while tokens change queues, so that each is in exactly one.
 	g.gather.Lock()
 	for _, s := range g.openStreams() {
 		g.moveOne(s, next)
 	}
-	// Batches that frames are bound to run as they are, before the workers leave.
+	// Batches to which frames are bound are run as they are before the workers stop.
 	g.intake.AddReady(g.drain()...)
 	g.gather.Unlock()
 	g.stop()
@@ -343,7 +344,7 @@ func (g *Group) moveOne(s *stream.Stream, next *Group) {
 	next.streams[s] = struct{}{}
 	next.registry.Unlock()
 	if !s.Move(next, next.model) {
-		next.Detach(s) // it ended meanwhile
+		next.Detach(s) // the stream has ended in between
 		return
 	}
 	g.Detach(s)

@@ -23,10 +23,10 @@ type ManagerOptions struct {
 	Hooks  func(m *stream.Model) Hooks // called once for each group
 }
 
-// Manager holds the groups. The changes of one model and of the endpoints made of
-// it, its family, go through one queue and are made one after the other, so that
-// requests that repeat or contradict each other cannot meet halfway. Those of
-// other families do not wait for them, and reading waits for none. Its methods are
+// Manager has the groups. Changes of one model and of the endpoints made of it, its
+// family, go through one queue and are made one after the other, so that repeated or
+// contradicting requests are never carried out at the same time. Changes of other
+// families do not wait for them, and reading does not wait for any. Its methods are
 // safe for concurrent use.
 type Manager struct {
 	opts   ManagerOptions
@@ -35,9 +35,9 @@ type Manager struct {
 
 	mu       sync.Mutex
 	known    map[string]Config
-	queues   map[string][]update // by family; there while its goroutine runs
+	queues   map[string][]update // by family; an entry exists while its goroutine runs
 	waiting  int                 // changes in all queues
-	starting int                 // endpoints
+	starting int                 // endpoints being started
 	closed   bool
 	wg       sync.WaitGroup // of the families' goroutines
 }
@@ -47,8 +47,8 @@ type update struct {
 	reply chan error
 }
 
-// family is the name without the -0, -1 ... that endpoints get: all that a change
-// of a model can concern.
+// family returns the name without the -0, -1 ... that endpoints get. A change of a
+// model can affect its family only.
 func family(name string) string {
 	for {
 		stem := strings.TrimRight(name, "0123456789")
@@ -59,10 +59,10 @@ func family(name string) string {
 	}
 }
 
-// maxEndpoints bounds the endpoints, which clients can ask for.
+// maxEndpoints is the largest number of endpoints, since clients can ask for new ones.
 const maxEndpoints = 1024
 
-// maxUpdates bounds the changes that wait for their turn.
+// maxUpdates is the largest number of changes that wait for their turn.
 const maxUpdates = 256
 
 // NewManager returns a manager without groups.
@@ -75,7 +75,7 @@ func NewManager(opts ManagerOptions) *Manager {
 	return m
 }
 
-// run makes the changes of a family until there is none.
+// run makes the changes of a family until no change waits.
 func (m *Manager) run(family string) {
 	for {
 		m.mu.Lock()
@@ -92,8 +92,8 @@ func (m *Manager) run(family string) {
 	}
 }
 
-// change queues a change of an endpoint, or model, and waits for its end. A change
-// whose caller has left before its turn is not made.
+// change queues a change of an endpoint or model and waits for its end. A change whose
+// caller has given up before its turn is not made.
 func (m *Manager) change(ctx context.Context, name string, do func() error) error {
 	u := update{reply: make(chan error, 1), do: func() error {
 		if ctx.Err() != nil {
@@ -143,19 +143,14 @@ func (m *Manager) Known() []Config {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	out := slices.Collect(maps.Values(m.known))
-	slices.SortFunc(out, func(a, b Config) int {
-		if a.Name < b.Name {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(out, func(a, b Config) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
 
-// Load loads a model by its name: one that was defined, or a registered kind.
-// params overlay its configuration (see Overlay); "share": false adds a worker
-// to the group that has the same parameters, "swap": true replaces the endpoint
-// of that name. It returns the endpoint's name.
+// Load loads a model by its name: one that was defined, or a registered kind. params
+// override its configuration (see Overlay); "share": false adds a worker to the group
+// that has the same parameters, "swap": true replaces the endpoint of that name. It
+// returns the endpoint's name.
 func (m *Manager) Load(ctx context.Context, name string, params stream.Params) (string, error) {
 	m.mu.Lock()
 	cfg, ok := m.known[name]
@@ -176,30 +171,30 @@ func (m *Manager) Load(ctx context.Context, name string, params stream.Params) (
 	return m.LoadConfig(ctx, cfg, share)
 }
 
-// LoadConfig loads a model. A group with the same configuration is shared, and
-// nothing new is made, or gets one more worker if share is false. Otherwise the
-// endpoint is the name, or name-0, name-1 ... when that is taken.
+// LoadConfig loads a model. When a group has the same configuration, it is shared, or
+// gets one more worker if share is false. Otherwise a new endpoint is made; it has the
+// model's name, or name-0, name-1 ... when that is taken.
 func (m *Manager) LoadConfig(ctx context.Context, cfg Config, share bool) (endpoint string, err error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
 		return "", err
 	}
-	var name string // read only when the change was waited for
+	var name string // read only after the change
 	err = m.change(ctx, cfg.Name, func() error {
 		var same *Group
-		name, same = m.place(cfg)
+		name, same = m.findEndpoint(cfg)
 		if same != nil && share {
 			return nil
 		}
 		if same != nil {
-			if n := same.Workers(); !mayAsk(same.cfg, n+1) {
+			if n := same.Workers(); !mayRequestWorkers(same.cfg, n+1) {
 				return stream.Errorf(stream.Overloaded, "instances", "model %s has %d workers already: only its configuration can set more", name, n)
 			}
 			return same.addWorker(ctx)
 		}
 		c := cfg
 		c.Name = name
-		return m.open(ctx, c)
+		return m.addEndpoint(ctx, c)
 	})
 	if err != nil {
 		return "", fmt.Errorf("load %s: %w", cfg.Name, err)
@@ -207,8 +202,8 @@ func (m *Manager) LoadConfig(ctx context.Context, cfg Config, share bool) (endpo
 	return name, nil
 }
 
-// open makes an endpoint, of which there are not too many.
-func (m *Manager) open(ctx context.Context, cfg Config) error {
+// addEndpoint makes an endpoint unless there are too many.
+func (m *Manager) addEndpoint(ctx context.Context, cfg Config) error {
 	m.mu.Lock()
 	if n := len(*m.groups.Load()) + m.starting; n >= maxEndpoints {
 		m.mu.Unlock()
@@ -226,9 +221,9 @@ func (m *Manager) open(ctx context.Context, cfg Config) error {
 	return err
 }
 
-// place returns the endpoint for cfg, and the group that has it already. A group
-// that failed is not shared: loading again replaces it.
-func (m *Manager) place(cfg Config) (string, *Group) {
+// findEndpoint returns the endpoint for cfg, and the group that already serves it or
+// nil. A group that failed is not shared: loading again replaces it.
+func (m *Manager) findEndpoint(cfg Config) (string, *Group) {
 	gs := *m.groups.Load()
 	for i := -1; ; i++ {
 		name := cfg.Name
@@ -250,7 +245,7 @@ func (m *Manager) place(cfg Config) (string, *Group) {
 	}
 }
 
-// start makes a group with all its instances, or none.
+// start makes a group with all its instances. When one of them fails, it makes none.
 func (m *Manager) start(ctx context.Context, cfg Config) (*Group, error) {
 	g, err := newGroup(ctx, cfg, m.opts.Memory, m.opts.Pixels, m.opts.Log, m.opts.Hooks)
 	if err != nil {
@@ -274,8 +269,8 @@ func (m *Manager) publish(edit func(map[string]*Group)) {
 	m.groups.Store(&next)
 }
 
-// Unload removes one worker of an endpoint; with the last one the endpoint ends:
-// frames in flight complete, waiting ones end as unloaded.
+// Unload removes one worker of an endpoint. With the last one the endpoint ends: frames
+// in flight complete, waiting ones end as unloaded.
 func (m *Manager) Unload(ctx context.Context, endpoint string) error {
 	return m.change(ctx, endpoint, func() error {
 		g, err := m.Group(endpoint, "")
@@ -286,12 +281,12 @@ func (m *Manager) Unload(ctx context.Context, endpoint string) error {
 			g.removeWorker()
 			return nil
 		}
-		m.drop(g, stream.ByUnload, stream.Errorf(stream.Unloaded, "", "model %s was unloaded", endpoint))
+		m.removeGroup(g, stream.ByUnload, stream.Errorf(stream.Unloaded, "", "model %s was unloaded", endpoint))
 		return nil
 	})
 }
 
-func (m *Manager) drop(g *Group, why stream.CloseReason, err error) {
+func (m *Manager) removeGroup(g *Group, why stream.CloseReason, err error) {
 	m.publish(func(gs map[string]*Group) { delete(gs, g.cfg.Name) })
 	g.unload(why, err)
 }
@@ -318,8 +313,8 @@ func (m *Manager) Scale(ctx context.Context, endpoint string, n int) error {
 	})
 }
 
-// Swap replaces an endpoint's group by one of another configuration: its streams
-// stay open, waiting frames move over and frames in flight complete.
+// Swap replaces an endpoint's group by one of another configuration: its streams stay
+// open, waiting frames move to the new group and frames in flight complete.
 func (m *Manager) Swap(ctx context.Context, endpoint string, cfg Config) error {
 	cfg.Name = endpoint
 	cfg = cfg.WithDefaults()
@@ -341,7 +336,7 @@ func (m *Manager) Swap(ctx context.Context, endpoint string, cfg Config) error {
 	})
 }
 
-// Group returns a loaded group; version "" is any.
+// Group returns a loaded group. A version of "" means any.
 func (m *Manager) Group(name, version string) (*Group, error) {
 	g, ok := (*m.groups.Load())[name]
 	if !ok {
@@ -353,7 +348,7 @@ func (m *Manager) Group(name, version string) (*Group, error) {
 	return g, nil
 }
 
-// Snapshot reads every group, by name.
+// Snapshot returns the statistics of every group, sorted by name.
 func (m *Manager) Snapshot() []GroupStats {
 	gs := *m.groups.Load()
 	out := make([]GroupStats, 0, len(gs))
@@ -363,14 +358,14 @@ func (m *Manager) Snapshot() []GroupStats {
 	return out
 }
 
-// Close drains: streams are closed, waiting frames end as draining, frames in
-// flight complete. Later changes are refused. It returns when every worker that
-// does not hang is down, or with ctx's error.
+// Close drains: streams are closed, waiting frames end as draining, frames in flight
+// complete. Later changes are refused. It returns when every worker that does not hang
+// has stopped, or with ctx's error.
 func (m *Manager) Close(ctx context.Context) error {
 	m.mu.Lock()
 	if !m.closed {
 		m.closed = true
-		go func() { // no other queue begins from here on; those there are may be slow
+		go func() { // no new queue is made from here on; the present ones may take long
 			m.wg.Wait()
 			m.closeAll()
 			close(m.done)

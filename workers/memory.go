@@ -7,16 +7,16 @@ import (
 	"millrace/stream/buf"
 )
 
-// What a group's batches take is reserved in the byte budget for as long as one of
-// its goroutines lives: the inputs of all batches, and beside each worker the
-// outputs whose size the model says. Inputs with free dimensions are leased while
-// a batch runs. What the model computes between its inputs and outputs is its own
-// and not known here.
+// The memory of a group's batches is reserved in the byte budget as long as one of its
+// goroutines runs: the inputs of all batches, and for each worker the outputs whose
+// size the model declares. Inputs with free dimensions are leased while a batch runs.
+// The memory that the model needs between its inputs and outputs is not known here.
 
-// maxRow bounds what is counted of one row, so that sums of it do not overflow.
+// maxRow is the most that is counted for one row, so that sums do not overflow.
 const maxRow = 1 << 40
 
-// rowBytes is what one row of these takes, free dimensions left out.
+// rowBytes returns the size of one row of these tensors, without those of free
+// dimensions.
 func rowBytes(of []stream.TensorSpec) (n int64) {
 	for _, t := range of {
 		if e := stream.Elements(t.Shape); e > 0 {
@@ -26,7 +26,7 @@ func rowBytes(of []stream.TensorSpec) (n int64) {
 	return n
 }
 
-// perRow is what a row of every batch takes, with so many workers.
+// perRow returns the memory that one row of every batch takes, with that many workers.
 func perRow(cfg Config, m *stream.Model, workers int) int64 {
 	if m.Ragged {
 		return 0
@@ -40,18 +40,18 @@ type reservation struct {
 	held int64
 }
 
-// resize reserves what so many workers of m and their batches take, or gives back
-// what is more.
+// resize reserves the memory of that many workers of m and their batches, or releases
+// what is no longer needed.
 func (r *reservation) resize(cfg Config, m *stream.Model, workers int) error {
 	row, rows := perRow(cfg, m, workers), int64(m.MaxBatch)
-	most := r.mem.Reservable() + r.held // for this group
+	most := r.mem.Reservable() + r.held // available to this group
 	if row > 0 && rows > most/row {
 		return tooLarge(cfg, m, workers, most, most/row)
 	}
 	need := row * rows
 	if need > r.held {
 		if err := r.mem.Reserve(need - r.held); err != nil {
-			return stream.Errorf(stream.Overloaded, "memory.budget", "batches of model %s would take %s, and frames hold that memory now: try later, or raise the setting", cfg.Name, bytesText(need))
+			return stream.Errorf(stream.Overloaded, "memory.budget", "batches of model %s would take %s, but frames hold that memory now: try later, or raise the setting", cfg.Name, bytesText(need))
 		}
 	} else {
 		r.mem.Unreserve(r.held - need)
@@ -60,12 +60,13 @@ func (r *reservation) resize(cfg Config, m *stream.Model, workers int) error {
 	return nil
 }
 
-func (r *reservation) giveBack() {
+func (r *reservation) release() {
 	r.mem.Unreserve(r.held)
 	r.held = 0
 }
 
-// tooLarge says how large batches may be: at most fit rows in most bytes.
+// tooLarge returns an error that says how large batches may be: at most fit rows in
+// most bytes.
 func tooLarge(cfg Config, m *stream.Model, workers int, most, fit int64) error {
 	advice := "unload another model, or raise memory.budget"
 	switch {
@@ -75,11 +76,11 @@ func tooLarge(cfg Config, m *stream.Model, workers int, most, fit int64) error {
 	default:
 		advice = fmt.Sprintf("batches of %d rows fit; or %s", fit, advice)
 	}
-	return stream.Errorf(stream.TooLarge, "batching.max_size", "%d rows in each of %d batches, with %d workers, would take %s of memory, and there are %s for the batches of model %s: all models together, and in a swap both of them, may take half of memory.budget: %s",
+	return stream.Errorf(stream.TooLarge, "batching.max_size", "%d rows in each of %d batches, with %d workers, would take %s of memory, but %s are left for the batches of model %s: all models together, and in a swap both of them, may take half of memory.budget: %s",
 		m.MaxBatch, cfg.buffersFor(workers), workers, bytesText(mul(perRow(cfg, m, workers), int64(m.MaxBatch))), bytesText(most), cfg.Name, advice)
 }
 
-// mul multiplies, up to the largest number there is.
+// mul multiplies; the result is at most the largest int64.
 func mul(a, b int64) int64 {
 	if a > 0 && b > (1<<63-1)/a {
 		return 1<<63 - 1
@@ -87,7 +88,7 @@ func mul(a, b int64) int64 {
 	return a * b
 }
 
-// bytesText writes a number of bytes as the settings are written.
+// bytesText formats a number of bytes in the form that settings have.
 func bytesText(n int64) string {
 	for _, u := range []struct {
 		size int64

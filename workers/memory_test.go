@@ -12,8 +12,8 @@ import (
 	"millrace/workers/results/postprocess"
 )
 
-// dense has rows of 12 bytes in and 12 out, four in a batch; with two workers there
-// are three batches of them.
+// dense has rows of 12 bytes in and 12 bytes out, four in a batch; two workers have
+// three batches.
 const denseMemory = 4 * (3*12 + 2*12)
 
 // slowDense is dense whose Allocate waits.
@@ -27,7 +27,7 @@ func init() {
 
 func (*slowDense) Allocate(context.Context) error { <-*lazy.Load(); return nil }
 
-// What is reserved follows the workers.
+// The reserved memory follows the number of workers.
 func TestMemoryFollowsTheWorkers(t *testing.T) {
 	r := newRig(t)
 	reserved := func(what string, want int64) {
@@ -56,12 +56,12 @@ func TestMemoryFollowsTheWorkers(t *testing.T) {
 	}
 	reserved("unloaded", 0)
 	if _, err := r.LoadConfig(ctx, workers.Config{Name: "d", Kind: "dense", Parts: []any{&postprocess.Config{Masks: &postprocess.Masks{Output: "none"}}}}, true); err == nil {
-		t.Fatal("nonsense was loaded")
+		t.Fatal("an impossible configuration was loaded")
 	}
 	reserved("refused", 0)
 }
 
-// Where frames hold the budget a load is to be tried later, and takes nothing.
+// When frames hold the budget, a load is refused as overloaded and keeps no memory.
 func TestLoadWhileFramesHoldTheMemory(t *testing.T) {
 	mem := buf.NewPool(16 << 10)
 	m := workers.NewManager(workers.ManagerOptions{Memory: mem})
@@ -87,13 +87,13 @@ func TestLoadWhileFramesHoldTheMemory(t *testing.T) {
 	}
 }
 
-// A start that hangs keeps its memory until it is over, and then gives it back.
+// A start that hangs keeps its memory until it ends, and then releases it.
 func TestMemoryOfAStartThatHangs(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
 		gate := make(chan struct{})
 		lazy.Store(&gate)
-		cfg := workers.Config{Name: "l", Kind: "lazy", Limits: workers.Limits{Start: 2 * time.Second}} // enough to come as far as Allocate
+		cfg := workers.Config{Name: "l", Kind: "lazy", Limits: workers.Limits{Start: 2 * time.Second}} // enough to reach Allocate
 		if _, err := r.LoadConfig(context.Background(), cfg, true); stream.CodeOf(err) != stream.Timeout {
 			t.Fatalf("%v", err)
 		}

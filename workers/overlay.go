@@ -4,20 +4,21 @@ import (
 	"maps"
 	"slices"
 
+	"millrace/batching"
 	"millrace/internal/setting"
 	"millrace/stream"
 )
 
-// loadOptions are what a load request says beside the settings of the model.
+// loadOptions are the parameters of a load request that are not settings of the model.
 type loadOptions struct {
-	Share *bool `yaml:"share" default:"true" request:"any" help:"use the workers that there are; false: add one"`
+	Share *bool `yaml:"share" default:"true" request:"any" help:"use the existing workers; false: add one"`
 	Swap  bool  `yaml:"swap" request:"any" help:"replace the endpoint of that name; its streams stay open"`
 }
 
-// Overlay lays load parameters over a configuration: settings of the model as far as
-// a request may set them, parameters of the kind of worker, share and swap. Errors
-// name all that are wrong. Batches are bounded by the memory that they take, see
-// Group.
+// Overlay applies load parameters to a configuration: settings of the model that a
+// request may set, parameters of the kind of worker, share and swap. The error names
+// everything that is wrong. The size of batches is bounded by the memory that they
+// take, see Group.
 func Overlay(cfg Config, params stream.Params) (out Config, share, swap bool, err error) {
 	out = cfg.WithDefaults()
 	var opts loadOptions
@@ -29,6 +30,11 @@ func Overlay(cfg Config, params stream.Params) (out Config, share, swap bool, er
 	of := kind.table(own)
 	merged := maps.Clone(cfg.Params)
 	var errs []error
+	for name, value := range params { // first: settings of other batchers do not stay
+		if f, ok := t.FindRequest(name); ok && f.Path == "batching.kind" && f.SetRequest(value) == nil {
+			out.Parts = batching.PartsOf(string(out.Batching.Kind), out.Parts)
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(params)) {
 		f, isModel := t.FindRequest(name)
 		if !isModel {
@@ -44,12 +50,13 @@ func Overlay(cfg Config, params stream.Params) (out Config, share, swap bool, er
 		}
 		errs = append(errs, f.SetRequest(params[name]))
 	}
+	errs = append(errs, batching.CheckParts(string(out.Batching.Kind), out.Parts))
 	out.Params = merged
 	return out, *opts.Share, opts.Swap, setting.Join(errs...)
 }
 
-// mayAsk says whether a request may ask for n workers of a model.
-func mayAsk(cfg Config, n int) bool {
+// mayRequestWorkers reports whether a request may ask for n workers of a model.
+func mayRequestWorkers(cfg Config, n int) bool {
 	f, _ := setting.Of("", &cfg).Find("instances")
 	return f.SetRequest(int64(n)) == nil
 }

@@ -1,13 +1,14 @@
 package workers
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// parking is the workers of a group that have nothing to do. They are woken in the
-// order of a stack, since the last to stop has the warmest caches.
+// parking holds the workers of a group that have nothing to do. The last one to park is
+// woken first, since its caches are the warmest.
 type parking struct {
 	mu     sync.Mutex
 	parked []*waiter
@@ -34,8 +35,8 @@ func (w *waiter) signal() {
 }
 
 // wait parks w until it is woken, or for limit if that is more than 0. It returns at
-// once when changed says that there may be work; changed is asked when w can be
-// woken already, so that no arrival is missed.
+// once when changed returns true. changed is called after w can be woken, so that no
+// arrival is missed.
 func (p *parking) wait(w *waiter, limit time.Duration, changed func() bool) {
 	p.mu.Lock()
 	p.parked = append(p.parked, w)
@@ -57,19 +58,16 @@ func (p *parking) wait(w *waiter, limit time.Duration, changed func() bool) {
 	p.remove(w)
 }
 
-// remove takes w out of the parked ones, if it is still there.
+// remove takes w out of the parked workers, if it is still among them.
 func (p *parking) remove(w *waiter) {
 	if !w.parked.Load() {
 		return
 	}
 	p.mu.Lock()
 	w.parked.Store(false)
-	for i := len(p.parked) - 1; i >= 0; i-- {
-		if p.parked[i] == w {
-			p.parked = append(p.parked[:i], p.parked[i+1:]...)
-			p.count.Add(-1)
-			break
-		}
+	if i := slices.Index(p.parked, w); i >= 0 {
+		p.parked = slices.Delete(p.parked, i, i+1)
+		p.count.Add(-1)
 	}
 	p.mu.Unlock()
 }
@@ -93,13 +91,13 @@ func (p *parking) wakeOne() {
 	w.signal()
 }
 
-// wakeThis wakes w, or has it not park.
+// wakeThis wakes w, or keeps it from parking.
 func (p *parking) wakeThis(w *waiter) {
 	p.remove(w)
 	w.signal()
 }
 
-// wakeAll wakes all that are parked now.
+// wakeAll wakes all workers that are parked now.
 func (p *parking) wakeAll() {
 	p.mu.Lock()
 	all := p.parked

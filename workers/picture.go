@@ -7,20 +7,20 @@ import (
 	"millrace/stream"
 )
 
-// TakePictures lays the configured picture over the model's own, and fills in
-// from the shape of the first input what neither says. The shape's free sides
-// become the picture's.
-func TakePictures(m *stream.Model, set *stream.ImageSpec) error {
+// ApplyImage combines the configured picture with the model's own, and derives fields
+// that neither sets from the shape of the first input. Free dimensions of that shape
+// get the picture's size.
+func ApplyImage(m *stream.Model, set *stream.ImageSpec) error {
 	if m.Image == nil && set == nil {
 		return nil
 	}
-	s := laidOver(m.Image, set)
+	s := combined(m.Image, set)
 	if len(m.Inputs) != 1 {
-		return badPicture("", "is set, and model %s has %d inputs: a picture fills one. Leave it out and send tensors", m.Name, len(m.Inputs))
+		return badPicture("", "is set, but model %s has %d inputs: a picture fills one. Leave it out and send tensors", m.Name, len(m.Inputs))
 	}
 	in := m.Inputs[0]
 	if in.Datatype != stream.Uint8 && in.Datatype != stream.Float32 {
-		return badPicture("", "is set, and input %s of model %s is %s: pictures become UINT8 or FP32", in.Name, m.Name, in.Datatype)
+		return badPicture("", "is set, but input %s of model %s is %s: pictures become UINT8 or FP32", in.Name, m.Name, in.Datatype)
 	}
 	if s.Layout == "" {
 		s.Layout = layoutOf(in.Shape)
@@ -28,7 +28,7 @@ func TakePictures(m *stream.Model, set *stream.ImageSpec) error {
 	var height, width, channels int // the axes
 	switch {
 	case len(in.Shape) != 3 || s.Layout == "":
-		return badPicture("", "is set, and input %s of model %s has the shape %v, which is no picture: want [channels, height, width] or [height, width, channels]", in.Name, m.Name, in.Shape)
+		return badPicture("", "is set, but input %s of model %s has the shape %v, which is not a picture: want [channels, height, width] or [height, width, channels]", in.Name, m.Name, in.Shape)
 	case s.Layout == "NCHW":
 		channels, height, width = 0, 1, 2
 	default:
@@ -59,9 +59,9 @@ func TakePictures(m *stream.Model, set *stream.ImageSpec) error {
 		case *a.size == 0:
 			*a.size = *side
 		case *side != *a.size && a.field == "color":
-			return badPicture(a.field, "is %s, and input %s of model %s has %d channels (shape %v, layout %s)", s.Color, in.Name, m.Name, *side, in.Shape, s.Layout)
+			return badPicture(a.field, "is %s, but input %s of model %s has %d channels (shape %v, layout %s)", s.Color, in.Name, m.Name, *side, in.Shape, s.Layout)
 		case *side != *a.size:
-			return badPicture(a.field, "is %d, and input %s of model %s has %d (shape %v, layout %s)", *a.size, in.Name, m.Name, *side, in.Shape, s.Layout)
+			return badPicture(a.field, "is %d, but input %s of model %s has %d (shape %v, layout %s)", *a.size, in.Name, m.Name, *side, in.Shape, s.Layout)
 		}
 	}
 	m.Inputs = []stream.TensorSpec{{Name: in.Name, Datatype: in.Datatype, Shape: shape}}
@@ -69,8 +69,8 @@ func TakePictures(m *stream.Model, set *stream.ImageSpec) error {
 	return nil
 }
 
-// laidOver returns own with what is set in place of its fields.
-func laidOver(own, set *stream.ImageSpec) *stream.ImageSpec {
+// combined returns own with the fields of set that are not zero.
+func combined(own, set *stream.ImageSpec) *stream.ImageSpec {
 	var s stream.ImageSpec
 	if own != nil {
 		s = *own
@@ -84,7 +84,7 @@ func laidOver(own, set *stream.ImageSpec) *stream.ImageSpec {
 	return &s
 }
 
-// layoutOf returns a picture's layout, by which axis has one or three channels; ""
+// layoutOf returns a picture's layout by the axis that has one or three channels, or ""
 // when that is ambiguous.
 func layoutOf(shape []int) string {
 	few := func(n int) bool { return n == 1 || n == 3 }

@@ -8,7 +8,7 @@ import (
 	"millrace/stream"
 )
 
-func TestTakePictures(t *testing.T) {
+func TestApplyImage(t *testing.T) {
 	fp32 := func(shape ...int) []stream.TensorSpec {
 		return []stream.TensorSpec{{Name: "x", Datatype: stream.Float32, Shape: shape}}
 	}
@@ -29,18 +29,21 @@ func TestTakePictures(t *testing.T) {
 			want: stream.ImageSpec{Width: 64, Height: 48, Color: "BGR", Layout: "NCHW"}, shape: []int{3, 48, 64}},
 		{name: "laid over the worker's own", inputs: fp32(48, 64, 3), own: &stream.ImageSpec{Width: 64, Height: 48, Fit: "stretch"}, set: &stream.ImageSpec{Fit: "letterbox"},
 			want: stream.ImageSpec{Width: 64, Height: 48, Color: "RGB", Layout: "NHWC", Fit: "letterbox"}, shape: []int{48, 64, 3}},
+		{name: "a side of 0", inputs: fp32(3, 0, 8), set: &stream.ImageSpec{},
+			want: stream.ImageSpec{Width: 8, Color: "RGB", Layout: "NCHW"}, shape: []int{3, 0, 8}},
+		{name: "another side than 0", inputs: fp32(3, 0, 8), set: &stream.ImageSpec{Height: 4}, err: "input.image.height: is 4, but input x of model m has 0"},
 		{name: "free sides, not said", inputs: fp32(3, -1, -1), set: &stream.ImageSpec{Width: 64}, err: "input.image.height: is missing"},
-		{name: "another size", inputs: fp32(3, 240, 320), set: &stream.ImageSpec{Width: 640}, err: "input.image.width: is 640, and input x of model m has 320"},
-		{name: "other channels", inputs: fp32(1, 240, 320), set: &stream.ImageSpec{Color: "RGB"}, err: "input.image.color: is RGB, and input x of model m has 1 channels"},
-		{name: "no picture", inputs: fp32(1000), set: &stream.ImageSpec{}, err: "which is no picture"},
-		{name: "four channels", inputs: fp32(4, 16, 16), set: &stream.ImageSpec{}, err: "which is no picture"},
+		{name: "another size", inputs: fp32(3, 240, 320), set: &stream.ImageSpec{Width: 640}, err: "input.image.width: is 640, but input x of model m has 320"},
+		{name: "other channels", inputs: fp32(1, 240, 320), set: &stream.ImageSpec{Color: "RGB"}, err: "input.image.color: is RGB, but input x of model m has 1 channels"},
+		{name: "no picture", inputs: fp32(1000), set: &stream.ImageSpec{}, err: "which is not a picture"},
+		{name: "four channels", inputs: fp32(4, 16, 16), set: &stream.ImageSpec{}, err: "which is not a picture"},
 		{name: "whole numbers", inputs: []stream.TensorSpec{{Name: "ids", Datatype: stream.Int64, Shape: []int{3, 8, 8}}}, set: &stream.ImageSpec{}, err: "input ids of model m is INT64"},
 		{name: "two inputs", inputs: append(fp32(3, 8, 8), fp32(2)...), set: &stream.ImageSpec{}, err: "has 2 inputs"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			m := &stream.Model{Name: "m", Inputs: tt.inputs, Image: tt.own}
-			err := TakePictures(m, tt.set)
+			err := ApplyImage(m, tt.set)
 			if tt.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.err) {
 					t.Fatalf("got %v, want an error with %q", err, tt.err)

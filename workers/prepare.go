@@ -24,7 +24,7 @@ func newPreparer(m *stream.Model, limits codec.Limits) (*preparer, error) {
 	return p, err
 }
 
-// target translates a model's image specification.
+// target converts a model's image specification.
 func target(m *stream.Model) (t codec.Target, err error) {
 	s := m.Image
 	t.Width, t.Height = s.Width, s.Height
@@ -39,9 +39,7 @@ func target(m *stream.Model) (t codec.Target, err error) {
 	read("color", &t.Color, s.Color)
 	read("layout", &t.Layout, s.Layout)
 	read("fit", &t.Fit, s.Fit)
-	if len(m.Inputs) > 0 {
-		read("datatype", &t.Type, string(m.Inputs[0].Datatype))
-	}
+	read("datatype", &t.Type, string(m.Inputs[0].Datatype)) // a picture fills the only input
 	t.Norm.Scale, t.Norm.Mean, t.Norm.Std = s.Scale, s.Mean, s.Std
 	if err == nil {
 		if e := t.Validate(); e != nil {
@@ -53,7 +51,7 @@ func target(m *stream.Model) (t codec.Target, err error) {
 
 // decode implements batching.Decode.
 func (p *preparer) decode(r *stream.Request, dst []byte) (err error) {
-	defer func() { // a picture on which a decoder panics fails alone
+	defer func() { // a picture for which a decoder panics fails alone
 		if x := recover(); x != nil {
 			err = stream.Errorf(stream.Internal, "frame", "the picture's decoder panicked: %v", x)
 		}
@@ -69,8 +67,8 @@ func (p *preparer) decode(r *stream.Request, dst []byte) (err error) {
 	return nil
 }
 
-// look makes a picture of r's, for the stages before a run.
-func (p *preparer) look(r *stream.Request, to codec.Target, dst []byte) (placed codec.Placed, err error) {
+// picture decodes r's picture for the stages before a run.
+func (p *preparer) picture(r *stream.Request, to codec.Target, dst []byte) (placed codec.Placed, err error) {
 	defer func() {
 		if x := recover(); x != nil {
 			err = errors.New("the picture's decoder panicked")
@@ -79,7 +77,7 @@ func (p *preparer) look(r *stream.Request, to codec.Target, dst []byte) (placed 
 	return p.convert(r, to, dst)
 }
 
-// convert makes t of the part of r's picture that is wanted.
+// convert converts the region of r's picture to t.
 func (p *preparer) convert(r *stream.Request, t codec.Target, dst []byte) (codec.Placed, error) {
 	t.Region = codec.Region{X: int(r.Region.X), Y: int(r.Region.Y), Width: int(r.Region.Width), Height: int(r.Region.Height)}
 	switch r.Codec {
@@ -92,12 +90,12 @@ func (p *preparer) convert(r *stream.Request, t codec.Target, dst []byte) (codec
 }
 
 func (p *preparer) close() {
-	if p != nil { // else its worker did not get that far
+	if p != nil { // it is nil when the worker failed before it was made
 		p.decoder.Close()
 	}
 }
 
-// pictureError codes what was wrong with a picture.
+// pictureError returns err with the code and field for clients.
 func pictureError(err error) error {
 	code, field := stream.InvalidArgument, "frame"
 	switch {
@@ -108,6 +106,6 @@ func pictureError(err error) error {
 	case errors.Is(err, codec.ErrUnknown), errors.Is(err, codec.ErrUnsupported):
 		code = stream.Unsupported
 	}
-	// The field says where it is: omits the package prefix.
+	// The field says what is at fault, so the package prefix is omitted.
 	return &stream.Error{Code: code, Field: field, Msg: strings.TrimPrefix(err.Error(), "codec: "), Err: err}
 }

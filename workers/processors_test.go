@@ -5,12 +5,12 @@ import (
 	"testing"
 )
 
-func TestLendProcessors(t *testing.T) {
+func TestAddProcessors(t *testing.T) {
 	t.Setenv("GOMAXPROCS", "")
 	own := runtime.GOMAXPROCS(0)
 	check := func(n, want int) {
 		t.Helper()
-		lendProcessors(n)
+		addProcessors(n)
 		if got := runtime.GOMAXPROCS(0); got != want {
 			t.Errorf("%d processors, want %d", got, want)
 		}

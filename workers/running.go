@@ -6,16 +6,16 @@ import (
 
 	"millrace/batching"
 	"millrace/stream"
+	"millrace/workers/results"
 )
 
-// loop runs batches on w until the group stops, w is asked to leave, or it is
-// abandoned.
+// loop runs batches on w until the group stops, w is told to stop, or it is abandoned.
 func (g *Group) loop(w *instance) {
 	defer w.cancel()
 	defer w.prep.close()
 	if kind, _ := Lookup(g.cfg.Kind); kind.Foreign {
-		lendProcessors(1)
-		defer lendProcessors(-1)
+		addProcessors(1)
+		defer addProcessors(-1)
 	}
 	for {
 		b := g.next(w)
@@ -40,18 +40,23 @@ func (g *Group) loop(w *instance) {
 	}
 }
 
-// run prepares and runs one batch. broken says that the instance must be
-// replaced, kept that it was not abandoned meanwhile.
+// run prepares and runs one batch. broken says that the instance must be replaced, kept
+// that it was not abandoned during the run.
 func (g *Group) run(w *instance, b *batching.Batch) (broken, kept bool) {
 	if w.stages != nil {
 		b.Stages = w.stages
+	}
+	if w.stages.Transforms() {
+		b.After = func(i int, outputs []stream.Tensor) ([]stream.Tensor, error) {
+			return w.stages.After(b.Requests[i], outputs, results.AllRows)
+		}
 	}
 	if !b.Prepare(w.decode) {
 		g.done(b, batchTimes{})
 		return false, true
 	}
 	t := batchTimes{begun: b.Gathered, started: b.Gathered, rows: b.Rows, warm: w.warm}
-	if !g.model.Ragged { // nothing was prepared of a ragged one: avoids a clock read
+	if !g.model.Ragged { // a ragged batch needs no preparation: this avoids a clock read
 		t.started = stream.Now()
 	}
 	for _, r := range b.Requests {
@@ -67,7 +72,7 @@ func (g *Group) run(w *instance, b *batching.Batch) (broken, kept bool) {
 	case err != nil:
 		if panicked {
 			for _, r := range b.Requests {
-				r.DetachState() // it may be half changed
+				r.DetachState() // the state may be changed only in part
 			}
 		}
 		b.FailAll(err)
@@ -80,7 +85,7 @@ func (g *Group) run(w *instance, b *batching.Batch) (broken, kept bool) {
 	return panicked || errors.Is(err, ErrBroken), true
 }
 
-// shutDown takes the worker down. It reports whether it was not abandoned over that.
+// shutDown stops the worker. It reports whether it was not abandoned while stopping.
 func (g *Group) shutDown(w *instance) (kept bool) {
 	w.beginWatched(nil, stream.Now().Add(g.cfg.Limits.hangsAfter()))
 	w.stop()
@@ -90,8 +95,8 @@ func (g *Group) shutDown(w *instance) (kept bool) {
 	return kept
 }
 
-// restart replaces a broken worker, waiting longer after each failure in a row.
-// It reports whether there is one to go on with.
+// restart replaces a broken worker, and waits longer after each failure in a row. It
+// reports whether the instance has a worker again.
 func (g *Group) restart(w *instance) bool {
 	if !g.shutDown(w) {
 		return false
@@ -100,7 +105,7 @@ func (g *Group) restart(w *instance) bool {
 	for {
 		w.failures++
 		if w.failures > g.cfg.Limits.Restarts {
-			g.log.Error("worker given up", "model", g.cfg.Name, "restarts", g.cfg.Limits.Restarts)
+			g.log.Error("worker abandoned after too many restarts", "model", g.cfg.Name, "restarts", g.cfg.Limits.Restarts)
 			return false
 		}
 		if !g.sleep(w.backoff.Next(rand.Float64())) {
@@ -123,9 +128,9 @@ func (g *Group) restart(w *instance) bool {
 	}
 }
 
-// quarantine abandons w if it is past its time, ends the members of its run, and
-// reports whether it did. The instance and its batch are then in quarantine until
-// the call returns.
+// quarantine abandons w if its time has passed, ends the requests of its run, and
+// reports whether it did. The instance and its batch then stay in quarantine until the
+// call returns.
 func (g *Group) quarantine(w *instance, now stream.Instant) bool {
 	if !w.abandon(now) {
 		return false
@@ -141,7 +146,7 @@ func (g *Group) quarantine(w *instance, now stream.Instant) bool {
 	g.pool.Quarantine()
 	g.gather.Unlock()
 	g.log.Error("worker hangs and is quarantined", "model", g.cfg.Name, "limit", g.cfg.Limits.Run, "quarantined", n)
-	g.recheck() // there is memory for another batch again
+	g.recheck() // another batch can be made now
 	for _, r := range w.batch.Requests {
 		r.DetachState()
 		r.Fail(stream.Errorf(stream.Timeout, "limits.run", "model %s did not answer within %v: its worker is replaced", g.cfg.Name, g.cfg.Limits.Run))
@@ -149,9 +154,9 @@ func (g *Group) quarantine(w *instance, now stream.Instant) bool {
 	return true
 }
 
-// leaveQuarantine takes an instance out of quarantine whose call has returned.
+// leaveQuarantine ends the quarantine of an instance whose call has returned.
 func (g *Group) leaveQuarantine(w *instance) {
-	<-w.watchdogEnded // the watchdog is done with the batch
+	<-w.watchdogEnded // the watchdog no longer uses the batch
 	g.quarantined.Add(-1)
 	if w.batch == nil {
 		return

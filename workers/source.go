@@ -10,9 +10,9 @@ import (
 	"millrace/stream"
 )
 
-// KindOf tells which kind of worker a source of the configuration is for, and what
-// that is given to load: nothing where the source is the name of a kind. Errors are
-// about the setting source.
+// KindOf returns the kind of worker that loads a source of the configuration, and the
+// text to load, which is empty when the source is the name of a kind. Errors have the
+// field source.
 func KindOf(source string) (kind, load string, err error) {
 	bad := func(format string, args ...any) (string, string, error) {
 		return "", "", stream.Errorf(stream.InvalidArgument, "source", format, args...)
@@ -24,9 +24,9 @@ func KindOf(source string) (kind, load string, err error) {
 		}
 		names = append(names, k.Name)
 	}
-	there := strings.Join(names, ", ")
+	listed := strings.Join(names, ", ")
 	if source == "" {
-		return bad("is missing: want a kind of worker (%s) or a file", there)
+		return bad("is missing: want a kind of worker (%s) or a file", listed)
 	}
 	for _, k := range Kinds() {
 		if k.Loads == nil || !k.Loads(source) {
@@ -37,18 +37,18 @@ func KindOf(source string) (kind, load string, err error) {
 		}
 		return k.Name, source, nil
 	}
-	if what := otherForm(source); what != "" {
-		return bad("%q is %s, and this program has no worker for it: there are %s", source, what, there)
+	if what := unsupportedForm(source); what != "" {
+		return bad("%q is %s, and this program has no worker for it: the kinds are %s", source, what, listed)
 	}
 	if strings.ContainsAny(source, `/\.`) {
-		return bad("%q is nothing that can be loaded here: want a kind of worker (%s), a .onnx or .py file, a folder or an address", source, there)
+		return bad("%q cannot be loaded: want a kind of worker (%s), a .onnx or .py file, a folder or an address", source, listed)
 	}
-	return bad("%q is no kind of worker%s: there are %s", source, setting.Suggest(source, names), there)
+	return bad("%q is not a kind of worker%s: the kinds are %s", source, setting.Suggest(source, names), listed)
 }
 
-// otherForm says what a source is that no kind of this program loads, so that the
-// error can say so.
-func otherForm(source string) string {
+// unsupportedForm describes a source that no kind of this program loads, for the error
+// message.
+func unsupportedForm(source string) string {
 	st, err := os.Stat(source)
 	switch ext := strings.ToLower(filepath.Ext(source)); {
 	case strings.Contains(source, "://"):
@@ -64,7 +64,7 @@ func otherForm(source string) string {
 }
 
 // HasSuffix returns a Kind.Loads for files whose names end in one of the suffixes, in
-// small or large letters.
+// upper or lower case.
 func HasSuffix(suffixes ...string) func(source string) bool {
 	return func(source string) bool {
 		return slices.Contains(suffixes, strings.ToLower(filepath.Ext(source)))

@@ -14,8 +14,8 @@ import (
 	"millrace/workers/results/tracking"
 )
 
-// counting finds one box in each frame, and counts a stream's frames in a state of
-// its own: the box's height is that number.
+// counting finds one box in each frame, and counts a stream's frames in a state per
+// stream: the box's height is that number.
 type counting struct {
 	workers.Base
 	boxes, scores []byte
@@ -25,6 +25,24 @@ var counts atomic.Int64 // kept and not released
 
 func init() {
 	workers.Register(workers.Kind{Name: "counting", New: func() workers.Worker { return &counting{} }})
+	workers.Register(workers.Kind{Name: "finishing", New: func() workers.Worker { return &finishing{} }})
+}
+
+// finishing is counting that finishes each request itself.
+type finishing struct{ counting }
+
+func (w *finishing) Run(ctx context.Context, b *batching.Batch) error {
+	if err := w.counting.Run(ctx, b); err != nil {
+		return err
+	}
+	for i := range b.Requests {
+		b.Finish(i, []stream.Tensor{
+			{Name: "b", Datatype: stream.Float32, Shape: []int{1, 1, 4}, Data: w.boxes[16*i : 16*i+16]},
+			{Name: "s", Datatype: stream.Float32, Shape: []int{1, 1, 1}, Data: w.scores[4*i : 4*i+4]},
+		})
+	}
+	b.Outputs = nil
+	return nil
 }
 
 func (*counting) Init(context.Context, *workers.Env) (*stream.Model, error) {
@@ -54,11 +72,17 @@ func (w *counting) Run(_ context.Context, b *batching.Batch) error {
 	return nil
 }
 
-// What a stage keeps for a stream and what the worker keeps are two, and both end
-// with the stream.
+// Stages see the outputs of a worker that leaves them to the batch, and of one that
+// finishes its requests. The states of a stage and of the worker are separate, and both end with the stream.
 func TestStageOfAStatefulWorker(t *testing.T) {
+	for _, kind := range []string{"counting", "finishing"} {
+		t.Run(kind, func(t *testing.T) { stageOf(t, kind) })
+	}
+}
+
+func stageOf(t *testing.T, kind string) {
 	r := newRig(t)
-	g := r.load(t, workers.Config{Kind: "counting", Parts: []any{
+	g := r.load(t, workers.Config{Kind: kind, Parts: []any{
 		&postprocess.Config{Boxes: &postprocess.Boxes{Boxes: "b", Scores: "s"}}, &tracking.Settings{Track: true},
 	}})
 	a := newReplies()

@@ -24,7 +24,7 @@ var (
 	stressRounds = flag.Int("stress.rounds", 0, "rounds of TestStress; 0 = what fits its time")
 )
 
-// chaos does to a batch what the first byte of its first frame says.
+// chaos fails as the first byte of a batch's first frame says.
 type chaos struct {
 	workers.Base
 	image, stateful bool
@@ -42,7 +42,7 @@ const (
 
 var (
 	states atomic.Int64 // of chaos: kept and not released
-	misuse atomic.Value // what must never happen, as text
+	misuse atomic.Value // text of a violated invariant
 )
 
 func init() {
@@ -92,13 +92,13 @@ func (c *chaos) Run(ctx context.Context, b *batching.Batch) error {
 		case doPanic:
 			panic("as told")
 		case doDie:
-			return fmt.Errorf("as told: %w", workers.ErrBroken)
+			return fmt.Errorf("requested: %w", workers.ErrBroken)
 		case doHang:
 			<-ctx.Done()
-		case doSleep: // does not listen
+		case doSleep: // ignores ctx
 			time.Sleep(40 * time.Millisecond)
 		case doFail:
-			b.Fail(i, stream.Errorf(stream.Internal, "", "as told"))
+			b.Fail(i, stream.Errorf(stream.Internal, "", "requested"))
 			continue
 		case doEmit:
 			r.Emit([]stream.Tensor{{Name: "part", Datatype: stream.Uint8}}, nil)
@@ -108,7 +108,7 @@ func (c *chaos) Run(ctx context.Context, b *batching.Batch) error {
 	return nil
 }
 
-// backend is a Backend over a manager.
+// backend is an ingest.Backend over a manager.
 type backend struct{ storm *storm }
 
 func (d backend) Models() ingest.Repository { return nil }
@@ -123,22 +123,22 @@ func (d backend) Open(model, version string, opts stream.Options, sink stream.Si
 	s, err := g.Open(opts, sink)
 	if err == nil {
 		d.storm.mu.Lock()
-		d.storm.lines = append(d.storm.lines, s)
+		d.storm.oneShots = append(d.storm.oneShots, s)
 		d.storm.mu.Unlock()
 	}
 	return s, err
 }
 
-// judge is a sink that checks what it is pushed.
-type judge struct {
+// checker is a sink that checks what is pushed to it.
+type checker struct {
 	storm *storm
 	mode  stream.Mode
-	next  uint64 // in Every: the next ending; in Latest: the least a result may have
+	next  uint64 // in Every: the next ending; in Latest: the least seq of a result
 	n     stream.Counts
 	done  int
 }
 
-func (j *judge) Push(r *stream.Result) {
+func (j *checker) Push(r *stream.Result) {
 	defer r.Release()
 	switch {
 	case j.done > 0:
@@ -164,23 +164,23 @@ func (j *judge) Push(r *stream.Result) {
 	}
 }
 
-func (j *judge) Done(stream.CloseReason) {
+func (j *checker) Done(stream.CloseReason) {
 	if j.done++; j.done > 1 {
 		j.storm.fault("done twice")
 	}
 }
 
-// storm is one round: clients, callers and changes, until the time is up.
+// storm is one round: clients, callers and changes, until its time is over.
 type storm struct {
 	*workers.Manager
 	t     *testing.T
 	seed  uint64
 	mem   *buf.Pool
 	until time.Time
-	told  atomic.Uint64 // endings that the hooks were told
+	told  atomic.Uint64 // endings reported to the hooks
 
 	mu       sync.Mutex
-	lines    []*stream.Stream // of one-shots
+	oneShots []*stream.Stream
 	accepted uint64
 	faults   []string
 }
@@ -197,12 +197,13 @@ func (s *storm) over() bool { return time.Now().After(s.until) }
 
 func (s *storm) config(r *rand.Rand) workers.Config {
 	kinds := batching.Kinds()
+	kind := kinds[r.IntN(len(kinds))].Name
 	return workers.Config{
 		Name: "m", Kind: []string{"chaos", "chaos-stateful", "chaos-image", "affine", "identity"}[r.IntN(5)], Instances: 1 + r.IntN(3), MaxFlows: 64,
 		Batching: workers.Batching{
-			Kind: workers.BatcherKind(kinds[r.IntN(len(kinds))].Name), MaxSize: 1 + r.IntN(4), Buffers: r.IntN(4),
+			Kind: workers.BatcherKind(kind), MaxSize: 1 + r.IntN(4), Buffers: r.IntN(4),
 		},
-		Parts:  []any{&batching.SoftSettings{MaxDelay: time.Millisecond}},
+		Parts:  batching.PartsOf(kind, []any{&batching.SoftSettings{MaxDelay: time.Millisecond}}),
 		Limits: workers.Limits{Run: 20 * time.Millisecond, Quarantined: 1 + r.IntN(50), Restarts: 1 + r.IntN(20), IdleState: time.Duration(1+r.IntN(50)) * time.Millisecond},
 	}
 }
@@ -226,16 +227,16 @@ func (s *storm) frame(r *rand.Rand, seq uint64) stream.Frame {
 	f := stream.Frame{Seq: seq, Codec: stream.RGB24, Width: 8, Height: 8, Payload: l.Bytes(), Lease: l, Must: r.IntN(20) == 0}
 	switch r.IntN(20) {
 	case 0:
-		f.Codec = stream.JPEG // it is none
+		f.Codec = stream.JPEG // it is not one
 	case 1:
-		f.Width = 9 // nor this
+		f.Width = 9 // this is not one either
 	case 2:
 		f.Deadline = time.Duration(r.IntN(3000)) * time.Microsecond
 	}
 	return f
 }
 
-// client opens a stream, sends for a while and leaves, again and again.
+// client opens a stream, sends for a while and closes it, again and again.
 func (s *storm) client(r *rand.Rand) {
 	for !s.over() {
 		p := stream.Policy{Mode: []stream.Mode{stream.Latest, stream.Every}[r.IntN(2)], Window: 1 + r.IntN(8), Priority: stream.Priority(r.IntN(3))}
@@ -247,7 +248,7 @@ func (s *storm) client(r *rand.Rand) {
 			time.Sleep(100 * time.Microsecond)
 			continue
 		}
-		j := &judge{storm: s, mode: p.Mode}
+		j := &checker{storm: s, mode: p.Mode}
 		st, err := g.Open(stream.Options{Policy: p}, j)
 		if err != nil {
 			time.Sleep(100 * time.Microsecond)
@@ -264,8 +265,8 @@ func (s *storm) client(r *rand.Rand) {
 		}
 		st.Close([]stream.CloseReason{stream.ByClient, stream.ClientGone, stream.SlowConsumer}[r.IntN(3)])
 		if !s.finishes(st) {
-			s.mu.Lock() // what a full batch is awaited for ends with the group
-			s.lines = append(s.lines, st)
+			s.mu.Lock() // frames that wait for a full batch end with the group
+			s.oneShots = append(s.oneShots, st)
 			s.mu.Unlock()
 			continue
 		}
@@ -287,9 +288,9 @@ func (s *storm) client(r *rand.Rand) {
 	}
 }
 
-// finishes waits for the end of a closed stream, at most 20 s. It returns false
-// when that may take until the group's: when batches are awaited to be full, also
-// in a group that the stream was moved to meanwhile.
+// finishes waits for the end of a closed stream, at most 20 s. It returns false when
+// the stream may end only with its group: when batches wait to be full, also in a group
+// to which the stream was moved.
 func (s *storm) finishes(st *stream.Stream) bool {
 	for range 200 {
 		select {
@@ -355,8 +356,8 @@ func (s *storm) run() {
 	s.account()
 }
 
-// settle waits until the groups have nothing left to do, takes them down and
-// looks at what they leave.
+// settle waits until the groups have nothing left to do, stops them and checks that
+// everything is released.
 func (s *storm) settle() {
 	for _, st := range s.Snapshot() {
 		g, err := s.Group(st.Model.Name, "")
@@ -365,7 +366,7 @@ func (s *storm) settle() {
 		}
 		whole := func() bool {
 			st := g.Stats()
-			return st.Busy == 0 && st.Quarantined == 0 && st.Waiting == 0 && st.Flows == 0 && st.Streams == 0 && st.BuffersFree == st.Buffers
+			return st.Busy == 0 && st.Quarantined == 0 && st.Waiting == 0 && st.PlacesUsed == 0 && st.Streams == 0 && st.BuffersFree == st.Buffers
 		}
 		if fullOnly(string(g.Config().Batching.Kind)) {
 			_ = s.Unload(context.Background(), st.Model.Name)
@@ -385,7 +386,7 @@ func (s *storm) settle() {
 
 func (s *storm) account() {
 	s.t.Helper()
-	for _, l := range s.lines {
+	for _, l := range s.oneShots {
 		select {
 		case <-l.Finished():
 		case <-time.After(10 * time.Second):
@@ -397,7 +398,8 @@ func (s *storm) account() {
 		}
 		s.accepted += n.Accepted
 	}
-	// Runs that hang let go of their memory when they return, groups or not.
+	// Runs that hang release their memory when they return, even when their groups have
+	// ended.
 	for end := time.Now().Add(10 * time.Second); s.mem.Stats().Leases != 0 || s.mem.Stats().Reserved != 0 || states.Load() != 0 || tallies.Load() != 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			s.fault("%d leases, %d bytes and %d + %d states are left", s.mem.Stats().Leases, s.mem.Stats().Reserved, states.Load(), tallies.Load())

@@ -14,9 +14,9 @@ import (
 	"millrace/workers"
 )
 
-// A worker that parks with work behind it would leave a frame without an end:
-// there is no timer here to find it later. Every producer waits for its answer
-// before it goes on, so that the workers park all the time.
+// A worker that parks while frames wait would leave a frame without an ending: there is
+// no timer that would find it later. Every producer waits for its answer before it
+// continues, so that the workers park all the time.
 func TestNoWakeUpIsLost(t *testing.T) {
 	for _, kind := range []string{"identity", "affine"} {
 		for _, n := range []int{1, 2, 4} {
@@ -55,7 +55,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 	}
 }
 
-// answers is a sink that counts, with room for what is sent at once.
+// answers is a sink that counts, with room for all frames sent at once.
 type answers chan stream.Outcome
 
 func (a answers) Push(r *stream.Result) {
@@ -65,8 +65,8 @@ func (a answers) Push(r *stream.Result) {
 
 func (answers) Done(stream.CloseReason) {}
 
-// The same with workers that come, go and break meanwhile, and fewer batches
-// than workers: whoever goes leaves memory and work to the others.
+// The same with workers that are added, removed and broken, and with fewer batches than
+// workers: a worker that leaves must leave its batch and its work to the others.
 func TestNoWakeUpIsLostWhenWorkersLeave(t *testing.T) {
 	r := newRig(t)
 	g := r.load(t, workers.Config{Kind: "faulty", Instances: 3, Batching: workers.Batching{Buffers: 1}, Limits: workers.Limits{Restarts: 1 << 30}})
@@ -111,14 +111,14 @@ func TestNoWakeUpIsLostWhenWorkersLeave(t *testing.T) {
 	}
 }
 
-// In a bubble a lost wake-up is a deadlock, which synctest reports. Time passes
-// only when everybody waits.
+// In a synctest bubble a lost wake-up is a deadlock, which synctest reports. Time
+// passes only when all goroutines wait.
 func TestParkingInABubble(t *testing.T) {
 	for _, k := range batching.Kinds() {
 		kind := k.Name
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t)
-			g := r.load(t, workers.Config{Kind: "faulty", Instances: 3, Batching: workers.Batching{Kind: workers.BatcherKind(kind), MaxSize: 4}, Parts: []any{&batching.SoftSettings{MaxDelay: 3 * time.Millisecond}}})
+			g := r.load(t, workers.Config{Kind: "faulty", Instances: 3, Batching: workers.Batching{Kind: workers.BatcherKind(kind), MaxSize: 4}, Parts: batching.PartsOf(kind, []any{&batching.SoftSettings{MaxDelay: 3 * time.Millisecond}})})
 			var wg sync.WaitGroup
 			const streams, frames = 8, 40
 			for p := range streams {
@@ -138,7 +138,7 @@ func TestParkingInABubble(t *testing.T) {
 					}
 				})
 			}
-			wg.Wait() // streams*frames is a multiple of 4, so hard ends too
+			wg.Wait() // streams*frames is a multiple of 4, so that hard batches are all full
 			if st := g.Stats(); st.Waiting != 0 || fullOnly(kind) && st.Batches != streams*frames/4 {
 				t.Errorf("%s: %d wait, %d batches", kind, st.Waiting, st.Batches)
 			}
@@ -146,7 +146,7 @@ func TestParkingInABubble(t *testing.T) {
 	}
 }
 
-// When the hung run holds the only batch, giving it up makes room for the others.
+// When the hung run holds the only batch, abandoning it makes room for another.
 func TestMemoryOfAHungRunIsFreeForTheOthers(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
@@ -163,17 +163,16 @@ func TestMemoryOfAHungRunIsFreeForTheOthers(t *testing.T) {
 		if x := ae.wait(t, 1)[0]; stream.CodeOf(x.err) != stream.Timeout {
 			t.Fatalf("%+v", x)
 		}
-		// The frame's end is told before the worker is off the list.
+		// The frame's ending is pushed before the worker is removed.
 		until(t, "the hung worker is off the list, and its batch replaced", func() bool {
 			st := g.Stats()
 			return st.Workers == 1 && st.Quarantined == 1 && st.Buffers == 1
 		})
-		letGo()
+		releaseHung()
 	})
 }
 
-// A throttle of one batch runs one batch at a time, however many workers there
-// are.
+// A limit of one batch allows one batch at a time, for any number of workers.
 func TestThrottle(t *testing.T) {
 	r := newRig(t)
 	g := r.load(t, workers.Config{Kind: "gauge", Instances: 4, Batching: workers.Batching{Buffers: 2, MaxSize: 1}})

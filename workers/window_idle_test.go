@@ -8,8 +8,8 @@ import (
 	"millrace/workers"
 )
 
-// What a silent stream of a model without a state has sent for its next window is
-// given back, and counting starts again.
+// What a silent stream of a model without state has sent for its next window is
+// released, and counting starts again.
 func TestIdleWindowIsGivenBack(t *testing.T) {
 	r := newRig(t)
 	g := r.load(t, workers.Config{Kind: "dense", Window: workers.Window{Length: 3}, Limits: workers.Limits{IdleState: 20 * time.Millisecond, Run: 40 * time.Millisecond}})
@@ -25,7 +25,7 @@ func TestIdleWindowIsGivenBack(t *testing.T) {
 	until(t, "the idle stream's samples are given back", func() bool { return r.mem.Stats().Leases == 0 })
 	send(1, 2)
 	if x := e.wait(t, 2)[1]; x.outcome != stream.Answered || x.data != "" {
-		t.Fatalf("%+v: two samples behind a silence completed a window of three", x)
+		t.Fatalf("%+v: two samples after a silence completed a window of three", x)
 	}
 	s.Close(stream.ByClient)
 	<-s.Finished()

@@ -9,7 +9,7 @@ import (
 	"millrace/stream/window"
 )
 
-func TestTakeInputs(t *testing.T) {
+func TestApplyInputs(t *testing.T) {
 	fp32 := func(shape ...int) []stream.TensorSpec {
 		return []stream.TensorSpec{{Name: "x", Datatype: stream.Float32, Shape: shape}}
 	}
@@ -31,20 +31,23 @@ func TestTakeInputs(t *testing.T) {
 		{name: "any length", inputs: fp32(-1), window: Window{16000, 8000}, shape: []int{16000}, hop: 8000},
 		{name: "pictures", inputs: fp32(8, 3, 240, 320), image: &stream.ImageSpec{}, window: Window{Hop: 1}, shape: []int{8, 3, 240, 320}, hop: 1},
 		{name: "pictures of any size", inputs: fp32(-1, 3, -1, -1), image: &stream.ImageSpec{Width: 4, Height: 2}, window: Window{5, 1}, shape: []int{5, 3, 2, 4}, hop: 1},
-		{name: "another length", inputs: fp32(640), window: Window{320, 320}, err: "window.length: is 320, and input x of model m has 640"},
+		{name: "one sample", inputs: fp32(1), window: Window{1, 1}, shape: []int{1}, hop: 1},
+		{name: "a length of 0", inputs: fp32(0), window: Window{Hop: 1}, err: "has the shape [0]: all but the length"},
+		{name: "another length than 0", inputs: fp32(0), window: Window{Length: 5}, err: "window.length: is 5, but input x of model m has 0"},
+		{name: "another length", inputs: fp32(640), window: Window{320, 320}, err: "window.length: is 320, but input x of model m has 640"},
 		{name: "no length", inputs: fp32(-1), window: Window{Hop: 320}, err: "window.length: is missing: model m takes any"},
-		{name: "free features", inputs: fp32(640, -1), window: Window{Length: 640}, err: "window: is set, and input x of model m has the shape [640 -1]: all but the length"},
-		{name: "a number", inputs: fp32(), window: Window{Length: 640}, err: "window: is set, and input x of model m has no dimension for it"},
-		{name: "two inputs", inputs: append(fp32(640), fp32(2)...), window: Window{Length: 640}, err: "window: is set, and model m has 2 inputs"},
-		{name: "no picture", inputs: fp32(640), image: &stream.ImageSpec{}, window: Window{Length: 640}, err: "which is no picture"},
-		{name: "anything", any: true, window: Window{Length: 640}, err: "window: is set, and identity takes anything"},
-		{name: "text", inputs: fp32(640), ragged: true, window: Window{Length: 640}, err: "window: is set, and model m takes text"},
+		{name: "free features", inputs: fp32(640, -1), window: Window{Length: 640}, err: "window: is set, but input x of model m has the shape [640 -1]: all but the length"},
+		{name: "a number", inputs: fp32(), window: Window{Length: 640}, err: "window: is set, but input x of model m has no dimension for it"},
+		{name: "two inputs", inputs: append(fp32(640), fp32(2)...), window: Window{Length: 640}, err: "window: is set, but model m has 2 inputs"},
+		{name: "no picture", inputs: fp32(640), image: &stream.ImageSpec{}, window: Window{Length: 640}, err: "which is not a picture"},
+		{name: "anything", any: true, window: Window{Length: 640}, err: "window: is set, but identity takes anything"},
+		{name: "text", inputs: fp32(640), ragged: true, window: Window{Length: 640}, err: "window: is set, but model m takes text"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m := &stream.Model{Name: "m", Platform: "identity", Inputs: tt.inputs, Any: tt.any, Ragged: tt.ragged}
-			err := TakeInputs(m, tt.image, tt.window, nil)
+			err := ApplyInputs(m, tt.image, tt.window, nil)
 			if err == nil {
-				err = TakeInputs(m, tt.image, tt.window, nil) // the group does so again
+				err = ApplyInputs(m, tt.image, tt.window, nil) // the group calls it again
 			}
 			if tt.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.err) {

@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"math"
 	"net/url"
+	"strings"
 	"time"
+
+	"millrace/stream"
 )
 
 // The protocols of Config.Protocol.
@@ -15,8 +18,8 @@ const (
 	V1Protocol        = "v1" // millrace.v1, PerSession streams to a connection
 )
 
-// Config says what load to make. Each field is also a flag of that name, which
-// errors name. It can be read from JSON, durations in nanoseconds.
+// Config describes the load. Errors name a field by its flag. It can be decoded from JSON,
+// with durations in nanoseconds.
 type Config struct {
 	URL      string            `json:"url,omitempty"`      // --url: of the server, e.g. http://127.0.0.1:8000
 	Protocol string            `json:"protocol,omitempty"` // --protocol: ws (default), v1 or rest
@@ -24,27 +27,27 @@ type Config struct {
 	Options  map[string]string `json:"options,omitempty"`  // --option key=value: query options, e.g. policy=latest
 	Header   map[string]string `json:"header,omitempty"`   // --header name=value: of each request, e.g. Authorization
 	Tensor   bool              `json:"tensor,omitempty"`   // --tensor: over REST, the payload is the bytes of one tensor
-	TLS      *tls.Config       `json:"-"`                  // how the server's certificate is verified; nil = by the system's authorities
+	TLS      *tls.Config       `json:"-"`                  // how the server's certificate is verified; nil = by the system's certificate authorities
 	Target   Target            `json:"-"`                  // instead of the fields above
 
-	Streams int     `json:"streams,omitempty"` // --streams: open at once (1)
-	Rate    float64 `json:"rate,omitempty"`    // --rate: frames a second of each stream; 0 = closed loop
+	Streams int     `json:"streams,omitempty"` // --streams: streams that are open at once (1)
+	Rate    float64 `json:"rate,omitempty"`    // --rate: frames per second of each stream; 0 = closed loop
 	Poisson bool    `json:"poisson,omitempty"` // --poisson: open loop with random gaps instead of even ones
 	Burst   int     `json:"burst,omitempty"`   // --burst: open loop, frames that are due at the same moment (1)
-	Window  int     `json:"window,omitempty"`  // --window: closed loop, frames on their way on each stream (1)
+	Window  int     `json:"window,omitempty"`  // --window: closed loop, frames in flight on each stream (1)
 
-	Frames   int           `json:"frames,omitempty"`   // --frames: of each stream; 0 = until Duration
-	Duration time.Duration `json:"duration,omitempty"` // --duration: of sending, at most (10s)
-	RampUp   time.Duration `json:"ramp_up,omitempty"`  // --ramp-up: streams begin one after the other in this time
-	Warmup   time.Duration `json:"warmup,omitempty"`   // --warmup: after the ramp-up; accounted for, but in no rate or latency
-	Deadline time.Duration `json:"deadline,omitempty"` // --deadline: answers older than this are no goodput; 0 = all are good
-	Grace    time.Duration `json:"grace,omitempty"`    // --grace: wait for the last endings, at most (5s)
+	Frames   int           `json:"frames,omitempty"`   // --frames: frames of each stream; 0 = until Duration
+	Duration time.Duration `json:"duration,omitempty"` // --duration: how long to send, at most (10s)
+	RampUp   time.Duration `json:"ramp_up,omitempty"`  // --ramp-up: the time in which the streams are opened, one after the other
+	Warmup   time.Duration `json:"warmup,omitempty"`   // --warmup: time after the ramp-up that rates and latencies leave out; its frames are counted
+	Deadline time.Duration `json:"deadline,omitempty"` // --deadline: answers older than this do not count as goodput; 0 = all count
+	Grace    time.Duration `json:"grace,omitempty"`    // --grace: how long to wait for the last endings, at most (5s)
 
-	Size int    `json:"size,omitempty"` // --size: bytes of a frame (1024), when there is no --file or --dir
+	Size int    `json:"size,omitempty"` // --size: size of a frame in bytes (1024), without --file and --dir
 	File string `json:"file,omitempty"` // --file: each frame is this file, e.g. a picture
-	Dir  string `json:"dir,omitempty"`  // --dir: frames are its files in the order of their names, over and over
+	Dir  string `json:"dir,omitempty"`  // --dir: the frames are the files of this folder in the order of their names, repeated
 
-	Seed     uint64    `json:"seed,omitempty"` // --seed: of the random gaps
+	Seed     uint64    `json:"seed,omitempty"` // --seed: seed of the random gaps
 	Progress func(Row) `json:"-"`              // called after each second, from one goroutine
 }
 
@@ -79,8 +82,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate names the first flag that is out of bounds. Zero fields are taken
-// for their defaults.
+// Validate returns an error that names the first flag that is out of bounds. Zero fields
+// have their defaults.
 func (c Config) Validate() error {
 	c = c.withDefaults()
 	within := func(flag string, v, low, high int) error {
@@ -92,7 +95,7 @@ func (c Config) Validate() error {
 	for _, err := range []error{
 		within("--streams", c.Streams, 1, MaxStreams),
 		within("--burst", c.Burst, 1, 100000),
-		within("--window", c.Window, 1, 1024),
+		within("--window", c.Window, 1, stream.MaxWindow),
 		within("--frames", c.Frames, 0, math.MaxInt32),
 		within("--size", c.Size, 1, maxSize),
 		c.validateTimes(),
@@ -112,10 +115,24 @@ func (c Config) Validate() error {
 		return fmt.Errorf("--burst: is for an open loop: give --rate as well")
 	case !closed && c.Window > 1:
 		return fmt.Errorf("--window: is for a closed loop, and --rate asks for an open one (the window of a stream's policy is --option window=%d)", c.Window)
+	case !validHeader(c.Header):
+		return fmt.Errorf("--header: a name has other characters than letters, digits and dashes, or a value has a line break")
 	case c.File != "" && c.Dir != "":
 		return fmt.Errorf("--dir: give either --file or --dir")
 	}
 	return nil
+}
+
+func validHeader(header map[string]string) bool {
+	odd := func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_'
+	}
+	for name, value := range header {
+		if name == "" || strings.ContainsFunc(name, odd) || strings.ContainsAny(value, "\r\n\x00") {
+			return false
+		}
+	}
+	return true
 }
 
 func (c *Config) validateTimes() error {
@@ -135,7 +152,7 @@ func (c *Config) validateTimes() error {
 		}
 	}
 	if c.RampUp+c.Warmup >= c.Duration {
-		return fmt.Errorf("--duration: %v is over before --ramp-up and --warmup are, after %v", c.Duration, c.RampUp+c.Warmup)
+		return fmt.Errorf("--duration: %v is not longer than --ramp-up and --warmup together, which are %v", c.Duration, c.RampUp+c.Warmup)
 	}
 	return nil
 }
@@ -160,8 +177,8 @@ func (c *Config) validateTarget() error {
 	return nil
 }
 
-// address returns the URL of path on the server, with the options as its query
-// and those of more where the options do not name them.
+// address returns the URL of path on the server. Its query has the options, and those of
+// more that the options do not have.
 func (c *Config) address(scheme, path string, more map[string]string) string {
 	u, err := url.Parse(c.URL)
 	if err != nil { // Validate has parsed it

@@ -8,20 +8,20 @@ import (
 	"millrace/stream"
 )
 
-// shard has the counts of some of the streams: with one lock for all of them
-// senders would wait for each other.
+// shard has the counts of some of the streams, so that senders of different shards do not
+// wait for each other's lock.
 type shard struct {
 	cfg *Config
 	mu  sync.Mutex
 	counts
-	row    counts // of this second
-	latest time.Duration
+	row    counts        // of this second
+	latest time.Duration // time of the newest ending
 }
 
-// counts are frames by how they ended, and their times.
+// counts has the numbers of frames by their endings, and their times.
 type counts struct {
 	sentN, answered, good, partials, unexpected uint64
-	measured, measuredGood                      uint64 // endings within the time that rates are taken over
+	measured, measuredGood                      uint64 // answers in the measured time
 	batchSum, batchN                            uint64
 	drops                                       map[stream.Reason]uint64
 	errors                                      map[stream.Code]uint64
@@ -73,8 +73,7 @@ func (s *shard) sent(due, at time.Duration) {
 	}
 }
 
-// ended counts an ending, and reports whether it was an answer that counts for
-// the rates.
+// ended counts an ending, and reports whether it was an answer in the measured time.
 func (s *shard) ended(e *Ending, m sentFrame, known bool, now time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,13 +1,12 @@
-// Package load puts load on a running server and tells what came of it.
+// Package load puts load on a running server and reports rates, latencies and endings.
 //
-// It owns: the schedule of frames (closed and open loop), the streams that send
-// them over WebSocket, REST or a call in this process, the account of every
-// frame's ending, and the report. It must not know the server's inside: what it
-// says is what a client sees.
+// It owns the schedule of frames (closed and open loop), the streams that send them over
+// WebSocket, REST or calls in this process, the counts of endings, and the report. It must
+// not know the server's internals, since it measures what a client sees.
 //
-// In a closed loop each stream keeps a window of frames on their way, so the
-// server sets the pace: that measures capacity. In an open loop frames are due
-// at a fixed rate whatever the server does, and every time is counted from the
-// moment a frame was due, not from when it could be sent. A server that stalls
-// is thus charged for all frames that were due meanwhile, as its users are.
+// In a closed loop each stream keeps a window of frames in flight, so that the server
+// determines the rate: this measures capacity. In an open loop frames are due at a fixed
+// rate whatever the server does, and latencies are measured from the time at which a
+// frame was due, not from when it could be sent. The delays of all frames that were due
+// while the server stalled are thus part of the result, as they would be for its users.
 package load

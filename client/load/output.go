@@ -18,8 +18,8 @@ func (r *Report) WriteJSON(w io.Writer) error {
 	return e.Encode(r)
 }
 
-// WriteCSV writes the rows of the report, one line for each second under one
-// line of names, which are those of the JSON.
+// WriteCSV writes the rows of the report: a line with the names of the JSON fields, and a
+// line for each second.
 func (r *Report) WriteCSV(w io.Writer) error {
 	c := csv.NewWriter(w)
 	lines := [][]string{{"at", "seconds", "sent", "answered", "good", "dropped", "failed", "open", "p50_ms", "p99_ms", "max_ms", "mean_batch"}}
@@ -34,7 +34,7 @@ func (r *Report) WriteCSV(w io.Writer) error {
 	return c.WriteAll(lines)
 }
 
-// WriteText writes the report as text for people.
+// WriteText writes the report as text.
 func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
 	line := func(name, format string, args ...any) {
@@ -61,7 +61,7 @@ func (r *Report) WriteText(w io.Writer) error {
 		line("unsent", "%d frames were due, but could not be sent", r.Unsent)
 	}
 	if r.Unaccounted != 0 || r.Unexpected != 0 {
-		line("FAULT", "%d frames have no ending, %d endings belong to no frame", r.Unaccounted, r.Unexpected)
+		line("FAULT", "%d frames have no ending, %d endings without a frame", r.Unaccounted, r.Unexpected)
 	}
 	good := ""
 	if r.DeadlineMS > 0 {
@@ -72,7 +72,7 @@ func (r *Report) WriteText(w io.Writer) error {
 	for _, q := range []struct {
 		name string
 		Quantiles
-	}{{"latency", r.Latency}, {"service", r.Service}, {"lag", r.Lag}, {"drop told", r.DropTold}} {
+	}{{"latency", r.Latency}, {"service", r.Service}, {"lag", r.Lag}, {"drop notice", r.DropNotice}} {
 		if q.Count > 0 {
 			line(q.name, "%9.2f %9.2f %9.2f %9.2f %9.2f %9.2f", q.Mean, q.P50, q.P90, q.P99, q.P999, q.Max)
 		}
@@ -81,7 +81,7 @@ func (r *Report) WriteText(w io.Writer) error {
 	return err
 }
 
-// String returns the row as one line of text, as WriteText's style.
+// String returns the row as one line of text.
 func (r Row) String() string {
 	return fmt.Sprintf("%6.0fs %8.1f sent/s %8.1f answered/s %8.1f dropped/s %6d failed %7d open  p50 %.2f ms  p99 %.2f ms%s",
 		r.At, float64(r.Sent)/r.Seconds, float64(r.Answered)/r.Seconds, float64(r.Dropped)/r.Seconds, r.Failed, r.Open, r.P50, r.P99, batch(r.Batch))

@@ -12,8 +12,7 @@ import (
 	"millrace/stream"
 )
 
-// Frame is one payload, shared by all streams that send it: its bytes must not
-// be changed.
+// Frame is one payload. All streams that send it share it: its bytes must not change.
 type Frame struct {
 	Data  []byte
 	Codec stream.Codec // JPEG, PNG or WebP by content, otherwise Opaque
@@ -23,7 +22,7 @@ type Frame struct {
 	err      error
 }
 
-// NewFrame makes a frame of its bytes.
+// NewFrame returns a frame with these bytes.
 func NewFrame(data []byte) *Frame {
 	f := &Frame{Data: data, Codec: stream.Opaque}
 	switch codec.Sniff(data) {
@@ -37,18 +36,18 @@ func NewFrame(data []byte) *Frame {
 	return f
 }
 
-// message is the frame as a WebSocket message, masked once and for all: masking
-// each copy anew would only load the machine that measures.
+// message returns the frame as a WebSocket message. It is masked only once, since masking
+// each copy would take the client's processor time.
 func (f *Frame) message() (*websocket.PreparedMessage, error) {
 	f.once.Do(func() { f.prepared, f.err = websocket.NewPreparedMessage(websocket.BinaryMessage, f.Data) })
 	return f.prepared, f.err
 }
 
-// maxPayload bounds the frames of a directory together: they are all kept in
-// memory, so that no disk is measured.
+// maxPayload bounds the sum of the sizes of a directory's files, which are kept in memory
+// so that reading them is not measured.
 const maxPayload = 1 << 30
 
-// frames makes the payloads that the streams send in turn.
+// frames returns the payloads that the streams send in turn.
 func (c *Config) frames() ([]*Frame, error) {
 	switch {
 	case c.File != "":
@@ -65,7 +64,7 @@ func (c *Config) frames() ([]*Frame, error) {
 	}
 	data := make([]byte, c.Size)
 	for i, v := 0, uint32(1); i < len(data); i++ {
-		v ^= v << 13 // xorshift: nothing on the way can compress it
+		v ^= v << 13 // xorshift: data that cannot be compressed
 		v ^= v >> 17
 		v ^= v << 5
 		data[i] = byte(v)
@@ -97,7 +96,7 @@ func readDir(dir string) (list []*Frame, err error) {
 		list = append(list, NewFrame(data))
 	}
 	if len(list) == 0 {
-		return nil, fmt.Errorf("--dir: %s has no files that are not empty", dir)
+		return nil, fmt.Errorf("--dir: %s has no files, or only empty ones", dir)
 	}
 	return list, nil
 }

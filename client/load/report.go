@@ -6,30 +6,29 @@ import (
 	"millrace/internal/histogram"
 )
 
-// Report is what came of a run. Counts are of the whole run; rates and
-// latencies leave ramp-up and warm-up out. Latencies count from the moment a
-// frame was due.
+// Report is the result of a run. Counts are of the whole run; rates and latencies leave
+// out ramp-up and warm-up. Latencies are measured from the time at which a frame was due.
 type Report struct {
 	Loop        string  `json:"loop"` // open or closed
 	Streams     int     `json:"streams"`
-	Offered     float64 `json:"offered_fps"`      // frames a second that were due, of all streams; 0 in a closed loop
-	Seconds     float64 `json:"seconds"`          // from the start to the end of the time that rates are taken over
-	Measured    float64 `json:"measured_seconds"` // that time
-	Interrupted bool    `json:"interrupted"`      // ended before its time
-	DeadlineMS  float64 `json:"deadline_ms"`      // of goodput, 0 for none
+	Offered     float64 `json:"offered_fps"`      // frames per second that were due, on all streams together; 0 in a closed loop
+	Seconds     float64 `json:"seconds"`          // from the start to the end of the measured time
+	Measured    float64 `json:"measured_seconds"` // the measured time: without ramp-up and warm-up
+	Interrupted bool    `json:"interrupted"`      // ended before its duration
+	DeadlineMS  float64 `json:"deadline_ms"`      // of goodput; 0 = none
 	Sent        uint64  `json:"sent"`             // frames
-	Unsent      uint64  `json:"unsent"`           // due, but the server did not take them in time
+	Unsent      uint64  `json:"unsent"`           // due, but the server did not accept them in time
 	Answered    uint64  `json:"answered"`         // ended by a result
 	Good        uint64  `json:"good"`             // of these, within the deadline
 	Dropped     uint64  `json:"dropped"`          // ended by a drop
 	Failed      uint64  `json:"failed"`           // ended by an error
-	Partials    uint64  `json:"partials"`         // parts of results, which are no endings
+	Partials    uint64  `json:"partials"`         // parts of results, which are not endings
 
 	Drops  map[string]uint64 `json:"drops"`  // by reason
 	Errors map[string]uint64 `json:"errors"` // by code
 
-	// Faults of the server, which are 0: frames without an ending, endings for
-	// no frame, and streams that broke, by what was said.
+	// Faults of the server, 0 if it is correct: frames without an ending, endings
+	// without a frame, and streams that failed, by their error.
 	Unaccounted int64             `json:"unaccounted"`
 	Unexpected  uint64            `json:"unexpected"`
 	Lost        map[string]uint64 `json:"lost"`
@@ -38,34 +37,34 @@ type Report struct {
 	Goodput   float64 `json:"goodput"` // answers within the deadline, a second
 	MeanBatch float64 `json:"mean_batch"`
 	Fairness  float64 `json:"fairness"` // Jain's index of the answers of each stream
-	// PerStream are the answers that FPS counts, of each stream.
+	// PerStream has, for each stream, the number of answers that FPS counts.
 	PerStream []uint64 `json:"-"`
 
-	Latency  Quantiles `json:"latency"`   // due to answered: the answer's age
-	Service  Quantiles `json:"service"`   // sent to answered
-	Lag      Quantiles `json:"lag"`       // due to sent: the client's and the connection's part
-	DropTold Quantiles `json:"drop_told"` // due to being told of a drop
+	Latency    Quantiles `json:"latency"`   // due to answered: the answer's age
+	Service    Quantiles `json:"service"`   // sent to answered
+	Lag        Quantiles `json:"lag"`       // due to sent: the client's and the connection's part
+	DropNotice Quantiles `json:"drop_told"` // due to the notice of a drop
 
 	Rows []Row `json:"rows"`
 }
 
 // Row is one second of a run.
 type Row struct {
-	At       float64 `json:"at"`      // seconds since the start, at its end
-	Seconds  float64 `json:"seconds"` // its length
+	At       float64 `json:"at"`      // the end of this second, in seconds since the start
+	Seconds  float64 `json:"seconds"` // length
 	Sent     uint64  `json:"sent"`
 	Answered uint64  `json:"answered"`
 	Good     uint64  `json:"good"`
 	Dropped  uint64  `json:"dropped"`
 	Failed   uint64  `json:"failed"`
-	Open     int     `json:"open"` // without an ending at its end
+	Open     int     `json:"open"` // frames without an ending at its end
 	P50      float64 `json:"p50_ms"`
 	P99      float64 `json:"p99_ms"`
 	Max      float64 `json:"max_ms"`
 	Batch    float64 `json:"mean_batch"`
 }
 
-// OK says whether every frame had exactly one ending and no stream broke.
+// OK reports whether every frame had exactly one ending and no stream failed.
 func (r *Report) OK() bool {
 	return r.Unaccounted == 0 && r.Unexpected == 0 && len(r.Lost) == 0
 }
@@ -116,14 +115,14 @@ func (r *run) report() *Report {
 		Answered: t.answered, Good: t.good, Dropped: total(t.drops), Failed: total(t.errors), Partials: t.partials,
 		Drops: texts(t.drops), Errors: texts(t.errors), Unexpected: t.unexpected, Lost: r.lostBy,
 		MeanBatch: ratio(t.batchSum, t.batchN),
-		Latency:   quantilesOf(&t.latency), Service: quantilesOf(&t.service), Lag: quantilesOf(&t.lag), DropTold: quantilesOf(&t.dropAge),
+		Latency:   quantilesOf(&t.latency), Service: quantilesOf(&t.service), Lag: quantilesOf(&t.lag), DropNotice: quantilesOf(&t.dropAge),
 		Rows: r.rows,
 	}
 	if c.Rate > 0 {
 		rep.Loop, rep.Offered = "open", c.Rate*float64(c.Streams)
 	}
 	rep.PerStream = make([]uint64, 0, len(r.senders))
-	short := c.Frames > 0 || r.interrupted // may have ended before its time
+	short := c.Frames > 0 || r.interrupted // may have ended before its duration
 	for _, l := range r.senders {
 		rep.Sent += l.sent
 		rep.Unsent += l.unsent
@@ -144,7 +143,7 @@ func (r *run) report() *Report {
 	return rep
 }
 
-// Quantiles is a histogram's summary, in milliseconds.
+// Quantiles is the summary of a histogram, in milliseconds.
 type Quantiles struct {
 	Count uint64  `json:"count"`
 	Mean  float64 `json:"mean_ms"`
@@ -166,8 +165,8 @@ func quantilesOf(h *histogram.Durations) Quantiles {
 
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// Fairness is Jain's index of what each stream got: 1 when all got the same,
-// 1/n when one of n got everything. It is 1 when nobody got anything.
+// Fairness returns Jain's index of how many answers each stream got: 1 when all got the
+// same number, 1/n when one of n got all. It is 1 when there were no answers.
 //
 // Jain, Chiu and Hawe, A Quantitative Measure of Fairness, DEC TR-301, 1984.
 func Fairness[T uint64 | float64](got []T) float64 {

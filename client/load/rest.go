@@ -17,15 +17,15 @@ import (
 	"millrace/stream"
 )
 
-// REST is the target of inference requests over HTTP. Each frame is one POST; a
-// stream is as many connections as it has requests on their way.
+// REST is a target of inference requests over HTTP. Each frame is one POST. A stream has
+// as many connections as requests in flight.
 type REST struct {
 	URL      string // http://host:port/v2/models/NAME/infer?options
 	Header   map[string]string
 	Tensor   bool          // the frame is the bytes of one tensor, not a picture
 	Timeout  time.Duration // of one request; 0 = DefaultTimeout
-	InFlight int           // requests of one stream at once; 0 = DefaultInFlight
-	TLS      *tls.Config   // nil = the system's authorities
+	InFlight int           // requests in flight on one stream; 0 = DefaultInFlight
+	TLS      *tls.Config   // nil = by the system's certificate authorities
 }
 
 // DefaultTimeout is how long a REST request may take.
@@ -47,7 +47,7 @@ func (t REST) Open(ctx context.Context, i int, ended func(Ending)) (Conn, error)
 	if timeout == 0 {
 		timeout = DefaultTimeout
 	}
-	c := &restConn{conns: map[*tracked]struct{}{}}
+	c := &restConn{conns: map[*trackedConn]struct{}{}}
 	h := &fasthttp.HostClient{
 		Addr: host, IsTLS: secure, TLSConfig: t.TLS, MaxConns: MaxStreams, ReadTimeout: timeout, WriteTimeout: timeout,
 		// A request that is sent twice would be counted once.
@@ -61,26 +61,26 @@ func (t REST) Open(ctx context.Context, i int, ended func(Ending)) (Conn, error)
 	return c, err
 }
 
-// restConn knows its connections, so that Close can end requests that wait.
+// restConn keeps its connections, so that Close can end requests that wait.
 type restConn struct {
 	Conn
 	client *fasthttp.HostClient
 
 	mu     sync.Mutex
-	conns  map[*tracked]struct{}
+	conns  map[*trackedConn]struct{}
 	closed bool
 }
 
-type tracked struct {
+type trackedConn struct {
 	net.Conn
-	of *restConn
+	owner *restConn
 }
 
 // Close implements net.Conn.
-func (t *tracked) Close() error {
-	t.of.mu.Lock()
-	delete(t.of.conns, t)
-	t.of.mu.Unlock()
+func (t *trackedConn) Close() error {
+	t.owner.mu.Lock()
+	delete(t.owner.conns, t)
+	t.owner.mu.Unlock()
 	return t.Conn.Close()
 }
 
@@ -89,7 +89,7 @@ func (c *restConn) dial(addr string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &tracked{conn, c}
+	t := &trackedConn{conn, c}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -106,13 +106,13 @@ func (c *restConn) Close() error {
 	c.mu.Lock()
 	c.closed = true
 	for t := range c.conns {
-		t.Conn.Close() // whoever reads it sees that, and closes t
+		t.Conn.Close() // the read fails, and its caller closes t
 	}
 	c.mu.Unlock()
 	return c.Conn.Close()
 }
 
-// post sends one request. What the server refused is a coded error.
+// post sends one request. If the server refuses it, the error has the server's code.
 func (t REST) post(h *fasthttp.HostClient, f *Frame, timeout time.Duration) error {
 	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 	defer fasthttp.ReleaseRequest(req)
@@ -141,12 +141,12 @@ func (t REST) post(h *fasthttp.HostClient, f *Frame, timeout time.Duration) erro
 	var refusal struct {
 		Code stream.Code `json:"code"`
 	}
-	_ = json.Unmarshal(resp.Body(), &refusal) // a reply of another form has no code
+	_ = json.Unmarshal(resp.Body(), &refusal) // a reply of another format has no code
 	code := cmp.Or(refusal.Code, stream.Code(fmt.Sprintf("http_%d", resp.StatusCode())))
 	return stream.Errorf(code, "", "%.200s", resp.Body())
 }
 
-// Connection is the code of a request that the connection failed.
+// Connection is the code of a request that failed with its connection.
 const Connection stream.Code = "connection"
 
 func codeOf(err error) stream.Code {

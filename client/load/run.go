@@ -18,40 +18,39 @@ type run struct {
 	shards      []*shard
 	origin      time.Time
 	start       atomic.Int64  // of sending, since origin
-	stop        chan struct{} // closed when no more is to be sent
+	stop        chan struct{} // closed when sending must stop
 	stopSending func()        // closes stop, once
 
 	mu     sync.Mutex
 	lostBy map[string]uint64
 
-	// Of the goroutine that keeps the time.
+	// Used only by the goroutine of clock, and after it.
 	lastRow     time.Duration
 	rows        []Row
 	interrupted bool
-	cutOff      bool // the connections were closed because senders hung
+	forced      bool // the connections were closed because senders blocked
 }
 
 const (
-	// shardCount is more than the processors that would meet at one lock.
+	// shardCount is large enough that senders seldom wait for each other's lock.
 	shardCount = 16
-	// opening is how many streams are opened at the same time.
-	opening = 64
-	// slack is how long a frame that was due just before the end may come late.
+	// maxOpening is how many streams are opened, or closed, at the same time.
+	maxOpening = 64
+	// slack is how late a frame that was due just before the end may be sent.
 	slack = 50 * time.Millisecond
-	// maxRows bounds the rows of a report: a day of them.
+	// maxRows bounds the rows of a report: one day.
 	maxRows = 86400
 )
 
-// measureFrom is from when on rates and latencies count.
+// measureFrom returns the start of the measured time.
 func (c *Config) measureFrom() time.Duration { return c.RampUp + c.Warmup }
 
 func (r *run) now() time.Duration { return time.Since(r.origin) - time.Duration(r.start.Load()) }
 
-// Run makes the load that c describes and returns what came of it. All streams
-// are opened before the first frame is sent. When ctx ends, sending ends early,
-// the frames on their way are waited for as usual, and the report says so. An
-// error means that nothing was measured: a setting is out of bounds, or a stream
-// could not be opened.
+// Run generates the load that c describes and reports the result. All streams are opened
+// before the first frame is sent. When ctx ends, sending stops early, Run waits for the
+// frames in flight as usual, and the report says that it was interrupted. An error means
+// that nothing was measured: a setting is out of bounds, or a stream could not be opened.
 func Run(ctx context.Context, c Config) (*Report, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -77,7 +76,7 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 	return r.report(), nil
 }
 
-// target is where the frames go.
+// target returns the target of the frames.
 func (c *Config) target() (Target, error) {
 	switch {
 	case c.Target != nil:
@@ -103,7 +102,7 @@ func (c *Config) target() (Target, error) {
 	return WebSocket{URL: c.address("ws", "stream", more), Header: header, TLS: c.TLS}, nil
 }
 
-// open opens the streams, some at a time.
+// open opens the streams, at most maxOpening at a time.
 func (r *run) open(ctx context.Context) error {
 	t, err := r.cfg.target()
 	if err != nil {
@@ -115,7 +114,7 @@ func (r *run) open(ctx context.Context) error {
 	for i := range r.senders {
 		r.senders[i] = newSender(r, i)
 	}
-	places := make(chan struct{}, opening)
+	places := make(chan struct{}, maxOpening)
 	var wg sync.WaitGroup
 	for _, l := range r.senders {
 		places <- struct{}{}
@@ -126,7 +125,10 @@ func (r *run) open(ctx context.Context) error {
 			defer func() { <-places }()
 			conn, err := t.Open(ctx, l.index, l.ended)
 			if err != nil {
-				cancel(fmt.Errorf("stream %d of %d could not be opened: %w", l.index, len(r.senders), err))
+				if len(r.senders) > 1 {
+					err = fmt.Errorf("stream %d of %d could not be opened: %w", l.index+1, len(r.senders), err)
+				}
+				cancel(err)
 				return
 			}
 			l.conn = conn
@@ -136,7 +138,7 @@ func (r *run) open(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// send runs the streams until they are done or the time is over.
+// send runs the streams until all are done.
 func (r *run) send(ctx context.Context) {
 	r.start.Store(int64(time.Since(r.origin)))
 	var sending, clocks sync.WaitGroup
@@ -145,14 +147,14 @@ func (r *run) send(ctx context.Context) {
 	}
 	sent := make(chan struct{})
 	clocks.Go(func() { r.clock(ctx, sent) })
-	// A sender may hang in a Send that the server does not take; what it has
-	// been able to do is known when its connection is closed.
+	// A sender may block in a Send that the server does not accept. It returns when its
+	// connection is closed.
 	sending.Wait()
 	close(sent)
 	clocks.Wait()
 }
 
-// clock ends the sending when it is time, and makes a row of each second.
+// clock stops the sending at its end, and adds a row for each second.
 func (r *run) clock(ctx context.Context, sent <-chan struct{}) {
 	end := time.NewTimer(r.cfg.Duration + slack)
 	defer end.Stop()
@@ -175,7 +177,7 @@ func (r *run) clock(ctx context.Context, sent <-chan struct{}) {
 			r.stopSending()
 			late = time.After(r.cfg.Grace)
 		case <-late:
-			r.cutOff = true
+			r.forced = true
 			r.close()
 		}
 	}
@@ -193,7 +195,7 @@ func (r *run) drain() {
 			r.second()
 			next += time.Second
 		}
-		if r.cutOff || r.settled() {
+		if r.forced || r.settled() {
 			break
 		}
 		select {
@@ -206,11 +208,11 @@ func (r *run) drain() {
 	r.second()
 }
 
-// settled says whether no stream has an ending to wait for.
+// settled reports whether no stream waits for an ending.
 func (r *run) settled() bool {
 	for _, l := range r.senders {
 		select {
-		case <-l.broken:
+		case <-l.failed:
 			continue
 		default:
 		}
@@ -223,7 +225,7 @@ func (r *run) settled() bool {
 
 // close ends the connections. It may be called twice.
 func (r *run) close() {
-	places := make(chan struct{}, opening)
+	places := make(chan struct{}, maxOpening)
 	var wg sync.WaitGroup
 	for _, l := range r.senders {
 		if l == nil || l.conn == nil {
@@ -232,19 +234,19 @@ func (r *run) close() {
 		places <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-places }()
-			_ = l.conn.Close() // what it has to say of frames is told by their endings
+			_ = l.conn.Close() // errors of frames are in their endings
 		})
 	}
 	wg.Wait()
 }
 
-// lost counts a stream that broke. What the error says is the key, cut short
-// and few of them: the report stays small.
+// lost counts a stream that failed, by the text of its error. Length and number of the
+// texts are bounded, so that the report stays small.
 func (r *run) lost(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for e := errors.Unwrap(err); e != nil; e = errors.Unwrap(err) {
-		err = e // addresses and ports would make every one different
+		err = e // the outer errors have addresses and ports, which would make every text different
 	}
 	text := err.Error()
 	if len(text) > 200 {
@@ -256,7 +258,7 @@ func (r *run) lost(err error) {
 	r.lostBy[text]++
 }
 
-// second makes a row of what came since the last one.
+// second adds a row of the endings since the last row.
 func (r *run) second() {
 	now := r.now()
 	sum := newCounts()
@@ -267,7 +269,7 @@ func (r *run) second() {
 		s.mu.Unlock()
 	}
 	if sum.sentN+sum.answered+total(sum.drops)+total(sum.errors) == 0 && now-r.lastRow < time.Second/10 {
-		return // the end of the last second
+		return // nothing is left to report
 	}
 	row := rowOf(&sum, now, now-r.lastRow)
 	for _, l := range r.senders {

@@ -23,8 +23,7 @@ import (
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
-		// fasthttp's own: a clock, a server's and a client's cleaner that end some
-		// time after their last connection.
+		// Goroutines of fasthttp, which end some time after the last connection.
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"),
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"),
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*HostClient).connsCleaner"))
@@ -39,8 +38,8 @@ func run(t *testing.T, c load.Config) *load.Report {
 	return r
 }
 
-// TestOpenLoopCountsFromDue lets one slow call hold back all that are due
-// behind it: each is charged from the moment it was due. Time is the bubble's.
+// TestOpenLoopCountsFromDue: frames wait for slow calls, and their latencies count from
+// the time at which they were due.
 func TestOpenLoopCountsFromDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t, load.Config{
@@ -69,7 +68,7 @@ func TestOpenLoopCountsFromDue(t *testing.T) {
 	})
 }
 
-// TestOpenLoopDoesNotWait answers no frame before the last one was sent.
+// TestOpenLoopDoesNotWait: frames are sent although none was answered.
 func TestOpenLoopDoesNotWait(t *testing.T) {
 	const frames = 50
 	var calls atomic.Int64
@@ -168,7 +167,7 @@ func TestPoisson(t *testing.T) {
 	})
 }
 
-func TestWarmupIsAccountedForOnly(t *testing.T) {
+func TestWarmupIsOnlyCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		r := run(t, load.Config{
@@ -202,7 +201,7 @@ func TestErrorsByCode(t *testing.T) {
 	}
 }
 
-// TestInterrupt ends a run early: what is on its way is still waited for.
+// TestInterrupt: a run that is interrupted waits for the frames in flight.
 func TestInterrupt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 1050*time.Millisecond)
@@ -217,8 +216,8 @@ func TestInterrupt(t *testing.T) {
 	})
 }
 
-// TestNoEnding is a target that stays silent: the run ends all the same and
-// says how many frames are missing.
+// TestNoEnding: with a target that never answers, the run ends and reports how many
+// endings are missing.
 func TestNoEnding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
@@ -232,7 +231,7 @@ func TestNoEnding(t *testing.T) {
 	})
 }
 
-// peer is a server of plain mode whose replies a test chooses.
+// peer is a server of plain mode whose replies the test defines.
 func peer(t *testing.T, serve func(ws *websocket.Conn, r *http.Request)) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -267,7 +266,7 @@ func TestPeerThatRepliesTwiceAndForgets(t *testing.T) {
 					return
 				}
 				if seq%5 == 0 {
-					break // its ending never comes
+					break // it has no ending
 				}
 				text = fmt.Sprintf(`{"seq":%d,"batch":2}`, seq)
 			}
@@ -297,8 +296,8 @@ func TestPeerThatLeaves(t *testing.T) {
 	}
 }
 
-// TestPeerThatReadsNothing holds the senders up: the run ends in its time, and
-// says what could not be sent.
+// TestPeerThatReadsNothing: senders block, and the run ends on time and reports the frames
+// that could not be sent.
 func TestPeerThatReadsNothing(t *testing.T) {
 	release := make(chan struct{})
 	url := peer(t, func(*websocket.Conn, *http.Request) { <-release })

@@ -8,28 +8,28 @@ import (
 	"time"
 )
 
-// sender is one stream with what it sends.
+// sender is one stream and its schedule.
 type sender struct {
-	run       *run
-	index     int
-	conn      Conn
-	shard     *shard
-	rng       *rand.Rand
-	slots     chan struct{} // closed loop: places in the window
-	broken    chan struct{} // closed when the stream broke
-	breakOnce sync.Once
+	run      *run
+	index    int
+	conn     Conn
+	shard    *shard
+	rng      *rand.Rand
+	slots    chan struct{} // closed loop: places in the window
+	failed   chan struct{} // closed when the stream failed
+	failOnce sync.Once
 
-	sent   uint64 // by the sender only
+	sent   uint64 // used by the sender's goroutine only
 	unsent uint64 // due, but not sent
 
 	mu      sync.Mutex
 	unended unended
 
-	answered atomic.Uint64 // of measured frames
+	answered atomic.Uint64 // answers in the measured time
 }
 
 func newSender(r *run, i int) *sender {
-	l := &sender{run: r, index: i, shard: r.shards[i%len(r.shards)], broken: make(chan struct{})}
+	l := &sender{run: r, index: i, shard: r.shards[i%len(r.shards)], failed: make(chan struct{})}
 	if r.cfg.Rate == 0 {
 		l.slots = make(chan struct{}, r.cfg.Window)
 	} else if r.cfg.Poisson {
@@ -38,8 +38,8 @@ func newSender(r *run, i int) *sender {
 	return l
 }
 
-// begin is when the stream's first frame is due. Streams at an even rate are
-// spread over their common interval: all at once would be a burst.
+// begin returns when the stream's first frame is due. Streams with even gaps start at
+// different times within one gap, since their frames would otherwise be bursts.
 func (l *sender) begin() time.Duration {
 	c, n := &l.run.cfg, float64(l.run.cfg.Streams)
 	at := float64(c.RampUp) / n * float64(l.index)
@@ -49,7 +49,7 @@ func (l *sender) begin() time.Duration {
 	return time.Duration(at)
 }
 
-// gap is the time between two moments at which frames are due.
+// gap returns the time until the next frames are due.
 func (l *sender) gap() time.Duration {
 	mean := float64(time.Second) * float64(l.run.cfg.Burst) / l.run.cfg.Rate
 	if l.rng != nil {
@@ -58,12 +58,12 @@ func (l *sender) gap() time.Duration {
 	return time.Duration(mean)
 }
 
-// more says whether the stream's count allows another frame.
+// more reports whether Config.Frames allows another frame.
 func (l *sender) more() bool {
 	return l.run.cfg.Frames == 0 || l.sent < uint64(l.run.cfg.Frames)
 }
 
-// send runs the stream until its frames or the time are over.
+// send runs the stream until all its frames were sent or sending stops.
 func (l *sender) send() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -74,8 +74,7 @@ func (l *sender) send() {
 	}
 }
 
-// until waits for a moment; false means that sending is over. A moment that is
-// past is not waited for.
+// until waits until a time, if it is not past. It returns false when sending has stopped.
 func (l *sender) until(at time.Duration, timer *time.Timer) bool {
 	wait := at - l.run.now()
 	if wait > 0 {
@@ -83,13 +82,13 @@ func (l *sender) until(at time.Duration, timer *time.Timer) bool {
 		select {
 		case <-timer.C:
 		case <-l.run.stop:
-		case <-l.broken:
+		case <-l.failed:
 		}
 	}
 	select {
 	case <-l.run.stop:
 		return false
-	case <-l.broken:
+	case <-l.failed:
 		return false
 	default:
 		return true
@@ -105,10 +104,10 @@ func (l *sender) closedLoop(timer *time.Timer) {
 		case l.slots <- struct{}{}:
 		case <-l.run.stop:
 			return
-		case <-l.broken:
+		case <-l.failed:
 			return
 		}
-		if now := l.run.now(); now >= l.run.cfg.Duration || !l.one(now, now) {
+		if now := l.run.now(); now >= l.run.cfg.Duration || !l.sendOne(now, now) {
 			return
 		}
 	}
@@ -122,7 +121,7 @@ func (l *sender) openLoop(timer *time.Timer) {
 			if !l.more() {
 				return
 			}
-			if ok = ok && l.one(due, l.run.now()); !ok {
+			if ok = ok && l.sendOne(due, l.run.now()); !ok {
 				l.unsent++
 			}
 		}
@@ -133,9 +132,9 @@ func (l *sender) openLoop(timer *time.Timer) {
 	}
 }
 
-// missed counts what would have been due after the moment at which sending
-// ended: up to now when it was stopped, to the end when the stream broke. With
-// random gaps it is the number to be expected.
+// missed counts frames that became due after the last one that was sent: up to now if
+// sending was stopped, up to the end if the stream failed. With random gaps it is the
+// expected number.
 func (l *sender) missed(due time.Duration) {
 	c := &l.run.cfg
 	end := c.Duration
@@ -152,9 +151,9 @@ func (l *sender) missed(due time.Duration) {
 	l.unsent += uint64(max(n, 0))
 }
 
-// one sends a frame that was due at a moment. It reports false when the stream
-// is over.
-func (l *sender) one(due, now time.Duration) bool {
+// sendOne sends a frame that was due at a time. It returns false when the stream has
+// failed.
+func (l *sender) sendOne(due, now time.Duration) bool {
 	l.mu.Lock()
 	seq := l.unended.next
 	l.unended.put(due, now)
@@ -172,21 +171,21 @@ func (l *sender) one(due, now time.Duration) bool {
 	l.sent++
 	now = l.run.now()
 	l.mu.Lock()
-	l.unended.markSent(seq, now) // Send may have waited for the server to take it
+	l.unended.markSent(seq, now) // Send may have waited for the server to accept it
 	l.mu.Unlock()
 	l.shard.sent(due, now)
 	return err == nil
 }
 
-// frame is what the stream sends as its number seq: all go through the payloads
-// in order, each from a place of its own.
+// frame returns the payload of frame number seq. All streams send the payloads in order,
+// but each starts with another one.
 func (l *sender) frame(seq uint64) *Frame {
 	list := l.run.frames
 	n := uint64(len(list))
 	return list[(uint64(l.index)*n/uint64(l.run.cfg.Streams)+seq)%n]
 }
 
-// ended takes an ending from the connection.
+// ended handles an ending.
 func (l *sender) ended(e Ending) {
 	if e.Lost != nil {
 		l.lost(e.Lost)
@@ -204,15 +203,15 @@ func (l *sender) ended(e Ending) {
 	}
 }
 
-// lost notes that the stream broke.
+// lost records that the stream failed.
 func (l *sender) lost(err error) {
-	l.breakOnce.Do(func() {
-		close(l.broken)
+	l.failOnce.Do(func() {
+		close(l.failed)
 		l.run.lost(err)
 	})
 }
 
-// open is how many frames have no ending yet.
+// open returns how many frames have no ending yet.
 func (l *sender) open() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

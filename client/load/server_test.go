@@ -88,14 +88,14 @@ func TestServer(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		cfg   load.Config
-		batch bool // is told
+		batch bool // is reported
 	}{
 		{"ws closed", load.Config{Model: "slow", Options: opt("policy", "every"), Streams: 4, Window: 8, Frames: 50, Size: 3000}, true},
 		{"ws closed binary", load.Config{Model: "echo", Options: opt("policy", "every", "outputs", "binary"), Streams: 4, Window: 8, Frames: 50, Size: 30000}, true},
 		{"ws open none", load.Config{Model: "echo", Options: opt("policy", "every", "outputs", "none"), Streams: 4, Rate: 100, Frames: 20}, true},
 		{"ws pictures", load.Config{Model: "motion", Options: opt("policy", "every"), Streams: 2, Frames: 20, Dir: dir}, true},
 		{"v1 closed", load.Config{Model: "slow", Protocol: "v1", Options: opt("policy", "every", "codec", "opaque"), Streams: load.PerSession + 10, Window: 8, Frames: 5}, true},
-		{"v1 open none", load.Config{Model: "echo", Protocol: "v1", Options: opt("policy", "every", "outputs", "none", "window", "64", "max_age_ms", "60000", "deadline_ms", "60000", "max_fps", "0"), Streams: 4, Rate: 100, Frames: 20}, true},
+		{"v1 open none", load.Config{Model: "echo", Protocol: "v1", Options: opt("policy", "every", "outputs", "none", "window", "64", "max_age_ms", "60000", "deadline_ms", "60000"), Streams: 4, Rate: 100, Frames: 20}, true},
 		{"v1 pictures", load.Config{Model: "motion", Protocol: "v1", Options: opt("policy", "every"), Streams: 2, Frames: 20, Dir: dir}, true},
 		{"rest tensor", load.Config{Model: "echo", Protocol: "rest", Tensor: true, Options: opt("datatype", "UINT8", "shape", "1,500", "outputs", "binary"), Size: 500, Streams: 2, Window: 3, Frames: 30}, false},
 		{"rest picture", load.Config{Model: "motion", Protocol: "rest", File: filepath.Join(dir, "1.jpg"), Frames: 10}, false},

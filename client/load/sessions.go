@@ -3,25 +3,24 @@ package load
 import (
 	"context"
 	"crypto/tls"
-	"errors"
-	"fmt"
 	"maps"
 	"net/http"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"millrace/client"
+	"millrace/internal/setting"
 	"millrace/stream"
+	"millrace/stream/coded"
 )
 
 // PerSession is how many streams share a connection of Sessions.
 const PerSession = 100
 
-// Sessions is the target at a server's millrace.v1 sessions: PerSession streams
-// to a connection. A connection that is lost is not made again.
+// Sessions is a target with the protocol millrace.v1: PerSession streams share a session.
+// Sessions do not reconnect.
 type Sessions struct {
 	client *client.Client
 	model  string
@@ -34,8 +33,8 @@ type Sessions struct {
 
 var _ Target = (*Sessions)(nil)
 
-// NewSessions makes a target at the server at addr, as client.New takes it.
-// options are those of a plain stream's query: policy, max_age_ms, deadline_ms,
+// NewSessions returns a target for the server at addr, which has the form of client.New.
+// The options are those of a plain stream's query: policy, max_age_ms, deadline_ms,
 // max_fps, window, codec and outputs.
 func NewSessions(addr, model string, options map[string]string, header http.Header) (*Sessions, error) {
 	return newSessions(addr, model, options, header, nil)
@@ -49,42 +48,27 @@ func newSessions(addr, model string, options map[string]string, header http.Head
 	t := &Sessions{client: c, model: model, header: header, open: map[int]*sharedSession{}}
 	for key, value := range options {
 		if err := t.option(key, value); err != nil {
-			return nil, fmt.Errorf("--option %s=%s: %w", key, value, err)
+			return nil, coded.Rename(err, map[string]string{key: "--option " + key + "=" + value})
 		}
 	}
 	return t, nil
 }
 
-func (t *Sessions) option(key, value string) (err error) {
-	p := &t.opts.Policy
-	ms := func(d *time.Duration) error {
-		n, err := strconv.Atoi(value)
-		*d = time.Duration(n) * time.Millisecond
-		return err
-	}
+func (t *Sessions) option(key, value string) error {
 	switch key {
-	case "policy":
-		p.Mode = stream.Mode(value)
-	case "max_age_ms":
-		err = ms(&p.MaxAge)
-	case "deadline_ms":
-		err = ms(&p.Deadline)
-	case "max_fps":
-		p.MaxFPS, err = strconv.ParseFloat(value, 64)
-	case "window":
-		p.Window, err = strconv.Atoi(value)
+	case "policy", "max_age_ms", "deadline_ms", "max_fps", "window":
+		return setting.Of("", &t.opts.Policy).Set(key, value)
 	case "codec":
 		t.opts.Codec = value
 	case "outputs":
 		t.opts.Outputs = client.Outputs(value)
 	default:
-		err = errors.New("is not an option of a millrace.v1 stream here")
+		return stream.Errorf(stream.InvalidArgument, key, "is not an option of bench with millrace.v1: want policy, max_age_ms, deadline_ms, max_fps, window, codec or outputs")
 	}
-	return err
+	return nil
 }
 
-// sessions is the target of c, with those of more where the options do not name
-// them.
+// sessions returns the target of c, with those options of more that c does not have.
 func (c *Config) sessions(more map[string]string, header http.Header) (*Sessions, error) {
 	maps.Copy(more, c.Options)
 	addr := c.URL
@@ -94,12 +78,12 @@ func (c *Config) sessions(more map[string]string, header http.Header) (*Sessions
 	return newSessions(addr, c.Model, more, header, c.TLS)
 }
 
-// sharedSession is a session and those who use it.
+// sharedSession is a session that several streams use.
 type sharedSession struct {
-	ready   chan struct{} // closed when it is made, or err says why not
+	ready   chan struct{} // closed when session or err is set
 	session *client.Session
 	err     error
-	users   int // under the target's mu
+	users   int // guarded by Sessions.mu
 }
 
 // Open implements Target.
@@ -121,7 +105,7 @@ func (t *Sessions) Open(ctx context.Context, i int, ended func(Ending)) (Conn, e
 	return c, nil
 }
 
-// join returns session n, which the first that asks for it makes.
+// join returns session n; the first caller opens it.
 func (t *Sessions) join(ctx context.Context, n int) (*sharedSession, error) {
 	t.mu.Lock()
 	s, first := t.open[n], false
@@ -132,7 +116,7 @@ func (t *Sessions) join(ctx context.Context, n int) (*sharedSession, error) {
 	s.users++
 	t.mu.Unlock()
 	if first {
-		// It outlives ctx, which is for the opening.
+		// ctx is for opening the stream; the session lives longer.
 		s.session, s.err = t.client.Session(context.WithoutCancel(ctx), client.SessionOptions{Header: t.header, GiveUp: -1})
 		close(s.ready)
 	}
@@ -144,7 +128,7 @@ func (t *Sessions) join(ctx context.Context, n int) (*sharedSession, error) {
 	return s, nil
 }
 
-// leave ends a session when nobody uses it any more.
+// leave closes a session when its last user has left.
 func (t *Sessions) leave(n int, s *sharedSession) {
 	t.mu.Lock()
 	s.users--
@@ -154,20 +138,20 @@ func (t *Sessions) leave(n int, s *sharedSession) {
 	}
 	t.mu.Unlock()
 	if last && s.session != nil {
-		_ = s.session.Close() // its frames have told what became of them
+		_ = s.session.Close() // errors of frames are in their endings
 	}
 }
 
 type sessionConn struct {
 	stream *client.Stream
-	ctx    context.Context // of Send
+	ctx    context.Context // canceled by Close
 	cancel func()
 	leave  func()
 	ended  func(Ending)
 	closed atomic.Bool
 }
 
-// Send implements Conn. A stream numbers its frames from 0 as well.
+// Send implements Conn. The client's stream numbers its frames from 0, too.
 func (c *sessionConn) Send(_ uint64, f *Frame) error {
 	_, err := c.stream.Send(c.ctx, client.Frame{Data: f.Data})
 	return err
@@ -197,7 +181,7 @@ func (c *sessionConn) Close() error {
 	c.cancel()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_, _ = c.stream.Close(ctx) // best effort: the session's end cuts it off
+	_, _ = c.stream.Close(ctx) // best effort: closing the session ends it anyway
 	c.leave()
 	return nil
 }

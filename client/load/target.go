@@ -7,46 +7,46 @@ import (
 	"millrace/stream"
 )
 
-// Target is what load is put on.
+// Target opens streams to what is measured.
 type Target interface {
-	// Open opens stream number i. ended is called once for each ending that
-	// arrives, from any goroutine; it is quick and calls nothing back.
+	// Open opens stream number i. The target calls ended once for each ending, from any
+	// goroutine; ended does not block and does not call the target.
 	Open(ctx context.Context, i int, ended func(Ending)) (Conn, error)
 }
 
 // Conn is one open stream of a target.
 type Conn interface {
-	// Send sends a frame; seq counts from 0 without gaps. It may block while the
-	// server takes nothing. It is called from one goroutine, and its error means
-	// that the frame was not sent and the stream is over.
+	// Send sends a frame; seq counts from 0 without gaps. It may block while the server
+	// does not accept frames. It is called from one goroutine. An error means that the
+	// frame was not sent and the stream has failed.
 	Send(seq uint64, f *Frame) error
-	// Close ends the stream, and a Send that blocks. After it, ended is not
-	// called any more.
+	// Close ends the stream, and a Send that blocks. After it has returned, ended is not
+	// called again.
 	Close() error
 }
 
-// Ending is what a server said of a frame.
+// Ending is the ending of a frame, a part of its result, or the loss of the stream.
 type Ending struct {
 	Seq     uint64
 	Outcome stream.Outcome // Pending for Lost
-	Partial bool           // part of a result: the frame's ending is still to come
+	Partial bool           // part of a result: the frame's ending follows
 	Reason  stream.Reason  // of a drop
 	Code    stream.Code    // of an error
-	Batch   int            // frames in its batch, 0 when not told
-	Lost    error          // the stream broke: no ending will come any more
+	Batch   int            // rows of its batch; 0 = unknown
+	Lost    error          // the stream failed: no more endings follow
 }
 
-// Calls is a target made of a function that sends one frame and waits for its
-// answer, such as a call of the server in this process. Its errors are counted
-// by their code (stream.CodeOf). In a closed loop as many calls run at once on
-// each stream as its window allows; in an open loop, up to InFlight.
+// Calls is a target that calls a function for each frame, which returns when the frame is
+// answered, such as a call of the server in this process. Errors are counted by their code
+// (stream.CodeOf). In a closed loop each stream runs as many calls at once as its window
+// allows; in an open loop, up to InFlight.
 type Calls struct {
 	Call     func(ctx context.Context, stream int, f *Frame) (batch int, err error)
 	InFlight int // 0 = DefaultInFlight
 }
 
-// DefaultInFlight is how many calls an open loop has running on one stream
-// before further frames wait for a place. That wait counts as latency.
+// DefaultInFlight is how many calls of an open loop run at once on one stream. Further
+// frames wait, and that wait is part of their latency.
 const DefaultInFlight = 256
 
 var _ Target = Calls{}
@@ -71,8 +71,8 @@ type calls struct {
 	wg     sync.WaitGroup
 }
 
-// Send implements Conn: the call gets a goroutine of its own, so that frames
-// which are due do not wait for earlier answers.
+// Send implements Conn. The call runs in its own goroutine, so that later frames do not
+// wait for earlier answers.
 func (c *calls) Send(seq uint64, f *Frame) error {
 	select {
 	case c.places <- struct{}{}:

@@ -2,22 +2,22 @@ package load
 
 import "time"
 
-// sentFrame is when a frame was due and when it was sent, since the start.
+// sentFrame has the times at which a frame was due and was sent, since the start.
 type sentFrame struct {
 	due, sent time.Duration
 	open      bool
 }
 
-// unended are the frames of a stream that have no ending yet, by their number.
-// Frames come in order and end in nearly that order, so a ring holds them.
+// unended has the frames of a stream without an ending, by their number. It is a ring,
+// since frames end in nearly the order in which they were sent.
 type unended struct {
-	ring  []sentFrame // of a power of two
-	first uint64      // the oldest that may be open
+	ring  []sentFrame // its length is a power of two
+	first uint64      // the oldest frame that may be open
 	next  uint64      // the number of the next frame
 	open  int
 }
 
-// put adds the frame next.
+// put adds a frame with the number next.
 func (p *unended) put(due, sent time.Duration) {
 	if int(p.next-p.first) == len(p.ring) {
 		bigger := make([]sentFrame, max(2*len(p.ring), 16))
@@ -33,7 +33,7 @@ func (p *unended) put(due, sent time.Duration) {
 
 func (p *unended) at(n uint64) *sentFrame { return &p.ring[n&uint64(len(p.ring)-1)] }
 
-// get returns the open frame n; remove says that this was its ending.
+// get returns the open frame n, and removes it if remove is set.
 func (p *unended) get(n uint64, remove bool) (m sentFrame, ok bool) {
 	if n < p.first || n >= p.next || !p.at(n).open {
 		return m, false
@@ -49,15 +49,15 @@ func (p *unended) get(n uint64, remove bool) (m sentFrame, ok bool) {
 	return m, true
 }
 
-// markSent notes when the frame n was sent, unless it has ended already.
+// markSent sets when frame n was sent, unless it has ended.
 func (p *unended) markSent(n uint64, sent time.Duration) {
 	if n >= p.first && p.at(n).open {
 		p.at(n).sent = sent
 	}
 }
 
-// undo takes back the last put: the frame was not sent. It reports false when
-// the frame has ended all the same.
+// undo reverts the last put, because the frame was not sent. It returns false if the frame
+// has ended nevertheless.
 func (p *unended) undo() bool {
 	_, ok := p.get(p.next-1, true)
 	return ok

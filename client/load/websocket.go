@@ -3,6 +3,7 @@ package load
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,12 +18,11 @@ import (
 	"millrace/stream"
 )
 
-// WebSocket is the target at a plain-mode stream of a server: each stream is a
-// connection of its own.
+// WebSocket is a target in plain mode: each stream has its own connection.
 type WebSocket struct {
 	URL    string // ws://host:port/v2/models/NAME/stream?options
 	Header http.Header
-	TLS    *tls.Config // nil = the system's authorities
+	TLS    *tls.Config // nil = by the system's certificate authorities
 }
 
 var _ Target = WebSocket{}
@@ -35,8 +35,8 @@ func (t WebSocket) Open(ctx context.Context, _ int, ended func(Ending)) (Conn, e
 	ws, resp, err := d.DialContext(ctx, t.URL, t.Header)
 	if err != nil {
 		if resp != nil {
-			text, _ := io.ReadAll(io.LimitReader(resp.Body, 512))
-			return nil, fmt.Errorf("%w: %s: %s", err, resp.Status, text)
+			text, _ := io.ReadAll(io.LimitReader(resp.Body, 4096))
+			return nil, refused(resp.Status, text)
 		}
 		return nil, err
 	}
@@ -45,19 +45,31 @@ func (t WebSocket) Open(ctx context.Context, _ int, ended func(Ending)) (Conn, e
 	return c, nil
 }
 
+// refused returns the error with which a server answered a handshake.
+func refused(status string, text []byte) error {
+	var m struct {
+		Error string      `json:"error"`
+		Code  stream.Code `json:"code"`
+	}
+	if json.Unmarshal(text, &m) == nil && m.Error != "" {
+		return stream.Errorf(m.Code, "", "%s", m.Error)
+	}
+	return fmt.Errorf("the server answered %s: %.200s", status, text)
+}
+
 type wsConn struct {
 	ws     *websocket.Conn
 	ended  func(Ending)
 	closed atomic.Bool
 	done   chan struct{}
 
-	// Of the reader, for reuse.
-	text   wire.Plain
-	reply  oip.InferResponse
-	unread []byte
+	// Used by the reader only, and reused.
+	text    wire.Plain
+	reply   oip.InferResponse
+	scratch []byte
 }
 
-// Send implements Conn. The server numbers frames as they come, from 0 as well.
+// Send implements Conn. The server numbers the frames from 0, too.
 func (c *wsConn) Send(_ uint64, f *Frame) error {
 	m, err := f.message()
 	if err != nil {
@@ -70,7 +82,7 @@ func (c *wsConn) Send(_ uint64, f *Frame) error {
 func (c *wsConn) Close() error {
 	c.closed.Store(true)
 	by := time.Now().Add(time.Second)
-	// Best effort: whoever does not answer in time is cut off.
+	// Best effort: a server that does not reply in time is disconnected.
 	_ = c.ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), by)
 	_ = c.ws.SetReadDeadline(by)
 	<-c.done
@@ -104,8 +116,8 @@ func (c *wsConn) read() {
 	}
 }
 
-// ending reads one message. ofFrame is false for one that is about no frame; an
-// error of the whole stream is an error.
+// ending reads one message. ofFrame is false for a message that is not about a frame; an
+// error that ends the stream is returned as err.
 func (c *wsConn) ending(kind int, msg []byte) (e Ending, ofFrame bool, err error) {
 	if kind == websocket.BinaryMessage {
 		var m wire.Result
@@ -134,15 +146,15 @@ func (c *wsConn) ending(kind int, msg []byte) (e Ending, ofFrame bool, err error
 	return e, true, nil
 }
 
-// memory is for tensors, which nobody looks at.
+// memory returns memory for tensors, which are not used.
 func (c *wsConn) memory(n int) []byte {
-	if len(c.unread) < n {
-		c.unread = make([]byte, n)
+	if len(c.scratch) < n {
+		c.scratch = make([]byte, n)
 	}
-	return c.unread[:n]
+	return c.scratch[:n]
 }
 
-// maxReply bounds what is kept of a reply.
+// maxReply bounds the size of a reply, in bytes.
 const maxReply = 1 << 30
 
 var errLongReply = errors.New("a reply is longer than 1 GiB")

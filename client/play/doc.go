@@ -1,8 +1,8 @@
-// Package play sends a video or a picture to a model of a running server, at the
-// pace of its own clock, and accounts for every frame.
+// Package play sends a video or a picture to a model of a running server, in real time,
+// and counts the endings of all frames.
 //
-// It owns the pace, the size in which frames are sent, the summary, and the
-// frames that wait to be drawn over. Reading videos is internal/video's, the wire
-// is the client's, drawing is overlay's. It must not know what a model answers:
-// that is OnReply's business, and overlay's.
+// It owns the times at which frames are sent, their size, the summary, and the frames that
+// wait to be drawn over. Videos are read by internal/video, frames are sent by client, and
+// results are drawn by internal/overlay. It must not interpret a model's outputs; OnReply
+// and internal/overlay do.
 package play

@@ -18,13 +18,13 @@ import (
 
 const (
 	maxPicture = 256 << 20
-	// fetchWait bounds the loading of a picture.
-	fetchWait = 30 * time.Second
+	// fetchTimeout bounds the download of a picture.
+	fetchTimeout = 30 * time.Second
 )
 
-// readPicture returns the bytes of a source that is a picture: a file, or an
-// address whose path is named like one. It returns nil for any other source, and
-// for what cannot be opened as a file: video.Open says what is wrong with it.
+// readPicture returns the bytes of a source that is a picture: a file, or an address
+// whose path ends like a picture's. It returns nil for any other source, and for a file
+// that cannot be opened, for which video.Open returns the error.
 func readPicture(ctx context.Context, source string) ([]byte, error) {
 	scheme, err := video.ClassifyURL(source)
 	if err != nil {
@@ -40,9 +40,9 @@ func readPicture(ctx context.Context, source string) ([]byte, error) {
 		if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
 			return nil, nil
 		}
-		return takePicture(f)
+		return pictureOf(f)
 	case video.SchemeHTTP, video.SchemeHTTPS:
-		// By the name alone: asking each address would be a second connection to cameras that allow one.
+		// The name decides, since a request would be a second connection to cameras that allow only one.
 		u, err := url.Parse(source)
 		if err != nil {
 			return nil, nil
@@ -55,8 +55,8 @@ func readPicture(ctx context.Context, source string) ([]byte, error) {
 	return nil, nil
 }
 
-// takePicture reads r to its end if it begins like a picture.
-func takePicture(r io.Reader) ([]byte, error) {
+// pictureOf reads r to its end if it begins like a picture, and returns nil otherwise.
+func pictureOf(r io.Reader) ([]byte, error) {
 	head := make([]byte, 64)
 	n, _ := io.ReadFull(r, head)
 	if codec.Sniff(head[:n]) == codec.Unknown {
@@ -72,13 +72,13 @@ func takePicture(r io.Reader) ([]byte, error) {
 	return append(head[:n], rest...), nil
 }
 
-// fetch loads a picture. An answer that is none, such as the endless picture of
-// some cameras, is left to ffmpeg.
+// fetch downloads a picture. It returns nil for a reply that is not a picture, such as
+// the endless multipart reply of some cameras, which ffmpeg reads.
 func fetch(ctx context.Context, source string) ([]byte, error) {
 	failed := func(kind video.Kind, detail string, err error) ([]byte, error) {
 		return nil, &video.Error{Kind: kind, URL: video.Redact(source), Detail: detail, Err: err}
 	}
-	ctx, cancel := context.WithTimeout(ctx, fetchWait)
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, source, nil)
 	if err != nil {
@@ -93,14 +93,14 @@ func fetch(ctx context.Context, source string) ([]byte, error) {
 			err = u.Err
 		}
 		if ctx.Err() != nil {
-			return failed(video.Timeout, fmt.Sprintf("no picture within %v", fetchWait), err)
+			return failed(video.Timeout, fmt.Sprintf("no picture within %v", fetchTimeout), err)
 		}
 		return failed(video.Refused, err.Error(), err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	switch resp.StatusCode {
 	case http.StatusOK:
-		return takePicture(resp.Body)
+		return pictureOf(resp.Body)
 	case http.StatusNotFound, http.StatusGone:
 		return failed(video.NotFound, resp.Status, nil)
 	case http.StatusUnauthorized, http.StatusForbidden:

@@ -12,66 +12,66 @@ import (
 	"millrace/stream"
 )
 
-// Options say what to play to whom. Client, Model and Source are needed.
+// Options are the options of Run. Client, Model and Source are required.
 type Options struct {
 	Client         *client.Client
 	Model, Version string
-	Source         string  // a file, a device or an address, see internal/video; a picture, from http too, is one frame
-	FPS            float64 // at most so many frames a second; 0 = all
-	Fast           bool    // files go as fast as they are read, not as they play
-	Loop           bool    // files start over at their end
-	Width, Height  int     // of the frames as sent; 0 = what the model needs
-	Limit          time.Duration
+	Source         string        // a file, a device or an address, see internal/video; a picture is one frame
+	FPS            float64       // most frames per second; 0 = all
+	Fast           bool          // send files as fast as they are read, not in real time
+	Loop           bool          // start files again at their end
+	Width, Height  int           // of the frames as sent; 0 = as the model needs
+	Limit          time.Duration // how much of the video to send; 0 = all
 	Policy         stream.Policy // zero fields are the model's
 
-	// Next, when set, gives frames that are encoded already in place of those of Source, which is then but a name: each is
-	// sent as it is at its time, or with Fast at once, until io.EOF. Its memory may be used again at the next call. Codec is
-	// theirs, "" = recognised by content; rgb24 and nv12 need Width and Height. No overlay is drawn.
+	// Next, if set, returns encoded frames, and Source is only a name. Each frame is sent unchanged at its time, or with
+	// Fast at once, until Next returns io.EOF. A frame's memory may be reused at the next call. Codec is the codec of these
+	// frames, "" = recognised by content; rgb24 and nv12 need Width and Height. No overlay is drawn.
 	Next  func() (frame []byte, at time.Duration, err error)
 	Codec string
 
-	// Window is how many frames may be on their way: the next one waits until one has ended. 0 = as many as the stream takes,
-	// which with the policy "every" is its own window and what the connection holds.
+	// Window is the most frames in flight: the next one waits until one has ended. 0 = only the stream and the connection
+	// bound them.
 	Window int
 
-	// Overlay is a file for the video with what the model answered drawn over it, Picture one for the frame with the
-	// most boxes; "" = none. Every frame sent is once in the video, at its time: one that was dropped or failed shows the
-	// newest result before it and says so. For a picture Overlay is a picture too. Frames wait in memory for their
-	// endings, 512 frames or 64 MiB at most; past that, sending waits.
+	// Overlay is a file for the video with the results drawn over it, and Picture a file for the frame with the most
+	// boxes; "" = none. The video contains every frame that was sent, at its time: a frame without a result shows the
+	// newest earlier result, and its caption says so. The overlay of a picture is a picture. Frames wait in memory for
+	// their endings, at most 512 frames or 64 MiB; when there are more, sending waits.
 	Overlay, Picture string
 
-	// OnSend sees each frame as it goes, before any reply to it, with its number and its place in the video. The frame's
-	// memory is used again when it returns. It is called from one goroutine, not OnReply's.
+	// OnSend is called before each frame is sent, with the frame's number and its time in the video. The frame's memory
+	// is reused when OnSend returns. It is called from one goroutine, which is not that of OnReply.
 	OnSend   func(seq uint64, pts time.Duration, frame []byte)
-	OnReply  func(Reply)    // from one goroutine; must not block for long
-	OnSecond func(Progress) // after each second, from one goroutine
+	OnReply  func(Reply)    // called from one goroutine; must not block for long
+	OnSecond func(Progress) // called after each second, from one goroutine
 }
 
-// Reply is the ending of a frame with its place in the video.
+// Reply is the ending of a frame, with the frame's time in the video.
 type Reply struct {
 	client.Reply
 	PTS time.Duration // presentation time, from 0
 }
 
 const (
-	// drainWait bounds the wait for the last replies; drainStopped when the user
-	// has already asked for the end.
-	drainWait    = 30 * time.Second
-	drainStopped = 3 * time.Second
+	// drainTimeout bounds the wait for the last replies, and canceledDrainTimeout does when
+	// the context has ended.
+	drainTimeout         = 30 * time.Second
+	canceledDrainTimeout = 3 * time.Second
 
-	giveUp = 30 * time.Second // when there is no connection any more
+	giveUp = 30 * time.Second // of reconnecting
 )
 
-// Run plays until the source or ctx ends. The end of ctx is no error. When the
-// source or the server fails the summary holds what came before. Run may be
-// called concurrently.
+// Run sends frames until the source or ctx ends. The end of ctx is not an error. When the
+// source or the server fails, the summary has the frames before. Run may be called
+// concurrently.
 func Run(ctx context.Context, o Options) (Summary, error) {
-	p := &player{o: o, acc: newAccount(o.Source, o.Model), pts: map[uint64]time.Duration{}}
+	p := &player{o: o, counts: newCounter(o.Source, o.Model), pts: map[uint64]time.Duration{}}
 	if o.Window > 0 {
-		p.room = make(chan struct{}, o.Window)
+		p.slots = make(chan struct{}, o.Window)
 	}
 	if o.Next != nil {
-		p.rec = newRecorder(ctx, "", "", 0)
+		p.overlay = newPainter(ctx, "", "", 0)
 		return p.play(ctx, o.Policy, func() error { return p.frames(ctx, o.Next, !o.Fast) })
 	}
 	meta, err := o.Client.Metadata(ctx, o.Model, o.Version)
@@ -82,14 +82,17 @@ func Run(ctx context.Context, o Options) (Summary, error) {
 	if err != nil {
 		return Summary{}, err
 	}
-	film, still, err := o.recording(picture != nil)
+	if err := o.effective(picture != nil); err != nil {
+		return Summary{}, err
+	}
+	videoFile, pictureFile, err := o.overlayFiles(picture != nil)
 	if err != nil {
 		return Summary{}, err
 	}
-	p.acc.files(film, still)
+	p.counts.files(videoFile, pictureFile)
 	if picture != nil {
 		o.Policy.Mode = stream.Every
-		p.rec = newRecorder(ctx, film, still, 0)
+		p.overlay = newPainter(ctx, videoFile, pictureFile, 0)
 		return p.play(ctx, o.Policy, func() error { return p.send(ctx, picture, 0) })
 	}
 	r, err := o.open(ctx, meta)
@@ -97,12 +100,12 @@ func Run(ctx context.Context, o Options) (Summary, error) {
 		if ctx.Err() != nil {
 			err = nil
 		}
-		return p.acc.summary(), err
+		return p.counts.summary(), err
 	}
 	defer func() { _ = r.Close() }()
 	info := r.Info()
-	p.acc.video(info.Width, info.Height, info.FPS)
-	p.rec = newRecorder(ctx, film, still, info.FPS)
+	p.counts.video(info.Width, info.Height, info.FPS)
+	p.overlay = newPainter(ctx, videoFile, pictureFile, info.FPS)
 	var buf []byte
 	next := func() ([]byte, time.Duration, error) {
 		f, err := r.Next(buf)
@@ -115,7 +118,34 @@ func Run(ctx context.Context, o Options) (Summary, error) {
 	return p.play(ctx, o.Policy, func() error { return p.frames(ctx, next, scheme == video.SchemeFile && !o.Fast) })
 }
 
-// open opens the video in the size that the model needs.
+// effective returns an error for an option that has no effect on such a source.
+func (o *Options) effective(picture bool) error {
+	scheme, _ := video.ClassifyURL(o.Source)
+	live := scheme != video.SchemeFile
+	for _, option := range []struct {
+		name          string
+		given, effect bool
+	}{
+		{"loop", o.Loop, !picture && !live},
+		{"realtime", o.Fast, !picture && !live},
+		{"fps", o.FPS != 0, !picture},
+		{"duration", o.Limit != 0, !picture},
+		{"width", o.Width != 0, !picture},
+		{"height", o.Height != 0, !picture},
+		{"policy", o.Policy.Mode == stream.Latest, !picture},
+	} {
+		switch {
+		case !option.given || option.effect:
+		case picture:
+			return stream.Errorf(stream.InvalidArgument, option.name, "has no effect on a picture, which is sent once and as it is: leave it out")
+		default:
+			return stream.Errorf(stream.InvalidArgument, option.name, "is for files, and %s is a live source: leave it out", video.Redact(o.Source))
+		}
+	}
+	return nil
+}
+
+// open opens the video, scaled to the size that the model needs.
 func (o *Options) open(ctx context.Context, meta client.Metadata) (*video.Reader, error) {
 	scheme, err := video.ClassifyURL(o.Source)
 	if err != nil {
@@ -125,7 +155,7 @@ func (o *Options) open(ctx context.Context, meta client.Metadata) (*video.Reader
 		URL: o.Source, Encoded: video.MJPEG, Quality: 90, FPS: o.FPS, Width: o.Width, Height: o.Height,
 		Loop: o.Loop && scheme == video.SchemeFile,
 	}
-	if w, h := wanted(meta); v.Width == 0 && v.Height == 0 && w > 0 {
+	if w, h := inputSize(meta); v.Width == 0 && v.Height == 0 && w > 0 {
 		if scheme == video.SchemeFile {
 			info, err := video.Probe(ctx, v)
 			if err != nil {
@@ -133,15 +163,15 @@ func (o *Options) open(ctx context.Context, meta client.Metadata) (*video.Reader
 			}
 			v.Width, v.Height = cover(info.Width, info.Height, w, h)
 		} else {
-			v.Height = h + h%2 // a camera is not opened twice, to ask for its size
+			v.Height = h + h%2 // the size of a camera is unknown, since probing it would open it a second time
 		}
 	}
 	return video.Open(ctx, v)
 }
 
-// wanted reads the size of pictures off a model's first input, 0 when it shows
-// none.
-func wanted(meta client.Metadata) (w, h int) {
+// inputSize returns the size of the pictures that a model's first input has, 0 if its
+// shape does not say.
+func inputSize(meta client.Metadata) (w, h int) {
 	if len(meta.Inputs) == 0 {
 		return 0, 0
 	}
@@ -164,77 +194,78 @@ func wanted(meta client.Metadata) (w, h int) {
 	return w, h
 }
 
-// cover is the smallest even size of the same form as the source's that is not
-// smaller than w x h on either side, and never larger than the source.
+// cover returns the smallest even size with the source's aspect ratio that is at least
+// w x h; 0 = as the source, if that is not larger.
 func cover(srcW, srcH, w, h int) (int, int) {
 	if srcW <= w || srcH <= h {
 		return 0, 0
 	}
 	even := func(n int) int { return n + n%2 }
-	if srcW*h > srcH*w { // wider than wanted: the height decides
+	if srcW*h > srcH*w { // wider than needed: the height decides
 		return even((srcW*h + srcH - 1) / srcH), even(h)
 	}
 	return even(w), even((srcH*w + srcW - 1) / srcW)
 }
 
 type player struct {
-	o   Options
-	s   *client.Stream
-	acc *account
-	rec *recorder
-	seq uint64 // of the next frame
+	o       Options
+	s       *client.Stream
+	counts  *counter
+	overlay *painter
+	seq     uint64 // of the next frame
 
-	room chan struct{} // has one for each frame on its way; nil = no window
+	slots chan struct{} // has an item for each frame in flight; nil = no window
 
 	mu  sync.Mutex
-	pts map[uint64]time.Duration // of frames on their way
+	pts map[uint64]time.Duration // of frames in flight
 }
 
-// play opens the stream, feeds it, and waits for the last replies.
-func (p *player) play(ctx context.Context, policy stream.Policy, feed func() error) (Summary, error) {
-	// The stream outlives ctx: after Ctrl-C the frames on their way still end.
+// play opens the stream, calls send, which sends the frames, and waits for the last
+// replies.
+func (p *player) play(ctx context.Context, policy stream.Policy, send func() error) (Summary, error) {
+	// The stream does not end with ctx: after Ctrl-C the frames in flight still end.
 	opts := client.StreamOptions{Version: p.o.Version, Policy: policy, OnReply: p.reply}
 	if p.o.Codec != "" {
 		opts.Codec, opts.Width, opts.Height = p.o.Codec, p.o.Width, p.o.Height
 	}
-	session, err := p.o.Client.Session(context.WithoutCancel(ctx), client.SessionOptions{GiveUp: giveUp, OnConnection: p.acc.connection})
+	session, err := p.o.Client.Session(context.WithoutCancel(ctx), client.SessionOptions{GiveUp: giveUp, OnConnection: p.counts.connection})
 	if err == nil {
 		defer func() { _ = session.Close() }()
 		p.s, err = session.Open(ctx, p.o.Model, opts)
 	}
 	if err != nil {
-		_ = p.rec.finish()
-		return p.acc.summary(), err
+		_ = p.overlay.finish()
+		return p.counts.summary(), err
 	}
 	stop := p.everySecond()
-	p.acc.start(time.Now())
-	err = feed()
-	wait := drainWait
+	p.counts.start(time.Now())
+	err = send()
+	wait := drainTimeout
 	if ctx.Err() != nil {
-		wait = drainStopped
+		wait = canceledDrainTimeout
 	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), wait)
 	defer cancel()
-	unsettled := p.s.Drain(last)
-	if unsettled == nil {
-		unsettled = p.s.Err()
+	streamErr := p.s.Drain(last)
+	if streamErr == nil {
+		streamErr = p.s.Err()
 	}
-	p.acc.end(time.Now())
+	p.counts.end(time.Now())
 	_ = session.Close()
 	stop()
 	if err == nil {
-		err = unsettled
+		err = streamErr
 	}
 	if ctx.Err() != nil {
 		err = nil
 	}
-	if drawn := p.rec.finish(); drawn != nil {
-		p.acc.files("", "")
+	if drawErr := p.overlay.finish(); drawErr != nil {
+		p.counts.files("", "")
 		if err == nil {
-			err = drawn
+			err = drawErr
 		}
 	}
-	return p.acc.summary(), err
+	return p.counts.summary(), err
 }
 
 // everySecond reports progress until the function that it returns is called.
@@ -250,7 +281,7 @@ func (p *player) everySecond() (stop func()) {
 		for {
 			select {
 			case now := <-t.C:
-				p.o.OnSecond(p.acc.progress(now))
+				p.o.OnSecond(p.counts.progress(now))
 			case <-end:
 				return
 			}
@@ -259,7 +290,7 @@ func (p *player) everySecond() (stop func()) {
 	return func() { close(end); <-ended }
 }
 
-// frames sends the frames that next gives, paced: each when it is due.
+// frames sends the frames that next returns; if paced, each when it is due.
 func (p *player) frames(ctx context.Context, next func() ([]byte, time.Duration, error), paced bool) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -294,23 +325,23 @@ func (p *player) frames(ctx context.Context, next func() ([]byte, time.Duration,
 	}
 }
 
-// send sends one frame, whose number is known before, so that it is noted before
-// any reply to it can come.
+// send sends one frame. It records the frame before sending it, since the reply may arrive
+// before Send returns.
 func (p *player) send(ctx context.Context, frame []byte, pts time.Duration) error {
 	seq := p.seq
-	if p.room != nil {
+	if p.slots != nil {
 		select {
-		case p.room <- struct{}{}:
-		case <-p.s.Done(): // sending says why
+		case p.slots <- struct{}{}:
+		case <-p.s.Done(): // Send returns the reason
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
-	if err := p.rec.hold(ctx, p.s.Done(), seq, frame, pts); err != nil {
+	if err := p.overlay.add(ctx, p.s.Done(), seq, frame, pts); err != nil {
 		return err
 	}
 	p.seq++
-	p.acc.sent()
+	p.counts.sent()
 	p.mu.Lock()
 	p.pts[seq] = pts
 	p.mu.Unlock()
@@ -318,8 +349,8 @@ func (p *player) send(ctx context.Context, frame []byte, pts time.Duration) erro
 		p.o.OnSend(seq, pts, frame)
 	}
 	_, err := p.s.Send(ctx, client.Frame{Data: frame})
-	if err != nil && ctx.Err() != nil { // while it waited for its turn
-		p.acc.unsent()
+	if err != nil && ctx.Err() != nil { // it was not sent
+		p.counts.unsent()
 	}
 	return err
 }
@@ -331,10 +362,10 @@ func (p *player) reply(r client.Reply) {
 		delete(p.pts, r.Seq)
 	}
 	p.mu.Unlock()
-	p.acc.reply(&r)
-	p.rec.ending(&r)
-	if p.room != nil && !r.Partial {
-		<-p.room
+	p.counts.reply(&r)
+	p.overlay.ending(&r)
+	if p.slots != nil && !r.Partial {
+		<-p.slots
 	}
 	if p.o.OnReply != nil {
 		p.o.OnReply(Reply{r, pts})

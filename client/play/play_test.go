@@ -26,7 +26,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// fasthttp's own; they end by themselves, some seconds after their server.
+	// Goroutines of fasthttp, which end some seconds after their server.
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"),
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"))
@@ -83,7 +83,7 @@ func TestRun(t *testing.T) {
 		}
 	}
 
-	// The end of the context is the end of the video; nothing is lost.
+	// The end of the context ends the video; no frame is lost.
 	ctx, cancel := context.WithCancel(t.Context())
 	n := 0
 	s, err = Run(ctx, Options{Client: c, Model: "eyes", Source: file, Loop: true, Fast: true, OnReply: func(Reply) {
@@ -138,12 +138,12 @@ func TestSizes(t *testing.T) {
 		{[]int{-1, 240, 320, 1}, 320, 240}, {[]int{-1, 3, 240, 320}, 320, 240}, {[]int{224, 112, 3}, 112, 224},
 		{[]int{-1, -1, -1, 3}, 0, 0}, {[]int{10}, 0, 0}, {[]int{4, 5, 6}, 0, 0},
 	} {
-		w, h := wanted(client.Metadata{Inputs: []client.Tensor{{Shape: c.shape}}})
+		w, h := inputSize(client.Metadata{Inputs: []client.Tensor{{Shape: c.shape}}})
 		if w != c.w || h != c.h {
 			t.Errorf("%v: %dx%d, want %dx%d", c.shape, w, h, c.w, c.h)
 		}
 	}
-	if w, h := wanted(client.Metadata{}); w != 0 || h != 0 {
+	if w, h := inputSize(client.Metadata{}); w != 0 || h != 0 {
 		t.Errorf("%dx%d", w, h)
 	}
 	for _, c := range [][6]int{
@@ -157,7 +157,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// TestNext: frames from elsewhere go as they are, at most Window of them on their way, each seen by OnSend before its reply.
+// TestNext: frames of Next are sent unchanged, at most Window of them are in flight, and OnSend is called for each before its reply.
 func TestNext(t *testing.T) {
 	c, stop := serve(t, "same=identity")
 	defer stop()
@@ -189,7 +189,7 @@ func TestNext(t *testing.T) {
 				t.Errorf("reply %d at %v after %d frames", r.Seq, r.PTS, sent)
 			}
 		}})
-	// OnReply is called after the window has room again, so that one more may be counted.
+	// OnReply is called after the window has a free slot again, so that one more may be counted.
 	if err != nil || s.Frames != frames || s.Results != frames || most > window+1 || s.Source != "elsewhere" {
 		t.Errorf("%+v, %v; %d at once", s, err, most)
 	}
@@ -200,7 +200,7 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// A connection that breaks costs what was on its way, not the run.
+// The loss of a connection loses the frames in flight and does not end the run.
 func TestLostConnection(t *testing.T) {
 	c, stop := serve(t, "same=identity")
 	defer stop()

@@ -71,7 +71,7 @@ func (l *loop) classify() (do func([]byte) error, end func(), err error) {
 		}, nil
 }
 
-// cameras offers as many streams as the machine can serve, and more.
+// cameras measures about as many streams as the machine can serve, and more.
 func (b *bench) cameras(t *target, f *clip, l *loop) error {
 	c, err := startChild()
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"millrace/stream"
 )
 
-// watched is how many cameras the server watches.
+// watchedCameras is how many cameras the server watches.
 var watchedCameras = 16
 
 // The pictures are few and small, because each camera has an ffmpeg, which uses the
@@ -79,11 +79,11 @@ func (b *bench) killAndStall(frames [][]byte) (p beforeAndAfter, err error) {
 	}
 	from := time.Now()
 	time.Sleep(8 * b.round)
-	dead := time.Now()
+	failed := time.Now()
 	cameras[0].set(killed)
 	cameras[1].set(stalled)
 	time.Sleep(24 * b.round)
-	return compare(watchers[2:], from, dead, time.Now())
+	return compare(watchers[2:], from, failed, time.Now())
 }
 
 // streamsNotRunning describes the server streams that do not run.
@@ -139,8 +139,8 @@ func allRun(watchers []*watcher, ended <-chan error) error {
 
 // beforeAndAfter are the measurements of the same cameras in both phases.
 type beforeAndAfter struct {
-	fps, age [2]float64 // of all of them, a second; p99, ms
-	worst    float64    // fps at the second time against the first, of the camera that lost most
+	fps, age [2]float64 // of all cameras together; p99 in ms
+	worst    float64    // the least ratio of a camera's fps, second phase to first
 }
 
 func compare(of []*watcher, from, mid, to time.Time) (p beforeAndAfter, err error) {
@@ -149,11 +149,11 @@ func compare(of []*watcher, from, mid, to time.Time) (p beforeAndAfter, err erro
 		if err = w.failed(); err != nil {
 			return p, err
 		}
-		was, is := w.between(from, mid), w.between(mid, to)
-		all[0], all[1] = append(all[0], was...), append(all[1], is...)
+		before, after := w.between(from, mid), w.between(mid, to)
+		all[0], all[1] = append(all[0], before...), append(all[1], after...)
 		ratio := 0.
-		if len(was) > 0 {
-			ratio = float64(len(is)) / float64(len(was)) * mid.Sub(from).Seconds() / to.Sub(mid).Seconds()
+		if len(before) > 0 {
+			ratio = float64(len(after)) / float64(len(before)) * mid.Sub(from).Seconds() / to.Sub(mid).Seconds()
 		}
 		if i == 0 || ratio < p.worst {
 			p.worst = ratio
@@ -167,13 +167,13 @@ func compare(of []*watcher, from, mid, to time.Time) (p beforeAndAfter, err erro
 
 // addPairs adds the medians of the pairs.
 func (b *bench) addPairs(pairs []beforeAndAfter) {
-	var was, is, before, after, worst, older []float64
+	var fps0, fps1, age0, age1, worst, ageRatio []float64
 	for _, p := range pairs {
-		was, is, before, after = append(was, p.fps[0]), append(is, p.fps[1]), append(before, p.age[0]), append(after, p.age[1])
-		worst, older = append(worst, p.worst), append(older, p.age[1]/p.age[0])
+		fps0, fps1, age0, age1 = append(fps0, p.fps[0]), append(fps1, p.fps[1]), append(age0, p.age[0]), append(age1, p.age[1])
+		worst, ageRatio = append(worst, p.worst), append(ageRatio, p.age[1]/p.age[0])
 	}
 	name := fmt.Sprintf("%d cameras, MJPEG %dx%d at %d fps, 1 killed, 1 stalled: the other %d, ", watchedCameras, smallW, smallH, watchedFPS, watchedCameras-2)
-	b.add(Row{Name: name + "answers", Unit: "frames/s", Bare: median(was), Millrace: median(is), Ratio: median(is) / median(was)})
+	b.add(Row{Name: name + "answers", Unit: "frames/s", Bare: median(fps0), Millrace: median(fps1), Ratio: median(fps1) / median(fps0)})
 	b.add(Row{Name: name + "the worst of them", Unit: "of its fps", Bare: 1, Millrace: median(worst), Ratio: median(worst)}.atLeast(0.95))
-	b.add(Row{Name: name + "p99 age of an answer", Unit: "ms", Bare: median(before), Millrace: median(after), Ratio: median(older)}.atMost(1.5))
+	b.add(Row{Name: name + "p99 age of an answer", Unit: "ms", Bare: median(age0), Millrace: median(age1), Ratio: median(ageRatio)}.atMost(1.5))
 }

@@ -32,10 +32,10 @@ type job struct {
 // answer is the child's reply to a job.
 type answer struct {
 	Err     string         `json:"err,omitempty"`
-	Frames  int64          `json:"frames,omitempty"`  // of Pump, all that were answered
+	Frames  int64          `json:"frames,omitempty"`  // of Pump: answered frames
 	Opened  int            `json:"opened,omitempty"`  // streams, of Hold
 	Reports []*load.Report `json:"reports,omitempty"` // of Load
-	Streams [][]uint64     `json:"streams,omitempty"` // and what they do not write: PerStream of each
+	Streams [][]uint64     `json:"streams,omitempty"` // PerStream of each report, which its JSON leaves out
 }
 
 func childMain(in io.Reader, out io.Writer) error {

@@ -61,7 +61,7 @@ func answerPings(c *websocket.Conn) {
 	}
 }
 
-// keep opens streams as j asks, and closes the oldest when there are too many.
+// keep opens the streams of j, and closes the oldest when there are too many.
 func (h *held) keep(j *hold) error {
 	open, err := j.opener()
 	if err != nil {

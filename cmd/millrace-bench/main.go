@@ -17,12 +17,12 @@ import (
 	"time"
 )
 
-// options are the flags.
+// options holds the values of the flags.
 type options struct {
-	round  time.Duration
-	rounds int
-	only   *regexp.Regexp
-	say    io.Writer // progress
+	round    time.Duration
+	rounds   int
+	only     *regexp.Regexp
+	progress io.Writer
 }
 
 // parts are the measurements, in the order of the table. Slow ones run only when
@@ -74,7 +74,7 @@ func run(args []string, out, errs io.Writer) int {
 		fmt.Fprintln(errs, "millrace-bench: -rows is a regular expression, -round and -rounds are above 0, and there are no arguments")
 		return 2
 	}
-	table, err := measure(options{round: *round, rounds: *rounds, only: match, say: errs})
+	table, err := measure(options{round: *round, rounds: *rounds, only: match, progress: errs})
 	if *asJSON {
 		e := json.NewEncoder(out)
 		e.SetIndent("", "  ")
@@ -107,16 +107,16 @@ func measure(o options) (*Table, error) {
 			continue
 		}
 		began := time.Now()
-		fmt.Fprintf(o.say, "%-13s ", p.name)
+		fmt.Fprintf(o.progress, "%-13s ", p.name)
 		if err := p.run(b); err != nil {
 			failed = append(failed, fmt.Sprintf("%s: %v", p.name, err))
-			fmt.Fprintln(o.say, "failed:", err)
+			fmt.Fprintln(o.progress, "failed:", err)
 			continue
 		}
-		fmt.Fprintf(o.say, "%.0f s\n", time.Since(began).Seconds())
+		fmt.Fprintf(o.progress, "%.0f s\n", time.Since(began).Seconds())
 	}
 	if err := b.stop(); err != nil {
-		failed = append(failed, "the server's end: "+err.Error())
+		failed = append(failed, "stopping the server: "+err.Error())
 	}
 	if busy2, own2, now := machineTime(); busy2 > 0 {
 		b.table.Others = max(((busy2-busy)-(own2-own)).Seconds()/now.Sub(start).Seconds()/float64(runtime.NumCPU()), 0)

@@ -15,7 +15,7 @@ import (
 	"millrace/workers/onnx"
 )
 
-// TestMain lets the test binary be its own client process.
+// TestMain makes the test binary its own client process.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == childArg {
 		if childMain(os.Stdin, os.Stdout) != nil {
@@ -26,8 +26,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestEveryRowIsMeasured runs the whole table in rounds too short to mean
-// anything: what it checks is that each row is there and that no frame is lost.
+// TestEveryRowIsMeasured runs the whole table in rounds too short for valid measurements;
+// it checks that each row is there and that no frame is lost.
 func TestEveryRowIsMeasured(t *testing.T) {
 	idleStreams, mlpHidden, streamCounts, manyLive, manyIdle, watchedCameras, times = 50, 64, []int{1, 10}, 20, 150, 4, []float64{0.5, 2, 10}
 	rows, want := ".", []string{
@@ -59,7 +59,7 @@ func TestEveryRowIsMeasured(t *testing.T) {
 	for _, want := range want {
 		found := false
 		for _, r := range table.Rows {
-			found = found || strings.Contains(r.Name, want) && (r.Millrace > 0 || r.Unit == "KB") // which may come out as none
+			found = found || strings.Contains(r.Name, want) && (r.Millrace > 0 || r.Unit == "KB") // which may be 0
 		}
 		if !found {
 			t.Errorf("there is no row %q", want)
@@ -125,7 +125,7 @@ func TestFairShares(t *testing.T) {
 	}
 }
 
-func TestAccount(t *testing.T) {
+func TestEndings(t *testing.T) {
 	var a endings
 	a.add(&load.Report{Sent: 10, Answered: 6, Drops: map[string]uint64{"superseded": 3, "overtaken": 1}})
 	if r := a.row("x: "); r.Name != "x: 10 sent = 6 answered + 1 overtaken + 3 superseded" || !r.Met || r.Millrace != 0 {
@@ -138,11 +138,11 @@ func TestAccount(t *testing.T) {
 	}
 }
 
-func TestPairs(t *testing.T) {
+func TestBeforeAndAfter(t *testing.T) {
 	from := time.Now()
 	mid, to := from.Add(2*time.Second), from.Add(6*time.Second)
-	// Results every 100 ms, those after mid every gap, all of one age in ms.
-	watchedCameras := func(gap time.Duration, was, is int) *watcher {
+	// Results come every 100 ms, and after mid at intervals of gap. All have the same age, in ms.
+	watched := func(gap time.Duration, was, is int) *watcher {
 		w := &watcher{}
 		for at := from.Add(-time.Second); at.Before(to.Add(time.Second)); {
 			age := was
@@ -155,7 +155,7 @@ func TestPairs(t *testing.T) {
 		}
 		return w
 	}
-	p, err := compare([]*watcher{watchedCameras(100*time.Millisecond, 5, 5), watchedCameras(125*time.Millisecond, 5, 10)}, from, mid, to)
+	p, err := compare([]*watcher{watched(100*time.Millisecond, 5, 5), watched(125*time.Millisecond, 5, 10)}, from, mid, to)
 	if err != nil || p.fps != [2]float64{20, 18} || p.worst != 0.8 || math.Round(p.age[0]) != 5 || math.Round(p.age[1]) != 10 {
 		t.Errorf("%+v", p)
 	}
@@ -165,12 +165,12 @@ func TestPairs(t *testing.T) {
 	if len(rows) != 3 || rows[0].Millrace != 19 || rows[1].Ratio != 0.96 || !rows[1].Met || rows[2].Ratio != 1.4 || !rows[2].Met {
 		t.Errorf("%+v", rows)
 	}
-	if silent, err := compare([]*watcher{{}, watchedCameras(100*time.Millisecond, 5, 5)}, from, mid, to); err != nil || silent.worst != 0 {
+	if silent, err := compare([]*watcher{{}, watched(100*time.Millisecond, 5, 5)}, from, mid, to); err != nil || silent.worst != 0 {
 		t.Errorf("%+v", silent)
 	}
 }
 
-func TestWatchersNoteFailures(t *testing.T) {
+func TestWatchersKeepFailures(t *testing.T) {
 	for _, line := range []string{`{"error":{"code":"timeout","message":"x"}}`, `{`} {
 		var w watcher
 		w.line(nil, time.Now())

@@ -16,7 +16,7 @@ import (
 // process.
 var (
 	manyLive = 1000  // at a frame a second
-	manyIdle = 10000 // on which nothing is sent
+	manyIdle = 10000 // without frames
 )
 
 const (
@@ -39,7 +39,7 @@ var protocols = []struct{ name, protocol string }{
 func many(b *bench) error {
 	idle := descriptors(manyIdle+spareDescriptors) - spareDescriptors
 	if idle < manyIdle {
-		fmt.Fprintf(b.say, "only %d descriptors may be open: ", idle+spareDescriptors)
+		fmt.Fprintf(b.progress, "only %d descriptors may be open: ", idle+spareDescriptors)
 	}
 	t, err := serve(func(c *server.Config) { c.Limits.MaxSessions = 2 * (manyIdle + spareDescriptors) },
 		delayModel("delay", stream.Params{}), workers.Config{Name: "identity", Source: "identity", Instances: 2})
@@ -120,7 +120,7 @@ func (b *bench) idleStreamsOf(t *target, name, protocol string, streams int) err
 	memory.Met = memory.Millrace <= 30
 	b.add(memory)
 	running := Row{Name: name + "goroutines of one", Millrace: float64(more) / float64(streams), Limit: fmt.Sprintf("<= %d", goroutinesOfOneStream)}
-	running.Met = more <= goroutinesOfOneStream*streams+streams/100 // and some for all streams together
+	running.Met = more <= goroutinesOfOneStream*streams+streams/100 // 1 % for goroutines that all streams share
 	b.add(running)
 	b.add(Row{Name: name + "opened", Unit: "streams/s", Millrace: float64(streams) / took.Seconds()})
 	_, err = c.do(job{Close: true})
@@ -130,14 +130,14 @@ func (b *bench) idleStreamsOf(t *target, name, protocol string, streams int) err
 // opening measures the effect on running streams when others are opened and closed
 // continuously.
 func (b *bench) opening(t *target, name, protocol string) error {
-	var kids [2]*child
-	for i := range kids {
+	var children [2]*child
+	for i := range children {
 		c, err := startChild()
 		if err != nil {
 			return err
 		}
 		defer c.end()
-		kids[i] = c
+		children[i] = c
 	}
 	cfg := with(b.opaqueLoad(t, "delay", runningStreams), "policy", "latest")
 	cfg.Protocol, cfg.Rate = protocol, runningFPS
@@ -154,12 +154,12 @@ func (b *bench) opening(t *target, name, protocol string) error {
 			} else {
 				go func() {
 					began := time.Now()
-					a, err := kids[1].do(job{Hold: churn})
+					a, err := children[1].do(job{Hold: churn})
 					rates = append(rates, float64(a.Opened)/time.Since(began).Seconds())
 					opened <- err
 				}()
 			}
-			all, err := kids[0].load(cfg)
+			all, err := children[0].load(cfg)
 			if e := <-opened; err == nil {
 				err = e
 			}
@@ -169,7 +169,7 @@ func (b *bench) opening(t *target, name, protocol string) error {
 			age[i] = all[0].Latency.P99
 			sum.add(all[0])
 		}
-		if _, err := kids[1].do(job{Close: true}); err != nil {
+		if _, err := children[1].do(job{Close: true}); err != nil {
 			return err
 		}
 		quiet, busy, ratios = append(quiet, age[0]), append(busy, age[1]), append(ratios, age[1]/age[0])

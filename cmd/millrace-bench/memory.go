@@ -105,7 +105,7 @@ func idle(url string) (float64, error) {
 func resident(settled bool) (float64, error) {
 	if settled {
 		debug.FreeOSMemory()
-		debug.FreeOSMemory() // pools keep what they hold over one collection
+		debug.FreeOSMemory() // a sync.Pool keeps its items through one collection
 	}
 	text, err := os.ReadFile("/proc/self/statm")
 	if err != nil {

@@ -236,5 +236,5 @@ func peakResident(stop <-chan struct{}) (most float64) {
 
 // step prints progress.
 func (b *bench) step(format string, args ...any) {
-	fmt.Fprintf(b.say, strings.TrimSpace(format)+" ", args...)
+	fmt.Fprintf(b.progress, strings.TrimSpace(format)+" ", args...)
 }

@@ -24,7 +24,7 @@ const (
 	delayService             = delayFixed + delayBatch*delayPerItem // ms of a full batch
 )
 
-// start runs the server that most rows are measured on.
+// start starts the server that most rows measure.
 func (b *bench) start() (err error) {
 	b.server, err = serve(nil,
 		workers.Config{Name: "identity", Source: "identity", Instances: 2},

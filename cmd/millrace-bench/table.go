@@ -38,7 +38,7 @@ type Row struct {
 	Met   bool   `json:"met"`
 }
 
-// write prints the table for people.
+// write prints the table as text.
 func (t *Table) write(out io.Writer) {
 	lines := [][]string{{"row", "bare", "millrace", "unit", "ratio", "cpu", "limit", "met"}}
 	for _, r := range t.Rows {
@@ -123,7 +123,7 @@ type measurement func(d time.Duration) (float64, error)
 // round of each.
 func (b *bench) pair(name, unit string, bare, ours measurement) (Row, error) {
 	row := Row{Name: name, Unit: unit}
-	var bares, mine, ratios, cpus []float64
+	var bares, millraces, ratios, cpus []float64
 	for i := -1; i < b.rounds; i++ {
 		d := b.round
 		if i < 0 {
@@ -133,8 +133,8 @@ func (b *bench) pair(name, unit string, bare, ours measurement) (Row, error) {
 		var used [2]time.Duration
 		var err error
 		turns := []func(){
-			func() { was := cpu(); x, err = bare(d); used[0] = cpu() - was },
-			func() { was := cpu(); y, err = ours(d); used[1] = cpu() - was },
+			func() { before := cpu(); x, err = bare(d); used[0] = cpu() - before },
+			func() { before := cpu(); y, err = ours(d); used[1] = cpu() - before },
 		}
 		if i%2 != 0 {
 			slices.Reverse(turns)
@@ -148,22 +148,22 @@ func (b *bench) pair(name, unit string, bare, ours measurement) (Row, error) {
 			return row, fmt.Errorf("%s: a round did nothing: %v and %v %s", name, x, y, unit)
 		}
 		if i >= 0 {
-			bares, mine, ratios = append(bares, x), append(mine, y), append(ratios, y/x)
+			bares, millraces, ratios = append(bares, x), append(millraces, y), append(ratios, y/x)
 			if used[0] > 0 && used[1] > 0 {
 				cpus = append(cpus, y/x*float64(used[0])/float64(used[1]))
 			}
 		}
 	}
-	row.Bare, row.Millrace, row.Ratio = median(bares), median(mine), median(ratios)
+	row.Bare, row.Millrace, row.Ratio = median(bares), median(millraces), median(ratios)
 	if strings.HasSuffix(unit, "/s") && cpus != nil {
 		row.CPU = median(cpus)
 	}
 	return row, nil
 }
 
-// throughputOf runs n concurrent loops for a time, and returns what they have done a
-// second. Each loops while more returns true, and calls done for each piece of work.
-// Work begun in time counts, with the time until it ends.
+// throughputOf runs n concurrent loops for a time, and returns how much they have done
+// per second. Each loops while more returns true, and calls done for each piece of work.
+// Work that began in this time counts, and so does the time until it ends.
 func throughputOf(n int, d time.Duration, one func(more func() bool, done func(int)) error) (float64, error) {
 	var all atomic.Int64
 	began := time.Now()

@@ -62,18 +62,18 @@ func (readOnlyRepository) Unload(context.Context, string) error {
 }
 
 func startUnobserved() (*unobserved, error) {
-	quiet := slog.New(slog.DiscardHandler)
+	noLog := slog.New(slog.DiscardHandler)
 	mem := buf.NewPool(1 << 30)
-	p := &unobserved{memory: mem, models: workers.NewManager(workers.ManagerOptions{Memory: mem, Log: quiet})}
+	p := &unobserved{memory: mem, models: workers.NewManager(workers.ManagerOptions{Memory: mem, Log: noLog})}
 	cfg := workers.Config{Name: "identity", Kind: "identity", Instances: 2}
 	if _, err := p.models.LoadConfig(context.Background(), cfg.WithDefaults(), false); err != nil {
 		return nil, err
 	}
-	h, err := httpd.New(httpd.Config{Addr: "127.0.0.1:0", Log: quiet})
+	h, err := httpd.New(httpd.Config{Addr: "127.0.0.1:0", Log: noLog})
 	if err != nil {
 		return nil, err
 	}
-	a := ws.New(h, ws.Options{Log: quiet})
+	a := ws.New(h, ws.Options{Log: noLog})
 	addr, err := h.Listen()
 	if err != nil {
 		return nil, err

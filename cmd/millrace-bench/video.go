@@ -33,7 +33,7 @@ func video(b *bench) error {
 		return err
 	}
 	defer f.remove()
-	return b.perPicture("", b.server, "motion", f, search)
+	return b.perPicture("", b.server, "motion", f, detectMotion)
 }
 
 // perPicture compares the server's processor time for a frame of JPEG video with that
@@ -46,7 +46,7 @@ func (b *bench) perPicture(with string, t *target, model string, f *clip, bare t
 	}
 	defer c.end()
 	name := fmt.Sprintf("JPEG video %dx%d (%d KB)%s, CPU a frame, ", videoW, videoH, f.mean>>10, with)
-	long := *b // so long that opening the streams is negligible
+	long := *b // with rounds in which the time of opening the streams is negligible
 	long.round, long.rounds = 3*b.round, max(b.rounds/3, 1)
 	live := load.Config{Rate: videoRate, Options: map[string]string{"policy": "latest"}}
 	full := load.Config{Window: 2, Options: map[string]string{"policy": "every"}}
@@ -130,8 +130,8 @@ func repeat(frames [][]byte, rate float64, d time.Duration, bare task) (n int, e
 	return n, nil
 }
 
-// search is the task of decoding a frame and detecting motion.
-func search() (do func([]byte) error, end func(), err error) {
+// detectMotion is the task of decoding a frame and detecting motion.
+func detectMotion() (do func([]byte) error, end func(), err error) {
 	detector, err := motion.NewDetector(motion.Settings{})
 	if err != nil {
 		return nil, nil, err

@@ -151,7 +151,7 @@ func (p *echoClient) rate(d time.Duration) (float64, error) {
 	began := time.Now()
 	end := began.Add(d)
 	for _, c := range p.conns {
-		// The reader has one more.
+		// The reader waits for one more.
 		inFlight := make(chan struct{}, wsWindow-1)
 		wg.Go(func() {
 			defer close(inFlight)
@@ -193,7 +193,7 @@ func (p *echoClient) rate(d time.Duration) (float64, error) {
 	return perSecond(in.Load(), p.total.Load(), d, time.Since(began)), errors.Join(all...)
 }
 
-// perSecond is the rate of replies in time; if there were none, of all replies.
+// perSecond returns the rate of the replies within d, or of all replies if there were none.
 func perSecond(in, all int64, d, whole time.Duration) float64 {
 	if in > 0 {
 		return float64(in) / d.Seconds()
@@ -201,7 +201,7 @@ func perSecond(in, all int64, d, whole time.Duration) float64 {
 	return float64(all) / whole.Seconds()
 }
 
-// reply reads one message and returns its length; buf keeps its end.
+// reply reads one message and returns its length. Its last part is then in buf.
 func reply(c *websocket.Conn, buf []byte) (n int, err error) {
 	_, r, err := c.NextReader()
 	for err == nil {

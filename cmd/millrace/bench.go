@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"millrace/client"
 	"millrace/client/load"
 )
 
@@ -18,10 +20,10 @@ const benchExamples = `  millrace bench --model identity --streams 32 --window 8
 func benchCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "bench",
-		Short: "Put load on a running server, and tell what came of it",
+		Short: "Put load on a running server, and report rates, latencies and endings",
 		Long: `Put load on a running server over WebSocket or REST. Without --rate the loop is closed: each stream keeps --window frames
-on their way, which measures capacity. With --rate it is open: frames are due at that rate whatever the server does, and
-every time is counted from the moment a frame was due. The exit status is 1 when a frame ended never or twice.`,
+in flight, which measures capacity. With --rate it is open: frames are due at that rate whatever the server does, and
+latencies are measured from the time at which a frame was due. The exit status is 1 when a frame had no ending, or two, or when all failed.`,
 		Example: benchExamples,
 		Args:    wrongUsage(cobra.NoArgs),
 	}
@@ -35,29 +37,44 @@ every time is counted from the moment a frame was due. The exit status is 1 when
 	host := remoteFlags(c)
 	f.StringVar(&cfg.URL, "url", "", "address of the server with its scheme, in place of --addr")
 	f.StringVar(&cfg.Protocol, "protocol", load.WebSocketProtocol, "ws, v1 (millrace.v1) or rest")
-	f.StringVar(&cfg.Model, "model", "", "the model (needed)")
+	f.StringVar(&cfg.Model, "model", "", "the model (required)")
 	f.StringArrayVar(&options, "option", nil, "key=value: an option of the stream or request, such as policy=latest; may be repeated (outputs=binary)")
 	f.StringArrayVar(&header, "header", nil, "name=value: a header of each request; may be repeated")
 	f.BoolVar(&cfg.Tensor, "tensor", false, "over REST: the payload is the bytes of one tensor")
-	f.IntVar(&cfg.Streams, "streams", 1, "open at once")
-	f.Float64Var(&cfg.Rate, "rate", 0, "frames a second of each stream (closed loop)")
+	f.IntVar(&cfg.Streams, "streams", 1, "streams that are open at once")
+	f.Float64Var(&cfg.Rate, "rate", 0, "frames per second of each stream (closed loop)")
 	f.BoolVar(&cfg.Poisson, "poisson", false, "open loop with random gaps instead of even ones")
 	f.IntVar(&cfg.Burst, "burst", 1, "open loop: frames that are due at the same moment")
-	f.IntVar(&cfg.Window, "window", 1, "closed loop: frames on their way on each stream")
-	f.IntVar(&cfg.Frames, "frames", 0, "of each stream (until --duration)")
-	f.DurationVar(&cfg.Duration, "duration", 0, "of sending, at most (10s)")
-	f.DurationVar(&cfg.RampUp, "ramp-up", 0, "streams begin one after the other in this time")
-	f.DurationVar(&cfg.Warmup, "warmup", 0, "after the ramp-up; in no rate or latency")
-	f.DurationVar(&cfg.Deadline, "deadline", 0, "answers older than this are no goodput")
-	f.DurationVar(&cfg.Grace, "grace", 0, "wait for the last endings, at most (5s)")
-	f.IntVar(&cfg.Size, "size", 0, "bytes of a frame (1024)")
+	f.IntVar(&cfg.Window, "window", 1, "closed loop: frames in flight on each stream")
+	f.IntVar(&cfg.Frames, "frames", 0, "frames of each stream (until --duration)")
+	f.DurationVar(&cfg.Duration, "duration", 0, "how long to send, at most (10s)")
+	f.DurationVar(&cfg.RampUp, "ramp-up", 0, "the time in which the streams are opened, one after the other")
+	f.DurationVar(&cfg.Warmup, "warmup", 0, "time after the ramp-up that rates and latencies leave out")
+	f.DurationVar(&cfg.Deadline, "deadline", 0, "answers older than this do not count as goodput")
+	f.DurationVar(&cfg.Grace, "grace", 0, "how long to wait for the last endings, at most (5s)")
+	f.IntVar(&cfg.Size, "size", 0, "size of a frame in bytes (1024)")
 	f.StringVar(&cfg.File, "file", "", "each frame is this file, such as a picture")
-	f.StringVar(&cfg.Dir, "dir", "", "frames are the files of this folder, over and over")
-	f.Uint64Var(&cfg.Seed, "seed", 0, "of the random gaps")
+	f.StringVar(&cfg.Dir, "dir", "", "the frames are the files of this folder, repeated")
+	f.Uint64Var(&cfg.Seed, "seed", 0, "seed of the random gaps")
 	f.BoolVar(&asJSON, "json", false, "the report as JSON on standard output, progress on standard error")
-	f.StringVar(&csv, "csv", "", "a file for the seconds of the run")
+	f.StringVar(&csv, "csv", "", "write a row for each second of the run to this file")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		var err error
+		err := notZero(f, "streams", "rate", "burst", "window", "frames", "duration", "deadline", "grace", "size")
+		if err == nil && cfg.URL != "" {
+			err = without(f, "with --url", "addr")
+		}
+		if err == nil && (cfg.File != "" || cfg.Dir != "") {
+			err = without(f, "on frames of --file and --dir", "size")
+		}
+		if err == nil && !cfg.Poisson {
+			err = without(f, "without --poisson", "seed")
+		}
+		if err != nil {
+			return err
+		}
+		if cfg.Model == "" {
+			return usagef("--model is missing: see `millrace models`")
+		}
 		if cfg.URL == "" {
 			cl, err := host.dial()
 			if err != nil {
@@ -71,14 +88,26 @@ every time is counted from the moment a frame was due. The exit status is 1 when
 		if cfg.Options, err = pairs("--option", options); err != nil {
 			return err
 		}
-		if _, told := cfg.Options["outputs"]; !told && cfg.Protocol == load.WebSocketProtocol {
-			cfg.Options["outputs"] = "binary" // which, unlike JSON, can carry any answer
+		if _, given := cfg.Options["outputs"]; !given && cfg.Protocol == load.WebSocketProtocol {
+			cfg.Options["outputs"] = "binary" // JSON has no notation for NaN and infinities
 		}
 		if cfg.Header, err = pairs("--header", header); err != nil {
 			return err
 		}
 		if err := cfg.Validate(); err != nil {
 			return usageError{err}
+		}
+		if cfg.Protocol == load.RESTProtocol { // REST has no handshake that would find a wrong model
+			if err := checkModel(c.Context(), &cfg); err != nil {
+				return err
+			}
+		}
+		var seconds *os.File
+		if csv != "" {
+			if seconds, err = os.Create(csv); err != nil {
+				return fmt.Errorf("--csv: %w", err)
+			}
+			defer func() { _ = seconds.Close() }() // the data was written before
 		}
 		lines := newProgress(c.ErrOrStderr())
 		cfg.Progress = func(r load.Row) { lines.line(r.String()) }
@@ -87,12 +116,28 @@ every time is counted from the moment a frame was due. The exit status is 1 when
 		if err != nil {
 			return err
 		}
-		return writeReport(c, r, asJSON, csv)
+		return writeReport(c, r, asJSON, seconds)
 	}
 	return c
 }
 
-func writeReport(c *cobra.Command, r *load.Report, asJSON bool, csv string) error {
+// checkModel asks the server for the model.
+func checkModel(ctx context.Context, cfg *load.Config) error {
+	addr := cfg.URL
+	if rest, ok := strings.CutPrefix(addr, "ws"); ok {
+		addr = "http" + rest
+	}
+	cl, err := client.NewTLS(addr, cfg.TLS)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	_, err = cl.Metadata(ctx, cfg.Model, "")
+	return err
+}
+
+// writeReport writes the report, and its seconds to a file that may be nil.
+func writeReport(c *cobra.Command, r *load.Report, asJSON bool, seconds *os.File) error {
 	write := r.WriteText
 	if asJSON {
 		write = r.WriteJSON
@@ -100,17 +145,16 @@ func writeReport(c *cobra.Command, r *load.Report, asJSON bool, csv string) erro
 	if err := write(c.OutOrStdout()); err != nil {
 		return err
 	}
-	if csv != "" {
-		f, err := os.Create(csv)
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(r.WriteCSV(f), f.Close()); err != nil {
-			return err
+	if seconds != nil {
+		if err := errors.Join(r.WriteCSV(seconds), seconds.Close()); err != nil {
+			return fmt.Errorf("--csv: %w", err)
 		}
 	}
+	if r.Answered == 0 && r.Failed > 0 {
+		return fmt.Errorf("bench: no frame was answered: %s failed; millrace infer shows the message of such an error", listed(r.Errors))
+	}
 	if !r.OK() {
-		return fmt.Errorf("bench: %d frames without an ending, %d endings for no frame, %d streams lost", r.Unaccounted, r.Unexpected, lost(r))
+		return fmt.Errorf("bench: %d frames without an ending, %d endings without a frame, %d streams lost", r.Unaccounted, r.Unexpected, lost(r))
 	}
 	return nil
 }
@@ -126,8 +170,11 @@ func pairs(flag string, list []string) (map[string]string, error) {
 	out := map[string]string{}
 	for _, p := range list {
 		k, v, ok := strings.Cut(p, "=")
-		if _, twice := out[k]; !ok || k == "" || twice {
-			return nil, usagef("%s: %q is not key=value, or given twice", flag, p)
+		if !ok || k == "" {
+			return nil, usagef("%s: %q is not key=value", flag, p)
+		}
+		if _, twice := out[k]; twice {
+			return nil, usagef("%s: %s is given twice", flag, k)
 		}
 		out[k] = v
 	}

@@ -24,10 +24,10 @@ const checkExamples = `  millrace check --config millrace.yaml
   millrace check --model find=motion --http 0.0.0.0:8000
   millrace check --json`
 
-// wrong is the state that fails a check.
+// wrong is the state of a finding that makes the exit status 1.
 const wrong = "wrong"
 
-// finding is one thing that a check looked at.
+// finding is the result of one check.
 type finding struct {
 	What    string          `json:"what"`
 	State   string          `json:"state"` // ok, missing or wrong
@@ -40,8 +40,8 @@ func checkCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "check [SOURCE]",
 		Short: "Check the configuration, its models and what this machine has",
-		Long: `Check a configuration without serving it: load its models, all at once as serve does, and let go of them, and report what this
-machine has for it. What is missing is optional; what is wrong makes the exit status 1.`,
+		Long: `Check a configuration without serving it: load its models together, as serve does, unload them, and report which optional
+libraries and programs this machine has. What is missing is optional; what is wrong makes the exit status 1.`,
 		Example: checkExamples,
 		Args:    wrongUsage(cobra.MaximumNArgs(1)),
 	}
@@ -65,7 +65,7 @@ machine has for it. What is missing is optional; what is wrong makes the exit st
 		if err := c.Context().Err(); err != nil {
 			return fmt.Errorf("check: %w", err)
 		}
-		if err := report(c, found, *asJSON); err != nil {
+		if err := writeFindings(c, found, *asJSON); err != nil {
 			return err
 		}
 		var bad []string
@@ -82,7 +82,7 @@ machine has for it. What is missing is optional; what is wrong makes the exit st
 	return c
 }
 
-func report(c *cobra.Command, found []finding, asJSON bool) error {
+func writeFindings(c *cobra.Command, found []finding, asJSON bool) error {
 	if asJSON {
 		return writeJSON(c.OutOrStdout(), found)
 	}
@@ -108,7 +108,7 @@ func checkConfig(cfg server.Config, err error) finding {
 
 func checkMachine(ctx context.Context) []finding {
 	found := []finding{{What: "machine", State: "ok", Detail: fmt.Sprintf("%s/%s, %d processors", runtime.GOOS, runtime.GOARCH, runtime.NumCPU())}}
-	for _, p := range []struct{ name, why string }{{"ffmpeg", "videos cannot be read"}, {"ffprobe", "videos cannot be looked into"}} {
+	for _, p := range []struct{ name, why string }{{"ffmpeg", "videos cannot be read"}, {"ffprobe", "the properties of videos cannot be read"}} {
 		f := finding{What: p.name, State: "ok"}
 		if line, err := firstLine(ctx, p.name, "-version"); err != nil {
 			f.State, f.Detail = "missing", p.why+": apt-get install ffmpeg"
@@ -136,22 +136,22 @@ func firstLine(ctx context.Context, program string, args ...string) (string, err
 	return line, err
 }
 
-// checkPorts looks at the addresses and takes none of them: a server that is to be
-// replaced still has them.
+// checkPorts checks the addresses without binding them, since the server that is to be
+// replaced may still listen there.
 func checkPorts(ctx context.Context, cfg server.Config) (found []finding) {
 	for _, l := range server.Listeners(cfg) {
 		f := finding{What: l.Name, State: "ok", Detail: l.Addr}
 		if err := checkAddr(ctx, l.Addr); err != nil {
 			f.State, f.Detail = wrong, err.Error()
 		} else if listens(ctx, l.Addr) {
-			f.Detail += " is in use: what answers there has to end before serve can have it"
+			f.Detail += " is in use: the program that listens there must end before serve can use it"
 		}
 		found = append(found, f)
 	}
 	return found
 }
 
-// checkAddr says whether the address is one of this machine.
+// checkAddr returns an error if this machine does not have the address.
 func checkAddr(ctx context.Context, addr string) error {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil || host == "" {
@@ -159,7 +159,7 @@ func checkAddr(ctx context.Context, addr string) error {
 	}
 	ips, err := net.DefaultResolver.LookupIPAddr(ctx, host)
 	if err != nil {
-		return fmt.Errorf("%s: the host is not known: %w", addr, err)
+		return fmt.Errorf("%s: cannot resolve the host: %w", addr, err)
 	}
 	own, err := net.InterfaceAddrs()
 	if err != nil {
@@ -173,10 +173,10 @@ func checkAddr(ctx context.Context, addr string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s is no address of this machine: choose one that it has, or 0.0.0.0 for all", addr)
+	return fmt.Errorf("%s is not an address of this machine: choose one that it has, or 0.0.0.0 for all", addr)
 }
 
-// listens says whether a program listens at the address.
+// listens reports whether a program listens at the address.
 func listens(ctx context.Context, addr string) bool {
 	if _, port, _ := net.SplitHostPort(addr); port == "0" {
 		return false

@@ -13,8 +13,8 @@ import (
 	"millrace/workers"
 )
 
-// checkModels loads the models as serve does, all at once, so that they have to
-// share the memory, and lets go of them. They run nothing beyond their start.
+// checkModels loads the models together, as serve does, so that they share the memory
+// budget, and unloads them. It runs no requests.
 func checkModels(ctx context.Context, cfg server.Config) (found []finding) {
 	models := workers.NewManager(workers.ManagerOptions{
 		Memory: buf.NewPool(cfg.Memory.Budget), Pixels: codec.Limits{MaxPixels: cfg.Limits.MaxPixels},
@@ -34,7 +34,7 @@ func checkModels(ctx context.Context, cfg server.Config) (found []finding) {
 	return found
 }
 
-// load loads a model, and tells what it is.
+// load loads a model, and describes it in the finding.
 func (f *finding) load(ctx context.Context, models *workers.Manager, cfg workers.Config) error {
 	endpoint, err := models.LoadConfig(ctx, cfg, true)
 	if err != nil {
@@ -61,7 +61,7 @@ func (f *finding) load(ctx context.Context, models *workers.Manager, cfg workers
 	return nil
 }
 
-// tensors describes them as a server does, with the batch axis in front.
+// tensors describes tensors as the server's metadata does, with the batch axis first.
 func tensors(m *stream.Model, specs []stream.TensorSpec) (out []client.Tensor) {
 	for _, s := range specs {
 		shape := s.Shape

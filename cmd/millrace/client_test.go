@@ -75,7 +75,7 @@ func TestModels(t *testing.T) {
 	if _, stderr, code = millrace(t, "models", "show", "nothing", "--addr", addr); code != 1 || !strings.Contains(stderr, "nothing") {
 		t.Errorf("exit status %d\n%s", code, stderr)
 	}
-	out, _, code = millrace(t, "models", "--kinds", "--json") // asks no server
+	out, _, code = millrace(t, "models", "--kinds", "--json") // needs no server
 	var kinds []struct {
 		Name string
 		Keys map[string]string `json:"parameters"`
@@ -97,7 +97,7 @@ func TestInfer(t *testing.T) {
 	if code != 0 || !strings.Contains(out, "96x80") || !strings.Contains(out, "boxes") {
 		t.Errorf("exit status %d\n%s%s", code, out, stderr)
 	}
-	var a answered
+	var a inferReply
 	out, _, code = millrace(t, "infer", "eyes", file, "--json", "--addr", addr)
 	if err := json.Unmarshal([]byte(out), &a); err != nil || code != 0 || a.Model != "eyes" || len(a.Outputs) != 2 || a.Params["width"] != 96.0 {
 		t.Errorf("exit status %d, %v, %s", code, err, out)
@@ -105,7 +105,7 @@ func TestInfer(t *testing.T) {
 	c := command(t, "infer", "same", "--request", "-", "--json", "--addr", addr)
 	c.Stdin = strings.NewReader(`{"id":"7","inputs":[{"name":"x","datatype":"FP32","shape":[1,2],"data":[1,2.5]},{"name":"s","datatype":"BYTES","shape":[1],"data":["hi"]}]}`)
 	out, stderr, code = finish(t, c)
-	a = answered{}
+	a = inferReply{}
 	if err := json.Unmarshal([]byte(out), &a); err != nil || code != 0 || a.ID != "7" || len(a.Outputs) != 2 || strings.Join(strings.Fields(string(a.Outputs[0].Data)), "") != "[1,2.5]" {
 		t.Errorf("exit status %d, %v, %s%s", code, err, out, stderr)
 	}
@@ -189,7 +189,7 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// TestOverlay: the files are written, and wrong names for them are told before anything is sent.
+// TestOverlay: the files are written, and wrong file names are reported before anything is sent.
 func TestOverlay(t *testing.T) {
 	t.Parallel()
 	_, addr := serve(t, "--model", "eyes=motion")
@@ -240,7 +240,7 @@ func framesOf(t *testing.T, file string) (n int) {
 	return n
 }
 
-// whole says whether a file is a whole picture.
+// whole checks that a file is a complete picture.
 func whole(t *testing.T, file string) {
 	t.Helper()
 	b, err := os.ReadFile(file)

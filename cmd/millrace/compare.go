@@ -21,9 +21,9 @@ func compareCommand() *cobra.Command {
 		Use:   "compare A.mill B.mill",
 		Short: "Report how the results of two recordings differ, frame by frame",
 		Long: `Compare the results of two recordings of the same frames, such as one of millrace record and one of millrace replay --out.
-Boxes are matched by class and overlap, and their track ids compared up to a renaming; other outputs are compared number by
-number. Only frames that were answered in both are compared; an error counts as an answer in which nothing was found. No
-server is asked.`,
+Boxes are matched by class and overlap. Track ids agree when each id of one recording is always the same id of the other.
+Other outputs are compared number by number. Only frames that were answered in both recordings are compared; an error
+counts as an answer without objects. No server is needed.`,
 		Example: compareExamples,
 		Args:    wrongUsage(cobra.ExactArgs(2)),
 	}
@@ -32,9 +32,9 @@ server is asked.`,
 		iou, tolerance, under float64
 		asJSON                bool
 	)
-	f.Float64Var(&iou, "iou", 0.5, "the overlap from which two boxes are one: intersection over union")
-	f.Float64Var(&tolerance, "tolerance", 0.001, "two numbers of other outputs agree when they differ by no more")
-	f.Float64Var(&under, "fail-under", 0, "exit status 1 when a smaller share of the boxes is matched; without boxes, of the frames agrees (never)")
+	f.Float64Var(&iou, "iou", 0.5, "the least overlap (intersection over union) of two boxes that match")
+	f.Float64Var(&tolerance, "tolerance", 0.001, "two numbers of other outputs agree when they differ by at most this")
+	f.Float64Var(&under, "fail-under", 0, "exit status 1 when the share of matched boxes is smaller; without boxes, the share of frames that agree (never)")
 	f.BoolVar(&asJSON, "json", false, "the report as JSON")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		switch {
@@ -54,7 +54,7 @@ server is asked.`,
 			defer func() { _ = r.Close() }()
 			files[i] = r
 		}
-		d, err := differ(files[0], files[1], difference.Options{IoU: iou, Tolerance: tolerance})
+		d, err := compareRecordings(files[0], files[1], difference.Options{IoU: iou, Tolerance: tolerance})
 		if err != nil {
 			return err
 		}
@@ -73,7 +73,7 @@ server is asked.`,
 	return c
 }
 
-// checkShare is the error of a share that is too small.
+// checkShare returns an error if the matched share is too small.
 func (d *comparison) checkShare(under float64) error {
 	switch {
 	case d.Share == nil:
@@ -84,8 +84,8 @@ func (d *comparison) checkShare(under float64) error {
 	return nil
 }
 
-// print writes the report for people: the two recordings side by side, then what
-// differs.
+// print writes the report as text: the two recordings side by side, then the
+// differences.
 func (d *comparison) print(w io.Writer) error {
 	both := func(name string, of func(s *side) string) []string { return []string{name, of(&d.A), of(&d.B)} }
 	rows := [][]string{
@@ -122,7 +122,7 @@ func (d *comparison) print(w io.Writer) error {
 			rows = append(rows,
 				[]string{"mean IoU", fmt.Sprintf("%.4f", b.IoU)},
 				[]string{"drift", fmt.Sprintf("mean %.2f px, max %.2f px", b.Drift, b.MaxDrift)},
-				[]string{"score, B less A", fmt.Sprintf("mean %+.4f, largest %+.4f", b.Score, b.MaxScore)})
+				[]string{"score, B minus A", fmt.Sprintf("mean %+.4f, largest %+.4f", b.Score, b.MaxScore)})
 		}
 	}
 	if t := d.Tracks; t != nil {

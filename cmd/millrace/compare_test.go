@@ -11,7 +11,7 @@ import (
 	"millrace/stream"
 )
 
-// mill is a recording of frames that ended so; nil = not at all.
+// mill returns a recording of frames with these endings; nil = no ending.
 func mill(t *testing.T, endings ...*recording.Ending) *recording.Reader {
 	t.Helper()
 	var file bytes.Buffer
@@ -48,7 +48,7 @@ func result(outputs ...oip.Tensor) *recording.Ending {
 	return &recording.Ending{Outcome: recording.Result, Outputs: outputs}
 }
 
-func TestDiffer(t *testing.T) {
+func TestCompareRecordings(t *testing.T) {
 	found := func(v ...float32) oip.Tensor {
 		b := floats("boxes", v...)
 		b.Shape = []int{1, len(v) / 4, 4}
@@ -59,14 +59,14 @@ func TestDiffer(t *testing.T) {
 	fail := &recording.Ending{Outcome: recording.Failed, Code: "internal"}
 	d := func(a, b *recording.Reader) *comparison {
 		t.Helper()
-		d, err := differ(a, b, difference.Options{IoU: 0.5, Tolerance: 0.001})
+		d, err := compareRecordings(a, b, difference.Options{IoU: 0.5, Tolerance: 0.001})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return d
 	}
 
-	// A drop, an ending that is missing and an error in both are no answers; an error in one is an empty one.
+	// A drop, a missing ending and an error in both are not answers; an error in one is an empty answer.
 	got := d(mill(t, one, one, one, fail, one), mill(t, one, drop, nil, fail, fail, one))
 	if got.Frames != 5 || got.Identical != 5 || got.OnlyB != 1 || got.OnlyA != 0 || got.Compared != 2 || got.Agree != 1 || *got.Share != 0.5 ||
 		got.Boxes.Matched != 1 || got.Boxes.OnlyA != 1 || got.A.Results != 4 || got.B.Results != 2 || got.B.Drops["stale"] != 1 || got.B.Lost != 1 || got.B.Errors["internal"] != 2 {
@@ -86,7 +86,7 @@ func TestDiffer(t *testing.T) {
 	if got := d(mill(t, result(floats("y", 1)), result(floats("y", 1))), mill(t, result(floats("y", 1)), result(floats("y", 2)))); *got.Share != 0.5 || got.Boxes != nil || got.Tensors[0].Max != 1 {
 		t.Errorf("without boxes: %+v", got)
 	}
-	// What is called boxes and is none is a tensor like others.
+	// An output named boxes that does not have their shape is compared like other tensors.
 	odd := result(floats("boxes", 1, 2, 3))
 	if got := d(mill(t, odd), mill(t, odd)); got.Boxes != nil || *got.Share != 1 || got.Tensors[0].Frames != 1 {
 		t.Errorf("odd boxes: %+v", got)

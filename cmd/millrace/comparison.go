@@ -14,29 +14,29 @@ import (
 	"millrace/internal/recording"
 )
 
-// maxWorst bounds the frames that are named.
+// maxWorst is how many of the frames that differ most are listed.
 const maxWorst = 5
 
-// comparison is how the results of two recordings differ. Only frames that ended
-// in both with a result or an error are compared; an error is an answer in which
-// nothing was found.
+// comparison describes how the results of two recordings differ. Only frames that ended
+// in both with a result or an error are compared; an error counts as an answer without
+// objects.
 type comparison struct {
 	A         side `json:"a"`
 	B         side `json:"b"`
 	Frames    int  `json:"frames"`    // in both
-	Identical int  `json:"identical"` // of them, byte for byte the same
+	Identical int  `json:"identical"` // of them, frames with equal bytes
 	OnlyA     int  `json:"only_a"`    // frames of one recording
 	OnlyB     int  `json:"only_b"`
 	difference.Summary
 	Worst []worst `json:"worst,omitempty"`
 }
 
-// side is one recording.
+// side describes one recording.
 type side struct {
 	File    string         `json:"file"`
 	Model   string         `json:"model"`
 	Version string         `json:"version,omitempty"`
-	Cut     string         `json:"cut,omitempty"` // what is missing at its end
+	Cut     string         `json:"cut,omitempty"` // why its end is missing
 	Frames  int            `json:"frames"`
 	Results int            `json:"results"`
 	Drops   map[string]int `json:"drops"`
@@ -57,7 +57,7 @@ type worst struct {
 	Boxes   int     `json:"boxes"`
 }
 
-// answers is how a frame ended: the parts of its result together.
+// answers is the ending of a frame, with the outputs of all parts of its result.
 type answers struct {
 	last    *recording.Ending // nil when it has not ended
 	outputs []oip.Tensor
@@ -65,17 +65,17 @@ type answers struct {
 
 func (a *answers) comparable() bool { return a.last != nil && a.last.Outcome != recording.Drop }
 
-// differ compares two recordings, frame by frame, and keeps one frame of each in
-// memory.
-func differ(a, b *recording.Reader, o difference.Options) (*comparison, error) {
+// compareRecordings compares two recordings frame by frame. It keeps one frame of each
+// in memory.
+func compareRecordings(a, b *recording.Reader, o difference.Options) (*comparison, error) {
 	d := &comparison{A: newSide(a), B: newSide(b)}
 	for i := range a.Frames() {
 		seq := a.Seq(i)
-		fa, ra, err := d.A.take(a, seq)
+		fa, ra, err := d.A.read(a, seq)
 		if err != nil {
 			return nil, err
 		}
-		fb, rb, err := d.B.take(b, seq)
+		fb, rb, err := d.B.read(b, seq)
 		if err != nil {
 			return nil, err
 		}
@@ -97,7 +97,7 @@ func differ(a, b *recording.Reader, o difference.Options) (*comparison, error) {
 			continue
 		}
 		d.OnlyB++
-		if _, _, err := d.B.take(b, seq); err != nil {
+		if _, _, err := d.B.read(b, seq); err != nil {
 			return nil, err
 		}
 	}
@@ -116,9 +116,9 @@ func newSide(r *recording.Reader) side {
 	return s
 }
 
-// take reads a frame and its ending, and counts them. Both are nil when the
+// read reads a frame and its ending, and counts them. Both are nil when the
 // recording has no such frame.
-func (s *side) take(r *recording.Reader, seq uint64) (*recording.Frame, *answers, error) {
+func (s *side) read(r *recording.Reader, seq uint64) (*recording.Frame, *answers, error) {
 	f, err := r.Frame(seq)
 	if err != nil || f == nil {
 		return nil, nil, err
@@ -167,5 +167,5 @@ func (d *comparison) compare(f *recording.Frame, a, b *answers, o difference.Opt
 	d.Worst = d.Worst[:min(len(d.Worst), maxWorst)]
 }
 
-// errNothing is two recordings that have no answers to the same frames.
+// errNothing is returned for two recordings without answers to the same frames.
 var errNothing = errors.New("nothing can be compared: no frame was answered in both recordings")

@@ -15,7 +15,7 @@ const configExamples = `  millrace config
   millrace config --markdown > docs/config.md
   millrace config --json`
 
-// settings is what can be set, for the three forms of output.
+// settings lists all settings, for the three forms of output.
 type settings struct {
 	Server []config.Setting `json:"server"`
 	Model  []config.Setting `json:"model"`
@@ -32,8 +32,8 @@ type kindSettings struct {
 func configCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "config",
-		Short:   "List everything that can be set",
-		Long:    "List the settings of the server, of a model, and of each kind of worker, with their defaults. Nothing is read or started.",
+		Short:   "List all settings",
+		Long:    "List the settings of the server, of a model, and of each kind of worker, with their defaults. No file is read and no server is started.",
 		Example: configExamples,
 		Args:    wrongUsage(cobra.NoArgs),
 	}
@@ -46,7 +46,7 @@ func configCommand() *cobra.Command {
 		}
 		switch out := c.OutOrStdout(); {
 		case *asJSON && *asMarkdown:
-			return usagef("config: --json and --markdown exclude each other")
+			return usagef("--json and --markdown exclude each other")
 		case *asJSON:
 			return writeJSON(out, all)
 		case *asMarkdown:
@@ -82,8 +82,8 @@ const configPage = `# Configuration
 
 <!-- Written by go generate ./cmd/millrace from the code. Do not edit. -->
 
-Millrace reads one YAML file (` + "`--config`" + ` or ` + "`MILLRACE_CONFIG`" + `), then variables, then flags; the later wins. A key that is
-none is refused with its path. ` + "`millrace config`" + ` prints this page's tables, ` + "`millrace check`" + ` looks a configuration over and loads its models, without serving them.
+Millrace reads one YAML file (` + "`--config`" + ` or ` + "`MILLRACE_CONFIG`" + `), then variables, then flags; each overrides those before it. An
+unknown key is an error, which names its path. ` + "`millrace config`" + ` prints the tables of this page; ` + "`millrace check`" + ` checks a configuration and loads its models, without serving them.
 
     http: 127.0.0.1:8000
     models:
@@ -97,7 +97,7 @@ The same model on the command line, nested keys joined by dots:
 
     millrace serve --model spotter=examples/spotter/spotter.onnx,batching.max_size=8,input.image.scale=0.00392157,output.boxes.threshold=0.3
 
-Sizes are written ` + "`512KiB`, `8MiB`, `1GB`" + `; spans of time ` + "`5ms`, `1.5s`, `2m`" + `.
+Sizes are written ` + "`512KiB`, `8MiB`, `1GB`" + `; durations ` + "`5ms`, `1.5s`, `2m`" + `.
 `
 
 func (s settings) markdown(w io.Writer) error {
@@ -105,12 +105,12 @@ func (s settings) markdown(w io.Writer) error {
 	b.WriteString(configPage)
 	b.WriteString("\n## The server\n\n| key | flag | variable | default | values | meaning |\n|---|---|---|---|---|---|\n")
 	for _, k := range s.Server {
-		fmt.Fprintf(&b, "| `%s` | `--%s` | `%s` | %s | %s | %s |\n", k.Path, k.Flag, k.Env, standard(k), cell(k.Range), cell(k.Meaning()))
+		fmt.Fprintf(&b, "| `%s` | `--%s` | `%s` | %s | %s | %s |\n", k.Path, k.Flag, k.Env, defaultText(k), cell(k.Range), cell(k.Meaning()))
 	}
 	fmt.Fprintf(&b, "\n`%s` adds models, separated by semicolons, as `--model` does.\n", config.EnvModels)
 	b.WriteString("\n## A model\n\nKeys of an entry under `models`.\n\n")
 	keys(&b, s.Model)
-	b.WriteString("\n## A stream\n\nKeys of an entry under `streams`: a camera that the server watches itself, see [streams.md](streams.md).\n\n")
+	b.WriteString("\n## A stream\n\nKeys of an entry under `streams`: a server stream, see [streams.md](streams.md).\n\n")
 	keys(&b, s.Stream)
 	b.WriteString("\n## Kinds of workers\n\nEach takes the keys of a model and these.\n")
 	for _, k := range s.Kinds {
@@ -124,21 +124,21 @@ func (s settings) markdown(w io.Writer) error {
 	return err
 }
 
-// keys writes the table of settings that are keys of the file alone.
+// keys writes the table of settings that are keys of the file only.
 func keys(b *strings.Builder, list []config.Setting) {
 	b.WriteString("| key | default | values | meaning |\n|---|---|---|---|\n")
 	for _, k := range list {
-		fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", k.Path, standard(k), cell(k.Range), cell(k.Meaning()))
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", k.Path, defaultText(k), cell(k.Range), cell(k.Meaning()))
 	}
 }
 
-// standard is what a setting is when it is left out.
-func standard(k config.Setting) string {
+// defaultText describes the value of a setting that is left out.
+func defaultText(k config.Setting) string {
 	if k.Default == "" {
 		return cell(k.Unset)
 	}
 	return "`" + k.Default + "`"
 }
 
-// cell keeps text from ending a table's cell.
+// cell escapes the character that ends a cell of a table.
 func cell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }

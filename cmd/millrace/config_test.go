@@ -28,7 +28,7 @@ func TestConfigPageIsCurrent(t *testing.T) {
 	}
 }
 
-// What is described is a flag of serve and check, and a row of docs/config.md.
+// Each setting is a flag of serve and check, and a row of docs/config.md.
 func TestEverySettingIsAFlagAndDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/config.md")
 	if err != nil {

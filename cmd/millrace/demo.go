@@ -14,6 +14,7 @@ import (
 	"millrace/client"
 	"millrace/client/play"
 	"millrace/server"
+	"millrace/stream/coded"
 )
 
 const demoExamples = `  millrace demo
@@ -21,9 +22,9 @@ const demoExamples = `  millrace demo
   millrace demo --serve`
 
 const demoLong = `Start a server on this machine with a small model of Millrace's own that finds and reads handwritten digits, send it a
-clip over WebSocket as a camera would, compare the answers with what is really in the clip (IoU of at least 0.5, and the
-right digit), and write the clip with the answers drawn over it. Model and clip are part of the program; they are put
-into the cache folder. It needs ffmpeg and ONNX Runtime's library (make onnxruntime).`
+clip over WebSocket in real time, compare the results with the digits that the clip contains (a match has an IoU of at
+least 0.5 and the same digit), and write the clip with the results drawn over it. The program contains the model and the
+clip, and writes them to the cache folder. It needs ffmpeg and ONNX Runtime's library (make onnxruntime).`
 
 type demo struct {
 	http  string
@@ -36,7 +37,7 @@ func demoCommand() *cobra.Command {
 	var d demo
 	c := &cobra.Command{
 		Use:     "demo",
-		Short:   "Read the digits in a clip, and judge it against the truth",
+		Short:   "Read the digits in a clip, and compare the results with the ground truth",
 		Long:    demoLong,
 		Example: demoExamples,
 		Args:    wrongUsage(cobra.NoArgs),
@@ -45,66 +46,69 @@ func demoCommand() *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&d.http, "http", "", "address of the server; port 0 takes a free one (with --serve 127.0.0.1:8000 if that is free, else a free one)")
 	f.StringVar(&d.out, "out", filepath.Join("out", "demo"), "folder for the overlay's clip and picture")
-	f.BoolVar(&d.serve, "serve", false, "leave the server running until Ctrl-C, with its console, and have it go on with the clip as a stream of its own")
+	f.BoolVar(&d.serve, "serve", false, "keep the server running until Ctrl-C, with its console and a server stream of the clip")
 	f.BoolVar(&d.json, "json", false, "the summary as JSON on standard output, progress on standard error")
 	return c
 }
 
 func (d *demo) run(c *cobra.Command) error {
 	ctx, out := c.Context(), c.OutOrStdout()
-	told := out
+	progress := out
 	if d.json {
-		told = c.ErrOrStderr()
+		progress = c.ErrOrStderr()
 	}
-	show, err := newShow()
+	if d.http == server.Off {
+		return usagef("--http: is off, and the demo needs it: leave it out for an address that is free")
+	}
+	ex, err := newExample()
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
 	if err := os.MkdirAll(d.out, 0o755); err != nil {
-		return fmt.Errorf("demo: --out: %w", err)
+		return fmt.Errorf("--out: %w", err)
 	}
-	s, stop, err := d.start(ctx, show)
+	s, stop, err := d.start(ctx, ex)
 	if err != nil {
 		return err
 	}
 	if d.serve {
-		_, _ = fmt.Fprintln(told, addresses(s))
+		_, _ = fmt.Fprintln(progress, readyLine(s))
 	}
-	got, err := d.play(ctx, told, s, show)
+	summary, err := d.play(ctx, progress, s, ex)
 	if err == nil {
-		err = got.write(out, d.json)
+		err = summary.write(out, d.json)
 	}
 	if err == nil && d.serve && ctx.Err() == nil {
-		err = d.goOn(ctx, told, s, show)
+		err = d.keepServing(ctx, progress, s, ex)
 	}
 	if err := firstOf(err, stop()); err != nil {
 		return err
 	}
-	if got.Hits == 0 && ctx.Err() == nil {
+	if summary.Hits == 0 && ctx.Err() == nil {
 		return errors.New("demo: no digit was found in the clip")
 	}
 	return nil
 }
 
-// goOn leaves the server running, which plays the clip over and over.
-func (d *demo) goOn(ctx context.Context, told io.Writer, s *server.Server, show *show) error {
+// keepServing starts the server stream of the clip, and waits for the end of ctx.
+func (d *demo) keepServing(ctx context.Context, progress io.Writer, s *server.Server, ex *example) error {
 	cl, err := client.New(s.Addr("http"))
 	if err != nil {
 		return err
 	}
 	defer cl.Close()
-	if err := pausing(false)(cl, ctx, show.stream); err != nil {
+	if err := setPaused(false)(cl, ctx, ex.stream); err != nil {
 		return err
 	}
 	at := s.Addr("http")
-	_, _ = fmt.Fprintf(told, "\nThe console is at http://%s/console/ until Ctrl-C. Open it and choose the clip or your camera.\n"+
-		"The server goes on with the clip by itself: see http://%s/v2/streams/%s/video, and millrace streams --addr %s\n"+
-		"From another terminal: millrace stream YOUR.mp4 --model %s --addr %s --overlay seen.mp4\n", at, at, show.stream, at, show.model, at)
+	_, _ = fmt.Fprintf(progress, "\nThe console is at http://%s/console/ until Ctrl-C. Open it and choose the clip or your camera.\n"+
+		"A server stream repeats the clip: see http://%s/v2/streams/%s/video, and millrace streams --addr %s\n"+
+		"From another terminal: millrace stream YOUR.mp4 --model %s --addr %s --overlay seen.mp4\n", at, at, ex.stream, at, ex.model, at)
 	<-ctx.Done()
 	return nil
 }
 
-// address is where the demo's server listens.
+// address returns the address at which the demo's server listens.
 func (d *demo) address() string {
 	const free = "127.0.0.1:0"
 	switch {
@@ -121,20 +125,20 @@ func (d *demo) address() string {
 	return defaultAddr
 }
 
-// start runs a server with the show's models.
-func (d *demo) start(ctx context.Context, show *show) (s *server.Server, stop func() error, err error) {
+// start runs a server with the models of the example.
+func (d *demo) start(ctx context.Context, ex *example) (s *server.Server, stop func() error, err error) {
 	cfg := server.Config{}
 	cfg.HTTP, cfg.GRPC, cfg.Version, cfg.Log.Level = d.address(), server.Off, version, "warn"
-	if err := show.configure(&cfg); err != nil {
+	if err := ex.configure(&cfg); err != nil {
 		return nil, nil, err
 	}
 	if d.serve {
-		cfg.Streams = append(cfg.Streams, show.looped())
+		cfg.Streams = append(cfg.Streams, ex.serverStream())
 	}
 	if s, err = server.New(cfg); err != nil {
-		return nil, nil, err
+		return nil, nil, coded.Rename(err, map[string]string{"http": "--http"})
 	}
-	// The server outlives ctx, so that the summary of an interrupted demo is whole.
+	// The server ends after ctx, so that the summary of an interrupted demo is complete.
 	run, end := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan error, 1)
 	go func() { done <- s.Run(run) }() // ends with stop
@@ -148,8 +152,8 @@ func (d *demo) start(ctx context.Context, show *show) (s *server.Server, stop fu
 	}
 }
 
-// judged is the summary with the verdict.
-type judged struct {
+// demoSummary is the summary of the demo, with the comparison with the ground truth.
+type demoSummary struct {
 	play.Summary
 	Judged    int     `json:"judged_frames"`
 	Hits      int     `json:"found"`
@@ -159,31 +163,31 @@ type judged struct {
 	Recall    float64 `json:"recall"`
 }
 
-// play streams the clip as a camera would, and judges what comes back.
-func (d *demo) play(ctx context.Context, told io.Writer, s *server.Server, show *show) (judged, error) {
+// play streams the clip in real time, and compares the results with the ground truth.
+func (d *demo) play(ctx context.Context, progress io.Writer, s *server.Server, ex *example) (demoSummary, error) {
 	cl, err := client.New(s.Addr("http"))
 	if err != nil {
-		return judged{}, err
+		return demoSummary{}, err
 	}
 	defer cl.Close()
-	j := judge{truth: show.truth}
-	lines := newProgress(told)
+	e := evaluation{truth: ex.truth}
+	lines := newProgress(progress)
 	sum, err := play.Run(ctx, play.Options{
-		Client: cl, Model: show.model, Source: show.file,
+		Client: cl, Model: ex.model, Source: ex.clip,
 		Overlay: filepath.Join(d.out, "overlay.mp4"), Picture: filepath.Join(d.out, "overlay.png"),
-		OnReply:  j.reply,
-		OnSecond: func(p play.Progress) { lines.line(second(p) + "  sees " + j.seen()) },
+		OnReply:  e.reply,
+		OnSecond: func(p play.Progress) { lines.line(progressText(p) + "  digits " + e.digits()) },
 	})
 	lines.end()
-	return judged{sum, j.frames, j.score.Hits, j.score.Missed, j.score.False, j.score.Precision(), j.score.Recall()}, err
+	return demoSummary{sum, e.frames, e.score.Hits, e.score.Missed, e.score.False, e.score.Precision(), e.score.Recall()}, err
 }
 
-func (j *judged) write(w io.Writer, asJSON bool) error {
+func (s *demoSummary) write(w io.Writer, asJSON bool) error {
 	if asJSON {
-		return writeJSON(w, j)
+		return writeJSON(w, s)
 	}
-	rows := append(summaryRows(&j.Summary),
-		[]string{"found", fmt.Sprintf("%d of %d digits in %d frames", j.Hits, j.Hits+j.Missed, j.Judged)},
-		[]string{"precision, recall", fmt.Sprintf("%.2f, %.2f", j.Precision, j.Recall)})
+	rows := append(summaryRows(&s.Summary),
+		[]string{"found", fmt.Sprintf("%d of %d digits in %d frames", s.Hits, s.Hits+s.Missed, s.Judged)},
+		[]string{"precision, recall", fmt.Sprintf("%.2f, %.2f", s.Precision, s.Recall)})
 	return table(w, rows...)
 }

@@ -42,7 +42,7 @@ func TestDemo(t *testing.T) {
 	}
 	dir := t.TempDir()
 	out, stderr, code := finish(t, onnxRun(t, "demo", "--out", dir, "--json"))
-	var j judged
+	var j demoSummary
 	if err := json.Unmarshal([]byte(out), &j); err != nil || code != 0 {
 		t.Fatalf("exit status %d, %v\n%s%s", code, err, out, stderr)
 	}
@@ -76,7 +76,7 @@ func TestDemoServes(t *testing.T) {
 	}
 }
 
-// loops watches the server's own stream of the clip past the clip's end.
+// loops reads the results of the server stream until the clip has started again.
 func loops(t *testing.T, addr string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -110,7 +110,7 @@ func loops(t *testing.T, addr string) {
 	t.Fatalf("%s: the results ended before the clip began again", answer.Status)
 }
 
-// TestDemoWithoutLibrary: the demo says what it misses.
+// TestDemoWithoutLibrary: the error names the library that is missing.
 func TestDemoWithoutLibrary(t *testing.T) {
 	c := command(t, "demo")
 	c.Env = append(c.Env, "MILLRACE_ONNX_LIBRARY=/nowhere/libonnxruntime.so.1")
@@ -120,8 +120,8 @@ func TestDemoWithoutLibrary(t *testing.T) {
 	}
 }
 
-// TestJudge: the truth itself is judged to be right, and a wrong digit to be wrong.
-func TestJudge(t *testing.T) {
+// TestEvaluation: results that are the ground truth are right, and wrong digits are wrong.
+func TestEvaluation(t *testing.T) {
 	tr, err := truth.Read(bytes.NewReader(spotter.Truth))
 	if err != nil {
 		t.Fatal(err)
@@ -140,12 +140,12 @@ func TestJudge(t *testing.T) {
 			}
 			labels.Data = append(labels.Data, byte((*o.Class+wrong)%10), 0, 0, 0, 0, 0, 0, 0)
 		}
-		j := judge{truth: tr}
-		j.reply(play.Reply{Reply: client.Reply{Width: tr.Width / 2, Height: tr.Height / 2, Outputs: []stream.Tensor{
+		e := evaluation{truth: tr}
+		e.reply(play.Reply{Reply: client.Reply{Width: tr.Width / 2, Height: tr.Height / 2, Outputs: []stream.Tensor{
 			{Name: "boxes", Datatype: stream.Float32, Shape: []int{1, n, 4}, Data: stream.AppendFloat32(nil, boxes...)}, labels,
 		}}})
-		if j.frames != 1 || j.score.Precision() != want || j.score.Recall() != want || len(strings.Fields(j.seen())) != n {
-			t.Errorf("%+v, sees %s", j.score, j.seen())
+		if e.frames != 1 || e.score.Precision() != want || e.score.Recall() != want || len(strings.Fields(e.digits())) != n {
+			t.Errorf("%+v, digits %s", e.score, e.digits())
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"millrace/client"
+	"millrace/internal/codec"
 	"millrace/internal/oip"
 	"millrace/stream"
 )
@@ -39,12 +40,18 @@ func inferCommand() *cobra.Command {
 	)
 	f := c.Flags()
 	f.StringVar(&request, "request", "", "a file with a request in JSON")
-	f.StringVar(&version, "model-version", "", "of the model (any)")
-	f.DurationVar(&deadline, "deadline", 0, "such as 500ms (the model's)")
+	f.StringVar(&version, "model-version", "", "version of the model (any)")
+	f.DurationVar(&deadline, "deadline", 0, "time in which the request must be answered, such as 500ms (the model's)")
 	f.BoolVar(&asJSON, "json", false, "the answer as JSON of the Open Inference Protocol")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if (len(args) == 2) == (request != "") {
-			return usagef("infer: give a PICTURE or --request")
+			return usagef("infer takes either a PICTURE or --request FILE")
+		}
+		if err := notZero(c.Flags(), "deadline"); err != nil {
+			return err
+		}
+		if deadline < 0 {
+			return usagef("--deadline: %v is negative", deadline)
 		}
 		req := client.Request{Version: version, Deadline: deadline}
 		name := request
@@ -52,6 +59,9 @@ func inferCommand() *cobra.Command {
 			name = args[1]
 		}
 		body, err := readInput(c.InOrStdin(), name)
+		if err != nil && request != "" {
+			return fmt.Errorf("--request: %w", err)
+		}
 		if err != nil {
 			return err
 		}
@@ -67,7 +77,17 @@ func inferCommand() *cobra.Command {
 		defer cl.Close()
 		a, err := cl.Infer(c.Context(), args[0], req)
 		if err != nil {
-			return err
+			return withName(err, func(field string) string {
+				switch {
+				case field == "version":
+					return "--model-version"
+				case field == "deadline_ms":
+					return "--deadline"
+				case strings.HasPrefix(field, "inputs") || strings.HasPrefix(field, "outputs"):
+					return sent(name, request, field, body)
+				}
+				return field
+			})
 		}
 		if asJSON {
 			return writeAnswer(c.OutOrStdout(), a)
@@ -75,6 +95,17 @@ func inferCommand() *cobra.Command {
 		return table(c.OutOrStdout(), answerRows(a)...)
 	}
 	return c
+}
+
+// sent names what the server calls field: a part of the request, or the picture.
+func sent(name, request, field string, body []byte) string {
+	switch {
+	case request != "":
+		return "--request: " + field
+	case codec.Sniff(body) == codec.Unknown:
+		return name + " (neither JPEG, PNG nor WebP)"
+	}
+	return name
 }
 
 func readInput(stdin io.Reader, name string) ([]byte, error) {
@@ -109,17 +140,23 @@ func readRequest(req *client.Request, body []byte) error {
 	for _, p := range m.Params {
 		req.Params[p.Key] = p.Any()
 	}
-	for _, t := range m.Inputs {
+	for i, t := range m.Inputs {
+		if len(t.Params) > 0 {
+			return fmt.Errorf("--request: inputs[%d].parameters: are not sent by this command: leave them out", i)
+		}
 		req.Inputs = append(req.Inputs, stream.Tensor{Name: t.Name, Datatype: stream.Datatype(t.Datatype), Shape: t.Shape, Data: t.Data})
 	}
-	for _, o := range m.Outputs {
+	for i, o := range m.Outputs {
+		if len(o.Params) > 0 {
+			return fmt.Errorf("--request: outputs[%d].parameters: are not sent by this command: leave them out", i)
+		}
 		req.Outputs = append(req.Outputs, o.Name)
 	}
 	return nil
 }
 
-// answered is an answer as --json writes it: a reply of the protocol.
-type answered struct {
+// inferReply is an answer as --json writes it: a reply of the Open Inference Protocol.
+type inferReply struct {
 	Model   string        `json:"model_name"`
 	Version string        `json:"model_version,omitempty"`
 	ID      string        `json:"id,omitempty"`
@@ -131,11 +168,11 @@ type tensorJSON struct {
 	Name     string          `json:"name"`
 	Datatype stream.Datatype `json:"datatype"`
 	Shape    []int           `json:"shape"`
-	Data     json.RawMessage `json:"data,omitempty"` // left out for values that JSON does not have
+	Data     json.RawMessage `json:"data,omitempty"` // omitted when a value has no JSON notation
 }
 
 func writeAnswer(w io.Writer, a *client.Answer) error {
-	out := answered{Model: a.Model, Version: a.Version, ID: a.ID, Params: a.Params, Outputs: []tensorJSON{}}
+	out := inferReply{Model: a.Model, Version: a.Version, ID: a.ID, Params: a.Params, Outputs: []tensorJSON{}}
 	if a.Width > 0 {
 		if out.Params == nil {
 			out.Params = stream.Params{}
@@ -150,7 +187,7 @@ func writeAnswer(w io.Writer, a *client.Answer) error {
 	return writeJSON(w, out)
 }
 
-// numbers is the data of a tensor as a flat JSON array.
+// numbers returns the data of a tensor as a flat JSON array.
 func numbers(t *stream.Tensor) (json.RawMessage, error) {
 	m := oip.InferResponse{Outputs: []oip.Tensor{{Name: "x", Datatype: string(t.Datatype), Shape: t.Shape, Data: t.Data}}}
 	text, err := oip.AppendResponse(nil, &m, oip.Never)

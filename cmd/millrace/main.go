@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -17,63 +18,62 @@ import (
 // version is set by the build.
 var version = "dev"
 
-// Exit statuses.
-const (
-	exitFailure = 1
-	exitUsage   = 2
-)
-
-// usageError is wrong usage: exit status 2.
-type usageError struct{ error }
-
-func (u usageError) Unwrap() error { return u.error }
-
-func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
-
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	os.Exit(run(ctx, os.Args[1:]))
+	os.Exit(run(ctx, os.Args[1:], os.Stderr))
 }
 
-// run returns the exit status: 0, 1 for a failure, 2 for wrong usage.
-func run(ctx context.Context, args []string) int {
+// run returns the exit status: 0, 1 for a failure, 2 for wrong usage. What went
+// wrong is written to stderr.
+func run(ctx context.Context, args []string, stderr io.Writer) int {
 	root := newRoot()
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	root.SetErr(stderr)
+	c, err := root.ExecuteContextC(ctx)
 	var usage usageError
 	switch {
 	case err == nil:
 		return 0
 	case errors.As(err, &usage):
-		fmt.Fprintf(os.Stderr, "millrace: %v\nTry: millrace --help\n", err)
+		fmt.Fprintf(stderr, "millrace: %v\nTry: %s --help\n", err, c.CommandPath())
 		return exitUsage
 	}
-	fmt.Fprintf(os.Stderr, "millrace: %s\n", inCommands(err))
+	fmt.Fprintf(stderr, "millrace: %s\n", errorText(err))
 	return exitFailure
 }
 
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "millrace",
-		Short:         "An inference server for input that never stops",
+		Short:         "An inference server for streams of frames",
+		Long:          "An inference server for streams of frames.\n\nExit status: 0 = success, 1 = a failure, 2 = wrong usage.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Version:       version,
 		Args:          wrongUsage(cobra.NoArgs),
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usagef("%s: %w", c.Name(), err) })
+	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(serveCommand(), demoCommand(), streamCommand(), streamsCommand(), recordCommand(), replayCommand(), compareCommand(), inferCommand(), modelsCommand(), benchCommand(), checkCommand(), configCommand(), versionCommand())
-	return root
-}
-
-// wrongUsage turns what an argument check finds into wrong usage.
-func wrongUsage(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(c *cobra.Command, args []string) error {
-		if err := check(c, args); err != nil {
-			return usagef("%s: %w", c.Name(), err)
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		switch c.Name() {
+		case "help": // cobra's help command accepts any word
+			c.Args = func(_ *cobra.Command, args []string) error {
+				if found, rest, err := root.Find(args); err != nil || len(rest) > 0 && found.HasAvailableSubCommands() {
+					return notACommand(found, args[len(args)-max(len(rest), 1)])
+				}
+				return nil
+			}
+		case "completion":
+			c.Args = wrongUsage(cobra.NoArgs)
+			c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+			for _, shell := range c.Commands() {
+				shell.Args = wrongUsage(cobra.NoArgs)
+			}
 		}
-		return nil
 	}
+	return root
 }

@@ -17,7 +17,7 @@ import (
 	"millrace/internal/clip"
 )
 
-// runsMain is the variable that has the test binary run as the program itself.
+// runsMain is the variable that makes the test binary run as the program itself.
 const runsMain = "TEST_BINARY_RUNS_MAIN"
 
 var scratch string // a folder for all tests
@@ -79,7 +79,7 @@ func finish(t *testing.T, c *exec.Cmd) (stdout, stderr string, code int) {
 	return out.String(), errs.String(), code
 }
 
-// process is a run of the program that goes on.
+// process is a running program.
 type process struct {
 	t      *testing.T
 	cmd    *exec.Cmd
@@ -126,8 +126,7 @@ func (p *process) until(words string) string {
 	}
 }
 
-// signal sends sig, and returns what is left of standard output and the exit
-// status.
+// signal sends sig, and returns the rest of standard output and the exit status.
 func (p *process) signal(sig os.Signal) (rest string, code int) {
 	p.t.Helper()
 	if err := p.cmd.Process.Signal(sig); err != nil {

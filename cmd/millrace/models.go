@@ -33,6 +33,9 @@ func modelsCommand() *cobra.Command {
 	c.Flags().BoolVar(&asJSON, "json", false, "as JSON")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if kinds {
+			if err := without(c.Flags(), "with --kinds, which needs no server", "addr", "ca", "fingerprint"); err != nil {
+				return err
+			}
 			return listKinds(c, asJSON)
 		}
 		cl, err := host.dial()
@@ -123,8 +126,8 @@ func listKinds(c *cobra.Command, asJSON bool) error {
 	return table(c.OutOrStdout(), lines...)
 }
 
-// parameter reads a load parameter as YAML does: true, false and numbers are that,
-// everything else is text, and quotes (") make text of it.
+// parameter reads a load parameter as YAML: true, false and numbers have those types,
+// and everything else, or text in quotes ("), is a string.
 func parameter(text string) any {
 	var v any
 	if err := yaml.Unmarshal([]byte(text), &v); err != nil {
@@ -148,7 +151,7 @@ func parameter(text string) any {
 func loadCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "load MODEL [key=value...]",
-		Short:   "Load a model of the configuration or a kind of worker, and print the name of its endpoint",
+		Short:   "Load a model of the configuration, or a kind of worker, and print the name of its endpoint",
 		Example: "  millrace models load delay fixed=5ms per_item=1ms instances=2\n  millrace models load delay share=false",
 		Args:    wrongUsage(cobra.MinimumNArgs(1)),
 	}
@@ -158,8 +161,11 @@ func loadCommand() *cobra.Command {
 		params := stream.Params{}
 		for _, a := range args[1:] {
 			key, value, ok := strings.Cut(a, "=")
-			if _, twice := params[key]; !ok || key == "" || twice {
-				return usagef("load: %q is not key=value, or given twice", a)
+			if !ok || key == "" {
+				return usagef("%q is not key=value", a)
+			}
+			if _, twice := params[key]; twice {
+				return usagef("%s: is given twice", key)
 			}
 			params[key] = parameter(value)
 		}
@@ -170,7 +176,7 @@ func loadCommand() *cobra.Command {
 		defer cl.Close()
 		endpoint, err := cl.Load(c.Context(), args[0], params)
 		if err != nil {
-			return err
+			return withName(err, func(field string) string { return strings.TrimPrefix(field, "parameters.") })
 		}
 		if *asJSON {
 			return writeJSON(c.OutOrStdout(), map[string]string{"endpoint": endpoint})
@@ -184,7 +190,7 @@ func loadCommand() *cobra.Command {
 func unloadCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "unload ENDPOINT",
-		Short:   "Remove one worker of an endpoint; the last removes the endpoint",
+		Short:   "Remove one worker of an endpoint; removing the last one removes the endpoint",
 		Example: "  millrace models unload delay",
 		Args:    wrongUsage(cobra.ExactArgs(1)),
 	}

@@ -34,24 +34,24 @@ func table(w io.Writer, rows ...[]string) error {
 	return t.Flush()
 }
 
-// isTerminal says whether w is a terminal: only there lines are rewritten.
+// isTerminal reports whether w is a terminal, where a line can be overwritten.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// progress writes a line each second: one that is written over on a terminal,
-// one after the other elsewhere.
+// progress writes a line each second. On a terminal, each line overwrites the one
+// before.
 type progress struct {
-	w     io.Writer
-	over  bool
-	wrote bool
+	w         io.Writer
+	overwrite bool
+	wrote     bool
 }
 
-func newProgress(w io.Writer) *progress { return &progress{w: w, over: isTerminal(w)} }
+func newProgress(w io.Writer) *progress { return &progress{w: w, overwrite: isTerminal(w)} }
 
 func (p *progress) line(s string) {
-	if p.over {
+	if p.overwrite {
 		_, _ = fmt.Fprintf(p.w, "\r\x1b[K%s", s)
 		p.wrote = true
 		return
@@ -59,7 +59,7 @@ func (p *progress) line(s string) {
 	_, _ = fmt.Fprintln(p.w, s)
 }
 
-// end leaves the last line standing.
+// end keeps the last line from being overwritten.
 func (p *progress) end() {
 	if p.wrote {
 		_, _ = fmt.Fprintln(p.w)
@@ -67,13 +67,14 @@ func (p *progress) end() {
 	}
 }
 
-func second(p play.Progress) string {
+// progressText describes the progress in one line.
+func progressText(p play.Progress) string {
 	s := fmt.Sprintf("%5.1f s  %5d frames  %5d results  %5.1f fps  %4d dropped  age p50 %s",
 		p.Elapsed.Seconds(), p.Frames, p.Results, p.FPS, p.Drops, short(p.P50))
 	if p.Errors > 0 {
 		s += fmt.Sprintf("  %d failed", p.Errors)
 	}
-	if p.Down {
+	if p.Reconnecting {
 		s += "  no connection, trying again"
 	}
 	return s
@@ -89,7 +90,7 @@ func short(d time.Duration) string {
 	return strconv.FormatFloat(float64(d)/1e6, 'f', 0, 64) + " ms"
 }
 
-// summaryRows is the account of a stream, for table.
+// summaryRows returns the summary of a stream as rows of a table.
 func summaryRows(s *play.Summary) [][]string {
 	source := s.Source
 	if s.Width > 0 {
@@ -123,7 +124,7 @@ func summaryRows(s *play.Summary) [][]string {
 	return rows
 }
 
-// counted is "3 (2 stale, 1 superseded)".
+// counted returns text such as "3 (2 stale, 1 superseded)".
 func counted[K ~string](n int, by map[K]int) string {
 	var parts []string
 	for _, k := range slices.Sorted(maps.Keys(by)) {

@@ -21,8 +21,8 @@ const recordExamples = `  millrace record clip.mp4 --model spotter --out monday.
   millrace record rtsp://camera.local/live --model spotter --duration 10m --out monday.mill
   millrace record clip.mp4 --model spotter --policy every --realtime=false --out all.mill --json`
 
-// recorded is the account of a recording.
-type recorded struct {
+// recordSummary is the summary of a recording.
+type recordSummary struct {
 	play.Summary
 	File  string `json:"file"`
 	Bytes int64  `json:"bytes"`
@@ -31,10 +31,10 @@ type recorded struct {
 func recordCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "record FILE|URL",
-		Short: "Send a video to a model, and keep every frame and its result in a file",
-		Long: `Send a video to a model of a running server, as millrace stream does, and record it: each frame byte for byte as it was
-sent, when, and how it ended, with the results. millrace replay plays the file to another model, millrace compare says
-how the results differ. The file is readable up to its last second even when this program is killed.`,
+		Short: "Send a video to a model, and record every frame and its result in a file",
+		Long: `Send a video to a model of a running server, as millrace stream does, and record it: the bytes of each frame, the time at
+which it was sent, and its ending with the results. millrace replay sends the frames of the file to another model, and
+millrace compare reports how the results differ. When this program is killed, the file lacks at most the last second.`,
 		Example: recordExamples,
 		Args:    wrongUsage(cobra.ExactArgs(1)),
 	}
@@ -48,21 +48,21 @@ how the results differ. The file is readable up to its last second even when thi
 		realtime bool
 		asJSON   bool
 	)
-	f.StringVar(&o.Model, "model", "", "the model (needed)")
-	f.StringVar(&file, "out", "", "the file to write, such as monday.mill; it must not exist (needed)")
-	f.Float64Var(&o.FPS, "fps", 0, "at most so many frames a second (all)")
-	f.BoolVar(&realtime, "realtime", true, "files at the speed at which they play; false = as fast as they are read")
-	f.BoolVar(&o.Loop, "loop", false, "files start over at their end")
-	f.DurationVar(&o.Limit, "duration", 0, "of the video to send, such as 10s (all)")
-	f.IntVar(&o.Width, "width", 0, "of the frames as sent, in pixels (what the model needs)")
-	f.IntVar(&o.Height, "height", 0, "of the frames as sent, in pixels (what the model needs)")
+	f.StringVar(&o.Model, "model", "", "the model (required)")
+	f.StringVar(&file, "out", "", "the file to write, such as monday.mill; it must not exist (required)")
+	f.Float64Var(&o.FPS, "fps", 0, "the most frames to send per second (all)")
+	f.BoolVar(&realtime, "realtime", true, "send files at their own speed; false = as fast as they are read")
+	f.BoolVar(&o.Loop, "loop", false, "start a file again at its end")
+	f.DurationVar(&o.Limit, "duration", 0, "how much of the video to send, such as 10s (all)")
+	f.IntVar(&o.Width, "width", 0, "width of the frames that are sent, in pixels (as the model needs)")
+	f.IntVar(&o.Height, "height", 0, "height of the frames that are sent, in pixels (as the model needs)")
 	f.StringVar(&policy, "policy", "", "latest or every (the model's)")
-	f.IntVar(&maxAge, "max-age-ms", 0, "a frame that would be answered older is dropped (the model's)")
+	f.IntVar(&maxAge, "max-age-ms", 0, "drop a frame that would be older than this when it is answered (the model's)")
 	f.BoolVar(&asJSON, "json", false, "the summary as JSON on standard output, progress on standard error")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		o.Source, o.Fast = args[0], !realtime
 		o.Policy = stream.Policy{Mode: stream.Mode(policy), MaxAge: time.Duration(maxAge) * time.Millisecond}
-		if err := checkStream(&o); err != nil {
+		if err := checkStream(f, &o); err != nil {
 			return err
 		}
 		if file == "" {
@@ -89,15 +89,15 @@ how the results differ. The file is readable up to its last second even when thi
 		o.OnReply = func(r play.Reply) { rec.reply(r.Seq, &r.Reply) }
 		o.OnSecond = func(p play.Progress) {
 			rec.flush()
-			lines.line(second(p))
+			lines.line(progressText(p))
 		}
 		s, err := play.Run(ctx, o)
 		lines.end()
-		err = firstOf(rec.close(), err)
+		err = firstOf(rec.close(), withFlagNames(err))
 		if err != nil && s.Frames == 0 {
 			return err
 		}
-		r := recorded{Summary: s, File: file, Bytes: rec.w.Size()}
+		r := recordSummary{Summary: s, File: file, Bytes: rec.w.Size()}
 		if asJSON {
 			return firstOf(err, writeJSON(out, r))
 		}
@@ -106,7 +106,7 @@ how the results differ. The file is readable up to its last second even when thi
 	return c
 }
 
-// optionsOf names the options of a stream as a request does.
+// optionsOf returns a policy as the options of a stream request.
 func optionsOf(p stream.Policy) map[string]string {
 	opts := map[string]string{}
 	if p.Mode != "" {
@@ -121,7 +121,7 @@ func optionsOf(p stream.Policy) map[string]string {
 	return opts
 }
 
-// recorder writes a recording while a stream goes on. Its first error ends the
+// recorder writes a recording while a stream runs. Its first error cancels the
 // context that newRecorder returned.
 type recorder struct {
 	w       *recording.Writer
@@ -133,19 +133,19 @@ type recorder struct {
 	err error
 }
 
-// newRecorder makes the file. Its time starts now.
+// newRecorder creates the file. Times in it count from now.
 func newRecorder(ctx context.Context, file string, h recording.Header) (*recorder, context.Context, error) {
 	h.Started = time.Now()
 	w, err := recording.Create(file, h)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, fmt.Errorf("--out: %w", err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	return &recorder{w: w, file: file, started: h.Started, cancel: cancel}, ctx, nil
 }
 
-// frame records a frame that is sent now. What is not known of a picture is read
-// from its head.
+// frame records a frame that is sent now. The codec and size of a picture, if unknown,
+// are read from its header.
 func (t *recorder) frame(f *recording.Frame) {
 	f.At = time.Since(t.started)
 	if f.Codec == "" {
@@ -154,7 +154,7 @@ func (t *recorder) frame(f *recording.Frame) {
 			f.Width, f.Height = info.Upright()
 		}
 	}
-	t.note(t.w.Frame(f))
+	t.fail(t.w.Frame(f))
 }
 
 // reply records an ending, under the seq that the frame has in the file.
@@ -182,12 +182,13 @@ func (t *recorder) reply(seq uint64, r *client.Reply) {
 			e.Params = append(e.Params, p)
 		}
 	}
-	t.note(t.w.Ending(e))
+	t.fail(t.w.Ending(e))
 }
 
-func (t *recorder) flush() { t.note(t.w.Flush()) }
+func (t *recorder) flush() { t.fail(t.w.Flush()) }
 
-func (t *recorder) note(err error) {
+// fail keeps the first error, and cancels the context.
+func (t *recorder) fail(err error) {
 	if err == nil {
 		return
 	}
@@ -199,20 +200,20 @@ func (t *recorder) note(err error) {
 	}
 }
 
-// close ends the file, and says what went wrong while it was written. A file
-// without a frame is removed.
+// close ends the file, and returns the first error of writing it. A file without a
+// frame is removed.
 func (t *recorder) close() error {
 	t.cancel()
-	t.note(t.w.Close())
+	t.fail(t.w.Close())
 	if t.w.Frames() == 0 {
-		t.note(os.Remove(t.file))
+		t.fail(os.Remove(t.file))
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.err
 }
 
-// row says what was written, for table.
+// row describes the file, as a row of a table.
 func (t *recorder) row() []string {
 	return []string{"recording", fmt.Sprintf("%s: %d frames, %.1f MB", t.file, t.w.Frames(), float64(t.w.Size())/1e6)}
 }

@@ -32,7 +32,7 @@ func spotters(t *testing.T) (addr string) {
 	return m[1]
 }
 
-// reads runs the program, which must end with the status, and reads its JSON.
+// reads runs the program, checks its exit status, and reads its JSON.
 func reads(t *testing.T, into any, want int, args ...string) (stderr string) {
 	t.Helper()
 	out, stderr, code := millrace(t, append(args, "--json")...)
@@ -50,12 +50,12 @@ func TestRecordReplayCompare(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var r recorded
+	var r recordSummary
 	reads(t, &r, 0, "record", clip, "--model", "loose", "--out", a, "--addr", addr, "--duration", "1s", "--realtime=false", "--policy", "every")
 	if st, err := os.Stat(a); err != nil || r.Frames != 30 || r.Results != 30 || r.File != a || r.Bytes != st.Size() {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	var p replayed
+	var p replaySummary
 	reads(t, &p, 0, "replay", a, "--model", "loose", "--out", b, "--addr", addr, "--realtime=false")
 	if p.Frames != 30 || p.Results != 30 || p.File != b {
 		t.Errorf("%+v", p)
@@ -88,7 +88,7 @@ func TestRecordReplayCompare(t *testing.T) {
 	}
 }
 
-// sameFrames is the number of frames, which are byte for byte the same in two files.
+// sameFrames checks that the frames of two files have equal bytes, and returns their number.
 func sameFrames(t *testing.T, a, b string) int {
 	t.Helper()
 	x, y := openMill(t, a), openMill(t, b)
@@ -124,7 +124,7 @@ func openMill(t *testing.T, name string) *recording.Reader {
 	return r
 }
 
-// TestLiveRecording: what a server drops is in the recording, the spacing comes back, and so does what a killed program wrote.
+// TestLiveRecording: a recording has the drops of the server and the intervals between frames, and is readable after the program was killed.
 func TestLiveRecording(t *testing.T) {
 	if testing.Short() {
 		t.Skip("records in real time")
@@ -132,9 +132,9 @@ func TestLiveRecording(t *testing.T) {
 	_, addr := serve(t, "--model", "eyes=motion", "--model", "slow=delay,fixed=150ms,per_item=0ms,batching.max_size=1")
 	dir, clip := t.TempDir(), clipFile(t)
 	a, b, c := filepath.Join(dir, "a.mill"), filepath.Join(dir, "b.mill"), filepath.Join(dir, "c.mill")
-	var r recorded
+	var r recordSummary
 	reads(t, &r, 0, "record", clip, "--model", "slow", "--out", a, "--addr", addr)
-	var p replayed
+	var p replaySummary
 	reads(t, &p, 0, "replay", a, "--model", "eyes", "--out", b, "--addr", addr)
 	if r.Frames != 30 || r.Drops["superseded"] == 0 || p.Frames != 30 || p.Results != 30 || p.Seconds < 1.5 {
 		t.Errorf("%+v\n%+v", r, p)
@@ -151,14 +151,14 @@ func TestLiveRecording(t *testing.T) {
 
 	k := begin(t, command(t, "record", clip, "--loop", "--model", "eyes", "--out", c, "--addr", addr))
 	k.until("results")
-	k.until("results") // what was there a second ago is in the file
+	k.until("results") // what the line counts is in the file
 	_, _ = k.signal(syscall.SIGKILL)
 	stderr := reads(t, &p, 0, "replay", c, "--model", "eyes", "--addr", addr, "--realtime=false")
 	if p.Frames < 10 || p.Results != p.Frames || !strings.Contains(stderr, "c.mill") {
 		t.Errorf("after a kill: %+v\n%s", p, stderr)
 	}
 
-	// Ctrl-C leaves a whole file.
+	// Ctrl-C leaves a complete file.
 	one := begin(t, command(t, "record", clip, "--loop", "--model", "eyes", "--out", filepath.Join(dir, "d.mill"), "--addr", addr))
 	one.until("results")
 	if rest, code := one.signal(syscall.SIGINT); code != 0 || !strings.Contains(rest, "d.mill: ") {
@@ -169,7 +169,7 @@ func TestLiveRecording(t *testing.T) {
 	}
 }
 
-// TestRawReplay: frames that do not say what they are go in the codec that the recording names.
+// TestRawReplay: frames without a recognisable format are sent with the codec that the recording names.
 func TestRawReplay(t *testing.T) {
 	_, addr := serve(t, "--model", "eyes=motion")
 	file := filepath.Join(t.TempDir(), "raw.mill")
@@ -185,7 +185,7 @@ func TestRawReplay(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	var p replayed
+	var p replaySummary
 	reads(t, &p, 0, "replay", file, "--model", "eyes", "--addr", addr, "--out", file+"2")
 	r := openMill(t, file+"2")
 	e, err := r.Endings(9)
@@ -218,12 +218,12 @@ func TestRecordingsRefused(t *testing.T) {
 		{"nothing", 1, []string{"record", clip, "--model", "nothing", "--out", none, "--addr", addr}},
 		{"--out is missing", 2, []string{"record", clip, "--model", "eyes"}},
 		{"--model is missing", 2, []string{"record", clip, "--out", none}},
-		{"begin like one", 1, []string{"replay", there, "--model", "eyes", "--addr", addr}},
+		{"begin with its signature", 1, []string{"replay", there, "--model", "eyes", "--addr", addr}},
 		{"no frames", 1, []string{"replay", empty, "--model", "eyes", "--addr", addr}},
 		{"none.mill", 1, []string{"replay", none, "--model", "eyes", "--addr", addr}},
 		{"--window", 2, []string{"replay", empty, "--model", "eyes", "--window", "0"}},
 		{"newest", 2, []string{"replay", empty, "--model", "eyes", "--policy", "newest"}},
-		{"accepts 2", 2, []string{"compare", empty}},
+		{"takes A.mill B.mill", 2, []string{"compare", empty}},
 		{"--iou", 2, []string{"compare", empty, empty, "--iou", "0"}},
 		{"--fail-under", 2, []string{"compare", empty, empty, "--fail-under", "95"}},
 		{"--tolerance", 2, []string{"compare", empty, empty, "--tolerance", "-1"}},

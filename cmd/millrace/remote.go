@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
@@ -22,19 +23,18 @@ import (
 	"millrace/stream/coded"
 )
 
-// defaultAddr is where the commands look for a server.
+// defaultAddr is the default address of the server for all commands.
 const defaultAddr = "127.0.0.1:8000"
 
-// remote is the server that a command talks to, by its flags.
+// remote is the server that a command connects to, as its flags say.
 type remote struct {
 	addr        string
 	ca          string // a PEM file
 	fingerprint string // SHA-256 of the server's certificate
 }
 
-// remoteFlags adds --addr, --ca and --fingerprint. The default of --addr follows
-// the variables of the server, so that the commands find one that was started with
-// them.
+// remoteFlags adds --addr, --ca and --fingerprint. The default of --addr comes from the
+// server's variables, so that the commands find a server that was started with them.
 func remoteFlags(c *cobra.Command) *remote {
 	def := defaultAddr
 	if a := os.Getenv("MILLRACE_HTTP"); a != "" && a != "off" {
@@ -46,12 +46,12 @@ func remoteFlags(c *cobra.Command) *remote {
 	r := &remote{}
 	f := c.Flags()
 	f.StringVar(&r.addr, "addr", def, "address of the server")
-	f.StringVar(&r.ca, "ca", "", "a PEM file with the certificates to trust, of a server with https (the system's, and this user's own --tls-self-signed)")
-	f.StringVar(&r.fingerprint, "fingerprint", "", "SHA-256 of the server's certificate, as the server prints it: trust that one only")
+	f.StringVar(&r.ca, "ca", "", "a PEM file with the certificates to trust for https (the system's, and that of this user's server with --tls-self-signed)")
+	f.StringVar(&r.fingerprint, "fingerprint", "", "SHA-256 of the server's certificate, as the server prints it: trust only that one")
 	return r
 }
 
-// dial makes a client for the server.
+// dial returns a client for the server.
 func (r *remote) dial() (*client.Client, error) {
 	config, err := r.tls(r.addr)
 	if err != nil {
@@ -59,13 +59,13 @@ func (r *remote) dial() (*client.Client, error) {
 	}
 	c, err := client.NewTLS(r.addr, config)
 	if err != nil {
-		return nil, usagef("%w", inFlags(err))
+		return nil, usagef("%w", withFlagNames(err))
 	}
 	return c, nil
 }
 
-// tls says how to verify the certificate of the server at addr; nil = by the
-// system's authorities.
+// tls returns how to verify the certificate of the server at addr; nil = by the system's
+// certificate authorities.
 func (r *remote) tls(addr string) (*tls.Config, error) {
 	switch {
 	case r.ca != "" && r.fingerprint != "":
@@ -81,19 +81,19 @@ func (r *remote) tls(addr string) (*tls.Config, error) {
 		}
 		return &tls.Config{RootCAs: pool}, nil
 	case isLoopback(addr):
-		return ownServer(), nil
+		return trustSelfSigned(), nil
 	}
 	return nil, nil
 }
 
-// pinned trusts one certificate, whatever its names and its issuer are.
+// pinned trusts one certificate, with any names and issuer.
 func pinned(fingerprint string) (*tls.Config, error) {
 	want, err := hex.DecodeString(strings.ReplaceAll(fingerprint, ":", ""))
 	if err != nil || len(want) != sha256.Size {
 		return nil, usagef("--fingerprint: %q is not a SHA-256: want 32 bytes in hexadecimal, with or without colons", fingerprint)
 	}
 	return &tls.Config{
-		InsecureSkipVerify: true, // VerifyConnection does it
+		InsecureSkipVerify: true, // VerifyConnection verifies the certificate
 		VerifyConnection: func(s tls.ConnectionState) error {
 			got := sha256.Sum256(s.PeerCertificates[0].Raw)
 			if !bytes.Equal(got[:], want) {
@@ -115,9 +115,9 @@ func addCertificates(pool *x509.CertPool, file string) error {
 	return nil
 }
 
-// ownServer trusts, beside the system's authorities, the certificate that a server
-// of this user with tls.self_signed keeps; nil when there is none.
-func ownServer() *tls.Config {
+// trustSelfSigned trusts the system's certificate authorities and the certificate that
+// this user's server with tls.self_signed has stored. It returns nil when there is none.
+func trustSelfSigned() *tls.Config {
 	file, err := server.SelfSignedFile()
 	if err != nil {
 		return nil
@@ -132,8 +132,8 @@ func ownServer() *tls.Config {
 	return &tls.Config{RootCAs: pool}
 }
 
-// isLoopback says whether an address is encrypted and this machine's own, which
-// nobody on the network can pretend to have.
+// isLoopback reports whether an address is encrypted and on this machine, where no
+// other machine can impersonate the server.
 func isLoopback(addr string) bool {
 	u, err := url.Parse(addr)
 	if err != nil || u.Scheme != "https" && u.Scheme != "wss" {
@@ -143,18 +143,25 @@ func isLoopback(addr string) bool {
 	return u.Hostname() == "localhost" || ip != nil && (ip.IsLoopback() || ip.IsUnspecified())
 }
 
-// nextStep is what may help after err, "" when there is nothing to say.
+// nextStep says what may help after err; "" if nothing is known to help.
 func nextStep(err error) string {
 	var unverified *tls.CertificateVerificationError
 	var record tls.RecordHeaderError
+	var lookup *net.DNSError
 	switch {
+	case coded.CodeOf(err) == coded.Draining:
+		return "try again after its restart"
+	case errors.As(err, &lookup):
+		return "check the value of --addr"
 	case errors.As(err, &unverified):
 		return "trust the server's certificate with --ca FILE, or with --fingerprint SHA256, which the server prints when it starts"
 	case errors.As(err, &record):
 		return "the server does not speak TLS: give --addr http://HOST:PORT"
-	case strings.Contains(err.Error(), `malformed HTTP response "\x15\x03`):
+	case strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"), strings.Contains(err.Error(), "TLS handshake timeout"):
+		return "if the server does not speak TLS, give --addr http://HOST:PORT"
+	case strings.Contains(err.Error(), "to an HTTPS server"), strings.Contains(err.Error(), `malformed HTTP response "\x15\x03`):
 		return "the server speaks TLS: give --addr https://HOST:PORT"
-	case errors.Is(err, io.EOF):
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
 		return "if the server speaks TLS, give --addr https://HOST:PORT"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "start a server with millrace serve, or give its --addr"
@@ -162,24 +169,52 @@ func nextStep(err error) string {
 	return ""
 }
 
-// inFlags calls settings as the flags of the commands call them.
-func inFlags(err error) error {
-	return coded.Rename(err, map[string]string{
-		"addr": "--addr", "policy": "--policy", "max_age_ms": "--max-age-ms", "deadline_ms": "--deadline-ms", "max_fps": "--max-fps", "window": "--window",
+// streamFlags are the flags that settings of a stream have in the commands.
+var streamFlags = map[string]string{
+	"addr": "--addr", "model": "--model", "version": "--version", "policy": "--policy", "max_age_ms": "--max-age-ms",
+	"overlay": "--overlay", "picture": "--picture", "loop": "--loop", "fps": "--fps", "realtime": "--realtime", "duration": "--duration", "width": "--width",
+	"height": "--height",
+}
+
+// withFlagNames replaces names of settings in err by names of flags.
+func withFlagNames(err error) error {
+	return withName(err, func(field string) string {
+		field = strings.TrimPrefix(strings.TrimPrefix(field, "open."), "policy.")
+		return cmp.Or(streamFlags[field], field)
 	})
 }
 
-// inCommands is the text of an error with the next step, and with what routes of
-// the server are called here.
-func inCommands(err error) string {
-	text := commandsOf(err.Error())
+// withName returns err with the name that name returns for its field. In errors of a
+// server the field stands in front of the text.
+func withName(err error, name func(field string) string) error {
+	var e *coded.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	field, msg := e.Field, e.Msg
+	if front, rest, ok := strings.Cut(msg, ": "); ok && field == "" && !strings.ContainsAny(front, " \"") {
+		field, msg = front, rest
+	}
+	if to := name(field); to != field {
+		return &coded.Error{Code: e.Code, Field: to, Msg: msg, Err: err}
+	}
+	return err
+}
+
+// errorText returns the message of an error, with commands in place of the server's
+// routes, and with the next step.
+func errorText(err error) string {
+	text := withCommands(err.Error())
 	if step := nextStep(err); step != "" {
 		text += "; " + step
 	}
 	return text
 }
 
-// commandsOf names commands in place of the server's routes.
-func commandsOf(text string) string {
-	return strings.ReplaceAll(text, "see /v2/repository/index", "see millrace models")
+// withCommands replaces the server's routes in a text by commands.
+func withCommands(text string) string {
+	return strings.NewReplacer(
+		"see /v2/repository/index", "see millrace models",
+		"GET /v2/streams lists them", "millrace streams lists them",
+	).Replace(text)
 }

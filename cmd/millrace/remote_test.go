@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestSelfSigned talks to a server with a certificate of its own: without a word
-// as its user on its machine, and otherwise by --ca or --fingerprint.
+// TestSelfSigned: a server with a self-signed certificate needs no flag from the same user
+// on the same machine, and --ca or --fingerprint otherwise.
 func TestSelfSigned(t *testing.T) {
 	t.Parallel()
 	cache, user := t.TempDir(), t.TempDir()
@@ -76,8 +76,8 @@ func TestSelfSigned(t *testing.T) {
 	}
 }
 
-// TestLoopback: only an address of this machine gets the certificate of this user's
-// server.
+// TestLoopback: the certificate of this user's server is trusted only at an address of
+// this machine.
 func TestLoopback(t *testing.T) {
 	for addr, want := range map[string]bool{
 		"https://127.0.0.1:1": true, "https://localhost": true, "https://[::1]:2/x": true, "https://0.0.0.0:3": true, "wss://127.9.9.9:1": true,

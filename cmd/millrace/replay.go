@@ -16,8 +16,8 @@ const replayExamples = `  millrace replay monday.mill --model spotter
   millrace replay monday.mill --model spotter-v2 --realtime=false --out v2.mill
   millrace replay monday.mill --model spotter --version 3 --policy latest --max-age-ms 200 --json`
 
-// replayed is the account of a replay.
-type replayed struct {
+// replaySummary is the summary of a replay.
+type replaySummary struct {
 	play.Summary
 	File  string `json:"file,omitempty"`
 	Bytes int64  `json:"bytes,omitempty"`
@@ -26,10 +26,10 @@ type replayed struct {
 func replayCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "replay FILE.mill",
-		Short: "Play a recording to a model, the very same frames again",
-		Long: `Play a recording of millrace record to a model of a running server: the same frames byte for byte, with the spacing in
-which they were recorded, or with --realtime=false as fast as they are answered. With --out the answers are recorded, for
-millrace compare. Every frame is computed (--policy every), unless something else is asked for.`,
+		Short: "Send the frames of a recording to a model",
+		Long: `Send the frames of a recording of millrace record to a model of a running server: the same bytes, at the recorded intervals,
+or with --realtime=false as fast as they are answered. With --out the answers are recorded, for millrace compare. By default
+every frame is answered (--policy every).`,
 		Example: replayExamples,
 		Args:    wrongUsage(cobra.ExactArgs(1)),
 	}
@@ -43,26 +43,29 @@ millrace compare. Every frame is computed (--policy every), unless something els
 		realtime bool
 		asJSON   bool
 	)
-	f.StringVar(&o.Model, "model", "", "the model (needed)")
-	f.StringVar(&o.Version, "version", "", "of the model (any)")
+	f.StringVar(&o.Model, "model", "", "the model (required)")
+	f.StringVar(&o.Version, "version", "", "version of the model (any)")
 	f.StringVar(&file, "out", "", "record the answers in this file, which must not exist")
-	f.BoolVar(&realtime, "realtime", true, "frames with the recorded spacing; false = as fast as they are answered")
-	f.DurationVar(&o.Limit, "duration", 0, "of the recording to play, such as 10s (all)")
+	f.BoolVar(&realtime, "realtime", true, "send frames at the recorded intervals; false = as fast as they are answered")
+	f.DurationVar(&o.Limit, "duration", 0, "how much of the recording to send, such as 10s (all)")
 	f.StringVar(&policy, "policy", string(stream.Every), "latest or every")
-	f.IntVar(&maxAge, "max-age-ms", 0, "a frame that would be answered older is dropped (the model's)")
-	f.IntVar(&o.Window, "window", 8, "frames on their way at once, with --policy every")
+	f.IntVar(&maxAge, "max-age-ms", 0, "drop a frame that would be older than this when it is answered (the model's)")
+	f.IntVar(&o.Window, "window", 8, "the most frames in flight, with --policy every")
 	f.BoolVar(&asJSON, "json", false, "the summary as JSON on standard output, progress on standard error")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		o.Source, o.Fast = args[0], !realtime
 		o.Policy.Mode, o.Policy.MaxAge = stream.Mode(policy), time.Duration(maxAge)*time.Millisecond
-		if err := checkStream(&o); err != nil {
+		if err := checkStream(f, &o); err != nil {
 			return err
 		}
 		if o.Window < 1 || o.Window > 1<<16 {
 			return usagef("--window: %d is not between 1 and %d", o.Window, 1<<16)
 		}
 		if o.Policy.Mode != stream.Every {
-			o.Window = 0 // older frames give way to newer ones
+			if err := without(f, "with --policy latest, which replaces older frames by newer ones", "window"); err != nil {
+				return err
+			}
+			o.Window = 0 // the server drops older frames for newer ones
 		}
 		src, err := recording.Open(args[0])
 		if err != nil {
@@ -83,8 +86,8 @@ millrace compare. Every frame is computed (--policy every), unless something els
 		if asJSON {
 			lines = newProgress(c.ErrOrStderr())
 		}
-		reel := &reel{src: src}
-		if err := reel.load(&o); err != nil {
+		frames := &frameSource{src: src}
+		if err := frames.configure(&o); err != nil {
 			return err
 		}
 		ctx, rec := c.Context(), (*recorder)(nil)
@@ -93,18 +96,19 @@ millrace compare. Every frame is computed (--policy every), unless something els
 			if rec, ctx, err = newRecorder(ctx, file, h); err != nil {
 				return err
 			}
-			o.OnSend = func(uint64, time.Duration, []byte) { rec.frame(reel.current()) }
-			o.OnReply = func(r play.Reply) { rec.reply(reel.seq(r.Seq), &r.Reply) }
+			o.OnSend = func(uint64, time.Duration, []byte) { rec.frame(frames.current()) }
+			o.OnReply = func(r play.Reply) { rec.reply(frames.seq(r.Seq), &r.Reply) }
 		}
 		o.OnSecond = func(p play.Progress) {
 			if rec != nil {
 				rec.flush()
 			}
-			lines.line(second(p))
+			lines.line(progressText(p))
 		}
 		s, err := play.Run(ctx, o)
 		lines.end()
-		r, rows := replayed{Summary: s}, summaryRows(&s)
+		err = withFlagNames(err)
+		r, rows := replaySummary{Summary: s}, summaryRows(&s)
 		if rec != nil {
 			err = firstOf(rec.close(), err)
 			r.File, r.Bytes = file, rec.w.Size()
@@ -121,17 +125,17 @@ millrace compare. Every frame is computed (--policy every), unless something els
 	return c
 }
 
-// reel gives the frames of a recording one after the other.
-type reel struct {
-	src *recording.Reader
-	at  int           // of the next frame
-	t0  time.Duration // of the first one
-	cur *recording.Frame
+// frameSource returns the frames of a recording one after the other.
+type frameSource struct {
+	src   *recording.Reader
+	next  int              // index of the next frame
+	first time.Duration    // time of the first frame
+	last  *recording.Frame // the last frame that was returned
 }
 
-// load has o play the reel: its frames, in the codec that they were sent in.
-func (r *reel) load(o *play.Options) error {
-	o.Next = r.next
+// configure sets the recording as the source of o, with the codec of its frames.
+func (r *frameSource) configure(o *play.Options) error {
+	o.Next = r.frame
 	if c := r.src.Header().Codec; c != "auto" {
 		o.Codec = c
 	}
@@ -142,30 +146,30 @@ func (r *reel) load(o *play.Options) error {
 	if err != nil {
 		return err
 	}
-	r.t0 = first.At
+	r.first = first.At
 	o.Width, o.Height = first.Width, first.Height
 	return nil
 }
 
-func (r *reel) next() ([]byte, time.Duration, error) {
-	if r.at == r.src.Frames() {
+func (r *frameSource) frame() ([]byte, time.Duration, error) {
+	if r.next == r.src.Frames() {
 		return nil, 0, io.EOF
 	}
-	f, err := r.src.Frame(r.src.Seq(r.at))
+	f, err := r.src.Frame(r.src.Seq(r.next))
 	if err != nil {
 		return nil, 0, err
 	}
-	r.at++
-	r.cur = f
-	return f.Payload, f.At - r.t0, nil
+	r.next++
+	r.last = f
+	return f.Payload, f.At - r.first, nil
 }
 
-// current is a copy of the frame that next gave last, to be recorded at another
-// time.
-func (r *reel) current() *recording.Frame {
-	f := *r.cur
+// current returns a copy of the frame that frame returned last, since it is recorded
+// with another time.
+func (r *frameSource) current() *recording.Frame {
+	f := *r.last
 	return &f
 }
 
-// seq is what the frame that was sent as number n is called in the recording.
-func (r *reel) seq(n uint64) uint64 { return r.src.Seq(int(n)) }
+// seq returns the recording's number of the frame that was sent as number n.
+func (r *frameSource) seq(n uint64) uint64 { return r.src.Seq(int(n)) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/signal"
@@ -15,8 +16,10 @@ import (
 
 	"millrace/config"
 	"millrace/examples/spotter"
+	"millrace/internal/setting"
 	"millrace/server"
 	"millrace/stream"
+	"millrace/stream/coded"
 )
 
 const serveExamples = `  millrace serve --model find=motion
@@ -28,10 +31,10 @@ func serveCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "serve [SOURCE]",
 		Short: "Run the server",
-		Long: `Run the server until SIGTERM or SIGINT, which drain it: no new streams, waiting frames end, frames in flight are answered.
+		Long: `Run the server until SIGTERM or SIGINT, which drain it: it opens no new streams, ends waiting frames, and answers frames in flight.
 
-SIGHUP opens the log file again, for its rotation. It prints one line with its addresses when it is ready. Each setting is a key of the configuration file, a flag, and a
-variable such as MILLRACE_HTTP; a flag wins over a variable, a variable over the file.`,
+When it is ready, it prints one line with its addresses. SIGHUP reopens the log file, for log rotation. Each setting is a key of the configuration
+file, a flag, and a variable such as MILLRACE_HTTP; a flag overrides a variable, and a variable overrides the file.`,
 		Example: serveExamples,
 		Args:    wrongUsage(cobra.MaximumNArgs(1)),
 	}
@@ -47,28 +50,28 @@ variable such as MILLRACE_HTTP; a flag wins over a variable, a variable over the
 		defer signal.Stop(rotate)
 		s, err := server.New(cfg)
 		if err != nil {
-			return err
+			return settings.withFlagNames(cfg, err)
 		}
 		go reopenLog(c.Context(), s, rotate)
 		done := make(chan error, 1)
 		go func() { done <- s.Run(c.Context()) }() // ends with the context
 		select {
 		case err := <-done:
-			return err
+			return settings.withFlagNames(cfg, err)
 		case <-s.Ready():
 		}
-		if _, err := fmt.Fprintln(c.OutOrStdout(), addresses(s)); err != nil {
+		if _, err := fmt.Fprintln(c.OutOrStdout(), readyLine(s)); err != nil {
 			fmt.Fprintf(os.Stderr, "millrace: %v\n", err)
 		}
 		if cfg.TLS.SelfSigned {
-			fmt.Fprint(c.ErrOrStderr(), accept(s))
+			fmt.Fprint(c.ErrOrStderr(), certificateHelp(s))
 		}
 		return <-done
 	}
 	return c
 }
 
-// reopenLog opens the log file again at each signal, until ctx ends.
+// reopenLog reopens the log file at each signal, until ctx ends.
 func reopenLog(ctx context.Context, s *server.Server, signals <-chan os.Signal) {
 	for {
 		select {
@@ -82,8 +85,9 @@ func reopenLog(ctx context.Context, s *server.Server, signals <-chan os.Signal) 
 	}
 }
 
-// accept tells how to get past a browser's warning, and where from.
-func accept(s *server.Server) string {
+// certificateHelp lists the addresses of the console and the fingerprint to compare,
+// because browsers do not trust a self-signed certificate.
+func certificateHelp(s *server.Server) string {
 	var b strings.Builder
 	host, port, _ := net.SplitHostPort(s.Addr("http"))
 	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
@@ -93,13 +97,13 @@ func accept(s *server.Server) string {
 			}
 		}
 	} else {
-		fmt.Fprintf(&b, "  %s/console/ (phones do not reach it: serve with --http 0.0.0.0:%s)\n", s.URL("http"), port)
+		fmt.Fprintf(&b, "  %s/console/ (other devices cannot reach it: serve with --http 0.0.0.0:%s)\n", s.URL("http"), port)
 	}
-	return "Open one of these, and accept the certificate when its SHA-256 fingerprint is\n  " + s.Fingerprint() + "\n" + b.String()
+	return "Open one of these, and accept the certificate if its SHA-256 fingerprint is\n  " + s.Fingerprint() + "\n" + b.String()
 }
 
-// addresses is the line that says the server is ready.
-func addresses(s *server.Server) string {
+// readyLine says that the server is ready, and lists its addresses.
+func readyLine(s *server.Server) string {
 	parts := []string{"millrace is ready:"}
 	for _, l := range s.Listeners() {
 		if l.URL != "" {
@@ -109,9 +113,9 @@ func addresses(s *server.Server) string {
 	return strings.Join(parts, " ")
 }
 
-// reachable refuses a configuration whose models no client could reach. A program
-// that embeds the server may turn every listener off.
-func reachable(cfg server.Config) error {
+// checkReachable returns an error if all listeners are off, since no client could then
+// reach the models. A program that embeds the server may turn every listener off.
+func checkReachable(cfg server.Config) error {
 	for _, l := range server.Listeners(cfg) {
 		if l.URL != "" {
 			return nil
@@ -120,11 +124,12 @@ func reachable(cfg server.Config) error {
 	return stream.Errorf(stream.InvalidArgument, "http", "and grpc are both off: nothing would be served")
 }
 
-// flagSettings are the settings as flags.
+// flagSettings holds the flags that set the configuration.
 type flagSettings struct {
 	flags  *pflag.FlagSet
 	file   string
 	models []string
+	source string // the name of the model that the argument SOURCE makes
 }
 
 // configFlags adds a flag for each setting.
@@ -146,19 +151,27 @@ func configFlags(flags *pflag.FlagSet) *flagSettings {
 	return f
 }
 
-// config puts file, variables, flags and a source given as argument together.
+// config composes the configuration from the file, the variables, the flags and the
+// source that is given as an argument.
 func (f *flagSettings) config(args []string) (cfg server.Config, err error) {
-	file := f.file
-	if file == "" {
-		file = os.Getenv(config.EnvConfig)
+	file, from := f.file, "--config"
+	if !f.flags.Changed("config") {
+		file, from = os.Getenv(config.EnvConfig), config.EnvConfig
 	}
 	if file != "" {
-		if cfg, err = config.Load(file); err != nil {
-			return cfg, err
-		}
+		cfg, err = config.Load(file)
+	} else if f.flags.Changed("config") {
+		return cfg, usagef("--config: is empty: want a file")
 	}
-	for _, name := range config.StrayEnv(os.Environ()) {
-		fmt.Fprintf(os.Stderr, "millrace: %s is no setting and was ignored\n", name)
+	var unread *fs.PathError
+	switch {
+	case errors.As(err, &unread):
+		return cfg, fmt.Errorf("%s: %w", from, err)
+	case err != nil:
+		return cfg, err
+	}
+	for _, name := range config.UnknownEnv(os.Environ()) {
+		fmt.Fprintf(os.Stderr, "millrace: %s is not a setting and was ignored\n", name)
 	}
 	if err := cfg.Env(os.LookupEnv); err != nil {
 		return cfg, err
@@ -174,18 +187,58 @@ func (f *flagSettings) config(args []string) (cfg server.Config, err error) {
 			values = list.GetSlice()
 		}
 		if err := cfg.Set(s.Path, values...); err != nil {
-			wrong = append(wrong, fmt.Errorf("--%s: %w", s.Flag, err))
+			wrong = append(wrong, err)
 		}
 	}
-	if err := cfg.AddModels(f.models...); err != nil {
-		wrong = append(wrong, fmt.Errorf("--model: %w", err))
+	for _, err := range setting.Split(cfg.AddModels(f.models...)) {
+		wrong = append(wrong, coded.RenameFunc(err, func(field string) string {
+			return strings.TrimSuffix("--model "+field, " model")
+		}))
 	}
 	if len(wrong) > 0 {
-		return cfg, usagef("%w", errors.Join(wrong...))
+		return cfg, usageError{f.withFlagNames(cfg, setting.Join(wrong...))}
 	}
 	if len(args) == 1 {
-		cfg.Models = append(cfg.Models, config.ModelFor(args[0]))
+		m := config.ModelFor(args[0])
+		f.source, cfg.Models = m.Name, append(cfg.Models, m)
 	}
 	cfg.Version = version
-	return cfg.WithDefaults(), errors.Join(cfg.Validate(), reachable(cfg))
+	cfg = cfg.WithDefaults()
+	return cfg, f.withFlagNames(cfg, setting.Join(cfg.Validate(), checkReachable(cfg)))
+}
+
+// withFlagNames replaces names of settings in err by what they were given with: flags,
+// --model, or the argument SOURCE.
+func (f *flagSettings) withFlagNames(cfg server.Config, err error) error {
+	names := map[string]string{}
+	for _, s := range config.Settings() {
+		if f.flags.Changed(s.Flag) {
+			names[s.Path] = "--" + s.Flag
+		}
+	}
+	given := map[string]string{} // by the names of models
+	for _, spec := range f.models {
+		name, _, _ := strings.Cut(spec, "=")
+		given[strings.TrimSpace(name)] = "--model " + strings.TrimSpace(name)
+	}
+	var errs []error
+	for _, err := range setting.Split(err) {
+		errs = append(errs, coded.RenameFunc(err, func(field string) string {
+			if name := names[field]; name != "" {
+				return name
+			}
+			for i, m := range cfg.Models {
+				rest, ok := strings.CutPrefix(field, fmt.Sprintf("models[%d]", i))
+				switch name := given[m.Name]; {
+				case !ok:
+				case name != "":
+					return name + rest
+				case m.Name == f.source:
+					return strings.TrimPrefix(strings.Replace(rest, ".source", "SOURCE", 1), ".")
+				}
+			}
+			return field
+		}))
+	}
+	return setting.Join(errs...)
 }

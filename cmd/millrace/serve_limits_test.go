@@ -18,13 +18,13 @@ import (
 	"time"
 )
 
-// metric reads one figure of a server.
+// metric reads one metric of a server.
 func metric(t *testing.T, addr, name string) float64 {
 	t.Helper()
 	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 30 * time.Second}
 	for limit := time.Now().Add(30 * time.Second); ; {
 		resp, err := c.Get("http://" + addr + "/metrics")
-		if err != nil { // refused, while all places are taken
+		if err != nil { // refused, at the limit of connections
 			if time.Now().After(limit) {
 				t.Fatal(err)
 			}
@@ -67,7 +67,7 @@ func silent(t *testing.T, addr string, n int) (hangUp func()) {
 	return hangUp
 }
 
-// A server that runs out of open files goes on when some are free again.
+// A server that runs out of open files accepts connections when some are free again.
 func TestFewOpenFiles(t *testing.T) {
 	t.Parallel()
 	for _, listener := range []string{"http", "grpc"} {
@@ -98,15 +98,15 @@ func TestFewOpenFiles(t *testing.T) {
 	}
 }
 
-// limits.max_connections bounds the connections of all listeners together; one
-// too many is closed at once, and there is room again when others end.
+// limits.max_connections bounds the connections of all listeners together; one above the
+// limit is closed at once, and one that ends makes room for another.
 func TestMaxConnections(t *testing.T) {
 	t.Parallel()
 	p := begin(t, command(t, "serve", "delay", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--limits-max-connections", "20"))
 	line := p.until("ready")
 	addr := httpAddr.FindStringSubmatch(line)[1]
 	hangUp := silent(t, regexp.MustCompile(`grpc://(\S+)`).FindStringSubmatch(line)[1], 19)
-	// The last place goes to whoever comes; all behind it are refused.
+	// One connection takes the last place; all later ones are refused.
 	holder, refused := 0, 0
 	var kept []net.Conn
 	for range 10 {
@@ -133,7 +133,7 @@ func TestMaxConnections(t *testing.T) {
 	if n := metric(t, addr, `millrace_connections_refused_total{listener="http"}`); n < float64(refused) {
 		t.Errorf("%v refused, want %d at least", n, refused)
 	}
-	// What has ended is not counted; the one that asks is.
+	// Ended connections are not counted; that of the request itself is.
 	for name, want := range map[string]float64{"grpc": 0, "http": 1} {
 		for limit := time.Now().Add(30 * time.Second); metric(t, addr, `millrace_connections{listener="`+name+`"}`) != want; {
 			if time.Now().After(limit) {
@@ -147,7 +147,7 @@ func TestMaxConnections(t *testing.T) {
 	}
 }
 
-// SIGHUP opens the log file again, and ends nothing.
+// SIGHUP reopens the log file, and the server keeps running.
 func TestLogRotation(t *testing.T) {
 	t.Parallel()
 	log := filepath.Join(t.TempDir(), "millrace.log")
@@ -170,7 +170,7 @@ func TestLogRotation(t *testing.T) {
 			<-time.After(5 * time.Millisecond)
 		}
 	}
-	metric(t, addr, `millrace_connections{listener="http"}`) // it goes on
+	metric(t, addr, `millrace_connections{listener="http"}`) // it still runs
 	if _, code := p.signal(syscall.SIGTERM); code != 0 {
 		t.Errorf("exit status %d\n%s", code, &p.stderr)
 	}

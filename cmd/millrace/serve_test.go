@@ -22,7 +22,7 @@ func TestServe(t *testing.T) {
 		if err != nil || !strings.HasPrefix(line, "millrace is ready: http://127.0.0.1:") || !strings.Contains(line, " grpc://127.0.0.1:") {
 			t.Fatalf("%q, %v\n%s", line, err, &p.stderr)
 		}
-		// Who reads the line finds the server and each of its models ready.
+		// When the line is printed, the server and each of its models are ready.
 		for _, path := range []string{"/v2/health/ready", "/v2/models/cost/ready", "/v2/models/delay/ready"} {
 			r, err := http.Get(httpAddr.FindString(line) + path)
 			if err != nil {
@@ -39,7 +39,7 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// A flag wins over a variable, a variable over the file.
+// A flag overrides a variable, and a variable overrides the file.
 func TestPrecedence(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "m.yaml")
 	if err := os.WriteFile(file, []byte("http: 127.0.0.1:0\ngrpc: 127.0.0.1:0\nmodels:\n  - {name: a, source: delay}\n"), 0o600); err != nil {
@@ -87,7 +87,7 @@ func TestFailedStart(t *testing.T) {
 	}{
 		{[]string{"--config", bad}, "bad.yaml:5: models[0].batching.max_size: 9999"},
 		{[]string{"--config", "none.yaml"}, "none.yaml"},
-		{[]string{"--http", ln.Addr().String(), "--grpc", "off"}, "millrace: http: " + ln.Addr().String() + " is in use: "},
+		{[]string{"--http", ln.Addr().String(), "--grpc", "off"}, "millrace: --http: " + ln.Addr().String() + " is in use: "},
 		{[]string{"--http", "off", "--grpc", "off", "--metrics", "127.0.0.1:0"}, "http: and grpc are both off"},
 		{[]string{"./model.onnx"}, "model.onnx"},
 		{[]string{"dealy"}, "did you mean delay?"},
@@ -103,14 +103,14 @@ func TestWrongUsage(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"bogus", "bogus"},
 		{"--bogus", "bogus"},
-		{"serve a b", "at most 1"},
+		{"serve a b", "takes [SOURCE]"},
 		{"serve --bogus", "--bogus"},
 		{"serve --model a", "--model: "},
 		{"serve --model a=delay,batching.max_sise=3", "did you mean max_size?"},
 		{"serve --model a=delay,fixed=soon", "a.fixed"},
-		{"serve --drain soon", "--drain: drain: \"soon\" is not a duration"},
+		{"serve --drain soon", "--drain: \"soon\" is not a duration"},
 		{"serve --memory-budget lots", "--memory-budget"},
-		{"stream", "accepts 1 arg"},
+		{"stream", "takes FILE|URL"},
 		{"stream x.mp4", "--model is missing"},
 		{"stream x.mp4 --model m --fps -1", "--fps"},
 		{"stream x.mp4 --model m --policy newest", "newest"},
@@ -118,14 +118,14 @@ func TestWrongUsage(t *testing.T) {
 		{"infer m", "PICTURE or --request"},
 		{"infer m a --request b", "PICTURE or --request"},
 		{"models bogus", "bogus"},
-		{"models load", "at least 1"},
+		{"models load", "takes MODEL [key=value...]"},
 		{"models load m x", "key=value"},
-		{"models unload", "accepts 1"},
+		{"models unload", "takes ENDPOINT"},
 		{"bench", "--model"},
 		{"bench --model m --burst 3", "--burst"},
 		{"bench --model m --option x", "--option"},
 		{"demo --seconds 0", "--seconds"},
-		{"check a b", "at most 1"},
+		{"check a b", "takes [SOURCE]"},
 		{"version extra", "extra"},
 	} {
 		out, stderr, code := millrace(t, strings.Fields(c.args)...)
@@ -175,7 +175,7 @@ func TestCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, stderr, code = millrace(t, "check", "--config", bad)
-	if code != 1 || !strings.Contains(out, "bad.yaml:1: htpp: is no setting (did you mean http?)") || !strings.Contains(out, "bad.yaml:2: drian") || !strings.Contains(stderr, "configuration is wrong") {
+	if code != 1 || !strings.Contains(out, "bad.yaml:1: htpp: is not a setting (did you mean http?)") || !strings.Contains(out, "bad.yaml:2: drian") || !strings.Contains(stderr, "configuration is wrong") {
 		t.Errorf("exit status %d\n%s%s", code, out, stderr)
 	}
 
@@ -194,12 +194,12 @@ func TestCheck(t *testing.T) {
 		t.Errorf("a port that another server has: exit status %d\n%s", code, out)
 	}
 	out, _, code = millrace(t, "check", "--http", "192.0.2.1:8000", "--grpc", "off")
-	if code != 1 || !strings.Contains(out, "no address of this machine") {
+	if code != 1 || !strings.Contains(out, "not an address of this machine") {
 		t.Errorf("an address of another machine: exit status %d\n%s", code, out)
 	}
 }
 
-// TestCheckModels: each model is loaded, and a bad one hides no other.
+// TestCheckModels: each model is loaded and reported, also after one that fails.
 func TestCheckModels(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -226,7 +226,7 @@ func TestCheckModels(t *testing.T) {
 	if f := models["model any"]; f.State != "ok" || f.Inputs != nil {
 		t.Errorf("%+v", f)
 	}
-	for what, words := range map[string]string{"model cut": "is no ONNX model, or it is truncated", "model large": "raise memory.budget"} {
+	for what, words := range map[string]string{"model cut": "is not an ONNX model, or it is truncated", "model large": "raise memory.budget"} {
 		if f := models[what]; f.State != wrong || !strings.Contains(f.Detail, words) || f.Inputs != nil {
 			t.Errorf("%+v", f)
 		}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"millrace/client/play"
 	"millrace/internal/overlay"
@@ -21,13 +22,13 @@ func streamCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "stream FILE|URL",
 		Short: "Send a video or a picture to a model, frame by frame",
-		Long: `Send a video to a model of a running server over WebSocket, in real time, and account for every frame. The source is a
+		Long: `Send a video to a model of a running server over WebSocket, in real time, and count how every frame ended. The source is a
 file, a camera (/dev/video0) or an address (rtsp, http, https, rtmp) that ffmpeg reads. Frames are scaled to what the
-model needs. A line each second tells how it goes, a summary ends it; Ctrl-C ends it early, with its summary.
+model needs. It prints a line each second and a summary at the end; Ctrl-C ends it early, with its summary.
 
-With --overlay the boxes, classes, keypoints and masks that the model answers are drawn over the frames and written as
-a video, in which every frame sent is once, at its time; one without a result shows the newest one before it, and says
-so. If drawing is slower than the video, sending waits for it. A picture's overlay is a picture.`,
+With --overlay the boxes, classes, keypoints and masks of the results are drawn over the frames and written as a video,
+which contains every frame that was sent, at its time. A frame without a result shows the newest earlier result, marked as
+such. If drawing is slower than the video, sending waits for it. The overlay of a picture is a picture.`,
 		Example: streamExamples,
 		Args:    wrongUsage(cobra.ExactArgs(1)),
 	}
@@ -40,22 +41,22 @@ so. If drawing is slower than the video, sending waits for it. A picture's overl
 		realtime bool
 		asJSON   bool
 	)
-	f.StringVar(&o.Model, "model", "", "the model (needed)")
-	f.Float64Var(&o.FPS, "fps", 0, "at most so many frames a second (all)")
-	f.BoolVar(&realtime, "realtime", true, "files at the speed at which they play; false = as fast as they are read")
-	f.BoolVar(&o.Loop, "loop", false, "files start over at their end")
-	f.DurationVar(&o.Limit, "duration", 0, "of the video to send, such as 10s (all)")
-	f.IntVar(&o.Width, "width", 0, "of the frames as sent, in pixels (what the model needs)")
-	f.IntVar(&o.Height, "height", 0, "of the frames as sent, in pixels (what the model needs)")
+	f.StringVar(&o.Model, "model", "", "the model (required)")
+	f.Float64Var(&o.FPS, "fps", 0, "the most frames to send per second (all)")
+	f.BoolVar(&realtime, "realtime", true, "send files at their own speed; false = as fast as they are read")
+	f.BoolVar(&o.Loop, "loop", false, "start a file again at its end")
+	f.DurationVar(&o.Limit, "duration", 0, "how much of the video to send, such as 10s (all)")
+	f.IntVar(&o.Width, "width", 0, "width of the frames that are sent, in pixels (as the model needs)")
+	f.IntVar(&o.Height, "height", 0, "height of the frames that are sent, in pixels (as the model needs)")
 	f.StringVar(&policy, "policy", "", "latest or every (the model's)")
-	f.IntVar(&maxAge, "max-age-ms", 0, "a frame that would be answered older is dropped (the model's)")
+	f.IntVar(&maxAge, "max-age-ms", 0, "drop a frame that would be older than this when it is answered (the model's)")
 	f.StringVar(&o.Overlay, "overlay", "", "write the video with the results drawn over it: .mp4, .mkv, .webm or .gif; for a picture .png or .jpg")
 	f.StringVar(&o.Picture, "picture", "", "write the frame with the most boxes: .png or .jpg")
 	f.BoolVar(&asJSON, "json", false, "the summary as JSON on standard output, progress on standard error")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		o.Source, o.Fast = args[0], !realtime
 		o.Policy = stream.Policy{Mode: stream.Mode(policy), MaxAge: time.Duration(maxAge) * time.Millisecond}
-		if err := checkStream(&o); err != nil {
+		if err := checkStream(f, &o); err != nil {
 			return err
 		}
 		cl, err := host.dial()
@@ -69,9 +70,10 @@ so. If drawing is slower than the video, sending waits for it. A picture's overl
 		if asJSON {
 			lines = newProgress(c.ErrOrStderr())
 		}
-		o.OnSecond = func(p play.Progress) { lines.line(second(p)) }
+		o.OnSecond = func(p play.Progress) { lines.line(progressText(p)) }
 		s, err := play.Run(c.Context(), o)
 		lines.end()
+		err = withFlagNames(err)
 		if err != nil && s.Frames == 0 {
 			return err
 		}
@@ -85,28 +87,34 @@ so. If drawing is slower than the video, sending waits for it. A picture's overl
 	return c
 }
 
-func checkStream(o *play.Options) error {
+// Bounds of the sides of frames, which are those of a server stream's width.
+const minSide, maxSide = 16, 1 << 14
+
+func checkStream(flags *pflag.FlagSet, o *play.Options) error {
+	if err := notZero(flags, "fps", "width", "height", "duration", "max-age-ms"); err != nil {
+		return err
+	}
 	switch {
 	case o.Model == "":
 		return usagef("--model is missing: see `millrace models`")
 	case o.FPS < 0 || o.FPS > 1000 || o.FPS != o.FPS:
-		return usagef("--fps: %v is not between 0 and 1000", o.FPS)
-	case o.Width < 0 || o.Width > 1<<14:
-		return usagef("--width: %d is not between 1 and %d", o.Width, 1<<14)
-	case o.Height < 0 || o.Height > 1<<14:
-		return usagef("--height: %d is not between 1 and %d", o.Height, 1<<14)
+		return usagef("--fps: %v is not more than 0 and at most 1000", o.FPS)
+	case o.Width != 0 && (o.Width < minSide || o.Width > maxSide):
+		return usagef("--width: %d is not between %d and %d", o.Width, minSide, maxSide)
+	case o.Height != 0 && (o.Height < minSide || o.Height > maxSide):
+		return usagef("--height: %d is not between %d and %d", o.Height, minSide, maxSide)
 	case o.Limit < 0:
 		return usagef("--duration: %v is negative", o.Limit)
 	}
 	if err := o.Policy.Validate(); err != nil {
-		return usagef("%w", inFlags(err))
+		return usagef("%w", withFlagNames(err))
 	}
 	if o.Overlay != "" && overlay.CheckVideo(o.Overlay) != nil && overlay.CheckPicture(o.Overlay) != nil {
 		return usagef("--overlay: %s does not end in %s, nor in .png or .jpg", o.Overlay, overlay.Extensions)
 	}
 	if o.Picture != "" {
-		if err := overlay.CheckPicture(o.Picture); err != nil {
-			return usagef("--picture: %w", err)
+		if overlay.CheckPicture(o.Picture) != nil {
+			return usagef("--picture: %s does not end in .png or .jpg", o.Picture)
 		}
 	}
 	return nil

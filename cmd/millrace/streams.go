@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,7 +14,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"millrace/client"
+	"millrace/ingest/sources"
 	"millrace/ingest/streams"
+	"millrace/internal/setting"
 	"millrace/stream"
 )
 
@@ -29,14 +30,14 @@ const streamsExamples = `  millrace streams
 
 func streamsCommand() *cobra.Command {
 	c := listStreams("streams")
-	c.Short = "List, add, change, pause and remove cameras that the server watches itself"
-	c.Long = `List the streams of a running server's own: cameras and videos that it reads itself, the model that sees them, and what came
-of it. Those of the configuration and those added while it runs are alike.`
+	c.Short = "List, add, change, pause and remove server streams"
+	c.Long = `List the server streams of a running server: cameras and videos that the server reads itself, with their models and the
+endings of their frames. It lists those of the configuration and those that were added while the server runs.`
 	c.Example = streamsExamples
 	c.AddCommand(listStreams("list"), showStream(), addStream(), setStream(),
-		eachStream("pause", "Analyse no frame of streams until they are resumed; their sources stay open", pausing(true)),
-		eachStream("resume", "Go on with streams that were paused", pausing(false)),
-		eachStream("remove", "End streams", (*client.Client).RemoveServerStream))
+		eachStream("pause", "Pause streams: their sources stay open, but no frame is analysed", setPaused(true)),
+		eachStream("resume", "Resume paused streams", setPaused(false)),
+		eachStream("remove", "End streams and remove them", (*client.Client).RemoveServerStream))
 	return c
 }
 
@@ -66,7 +67,7 @@ func listStreams(use string) *cobra.Command {
 		for i := range list {
 			s := &list[i]
 			rows = append(rows, []string{
-				s.Name, doing(s), s.Model, count(s.Frames), count(s.Results), count(dropped(s)), count(s.Errors), ago(s.Last, time.Now()), problem(s),
+				s.Name, stateText(s), s.Model, count(s.Frames), count(s.Results), count(dropped(s)), count(s.Errors), ago(s.Last, time.Now()), problem(s),
 			})
 		}
 		return table(c.OutOrStdout(), rows...)
@@ -77,7 +78,7 @@ func listStreams(use string) *cobra.Command {
 func showStream() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "show NAME",
-		Short:   "Show what a stream does, with all its figures",
+		Short:   "Show the state of a stream and all its counters",
 		Example: "  millrace streams show door\n  millrace streams show door --json",
 		Args:    wrongUsage(cobra.ExactArgs(1)),
 	}
@@ -104,9 +105,10 @@ func showStream() *cobra.Command {
 func addStream() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "add NAME SOURCE --model MODEL",
-		Short: "Have the server watch a camera",
-		Long: `Have the server watch a camera or video and give its frames to a model. SOURCE is an http, https, rtsp or rtsps address; files,
-devices and addresses of private networks are for the server's configuration (or sources.allow_private, for the latter).`,
+		Short: "Add a server stream",
+		Long: `Add a server stream: the server reads a camera or video and sends its frames to a model. SOURCE is an address that
+begins with one of ` + sources.RequestSchemes() + `. Others, such as files and devices, can only be given in the
+server's configuration, and addresses of private networks only there or with sources.allow_private.`,
 		Example: `  millrace streams add door rtsp://viewer:secret@192.0.2.7/live --model find --fps 10
   millrace streams add yard https://example.com/yard.m3u8 --model find --webhook https://example.com/found --webhook-secret change-me`,
 		Args: wrongUsage(cobra.ExactArgs(2)),
@@ -115,9 +117,9 @@ devices and addresses of private networks are for the server's configuration (or
 	given := requestFlags(c.Flags())
 	asJSON := c.Flags().Bool("json", false, "as JSON")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		cfg, err := given()
+		cfg, err := given.config()
 		if err != nil {
-			return err
+			return usageError{err}
 		}
 		cfg.Name, cfg.Source = args[0], args[1]
 		if cfg.Settings["model"] == nil {
@@ -130,10 +132,11 @@ devices and addresses of private networks are for the server's configuration (or
 		defer cl.Close()
 		s, err := cl.AddServerStream(c.Context(), cfg)
 		if err != nil {
-			return err
+			return given.withFlagNames(err)
 		}
 		if _, err := cl.Metadata(c.Context(), s.Model, s.Version); stream.CodeOf(err) == stream.NotFound {
-			_, _ = fmt.Fprintf(c.ErrOrStderr(), "%s waits for the model %s, which is not loaded: see millrace models load\n", s.Name, s.Model)
+			wanted := strings.TrimSuffix(s.Model+" version "+s.Version, " version ")
+			_, _ = fmt.Fprintf(c.ErrOrStderr(), "%s waits for the model %s, which is not loaded: see millrace models load\n", s.Name, wanted)
 		}
 		if *asJSON {
 			return writeJSON(c.OutOrStdout(), s)
@@ -143,23 +146,28 @@ devices and addresses of private networks are for the server's configuration (or
 	return c
 }
 
-// requestFlags makes a flag of each setting of a stream that a request may set,
-// but its name and source. given returns those that were set.
-func requestFlags(flags *pflag.FlagSet) (given func() (client.StreamConfig, error)) {
-	table := streams.NewDraft().Table()
-	paths := map[string]string{} // by the names of flags
-	for _, f := range table.Fields() {
+// requestSettings are the settings of a stream that a request may set, but its name
+// and source, as flags.
+type requestSettings struct {
+	flags *pflag.FlagSet
+	table *setting.Table
+	names map[string]string // of the flags, by paths
+}
+
+func requestFlags(flags *pflag.FlagSet) *requestSettings {
+	r := &requestSettings{flags, streams.NewDraft().Table(), map[string]string{}}
+	for _, f := range r.table.Fields() {
 		if f.Request == "" || f.Path == "name" || f.Path == "source" {
 			continue
 		}
 		name := strings.NewReplacer("_", "-", ".", "-").Replace(strings.TrimPrefix(f.Path, "sinks."))
-		paths[name] = f.Path
+		r.names[f.Path] = name
 		help := f.Help
-		if len(f.Words) > 0 {
-			help += ": " + strings.Join(f.Words, ", ")
+		if r := f.Range(); r != "" {
+			help += ": " + r
 		}
-		if left := cmp.Or(f.Default, f.Unset); left != "" {
-			help += " (" + left + ")"
+		if def := cmp.Or(f.Default, f.Unset); def != "" {
+			help += " (" + def + ")"
 		}
 		if f.IsBool() {
 			flags.Bool(name, false, help)
@@ -167,28 +175,45 @@ func requestFlags(flags *pflag.FlagSet) (given func() (client.StreamConfig, erro
 			flags.String(name, "", help)
 		}
 	}
-	return func() (cfg client.StreamConfig, err error) {
-		flags.Visit(func(f *pflag.Flag) {
-			if path, ok := paths[f.Name]; ok && err == nil {
-				err = table.Set(path, f.Value.String())
-			}
-		})
-		cfg.Settings = table.Object()
-		cfg.Sinks, _ = cfg.Settings["sinks"].(map[string]any)
-		delete(cfg.Settings, "sinks")
-		return cfg, err
-	}
+	return r
 }
 
-func pausing(paused bool) func(*client.Client, context.Context, string) error {
+// config returns the settings whose flags were given.
+func (r *requestSettings) config() (cfg client.StreamConfig, err error) {
+	var errs []error
+	for _, f := range r.table.Fields() {
+		if flag := r.flags.Lookup(r.names[f.Path]); flag != nil && flag.Changed {
+			errs = append(errs, r.withFlagNames(f.Set(flag.Value.String())))
+		}
+	}
+	cfg.Settings = r.table.Object()
+	cfg.Sinks, _ = cfg.Settings["sinks"].(map[string]any)
+	delete(cfg.Settings, "sinks")
+	return cfg, setting.Join(errs...)
+}
+
+// withFlagNames replaces names of settings in err by those of flags and arguments.
+func (r *requestSettings) withFlagNames(err error) error {
+	return withName(err, func(field string) string {
+		switch name := r.names[field]; {
+		case name != "":
+			return "--" + name
+		case field == "name" || field == "source":
+			return strings.ToUpper(field)
+		}
+		return field
+	})
+}
+
+func setPaused(paused bool) func(*client.Client, context.Context, string) error {
 	return func(cl *client.Client, ctx context.Context, name string) error {
 		_, err := cl.ChangeServerStream(ctx, name, client.StreamChange{Paused: &paused})
 		return err
 	}
 }
 
-// eachStream is a command that does something to each stream it names. One that
-// fails keeps it from none of the others.
+// eachStream returns a command that calls do for each stream that it names. After an
+// error it goes on with the next one.
 func eachStream(verb, short string, do func(*client.Client, context.Context, string) error) *cobra.Command {
 	c := &cobra.Command{
 		Use:     verb + " NAME...",
@@ -205,36 +230,38 @@ func eachStream(verb, short string, do func(*client.Client, context.Context, str
 		defer cl.Close()
 		var errs []error
 		for _, name := range args {
-			if err := do(cl, c.Context(), name); err != nil {
-				errs = append(errs, fmt.Errorf("%s: %w", name, err))
+			err := do(cl, c.Context(), name)
+			if stream.CodeOf(err) == stream.Unavailable {
+				return err // the other errors would be the same
 			}
+			errs = append(errs, err)
 		}
-		return errors.Join(errs...)
+		return setting.Join(errs...)
 	}
 	return c
 }
 
-// streamRows is all that is known of a stream, for table.
+// streamRows returns the state and counters of a stream as rows of a table.
 func streamRows(s *client.ServerStream) [][]string {
 	now := time.Now()
 	rows := [][]string{
 		{"stream", s.Name + map[string]string{"config": " (of the configuration)", "request": " (added by a request)"}[s.Origin]},
 		{"source", strings.TrimSuffix(s.Source+" over "+s.Transport, " over ")},
 		{"model", strings.TrimSpace(s.Model + " " + s.Version)},
-		{"state", doing(s) + ", for " + span(now.Sub(s.Since))},
+		{"state", stateText(s) + ", for " + span(now.Sub(s.Since))},
 	}
-	if why := problem(s); why != "" {
-		rows = append(rows, []string{"problem", why})
+	if text := problem(s); text != "" {
+		rows = append(rows, []string{"problem", text})
 	}
 	if s.Retry != nil {
-		rows = append(rows, []string{"tried again", "in " + span(s.Retry.Sub(now))})
+		rows = append(rows, []string{"next try", "in " + span(s.Retry.Sub(now))})
 	}
 	if s.Width > 0 {
 		size := fmt.Sprintf("%dx%d", s.Width, s.Height)
 		if s.FPS > 0 {
 			size += fmt.Sprintf(" at %.4g fps", s.FPS)
 		}
-		rows = append(rows, []string{"frames are", size})
+		rows = append(rows, []string{"frame size", size})
 	}
 	rows = append(rows,
 		[]string{"policy", policyText(&s.Policy)},
@@ -248,7 +275,7 @@ func streamRows(s *client.ServerStream) [][]string {
 		[]string{"watchers", strconv.Itoa(s.Watchers)})
 	for _, name := range slices.Sorted(maps.Keys(s.Sinks)) {
 		k := s.Sinks[name]
-		text := fmt.Sprintf("%d sent, %d lost, tried again %d times", k.Sent, k.Lost, k.Retries)
+		text := fmt.Sprintf("%d sent, %d lost, %d retries", k.Sent, k.Lost, k.Retries)
 		if k.Error != "" {
 			text += ": " + k.Error
 		}
@@ -272,34 +299,35 @@ func policyText(p *client.StreamPolicy) string {
 
 func lostText(l *client.StreamLost) string {
 	return listed(map[string]uint64{
-		"frames for want of memory": l.Frames, "results for all sinks": l.Results, "lines for watchers": l.Lines,
+		"frames without free memory": l.Frames, "results for all sinks": l.Results, "lines for watchers": l.Lines,
 	})
 }
 
-// listed is "3 (2 stale, 1 superseded)"; what there is none of is left out.
+// listed returns text such as "3 (2 stale, 1 superseded)"; zero counts are left out.
 func listed[K ~string](by map[K]uint64) string {
-	some := map[K]int{}
+	nonzero := map[K]int{}
 	total := 0
 	for what, n := range by {
 		if n > 0 {
-			some[what] = int(n)
+			nonzero[what] = int(n)
 			total += int(n)
 		}
 	}
-	return counted(total, some)
+	return counted(total, nonzero)
 }
 
-func doing(s *client.ServerStream) string {
+func stateText(s *client.ServerStream) string {
 	if s.Paused {
 		return s.State + ", paused"
 	}
 	return s.State
 }
 
-// problem is what is wrong now: the last failure of one that runs is over.
+// problem returns the current error of a stream or of one of its sinks, "" if there is
+// none. The last error of a stream that runs again is not current.
 func problem(s *client.ServerStream) string {
 	if s.Error != nil && (s.State == "waiting" || s.State == "failed" || s.State == "connecting") {
-		return commandsOf(s.Error.Message)
+		return withCommands(s.Error.Message)
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Sinks)) {
 		if text := s.Sinks[name].Error; text != "" {
@@ -318,7 +346,7 @@ func dropped(s *client.ServerStream) (n uint64) {
 
 func count(n uint64) string { return strconv.FormatUint(n, 10) }
 
-// ago is how long something is past, "-" for nothing.
+// ago says how long ago t was; "-" if it is nil.
 func ago(t *time.Time, now time.Time) string {
 	if t == nil {
 		return "-"
@@ -326,8 +354,8 @@ func ago(t *time.Time, now time.Time) string {
 	return span(now.Sub(*t)) + " ago"
 }
 
-// span is a time in its two largest units; the clocks of two machines may make
-// it negative.
+// span writes a duration in its two largest units. A negative one, which different
+// clocks of client and server can cause, counts as 0.
 func span(d time.Duration) string {
 	d = max(d, 0)
 	switch {

@@ -2,26 +2,22 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"millrace/client"
-	"millrace/config"
+	"millrace/ingest/streams"
+	"millrace/internal/setting"
 )
-
-// settable names the keys that changeOf knows.
-const settable = "paused, max_age_ms, deadline_ms, max_fps, window and priority"
 
 func setStream() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "set NAME KEY=VALUE...",
 		Short: "Change settings of a stream while it runs",
-		Long: `Change settings of a stream while it runs: all that are named, or none. Keys are those of the configuration; what can change are
-` + settable + `.`,
+		Long: `Change settings of a stream while it runs: all that are given, or none if one is wrong. The keys are those of the configuration;
+the settings that can change are ` + settable() + `.`,
 		Example: "  millrace streams set door max_age_ms=400 priority=high\n  millrace streams set door max_fps=2.5 --json",
 		Args:    wrongUsage(cobra.MinimumNArgs(2)),
 	}
@@ -30,7 +26,7 @@ func setStream() *cobra.Command {
 	c.RunE = func(c *cobra.Command, args []string) error {
 		change, err := changeOf(args[1:])
 		if err != nil {
-			return usagef("set: %w", err)
+			return usageError{err}
 		}
 		cl, err := host.dial()
 		if err != nil {
@@ -46,54 +42,50 @@ func setStream() *cobra.Command {
 	return c
 }
 
-// changeOf reads KEY=VALUE arguments.
+// settable names the keys that changeOf knows.
+func settable() string {
+	last := len(streams.Changeable) - 1
+	return strings.Join(streams.Changeable[:last], ", ") + " and " + streams.Changeable[last]
+}
+
+// changeOf reads KEY=VALUE arguments. Errors begin with the key.
 func changeOf(args []string) (change client.StreamChange, err error) {
+	table, given := streams.NewDraft().Table(), map[string]any{}
+	var errs []error
 	for _, a := range args {
 		key, text, ok := strings.Cut(a, "=")
-		if !ok {
-			return change, fmt.Errorf("%q is not KEY=VALUE", a)
-		}
-		key = strings.ReplaceAll(key, "-", "_") // as the flags of add are written
-		switch key {
-		case "paused":
-			err = read(&change.Paused, text, "true or false")
-		case "max_age_ms":
-			err = read(&change.MaxAgeMS, text, "a whole number")
-		case "deadline_ms":
-			err = read(&change.DeadlineMS, text, "a whole number")
-		case "max_fps":
-			err = read(&change.MaxFPS, text, "a number")
-		case "window":
-			err = read(&change.Window, text, "a whole number")
-		case "priority":
-			quoted, _ := json.Marshal(text) // of a string it cannot fail
-			err = read(&change.Priority, string(quoted), "text")
+		key = strings.ReplaceAll(key, "-", "_") // the notation of the flags of add
+		f, _ := table.Find(key)
+		_, twice := given[key]
+		switch {
+		case !ok:
+			err = usagef("%q is not KEY=VALUE", a)
+		case twice:
+			err = usagef("%s: is given twice", key)
+		case !slices.Contains(streams.Changeable, key):
+			err = unchangeable(table, key)
 		default:
-			err = unchangeable(key)
+			err = f.Set(text)
+			given[key] = f.Value()
 		}
-		if err != nil {
-			return change, fmt.Errorf("%s: %w", key, err)
-		}
+		errs = append(errs, err)
 	}
-	return change, nil
+	if err := setting.Join(errs...); err != nil {
+		return change, err
+	}
+	object, err := json.Marshal(given)
+	if err != nil {
+		return change, err
+	}
+	return change, json.Unmarshal(object, &change)
 }
 
-// read reads a value in JSON's notation, which for true, false and numbers is the
-// configuration's.
-func read[T any](to **T, text, want string) error {
-	if *to != nil {
-		return errors.New("is given twice")
+// unchangeable returns the error of a key that changeOf does not accept: a setting that
+// cannot be changed, or not a setting.
+func unchangeable(table *setting.Table, key string) error {
+	isKey := func(f setting.Field) bool { return f.Path == key || f.Path == "sinks."+key }
+	if slices.ContainsFunc(table.Fields(), isKey) {
+		return usagef("%s: cannot be changed while the stream runs: remove the stream and add it again with the new value (what can be changed: %s)", key, settable())
 	}
-	if err := json.Unmarshal([]byte(text), to); err != nil || *to == nil {
-		return fmt.Errorf("%q is not %s", text, want)
-	}
-	return nil
-}
-
-// unchangeable tells a setting that cannot change from what is none.
-func unchangeable(key string) error {
-	if slices.ContainsFunc(config.StreamSettings(), func(s config.Setting) bool { return s.Path == key || s.Path == "sinks."+key }) {
-		return fmt.Errorf("cannot be changed while the stream runs: remove the stream and add it anew with it (what can be changed: %s)", settable)
-	}
-	return fmt.Errorf("is no setting of a stream (what can be changed: %s)", settable)
+	return usagef("%s: is not a setting of a stream%s (what can be changed: %s)", key, setting.Suggest(key, streams.Changeable), settable())
 }

@@ -5,14 +5,18 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"millrace/client"
+	"millrace/ingest/streams"
+	"millrace/internal/setting"
 )
 
-// TestStreams has the program watch a video that the server reads itself.
+// TestStreams adds, changes and removes a server stream with the program.
 func TestStreams(t *testing.T) {
 	t.Parallel()
 	file := clipFile(t)
@@ -51,14 +55,14 @@ func TestStreams(t *testing.T) {
 	want(0, "running", "list")
 	want(0, "", "pause", "door")
 	want(0, "running, paused", "list")
-	want(1, "nothing: ", "resume", "nothing", "door") // and the other is resumed all the same
+	want(1, `"nothing"`, "resume", "nothing", "door") // and the other one is resumed
 	if out := want(0, "running", "list"); strings.Contains(out, "paused") {
 		t.Errorf("%s", out)
 	}
-	want(1, "DELETE it first", "add", "door", source, "--model", "eyes")
-	want(1, "fps: ", "add", "yard", source, "--model", "eyes", "--fps", "-1")
-	want(1, "source: ", "add", "yard", "/etc/passwd", "--model", "eyes")
-	want(1, "rtsp_transport: ", "add", "yard", source, "--model", "eyes", "--rtsp-transport", "udp")
+	want(1, "remove it first", "add", "door", source, "--model", "eyes")
+	want(2, "fps: ", "add", "yard", source, "--model", "eyes", "--fps", "-1")
+	want(1, "SOURCE: ", "add", "yard", "/etc/passwd", "--model", "eyes")
+	want(1, "--rtsp-transport: ", "add", "yard", source, "--model", "eyes", "--rtsp-transport", "udp")
 	want(0, `"rtsp_transport": "udp"`, "add", "lane", "rtsp://127.0.0.1:9/", "--model", "eyes", "--rtsp-transport", "udp", "--json")
 	want(0, "rtsp://127.0.0.1:9/ over udp", "show", "lane")
 	want(0, "", "remove", "lane")
@@ -74,16 +78,16 @@ func TestStreams(t *testing.T) {
 	if out := want(0, "", "set", "door", "deadline_ms=900", "paused=false"); out != "" {
 		t.Errorf("%s", out)
 	}
-	want(1, "window: 0 is not possible", "set", "door", "priority=low", "window=0")
-	want(1, "priority: ", "set", "door", "priority=1")
+	want(2, "window: 0 is not allowed", "set", "door", "priority=low", "window=0")
+	want(2, "priority: ", "set", "door", "priority=1")
 	want(0, "latest, high priority, max_age_ms 700, deadline_ms 900, max_fps 2.5, window 3", "show", "door")
 	want(1, "nothing", "set", "nothing", "window=3")
 	want(0, "", "remove", "door", "yard")
 	want(1, "door", "show", "door")
 	want(2, "--model", "add", "door", source)
-	want(2, "arg", "pause")
+	want(2, "takes NAME", "pause")
 	want(2, "dance", "dance")
-	want(2, "arg", "set", "door")
+	want(2, "takes NAME KEY=VALUE", "set", "door")
 	want(2, "is not KEY=VALUE", "set", "door", "window")
 	want(2, `window: "3.5" is not a whole number`, "set", "door", "window=3.5")
 	want(2, `paused: "yes" is not true or false`, "set", "door", "paused=yes")
@@ -91,7 +95,7 @@ func TestStreams(t *testing.T) {
 	want(2, "window: is given twice", "set", "door", "window=3", "window=4")
 	want(2, "fps: cannot be changed while the stream runs", "set", "door", "fps=5")
 	want(2, "webhook: cannot be changed while the stream runs", "set", "door", "webhook=http://127.0.0.1:9/")
-	want(2, "widnow: is no setting of a stream", "set", "door", "widnow=3")
+	want(2, "widnow: is not a setting of a stream", "set", "door", "widnow=3")
 	want(0, "Examples:", "add", "--help")
 }
 
@@ -102,6 +106,33 @@ func TestSpan(t *testing.T) {
 	} {
 		if got := span(d); got != want {
 			t.Errorf("%v is %s, want %s", d, got, want)
+		}
+	}
+}
+
+// TestClientHasTheSettings: the client's structs of streams name settings of the
+// configuration that a request may set, and all that can change.
+func TestClientHasTheSettings(t *testing.T) {
+	names := func(of any) (out []string) {
+		for f := range reflect.TypeOf(of).Fields() {
+			if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "-" && name != "sinks" {
+				out = append(out, name)
+			}
+		}
+		return out
+	}
+	if got := names(client.StreamChange{}); !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(streams.Changeable))) {
+		t.Errorf("client.StreamChange has %v, and %v can change", got, streams.Changeable)
+	}
+	table := streams.NewDraft().Table()
+	for _, name := range names(client.StreamConfig{}) {
+		if f, ok := table.Find(name); !ok || f.Request == "" {
+			t.Errorf("client.StreamConfig has %s, which is not a setting that a request may set", name)
+		}
+	}
+	for _, f := range setting.Of("", new(streams.Config)).Fields() {
+		if !slices.Contains(names(client.StreamConfig{}), f.Path) {
+			t.Errorf("client.StreamConfig has no %s", f.Path)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package docs
 import (
 	"bytes"
 	"context"
+	"errors"
 	"image"
 	"image/png"
 	"net"
@@ -180,6 +181,26 @@ func TestExtendedSourceAndSink(t *testing.T) {
 			t.Fatalf("%d lines of results:\n%s", len(lines), text)
 		}
 		<-time.After(10 * time.Millisecond)
+	}
+}
+
+// What the source does not honour is refused by name.
+func TestExtendedSourceRefuses(t *testing.T) {
+	for more, field := range map[string]string{`"pattern:", loop: true`: "streams[0].loop", `"pattern:x"`: "streams[0].source", `"pattern:", step: 0`: "streams[0].step"} {
+		_, err := config.Parse([]byte("streams: [{name: lamp, model: light, source: "+more+"}]"), "f")
+		var e *stream.Error
+		if !errors.As(err, &e) || e.Field != field {
+			t.Errorf("%s: %v, want an error of %s", more, err, field)
+		}
+	}
+}
+
+// An adapter's settings are validated with the configuration.
+func TestExtendedAdapterRefuses(t *testing.T) {
+	_, err := config.Parse([]byte(`udp: {address: "127.0.0.1:0"}`), "f")
+	var e *stream.Error
+	if !errors.As(err, &e) || e.Field != "udp.model" {
+		t.Errorf("%v, want an error of udp.model", err)
 	}
 }
 

@@ -1,8 +1,8 @@
-// Command audio sends a recording of a telephone's keys to a server, as it plays, and prints the keys that the model
-// there heard.
+// Command audio sends a recording of a telephone's keys to a server, in real time, and prints the keys that the model
+// recognises.
 //
-// It shows how a model over sound is served: the client sends each sample once, in pieces of 20 ms, and the server cuts
-// the windows of 40 ms that the model looks at. The folder's README tells how to run it.
+// It shows how a model over sound is served: the client sends each sample once, in pieces of 20 ms, and the server forms
+// the windows of 40 ms that the model classifies. The folder's README says how to run it.
 package main
 
 import (
@@ -26,19 +26,19 @@ import (
 
 const usage = `Usage: audio [flags]
 
-Dials in noise, writes that down as a WAV file, streams it to a model that a server has, and prints
-what the model heard. With -in it streams a WAV file of yours: 8000 samples a second, 16 bits, mono.
+Generates the sound of a telephone's keys in noise, streams it to a model of a server, and prints the keys that
+the model recognises. With -in it streams a WAV file: 8000 samples per second, 16 bits, mono.
 
 Flags:
 `
 
 const (
-	rate  = 8000      // samples a second
-	piece = rate / 50 // samples that are sent at once: 20 ms
-	width = 2 * piece // samples of a window: 40 ms
-	hop   = width / 2 // to the start of the next
-	least = 0.5       // score of a key
-	none  = "-"       // the label of windows without one
+	rate     = 8000      // samples per second
+	piece    = rate / 50 // samples of a frame: 20 ms
+	width    = 2 * piece // samples of a window: 40 ms
+	hop      = width / 2 // samples to the start of the next window
+	minScore = 0.5       // least score of a key
+	none     = "-"       // the label of windows without a key
 )
 
 func main() {
@@ -57,14 +57,14 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		_, _ = io.WriteString(flags.Output(), usage)
 		flags.PrintDefaults()
 	}
-	url := flags.String("url", "http://127.0.0.1:8000", "of the server")
-	model := flags.String("model", "keys", "its name there")
+	url := flags.String("url", "http://127.0.0.1:8000", "address of the server")
+	model := flags.String("model", "keys", "name of the model")
 	dial := flags.String("dial", "0123456789*#ABCD", "keys to dial")
 	noise := flags.Float64("noise", 0.1, "how loud the noise is; a key is 0.5")
-	file := flags.String("o", "", "where the recording is kept")
-	in := flags.String("in", "", "a recording to send, in place of dialling")
-	fast := flags.Bool("fast", false, "send as fast as the server takes it, not as it plays")
-	export := flags.String("export", "", "write keys.onnx and keys.txt into this folder, and end")
+	file := flags.String("o", "", "write the recording to this file")
+	in := flags.String("in", "", "send this recording instead of generated keys")
+	fast := flags.Bool("fast", false, "send as fast as the server accepts it, not in real time")
+	export := flags.String("export", "", "write keys.onnx and keys.txt to this folder, and exit")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	heard, err := listen(ctx, c, *model, pcm, !*fast, out)
+	heard, err := recognise(ctx, c, *model, pcm, !*fast, out)
 	if err != nil {
 		return err
 	}
@@ -103,8 +103,8 @@ func exportTo(dir string) error {
 	return os.WriteFile(filepath.Join(dir, "keys.txt"), []byte(strings.Join(labels(), "\n")+"\n"), 0o644)
 }
 
-// listen streams samples and returns the keys that the model heard, each once for as long as it is held.
-func listen(ctx context.Context, c *client.Client, model string, pcm []byte, live bool, out io.Writer) (string, error) {
+// recognise streams samples and returns the keys that the model recognised. A key that is held is one key.
+func recognise(ctx context.Context, c *client.Client, model string, pcm []byte, live bool, out io.Writer) (string, error) {
 	var heard strings.Builder
 	var failed error
 	last := none
@@ -115,11 +115,11 @@ func listen(ctx context.Context, c *client.Client, model string, pcm []byte, liv
 				failed = fmt.Errorf("piece %d: %v%s", r.Seq, r.Err, r.Dropped)
 			}
 			end, ok := r.Params["window_end"].(int64)
-			if !ok { // it completed no window
+			if !ok { // the piece completed no window
 				return
 			}
 			key, score := best(r.Outputs)
-			if score < least {
+			if score < minScore {
 				key = none
 			}
 			if key != last && key != none {
@@ -156,7 +156,7 @@ func listen(ctx context.Context, c *client.Client, model string, pcm []byte, liv
 	return heard.String(), err
 }
 
-// best reads the label and the score of the best class.
+// best returns the label and the score of the best class.
 func best(outputs []stream.Tensor) (label string, score float32) {
 	for i := range outputs {
 		switch t := &outputs[i]; {

@@ -177,9 +177,9 @@ func TestWAV(t *testing.T) {
 	}{
 		"another chunk": {extra, ""},
 		"cut short":     {whole[:101], ""},
-		"stereo":        {stereo, "convert it, ffmpeg -i"},
+		"stereo":        {stereo, "convert it with ffmpeg -i"},
 		"no samples":    {whole[:36], "has no samples"},
-		"no WAV":        {[]byte("ID3 or whatever it is"), "is no WAV file"},
+		"no WAV":        {[]byte("ID3 or whatever it is"), "is not a WAV file"},
 		"huge chunk":    {append(slices.Clone(whole[:12]), "data\xff\xff\xff\xff"...), "convert it"},
 	} {
 		if err := os.WriteFile(path, c.data, 0o600); err != nil {
@@ -193,7 +193,7 @@ func TestWAV(t *testing.T) {
 }
 
 func TestDialled(t *testing.T) {
-	if _, err := dialled("12x", 0, 1); err == nil || !strings.Contains(err.Error(), `'x' is no key`) {
+	if _, err := dialled("12x", 0, 1); err == nil || !strings.Contains(err.Error(), `'x' is not a key`) {
 		t.Error(err)
 	}
 	pcm, err := dialled("1", 0, 1)

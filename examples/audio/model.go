@@ -11,12 +11,12 @@ import (
 // labels are the model's classes.
 func labels() []string { return append(strings.Split(keys, ""), none) }
 
-// model is an ONNX file that tells which key sounds in a window: input sound, FP32 [batch, 320], output keys, FP32
-// [batch, 17], a score for each of labels, larger where it is likelier.
+// model returns an ONNX file that classifies which key sounds in a window: input sound, FP32 [batch, 320], output keys, FP32
+// [batch, 17], a score for each of labels.
 //
-// Nothing is learnt: its weights are the telephone's tones. The window is weighted (Hann), so that tones do not leak into
-// each other, and multiplied by a cosine and a sine of each; the squares of both over the whole window's energy are the
-// share of that tone. Two tones of one key have most of it, where there is one.
+// It is not trained: its weights are the telephone's tones. The window is weighted (Hann), to reduce spectral leakage,
+// and multiplied by a cosine and a sine of each tone. The sum of the squares of both, divided by the energy of the window,
+// is the share of that tone. If a key sounds, its two tones have most of the energy.
 func model() []byte {
 	var waves, energy, sums, pairs, bias []float32
 	var total, squares float64
@@ -33,14 +33,14 @@ func model() []byte {
 			}
 		}
 	}
-	// A tone of amplitude A has (A/2 sum w)^2 there, and A^2/2 sum w^2 of energy.
+	// A tone of amplitude A gives (A/2 sum w)^2 for its share, and has the energy A^2/2 sum w^2.
 	share := 2 * squares / (total * total)
 	for k := range 2 * len(tones) {
 		for tone := range tones {
 			sums = append(sums, either(k%len(tones) == tone, share, 0))
 		}
 	}
-	const sharp = 30 // how far a score is from the others
+	const sharp = 30 // scale of the scores
 	for tone := range tones {
 		for key := range keys {
 			pairs = append(pairs, either(tone == key/4 || tone == 4+key%4, sharp, 0))
@@ -50,7 +50,7 @@ func model() []byte {
 	for range keys {
 		bias = append(bias, 0)
 	}
-	bias = append(bias, 0.7*sharp) // no key has so much: there is none
+	bias = append(bias, 0.7*sharp) // the score of the class without a key
 	silence := []float32{float32(1e-5 * squares)}
 	var m onnxfile.Model
 	weights := func(name string, v []float32, dims ...int64) string {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// keys are those of a telephone (ITU-T Q.23): each is two tones at once, one of its row and one of its column.
+// keys are the keys of a telephone (ITU-T Q.23). Each sounds as two tones: that of its row and that of its column.
 const keys = "123A456B789C*0#D"
 
 // tones are the frequencies of the rows and of the columns, in Hz.
@@ -17,10 +17,10 @@ var tones = [8]float64{697, 770, 852, 941, 1209, 1336, 1477, 1633}
 const (
 	press = rate / 10      // samples for which a key is held: 100 ms
 	pause = rate * 7 / 100 // between two keys: 70 ms
-	loud  = 0.25           // of each tone
+	loud  = 0.25           // amplitude of each tone
 )
 
-// dialled returns the samples, 16 bits each, of pressing those keys one after the other in noise.
+// dialled returns the samples, 16 bits each, of pressing these keys one after the other in noise.
 func dialled(pressed string, noise float64, seed uint64) ([]byte, error) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	var pcm []byte
@@ -37,7 +37,7 @@ func dialled(pressed string, noise float64, seed uint64) ([]byte, error) {
 	for _, key := range pressed {
 		k := strings.IndexRune(keys, key)
 		if k < 0 {
-			return nil, fmt.Errorf("%q is no key of a telephone: it has %s", key, keys)
+			return nil, fmt.Errorf("%q is not a key of a telephone: it has %s", key, keys)
 		}
 		row, column := 2*math.Pi*tones[k/4]/rate, 2*math.Pi*tones[4+k%4]/rate
 		for i := range press {

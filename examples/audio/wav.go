@@ -7,14 +7,14 @@ import (
 	"os"
 )
 
-// format is what stands in a WAV file's chunk "fmt ".
+// format is the chunk "fmt " of a WAV file.
 type format struct {
 	Coding, Channels  uint16
 	Rate, BytesPerSec uint32
 	Align, Bits       uint16
 }
 
-var ours = format{Coding: 1, Channels: 1, Rate: rate, BytesPerSec: 2 * rate, Align: 2, Bits: 16}
+var supported = format{Coding: 1, Channels: 1, Rate: rate, BytesPerSec: 2 * rate, Align: 2, Bits: 16}
 
 func writeWAV(path string, pcm []byte) error {
 	var b bytes.Buffer
@@ -23,7 +23,7 @@ func writeWAV(path string, pcm []byte) error {
 	b.Write(le.AppendUint32(nil, uint32(36+len(pcm))))
 	b.WriteString("WAVEfmt ")
 	b.Write(le.AppendUint32(nil, 16))
-	if err := binary.Write(&b, le, ours); err != nil {
+	if err := binary.Write(&b, le, supported); err != nil {
 		return err
 	}
 	b.WriteString("data")
@@ -32,14 +32,14 @@ func writeWAV(path string, pcm []byte) error {
 	return os.WriteFile(path, b.Bytes(), 0o644)
 }
 
-// readWAV returns the samples of a file that has ours.
+// readWAV returns the samples of a file in the supported format.
 func readWAV(path string) ([]byte, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
 	if len(data) < 12 || string(data[:4]) != "RIFF" || string(data[8:12]) != "WAVE" {
-		return nil, fmt.Errorf("%s is no WAV file", path)
+		return nil, fmt.Errorf("%s is not a WAV file", path)
 	}
 	var f format
 	for rest := data[12:]; len(rest) >= 8; {
@@ -51,8 +51,8 @@ func readWAV(path string) ([]byte, error) {
 			if err := binary.Read(bytes.NewReader(body), binary.LittleEndian, &f); err != nil {
 				return nil, err
 			}
-		case name == "data" && f != ours:
-			return nil, fmt.Errorf("%s is %+v, not %+v: convert it, ffmpeg -i %s -ar %d -ac 1 -c:a pcm_s16le keys.wav", path, f, ours, path, rate)
+		case name == "data" && f != supported:
+			return nil, fmt.Errorf("%s is %+v, not %+v: convert it with ffmpeg -i %s -ar %d -ac 1 -c:a pcm_s16le keys.wav", path, f, supported, path, rate)
 		case name == "data":
 			return body[:len(body)/2*2], nil
 		}

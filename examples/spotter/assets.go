@@ -1,7 +1,7 @@
-// Package spotter holds Millrace's own reference model, which finds and reads handwritten digits in 320x240 pictures, and
-// a clip with its truth to try it on. The folder's README tells how they were made and what the model can do.
+// Package spotter has Millrace's own reference model, which finds and reads handwritten digits in 320x240 pictures, and
+// a clip with its ground truth to test it with. The folder's README says how they were made and how good the model is.
 //
-// It owns these files and nothing else: running the model and scoring its answers is for others.
+// It owns these files only; other packages run the model and score its results.
 package spotter
 
 import _ "embed"
@@ -12,12 +12,12 @@ import _ "embed"
 //go:embed spotter.onnx
 var Model []byte
 
-// Clip is an H.264 video in MP4, 320x240, 30 frames a second, of digits whose writers the model has never seen.
+// Clip is an H.264 video in MP4, 320x240, 30 frames per second, of digits whose writers are not in the training set.
 //
 //go:embed clip.mp4
 var Clip []byte
 
-// Truth is what is in Clip, as internal/clip/truth reads it: boxes with the digit as their class.
+// Truth is the ground truth of Clip, in the format of internal/clip/truth: boxes with the digit as their class.
 //
 //go:embed clip.json
 var Truth []byte

@@ -13,34 +13,38 @@ import (
 )
 
 const (
-	// maxLag is how far decoding may lag behind in `latest`; then the chunks up to a key frame are discarded.
+	// maxLag is the longest time by which decoding may lag behind in `latest`; then the
+	// chunks before a key frame are discarded.
 	maxLag = time.Second
-	// maxWaiting bounds the chunks that wait for ffmpeg, whatever their age.
+	// maxWaiting is the most chunks that wait for ffmpeg, whatever their age.
 	maxWaiting = 256
-	// maxAhead bounds, in `latest`, the chunks in ffmpeg and its pipe, which cannot be discarded any more. A key frame may
-	// exceed it: ffmpeg begins anew with it, even if no pictures came of the chunks before.
+	// maxAhead is, in `latest`, the most chunks in ffmpeg and its pipe, which cannot be
+	// discarded any more. A key frame may exceed it: ffmpeg continues with it even if
+	// it has returned no pictures for the chunks before.
 	maxAhead = 4
-	// maxWritten bounds them in any case.
+	// maxWritten is the most chunks in ffmpeg in any case.
 	maxWritten = 64
-	// chunkTimeout bounds the time that ffmpeg takes for a chunk, its own start included.
+	// chunkTimeout is the longest time that ffmpeg may take for a chunk, its own start
+	// included.
 	chunkTimeout = 10 * time.Second
 	// keyFrameInterval is the least time between two requests for a key frame.
 	keyFrameInterval = time.Second
-	// maxParameterSets bounds the parameter sets that are sent apart, in bytes.
+	// maxParameterSets is the largest size of parameter sets that are sent separately,
+	// in bytes.
 	maxParameterSets = 64 << 10
-	// The bounds of the wait before an ffmpeg that failed is started anew.
+	// The bounds of the wait before a failed ffmpeg is started again.
 	minBackoff, maxBackoff = 200 * time.Millisecond, 10 * time.Second
 )
 
-// chunk is one chunk on its way through ffmpeg.
+// chunk is one chunk that is being decoded.
 type chunk struct {
 	frame         stream.Frame // without its payload
 	at            stream.Instant
 	data          []byte
 	lease         *buf.Buf
 	info          video.Chunk
-	parameterSets []byte // that go in front of it
-	ended         bool   // its frame has had its ending: what comes of it is not wanted
+	parameterSets []byte // that are put in front of it
+	ended         bool   // its frame has its ending: its decoded frame is discarded
 	n             uint64 // its number in its run
 }
 
@@ -55,29 +59,29 @@ type Decoder struct {
 	client Client
 	ctx    context.Context
 	cancel context.CancelFunc
-	wake   chan struct{} // one slot: the queue, ended or closed changed
-	gone   chan struct{} // nothing runs any more
+	wake   chan struct{} // one slot: queue, ended or closed has changed
+	done   chan struct{} // closed when all goroutines have ended
 
 	mu            sync.Mutex
 	queue         []*chunk // fed and not yet written to ffmpeg
 	writing       *chunk   // taken off the queue and not yet written
-	pending       []*chunk // written, and no frame has come of them yet
-	skipping      bool     // up to the next key frame
-	ended         bool     // no chunk comes any more
+	pending       []*chunk // written, but not decoded yet
+	skipping      bool     // chunks up to the next key frame are discarded
+	ended         bool     // no further chunk will be fed
 	closed        bool
-	parameterSets []byte         // those that were sent apart
-	parameterInfo video.Chunk    // what they say
-	requestedAt   stream.Instant // when a key frame was last asked for
-	retryAt       stream.Instant // ffmpeg is not started before that
+	parameterSets []byte         // those that were sent separately
+	parameterInfo video.Chunk    // parsed from parameterSets
+	requestedAt   stream.Instant // when a key frame was last requested
+	retryAt       stream.Instant // ffmpeg is not started before this time
 	backoff       backoff.Backoff
-	ffmpeg        *video.Decoder // what pending was written to
+	ffmpeg        *video.Decoder // the process that pending was written to
 }
 
-// Codec returns what the chunks are coded with.
+// Codec returns the codec of the chunks.
 func (d *Decoder) Codec() stream.Codec { return d.codec }
 
-// Configure takes parameter sets that the encoder sends apart from its chunks.
-// For H.264 they are put in front of key frames; the others need none.
+// Configure takes parameter sets that the encoder sends separately from its chunks. For
+// H.264 they are put in front of key frames; the other codecs need none.
 func (d *Decoder) Configure(sets []byte) error {
 	if len(sets) > maxParameterSets {
 		return stream.Errorf(stream.TooLarge, "payload", "parameter sets of %d bytes: want at most %d", len(sets), maxParameterSets)
@@ -90,7 +94,7 @@ func (d *Decoder) Configure(sets []byte) error {
 		err = fmt.Errorf("it has no sequence parameter set")
 	}
 	if err != nil {
-		return stream.Errorf(stream.InvalidArgument, "payload", "is no codec configuration of h264: %w", err)
+		return stream.Errorf(stream.InvalidArgument, "payload", "is not a codec configuration of h264: %w", err)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -98,16 +102,16 @@ func (d *Decoder) Configure(sets []byte) error {
 	return nil
 }
 
-// Feed takes one chunk, received at now, whose bytes are f.Payload, and takes
-// f.Lease over. It does not block. The frame gets its ending through the stream,
-// or Client.Refused.
+// Feed takes one chunk, received at now, whose bytes are f.Payload, and takes over
+// f.Lease. It does not block. The frame's ending is passed to the stream, or to
+// Client.Refused.
 func (d *Decoder) Feed(f stream.Frame, now stream.Instant) {
 	c := &chunk{at: now, data: f.Payload, lease: f.Lease}
 	f.Payload, f.Lease = nil, nil
 	c.frame = f
 	info, err := video.ParseChunk(d.name, c.data)
 	if err != nil {
-		d.discard(c, "", stream.Errorf(stream.InvalidArgument, "frame", "is no chunk of %s: %w", d.name, err))
+		d.discard(c, "", stream.Errorf(stream.InvalidArgument, "frame", "is not a chunk of %s: %w", d.name, err))
 		d.SkipToKeyFrame()
 		return
 	}
@@ -124,12 +128,13 @@ func (d *Decoder) Feed(f stream.Frame, now stream.Instant) {
 	late := d.takeLate(now)
 	switch size := c.info.Width * c.info.Height; {
 	case info.Key && size == 0 && d.ffmpeg == nil:
-		err = stream.Errorf(stream.InvalidArgument, "frame", "is a key frame without parameter sets, and none came before: send them in front of it, or as a message of kind 2")
+		err = stream.Errorf(stream.InvalidArgument, "frame", "is a key frame without parameter sets, and none were sent before: send them in front of it, or as a message of kind 2")
 	case d.pool.opts.MaxPixels > 0 && size > d.pool.opts.MaxPixels:
-		err = stream.Errorf(stream.TooLarge, "frame", "has %d x %d pixels: at most %d are taken (limits.max_pixels)", c.info.Width, c.info.Height, d.pool.opts.MaxPixels)
+		err = stream.Errorf(stream.TooLarge, "frame", "has %d x %d pixels: at most %d are allowed (limits.max_pixels)", c.info.Width, c.info.Height, d.pool.opts.MaxPixels)
 	case info.Key:
 		c.parameterSets = d.parameterSets
-		// What was lost ended at once; the frames before that may be on their way still, and are not to be joined to this.
+		// The lost frames have ended already, but frames before them may still be in
+		// flight: nothing is assembled of those and this frame.
 		c.frame.Discontinuity = f.Discontinuity || d.skipping
 		d.skipping = false
 	case f.Discontinuity:
@@ -151,8 +156,9 @@ func (d *Decoder) Feed(f stream.Frame, now stream.Instant) {
 	}
 }
 
-// takeLate takes the chunks off the queue that ffmpeg is too far behind with, and returns them: those before the newest key
-// frame, or all where that is late too. mu is held.
+// takeLate takes those chunks off the queue and returns them with which ffmpeg is too
+// late: the chunks before the newest key frame, or all chunks when that is too late as
+// well. mu is held.
 func (d *Decoder) takeLate(now stream.Instant) (late []*chunk) {
 	if len(d.queue) == 0 || len(d.queue) < maxWaiting && (d.st.Policy().Mode == stream.Every || now.Sub(d.queue[0].at) < maxLag) {
 		return nil
@@ -171,8 +177,8 @@ func (d *Decoder) takeLate(now stream.Instant) (late []*chunk) {
 	return late
 }
 
-// Flush ends the frames that are not decoded yet as flushed. They are decoded
-// all the same, for what follows needs them.
+// Flush ends the frames that are not decoded yet as flushed. They are still decoded,
+// because later ones need them.
 func (d *Decoder) Flush() {
 	var all []*chunk
 	d.mu.Lock()
@@ -190,7 +196,7 @@ func (d *Decoder) Flush() {
 	}
 }
 
-// End says that no chunk comes any more. What was fed is decoded.
+// End says that no further chunk will be fed. Chunks that were fed are decoded.
 func (d *Decoder) End() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -198,13 +204,12 @@ func (d *Decoder) End() {
 	d.signal()
 }
 
-// Gone is closed when the decoder was closed or has ended, and every frame that
-// Close did not return was handed to the stream.
-func (d *Decoder) Gone() <-chan struct{} { return d.gone }
+// Finished is closed when the decoder was closed or has ended, and every frame that Close
+// did not return has been passed to the stream.
+func (d *Decoder) Finished() <-chan struct{} { return d.done }
 
-// Close stops decoding and returns the frames that are not decoded yet, whose
-// ending is the caller's: Client.Refused is not called for them. It does not
-// block.
+// Close stops decoding and returns the frames that are not decoded yet. The caller has
+// to end them: Client.Refused is not called for them. It does not block.
 func (d *Decoder) Close() (left []stream.Frame) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -237,7 +242,7 @@ func (d *Decoder) signal() {
 	}
 }
 
-// discard ends a chunk that is in no list any more.
+// discard ends a chunk that is not in any list.
 func (d *Decoder) discard(c *chunk, why stream.Reason, err error) {
 	c.lease.Release()
 	c.lease, c.data = nil, nil
@@ -253,15 +258,17 @@ func (d *Decoder) discard(c *chunk, why stream.Reason, err error) {
 	}
 }
 
-// endFrame hands the ending of a chunk's frame to the stream, or to the client where the stream takes none any more.
+// endFrame passes the ending of a chunk's frame to the stream, or to the client when
+// the stream has closed.
 func (d *Decoder) endFrame(c *chunk, why stream.Reason, err error) {
 	if e := d.st.SubmitEnded(c.frame, c.at, why, err); e != nil {
 		d.client.Refused(&c.frame, e)
 	}
 }
 
-// SkipToKeyFrame discards the chunks up to the next key frame, and asks for one. It is called where a chunk was lost before it
-// came here, too: those after it cannot be decoded.
+// SkipToKeyFrame discards the chunks up to the next key frame, and requests one. It is
+// also called when a chunk was lost before it was fed: later chunks cannot be decoded
+// without it.
 func (d *Decoder) SkipToKeyFrame() {
 	d.mu.Lock()
 	d.skipping = true
@@ -269,7 +276,7 @@ func (d *Decoder) SkipToKeyFrame() {
 	d.requestKeyFrame()
 }
 
-// requestKeyFrame asks the client for a key frame, unless it was asked a moment ago.
+// requestKeyFrame asks the client for a key frame, unless that was done a moment ago.
 func (d *Decoder) requestKeyFrame() {
 	now := stream.Now()
 	d.mu.Lock()

@@ -28,10 +28,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds every wait in these tests; none should come near it.
+// patience is the time-out of every wait in these tests; none should come near it.
 const patience = 30 * time.Second
 
-// rig is a decoder before a stream whose frames are answered as they come.
+// rig is a decoder with a stream whose frames are answered at once.
 type rig struct {
 	*decoders.Decoder
 	t    *testing.T
@@ -83,7 +83,7 @@ func newRig(t *testing.T, codec stream.Codec, mode stream.Mode, edit ...func(*de
 	return r
 }
 
-// feed gives the decoder a chunk, after edit.
+// feed feeds the decoder a chunk, changed by edit.
 func (r *rig) feed(seq int, data []byte, edit ...func(*stream.Frame)) {
 	r.t.Helper()
 	l, err := r.mem.Copy(data)
@@ -111,7 +111,7 @@ func (r *rig) end(seq uint64, how string) {
 	r.note(func() { r.log = append(r.log, fmt.Sprint(seq, " ", how)) })
 }
 
-// until waits for what happens elsewhere; ok is called with the lock.
+// until waits for a condition; ok is called with the lock held.
 func (r *rig) until(what string, ok func() bool) {
 	r.t.Helper()
 	over := time.After(patience)
@@ -142,7 +142,7 @@ func (r *rig) ended(n int) {
 	r.until(fmt.Sprint(n, " endings"), func() bool { return len(r.log) >= n })
 }
 
-// The stream's endpoint: a frame is taken at once, by a goroutine of its own.
+// The rig is the stream's queue: a goroutine takes each frame at once.
 func (r *rig) Enqueue(s *stream.Stream, _ any) {
 	r.runs.Go(func() {
 		if q, _ := s.Take(stream.Now(), 4, nil, 0); q != nil {
@@ -154,11 +154,11 @@ func (r *rig) Enqueue(s *stream.Stream, _ any) {
 		}
 	})
 }
-func (r *rig) Waiting(int)           {}
+func (r *rig) AddWaiting(int)        {}
 func (r *rig) Ended(*stream.Request) {}
 func (r *rig) Detach(*stream.Stream) {}
 
-// And its sink.
+// It is also the stream's sink.
 func (r *rig) Push(q *stream.Result) {
 	how := q.Outcome.String()
 	switch q.Outcome {
@@ -172,7 +172,7 @@ func (r *rig) Push(q *stream.Result) {
 }
 func (r *rig) Done(stream.CloseReason) {}
 
-// recorder keeps what was logged from Info on.
+// recorder keeps the logged records from level Info on.
 type recorder struct{ r *rig }
 
 func (h recorder) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelInfo }
@@ -183,7 +183,7 @@ func (h recorder) Handle(_ context.Context, rec slog.Record) error {
 func (h recorder) WithAttrs([]slog.Attr) slog.Handler { return h }
 func (h recorder) WithGroup(string) slog.Handler      { return h }
 
-// stuck puts an ffmpeg in front that reads nothing and says nothing.
+// stuck installs an ffmpeg that reads and writes nothing.
 func stuck(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
@@ -193,11 +193,12 @@ func stuck(t *testing.T) {
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }
 
-// silent is a chunk of H.264 of which no picture comes: a delimiter and a message of no meaning.
+// silent is a chunk of H.264 without a picture: a delimiter and an empty message.
 var silent = []byte{0, 0, 0, 1, 9, 0x30, 0, 0, 0, 1, 6, 5, 1, 0xAA, 0x80}
 
-// What waits when the end was told stays, whatever comes behind it, and ends once.
-func TestAChunkBehindTheEnd(t *testing.T) {
+// Chunks that wait when the end was reported stay, whatever is fed after it, and end
+// once.
+func TestChunkAfterTheEnd(t *testing.T) {
 	list := videotest.Chunks(t, "vp8", 64, 48, 2)
 	stuck(t)
 	r := newRig(t, stream.VP8, stream.Latest)
@@ -225,7 +226,8 @@ func TestAChunkBehindTheEnd(t *testing.T) {
 	}
 }
 
-// What ffmpeg has not answered is bounded, in `latest` too, where no credit is.
+// The number of chunks that ffmpeg has not answered is bounded, in `latest` too, which
+// has no credit.
 func TestWaitingIsBounded(t *testing.T) {
 	list := videotest.Chunks(t, "vp8", 64, 48, 2)
 	stuck(t)
@@ -239,8 +241,8 @@ func TestWaitingIsBounded(t *testing.T) {
 	}
 }
 
-// Chunks without pictures lead to a request for a key frame, and with that the
-// video goes on.
+// Chunks without pictures lead to a request for a key frame, with which the video
+// continues.
 func TestPicturesThatDoNotCome(t *testing.T) {
 	list := videotest.Chunks(t, "h264", 64, 48, 2)
 	r := newRig(t, stream.H264, stream.Latest)
@@ -268,7 +270,7 @@ func TestPicturesThatDoNotCome(t *testing.T) {
 	}
 }
 
-// A key frame that waits is kept when what is before it is too late.
+// A waiting key frame is kept when the chunks before it are too late.
 func TestLateUpToAKeyFrame(t *testing.T) {
 	list := videotest.Chunks(t, "vp8", 64, 48, 2)
 	stuck(t)
@@ -295,9 +297,9 @@ func TestLateUpToAKeyFrame(t *testing.T) {
 	}
 }
 
-// The first frame behind a gap says that it does not follow on those before,
-// whenever those are decoded.
-func TestAGapIsTold(t *testing.T) {
+// The first frame after a gap has a discontinuity, whenever the frames before the gap
+// are decoded.
+func TestFrameAfterAGap(t *testing.T) {
 	list := videotest.Chunks(t, "h264", 64, 48, 4)
 	r := newRig(t, stream.H264, stream.Every)
 	for i := range 4 {
@@ -315,8 +317,8 @@ func TestAGapIsTold(t *testing.T) {
 	}
 }
 
-// Its place is free when a decoder is gone, and a frame ends once when it is closed
-// in the middle.
+// A decoder's place is free when it has ended, and each frame ends once when the
+// decoder is closed while frames are in it.
 func TestPlaces(t *testing.T) {
 	list := videotest.Chunks(t, "vp9", 64, 48, 10)
 	r := newRig(t, stream.VP9, stream.Every)
@@ -330,7 +332,7 @@ func TestPlaces(t *testing.T) {
 	for _, f := range r.Close() {
 		r.end(f.Seq, "left")
 	}
-	<-r.Gone()
+	<-r.Finished()
 	if n := r.pool.Running(); n != 0 {
 		t.Errorf("%d videos are open", n)
 	}
@@ -367,13 +369,13 @@ func TestPanic(t *testing.T) {
 	d.Feed(stream.Frame{Payload: l.Bytes(), Lease: l}, r.now)
 	r.until("it is logged", func() bool { return len(r.told) == 1 })
 	_ = d.Close()
-	<-d.Gone()
+	<-d.Finished()
 	if n := r.pool.Running(); n != 1 {
 		t.Errorf("%d videos are open", n)
 	}
 }
 
-// What a client sends is told to it, not to the log.
+// Bad input of a client is reported to the client, not logged as a fault.
 func TestReorderedVideo(t *testing.T) {
 	list := videotest.Chunks(t, "h264", 64, 48, 12, "-tune", "film", "-bf", "2", "-x264-params", "aud=1:bframes=2:b-adapt=0")
 	r := newRig(t, stream.H264, stream.Every)
@@ -392,7 +394,7 @@ func TestReorderedVideo(t *testing.T) {
 	}
 }
 
-// A video goes on with a key frame when its ffmpeg was killed.
+// A video continues with a key frame after its ffmpeg was killed.
 func TestKilled(t *testing.T) {
 	list := videotest.Chunks(t, "vp8", 64, 48, 2)
 	real, err := exec.LookPath("ffmpeg")

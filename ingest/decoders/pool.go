@@ -20,14 +20,15 @@ type Options struct {
 	Log           *slog.Logger
 }
 
-// Pool bounds the videos that are decoded at once. It is safe for concurrent use.
+// Pool bounds the number of videos that are decoded at once. It is safe for concurrent
+// use.
 type Pool struct {
 	opts    Options
 	running atomic.Int64
 	group   *routines.Group
 }
 
-// NewPool makes a pool.
+// NewPool returns a pool.
 func NewPool(o Options) *Pool {
 	setting.Fill(&o.Limits)
 	if o.Log == nil {
@@ -44,30 +45,31 @@ func (p *Pool) Running() int { return int(p.running.Load()) }
 // Goroutines returns how many goroutines run, by name.
 func (p *Pool) Goroutines() map[string]int { return p.group.Counts() }
 
-// Close refuses new videos and returns when every decoder is gone. All of them must
-// have been closed.
+// Close refuses new videos and returns when every decoder has ended. The caller must
+// have closed all of them.
 func (p *Pool) Close() {
 	p.group.Stop()
 	p.group.Wait()
 }
 
-// Client is told what the stream cannot be told. Calls must not block.
+// Client is called with what cannot be passed to the stream. Calls must not block.
 type Client struct {
-	// KeyFrame asks for a key frame; at most once a second.
+	// KeyFrame requests a key frame; it is called at most once a second.
 	KeyFrame func()
-	// Refused has a frame that the stream, closed by now, did not take.
+	// Refused is called with a frame that the stream did not accept because it has
+	// closed.
 	Refused func(f *stream.Frame, err error)
 }
 
-// Open makes the decoder of a video of the given codec, whose frames go to st.
-// It must be closed. Errors: Overloaded, Unavailable (there is no ffmpeg),
+// Open returns the decoder of a video of the given codec, whose frames are submitted to
+// st. It must be closed. Errors: Overloaded, Unavailable (there is no ffmpeg),
 // InvalidArgument (the codec is of single pictures) and Draining (the pool is closed).
 func (p *Pool) Open(codec stream.Codec, st *stream.Stream, memory *buf.Pool, client Client) (*Decoder, error) {
 	if codec < stream.H264 || codec > stream.AV1 {
-		return nil, stream.Errorf(stream.InvalidArgument, "codec", "%s is no inter-coded video: want h264, vp8, vp9 or av1", codec)
+		return nil, stream.Errorf(stream.InvalidArgument, "codec", "%s is not an inter-coded video: want h264, vp8, vp9 or av1", codec)
 	}
 	if _, err := exec.LookPath("ffmpeg"); err != nil {
-		return nil, stream.Errorf(stream.Unavailable, "codec", "%s is decoded by ffmpeg, which the server does not have: install it there, or send jpeg", codec)
+		return nil, stream.Errorf(stream.Unavailable, "codec", "%s is decoded by ffmpeg, which is not installed on the server: install it there, or send jpeg", codec)
 	}
 	if n := p.running.Add(1); n > int64(p.opts.MaxDecoders) {
 		p.running.Add(-1)
@@ -76,13 +78,13 @@ func (p *Pool) Open(codec stream.Codec, st *stream.Stream, memory *buf.Pool, cli
 	ctx, cancel := context.WithCancel(context.Background())
 	d := &Decoder{
 		pool: p, codec: codec, name: codec.String(), st: st, memory: memory, client: client,
-		ctx: ctx, cancel: cancel, wake: make(chan struct{}, 1), gone: make(chan struct{}), skipping: true,
+		ctx: ctx, cancel: cancel, wake: make(chan struct{}, 1), done: make(chan struct{}), skipping: true,
 		backoff: backoff.Backoff{Min: minBackoff, Max: maxBackoff},
 	}
 	if !p.group.Go("decoder", d.run, nil) {
 		cancel()
 		p.running.Add(-1)
-		return nil, stream.Errorf(stream.Draining, "", "the server is ending: no video is opened any more")
+		return nil, stream.Errorf(stream.Draining, "", "the server is shutting down and opens no further video")
 	}
 	return d, nil
 }

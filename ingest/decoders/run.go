@@ -12,12 +12,12 @@ import (
 	"millrace/stream"
 )
 
-// run is the decoder's own goroutine: it writes chunks to ffmpeg, and starts one
-// where the video begins or changes its size.
+// run is the decoder's goroutine: it writes chunks to ffmpeg, and starts an ffmpeg when
+// the video begins or its size changes.
 func (d *Decoder) run() {
-	defer close(d.gone)
-	defer d.pool.running.Add(-1) // who sees it gone finds its place free
-	defer d.cancel()             // after a panic, too: what is left of the video ends with the stream
+	defer close(d.done)
+	defer d.pool.running.Add(-1) // its place is free when Finished is closed
+	defer d.cancel()             // also after a panic: the remaining frames end with the stream
 	var r *process
 	for {
 		c, ok := d.take()
@@ -41,7 +41,7 @@ func (d *Decoder) run() {
 	}
 }
 
-// take waits for the next chunk; false when none comes any more.
+// take waits for the next chunk; it returns false when there is none any more.
 func (d *Decoder) take() (*chunk, bool) {
 	for {
 		d.mu.Lock()
@@ -66,7 +66,7 @@ func (d *Decoder) take() (*chunk, bool) {
 	}
 }
 
-// roomFor says whether a chunk may be written now. mu is held.
+// roomFor reports whether a chunk may be written now. mu is held.
 func (d *Decoder) roomFor(c *chunk) bool {
 	n := len(d.pending)
 	return n < maxAhead || n < maxWritten && (c.info.Key || d.st.Policy().Mode == stream.Every)
@@ -76,15 +76,15 @@ func (d *Decoder) roomFor(c *chunk) bool {
 type process struct {
 	d             *Decoder
 	dec           *video.Decoder
-	width, height int // as the key frame says it
+	width, height int // of the key frame
 	next          uint64
 	since         stream.Instant
-	finishing     bool          // nothing more is written; under d.mu
+	finishing     bool          // nothing more is written to it; under d.mu
 	done          chan struct{} // its reader has ended
 }
 
-// start starts ffmpeg for a key frame; nil when it is too soon for that after a
-// failure, or it fails.
+// start starts ffmpeg for a key frame. It returns nil when that fails, or when it is
+// too soon after a failure.
 func (d *Decoder) start(c *chunk) *process {
 	d.mu.Lock()
 	tooSoon := d.retryAt > stream.Now()
@@ -112,7 +112,7 @@ func (d *Decoder) start(c *chunk) *process {
 	return r
 }
 
-// ended says whether its ffmpeg has ended by itself.
+// ended reports whether its ffmpeg has ended by itself.
 func (p *process) ended() bool {
 	if p == nil {
 		return false
@@ -125,35 +125,35 @@ func (p *process) ended() bool {
 	}
 }
 
-// finish has what was written decoded, and waits for the end.
+// finish lets ffmpeg decode what was written, and waits for its end.
 func (p *process) finish() {
 	if p != nil {
 		p.d.mu.Lock()
 		p.finishing = true
-		p.dec.SetDeadline(time.Now().Add(chunkTimeout)) // its end is waited for too
+		p.dec.SetDeadline(time.Now().Add(chunkTimeout)) // the time-out also applies to its end
 		p.d.mu.Unlock()
 		p.dec.Finish()
 		<-p.done
 	}
 }
 
-// write hands a chunk to ffmpeg. When that has failed, its reader ends the chunk.
+// write writes a chunk to ffmpeg. When that fails, the reader ends the chunk.
 func (p *process) write(c *chunk) {
 	d := p.d
 	c.n = p.next
 	p.next++
 	d.mu.Lock()
-	if d.closed || d.ffmpeg != p.dec { // Close or the reader's end came first: it has not seen this one
-		gone := d.closed
+	if d.closed || d.ffmpeg != p.dec { // Close or the reader's end was first: it has not ended this chunk
+		closed := d.closed
 		d.mu.Unlock()
 		why := stream.Undecoded
-		if gone {
+		if closed {
 			why = stream.Closed
 		}
 		d.discard(c, why, nil)
 		return
 	}
-	if len(d.pending) == 0 { // else one is awaited already, and later ones give it no more time
+	if len(d.pending) == 0 { // otherwise the time-out of an earlier chunk is running already
 		p.dec.SetDeadline(time.Now().Add(chunkTimeout))
 	}
 	d.pending, d.writing = append(d.pending, c), nil
@@ -164,7 +164,7 @@ func (p *process) write(c *chunk) {
 	lease.Release()
 }
 
-// read is the goroutine that takes the frames.
+// read is the goroutine that reads decoded frames.
 func (p *process) read() {
 	d := p.d
 	defer close(p.done)
@@ -199,7 +199,7 @@ func (p *process) read() {
 	}
 }
 
-// frame takes one frame from ffmpeg and hands it to the stream.
+// frame reads one frame from ffmpeg and submits it to the stream.
 func (p *process) frame() error {
 	n, err := p.dec.Next()
 	if err != nil {
@@ -211,7 +211,7 @@ func (p *process) frame() error {
 		d.discard(l, stream.Undecoded, nil)
 	}
 	if len(lost) > 0 {
-		d.requestKeyFrame() // it goes on, with pictures that may be damaged
+		d.requestKeyFrame() // decoding continues, but pictures may be damaged
 	}
 	if c == nil {
 		return p.dec.Skip()
@@ -237,7 +237,7 @@ func (p *process) frame() error {
 	return nil
 }
 
-// match returns the chunk of a frame, and those before it, of which no frame came.
+// match returns the chunk of a frame, and the chunks before it that were not decoded.
 func (p *process) match(n uint64) (c *chunk, lost []*chunk) {
 	d := p.d
 	d.mu.Lock()
@@ -263,15 +263,15 @@ func (p *process) match(n uint64) (c *chunk, lost []*chunk) {
 	return c, lost
 }
 
-// failed notes that ffmpeg failed: it is started anew with a key frame, not at
-// once.
+// failed records that ffmpeg failed: it is started again with a key frame, after a
+// wait.
 func (d *Decoder) failed(err error) {
 	if d.ctx.Err() != nil {
-		return // it was closed meanwhile
+		return // it was closed in between
 	}
 	level := slog.LevelWarn
 	if video.KindOf(err) == video.Unsupported {
-		level = slog.LevelDebug // what a client sends is no fault of the server
+		level = slog.LevelDebug // bad input of a client is not a fault of the server
 	}
 	d.pool.opts.Log.Log(d.ctx, level, "a video's decoder failed", "codec", d.name, "model", d.st.Model().Name, "error", err)
 	d.mu.Lock()

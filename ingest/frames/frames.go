@@ -9,8 +9,8 @@ import (
 	"millrace/stream"
 )
 
-// Picture tells the codec of a picture by its first bytes. The error, Unsupported,
-// says what the data are instead.
+// Picture returns the codec of a picture by its first bytes. The error, Unsupported,
+// names the format of other data.
 func Picture(data []byte) (stream.Codec, error) {
 	switch codec.Sniff(data) {
 	case codec.JPEG:
@@ -20,13 +20,12 @@ func Picture(data []byte) (stream.Codec, error) {
 	case codec.WebP:
 		return stream.WebP, nil
 	}
-	_, err := codec.Header(data) // says what it is instead
+	_, err := codec.Header(data) // its error names the format
 	return 0, stream.Errorf(stream.Unsupported, "frame", "%w", err)
 }
 
-// Recognise settles the codec of a frame with a payload: one sent as Auto becomes
-// what its first bytes and the model say. It refuses a frame that the model is not
-// worth asking about.
+// Recognise sets the codec of a frame with a payload: Auto becomes a codec by the first
+// bytes and the model. It refuses a frame that the model cannot take.
 func Recognise(f *stream.Frame, m *stream.Model) error {
 	if len(f.Payload) == 0 {
 		return stream.Errorf(stream.InvalidArgument, "frame", "is empty: send one frame in each message")
@@ -50,8 +49,8 @@ func Recognise(f *stream.Frame, m *stream.Model) error {
 	return nil
 }
 
-// CheckRaw refuses a raw frame whose width and height are missing, or do not go
-// with the length of its payload. It says nothing of frames of other codecs.
+// CheckRaw refuses a raw frame whose width and height are missing or do not match the
+// length of its payload. Frames of other codecs pass.
 func CheckRaw(f *stream.Frame) error {
 	var format codec.RawFormat
 	switch f.Codec {

@@ -66,7 +66,7 @@ func TestRecogniseRefuses(t *testing.T) {
 	}
 }
 
-// The message is read into again: only names and data may be shared with it.
+// The message is reused: only names and data may be shared with it.
 func TestTensorsShareNoShape(t *testing.T) {
 	from := []oip.Tensor{
 		{Name: "a", Datatype: oip.Uint8, Shape: []int{1, 2}, Data: []byte{1, 2}},

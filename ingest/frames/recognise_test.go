@@ -9,7 +9,8 @@ import (
 	"millrace/stream"
 )
 
-// TestRecognise: what a frame of no particular codec is, by its bytes and the model.
+// TestRecognise checks the codec of a frame without a stated codec, by its bytes and
+// the model.
 func TestRecognise(t *testing.T) {
 	jpeg, text := []byte("\xff\xd8\xff\xe0\x00\x10JFIF"), []byte("hello")
 	image, any, tensors := &stream.Model{Name: "image", Image: &stream.ImageSpec{}}, &stream.Model{Name: "any", Any: true}, &stream.Model{Name: "tensors"}
@@ -49,7 +50,7 @@ func TestRecognise(t *testing.T) {
 	}
 }
 
-// TestShapesAreCopied: the message may be read into again.
+// TestShapesAreCopied checks shapes after the message is reused.
 func TestShapesAreCopied(t *testing.T) {
 	from := []oip.Tensor{{Name: "a", Datatype: "UINT8", Shape: []int{1, 2}, Data: []byte("ab")}, {Name: "b", Datatype: "FP32", Shape: []int{3}}, {Name: "c", Datatype: "BOOL"}}
 	got := Tensors(from)
@@ -75,8 +76,8 @@ func TestParamsComeBack(t *testing.T) {
 	}
 }
 
-// TestDataBehindTheMessage: data in the JSON itself are refused.
-func TestDataBehindTheMessage(t *testing.T) {
+// TestDataAfterTheMessage checks that data in the JSON itself are refused.
+func TestDataAfterTheMessage(t *testing.T) {
 	var m oip.InferRequest
 	raw := `{"inputs":[{"name":"x","datatype":"UINT8","shape":[2],"parameters":{"binary_data_size":2}}]}`
 	got, err := FromRequest(&m, []byte(raw+"ab"), len(raw))

@@ -9,8 +9,8 @@ import (
 	"millrace/stream"
 )
 
-// Tensors makes a frame's inputs of those of a message. Names and data are shared;
-// the shapes are copied, because the message is read into again.
+// Tensors makes a frame's inputs from those of a message. Names and data are shared;
+// the shapes are copied, because the message is reused.
 func Tensors(from []oip.Tensor) []stream.Tensor {
 	dims := 0
 	for i := range from {
@@ -25,14 +25,14 @@ func Tensors(from []oip.Tensor) []stream.Tensor {
 	return out
 }
 
-// FromRequest reads the tensors of an inference request whose data all lie behind its
-// jsonLen bytes of JSON: those of the tensors are views into body, and data in the
-// JSON itself are refused. request is memory that is used again.
+// FromRequest reads the tensors of an inference request whose data all follow its
+// jsonLen bytes of JSON: the tensors' data are views into body, and data in the JSON
+// itself are refused. request is memory that is reused.
 func FromRequest(request *oip.InferRequest, body []byte, jsonLen int) ([]stream.Tensor, error) {
 	none := func(int) []byte { return nil }
 	err := oip.DecodeRequest(request, body, jsonLen, none, oip.Limits{})
 	if errors.Is(err, oip.ErrMemory) {
-		return nil, stream.Errorf(stream.InvalidArgument, "inputs", "have data in JSON: send them raw behind it, with binary_data_size")
+		return nil, stream.Errorf(stream.InvalidArgument, "inputs", "have data in JSON: send them as binary data after it, with binary_data_size")
 	}
 	if err != nil {
 		return nil, err
@@ -40,12 +40,13 @@ func FromRequest(request *oip.InferRequest, body []byte, jsonLen int) ([]stream.
 	return Tensors(request.Inputs), nil
 }
 
-// Message makes one tensor of a message of t. All its parts are shared.
+// Message makes a tensor of a message from t. All its parts are shared.
 func Message(t *stream.Tensor) oip.Tensor {
 	return oip.Tensor{Name: t.Name, Datatype: string(t.Datatype), Shape: t.Shape, Data: t.Data}
 }
 
-// Params makes a frame's parameters of those of a message; nil when it has none.
+// Params makes a frame's parameters from those of a message; they are nil when it has
+// none.
 func Params(from oip.Params) stream.Params {
 	if len(from) == 0 {
 		return nil
@@ -57,8 +58,8 @@ func Params(from oip.Params) stream.Params {
 	return out
 }
 
-// AppendParams appends a result's parameters to those of a message, in the order of
-// their keys. What a message cannot carry is left out.
+// AppendParams appends a result's parameters to those of a message, sorted by key.
+// Values that a message cannot have are left out.
 func AppendParams(dst oip.Params, params stream.Params) oip.Params {
 	if len(params) == 0 {
 		return dst

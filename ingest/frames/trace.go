@@ -6,8 +6,8 @@ import (
 	"millrace/stream"
 )
 
-// TraceContext reads a W3C traceparent, 00-TRACE-SPAN-FLAGS. One that is
-// malformed is as good as none, as the specification asks.
+// TraceContext reads a W3C traceparent, 00-TRACE-SPAN-FLAGS. A malformed one is
+// ignored, as the specification demands.
 func TraceContext(f *stream.Frame, h []byte) {
 	if len(h) < 55 || h[2] != '-' || h[35] != '-' || h[52] != '-' || string(h[:2]) == "ff" ||
 		len(h) > 55 && (string(h[:2]) == "00" || h[55] != '-') {

@@ -21,8 +21,8 @@ import (
 // Options are the adapter's settings. A zero field takes its default.
 type Options struct {
 	ingest.Limits               // of clients
-	Addr          string        // host:port; port 0 takes a free one
-	DrainTimeout  time.Duration // for the calls in flight at the end; 20s
+	Addr          string        // host:port; port 0 means a free one
+	DrainTimeout  time.Duration // for the calls in flight at the end; default 20s
 	TLS           *tls.Config   // nil = not encrypted
 	Limit         *accept.Limit // of open connections; nil = no bound
 }
@@ -35,7 +35,7 @@ type Adapter struct {
 
 var _ ingest.Interface = (*Adapter)(nil)
 
-// New makes an adapter that does not listen yet.
+// New returns an adapter that does not listen yet.
 func New(opts Options) *Adapter {
 	if opts.DrainTimeout <= 0 {
 		opts.DrainTimeout = 20 * time.Second
@@ -47,7 +47,7 @@ func New(opts Options) *Adapter {
 	return &Adapter{opts: opts}
 }
 
-// Listen takes the address and returns it. Connections wait until Serve.
+// Listen binds the address and returns it. Connections wait until Serve.
 func (a *Adapter) Listen() (net.Addr, error) {
 	ln, err := a.opts.Limit.Listen("grpc", a.opts.Addr)
 	if err != nil {
@@ -57,7 +57,7 @@ func (a *Adapter) Listen() (net.Addr, error) {
 	return ln.Addr(), nil
 }
 
-// Close gives the address back when Serve will not be called.
+// Close closes the listener when Serve will not be called.
 func (a *Adapter) Close() error {
 	if a.ln == nil {
 		return nil
@@ -72,7 +72,7 @@ func (a *Adapter) Close() error {
 func (a *Adapter) Name() string { return "grpc" }
 
 // Serve answers calls until ctx ends, then lets those in flight finish within
-// DrainTimeout. Without a Listen before, it listens itself.
+// DrainTimeout. It listens first if Listen was not called.
 func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 	if a.ln == nil {
 		if _, err := a.Listen(); err != nil {

@@ -7,7 +7,7 @@ import (
 	"millrace/stream"
 )
 
-// statusCodes is the one place where codes become those of gRPC.
+// statusCodes is the only place where codes are translated to those of gRPC.
 var statusCodes = map[stream.Code]codes.Code{
 	stream.InvalidArgument:  codes.InvalidArgument,
 	stream.TooLarge:         codes.InvalidArgument,
@@ -26,7 +26,7 @@ var statusCodes = map[stream.Code]codes.Code{
 	stream.Internal:         codes.Internal,
 }
 
-// statusError is an error as gRPC tells it.
+// statusError translates an error to a gRPC status.
 func statusError(err error) error {
 	code, known := statusCodes[stream.CodeOf(err)]
 	if !known {

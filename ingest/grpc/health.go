@@ -13,11 +13,11 @@ import (
 	"millrace/stream"
 )
 
-// watchEvery is how often a watched service is looked at.
-const watchEvery = 500 * time.Millisecond
+// watchInterval is the time between two checks of a watched service.
+const watchInterval = 500 * time.Millisecond
 
-// health answers from the state of the backend at the time of the question, so that
-// there is no second copy of it to keep up to date.
+// health answers from the state of the backend at the time of each call, so that there
+// is no copy of it to keep up to date.
 type health struct {
 	grpc_health_v1.UnimplementedHealthServer
 	backend  ingest.Backend
@@ -31,7 +31,7 @@ func newHealth(backend ingest.Backend, most int) *health {
 	return &health{backend: backend, most: int64(most), ended: make(chan struct{})}
 }
 
-// end tells the watchers that nothing is served any more, and lets them go.
+// end tells the watchers that nothing is served any more, and ends their calls.
 func (h *health) end() { h.once.Do(func() { close(h.ended) }) }
 
 func (h *health) status(service string) (grpc_health_v1.HealthCheckResponse_ServingStatus, error) {
@@ -79,18 +79,18 @@ func (h *health) List(context.Context, *grpc_health_v1.HealthListRequest) (*grpc
 	return out, nil
 }
 
-// Watch implements the health protocol: the state now, and each change of it. Such
-// a call lasts for as long as its client likes, and one too many is ResourceExhausted.
+// Watch implements the health protocol: it sends the present state, and each change of
+// it. A call lasts until its client ends it; one too many fails with ResourceExhausted.
 func (h *health) Watch(in *grpc_health_v1.HealthCheckRequest, to grpc_health_v1.Health_WatchServer) error {
 	defer h.watchers.Add(-1)
 	if h.watchers.Add(1) > h.most {
 		return statusError(stream.Errorf(stream.Overloaded, "limits.max_watchers", "%d calls watch already: ask with Check, try later, or raise the setting", h.most))
 	}
-	tick := time.NewTicker(watchEvery)
+	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
 	last := grpc_health_v1.HealthCheckResponse_ServingStatus(-1)
 	for {
-		s, _ := h.status(in.GetService()) // an unknown model is a state of its own here
+		s, _ := h.status(in.GetService()) // an unknown model has its own state here
 		if s != last {
 			if err := to.Send(&grpc_health_v1.HealthCheckResponse{Status: s}); err != nil {
 				return err

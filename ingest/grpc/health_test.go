@@ -24,15 +24,15 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// start runs a server and connects a client. How the server ended, after stop, is
-// told by done.
+// start runs a server and connects a client. done returns the server's error after
+// stop.
 func start(t *testing.T, limits ingest.Limits) (ctx context.Context, s *server.Server, client grpc_health_v1.HealthClient, stop func(), done chan error) {
 	t.Helper()
 	s, err := server.New(server.Config{HTTP: "off", GRPC: "127.0.0.1:0", Limits: limits})
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A guard against a test that hangs.
+	// This ends a test that hangs.
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	running, stop := context.WithCancel(ctx)
@@ -48,8 +48,8 @@ func start(t *testing.T, limits ingest.Limits) (ctx context.Context, s *server.S
 	return ctx, s, grpc_health_v1.NewHealthClient(conn), stop, done
 }
 
-// Calls that do not end are bounded. The others go on, and a place that is given
-// up is free.
+// Calls without an end are bounded. Others continue, and the place of a call that ends
+// is free.
 func TestWatchersAreBounded(t *testing.T) {
 	ctx, _, client, _, _ := start(t, ingest.Limits{MaxWatchers: 2})
 	watch := func() (end func(), err error) {
@@ -128,7 +128,7 @@ func TestHealth(t *testing.T) {
 	if err != nil || list.Statuses[""].GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING || list.Statuses["echo"].GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
 		t.Errorf("%v, %v", list, err)
 	}
-	// The end lets watchers go: an endless call does not hold up the drain.
+	// The end of the server ends endless calls, so that they do not delay the drain.
 	stop()
 	for {
 		r, err := watch.Recv()

@@ -1,7 +1,6 @@
-// Package native is the Go call: the same verbs as over a protocol, from within
-// the program that embeds the server. It is the fastest way in, and copies
-// nothing that the caller promises not to touch. It must not know workers, queues
-// or batches.
+// Package native is the Go API for a program that embeds the server: the same
+// operations as over a protocol. It is the fastest adapter, and copies nothing that the
+// caller promises not to change. It must not know workers, queues or batches.
 package native
 
 import (
@@ -16,20 +15,24 @@ import (
 // Adapter is the native adapter: it serves the calls of its Client.
 type Adapter struct {
 	client  Client
-	calls   *routines.Group // those of Client.Go
+	calls   *routines.Group // goroutines of Client.Go
 	serving chan struct{}
 }
 
-var _ ingest.Interface = (*Adapter)(nil)
+var (
+	_ ingest.Interface = (*Adapter)(nil)
+	_ ingest.Measured  = (*Adapter)(nil)
+	_ ingest.Starter   = (*Adapter)(nil)
+)
 
-// service is what calls need of a server that serves, or err instead.
+// service is what calls need of a running server, or err.
 type service struct {
 	backend ingest.Backend
 	oneShot *ingest.OneShot
 	err     error
 }
 
-// New makes an adapter whose Client answers with Unavailable until Serve is called.
+// New returns an adapter whose Client answers with Unavailable until Serve is called.
 // Panics of its goroutines are logged to log.
 func New(log *slog.Logger) *Adapter {
 	a := &Adapter{serving: make(chan struct{})}
@@ -50,9 +53,9 @@ func (a *Adapter) Client() *Client { return &a.client }
 // Serving is closed once Serve has begun.
 func (a *Adapter) Serving() <-chan struct{} { return a.serving }
 
-// Serve has the client's calls answered until ctx ends. Then it refuses new ones
-// with Draining, and returns when those of Client.Go have their results: the
-// backend ends every frame.
+// Serve answers the client's calls until ctx ends. Then it refuses new ones with
+// Draining, and returns when the calls of Client.Go have their results: the backend
+// ends every frame.
 func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 	s := &service{backend: backend, oneShot: ingest.NewOneShot(backend)}
 	a.client.service.Store(s)
@@ -65,8 +68,14 @@ func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 	return nil
 }
 
-// Goroutines returns how many goroutines run, by name.
-func (a *Adapter) Goroutines() map[string]int { return a.calls.Counts() }
+// Metrics implements ingest.Measured.
+func (a *Adapter) Metrics() ingest.Metrics {
+	m := ingest.Metrics{Goroutines: map[string]int{}}
+	for name, n := range a.calls.Counts() {
+		m.Goroutines["native_"+name] = n
+	}
+	return m
+}
 
 // Client calls the models of a server in this process. It is safe for concurrent
 // use.
@@ -75,7 +84,7 @@ type Client struct {
 	calls   *routines.Group
 }
 
-// use returns what a call needs, or why there is none.
+// use returns the service, or the error of a server that does not run.
 func (c *Client) use() (*service, error) {
 	s := c.service.Load()
 	return s, s.err

@@ -8,9 +8,9 @@ import (
 	"millrace/stream/buf"
 )
 
-// Infer sends tensors through a model and waits for the result, which the caller
-// must release when its outputs have been read. The inputs must not change
-// until then. Errors are coded (stream.CodeOf).
+// Infer sends tensors to a model and waits for the result, which the caller must
+// release when it has read the outputs. The inputs must not change until then. Errors
+// are coded (stream.CodeOf).
 func (c *Client) Infer(ctx context.Context, model string, inputs []stream.Tensor) (*stream.Result, error) {
 	return c.Do(ctx, model, "", stream.Frame{Codec: stream.Tensors, Inputs: inputs})
 }
@@ -21,8 +21,8 @@ func (c *Client) InferBytes(ctx context.Context, model string, codec stream.Code
 	return c.Do(ctx, model, "", stream.Frame{Codec: codec, Payload: data})
 }
 
-// Do sends any frame as a one-shot request. Tensors are checked against their
-// shapes. f.Lease is taken over.
+// Do sends any frame as a one-shot request. Tensors are checked against their shapes.
+// It takes over f.Lease.
 func (c *Client) Do(ctx context.Context, model, version string, f stream.Frame) (*stream.Result, error) {
 	if err := check(&f); err != nil {
 		f.Lease.Release()
@@ -45,14 +45,14 @@ func check(f *stream.Frame) error {
 	return nil
 }
 
-// Future is a result that is on its way.
+// Future is a result that is not ready yet.
 type Future struct {
 	done chan struct{}
 	res  *stream.Result
 	err  error
 }
 
-// Go is Infer that does not wait.
+// Go does what Infer does, without waiting for the result.
 func (c *Client) Go(ctx context.Context, model string, inputs []stream.Tensor) *Future {
 	f := &Future{done: make(chan struct{}), err: errPanic}
 	call := func() {
@@ -69,19 +69,19 @@ func (c *Client) Go(ctx context.Context, model string, inputs []stream.Tensor) *
 // errPanic is the result of a call that ended in a panic.
 var errPanic = stream.Errorf(stream.Internal, "", "the call ended in a panic: the log has the details")
 
-// Done is closed when the result is there.
+// Done is closed when the result is ready.
 func (f *Future) Done() <-chan struct{} { return f.done }
 
-// Wait returns the result, which its one caller must release.
+// Wait returns the result. It may be called once, and the caller must release the
+// result.
 func (f *Future) Wait() (*stream.Result, error) {
 	<-f.done
 	return f.res, f.err
 }
 
-// Stream opens a continuous input. on is called with each frame's ending, in
-// order and from several goroutines one after the other; it must not block, nor
-// call the stream, and the result is released when it returns. done, which may
-// be nil, comes last.
+// Stream opens a stream. on is called with each frame's ending, in order, by different
+// goroutines but never by two at once; it must not block or call the stream, and the
+// result is released when it returns. done, which may be nil, is called last.
 func (c *Client) Stream(model string, opts stream.Options, on func(*stream.Result), done func(stream.CloseReason)) (*Stream, error) {
 	s, err := c.use()
 	if err != nil {
@@ -127,7 +127,7 @@ func (s *sink) Done(why stream.CloseReason) {
 	}
 }
 
-// Models lists the loaded and known models; there are none before the server runs.
+// Models lists the loaded and known models; the list is empty before the server runs.
 func (c *Client) Models() []ingest.Entry {
 	s, err := c.use()
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"millrace/workers"
 )
 
-// start runs a server inside this program, on no port but the two it is given.
+// start runs a server inside this program, without listeners.
 func start(models ...workers.Config) (s *server.Server, stop func()) {
 	s, err := server.New(server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Models: models})
 	if err != nil {
@@ -49,7 +49,7 @@ func ExampleClient_Infer() {
 	// Output: x [1 2] [1.5 -2]
 }
 
-// Errors say what is wrong with the request, and carry a code.
+// Errors say what is wrong with the request, and have a code.
 func ExampleClient_Infer_errors() {
 	s, stop := start(workers.Config{Name: "echo", Source: "identity"})
 	defer stop()

@@ -15,9 +15,9 @@ import (
 
 // Options are the adapter's settings. A zero field takes its default.
 type Options struct {
-	DrainTimeout time.Duration // for the requests in flight at the end; 20s
+	DrainTimeout time.Duration // for the requests in flight at the end; default 20s
 	Limits       oip.Limits    // of a message
-	Log          *slog.Logger  // slog.Default()
+	Log          *slog.Logger  // default slog.Default()
 }
 
 // Adapter is the REST adapter.
@@ -25,24 +25,24 @@ type Adapter struct {
 	http    *httpd.Server
 	opts    Options
 	service atomic.Pointer[service]
-	started atomic.Bool // the server was ready once
+	started atomic.Bool // the server has been ready once
 
 	inFlight atomic.Int64
 	closing  atomic.Bool
-	idle     chan struct{} // a request ended, and closing is set
+	idle     chan struct{} // a request has ended after closing was set
 	serving  chan struct{}
 }
 
 var _ ingest.Interface = (*Adapter)(nil)
 
-// service is what requests need of a server that serves.
+// service is what requests need of a running server.
 type service struct {
 	backend ingest.Backend
 	oneShot *ingest.OneShot
-	// ctx ends when the requests in flight must. A Fiber handler never learns
-	// that its client left, and watching the connection beside the server's own
-	// reader would take the next request's bytes away: what bounds a request whose
-	// client is gone is its deadline and the model's limit for one run.
+	// ctx ends when the requests in flight must end. A Fiber handler is not notified
+	// when its client disconnects, and reading from the connection to notice it would
+	// take bytes of the next request: a request whose client has disconnected is
+	// bounded by its deadline and by the model's limit for one run.
 	ctx context.Context
 }
 
@@ -110,8 +110,8 @@ func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 	return nil
 }
 
-// begin counts a request that needs the backend, or says why it is not served.
-// Every begin without an error needs an end.
+// begin counts a request that needs the backend, or returns why it is not served. Each
+// begin without an error needs an end.
 func (a *Adapter) begin() (*service, error) {
 	a.inFlight.Add(1)
 	s := a.service.Load()

@@ -69,7 +69,7 @@ func skipReply(r *bufio.Reader) error {
 	}
 }
 
-// What infer costs beside a handler that reads the same body and answers it.
+// BenchmarkInfer compares infer with a handler that reads the same body and answers it.
 func BenchmarkInfer(b *testing.B) {
 	s, err := server.New(server.Config{HTTP: "127.0.0.1:0", GRPC: "off"})
 	if err != nil {

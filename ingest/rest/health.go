@@ -8,7 +8,7 @@ import (
 	"millrace/stream"
 )
 
-// extensions are those of the Open Inference Protocol that are served.
+// extensions are the extensions of the Open Inference Protocol that are served.
 var extensions = []string{"binary_tensor_data", "model_repository"}
 
 func sendJSON(c *fiber.Ctx, status int, body []byte) error {
@@ -24,7 +24,7 @@ func sendFlag(c *fiber.Ctx, name string, is bool) error {
 	return sendJSON(c, status, []byte(`{"`+name+`":`+value+`}`))
 }
 
-// state is the backend's, or that of a server that starts or ends.
+// state returns the backend's state, or that of a server that starts or ends.
 func (a *Adapter) state() ingest.State {
 	s := a.service.Load()
 	if s == nil {
@@ -40,7 +40,7 @@ func (a *Adapter) state() ingest.State {
 	return st
 }
 
-// live is true as long as somebody is here to say so.
+// live is true as long as the server can answer.
 func (a *Adapter) live(c *fiber.Ctx) error { return sendFlag(c, "live", true) }
 
 func (a *Adapter) ready(c *fiber.Ctx) error {

@@ -1,6 +1,8 @@
 package rest
 
 import (
+	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/gofiber/fiber/v2"
@@ -10,10 +12,11 @@ import (
 	"millrace/internal/oip"
 	"millrace/stream"
 	"millrace/stream/buf"
+	"millrace/stream/coded"
 )
 
-// headerLength is the name of the header with the length of the JSON in front of
-// binary tensors.
+// headerLength is the name of the header with the length of the JSON before binary
+// tensors.
 const headerLength = "Inference-Header-Content-Length"
 
 // infer answers one inference request.
@@ -24,7 +27,7 @@ func (a *Adapter) infer(c *fiber.Ctx) error {
 	}
 	defer a.end()
 	k := calls.Get().(*call)
-	// Until the reply holds it, the call and its memory are this handler's.
+	// The handler owns the call and its memory until the reply does.
 	handed := false
 	defer func() {
 		if !handed {
@@ -39,36 +42,36 @@ func (a *Adapter) infer(c *fiber.Ctx) error {
 	return nil
 }
 
-// call is what one infer request needs besides its frame. It is used again and
-// again; the frame's tensors are not part of it, because a worker may look at
-// them after their request has ended.
+// call is what one infer request needs besides its frame. It is reused; the frame's
+// tensors are not part of it, because a worker may read them after their request has
+// ended.
 type call struct {
 	pool *buf.Pool
 	body *buf.Buf   // the request's body
 	old  *buf.Buf   // the lease before it, while a body of unknown length grows
-	data []*buf.Buf // one for each tensor that came in JSON
+	data []*buf.Buf // one for each tensor that was sent in JSON
 	err  error      // of the last lease
 
 	req    oip.InferRequest
 	opt    request.Options
-	strict bool // the client can read what it asked for only
+	strict bool // the client can read only the form that it asked for
 
 	res      *stream.Result
 	resp     oip.InferResponse
 	isBinary func(i int) bool // k.binary
 	lease    func(n int) ([]byte, error)
 	alloc    func(n int) []byte
-	raw      bool // every output goes as raw bytes
+	raw      bool // every output is sent as raw bytes
 
 	head   []byte   // the reply's JSON
-	parts  [][]byte // and the bytes behind it
+	parts  [][]byte // and the bytes after it
 	size   int
 	timing []byte
 	at     int // Read's position: which part, counting head, ...
 	off    int // ... and where in it
 }
 
-// maxKept bounds the JSON buffer that a call keeps for its next request.
+// maxKept is the largest JSON buffer that a call keeps for its next request.
 const maxKept = 4 << 20
 
 var calls = sync.Pool{New: func() any {
@@ -77,7 +80,7 @@ var calls = sync.Pool{New: func() any {
 	return k
 }}
 
-// free gives everything back, the call itself included.
+// free releases all memory and returns the call to the pool.
 func (k *call) free() {
 	k.releaseLeases()
 	if k.res != nil {
@@ -107,7 +110,7 @@ func (k *call) releaseLeases() {
 	k.data = k.data[:0]
 }
 
-// leaseBody is the memory that the body is read into.
+// leaseBody leases the memory that the body is read into.
 func (k *call) leaseBody(n int) ([]byte, error) {
 	k.old.Release()
 	k.old = k.body
@@ -119,7 +122,7 @@ func (k *call) leaseBody(n int) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// leaseTensor is the memory for a tensor that is decoded from JSON.
+// leaseTensor leases the memory for a tensor that is decoded from JSON.
 func (k *call) leaseTensor(n int) []byte {
 	b, err := k.pool.Lease(n)
 	if err != nil {
@@ -129,7 +132,7 @@ func (k *call) leaseTensor(n int) []byte {
 	return b.Bytes()
 }
 
-// run does the request up to the point where its reply can be written.
+// run handles the request up to the point where its reply can be written.
 func (k *call) run(a *Adapter, s *service, c *fiber.Ctx) (err error) {
 	if k.opt, err = readOptions(c); err != nil {
 		return err
@@ -140,7 +143,7 @@ func (k *call) run(a *Adapter, s *service, c *fiber.Ctx) (err error) {
 		return err
 	}
 	if version != "" {
-		version = model.Version // which, unlike the path, outlives the handler
+		version = model.Version // which, unlike the path, stays valid after the handler
 	}
 	k.pool = s.backend.Memory()
 	f, err := k.frame(a, c, model)
@@ -150,7 +153,20 @@ func (k *call) run(a *Adapter, s *service, c *fiber.Ctx) (err error) {
 	f.Deadline = k.opt.Deadline
 	frames.TraceContext(&f, c.Request().Header.Peek("traceparent"))
 	if k.res, err = s.oneShot.Infer(s.ctx, model.Name, version, f); err != nil {
-		return err
+		return inRequest(err, k.req.Inputs)
 	}
 	return k.write(c)
+}
+
+// inRequest returns err with the place in the request of the input that it is about:
+// inputs[0].shape for what the core calls inputs.NAME.shape.
+func inRequest(err error, inputs []oip.Tensor) error {
+	return coded.RenameFunc(err, func(field string) string {
+		for i := range inputs {
+			if rest, ok := strings.CutPrefix(field, "inputs."+inputs[i].Name+"."); ok {
+				return fmt.Sprintf("inputs[%d].%s", i, rest)
+			}
+		}
+		return field
+	})
 }

@@ -19,7 +19,7 @@ import (
 
 func floats(v ...float32) []byte { return stream.AppendFloat32(nil, v...) }
 
-// binaryRequest is JSON with raw bytes behind it, and the header for it.
+// binaryRequest returns JSON followed by raw bytes, and the header for it.
 func binaryRequest(header string, data ...[]byte) ([]byte, string) {
 	return append([]byte(header), bytes.Join(data, nil)...), fmt.Sprintf("Inference-Header-Content-Length: %d", len(header))
 }
@@ -80,13 +80,13 @@ func TestInferBinary(t *testing.T) {
 	if a.Header.Get("Content-Type") != "application/octet-stream" {
 		t.Error(a.Header)
 	}
-	// One raw, one in JSON: data in two memories that must become one.
+	// One raw, one in JSON: data in two leases that must become one.
 	body, header = binaryRequest(`{"parameters":{"binary_data_output":true},"inputs":[{"name":"a","datatype":"FP32","shape":[3],"parameters":{"binary_data_size":12}},{"name":"b","datatype":"FP32","shape":[1],"data":[5]}]}`, floats(1, 2, 3))
 	a = r.ask("POST", "/v2/models/pair/infer", body, header)
 	if a.StatusCode != 200 || !bytes.Equal(a.data(), floats(11, 1)) {
 		t.Errorf("%v %q", a, a.data())
 	}
-	// Large, and of a length that fits no buffer.
+	// A large body, of a length that no buffer has.
 	large := make([]byte, 1_000_003)
 	for i := range large {
 		large[i] = byte(i * 7)
@@ -120,7 +120,7 @@ func TestInferBinary(t *testing.T) {
 	r.noLeases()
 }
 
-// A body without a length, as programs send that do not know it before.
+// A body without a length, as programs send that do not know it in advance.
 func TestInferChunked(t *testing.T) {
 	r := start(t, nil, "identity")
 	data := bytes.Repeat([]byte("0123456789"), 30_000)
@@ -198,7 +198,7 @@ func TestInferPicture(t *testing.T) {
 			t.Errorf("%s: the first pixel is %v", name, v)
 		}
 	}
-	// Bytes that JSON cannot carry come back raw when nothing else was asked for.
+	// Bytes that JSON cannot represent are returned raw when no form was requested.
 	a := r.ask("POST", "/v2/models/identity/infer", asJPEG, "Content-Type: image/jpeg")
 	if a.StatusCode != 200 || len(a.data()) != 4+len(asJPEG) || !bytes.Equal(a.data()[4:], asJPEG) {
 		t.Errorf("%s, %d bytes", a.Status, len(a.data()))

@@ -14,16 +14,16 @@ import (
 	"millrace/stream/buf"
 )
 
-// form is how a request's body is to be understood.
+// form is how a request's body is read.
 type form uint8
 
 const (
-	asMessage form = iota // JSON, perhaps with binary tensors behind it
+	asMessage form = iota // JSON, which binary tensors may follow
 	asTensor              // the bytes of one tensor
 	asFrame               // a picture, or bytes for a model that takes bytes
 )
 
-// frame reads the body and makes a frame of it. The frame owns all its memory.
+// frame reads the body and makes a frame from it. The frame owns all its memory.
 func (k *call) frame(a *Adapter, c *fiber.Ctx, m *stream.Model) (f stream.Frame, err error) {
 	jsonLen, err := jsonLength(c)
 	if err != nil {
@@ -44,15 +44,15 @@ func (k *call) frame(a *Adapter, c *fiber.Ctx, m *stream.Model) (f stream.Frame,
 	k.strict = what == asMessage
 	if what == asFrame {
 		f = stream.Frame{Codec: kind, Width: k.opt.Width, Height: k.opt.Height, Region: k.opt.Region, Payload: body}
-		if err := frames.CheckRaw(&f); err != nil {
+		if err := frames.Recognise(&f, m); err != nil {
 			return f, err
 		}
-		k.req.ID = "" // the last message's, otherwise
+		k.req.ID = "" // otherwise it would be that of the last message
 		f.Lease, k.body = k.body, nil
 		return f, nil
 	}
 	if k.opt.Region != (stream.Region{}) {
-		return f, stream.Errorf(stream.InvalidArgument, "roi", "is a part of a picture: send the picture itself, as jpeg, png, webp, rgb24 or nv12")
+		return f, stream.Errorf(stream.InvalidArgument, "roi", "needs a picture: send one, as jpeg, png, webp, rgb24 or nv12")
 	}
 	switch what {
 	case asTensor:
@@ -71,7 +71,7 @@ func (k *call) frame(a *Adapter, c *fiber.Ctx, m *stream.Model) (f stream.Frame,
 	return f, err
 }
 
-// jsonLength reads the header of that meaning; -1 when it is absent.
+// jsonLength reads headerLength; it returns -1 when it is absent.
 func jsonLength(c *fiber.Ctx) (int, error) {
 	h := c.Request().Header.Peek(headerLength)
 	if len(h) == 0 {
@@ -84,8 +84,9 @@ func jsonLength(c *fiber.Ctx) (int, error) {
 	return int(n), nil
 }
 
-// form tells what the body is, by the headers and options, and where they leave
-// it open by its content. kind is for frames.
+// form returns how to read the body: by the headers and options, and where they do not
+// say, by its content. kind is that of a frame, or stream.Auto when frames.Recognise
+// has to find it.
 func (k *call) form(c *fiber.Ctx, m *stream.Model, jsonLen int, body []byte) (what form, kind stream.Codec, err error) {
 	switch {
 	case jsonLen > 0:
@@ -94,9 +95,6 @@ func (k *call) form(c *fiber.Ctx, m *stream.Model, jsonLen int, body []byte) (wh
 		return asTensor, 0, nil
 	case k.opt.HasCodec && k.opt.Codec == stream.Tensors:
 		return asTensor, 0, nil
-	case k.opt.HasCodec && k.opt.Codec == stream.Auto:
-		kind, err = frames.Picture(body)
-		return asFrame, kind, err
 	case k.opt.HasCodec:
 		return asFrame, k.opt.Codec, nil
 	case k.opt.Datatype != "" || k.opt.HasShape:
@@ -109,27 +107,28 @@ func (k *call) form(c *fiber.Ctx, m *stream.Model, jsonLen int, body []byte) (wh
 		kind, err = frames.Picture(body)
 		return asFrame, kind, err
 	case media == fiber.MIMEOctetStream:
-		return k.bytesForm(m, body)
+		return bytesForm(m, body)
 	case media == "", media == fiber.MIMEApplicationForm, media == fiber.MIMETextPlain:
-		// What programs send that were told nothing: curl's -d and --data-binary.
+		// Content types that programs send by default: curl's -d and --data-binary.
 		if kind, err := frames.Picture(body); err == nil {
 			return asFrame, kind, nil
 		}
 		return asMessage, 0, nil
 	default:
 		return 0, 0, httpd.WithStatus(fiber.StatusUnsupportedMediaType, stream.Errorf(stream.Unsupported, "Content-Type",
-			"%q is not taken: send application/json, application/octet-stream, or image/jpeg, image/png or image/webp", media))
+			"%q is not supported: send application/json, application/octet-stream, or image/jpeg, image/png or image/webp", media))
 	}
 }
 
-// bytesForm tells what bytes of no particular type are to a model.
-func (k *call) bytesForm(m *stream.Model, body []byte) (form, stream.Codec, error) {
-	kind, err := frames.Picture(body)
+// bytesForm returns how to read bytes of no particular type for a model.
+func bytesForm(m *stream.Model, body []byte) (form, stream.Codec, error) {
 	switch {
-	case err == nil && (m.Image != nil || m.Any):
-		return asFrame, kind, nil
 	case m.Any, m.Image == nil && len(m.Inputs) == 1 && m.Inputs[0].Datatype == stream.Bytes:
-		return asFrame, stream.Opaque, nil
+		return asFrame, stream.Auto, nil
+	case m.Image != nil:
+		if kind, err := frames.Picture(body); err == nil {
+			return asFrame, kind, nil
+		}
 	}
 	return asTensor, 0, nil
 }
@@ -139,22 +138,22 @@ func mediaType(b []byte) string {
 		b = b[:i]
 	}
 	if string(b) == fiber.MIMEApplicationJSON {
-		return fiber.MIMEApplicationJSON // the common case makes no string
+		return fiber.MIMEApplicationJSON // the common case allocates no string
 	}
 	return strings.ToLower(strings.TrimSpace(string(b)))
 }
 
-// oneTensor takes the body as the only input of the model. The options say what
-// the model leaves open.
+// oneTensor uses the body as the only input of the model. The options set what the
+// model leaves open.
 func (k *call) oneTensor(m *stream.Model, body []byte, lim oip.Limits) error {
 	name, datatype, shape := "input", string(k.opt.Datatype), k.opt.Shape
 	switch {
 	case m.Any:
 		if datatype == "" || !k.opt.HasShape {
-			return stream.Errorf(stream.InvalidArgument, "datatype", "model %s takes any tensor: say which one it is with the options datatype and shape", m.Name)
+			return stream.Errorf(stream.InvalidArgument, "datatype", "model %s takes any tensor: set the options datatype and shape", m.Name)
 		}
 	case len(m.Inputs) != 1:
-		return stream.Errorf(stream.InvalidArgument, "inputs", "model %s has %d inputs, and a body of raw bytes is for one: send JSON with binary tensors", m.Name, len(m.Inputs))
+		return stream.Errorf(stream.InvalidArgument, "inputs", "model %s has %d inputs, but a body of raw bytes is for one: send JSON with binary tensors", m.Name, len(m.Inputs))
 	default:
 		spec := &m.Inputs[0]
 		name = spec.Name
@@ -168,8 +167,8 @@ func (k *call) oneTensor(m *stream.Model, body []byte, lim oip.Limits) error {
 	return oip.RawRequest(&k.req, body, name, datatype, shape, k.alloc, lim)
 }
 
-// openShape is the shape of an input; the number of rows follows from the number
-// of bytes where nothing else does.
+// openShape returns the shape of an input; the number of rows follows from the number
+// of bytes when nothing else sets it.
 func openShape(m *stream.Model, spec *stream.TensorSpec) []int {
 	if !m.Batched() {
 		return spec.Shape
@@ -182,8 +181,8 @@ func openShape(m *stream.Model, spec *stream.TensorSpec) []int {
 	return append([]int{-1}, spec.Shape...)
 }
 
-// checkOutputs refuses outputs that the model does not have. Those of a model
-// that takes anything show only in its answer.
+// checkOutputs refuses outputs that the model does not have. The outputs of a model
+// that takes any inputs are known only with its result.
 func (k *call) checkOutputs(m *stream.Model) error {
 	if m.Any || len(m.Outputs) == 0 {
 		return nil
@@ -204,9 +203,9 @@ func noOutput(i int, name string, m *stream.Model) error {
 	return stream.Errorf(stream.InvalidArgument, "outputs["+strconv.Itoa(i)+"].name", "model %s has no output %q", m.Name, name)
 }
 
-// gather returns the one lease that owns the data of all tensors. Data that lie
-// in one lease stay where they are: the body with its binary tensors, or the
-// numbers decoded from JSON. Only what is spread over several is copied.
+// gather returns the one lease that owns the data of all tensors. Data in one lease are
+// not copied: the body with its binary tensors, or the numbers decoded from JSON. Data
+// in several leases are.
 func (k *call) gather(tensors []stream.Tensor) (*buf.Buf, error) {
 	full, total := 0, 0
 	for i := range tensors {

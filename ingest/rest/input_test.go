@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"millrace/ingest/frames"
 	"millrace/ingest/rest/request"
 	"millrace/internal/httpd"
 	"millrace/internal/oip"
@@ -35,7 +36,7 @@ func TestMediaTypes(t *testing.T) {
 	}
 }
 
-// TestBytesOfNoType: what they are to a model, by its inputs.
+// TestBytesOfNoType checks what such bytes are for a model, by its inputs.
 func TestBytesOfNoType(t *testing.T) {
 	jpeg := []byte("\xff\xd8\xff\xe0\x00\x10JFIF")
 	text, number := stream.TensorSpec{Name: "t", Datatype: stream.Bytes}, stream.TensorSpec{Name: "n", Datatype: stream.Uint8}
@@ -56,15 +57,21 @@ func TestBytesOfNoType(t *testing.T) {
 		{stream.Model{Inputs: []stream.TensorSpec{text, text}}, jpeg, asTensor, 0},
 		{stream.Model{}, jpeg, asTensor, 0},
 	} {
-		what, kind, err := new(call).bytesForm(&c.m, c.body)
-		if what != c.what || what == asFrame && kind != c.kind || err != nil {
-			t.Errorf("%d: %d, %s, %v", i, what, kind, err)
+		what, kind, err := bytesForm(&c.m, c.body)
+		if what != c.what || err != nil {
+			t.Errorf("%d: %d, %v", i, what, err)
+		}
+		if what == asFrame {
+			f := stream.Frame{Codec: kind, Payload: c.body}
+			if err := frames.Recognise(&f, &c.m); f.Codec != c.kind || err != nil {
+				t.Errorf("%d: a frame of %s, %v", i, f.Codec, err)
+			}
 		}
 	}
 }
 
-// TestOneTensor: the body is the only input; the options say what the model leaves
-// open, and the rows follow from the bytes.
+// TestOneTensor checks that the body becomes the only input; the options set what the
+// model leaves open, and the number of rows follows from the number of bytes.
 func TestOneTensor(t *testing.T) {
 	spec := func(dims ...int) stream.TensorSpec {
 		return stream.TensorSpec{Name: "x", Datatype: stream.Uint8, Shape: dims}
@@ -95,8 +102,9 @@ func TestOneTensor(t *testing.T) {
 	}
 }
 
-// TestOutputsThatThereAreNot: refused where the model says what it has.
-func TestOutputsThatThereAreNot(t *testing.T) {
+// TestUnknownOutputs checks that they are refused when the model declares its
+// outputs.
+func TestUnknownOutputs(t *testing.T) {
 	outputs := []stream.TensorSpec{{Name: "a"}, {Name: "b"}}
 	for i, c := range []struct {
 		m     stream.Model
@@ -118,8 +126,8 @@ func TestOutputsThatThereAreNot(t *testing.T) {
 	}
 }
 
-// TestGather: data in one lease stay where they are, those spread over several are
-// put into one, and nothing else stays leased.
+// TestGather checks that data in one lease are not copied, that data in several are
+// copied to one, and that no other lease stays.
 func TestGather(t *testing.T) {
 	for name, c := range map[string]struct {
 		body  string

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"))
 }
 
-// kind is a model for these tests: its metadata and what it computes.
+// kind is a model for these tests: its metadata and its computation.
 type kind struct {
 	workers.Base
 	model stream.Model
@@ -67,7 +67,7 @@ var pair = kind{
 	},
 }
 
-// picture answers with the first pixel of what it was shown.
+// picture answers with the first pixel of its input.
 var picture = kind{
 	model: stream.Model{
 		Inputs:   []stream.TensorSpec{{Name: "image", Datatype: stream.Uint8, Shape: []int{2, 4, 3}}},
@@ -85,7 +85,7 @@ var picture = kind{
 	},
 }
 
-// text answers with the length of the bytes it got.
+// text answers with the length of its input.
 var text = kind{
 	model: stream.Model{
 		Inputs:   []stream.TensorSpec{{Name: "text", Datatype: stream.Bytes, Shape: []int{1}}},
@@ -120,7 +120,7 @@ var traced = kind{
 	},
 }
 
-// stuck tells that it runs and waits for its release.
+// stuck reports that it runs and waits for its release.
 var (
 	stuckRuns  = make(chan struct{}, 16)
 	stuckGoes  = make(chan struct{})
@@ -274,7 +274,7 @@ const (
 	isBytes = "Content-Type: application/octet-stream"
 )
 
-// noLeases waits until all memory is back. A reply's memory is given back just
+// noLeases waits until all memory is released. The memory of a reply is released just
 // after its last byte was sent.
 func (r *running) noLeases() {
 	r.t.Helper()

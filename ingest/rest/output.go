@@ -18,8 +18,8 @@ var (
 	_ io.WriterTo   = (*call)(nil)
 )
 
-// write makes the reply of the result: its JSON, the parts behind it, and the
-// headers. The outputs' data are sent from where the worker left them.
+// write makes the reply from the result: its JSON, the parts after it, and the headers.
+// The outputs' data are sent from the worker's memory.
 func (k *call) write(c *fiber.Ctx) error {
 	r := k.res
 	k.resp.ModelName, k.resp.ModelVersion, k.resp.ID = r.Model.Name, r.Model.Version, k.req.ID
@@ -35,13 +35,13 @@ func (k *call) write(c *fiber.Ctx) error {
 	var err error
 	k.head, err = oip.AppendResponse(k.head[:0], &k.resp, k.isBinary)
 	if err != nil && !k.strict && k.opt.Outputs == request.AsRequested {
-		// The client sent no message that could have asked for anything, and JSON
-		// cannot carry this answer.
+		// The client sent no message that could have asked for binary data, and JSON
+		// cannot represent this result.
 		k.raw = true
 		k.head, err = oip.AppendResponse(k.head[:0], &k.resp, k.isBinary)
 	}
 	if err != nil {
-		return stream.Errorf(stream.Unsupported, "", "the answer cannot be sent: %w", err)
+		return stream.Errorf(stream.Unsupported, "", "the result cannot be sent: %w", err)
 	}
 	k.parts = oip.BinaryParts(k.parts[:0], k.resp.Outputs, k.isBinary)
 	k.size = len(k.head)
@@ -61,7 +61,7 @@ func (k *call) write(c *fiber.Ctx) error {
 	return nil
 }
 
-// choose picks the outputs that were asked for, in the order in which they were.
+// choose selects the requested outputs, in the order of the request.
 func (k *call) choose() error {
 	outs := k.resp.Outputs[:0]
 	switch {
@@ -86,7 +86,7 @@ func (k *call) choose() error {
 	return nil
 }
 
-// binary says whether output i goes behind the JSON.
+// binary reports whether output i is sent after the JSON.
 func (k *call) binary(i int) bool {
 	switch k.opt.Outputs {
 	case request.AsJSON:
@@ -97,9 +97,9 @@ func (k *call) binary(i int) bool {
 	return k.raw || k.req.WantsBinary(k.resp.Outputs[i].Name)
 }
 
-// appendTiming writes where the time went, in milliseconds, in the form of the
-// Server-Timing header: waiting, preparing the batch, running it. A stage that
-// was not reached is left out.
+// appendTiming writes the durations of the steps, in milliseconds, in the form of the
+// Server-Timing header: waiting, preparing the batch, running it. A step that was not
+// reached is left out.
 func appendTiming(dst []byte, t *stream.Timing) []byte {
 	for _, stage := range [...]struct {
 		name     string
@@ -119,15 +119,15 @@ func appendTiming(dst []byte, t *stream.Timing) []byte {
 	return dst
 }
 
-// maxGathered is the reply up to which copying its parts together costs less
+// maxGathered is the size of a reply up to which copying its parts together costs less
 // than sending them one by one, which fasthttp does for replies with a stream.
 const maxGathered = 128 << 10
 
-// keepKey is where the request keeps the call until the reply is written.
+// keepKey is the key under which the request keeps the call until the reply is written.
 type keepKey struct{}
 
-// send makes the call the reply's body, and its memory the reply's: fasthttp
-// calls Close when the reply is written, or cannot be.
+// send makes the call the body of the reply, which then owns its memory: fasthttp calls
+// Close when the reply has been written or cannot be.
 func (k *call) send(c *fiber.Ctx) {
 	body := k.head
 	switch {
@@ -150,11 +150,11 @@ func (k *call) send(c *fiber.Ctx) {
 		return
 	}
 	c.Response().SetBodyRaw(body)
-	// Values of a request that are io.Closers are closed when it is over.
+	// fasthttp closes values of a request that are io.Closers when the request ends.
 	c.Context().SetUserValue(keepKey{}, k)
 }
 
-// WriteTo writes the reply without gathering it first.
+// WriteTo writes the reply without copying it together first.
 func (k *call) WriteTo(w io.Writer) (int64, error) {
 	n, err := w.Write(k.head)
 	sum := int64(n)
@@ -168,7 +168,7 @@ func (k *call) WriteTo(w io.Writer) (int64, error) {
 	return sum, err
 }
 
-// Read is for writers that do not ask for WriteTo.
+// Read is for writers that do not call WriteTo.
 func (k *call) Read(b []byte) (int, error) {
 	for k.at <= len(k.parts) {
 		part := k.head
@@ -184,8 +184,7 @@ func (k *call) Read(b []byte) (int, error) {
 	return 0, io.EOF
 }
 
-// Close gives the result's memory back once the reply is written, or when it
-// cannot be.
+// Close releases the result's memory when the reply has been written or cannot be.
 func (k *call) Close() error {
 	k.free()
 	return nil

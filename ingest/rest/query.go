@@ -23,8 +23,8 @@ func readOptions(c *fiber.Ctx) (o request.Options, err error) {
 	return o, err
 }
 
-// pathValue is a parameter of the route. It lies in the request's memory: copy
-// what outlives the handler.
+// pathValue returns a parameter of the route. It is in the request's memory: what is
+// used after the handler must be copied.
 func pathValue(c *fiber.Ctx, name string) string {
 	v := c.Params(name)
 	if strings.IndexByte(v, '%') >= 0 {

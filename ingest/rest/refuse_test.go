@@ -66,9 +66,9 @@ func refusals(t *testing.T) []refusal {
 	bad("one input too many", pair, message(a+","+b+`,{"name":"c","datatype":"FP32","shape":[1],"data":[1]}`), "inputs", isJSON)
 	bad("an input twice", pair, message(a+","+a), "", isJSON)
 	bad("wrong name", pair, message(a+`,{"name":"c","datatype":"FP32","shape":[1],"data":[1]}`), `"b"`, isJSON)
-	bad("wrong datatype", pair, message(a+`,{"name":"b","datatype":"INT64","shape":[1],"data":[1]}`), "datatype", isJSON)
+	bad("wrong datatype", pair, message(a+`,{"name":"b","datatype":"INT64","shape":[1],"data":[1]}`), "inputs[1].datatype", isJSON)
 	bad("no such datatype", pair, message(a+`,{"name":"b","datatype":"FP99","shape":[1],"data":[1]}`), "datatype", isJSON)
-	bad("wrong shape", pair, message(a+`,{"name":"b","datatype":"FP32","shape":[2],"data":[1,2]}`), "shape", isJSON)
+	bad("wrong shape", pair, message(a+`,{"name":"b","datatype":"FP32","shape":[2],"data":[1,2]}`), "inputs[1].shape", isJSON)
 	bad("negative shape", pair, message(a+`,{"name":"b","datatype":"FP32","shape":[-1],"data":[1]}`), "shape", isJSON)
 	bad("overflowing shape", pair, message(a+`,{"name":"b","datatype":"FP32","shape":[4294967296,4294967296],"data":[1]}`), "shape", isJSON)
 	bad("overflowing shape, any model", any, message(`{"name":"b","datatype":"UINT8","shape":[9223372036854775807,2],"data":[]}`), "shape", isJSON)
@@ -137,7 +137,7 @@ func refusals(t *testing.T) []refusal {
 	bad("load with an array", "/v2/workers/pair/load", []byte(`{"parameters":[]}`), "parameters")
 	bad("load with garbage", "/v2/workers/pair/load", []byte(`{"a"`), "JSON")
 	bad("load, 10,000 deep", "/v2/workers/pair/load", []byte(`{"a":`+deep), "JSON")
-	bad("load and more", "/v2/workers/pair/load", []byte(`{} {}`), "goes on")
+	bad("load and more", "/v2/workers/pair/load", []byte(`{} {}`), "more bytes after")
 	add("load with too much", "/v2/workers/pair/load", make([]byte, 70_000), 413, "too_large", "max_body")
 	bad("index with garbage", "/v2/repository/index", []byte(`[`), "JSON")
 	for _, c := range [][2]string{{"GET", pair}, {"PUT", pair}, {"DELETE", "/v2/models/pair"}, {"POST", "/v2"}, {"PATCH", "/v2/health/live"}, {"GET", "/v2/workers/pair/load"}} {
@@ -211,7 +211,7 @@ func TestManyFailures(t *testing.T) {
 	}
 }
 
-// No memory is an answer, not a fault, and passes.
+// Exhausted memory is an error of the request, not a fault, and ends.
 func TestNoMemory(t *testing.T) {
 	r := start(t, func(c *server.Config) { c.Memory.Budget = 1 << 20 }, "identity")
 	r.refused(&refusal{"too much for the budget", "POST", "/v2/models/identity/infer", make([]byte, 2<<20), []string{isBytes}, 429, "overloaded", "memory.budget"})

@@ -14,10 +14,11 @@ import (
 	"millrace/stream/coded"
 )
 
-// maxParams bounds the body of a repository request, in bytes.
+// maxParams is the largest body of a repository request, in bytes.
 const maxParams = 64 << 10
 
-// index lists the models. A body {"ready": true} leaves out those that are not.
+// index lists the models. With the body {"ready": true} it leaves out those that are
+// not ready.
 func (a *Adapter) index(c *fiber.Ctx) error {
 	s, err := a.begin()
 	if err != nil {
@@ -45,7 +46,8 @@ func (a *Adapter) index(c *fiber.Ctx) error {
 	return sendJSON(c, fiber.StatusOK, oip.AppendIndex(nil, rows))
 }
 
-// load loads a model with the parameters of the body, and names its endpoint.
+// load loads a model with the parameters of the body, and returns the name of its
+// endpoint.
 func (a *Adapter) load(c *fiber.Ctx) error {
 	return a.change(c, func(ctx context.Context, s *service, name, version string, params stream.Params) (string, error) {
 		if version != "" && !known(s, name, version) {
@@ -56,7 +58,7 @@ func (a *Adapter) load(c *fiber.Ctx) error {
 	})
 }
 
-// inBody are the names that load parameters have in the body of a request.
+// inBody maps the names of load parameters to their names in the body of a request.
 func inBody(params stream.Params) map[string]string {
 	names := make(map[string]string, len(params))
 	for key := range params {
@@ -65,8 +67,8 @@ func inBody(params stream.Params) map[string]string {
 	return names
 }
 
-// unload removes one worker of an endpoint. Parameters are read and, as there
-// are none that it knows, of no effect.
+// unload removes one worker of an endpoint. Parameters are read, but none of them has
+// an effect.
 func (a *Adapter) unload(c *fiber.Ctx) error {
 	return a.change(c, func(ctx context.Context, s *service, name, version string, _ stream.Params) (string, error) {
 		if version != "" {
@@ -93,7 +95,8 @@ func (a *Adapter) change(c *fiber.Ctx, do func(ctx context.Context, s *service, 
 		return err
 	}
 	defer a.end()
-	// Copied: the names outlive the handler, and this is not a hot path.
+	// The names are copied because they are used after the handler. This is not a hot
+	// path.
 	name, version := strings.Clone(pathValue(c, "model")), strings.Clone(pathValue(c, "version"))
 	body, err := readSmall(c)
 	if err != nil {

@@ -85,7 +85,7 @@ func TestRepository(t *testing.T) {
 	}
 }
 
-// A trace that the client began is continued; one that is malformed is none.
+// A trace that the client began is continued; a malformed one is ignored.
 func TestTraceparent(t *testing.T) {
 	r := start(t, nil, "traced")
 	const trace, span = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -107,7 +107,7 @@ func TestTraceparent(t *testing.T) {
 	}
 }
 
-// Before Serve the routes say that the server starts.
+// Before Serve the routes answer that the server is starting.
 func TestBeforeServe(t *testing.T) {
 	h, err := httpd.New(httpd.Config{Addr: "127.0.0.1:0"})
 	if err != nil {
@@ -131,7 +131,7 @@ func TestBeforeServe(t *testing.T) {
 	}
 }
 
-// What is in flight when the server ends is answered.
+// Requests in flight when the server ends are answered.
 func TestDrain(t *testing.T) {
 	r := start(t, nil, "stuck")
 	replies := make(chan *answer, 1)
@@ -139,7 +139,7 @@ func TestDrain(t *testing.T) {
 	<-stuckRuns
 	stopped := make(chan error, 1)
 	go func() { stopped <- r.stop() }()
-	// While it still answers it says that it drains: not ready, but alive.
+	// While it drains it reports so: not ready, but live.
 	for limit := time.Now().Add(time.Minute); ; {
 		a := r.ask("GET", "/v2/health/ready", nil)
 		if a.StatusCode == 503 && string(a.body) == `{"ready":false}` {
@@ -164,7 +164,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// Many clients at once get each their own answer.
+// Many concurrent clients each get their own result.
 func TestConcurrent(t *testing.T) {
 	r := start(t, nil, "pair", "identity")
 	var wg sync.WaitGroup

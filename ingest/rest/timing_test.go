@@ -7,8 +7,8 @@ import (
 	"millrace/stream"
 )
 
-// TestServerTiming: each stage is the time between its two moments, in milliseconds,
-// and one that was not reached is left out.
+// TestServerTiming checks that each duration is the time between its two times, in
+// milliseconds, and that one that was not reached is left out.
 func TestServerTiming(t *testing.T) {
 	at := func(us int) stream.Instant {
 		return stream.Instant(time.Second + time.Duration(us)*time.Microsecond)

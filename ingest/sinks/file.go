@@ -7,19 +7,18 @@ import (
 	"log/slog"
 	"os"
 
-	"millrace/internal/setting"
 	"millrace/stream"
 )
 
-// keepFiles are kept beside the one written to: NAME.1 is the newest.
+// keepFiles is the number of old files that are kept: NAME.1 is the newest.
 const keepFiles = 3
 
 func init() { Register(Kind{Name: "file", Exclusive: true, New: func() Settings { return new(File) }}) }
 
 // File appends results to a file of JSON lines.
 type File struct {
-	Path    string `json:"file" path:"file" help:"JSON lines are appended to it"`
-	MaxSize int64  `json:"max_size" unit:"bytes" min:"1KiB" default:"64MiB" help:"of the file, which then is put aside; three are kept"`
+	Path    string `json:"file" path:"file" help:"a file to which JSON lines are appended"`
+	MaxSize int64  `json:"max_size" unit:"bytes" min:"1KiB" default:"64MiB" help:"size at which the file is renamed and a new one begun; three old ones are kept"`
 }
 
 // Enabled implements Settings.
@@ -28,20 +27,18 @@ func (c *File) Enabled() bool { return c.Path != "" }
 // Validate implements Settings.
 func (c *File) Validate() error {
 	if c.MaxSize != 0 && c.Path == "" {
-		return stream.Errorf(stream.InvalidArgument, "sinks.max_size", "has no sinks.file to bound")
+		return stream.Errorf(stream.InvalidArgument, "sinks.max_size", "is set without sinks.file")
 	}
 	return nil
 }
 
 // Open implements Settings.
 func (c *File) Open(e Env) Sink {
-	settings := *c
-	setting.Fill(&settings)
-	return &file{path: settings.Path, max: settings.MaxSize, stream: e.Stream, log: e.Log}
+	return &file{path: c.Path, max: c.MaxSize, stream: e.Stream, log: e.Log}
 }
 
-// file writes in Write, which is for one goroutine: a disk is waited for, and
-// what it cannot take is lost.
+// file writes in Write, which one goroutine calls: it waits for the disk, and counts
+// what cannot be written as lost.
 type file struct {
 	path   string
 	max    int64
@@ -50,7 +47,7 @@ type file struct {
 
 	f    *os.File
 	size int64
-	torn bool // the last line is cut off
+	torn bool // the last line is incomplete
 
 	counters
 }
@@ -60,13 +57,13 @@ func (s *file) Write(line []byte) {
 	err := s.append(line)
 	if s.fail(err); err != nil {
 		s.lost.Add(1)
-		s.log.Error("a result is not in its file", "stream", s.stream, "error", err)
+		s.log.Error("a result could not be written to its file", "stream", s.stream, "error", err)
 		return
 	}
 	s.sent.Add(1)
 }
 
-// Run implements Sink; Write has delivered everything.
+// Run implements Sink. Write has delivered everything, so that it does nothing.
 func (s *file) Run(context.Context) {}
 
 // Close implements Sink.
@@ -77,7 +74,7 @@ func (s *file) Close() {
 	}
 }
 
-// append appends a line. After an error the file is opened anew for the next.
+// append appends a line. After an error the file is opened again for the next line.
 func (s *file) append(line []byte) error {
 	err := s.ready(int64(len(line)) + 1)
 	if err == nil {
@@ -96,14 +93,20 @@ func (s *file) append(line []byte) error {
 	return nil
 }
 
-// ready opens the file, and puts a full one aside.
+// ready opens the file for n more bytes, and renames a full one.
 func (s *file) ready(n int64) error {
-	if s.f != nil && s.size > 0 && s.size+n > s.max {
-		s.Close()
-		if err := s.rotate(); err != nil {
-			return err
-		}
+	if err := s.open(); err != nil || s.size == 0 || s.size+n <= s.max {
+		return err
 	}
+	s.Close()
+	if err := s.rotate(); err != nil {
+		return err
+	}
+	return s.open()
+}
+
+// open opens the file where it is not open.
+func (s *file) open() error {
 	if s.f != nil {
 		return nil
 	}
@@ -120,9 +123,9 @@ func (s *file) ready(n int64) error {
 	return nil
 }
 
-// torn says whether a file's last line is cut off, because the disk was full or
-// the server was killed: what is written next would be part of it. A file that
-// cannot be read counts as such, an empty line does less harm.
+// torn reports whether a file's last line is incomplete, because the disk was full or
+// the server was killed: the next line would become part of it. A file that cannot be
+// read counts as such, because an empty line does less harm.
 func torn(path string, st os.FileInfo) bool {
 	if !st.Mode().IsRegular() || st.Size() == 0 {
 		return false
@@ -137,13 +140,14 @@ func torn(path string, st os.FileInfo) bool {
 	return err != nil || last[0] != '\n'
 }
 
+// rotate puts the file aside: it is NAME.1 then, the one before it NAME.2, and the oldest is gone.
 func (s *file) rotate() error {
-	for i := keepFiles; i > 0; i-- {
-		from := s.path
-		if i > 1 {
-			from = fmt.Sprintf("%s.%d", s.path, i-1)
+	for i := range keepFiles {
+		from, to := s.path, keepFiles-i
+		if to > 1 {
+			from = fmt.Sprintf("%s.%d", s.path, to-1)
 		}
-		if err := os.Rename(from, fmt.Sprintf("%s.%d", s.path, i)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := os.Rename(from, fmt.Sprintf("%s.%d", s.path, to)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
 	}

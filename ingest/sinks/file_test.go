@@ -13,11 +13,10 @@ import (
 )
 
 func openFile(path string) *file {
-	return (&File{Path: path}).Open(Env{Stream: "door", Log: slog.New(slog.DiscardHandler)}).(*file)
+	return Open(&File{Path: path}, Env{Stream: "door", Log: slog.New(slog.DiscardHandler)}).(*file)
 }
 
-// A line that was cut off, by a crash or a full disk, spoils none that come
-// after it.
+// A line that is incomplete because of a crash or a full disk damages no later line.
 func TestTornLine(t *testing.T) {
 	for before, want := range map[string]string{
 		"":                 `{"seq":1}` + "\n",
@@ -43,8 +42,8 @@ func TestTornLine(t *testing.T) {
 	}
 }
 
-// The same with a real write that stops in the midst of a line. It needs a
-// process of its own: the limit counts for all that this one writes.
+// The same with a real write that stops in the middle of a line. It needs its own
+// process, because the limit is for all writes of a process.
 func TestShortWrite(t *testing.T) {
 	const asked = "MILLRACE_SHORT_WRITE"
 	path := os.Getenv(asked)

@@ -1,6 +1,7 @@
 package sinks
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/hmac"
@@ -10,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -20,7 +22,10 @@ import (
 	"time"
 )
 
-// receiver answers posts with statuses in turn, 0 for none; the last one stays.
+// silent stands for a receiver that reads a post and does not answer.
+const silent = -1
+
+// receiver answers posts with statuses in turn, 0 for none; the last one is repeated.
 type receiver struct {
 	statuses []int
 
@@ -41,13 +46,17 @@ func (r *receiver) RoundTrip(req *http.Request) (*http.Response, error) {
 	r.at = append(r.at, time.Now())
 	id := req.Header.Get("X-Millrace-Delivery")
 	r.posts = append(r.posts, id[strings.LastIndexByte(id, '-')+1:]+" "+string(body))
-	if status == 0 {
+	switch status {
+	case 0:
 		return nil, errors.New("nobody there")
+	case silent:
+		<-req.Context().Done()
+		return nil, req.Context().Err()
 	}
 	return &http.Response{StatusCode: status, Status: http.StatusText(status), Body: io.NopCloser(bytes.NewReader(nil))}, nil
 }
 
-// count returns how many posts have come.
+// count returns the number of received posts.
 func (r *receiver) count() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -60,8 +69,8 @@ func open(r *receiver, secret string) *webhook {
 	return h
 }
 
-// A delivery is tried again while the receiver is away or busy, with waits that
-// double, and given up after its attempts; one that is refused is not tried again.
+// A delivery is tried again while the receiver is unreachable or busy, with waits that
+// double, and lost after its attempts; one that is refused is not tried again.
 func TestDeliveriesAreTriedAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		statuses []int
@@ -69,7 +78,8 @@ func TestDeliveriesAreTriedAgain(t *testing.T) {
 		sent     uint64
 	}{
 		"taken": {[]int{200}, 1, 1}, "also taken": {[]int{299}, 1, 1}, "refused": {[]int{400}, 1, 0}, "elsewhere": {[]int{302}, 1, 0},
-		"busy": {[]int{429, 408, 500, 503, 0, 204}, 6, 1}, "away": {[]int{0}, webhookAttempts, 0}, "refused at last": {[]int{499 + 1, 499}, 2, 0},
+		"silent": {[]int{silent, 200}, 2, 1},
+		"busy":   {[]int{429, 408, 500, 503, 0, 204}, 6, 1}, "away": {[]int{0}, webhookAttempts, 0}, "refused at last": {[]int{499 + 1, 499}, 2, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r := &receiver{statuses: c.statuses}
@@ -83,7 +93,11 @@ func TestDeliveriesAreTriedAgain(t *testing.T) {
 			}
 			most := time.Second
 			for i := 1; i < len(r.at); i++ {
-				if wait := r.at[i].Sub(r.at[i-1]); wait < most/2 || wait > most {
+				wait := r.at[i].Sub(r.at[i-1])
+				if c.statuses[0] == silent {
+					wait -= 10 * time.Second
+				}
+				if wait < most/2 || wait > most {
 					t.Errorf("%s: wait %d is %v, want %v to %v", name, i, wait, most/2, most)
 				}
 				most = min(2*most, 30*time.Second)
@@ -97,8 +111,8 @@ func TestDeliveriesAreTriedAgain(t *testing.T) {
 	}
 }
 
-// A batch goes when it is full, or some time after its first result; what the queue
-// has no room for is lost.
+// A batch is posted when it is full, or some time after its first result; results that
+// do not fit into the queue are lost.
 func TestBatchesOfDeliveries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &receiver{statuses: []int{200}}
@@ -118,7 +132,7 @@ func TestBatchesOfDeliveries(t *testing.T) {
 			h.Write(fmt.Appendf(nil, "%d", i))
 		}
 		synctest.Wait()
-		if len(r.posts) != 2 || r.posts[0] != `1 {"stream":"door","results":[1,2]}` || r.at[0].Sub(begin) != webhookDelay || strings.Count(r.posts[1], ",") != webhookBatch {
+		if len(r.posts) != 2 || r.posts[0] != `1 {"stream":"door","results":[1,2]}` || r.at[0].Sub(begin) != webhookDelay || !strings.HasPrefix(r.posts[1], "2 ") || strings.Count(r.posts[1], ",") != webhookBatch {
 			t.Errorf("%d posts: %q at %v", len(r.posts), r.posts, r.at)
 		}
 		h.Close()
@@ -136,7 +150,8 @@ func TestBatchesOfDeliveries(t *testing.T) {
 	}
 }
 
-// When the stream ends, what is being tried again is tried once more, at once.
+// When the stream ends, a delivery that waits for its next attempt gets one more, at
+// once.
 func TestEndOfDeliveries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &receiver{statuses: []int{503}}
@@ -156,42 +171,53 @@ func TestEndOfDeliveries(t *testing.T) {
 	})
 }
 
-// A file is put aside when the next line has no room in it, to the byte, and so
-// many are kept.
+// A file is put aside when the next line has no room in it, to the byte, also one that is opened anew, and so many are kept. A
+// line that no file has room for is alone in one.
 func TestFullFilesArePutAside(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "results.jsonl")
-	f := (&File{Path: path}).Open(Env{Stream: "door", Log: slog.New(slog.DiscardHandler)}).(*file)
-	f.max = 8
-	defer f.Close()
-	for i := range 4 {
-		for k := range 2 { // 4 bytes each
-			f.Write(fmt.Appendf(nil, "%d,%d", i, k))
+	for _, most := range []int64{8, 11} { // two lines of 4 bytes fit
+		path := filepath.Join(t.TempDir(), "results.jsonl")
+		f := Open(&File{Path: path}, Env{Stream: "door", Log: slog.New(slog.DiscardHandler)}).(*file)
+		f.max = most
+		f.Write([]byte("longer than a file may be"))
+		if _, err := os.Stat(path + ".1"); err == nil {
+			t.Error("an empty file was put aside")
 		}
-	}
-	f.Write([]byte("longer than a file may be"))
-	for name, want := range map[string]string{
-		"": "longer than a file may be\n", ".1": "3,0\n3,1\n", ".2": "2,0\n2,1\n", ".3": "1,0\n1,1\n",
-	} {
-		if text, err := os.ReadFile(path + name); err != nil || string(text) != want {
-			t.Errorf("%s: %q, %v, want %q", name, text, err, want)
+		for i := range 4 {
+			f.Close()
+			for k := range 2 {
+				f.Write(fmt.Appendf(nil, "%d,%d", i, k))
+			}
 		}
-	}
-	if _, err := os.Stat(path + ".4"); err == nil {
-		t.Error("more files than are kept")
-	}
-	if st := f.Stats(); st.Sent != 9 || st.Lost != 0 {
-		t.Errorf("%+v", st)
+		f.Write([]byte("longer than a file may be"))
+		for name, want := range map[string]string{
+			"": "longer than a file may be\n", ".1": "3,0\n3,1\n", ".2": "2,0\n2,1\n", ".3": "1,0\n1,1\n",
+		} {
+			if text, err := os.ReadFile(path + name); err != nil || string(text) != want {
+				t.Errorf("%s: %q, %v, want %q", name, text, err, want)
+			}
+		}
+		if _, err := os.Stat(path + ".4"); err == nil {
+			t.Error("more files than are kept")
+		}
+		if st := f.Stats(); st.Sent != 10 || st.Lost != 0 {
+			t.Errorf("%+v", st)
+		}
+		f.Close()
 	}
 }
 
-// Each kind of sink is on when its first setting says where results go, and refuses
-// the others without it.
+// Each kind of sink is on when its first setting is set, and refuses the others without
+// it.
 func TestSinksAreOnByTheirAddress(t *testing.T) {
 	for _, c := range []struct {
 		on, off, wrong Settings
 	}{
 		{&File{Path: "x"}, &File{}, &File{MaxSize: 2048}}, {&Webhook{URL: "http://a/"}, &Webhook{}, &Webhook{Secret: "s"}},
+		{&Socket{Path: strings.Repeat("x", socketPath)}, &Socket{}, &Socket{Path: strings.Repeat("x", socketPath+1)}},
 	} {
+		if k := Of(c.on); fmt.Sprintf("%T", k.New()) != fmt.Sprintf("%T", c.on) {
+			t.Errorf("%T is taken for a %s", c.on, k.Name)
+		}
 		if !c.on.Enabled() || c.on.Validate() != nil || c.off.Enabled() || c.off.Validate() != nil || c.wrong.Validate() == nil {
 			t.Errorf("%T: on %v %v, off %v %v, wrong %v", c.on, c.on.Enabled(), c.on.Validate(), c.off.Enabled(), c.off.Validate(), c.wrong.Validate())
 		}
@@ -201,4 +227,44 @@ func TestSinksAreOnByTheirAddress(t *testing.T) {
 			t.Errorf("the address %q is taken", bad)
 		}
 	}
+}
+
+// Only public addresses are called for what a request asked for.
+func TestRefusePrivate(t *testing.T) {
+	for address, public := range map[string]bool{"8.8.8.8:443": true, "[2001:4860:4860::8888]:443": true, "127.0.0.1:80": false, "10.1.2.3:80": false, "nonsense": false} {
+		if err := refusePrivate("tcp", address, nil); (err == nil) != public {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+}
+
+// A connection to a receiver is kept for half a minute without posts.
+func TestIdleConnectionOfDeliveries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := (&Webhook{URL: "http://receiver.test/"}).Open(Env{Stream: "door"}).(*webhook)
+		idle := make(chan time.Duration)
+		h.client.Transport.(*http.Transport).DialContext = func(context.Context, string, string) (net.Conn, error) {
+			near, far := net.Pipe()
+			go func() {
+				in := bufio.NewReader(far)
+				req, err := http.ReadRequest(in)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_, _ = io.Copy(io.Discard, req.Body)
+				_, _ = io.WriteString(far, "HTTP/1.1 204 No Content\r\n\r\n")
+				begin := time.Now()
+				_, _ = in.ReadByte()
+				idle <- time.Since(begin)
+			}()
+			return near, nil
+		}
+		go h.Run(t.Context())
+		h.Write([]byte(`1`))
+		if took := <-idle; took != 30*time.Second {
+			t.Errorf("closed after %v", took)
+		}
+		h.Close()
+	})
 }

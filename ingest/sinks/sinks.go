@@ -8,38 +8,42 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"millrace/internal/setting"
 )
 
-// endGrace is how long delivery goes on after the server or the stream was told
-// to end.
+// endGrace is how long delivery continues after the server or the stream was told to
+// end.
 const endGrace = 2 * time.Second
 
 // Kind is one kind of sink. Kinds are registered by the init functions of their
 // files.
 type Kind struct {
-	// Name is the key under sinks that asks for the sink. It also names the sink in
-	// figures and metrics.
+	// Name is the key under sinks that turns the sink on. It also names the sink in
+	// statistics and metrics.
 	Name string
-	// Exclusive says that no two streams may have the same value of that key.
+	// Exclusive says that no two streams may have the same value of that key, and that
+	// no other sink may have it as a path.
 	Exclusive bool
 	// New returns empty settings: a pointer to a struct with tags of package setting,
-	// whose fields are keys under sinks. A request may ask for the sink where the field
-	// called Name allows it.
+	// whose fields are keys under sinks. A request may set the sink if the field called
+	// Name allows it.
 	New func() Settings
 }
 
-// Settings are those of one kind of sink, for one stream.
+// Settings are the settings of one kind of sink, for one stream.
 type Settings interface {
-	// Enabled says whether the stream has the sink.
+	// Enabled reports whether the stream has the sink.
 	Enabled() bool
-	// Validate says what is wrong beyond what the tags say, as *stream.Error about a
-	// key such as "sinks.file". It is called also when the sink is not enabled.
+	// Validate checks what the tags do not. It returns a *stream.Error about a key such
+	// as "sinks.file". It is also called when the sink is not enabled.
 	Validate() error
-	// Open makes the sink, which does nothing until its methods are called.
+	// Open returns the sink, which does nothing until its methods are called. Defaults
+	// are filled in.
 	Open(Env) Sink
 }
 
-// Env is what a sink may know of its stream and the server.
+// Env is what a sink may know of its stream and of the server.
 type Env struct {
 	Stream     string // its name
 	PublicOnly bool   // a request made the stream: no private addresses
@@ -50,23 +54,23 @@ type Env struct {
 // goroutine, Run by another, Stats by any.
 type Sink interface {
 	// Write takes one line of JSON without a line feed, which it must only read. It
-	// never waits for a receiver.
+	// does not wait for a receiver.
 	Write(line []byte)
-	// Close says that nothing more is written.
+	// Close says that nothing more will be written.
 	Close()
-	// Run delivers until Close was called and what was written by then is delivered
-	// or given up. The end of ctx leaves it two seconds.
+	// Run delivers until Close has been called and everything written before was
+	// delivered or counted as lost. When ctx ends, it has two more seconds.
 	Run(ctx context.Context)
 	// Stats reads the counters.
 	Stats() Stats
 }
 
-// Stats are the counters of a sink; they only rise.
+// Stats are the counters of a sink; they only increase.
 type Stats struct {
 	Sent    uint64 `json:"sent"`            // results delivered
 	Retries uint64 `json:"retries"`         // attempts to deliver after the first
-	Lost    uint64 `json:"lost"`            // results given up
-	Error   string `json:"error,omitempty"` // the failure that lasts; "" for none
+	Lost    uint64 `json:"lost"`            // results that were not delivered
+	Error   string `json:"error,omitempty"` // the present failure; "" for none
 }
 
 // counters are what Stats reads; any goroutine may change them.
@@ -84,7 +88,7 @@ func (c *counters) Stats() Stats {
 	return s
 }
 
-// fail keeps a failure until nil comes.
+// fail keeps a failure until it is called with nil.
 func (c *counters) fail(err error) {
 	if err == nil {
 		c.failure.Store(nil)
@@ -101,6 +105,10 @@ func Register(k Kind) {
 	if slices.ContainsFunc(kinds, func(o Kind) bool { return o.Name == k.Name }) {
 		panic(fmt.Sprintf("sinks: %s is registered twice", k.Name))
 	}
+	all := setting.Of("", k.New())
+	for _, o := range kinds {
+		all.Add("", o.New()) // panics when two have one key
+	}
 	kinds = append(kinds, k)
 	slices.SortFunc(kinds, func(a, b Kind) int { return strings.Compare(a.Name, b.Name) })
 }
@@ -108,14 +116,18 @@ func Register(k Kind) {
 // Kinds lists the kinds by name.
 func Kinds() []Kind { return slices.Clone(kinds) }
 
-// Of returns the kind of settings.
+// Open makes a sink with the settings of its kind, which are left as they are:
+// defaults are filled into a copy.
+func Open(s Settings, e Env) Sink { return setting.Filled(s).Open(e) }
+
+// Of returns the kind of the given settings.
 func Of(s Settings) Kind {
 	for _, k := range kinds {
 		if fmt.Sprintf("%T", k.New()) == fmt.Sprintf("%T", s) {
 			return k
 		}
 	}
-	panic(fmt.Sprintf("sinks: %T is of no kind that is registered", s))
+	panic(fmt.Sprintf("sinks: %T is not of a registered kind", s))
 }
 
 // afterGrace returns a context that ends two seconds after ctx, or with stop.

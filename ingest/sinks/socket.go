@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	socketQueue = 1000 // results that wait; more are lost
-	socketPath  = 107  // bytes that a Unix socket's address has room for
+	socketQueue = 1000 // most results that wait; further ones are lost
+	socketPath  = 107  // most bytes of a Unix socket's address
 )
 
 func init() { Register(Kind{Name: "socket", New: func() Settings { return new(Socket) }}) }
 
-// Socket writes results to a Unix socket that another program listens at.
+// Socket writes results to a Unix socket on which another program listens.
 type Socket struct {
-	Path string `json:"socket" path:"file" help:"a Unix socket that another program listens at; JSON lines are written to it"`
+	Path string `json:"socket" path:"file" help:"a Unix socket on which another program listens; JSON lines are written to it"`
 }
 
 // Enabled implements Settings.
@@ -43,23 +43,28 @@ func (c *Socket) Validate() error {
 func (c *Socket) Open(e Env) Sink {
 	s := &socket{
 		path: c.Path, stream: e.Stream, log: e.Log, queue: make(chan socketLine, socketQueue), disconnect: func() {},
-		backoff: backoff.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second},
+		backoff: backoff.Backoff{Max: 5 * time.Second}, // from 100 ms
+		dial: func(ctx context.Context) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", c.Path)
+		},
 	}
 	s.closing, s.end = context.WithCancel(context.Background())
 	return s
 }
 
-// socket connects to a path and writes a line for each result. While nobody
-// listens it tries again, with growing pauses. Lines wait in a bounded queue;
-// what does not fit is lost, and {"lost":N} stands in its place.
+// socket connects to a path and writes a line for each result. While no program listens
+// it tries again, with growing pauses. Lines wait in a bounded queue; lines that do not
+// fit are lost, and {"lost":N} is written in their place.
 type socket struct {
 	path, stream string
 	log          *slog.Logger
 	queue        chan socketLine // closed by Close
-	closing      context.Context // ended by Close, for Run while it waits
+	closing      context.Context // ended by Close, to wake Run when it waits
 	end          context.CancelFunc
 	backoff      backoff.Backoff
-	gap          uint64 // lines lost since the last one that was queued; for Write and Close
+	dial         func(context.Context) (net.Conn, error)
+	gap          uint64 // lines lost since the last one was queued; for Write and Close
 
 	conn       net.Conn // of Run; nil = not connected
 	disconnect func()
@@ -69,7 +74,7 @@ type socket struct {
 
 // socketLine is a line in the queue.
 type socketLine struct {
-	lost uint64 // lines lost in front of it
+	lost uint64 // lines lost before it
 	text []byte // nil = no line follows the loss
 }
 
@@ -89,15 +94,15 @@ func (s *socket) Close() {
 	if s.gap > 0 {
 		select {
 		case s.queue <- socketLine{lost: s.gap}:
-		default: // the reader is gone or slow, and is not told
+		default: // the reader is slow or has ended, and does not get the number
 		}
 	}
 	close(s.queue)
 	s.end()
 }
 
-// Run implements Sink. It connects before the first line, so that a wrong path
-// is found out early.
+// Run implements Sink. It connects before the first line, so that a wrong path is
+// noticed early.
 func (s *socket) Run(ctx context.Context) {
 	last, stop := afterGrace(ctx)
 	defer stop()
@@ -109,7 +114,7 @@ func (s *socket) Run(ctx context.Context) {
 			continue
 		}
 		s.lost.Add(line.results())
-		for line := range s.queue { // it was closed: nobody takes the rest
+		for line := range s.queue { // it was closed, and the rest cannot be delivered
 			s.lost.Add(line.results())
 		}
 	}
@@ -122,7 +127,7 @@ func (l socketLine) results() uint64 {
 	return 1
 }
 
-// bytes is what is written for the line.
+// bytes returns what is written for the line.
 func (l socketLine) bytes() (out []byte) {
 	if l.lost > 0 {
 		out = fmt.Appendf(out, "{\"lost\":%d}\n", l.lost)
@@ -133,8 +138,8 @@ func (l socketLine) bytes() (out []byte) {
 	return out
 }
 
-// deliver writes text as a whole to one connection, over a new one if the old
-// one breaks. It returns false when the sink was closed and nobody takes it.
+// deliver writes all of text to one connection, and to a new one if the old one breaks.
+// It returns false when the sink was closed and text cannot be delivered.
 func (s *socket) deliver(last context.Context, text []byte) bool {
 	for {
 		reused := s.conn != nil
@@ -146,12 +151,12 @@ func (s *socket) deliver(last context.Context, text []byte) bool {
 			}
 			s.disconnect()
 			s.failed(err)
-			if errors.Is(err, os.ErrDeadlineExceeded) { // a new connection would find the same reader
+			if errors.Is(err, os.ErrDeadlineExceeded) { // a new connection would have the same reader
 				return false
 			}
 		}
 		switch {
-		case reused && last.Err() == nil: // its reader may have been started anew
+		case reused && last.Err() == nil: // its reader may have been started again
 		case !s.pause():
 			return false
 		}
@@ -159,8 +164,8 @@ func (s *socket) deliver(last context.Context, text []byte) bool {
 	}
 }
 
-// pause waits before the next attempt. It returns false when there is to be none:
-// one is made after the sink was closed.
+// pause waits before the next attempt. It returns false when there is to be none: after
+// the sink was closed, one more is made.
 func (s *socket) pause() bool {
 	if s.closing.Err() != nil {
 		return false
@@ -174,9 +179,9 @@ func (s *socket) pause() bool {
 	return true
 }
 
-// write has no limit of time while the stream runs: the queue bounds what waits
-// for a slow reader. After Close the reader has two seconds for each write, and
-// none after the end of last.
+// write has no time-out while the stream runs: the queue bounds what waits for a slow
+// reader. After Close the reader has two seconds for each write, and no time after the
+// end of last.
 func (s *socket) write(last context.Context, text []byte) error {
 	if s.closing.Err() != nil {
 		if err := s.conn.SetWriteDeadline(time.Now().Add(endGrace)); err != nil {
@@ -190,10 +195,9 @@ func (s *socket) write(last context.Context, text []byte) error {
 	return err
 }
 
-// connect says whether there is a connection now.
+// connect reports whether there is a connection now.
 func (s *socket) connect(last context.Context) bool {
-	var d net.Dialer
-	conn, err := d.DialContext(last, "unix", s.path)
+	conn, err := s.dial(last)
 	if err != nil {
 		s.failed(err)
 		return false
@@ -214,7 +218,7 @@ func (s *socket) connect(last context.Context) bool {
 	return true
 }
 
-// failed keeps why the socket is not connected, and logs it once.
+// failed records why the socket is not connected, and logs it once.
 func (s *socket) failed(err error) {
 	var reason string
 	var no syscall.Errno
@@ -222,13 +226,13 @@ func (s *socket) failed(err error) {
 	case errors.Is(err, fs.ErrNotExist):
 		reason = "does not exist: start the program that listens there"
 	case errors.Is(err, syscall.ECONNREFUSED):
-		reason = "has nobody listening: start the program that reads the results"
+		reason = "has no program listening: start the program that reads the results"
 	case errors.Is(err, fs.ErrPermission):
 		reason = "may not be written to by the server's user: change its owner or mode, or that of its folder"
 	case errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET):
 		reason = "was closed by its reader"
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		reason = "has a reader that takes nothing"
+		reason = "has a reader that does not read"
 	case errors.As(err, &no):
 		reason = no.Error()
 	default:

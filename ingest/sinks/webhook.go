@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	webhookQueue    = 1000 // results that wait; more are lost
+	webhookQueue    = 1000 // most results that wait; further ones are lost
 	webhookBatch    = 100
 	webhookDelay    = time.Second // after the first of a batch
 	webhookTimeout  = 10 * time.Second
@@ -38,8 +38,8 @@ func init() {
 
 // Webhook posts results to an address.
 type Webhook struct {
-	URL    string `json:"webhook" request:"any" help:"an address that results are posted to"`
-	Secret string `json:"webhook_secret" request:"any" help:"signs what is posted"`
+	URL    string `json:"webhook" request:"any" example:"http://127.0.0.1:9/results" help:"an http or https address to which results are posted"`
+	Secret string `json:"webhook_secret" request:"any" help:"secret with which posts are signed"`
 }
 
 // Enabled implements Settings.
@@ -49,13 +49,13 @@ func (c *Webhook) Enabled() bool { return c.URL != "" }
 func (c *Webhook) Validate() error {
 	if c.URL == "" {
 		if c.Secret != "" {
-			return stream.Errorf(stream.InvalidArgument, "sinks.webhook_secret", "has no sinks.webhook to sign for")
+			return stream.Errorf(stream.InvalidArgument, "sinks.webhook_secret", "is set without sinks.webhook")
 		}
 		return nil
 	}
 	u, err := url.Parse(c.URL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return stream.Errorf(stream.InvalidArgument, "sinks.webhook", "is no http or https address")
+		return stream.Errorf(stream.InvalidArgument, "sinks.webhook", "is not an http or https address")
 	}
 	return nil
 }
@@ -64,8 +64,8 @@ func (c *Webhook) Validate() error {
 //
 //	POST URL
 //	Content-Type: application/json
-//	X-Millrace-Delivery: RUN-NUMBER, the same when it is tried again. RUN is new
-//	with each webhook, NUMBER counts its batches from 1.
+//	X-Millrace-Delivery: RUN-NUMBER, the same for each attempt. RUN is
+//	new for each webhook, NUMBER counts its batches from 1.
 //	X-Millrace-Signature: sha256=HEX, the HMAC of the body, with a secret
 //
 //	{"stream":NAME,"results":[...]}
@@ -79,18 +79,12 @@ type webhook struct {
 	counters
 }
 
-// Open implements Settings. With PublicOnly private addresses are refused, after
-// every look-up of the name.
+// Open implements Settings. With PublicOnly, private addresses are refused after every
+// look-up of the name.
 func (c *Webhook) Open(e Env) Sink {
 	dial := &net.Dialer{Timeout: webhookTimeout}
 	if e.PublicOnly {
-		dial.Control = func(_, address string, _ syscall.RawConn) error {
-			a, err := netip.ParseAddrPort(address)
-			if err != nil || video.IsPrivateAddr(a.Addr()) {
-				return errors.New("a private address: sources.allow_private allows those")
-			}
-			return nil
-		}
+		dial.Control = refusePrivate
 	}
 	return &webhook{
 		stream: e.Stream, url: c.URL, secret: c.Secret, prefix: crand.Text(), queue: make(chan []byte, webhookQueue),
@@ -101,6 +95,15 @@ func (c *Webhook) Open(e Env) Sink {
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}
+}
+
+// refusePrivate is a net.Dialer's Control. It refuses what is no public address.
+func refusePrivate(_, address string, _ syscall.RawConn) error {
+	a, err := netip.ParseAddrPort(address)
+	if err != nil || video.IsPrivateAddr(a.Addr()) {
+		return errors.New("a private address: sources.allow_private allows those")
+	}
+	return nil
 }
 
 // Write implements Sink.
@@ -134,7 +137,7 @@ func (h *webhook) Run(ctx context.Context) {
 }
 
 // gather waits for a batch; an empty one means that the webhook was closed and
-// has delivered everything.
+// everything has been delivered.
 func (h *webhook) gather() (batch [][]byte) {
 	line, more := <-h.queue
 	if !more {
@@ -157,8 +160,8 @@ func (h *webhook) gather() (batch [][]byte) {
 	return batch
 }
 
-// deliver posts a batch until it is taken, refused, or given up: after ctx's end
-// it is tried once more, and last ends that.
+// deliver posts a batch until it is accepted, refused, or lost: after ctx's end one
+// more attempt is made, until last ends.
 func (h *webhook) deliver(ctx, last context.Context, id string, batch [][]byte) bool {
 	body := oip.AppendString([]byte(`{"stream":`), h.stream)
 	body = append(append(append(body, `,"results":[`...), bytes.Join(batch, []byte(","))...), ']', '}')
@@ -183,7 +186,7 @@ func (h *webhook) deliver(ctx, last context.Context, id string, batch [][]byte) 
 	}
 }
 
-// post makes one attempt. again says that another may succeed.
+// post makes one attempt. again says that another one may succeed.
 func (h *webhook) post(ctx context.Context, id string, body []byte) (again bool, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.url, bytes.NewReader(body))
 	if err != nil {

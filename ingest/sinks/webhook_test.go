@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A receiver that leaves out what it has seen loses nothing: no two batches have
-// the same id, of one stream or of several, before or behind a restart.
+// A receiver that skips ids that it has seen loses nothing: no two batches have the
+// same id, of one stream or of several, before or after a restart.
 func TestDeliveriesDiffer(t *testing.T) {
 	ids := make(chan string, 4)
 	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) { ids <- req.Header.Get("X-Millrace-Delivery") }))
@@ -39,7 +39,7 @@ func TestDeliveriesDiffer(t *testing.T) {
 	}
 }
 
-// A receiver at a private address gets nothing that a request asked for.
+// A receiver at a private address gets nothing for a stream that a request made.
 func TestWebhookRefusesPrivateAddresses(t *testing.T) {
 	called := make(chan struct{}, 1)
 	hook := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { called <- struct{}{} }))

@@ -13,20 +13,21 @@ import (
 	"slices"
 	"strings"
 
-	"millrace/internal/codec"
+	"millrace/ingest/frames"
 	"millrace/stream"
 	"millrace/stream/buf"
 )
 
 const (
 	schemeFolder = "folder"
-	folderFPS    = 1        // pictures a second, unless fps says otherwise
-	maxPicture   = 64 << 20 // bytes of a picture's file
+	folderFPS    = 1        // pictures per second, unless fps is set
+	maxPicture   = 64 << 20 // largest file of a picture, in bytes
 )
 
 func init() {
 	Register(Kind{
-		Name: schemeFolder, Schemes: []string{schemeFolder}, New: func() Settings { return new(Folder) },
+		Name: schemeFolder, Schemes: []string{schemeFolder}, Examples: []string{"folder:pictures"}, FPS: true, Loop: []string{schemeFolder},
+		New: func() Settings { return new(Folder) },
 		Relative: func(address, dir string) string {
 			path := folderPath(address)
 			if path == "" || filepath.IsAbs(path) {
@@ -37,10 +38,10 @@ func init() {
 	})
 }
 
-// Folder gives the pictures of a folder at a rate. It has no settings of its own.
+// Folder reads the pictures of a folder at a rate. It has no settings of its own.
 type Folder struct{}
 
-// folderPath is the path of an address such as folder:/x or folder:///x.
+// folderPath returns the path of an address such as folder:/x or folder:///x.
 func folderPath(address string) string {
 	path := address[len(schemeFolder)+1:]
 	if rest, ok := strings.CutPrefix(path, "//"); ok && strings.HasPrefix(rest, "/") {
@@ -53,7 +54,7 @@ func folderPath(address string) string {
 func (c *Folder) Validate(address string, _ bool) error {
 	switch path := folderPath(address); {
 	case path == "":
-		return stream.Errorf(stream.InvalidArgument, "source", "names no folder: want folder:PATH")
+		return stream.Errorf(stream.InvalidArgument, "source", "has no folder: want folder:PATH")
 	case strings.IndexByte(path, 0) >= 0:
 		return stream.Errorf(stream.InvalidArgument, "source", "contains a zero byte")
 	}
@@ -66,8 +67,8 @@ func (c *Folder) Open(_ context.Context, address string, e Env) (Reader, error) 
 	return f, f.list()
 }
 
-// folder reads the files of a folder whose names end as those of pictures, in the
-// natural order of their names. They stay as they are coded.
+// folder reads the files of a folder whose names end like those of pictures, in the
+// natural order of their names. They are not decoded.
 type folder struct {
 	path   string
 	fps    float64
@@ -75,10 +76,10 @@ type folder struct {
 	memory *buf.Pool
 
 	names []string // still to be read
-	given int64
+	sent  int64
 }
 
-// list lists the pictures. It is an error if there is none.
+// list reads the names of the pictures. It returns an error if there is none.
 func (f *folder) list() error {
 	entries, err := os.ReadDir(f.path)
 	switch {
@@ -94,7 +95,7 @@ func (f *folder) list() error {
 		}
 	}
 	if len(f.names) == 0 {
-		return stream.Errorf(stream.NotFound, "source", "the folder %s has no picture in it: want files whose names end in .jpg, .jpeg, .png or .webp", f.path)
+		return stream.Errorf(stream.NotFound, "source", "the folder %s has no picture: want files whose names end in .jpg, .jpeg, .png or .webp", f.path)
 	}
 	slices.SortFunc(f.names, natural)
 	return nil
@@ -106,7 +107,7 @@ func (f *folder) Info() Info { return Info{FPS: f.fps, Ends: true, Timed: true} 
 // Close implements Reader.
 func (f *folder) Close() error { return nil }
 
-// Next implements Reader. A folder that loops is listed anew each time.
+// Next implements Reader. A folder that loops is listed again each time.
 func (f *folder) Next() (stream.Frame, error) {
 	if len(f.names) == 0 {
 		if !f.loop {
@@ -118,19 +119,18 @@ func (f *folder) Next() (stream.Frame, error) {
 	}
 	name := f.names[0]
 	f.names = f.names[1:]
-	out := stream.Frame{CaptureUS: int64(math.Round(float64(f.given) / f.fps * 1e6))}
-	f.given++
+	out := stream.Frame{CaptureUS: int64(math.Round(float64(f.sent) / f.fps * 1e6))}
+	f.sent++
 	if err := f.read(name, &out); err != nil {
 		return out, &Unreadable{fmt.Errorf("%s: %w", name, err)}
 	}
 	return out, nil
 }
 
-// read reads a picture into the frame. Without memory for it the frame has no
-// lease.
+// read reads a picture into the frame. Without memory for it the frame has no lease.
 func (f *folder) read(name string, to *stream.Frame) error {
 	path := filepath.Join(f.path, name)
-	st, err := os.Stat(path) // before it is opened, which a pipe would hold up
+	st, err := os.Stat(path) // before it is opened, because opening a pipe may block
 	switch {
 	case err != nil:
 		return cause(err)
@@ -155,22 +155,15 @@ func (f *folder) read(name string, to *stream.Frame) error {
 		lease.Release()
 		return cause(err)
 	}
-	switch codec.Sniff(lease.Bytes()) {
-	case codec.JPEG:
-		to.Codec = stream.JPEG
-	case codec.PNG:
-		to.Codec = stream.PNG
-	case codec.WebP:
-		to.Codec = stream.WebP
-	default:
+	if to.Codec, err = frames.Picture(lease.Bytes()); err != nil {
 		lease.Release()
-		return stream.Errorf(stream.InvalidArgument, "", "is no JPEG, PNG or WebP picture")
+		return stream.Errorf(stream.InvalidArgument, "", "is not a JPEG, PNG or WebP picture")
 	}
 	to.Payload, to.Lease = lease.Bytes(), lease
 	return nil
 }
 
-// cause leaves the path out of an error, whose folder is the operator's.
+// cause removes the path from an error, because clients may not see it.
 func cause(err error) error {
 	var path *fs.PathError
 	if errors.As(err, &path) {
@@ -179,8 +172,8 @@ func cause(err error) error {
 	return stream.Errorf(stream.Unavailable, "", "cannot be read: %w", err)
 }
 
-// natural compares names as people order them: a9 before a10. Digits compare by
-// the number that they form, all else by its bytes.
+// natural compares names by the numbers in them: a9 before a10. Digits are compared as
+// numbers, everything else as bytes.
 func natural(a, b string) int {
 	x, y := a, b
 	for x != "" && y != "" {
@@ -202,7 +195,7 @@ func natural(a, b string) int {
 	return cmp.Or(cmp.Compare(len(x), len(y)), strings.Compare(a, b))
 }
 
-// digits counts the digits that s begins with.
+// digits counts the digits at the beginning of s.
 func digits(s string) (n int) {
 	for n < len(s) && s[n] >= '0' && s[n] <= '9' {
 		n++

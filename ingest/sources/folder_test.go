@@ -41,7 +41,7 @@ func pictureFolder(t *testing.T, names ...string) string {
 }
 
 // readFolder reads to the end, or so many frames, and returns the sizes of the
-// pictures; -1 stands for one that cannot be read.
+// pictures; -1 for one that cannot be read.
 func readFolder(t *testing.T, r sources.Reader, most int) (sizes []int, frames []stream.Frame) {
 	t.Helper()
 	for len(sizes) < most {
@@ -81,8 +81,8 @@ func openFolder(t *testing.T, address string, e sources.Env) (sources.Reader, er
 	return s.Open(t.Context(), address, e)
 }
 
-// Pictures come in the natural order of their names, at their rate, as they are
-// coded; what is none is left out, and what cannot be read is not the end.
+// Pictures are read in the natural order of their names, at their rate, without
+// decoding; other files are skipped, and a picture that cannot be read is not the end.
 func TestFolder(t *testing.T) {
 	dir := pictureFolder(t, "a10.jpg", "png:a9.PNG", "a2.jpeg", "words:a3.jpg", "empty:a4.webp", "words:notes.txt", ".hidden.jpg")
 	if err := os.Mkdir(filepath.Join(dir, "b.jpg"), 0o700); err != nil {
@@ -111,7 +111,7 @@ func TestFolder(t *testing.T) {
 	}
 }
 
-// A folder that loops begins anew with what it holds by then; its times go on.
+// A folder that loops is listed again at its end; its times continue.
 func TestFolderLoops(t *testing.T) {
 	dir := pictureFolder(t, "1.jpg", "2.jpg")
 	r, err := openFolder(t, "folder://"+dir, sources.Env{Loop: true, FPS: 10})
@@ -128,8 +128,8 @@ func TestFolderLoops(t *testing.T) {
 	}
 }
 
-// The source waits for a folder that is not there or empty, gives its pictures no
-// faster than asked for, counts those that cannot be read, and ends.
+// The source waits for a folder that does not exist or is empty, reads its pictures at
+// the requested rate, counts those that cannot be read, and ends.
 func TestFolderSource(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "later")
 	address := "folder:" + dir
@@ -167,7 +167,7 @@ func TestFolderSource(t *testing.T) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	await("has no picture in it")
+	await("has no picture")
 	full := pictureFolder(t, "0.jpg", "1.jpg", "words:2.jpg", "3.jpg", "4.jpg")
 	if err := os.Remove(dir); err != nil {
 		t.Fatal(err)

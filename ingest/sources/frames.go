@@ -12,16 +12,15 @@ import (
 type Frames struct {
 	r         *video.Reader
 	memory    *buf.Pool
-	discarded []byte // a frame for which there was no memory is read into it
+	discarded []byte // frames for which there is no memory are read into it
 }
 
-// NewFrames reads raw RGB24 frames from r, which stays its opener's to close.
+// NewFrames reads raw RGB24 frames from r, which the caller closes.
 func NewFrames(r *video.Reader, memory *buf.Pool) *Frames { return &Frames{r: r, memory: memory} }
 
-// Next waits for a frame. CaptureUS is its presentation time; Seq is for the
-// caller to set. A frame without a Lease was read and lost, because the byte
-// budget is exhausted: the source goes on. Errors are those of
-// video.Reader.Next, io.EOF at the end.
+// Next waits for a frame. CaptureUS is its presentation time; the caller sets Seq. A
+// frame without a Lease was read and lost, because the byte budget is exhausted; the
+// source continues. Errors are those of video.Reader.Next, io.EOF at the end.
 func (f *Frames) Next() (stream.Frame, error) {
 	info := f.r.Info()
 	out := stream.Frame{Codec: stream.RGB24, Width: info.Width, Height: info.Height}

@@ -66,8 +66,8 @@ func (b *broadcast) signal(sig syscall.Signal) {
 	}
 }
 
-// A live playlist that is not there yet, runs, stands still, goes on, and is
-// begun anew.
+// A live playlist that does not exist at first, runs, stops, continues, and is begun
+// again.
 func TestLiveHLS(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for FFmpeg and its time-outs")

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"millrace/internal/setting"
 	"millrace/internal/video"
 	"millrace/stream"
 	"millrace/stream/buf"
@@ -16,58 +17,64 @@ import (
 // Kind is one kind of source. Kinds are registered by the init functions of their
 // files.
 type Kind struct {
-	Name    string   // in the list of settings
-	Schemes []string // of the addresses that it opens
-	Request []string // of them those that a request may name
+	Name     string   // for messages
+	Schemes  []string // of the addresses that it opens
+	Request  []string // those of them that a request may name
+	Examples []string // addresses that together use every setting, for the tests of all kinds
+	FPS      bool     // it observes Env.FPS; otherwise the setting fps is refused
+	Loop     []string // those of the schemes that observe Env.Loop; for others the setting loop is refused
 	// New returns empty settings: a pointer to a struct with tags of package setting,
 	// whose fields are keys of a stream that no other kind has.
 	New func() Settings
-	// Relative returns the address with its relative path, if it has one, starting
-	// from dir; nil for a kind without paths.
+	// Relative returns the address with its relative path, if it has one, resolved
+	// against dir; nil for a kind without paths.
 	Relative func(address, dir string) string
+	// Transport returns the transport of the address's packets, for listings; nil for a
+	// kind without one.
+	Transport func(s Settings, address string) string
 }
 
-// Settings are those of one kind of source, for one stream.
+// Settings are the settings of one kind of source, for one stream.
 type Settings interface {
-	// Validate says what is wrong with them for an address beyond what the tags say, as
-	// *stream.Error about a key. publicOnly says that a request made the stream, which private addresses
-	// are closed to.
+	// Validate checks what the tags do not, for an address. It returns a *stream.Error
+	// about a key. publicOnly says that a request made the stream, which must not use
+	// private addresses.
 	Validate(address string, publicOnly bool) error
-	// Open opens the address and waits until its first frame can be read. ctx governs
-	// the life of the Reader.
+	// Open opens the address and waits until its first frame can be read. Defaults are
+	// filled in. The Reader ends when ctx does: then Next returns.
 	Open(ctx context.Context, address string, e Env) (Reader, error)
 }
 
 // Env is what a source is opened with.
 type Env struct {
-	FPS    float64 // frames given a second, at most; 0 = as the source has them
-	Loop   bool    // a source with an end starts over
+	FPS    float64 // most frames per second; 0 = all frames of the source; for kinds with FPS
+	Loop   bool    // a source with an end starts again; for schemes in Kind.Loop
 	Memory *buf.Pool
-	Allow  func(netip.Addr) error // asked about each address of the network; nil allows all
+	Allow  func(netip.Addr) error // called with each network address; nil allows all
 }
 
 // Reader is an open source. It is for one goroutine.
 type Reader interface {
 	Info() Info
 	// Next waits for a frame, whose CaptureUS is its time on the source's own clock;
-	// its Seq is for the caller to set. A frame without a Lease was read and lost,
-	// because the byte budget is exhausted. io.EOF is the end, an *Unreadable a frame
-	// that cannot be read; the source goes on behind it. All other errors are its
-	// failure.
+	// the caller sets Seq. A frame without a Lease was read and lost, because the byte
+	// budget is exhausted. io.EOF is the end, an *Unreadable a frame that cannot be
+	// read, after which the source continues. All other errors are failures of the
+	// source.
 	Next() (stream.Frame, error)
 	Close() error
 }
 
 // Info describes an open source.
 type Info struct {
-	Width, Height int     // pixels of its frames; 0 = they differ
-	FPS           float64 // as the source says; 0 = unknown
-	Codec         string  // of its video, as ffmpeg calls it; "" = unknown
-	Ends          bool    // it has an end, and waits for its reader
-	Timed         bool    // its frames are given at their times, whoever reads
+	Width, Height int     // pixels of its frames; 0 when they differ
+	FPS           float64 // declared by the source; 0 = unknown
+	Codec         string  // of its video, by ffmpeg's name; "" = unknown
+	Ends          bool    // it has an end and may be read as slowly as the reader wants
+	Timed         bool    // Next returns its frames at their times
 }
 
-// Unreadable is one frame that cannot be read, of a source that goes on.
+// Unreadable is the error of one frame that cannot be read, of a source that continues.
 type Unreadable struct{ Err error }
 
 // Error implements error.
@@ -78,12 +85,17 @@ func (e *Unreadable) Unwrap() error { return e.Err }
 
 var kinds []Kind
 
-// Register adds a kind, from an init function.
+// Register adds a kind, from an init function. It panics when an address would be of
+// two kinds.
 func Register(k Kind) {
 	for _, s := range k.Schemes {
 		if o := byScheme(s); o != nil {
 			panic(fmt.Sprintf("sources: %s and %s both open %s addresses", o.Name, k.Name, s))
 		}
+	}
+	all := setting.Of("", k.New())
+	for _, o := range kinds {
+		all.Add("", o.New()) // panics when two have one key
 	}
 	kinds = append(kinds, k)
 	slices.SortFunc(kinds, func(a, b Kind) int { return strings.Compare(b.Name, a.Name) })
@@ -101,8 +113,8 @@ func byScheme(scheme string) *Kind {
 	return nil
 }
 
-// Classify says of what scheme and kind an address is, by its form alone. What has
-// no scheme is a file or device. The error never repeats the address.
+// Classify returns the scheme and kind of an address, by its form alone. An address
+// without a scheme is a file or device. The error never contains the address.
 func Classify(address string) (scheme string, k *Kind, err error) {
 	if word, _, ok := strings.Cut(address, ":"); ok {
 		if k = byScheme(strings.ToLower(word)); k != nil {
@@ -113,7 +125,7 @@ func Classify(address string) (scheme string, k *Kind, err error) {
 	var unknown *video.UnknownSchemeError
 	switch {
 	case errors.As(err, &unknown):
-		return "", nil, fmt.Errorf("%q is no known kind of source; want a path or one of %s (a file whose name has a colon is written as ./NAME)", unknown.Scheme, list(Kind.schemes))
+		return "", nil, fmt.Errorf("%q is not a known kind of source; want a path or one of %s (a file whose name has a colon is written as ./NAME)", unknown.Scheme, list(Kind.schemes))
 	case err != nil:
 		return "", nil, err
 	}
@@ -123,7 +135,10 @@ func Classify(address string) (scheme string, k *Kind, err error) {
 func (k Kind) schemes() []string { return k.Schemes }
 func (k Kind) request() []string { return k.Request }
 
-// list is "a, b and c" of all kinds.
+// RequestSchemes lists the schemes that requests may name, in words.
+func RequestSchemes() string { return list(Kind.request) }
+
+// list returns "a, b and c" of all kinds.
 func list(of func(Kind) []string) string {
 	var all []string
 	for _, k := range kinds {
@@ -133,8 +148,14 @@ func list(of func(Kind) []string) string {
 	return strings.Join(all[:n], ", ") + " and " + all[n]
 }
 
-// Settle returns the settings for an address: s, or empty ones of the address's
-// kind for nil. It is an error if s is of another kind.
+// Open opens an address with the settings of its kind, which are left as they are:
+// defaults are filled into a copy.
+func Open(ctx context.Context, s Settings, address string, e Env) (Reader, error) {
+	return setting.Filled(s).Open(ctx, address, e)
+}
+
+// Settle returns the settings for an address: s, or empty ones of the address's kind
+// when s is nil. It returns an error if s is of another kind.
 func Settle(address string, s Settings) (Settings, error) {
 	_, k, err := Classify(address)
 	if err != nil {
@@ -145,7 +166,7 @@ func Settle(address string, s Settings) (Settings, error) {
 		return own, nil
 	}
 	if fmt.Sprintf("%T", own) != fmt.Sprintf("%T", s) {
-		return nil, stream.Errorf(stream.InvalidArgument, "source", "is a %s source, and has settings of another kind (%T)", k.Name, s)
+		return nil, stream.Errorf(stream.InvalidArgument, "source", "is a %s source, but the settings are of another kind (%T)", k.Name, s)
 	}
 	return s, nil
 }

@@ -37,10 +37,10 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// patience bounds every wait; none should come near it.
+// patience is the time-out of every wait; none should come near it.
 const patience = 60 * time.Second
 
-// rig runs one source and notes what comes of it.
+// rig runs one source and records its frames and failures.
 type rig struct {
 	*sources.Source
 	t      *testing.T
@@ -130,7 +130,7 @@ func (r *rig) free() {
 	r.held, r.hold = nil, false
 }
 
-// wait returns what Run returned.
+// wait returns the result of Run.
 func (r *rig) wait() error {
 	r.t.Helper()
 	select {
@@ -172,7 +172,7 @@ func (r *rig) frames(n uint64) sources.Status {
 	return r.until(fmt.Sprintf("%d frames more", n), func(st sources.Status) bool { return st.Frames >= from+n })
 }
 
-// camera is an HTTP MJPEG camera that does as it is told.
+// camera is an HTTP MJPEG camera that the test controls.
 type camera struct {
 	URL    string
 	side   atomic.Int32 // pixels of the picture

@@ -16,7 +16,7 @@ import (
 	"millrace/stream"
 )
 
-// A camera of a frame a second is opened and read like others; one of 240 loses
+// A camera with one frame per second is opened and read like others; one with 240 loses
 // none, and keeps their times.
 func TestRates(t *testing.T) {
 	if testing.Short() {
@@ -75,9 +75,9 @@ func part(t *testing.T, name, size string, frames int, args ...string) []byte {
 	return b
 }
 
-// TestBadStreams reads video whose size or clock changes on the way, or that is
-// spoiled in the middle, from a file, a server and a program: all its frames
-// come, or as many as were not hurt, in one size, and their times never fall.
+// TestBadStreams reads video whose size or clock changes, or that is damaged in the
+// middle, from a file, a server and a program: all undamaged frames are read, in one
+// size, and their times never decrease.
 func TestBadStreams(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for FFmpeg and its time-outs")
@@ -131,8 +131,7 @@ func TestBadStreams(t *testing.T) {
 	}
 }
 
-// A file of which a part is missing is read once: its frames would only come
-// again.
+// An incomplete file is read once: reading it again would repeat its frames.
 func TestFileCutShort(t *testing.T) {
 	whole, err := os.ReadFile(ffmpeg(t, "clip.mp4", append(moving("4"), "-movflags", "+faststart")...))
 	if err != nil {
@@ -149,7 +148,7 @@ func TestFileCutShort(t *testing.T) {
 	}
 }
 
-// An hour that is missing in the times of a file is not waited for.
+// A jump of an hour in the times of a file causes no wait.
 func TestPacedOverAJump(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for FFmpeg and its time-outs")

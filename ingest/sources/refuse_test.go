@@ -51,14 +51,14 @@ func body(mime string, b []byte) http.HandlerFunc {
 	}
 }
 
-// mute sends headers and then nothing, until the client leaves.
+// mute sends headers and then nothing, until the client disconnects.
 func mute(w http.ResponseWriter, q *http.Request) {
 	w.Header().Set("Content-Type", "multipart/x-mixed-replace; boundary=b")
 	w.(http.Flusher).Flush()
 	<-q.Context().Done()
 }
 
-// drip sends a file so slowly that its first picture is never whole.
+// drip sends a file so slowly that its first picture is never complete.
 func drip(b []byte) http.HandlerFunc {
 	return func(w http.ResponseWriter, q *http.Request) {
 		tick := time.NewTicker(20 * time.Millisecond)
@@ -94,9 +94,9 @@ func fds(t *testing.T) int {
 	return len(list)
 }
 
-// TestWhyNot has sources fail in every way there is: each has its kind and its
-// code, tells no password, is tried again, and leaves nothing behind.
-func TestWhyNot(t *testing.T) {
+// TestFailures makes sources fail in every possible way: each failure has its kind and
+// code, contains no password, is tried again, and leaves nothing behind.
+func TestFailures(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -165,8 +165,8 @@ func TestWhyNot(t *testing.T) {
 	}
 }
 
-// A source that is stopped while it waits for an answer, a picture, or its next
-// attempt lets go at once.
+// A source that is stopped while it waits for an answer, a picture, or its next attempt
+// ends at once.
 func TestStopWhileItHangs(t *testing.T) {
 	asked := make(chan struct{}, 100)
 	url := served(t, func(w http.ResponseWriter, q *http.Request) {

@@ -19,8 +19,8 @@ import (
 	"millrace/internal/video/videotest"
 )
 
-// processWatcher looks at the command lines and environments of all ffmpegs and ffprobes of
-// ours, all the time, for the password.
+// processWatcher searches the command lines and environments of all our ffmpegs and
+// ffprobes for the password, all the time.
 type processWatcher struct {
 	mu    sync.Mutex
 	seen  map[string]bool // programs
@@ -75,7 +75,7 @@ func (s *processWatcher) look() {
 	}
 }
 
-// report ends the watch, which must have been worth while.
+// report ends the watch, which must have seen processes.
 func (s *processWatcher) report(t *testing.T) {
 	t.Helper()
 	close(s.stop)
@@ -90,7 +90,7 @@ func (s *processWatcher) report(t *testing.T) {
 	}
 }
 
-// asked has a handler ask for a password, and a processWatcher look at who asks.
+// asked makes a handler demand a password, and a processWatcher watch the clients.
 func asked(by *atomic.Pointer[processWatcher], h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		if s := by.Load(); s != nil {
@@ -107,8 +107,8 @@ func asked(by *atomic.Pointer[processWatcher], h http.Handler) http.Handler {
 
 func anywhere(netip.Addr) error { return nil }
 
-// Passwords and tokens of sources stand where no other user of the machine sees
-// them, from the first moment to the last, and open what they should.
+// Passwords and tokens of sources are never visible to other users of the machine, and
+// give access to the sources.
 func TestSecretsStaySecret(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for FFmpeg and its time-outs")

@@ -13,44 +13,43 @@ import (
 	"millrace/stream"
 )
 
-// maxPause is the longest time between two frames of a paced source that is taken
-// for one, unless they all are so far apart.
+// maxPause is the longest time between two frames of a paced source that is kept,
+// unless all of its frames are so far apart.
 const maxPause = 10 * time.Second
 
-// Options are what a source is made with. Open, Address and Frame are needed.
+// Options are what a source is made from. Open, Address and Frame are needed.
 type Options struct {
 	Open    func(context.Context) (Reader, error) // called again after each failure
-	Address string                                // for messages, which leave its passwords out
+	Address string                                // for messages, without its passwords
 
-	// Frame takes each frame over, its lease included. Seq counts from 0 over all
-	// openings. A live source must not be held up: Frame returns at once, and a
-	// stream in Latest keeps the newest. Of a video with an end, Frame may take its
-	// time.
+	// Frame takes over each frame, its lease included. Seq counts from 0 over all
+	// openings. For a live source Frame must return at once; a stream in Latest keeps
+	// the newest frame. For a video with an end Frame may block.
 	Frame func(stream.Frame)
-	// Opened is told what was opened, before its first frame; nil for nobody.
+	// Opened is called with what was opened, before the first frame; or nil.
 	Opened func(Info)
-	// Failed is told of each failure, without passwords; nil for nobody.
+	// Failed is called with each failure, without passwords; or nil.
 	Failed func(error)
-	// Unreadable is told of a frame that cannot be read, which has its Seq and CaptureUS
-	// only; nil for nobody.
+	// Unreadable is called with a frame that cannot be read, which has only Seq and
+	// CaptureUS; or nil.
 	Unreadable func(f stream.Frame, err error)
-	// Lost is told of a frame for which there was no memory; nil for nobody.
+	// Lost is called for a frame for which there was no memory; or nil.
 	Lost func(seq uint64)
-	// May is asked before each opening whether the source may be opened now: an
-	// error of it is a failure like others, except that PermissionDenied and
-	// InvalidArgument are final. nil allows.
+	// May is called before each opening and may refuse it. Its error is a failure like
+	// others, except that PermissionDenied and InvalidArgument are final. nil allows
+	// every opening.
 	May func(context.Context) error
-	// Paced gives the frames of a source with an end at the speed at which it plays. A
-	// jump of its times is not waited for.
+	// Paced reads a source with an end at the speed at which it plays. A jump of its
+	// times causes no wait.
 	Paced bool
 
-	MinWait time.Duration // before the second opening; 0.5 s
-	MaxWait time.Duration // 30 s
-	Steady  time.Duration // frames for so long make the next wait a short one again; 10 s
+	MinWait time.Duration // before the second opening; default 0.5 s
+	MaxWait time.Duration // default 30 s
+	Steady  time.Duration // after frames for so long, the next wait is MinWait again; default 10 s
 }
 
-// Source keeps one source going. Run runs it once; Status may be called by
-// anybody, at any time.
+// Source keeps one source open. Run may be called once; Status by any goroutine, at any
+// time.
 type Source struct {
 	opts    Options
 	backoff backoff.Backoff
@@ -59,7 +58,7 @@ type Source struct {
 	status Status
 }
 
-// New makes a source that does nothing until Run.
+// New returns a source that does nothing until Run.
 func New(o Options) *Source {
 	for _, d := range []struct {
 		p *time.Duration
@@ -75,17 +74,17 @@ func New(o Options) *Source {
 	}
 }
 
-// Status reads what the source is doing.
+// Status returns a snapshot of the source's state.
 func (s *Source) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.status
 }
 
-// Run opens the source, reads it all the time, and opens it again when it fails,
-// until ctx ends or the video does. It returns nil at the end of a file or of a
-// video whose length was known, ctx's cause, or the error for which it can never
-// work; a file that breaks off is not read again. No child is left behind.
+// Run opens the source, reads it, and opens it again when it fails, until ctx or the
+// video ends. It returns nil at the end of a file or of a video whose length was known,
+// ctx's cause, or an error that is final; a file that breaks off is not read again. It
+// leaves no child process.
 func (s *Source) Run(ctx context.Context) error {
 	for {
 		s.setState(Connecting, time.Time{})
@@ -110,14 +109,14 @@ func (s *Source) Run(ctx context.Context) error {
 	}
 }
 
-// final is an error after which trying again is of no use.
+// final is an error after which another attempt cannot succeed.
 type final struct{ error }
 
 // Unwrap returns the error.
 func (f final) Unwrap() error { return f.error }
 
-// isFinal says that trying again is of no use: not the source is wrong, but what
-// was asked for, or what there was of it has been read.
+// isFinal reports whether another attempt cannot succeed: the request is wrong, or
+// everything that there was of the source has been read.
 func isFinal(err error) bool {
 	if _, is := err.(final); is {
 		return true
@@ -132,8 +131,8 @@ func isFinal(err error) bool {
 	return false
 }
 
-// pause returns how long to wait. What will not mend by itself is asked for as
-// seldom as possible.
+// pause returns how long to wait. After an error that probably stays, it is the longest
+// wait.
 func (s *Source) pause(steady bool, err error) time.Duration {
 	if steady {
 		s.backoff.Reset()
@@ -170,8 +169,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// once opens the source and reads it to its end or failure. steady says that it
-// went well for a while.
+// once opens the source and reads it to its end or failure. steady says that it worked
+// for a while.
 func (s *Source) once(ctx context.Context) (steady bool, err error) {
 	if s.opts.May != nil {
 		if err := s.opts.May(ctx); err != nil {
@@ -194,7 +193,8 @@ func (s *Source) once(ctx context.Context) (steady bool, err error) {
 	begun := time.Now()
 	err = s.read(ctx, r, info.Timed || s.opts.Paced && info.Ends)
 	if err == io.EOF && !info.Ends {
-		// Nobody said that it would end: a camera, or the server in front of it, did.
+		// The source had not declared an end: the camera, or a server in front of it,
+		// ended it.
 		err = &video.Error{Kind: video.EndedEarly, URL: video.Redact(s.opts.Address), Detail: "its server ended it"}
 	}
 	return time.Since(begun) >= s.opts.Steady, err
@@ -202,7 +202,7 @@ func (s *Source) once(ctx context.Context) (steady bool, err error) {
 
 func (s *Source) read(ctx context.Context, r Reader, paced bool) error {
 	pause := maxPause
-	if fps := r.Info().FPS; fps > 0 {
+	if fps := r.Info().FPS; fps != 0 {
 		pause = max(pause, time.Duration(2/fps*float64(time.Second)))
 	}
 	var (
@@ -215,13 +215,6 @@ func (s *Source) read(ctx context.Context, r Reader, paced bool) error {
 		if err != nil && !errors.As(err, &unreadable) {
 			return err
 		}
-		if unreadable == nil && f.Lease == nil {
-			f.Seq = s.count(true)
-			if s.opts.Lost != nil {
-				s.opts.Lost(f.Seq)
-			}
-			continue
-		}
 		if begun.IsZero() {
 			begun, first, last = time.Now(), f.CaptureUS, f.CaptureUS
 		}
@@ -230,18 +223,24 @@ func (s *Source) read(ctx context.Context, r Reader, paced bool) error {
 		}
 		last = f.CaptureUS
 		due := time.Duration(f.CaptureUS-first) * time.Microsecond
-		if paced && !sleep(ctx, due-time.Since(begun)) {
+		if ctx.Err() != nil || paced && !sleep(ctx, due-time.Since(begun)) {
 			f.Lease.Release()
 			return context.Cause(ctx)
 		}
-		f.Seq = s.count(false) // from here on somebody accounts for it
-		if unreadable != nil {
+		lost := unreadable == nil && f.Lease == nil
+		f.Seq = s.count(lost) // from here on the frame is counted
+		switch {
+		case lost:
+			if s.opts.Lost != nil {
+				s.opts.Lost(f.Seq)
+			}
+		case unreadable != nil:
 			if s.opts.Unreadable != nil {
 				s.opts.Unreadable(f, unreadable.Err)
 			}
-			continue
+		default:
+			s.opts.Frame(f)
 		}
-		s.opts.Frame(f)
 	}
 }
 
@@ -262,11 +261,11 @@ func (s *Source) setState(st State, retry time.Time) {
 	s.status.State, s.status.Since, s.status.Retry = st, time.Now(), retry
 }
 
-// fail keeps a failure, without what it may tell of passwords.
+// fail records a failure, without passwords.
 func (s *Source) fail(err error) {
 	kind := video.KindOf(err)
 	var own *video.Error
-	if !errors.As(err, &own) { // those are redacted already
+	if !errors.As(err, &own) { // its text has no passwords
 		err = stream.Errorf(stream.CodeOf(err), "", "%s", video.Redact(err.Error()))
 	}
 	s.mu.Lock()

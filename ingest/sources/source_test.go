@@ -55,7 +55,7 @@ func TestFileLoops(t *testing.T) {
 	}
 }
 
-// A paced file comes no faster than it plays.
+// A paced file is read no faster than it plays.
 func TestPaced(t *testing.T) {
 	path := ffmpeg(t, "clip.mp4", moving("1")...)
 	begun := time.Now()
@@ -68,7 +68,7 @@ func TestPaced(t *testing.T) {
 	}
 }
 
-// A camera that falls silent, dies, comes back and changes its size.
+// A camera that stops sending, ends, comes back and changes its size.
 func TestCamera(t *testing.T) {
 	c := newCamera(t)
 	r := run(t, video.Options{URL: c.URL, NoProbe: true, StallTimeout: 300 * time.Millisecond}, sources.Options{})
@@ -94,7 +94,7 @@ func TestCamera(t *testing.T) {
 	}
 	r.mu.Unlock()
 
-	// In the middle of a connection a new size is scaled to the one there was.
+	// A new size within one connection is scaled to the first one.
 	opened := c.opened.Load()
 	c.side.Store(64)
 	st = r.frames(5)
@@ -134,8 +134,8 @@ func TestHLS(t *testing.T) {
 	}
 }
 
-// What will not mend by itself is tried again as seldom as possible, and its
-// error tells no password.
+// A failure that probably stays is tried again with the longest waits, and its error
+// contains no password.
 func TestNoVideo(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("only words")) }))
 	defer srv.Close()
@@ -151,7 +151,7 @@ func TestNoVideo(t *testing.T) {
 	}
 }
 
-// A missing file comes to be, and is read.
+// A missing file is read once it exists.
 func TestComesLater(t *testing.T) {
 	from := ffmpeg(t, "clip.mp4", moving("1")...)
 	var ready = make(chan struct{})
@@ -186,7 +186,7 @@ func TestMay(t *testing.T) {
 	}
 }
 
-// Without memory frames are lost, and the source goes on.
+// Without memory frames are lost, and the source continues.
 func TestMemory(t *testing.T) {
 	c := newCamera(t)
 	r := runWithin(t, buf.NewPool(40<<10), video.Options{URL: c.URL, NoProbe: true}, sources.Options{})
@@ -218,8 +218,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// What a request named is refused for good where it leads to a private address,
-// and the text says what would allow it.
+// A source that a request named is refused finally if it has a private address, and the
+// text names the setting that would allow it.
 func TestPublic(t *testing.T) {
 	c := newCamera(t)
 	for _, url := range []string{c.URL, strings.Replace(c.URL, "127.0.0.1", "localhost", 1), strings.Replace(c.URL, "http", "rtsp", 1)} {
@@ -237,7 +237,7 @@ func TestPublic(t *testing.T) {
 	}
 }
 
-// A public server that leads to a private one leads nowhere.
+// A public server that redirects to a private one is refused.
 func TestPublicLeadsToPrivate(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.2:0")
 	if err != nil {

@@ -11,9 +11,8 @@ import (
 	"millrace/stream"
 )
 
-// startTimeout is how long the first frame may take: a camera of a frame a second
-// takes 25 s to open, because ffmpeg looks at some frames first, and ffprobe before
-// it.
+// startTimeout is the longest time until the first frame: a camera with one frame per
+// second takes 25 s to open, because ffprobe and then ffmpeg read some frames first.
 const startTimeout = 40 * time.Second
 
 func init() {
@@ -23,17 +22,21 @@ func init() {
 			video.SchemeFile, video.SchemeHTTP, video.SchemeHTTPS, video.SchemeRTSP, video.SchemeRTSPS,
 			video.SchemeRTMP, video.SchemeRTMPS, video.SchemeV4L2, video.SchemeExec,
 		},
-		Request:  []string{video.SchemeHTTP, video.SchemeHTTPS, video.SchemeRTSP, video.SchemeRTSPS},
-		New:      func() Settings { return new(Video) },
-		Relative: relativeFile,
+		Request:   []string{video.SchemeHTTP, video.SchemeHTTPS, video.SchemeRTSP, video.SchemeRTSPS},
+		Examples:  []string{"clip.mp4", "rtsp://127.0.0.1:9/live"},
+		FPS:       true,
+		Loop:      []string{video.SchemeFile, video.SchemeHTTP, video.SchemeHTTPS}, // others have no beginning to go back to
+		New:       func() Settings { return new(Video) },
+		Relative:  relativeFile,
+		Transport: func(s Settings, address string) string { return s.(*Video).transport(address) },
 	})
 }
 
-// Video is what ffmpeg reads: files, devices, the output of programs, and
-// addresses of the network.
+// Video is a source that ffmpeg reads: files, devices, the output of programs, and
+// network addresses.
 type Video struct {
-	Transport string `json:"rtsp_transport" words:"tcp udp" unset:"tcp" request:"any" help:"of an rtsp source: how its packets come"`
-	Width     int    `json:"width" min:"16" max:"16384" unset:"as they come" request:"any" help:"pixels that frames of a video are scaled to"`
+	Transport string `json:"rtsp_transport" words:"tcp udp" unset:"tcp" request:"any" help:"transport of an rtsp source's packets"`
+	Width     int    `json:"width" min:"16" max:"16384" unset:"the video's" request:"any" help:"width in pixels to which frames of a video are scaled"`
 }
 
 // Validate implements Settings.
@@ -48,18 +51,18 @@ func (c *Video) Validate(address string, publicOnly bool) error {
 	switch {
 	case c.Transport == "":
 	case scheme != video.SchemeRTSP && scheme != video.SchemeRTSPS:
-		return bad("rtsp_transport", "is for rtsp and rtsps sources, and this one is %s: leave it out", scheme)
+		return bad("rtsp_transport", "is for rtsp and rtsps sources, but this one is %s: leave it out", scheme)
 	case c.Transport == "udp" && scheme == video.SchemeRTSPS:
-		return bad("rtsp_transport", "udp is for rtsp sources, rtsps is read over tcp only: leave it out, or name an rtsp address")
-	case c.Transport == "udp" && publicOnly: // an RTSP server names any address that packets are to go to
+		return bad("rtsp_transport", "udp is for rtsp sources, rtsps is read over tcp only: leave it out, or use an rtsp address")
+	case c.Transport == "udp" && publicOnly: // an RTSP server may choose any address for its packets
 		return stream.Errorf(stream.PermissionDenied, "rtsp_transport", "udp may lead to private addresses: sources.allow_private allows those, else leave it out")
 	}
 	return nil
 }
 
-// RTSPTransport is how packets of the address come: tcp or udp, or "" where it is
-// not RTSP.
-func (c *Video) RTSPTransport(address string) string {
+// transport is how packets of the address come: tcp or udp, or "" where it is not
+// RTSP.
+func (c *Video) transport(address string) string {
 	switch scheme, _ := video.ClassifyURL(address); scheme {
 	case video.SchemeRTSP, video.SchemeRTSPS:
 		return cmp.Or(c.Transport, "tcp")
@@ -69,14 +72,19 @@ func (c *Video) RTSPTransport(address string) string {
 
 // Open implements Settings.
 func (c *Video) Open(ctx context.Context, address string, e Env) (Reader, error) {
+	return OpenVideo(ctx, c.options(address, e), e)
+}
+
+// options are how the address is opened.
+func (c *Video) options(address string, e Env) video.Options {
 	o := video.Options{URL: address, FPS: e.FPS, Width: c.Width, Loop: e.Loop, Allow: e.Allow, StartTimeout: startTimeout}
 	if c.Transport != "" {
 		o.InputArgs = []string{"-rtsp_transport", c.Transport}
 	}
-	return OpenVideo(ctx, o, e)
+	return o
 }
 
-// OpenVideo opens a video. Frames are RGB24, whatever Format says.
+// OpenVideo opens a video. Frames are RGB24, whatever Format is.
 func OpenVideo(ctx context.Context, o video.Options, e Env) (Reader, error) {
 	o.Format, o.Encoded = video.RGB24, ""
 	r, err := video.Open(ctx, o)
@@ -103,8 +111,8 @@ func (r *videoReader) Info() Info {
 func (r *videoReader) Next() (stream.Frame, error) {
 	f, err := r.frames.Next()
 	if video.KindOf(err) == video.EndedEarly && r.Reader.Info().File && !r.options.Loop {
-		// The file is damaged or not whole: what there is of it was read, and would only
-		// come again.
+		// The file is damaged or incomplete: all its readable frames have been read,
+		// and reading it again would repeat them.
 		err = final{err}
 	}
 	return f, err

@@ -19,24 +19,24 @@ import (
 // Options are the adapter's settings. A zero field takes its default.
 type Options struct {
 	ingest.Limits          // of clients
-	Streams       []Config // those of the configuration; they were validated
-	Store         *Store   // of those that requests add; nil = they are gone with the server
+	Streams       []Config // those of the configuration, which have been validated
+	Store         *Store   // keeps those that requests add; nil = they end with the server
 	AllowPrivate  bool     // requests may name private addresses (sources.allow_private)
 
-	Heartbeat time.Duration // how often a watcher is shown that the connection stands; 15s
-	PongWait  time.Duration // a WebSocket client that is silent for Heartbeat + PongWait is gone; 10s
+	Heartbeat time.Duration // time between two signs of life to a watcher; default 15s
+	PongWait  time.Duration // a WebSocket client that is silent for Heartbeat + PongWait is disconnected; default 10s
 
 	Log *slog.Logger
 }
 
-// Adapter runs the streams.
+// Adapter runs the server streams.
 type Adapter struct {
 	opts     Options
 	http     *httpd.Server
 	openings openLimit
 	watchers atomic.Int64
 	panics   atomic.Uint64
-	begun    atomic.Bool // every model of the configuration was ready once
+	begun    atomic.Bool // every model of the configuration has been ready once
 	serving  chan struct{}
 
 	mu      sync.Mutex
@@ -47,10 +47,13 @@ type Adapter struct {
 	tasks   *routines.Group
 }
 
-var _ ingest.Interface = (*Adapter)(nil)
+var (
+	_ ingest.Interface = (*Adapter)(nil)
+	_ ingest.Measured  = (*Adapter)(nil)
+)
 
-// New makes the adapter and registers its routes, which answer 503 until Serve
-// is called.
+// New returns the adapter and registers its routes, which answer 503 until Serve is
+// called.
 func New(h *httpd.Server, o Options) *Adapter {
 	setting.Fill(&o.Limits)
 	if o.Heartbeat <= 0 {
@@ -74,9 +77,9 @@ func (a *Adapter) Name() string { return "streams" }
 // Serving is closed once Serve has opened the routes.
 func (a *Adapter) Serving() <-chan struct{} { return a.serving }
 
-// Serve starts the streams of the configuration, and those that requests add.
-// When ctx ends, sources are closed, results in flight reach their sinks, and
-// watchers are let go.
+// Serve starts the streams of the configuration, and those that requests add. When ctx
+// ends, sources are closed, results in flight are delivered to their sinks, and
+// watchers are disconnected.
 func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 	a.mu.Lock()
 	a.ctx, a.backend = ctx, backend
@@ -101,12 +104,12 @@ func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 	return nil
 }
 
-// taken refuses a second stream of a name.
+// taken returns the error for a second stream of a name.
 func taken(name string) error {
-	return stream.Errorf(stream.Conflict, "name", "%q is the name of a stream already: DELETE it first, or choose another", name)
+	return stream.Errorf(stream.Conflict, "name", "a stream has the name %q already: remove it first, or choose another name", name)
 }
 
-// add starts a stream. kept is what the store has of it, or nil.
+// add starts a stream. kept is its entry in the store, or nil.
 func (a *Adapter) add(c Config, origin string, kept *Config) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -130,23 +133,23 @@ func (a *Adapter) add(c Config, origin string, kept *Config) error {
 	return nil
 }
 
-// publicOnly says whether a stream may not lead to private addresses.
+// publicOnly reports whether a stream may use public addresses only.
 func (a *Adapter) publicOnly(origin string) bool {
 	return origin == "request" && !a.opts.AllowPrivate
 }
 
-// remove forgets a stream of which nothing runs any more.
+// remove removes a stream whose goroutines have ended.
 func (a *Adapter) remove(f *runner) {
 	f.results.close()
 	f.preview.close()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.runners, f.config.Name)
-	close(f.gone)
+	close(f.done)
 }
 
-// run starts a goroutine that Serve waits for, unless it is over. A panic ends
-// the goroutine only.
+// run starts a goroutine that Serve waits for, unless Serve has ended. A panic ends
+// only that goroutine.
 func (a *Adapter) run(name string, f func()) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -156,10 +159,19 @@ func (a *Adapter) run(name string, f func()) bool {
 	return a.tasks.Go(name, f, nil)
 }
 
+// Metrics implements ingest.Measured.
+func (a *Adapter) Metrics() ingest.Metrics {
+	m := ingest.Metrics{Goroutines: map[string]int{}}
+	for name, n := range a.tasks.Counts() {
+		m.Goroutines["streams_"+name] = n
+	}
+	return m
+}
+
 // panicked reports a panic of a goroutine.
 func (a *Adapter) panicked(name string, value any, stack []byte) {
 	a.panics.Add(1)
-	a.opts.Log.Error("a panic ended a part of a stream", "goroutine", name, "panic", value, "stack", string(stack))
+	a.opts.Log.Error("a panic ended a goroutine of a stream", "goroutine", name, "panic", value, "stack", string(stack))
 }
 
 func (a *Adapter) find(name string) (*runner, error) {
@@ -169,7 +181,7 @@ func (a *Adapter) find(name string) (*runner, error) {
 	case a.backend == nil:
 		return nil, ingest.ErrStarting
 	case f == nil:
-		return nil, stream.Errorf(stream.NotFound, "", "no stream is called %.140q: GET /v2/streams lists them", name)
+		return nil, stream.Errorf(stream.NotFound, "", "no stream has the name %.140q: GET /v2/streams lists them", name)
 	default:
 		return f, nil
 	}

@@ -2,6 +2,7 @@ package streams
 
 import (
 	"cmp"
+	"slices"
 
 	"millrace/ingest/sinks"
 	"millrace/ingest/sources"
@@ -11,22 +12,22 @@ import (
 
 // Config is one stream. JSON names are those of the configuration and of REST.
 type Config struct {
-	Name    string        `json:"name" form:"name" request:"any" help:"of the stream"`
-	Source  string        `json:"source" request:"any" help:"a file, a device, exec:PROGRAM, folder:PATH or an address"`
-	Model   string        `json:"model" request:"any" help:"that sees its frames"`
-	Version string        `json:"version" unset:"any" request:"any" help:"of the model"`
+	Name    string        `json:"name" form:"name" request:"any" help:"the stream's name"`
+	Source  string        `json:"source" request:"any" help:"where frames come from: a file, a device, a program or an address, such as clip.mp4, rtsp://HOST/PATH or folder:PATH"`
+	Model   string        `json:"model" request:"any" help:"the model that gets its frames"`
+	Version string        `json:"version" unset:"any" request:"any" help:"version of the model"`
 	Policy  stream.Policy `json:",inline" request:"any" unset:"the model's"`
-	FPS     float64       `json:"fps" min:"0.001" max:"1000" unset:"all of a video, 1 picture of a folder" request:"any" help:"frames taken from the source a second, at most"`
-	Loop    bool          `json:"loop" request:"any" help:"a video or folder with an end starts over"`
-	Paused  bool          `json:"paused" request:"any" help:"no frame is analysed until it is resumed"`
+	FPS     float64       `json:"fps" min:"0.001" max:"1000" unset:"all of a video, 1 picture of a folder" request:"any" help:"most frames per second that are taken from the source"`
+	Loop    bool          `json:"loop" request:"any" help:"a video or folder with an end starts again"`
+	Paused  bool          `json:"paused" request:"any" help:"no frame is run until it is resumed"`
 
-	// Settings are those of the source's kind; nil = none are set.
+	// Settings are the settings of the source's kind; nil when none is set.
 	Settings sources.Settings `json:"-"`
-	// Sinks are where results go beside the watchers, one of a kind at most.
+	// Sinks are where results go besides the watchers, at most one of each kind.
 	Sinks []sinks.Settings `json:"-"`
 }
 
-// Validate says everything that is wrong, each error about the field.
+// Validate returns all errors, each with its field.
 func (c Config) Validate() error {
 	errs := draftOf(c).table.Check()
 	bad := func(field, format string, args ...any) {
@@ -40,13 +41,20 @@ func (c Config) Validate() error {
 	}
 	switch {
 	case c.Source == "":
-		bad("source", "is missing: want the address of a video, such as rtsp://HOST/PATH")
+		bad("source", "is missing: want where frames come from, such as rtsp://HOST/PATH")
 	case len(c.Source) > 4096:
 		bad("source", "is longer than 4096 bytes")
 	default:
 		settings, err := sources.Settle(c.Source, c.Settings)
 		if err == nil {
 			err = settings.Validate(c.Source, false)
+			scheme, k, _ := sources.Classify(c.Source)
+			if c.FPS != 0 && !k.FPS {
+				bad("fps", "is not for %s sources, which have a rate of their own: leave it out", scheme)
+			}
+			if c.Loop && !slices.Contains(k.Loop, scheme) {
+				bad("loop", "is for videos and folders with an end, and %s sources have none: leave it out", scheme)
+			}
 		}
 		errs = append(errs, err)
 	}
@@ -54,30 +62,30 @@ func (c Config) Validate() error {
 		errs = append(errs, k.Validate())
 		for _, o := range c.Sinks[:i] {
 			if sameType(k, o) {
-				bad("sinks."+sinks.Of(k).Name, "is there twice")
+				bad("sinks."+sinks.Of(k).Name, "is given twice")
 			}
 		}
 	}
 	return setting.Join(errs...)
 }
 
-// settings are those of the source's kind. c is valid.
+// settings returns the settings of the source's kind. c is valid.
 func (c Config) settings() sources.Settings {
 	s, _ := sources.Settle(c.Source, c.Settings)
 	return s
 }
 
-// transport is how packets of the source come: tcp or udp, or "" where it is not
-// RTSP. c is valid.
+// transport returns the transport of the source's packets, such as tcp or udp, or ""
+// when its kind has none. c is valid.
 func (c Config) transport() string {
-	if s, ok := c.settings().(interface{ RTSPTransport(string) string }); ok {
-		return s.RTSPTransport(c.Source)
+	if _, k, err := sources.Classify(c.Source); err == nil && k.Transport != nil {
+		return k.Transport(c.settings(), c.Source)
 	}
 	return ""
 }
 
-// policy is the stream's, with Latest unless asked otherwise: a camera's frames
-// do not wait.
+// policy returns the stream's policy. Its default mode is Latest: a camera's frames do
+// not wait.
 func (c Config) policy() stream.Policy {
 	p := c.Policy
 	p.Mode = cmp.Or(p.Mode, stream.Latest)

@@ -15,7 +15,7 @@ import (
 )
 
 // Draft is a stream that is being described. It has the settings of all kinds of
-// sources and sinks, until it is known which of them the stream has.
+// sources and sinks, until it is known which of them the stream uses.
 type Draft struct {
 	config  Config
 	sources []sources.Settings // of each kind
@@ -53,19 +53,18 @@ func draftOf(c Config) *Draft {
 
 func sameType(a, b any) bool { return reflect.TypeOf(a) == reflect.TypeOf(b) }
 
-// Table returns the settings, to be read and set. Those of sinks are below
-// "sinks".
+// Table returns the settings, to be read and set. Those of sinks are below "sinks".
 func (d *Draft) Table() *setting.Table { return d.table }
 
-// Config returns the stream. It is an error if it has settings of a kind of
-// source that its own is not, or a setting of a sink that it does not have; all
-// else is for Config.Validate.
+// Config returns the stream. It returns an error if the stream has settings of another
+// kind of source, or a setting of a sink that it does not have; Config.Validate checks
+// everything else.
 func (d *Draft) Config() (Config, error) {
 	c := d.config
 	c.Settings, c.Sinks = nil, nil
 	scheme, kind, err := sources.Classify(c.Source)
 	if err != nil {
-		return c, nil // Validate says what is wrong with the source
+		return c, nil // Validate returns the error about the source
 	}
 	for i, k := range sources.Kinds() {
 		s := d.sources[i]
@@ -77,7 +76,7 @@ func (d *Draft) Config() (Config, error) {
 		}
 		for _, f := range setting.Of("", s).Fields() {
 			if f.String() != "" {
-				return c, stream.Errorf(stream.InvalidArgument, f.Path, "is for %s sources, and this one is %s: leave it out", k.Name, scheme)
+				return c, stream.Errorf(stream.InvalidArgument, f.Path, "is for %s sources, but this one is %s: leave it out", k.Name, scheme)
 			}
 		}
 	}
@@ -91,7 +90,7 @@ func (d *Draft) Config() (Config, error) {
 	return c, nil
 }
 
-// Rebase has relative paths of the source and the sinks start from dir.
+// Rebase resolves relative paths of the source and the sinks against dir.
 func (c *Config) Rebase(dir string) {
 	if dir == "" {
 		return
@@ -110,25 +109,40 @@ func (c *Config) Rebase(dir string) {
 	}
 }
 
-// Exclusive returns the values that no other stream may have, by the paths of
-// their settings.
-func (c Config) Exclusive() map[string]string {
-	out := map[string]string{}
-	table := draftOf(c).table
-	for _, k := range sinks.Kinds() {
-		path := "sinks." + k.Name
-		if f, ok := table.Find(path); ok && k.Exclusive && f.String() != "" {
-			out[path] = f.String()
-		}
-	}
-	return out
+// Claim is a value of a setting of a sink that two streams, or two sinks of one, may not
+// both have.
+type Claim struct {
+	Path  string // of the setting
+	Value string // cleaned, of a path
+	// Exclusive says that no other claim may have the value; else only one that is
+	// exclusive may not.
+	Exclusive bool
 }
 
-// MarshalJSON writes the settings that are set, as requests have them.
+// Claims returns the paths of the stream's sinks, and the values of the keys of kinds that
+// are exclusive.
+func (c Config) Claims() (claims []Claim) {
+	table := draftOf(c).table
+	for _, k := range sinks.Kinds() {
+		for _, f := range setting.Of("sinks", k.New()).Fields() {
+			own, _ := table.Find(f.Path)
+			value, exclusive := own.String(), k.Exclusive && f.Path == "sinks."+k.Name
+			switch {
+			case value == "":
+			case f.File:
+				claims = append(claims, Claim{f.Path, filepath.Clean(value), exclusive})
+			case exclusive:
+				claims = append(claims, Claim{f.Path, value, exclusive})
+			}
+		}
+	}
+	return claims
+}
+
+// MarshalJSON writes the settings that are set, in the form of requests.
 func (c Config) MarshalJSON() ([]byte, error) { return json.Marshal(draftOf(c).table.Object()) }
 
-// parse reads a stream that a request has asked for. Errors are *stream.Error
-// about the field.
+// parse reads a stream from a request. Errors are *stream.Error about the field.
 func parse(object map[string]any) (Config, error) {
 	d := NewDraft()
 	if err := first(d.table.SetObject(object, setByRequest)); err != nil {
@@ -144,7 +158,7 @@ func parse(object map[string]any) (Config, error) {
 	return c, err
 }
 
-// setByRequest sets what a request may set, and refuses the rest by name.
+// setByRequest sets what a request may set, and refuses other settings by name.
 func setByRequest(f setting.Field, v any) error {
 	if f.Request == "" {
 		return stream.Errorf(stream.PermissionDenied, f.Path, "comes from the server's configuration only: leave it out")
@@ -160,26 +174,26 @@ func first(err error) error {
 	return nil
 }
 
-// changeable are the settings that can change while a stream runs.
-var changeable = []string{"paused", "max_age_ms", "deadline_ms", "max_fps", "window", "priority"}
+// Changeable are the settings that can change while a stream runs.
+var Changeable = []string{"paused", "max_age_ms", "deadline_ms", "max_fps", "window", "priority"}
 
-// changed returns c with what a request wants changed: all of it, or an error.
+// changed returns c with all changes of a request, or an error.
 func (c Config) changed(object map[string]any) (Config, error) {
 	d := draftOf(c)
 	err := first(d.table.SetObject(object, func(f setting.Field, v any) error {
 		before := f.String()
 		switch {
-		case slices.Contains(changeable, f.Path):
+		case slices.Contains(Changeable, f.Path):
 			return setByRequest(f, v)
 		case f.Path != "policy":
-			last := len(changeable) - 1
-			return stream.Errorf(stream.InvalidArgument, f.Path, "cannot change while the stream runs: %s and %s can. For others remove the stream and add it anew", strings.Join(changeable[:last], ", "), changeable[last])
+			last := len(Changeable) - 1
+			return stream.Errorf(stream.InvalidArgument, f.Path, "cannot change while the stream runs: %s and %s can. To change others, remove the stream and add it again", strings.Join(Changeable[:last], ", "), Changeable[last])
 		}
 		if err := setByRequest(f, v); err != nil {
 			return err
 		}
 		if now := cmp.Or(before, string(stream.Latest)); f.String() != now {
-			return stream.Errorf(stream.Conflict, f.Path, "is %s and cannot change: make the stream anew", now)
+			return stream.Errorf(stream.Conflict, f.Path, "is %s and cannot change: remove the stream and add it again", now)
 		}
 		return nil
 	}))

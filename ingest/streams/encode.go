@@ -5,17 +5,19 @@ import (
 
 	"millrace/ingest/frames"
 	"millrace/internal/oip"
+	"millrace/internal/wire"
 	"millrace/stream"
 )
 
-// encoder writes results as lines of JSON, in the form of a WebSocket reply. It
-// is for one goroutine.
+// encoder writes results as lines of JSON, in the form of a WebSocket reply. One
+// goroutine may use it.
 type encoder struct {
 	outputs []byte
 	reply   oip.InferResponse
 }
 
-// line returns the JSON of r in new memory, without a line feed: it goes to many.
+// line returns the JSON of r, without a line feed. It is in new memory, because several
+// receivers share it.
 func (e *encoder) line(name string, r *stream.Result) []byte {
 	dst := append(make([]byte, 0, 512), `{"stream":`...)
 	dst = oip.AppendString(dst, name)
@@ -31,17 +33,10 @@ func (e *encoder) line(name string, r *stream.Result) []byte {
 			return append(append(dst, out...), '}')
 		}
 	}
-	return append(appendError(append(dst, ','), stream.CodeOf(err), err), '}')
+	return append(wire.AppendPlainError(append(dst, ','), err), '}')
 }
 
-// appendError appends the member "error".
-func appendError(dst []byte, code stream.Code, err error) []byte {
-	dst = oip.AppendString(append(dst, `"error":{"code":`...), string(code))
-	dst = oip.AppendString(append(dst, `,"message":`...), err.Error())
-	return append(dst, '}')
-}
-
-// noModel is what a reply without the name of a model begins with.
+// noModel is the beginning of a reply without the name of a model.
 const noModel = `{"model_name":""`
 
 func (e *encoder) members(r *stream.Result) ([]byte, error) {

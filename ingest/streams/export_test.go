@@ -8,8 +8,8 @@ import (
 // FanoutForTest is a fanout without a stream.
 type FanoutForTest struct{ h fanout }
 
-// Watch returns what tells how many lines wait for a watcher, and how many it
-// lost.
+// Watch returns a function that returns how many lines wait for a watcher, and how many
+// it lost.
 func (h *FanoutForTest) Watch(room int) func() (int, uint64) {
 	w, _ := h.h.watch(room, false)
 	return func() (int, uint64) { return len(w.lines), w.lost.Load() }

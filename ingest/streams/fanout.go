@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// fanout hands each line to all watchers. It waits for none: one that is too
-// slow loses lines, and is told how many.
+// fanout sends each line to all watchers. It does not wait for any: a watcher that is
+// too slow loses lines, and gets their number.
 type fanout struct {
 	lost atomic.Uint64
 
@@ -15,11 +15,11 @@ type fanout struct {
 	subs   map[*watcher]struct{}
 }
 
-// watcher is one who watches. Lines are shared and must only be read.
+// watcher is a client that watches a stream. Lines are shared and must only be read.
 type watcher struct {
-	lines chan []byte // closed when the stream is gone
+	lines chan []byte // closed when the stream has ended
 	lost  atomic.Uint64
-	// newest has a line that does not fit replace the oldest one.
+	// With newest, a line that does not fit replaces the oldest one.
 	newest bool
 }
 
@@ -37,7 +37,7 @@ func (h *fanout) watch(room int, newest bool) (*watcher, bool) {
 	return w, true
 }
 
-// leave forgets a watcher.
+// leave removes a watcher.
 func (h *fanout) leave(w *watcher) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -64,7 +64,7 @@ func (h *fanout) send(line []byte) {
 			case <-w.lines:
 			default:
 			}
-			w.lines <- line // only this goroutine sends, so there is room
+			w.lines <- line // only this goroutine sends, so that there is room
 			continue
 		}
 		w.lost.Add(1)
@@ -72,7 +72,7 @@ func (h *fanout) send(line []byte) {
 	}
 }
 
-// close lets everybody go.
+// close removes all watchers.
 func (h *fanout) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

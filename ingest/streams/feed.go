@@ -9,16 +9,16 @@ import (
 	"millrace/stream"
 )
 
-// feed joins one source to one stream of a runner: it submits the frames and is
-// the stream's sink.
+// feed connects one source to one stream of a runner: it submits the frames and is the
+// stream's sink.
 type feed struct {
 	f      *runner
 	stream *stream.Stream
 	ctx    context.Context
 	cancel context.CancelFunc
 	every  bool
-	finite bool   // the video has an end, and can wait
-	fresh  bool   // no frame has come since the source was opened: the next does not follow on the last
+	finite bool   // the source has an end, and can wait
+	fresh  bool   // no frame was read since the source was opened: the next one does not follow on the last
 	base   uint64 // seq of the source's first frame
 
 	window *ingest.Window // frames submitted, and those whose result is written
@@ -31,11 +31,11 @@ func (o *feed) opened(i sources.Info) {
 	o.finite, o.fresh = i.Ends, true
 }
 
-// unreadable has a frame that cannot be read end as an error, in its turn: behind
-// the results of those before it.
+// unreadable ends a frame that cannot be read as an error, in its turn: after the
+// results of the frames before it.
 func (o *feed) unreadable(fr stream.Frame, err error) {
 	o.f.releaseOpening()
-	o.fresh = true // what comes does not follow on what came
+	o.fresh = true // the next frame does not follow on this one
 	if !o.window.Wait(1, o.ctx.Done()) {
 		o.f.drop(stream.Closed)
 		return
@@ -44,8 +44,8 @@ func (o *feed) unreadable(fr stream.Frame, err error) {
 	o.Push(&stream.Result{Seq: fr.Seq + o.base, CaptureUS: fr.CaptureUS, Outcome: stream.Failed, Err: err})
 }
 
-// frame submits a frame. In Every a video with an end waits for room in the
-// window; a live one loses what does not fit.
+// frame submits a frame. In Every a source with an end waits for room in the window; a
+// live one loses frames that do not fit.
 func (o *feed) frame(fr stream.Frame) {
 	fr.Seq += o.base
 	if o.fresh {
@@ -61,7 +61,7 @@ func (o *feed) frame(fr stream.Frame) {
 	o.f.preview.add(fr)
 	if err := o.stream.Submit(fr); err != nil {
 		o.done()
-		o.stream.MarkDiscontinuity() // it is not sent again, and what comes does not follow on what came
+		o.stream.MarkDiscontinuity() // the frame is not sent again, and the next one does not follow on it
 		why := stream.Closed
 		if o.ended.Load() == nil {
 			why = stream.Reason(stream.CodeOf(err))
@@ -70,10 +70,10 @@ func (o *feed) frame(fr stream.Frame) {
 	}
 }
 
-// lost is told of a frame for which there was no memory, which the source counts.
+// lost is called for a frame for which there was no memory, which the source counts.
 func (o *feed) lost(uint64) { o.stream.MarkDiscontinuity() }
 
-// settle waits until every frame has its result written.
+// settle waits until the result of every frame has been written.
 func (o *feed) settle() { o.window.Wait(1, o.ctx.Done()) }
 
 // Push implements stream.Sink.
@@ -104,7 +104,7 @@ func (o *feed) Done(why stream.CloseReason) {
 	o.cancel()
 }
 
-// closed is why the stream ended, "" while it has not.
+// closed returns why the stream ended, or "" while it has not.
 func (o *feed) closed() stream.CloseReason {
 	if p := o.ended.Load(); p != nil {
 		return *p
@@ -112,7 +112,7 @@ func (o *feed) closed() stream.CloseReason {
 	return ""
 }
 
-// done counts a frame out.
+// done counts the answer of a frame.
 func (o *feed) done() { o.window.Answer(1) }
 
 func (o *feed) free(r *stream.Result) {
@@ -135,7 +135,7 @@ func (f *runner) count(r *stream.Result) {
 	}
 }
 
-// drop counts a frame that no stream has taken.
+// drop counts a frame that no stream has accepted.
 func (f *runner) drop(why stream.Reason) {
 	f.count(&stream.Result{Outcome: stream.Dropped, Reason: why})
 }

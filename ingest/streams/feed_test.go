@@ -10,16 +10,16 @@ import (
 	"millrace/stream/window"
 )
 
-// nowhere is an endpoint whose frames nobody takes.
+// nowhere is a queue from which no frame is taken.
 type nowhere struct{}
 
 func (nowhere) Enqueue(*stream.Stream, any) {}
-func (nowhere) Waiting(int)                 {}
+func (nowhere) AddWaiting(int)              {}
 func (nowhere) Ended(*stream.Request)       {}
 func (nowhere) Detach(*stream.Stream)       {}
 
-// No window spans frames that a live source lost: because there was no room for
-// them, or no memory, or because it was opened again in between.
+// No window spans frames that a live source lost: because the window was full, because
+// there was no memory, or because the source was opened again.
 func TestWindowsBehindALoss(t *testing.T) {
 	mem := buf.NewPool(0)
 	m := &stream.Model{

@@ -13,7 +13,7 @@ import (
 	"millrace/stream"
 )
 
-// maxBody bounds a request's body.
+// maxBody is the largest body of a request.
 const maxBody = 64 << 10
 
 // strict reads one JSON value into to, with numbers as they are written.
@@ -25,12 +25,12 @@ func strict(text []byte, to any) error {
 		return errors.New(strings.TrimPrefix(err.Error(), "json: "))
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return errors.New("there is more behind the object")
+		return errors.New("there is more text after the object")
 	}
 	return nil
 }
 
-// body reads the object that a request consists of.
+// body reads the JSON object in a request's body.
 func body(c *fiber.Ctx) (map[string]any, error) {
 	text, err := httpd.ReadBody(c, maxBody, func(n int) ([]byte, error) { return make([]byte, n), nil })
 	if err != nil {
@@ -41,11 +41,11 @@ func body(c *fiber.Ctx) (map[string]any, error) {
 	}
 	var v any
 	if err := strict(text, &v); err != nil {
-		return nil, stream.Errorf(stream.InvalidArgument, "", "the body is no JSON object: %w", err)
+		return nil, stream.Errorf(stream.InvalidArgument, "", "the body is not a JSON object: %w", err)
 	}
 	object, ok := v.(map[string]any)
 	if !ok {
-		return nil, stream.Errorf(stream.InvalidArgument, "", "the body is no JSON object: want {...}")
+		return nil, stream.Errorf(stream.InvalidArgument, "", "the body is not a JSON object: want {...}")
 	}
 	return object, nil
 }

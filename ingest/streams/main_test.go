@@ -47,15 +47,15 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	// patience bounds every wait; none should come near it.
+	// patience is the time-out of every wait; none should come near it.
 	patience = time.Minute
-	// replyTime is the listener's for one reply: no watcher is held to it, and no
-	// pause of the machine comes up to it.
+	// replyTime is the listener's time-out for one reply: it does not apply to
+	// watchers, and is longer than any pause of the machine.
 	replyTime = 4 * time.Second
 )
 
-// rig is an HTTP listener, models and the adapter, joined as a server joins them.
-// It is also the backend.
+// rig is an HTTP listener, models and the adapter, connected as in a server. It is also
+// the backend.
 type rig struct {
 	t       *testing.T
 	url     string
@@ -95,7 +95,7 @@ func (r repository) Unload(ctx context.Context, endpoint string) error {
 
 var eyes = workers.Config{Name: "eyes", Kind: "motion"}
 
-// start makes a rig with the model eyes, which finds what moves.
+// start makes a rig with the model eyes, which finds moving objects.
 func start(t *testing.T, o streams.Options) *rig {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)

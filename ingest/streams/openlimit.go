@@ -7,18 +7,19 @@ import (
 	"time"
 )
 
-// openLimit bounds the sources that are being opened at once. An opening costs some
-// 0.3 s of a processor: of many cameras opened together none would give a frame
-// in time. One that does not answer keeps its place for a moment only.
+// openLimit bounds the number of sources that are being opened at once. An opening
+// takes about 0.3 s of a processor: if many cameras were opened together, none would
+// return a frame in time. A source that does not answer keeps its place only for
+// openHold.
 type openLimit chan struct{}
 
-// openHold is how long an opening keeps its place at most.
+// openHold is the longest time for which an opening keeps its place.
 const openHold = 3 * time.Second
 
 func newOpenLimit() openLimit { return make(openLimit, 2*runtime.GOMAXPROCS(0)) }
 
-// enter waits for a place, which the caller gives back by leave, once or more
-// often. An error is ctx's cause.
+// enter waits for a place, which leave frees; leave may be called more than once. An
+// error is ctx's cause.
 func (g openLimit) enter(ctx context.Context) (leave func(), err error) {
 	select {
 	case g <- struct{}{}:

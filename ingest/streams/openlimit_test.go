@@ -9,8 +9,8 @@ import (
 	"millrace/ingest/streams"
 )
 
-// Of many cameras a few are opened at once, and those that do not answer hold up
-// the others for a moment only.
+// Of many cameras a few are opened at once, and those that do not answer delay the
+// others only for a moment.
 func TestOpenLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		enter := streams.OpenLimitForTest(2)

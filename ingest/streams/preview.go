@@ -2,6 +2,7 @@ package streams
 
 import (
 	"image"
+	"slices"
 	"sync"
 
 	"millrace/internal/codec"
@@ -11,13 +12,13 @@ import (
 )
 
 const (
-	previewFrames  = 8 // kept until their result comes
+	previewFrames  = 8 // most frames that wait for their result
 	previewQuality = 80
 )
 
-// preview draws results over their frames, while somebody watches. It keeps the
-// newest frames by their seq and draws the newest result only: drawing holds up
-// nothing else.
+// preview draws results over their frames while there are watchers. It keeps the newest
+// frames by their seq and draws the newest result only, in its own goroutine, so that
+// drawing delays nothing else.
 type preview struct {
 	fanout
 	start func(render func()) bool // starts a goroutine
@@ -25,13 +26,13 @@ type preview struct {
 	state     sync.Mutex
 	rendering bool
 	frames    []stream.Frame // each holds its lease
-	frame     stream.Frame   // the next to be drawn, with result
+	frame     stream.Frame   // the next to be drawn, with its result
 	result    *stream.Result // nil = none
 	wake      chan struct{}  // of the renderer
 }
 
-// attend adds a watcher of pictures.
-func (m *preview) attend() (*watcher, bool) {
+// watchPictures adds a watcher.
+func (m *preview) watchPictures() (*watcher, bool) {
 	m.state.Lock()
 	defer m.state.Unlock()
 	w, ok := m.fanout.watch(1, true)
@@ -46,13 +47,13 @@ func (m *preview) attend() (*watcher, bool) {
 	return w, true
 }
 
-// leave forgets a watcher.
+// leave removes a watcher.
 func (m *preview) leave(w *watcher) {
 	m.fanout.leave(w)
-	m.nudge()
+	m.wakeRenderer()
 }
 
-func (m *preview) nudge() {
+func (m *preview) wakeRenderer() {
 	m.state.Lock()
 	defer m.state.Unlock()
 	if m.rendering {
@@ -63,13 +64,13 @@ func (m *preview) nudge() {
 	}
 }
 
-// close lets everybody go.
+// close removes all watchers.
 func (m *preview) close() {
 	m.fanout.close()
-	m.nudge()
+	m.wakeRenderer()
 }
 
-// add keeps a frame until its result comes.
+// add keeps a frame until its result arrives.
 func (m *preview) add(f stream.Frame) {
 	m.state.Lock()
 	defer m.state.Unlock()
@@ -78,24 +79,24 @@ func (m *preview) add(f stream.Frame) {
 	}
 	f.Lease.Retain()
 	if len(m.frames) == previewFrames {
-		m.shift()
+		m.dropOldest()
 	}
 	m.frames = append(m.frames, f)
 }
 
-func (m *preview) shift() {
+func (m *preview) dropOldest() {
 	m.frames[0].Lease.Release()
 	n := copy(m.frames, m.frames[1:])
 	m.frames[n] = stream.Frame{}
 	m.frames = m.frames[:n]
 }
 
-// show takes a result over: to be drawn if its frame is there, else released.
+// show takes over a result: it is drawn if its frame is kept, and released otherwise.
 func (m *preview) show(r *stream.Result) {
 	m.state.Lock()
 	defer m.state.Unlock()
 	for len(m.frames) > 0 && m.frames[0].Seq < r.Seq {
-		m.shift()
+		m.dropOldest()
 	}
 	if !m.rendering || r.Partial || r.Outcome != stream.Answered || len(m.frames) == 0 || m.frames[0].Seq != r.Seq {
 		r.Release()
@@ -104,14 +105,14 @@ func (m *preview) show(r *stream.Result) {
 	m.drop()
 	m.frame, m.result = m.frames[0], r
 	m.frame.Lease.Retain()
-	m.shift()
+	m.dropOldest()
 	select {
 	case m.wake <- struct{}{}:
 	default:
 	}
 }
 
-// drop forgets what was to be drawn next.
+// drop releases what was to be drawn next.
 func (m *preview) drop() {
 	if m.result != nil {
 		m.result.Release()
@@ -120,8 +121,8 @@ func (m *preview) drop() {
 	}
 }
 
-// next takes what is to be drawn. more is false when nobody watches any more:
-// then nothing is kept.
+// next returns the frame and result to be drawn. more is false when there are no
+// watchers: then nothing is kept.
 func (m *preview) next() (f stream.Frame, r *stream.Result, more bool) {
 	m.state.Lock()
 	defer m.state.Unlock()
@@ -138,7 +139,7 @@ func (m *preview) end() {
 	m.rendering = false
 	m.drop()
 	for len(m.frames) > 0 {
-		m.shift()
+		m.dropOldest()
 	}
 }
 
@@ -172,16 +173,16 @@ func (m *preview) render() {
 	}
 }
 
-// renderer keeps the memory to draw in.
+// renderer has the memory in which pictures are drawn.
 type renderer struct {
-	decoder codec.Decoder // of frames that are still coded; the model has accepted their size
+	decoder codec.Decoder // of coded frames, whose size the model has accepted
 	pixels  []byte        // of such a frame
 	rgba    *image.RGBA
 	rgb     []byte
 }
 
-// draw returns a JPEG of the frame, in new memory, with what the model found.
-// Outputs that cannot be drawn leave the frame as it is.
+// draw returns a JPEG of the frame, in new memory, with the model's results. Outputs
+// that cannot be drawn are left out.
 func (p *renderer) draw(f *stream.Frame, r *stream.Result) ([]byte, error) {
 	if f.Codec != stream.RGB24 {
 		if err := p.decode(f); err != nil {
@@ -200,19 +201,19 @@ func (p *renderer) draw(f *stream.Frame, r *stream.Result) ([]byte, error) {
 		p.rgba = image.NewRGBA(image.Rect(0, 0, f.Width, f.Height))
 		p.rgb = make([]byte, 3*f.Width*f.Height)
 	}
-	for i, o := 0, 0; i < len(f.Payload); i, o = i+3, o+4 {
+	for i, o := 0, 0; i != len(p.rgb); i, o = i+3, o+4 {
 		s, d := f.Payload[i:i+3:i+3], p.rgba.Pix[o:o+4:o+4]
 		d[0], d[1], d[2], d[3] = s[0], s[1], s[2], 255
 	}
 	overlay.Draw(p.rgba, items, "")
-	for i, o := 0, 0; i < len(p.rgb); i, o = i+3, o+4 {
+	for i, o := 0, 0; i != len(p.rgb); i, o = i+3, o+4 {
 		s, d := p.rgba.Pix[o:o+3:o+3], p.rgb[i:i+3:i+3]
 		d[0], d[1], d[2] = s[0], s[1], s[2]
 	}
 	return codec.EncodeJPEG(nil, p.rgb, f.Width, f.Height, previewQuality)
 }
 
-// decode puts raw pixels in the place of a coded picture.
+// decode replaces a coded picture by raw pixels.
 func (p *renderer) decode(f *stream.Frame) error {
 	info, err := p.decoder.Limits.Header(f.Payload)
 	if err != nil {
@@ -220,11 +221,8 @@ func (p *renderer) decode(f *stream.Frame) error {
 	}
 	var whole codec.Target
 	f.Width, f.Height = info.Upright()
-	if n := whole.Size(f.Width, f.Height); n <= cap(p.pixels) {
-		p.pixels = p.pixels[:n]
-	} else {
-		p.pixels = make([]byte, n)
-	}
+	n := whole.Size(f.Width, f.Height)
+	p.pixels = slices.Grow(p.pixels[:0], n)[:n]
 	if _, err := p.decoder.DecodeInfo(f.Payload, info, whole, p.pixels); err != nil {
 		return err
 	}

@@ -74,7 +74,7 @@ func (a *Adapter) delete(c *fiber.Ctx) error {
 	}
 	err = a.opts.Store.remove(f.kept)
 	f.cancel()
-	<-f.gone
+	<-f.done
 	if err != nil {
 		return stream.Errorf(stream.CodeOf(err), "", "the stream has ended, but starts again with the server: %w", err)
 	}
@@ -101,7 +101,7 @@ func (a *Adapter) watchVideo(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return a.watched(c, pictures, f, f.preview.attend, f.preview.leave)
+	return a.watched(c, pictures, f, f.preview.watchPictures, f.preview.leave)
 }
 
 func (a *Adapter) change(c *fiber.Ctx) error {
@@ -113,18 +113,28 @@ func (a *Adapter) change(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	next, err := f.change(object)
-	if err != nil {
+	if err := f.change(object); err != nil {
 		return err
-	}
-	if err := a.opts.Store.change(f.kept, next); err != nil {
-		return stream.Errorf(stream.CodeOf(err), "", "the stream is changed, but not for the next start of the server: %w", err)
 	}
 	return c.JSON(f.report())
 }
 
-// change changes a stream while it runs: all that the object says, or nothing.
-func (f *runner) change(object map[string]any) (Config, error) {
+// change changes a stream while it runs, and what is stored of it. Changes are stored in the order in which they are applied.
+func (f *runner) change(object map[string]any) error {
+	f.changing.Lock()
+	defer f.changing.Unlock()
+	next, err := f.apply(object)
+	if err != nil {
+		return err
+	}
+	if err := f.a.opts.Store.change(f.kept, next); err != nil {
+		return stream.Errorf(stream.CodeOf(err), "", "the stream was changed, but the change could not be stored for the next start of the server: %w", err)
+	}
+	return nil
+}
+
+// apply applies a change to a stream that may be running: all that the object says, or nothing.
+func (f *runner) apply(object map[string]any) (Config, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	next, err := f.now.changed(object)
@@ -146,7 +156,7 @@ func (f *runner) change(object map[string]any) (Config, error) {
 	return next, nil
 }
 
-// report is a stream as GET shows it.
+// report is a stream in the replies of GET.
 type report struct {
 	Name      string                   `json:"name"`
 	Source    string                   `json:"source"`                   // without passwords
@@ -157,12 +167,12 @@ type report struct {
 	State     sources.State            `json:"state"`
 	Since     time.Time                `json:"since"`
 	Retry     *time.Time               `json:"retry,omitempty"`
-	Error     *reportError             `json:"error,omitempty"` // the last, of the source or the model
+	Error     *reportError             `json:"error,omitempty"` // the last one, of the source or the model
 	Paused    bool                     `json:"paused"`
 	Policy    reportPolicy             `json:"policy"`
 	Width     int                      `json:"width,omitempty"`
 	Height    int                      `json:"height,omitempty"`
-	FPS       float64                  `json:"fps,omitempty"` // of the source, as it says
+	FPS       float64                  `json:"fps,omitempty"` // declared by the source
 	Restarts  uint64                   `json:"restarts"`
 	Frames    uint64                   `json:"frames"`
 	Results   uint64                   `json:"results"`
@@ -172,7 +182,7 @@ type report struct {
 	Last      *time.Time               `json:"last,omitempty"` // the newest result
 	Watchers  int                      `json:"watchers"`
 	Sinks     map[string]sinks.Stats   `json:"sinks"`
-	Webhook   *sinks.Stats             `json:"webhook,omitempty"` // sinks.webhook, for clients that know no other
+	Webhook   *sinks.Stats             `json:"webhook,omitempty"` // the same as sinks.webhook, for older clients
 }
 
 type reportError struct {
@@ -192,9 +202,9 @@ type reportPolicy struct {
 
 type reportLost struct {
 	Frames  uint64 `json:"frames"`  // for want of memory
-	Results uint64 `json:"results"` // no sink was given
-	Lines   uint64 `json:"lines"`   // watchers were too slow for
-	File    uint64 `json:"file"`    // that of sinks.file
+	Results uint64 `json:"results"` // that were not passed to any sink
+	Lines   uint64 `json:"lines"`   // that slow watchers did not get
+	File    uint64 `json:"file"`    // of sinks.file
 }
 
 func (f *runner) report() report {

@@ -9,8 +9,8 @@ import (
 	"millrace/internal/video/videotest"
 )
 
-// A camera that sends over UDP only works as soon as UDP is asked for, with a
-// password too, by the configuration and by requests.
+// A camera that sends over UDP only works once UDP is set, with a password too, by the
+// configuration and by requests.
 func TestRTSPOverUDP(t *testing.T) {
 	if testing.Short() {
 		t.Skip("an RTSP camera takes seconds to begin")
@@ -37,9 +37,9 @@ func TestRTSPOverUDP(t *testing.T) {
 func TestRTSPTransportRefusals(t *testing.T) {
 	r := start(t, streams.Options{})
 	for _, c := range [][3]string{ // source, transport, what is wrong
-		{"rtsp://example.com/", "http", `rtsp_transport: \"http\" is not known: want tcp or udp`},
+		{"rtsp://example.com/", "http", `rtsp_transport: \"http\" is unknown: want tcp or udp`},
 		{"rtsps://example.com/", "udp", "rtsp_transport: udp is for rtsp sources"},
-		{"http://example.com/", "tcp", "rtsp_transport: is for rtsp and rtsps sources, and this one is http"},
+		{"http://example.com/", "tcp", "rtsp_transport: is for rtsp and rtsps sources, but this one is http"},
 		{"rtsp://example.com/", "udp", "rtsp_transport: udp may lead to private addresses: sources.allow_private"},
 	} {
 		code, text := r.call("POST", "/v2/streams", `{"name":"a","source":"`+c[0]+`","rtsp_transport":"`+c[1]+`","model":"eyes"}`)
@@ -50,7 +50,8 @@ func TestRTSPTransportRefusals(t *testing.T) {
 	r.want(404, "GET", "/v2/streams/a", "")
 }
 
-// What was kept by a server that allowed it is not opened by one that does not.
+// A stream that was stored by a server that allowed UDP is not opened by one that does
+// not.
 func TestKeptOverUDP(t *testing.T) {
 	path := t.TempDir() + "/streams.json"
 	r := start(t, streams.Options{Store: open(t, path), AllowPrivate: true})

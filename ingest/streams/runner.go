@@ -16,37 +16,40 @@ import (
 	"millrace/stream"
 )
 
-// queueLen bounds the results that wait to be written: more than a window, so
-// that a video in Every, which is held up instead, never loses one.
+// queueLen is the most results that wait to be written: more than a window, so that a
+// video in Every, which waits instead, never loses one.
 const queueLen = stream.MaxWindow + 256
 
-// runner is one stream at work. While its model is loaded it has a stream.Stream
-// and a source that feeds it; when the model is unloaded it waits for its return.
+// runner runs one server stream. While its model is loaded it has a stream.Stream and a
+// source that feeds it; when the model is unloaded it waits until the model is loaded
+// again.
 type runner struct {
 	a       *Adapter
 	config  Config
 	origin  string  // "config" or "request"
-	kept    *Config // what the store has of it; nil = nothing
+	kept    *Config // its entry in the store, or nil
 	ctx     context.Context
 	cancel  context.CancelFunc
 	queue   chan ending
-	gone    chan struct{} // nothing of it is left
+	done    chan struct{} // closed when all its goroutines have ended
 	results fanout        // lines
 	preview preview
 	sinks   []openSink
 
 	resultsLost atomic.Uint64
 
-	// Of the goroutine that works.
-	opening func() // gives the place of openLimit back; nil before the first opening
+	// These are for the goroutine that works only.
+	opening func() // frees the place in openLimit; nil before the first opening
 	logged  string // the failure that was logged last
+
+	changing sync.Mutex // held while a change is applied and stored; taken before mu, which is not held while a file is written
 
 	mu     sync.Mutex
 	now    Config          // config, as requests have changed it
-	source *sources.Source // of now, or the last one
-	stream *stream.Stream  // while there is one
-	idle   *sources.Status // what it does while no source runs
-	past   Totals          // of the sources before
+	source *sources.Source // the present one, or the last one
+	stream *stream.Stream  // nil while there is none
+	idle   *sources.Status // its status while no source runs
+	past   Totals          // of earlier sources
 
 	countMu  sync.Mutex // taken with the stream's lock held, as mu must not be
 	answered uint64
@@ -57,7 +60,7 @@ type runner struct {
 	last     time.Time
 }
 
-// ending is a result on its way to the sinks, and where it came from.
+// ending is a result in flight to the sinks, and the feed that it belongs to.
 type ending struct {
 	r *stream.Result
 	o *feed
@@ -72,20 +75,20 @@ type openSink struct {
 func newRunner(a *Adapter, c Config, origin string) *runner {
 	f := &runner{
 		a: a, config: c, now: c, origin: origin,
-		queue: make(chan ending, queueLen), gone: make(chan struct{}), drops: map[stream.Reason]uint64{},
+		queue: make(chan ending, queueLen), done: make(chan struct{}), drops: map[stream.Reason]uint64{},
 		idle: &sources.Status{State: sources.Connecting, Since: time.Now()},
 	}
 	f.ctx, f.cancel = context.WithCancel(a.ctx)
 	f.preview.start = func(render func()) bool { return a.run("renderer", render) }
 	for _, k := range c.Sinks {
 		env := sinks.Env{Stream: c.Name, PublicOnly: a.publicOnly(origin), Log: a.opts.Log}
-		f.sinks = append(f.sinks, openSink{sinks.Of(k).Name, k.Open(env)})
+		f.sinks = append(f.sinks, openSink{sinks.Of(k).Name, sinks.Open(k, env)})
 	}
 	return f
 }
 
-// run starts the sinks, works until the video is over, and waits for the sinks. When the video is over, the runner stays to be looked at
-// until it is deleted.
+// run starts the sinks, works until the video has ended, and waits for the sinks. After
+// that the runner can still be read until it is deleted.
 func (f *runner) run() {
 	defer f.cancel()
 	delivery := routines.New(f.a.panicked)
@@ -94,7 +97,7 @@ func (f *runner) run() {
 		delivery.Go("sink "+s.name, func() { s.Run(f.ctx) }, nil)
 	}
 	last := f.work()
-	close(f.queue) // all its streams have finished: nobody pushes any more
+	close(f.queue) // all its streams have finished, so that nothing is pushed any more
 	delivery.Stop()
 	delivery.Wait()
 	f.setIdle(last)
@@ -103,7 +106,7 @@ func (f *runner) run() {
 	<-f.ctx.Done()
 }
 
-// work goes on until the video is over, or the runner is.
+// work continues until the video or the runner ends.
 func (f *runner) work() sources.Status {
 	pauses := backoff.Backoff{Min: 200 * time.Millisecond, Max: 3 * time.Second}
 	for {
@@ -133,8 +136,8 @@ func (f *runner) work() sources.Status {
 
 var errFinal = errors.New("the source can never work")
 
-// once opens the model and reads the source until one of them ends. nil means
-// that the video is over.
+// once opens the model and reads the source until one of them ends. nil means that the
+// video has ended.
 func (f *runner) once() (opened bool, err error) {
 	model, _, err := f.a.backend.Models().Model(f.config.Model, f.config.Version)
 	if err != nil {
@@ -178,14 +181,13 @@ func (f *runner) once() (opened bool, err error) {
 	<-st.Finished()
 
 	f.mu.Lock()
-	s := src.Status()
-	f.past.Frames, f.past.Lost, f.past.Restarts = f.past.Frames+s.Frames, f.past.Lost+s.Lost, f.past.Restarts+s.Restarts
+	f.past.add(src.Status())
 	f.stream = nil
 	f.mu.Unlock()
 	switch why := o.closed(); {
 	case why == stream.ByUnload:
-		return true, stream.Errorf(stream.Unloaded, "model", "model %s was unloaded: the stream goes on when it is loaded again", f.config.Model)
-	case why != "" && why != stream.SourceEnded:
+		return true, stream.Errorf(stream.Unloaded, "model", "model %s was unloaded: the stream continues when it is loaded again", f.config.Model)
+	case why != stream.SourceEnded:
 		return true, stream.Errorf(stream.Unavailable, "model", "the stream was closed (%s)", why)
 	case err == nil || f.ctx.Err() != nil:
 		return true, nil
@@ -199,7 +201,9 @@ func (f *runner) sourceOptions(o *feed) sources.Options {
 		env.Allow = sources.Public
 	}
 	return sources.Options{
-		Open:    func(ctx context.Context) (sources.Reader, error) { return settings.Open(ctx, f.config.Source, env) },
+		Open: func(ctx context.Context) (sources.Reader, error) {
+			return sources.Open(ctx, settings, f.config.Source, env)
+		},
 		Address: f.config.Source, Frame: o.frame, Unreadable: o.unreadable, Lost: o.lost, Opened: o.opened, Failed: f.failed, Paced: !o.every,
 		May: func(ctx context.Context) (err error) {
 			if err := settings.Validate(f.config.Source, f.a.publicOnly(f.origin)); err != nil {
@@ -211,8 +215,8 @@ func (f *runner) sourceOptions(o *feed) sources.Options {
 	}
 }
 
-// failed logs why the runner waits or has ended, once for as long as it stays the
-// same. That models come and go when the server starts and ends is no news.
+// failed logs why the runner waits or has ended, once while the reason stays the same.
+// It does not log that models are not loaded while the server starts or shuts down.
 func (f *runner) failed(err error) {
 	f.releaseOpening()
 	st := f.a.backend.State()
@@ -225,14 +229,14 @@ func (f *runner) failed(err error) {
 	}
 }
 
-// releaseOpening gives the place of openLimit back.
+// releaseOpening frees the place in openLimit.
 func (f *runner) releaseOpening() {
 	if f.opening != nil {
 		f.opening()
 	}
 }
 
-// recovered logs that the source gives frames again.
+// recovered logs that the source returns frames again.
 func (f *runner) recovered() {
 	f.releaseOpening()
 	if f.logged != "" {
@@ -247,7 +251,7 @@ func (f *runner) lastError() error {
 	return f.source.Status().Err
 }
 
-// setIdle says what the runner does while no source runs.
+// setIdle sets the status while no source runs.
 func (f *runner) setIdle(s sources.Status) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -258,7 +262,7 @@ func (f *runner) setIdle(s sources.Status) {
 	f.idle = &s
 }
 
-// state says what the runner does, and the stream that runs, if one does.
+// state returns the runner's status, and the stream that runs, or nil.
 func (f *runner) state() (sources.Status, *stream.Stream) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -267,7 +271,7 @@ func (f *runner) state() (sources.Status, *stream.Stream) {
 	}
 	s := f.source.Status()
 	if s.State == sources.Ended || s.State == sources.Failed {
-		s.State = sources.Running // its last results are on their way
+		s.State = sources.Running // its last results are in flight
 	}
 	return s, f.stream
 }
@@ -276,18 +280,17 @@ func (f *runner) totals() Totals {
 	f.mu.Lock()
 	t := f.past
 	if f.stream != nil {
-		s := f.source.Status()
-		t.Frames, t.Lost, t.Restarts = t.Frames+s.Frames, t.Lost+s.Lost, t.Restarts+s.Restarts
+		t.add(f.source.Status())
 	}
 	f.mu.Unlock()
 	t.ResultsLost, t.WatchersLost = f.resultsLost.Load(), f.results.lost.Load()
 	return t
 }
 
-// write hands results to the sinks, one after the other.
+// write passes results to the sinks, one after the other.
 func (f *runner) write() {
 	defer func() {
-		for e := range f.queue { // only after a panic is anything left
+		for e := range f.queue { // after a panic, results may be left
 			e.r.Release()
 			e.o.free(e.r)
 		}
@@ -298,7 +301,7 @@ func (f *runner) write() {
 	var enc encoder
 	for e := range f.queue {
 		f.countDelivered(e.r)
-		if len(f.sinks) > 0 || f.results.size() > 0 {
+		if len(f.sinks) != 0 || f.results.size() != 0 {
 			line := enc.line(f.config.Name, e.r)
 			f.results.send(line)
 			for _, s := range f.sinks {

@@ -8,31 +8,32 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/gorilla/websocket"
 
 	"millrace/internal/httpd"
+	"millrace/internal/wire"
 	"millrace/stream"
 )
 
-// closeWait bounds the wait for the client's half of the closing handshake.
+// closeWait is the longest wait for the client's part of the closing handshake.
 const closeWait = 2 * time.Second
 
-// upgrader is for all watchers. Origin was checked before.
-var upgrader = websocket.Upgrader{
-	HandshakeTimeout: writeWait, ReadBufferSize: 512, WriteBufferSize: 4 << 10, WriteBufferPool: &sync.Pool{},
-	CheckOrigin: func(*http.Request) bool { return true },
-}
+// A watcher's WebSocket shares the upgrade and the close codes with the connections of package ws, and no more: it has no
+// messages of the client, no outbox (a watcher's lines are dropped when it is slow), and pings in the pauses of its lines as the
+// other forms of watching do. Adapters do not import each other.
 
-// isSocket says whether a request asks for WebSocket.
+// upgrader is for all watchers. It reads nothing but pongs and a close.
+var upgrader = httpd.NewUpgrader(512)
+
+// isSocket reports whether a request asks for WebSocket.
 func isSocket(c *fiber.Ctx) bool {
 	return strings.Contains(strings.ToLower(c.Get(fiber.HeaderUpgrade)), "websocket")
 }
 
-// watchSocket sends results as text messages, a line each.
+// watchSocket sends results as text messages, one line each.
 func (a *Adapter) watchSocket(c *fiber.Ctx, f *runner) error {
 	if !a.http.OriginAllowed(c) {
 		return stream.Errorf(stream.PermissionDenied, "", "pages of the web origin %.256q may not watch streams here: add it to origins", c.Get(fiber.HeaderOrigin))
@@ -52,8 +53,8 @@ func (a *Adapter) watchSocket(c *fiber.Ctx, f *runner) error {
 	return nil
 }
 
-// serveSocket writes to one watcher until it leaves, is stuck, or nothing comes
-// any more. It owns the connection.
+// serveSocket writes to one watcher until it disconnects, is stuck, or the stream has
+// ended. It owns the connection.
 func (a *Adapter) serveSocket(conn net.Conn, buffered []byte, req *http.Request, f *runner) {
 	defer conn.Close()
 	w, leave, ok := a.addWatcher(conn, func() (*watcher, bool) { return f.results.watch(watchRoom, false) }, f.results.leave)
@@ -61,7 +62,7 @@ func (a *Adapter) serveSocket(conn net.Conn, buffered []byte, req *http.Request,
 		return
 	}
 	defer leave()
-	ws, err := httpd.Upgrade(&upgrader, conn, buffered, req)
+	ws, err := httpd.Upgrade(upgrader, conn, buffered, req)
 	if err != nil {
 		return
 	}
@@ -75,28 +76,27 @@ func (a *Adapter) serveSocket(conn net.Conn, buffered []byte, req *http.Request,
 	if !listening {
 		return
 	}
-	if cause := a.writeLines(ctx, messages(ws), io.Discard, w, f.closedLine); !errors.Is(cause, errClientGone) {
-		code, text := websocket.CloseNormalClosure, ""
+	if cause := a.writeLines(ctx, messages(ws), io.Discard, w, f.closedLine); !errors.Is(cause, errDisconnected) {
+		code, text := wire.CloseNormal, ""
 		switch {
 		case errors.Is(cause, errSentMessage):
-			code, text = websocket.ClosePolicyViolation, "nothing is read here"
-			why := stream.Errorf(stream.Unsupported, "", "nothing is read here: this connection gives results; PATCH /v2/streams/%s changes the stream", f.config.Name)
-			_ = sendText(ws, append(appendError([]byte("{"), stream.CodeOf(why), why), '}'))
+			why := stream.Errorf(stream.Unsupported, "", "messages are not accepted: this connection sends results; PATCH /v2/streams/%s changes the stream", f.config.Name)
+			code, text = wire.CloseCodeOf(why), "messages are not accepted"
+			_ = sendText(ws, append(wire.AppendPlainError([]byte("{"), why), '}'))
 		case a.ctx.Err() != nil:
-			code, text = websocket.CloseGoingAway, "the server is shutting down"
+			code, text = wire.CloseGoingAway, "the server is shutting down"
 		}
-		_ = ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, text), time.Now().Add(writeWait))
+		_ = ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(int(code), text), time.Now().Add(writeWait))
 		t := time.AfterFunc(closeWait, func() { _ = conn.Close() })
-		<-read // the client's close, or the end of its patience
+		<-read // until the client has closed, or the time for it has passed
 		t.Stop()
 	}
 }
 
-// listen reads what the client sends until it is gone, or silent for so long.
-// Pongs and a close are all that is allowed; a message takes no memory, whatever
-// its size.
+// listen reads what the client sends until it disconnects or is silent for too long.
+// Only pongs and a close are allowed; a message takes no memory, whatever its size.
 func listen(ws *websocket.Conn, silence time.Duration, cancel context.CancelCauseFunc) {
-	defer cancel(errClientGone)
+	defer cancel(errDisconnected)
 	alive := func(string) error { return ws.SetReadDeadline(time.Now().Add(silence)) }
 	_ = alive("")
 	ws.SetPongHandler(alive)
@@ -112,7 +112,7 @@ func listen(ws *websocket.Conn, silence time.Duration, cancel context.CancelCaus
 	}
 }
 
-// messages is the format of a WebSocket, which is kept alive by pings.
+// messages is the format of a WebSocket. Pings keep the connection alive.
 func messages(ws *websocket.Conn) format {
 	return format{
 		line: func(_ io.Writer, line []byte, lost uint64) error {

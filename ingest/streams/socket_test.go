@@ -71,7 +71,8 @@ func looped(t *testing.T) streams.Config {
 	return streams.Config{Name: "door", Source: clip(t, 1), Model: "eyes", Loop: true}
 }
 
-// Each message is a line; a deleted stream says so and closes.
+// Each message is a line; when its stream is deleted, the socket reports that and
+// closes.
 func TestWatchSocket(t *testing.T) {
 	r := start(t, streams.Options{Streams: []streams.Config{looped(t)}})
 	ws := r.socket()
@@ -104,7 +105,7 @@ func TestWatchSocket(t *testing.T) {
 	}
 }
 
-// A client has nothing to say here, and is told.
+// A client that sends a message gets an error.
 func TestSocketIsForReading(t *testing.T) {
 	r := start(t, streams.Options{Streams: []streams.Config{looped(t)}})
 	for _, size := range []int{2, 1 << 20} {
@@ -118,14 +119,14 @@ func TestSocketIsForReading(t *testing.T) {
 	r.until("door", "nobody watches", func(s shown) bool { return s.Watchers == 0 })
 }
 
-// What is wrong is an HTTP error before the upgrade.
+// Bad requests get an HTTP error before the upgrade.
 func TestSocketRefusals(t *testing.T) {
 	r := start(t, streams.Options{})
 	r.refused(nil, 404, "not_found")
 	r.want(201, "POST", "/v2/streams", `{"name":"door","source":"http://127.0.0.1:9/","model":"eyes"}`)
 	r.refused(http.Header{"Origin": {"https://elsewhere.example"}}, 403, "origins")
 	r.over("door", "failed")
-	r.refused(nil, 409, "the stream is over")
+	r.refused(nil, 409, "the stream has ended")
 	r.want(426, "GET", "/v2/streams/door/results", "", "Upgrade", "websocket")
 }
 
@@ -136,7 +137,7 @@ func TestSocketSeats(t *testing.T) {
 	r.refused(nil, 429, "limits.max_watchers")
 }
 
-// A video that is over says so, over WebSocket as in the other forms.
+// When a video has ended, its watchers are told, over WebSocket as in the other forms.
 func TestWatchToTheEnd(t *testing.T) {
 	path, watched := clip(t, 1), make(chan struct{})
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -164,7 +165,7 @@ func TestWatchToTheEnd(t *testing.T) {
 	}
 }
 
-// The server's end is told, and is no end of the stream.
+// Watchers are told that the server ends, which is not the end of the stream.
 func TestSocketDrains(t *testing.T) {
 	r := start(t, streams.Options{Streams: []streams.Config{looped(t)}})
 	ws := r.socket()
@@ -181,8 +182,8 @@ func TestSocketDrains(t *testing.T) {
 	<-done
 }
 
-// A client that answers the handshake and then reads nothing holds up neither
-// the stream nor the server's end.
+// A client that does not read after the handshake delays neither the stream nor the
+// server's end.
 func TestStuckSocket(t *testing.T) {
 	r := start(t, streams.Options{Streams: []streams.Config{looped(t)}})
 	conn, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
@@ -201,8 +202,8 @@ func TestStuckSocket(t *testing.T) {
 	r.stop() // the client answers no close
 }
 
-// A client that has vanished is noticed by its silence, also when nothing is to
-// be told; one that answers stays.
+// A client that has vanished is detected by its silence, also when nothing is sent; one
+// that answers stays.
 func TestVanishedSocket(t *testing.T) {
 	quiet := looped(t)
 	quiet.Paused = true

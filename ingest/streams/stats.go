@@ -9,39 +9,46 @@ import (
 	"millrace/stream"
 )
 
-// Stats is a moment's reading. Counters of a stream begin with it and go with it.
+// Stats is a snapshot. Counters of a stream begin and end with it.
 type Stats struct {
 	Streams  []StreamStats // by name
 	Watchers int           // of results and video, over all streams
 	Panics   uint64
 }
 
-// StreamStats are the figures of one stream.
+// StreamStats are the statistics of one stream.
 type StreamStats struct {
 	Name     string
 	State    sources.State
 	Paused   bool
 	Watchers int
 
-	Answered uint64 // frames, as are Failed and Drops; with Lost they add up to Frames, but for those in flight
+	Answered uint64 // frames, as are Failed and Drops; together with Lost and those in flight they add up to Frames
 	Failed   uint64
 	Drops    map[stream.Reason]uint64
 
-	Aged uint64        // results that were handed to the sinks
-	Age  time.Duration // of all of them together, from the receipt of the frame to that moment
+	Aged uint64        // results that were passed to the sinks
+	Age  time.Duration // sum of their ages, from the receipt of the frame to that moment
 	Last time.Time     // the newest of them; zero for none
 
 	Totals
 	Sinks map[string]sinks.Stats // by the names of their kinds
 }
 
-// Totals only rise.
+// Totals only increase.
 type Totals struct {
 	Frames       uint64 // read from the source
-	Lost         uint64 // of them, for want of memory
+	Lost         uint64 // those of them that were lost for want of memory
 	Restarts     uint64 // of the source
-	ResultsLost  uint64 // that no sink was given, because writing took too long
-	WatchersLost uint64 // lines that watchers were too slow for
+	ResultsLost  uint64 // results that were not passed to any sink, because writing took too long
+	WatchersLost uint64 // lines that slow watchers did not get
+}
+
+// add adds what one source has read.
+func (t *Totals) add(s sources.Status) {
+	t.Frames += s.Frames
+	t.Lost += s.Lost
+	t.Restarts += s.Restarts
 }
 
 // Stats reads the counters. It is safe for concurrent use.
@@ -60,7 +67,7 @@ func (f *runner) stats() StreamStats {
 	s.Answered, s.Failed, s.Drops = f.answered, f.errors, maps.Clone(f.drops)
 	s.Aged, s.Age, s.Last = f.aged, f.age, f.last
 	f.countMu.Unlock()
-	s.Totals = f.totals() // behind the endings: no more frames have ended than were read
+	s.Totals = f.totals() // after the endings, so that it is at least their number
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s.Paused = f.now.Paused
@@ -71,7 +78,7 @@ func (f *runner) stats() StreamStats {
 	return s
 }
 
-// countDelivered counts a result that is handed to the sinks.
+// countDelivered counts a result that is passed to the sinks.
 func (f *runner) countDelivered(r *stream.Result) {
 	if r.Outcome != stream.Answered || r.Partial {
 		return

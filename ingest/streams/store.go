@@ -14,35 +14,37 @@ import (
 	"millrace/stream/coded"
 )
 
-// Store keeps the streams that requests have added in a file (streams_file), as
-// they were changed since, so that they start again with the server. The file is
-// replaced as a whole, and only its owner may read it: it has passwords of
-// cameras. A nil *Store keeps nothing.
+// Store keeps the streams that requests have added in a file (streams_file), with their
+// later changes, so that they start again with the server. The file is replaced as a
+// whole, and only its owner may read it, since it has passwords of cameras. A nil
+// *Store keeps nothing.
 type Store struct {
 	path string
-	own  []Config // streams of the configuration, and
-	most int      // how many there may be with them: the next start has them all
+	own  []Config // streams of the configuration
+	most int      // most streams of both kinds, which the next start would run together
 
 	mu      sync.Mutex
 	streams []*Config // in the order in which they were added
 }
 
-// storeFile is what the file holds.
+// storeFile is the content of the file.
 type storeFile struct {
 	Streams []*Config `json:"streams"`
 }
 
-// OpenStore reads the file at path, which need not be there, and writes it, so
-// that a folder that cannot be written to is found out at the start. own are the
-// streams of the configuration, most is limits.max_streams. "" gives nil.
+// OpenStore reads the file at path, which need not exist, and writes it, so that a
+// folder that cannot be written to is noticed at the start. own are the streams of the
+// configuration, most is limits.max_streams. For "" it returns nil.
 func OpenStore(path string, own []Config, most int) (*Store, error) {
 	if path == "" {
 		return nil, nil
 	}
-	fault := func(err error) error { return fmt.Errorf("streams_file: %s: %w", path, err) }
+	fault := func(err error) error {
+		return stream.Errorf(stream.InvalidArgument, "streams_file", "%s: %w", path, err)
+	}
 	text, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("streams_file: %w", err)
+		return nil, stream.Errorf(stream.InvalidArgument, "streams_file", "%w", err)
 	}
 	k := &Store{path: path, own: own, most: most}
 	if err == nil {
@@ -52,22 +54,22 @@ func OpenStore(path string, own []Config, most int) (*Store, error) {
 	}
 	for i, c := range k.streams {
 		if slices.ContainsFunc(own, func(o Config) bool { return o.Name == c.Name }) {
-			return nil, fault(fmt.Errorf("streams[%d].name: %q is the name of a stream of the configuration too: take one of them out", i, c.Name))
+			return nil, fault(fmt.Errorf("streams[%d].name: %q is the name of a stream of the configuration too: remove one of them", i, c.Name))
 		}
 	}
 	if n := len(own) + len(k.streams); n > most {
-		return nil, fault(fmt.Errorf("with those of the configuration there are %d streams: raise limits.max_streams, which is %d", n, most))
+		return nil, fault(fmt.Errorf("with those of the configuration there are %d streams, but limits.max_streams is %d: raise it", n, most))
 	}
 	return k, k.save(k.streams)
 }
 
-// parseStore reads what save has written, or somebody's hand, strictly.
+// parseStore reads strictly what save, or a person, has written.
 func parseStore(text []byte) ([]*Config, error) {
 	var file struct {
 		Streams []map[string]any `json:"streams"`
 	}
 	if err := strict(text, &file); err != nil {
-		return nil, fmt.Errorf("is not what the server writes: %w", err)
+		return nil, fmt.Errorf("is not in the form that the server writes: %w", err)
 	}
 	var out []*Config
 	names := map[string]bool{}
@@ -77,7 +79,7 @@ func parseStore(text []byte) ([]*Config, error) {
 		}
 		c, err := parse(object)
 		if err == nil && names[c.Name] {
-			err = stream.Errorf(stream.InvalidArgument, "name", "%q is there twice", c.Name)
+			err = stream.Errorf(stream.InvalidArgument, "name", "%q is given twice", c.Name)
 		}
 		if err != nil {
 			return nil, coded.Within(fmt.Sprintf("streams[%d]", i), err)
@@ -88,7 +90,7 @@ func parseStore(text []byte) ([]*Config, error) {
 	return out, nil
 }
 
-// list returns what is kept.
+// list returns the streams in the store.
 func (k *Store) list() []*Config {
 	if k == nil {
 		return nil
@@ -98,8 +100,8 @@ func (k *Store) list() []*Config {
 	return slices.Clone(k.streams)
 }
 
-// add keeps a stream. What it returns is how to change and remove it; an error
-// means that it is not kept.
+// add adds a stream. It returns the entry by which the stream is changed and removed,
+// or an error when it could not be stored.
 func (k *Store) add(c Config) (*Config, error) {
 	if k == nil {
 		return nil, nil
@@ -117,9 +119,9 @@ func (k *Store) add(c Config) (*Config, error) {
 	return &c, k.replace(append(slices.Clone(k.streams), &c))
 }
 
-// change keeps a change of a stream that is still kept.
+// change stores a change of a stream that is still in the store.
 func (k *Store) change(of *Config, next Config) error {
-	if k == nil || of == nil {
+	if of == nil { // nor is there a store
 		return nil
 	}
 	k.mu.Lock()
@@ -136,9 +138,9 @@ func (k *Store) change(of *Config, next Config) error {
 	return err
 }
 
-// remove forgets a stream.
+// remove removes a stream.
 func (k *Store) remove(of *Config) error {
-	if k == nil || of == nil {
+	if of == nil { // nor is there a store
 		return nil
 	}
 	k.mu.Lock()
@@ -146,7 +148,7 @@ func (k *Store) remove(of *Config) error {
 	return k.replace(slices.DeleteFunc(slices.Clone(k.streams), func(c *Config) bool { return c == of }))
 }
 
-// replace has next kept, if it can be written.
+// replace stores next, if it can be written.
 func (k *Store) replace(next []*Config) error {
 	if err := k.save(next); err != nil {
 		return stream.Errorf(stream.Unavailable, "", "%w", err)
@@ -158,7 +160,7 @@ func (k *Store) replace(next []*Config) error {
 func (k *Store) save(list []*Config) (err error) {
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("streams_file: cannot be written: %w", err)
+			err = stream.Errorf(stream.Unavailable, "streams_file", "cannot be written: %w", err)
 		}
 	}()
 	text, err := json.MarshalIndent(storeFile{append([]*Config{}, list...)}, "", "  ")
@@ -169,7 +171,7 @@ func (k *Store) save(list []*Config) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(f.Name()) }() // nothing is there after the rename
+	defer func() { _ = os.Remove(f.Name()) }() // it does not exist after the rename
 	_, err = f.Write(append(text, '\n'))
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err

@@ -2,9 +2,12 @@ package streams_test
 
 import (
 	"bytes"
+	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"millrace/ingest"
@@ -20,8 +23,8 @@ func open(t *testing.T, path string) *streams.Store {
 	return k
 }
 
-// What requests have added starts again with the server, as it was changed;
-// what they removed does not.
+// Streams that requests have added start again with the server, with their changes;
+// streams that they removed do not.
 func TestStreamsAreKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "streams.json")
 	url := served(t, clip(t, 1))
@@ -54,7 +57,36 @@ func TestStreamsAreKept(t *testing.T) {
 	}
 }
 
-// Whatever requests do, the server starts again with what is kept.
+// Of changes that are made at once, the last one that was applied is the one that is kept.
+func TestChangesAreStoredInOrder(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "streams.json")
+	r := start(t, streams.Options{Store: open(t, path), AllowPrivate: true})
+	r.want(201, "POST", "/v2/streams", `{"name":"door","source":"http://127.0.0.1:9/","model":"eyes"}`)
+	for range 20 {
+		var all sync.WaitGroup
+		for i := range 16 {
+			all.Go(func() { r.call("PATCH", "/v2/streams/door", fmt.Sprintf(`{"max_fps":%d}`, i+1)) })
+		}
+		all.Wait()
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var kept struct {
+			Streams []struct {
+				MaxFPS float64 `json:"max_fps"`
+			}
+		}
+		if err := json.Unmarshal(text, &kept); err != nil || len(kept.Streams) != 1 {
+			t.Fatalf("%v in %s", err, text)
+		}
+		if s := r.show("door"); kept.Streams[0].MaxFPS != s.Policy.MaxFPS || s.Policy.MaxFPS == 0 {
+			t.Fatalf("max_fps is %v, kept is %v", s.Policy.MaxFPS, kept.Streams[0].MaxFPS)
+		}
+	}
+}
+
+// After any requests, the server starts again with the stored streams.
 func TestKeptBesideTheConfiguration(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "streams.json")
 	url := served(t, clip(t, 1))
@@ -76,7 +108,8 @@ func TestKeptBesideTheConfiguration(t *testing.T) {
 	}
 }
 
-// A stream that cannot be kept is not started, and the rest is told.
+// A stream that cannot be stored is not started, and other failures to store are
+// reported.
 func TestStoreCannotWrite(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "kept")
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -106,13 +139,13 @@ func TestBrokenKeptFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "streams.json")
 	const fine = `{"name":"a","source":"rtsp://example.com/","model":"m","sinks":{}}`
 	for text, want := range map[string]string{
-		``:                                "is not what the server writes",
-		`{"streams":[`:                    "is not what the server writes",
-		`{"streams":[` + fine + `]} more`: "there is more behind the object",
+		``:                                "is not in the form that the server writes",
+		`{"streams":[`:                    "is not in the form that the server writes",
+		`{"streams":[` + fine + `]} more`: "there is more text after the object",
 		`{"streams":[null]}`:              "streams[0] is empty",
 		`{"streams":[{"fps":"a"}]}`:       "streams[0].fps: ",
 		`{"streams":[{"nam":"a"}]}`:       "streams[0].nam: ",
-		`{"streams":[` + fine + `,` + fine + `]}`:                                   `streams[1].name: "a" is there twice`,
+		`{"streams":[` + fine + `,` + fine + `]}`:                                   `streams[1].name: "a" is given twice`,
 		`{"streams":[` + strings.Replace(fine, `"m"`, `""`, 1) + `]}`:               "streams[0].model: ",
 		`{"streams":[` + strings.Replace(fine, "rtsp://", "exec:", 1) + `]}`:        "streams[0].source: ",
 		`{"streams":[` + strings.Replace(fine, `{}`, `{"file":"/x"}`, 1) + `]}`:     "streams[0].sinks.file: ",
@@ -135,7 +168,7 @@ func TestBrokenKeptFiles(t *testing.T) {
 	}
 }
 
-// What is read is read again as it was written.
+// What is read from a store can be written and read again.
 func FuzzStore(f *testing.F) {
 	f.Add([]byte(`{"streams":[{"name":"a","source":"rtsp://u:p@example.com/","model":"m","max_fps":2.5,"sinks":{"webhook":"https://example.com/"}}]}`))
 	f.Add([]byte(`{"streams":null}`))

@@ -49,8 +49,8 @@ func check(t *testing.T, text string) line {
 	return l
 }
 
-// A file of the configuration in every: each frame is in the file of results,
-// in order, and the webhook has them all though it failed twice.
+// A stream of the configuration in every, from a file: each frame is in the file of
+// results, in order, and the webhook gets them all although it failed twice.
 func TestFileToSinks(t *testing.T) {
 	dir := t.TempDir()
 	out := filepath.Join(dir, "results.jsonl")
@@ -88,8 +88,8 @@ func TestFileToSinks(t *testing.T) {
 		Name: "door", Source: clip(t, 3), Model: "eyes", Policy: stream.Policy{Mode: stream.Every},
 		Sinks: []sinks.Settings{&sinks.File{Path: out}, &sinks.Webhook{URL: hook.URL, Secret: "geheim"}},
 	}}})
-	// The video may be over before the webhook has tried often enough: it is given
-	// its time.
+	// The video may end before the webhook has been tried often enough, so that the
+	// test waits.
 	s := r.until("door", "ended", func(s shown) bool { return s.State == "ended" })
 	if s.Frames != 30 || s.Results != 30 || s.Lost.File != 0 {
 		t.Errorf("%+v", s)
@@ -184,7 +184,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// watch makes a request whose reply goes on.
+// watch makes a request whose reply continues.
 func (r *rig) watch(what, accept string) *http.Response {
 	r.t.Helper()
 	req, _ := http.NewRequestWithContext(r.t.Context(), "GET", r.url+"/v2/streams/door/"+what, nil)
@@ -201,7 +201,7 @@ func (r *rig) watch(what, accept string) *http.Response {
 	return resp
 }
 
-// The model goes and comes back; the stream waits and goes on.
+// The model is unloaded and loaded again; the stream waits and continues.
 func TestModelComesBack(t *testing.T) {
 	r := start(t, streams.Options{Streams: []streams.Config{{Name: "door", Source: clip(t, 1), Model: "eyes", Loop: true}}})
 	before := r.until("door", "results", func(s shown) bool { return s.Results > 2 })
@@ -266,7 +266,7 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%.120s: %s, want %s", body, got, want)
 		}
 	}
-	// A private address is found out when it is opened, and that is final.
+	// A private address is noticed when it is opened, and that is final.
 	r.want(201, "POST", "/v2/streams", `{"name":"a","source":"http://me:geheim@127.0.0.1:9/","model":"eyes"}`)
 	s := r.until("a", "failed", func(s shown) bool { return s.State == "failed" })
 	if s.Error == nil || s.Error.Code != string(stream.PermissionDenied) || strings.Contains(s.Source+s.Error.Message, "geheim") {
@@ -282,7 +282,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// What is wrong with a value is said in words of JSON, not of this program.
+// Wrong types are described in terms of JSON, not of Go.
 func TestWrongTypes(t *testing.T) {
 	r := start(t, streams.Options{Streams: []streams.Config{looped(t)}})
 	for _, c := range [][3]string{
@@ -295,10 +295,10 @@ func TestWrongTypes(t *testing.T) {
 		{"POST", `{"name":["a"]}`, "name: "},
 		{"POST", `{"sinks":true}`, "sinks: "},
 		{"POST", `{"sinks":{"webhook":{}}}`, "sinks.webhook: "},
-		{"POST", `[]`, "the body is no JSON object"},
+		{"POST", `[]`, "the body is not a JSON object"},
 		{"PATCH", `{"window":"3"}`, "window: "},
 		{"PATCH", `{"paused":1}`, "paused: "},
-		{"PATCH", `"paused"`, "the body is no JSON object"},
+		{"PATCH", `"paused"`, "the body is not a JSON object"},
 	} {
 		path := "/v2/streams"
 		if c[0] == "PATCH" {
@@ -310,7 +310,7 @@ func TestWrongTypes(t *testing.T) {
 	}
 }
 
-// The file is put aside when it is full, and three are kept.
+// A full file is renamed, and three are kept.
 func TestRotation(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "results.jsonl")
 	r := start(t, streams.Options{Streams: []streams.Config{{
@@ -332,8 +332,8 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// A watcher that does not read loses lines and holds nothing up; who reads has
-// them all.
+// A watcher that does not read loses lines and delays nothing; one that reads gets them
+// all.
 func TestSlowWatcher(t *testing.T) {
 	var h streams.FanoutForTest
 	slow, fast := h.Watch(2), h.Watch(5)
@@ -348,7 +348,7 @@ func TestSlowWatcher(t *testing.T) {
 	}
 }
 
-// A camera that fails is in the log once, and once more when it is back.
+// A camera that fails is logged once, and once more when it works again.
 func TestTroubleIsLogged(t *testing.T) {
 	var text logged
 	r := start(t, streams.Options{AllowPrivate: true, Log: slog.New(slog.NewTextHandler(&text, nil))})

@@ -14,23 +14,25 @@ import (
 	"millrace/ingest/sources"
 	"millrace/internal/httpd"
 	"millrace/internal/oip"
+	"millrace/internal/wire"
 	"millrace/stream"
 )
 
 const (
-	watchRoom = 256 // lines that wait for one watcher
+	watchRoom = 256 // most lines that wait for one watcher
 	writeWait = 10 * time.Second
 )
 
 // format is how lines are written to a watcher.
 type format struct {
 	mime string
-	// line writes one line; lost is how many came before it that the watcher was
-	// too slow for.
+	// line writes one line; lost is how many lines before it the slow watcher did not
+	// get.
 	line func(w io.Writer, line []byte, lost uint64) error
-	// keepAlive shows that the connection stands; shown is the last line written, or nil.
+	// keepAlive shows that the connection is alive; shown is the last line written, or
+	// nil.
 	keepAlive func(w io.Writer, shown []byte) error
-	// closing writes why nothing comes any more; nil where there is no way to say it.
+	// closing writes why the stream has ended; nil when the format has no way to do so.
 	closing func(w io.Writer, line []byte) error
 }
 
@@ -80,25 +82,25 @@ var pictures = format{"multipart/x-mixed-replace; boundary=frame",
 	nil,
 }
 
-// roomForWatcher is an error when there is no place for another watcher.
+// roomForWatcher returns an error when limits.max_watchers is reached.
 func (a *Adapter) roomForWatcher() error {
 	if a.watchers.Load() < int64(a.opts.MaxWatchers) {
 		return nil
 	}
-	return stream.Errorf(stream.Overloaded, "limits.max_watchers", "%d watch already: try later, or raise the setting", a.opts.MaxWatchers)
+	return stream.Errorf(stream.Overloaded, "limits.max_watchers", "%d clients watch already: try later, or raise the setting", a.opts.MaxWatchers)
 }
 
-// addWatcher counts and registers a watcher. When limits.max_watchers is reached, or the
-// stream is over, it answers the request with the error.
+// addWatcher counts and registers a watcher. When limits.max_watchers is reached, or
+// the stream has ended, it answers the request with the error.
 func (a *Adapter) addWatcher(conn net.Conn, enter func() (*watcher, bool), leave func(*watcher)) (w *watcher, left func(), ok bool) {
 	if a.watchers.Add(1) > int64(a.opts.MaxWatchers) {
 		a.watchers.Add(-1)
-		deny(conn, "429 Too Many Requests", stream.Errorf(stream.Overloaded, "limits.max_watchers", "too many watch already: try later, or raise the setting"))
+		deny(conn, "429 Too Many Requests", stream.Errorf(stream.Overloaded, "limits.max_watchers", "too many clients watch already: try later, or raise the setting"))
 		return nil, nil, false
 	}
 	if w, ok = enter(); !ok {
 		a.watchers.Add(-1)
-		deny(conn, "409 Conflict", stream.Errorf(stream.Conflict, "", "the stream is over"))
+		deny(conn, "409 Conflict", stream.Errorf(stream.Conflict, "", "the stream has ended"))
 		return nil, nil, false
 	}
 	return w, func() { leave(w); a.watchers.Add(-1) }, true
@@ -112,9 +114,9 @@ func deny(conn net.Conn, status string, err error) {
 	_, _ = fmt.Fprintf(conn, "HTTP/1.1 %s\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", status, len(body), body)
 }
 
-// watched answers a request with what a stream gives, for as long as both last.
-// The reply is written to the bare connection: the HTTP server would end it
-// after its time for writing.
+// watched answers a request with a stream's lines or pictures, as long as both last.
+// The reply is written directly to the connection, because the HTTP server would end it
+// after its write time-out.
 func (a *Adapter) watched(c *fiber.Ctx, m format, f *runner, enter func() (*watcher, bool), leave func(*watcher)) error {
 	if err := a.roomForWatcher(); err != nil {
 		return err
@@ -142,8 +144,8 @@ func (a *Adapter) watched(c *fiber.Ctx, m format, f *runner, enter func() (*watc
 	return nil
 }
 
-// serve writes to one watcher until it leaves, is stuck, or nothing comes any
-// more. It owns the connection.
+// serve writes to one watcher until it disconnects, is stuck, or the stream has ended.
+// It owns the connection.
 func (a *Adapter) serve(conn net.Conn, head string, m format, f *runner, enter func() (*watcher, bool), leave func(*watcher)) {
 	defer conn.Close()
 	w, left, ok := a.addWatcher(conn, enter, leave)
@@ -155,7 +157,7 @@ func (a *Adapter) serve(conn net.Conn, head string, m format, f *runner, enter f
 	defer cancel(nil)
 	reading := a.tasks.Go("reader", func() { // ends with the connection
 		_, _ = io.Copy(io.Discard, conn)
-		cancel(errClientGone)
+		cancel(errDisconnected)
 	}, nil)
 	if !reading {
 		return
@@ -166,15 +168,15 @@ func (a *Adapter) serve(conn net.Conn, head string, m format, f *runner, enter f
 	}
 }
 
-// Why a watch ends from the client's side.
+// Reasons of the client's side for the end of a watch.
 var (
-	errClientGone  = errors.New("the client is gone")
-	errSentMessage = errors.New("the client sent a message")
+	errDisconnected = errors.New("the client has disconnected")
+	errSentMessage  = errors.New("the client sent a message")
 )
 
-// writeLines writes what comes. It returns nil when nothing comes any more or the
-// server ends, which it has told by then; else what ended it: ctx's cause, or
-// errClientGone when the client takes nothing.
+// writeLines writes the watcher's lines. It returns nil when the stream or the server
+// ends, after it has told the watcher; otherwise it returns ctx's cause, or
+// errDisconnected when the client does not read.
 func (a *Adapter) writeLines(ctx context.Context, m format, out io.Writer, w *watcher, closedLine func() []byte) error {
 	beats := time.NewTicker(a.opts.Heartbeat)
 	defer beats.Stop()
@@ -202,14 +204,14 @@ func (a *Adapter) writeLines(ctx context.Context, m format, out io.Writer, w *wa
 		}
 		switch {
 		case err != nil:
-			return errClientGone
+			return errDisconnected
 		case over:
 			return nil
 		}
 	}
 }
 
-// closedLine is the last line for watchers: it says why nothing comes any more.
+// closedLine returns the last line for watchers, which says why the stream has ended.
 func (f *runner) closedLine() []byte {
 	st, _ := f.state()
 	why := string(st.State) // ended or failed
@@ -222,12 +224,12 @@ func (f *runner) closedLine() []byte {
 	line := oip.AppendString([]byte(`{"stream":`), f.config.Name)
 	line = oip.AppendString(append(line, `,"closed":`...), why)
 	if st.State == sources.Failed && st.Err != nil {
-		line = appendError(append(line, ','), stream.CodeOf(st.Err), st.Err)
+		line = wire.AppendPlainError(append(line, ','), st.Err)
 	}
 	return append(line, '}')
 }
 
-// deadlined gives each write its time.
+// deadlined sets a time-out for each write.
 type deadlined struct{ net.Conn }
 
 func (d deadlined) Write(p []byte) (int, error) {

@@ -35,8 +35,8 @@ func (*gaze) Run(_ context.Context, b *batching.Batch) error {
 	return nil
 }
 
-// A client whose frames are dropped, and larger than the model looks at, is told a
-// size that would do: in the shape of its own, and once.
+// A client whose frames are dropped, and larger than the model needs, is advised a
+// sufficient size: with its own proportions, and once.
 func TestV1AdviceOfSize(t *testing.T) {
 	t.Parallel()
 	r := start(t, ws.Options{AdviseEvery: 400 * time.Millisecond, StatsEvery: 2 * time.Second}, workers.Config{Name: "gaze", Kind: "gaze"})

@@ -15,8 +15,8 @@ import (
 	"millrace/workers"
 )
 
-// TestRefusedBeforeUpgrade has what is wrong with the address, the origin or
-// the host told as an HTTP error in JSON.
+// TestRefusedBeforeUpgrade checks that errors in the address, the origin or the host
+// are HTTP errors in JSON.
 func TestRefusedBeforeUpgrade(t *testing.T) {
 	r := start(t, ws.Options{Limits: ingest.Limits{MaxSessions: 1}})
 	for _, c := range []struct {
@@ -70,7 +70,8 @@ func TestRefusedBeforeUpgrade(t *testing.T) {
 	} else {
 		resp.Body.Close()
 	}
-	// A listed origin, and the server's own, are welcome; the cap holds.
+	// A listed origin, and the server's own, are accepted; the limit of sessions is
+	// observed.
 	h := http.Header{"Origin": {"https://friend.example"}}
 	one, _, err := websocket.DefaultDialer.Dial("ws://"+r.addr+"/v2/models/echo/stream", h)
 	if err != nil {
@@ -81,7 +82,7 @@ func TestRefusedBeforeUpgrade(t *testing.T) {
 		t.Errorf("over the cap: %v %v", resp, err)
 	}
 	one.Close()
-	r.until("the one session has ended", func() bool { return r.ws.Stats().Sessions == 0 })
+	r.until("the one session has ended", func() bool { return r.ws.Stats().Conns == 0 })
 	h.Set("Origin", "http://"+r.addr)
 	two, _, err := websocket.DefaultDialer.Dial("ws://"+r.addr+"/v2/models/echo/stream", h)
 	if err != nil {
@@ -97,15 +98,15 @@ func TestTooLarge(t *testing.T) {
 	if m := c.next(); m.Error != nil {
 		t.Fatal(m.Error)
 	}
-	// The client is still sending when the server gives up on it, and must get
-	// the explanation all the same.
+	// The client is still sending when the server ends the connection, and must get the
+	// reason all the same.
 	go func() { _ = c.WriteMessage(websocket.BinaryMessage, make([]byte, 8<<20)) }()
 	c.nextError("too_large", -1, "100000", "limits.max_message")
 	c.closed(websocket.CloseMessageTooBig)
 	r.until("it is counted", func() bool { return r.ws.Stats().Ends[conn.EndTooLarge] == 1 })
 }
 
-// TestBadFrames has a frame's fault end that frame only.
+// TestBadFrames checks that an error in a frame ends that frame only.
 func TestBadFrames(t *testing.T) {
 	r := start(t, ws.Options{}, workers.Config{Name: "eyes", Kind: "motion"})
 	c := r.dial("/v2/models/eyes/stream?policy=every&outputs=none")
@@ -129,8 +130,8 @@ func TestBadFrames(t *testing.T) {
 	opaque.nextError("unsupported", 0)
 }
 
-// TestNotUTF8 has a result that JSON cannot carry end as an error that says
-// what to do.
+// TestNotUTF8 checks that a result that JSON cannot represent ends as an error that
+// says what to do.
 func TestNotUTF8(t *testing.T) {
 	r := start(t, ws.Options{})
 	c := r.dial("/v2/models/echo/stream")

@@ -110,8 +110,8 @@ func echo(b *testing.B, url string, size int) {
 	b.StopTimer()
 }
 
-// BenchmarkIdle tells what a session at rest costs, after its first frame, with
-// the little that the other end in this process costs.
+// BenchmarkIdle measures the cost of an idle session, after its first frame, with the
+// little that the other end in this process costs.
 func BenchmarkIdle(b *testing.B) {
 	const n = 500
 	r := start(b, ws.Options{})
@@ -142,6 +142,6 @@ func BenchmarkIdle(b *testing.B) {
 		for _, c := range conns {
 			c.Close()
 		}
-		r.until("all are gone", func() bool { return r.ws.Stats().Sessions == 0 })
+		r.until("all are gone", func() bool { return r.ws.Stats().Conns == 0 })
 	}
 }

@@ -35,7 +35,7 @@ func TestCalls(t *testing.T) {
 		t.Fatalf("%+v", m)
 	}
 	for _, bad := range []struct{ text, id, field string }{
-		{`[]`, "", "not understood"},
+		{`[]`, "", "cannot be read"},
 		{`{"id":"a","inputs":[]}`, "a", "model"},
 		{`{"id":"a","model":"eyes","inputs":7}`, "a", "inputs"},
 		{`{"id":12345678,"model":"eyes"}`, "12345678", "inputs"},

@@ -7,13 +7,13 @@ import (
 	"millrace/ingest/ws"
 )
 
-// Sessions that wait for their clients count as others do. They give way, the oldest
-// first, when the places are needed, and not to a client that returns.
+// Sessions that wait for their clients count as others do. They are ended, the oldest
+// first, when the places are needed, but not for a client that returns.
 func TestV1WaitingSessionsCount(t *testing.T) {
 	r := start(t, ws.Options{Limits: ingest.Limits{MaxSessions: 3}})
 	lose := func(v *v1, waiting int) {
 		_ = v.NetConn().Close()
-		r.until("it is noticed", func() bool { st := r.ws.Stats(); return st.Waiting == waiting && st.Sessions == 0 })
+		r.until("it is noticed", func() bool { st := r.ws.Stats(); return st.Waiting == waiting && st.Conns == 0 })
 	}
 	var lost []*v1
 	for i := range 3 {
@@ -47,7 +47,7 @@ func TestV1WaitingSessionsCount(t *testing.T) {
 			t.Errorf("stream %d has ended", n)
 		}
 	}
-	// A new one drives out the one that waits longest, in either mode.
+	// A new one ends the one that has waited longest, in either mode.
 	v := r.v1("/v2/stream")
 	v.open(1, `,"model":"echo"`)
 	r.until("the second session has given way", func() bool { return over(1) && r.ws.Stats().Waiting == 2 })
@@ -60,7 +60,7 @@ func TestV1WaitingSessionsCount(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	_ = lost[1].NetConn().Close()
-	r.until("it has left", func() bool { return r.ws.Stats().Sessions == 2 })
+	r.until("it has left", func() bool { return r.ws.Stats().Conns == 2 })
 	if e := resume(lost[0]); e.Type != "attached" || len(e.Streams) != 1 || over(0) {
 		t.Errorf("%+v", e)
 	}

@@ -1,9 +1,10 @@
-// Package ws is the WebSocket adapter: frames in as binary messages, one reply for each. The message layout is described in
-// docs/protocol.md.
+// Package ws is the WebSocket adapter: each binary message is a frame, and each frame
+// gets one reply. docs/protocol.md describes the messages.
 //
-// It owns the routes, the tickets, and the choice of the protocol of each connection; Host and Origin are internal/httpd's.
-// Connections are package conn's, from the upgrade on; what their messages mean is the protocols': plain, calls and v1, none
-// of which knows another.
+// It owns the routes, the tickets, and the choice of the protocol of each connection;
+// internal/httpd checks Host and Origin. Package conn has the connections, from the
+// upgrade on, and the protocols decide what their messages mean: plain, calls and v1,
+// none of which knows another.
 //
 // It must not know worker groups, queues or batches.
 package ws

@@ -73,8 +73,8 @@ func TestEchoBinary(t *testing.T) {
 	}
 }
 
-// TestOrder has every reply come in the order of its frame, those of frames
-// that never reach the stream among them.
+// TestOrder checks that replies have the order of their frames, including those of
+// frames that never reach the stream.
 func TestOrder(t *testing.T) {
 	r := start(t, ws.Options{})
 	c := r.dial("/v2/models/slow/stream?policy=every&window=8&outputs=none")
@@ -101,8 +101,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestLatest accounts for every frame: each has one reply, and the last one is
-// answered.
+// TestLatest checks that each frame has one reply, and that the last one is answered.
 func TestLatest(t *testing.T) {
 	r := start(t, ws.Options{})
 	c := r.dial("/v2/models/slow/stream?policy=latest&outputs=none")

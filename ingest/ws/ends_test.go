@@ -17,9 +17,9 @@ import (
 	"millrace/stream"
 )
 
-// Every way in which a session ends is counted as what it is, told to the client in
-// an error where one is due, and closed with its code; and so is what it meant to
-// the session's stream.
+// Every way in which a session ends has its own counter, is sent to the client as an
+// error if there is one, and has its close code; the end of the session's stream is
+// counted too.
 func TestEnds(t *testing.T) {
 	const plain = "/v2/models/echo/stream?outputs=none"
 	fatal := func(v *v1, code string, close int) {
@@ -154,15 +154,15 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// refuses has f asked before a stream is opened.
+// refuses makes f decide before a stream is opened.
 func (r *rig) refuses(f func() error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.refuse = f
 }
 
-// A stream that cannot be opened ends its session in plain mode, with the code that
-// its error calls for, and nothing but itself in millrace.v1.
+// A stream that cannot be opened ends its session in plain mode, with the close code of
+// its error, and only itself in millrace.v1.
 func TestRefusals(t *testing.T) {
 	r := start(t, ws.Options{})
 	v := r.v1("/v2/stream")
@@ -203,8 +203,8 @@ func TestV1SlowWithoutAConnection(t *testing.T) {
 	r.until("its stream has ended as slow", func() bool { return r.ws.Stats().StreamEnds[stream.SlowConsumer] == 1 })
 }
 
-// A web page is not shown the status of a refused handshake: it is told over the
-// WebSocket why it may not stay. Other clients see the status.
+// A web page cannot read the status of a refused handshake: it gets the error over the
+// WebSocket. Other clients get the status.
 func TestPagesAreTold(t *testing.T) {
 	r := start(t, ws.Options{Limits: ingest.Limits{MaxSessions: 1}})
 	told := func(ticket, code string, want int) {
@@ -237,12 +237,12 @@ func TestPagesAreTold(t *testing.T) {
 		}
 	}
 	told("none-of-ours", "unauthenticated", 4401)
-	r.until("it has left", func() bool { return r.ws.Stats().Sessions == 0 })
+	r.until("it has left", func() bool { return r.ws.Stats().Conns == 0 })
 	v := r.v1("/v2/stream")
 	for range 3 {
 		told("", "overloaded", 4429)
 	}
 	told("none-of-ours", "unauthenticated", 4401)
 	v.open(1, `,"model":"echo"`)
-	r.until("they have left", func() bool { st := r.ws.Stats(); return st.Sessions == 1 && st.Ends[conn.EndRefused] == 5 })
+	r.until("they have left", func() bool { st := r.ws.Stats(); return st.Conns == 1 && st.Ends[conn.EndRefused] == 5 })
 }

@@ -9,7 +9,7 @@ import (
 	"millrace/ingest/ws"
 )
 
-// Behind the last frame none is taken: it would end in its place.
+// After the last frame no other is accepted.
 func TestFlagEnd(t *testing.T) {
 	r := start(t, ws.Options{})
 	for _, mode := range []string{"latest", "every"} {
@@ -35,7 +35,7 @@ func TestFlagEnd(t *testing.T) {
 	}
 }
 
-// Frames that must be processed stay where newer ones take the place of others.
+// Frames that must be processed are not superseded by newer ones.
 func TestFlagMustInLatest(t *testing.T) {
 	r := start(t, ws.Options{})
 	v := r.v1("/v2/stream")

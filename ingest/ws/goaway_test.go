@@ -18,7 +18,7 @@ func init() {
 	workers.Register(workers.Kind{Name: "held", New: func() workers.Worker { return &held{} }})
 }
 
-// held says when it runs a batch, and answers when its test lets it.
+// held reports when it runs a batch, and answers when its test lets it.
 type held struct{ workers.Base }
 
 // runs is of the test that has loaded the one worker of kind held.
@@ -39,9 +39,8 @@ func (*held) Run(_ context.Context, b *batching.Batch) error {
 	return nil
 }
 
-// A client is told that the server goes away while it still has its streams: what
-// is in flight is answered, nothing more is opened, and only then the connection
-// ends.
+// A client is told that the server shuts down while it still has its streams: frames in
+// flight are answered, no stream is opened, and only then the connection ends.
 func TestV1GoAwayComesFirst(t *testing.T) {
 	runs.started, runs.release = make(chan struct{}), make(chan struct{})
 	r := start(t, ws.Options{}, workers.Config{Name: "held", Kind: "held"})
@@ -101,7 +100,7 @@ func TestV1GoAwayComesFirst(t *testing.T) {
 	r.stop()
 }
 
-// Where nobody has said it before, it is said when the adapter ends.
+// Without an earlier GoAway, clients are told when the adapter ends.
 func TestV1GoAwayAtTheEnd(t *testing.T) {
 	r := start(t, ws.Options{})
 	v := r.v1("/v2/stream")

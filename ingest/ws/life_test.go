@@ -19,8 +19,8 @@ import (
 	"millrace/workers"
 )
 
-// TestUnload has a model go away under its sessions: waiting frames end as
-// unloaded, then the client is told and the session closed.
+// TestUnload unloads a model while it has sessions: waiting frames end as unloaded,
+// then the client is told and the session closed.
 func TestUnload(t *testing.T) {
 	r := start(t, ws.Options{})
 	c := r.dial("/v2/models/slow/stream?policy=every&window=64&outputs=none")
@@ -46,11 +46,11 @@ func TestUnload(t *testing.T) {
 		frames++
 	}
 	c.closed(4404)
-	r.until("the session is gone", func() bool { st := r.ws.Stats(); return st.Sessions == 0 && st.Ends[conn.EndUnloaded] == 1 })
+	r.until("the session is gone", func() bool { st := r.ws.Stats(); return st.Conns == 0 && st.Ends[conn.EndUnloaded] == 1 })
 }
 
-// TestShutdown has the server end in the middle of a stream: every frame that
-// was read has its reply, then the client is told.
+// TestShutdown ends the server in the middle of a stream: every frame that was read has
+// its reply, then the client is told.
 func TestShutdown(t *testing.T) {
 	r := start(t, ws.Options{})
 	c := r.dial("/v2/models/slow/stream?policy=every&window=64&outputs=none")
@@ -86,8 +86,8 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// TestGone has clients leave in every way; what they had in the mill is
-// released, which the rig checks.
+// TestGone disconnects clients in every way; the memory of their frames is released,
+// which the rig checks.
 func TestGone(t *testing.T) {
 	r := start(t, ws.Options{})
 	leave := map[string]func(c *client){
@@ -122,7 +122,7 @@ func TestGone(t *testing.T) {
 			n++
 			r.until(name+": the session is gone", func() bool {
 				st := r.ws.Stats()
-				return st.Sessions == 0 && st.Ends[conn.EndClient]+st.Ends[conn.EndGone] == n
+				return st.Conns == 0 && st.Ends[conn.EndClient]+st.Ends[conn.EndGone] == n
 			})
 		}
 	}
@@ -131,7 +131,7 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// TestMalformed has bytes that are no WebSocket frames end the session.
+// TestMalformed checks that bytes that are not WebSocket frames end the session.
 func TestMalformed(t *testing.T) {
 	r := start(t, ws.Options{})
 	c := r.dial("/v2/models/echo/stream")
@@ -143,8 +143,8 @@ func TestMalformed(t *testing.T) {
 	r.until("it is counted", func() bool { return r.ws.Stats().Ends[conn.EndMalformed] == 1 })
 }
 
-// TestSlowConsumer has a client send and never read: its outbox reaches its
-// bound, and the session is closed.
+// TestSlowConsumer has a client that sends and never reads: its outbox is full, and the
+// session is closed.
 func TestSlowConsumer(t *testing.T) {
 	r := start(t, ws.Options{Limits: ingest.Limits{OutboxMessages: 32, OutboxBytes: 1 << 20}})
 	c := r.dial("/v2/models/echo/stream?policy=latest&outputs=binary")
@@ -152,11 +152,11 @@ func TestSlowConsumer(t *testing.T) {
 		for c.WriteMessage(websocket.BinaryMessage, make([]byte, 200_000)) == nil {
 		}
 	}()
-	r.until("it is closed as slow", func() bool { st := r.ws.Stats(); return st.Ends[conn.EndSlow] == 1 && st.Sessions == 0 })
+	r.until("it is closed as slow", func() bool { st := r.ws.Stats(); return st.Ends[conn.EndSlow] == 1 && st.Conns == 0 })
 }
 
-// TestNeverReads is the same in every: reading stops at the window, and the
-// write deadline finds the client.
+// TestNeverReads is the same in every: reading stops at the window, and the write
+// deadline ends the session.
 func TestNeverReads(t *testing.T) {
 	r := start(t, ws.Options{WriteWait: 200 * time.Millisecond})
 	c := r.dial("/v2/models/echo/stream?policy=every&window=4&outputs=binary")
@@ -164,10 +164,11 @@ func TestNeverReads(t *testing.T) {
 		for c.WriteMessage(websocket.BinaryMessage, make([]byte, 2<<20)) == nil {
 		}
 	}()
-	r.until("it is closed as slow", func() bool { st := r.ws.Stats(); return st.Ends[conn.EndSlow] == 1 && st.Sessions == 0 })
+	r.until("it is closed as slow", func() bool { st := r.ws.Stats(); return st.Ends[conn.EndSlow] == 1 && st.Conns == 0 })
 }
 
-// TestSilent has clients that answer no pings found, and those that do kept.
+// TestSilent checks that clients that answer no pings are disconnected, and others are
+// not.
 func TestSilent(t *testing.T) {
 	t.Parallel()
 	r := start(t, ws.Options{PingEvery: 50 * time.Millisecond, PongWait: 3 * time.Second})
@@ -190,7 +191,7 @@ func TestSilent(t *testing.T) {
 	}
 }
 
-// TestIdle has a session without messages closed, when that is asked for.
+// TestIdle checks that a session without messages is closed, if that is set.
 func TestIdle(t *testing.T) {
 	r := start(t, ws.Options{Limits: ingest.Limits{Idle: 50 * time.Millisecond}, PingEvery: 20 * time.Millisecond, PongWait: patience})
 	c := r.dial("/v2/models/echo/stream")
@@ -198,7 +199,7 @@ func TestIdle(t *testing.T) {
 	c.closed(4408)
 }
 
-// TestHalfHandshake has connections that never become sessions end.
+// TestHalfHandshake checks that connections without a complete handshake end.
 func TestHalfHandshake(t *testing.T) {
 	t.Parallel()
 	r := start(t, ws.Options{})
@@ -230,10 +231,10 @@ func TestHalfHandshake(t *testing.T) {
 	if err == nil && resp.StatusCode != http.StatusBadRequest {
 		t.Errorf("%v", resp)
 	}
-	r.until("nothing is open", func() bool { return r.ws.Stats().Sessions == 0 })
+	r.until("nothing is open", func() bool { return r.ws.Stats().Conns == 0 })
 }
 
-// TestSwap has a session go on when its model is exchanged.
+// TestSwap checks that a session continues when its model is swapped.
 func TestSwap(t *testing.T) {
 	r := start(t, ws.Options{})
 	c := r.dial("/v2/models/slow/stream?policy=every&outputs=none")

@@ -7,8 +7,8 @@ import (
 	"millrace/ingest/ws"
 )
 
-// A session has room for as many streams as it says: one more is refused, with a
-// time to try again, and the others go on.
+// A session has a limited number of streams: one more is refused, with a time to try
+// again, and the others continue.
 func TestMaxStreams(t *testing.T) {
 	const most = 256
 	r := start(t, ws.Options{})

@@ -33,11 +33,10 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"))
 }
 
-// patience bounds every wait in these tests; none should come near it.
+// patience is the time-out of every wait in these tests; none should come near it.
 const patience = time.Minute
 
-// rig is an HTTP listener, models and the adapter, joined as a server joins
-// them.
+// rig is an HTTP listener, models and the adapter, connected as in a server.
 type rig struct {
 	t      testing.TB
 	addr   string
@@ -76,7 +75,7 @@ func (r *rig) Open(model, version string, opts stream.Options, sink stream.Sink)
 	return s, err
 }
 
-// accepted is how many frames the n-th stream has taken.
+// accepted returns how many frames the n-th stream has accepted.
 func (r *rig) accepted(n int) uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -161,7 +160,7 @@ func start(t testing.TB, o ws.Options, more ...workers.Config) *rig {
 		if err := r.models.Close(ctx); err != nil {
 			t.Error(err)
 		}
-		if st := r.ws.Stats(); st.Sessions != 0 || st.OutboxBytes != 0 || st.KeptBytes != 0 || st.Pulls != 0 || st.Decoders != 0 || st.Panics != r.panics {
+		if st := r.ws.Stats(); st.Conns != 0 || st.OutboxBytes != 0 || st.KeptBytes != 0 || st.Pulls != 0 || st.Decoders != 0 || st.Panics != r.panics {
 			t.Errorf("left after the end: %+v", st)
 		}
 		if st := mem.Stats(); st.Leases != 0 {

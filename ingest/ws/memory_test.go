@@ -12,7 +12,7 @@ import (
 	"millrace/ingest/ws"
 )
 
-// heap is what is in use once all that can go has gone.
+// heap returns the memory in use after garbage collection.
 func heap() int64 {
 	runtime.GC()
 	runtime.GC()
@@ -80,8 +80,8 @@ func TestV1KeepsWithinABound(t *testing.T) {
 	}
 }
 
-// Of streams that ended, the newest keep their endings. They go when the session
-// ends, or when the number is used again.
+// Of streams that ended, the newest keep their endings. These are released when the
+// session ends, or when the sid is used again.
 func TestV1KeepsOfEndedStreams(t *testing.T) {
 	r := start(t, ws.Options{})
 	v := r.v1("/v2/stream")

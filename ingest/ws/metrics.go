@@ -12,7 +12,7 @@ var (
 func (a *Adapter) Metrics() ingest.Metrics {
 	st := a.Stats()
 	m := ingest.Metrics{
-		Sessions:    map[string]int{"ws": st.Sessions, "ws_waiting": st.Waiting},
+		Sessions:    map[string]int{"ws": st.Conns, "ws_waiting": st.Waiting},
 		Videos:      map[string]int{"sent": st.Decoders, "pulled": st.Pulls},
 		OutboxBytes: st.OutboxBytes, KeptBytes: st.KeptBytes,
 		Closed: map[string]uint64{}, StreamEnds: map[string]uint64{}, Goroutines: map[string]int{},

@@ -13,15 +13,15 @@ import (
 type Options struct {
 	ingest.Limits // of clients; MaxPixels also of the pictures of decoded videos
 
-	KeptBytes        int64         // endings kept for sessions that may be resumed, of all together; 64 MiB (memory.budget / 16)
-	PingEvery        time.Duration // 15s
-	PongWait         time.Duration // a client that is silent for PingEvery + PongWait is gone; 10s
-	WriteWait        time.Duration // of one message; 10s
-	AdviseEvery      time.Duration // advice to a stream is at least so far apart; 1s
-	StatsEvery       time.Duration // statistics of a stream as well; 5s
+	KeptBytes        int64         // bytes of endings kept for all sessions that may be resumed; default 64 MiB (memory.budget / 16)
+	PingEvery        time.Duration // default 15s
+	PongWait         time.Duration // a client that is silent for PingEvery + PongWait is disconnected; default 10s
+	WriteWait        time.Duration // of one message; default 10s
+	AdviseEvery      time.Duration // least time between two advices to a stream; default 1s
+	StatsEvery       time.Duration // least time between two statistics of a stream; default 5s
 	AllowPrivateURLs bool          // pull from loopback and private addresses (sources.allow_private)
 
-	Log   *slog.Logger // slog.Default()
+	Log   *slog.Logger // default slog.Default()
 	Hooks conn.Hooks
 }
 

@@ -1,7 +1,6 @@
 package ws
 
 import (
-	"net"
 	"slices"
 
 	"millrace/ingest"
@@ -10,65 +9,66 @@ import (
 	"millrace/ingest/ws/conn"
 	"millrace/ingest/ws/plain"
 	"millrace/ingest/ws/pull"
+	"millrace/ingest/ws/query"
 	"millrace/ingest/ws/replies"
 	"millrace/ingest/ws/v1"
 	"millrace/internal/wire"
 )
 
-// protocol is what a connection is to speak. This file alone knows which ones there are.
-type protocol uint8
+// protocol is a protocol that a connection may use.
+type protocol struct {
+	name        string // in messages
+	subprotocol string // used with clients that offer it; or
+	path        string // used with all clients at this path; when both are empty, with all other clients
+	needsModel  bool   // the address has to name a model
+	explains    bool   // a web page that is refused is connected and sent the error
+	form        conn.Form
+	options     []string // its query options; nil: all
+	begin       func(ps *protocols, c *conn.Conn, backend ingest.Backend, o query.Options) conn.Protocol
+}
 
-const (
-	speaksPlain protocol = iota
-	speaksCalls
-	speaksV1
-)
-
-// callsPath is where a text message is a call in the form of the Open Inference
-// Protocol, whose one input is the address of a video.
-const callsPath = "/models/infer"
+// protocolList lists the protocols: the first one that fits a client is used. A new one
+// needs its folder and an entry here.
+var protocolList = []protocol{
+	{
+		name: wire.Subprotocol, subprotocol: wire.Subprotocol, explains: true, form: v1.Form,
+		options: []string{"model"}, // each stream has its own in its open message
+		begin: func(ps *protocols, c *conn.Conn, backend ingest.Backend, o query.Options) conn.Protocol {
+			return ps.sessions.New(c, backend, o.Model, o.Version)
+		},
+	},
+	{
+		name: "/models/infer", path: "/models/infer", form: replies.Form,
+		options: []string{"roi", "policy", "max_age_ms", "deadline_ms", "max_fps", "window"}, // a call names the model
+		begin: func(ps *protocols, c *conn.Conn, backend ingest.Backend, o query.Options) conn.Protocol {
+			return calls.New(c, backend, o.Policy, o.Region, ps.pulls)
+		},
+	},
+	{
+		name: "plain mode", needsModel: true, form: replies.Form,
+		begin: func(ps *protocols, c *conn.Conn, backend ingest.Backend, o query.Options) conn.Protocol {
+			return plain.New(c, backend, o, ps.pulls, ps.sessions.MakeRoom)
+		},
+	},
+}
 
 // choose returns the protocol for the path of a request and the subprotocols that its client offers.
-func choose(path string, offered []string) protocol {
-	switch {
-	case slices.Contains(offered, wire.Subprotocol):
-		return speaksV1
-	case path == callsPath:
-		return speaksCalls
-	}
-	return speaksPlain
+func choose(path string, offered []string) *protocol {
+	i := slices.IndexFunc(protocolList, func(p protocol) bool {
+		if p.subprotocol != "" {
+			return slices.Contains(offered, p.subprotocol)
+		}
+		return p.path == "" || p.path == path
+	})
+	return &protocolList[i]
 }
 
-// name is what it is called in messages.
-func (p protocol) name() string {
-	switch p {
-	case speaksV1:
-		return wire.Subprotocol
-	case speaksCalls:
-		return callsPath
-	}
-	return "plain mode"
+// takes reports whether the protocol has a query option.
+func (p *protocol) takes(option string) bool {
+	return p.options == nil || slices.Contains(p.options, option)
 }
 
-// needsModel says whether the address has to name a model.
-func (p protocol) needsModel() bool { return p == speaksPlain }
-
-// takes says whether a query option has a meaning for it. In millrace.v1 a stream's
-// options come in open, and a call names the video's own.
-func (p protocol) takes(option string) bool {
-	switch p {
-	case speaksV1:
-		return option == "model"
-	case speaksCalls:
-		return slices.Contains([]string{"roi", "policy", "max_age_ms", "deadline_ms", "max_fps", "window"}, option)
-	}
-	return true
-}
-
-// tellsPages says whether a web page that is refused is let in to be told why.
-func (p protocol) tellsPages() bool { return p == speaksV1 }
-
-// protocols is what the protocols share, over all connections.
+// protocols is what the protocols share, for all connections.
 type protocols struct {
 	conns    *conn.Registry
 	sessions *v1.Sessions
@@ -78,27 +78,19 @@ type protocols struct {
 
 func newProtocols(o Options) protocols {
 	videos := decoders.NewPool(decoders.Options{Limits: o.Limits, Log: o.Log})
+	var subprotocols []string
+	for _, p := range protocolList {
+		if p.subprotocol != "" {
+			subprotocols = append(subprotocols, p.subprotocol)
+		}
+	}
 	conns := conn.NewRegistry(conn.Options{
 		Limits: o.Limits, PingEvery: o.PingEvery, PongWait: o.PongWait, WriteWait: o.WriteWait, Log: o.Log, Hooks: o.Hooks,
-	}, wire.Subprotocol)
+	}, subprotocols...)
 	return protocols{
 		conns: conns, decoders: videos, pulls: &pull.Limits{Max: o.MaxPulls, AllowPrivate: o.AllowPrivateURLs},
 		sessions: v1.NewSessions(conns, videos, v1.Options{
 			Limits: o.Limits, ReplayBytes: o.KeptBytes, AdviseEvery: o.AdviseEvery, StatsEvery: o.StatsEvery, Log: o.Log,
 		}),
 	}
-}
-
-// begin makes a connection and what its messages mean.
-func (ps *protocols) begin(p protocol, nc net.Conn, backend ingest.Backend, q plain.Query) (*conn.Conn, conn.Protocol) {
-	switch p {
-	case speaksV1:
-		c := ps.conns.New(nc, backend.Memory(), v1.Form)
-		return c, ps.sessions.New(c, backend, q.Model, q.Version)
-	case speaksCalls:
-		c := ps.conns.New(nc, backend.Memory(), replies.Form)
-		return c, calls.New(c, backend, q.Policy, q.Region, ps.pulls)
-	}
-	c := ps.conns.New(nc, backend.Memory(), replies.Form)
-	return c, plain.New(c, backend, q, ps.pulls, ps.sessions.MakeRoom)
 }

@@ -111,7 +111,7 @@ func TestPullEnds(t *testing.T) {
 	echo.say(pull)
 	echo.next()
 	echo.Close()
-	r.until("all is gone", func() bool { st := r.ws.Stats(); return st.Pulls == 0 && st.Sessions == 0 })
+	r.until("all is gone", func() bool { st := r.ws.Stats(); return st.Pulls == 0 && st.Conns == 0 })
 }
 
 func TestPython(t *testing.T) {

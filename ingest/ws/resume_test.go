@@ -10,7 +10,7 @@ import (
 	"millrace/ingest/ws"
 )
 
-// A connection that is lost: its streams live on, what was missed comes again.
+// When a connection is lost, its streams continue, and missed endings are sent again.
 func TestV1Resume(t *testing.T) {
 	r := start(t, ws.Options{})
 	v := r.v1("/v2/stream")
@@ -24,7 +24,7 @@ func TestV1Resume(t *testing.T) {
 	v.frame(1, 2)
 	r.until("both have come", func() bool { return r.accepted(0) == 3 })
 	_ = v.NetConn().Close()
-	r.until("it is noticed", func() bool { return r.ws.Stats().Sessions == 0 })
+	r.until("it is noticed", func() bool { return r.ws.Stats().Conns == 0 })
 	if n := r.ws.Stats().Resumable; n != 1 {
 		t.Fatalf("%d sessions to be resumed", n)
 	}
@@ -106,8 +106,8 @@ func TestV1Resume(t *testing.T) {
 	}
 }
 
-// A stream's end that went down with the connection is told again to a client
-// that still takes the stream for open, and to no other.
+// The end of a stream that was lost with the connection is sent again to a client that
+// considers the stream open, and to no other.
 func TestV1ResumeAfterTheEnd(t *testing.T) {
 	r := start(t, ws.Options{})
 	v := r.v1("/v2/stream")
@@ -165,12 +165,12 @@ func TestV1ResumeInCircles(t *testing.T) {
 		_ = a.NetConn().Close()
 		_ = b.NetConn().Close()
 	}
-	r.until("no connection hangs", func() bool { return r.ws.Stats().Sessions == 0 })
+	r.until("no connection hangs", func() bool { return r.ws.Stats().Conns == 0 })
 }
 
-// A network that swallows what is written loses no session, and whoever resumes
-// it does not wait for the old connection's messages.
-func TestV1ResumeFromAHole(t *testing.T) {
+// A network that loses what is written ends no session, and a client that resumes it
+// does not wait for the old connection's messages.
+func TestV1ResumeAfterALostNetwork(t *testing.T) {
 	t.Parallel()
 	for name, wait := range map[string]time.Duration{"given up": 100 * time.Millisecond, "taken over": time.Hour} {
 		r := start(t, ws.Options{WriteWait: wait})
@@ -180,7 +180,7 @@ func TestV1ResumeFromAHole(t *testing.T) {
 			_ = v.WriteMessage(websocket.BinaryMessage, raw(1, 0, 0, 1, seq, make([]byte, 200_000))) // it may have been given up by now
 		}
 		if name == "given up" {
-			r.until("it is given up", func() bool { return r.ws.Stats().Sessions == 0 })
+			r.until("it is given up", func() bool { return r.ws.Stats().Conns == 0 })
 		}
 		w := r.v1("/v2/stream")
 		w.say(`{"type":"attach","token":"` + v.token + `","streams":[{"sid":1}]}`)
@@ -190,13 +190,13 @@ func TestV1ResumeFromAHole(t *testing.T) {
 	}
 }
 
-// Nobody comes back: the streams end after a while.
+// When no client comes back, the streams end after a while.
 func TestV1ResumeExpires(t *testing.T) {
 	r := start(t, ws.Options{Limits: ingest.Limits{Resume: 50 * time.Millisecond}})
 	v := r.v1("/v2/stream")
 	v.open(1, `,"model":"echo"`)
 	_ = v.NetConn().Close()
-	r.until("it is over", func() bool { return r.ws.Stats().Resumable == 0 && r.ws.Stats().Sessions == 0 })
+	r.until("it is over", func() bool { return r.ws.Stats().Resumable == 0 && r.ws.Stats().Conns == 0 })
 	w := r.v1("/v2/stream")
 	w.say(`{"type":"attach","token":"` + v.token + `"}`)
 	w.expectError("not_found", "attach.token")

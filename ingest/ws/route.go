@@ -12,7 +12,7 @@ import (
 
 	"millrace/ingest"
 	"millrace/ingest/ws/encode"
-	"millrace/ingest/ws/plain"
+	"millrace/ingest/ws/query"
 	"millrace/internal/httpd"
 	"millrace/internal/wire"
 	"millrace/stream"
@@ -27,14 +27,20 @@ type router struct {
 }
 
 func (r *router) register(app *fiber.App) {
-	for _, path := range []string{callsPath, "/v2/stream", "/v2/models/:model/stream", "/v2/models/:model/versions/:version/stream"} {
+	for _, path := range []string{"/v2/stream", "/v2/models/:model/stream", "/v2/models/:model/versions/:version/stream"} {
 		app.Get(path, r.handle)
+	}
+	for _, p := range protocolList {
+		if p.path != "" {
+			app.Get(p.path, r.handle)
+		}
 	}
 	app.Post("/v2/tickets", r.mintTicket)
 }
 
-// handle checks everything that can be told as an HTTP error and hijacks the
-// connection. What outlives it is copied: the request's memory is used again.
+// handle checks everything that can be answered with an HTTP error and takes over the
+// connection. What is used afterwards is copied, because the request's memory is
+// reused.
 func (r *router) handle(c *fiber.Ctx) error {
 	backend := r.backend.Load()
 	if backend == nil {
@@ -59,26 +65,27 @@ func (r *router) handle(c *fiber.Ctx) error {
 	offered := websocket.Subprotocols(req)
 	p := choose(c.Route().Path, offered)
 	if option := firstOption(c, func(name string) bool { return !p.takes(name) }); option != "" {
-		return stream.Errorf(stream.InvalidArgument, option, "is an option of plain mode, which %s does not take", p.name())
+		return stream.Errorf(stream.InvalidArgument, option, "is an option of plain mode, which %s does not take", p.name)
 	}
-	// A page is not shown the status of a refused handshake, so it is let in to be told.
-	tell := p.tellsPages() && c.Get("Origin") != ""
+	// A web page cannot read the status of a refused handshake, so that it is connected
+	// and sent the error.
+	explain := p.explains && c.Get("Origin") != ""
 	rejected := r.admit(offered)
-	if rejected != nil && !tell {
+	if rejected != nil && !explain {
 		return rejected
 	}
-	if q.Model == "" && p.needsModel() {
+	if q.Model == "" && p.needsModel {
 		return stream.Errorf(stream.InvalidArgument, "model", "is missing: want /v2/stream?model=NAME or /v2/models/NAME/stream, or the subprotocol %s", wire.Subprotocol)
 	}
 	if rejected == nil {
 		rejected = r.conns.Room()
-		if rejected != nil && (stream.CodeOf(rejected) == stream.Draining || !tell) {
-			return httpd.WithStatus(fiber.StatusServiceUnavailable, rejected) // the limit is the server's, not this client's
+		if rejected != nil && (stream.CodeOf(rejected) == stream.Draining || !explain) {
+			return httpd.WithStatus(fiber.StatusServiceUnavailable, rejected) // the limit is that of the server, not of this client
 		}
 	}
 	httpd.Hijack(c, func(nc net.Conn, buffered []byte) {
-		c, protocol := r.begin(p, nc, *backend, q)
-		r.conns.Start(c, protocol, rejected, req, buffered)
+		c := r.conns.New(nc, (*backend).Memory(), p.form)
+		r.conns.Start(c, p.begin(&r.protocols, c, *backend, q), rejected, req, buffered)
 	})
 	return nil
 }
@@ -93,8 +100,7 @@ func (r *router) mintTicket(c *fiber.Ctx) error {
 	return c.JSON(fiber.Map{"ticket": text, "protocol": wire.TicketPrefix + text, "expires_ms": ticketTime.Milliseconds()})
 }
 
-// admit checks the ticket among the subprotocols that a client offers, if there
-// is one.
+// admit checks the ticket among the subprotocols that a client offers, if there is one.
 func (r *router) admit(offered []string) error {
 	for _, p := range offered {
 		if text, ok := strings.CutPrefix(p, wire.TicketPrefix); ok && !r.tickets.take(text, time.Now()) {
@@ -105,7 +111,7 @@ func (r *router) admit(offered []string) error {
 }
 
 // readQuery reads model, version and options from the request's address.
-func readQuery(c *fiber.Ctx) (q plain.Query, err error) {
+func readQuery(c *fiber.Ctx) (q query.Options, err error) {
 	q.Codec = stream.Auto
 	c.Context().QueryArgs().VisitAll(func(key, value []byte) {
 		if err == nil {
@@ -133,7 +139,7 @@ func readQuery(c *fiber.Ctx) (q plain.Query, err error) {
 	return q, nil
 }
 
-// firstOption returns the first query option for which ok holds, or "".
+// firstOption returns the first query option for which ok returns true, or "".
 func firstOption(c *fiber.Ctx, ok func(name string) bool) (first string) {
 	c.Context().QueryArgs().VisitAll(func(key, _ []byte) {
 		if first == "" && ok(string(key)) {
@@ -146,7 +152,7 @@ func firstOption(c *fiber.Ctx, ok func(name string) bool) (first string) {
 func pathPart(c *fiber.Ctx, name string) (string, error) {
 	v, err := url.PathUnescape(strings.Clone(c.Params(name)))
 	if err != nil {
-		return "", stream.Errorf(stream.InvalidArgument, name, "is not a well-formed part of an address")
+		return "", stream.Errorf(stream.InvalidArgument, name, "is not a well-formed part of a path")
 	}
 	return v, nil
 }

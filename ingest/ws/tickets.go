@@ -14,40 +14,40 @@ const (
 	maxTickets = 10000
 )
 
-// tickets let a browser's WebSocket in, which cannot send a header: a page asks
-// for one over REST, as whoever it is there, and shows it once.
+// tickets authenticate a browser's WebSocket, which cannot send a header: a page
+// requests a ticket over REST, where it is authenticated, and uses it once.
 type tickets struct {
-	mu  sync.Mutex
-	out map[string]time.Time // until when each is good
+	mu    sync.Mutex
+	valid map[string]time.Time // until when each ticket is valid
 }
 
-// mint makes a ticket.
+// mint returns a new ticket.
 func (t *tickets) mint(now time.Time) (string, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.out) >= maxTickets {
-		for k, until := range t.out {
+	if len(t.valid) >= maxTickets {
+		for k, until := range t.valid {
 			if now.After(until) {
-				delete(t.out, k)
+				delete(t.valid, k)
 			}
 		}
 	}
-	if len(t.out) >= maxTickets {
-		return "", stream.Errorf(stream.Overloaded, "", "%d tickets are out: use those, or wait until they are no longer good", len(t.out))
+	if len(t.valid) >= maxTickets {
+		return "", stream.Errorf(stream.Overloaded, "", "%d tickets are valid already: use those, or wait until they expire", len(t.valid))
 	}
-	if t.out == nil {
-		t.out = map[string]time.Time{}
+	if t.valid == nil {
+		t.valid = map[string]time.Time{}
 	}
 	text := rand.Text()
-	t.out[text] = now.Add(ticketTime)
+	t.valid[text] = now.Add(ticketTime)
 	return text, nil
 }
 
-// take says whether a ticket is good. It is not, the next time.
+// take reports whether a ticket is valid, and uses it up.
 func (t *tickets) take(text string, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	until, ok := t.out[text]
-	delete(t.out, text)
+	until, ok := t.valid[text]
+	delete(t.valid, text)
 	return ok && now.Before(until)
 }

@@ -45,7 +45,7 @@ func TestTicketsExpire(t *testing.T) {
 	if text := mint(now.Add(ticketTime + 1)); !out.take(text, now.Add(ticketTime+1)) {
 		t.Error("a new one is not good")
 	}
-	if n := len(out.out); n != 0 {
+	if n := len(out.valid); n != 0 {
 		t.Errorf("%d are kept that are no longer good", n)
 	}
 }

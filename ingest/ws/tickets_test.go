@@ -10,7 +10,7 @@ import (
 	"millrace/ingest/ws"
 )
 
-// A ticket lets in once; one that is none does not.
+// A ticket is accepted once; an unknown one is not.
 func TestTickets(t *testing.T) {
 	r := start(t, ws.Options{})
 	resp, err := http.Post("http://"+r.addr+"/v2/tickets", "", nil)

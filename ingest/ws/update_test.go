@@ -3,6 +3,8 @@ package ws_test
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,8 +37,8 @@ func (*told) Run(_ context.Context, b *batching.Batch) error {
 	return nil
 }
 
-// What update says of outputs holds for the frames that come after it: not for
-// those that are on their way, whenever these are answered.
+// The outputs of an update are for later frames: not for those in flight, whenever
+// these are answered.
 func TestUpdateOutputs(t *testing.T) {
 	r := start(t, ws.Options{})
 	v := r.v1("/v2/stream")
@@ -68,8 +70,7 @@ func TestUpdateOutputs(t *testing.T) {
 	v.expectError("invalid_argument", "update.outputs")
 }
 
-// The parameters of update take the place of those before, for the frames that
-// bring none of their own.
+// The parameters of an update replace the previous ones, for frames without parameters.
 func TestUpdateParams(t *testing.T) {
 	r := start(t, ws.Options{}, workers.Config{Name: "told", Kind: "told"})
 	v := r.v1("/v2/stream")
@@ -100,7 +101,7 @@ func TestUpdateParams(t *testing.T) {
 	v.expectError("invalid_argument", "update.params")
 }
 
-// A stream that is to keep a state is refused where the model keeps none.
+// A stream that needs a state is refused when the model keeps none.
 func TestOpenStateful(t *testing.T) {
 	r := start(t, ws.Options{}, workers.Config{Name: "eyes", Kind: "motion"})
 	v := r.v1("/v2/stream")
@@ -113,8 +114,8 @@ func TestOpenStateful(t *testing.T) {
 	v.open(3, `,"model":"echo","stateful":false`)
 }
 
-// A window that becomes smaller takes no credit back: frames that were sent for it
-// are taken, and the limit stands until so many more have ended.
+// A smaller window takes no credit back: frames that were sent for it are accepted, and
+// the limit stays until enough frames have ended.
 func TestUpdateToASmallerWindow(t *testing.T) {
 	r := start(t, ws.Options{})
 	v := r.v1("/v2/stream")
@@ -178,4 +179,54 @@ func TestUpdateTakesBack(t *testing.T) {
 			t.Errorf("%+v", e)
 		}
 	}
+}
+
+// A client that changes the form between any two frames while one is unanswered is stopped where the memory for that would
+// grow without bound, and only until the frame has its result.
+func TestUpdateOutputsIsBounded(t *testing.T) {
+	r := start(t, ws.Options{})
+	v := r.v1("/v2/stream")
+	v.open(1, `,"model":"echo","policy":{"mode":"latest","window":8}`)
+	v.say(`{"type":"pause","sid":1}`)
+	forms := []string{"none", "json"}
+	v.frame(1, 0)
+	taken, seq := 0, uint64(0)
+	for ; ; taken++ {
+		v.say(`{"type":"update","sid":1,"outputs":"` + forms[taken%2] + `","policy":{"window":` + strconv.Itoa(min(taken+1, stream.MaxWindow)) + `}}`)
+		e := v.next()
+		for e.Type == "drop" {
+			e = v.next()
+		}
+		if e.Type == "error" {
+			if e.Code != "flow_control" || !strings.HasPrefix(e.Message, "update.outputs") {
+				t.Fatalf("%+v", e)
+			}
+			break
+		}
+		if e.Type != "credit" || taken > stream.MaxWindow {
+			t.Fatalf("%+v after %d updates", e, taken)
+		}
+		seq++
+		v.frame(1, seq)
+	}
+	if taken != stream.MaxWindow {
+		t.Errorf("%d updates were taken", taken)
+	}
+	v.say(`{"type":"update","sid":1,"outputs":"json","policy":{"window":1}}`)
+	v.expectError("flow_control", "update.outputs")
+	if n := r.stream(0).Policy().Window; n != stream.MaxWindow {
+		t.Errorf("an update that was refused has set the window to %d", n)
+	}
+	v.say(`{"type":"resume","sid":1}`)
+	for {
+		e := v.next()
+		if e.Type == "result" {
+			if e.Seq != seq || len(e.Outputs) != 1 {
+				t.Errorf("%+v", e)
+			}
+			break
+		}
+	}
+	v.say(`{"type":"update","sid":1,"outputs":"none"}`)
+	v.expect("credit")
 }

@@ -86,7 +86,7 @@ func (v *v1) say(text string) {
 	}
 }
 
-// next returns the next message that is not about how things go.
+// next returns the next message that is not about the state of the stream.
 func (v *v1) next() event {
 	v.t.Helper()
 	for {
@@ -225,7 +225,7 @@ func TestV1Tensors(t *testing.T) {
 	v.expect("result")
 }
 
-// Each rule broken once: the named error, and the session goes on.
+// Each rule is broken once: the named error is sent, and the session continues.
 func TestV1Refuses(t *testing.T) {
 	r := start(t, ws.Options{Limits: ingest.Limits{MaxMessage: 1 << 20}})
 	v := r.v1("/v2/stream")
@@ -327,8 +327,8 @@ func (v *v1) ends(code int) {
 	}
 }
 
-// In every a frame past the credit is refused, and at once: it has no turn to wait
-// for. In latest it takes the place of the one that waits.
+// In every a frame past the credit is refused at once: it has no turn to wait for. In
+// latest it supersedes the waiting frame.
 func TestV1Credits(t *testing.T) {
 	r := start(t, ws.Options{})
 	v := r.v1("/v2/stream")
@@ -434,7 +434,7 @@ func TestV1Drains(t *testing.T) {
 	v.open(1, `,"model":"slow"`)
 	lone.open(1, `,"model":"slow"`)
 	_ = lone.NetConn().Close()
-	r.until("it is noticed", func() bool { return r.ws.Stats().Sessions == 1 })
+	r.until("it is noticed", func() bool { return r.ws.Stats().Conns == 1 })
 	v.frame(1, 0)
 	go r.stop()
 	seen := map[string]bool{}

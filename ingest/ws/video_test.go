@@ -65,7 +65,7 @@ func (v *v1) chunk(codec string, flags byte, sid uint32, seq uint64, data []byte
 
 func near(a, b int) bool { return a-b <= 4 && b-a <= 4 }
 
-// In `every` each chunk's frame comes back decoded, with the chunk's seq and time,
+// In `every` each chunk's frame is returned decoded, with the chunk's seq and time,
 // before the next chunk is sent.
 func TestV1VideoInLockstep(t *testing.T) {
 	r := start(t, ws.Options{})
@@ -92,7 +92,7 @@ func TestV1VideoInLockstep(t *testing.T) {
 	}
 }
 
-// A video that changes its size in mid-stream goes on in the new size.
+// A video that changes its size continues in the new size.
 func TestV1VideoChangesSize(t *testing.T) {
 	r := start(t, ws.Options{})
 	v := r.v1("/v2/stream")
@@ -143,7 +143,7 @@ func TestV1VideoWithoutKeyFrame(t *testing.T) {
 	if p, e := v.answer(); p.seq != 10 || !near(p.luma, videotest.Luma(10)) {
 		t.Fatalf("%+v %+v", p, e)
 	}
-	// After a gap that the client tells, the next key frame is waited for.
+	// After a gap that the client reports, decoding waits for the next key frame.
 	v.chunk("h264", 2, 1, 11, list[11])
 	if e := v.expect("drop"); e.Reason != "undecoded" {
 		t.Fatalf("%+v", e)
@@ -152,7 +152,7 @@ func TestV1VideoWithoutKeyFrame(t *testing.T) {
 	if p, e := v.answer(); p.seq != 12 {
 		t.Fatalf("%+v %+v", p, e)
 	}
-	// A chunk that is none ends as an error, and the video goes on with a key frame.
+	// A malformed chunk ends as an error, and the video continues with a key frame.
 	v.chunk("h264", 0, 1, 13, []byte("garbage"))
 	v.expectError("invalid_argument", "Annex B")
 	v.chunk("h264", 0, 1, 14, list[1])
@@ -169,7 +169,7 @@ func TestV1VideoWithoutKeyFrame(t *testing.T) {
 	}
 }
 
-// Parameter sets may come apart from the key frames.
+// Parameter sets may be sent separately from the key frames.
 func TestV1VideoConfig(t *testing.T) {
 	r := start(t, ws.Options{})
 	key := videotest.Chunks(t, "h264", 64, 48, 1)[0]

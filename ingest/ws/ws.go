@@ -20,8 +20,8 @@ type Adapter struct {
 
 var _ ingest.Interface = (*Adapter)(nil)
 
-// New makes the adapter and registers its routes, which answer 503 until Serve
-// is called.
+// New returns the adapter and registers its routes, which answer 503 until Serve is
+// called.
 func New(h *httpd.Server, o Options) *Adapter {
 	a := &Adapter{serving: make(chan struct{}), router: router{http: h, protocols: newProtocols(o.withDefaults())}}
 	a.register(h.App)
@@ -34,9 +34,9 @@ func (a *Adapter) Name() string { return "ws" }
 // Serving is closed once Serve has opened the routes.
 func (a *Adapter) Serving() <-chan struct{} { return a.serving }
 
-// GoAway says that the server is going to end, and that sessions have until then
-// for what is in flight: clients of millrace.v1 are told, and no session is
-// accepted any more. Only the first call counts.
+// GoAway says that the server is going to shut down, and that sessions have until then
+// for what is in flight: clients of millrace.v1 are told, and no further session is
+// accepted. Only the first call has an effect.
 func (a *Adapter) GoAway(until time.Time) {
 	a.goneAway.Do(func() {
 		a.conns.Close()
@@ -44,10 +44,10 @@ func (a *Adapter) GoAway(until time.Time) {
 	})
 }
 
-// Serve implements ingest.Interface. When ctx ends, no session is accepted any
-// more; in each one, frames that wait end with code draining, frames in flight
-// are answered, and then the client is told and the connection closed. GoAway
-// may have been called before, so that clients know.
+// Serve implements ingest.Interface. When ctx ends, no further session is accepted; in
+// each one, frames that wait end with code draining, frames in flight are answered, and
+// then the client is told and the connection closed. GoAway may be called before, so
+// that clients are warned.
 func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 	a.backend.Store(&backend)
 	close(a.serving)
@@ -60,18 +60,18 @@ func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 	return nil
 }
 
-// Stats is a moment's reading.
+// Stats is a snapshot of the adapter.
 type Stats struct {
-	Sessions    int // connections
+	Conns       int // connections, those that are being rejected included
 	Resumable   int // millrace.v1 sessions, with a connection or without
-	Waiting     int // those without
+	Waiting     int // those without a connection
 	Pulls       int
 	Decoders    int
 	OutboxBytes int64 // of replies that wait to be written
-	KeptBytes   int64 // of those that were, for sessions that may be resumed
+	KeptBytes   int64 // of written replies, kept for sessions that may be resumed
 	Panics      uint64
-	Ends        map[conn.End]uint64           // sessions that ended, by why
-	StreamEnds  map[stream.CloseReason]uint64 // and streams
+	Ends        map[conn.End]uint64           // sessions that ended, by reason
+	StreamEnds  map[stream.CloseReason]uint64 // streams of sessions that ended, by reason
 	Goroutines  map[string]int
 }
 
@@ -79,7 +79,7 @@ type Stats struct {
 func (a *Adapter) Stats() Stats {
 	c, s := a.conns.Stats(), a.sessions.Stats()
 	return Stats{
-		Sessions: c.Conns, Resumable: s.Sessions, Waiting: s.Waiting, Pulls: a.pulls.Running(), Decoders: a.decoders.Running(),
+		Conns: c.Conns, Resumable: s.Sessions, Waiting: s.Waiting, Pulls: a.pulls.Running(), Decoders: a.decoders.Running(),
 		OutboxBytes: c.OutboxBytes, KeptBytes: s.ReplayBytes, Panics: c.Panics, Ends: c.Ends, StreamEnds: c.StreamEnds, Goroutines: c.Goroutines,
 	}
 }

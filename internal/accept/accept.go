@@ -1,7 +1,7 @@
-// Package accept takes addresses and accepts connections for all protocols. It
-// owns the bound of open connections, which all listeners of a server share, and
-// goes on accepting when the process has run out of open files. It must not know
-// what is spoken over a connection.
+// Package accept listens at addresses and accepts connections for all protocols. It owns
+// the bound of open connections, which all listeners of a server share, and it continues
+// to accept after the process has run out of file descriptors. It must not know the
+// protocol of a connection.
 package accept
 
 import (
@@ -19,8 +19,7 @@ import (
 	"millrace/internal/backoff"
 )
 
-// Limit bounds the connections that are open at once. The zero Limit has no
-// bound; it counts all the same.
+// Limit bounds and counts the open connections. The zero Limit has no bound.
 type Limit struct {
 	Max int          // limits.max_connections; 0 = no bound
 	Log *slog.Logger // nil = slog.Default()
@@ -31,14 +30,14 @@ type Limit struct {
 	listeners []*listener
 }
 
-// Stats are the figures of one listener.
+// Stats are the counters of one listener.
 type Stats struct {
-	Open    int64  // connections now
-	Refused uint64 // connections closed at once, because of the bound
-	Failed  uint64 // attempts to accept that failed, for want of open files say
+	Open    int64  // open connections
+	Refused uint64 // connections closed at once because of the bound
+	Failed  uint64 // attempts to accept that failed, for example without a free file descriptor
 }
 
-// Stats returns the figures by the names of the listeners.
+// Stats returns the counters by the names of the listeners.
 func (l *Limit) Stats() map[string]Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -49,8 +48,8 @@ func (l *Limit) Stats() map[string]Stats {
 	return out
 }
 
-// Listen takes a TCP address for the listener called name. Its error says what to
-// do, and leaves the name to the caller.
+// Listen listens at a TCP address. name is the listener's name in Stats and in the log.
+// The error says what to do and does not contain the name.
 func (l *Limit) Listen(name, addr string) (net.Listener, error) {
 	inner, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -63,15 +62,18 @@ func (l *Limit) Listen(name, addr string) (net.Listener, error) {
 	return ln, nil
 }
 
-// explain says why an address cannot be taken, and what to do.
+// explain returns the error of an address that cannot be listened at, with what to do.
 func explain(addr string, err error) error {
+	var lookup *net.DNSError
 	switch {
+	case errors.As(err, &lookup):
+		return fmt.Errorf("the host of %s is not known: give an address of this machine, or 0.0.0.0 for all (%w)", addr, lookup)
 	case errors.Is(err, syscall.EADDRINUSE):
 		return fmt.Errorf("%s is in use: end the program that listens there, or choose another address (%w)", addr, syscall.EADDRINUSE)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return fmt.Errorf("%s is no address of this machine: choose one that it has, or 0.0.0.0 for all (%w)", addr, syscall.EADDRNOTAVAIL)
+		return fmt.Errorf("%s is not an address of this machine: choose one that it has, or 0.0.0.0 for all (%w)", addr, syscall.EADDRNOTAVAIL)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%s may not be taken by the server's user: choose a port above 1023, or allow it (%w)", addr, syscall.EACCES)
+		return fmt.Errorf("the server's user may not listen at %s: choose a port above 1023, or allow it (%w)", addr, syscall.EACCES)
 	}
 	return err
 }
@@ -89,9 +91,8 @@ type listener struct {
 	refused, failed atomic.Uint64
 }
 
-// Accept implements net.Listener. It returns an error only when the listener was
-// closed: a failure that may pass is waited for, and a connection over the bound
-// is closed.
+// Accept implements net.Listener. It returns an error only when the listener was closed.
+// After another failure it waits and tries again. It closes connections above the bound.
 func (l *listener) Accept() (net.Conn, error) {
 	wait := backoff.Backoff{Min: 5 * time.Millisecond, Max: time.Second}
 	for {
@@ -112,7 +113,7 @@ func (l *listener) Accept() (net.Conn, error) {
 			l.limit.open.Add(-1)
 			l.refused.Add(1)
 			_ = c.Close()
-			l.log().Warn("a connection was refused: as many are open as limits.max_connections allows", "listener", l.name, "limit", l.limit.Max)
+			l.log().Warn("a connection was refused: limits.max_connections are open", "listener", l.name, "limit", l.limit.Max)
 			continue
 		}
 		l.open.Add(1)
@@ -139,8 +140,8 @@ func (l *listener) sleep(d time.Duration) bool {
 	}
 }
 
-// Close implements net.Listener. It may be called twice: by its owner, so that it
-// happens at once, and by a server that gives its own shutdown up when it fails.
+// Close implements net.Listener. It may be called again, since both its owner and an HTTP
+// server close it.
 func (l *listener) Close() (err error) {
 	l.once.Do(func() {
 		close(l.closed)
@@ -149,7 +150,7 @@ func (l *listener) Close() (err error) {
 	return err
 }
 
-// conn is counted until it is closed. Its other methods are those of TCP.
+// conn is a connection that is counted until it is closed.
 type conn struct {
 	*net.TCPConn
 	listener *listener

@@ -1,6 +1,7 @@
 package accept
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"log/slog"
@@ -36,12 +37,21 @@ func TestAcceptFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, failures := range []int{10, 1 << 30} {
 			f := &failing{left: failures, closed: make(chan struct{})}
-			l := &listener{Listener: f, name: "http", limit: &Limit{Log: slog.New(slog.DiscardHandler)}, closed: make(chan struct{})}
+			var said bytes.Buffer
+			l := &listener{Listener: f, name: "http", limit: &Limit{Log: slog.New(slog.NewTextHandler(&said, nil))}, closed: make(chan struct{})}
 			ended := make(chan error)
 			go func() {
 				_, err := l.Accept()
 				ended <- err
 			}()
+			time.Sleep(4 * time.Millisecond)
+			if n := l.failed.Load(); n != 1 {
+				t.Errorf("%d attempts in 4 ms", n)
+			}
+			time.Sleep(7 * time.Millisecond)
+			if n := l.failed.Load(); n != 2 {
+				t.Errorf("%d attempts in 11 ms", n)
+			}
 			time.Sleep(time.Minute)
 			if n := l.failed.Load(); n < 10 || n > 200 {
 				t.Errorf("%d attempts in a minute", n)
@@ -52,8 +62,40 @@ func TestAcceptFailures(t *testing.T) {
 			if err := <-ended; !errors.Is(err, net.ErrClosed) {
 				t.Error(err)
 			}
+			if n := strings.Count(said.String(), "listener=http"); n != int(l.failed.Load()) {
+				t.Errorf("%d lines in the log, want one for each failure", n)
+			}
 		}
 	})
+}
+
+// Without a bound, connections are counted all the same.
+func TestNoLimit(t *testing.T) {
+	limit := &Limit{}
+	l, err := limit.Listen("http", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	out, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	in, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st := limit.Stats()["http"]; st != (Stats{Open: 1}) {
+		t.Errorf("%+v", st)
+	}
+	_, _ = in.Close(), in.Close()
+	if st := limit.Stats()["http"]; st != (Stats{}) {
+		t.Errorf("after the end: %+v", st)
+	}
+	if (&listener{limit: limit}).log() != slog.Default() {
+		t.Error("without a log of its own it does not use the default one")
+	}
 }
 
 // The bound holds for all listeners together, and a connection that was closed
@@ -107,6 +149,9 @@ func TestLimit(t *testing.T) {
 		t.Errorf("a connection closed twice made two places free: %v", err)
 	}
 	_, _ = second.Close(), third.Close()
+	if st := limit.Stats(); st["http"] != (Stats{Refused: 1}) || st["grpc"] != (Stats{Refused: 1}) {
+		t.Errorf("after the end: %+v", st)
+	}
 }
 
 func TestListenErrors(t *testing.T) {
@@ -117,7 +162,7 @@ func TestListenErrors(t *testing.T) {
 	defer l.Close()
 	for addr, want := range map[string]string{
 		l.Addr().String(): l.Addr().String() + " is in use: end the program",
-		"192.0.2.1:0":     "192.0.2.1:0 is no address of this machine: choose",
+		"192.0.2.1:0":     "192.0.2.1:0 is not an address of this machine: choose",
 	} {
 		if _, err := new(Limit).Listen("http", addr); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)

@@ -14,7 +14,7 @@ import (
 const (
 	// DefaultStderrBytes is how much of standard error is kept when Spec.StderrBytes is 0.
 	DefaultStderrBytes = 8 << 10
-	// DefaultGrace is how long a child may take to obey SIGTERM when Spec.Grace is 0.
+	// DefaultGrace is the time between SIGTERM and SIGKILL when Spec.Grace is 0.
 	DefaultGrace = 2 * time.Second
 	// MaxPipeSize is the largest pipe Spec.PipeSize may ask for: the kernel's limit for an ordinary user.
 	MaxPipeSize = 1 << 20
@@ -23,7 +23,7 @@ const (
 	drainAfterExit = time.Second
 )
 
-// Spec says what to start. Only Path is needed.
+// Spec describes the child. Only Path is required.
 type Spec struct {
 	// Path is the program: a path, or a name that is looked up in PATH.
 	Path string
@@ -35,12 +35,12 @@ type Spec struct {
 	Dir string
 	// StderrBytes is how much of the end of standard error is kept; 0 means DefaultStderrBytes.
 	StderrBytes int
-	// OnStderr, when set, gets every line of standard error, without its end of line, from one goroutine. The
+	// OnStderr, if set, is called with every line of standard error, without its end of line, from one goroutine. The
 	// slice is only valid during the call. A call that blocks blocks the child once the pipe is full. Lines
 	// longer than 4 KB arrive in pieces.
 	OnStderr func(line []byte)
-	// PipeSize asks for a larger standard output pipe, in bytes, at most MaxPipeSize. The kernel may give less;
-	// that is no error. 0 leaves the kernel's size, usually 64 KB.
+	// PipeSize asks for a larger pipe for standard output, in bytes, at most MaxPipeSize. The kernel may provide a
+	// smaller one, which is not an error. 0 is the kernel's default, usually 64 KB.
 	PipeSize int
 	// Stdin opens a pipe to the child's standard input, see Process.Stdin. Without it, and without StdinFile,
 	// the child reads from /dev/null.
@@ -69,7 +69,7 @@ type Process struct {
 	done   chan struct{}
 	err    error // set before done is closed
 
-	// mu orders signals against the reaping: a signal is sent only while the pid is certainly still the child's.
+	// mu is held while sending a signal and while reaping, so that no signal is sent to a pid that is no longer the child's.
 	mu         sync.Mutex
 	reaped     bool
 	stopped    atomic.Bool
@@ -82,7 +82,7 @@ var live atomic.Int64
 func Live() int { return int(live.Load()) }
 
 // Start starts a child. When ctx ends, the child is stopped as by Stop(Spec.Grace). The caller must call Stop
-// in the end, also for a child that ended on its own: that is what closes Stdout.
+// also for a child that has ended by itself, because it closes Stdout.
 //
 // The error wraps exec.ErrNotFound or fs.ErrNotExist when the program does not exist.
 func Start(ctx context.Context, spec Spec) (*Process, error) {
@@ -134,14 +134,14 @@ func Start(ctx context.Context, spec Spec) (*Process, error) {
 		done:   make(chan struct{}),
 	}
 	live.Add(1)
-	// The context's watcher costs no goroutine until the context ends.
+	// AfterFunc starts no goroutine until the context ends.
 	stopWatching := context.AfterFunc(ctx, func() { p.terminate(p.grace) })
 	go p.supervise(pipes.err, stopWatching)
 	return p, nil
 }
 
-// supervise is the child's one long-lived goroutine besides the reader of standard error. It ends when the
-// child has been reaped and its standard error has been read.
+// supervise reaps the child and reads its standard error. It is the child's only long-lived goroutine besides the
+// reader of standard error.
 func (p *Process) supervise(stderr *os.File, stopWatching func() bool) {
 	read := make(chan struct{})
 	go func() {
@@ -152,7 +152,7 @@ func (p *Process) supervise(stderr *os.File, stopWatching func() bool) {
 	state, err := p.reap()
 
 	stopWatching()
-	// What the child wrote is in the pipe already, so the deadline loses nothing that the child itself wrote.
+	// The deadline loses no output of the child itself, which is already in the pipe.
 	_ = stderr.SetReadDeadline(time.Now().Add(drainAfterExit))
 	<-read
 	_ = stderr.Close()
@@ -189,7 +189,7 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return syscall.Kill(-p.pid, sig)
 }
 
-// Stop ends the child and releases all it holds: it sends SIGTERM to the group, closes this process's ends of the
+// Stop ends the child and releases its resources: it sends SIGTERM to the group, closes this process's ends of the
 // pipes (which ends a child blocked in writing), sends SIGKILL after grace, and waits until the child has been reaped. A grace of 0 or
 // less sends SIGKILL at once. It returns what Wait returns, an *ExitError after a signal, which callers may
 // ignore. Stop is idempotent, and a second, concurrent Stop may shorten the grace.
@@ -204,7 +204,7 @@ func (p *Process) Stop(grace time.Duration) error {
 	return p.waitOrKill(grace)
 }
 
-// terminate is Stop without closing the pipes: when the context ends, a reader may still want what is in Stdout.
+// terminate is Stop without closing the pipes: when the context ends, a reader may still read from Stdout.
 func (p *Process) terminate(grace time.Duration) {
 	p.signalStop(grace)
 	_ = p.waitOrKill(grace)

@@ -7,12 +7,12 @@ import (
 
 // Linux sends the parent-death signal when the *thread* that forked the child ends, not when the process does.
 // Go moves goroutines between threads and may end a thread at any time (a goroutine that exits while locked to
-// one takes it along), so a child started from an ordinary goroutine could be killed for no visible reason.
-// All children are therefore started from one goroutine locked to one thread, which is kept for as long as any
-// child lives. It ends with the last child, so that a program without children has no goroutine of this package.
+// one ends the thread), so a child started from an ordinary goroutine could be killed unexpectedly.
+// Therefore all children are started from one goroutine that is locked to a thread. Both exist until the last child
+// has ended, so that a program without children has no goroutine of this package.
 var forkThread osThread
 
-// osThread is a thread that runs functions for its users. It exists while it has any.
+// osThread is a thread that runs functions for its users. It exists while it has users.
 type osThread struct {
 	mu    sync.Mutex
 	users int
@@ -20,7 +20,7 @@ type osThread struct {
 	ended chan struct{}
 }
 
-// acquire makes sure that the thread exists, and keeps it until the matching release.
+// acquire starts the thread if it does not exist, and keeps it until the matching release.
 func (t *osThread) acquire() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -44,7 +44,7 @@ func (t *osThread) do(f func()) {
 	<-finished
 }
 
-// release undoes one acquire. Callers release only after the child has been reaped.
+// release reverts one acquire. Call it after the child has been reaped.
 func (t *osThread) release() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

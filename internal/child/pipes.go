@@ -6,7 +6,7 @@ import "os"
 type pipes struct {
 	in, out, err                *os.File // this process's ends; in is nil when the child has no input pipe
 	childIn, childOut, childErr *os.File
-	callersIn                   bool // childIn is the caller's
+	callersIn                   bool // the caller owns childIn
 }
 
 func openPipes(spec Spec) (p pipes, err error) {

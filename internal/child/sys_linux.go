@@ -11,10 +11,10 @@ func sysProcAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// reap waits for the end of the child, kills what is left of its group, and takes its exit status.
+// reap waits for the end of the child, kills the other processes of its group, and returns its exit status.
 func (p *Process) reap() (*os.ProcessState, error) {
-	// WNOWAIT leaves the dead leader as a zombie, so its pid and group id cannot have been given to anybody
-	// else when the group is killed.
+	// WNOWAIT keeps the ended leader as a zombie, so that its pid and group id cannot belong to another process
+	// when the group is killed.
 	for unix.Waitid(unix.P_PID, p.pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
 	}
 	p.mu.Lock()
@@ -25,8 +25,8 @@ func (p *Process) reap() (*os.ProcessState, error) {
 	return state, err
 }
 
-// growPipe asks for a pipe of size bytes. The kernel refuses an ordinary user who holds many large pipes
-// already, so smaller ones are tried; without a larger pipe the child is slower, and nothing fails.
+// growPipe asks for a pipe of size bytes. The kernel refuses it to an ordinary user with many large pipes, so smaller
+// sizes are tried. With a small pipe the child is slower, which is not an error.
 func growPipe(f *os.File, size int) {
 	conn, err := f.SyscallConn()
 	if err != nil {

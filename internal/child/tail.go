@@ -14,7 +14,7 @@ const maxLine = 4 << 10
 type tail struct {
 	mu     sync.Mutex
 	ring   []byte
-	next   int  // where the next byte goes
+	next   int  // index of the next byte to write
 	full   bool // the ring has wrapped
 	line   []byte
 	onLine func([]byte)

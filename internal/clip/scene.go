@@ -26,7 +26,7 @@ func (s Settings) Check() error {
 	case s.Width < 64 || s.Width > 4096 || s.Height < 64 || s.Height > 4096:
 		return fmt.Errorf("size is %dx%d; want 64 to 4096 pixels a side", s.Width, s.Height)
 	case s.Width%2 != 0 || s.Height%2 != 0:
-		return fmt.Errorf("size is %dx%d; H.264 wants even numbers", s.Width, s.Height)
+		return fmt.Errorf("size is %dx%d; H.264 needs even numbers", s.Width, s.Height)
 	case s.FPS < 1 || s.FPS > 240:
 		return fmt.Errorf("fps is %d; want 1 to 240", s.FPS)
 	case !(s.Seconds > 0 && s.Seconds <= 3600) || s.frames() < 1:
@@ -82,7 +82,7 @@ func scene(s Settings) []shape {
 	}
 	steady := func(t float64) float64 { return t }
 
-	// Two cross: they start at opposite sides, at nearly the same height, and one hides the other for a while.
+	// Two cross: they start at opposite sides, at nearly the same height, and one temporarily hides the other.
 	startY := uniform(0.25, 0.4)
 	add(disc, 42, 1, bouncing(70, 12, 0.12, startY, steady))
 	add(square, 36, 0, bouncing(-95, -9, 0.88, startY+0.03, steady))
@@ -92,7 +92,7 @@ func scene(s Settings) []shape {
 	// A small fast one and a large slow one.
 	add(disc, 15, 0, bouncing(210, 130, uniform(0.3, 0.7), uniform(0.3, 0.7), steady))
 	add(triangle, 58, 1, bouncing(34, -26, uniform(0.3, 0.6), uniform(0.5, 0.8), steady))
-	// One comes in at the left and leaves at the right.
+	// One enters at the left and leaves at the right.
 	from, to, height := s.Seconds*uniform(0.25, 0.35), s.Seconds*uniform(0.7, 0.8), uniform(0.3, 0.7)
 	add(disc, 34, 2, func(r float64) func(t float64) (float64, float64, bool) {
 		return func(t float64) (float64, float64, bool) {
@@ -212,8 +212,8 @@ func (s *shape) visible(x, y, w, h float64) truth.Box {
 }
 
 const (
-	minVisible = 16   // square pixels; shapes of which less is visible are left out
-	minStep    = 0.02 // pixels a frame; a shape that moves less stands still
+	minVisible = 16   // square pixels; shapes with a smaller visible area are left out
+	minStep    = 0.02 // pixels per frame; a shape that moves less counts as not moving
 )
 
 // describe returns the ground truth of frame i.
@@ -235,7 +235,7 @@ func describe(s Settings, shapes []shape, i int) truth.Frame {
 			continue
 		}
 		before := t - dt
-		if i == 0 { // the first frame has none before it: its movement is that to the next one
+		if i == 0 { // the first frame has no frame before it: its movement is that to the next frame
 			before = t + dt
 		}
 		px, py, _ := sh.where(before)

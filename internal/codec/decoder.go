@@ -6,8 +6,8 @@ import (
 	"image"
 )
 
-// maxScratch bounds the scratch memory that a Decoder keeps between pictures: it frees
-// what one huge picture needed.
+// maxScratch bounds the scratch memory that a Decoder keeps between pictures: more, which
+// a very large picture needed, is freed.
 const maxScratch = 32 << 20
 
 // Decoder decodes pictures into targets. It keeps scratch memory and

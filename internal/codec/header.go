@@ -56,9 +56,9 @@ func (i Info) Upright() (w, h int) {
 // Header reads the header under the default limits; see Limits.Header.
 func Header(b []byte) (Info, error) { return Limits{}.Header(b) }
 
-// Header reads kind, size and orientation without decoding pixels; it allocates only
-// for an error. It refuses a size over the limit, and one that so few bytes cannot
-// hold. Safe for concurrent use.
+// Header reads kind, size and orientation without decoding pixels. It allocates memory
+// only for an error. It refuses a size over the limit, and a size for which there are too
+// few bytes. Safe for concurrent use.
 func (l Limits) Header(b []byte) (Info, error) {
 	info := Info{Kind: Sniff(b), Orientation: 1}
 	var err error

@@ -49,7 +49,7 @@ func (d *Decoder) decodeWebP(b []byte, j *job) error {
 }
 
 // drawImage renders a picture that a library decoded. It composites alpha in place,
-// because nobody else uses the picture.
+// because the picture is not used elsewhere.
 func (d *Decoder) drawImage(m image.Image, j *job) error {
 	if err := sameSize(m, j.info); err != nil {
 		return err

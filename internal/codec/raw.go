@@ -35,8 +35,7 @@ func (f RawFormat) Size(w, h int) int {
 	return 0
 }
 
-// Convert takes a raw frame of w by h to the target; otherwise as Decode. The
-// length of b must be f.Size(w, h).
+// Convert is Decode for a raw frame of w by h. The length of b must be f.Size(w, h).
 func (d *Decoder) Convert(b []byte, f RawFormat, w, h int, t Target, dst []byte) (Placed, error) {
 	want := f.Size(w, h)
 	if want == 0 {

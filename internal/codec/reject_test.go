@@ -83,7 +83,7 @@ func TestRefused(t *testing.T) {
 		{"png that claims more than it holds", pngHeaderOf(8000, 8000), ErrTruncated, "cannot hold"},
 		{"png of no pixels", pngHeaderOf(2, 2), nil, ""},
 		{"webp magic", []byte("RIFF\x00\x00\x00\x00WEBP"), ErrTruncated, ""},
-		{"webp animated, cut", crop, ErrTruncated, "no whole frame"},
+		{"webp animated, cut", crop, ErrTruncated, "no complete frame"},
 		{"webp animated, beside its canvas", wide, ErrCorrupt, "beyond the canvas"},
 		{"webp of 16384 squared", bigWebP, ErrTooLarge, "max_pixels"},
 		{"webp no signature", append([]byte("RIFF\x1a\x00\x00\x00WEBPVP8L\x05\x00\x00\x00"), 1, 2, 3, 4, 5, 0), ErrCorrupt, ""},

@@ -63,7 +63,7 @@ func firstFrame(b []byte) (body []byte, at image.Rectangle, err error) {
 		}
 		rest = chunk[n:]
 	}
-	return nil, at, fmt.Errorf("codec: webp: %w: the animation has no whole frame", ErrTruncated)
+	return nil, at, fmt.Errorf("codec: webp: %w: the animation has no complete frame", ErrTruncated)
 }
 
 // still wraps a frame's chunks in the container of a still picture. Because of the

@@ -15,7 +15,7 @@ type Boxes struct {
 	A         int     `json:"a"`
 	B         int     `json:"b"`
 	Matched   int     `json:"matched"` // of the same class
-	Changed   int     `json:"changed"` // at the same place, of another class
+	Changed   int     `json:"changed"` // overlapping, of another class
 	OnlyA     int     `json:"only_a"`
 	OnlyB     int     `json:"only_b"`
 	IoU       float64 `json:"mean_iou"`
@@ -26,13 +26,13 @@ type Boxes struct {
 	withScore int
 }
 
-// Differ is the number of boxes that differ. A changed class counts once.
+// Differ returns the number of boxes that differ. A changed class counts once.
 func (d *Boxes) Differ() int { return d.Changed + d.OnlyA + d.OnlyB }
 
 // add compares the boxes of one frame, calls matched with each pair, and returns
 // how many boxes differ. Matching is greedy: each box of A, by descending
 // score, takes the box of B with the largest IoU of at least iou, first among those of
-// its class, then among all that are left.
+// its class, then among all unmatched ones.
 func (d *Boxes) add(a, b []overlay.Box, iou float64, matched func(a, b *overlay.Box)) (differ int) {
 	before := d.Differ()
 	d.A += len(a)
@@ -52,24 +52,24 @@ func (d *Boxes) add(a, b []overlay.Box, iou float64, matched func(a, b *overlay.
 		}
 		return at
 	}
-	var left []overlay.Box
+	var unmatched []overlay.Box
 	for i := range a {
 		if k := choose(&a[i], true); k >= 0 {
 			d.match(&a[i], &b[k])
 			matched(&a[i], &b[k])
 		} else {
-			left = append(left, a[i])
+			unmatched = append(unmatched, a[i])
 		}
 	}
 	changed := 0
-	for i := range left {
-		if choose(&left[i], false) >= 0 {
+	for i := range unmatched {
+		if choose(&unmatched[i], false) >= 0 {
 			changed++
 		}
 	}
 	d.Changed += changed
-	d.OnlyA += len(left) - changed
-	d.OnlyB += len(b) - (len(a) - len(left)) - changed
+	d.OnlyA += len(unmatched) - changed
+	d.OnlyB += len(b) - (len(a) - len(unmatched)) - changed
 	return d.Differ() - before
 }
 

@@ -1,6 +1,6 @@
 // Package difference compares the results of two models, A and B, for the same
-// frames: boxes by class and overlap, track ids up to a renaming, other outputs
-// number by number.
+// frames: boxes by class and overlap, track ids, which may be numbered differently, and
+// other outputs number by number.
 //
 // It owns the measures and their sums over frames. It must not know where the
 // results come from.

@@ -4,8 +4,8 @@ package difference
 // of A corresponds to one id of B, whatever the numbers are.
 type Tracks struct {
 	Compared int `json:"compared"` // matched boxes with an id in both
-	Switched int `json:"switched"` // of these, boxes whose ids corresponded to others before
-	OneOnly  int `json:"one_only"` // matched boxes with an id in one only
+	Switched int `json:"switched"` // of these, boxes whose ids corresponded to other ids before
+	OneOnly  int `json:"one_only"` // matched boxes with an id in only one
 
 	ofA map[int64]int64 // B's id by A's
 	ofB map[int64]int64 // A's id by B's

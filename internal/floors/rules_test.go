@@ -39,7 +39,7 @@ var plugins = map[string][]string{
 // layers are the folders of rooms that have floors of their own, from the lowest up; the room itself is above them all. A
 // folder imports none of its own layer.
 var layers = map[string][][]string{
-	"ingest/ws": {{"encode", "payload"}, {"conn"}, {"replies"}, {"pull"}, {"plain", "calls", "v1"}},
+	"ingest/ws": {{"encode", "payload"}, {"conn", "query"}, {"replies"}, {"pull"}, {"plain", "calls", "v1"}},
 }
 
 // telemetry may be imported by tracing alone; the others have hooks.

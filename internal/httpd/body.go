@@ -14,29 +14,27 @@ import (
 )
 
 const (
-	// bodyGrace and minRate say how long a body may take: the grace, and a second
-	// for each minRate bytes.
+	// A body may take bodyGrace, and a second for each minRate bytes.
 	bodyGrace = 15 * time.Second
 	minRate   = 32 << 10
 	// firstChunk is the first lease for a body of unknown length.
 	firstChunk = 64 << 10
 )
 
-// ErrShort is wrapped by the error for a body that ended before the length that
-// was announced.
+// ErrShort is wrapped by the error of a body that is shorter than its announced length.
 var ErrShort = errors.New("the body is shorter than announced")
 
-// ReadBody reads the request's body into memory from lease and returns it; a
-// request without a body gives nil and no lease. max bounds it: 0 or less means
-// the server's MaxBody, and so does anything larger.
+// ReadBody reads the request's body into memory from lease and returns it. For a request
+// without a body it returns nil and does not call lease. The body may have at most max
+// bytes; 0 or less, or more than the server's MaxBody, means MaxBody.
 //
-// lease(n) must give at least n bytes, in any state. It is called once with the
-// body's length. For a body of unknown length it is called again with growing n,
-// up to max, and what the earlier calls gave is free again once the later one
-// has returned and, for the last, ReadBody has. An error of lease is returned as
-// it is; every other is coded: too_large (limits.max_body), invalid_argument for a
-// short or malformed body, timeout (status 408) for one that takes too long. What lease gave stays the caller's to
-// take back, also after an error.
+// lease(n) must return at least n bytes, with any content. It is called once with the
+// body's length. For a body of unknown length it is called again with growing n, up to
+// max; the memory of a call is no longer used when the next call has returned, and that of
+// the last call when ReadBody has returned. The caller owns the memory, also after an
+// error. An error of lease is returned unchanged. All other errors are coded: too_large
+// (limits.max_body), invalid_argument for a short or malformed body, timeout (status 408)
+// for a body that takes too long.
 func (s *Server) ReadBody(c *fiber.Ctx, max int, lease func(n int) ([]byte, error)) ([]byte, error) {
 	if max <= 0 || max > s.cfg.MaxBody {
 		max = s.cfg.MaxBody
@@ -96,7 +94,7 @@ func readChunked(c *fiber.Ctx, body io.Reader, max int, lease func(n int) ([]byt
 			continue
 		}
 		if n == max {
-			// One more byte tells a body of just the limit from one above it.
+			// Reading one more byte distinguishes a body of exactly the limit from a larger one.
 			var one [1]byte
 			if m, err := body.Read(one[:]); m > 0 {
 				return nil, tooLarge(-1, max)
@@ -118,12 +116,12 @@ func readChunked(c *fiber.Ctx, body io.Reader, max int, lease func(n int) ([]byt
 	}
 }
 
-// extendDeadline gives the client the time that n bytes may take.
+// extendDeadline allows the client the time of n bytes.
 func extendDeadline(c *fiber.Ctx, n int) {
 	_ = c.Context().Conn().SetReadDeadline(time.Now().Add(bodyTime(n)))
 }
 
-// bodyTime is the time that n bytes may take.
+// bodyTime returns the time that n bytes may take.
 func bodyTime(n int) time.Duration { return bodyGrace + time.Duration(n/minRate)*time.Second }
 
 func tooLarge(n, max int) error {
@@ -133,8 +131,8 @@ func tooLarge(n, max int) error {
 	return coded.Errorf(coded.TooLarge, "", "the body has %d bytes, the limit is %d (limits.max_body)", n, max)
 }
 
-// readError codes why a body could not be read. n is what Content-Length
-// announced, -1 for a body in chunks.
+// readError returns the coded error of a body that could not be read. n is its
+// Content-Length, -1 for a body in chunks.
 func readError(err error, n int) error {
 	var ne net.Error
 	short := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)

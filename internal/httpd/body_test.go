@@ -76,7 +76,7 @@ func TestRulesOfHosts(t *testing.T) {
 			t.Errorf("the origin %q is taken", bad)
 		}
 	}
-	r, err := newRules("", []string{"*", "Other.example:80"}, []string{"HTTPS://Mill.example:8443/", "*"})
+	r, err := newRules("", []string{"*", "Other.example:80"}, []string{"*", "HTTPS://Mill.example:8443/"})
 	if err != nil || !r.anyHost || !r.anyOrigin || !r.hosts["other.example"] || !r.origins["https://mill.example:8443"] {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -84,7 +84,7 @@ func TestRulesOfHosts(t *testing.T) {
 
 // TestTimeOfBodies: a client has some time for any body, and more for a large one.
 func TestTimeOfBodies(t *testing.T) {
-	for n, want := range map[int]time.Duration{0: bodyGrace, minRate - 1: bodyGrace, minRate: bodyGrace + time.Second, 90 * minRate: bodyGrace + 90*time.Second} {
+	for n, want := range map[int]time.Duration{0: 15 * time.Second, 32<<10 - 1: 15 * time.Second, 32 << 10: 16 * time.Second, 90 * 32 << 10: 105 * time.Second} {
 		if got := bodyTime(n); got != want {
 			t.Errorf("%d bytes: %v, want %v", n, got, want)
 		}

@@ -1,11 +1,10 @@
-// Package httpd is the one HTTP listener that REST, WebSocket, the console and
-// the metrics share: a Fiber application behind rules that hold for every
-// route. It owns who may ask (Host and Origin), how long a client may take, how
-// a body is read into leased memory, what an error looks like, and an orderly
-// end.
+// Package httpd is the HTTP server that REST, WebSocket, the console and the metrics share:
+// a Fiber application with rules for every route. It owns the checks of Host and Origin,
+// the time-outs, reading a body into leased memory, the format of errors, and the
+// shutdown.
 //
 // It works on plain types and must not know of models, streams or protocols.
 // Routes must be registered before Serve is called. Handlers read bodies with
-// ReadBody only: Fiber's own Body and BodyParser have no bound for bodies of
-// unknown length. Prefork is never used: it would split queues and metrics.
+// ReadBody only, since Fiber's own Body and BodyParser have no bound for bodies of unknown
+// length. Prefork is not used, since queues and metrics would then exist once per process.
 package httpd

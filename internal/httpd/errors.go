@@ -11,10 +11,10 @@ import (
 	"millrace/stream/coded"
 )
 
-// StatusClientGone is the status for a request whose client left.
-const StatusClientGone = 499
+// StatusClientClosed is the status of a request whose client has disconnected.
+const StatusClientClosed = 499
 
-// statuses is the one place where codes become statuses of HTTP.
+// statuses maps codes to HTTP statuses.
 var statuses = map[coded.Code]int{
 	coded.InvalidArgument:  fasthttp.StatusBadRequest,
 	coded.Unsupported:      fasthttp.StatusBadRequest,
@@ -25,7 +25,7 @@ var statuses = map[coded.Code]int{
 	coded.TooLarge:         fasthttp.StatusRequestEntityTooLarge,
 	coded.FlowControl:      fasthttp.StatusTooManyRequests,
 	coded.Overloaded:       fasthttp.StatusTooManyRequests,
-	coded.Canceled:         StatusClientGone,
+	coded.Canceled:         StatusClientClosed,
 	coded.Internal:         fasthttp.StatusInternalServerError,
 	coded.Unavailable:      fasthttp.StatusServiceUnavailable,
 	coded.Unloaded:         fasthttp.StatusServiceUnavailable,
@@ -33,12 +33,7 @@ var statuses = map[coded.Code]int{
 	coded.Timeout:          fasthttp.StatusGatewayTimeout,
 }
 
-// retryAfter is what the header Retry-After says, in seconds, after errors that
-// may not come again.
-const retryAfter = 1
-
-// WithStatus returns err to be answered with a status of its own, where HTTP has
-// a finer one than that of err's code.
+// WithStatus returns err with an HTTP status that replaces that of err's code.
 func WithStatus(status int, err error) error { return &statusError{status, err} }
 
 type statusError struct {
@@ -48,16 +43,16 @@ type statusError struct {
 
 func (e *statusError) Unwrap() error { return e.error }
 
-// serverFault is what a client is told of an error that has no code.
+// serverFault is the error that a client gets for one without a code.
 var serverFault = coded.Errorf(coded.Internal, "", "a fault of the server: its log has the details")
 
-// answerError is Fiber's error handler: it answers the error of a handler as
-// {"error": MESSAGE, "code": CODE}. The status is that of WithStatus, or follows
-// from the code: invalid_argument and unsupported 400, unauthenticated 401,
+// answerError is Fiber's error handler: it writes the error of a handler as
+// {"error": MESSAGE, "code": CODE}. The status is that of WithStatus, or that of
+// the code: invalid_argument and unsupported 400, unauthenticated 401,
 // permission_denied 403, not_found 404, conflict 409, too_large 413, flow_control
 // and overloaded 429, canceled 499, internal 500, unavailable, unloaded and draining
-// 503, timeout 504. Errors after which the same request may succeed say Retry-After.
-// An error without a code is logged, and its text stays here.
+// 503, timeout 504. Replies with retryable errors have the header Retry-After. An error
+// without a code is logged and its text is not sent.
 func (s *Server) answerError(c *fiber.Ctx, err error) error {
 	var own *coded.Error
 	var framework *fiber.Error
@@ -69,7 +64,7 @@ func (s *Server) answerError(c *fiber.Ctx, err error) error {
 		s.cfg.Log.Error("a handler failed", "method", c.Method(), "path", c.Path(), "error", err)
 		err = serverFault
 	}
-	write(c.Context(), err)
+	writeError(c.Context(), err)
 	return nil
 }
 
@@ -83,7 +78,7 @@ func fromFiber(c *fiber.Ctx, err *fiber.Error) error {
 	case fiber.StatusRequestTimeout:
 		code, msg = coded.Timeout, "the request did not arrive in time"
 	case fiber.StatusRequestHeaderFieldsTooLarge:
-		code, msg = coded.TooLarge, "the request line and header are larger than "+strconv.Itoa(readBuffer)+" bytes"
+		code, msg = coded.TooLarge, "the request line and header are larger than "+strconv.Itoa(readBufferSize)+" bytes"
 	case fiber.StatusRequestEntityTooLarge:
 		code = coded.TooLarge
 	default:
@@ -94,15 +89,15 @@ func fromFiber(c *fiber.Ctx, err *fiber.Error) error {
 	return WithStatus(err.Code, &coded.Error{Code: code, Msg: msg})
 }
 
-// write makes err the reply.
-func write(c *fasthttp.RequestCtx, err error) {
+// writeError writes err as the reply.
+func writeError(c *fasthttp.RequestCtx, err error) {
 	code := coded.CodeOf(err)
 	status, known := statuses[code]
 	if !known {
 		status = fasthttp.StatusInternalServerError
 	}
-	if code.Retryable() {
-		c.Response.Header.Set("Retry-After", strconv.Itoa(retryAfter))
+	if wait := code.RetryAfter(); wait > 0 {
+		c.Response.Header.Set("Retry-After", strconv.Itoa(int(wait.Seconds())))
 	}
 	if own := (*statusError)(nil); errors.As(err, &own) {
 		status = own.status

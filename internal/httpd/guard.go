@@ -11,16 +11,15 @@ import (
 	"millrace/stream/coded"
 )
 
-// Bounds of a lingering close: the time for which, and the bytes up to which, what a
-// client still sends is read and discarded.
+// Bounds of a lingering close, during which the server reads and discards what the client
+// still sends.
 const (
 	lingerTime  = 2 * time.Second
 	lingerBytes = 256 << 20
 )
 
-// handle stands around every route, whatever is registered: no order of routes
-// gets around the rules, and no handler's panic or unread body reaches another
-// request.
+// handle wraps all routes, so that the rules apply to every route in any order of
+// registration, and a handler's panic or unread body does not affect other requests.
 func (s *Server) handle(c *fasthttp.RequestCtx) {
 	conn := c.Conn()
 	s.setBusy(conn, true)
@@ -34,15 +33,15 @@ func (s *Server) handle(c *fasthttp.RequestCtx) {
 	switch string(c.Method()) {
 	case "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS":
 	default:
-		write(c, WithStatus(fasthttp.StatusMethodNotAllowed, coded.Errorf(coded.Unsupported, "", "the method %.32q is not served here", c.Method())))
+		writeError(c, WithStatus(fasthttp.StatusMethodNotAllowed, coded.Errorf(coded.Unsupported, "", "the method %.32q is not served here", c.Method())))
 		return
 	}
 	if err := s.rules.check(c); err != nil {
-		write(c, err)
+		writeError(c, err)
 		return
 	}
 	if n := c.Request.Header.ContentLength(); n > s.cfg.MaxBody {
-		write(c, tooLarge(n, s.cfg.MaxBody))
+		writeError(c, tooLarge(n, s.cfg.MaxBody))
 		return
 	}
 	if s.rules.preflight(c) {
@@ -51,38 +50,38 @@ func (s *Server) handle(c *fasthttp.RequestCtx) {
 	s.inner(c)
 }
 
-// finishRequest turns a panic into an error reply, and deals with a body that was not
-// read: what is left of it must not be taken for the next request.
+// finishRequest writes an error reply after a panic, and makes sure that the unread part of
+// a body is not read as the next request.
 func (s *Server) finishRequest(c *fasthttp.RequestCtx) {
 	if p := recover(); p != nil {
 		s.cfg.Log.Error("a handler panicked", "method", string(c.Method()), "path", string(c.Path()), "panic", p, "stack", string(debug.Stack()))
 		c.Response.Reset()
 		c.Hijack(nil)
-		write(c, serverFault)
+		writeError(c, serverFault)
 	}
 	if c.RequestBodyStream() == nil || c.Hijacked() {
 		return
 	}
 	n := c.Request.Header.ContentLength()
 	if n >= 0 && n <= prefetch {
-		return // all of it was read from the connection already
+		return // all of it was read from the connection
 	}
 	if c.Request.Header.ConnectionClose() {
-		// The connection closes right after the reply; the client reads the reply
-		// only when it got rid of its body.
+		// The connection is closed right after the reply, and many clients read the reply
+		// only after sending the whole body.
 		_ = c.Conn().SetReadDeadline(time.Now().Add(lingerTime / 4))
 		_, _ = io.CopyN(io.Discard, c.RequestBodyStream(), lingerBytes/16)
 		return
 	}
-	// Closing with unread bytes resets the connection, and the client may lose
-	// the reply. So the reply goes out, our side is closed, and the rest is
-	// discarded for a while. Written with a capital, the header's value reaches
-	// the client without making fasthttp close the connection at once.
+	// Closing with unread bytes resets the connection, and the client may lose the reply.
+	// So the server sends the reply, closes its own direction, and reads and discards the
+	// rest for a while. The capital letter in the header's value keeps fasthttp from
+	// closing the connection at once.
 	c.Response.Header.Set("Connection", "Close")
 	c.Hijack(s.linger)
 }
 
-// linger closes a connection after its reply has been written: first its own
+// linger closes a connection after its reply has been written: first the server's
 // direction, and the other one when the client has stopped sending.
 func (s *Server) linger(conn net.Conn) {
 	if u, ok := conn.(interface{ UnsafeConn() net.Conn }); ok {

@@ -7,19 +7,18 @@ import (
 	"github.com/gofiber/fiber/v2"
 )
 
-// Hijack takes the request's connection away from the HTTP server. No response
-// is written. Once the handler has returned, h is called with the bare
-// connection, without deadlines, and with what the server had read beyond the
-// request. From then on the connection belongs to h: its Close closes, and
-// nobody else does.
+// Hijack takes over the request's connection from the HTTP server. No response is written.
+// When the handler has returned, h is called with the connection, without deadlines, and
+// with the bytes that the server had read after the request. From then on h owns the
+// connection and must close it.
 //
-// h runs on a goroutine of the HTTP server that holds the request's memory
-// until h returns, and that nothing recovers: h hands the connection to a
-// goroutine of its own and returns at once. h is not called when the
-// connection has failed in the meantime, so it reserves what it needs itself.
+// h runs on a goroutine of the HTTP server, which keeps the request's memory until h
+// returns and does not recover panics: h must pass the connection to another goroutine and
+// return at once. h is not called if the connection has failed in the meantime, so
+// resources for the connection must be acquired in h.
 //
-// It panics when the server would close the connection behind h's back
-// (KeepHijackedConns is off), which is a mistake in this package.
+// It panics if the server would close the connection after h (KeepHijackedConns is off),
+// which is a mistake in this package.
 func Hijack(c *fiber.Ctx, h func(conn net.Conn, buffered []byte)) {
 	if !c.App().Server().KeepHijackedConns {
 		panic("httpd: KeepHijackedConns is off, so the server would close the hijacked connection")
@@ -31,22 +30,21 @@ func Hijack(c *fiber.Ctx, h func(conn net.Conn, buffered []byte)) {
 		if w, ok := wrapped.(interface{ UnsafeConn() net.Conn }); ok {
 			conn = w.UnsafeConn()
 		}
-		h(conn, drain(wrapped, conn))
+		h(conn, readBuffered(wrapped, conn))
 	})
 }
 
-// drain returns what the server's reader holds. With a deadline in the past a
-// read gives what is buffered and then fails, without taking anything from the
-// connection.
-func drain(wrapped, conn net.Conn) []byte {
+// readBuffered returns the bytes in the server's reader. With a deadline in the past, a
+// read returns the buffered bytes and then fails, without reading from the connection.
+func readBuffered(wrapped, conn net.Conn) []byte {
 	if conn.SetReadDeadline(time.Unix(1, 0)) != nil {
-		return nil // closed: the first read tells
+		return nil // closed: h gets the error with its first read
 	}
 	var buffered []byte
-	room := make([]byte, 512)
+	buf := make([]byte, 512)
 	for {
-		n, err := wrapped.Read(room)
-		buffered = append(buffered, room[:n]...)
+		n, err := wrapped.Read(buf)
+		buffered = append(buffered, buf[:n]...)
 		if err != nil {
 			break
 		}

@@ -1,7 +1,6 @@
 package httpd
 
 import (
-	"fmt"
 	"net"
 	"net/netip"
 	"net/url"
@@ -14,15 +13,15 @@ import (
 	"millrace/stream/coded"
 )
 
-// rules say which requests are answered at all. A web page that a user visits
-// can send requests to this machine, under the page's own name when that name
-// resolves here, so the Host header must be a name that is ours, and requests
-// that change something must not come from another site. Programs send no
-// Origin and are not concerned.
+// rules decide which requests are allowed. Any web page that a user visits can send
+// requests to this machine, also with the page's own host name if that resolves to this
+// machine. Therefore the Host header must be a name of this server, and requests that
+// change something must not come from another site. Requests of programs have no Origin
+// and are allowed.
 type rules struct {
 	anyHost   bool
 	hosts     map[string]bool // lower case, no port, no brackets
-	local     bool            // bound to every address: the one a connection came in by counts as ours
+	local     bool            // bound to every address: the local address of the connection is allowed as Host
 	anyOrigin bool
 	origins   map[string]bool // scheme://host[:port], lower case
 }
@@ -34,7 +33,7 @@ func newRules(bound string, hosts, origins []string) (rules, error) {
 	} else {
 		r.hosts[strings.ToLower(bound)] = true
 	}
-	if name, err := os.Hostname(); err == nil && name != "" {
+	if name, _ := os.Hostname(); name != "" {
 		r.hosts[strings.ToLower(name)] = true
 	}
 	for _, h := range hosts {
@@ -43,8 +42,8 @@ func newRules(bound string, hosts, origins []string) (rules, error) {
 			continue
 		}
 		name := hostName(strings.ToLower(h))
-		if name == "" || strings.ContainsAny(name, "/@* ") {
-			return r, fmt.Errorf("hosts: %q is not the name of a host: want a name or an address, or * for any", h)
+		if name == "" || strings.ContainsAny(h, "/@* ") {
+			return r, coded.Errorf(coded.InvalidArgument, "hosts", "%q is not the name of a host: want a name or an address, or * for any", h)
 		}
 		r.hosts[name] = true
 	}
@@ -55,20 +54,21 @@ func newRules(bound string, hosts, origins []string) (rules, error) {
 		}
 		u, err := url.Parse(strings.ToLower(strings.TrimSuffix(o, "/")))
 		if err != nil || u.Scheme == "" || u.Host == "" || u.Path != "" || u.RawQuery != "" || u.User != nil {
-			return r, fmt.Errorf("origins: %q is not a web origin: want https://name[:port], or * for any", o)
+			return r, coded.Errorf(coded.InvalidArgument, "origins", "%q is not a web origin: want https://name[:port], or * for any", o)
 		}
 		r.origins[u.Scheme+"://"+u.Host] = true
 	}
 	return r, nil
 }
 
-// hostName cuts the port and the brackets off.
+// hostName removes the port and the brackets.
 func hostName(host string) string {
-	if strings.HasPrefix(host, "[") {
-		if end := strings.IndexByte(host, ']'); end > 0 && (end+1 == len(host) || host[end+1] == ':') {
-			return host[1:end]
+	if rest, ok := strings.CutPrefix(host, "["); ok {
+		name, port, closed := strings.Cut(rest, "]")
+		if !closed || port != "" && port[0] != ':' {
+			return ""
 		}
-		return ""
+		return name
 	}
 	if i := strings.IndexByte(host, ':'); i >= 0 {
 		if strings.IndexByte(host[i+1:], ':') >= 0 {
@@ -88,7 +88,7 @@ func (r *rules) check(c *fasthttp.RequestCtx) error {
 		return nil
 	}
 	if !r.originAllowed(c) {
-		return coded.Errorf(coded.PermissionDenied, "", "requests from the web origin %.256q may not change anything here: add it to origins", c.Request.Header.Peek("Origin"))
+		return coded.Errorf(coded.PermissionDenied, "", "requests from the web origin %.256q may not change anything on this server: add it to origins", c.Request.Header.Peek("Origin"))
 	}
 	return nil
 }
@@ -97,17 +97,16 @@ func (r *rules) hostAllowed(c *fasthttp.RequestCtx) bool {
 	if r.anyHost {
 		return true
 	}
-	if !r.ours(c, c.Request.Header.Host()) {
+	if !r.isOwnHost(c, c.Request.Header.Host()) {
 		return false
 	}
-	// A request line with a whole URL names the host once more.
-	uri := c.Request.Header.RequestURI()
-	return len(uri) > 0 && uri[0] == '/' || r.ours(c, c.Request.URI().Host())
+	// A request line with an absolute URL contains the host, too.
+	return c.Request.Header.RequestURI()[0] == '/' || r.isOwnHost(c, c.Request.URI().Host())
 }
 
-func (r *rules) ours(c *fasthttp.RequestCtx, host []byte) bool {
-	if r.hosts[string(host)] { // without a port, which needs no copy
-		return len(host) > 0
+func (r *rules) isOwnHost(c *fasthttp.RequestCtx, host []byte) bool {
+	if r.hosts[string(host)] { // without a port: avoids a copy
+		return true
 	}
 	name := hostName(strings.ToLower(string(host)))
 	if r.hosts[name] {
@@ -124,15 +123,14 @@ func (r *rules) ours(c *fasthttp.RequestCtx, host []byte) bool {
 	return ok && at.AddrPort().Addr().Unmap() == ip.Unmap()
 }
 
-// OriginAllowed says whether the request may act for its user: it comes from no
-// web page, from one of this server, or from one of a listed origin. Handlers
-// that upgrade to WebSocket ask it; for methods that change something it was
-// asked already.
+// OriginAllowed reports whether the request does not come from a web page, or comes from a
+// page of this server or of a listed origin. Handlers that upgrade to WebSocket must call
+// it; for methods that change something it is checked before the handler.
 func (s *Server) OriginAllowed(c *fiber.Ctx) bool { return s.rules.originAllowed(c.Context()) }
 
 func (r *rules) originAllowed(c *fasthttp.RequestCtx) bool {
 	origin := c.Request.Header.Peek("Origin")
-	if len(origin) > 0 && r.listed(origin) {
+	if r.listed(origin) {
 		return true
 	}
 	if string(c.Request.Header.Peek("Sec-Fetch-Site")) == "cross-site" {
@@ -144,7 +142,7 @@ func (r *rules) originAllowed(c *fasthttp.RequestCtx) bool {
 	o := strings.ToLower(string(origin))
 	scheme, at, ok := strings.Cut(o, "://")
 	if !ok || scheme != "http" && scheme != "https" || at == "" {
-		return false // "null" and the like
+		return false // such as "null"
 	}
 	return dropPort(scheme, at) == dropPort(scheme, strings.ToLower(string(c.Request.Header.Host())))
 }
@@ -153,7 +151,7 @@ func (r *rules) listed(origin []byte) bool {
 	return r.anyOrigin || len(r.origins) > 0 && r.origins[strings.ToLower(string(origin))]
 }
 
-// dropPort leaves out the port that the scheme implies.
+// dropPort removes the default port of the scheme.
 func dropPort(scheme, host string) string {
 	if scheme == "https" {
 		return strings.TrimSuffix(host, ":443")
@@ -161,8 +159,8 @@ func dropPort(scheme, host string) string {
 	return strings.TrimSuffix(host, ":80")
 }
 
-// preflight answers a browser's question whether a page of a listed origin may
-// ask, and lets such pages read replies. It reports whether it answered.
+// preflight allows pages of listed origins to read replies, and answers the preflight
+// requests (CORS) of their browsers. It reports whether it has answered the request.
 func (r *rules) preflight(c *fasthttp.RequestCtx) bool {
 	origin := c.Request.Header.Peek("Origin")
 	if len(origin) == 0 || !r.listed(origin) {

@@ -92,6 +92,7 @@ func TestOrigin(t *testing.T) {
 		{"Origin: file://localhost:8000\n", false},
 		{"Sec-Fetch-Site: cross-site\n", false},
 		{"Origin: http://localhost:8000\nSec-Fetch-Site: cross-site\n", false},
+		{"Origin: null\nSec-Fetch-Site: same-origin\n", false},
 	} {
 		for _, m := range []string{"POST", "PUT", "PATCH", "DELETE"} {
 			a := s.ask(t, m+" /any HTTP/1.1\nHost: localhost:8000\nContent-Length: 0\n"+c.header+"\n")
@@ -111,9 +112,38 @@ func TestOrigin(t *testing.T) {
 	if a.StatusCode != 204 || a.Header.Get("Access-Control-Allow-Origin") != "https://app.example:8443" || a.Header.Get("Access-Control-Allow-Headers") != "content-type" {
 		t.Errorf("preflight: %d %v", a.StatusCode, a.Header)
 	}
+	// Only OPTIONS with that header is a browser's question; what else comes is answered by the route.
+	for _, ask := range []string{"OPTIONS /any HTTP/1.1\n", "GET /any HTTP/1.1\nAccess-Control-Request-Method: POST\n"} {
+		a := s.ask(t, ask+"Host: localhost\nOrigin: https://app.example:8443\n\n")
+		if a.StatusCode != 200 || a.body != "true" || a.Header.Get("Access-Control-Allow-Origin") != "https://app.example:8443" {
+			t.Errorf("%q: %d %q %v", ask, a.StatusCode, a.body, a.Header)
+		}
+	}
 	a = s.ask(t, "OPTIONS /any HTTP/1.1\nHost: localhost\nOrigin: http://evil.example\nAccess-Control-Request-Method: POST\n\n")
 	if a.Header.Get("Access-Control-Allow-Origin") != "" {
 		t.Errorf("a foreign origin was let in: %v", a.Header)
+	}
+}
+
+// A port that the scheme implies may be written or left out.
+func TestOriginPorts(t *testing.T) {
+	s := serve(t, httpd.Config{}, func(s *httpd.Server) {
+		s.App.Get("/", func(c *fiber.Ctx) error { return c.SendString(fmt.Sprint(s.OriginAllowed(c))) })
+	})
+	for _, c := range []struct {
+		origin, host string
+		want         bool
+	}{
+		{"http://localhost:80", "localhost", true},
+		{"http://localhost", "localhost:80", true},
+		{"https://localhost:443", "localhost", true},
+		{"https://localhost", "localhost:443", true},
+		{"http://localhost:443", "localhost", false},
+		{"https://localhost:80", "localhost", false},
+	} {
+		if a := s.ask(t, "GET / HTTP/1.1\nHost: "+c.host+"\nOrigin: "+c.origin+"\n\n"); a.body != fmt.Sprint(c.want) {
+			t.Errorf("%s at %s: %s", c.origin, c.host, a.body)
+		}
 	}
 }
 

@@ -19,11 +19,11 @@ import (
 	"millrace/stream/coded"
 )
 
-// Config is how the listener behaves. A zero field takes its default.
+// Config configures a Server. A zero field has its default.
 type Config struct {
-	Addr    string   // 127.0.0.1:8000; port 0 takes a free one
-	Hosts   []string // names, beside its own, under which it may be asked; "*" allows all
-	Origins []string // web origins, beside its own, that may use it; "*" allows all
+	Addr    string   // such as 127.0.0.1:8000; port 0 = a free one
+	Hosts   []string // further names that the Host header may have; "*" allows all
+	Origins []string // further web origins whose pages may use the server; "*" allows all
 	MaxBody int      // bytes of a request's body; 0 = no bound
 
 	TLS   *tls.Config   // nil = not encrypted
@@ -32,20 +32,21 @@ type Config struct {
 	HeaderTimeout time.Duration // from the first byte of a request to the end of its header; 10s
 	IdleTimeout   time.Duration // between requests; 2m
 	WriteTimeout  time.Duration // of one reply; 1m
-	DrainTimeout  time.Duration // for the handlers that still run at the end; 30s
+	DrainTimeout  time.Duration // for handlers that still run at the shutdown; 30s
 
 	Log *slog.Logger // slog.Default()
 }
 
-// Settings that nobody needs to turn.
+// Fixed sizes and times.
 const (
-	// readBuffer bounds the request line and header, and is kept by each open
-	// connection. Twice the prefetch spares bodies of tens of kilobytes a read.
-	readBuffer = 16 << 10
-	// prefetch is what fasthttp reads of a body before it calls the handler.
+	// readBufferSize bounds the request line and header. Each open connection keeps a
+	// buffer of this size. With twice the prefetch, bodies of tens of kilobytes need one
+	// read less.
+	readBufferSize = 16 << 10
+	// prefetch is how much of a body fasthttp reads before it calls the handler.
 	prefetch = 8 << 10
-	// idleGrace is how long a connection without a running handler may still
-	// send once the server is ending.
+	// idleGrace is how long a connection without a running handler may still send during
+	// the shutdown.
 	idleGrace = 250 * time.Millisecond
 )
 
@@ -71,14 +72,13 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Server is the listener. Register routes on App, then call Listen and Serve,
-// each once.
+// Server is an HTTP server. Register routes on App, then call Listen and Serve, each once.
 type Server struct {
 	App *fiber.App
 
 	cfg   Config
 	rules rules
-	inner fasthttp.RequestHandler // Fiber's own
+	inner fasthttp.RequestHandler // Fiber's handler
 	ln    net.Listener
 
 	conns sync.Map // net.Conn -> *connection
@@ -86,17 +86,17 @@ type Server struct {
 	draining atomic.Bool
 
 	mu        sync.Mutex
-	ended     bool // no lingering close begins any more
+	ended     bool // no more lingering closes are started
 	lingering sync.WaitGroup
 }
 
-// connection is what Serve needs to know of an open connection to end it.
+// connection is the state of an open connection, for the shutdown.
 type connection struct {
 	mu   sync.Mutex
 	busy bool // a handler runs
 }
 
-// New makes a server that does not listen yet. Errors name the setting.
+// New returns a server that does not listen yet. Errors name the setting.
 func New(cfg Config) (*Server, error) {
 	cfg = cfg.withDefaults()
 	host, _, err := net.SplitHostPort(cfg.Addr)
@@ -111,10 +111,10 @@ func New(cfg Config) (*Server, error) {
 		AppName:                      "millrace",
 		DisableStartupMessage:        true,
 		StreamRequestBody:            true,
-		DisablePreParseMultipartForm: true, // it would write parts to files, without a bound
+		DisablePreParseMultipartForm: true, // it would write parts to files without a bound
 		CaseSensitive:                true,
 		BodyLimit:                    cfg.MaxBody,
-		ReadBufferSize:               readBuffer,
+		ReadBufferSize:               readBufferSize,
 		ReadTimeout:                  cfg.HeaderTimeout,
 		IdleTimeout:                  cfg.IdleTimeout,
 		WriteTimeout:                 cfg.WriteTimeout,
@@ -122,13 +122,13 @@ func New(cfg Config) (*Server, error) {
 	})
 	fast := s.App.Server()
 	s.inner, fast.Handler = fast.Handler, s.handle
-	fast.KeepHijackedConns = true // who hijacks a connection closes it
+	fast.KeepHijackedConns = true // the owner of a hijacked connection closes it
 	fast.CloseOnShutdown = true
 	fast.ConnState = s.track
 	return s, nil
 }
 
-// Listen takes the address and returns it. Connections wait until Serve.
+// Listen listens at the address and returns it. Connections wait until Serve.
 func (s *Server) Listen() (net.Addr, error) {
 	ln, err := s.cfg.Limit.Listen("http", s.cfg.Addr)
 	if err != nil {
@@ -144,8 +144,7 @@ func (s *Server) Listen() (net.Addr, error) {
 	return addr, nil
 }
 
-// Close gives the address back when Serve will not be called. After Serve it
-// does nothing.
+// Close stops listening, if Serve will not be called. After Serve it does nothing.
 func (s *Server) Close() error {
 	if s.ln == nil {
 		return nil
@@ -153,14 +152,14 @@ func (s *Server) Close() error {
 	return s.ln.Close()
 }
 
-// Drain has each connection closed behind its next reply: the server goes on
-// answering, and ends soon.
+// Drain makes the server close each connection after its next reply. It still answers
+// requests.
 func (s *Server) Drain() { s.draining.Store(true) }
 
-// Serve answers requests until ctx ends. Then it stops accepting, lets the
-// handlers that run finish within DrainTimeout, breaks what is left and returns
-// nil, or an error when handlers were left behind. Hijacked connections are
-// their owners'. Without a Listen before, it listens itself.
+// Serve answers requests until ctx ends. Then it stops accepting, waits at most
+// DrainTimeout for running handlers, and closes the remaining connections. It returns an
+// error if handlers were still running. Hijacked connections belong to their owners. If
+// Listen was not called, Serve calls it.
 func (s *Server) Serve(ctx context.Context) error {
 	if s.ln == nil {
 		if _, err := s.Listen(); err != nil {
@@ -205,15 +204,15 @@ func (s *Server) shutdown(served <-chan error) error {
 				shutdownConn(c.(net.Conn))
 				return true
 			})
-			return fmt.Errorf("%d connections were still busy %v after the end and were broken off: %w", left, s.cfg.DrainTimeout, err)
+			return fmt.Errorf("%d connections were still busy %v after the shutdown began, and were closed: %w", left, s.cfg.DrainTimeout, err)
 		case <-tick.C:
 		}
 	}
 }
 
-// shutdownConn shuts down both directions of a connection whose handler still runs. It must not be closed:
-// fasthttp panics, and takes the process with it, when it cannot set a deadline
-// after the handler.
+// shutdownConn shuts down both directions of a connection whose handler still runs. It does
+// not close the connection, since fasthttp panics, which ends the process, if it cannot set
+// a deadline after the handler.
 func shutdownConn(c net.Conn) {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()
@@ -227,8 +226,8 @@ func shutdownConn(c net.Conn) {
 	}
 }
 
-// limitIdleReads sets the read deadline t on the connections for which no handler
-// runs: otherwise half a request would hold up the end for as long as its time-out.
+// limitIdleReads sets the read deadline t on connections without a running handler, since
+// otherwise an incomplete request would delay the shutdown until its time-out.
 func (s *Server) limitIdleReads(t time.Time) {
 	s.conns.Range(func(key, value any) bool {
 		c := value.(*connection)
@@ -241,7 +240,7 @@ func (s *Server) limitIdleReads(t time.Time) {
 	})
 }
 
-// track is fasthttp's hook for the states of connections.
+// track is called by fasthttp with the states of connections.
 func (s *Server) track(c net.Conn, state fasthttp.ConnState) {
 	switch state {
 	case fasthttp.StateNew:
@@ -251,7 +250,7 @@ func (s *Server) track(c net.Conn, state fasthttp.ConnState) {
 	}
 }
 
-// setBusy notes whether a handler runs on c.
+// setBusy records whether a handler runs on c.
 func (s *Server) setBusy(c net.Conn, is bool) {
 	if v, ok := s.conns.Load(c); ok {
 		t := v.(*connection)

@@ -1,6 +1,7 @@
 package httpd_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -23,6 +24,10 @@ func TestErrorsAreJSON(t *testing.T) {
 		echo(s)
 		s.App.Get("/panic", func(*fiber.Ctx) error { panic("at the disco") })
 		s.App.Get("/plain", func(*fiber.Ctx) error { return errors.New("a secret of the inside") })
+		s.App.Get("/own/:status", func(c *fiber.Ctx) error {
+			status, err := c.ParamsInt("status")
+			return errors.Join(err, fiber.NewError(status, "by a library"))
+		})
 		s.App.Get("/coded", func(*fiber.Ctx) error { return fmt.Errorf("here: %w", coded.Errorf(coded.Overloaded, "", "later")) })
 	})
 	for request, want := range map[string]struct {
@@ -37,6 +42,9 @@ func TestErrorsAreJSON(t *testing.T) {
 		"GET /panic HTTP/1.1\nHost: localhost\n\n":    {500, "internal"},
 		"GET /plain HTTP/1.1\nHost: localhost\n\n":    {500, "internal"},
 		"GET /coded HTTP/1.1\nHost: localhost\n\n":    {429, "overloaded"},
+		"GET /own/500 HTTP/1.1\nHost: localhost\n\n":  {500, "internal"},
+		"GET /own/501 HTTP/1.1\nHost: localhost\n\n":  {501, "internal"},
+		"GET /own/499 HTTP/1.1\nHost: localhost\n\n":  {499, "invalid_argument"},
 		"nonsense\n\n": {400, "invalid_argument"},
 		"POST /echo HTTP/1.1\nHost: localhost\nContent-Length: x\n\n":                      {400, "invalid_argument"},
 		"GET /hello HTTP/1.1\nHost: localhost\nX: " + strings.Repeat("x", 17_000) + "\n\n": {431, "too_large"},
@@ -163,6 +171,30 @@ func TestHalfRequest(t *testing.T) {
 	}
 }
 
+// Serve listens by itself when nobody did, and says why it cannot; Close without a Listen has nothing to close.
+func TestServeListens(t *testing.T) {
+	s, err := httpd.New(httpd.Config{Addr: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := errors.Join(s.Close(), s.Serve(ended), s.Close()); err != nil {
+		t.Error(err)
+	}
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	if s, err = httpd.New(httpd.Config{Addr: taken.Addr().String()}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Serve(ended); err == nil || !strings.Contains(err.Error(), "is in use") {
+		t.Errorf("an address that is taken: %v", err)
+	}
+}
+
 // The end waits for the handlers that run, and for nobody else.
 func TestDrain(t *testing.T) {
 	begun, finish := make(chan struct{}), make(chan struct{})
@@ -213,7 +245,7 @@ func TestDrainIsBounded(t *testing.T) {
 	p := running.dial(t)
 	p.send("GET /stuck HTTP/1.1\r\n" + host + "\r\n")
 	<-begun
-	if err := running.stop(); err == nil || !strings.Contains(err.Error(), "1 connections") {
+	if err := running.stop(); err == nil || !strings.HasPrefix(err.Error(), "1 connections") {
 		t.Errorf("left behind without a word: %v", err)
 	}
 	if _, err := p.r.ReadByte(); err == nil {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -17,9 +18,8 @@ import (
 	"millrace/stream/coded"
 )
 
-// Handshake copies what a WebSocket upgrade needs of a request, and checks it
-// while the answer can still be an HTTP error: that of Handshake is one. Origin
-// is the caller's to check, with OriginAllowed.
+// Handshake copies and checks the headers of a WebSocket upgrade, while the reply can still
+// be an HTTP error. The caller must check the Origin with OriginAllowed.
 func Handshake(c *fiber.Ctx) (*http.Request, error) {
 	h := http.Header{}
 	for _, name := range [...]string{"Connection", "Upgrade", "Sec-Websocket-Version", "Sec-Websocket-Key", "Sec-Websocket-Protocol"} {
@@ -32,13 +32,13 @@ func Handshake(c *fiber.Ctx) (*http.Request, error) {
 	fault := ""
 	switch {
 	case c.Method() != fiber.MethodGet || !websocket.IsWebSocketUpgrade(r):
-		fault = "this is no WebSocket handshake: connect with a WebSocket client"
+		fault = "this is not a WebSocket handshake: connect with a WebSocket client"
 	case h.Get("Sec-Websocket-Version") != "13":
-		fault = "the WebSocket version has to be 13"
+		fault = "the WebSocket version must be 13"
 	case err != nil || len(key) != 16:
-		fault = "the Sec-WebSocket-Key has to be 16 bytes in base64"
+		fault = "the Sec-WebSocket-Key must be 16 bytes in base64"
 	case c.Request().Header.ContentLength() > 0:
-		fault = "a WebSocket handshake has no body"
+		fault = "a WebSocket handshake must not have a body"
 	default:
 		return r, nil
 	}
@@ -48,9 +48,24 @@ func Handshake(c *fiber.Ctx) (*http.Request, error) {
 	return nil, WithStatus(fasthttp.StatusUpgradeRequired, coded.Errorf(coded.InvalidArgument, "", "%s", fault))
 }
 
-// Upgrade answers a handshake on a connection that was taken over with Hijack,
-// which gave buffered too. u must allow every origin: it was checked before.
-// When it fails, the connection is closed.
+// The settings of all upgrades.
+const (
+	handshakeTime = 10 * time.Second // the time limit for writing the answer
+	writeBuffer   = 4 << 10          // bytes, from a pool, in use while a message is written
+)
+
+// NewUpgrader returns an upgrader for Upgrade. Its connections have a read buffer of
+// readBuffer bytes, and speak one of the subprotocols if the client offers it. It allows
+// every Host and Origin: both are checked before a connection is taken over.
+func NewUpgrader(readBuffer int, subprotocols ...string) *websocket.Upgrader {
+	return &websocket.Upgrader{
+		HandshakeTimeout: handshakeTime, ReadBufferSize: readBuffer, WriteBufferSize: writeBuffer, WriteBufferPool: &sync.Pool{},
+		Subprotocols: subprotocols, CheckOrigin: func(*http.Request) bool { return true },
+	}
+}
+
+// Upgrade answers a handshake on a connection that was taken over with Hijack, which also
+// returned buffered. u is made by NewUpgrader. If Upgrade fails, it closes the connection.
 func Upgrade(u *websocket.Upgrader, conn net.Conn, buffered []byte, r *http.Request) (*websocket.Conn, error) {
 	ws, err := u.Upgrade(&hijacked{conn: conn, buffered: buffered, header: http.Header{}}, r, nil)
 	if err != nil {
@@ -61,8 +76,8 @@ func Upgrade(u *websocket.Upgrader, conn net.Conn, buffered []byte, r *http.Requ
 	return ws, err
 }
 
-// hijacked gives the Upgrader the connection that was taken over. What it would
-// answer as an HTTP error is left to Upgrade.
+// hijacked passes the connection that was taken over to the Upgrader. It discards HTTP
+// errors of the Upgrader, which Upgrade writes itself.
 type hijacked struct {
 	conn     net.Conn
 	buffered []byte
@@ -73,8 +88,8 @@ func (h *hijacked) Header() http.Header         { return h.header }
 func (h *hijacked) WriteHeader(int)             {}
 func (h *hijacked) Write(p []byte) (int, error) { return len(p), nil }
 
-// Hijack implements http.Hijacker. The upgrader refuses a client that sent more
-// than its handshake.
+// Hijack implements http.Hijacker. The Upgrader refuses a client that has sent bytes after
+// its handshake.
 func (h *hijacked) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	r := bufio.NewReaderSize(bytes.NewReader(h.buffered), 16)
 	if _, err := r.Peek(1); err != nil && !errors.Is(err, io.EOF) {

@@ -58,10 +58,10 @@ func TestHandshakeRefusals(t *testing.T) {
 	for _, c := range [][3]string{
 		{"Upgrade: websocket", "Upgrade: h2c", "WebSocket client"},
 		{"Connection: Upgrade", "Connection: keep-alive", "WebSocket client"},
-		{"Version: 13", "Version: 8", "has to be 13"},
+		{"Version: 13", "Version: 8", "must be 13"},
 		{"AAAAAAAAAAAAAAAAAAAAAA==", "AAAA", "16 bytes"},
 		{"AAAAAAAAAAAAAAAAAAAAAA==", "no base64", "16 bytes"},
-		{"\n\n", "\nContent-Length: 1\n\nx", "no body"},
+		{"\n\n", "\nContent-Length: 1\n\nx", "must not have a body"},
 	} {
 		a := s.ask(t, strings.Replace(whole, c[0], c[1], 1))
 		if a.StatusCode != http.StatusUpgradeRequired || !strings.Contains(a.Error, c[2]) || a.Header.Get("Sec-WebSocket-Version") != "13" {

@@ -10,14 +10,14 @@ import (
 	"millrace/stream/coded"
 )
 
-// AppendResponse appends the JSON of r to dst. binary says which outputs go
-// behind it as raw bytes (nil: none of them); their JSON holds binary_data_size in
-// place of data, and BinaryParts gives the bytes. When there are any, send the
-// length of the JSON as Inference-Header-Content-Length.
+// AppendResponse appends the JSON of r to dst. binary says which outputs follow the JSON as
+// raw bytes (nil: none of them); their JSON has binary_data_size instead of data, and
+// BinaryParts returns the bytes. If there are any, send the length of the JSON as
+// Inference-Header-Content-Length.
 //
-// It fails with a *coded.Error that names the output: for data whose length is not
-// what datatype and shape say, and for values that JSON does not have (NaN,
-// infinities, FP16, BF16, BYTES that are not UTF-8).
+// It fails with a *coded.Error that names the output: for data whose length does not
+// match datatype and shape, and for values without a JSON notation (NaN, infinities, FP16,
+// BF16, BYTES that are not UTF-8).
 func AppendResponse(dst []byte, r *InferResponse, binary func(i int) bool) ([]byte, error) {
 	dst = append(dst, `{"model_name":`...)
 	dst = AppendString(dst, r.ModelName)
@@ -36,8 +36,8 @@ func AppendResponse(dst []byte, r *InferResponse, binary func(i int) bool) ([]by
 	return append(dst, '}'), nil
 }
 
-// AppendMembers appends what AppendResponse has of r's parameters and outputs, as members of an object that the caller
-// begins and ends. binary and errors are as there.
+// AppendMembers appends r's parameters and outputs in the form of AppendResponse, as members of an object that the
+// caller begins and ends. binary and errors are those of AppendResponse.
 func AppendMembers(dst []byte, r *InferResponse, binary func(i int) bool) ([]byte, error) {
 	if len(r.Params) > 0 {
 		var err error
@@ -51,7 +51,7 @@ func AppendMembers(dst []byte, r *InferResponse, binary func(i int) bool) ([]byt
 
 // AppendRequest appends the JSON of r to dst, for a client; binary and errors are
 // as for AppendResponse, about inputs. An output whose Binary differs from
-// BinaryOutput says so itself.
+// BinaryOutput gets a parameter of its own.
 func AppendRequest(dst []byte, r *InferRequest, binary func(i int) bool) ([]byte, error) {
 	dst = append(dst, '{')
 	if r.ID != "" {
@@ -110,7 +110,7 @@ func AppendRequest(dst []byte, r *InferRequest, binary func(i int) bool) ([]byte
 // and BinaryParts.
 func Always(int) bool { return true }
 
-// Never says that no tensor goes as raw bytes.
+// Never is the opposite of Always: no tensor is sent as raw bytes.
 func Never(int) bool { return false }
 
 // BinaryParts appends the raw bytes of the tensors for which binary holds, in the
@@ -159,7 +159,7 @@ func appendTensor(dst []byte, t *Tensor, key string, i int, raw bool) ([]byte, e
 			return dst, fail(".data", "has a broken element: it "+msg)
 		}
 	} else if len(t.Data)%one != 0 || len(t.Data)/one != n {
-		return dst, fail(".data", "holds "+itoa(len(t.Data))+" bytes, which is not "+t.Datatype+" of shape "+shapeText(t.Shape))
+		return dst, fail(".data", "has "+itoa(len(t.Data))+" bytes, which is not "+t.Datatype+" of shape "+shapeText(t.Shape))
 	}
 	dst = append(dst, `{"name":`...)
 	dst = AppendString(dst, t.Name)
@@ -176,8 +176,10 @@ func appendTensor(dst []byte, t *Tensor, key string, i int, raw bool) ([]byte, e
 				dst = append(dst, ',')
 			}
 		}
-		if dst, err = appendParams(dst, t.Params, key+index(i)); err != nil {
-			return dst, err
+		if len(t.Params) > 0 {
+			if dst, err = appendParams(dst, t.Params, key+index(i)); err != nil {
+				return dst, err
+			}
 		}
 		dst = append(dst, '}')
 	}
@@ -214,8 +216,8 @@ var smallInts, smallLens = func() (text [256]uint32, lens [256]uint8) {
 	return
 }()
 
-// appendData appends the elements of data, flat, separated by commas. msg is ""
-// or says why element at cannot be written.
+// appendData appends the elements of data, flat, separated by commas. msg is "", or the
+// reason why the element with index at cannot be written.
 func appendData(dst []byte, datatype string, data []byte) (out []byte, at int, msg string) {
 	le := binary.LittleEndian
 	switch datatype {
@@ -300,8 +302,8 @@ func notFinite(v float64) string {
 	return "is " + strconv.FormatFloat(v, 'g', -1, 64) + ", which JSON does not have"
 }
 
-// appendReal writes the shortest text that reads back as v. Whole numbers, which
-// many outputs hold, take the shorter way through integers; -0 keeps its sign.
+// appendReal appends the shortest text that is read as v. Whole numbers, which many outputs
+// have, are written as integers, which is faster; -0 keeps its sign.
 func appendReal(dst []byte, v float64, bitSize int) []byte {
 	if n := int64(v); float64(n) == v && n > -1<<24 && n < 1<<24 && (n != 0 || !math.Signbit(v)) {
 		return strconv.AppendInt(dst, n, 10)

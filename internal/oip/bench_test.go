@@ -119,3 +119,20 @@ func BenchmarkAppendResponse(b *testing.B) {
 	run("float32x1000", Tensor{Name: "y", Datatype: FP32, Shape: []int{1000}, Data: floats}, Never)
 	run("binary", Tensor{Name: "y", Datatype: FP32, Shape: []int{1000}, Data: floats}, Always)
 }
+
+// BenchmarkAppendReply is the JSON of a small result that goes as raw bytes.
+func BenchmarkAppendReply(b *testing.B) {
+	r := InferResponse{
+		ModelName: "identity", ModelVersion: "1",
+		Params:  Params{{Key: "received_us", Kind: Int, Int: 1700000000000000}, {Key: "queue_us", Kind: Int, Int: 120}, {Key: "run_us", Kind: Int, Int: 900}, {Key: "total_us", Kind: Int, Int: 1020}, {Key: "batch", Kind: Int, Int: 1}},
+		Outputs: []Tensor{{Name: "output", Datatype: Uint8, Shape: []int{1024}, Data: make([]byte, 1024)}},
+	}
+	var dst []byte
+	var err error
+	b.ReportAllocs()
+	for b.Loop() {
+		if dst, err = AppendResponse(dst[:0], &r, Always); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -16,7 +16,8 @@ type array struct {
 	at       []int // the index of the open row at each level
 }
 
-// family is which reader a datatype takes. Rows may be short, so it is settled once.
+// family is the reader of a datatype. It is determined once, since there may be many short
+// rows.
 type family uint8
 
 const (
@@ -26,8 +27,8 @@ const (
 	texts
 )
 
-// readData reads the array at the scanner as the data of a tensor with n
-// elements and gives the memory that it took from alloc.
+// readData reads the array at the scanner as the data of a tensor with n elements, into
+// memory from alloc, which it returns.
 func (s *scanner) readData(datatype string, shape []int, n int, alloc func(int) []byte) ([]byte, error) {
 	if s.peek() != '[' {
 		return nil, s.unexpected("an array")
@@ -35,8 +36,8 @@ func (s *scanner) readData(datatype string, shape []int, n int, alloc func(int) 
 	if datatype == FP16 || datatype == BF16 {
 		return nil, s.fail("is JSON, which has no " + datatype + "; send the tensor as binary data (binary_data_size)")
 	}
-	// An element takes a character and a comma at least: a shape that promises more
-	// than the text can hold gets no memory.
+	// An element has at least a character and a comma: no memory is allocated for a shape
+	// with more elements than the text can have.
 	left := len(s.buf) - s.pos
 	if n > left/2 {
 		return nil, s.fail("is too short for the " + itoa(n) + " elements of shape " + shapeText(shape))
@@ -84,7 +85,7 @@ func (s *scanner) readData(datatype string, shape []int, n int, alloc func(int) 
 	return a.dst[:a.used:a.used], nil
 }
 
-// nested reads the rows of one level, whose bracket is consumed.
+// nested reads the rows of one level, after its opening bracket.
 func (a *array) nested(level int) error {
 	if level == len(a.shape)-1 {
 		return a.row(a.shape[level])
@@ -156,7 +157,8 @@ func (a *array) row(n int) error {
 	return a.placed(s.unexpected("',' or ']'"))
 }
 
-// explain words what stopped the reading of a row of n at element count.
+// explain returns the error that stopped the reading of a row of n elements at element
+// count.
 func (a *array) explain(p problem, count, n int) error {
 	s := a.s
 	if p == tooFew {
@@ -169,7 +171,7 @@ func (a *array) explain(p problem, count, n int) error {
 	found := s.what(s.pos)
 	switch c := s.peek(); {
 	case p == tooBig:
-		return a.fail("is " + found + ", which is outside of " + a.datatype + a.span())
+		return a.fail("is " + found + ", which is outside of " + a.datatype + a.rangeText())
 	case p == fraction:
 		return a.fail("is " + found + "; expected an integer for " + a.datatype)
 	case p == badText:
@@ -196,8 +198,8 @@ func (a *array) kind() string {
 	return "an integer"
 }
 
-// span words the range of an integer type.
-func (a *array) span() string {
+// rangeText describes the range of an integer type.
+func (a *array) rangeText() string {
 	switch a.datatype {
 	case FP32, FP64:
 		return ""
@@ -213,7 +215,7 @@ func (a *array) count(got, want int) error {
 	return a.fail("has " + itoa(got) + " elements; expected " + itoa(want) + " for shape " + shapeText(a.shape))
 }
 
-// fail makes an error about the element or row at a.at.
+// fail returns an error about the element or row at a.at.
 func (a *array) fail(msg string) error {
 	var extra []segment
 	for _, i := range a.at {
@@ -222,7 +224,7 @@ func (a *array) fail(msg string) error {
 	return a.s.fail(msg, extra...)
 }
 
-// placed gives a syntax error the place of the element as well.
+// placed adds the position of the element to a syntax error.
 func (a *array) placed(err error) error {
 	e, ok := err.(*coded.Error)
 	if !ok {

@@ -1,12 +1,12 @@
-// Package oip codes the messages of the Open Inference Protocol (KServe v2) as
-// REST carries them: infer requests and replies in JSON and with the binary
+// Package oip encodes and decodes the messages of the Open Inference Protocol (KServe v2)
+// over REST: infer requests and replies in JSON and with the binary
 // tensor extension, errors, server and model metadata, and the repository
 // index.
 //
 // It owns the text and byte layout of those messages and nothing else. It works
 // on plain types, starts no goroutine, keeps no state between calls, and must
-// not know of HTTP, models, streams, batches or buffers: where the memory for
-// tensors comes from is the caller's business (see DecodeRequest).
+// not know HTTP, models, streams, batches or buffers: the caller provides the memory for
+// tensors (see DecodeRequest).
 //
 // Raw tensor data is little endian and row-major without padding. Every element
 // of a BYTES tensor is a 32-bit length followed by that many bytes.

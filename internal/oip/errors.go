@@ -7,11 +7,11 @@ import (
 	"millrace/stream/coded"
 )
 
-// ErrMemory is wrapped by the error for a tensor for which alloc gave no memory.
+// ErrMemory is wrapped by the error of a tensor for which alloc returned no memory.
 var ErrMemory = errors.New("no memory")
 
-// noMemory is the error for data of the tensor at field, for which alloc gave fewer
-// than n bytes.
+// noMemory is the error of data of the tensor at field, for which alloc returned fewer than
+// n bytes.
 func noMemory(field string, n int) error {
 	return &coded.Error{Code: coded.Overloaded, Field: field, Msg: "no memory for " + itoa(n) + " bytes (memory.budget): try later, or raise the setting", Err: ErrMemory}
 }
@@ -20,7 +20,7 @@ func utoa(n uint64) string { return strconv.FormatUint(n, 10) }
 func itoa(n int) string    { return strconv.Itoa(n) }
 func index(n int) string   { return "[" + strconv.Itoa(n) + "]" }
 
-// shapeText writes a shape as JSON does, cut short where it is long.
+// shapeText writes a shape as JSON, and truncates a long one.
 func shapeText(shape []int) string {
 	b := []byte{'['}
 	for i, d := range shape {

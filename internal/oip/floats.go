@@ -8,22 +8,22 @@ import (
 	"unsafe"
 )
 
-// Floats are read to the same bits as strconv.ParseFloat gives, by three ways,
-// fastest first:
+// Floats are read to the same bits as by strconv.ParseFloat, in three ways, the fastest
+// first:
 //
-//   - a mantissa and a power of ten that a float64 holds exactly need one
-//     multiplication or division, whose result IEEE 754 rounds correctly;
+//   - if a float64 can represent the mantissa and the power of ten exactly, one
+//     multiplication or division is needed, whose result IEEE 754 rounds correctly;
 //   - a mantissa of up to 19 digits and a power of ten of up to 27 are multiplied
-//     or divided as integers, exactly, and rounded by hand;
-//   - strconv does the rest.
+//     or divided as integers, exactly, and rounded by this code;
+//   - strconv reads all others.
 //
-// A float32 is first made as a float64 with a known bound on its error. Rounding
-// that again is right unless the float64 lies next to the middle between two
-// float32, in which case strconv decides.
+// A float32 is first computed as a float64 with a known bound on its error. Rounding it
+// again is correct unless the float64 is close to the middle between two float32 values;
+// then strconv reads it.
 
 var pow10f = [23]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22}
 
-// pow5u holds the powers of five that fit 64 bits.
+// pow5u has the powers of five that fit in 64 bits.
 var pow5u = func() (t [28]uint64) {
 	t[0] = 1
 	for i := 1; i < len(t); i++ {
@@ -32,8 +32,8 @@ var pow5u = func() (t [28]uint64) {
 	return t
 }()
 
-// decimal is a number as written: mantissa * 10^exp, where exact; digits that do
-// not fit the mantissa make it inexact.
+// decimal is a number as written: mantissa * 10^exp. It is inexact if not all digits fit
+// into the mantissa.
 type decimal struct {
 	mantissa uint64
 	exp      int
@@ -43,7 +43,7 @@ type decimal struct {
 
 // scanDecimal reads the JSON number at pos. end is -1 if there is none.
 func scanDecimal(src []byte, pos int) (d decimal, end int) {
-	// Signs change at random, so they are not branched on.
+	// Signs are random, so a branch on them would often be mispredicted.
 	sign := 0
 	if pos < len(src) && src[pos] == '-' {
 		sign = 1
@@ -111,8 +111,8 @@ func scanDecimal(src []byte, pos int) (d decimal, end int) {
 	return d, pos
 }
 
-// exactFloat64 is the float64 nearest to m * 10^exp. ok is false where this needs
-// more than the two fast ways.
+// exactFloat64 returns the float64 nearest to m * 10^exp. ok is false if the two fast ways
+// cannot compute it.
 func exactFloat64(m uint64, exp int) (f float64, ok bool) {
 	if m < 1<<53 {
 		switch {
@@ -127,7 +127,7 @@ func exactFloat64(m uint64, exp int) (f float64, ok bool) {
 	if m == 0 {
 		return 0, true
 	}
-	// 10^k is 5^k * 2^k: five is the part to work on, two only moves the exponent.
+	// 10^k is 5^k * 2^k, and the factor 2^k only changes the exponent.
 	shift := bits.LeadingZeros64(m)
 	m <<= shift
 	two := exp - shift
@@ -157,7 +157,7 @@ func exactFloat64(m uint64, exp int) (f float64, ok bool) {
 	default:
 		return 0, false
 	}
-	// m has its top bit set; a float64 keeps 53 of the 64 bits, halves go to even.
+	// The top bit of m is set. A float64 keeps 53 of the 64 bits; halves round to even.
 	low := m & (1<<11 - 1)
 	m >>= 11
 	if low > 1<<10 || low == 1<<10 && (rest != 0 || m&1 != 0) {
@@ -166,7 +166,7 @@ func exactFloat64(m uint64, exp int) (f float64, ok bool) {
 	return math.Float64frombits(uint64(two+11+52+1023)<<52 + (m - 1<<52)), true
 }
 
-// fastFloat32 is the float32 nearest to m * 10^exp; ok as for exactFloat64.
+// fastFloat32 returns the float32 nearest to m * 10^exp; ok is as for exactFloat64.
 func fastFloat32(m uint64, exp int) (f float32, ok bool) {
 	if m == 0 {
 		return 0, true
@@ -180,8 +180,8 @@ func fastFloat32(m uint64, exp int) (f float32, ok bool) {
 	default:
 		return 0, false
 	}
-	// d went through at most two roundings, so it is less than 2 of its last places
-	// off. 29 bits fall away; 1<<28 is the middle.
+	// d was rounded at most twice, so its error is less than 2 units in the last place.
+	// 29 bits are dropped; 1<<28 is the middle.
 	const drop, middle, slack = 1<<29 - 1, 1 << 28, 4
 	if tail := math.Float64bits(d) & drop; tail-(middle-slack) <= 2*slack {
 		return 0, false
@@ -246,5 +246,5 @@ func readFloats(src []byte, pos int, dst []byte, n, size int) (next, count int, 
 	return pos, n, none
 }
 
-// unsafeString is b as a string without a copy, for a callee that keeps nothing.
+// unsafeString returns b as a string without a copy, for a callee that does not keep it.
 func unsafeString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

@@ -5,20 +5,20 @@ import (
 	"math/bits"
 )
 
-// problem is what ended the reading of numbers early.
+// problem is why the reading of numbers ended early.
 type problem uint8
 
 const (
 	none     problem = iota
-	tooFew           // the array closed before it had the elements that the shape wants
+	tooFew           // the array has fewer elements than the shape
 	notThat          // a value of another kind than the datatype's, or no value at all
 	tooBig           // a number outside of the datatype's range
 	fraction         // a fraction or exponent where an integer is wanted
-	noComma          // something other than ',' or ']' behind a value
-	badText          // a string that is not text
+	noComma          // something other than ',' or ']' after a value
+	badText          // an invalid string
 )
 
-// intRange is what a datatype holds: from -below to above.
+// intRange is the range of a datatype: from -below to above.
 type intRange struct{ below, above uint64 }
 
 func intRangeOf(datatype string) (r intRange, size int) {
@@ -45,17 +45,17 @@ func intRangeOf(datatype string) (r intRange, size int) {
 
 var pow10u = [20]uint64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19}
 
-// eightDigits is the number that the eight bytes of w, values 0 to 9, are; the
-// lowest byte is the first digit. Neighbours are joined three times: to four
-// numbers of two digits, two of four, and one of eight.
+// eightDigits returns the number whose digits are the eight bytes of w, values 0 to 9; the
+// lowest byte is the first digit. Adjacent numbers are combined three times: to four of two
+// digits, two of four, and one of eight.
 func eightDigits(w uint64) uint64 {
 	w = (w*10 + w>>8) & 0x00ff00ff00ff00ff
 	w = (w*100 + w>>16) & 0x0000ffff0000ffff
 	return (w*10000 + w>>32) & 0xffffffff
 }
 
-// digitsAt gives how many of the eight characters at pos are digits before the
-// first that is none, and their number.
+// digitsAt returns how many of the eight characters at pos are digits, up to the first one
+// that is not, and their number.
 func digitsAt(src []byte, pos int) (n int, v uint64) {
 	var w uint64
 	if pos+8 <= len(src) {
@@ -68,15 +68,14 @@ func digitsAt(src []byte, pos int) (n int, v uint64) {
 	if m == 0 {
 		return 8, eightDigits(x)
 	}
-	// The lowest bit of m, at 8n+7, shifts byte n of the constant to the top. The
-	// instruction that counts zeros is slower where the compiler may not assume
-	// the newest one.
+	// The lowest bit of m, at 8n+7, shifts byte n of the constant to the top. Counting
+	// zeros is slower if the compiler may not use the newest instruction for it.
 	const index = 0x0001020304050607
 	n = int((m & -m >> 7) * index >> 56)
 	return n, eightDigits(x << 8 << ((56 - 8*n) & 63))
 }
 
-// tail is the up to seven characters at pos, with zero bytes behind the end.
+// tail returns the up to seven characters at pos, with zero bytes after the end.
 func tail(src []byte, pos int) uint64 {
 	var b [8]byte
 	if pos < len(src) {
@@ -85,9 +84,8 @@ func tail(src []byte, pos int) uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// scanDigits reads the digits at pos. ok is false for none, for a leading zero,
-// and where the number does not fit 64 bits (end is then still behind the
-// digits, and n is 20 or more).
+// scanDigits reads the digits at pos. ok is false for none, for a leading zero, and if the
+// number does not fit in 64 bits (end is then still after the digits).
 func scanDigits(src []byte, pos int) (v uint64, end int, ok bool) {
 	n, v := digitsAt(src, pos)
 	if n == 0 || n > 1 && src[pos] == '0' {
@@ -111,11 +109,11 @@ func scanDigits(src []byte, pos int) (v uint64, end int, ok bool) {
 	return v, end, true
 }
 
-// readInts reads n integers, separated by commas, into dst. pos may be at space.
-// On success next is behind the last of them; otherwise at what is wrong, and
-// count is how many came before.
+// readInts reads n integers, separated by commas, into dst. pos may be at space. On success
+// next is the position after the last one; otherwise it is the position of the problem, and
+// count is the number of integers before.
 func readInts(src []byte, pos int, dst []byte, n int, r intRange, size int) (next, count int, p problem) {
-	patience := 0 // elements to read before blocks of UINT8 are tried again
+	retryBlocks := 0 // elements to read before blocks of UINT8 are tried again
 	for k := 0; k < n; {
 		if pos < len(src) && src[pos] <= ' ' {
 			pos = skipSpace(src, pos)
@@ -134,8 +132,8 @@ func readInts(src []byte, pos int, dst []byte, n int, r intRange, size int) (nex
 				if n-k < 64 {
 					continue
 				}
-				if patience > 0 {
-					patience--
+				if retryBlocks > 0 {
+					retryBlocks--
 					continue
 				}
 				if pos < len(src) && src[pos] == ' ' {
@@ -144,7 +142,7 @@ func readInts(src []byte, pos int, dst []byte, n int, r intRange, size int) (nex
 				var got int
 				pos, got = blockUint8(src, pos, dst[k:n])
 				if k += got; got < 64 {
-					patience = 64
+					retryBlocks = 64
 				}
 				continue
 			}
@@ -202,16 +200,15 @@ func readInts(src []byte, pos int, dst []byte, n int, r intRange, size int) (nex
 	return pos, n, none
 }
 
-// shortUint8 reads the number at pos if it is one to three digits with another
-// character behind; l is how many, or 0 for whatever else is there.
+// shortUint8 reads the number at pos if it has one to three digits and another character
+// follows; l is the number of digits, or 0 if it could not be read.
 func shortUint8(src []byte, pos int) (v byte, l int) {
 	if pos+4 > len(src) {
 		return 0, 0
 	}
 	x := binary.LittleEndian.Uint32(src[pos:]) ^ 0x30303030
 	m := (x&0x7f7f7f7f + 0x76767676 | x) & 0x80808080
-	// As in digitsAt: byte n of the constant for a lowest bit of m at 8n+7. Without
-	// any bit it is 0.
+	// As in digitsAt: byte n of the constant for a lowest bit of m at 8n+7, 0 if m is 0.
 	l = int((m & -m >> 7) * 0x00010203 >> 24)
 	x <<= (24 - 8*l) & 31
 	n := x&0xff*100 + x>>8&0xff*10 + x>>16&0xff
@@ -221,7 +218,7 @@ func shortUint8(src []byte, pos int) (v byte, l int) {
 	return byte(n), l
 }
 
-// comma passes over the comma between two elements.
+// comma reads the comma between two elements.
 func comma(src []byte, pos int) (int, problem) {
 	if pos < len(src) && src[pos] == ',' {
 		return pos + 1, none

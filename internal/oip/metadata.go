@@ -1,21 +1,21 @@
 package oip
 
-// ServerMetadata is what GET /v2 answers.
+// ServerMetadata is the reply to GET /v2.
 type ServerMetadata struct {
 	Name       string   `json:"name"`
 	Version    string   `json:"version"`
 	Extensions []string `json:"extensions"`
 }
 
-// TensorMetadata describes an input or output of a model; a dimension of -1 may
-// take any size.
+// TensorMetadata describes an input or output of a model; a dimension of -1 may have any
+// size.
 type TensorMetadata struct {
 	Name     string `json:"name"`
 	Datatype string `json:"datatype"`
 	Shape    []int  `json:"shape"`
 }
 
-// ModelMetadata is what GET /v2/models/NAME answers.
+// ModelMetadata is the reply to GET /v2/models/NAME.
 type ModelMetadata struct {
 	Name     string           `json:"name"`
 	Versions []string         `json:"versions,omitempty"`
@@ -24,8 +24,8 @@ type ModelMetadata struct {
 	Outputs  []TensorMetadata `json:"outputs"`
 }
 
-// IndexRow is a model of the repository index. State and Reason are words of the
-// server, such as READY or UNAVAILABLE and why.
+// IndexRow is a model of the repository index. State is a word such as READY or
+// UNAVAILABLE, and Reason its reason.
 type IndexRow struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`

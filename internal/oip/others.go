@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// readBools reads n of true and false into dst; see readInts.
+// readBools reads n values true or false into dst; see readInts.
 func readBools(src []byte, pos int, dst []byte, n int) (next, count int, p problem) {
 	for k := 0; k < n; {
 		pos = skipSpace(src, pos)
@@ -71,13 +71,13 @@ func readTexts(src []byte, pos int, dst []byte, n int) (next, count, used int, p
 	return pos, n, used, none
 }
 
-// bytesBound is how much memory n strings in text characters of JSON take at
-// most: an escape is longer than what it stands for, and each string has two
-// quotes, for which it gets a length of four bytes.
+// bytesBound returns the most memory that n strings in text characters of JSON need: an
+// escape is longer than the text that it encodes, and each string has two quotes instead
+// of a length of four bytes.
 func bytesBound(text, n int) int { return text + 2*n }
 
-// checkBytes says whether data is exactly n elements of a BYTES tensor, and else
-// which element is the first that is not, and why.
+// checkBytes checks that data is exactly n elements of a BYTES tensor. Otherwise it returns
+// the first invalid element, and a message.
 func checkBytes(data []byte, n int) (element int, msg string) {
 	off := 0
 	for k := 0; k < n; k++ {
@@ -87,18 +87,18 @@ func checkBytes(data []byte, n int) (element int, msg string) {
 		}
 		size := binary.LittleEndian.Uint32(data[off:])
 		if uint64(size) > uint64(left-4) {
-			return k, "has a length of " + itoa(int(size)) + " bytes; expected at most the " + itoa(left-4) + " that are left"
+			return k, "has a length of " + itoa(int(size)) + " bytes; expected at most the remaining " + itoa(left-4)
 		}
 		off += 4 + int(size)
 	}
 	if off != len(data) {
-		return -1, "has " + itoa(len(data)-off) + " bytes behind its " + itoa(n) + " elements; expected none"
+		return -1, "has " + itoa(len(data)-off) + " bytes after its " + itoa(n) + " elements; expected none"
 	}
 	return -1, ""
 }
 
-// NextBytes takes the first element off the data of a BYTES tensor. ok is false
-// when there is none, or a broken one.
+// NextBytes splits the first element from the data of a BYTES tensor. ok is false if there
+// is none, or an invalid one.
 func NextBytes(data []byte) (element, rest []byte, ok bool) {
 	if len(data) < 4 {
 		return nil, nil, false

@@ -18,8 +18,7 @@ const (
 	Boolean
 )
 
-// Param is one parameter. Its value can be of the four kinds only; the field
-// that Kind names holds it.
+// Param is one parameter. Kind says which of the fields has its value.
 type Param struct {
 	Key   string
 	Kind  Kind
@@ -29,7 +28,7 @@ type Param struct {
 	Bool  bool
 }
 
-// Any gives the value as string, int64, float64 or bool.
+// Any returns the value as string, int64, float64 or bool.
 func (p Param) Any() any {
 	switch p.Kind {
 	case String:
@@ -44,8 +43,8 @@ func (p Param) Any() any {
 	return nil
 }
 
-// ParamOf returns the parameter of a key and a string, int, int64, float64 or
-// bool; ok is false, and the kind unset, for a value of another type.
+// ParamOf returns the parameter with a key and a value, which is a string, int, int64,
+// float64 or bool. For a value of another type ok is false and Kind is unset.
 func ParamOf(key string, value any) (p Param, ok bool) {
 	p.Key = key
 	switch v := value.(type) {
@@ -65,7 +64,7 @@ func ParamOf(key string, value any) (p Param, ok bool) {
 	return p, true
 }
 
-// Params is the parameters of a message, a tensor or an output, in their order.
+// Params are the parameters of a message, a tensor or an output, in their order.
 type Params []Param
 
 // Get finds a parameter by key.
@@ -94,7 +93,7 @@ func appendParams(dst []byte, ps Params, field string) ([]byte, error) {
 			dst = strconv.AppendInt(dst, p.Int, 10)
 		case Float:
 			if math.IsNaN(p.Float) || math.IsInf(p.Float, 0) {
-				return dst, &coded.Error{Code: coded.InvalidArgument, Field: join(field, "parameters."+p.Key), Msg: "is not finite, which JSON cannot carry; expected a number"}
+				return dst, &coded.Error{Code: coded.InvalidArgument, Field: join(field, "parameters."+p.Key), Msg: "is not finite, for which JSON has no notation; expected a number"}
 			}
 			dst = appendFloat(dst, p.Float)
 		case Boolean:
@@ -113,8 +112,8 @@ func join(a, b string) string {
 	return a + "." + b
 }
 
-// appendFloat writes v so that it is read back as a float: an integral value
-// without fraction would turn into an integer parameter.
+// appendFloat writes v so that it is read as a float, since a whole number without a
+// fraction would be read as an integer parameter.
 func appendFloat(dst []byte, v float64) []byte {
 	from := len(dst)
 	dst = strconv.AppendFloat(dst, v, 'g', -1, 64)

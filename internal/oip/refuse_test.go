@@ -157,8 +157,8 @@ func TestRefused(t *testing.T) {
 		{"no header length", binary("8"), "", "inputs[0].parameters.binary_data_size", "Inference-Header-Content-Length"},
 		{"size of another shape", binary("4"), "12345678", "inputs[0].parameters.binary_data_size", "expected 8"},
 		{"size past the body", binary("8"), "1234567", "inputs[0].parameters.binary_data_size", "7 bytes"},
-		{"left over", binary("8"), "123456789", "", "1 bytes of binary data are left over"},
-		{"left over without tensors", tensorWith(good), "1", "", "left over"},
+		{"left over", binary("8"), "123456789", "", "1 bytes of binary data are not used"},
+		{"left over without tensors", tensorWith(good), "1", "", "not used"},
 		{"size negative", binary("-8"), "12345678", "inputs[0].parameters.binary_data_size", "-8"},
 		{"size fraction", binary("8.0"), "12345678", "inputs[0].parameters.binary_data_size", "8.0"},
 		{"size string", binary(`"8"`), "12345678", "inputs[0].parameters.binary_data_size", "a string"},
@@ -168,7 +168,7 @@ func TestRefused(t *testing.T) {
 		{"element past the end", tensorWith(`"datatype":"BYTES","shape":[1],"parameters":{"binary_data_size":6}`), "\x03\x00\x00\x00ab", "inputs[0].data[0]", "length of 3"},
 		{"element of 4 GiB", tensorWith(`"datatype":"BYTES","shape":[1],"parameters":{"binary_data_size":6}`), "\xff\xff\xff\xffab", "inputs[0].data[0]", "length"},
 		{"element missing", tensorWith(`"datatype":"BYTES","shape":[2],"parameters":{"binary_data_size":6}`), "\x02\x00\x00\x00ab", "inputs[0].data[1]", "0 bytes left"},
-		{"element too many", tensorWith(`"datatype":"BYTES","shape":[1],"parameters":{"binary_data_size":6}`), "\x01\x00\x00\x00ab", "inputs[0].data", "behind"},
+		{"element too many", tensorWith(`"datatype":"BYTES","shape":[1],"parameters":{"binary_data_size":6}`), "\x01\x00\x00\x00ab", "inputs[0].data", "after"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			body, header := []byte(c.body), -1
@@ -193,8 +193,8 @@ func TestRefusedHeaderLength(t *testing.T) {
 	for header, msg := range map[int]string{
 		0:             "one raw tensor",
 		-2:            "-2",
-		len(body) + 1: "past the end",
-		1 << 62:       "past the end",
+		len(body) + 1: "but the body has",
+		1 << 62:       "but the body has",
 		3:             "end of the text",
 	} {
 		var r InferRequest

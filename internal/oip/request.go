@@ -8,26 +8,25 @@ import (
 
 // DecodeRequest reads an infer request into dst, which it resets first.
 //
-// headerLen is the value of Inference-Header-Content-Length: the length of the
-// JSON at the front of body, or -1 where the header is absent and all of body is
-// JSON. A length of 0 means one raw tensor: see RawRequest.
+// headerLen is the value of Inference-Header-Content-Length: the length of the JSON at the
+// start of body, or -1 if the header is absent and all of body is JSON. A length of 0 means
+// one raw tensor: see RawRequest.
 //
-// Data of a binary tensor is a view into body. Data of a tensor in JSON is
-// written to memory from alloc, which gives at least n bytes, in any state, and
-// is called once for each such tensor with elements, after the text was seen to
-// be long enough for them; n is at most 4 times the length of the text. What
-// alloc gave stays the caller's to take back, also after an error. When it gives
-// fewer than n bytes the error wraps ErrMemory.
+// Data of a binary tensor is a view into body. Data of a tensor in JSON is written to memory
+// from alloc, which must return at least n bytes, with any content. It is called once for
+// each such tensor with elements, after checking that the text is long enough for them; n
+// is at most 4 times the length of the text. The caller owns this memory, also after an
+// error. If alloc returns fewer than n bytes, the error wraps ErrMemory.
 //
-// Any other error is a *coded.Error with the path of the value that is wrong; dst is
-// then half filled. Data of every tensor of an accepted request is as long as
-// datatype and shape say, and BYTES elements lie within it.
+// Any other error is a *coded.Error with the path of the wrong value; dst is then partly
+// filled. In an accepted request, the data of every tensor have the length that datatype
+// and shape need, and all BYTES elements are within the data.
 func DecodeRequest(dst *InferRequest, body []byte, headerLen int, alloc func(n int) []byte, lim Limits) error {
 	dst.Reset()
 	if dst.dec == nil {
 		dst.dec = new(decoder)
 	}
-	defer dst.dec.forget()
+	defer dst.dec.reset()
 	return dst.dec.request(dst, body, headerLen, alloc, lim)
 }
 
@@ -41,7 +40,7 @@ const (
 
 func (d *decoder) request(r *InferRequest, body []byte, headerLen int, alloc func(int) []byte, lim Limits) error {
 	if headerLen == 0 && len(body) > 0 {
-		return &coded.Error{Code: coded.InvalidArgument, Msg: "the header length is 0, so the body is one raw tensor and holds no JSON; expected a model with one input that takes it"}
+		return &coded.Error{Code: coded.InvalidArgument, Msg: "the header length is 0, so the body is one raw tensor without JSON; expected a model with one input for it"}
 	}
 	if err := d.start(body, headerLen, alloc, lim); err != nil {
 		return err
@@ -117,7 +116,7 @@ func (d *decoder) request(r *InferRequest, body []byte, headerLen int, alloc fun
 	return d.end()
 }
 
-// requested reads the outputs that a request asks for.
+// requested reads the outputs that a request names.
 func (d *decoder) requested(outs []RequestedOutput) ([]RequestedOutput, error) {
 	if d.peek() != '[' {
 		return outs, d.unexpected("an array of outputs")
@@ -201,13 +200,13 @@ func (d *decoder) output(o *RequestedOutput) error {
 	return nil
 }
 
-// RawRequest makes a request of a body that is one raw tensor, as a header length
-// of 0 says. Name, datatype and shape are those of the model's only input; at
-// most one dimension may be -1 and is then worked out from the length of body.
+// RawRequest returns the request whose body is one raw tensor, which a header length of 0
+// means. Name, datatype and shape are those of the model's only input; at most one
+// dimension may be -1, which is computed from the length of body.
 //
-// The body of a BYTES tensor is its one element, without a length in front; the
-// data is then a copy in memory from alloc, and else a view into body. Every
-// output of the reply is to be binary. Errors are as for DecodeRequest.
+// The body of a BYTES tensor is its only element, without a length; its data are a copy in
+// memory from alloc. Other data are a view into body. The request asks for binary outputs.
+// Errors are as for DecodeRequest.
 func RawRequest(dst *InferRequest, body []byte, name, datatype string, shape []int, alloc func(n int) []byte, lim Limits) error {
 	dst.Reset()
 	dst.ID, dst.BinaryOutput = "", true
@@ -231,7 +230,7 @@ func RawRequest(dst *InferRequest, body []byte, name, datatype string, shape []i
 			continue
 		}
 		if free >= 0 {
-			return d.fail("is "+shapeText(shape)+"; a raw body leaves at most one dimension open, so send JSON with the shape", segment{key: "shape"})
+			return d.fail("is "+shapeText(shape)+"; with a raw body at most one dimension may be free, so send JSON with the shape", segment{key: "shape"})
 		}
 		free, t.Shape[i] = i, 1
 	}

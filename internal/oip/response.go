@@ -1,14 +1,14 @@
 package oip
 
 // DecodeResponse reads an infer reply into dst, which it resets first. headerLen,
-// alloc, lim, views and errors are as for DecodeRequest. A reply that carries an
-// error instead of outputs is refused; DecodeError reads it.
+// alloc, lim, views and errors are as for DecodeRequest. A reply with an error
+// instead of outputs is refused.
 func DecodeResponse(dst *InferResponse, body []byte, headerLen int, alloc func(n int) []byte, lim Limits) error {
 	dst.Reset()
 	if dst.dec == nil {
 		dst.dec = new(decoder)
 	}
-	defer dst.dec.forget()
+	defer dst.dec.reset()
 	return dst.dec.response(dst, body, headerLen, alloc, lim)
 }
 

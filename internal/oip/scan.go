@@ -8,9 +8,8 @@ import (
 	"millrace/stream/coded"
 )
 
-// scanner walks a JSON text once, from left to right. It never looks behind the
-// end of buf. path is where it is, for errors; nothing is formatted until there
-// is one.
+// scanner reads a JSON text once, from left to right. It never reads after the end of buf.
+// path is the present position, for errors; it is formatted only for an error.
 type scanner struct {
 	buf  []byte
 	pos  int
@@ -18,13 +17,13 @@ type scanner struct {
 	path [8]segment
 	deep int // used length of path
 
-	// Room that the caller keeps for reuse: texts of strings with escapes, and the
+	// Memory that the caller keeps for reuse: for strings with escapes, and for the
 	// indexes of nested rows.
 	scratch []byte
 	rows    []int
 }
 
-// segment is one step of a path: a key, or an index where key is "".
+// segment is one step of a path: a key, or an index if key is "".
 type segment struct {
 	key string
 	i   int
@@ -37,7 +36,7 @@ func (s *scanner) enter(key string, i int) {
 
 func (s *scanner) leave() { s.deep-- }
 
-// field is the path as text, with extra steps behind it.
+// field returns the path as text, with extra steps appended.
 func (s *scanner) field(extra ...segment) string {
 	var b []byte
 	for _, g := range append(s.path[:s.deep:s.deep], extra...) {
@@ -53,17 +52,17 @@ func (s *scanner) field(extra ...segment) string {
 	return string(b)
 }
 
-// fail makes an error about the value the scanner is in, or about a part of it.
+// fail returns an error about the present value, or about a part of it.
 func (s *scanner) fail(msg string, extra ...segment) error {
 	return &coded.Error{Code: coded.InvalidArgument, Field: s.field(extra...), Msg: msg}
 }
 
-// unexpected is a syntax error at the scanner's position.
+// unexpected returns a syntax error at the scanner's position.
 func (s *scanner) unexpected(want string) error {
 	return s.fail("found " + s.what(s.pos) + " at byte " + itoa(s.pos) + "; expected " + want)
 }
 
-// what describes the value or character at pos for a reader of an error.
+// what describes the value or character at pos, for an error.
 func (s *scanner) what(pos int) string {
 	if pos >= len(s.buf) {
 		return "the end of the text"
@@ -106,7 +105,7 @@ func skipSpace(src []byte, pos int) int {
 	return pos
 }
 
-// peek is the character at the scanner, 0 at the end.
+// peek returns the character at the scanner, 0 at the end.
 func (s *scanner) peek() byte {
 	if s.pos < len(s.buf) {
 		return s.buf[s.pos]
@@ -114,8 +113,8 @@ func (s *scanner) peek() byte {
 	return 0
 }
 
-// text reads a string. The result is valid UTF-8 and a view into the message or
-// into scratch: it lives until the next call.
+// text reads a string. The result is valid UTF-8, a view into the message or into scratch,
+// and valid until the next call.
 func (s *scanner) text(want string) ([]byte, error) {
 	if s.peek() != '"' {
 		return nil, s.unexpected(want)
@@ -141,8 +140,7 @@ func (s *scanner) text(want string) ([]byte, error) {
 	return out, nil
 }
 
-// members calls member for each key of the object at the scanner; member must
-// consume the value. The key is valid until the scanner moves.
+// openObject reads the opening brace of an object.
 func (s *scanner) openObject(want string) error {
 	if s.peek() != '{' {
 		return s.unexpected(want)
@@ -151,8 +149,9 @@ func (s *scanner) openObject(want string) error {
 	return nil
 }
 
-// nextKey moves to the value of the next member. done is true, and the brace
-// consumed, when there is none. first says that no member was read yet.
+// nextKey moves to the value of the next member. At the end of the object it reads the
+// closing brace and done is true. first says that no member was read yet. The key is valid
+// until the scanner moves.
 func (s *scanner) nextKey(first bool) (key []byte, done bool, err error) {
 	s.space()
 	if s.peek() == '}' {
@@ -178,8 +177,8 @@ func (s *scanner) nextKey(first bool) (key []byte, done bool, err error) {
 	return key, false, nil
 }
 
-// nextItem moves to the next item of an array whose bracket is consumed. done is
-// true, and the closing bracket consumed, when there is none.
+// nextItem moves to the next item of an array, after its opening bracket. At the end of the
+// array it reads the closing bracket and done is true.
 func (s *scanner) nextItem(first bool) (done bool, err error) {
 	s.space()
 	if s.peek() == ']' {
@@ -199,7 +198,7 @@ func (s *scanner) nextItem(first bool) (done bool, err error) {
 	return false, nil
 }
 
-// literal consumes word if it is what the scanner is at.
+// literal reads word if it is at the scanner.
 func (s *scanner) literal(word string) bool {
 	end := s.pos + len(word)
 	if end > len(s.buf) || string(s.buf[s.pos:end]) != word || end < len(s.buf) && wordByte(s.buf[end]) {
@@ -209,8 +208,7 @@ func (s *scanner) literal(word string) bool {
 	return true
 }
 
-// skip passes over any value, checking it in full. depth is how many arrays and
-// objects are open around it.
+// skip reads and checks any value. depth is the number of arrays and objects around it.
 func (s *scanner) skip(depth int) error {
 	switch c := s.peek(); {
 	case c == '"':
@@ -218,7 +216,7 @@ func (s *scanner) skip(depth int) error {
 		return err
 	case c == '{' || c == '[':
 		if depth >= s.lim.MaxDepth {
-			return s.fail("is nested deeper than " + itoa(s.lim.MaxDepth) + " levels")
+			return s.fail("is nested more deeply than " + itoa(s.lim.MaxDepth) + " levels")
 		}
 		s.pos++
 		for first := true; ; first = false {
@@ -245,12 +243,11 @@ func (s *scanner) skip(depth int) error {
 	return s.unexpected("a value")
 }
 
-// number reads the text of a number. integer says that it has neither fraction
-// nor exponent.
+// number reads the text of a number. integer says that it has no fraction and no exponent.
 func (s *scanner) number() (text []byte, integer bool, err error) {
 	end, integer := numberEnd(s.buf, s.pos)
 	if end < 0 {
-		return nil, false, s.unexpected("a number as JSON writes it")
+		return nil, false, s.unexpected("a JSON number")
 	}
 	text = s.buf[s.pos:end]
 	s.pos = end
@@ -303,15 +300,14 @@ const (
 	highs = 0x8080808080808080
 )
 
-// skipArray passes over the array at the scanner by its brackets and strings
-// alone. What is inside is left to whoever reads it: use it only for values that
-// are read later.
+// skipArray skips the array at the scanner and looks only for brackets and strings. It does
+// not check the items: use it only for values that are read later.
 func (s *scanner) skipArray() error {
 	start, open := s.pos, 0
 	src, i := s.buf, s.pos
 	for i < len(src) {
-		// Brackets and braces have bit 6 set, which no character of a number has
-		// but e; a quote is found by its difference from zero.
+		// Brackets and braces have bit 6 set, like e but unlike all other characters of
+		// a number; a quote is found by its difference from zero.
 		for i+8 <= len(src) {
 			w := binary.LittleEndian.Uint64(src[i:])
 			q := w ^ ones*'"'
@@ -334,7 +330,7 @@ func (s *scanner) skipArray() error {
 			i = end
 		case '[', '{':
 			if open++; open > s.lim.MaxDepth {
-				return s.fail("is nested deeper than " + itoa(s.lim.MaxDepth) + " levels")
+				return s.fail("is nested more deeply than " + itoa(s.lim.MaxDepth) + " levels")
 			}
 		case ']', '}':
 			if open--; open == 0 {

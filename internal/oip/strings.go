@@ -7,19 +7,27 @@ import (
 
 const hexDigits = "0123456789abcdef"
 
-// AppendString appends s as a JSON string. The result is always valid UTF-8: a
-// byte of s that is not becomes U+FFFD. The line separators U+2028 and U+2029
-// are escaped, as some readers of JSON stumble over them.
+// plain says which bytes need no escape in a JSON string.
+var plain = func() (yes [256]bool) {
+	for c := ' '; c < 0x7f; c++ {
+		yes[c] = c != '"' && c != '\\'
+	}
+	return yes
+}()
+
+// AppendString appends s as a JSON string. The result is always valid UTF-8: an invalid byte
+// of s becomes U+FFFD. The line separators U+2028 and U+2029 are escaped, since some JSON
+// parsers fail on them.
 func AppendString(dst []byte, s string) []byte {
 	dst = append(dst, '"')
 	start := 0
 	for i := 0; i < len(s); {
 		c := s[i]
+		if plain[c] {
+			i++
+			continue
+		}
 		if c < utf8.RuneSelf {
-			if c >= ' ' && c != '"' && c != '\\' && c != 0x7f {
-				i++
-				continue
-			}
 			dst = append(dst, s[start:i]...)
 			switch c {
 			case '"', '\\':
@@ -54,9 +62,9 @@ func AppendString(dst []byte, s string) []byte {
 	return append(dst, '"')
 }
 
-// stringEnd finds the closing quote of the string whose first character is
-// src[pos] (behind the opening quote). escaped says that it holds a backslash.
-// problem is "" or says what ended the search.
+// stringEnd finds the closing quote of the string whose first character, after the opening
+// quote, is src[pos]. escaped says that the string contains a backslash. problem is "" or
+// says why the search ended.
 func stringEnd(src []byte, pos int) (end int, escaped bool, problem string) {
 	for i := pos; i < len(src); i++ {
 		switch c := src[i]; {
@@ -72,9 +80,9 @@ func stringEnd(src []byte, pos int) (end int, escaped bool, problem string) {
 	return len(src), escaped, "the end of the text in a string; expected a closing quote"
 }
 
-// appendUnescaped appends the text of a JSON string, quotes left out. problem is
-// "" or says what is wrong, and at is where. An escape that is half of a surrogate pair is
-// refused, because replacing it would change data without a word.
+// appendUnescaped appends the text of a JSON string without its quotes. problem is "" or
+// says what is wrong at the position at. An escape that is half of a surrogate pair is an
+// error, since replacing it would silently change data.
 func appendUnescaped(dst, s []byte) (out []byte, at int, problem string) {
 	for i := 0; i < len(s); {
 		c := s[i]

@@ -8,16 +8,16 @@ import (
 	"millrace/stream/coded"
 )
 
-// decoder reads one message: its JSON, and the raw tensors behind it.
+// decoder reads one message: its JSON, and the raw tensors after it.
 type decoder struct {
 	scanner
-	rest   []byte // raw bytes behind the JSON that no tensor has taken yet
+	rest   []byte // raw bytes after the JSON that are not yet assigned to a tensor
 	binary bool   // the message came with a header length, so it may have raw tensors
 	alloc  func(int) []byte
 }
 
-// forget lets go of the message and keeps the memory for the next one.
-func (d *decoder) forget() { *d = decoder{scanner: scanner{scratch: d.scratch, rows: d.rows}} }
+// reset drops the message and keeps the memory for the next one.
+func (d *decoder) reset() { *d = decoder{scanner: scanner{scratch: d.scratch, rows: d.rows}} }
 
 // start splits body into JSON and raw bytes and moves to the JSON's object.
 func (d *decoder) start(body []byte, headerLen int, alloc func(int) []byte, lim Limits) error {
@@ -25,9 +25,9 @@ func (d *decoder) start(body []byte, headerLen int, alloc func(int) []byte, lim 
 	d.buf = body
 	switch {
 	case headerLen == 0:
-		return &coded.Error{Code: coded.InvalidArgument, Msg: "the header length is 0, so the body is one raw tensor and holds no JSON"}
+		return &coded.Error{Code: coded.InvalidArgument, Msg: "the header length is 0, so the body is one raw tensor without JSON"}
 	case headerLen > len(body):
-		return &coded.Error{Code: coded.InvalidArgument, Msg: "the header length is " + itoa(headerLen) + ", past the end of the body of " + itoa(len(body)) + " bytes"}
+		return &coded.Error{Code: coded.InvalidArgument, Msg: "the header length is " + itoa(headerLen) + ", but the body has " + itoa(len(body)) + " bytes"}
 	case headerLen < -1:
 		return &coded.Error{Code: coded.InvalidArgument, Msg: "the header length is " + itoa(headerLen) + "; expected the length of the JSON in bytes"}
 	case headerLen > 0:
@@ -43,20 +43,20 @@ func (d *decoder) start(body []byte, headerLen int, alloc func(int) []byte, lim 
 	return d.openObject("a JSON object")
 }
 
-// end checks that nothing is left over.
+// end checks that the whole message was read.
 func (d *decoder) end() error {
 	d.space()
 	if d.pos != len(d.buf) {
 		return d.unexpected("the end of the JSON")
 	}
 	if len(d.rest) != 0 {
-		return &coded.Error{Code: coded.InvalidArgument, Msg: itoa(len(d.rest)) + " bytes of binary data are left over; expected the binary_data_size of the tensors to cover all of it"}
+		return &coded.Error{Code: coded.InvalidArgument, Msg: itoa(len(d.rest)) + " bytes of binary data are not used; expected the binary_data_size of the tensors to cover all of it"}
 	}
 	return nil
 }
 
-// name reads a string of limited length; old is returned in place of a copy when
-// it is the same text, so that a connection that repeats itself costs nothing.
+// name reads a string of limited length. If the text is that of old, old is returned instead
+// of a copy, so that repeated names need no allocation.
 func (d *decoder) name(old string) (string, error) {
 	b, err := d.text("a string")
 	if err != nil {
@@ -71,10 +71,10 @@ func (d *decoder) name(old string) (string, error) {
 	return string(b), nil
 }
 
-// optional consumes null where the value of an optional member may be absent.
+// optional reads null if it is the value of an optional member.
 func (d *decoder) optional() bool { return d.literal("null") }
 
-// once notes that a member was seen, and refuses the second of its name.
+// once records that a member was read, and returns an error for the second one of a name.
 func (d *decoder) once(seen *uint, bit uint) error {
 	if *seen&(1<<bit) != 0 {
 		return d.fail("is given twice; expected it once")
@@ -83,15 +83,14 @@ func (d *decoder) once(seen *uint, bit uint) error {
 	return nil
 }
 
-// special is what the binary extension keeps among the parameters.
+// special has the parameters of the binary extension.
 type special struct {
 	size      int64 // binary_data_size, -1 without
 	binary    bool  // binary_data or binary_data_output
 	binarySet bool
 }
 
-// place says whose parameters are read, and so which key of the extension is
-// taken out of them.
+// place says whose parameters are read, and so which key of the extension they may have.
 type place string
 
 const (
@@ -177,7 +176,7 @@ func (d *decoder) special(sp *special, where place) error {
 	return d.fail("is "+d.what(from)+"; expected the number of bytes, 0 or more", at)
 }
 
-// param reads the value of a parameter. What it had before is reused or wiped.
+// param reads the value of a parameter. Its old value is reused or cleared.
 func (d *decoder) param(p *Param) error {
 	old := p.Str
 	*p = Param{Key: p.Key}
@@ -223,7 +222,7 @@ func (d *decoder) param(p *Param) error {
 	return d.fail("is "+d.what(d.pos)+"; expected a string, a number, or true or false", segment{key: p.Key})
 }
 
-// tensors reads the array of inputs or outputs that hold data.
+// tensors reads the array of inputs or outputs with data.
 func (d *decoder) tensors(ts []Tensor, least int) ([]Tensor, error) {
 	if d.peek() != '[' {
 		return ts, d.unexpected("an array of tensors")
@@ -272,8 +271,8 @@ const (
 	mData
 )
 
-// tensor reads one tensor object. Data in JSON is read where it stands if what it
-// depends on came first, and else afterwards, from where it was.
+// tensor reads one tensor object. Data in JSON are read at once if the members that they
+// depend on are before them, and otherwise after the object's other members.
 func (d *decoder) tensor(t *Tensor) error {
 	if err := d.openObject("a tensor object"); err != nil {
 		return err
@@ -426,7 +425,7 @@ func (d *decoder) shape(shape []int) ([]int, error) {
 	}
 }
 
-// elements is the number of elements of a shape, within the limit.
+// elements returns the number of elements of a shape, within the limit.
 func (d *decoder) elements(shape []int) (int, error) {
 	n, err := Elements(shape)
 	if err != nil {
@@ -442,14 +441,14 @@ func (d *decoder) elements(shape []int) (int, error) {
 	return n, nil
 }
 
-// raw gives a tensor its bytes from behind the JSON.
+// raw assigns a tensor its bytes after the JSON.
 func (d *decoder) raw(t *Tensor, elements int, size int64) error {
 	at := []segment{{key: "parameters"}, {key: string(ofTensor)}}
 	if !d.binary {
 		return d.fail("needs the header Inference-Header-Content-Length with the length of the JSON", at...)
 	}
 	if size > int64(len(d.rest)) {
-		return d.fail("is "+strconv.FormatInt(size, 10)+"; expected at most the "+itoa(len(d.rest))+" bytes that are left of the body", at...)
+		return d.fail("is "+strconv.FormatInt(size, 10)+"; expected at most the remaining "+itoa(len(d.rest))+" bytes of the body", at...)
 	}
 	if one := SizeOf(t.Datatype); one > 0 && size != int64(one)*int64(elements) {
 		return d.fail("is "+strconv.FormatInt(size, 10)+"; expected "+itoa(one*elements)+" for "+t.Datatype+" of shape "+shapeText(t.Shape), at...)
@@ -459,7 +458,7 @@ func (d *decoder) raw(t *Tensor, elements int, size int64) error {
 	return d.checkRaw(t, elements)
 }
 
-// checkRaw checks what raw data must hold beyond its size.
+// checkRaw checks the content of raw data.
 func (d *decoder) checkRaw(t *Tensor, elements int) error {
 	if t.Datatype != Bytes {
 		return nil

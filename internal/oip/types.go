@@ -25,11 +25,11 @@ const (
 	Bytes  = "BYTES"
 )
 
-// Variable is what SizeOf answers for BYTES, whose elements differ in length.
+// Variable is the result of SizeOf for BYTES, whose elements have different lengths.
 const Variable = -1
 
-// SizeOf is the size in bytes of one element of datatype: Variable for BYTES,
-// 0 for a name that the protocol does not have.
+// SizeOf returns the size in bytes of one element of datatype: Variable for BYTES, 0 for an
+// unknown datatype.
 func SizeOf(datatype string) int {
 	switch datatype {
 	case Bool, Uint8, Int8:
@@ -49,7 +49,7 @@ func SizeOf(datatype string) int {
 // Datatypes lists every datatype in the order in which messages name them.
 const Datatypes = "BOOL, UINT8, UINT16, UINT32, UINT64, INT8, INT16, INT32, INT64, FP16, BF16, FP32, FP64, BYTES"
 
-// internDatatype gives the constant that equals b, so that no string is made.
+// internDatatype returns the constant that equals b, which avoids allocating a string.
 func internDatatype(b []byte) (string, bool) {
 	switch string(b) {
 	case Bool:
@@ -84,11 +84,10 @@ func internDatatype(b []byte) (string, bool) {
 	return "", false
 }
 
-// Elements is the number of elements of a tensor of that shape; a shape without
-// dimensions is a scalar and has one. It fails with a *coded.Error whose Field is
-// `shape` or `shape[i]` for a negative dimension, and for dimensions whose
-// product does not fit an int (dimensions of 0 left out, so that the order of
-// the dimensions does not matter).
+// Elements returns the number of elements of a tensor with this shape; a shape without
+// dimensions is a scalar and has one. It fails with a *coded.Error whose Field is `shape` or
+// `shape[i]`, for a negative dimension and for dimensions whose product does not fit an int
+// (dimensions of 0 are left out, so that their order does not matter).
 func Elements(shape []int) (int, error) {
 	n, zero := 1, false
 	for i, d := range shape {
@@ -101,7 +100,7 @@ func Elements(shape []int) (int, error) {
 		}
 		hi, lo := bits.Mul64(uint64(n), uint64(d))
 		if hi != 0 || lo > math.MaxInt {
-			return 0, &coded.Error{Code: coded.InvalidArgument, Field: "shape", Msg: "the product of " + shapeText(shape) + " overflows; expected a tensor that fits memory"}
+			return 0, &coded.Error{Code: coded.InvalidArgument, Field: "shape", Msg: "the product of " + shapeText(shape) + " overflows; expected a smaller tensor"}
 		}
 		n = int(lo)
 	}
@@ -122,21 +121,20 @@ type Tensor struct {
 	Params   Params
 }
 
-// RequestedOutput names an output that the client wants. Binary says that its
-// data belongs behind the JSON: what the output itself asked for, or else what
-// the whole request did.
+// RequestedOutput names an output that the client asks for. Binary says that its data must
+// follow the JSON as raw bytes, by the output's own parameter or else by that of the request.
 type RequestedOutput struct {
 	Name   string
 	Binary bool
 	Params Params
 
-	explicit bool // the output said binary_data itself
+	explicit bool // the output has its own parameter binary_data
 }
 
-// InferRequest is an inference request. Params leaves out binary_data_output,
-// which is BinaryOutput; the Params of a tensor leave out binary_data_size and
-// those of an output binary_data. A value may be decoded into again and again:
-// its slices and strings are then reused, so copy what must outlive that.
+// InferRequest is an inference request. Params does not contain binary_data_output, which is
+// BinaryOutput; the Params of a tensor do not contain binary_data_size, and those of an
+// output do not contain binary_data. Decoding into the same value again reuses its slices
+// and strings, so copy those that are needed later.
 type InferRequest struct {
 	ID           string
 	Params       Params
@@ -147,7 +145,7 @@ type InferRequest struct {
 	dec *decoder // kept for its memory
 }
 
-// Reset empties r, lets go of all tensor data, and keeps the slices for reuse.
+// Reset empties r, drops all tensor data, and keeps the slices for reuse.
 func (r *InferRequest) Reset() {
 	r.Params = r.Params[:0]
 	resetTensors(r.Inputs)
@@ -158,10 +156,10 @@ func (r *InferRequest) Reset() {
 	}
 	r.Outputs = r.Outputs[:0]
 	r.BinaryOutput = false
-	// ID stays until a request comes with another one; decode clears it.
+	// ID is kept for reuse; decode clears it.
 }
 
-// WantsBinary says whether the output of that name is to be sent as raw bytes.
+// WantsBinary reports whether the output with this name must be sent as raw bytes.
 func (r *InferRequest) WantsBinary(name string) bool {
 	for i := range r.Outputs {
 		if r.Outputs[i].Name == name {
@@ -182,7 +180,7 @@ type InferResponse struct {
 	dec *decoder // kept for its memory
 }
 
-// Reset empties r, lets go of all tensor data, and keeps the slices for reuse.
+// Reset empties r, drops all tensor data, and keeps the slices for reuse.
 func (r *InferResponse) Reset() {
 	r.Params = r.Params[:0]
 	resetTensors(r.Outputs)
@@ -196,7 +194,7 @@ func resetTensors(ts []Tensor) {
 	}
 }
 
-// Limits bounds what a message may hold. A field that is zero means its default.
+// Limits bounds the content of a message. A zero field has its default.
 type Limits struct {
 	MaxDepth    int // nesting of JSON values, and dimensions of a shape; 64
 	MaxTensors  int // tensors in a message, and requested outputs; 64

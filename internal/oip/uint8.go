@@ -6,15 +6,14 @@ import (
 	"unsafe"
 )
 
-// Images arrive as long runs of numbers from 0 to 255. Branching on the digits
-// of each would mispredict at nearly every number, so blockUint8 takes 64
-// characters at a time: it turns them into a bit mask of the commas without a
-// branch, and then reads each number as the three characters before its comma
-// through one table.
+// Pictures in JSON are long sequences of numbers from 0 to 255. A branch on the number of
+// digits would be mispredicted for nearly every number, so blockUint8 reads 64 characters
+// at a time: it computes a bit mask of the commas without a branch, and then looks up the
+// three characters before each comma in a table.
 //
 // A character becomes a 4-bit code, (c + c>>4) & 15: digits 3 to 12, comma 14,
-// space 2. Three codes index the table. It holds the number, or badUint8 for
-// what is none: an empty place, a leading zero, a number past 255.
+// space 2. Three codes index the table. It has the number, or badUint8 for
+// anything else: no digit, a leading zero, a number above 255.
 
 const badUint8 = 0x100
 
@@ -48,20 +47,20 @@ func makeUint8Table() (t [4096]uint16) {
 	return t
 }
 
-// gather gives one bit for every byte of m, which has nothing but high bits.
+// gather returns one bit for every byte of m, in which only high bits are set.
 func gather(m uint64) uint64 { return (m >> 7) * 0x0102040810204080 >> 56 }
 
-// notDigit has the high bit set of each byte of w that is no digit. Here and in
-// isNot, w must be ASCII, or bytes spill into their neighbours.
+// notDigit sets the high bit of each byte of w that is not a digit. Here and in isNot, w
+// must be ASCII, since otherwise a byte overflows into the next one.
 func notDigit(w uint64) uint64 { return (w ^ ones*'0') + ones*0x76 }
 
-// isNot has the high bit set of each byte of w that is not c.
+// isNot sets the high bit of each byte of w that is not c.
 func isNot(w, c uint64) uint64 { return (w ^ ones*c) + ones*0x7f }
 
-// blockUint8 reads numbers into dst as long as it meets whole blocks of numbers
-// separated by "," or ", " alone. src[pos] must be behind at least three
-// characters, the last of them a comma or a space. It gives the position of the
-// first number it left and how many it read.
+// blockUint8 reads numbers into dst while there are complete blocks of numbers separated
+// only by "," or ", ". There must be at least three characters before src[pos], the last of
+// them a comma or a space. It returns the position of the first number that it has not
+// read, and how many it has read.
 func blockUint8(src []byte, pos int, dst []byte) (next, n int) {
 	last := pos
 	var digits0, commas0 uint64 = 0, 1 << 63
@@ -75,10 +74,10 @@ func blockUint8(src []byte, pos int, dst []byte) (next, n int) {
 		if !plain {
 			var known bool
 			if commas, known = spacedCommas(block); !known || others&^commas&^(commas<<1|commas0>>63) != 0 {
-				break // something else than commas, and spaces behind them
+				break // something else than commas and spaces after them
 			}
 		}
-		// Four digits in a row are past 255, and past what the table sees.
+		// Four successive digits are above 255, and the table has three.
 		digits := ^others
 		if digits&(digits<<1|digits0>>63)&(digits<<2|digits0>>62)&(digits<<3|digits0>>61) != 0 {
 			break
@@ -99,11 +98,11 @@ func blockUint8(src []byte, pos int, dst []byte) (next, n int) {
 	return last, n
 }
 
-// The 64 characters of a block lie behind three earlier ones, which belong to its
-// first number.
+// The 64 characters of a block follow three earlier ones, which may belong to its first
+// number.
 
-// blockMasks gives the bits of the characters that are no digits. plain says that
-// they are all commas. ascii must be true for either to hold.
+// blockMasks returns the bits of the characters that are not digits. plain says that all of
+// these are commas. Both are valid only if ascii is true.
 func blockMasks(b *[67]byte) (others uint64, plain, ascii bool) {
 	le := binary.LittleEndian
 	var all uint64
@@ -137,8 +136,8 @@ func blockMasks(b *[67]byte) (others uint64, plain, ascii bool) {
 	return others, same == highs, all&highs == 0
 }
 
-// spacedCommas gives the bits of the commas. known says that everything else is a
-// digit or a space. The block must be ASCII.
+// spacedCommas returns the bits of the commas. known says that all other characters are
+// digits or spaces. The block must be ASCII.
 func spacedCommas(b *[67]byte) (commas uint64, known bool) {
 	var strange uint64
 	for i := 0; i < 64; i += 8 {
@@ -150,10 +149,10 @@ func spacedCommas(b *[67]byte) (commas uint64, known bool) {
 	return commas, strange&highs == 0
 }
 
-// numbersUint8 reads the number in front of each comma. What it gives is good if
-// bad is below badUint8. Every index is below 64 by its making (bitIndex, and a
-// mask with at most 64 bits); unsafe spares the two checks a number that the
-// compiler cannot see through. Inlined, it would run out of registers.
+// numbersUint8 reads the number before each comma. The result is valid if bad is below
+// badUint8. Every index is below 64 (it comes from bitIndex and a mask of at most 64 bits),
+// which the compiler does not know; unsafe avoids two bounds checks per number. It is not
+// inlined because there would not be enough registers.
 //
 //go:noinline
 func numbersUint8(b *[67]byte, commas uint64, out *[64]byte) (n int, bad uint16) {
@@ -162,7 +161,7 @@ func numbersUint8(b *[67]byte, commas uint64, out *[64]byte) (n int, bad uint16)
 		u := binary.LittleEndian.Uint32((*[4]byte)(unsafe.Add(from, bitIndex(m)))[:])
 		return uint8Table[((u+u>>4)&0x0f0f0f)*(1<<24|1<<12|1)>>16&0xfff]
 	}
-	// Four at a time: what a loop costs is large next to so little work.
+	// Four numbers per iteration, since the loop itself takes time compared with this work.
 	for left := bits.OnesCount64(commas); left >= 4; left -= 4 {
 		v0 := number(commas)
 		commas &= commas - 1
@@ -185,8 +184,8 @@ func numbersUint8(b *[67]byte, commas uint64, out *[64]byte) (n int, bad uint16)
 	return n, bad
 }
 
-// bitIndex is the index of the lowest bit of m, which is not 0. A table is three
-// times as fast here as the instruction that the compiler may rely on everywhere.
+// bitIndex returns the index of the lowest bit of m, which is not 0. A table is three times
+// as fast here as the instruction that the compiler may use on every processor.
 func bitIndex(m uint64) uint8 { return bitIndexes[(m&-m)*deBruijn>>58] }
 
 const deBruijn = 0x03f79d71b4ca8b09

@@ -1,6 +1,6 @@
 // Package onnxfile writes small ONNX models, so that tests and benchmarks need no
 // Python. It owns the encoding of the parts of onnx.proto that such models need. It
-// reads no models, and must not know what runs them.
+// does not read models, and must not know how they are run.
 package onnxfile
 
 import (
@@ -30,8 +30,7 @@ const (
 	BFloat16   int32 = 16
 )
 
-// The versions of a Model that names none: those of ONNX 1.12, which all runtimes
-// in use read.
+// The default versions of a Model: those of ONNX 1.12, which all common runtimes support.
 const (
 	DefaultIR    = 8
 	DefaultOpset = 17
@@ -44,7 +43,7 @@ type Model struct {
 	// Domain is a second operator set to import, at version 1; "" for none.
 	Domain          string
 	Inputs, Outputs []Value
-	Nodes           []Node // each after those whose outputs it reads
+	Nodes           []Node // each after the nodes whose outputs it reads
 	Initializers    []Tensor
 }
 
@@ -204,8 +203,8 @@ func appendString(b []byte, field protowire.Number, s string) []byte {
 	return protowire.AppendString(protowire.AppendTag(b, field, protowire.BytesType), s)
 }
 
-// appendMessage appends a message that body writes, and moves it to make room for
-// its length in front: writing it twice would cost more, because weights are large.
+// appendMessage appends a message that body writes, and then moves it to insert its length
+// before it, which is faster than writing it twice, since weights are large.
 func appendMessage(b []byte, field protowire.Number, body func([]byte) []byte) []byte {
 	b = protowire.AppendTag(b, field, protowire.BytesType)
 	start := len(b)

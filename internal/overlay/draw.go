@@ -83,7 +83,7 @@ func newPen(img *image.RGBA) *pen {
 	return &pen{RGBA: img, line: max(2, int(size/6)), textFace: newTextFace(size)}
 }
 
-// bounds returns a box in pixels, with its corners in order, clamped to just outside
+// bounds returns a box in pixels, with its corners in order, clamped to one pixel outside
 // of the picture.
 func (p *pen) bounds(b *Box) image.Rectangle {
 	// Beyond the picture, so that a larger box shows no edge inside of it.

@@ -129,7 +129,7 @@ func ReadResult(outputs []oip.Tensor) (Result, error) {
 		r.Boxes, errs[0] = readBoxes(boxes, ids, named)
 	} else if first := firstOf(named, "scores", "classes", "labels"); first != nil && named["keypoints"] == nil {
 		var top []Class
-		if shape := trimBatch(first.Shape, 1); len(shape) == 1 { // outputs of another rank are no classification
+		if shape := trimBatch(first.Shape, 1); len(shape) == 1 { // outputs of another rank are not a classification
 			top, errs[0] = readClasses(shape[0], named)
 		}
 		r.Top = top[:min(len(top), maxItems)]
@@ -179,7 +179,7 @@ func checkSize(t *oip.Tensor) error {
 		}
 	}
 	if len(rest) > 0 {
-		return outputError(t, "data", "has %d bytes behind the last of %d elements", len(rest), n)
+		return outputError(t, "data", "has %d bytes after the last of %d elements", len(rest), n)
 	}
 	return nil
 }

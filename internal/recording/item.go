@@ -8,23 +8,23 @@ import (
 	"millrace/internal/oip"
 )
 
-// Header says what was recorded.
+// Header describes the recording.
 type Header struct {
 	Model   string            `json:"model"`
 	Version string            `json:"version,omitempty"` // of the model; "" = any
-	Source  string            `json:"source,omitempty"`  // where the frames came from, in words
-	Codec   string            `json:"codec,omitempty"`   // as the stream was opened with; "" = recognised by content
+	Source  string            `json:"source,omitempty"`  // describes the source of the frames
+	Codec   string            `json:"codec,omitempty"`   // of the stream; "" = recognised by content
 	Options map[string]string `json:"options,omitempty"` // of the stream, by their names in a request
-	Started time.Time         `json:"started"`           // At counts from here
+	Started time.Time         `json:"started"`           // the times At count from it
 }
 
 // Frame is one frame as it was sent.
 type Frame struct {
 	Seq           uint64
 	At            time.Duration   // when it was sent, since the recording started
-	CaptureUS     int64           // on the source's own clock; of a video its presentation time
-	Codec         string          // "" = not known
-	Width, Height int             // pixels, upright; 0 = not known
+	CaptureUS     int64           // by the source's own clock; of a video its presentation time
+	Codec         string          // "" = unknown
+	Width, Height int             // pixels, upright; 0 = unknown
 	Params        json.RawMessage // an object, nil = none
 	Payload       []byte
 }
@@ -47,23 +47,23 @@ const (
 	Failed Outcome = "error"
 )
 
-// Ending is how a frame ended, or with Partial a part of its result.
+// Ending is the ending of a frame, or with Partial a part of its result.
 type Ending struct {
 	Seq           uint64
-	At            time.Duration // when it was here, since the recording started
+	At            time.Duration // when it arrived, since the recording started
 	Outcome       Outcome
 	Partial       bool
 	Reason        string // of a drop
 	Code, Message string // of an error
 	Timing        Timing
-	Width, Height int // of the frame as the server saw it; 0 = no picture
-	Batch         int // rows of the batch it ran in
+	Width, Height int // of the frame, by the server; 0 = not a picture
+	Batch         int // rows of the batch that it was run in
 	Model         string
 	Outputs       []oip.Tensor
 	Params        oip.Params
 }
 
-// Timing is what the server said of the time a frame took, in microseconds.
+// Timing is the timing of a frame by the server, in microseconds.
 type Timing struct {
 	Received int64 `json:"received_us,omitempty"` // wall clock, since 1970
 	Queue    int64 `json:"queue_us"`
@@ -89,7 +89,7 @@ type endingJSON struct {
 func (f *Frame) encode() (*record, [][]byte, error) {
 	text, err := json.Marshal(frameJSON{f.CaptureUS, f.Codec, f.Width, f.Height, f.Params})
 	if err != nil {
-		return nil, nil, fmt.Errorf("recording: frame %d: its parameters are no JSON: %w", f.Seq, err)
+		return nil, nil, fmt.Errorf("recording: frame %d: its parameters are not JSON: %w", f.Seq, err)
 	}
 	return &record{kind: kindFrame, seq: f.Seq, at: int64(f.At), json: text}, [][]byte{f.Payload}, nil
 }
@@ -135,10 +135,10 @@ func (r *record) ending() (*Ending, error) {
 		return e, nil
 	case Result:
 	default:
-		return nil, fmt.Errorf("recording: the ending of frame %d: %q is no outcome", r.seq, j.Outcome)
+		return nil, fmt.Errorf("recording: the ending of frame %d: %q is not an outcome", r.seq, j.Outcome)
 	}
 	if j.Outputs < 0 || j.Outputs > len(r.data) {
-		return nil, fmt.Errorf("recording: the ending of frame %d: its outputs are shorter than it says", r.seq)
+		return nil, fmt.Errorf("recording: the ending of frame %d: its outputs are shorter than their announced length", r.seq)
 	}
 	var m oip.InferResponse
 	if err := oip.DecodeResponse(&m, r.data, j.Outputs, func(n int) []byte { return make([]byte, n) }, oip.Limits{}); err != nil {

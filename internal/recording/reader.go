@@ -11,16 +11,15 @@ import (
 	"slices"
 )
 
-// Reader reads a recording, one record after the other or by a frame's seq. It
-// holds 32 bytes of memory for each frame and ending. Frame, Endings and the
-// other methods may be called concurrently, but for Next and Close.
+// Reader reads a recording, sequentially or by a frame's seq. It uses 32 bytes of memory for
+// each frame and ending. All methods but Next and Close may be called concurrently.
 type Reader struct {
 	src    io.ReaderAt
 	close  func() error
 	header Header
 	first  int64 // offset of the first record after the header
 	pos    int64 // of Next
-	end    int64 // records are before it
+	end    int64 // offset of the end of the last complete record
 	cut    error
 
 	frames  []entry // by seq
@@ -37,11 +36,11 @@ type Item struct {
 func Open(name string) (*Reader, error) {
 	f, err := os.Open(name)
 	if err != nil {
-		return nil, fmt.Errorf("recording: %w", err)
+		return nil, err
 	}
 	st, err := f.Stat()
 	if err == nil && !st.Mode().IsRegular() {
-		err = errors.New("it is no file")
+		err = errors.New("is not a regular file")
 	}
 	var r *Reader
 	if err == nil {
@@ -49,32 +48,32 @@ func Open(name string) (*Reader, error) {
 	}
 	if err != nil {
 		_ = f.Close()
-		return nil, fmt.Errorf("recording: %s: %w", name, err)
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	r.close = f.Close
 	return r, nil
 }
 
-// NewReader reads a recording of size bytes. It fails for what is none; a file
-// that was cut short is read as far as it goes, see Cut.
+// NewReader reads a recording of size bytes. It fails if src is not a recording. A truncated
+// file is read as far as possible, see Cut.
 func NewReader(src io.ReaderAt, size int64) (*Reader, error) {
 	r := &Reader{src: src, close: func() error { return nil }, end: size}
 	var pre [preamble]byte
 	if size < preamble {
-		return nil, errors.New("it is no recording: it is too short")
+		return nil, errors.New("is not a recording: it is too short")
 	}
 	if err := readAt(src, pre[:], 0); err != nil {
 		return nil, err
 	}
 	if string(pre[:8]) != signature {
-		return nil, errors.New("it is no recording: it does not begin like one")
+		return nil, errors.New("is not a recording: it does not begin with its signature")
 	}
 	if v := binary.LittleEndian.Uint32(pre[8:]); v != version {
-		return nil, fmt.Errorf("it is of version %d, this program reads %d", v, version)
+		return nil, fmt.Errorf("it has version %d, and this program reads version %d", v, version)
 	}
 	rec, next, _, err := readRecord(src, preamble, size, nil)
 	if err == nil && rec.kind != kindHeader {
-		err = errors.New("the first record is no header")
+		err = errors.New("the first record is not a header")
 	}
 	if err == nil {
 		err = json.Unmarshal(rec.json, &r.header)
@@ -94,7 +93,7 @@ func NewReader(src io.ReaderAt, size int64) (*Reader, error) {
 
 func bySeq(a, b entry) int { return cmp.Compare(a.seq, b.seq) }
 
-// load reads the index, and says whether there is a whole one.
+// load reads the index, and reports whether it is complete.
 func (r *Reader) load(size int64) bool {
 	end := size - endLen
 	if end < r.first {
@@ -104,7 +103,7 @@ func (r *Reader) load(size int64) bool {
 	if err != nil || rec.kind != kindEnd || len(rec.data) != 8 || next != size {
 		return false
 	}
-	// From the last index to the first; each must lie before the one after it, so that this ends.
+	// From the last index to the first. Each must be before the following one, so that the loop ends.
 	var parts [][]entry
 	limit := end
 	for at := int64(binary.LittleEndian.Uint64(rec.data)); at != 0; {
@@ -121,7 +120,7 @@ func (r *Reader) load(size int64) bool {
 	slices.Reverse(parts)
 	for _, p := range parts {
 		for _, e := range p {
-			if !r.note(e) {
+			if !r.add(e) {
 				r.frames, r.endings = nil, nil
 				return false
 			}
@@ -140,8 +139,8 @@ func (r *Reader) entries(data []byte) []entry {
 	return list
 }
 
-// note takes an entry, and says whether it can be one: frames ascend.
-func (r *Reader) note(e entry) bool {
+// add adds an entry. It returns false for an invalid one: frames must ascend.
+func (r *Reader) add(e entry) bool {
 	switch e.kind {
 	case kindFrame:
 		if n := len(r.frames); n > 0 && r.frames[n-1].seq >= e.seq {
@@ -154,16 +153,16 @@ func (r *Reader) note(e entry) bool {
 	return true
 }
 
-// scan makes the index of a file that has none, up to its last whole record.
+// scan builds the index of a file that has none, up to its last complete record.
 func (r *Reader) scan(size int64) error {
 	var buf []byte
 	for at := r.first; at < size; {
 		rec, next, mem, err := readRecord(r.src, at, size, buf)
 		var path *os.PathError
 		if errors.As(err, &path) {
-			return err // the disk's fault, not the file's
+			return err // an error of the disk, not of the file's content
 		}
-		if err == nil && !r.note(entry{kind: rec.kind, seq: rec.seq, offset: at, at: rec.at}) {
+		if err == nil && !r.add(entry{kind: rec.kind, seq: rec.seq, offset: at, at: rec.at}) {
 			err = errors.New("its frames are not in order")
 		}
 		if err != nil {
@@ -171,7 +170,7 @@ func (r *Reader) scan(size int64) error {
 			return nil
 		}
 		buf = mem
-		if rec.kind == kindEnd { // behind it nothing counts
+		if rec.kind == kindEnd { // the rest is ignored
 			r.end = at
 			if next < size {
 				r.cut = fmt.Errorf("recording: %d bytes after its end", size-next)
@@ -180,24 +179,24 @@ func (r *Reader) scan(size int64) error {
 		}
 		at = next
 	}
-	r.end, r.cut = size, errors.New("recording: it has no end: it was cut short between two records, or is being written")
+	r.end, r.cut = size, errors.New("recording: it has no end: it was truncated between two records, or is being written")
 	return nil
 }
 
-// Header says what was recorded.
+// Header describes the recording.
 func (r *Reader) Header() Header { return r.header }
 
-// Cut says what is missing at the end of the file, nil for a whole one.
+// Cut returns why the end of the file is missing, nil for a complete file.
 func (r *Reader) Cut() error { return r.cut }
 
-// Frames is the number of frames.
+// Frames returns the number of frames.
 func (r *Reader) Frames() int { return len(r.frames) }
 
-// Seq is the seq of a frame by its place: from 0, less than Frames.
+// Seq returns the seq of a frame by its index, from 0 to Frames()-1.
 func (r *Reader) Seq(i int) uint64 { return r.frames[i].seq }
 
-// Next returns the frames and endings in the order in which they were written,
-// and io.EOF after the last whole one.
+// Next returns the frames and endings in the order in which they were written, and io.EOF
+// after the last complete one.
 func (r *Reader) Next() (Item, error) {
 	for {
 		if r.pos >= r.end {
@@ -224,7 +223,7 @@ func damaged(at int64, err error) error {
 	return fmt.Errorf("recording: damaged at byte %d: %w", at, err)
 }
 
-// Has says whether there is a frame of that seq.
+// Has reports whether there is a frame with this seq.
 func (r *Reader) Has(seq uint64) bool {
 	_, ok := slices.BinarySearchFunc(r.frames, seq, ofSeq)
 	return ok
@@ -232,7 +231,7 @@ func (r *Reader) Has(seq uint64) bool {
 
 func ofSeq(e entry, seq uint64) int { return cmp.Compare(e.seq, seq) }
 
-// Frame reads a frame; nil when there is none of that seq.
+// Frame reads a frame; it returns nil if there is none with this seq.
 func (r *Reader) Frame(seq uint64) (*Frame, error) {
 	i, ok := slices.BinarySearchFunc(r.frames, seq, ofSeq)
 	if !ok {
@@ -245,8 +244,8 @@ func (r *Reader) Frame(seq uint64) (*Frame, error) {
 	return rec.frame()
 }
 
-// Endings reads the endings of a frame in their order: none for one whose ending
-// was not seen.
+// Endings reads the endings of a frame in their order. A frame whose ending did not arrive
+// has none.
 func (r *Reader) Endings(seq uint64) ([]*Ending, error) {
 	i, _ := slices.BinarySearchFunc(r.endings, seq, ofSeq)
 	var list []*Ending
@@ -264,10 +263,10 @@ func (r *Reader) Endings(seq uint64) ([]*Ending, error) {
 	return list, nil
 }
 
-// read reads the record that the index says is there.
+// read reads the record of an entry of the index.
 func (r *Reader) read(e entry) (record, error) {
 	if e.offset < r.first || e.offset >= r.end {
-		return record{}, damaged(r.end, fmt.Errorf("the index has frame %d outside the file", e.seq))
+		return record{}, damaged(r.end, fmt.Errorf("the index has frame %d after the end of the file", e.seq))
 	}
 	rec, _, _, err := readRecord(r.src, e.offset, r.end, nil)
 	if err == nil && (rec.kind != e.kind || rec.seq != e.seq) {

@@ -14,7 +14,7 @@ const (
 	preamble  = 16 // bytes before the first record
 
 	frameLen = 8  // length and checksum before each body
-	headLen  = 24 // of a body, before its JSON
+	headLen  = 24 // of the body, before its JSON
 	entryLen = 32 // of the index
 	endLen   = frameLen + headLen + 8
 
@@ -33,7 +33,7 @@ const (
 	kindEnd    kind = 'Z'
 )
 
-// record is one record, as its bytes say.
+// record is one decoded record.
 type record struct {
 	kind kind
 	seq  uint64
@@ -42,7 +42,7 @@ type record struct {
 	data []byte
 }
 
-// entry is the place of a frame or ending.
+// entry is an entry of the index: the offset of a frame or ending.
 type entry struct {
 	kind   kind
 	seq    uint64
@@ -52,19 +52,19 @@ type entry struct {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// checksum is over the length of a body and the body.
+// checksum returns the checksum of the length of a body and the body.
 func checksum(length, body []byte) uint32 {
 	return crc32.Update(crc32.Checksum(length, castagnoli), castagnoli, body)
 }
 
-// appendHead appends all of a record but its data, which are the parts.
+// appendHead appends a record without its data, which are the parts.
 func appendHead(dst []byte, r *record, parts [][]byte) ([]byte, error) {
 	n := headLen + len(r.json)
 	for _, p := range parts {
 		n += len(p)
 	}
 	if n > MaxRecord {
-		return dst, fmt.Errorf("recording: frame %d: %d bytes in one record, %d are the limit", r.seq, n, MaxRecord)
+		return dst, fmt.Errorf("recording: frame %d: a record of %d bytes; the limit is %d", r.seq, n, MaxRecord)
 	}
 	le := binary.LittleEndian
 	start := len(dst)
@@ -82,11 +82,11 @@ func appendHead(dst []byte, r *record, parts [][]byte) ([]byte, error) {
 	return dst, nil
 }
 
-// errCut is a record that goes on past the end.
+// errCut is the error of a record that is longer than the rest of the file.
 var errCut = errors.New("the file ends within a record")
 
-// readRecord reads the record at an offset, which must end by end. The memory is
-// buf's, where it suffices. next is the offset behind it.
+// readRecord reads the record at an offset, which must not be longer than up to end. It uses
+// the memory of buf if that is large enough. next is the offset after the record.
 func readRecord(src io.ReaderAt, offset, end int64, buf []byte) (r record, next int64, mem []byte, err error) {
 	var pre [frameLen]byte
 	if end-offset < frameLen {
@@ -101,7 +101,7 @@ func readRecord(src io.ReaderAt, offset, end int64, buf []byte) (r record, next 
 	case n > end-offset-frameLen:
 		return r, 0, buf, errCut
 	case n < headLen || n > MaxRecord:
-		return r, 0, buf, fmt.Errorf("a record of %d bytes, which cannot be", n)
+		return r, 0, buf, fmt.Errorf("a record has an invalid length of %d bytes", n)
 	}
 	if int64(cap(buf)) < n {
 		buf = make([]byte, n)
@@ -121,7 +121,7 @@ func readRecord(src io.ReaderAt, offset, end int64, buf []byte) (r record, next 
 	return r, offset + frameLen + n, buf, nil
 }
 
-// readAt reads len(p) bytes. A file that shrank is cut.
+// readAt reads len(p) bytes. If the file has become shorter, the error is errCut.
 func readAt(src io.ReaderAt, p []byte, offset int64) error {
 	if n, err := src.ReadAt(p, offset); n < len(p) {
 		if errors.Is(err, io.EOF) {

@@ -11,21 +11,20 @@ import (
 	"sync"
 )
 
-// indexEvery is how many entries an index has: what a Writer keeps in memory,
-// beside its buffer, however long it goes on.
+// indexEvery is the number of entries of an index, which bounds the memory of a Writer.
 const indexEvery = 1024
 
 const bufferSize = 256 << 10
 
-// Writer appends to a recording. It may be used concurrently. The first error
-// of the file stays: every later call returns it, and so does Close.
+// Writer writes a recording. It is safe for concurrent use. After an error of the file, all
+// later calls, also Close, return that error.
 type Writer struct {
 	mu      sync.Mutex
 	out     *bufio.Writer
 	close   func() error
 	pos     int64 // of the next record
 	index   []entry
-	chained int64 // the index before, 0 = none
+	chained int64 // offset of the previous index, 0 = none
 	frames  uint64
 	last    uint64 // seq of the last one
 	head    []byte // memory
@@ -33,14 +32,14 @@ type Writer struct {
 	err     error
 }
 
-// Create makes a file, which must not exist yet: a recording is not written over.
+// Create creates the file, which must not exist: a recording is not overwritten.
 func Create(name string, h Header) (*Writer, error) {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	switch {
 	case errors.Is(err, os.ErrExist):
-		return nil, fmt.Errorf("recording: %s exists: remove it, or give another name", name)
+		return nil, fmt.Errorf("%s exists: remove it, or choose another name", name)
 	case err != nil:
-		return nil, fmt.Errorf("recording: %w", err)
+		return nil, err
 	}
 	w, err := NewWriter(f, h)
 	if err != nil {
@@ -52,7 +51,7 @@ func Create(name string, h Header) (*Writer, error) {
 	return w, nil
 }
 
-// NewWriter begins a recording.
+// NewWriter starts a recording.
 func NewWriter(to io.Writer, h Header) (*Writer, error) {
 	w := &Writer{out: bufio.NewWriterSize(to, bufferSize), close: func() error { return nil }}
 	pre := append([]byte(signature), make([]byte, 8)...)
@@ -74,8 +73,8 @@ func NewWriter(to io.Writer, h Header) (*Writer, error) {
 	return w, nil
 }
 
-// Frame appends a frame, whose memory is the caller's again when it returns.
-// Its Seq must be larger than that of the frame before.
+// Frame appends a frame. It does not keep the frame's memory. Its Seq must be larger than
+// that of the previous frame.
 func (w *Writer) Frame(f *Frame) error {
 	r, parts, err := f.encode()
 	if err != nil {
@@ -94,8 +93,7 @@ func (w *Writer) Frame(f *Frame) error {
 	return nil
 }
 
-// Ending appends an ending. A result's outputs must have the sizes that their
-// shapes say.
+// Ending appends an ending. The sizes of a result's outputs must match their shapes.
 func (w *Writer) Ending(e *Ending) error {
 	r, parts, err := e.encode()
 	if err != nil {
@@ -106,10 +104,10 @@ func (w *Writer) Ending(e *Ending) error {
 	return w.add(r, parts)
 }
 
-// add appends what the index lists.
+// add appends a record that the index lists.
 func (w *Writer) add(r *record, parts [][]byte) error {
 	if w.closed {
-		return errors.New("recording: it is closed")
+		return errors.New("recording: the writer is closed")
 	}
 	at := entry{kind: r.kind, seq: r.seq, offset: w.pos, at: r.at}
 	if err := w.put(r, parts); err != nil {
@@ -143,7 +141,7 @@ func (w *Writer) putIndex() error {
 	return nil
 }
 
-// put appends a record. One that is too long leaves the file as it is.
+// put appends a record. One that is too long does not change the file.
 func (w *Writer) put(r *record, parts [][]byte) (err error) {
 	if w.err != nil {
 		return w.err
@@ -167,8 +165,8 @@ func (w *Writer) put(r *record, parts [][]byte) (err error) {
 	return nil
 }
 
-// Flush hands what is buffered to the file: a program that is killed loses what
-// came after.
+// Flush writes buffered records to the file. When the program is killed, only later records
+// are lost.
 func (w *Writer) Flush() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -178,22 +176,22 @@ func (w *Writer) Flush() error {
 	return w.err
 }
 
-// Size is the length of the file so far, in bytes.
+// Size returns the present length of the file, in bytes.
 func (w *Writer) Size() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.pos
 }
 
-// Frames is the number of frames so far.
+// Frames returns the number of frames.
 func (w *Writer) Frames() uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.frames
 }
 
-// Close writes the index and the end, and closes the file. A second call returns
-// what the first did.
+// Close writes the index and the end, and closes the file. A second call returns the same
+// error.
 func (w *Writer) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package routines starts goroutines in groups. A group counts its goroutines by
-// name, recovers their panics, starts none after Stop, and waits for all of them. It
-// must not know what they do.
+// Package routines starts goroutines in groups. A group counts its goroutines by name,
+// recovers their panics, starts none after Stop, and waits for all of them. The package
+// must not know what the goroutines do.
 package routines
 
 import (
@@ -18,10 +18,10 @@ type Group struct {
 	stopped bool
 	running map[string]int // by name
 	total   int
-	done    chan struct{} // closed when the group is stopped and none runs
+	done    chan struct{} // closed when the group is stopped and no goroutine runs
 }
 
-// New makes a group. panicked is called for each panic, in the goroutine that
+// New returns a group. panicked is called for each panic, in the goroutine that
 // panicked; calls may be concurrent.
 func New(panicked func(name string, value any, stack []byte)) *Group {
 	return &Group{panicked: panicked, running: map[string]int{}, done: make(chan struct{})}
@@ -63,8 +63,8 @@ func (g *Group) ended(name string) {
 	}
 }
 
-// Stop refuses new goroutines from now on. Call it when the running ones need no
-// others in order to end.
+// Stop refuses new goroutines from now on. Call it when the running goroutines can end
+// without starting others.
 func (g *Group) Stop() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

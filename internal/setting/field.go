@@ -15,38 +15,40 @@ import (
 type Field struct {
 	Path    string // "limits.max_body"
 	Help    string
-	Default string   // as it is written; "" = none
-	Unset   string   // what leaving it out means, where there is no default
-	Words   []string // the only values, if it is one of a few
+	Example string   // an allowed value, if bounds and words do not give one
+	Default string   // in the notation of a file; "" = none
+	Unset   string   // what leaving it out means, if there is no default
+	Words   []string // the allowed values, if there is a list of them
 	Short   []string // other names that requests may use
-	Request string   // "" = a request may not set it, "any" = it may, else the most it may ask for
-	File    bool     // a path that starts from the configuration's folder
+	Request string   // "" = a request may not set it, "any" = it may, otherwise the largest value it may set
+	File    bool     // a path relative to the configuration's folder
 
+	owner      reflect.Type // the struct with the field
 	form       string
 	unit       string
 	min, max   bound
-	zero       bool // 0 is a value of its own
+	zero       bool // 0 is a value and does not mean the default
 	typ        reflect.Type
-	at         func(create bool) reflect.Value // invalid where a section is missing and must not be created
+	at         func(create bool) reflect.Value // returns the zero Value if a section is missing and must not be created
 	isPointer  bool
 	textMethod bool
 }
 
 // bound is a limit of a number.
 type bound struct {
-	text string // as it is written; "" = none
+	text string // in the notation of a file; "" = none
 	at   float64
-	open bool // the limit itself is not possible
+	open bool // the limit itself is excluded
 }
 
 func (f Field) errorf(format string, args ...any) error {
 	return coded.Errorf(coded.InvalidArgument, f.Path, format, args...)
 }
 
-// IsBool says whether the setting is true or false.
+// IsBool reports whether the setting is true or false.
 func (f Field) IsBool() bool { return f.typ.Kind() == reflect.Bool }
 
-// IsList says whether the setting takes any number of values.
+// IsList reports whether the setting has any number of values.
 func (f Field) IsList() bool { return f.typ.Kind() == reflect.Slice }
 
 var (
@@ -54,12 +56,12 @@ var (
 	textType     = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
-// newField reads the tags. It panics where they make no sense: this is a mistake
-// of the program, found by the first test that looks at the struct.
+// newField reads the tags. It panics if they are invalid, which is a mistake of the program
+// that any test of the struct finds.
 func newField(path string, sf reflect.StructField, says inherited, at func(bool) reflect.Value) Field {
 	tag := sf.Tag
 	f := Field{
-		Path: path, Help: tag.Get("help"), Default: tag.Get("default"), Unset: says.unset, Request: says.request,
+		Path: path, Help: tag.Get("help"), Example: tag.Get("example"), Default: tag.Get("default"), Unset: says.unset, Request: says.request,
 		Words: strings.Fields(tag.Get("words")), Short: strings.Fields(tag.Get("short")), File: tag.Get("path") == "file",
 		unit: tag.Get("unit"), form: tag.Get("form"), typ: sf.Type, at: at,
 	}
@@ -93,15 +95,21 @@ func newField(path string, sf reflect.StructField, says inherited, at func(bool)
 		}
 	}
 	f.zero = f.isPointer || f.textMethod || f.min.text != "" && f.min.at <= 0 && !f.min.open
-	if f.Default != "" {
+	for name, text := range map[string]string{"default": f.Default, "example": f.Example} {
+		if text == "" {
+			continue
+		}
 		v := reflect.New(f.typ).Elem()
-		err := f.parse(v, []string{f.Default})
+		err := f.parse(v, []string{text})
 		if err == nil {
 			err = f.check(v)
 		}
 		if err != nil {
-			panic(fmt.Sprintf("setting: default of %v", err))
+			panic(fmt.Sprintf("setting: %s of %v", name, err))
 		}
+	}
+	if f.Default == "true" && f.typ.Kind() == reflect.Bool && !f.isPointer {
+		panic(fmt.Sprintf("setting: %s may be false and has another default: make it a pointer", path))
 	}
 	if f.zero && !f.isPointer && !f.textMethod && f.Default != "" {
 		panic(fmt.Sprintf("setting: %s may be 0 and has another default: make it a pointer", path))
@@ -121,7 +129,7 @@ func (f Field) settable() bool {
 	return f.textMethod
 }
 
-// number is the value of a field that bounds can be compared with.
+// number returns the value of a field as a number, for the comparison with bounds.
 func number(v reflect.Value) float64 {
 	switch v.Kind() {
 	case reflect.Int, reflect.Int64:
@@ -132,9 +140,8 @@ func number(v reflect.Value) float64 {
 	return 0
 }
 
-// Set reads the values into the field, which it changes only when they are
-// possible. Lists and arrays take more than one. Errors are *coded.Error about the
-// path.
+// Set sets the field to the values, if they are valid. Only lists and arrays have more than
+// one value. Errors are *coded.Error with the path.
 func (f Field) Set(values ...string) error {
 	v, err := f.readText(values)
 	if err == nil {
@@ -143,19 +150,19 @@ func (f Field) Set(values ...string) error {
 	return err
 }
 
-// readText returns the values as the field has them, if they are possible.
+// readText converts the values to the type of the field, and checks them.
 func (f Field) readText(values []string) (reflect.Value, error) {
 	v := reflect.New(f.typ).Elem()
 	if err := f.parse(v, values); err != nil {
 		return v, err
 	}
 	if !f.zero && v.IsZero() && (v.CanInt() || v.CanFloat()) {
-		return v, f.errorf("%s is not possible: leave it out for its default", values[0])
+		return v, f.errorf("%s is not allowed: leave it out for its default", values[0])
 	}
 	return v, f.check(v)
 }
 
-// read reads a value of a tag, which newField has looked at.
+// read reads a value of a tag, which newField has checked.
 func (f Field) read(text string) reflect.Value {
 	v := reflect.New(f.typ).Elem()
 	if err := f.parse(v, []string{text}); err != nil {
@@ -174,7 +181,7 @@ func (f Field) put(v reflect.Value) {
 	to.Set(v)
 }
 
-// get returns the value that the field holds, and whether it was set.
+// get returns the value of the field, and whether it was set.
 func (f Field) get() (reflect.Value, bool) {
 	v := f.at(false)
 	if !v.IsValid() {
@@ -186,10 +193,10 @@ func (f Field) get() (reflect.Value, bool) {
 	return v, !v.IsZero()
 }
 
-// check says whether a value is within the bounds and one of the words.
+// check returns an error if a value is out of the bounds or not one of the words.
 func (f Field) check(v reflect.Value) error {
 	if len(f.Words) > 0 && !slices.Contains(f.Words, f.text(v)) {
-		return f.errorf("%.140q is not known: want %s", f.text(v), either(f.Words))
+		return f.errorf("%.140q is unknown: want %s", f.text(v), either(f.Words))
 	}
 	if check := forms[f.form]; check != nil {
 		if err := check(v.String()); err != nil {
@@ -219,7 +226,7 @@ func (f Field) check(v reflect.Value) error {
 	}
 }
 
-// Range says what the setting may be, in words; "" = anything of its type.
+// Range describes the allowed values in words; "" = any value of its type.
 func (f Field) Range() string {
 	least, most := f.min.text, f.max.text
 	if f.min.open {
@@ -254,8 +261,7 @@ func either(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// String is the value that the field holds, as it is written; "" when it is not
-// set.
+// String returns the value of the field in the notation of a file; "" if it is not set.
 func (f Field) String() string {
 	v, ok := f.get()
 	if !ok {

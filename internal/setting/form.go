@@ -6,21 +6,21 @@ import (
 	"strings"
 )
 
-// forms are what a text can be asked to be, by the tag form.
+// forms has the checks of the tag form.
 var forms = map[string]func(string) error{"name": checkName, "address": checkAddress}
 
-// checkName keeps names out of trouble in paths, labels and file names.
+// checkName allows names that are safe in paths, labels and file names.
 func checkName(s string) error {
 	odd := func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._-", r)
 	}
 	if s == "" || len(s) > 128 || s[0] == '.' || s[0] == '-' || strings.ContainsFunc(s, odd) {
-		return fmt.Errorf("%.140q is no name: want 1 to 128 letters, digits, dots, dashes or underscores", s)
+		return fmt.Errorf("%.140q is not a name: want 1 to 128 letters, digits, dots, dashes or underscores", s)
 	}
 	return nil
 }
 
-// Off is an address that nothing listens on.
+// Off as an address means not to listen.
 const Off = "off"
 
 func checkAddress(s string) error {

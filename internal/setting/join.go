@@ -2,8 +2,8 @@ package setting
 
 import "errors"
 
-// Join returns errors as one: nil where there is none, the only one as it is, or
-// all of them, each on a line of its own. What two say alike is said once.
+// Join returns errors as one: nil if there are none, the only one unchanged, or all of them,
+// each on its own line. Equal texts appear once.
 func Join(errs ...error) error {
 	var all []error
 	said := map[string]bool{}
@@ -20,7 +20,7 @@ func Join(errs ...error) error {
 	return errors.Join(all...)
 }
 
-// Split returns the errors that Join has made one of.
+// Split returns the errors that Join has joined.
 func Split(err error) []error {
 	if err == nil {
 		return nil

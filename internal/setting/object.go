@@ -15,12 +15,11 @@ import (
 	"millrace/stream/coded"
 )
 
-// SetRequest reads a value that a request brings: it is refused where a request
-// may not set the setting, or asks for more than both the description allows and
-// the setting is already.
+// SetRequest sets a value from a request. It returns an error if a request may not set the
+// setting, or if the value is larger than both the limit for requests and the present value.
 func (f Field) SetRequest(v any) error {
 	if f.Request == "" {
-		return f.errorf("comes from the server's configuration only")
+		return f.errorf("can only be set in the server's configuration")
 	}
 	asked, err := f.readAny(v)
 	if err != nil {
@@ -39,8 +38,8 @@ func (f Field) SetRequest(v any) error {
 	return nil
 }
 
-// FindRequest returns the setting that a request means by a name: a path or one
-// of the short names.
+// FindRequest returns the setting that a request names by its path or one of its short
+// names.
 func (t *Table) FindRequest(name string) (Field, bool) {
 	for _, f := range t.fields {
 		if f.Path == name || slices.Contains(f.Short, name) {
@@ -50,9 +49,9 @@ func (t *Table) FindRequest(name string) (Field, bool) {
 	return Field{}, false
 }
 
-// SetObject reads the members of an object by set, which is Field.SetAny or
-// Field.SetRequest: a member is a setting, or an object with those of a section. What is no
-// setting is refused. There is an error for each member that is wrong.
+// SetObject sets the members of an object with set, which is Field.SetAny or
+// Field.SetRequest. A member is a setting, or an object with the settings of a section. It
+// returns an error for each unknown or wrong member.
 func (t *Table) SetObject(object map[string]any, set func(Field, any) error) error {
 	return Join(t.setObject("", object, set)...)
 }
@@ -70,7 +69,7 @@ func (t *Table) setObject(at string, object map[string]any, set func(Field, any)
 			errs = append(errs, t.setObject(path, inner, set)...)
 		case !known:
 			errs = append(errs, coded.Errorf(coded.InvalidArgument, path, "is a section: it has %s", strings.Join(t.Below(path), ", ")))
-		case v == nil: // as if it was left out
+		case v == nil: // the same as leaving it out
 		default:
 			if err := set(f, v); err != nil {
 				errs = append(errs, err)
@@ -89,13 +88,13 @@ func (t *Table) SetJSON(text []byte, set func(Field, any) error) error {
 		return fmt.Errorf("is not a JSON object: %w", err)
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return errors.New("is not one JSON object: there is more behind it")
+		return errors.New("is not one JSON object: more text follows it")
 	}
 	return t.SetObject(object, set)
 }
 
-// Object returns the settings that are set, as SetObject reads them: for a file
-// or a reply in JSON.
+// Object returns the settings that are set, in the form of SetObject, for a file or a reply
+// in JSON.
 func (t *Table) Object() map[string]any {
 	out := map[string]any{}
 	for _, f := range t.fields {
@@ -117,8 +116,8 @@ func (t *Table) Object() map[string]any {
 	return out
 }
 
-// Value is the value that the field holds, as SetAny reads it: a string, a bool, an
-// int64, a float64, or what a list or an array is.
+// Value returns the value of the field in the form of SetAny: a string, a bool, an int64, a
+// float64, or a list of these.
 func (f Field) Value() any {
 	v, _ := f.get()
 	switch {

@@ -6,14 +6,13 @@ import (
 	"sync"
 )
 
-// What registered settings can belong to.
+// The scopes of registered settings.
 const (
 	Server = "server"
-	Model  = "model"  // an entry of models
-	Stream = "stream" // an entry of streams
+	Model  = "model" // an entry of models
 )
 
-// section is the settings that a registered part has brought along.
+// section has the settings of a registered part.
 type section struct {
 	at  string
 	typ reflect.Type
@@ -24,24 +23,26 @@ var registry = struct {
 	sections map[string][]section
 }{sections: map[string][]section{}}
 
-// Register adds the settings of a part, such as a stage or a sink, to those of the
-// server, of each model or of each stream. T is a struct, at the path of their section
-// (which may have other settings too), "" for none. Call it from init.
+// Register adds the settings of a part, such as a stage or an adapter, to those of the
+// server or of each model. T is the struct of the settings. at is the path of their section,
+// which may have other settings too; "" = none. Register panics if tags are invalid or two
+// parts have the same key. Call it from init.
 func Register[T any](scope, at string) {
 	typ := reflect.TypeFor[T]()
-	Of(at, new(T)) // panics where tags make no sense
+	all := Of(at, new(T))
 	registry.Lock()
 	defer registry.Unlock()
 	for _, s := range registry.sections[scope] {
 		if s.typ == typ {
 			panic(fmt.Sprintf("setting: %v is registered twice for %s", typ, scope))
 		}
+		all.Add(s.at, reflect.New(s.typ).Interface())
 	}
 	registry.sections[scope] = append(registry.sections[scope], section{at, typ})
 }
 
-// AddParts adds the registered settings of a scope. parts holds those that were
-// set: pointers to structs, one of a type at most.
+// AddParts adds the registered settings of a scope. parts has the settings that were set:
+// pointers to structs, at most one of each type.
 func (t *Table) AddParts(scope string, parts *[]any) {
 	registry.Lock()
 	defer registry.Unlock()
@@ -63,8 +64,8 @@ func (t *Table) AddParts(scope string, parts *[]any) {
 	}
 }
 
-// Part returns the settings of a part, with defaults filled in, and whether any
-// of them were set.
+// Part returns the settings of a part, with their defaults, and whether any of them was
+// set.
 func Part[T any](parts []any) (settings T, set bool) {
 	for _, p := range parts {
 		if v, ok := p.(*T); ok {
@@ -75,9 +76,8 @@ func Part[T any](parts []any) (settings T, set bool) {
 	return settings, set
 }
 
-// Own makes the structs that the struct points to its own: copies of its optional
-// sections and of the registered parts that it holds. The original that it was copied from
-// is left alone by what changes it then.
+// Own replaces the structs that the struct points to, its optional sections and registered
+// parts, by copies. Later changes then do not affect the original that it was copied from.
 func Own(ptr any) { own(reflect.ValueOf(ptr).Elem()) }
 
 func own(v reflect.Value) {

@@ -108,7 +108,7 @@ func TestSetRefuses(t *testing.T) {
 		{"count", "1.5", "is not a whole number"},
 		{"count", "0x10", "is not a whole number"},
 		{"count", "", "is empty"},
-		{"count", "0", "0 is not possible: leave it out for its default"},
+		{"count", "0", "0 is not allowed: leave it out for its default"},
 		{"count", "1001", "1001 is more than 1000"},
 		{"zero", "6", "6 is not between 0 and 5"},
 		{"zero", "-1", "-1 is not between 0 and 5"},
@@ -116,7 +116,7 @@ func TestSetRefuses(t *testing.T) {
 		{"wait", "10", `"10" is not a duration`},
 		{"wait", "-1s", "is negative"},
 		{"wait", "2h", "2h is not between 1ms and 1h"},
-		{"wait", "0s", "is not possible"},
+		{"wait", "0s", "is not allowed"},
 		{"age_ms", "-1", "is negative"},
 		{"age_ms", "5ms", "is not a whole number"},
 		{"age_ms", "9999999999999999", "is not a whole number"},
@@ -124,14 +124,14 @@ func TestSetRefuses(t *testing.T) {
 		{"scale", "x", "is not a number"},
 		{"inner.size", "lots", "is not a size"},
 		{"inner.size", "2MiB", "2MiB is not between 1B and 1MiB"},
-		{"inner.fruit", "plum", `inner.fruit: "plum" is not known: want apple or pear`},
+		{"inner.fruit", "plum", `inner.fruit: "plum" is unknown: want apple or pear`},
 		{"maybe.ratio", "1", "1 is not less than 1"},
 		{"maybe.ratio", "NaN", "is not a number"},
-		{"conut", "1", "conut: is no setting (did you mean count?)"},
-		{"inner.colour", "1", "inner.colour: is no setting: there are fruit, size"},
-		{"id", "../x", "is no name: want 1 to 128 letters"},
-		{"id", "", "is no name"},
-		{"late", "1s", "late: is no setting"},
+		{"conut", "1", "conut: is not a setting (did you mean count?)"},
+		{"inner.colour", "1", "inner.colour: is not a setting: there are fruit, size"},
+		{"id", "../x", "is not a name: want 1 to 128 letters"},
+		{"id", "", "is not a name"},
+		{"late", "1s", "late: is not a setting"},
 	} {
 		a, before := all{}, all{}
 		err := setting.Of("", &a).Set(c.path, c.value)
@@ -179,6 +179,15 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// Filled copies are filled, and what they were made of is not.
+func TestFilled(t *testing.T) {
+	a := &all{Wait: time.Second}
+	b := setting.Filled(a)
+	if b.Count != 3 || b.Wait != time.Second || a.Count != 0 || a.Warm != nil {
+		t.Errorf("%+v of %+v", b, a)
+	}
+}
+
 // What the tags of a section say holds for its settings.
 func TestInherit(t *testing.T) {
 	table := setting.Of("", &all{})
@@ -222,7 +231,7 @@ func TestSetRequest(t *testing.T) {
 		{"wait", "30m", ""},
 		{"wait", "31m", "is more than the 30m"},
 		{"wait", int64(5), "is not a duration"},
-		{"name", "x", "name: comes from the server's configuration only"},
+		{"name", "x", "name: can only be set in the server's configuration"},
 		{"count", map[string]any{}, "is not a plain value"},
 	} {
 		f, ok := table.FindRequest(c.name)
@@ -259,11 +268,11 @@ func TestJSON(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		`[]`:                             "is not a JSON object",
-		`{} {}`:                          "more behind it",
+		`{} {}`:                          "more text follows it",
 		`{"inner": 3}`:                   "inner: is a section: it has fruit, size",
-		`{"inner.size":3}`:               "inner.size: is no setting",
+		`{"inner.size":3}`:               "inner.size: is not a setting",
 		`{"count":{"a":1}}`:              "count: map[a:1] is not a plain value",
-		`{"cuont":1,"inner":{"siez":1}}`: "cuont: is no setting (did you mean count?)\ninner.siez: is no setting (did you mean size?)",
+		`{"cuont":1,"inner":{"siez":1}}`: "cuont: is not a setting (did you mean count?)\ninner.siez: is not a setting (did you mean size?)",
 		`{"count":"1"}`:                  "is not a whole number",
 		`{"name":1}`:                     "is not a string",
 	} {
@@ -323,12 +332,23 @@ func TestRegister(t *testing.T) {
 	if p, set := setting.Part[part](h.Parts); !set || p.Speed != 6 || len(h.Parts) != 1 {
 		t.Errorf("set: %+v, %v", p, set)
 	}
-	defer func() {
-		if recover() == nil {
-			t.Error("the same settings were registered twice")
-		}
-	}()
-	setting.Register[part]("test", "")
+	registers := func(what string, register func(), want ...string) {
+		defer func() {
+			text := fmt.Sprint(recover())
+			for _, word := range want {
+				if !strings.Contains(text, word) {
+					t.Errorf("%s: %s, want %s", what, text, word)
+				}
+			}
+		}()
+		register()
+	}
+	registers("the same settings twice", func() { setting.Register[part]("test", "") }, "part is registered twice")
+	registers("one key twice", func() { setting.Register[otherPart]("test", "engine") }, "engine.speed", "setting_test.part", "setting_test.otherPart", "begin one of them with")
+}
+
+type otherPart struct {
+	Fast int `yaml:"speed" help:"of another part"`
 }
 
 // Tags that make no sense are found when the struct is first looked at.
@@ -354,6 +374,12 @@ func TestBadTags(t *testing.T) {
 		}{},
 		"default word": &struct {
 			A string `yaml:"a" words:"b c" default:"d" help:"x"`
+		}{},
+		"example": &struct {
+			A int `yaml:"a" max:"3" example:"5" help:"x"`
+		}{},
+		"true or not": &struct {
+			A bool `yaml:"a" default:"true" help:"x"`
 		}{},
 		"zero or not": &struct {
 			A int `yaml:"a" min:"0" default:"3" help:"x"`

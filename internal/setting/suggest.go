@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// Suggest names the known word that is nearest to a misspelt one, as
-// " (did you mean x?)", or nothing when none is near.
+// Suggest returns " (did you mean x?)" with the known word that is most similar to an
+// unknown one, or "" if none is similar.
 func Suggest(word string, known []string) string {
 	best, at := "", max(2, len(word)/3)+1
 	for _, k := range known {
@@ -20,7 +20,7 @@ func Suggest(word string, known []string) string {
 	return fmt.Sprintf(" (did you mean %s?)", best)
 }
 
-// distance is the number of letters to add, leave out or change.
+// distance returns the number of letters to add, remove or change.
 func distance(a, b string) int {
 	if len(a) > 64 || len(b) > 64 {
 		return math.MaxInt

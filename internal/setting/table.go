@@ -10,14 +10,14 @@ import (
 	"millrace/stream/coded"
 )
 
-// Table is the settings of one or more structs, by path.
+// Table has the settings of one or more structs, by path.
 type Table struct {
 	fields   []Field
 	sections map[string]func() // creates the section, which is a pointer
 }
 
-// Of returns the settings of the struct that ptr points to; at is the path of the
-// section that they are in, "" for none. It panics where tags make no sense.
+// Of returns the settings of the struct that ptr points to. at is the path of their section,
+// "" = none. It panics if tags are invalid.
 func Of(at string, ptr any) *Table {
 	t := &Table{sections: map[string]func(){}}
 	t.Add(at, ptr)
@@ -30,8 +30,7 @@ func (t *Table) Add(at string, ptr any) {
 	t.add(at, v.Type(), inherited{}, func(bool) reflect.Value { return v })
 }
 
-// inherited is what the tags of a section say for the settings in it that say nothing
-// of their own.
+// inherited has the tags of a section that apply to its settings without such a tag.
 type inherited struct{ request, unset string }
 
 func (i inherited) with(tag reflect.StructTag) inherited {
@@ -56,10 +55,12 @@ func (t *Table) add(at string, typ reflect.Type, up inherited, get func(create b
 		case help != "" && name == "":
 			panic(fmt.Sprintf("setting: field %s of %v has help and no name", sf.Name, typ))
 		case help != "":
-			if _, twice := t.Find(path); twice {
-				panic(fmt.Sprintf("setting: %s is described twice", path))
+			if other, twice := t.Find(path); twice {
+				panic(fmt.Sprintf("setting: %s is a key of %v and of %v: begin one of them with the name of its kind", path, other.owner, typ))
 			}
-			t.fields = append(t.fields, newField(path, sf, up.with(sf.Tag), field))
+			f := newField(path, sf, up.with(sf.Tag), field)
+			f.owner = typ
+			t.fields = append(t.fields, f)
 		case sf.Type.Kind() == reflect.Struct && (named || sf.Anonymous):
 			if sf.Anonymous && !named || options == "inline" {
 				path = at
@@ -105,8 +106,8 @@ func (t *Table) Find(path string) (Field, bool) {
 	return t.fields[i], true
 }
 
-// Choose creates a section that there may be or not be, so that an empty one is
-// chosen too. It reports whether path is such a section.
+// Choose creates an optional section, so that an empty one counts as given. It reports
+// whether path is an optional section.
 func (t *Table) Choose(path string) bool {
 	create, ok := t.sections[path]
 	if ok {
@@ -115,13 +116,13 @@ func (t *Table) Choose(path string) bool {
 	return ok
 }
 
-// IsSection says whether settings lie below path.
+// IsSection reports whether there are settings below path.
 func (t *Table) IsSection(path string) bool {
 	return len(t.Below(path)) > 0
 }
 
-// Below returns the names that may stand in the section at path ("" = the top),
-// sections included.
+// Below returns the names of the settings and sections in the section at path ("" = the top
+// level).
 func (t *Table) Below(path string) (names []string) {
 	prefix := ""
 	if path != "" {
@@ -141,7 +142,7 @@ func (t *Table) Below(path string) (names []string) {
 	return names
 }
 
-// Set sets the setting of a path, see Field.Set.
+// Set sets the setting at a path, see Field.Set.
 func (t *Table) Set(path string, values ...string) error {
 	f, ok := t.Find(path)
 	if !ok {
@@ -150,8 +151,8 @@ func (t *Table) Set(path string, values ...string) error {
 	return f.Set(values...)
 }
 
-// Unknown is the error about a path that is no setting, with the nearest one or
-// what there is beside it.
+// Unknown returns the error of a path that is not a setting, with the most similar one or
+// the settings of the same section.
 func (t *Table) Unknown(path string) error {
 	section, last := "", path
 	if i := strings.LastIndexByte(path, '.'); i >= 0 {
@@ -162,11 +163,11 @@ func (t *Table) Unknown(path string) error {
 	if hint == "" && len(names) > 0 {
 		hint = ": there are " + strings.Join(names, ", ")
 	}
-	return coded.Errorf(coded.InvalidArgument, path, "is no setting%s", hint)
+	return coded.Errorf(coded.InvalidArgument, path, "is not a setting%s", hint)
 }
 
-// Fill gives the fields that are zero their defaults. A bool is left alone, since
-// false is a choice: one whose default is true is a pointer.
+// Fill sets zero fields to their defaults. It does not change a bool, for which false is a
+// value: one whose default is true must be a pointer.
 func (t *Table) Fill() {
 	for _, f := range t.fields {
 		if v := f.at(false); f.Default != "" && v.IsValid() && v.IsZero() && v.Kind() != reflect.Bool {
@@ -175,8 +176,8 @@ func (t *Table) Fill() {
 	}
 }
 
-// Check returns an error for each field that is out of its bounds. Fields that
-// were not set are not looked at.
+// Check returns an error for each field that is out of its bounds. Fields that were not set
+// are not checked.
 func (t *Table) Check() (errs []error) {
 	for _, f := range t.fields {
 		v, set := f.get()
@@ -190,5 +191,13 @@ func (t *Table) Check() (errs []error) {
 	return errs
 }
 
-// Fill gives the zero fields of the struct that ptr points to their defaults.
+// Fill sets the zero fields of the struct that ptr points to to their defaults.
 func Fill(ptr any) { Of("", ptr).Fill() }
+
+// Filled returns a pointer to a copy of the struct that ptr points to, with its
+// defaults filled in.
+func Filled[T any](ptr T) T {
+	c := copyOf(reflect.ValueOf(ptr)).Interface()
+	Fill(c)
+	return c.(T)
+}

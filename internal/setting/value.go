@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// parse reads values as they are written in a file. Bounds are not looked at.
+// parse reads values in the notation of a file. It does not check bounds.
 func (f Field) parse(v reflect.Value, values []string) error {
 	switch v.Kind() {
 	case reflect.Slice:
@@ -57,7 +57,7 @@ func (f Field) parse(v reflect.Value, values []string) error {
 	return nil
 }
 
-// parseInt reads a whole number, a size or a span of time.
+// parseInt reads a whole number, a size or a duration.
 func (f Field) parseInt(text string) (int64, error) {
 	switch {
 	case f.unit == "bytes":
@@ -88,7 +88,7 @@ func (f Field) parseInt(text string) (int64, error) {
 	return n, nil
 }
 
-// parseArray takes one number for all elements, or one for each.
+// parseArray reads one number for all elements, or one for each.
 func (f Field) parseArray(v reflect.Value, values []string) error {
 	if len(values) != 1 && len(values) != v.Len() {
 		return f.errorf("has %d numbers: want one for all, or %d", len(values), v.Len())
@@ -136,8 +136,8 @@ func (f Field) text(v reflect.Value) string {
 	return fmt.Sprint(v.Interface())
 }
 
-// SetAny reads a value of a request: a string, a bool, a number (int64, float64,
-// json.Number) or a list of them. Unlike in text, numbers are not strings.
+// SetAny sets a value of a request: a string, a bool, a number (int64, float64, json.Number)
+// or a list of these. Unlike in a file, a number is not accepted for a string.
 func (f Field) SetAny(v any) error {
 	read, err := f.readAny(v)
 	if err == nil {
@@ -154,7 +154,7 @@ func (f Field) readAny(v any) (none reflect.Value, err error) {
 		texts := make([]string, len(list))
 		for i, v := range list {
 			if texts[i], ok = plain(v); !ok {
-				return none, f.errorf("holds %v, which is not a plain value", v)
+				return none, f.errorf("has %v, which is not a plain value", v)
 			}
 		}
 		return f.readText(texts)
@@ -205,8 +205,8 @@ var sizeUnits = []struct {
 	{"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1},
 }
 
-// ParseSize reads a number of bytes, written "1GiB", "512MiB", "1.5GB" or plain;
-// letters may be small.
+// ParseSize reads a number of bytes, written as "1GiB", "512MiB", "1.5GB" or "1024"; letters
+// may be in lower case.
 func ParseSize(s string) (int64, error) {
 	number, unit := strings.TrimSpace(s), 1.0
 	for _, u := range sizeUnits {

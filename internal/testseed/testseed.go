@@ -1,5 +1,5 @@
-// Package testseed gives tests with random input their first seed, so that one
-// variable repeats what failed.
+// Package testseed provides the first seed of tests with random input, so that a variable
+// can repeat a failed run.
 package testseed
 
 import (
@@ -10,8 +10,8 @@ import (
 // Variable is the name of the environment variable that holds the first seed.
 const Variable = "MILLRACE_TEST_SEED"
 
-// First returns the first seed, which is 1 unless Variable says otherwise. It
-// panics when the variable is not a number.
+// First returns the first seed: the value of Variable, or 1 if it is not set. It panics if
+// the value is not a number.
 func First() uint64 {
 	s := os.Getenv(Variable)
 	if s == "" {

@@ -159,7 +159,7 @@ func (d *Decoder) Next() (chunk uint64, err error) {
 	}
 	n := int64((pts + time.Second/ivfTick/2) / (time.Second / ivfTick))
 	if n <= d.last {
-		return 0, &Error{Kind: Unsupported, URL: d.codec, Detail: "its frames are not in the order in which they are shown: encode without B-frames"}
+		return 0, &Error{Kind: Unsupported, URL: d.codec, Detail: "its frames are not in presentation order: encode without B-frames"}
 	}
 	d.last = n
 	return uint64(n), nil

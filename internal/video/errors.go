@@ -23,11 +23,11 @@ const (
 	Forbidden     Kind = "forbidden"      // it, or a redirect of it, has an address that Options.Allow refuses
 	Busy          Kind = "busy"           // another program has the device
 	Timeout       Kind = "timeout"        // no first frame within StartTimeout
-	NotVideo      Kind = "not_video"      // it was read, and has no video
+	NotVideo      Kind = "not_video"      // it was read and has no video
 	Unsupported   Kind = "unsupported"    // a protocol or codec that is not allowed or not known
 	Stalled       Kind = "stalled"        // no frame within StallTimeout
 	EndedEarly    Kind = "ended_early"    // it ended early: truncated, connection lost, or the decoder gave up
-	Killed        Kind = "killed"         // a signal that was not ours ended ffmpeg
+	Killed        Kind = "killed"         // a signal of another program ended ffmpeg
 )
 
 // kindText has the message of each kind.
@@ -41,9 +41,9 @@ var kindText = map[Kind]string{
 	Timeout:       "no frame arrived in time",
 	NotVideo:      "there is no video in it",
 	Unsupported:   "ffmpeg cannot or may not read this",
-	Stalled:       "no frame arrived any more",
-	EndedEarly:    "the video broke off before its end",
-	Killed:        "ffmpeg was killed from outside",
+	Stalled:       "frames stopped arriving",
+	EndedEarly:    "the video ended before its end",
+	Killed:        "ffmpeg was killed by another program",
 }
 
 // Error is a failed source. The texts hold no password or token.

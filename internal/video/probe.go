@@ -131,7 +131,7 @@ func (s source) probe(ctx context.Context, o *Options, from *route, deadline tim
 		return Info{}, context.Cause(ctx)
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return Info{}, s.fail(Timeout, fmt.Sprintf("nothing usable came within %v", o.StartTimeout), err)
+		return Info{}, s.fail(Timeout, fmt.Sprintf("no usable data arrived within %v", o.StartTimeout), err)
 	}
 	exit := waitForExit(p)
 	if ctx.Err() != nil {

@@ -50,7 +50,7 @@ type Reader struct {
 
 	index   int
 	lastPTS time.Duration
-	first   bool  // the first frame has not come: StartTimeout applies
+	first   bool  // the first frame has not arrived: StartTimeout applies
 	err     error // what Next returns from now on
 
 	cutShort  atomic.Bool
@@ -288,7 +288,7 @@ func (r *Reader) classify(err error) error {
 		return r.src.fail(Killed, "after "+r.progress(), exit)
 	case exit == nil && err == io.EOF && r.index == 0 && !r.cutShort.Load():
 		return io.EOF
-	case exit == nil && err == io.EOF && !r.brokeOff(stderr):
+	case exit == nil && err == io.EOF && !r.truncated(stderr):
 		return io.EOF
 	case r.index > 0 || exit == nil:
 		return r.src.fail(EndedEarly, "after "+r.progress()+joined(detail), exit)
@@ -335,9 +335,9 @@ func joined(detail string) string {
 	return ": " + detail
 }
 
-// brokeOff reports whether a video was truncated: ffmpeg ends with status 0 in that case too. It was when ffmpeg
+// truncated reports whether a video was truncated: ffmpeg ends with status 0 in that case too. It was when ffmpeg
 // reported it, or when ffmpeg reported anything and more than a second is missing.
-func (r *Reader) brokeOff(stderr string) bool {
+func (r *Reader) truncated(stderr string) bool {
 	if r.cutShort.Load() {
 		return true
 	}

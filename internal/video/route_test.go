@@ -121,7 +121,7 @@ func TestAllow(t *testing.T) {
 	} {
 		refuse(t, Options{URL: u, Allow: allowPublic}, Forbidden, errPrivate.Error())
 	}
-	refuse(t, Options{URL: rtspReplies(t, "302 Found\r\nLocation: rtsp://"+private+"/x"), Allow: allowPublic}, Forbidden, "name that one")
+	refuse(t, Options{URL: rtspReplies(t, "302 Found\r\nLocation: rtsp://"+private+"/x"), Allow: allowPublic}, Forbidden, "use that address")
 	if n := connections.Load(); n != 0 {
 		t.Errorf("%d connections to an address that is not allowed", n)
 	}

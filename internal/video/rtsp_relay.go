@@ -55,7 +55,7 @@ func (r *relay) serve(ctx context.Context, conn *net.TCPConn) {
 		err := copyReplies(conn, bufio.NewReader(up), &playing)
 		switch {
 		case errors.Is(err, errRedirect):
-			r.fail(r.src.fail(Forbidden, "its server redirects to another address: name that one", nil))
+			r.fail(r.src.fail(Forbidden, "its server redirects to another address: use that address as the source", nil))
 		case errors.Is(err, errReply):
 			r.fail(r.src.fail(Unsupported, "its server's reply is not RTSP", nil))
 		}

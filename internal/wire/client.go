@@ -2,8 +2,7 @@ package wire
 
 import "fmt"
 
-// Policy is what a stream wants of freshness and flow. A field that is 0 or ""
-// is the model's default.
+// Policy is the policy of a stream. A field that is 0 or "" has the model's default.
 type Policy struct {
 	Mode       string  `json:"mode,omitempty" want:"mode"`      // latest or every
 	MaxAgeMS   int     `json:"max_age_ms,omitempty" want:"ms"`  // up to MaxMS
@@ -12,8 +11,8 @@ type Policy struct {
 	Window     int     `json:"window,omitempty" want:"window"`  // frames, up to MaxWindow
 }
 
-// PolicyChange replaces the fields of a Policy that it has: with 0 by the model's
-// default. Those that are nil or "" stay as they are.
+// PolicyChange changes fields of a Policy. 0 restores the model's default; nil and "" change
+// nothing.
 type PolicyChange struct {
 	Mode       string   `json:"mode,omitempty" want:"mode"`
 	MaxAgeMS   *int     `json:"max_age_ms,omitempty" want:"ms"`
@@ -22,18 +21,18 @@ type PolicyChange struct {
 	Window     *int     `json:"window,omitempty" want:"window"`
 }
 
-// Open asks for a stream to a model.
+// Open opens a stream to a model.
 type Open struct {
-	SID      uint32 `json:"sid" want:"must"`               // the client's choice, unused on this connection
-	Model    string `json:"model,omitempty" want:"name"`   // may be left out where the URL names it
+	SID      uint32 `json:"sid" want:"must"`               // chosen by the client, unused in this session
+	Model    string `json:"model,omitempty" want:"name"`   // may be left out if the URL has it
 	Version  string `json:"version,omitempty" want:"name"` // of the model; "" = any
-	Codec    string `json:"codec,omitempty" want:"codec"`  // a Codec's name, or auto
+	Codec    string `json:"codec,omitempty" want:"codec"`  // the name of a Codec, or auto
 	Width    int    `json:"width,omitempty" want:"side"`   // pixels; both or none
 	Height   int    `json:"height,omitempty" want:"side"`
 	Policy   Policy `json:"policy,omitzero"`
 	Outputs  string `json:"outputs,omitempty" want:"outputs"` // json, binary or none
-	Stateful bool   `json:"stateful,omitempty"`               // only a model that keeps a state for each stream will do
-	Params   Params `json:"params,omitempty"`                 // for frames that bring none
+	Stateful bool   `json:"stateful,omitempty"`               // accept only a model that keeps state for each stream
+	Params   Params `json:"params,omitempty"`                 // for frames without parameters
 }
 
 // Type implements Message.
@@ -46,18 +45,18 @@ func (m *Open) check() error {
 	return nil
 }
 
-// Update changes a stream: what is set replaces what is in force.
+// Update changes a stream: fields that are set replace the present values.
 type Update struct {
 	SID     uint32       `json:"sid" want:"must"`
 	Policy  PolicyChange `json:"policy,omitzero"`
 	Outputs string       `json:"outputs,omitempty" want:"outputs"`
-	Params  Params       `json:"params,omitzero"` // all of them; nil = as they are
+	Params  Params       `json:"params,omitzero"` // replaces all of them; nil = no change
 }
 
 // Type implements Message.
 func (*Update) Type() string { return "update" }
 
-// Pause has the frames of a stream wait.
+// Pause makes the frames of a stream wait.
 type Pause struct {
 	SID uint32 `json:"sid" want:"must"`
 }
@@ -67,12 +66,12 @@ type Resume struct {
 	SID uint32 `json:"sid" want:"must"`
 }
 
-// Flush drops the frames of a stream that wait.
+// Flush drops the waiting frames of a stream.
 type Flush struct {
 	SID uint32 `json:"sid" want:"must"`
 }
 
-// Close ends a stream; Closed answers it.
+// Close ends a stream; the reply is Closed.
 type Close struct {
 	SID uint32 `json:"sid" want:"must"`
 }
@@ -91,14 +90,14 @@ func (*Close) Type() string { return "close" }
 
 // Ping asks for a Pong.
 type Ping struct {
-	T int64 `json:"t" want:"must"` // the client's clock, in what it likes; returned as it is
+	T int64 `json:"t" want:"must"` // by the client's clock, in any unit; Pong repeats it
 }
 
 // Type implements Message.
 func (*Ping) Type() string { return "ping" }
 
-// Attach resumes a session. It is the first message of a new connection;
-// Attached answers it.
+// Attach resumes a session. It is the first message of a new connection; the reply is
+// Attached.
 type Attach struct {
 	Token   string         `json:"token" want:"must,token"` // the latest resume_token
 	Streams []AttachStream `json:"streams,omitempty"`
@@ -107,7 +106,7 @@ type Attach struct {
 // AttachStream is a stream of the session to be resumed.
 type AttachStream struct {
 	SID     uint32  `json:"sid" want:"must"`
-	LastSeq *uint64 `json:"last_seq,omitempty"` // of the last ending that arrived; nil = none did
+	LastSeq *uint64 `json:"last_seq,omitempty"` // the highest seq up to which all endings have arrived; nil = none
 }
 
 // Type implements Message.
@@ -117,7 +116,7 @@ func (m *Attach) check() error {
 	seen := map[uint32]bool{}
 	for i, s := range m.Streams {
 		if seen[s.SID] {
-			return invalid(ErrTwice, fmt.Sprintf("streams[%d].sid", i), fmt.Sprintf("%d comes twice", s.SID))
+			return invalid(ErrTwice, fmt.Sprintf("streams[%d].sid", i), fmt.Sprintf("%d is given twice", s.SID))
 		}
 		seen[s.SID] = true
 	}

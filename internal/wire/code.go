@@ -1,16 +1,20 @@
 package wire
 
-import "strconv"
+import (
+	"strconv"
 
-// The subprotocol, and what stands before a ticket that is offered beside it by
-// clients which cannot set headers.
+	"millrace/stream/coded"
+)
+
+// The subprotocol, and the prefix of a ticket, which clients that cannot set headers offer
+// as a further subprotocol.
 const (
 	Subprotocol  = "millrace.v1"
 	TicketPrefix = "millrace.ticket."
 )
 
-// CloseCode is the code of a WebSocket close frame. An error message comes
-// before every close but CloseNormal and that of a slow consumer.
+// CloseCode is the code of a WebSocket close frame. An error message is sent before every
+// close but CloseNormal and that of a slow consumer.
 type CloseCode uint16
 
 // The close codes.
@@ -22,13 +26,40 @@ const (
 	CloseInternal        CloseCode = 1011 // a fault of the server
 	CloseOverloaded      CloseCode = 1013 // try again later
 	CloseMalformed       CloseCode = 4400 // not this protocol
-	CloseUnauthenticated CloseCode = 4401 // a ticket that is not good
+	CloseUnauthenticated CloseCode = 4401 // an invalid ticket
 	CloseNotFound        CloseCode = 4404 // no such model
 	CloseIdle            CloseCode = 4408 // nothing was sent for too long
 	CloseTakenOver       CloseCode = 4409 // another connection resumed the session
 	CloseTooMany         CloseCode = 4429 // sessions
 	CloseDraining        CloseCode = 4503 // the server is shutting down
 )
+
+// closeCodes is the one place where codes of errors become close codes.
+var closeCodes = map[coded.Code]CloseCode{
+	coded.InvalidArgument:  ClosePolicy,
+	coded.Unsupported:      ClosePolicy,
+	coded.PermissionDenied: ClosePolicy,
+	coded.Conflict:         ClosePolicy,
+	coded.TooLarge:         CloseTooLarge,
+	coded.NotFound:         CloseNotFound,
+	coded.Unloaded:         CloseNotFound,
+	coded.Unauthenticated:  CloseUnauthenticated,
+	coded.FlowControl:      CloseOverloaded,
+	coded.Overloaded:       CloseOverloaded,
+	coded.Unavailable:      CloseOverloaded,
+	coded.Timeout:          CloseOverloaded,
+	coded.Draining:         CloseDraining,
+	coded.Canceled:         CloseInternal, // the client is gone: nobody reads it
+	coded.Internal:         CloseInternal,
+}
+
+// CloseCodeOf returns the close code of a connection that is refused with err.
+func CloseCodeOf(err error) CloseCode {
+	if c, known := closeCodes[coded.CodeOf(err)]; known {
+		return c
+	}
+	return CloseInternal
+}
 
 // CloseCodes lists every code.
 var CloseCodes = []CloseCode{
@@ -43,7 +74,7 @@ var closeNames = map[CloseCode]string{
 	CloseTakenOver: "taken_over", CloseTooMany: "too_many", CloseDraining: "draining",
 }
 
-// String returns the code's name, or its number when it is none of ours.
+// String returns the code's name, or its number if it is not in CloseCodes.
 func (c CloseCode) String() string {
 	if n, ok := closeNames[c]; ok {
 		return n
@@ -51,8 +82,7 @@ func (c CloseCode) String() string {
 	return strconv.Itoa(int(c))
 }
 
-// CloseReasons are the words for why a stream ended, as `closed` gives them;
-// they are stream.CloseReason's.
+// CloseReasons are the reasons of `closed`; they are the values of stream.CloseReason.
 var CloseReasons = []string{
 	"client", "client_gone", "slow_consumer", "idle", "unloaded", "draining", "error", "source_ended",
 }

@@ -1,6 +1,7 @@
 package wire_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -62,6 +63,30 @@ func TestCloseCodes(t *testing.T) {
 	}
 	if s := wire.CloseCode(4999).String(); s != "4999" {
 		t.Errorf("another code is %q", s)
+	}
+}
+
+// Each code of an error becomes the close code that is published for it.
+func TestEveryCodeHasACloseCode(t *testing.T) {
+	b, err := os.ReadFile(filepath.Join("..", "..", "docs", "protocol.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(b), "| close code | |")
+	text, _, _ = strings.Cut(text, "\n\n")
+	for _, code := range coded.Codes {
+		c := wire.CloseCodeOf(coded.Errorf(code, "", "x"))
+		_, row, _ := strings.Cut(text, "| "+strconv.Itoa(int(c))+" |")
+		row, _, _ = strings.Cut(row, "\n")
+		if !strings.Contains(row, "`"+string(code)+"`") {
+			t.Errorf("%s closes with %d, of which is published:%s", code, c, row)
+		}
+		if n := strings.Count(text, "`"+string(code)+"`"); n != 1 {
+			t.Errorf("%s has %d close codes in what is published", code, n)
+		}
+	}
+	if got := wire.CloseCodeOf(errors.New("x")); got != wire.CloseInternal {
+		t.Errorf("an error without a code closes with %d", got)
 	}
 }
 

@@ -13,8 +13,8 @@ import (
 // Bounds of control messages.
 const (
 	MaxText       = 64 << 10 // bytes of a client's text message
-	MaxServerText = 64 << 20 // of a server's, whose results may hold tensors
-	MaxDepth      = 32       // arrays and objects that are open at once
+	MaxServerText = 64 << 20 // of a server's text message, which may contain tensors
+	MaxDepth      = 32       // nesting of arrays and objects
 	MaxMS         = 3600_000 // of max_age_ms and deadline_ms
 	MaxSide       = 65535    // of width and height
 	MaxWindow     = 1024     // frames
@@ -34,7 +34,7 @@ type kind struct {
 	reader *structReader
 }
 
-// kinds are the messages that one side sends, by their types.
+// kinds has the messages that one side sends, by their types.
 type kinds map[string]kind
 
 func kindsOf(all ...Message) kinds {
@@ -51,8 +51,8 @@ var fromClient = kindsOf(new(Open), new(Update), new(Pause), new(Resume), new(Fl
 var fromServer = kindsOf(new(Result), new(Drop), new(Credit), new(ErrorMessage), new(Ready), new(Opened), new(Advise), new(Stats),
 	new(GoAway), new(Pong), new(Closed), new(Attached))
 
-// envelope is what is read of a message before its type is known, and address
-// the stream that a message with a fault names.
+// envelope has the field that is read before the type of a message is known, and address
+// the stream of a message with an error.
 type (
 	envelope struct {
 		Type string `json:"type" want:"must,word"`
@@ -64,10 +64,10 @@ type (
 
 var envelopeReader, addressReader = readerOf(reflect.TypeFor[envelope]()), readerOf(reflect.TypeFor[address]())
 
-// ParseControl reads a text message that from has sent. Fields that are not
-// known are ignored; an unknown type, a field with a wrong value, one that is
-// null and one that comes twice are errors. The error is an *Error that names
-// the message and the field, with its SID when the message had one.
+// ParseControl reads a text message that from has sent. It ignores unknown fields. An
+// unknown type, a field with a wrong value, a field that is null and a repeated field are
+// errors. The error is an *Error with the message's type and the field, and with its SID if
+// the message has one.
 func ParseControl(text []byte, from Side) (Message, error) {
 	known, most := fromClient, MaxText
 	if from == Server {
@@ -98,7 +98,7 @@ func (k kinds) parse(v value) (Message, error) {
 	return m, within(e.Type, kind.reader.read(v, reflect.ValueOf(m).Elem()))
 }
 
-// attributed adds the stream that v names to err, if it can be read.
+// attributed adds the stream of v to err, if it can be read.
 func attributed(err error, v value) error {
 	var a address
 	e, ok := err.(*Error)
@@ -108,10 +108,9 @@ func attributed(err error, v value) error {
 	return err
 }
 
-// AppendControl appends m. The error is that of a float that is not finite, or
-// of a parameter of another type than Params allow. Results, drops, credits and
-// errors allocate nothing; their own functions are AppendResult, AppendDrop,
-// AppendCredit and AppendError.
+// AppendControl appends m. It fails for a float that is not finite, and for a parameter of a
+// type that Params does not allow. For results, drops, credits and errors it does not
+// allocate; their own functions are AppendResult, AppendDrop, AppendCredit and AppendError.
 func AppendControl(dst []byte, m Message) ([]byte, error) {
 	switch m := m.(type) {
 	case *Result:

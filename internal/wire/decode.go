@@ -10,19 +10,18 @@ import (
 	"strings"
 )
 
-// Messages are plain structs that encoding/json writes. They are read by their
-// tags as well, but more strictly than encoding/json does: the names of members
-// are case-sensitive, and a member that comes twice, is null or is out of bounds
-// is an error. The tag `want` names what is wanted of a field: "must" for one
-// that may not be missing, and one of the bounds below.
+// Messages are plain structs. encoding/json writes them, and this file reads them by the
+// same tags, but more strictly than encoding/json: the names of members are case-sensitive,
+// and a member that is repeated, null or out of bounds is an error. The tag `want` has
+// "must" for a required field, and the name of one of the bounds below.
 
 // bounds are the values that a field may have.
 type bounds struct {
-	most            uint64 // of a whole number from 0
+	most            uint64 // of an unsigned integer
 	least, greatest float64
 	short, long     int      // bytes of a string
 	oneOf           []string // strings
-	open            byte     // the first character of a text that is kept as it is
+	open            byte     // the first character of a value that is kept as text
 }
 
 var namedBounds = map[string]bounds{
@@ -47,8 +46,9 @@ type setter func(v value, to reflect.Value) error
 
 // structReader reads an object into a struct of one type.
 type structReader struct {
-	fields []fieldReader
-	checks bool // the struct is a checker
+	fields   []fieldReader
+	checks   bool // the struct is a checker
+	complete bool // unknown members are errors
 }
 
 type fieldReader struct {
@@ -57,10 +57,10 @@ type fieldReader struct {
 	set  setter
 }
 
-// checker is a struct with a rule that no single field has.
+// checker is a struct with a rule about several fields.
 type checker interface{ check() error }
 
-// valueReader is a type with a reader of its own.
+// valueReader is a type with its own reader.
 type valueReader interface{ read(value) error }
 
 func readerOf(t reflect.Type) *structReader {
@@ -86,8 +86,8 @@ func readerOf(t reflect.Type) *structReader {
 	return r
 }
 
-// read reads the members of the object v; those that are no field are ignored.
-// Its error names the field.
+// read reads the members of the object v. It ignores unknown members, unless the reader is
+// complete. Its error has the field.
 func (r *structReader) read(v value, to reflect.Value) error {
 	var seen uint64 // a bit for each field
 	err := v.members(func(key []byte, member value) error {
@@ -97,10 +97,13 @@ func (r *structReader) read(v value, to reflect.Value) error {
 				continue
 			}
 			if seen&(1<<i) != 0 {
-				return invalid(ErrTwice, f.name, "comes twice")
+				return invalid(ErrTwice, f.name, "is given twice")
 			}
 			seen |= 1 << i
 			return within(f.name, f.set(member, to.Field(i)))
+		}
+		if r.complete {
+			return invalid(ErrUnknown, clip(string(key)), "is no member of this message")
 		}
 		return nil
 	})
@@ -200,7 +203,7 @@ func setSigned(v value, to reflect.Value) error {
 	return nil
 }
 
-// setUnsigned reads a whole number from 0 to the bound, or to most without one.
+// setUnsigned reads an integer from 0 to the bound, or to most if there is no bound.
 func (b bounds) setUnsigned(most uint64) setter {
 	if b.most != 0 {
 		most = b.most
@@ -219,8 +222,7 @@ func (b bounds) setUnsigned(most uint64) setter {
 	}
 }
 
-// setFloat reads 0 or a number within the bounds, which without them are those of
-// all positive numbers.
+// setFloat reads 0 or a number within the bounds; without bounds, any positive number.
 func (b bounds) setFloat(v value, to reflect.Value) error {
 	least, greatest := b.least, b.greatest
 	if greatest == 0 {
@@ -255,7 +257,7 @@ func (b bounds) setString(v value, to reflect.Value) error {
 	return nil
 }
 
-// setRaw keeps a value's text, which is a view into the message.
+// setRaw keeps the text of a value, as a view into the message.
 func (b bounds) setRaw(v value, to reflect.Value) error {
 	if v[0] != b.open {
 		return v.wrong(map[byte]string{'[': "an array", '{': "an object"}[b.open])

@@ -9,32 +9,32 @@ import (
 )
 
 // Result is the ending of a frame that was answered, or with Partial a part of
-// its result. A result in binary form has the same in the Open Inference
-// Protocol parameters of its JSON.
+// its result. A result in binary form has the same fields, as Open
+// Inference Protocol parameters of its JSON.
 type Result struct {
 	SID       uint32 `json:"sid" want:"must"`
 	Seq       uint64 `json:"seq" want:"must"`
-	Ack       uint64 `json:"ack" want:"must"` // frames of the stream that have ended in all, this one included
+	Ack       uint64 `json:"ack" want:"must"` // number of all ended frames of the stream, including this one
 	Limit     uint64 `json:"credit_limit,omitempty"`
 	CaptureUS int64  `json:"capture_us,omitempty"`
 	Model     string `json:"model,omitempty" want:"name"`
 	Version   string `json:"version,omitempty" want:"name"` // of the model
-	Batch     int    `json:"batch,omitempty"`               // rows of the batch it ran in
-	Width     int    `json:"width,omitempty" want:"side"`   // of the frame as sent, upright; 0 when it is no picture
+	Batch     int    `json:"batch,omitempty"`               // rows of the batch that it was run in
+	Width     int    `json:"width,omitempty" want:"side"`   // of the frame as sent, upright; 0 if it is not a picture
 	Height    int    `json:"height,omitempty" want:"side"`
 	Partial   bool   `json:"partial,omitempty"`
 	Timing    Timing `json:"timing,omitzero"`
 
-	// Outputs are the tensors in JSON, an array, and Params an object, both as
-	// the Open Inference Protocol has them; nil = none.
+	// Outputs is the JSON array of the tensors, and Params a JSON object, both in the
+	// form of the Open Inference Protocol; nil = none.
 	Outputs json.RawMessage `json:"outputs,omitempty" want:"array"`
 	Params  json.RawMessage `json:"parameters,omitempty" want:"object"`
 }
 
-// Timing tells where the time of a frame went, in microseconds; 0 = not reached.
+// Timing splits the time of a frame by its steps, in microseconds; 0 = not reached.
 type Timing struct {
-	ReceivedUS int64 `json:"received_us,omitempty"` // since 1970, of the server's clock
-	QueueUS    int64 `json:"queue_us,omitempty"`    // until it was bound to a batch
+	ReceivedUS int64 `json:"received_us,omitempty"` // since 1970, by the server's clock
+	QueueUS    int64 `json:"queue_us,omitempty"`    // until it was put into a batch
 	PrepareUS  int64 `json:"prepare_us,omitempty"`  // until its batch began to run
 	RunUS      int64 `json:"run_us,omitempty"`
 	TotalUS    int64 `json:"total_us,omitempty"` // from receipt to result
@@ -43,7 +43,7 @@ type Timing struct {
 // Drop is the ending of frames that were dropped for one reason.
 type Drop struct {
 	SID    uint32  `json:"sid" want:"must"`
-	Seqs   []Range `json:"seqs" want:"must"`        // rising, with gaps between them, at least one
+	Seqs   []Range `json:"seqs" want:"must"`        // at least one range, in ascending order, with gaps between them
 	Reason string  `json:"reason" want:"must,word"` // stream.Reason
 	Ack    uint64  `json:"ack,omitempty"`           // as in Result
 	Limit  uint64  `json:"credit_limit,omitempty"`
@@ -52,10 +52,10 @@ type Drop struct {
 // Range is the first and the last of successive seqs.
 type Range [2]uint64
 
-// AddSeq adds seq to ranges, which rise and do not touch, and keeps them so. It
-// takes constant time for seqs that rise.
+// AddSeq adds seq to ranges, which are ascending and do not touch. It takes constant time
+// for ascending seqs.
 func AddSeq(ranges []Range, seq uint64) []Range {
-	i := len(ranges) // seq belongs behind ranges[:i]
+	i := len(ranges) // seq belongs after ranges[:i]
 	for i > 0 && ranges[i-1][0] > seq {
 		i--
 	}
@@ -92,7 +92,7 @@ func (m *Drop) check() error {
 		case r[0] > r[1]:
 			return invalid(ErrValue, fmt.Sprintf("seqs[%d]", i), fmt.Sprintf("is [%d,%d]: want the first seq of the range, then the last", r[0], r[1]))
 		case i > 0 && r[0] <= m.Seqs[i-1][1]:
-			return invalid(ErrValue, fmt.Sprintf("seqs[%d]", i), fmt.Sprintf("is [%d,%d] behind [%d,%d]: want ranges that rise", r[0], r[1], m.Seqs[i-1][0], m.Seqs[i-1][1]))
+			return invalid(ErrValue, fmt.Sprintf("seqs[%d]", i), fmt.Sprintf("is [%d,%d] after [%d,%d]: want ascending ranges", r[0], r[1], m.Seqs[i-1][0], m.Seqs[i-1][1]))
 		}
 	}
 	return nil
@@ -100,7 +100,7 @@ func (m *Drop) check() error {
 
 // AppendResultHead appends m without its outputs and parameters and without the
 // closing brace: the caller appends the other members, each after a comma, and
-// the brace. It allocates nothing when dst has room.
+// the brace. It does not allocate if dst has enough capacity.
 func AppendResultHead(dst []byte, m *Result) []byte {
 	dst = appendUint(begin(dst, "result"), "sid", uint64(m.SID))
 	dst = appendUint(dst, "seq", m.Seq)
@@ -133,7 +133,7 @@ func AppendResultHead(dst []byte, m *Result) []byte {
 	return dst
 }
 
-// AppendResult appends m, whole. It allocates nothing when dst has room.
+// AppendResult appends m. It does not allocate if dst has enough capacity.
 func AppendResult(dst []byte, m *Result) []byte {
 	dst = AppendResultHead(dst, m)
 	if m.Outputs != nil {
@@ -145,7 +145,7 @@ func AppendResult(dst []byte, m *Result) []byte {
 	return append(dst, '}')
 }
 
-// AppendDrop appends m. It allocates nothing when dst has room.
+// AppendDrop appends m. It does not allocate if dst has enough capacity.
 func AppendDrop(dst []byte, m *Drop) []byte {
 	dst = appendUint(begin(dst, "drop"), "sid", uint64(m.SID))
 	dst = append(dst, `,"seqs":[`...)
@@ -161,7 +161,7 @@ func AppendDrop(dst []byte, m *Drop) []byte {
 	return append(appendCounts(dst, m.Ack, m.Limit), '}')
 }
 
-// AppendCredit appends m. It allocates nothing when dst has room.
+// AppendCredit appends m. It does not allocate if dst has enough capacity.
 func AppendCredit(dst []byte, m *Credit) []byte {
 	dst = appendUint(begin(dst, "credit"), "sid", uint64(m.SID))
 	dst = appendUint(dst, "credit_limit", m.CreditLimit)
@@ -171,7 +171,7 @@ func AppendCredit(dst []byte, m *Credit) []byte {
 	return append(dst, '}')
 }
 
-// AppendError appends m. It allocates nothing when dst has room.
+// AppendError appends m. It does not allocate if dst has enough capacity.
 func AppendError(dst []byte, m *ErrorMessage) []byte {
 	dst = oip.AppendString(append(begin(dst, "error"), `,"code":`...), m.Code)
 	dst = oip.AppendString(append(dst, `,"message":`...), m.Message)
@@ -200,7 +200,7 @@ func appendUint(dst []byte, key string, n uint64) []byte {
 	return strconv.AppendUint(appendKey(dst, key), n, 10)
 }
 
-// appendCounts appends what a drop or an error says of the stream as a whole.
+// appendCounts appends the fields of a drop or an error about the whole stream.
 func appendCounts(dst []byte, ack, limit uint64) []byte {
 	if ack != 0 {
 		dst = appendUint(dst, "ack", ack)
@@ -215,7 +215,7 @@ func appendLimit(dst []byte, limit uint64) []byte {
 	return appendUint(dst, "credit_limit", limit)
 }
 
-// appendInt appends a member that may be left out.
+// appendInt appends an optional member.
 func appendInt(dst []byte, key string, n int64) []byte {
 	if n == 0 {
 		return dst

@@ -10,16 +10,15 @@ import (
 // fault is the coded error in an Error.
 type fault = coded.Error
 
-// Error says what is wrong with a message: a coded error, whose Field is the part
-// at fault as a path ("ext.roi", "open.policy.mode"), or "" for the message as a
-// whole, and whose cause is the rule that was broken, one of the variables below.
+// Error is an error of a message. Its Field is the path of the wrong part ("ext.roi",
+// "open.policy.mode"), or "" for the whole message. Its cause is the violated rule, one of
+// the variables below.
 type Error struct {
 	fault
-	// Fatal says that the sender does not speak this protocol: the connection
-	// is to be closed with CloseMalformed. Otherwise one message is lost.
+	// Fatal means that the sender does not speak this protocol: the connection must be
+	// closed with CloseMalformed. Otherwise only this message is lost.
 	Fatal bool
-	// SID and Seq are the stream and the frame that the message named, where
-	// that much could be read.
+	// SID and Seq are the stream and the frame of the message, if they could be read.
 	SID *uint32
 	Seq *uint64
 }
@@ -35,7 +34,7 @@ var (
 	ErrDirection = errors.New("the kind is not sent by this side")
 	ErrExtLen    = errors.New("the extension is longer than the message")
 	ErrTLVLen    = errors.New("an extension entry is longer than the extension")
-	ErrTLVTwice  = errors.New("an extension entry comes twice")
+	ErrTLVTwice  = errors.New("an extension entry is repeated")
 	ErrTLVSize   = errors.New("an extension entry has the wrong size")
 	ErrTensors   = errors.New("the tensors' JSON is longer than the payload")
 )
@@ -43,11 +42,12 @@ var (
 // The rules of control messages.
 var (
 	ErrTextSize  = errors.New("the text is too long")
-	ErrTextDepth = errors.New("the text is nested too deep")
-	ErrSyntax    = errors.New("the text is no JSON object")
+	ErrTextDepth = errors.New("the text is nested too deeply")
+	ErrSyntax    = errors.New("the text is not a JSON object")
 	ErrType      = errors.New("unknown type of message")
 	ErrMissing   = errors.New("a field is missing")
-	ErrTwice     = errors.New("a field comes twice")
+	ErrTwice     = errors.New("a field is repeated")
+	ErrUnknown   = errors.New("a field is unknown")
 	ErrValue     = errors.New("a field has a wrong value")
 )
 
@@ -56,14 +56,14 @@ const (
 	codeInvalid     = coded.InvalidArgument
 	codeUnsupported = coded.Unsupported
 	codeTooLarge    = coded.TooLarge
-	// codeVersion is of the protocol alone: no other part has versions.
+	// codeVersion exists in this protocol only.
 	codeVersion coded.Code = "unsupported_version"
 )
 
 // Unwrap returns the coded error.
 func (e *Error) Unwrap() error { return &e.fault }
 
-// Message returns the error message that answers the message at fault.
+// Message returns the error message that is the reply to the wrong message.
 func (e *Error) Message() ErrorMessage {
 	return ErrorMessage{Code: string(e.Code), Message: e.Error(), SID: e.SID, Seq: e.Seq, Fatal: e.Fatal}
 }
@@ -84,7 +84,7 @@ func fatal(rule error, code coded.Code, field, msg string) *Error {
 	return &Error{fault: fault{Code: code, Field: field, Msg: msg, Err: rule}, Fatal: true}
 }
 
-// within puts step before the field of err, which is nil or an *Error.
+// within adds step before the field of err, which is nil or an *Error.
 func within(step string, err error) error {
 	if err == nil {
 		return nil // before errors.As makes e escape
@@ -99,7 +99,7 @@ func within(step string, err error) error {
 	return err
 }
 
-// clip keeps what a peer sent from filling an error's text.
+// clip truncates text of the peer in an error.
 func clip(s string) string {
 	const most = 40
 	if len(s) > most {

@@ -14,13 +14,13 @@ const (
 
 	tlvHead        = 3 // u8 type, u16 length
 	roiLen         = 8
-	traceparentMin = 55 // what version 00 of W3C trace context has; later ones may be longer
+	traceparentMin = 55 // of version 00 of W3C trace context; later versions may be longer
 )
 
-// Ext is the extension of a media header. The zero value is none.
+// Ext is the extension of a media header. The zero value is an empty extension.
 type Ext struct {
-	Traceparent []byte    // a W3C traceparent's text, which is not checked; nil = none
-	ROI         [4]uint16 // left, top, width, height in pixels of the frame as sent, when HasROI; not checked
+	Traceparent []byte    // the text of a W3C traceparent, not checked; nil = none
+	ROI         [4]uint16 // left, top, width, height in pixels of the frame as sent, if HasROI; not checked
 	HasROI      bool
 	Params      []byte // a JSON object, see ParseParams; nil = none
 }
@@ -34,12 +34,12 @@ func (x *Ext) parse(ext []byte) *Error {
 		}
 		typ, n := ext[0], int(binary.LittleEndian.Uint16(ext[1:]))
 		if n > len(ext)-tlvHead {
-			return invalid(ErrTLVLen, tlvName(typ), fmt.Sprintf("says %d bytes, %d are left", n, len(ext)-tlvHead))
+			return invalid(ErrTLVLen, tlvName(typ), fmt.Sprintf("announces %d bytes, but %d follow", n, len(ext)-tlvHead))
 		}
 		switch typ {
 		case tlvTraceparent, tlvROI, tlvParams:
 			if seen&typ != 0 {
-				return invalid(ErrTLVTwice, tlvName(typ), "comes twice")
+				return invalid(ErrTLVTwice, tlvName(typ), "is given twice")
 			}
 			seen |= typ
 		}

@@ -6,7 +6,7 @@ import (
 	"math"
 )
 
-// HeaderLen is the bytes of a media header before its extension.
+// HeaderLen is the size of a media header in bytes, without its extension.
 const HeaderLen = 32
 
 // Version is the only version of the header.
@@ -21,7 +21,7 @@ const (
 	Server
 )
 
-// Kind says what a media message is.
+// Kind is the kind of a media message.
 type Kind uint8
 
 // The kinds.
@@ -33,7 +33,7 @@ const (
 	KindAudio                  // samples
 )
 
-// Codec says how the payload is coded. The numbers are stream.Codec's.
+// Codec is the codec of the payload. The numbers are those of stream.Codec.
 type Codec uint8
 
 // The codecs.
@@ -57,7 +57,7 @@ var codecNames = [...]string{
 	"opaque", "jpeg", "png", "webp", "h264", "vp8", "vp9", "av1", "rgb24", "nv12", "pcm16", "pcmf32", "tensor",
 }
 
-// String returns the codec's name as stream.ParseCodec and `open` take it.
+// String returns the codec's name in stream.ParseCodec and `open`.
 func (c Codec) String() string {
 	if int(c) < len(codecNames) {
 		return codecNames[c]
@@ -72,28 +72,27 @@ type Flags uint8
 const (
 	FlagKey           Flags = 1 << iota // can be decoded without the frames before it
 	FlagDiscontinuity                   // frames are missing before it
-	FlagMust                            // must be processed: never dropped for a newer one
+	FlagMust                            // must be processed: not dropped for a newer frame
 	FlagEnd                             // the last of its stream
 
 	allFlags = FlagKey | FlagDiscontinuity | FlagMust | FlagEnd
 )
 
-// Header is what stands before the payload of a media message.
+// Header is the header of a media message.
 type Header struct {
 	Kind          Kind
 	Codec         Codec
 	Flags         Flags
 	SID           uint32
 	Seq           uint64
-	CaptureUS     int64  // microseconds of the client's clock, echoed verbatim
-	Width, Height uint16 // pixels; 0 = not told
+	CaptureUS     int64  // microseconds by the client's clock; the result repeats it
+	Width, Height uint16 // pixels; 0 = not given
 	DeadlineMS    uint16 // from receipt; 0 = the policy's
 	Ext           Ext
 }
 
-// ParseHeader splits a media message that from has sent into its header and its
-// payload. Both are views into msg; nothing is allocated unless there is an
-// error, which is an *Error.
+// ParseHeader splits a media message that from has sent into its header and its payload.
+// Both are views into msg. It allocates only for an error, which is an *Error.
 func ParseHeader(msg []byte, from Side) (h Header, payload []byte, err error) {
 	if len(msg) < HeaderLen {
 		return Header{}, nil, fatal(ErrShort, codeInvalid, "header", fmt.Sprintf("the message has %d bytes, a header has %d", len(msg), HeaderLen))
@@ -135,8 +134,7 @@ func (h *Header) split(msg []byte, from Side) (ext, payload []byte, fault *Error
 	return msg[HeaderLen:end:end], msg[end:], nil
 }
 
-// Check says whether from may send h: what ParseHeader refuses at the other end
-// it refuses here. The error is an *Error.
+// Check returns the error, an *Error, that ParseHeader would return for h from this side.
 func (h *Header) Check(from Side) error {
 	if err := h.checkFixed(from); err != nil {
 		return err
@@ -166,7 +164,7 @@ func (h *Header) checkFixed(from Side) *Error {
 	return nil
 }
 
-// paired says whether kind and codec go together.
+// paired reports whether kind and codec may be combined.
 func (h *Header) paired() bool {
 	switch h.Kind {
 	case KindFrame:
@@ -179,16 +177,16 @@ func (h *Header) paired() bool {
 	return h.Codec == Tensors
 }
 
-// Size is the bytes that h takes, its extension included.
+// Size returns the size of h in bytes, including its extension.
 func (h *Header) Size() int { return HeaderLen + h.Ext.size() }
 
-// PutHeader writes h to the first h.Size() bytes of dst and returns their
-// number. It panics when dst is shorter, and when the extension is longer than
-// its field can say, which Check refuses.
+// PutHeader writes h to the first h.Size() bytes of dst and returns their number. It panics
+// if dst is shorter, or if the length of the extension does not fit its field, which Check
+// reports.
 func PutHeader(dst []byte, h *Header) int {
 	ext := h.Ext.size()
 	if ext > math.MaxUint16 {
-		panic(fmt.Sprintf("wire: an extension of %d bytes: Check was not asked", ext))
+		panic(fmt.Sprintf("wire: an extension of %d bytes: Check was not called", ext))
 	}
 	_ = dst[HeaderLen+ext-1]
 	le := binary.LittleEndian

@@ -21,8 +21,8 @@ const (
 	MaxName   = 256
 )
 
-// ParseParams reads the JSON object that an extension's Params hold. The error
-// is an *Error whose field begins with "params".
+// ParseParams reads the JSON object of an extension's Params. The error is an *Error whose
+// field begins with "params".
 func ParseParams(text []byte) (Params, error) {
 	v, fault := checkText(text, math.MaxUint16)
 	if fault != nil {
@@ -40,11 +40,11 @@ func (p *Params) read(v value) error {
 	if v[0] != '{' {
 		return v.wrong("an object")
 	}
-	*p = Params{} // also when it is empty: that is none in place of others
+	*p = Params{} // not nil if it is empty, since an empty object replaces other parameters
 	return v.members(func(key []byte, member value) error {
 		k := string(key)
 		if _, twice := (*p)[k]; twice {
-			return invalid(ErrTwice, clip(k), "comes twice")
+			return invalid(ErrTwice, clip(k), "is given twice")
 		}
 		if len(k) == 0 || len(k) > MaxName {
 			return invalid(ErrValue, "", fmt.Sprintf("has the key %q: want 1 to %d bytes", clip(k), MaxName))
@@ -84,8 +84,7 @@ func (v value) scalar() (any, error) {
 	return f, nil
 }
 
-// MarshalJSON writes p with its keys in order, and floats so that they are read
-// back as such.
+// MarshalJSON writes p with sorted keys, and writes floats so that they are read as floats.
 func (p Params) MarshalJSON() ([]byte, error) {
 	dst := []byte{'{'}
 	for i, k := range slices.Sorted(maps.Keys(p)) {
@@ -104,7 +103,7 @@ func (p Params) MarshalJSON() ([]byte, error) {
 			dst = strconv.AppendInt(dst, int64(x), 10)
 		case float64:
 			if math.IsNaN(x) || math.IsInf(x, 0) {
-				return nil, fmt.Errorf("params.%s: is %v, which JSON does not have", clip(k), x)
+				return nil, fmt.Errorf("params.%s: is %v, for which JSON has no notation", clip(k), x)
 			}
 			from := len(dst)
 			dst = strconv.AppendFloat(dst, x, 'g', -1, 64)

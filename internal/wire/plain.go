@@ -3,11 +3,14 @@ package wire
 import (
 	"encoding/json"
 	"reflect"
+
+	"millrace/internal/oip"
+	"millrace/stream/coded"
 )
 
-// Plain is a text message of plain mode, in which a connection is one stream and
-// has no control messages: how a frame ended, a part of its result, or, without
-// Seq, an error of the whole stream.
+// Plain is a text message of a server in plain mode, where a connection is one stream
+// without control messages: the ending of a frame, a part of its result, or, without Seq,
+// an error of the whole stream.
 type Plain struct {
 	Seq     *uint64     `json:"seq,omitempty"`
 	Model   string      `json:"model,omitempty" want:"name"`
@@ -19,7 +22,7 @@ type Plain struct {
 	Height  int         `json:"height,omitempty" want:"side"`
 	Batch   int         `json:"batch,omitempty"` // rows of the batch it ran in
 
-	// Outputs and Params are as those of Result.
+	// Outputs and Params are as in Result.
 	Outputs json.RawMessage `json:"outputs,omitempty" want:"array"`
 	Params  json.RawMessage `json:"parameters,omitempty" want:"object"`
 }
@@ -31,11 +34,21 @@ type PlainError struct {
 	Retryable bool   `json:"retryable,omitempty"`
 }
 
+// AppendPlainError appends the member "error" of a message in plain mode: a PlainError with its name.
+func AppendPlainError(dst []byte, err error) []byte {
+	code := coded.CodeOf(err)
+	dst = oip.AppendString(append(dst, `"error":{"code":`...), string(code))
+	dst = oip.AppendString(append(dst, `,"message":`...), err.Error())
+	if code.Retryable() {
+		dst = append(dst, `,"retryable":true`...)
+	}
+	return append(dst, '}')
+}
+
 var plainReader = readerOf(reflect.TypeFor[Plain]())
 
-// ParsePlain reads a text message that a server has sent in plain mode into m.
-// Members that are not known are ignored. The error is an *Error that names the
-// field.
+// ParsePlain reads a text message that a server has sent in plain mode into m. It ignores
+// unknown members. The error is an *Error with the field.
 func ParsePlain(text []byte, m *Plain) error {
 	*m = Plain{}
 	v, fault := checkText(text, MaxServerText)

@@ -2,11 +2,10 @@ package wire
 
 import "millrace/internal/oip"
 
-// ParseResult reads a result in binary form, which plain mode and millrace.v1
-// share: what is said of the frame into m, whose Outputs and Params stay nil, and
-// the tensors and the model's own parameters into reply. Raw tensors are views
-// into msg; alloc gives the memory of others. The error is an *Error or an
-// *oip.Error.
+// ParseResult reads a result in binary form, which is the same in plain mode and
+// millrace.v1. It reads the fields about the frame into m, whose Outputs and Params stay
+// nil, and the tensors and the model's parameters into reply. Raw tensors are views into
+// msg; alloc returns memory for others. The error is an *Error or a *coded.Error.
 func ParseResult(msg []byte, m *Result, reply *oip.InferResponse, alloc func(n int) []byte) error {
 	h, payload, err := ParseHeader(msg, Server)
 	if err != nil {
@@ -33,8 +32,8 @@ func ParseResult(msg []byte, m *Result, reply *oip.InferResponse, alloc func(n i
 	return nil
 }
 
-// take reads a parameter that the server adds to those of the model. It reports
-// false for any other.
+// take reads a parameter that the server has added to those of the model. It returns false
+// for other parameters.
 func (m *Result) take(p *oip.Param) bool {
 	if p.Key == "partial" && p.Kind == oip.Boolean {
 		m.Partial = p.Bool

@@ -4,11 +4,11 @@ package wire
 type Ready struct {
 	Session     string `json:"session" want:"must,token"`
 	ResumeToken string `json:"resume_token,omitempty" want:"no token"` // for Attach; "" = cannot be resumed
-	ResumeMS    int    `json:"resume_ms,omitempty"`                    // how long the session outlives its connection
+	ResumeMS    int    `json:"resume_ms,omitempty"`                    // how long the server keeps the session without its connection
 	Limits      Limits `json:"limits,omitzero"`
 }
 
-// Limits are what the server takes; 0 = not told.
+// Limits are the limits of the server; 0 = not given.
 type Limits struct {
 	MaxMessage int `json:"max_message,omitempty"` // bytes of a message
 	MaxText    int `json:"max_text,omitempty"`    // bytes of a text message
@@ -16,22 +16,22 @@ type Limits struct {
 	MaxWindow  int `json:"max_window,omitempty"`  // frames of one stream
 }
 
-// Opened answers Open.
+// Opened is the reply to Open.
 type Opened struct {
 	SID         uint32 `json:"sid" want:"must"`
 	CreditLimit uint64 `json:"credit_limit" want:"must"` // see Credit
-	Policy      Policy `json:"policy,omitzero"`          // as it holds, the model's defaults filled in
+	Policy      Policy `json:"policy,omitzero"`          // in force, with the model's defaults
 }
 
-// Credit says how many frames of a stream the client may have sent in all. That
-// number never falls.
+// Credit says how many frames of a stream the client may have sent in total. That number
+// never decreases.
 type Credit struct {
 	SID         uint32 `json:"sid" want:"must"`
 	CreditLimit uint64 `json:"credit_limit" want:"must"`
-	Ack         uint64 `json:"ack,omitempty"` // frames that have ended so far
+	Ack         uint64 `json:"ack,omitempty"` // number of ended frames
 }
 
-// Advise asks the client to send otherwise. 0 = as it is.
+// Advise asks the client to send other frames. 0 = no change.
 type Advise struct {
 	SID      uint32  `json:"sid" want:"must"`
 	FPS      float64 `json:"fps,omitempty" want:"rate"`
@@ -41,38 +41,36 @@ type Advise struct {
 	KeyFrame bool    `json:"keyframe,omitempty"`
 }
 
-// Counts are the frames of a stream, and by how they ended as the client was told:
-// Received = Results + Drops + Errors and those on their way, which are none in
-// Closed.
+// Counts are the numbers of frames of a stream, and of the endings that were sent:
+// Received = Results + Drops + Errors + those in flight, of which there are none in Closed.
 type Counts struct {
-	Received uint64 `json:"received,omitempty"` // Accepted, and those that were refused: each ended as an error or a drop
+	Received uint64 `json:"received,omitempty"` // Accepted, and those that were refused with an error or a drop
 	Accepted uint64 `json:"accepted" want:"must"`
 	Results  uint64 `json:"results" want:"must"`
 	Drops    uint64 `json:"drops" want:"must"`
 	Errors   uint64 `json:"errors" want:"must"`
 }
 
-// Stats tells how a stream fares.
+// Stats are statistics of a stream.
 type Stats struct {
 	SID     uint32  `json:"sid" want:"must"`
 	Counts  Counts  `json:"counts" want:"must"`
-	Waiting int     `json:"waiting,omitempty"` // frames not yet bound to a batch
-	FPS     float64 `json:"fps,omitempty"`     // results a second, of late
-	AgeUS   int64   `json:"age_us,omitempty"`  // from receipt to result, of late
+	Waiting int     `json:"waiting,omitempty"` // frames that are not yet in a batch
+	FPS     float64 `json:"fps,omitempty"`     // recent results per second
+	AgeUS   int64   `json:"age_us,omitempty"`  // recent time from receipt to result
 }
 
-// ErrorMessage tells of an error: of a frame (SID and Seq), of a stream (SID) or
-// of the session.
+// ErrorMessage is an error of a frame (SID and Seq), of a stream (SID) or of the session.
 type ErrorMessage struct {
 	Code         string  `json:"code" want:"must,word"` // stream.Code, or unsupported_version
 	Message      string  `json:"message" want:"must"`
 	Retryable    bool    `json:"retryable,omitempty"`
-	RetryAfterMS int     `json:"retry_after_ms,omitempty"` // 0 = not known
+	RetryAfterMS int     `json:"retry_after_ms,omitempty"` // 0 = unknown
 	SID          *uint32 `json:"sid,omitempty"`
 	Seq          *uint64 `json:"seq,omitempty"`
 	Ack          uint64  `json:"ack,omitempty"` // with Seq: as in Result
 	Limit        uint64  `json:"credit_limit,omitempty"`
-	Fatal        bool    `json:"fatal,omitempty"` // the connection is closed next
+	Fatal        bool    `json:"fatal,omitempty"` // the connection is closed after it
 }
 
 // GoAway says that the server will close the connection.
@@ -80,10 +78,10 @@ type GoAway struct {
 	TimeLeftMS int `json:"time_left_ms" want:"must"`
 }
 
-// Pong answers Ping.
+// Pong is the reply to Ping.
 type Pong struct {
-	T       int64 `json:"t" want:"must"`        // as Ping had it
-	ServerT int64 `json:"server_t" want:"must"` // microseconds since 1970 of the server's clock
+	T       int64 `json:"t" want:"must"`        // that of Ping
+	ServerT int64 `json:"server_t" want:"must"` // microseconds since 1970 by the server's clock
 }
 
 // Closed is the last message of a stream.
@@ -93,19 +91,19 @@ type Closed struct {
 	Totals Counts `json:"totals" want:"must"`
 }
 
-// Attached answers Attach.
+// Attached is the reply to Attach.
 type Attached struct {
 	Session     string           `json:"session" want:"must,token"`
-	ResumeToken string           `json:"resume_token" want:"must,token"` // in place of the one that was used
+	ResumeToken string           `json:"resume_token" want:"must,token"` // replaces the one that was used
 	ResumeMS    int              `json:"resume_ms,omitempty"`
-	Streams     []AttachedStream `json:"streams,omitempty"` // those that still live
+	Streams     []AttachedStream `json:"streams,omitempty"` // those that still exist, and ended ones that Attach has named
 }
 
 // AttachedStream is a stream that was resumed.
 type AttachedStream struct {
 	SID           uint32  `json:"sid" want:"must"`
-	ReceivedCount uint64  `json:"received_count" want:"must"` // frames that arrived, as credits count them
-	ReceivedSeq   *uint64 `json:"received_seq,omitempty"`     // of the latest; nil = there is none
+	ReceivedCount uint64  `json:"received_count" want:"must"` // frames that have arrived, as credits count them
+	ReceivedSeq   *uint64 `json:"received_seq,omitempty"`     // of the newest frame; nil = there is none
 	CreditLimit   uint64  `json:"credit_limit" want:"must"`
 }
 

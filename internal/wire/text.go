@@ -8,13 +8,12 @@ import (
 	"unicode/utf8"
 )
 
-// value is the text of one JSON value, without space around it. It is part of a
-// text that checkText has found valid, so that the functions here need not check
-// its syntax again.
+// value is the text of one JSON value, without space around it. It is part of a text that
+// checkText has checked, so that the functions here do not check its syntax again.
 type value []byte
 
-// checkText returns text if it is a JSON object of at most most bytes that is
-// nested no deeper than MaxDepth.
+// checkText returns text if it is a JSON object of at most most bytes and of a nesting of at
+// most MaxDepth.
 func checkText(text []byte, most int) (value, *Error) {
 	switch {
 	case len(text) > most:
@@ -22,7 +21,7 @@ func checkText(text []byte, most int) (value, *Error) {
 	case !utf8.Valid(text):
 		return nil, fatal(ErrSyntax, codeInvalid, "", "the text is not UTF-8")
 	case depth(text) > MaxDepth:
-		return nil, invalid(ErrTextDepth, "", fmt.Sprintf("the text is nested deeper than %d levels", MaxDepth))
+		return nil, invalid(ErrTextDepth, "", fmt.Sprintf("the text is nested more deeply than %d levels", MaxDepth))
 	case !json.Valid(text):
 		var raw json.RawMessage
 		return nil, fatal(ErrSyntax, codeInvalid, "", fmt.Sprintf("the text is not JSON: %v", json.Unmarshal(text, &raw)))
@@ -34,8 +33,7 @@ func checkText(text []byte, most int) (value, *Error) {
 	return text[from:valueEnd(text, from)], nil
 }
 
-// depth returns how many arrays and objects of text are open at once, at most.
-// The text need not be valid.
+// depth returns the largest nesting of arrays and objects of text, which need not be valid.
 func depth(text []byte) (most int) {
 	open, inString := 0, false
 	for i := 0; i < len(text); i++ {
@@ -55,8 +53,8 @@ func depth(text []byte) (most int) {
 	return most
 }
 
-// skip returns the position of the first character at or behind pos that is
-// neither space nor a separator.
+// skip returns the position of the first character from pos that is neither space nor a
+// separator.
 func skip(text []byte, pos int) int {
 	for pos < len(text) {
 		switch text[pos] {
@@ -69,7 +67,7 @@ func skip(text []byte, pos int) int {
 	return pos
 }
 
-// valueEnd returns where the value that begins at pos ends.
+// valueEnd returns the end of the value that begins at pos.
 func valueEnd(text []byte, pos int) int {
 	open := 0
 	for i := pos; i < len(text); i++ {
@@ -86,7 +84,7 @@ func valueEnd(text []byte, pos int) int {
 		case '{', '[':
 			open++
 		case '}', ']':
-			if open == 0 { // the bracket closes what is around a number or a literal
+			if open == 0 { // the bracket closes the array or object around a number or a literal
 				return i
 			}
 			if open--; open == 0 {
@@ -108,13 +106,13 @@ func (v value) unquote() []byte {
 	}
 	var s string
 	if err := json.Unmarshal(v, &s); err != nil {
-		panic(err) // checkText has found the string valid
+		panic(err) // checkText has checked the string
 	}
 	return []byte(s)
 }
 
-// next returns the value at or behind pos in an array or object, and where it
-// ends; nil at the closing bracket.
+// next returns the next value from pos in an array or object, and its end; nil at the
+// closing bracket.
 func (v value) next(pos int) (value, int) {
 	pos = skip(v, pos)
 	if v[pos] == '}' || v[pos] == ']' {
@@ -141,7 +139,7 @@ func (v value) members(each func(key []byte, member value) error) error {
 	}
 }
 
-// items calls each for every item of the array v. Its error names the index.
+// items calls each for every item of the array v. Its error has the index.
 func (v value) items(each func(i int, item value) error) error {
 	if v[0] != '[' {
 		return v.wrong("an array")
@@ -157,7 +155,7 @@ func (v value) items(each func(i int, item value) error) error {
 	}
 }
 
-// wrong is the error for a value that is not what is wanted.
+// wrong returns the error of a value that is not as wanted.
 func (v value) wrong(want string) error {
 	var is string
 	switch v[0] {

@@ -65,20 +65,21 @@ func (b *Buf) Retain() *Buf {
 	return b
 }
 
-// Release gives the hold back; the last one returns the memory to its pool.
-// Releasing a nil Buf does nothing. One release too many panics under
-// -tags invariants and is otherwise without effect: a header is never reused,
-// so a late second release cannot touch another holder's memory.
+// Release gives up one hold; the last one returns the memory to its pool. Releasing a
+// nil Buf does nothing. One release too many panics under -tags invariants and
+// otherwise has no effect: a Buf is never reused, so that a late second release cannot
+// touch another holder's memory.
 func (b *Buf) Release() {
 	if b == nil {
 		return
 	}
 	switch n := b.refs.Add(-1); {
+	case n > 0:
 	case n == 0:
 		mem := b.mem
 		b.mem, b.off, b.end = nil, 0, 0
 		b.pool.put(mem, b.class)
-	case n < 0:
+	default:
 		misuse("buf: released twice")
 	}
 }

@@ -56,11 +56,11 @@ func TestLeaseAndReleaseReturnToBaseline(t *testing.T) {
 	none.Release()
 }
 
-// What is reserved is off the budget of leases, and takes half of it at most.
+// Reserved bytes count in the budget of leases, and take half of it at most.
 func TestReserve(t *testing.T) {
 	p := NewPool(64 << 10)
 	if err := p.Reserve(33 << 10); !errors.Is(err, ErrBudget) {
-		t.Fatalf("more than half: %v", err)
+		t.Fatalf("reserving more than half: %v", err)
 	}
 	if err := p.Reserve(30 << 10); err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func TestReserve(t *testing.T) {
 		t.Errorf("%d can be reserved", n)
 	}
 	if _, err := p.Lease(40 << 10); !errors.Is(err, ErrBudget) {
-		t.Fatalf("a lease of what is reserved: %v", err)
+		t.Fatalf("a lease of reserved bytes: %v", err)
 	}
 	b, err := p.Lease(30 << 10)
 	if err != nil {
@@ -87,7 +87,7 @@ func TestReserve(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := p.Reserve(20 << 10); !errors.Is(err, ErrBudget) {
-		t.Fatalf("of what is leased: %v", err)
+		t.Fatalf("a reservation of leased bytes: %v", err)
 	}
 	b.Release()
 	more.Release()
@@ -96,8 +96,9 @@ func TestReserve(t *testing.T) {
 	}
 }
 
-// However reservations and leases meet, no more is out than the budget has.
-func TestReservationsAndLeasesMeet(t *testing.T) {
+// In whatever order reservations and leases run, together they never take more than the
+// budget.
+func TestConcurrentReservationsAndLeases(t *testing.T) {
 	p := NewPool(64 << 10)
 	var wg sync.WaitGroup
 	for range 4 {
@@ -179,6 +180,19 @@ func TestSecondReleaseIsCaught(t *testing.T) {
 	b.Release()
 }
 
+func TestRetainAfterTheLastRelease(t *testing.T) {
+	b, _ := NewPool(0).Lease(10)
+	b.Retain()
+	b.Release()
+	b.Release()
+	defer func() {
+		if r := recover(); (r != nil) != Invariants {
+			t.Fatalf("invariants %v, recovered %v", Invariants, r)
+		}
+	}()
+	b.Retain()
+}
+
 func TestIdleMemoryIsBounded(t *testing.T) {
 	p := NewPool(1 << 20)
 	var held []*Buf
@@ -194,6 +208,21 @@ func TestIdleMemoryIsBounded(t *testing.T) {
 	}
 	if s := p.Stats(); s.Idle > s.Budget/4 || s.Idle == 0 {
 		t.Fatalf("%+v", s)
+	}
+
+	p, held = NewPool(16<<20), nil
+	for range retainPerClass + 1 {
+		b, err := p.Lease(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, b)
+	}
+	for _, b := range held {
+		b.Release()
+	}
+	if s := p.Stats(); s.Idle != retainPerClass<<minShift {
+		t.Errorf("%d bytes of one class are kept, want %d", s.Idle, retainPerClass<<minShift)
 	}
 }
 
@@ -238,7 +267,7 @@ func BenchmarkLease300K(b *testing.B) {
 	}
 }
 
-// TestBoundsOfABuffer: what fits, to the byte.
+// TestBoundsOfABuffer checks, to the byte, what fits.
 func TestBoundsOfABuffer(t *testing.T) {
 	p := NewPool(0)
 	b, err := p.Lease(1000)
@@ -281,7 +310,8 @@ func TestBoundsOfABuffer(t *testing.T) {
 	}
 }
 
-// TestBudgetToTheByte: leases and reservations take all there is, and no more.
+// TestBudgetToTheByte checks that leases and reservations can take the whole budget,
+// and no more.
 func TestBudgetToTheByte(t *testing.T) {
 	const size = 1 << minShift
 	p := NewPool(4 * size)
@@ -321,7 +351,7 @@ func TestBudgetToTheByte(t *testing.T) {
 	}
 	all[0].Release()
 	if err := p.Reserve(size); err != nil {
-		t.Errorf("what is free: %v", err)
+		t.Errorf("a lease of the free bytes: %v", err)
 	}
 	all[1].Release()
 	all[2].Release()
@@ -330,12 +360,12 @@ func TestBudgetToTheByte(t *testing.T) {
 	}
 	b, err := p.Lease(1)
 	if s := p.Stats(); err != nil || s.Idle != 0 {
-		t.Errorf("%v, %+v: a free buffer is not used again", err, s)
+		t.Errorf("%v, %+v: a free buffer is not reused", err, s)
 	}
 	b.Release()
 }
 
-// TestLargestClass: past it memory is not kept.
+// TestLargestClass checks that memory above the largest class is not kept.
 func TestLargestClass(t *testing.T) {
 	for n, pooled := range map[int]bool{1 << maxShift: true, 1<<maxShift + 1: false} {
 		ci, size := classOf(n)

@@ -7,7 +7,7 @@ const Invariants = true
 
 func misuse(msg string) { panic(msg) }
 
-// poison makes reads after the last release visible.
+// poison overwrites released memory, so that reads after the last release are noticed.
 func poison(mem []byte) {
 	for i := range mem {
 		mem[i] = 0xDB

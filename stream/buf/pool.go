@@ -10,23 +10,23 @@ import (
 const (
 	minShift = 11 // smallest class: 2 KiB
 	maxShift = 26 // largest doubling: 64 MiB
-	steps    = 4  // classes a doubling, so at most a quarter of a buffer is unused
+	steps    = 4  // classes per doubling, so at most a quarter of a buffer is unused
 	classes  = (maxShift-minShift)*steps + 1
 	unpooled = -1
-	// retainPerClass bounds how many free buffers one class keeps.
+	// retainPerClass is the largest number of free buffers that one class keeps.
 	retainPerClass = 256
 )
 
-// DefaultBudget is the byte budget of a pool that was given none.
+// DefaultBudget is the byte budget of a pool that is made without one.
 const DefaultBudget = 1 << 30
 
-// Pool leases buffers. One pool serves a whole process; it is safe for
-// concurrent use. Leased and reserved bytes together never pass the budget,
-// reserved ones never half of it, and the free bytes kept for reuse never a
+// Pool leases buffers. One pool serves a whole process; it is safe for concurrent use.
+// Leased and reserved bytes together are never more than the budget, reserved bytes
+// alone never more than half of it, and free bytes kept for reuse never more than a
 // quarter.
 type Pool struct {
 	budget   int64
-	keep     int64
+	maxIdle  int64
 	used     atomic.Int64 // leased and reserved
 	reserved atomic.Int64
 	idle     atomic.Int64
@@ -46,10 +46,10 @@ func NewPool(budget int64) *Pool {
 	if budget <= 0 {
 		budget = DefaultBudget
 	}
-	return &Pool{budget: budget, keep: budget / 4}
+	return &Pool{budget: budget, maxIdle: budget / 4}
 }
 
-// Stats is a moment's reading of a pool.
+// Stats is a snapshot of a pool's counters.
 type Stats struct {
 	Budget   int64 // bytes that may be leased and reserved at once
 	Leased   int64 // bytes leased now
@@ -65,10 +65,10 @@ func (p *Pool) Stats() Stats {
 	return Stats{p.budget, max(p.used.Load()-reserved, 0), reserved, p.idle.Load(), p.leases.Load(), p.denied.Load()}
 }
 
-// Reserve takes n bytes off the budget for memory that lives long and does not
-// come from the pool. All reservations together take at most half of the budget,
-// so that what comes and goes is never starved by what stays. It returns
-// [ErrBudget] when they would take more, or leases hold the bytes now.
+// Reserve takes n bytes off the budget for memory that is kept for long and does not
+// come from the pool. All reservations together take at most half of the budget, so
+// that the other half stays for leases. It returns [ErrBudget] when they would take
+// more, or when leases hold the bytes now.
 func (p *Pool) Reserve(n int64) error {
 	if n < 0 {
 		return fmt.Errorf("buf: reservation of %d bytes", n)
@@ -89,11 +89,11 @@ func (p *Pool) Reserve(n int64) error {
 	return nil
 }
 
-// Unreserve gives n bytes of a reservation back.
+// Unreserve returns n bytes of a reservation to the budget.
 func (p *Pool) Unreserve(n int64) {
 	p.used.Add(-n)
 	if p.reserved.Add(-n) < 0 {
-		misuse("buf: more given back than was reserved")
+		misuse("buf: more was unreserved than reserved")
 	}
 }
 
@@ -145,7 +145,7 @@ func (p *Pool) put(mem []byte, ci int32) {
 	poison(mem)
 	p.used.Add(-int64(len(mem)))
 	p.leases.Add(-1)
-	if ci == unpooled || p.idle.Load()+int64(len(mem)) > p.keep {
+	if ci == unpooled || p.idle.Load()+int64(len(mem)) > p.maxIdle {
 		return
 	}
 	c := &p.class[ci]
@@ -157,18 +157,16 @@ func (p *Pool) put(mem []byte, ci int32) {
 	c.mu.Unlock()
 }
 
-// classOf returns the class that holds n bytes, and its size. Sizes run
-// 2^k, 1.25*2^k, 1.5*2^k, 1.75*2^k.
+// classOf returns the class that holds n bytes, and its size. The sizes are 2^k,
+// 1.25*2^k, 1.5*2^k and 1.75*2^k.
 func classOf(n int) (int, int) {
-	if n <= 1<<minShift {
-		return 0, 1 << minShift
-	}
 	if n > 1<<maxShift {
 		return unpooled, n
 	}
-	k := bits.Len(uint(n-1)) - 1 // 2^k < n <= 2^(k+1)
+	n = max(n, 1<<minShift)
+	k := bits.Len(uint(n)) - 1 // 2^k <= n < 2^(k+1)
 	step := 1 << k / steps
-	j := (n - 1<<k + step - 1) / step // 1..steps
+	j := (n - 1<<k + step - 1) / step // 0..steps
 	return (k-minShift)*steps + j, 1<<k + j*step
 }
 

@@ -1,13 +1,14 @@
-// Package coded is the one error of the whole program: a code for programs, the
-// field at fault, and a message for people. It owns the set of codes. It imports
-// no other package of the module, so that each of them can return its errors, and
-// it must not know what a code is called in any protocol.
+// Package coded has the error type of the whole program: a code for programs, the field
+// at fault, and a message for people. It owns the set of codes. It imports no other
+// package of the module, so that each of them can return its errors, and it must not
+// know how any protocol writes a code.
 package coded
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Code classifies every error that a client can see. Adapters translate it to
@@ -26,9 +27,9 @@ const (
 	FlowControl      Code = "flow_control"      // more frames than the window allows
 	Overloaded       Code = "overloaded"        // a bound of the server is reached; try later
 	Unavailable      Code = "unavailable"       // no worker can serve it now
-	Unloaded         Code = "unloaded"          // the model was unloaded while the frame waited
+	Unloaded         Code = "unloaded"          // the model was unloaded while the frame was waiting
 	Timeout          Code = "timeout"           // the model or a source took longer than its limit
-	Canceled         Code = "canceled"          // the caller went away
+	Canceled         Code = "canceled"          // the caller no longer waits
 	Draining         Code = "draining"          // the server is shutting down
 	Conflict         Code = "conflict"          // contradicts the present state
 	Internal         Code = "internal"          // a fault of the server or of a model's code
@@ -41,14 +42,18 @@ var Codes = []Code{
 	Unavailable, Unloaded, Timeout, Canceled, Draining, Conflict, Internal,
 }
 
-// Retryable says whether the same request may succeed later, unchanged.
-func (c Code) Retryable() bool {
+// RetryAfter returns the time after which the same request may succeed, unchanged;
+// 0 when time alone changes nothing.
+func (c Code) RetryAfter() time.Duration {
 	switch c {
 	case FlowControl, Overloaded, Unavailable, Timeout, Draining:
-		return true
+		return time.Second
 	}
-	return false
+	return 0
 }
+
+// Retryable reports whether the same request may succeed later, unchanged.
+func (c Code) Retryable() bool { return c.RetryAfter() > 0 }
 
 // Error is the one coded error. Field names the part of the input or the
 // setting that is at fault, as a path ("inputs[0].shape", "max_age_ms").
@@ -56,10 +61,10 @@ type Error struct {
 	Code  Code
 	Field string
 	Msg   string
-	Err   error // what caused it, if anything
+	Err   error // the cause, or nil
 }
 
-// Error returns "field: message". The message holds what the cause says.
+// Error returns "field: message". The message includes the text of the cause.
 func (e *Error) Error() string {
 	if e.Field == "" {
 		return e.Msg
@@ -93,11 +98,11 @@ func CodeOf(err error) Code {
 	return Internal
 }
 
-// Within returns err with path in front of the field that it names: the place
-// where the caller found what is at fault. An error that is not coded is
-// returned as it is.
+// Within returns err with path in front of the field that it names: path is the part of
+// the input in which the caller found the fault. An error that is not coded is returned
+// as it is.
 func Within(path string, err error) error {
-	return refield(err, func(field string) string {
+	return RenameFunc(err, func(field string) string {
 		if field == "" {
 			return path
 		}
@@ -108,11 +113,10 @@ func Within(path string, err error) error {
 	})
 }
 
-// Rename returns err with the field that it names called as a protocol calls it:
-// names maps what the core calls a field to that. Fields that are not in names
-// keep their name.
+// Rename returns err with its field renamed by names, which maps the core's field names
+// to those of a protocol. Fields that are not in names keep their name.
 func Rename(err error, names map[string]string) error {
-	return refield(err, func(field string) string {
+	return RenameFunc(err, func(field string) string {
 		if name, ok := names[field]; ok {
 			return name
 		}
@@ -120,9 +124,9 @@ func Rename(err error, names map[string]string) error {
 	})
 }
 
-// refield returns a copy of the coded error in err with another field, or err
-// itself when the field stays the same.
-func refield(err error, name func(string) string) error {
+// RenameFunc returns a copy of the coded error in err with the field that name
+// returns for the one it has, or err itself when the field stays the same.
+func RenameFunc(err error, name func(string) string) error {
 	var e *Error
 	if !errors.As(err, &e) {
 		return err

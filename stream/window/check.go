@@ -6,7 +6,7 @@ import (
 	"millrace/stream"
 )
 
-// count returns how many samples, rows or pictures f brings for the windows of m.
+// count returns how many samples, rows or pictures f adds to the windows of m.
 func count(m *stream.Model, f *stream.Frame) (int, error) {
 	if m.Image != nil || f.Region != (stream.Region{}) { // a region of anything else is refused
 		_, _, err := m.Check(f)

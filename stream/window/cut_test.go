@@ -9,7 +9,7 @@ import (
 	"millrace/stream/buf"
 )
 
-// frameOf is samples in one coding.
+// frameOf makes a frame of n samples in the given coding.
 func frameOf(mem *buf.Pool, codec stream.Codec, from, n int) stream.Frame {
 	var data []byte
 	for i := range n {
@@ -27,8 +27,8 @@ func frameOf(mem *buf.Pool, codec stream.Codec, from, n int) stream.Frame {
 	return f
 }
 
-// TestWindowsByHops: the windows of samples that come in pieces, in any coding, when
-// they overlap, touch, and lie apart.
+// TestWindowsByHops checks the windows of samples that come in pieces, in any coding,
+// when windows overlap, touch, and have gaps between them.
 func TestWindowsByHops(t *testing.T) {
 	for _, codec := range []stream.Codec{stream.PCM16, stream.PCMFloat, stream.Tensors} {
 		for _, hop := range []int{1, 2, 4, 5, 7, 9} {
@@ -40,21 +40,21 @@ func TestWindowsByHops(t *testing.T) {
 				var got, want []string
 				sent := 0
 				for _, n := range pieces {
-					r := &stream.Request{Frame: frameOf(mem, codec, sent, n)}
+					f := frameOf(mem, codec, sent, n)
 					sent += n
-					rows, _, err := a.Assemble(r)
+					rows, parts, _, err := a.Assemble(&f)
 					if err != nil {
 						t.Fatal(err)
 					}
 					for i := range rows {
-						x := stream.Tensor{Data: r.Inputs[0].Data[i*r.Assembled.Stride:][:16]}
+						x := stream.Tensor{Data: f.Inputs[0].Data[i*parts.Stride:][:16]}
 						line := ""
 						for _, v := range x.Float32s() {
 							line += fmt.Sprint(v*(1<<15), " ")
 						}
 						got = append(got, line)
 					}
-					r.Unbind()
+					f.Lease.Release()
 				}
 				for from := 0; from+4 <= sent; from += hop {
 					want = append(want, fmt.Sprint(from, " ", from+1, " ", from+2, " ", from+3, " "))
@@ -70,7 +70,8 @@ func TestWindowsByHops(t *testing.T) {
 	}
 }
 
-// TestPicturesByHops: the same for pictures, whose memory goes with their windows.
+// TestPicturesByHops checks the same for pictures, whose memory is released with their
+// windows.
 func TestPicturesByHops(t *testing.T) {
 	for _, hop := range []int{1, 2, 3, 5} {
 		mem := buf.NewPool(0)
@@ -81,13 +82,14 @@ func TestPicturesByHops(t *testing.T) {
 		for i := range 14 {
 			l, _ := mem.Copy([]byte{byte(i)})
 			r := &stream.Request{Frame: stream.Frame{Codec: stream.JPEG, Lease: l, Payload: l.Bytes()}}
-			rows, _, err := a.Assemble(r)
+			rows, parts, _, err := a.Assemble(&r.Frame)
 			if err != nil {
 				t.Fatal(err)
 			}
+			r.Assembled = parts
 			if rows == 1 {
 				line := ""
-				for _, f := range r.Assembled.Frames {
+				for _, f := range parts.Frames {
 					line += fmt.Sprint(f.Payload[0], " ")
 				}
 				got = append(got, line)
@@ -106,8 +108,8 @@ func TestPicturesByHops(t *testing.T) {
 	}
 }
 
-// TestSameWindows: what was cut for one model is right for another that would have
-// cut the same.
+// TestSameWindows checks that windows cut for one model can be used by another that
+// would have cut the same ones.
 func TestSameWindows(t *testing.T) {
 	model := func(change func(*stream.Model, *Window)) *stream.Model {
 		w := &Window{Length: 4, Hop: 2}
@@ -133,7 +135,7 @@ func TestSameWindows(t *testing.T) {
 		"datatype":     {none, func(m *stream.Model, _ *Window) { m.Inputs[0].Datatype = stream.Uint8 }, false},
 		"shape":        {none, func(m *stream.Model, _ *Window) { m.Inputs[0].Shape = []int{4, 3} }, false},
 	} {
-		if got := same(model(c.a), model(c.b)); got != c.want {
+		if got := sameWindows(model(c.a), model(c.b)); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

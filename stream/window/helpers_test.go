@@ -19,28 +19,28 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// endpoint is a queue of tokens, for one goroutine.
-type endpoint struct {
+// queue is a queue of tokens, for one goroutine.
+type queue struct {
 	tokens []*stream.Stream
 	ended  int
 	faults []string
 }
 
-func (e *endpoint) Enqueue(s *stream.Stream, _ any) {
+func (e *queue) Enqueue(s *stream.Stream, _ any) {
 	if slices.Contains(e.tokens, s) {
 		e.faults = append(e.faults, "two tokens of one stream are queued")
 	}
 	e.tokens = append(e.tokens, s)
 }
 
-func (e *endpoint) Waiting(int) {}
+func (e *queue) AddWaiting(int) {}
 
-func (e *endpoint) Ended(*stream.Request) { e.ended++ }
+func (e *queue) Ended(*stream.Request) { e.ended++ }
 
-func (e *endpoint) Detach(*stream.Stream) {}
+func (e *queue) Detach(*stream.Stream) {}
 
-// pop takes the oldest token out, as a gatherer does.
-func (e *endpoint) pop() *stream.Stream {
+// pop takes the oldest token out, as a worker does.
+func (e *queue) pop() *stream.Stream {
 	if len(e.tokens) == 0 {
 		return nil
 	}

@@ -14,7 +14,7 @@ import (
 	"millrace/stream/window"
 )
 
-// results keeps what a stream's sink was pushed.
+// results keeps what was pushed to a stream's sink.
 type results struct {
 	all  []stream.Result
 	done int
@@ -27,12 +27,12 @@ func (k *results) Push(r *stream.Result) {
 
 func (k *results) Done(stream.CloseReason) { k.done++ }
 
-// cutting is a stream of a model with windows, and what it should cut: the plain
-// list of everything sent since the last reset.
+// cutting is a stream of a model with windows, and the windows that it should cut,
+// computed from a plain list of everything sent since the last reset.
 type cutting struct {
 	*stream.Stream
 	model    *stream.Model
-	ep       *endpoint
+	ep       *queue
 	sink     *results
 	mem      *buf.Pool
 	channels int
@@ -54,7 +54,7 @@ type cutting struct {
 
 func newCutting(length, hop, channels int, coding stream.Codec, rows int, p stream.Policy) *cutting {
 	c := &cutting{
-		ep: &endpoint{}, sink: &results{}, mem: buf.NewPool(0), channels: channels, coding: coding,
+		ep: &queue{}, sink: &results{}, mem: buf.NewPool(0), channels: channels, coding: coding,
 		want: map[uint64][][]float32{}, end: map[uint64]int64{}, errors: map[uint64]bool{}, lost: map[uint64]bool{},
 	}
 	shape := []int{length}
@@ -74,7 +74,7 @@ func newCutting(length, hop, channels int, coding stream.Codec, rows int, p stre
 	return c
 }
 
-// samples makes n of them that no others are like, as PCM can hold them.
+// samples returns n samples, each with its own value, which PCM can hold.
 func (c *cutting) samples(n int) []float32 {
 	out := make([]float32, n*c.channels)
 	for i := range out {
@@ -84,7 +84,7 @@ func (c *cutting) samples(n int) []float32 {
 	return out
 }
 
-// frame is a lease with the samples as the coding has them.
+// frame returns a leased frame of the samples in the stream's coding.
 func (c *cutting) frame(vs []float32) stream.Frame {
 	var data []byte
 	switch c.coding {
@@ -109,7 +109,7 @@ func (c *cutting) frame(vs []float32) stream.Frame {
 	return f
 }
 
-func (c *cutting) forget() { c.sent, c.cut = nil, 0 }
+func (c *cutting) reset() { c.sent, c.cut = nil, 0 }
 
 // send submits n samples and notes which windows they complete.
 func (c *cutting) send(t *rapid.T, n int, discontinuity bool) {
@@ -123,7 +123,7 @@ func (c *cutting) send(t *rapid.T, n int, discontinuity bool) {
 		return // as if it had not been sent
 	}
 	if discontinuity {
-		c.forget()
+		c.reset()
 	}
 	c.order = append(c.order, c.seq)
 	c.sent = append(c.sent, vs...)
@@ -136,7 +136,7 @@ func (c *cutting) send(t *rapid.T, n int, discontinuity bool) {
 	switch {
 	case len(windows) > c.model.MaxBatch:
 		c.errors[c.seq] = true
-		c.forget()
+		c.reset()
 	case len(windows) > 0:
 		c.want[c.seq], c.end[c.seq] = windows, int64((c.cut-1)*w.Hop+w.Length-1)
 		if c.Policy().Mode == stream.Latest {
@@ -146,7 +146,7 @@ func (c *cutting) send(t *rapid.T, n int, discontinuity bool) {
 	c.seq++
 }
 
-// take binds the next request and looks at its rows.
+// take binds the next request and checks its rows.
 func (c *cutting) take(t *rapid.T) {
 	if c.ep.pop() == nil {
 		t.Skip("no token")
@@ -163,10 +163,10 @@ func (c *cutting) take(t *rapid.T) {
 	}
 	c.waiting = nil
 	c.running = append(c.running, r)
-	c.look(t, r)
+	c.checkRows(t, r)
 }
 
-func (c *cutting) look(t *rapid.T, r *stream.Request) {
+func (c *cutting) checkRows(t *rapid.T, r *stream.Request) {
 	want := c.want[r.Seq]
 	if r.Rows != len(want) {
 		t.Fatalf("frame %d has %d rows, want %d", r.Seq, r.Rows, len(want))
@@ -187,7 +187,7 @@ func (c *cutting) look(t *rapid.T, r *stream.Request) {
 	}
 }
 
-// answer ends one that runs, and has its batch let go of it.
+// answer ends a request in flight and releases its memory.
 func (c *cutting) answer(t *rapid.T) {
 	if len(c.running) == 0 {
 		t.Skip("nothing runs")
@@ -195,16 +195,16 @@ func (c *cutting) answer(t *rapid.T) {
 	i := rapid.IntRange(0, len(c.running)-1).Draw(t, "which")
 	r := c.running[i]
 	c.running = slices.Delete(c.running, i, i+1)
-	c.look(t, r) // nobody wrote over it meanwhile
+	c.checkRows(t, r) // nobody wrote over it meanwhile
 	r.Finish(nil, nil, true)
 	r.Unbind()
 }
 
-// over closes the stream and looks at its account.
-func (c *cutting) over(t *rapid.T) {
+// checkFinished closes the stream and checks its endings and its memory.
+func (c *cutting) checkFinished(t *rapid.T) {
 	c.Close(stream.ByClient)
 	for _, r := range c.running {
-		c.look(t, r)
+		c.checkRows(t, r)
 		r.Finish(nil, nil, true)
 		r.Unbind()
 	}
@@ -244,15 +244,15 @@ func (c *cutting) over(t *rapid.T) {
 	}
 	n := c.Counts()
 	if n.Accepted != uint64(len(c.order)) || n.Accepted != n.Results+n.Drops+n.Errors || c.ep.ended != len(c.order) {
-		t.Fatalf("%+v, %d endings told of %d", n, c.ep.ended, len(c.order))
+		t.Fatalf("%+v, %d endings reported of %d", n, c.ep.ended, len(c.order))
 	}
 	if n := c.mem.Stats(); n.Leases != 0 || n.Leased != 0 {
 		t.Fatalf("kept after the end: %+v", n)
 	}
 }
 
-// Whatever the lengths, and however many windows are dropped, the windows are
-// those of everything that was sent.
+// For all lengths, and however many windows are dropped, the windows are those of
+// everything that was sent.
 func TestWindowsAreThoseOfAllThatWasSent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		coding := rapid.SampledFrom([]stream.Codec{stream.PCM16, stream.PCMFloat, stream.Tensors, stream.JPEG}).Draw(t, "coding")
@@ -279,28 +279,28 @@ func TestWindowsAreThoseOfAllThatWasSent(t *testing.T) {
 			"take": c.take, "answer": c.answer, "answer2": c.answer,
 			"discontinuity": func(t *rapid.T) {
 				if rapid.IntRange(0, 9).Draw(t, "really") > 0 {
-					t.Skip("goes on")
+					t.Skip("continues")
 				}
 				c.MarkDiscontinuity()
-				c.forget()
+				c.reset()
 			},
 			"lose": func(t *rapid.T) {
 				if rapid.IntRange(0, 9).Draw(t, "really") > 0 {
-					t.Skip("goes on")
+					t.Skip("continues")
 				}
 				if err := c.SubmitEnded(stream.Frame{Seq: c.seq}, stream.Now(), stream.Undecoded, nil); err != nil {
 					t.Fatal(err)
 				}
 				c.order, c.lost[c.seq] = append(c.order, c.seq), true
 				c.seq++
-				c.forget()
+				c.reset()
 			},
 			"flush": func(t *rapid.T) {
 				if rapid.IntRange(0, 9).Draw(t, "really") > 0 {
-					t.Skip("goes on")
+					t.Skip("continues")
 				}
 				c.Flush()
-				c.forget()
+				c.reset()
 				c.waiting = nil
 			},
 			"swap": func(t *rapid.T) {
@@ -309,7 +309,7 @@ func TestWindowsAreThoseOfAllThatWasSent(t *testing.T) {
 				w := *c.model.Assembly.(*window.Window)
 				next.Assembly = &w
 				old := c.ep
-				c.ep = &endpoint{ended: old.ended}
+				c.ep = &queue{ended: old.ended}
 				if !c.Move(c.ep, &next) {
 					t.Fatal("not moved")
 				}
@@ -317,6 +317,6 @@ func TestWindowsAreThoseOfAllThatWasSent(t *testing.T) {
 				c.model = &next
 			},
 		})
-		c.over(t)
+		c.checkFinished(t)
 	})
 }

@@ -7,7 +7,8 @@ import (
 	"millrace/stream"
 )
 
-// Tensors whose data are not what they say end as errors, and nothing else is harmed.
+// Tensors whose data do not match their description end as errors, and leave everything
+// else as it was.
 func TestWindowsOfBadTensors(t *testing.T) {
 	c := newCutting(8, 8, 1, stream.PCM16, 1, stream.Policy{Mode: stream.Every})
 	if err := c.Submit(c.frame(c.samples(3))); err != nil {
@@ -31,7 +32,7 @@ func TestWindowsOfBadTensors(t *testing.T) {
 	}
 }
 
-// A region is of pictures: of samples it is refused, as without windows.
+// A region needs a picture: for samples it is refused, as without windows.
 func TestWindowsOfSamplesHaveNoRegion(t *testing.T) {
 	c := newCutting(8, 8, 1, stream.PCM16, 1, stream.Policy{Mode: stream.Every})
 	f := c.frame(c.samples(3))
@@ -45,8 +46,7 @@ func TestWindowsOfSamplesHaveNoRegion(t *testing.T) {
 	c.Close(stream.ByClient)
 }
 
-// A must-process frame that finds no place in Latest is missing: no window spans
-// the gap.
+// A must-process frame that is refused in Latest is missing: no window spans the gap.
 func TestWindowsBehindARefusedFrame(t *testing.T) {
 	c := newCutting(4, 4, 1, stream.PCM16, 1, stream.Policy{Mode: stream.Latest, Window: 1})
 	submit := func(n int, must bool) error {
@@ -65,7 +65,7 @@ func TestWindowsBehindARefusedFrame(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := c.WaitingFrames(); n != 1 {
-		t.Errorf("%d frames wait: two samples before a gap and two behind it made a window", n)
+		t.Errorf("%d frames wait: two samples before a gap and two after it made a window", n)
 	}
 	c.Close(stream.ByClient)
 	if n := c.mem.Stats().Leases; n != 0 {

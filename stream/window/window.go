@@ -1,8 +1,8 @@
-// Package window cuts windows, which may overlap, out of what a stream sends, so
-// that a client sends each sample once. It implements stream.Assembly.
+// Package window cuts windows, which may overlap, out of what a stream sends, so that a
+// client sends each sample once. It implements stream.Assembly.
 //
-// It owns what is kept of a stream for windows that are not complete. It must not
-// know of the stream's lock, mailbox or order of results.
+// It owns what is kept of a stream for windows that are not complete. It must not know
+// of the stream's lock, mailbox or order of results.
 package window
 
 import (
@@ -12,14 +12,14 @@ import (
 	"millrace/stream/buf"
 )
 
-// Window says that a model looks at windows of its streams. What is counted is
-// samples, rows of a tensor or pictures, whatever the model's one input is: FP32
-// [Length] or [Length, channels] takes PCM (and rows), [Length, features...] takes
-// rows, and a model with an Image takes pictures, its input being [Length] of them.
+// Window makes windows of a model's streams. They are counted in samples, in rows of a
+// tensor or in pictures, by the model's one input: FP32 [Length] or [Length, channels]
+// takes PCM (and rows), [Length, features...] takes rows, and a model with an Image
+// takes pictures, [Length] of them.
 type Window struct {
 	Length int       // of a window, >= 1: the input's first dimension
 	Hop    int       // from the start of a window to that of the next, >= 1
-	Memory *buf.Pool // of what is kept of a stream for its next window
+	Memory *buf.Pool // for what is kept of a stream for its next window
 }
 
 var _ stream.Assembly = (*Window)(nil)
@@ -29,8 +29,8 @@ func (w *Window) NewAssembler(m *stream.Model, oneShot bool) stream.Assembler {
 	return &cutter{model: m, window: w, oneShot: oneShot}
 }
 
-// same says whether what was cut for a is right for b.
-func same(a, b *stream.Model) bool {
+// sameWindows reports whether windows cut for a can be used by b.
+func sameWindows(a, b *stream.Model) bool {
 	v, _ := a.Assembly.(*Window)
 	w, _ := b.Assembly.(*Window)
 	if v == nil || w == nil || v.Length != w.Length || v.Hop != w.Hop || (a.Image == nil) != (b.Image == nil) {

@@ -10,7 +10,7 @@ import (
 	"millrace/stream/window"
 )
 
-// What a stream keeps is bounded by its window, however long it runs.
+// What a stream keeps is bounded by its window, however many frames it sends.
 func TestWindowsKeepLittle(t *testing.T) {
 	c := newCutting(16000, 160, 1, stream.PCM16, 8, stream.Policy{Mode: stream.Latest})
 	for range 2000 {
@@ -33,7 +33,7 @@ func TestWindowsKeepLittle(t *testing.T) {
 	}
 }
 
-// A silent stream gives its window back.
+// A silent stream's window is released.
 func TestIdleWindowsAreGivenBack(t *testing.T) {
 	c := newCutting(8, 8, 1, stream.PCM16, 1, stream.Policy{})
 	if err := c.Submit(c.frame(c.samples(3))); err != nil {
@@ -71,8 +71,8 @@ func TestWindowsWithoutMemory(t *testing.T) {
 	}
 }
 
-// A model that is replaced by one with other windows ends what waits, and starts
-// its own.
+// When a model is replaced by one with other windows, waiting frames end and the new
+// model's windows start.
 func TestSwapToOtherWindows(t *testing.T) {
 	c := newCutting(4, 2, 1, stream.PCM16, 2, stream.Policy{Mode: stream.Every})
 	if err := c.Submit(c.frame(c.samples(5))); err != nil {
@@ -81,7 +81,7 @@ func TestSwapToOtherWindows(t *testing.T) {
 	other := newCutting(6, 2, 1, stream.PCM16, 2, stream.Policy{}).model
 	other.Assembly.(*window.Window).Memory = c.mem
 	old := c.ep
-	c.ep = &endpoint{}
+	c.ep = &queue{}
 	c.Move(c.ep, other)
 	c.ForgetToken(old)
 	c.seq++
@@ -122,14 +122,14 @@ func TestFramesThatWindowsDoNotTake(t *testing.T) {
 		{"another name", rows, stream.Frame{Codec: stream.Tensors, Inputs: []stream.Tensor{tensor("y", stream.Float32, 2, 3)}}, false, `inputs: want one tensor, "x", of rows for the windows of model m`},
 		{"another type", rows, stream.Frame{Codec: stream.Tensors, Inputs: []stream.Tensor{tensor("x", stream.Uint8, 2, 3)}}, false, "inputs.x.datatype: is UINT8, model m wants FP32"},
 		{"too much", rows, stream.Frame{Codec: stream.PCM16, Payload: make([]byte, 60)}, false, "window.hop: is 2, so that a frame of 10 completes 4 windows, and model m takes 2 at once (batching.max_size): send at most 4 in one frame"},
-		{"whole windows of a wrong length", rows, three(1, 5, 3), false, "inputs.x.shape: is [1 5 3], model m wants [4 3], with a batch axis in front of it if you like (-1 = any)"},
+		{"whole windows of a wrong length", rows, three(1, 5, 3), false, "inputs.x.shape: is [1 5 3], model m wants [4 3], optionally with a batch axis in front (-1 = any)"},
 		{"a request with too little", rows, stream.Frame{Codec: stream.PCM16, Payload: make([]byte, 18)}, true, "window.length: is 4 and this request has 3: send a whole window, or open a stream"},
-		{"a request with rows", rows, three(3, 3), true, "inputs.x.shape: is [3 3], model m wants [4 3], with a batch axis in front of it if you like (-1 = any)"},
+		{"a request with rows", rows, three(3, 3), true, "inputs.x.shape: is [3 3], model m wants [4 3], optionally with a batch axis in front (-1 = any)"},
 		{"one picture", image, stream.Frame{Codec: stream.JPEG, Payload: []byte("jpeg")}, true, "window.length: is 4 and this request has 1: send a whole window, or open a stream"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			sink := &results{}
-			s := stream.New(c.model, &endpoint{}, sink, stream.Options{OneShot: c.oneShot})
+			s := stream.New(c.model, &queue{}, sink, stream.Options{OneShot: c.oneShot})
 			if err := s.Submit(c.frame); err != nil {
 				t.Fatal(err)
 			}
@@ -141,7 +141,7 @@ func TestFramesThatWindowsDoNotTake(t *testing.T) {
 	}
 }
 
-// One-shot requests bring their windows with them, and leave nothing behind.
+// One-shot requests contain whole windows, and leave nothing for the next request.
 func TestRequestsOfTheirOwn(t *testing.T) {
 	c := newCutting(4, 2, 1, stream.PCM16, 3, stream.Policy{})
 	c.Stream = stream.New(c.model, c.ep, c.sink, stream.Options{OneShot: true, Policy: stream.Policy{Mode: stream.Every}})
@@ -180,7 +180,7 @@ func TestRequestsOfTheirOwn(t *testing.T) {
 	c.Close(stream.ByClient)
 }
 
-// Behind a frame that does not end no more frames wait than there may be.
+// The number of frames that wait after one that does not end is bounded.
 func TestFillingIsBounded(t *testing.T) {
 	c := newCutting(1, 1<<20, 1, stream.PCM16, 1, stream.Policy{Mode: stream.Latest})
 	for range stream.MaxWindow + 1 {
@@ -198,7 +198,7 @@ func TestFillingIsBounded(t *testing.T) {
 	if n := len(c.sink.all); n != stream.MaxWindow+1 {
 		t.Fatalf("%d endings", n)
 	}
-	if err := c.Submit(c.frame(c.samples(1))); err != nil || c.WaitingRows() != 1 { // what was refused is missing
+	if err := c.Submit(c.frame(c.samples(1))); err != nil || c.WaitingRows() != 1 { // the refused frame is missing
 		t.Fatalf("%v, %d windows", err, c.WaitingRows())
 	}
 	c.Close(stream.ByClient)

@@ -70,6 +70,6 @@ func (w *worker) spend(ctx context.Context, d time.Duration) error {
 	case <-t.C:
 		return nil
 	case <-ctx.Done():
-		return stream.Errorf(stream.Timeout, "", "the run was given up: %w", ctx.Err())
+		return stream.Errorf(stream.Timeout, "", "the run was abandoned: %w", ctx.Err())
 	}
 }

@@ -1,6 +1,6 @@
 // Package identity is the worker kind that returns each frame as its result, for
 // benchmarks of everything else. It copies a payload only when its lease has no room
-// for the length in front of it.
+// for the length in front of the payload.
 package identity
 
 import (
@@ -27,10 +27,18 @@ func (*worker) Init(context.Context, *workers.Env) (*stream.Model, error) {
 	return &stream.Model{Any: true, Ragged: true, MaxBatch: 16}, nil
 }
 
-// Run implements workers.Worker. Tensors are returned unchanged; the bytes of a
-// frame as one BYTES tensor named output, of shape [1].
+// Run implements workers.Worker. Tensors are returned unchanged; the bytes of a frame
+// are returned as one BYTES tensor named output, of shape [1].
 func (*worker) Run(_ context.Context, b *batching.Batch) error {
-	for _, r := range b.Requests {
+	for i, r := range b.Requests {
+		if b.After != nil { // stages make other outputs of these
+			out := r.Inputs
+			if r.Codec != stream.Tensors {
+				out = []stream.Tensor{bytesOf(r)}
+			}
+			b.Finish(i, out)
+			continue
+		}
 		if r.Codec == stream.Tensors {
 			r.Finish(r.Inputs, r.TakeLease(), false)
 			continue
@@ -42,20 +50,23 @@ func (*worker) Run(_ context.Context, b *batching.Batch) error {
 
 var one = []int{1}
 
-// answer returns the frame as a BYTES element, whose length it writes in front of the
-// payload if the lease has room, and else copies.
+// answer returns the frame as a BYTES element. It writes the length in front of the
+// payload if the lease has room, and copies both otherwise.
 func answer(r *stream.Request) {
 	lease := r.TakeLease()
-	out := stream.Tensor{Name: "output", Datatype: stream.Bytes, Shape: one}
 	if lease != nil && lease.Len() == len(r.Payload) {
 		if head, ok := lease.Prepend(4); ok {
 			binary.LittleEndian.PutUint32(head, uint32(len(r.Payload)))
-			out.Data = lease.Bytes()
-			r.FinishSingle(out, lease, true)
+			r.FinishSingle(stream.Tensor{Name: "output", Datatype: stream.Bytes, Shape: one, Data: lease.Bytes()}, lease, true)
 			return
 		}
 	}
-	out.Data = append(binary.LittleEndian.AppendUint32(nil, uint32(len(r.Payload))), r.Payload...)
-	r.FinishSingle(out, nil, false)
+	r.FinishSingle(bytesOf(r), nil, false)
 	lease.Release()
+}
+
+// bytesOf is a copy of what the frame holds, as an output.
+func bytesOf(r *stream.Request) stream.Tensor {
+	data := append(binary.LittleEndian.AppendUint32(nil, uint32(len(r.Payload))), r.Payload...)
+	return stream.Tensor{Name: "output", Datatype: stream.Bytes, Shape: one, Data: data}
 }

@@ -11,8 +11,8 @@ const (
 	lightUnit = 1 << lightBits
 )
 
-// noiseFactor is by how many medians of the absolute difference a pixel must differ
-// to count: 6.5 medians are 4.4 standard deviations of Gaussian noise.
+// noiseFactor is how many medians of the absolute difference a pixel must differ by to
+// count: 6.5 medians are 4.4 standard deviations of Gaussian noise.
 const noiseFactor = 13 * one / 16 / 2
 
 // background is the picture of a stream without moving objects.
@@ -45,10 +45,10 @@ func (b *background) start(gray []byte) {
 	b.frames, b.light = 1, lightUnit
 }
 
-// subtract marks in out the foreground: pixels that differ from the background by
-// more than least (times 256) and more than the noise. All others move the background
-// by share (of 1<<shareBits) of the difference. Changes of the picture's overall
-// brightness apply to all pixels, the marked ones too.
+// subtract marks the foreground in out: pixels that differ from the background by more
+// than least (times 256) and more than the noise. The background of all other pixels
+// changes by share (of 1<<shareBits) of the difference. Changes of the picture's
+// overall brightness apply to all pixels, also to marked ones.
 func (b *background) subtract(gray []byte, out *mask, least, share int32) {
 	var seen, expected uint64
 	for y := range out.height {
@@ -94,7 +94,7 @@ func compare(px []byte, mean []uint16, noise []uint8, light uint64, least, share
 	return word >> uint(64-len(px)), seen, expected
 }
 
-// noiseEvery is how many frames pass between two estimates of a pixel's noise.
+// noiseEvery is the number of frames between two estimates of a pixel's noise.
 const noiseEvery = 4
 
 // estimate moves the noise of pixels that word does not mark one step towards the
@@ -127,7 +127,7 @@ func (b *background) initNoise(gray []byte) {
 	}
 }
 
-// relearn moves the background of a marked pixel that belongs to no moving object.
+// relearn updates the background of a marked pixel that is not part of a moving object.
 func (b *background) relearn(i int, v byte, share int32) {
 	d := int32(v)*one - int32(b.mean[i])
 	b.mean[i] = uint16(int32(b.mean[i]) + (d*share+1<<(shareBits-1))>>shareBits)
@@ -145,7 +145,7 @@ func (b *background) absorb(i int, v byte) {
 }
 
 // restoreBefore removes pixels from the mask that look like the background before the
-// last absorb: the absorbed object has left, or was none.
+// last absorb: the absorbed object has left, or was not an object.
 func (b *background) restoreBefore(gray []byte, m *mask, least int32) {
 	for y := range m.height {
 		row := m.row(y)

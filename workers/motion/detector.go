@@ -5,24 +5,24 @@ import (
 	"slices"
 )
 
-// Box is one moving object, in pixels of the picture that was searched: X2 and Y2
-// lie just outside. Score, 0 to 1, rises with its contrast and its size.
+// Box is one moving object, in pixels of the picture that was searched. X2 and Y2 are
+// just outside of it. Score, 0 to 1, is higher for more contrast and a larger size.
 type Box struct {
 	X1, Y1, X2, Y2 float32
 	Score          float32
 }
 
-// MaxBoxes is the most boxes of a picture. The largest are kept.
+// MaxBoxes is the most boxes of a picture. The largest ones are kept.
 const MaxBoxes = 64
 
 const (
-	// quietFrames is after how many frames without a change a pixel may belong to a
-	// ghost. Ghosts are searched every ghostEvery frames.
+	// quietFrames is the number of frames without a change after which a pixel may
+	// belong to a ghost. Ghosts are searched every ghostEvery frames.
 	quietFrames, ghostEvery = 20, 4
 	// warmUp is the number of first frames without boxes, while the background is learned.
 	warmUp = 10
-	// maxChanged is the share of the picture that may change at once. More is a change
-	// of the light or the camera, and the background starts again.
+	// maxChanged is the largest share of the picture that may change at once. A larger
+	// one is a change of the light or the camera, and the background is learned again.
 	maxChanged = 0.7
 	// mergeWidth: parts closer than 2/mergeWidth of the picture's width are one object.
 	mergeWidth = 300
@@ -31,8 +31,8 @@ const (
 	neckWidth = 53
 )
 
-// Detector finds what moves in one stream of grey pictures. It is for one
-// goroutine at a time.
+// Detector finds moving objects in one stream of grey pictures. Only one goroutine may
+// use it at a time.
 type Detector struct {
 	search
 	seen *background

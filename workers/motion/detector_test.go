@@ -19,7 +19,7 @@ func detector(t testing.TB, s Settings) *Detector {
 	return d
 }
 
-// wall is a noisy picture of a wall, lit as told.
+// wall is a noisy picture of a wall under the given light.
 func wall(rng *rand.Rand, w, h int, light float64, noise float64) []byte {
 	f := make([]byte, w*h)
 	for i := range f {
@@ -37,12 +37,12 @@ func paint(f []byte, w, x0, y0, side int, v byte) {
 	}
 }
 
-func TestNothingMoves(t *testing.T) {
+func TestNoMovement(t *testing.T) {
 	for _, noise := range some(4.0, 0, 1, 8) {
 		rng := rand.New(rand.NewPCG(1, 1))
 		d := detector(t, Settings{})
 		for i := range 200 {
-			// The light goes up and down by a fifth in seven seconds.
+			// The brightness rises and falls by a fifth in seven seconds.
 			light := 1 + 0.2*math.Sin(float64(i)/33)
 			if got := d.Detect(wall(rng, 320, 240, light, noise)); len(got) > 0 && i > 40 {
 				t.Fatalf("noise %v: frame %d has %v", noise, i, got)
@@ -51,7 +51,7 @@ func TestNothingMoves(t *testing.T) {
 	}
 }
 
-func TestOneThing(t *testing.T) {
+func TestOneObject(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	d := detector(t, Settings{})
 	next := func(x int) []Box {
@@ -63,7 +63,7 @@ func TestOneThing(t *testing.T) {
 	}
 	for i := range 20 {
 		if got := next(-1); len(got) != 0 {
-			t.Fatalf("frame %d of nothing: %v", i, got)
+			t.Fatalf("frame %d without an object: %v", i, got)
 		}
 	}
 	for x := 20; x < 200; x += 2 {
@@ -81,20 +81,20 @@ func TestOneThing(t *testing.T) {
 			t.Fatalf("score %v", b.Score)
 		}
 	}
-	// It stops, and is background after 2/Learn frames.
+	// The object stops, and becomes background after 2/Learn frames.
 	frames := 0
 	for len(next(200)) > 0 {
 		if frames++; frames > 250 {
-			t.Fatal("what stands still is still there after 250 frames")
+			t.Fatal("an object that stands still is still detected after 250 frames")
 		}
 	}
 	if frames < 150 {
-		t.Errorf("what stands still is background after %d frames, want about 200", frames)
+		t.Errorf("an object that stands still became background after %d frames, want about 200", frames)
 	}
-	// It goes: the place it leaves is no thing.
+	// The object leaves: the place where it was is not an object.
 	for i := range 60 {
 		if got := next(-1); i > 40 && len(got) > 0 {
-			t.Fatalf("%d frames after it has gone: %v", i, got)
+			t.Fatalf("%d frames after it has left: %v", i, got)
 		}
 	}
 }
@@ -167,7 +167,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// FuzzDetect: any settings that are taken, and any pictures, give boxes inside
+// FuzzDetect checks that all accepted settings, with any pictures, give boxes inside
 // the picture.
 func FuzzDetect(f *testing.F) {
 	f.Add(64, 48, 0.03, 0.001, 0.01, []byte{1, 2, 3, 200, 5})

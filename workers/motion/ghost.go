@@ -1,17 +1,17 @@
 package motion
 
 const (
-	// reach is how far from an outline its step is measured, in pixels, because edges
-	// are blurred.
+	// reach is the distance from an outline at which its step is measured, in pixels,
+	// because edges are blurred.
 	reach = 2
-	// ghostShare is by how much, of the outline's contrast, the steps of a ghost are
-	// larger in the background than in the frame: 1 for a perfect ghost, -1 for an
-	// object.
+	// ghostShare is the least amount, relative to the outline's contrast, by which the
+	// steps of a ghost are larger in the background than in the frame: 1 for a perfect
+	// ghost, -1 for an object.
 	ghostShare = 0.4
 )
 
-// removeGhosts finds ghosts, and makes them background: unchanged pieces of the
-// foreground where an object of the background has left.
+// removeGhosts finds ghosts and makes them background. A ghost is an unchanged piece of
+// the foreground from which an object of the background has left.
 func (s *search) removeGhosts(b *background, gray []byte) {
 	w := s.set.Width
 	for y := range s.tmp.height {

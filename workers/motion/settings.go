@@ -10,7 +10,7 @@ type Settings struct {
 	Height int `yaml:"height" default:"240" min:"16" max:"2048" request:"any" help:"height in pixels of the picture that is searched"`
 	// Threshold is a share of the range from black to white. In a
 	// noisy picture a pixel must differ by more.
-	Threshold float64 `yaml:"threshold" default:"0.024" min:"0.00390625" max:"0.9" request:"any" help:"least difference of a moving pixel from the background, of 1"`
+	Threshold float64 `yaml:"threshold" default:"0.024" min:"0.00390625" max:"0.9" request:"any" help:"least difference of a moving pixel from the background, from 0 to 1"`
 	// MinArea is a share of the picture's area.
 	MinArea float64 `yaml:"min_area" default:"0.0007" above:"0" max:"1" request:"any" help:"least area of a moving object, as a share of the picture"`
 	// Learn is the share of the difference that the background learns from each

@@ -14,7 +14,7 @@ func (s *search) fill() {
 		p := &s.core.list[r.label]
 		p.area += int(r.to - r.from)
 		if r.y == 0 || int(r.y) == s.set.Height-1 || r.from == 0 || int(r.to) == s.set.Width {
-			p.area += len(s.raw.bits) * 64 // touches the border, so it is no hole
+			p.area += len(s.raw.bits) * 64 // touches the border, so it is not a hole
 		}
 	}
 	for _, r := range s.core.runs {

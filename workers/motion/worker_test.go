@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// sink hands every result on.
+// sink sends every result to a channel.
 type sink struct {
 	results chan *stream.Result
 	done    chan stream.CloseReason
@@ -23,8 +23,8 @@ type sink struct {
 func (s sink) Push(r *stream.Result)       { s.results <- r }
 func (s sink) Done(why stream.CloseReason) { s.done <- why }
 
-// TestWorker runs two streams through a group: each has its own background, and
-// boxes are pixels of the frames as they were sent.
+// TestWorker runs two streams through a group: each has its own background, and boxes
+// are pixels of the frames as sent.
 func TestWorker(t *testing.T) {
 	mem := buf.NewPool(0)
 	m := workers.NewManager(workers.ManagerOptions{Memory: mem})
@@ -86,7 +86,7 @@ func TestWorker(t *testing.T) {
 			r.Release()
 			if n < 12 {
 				if len(boxes) != 0 {
-					t.Fatalf("frame %d of nothing: %v", n, boxes)
+					t.Fatalf("frame %d without an object: %v", n, boxes)
 				}
 				continue
 			}

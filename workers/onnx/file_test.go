@@ -24,7 +24,7 @@ func fixture(t testing.TB) string {
 	return faces
 }
 
-// bad loads a model that must not load, and returns what its user is told.
+// bad loads a model that must not load, and returns the error that its user gets.
 func bad(t *testing.T, path string, params stream.Params) *stream.Error {
 	t.Helper()
 	r := newRig(t)
@@ -39,16 +39,16 @@ func bad(t *testing.T, path string, params stream.Params) *stream.Error {
 	text := err.Error()
 	for _, noise := range []string{".cc", "onnxruntime::", "Status Message", "\n", "ORT_"} {
 		if strings.Contains(text, noise) {
-			t.Errorf("%q is nothing for a user", noise)
+			t.Errorf("%q does not help a user", noise)
 		}
 	}
 	if n := len(text) - 2*len(path); n > 350 {
-		t.Errorf("%d bytes are more than a user wants to read", n)
+		t.Errorf("the message has %d bytes, which is too long for a user", n)
 	}
 	return coded(t, err)
 }
 
-// external is a model whose weights are in the file weights.bin beside it.
+// external is a model whose weights are in the file weights.bin in the same folder.
 func external() []byte {
 	m := graph([]onnxfile.Value{value("x", onnxfile.Float32, "N", 4)}, []onnxfile.Value{value("y", onnxfile.Float32, "N", 4)},
 		[]onnxfile.Node{node("Add", "x e", "y")})
@@ -63,7 +63,7 @@ func external() []byte {
 	return append(m, more...)
 }
 
-func TestFilesThatAreNoModels(t *testing.T) {
+func TestFilesThatAreNotModels(t *testing.T) {
 	mlp := onnxfile.MLP(4, 4, 2, 2)
 	x, y := value("x", onnxfile.Float32, "N", 4), value("y", onnxfile.Float32, "N", 4)
 	identity := func(op string) []byte {
@@ -81,8 +81,8 @@ func TestFilesThatAreNoModels(t *testing.T) {
 		want  string
 	}
 	files := []file{
-		{"garbage", []byte(strings.Repeat("no model at all ", 100)), stream.InvalidArgument, "no ONNX model"},
-		{"a picture", []byte("\x89PNG\r\n\x1a\n\x00\x00\x00\x0dIHDR"), stream.InvalidArgument, "no ONNX model"},
+		{"garbage", []byte(strings.Repeat("no model at all ", 100)), stream.InvalidArgument, "not an ONNX model"},
+		{"a picture", []byte("\x89PNG\r\n\x1a\n\x00\x00\x00\x0dIHDR"), stream.InvalidArgument, "not an ONNX model"},
 		{"empty", nil, stream.InvalidArgument, "is empty"},
 		{"opset 999", future.Bytes(), stream.Unsupported, "older opset"},
 		{"a newer format", newer.Bytes(), stream.Unsupported, "IR version"},
@@ -111,7 +111,7 @@ func TestFilesThatAreNoModels(t *testing.T) {
 	}
 }
 
-func TestAFaceDetectorCutInTheMiddle(t *testing.T) {
+func TestTruncatedModel(t *testing.T) {
 	whole, err := os.ReadFile(fixture(t))
 	if err != nil {
 		t.Fatal(err)
@@ -123,7 +123,7 @@ func TestAFaceDetectorCutInTheMiddle(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoFile(t *testing.T) {
+func TestMissingAndEmptyFiles(t *testing.T) {
 	dir := t.TempDir()
 	missing := filepath.Join(dir, "missing.onnx")
 	if err := bad(t, missing, nil); err.Field != "source" || err.Code != stream.NotFound || !strings.Contains(err.Msg, missing) {
@@ -134,7 +134,7 @@ func TestWhatIsNoFile(t *testing.T) {
 	}
 }
 
-func TestParametersThatAreNone(t *testing.T) {
+func TestBadParameters(t *testing.T) {
 	path := write(t, onnxfile.MLP(4, 4, 2, 2))
 	for key, values := range map[string][]any{
 		"threads":       {0.0, -1.0, 1.5, 1000.0, "many", true},
@@ -159,8 +159,8 @@ func TestParametersThatAreNone(t *testing.T) {
 	}
 }
 
-// A model that does not load takes nothing from those that do.
-func TestABadModelBesideAGoodOne(t *testing.T) {
+// A model that does not load takes no memory or session from those that do.
+func TestBadModelLeavesOthers(t *testing.T) {
 	r := newRig(t)
 	good := r.load(t, workers.Config{Name: "good", Source: write(t, onnxfile.MLP(4, 4, 2, 2))})
 	loaded := make(chan error)

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// write puts a model into a file of its own.
+// write writes a model into a new file.
 func write(t testing.TB, model []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "model.onnx")
@@ -42,8 +42,8 @@ func write(t testing.TB, model []byte) string {
 	return path
 }
 
-// graph is a model of one node for each operator, in a row from the first input
-// to the first output; constants are the further inputs of the first.
+// graph is a model with one node per operator, in a chain from the first input to the
+// first output; constants are the further inputs of the first.
 func graph(inputs, outputs []onnxfile.Value, nodes []onnxfile.Node, constants ...onnxfile.Tensor) []byte {
 	return onnxfile.Model{Inputs: inputs, Outputs: outputs, Nodes: nodes, Initializers: constants}.Bytes()
 }
@@ -74,7 +74,7 @@ func tensor(name string, d stream.Datatype, data []byte, shape ...int) stream.Te
 	return stream.Tensor{Name: name, Datatype: d, Shape: shape, Data: data}
 }
 
-// random is floats between -1 and 1, the same for each seed.
+// random returns floats between -1 and 1, the same ones for each seed.
 func random(n int, seed uint32) []float32 {
 	out := make([]float32, n)
 	for i := range out {
@@ -84,7 +84,7 @@ func random(n int, seed uint32) []float32 {
 	return out
 }
 
-// newWorker starts a worker as a group does; it is taken down with the test.
+// newWorker starts a worker as a group does; it is stopped at the end of the test.
 func newWorker(t testing.TB, env *workers.Env, params stream.Params) (*worker, *stream.Model) {
 	t.Helper()
 	kind, _ := workers.Lookup("onnx")
@@ -110,7 +110,7 @@ func newWorker(t testing.TB, env *workers.Env, params stream.Params) (*worker, *
 	return w, m
 }
 
-// rig is a manager whose models must leave nothing behind.
+// rig is a manager whose models must release everything.
 type rig struct {
 	*workers.Manager
 	mem *buf.Pool
@@ -168,7 +168,8 @@ type got struct {
 	err     error
 }
 
-// sink hands endings on; it has room for all that its stream may have waiting.
+// sink sends endings to a channel; it has room for all frames that its stream may have
+// waiting.
 type sink chan got
 
 func (s sink) Push(r *stream.Result) {
@@ -227,7 +228,8 @@ func want(t testing.TB, out []stream.Tensor, i int, data []byte, shape ...int) {
 	}
 }
 
-// near compares floats, the kernels of other batch sizes adding in another order.
+// near compares floats with a tolerance, because kernels for other batch sizes add in
+// another order.
 func near(a, b []float32) error {
 	if len(a) != len(b) {
 		return fmt.Errorf("%d values, want %d", len(a), len(b))

@@ -19,8 +19,8 @@ import (
 const EnvLibrary = "MILLRACE_ONNX_LIBRARY"
 
 const (
-	fetchedVersion = "1.27.0" // what `make onnxruntime` puts into the cache folder
-	minVersion     = "1.24"   // the first with the version of the C API that the binding needs
+	fetchedVersion = "1.27.0" // what `make onnxruntime` stores in the cache folder
+	minVersion     = "1.24"   // the first one with the version of the C API that the binding needs
 	file           = "libonnxruntime.so.1"
 )
 
@@ -121,7 +121,8 @@ func initialise(path string) error {
 			return missing(path + ": " + errors.Unwrap(err).Error())
 		}
 	}
-	// The binding reads the loader's error in a call of its own, and it is the thread's.
+	// The binding reads the loader's error in a separate call, and the error is kept
+	// per thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	ort.SetSharedLibraryPath(path)

@@ -9,15 +9,14 @@ import (
 	"testing"
 )
 
-// The library is needed by every test but those of this file, which find it
-// missing on purpose.
-func TestTheLibraryIsThere(t *testing.T) {
+// Every test needs the library, except those of this file that hide it on purpose.
+func TestLibraryIsFound(t *testing.T) {
 	if _, err := Library(); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// child runs this binary to load the library, of which a process has but one.
+// child runs this binary to load the library, of which a process can load only one.
 func child(t *testing.T, setting string, env ...string) (path, err string) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -45,7 +44,7 @@ func cc(t *testing.T, source string) string {
 	return so
 }
 
-func TestWhereTheLibraryIsLookedFor(t *testing.T) {
+func TestSearchPath(t *testing.T) {
 	real, err := Library()
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +81,7 @@ func TestWhereTheLibraryIsLookedFor(t *testing.T) {
 	}
 }
 
-func TestALibraryThatCannotBeUsed(t *testing.T) {
+func TestUnusableLibraries(t *testing.T) {
 	dir := t.TempDir()
 	missing, text := filepath.Join(dir, "missing.so"), filepath.Join(dir, "text.so")
 	if err := os.WriteFile(text, []byte("not a library"), 0o600); err != nil {
@@ -160,7 +159,7 @@ func TestALibraryThatCannotBeUsed(t *testing.T) {
 				}
 			}
 			if strings.Count(err, "Error ") > 0 || len(err) > 500+len(dir) {
-				t.Errorf("more than a user wants to read: %s", err)
+				t.Errorf("the message is too long for a user: %s", err)
 			}
 		})
 	}

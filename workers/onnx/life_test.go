@@ -48,7 +48,7 @@ func TestInstancesShareASession(t *testing.T) {
 	check("all are unloaded", 0, 0)
 }
 
-// A model is swapped for what its file holds now.
+// A swap loads the present content of the model's file.
 func TestSwapToAFileThatWasReplaced(t *testing.T) {
 	r := newRig(t)
 	ctx := context.Background()
@@ -63,7 +63,8 @@ func TestSwapToAFileThatWasReplaced(t *testing.T) {
 		} else {
 			want(t, got.outputs, 0, floats(by), 1, 1)
 		}
-		// As tools do: beside it, then in its place. The size is the same.
+		// The new file is written beside the old one and renamed to its name. The size
+		// is the same.
 		if err := os.WriteFile(path+".new", scaled(by+1), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -81,7 +82,7 @@ func TestSwapToAFileThatWasReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := r.Swap(ctx, "m", cfg); err == nil {
-		t.Error("swapped to what is no model")
+		t.Error("swapped to a file that is not a model")
 	}
 	if got := c.send(t, x); got.err != nil {
 		t.Errorf("after a swap that failed: %v", got.err)
@@ -91,7 +92,7 @@ func TestSwapToAFileThatWasReplaced(t *testing.T) {
 	}
 }
 
-// Instances run the shared session side by side, each with its own memory.
+// Instances run the shared session in parallel, each with its own memory.
 func TestInstancesInParallel(t *testing.T) {
 	r := newRig(t)
 	g := r.load(t, workers.Config{Source: write(t, onnxfile.MLP(8, 32, 4, 3)), Instances: 4, Batching: workers.Batching{MaxSize: 4}})
@@ -126,8 +127,7 @@ func TestInstancesInParallel(t *testing.T) {
 	wg.Wait()
 }
 
-// A run that fails ends its own frames with a short message; the next are
-// answered.
+// A run that fails ends its own frames with a short message; later frames are answered.
 func TestRunsThatFail(t *testing.T) {
 	I := onnxfile.Int64
 	for name, c := range map[string]struct {
@@ -143,7 +143,7 @@ func TestRunsThatFail(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
-			// zeros, which the model would be warmed up with, are not always good
+			// a warm-up run of zeros would fail
 			g := r.load(t, workers.Config{Source: write(t, c.model), Params: stream.Params{"warmup": false}})
 			s := call(t, g)
 			for range 3 {
@@ -167,7 +167,7 @@ func TestRunsThatFail(t *testing.T) {
 	}
 }
 
-// The steady state allocates nothing, whatever the shape of the model.
+// The steady state allocates nothing, for models of any shape.
 func TestComputeAllocatesNothing(t *testing.T) {
 	for name, model := range map[string][]byte{
 		"sizes of the file":           onnxfile.MLP(8, 16, 4, 2),
@@ -193,7 +193,7 @@ func TestComputeAllocatesNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkRun is a worker on a small MLP, beside the library alone.
+// BenchmarkRun compares a worker on a small MLP with the library alone.
 func BenchmarkRun(b *testing.B) {
 	path := write(b, onnxfile.MLP(16, 16, 4, 2))
 	ctx := b.Context()

@@ -12,7 +12,8 @@ import (
 	"millrace/workers"
 )
 
-// A scalar goes in as a copy, which must be of this frame and not of one before.
+// A scalar input is copied; the copy must be of the present frame, not of an earlier
+// one.
 func TestScalarsAreThoseOfTheFrame(t *testing.T) {
 	r := newRig(t)
 	c := call(t, r.load(t, workers.Config{Source: write(t, graph(
@@ -27,7 +28,7 @@ func TestScalarsAreThoseOfTheFrame(t *testing.T) {
 	}
 }
 
-// Batches may lie on the Go heap.
+// Batches may be allocated on the Go heap.
 func TestBothKindsOfMemory(t *testing.T) {
 	for _, memory := range []batching.Backend{batching.Heap, batching.C} {
 		t.Run(string(memory), func(t *testing.T) {
@@ -44,8 +45,7 @@ func TestBothKindsOfMemory(t *testing.T) {
 	}
 }
 
-// Inputs can be bound again for each run, which providers with memory of their
-// own need.
+// Inputs can be bound again for each run, which providers with their own memory need.
 func TestInputsBoundAgain(t *testing.T) {
 	w, _ := newWorker(t, &workers.Env{Name: "m", Source: write(t, scaled(2))}, nil)
 	w.rebind = true
@@ -63,8 +63,8 @@ func TestInputsBoundAgain(t *testing.T) {
 	}
 }
 
-// What the first run shows of the outputs is learnt from a frame too.
-func TestSizesAreLearntWithoutWarmUp(t *testing.T) {
+// The sizes of the outputs are also learned from the first frame.
+func TestSizesAreLearnedWithoutWarmUp(t *testing.T) {
 	w, _ := newWorker(t, &workers.Env{Name: "m", Source: write(t, graph(
 		[]onnxfile.Value{value("x", onnxfile.Float32, "N", 8)}, []onnxfile.Value{value("y", onnxfile.Float32, "N", "a")},
 		[]onnxfile.Node{node("Reshape", "x s", "y")}, ints("s", 0, -1)))}, stream.Params{"warmup": false})
@@ -76,13 +76,13 @@ func TestSizesAreLearntWithoutWarmUp(t *testing.T) {
 		}
 		want(t, out, 0, data, n+1, 8)
 		if w.results == nil {
-			t.Fatal("nothing was learnt")
+			t.Fatal("no size was learned")
 		}
 	}
 }
 
-// Zeros are not an input for every model: its user is told what to do.
-func TestAWarmUpThatFails(t *testing.T) {
+// Zeros are not a valid input for every model: the error tells its user what to do.
+func TestWarmUpFails(t *testing.T) {
 	path := write(t, graph([]onnxfile.Value{value("x", onnxfile.Int64, "N", 1)}, []onnxfile.Value{value("y", onnxfile.Int64, "N", 1)},
 		[]onnxfile.Node{node("Div", "five x", "y")}, ints("five", 5)))
 	if err := bad(t, path, nil); err.Field != "warmup" || err.Code != stream.InvalidArgument || !strings.Contains(err.Msg, "warmup=false") {
@@ -102,8 +102,8 @@ func TestAWarmUpThatFails(t *testing.T) {
 	}
 }
 
-// A run whose outputs the library allocates ends when the group gives it up.
-func TestARunEndsWithItsContext(t *testing.T) {
+// A run whose outputs the library allocates ends when the group abandons it.
+func TestRunEndsWithItsContext(t *testing.T) {
 	const n, layers = 256, 5000 // seconds
 	nodes := []onnxfile.Node{node("MatMul", "x x", "v0")}
 	for i := range layers {

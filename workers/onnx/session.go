@@ -142,7 +142,7 @@ func (s *session) open() error {
 	return nil
 }
 
-// tensorsOf leaves out values that are no tensors, such as the maps that classical
+// tensorsOf leaves out values that are not tensors, such as the maps that classical
 // classifiers have as outputs.
 func tensorsOf(of []ort.InputOutputInfo) []ort.InputOutputInfo {
 	kept := of[:0]
@@ -211,7 +211,7 @@ func fileError(path string, err error) error {
 	case has("No Op registered for", "not a registered function/op", "Could not find an implementation", "not currently registered or supported"):
 		code, hint = stream.Unsupported, "the library lacks an operator or a type of the model: export it without, or name another library with onnx.library"
 	case has("rotobuf parsing failed", "does not have a graph"):
-		hint = "the file is no ONNX model, or it is truncated"
+		hint = "the file is not an ONNX model, or it is truncated"
 	case has("External data", "external data"):
 		hint = "the files with the model's weights belong beside it, with the names that they were exported with"
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // Rows of strings have no fixed size. A model with string inputs gets ragged batches,
-// whose members have their own inputs: these are concatenated for a run, and the
+// whose requests have their own inputs: these are concatenated for a run, and the
 // library allocates the outputs.
 
 // takesText reports whether an input has strings.
@@ -20,8 +20,8 @@ func takesText(inputs []ort.InputOutputInfo) bool {
 	return slices.ContainsFunc(inputs, func(in ort.InputOutputInfo) bool { return in.DataType == ort.TensorElementDataTypeString })
 }
 
-// joined concatenates the inputs of a ragged batch's members. It returns nil when
-// none is left: a member with invalid inputs ends as an error, and is left out.
+// joined concatenates the inputs of a ragged batch's requests. A request with invalid
+// inputs ends as an error and is left out; without any other it returns nil.
 func (w *worker) joined(b *batching.Batch) []stream.Tensor {
 	out := make([]stream.Tensor, len(w.inputs))
 	rows := 0
@@ -61,7 +61,7 @@ func (w *worker) inputsOf(r *stream.Request) (out []stream.Tensor, err error) {
 // inputOf returns a request's tensor of that name. An opaque frame is one string.
 func inputOf(r *stream.Request, spec stream.TensorSpec) (t stream.Tensor, err error) {
 	field := "inputs." + spec.Name + ".data"
-	if r.Codec == stream.Tensors { // it was checked when the frame came
+	if r.Codec == stream.Tensors { // it was checked when the frame was submitted
 		t = r.Inputs[slices.IndexFunc(r.Inputs, func(t stream.Tensor) bool { return t.Name == spec.Name })]
 	} else {
 		field = "frame"
@@ -70,7 +70,7 @@ func inputOf(r *stream.Request, spec stream.TensorSpec) (t stream.Tensor, err er
 			t.Shape = append(t.Shape, max(n, 1))
 		}
 		if stream.Elements(t.Shape) != 1 {
-			return t, stream.Errorf(stream.InvalidArgument, field, "is one string, and input %s has the shape %v: send a tensor", spec.Name, spec.Shape)
+			return t, stream.Errorf(stream.InvalidArgument, field, "is one string, but input %s has the shape %v: send a tensor", spec.Name, spec.Shape)
 		}
 		t.Data = append(binary.LittleEndian.AppendUint32(nil, uint32(len(r.Payload))), r.Payload...)
 	}

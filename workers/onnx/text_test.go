@@ -43,15 +43,15 @@ func texts(words ...string) (data []byte) {
 	return data
 }
 
-// numbers is a model that reads numbers from strings, and hands on what comes with
-// them.
+// numbers is a model that reads numbers from strings, and returns its other input
+// unchanged.
 func numbers(dims ...any) []byte {
 	return graph([]onnxfile.Value{value("text", onnxfile.String, dims...), value("x", onnxfile.Float32, dims...)},
 		[]onnxfile.Value{value("n", onnxfile.Int64, dims...), value("same", onnxfile.String, dims...), value("y", onnxfile.Float32, dims...)},
 		[]onnxfile.Node{node("Cast", "text", "n", onnxfile.Attr{Name: "to", Value: int64(onnxfile.Int64)}), node("Identity", "text", "same"), node("Identity", "x", "y")})
 }
 
-func TestTextGoesIn(t *testing.T) {
+func TestTextInputs(t *testing.T) {
 	for name, dims := range map[string][]any{"a free batch": {"N", 1}, "one of a fixed row": {1, 1}, "fixed rows": {2, 1}, "a vector": {"N"}} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
@@ -81,7 +81,7 @@ func TestTextGoesIn(t *testing.T) {
 	}
 }
 
-// Requests with texts are run together, and one that cannot be sent fails alone.
+// Requests with texts are run together, and one with an invalid text fails alone.
 func TestTextsAreJoined(t *testing.T) {
 	r := newRig(t)
 	g := r.load(t, workers.Config{Source: write(t, numbers("N", 2)), Batching: workers.Batching{Kind: batching.Hard, MaxSize: 4}})
@@ -114,7 +114,7 @@ func TestTextsAreJoined(t *testing.T) {
 	}
 }
 
-// Texts of lengths that vary are run one request after the other.
+// Texts of different shapes are run one request after the other.
 func TestTextsOfOtherShapes(t *testing.T) {
 	r := newRig(t)
 	path := write(t, onnxfile.Identity(onnxfile.String, "N", "L"))
@@ -139,8 +139,8 @@ func TestTextsOfOtherShapes(t *testing.T) {
 	}
 }
 
-// A frame of bytes is one string, for a model that takes one.
-func TestAFrameIsOneString(t *testing.T) {
+// An opaque frame is one string, for a model with one string input.
+func TestOpaqueFrameIsOneString(t *testing.T) {
 	r := newRig(t)
 	send := func(c caller, payload string) got {
 		if err := c.Submit(stream.Frame{Codec: stream.Opaque, Payload: []byte(payload)}); err != nil {

@@ -15,7 +15,8 @@ import (
 	"millrace/workers/results/postprocess"
 )
 
-// bare runs a file with the binding alone: FP32 of one shape in, FP32 out.
+// bare runs a file with the binding alone: one FP32 input of the given shape, FP32
+// outputs.
 func bare(t *testing.T, path, input string, shape []int64, data []float32, outputs map[string][]int64) map[string][]byte {
 	t.Helper()
 	options, err := ort.NewSessionOptions()
@@ -80,8 +81,7 @@ func TestTheFaceDetectorComputesWhatTheLibraryDoes(t *testing.T) {
 	}
 }
 
-// Rows of a free batch axis are computed as they are alone, whatever runs beside
-// them.
+// Rows of a free batch axis have the same results alone and in a batch.
 func TestRowsOfABatch(t *testing.T) {
 	const most = 6
 	r := newRig(t)
@@ -142,8 +142,8 @@ func TestStreamsShareBatches(t *testing.T) {
 	}
 }
 
-func TestABatchAxisOfFixedLengthIsPadded(t *testing.T) {
-	// The mean over the batch shows what the padding is.
+func TestFixedBatchAxisIsPadded(t *testing.T) {
+	// The mean over the batch shows the values of the padding.
 	path := write(t, graph([]onnxfile.Value{value("x", onnxfile.Float32, 3, 2)}, []onnxfile.Value{value("y", onnxfile.Float32, 3, 2)},
 		[]onnxfile.Node{node("ReduceSum", "x first", "sum"), node("Add", "x sum", "y")}, ints("first", 0)))
 	r := newRig(t)
@@ -153,7 +153,7 @@ func TestABatchAxisOfFixedLengthIsPadded(t *testing.T) {
 	}
 	c := call(t, g)
 	for n := 1; n <= 3; n++ {
-		for range 2 { // what the run before left must not be in the padding
+		for range 2 { // values of the previous run must not be in the padding
 			in := []float32{1, 10, 2, 20, 3, 30}[:2*n]
 			var sum [2]float32
 			for i, v := range in {
@@ -172,7 +172,7 @@ func TestABatchAxisOfFixedLengthIsPadded(t *testing.T) {
 	}
 }
 
-// types are models of one input and what they answer.
+// types are models of one input, with their outputs.
 func TestTypesAndShapes(t *testing.T) {
 	F, I := onnxfile.Float32, onnxfile.Int64
 	free := stream.Params{"batch_axis": false}
@@ -195,7 +195,7 @@ func TestTypesAndShapes(t *testing.T) {
 		name   string
 		model  []byte
 		params stream.Params
-		bound  bool // the outputs' memory is ours
+		bound  bool // the outputs are in the worker's memory
 		run    []exchange
 	}{
 		{"half floats", onnxfile.Identity(onnxfile.Float16, "N", 2), nil, true, []exchange{{x(stream.Float16, []byte{1, 2, 3, 4}, 1, 2), []byte{1, 2, 3, 4}, []int{1, 2}}}},
@@ -253,7 +253,7 @@ func TestTypesAndShapes(t *testing.T) {
 				t.Errorf("bound: %t, want %t", bound, c.bound)
 			}
 			caller := call(t, r.load(t, workers.Config{Source: path, Params: c.params}))
-			for range 2 { // the second time over the memory of the first
+			for range 2 { // the second time in the memory of the first
 				for _, x := range c.run {
 					got := caller.send(t, x.in...)
 					if got.err != nil {
@@ -287,19 +287,19 @@ func TestTwoInputs(t *testing.T) {
 	}
 }
 
-// A model whose outputs were of one size when it was warmed up, and are of others
-// later, goes on with the slower route: no client sees an error.
-func TestAGuessThatDoesNotHold(t *testing.T) {
+// A model whose outputs have another size than in its warm-up run continues with
+// allocated outputs: no client gets an error.
+func TestOutputSizesChange(t *testing.T) {
 	path := write(t, graph([]onnxfile.Value{value("x", onnxfile.Int64, "N", 1)}, []onnxfile.Value{value("y", onnxfile.Int64, "N", "n")}, []onnxfile.Node{
 		node("ReduceMax", "x", "most", onnxfile.Attr{Name: "keepdims", Value: int64(0)}),
 		node("Add", "most one", "n"),
 		node("Concat", "one n", "lengths", onnxfile.Attr{Name: "axis", Value: int64(0)}),
-		node("Expand", "x lengths", "y"), // each row's number, as often as the largest says, and once more
+		node("Expand", "x lengths", "y"), // the number of each row, repeated one more time than the largest number
 	}, ints("one", 1)))
 	r := newRig(t)
 	w, _ := newWorker(t, &workers.Env{Name: "m", Source: path}, nil)
 	if w.results == nil {
-		t.Error("nothing was learnt")
+		t.Error("no size was learned")
 	}
 	c := call(t, r.load(t, workers.Config{Source: path}))
 	for _, n := range []int64{0, 3, 0, 2, 0} {
@@ -320,8 +320,8 @@ func TestAGuessThatDoesNotHold(t *testing.T) {
 	}
 }
 
-// Where inputs vary and outputs do not, bindings hold memory that the batches
-// have replaced: few are kept.
+// Where inputs vary and outputs do not, bindings hold memory that the batches have
+// replaced: few are kept.
 func TestBindingsOfInputsThatVary(t *testing.T) {
 	path := write(t, graph([]onnxfile.Value{value("x", onnxfile.Float32, "N", "L")}, []onnxfile.Value{value("y", onnxfile.Float32, "N", 1)},
 		[]onnxfile.Node{node("ReduceMax", "x", "y", onnxfile.Attr{Name: "axes", Value: []int64{1}})}))
@@ -359,8 +359,8 @@ func TestBindingsOfInputsThatVary(t *testing.T) {
 	}
 }
 
-// Half floats can be answered beside an output whose size varies.
-func TestHalfFloatsBesideWhatVaries(t *testing.T) {
+// Half floats can be returned together with an output whose size varies.
+func TestHalfFloatsAndVaryingOutputs(t *testing.T) {
 	r := newRig(t)
 	c := call(t, r.load(t, workers.Config{Source: write(t, graph([]onnxfile.Value{value("x", onnxfile.Float16, 1, 2)},
 		[]onnxfile.Value{value("y", onnxfile.Float16, 1, 2), value("at", onnxfile.Int64, 2, "n")}, []onnxfile.Node{
@@ -381,9 +381,9 @@ func TestHalfFloatsBesideWhatVaries(t *testing.T) {
 	}
 }
 
-// A detector that ends in its own suppression takes one picture and answers as
-// many rows as it found, none of them a batch.
-func TestRowsThatAreFound(t *testing.T) {
+// A detector with its own suppression takes one picture and returns as many rows as it
+// found, which are not a batch.
+func TestRowsThatAreNotABatch(t *testing.T) {
 	F := onnxfile.Float32
 	path := write(t, graph([]onnxfile.Value{value("x", F, 1, 4)}, []onnxfile.Value{value("boxes", F, "n", 4), value("scores", F, "n")}, []onnxfile.Node{
 		node("NonZero", "x", "at"), node("Transpose", "at", "places"),
@@ -420,7 +420,7 @@ func TestRowsThatAreFound(t *testing.T) {
 	}
 }
 
-// What cannot be answered is said when the model is loaded.
+// An output that cannot be returned is reported when the model is loaded.
 func TestOutputsThatCannotBeRead(t *testing.T) {
 	for name, c := range map[string]struct {
 		model []byte

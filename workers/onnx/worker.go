@@ -36,9 +36,9 @@ type settings struct {
 // defaultBatch is the default of batching.max_size for a free batch axis.
 const defaultBatch = 8
 
-// Bounds of the cache of bindings; beyond them all are made again. Inputs with free
-// dimensions get other memory as they grow, while bindings hold the old memory: for
-// them few bindings are kept, and none of more than maxFree bytes.
+// Bounds of the cache of bindings; beyond them, all bindings are made again. Inputs
+// with free dimensions get other memory as they grow, while bindings hold the old
+// memory: for them few bindings are kept, and none of more than maxFree bytes.
 const (
 	maxBound     = 1024
 	maxBoundFree = 16
@@ -119,7 +119,7 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (m *stream.Model, err
 	}
 	m.MaxBatch = w.max
 	if env.Image != nil || env.Window != (workers.Window{}) {
-		if err = workers.TakeInputs(m, env.Image, env.Window, nil); err != nil {
+		if err = workers.ApplyInputs(m, env.Image, env.Window, nil); err != nil {
 			return nil, err
 		}
 		w.inputs = m.Inputs
@@ -152,7 +152,7 @@ func (w *worker) describe(s *session) error {
 			return err
 		}
 		if !readable(out.Datatype) && stream.Elements(out.Shape) < 1 {
-			return stream.Errorf(stream.Unsupported, "source", "output %s of the model is %s, which can only be read where the file says its size, and it has the shape %v: export it with fixed sizes, or as FP32", out.Name, out.Datatype, out.Shape)
+			return stream.Errorf(stream.Unsupported, "source", "output %s of the model is %s, which can only be read when the file has its size, but it has the shape %v: export it with fixed sizes, or as FP32", out.Name, out.Datatype, out.Shape)
 		}
 		w.outputs, w.axes = append(w.outputs, out), append(w.axes, of)
 	}
@@ -217,7 +217,7 @@ func (w *worker) Acquire(ctx context.Context) error {
 		}
 		_, err := w.compute(ctx, inputs, rows)
 		if stream.CodeOf(err) == stream.Internal {
-			err = stream.Errorf(stream.InvalidArgument, "warmup", "the first run, of zeros, failed: %w. If zeros are no valid input of the model, load it with warmup=false", err)
+			err = stream.Errorf(stream.InvalidArgument, "warmup", "the first run, of zeros, failed: %w. If zeros are not a valid input of the model, load it with warmup=false", err)
 		}
 		if err != nil {
 			return err

@@ -8,30 +8,30 @@ import (
 	"millrace/stream/buf"
 )
 
-// Chain is the stages of one worker, in the order in which outputs pass through
-// them. It is for the worker's goroutine.
+// Chain is the stages of one worker, in the order in which outputs pass through them.
+// Only the worker's goroutine uses it.
 type Chain struct {
 	stages []Stage
 	tools  Tools
 
-	frame *stream.Request // the one that went through After last
-	cut   cutter
-	left  []int // how many outputs of it left each stage
+	frame  *stream.Request // the last one that was passed to After
+	cut    cutter
+	counts []int // how many outputs each stage returned for it
 }
 
 // Tools are what a chain needs of its worker.
 type Tools struct {
-	// Look makes a picture of a frame's: see Env.
-	Look func(r *stream.Request, to codec.Target, dst []byte) (codec.Placed, error)
+	// Picture decodes a frame's picture: see Env.
+	Picture func(r *stream.Request, to codec.Target, dst []byte) (codec.Placed, error)
 	// Skipped is called for a frame that is answered without a run, before it ends.
 	Skipped func(r *stream.Request)
 }
 
-// New makes the stages that are on in parts, for a worker that computes m, and
-// returns the model as clients see it. Without any the chain is nil and the model m.
+// New makes the stages that parts turn on, for a worker that computes m, and returns
+// the model as clients see it. Without any stage the chain is nil and the model m.
 func New(parts []any, m *stream.Model, tools Tools) (*Chain, *stream.Model, error) {
 	seen := *m
-	env := &Env{Worker: m, Model: &seen, Look: tools.Look}
+	env := &Env{Worker: m, Model: &seen, Picture: tools.Picture}
 	c := &Chain{tools: tools}
 	for _, k := range kinds {
 		stage, on, err := k.create(parts, env)
@@ -46,16 +46,16 @@ func New(parts []any, m *stream.Model, tools Tools) (*Chain, *stream.Model, erro
 	if len(c.stages) == 0 {
 		return nil, m, nil
 	}
-	c.left = make([]int, len(c.stages))
+	c.counts = make([]int, len(c.stages))
 	return c, &seen, nil
 }
 
-// Transforms says whether a stage makes other outputs of the worker's.
+// Transforms reports whether a stage makes other outputs from the worker's.
 func (c *Chain) Transforms() bool {
 	return c != nil && slices.ContainsFunc(c.stages, func(s Stage) bool { return s.After != nil })
 }
 
-// Before lets the stages look at a frame that is about to be prepared, and reports
+// Before calls the stages' Before for a frame that is about to be prepared, and reports
 // whether one of them has ended it.
 func (c *Chain) Before(r *stream.Request) (ended bool) {
 	defer func() {
@@ -75,15 +75,15 @@ func (c *Chain) Before(r *stream.Request) (ended bool) {
 	return false
 }
 
-// answer ends r with a, after the stages from number behind on.
-func (c *Chain) answer(r *stream.Request, a Answer, behind int) bool {
-	outputs, err := c.after(r, Outputs{Tensors: a.Outputs}, behind)
+// answer ends r with a, after the stages from number next on have processed it.
+func (c *Chain) answer(r *stream.Request, a Answer, next int) bool {
+	outputs, err := c.after(r, Outputs{Tensors: a.Outputs}, next)
 	if err != nil {
 		a.Lease.Release()
-		return false // its run will say what is wrong
+		return false // its run will return the error
 	}
 	contiguous := len(outputs) == len(a.Outputs)
-	if !contiguous { // what was added is valid until the next call only
+	if !contiguous { // added outputs are valid until the next call only
 		outputs = slices.Clone(outputs)
 		for k := len(a.Outputs); k < len(outputs); k++ {
 			outputs[k].Data = slices.Clone(outputs[k].Data)
@@ -97,15 +97,21 @@ func (c *Chain) answer(r *stream.Request, a Answer, behind int) bool {
 	return true
 }
 
-// After makes the result of r of the worker's outputs, of which the rows from row on
-// are r's. It is valid until the next call.
+// AllRows as a row says that all rows of the outputs are the frame's.
+const AllRows = -1
+
+// After makes the result of r from the worker's outputs; r has the rows from row on.
+// The result is valid until the next call.
 func (c *Chain) After(r *stream.Request, outputs []stream.Tensor, row int) (out []stream.Tensor, err error) {
-	defer func() { // outputs on which a stage panics fail one member
+	defer func() { // outputs for which a stage panics fail one request
 		if x := recover(); x != nil {
-			err = stream.Errorf(stream.Internal, "output", "turning the outputs of model %s into results panicked: %v", r.Stream.Model().Name, x)
+			err = stream.Errorf(stream.Internal, "output", "a stage after the run of model %s panicked: %v", r.Stream.Model().Name, x)
 		}
 	}()
 	c.frame = r
+	if row == AllRows {
+		return c.after(r, Outputs{Tensors: outputs}, 0)
+	}
 	return c.after(r, Outputs{outputs, row, &c.cut}, 0)
 }
 
@@ -118,21 +124,21 @@ func (c *Chain) after(r *stream.Request, in Outputs, first int) ([]stream.Tensor
 			}
 			in = Outputs{Tensors: out}
 		}
-		c.left[i] = len(in.Tensors)
+		c.counts[i] = len(in.Tensors)
 	}
 	return in.Tensors, nil
 }
 
-// Answered shows the stages a result before it is sent. lease is the memory under
+// Answered passes a result to the stages before it is sent. lease is the memory under
 // its outputs.
 func (c *Chain) Answered(r *stream.Request, outputs []stream.Tensor, lease *buf.Buf) {
-	through := c.frame == r // else the worker has answered it itself
+	through := c.frame == r // otherwise the worker has answered it itself
 	c.frame = nil
 	for i, s := range c.stages {
 		switch {
 		case s.Answered == nil:
 		case through:
-			s.Answered(r, outputs[:c.left[i]], lease)
+			s.Answered(r, outputs[:c.counts[i]], lease)
 		default:
 			s.Answered(r, outputs, lease)
 		}

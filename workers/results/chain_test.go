@@ -10,7 +10,7 @@ import (
 	"millrace/workers/results"
 )
 
-// The stages of these tests are on where they are named.
+// The stages of these tests are on when the test sets them.
 type first struct{ named }
 type second struct{ named }
 type third struct{ named }
@@ -47,7 +47,7 @@ func on(s results.Stage, make func(*results.Env) error) named {
 	return named{Stage: s, Make: make, Is: true}
 }
 
-// add is a stage after runs that adds an output of that name.
+// add returns a stage after runs that adds an output of that name.
 func add(name string) func(*stream.Request, results.Outputs) ([]stream.Tensor, error) {
 	data := []byte{0}
 	return func(_ *stream.Request, in results.Outputs) ([]stream.Tensor, error) {
@@ -64,13 +64,13 @@ func names(outputs []stream.Tensor) string {
 	return strings.Join(all, " ")
 }
 
-// endpoint and sink are of a stream whose requests are taken by hand.
-type endpoint struct{}
+// queue and sink belong to a stream whose requests the test takes itself.
+type queue struct{}
 
-func (endpoint) Enqueue(*stream.Stream, any) {}
-func (endpoint) Waiting(int)                 {}
-func (endpoint) Ended(*stream.Request)       {}
-func (endpoint) Detach(*stream.Stream)       {}
+func (queue) Enqueue(*stream.Stream, any) {}
+func (queue) AddWaiting(int)              {}
+func (queue) Ended(*stream.Request)       {}
+func (queue) Detach(*stream.Stream)       {}
 
 type sink struct{ results []*stream.Result }
 
@@ -79,7 +79,7 @@ func (k *sink) Done(_ stream.CloseReason) {}
 
 func request(t *testing.T, m *stream.Model, k *sink) *stream.Request {
 	t.Helper()
-	s := stream.New(m, endpoint{}, k, stream.Options{Policy: stream.Policy{Mode: stream.Every, Window: 8}})
+	s := stream.New(m, queue{}, k, stream.Options{Policy: stream.Policy{Mode: stream.Every, Window: 8}})
 	if err := s.Submit(stream.Frame{}); err != nil {
 		t.Fatal(err)
 	}
@@ -99,8 +99,8 @@ func TestNoStages(t *testing.T) {
 	}
 }
 
-// Outputs pass through the stages in the order of their registration, and each is
-// told in the end of what left it.
+// Outputs pass through the stages in the order of their registration, and each gets in
+// the end the outputs that it returned.
 func TestOrder(t *testing.T) {
 	var told []string
 	tell := func(who string) func(*stream.Request, []stream.Tensor, *buf.Buf) {
@@ -126,7 +126,7 @@ func TestOrder(t *testing.T) {
 	}
 	r := request(t, m, &sink{})
 	if c.Before(r) {
-		t.Fatal("nobody answers before")
+		t.Fatal("no stage answers before the run")
 	}
 	out, err := c.After(r, []stream.Tensor{{Name: "raw"}}, 3)
 	if err != nil || names(out) != "raw a c" {
@@ -140,8 +140,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// An answer before a run passes through the stages behind the one that gave it, and
-// what these added stays as it was sent.
+// An answer before a run passes through the later stages, and outputs that these added
+// stay as they were sent.
 func TestAnswerBeforeARun(t *testing.T) {
 	mem := buf.NewPool(0)
 	lease, _ := mem.Copy([]byte("known"))
@@ -177,7 +177,7 @@ func TestAnswerBeforeARun(t *testing.T) {
 	}
 }
 
-// A stage that fails behind an answer leaves the frame to its run.
+// When a stage fails after an answer before the run, the frame is run.
 func TestAnswerThatFails(t *testing.T) {
 	mem := buf.NewPool(0)
 	c, m, err := results.New([]any{
@@ -198,7 +198,7 @@ func TestAnswerThatFails(t *testing.T) {
 	}
 }
 
-// A panic ends one frame.
+// A panic ends only one frame.
 func TestPanics(t *testing.T) {
 	c, m, err := results.New([]any{&first{on(results.Stage{
 		Before: func(r *stream.Request) (results.Answer, bool) { panic("as told") },
@@ -238,8 +238,8 @@ func TestStagesCostNoMemory(t *testing.T) {
 	}
 }
 
-// Each stage has a place of its own in a stream, and a model with such stages runs
-// one frame of a stream at a time.
+// Each stage has its own place in a stream, and a model with such stages runs one frame
+// of a stream at a time.
 func TestSlots(t *testing.T) {
 	var slots []results.Slot
 	take := func(env *results.Env) error {
@@ -252,7 +252,7 @@ func TestSlots(t *testing.T) {
 	}
 	r := request(t, m, &sink{})
 	if slots[0].Get(r) != nil || slots[1].Get(r) != nil {
-		t.Fatal("something is kept already")
+		t.Fatal("a new stream has a state already")
 	}
 	released := ""
 	r.SetState("worker", func(any) { released += "w" })
@@ -273,10 +273,10 @@ func TestSlots(t *testing.T) {
 func TestErrors(t *testing.T) {
 	bad := []any{&first{on(results.Stage{}, func(*results.Env) error { return errors.New("as told") })}}
 	if _, _, err := results.New(bad, model, results.Tools{}); err == nil {
-		t.Error("made, and its stage could not be")
+		t.Error("the chain was made although its stage failed")
 	}
 	if err := results.Validate([]any{&second{named{Is: true}}}); err == nil {
-		t.Error("valid, and it is not")
+		t.Error("invalid settings passed")
 	}
 	if err := results.Validate(bad); err != nil {
 		t.Error(err)

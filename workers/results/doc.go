@@ -1,7 +1,8 @@
-// Package results is the stages beside a worker's runs: before a run a stage may
-// answer a frame with an earlier result, after a run it makes results of the
-// worker's outputs. A folder each: postprocess, gate, tracking.
+// Package results has the stages before and after a worker's runs: before a run a stage
+// may answer a frame with an earlier result, after a run it makes results from the
+// worker's outputs. Each has its folder: postprocess, gate, tracking.
 //
-// It owns the order of the stages and where each keeps something for a stream. It
-// must not know what ran the model, how frames come, or where results go.
+// The package owns the order of the stages and the places where each keeps a stream's
+// state. It must not know what ran the model, where frames come from, or where results
+// go.
 package results

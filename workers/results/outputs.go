@@ -7,8 +7,8 @@ import (
 	"millrace/stream"
 )
 
-// Outputs are tensors, of which the rows from Row on are a frame's. Frame returns
-// those rows alone.
+// Outputs are tensors with the rows of a batch; those from Row on belong to a frame.
+// Frame returns only that frame's rows.
 type Outputs struct {
 	Tensors []stream.Tensor
 	Row     int
@@ -17,7 +17,7 @@ type Outputs struct {
 }
 
 // Frame returns the rows of r, valid until the next call, except for the shapes, which
-// are never written again. An error means that a tensor has not these rows.
+// are never written again. It returns an error when a tensor does not have these rows.
 func (o Outputs) Frame(r *stream.Request) ([]stream.Tensor, error) {
 	if o.cut == nil {
 		return o.Tensors, nil
@@ -25,10 +25,10 @@ func (o Outputs) Frame(r *stream.Request) ([]stream.Tensor, error) {
 	return o.cut.rows(o.Tensors, o.Row, r.Rows)
 }
 
-// cutter cuts the rows of a frame out of the outputs of a batch.
+// cutter takes the rows of a frame out of the outputs of a batch.
 type cutter struct {
 	out    []stream.Tensor
-	shapes [][]int // by output, those of the frame before; results share them
+	shapes [][]int // by output: the shapes of the previous frame, which results share
 }
 
 func (c *cutter) rows(batch []stream.Tensor, row, n int) ([]stream.Tensor, error) {
@@ -39,7 +39,7 @@ func (c *cutter) rows(batch []stream.Tensor, row, n int) ([]stream.Tensor, error
 			return nil, stream.Errorf(stream.Internal, "", "the model's answer: %w", err)
 		}
 		if len(t.Shape) == 0 || t.Shape[0]-row < n {
-			return nil, stream.Errorf(stream.Internal, "outputs."+t.Name+".shape", "is %v: it has not the rows %d to %d", t.Shape, row, row+n)
+			return nil, stream.Errorf(stream.Internal, "outputs."+t.Name+".shape", "is %v and does not have the rows %d to %d", t.Shape, row, row+n)
 		}
 		cut := *t
 		if n != t.Shape[0] {
@@ -50,7 +50,7 @@ func (c *cutter) rows(batch []stream.Tensor, row, n int) ([]stream.Tensor, error
 	return c.out, nil
 }
 
-// shape returns [n, dims...], of the frame before where that had the same.
+// shape returns [n, dims...]: the shape of the previous frame if it is the same.
 func (c *cutter) shape(i, n int, dims []int) []int {
 	for len(c.shapes) <= i {
 		c.shapes = append(c.shapes, nil)

@@ -8,11 +8,10 @@ import (
 	"millrace/internal/setting"
 )
 
-// Settings are what a kind of stage is configured with: a tagged struct (see
-// internal/setting).
+// Settings are the settings of a kind of stage: a tagged struct (see internal/setting).
 type Settings interface {
-	On() bool        // whether there is such a stage
-	Validate() error // says what is wrong beside the bounds that tags give; settings that were not set are zero
+	On() bool        // reports whether the stage is on
+	Validate() error // checks what the bounds in the tags do not; settings that are not set are zero
 }
 
 // Kind is a kind of stage.
@@ -23,9 +22,8 @@ type Kind struct {
 	create   func(parts []any, env *Env) (s Stage, on bool, err error)
 }
 
-// NewKind describes a kind of stage, with settings S in a section of the
-// configuration of every model. create makes the stage of one worker; errors name
-// the setting.
+// NewKind returns a kind of stage with settings S, in a section of the configuration of
+// every model. create makes the stage of one worker; its errors name the setting.
 func NewKind[S Settings](section string, create func(settings S, env *Env) (Stage, error)) Kind {
 	return Kind{
 		name:     reflect.TypeFor[S]().String(),
@@ -52,7 +50,7 @@ func NewKind[S Settings](section string, create func(settings S, env *Env) (Stag
 var kinds []Kind
 
 // Register adds kinds of stages, in the order in which outputs pass through them. It
-// panics when one is there already. Call it from init.
+// panics when one is registered already. Call it from init.
 func Register(list ...Kind) {
 	for _, k := range list {
 		if slices.ContainsFunc(kinds, func(o Kind) bool { return o.name == k.name }) {
@@ -63,8 +61,8 @@ func Register(list ...Kind) {
 	}
 }
 
-// Validate says everything that is wrong with the settings of stages, beside the
-// bounds of each.
+// Validate returns all errors in the settings of stages, other than values out of
+// bounds.
 func Validate(parts []any) error {
 	var errs []error
 	for _, k := range kinds {

@@ -1,6 +1,6 @@
-// Command render draws a short clip of moving shapes and writes down where they are in every frame.
+// Command render draws a short clip of moving shapes and writes their positions in every frame.
 //
-// The clip is for trying and measuring motion detectors: what is in it is known to the pixel. It needs ffmpeg.
+// The clip is for testing and measuring motion detectors. It needs ffmpeg.
 package main
 
 import (
@@ -45,9 +45,9 @@ func main() {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("render", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	out := flags.String("o", "", "folder for motion.mp4 and motion.json; made if it is missing (needed)")
+	out := flags.String("o", "", "folder for motion.mp4 and motion.json; created if it is missing (required)")
 	seconds := flags.Float64("seconds", 10, "length of the clip")
-	fps := flags.Int("fps", 30, "frames a second")
+	fps := flags.Int("fps", 30, "frames per second")
 	size := flags.String("size", "640x480", "width x height in pixels, both even")
 	seed := flags.Uint64("seed", 1, "another seed gives other colours, places and speeds")
 	ffmpeg := flags.String("ffmpeg", "ffmpeg", "the ffmpeg program")

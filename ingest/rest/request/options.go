@@ -1,5 +1,5 @@
-// Package request reads what a REST request says beside its frame: the options of
-// its query and the parameters of its body. It must not know connections or the
+// Package request reads the parts of a REST request other than its frame: the options
+// of its query and the parameters of its body. It must not know connections or the
 // backend.
 package request
 
@@ -11,12 +11,12 @@ import (
 	"millrace/stream"
 )
 
-// Ways of sending outputs back.
+// Forms in which outputs are sent.
 const (
 	AsRequested = ""
 	AsJSON      = "json"
 	AsBinary    = "binary"
-	AsNone      = "none" // no outputs at all: for measuring, and for models with effects
+	AsNone      = "none" // no outputs: for measurements, and for models with side effects
 )
 
 // Options are the query options of an infer request.
@@ -32,11 +32,11 @@ type Options struct {
 	Outputs       string
 }
 
-// maxDeadline bounds the deadline of a request.
+// maxDeadline is the longest deadline of a request.
 const maxDeadline = time.Hour
 
-// Set sets one option. One that is not known is refused: what is misspelt would
-// otherwise be silently without effect.
+// Set sets one option. An unknown one is refused, since a misspelt option would
+// otherwise silently have no effect.
 func (o *Options) Set(key, value string) (err error) {
 	bad := func(want string) error {
 		return stream.Errorf(stream.InvalidArgument, key, "%.64q is not %s", value, want)
@@ -88,7 +88,7 @@ func (o *Options) Set(key, value string) (err error) {
 			return bad("json, binary or none")
 		}
 	default:
-		return stream.Errorf(stream.InvalidArgument, key, "is no query option of infer: there are codec, width, height, roi, datatype, shape, deadline_ms and outputs")
+		return stream.Errorf(stream.InvalidArgument, key, "is not a query option of infer: the options are codec, width, height, roi, datatype, shape, deadline_ms and outputs")
 	}
 	return nil
 }

@@ -9,8 +9,8 @@ import (
 	"millrace/stream"
 )
 
-// LoadParams reads {"parameters": {...}}. In bare form, that of the routes of
-// workers, the parameters may also be the members of the body itself.
+// LoadParams reads {"parameters": {...}}. With bare, for the routes of workers, the
+// members of the body itself may be the parameters too.
 func LoadParams(body []byte, bare bool) (stream.Params, error) {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return nil, nil
@@ -22,7 +22,7 @@ func LoadParams(body []byte, bare bool) (stream.Params, error) {
 		return nil, NotJSON(err)
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return nil, stream.Errorf(stream.InvalidArgument, "", "the body goes on after its JSON object")
+		return nil, stream.Errorf(stream.InvalidArgument, "", "the body has more bytes after its JSON object")
 	}
 	object := top
 	if p, ok := top["parameters"]; ok {
@@ -31,7 +31,7 @@ func LoadParams(body []byte, bare bool) (stream.Params, error) {
 		}
 	} else if !bare {
 		for k := range top {
-			return nil, stream.Errorf(stream.InvalidArgument, k, "is not known here: load parameters go into the object parameters")
+			return nil, stream.Errorf(stream.InvalidArgument, k, "is not known here: put load parameters into the object parameters")
 		}
 	}
 	params := make(stream.Params, len(object))
@@ -62,7 +62,7 @@ func paramValue(v any) (any, error) {
 	return nil, errParam
 }
 
-// NotJSON is the error for a body that could not be read as the JSON that a route
+// NotJSON returns the error for a body that could not be read as the JSON that a route
 // expects.
 func NotJSON(err error) error {
 	return stream.Errorf(stream.InvalidArgument, "", "the body is not the JSON that is expected here: %w", err)

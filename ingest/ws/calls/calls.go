@@ -1,5 +1,6 @@
-// Package calls is the protocol at /models/infer: a text message is a call in the form of the Open Inference Protocol whose
-// one input is the address of a video, and each frame of that video gets a reply in that form.
+// Package calls is the protocol at /models/infer: a text message is a call in the form
+// of the Open Inference Protocol whose one input is the address of a video, and each
+// frame of that video gets a reply in that form.
 package calls
 
 import (
@@ -20,12 +21,13 @@ type protocol struct {
 	puller pull.Puller
 }
 
-// New returns the protocol on c. policy is of every video that is pulled; region has to be empty, or each call is refused.
+// New returns the protocol on c. policy is that of every video that is pulled; region
+// must be empty, or each call is refused.
 func New(c *conn.Conn, backend ingest.Backend, policy stream.Policy, region stream.Region, limits *pull.Limits) conn.Protocol {
 	return &protocol{conn: c, region: region, puller: pull.Puller{Conn: c, Backend: backend, Limits: limits, Policy: policy, Result: result}}
 }
 
-// result codes the result of a frame as a reply.
+// result encodes the result of a frame as a reply.
 func result(e *encode.Encoder, r *stream.Result, from *pull.Source) (msg []byte, isBinary bool, err error) {
 	e.Begin(r)
 	e.Int("seq", int64(r.Seq))
@@ -39,7 +41,7 @@ func (p *protocol) Open() error { return nil }
 
 // Binary implements conn.Protocol.
 func (p *protocol) Binary(r io.Reader) error {
-	p.tell("", stream.Errorf(stream.InvalidArgument, "", "a call is a text message: frames go to /v2/models/NAME/stream"))
+	p.sendError("", stream.Errorf(stream.InvalidArgument, "", "a call is a text message: frames go to /v2/models/NAME/stream"))
 	return p.conn.Skip(r)
 }
 
@@ -47,17 +49,17 @@ func (p *protocol) Binary(r io.Reader) error {
 func (p *protocol) Text(msg []byte) {
 	o, err := parseCall(msg)
 	if err == nil && p.region != (stream.Region{}) {
-		err = stream.Errorf(stream.Unsupported, "roi", "is for pictures that are sent: a pulled video is scaled before it is here")
+		err = stream.Errorf(stream.Unsupported, "roi", "is for pictures that clients send: a pulled video is scaled before it is read")
 	}
 	if err == nil {
 		err = p.puller.Start(o)
 	}
 	if err != nil {
-		p.tell(o.ID, err)
+		p.sendError(o.ID, err)
 	}
 }
 
-func (p *protocol) tell(id string, err error) {
+func (p *protocol) sendError(id string, err error) {
 	p.conn.Push(conn.Entry{Text: replies.Error(id, err)})
 }
 

@@ -8,19 +8,19 @@ import (
 	"millrace/stream/buf"
 )
 
-// Conn is one WebSocket connection. Its reader goroutine runs serve and alone reads; its writer goroutine alone writes
-// messages.
+// Conn is one WebSocket connection. Only its reader goroutine, which runs serve, reads
+// from it; only its writer goroutine writes messages.
 type Conn struct {
 	*socket
 	reader
-	Outbox *Outbox // what the writer writes from; SwitchOutbox changes it
+	Outbox *Outbox // from which the writer takes messages; SwitchOutbox changes it
 
 	writer   writeLoop
-	rejected error         // why the client is not let in; nil: it is
-	gone     chan struct{} // nothing of the connection is left
+	rejected error         // why the connection is rejected, or nil
+	gone     chan struct{} // closed when the connection has ended
 }
 
-// newConn makes a connection, whose messages are read into memory.
+// newConn returns a connection, whose messages are read into memory.
 func newConn(s *shared, conn net.Conn, memory *buf.Pool, f Form) *Conn {
 	k := &socket{shared: s, net: conn, form: f, started: time.Now(), closing: make(chan struct{})}
 	c := &Conn{socket: k, Outbox: newOutbox(int64(s.opts.OutboxMessages), s.opts.OutboxBytes, &s.outboxBytes), gone: make(chan struct{})}
@@ -30,25 +30,26 @@ func newConn(s *shared, conn net.Conn, memory *buf.Pool, f Form) *Conn {
 	return c
 }
 
-// Push puts an entry into the outbox, and ends the connection when that is full. Where the outbox may be switched, it is for
-// the reader.
+// Push puts an entry into the outbox, and ends the connection when that is full. When
+// the outbox can be switched, only the reader may call Push.
 func (c *Conn) Push(e Entry) {
 	if !c.Outbox.Push(e) {
 		c.End(Ending{Why: EndSlow})
 	}
 }
 
-// SwitchOutbox has the writer go on with another outbox, once nothing waits in its own; before anything else it calls first.
-// It waits for that, and reports false when the writer has ended. It is for the reader.
+// SwitchOutbox makes the writer continue with another outbox, once its own is empty;
+// before anything else the writer calls first. SwitchOutbox waits for that, and returns
+// false when the writer has ended. Only the reader may call it.
 func (c *Conn) SwitchOutbox(to *Outbox, first func(*Writer)) bool {
-	if !c.writer.goOn(c.Outbox, to, first) {
+	if !c.writer.continueWith(c.Outbox, to, first) {
 		return false
 	}
 	c.Outbox = to
 	return true
 }
 
-// serve is the reader goroutine: the whole life of the connection.
+// serve is the reader goroutine, which runs as long as the connection.
 func (c *Conn) serve(r *http.Request, buffered []byte) {
 	defer c.close()
 	watchPeer(c.net, c.silence())
@@ -62,7 +63,7 @@ func (c *Conn) serve(r *http.Request, buffered []byte) {
 	started := c.writer.start()
 	switch {
 	case c.rejected != nil:
-		c.End(rejection(c.rejected)) // the writer tells
+		c.End(rejection(c.rejected)) // the writer sends the error
 		return
 	case !started:
 		return
@@ -74,8 +75,9 @@ func (c *Conn) serve(r *http.Request, buffered []byte) {
 	c.read()
 }
 
-// close ends the connection in order: no more frames, every frame its ending, every ending its reply, the client told, the
-// connection closed. When nobody is there to read, replies are thrown away instead.
+// close ends the connection in order: no more frames are read, every frame ends, every
+// ending is sent, the client gets the reason, and the connection is closed. When the
+// client does not read any more, replies are discarded instead.
 func (c *Conn) close() {
 	if !c.Ended() { // a panic of the reader
 		c.Fault()
@@ -90,9 +92,9 @@ func (c *Conn) close() {
 	c.ends.add(string(c.ending.Why))
 }
 
-// Drain is for Protocol.Close: it calls closeStreams, which returns when every frame has had its ending, and then has the
-// writer write what waits and tell the client why the connection ends. Where nobody is there to read, what waits is thrown
-// away.
+// Drain is for Protocol.Close: it calls closeStreams, which returns when every frame
+// has ended, and then makes the writer write what waits and send the reason for the
+// end. When the client does not read any more, what waits is discarded.
 func (c *Conn) Drain(closeStreams func()) {
 	if c.ending.Gone() {
 		_ = c.net.Close()
@@ -100,21 +102,22 @@ func (c *Conn) Drain(closeStreams func()) {
 	}
 	closeStreams()
 	c.writer.finish()
-	c.Outbox.Close() // what came after a writer that failed
+	c.Outbox.Close() // discards what was pushed after the writer failed
 }
 
-// takeOverTime is how long a connection may take over the message it is writing when another one takes its session.
+// takeOverTime is the longest time for the message that a connection is writing when
+// another one takes over its session.
 const takeOverTime = time.Second
 
-// Cut is for Protocol.Close: it ends the writer and leaves what waits in the outbox, for another connection. A client that is
-// still there is told why.
+// Cut is for Protocol.Close: it ends the writer and leaves what waits in the outbox,
+// for another connection. A client that is still connected gets the reason.
 func (c *Conn) Cut() {
 	if c.ending.Gone() {
 		_ = c.net.Close()
 	}
-	_ = c.net.SetWriteDeadline(time.Now().Add(takeOverTime)) // for a message that nobody reads
+	_ = c.net.SetWriteDeadline(time.Now().Add(takeOverTime)) // for a message that the client does not read
 	c.writer.stop()
 	if !c.ending.Gone() {
-		c.writer.sayEnding()
+		c.writer.writeEnding()
 	}
 }

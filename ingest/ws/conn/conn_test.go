@@ -31,11 +31,12 @@ const (
 	most      = 100_000
 )
 
-// echo is a protocol that notes what comes and says how the connection ended.
+// echo is a protocol that records messages and how the connection ended.
 type echo struct {
 	c      *Conn
 	open   error
-	got    []string // the messages, by kind and length
+	text   func(string) // what it does with a text; may be nil
+	got    []string     // the messages, by kind and length
 	ending Ending
 }
 
@@ -56,7 +57,12 @@ func (e *echo) Binary(r io.Reader) error {
 	return nil
 }
 
-func (e *echo) Text(msg []byte) { e.got = append(e.got, fmt.Sprint("text ", len(msg))) }
+func (e *echo) Text(msg []byte) {
+	e.got = append(e.got, fmt.Sprint("text ", len(msg)))
+	if e.text != nil {
+		e.text(string(msg))
+	}
+}
 
 func (e *echo) Close(ending Ending) {
 	e.ending = ending
@@ -69,6 +75,7 @@ type rig struct {
 	t      *testing.T
 	mem    *buf.Pool
 	form   Form
+	wrap   func(net.Conn) net.Conn // of the server's end
 	echo   *echo
 	reject error
 }
@@ -81,6 +88,7 @@ func newRig(t *testing.T, change func(*Options)) *rig {
 		change(&o)
 	}
 	r := &rig{Registry: NewRegistry(o), t: t, mem: buf.NewPool(0), echo: &echo{}}
+	r.wrap = func(c net.Conn) net.Conn { return c }
 	r.form.Error = func(err error, fatal bool) []byte { return fmt.Appendf(nil, "%s %v", stream.CodeOf(err), fatal) }
 	return r
 }
@@ -95,7 +103,7 @@ func (r *rig) connect() *websocket.Conn {
 			r.t.Error(err)
 			return
 		}
-		r.echo.c = r.New(far, r.mem, r.form)
+		r.echo.c = r.New(r.wrap(far), r.mem, r.form)
 		r.Start(r.echo.c, r.echo, r.reject, req, nil)
 	}()
 	d := websocket.Dialer{NetDialContext: func(context.Context, string, string) (net.Conn, error) { return near, nil }}
@@ -148,14 +156,15 @@ func message(n int) []byte {
 	return b
 }
 
-// A client that takes everything and says nothing is gone after one ping and the
-// time to answer it, counted from its last sign of life.
+// A client that reads everything and sends nothing is disconnected after one ping and
+// the time to answer it, counted from its last sign of life.
 func TestSilentClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
 		ws := r.connect()
 		go func() { _, _ = io.Copy(io.Discard, ws.NetConn()) }()
-		time.Sleep(4 * time.Second)
+		synctest.Wait()
+		time.Sleep(r.echo.c.silence() / 32) // as often as it is noted, at most
 		begin := time.Now()
 		_ = ws.WriteMessage(websocket.BinaryMessage, message(10))
 		r.ended(begin, EndGone, pingEvery+pongWait)
@@ -199,20 +208,21 @@ func TestIdleClient(t *testing.T) {
 		synctest.Wait()
 		r.echo.c.Busy(true)
 		go func() {
-			time.Sleep(95 * time.Second)
+			time.Sleep(100 * time.Second)
+			_ = ws.WriteMessage(websocket.BinaryMessage, message(1)) // for just the time at the ping of 160 s, for longer at that of 170 s
+			time.Sleep(5 * time.Second)
 			r.echo.c.Busy(false)
-			_ = ws.WriteMessage(websocket.BinaryMessage, message(1)) // between two pings: not yet idle at that of 150 s, idle at that of 160 s
 		}()
 		texts, code := readAll(ws)
 		if fmt.Sprint(texts) != "[timeout true]" || code != int(wire.CloseIdle) {
 			t.Errorf("%v, %d", texts, code)
 		}
-		r.ended(begin, EndIdle, 160*time.Second)
+		r.ended(begin, EndIdle, 170*time.Second)
 	})
 }
 
-// A client that takes nothing holds up a write for its time, and no longer. Where it
-// may come back it is taken for one whose network is gone.
+// A client that does not read delays a write for its time-out, and no longer. If it may
+// reconnect, it is treated as one whose network is lost.
 func TestWriteWait(t *testing.T) {
 	for resumable, why := range map[bool]End{false: EndSlow, true: EndGone} {
 		synctest.Test(t, func(t *testing.T) {
@@ -320,6 +330,18 @@ func TestEstimate(t *testing.T) {
 	if in.estimate != minEstimate {
 		t.Errorf("an estimate of %d after empty messages", in.estimate)
 	}
+	in.estimate = 32 << 10
+	whole, err := in.memory.Lease(in.estimate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	room := whole.Cap()
+	whole.Release()
+	lease, err := in.Lease(bytes.NewReader(message(room)))
+	if err != nil || lease.Cap() != room {
+		t.Errorf("a message of %d bytes, as many as there is room for, is in %d: %v", room, lease.Cap(), err)
+	}
+	lease.Release()
 	in.memory = buf.NewPool(16 << 10)
 	if _, err := in.Lease(bytes.NewReader(message(40_000))); !errors.Is(err, buf.ErrBudget) || in.memory.Stats().Leases != 0 {
 		t.Errorf("%v, %+v", err, in.memory.Stats())
@@ -354,7 +376,7 @@ func TestEndsOfClients(t *testing.T) {
 	}
 }
 
-// A connection that its protocol refuses, or that is not let in, is told why.
+// A connection that is refused or rejected gets the reason.
 func TestRefusedConnections(t *testing.T) {
 	for _, c := range []struct {
 		open, reject error
@@ -378,7 +400,8 @@ func TestRefusedConnections(t *testing.T) {
 	}
 }
 
-// So many connections at once, and so many more that are told that there is no room.
+// The number of connections is bounded, and so is the number of those that are being
+// rejected.
 func TestRoom(t *testing.T) {
 	r := newRig(t, nil)
 	conns := func(n int, rejected error) (out []*Conn) {
@@ -416,8 +439,9 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-// When the server shuts down everybody is told, and Drain returns when all are gone.
-func TestDrainTellsEverybody(t *testing.T) {
+// When the server shuts down all clients are told, and Drain returns when all
+// connections have ended.
+func TestDrainTellsAllClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
 		ws := r.connect()
@@ -459,10 +483,14 @@ func TestCodesOfEndings(t *testing.T) {
 		}
 	}
 	for why, want := range map[stream.CloseReason]End{
-		stream.ByUnload: EndUnloaded, stream.ByDrain: EndDraining, stream.Idle: EndIdle, stream.ByError: EndFault, stream.ByClient: "", stream.ClientGone: "",
+		stream.ByUnload: EndUnloaded, stream.ByDrain: EndDraining, stream.Idle: EndIdle, stream.ByError: EndFault,
 	} {
-		if e, ok := StreamEnding(why, "m"); e.Why != want || ok != (want != "") {
-			t.Errorf("%s: %+v, %v", why, e, ok)
+		err := errors.New("x")
+		if why == stream.ByDrain {
+			err = ingest.ErrDraining
+		}
+		if e := StreamEnding(why, err); e.Why != want || e.Err != err {
+			t.Errorf("%s: %+v", why, e)
 		}
 	}
 }

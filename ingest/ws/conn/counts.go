@@ -2,7 +2,7 @@ package conn
 
 import "sync/atomic"
 
-// counts counts by a word. All words are there from the start.
+// counts are counters by a word. All words have one from the start.
 type counts map[string]*atomic.Uint64
 
 func newCounts[T ~string](words []T) counts {
@@ -19,7 +19,7 @@ func (c counts) add(word string) {
 	}
 }
 
-// read returns the counts by words of type T.
+// read returns the counters by words of type T.
 func read[T ~string](c counts) map[T]uint64 {
 	out := make(map[T]uint64, len(c))
 	for w, n := range c {

@@ -6,13 +6,13 @@ import (
 	"millrace/stream"
 )
 
-// End says why a connection ended. Each is counted.
+// End is the reason for which a connection ended. Each reason is counted.
 type End string
 
-// The ends.
+// The reasons.
 const (
 	EndClient    End = "client"        // the client closed it
-	EndGone      End = "client_gone"   // the connection broke, or went silent
+	EndGone      End = "client_gone"   // the connection broke, or the client was silent too long
 	EndSlow      End = "slow_consumer" // the client does not read its replies
 	EndIdle      End = "idle"          // no message for longer than Options.Idle
 	EndUnloaded  End = "unloaded"      // its model was unloaded
@@ -24,20 +24,21 @@ const (
 	EndTakenOver End = "taken_over"    // another connection resumed its session
 )
 
-// Ends lists every End, for counters that are resolved once.
+// Ends lists every End, for counters that are looked up once.
 var Ends = []End{EndClient, EndGone, EndSlow, EndIdle, EndUnloaded, EndDraining, EndTooLarge, EndMalformed, EndRefused, EndFault, EndTakenOver}
 
-// Ending is how a connection ends: the first one counts.
+// Ending describes the end of a connection. Only the first Ending of a connection
+// counts.
 type Ending struct {
 	Why  End
 	Code wire.CloseCode // of the close frame; 0 = the connection is closed without one
-	Err  error          // told in a message before the close frame, or nil
+	Err  error          // sent in a message before the close frame, or nil
 }
 
-// Gone says that nobody is there to read replies.
+// Gone reports whether the client does not read replies any more.
 func (e *Ending) Gone() bool { return e.Why == EndGone || e.Why == EndClient || e.Why == EndSlow }
 
-// reason says what the connection's end means to its streams.
+// reason returns the close reason of the connection's streams.
 func (e *Ending) reason() stream.CloseReason {
 	switch e.Why {
 	case EndClient, EndGone:
@@ -63,25 +64,11 @@ func (e *Ending) CloseStream(st *stream.Stream) {
 	st.Close(e.reason())
 }
 
-// refusal is the ending of a connection that its protocol refused.
-func refusal(err error) Ending {
-	code := wire.CloseInternal
-	switch stream.CodeOf(err) {
-	case stream.NotFound, stream.Unloaded:
-		code = wire.CloseNotFound
-	case stream.Overloaded, stream.Unavailable:
-		code = wire.CloseOverloaded
-	case stream.Draining:
-		code = wire.CloseDraining
-	case stream.Unauthenticated:
-		code = wire.CloseUnauthenticated
-	case stream.InvalidArgument, stream.Unsupported, stream.PermissionDenied:
-		code = wire.ClosePolicy
-	}
-	return Ending{EndRefused, code, err}
-}
+// refusal returns the ending of a connection that its protocol refused.
+func refusal(err error) Ending { return Ending{EndRefused, wire.CloseCodeOf(err), err} }
 
-// rejection is the ending of a connection that was not let in.
+// rejection returns the ending of a connection that was rejected. A connection over the
+// limit has its own close code.
 func rejection(err error) Ending {
 	e := refusal(err)
 	if stream.CodeOf(err) == stream.Overloaded {
@@ -90,30 +77,23 @@ func rejection(err error) Ending {
 	return e
 }
 
-// StreamEnding is the ending of a connection whose one stream ended for why; false where that is the connection's own doing.
-func StreamEnding(why stream.CloseReason, model string) (Ending, bool) {
+// StreamEnding is the ending of a connection whose one stream the server has closed for why; err tells the client.
+func StreamEnding(why stream.CloseReason, err error) Ending {
 	switch why {
 	case stream.ByUnload:
-		return Ending{EndUnloaded, wire.CloseNotFound, stream.Errorf(stream.Unloaded, "", "model %s was unloaded", model)}, true
+		return Ending{EndUnloaded, wire.CloseNotFound, err}
 	case stream.ByDrain:
-		return Draining(), true
+		return Draining()
 	case stream.Idle:
-		return Ending{EndIdle, wire.CloseIdle, stream.Errorf(stream.Timeout, "", "nothing was sent for too long")}, true
-	case stream.ByError:
-		return Ending{EndFault, wire.CloseInternal, stream.Errorf(stream.Internal, "", "the stream to model %s failed", model)}, true
+		return Ending{EndIdle, wire.CloseIdle, err}
 	}
-	return Ending{}, false
+	return Ending{EndFault, wire.CloseInternal, err}
 }
 
-// TakenOver is the ending of a connection whose session another one has resumed.
-func TakenOver() Ending {
-	return Ending{EndTakenOver, wire.CloseTakenOver, stream.Errorf(stream.Conflict, "", "another connection has resumed this session")}
-}
-
-// Malformed is the ending of a connection whose client does not speak the protocol.
+// Malformed returns the ending of a connection whose client violates the protocol.
 func Malformed(err error) Ending { return Ending{EndMalformed, wire.CloseMalformed, err} }
 
-// Draining is the ending of every connection when the server shuts down.
+// Draining returns the ending of every connection when the server shuts down.
 func Draining() Ending {
 	return Ending{EndDraining, wire.CloseGoingAway, ingest.ErrDraining}
 }

@@ -7,8 +7,8 @@ import (
 	"millrace/stream"
 )
 
-// Entry is one message to be written: a text that is coded already, or one that its source codes when its turn has come. It
-// is disposed of exactly once, written or not.
+// Entry is one message to be written: an encoded text, or a message that its source
+// encodes when it is written. It is disposed of exactly once, written or not.
 type Entry struct {
 	Text   []byte
 	Source Source         // nil: Text is the message
@@ -16,7 +16,7 @@ type Entry struct {
 	size   int64
 }
 
-// Source codes entries of the outbox when they are written.
+// Source encodes entries of the outbox when they are written.
 type Source interface {
 	// Write writes the message, or messages, of an entry; r is its result. The writer goroutine calls it.
 	Write(w *Writer, r *stream.Result)
@@ -24,7 +24,7 @@ type Source interface {
 	Released(partial bool)
 }
 
-// entryCost is what an entry counts beside its text and tensors, in bytes.
+// entryCost is what an entry counts in addition to its text and tensors, in bytes.
 const entryCost = 256
 
 func (e *Entry) measure() int64 {
@@ -37,7 +37,7 @@ func (e *Entry) measure() int64 {
 	return n
 }
 
-// release gives back what the entry holds.
+// release releases the entry's memory.
 func (e *Entry) release() {
 	if e.Result == nil {
 		return
@@ -47,8 +47,9 @@ func (e *Entry) release() {
 	e.Source.Released(partial)
 }
 
-// Outbox is the bounded queue between the streams, which push under their locks, and the one writer. It holds no memory
-// while it is empty. A closed outbox disposes of what it has and what still comes: nobody reads.
+// Outbox is the bounded queue between the streams, which push with their locks held,
+// and the writer. It has no memory while it is empty. A closed outbox discards its
+// entries, and later ones.
 type Outbox struct {
 	maxItems int64
 	maxBytes int64
@@ -58,7 +59,7 @@ type Outbox struct {
 	mu     sync.Mutex
 	queue  []Entry
 	closed atomic.Bool // set under mu
-	last   bool        // nothing is pushed any more
+	last   bool        // no further entry will be pushed
 
 	items, bytes atomic.Int64 // queued, or taken and not yet written
 }
@@ -67,7 +68,8 @@ func newOutbox(maxItems, maxBytes int64, total *atomic.Int64) *Outbox {
 	return &Outbox{maxItems: maxItems, maxBytes: maxBytes, total: total, wake: make(chan struct{}, 1)}
 }
 
-// Push appends e. It reports false, having disposed of e, when the outbox is over a bound; it never blocks.
+// Push appends e. When the outbox is over a bound, it disposes of e and returns false;
+// it never blocks.
 func (b *Outbox) Push(e Entry) bool {
 	e.size = e.measure()
 	b.mu.Lock()
@@ -97,7 +99,8 @@ func (b *Outbox) signal() {
 	}
 }
 
-// take returns everything queued; spare is used for what comes next. last says that nothing more will come.
+// take returns all queued entries, or nil; spare becomes the memory of later ones. last
+// says that no further entry will be pushed.
 func (b *Outbox) take(spare []Entry) (batch []Entry, last bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -108,7 +111,7 @@ func (b *Outbox) take(spare []Entry) (batch []Entry, last bool) {
 	return batch, false
 }
 
-// dispose is called when a taken entry was written or cannot be.
+// dispose is called when a taken entry was written or cannot be written.
 func (b *Outbox) dispose(e *Entry) {
 	b.items.Add(-1)
 	b.bytes.Add(-e.size)
@@ -116,7 +119,7 @@ func (b *Outbox) dispose(e *Entry) {
 	e.release()
 }
 
-// finish says that nothing is pushed any more.
+// finish says that no further entry will be pushed.
 func (b *Outbox) finish() {
 	b.mu.Lock()
 	b.last = true
@@ -124,7 +127,7 @@ func (b *Outbox) finish() {
 	b.signal()
 }
 
-// Close disposes of everything, now and from now on.
+// Close discards all entries, now and from now on.
 func (b *Outbox) Close() {
 	b.mu.Lock()
 	b.closed.Store(true)

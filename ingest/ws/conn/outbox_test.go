@@ -52,7 +52,7 @@ func TestOutboxBounds(t *testing.T) {
 		for i := range batch {
 			b.dispose(&batch[i])
 		}
-		if total.Load() != 0 || !b.Push(text(1000)) {
+		if total.Load() != 0 || !b.Push(text(600)) || !b.Push(text(400)) {
 			t.Errorf("%s: %d bytes are left", c.name, total.Load())
 		}
 		b.Close()
@@ -62,7 +62,26 @@ func TestOutboxBounds(t *testing.T) {
 	}
 }
 
-// Each result leaves an outbox once: written, refused, or thrown away with it.
+// An entry counts with the tensors of its result.
+func TestSizeOfAnEntry(t *testing.T) {
+	e := Entry{Text: make([]byte, 10), Result: &stream.Result{Outputs: []stream.Tensor{{Data: make([]byte, 1000)}, {Data: make([]byte, 200)}}}}
+	if n := e.measure(); n != entryCost+1210 {
+		t.Errorf("%d bytes", n)
+	}
+}
+
+// The memory of a queue is reused, but not that of a burst.
+func TestEmptied(t *testing.T) {
+	for n, kept := range map[int]bool{maxSpare: true, maxSpare + 1: false} {
+		batch := make([]Entry, n)
+		batch[1].Text = []byte("x")
+		if spare := emptied(batch); len(spare) != 0 || (cap(spare) == n) != kept || batch[1].Text != nil {
+			t.Errorf("of %d entries room for %d is kept", n, cap(spare))
+		}
+	}
+}
+
+// Each result leaves an outbox once: written, refused, or discarded with it.
 func TestOutboxReleases(t *testing.T) {
 	var total atomic.Int64
 	var r released
@@ -86,7 +105,7 @@ func TestOutboxReleases(t *testing.T) {
 	}
 }
 
-// The writer is told of the end only when all is taken.
+// The writer learns of the end only when all entries are taken.
 func TestOutboxFinish(t *testing.T) {
 	var total atomic.Int64
 	b := newOutbox(2, 1<<20, &total)

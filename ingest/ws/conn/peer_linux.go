@@ -9,9 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watchPeer has the kernel give up on a connection whose peer acknowledges
-// nothing for d, while something is on its way to it. It finds a dead peer when
-// nobody reads from the connection.
+// watchPeer makes the kernel close a connection whose peer has not acknowledged sent
+// data for d. It detects a dead peer while nothing is read from the connection.
 func watchPeer(conn net.Conn, d time.Duration) {
 	if t, ok := conn.(*tls.Conn); ok {
 		conn = t.NetConn()
@@ -24,7 +23,7 @@ func watchPeer(conn net.Conn, d time.Duration) {
 	if err != nil {
 		return
 	}
-	// What fails here is found by the write deadline, later.
+	// Errors are ignored: a dead peer is then detected by the write deadline, later.
 	_ = raw.Control(func(fd uintptr) {
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(d.Milliseconds()))
 	})

@@ -7,5 +7,5 @@ import (
 	"time"
 )
 
-// watchPeer leaves dead peers to the write deadline.
+// watchPeer does nothing: dead peers are detected by the write deadline.
 func watchPeer(net.Conn, time.Duration) {}

@@ -13,43 +13,42 @@ import (
 )
 
 const (
-	// firstEstimate is the lease for a connection's first message.
+	// firstEstimate is the size of the lease for a connection's first message.
 	firstEstimate = 32 << 10
-	// minEstimate bounds what later ones shrink to.
+	// minEstimate is the smallest size of later leases.
 	minEstimate = 1 << 10
 )
 
-// MaxText bounds a text message, in bytes.
+// MaxText is the largest text message, in bytes.
 const MaxText = wire.MaxText
 
-// errTooLarge is for a message over Options.MaxMessage.
+// errTooLarge is the error for a message over Options.MaxMessage.
 var errTooLarge = errors.New("message too large")
 
-// reader is the reading side of a connection. It is for the reader goroutine.
+// reader is the reading part of a connection. Only the reader goroutine uses it.
 type reader struct {
 	socket   *socket
 	protocol Protocol
 	tell     func(text []byte) // puts a text into the outbox
 	memory   *buf.Pool
-	estimate int       // what the next message's lease is likely to need
-	extended time.Time // when the read deadline was last set
+	estimate int           // likely size of the next message's lease
+	extended time.Duration // when the read deadline was last set, since socket.started
 	one      [1]byte
 }
 
-// read reads messages until the connection is to end.
+// read reads messages until the connection ends.
 func (in *reader) read() {
 	in.socket.ws.SetPongHandler(func(string) error { in.alive(); return nil })
 	answer := in.socket.ws.PingHandler()
 	in.socket.ws.SetPingHandler(func(data string) error { in.alive(); return answer(data) })
-	in.ExtendDeadline()
+	in.extend(time.Since(in.socket.started))
 	for !in.socket.Ended() {
 		kind, r, err := in.socket.ws.NextReader()
 		if err != nil {
 			in.readFailed(err)
 			return
 		}
-		in.alive()
-		in.socket.lastMessage.Store(int64(time.Since(in.socket.started)))
+		in.socket.lastMessage.Store(int64(in.alive()))
 		if kind == websocket.BinaryMessage {
 			err = in.protocol.Binary(r)
 		} else {
@@ -62,7 +61,7 @@ func (in *reader) read() {
 	}
 }
 
-// text hands a text message to the protocol. The error is the connection's.
+// text passes a text message to the protocol. Its error ends the connection.
 func (in *reader) text(r io.Reader) error {
 	msg, err := io.ReadAll(io.LimitReader(r, MaxText+1))
 	switch {
@@ -80,29 +79,33 @@ func (in *reader) text(r io.Reader) error {
 	return nil
 }
 
-// alive notes a sign of life of the client: it has time until the ping after the next one. Setting a deadline is a system
-// call's worth of work, so it is not done at each sign of life.
-func (in *reader) alive() {
-	if t, wait := time.Now(), in.silence(); t.Sub(in.extended) >= wait/32 {
-		in.extend(t, wait)
+// alive records a sign of life of the client, which then has time until the ping after
+// the next one. It returns the time since the connection started. The deadline is not
+// set for each sign of life, because that costs about as much as a system call.
+func (in *reader) alive() (now time.Duration) {
+	now = time.Since(in.socket.started)
+	if now-in.extended >= in.silence()/32 {
+		in.extend(now)
 	}
+	return now
 }
 
-// ExtendDeadline gives the client time to show itself from now on. It is for a Protocol that has not read for a while.
-func (in *reader) ExtendDeadline() { in.extend(time.Now(), in.silence()) }
+// ExtendDeadline gives the client the full time for a sign of life from now on. A
+// Protocol calls it when it has not read for a while.
+func (in *reader) ExtendDeadline() { in.alive() }
 
-func (in *reader) extend(now time.Time, wait time.Duration) {
+func (in *reader) extend(now time.Duration) {
 	in.extended = now
-	_ = in.socket.net.SetReadDeadline(now.Add(wait))
-	if in.socket.Ended() { // End may have set its own just before
+	_ = in.socket.net.SetReadDeadline(in.socket.started.Add(now + in.silence()))
+	if in.socket.Ended() { // End may have set its own deadline just before
 		_ = in.socket.net.SetReadDeadline(time.Unix(1, 0))
 	}
 }
 
-// silence is how long a client may show no sign of life.
+// silence is the longest time without a sign of life of the client.
 func (in *reader) silence() time.Duration { return in.socket.opts.PingEvery + in.socket.opts.PongWait }
 
-// readFailed ends the connection for what ended the reading.
+// readFailed ends the connection after an error of reading.
 func (in *reader) readFailed(err error) {
 	var closed *websocket.CloseError
 	switch {
@@ -123,9 +126,9 @@ func (in *reader) readFailed(err error) {
 	}
 }
 
-// Lease reads a message into a lease, which is taken only now that the message
-// has begun: connections at rest hold none. Errors are buf.ErrBudget, with part of
-// the message unread, and the connection's.
+// Lease reads a message into a lease. The lease is taken only when the message has
+// begun, so that idle connections hold none. Errors are buf.ErrBudget, with part of the
+// message unread, and errors that end the connection.
 func (in *reader) Lease(r io.Reader) (*buf.Buf, error) {
 	most := in.socket.opts.MaxMessage
 	lease, err := in.memory.Lease(min(in.estimate, most))
@@ -138,14 +141,16 @@ func (in *reader) Lease(r io.Reader) (*buf.Buf, error) {
 		var m int
 		if n < lease.Len() {
 			m, err = r.Read(lease.Bytes()[n:])
-		} else if m, err = r.Read(in.one[:]); m > 0 { // one byte tells a message that just fits from a larger one
+		} else if m, err = r.Read(in.one[:]); m > 0 { // one more byte shows whether the message just fits or is larger
 			if lease, err = in.grow(lease); err != nil {
 				return nil, err
 			}
 			lease.Bytes()[n] = in.one[0]
 		}
 		n += m
-		in.alive()
+		if err == nil { // at the message's end nothing more has come
+			in.alive()
+		}
 		if n > most {
 			err = errTooLarge
 		}
@@ -163,8 +168,8 @@ func (in *reader) Lease(r io.Reader) (*buf.Buf, error) {
 	return lease, nil
 }
 
-// grow moves the message to a lease of twice the size, and releases the old one
-// in every case.
+// grow copies the message to a lease of twice the size, and releases the old one in
+// every case.
 func (in *reader) grow(old *buf.Buf) (*buf.Buf, error) {
 	defer old.Release()
 	lease, err := in.memory.Lease(2 * old.Len())
@@ -176,7 +181,7 @@ func (in *reader) grow(old *buf.Buf) (*buf.Buf, error) {
 	return lease, nil
 }
 
-// Skip reads over the rest of a message.
+// Skip reads the rest of a message and discards it.
 func (in *reader) Skip(r io.Reader) error {
 	n, err := io.CopyN(io.Discard, r, int64(in.socket.opts.MaxMessage)+1)
 	switch {

@@ -1,9 +1,13 @@
 package conn
 
 import (
+	"io"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
+	"time"
 
 	"millrace/ingest"
 	"millrace/stream"
@@ -15,37 +19,46 @@ type Registry struct {
 	*shared
 
 	mu        sync.Mutex
-	closing   bool // no connection is accepted any more
+	closing   bool // no further connection is accepted
 	conns     map[*Conn]struct{}
-	rejecting int // of conns, those that are only told why they are rejected
+	rejecting int // those of conns that are only sent the error for which they are rejected
 }
 
-// NewRegistry makes a registry of connections that are offered the given subprotocols.
+// NewRegistry returns a registry whose connections are offered the given subprotocols.
 func NewRegistry(o Options, subprotocols ...string) *Registry {
 	return &Registry{shared: newShared(o, subprotocols), conns: map[*Conn]struct{}{}}
 }
 
-// New makes a connection, whose messages are read into memory.
+// New returns a connection, whose messages are read into memory.
 func (r *Registry) New(conn net.Conn, memory *buf.Pool, f Form) *Conn {
 	return newConn(r.shared, conn, memory, f)
 }
 
-// Start begins the life of a connection: it answers the handshake req, of which buffered is read already, and then has p take
-// the messages. With rejected the client is only told that error. Start does not block.
+// Start starts a connection: it answers the handshake req, of which buffered has been
+// read already, and then passes the messages to p. With rejected the client is only
+// sent that error. Start does not block.
 func (r *Registry) Start(c *Conn, p Protocol, rejected error, req *http.Request, buffered []byte) {
 	c.protocol, c.rejected = p, rejected
-	if r.enter(c) != nil {
-		refuse(c.net, "503 Service Unavailable")
+	entered := r.enter(c) == nil
+	if entered && r.Run("reader", func() { defer r.leave(c); c.serve(req, buffered) }, c.Fault) {
 		return
 	}
-	if !r.Run("reader", func() { defer r.leave(c); c.serve(req, buffered) }, c.Fault) {
-		r.ends.add(string(EndRefused))
+	r.ends.add(string(EndRefused))
+	if entered {
 		r.leave(c)
-		refuse(c.net, "503 Service Unavailable")
 	}
+	refuse(c.net, "503 Service Unavailable")
 }
 
-// Room says why there is no place for another connection: Draining, or Overloaded.
+// refuse ends a connection that is not upgraded yet.
+func refuse(conn net.Conn, status string) {
+	_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
+	_, _ = io.WriteString(conn, "HTTP/1.1 "+status+"\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+	_ = conn.Close()
+}
+
+// Room returns the error when there is no place for another connection: Draining or
+// Overloaded.
 func (r *Registry) Room() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,10 +76,11 @@ func (r *Registry) room() error {
 	return nil
 }
 
-// maxRejecting bounds the connections that are being told why they are rejected.
+// maxRejecting is the most connections that are being sent the error for which they are
+// rejected.
 const maxRejecting = 64
 
-// enter registers a connection, if there is room for it.
+// enter registers a connection, if there is a place for it.
 func (r *Registry) enter(c *Conn) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -86,7 +100,7 @@ func (r *Registry) enter(c *Conn) error {
 	return nil
 }
 
-// leave takes a connection that has ended off the list.
+// leave removes a connection that has ended.
 func (r *Registry) leave(c *Conn) {
 	r.mu.Lock()
 	delete(r.conns, c)
@@ -97,64 +111,52 @@ func (r *Registry) leave(c *Conn) {
 	close(c.gone)
 }
 
-// Count returns how many connections there are, without those that are being rejected.
+// Count returns the number of connections, without those that are being rejected.
 func (r *Registry) Count() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.conns) - r.rejecting
 }
 
-// Close has no connection accepted any more.
+// Close makes the registry accept no further connection.
 func (r *Registry) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closing = true
 }
 
-// Drain ends every connection and returns when the last one is gone.
+// Drain ends every connection and returns when the last one has ended. It is called
+// after Close.
 func (r *Registry) Drain() {
 	r.mu.Lock()
-	all := make([]*Conn, 0, len(r.conns))
-	for c := range r.conns {
-		all = append(all, c)
-	}
+	all := slices.Collect(maps.Keys(r.conns))
 	r.mu.Unlock()
 	for _, c := range all {
 		c.End(Draining())
 	}
-	for {
-		r.mu.Lock()
-		var one *Conn
-		for c := range r.conns {
-			one = c
-			break
-		}
-		r.mu.Unlock()
-		if one == nil {
-			return
-		}
-		<-one.gone
+	for _, c := range all {
+		<-c.gone
 	}
 }
 
-// Stop refuses new goroutines and waits for those that run. It is called after Drain: a connection that ends may still have
-// to start its writer.
+// Stop refuses new goroutines and waits for those that run. It is called after Drain,
+// because a connection that ends may still have to start its writer.
 func (r *Registry) Stop() {
 	r.group.Stop()
 	r.group.Wait()
 }
 
-// Stats is a moment's reading.
+// Stats is a snapshot of the registry.
 type Stats struct {
-	Conns       int   // those that are being rejected included
+	Conns       int   // including those that are being rejected
 	OutboxBytes int64 // of replies that wait to be written
 	Panics      uint64
-	Ends        map[End]uint64                // connections that ended, by why
-	StreamEnds  map[stream.CloseReason]uint64 // and streams
+	Ends        map[End]uint64                // connections that ended, by reason
+	StreamEnds  map[stream.CloseReason]uint64 // streams of connections that ended, by reason
 	Goroutines  map[string]int                // by name
 }
 
-// Stats reads the counters.
+// Stats returns a snapshot of the counters.
 func (r *Registry) Stats() Stats {
 	st := Stats{
 		OutboxBytes: r.outboxBytes.Load(), Panics: r.panics.Load(),

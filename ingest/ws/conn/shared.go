@@ -10,6 +10,7 @@ import (
 
 	"millrace/ingest"
 	"millrace/ingest/ws/encode"
+	"millrace/internal/httpd"
 	"millrace/internal/routines"
 	"millrace/internal/wire"
 	"millrace/stream"
@@ -20,24 +21,25 @@ type Options struct {
 	ingest.Limits
 
 	PingEvery time.Duration // between pings
-	PongWait  time.Duration // a client that is silent for PingEvery + PongWait is gone
+	PongWait  time.Duration // a client that is silent for PingEvery + PongWait is disconnected
 	WriteWait time.Duration // of one message
 
 	Log   *slog.Logger
 	Hooks Hooks
 }
 
-// Hooks tell of connections as they come and go. Fields may be nil; calls are concurrent and must not block.
+// Hooks are called when connections open and close. Fields may be nil; calls are
+// concurrent and must not block.
 type Hooks struct {
 	Opened func()
 	Closed func(why End, lasted time.Duration)
 	Panic  func(goroutine string)
 }
 
-// shared is what all connections of a registry share. It is safe for concurrent use.
+// shared is what all connections of a registry use. It is safe for concurrent use.
 type shared struct {
 	opts     Options
-	upgrader websocket.Upgrader
+	upgrader *websocket.Upgrader
 	group    *routines.Group
 	encoders sync.Pool
 
@@ -47,8 +49,11 @@ type shared struct {
 	panics      atomic.Uint64
 }
 
+// readBuffer is what a connection reads into, in bytes; a message goes on to its lease.
+const readBuffer = 4 << 10
+
 func newShared(o Options, subprotocols []string) *shared {
-	s := &shared{opts: o, upgrader: newUpgrader(subprotocols), ends: newCounts(Ends), streamEnds: newCounts(wire.CloseReasons)}
+	s := &shared{opts: o, upgrader: httpd.NewUpgrader(readBuffer, subprotocols...), ends: newCounts(Ends), streamEnds: newCounts(wire.CloseReasons)}
 	s.encoders.New = func() any { return &encode.Encoder{} }
 	s.group = routines.New(func(name string, value any, stack []byte) {
 		s.panics.Add(1)
@@ -60,7 +65,8 @@ func newShared(o Options, subprotocols []string) *shared {
 	return s
 }
 
-// Run starts f as a goroutine called name, unless the registry has ended. failed, when not nil, is called after a panic of f.
+// Run starts f as a goroutine called name, unless the registry has been stopped.
+// failed, when not nil, is called after a panic of f.
 func (s *shared) Run(name string, f func(), failed func()) bool { return s.group.Go(name, f, failed) }
 
 // StreamEnded counts the end of a stream.

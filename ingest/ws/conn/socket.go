@@ -15,8 +15,9 @@ import (
 	"millrace/stream"
 )
 
-// socket is what the reader and the writer of a connection share: the network connection, and its end. Anybody may call End;
-// the reader does what it takes.
+// socket is what the reader and the writer of a connection share: the network
+// connection, and its end. Any goroutine may call End; the reader then ends the
+// connection.
 type socket struct {
 	*shared
 	net     net.Conn
@@ -26,23 +27,23 @@ type socket struct {
 
 	ended   atomic.Bool
 	ending  Ending        // set before closing is closed
-	closing chan struct{} // End was called
+	closing chan struct{} // closed when End was called
 
 	lastMessage atomic.Int64 // nanoseconds since started, for Options.Idle
 	busy        atomic.Bool  // see Busy
 }
 
-// upgrade answers the handshake. When it fails the connection is closed.
+// upgrade answers the handshake. When that fails, it closes the connection.
 func (s *socket) upgrade(r *http.Request, buffered []byte) (err error) {
-	s.ws, err = httpd.Upgrade(&s.upgrader, s.net, buffered, r)
+	s.ws, err = httpd.Upgrade(s.upgrader, s.net, buffered, r)
 	return err
 }
 
-// Closing is closed when the connection is to end.
+// Closing returns a channel that is closed when the connection is to end.
 func (s *socket) Closing() <-chan struct{} { return s.closing }
 
-// End says that the connection is to end, and why; the first one counts. It does not block and may be called with a
-// stream's lock held.
+// End says that the connection is to end, and why; only the first call counts. It does
+// not block and may be called with a stream's lock held.
 func (s *socket) End(e Ending) {
 	if !s.ended.CompareAndSwap(false, true) {
 		return
@@ -52,7 +53,7 @@ func (s *socket) End(e Ending) {
 	_ = s.net.SetReadDeadline(time.Unix(1, 0)) // wakes the reader
 }
 
-// Ended says whether End was called.
+// Ended reports whether End was called.
 func (s *socket) Ended() bool {
 	select {
 	case <-s.closing:
@@ -62,35 +63,39 @@ func (s *socket) Ended() bool {
 	}
 }
 
-// Fault ends the connection after a panic of one of its goroutines: the frames that it had may be lost.
+// Fault ends the connection after a panic of one of its goroutines, whose frames may be
+// lost.
 func (s *socket) Fault() {
 	s.End(Ending{EndFault, wire.CloseInternal, stream.Errorf(stream.Internal, "", "a fault of the server: its log has the details")})
 }
 
-// Busy says that the server works for the client without messages of it: the idle time-out (Options.Idle) does not hold.
+// Busy says that the server works for the client although the client sends nothing: the
+// idle time-out (Options.Idle) does not apply then.
 func (s *socket) Busy(yes bool) { s.busy.Store(yes) }
 
-// isNetwork tells a connection that failed from a client that does not speak
-// the protocol.
+// isNetwork reports whether err is a failure of the network, and not a violation of the
+// protocol.
 func isNetwork(err error) bool {
 	var ne net.Error
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.As(err, &ne)
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &ne) // net.ErrClosed is one
 }
 
-// timedOut also knows gorilla's own error, which hides the system's.
+// timedOut reports whether err is a time-out. It also recognises gorilla's own error,
+// which hides that of the system.
 func timedOut(err error) bool {
 	var ne net.Error
 	return errors.As(err, &ne) && ne.Timeout()
 }
 
-// Bounds of the time that a client which is still sending is given to read the last messages.
+// Bounds of the time for which a client that is still sending may read the last
+// messages.
 const (
 	lingerTime  = 2 * time.Second
 	lingerBytes = 64 << 20
 )
 
-// linger reads on for a while after the last message was written: closing with unread bytes would reset the connection, and
-// the client would lose what was sent.
+// linger reads on for a while after the last message was written: closing a socket with
+// unread bytes would reset the connection, and the client would lose the last messages.
 func (s *socket) linger() {
 	half, ok := s.net.(interface{ CloseWrite() error })
 	if s.ending.Gone() || !ok || half.CloseWrite() != nil {

@@ -7,27 +7,28 @@ import (
 	"millrace/ingest/ws/encode"
 )
 
-// maxSpare bounds the queue memory, in entries, that a connection keeps between bursts.
+// maxSpare is the largest queue memory, in entries, that a connection keeps between
+// bursts.
 const maxSpare = 64
 
-// writeLoop is the writer goroutine's.
+// writeLoop is the writer goroutine.
 type writeLoop struct {
 	Writer
-	outbox  *Outbox       // what it writes from
-	started bool          // the reader's
-	done    chan struct{} // the goroutine has ended
-	cut     chan struct{} // it is to end, whatever waits
+	outbox  *Outbox       // from which it takes messages
+	started bool          // for the reader
+	done    chan struct{} // closed when the goroutine has ended
+	cut     chan struct{} // closed when it is to end and leave what waits
 	next    atomic.Pointer[handover]
 }
 
-// handover is an outbox that the writer is to go on with.
+// handover is an outbox with which the writer is to continue.
 type handover struct {
 	to    *Outbox
 	first func(*Writer)
 	done  chan struct{}
 }
 
-// start starts the goroutine, or ends the connection.
+// start starts the goroutine, or ends the connection when that is not possible.
 func (l *writeLoop) start() bool {
 	if l.started = l.socket.Run("writer", l.run, l.socket.Fault); !l.started {
 		l.socket.End(Draining())
@@ -35,9 +36,10 @@ func (l *writeLoop) start() bool {
 	return l.started
 }
 
-// goOn has the goroutine go on with another outbox, once nothing waits in from, which is its own; before anything else it calls
-// first. It reports false when the goroutine has ended.
-func (l *writeLoop) goOn(from, to *Outbox, first func(*Writer)) bool {
+// continueWith makes the goroutine continue with another outbox, once from, which is
+// its own, is empty; before anything else it calls first. It returns false when the
+// goroutine has ended.
+func (l *writeLoop) continueWith(from, to *Outbox, first func(*Writer)) bool {
 	h := &handover{to, first, make(chan struct{})}
 	l.next.Store(h)
 	from.signal()
@@ -57,7 +59,7 @@ func (l *writeLoop) stop() {
 	}
 }
 
-// finish has the goroutine write what waits, and ends it.
+// finish makes the goroutine write what waits, and ends it.
 func (l *writeLoop) finish() {
 	if l.started {
 		l.outbox.finish()
@@ -78,25 +80,22 @@ func (l *writeLoop) run() {
 		}
 		batch, last := l.outbox.take(spare)
 		spare = nil
-		if len(batch) > 0 {
+		if batch != nil {
 			l.writeAll(batch)
-			clear(batch)
-			if cap(batch) <= maxSpare {
-				spare = batch[:0]
-			}
+			spare = emptied(batch)
 		}
 		if last {
-			l.sayEnding()
+			l.writeEnding()
 			return
 		}
-		if h := l.next.Load(); h != nil && len(batch) == 0 {
+		if h := l.next.Load(); h != nil && batch == nil {
 			l.next.Store(nil)
-			l.outbox = h.to // the reader waits meanwhile
+			l.outbox = h.to // the reader waits until then
 			h.first(&l.Writer)
 			close(h.done)
 			continue
 		}
-		if len(batch) > 0 {
+		if batch != nil {
 			select {
 			case <-ping.C:
 				l.ping()
@@ -113,6 +112,16 @@ func (l *writeLoop) run() {
 			ping.Reset(every)
 		}
 	}
+}
+
+// emptied returns the memory of a batch for later entries, or nil when a burst has made
+// it large.
+func emptied(batch []Entry) []Entry {
+	clear(batch)
+	if cap(batch) > maxSpare {
+		return nil
+	}
+	return batch[:0]
 }
 
 func (l *writeLoop) isCut() bool {

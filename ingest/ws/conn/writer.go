@@ -11,17 +11,18 @@ import (
 	"millrace/stream"
 )
 
-// Writer sends messages. It is for the writer goroutine, which hands it to the sources of entries.
+// Writer sends messages. Only the writer goroutine uses it, which passes it to the
+// sources of entries.
 type Writer struct {
 	socket  *socket
-	encoder *encode.Encoder // lent while entries are written
-	broken  atomic.Bool     // nothing more can be sent
+	encoder *encode.Encoder // borrowed while entries are written
+	broken  atomic.Bool     // no further message can be sent
 }
 
-// Encoder returns an encoder to build a message with, which is valid while an entry is written.
+// Encoder returns an encoder for a message. It is valid while an entry is written.
 func (w *Writer) Encoder() *encode.Encoder { return w.encoder }
 
-// Sends says whether messages still go out. Where not, there is no need to build them.
+// Sends reports whether messages are still sent. If not, they need not be encoded.
 func (w *Writer) Sends() bool { return !w.broken.Load() }
 
 // Text writes a text message.
@@ -39,7 +40,8 @@ func (w *Writer) Message(msg []byte, isBinary bool) {
 	w.send(kind, msg)
 }
 
-// send writes one message. When the client does not take it in time, or is not there any more, the connection ends.
+// send writes one message. When the client does not read it in time, or has
+// disconnected, the connection ends.
 func (w *Writer) send(kind int, msg []byte) {
 	if w.broken.Load() {
 		return
@@ -50,7 +52,7 @@ func (w *Writer) send(kind int, msg []byte) {
 	}
 }
 
-// failed ends the connection for an error of writing.
+// failed ends the connection after an error of writing.
 func (w *Writer) failed(err error) {
 	why := EndGone
 	if timedOut(err) && !w.socket.form.Resumable {
@@ -60,7 +62,7 @@ func (w *Writer) failed(err error) {
 	w.broken.Store(true)
 }
 
-// ping asks whether the client is there, and ends a connection on which nothing came for too long.
+// ping sends a ping, and ends a connection on which no message came for too long.
 func (w *Writer) ping() {
 	c := w.socket
 	if idle := c.opts.Idle; idle > 0 && !c.busy.Load() && time.Since(c.started)-time.Duration(c.lastMessage.Load()) > idle {
@@ -72,10 +74,10 @@ func (w *Writer) ping() {
 	}
 }
 
-// sayEnding tells the client why the connection ends.
-func (w *Writer) sayEnding() {
+// writeEnding sends the client the reason for the connection's end.
+func (w *Writer) writeEnding() {
 	e := &w.socket.ending
-	if e.Code == 0 || !w.Sends() {
+	if e.Code == 0 {
 		return
 	}
 	if e.Err != nil {

@@ -1,6 +1,7 @@
-// Package encode turns results into what the WebSocket protocols send: members of a JSON object, a whole Open Inference
-// Protocol reply, or a binary message. It owns the memory that replies are built in. It must not know connections,
-// sessions or the messages of one protocol.
+// Package encode encodes results for the WebSocket protocols: as members of a JSON
+// object, as a whole Open Inference Protocol reply, or as a binary message. It owns the
+// memory in which replies are built. It must not know connections, sessions or the
+// messages of one protocol.
 package encode
 
 import (
@@ -38,10 +39,11 @@ func ParseOutputs(name string) (Outputs, error) {
 	return 0, stream.Errorf(stream.InvalidArgument, "outputs", "%q is not known: want json, binary or none", Clip(name))
 }
 
-// Encoder builds one message at a time in memory that it uses again. It is for one goroutine.
+// Encoder encodes one message at a time, in memory that it reuses. One goroutine may
+// use it.
 type Encoder struct {
-	Text  []byte // the text last built; callers that build a text of their own begin it with Text[:0] and leave it here
-	whole []byte // a binary message whose parts are not in one place
+	Text  []byte // the last text; callers that build their own text begin it with Text[:0] and store it here
+	whole []byte // a binary message whose parts are not in one lease
 	reply oip.InferResponse
 }
 
@@ -54,7 +56,8 @@ func (e *Encoder) Members(dst []byte, r *stream.Result) ([]byte, error) {
 	return dst, err
 }
 
-// Begin takes over a result for Reply or Binary, which then name its model and its times. Int adds parameters before that.
+// Begin sets the result for Reply or Binary, which then contain its model and its
+// times. Int adds parameters before that.
 func (e *Encoder) Begin(r *stream.Result) {
 	e.fill(r)
 	e.reply.ModelName, e.reply.ModelVersion = r.Model.Name, r.Model.Version
@@ -63,12 +66,13 @@ func (e *Encoder) Begin(r *stream.Result) {
 	e.params(r)
 }
 
-// Int adds a parameter to the result that was begun.
+// Int adds a parameter to the result set by Begin.
 func (e *Encoder) Int(key string, n int64) {
 	e.reply.Params = append(e.reply.Params, oip.Param{Key: key, Kind: oip.Int, Int: n})
 }
 
-// Reply builds the text of an Open Inference Protocol reply of the result that was begun.
+// Reply encodes the result set by Begin as the text of an Open Inference Protocol
+// reply.
 func (e *Encoder) Reply(id string) (err error) {
 	e.reply.ID = id
 	e.Text, err = oip.AppendResponse(e.Text[:0], &e.reply, oip.Never)
@@ -76,8 +80,9 @@ func (e *Encoder) Reply(id string) (err error) {
 	return err
 }
 
-// Binary returns the result that was begun as header, length, JSON and tensors. It is valid until r is released or the
-// encoder is used again. Where the tensors fill their lease and nobody else holds it, the rest is put in front of them and
+// Binary encodes the result set by Begin as header, length, JSON and tensors. The
+// message is valid until r is released or the encoder is used again. When the tensors
+// fill their lease and it has no other holder, the rest is put in front of them and
 // nothing is copied.
 func (e *Encoder) Binary(r *stream.Result, sid uint32) ([]byte, error) {
 	if r.Partial {
@@ -104,7 +109,7 @@ func (e *Encoder) Binary(r *stream.Result, sid uint32) ([]byte, error) {
 	return e.whole, nil
 }
 
-// putHead writes what stands in front of the tensors.
+// putHead writes the part before the tensors.
 func putHead(dst []byte, r *stream.Result, sid uint32, text []byte) {
 	n := wire.PutHeader(dst, &wire.Header{
 		Kind: wire.KindResult, Codec: wire.Tensors, SID: sid, Seq: r.Seq, CaptureUS: r.CaptureUS,
@@ -113,7 +118,7 @@ func putHead(dst []byte, r *stream.Result, sid uint32, text []byte) {
 	wire.PutTensorsPrefix(dst[n:], text)
 }
 
-// fill takes r's outputs over into e.reply.
+// fill copies r's outputs to e.reply.
 func (e *Encoder) fill(r *stream.Result) {
 	e.reply.Outputs = slices.Grow(e.reply.Outputs[:0], len(r.Outputs))
 	for i := range r.Outputs {
@@ -123,7 +128,7 @@ func (e *Encoder) fill(r *stream.Result) {
 	e.reply.Params = e.reply.Params[:0]
 }
 
-// params takes r's parameters over into e.reply, in the order of their names.
+// params copies r's parameters to e.reply, sorted by name.
 func (e *Encoder) params(r *stream.Result) {
 	e.reply.Params = frames.AppendParams(e.reply.Params, r.Params)
 }
@@ -134,11 +139,12 @@ func (e *Encoder) param(key string, value any) {
 	}
 }
 
-// Reusable says whether the encoder's memory is worth keeping for the next connection.
+// Reusable reports whether the encoder's memory is worth keeping for the next
+// connection.
 func (e *Encoder) Reusable() bool { return cap(e.Text) <= 1<<20 && cap(e.whole) <= 4<<20 }
 
-// Unsendable says why a result cannot be sent as asked. Values that JSON does not have are the one case that the client
-// can do something about.
+// Unsendable returns the error for a result that cannot be sent in the requested form.
+// A client can avoid it only for values that JSON does not have.
 func Unsendable(err error) error {
 	var oe *stream.Error
 	if errors.As(err, &oe) {
@@ -147,7 +153,7 @@ func Unsendable(err error) error {
 	return err
 }
 
-// Clip shortens what a client sent to what an error message may repeat of it.
+// Clip shortens what a client sent, for error messages.
 func Clip(s string) string {
 	const most = 64
 	if len(s) > most {

@@ -1,18 +1,20 @@
 package encode
 
 import (
+	"time"
+
 	"millrace/internal/wire"
 	"millrace/stream"
 )
 
-// Timing returns the durations of a frame's stages in microseconds, 0 for those that it did not reach. ReceivedUS is the
-// time of day.
+// Timing returns the durations of a frame's steps in microseconds, 0 for those that it
+// did not reach. ReceivedUS is the time of day.
 func Timing(t *stream.Timing) (w wire.Timing) {
 	span := func(from, to stream.Instant) int64 {
 		if from == 0 || to == 0 {
 			return 0
 		}
-		return to.Sub(from).Microseconds()
+		return int64(to.Sub(from) / time.Microsecond)
 	}
 	if t.Received != 0 {
 		w.ReceivedUS = t.Received.Wall().UnixMicro()
@@ -22,7 +24,7 @@ func Timing(t *stream.Timing) (w wire.Timing) {
 	return w
 }
 
-// Spans calls f for the stages that a frame reached.
+// Spans calls f for the steps that a frame reached.
 func Spans(t *stream.Timing, f func(name string, us int64)) {
 	w := Timing(t)
 	for _, s := range [...]struct {

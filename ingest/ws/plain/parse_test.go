@@ -2,7 +2,6 @@ package plain
 
 import (
 	"encoding/json"
-	"net/url"
 	"testing"
 
 	"millrace/ingest/ws/replies"
@@ -23,35 +22,6 @@ func FuzzOrder(f *testing.F) {
 		}
 		if err != nil && !json.Valid(replies.Error("", err)) {
 			t.Errorf("%q makes %s", text, replies.Error("", err))
-		}
-	})
-}
-
-func FuzzQuery(f *testing.F) {
-	for _, s := range []string{"codec=rgb24&width=4&height=4", "policy=every&window=3&max_age_ms=1", "max_fps=1e309", "outputs=json", "window=%00", "x=y"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		values, err := url.ParseQuery(text)
-		if err != nil {
-			return
-		}
-		q := Query{Codec: stream.Auto}
-		for k, vs := range values {
-			for _, v := range vs {
-				if err == nil {
-					err = q.Set(k, v)
-				}
-			}
-		}
-		if err == nil {
-			err = q.Check()
-		}
-		if err == nil {
-			err = q.Policy.Validate()
-		}
-		if c := stream.CodeOf(err); err != nil && c != stream.InvalidArgument && c != stream.Unsupported {
-			t.Errorf("%v", err)
 		}
 	})
 }

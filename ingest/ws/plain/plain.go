@@ -1,5 +1,6 @@
-// Package plain is plain mode: a connection is one stream, each binary message is a frame, and each frame gets one reply. A
-// text message has the server pull a video instead.
+// Package plain is plain mode: a connection is one stream, each binary message is a
+// frame, and each frame gets one reply. A text message makes the server pull a video
+// instead.
 package plain
 
 import (
@@ -11,7 +12,9 @@ import (
 	"millrace/ingest/ws/conn"
 	"millrace/ingest/ws/encode"
 	"millrace/ingest/ws/pull"
+	"millrace/ingest/ws/query"
 	"millrace/ingest/ws/replies"
+	"millrace/internal/wire"
 	"millrace/stream"
 	"millrace/stream/buf"
 )
@@ -20,14 +23,14 @@ import (
 type protocol struct {
 	conn     *conn.Conn
 	backend  ingest.Backend
-	query    Query
+	query    query.Options
 	makeRoom func()
 	sink     *replies.Sink // of the client's frames
 	puller   pull.Puller
 }
 
 // New returns plain mode on c, with the options in q. makeRoom is called before the stream is opened.
-func New(c *conn.Conn, backend ingest.Backend, q Query, limits *pull.Limits, makeRoom func()) conn.Protocol {
+func New(c *conn.Conn, backend ingest.Backend, q query.Options, limits *pull.Limits, makeRoom func()) conn.Protocol {
 	p := &protocol{conn: c, backend: backend, query: q, makeRoom: makeRoom}
 	p.sink = replies.New(c, "", func(e *encode.Encoder, r *stream.Result) ([]byte, bool, error) {
 		return result(e, r, q.Outputs, nil)
@@ -38,10 +41,10 @@ func New(c *conn.Conn, backend ingest.Backend, q Query, limits *pull.Limits, mak
 	return p
 }
 
-// streamDone ends the connection with its stream. The stream's lock is held.
+// streamDone ends the connection when its stream has ended. The stream's lock is held.
 func (p *protocol) streamDone(why stream.CloseReason) {
-	if e, ok := conn.StreamEnding(why, p.query.Model); ok {
-		p.conn.End(e)
+	if err := ingest.ClosedError(why, p.query.Model); err != nil {
+		p.conn.End(conn.StreamEnding(why, err))
 	}
 }
 
@@ -56,12 +59,12 @@ func (p *protocol) Open() error {
 	return nil
 }
 
-// Binary implements conn.Protocol: the message is a frame, which gets a seq and exactly one reply. In `every` it returns when
-// the window has room for the next one.
+// Binary implements conn.Protocol: the message is a frame, which gets a seq and exactly
+// one reply. In `every` it returns when the window has room for the next one.
 func (p *protocol) Binary(r io.Reader) error {
 	err := p.frame(r)
 	for err == nil && p.sink.Full() && p.sink.WaitForRoom(p.conn.Closing()) {
-		p.conn.ExtendDeadline() // nothing was read, so the client could not show itself
+		p.conn.ExtendDeadline() // nothing was read, so that no sign of life was noticed
 	}
 	return err
 }
@@ -75,7 +78,7 @@ func (p *protocol) frame(r io.Reader) error {
 		p.sink.Stream().MarkDiscontinuity()
 		return p.conn.Skip(r)
 	case err != nil:
-		p.sink.Abort() // the frame never arrived whole
+		p.sink.Abort() // the frame did not arrive completely
 		return err
 	}
 	if p.puller.Running() {
@@ -100,19 +103,19 @@ func (p *protocol) frame(r io.Reader) error {
 func (p *protocol) Text(msg []byte) {
 	o, err := parseOrder(msg)
 	if err == nil {
-		err = p.obey(o)
+		err = p.execute(o)
 	}
 	if err != nil {
 		p.conn.Push(conn.Entry{Text: replies.Error("", err)})
 	}
 }
 
-func (p *protocol) obey(o order) error {
+func (p *protocol) execute(o wire.PullOrder) error {
 	if o.Stop {
 		return p.puller.Stop()
 	}
 	if p.query.Region != (stream.Region{}) {
-		return stream.Errorf(stream.Unsupported, "roi", "is for pictures that are sent: a pulled video is scaled before it is here")
+		return stream.Errorf(stream.Unsupported, "roi", "is for pictures that clients send: a pulled video is scaled before it is read")
 	}
 	what := pull.Order{URL: o.URL, Model: o.Model}
 	if o.Model == "" || o.Model == p.query.Model {

@@ -10,7 +10,7 @@ import (
 	"millrace/stream"
 )
 
-// result codes a result of a frame, which is of a pulled video where from is not nil.
+// result encodes a result of a frame; from is not nil for a frame of a pulled video.
 func result(e *encode.Encoder, r *stream.Result, form encode.Outputs, from *pull.Source) (msg []byte, isBinary bool, err error) {
 	if form == encode.Binary {
 		msg, err = binary(e, r, from)

@@ -1,11 +1,15 @@
 package plain
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
 	"testing"
 
 	"millrace/ingest/ws/encode"
 	"millrace/ingest/ws/pull"
+	"millrace/internal/oip"
+	"millrace/internal/wire"
 	"millrace/stream"
 )
 
@@ -44,6 +48,30 @@ func TestResults(t *testing.T) {
 		delete(m["timing"].(map[string]any), "received_us") // the time of day
 		if got, _ := json.Marshal(m); string(got) != c.want {
 			t.Errorf("%s\nwant %s", got, c.want)
+		}
+	}
+}
+
+// A result in binary form names the size of the video that its frame was pulled from, where that is known.
+func TestBinaryResults(t *testing.T) {
+	for _, c := range []struct {
+		from *pull.Source
+		want string
+	}{
+		{nil, ""}, {&pull.Source{}, ""}, {&pull.Source{Width: 1280, Height: 720}, "source_width=1280 source_height=720 "},
+	} {
+		msg, isBinary, err := result(&encode.Encoder{}, sample(scores()), encode.Binary, c.from)
+		var m wire.Result
+		var reply oip.InferResponse
+		if err == nil {
+			err = wire.ParseResult(bytes.Clone(msg), &m, &reply, func(n int) []byte { return make([]byte, n) })
+		}
+		got := ""
+		for _, p := range reply.Params {
+			got += fmt.Sprintf("%s=%d ", p.Key, p.Int)
+		}
+		if err != nil || !isBinary || got != c.want || m.Seq != 7 || m.Width != 640 || m.Batch != 4 {
+			t.Errorf("%+v: %q, %+v, %v", c.from, got, m, err)
 		}
 	}
 }

@@ -1,3 +1,4 @@
-// Package pull reads videos on behalf of a WebSocket client: one at a time for each connection, a bounded number in all. It
-// owns the goroutine that reads one and feeds its stream. How results are coded is the protocol's.
+// Package pull reads videos for WebSocket clients: one at a time for each connection,
+// and a bounded number in all. It owns the goroutine that reads a video and feeds its
+// stream. The protocols encode the results.
 package pull

@@ -31,33 +31,34 @@ type Order struct {
 	URL     string
 	Model   string
 	Version string
-	ID      string // of the call that asks for it, given back with each reply; or ""
+	ID      string // of the call that asks for it, which each reply repeats; or ""
 }
 
-// Source is what a reply says of the video that it is about.
+// Source is what a reply says about its video.
 type Source struct {
 	Width, Height int    // of the video's pictures; 0 = not known
 	ID            string // Order.ID
 }
 
-// Result codes a result of a pulled video, as replies.Result does.
+// Result encodes a result of a pulled video, as replies.Result does.
 type Result func(e *encode.Encoder, r *stream.Result, from *Source) (msg []byte, isBinary bool, err error)
 
-// Puller pulls the videos of one connection. Its methods are the reader goroutine's.
+// Puller pulls the videos of one connection. Only the reader goroutine calls its
+// methods.
 type Puller struct {
 	Conn    *conn.Conn
 	Backend ingest.Backend
 	Limits  *Limits
-	Policy  stream.Policy // its mode "" is latest for a live video and every for another
+	Policy  stream.Policy // mode "" means latest for a live video and every for another
 	Result  Result
 
 	current *pulled
 }
 
-// Running says whether a video is pulled.
+// Running reports whether a video is pulled.
 func (p *Puller) Running() bool { return p.current != nil && !p.current.freed.Load() }
 
-// Stop ends the video. Its end is told.
+// Stop ends the video. The client is sent its end.
 func (p *Puller) Stop() error {
 	if !p.Running() {
 		return stream.Errorf(stream.Conflict, "stop", "nothing is being pulled")
@@ -67,7 +68,7 @@ func (p *Puller) Stop() error {
 	return nil
 }
 
-// Close ends the video, if there is one, and waits until nothing of it is left.
+// Close ends the video, if there is one, and waits until its goroutine has ended.
 func (p *Puller) Close() {
 	if p.current != nil {
 		p.current.cancel()
@@ -75,13 +76,13 @@ func (p *Puller) Close() {
 	}
 }
 
-// Start pulls a video. The client is told of its end, whatever it is.
+// Start pulls a video. The client is sent its end, for any reason.
 func (p *Puller) Start(o Order) error {
 	if p.Running() {
 		return stream.Errorf(stream.Conflict, "url", `a video is being pulled already: send {"stop":true} first`)
 	}
 	if p.current != nil {
-		<-p.current.gone // it is telling its end
+		<-p.current.gone // its end is being sent
 	}
 	if err := sources.Check("url", o.URL); err != nil {
 		return err
@@ -103,7 +104,8 @@ func (p *Puller) Start(o Order) error {
 	return nil
 }
 
-// pulled is one video that is pulled. It has a stream of its own; seq counts its frames from 0.
+// pulled is one video that is pulled. It has its own stream; seq counts its frames from
+// 0.
 type pulled struct {
 	puller *Puller
 	order  Order
@@ -111,10 +113,10 @@ type pulled struct {
 	source Source // set before the first frame
 
 	cancel  context.CancelFunc
-	stopped atomic.Bool                        // the client asked for the end
+	stopped atomic.Bool                        // the client has stopped it
 	freed   atomic.Bool                        // there is room for another, or for frames
-	gone    chan struct{}                      // nothing of it is left
-	ended   atomic.Pointer[stream.CloseReason] // its stream ended by itself
+	gone    chan struct{}                      // closed when its goroutine has ended
+	ended   atomic.Pointer[stream.CloseReason] // set when its stream ended by itself
 }
 
 func (v *pulled) encode(e *encode.Encoder, r *stream.Result) ([]byte, bool, error) {
@@ -127,7 +129,7 @@ func (v *pulled) streamDone(why stream.CloseReason) {
 	v.cancel()
 }
 
-// free makes room for the next video, or for frames. Only the first call counts.
+// free makes room for the next video, or for frames. Only the first call has an effect.
 func (v *pulled) free() {
 	if v.freed.Load() {
 		return
@@ -143,16 +145,16 @@ func (v *pulled) finish() {
 	close(v.gone)
 }
 
-// run is the goroutine of the video. It tells the client of the end, whatever it is.
+// run is the goroutine of the video. It sends the client the end, for any reason.
 func (v *pulled) run(ctx context.Context) {
 	defer v.finish()
 	defer v.closeStream()
 	err := v.pull(ctx)
 	v.closeStream()
-	v.free() // before the client is told: it may go on at once
+	v.free() // before the client is told, since it may continue at once
 	c := v.puller.Conn
 	switch {
-	case c.Ended(): // the connection tells why
+	case c.Ended(): // the connection sends the reason
 	case err != nil && !v.stopped.Load():
 		c.Push(conn.Entry{Text: replies.Error(v.order.ID, err)})
 	default:
@@ -160,7 +162,7 @@ func (v *pulled) run(ctx context.Context) {
 	}
 }
 
-// closeStream has every frame end, those in flight in their own time.
+// closeStream waits until every frame has ended, those in flight in their own time.
 func (v *pulled) closeStream() {
 	if st := v.sink.Stream(); st != nil {
 		st.Close(stream.SourceEnded)
@@ -196,7 +198,7 @@ func (v *pulled) pull(ctx context.Context) error {
 	v.sink.Opened(st)
 	err = v.feed(ctx, r)
 	if err == io.EOF {
-		// Closing the stream would drop what waits.
+		// Closing the stream would drop waiting frames.
 		v.sink.WaitUntilWritten(ctx.Done())
 		err = nil
 	}
@@ -206,8 +208,8 @@ func (v *pulled) pull(ctx context.Context) error {
 	return nil
 }
 
-// open starts reading. Frames are scaled on the way to what the model takes; live sources, whose end is not known, are read
-// as they come.
+// open opens the video. Frames are scaled to the size that the model takes; live
+// sources, whose end is not known, are read at their own rate.
 func (v *pulled) open(ctx context.Context, m *stream.Model) (r *video.Reader, live bool, err error) {
 	o := video.Options{URL: v.order.URL, Format: video.RGB24, FPS: v.puller.Policy.MaxFPS}
 	if !v.puller.Limits.AllowPrivate {
@@ -249,11 +251,11 @@ func (v *pulled) feed(ctx context.Context, r *video.Reader) error {
 	}
 }
 
-// failed gives the end of a video its code.
+// failed returns the coded error for the end of a video.
 func (v *pulled) failed(err error) error {
 	if why := v.ended.Load(); why != nil {
-		if e, ok := conn.StreamEnding(*why, v.order.Model); ok {
-			return e.Err
+		if err := ingest.ClosedError(*why, v.order.Model); err != nil {
+			return err
 		}
 	}
 	return stream.Errorf(stream.CodeOf(err), "url", "%s", video.Redact(err.Error()))

@@ -10,19 +10,20 @@ import (
 	"millrace/stream"
 )
 
-// Sink is the sink of one stream whose frames are replied to one by one. It numbers the frames, counts them against their
-// replies, and puts endings that never reached the stream into their turn. A connection has one for the frames that its
-// client sends, and one for the video that it has pulled.
+// Sink is the sink of a stream whose frames each get a reply. It numbers the frames,
+// counts them and their replies, and puts endings of frames that did not reach the
+// stream into their turn. A connection has one for the frames that its client sends,
+// and one for the video that it pulls.
 //
 // One goroutine feeds a sink. Every seq gets exactly one entry in the outbox.
 type Sink struct {
 	conn   *conn.Conn
 	result Result
 	done   func(stream.CloseReason)
-	id     string // of the call that the replies answer, or ""
+	id     string // of the call that the replies belong to, or ""
 
 	stream *stream.Stream
-	every  bool // endings go out in the order of seq
+	every  bool // endings are sent in the order of seq
 
 	window  *ingest.Window // bounds the frames fed in every
 	dropped atomic.Uint64
@@ -32,8 +33,8 @@ type Sink struct {
 	held []*stream.Result
 }
 
-// Result codes a result, and says whether it is a binary message. The message is valid until the encoder is used again or r
-// is released.
+// Result encodes a result, and says whether it is a binary message. The message is
+// valid until the encoder is used again or r is released.
 type Result func(e *encode.Encoder, r *stream.Result) (msg []byte, isBinary bool, err error)
 
 var (
@@ -41,7 +42,8 @@ var (
 	_ conn.Source = (*Sink)(nil)
 )
 
-// New makes a sink whose replies go to c. done is called when the stream has ended, with the stream's lock held.
+// New returns a sink whose replies go to c. done is called when the stream has ended,
+// with the stream's lock held.
 func New(c *conn.Conn, id string, result Result, done func(stream.CloseReason)) *Sink {
 	return &Sink{conn: c, id: id, result: result, done: done, window: ingest.NewWindow()}
 }
@@ -57,7 +59,7 @@ func (s *Sink) Opened(st *stream.Stream) {
 // Stream returns the stream, nil before Opened.
 func (s *Sink) Stream() *stream.Stream { return s.stream }
 
-// Take counts one frame in and returns its seq.
+// Take counts a frame and returns its seq.
 func (s *Sink) Take() uint64 { return s.window.Receive() }
 
 // Frames returns how many frames were taken.
@@ -66,19 +68,22 @@ func (s *Sink) Frames() uint64 { return s.window.Received() }
 // Dropped returns how many of them were dropped.
 func (s *Sink) Dropped() uint64 { return s.dropped.Load() }
 
-// Abort is for a frame that was taken and never came: it gets no reply.
+// Abort is for a frame that was counted but did not arrive completely: it gets no
+// reply.
 func (s *Sink) Abort() { s.window.Answer(1) }
 
-// Full says that as many frames as the window has places for wait for their replies.
+// Full reports whether the window is full of frames that wait for their replies.
 func (s *Sink) Full() bool { return s.every && s.window.Full() }
 
-// WaitForRoom returns when the window has room, or false when stop is closed.
+// WaitForRoom returns true when the window has room, or false when stop is closed
+// first.
 func (s *Sink) WaitForRoom(stop <-chan struct{}) bool { return s.window.WaitForRoom(stop) }
 
-// WaitUntilWritten returns when every reply was written, or false when stop is closed.
+// WaitUntilWritten returns true when every reply was written, or false when stop is
+// closed first.
 func (s *Sink) WaitUntilWritten(stop <-chan struct{}) bool { return s.window.Wait(1, stop) }
 
-// Submit hands a frame on, or ends it when the stream takes none any more.
+// Submit submits a frame to the stream, or ends it when the stream has closed.
 func (s *Sink) Submit(f stream.Frame) {
 	seq := f.Seq
 	if err := s.stream.Submit(f); err != nil {
@@ -86,12 +91,12 @@ func (s *Sink) Submit(f stream.Frame) {
 	}
 }
 
-// Fail ends a frame that the stream does not see with an error.
+// Fail ends a frame that is not submitted to the stream with an error.
 func (s *Sink) Fail(seq uint64, err error) {
 	s.local(&stream.Result{Outcome: stream.Failed, Err: err, Seq: seq})
 }
 
-// Drop ends a frame that the stream does not see as dropped.
+// Drop ends a frame that is not submitted to the stream as dropped.
 func (s *Sink) Drop(seq uint64, why stream.Reason) {
 	s.local(&stream.Result{Outcome: stream.Dropped, Reason: why, Seq: seq})
 }
@@ -107,7 +112,7 @@ func (s *Sink) local(r *stream.Result) {
 	s.release()
 }
 
-// release sends the held endings whose turn it is.
+// release sends the held endings whose turn has come.
 func (s *Sink) release() {
 	for len(s.held) > 0 && s.held[0].Seq == s.next {
 		s.emit(s.held[0])

@@ -9,9 +9,10 @@ import (
 	"millrace/stream"
 )
 
-// measure counts endings, and when it is time to sends the client advice and statistics. It is for the writer.
+// measure counts endings, and sends the client advice and statistics when it is time
+// to. Only the writer calls it.
 func (c *channel) measure(w *conn.Writer, results int, age time.Duration, drops uint64) {
-	p, now := &c.pace, stream.Now()
+	p, now := &c.writer.pace, stream.Now()
 	if p.since == 0 {
 		p.since, p.statsAt = now, now
 	}
@@ -45,22 +46,24 @@ func (c *channel) measure(w *conn.Writer, results int, age time.Duration, drops 
 func (c *channel) stats(rate float64) *wire.Stats {
 	st := c.stream.Load()
 	m := &wire.Stats{SID: c.sid, Waiting: st.WaitingFrames(), FPS: math.Round(10*rate) / 10, Counts: c.counts()}
-	if c.pace.results > 0 {
-		m.AgeUS = (c.pace.age / time.Duration(c.pace.results)).Microseconds()
+	if c.writer.pace.results > 0 {
+		m.AgeUS = (c.writer.pace.age / time.Duration(c.writer.pace.results)).Microseconds()
 	}
 	return m
 }
 
-// counts are the frames of the stream so far: those whose ending was told, by how they ended, and those that came.
+// counts returns the numbers of the stream's frames so far: those whose ending was
+// sent, by outcome, and those received.
 func (c *channel) counts() wire.Counts {
-	n := wire.Counts{Received: c.window.Received(), Results: c.told.results, Drops: c.told.drops, Errors: c.told.errors}
+	n := wire.Counts{Received: c.window.Received(), Results: c.writer.sent.results, Drops: c.writer.sent.drops, Errors: c.writer.sent.errors}
 	if st := c.stream.Load(); st != nil {
 		n.Accepted = st.Counts().Accepted
 	}
 	return n
 }
 
-// totals are the counts when the stream has ended. A frame that came after its end is not among them: its error follows.
+// totals returns the counts when the stream has ended. A frame that came after its end
+// is not counted: its error follows.
 func (c *channel) totals() wire.Counts {
 	n := c.counts()
 	n.Received = n.Results + n.Drops + n.Errors

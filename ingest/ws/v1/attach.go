@@ -8,7 +8,7 @@ import (
 	"millrace/stream"
 )
 
-// attachedStreams says of each channel what came of its frames.
+// attachedStreams returns the state of each channel's frames.
 func attachedStreams(channels []*channel) []wire.AttachedStream {
 	var out []wire.AttachedStream
 	for _, c := range channels {
@@ -22,8 +22,9 @@ func attachedStreams(channels []*channel) []wire.AttachedStream {
 	return out
 }
 
-// resume tells the client that it has its session again and sends what it missed of its channels; known says what it has. The
-// writer, which owns what was kept, calls it before it writes anything else of the session.
+// resume tells the client that it has its session again and sends the endings of its
+// channels that it missed; known is what the client has. The writer, which owns the
+// kept endings, calls it before it writes anything else of the session.
 func (s *session) resume(w *conn.Writer, attached *wire.Attached, channels []*channel, known []wire.AttachStream) {
 	s.write(w, attached)
 	last := map[uint32]uint64{}
@@ -40,28 +41,36 @@ func (s *session) resume(w *conn.Writer, attached *wire.Attached, channels []*ch
 		for _, e := range s.replay.after(&c.kept, seq) {
 			w.Message(e.msg, e.binary)
 		}
-		if c.end != "" {
+		if c.writer.end != "" {
 			c.writeClosed(w)
 		}
 	}
 }
 
-// attach resumes a session. What the client missed is sent again.
+// takenOver is the ending of a connection whose session another one has resumed.
+func takenOver() conn.Ending {
+	return conn.Ending{
+		Why: conn.EndTakenOver, Code: wire.CloseTakenOver,
+		Err: stream.Errorf(stream.Conflict, "", "another connection has resumed this session"),
+	}
+}
+
+// attach resumes a session. Endings that the client missed are sent again.
 func (p *protocol) attach(m *wire.Attach) error {
 	if p.begun {
-		return stream.Errorf(stream.Conflict, "attach", "is the first message of a connection, or none")
+		return stream.Errorf(stream.Conflict, "attach", "must be the first message of a connection")
 	}
 	own := p.session
 	s := p.sessions.claim(m.Token, p.link, own)
 	if s == nil {
-		return stream.Errorf(stream.NotFound, "attach.token", "is not known, or of this very session: it was used, or its session has ended. Open the streams again")
+		return stream.Errorf(stream.NotFound, "attach.token", "is not known, or belongs to this session: it was used, or its session has ended. Open the streams again")
 	}
 	named := s.listFor(m.Streams)
 	attached := &wire.Attached{
 		Session: s.id, ResumeToken: p.sessions.token(s), ResumeMS: int(s.opts.Resume.Milliseconds()), Streams: attachedStreams(named),
 	}
 	if !p.link.SwitchOutbox(s.outbox, func(w *conn.Writer) { s.resume(w, attached, named, m.Streams) }) {
-		p.sessions.detach(s, p.link)
+		p.sessions.detach(s)
 		return nil
 	}
 	p.session, p.unconfirmed = s, true

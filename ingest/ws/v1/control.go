@@ -9,7 +9,7 @@ import (
 	"millrace/stream"
 )
 
-// handle does what a control message asks for.
+// handle carries out a control message.
 func (p *protocol) handle(m wire.Message) error {
 	switch m := m.(type) {
 	case *wire.Open:
@@ -30,7 +30,7 @@ func (p *protocol) handle(m wire.Message) error {
 	case *wire.Attach:
 		return p.attach(m)
 	}
-	return stream.Errorf(stream.Unsupported, "type", "is nothing that a client sends")
+	return stream.Errorf(stream.Unsupported, "type", "is not a message that clients send")
 }
 
 // withChannel calls f for an open stream.
@@ -42,30 +42,33 @@ func (p *protocol) withChannel(sid uint32, f func(*channel, *stream.Stream) erro
 	return f(c, c.stream.Load())
 }
 
-// update changes a stream for the frames that come after it.
+// update changes a stream for the frames that come after it. Where it fails nothing is changed.
 func (p *protocol) update(m *wire.Update, c *channel, st *stream.Stream) error {
-	c.window.Resize(0) // no credit is given meanwhile: the stream might not take what it is for
-	err := st.Replace(changed(st.Policy(), &m.Policy))
+	form, err := encode.ParseOutputs(m.Outputs)
+	if err != nil {
+		return err
+	}
+	if m.Outputs != "" && c.form.full() && c.window.Unanswered() > 0 {
+		return stream.Errorf(stream.FlowControl, "outputs", "%d forms hold for frames that are not answered yet, and that is the limit: wait for results", maxOutputs)
+	}
+	c.window.Resize(0) // no credit is given until then, since the stream might refuse the frames
+	err = st.Replace(changed(st.Policy(), &m.Policy))
 	c.window.Resize(st.Policy().Window)
 	if err != nil {
 		return err
 	}
 	if m.Outputs != "" {
-		form, err := encode.ParseOutputs(m.Outputs)
-		if err != nil {
-			return err
-		}
-		n := c.window.Received()
-		c.form.set(form, c.lastSeq.Load(), n == 0 || c.window.Answered() >= n)
+		c.form.set(form, c.lastSeq.Load(), c.window.Unanswered() == 0)
 	}
 	if m.Params != nil {
-		c.params = stream.Params(m.Params)
+		c.reader.params = stream.Params(m.Params)
 	}
 	p.session.send(&wire.Credit{SID: c.sid, CreditLimit: c.window.Limit(), Ack: c.window.Answered()})
 	return nil
 }
 
-// changed returns p with the fields that are given. One that is 0 there is the model's default again.
+// changed returns p with the fields that are given. A field that is 0 becomes the
+// model's default again.
 func changed(p stream.Policy, by *wire.PolicyChange) stream.Policy {
 	if by.Mode != "" {
 		p.Mode = stream.Mode(by.Mode)
@@ -85,7 +88,7 @@ func changed(p stream.Policy, by *wire.PolicyChange) stream.Policy {
 	return p
 }
 
-// policyOf is the policy that an open message asks for.
+// policyOf returns the policy of an open message.
 func policyOf(p wire.Policy) stream.Policy {
 	return stream.Policy{
 		Mode: stream.Mode(p.Mode), MaxAge: time.Duration(p.MaxAgeMS) * time.Millisecond,
@@ -93,9 +96,9 @@ func policyOf(p wire.Policy) stream.Policy {
 	}
 }
 
-// open opens a stream and tells the client under which policy.
+// open opens a stream and sends the client its policy.
 func (p *protocol) open(m *wire.Open) error {
-	c := &channel{window: ingest.NewWindow(), sid: m.SID, model: m.Model, codec: stream.Auto, width: m.Width, height: m.Height}
+	c := &channel{window: ingest.NewWindow(), asked: asked{sid: m.SID, model: m.Model, codec: stream.Auto, width: m.Width, height: m.Height}}
 	version := m.Version
 	if c.model == "" {
 		c.model, version = p.model, p.version
@@ -130,7 +133,7 @@ func (p *protocol) open(m *wire.Open) error {
 	if _, err := c.openDecoder(p.sessions.decoders, p.backend, c.codec); err != nil {
 		t := errorMessage(err)
 		t.SID = &c.sid
-		p.session.send(t) // before the stream's end is told
+		p.session.send(t) // before the stream's end is sent
 		c.stream.Load().Close(stream.ByError)
 		return nil
 	}
@@ -142,14 +145,14 @@ func (p *protocol) open(m *wire.Open) error {
 	return nil
 }
 
-// checkStateful says why a stream that needs a state cannot have one.
+// checkStateful returns an error when a stream that needs a state cannot have one.
 func (p *protocol) checkStateful(model, version string) error {
 	m, _, err := p.backend.Models().Model(model, version)
 	if err != nil {
 		return err
 	}
 	if !m.KeepsState() {
-		return stream.Errorf(stream.Unsupported, "open.stateful", "model %s keeps nothing of a stream from one frame to the next: leave it out, or open the stream to a model that does", m.Name)
+		return stream.Errorf(stream.Unsupported, "open.stateful", "model %s keeps no state of a stream: leave it out, or open the stream to a model that does", m.Name)
 	}
 	return nil
 }

@@ -2,8 +2,9 @@ package v1
 
 import "millrace/stream"
 
-// counts counts the endings that a client was told of a stream's frames. That is not what the stream counts: frames that were
-// refused never came to it, and a result that cannot be sent is an error.
+// counts counts the endings of a stream's frames that were sent to the client. The
+// stream's counts differ: refused frames never reached it, and a result that cannot be
+// sent becomes an error.
 type counts struct {
 	results, drops, errors uint64
 }

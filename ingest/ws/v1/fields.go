@@ -5,11 +5,11 @@ import (
 	"millrace/stream/coded"
 )
 
-// frameFields are the names that parts of a frame have in this protocol.
+// frameFields are the names of the parts of a frame in this protocol.
 var frameFields = map[string]string{"roi": "ext.roi"}
 
-// openFields and updateFields are the names that the options of a stream have in the
-// messages that set them.
+// openFields and updateFields are the names of a stream's options in the messages that
+// set them.
 var openFields, updateFields = optionFields("open"), optionFields("update")
 
 func optionFields(message string) map[string]string {
@@ -20,8 +20,7 @@ func optionFields(message string) map[string]string {
 	return names
 }
 
-// rename returns err, of doing what m asks for, with the name that the field at
-// fault has in m.
+// rename returns err, the error of carrying out m, with the name of its field in m.
 func rename(err error, m wire.Message) error {
 	switch m.(type) {
 	case *wire.Open:

@@ -6,11 +6,12 @@ import (
 	"millrace/internal/wire"
 )
 
-// headReader reads a message whose header was read ahead: a frame for which there is no memory can still be told from others.
+// headReader reads a message whose header was read ahead, so that the kind of the
+// message is known even without memory for it.
 type headReader struct {
 	head [wire.HeaderLen]byte
-	n    int // bytes of head that are there
-	at   int // and were read again
+	n    int // bytes of head that were read ahead
+	at   int // bytes of head that were read from headReader
 	rest io.Reader
 }
 

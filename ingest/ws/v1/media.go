@@ -12,13 +12,10 @@ import (
 	"millrace/stream/buf"
 )
 
-// media takes one media message. The error is the connection's.
+// media handles one media message. Its error ends the connection.
 func (p *protocol) media(r io.Reader) error {
 	in := &p.head
-	n, err := io.ReadFull(r, in.head[:])
-	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
-		return err
-	}
+	n, _ := io.ReadFull(r, in.head[:]) // an error comes again when the rest is read
 	in.n, in.at, in.rest = n, 0, r
 	lease, err := p.link.Lease(in)
 	if errors.Is(err, buf.ErrBudget) {
@@ -58,7 +55,8 @@ func (p *protocol) media(r io.Reader) error {
 	return nil
 }
 
-// receive returns the stream of a frame, and counts the frame in. It returns nil when the frame has had its answer.
+// receive returns the stream of a frame, and counts the frame. It returns nil when it
+// has answered the frame.
 func (p *protocol) receive(h *wire.Header) *channel {
 	c := p.session.channel(h.SID)
 	if c == nil {
@@ -70,11 +68,11 @@ func (p *protocol) receive(h *wire.Header) *channel {
 	over := c.stream.Load().Policy().Mode == stream.Every && c.window.Received() >= c.window.Limit()
 	c.window.Receive()
 	if c.last.Load() {
-		c.fail(h.Seq, stream.Errorf(stream.Conflict, "flags", "of frame %d said that it is the last of the stream: open another one", last))
+		c.fail(h.Seq, stream.Errorf(stream.Conflict, "flags", "of frame %d marked it as the last of the stream: open another stream", last))
 		return nil
 	}
 	if !first && h.Seq <= last {
-		c.fail(h.Seq, stream.Errorf(stream.InvalidArgument, "seq", "%d is not above %d, that of the frame before it", h.Seq, last))
+		c.fail(h.Seq, stream.Errorf(stream.InvalidArgument, "seq", "%d is not above %d, the seq of the frame before it", h.Seq, last))
 		return nil
 	}
 	c.lastSeq.Store(h.Seq)
@@ -86,7 +84,8 @@ func (p *protocol) receive(h *wire.Header) *channel {
 	return c
 }
 
-// dropForMemory drops the frame of a header, if it can be told which one it is. What else the header says holds.
+// dropForMemory drops the frame of a header, if the header says which frame it is. The
+// header's other parts apply.
 func (p *protocol) dropForMemory(head []byte) {
 	h, _, err := wire.ParseHeader(head, wire.Client)
 	var e *wire.Error
@@ -94,7 +93,7 @@ func (p *protocol) dropForMemory(head []byte) {
 	case errors.As(err, &e) && e.Fatal:
 		p.link.End(conn.Malformed(err))
 		return
-	case e != nil && e.SID != nil && e.Seq != nil: // its extension is not there
+	case e != nil: // its extension was not read
 		h.SID, h.Seq = *e.SID, *e.Seq
 	}
 	if wire.Kind(head[1]) == wire.KindConfig {
@@ -110,15 +109,15 @@ func (p *protocol) dropForMemory(head []byte) {
 	}
 }
 
-// malformed answers a message that is not as the protocol has it.
+// malformed answers a message that violates the protocol.
 func (p *protocol) malformed(err error, kind wire.Kind) {
 	var e *wire.Error
-	if !errors.As(err, &e) || e.Fatal || e.SID == nil || e.Seq == nil {
+	if !errors.As(err, &e) || e.Fatal { // one that is not fatal names the frame
 		p.link.End(conn.Malformed(err))
 		return
 	}
 	h := wire.Header{SID: *e.SID, Seq: *e.Seq}
-	if kind == wire.KindConfig { // no frame
+	if kind == wire.KindConfig { // it is not a frame
 		p.session.send(frameError(&h, err))
 		return
 	}
@@ -128,7 +127,8 @@ func (p *protocol) malformed(err error, kind wire.Kind) {
 	}
 }
 
-// configure takes the parameter sets of a video, which are no frame and have no ending.
+// configure passes on the parameter sets of a video, which are not a frame and have no
+// ending.
 func (p *protocol) configure(h *wire.Header, sets []byte) error {
 	c := p.session.channel(h.SID)
 	if c == nil {
@@ -141,8 +141,8 @@ func (p *protocol) configure(h *wire.Header, sets []byte) error {
 	return d.Configure(sets)
 }
 
-// submit hands a frame to its stream, which takes the lease over. An error leaves the lease here, and the frame without an
-// ending.
+// submit submits a frame to its stream, which takes over the lease. After an error the
+// caller keeps the lease, and the frame has no ending.
 func (p *protocol) submit(c *channel, h *wire.Header, data []byte, lease *buf.Buf) (err error) {
 	st := c.stream.Load()
 	f := stream.Frame{
@@ -156,7 +156,7 @@ func (p *protocol) submit(c *channel, h *wire.Header, data []byte, lease *buf.Bu
 	}
 	switch {
 	case h.Ext.HasROI && h.Kind != wire.KindFrame:
-		return stream.Errorf(stream.InvalidArgument, "ext.roi", "is a part of a picture: send it with frames (kind 1)")
+		return stream.Errorf(stream.InvalidArgument, "ext.roi", "is for frames (kind 1)")
 	case h.Ext.HasROI && (h.Ext.ROI[2] == 0 || h.Ext.ROI[3] == 0):
 		return stream.Errorf(stream.InvalidArgument, "ext.roi", "is empty, %d x %d pixels: leave it out for the whole picture", h.Ext.ROI[2], h.Ext.ROI[3])
 	case isVideo(f.Codec):
@@ -190,8 +190,8 @@ func (p *protocol) submit(c *channel, h *wire.Header, data []byte, lease *buf.Bu
 			return err
 		}
 		f.Params = stream.Params(params)
-	} else if c.params != nil {
-		f.Params = c.params
+	} else if c.reader.params != nil {
+		f.Params = c.reader.params
 	}
 	frames.TraceContext(&f, h.Ext.Traceparent)
 	if isVideo(f.Codec) {

@@ -7,7 +7,7 @@ import (
 	"millrace/stream/coded"
 )
 
-// Form is how millrace.v1 tells of errors.
+// Form is the form of errors in millrace.v1.
 var Form = conn.Form{
 	Error: func(err error, fatal bool) []byte {
 		m := errorMessage(err)
@@ -17,31 +17,31 @@ var Form = conn.Form{
 	Resumable: true,
 }
 
-// errorMessage is the message of an error.
+// errorMessage returns the message of an error.
 func errorMessage(err error) *wire.ErrorMessage {
 	err = coded.Rename(err, frameFields)
 	code := stream.CodeOf(err)
 	return &wire.ErrorMessage{Code: string(code), Message: err.Error(), Retryable: code.Retryable(), RetryAfterMS: retryAfter(code)}
 }
 
-// frameError is the message of an error that is the ending of a frame of a stream that is not open.
+// frameError returns the message of an error that is the ending of a frame of a stream
+// that is not open.
 func frameError(h *wire.Header, err error) *wire.ErrorMessage {
 	m := errorMessage(err)
 	m.SID, m.Seq = &h.SID, &h.Seq
 	return m
 }
 
-// retryAfter returns the time in ms after which it is worth trying again, the same that HTTP's Retry-After tells; 0 where time
-// alone changes nothing, or a credit will tell.
+// retryAfter returns the time in ms after which the client should try again, or 0 when
+// none is known: for a frame past the credit it is the next credit_limit.
 func retryAfter(c stream.Code) int {
-	switch c {
-	case stream.Overloaded, stream.Unavailable, stream.Draining:
-		return 1000
+	if c == stream.FlowControl {
+		return 0
 	}
-	return 0
+	return int(c.RetryAfter().Milliseconds())
 }
 
-// sidOf returns the stream that a client's message is about, nil when it is about none.
+// sidOf returns the stream of a client's message, or nil.
 func sidOf(m wire.Message) *uint32 {
 	switch m := m.(type) {
 	case *wire.Open:

@@ -13,13 +13,14 @@ import (
 type Options struct {
 	ingest.Limits
 
-	ReplayBytes int64         // endings kept for sessions that may be resumed, of all together
-	AdviseEvery time.Duration // advice to a stream is at least so far apart
-	StatsEvery  time.Duration // statistics of a stream as well
+	ReplayBytes int64         // bytes of endings kept for all sessions that may be resumed
+	AdviseEvery time.Duration // least time between two advices to a stream
+	StatsEvery  time.Duration // least time between two statistics of a stream
 	Log         *slog.Logger
 }
 
-// outlet is where the messages of a session go: its outbox, whose writer changes with the connection.
+// outlet is where the messages of a session are put: its outbox, whose writer changes
+// with the connection.
 type outlet struct {
 	opts     *Options
 	registry *conn.Registry
@@ -41,7 +42,7 @@ func (o *outlet) send(m wire.Message) {
 	}
 }
 
-// write writes a message at once. It is for the writer.
+// write writes a message immediately. Only the writer calls it.
 func (o *outlet) write(w *conn.Writer, m wire.Message) {
 	if text := o.code(m); text != nil {
 		w.Text(text)

@@ -9,7 +9,8 @@ import (
 	"millrace/internal/wire"
 )
 
-// New returns the protocol on c, whose streams are of model where their open message names none.
+// New returns the protocol on c. Its streams are of model when their open message has
+// none.
 func (ss *Sessions) New(c *conn.Conn, backend ingest.Backend, model, version string) conn.Protocol {
 	return &protocol{sessions: ss, link: &link{c, make(chan struct{})}, backend: backend, model: model, version: version}
 }
@@ -20,7 +21,8 @@ func (p *protocol) Open() error {
 	return nil
 }
 
-// Text implements conn.Protocol: the message is a control message. What is wrong with it is told to the client.
+// Text implements conn.Protocol: the message is a control message. Errors in it are
+// sent to the client.
 func (p *protocol) Text(text []byte) {
 	p.confirm()
 	m, err := wire.ParseControl(text, wire.Client)
@@ -49,7 +51,8 @@ func (p *protocol) Binary(r io.Reader) error {
 	return p.media(r)
 }
 
-// Close implements conn.Protocol. The session goes on without the connection if the client may come back to it.
+// Close implements conn.Protocol. The session continues without the connection if the
+// client may resume it.
 func (p *protocol) Close(e conn.Ending) {
 	defer close(p.link.detached)
 	if p.session == nil {
@@ -58,7 +61,7 @@ func (p *protocol) Close(e conn.Ending) {
 	}
 	if e.Why == conn.EndGone || e.Why == conn.EndTakenOver {
 		p.link.Cut()
-		if p.sessions.detach(p.session, p.link) {
+		if p.sessions.detach(p.session) {
 			return
 		}
 	}

@@ -5,23 +5,24 @@ import (
 	"millrace/internal/oip"
 )
 
-// protocol is millrace.v1 on one connection. Everything is the reader goroutine's.
+// protocol is millrace.v1 on one connection. Only the reader goroutine uses it.
 type protocol struct {
 	sessions *Sessions
 	link     *link
 	backend  ingest.Backend
-	model    string // of open messages that name none; may be ""
+	model    string // of open messages without a model; may be ""
 	version  string // of model
 
 	session     *session // nil before Open
-	begun       bool     // a message has come
-	unconfirmed bool     // the session was resumed, and nothing has come since
+	begun       bool     // a message was received
+	unconfirmed bool     // the session was resumed, and no message was received since
 
 	head    headReader
 	request oip.InferRequest
 }
 
-// confirm is called for each message: the first one after a resumption shows that the client has its new token.
+// confirm is called for each message: the first one after a resumption shows that the
+// client has its new token.
 func (p *protocol) confirm() {
 	if p.unconfirmed {
 		p.unconfirmed = false

@@ -6,12 +6,12 @@ import (
 	"sync/atomic"
 )
 
-// The bounds of what is kept of a stream for a resumed session.
+// The bounds of the endings that are kept of a stream for a resumed session.
 const (
 	minReplay     = 4         // endings
 	maxReplay     = 64        // endings
 	maxReplaySize = 256 << 10 // bytes of one ending; larger ones are not kept
-	smallEnding   = 4 << 10   // bytes; an ending up to that size is not discarded in favour of others
+	smallEnding   = 4 << 10   // bytes; endings up to that size are not discarded to make room for others
 )
 
 // sentEnding is an ending as it was written.
@@ -25,15 +25,16 @@ type sentEnding struct {
 
 func (e *sentEnding) small() bool { return cap(e.msg) <= smallEnding }
 
-// replayRing has the newest endings of one stream. It is the replayBuffer's.
+// replayRing has the newest endings of one stream. It belongs to the replayBuffer.
 type replayRing struct {
 	size int          // endings, at most
 	all  []sentEnding // nil until there is one
-	next int          // where the next one goes
+	next int          // index of the next one
 }
 
-// replayMemory is the memory that the endings of all sessions may take. A session keeps no more than what is left for others:
-// one alone has half of it, ten have an eleventh each. Only small endings may take the last quarter.
+// replayMemory is the memory for the endings of all sessions. A session keeps no more
+// than what is left for others: one alone has half of it, ten have an eleventh each.
+// Only small endings may take the last quarter.
 type replayMemory struct {
 	max  int64
 	used atomic.Int64
@@ -48,8 +49,9 @@ func (m *replayMemory) free(n int) int64 {
 	return most - m.used.Load()
 }
 
-// replayBuffer keeps the newest endings of a session's streams for a client that lost them with its connection. The writer
-// adds; whoever ends the session closes.
+// replayBuffer keeps the newest endings of a session's streams for a client that lost
+// them with its connection. The writer adds endings; the code that ends the session
+// closes the buffer.
 type replayBuffer struct {
 	memory *replayMemory
 
@@ -66,8 +68,8 @@ func newReplayBuffer(m *replayMemory) *replayBuffer {
 	return b
 }
 
-// add keeps an ending in place of the stream's oldest, and of as many of the session's oldest as its share asks for. One that
-// finds no room is not kept.
+// add keeps an ending in place of the stream's oldest one, and of as many of the
+// session's oldest as needed for its share. An ending that does not fit is not kept.
 func (b *replayBuffer) add(r *replayRing, seq uint64, msg []byte, isBinary bool) {
 	if len(msg) > maxReplaySize {
 		return
@@ -92,7 +94,7 @@ func (b *replayBuffer) add(r *replayRing, seq uint64, msg []byte, isBinary bool)
 	if over() > 2*b.large {
 		return
 	}
-	for over() > 0 && b.large > 0 {
+	for b.order.newer != &b.order && over() > 0 { // others may take memory meanwhile
 		if old := reusable(b.discard(b.order.newer), len(msg)); mem == nil {
 			mem = old
 		}
@@ -108,7 +110,7 @@ func (b *replayBuffer) add(r *replayRing, seq uint64, msg []byte, isBinary bool)
 	}
 }
 
-// reusable returns mem if it is worth being used for n bytes, or nil.
+// reusable returns mem if its size is right for n bytes, or nil.
 func reusable(mem []byte, n int) []byte {
 	if cap(mem) < n || cap(mem) > max(2*n, smallEnding) {
 		return nil
@@ -116,7 +118,8 @@ func reusable(mem []byte, n int) []byte {
 	return mem
 }
 
-// discard removes one ending and returns its memory, which nobody else has. b.mu is held.
+// discard removes one ending and returns its memory, which has no other user. b.mu is
+// held.
 func (b *replayBuffer) discard(e *sentEnding) []byte {
 	mem := e.msg
 	if mem == nil {
@@ -152,7 +155,8 @@ func (b *replayBuffer) remove(r *replayRing) {
 	r.all = nil
 }
 
-// close discards all, and keeps nothing more: nobody can resume the session.
+// close discards all endings and keeps no further ones: the session cannot be resumed
+// any more.
 func (b *replayBuffer) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -161,8 +165,9 @@ func (b *replayBuffer) close() {
 	b.bytes, b.large = 0, 0
 }
 
-// after returns the kept endings of a stream's frames after seq, the oldest first; math.MaxUint64 stands for none of them
-// being known to the client. They are valid until the writer, who calls it, adds another one.
+// after returns the kept endings of a stream's frames after seq, the oldest first;
+// math.MaxUint64 means that the client has none of them. They are valid until the
+// writer, which calls it, adds another one.
 func (b *replayBuffer) after(r *replayRing, seq uint64) (out []sentEnding) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -116,6 +116,73 @@ func TestReplayShares(t *testing.T) {
 	}
 }
 
+// What is kept of endings, to the byte.
+func TestReplayBounds(t *testing.T) {
+	for n, small := range map[int]bool{smallEnding: true, smallEnding + 1: false} {
+		e, m := sentEnding{msg: make([]byte, 0, n)}, replayMemory{max: 1000}
+		if e.small() != small || (m.free(n) == 1000) != small {
+			t.Errorf("an ending of %d bytes: small %v, %d bytes are free for it", n, e.small(), m.free(n))
+		}
+	}
+	for n, kept := range map[int]bool{maxReplaySize: true, maxReplaySize + 1: false} {
+		b, c := newReplayBuffer(&replayMemory{max: 4 << 20}), &replayRing{size: minReplay}
+		b.add(c, 1, make([]byte, n), true)
+		if (len(b.after(c, 0)) == 1) != kept {
+			t.Errorf("of %d bytes %d endings are kept", n, len(b.after(c, 0)))
+		}
+	}
+	for _, c := range []struct{ cap, n, kept int }{
+		{99, 100, 0}, {100, 100, 100}, {smallEnding, 1, smallEnding}, {smallEnding + 1, 1, 0}, {10_000, 5000, 10_000}, {10_001, 5000, 0},
+	} {
+		if got := cap(reusable(make([]byte, c.cap), c.n)); got != c.kept {
+			t.Errorf("of memory of %d bytes %d are used for %d", c.cap, got, c.n)
+		}
+	}
+
+	// A session has as much as it leaves for others: two endings of 90 bytes, with the eighth for longer ones, or none.
+	for most, kept := range map[int64]int{180: 1, 179: 0} {
+		b, c := newReplayBuffer(&replayMemory{max: most}), &replayRing{size: minReplay}
+		b.add(c, 1, make([]byte, 80), false)
+		if got := b.after(c, 0); len(got) != kept || kept == 1 && cap(got[0].msg) != 90 {
+			t.Errorf("%d endings are kept in %d bytes", len(got), most)
+		}
+	}
+	// Large ones have three quarters, and give way no sooner than they have to.
+	for most, kept := range map[int64]int{48_000: 2, 47_996: 1} {
+		b, c := newReplayBuffer(&replayMemory{max: most}), &replayRing{size: minReplay}
+		b.add(c, 1, make([]byte, 8000), false)
+		b.add(c, 2, make([]byte, 8000), false)
+		if got := b.after(c, 0); len(got) != kept || got[kept-1].seq != 2 {
+			t.Errorf("%d endings are kept in %d bytes", len(got), most)
+		}
+	}
+}
+
+// Where others have taken all memory, a small ending still takes the place of the stream's oldest, if it fits there.
+func TestReplayInPlace(t *testing.T) {
+	for _, n := range []int{1, 90} {
+		m := &replayMemory{max: 10_000}
+		b, c := newReplayBuffer(m), &replayRing{size: minReplay}
+		for seq := range uint64(minReplay) {
+			b.add(c, seq, make([]byte, 80), false)
+		}
+		m.used.Store(m.max)
+		b.add(c, minReplay, make([]byte, n), false)
+		if got := b.after(c, math.MaxUint64); len(got) != minReplay || got[minReplay-1].seq != minReplay || len(got[minReplay-1].msg) != n {
+			t.Errorf("%d bytes: %d endings, the newest of frame %d", n, len(got), got[len(got)-1].seq)
+		}
+	}
+	// A large one is the newest again.
+	b := newReplayBuffer(&replayMemory{max: 1 << 20})
+	one, other := &replayRing{size: 1}, &replayRing{size: 1}
+	b.add(one, 1, make([]byte, 8000), false)
+	b.add(other, 1, make([]byte, 8000), false)
+	b.add(one, 2, make([]byte, 8000), false)
+	if b.order.newer != &other.all[0] {
+		t.Error("the order is not that of the endings")
+	}
+}
+
 func TestReplayAllocates(t *testing.T) {
 	for _, n := range []int{500, 100_000} { // the second gives way all the time
 		k, seq := newReplayBuffer(&replayMemory{max: 1 << 20}), uint64(0)

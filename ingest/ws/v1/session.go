@@ -16,17 +16,18 @@ import (
 // The bounds of a session.
 const (
 	maxStreams     = 256
-	maxEndedReplay = 16 // streams that ended and whose frames' endings are kept
+	maxEndedReplay = 16 // ended streams whose frames' endings are kept
 )
 
-// link is a connection as a session sees it.
+// link is the connection of a session.
 type link struct {
 	*conn.Conn
-	detached chan struct{} // closed when the connection has no session any more
+	detached chan struct{} // closed when the connection has lost its session
 }
 
-// session is any number of streams over one connection at a time. When the connection is lost the session waits for another
-// one; its streams, their state and what they answer meanwhile live on.
+// session is any number of streams over one connection at a time. When the connection
+// is lost the session waits for another one; its streams continue with their state, and
+// their endings are kept.
 type session struct {
 	outlet
 	id      string
@@ -34,19 +35,19 @@ type session struct {
 	replay  *replayBuffer
 
 	token string // resumes the session, once; under Sessions.mu
-	spent string // the token before, good until the client shows that it got the new one; under Sessions.mu
+	spent string // the previous token, valid until the client shows that it has the new one; under Sessions.mu
 
 	mu       sync.Mutex
 	link     *link               // nil while there is no connection
-	channels map[uint32]*channel // open, and those whose end is not told yet
-	ended    []*channel          // those whose end was told, the newest last: a connection may have lost it
-	expiry   *time.Timer         // while there is no connection
-	greeted  bool                // the client was told of its session
-	left     bool                // and that the server goes away
+	channels map[uint32]*channel // open, or closed but with the end not sent yet
+	ended    []*channel          // those whose end was sent, the newest last: the end may be lost with a connection
+	expiry   *time.Timer         // runs while there is no connection
+	greeted  bool                // the session message was sent
+	left     bool                // the goaway message was sent
 	over     bool
 }
 
-// newSession makes a session that has a connection, whose outbox becomes its own.
+// newSession returns a session on a connection, whose outbox becomes its own.
 func newSession(l *link, registry *conn.Registry, backend ingest.Backend, opts *Options, memory *replayMemory) *session {
 	return &session{
 		outlet: outlet{opts: opts, registry: registry, outbox: l.Outbox}, id: rand.Text(), backend: backend,
@@ -54,7 +55,7 @@ func newSession(l *link, registry *conn.Registry, backend ingest.Backend, opts *
 	}
 }
 
-// greet tells the client of its session.
+// greet sends the session message.
 func (s *session) greet(token string) {
 	s.send(&wire.Ready{
 		Session: s.id, ResumeToken: token, ResumeMS: int(s.opts.Resume.Milliseconds()),
@@ -83,7 +84,8 @@ func (s *session) connection() *link {
 	return s.link
 }
 
-// markOver ends the session's life, where it has not ended; waiting: only if it has no connection.
+// markOver marks the session as ended, unless it has ended already or, with waiting,
+// has a connection. It reports whether it did.
 func (s *session) markOver(waiting bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,16 +99,16 @@ func (s *session) markOver(waiting bool) bool {
 	return true
 }
 
-// add adds a channel, which is to be opened.
+// add adds a channel, whose stream is opened next.
 func (s *session) add(c *channel) error {
-	c.outlet, c.replay, c.onTold = &s.outlet, s.replay, s.told
+	c.outlet, c.replay, c.onEndSent = &s.outlet, s.replay, s.endSent
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over {
-		return stream.Errorf(stream.Draining, "", "the session is over")
+		return stream.Errorf(stream.Draining, "", "the session has ended")
 	}
 	if _, taken := s.channels[c.sid]; taken {
-		return stream.Errorf(stream.Conflict, "open.sid", "%d is open already, or its end is not told yet", c.sid)
+		return stream.Errorf(stream.Conflict, "open.sid", "%d is open already, or its end is not sent yet", c.sid)
 	}
 	if n := len(s.channels); n >= maxStreams {
 		return stream.Errorf(stream.Overloaded, "open.sid", "%d streams are open in this session, and that is the limit: close one, or open another session", n)
@@ -137,17 +139,15 @@ func (s *session) channel(sid uint32) *channel {
 	return s.channels[sid]
 }
 
-// remove is called when a stream could not be opened, or its end was told.
+// remove is called when a stream could not be opened, or its end was sent.
 func (s *session) remove(c *channel) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.channels[c.sid] == c {
-		delete(s.channels, c.sid)
-	}
+	delete(s.channels, c.sid)
 }
 
-// told is called by the writer when it tells a stream's end.
-func (s *session) told(c *channel) {
+// endSent is called by the writer when it sends a stream's end.
+func (s *session) endSent(c *channel) {
 	s.remove(c)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,8 +155,8 @@ func (s *session) told(c *channel) {
 		s.ended = slices.Delete(s.ended, 0, 1)
 	}
 	s.ended = append(s.ended, c)
-	if i := len(s.ended) - 1 - maxEndedReplay; i >= 0 {
-		s.replay.remove(&s.ended[i].kept)
+	if n := len(s.ended); n > maxEndedReplay {
+		s.replay.remove(&s.ended[n-1-maxEndedReplay].kept)
 	}
 }
 
@@ -166,8 +166,8 @@ func (s *session) list() []*channel {
 	return slices.Collect(maps.Values(s.channels))
 }
 
-// listFor lists the streams for a client that takes the session up: those that are open, and those that have ended and that
-// the client takes for open.
+// listFor lists the streams for a client that resumes the session: those that are open,
+// and those that have ended and that the client considers open.
 func (s *session) listFor(named []wire.AttachStream) []*channel {
 	out := s.list()
 	s.mu.Lock()

@@ -11,7 +11,8 @@ import (
 	"millrace/ingest/ws/conn"
 )
 
-// Sessions has the sessions of all clients, with a connection or without. It is safe for concurrent use.
+// Sessions has the sessions of all clients, with or without a connection. It is safe
+// for concurrent use.
 type Sessions struct {
 	opts     Options
 	registry *conn.Registry
@@ -21,18 +22,19 @@ type Sessions struct {
 	mu      sync.Mutex
 	byToken map[string]*session
 	waiting []*session // without a connection, in the order in which they lost it
-	closing bool       // the server is going to end
-	until   time.Time  // when closing: sessions have as long
+	closing bool       // the server is shutting down
+	until   time.Time  // when closing: the time that sessions have
 }
 
-// NewSessions makes the sessions of the connections in registry; videos are decoded by pool.
+// NewSessions returns the sessions of the connections in registry; videos are decoded
+// by pool.
 func NewSessions(registry *conn.Registry, pool *decoders.Pool, o Options) *Sessions {
 	ss := &Sessions{opts: o, registry: registry, decoders: pool, byToken: map[string]*session{}}
 	ss.replay.max = o.ReplayBytes
 	return ss
 }
 
-// begin makes the session that a connection has from the start, and tells the client of it.
+// begin returns the first session of a connection, and sends the session message.
 func (ss *Sessions) begin(l *link, backend ingest.Backend) *session {
 	s := newSession(l, ss.registry, backend, &ss.opts, &ss.replay)
 	s.overflow = func() { ss.slow(s) }
@@ -50,8 +52,9 @@ func (ss *Sessions) begin(l *link, backend ingest.Backend) *session {
 	return s
 }
 
-// renew gives a session a new token in place of the one that was used. That one stays good for now: the answer with the new
-// one may be lost with its connection. ss.mu is held.
+// renew gives a session a new token in place of the used one. The used one stays valid
+// for now, because the reply with the new one may be lost with its connection. ss.mu is
+// held.
 func (ss *Sessions) renew(s *session, used string) {
 	if used == s.spent {
 		delete(ss.byToken, s.token)
@@ -70,7 +73,7 @@ func (ss *Sessions) token(s *session) string {
 	return s.token
 }
 
-// confirm is called when the client has shown that it got its new token.
+// confirm is called when the client has shown that it has its new token.
 func (ss *Sessions) confirm(s *session) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -78,8 +81,9 @@ func (ss *Sessions) confirm(s *session) {
 	s.spent = ""
 }
 
-// slow ends a session whose outbox is full. The connection is told by a goroutine: a stream's lock is held here, and whoever
-// resumes the session holds the session's.
+// slow ends a session whose outbox is full. It does so in a goroutine, because the
+// caller holds a stream's lock, and the code that resumes the session holds the
+// session's.
 func (ss *Sessions) slow(s *session) {
 	ss.registry.Run("slow", func() {
 		if l := s.connection(); l != nil {
@@ -90,12 +94,13 @@ func (ss *Sessions) slow(s *session) {
 	}, nil)
 }
 
-// claim gives the session of a token to a connection, which has the session own. The connection that had it is ended and
-// waited for; nil means that the token is none, was used, or is of own, or that l itself ended meanwhile.
+// claim gives the session of a token to a connection, which has the session own. The
+// connection that had it is ended and waited for. It returns nil when the token is not
+// known, was used, or is of own, or when l itself has ended.
 func (ss *Sessions) claim(token string, l *link, own *session) *session {
 	ss.mu.Lock()
 	s := ss.byToken[token]
-	if s == nil || token == "" || s == own {
+	if s == nil || s == own {
 		ss.mu.Unlock()
 		return nil
 	}
@@ -116,7 +121,7 @@ func (ss *Sessions) claim(token string, l *link, own *session) *session {
 		}
 		old := s.link
 		s.mu.Unlock()
-		old.End(conn.TakenOver())
+		old.End(takenOver())
 		select {
 		case <-old.detached:
 		case <-l.Closing(): // old may be waiting for l
@@ -125,13 +130,13 @@ func (ss *Sessions) claim(token string, l *link, own *session) *session {
 	}
 }
 
-// detach takes a connection, whose writer has ended, off its session, which then waits for another one. It reports false when
-// the session is over.
-func (ss *Sessions) detach(s *session, l *link) bool {
+// detach takes the connection, whose writer has ended, off its session, which then waits
+// for another one. It returns false when the session has ended.
+func (ss *Sessions) detach(s *session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.over || s.link != l {
-		return s.link != l
+	if s.over {
+		return false
 	}
 	s.link = nil
 	ss.mu.Lock()
@@ -141,7 +146,7 @@ func (ss *Sessions) detach(s *session, l *link) bool {
 	return true
 }
 
-// notWaiting is called when a session has a connection again, or is over.
+// notWaiting is called when a session has a connection again, or has ended.
 func (ss *Sessions) notWaiting(s *session) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -150,14 +155,16 @@ func (ss *Sessions) notWaiting(s *session) {
 	}
 }
 
-// expire ends a session to which no connection has come.
+// expire ends a session that has got no connection in time.
 func (ss *Sessions) expire(s *session) {
 	ss.registry.Run("expiry", func() { ss.endWaiting(s, conn.Ending{Why: conn.EndGone}) }, nil)
 }
 
-// MakeRoom is called before a connection opens a stream. Sessions that wait for their clients count towards
-// limits.max_sessions as connections do, and are ended in favour of them, the one that waits longest first: what they hold
-// would else have no bound. A connection alone ends none, for it may be that of a client that returns.
+// MakeRoom is called before a connection opens a stream. Sessions that wait for their
+// clients count towards limits.max_sessions as connections do, since their memory must
+// be bounded, and are ended to make room for connections, first the one that has waited
+// longest. A new connection alone ends none, because it may be that of a client that
+// returns.
 func (ss *Sessions) MakeRoom() {
 	conns := ss.registry.Count()
 	ss.mu.Lock()
@@ -170,7 +177,8 @@ func (ss *Sessions) MakeRoom() {
 	}
 }
 
-// end ends a session: it returns when every frame has ended. Its connection writes what is left, or throws it away.
+// end ends a session: it returns when every frame has ended. Its connection writes what
+// is left, or discards it.
 func (ss *Sessions) end(s *session, e conn.Ending) {
 	if s.markOver(false) {
 		ss.close(s, e)
@@ -185,7 +193,7 @@ func (ss *Sessions) endWaiting(s *session, e conn.Ending) {
 	}
 }
 
-// close forgets a session that is over and closes its streams.
+// close removes a session that has ended and closes its streams.
 func (ss *Sessions) close(s *session, e conn.Ending) {
 	ss.mu.Lock()
 	delete(ss.byToken, s.token)
@@ -196,7 +204,8 @@ func (ss *Sessions) close(s *session, e conn.Ending) {
 	s.closeStreams(e)
 }
 
-// GoAway tells every client that the server is going to end, and that it has until then.
+// GoAway tells every client that the server is going to shut down, and that it has
+// until then.
 func (ss *Sessions) GoAway(until time.Time) {
 	ss.mu.Lock()
 	ss.closing, ss.until = true, until
@@ -206,7 +215,7 @@ func (ss *Sessions) GoAway(until time.Time) {
 	}
 }
 
-// EndWaiting ends the sessions without a connection, when the server ends.
+// EndWaiting ends the sessions without a connection, when the server shuts down.
 func (ss *Sessions) EndWaiting() {
 	for _, s := range ss.list() {
 		ss.endWaiting(s, conn.Draining())
@@ -224,14 +233,14 @@ func (ss *Sessions) list() []*session {
 	return all
 }
 
-// Stats is a moment's reading.
+// Stats is a snapshot of the sessions.
 type Stats struct {
-	Sessions    int   // with a connection or without
+	Sessions    int   // with or without a connection
 	Waiting     int   // those without
-	ReplayBytes int64 // of endings that are kept
+	ReplayBytes int64 // of kept endings
 }
 
-// Stats reads the counters.
+// Stats returns a snapshot of the counters.
 func (ss *Sessions) Stats() Stats {
 	st := Stats{ReplayBytes: ss.replay.used.Load()}
 	ss.mu.Lock()

@@ -1,6 +1,7 @@
 package v1
 
 import (
+	"millrace/ingest"
 	"millrace/ingest/ws/conn"
 	"millrace/stream"
 )
@@ -24,27 +25,29 @@ func (c *channel) Done(why stream.CloseReason) {
 	c.push(conn.Entry{Source: &closedNotice{c, why}})
 }
 
-// fail ends a frame that the stream does not see.
+// fail ends a frame that is not submitted to the stream.
 func (c *channel) fail(seq uint64, err error) {
 	c.push(conn.Entry{Source: (*endings)(c), Result: &stream.Result{Outcome: stream.Failed, Err: err, Seq: seq}})
 }
 
-// drop notes a dropped frame. Those that are noted when the writer comes to them are told together.
+// drop records a dropped frame. Drops that are recorded when the writer gets to their
+// entry are sent together.
 func (c *channel) drop(seq uint64, why stream.Reason) {
-	if c.noteDrop(seq, why) {
+	if c.drops.note(seq, why) {
 		c.push(conn.Entry{Source: (*dropNotice)(c)})
 	}
 }
 
-// endUndecoded ends the frames that a stream which has ended by itself leaves in its decoder. The stream's lock may be held.
+// endUndecoded ends the frames that are left in the decoder of a stream which has ended
+// by itself. The stream's lock may be held.
 func (c *channel) endUndecoded(why stream.CloseReason) {
 	d := c.decoder.Load()
 	if d == nil {
 		return
 	}
-	err := error(stream.Errorf(stream.Conflict, "", "the stream is closed (%s)", why))
-	if e, ok := conn.StreamEnding(why, c.model); ok {
-		err = e.Err
+	err := ingest.ClosedError(why, c.model)
+	if err == nil {
+		err = stream.Errorf(stream.Conflict, "", "the stream is closed (%s)", why)
 	}
 	for _, f := range d.Close() {
 		c.fail(f.Seq, err)

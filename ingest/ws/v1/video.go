@@ -9,8 +9,8 @@ import (
 
 func isVideo(c stream.Codec) bool { return c >= stream.H264 && c <= stream.AV1 }
 
-// openDecoder returns the decoder of a stream of inter-coded video, and opens it first. It is nil for single pictures. It is
-// called by the reader.
+// openDecoder returns the decoder of a stream of inter-coded video, which it opens if
+// needed. It is nil for single pictures. The reader calls it.
 func (c *channel) openDecoder(pool *decoders.Pool, backend ingest.Backend, codec stream.Codec) (*decoders.Decoder, error) {
 	d := c.decoder.Load()
 	switch {
@@ -39,8 +39,8 @@ func (c *channel) openDecoder(pool *decoders.Pool, backend ingest.Backend, codec
 	return d, nil
 }
 
-// markLost notes that a frame did not get as far as the stream: windows begin anew, and a video is decoded on from its next
-// key frame.
+// markLost records that a frame did not reach the stream: windows start again, and a
+// video is decoded again from its next key frame.
 func (c *channel) markLost() {
 	c.stream.Load().MarkDiscontinuity()
 	if d := c.decoder.Load(); d != nil {
@@ -56,20 +56,20 @@ func (c *channel) flush(st *stream.Stream) {
 	}
 }
 
-// close closes the stream as its client wants it. It is called by the reader.
+// close closes the stream when the client asks for it. The reader calls it.
 func (c *channel) close(st *stream.Stream) {
 	if d := c.decoder.Load(); d != nil {
-		if c.closing {
+		if c.reader.closing {
 			return
 		}
-		c.closing = true
+		c.reader.closing = true
 		for _, f := range d.Close() {
 			if err := st.SubmitEnded(f, stream.Now(), stream.Closed, nil); err != nil {
 				c.fail(f.Seq, err)
 			}
 		}
-		// A frame may be on its way from ffmpeg to the stream.
-		if c.registry.Run("close", func() { <-d.Gone(); st.Close(stream.ByClient) }, nil) {
+		// A frame may be in flight from ffmpeg to the stream.
+		if c.registry.Run("close", func() { <-d.Finished(); st.Close(stream.ByClient) }, nil) {
 			return
 		}
 	}

@@ -9,8 +9,9 @@ import (
 	"millrace/stream"
 )
 
-// What a channel puts into the outbox is one of three: the ending of a frame, that there are drops to be told, that the stream
-// has ended. What they say is settled when they are written, by the writer goroutine.
+// A channel puts three kinds of entries into the outbox: the ending of a frame, a
+// notice of drops, and the end of the stream. Their contents are determined by the
+// writer goroutine when they are written.
 type (
 	endings      channel
 	dropNotice   channel
@@ -43,26 +44,26 @@ func (e *endings) Write(w *conn.Writer, r *stream.Result) {
 	}
 	msg, isBinary, outcome := c.encode(w.Encoder(), r)
 	if !r.Partial {
-		c.told.add(outcome)
+		c.writer.sent.add(outcome)
 		c.replay.add(&c.kept, r.Seq, msg, isBinary)
 	}
 	w.Message(msg, isBinary)
 	if r.Outcome == stream.Answered && !r.Partial {
 		if r.Width > 0 {
-			c.pace.frameSize = [2]int{r.Width, r.Height}
+			c.writer.pace.frameSize = [2]int{r.Width, r.Height}
 		}
 		c.measure(w, 1, max(r.Timing.Done.Sub(r.Timing.Received), 0), 0) // a frame that completed no window has no times
 	}
 	c.closeIfLast()
 }
 
-// Write writes the drops that are noted.
+// Write writes the recorded drops.
 func (n *dropNotice) Write(w *conn.Writer, _ *stream.Result) {
 	c := (*channel)(n)
 	e := w.Encoder()
-	for _, d := range c.takeDrops() {
+	for _, d := range c.drops.take() {
 		c.window.Answer(d.frames)
-		c.told.drops += d.frames
+		c.writer.sent.drops += d.frames
 		e.Text = wire.AppendDrop(e.Text[:0], &wire.Drop{SID: c.sid, Seqs: d.ranges, Reason: string(d.reason), Ack: c.window.Answered(), Limit: c.window.Limit()})
 		c.replay.add(&c.kept, d.ranges[len(d.ranges)-1][1], e.Text, false)
 		w.Text(e.Text)
@@ -76,19 +77,20 @@ func (n *dropNotice) Write(w *conn.Writer, _ *stream.Result) {
 // Write writes that the stream has ended.
 func (n *closedNotice) Write(w *conn.Writer, _ *stream.Result) {
 	c := n.c
-	c.end = n.why
-	c.onTold(c)
+	c.writer.end = n.why
+	c.onEndSent(c)
 	c.writeClosed(w)
 }
 
-// writeClosed writes that the stream has ended; c.end is set.
+// writeClosed writes that the stream has ended; c.writer.end is set.
 func (c *channel) writeClosed(w *conn.Writer) {
-	c.write(w, &wire.Closed{SID: c.sid, Reason: string(c.end), Totals: c.totals()})
+	c.write(w, &wire.Closed{SID: c.sid, Reason: string(c.writer.end), Totals: c.totals()})
 }
 
-// encode codes the ending of a frame, and says what the message tells of it: a result that cannot be sent becomes an error.
-// The message is valid until the encoder is used again or r is released.
-func (c *channel) encode(e *encode.Encoder, r *stream.Result) (msg []byte, isBinary bool, told stream.Outcome) {
+// encode encodes the ending of a frame, and returns the outcome in the message: a
+// result that cannot be sent becomes an error. The message is valid until the encoder
+// is used again or r is released.
+func (c *channel) encode(e *encode.Encoder, r *stream.Result) (msg []byte, isBinary bool, ending stream.Outcome) {
 	err := r.Err
 	if r.Outcome == stream.Answered {
 		form := c.form.of(r.Seq)
@@ -123,5 +125,5 @@ func (c *channel) encodeResult(e *encode.Encoder, r *stream.Result, form encode.
 	return e.Text, nil
 }
 
-// serverTime is the server's clock, in microseconds since 1970.
+// serverTime returns the server's time, in microseconds since 1970.
 func serverTime() int64 { return time.Now().UnixMicro() }

@@ -21,14 +21,14 @@ type Score struct {
 }
 
 // Add scores one frame: detections against its moving objects. A detection that matches only an object that stands
-// still counts as neither hit nor false: detectors rightly see its last movement for some frames. The same holds for one
-// that lies mostly in an ignored box.
+// still counts as neither hit nor false, since detectors correctly report its last movement for some frames. The same
+// applies to a detection that is mostly inside of an ignored box.
 func (s *Score) Add(f *Frame, detections []Box) {
 	s.add(f, detections, func(a Object, i int) bool { return IoU(a.Box, detections[i]) >= MinIoU })
 }
 
-// AddClassified scores one frame like Add, with an IoU of at least MinIoUClassified, and a detection matches an object that has a
-// class only when it names that class. A detection with the wrong class counts as false, and the object as missed.
+// AddClassified scores one frame like Add, with an IoU of at least MinIoUClassified, and a detection matches an object with a
+// class only if it has the same class. A detection with the wrong class counts as false, and the object as missed.
 func (s *Score) AddClassified(f *Frame, detections []Detection) {
 	boxes := make([]Box, len(detections))
 	for i, d := range detections {
@@ -88,7 +88,7 @@ func share(good, bad int) float64 {
 	return float64(good) / float64(good+bad)
 }
 
-// matches tells for each object and each detection whether it is part of a pair.
+// matches says for each object and each detection whether it is part of a pair.
 type matches struct{ objects, detections []bool }
 
 // match pairs objects with detections that agree with them, the best overlap first, each at most once.

@@ -77,7 +77,7 @@ export class Console {
   drawn = () => this.page.evaluate('window.drawn');
   number = async id => Number(await this.page.textContent('#' + id));
 
-  /** Every frame that was sent has one ending, or is one of the two on their way. */
+  /** Every frame that was sent has one ending, or is one of the two in flight. */
   async balanced() {
     const v = await this.view();
     const rest = v.sent - v.answered - v.dropped - v.errors;

@@ -277,9 +277,12 @@ const withCamera = {
     await c.page.click('#start');
     await asChosen(c);
     await ask('hide ffmpeg');
-    await c.page.click('#start');
-    notes.push(await fellBack(c, /ffmpeg, which the server does not have/));
-    await ask('show ffmpeg');
+    try {
+      await c.page.click('#start');
+      notes.push(await fellBack(c, /ffmpeg, which is not installed on the server/));
+    } finally {
+      await ask('show ffmpeg');
+    }
     await c.page.click('#start');
     await asChosen(c);
     await c.close();

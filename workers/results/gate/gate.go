@@ -1,5 +1,5 @@
-// Package gate answers frames that look like the one of their stream that was run
-// last with the result of that one.
+// Package gate answers a frame that looks like the last frame of its stream that was
+// run, with the result of that frame.
 package gate
 
 import (
@@ -8,43 +8,43 @@ import (
 	"time"
 
 	"millrace/internal/codec"
+	"millrace/internal/setting"
 	"millrace/stream"
 	"millrace/stream/buf"
 	"millrace/workers/results"
 )
 
-// Settings say which frames of a stream are worth a run. The zero value lets every
-// frame run.
+// Settings say which frames of a stream are run. With the zero value every frame is.
 type Settings struct {
-	Changed float64       `yaml:"changed" unset:"every frame runs" min:"0" max:"1" help:"share of the picture that must change for a run; a frame with less gets the last result again"`
-	Refresh time.Duration `yaml:"refresh" default:"1s" help:"a run at least so often, by the frames' own times where they differ"`
+	Changed float64       `yaml:"changed" unset:"every frame runs" min:"0" max:"1" help:"share of the picture that must change for a run; a frame with a smaller change gets the last result again"`
+	Refresh time.Duration `yaml:"refresh" default:"1s" help:"longest time between two runs, by the frames' own times if they have them"`
 }
 
-// On says whether there is a gate.
+// On reports whether there is a gate.
 func (s Settings) On() bool { return s.Changed != 0 }
 
-// Validate refuses settings of a gate that there is not.
+// Validate refuses the other settings when there is no gate.
 func (s Settings) Validate() error {
-	if s.Refresh > 0 && s.Changed == 0 {
+	if f, _ := setting.Of("gate", &s).Find("gate.refresh"); s.Changed == 0 && s.Refresh > 0 && f.String() != f.Default { // which may have been filled in
 		return stream.Errorf(stream.InvalidArgument, "gate.refresh", "is set without gate.changed, the share of the picture that must change for a run")
 	}
 	return nil
 }
 
-// Stage is the gate, in the section gate.
+// Stage is the kind of stage, configured in the section gate.
 var Stage = results.NewKind("gate", newGate)
 
-// Pictures are compared by their light, at a size that JPEG gives for a fraction of
-// its decoding, where a speck of noise is averaged away.
+// Pictures are compared by their brightness, at a size for which JPEG needs only a part
+// of the decoding, and at which single noisy pixels are averaged.
 const (
 	thumbWidth, thumbHeight = 80, 60
-	noise                   = 8         // of 255: a smaller difference is none
-	maxKept                 = 256 << 10 // bytes of a result that a stream keeps; frames with a larger one are never skipped
+	noise                   = 8         // of 255: smaller differences do not count
+	maxKept                 = 256 << 10 // bytes of a result that a stream keeps; a larger one is not kept, so that the next frame runs
 )
 
 type thumbnail [thumbWidth * thumbHeight]byte
 
-// changed is the share of the picture that differs.
+// changed returns the share of the picture that differs.
 func (a *thumbnail) changed(b *thumbnail) float64 {
 	n := 0
 	for i := range a {
@@ -60,28 +60,28 @@ type gate struct {
 	settings  Settings
 	env       *results.Env
 	lastRuns  results.Slot
-	thumbnail thumbnail // of the frame at hand
+	thumbnail thumbnail // of the current frame
 }
 
-// newGate makes the gate of a worker, unless frames for its model cannot be skipped.
+// newGate makes the gate of a worker, unless frames of its model cannot be skipped.
 func newGate(s Settings, env *results.Env) (results.Stage, error) {
 	bad := func(format string) (results.Stage, error) {
 		return results.Stage{}, stream.Errorf(stream.InvalidArgument, "gate", format, env.Model.Name)
 	}
 	switch m := env.Worker; {
 	case m.Image == nil || m.Any || m.Ragged:
-		return bad("compares pictures, and model %s takes none")
+		return bad("compares pictures, but model %s takes none")
 	case m.Assembly != nil:
-		return bad("skips frames, and model %s looks at windows of them: it needs every one")
+		return bad("skips frames, but model %s takes windows of frames and needs every one")
 	case m.Stateful:
-		return bad("skips frames, and model %s learns from each of a stream: it needs every one")
+		return bad("skips frames, but model %s keeps state per stream and needs every one")
 	}
 	g := &gate{settings: s, env: env, lastRuns: env.Slot()}
 	return results.Stage{Before: g.before, Answered: g.answered}, nil
 }
 
-// before answers r with the result of the frame that was run last, if it looks like
-// that one. If not, r takes its place.
+// before answers r with the result of the last frame that was run, if r looks like it.
+// If not, r replaces that frame.
 func (g *gate) before(r *stream.Request) (a results.Answer, ok bool) {
 	if r.Codec == stream.Tensors || r.Stream.Options().OneShot {
 		return a, false
@@ -89,11 +89,11 @@ func (g *gate) before(r *stream.Request) (a results.Answer, ok bool) {
 	last, _ := g.lastRuns.Get(r).(*lastRun)
 	if last == nil {
 		last = &lastRun{}
-		g.lastRuns.Set(r, last, func(v any) { v.(*lastRun).forgetResult() })
+		g.lastRuns.Set(r, last, func(v any) { v.(*lastRun).releaseResult() })
 	}
-	p, err := g.env.Look(r, codec.Target{Width: thumbWidth, Height: thumbHeight, Color: codec.Gray}, g.thumbnail[:])
+	p, err := g.env.Picture(r, codec.Target{Width: thumbWidth, Height: thumbHeight, Color: codec.Gray}, g.thumbnail[:])
 	if err != nil {
-		return a, false // decoding it will say what is wrong
+		return a, false // preparing the frame will return the error
 	}
 	if !last.canAnswer(r, p, g.settings.Refresh) || last.thumbnail.changed(&g.thumbnail) >= g.settings.Changed {
 		last.begin(r, &g.thumbnail, p)
@@ -105,7 +105,7 @@ func (g *gate) before(r *stream.Request) (a results.Answer, ok bool) {
 	return results.Answer{Outputs: last.outputs, Lease: last.lease.Retain()}, true
 }
 
-// answered keeps the outputs of a frame for those that look the same.
+// answered keeps the outputs of a frame for later ones that look the same.
 func (g *gate) answered(r *stream.Request, outputs []stream.Tensor, lease *buf.Buf) {
 	last, _ := g.lastRuns.Get(r).(*lastRun)
 	if last == nil || last.awaited != r {
@@ -117,10 +117,10 @@ func (g *gate) answered(r *stream.Request, outputs []stream.Tensor, lease *buf.B
 	}
 }
 
-// lastRun is the frame of a stream that was run last, and its result.
+// lastRun is the last frame of a stream that was run, and its result.
 type lastRun struct {
 	thumbnail     thumbnail
-	awaited       *stream.Request // its result is awaited; nil when it is there, or will not come
+	awaited       *stream.Request // the request whose result is awaited, or nil
 	seq           uint64
 	captured      int64 // microseconds of the client's clock
 	received      stream.Instant
@@ -133,23 +133,23 @@ type lastRun struct {
 	lease   *buf.Buf // of outputs; nil while there is no result
 }
 
-// begin puts a frame that is about to run in the place of the one before.
+// begin replaces the frame by one that is about to run.
 func (l *lastRun) begin(r *stream.Request, t *thumbnail, p codec.Placed) {
-	l.forgetResult()
+	l.releaseResult()
 	l.thumbnail, l.awaited = *t, r
 	l.seq, l.width, l.height = r.Seq, p.Width, p.Height
 	l.captured, l.received = r.CaptureUS, r.Timing.Received
 	l.region, l.params, l.flushes = r.Region, r.Params, r.Flushes
 }
 
-func (l *lastRun) forgetResult() {
+func (l *lastRun) releaseResult() {
 	lease := l.lease
 	l.awaited, l.outputs, l.lease = nil, nil, nil
 	lease.Release()
 }
 
-// canAnswer says whether the result is the answer to r too, provided that the
-// pictures look the same.
+// canAnswer reports whether the result is right for r too, provided that the pictures
+// look the same.
 func (l *lastRun) canAnswer(r *stream.Request, p codec.Placed, refresh time.Duration) bool {
 	age := l.age(r)
 	return l.lease != nil && !r.Must && !r.Discontinuity && l.flushes == r.Flushes &&
@@ -157,9 +157,9 @@ func (l *lastRun) canAnswer(r *stream.Request, p codec.Placed, refresh time.Dura
 		l.region == r.Region && maps.Equal(l.params, r.Params)
 }
 
-// age is how much older than r the frame is: by the client's clock, so that it
-// does not matter when a recording is played; by the server's where the client's
-// stands still or is not told.
+// age returns how much older than r the frame is: by the client's clock, so that the
+// speed at which a recording is played does not matter, or by the server's where the
+// client's clock stands still or is not given.
 func (l *lastRun) age(r *stream.Request) time.Duration {
 	if r.CaptureUS == l.captured {
 		return r.Timing.Received.Sub(l.received)

@@ -7,7 +7,7 @@ import (
 	"millrace/stream"
 )
 
-var fullHD = Place{X: [2]float64{3, 0}, Y: [2]float64{3, -420}, Width: 1920, Height: 1080}
+var fullHD = Mapping{X: [2]float64{3, 0}, Y: [2]float64{3, -420}, Width: 1920, Height: 1080}
 
 func benchDecode(b *testing.B, c Config, m *stream.Model, out []stream.Tensor) {
 	d, err := New(c, m)
@@ -31,8 +31,8 @@ func benchDecode(b *testing.B, c Config, m *stream.Model, out []stream.Tensor) {
 	b.SetBytes(int64(size))
 }
 
-// yoloColumns is an answer of layout v8 with 80 classes, of which share of the
-// boxes pass the threshold.
+// yoloColumns is an output of layout v8 with 80 classes; share of the boxes reach the
+// threshold.
 func yoloColumns(share float64) []float32 {
 	const n = 8400
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -80,7 +80,7 @@ func BenchmarkYoloV5(b *testing.B) {
 	benchDecode(b, Config{YOLO: &YOLO{}}, modelOf(spec("out", n, 85)), []stream.Tensor{tensor("out", v, 1, n, 85)})
 }
 
-// BenchmarkUltraFace is of the size of a light face detector.
+// BenchmarkUltraFace has the size of a small face detector.
 func BenchmarkUltraFace(b *testing.B) {
 	const n = 4420
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -121,7 +121,7 @@ func BenchmarkMasks(b *testing.B) {
 	const classes, side = 21, 512
 	rng := rand.New(rand.NewPCG(1, 2))
 	v := make([]float32, classes*side*side)
-	for i := range v { // the same class over stretches, as in pictures
+	for i := range v { // neighbouring pixels have the same class, as in pictures
 		c, x := i/(side*side), i%side/64
 		v[i] = rng.Float32()
 		if c == x%classes {

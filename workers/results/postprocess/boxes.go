@@ -6,16 +6,16 @@ import (
 	"millrace/stream"
 )
 
-// boxes reads boxes [n, 4] with scores [n] or [n, classes], and maybe their
-// classes [n].
+// boxes reads boxes [n, 4] with scores [n] or [n, classes], and with their classes [n]
+// if there is such a tensor.
 type boxes struct {
-	*found
+	*boxList
 	set    *Boxes
 	boxes  *raw
 	scores *raw
 	index  *raw // the class of each box, or nil
-	first  int  // of the classes that are answered
-	enough float64
+	first  int  // first class in results
+	maxSum float64
 }
 
 func (c *Boxes) build(f *finder) (kind, error) {
@@ -41,11 +41,11 @@ func (c *Boxes) build(f *finder) (kind, error) {
 	}
 	switch {
 	case classes == 1:
-		k.index, err = f.look("classes", c.Classes, "a tensor of classes, [n] for n boxes", func(s stream.TensorSpec) bool {
+		k.index, err = f.findOptional("classes", c.Classes, "a tensor of classes, [n] for n boxes", func(s stream.TensorSpec) bool {
 			return (isWhole(s.Datatype) || c.Classes != "" && isFloat(s.Datatype)) && len(s.Shape) == 1 && fits(c.Classes, s.Shape[0])
 		})
 	case c.Classes != "":
-		err = f.bad("classes", "is set, and %s has a score for each class already: the model has %s", k.scores.spec.Name, describe(f.model.Outputs))
+		err = f.bad("classes", "is set, but %s has a score for each class already: the model has %s", k.scores.spec.Name, describe(f.model.Outputs))
 	}
 	if err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func (c *Boxes) build(f *finder) (kind, error) {
 	}
 	if c.Background {
 		if classes == 1 {
-			return nil, f.bad("background", "is set, and there is one class only: the model has %s", describe(f.model.Outputs))
+			return nil, f.bad("background", "is set, but there is only one class: the model has %s", describe(f.model.Outputs))
 		}
 		k.first = 1
 		classes = max(classes-1, -1)
@@ -63,11 +63,11 @@ func (c *Boxes) build(f *finder) (kind, error) {
 	if c.Activation == "softmax" && len(k.scores.spec.Shape) == 1 || c.Activation == "softmax" && k.scores.spec.Shape[1] == 1 {
 		return nil, f.bad("activation", "softmax of one score is always 1: use sigmoid, or none. The model has %s", describe(f.model.Outputs))
 	}
-	k.found = &found{format: c.Format, iou: c.IoU, limit: c.Max, least: float32(c.Threshold)}
-	if err := k.found.complete(f, classes, c.Units, c.Background); err != nil {
+	k.boxList = &boxList{format: c.Format, iou: c.IoU, limit: c.Max, least: float32(c.Threshold)}
+	if err := k.boxList.complete(f, classes, c.Units, c.Background); err != nil {
 		return nil, err
 	}
-	k.enough = 1.001 / c.Threshold // a softmax over a sum past this is below the threshold
+	k.maxSum = 1.001 / c.Threshold // with a larger sum the softmax is below the threshold
 	return k, nil
 }
 
@@ -82,7 +82,7 @@ func (k *boxes) decode(p *part) ([]stream.Tensor, error) {
 		return nil, err
 	}
 	if shape[0] != n {
-		return nil, k.uneven(k.scores, shape[0], n)
+		return nil, k.badRows(k.scores, shape[0], n)
 	}
 	classes := 1
 	if len(shape) == 2 {
@@ -92,7 +92,7 @@ func (k *boxes) decode(p *part) ([]stream.Tensor, error) {
 		if classes <= k.first {
 			return nil, stream.Errorf(stream.Internal, "outputs."+k.scores.spec.Name+".shape", "%v has no class", shape)
 		}
-		if err := k.labels.enough(classes - k.first); err != nil {
+		if err := k.labels.check(classes - k.first); err != nil {
 			return nil, err
 		}
 	}
@@ -103,7 +103,7 @@ func (k *boxes) decode(p *part) ([]stream.Tensor, error) {
 			return nil, err
 		}
 		if shape[0] != n {
-			return nil, k.uneven(k.index, shape[0], n)
+			return nil, k.badRows(k.index, shape[0], n)
 		}
 	}
 	k.begin()
@@ -118,18 +118,18 @@ func (k *boxes) decode(p *part) ([]stream.Tensor, error) {
 	return k.tensors(p.at), nil
 }
 
-func (k *boxes) uneven(r *raw, got, boxes int) error {
+func (k *boxes) badRows(r *raw, got, boxes int) error {
 	return stream.Errorf(stream.Internal, "outputs."+r.spec.Name+".shape", "has %d rows for %d boxes", got, boxes)
 }
 
-// row adds the boxes of one row. index is nil when the scores tell the class.
+// row adds the boxes of one row. index is nil when the scores have the class.
 func (k *boxes) row(places, scores, index []float32, classes int) {
 	for i := 0; len(places) >= 4; i++ {
 		class, score := k.score(scores[:classes], index == nil)
 		if index != nil {
 			class = k.classAt(index[i])
 		}
-		if class >= 0 && k.wants(score) {
+		if class >= 0 && k.accepts(score) {
 			k.add(i, score, class, places[0], places[1], places[2], places[3])
 		}
 		places, scores = places[4:], scores[classes:]
@@ -137,8 +137,8 @@ func (k *boxes) row(places, scores, index []float32, classes int) {
 	k.end()
 }
 
-// score returns the class of a box, counted after the background, and its score;
-// -1 when it has none. each says that there is a score for each class.
+// score returns the class of a box, counted after the background, and its score; the
+// class is -1 when the box has none. each says that there is a score for each class.
 func (k *boxes) score(values []float32, each bool) (int, float32) {
 	skipped := 0
 	if each {
@@ -152,13 +152,13 @@ func (k *boxes) score(values []float32, each bool) (int, float32) {
 	case "sigmoid":
 		score = sigmoid(score)
 	case "softmax":
-		score = float32(1 / softmaxSum(values, skipped+class, k.enough))
+		score = float32(1 / softmaxSum(values, skipped+class, k.maxSum))
 	}
 	return class, score
 }
 
-// classAt returns what a tensor of classes says, counted after the background;
-// -1 for the background and what is no class.
+// classAt returns the class in a tensor of classes, counted after the background; -1
+// for the background and for a value that is not a class.
 func (k *boxes) classAt(v float32) int {
 	if !(v >= 0 && v < maxClass) {
 		return -1

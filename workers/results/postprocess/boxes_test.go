@@ -8,27 +8,27 @@ import (
 	"millrace/stream"
 )
 
-// letterbox is a frame of 1280 by 720 in a picture of 640 by 640: halved, with
-// 140 pixels of fill above and below.
-var letterbox = Place{X: [2]float64{2, 0}, Y: [2]float64{2, -280}, Width: 1280, Height: 720}
+// letterbox is a frame of 1280 by 720 in a picture of 640 by 640: half the size, with
+// 140 pixels of border above and below.
+var letterbox = Mapping{X: [2]float64{2, 0}, Y: [2]float64{2, -280}, Width: 1280, Height: 720}
 
-func TestBoxFormatsUnitsAndPlaces(t *testing.T) {
+func TestBoxFormatsUnitsAndMappings(t *testing.T) {
 	m := modelOf(spec("b", 1, 4), spec("s", 1))
 	for _, c := range []struct {
 		name   string
 		config Config
-		at     Place
+		at     Mapping
 		raw    []float32
 		want   []float32
 	}{
-		{"xyxy", Config{Boxes: &Boxes{}}, Place{}, []float32{10, 20, 30, 60}, []float32{10, 20, 30, 60}},
-		{"xywh", Config{Boxes: &Boxes{Format: "xywh"}}, Place{}, []float32{10, 20, 20, 40}, []float32{10, 20, 30, 60}},
-		{"cxcywh", Config{Boxes: &Boxes{Format: "cxcywh"}}, Place{}, []float32{20, 40, 20, 40}, []float32{10, 20, 30, 60}},
-		{"normalised", Config{Boxes: &Boxes{Units: "normalised"}}, Place{}, []float32{0.25, 0.5, 0.5, 0.75}, []float32{160, 320, 320, 480}},
+		{"xyxy", Config{Boxes: &Boxes{}}, Mapping{}, []float32{10, 20, 30, 60}, []float32{10, 20, 30, 60}},
+		{"xywh", Config{Boxes: &Boxes{Format: "xywh"}}, Mapping{}, []float32{10, 20, 20, 40}, []float32{10, 20, 30, 60}},
+		{"cxcywh", Config{Boxes: &Boxes{Format: "cxcywh"}}, Mapping{}, []float32{20, 40, 20, 40}, []float32{10, 20, 30, 60}},
+		{"normalised", Config{Boxes: &Boxes{Units: "normalised"}}, Mapping{}, []float32{0.25, 0.5, 0.5, 0.75}, []float32{160, 320, 320, 480}},
 		{"letterbox", Config{Boxes: &Boxes{}}, letterbox, []float32{100, 200, 300, 400}, []float32{200, 120, 600, 520}},
 		{"clamped", Config{Boxes: &Boxes{}}, letterbox, []float32{-5, 0, 700, 640}, []float32{0, 0, 1280, 720}},
 		{"normalised letterbox", Config{Boxes: &Boxes{Units: "normalised", Format: "cxcywh"}}, letterbox, []float32{0.5, 0.5, 0.25, 0.125}, []float32{480, 280, 800, 440}},
-		{"a tensor is not clamped", Config{Boxes: &Boxes{}}, Place{X: [2]float64{2, 0}, Y: [2]float64{2, 0}}, []float32{-5, 0, 700, 640}, []float32{-5, 0, 700, 640}},
+		{"a tensor is not clamped", Config{Boxes: &Boxes{}}, Mapping{X: [2]float64{2, 0}, Y: [2]float64{2, 0}}, []float32{-5, 0, 700, 640}, []float32{-5, 0, 700, 640}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := answer(t, decoder(t, c.config, m), c.at, tensor("b", c.raw, 1, 1, 4), tensor("s", []float32{0.9}, 1, 1))
@@ -38,8 +38,8 @@ func TestBoxFormatsUnitsAndPlaces(t *testing.T) {
 	}
 }
 
-// six are two that overlap by 0.6, one apart, a low one, a broken one and one of
-// no number.
+// six has two boxes that overlap by 0.6, one apart, one with a low score, one with
+// corners in the wrong order and one with NaN.
 var six = []float32{
 	0, 0, 10, 10,
 	0, 0, 10, 6,
@@ -70,7 +70,7 @@ func TestBoxesAreChosen(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			for _, shape := range [][]int{{6}, {6, 1}} {
 				d := decoder(t, c.config, modelOf(spec("s", shape...), spec("b", 6, 4)))
-				got := answer(t, d, Place{}, tensor("s", c.scores, append([]int{1}, shape...)...), tensor("b", six, 1, 6, 4))
+				got := answer(t, d, Mapping{}, tensor("s", c.scores, append([]int{1}, shape...)...), tensor("b", six, 1, 6, 4))
 				wantFloats(t, got["scores"], c.want...)
 				wantShape(t, got["boxes"], 1, len(c.want), 4)
 				if len(got) != 2 {
@@ -113,7 +113,7 @@ func TestClassesOfBoxes(t *testing.T) {
 			for _, o := range out {
 				m.Outputs = append(m.Outputs, stream.TensorSpec{Name: o.Name, Datatype: o.Datatype, Shape: o.Shape[1:]})
 			}
-			got := answer(t, decoder(t, c.config, m), Place{}, out...)
+			got := answer(t, decoder(t, c.config, m), Mapping{}, out...)
 			wantFloats(t, got["scores"], c.scores...)
 			wantInts(t, got["classes"], c.classes...)
 			wantWords(t, got["labels"], c.labels...)
@@ -127,21 +127,21 @@ func TestShortRowsArePadded(t *testing.T) {
 		tensor("b", []float32{1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8, 8, 0, 0, 1, 1, 0, 0, 1, 1}, 3, 2, 4),
 		tensor("s", []float32{0, 0.9, 0, 0.1, 0.8, 0, 0, 0.9, 0, 0, 0, 0}, 3, 2, 2),
 	}
-	got := answer(t, d, Place{}, out...)
+	got := answer(t, d, Mapping{}, out...)
 	wantFloats(t, got["boxes"], 1, 1, 2, 2, 0, 0, 0, 0, 7, 7, 8, 8, 5, 5, 6, 6, 0, 0, 0, 0, 0, 0, 0, 0)
 	wantFloats(t, got["scores"], 0.9, 0, 0.9, 0.8, 0, 0)
 	wantInts(t, got["classes"], 1, -1, 1, 0, -1, -1)
 	wantWords(t, got["labels"], "b", "", "b", "a", "", "")
 
-	// A part of the rows: what one request of a batch is answered.
-	some, err := d.Decode(out, 1, 1, Place{})
+	// One row is the result for one request of a batch.
+	some, err := d.Decode(out, 1, 1, Mapping{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	wantFloats(t, some[1], 0.9, 0.8)
 	one := some[0].Shape
-	if _, err := d.Decode(out, 2, 1, Place{}); err != nil || one[1] != 2 {
-		t.Errorf("the shape that was handed out became %v (%v)", one, err)
+	if _, err := d.Decode(out, 2, 1, Mapping{}); err != nil || one[1] != 2 {
+		t.Errorf("the shape that was returned became %v (%v)", one, err)
 	}
 }
 
@@ -155,7 +155,7 @@ func TestOtherFloats(t *testing.T) {
 	}
 	doubles := stream.Tensor{Name: "s", Datatype: stream.Float64, Shape: []int{1, 1}, Data: binary.LittleEndian.AppendUint64(nil, math.Float64bits(0.75))}
 	m := modelOf(stream.TensorSpec{Name: "b", Datatype: stream.Float16, Shape: []int{1, 4}}, stream.TensorSpec{Name: "s", Datatype: stream.Float64, Shape: []int{1}})
-	got := answer(t, decoder(t, Config{Boxes: &Boxes{}}, m), Place{}, halves("b", []uint16{0x3c00, 0xc000, 0x4900, 0x3555}, 1, 1, 4), doubles)
+	got := answer(t, decoder(t, Config{Boxes: &Boxes{}}, m), Mapping{}, halves("b", []uint16{0x3c00, 0xc000, 0x4900, 0x3555}, 1, 1, 4), doubles)
 	wantFloats(t, got["boxes"], 1, -2, 10, 0.33325195)
 	wantFloats(t, got["scores"], 0.75)
 }
@@ -169,6 +169,6 @@ func TestHalf(t *testing.T) {
 		}
 	}
 	if v := half(0x7e00); v == v {
-		t.Errorf("half of no number is %v", v)
+		t.Errorf("half of NaN is %v", v)
 	}
 }

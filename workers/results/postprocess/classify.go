@@ -7,14 +7,14 @@ import (
 	"millrace/stream"
 )
 
-// classify answers the classes with the highest scores, best first.
+// classify returns the classes with the highest scores, best first.
 //
 //	classes INT64 [rows, k]
 //	scores  FP32  [rows, k]
 //	labels  BYTES [rows, k]  when there are names
 //
-// A score that is no number is no score: when fewer than k are left, the row
-// ends in class -1 with score 0 and an empty name.
+// A score that is NaN or infinite does not count: when fewer than k are left, the row
+// ends with class -1, score 0 and an empty name.
 type classify struct {
 	set    *Classify
 	scores *raw
@@ -45,7 +45,7 @@ func (c *Classify) build(f *finder) (kind, error) {
 	return k, nil
 }
 
-// isList says whether all dimensions but one are 1.
+// isList reports whether all dimensions but one are 1.
 func isList(shape []int) bool {
 	long := 0
 	for _, d := range shape {
@@ -77,18 +77,18 @@ func (k *classify) decode(p *part) ([]stream.Tensor, error) {
 		return nil, err
 	}
 	count := stream.Elements(shape)
-	if err := k.labels.enough(count); err != nil {
+	if err := k.labels.check(count); err != nil {
 		return nil, err
 	}
 	n := min(k.set.TopK, count)
 	classes, scores, names := k.data[0][:0], k.data[1][:0], k.data[2][:0]
 	for row := range p.rows {
 		values := values[row*count : (row+1)*count]
-		hits := k.rank(values)
+		candidates := k.rank(values)
 		for i := range n {
 			class, score := -1, float32(0)
-			if i < len(hits) {
-				class, score = int(hits[i].class), hits[i].score
+			if i < len(candidates) {
+				class, score = int(candidates[i].class), candidates[i].score
 			}
 			classes = binary.LittleEndian.AppendUint64(classes, uint64(class))
 			scores = stream.AppendFloat32(scores, score)
@@ -108,30 +108,30 @@ func (k *classify) decode(p *part) ([]stream.Tensor, error) {
 	return out, nil
 }
 
-// rank returns the best classes with their scores. Both activations keep the
-// order, so only what is answered goes through them.
-func (k *classify) rank(values []float32) []hit {
-	k.best.hits = k.best.hits[:0]
+// rank returns the best classes with their scores. Both activations keep the order, so
+// that only the best scores need to be computed.
+func (k *classify) rank(values []float32) []candidate {
+	k.best.candidates = k.best.candidates[:0]
 	for i, v := range values {
-		if finite(v) && k.best.takes(v) {
-			k.best.add(hit{score: v, class: int32(i), index: int32(i)})
+		if finite(v) && k.best.accepts(v) {
+			k.best.add(candidate{score: v, class: int32(i), index: int32(i)})
 		}
 	}
-	hits := k.best.drain()
-	if len(hits) == 0 {
+	candidates := k.best.drain()
+	if len(candidates) == 0 {
 		return nil
 	}
 	switch k.set.Activation {
 	case "sigmoid":
-		for i := range hits {
-			hits[i].score = sigmoid(hits[i].score)
+		for i := range candidates {
+			candidates[i].score = sigmoid(candidates[i].score)
 		}
 	case "softmax":
-		first := hits[0].score
-		sum := softmaxSum(values, int(hits[0].class), math.Inf(1))
-		for i := range hits {
-			hits[i].score = float32(math.Exp(float64(hits[i].score)-float64(first)) / sum)
+		first := candidates[0].score
+		sum := softmaxSum(values, int(candidates[0].class), math.Inf(1))
+		for i := range candidates {
+			candidates[i].score = float32(math.Exp(float64(candidates[i].score)-float64(first)) / sum)
 		}
 	}
-	return hits
+	return candidates
 }

@@ -37,7 +37,7 @@ func TestClassify(t *testing.T) {
 			for _, shape := range [][]int{{4}, {4, 1, 1}, {-1}} {
 				full := append([]int{c.rows}, shape...)
 				full[1] = 4
-				got := answer(t, decoder(t, c.config, modelOf(spec("out", shape...))), Place{}, tensor("out", c.raw, full...))
+				got := answer(t, decoder(t, c.config, modelOf(spec("out", shape...))), Mapping{}, tensor("out", c.raw, full...))
 				wantInts(t, got["classes"], c.classes...)
 				wantFloats(t, got["scores"], c.scores...)
 				wantWords(t, got["labels"], c.labels...)
@@ -68,9 +68,9 @@ func TestLabelFiles(t *testing.T) {
 	_, err := New(Config{Labels: labelFile(t, "background\na\nb"), Boxes: &Boxes{Background: true}}, modelOf(spec("b", 9, 4), spec("s", 9, 3)))
 	wantError(t, err, stream.InvalidArgument, "output.labels", "leave the name of the background out")
 
-	// A number of classes that varies is known when the answer is there.
+	// A number of classes that varies is known only with the outputs.
 	d := decoder(t, Config{Labels: labelFile(t, "a\nb"), Classify: &Classify{}}, modelOf(spec("out", -1)))
-	answer(t, d, Place{}, tensor("out", []float32{1, 2}, 1, 2))
-	_, err = d.Decode([]stream.Tensor{tensor("out", []float32{1, 2, 3}, 1, 3)}, 0, 1, Place{})
+	answer(t, d, Mapping{}, tensor("out", []float32{1, 2}, 1, 2))
+	_, err = d.Decode([]stream.Tensor{tensor("out", []float32{1, 2, 3}, 1, 3)}, 0, 1, Mapping{})
 	wantError(t, err, stream.InvalidArgument, "output.labels", "has 2 names for 3 classes")
 }

@@ -8,11 +8,11 @@ import (
 	"millrace/stream"
 )
 
-// Config is the result of a model: the one kind of result that is set. Without one there
-// is no such stage. Zero fields of a kind take their defaults. A raw tensor
-// that is not named is found by its shape.
+// Config configures the results of a model: exactly one kind of result may be set.
+// Without one there is no such stage. Zero fields of a kind take their defaults. A raw
+// tensor without a name is found by its shape.
 type Config struct {
-	Labels    string     `yaml:"labels" path:"file" help:"a file with the name of a class per line (classify, boxes, yolo)"`
+	Labels    string     `yaml:"labels" path:"file" help:"a file with one class name per line (classify, boxes, yolo)"`
 	Classify  *Classify  `yaml:"classify"`
 	Boxes     *Boxes     `yaml:"boxes"`
 	YOLO      *YOLO      `yaml:"yolo"`
@@ -21,67 +21,71 @@ type Config struct {
 	Embedding *Embedding `yaml:"embedding"`
 }
 
-// Classify answers the classes with the highest scores.
+// Classify returns the classes with the highest scores.
 type Classify struct {
-	Output     string `yaml:"output" help:"the tensor of scores, a class each"`
-	TopK       int    `yaml:"top_k" default:"5" min:"1" max:"1000" help:"classes answered"`
-	Activation string `yaml:"activation" default:"none" words:"none softmax sigmoid" help:"of the raw scores"`
+	Output     string `yaml:"output" help:"the tensor with a score for each class"`
+	TopK       int    `yaml:"top_k" default:"5" min:"1" max:"1000" help:"number of classes in a result"`
+	Activation string `yaml:"activation" default:"none" words:"none softmax sigmoid" help:"activation that is applied to the raw scores"`
 }
 
-// Boxes answers boxes with scores and classes.
+// Boxes returns boxes with scores and classes.
 type Boxes struct {
 	Boxes      string  `yaml:"boxes" help:"the tensor of boxes, [n, 4]"`
 	Scores     string  `yaml:"scores" help:"the tensor of scores, [n] or [n, classes]"`
-	Classes    string  `yaml:"classes" help:"the tensor of classes, [n], where scores has none"`
-	Format     string  `yaml:"format" default:"xyxy" words:"xyxy xywh cxcywh" help:"of the raw boxes"`
-	Units      string  `yaml:"units" default:"pixels" words:"pixels normalised" help:"of coordinates: pixels of the model's input, or normalised to 0..1"`
-	Activation string  `yaml:"activation" default:"none" words:"none softmax sigmoid" help:"of the raw scores"`
-	Background bool    `yaml:"background" help:"class 0 is the background and never answered; the others are counted from 0 after it"`
+	Classes    string  `yaml:"classes" help:"the tensor of classes, [n], when scores has no axis for classes"`
+	Format     string  `yaml:"format" default:"xyxy" words:"xyxy xywh cxcywh" help:"format of the raw boxes"`
+	Units      string  `yaml:"units" default:"pixels" words:"pixels normalised" help:"unit of coordinates: pixels of the model's input, or normalised to 0..1"`
+	Activation string  `yaml:"activation" default:"none" words:"none softmax sigmoid" help:"activation that is applied to the raw scores"`
+	Background bool    `yaml:"background" help:"class 0 is the background, which results leave out; the other classes are counted from 0"`
 	Threshold  float64 `yaml:"threshold" default:"0.5" above:"0" max:"1" help:"least score"`
-	IoU        float64 `yaml:"iou" default:"0.5" above:"0" help:"overlap past which the lower of two boxes of a class is left out; 1 = never"`
-	Max        int     `yaml:"max" default:"100" min:"1" max:"1000" help:"boxes at most"`
+	IoU        float64 `yaml:"iou" default:"0.5" above:"0" help:"overlap above which the box with the lower score is left out, of two boxes of a class; 1 = never"`
+	Max        int     `yaml:"max" default:"100" min:"1" max:"1000" help:"most boxes in a result"`
 }
 
-// YOLO answers what Boxes does, of models of the YOLO family.
+// YOLO returns the same as Boxes, for models of the YOLO family.
 type YOLO struct {
 	Output    string  `yaml:"output" help:"the tensor of boxes with their scores"`
-	Layout    string  `yaml:"layout" words:"v5 v8" unset:"told by the shape where it can be" help:"v5 is [n, 5+classes], objectness times class; v8 is [4+classes, n]"`
-	Units     string  `yaml:"units" default:"pixels" words:"pixels normalised" help:"of coordinates: pixels of the model's input, or normalised to 0..1"`
+	Layout    string  `yaml:"layout" words:"v5 v8" unset:"derived from the shape if that is possible" help:"v5 is [n, 5+classes], objectness times class; v8 is [4+classes, n]"`
+	Units     string  `yaml:"units" default:"pixels" words:"pixels normalised" help:"unit of coordinates: pixels of the model's input, or normalised to 0..1"`
 	Threshold float64 `yaml:"threshold" default:"0.25" above:"0" max:"1" help:"least score"`
-	IoU       float64 `yaml:"iou" default:"0.45" above:"0" help:"overlap past which the lower of two boxes of a class is left out; 1 = never"`
-	Max       int     `yaml:"max" default:"100" min:"1" max:"1000" help:"boxes at most"`
+	IoU       float64 `yaml:"iou" default:"0.45" above:"0" help:"overlap above which the box with the lower score is left out, of two boxes of a class; 1 = never"`
+	Max       int     `yaml:"max" default:"100" min:"1" max:"1000" help:"most boxes in a result"`
 }
 
-// Masks answers the class of each pixel.
+// maskThreshold is the Threshold of a mask with one class where none is set. It is not
+// filled in, because masks with several classes have none.
+const maskThreshold = 0.5
+
+// Masks returns the class of each pixel.
 type Masks struct {
 	Output     string  `yaml:"output" help:"the tensor of classes, [classes, h, w] or [h, w]"`
-	Activation string  `yaml:"activation" default:"none" words:"none softmax sigmoid" help:"of the raw scores"`
-	Threshold  float64 `yaml:"threshold" unset:"0.5" above:"0" max:"1" help:"least score of a mask of one class; others have none"`
+	Activation string  `yaml:"activation" default:"none" words:"none softmax sigmoid" help:"activation that is applied to the raw scores"`
+	Threshold  float64 `yaml:"threshold" unset:"0.5" above:"0" max:"1" help:"least score of a mask with one class; masks with several have none"`
 }
 
-// Keypoints answers points with scores.
+// Keypoints returns points with scores.
 type Keypoints struct {
 	Output    string  `yaml:"output" help:"the tensor of points, [k, 2|3], [n, k, 2|3], or heatmaps [k, h, w]"`
 	Scores    string  `yaml:"scores" help:"the tensor of scores, if there is one"`
-	Units     string  `yaml:"units" default:"pixels" words:"pixels normalised" help:"of coordinates: pixels of the model's input, or normalised to 0..1"`
-	Threshold float64 `yaml:"threshold" unset:"none" above:"0" max:"1" help:"least score of an answer"`
+	Units     string  `yaml:"units" default:"pixels" words:"pixels normalised" help:"unit of coordinates: pixels of the model's input, or normalised to 0..1"`
+	Threshold float64 `yaml:"threshold" unset:"none" above:"0" max:"1" help:"least score of a point in a result"`
 }
 
-// Embedding answers one list of numbers.
+// Embedding returns one list of numbers.
 type Embedding struct {
-	Output    string `yaml:"output" help:"the tensor"`
-	Normalise bool   `yaml:"normalise" help:"to length 1"`
+	Output    string `yaml:"output" help:"the tensor with the embedding"`
+	Normalise bool   `yaml:"normalise" help:"scale the embedding to length 1"`
 }
 
-// candidates bounds what goes through non-maximum suppression: the best of those
-// above the threshold.
-const candidates = 1000
+// maxCandidates is the most boxes of a row for non-maximum suppression: the best of
+// those above the threshold.
+const maxCandidates = 1000
 
 // settings are those of one kind of result.
 type settings interface {
 	build(*finder) (kind, error)
-	named() []string // raw tensors that are set by name
-	labelled() bool  // it answers names of classes
+	named() []string // names of raw tensors that are set
+	labelled() bool  // results have names of classes
 }
 
 func (s *Classify) labelled() bool  { return true }
@@ -120,8 +124,8 @@ func (c Config) Kind() string {
 	return strings.Join(names, " and ")
 }
 
-// Validate says everything that is wrong, each error with the path of the setting,
-// such as "output.boxes.threshold".
+// Validate returns all errors, each with the path of the setting, such as
+// "output.boxes.threshold".
 func (c Config) Validate() error {
 	errs := setting.Of("output", &c).Check()
 	bad := func(field, format string, args ...any) {
@@ -130,11 +134,11 @@ func (c Config) Validate() error {
 	names, all := c.chosen()
 	switch {
 	case len(all) > 1:
-		bad("output", "names %s: want one kind of result", strings.Join(names, " and "))
+		bad("output", "has %s: want one kind of result", strings.Join(names, " and "))
 	case c.Labels != "" && len(all) == 0:
-		bad("output.labels", "is set, and the tensors are answered as they are: choose classify, boxes or yolo")
+		bad("output.labels", "is set, but no kind of result with classes is: set classify, boxes or yolo")
 	case c.Labels != "" && !slices.ContainsFunc(all, settings.labelled):
-		bad("output.labels", "is set, and %s has no names of classes", names[0])
+		bad("output.labels", "is set, but results of %s have no names of classes", names[0])
 	}
 	return setting.Join(errs...)
 }

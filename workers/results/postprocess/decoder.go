@@ -4,15 +4,15 @@ import (
 	"millrace/stream"
 )
 
-// Place says where a model's picture lies in the frame as sent: its pixel p is
-// the frame's p*X[0]+X[1], or with Y. Width and Height are the frame's; 0 means
-// that it came as a tensor, and results keep the model's pixels.
-type Place struct {
+// Mapping maps pixels of the model's picture to the frame as sent: pixel p is the
+// frame's p*X[0]+X[1], or with Y. Width and Height are the frame's; 0 means that it was
+// sent as a tensor, and results keep the model's pixels.
+type Mapping struct {
 	X, Y          [2]float64
 	Width, Height int
 }
 
-// Decoder turns raw tensors into results. One goroutine at a time may use it.
+// Decoder makes results from raw tensors. One goroutine at a time may use it.
 type Decoder struct {
 	kind kind
 	part part
@@ -24,15 +24,15 @@ type kind interface {
 	decode(*part) ([]stream.Tensor, error)
 }
 
-// part is what is decoded: some rows of raw tensors.
+// part is the rows of raw tensors that are decoded.
 type part struct {
 	tensors   []stream.Tensor
 	row, rows int
-	at        Place
+	at        Mapping
 }
 
-// New returns a Decoder for the raw outputs of m. Errors name the setting, and
-// the outputs that the model has.
+// New returns a Decoder for the raw outputs of m. Errors name the setting, and the
+// outputs that the model has.
 func New(c Config, m *stream.Model) (*Decoder, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func New(c Config, m *stream.Model) (*Decoder, error) {
 	c = c.withDefaults()
 	names, all := c.chosen()
 	if len(all) == 0 {
-		return nil, stream.Errorf(stream.InvalidArgument, "output", "names no kind of result")
+		return nil, stream.Errorf(stream.InvalidArgument, "output", "has no kind of result")
 	}
 	k, err := all[0].build(newFinder(names[0], c.Labels, all[0].named(), m))
 	if err != nil {
@@ -49,19 +49,19 @@ func New(c Config, m *stream.Model) (*Decoder, error) {
 	return &Decoder{kind: k}, nil
 }
 
-// Specs returns what is answered, without the batch axis.
+// Specs returns the outputs of results, without the batch axis.
 func (d *Decoder) Specs() []stream.TensorSpec { return d.kind.specs() }
 
-// Decode answers for the rows row to row+rows of out, the model's dense outputs
-// with the batch axis in front. What it returns has rows rows and is valid until
-// the next call, except for the shapes, which are never written again. An error
-// means that out is not what the model declared.
-func (d *Decoder) Decode(out []stream.Tensor, row, rows int, at Place) ([]stream.Tensor, error) {
+// Decode makes results from the rows row to row+rows of out, the model's dense outputs
+// with the batch axis in front. The result has rows rows and is valid until the next
+// call, except for the shapes, which are never written again. It returns an error when
+// out differs from what the model declared.
+func (d *Decoder) Decode(out []stream.Tensor, row, rows int, at Mapping) ([]stream.Tensor, error) {
 	if row < 0 || rows < 1 {
-		return nil, stream.Errorf(stream.Internal, "rows", "%d from %d are no rows", rows, row)
+		return nil, stream.Errorf(stream.Internal, "rows", "%d rows from row %d are not possible", rows, row)
 	}
 	if at.Width <= 0 || at.Height <= 0 {
-		at = Place{X: [2]float64{1, 0}, Y: [2]float64{1, 0}}
+		at = Mapping{X: [2]float64{1, 0}, Y: [2]float64{1, 0}}
 	}
 	d.part = part{tensors: out, row: row, rows: rows, at: at}
 	got, err := d.kind.decode(&d.part)
@@ -70,12 +70,12 @@ func (d *Decoder) Decode(out []stream.Tensor, row, rows int, at Place) ([]stream
 }
 
 // point maps a point of the model's picture to the frame.
-func (p Place) point(x, y float32) (float32, float32) {
+func (p Mapping) point(x, y float32) (float32, float32) {
 	return float32(float64(x)*p.X[0] + p.X[1]), float32(float64(y)*p.Y[0] + p.Y[1])
 }
 
-// inside maps a point like point does, and moves it into the frame.
-func (p Place) inside(x, y float32) (float32, float32) {
+// inside maps a point as point does, and moves it into the frame.
+func (p Mapping) inside(x, y float32) (float32, float32) {
 	x, y = p.point(x, y)
 	if p.Width > 0 {
 		x, y = min(max(x, 0), float32(p.Width)), min(max(y, 0), float32(p.Height))

@@ -13,8 +13,8 @@ func TestValidate(t *testing.T) {
 		config      Config
 		field, text string
 	}{
-		{Config{Labels: "x"}, "output.labels", "choose classify"},
-		{Config{Boxes: &Boxes{}, YOLO: &YOLO{}}, "output", "names boxes and yolo"},
+		{Config{Labels: "x"}, "output.labels", "set classify"},
+		{Config{Boxes: &Boxes{}, YOLO: &YOLO{}}, "output", "has boxes and yolo"},
 		{Config{Boxes: &Boxes{Threshold: 1.5}}, "output.boxes.threshold", "1.5 is more than 1"},
 		{Config{Boxes: &Boxes{Threshold: float64(nan)}}, "output.boxes.threshold", "NaN"},
 		{Config{Boxes: &Boxes{IoU: -1}}, "output.boxes.iou", "-1 is not more than 0"},
@@ -25,7 +25,7 @@ func TestValidate(t *testing.T) {
 		{Config{YOLO: &YOLO{Units: "percent"}}, "output.yolo.units", "pixels or normalised"},
 		{Config{Masks: &Masks{Activation: "relu"}}, "output.masks.activation", "softmax"},
 		{Config{YOLO: &YOLO{Layout: "v9"}}, "output.yolo.layout", "v5 or v8"},
-		{Config{Labels: "x", Embedding: &Embedding{}}, "output.labels", "embedding has no names"},
+		{Config{Labels: "x", Embedding: &Embedding{}}, "output.labels", "embedding have no names"},
 	} {
 		wantError(t, c.config.Validate(), stream.InvalidArgument, c.field, c.text)
 	}
@@ -50,8 +50,8 @@ func TestNewNamesWhatDoesNotFit(t *testing.T) {
 		outputs     []stream.TensorSpec
 		field, text string
 	}{
-		{"no kind of result", Config{}, face, "output", "names no kind"},
-		{"no such output", Config{Classify: &Classify{Output: "y"}}, face, "output.classify.output", `"y" is no output of the model: it has scores FP32 [4420 2], boxes FP32 [4420 4]`},
+		{"no kind of result", Config{}, face, "output", "has no kind"},
+		{"no such output", Config{Classify: &Classify{Output: "y"}}, face, "output.classify.output", `"y" is not an output of the model: it has scores FP32 [4420 2], boxes FP32 [4420 4]`},
 		{"nothing fits", Config{Classify: &Classify{}}, face, "output.classify.output", "it has scores FP32 [4420 2]"},
 		{"no outputs", Config{Embedding: &Embedding{}}, nil, "output.embedding.output", "it has none"},
 		{"the wrong one", Config{Boxes: &Boxes{Boxes: "scores"}}, face, "output.boxes.boxes", "scores is not a tensor of boxes"},
@@ -59,14 +59,14 @@ func TestNewNamesWhatDoesNotFit(t *testing.T) {
 		{"two may be scores", Config{Boxes: &Boxes{}}, []stream.TensorSpec{spec("b", 9, 4), spec("s", 9), spec("c", 9)}, "output.boxes.scores", "more than one output"},
 		{"as many scores as boxes", Config{Boxes: &Boxes{}}, []stream.TensorSpec{spec("b", 9, 4), spec("s", 8)}, "output.boxes.scores", "no output"},
 		{"classes twice", Config{Boxes: &Boxes{Classes: "c"}}, append(slices.Clone(face), spec("c", 4420)), "output.boxes.classes", "a score for each class already"},
-		{"background alone", Config{Boxes: &Boxes{Background: true}}, []stream.TensorSpec{spec("b", 9, 4), spec("s", 9)}, "output.boxes.background", "one class only"},
+		{"background alone", Config{Boxes: &Boxes{Background: true}}, []stream.TensorSpec{spec("b", 9, 4), spec("s", 9)}, "output.boxes.background", "only one class"},
 		{"softmax of one", Config{Boxes: &Boxes{Activation: "softmax"}}, []stream.TensorSpec{spec("b", 9, 4), spec("s", 9, 1)}, "output.boxes.activation", "sigmoid"},
 		{"softmax of one mask", Config{Masks: &Masks{Activation: "softmax"}}, []stream.TensorSpec{spec("m", 1, 9, 9)}, "output.masks.activation", "sigmoid"},
 		{"threshold of classes", Config{Masks: &Masks{Threshold: 0.3}}, []stream.TensorSpec{spec("m", 2, 9, 9)}, "output.masks.threshold", "one class"},
-		{"a square", Config{YOLO: &YOLO{}}, []stream.TensorSpec{spec("y", 84, 84)}, "output.yolo.layout", "cannot be told"},
-		{"nothing known", Config{YOLO: &YOLO{}}, []stream.TensorSpec{spec("y", -1, -1)}, "output.yolo.layout", "cannot be told"},
+		{"a square", Config{YOLO: &YOLO{}}, []stream.TensorSpec{spec("y", 84, 84)}, "output.yolo.layout", "cannot be derived"},
+		{"nothing known", Config{YOLO: &YOLO{}}, []stream.TensorSpec{spec("y", -1, -1)}, "output.yolo.layout", "cannot be derived"},
 		{"no class", Config{YOLO: &YOLO{}}, []stream.TensorSpec{spec("y", 100, 5)}, "output.yolo.output", "no class"},
-		{"scores twice", Config{Keypoints: &Keypoints{Scores: "s"}}, []stream.TensorSpec{spec("k", 17, 3), spec("s", 17)}, "output.keypoints.scores", "of its own"},
+		{"scores twice", Config{Keypoints: &Keypoints{Scores: "s"}}, []stream.TensorSpec{spec("k", 17, 3), spec("s", 17)}, "output.keypoints.scores", "has scores already"},
 		{"units of heat maps", Config{Keypoints: &Keypoints{Units: "normalised"}}, []stream.TensorSpec{spec("k", 17, 64, 48)}, "output.keypoints.units", "heat maps"},
 		{"a type", Config{Embedding: &Embedding{}}, []stream.TensorSpec{{Name: "e", Datatype: stream.Bytes, Shape: []int{9}}}, "output.embedding.output", "e BYTES [9]"},
 	} {
@@ -88,7 +88,7 @@ func TestSizeIsTheInputs(t *testing.T) {
 	for _, shape := range [][]int{{3, 240, 320}, {240, 320, 3}, {1, 240, 320}} {
 		m := modelOf(spec("b", 1, 4), spec("s", 1))
 		m.Image, m.Inputs[0].Shape = nil, shape
-		got := answer(t, decoder(t, Config{Boxes: &Boxes{Units: "normalised"}}, m), Place{}, tensor("b", []float32{0, 0, 1, 1}, 1, 1, 4), tensor("s", []float32{1}, 1, 1))
+		got := answer(t, decoder(t, Config{Boxes: &Boxes{Units: "normalised"}}, m), Mapping{}, tensor("b", []float32{0, 0, 1, 1}, 1, 1, 4), tensor("s", []float32{1}, 1, 1))
 		wantFloats(t, got["boxes"], 0, 0, 320, 240)
 	}
 }
@@ -111,15 +111,15 @@ func TestOtherTensorsThanDeclared(t *testing.T) {
 		{"type and size", 0, 1, []stream.Tensor{double}, "", "outputs.b.data"},
 		{"shape", 0, 1, []stream.Tensor{tensor("b", make([]float32, 8), 1, 4, 2)}, "outputs.b.shape", "[-1 4] after the batch axis"},
 		{"no batch axis", 0, 1, []stream.Tensor{tensor("b", make([]float32, 8), 2, 4)}, "outputs.b.shape", "after the batch axis"},
-		{"no shape", 0, 1, []stream.Tensor{tensor("b", make([]float32, 1))}, "outputs.b.shape", "has not the rows"},
-		{"rows", 1, 2, []stream.Tensor{boxes}, "outputs.b.shape", "has not the rows 1 to 3"},
-		{"no rows", 0, 0, []stream.Tensor{boxes}, "rows", "are no rows"},
-		{"before the first", -1, 1, []stream.Tensor{boxes}, "rows", "are no rows"},
+		{"no shape", 0, 1, []stream.Tensor{tensor("b", make([]float32, 1))}, "outputs.b.shape", "does not have the rows"},
+		{"rows", 1, 2, []stream.Tensor{boxes}, "outputs.b.shape", "does not have the rows 1 to 3"},
+		{"no rows", 0, 0, []stream.Tensor{boxes}, "rows", "are not possible"},
+		{"before the first", -1, 1, []stream.Tensor{boxes}, "rows", "are not possible"},
 		{"uneven", 0, 1, []stream.Tensor{boxes, tensor("s", make([]float32, 3), 1, 3)}, "outputs.s.shape", "has 3 rows for 2 boxes"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := decoder(t, Config{Boxes: &Boxes{}}, modelOf(spec("b", -1, 4), spec("s", -1)))
-			_, err := d.Decode(c.out, c.row, c.rows, Place{})
+			_, err := d.Decode(c.out, c.row, c.rows, Mapping{})
 			wantError(t, err, stream.Internal, c.field, c.text)
 		})
 	}
@@ -130,7 +130,7 @@ func TestNothingIsAllocated(t *testing.T) {
 		t.Skip("the race detector allocates")
 	}
 	names := labelFile(t, "a\nb\nc\nd")
-	detections := func(n int) []float32 { // all in one place, or apart
+	detections := func(n int) []float32 { // all in one place, or separate
 		v := make([]float32, 8*40)
 		for i := range 40 {
 			copy(v[8*i:], []float32{float32(i % n * 15), 5, 10, 10, 1, 0.1, 0.9 - float32(i)/100, 0.2})
@@ -173,7 +173,7 @@ func TestNothingIsAllocated(t *testing.T) {
 	})
 }
 
-// pin fails when decoding outs in turn allocates once each was seen.
+// pin fails when decoding outs allocates after each was decoded once.
 func pin(t *testing.T, d *Decoder, rows int, outs ...[]stream.Tensor) {
 	t.Helper()
 	var err error

@@ -1,7 +1,7 @@
-// Package postprocess turns the raw output tensors of a model into named
-// results: classes, boxes, masks, key points, embeddings, in pixels of the frame
-// as sent. One file per kind of result.
+// Package postprocess makes named results from the raw output tensors of a model:
+// classes, boxes, masks, key points, embeddings, in pixels of the frame as sent. Each
+// kind of result has its own file.
 //
-// It owns the arithmetic and the memory of the results. It must not know what
-// ran the model, how frames come, or where results go.
+// The package owns the arithmetic and the memory of the results. It must not know what
+// ran the model, where frames come from, or where results go.
 package postprocess

@@ -6,12 +6,12 @@ import (
 	"millrace/stream"
 )
 
-// embedding answers one list of numbers.
+// embedding returns one list of numbers.
 //
 //	embedding FP32 [rows, d]
 //
-// What is no number in it is 0. A list of zeros has no direction and stays as it
-// is when the others are brought to length 1.
+// A value that is NaN or infinite becomes 0. A list of zeros has no direction and is
+// not scaled to length 1.
 type embedding struct {
 	raw       *raw
 	normalise bool
@@ -55,7 +55,7 @@ func (k *embedding) decode(p *part) ([]stream.Tensor, error) {
 	return append(k.out[:0], stream.Tensor{Name: "embedding", Datatype: stream.Float32, Shape: k.shapes.of(p.rows, d), Data: k.data}), nil
 }
 
-// norm returns the length of a list, 1 for one of zeros.
+// norm returns the length of a list, or 1 for a list of zeros.
 func norm(values []float32) float64 {
 	sum := 0.0
 	for _, v := range values {

@@ -78,7 +78,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		specs := d.Specs()
 		for range 2 {
-			got, err := d.Decode(out, s.next(3), 1, pick(&s, Place{}, letterbox))
+			got, err := d.Decode(out, s.next(3), 1, pick(&s, Mapping{}, letterbox))
 			if err != nil {
 				continue
 			}
@@ -100,7 +100,7 @@ func FuzzDecode(f *testing.F) {
 				}
 				for at := 0; at < len(g.Data); at += 4 {
 					if binary.LittleEndian.Uint32(g.Data[at:])&0x7f800000 == 0x7f800000 {
-						t.Fatalf("%s: element %d is no number", g.Name, at/4)
+						t.Fatalf("%s: element %d is not finite", g.Name, at/4)
 					}
 				}
 			}

@@ -44,9 +44,9 @@ func decoder(t testing.TB, c Config, m *stream.Model) *Decoder {
 	return d
 }
 
-// answer decodes all rows of out, which came as a tensor unless told otherwise,
-// and checks that each tensor is whole and as Specs says.
-func answer(t testing.TB, d *Decoder, at Place, out ...stream.Tensor) map[string]stream.Tensor {
+// answer decodes all rows of out, without a mapping to a frame if at is zero, and
+// checks that each tensor is complete and as Specs says.
+func answer(t testing.TB, d *Decoder, at Mapping, out ...stream.Tensor) map[string]stream.Tensor {
 	t.Helper()
 	got, err := d.Decode(out, 0, out[0].Shape[0], at)
 	if err != nil {

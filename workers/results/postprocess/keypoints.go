@@ -7,15 +7,16 @@ import (
 	"millrace/stream"
 )
 
-// keypoints answers points with scores.
+// keypoints returns points with scores.
 //
 //	keypoints FP32 [rows, n, k, 3]  x y score, x and y in pixels of the frame
 //
-// It reads [k, 2], [k, 3] with scores, the same of n bodies, or a heat map of
-// each point, [k, height, width]: whatever ends in 2 or 3 is none. The scores of
-// [n, k, 2] may be a tensor of their own, one for each point or each body;
-// without it they are 1. Points may lie outside the frame. A point below the
-// threshold keeps its place and has score 0; one that is no number is 0 0 0.
+// It reads [k, 2], [k, 3] with scores, the same for n bodies, or a heat map of each
+// point, [k, height, width]: a tensor whose last dimension is 2 or 3 is not a heat map.
+// The scores of [n, k, 2] may be in a separate tensor, one for each point or each body;
+// without it they are 1. Points may be outside the frame. A point below the threshold
+// keeps its position and has score 0; one with a value that is NaN or infinite is 0 0
+// 0.
 type keypoints struct {
 	raw    *raw
 	scores *raw // or nil
@@ -43,9 +44,9 @@ func (c *Keypoints) build(f *finder) (kind, error) {
 	shape := r.spec.Shape
 	switch {
 	case k.heat && c.Units != "pixels":
-		return nil, f.bad("units", "is set, and heat maps have none: the model has %s", describe(f.model.Outputs))
+		return nil, f.bad("units", "is set, but heat maps have no coordinates: the model has %s", describe(f.model.Outputs))
 	case !k.heat && shape[len(shape)-1] == 2:
-		if k.scores, err = f.look("scores", c.Scores, "a tensor of scores, one for each point or each body", func(s stream.TensorSpec) bool {
+		if k.scores, err = f.findOptional("scores", c.Scores, "a tensor of scores, one for each point or each body", func(s stream.TensorSpec) bool {
 			each, body := shape[:len(shape)-1], shape[:len(shape)-2]
 			return isFloat(s.Datatype) && (slices.Equal(s.Shape, each) || len(body) > 0 && slices.Equal(s.Shape, body))
 		}); err != nil {
@@ -53,13 +54,13 @@ func (c *Keypoints) build(f *finder) (kind, error) {
 		}
 	}
 	if c.Scores != "" && k.scores == nil {
-		return nil, f.bad("scores", "is set, and %s has scores of its own", r.spec.Name)
+		return nil, f.bad("scores", "is set, but %s has scores already", r.spec.Name)
 	}
 	k.sx, k.sy, err = f.scale(k.heat || c.Units == "normalised")
 	return k, err
 }
 
-// bodies returns how many points how many bodies have.
+// bodies returns the number of bodies and the number of points of each.
 func (k *keypoints) bodies(shape []int) (bodies, points int) {
 	if k.heat || len(shape) == 2 {
 		return 1, shape[0]
@@ -83,7 +84,7 @@ func (k *keypoints) decode(p *part) ([]stream.Tensor, error) {
 	case k.heat:
 		h, w := shape[1], shape[2]
 		if h < 1 || w < 1 {
-			return nil, stream.Errorf(stream.Internal, "outputs."+k.raw.spec.Name+".shape", "%v is no heat map", shape)
+			return nil, stream.Errorf(stream.Internal, "outputs."+k.raw.spec.Name+".shape", "%v is not a heat map", shape)
 		}
 		for ; len(values) > 0; values = values[h*w:] {
 			x, y, score := peak(values[:h*w], w)
@@ -109,8 +110,8 @@ func (k *keypoints) decode(p *part) ([]stream.Tensor, error) {
 	return append(k.out[:0], stream.Tensor{Name: "keypoints", Datatype: stream.Float32, Shape: k.shapes.of(p.rows, bodies, points, 3), Data: k.data}), nil
 }
 
-// each returns the scores, and for how many points one of them is; none when the
-// model has none.
+// each returns the scores, and the number of points that share one of them. Without
+// scores it returns nil.
 func (k *keypoints) each(p *part, bodies, points int) (scores []float32, each int, err error) {
 	if k.scores == nil {
 		return nil, 1, nil
@@ -128,7 +129,7 @@ func (k *keypoints) each(p *part, bodies, points int) (scores []float32, each in
 }
 
 // point writes a raw point.
-func (k *keypoints) point(at Place, x, y, score float32) {
+func (k *keypoints) point(at Mapping, x, y, score float32) {
 	x, y = at.point(x*k.sx, y*k.sy)
 	switch {
 	case !finite(x) || !finite(y) || !finite(score):
@@ -139,9 +140,9 @@ func (k *keypoints) point(at Place, x, y, score float32) {
 	k.data = stream.AppendFloat32(k.data, x, y, score)
 }
 
-// peak returns the middle of the highest cell of a heat map with rows of width
-// cells, a quarter of a cell nearer to the higher one of its neighbours on each
-// axis, and its score. Without one it is no number.
+// peak returns the middle of the highest cell of a heat map with rows of width cells,
+// moved by a quarter of a cell towards the higher neighbour on each axis, and its
+// score. Without a finite cell, x is NaN.
 func peak(cells []float32, width int) (x, y, score float32) {
 	at, score := top(cells)
 	if at < 0 {

@@ -33,7 +33,7 @@ func TestKeypoints(t *testing.T) {
 			[]int{1, 2, 1, 3}, []float32{-2, -280, 0.5, 1400, 1000, 0.6}},
 		{"a score for each body", Config{Keypoints: &Keypoints{Scores: "s"}}, []stream.Tensor{tensor("k", []float32{0, 140, 0, 140, 0, 140, 0, 140}, 1, 2, 2, 2), tensor("s", []float32{0.5, 0.25}, 1, 2)},
 			[]int{1, 2, 2, 3}, []float32{0, 0, 0.5, 0, 0, 0.5, 0, 0, 0.25, 0, 0, 0.25}},
-		// x: (3.5+0.25)*80*2; y: (1.5-0.25)*160*2-280. At an edge nothing is refined.
+		// x: (3.5+0.25)*80*2; y: (1.5-0.25)*160*2-280. At an edge the position is not refined.
 		{"heat maps", Config{Keypoints: &Keypoints{}}, []stream.Tensor{tensor("k", heat, 1, 2, 4, 8)},
 			[]int{1, 1, 2, 3}, []float32{600, 120, 0.9, 80, -120, -0.5}},
 		{"heat maps below the threshold", Config{Keypoints: &Keypoints{Threshold: 0.1}}, []stream.Tensor{tensor("k", heat, 1, 2, 4, 8)},
@@ -66,7 +66,7 @@ func TestEmbedding(t *testing.T) {
 		{false, []float32{inf, -2}, []float32{0, -2}},
 	} {
 		d := decoder(t, Config{Embedding: &Embedding{Normalise: c.normalise}}, modelOf(spec("e", 1, 2)))
-		got := answer(t, d, Place{}, tensor("e", c.raw, 1, 1, 2))["embedding"]
+		got := answer(t, d, Mapping{}, tensor("e", c.raw, 1, 1, 2))["embedding"]
 		wantFloats(t, got, c.want...)
 		wantShape(t, got, 1, 2)
 	}
@@ -75,17 +75,17 @@ func TestEmbedding(t *testing.T) {
 func TestScoresOfOtherSizes(t *testing.T) {
 	d := decoder(t, Config{Keypoints: &Keypoints{}}, modelOf(spec("k", -1, 2, 2), spec("s", -1)))
 	points := tensor("k", make([]float32, 8), 1, 2, 2, 2)
-	answer(t, d, Place{}, points, tensor("s", []float32{1, 0}, 1, 2))
-	_, err := d.Decode([]stream.Tensor{points, tensor("s", []float32{1, 0, 1}, 1, 3)}, 0, 1, Place{})
+	answer(t, d, Mapping{}, points, tensor("s", []float32{1, 0}, 1, 2))
+	_, err := d.Decode([]stream.Tensor{points, tensor("s", []float32{1, 0, 1}, 1, 3)}, 0, 1, Mapping{})
 	wantError(t, err, stream.Internal, "outputs.s.shape", "2 bodies of 2 points")
 
 	d = decoder(t, Config{Keypoints: &Keypoints{}}, modelOf(spec("k", 1, -1, 9)))
-	_, err = d.Decode([]stream.Tensor{tensor("k", nil, 1, 1, 0, 9)}, 0, 1, Place{})
-	wantError(t, err, stream.Internal, "outputs.k.shape", "no heat map")
+	_, err = d.Decode([]stream.Tensor{tensor("k", nil, 1, 1, 0, 9)}, 0, 1, Mapping{})
+	wantError(t, err, stream.Internal, "outputs.k.shape", "not a heat map")
 	d = decoder(t, Config{Masks: &Masks{}}, modelOf(spec("m", 1, -1, 9)))
-	_, err = d.Decode([]stream.Tensor{tensor("m", nil, 1, 1, 0, 9)}, 0, 1, Place{})
-	wantError(t, err, stream.Internal, "outputs.m.shape", "no mask")
+	_, err = d.Decode([]stream.Tensor{tensor("m", nil, 1, 1, 0, 9)}, 0, 1, Mapping{})
+	wantError(t, err, stream.Internal, "outputs.m.shape", "not a mask")
 	d = decoder(t, Config{Boxes: &Boxes{}}, modelOf(spec("b", 1, 4), spec("s", 1, -1)))
-	_, err = d.Decode([]stream.Tensor{tensor("b", make([]float32, 4), 1, 1, 4), tensor("s", nil, 1, 1, 0)}, 0, 1, Place{})
+	_, err = d.Decode([]stream.Tensor{tensor("b", make([]float32, 4), 1, 1, 4), tensor("s", nil, 1, 1, 0)}, 0, 1, Mapping{})
 	wantError(t, err, stream.Internal, "outputs.s.shape", "no class")
 }

@@ -19,14 +19,14 @@ const (
 // labels are the names of classes.
 type labels struct {
 	file  string
-	names [][]byte // as elements of a BYTES tensor; nil = there are none
+	names [][]byte // as elements of a BYTES tensor; nil = no names
 }
 
 var unnamed = make([]byte, 4)
 
-// readLabels reads a name per line for at least classes classes (-1 = unknown).
-// There are none without a file. background says that one name more may be that of
-// the background, which must not be there.
+// readLabels reads one name per line for at least classes classes (-1 = unknown).
+// Without a file there are no names. background says that a file with one name more
+// probably has a name for the background, which it must not have.
 func (f *finder) readLabels(classes int, background bool) (l labels, err error) {
 	if f.labels == "" {
 		return l, nil
@@ -61,22 +61,22 @@ func (f *finder) readLabels(classes int, background bool) (l labels, err error) 
 	if background && len(l.names) == classes+1 {
 		return l, badLabels("%s has %d names for %d classes: leave the name of the background out", l.file, len(l.names), classes)
 	}
-	return l, l.enough(classes)
+	return l, l.check(classes)
 }
 
 func badLabels(format string, args ...any) error {
 	return stream.Errorf(stream.InvalidArgument, "output.labels", format, args...)
 }
 
-// enough says whether each class has a name.
-func (l labels) enough(classes int) error {
+// check returns an error unless each class has a name.
+func (l labels) check(classes int) error {
 	if l.names != nil && len(l.names) < classes {
 		return badLabels("%s has %d names for %d classes: want a name per line", l.file, len(l.names), classes)
 	}
 	return nil
 }
 
-// append writes the name of class as an element; an empty one when it has none.
+// append appends the name of class as an element, or an empty one when it has no name.
 func (l labels) append(dst []byte, class int) []byte {
 	if class < 0 || class >= len(l.names) {
 		return append(dst, unnamed...)

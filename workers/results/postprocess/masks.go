@@ -7,15 +7,15 @@ import (
 	"millrace/stream"
 )
 
-// masks answers the class of each pixel and where the mask lies.
+// masks returns the class of each pixel and the position of the mask.
 //
 //	mask   UINT8 [rows, height, width]  as large as the raw tensor
-//	region FP32  [rows, 4]              x1 y1 x2 y2 of what the mask covers, in
-//	                                    pixels of the frame; past it in a letterbox
+//	region FP32  [rows, 4]              x1 y1 x2 y2 of the area that the mask covers, in
+//	                                    pixels of the frame; outside it for a letterbox
 //
-// Of scores [classes, height, width] it is the class with the highest, and of
-// one class 1 where the score reaches the threshold. Whole numbers, and those of
-// a tensor [height, width], are classes already; what is none becomes 0.
+// For scores [classes, height, width] a pixel has the class with the highest score; for
+// one class it is 1 where the score reaches the threshold. Integers, and the values of
+// a tensor [height, width], are classes already; other values become 0.
 type masks struct {
 	raw           *raw
 	least         float32 // of one class, before the activation
@@ -27,8 +27,8 @@ type masks struct {
 	out        [2]stream.Tensor
 }
 
-// tile is how many pixels go through all classes at once: their best scores stay
-// in the nearest cache.
+// tile is the number of pixels that are compared over all classes at once: their best
+// scores stay in the first-level cache.
 const tile = 2048
 
 func (c *Masks) build(f *finder) (kind, error) {
@@ -45,7 +45,7 @@ func (c *Masks) build(f *finder) (kind, error) {
 	if err != nil {
 		return nil, err
 	}
-	threshold := cmp.Or(c.Threshold, 0.5)
+	threshold := cmp.Or(c.Threshold, maskThreshold)
 	k := &masks{raw: r, least: float32(threshold)}
 	w, h, err := f.size()
 	if err != nil {
@@ -55,7 +55,7 @@ func (c *Masks) build(f *finder) (kind, error) {
 	one := len(r.spec.Shape) == 3 && r.spec.Shape[0] == 1 && isFloat(r.spec.Datatype)
 	switch {
 	case !one && c.Threshold != 0:
-		return nil, f.bad("threshold", "is set, and only masks of one class have one: the model has %s", describe(f.model.Outputs))
+		return nil, f.bad("threshold", "is set, but only masks with one class have one: the model has %s", describe(f.model.Outputs))
 	case one && c.Activation == "softmax":
 		return nil, f.bad("activation", "softmax of one score is always 1: use sigmoid, or none. The model has %s", describe(f.model.Outputs))
 	case one && c.Activation == "sigmoid":
@@ -79,7 +79,7 @@ func (k *masks) decode(p *part) ([]stream.Tensor, error) {
 	}
 	size := stream.Elements(shape)
 	if size == 0 {
-		return nil, stream.Errorf(stream.Internal, "outputs."+k.raw.spec.Name+".shape", "%v is no mask", shape)
+		return nil, stream.Errorf(stream.Internal, "outputs."+k.raw.spec.Name+".shape", "%v is not a mask", shape)
 	}
 	h, w := shape[len(shape)-2], shape[len(shape)-1]
 	mask := resize(&k.mask, p.rows*h*w)
@@ -89,7 +89,7 @@ func (k *masks) decode(p *part) ([]stream.Tensor, error) {
 		case len(shape) == 2 || isWhole(k.raw.spec.Datatype):
 			copyClasses(mask, values)
 		case shape[0] == 1:
-			reaches(mask, values, k.least)
+			threshold(mask, values, k.least)
 		default:
 			k.highest(mask, values)
 		}
@@ -105,7 +105,7 @@ func (k *masks) decode(p *part) ([]stream.Tensor, error) {
 		stream.Tensor{Name: "region", Datatype: stream.Float32, Shape: k.shapes.of(p.rows, 4), Data: k.area}), nil
 }
 
-// highest writes the class with the highest score of each pixel, of equal ones
+// highest writes the class with the highest score of each pixel; of equal scores it is
 // the first.
 func (k *masks) highest(mask []byte, values []float32) {
 	n := len(mask)
@@ -127,7 +127,7 @@ func (k *masks) highest(mask []byte, values []float32) {
 	}
 }
 
-func reaches(mask []byte, values []float32, least float32) {
+func threshold(mask []byte, values []float32, least float32) {
 	for i, v := range values {
 		mask[i] = 0
 		if v >= least && v <= math.MaxFloat32 {

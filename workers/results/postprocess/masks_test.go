@@ -1,9 +1,11 @@
 package postprocess
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
+	"millrace/internal/setting"
 	"millrace/stream"
 )
 
@@ -29,7 +31,7 @@ func TestMasks(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := decoder(t, c.config, modelOf(stream.TensorSpec{Name: "m", Datatype: c.out.Datatype, Shape: c.out.Shape[1:]}))
-			for range 2 { // memory that is used again leaves nothing behind
+			for range 2 { // the second time in the memory of the first
 				got := answer(t, d, letterbox, c.out)
 				if !slices.Equal(got["mask"].Data, c.want) {
 					t.Errorf("mask %v, want %v", got["mask"].Data, c.want)
@@ -42,7 +44,14 @@ func TestMasks(t *testing.T) {
 				}
 				wantFloats(t, got["region"], region...)
 			}
-			wantFloats(t, answer(t, d, Place{}, c.out)["region"], slices.Repeat([]float32{0, 0, 640, 640}, c.out.Shape[0])...)
+			wantFloats(t, answer(t, d, Mapping{}, c.out)["region"], slices.Repeat([]float32{0, 0, 640, 640}, c.out.Shape[0])...)
 		})
+	}
+}
+
+func TestMaskThresholdIsWhatItsSettingSays(t *testing.T) {
+	f, ok := setting.Of("", new(Masks)).Find("threshold")
+	if !ok || f.Unset != fmt.Sprint(maskThreshold) {
+		t.Errorf("left out it is said to be %q, and is %v", f.Unset, maskThreshold)
 	}
 }

@@ -11,8 +11,9 @@ import (
 
 var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
-// widen returns data as float32. FP32 is read where it lies, when it lies on a
-// multiple of four, as tensors of every runtime do; all else is copied to scratch.
+// widen returns data as float32. FP32 data are not copied when their address is a
+// multiple of four, as in tensors of every runtime; all other data are converted into
+// scratch.
 func widen(scratch *[]float32, d stream.Datatype, data []byte) []float32 {
 	if len(data) == 0 {
 		return nil
@@ -23,7 +24,7 @@ func widen(scratch *[]float32, d stream.Datatype, data []byte) []float32 {
 	le := binary.LittleEndian
 	n := len(data) / d.Size()
 	out := resize(scratch, n)
-	if d == stream.Float16 { // the one other type that large tensors have
+	if d == stream.Float16 { // the only other type of large tensors
 		for i := range out {
 			out[i] = half(le.Uint16(data[2*i:]))
 		}
@@ -46,13 +47,13 @@ func widen(scratch *[]float32, d stream.Datatype, data []byte) []float32 {
 	return out
 }
 
-// half returns an IEEE 754 binary16 as float32. The exponent of the one starts
-// at -14, that of the other at -126: the product with 2^112 makes up for it, and
-// for numbers below the least exponent too.
+// half converts an IEEE 754 binary16 to float32. Its exponents start at -14, those of
+// float32 at -126: the product with 2^112 makes up for the difference, also for numbers
+// below the least exponent.
 func half(h uint16) float32 {
 	b := uint32(h&0x7fff) << 13
 	if h&0x7c00 == 0x7c00 {
-		b |= 0x7f800000 // infinite, or no number
+		b |= 0x7f800000 // infinite or NaN
 	} else {
 		b = math.Float32bits(math.Float32frombits(b) * 0x1p112)
 	}
@@ -65,7 +66,7 @@ func resize[T any](s *[]T, n int) []T {
 	return *s
 }
 
-// finite says whether v is a number and not infinite.
+// finite reports whether v is neither NaN nor infinite.
 func finite(v float32) bool { return v-v == 0 }
 
 func sigmoid(v float32) float32 { return float32(1 / (1 + math.Exp(-float64(v)))) }

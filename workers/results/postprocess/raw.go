@@ -15,8 +15,8 @@ type raw struct {
 	wide  []float32
 }
 
-// read returns the rows of p as numbers, valid until the next call, and the
-// shape of one row.
+// read returns the rows of p as numbers, valid until the next call, and the shape of
+// one row.
 func (r *raw) read(p *part) (values []float32, shape []int, err error) {
 	t, err := r.tensor(p)
 	if err != nil {
@@ -31,7 +31,7 @@ func (r *raw) tensor(p *part) (*stream.Tensor, error) {
 	if i >= len(p.tensors) || p.tensors[i].Name != r.spec.Name {
 		i = slices.IndexFunc(p.tensors, func(t stream.Tensor) bool { return t.Name == r.spec.Name })
 		if i < 0 {
-			return nil, stream.Errorf(stream.Internal, "outputs."+r.spec.Name, "is missing from what the model answered")
+			return nil, stream.Errorf(stream.Internal, "outputs."+r.spec.Name, "is missing from the model's outputs")
 		}
 	}
 	t := &p.tensors[i]
@@ -39,29 +39,29 @@ func (r *raw) tensor(p *part) (*stream.Tensor, error) {
 		return nil, err
 	}
 	if t.Datatype != r.spec.Datatype {
-		return nil, stream.Errorf(stream.Internal, "outputs."+t.Name+".datatype", "is %s, the model declared %s", t.Datatype, r.spec.Datatype)
+		return nil, stream.Errorf(stream.Internal, "outputs."+t.Name+".datatype", "is %s, but the model declared %s", t.Datatype, r.spec.Datatype)
 	}
 	if !slices.EqualFunc(t.Shape[1:], r.spec.Shape, agree) {
-		return nil, stream.Errorf(stream.Internal, "outputs."+t.Name+".shape", "is %v, the model declared %v after the batch axis", t.Shape, r.spec.Shape)
+		return nil, stream.Errorf(stream.Internal, "outputs."+t.Name+".shape", "is %v, but the model declared %v after the batch axis", t.Shape, r.spec.Shape)
 	}
 	return t, nil
 }
 
-// agree says whether a dimension is as declared.
+// agree reports whether a dimension is as declared.
 func agree(got, declared int) bool { return declared < 0 || got == declared }
 
-// checkRows says whether t is whole and has the rows that are asked for.
+// checkRows returns an error unless t is complete and has the rows of p.
 func checkRows(t *stream.Tensor, p *part) error {
 	if err := t.CheckSize("outputs."); err != nil {
-		return stream.Errorf(stream.Internal, "", "the model's answer: %w", err)
+		return stream.Errorf(stream.Internal, "", "the model's outputs: %w", err)
 	}
 	if len(t.Shape) == 0 || t.Shape[0]-p.row < p.rows {
-		return stream.Errorf(stream.Internal, "outputs."+t.Name+".shape", "is %v: it has not the rows %d to %d", t.Shape, p.row, p.row+p.rows)
+		return stream.Errorf(stream.Internal, "outputs."+t.Name+".shape", "is %v and does not have the rows %d to %d", t.Shape, p.row, p.row+p.rows)
 	}
 	return nil
 }
 
-// finder picks raw outputs of a model, each once.
+// finder selects raw outputs of a model, each once.
 type finder struct {
 	kind   string // of result
 	labels string // the file
@@ -77,23 +77,23 @@ func newFinder(kind, labels string, named []string, m *stream.Model) *finder {
 	return f
 }
 
-// bad is an error about a setting of the kind of result.
+// bad returns an error about a setting of the kind of result.
 func (f *finder) bad(key, format string, args ...any) error {
 	return stream.Errorf(stream.InvalidArgument, "output."+f.kind+"."+key, format, args...)
 }
 
-// find returns the output called name, or the only one left that fits. want says
-// in words what fits.
+// find returns the output called name, or without a name the only remaining one for
+// which fits is true. want describes such outputs.
 func (f *finder) find(key, name, want string, fits func(stream.TensorSpec) bool) (*raw, error) {
-	r, err := f.look(key, name, want, fits)
+	r, err := f.findOptional(key, name, want, fits)
 	if r == nil && err == nil {
 		err = f.bad(key, "no output of the model is %s: it has %s", want, describe(f.model.Outputs))
 	}
 	return r, err
 }
 
-// look is find for an output that may be absent: then it returns nil.
-func (f *finder) look(key, name, want string, fits func(stream.TensorSpec) bool) (*raw, error) {
+// findOptional is find for an output that may be absent: then it returns nil.
+func (f *finder) findOptional(key, name, want string, fits func(stream.TensorSpec) bool) (*raw, error) {
 	found := -1
 	for i, s := range f.model.Outputs {
 		switch {
@@ -110,7 +110,7 @@ func (f *finder) look(key, name, want string, fits func(stream.TensorSpec) bool)
 		}
 	}
 	if name != "" {
-		return nil, f.bad(key, "%q is no output of the model: it has %s", name, describe(f.model.Outputs))
+		return nil, f.bad(key, "%q is not an output of the model: it has %s", name, describe(f.model.Outputs))
 	}
 	if found < 0 {
 		return nil, nil
@@ -147,14 +147,14 @@ func (f *finder) size() (width, height int, err error) {
 		}
 	}
 	if width <= 0 || height <= 0 {
-		return 0, 0, stream.Errorf(stream.InvalidArgument, "output."+f.kind, "needs the size of the model's input, which varies or is no picture: set input.image.width and input.image.height (inputs: %s; outputs: %s)",
+		return 0, 0, stream.Errorf(stream.InvalidArgument, "output."+f.kind, "needs the size of the model's input, which varies or is not a picture: set input.image.width and input.image.height (inputs: %s; outputs: %s)",
 			describe(f.model.Inputs), describe(f.model.Outputs))
 	}
 	return width, height, nil
 }
 
-// scale returns what coordinates are multiplied with to be pixels of the model's
-// input: its size for normalised ones.
+// scale returns the factors that convert coordinates to pixels of the model's input:
+// its size for normalised coordinates.
 func (f *finder) scale(normalised bool) (x, y float32, err error) {
 	if !normalised {
 		return 1, 1, nil
@@ -163,12 +163,12 @@ func (f *finder) scale(normalised bool) (x, y float32, err error) {
 	return float32(w), float32(h), err
 }
 
-// isFloat says whether scores and coordinates can be of type d.
+// isFloat reports whether scores and coordinates can be of type d.
 func isFloat(d stream.Datatype) bool {
 	return d == stream.Float32 || d == stream.Float16 || d == stream.Float64
 }
 
-// isWhole says whether classes can be of type d.
+// isWhole reports whether classes can be of type d.
 func isWhole(d stream.Datatype) bool {
 	return d == stream.Int32 || d == stream.Int64 || d == stream.Uint8 || d == stream.Bool
 }

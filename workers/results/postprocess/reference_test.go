@@ -10,14 +10,15 @@ import (
 	"millrace/stream"
 )
 
-// The slow and obvious way to choose boxes: sort all, compare all with all.
+// The functions below select boxes in the slow and simple way: they sort all and
+// compare all with all.
 type plain struct {
 	box   [4]float64
 	score float32
 	class int
 }
 
-func plainly(all []plain, threshold, iou float64, limit int) []plain {
+func selectPlainly(all []plain, threshold, iou float64, limit int) []plain {
 	var list []plain
 	for _, b := range all {
 		if b.score >= float32(threshold) && !math.IsInf(float64(b.score), 0) && b.box[0] <= b.box[2] && b.box[1] <= b.box[3] {
@@ -25,17 +26,17 @@ func plainly(all []plain, threshold, iou float64, limit int) []plain {
 		}
 	}
 	sort.SliceStable(list, func(i, j int) bool { return list[i].score > list[j].score })
-	list = list[:min(len(list), candidates)]
-	gone := make([]bool, len(list))
+	list = list[:min(len(list), maxCandidates)]
+	removed := make([]bool, len(list))
 	var kept []plain
 	for i, b := range list {
-		if gone[i] || len(kept) == limit {
+		if removed[i] || len(kept) == limit {
 			continue
 		}
 		kept = append(kept, b)
 		for j := i + 1; j < len(list); j++ {
 			if list[j].class == b.class && plainIoU(b.box, list[j].box) > iou {
-				gone[j] = true
+				removed[j] = true
 			}
 		}
 	}
@@ -50,8 +51,8 @@ func plainIoU(a, b [4]float64) float64 {
 	return w * h / ((a[2]-a[0])*(a[3]-a[1]) + (b[2]-b[0])*(b[3]-b[1]) - w*h)
 }
 
-// compare checks an answer of some rows with what was found plainly.
-func compare(t *testing.T, got map[string]stream.Tensor, at Place, rows [][]plain) {
+// compare checks a result of some rows against the plainly selected boxes.
+func compare(t *testing.T, got map[string]stream.Tensor, at Mapping, rows [][]plain) {
 	t.Helper()
 	longest := 0
 	for _, r := range rows {
@@ -78,8 +79,8 @@ func compare(t *testing.T, got map[string]stream.Tensor, at Place, rows [][]plai
 			scores, classes = append(scores, r[i].score), append(classes, int64(r[i].class))
 		}
 	}
-	found := got["boxes"]
-	if v := found.Float32s(); !near(v, boxes, 0.01) {
+	boxList := got["boxes"]
+	if v := boxList.Float32s(); !near(v, boxes, 0.01) {
 		t.Fatalf("boxes %v, want %v", v, boxes)
 	}
 	wantFloats(t, got["scores"], scores...)
@@ -88,7 +89,7 @@ func compare(t *testing.T, got map[string]stream.Tensor, at Place, rows [][]plai
 	}
 }
 
-// odd is a score between 0 and 1, or something that is none.
+// odd returns a score between 0 and 1, or a value that is not a score.
 func odd(rng *rand.Rand) float32 {
 	switch rng.IntN(40) {
 	case 0:
@@ -98,22 +99,22 @@ func odd(rng *rand.Rand) float32 {
 	case 2:
 		return -rng.Float32()
 	case 3:
-		return float32(rng.IntN(3)) / 2 // equal ones
+		return float32(rng.IntN(3)) / 2 // equal scores
 	}
 	return rng.Float32()
 }
 
-// place is a box on whole pixels, so that both ways compute it exactly.
+// place returns a box on integer pixels, so that both ways compute it exactly.
 func place(rng *rand.Rand) (cx, cy, w, h float32) {
 	return float32(rng.IntN(640)), float32(rng.IntN(640)), float32(2 * rng.IntN(60)), float32(2 * rng.IntN(60))
 }
 
-func TestYoloIsWhatIsObvious(t *testing.T) {
+func TestYoloMatchesReference(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for run := range 60 {
 		n, classes, rows := 1+rng.IntN(400), 1+rng.IntN(6), 1+rng.IntN(3)
 		if run == 0 {
-			n = 5000 // past the candidates
+			n = 5000 // more than maxCandidates
 		}
 		c := YOLO{Threshold: 0.05 + 0.9*rng.Float64(), IoU: 0.1 + rng.Float64()*0.8, Max: 1 + rng.IntN(200)}
 		for _, layout := range []string{"v5", "v8"} {
@@ -145,20 +146,20 @@ func TestYoloIsWhatIsObvious(t *testing.T) {
 					own = turn(own, 4+classes)
 				}
 				raw = append(raw, own...)
-				want = append(want, plainly(list, c.Threshold, c.IoU, c.Max))
+				want = append(want, selectPlainly(list, c.Threshold, c.IoU, c.Max))
 			}
 			shape := []int{n, 5 + classes}
 			if layout == "v8" {
 				shape = []int{4 + classes, n}
 			}
-			at := []Place{{}, letterbox}[run%2]
+			at := []Mapping{{}, letterbox}[run%2]
 			got := answer(t, decoder(t, Config{YOLO: &c}, modelOf(spec("o", shape...))), at, tensor("o", raw, rows, shape[0], shape[1]))
 			compare(t, got, at, want)
 		}
 	}
 }
 
-func TestBoxesAreWhatIsObvious(t *testing.T) {
+func TestBoxesMatchReference(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for run := range 90 {
 		n, classes := 1+rng.IntN(300), 2+rng.IntN(4)
@@ -205,11 +206,11 @@ func TestBoxesAreWhatIsObvious(t *testing.T) {
 		}
 		d := decoder(t, Config{Boxes: &c}, modelOf(spec("s", n, classes), spec("b", n, 4)))
 		got := answer(t, d, letterbox, tensor("s", scores, 1, n, classes), tensor("b", places, 1, n, 4))
-		compare(t, got, letterbox, [][]plain{plainly(list, c.Threshold, c.IoU, c.Max)})
+		compare(t, got, letterbox, [][]plain{selectPlainly(list, c.Threshold, c.IoU, c.Max)})
 	}
 }
 
-func TestRankIsWhatIsObvious(t *testing.T) {
+func TestRankMatchesReference(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	for range 200 {
 		n, k := 1+rng.IntN(300), 1+rng.IntN(40)
@@ -236,7 +237,7 @@ func TestRankIsWhatIsObvious(t *testing.T) {
 				want = append(want, -1)
 			}
 		}
-		got := answer(t, decoder(t, Config{Classify: &Classify{TopK: k}}, modelOf(spec("o", n))), Place{}, tensor("o", v, 1, n))
+		got := answer(t, decoder(t, Config{Classify: &Classify{TopK: k}}, modelOf(spec("o", n))), Mapping{}, tensor("o", v, 1, n))
 		wantInts(t, got["classes"], want...)
 	}
 }
@@ -262,7 +263,7 @@ func TestReaching(t *testing.T) {
 	}
 }
 
-func TestMasksAreWhatIsObvious(t *testing.T) {
+func TestMasksMatchReference(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	for _, n := range []int{1, 7, tile, 2*tile + 3} {
 		const classes = 5
@@ -279,7 +280,7 @@ func TestMasksAreWhatIsObvious(t *testing.T) {
 				}
 			}
 		}
-		got := answer(t, decoder(t, Config{Masks: &Masks{}}, modelOf(spec("o", classes, 1, n))), Place{}, tensor("o", v, 1, classes, 1, n))
+		got := answer(t, decoder(t, Config{Masks: &Masks{}}, modelOf(spec("o", classes, 1, n))), Mapping{}, tensor("o", v, 1, classes, 1, n))
 		if !slices.Equal(got["mask"].Data, want) {
 			t.Errorf("%d pixels differ", n)
 		}

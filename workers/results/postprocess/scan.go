@@ -5,11 +5,11 @@ import (
 	"unsafe"
 )
 
-// reaching returns the first index from i on of a score of at least least, which
-// is above 0, or len(scores). Most are far below, so they are looked at in pairs:
-// without their signs, the bits of floats are ordered like integers, and what is
-// added carries those from least on into the place of the sign. The few that show
-// there are compared as what they are.
+// reaching returns the first index from i on of a score of at least least, which is
+// above 0, or len(scores). Most scores are far below, so that they are first tested in
+// pairs: without their signs, the bits of floats are ordered like integers, and adding
+// carry sets the sign bit of those from least on. Only the few pairs with a sign bit
+// are compared as floats.
 func reaching(scores []float32, i int, least float32) int {
 	const signs = 1<<63 | 1<<31
 	carry := uint64(1<<31-math.Float32bits(least)) * (1<<32 | 1)

@@ -2,12 +2,12 @@ package postprocess
 
 import "slices"
 
-// shapes hands out shapes that are never written again: results share them with
-// whoever reads them later. A shape that was asked for before costs no memory.
+// shapes returns shapes that are never written again, since results share them. A shape
+// that was returned before costs no memory.
 type shapes struct{ made map[shapeKey][]int }
 
 const (
-	maxShapes = 4096 // remembered; past that they are forgotten and made anew
+	maxShapes = 4096 // kept; beyond that all are removed and made again
 	maxRank   = 5
 )
 

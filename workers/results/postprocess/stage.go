@@ -5,10 +5,10 @@ import (
 	"millrace/workers/results"
 )
 
-// Stage makes results of a worker's outputs, in the section output.
+// Stage makes results from a worker's outputs; it is configured in the section output.
 var Stage = results.NewKind("output", newStage)
 
-// On says whether the outputs are made into results.
+// On reports whether a kind of result is set.
 func (c Config) On() bool { return c.Kind() != "" }
 
 func newStage(c Config, env *results.Env) (results.Stage, error) {
@@ -18,6 +18,6 @@ func newStage(c Config, env *results.Env) (results.Stage, error) {
 	}
 	env.Model.Outputs = d.Specs()
 	return results.Stage{After: func(r *stream.Request, in results.Outputs) ([]stream.Tensor, error) {
-		return d.Decode(in.Tensors, in.Row, r.Rows, Place{X: r.MapX, Y: r.MapY, Width: r.SentWidth, Height: r.SentHeight})
+		return d.Decode(in.Tensors, in.Row, r.Rows, Mapping{X: r.MapX, Y: r.MapY, Width: r.SentWidth, Height: r.SentHeight})
 	}}, nil
 }

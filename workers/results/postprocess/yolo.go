@@ -6,11 +6,11 @@ import (
 	"millrace/stream"
 )
 
-// yolo reads boxes of the YOLO family, cx cy w h with a score for each class.
-// Layout v5 has a row for each box, [n, 5+classes] with the objectness after the
-// box; v8 a column, [4+classes, n].
+// yolo reads boxes of the YOLO family: cx cy w h with a score for each class. In layout
+// v5 each box is a row, [n, 5+classes], with the objectness after the box; in v8 each
+// box is a column, [4+classes, n].
 type yolo struct {
-	*found
+	*boxList
 	raw  *raw
 	wide bool // layout v8
 
@@ -32,8 +32,8 @@ func (c *YOLO) build(f *finder) (kind, error) {
 	case c.Layout != "":
 		k.wide = c.Layout == "v8"
 	case a == b:
-		return nil, f.bad("layout", "cannot be told from %s: set v5 for [n, 5+classes], v8 for [4+classes, n]", describe(f.model.Outputs))
-	default: // there are more boxes than numbers of a box
+		return nil, f.bad("layout", "cannot be derived from %s: set v5 for [n, 5+classes], v8 for [4+classes, n]", describe(f.model.Outputs))
+	default: // there are more boxes than numbers in a box
 		k.wide = b < 0 || a > 0 && a < b
 	}
 	classes := b - 5
@@ -43,8 +43,8 @@ func (c *YOLO) build(f *finder) (kind, error) {
 	if classes < 1 {
 		return nil, f.bad("output", "%s has no class: want [n, 5+classes] for layout v5, [4+classes, n] for v8", describe([]stream.TensorSpec{r.spec}))
 	}
-	k.found = &found{format: "cxcywh", iou: c.IoU, limit: c.Max, least: float32(c.Threshold)}
-	return k, k.found.complete(f, classes, c.Units, false)
+	k.boxList = &boxList{format: "cxcywh", iou: c.IoU, limit: c.Max, least: float32(c.Threshold)}
+	return k, k.boxList.complete(f, classes, c.Units, false)
 }
 
 func (k *yolo) decode(p *part) ([]stream.Tensor, error) {
@@ -66,7 +66,7 @@ func (k *yolo) decode(p *part) ([]stream.Tensor, error) {
 	return k.tensors(p.at), nil
 }
 
-// rows reads layout v5, with width numbers a box.
+// rows reads layout v5, with width numbers for each box.
 func (k *yolo) rows(values []float32, width int) {
 	for i := 0; len(values) >= width; i++ {
 		box := values[:width]
@@ -76,14 +76,14 @@ func (k *yolo) rows(values []float32, width int) {
 			continue
 		}
 		class, score := top(box[5:])
-		if score *= object; class >= 0 && k.wants(score) {
+		if score *= object; class >= 0 && k.accepts(score) {
 			k.add(i, score, class, box[0], box[1], box[2], box[3])
 		}
 	}
 }
 
-// columns reads layout v8 with n boxes. It walks the tensor once, in the order
-// in which it lies in memory; hardly any score passes the threshold.
+// columns reads layout v8 with n boxes. It reads the tensor once, in the order of its
+// memory; very few scores reach the threshold.
 func (k *yolo) columns(values []float32, n int) {
 	if n == 0 {
 		return
@@ -103,7 +103,7 @@ func (k *yolo) columns(values []float32, n int) {
 	}
 	x, y, w, h := values[:n], values[n:2*n], values[2*n:3*n], values[3*n:4*n]
 	for i, score := range most {
-		if k.wants(score) {
+		if k.accepts(score) {
 			k.add(i, score, int(class[i]), x[i], y[i], w[i], h[i])
 		}
 	}

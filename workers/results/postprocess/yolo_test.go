@@ -6,7 +6,7 @@ import (
 	"millrace/stream"
 )
 
-// turn makes rows of width numbers columns.
+// turn transposes rows of width numbers to columns.
 func turn(v []float32, width int) []float32 {
 	n := len(v) / width
 	out := make([]float32, len(v))
@@ -20,8 +20,8 @@ func turn(v []float32, width int) []float32 {
 
 func TestYolo(t *testing.T) {
 	names := labelFile(t, "cat\ndog\nowl\n")
-	// Eight boxes: two of class 1 that overlap, the same of class 0, one low, one
-	// in the fill, two broken.
+	// Eight boxes: two of class 1 that overlap, the same of class 0, one with a low
+	// score, one in the border, two with invalid values.
 	v5 := []float32{
 		320, 320, 100, 50, 0.9, 0.1, 0.8, 0.0,
 		322, 320, 100, 50, 0.9, 0.1, 0.9, 0.0,
@@ -72,7 +72,7 @@ func TestYoloOfOneClass(t *testing.T) {
 	for j, v := range []float32{0.5, 0.5, 0.1, 0.2, 0.9} {
 		raw[j*7+3] = v
 	}
-	got := answer(t, d, Place{}, tensor("out", raw, 1, 5, 7))
+	got := answer(t, d, Mapping{}, tensor("out", raw, 1, 5, 7))
 	wantFloats(t, got["boxes"], 288, 256, 352, 384)
 	if _, ok := got["classes"]; ok || len(got) != 2 {
 		t.Errorf("one class has no tensor of classes: %v", got)

@@ -5,7 +5,7 @@ import "math"
 // matcher assigns boxes to tracks. It reuses its memory.
 type matcher struct {
 	overlap []float64 // boxes x tracks
-	of      []int     // track of each box, -1 for none
+	trackOf []int     // of each box, -1 for none
 	u, v    []float64 // potentials
 	row     []int     // box of each track's column, 0 for none; 1-based
 	way     []int
@@ -19,14 +19,14 @@ type matcher struct {
 // in time boxes^2 x (tracks + boxes).
 func (m *matcher) assign(tracks []*track, boxes []Box, c *Config) []int {
 	nb, nt := len(boxes), len(tracks)
-	m.of = m.of[:0]
+	m.trackOf = m.trackOf[:0]
 	for range boxes {
-		m.of = append(m.of, -1)
+		m.trackOf = append(m.trackOf, -1)
 	}
 	if nb == 0 || nt == 0 {
-		return m.of
+		return m.trackOf
 	}
-	cols := nt + nb // a box without a track is assigned to a column of its own
+	cols := nt + nb // each box also has its own column, for no track
 	m.overlap = resize(m.overlap, nb*nt)
 	for b := range boxes {
 		for k, t := range tracks {
@@ -92,13 +92,13 @@ func (m *matcher) assign(tracks []*track, boxes []Box, c *Config) []int {
 	}
 	for j := 1; j <= nt; j++ {
 		if i := m.row[j]; i > 0 && m.overlap[(i-1)*nt+j-1] > 0 {
-			m.of[i-1] = j - 1
+			m.trackOf[i-1] = j - 1
 		}
 	}
-	return m.of
+	return m.trackOf
 }
 
-// resize returns a slice of n zeros, in the memory of s where that is enough.
+// resize returns a slice of n zeros, in the memory of s if that is large enough.
 func resize[T any](s []T, n int) []T {
 	if cap(s) < n {
 		return make([]T, n, 2*n)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// What clocks do that are no good.
+// Clocks that are wrong.
 var (
 	stands = func(int, time.Duration, *rand.Rand) time.Duration { return time.Second }
 	twice  = func(i int, _ time.Duration, _ *rand.Rand) time.Duration { return time.Duration(i/2) * time.Second / 15 }
@@ -18,8 +18,8 @@ var (
 
 const seeds = 5
 
-// The bounds are about one and a half times of what is measured: they tell when
-// something is wrong, not when something is a little worse.
+// The bounds are about one and a half times the measured values: they are exceeded when
+// something is wrong, not when something is slightly worse.
 func TestIDsStay(t *testing.T) {
 	usual := detector{miss: 0.05, falsely: 0.1, shake: 0.05}
 	with := func(change func(d *detector)) detector {
@@ -60,7 +60,7 @@ func TestIDsStay(t *testing.T) {
 	} {
 		var y tally
 		for seed := range uint64(seeds) {
-			y.add(s.config, s.detector.look(s.moments(seed), seed))
+			y.add(s.config, s.detector.detect(s.moments(seed), seed))
 		}
 		t.Logf("%-32s %7d %5.1f %% %6.3f %8d %5d %5d %6d", s.name, y.boxes, 100*float64(y.named)/float64(y.boxes), y.accuracy(), y.switches, y.swaps, y.fragments, y.falsely)
 		if y.switches > s.switches || y.accuracy() < s.accuracy {
@@ -69,17 +69,17 @@ func TestIDsStay(t *testing.T) {
 	}
 }
 
-// A least score to begin with keeps false boxes from getting ids, and costs
-// things with a low score little: those that were seen already go on.
+// A least score for new tracks keeps false boxes from getting ids. Objects with a low
+// score lose few ids, since tracks that exist continue.
 func TestScoreBegins(t *testing.T) {
 	var all, sure tally
 	for seed := range uint64(seeds) {
-		frames := detector{miss: 0.03, falsely: 2, shake: 0.05, dips: 0.03, least: 0.1}.look(crossingMoments(seed), seed)
+		frames := detector{miss: 0.03, falsely: 2, shake: 0.05, dips: 0.03, least: 0.1}.detect(crossingMoments(seed), seed)
 		all.add(Config{}, frames)
 		sure.add(Config{Score: 0.5}, frames)
 	}
-	t.Logf("every box begins: %d false ids, MOTA %.3f; those of 0.5: %d, %.3f", all.falsely, all.accuracy(), sure.falsely, sure.accuracy())
+	t.Logf("any box begins a track: %d false ids, MOTA %.3f; with a least score of 0.5: %d, %.3f", all.falsely, all.accuracy(), sure.falsely, sure.accuracy())
 	if sure.falsely*2 > all.falsely || sure.accuracy() < all.accuracy() {
-		t.Error("a least score does not help")
+		t.Error("a least score does not reduce false ids")
 	}
 }

@@ -6,7 +6,7 @@ package tracking
 // acceleration model (Y. Bar-Shalom, X. R. Li, T. Kirubarajan, "Estimation with
 // Applications to Tracking and Navigation", 2001, section 6.2.2).
 type filter struct {
-	x, v       float64 // pixels, pixels a second
+	x, v       float64 // pixels, pixels per second
 	xx, xv, vv float64 // their covariance
 }
 
@@ -14,8 +14,8 @@ type filter struct {
 // clips.
 const (
 	measurementNoise  = 0.05 // standard deviation of a detector's edge
-	initialVelocity   = 4.0  // standard deviation of the velocity of a new track, sizes a second
-	accelerationNoise = 3.0  // spectral density of the centre's acceleration, sizes a second to the 3/2
+	initialVelocity   = 4.0  // standard deviation of the velocity of a new track, sizes per second
+	accelerationNoise = 3.0  // spectral density of the centre's acceleration, sizes per second^(3/2)
 	resizeNoise       = 0.5  // the same for width and height, which change less
 )
 
@@ -24,7 +24,8 @@ func (f *filter) begin(x, size float64) {
 	*f = filter{x: x, xx: r * r, vv: v * v}
 }
 
-// predict moves the filter dt seconds on; side says that it is a width or height.
+// predict advances the filter by dt seconds; side says that it is for a width or
+// height.
 func (f *filter) predict(dt, size float64, side bool) float64 {
 	q := accelerationNoise * size
 	if side {

@@ -10,20 +10,20 @@ import (
 	"millrace/internal/clip/truth"
 )
 
-// thing is what is really there in a frame.
+// thing is an object of the scene in one frame.
 type thing struct {
 	id    int
 	box   truth.Box
 	class int32
 }
 
-// moment is what is really there at one time.
+// moment is the objects of the scene at one time.
 type moment struct {
 	at     time.Duration
 	things []thing
 }
 
-// clipMoments are those of the example's clip.
+// clipMoments are the moments of the example's clip.
 func clipMoments(t testing.TB) []moment {
 	clip, err := truth.Load("../../../examples/spotter/clip.json")
 	if err != nil {
@@ -40,9 +40,9 @@ func clipMoments(t testing.TB) []moment {
 	return ms
 }
 
-// crossingMoments are 20 meetings of two things each, one after the other, at
-// random speeds and angles, 30 frames a second, 3 seconds each. The second is
-// behind the first: what is covered for more than 60 % is not seen.
+// crossingMoments are 20 crossings of two objects each, one after the other, at random
+// speeds and angles, 30 frames per second, 3 seconds each. The second object is behind
+// the first: when more than 60 % of it is covered, it is not visible.
 func crossingMoments(seed uint64) []moment {
 	rng := rand.New(rand.NewPCG(seed, 11))
 	var ms []moment
@@ -55,7 +55,7 @@ func crossingMoments(seed uint64) []moment {
 		}
 		start := time.Duration(meeting) * 5 * time.Second
 		for f := range 90 {
-			s := float64(f-45) / 30 // they meet in the middle
+			s := float64(f-45) / 30 // they cross in the middle
 			m := moment{at: start + time.Duration(f)*time.Second/30}
 			for i := range 2 {
 				x, y := 500+s*speed[i][0], 500+s*speed[i][1]
@@ -70,8 +70,8 @@ func crossingMoments(seed uint64) []moment {
 	return ms
 }
 
-// crowdMoments are 40 things in one picture for 10 seconds, which turn round at
-// its edges. Who comes later in the list is behind.
+// crowdMoments are 40 objects in one picture for 10 seconds, which turn back at its
+// edges. Objects later in the list are behind earlier ones.
 func crowdMoments(seed uint64) []moment {
 	rng := rand.New(rand.NewPCG(seed, 13))
 	var place, speed, size [40][2]float64
@@ -103,34 +103,34 @@ func crowdMoments(seed uint64) []moment {
 	return ms
 }
 
-// covered is the share of b that a hides.
+// covered is the share of b that a covers.
 func covered(a, b truth.Box) float64 {
 	return truth.Box{max(a[0], b[0]), max(a[1], b[1]), min(a[2], b[2]), min(a[3], b[3])}.Area() / b.Area()
 }
 
-// detector is how a detector and a stream spoil the truth. The scores are made
-// up: those of things about 0.8 with dips of some frames, those of false boxes
-// mostly low.
+// detector is how a detector and a stream distort the true boxes. The scores are
+// invented: those of objects are about 0.8 with low values in some frames, those of
+// false boxes are mostly low.
 type detector struct {
 	every   int     // frames from one to the next
 	drop    float64 // share of frames lost
 	miss    float64 // share of boxes lost
 	falsely float64 // false boxes a frame
 	shake   float64 // standard deviation of an edge, sizes
-	dips    float64 // share of frames in which a thing's score begins to be low for 1 to 8 frames
+	dips    float64 // share of frames in which an object's score becomes low for 1 to 8 frames
 	misread float64 // share of boxes with another class
-	least   float64 // score below which it says nothing
+	least   float64 // score below which a box is left out
 	clock   func(i int, at time.Duration, rng *rand.Rand) time.Duration
 }
 
-// shown is a frame as a tracker sees it, and whose its boxes are: -1 for nobody.
+// shown is a frame as a tracker gets it, with the object of each box: -1 for none.
 type shown struct {
 	moment
 	boxes []Box
 	whose []int
 }
 
-func (d detector) look(ms []moment, seed uint64) []shown {
+func (d detector) detect(ms []moment, seed uint64) []shown {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	dip := map[int]int{}
 	var out []shown
@@ -180,13 +180,13 @@ func (d detector) look(ms []moment, seed uint64) []shown {
 	return out
 }
 
-// tally counts as CLEAR MOT does (Bernardin and Stiefelhagen 2008). Whose a box
-// is, is known here and need not be guessed by overlap; a box without an id is
-// none.
+// tally counts as CLEAR MOT does (Bernardin and Stiefelhagen 2008). The object of each
+// box is known here and need not be derived from overlaps; a box without an id does not
+// count.
 type tally struct {
-	truth, boxes, named        int // things in the frames, boxes of things, those with an id
-	missed, falsely            int // things without an id, ids of false boxes
-	switches, fragments, swaps int // ids changed; tracks broken off and resumed; ids that went over to another thing
+	truth, boxes, named        int // objects in the frames, boxes of objects, those with an id
+	missed, falsely            int // objects without an id, ids of false boxes
+	switches, fragments, swaps int // ids changed; tracks interrupted and resumed; ids that moved to another object
 }
 
 func (y *tally) add(c Config, frames []shown) {

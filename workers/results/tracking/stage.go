@@ -6,23 +6,32 @@ import (
 	"slices"
 	"time"
 
+	"millrace/internal/setting"
 	"millrace/stream"
 	"millrace/workers/results"
 )
 
 // Settings configure tracking.
 type Settings struct {
-	Track bool `yaml:"track" help:"give the boxes of a stream ids that stay with what they show, as output ids"`
+	Track bool `yaml:"track" help:"give the boxes of a stream ids that stay with the same object, in the output ids"`
 	Config
 }
 
 // On reports whether tracking is on.
 func (s Settings) On() bool { return s.Track }
 
-// Validate returns nil: the tags have all bounds.
-func (s Settings) Validate() error { return nil }
+// Validate refuses the other settings without tracking.
+func (s Settings) Validate() error {
+	var errs []error
+	for _, f := range setting.Of("output", &s).Fields() {
+		if v := f.String(); !s.Track && v != "" && v != f.Default {
+			errs = append(errs, stream.Errorf(stream.InvalidArgument, f.Path, "is set without output.track, which turns tracking on"))
+		}
+	}
+	return setting.Join(errs...)
+}
 
-// Stage adds the ids of boxes to a result, in the section output.
+// Stage adds the ids of boxes to a result; it is configured in the section output.
 var Stage = results.NewKind("output", newStage)
 
 // ids is the name of the output with the boxes' ids.
@@ -32,10 +41,10 @@ const ids = "ids"
 type stage struct {
 	config   Config
 	trackers results.Slot
-	boxes    []Box // of the result at hand
+	boxes    []Box // of the current result
 	ids      []byte
 	out      []stream.Tensor
-	shape    []int // of ids; results share it, so it is made anew when it differs
+	shape    []int // of ids; results share it, so that another one is made when it differs
 }
 
 func newStage(s Settings, env *results.Env) (results.Stage, error) {
@@ -43,18 +52,18 @@ func newStage(s Settings, env *results.Env) (results.Stage, error) {
 		return t.Name == "boxes" && t.Datatype == stream.Float32 && slices.Equal(t.Shape, []int{-1, 4})
 	}
 	if !env.Decoded || !slices.ContainsFunc(env.Model.Outputs, box) {
-		return results.Stage{}, stream.Errorf(stream.InvalidArgument, "output.track", "follows boxes: name them with output.boxes or output.yolo")
+		return results.Stage{}, stream.Errorf(stream.InvalidArgument, "output.track", "needs boxes: set output.boxes or output.yolo")
 	}
 	env.Model.Outputs = append(slices.Clone(env.Model.Outputs), stream.TensorSpec{Name: ids, Datatype: stream.Int64, Shape: []int{-1}})
 	t := &stage{config: s.Config, trackers: env.Slot()}
 	return results.Stage{After: t.after}, nil
 }
 
-// after adds the ids of a result's boxes. A request that belongs to no stream has
-// nothing to follow, and gets zeros.
+// after adds the ids of a result's boxes. A one-shot request belongs to no stream and
+// gets zeros.
 func (t *stage) after(r *stream.Request, in results.Outputs) ([]stream.Tensor, error) {
 	if r.Rows != 1 {
-		return nil, stream.Errorf(stream.InvalidArgument, "inputs.shape", "has %d rows: frames whose boxes are followed go one by one", r.Rows)
+		return nil, stream.Errorf(stream.InvalidArgument, "inputs.shape", "has %d rows: send the frames of a tracked stream one by one", r.Rows)
 	}
 	i := slices.IndexFunc(in.Tensors, func(t stream.Tensor) bool { return t.Name == "boxes" })
 	if i < 0 {

@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// Box is one detection: its corners in pixels, and how sure it is of which class.
+// Box is one detection: its corners in pixels, its score and its class.
 type Box struct {
 	X1, Y1, X2, Y2 float32
 	Score          float32
 	Class          int32
 }
 
-// valid says whether the numbers are a box at all.
+// valid reports whether the numbers are a box.
 func (b *Box) valid() bool {
 	for _, v := range [...]float32{b.X1, b.Y1, b.X2, b.Y2} {
 		if math.IsNaN(float64(v)) || math.Abs(float64(v)) > 1e6 {
@@ -22,16 +22,16 @@ func (b *Box) valid() bool {
 	return b.X2 > b.X1 && b.Y2 > b.Y1
 }
 
-// shape is the centre x and y, the width and the height.
+// shape returns the centre x and y, the width and the height.
 func (b *Box) shape() [4]float64 {
 	x1, y1, x2, y2 := float64(b.X1), float64(b.Y1), float64(b.X2), float64(b.Y2)
 	return [4]float64{(x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1}
 }
 
-// size is the length that errors of the box are measured in.
+// size returns the length relative to which errors of the box are measured.
 func (b *Box) size() float64 { return math.Max(float64(b.X2-b.X1), float64(b.Y2-b.Y1)) }
 
-// track is one object that is followed.
+// track is one tracked object.
 type track struct {
 	id     int64 // 0 until it has been seen often enough
 	hits   int   // boxes in a row, until it has an id
@@ -63,7 +63,7 @@ func (k *track) correct(b *Box) {
 	}
 }
 
-// iou is the overlap of the prediction and a box: intersection over union.
+// iou returns the overlap of the prediction and a box: intersection over union.
 func (k *track) iou(b *Box) float64 {
 	x1, x2 := k.at[0]-k.at[2]/2, k.at[0]+k.at[2]/2
 	y1, y2 := k.at[1]-k.at[3]/2, k.at[1]+k.at[3]/2

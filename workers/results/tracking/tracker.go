@@ -26,11 +26,11 @@ func (t *Tracker) Reset() {
 	t.tracks = t.tracks[:0]
 }
 
-// Update takes the boxes of the next frame, captured at the given moment of the
-// stream's clock, and returns an id for each: 0 for a track that is not
-// confirmed, or an invalid box. Ids begin at 1 and are never given twice. The result is valid until the
-// next call. Where the clock does not advance or jumps back, 1/30 s is
-// assumed to have passed; after a gap of 10 s all tracks are new.
+// Update takes the boxes of the next frame, captured at the given time of the stream's
+// clock, and returns an id for each: 0 for a track that is not confirmed, or an invalid
+// box. Ids begin at 1 and are never given twice. The result is valid until the next
+// call. Where the clock does not advance or goes back, 1/30 s is assumed to have
+// passed; after a gap of 10 s all tracks are new.
 func (t *Tracker) Update(at time.Duration, boxes []Box) []int64 {
 	t.advance(at)
 	t.ids = t.ids[:0]
@@ -52,8 +52,8 @@ func (t *Tracker) Update(at time.Duration, boxes []Box) []int64 {
 }
 
 const (
-	defaultStep = time.Second / 30 // from frame to frame, where the clock does not say
-	minStep     = time.Millisecond // frames that come sooner were delayed and sent together
+	defaultStep = time.Second / 30 // from frame to frame, when the clock does not advance
+	minStep     = time.Millisecond // frames at shorter intervals were delayed and sent together
 	maxGap      = 10 * time.Second // after it, all tracks end
 )
 
@@ -105,8 +105,8 @@ func (t *Tracker) countHit(k *track) int64 {
 	return k.id
 }
 
-// dropUnseen drops the tracks that were not seen for too long; one without an id that
-// misses a single frame was a false alarm.
+// dropUnseen drops the tracks that have had no box for too long; one without an id that
+// misses a single frame was a false detection.
 func (t *Tracker) dropUnseen() {
 	kept := t.tracks[:0]
 	for _, k := range t.tracks {

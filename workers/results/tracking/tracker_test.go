@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Two things that cross keep their ids, by their velocity.
+// Two objects that cross keep their ids, because of their velocity.
 func TestCrossing(t *testing.T) {
 	k := New(Config{})
 	var first []int64
@@ -30,7 +30,7 @@ func TestCrossing(t *testing.T) {
 	}
 }
 
-// The assignment is the best there is, by trying all.
+// The assignment is the best one, compared with all possible ones.
 func TestAssignIsBest(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	var m matcher
@@ -100,7 +100,7 @@ func TestUpdateAllocatesNothing(t *testing.T) {
 // box is 40 pixels wide and high.
 func box(x, y float32) Box { return Box{X1: x, Y1: y, X2: x + 40, Y2: y + 40} }
 
-// seen is the id of a box after the frames that make it sure.
+// seen returns the id of a box after the frames that confirm it.
 func seen(k *Tracker, at time.Duration, b Box) int64 {
 	var id int64
 	for i := range 5 {
@@ -120,11 +120,11 @@ func TestGapsAndReset(t *testing.T) {
 	if id := seen(k, time.Hour, box(0, 0)); id != 2 {
 		t.Errorf("after an hour: id %d", id)
 	}
-	for i := range 20 { // 0.6 s in which frames come and it is not there
+	for i := range 20 { // 0.6 s with frames but without the box
 		k.Update(time.Hour+time.Second+time.Duration(i)*time.Second/30, nil)
 	}
 	if id := seen(k, time.Hour+2*time.Second, box(0, 0)); id != 3 {
-		t.Errorf("after it was not there: id %d", id)
+		t.Errorf("after frames without the box: id %d", id)
 	}
 	k.Reset()
 	if id := seen(k, 0, box(0, 0)); id != 4 {
@@ -132,7 +132,7 @@ func TestGapsAndReset(t *testing.T) {
 	}
 }
 
-// Where the clock stands still, false boxes still go, and leave room.
+// While the clock stands still, tracks of false boxes still end and make room.
 func TestStandingClockEndsTracks(t *testing.T) {
 	k := New(Config{MinHits: 1})
 	for i := range 600 {
@@ -187,8 +187,8 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// Whatever comes: an id for each box, none twice in a frame, none that came back
-// after it had ended, no more tracks than allowed.
+// For any input: an id for each box, none twice in a frame, none again after its track
+// has ended, and no more tracks than allowed.
 func FuzzUpdate(f *testing.F) {
 	number := func(vs ...float32) []byte {
 		b := []byte{0x05, 3}
@@ -246,8 +246,7 @@ func FuzzUpdate(f *testing.F) {
 	})
 }
 
-// Apart is boxes beside each other; packed is a crowd of boxes where each overlaps
-// many others.
+// Apart has boxes side by side; packed has boxes each of which overlaps many others.
 func BenchmarkUpdate(b *testing.B) {
 	for _, how := range []struct {
 		name  string

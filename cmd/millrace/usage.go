@@ -1,0 +1,129 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"millrace/internal/setting"
+)
+
+// Exit statuses.
+const (
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+// usageError is wrong usage: exit status 2.
+type usageError struct{ error }
+
+func (u usageError) Unwrap() error { return u.error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// wrongUsage returns an argument check whose errors are wrong usage and say which
+// arguments the command takes.
+func wrongUsage(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		_, takes, _ := strings.Cut(c.Use, " ")
+		switch {
+		case check(c, args) == nil:
+			return nil
+		case c.HasAvailableSubCommands():
+			return notACommand(c, args[0])
+		case takes == "":
+			return usagef("%s takes no arguments, and %q is one", nameOf(c), args[0])
+		}
+		return usagef("%s takes %s: %d given", nameOf(c), takes, len(args))
+	}
+}
+
+// nameOf returns a command's name without the leading "millrace".
+func nameOf(c *cobra.Command) string { return strings.TrimPrefix(c.CommandPath(), "millrace ") }
+
+// notACommand is the error about a word where the name of a command of c is
+// expected.
+func notACommand(c *cobra.Command, word string) error {
+	var names []string
+	for _, sub := range c.Commands() {
+		if sub.IsAvailableCommand() {
+			names = append(names, sub.Name())
+		}
+	}
+	hint := setting.Suggest(word, names)
+	if hint == "" {
+		hint = ": there are " + strings.Join(names, ", ")
+	}
+	return usagef("%q is not a command of %s%s", word, nameOf(c), hint)
+}
+
+// flagError says what is wrong with a flag. It begins with the flag.
+func flagError(c *cobra.Command, err error) error {
+	var (
+		unknown  *pflag.NotExistError
+		invalid  *pflag.InvalidValueError
+		required *pflag.ValueRequiredError
+	)
+	switch {
+	case errors.As(err, &unknown):
+		var names []string
+		c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
+		name := dashes(unknown.GetSpecifiedName())
+		return usagef("%s: is not a flag of %s%s", name, nameOf(c), setting.Suggest(name, names))
+	case errors.As(err, &required):
+		return usagef("%s: its value is missing", dashes(required.GetSpecifiedName()))
+	case errors.As(err, &invalid):
+		f := invalid.GetFlag()
+		return usagef("--%s: %q is not %s", f.Name, invalid.GetValue(), wanted(f.Value.Type()))
+	}
+	return usageError{err}
+}
+
+// dashes returns a flag's name with its dashes.
+func dashes(name string) string {
+	if len(name) == 1 {
+		return "-" + name
+	}
+	return "--" + name
+}
+
+// wanted describes the values of a flag of a type.
+func wanted(typ string) string {
+	switch typ {
+	case "bool":
+		return "true or false"
+	case "int":
+		return "a whole number"
+	case "uint64":
+		return "a whole number of 0 or more"
+	case "float64":
+		return "a number"
+	case "duration":
+		return "a duration such as 5ms or 10s"
+	}
+	return "a " + typ
+}
+
+// notZero returns an error for a flag with the value 0: internally, 0 means that the flag
+// was not given.
+func notZero(flags *pflag.FlagSet, names ...string) error {
+	for _, name := range names {
+		if f := flags.Lookup(name); f != nil && f.Changed && (f.Value.String() == "0" || f.Value.String() == "0s") {
+			return usagef("--%s: 0 is not allowed: leave it out for its default", name)
+		}
+	}
+	return nil
+}
+
+// without returns an error for a flag that was given and has no effect; why is the reason.
+func without(flags *pflag.FlagSet, why string, names ...string) error {
+	for _, name := range names {
+		if flags.Changed(name) {
+			return usagef("--%s: has no effect %s: leave it out", name, why)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,38 @@
+package v1
+
+import (
+	"testing"
+
+	"millrace/ingest/ws/encode"
+)
+
+// However often the form changes while a frame is unanswered: there is an entry for each change that a frame has come after,
+// until the results of those frames are written.
+func TestOutputsAreBounded(t *testing.T) {
+	var o outputs
+	forms := []encode.Outputs{encode.JSON, encode.None}
+	o.set(encode.Binary, 0, true)
+	for seq := range uint64(10 * maxOutputs) {
+		o.set(forms[seq/4%2], seq, false)
+		if o.of(seq); len(o.all) > 2 {
+			t.Fatalf("%d entries after the result of frame %d", len(o.all), seq)
+		}
+	}
+	o.set(encode.Binary, 0, true)
+	for seq := range uint64(maxOutputs - 1) {
+		if o.full() {
+			t.Fatalf("full with %d entries", len(o.all))
+		}
+		o.set(forms[seq%2], seq+1, false)
+		o.set(forms[seq%2], seq+1, false)
+	}
+	if !o.full() || len(o.all) != maxOutputs {
+		t.Errorf("not full with %d entries", len(o.all))
+	}
+	if got := o.of(1); got != encode.Binary || len(o.all) != maxOutputs {
+		t.Errorf("frame 1: %v, %d entries are left", got, len(o.all))
+	}
+	if got := o.of(4); got != forms[0] || len(o.all) != maxOutputs-3 || o.full() {
+		t.Errorf("frame 4: %v, %d entries are left", got, len(o.all))
+	}
+}

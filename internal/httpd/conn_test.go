@@ -1,0 +1,236 @@
+package httpd
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
+
+	"millrace/stream/coded"
+)
+
+// fakeConn notes what is done to a connection.
+type fakeConn struct {
+	net.Conn
+	in        io.Reader
+	done      []string
+	deadlines []time.Time
+}
+
+func (c *fakeConn) Read(b []byte) (int, error) {
+	n, err := c.in.Read(b)
+	c.done = append(c.done, "read")
+	return n, err
+}
+
+func (c *fakeConn) Close() error { c.done = append(c.done, "close"); return nil }
+
+func (c *fakeConn) SetReadDeadline(t time.Time) error {
+	c.deadlines = append(c.deadlines, t)
+	return nil
+}
+
+// halfConn can also be closed in one direction.
+type halfConn struct {
+	fakeConn
+	err error
+}
+
+func (c *halfConn) CloseWrite() error { c.done = append(c.done, "close write"); return c.err }
+
+// request is one with that body, of which length bytes are announced, -1 for chunks.
+func request(t *testing.T, conn net.Conn, body io.Reader, length int) *fiber.Ctx {
+	t.Helper()
+	app := fiber.New()
+	rc := new(fasthttp.RequestCtx)
+	rc.Init2(conn, nil, false)
+	rc.Request.Header.SetMethod("POST")
+	rc.Request.SetBodyStream(body, length)
+	c := app.AcquireCtx(rc)
+	t.Cleanup(func() { app.ReleaseCtx(c) })
+	return c
+}
+
+// A body that fasthttp has read already leaves the deadline alone; a larger one, and one
+// in chunks, has the time that its length may take.
+func TestDeadlinesOfBodies(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		n, length int
+		want      []time.Duration
+	}{
+		{"read already", prefetch, prefetch, nil},
+		{"larger", prefetch + 1, prefetch + 1, []time.Duration{bodyTime(prefetch + 1)}},
+		{"much larger", 10 * minRate, 10 * minRate, []time.Duration{bodyTime(10 * minRate)}},
+		{"in chunks", 3 * firstChunk, -1, []time.Duration{bodyTime(firstChunk), bodyTime(2 * firstChunk), bodyTime(4 * firstChunk)}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			conn := &fakeConn{}
+			before := time.Now()
+			body, err := ReadBody(request(t, conn, bytes.NewReader(make([]byte, c.n)), c.length), 1<<20, func(n int) ([]byte, error) { return make([]byte, n), nil })
+			after := time.Now()
+			if err != nil || len(body) != c.n {
+				t.Errorf("%d bytes, %v", len(body), err)
+			}
+			if len(conn.deadlines) != len(c.want) {
+				t.Fatalf("%d deadlines, want %v", len(conn.deadlines), c.want)
+			}
+			for i, d := range conn.deadlines {
+				if d.Before(before.Add(c.want[i])) || d.After(after.Add(c.want[i])) {
+					t.Errorf("deadline %d is in %v, want %v", i, d.Sub(before), c.want[i])
+				}
+			}
+		})
+	}
+}
+
+// What goes wrong with a body in chunks is told without a length, wherever it goes wrong.
+func TestErrorsOfChunks(t *testing.T) {
+	const most = 10
+	text := func(n int) io.Reader { return strings.NewReader(strings.Repeat("x", n)) }
+	for _, c := range []struct {
+		name string
+		body io.Reader
+		want string // "" = it is read
+	}{
+		{"just the limit", text(most), ""},
+		{"just the limit, byte by byte, with the end at last", iotest.DataErrReader(iotest.OneByteReader(text(most))), ""},
+		{"a read of nothing at the limit", io.MultiReader(text(most), &pause{}, text(0)), ""},
+		{"one more", text(most + 1), "the body is larger than 10 bytes (limits.max_body)"},
+		{"short", io.MultiReader(text(3), iotest.ErrReader(io.ErrUnexpectedEOF)), "the body ended before its last chunk"},
+		{"short at the limit", io.MultiReader(text(most), iotest.ErrReader(io.ErrUnexpectedEOF)), "the body ended before its last chunk"},
+		{"broken", io.MultiReader(text(3), iotest.ErrReader(errors.New("bad chunk"))), "the body cannot be read: bad chunk"},
+		{"broken at the limit", io.MultiReader(text(most), iotest.ErrReader(errors.New("bad chunk"))), "the body cannot be read: bad chunk"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			body, err := ReadBody(request(t, &fakeConn{}, c.body, -1), most, func(n int) ([]byte, error) { return make([]byte, n), nil })
+			if c.want == "" && (err != nil || len(body) != most) || c.want != "" && (err == nil || err.Error() != c.want) {
+				t.Errorf("%q, %v; want %q", body, err, c.want)
+			}
+		})
+	}
+}
+
+// pause reads nothing once before its end.
+type pause struct{ done bool }
+
+func (p *pause) Read([]byte) (int, error) {
+	if p.done {
+		return 0, io.EOF
+	}
+	p.done = true
+	return 0, nil
+}
+
+// A handler's bound holds below that of the server, which holds otherwise.
+func TestBoundsOfBodies(t *testing.T) {
+	s := &Server{cfg: Config{MaxBody: 10}}
+	for max, want := range map[int]int{-1: 10, 0: 10, 5: 5, 10: 10, 11: 10, math.MaxInt: 10} {
+		_, err := s.ReadBody(request(t, &fakeConn{}, strings.NewReader(""), 100), max, nil)
+		if err == nil || err.Error() != tooLarge(100, want).Error() || coded.CodeOf(err) != coded.TooLarge {
+			t.Errorf("at most %d: %v", max, err)
+		}
+	}
+}
+
+// A lingering close lets the client read the reply: it closes the server's direction, reads
+// what still comes for a while, and closes the rest.
+func TestLinger(t *testing.T) {
+	conn := &halfConn{fakeConn: fakeConn{in: strings.NewReader("the rest of a body")}}
+	before := time.Now()
+	new(Server).linger(conn)
+	if !slices.Equal(conn.done, []string{"close write", "read", "read", "close"}) {
+		t.Errorf("done: %q", conn.done)
+	}
+	if len(conn.deadlines) != 1 || conn.deadlines[0].Before(before.Add(time.Second)) || conn.deadlines[0].After(time.Now().Add(lingerTime)) {
+		t.Errorf("deadlines %v after %v", conn.deadlines, before)
+	}
+
+	broken := &halfConn{err: net.ErrClosed}
+	new(Server).linger(broken)
+	if !slices.Equal(broken.done, []string{"close write", "close"}) {
+		t.Errorf("one that is closed: %q", broken.done)
+	}
+	whole := &fakeConn{}
+	new(Server).linger(whole)
+	if !slices.Equal(whole.done, []string{"close"}) {
+		t.Errorf("one that closes as a whole: %q", whole.done)
+	}
+	ended := &halfConn{}
+	(&Server{ended: true}).linger(ended)
+	if !slices.Equal(ended.done, []string{"close"}) {
+		t.Errorf("after the end: %q", ended.done)
+	}
+}
+
+// endless counts what is read of it.
+type endless struct{ n int }
+
+func (e *endless) Read(b []byte) (int, error) { e.n += len(b); return len(b), nil }
+
+// A client that asked for its connection to be closed may still send some of a body that
+// nobody reads, but not for long.
+func TestUnreadBodyBeforeAClose(t *testing.T) {
+	conn, body := &fakeConn{}, &endless{}
+	c := request(t, conn, body, -1)
+	c.Request().Header.SetConnectionClose()
+	before := time.Now()
+	new(Server).finishRequest(c.Context())
+	if body.n < 1<<20 || body.n > lingerBytes {
+		t.Errorf("%d bytes were read", body.n)
+	}
+	if len(conn.deadlines) != 1 || conn.deadlines[0].Before(before.Add(lingerTime/8)) || conn.deadlines[0].After(time.Now().Add(lingerTime)) {
+		t.Errorf("deadlines %v after %v", conn.deadlines, before)
+	}
+	if c.Context().Hijacked() {
+		t.Error("the connection was taken over")
+	}
+}
+
+// At the end, a connection without a handler may go on for a moment; one with a handler
+// keeps its time.
+func TestIdleConnectionsAtTheEnd(t *testing.T) {
+	s, err := New(Config{Addr: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.ln, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	idle, busy := &fakeConn{}, &fakeConn{}
+	s.track(idle, fasthttp.StateNew)
+	s.track(busy, fasthttp.StateNew)
+	s.setBusy(busy, true)
+	served := make(chan error, 1)
+	served <- nil
+	before := time.Now()
+	if err := s.shutdown(served); err != nil {
+		t.Error(err)
+	}
+	if len(idle.deadlines) == 0 || idle.deadlines[0].Before(before.Add(100*time.Millisecond)) || idle.deadlines[0].After(time.Now().Add(time.Second)) {
+		t.Errorf("deadlines %v after %v", idle.deadlines, before)
+	}
+	if len(busy.deadlines) > 0 {
+		t.Errorf("a busy connection has a deadline: %v", busy.deadlines)
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	c := Config{}.withDefaults()
+	if c.MaxBody != math.MaxInt || c.HeaderTimeout != 10*time.Second || c.IdleTimeout != 2*time.Minute || c.WriteTimeout != time.Minute || c.DrainTimeout != 30*time.Second || c.Log == nil || c.Limit == nil {
+		t.Errorf("%+v", c)
+	}
+	own := Config{MaxBody: 1, HeaderTimeout: 1, IdleTimeout: 1, WriteTimeout: 1, DrainTimeout: 1}.withDefaults()
+	if own.MaxBody != 1 || own.HeaderTimeout != 1 || own.IdleTimeout != 1 || own.WriteTimeout != 1 || own.DrainTimeout != 1 {
+		t.Errorf("what is set is changed: %+v", own)
+	}
+}

@@ -1,0 +1,78 @@
+package wire
+
+import "reflect"
+
+// PullOrder is a text message of a client in plain mode: pull that video, or stop
+// pulling.
+type PullOrder struct {
+	URL   string `json:"url"`
+	Model string `json:"model" want:"name"`
+	Stop  bool   `json:"stop"`
+}
+
+// Call is a text message of a client at /models/infer: an Open Inference Protocol
+// request with the name of the model, whose one input holds the address of a video.
+type Call struct {
+	Model  string      `json:"model" want:"name"`
+	ID     CallID      `json:"id"`
+	Inputs []CallInput `json:"inputs"`
+}
+
+// CallInput is an input of a Call.
+type CallInput struct {
+	Data []string `json:"data"`
+}
+
+// CallID is the id of a call, which is text; a number is taken as it is written,
+// and null is none.
+type CallID string
+
+func (id *CallID) read(v value) error {
+	switch v[0] {
+	case '"':
+		*id = CallID(v.unquote())
+	case '{', '[', 't', 'f':
+		return v.wrong("a string or a number")
+	case 'n':
+	default:
+		*id = CallID(v)
+	}
+	return nil
+}
+
+var (
+	orderReader  = readerOf(reflect.TypeFor[PullOrder]())
+	callReader   = readerOf(reflect.TypeFor[Call]())
+	callIDReader = readerOf(reflect.TypeFor[struct {
+		ID CallID `json:"id"`
+	}]())
+)
+
+func init() { orderReader.complete = true }
+
+// ParsePullOrder reads a text message of plain mode into o. It reads as strictly as
+// ParseControl, and members that are not known are errors as well.
+func ParsePullOrder(text []byte, o *PullOrder) error { return parseInto(text, o, orderReader) }
+
+// ParseCall reads a call into c, as strictly as ParseControl. With an error c has
+// the id, if that can be read.
+func ParseCall(text []byte, c *Call) error {
+	err := parseInto(text, c, callReader)
+	if err != nil {
+		var id struct {
+			ID CallID `json:"id"`
+		}
+		_ = parseInto(text, &id, callIDReader)
+		c.ID = id.ID
+	}
+	return err
+}
+
+// parseInto reads a client's text message into the struct that to points to.
+func parseInto(text []byte, to any, r *structReader) error {
+	v, fault := checkText(text, MaxText)
+	if fault != nil {
+		return fault
+	}
+	return r.read(v, reflect.ValueOf(to).Elem())
+}

@@ -1,0 +1,270 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"millrace/config"
+	"millrace/ingest"
+	"millrace/internal/accept"
+	"millrace/stream"
+	"millrace/workers"
+)
+
+// silent returns a server without listeners that does not run.
+func silent(t *testing.T, cfg Config) *Server {
+	t.Helper()
+	cfg.HTTP, cfg.GRPC = Off, Off
+	s, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.abandon)
+	return s
+}
+
+// A model that is not there is being loaded while the server starts, if the configuration
+// has it, missing once it has started, and gone for good when it drains.
+func TestMissingModels(t *testing.T) {
+	here, soon := workers.Config{Name: "here", Source: "identity"}, workers.Config{Name: "soon", Source: "identity"}
+	s := silent(t, Config{Models: []workers.Config{here, soon}})
+	if _, err := s.models.LoadConfig(t.Context(), here, true); err != nil {
+		t.Fatal(err)
+	}
+	check := func(when string, want map[string]stream.Code) {
+		t.Helper()
+		for name, code := range want {
+			if g, err := s.group(name, ""); stream.CodeOf(err) != code || (g == nil) != (err != nil) {
+				t.Errorf("%s, %s: %v, want %q", when, name, err, code)
+			}
+		}
+	}
+	check("at the start", map[string]stream.Code{"here": "", "soon": stream.Unavailable, "none": stream.NotFound})
+	if st := (backend{s}).State(); st.Ready || st.Draining {
+		t.Errorf("at the start: %+v", st)
+	}
+	s.loaded.Store(true)
+	check("once started", map[string]stream.Code{"here": "", "soon": stream.NotFound, "none": stream.NotFound})
+	if st := (backend{s}).State(); !st.Ready || st.Draining {
+		t.Errorf("once started: %+v", st)
+	}
+	s.draining.Store(true)
+	check("at the end", map[string]stream.Code{"here": "", "soon": stream.Draining, "none": stream.Draining})
+	if st := (backend{s}).State(); !st.Draining {
+		t.Errorf("at the end: %+v", st)
+	}
+}
+
+func TestWorkersAreCountedForAllModels(t *testing.T) {
+	s := silent(t, Config{})
+	for name, n := range map[string]int{"a": 2, "b": 3} {
+		if _, err := s.models.LoadConfig(t.Context(), workers.Config{Name: name, Source: "identity", Instances: n}, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := s.measure().Goroutines["workers"]; n != 5 {
+		t.Errorf("%d workers, want 5", n)
+	}
+}
+
+// broken is an adapter that cannot serve.
+type broken struct{}
+
+func (broken) Name() string { return "broken" }
+
+func (broken) Serve(context.Context, ingest.Backend) error { return errors.New("out of order") }
+
+func TestAdapterThatFailsEndsTheServer(t *testing.T) {
+	s, err := New(Config{HTTP: Off, GRPC: Off})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.adapters = append(s.adapters, broken{})
+	if err := s.Run(t.Context()); err == nil || err.Error() != "broken: out of order" {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestReopenLog(t *testing.T) {
+	if err := silent(t, Config{}).ReopenLog(); err != nil {
+		t.Errorf("without a log file: %v", err)
+	}
+	file := filepath.Join(t.TempDir(), "log")
+	s := silent(t, Config{Log: config.Log{File: file}})
+	if err := os.Rename(file, file+".1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.ReopenLog(); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(file); err != nil || !strings.Contains(string(text), "the log file was opened again") {
+		t.Errorf("%q, %v", text, err)
+	}
+	if err := os.Rename(filepath.Dir(file), filepath.Dir(file)+".gone"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.ReopenLog(); err == nil || !strings.Contains(err.Error(), "log.file") {
+		t.Errorf("without its folder: %v", err)
+	}
+	if text, _ := os.ReadFile(filepath.Dir(file) + ".gone/log"); strings.Count(string(text), "opened again") != 1 {
+		t.Errorf("%q", text)
+	}
+}
+
+func TestMetricsServerBeforeItListens(t *testing.T) {
+	s := silent(t, Config{})
+	m := s.observe.server("127.0.0.1:0", &accept.Limit{})
+	if err := m.Close(); err != nil || m.srv.ReadHeaderTimeout != 10*time.Second {
+		t.Errorf("%v, %v for a header", err, m.srv.ReadHeaderTimeout)
+	}
+	addr, err := m.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Close(); err != nil {
+		t.Error(err)
+	}
+	if c, err := net.Dial("tcp", addr.String()); err == nil {
+		c.Close()
+		t.Error("it listens after Close")
+	}
+}
+
+func TestUnobservedRoutes(t *testing.T) {
+	for route, want := range map[string]bool{"/metrics": true, "/v2/health/live": true, "/v2/health/ready": true, "/v2/models/:model": false, "/": false} {
+		if unobserved(route) != want {
+			t.Errorf("%s: %v", route, !want)
+		}
+	}
+}
+
+// writePair writes a certificate for the name, and says that it was changed then.
+func writePair(t *testing.T, k *keyPair, name string, changed time.Time) {
+	t.Helper()
+	cert, key, err := makeCertificate([]string{name}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.WriteFile(k.cert, cert, 0o600), os.WriteFile(k.key, key, 0o600), os.Chtimes(k.cert, changed, changed)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A certificate is read again when its file has changed, looked at every ten seconds, and
+// stays as it was while the files cannot be read.
+func TestRenewedCertificate(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		k := &keyPair{cert: filepath.Join(dir, "cert.pem"), key: filepath.Join(dir, "key.pem")}
+		serves := func(when, name string) {
+			t.Helper()
+			if c, err := k.get(nil); err != nil || c.Leaf.VerifyHostname(name) != nil {
+				t.Errorf("%s: not the certificate of %s: %v", when, name, err)
+			}
+		}
+		if _, err := k.get(nil); stream.CodeOf(err) != stream.InvalidArgument {
+			t.Errorf("without files: %v", err)
+		}
+		day := time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
+		writePair(t, k, "first.test", day)
+		serves("at first", "first.test")
+		writePair(t, k, "second.test", day.Add(time.Hour))
+		time.Sleep(9 * time.Second)
+		serves("before it is looked at", "first.test")
+		time.Sleep(time.Second)
+		serves("once it is looked at", "second.test")
+		writePair(t, k, "third.test", day.Add(time.Hour))
+		time.Sleep(10 * time.Second)
+		serves("with the same time", "second.test")
+		if err := errors.Join(os.WriteFile(k.cert, []byte("half"), 0o600), os.Chtimes(k.cert, day, day)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		serves("while it is written", "second.test")
+		if err := os.Remove(k.cert); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		serves("without its file", "second.test")
+		writePair(t, k, "fourth.test", day.Add(2*time.Hour))
+		time.Sleep(10 * time.Second)
+		serves("renewed", "fourth.test")
+	})
+}
+
+// A certificate of the server's own is for its names, lasts a year, and is made anew when
+// a week is left.
+func TestOwnCertificate(t *testing.T) {
+	names := []string{"a.test", "192.0.2.7"}
+	made := func(at time.Time) *x509.Certificate {
+		t.Helper()
+		text, key, err := makeCertificate(names, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tls.X509KeyPair(text, key); err != nil {
+			t.Fatal(err)
+		}
+		block, _ := pem.Decode(text)
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	const day = 24 * time.Hour
+	now := time.Now()
+	c := made(now)
+	if !c.NotBefore.Before(now) || c.NotBefore.Before(now.Add(-day)) || c.NotAfter.Before(now.Add(364*day)) || c.NotAfter.After(now.Add(366*day)) {
+		t.Errorf("from %v to %v", c.NotBefore, c.NotAfter)
+	}
+	for _, x := range []struct {
+		name  string
+		cert  *x509.Certificate
+		names []string
+		want  bool
+	}{
+		{"none", nil, nil, false},
+		{"its names", c, names, true},
+		{"some of its names", c, names[:1], true},
+		{"one name more", c, append([]string{"b.test"}, names...), false},
+		{"eight days left", made(now.Add(-357 * day)), names, true},
+		{"six days left", made(now.Add(-359 * day)), names, false},
+	} {
+		if covers(x.cert, x.names) != x.want {
+			t.Errorf("%s: %v", x.name, !x.want)
+		}
+	}
+}
+
+func TestOwnNames(t *testing.T) {
+	got := ownNames([]string{"*", "cam.test", "localhost"})
+	machine, _ := os.Hostname()
+	for _, want := range append([]string{"localhost", "cam.test", machine}, Addresses()...) {
+		if n := len(slices.DeleteFunc(slices.Clone(got), func(s string) bool { return s != want })); n != 1 && want != "" {
+			t.Errorf("%s is there %d times in %q", want, n, got)
+		}
+	}
+	if slices.Contains(got, "*") || slices.Contains(got, "") || !slices.IsSorted(got) {
+		t.Errorf("%q", got)
+	}
+	network := func(ip string) net.Addr { return &net.IPNet{IP: net.ParseIP(ip)} }
+	all := []net.Addr{network("192.0.2.7"), network("fe80::1"), network("169.254.1.1"), network("2001:db8::1"), &net.UnixAddr{}}
+	if got, want := addressesOf(all), []string{"192.0.2.7", "2001:db8::1"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if there, err := net.InterfaceAddrs(); err == nil && !slices.Equal(Addresses(), addressesOf(there)) {
+		t.Errorf("%q, want those of %v", Addresses(), there)
+	}
+}

@@ -1,0 +1,112 @@
+package stream
+
+import "hash/maphash"
+
+// classSeed is random, so that no client can make two shapes of one class, which would
+// be put into one batch.
+var classSeed = maphash.MakeSeed()
+
+// Check reports whether the model takes f, and returns how many rows of a batch it
+// needs and the class of batch it can join: frames of one class have equal shapes. Any
+// tensor's own data must already fit its shape (Tensor.CheckSize).
+func (m *Model) Check(f *Frame) (rows int, class uint64, err error) {
+	if f.Region != (Region{}) {
+		if err = m.checkRegion(f); err != nil {
+			return 0, 0, err
+		}
+	}
+	if m.Any {
+		return m.checkAny(f)
+	}
+	if f.Codec != Tensors {
+		if m.Image == nil {
+			if f.Codec == Opaque && len(m.Inputs) == 1 && m.Inputs[0].Datatype == Bytes {
+				return 1, 0, nil
+			}
+			return 0, 0, Errorf(Unsupported, "codec", "model %s takes tensors, not %s frames: see its inputs at /v2/models/%s", m.Name, f.Codec, m.Name)
+		}
+		if !f.Codec.Picture() {
+			return 0, 0, Errorf(Unsupported, "codec", "model %s takes pictures, not %s: send jpeg, png, webp, rgb24 or nv12", m.Name, f.Codec)
+		}
+		return 1, 0, nil
+	}
+	return m.checkTensors(f)
+}
+
+// checkRegion refuses a region of a frame without pixels, or for a model that does not
+// see pixels.
+func (m *Model) checkRegion(f *Frame) error {
+	if !m.Any && m.Image != nil && f.Codec.Picture() {
+		return nil
+	}
+	return Errorf(Unsupported, "roi", "needs a picture and a model that takes pictures, but model %s got a frame of %s: leave the region out", m.Name, f.Codec)
+}
+
+func (m *Model) checkAny(f *Frame) (int, uint64, error) {
+	if f.Codec == Tensors && len(f.Inputs) == 0 {
+		return 0, 0, Errorf(InvalidArgument, "inputs", "is empty: send at least one tensor")
+	}
+	return 1, 0, nil
+}
+
+func (m *Model) checkTensors(f *Frame) (rows int, class uint64, err error) {
+	if len(f.Inputs) > len(m.Inputs) {
+		return 0, 0, Errorf(InvalidArgument, "inputs", "%d tensors, model %s has %d", len(f.Inputs), m.Name, len(m.Inputs))
+	}
+	for i := range m.Inputs {
+		spec := &m.Inputs[i]
+		t := find(f.Inputs, spec.Name)
+		if t == nil {
+			return 0, 0, Errorf(InvalidArgument, "inputs", "%q is missing", spec.Name)
+		}
+		if t.Datatype != spec.Datatype {
+			return 0, 0, Errorf(InvalidArgument, "inputs."+t.Name+".datatype", "is %s, model %s wants %s", t.Datatype, m.Name, spec.Datatype)
+		}
+		n, dims, ok := split(t.Shape, spec.Shape)
+		if !ok {
+			return 0, 0, Errorf(InvalidArgument, "inputs."+t.Name+".shape", "is %v, model %s wants %v, optionally with a batch axis in front (-1 = any)", t.Shape, m.Name, spec.Shape)
+		}
+		if i > 0 && n != rows {
+			return 0, 0, Errorf(InvalidArgument, "inputs."+t.Name+".shape", "has %d rows, the input before it %d", n, rows)
+		}
+		rows = n
+		for j, d := range dims {
+			if spec.Shape[j] < 0 && !m.Ragged {
+				class = maphash.Comparable(classSeed, [2]uint64{class, uint64(d)}) // over the free dimensions
+			}
+		}
+	}
+	if rows > m.MaxBatch {
+		return 0, 0, Errorf(InvalidArgument, "inputs.shape", "%d rows, model %s takes at most %d at once (batching.max_size)", rows, m.Name, m.MaxBatch)
+	}
+	if rows < 1 {
+		return 0, 0, Errorf(InvalidArgument, "inputs.shape", "has no rows")
+	}
+	return rows, class, nil
+}
+
+func find(ts []Tensor, name string) *Tensor {
+	for i := range ts {
+		if ts[i].Name == name {
+			return &ts[i]
+		}
+	}
+	return nil
+}
+
+// split separates the batch axis from shape. A shape without one is one row.
+func split(shape, want []int) (rows int, dims []int, ok bool) {
+	rows, dims = 1, shape
+	if len(shape) == len(want)+1 {
+		rows, dims = shape[0], shape[1:]
+	}
+	if len(dims) != len(want) {
+		return 0, nil, false
+	}
+	for i, d := range dims {
+		if d < 0 || want[i] >= 0 && d != want[i] {
+			return 0, nil, false
+		}
+	}
+	return rows, dims, true
+}

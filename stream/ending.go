@@ -1,0 +1,56 @@
+package stream
+
+import "millrace/stream/buf"
+
+// Finish ends the request with its outputs. lease is the memory under them and is
+// handed over; contiguous says that the outputs' data fill it in order. It reports
+// whether this ending was the first; if not, lease is released.
+func (r *Request) Finish(outputs []Tensor, lease *buf.Buf, contiguous bool) bool {
+	if !r.outcome.CompareAndSwap(uint32(Pending), uint32(Answered)) {
+		lease.Release()
+		return false
+	}
+	r.result.Outputs, r.result.Lease, r.result.Contiguous = outputs, lease, contiguous
+	r.Stream.ended(r)
+	return true
+}
+
+// FinishSingle is Finish with a single output, which needs no slice.
+func (r *Request) FinishSingle(output Tensor, lease *buf.Buf, contiguous bool) bool {
+	if !r.outcome.CompareAndSwap(uint32(Pending), uint32(Answered)) {
+		lease.Release()
+		return false
+	}
+	r.single[0] = output
+	r.result.Outputs, r.result.Lease, r.result.Contiguous = r.single[:], lease, contiguous
+	r.Stream.ended(r)
+	return true
+}
+
+// Fail ends the request with an error. It reports whether this ending was the first.
+func (r *Request) Fail(err error) bool {
+	if !r.outcome.CompareAndSwap(uint32(Pending), uint32(Failed)) {
+		return false
+	}
+	r.result.Err = err
+	r.Stream.ended(r)
+	return true
+}
+
+// Drop ends the request as dropped. It reports whether this ending was the first.
+func (r *Request) Drop(why Reason) bool {
+	if !r.outcome.CompareAndSwap(uint32(Pending), uint32(Dropped)) {
+		return false
+	}
+	r.result.Reason = why
+	r.Stream.ended(r)
+	return true
+}
+
+// Emit sends a part of the result before its ending. lease is handed over. It reports
+// false, and releases lease, when the request has ended.
+func (r *Request) Emit(outputs []Tensor, lease *buf.Buf) bool {
+	return r.Stream.emit(r, &Result{
+		Partial: true, Outcome: Answered, Outputs: append([]Tensor(nil), outputs...), Lease: lease,
+	})
+}

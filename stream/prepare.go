@@ -1,0 +1,40 @@
+package stream
+
+// MarkDiscontinuity says that the next frame does not follow on the one before it: no
+// request is assembled of frames from both sides.
+func (s *Stream) MarkDiscontinuity() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.resetAssembler()
+}
+
+func (s *Stream) resetAssembler() {
+	if s.assembler != nil {
+		s.assembler.Reset()
+	}
+}
+
+// prepare makes r a request for the model, of r.Rows rows. Rows is 0 when there is
+// nothing to run.
+func (s *Stream) prepare(r *Request) (err error) {
+	if s.assembler == nil || s.assembler.IsRequest(&r.Frame) {
+		r.Rows, r.Class, err = s.model.Check(&r.Frame)
+		return err
+	}
+	r.Rows, r.Assembled, r.result.Params, err = s.assembler.Assemble(&r.Frame)
+	return err
+}
+
+// recheck does what prepare does, for a frame that has waited for another model.
+// adopted says that what was assembled for that model can be used by the present one.
+func (s *Stream) recheck(r *Request, adopted bool) (err error) {
+	m := s.model
+	switch {
+	case r.Assembled != nil && adopted && r.Rows <= m.MaxBatch:
+		return nil
+	case r.Assembled == nil && (s.assembler == nil || s.assembler.IsRequest(&r.Frame)):
+		r.Rows, r.Class, err = m.Check(&r.Frame)
+		return err
+	}
+	return Errorf(Conflict, "", "model %s was replaced by one with another window: continue with the next frame", m.Name)
+}

@@ -1,0 +1,108 @@
+package stream
+
+import "time"
+
+// Take binds the stream's next frame to a batch that has room for that many rows of
+// that class (any class when class is nil) and is predicted to end in about predict.
+// The caller must hold the token. Take gives the token up, unless kept is true: then
+// the next frame needs more rows, and the caller still holds the token. Without kept, a
+// nil request means that the mailbox is empty, its frames were too late, or the next
+// one is of another class, in which case the token is queued again.
+func (s *Stream) Take(now Instant, room int, class *uint64, predict time.Duration) (r *Request, kept bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.token = taken // so that endings below do not queue a second token
+	for len(s.waiting) > 0 && !s.paused {
+		r = s.waiting[0]
+		if r.Deadline != 0 && now.Add(predict) > r.Deadline {
+			s.pop()
+			s.endLocked(r, Dropped, Stale, nil)
+			continue
+		}
+		if class != nil && *class != r.Class {
+			s.requeue()
+			return nil, false
+		}
+		if r.Rows > room {
+			s.token = queued
+			return nil, true
+		}
+		s.pop()
+		r.bound, r.holdsToken = true, s.model.Stateful
+		r.Timing.Dequeued, r.Flushes = now, s.flushes
+		r.result.Model = s.model
+		if r.holdsToken {
+			return r, false
+		}
+		s.token = notQueued
+		if len(s.waiting) > 0 {
+			s.requeue()
+		}
+		return r, false
+	}
+	s.returnToken()
+	return nil, false
+}
+
+// ReleaseToken gives the token up if no frame waits, and reports whether it did. The
+// caller must hold the token.
+func (s *Stream) ReleaseToken() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.waiting) > 0 && !s.paused {
+		return false
+	}
+	s.returnToken()
+	return true
+}
+
+// ForgetToken says that q removed the stream's token from the queue without taking a
+// frame.
+func (s *Stream) ForgetToken(q Queue) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.queue == q && s.token == queued {
+		s.returnToken()
+	}
+}
+
+// returnToken gives up a token that is in no queue. A stream that ended while the token
+// was queued frees its place as well.
+func (s *Stream) returnToken() {
+	s.token = notQueued
+	if s.finishedLocked() {
+		s.queue.Detach(s)
+	}
+}
+
+// Head describes a stream's next frame before it is taken.
+type Head struct {
+	Class    uint64
+	Received Instant
+	Deadline Instant // the nearest of all frames that wait; 0 when none has one
+}
+
+// Head returns the description of the next frame; ok is false when none waits.
+func (s *Stream) Head() (h Head, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.waiting) == 0 || s.paused {
+		return h, false
+	}
+	r := s.waiting[0]
+	h = Head{Class: r.Class, Received: r.Timing.Received, Deadline: r.Deadline}
+	for _, w := range s.waiting[1:] {
+		if w.Deadline != 0 && (h.Deadline == 0 || w.Deadline < h.Deadline) {
+			h.Deadline = w.Deadline
+		}
+	}
+	return h, true
+}
+
+func (s *Stream) pop() {
+	s.waitingCount.Add(-weight(s.waiting[0]))
+	copy(s.waiting, s.waiting[1:])
+	s.waiting[len(s.waiting)-1] = nil
+	s.waiting = s.waiting[:len(s.waiting)-1]
+	s.queue.AddWaiting(-1)
+}
