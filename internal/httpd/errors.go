@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strconv"
+	"strings"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/valyala/fasthttp"
@@ -61,7 +62,9 @@ func (s *Server) answerError(c *fiber.Ctx, err error) error {
 	case errors.As(err, &framework):
 		err = fromFiber(c, framework)
 	case coded.CodeOf(err) == coded.Internal:
-		s.cfg.Log.Error("a handler failed", "method", c.Method(), "path", c.Path(), "error", err)
+		// Copies: Fiber's strings are those of the connection's buffer, and a logger may
+		// keep a record.
+		s.cfg.Log.Error("a handler failed", "method", strings.Clone(c.Method()), "path", strings.Clone(c.Path()), "error", err)
 		err = serverFault
 	}
 	writeError(c.Context(), err)

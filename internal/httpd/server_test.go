@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -62,6 +63,41 @@ func TestErrorsAreJSON(t *testing.T) {
 	}
 	if a := s.ask(t, "GET /echo HTTP/1.1\nHost: localhost\n\n"); a.Header.Get("Allow") != "POST" {
 		t.Errorf("Allow: %v", a.Header)
+	}
+}
+
+// keptRecords keeps all records, as a logger that suppresses repeated ones does.
+type keptRecords struct {
+	slog.Handler
+	kept chan slog.Record
+}
+
+func (k keptRecords) Handle(_ context.Context, r slog.Record) error {
+	k.kept <- r
+	return nil
+}
+
+// A record of the log stays as it was when later requests come over the connection.
+func TestLoggedRequestIsKept(t *testing.T) {
+	kept := make(chan slog.Record, 1)
+	s := serve(t, httpd.Config{Log: slog.New(keptRecords{slog.NewTextHandler(io.Discard, nil), kept})}, func(s *httpd.Server) {
+		s.App.Post("/first", func(*fiber.Ctx) error { return errors.New("broken") })
+		s.App.Get("/second", func(*fiber.Ctx) error { return nil })
+	})
+	p := s.dial(t)
+	defer p.Close()
+	p.send("POST /first HTTP/1.1\r\n" + host + "Content-Length: 0\r\n\r\nGET /second HTTP/1.1\r\n" + host + "\r\n")
+	if first, second := p.receive(), p.receive(); first.StatusCode != 500 || second.StatusCode != 200 {
+		t.Fatalf("status %d, then %d", first.StatusCode, second.StatusCode)
+	}
+	got := map[string]string{}
+	record := <-kept
+	record.Attrs(func(a slog.Attr) bool {
+		got[a.Key] = a.Value.String()
+		return true
+	})
+	if got["method"] != "POST" || got["path"] != "/first" {
+		t.Errorf("the record has become %v", got)
 	}
 }
 
