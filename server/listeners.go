@@ -62,6 +62,7 @@ func openHTTP(s *Server) (ingest.Interface, error) {
 		return nil, err
 	}
 	s.observe.routes(h.App, s.requests["http"], s.cfg.Metrics == "")
+	s.statusRoutes(h.App)
 	web.Mount(h, web.Options{Clip: s.cfg.Clip})
 	s.http = h
 	return httpServer{h, s}, nil

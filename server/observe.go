@@ -79,7 +79,7 @@ func (s *Server) serverStreams() streams.Stats {
 // unobserved reports whether requests of a route are left out of the metrics, because
 // they do not use a model.
 func unobserved(route string) bool {
-	return route == "/metrics" || strings.Contains(route, "health")
+	return route == "/metrics" || route == statusRoute || strings.Contains(route, "health")
 }
 
 // routes registers what must come before the adapters' routes: the measurement of each

@@ -33,6 +33,7 @@ import (
 type Server struct {
 	cfg     Config
 	version string
+	created time.Time
 	log     *slog.Logger
 	memory  *buf.Pool
 	models  *workers.Manager
@@ -63,7 +64,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		cfg: cfg, version: cfg.Version, memory: buf.NewPool(cfg.Memory.Budget),
+		cfg: cfg, version: cfg.Version, created: time.Now(), memory: buf.NewPool(cfg.Memory.Budget),
 		ready: make(chan struct{}), requests: map[string]tracing.RequestHook{}, limit: &accept.Limit{Max: cfg.Limits.MaxConnections},
 	}
 	var err error

@@ -142,7 +142,7 @@ func TestMetricsServerBeforeItListens(t *testing.T) {
 }
 
 func TestUnobservedRoutes(t *testing.T) {
-	for route, want := range map[string]bool{"/metrics": true, "/v2/health/live": true, "/v2/health/ready": true, "/v2/models/:model": false, "/": false} {
+	for route, want := range map[string]bool{"/metrics": true, "/v2/status": true, "/v2/health/live": true, "/v2/health/ready": true, "/v2/models/:model": false, "/": false} {
 		if unobserved(route) != want {
 			t.Errorf("%s: %v", route, !want)
 		}

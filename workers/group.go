@@ -26,6 +26,7 @@ type Group struct {
 
 	gather   sync.Mutex
 	reserved reservation // under gather
+	figures  figures     // under gather
 	idle     parking
 
 	registry sync.Mutex
@@ -285,6 +286,9 @@ func (g *Group) done(b *batching.Batch, t batchTimes) {
 		g.hooks.Batch(t.rows, t.started.Sub(t.begun), t.ended.Sub(t.started))
 	}
 	g.gather.Lock()
+	if t.rows > 0 {
+		g.figures.add(b, t.rows)
+	}
 	g.pool.Put(b)
 	if t.warm {
 		g.intake.Observe(t.ended, t.rows, t.ended.Sub(t.begun))

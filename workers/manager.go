@@ -348,12 +348,22 @@ func (m *Manager) Group(name, version string) (*Group, error) {
 	return g, nil
 }
 
+// Groups returns every group, sorted by name.
+func (m *Manager) Groups() []*Group {
+	gs := *m.groups.Load()
+	out := make([]*Group, 0, len(gs))
+	for _, name := range slices.Sorted(maps.Keys(gs)) {
+		out = append(out, gs[name])
+	}
+	return out
+}
+
 // Snapshot returns the statistics of every group, sorted by name.
 func (m *Manager) Snapshot() []GroupStats {
-	gs := *m.groups.Load()
+	gs := m.Groups()
 	out := make([]GroupStats, 0, len(gs))
-	for _, name := range slices.Sorted(maps.Keys(gs)) {
-		out = append(out, gs[name].Stats())
+	for _, g := range gs {
+		out = append(out, g.Stats())
 	}
 	return out
 }

@@ -1,0 +1,87 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"time"
+)
+
+// Status is the state of a server at one moment. Its counters only increase while the
+// server, or the endpoint that they belong to, is the same: two replies show the rates
+// between them.
+type Status struct {
+	Version       string    `json:"version"`
+	State         string    `json:"state"`   // starting, ready, degraded (a model has no worker) or draining
+	Time          time.Time `json:"time"`    // of the reply, by the server's clock
+	Started       time.Time `json:"started"` // of the server
+	UptimeSeconds float64   `json:"uptime_seconds"`
+
+	Process     ProcessStatus               `json:"process"`
+	Memory      MemoryStatus                `json:"memory"`
+	Connections map[string]ConnectionStatus `json:"connections"` // by listener: http, grpc, metrics
+	Sessions    map[string]int              `json:"sessions"`    // open ones by adapter; ws_waiting may be resumed
+	Streams     map[string]int              `json:"streams"`     // server streams by state, and paused ones
+	Models      []ModelStatus               `json:"models"`      // loaded ones, sorted by name
+}
+
+// ProcessStatus is what the server's process uses.
+type ProcessStatus struct {
+	CPUSeconds    float64 `json:"cpu_seconds"` // used since the process started, without child processes
+	Processors    int     `json:"processors"`  // most that run Go code at once (GOMAXPROCS)
+	ResidentBytes int64   `json:"resident_bytes"`
+	HeapBytes     int64   `json:"heap_bytes"`
+	Goroutines    int     `json:"goroutines"`
+}
+
+// MemoryStatus is the memory of frames, results and batches, in bytes.
+type MemoryStatus struct {
+	Budget   int64 `json:"budget"` // memory.budget
+	Leased   int64 `json:"leased"`
+	Reserved int64 `json:"reserved"` // for the batches of loaded models
+	Denied   int64 `json:"denied"`   // leases refused by the budget
+}
+
+// ConnectionStatus counts the TCP connections of one listener.
+type ConnectionStatus struct {
+	Open    int64  `json:"open"`
+	Refused uint64 `json:"refused"` // because of limits.max_connections
+	Failed  uint64 `json:"failed"`  // attempts to accept
+}
+
+// ModelStatus is the state of a loaded model.
+type ModelStatus struct {
+	Name     string `json:"name"`
+	Version  string `json:"version"`
+	Kind     string `json:"kind"`             // of its workers
+	State    string `json:"state"`            // READY, LOADING, UNAVAILABLE or UNLOADING
+	Reason   string `json:"reason,omitempty"` // why it is not ready
+	MaxBatch int    `json:"max_batch"`        // rows
+
+	Workers     int    `json:"workers"`     // that can run batches
+	Busy        int    `json:"busy"`        // that run one now
+	Quarantined int    `json:"quarantined"` // whose run has passed limits.run and has not returned
+	Restarts    uint64 `json:"restarts"`    // of workers
+
+	Streams int    `json:"streams"` // open ones, without one-shot requests
+	Waiting int    `json:"waiting"` // frames that wait in mailboxes
+	Batches uint64 `json:"batches"` // that ran
+
+	BatchRows Histogram       `json:"batch_rows"`
+	StagesUS  StageHistograms `json:"stages_us"`
+}
+
+// StageHistograms are the stages of answered frames, in microseconds. Frames that were
+// answered without a run, by the gate, are left out.
+type StageHistograms struct {
+	Queue   Histogram `json:"queue"`   // from the receipt of a frame until it was bound to a batch
+	Prepare Histogram `json:"prepare"` // until the batch ran
+	Run     Histogram `json:"run"`     // until the frame's result
+	Total   Histogram `json:"total"`
+}
+
+// Status returns the server's state.
+func (c *Client) Status(ctx context.Context) (Status, error) {
+	var s Status
+	err := c.doJSON(ctx, http.MethodGet, c.url(nil, "v2", "status"), nil, &s)
+	return s, err
+}

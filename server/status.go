@@ -1,0 +1,131 @@
+package server
+
+import (
+	"os"
+	"runtime"
+	"runtime/metrics"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"millrace/client"
+	"millrace/ingest/sources"
+	"millrace/stream"
+	"millrace/workers"
+)
+
+// statusRoute answers with the state of the server as JSON. It needs no metrics.
+const statusRoute = "/v2/status"
+
+func (s *Server) statusRoutes(app *fiber.App) {
+	app.Get(statusRoute, func(c *fiber.Ctx) error {
+		if err := noQuery(c); err != nil {
+			return err
+		}
+		return c.JSON(s.status())
+	})
+}
+
+// noQuery refuses the query of a route that has no options.
+func noQuery(c *fiber.Ctx) error {
+	var err error
+	c.Context().QueryArgs().VisitAll(func(k, _ []byte) {
+		err = stream.Errorf(stream.InvalidArgument, string(k), "%s has no options", c.Route().Path)
+	})
+	return err
+}
+
+// status reads the state of all parts.
+func (s *Server) status() client.Status {
+	now := time.Now()
+	st := client.Status{
+		Version: s.version, State: s.stateWord(), Time: now, Started: s.created, UptimeSeconds: now.Sub(s.created).Seconds(),
+		Process: processStatus(), Connections: map[string]client.ConnectionStatus{}, Sessions: map[string]int{}, Streams: map[string]int{},
+		Models: []client.ModelStatus{},
+	}
+	m := s.memory.Stats()
+	st.Memory = client.MemoryStatus{Budget: m.Budget, Leased: m.Leased, Reserved: m.Reserved, Denied: m.Denied}
+	for name, l := range s.limit.Stats() {
+		st.Connections[name] = client.ConnectionStatus{Open: l.Open, Refused: l.Refused, Failed: l.Failed}
+	}
+	for adapter, n := range s.measure().Sessions {
+		st.Sessions[adapter] = n
+	}
+	if s.streams != nil {
+		for _, state := range sources.States {
+			st.Streams[string(state)] = 0
+		}
+		st.Streams["paused"] = 0
+		for _, x := range s.serverStreams().Streams {
+			st.Streams[string(x.State)]++
+			if x.Paused {
+				st.Streams["paused"]++
+			}
+		}
+	}
+	for _, g := range s.models.Groups() {
+		st.Models = append(st.Models, modelStatus(g))
+	}
+	return st
+}
+
+// stateWord returns the server's state in one word.
+func (s *Server) stateWord() string {
+	switch st := (backend{s}).State(); {
+	case st.Draining:
+		return "draining"
+	case !s.loaded.Load():
+		return "starting"
+	case !st.Ready:
+		return "degraded"
+	}
+	return "ready"
+}
+
+func modelStatus(g *workers.Group) client.ModelStatus {
+	st, f := g.Stats(), g.Figures()
+	return client.ModelStatus{
+		Name: st.Model.Name, Version: st.Model.Version, Kind: st.Model.Platform, State: st.State, Reason: st.Reason, MaxBatch: st.Model.MaxBatch,
+		Workers: st.Workers, Busy: st.Busy, Quarantined: st.Quarantined, Restarts: st.Restarts,
+		Streams: st.Streams, Waiting: st.Waiting, Batches: st.Batches,
+		BatchRows: client.Histogram(f.Rows),
+		StagesUS: client.StageHistograms{
+			Queue: client.Histogram(f.Queue), Prepare: client.Histogram(f.Prepare), Run: client.Histogram(f.Run), Total: client.Histogram(f.Total),
+		},
+	}
+}
+
+// heapBytes is the runtime's metric of live and unswept objects; reading it does not
+// stop the program, unlike runtime.ReadMemStats.
+const heapBytes = "/memory/classes/heap/objects:bytes"
+
+func processStatus() client.ProcessStatus {
+	p := client.ProcessStatus{Processors: runtime.GOMAXPROCS(0), Goroutines: runtime.NumGoroutine(), ResidentBytes: residentBytes()}
+	heap := []metrics.Sample{{Name: heapBytes}}
+	metrics.Read(heap)
+	if heap[0].Value.Kind() == metrics.KindUint64 {
+		p.HeapBytes = int64(heap[0].Value.Uint64())
+	}
+	var use syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &use) == nil {
+		p.CPUSeconds = time.Duration(use.Utime.Nano() + use.Stime.Nano()).Seconds()
+	}
+	return p
+}
+
+// residentBytes returns the process's memory that is not swapped out, 0 where the system
+// does not say.
+func residentBytes() int64 {
+	text, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0
+	}
+	if fields := strings.Fields(string(text)); len(fields) > 1 {
+		pages, _ := strconv.ParseInt(fields[1], 10, 64)
+		return pages * int64(os.Getpagesize())
+	}
+	return 0
+}

@@ -1,0 +1,50 @@
+package workers
+
+import (
+	"millrace/batching"
+	"millrace/internal/histogram"
+	"millrace/stream"
+)
+
+// figures count what a group has run, under Group.gather.
+type figures struct {
+	rows                       histogram.Buckets // of batches
+	queue, prepare, run, total histogram.Buckets // microseconds of answered frames
+}
+
+// Figures are the histograms of a group, of the batches and frames that it has run since
+// it was loaded. Frames that were answered without a run (Hooks.Skipped) are left out.
+type Figures struct {
+	Rows histogram.Snapshot // rows of batches
+	// The stages of answered frames, in microseconds: Queue until the frame was bound to
+	// a batch, Prepare until its batch ran, Run until its result, and Total.
+	Queue, Prepare, Run, Total histogram.Snapshot
+}
+
+// add counts a batch that ran.
+func (f *figures) add(b *batching.Batch, rows int) {
+	f.rows.Add(uint64(rows))
+	for _, r := range b.Requests {
+		if r.Outcome() != stream.Answered {
+			continue
+		}
+		t := &r.Timing
+		f.queue.Add(micros(t.Received, t.Dequeued))
+		f.prepare.Add(micros(t.Dequeued, t.Started))
+		f.run.Add(micros(t.Started, t.Done))
+		f.total.Add(micros(t.Received, t.Done))
+	}
+}
+
+// micros returns the time between two instants, rounded up.
+func micros(from, to stream.Instant) uint64 { return uint64((max(to.Sub(from), 0) + 999) / 1000) }
+
+// Figures returns the group's histograms.
+func (g *Group) Figures() Figures {
+	g.gather.Lock()
+	f := g.figures
+	g.gather.Unlock()
+	return Figures{
+		Rows: f.rows.Snapshot(), Queue: f.queue.Snapshot(), Prepare: f.prepare.Snapshot(), Run: f.run.Snapshot(), Total: f.total.Snapshot(),
+	}
+}
