@@ -90,7 +90,9 @@ func decodeFrames(r *stream.Request, dst []byte, decode Decode) error {
 	one := stream.Request{Stream: r.Stream} // decode may use the stream, and must not change r
 	for i, p := range pictures {
 		one.Frame = p
-		if err := decode(&one, dst[i*n:(i+1)*n]); err != nil {
+		err := decode(&one, dst[i*n:(i+1)*n])
+		r.Decoding = one.Decoding
+		if err != nil {
 			return stream.Errorf(stream.CodeOf(err), "frame", "picture %d of %d in this window, seq %d: %w", i+1, len(pictures), p.Seq, err)
 		}
 	}

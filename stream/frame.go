@@ -77,9 +77,8 @@ type Frame struct {
 	Payload       []byte        // the coded bytes, in Lease's memory; nil when Inputs are given
 	Inputs        []Tensor      // named tensors, in Lease's memory
 	Params        Params        // parameters for the model, or nil
-	Trace         TraceID       // taken from the client, or zero
-	Parent        SpanID        // the client's span, or zero
-	Sampled       bool          // the client's trace is sampled
+	TraceContext                // as the client sent it, or zero; in a Request, with the ids that were allotted
+	Arrived       Instant       // its first byte was read; 0 = not known, or the same as Timing.Received
 	Lease         *buf.Buf      // the memory under Payload and Inputs; nil when the garbage collector owns it
 }
 
@@ -87,8 +86,11 @@ type Frame struct {
 // bool.
 type Params map[string]any
 
-// TraceID and SpanID are W3C trace-context identifiers; zero means none.
-type (
-	TraceID [16]byte
-	SpanID  [8]byte
-)
+// size returns the bytes of the payload, or of the inputs.
+func (f *Frame) size() int {
+	n := len(f.Payload)
+	for i := range f.Inputs {
+		n += len(f.Inputs[i].Data)
+	}
+	return n
+}

@@ -101,7 +101,6 @@ func (s *Stream) pushInTurn() {
 //
 // Its worker may still be writing to the request, so that only what was written under
 // the lock is read.
-// under the lock is read.
 func (s *Stream) overtake(o *Request) bool {
 	if !o.outcome.CompareAndSwap(uint32(Pending), uint32(Dropped)) {
 		return false
@@ -111,7 +110,7 @@ func (s *Stream) overtake(o *Request) bool {
 	res.Outcome, res.Reason = Dropped, Overtaken
 	res.Seq, res.CaptureUS = o.Seq, o.CaptureUS
 	res.Timing.Received, res.Timing.Dequeued = o.Timing.Received, o.Timing.Dequeued
-	res.Trace = o.Trace
+	res.Trace, res.Span = o.Trace, o.Span
 	s.queue.Ended(o)
 	return true
 }

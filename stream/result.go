@@ -38,6 +38,9 @@ type Result struct {
 	Timing    Timing
 	Trace     TraceID
 	Span      SpanID
+	Kept      bool // the frame's trace is kept, so that it can be looked up; set by Queue.Ended
+
+	watcher Watcher
 
 	// Lease is the memory under Outputs, or nil. When Contiguous, the outputs'
 	// data are its contents, in order and without gaps.
@@ -51,11 +54,17 @@ type Timing struct {
 	Received Instant // accepted by the adapter
 	Dequeued Instant // bound to a batch
 	Started  Instant // its batch's Run began
+	Ran      Instant // its batch's Run ended; 0 unless stages follow on Run
 	Done     Instant // its result was ready
 }
 
-// Release releases the outputs' memory. A second call has no effect.
+// Release releases the outputs' memory. The sink calls it when it has written the result,
+// or will not write it. A second call has no effect.
 func (r *Result) Release() {
+	if w := r.watcher; w != nil {
+		r.watcher = nil
+		w.Released()
+	}
 	l := r.Lease
 	r.Lease, r.Outputs = nil, nil
 	l.Release()

@@ -3,6 +3,7 @@ package stream
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"millrace/stream/buf"
 )
@@ -12,6 +13,10 @@ type Options struct {
 	Policy  Policy // fields that are not set take the model's defaults
 	Params  Params // for the model: of every frame that has none of its own
 	OneShot bool   // carries the one-shot requests of one connection; it is not listed among the streams
+
+	Protocol string       // by which its frames come, for traces: rest, ws, millrace.v1, native, streams and others
+	Name     string       // of the stream, for traces; or ""
+	Trace    TraceContext // of frames that have none of their own
 }
 
 // Counts are the totals of one stream. Accepted = Results + Drops + Errors once
@@ -184,7 +189,12 @@ type Request struct {
 	BatchSize             int
 
 	Assembled *Assembled // what an Assembler made of several frames, or nil
-	Span      SpanID
+	Span      SpanID     // of the request in its trace
+	Bytes     int        // of the frame as sent: its payload or its inputs
+	Gated     bool       // the gate has answered it
+	Decoding  Decoding   // of its picture
+
+	watch watch
 
 	outcome atomic.Uint32 // Outcome, set once
 	bound   bool          // a batch holds its memory; under the stream's lock
@@ -228,9 +238,25 @@ func (r *Request) TakeLease() *buf.Buf {
 	return l
 }
 
+// Decoding holds the times of decoding a picture; zero = there was none. For a window of
+// pictures it holds the begin of the first one and the sums of the durations.
+type Decoding struct {
+	Begun          Instant
+	Decode, Resize time.Duration
+}
+
+// Add adds one picture, of which whole was the time and resize its last part.
+func (d *Decoding) Add(begun Instant, whole, resize time.Duration) {
+	if d.Begun == 0 {
+		d.Begun = begun
+	}
+	d.Decode, d.Resize = d.Decode+whole-resize, d.Resize+resize
+}
+
 // Unbind releases the memory of a bound request. The batch calls it when Run has
 // returned, even if the request has ended before.
 func (r *Request) Unbind() {
+	r.NotifyUnbound()
 	l := r.Lease
 	r.Lease, r.Payload, r.Inputs = nil, nil, nil
 	l.Release()

@@ -19,6 +19,8 @@ func (s *Stream) Submit(f Frame) error { return s.SubmitAt(f, Now()) }
 func (s *Stream) SubmitAt(f Frame, now Instant) error {
 	r := &Request{Frame: f, Stream: s}
 	r.Timing.Received = now
+	r.allot(&s.opts.Trace)
+	r.Bytes = f.size()
 	if r.Params == nil {
 		r.Params = s.opts.Params
 	}
@@ -157,6 +159,7 @@ func (s *Stream) supersede() {
 func (s *Stream) SubmitEnded(f Frame, now Instant, why Reason, err error) error {
 	r := &Request{Frame: f, Stream: s}
 	r.Timing.Received = now
+	r.allot(&s.opts.Trace)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed != "" {

@@ -285,6 +285,9 @@ func (g *Group) done(b *batching.Batch, t batchTimes) {
 	if t.rows > 0 && g.hooks.Batch != nil {
 		g.hooks.Batch(t.rows, t.started.Sub(t.begun), t.ended.Sub(t.started))
 	}
+	if t.rows > 0 && g.hooks.Run != nil {
+		g.hooks.Run(BatchRun{Batch: b, Started: t.started, Ended: t.ended, Err: t.err})
+	}
 	g.gather.Lock()
 	if t.rows > 0 {
 		g.figures.add(b, t.rows)
@@ -306,6 +309,7 @@ type batchTimes struct {
 	rows                  int
 	begun, started, ended stream.Instant
 	warm                  bool
+	err                   error
 }
 
 // sleep waits for d. It returns false when the group stops.

@@ -3,6 +3,7 @@ package workers
 import (
 	"time"
 
+	"millrace/batching"
 	"millrace/stream"
 )
 
@@ -18,6 +19,41 @@ type Hooks struct {
 	Skipped func(r *stream.Request)
 	// Batch is called after each batch, with the rows that ran.
 	Batch func(rows int, prepare, run time.Duration)
+	// Run is called after each batch, before its requests are unbound, with the requests
+	// that ran together.
+	Run func(BatchRun)
+}
+
+// BatchRun is one run of a batch. It is valid during the call.
+type BatchRun struct {
+	Batch          *batching.Batch
+	Started, Ended stream.Instant // of the run; its preparation began at Batch.Gathered
+	Err            error          // with which the run failed as a whole
+}
+
+// Then returns hooks that call those of h, then those of next.
+func (h Hooks) Then(next Hooks) Hooks {
+	return Hooks{
+		Ended: both(h.Ended, next.Ended), Skipped: both(h.Skipped, next.Skipped), Run: both(h.Run, next.Run),
+		Batch: func(rows int, prepare, run time.Duration) {
+			if h.Batch != nil {
+				h.Batch(rows, prepare, run)
+			}
+			if next.Batch != nil {
+				next.Batch(rows, prepare, run)
+			}
+		},
+	}
+}
+
+func both[T any](a, b func(T)) func(T) {
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
+	}
+	return func(v T) { a(v); b(v) }
 }
 
 // GroupStats is a snapshot of a group.

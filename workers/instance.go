@@ -129,6 +129,7 @@ func (w *instance) makeTools() (err error) {
 	}
 	w.decode = w.prep.decode
 	w.stages, _, err = results.New(w.cfg.Parts, w.computed, results.Tools{Picture: w.prep.picture, Skipped: func(r *stream.Request) {
+		r.Gated = true
 		if w.hooks.Skipped != nil {
 			w.hooks.Skipped(r)
 		}

@@ -56,7 +56,9 @@ func (p *preparer) decode(r *stream.Request, dst []byte) (err error) {
 			err = stream.Errorf(stream.Internal, "frame", "the picture's decoder panicked: %v", x)
 		}
 	}()
+	begun := stream.Now()
 	placed, err := p.convert(r, p.target, dst)
+	r.Decoding.Add(begun, stream.Now().Sub(begun), p.decoder.Drawn)
 	if err != nil {
 		return pictureError(err)
 	}

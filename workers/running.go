@@ -68,6 +68,14 @@ func (g *Group) run(w *instance, b *batching.Batch) (broken, kept bool) {
 	if !w.endWatched() {
 		return true, false
 	}
+	if w.stages.Transforms() {
+		ran := stream.Now()
+		for _, r := range b.Requests {
+			if r.Outcome() == stream.Pending {
+				r.Timing.Ran = ran
+			}
+		}
+	}
 	switch {
 	case err != nil:
 		if panicked {
@@ -79,7 +87,7 @@ func (g *Group) run(w *instance, b *batching.Batch) (broken, kept bool) {
 	default:
 		w.answer(b)
 	}
-	t.ended = stream.Now()
+	t.ended, t.err = stream.Now(), err
 	g.done(b, t)
 	w.warm = true
 	return panicked || errors.Is(err, ErrBroken), true
@@ -147,9 +155,16 @@ func (g *Group) quarantine(w *instance, now stream.Instant) bool {
 	g.gather.Unlock()
 	g.log.Error("worker hangs and is quarantined", "model", g.cfg.Name, "limit", g.cfg.Limits.Run, "quarantined", n)
 	g.recheck() // another batch can be made now
+	hangs := stream.Errorf(stream.Timeout, "limits.run", "model %s did not answer within %v: its worker is replaced", g.cfg.Name, g.cfg.Limits.Run)
 	for _, r := range w.batch.Requests {
 		r.DetachState()
-		r.Fail(stream.Errorf(stream.Timeout, "limits.run", "model %s did not answer within %v: its worker is replaced", g.cfg.Name, g.cfg.Limits.Run))
+		r.Fail(hangs)
+	}
+	if g.hooks.Run != nil {
+		g.hooks.Run(BatchRun{Batch: w.batch, Started: w.batch.Requests[0].Timing.Started, Ended: stream.Now(), Err: hangs})
+	}
+	for _, r := range w.batch.Requests {
+		r.NotifyUnbound() // the call may return much later, or never
 	}
 	return true
 }

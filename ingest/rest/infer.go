@@ -151,7 +151,9 @@ func (k *call) run(a *Adapter, s *service, c *fiber.Ctx) (err error) {
 		return err
 	}
 	f.Deadline = k.opt.Deadline
-	frames.TraceContext(&f, c.Request().Header.Peek("traceparent"))
+	var traces frames.TraceHeaders
+	c.Request().Header.VisitAll(traces.Add)
+	f.TraceContext, _ = traces.Context()
 	if k.res, err = s.oneShot.Infer(s.ctx, model.Name, version, f); err != nil {
 		return inRequest(err, k.req.Inputs)
 	}

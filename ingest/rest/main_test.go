@@ -112,7 +112,7 @@ var traced = kind{
 	run: func(_ context.Context, b *batching.Batch) error {
 		r := b.Requests[0]
 		out := append(append(r.Trace[:], r.Parent[:]...), 0)
-		if r.Sampled {
+		if r.Decision == stream.Sampled {
 			out[24] = 1
 		}
 		b.Finish(0, []stream.Tensor{{Name: "trace", Datatype: stream.Uint8, Shape: []int{25}, Data: out}})

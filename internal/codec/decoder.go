@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"image"
+	"time"
 )
 
 // maxScratch bounds the scratch memory that a Decoder keeps between pictures: more, which
@@ -20,6 +21,10 @@ const maxScratch = 32 << 20
 // picture in their libraries.
 type Decoder struct {
 	Limits Limits
+	// Drawn is how long resizing, converting and normalising took in the last call of
+	// Decode, DecodeInfo or Convert, which includes decoding; 0 when that call did not
+	// get so far, or only copied.
+	Drawn time.Duration
 
 	frame    []byte
 	axes     [maxAxes]axis
@@ -58,6 +63,7 @@ func (d *Decoder) Decode(b []byte, t Target, dst []byte) (Placed, error) {
 // DecodeInfo is Decode for a caller that has read the header. info must be what
 // Header returned for the same bytes and this Decoder's limits.
 func (d *Decoder) DecodeInfo(b []byte, info Info, t Target, dst []byte) (Placed, error) {
+	d.Drawn = 0
 	w, h := info.Upright()
 	j := job{info: info, target: &t, dst: dst}
 	if err := j.place(w, h); err != nil {
@@ -133,7 +139,9 @@ func (d *Decoder) draw(j *job) error {
 	w, h := j.info.Upright()
 	d.src.crop(j.part.stored(j.info.Orientation, w, h))
 	d.wantLuma = j.target.Color == Gray
+	begun := time.Now()
 	d.render(&d.src, j.info.Orientation, j.target, j.rect, j.tw, j.th, j.dst)
+	d.Drawn = time.Since(begun)
 	return nil
 }
 

@@ -37,6 +37,7 @@ func (f RawFormat) Size(w, h int) int {
 
 // Convert is Decode for a raw frame of w by h. The length of b must be f.Size(w, h).
 func (d *Decoder) Convert(b []byte, f RawFormat, w, h int, t Target, dst []byte) (Placed, error) {
+	d.Drawn = 0
 	want := f.Size(w, h)
 	if want == 0 {
 		return Placed{}, fmt.Errorf("codec: raw frame %v %dx%d: use RGB24, NV12 or GRAY8 with sides of 1 to %d", f, w, h, maxSide)

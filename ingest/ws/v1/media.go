@@ -193,7 +193,9 @@ func (p *protocol) submit(c *channel, h *wire.Header, data []byte, lease *buf.Bu
 	} else if c.reader.params != nil {
 		f.Params = c.reader.params
 	}
-	frames.TraceContext(&f, h.Ext.Traceparent)
+	if h.Ext.Traceparent != nil {
+		frames.Traceparent(&f.TraceContext, h.Ext.Traceparent)
+	}
 	if isVideo(f.Codec) {
 		d, err := c.openDecoder(p.sessions.decoders, p.backend, f.Codec)
 		if err != nil {
