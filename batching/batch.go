@@ -16,6 +16,7 @@ type Batch struct {
 	Offsets  []int          // first row of each request
 	Rows     int            // rows in use
 	Gathered stream.Instant // when its frames were bound
+	Cause    Cause          // why it was formed then
 
 	// Inputs are the model's inputs with a batch axis in front: Rows long, or
 	// Model.MaxBatch when the axis is fixed. They are nil in a ragged batch, whose

@@ -44,3 +44,11 @@ func (d deadline) Decide(v View) (int, time.Duration) {
 	}
 	return v.Rows, 0
 }
+
+// Cause implements Explainer.
+func (d deadline) Cause(v View) Cause {
+	if v.Deadline == NoDeadline || v.Pending > v.Idle || v.Predict(d.max) == 0 {
+		return IdleWorker
+	}
+	return NearDeadline
+}

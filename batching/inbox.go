@@ -74,7 +74,7 @@ func (x *Inbox) takeOldest() *Batch {
 		return nil
 	}
 	b := first.batch
-	first.batch = nil
+	first.batch, b.Cause = nil, Partial
 	return b
 }
 

@@ -256,7 +256,7 @@ func (in *Intake) form(x *Inbox, p *pendingBatch, v *View) (*Batch, time.Duratio
 			return b, 0, nil
 		}
 	}
-	p.batch, b.Gathered = nil, in.now
+	p.batch, b.Gathered, b.Cause = nil, in.now, in.cause(*v, take)
 	full := in.bind(x, p, b, take)
 	switch {
 	case b.Rows == 0:

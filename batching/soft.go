@@ -30,3 +30,6 @@ func (s soft) Decide(v View) (int, time.Duration) {
 	}
 	return 0, s.delay - v.Oldest
 }
+
+// Cause implements Explainer.
+func (soft) Cause(View) Cause { return MaxDelay }

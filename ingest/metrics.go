@@ -3,6 +3,8 @@ package ingest
 import (
 	"maps"
 	"time"
+
+	"millrace/stream"
 )
 
 // Metrics are what an adapter adds to the server's metrics at a scrape. What it does
@@ -15,6 +17,7 @@ type Metrics struct {
 	Closed      map[string]uint64 // sessions that ended, by reason
 	StreamEnds  map[string]uint64 // streams of sessions that ended, by reason
 	Goroutines  map[string]int    // by the group that started them
+	NoModel     stream.Totals     // frames that were refused because they named no loaded model or open stream
 }
 
 // Measured is an adapter that has metrics. Metrics is called at each scrape: it must
@@ -38,6 +41,7 @@ type Starter interface {
 func (m *Metrics) Add(other Metrics) {
 	m.OutboxBytes += other.OutboxBytes
 	m.KeptBytes += other.KeptBytes
+	m.NoModel.Add(other.NoModel)
 	add(&m.Sessions, other.Sessions)
 	add(&m.Videos, other.Videos)
 	add(&m.Closed, other.Closed)

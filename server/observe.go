@@ -36,7 +36,7 @@ func newObserver(s *Server) (*observer, error) {
 	o := &observer{log: tracing.LimitedLogger(limiter), limiter: limiter, logFile: file}
 	o.metrics = tracing.New(tracing.Options{
 		Version:  s.version,
-		Groups:   func() []workers.GroupStats { return s.models.Snapshot() },
+		Groups:   func() []workers.GroupStats { return s.models.Stats() },
 		Memory:   s.memory.Stats,
 		Adapters: s.measure,
 		Streams:  s.serverStreams,

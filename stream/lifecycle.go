@@ -59,6 +59,7 @@ func (s *Stream) Move(q Queue, m *Model) bool {
 	}
 	s.notifyWaiting(-len(s.waiting))
 	s.queue, s.model = q, m
+	s.useCounts(m)
 	adopted := s.assembler != nil && s.assembler.Adopt(m)
 	if !adopted {
 		s.resetAssembler()

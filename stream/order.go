@@ -28,6 +28,7 @@ func (s *Stream) complete(r *Request) {
 	res.Seq, res.CaptureUS = r.Seq, r.CaptureUS
 	res.Width, res.Height, res.BatchSize = r.SentWidth, r.SentHeight, r.BatchSize
 	res.Timing, res.Trace, res.Span = r.Timing, r.Trace, r.Span
+	r.counts.end(res)
 	switch res.Outcome {
 	case Answered:
 		s.counts.Results++
@@ -111,6 +112,7 @@ func (s *Stream) overtake(o *Request) bool {
 	res.Seq, res.CaptureUS = o.Seq, o.CaptureUS
 	res.Timing.Received, res.Timing.Dequeued = o.Timing.Received, o.Timing.Dequeued
 	res.Trace, res.Span = o.Trace, o.Span
+	o.counts.end(res)
 	s.queue.Ended(o)
 	return true
 }

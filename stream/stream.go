@@ -47,7 +47,8 @@ type Stream struct {
 	opts         Options
 	model        *Model
 	clientGone   atomic.Bool
-	waitingCount atomic.Int64 // of waiting, for readers without the lock: its rows << 32 + its length
+	waitingCount atomic.Int64                // of waiting, for readers without the lock: its rows << 32 + its length
+	modelCounts  atomic.Pointer[FrameCounts] // of model; written under mu
 
 	mu          sync.Mutex
 	queue       Queue
@@ -104,8 +105,21 @@ func New(model *Model, q Queue, sink Sink, opts Options) *Stream {
 		finished: make(chan struct{}), lastActive: Now(), assembler: model.newAssembler(opts.OneShot),
 	}
 	s.policyCopy.Store(&policy)
+	s.useCounts(model)
 	return s
 }
+
+// useCounts makes the stream count its frames for m.
+func (s *Stream) useCounts(m *Model) {
+	c := m.Counts
+	if c == nil {
+		c = &FrameCounts{}
+	}
+	s.modelCounts.Store(c)
+}
+
+// ModelCounts returns the counts of the model that the stream feeds. It takes no lock.
+func (s *Stream) ModelCounts() *FrameCounts { return s.modelCounts.Load() }
 
 // Model returns the metadata of the stream's model.
 func (s *Stream) Model() *Model {
@@ -197,6 +211,7 @@ type Request struct {
 	watch watch
 
 	outcome atomic.Uint32 // Outcome, set once
+	counts  *FrameCounts  // that have counted it as accepted
 	bound   bool          // a batch holds its memory; under the stream's lock
 	// For a stateful model, under the stream's lock:
 	holdsToken bool    // it holds the stream's token and state

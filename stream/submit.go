@@ -12,7 +12,9 @@ import (
 // Submit returns. A frame that the model does not take is accepted and ends as an
 // error, in its turn; one that completes no request is answered without outputs (see
 // Assembler). Otherwise the frame was refused, with FlowControl (the window is full) or
-// with the reason for which the stream is closed, and nothing will be pushed.
+// with the reason for which the stream is closed, and nothing will be pushed; it is
+// counted as refused, except in a stream of one-shot requests, whose caller may try
+// another stream.
 func (s *Stream) Submit(f Frame) error { return s.SubmitAt(f, Now()) }
 
 // SubmitAt is Submit for a frame received at now.
@@ -28,7 +30,7 @@ func (s *Stream) SubmitAt(f Frame, now Instant) error {
 	defer s.mu.Unlock()
 	if err := s.refusal(f.Must); err != nil {
 		f.Lease.Release()
-		return err
+		return s.refused(err)
 	}
 	s.accept(r, now)
 	err := s.prepare(r)
@@ -76,10 +78,20 @@ func (s *Stream) refusal(must bool) (err error) {
 	return err
 }
 
+// refused counts a frame that is refused with err, and returns err.
+func (s *Stream) refused(err error) error {
+	if !s.opts.OneShot {
+		s.modelCounts.Load().Refuse("", err)
+	}
+	return err
+}
+
 // accept counts r, whose ending will be pushed.
 func (s *Stream) accept(r *Request, now Instant) {
 	s.lastActive = now
 	s.counts.Accepted++
+	r.counts = s.modelCounts.Load()
+	r.counts.accept()
 	s.order = append(s.order, r)
 }
 
@@ -155,7 +167,8 @@ func (s *Stream) supersede() {
 // stream (for example because a video decoder returned no picture for it), and ends it
 // in its turn: as dropped for why, or as failed when err is set. It is counted like
 // every frame, and the next frame does not follow on the one before. It takes over
-// f.Lease. An error means that the stream is closed and nothing will be pushed.
+// f.Lease. An error means that the stream is closed and nothing will be pushed; the frame
+// is counted as refused.
 func (s *Stream) SubmitEnded(f Frame, now Instant, why Reason, err error) error {
 	r := &Request{Frame: f, Stream: s}
 	r.Timing.Received = now
@@ -164,7 +177,7 @@ func (s *Stream) SubmitEnded(f Frame, now Instant, why Reason, err error) error 
 	defer s.mu.Unlock()
 	if s.closed != "" {
 		f.Lease.Release()
-		return s.closedError()
+		return s.refused(s.closedError())
 	}
 	s.accept(r, now)
 	s.resetAssembler()

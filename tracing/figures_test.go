@@ -44,36 +44,43 @@ func wantSum(t *testing.T, all map[string]*dto.MetricFamily, v float64, name str
 	}
 }
 
-// TestFiguresOfGroups checks that each value of a group is in its own series, and that
-// those of two groups of one name are added.
+// TestFiguresOfGroups checks that each value of a model and version is in its own series.
 func TestFiguresOfGroups(t *testing.T) {
-	first := workers.GroupStats{
+	st := workers.GroupStats{
 		Model: &stream.Model{Name: "m", Version: "1"}, State: workers.StateUnloading,
-		Workers: 9, Busy: 2, Quarantined: 3, Streams: 4, PlacesUsed: 5, Waiting: 6, Buffers: 17, BuffersFree: 8, Restarts: 10, Batches: 11,
+		Workers: 9, Busy: 2, Quarantined: 3, Streams: 4, PlacesUsed: 5, Waiting: 6, Oldest: 1500 * time.Millisecond, Buffers: 17, BuffersFree: 8,
+		Restarts: 10, Batches: 11, BatchesBy: map[string]uint64{"full": 7, "deadline": 4}, Capacity: 44,
+		Frames: stream.Totals{
+			Accepted: 60, InFlight: 5, Results: 20, Drops: map[stream.Reason]uint64{stream.Stale: 7, stream.Memory: 8},
+			Errors: map[stream.Code]uint64{stream.Timeout: 9, stream.FlowControl: 11}, Refused: map[string]uint64{"memory": 3, "flow_control": 11},
+			Unsendable: map[stream.Code]uint64{stream.Unsupported: 2},
+		},
 	}
-	second := workers.GroupStats{
-		Model: &stream.Model{Name: "m", Version: "1"}, State: workers.StateLoading,
-		Workers: 100, Busy: 200, Quarantined: 300, Streams: 400, PlacesUsed: 500, Waiting: 600, Buffers: 700, BuffersFree: 100, Restarts: 900, Batches: 1000,
-	}
-	list := []workers.GroupStats{first}
+	list := []workers.GroupStats{st}
 	r := &rig{Metrics: New(Options{Groups: func() []workers.GroupStats { return list }})}
-	check := func(values ...float64) {
-		t.Helper()
-		all := r.gather(t)
-		for i, series := range [][]string{
-			{"millrace_workers", "state", "busy"}, {"millrace_workers", "state", "idle"}, {"millrace_workers", "state", "quarantined"},
-			{"millrace_streams"}, {"millrace_queue_flows"}, {"millrace_queue_depth"},
-			{"millrace_batch_buffers", "state", "used"}, {"millrace_batch_buffers", "state", "free"},
-			{"millrace_worker_restarts_total"}, {"millrace_batches_total"}, {"millrace_model_ready"},
-		} {
-			want(t, all, values[i], series[0], append([]string{"model", "m", "version", "1"}, series[1:]...)...)
-		}
+	all := r.gather(t)
+	for _, c := range []struct {
+		value  float64
+		series []string
+	}{
+		{2, []string{"workers", "state", "busy"}}, {7, []string{"workers", "state", "idle"}}, {3, []string{"workers", "state", "quarantined"}},
+		{4, []string{"streams"}}, {5, []string{"queue_flows"}}, {6, []string{"queue_depth"}}, {1.5, []string{"queue_oldest_age_seconds"}},
+		{9, []string{"batch_buffers", "state", "used"}}, {8, []string{"batch_buffers", "state", "free"}},
+		{10, []string{"worker_restarts_total"}}, {11, []string{"batches_total"}}, {7, []string{"batches_formed_total", "cause", "full"}},
+		{4, []string{"batches_formed_total", "cause", "deadline"}}, {44, []string{"batch_capacity_rows_total"}}, {0, []string{"model_ready"}},
+		{60, []string{"frames_accepted_total"}}, {5, []string{"frames_in_flight"}},
+		{20, []string{"frames_total", "outcome", "result"}}, {15, []string{"frames_total", "outcome", "drop"}}, {20, []string{"frames_total", "outcome", "error"}},
+		{7, []string{"dropped_frames_total", "reason", "stale"}}, {8, []string{"dropped_frames_total", "reason", "memory"}},
+		{9, []string{"frame_errors_total", "code", "timeout"}}, {11, []string{"frame_errors_total", "code", "flow_control"}},
+		{3, []string{"refused_frames_total", "reason", "memory"}}, {11, []string{"refused_frames_total", "reason", "flow_control"}},
+		{2, []string{"unsendable_results_total", "code", "unsupported"}},
+	} {
+		want(t, all, c.value, "millrace_"+c.series[0], append([]string{"model", "m", "version", "1"}, c.series[1:]...)...)
 	}
-	check(2, 7, 3, 4, 5, 6, 9, 8, 10, 11, 0)
-	list = []workers.GroupStats{first, {}, second}            // one is without a model
-	check(202, 0, 303, 404, 505, 606, 609, 108, 910, 1011, 0) // busy ones past their workers: none is idle
-	list[2].State = workers.StateReady
-	check(202, 0, 303, 404, 505, 606, 609, 108, 910, 1011, 1)
+	list[0].State, list[0].Busy = workers.StateReady, 20 // busy ones past their workers: none is idle
+	all = r.gather(t)
+	want(t, all, 1, "millrace_model_ready", "model", "m")
+	want(t, all, 0, "millrace_workers", "state", "idle")
 }
 
 // TestStagesOfAnAnsweredFrame checks that each stage is the time between its two times,
@@ -103,18 +110,6 @@ func TestStagesOfAnAnsweredFrame(t *testing.T) {
 	want(t, r.gather(t), 2, "millrace_stage_duration_seconds", "model", "m", "version", "2", "stage", "queue")
 }
 
-// TestOnlyEndedFramesAreCounted checks that a request without an ending changes
-// nothing.
-func TestOnlyEndedFramesAreCounted(t *testing.T) {
-	r := newRig(t)
-	h := r.Model(&stream.Model{Name: "m", Version: "1"})
-	h.Ended(&stream.Request{})
-	all := r.gather(t)
-	for _, outcome := range []string{"result", "drop", "error"} {
-		want(t, all, 0, "millrace_frames_total", "model", "m", "outcome", outcome)
-	}
-}
-
 func TestBatchesAndSkippedFramesAreCounted(t *testing.T) {
 	r := newRig(t)
 	h := r.Model(&stream.Model{Name: "m", Version: "1"})
@@ -128,50 +123,6 @@ func TestBatchesAndSkippedFramesAreCounted(t *testing.T) {
 	wantSum(t, all, 0.005, "millrace_batch_duration_seconds", "model", "m", "stage", "prepare")
 	wantSum(t, all, 0.09, "millrace_batch_duration_seconds", "model", "m", "stage", "run")
 	want(t, all, 2, "millrace_skipped_frames_total", "model", "m", "version", "1")
-}
-
-// TestVersionsShareDrops checks that drops are counted for all versions of a model
-// together, and removed with the last one.
-func TestVersionsShareDrops(t *testing.T) {
-	m := New(Options{})
-	first, second := &stream.Model{Name: "m", Version: "1"}, &stream.Model{Name: "m", Version: "2"}
-	m.Model(first)
-	m.Model(second)
-	other := &stream.Model{Name: "n", Version: "1"}
-	m.Model(other)
-	r := &rig{Metrics: m}
-	m.remove(first)
-	all := r.gather(t)
-	want(t, all, 0, "millrace_dropped_frames_total", "model", "m", "reason", "stale")
-	if _, ok := value(all, "millrace_frames_total", "model", "m", "version", "1"); ok {
-		t.Error("the version that was unloaded has series")
-	}
-	want(t, all, 0, "millrace_frames_total", "model", "m", "version", "2", "outcome", "result")
-	m.remove(second)
-	all = r.gather(t)
-	if _, ok := value(all, "millrace_dropped_frames_total", "model", "m"); ok {
-		t.Error("a model without versions has series")
-	}
-	want(t, all, 0, "millrace_dropped_frames_total", "model", "n", "reason", "stale")
-}
-
-// TestModelsThatWereNeverListedStay checks that a model that is counted before the
-// first scrape lists it keeps its series.
-func TestModelsThatWereNeverListedStay(t *testing.T) {
-	loading := &stream.Model{Name: "m", Version: "1"}
-	var list []workers.GroupStats
-	r := &rig{Metrics: New(Options{Groups: func() []workers.GroupStats { return list }})}
-	r.Model(loading)
-	r.gather(t)
-	want(t, r.gather(t), 0, "millrace_frames_total", "model", "m", "outcome", "result")
-	list = []workers.GroupStats{{Model: loading}}
-	r.gather(t)
-	want(t, r.gather(t), 0, "millrace_frames_total", "model", "m", "outcome", "result")
-	list = nil
-	r.gather(t)
-	if _, ok := value(r.gather(t), "millrace_frames_total", "model", "m"); ok {
-		t.Error("a model that is no longer listed has series")
-	}
 }
 
 func TestFiguresOfMemoryAdaptersAndListeners(t *testing.T) {
@@ -235,20 +186,6 @@ func TestClassesOfStatuses(t *testing.T) {
 	for _, code := range []int{2, 4, 12, 13, 14, 15} {
 		if got := GRPCClass(code); got != "server_error" {
 			t.Errorf("code %d is %s", code, got)
-		}
-	}
-}
-
-// TestGroupsOfOneNameAreAddedUp: each figure of two groups of one name, alone.
-func TestGroupsOfOneNameAreAddedUp(t *testing.T) {
-	m := &stream.Model{Name: "m", Version: "1"}
-	one := workers.GroupStats{Model: m, State: workers.StateReady, Workers: 1, Busy: 2, Quarantined: 3, Streams: 4, PlacesUsed: 5, Waiting: 6, Buffers: 7, BuffersFree: 8, Restarts: 9, Batches: 10}
-	two := workers.GroupStats{Model: m, State: workers.StateUnloading, Workers: 100, Busy: 200, Quarantined: 300, Streams: 400, PlacesUsed: 500, Waiting: 600, Buffers: 700, BuffersFree: 800, Restarts: 900, Batches: 1000}
-	other := workers.GroupStats{Model: &stream.Model{Name: "m", Version: "2"}, Workers: 7}
-	want := workers.GroupStats{Model: m, State: workers.StateReady, Workers: 101, Busy: 202, Quarantined: 303, Streams: 404, PlacesUsed: 505, Waiting: 606, Buffers: 707, BuffersFree: 808, Restarts: 909, Batches: 1010}
-	for _, list := range [][]workers.GroupStats{{one, other, two}, {two, other, one}} {
-		if got := merge(list); len(got) != 2 || got[0] != want || got[1] != other {
-			t.Errorf("got  %+v\nwant %+v and %+v", got, want, other)
 		}
 	}
 }

@@ -50,8 +50,6 @@ type Options struct {
 type Metrics struct {
 	registry *prometheus.Registry
 
-	frames  *prometheus.CounterVec
-	dropped *prometheus.CounterVec
 	skipped *prometheus.CounterVec
 	stages  *prometheus.HistogramVec
 	age     *prometheus.HistogramVec
@@ -60,8 +58,7 @@ type Metrics struct {
 	buckets []float64 // of requests
 
 	mu     sync.Mutex
-	models map[*stream.Model]*series
-	inUse  map[modelVersion]int // models that share the series of a name and version
+	models map[modelVersion]*series
 }
 
 // modelVersion is the name and version of a model, which label its series.
@@ -71,17 +68,15 @@ type modelVersion struct{ model, version string }
 func New(o Options) *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
-		models:   make(map[*stream.Model]*series), inUse: make(map[modelVersion]int),
+		models:   make(map[modelVersion]*series),
 	}
 	perModel := []string{"model", "version"}
-	m.frames = counters("millrace_frames_total", "Frames and one-shot requests that have ended.", "model", "version", "outcome")
-	m.dropped = counters("millrace_dropped_frames_total", "Frames dropped by policy.", "model", "reason")
 	m.skipped = counters("millrace_skipped_frames_total", "Frames that the gate answered without a run, with the result of an earlier frame that looked the same.", perModel...)
 	m.stages = histograms("millrace_stage_duration_seconds", "Time of an answered frame in a stage: queue (until it is bound to a batch), prepare (until the batch runs), run (until its result), and total.", stageBuckets, "model", "version", "stage")
 	m.age = histograms("millrace_answered_age_seconds", "Time from the receipt of an answered frame to its result.", stageBuckets, perModel...)
 	m.rows = histograms("millrace_batch_rows", "Rows of the batches that ran.", sizeBuckets, perModel...)
 	m.batches = histograms("millrace_batch_duration_seconds", "Time of a batch in a stage.", stageBuckets, "model", "version", "stage")
-	m.registry.MustRegister(m.frames, m.dropped, m.skipped, m.stages, m.age, m.rows, m.batches,
+	m.registry.MustRegister(m.skipped, m.stages, m.age, m.rows, m.batches,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), stateCollector{o, m.removeUnlisted})
 	if o.Streams != nil {
 		m.registry.MustRegister(streamCollector{o.Streams, describeSinks()})
@@ -107,8 +102,6 @@ func histograms(name, help string, buckets []float64, labels ...string) *prometh
 // series are the metrics of one model, looked up once: looking them up by their
 // labels for each frame takes three times as long.
 type series struct {
-	outcome [4]prometheus.Counter // by stream.Outcome
-	reason  map[stream.Reason]prometheus.Counter
 	skipped prometheus.Counter
 	queue   prometheus.Observer
 	prepare prometheus.Observer
@@ -118,7 +111,7 @@ type series struct {
 
 	rows, batchPrepare, batchRun prometheus.Observer
 
-	listed bool // Options.Groups has named the model
+	listed bool // Options.Groups has named the model since the newest of its groups was started
 }
 
 // Model returns the hooks of a group that serves model. The hooks allocate nothing
@@ -132,28 +125,22 @@ func (m *Metrics) Model(model *stream.Model) workers.Hooks {
 func (m *Metrics) resolve(model *stream.Model) *series {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if s := m.models[model]; s != nil {
+	name, version := model.Name, model.Version
+	key := modelVersion{name, version}
+	if s := m.models[key]; s != nil {
+		s.listed = false // a scrape that began earlier may not list the new group
 		return s
 	}
-	name, version := model.Name, model.Version
 	stage := func(v *prometheus.HistogramVec, stage string) prometheus.Observer {
 		return v.WithLabelValues(name, version, stage)
 	}
 	s := &series{
-		reason: make(map[stream.Reason]prometheus.Counter, len(stream.Reasons)),
-		queue:  stage(m.stages, "queue"), prepare: stage(m.stages, "prepare"),
+		queue: stage(m.stages, "queue"), prepare: stage(m.stages, "prepare"),
 		run: stage(m.stages, "run"), total: stage(m.stages, "total"),
 		age: m.age.WithLabelValues(name, version), skipped: m.skipped.WithLabelValues(name, version),
 		rows: m.rows.WithLabelValues(name, version), batchPrepare: stage(m.batches, "prepare"), batchRun: stage(m.batches, "run"),
 	}
-	for _, o := range []stream.Outcome{stream.Answered, stream.Dropped, stream.Failed} {
-		s.outcome[o] = m.frames.WithLabelValues(name, version, o.String())
-	}
-	for _, r := range stream.Reasons {
-		s.reason[r] = m.dropped.WithLabelValues(name, string(r))
-	}
-	m.models[model] = s
-	m.inUse[modelVersion{name, version}]++
+	m.models[key] = s
 	return s
 }
 
@@ -161,67 +148,44 @@ func (m *Metrics) resolve(model *stream.Model) *series {
 func (m *Metrics) removeUnlisted(list []workers.GroupStats) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := make(map[*stream.Model]bool, len(list))
+	now := make(map[modelVersion]bool, len(list))
 	for _, g := range list {
-		now[g.Model] = true
-		if s := m.models[g.Model]; s != nil {
+		key := modelVersion{g.Model.Name, g.Model.Version}
+		now[key] = true
+		if s := m.models[key]; s != nil {
 			s.listed = true
 		}
 	}
-	for model, s := range m.models {
-		if s.listed && !now[model] {
-			m.remove(model)
+	for key, s := range m.models {
+		if s.listed && !now[key] {
+			m.remove(key)
 		}
 	}
 }
 
-// remove deletes the series of a model when no other model of its name and version
-// is left: a swap keeps them. What its hooks count afterwards is lost.
-func (m *Metrics) remove(model *stream.Model) {
-	if m.models[model] == nil {
-		return
-	}
-	delete(m.models, model)
-	e := modelVersion{model.Name, model.Version}
-	if m.inUse[e]--; m.inUse[e] > 0 {
-		return
-	}
-	delete(m.inUse, e)
-	labels := prometheus.Labels{"model": e.model, "version": e.version}
-	m.frames.DeletePartialMatch(labels)
+// remove deletes the series of a model and version. What its hooks count afterwards is
+// lost.
+func (m *Metrics) remove(key modelVersion) {
+	delete(m.models, key)
+	labels := prometheus.Labels{"model": key.model, "version": key.version}
 	m.skipped.DeletePartialMatch(labels)
 	for _, v := range []*prometheus.HistogramVec{m.stages, m.age, m.rows, m.batches} {
 		v.DeletePartialMatch(labels)
 	}
-	for other := range m.inUse {
-		if other.model == e.model {
-			return // drops are counted for all versions together
-		}
-	}
-	m.dropped.DeletePartialMatch(prometheus.Labels{"model": e.model})
 }
 
-// ended counts one ending. Stages are observed for answered frames only: how long a
-// dropped frame waited shows the policy, not the load.
+// ended observes the stages of an answered frame only: how long a dropped frame waited
+// shows the policy, not the load.
 func (s *series) ended(r *stream.Request) {
-	o := r.Outcome()
-	if o == stream.Pending {
+	if r.Outcome() != stream.Answered {
 		return
 	}
-	s.outcome[o].Inc()
-	switch o {
-	case stream.Dropped:
-		if c := s.reason[r.Result().Reason]; c != nil {
-			c.Inc()
-		}
-	case stream.Answered:
-		t := &r.Timing
-		observe(s.queue, t.Received, t.Dequeued)
-		observe(s.prepare, t.Dequeued, t.Started)
-		observe(s.run, t.Started, t.Done)
-		observe(s.total, t.Received, t.Done)
-		observe(s.age, t.Received, t.Done)
-	}
+	t := &r.Timing
+	observe(s.queue, t.Received, t.Dequeued)
+	observe(s.prepare, t.Dequeued, t.Started)
+	observe(s.run, t.Started, t.Done)
+	observe(s.total, t.Received, t.Done)
+	observe(s.age, t.Received, t.Done)
 }
 
 func (s *series) skip(*stream.Request) { s.skipped.Inc() }

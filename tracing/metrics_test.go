@@ -40,7 +40,7 @@ func newRig(t testing.TB) *rig {
 	}})
 	t.Cleanup(func() { _ = r.manager.Close(context.Background()) })
 	r.Metrics = New(Options{
-		Version: "v1", Groups: r.manager.Snapshot, Memory: mem.Stats,
+		Version: "v1", Groups: r.manager.Stats, Memory: mem.Stats,
 		Adapters: func() ingest.Metrics {
 			return ingest.Metrics{
 				Goroutines: map[string]int{"ws": 3, "grpc": 0}, Sessions: map[string]int{"ws": 2}, Videos: map[string]int{"sent": 3},
@@ -166,62 +166,51 @@ func TestFramesAreCounted(t *testing.T) {
 	}
 }
 
-func TestSeriesOfUnloadedModelsAreRemoved(t *testing.T) {
+// TestCountsOfUnloadedModelsStay checks that what an unloaded model has counted is still
+// there, and continues when the model is loaded again.
+func TestCountsOfUnloadedModelsStay(t *testing.T) {
 	r := newRig(t)
-	for _, name := range []string{"a", "b"} {
-		r.run(t, r.load(t, name), stream.Policy{Mode: stream.Every}, 1)
-	}
+	r.run(t, r.load(t, "m"), stream.Policy{Mode: stream.Every}, 2)
 	r.gather(t)
-	if err := r.manager.Unload(t.Context(), "a"); err != nil {
+	if err := r.manager.Unload(t.Context(), "m"); err != nil {
 		t.Fatal(err)
 	}
-	r.gather(t) // the scrape that notices the unloaded model
-	for name, f := range r.gather(t) {
-		for _, m := range f.Metric {
-			for _, l := range m.Label {
-				if l.GetName() == "model" && l.GetValue() != "b" {
-					t.Errorf("%s still has %v", name, m.Label)
-				}
-			}
-		}
+	for range 3 {
+		all := r.gather(t)
+		want(t, all, 2, "millrace_frames_total", "model", "m", "outcome", "result")
+		want(t, all, 2, "millrace_answered_age_seconds", "model", "m")
+		want(t, all, 0, "millrace_model_ready", "model", "m")
 	}
-	want(t, r.gather(t), 1, "millrace_frames_total", "model", "b", "outcome", "result")
-}
-
-// TestSwapKeepsSeries: two models of one name and version share their series.
-func TestSwapKeepsSeries(t *testing.T) {
-	m := New(Options{})
-	first, second := &stream.Model{Name: "m", Version: "1"}, &stream.Model{Name: "m", Version: "1"}
-	m.Model(first).Batch(3, time.Millisecond, time.Second)
-	h := m.Model(second)
-	m.remove(first)
-	m.remove(first)
-	h.Batch(5, time.Millisecond, time.Second)
-	if n := testutil.CollectAndCount(m.rows); n != 1 {
-		t.Errorf("%d series, want 1", n)
-	}
-	if got := testutil.ToFloat64(m.frames.WithLabelValues("m", "1", "result")); got != 0 {
-		t.Error(got)
-	}
-	m.remove(second)
-	for _, n := range []int{testutil.CollectAndCount(m.rows), testutil.CollectAndCount(m.stages), testutil.CollectAndCount(m.dropped)} {
-		if n != 0 {
-			t.Errorf("%d series are left", n)
-		}
-	}
-}
-
-// TestGroupsOfOneName: during a swap two groups of one name are listed; a
-// scrape with the same series twice would fail.
-func TestGroupsOfOneName(t *testing.T) {
-	model := func() *stream.Model { return &stream.Model{Name: "m", Version: "1"} }
-	m := New(Options{Groups: func() []workers.GroupStats {
-		return []workers.GroupStats{{Model: model(), State: workers.StateUnloading, Waiting: 2}, {Model: model(), State: workers.StateReady, Waiting: 3}, {}}
-	}})
-	r := &rig{Metrics: m}
+	r.run(t, r.load(t, "m"), stream.Policy{Mode: stream.Every}, 1)
 	all := r.gather(t)
-	want(t, all, 5, "millrace_queue_depth", "model", "m")
+	want(t, all, 3, "millrace_frames_total", "model", "m", "outcome", "result")
+	want(t, all, 3, "millrace_answered_age_seconds", "model", "m")
 	want(t, all, 1, "millrace_model_ready", "model", "m")
+}
+
+// TestSeriesAreRemovedWithTheirModel checks that the series of a version are removed when
+// it is no longer listed, but not while it was never listed or is loaded again.
+func TestSeriesAreRemovedWithTheirModel(t *testing.T) {
+	first, second := &stream.Model{Name: "m", Version: "1"}, &stream.Model{Name: "m", Version: "2"}
+	list := []workers.GroupStats{{Model: first}}
+	r := &rig{Metrics: New(Options{Groups: func() []workers.GroupStats { return list }})}
+	r.Model(first).Batch(3, time.Millisecond, time.Second)
+	r.Model(second).Batch(5, time.Millisecond, time.Second)
+	r.gather(t)
+	again := r.Model(first) // loaded again while a scrape that does not list it runs
+	list = nil
+	r.gather(t)
+	again.Batch(1, time.Millisecond, time.Second)
+	want(t, r.gather(t), 2, "millrace_batch_rows", "model", "m", "version", "1")
+	list = []workers.GroupStats{{Model: first}, {Model: second}}
+	r.gather(t)
+	list = list[1:]
+	r.gather(t)
+	all := r.gather(t)
+	if _, ok := value(all, "millrace_batch_rows", "version", "1"); ok {
+		t.Error("a version that is no longer listed has series")
+	}
+	want(t, all, 1, "millrace_batch_rows", "version", "2")
 }
 
 func TestAPIRequests(t *testing.T) {

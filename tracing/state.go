@@ -3,6 +3,7 @@ package tracing
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"millrace/stream"
 	"millrace/workers"
 )
 
@@ -28,6 +29,17 @@ var (
 	batchBuffers   = desc("millrace_batch_buffers", "Batch buffers, by state.", "model", "version", "state")
 	modelReady     = desc("millrace_model_ready", "1 when the model can serve.", "model", "version")
 
+	framesAccepted = desc("millrace_frames_accepted_total", "Frames and one-shot requests of clients that have or will have an ending: the sum of millrace_frames_total over all outcomes and of millrace_frames_in_flight.", "model", "version")
+	framesInFlight = desc("millrace_frames_in_flight", "Accepted frames that have no ending yet.", "model", "version")
+	framesEnded    = desc("millrace_frames_total", "Accepted frames that have ended, by what their clients were told: a result, a drop (see millrace_dropped_frames_total) or an error (see millrace_frame_errors_total).", "model", "version", "outcome")
+	framesDropped  = desc("millrace_dropped_frames_total", "Accepted frames that were dropped, by reason; their sum is millrace_frames_total with the outcome drop. One-shot requests are told a drop as an error.", "model", "version", "reason")
+	frameErrors    = desc("millrace_frame_errors_total", "Accepted frames that ended with an error, by code; their sum is millrace_frames_total with the outcome error.", "model", "version", "code")
+	framesRefused  = desc("millrace_refused_frames_total", "Those of the dropped and failed frames that were refused before they reached a stream: malformed, above the window, for want of memory, after the end of the stream. reason is that of the drop or the code of the error. Frames for no loaded model or open stream have the model and version \"\".", "model", "version", "reason")
+	unsendable     = desc("millrace_unsendable_results_total", "Those of the results that could not be sent in the form that the client asked for: the client was told an error with this code instead.", "model", "version", "code")
+	batchesBy      = desc("millrace_batches_formed_total", "Batches that ran, by why they were formed when they were: full, idle_worker (a worker was idle), max_delay (the batcher's longest wait), deadline (of a frame), partial (what it waited for was needed or ended).", "model", "version", "cause")
+	batchCapacity  = desc("millrace_batch_capacity_rows_total", "Rows that the batches which ran had room for: the sum of millrace_batch_rows divided by it is their occupancy.", "model", "version")
+	queueAge       = desc("millrace_queue_oldest_age_seconds", "How long the oldest frame that waits for a batch has waited; 0 when none waits. Paused streams are left out.", "model", "version")
+
 	memoryBudget   = desc("millrace_memory_budget_bytes", "Bytes that may be leased and reserved at once.")
 	memoryLeased   = desc("millrace_memory_leased_bytes", "Bytes leased now.")
 	memoryReserved = desc("millrace_memory_reserved_bytes", "Bytes reserved for the batches of loaded models: at most half of the budget.")
@@ -47,6 +59,7 @@ var (
 // Describe lists what Collect may send.
 func (stateCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
+		framesAccepted, framesInFlight, framesEnded, framesDropped, frameErrors, framesRefused, unsendable, batchesBy, batchCapacity, queueAge,
 		buildInfo, queueDepth, queuePlaces, openStreams, workerStates, workerRestarts, batchesRun, batchBuffers, modelReady,
 		memoryBudget, memoryLeased, memoryReserved, memoryIdle, memoryLeases, memoryDenied, goroutines, sessions, outboxBytes, keptBytes, sessionsClosed, streamsClosed, videos,
 	} {
@@ -66,8 +79,14 @@ func (s stateCollector) Collect(ch chan<- prometheus.Metric) {
 	if s.o.Groups != nil {
 		list := s.o.Groups()
 		s.listed(list)
-		for _, g := range merge(list) {
+		for _, g := range list {
 			name, version := g.Model.Name, g.Model.Version
+			s.frames(counter, gauge, &g.Frames, name, version)
+			for cause, n := range g.BatchesBy {
+				counter(batchesBy, float64(n), name, version, cause)
+			}
+			counter(batchCapacity, float64(g.Capacity), name, version)
+			gauge(queueAge, g.Oldest.Seconds(), name, version)
 			gauge(queueDepth, float64(g.Waiting), name, version)
 			gauge(queuePlaces, float64(g.PlacesUsed), name, version)
 			gauge(openStreams, float64(g.Streams), name, version)
@@ -98,6 +117,7 @@ func (s stateCollector) Collect(ch chan<- prometheus.Metric) {
 		return
 	}
 	a := s.o.Adapters()
+	s.frames(counter, gauge, &a.NoModel, "", "")
 	gauge(outboxBytes, float64(a.OutboxBytes))
 	gauge(keptBytes, float64(a.KeptBytes))
 	for d, values := range map[*prometheus.Desc]map[string]int{goroutines: a.Goroutines, sessions: a.Sessions, videos: a.Videos} {
@@ -112,36 +132,31 @@ func (s stateCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// merge adds up groups of one name and version: during a swap there are two, and a
-// scrape must not have two series with the same labels.
-func merge(list []workers.GroupStats) []workers.GroupStats {
-	index := make(map[modelVersion]int, len(list))
-	out := make([]workers.GroupStats, 0, len(list))
-	for _, g := range list {
-		if g.Model == nil {
-			continue
-		}
-		key := modelVersion{g.Model.Name, g.Model.Version}
-		i, again := index[key]
-		if !again {
-			index[key] = len(out)
-			out = append(out, g)
-			continue
-		}
-		o := &out[i]
-		o.Workers += g.Workers
-		o.Busy += g.Busy
-		o.Quarantined += g.Quarantined
-		o.Streams += g.Streams
-		o.PlacesUsed += g.PlacesUsed
-		o.Waiting += g.Waiting
-		o.Buffers += g.Buffers
-		o.BuffersFree += g.BuffersFree
-		o.Restarts += g.Restarts
-		o.Batches += g.Batches
-		if g.State == workers.StateReady {
-			o.State = g.State
+// sender sends one metric.
+type sender func(d *prometheus.Desc, v float64, labels ...string)
+
+// frames sends the counts of the frames of a model and version.
+func (stateCollector) frames(counter, gauge sender, t *stream.Totals, name, version string) {
+	counter(framesAccepted, float64(t.Accepted), name, version)
+	gauge(framesInFlight, float64(t.InFlight), name, version)
+	var drops, errors uint64
+	for why, n := range t.Drops {
+		drops += n
+		counter(framesDropped, float64(n), name, version, string(why))
+	}
+	for code, n := range t.Errors {
+		errors += n
+		counter(frameErrors, float64(n), name, version, string(code))
+	}
+	counter(framesEnded, float64(t.Results), name, version, stream.Answered.String())
+	counter(framesEnded, float64(drops), name, version, stream.Dropped.String())
+	counter(framesEnded, float64(errors), name, version, stream.Failed.String())
+	for reason, n := range t.Refused {
+		counter(framesRefused, float64(n), name, version, reason)
+	}
+	for code, n := range t.Unsendable {
+		if n > 0 {
+			counter(unsendable, float64(n), name, version, string(code))
 		}
 	}
-	return out
 }

@@ -42,8 +42,9 @@ type Group struct {
 	waiting     atomic.Int64
 	busy        atomic.Int32
 	quarantined atomic.Int32
-	restarts    atomic.Uint64
-	batches     atomic.Uint64
+	ledger      *ledger
+	totals      *totals
+	dropTotals  sync.Once // all frames have ended
 }
 
 var _ stream.Queue = (*Group)(nil)
@@ -68,6 +69,7 @@ func (g *Group) describeModel(m *stream.Model) error {
 	if err != nil {
 		return err
 	}
+	m.Counts = &g.totals.frames
 	g.model = m
 	b, err := batching.NewBatcher(string(g.cfg.Batching.Kind), m.MaxBatch, g.cfg.Parts)
 	if err != nil {
@@ -121,12 +123,20 @@ func (g *Group) Ready() bool {
 
 // Stats returns a snapshot of the group.
 func (g *Group) Stats() GroupStats {
+	st := g.current(stream.Now())
+	g.totals.read(&st)
+	return st
+}
+
+// current returns the group's own part of its statistics.
+func (g *Group) current(now stream.Instant) GroupStats {
 	g.gather.Lock()
 	size, free := g.pool.Size(), g.pool.Free()
 	g.gather.Unlock()
 	st := GroupStats{
 		Model: g.model, Busy: int(g.busy.Load()), Quarantined: int(g.quarantined.Load()), PlacesUsed: g.intake.PlacesUsed(),
-		Waiting: int(g.waiting.Load()), Buffers: size, BuffersFree: free, Restarts: g.restarts.Load(), Batches: g.batches.Load(),
+		Waiting: int(g.waiting.Load()), Buffers: size, BuffersFree: free,
+		Oldest: g.oldest(now),
 	}
 	g.registry.Lock()
 	defer g.registry.Unlock()
@@ -137,6 +147,22 @@ func (g *Group) Stats() GroupStats {
 		}
 	}
 	return st
+}
+
+// oldest returns how long the oldest frame has waited.
+func (g *Group) oldest(now stream.Instant) (age time.Duration) {
+	if g.waiting.Load() <= 0 {
+		return 0
+	}
+	for _, s := range g.openStreams() {
+		if s.WaitingFrames() == 0 {
+			continue
+		}
+		if head, ok := s.Head(); ok {
+			age = max(age, now.Sub(head.Received))
+		}
+	}
+	return age
 }
 
 // Open opens a stream that feeds the group and puts its endings into sink. Errors:

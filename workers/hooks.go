@@ -56,21 +56,29 @@ func both[T any](a, b func(T)) func(T) {
 	return func(v T) { a(v); b(v) }
 }
 
-// GroupStats is a snapshot of a group.
+// GroupStats is a snapshot of a group, or of all groups of one model and version.
 type GroupStats struct {
 	Model       *stream.Model
-	State       string // READY, LOADING, UNAVAILABLE or UNLOADING
-	Reason      string // why it is not ready
-	Workers     int    // instances that can run batches
-	Busy        int    // instances that run a batch now
-	Quarantined int    // hung instances whose call has not returned
-	Streams     int    // open streams, without those of one-shot requests
-	PlacesUsed  int    // places of the queue in use, one per stream and one-shot caller
-	Waiting     int    // frames in mailboxes
-	Buffers     int    // batches with their memory
+	State       string        // READY, LOADING, UNAVAILABLE, UNLOADING or UNLOADED
+	Reason      string        // why it is not ready
+	Workers     int           // instances that can run batches
+	Busy        int           // instances that run a batch now
+	Quarantined int           // hung instances whose call has not returned
+	Streams     int           // open streams, without those of one-shot requests
+	PlacesUsed  int           // places of the queue in use, one per stream and one-shot caller
+	Waiting     int           // frames in mailboxes
+	Oldest      time.Duration // how long the oldest of them has waited, those of paused streams left out
+	Buffers     int           // batches with their memory
 	BuffersFree int
-	Restarts    uint64
-	Batches     uint64
+
+	// The rest is counted for the model and version since it was loaded, whichever
+	// groups served it.
+	Frames    stream.Totals
+	Restarts  uint64
+	Batches   uint64            // that ran
+	BatchesBy map[string]uint64 // the same, by why they were formed then (batching.Cause)
+	Rows      uint64            // of these batches
+	Capacity  uint64            // the rows that these batches had room for
 }
 
 // The states of a group.
@@ -79,4 +87,5 @@ const (
 	StateReady       = "READY"
 	StateUnavailable = "UNAVAILABLE"
 	StateUnloading   = "UNLOADING"
+	StateUnloaded    = "UNLOADED" // no group is left: what was counted last is still reported
 )

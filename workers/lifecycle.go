@@ -13,10 +13,11 @@ import (
 
 // newGroup starts a group with one worker and its watchdog. The manager adds the other
 // workers.
-func newGroup(ctx context.Context, cfg Config, mem *buf.Pool, pixels codec.Limits, log *slog.Logger, hooks func(*stream.Model) Hooks) (*Group, error) {
+func newGroup(ctx context.Context, cfg Config, mem *buf.Pool, pixels codec.Limits, log *slog.Logger, ledger *ledger, hooks func(*stream.Model) Hooks) (*Group, error) {
 	g := &Group{
 		common: common{cfg: cfg, log: log, pixels: pixels}, mem: mem, reserved: reservation{mem: mem}, state: StateLoading,
 		streams: make(map[*stream.Stream]struct{}), all: make(map[*instance]struct{}), stopping: make(chan struct{}),
+		ledger: ledger, totals: ledger.use(cfg.Name, cfg.Version),
 	}
 	g.describe = g.describeModel
 	first := newInstance(&g.common)
@@ -26,12 +27,14 @@ func newGroup(ctx context.Context, cfg Config, mem *buf.Pool, pixels codec.Limit
 		case <-g.allEnded(): // its memory is free before the next model is loaded
 		case <-first.admission: // the worker hangs
 		}
+		ledger.drop(g.totals, g, stream.Now())
 		return nil, err
 	}
 	if hooks != nil {
 		g.hooks = hooks(g.model)
 	}
 	g.state = StateReady
+	ledger.add(g.totals, g)
 	g.admit(first, nil)
 	g.wg.Go(g.runWatchdog)
 	return g, nil
@@ -183,7 +186,7 @@ func (g *Group) replace(w *instance) {
 		if err := g.startWorker(w.detached(), w); err != nil {
 			g.log.Error("no replacement for a hung worker", "model", g.cfg.Name, "error", err)
 		} else {
-			g.restarts.Add(1)
+			g.totals.restarts.Add(1)
 		}
 		g.removeInstance(w)
 	})
@@ -263,6 +266,7 @@ func (g *Group) stop() {
 	g.gather.Lock()
 	g.pool.Close()
 	g.gather.Unlock()
+	g.dropTotals.Do(func() { g.ledger.drop(g.totals, g, stream.Now()) })
 }
 
 // awaitRuns waits until the workers have ended, and abandons those that hang.

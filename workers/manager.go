@@ -31,6 +31,7 @@ type ManagerOptions struct {
 type Manager struct {
 	opts   ManagerOptions
 	groups atomic.Pointer[map[string]*Group] // replaced under mu
+	ledger ledger
 	done   chan struct{}
 
 	mu       sync.Mutex
@@ -247,7 +248,7 @@ func (m *Manager) findEndpoint(cfg Config) (string, *Group) {
 
 // start makes a group with all its instances. When one of them fails, it makes none.
 func (m *Manager) start(ctx context.Context, cfg Config) (*Group, error) {
-	g, err := newGroup(ctx, cfg, m.opts.Memory, m.opts.Pixels, m.opts.Log, m.opts.Hooks)
+	g, err := newGroup(ctx, cfg, m.opts.Memory, m.opts.Pixels, m.opts.Log, &m.ledger, m.opts.Hooks)
 	if err != nil {
 		return nil, err
 	}
@@ -358,7 +359,7 @@ func (m *Manager) Groups() []*Group {
 	return out
 }
 
-// Snapshot returns the statistics of every group, sorted by name.
+// Snapshot returns the statistics of every group that is loaded, sorted by name.
 func (m *Manager) Snapshot() []GroupStats {
 	gs := m.Groups()
 	out := make([]GroupStats, 0, len(gs))
@@ -367,6 +368,11 @@ func (m *Manager) Snapshot() []GroupStats {
 	}
 	return out
 }
+
+// Stats returns the statistics of every model and version that is loaded, that is being
+// loaded or unloaded, or that was unloaded within the last five minutes (the last 32 of
+// these): sorted by both, so that nothing that was counted is missed.
+func (m *Manager) Stats() []GroupStats { return m.ledger.stats(stream.Now()) }
 
 // Close drains: streams are closed, waiting frames end as draining, frames in flight
 // complete. Later changes are refused. It returns when every worker that does not hang

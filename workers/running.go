@@ -63,7 +63,9 @@ func (g *Group) run(w *instance, b *batching.Batch) (broken, kept bool) {
 		r.Timing.Started = t.started
 	}
 	w.beginWatched(b, t.started.Add(g.cfg.Limits.Run))
-	g.batches.Add(1)
+	g.totals.batches[b.Cause].Add(1)
+	g.totals.rows.Add(uint64(b.Rows))
+	g.totals.capacity.Add(uint64(g.model.MaxBatch))
 	err, panicked := w.call(b)
 	if !w.endWatched() {
 		return true, false
@@ -119,7 +121,7 @@ func (g *Group) restart(w *instance) bool {
 		if !g.sleep(w.backoff.Next(rand.Float64())) {
 			return false
 		}
-		g.restarts.Add(1)
+		g.totals.restarts.Add(1)
 		w.beginWatched(nil, stream.Now().Add(g.cfg.Limits.hangsAfter()))
 		err := w.start(w.ctx)
 		if !w.endWatched() {

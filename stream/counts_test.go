@@ -1,0 +1,78 @@
+package stream
+
+import (
+	"errors"
+	"testing"
+
+	"millrace/stream/coded"
+)
+
+// TestFrameCountsAddUp checks that each ending is counted under its reason or code, that
+// refused frames are counted as accepted too, and that the sums agree.
+func TestFrameCountsAddUp(t *testing.T) {
+	var c FrameCounts
+	n := uint64(0)
+	end := func(times int, r *Result) {
+		for range times {
+			n++
+			c.accept()
+			c.end(r)
+		}
+	}
+	for i, why := range Reasons {
+		end(i+1, &Result{Outcome: Dropped, Reason: why})
+		c.Refuse(why, nil)
+		n++
+	}
+	for i, code := range coded.Codes {
+		end(i+1, &Result{Outcome: Failed, Err: Errorf(code, "", "x")})
+		c.Refuse("", Errorf(code, "", "x"))
+		n++
+	}
+	end(3, &Result{Outcome: Answered})
+	end(2, &Result{Outcome: Failed, Err: errors.New("without a code")})
+	c.accept()
+	c.accept()
+	c.Unsendable(Errorf(Unsupported, "", "x"))
+	check := func(got Totals, times uint64) {
+		t.Helper()
+		sum := got.Results + got.InFlight
+		for i, why := range Reasons {
+			sum += got.Drops[why]
+			if got.Drops[why] != times*uint64(i+2) || got.Refused[string(why)] != times {
+				t.Errorf("%s: %d drops, %d refused", why, got.Drops[why], got.Refused[string(why)])
+			}
+		}
+		for i, code := range coded.Codes {
+			want := times * uint64(i+2)
+			if code == Internal {
+				want += 2 * times
+			}
+			sum += got.Errors[code]
+			if got.Errors[code] != want || got.Refused[string(code)] != times {
+				t.Errorf("%s: %d errors, %d refused", code, got.Errors[code], got.Refused[string(code)])
+			}
+		}
+		if got.Results != 3*times || got.InFlight != 2*times || got.Accepted != (n+2)*times || got.Accepted != sum || got.Unsendable[Unsupported] != times {
+			t.Errorf("%+v, want %d accepted, %d added up", got, n+2, sum)
+		}
+	}
+	check(c.Totals(), 1)
+	twice := c.Totals()
+	twice.Add(c.Totals())
+	check(twice, 2)
+	var none Totals
+	none.Add(c.Totals())
+	check(none, 1)
+	if _, there := c.Totals().Drops[Other]; there {
+		t.Error("there are drops for other reasons")
+	}
+	c.Refuse("odd", nil)
+	c.Refuse("", Errorf("odd", "", "x"))
+	if got := c.Totals(); got.Drops[Other] != 1 || got.Errors[Other] != 1 || got.Refused[Other] != 2 || got.InFlight != 2 {
+		t.Errorf("a reason and a code that are not listed: %+v", got)
+	}
+	var nobody *FrameCounts
+	nobody.Refuse(Memory, nil)
+	nobody.Unsendable(errors.New("x"))
+}
