@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"millrace/ingest"
@@ -18,7 +19,7 @@ import (
 type Config struct {
 	HTTP        string        `yaml:"http" form:"address" default:"127.0.0.1:8000" help:"address of REST and WebSocket, or off"`
 	GRPC        string        `yaml:"grpc" form:"address" default:"127.0.0.1:8001" help:"address of gRPC, or off"`
-	Metrics     string        `yaml:"metrics" form:"address" unset:"at /metrics of http" help:"a separate address for the metrics, or off"`
+	Metrics     Metrics       `yaml:"metrics"`
 	Hosts       []string      `yaml:"hosts" help:"further names of the server that the Host header of a request may have; * = any"`
 	Origins     []string      `yaml:"origins" help:"further web origins whose pages may use the server; * = any"`
 	Memory      Memory        `yaml:"memory"`
@@ -51,6 +52,66 @@ type Log struct {
 	Level  string `yaml:"level" default:"info" words:"debug info warn error" help:"least level that is logged"`
 	Format string `yaml:"format" default:"text" words:"text json" help:"format of the lines"`
 	File   string `yaml:"file" help:"a file to which the log is also appended, beside standard error"`
+}
+
+// Metrics configures the metrics for Prometheus.
+type Metrics struct {
+	Address  string    `yaml:"address" form:"address" unset:"on the address http" help:"a separate address for the metrics, or off"`
+	Path     string    `yaml:"path" default:"/metrics" form:"route" help:"the route of the metrics"`
+	Requests *bool     `yaml:"requests" default:"true" help:"also count HTTP requests by route: the metrics whose names begin with http_"`
+	Buckets  []float64 `yaml:"buckets" example:"0.1" unset:"0.01 to 60: see docs/metrics.md" help:"buckets of the durations of HTTP requests, in seconds, each more than the one before"`
+	Streams  *int      `yaml:"streams" default:"500" min:"0" max:"100000" help:"server streams that have metrics of their own; those of the others are added up"`
+}
+
+// Separate reports whether the metrics are not on the address http.
+func (m Metrics) Separate() bool { return m.Address != "" }
+
+// FirstSet returns the path of a setting that differs from its default, or "".
+func (m Metrics) FirstSet() string {
+	d := Config{}.WithDefaults().Metrics
+	switch {
+	case m.Address != "":
+		return "metrics.address"
+	case m.Path != "" && m.Path != d.Path:
+		return "metrics.path"
+	case m.Requests != nil && *m.Requests != *d.Requests:
+		return "metrics.requests"
+	case len(m.Buckets) > 0:
+		return "metrics.buckets"
+	case m.Streams != nil && *m.Streams != *d.Streams:
+		return "metrics.streams"
+	}
+	return ""
+}
+
+func (m Metrics) validate() error {
+	if m.Path == "/" || underReserved(m.Path) {
+		return coded.Errorf(coded.InvalidArgument, "metrics.path", "%q is a route of the server already", m.Path)
+	}
+	for i, b := range m.Buckets {
+		switch {
+		case b <= 0:
+			return coded.Errorf(coded.InvalidArgument, "metrics.buckets", "%v is not more than 0", b)
+		case i > 0 && b <= m.Buckets[i-1]:
+			return coded.Errorf(coded.InvalidArgument, "metrics.buckets", "%v does not rise above %v, the bucket before it", b, m.Buckets[i-1])
+		}
+	}
+	if n := len(m.Buckets); n > maxBuckets {
+		return coded.Errorf(coded.InvalidArgument, "metrics.buckets", "has %d buckets: want at most %d, since each is a series for each route", n, maxBuckets)
+	}
+	return nil
+}
+
+const maxBuckets = 100
+
+// underReserved reports whether a route would hide routes of the server.
+func underReserved(path string) bool {
+	for _, taken := range []string{"/v2", "/console", "/models", "/apps"} {
+		if path == taken || strings.HasPrefix(path, taken+"/") {
+			return true
+		}
+	}
+	return false
 }
 
 // Sources configures which videos clients may have the server read.
@@ -105,6 +166,7 @@ func (c Config) Validate() error {
 			errs = append(errs, p.Validate())
 		}
 	}
+	errs = append(errs, c.Metrics.validate())
 	switch t := c.TLS; {
 	case t.SelfSigned && (t.Cert != "" || t.Key != ""):
 		bad("tls.self_signed", "and tls.cert exclude each other")

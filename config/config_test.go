@@ -126,6 +126,13 @@ func TestParseRefuses(t *testing.T) {
 		{"list for a value", "http: [a, b]", "http: is a list"},
 		{"address", "http: localhost", `http: "localhost" is not an address`},
 		{"port", "http: localhost:70000", "has no port"},
+		{"falling buckets", "metrics: {buckets: [0.1, 0.5, 0.2]}", "f.yaml:1: metrics.buckets: 0.2 does not rise above 0.5, the bucket before it"},
+		{"bucket of nothing", "metrics: {buckets: [0, 1]}", "metrics.buckets: 0 is not more than 0"},
+		{"bucket of no number", "metrics: {buckets: [1, many]}", `metrics.buckets: "many" is not a number`},
+		{"route of the API", "metrics: {path: /v2/models}", `f.yaml:1: metrics.path: "/v2/models" is a route of the server already`},
+		{"no route", "metrics: {path: metrics}", `metrics.path: "metrics" is not a route: want a path such as /metrics`},
+		{"route with a parameter", "metrics: {path: \"/m/:x\"}", "metrics.path: "},
+		{"address of metrics as before", "metrics: 127.0.0.1:8002", "f.yaml:1: metrics: is a section: it has address"},
 		{"level", "log: {level: loud}", `f.yaml:1: log.level: "loud"`},
 		{"twice", "http: a:1\nhttp: b:1", "f.yaml:2: "},
 		{"anchor", "http: &a x:1\ngrpc: *a", "anchor"},
@@ -277,7 +284,7 @@ func TestAddModelsReplaces(t *testing.T) {
 // Each setting can be set by its variable, and a later layer wins.
 func TestEnv(t *testing.T) {
 	env := map[string]string{
-		"MILLRACE_HTTP": "127.0.0.1:1", "MILLRACE_GRPC": "off", "MILLRACE_METRICS": "127.0.0.1:3",
+		"MILLRACE_HTTP": "127.0.0.1:1", "MILLRACE_GRPC": "off", "MILLRACE_METRICS_ADDRESS": "127.0.0.1:3", "MILLRACE_METRICS_PATH": "/numbers", "MILLRACE_METRICS_REQUESTS": "false", "MILLRACE_METRICS_BUCKETS": "0.5,2", "MILLRACE_METRICS_STREAMS": "9",
 		"MILLRACE_HOSTS": "a, b", "MILLRACE_ORIGINS": "http://x", "MILLRACE_MEMORY_BUDGET": "2MiB",
 		"MILLRACE_LIMITS_MAX_BODY": "2KiB", "MILLRACE_LIMITS_MAX_MESSAGE": "3KiB", "MILLRACE_LIMITS_MAX_PIXELS": "100",
 		"MILLRACE_LIMITS_MAX_SESSIONS": "7", "MILLRACE_LIMITS_MAX_CONNECTIONS": "13", "MILLRACE_LIMITS_MAX_PULLS": "8", "MILLRACE_LIMITS_MAX_DECODERS": "12", "MILLRACE_STREAMS_FILE": "kept.json", "MILLRACE_LIMITS_MAX_STREAMS": "10", "MILLRACE_LIMITS_MAX_WATCHERS": "11", "MILLRACE_LIMITS_OUTBOX_MESSAGES": "9", "MILLRACE_LIMITS_OUTBOX_BYTES": "5KiB", "MILLRACE_LIMITS_IDLE": "6s", "MILLRACE_LIMITS_RESUME": "7s",
@@ -290,8 +297,9 @@ func TestEnv(t *testing.T) {
 	if err := c.Env(lookup); err != nil {
 		t.Fatal(err)
 	}
+	off, nine := false, 9
 	want := config.Config{
-		HTTP: "127.0.0.1:1", GRPC: "off", Metrics: "127.0.0.1:3", Hosts: []string{"a", "b"}, Origins: []string{"http://x"},
+		HTTP: "127.0.0.1:1", GRPC: "off", Metrics: config.Metrics{Address: "127.0.0.1:3", Path: "/numbers", Requests: &off, Buckets: []float64{0.5, 2}, Streams: &nine}, Hosts: []string{"a", "b"}, Origins: []string{"http://x"},
 		Memory: config.Memory{Budget: 2 << 20},
 		Limits: ingest.Limits{MaxBody: 2 << 10, MaxMessage: 3 << 10, MaxPixels: 100, MaxConnections: 13, MaxSessions: 7, MaxPulls: 8, MaxDecoders: 12, MaxStreams: 10, MaxWatchers: 11, OutboxMessages: 9, OutboxBytes: 5 << 10, Idle: 6 * time.Second, Resume: 7 * time.Second},
 		Log:    config.Log{Level: "warn", Format: "json", File: "x.log"}, Drain: 4 * time.Second,

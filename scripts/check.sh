@@ -29,17 +29,25 @@ generate() {
     [ "$(snapshot)" = "$before" ] || { echo "go generate changed files; commit what it writes:"; git status --short; return 1; }
 }
 
+# without_metrics checks the build with the tag nometrics: it has nothing of Prometheus.
+without_metrics() {
+    parts=$(go list -tags "nometrics,$tags" -deps ./cmd/millrace | grep '^github.com/prometheus/')
+    [ -z "$parts" ] || { printf 'the tag nometrics leaves in:\n%s\n' "$parts"; return 1; }
+    go build -tags "nometrics,$tags" ./... && go test -vet=off -tags "nometrics,$tags" -run TestWithoutMetrics ./server
+}
+
 step staticcheck staticcheck "$1"
 step tidy tidy
 step generate generate
 # All tests, also the long ones. Those that play clips, use a browser or compile run without
 # the race detector, and the others with it and with the tag invariants.
-programs='cmd|web|examples|docs'
+programs='cmd|web|examples|docs|deploy'
 # shellcheck disable=SC2046 # a list of words
 step long go test -vet=off -timeout 20m -tags "$tags" $(packages "$programs")
 # shellcheck disable=SC2046 # a list of words
 step race go test -race -timeout 20m -tags "invariants,$tags" $(go list -tags "$tags" ./... | grep -vE "^millrace/($programs)(/|\$)")
 # The build without libjpeg-turbo. If the library is missing, `make test` has tested that build.
 [ -z "$tags" ] || step pure-go-jpeg go test ./internal/codec/...
+step nometrics without_metrics
 step fuzz fuzz 2000x
 finish

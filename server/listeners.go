@@ -38,7 +38,7 @@ var listeners = []listener{
 	{name: "ws", on: "http", open: openWS},
 	{name: "streams", on: "http", open: openStreams},
 	{name: "grpc", addr: func(c *Config) string { return c.GRPC }, scheme: "grpc", open: openGRPC},
-	{name: "metrics", addr: func(c *Config) string { return c.Metrics }, open: openMetrics},
+	{name: "metrics", addr: func(c *Config) string { return c.Metrics.Address }, open: openMetrics},
 }
 
 // listens is an adapter with an address of its own. Listen binds it, and Close releases
@@ -61,7 +61,7 @@ func openHTTP(s *Server) (ingest.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.observe.routes(h.App, s.requests["http"], s.cfg.Metrics == "")
+	s.observe.routes(h.App, s.requests["http"], s.cfg.Metrics.Path, !s.cfg.Metrics.Separate())
 	s.statusRoutes(h.App)
 	web.Mount(h, web.Options{Clip: s.cfg.Clip})
 	s.http = h
@@ -103,6 +103,14 @@ func openMetrics(s *Server) (ingest.Interface, error) {
 	return s.observe.server(s.cfg.Metrics, s.limit), nil
 }
 
+// setting returns the path of the setting with its address.
+func (l *listener) setting() string {
+	if l.name == "metrics" {
+		return "metrics.address"
+	}
+	return l.name
+}
+
 // isOn reports whether the configuration turns the listener on.
 func (l *listener) isOn(c *Config) bool {
 	switch {
@@ -127,7 +135,7 @@ func (s *Server) open() error {
 		if !l.isOn(&s.cfg) {
 			continue
 		}
-		if l.class != nil {
+		if l.class != nil && *s.cfg.Metrics.Requests {
 			s.requests[l.name] = s.observe.metrics.Requests(l.name, l.class)
 		}
 		a, err := l.open(s)
@@ -138,7 +146,7 @@ func (s *Server) open() error {
 		if a, ok := a.(listens); ok {
 			taken, err := a.Listen()
 			if err != nil {
-				return stream.Errorf(stream.Unavailable, l.name, "%w", err)
+				return stream.Errorf(stream.Unavailable, l.setting(), "%w", err)
 			}
 			s.closers = append(s.closers, a.Close)
 			s.listeners = append(s.listeners, l.at(taken.String(), s.tls != nil))

@@ -21,10 +21,10 @@ func TestListenersOfAConfiguration(t *testing.T) {
 		"encrypted": {server.Config{GRPC: server.Off, TLS: config.TLS{SelfSigned: true}}, []server.Listener{
 			{Name: "http", Addr: "127.0.0.1:8000", URL: "https://127.0.0.1:8000"},
 		}},
-		"metrics alone": {server.Config{HTTP: server.Off, GRPC: server.Off, Metrics: "127.0.0.1:8002"}, []server.Listener{
+		"metrics alone": {server.Config{HTTP: server.Off, GRPC: server.Off, Metrics: config.Metrics{Address: "127.0.0.1:8002"}}, []server.Listener{
 			{Name: "metrics", Addr: "127.0.0.1:8002"},
 		}},
-		"none": {server.Config{HTTP: server.Off, GRPC: server.Off, Metrics: server.Off}, nil},
+		"none": {server.Config{HTTP: server.Off, GRPC: server.Off, Metrics: config.Metrics{Address: server.Off}}, nil},
 	} {
 		if got := server.Listeners(c.cfg); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
@@ -33,7 +33,7 @@ func TestListenersOfAConfiguration(t *testing.T) {
 }
 
 func TestListenersOfAServer(t *testing.T) {
-	s, end := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Metrics: "127.0.0.1:0"})
+	s, end := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Metrics: config.Metrics{Address: "127.0.0.1:0"}})
 	defer func() {
 		if err := end(); err != nil {
 			t.Error(err)
@@ -65,9 +65,9 @@ func TestAddressInUseNamesItsSetting(t *testing.T) {
 	defer ln.Close()
 	taken := ln.Addr().String()
 	for name, cfg := range map[string]server.Config{
-		"http":    {HTTP: taken, GRPC: server.Off},
-		"grpc":    {HTTP: server.Off, GRPC: taken},
-		"metrics": {HTTP: server.Off, GRPC: server.Off, Metrics: taken},
+		"http":            {HTTP: taken, GRPC: server.Off},
+		"grpc":            {HTTP: server.Off, GRPC: taken},
+		"metrics.address": {HTTP: server.Off, GRPC: server.Off, Metrics: config.Metrics{Address: taken}},
 	} {
 		_, err := server.New(cfg)
 		if want := name + ": " + taken + " is in use"; err == nil || !strings.HasPrefix(err.Error(), want) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"millrace/config"
 	"millrace/ingest"
 	"millrace/ingest/streams"
 	"millrace/internal/accept"
@@ -41,6 +42,8 @@ func newObserver(s *Server) (*observer, error) {
 		Adapters: s.measure,
 		Streams:  s.serverStreams,
 		Accepted: s.limit.Stats,
+
+		RequestBuckets: s.cfg.Metrics.Buckets, StreamSeries: *s.cfg.Metrics.Streams,
 	})
 	return o, nil
 }
@@ -78,13 +81,30 @@ func (s *Server) serverStreams() streams.Stats {
 
 // unobserved reports whether requests of a route are left out of the metrics, because
 // they do not use a model.
-func unobserved(route string) bool {
-	return route == "/metrics" || route == statusRoute || strings.Contains(route, "health")
+func unobserved(route, metrics string) bool {
+	return route == metrics || route == statusRoute || strings.Contains(route, "health")
 }
 
 // routes registers what must come before the adapters' routes: the measurement of each
-// request, and the metrics when they have no address of their own.
-func (o *observer) routes(app *fiber.App, ended tracing.RequestHook, here bool) {
+// request by ended, nil = none, and the metrics when they have no address of their own.
+func (o *observer) routes(app *fiber.App, ended tracing.RequestHook, metrics string, here bool) {
+	if ended != nil {
+		o.measureRequests(app, ended, metrics)
+	}
+	if !here {
+		return
+	}
+	app.Get(metrics, func(c *fiber.Ctx) error {
+		text, contentType, err := o.metrics.Gather(c.Get(fiber.HeaderAccept))
+		if err != nil {
+			return err
+		}
+		c.Set(fiber.HeaderContentType, contentType)
+		return c.Send(text)
+	})
+}
+
+func (o *observer) measureRequests(app *fiber.App, ended tracing.RequestHook, metrics string) {
 	app.Use(func(c *fiber.Ctx) error {
 		begun := time.Now()
 		if err := c.Next(); err != nil {
@@ -93,7 +113,7 @@ func (o *observer) routes(app *fiber.App, ended tracing.RequestHook, here bool) 
 			}
 		}
 		route := c.Route().Path
-		if unobserved(route) {
+		if unobserved(route, metrics) {
 			return nil
 		}
 		status, version := c.Response().StatusCode(), ""
@@ -102,17 +122,6 @@ func (o *observer) routes(app *fiber.App, ended tracing.RequestHook, here bool) 
 		}
 		ended(route, version, status, time.Since(begun), c.Request().Header.ContentLength(), c.Response().Header.ContentLength())
 		return nil
-	})
-	if !here {
-		return
-	}
-	app.Get("/metrics", func(c *fiber.Ctx) error {
-		text, contentType, err := o.metrics.Gather(c.Get(fiber.HeaderAccept))
-		if err != nil {
-			return err
-		}
-		c.Set(fiber.HeaderContentType, contentType)
-		return c.Send(text)
 	})
 }
 
@@ -129,10 +138,10 @@ var (
 	_ listens          = (*metricsServer)(nil)
 )
 
-func (o *observer) server(addr string, limit *accept.Limit) *metricsServer {
+func (o *observer) server(c config.Metrics, limit *accept.Limit) *metricsServer {
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", o.metrics.Handler())
-	return &metricsServer{addr: addr, limit: limit, srv: http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}}
+	mux.Handle(c.Path, o.metrics.Handler())
+	return &metricsServer{addr: c.Address, limit: limit, srv: http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}}
 }
 
 // Listen implements listens.

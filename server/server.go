@@ -59,6 +59,9 @@ type Server struct {
 // New checks the configuration and opens the listeners, so that errors in them are
 // returned at once. Run loads the models.
 func New(cfg Config) (*Server, error) {
+	if path := cfg.Metrics.FirstSet(); path != "" && !tracing.WithMetrics {
+		return nil, stream.Errorf(stream.InvalidArgument, path, "this program has no metrics: it was built with the tag nometrics")
+	}
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
 		return nil, err

@@ -71,7 +71,7 @@ streams:
 		`millrace_stream_state{state="running",stream="door"} 1`,
 		`millrace_stream_frames_total{outcome="error",stream="door"} 0`,
 		`millrace_stream_watchers{stream="door"} 1`,
-		`millrace_stream_result_age_seconds_count{stream="door"} `,
+		`millrace_stream_delivered_results_total{stream="door"} `,
 		`millrace_goroutines{group="streams_stream"} 1`,
 	} {
 		if code != 200 || !strings.Contains(metrics, words) {

@@ -124,7 +124,7 @@ func TestReopenLog(t *testing.T) {
 
 func TestMetricsServerBeforeItListens(t *testing.T) {
 	s := silent(t, Config{})
-	m := s.observe.server("127.0.0.1:0", &accept.Limit{})
+	m := s.observe.server(config.Metrics{Address: "127.0.0.1:0", Path: "/metrics"}, &accept.Limit{})
 	if err := m.Close(); err != nil || m.srv.ReadHeaderTimeout != 10*time.Second {
 		t.Errorf("%v, %v for a header", err, m.srv.ReadHeaderTimeout)
 	}
@@ -143,7 +143,7 @@ func TestMetricsServerBeforeItListens(t *testing.T) {
 
 func TestUnobservedRoutes(t *testing.T) {
 	for route, want := range map[string]bool{"/metrics": true, "/v2/status": true, "/v2/health/live": true, "/v2/health/ready": true, "/v2/models/:model": false, "/": false} {
-		if unobserved(route) != want {
+		if unobserved(route, "/metrics") != want {
 			t.Errorf("%s: %v", route, !want)
 		}
 	}

@@ -1,8 +1,11 @@
+//go:build !nometrics
+
 package tracing
 
 import (
 	"bytes"
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -93,7 +96,7 @@ func TestStagesOfAnAnsweredFrame(t *testing.T) {
 	answered.Timing = stream.Timing{Received: at(0), Dequeued: at(3), Started: at(10), Done: at(41)}
 	h.Ended(answered)
 	all := r.gather(t)
-	for stage, seconds := range map[string]float64{"queue": 0.003, "prepare": 0.007, "run": 0.031, "total": 0.041} {
+	for stage, seconds := range map[string]float64{"queue": 0.003, "prepare": 0.007, "run": 0.031} {
 		wantSum(t, all, seconds, "millrace_stage_duration_seconds", "model", "m", "version", "2", "stage", stage)
 	}
 	wantSum(t, all, 0.041, "millrace_answered_age_seconds", "model", "m", "version", "2")
@@ -101,7 +104,7 @@ func TestStagesOfAnAnsweredFrame(t *testing.T) {
 	answered.Timing = stream.Timing{Received: at(0), Done: at(9)} // never bound: an earlier result answered it
 	h.Ended(answered)
 	all = r.gather(t)
-	for stage, n := range map[string]float64{"queue": 1, "prepare": 1, "run": 1, "total": 2} {
+	for stage, n := range map[string]float64{"queue": 1, "prepare": 1, "run": 1} {
 		want(t, all, n, "millrace_stage_duration_seconds", "model", "m", "version", "2", "stage", stage)
 	}
 
@@ -123,6 +126,57 @@ func TestBatchesAndSkippedFramesAreCounted(t *testing.T) {
 	wantSum(t, all, 0.005, "millrace_batch_duration_seconds", "model", "m", "stage", "prepare")
 	wantSum(t, all, 0.09, "millrace_batch_duration_seconds", "model", "m", "stage", "run")
 	want(t, all, 2, "millrace_skipped_frames_total", "model", "m", "version", "1")
+}
+
+// TestVersionsHaveSeriesOfTheirOwn checks that the series of one version are removed
+// without those of another, those of its API requests included.
+func TestVersionsHaveSeriesOfTheirOwn(t *testing.T) {
+	m := New(Options{Groups: func() []workers.GroupStats { return nil }})
+	h := m.Model(&stream.Model{Name: "m", Version: "1"})
+	m.Model(&stream.Model{Name: "m", Version: "2"})
+	count := m.Requests("http", HTTPClass)
+	for _, version := range []string{"", "1", "2"} {
+		count("/x", version, 200, time.Second, 1, 1)
+	}
+	r := &rig{Metrics: m}
+	h.Closed()
+	r.gather(t)
+	all := r.gather(t)
+	for _, name := range []string{"millrace_goodput_frames_total", "millrace_skipped_frames_total", "millrace_batch_rows", "millrace_answered_age_seconds", "http_request_duration_seconds", "http_response_size_bytes"} {
+		if _, ok := value(all, name, "version", "1"); ok {
+			t.Errorf("%s of the version that was unloaded is left", name)
+		}
+		if _, ok := value(all, name, "version", "2"); !ok {
+			t.Errorf("%s of the other version is gone", name)
+		}
+	}
+	want(t, all, 1, "http_request_duration_seconds", "version", "")
+}
+
+// TestThousandLoads: models that are loaded and unloaded between two scrapes do not
+// make the scrape grow without a bound, and series of those that are not listed go.
+func TestThousandLoads(t *testing.T) {
+	var list []workers.GroupStats
+	r := &rig{Metrics: New(Options{Groups: func() []workers.GroupStats { return list }})}
+	for i := range 1000 {
+		model := &stream.Model{Name: "m-" + strconv.Itoa(i), Version: "1"}
+		if i >= 1000-maxClosed {
+			list = append(list, workers.GroupStats{Model: model, State: workers.StateUnloaded})
+		}
+		r.Model(model).Closed()
+	}
+	names := func() int { return len(r.gather(t)["millrace_batch_rows"].GetMetric()) }
+	if n := names(); n != maxClosed {
+		t.Errorf("%d models have series, want %d", n, maxClosed)
+	}
+	list = list[:1]
+	if n := names(); n != 1 {
+		t.Errorf("%d models have series, one is listed", n)
+	}
+	list = nil
+	if n := names(); n != 0 {
+		t.Errorf("%d models have series, none is listed", n)
+	}
 }
 
 func TestFiguresOfMemoryAdaptersAndListeners(t *testing.T) {
@@ -196,7 +250,7 @@ type unreadable struct{}
 func (unreadable) Describe(chan<- *prometheus.Desc) {}
 
 func (unreadable) Collect(ch chan<- prometheus.Metric) {
-	ch <- prometheus.NewInvalidMetric(buildInfo, errors.New("out of order"))
+	ch <- prometheus.NewInvalidMetric(prometheus.NewDesc("x", "x", nil, nil), errors.New("out of order"))
 }
 
 // TestNothingThatCanBeRead: metrics of which none can be read are an error, and no

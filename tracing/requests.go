@@ -1,3 +1,5 @@
+//go:build !nometrics
+
 package tracing
 
 import (
@@ -12,18 +14,9 @@ type requestMetrics struct {
 }
 
 func newRequestMetrics(protocol string, buckets []float64) *requestMetrics {
-	labels := []string{"endpoint", "version", "status"}
-	return &requestMetrics{
-		duration:     histograms(protocol+"_request_duration_seconds", "Time from a request's headers to the end of its response.", buckets, labels...),
-		requestSize:  histograms(protocol+"_request_size_bytes", "Size of request bodies.", byteBuckets, labels...),
-		responseSize: histograms(protocol+"_response_size_bytes", "Size of response bodies.", byteBuckets, labels...),
-	}
+	duration, in, out := requestFamilies(protocol, buckets)
+	return &requestMetrics{duration.histogramVec(), in.histogramVec(), out.histogramVec()}
 }
-
-// RequestHook counts one request: the route's pattern (never the raw path), the
-// model's version or "", the status, the duration, and the bytes of the request's
-// and the response's body (negative: unknown). The label of the route is endpoint.
-type RequestHook func(route, version string, status int, duration time.Duration, in, out int)
 
 // Requests registers the metrics of a protocol's requests, whose names begin with
 // the protocol's, and returns the hook that counts them. class gives the label of a
@@ -32,6 +25,9 @@ type RequestHook func(route, version string, status int, duration time.Duration,
 func (m *Metrics) Requests(protocol string, class func(status int) string) RequestHook {
 	rm := newRequestMetrics(protocol, m.buckets)
 	m.registry.MustRegister(rm.duration, rm.requestSize, rm.responseSize)
+	m.mu.Lock()
+	m.requests = append(m.requests, rm)
+	m.mu.Unlock()
 	return func(route, version string, status int, duration time.Duration, in, out int) {
 		rm.count(route, version, class(status), duration, in, out)
 	}
@@ -47,21 +43,9 @@ func (rm *requestMetrics) count(route, version, class string, duration time.Dura
 	}
 }
 
-// HTTPClass returns the class of an HTTP status, "1xx" to "5xx", or "other".
-func HTTPClass(status int) string {
-	if k := status / 100; k >= 1 && k <= 5 {
-		return [...]string{"1xx", "2xx", "3xx", "4xx", "5xx"}[k-1]
+// removeVersion deletes the series of a version of which no model is left.
+func (rm *requestMetrics) removeVersion(version string) {
+	for _, v := range []*prometheus.HistogramVec{rm.duration, rm.requestSize, rm.responseSize} {
+		v.DeletePartialMatch(prometheus.Labels{"version": version})
 	}
-	return "other"
-}
-
-// GRPCClass returns the class of a gRPC code: "ok", "client_error" or "server_error".
-func GRPCClass(code int) string {
-	switch code {
-	case 0:
-		return "ok"
-	case 1, 3, 5, 6, 7, 8, 9, 10, 11, 16:
-		return "client_error"
-	}
-	return "server_error"
 }

@@ -1,3 +1,5 @@
+//go:build !nometrics
+
 package tracing
 
 import (
@@ -38,9 +40,11 @@ func TestSeriesOfServerStreams(t *testing.T) {
 		{10, "lost_total", []string{"at", "watchers"}},
 		{11, "lost_total", []string{"at", "file"}},
 		{14, "lost_total", []string{"at", "webhook"}},
-		{12, "webhook_results_total", nil},
-		{13, "webhook_retries_total", nil},
-		{15, "socket_results_total", nil},
+		{12, "sink_results_total", []string{"sink", "webhook"}},
+		{13, "sink_retries_total", []string{"sink", "webhook"}},
+		{15, "sink_results_total", []string{"sink", "socket"}},
+		{70, "delivered_results_total", nil},
+		{7, "delivered_age_seconds_total", nil},
 		{2, "watchers", nil},
 		{1_795_000_000.25, "last_result_timestamp_seconds", nil},
 	} {
@@ -51,13 +55,39 @@ func TestSeriesOfServerStreams(t *testing.T) {
 	if _, ok := value(all, "millrace_stream_last_result_timestamp_seconds", "stream", "yard"); ok {
 		t.Error("a stream without a result has the time of a newest one")
 	}
-	for _, m := range all["millrace_stream_result_age_seconds"].GetMetric() {
-		if n := m.GetSummary(); m.Label[0].GetValue() == "door" && (n.GetSampleCount() != 70 || n.GetSampleSum() != 7) {
-			t.Errorf("%v", n)
-		}
-	}
+	want(t, all, 1, "millrace_server_streams", "state", "waiting")
+	want(t, all, 0, "millrace_server_streams", "state", "running")
 	st.Streams = st.Streams[:1]
 	if _, ok := value(r.gather(t), "millrace_stream_state", "stream", "yard"); ok {
 		t.Error("a removed stream has series")
+	}
+}
+
+// TestServerStreamsBeyondTheBound checks that they are added up in series without the
+// label, so that a scrape has a bounded size.
+func TestServerStreamsBeyondTheBound(t *testing.T) {
+	one := func(name string, frames uint64) streams.StreamStats {
+		return streams.StreamStats{
+			Name: name, State: sources.Running, Watchers: 1, Answered: frames, Drops: map[stream.Reason]uint64{stream.Stale: 1}, Aged: 1, Age: time.Second, Last: time.UnixMilli(1),
+			Totals: streams.Totals{Frames: frames + 1}, Sinks: map[string]sinks.Stats{"file": {Sent: 5}},
+		}
+	}
+	st := streams.Stats{Streams: []streams.StreamStats{one("a", 1), one("b", 20), one("c", 300)}}
+	r := &rig{Metrics: New(Options{StreamSeries: 1, Streams: func() streams.Stats { return st }})}
+	all := r.gather(t)
+	want(t, all, 1, "millrace_stream_frames_total", "stream", "a", "outcome", "result")
+	want(t, all, 320, "millrace_stream_frames_total", "stream", "", "outcome", "result")
+	want(t, all, 322, "millrace_stream_read_frames_total", "stream", "")
+	want(t, all, 2, "millrace_stream_dropped_frames_total", "stream", "", "reason", "stale")
+	want(t, all, 10, "millrace_stream_sink_results_total", "stream", "", "sink", "file")
+	want(t, all, 2, "millrace_stream_delivered_age_seconds_total", "stream", "")
+	want(t, all, 3, "millrace_server_streams", "state", "running")
+	for _, name := range []string{"millrace_stream_state", "millrace_stream_paused", "millrace_stream_last_result_timestamp_seconds"} {
+		if _, ok := value(all, name, "stream", ""); ok {
+			t.Errorf("%s has a series for several streams together", name)
+		}
+	}
+	if _, ok := value(all, "millrace_stream_frames_total", "stream", "b"); ok {
+		t.Error("a stream beyond the bound has series")
 	}
 }

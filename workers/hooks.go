@@ -22,6 +22,9 @@ type Hooks struct {
 	// Run is called after each batch, before its requests are unbound, with the requests
 	// that ran together.
 	Run func(BatchRun)
+	// Closed is called when the group has stopped. A run that hung may end its frames
+	// afterwards.
+	Closed func()
 }
 
 // BatchRun is one run of a batch. It is valid during the call.
@@ -41,6 +44,14 @@ func (h Hooks) Then(next Hooks) Hooks {
 			}
 			if next.Batch != nil {
 				next.Batch(rows, prepare, run)
+			}
+		},
+		Closed: func() {
+			if h.Closed != nil {
+				h.Closed()
+			}
+			if next.Closed != nil {
+				next.Closed()
 			}
 		},
 	}

@@ -266,7 +266,12 @@ func (g *Group) stop() {
 	g.gather.Lock()
 	g.pool.Close()
 	g.gather.Unlock()
-	g.dropTotals.Do(func() { g.ledger.drop(g.totals, g, stream.Now()) })
+	g.dropTotals.Do(func() {
+		g.ledger.drop(g.totals, g, stream.Now())
+		if g.hooks.Closed != nil {
+			g.hooks.Closed()
+		}
+	})
 }
 
 // awaitRuns waits until the workers have ended, and abandons those that hang.

@@ -88,7 +88,7 @@ func TestFailedStart(t *testing.T) {
 		{[]string{"--config", bad}, "bad.yaml:5: models[0].batching.max_size: 9999"},
 		{[]string{"--config", "none.yaml"}, "none.yaml"},
 		{[]string{"--http", ln.Addr().String(), "--grpc", "off"}, "millrace: --http: " + ln.Addr().String() + " is in use: "},
-		{[]string{"--http", "off", "--grpc", "off", "--metrics", "127.0.0.1:0"}, "http: and grpc are both off"},
+		{[]string{"--http", "off", "--grpc", "off", "--metrics-address", "127.0.0.1:0"}, "http: and grpc are both off"},
 		{[]string{"./model.onnx"}, "model.onnx"},
 		{[]string{"dealy"}, "did you mean delay?"},
 	} {

@@ -24,8 +24,8 @@ var floor = map[string]int{
 	"workers": 3, "ingest": 3,
 	"tracing": 4, "web": 4, "config": 4,
 	"server":   5,
-	"examples": 6,
-	"cmd":      7, // the demo shows an example
+	"examples": 6, "deploy": 6,
+	"cmd": 7, // the demo shows an example
 }
 
 // plugins are the folders whose subfolders never import each other, so that

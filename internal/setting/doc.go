@@ -16,14 +16,14 @@
 //	min, max      bounds, in the notation of a file; above and below exclude the bound itself
 //	words         the allowed values, separated by spaces; a type may have a method Words() []string instead
 //	form          name: letters, digits, dots, dashes and underscores, as in a path;
-//	              address: HOST:PORT or off
+//	              address: HOST:PORT or off; route: a path such as /metrics
 //	unit          bytes: written 64MiB; ms: a time.Duration written as a number of milliseconds
 //	request       "any" if a request may set it, or the largest value that a request may set
 //	              (request and unset of a section apply to its settings, too)
 //	short         other names that requests may use, separated by spaces
 //	path          "file": a path relative to the folder of the configuration file
 //
-// Settings are strings, bool, int, int64, float64, time.Duration, []string, arrays
+// Settings are strings, bool, int, int64, float64, time.Duration, []string, []float64, arrays
 // of float32, types that implement encoding.TextUnmarshaler, and pointers to these.
 // Zero means the default, so that 0 is refused unless min allows it. A setting that may be
 // zero although its default is not must be a pointer.

@@ -122,7 +122,7 @@ func (f Field) settable() bool {
 	case reflect.String, reflect.Bool, reflect.Int, reflect.Int64, reflect.Float64:
 		return true
 	case reflect.Slice:
-		return f.typ.Elem().Kind() == reflect.String && !f.isPointer
+		return (f.typ.Elem().Kind() == reflect.String || f.typ.Elem().Kind() == reflect.Float64) && !f.isPointer
 	case reflect.Array:
 		return f.typ.Elem().Kind() == reflect.Float32 && !f.isPointer
 	}

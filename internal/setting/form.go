@@ -7,7 +7,7 @@ import (
 )
 
 // forms has the checks of the tag form.
-var forms = map[string]func(string) error{"name": checkName, "address": checkAddress}
+var forms = map[string]func(string) error{"name": checkName, "address": checkAddress, "route": checkRoute}
 
 // checkName allows names that are safe in paths, labels and file names.
 func checkName(s string) error {
@@ -33,6 +33,15 @@ func checkAddress(s string) error {
 	}
 	if _, err := net.LookupPort("tcp", port); err != nil {
 		return fmt.Errorf("%.140q has no port between 0 and 65535", s)
+	}
+	return nil
+}
+
+// checkRoute allows a path of a URL without parameters.
+func checkRoute(s string) error {
+	odd := func(r rune) bool { return r < '!' || r > '~' || strings.ContainsRune("?#%:*+()\"\\", r) }
+	if !strings.HasPrefix(s, "/") || strings.Contains(s, "//") || len(s) > 128 || strings.ContainsFunc(s, odd) {
+		return fmt.Errorf("%.140q is not a route: want a path such as /metrics", s)
 	}
 	return nil
 }

@@ -15,6 +15,9 @@ import (
 func (f Field) parse(v reflect.Value, values []string) error {
 	switch v.Kind() {
 	case reflect.Slice:
+		if f.typ.Elem().Kind() == reflect.Float64 {
+			return f.parseNumbers(v, values)
+		}
 		v.Set(reflect.ValueOf(append([]string(nil), values...)).Convert(f.typ))
 		return nil
 	case reflect.Array:
@@ -104,6 +107,20 @@ func (f Field) parseArray(v reflect.Value, values []string) error {
 	return nil
 }
 
+// parseNumbers reads a list of numbers.
+func (f Field) parseNumbers(v reflect.Value, values []string) error {
+	var out []float64
+	for _, text := range values {
+		n, err := strconv.ParseFloat(text, 64)
+		if err != nil || math.IsNaN(n) || math.IsInf(n, 0) {
+			return f.errorf("%.140q is not a number", text)
+		}
+		out = append(out, n)
+	}
+	v.Set(reflect.ValueOf(out).Convert(f.typ))
+	return nil
+}
+
 // text writes a value as parse reads it.
 func (f Field) text(v reflect.Value) string {
 	switch x := v.Interface().(type) {
@@ -120,6 +137,12 @@ func (f Field) text(v reflect.Value) string {
 		return FormatDuration(x)
 	case []string:
 		return strings.Join(x, ",")
+	case []float64:
+		texts := make([]string, len(x))
+		for i, n := range x {
+			texts[i] = strconv.FormatFloat(n, 'g', -1, 64)
+		}
+		return strings.Join(texts, ",")
 	}
 	switch v.Kind() {
 	case reflect.Int, reflect.Int64:

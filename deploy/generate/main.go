@@ -1,0 +1,39 @@
+//go:build !nometrics
+
+// Command generate writes the files that follow from the code: docs/metrics.md from the
+// list of metrics.
+package main
+
+//go:generate go run . -root ../..
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"millrace/tracing"
+)
+
+func main() {
+	root := flag.String("root", ".", "the root of the repository")
+	flag.Parse()
+	for path, text := range files() {
+		if err := write(filepath.Join(*root, path), text); err != nil {
+			fmt.Fprintln(os.Stderr, "generate:", err)
+			os.Exit(1)
+		}
+	}
+}
+
+func write(path, text string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(path, []byte(text), 0o644)
+}
+
+// files returns the generated files, by their paths.
+func files() map[string]string {
+	return map[string]string{"docs/metrics.md": tracing.Markdown()}
+}

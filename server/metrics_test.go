@@ -1,0 +1,42 @@
+//go:build !nometrics
+
+package server_test
+
+import (
+	"strings"
+	"testing"
+
+	"millrace/config"
+	"millrace/server"
+	"millrace/workers"
+)
+
+func TestMetricsSettings(t *testing.T) {
+	off, none := false, 0
+	models := []workers.Config{{Name: "echo", Kind: "identity"}}
+	s, end := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Models: models, Metrics: config.Metrics{Path: "/numbers", Buckets: []float64{0.5, 7}}})
+	get(t, s, "/v2/models/echo")
+	get(t, s, "/numbers")
+	code, body := get(t, s, "/numbers")
+	if code != 200 || strings.Count(body, `http_request_duration_seconds_bucket{endpoint="/v2/models/:model",`) != 3 || !strings.Contains(body, `le="7.0"} 1`) && !strings.Contains(body, `le="7"} 1`) {
+		t.Errorf("%d, not with the buckets 0.5 and 7: %s", code, body)
+	}
+	if strings.Contains(body, `endpoint="/numbers"`) {
+		t.Error("the requests for the metrics are counted")
+	}
+	if code, _ := get(t, s, "/metrics"); code != 404 {
+		t.Errorf("/metrics answers %d although the route is another one", code)
+	}
+	if err := end(); err != nil {
+		t.Error(err)
+	}
+
+	s, end = runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Models: models, Metrics: config.Metrics{Requests: &off, Streams: &none}})
+	get(t, s, "/v2/models/echo")
+	if code, body := get(t, s, "/metrics"); code != 200 || strings.Contains(body, "http_request") || !strings.Contains(body, "millrace_model_ready") {
+		t.Errorf("%d, with requests turned off: %s", code, body)
+	}
+	if err := end(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,250 @@
+//go:build !nometrics
+
+package tracing
+
+import (
+	"time"
+
+	"millrace/ingest/sources"
+	"millrace/ingest/streams"
+	"millrace/stream"
+	"millrace/stream/coded"
+	"millrace/workers"
+)
+
+// families lists every metric family of Millrace, by section: registration, the scrape
+// and docs/metrics.md follow from it. Those of the Go runtime and of the process have
+// standard names and are registered by their collectors.
+var families = []section{
+	{"Program", []family{
+		{gauge, "millrace_build_info", "", "The program's version; always 1.", labels{{"version", "that `millrace version` prints"}},
+			func(r *reading, put put) { put(1, r.version) }, nil},
+		{gauge, "millrace_goroutines", "", "Goroutines by the group that started them.", labels{{"group", "the name of the group"}},
+			func(r *reading, put put) { each(r.adapters.Goroutines, put) }, nil},
+		{gauge, "millrace_child_processes", "", "Child processes, such as ffmpeg, that have not been reaped.", nil,
+			func(r *reading, put put) { put(float64(r.children)) }, nil},
+	}},
+	{"Frames, by model", []family{
+		{counter, "millrace_frames_accepted_total", "", "Frames and one-shot requests whose clients are told an ending: the sum of `millrace_frames_total` over all outcomes and of `millrace_frames_in_flight`.", model,
+			ofFrames(func(t *stream.Totals, put func(float64, ...string)) { put(float64(t.Accepted)) }), nil},
+		{counter, "millrace_frames_total", "", "Accepted frames that have ended, by what their clients were told: a result, a drop (see `millrace_dropped_frames_total`) or an error (see `millrace_frame_errors_total`).",
+			model.and("outcome", "result, drop, error"), ofFrames(func(t *stream.Totals, put func(float64, ...string)) {
+				put(float64(t.Results), stream.Answered.String())
+				put(float64(total(t.Drops)), stream.Dropped.String())
+				put(float64(total(t.Errors)), stream.Failed.String())
+			}), nil},
+		{gauge, "millrace_frames_in_flight", "", "Accepted frames that have no ending yet.", model,
+			ofFrames(func(t *stream.Totals, put func(float64, ...string)) { put(float64(t.InFlight)) }), nil},
+		{counter, "millrace_dropped_frames_total", "", "Accepted frames that were dropped; their sum is `millrace_frames_total` with the outcome drop. One-shot requests are told a drop as an error.",
+			model.and("reason", words(stream.Reasons)), ofFrames(func(t *stream.Totals, put func(float64, ...string)) { eachOf(t.Drops, put) }), nil},
+		{counter, "millrace_frame_errors_total", "", "Accepted frames that ended with an error; their sum is `millrace_frames_total` with the outcome error.",
+			model.and("code", words(coded.Codes)), ofFrames(func(t *stream.Totals, put func(float64, ...string)) { eachOf(t.Errors, put) }), nil},
+		{counter, "millrace_refused_frames_total", "", "Those of the dropped and failed frames that were refused before they reached a stream: malformed, above the window, for want of memory, after the end of the stream. Frames for no loaded model or open stream have the model and version \"\".",
+			model.and("reason", "that of the drop or the code of the error"), ofFrames(func(t *stream.Totals, put func(float64, ...string)) { eachOf(t.Refused, put) }), nil},
+		{counter, "millrace_unsendable_results_total", "", "Those of the results that could not be sent in the form that the client asked for: the client was told an error with this code instead.",
+			model.and("code", "the code of the error"), ofFrames(func(t *stream.Totals, put func(float64, ...string)) {
+				for code, n := range t.Unsendable {
+					if n > 0 {
+						put(float64(n), string(code))
+					}
+				}
+			}), nil},
+		{counter, "millrace_goodput_frames_total", "", "Results that were in time: ready before the deadline or the largest age of their frame, or without one.", model, nil, nil},
+		{counter, "millrace_skipped_frames_total", "", "Frames that the gate answered without a run, with the result of an earlier frame that looked the same.", model, nil, nil},
+		{histogram, "millrace_answered_age_seconds", "seconds", "Time from the receipt of an answered frame to its result.", model, nil, stageBuckets},
+		{histogram, "millrace_stage_duration_seconds", "seconds", "Time of an answered frame in a stage: queue (until it is bound to a batch), prepare (until the batch runs), run (until its result).",
+			model.and("stage", "queue, prepare, run"), nil, stageBuckets},
+	}},
+	{"Queue, batches and workers, by model", []family{
+		{gauge, "millrace_model_ready", "", "1 when the model can serve.", model, ofGroup(func(g *workers.GroupStats) float64 { return is(g.State == workers.StateReady) }), nil},
+		{gauge, "millrace_streams", "", "Open streams.", model, ofGroup(func(g *workers.GroupStats) float64 { return float64(g.Streams) }), nil},
+		{gauge, "millrace_queue_depth", "", "Frames that wait for a batch.", model, ofGroup(func(g *workers.GroupStats) float64 { return float64(g.Waiting) }), nil},
+		{gauge, "millrace_queue_oldest_age_seconds", "seconds", "How long the oldest frame that waits for a batch has waited; 0 when none waits. Paused streams are left out.", model,
+			ofGroup(func(g *workers.GroupStats) float64 { return g.Oldest.Seconds() }), nil},
+		{gauge, "millrace_queue_flows", "", "Places of the queue in use: one for each stream, and for each connection with one-shot requests.", model,
+			ofGroup(func(g *workers.GroupStats) float64 { return float64(g.PlacesUsed) }), nil},
+		{histogram, "millrace_batch_rows", "", "Rows of the batches that ran.", model, nil, rowBuckets},
+		{histogram, "millrace_batch_duration_seconds", "seconds", "Time of a batch in a stage.", model.and("stage", "prepare, run"), nil, stageBuckets},
+		{counter, "millrace_batches_total", "", "Batches that ran.", model, ofGroup(func(g *workers.GroupStats) float64 { return float64(g.Batches) }), nil},
+		{counter, "millrace_batches_formed_total", "", "Batches that ran, by why they were formed when they were: full, idle_worker (a worker was idle), max_delay (the batcher's longest wait), deadline (of a frame), partial (what it waited for was needed or ended).",
+			model.and("cause", "full, idle_worker, max_delay, deadline, partial"), func(r *reading, put put) {
+				for i := range r.groups {
+					for cause, n := range r.groups[i].BatchesBy {
+						put(float64(n), r.groups[i].Model.Name, r.groups[i].Model.Version, cause)
+					}
+				}
+			}, nil},
+		{counter, "millrace_batch_capacity_rows_total", "", "Rows that the batches which ran had room for: the sum of `millrace_batch_rows` divided by it is their occupancy.", model,
+			ofGroup(func(g *workers.GroupStats) float64 { return float64(g.Capacity) }), nil},
+		{gauge, "millrace_batch_buffers", "", "Batch buffers of the group's pool.", model.and("state", "used, free"), func(r *reading, put put) {
+			for _, g := range r.groups {
+				put(float64(max(g.Buffers-g.BuffersFree, 0)), g.Model.Name, g.Model.Version, "used")
+				put(float64(g.BuffersFree), g.Model.Name, g.Model.Version, "free")
+			}
+		}, nil},
+		{gauge, "millrace_workers", "", "Workers by state; a quarantined one has a run past its limit that has not returned.", model.and("state", "busy, idle, quarantined"), func(r *reading, put put) {
+			for _, g := range r.groups {
+				put(float64(g.Busy), g.Model.Name, g.Model.Version, "busy")
+				put(float64(max(g.Workers-g.Busy, 0)), g.Model.Name, g.Model.Version, "idle")
+				put(float64(g.Quarantined), g.Model.Name, g.Model.Version, "quarantined")
+			}
+		}, nil},
+		{counter, "millrace_worker_restarts_total", "", "Workers that were replaced.", model, ofGroup(func(g *workers.GroupStats) float64 { return float64(g.Restarts) }), nil},
+	}},
+	{"Memory", []family{
+		{gauge, "millrace_memory_budget_bytes", "bytes", "Bytes that may be leased and reserved at once: `memory.budget`.", nil, ofMemory(func(r *reading) float64 { return float64(r.memory.Budget) }), nil},
+		{gauge, "millrace_memory_leased_bytes", "bytes", "Bytes leased now.", nil, ofMemory(func(r *reading) float64 { return float64(r.memory.Leased) }), nil},
+		{gauge, "millrace_memory_reserved_bytes", "bytes", "Bytes reserved for the batches of loaded models: at most half of the budget.", nil, ofMemory(func(r *reading) float64 { return float64(r.memory.Reserved) }), nil},
+		{gauge, "millrace_memory_idle_bytes", "bytes", "Free bytes kept for reuse.", nil, ofMemory(func(r *reading) float64 { return float64(r.memory.Idle) }), nil},
+		{gauge, "millrace_memory_leases", "", "Buffers leased now.", nil, ofMemory(func(r *reading) float64 { return float64(r.memory.Leases) }), nil},
+		{counter, "millrace_memory_denied_total", "", "Leases refused by the budget.", nil, ofMemory(func(r *reading) float64 { return float64(r.memory.Denied) }), nil},
+	}},
+	{"Connections and sessions", []family{
+		{gauge, "millrace_connections", "", "Open TCP connections.", byListener, func(r *reading, put put) {
+			for name, st := range r.accepted {
+				put(float64(st.Open), name)
+			}
+		}, nil},
+		{counter, "millrace_connections_refused_total", "", "Connections closed at once because `limits.max_connections` were open.", byListener, func(r *reading, put put) {
+			for name, st := range r.accepted {
+				put(float64(st.Refused), name)
+			}
+		}, nil},
+		{counter, "millrace_accept_failures_total", "", "Failed attempts to accept a connection, for example because the process had no file descriptor left.", byListener, func(r *reading, put put) {
+			for name, st := range r.accepted {
+				put(float64(st.Failed), name)
+			}
+		}, nil},
+		{gauge, "millrace_sessions", "", "Open sessions; ws_waiting counts those that lost their connection and may be resumed.", labels{{"adapter", "ws, ws_waiting"}},
+			func(r *reading, put put) { each(r.adapters.Sessions, put) }, nil},
+		{counter, "millrace_sessions_closed_total", "", "Sessions that ended.", labels{{"reason", "why it ended, as its client was told"}},
+			func(r *reading, put put) { each(r.adapters.Closed, put) }, nil},
+		{counter, "millrace_streams_closed_total", "", "Streams of WebSocket sessions that ended.", labels{{"reason", "why it ended, as its client was told"}},
+			func(r *reading, put put) { each(r.adapters.StreamEnds, put) }, nil},
+		{gauge, "millrace_videos", "", "Videos being decoded for sessions.", labels{{"from", "sent: by clients in chunks; pulled: from an address"}},
+			func(r *reading, put put) { each(r.adapters.Videos, put) }, nil},
+		{gauge, "millrace_outbox_bytes", "bytes", "Bytes of replies that wait for their clients.", nil,
+			ofAdapters(func(r *reading) float64 { return float64(r.adapters.OutboxBytes) }), nil},
+		{gauge, "millrace_kept_bytes", "bytes", "Bytes of replies kept for sessions that may be resumed. They are not part of the memory budget, and limited to a sixteenth of it.", nil,
+			ofAdapters(func(r *reading) float64 { return float64(r.adapters.KeptBytes) }), nil},
+	}},
+	{"Server streams", []family{
+		{gauge, "millrace_server_streams", "", "Server streams.", labels{{"state", words(sources.States)}}, func(r *reading, put put) {
+			if r.streams.on {
+				for _, state := range sources.States {
+					put(float64(r.streams.states[state]), string(state))
+				}
+			}
+		}, nil},
+		{gauge, "millrace_stream_state", "", "1 for the current state of the stream, 0 for its other states.", ofStream.and("state", words(sources.States)), func(r *reading, put put) {
+			for i := range r.streams.listed {
+				for _, state := range sources.States {
+					if s := &r.streams.listed[i]; s.Name != "" {
+						put(is(s.State == state), s.Name, string(state))
+					}
+				}
+			}
+		}, nil},
+		{gauge, "millrace_stream_paused", "", "1 while the stream is paused.", ofStream, func(r *reading, put put) {
+			for i := range r.streams.listed {
+				if s := &r.streams.listed[i]; s.Name != "" {
+					put(is(s.Paused), s.Name)
+				}
+			}
+		}, nil},
+		{gauge, "millrace_stream_watchers", "", "Clients that receive the stream's results or pictures.", ofStream, perStream(func(s *streams.StreamStats) float64 { return float64(s.Watchers) }), nil},
+		{counter, "millrace_stream_read_frames_total", "", "Frames read from the stream's source.", ofStream, perStream(func(s *streams.StreamStats) float64 { return float64(s.Frames) }), nil},
+		{counter, "millrace_stream_frames_total", "", "Frames of the stream that have ended.", ofStream.and("outcome", "result, drop, error"), func(r *reading, put put) {
+			for i := range r.streams.listed {
+				s := &r.streams.listed[i]
+				var dropped uint64
+				for _, n := range s.Drops {
+					dropped += n
+				}
+				put(float64(s.Answered), s.Name, stream.Answered.String())
+				put(float64(dropped), s.Name, stream.Dropped.String())
+				put(float64(s.Failed), s.Name, stream.Failed.String())
+			}
+		}, nil},
+		{counter, "millrace_stream_dropped_frames_total", "", "Frames of the stream dropped by policy.", ofStream.and("reason", words(stream.Reasons)), func(r *reading, put put) {
+			for i := range r.streams.listed {
+				for why, n := range r.streams.listed[i].Drops {
+					put(float64(n), r.streams.listed[i].Name, string(why))
+				}
+			}
+		}, nil},
+		{counter, "millrace_stream_restarts_total", "", "Times that the stream's source was reopened.", ofStream, perStream(func(s *streams.StreamStats) float64 { return float64(s.Restarts) }), nil},
+		{counter, "millrace_stream_lost_total", "", "Frames lost because memory was exhausted (at=memory), and results not delivered to any sink (sinks), to watchers, or to a kind of sink.",
+			ofStream.and("at", "memory, sinks, watchers, and the kinds of sinks"), func(r *reading, put put) {
+				for i := range r.streams.listed {
+					s := &r.streams.listed[i]
+					put(float64(s.Lost), s.Name, "memory")
+					put(float64(s.ResultsLost), s.Name, "sinks")
+					put(float64(s.WatchersLost), s.Name, "watchers")
+					for kind, st := range s.Sinks {
+						put(float64(st.Lost), s.Name, kind)
+					}
+				}
+			}, nil},
+		{counter, "millrace_stream_sink_results_total", "", "Results that a sink of the stream has accepted.", ofStream.and("sink", "the kinds of sinks"), func(r *reading, put put) {
+			for i := range r.streams.listed {
+				for kind, st := range r.streams.listed[i].Sinks {
+					put(float64(st.Sent), r.streams.listed[i].Name, kind)
+				}
+			}
+		}, nil},
+		{counter, "millrace_stream_sink_retries_total", "", "Deliveries to a sink of the stream that were retried.", ofStream.and("sink", "the kinds of sinks"), func(r *reading, put put) {
+			for i := range r.streams.listed {
+				for kind, st := range r.streams.listed[i].Sinks {
+					put(float64(st.Retries), r.streams.listed[i].Name, kind)
+				}
+			}
+		}, nil},
+		{counter, "millrace_stream_delivered_results_total", "", "Results that were passed to the stream's sinks.", ofStream, perStream(func(s *streams.StreamStats) float64 { return float64(s.Aged) }), nil},
+		{counter, "millrace_stream_delivered_age_seconds_total", "seconds", "Sum of the ages of those results: from the receipt of the frame to the sinks.", ofStream,
+			perStream(func(s *streams.StreamStats) float64 { return s.Age.Seconds() }), nil},
+		{gauge, "millrace_stream_last_result_timestamp_seconds", "seconds", "Time at which the stream's newest result was passed to its sinks; absent before the first.", ofStream, func(r *reading, put put) {
+			for i := range r.streams.listed {
+				if s := &r.streams.listed[i]; !s.Last.IsZero() && s.Name != "" {
+					put(float64(s.Last.UnixMilli())/float64(time.Second/time.Millisecond), s.Name)
+				}
+			}
+		}, nil},
+		{counter, "millrace_stream_panics_total", "", "Goroutines of server streams that panicked, of all streams together.", nil, func(r *reading, put put) {
+			if r.streams.on {
+				put(float64(r.streams.panics))
+			}
+		}, nil},
+	}},
+}
+
+// requestFamilies are the families of one protocol's requests.
+func requestFamilies(protocol string, buckets []float64) (duration, in, out family) {
+	route := labels{{"endpoint", "the pattern of the route, never the path"}, {"version", "of the model, if the route names one"}, {"status", "1xx, 2xx, 3xx, 4xx, 5xx"}}
+	return family{histogram, protocol + "_request_duration_seconds", "seconds", "Time from a request's headers to the end of its response.", route, nil, buckets},
+		family{histogram, protocol + "_request_size_bytes", "bytes", "Size of request bodies.", route, nil, byteBuckets},
+		family{histogram, protocol + "_response_size_bytes", "bytes", "Size of response bodies.", route, nil, byteBuckets}
+}
+
+// The labels that several families have.
+var (
+	model      = labels{{"model", "the name under which it is loaded"}, {"version", "of the model"}}
+	byListener = labels{{"listener", "http, grpc, metrics"}}
+	ofStream   = labels{{"stream", "the name of the server stream; without the label: those beyond `metrics.streams`, added up"}}
+)
+
+// Classic buckets. The same histograms are also native ones, whose buckets need no
+// choice.
+var (
+	// stageBuckets, in seconds, cover stages from 0.1 ms to 10 s.
+	stageBuckets = []float64{
+		0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5, 5, 10,
+	}
+	rowBuckets = []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024}
+	// DefaultRequestBuckets, in seconds, are the buckets of request durations.
+	DefaultRequestBuckets = []float64{
+		0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5, 7.5, 10, 30, 60,
+	}
+	// byteBuckets are sizes of requests and responses, from 256 B to 64 MiB.
+	byteBuckets = []float64{1 << 8, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26}
+)

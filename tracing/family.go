@@ -1,0 +1,200 @@
+//go:build !nometrics
+
+package tracing
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"millrace/ingest"
+	"millrace/ingest/sources"
+	"millrace/ingest/streams"
+	"millrace/internal/accept"
+	"millrace/stream"
+	"millrace/stream/buf"
+	"millrace/workers"
+)
+
+// section is a group of families that docs/metrics.md has under one heading.
+type section struct {
+	title    string
+	families []family
+}
+
+// family describes a metric family.
+type family struct {
+	kind kind
+	name string
+	unit string // "" = a number of things
+	help string // for users, in Markdown
+	labels
+	read    func(*reading, put) // its samples at a scrape; nil: hooks count them (see Metrics.Model)
+	buckets []float64           // of a histogram
+}
+
+// kind is the type of a family.
+type kind string
+
+const (
+	counter   kind = "counter"
+	gauge     kind = "gauge"
+	histogram kind = "histogram"
+)
+
+// labels are the labels of a family, each with its values in words.
+type labels [][2]string
+
+// and returns the labels with one more.
+func (l labels) and(name, values string) labels {
+	return append(slices.Clone(l), [2]string{name, values})
+}
+
+func (l labels) names() []string {
+	var out []string
+	for _, label := range l {
+		out = append(out, label[0])
+	}
+	return out
+}
+
+// words lists the values of a label.
+func words[T ~string](values []T) string {
+	texts := make([]string, len(values))
+	for i, v := range values {
+		texts[i] = string(v)
+	}
+	return strings.Join(texts, ", ")
+}
+
+// put adds a sample with the values of its family's labels, in their order.
+type put func(v float64, labels ...string)
+
+// reading is the state of the server at one scrape.
+type reading struct {
+	version  string
+	groups   []workers.GroupStats // one for each name and version
+	memory   *buf.Stats
+	adapters *ingest.Metrics
+	streams  streamsReading
+	accepted map[string]accept.Stats
+	children int
+}
+
+// streamsReading are the server streams that have series of their own, and one without
+// a name for all others.
+type streamsReading struct {
+	on     bool
+	listed []streams.StreamStats
+	states map[sources.State]int // of all
+	panics uint64
+}
+
+func each[T int | uint64](values map[string]T, put put) {
+	for label, n := range values {
+		put(float64(n), label)
+	}
+}
+
+// ofGroup reads one value of each group.
+func ofGroup(value func(*workers.GroupStats) float64) func(*reading, put) {
+	return func(r *reading, put put) {
+		for i := range r.groups {
+			g := &r.groups[i]
+			put(value(g), g.Model.Name, g.Model.Version)
+		}
+	}
+}
+
+// ofFrames reads the counts of the frames of each model, and of those for none, which
+// have the model and version "". read puts samples without these two labels.
+func ofFrames(read func(*stream.Totals, func(v float64, labels ...string))) func(*reading, put) {
+	return func(r *reading, put put) {
+		for i := range r.groups {
+			g := &r.groups[i]
+			read(&g.Frames, func(v float64, labels ...string) {
+				put(v, append([]string{g.Model.Name, g.Model.Version}, labels...)...)
+			})
+		}
+		read(&r.adapters.NoModel, func(v float64, labels ...string) { put(v, append([]string{"", ""}, labels...)...) })
+	}
+}
+
+func eachOf[K ~string](values map[K]uint64, put func(float64, ...string)) {
+	for label, n := range values {
+		put(float64(n), string(label))
+	}
+}
+
+func total[K ~string](values map[K]uint64) (all uint64) {
+	for _, n := range values {
+		all += n
+	}
+	return all
+}
+
+// perStream reads one value of each server stream.
+func perStream(value func(*streams.StreamStats) float64) func(*reading, put) {
+	return func(r *reading, put put) {
+		for i := range r.streams.listed {
+			put(value(&r.streams.listed[i]), r.streams.listed[i].Name)
+		}
+	}
+}
+
+// ofMemory reads one value if there is a memory budget.
+func ofMemory(value func(*reading) float64) func(*reading, put) {
+	return func(r *reading, put put) {
+		if r.memory != nil {
+			put(value(r))
+		}
+	}
+}
+
+// ofAdapters reads one value of all adapters together.
+func ofAdapters(value func(*reading) float64) func(*reading, put) {
+	return func(r *reading, put put) { put(value(r)) }
+}
+
+func is(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// find returns the family of that name.
+func find(name string) *family {
+	for i := range families {
+		for k := range families[i].families {
+			if f := &families[i].families[k]; f.name == name {
+				return f
+			}
+		}
+	}
+	panic(fmt.Sprintf("tracing: no family is called %s", name))
+}
+
+func counterVec(name string) *prometheus.CounterVec {
+	f := find(name)
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: f.name, Help: f.text()}, f.names())
+}
+
+// The bounds of native histograms: buckets grow by a tenth, and when there are more
+// than 100 their resolution is halved.
+const (
+	nativeFactor     = 1.1
+	nativeMaxBuckets = 100
+)
+
+func (f *family) histogramVec() *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: f.name, Help: f.text(), Buckets: f.buckets,
+		NativeHistogramBucketFactor: nativeFactor, NativeHistogramMaxBucketNumber: nativeMaxBuckets,
+	}, f.names())
+}
+
+// text returns the help without Markdown.
+func (f *family) text() string { return strings.ReplaceAll(f.help, "`", "") }

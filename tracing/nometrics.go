@@ -1,0 +1,36 @@
+//go:build nometrics
+
+package tracing
+
+import (
+	"net/http"
+
+	"millrace/stream"
+	"millrace/workers"
+)
+
+// WithMetrics reports whether metrics are part of this build: see the build tag
+// nometrics.
+const WithMetrics = false
+
+// Metrics are the metrics of one server, of which this build has none.
+type Metrics struct{}
+
+// New returns Metrics.
+func New(Options) *Metrics { return &Metrics{} }
+
+// Model returns no hooks.
+func (*Metrics) Model(*stream.Model) workers.Hooks { return workers.Hooks{} }
+
+// Requests returns no hook.
+func (*Metrics) Requests(string, func(int) string) RequestHook { return nil }
+
+// Gather returns an error that says that this build has no metrics.
+func (*Metrics) Gather(string) ([]byte, string, error) { return nil, "", errNoMetrics }
+
+// Handler answers with that error.
+func (*Metrics) Handler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, errNoMetrics.Error(), http.StatusNotFound) })
+}
+
+var errNoMetrics = stream.Errorf(stream.NotFound, "", "this program has no metrics: it was built with the tag nometrics")
