@@ -1,0 +1,155 @@
+// Counts the frames of a stream and their endings.
+
+import type {MillraceError} from './errors.js';
+import {Events} from './events.js';
+import {type Drop, type Ending, type Failure, type Reply, type Result, type ServerTiming, type Times, timings} from './replies.js';
+import {traceIdOf} from './trace.js';
+
+/** waiting = until the next attempt to connect or to open; closing = frames in flight are still answered. */
+export type State = 'connecting' | 'running' | 'waiting' | 'closing' | 'closed';
+
+/** What the server asks for; undefined = anything. */
+export interface Advice {
+  fps?: number;
+  /** The size of pictures, px. */
+  width?: number;
+  height?: number;
+  /** Of JPEG, 1 to 100. */
+  quality?: number;
+}
+
+/** The details of a stream's events. */
+export interface StreamEvents {
+  /** error: what ended the connection or the stream, if the server sent it. */
+  state: {state: State, error?: MillraceError};
+  result: Result;
+  drop: Drop;
+  error: Failure;
+  /** A frame was not sent: there was no credit, it came too early by the server's advice, or the encoder left it out. */
+  skip: {note: unknown};
+  advice: Advice;
+  /** The server refused a message about the stream, such as an update. */
+  refusal: MillraceError;
+  /** The next chunk of inter-coded video must be a key frame: the server asks for one, or chunks were lost. */
+  keyframe: undefined;
+  /** The stream goes on with another codec, because the server refused the one before. */
+  codec: {codec: string, error: MillraceError};
+}
+
+/** The frames of a stream. sent = results + dropped + errors + inFlight, at any time. */
+export interface Counts {
+  sent: number;
+  /** Frames that were left out before they were sent. */
+  skipped: number;
+  results: number;
+  dropped: number;
+  /** By reason. */
+  drops: Record<string, number>;
+  errors: number;
+  inFlight: number;
+  /** Of the frames that were sent. */
+  bytes: number;
+  /** Endings that nobody read in time, so that they were discarded; they count above, too. */
+  unread: number;
+}
+
+interface Frame extends Times {
+  bytes: number;
+  note: unknown;
+  traceparent: string;
+}
+
+/** What the server says about the ending of a frame. */
+type Said = {dropped: string} | {error: MillraceError} | {result: Omit<Result, keyof Ending | 'type'>, timing?: ServerTiming};
+
+/**
+ * Every frame that was sent has one ending: a result, a drop or an error, also across
+ * connections. The protected methods are for Stream.
+ */
+export abstract class Accounting extends Events<StreamEvents> {
+  #inFlight = new Map<number, Frame>(); // by seq, the oldest first
+  #counts = {sent: 0, skipped: 0, results: 0, dropped: 0, errors: 0, bytes: 0, unread: 0};
+  #drops: Record<string, number> = {};
+  #state: State = 'connecting';
+
+  get state(): State { return this.#state; }
+
+  get counts(): Counts { return {...this.#counts, drops: {...this.#drops}, inFlight: this.#inFlight.size}; }
+
+  get inFlight(): number { return this.#inFlight.size; }
+
+  /** How long the oldest frame has been in flight, ms; 0 = none, or there is no connection. */
+  get silence(): number {
+    const [oldest] = this.#inFlight.values();
+    return oldest && this.#state === 'running' ? performance.now() - oldest.sent : 0;
+  }
+
+  /** The seq of the oldest frame in flight. */
+  protected get oldest(): number | undefined { return this.#inFlight.keys().next().value; }
+
+  /** Called with each ending, and each partial result. */
+  protected abstract reply(reply: Reply): void;
+
+  protected begin(seq: number, frame: Frame): void {
+    this.#inFlight.set(seq, frame);
+    this.#counts.sent++;
+    this.#counts.bytes += frame.bytes;
+  }
+
+  protected skipped(note: unknown): void {
+    this.#counts.skipped++;
+    this.emit('skip', {note});
+  }
+
+  protected unread(): void {
+    this.#counts.unread++;
+  }
+
+  /**
+   * Counts the ending of a frame.
+   * @param offset of the server's clock, see timings
+   * @returns whether it was in flight
+   */
+  protected end(seq: number, said: Said, offset?: number): boolean {
+    const frame = this.#inFlight.get(seq);
+    if (!frame) return false;
+    const {captured, note, bytes, traceparent} = frame, timing = 'result' in said ? said.timing : undefined;
+    const ending = {seq, captured, note, bytes, traceId: traceIdOf(traceparent), timings: timings(frame, performance.now(), timing, offset)};
+    if ('result' in said) {
+      const result: Result = {type: 'result', ...ending, ...said.result};
+      if (!result.partial) {
+        this.#inFlight.delete(seq);
+        this.#counts.results++;
+      }
+      this.#tell('result', result);
+      return !result.partial;
+    }
+    this.#inFlight.delete(seq);
+    if ('error' in said) {
+      this.#counts.errors++;
+      this.#tell('error', {type: 'error', ...ending, error: said.error});
+    } else {
+      this.#counts.dropped++;
+      this.#drops[said.dropped] = (this.#drops[said.dropped] ?? 0) + 1;
+      this.#tell('drop', {type: 'drop', ...ending, reason: said.dropped});
+    }
+    return true;
+  }
+
+  /** Drops frames whose endings will not come: at most `most` of those with a seq above `above`, the oldest first. */
+  protected lose(reason: string, {above = -1, most = Infinity} = {}): void {
+    const lost = [...this.#inFlight.keys()].filter(seq => seq > above).slice(0, most);
+    for (const seq of lost) this.end(seq, {dropped: reason});
+  }
+
+  protected setState(state: State, error?: MillraceError): void {
+    if (this.#state === state || this.#state === 'closed') return;
+    this.#state = state;
+    this.emit('state', error ? {state, error} : {state});
+  }
+
+  #tell<K extends 'result' | 'drop' | 'error'>(type: K, reply: StreamEvents[K]): void {
+    this.reply(reply);
+    this.emit(type, reply);
+  }
+}

@@ -1,0 +1,29 @@
+// Sends what a source captures to a stream.
+
+import {MillraceError} from './errors.js';
+import type {CapturedFrame, Source} from './sources.js';
+import type {Stream} from './stream.js';
+
+/** Captures until the source or the stream ends. At the source's end the stream is closed, after what is in flight. */
+export async function capture(source: Source, stream: Stream, each?: (frame: CapturedFrame) => unknown): Promise<void> {
+  try {
+    await source.start({
+      frame: frame => {
+        const taken = stream.ready, note = each?.({...frame, taken, picture: frame.picture});
+        const picture = taken && frame.picture();
+        if (picture) stream.send(picture, {captured: frame.captured, note});
+        else stream.leftOut(note);
+      },
+      bytes: async (bytes, captured) => {
+        const note = each?.({captured, media: 0, taken: stream.ready, picture: () => null});
+        stream.send(bytes, {captured, note});
+      },
+      ready: () => stream.whenReady(),
+    });
+    await stream.close();
+  } catch (e) {
+    if (stream.state !== 'closed' && stream.state !== 'closing') {
+      stream.finish(e instanceof MillraceError ? e : new MillraceError('internal', `source: ${e instanceof Error ? e.message : e}`, {cause: e}));
+    }
+  }
+}

@@ -1,0 +1,44 @@
+// Inter-coded video, by the browser's own encoders.
+
+import {MillraceError} from './errors.js';
+import type {Codec} from './wire.js';
+
+/** The codecs that browsers encode as video. */
+export type VideoCodec = 'h264' | 'vp8' | 'vp9' | 'av1';
+
+const BITS_PER_PIXEL = 4; // and second: 1.2 Mbit/s at 640 x 480
+const MIN_BITRATE = 300_000; // bits a second
+
+/** WebCodecs configurations by the protocol's codec names, at levels that allow 1920 x 1080. */
+const CODECS: Record<VideoCodec, Pick<VideoEncoderConfig, 'codec' | 'avc'>> = {
+  h264: {codec: 'avc1.42E028', avc: {format: 'annexb'}},
+  vp8: {codec: 'vp8'},
+  vp9: {codec: 'vp09.00.40.08'},
+  av1: {codec: 'av01.0.08M.08'},
+};
+
+export const isVideo = (codec: Codec): codec is VideoCodec => codec in CODECS;
+
+export const configuration = (codec: VideoCodec, width: number, height: number): VideoEncoderConfig => ({
+  ...CODECS[codec], width, height, bitrate: Math.max(MIN_BITRATE, BITS_PER_PIXEL * width * height), latencyMode: 'realtime',
+});
+
+/** The video codecs that this browser encodes: none in Node, in an old browser, or in a page that is not on https or localhost. */
+export async function videoCodecs(): Promise<VideoCodec[]> {
+  if (!('VideoEncoder' in globalThis)) return [];
+  const all = (Object.keys(CODECS) as VideoCodec[]).map(async codec => {
+    const {supported} = await VideoEncoder.isConfigSupported(configuration(codec, 640, 480)).catch(() => ({supported: false}));
+    return supported ? [codec] : [];
+  });
+  return (await Promise.all(all)).flat();
+}
+
+/** Those codecs of a list that can be sent from here. Rejects when there is none. */
+export async function usable(codecs: readonly Codec[], encodedHere: boolean): Promise<readonly Codec[]> {
+  if (!encodedHere || !codecs.some(isVideo)) return codecs;
+  const supported = await videoCodecs(), found = codecs.filter(codec => !isVideo(codec) || supported.includes(codec));
+  if (found.length === 0) {
+    throw new MillraceError('unsupported', `codec: this browser encodes none of ${codecs.join(', ')} here${globalThis.isSecureContext === false ? ', since the page is not on https or localhost' : ''}: send jpeg`);
+  }
+  return found;
+}

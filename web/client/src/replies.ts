@@ -1,0 +1,110 @@
+// What a frame's ending tells.
+
+import type {MillraceError} from './errors.js';
+import type {Params, Tensor} from './wire.js';
+
+/**
+ * The steps of a frame in ms, in order. Those that are not known are left out: a drop or
+ * an error has no times of the server. The steps add up to total.
+ */
+export interface Timings {
+  /** In the page: from capture until encoding began. */
+  wait: number;
+  /** Encoding in the worker thread, and making the message. */
+  encode: number;
+  /** From sending until the server had received it: an estimate from the clocks of both sides. */
+  upload?: number;
+  /** In the model's queue. */
+  queue?: number;
+  /** Decoding, resizing, and waiting for the batch to run. */
+  prepare?: number;
+  /** The batch's run. */
+  run?: number;
+  /** In the server after the run: stages, order, coding of the result. */
+  finish?: number;
+  /** From the server's result until the page had it: an estimate, as upload. */
+  download?: number;
+  /** From capture until the ending. */
+  total: number;
+}
+
+/** What endings have in common. */
+export interface Ending {
+  /** The number of the frame, as send returned it. */
+  readonly seq: number;
+  /** When the frame was captured, as of performance.now(). */
+  readonly captured: number;
+  /** What the caller noted about the frame. */
+  readonly note: unknown;
+  /** '' = the frame had no traceparent. */
+  readonly traceId: string;
+  /** Of the frame as sent. */
+  readonly bytes: number;
+  readonly timings: Timings;
+}
+
+/** The frame was answered. */
+export interface Result extends Ending {
+  readonly type: 'result';
+  /** A part of the result: others follow, and it is not the ending. */
+  readonly partial: boolean;
+  readonly model: string;
+  readonly version: string;
+  readonly outputs: Tensor[];
+  readonly parameters: Params;
+  /** The size of the picture as sent, upright, px; 0 = no picture. Boxes are pixels of it. */
+  readonly width: number;
+  readonly height: number;
+  /** The rows of the batch that it was run in. */
+  readonly batch: number;
+}
+
+/**
+ * The frame was dropped: by the server (docs/protocol.md, "Reasons of a drop"), or because
+ * its ending will not come, as `connection` (lost with the connection) or `closed`.
+ */
+export interface Drop extends Ending {
+  readonly type: 'drop';
+  readonly reason: string;
+}
+
+/** The frame failed. */
+export interface Failure extends Ending {
+  readonly type: 'error';
+  readonly error: MillraceError;
+}
+
+export type Reply = Result | Drop | Failure;
+
+/** The times of a result, by the server's clock since 1970 and as lengths. */
+export interface ServerTiming {
+  received_us?: number;
+  queue_us?: number;
+  prepare_us?: number;
+  run_us?: number;
+  total_us?: number;
+}
+
+/** When a frame reached the steps in the page, as of performance.now(). */
+export interface Times {
+  captured: number;
+  /** Encoding began. */
+  taken: number;
+  sent: number;
+}
+
+/**
+ * The steps of a frame whose ending arrived at `now`.
+ * @param offset the server's clock less performance.now(); undefined = not known, the way there takes as long as the way back
+ */
+export function timings({captured, taken, sent}: Times, now: number, server?: ServerTiming, offset?: number): Timings {
+  const known = {wait: taken - captured, encode: sent - taken};
+  if (!server?.received_us) return {...known, total: now - captured};
+  const {received_us, queue_us = 0, prepare_us = 0, run_us = 0, total_us = queue_us + prepare_us + run_us} = server;
+  const network = Math.max(0, now - sent - total_us / 1000);
+  const upload = offset === undefined ? network / 2 : Math.min(network, Math.max(0, received_us / 1000 - offset - sent));
+  return {
+    ...known, upload, queue: queue_us / 1000, prepare: prepare_us / 1000, run: run_us / 1000,
+    finish: Math.max(0, total_us - queue_us - prepare_us - run_us) / 1000, download: network - upload, total: now - captured,
+  };
+}

@@ -1,0 +1,250 @@
+// The server's REST calls that pages need.
+
+import {address} from './connection.js';
+import {type Code, MillraceError, aborted} from './errors.js';
+import type {Params, Tensor} from './wire.js';
+
+/** A model of the repository. */
+export interface ModelEntry {
+  name: string;
+  version: string;
+  /** READY, LOADING, UNAVAILABLE or UNLOADING. */
+  state: string;
+  reason: string;
+}
+
+export interface TensorMetadata {name: string, datatype: string, shape: number[]}
+
+export interface ModelMetadata {
+  name: string;
+  versions?: string[];
+  platform: string;
+  inputs: TensorMetadata[];
+  outputs: TensorMetadata[];
+}
+
+/** Counts of values up to each bound; the last count is of larger values. */
+export interface Histogram {bounds: number[], counts: number[], sum: number}
+
+export interface ModelStatus {
+  name: string;
+  version: string;
+  /** Of its workers. */
+  kind: string;
+  state: string;
+  reason?: string;
+  /** Rows. */
+  max_batch: number;
+  workers: number;
+  busy: number;
+  quarantined: number;
+  restarts: number;
+  streams: number;
+  /** Frames that wait. */
+  waiting: number;
+  batches: number;
+  batch_rows: Histogram;
+  /** In microseconds. */
+  stages_us: {queue: Histogram, prepare: Histogram, run: Histogram, total: Histogram};
+  /** Members that a newer server adds. */
+  [member: string]: unknown;
+}
+
+/** The state of the server: GET /v2/status. */
+export interface Status {
+  version: string;
+  state: 'starting' | 'ready' | 'degraded' | 'draining';
+  /** By the server's clock. */
+  time: string;
+  started: string;
+  uptime_seconds: number;
+  process: {cpu_seconds: number, processors: number, resident_bytes: number, heap_bytes: number, goroutines: number};
+  memory: {budget: number, leased: number, reserved: number, denied: number};
+  connections: Record<string, {open: number, refused: number, failed: number}>;
+  sessions: Record<string, number>;
+  /** Server streams by state. */
+  streams: Record<string, number>;
+  models: ModelStatus[];
+}
+
+/** A part of a frame's way. */
+export interface Span {
+  name: string;
+  span_id: string;
+  parent_id: string;
+  /** Since the begin of the trace's first span. */
+  start_us: number;
+  duration_us: number;
+  attributes: Record<string, unknown>;
+}
+
+/** A kept frame: GET /v2/traces. */
+export interface KeptFrame {
+  trace_id: string;
+  span_id: string;
+  time: string;
+  model: string;
+  version: string;
+  endpoint: string;
+  stream: string;
+  seq: number;
+  outcome: 'result' | 'drop' | 'error';
+  /** Of a drop. */
+  reason: string;
+  /** Of an error. */
+  code: string;
+  message: string;
+  /** Why it is kept. */
+  kept: ('sampled' | 'slow' | 'dropped' | 'failed' | 'gated')[];
+  duration_us: number;
+  batch_rows: number;
+  /** Its page of the tracing system; '' without the setting tracing.ui_url. */
+  url: string;
+  spans: Span[];
+  /** The other frames of its batch. */
+  batch: {trace_id: string, span_id: string}[];
+}
+
+/** A stream that the server reads from a source: docs/streams.md. */
+export interface ServerStream {
+  name: string;
+  source: string;
+  model: string;
+  version?: string;
+  origin: 'config' | 'request';
+  state: 'connecting' | 'running' | 'waiting' | 'ended' | 'failed';
+  since: string;
+  retry?: string;
+  error?: {code: Code, kind?: string, message: string};
+  paused: boolean;
+  policy: {policy: 'latest' | 'every', max_age_ms?: number, deadline_ms?: number, max_fps?: number, window?: number, priority: string};
+  width?: number;
+  height?: number;
+  fps?: number;
+  restarts: number;
+  frames: number;
+  results: number;
+  errors: number;
+  drops: Record<string, number>;
+  lost: {frames: number, results: number, lines: number};
+  last?: string;
+  watchers: number;
+  sinks: Record<string, {sent: number, retries: number, lost: number, error?: string}>;
+}
+
+/** The keys of a server stream, as in the configuration. */
+export type ServerStreamOptions = {name: string, source: string, model: string} & Record<string, unknown>;
+
+/** What a server stream's options can be changed to. */
+export interface ServerStreamChange {
+  paused?: boolean;
+  max_age_ms?: number;
+  deadline_ms?: number;
+  max_fps?: number;
+  window?: number;
+  priority?: 'low' | 'normal' | 'high';
+}
+
+export interface InferReply {
+  model_name: string;
+  model_version?: string;
+  id?: string;
+  parameters?: Params;
+  outputs: Tensor[];
+}
+
+export interface RESTOptions {
+  headers?: Record<string, string>;
+  fetch?: typeof fetch;
+}
+
+interface Call {
+  method?: string;
+  query?: Record<string, string | number | undefined>;
+  body?: unknown;
+  signal?: AbortSignal;
+}
+
+/** The REST calls of a server, such as `http://127.0.0.1:8000`. All reject with MillraceError. */
+export class REST {
+  readonly #url: string;
+  readonly #options: RESTOptions;
+
+  constructor(url: string | URL, options: RESTOptions = {}) {
+    this.#url = address(url, 'http', '');
+    this.#options = options;
+  }
+
+  /** The address of a path of the server, such as that of a stream's video. */
+  url(...path: string[]): string { return [this.#url, ...path.map(encodeURIComponent)].join('/'); }
+
+  /** Every model that the server knows. */
+  models(signal?: AbortSignal): Promise<ModelEntry[]> { return this.#json(['v2', 'repository', 'index'], {signal}); }
+
+  model(name: string, signal?: AbortSignal): Promise<ModelMetadata> { return this.#json(['v2', 'models', name], {signal}); }
+
+  /** Loads a model with parameters such as `instances`. */
+  load(name: string, parameters: Params = {}, signal?: AbortSignal): Promise<{name: string, endpoint: string}> {
+    return this.#json(['v2', 'repository', 'models', name, 'load'], {method: 'POST', body: {parameters}, signal});
+  }
+
+  unload(name: string, signal?: AbortSignal): Promise<{name: string, endpoint: string}> {
+    return this.#json(['v2', 'repository', 'models', name, 'unload'], {method: 'POST', signal});
+  }
+
+  /** Runs a model once. @param input its tensors, or a picture's file */
+  infer(model: string, input: readonly Tensor[] | Blob, signal?: AbortSignal): Promise<InferReply> {
+    return this.#json(['v2', 'models', model, 'infer'], {method: 'POST', body: input instanceof Blob ? input : {inputs: input}, signal});
+  }
+
+  status(signal?: AbortSignal): Promise<Status> { return this.#json(['v2', 'status'], {signal}); }
+
+  /** The newest kept frames, the newest first. */
+  async traces({signal, ...query}: {limit?: number, model?: string, reason?: string, signal?: AbortSignal} = {}): Promise<KeptFrame[]> {
+    return (await this.#json<{traces: KeptFrame[]}>(['v2', 'traces'], {query, signal})).traces;
+  }
+
+  trace(id: string, signal?: AbortSignal): Promise<KeptFrame> { return this.#json(['v2', 'traces', id], {signal}); }
+
+  async streams(signal?: AbortSignal): Promise<ServerStream[]> {
+    return (await this.#json<{streams: ServerStream[]}>(['v2', 'streams'], {signal})).streams;
+  }
+
+  stream(name: string, signal?: AbortSignal): Promise<ServerStream> { return this.#json(['v2', 'streams', name], {signal}); }
+
+  addStream(options: ServerStreamOptions, signal?: AbortSignal): Promise<ServerStream> {
+    return this.#json(['v2', 'streams'], {method: 'POST', body: options, signal});
+  }
+
+  changeStream(name: string, change: ServerStreamChange, signal?: AbortSignal): Promise<ServerStream> {
+    return this.#json(['v2', 'streams', name], {method: 'PATCH', body: change, signal});
+  }
+
+  async removeStream(name: string, signal?: AbortSignal): Promise<void> {
+    await this.#json(['v2', 'streams', name], {method: 'DELETE', signal});
+  }
+
+  async #json<T>(path: string[], {method = 'GET', query = {}, body, signal}: Call): Promise<T> {
+    const given = Object.entries(query).flatMap(([k, v]) => v === undefined ? [] : [[k, String(v)]]);
+    const url = this.url(...path) + (given.length > 0 ? `?${new URLSearchParams(given)}` : '');
+    const headers = {Accept: 'application/json', ...this.#options.headers, ...body && !(body instanceof Blob) ? {'Content-Type': 'application/json'} : {}};
+    let reply: Response;
+    try {
+      reply = await (this.#options.fetch ?? fetch)(url, {
+        method, headers, signal: signal ?? null, body: body === undefined || body instanceof Blob ? body as Blob ?? null : JSON.stringify(body),
+      });
+    } catch (cause) {
+      if (signal?.aborted) throw aborted(signal);
+      throw new MillraceError('unavailable', `no answer from ${this.#url}`, {retryable: true, cause});
+    }
+    const text = await reply.text();
+    let value: any = {};
+    try {
+      value = text ? JSON.parse(text) : {};
+    } catch { /* a proxy's page: the status says enough */ }
+    if (reply.ok) return value;
+    throw new MillraceError(value.code ?? 'internal', value.error ?? `${method} ${url} was answered with status ${reply.status}`, {
+      retryable: reply.status === 429 || reply.status === 503, retryAfterMs: 1000 * (Number(reply.headers.get('Retry-After')) || 0),
+    });
+  }
+}

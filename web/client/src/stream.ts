@@ -1,0 +1,482 @@
+// One stream of a session of millrace.v1.
+
+import {Accounting, type Advice} from './accounting.js';
+import {Backoff} from './backoff.js';
+import {capture} from './capture.js';
+import type {Connection, Message} from './connection.js';
+import {usable} from './codecs.js';
+import {Encoder, type Picture, isPicture} from './encoder.js';
+import {MillraceError, type ErrorMessage, aborted, errorOf} from './errors.js';
+import {Queue} from './queue.js';
+import type {Reply} from './replies.js';
+import type {CapturedFrame, Source} from './sources.js';
+import {type Trace, traceparent} from './trace.js';
+import {type Codec, type Params, type Region, type Tensor, encodeFrame} from './wire.js';
+
+/** Undefined or 0 = the model's default. */
+export interface Policy {
+  /** latest: the newest frame is answered, older ones are dropped. every: each frame is answered. */
+  mode?: 'latest' | 'every';
+  /** A frame that would be older than this when it is answered is dropped. */
+  max_age_ms?: number;
+  deadline_ms?: number;
+  /** Frames above this rate are left out before they are encoded. */
+  max_fps?: number;
+  /** The most frames in flight. */
+  window?: number;
+}
+
+export interface StreamOptions {
+  model: string;
+  version?: string;
+  /** Is captured, encoded and sent; at its end the stream is closed. Otherwise call send. */
+  source?: Source;
+  /**
+   * How frames are coded; of a list the first that browser and server can do. Default:
+   * for video auto, which is ['h264', 'vp8', 'vp9', 'av1', 'jpeg']; for sound the source's;
+   * otherwise opaque.
+   */
+  codec?: Codec | 'auto' | readonly Codec[];
+  /** Of frames with the codecs rgb24 and nv12, px. */
+  width?: number;
+  height?: number;
+  policy?: Policy;
+  /** How tensors of results are sent; none = only the times. Default json. */
+  outputs?: 'json' | 'binary' | 'none';
+  /** Accepts only a model that keeps state for each stream. */
+  stateful?: boolean;
+  /** For frames without parameters of their own. */
+  params?: Params;
+  /** The longer side of pictures that are encoded here, px. Default 640. */
+  maxSide?: number;
+  /** Of JPEG, 1 to 100. Default 85. */
+  quality?: number;
+  /** Default false: frames have trace ids, and the server's rules decide which traces are kept. */
+  trace?: Trace;
+  /** The most endings that wait to be read by `for await`; 0 = none, for programs that use events. Default 64. */
+  buffer?: number;
+  /** Called with each frame of the source; what it returns is the frame's note, which comes back with its ending. */
+  each?: (frame: CapturedFrame) => unknown;
+  /** Ends the stream at once. */
+  signal?: AbortSignal;
+}
+
+/** What is sent: encoded bytes, a picture to encode here, or tensors. */
+export type FrameData = Blob | ArrayBuffer | ArrayBufferView | Picture | readonly Tensor[];
+
+export interface SendOptions {
+  /** When the frame was captured, as of performance.now(). Default now. */
+  captured?: number;
+  /** Comes back with the ending. */
+  note?: unknown;
+  /** For encoded inter-coded video: it is a key frame. */
+  key?: boolean;
+  /** Instead of a new one. */
+  traceparent?: string;
+  /** The part of the picture that the model gets. */
+  roi?: Region;
+  params?: Params;
+  deadlineMs?: number;
+  /** The frame is never dropped for a newer one or for its age. */
+  mustProcess?: boolean;
+  /** It is the last frame. */
+  endOfStream?: boolean;
+}
+
+const AUTO: readonly Codec[] = ['h264', 'vp8', 'vp9', 'av1', 'jpeg'];
+const BUFFER = 64;
+const POLL = 5; // ms, while the browser sends what it has
+
+/**
+ * A stream survives the loss of its connection. `for await (const reply of stream)` reads
+ * the ending of each frame, in the order of their arrival, until the stream is closed; it
+ * throws the MillraceError that ended the stream. Leaving the loop ends the stream. When the
+ * loop is slower than the answers, `every` sends less, and `latest` discards the oldest
+ * endings that were not read (counts.unread).
+ */
+export class Stream extends Accounting implements AsyncIterable<Reply> {
+  readonly model: string;
+  readonly #connection: Connection;
+  readonly #options: StreamOptions;
+  readonly #codecs: readonly Codec[]; // in order of preference
+  readonly #message: Message; // that opens the stream
+  #codec = 0; // the index of the codec in use
+  #refused: {codec: Codec, error: MillraceError}[] = [];
+  #timer: ReturnType<typeof setTimeout> | undefined; // until it is opened again
+  #backoff = new Backoff();
+  #seq = 0; // of the next frame; it continues over reconnects
+  #framesSent = 0; // frames sent, as credits count them
+  #creditLimit = 0; // the server's limit of them
+  #framesEnded = 0; // frames that have ended
+  #policy: Policy = {}; // in force
+  #isOpen = false; // in this session
+  #wasOpen = false;
+  #paused = false;
+  #advice: Advice = {};
+  #next = 0; // the earliest time of the next frame
+  #discontinuity = false; // frames before the next one were lost
+  #encoder: Encoder | null = null;
+  #queue = new Queue<Reply>();
+  #waiters: (() => void)[] = [];
+  #resolve!: () => void;
+  #reject!: (error: MillraceError) => void;
+  #ended!: () => void;
+
+  /** The stream's number in the session; 0 = it is not open. @internal */
+  sid = 0;
+
+  /** @internal */
+  readonly opened = new Promise<void>((resolve, reject) => [this.#resolve, this.#reject] = [resolve, reject]);
+
+  /** Resolves when the stream is closed. It does not reject. */
+  readonly closed = new Promise<void>(resolve => this.#ended = resolve);
+
+  /** @internal */
+  static async create(connection: Connection, options: StreamOptions): Promise<Stream> {
+    const {codec = options.source?.codec ?? 'opaque', signal} = options;
+    const codecs = await usable(codec === 'auto' ? AUTO : typeof codec === 'string' ? [codec] : codec, options.source !== undefined);
+    if (signal?.aborted) throw aborted(signal);
+    return new Stream(connection, options, codecs);
+  }
+
+  private constructor(connection: Connection, options: StreamOptions, codecs: readonly Codec[]) {
+    super();
+    const {model, version, policy = {}, outputs, stateful, params, width, height, signal, source} = options;
+    this.model = model;
+    this.#connection = connection;
+    this.#options = options;
+    this.#codecs = codecs;
+    this.#message = {type: 'open', model, version, codec: codecs[0], policy: {...source?.policy, ...policy}, outputs, stateful, params, width, height};
+    signal?.addEventListener('abort', this.#abort);
+    connection.add(this);
+    if (source) void this.opened.then(() => capture(source, this, options.each), () => source.stop());
+  }
+
+  /** The codec in use. */
+  get codec(): Codec { return this.#codecs[this.#codec]!; }
+
+  /** The codecs that the server refused before the one in use, with its errors. */
+  get refused(): readonly {codec: Codec, error: MillraceError}[] { return this.#refused; }
+
+  /** The policy in force, with the model's defaults. */
+  get policy(): Policy { return this.#policy; }
+
+  /** What the server asks for, which pictures that are encoded here follow. */
+  get advice(): Advice { return this.#advice; }
+
+  /** How many frames may be sent now: the server's credit, less the frames that are being encoded. */
+  get credit(): number {
+    if (this.state !== 'running') return 0;
+    let credit = this.#creditLimit - this.#framesSent - (this.#encoder?.pending ?? 0);
+    if (this.#buffer > 0 && this.#policy.mode === 'every') credit = Math.min(credit, this.#buffer - this.#queue.length - this.inFlight);
+    return Math.max(0, credit);
+  }
+
+  /** Whether a frame may be sent now: there is credit, it is not too early, and frames before it are not queued in this machine. */
+  get ready(): boolean {
+    return this.credit > 0 && this.#connection.writable && !this.#encoder?.busy && performance.now() >= this.#next;
+  }
+
+  /** Resolves when a frame may be sent; rejects when the stream has ended. */
+  async whenReady(): Promise<void> {
+    while (!this.ready) {
+      if (this.state === 'closing' || this.state === 'closed') throw new MillraceError('canceled', `the stream to ${this.model} is closed`);
+      const wait = this.credit > 0 ? Math.max(POLL, this.#next - performance.now()) : 0; // without credit a message ends it
+      await new Promise<void>(done => {
+        this.#waiters.push(done);
+        if (wait > 0) setTimeout(done, wait);
+      });
+    }
+  }
+
+  /**
+   * Sends a frame, or begins to encode it, unless the stream is not ready. A VideoFrame or
+   * ImageBitmap is closed, whether it is sent or not.
+   * @returns false = it was skipped
+   */
+  send(data: FrameData, options: SendOptions = {}): boolean {
+    const now = performance.now(), captured = options.captured ?? now;
+    if (!this.ready) {
+      if (isPicture(data) && 'close' in data) data.close();
+      this.leftOut(options.note);
+      return false;
+    }
+    const fps = Math.min(this.#advice.fps || Infinity, this.#policy.max_fps || Infinity), interval = 1000 / fps;
+    this.#next = Math.max(this.#next, now - interval) + interval;
+    if (isPicture(data)) {
+      this.#encoder ??= new Encoder(this, this.#options);
+      this.#encoder.encode(data, {...options, captured, taken: now});
+    } else {
+      this.transmit(bytesOf(data), {...options, captured, taken: now});
+    }
+    return true;
+  }
+
+  /** Changes the options for frames that are sent later. The mode of the policy cannot change. */
+  update({policy, outputs, params}: Pick<StreamOptions, 'policy' | 'outputs' | 'params'>): void {
+    Object.assign(this.#message.policy, policy);
+    if (outputs) this.#message.outputs = outputs;
+    if (params) this.#message.params = params;
+    if (this.#isOpen) {
+      Object.assign(this.#policy, policy);
+      this.#tell({type: 'update', policy, outputs, params});
+    }
+  }
+
+  /** Makes frames wait at the server, until resume. */
+  pause(): void {
+    this.#paused = true;
+    this.#tell({type: 'pause'});
+  }
+
+  resume(): void {
+    this.#paused = false;
+    this.#tell({type: 'resume'});
+  }
+
+  /** Drops the frames that are not yet in a batch. */
+  flush(): void {
+    this.#tell({type: 'flush'});
+  }
+
+  /** Ends the stream after the frames in flight: those in a batch are still answered. Resolves when it is closed. */
+  async close(): Promise<void> {
+    this.#options.source?.stop();
+    await this.#encoder?.drain();
+    if (this.state === 'running') {
+      this.setState('closing');
+      this.#wake();
+      this.#tell({type: 'close'});
+    } else if (this.state !== 'closing') {
+      this.finish();
+    }
+    await this.closed;
+  }
+
+  /** Ends the stream at once. Frames in flight end as dropped: `closed`. */
+  abort(error?: MillraceError): void {
+    this.finish(error);
+  }
+
+  [Symbol.asyncIterator](): AsyncIterator<Reply, undefined> {
+    return {
+      next: () => this.#queue.next(() => this.#wake()),
+      return: async () => {
+        this.abort();
+        return {done: true, value: undefined};
+      },
+    };
+  }
+
+  // The remaining methods are for Connection, Encoder and capture.
+
+  /** @internal A frame was not sent. */
+  leftOut(note: unknown): void {
+    this.skipped(note);
+    this.#wake();
+  }
+
+  /** @internal Sends encoded bytes. @returns false = the stream is not running */
+  transmit(data: Blob | Uint8Array | readonly Tensor[], {taken, captured, note, traceparent: given, ...options}: SendOptions & {captured: number, taken: number}): boolean {
+    if (this.state !== 'running') return false;
+    const seq = this.#seq++, parent = given ?? traceparent(this.#options.trace ?? false), {width, height} = this.#options;
+    const frame = encodeFrame(data, {
+      ...options, ...width && height ? {width, height} : {}, traceparent: parent, codec: this.codec, sid: this.sid, seq,
+      captured: performance.timeOrigin + captured, discontinuity: this.#discontinuity,
+    });
+    this.#framesSent++;
+    this.#discontinuity = false;
+    this.begin(seq, {captured, taken, sent: performance.now(), bytes: frame instanceof Blob ? frame.size : frame.length, note, traceparent: parent});
+    this.#connection.sendFrame(frame);
+    return true;
+  }
+
+  /** @internal All frames up to this seq have ended; undefined = none. */
+  get lastEnded(): number | undefined {
+    const next = this.oldest ?? this.#seq;
+    return next > 0 ? next - 1 : undefined;
+  }
+
+  /** @internal Opens the stream under a new number. */
+  open(sid: number): void {
+    clearTimeout(this.#timer);
+    this.lose('connection');
+    if (this.state === 'closing') {
+      this.sid = 0;
+      this.finish();
+      return;
+    }
+    this.sid = sid;
+    this.#framesSent = this.#creditLimit = this.#framesEnded = this.#next = 0;
+    this.#isOpen = false;
+    this.#advice = {};
+    this.#discontinuity = this.#seq > 0;
+    this.#connection.sendMessage({...this.#message, sid});
+  }
+
+  /** @internal Resumes the stream from the server's state. @returns false = it must be opened again */
+  resumeFrom(state: Message | undefined): boolean {
+    if (!state || !this.#isOpen) return false; // unknown, or the reply to open was lost
+    this.lose('connection', {above: state.received_count > 0 ? state.received_seq : -1});
+    this.#discontinuity ||= state.received_count < this.#framesSent;
+    this.#framesSent = state.received_count;
+    this.#creditLimit = state.credit_limit;
+    if (this.state === 'closing') {
+      this.#tell({type: 'close'});
+      return true;
+    }
+    // The reply has the credit, which tells how many frames have ended, also those whose endings were lost.
+    this.#tell({type: 'update', policy: {}});
+    this.#tell({type: this.#paused ? 'pause' : 'resume'});
+    this.#running();
+    return true;
+  }
+
+  /** @internal The connection is lost. */
+  disconnected(error?: MillraceError): void {
+    clearTimeout(this.#timer);
+    if (this.state !== 'closing') this.setState('waiting', error);
+  }
+
+  /** @internal Ends the stream. */
+  finish(error?: MillraceError): void {
+    if (this.state === 'closed') return;
+    clearTimeout(this.#timer);
+    this.#options.signal?.removeEventListener('abort', this.#abort);
+    this.#options.source?.stop();
+    this.#connection.remove(this);
+    this.#encoder?.close();
+    this.lose('closed');
+    this.setState('closed', error);
+    this.#wake();
+    this.#queue.end(error);
+    this.#reject(error ?? new MillraceError('canceled', `the stream to ${this.model} was closed`));
+    this.#ended();
+  }
+
+  /** @internal Handles a message about the stream. */
+  handle(m: Message): void {
+    switch (m.type) {
+      case 'opened':
+        this.#creditLimit = m.credit_limit;
+        this.#policy = m.policy;
+        this.#isOpen = this.#wasOpen = true;
+        this.#backoff.reset();
+        if (this.#paused) this.#tell({type: 'pause'});
+        this.#running();
+        this.#resolve();
+        break;
+      case 'credit':
+        this.#settle(m);
+        break;
+      case 'result': {
+        const {model = this.model, version = '', outputs = [], parameters = {}, width = 0, height = 0, batch = 0, partial = false, timing} = m;
+        const said = {result: {model, version, outputs, parameters, width, height, batch, partial}, timing};
+        if (this.end(m.seq, said, this.#connection.clockOffset)) this.#framesEnded++;
+        this.#settle(m);
+        break;
+      }
+      case 'drop':
+        for (const [from, to] of m.seqs) for (let seq = from; seq <= to; seq++) this.#ending(seq, {dropped: m.reason});
+        this.#settle(m);
+        break;
+      case 'error': {
+        const error = errorOf(m as unknown as ErrorMessage);
+        if (m.seq !== undefined) {
+          this.#ending(m.seq, {error});
+          this.#settle(m);
+        } else if (!this.#isOpen) {
+          this.#openRefused(error);
+        } else {
+          this.emit('refusal', error);
+        }
+        break;
+      }
+      case 'advise': {
+        const {fps, width, height, quality} = m;
+        this.#advice = {...this.#advice, ...fps ? {fps} : {}, ...width ? {width, height} : {}, ...quality ? {quality} : {}};
+        this.emit('advice', this.#advice);
+        if (m.keyframe) this.emit('keyframe', undefined);
+        break;
+      }
+      case 'closed':
+        this.#onClosed(m.reason);
+        break;
+    }
+    this.#wake();
+  }
+
+  protected override reply(reply: Reply): void {
+    if (this.#buffer === 0) return;
+    this.#queue.push(reply);
+    if (this.#queue.length > this.#buffer) {
+      this.#queue.shift();
+      this.unread();
+    }
+  }
+
+  get #buffer(): number { return this.#options.buffer ?? BUFFER; }
+
+  #abort = (): void => this.abort(aborted(this.#options.signal!));
+
+  #tell(message: Message): void {
+    if (this.#isOpen && this.sid) this.#connection.sendMessage({...message, sid: this.sid});
+  }
+
+  #wake(): void {
+    for (const wake of this.#waiters.splice(0)) wake();
+  }
+
+  #running(): void {
+    this.setState('running');
+    this.emit('keyframe', undefined);
+    this.#wake();
+  }
+
+  #ending(seq: number, said: {dropped: string} | {error: MillraceError}): void {
+    if (this.end(seq, said)) this.#framesEnded++;
+  }
+
+  /** Takes the credit of a message, and ends frames whose endings the server does not keep. */
+  #settle({ack = 0, credit_limit: limit = 0}: Message): void {
+    this.#creditLimit = Math.max(this.#creditLimit, limit);
+    if (ack > this.#framesEnded) { // endings that were lost with a connection
+      this.lose('connection', {most: ack - this.#framesEnded});
+      this.#framesEnded = ack;
+    }
+  }
+
+  /** Tries the next codec if it was the codec that was refused, and otherwise later, or ends. */
+  #openRefused(error: MillraceError): void {
+    this.sid = 0;
+    if (/(^|\.)codec$|^limits\.max_decoders$/.test(error.field) && this.#codec + 1 < this.#codecs.length) {
+      this.#refused.push({codec: this.codec, error});
+      this.#message.codec = this.#codecs[++this.#codec];
+      this.emit('codec', {codec: this.codec, error});
+      this.#connection.add(this);
+    } else if (error.retryable && this.#wasOpen) {
+      this.#reopenLater(error);
+    } else {
+      this.finish(error);
+    }
+  }
+
+  #onClosed(reason: string): void {
+    this.sid = 0;
+    this.#isOpen = false;
+    if (this.state === 'closing' || reason === 'client') this.finish();
+    else if (reason === 'unloaded') this.finish(new MillraceError('unloaded', `model ${this.model} was unloaded`));
+    else if (reason !== 'draining') this.#reopenLater(new MillraceError('unavailable', `the server closed the stream: ${reason}`, {retryable: true})); // when draining it closes the connection next
+  }
+
+  #reopenLater(error: MillraceError): void {
+    this.lose('connection');
+    this.#timer = setTimeout(() => this.#connection.add(this), this.#backoff.next(error.retryAfterMs));
+    this.setState('waiting', error);
+  }
+}
+
+function bytesOf(data: Blob | ArrayBuffer | ArrayBufferView | readonly Tensor[]): Blob | Uint8Array | readonly Tensor[] {
+  if (data instanceof ArrayBuffer) return new Uint8Array(data);
+  return ArrayBuffer.isView(data) ? new Uint8Array(data.buffer, data.byteOffset, data.byteLength) : data;
+}
