@@ -39,6 +39,8 @@ without_metrics() {
 step staticcheck staticcheck "$1"
 step tidy tidy
 step generate generate
+# Jaeger, before tests whose times a build beside them would change.
+step jaeger scripts/jaeger.sh
 # All tests, also the long ones. Those that play clips, use a browser or compile run without
 # the race detector, and the others with it and with the tag invariants.
 programs='cmd|web|examples|docs|deploy'

@@ -137,6 +137,10 @@ func newOTLPGRPC(cfg Config, endpoint *url.URL, headers map[string]string, encry
 // grpcFailure translates a status by the OTLP specification: which may be sent again.
 func grpcFailure(err error) error {
 	s := status.Convert(err)
+	var bare interface{ GRPCStatus() *status.Status }
+	if errors.As(err, &bare) {
+		s = bare.GRPCStatus() // without the texts around it
+	}
 	f := &failure{err: fmt.Errorf("%v: %.300s", s.Code(), s.Message()), reason: Refused}
 	for _, d := range s.Details() {
 		if r, ok := d.(*errdetails.RetryInfo); ok {
