@@ -2,9 +2,11 @@ package ingest
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 
+	"millrace/internal/oip"
 	"millrace/stream"
 	"millrace/stream/buf"
 )
@@ -18,6 +20,7 @@ const maxIdle = 256
 // concurrent use.
 type OneShot struct {
 	backend Backend
+	noModel *stream.FrameCounts
 
 	mu     sync.Mutex
 	idle   map[target]*exchangePool
@@ -26,9 +29,10 @@ type OneShot struct {
 
 type target struct{ model, version string }
 
-// NewOneShot returns a OneShot that sends to backend.
-func NewOneShot(backend Backend) *OneShot {
-	return &OneShot{backend: backend, idle: make(map[target]*exchangePool)}
+// NewOneShot returns a OneShot that sends to backend. It counts the requests for models
+// that are not loaded in noModel.
+func NewOneShot(backend Backend, noModel *stream.FrameCounts) *OneShot {
+	return &OneShot{backend: backend, noModel: noModel, idle: make(map[target]*exchangePool)}
 }
 
 // exchangePool holds the exchanges with one target that no request uses, under
@@ -39,21 +43,13 @@ type exchangePool struct{ free []*exchange }
 type exchange struct {
 	pool   *exchangePool // where it returns to: saves a lookup by the target's names
 	stream *stream.Stream
-	state  atomic.Uint32
 	result chan *stream.Result // with room for the one ending, so that Push never blocks
 	ended  atomic.Bool         // Done was called
 }
 
-// The states of an exchange.
-const (
-	exchangeIdle uint32 = iota
-	exchangeWaiting
-	exchangeAbandoned
-)
-
 // Push implements stream.Sink.
 func (x *exchange) Push(r *stream.Result) {
-	if r.Partial || !x.state.CompareAndSwap(exchangeWaiting, exchangeIdle) {
+	if r.Partial {
 		r.Release()
 		return
 	}
@@ -66,7 +62,7 @@ func (x *exchange) Done(stream.CloseReason) { x.ended.Store(true) }
 // Infer submits one frame and returns its ending, which the caller must release. It
 // takes over f.Lease in every case. A drop or a failure is returned as an error: the
 // frame's own coded error, or Overloaded or Timeout for a drop. When ctx ends first,
-// Infer returns at once and the frame's ending is discarded.
+// the frame ends with its error.
 func (o *OneShot) Infer(ctx context.Context, model, version string, f stream.Frame) (*stream.Result, error) {
 	if f.Lease != nil {
 		f.Lease.Retain() // so that an exchange whose stream has ended can be replaced
@@ -75,11 +71,11 @@ func (o *OneShot) Infer(ctx context.Context, model, version string, f stream.Fra
 	for {
 		x, reused, err := o.acquire(t)
 		if err != nil {
+			o.Refuse(model, version, err)
 			f.Lease.Release()
 			f.Lease.Release()
 			return nil, err
 		}
-		x.state.Store(exchangeWaiting)
 		if err := x.stream.Submit(f); err != nil {
 			// Its stream is from before an unload or a swap: open another one.
 			if reused && stream.CodeOf(err) != stream.FlowControl {
@@ -88,6 +84,7 @@ func (o *OneShot) Infer(ctx context.Context, model, version string, f stream.Fra
 				}
 				continue
 			}
+			x.stream.ModelCounts().Refuse("", err)
 			f.Lease.Release()
 			return nil, err
 		}
@@ -97,10 +94,7 @@ func (o *OneShot) Infer(ctx context.Context, model, version string, f stream.Fra
 }
 
 func (o *OneShot) await(ctx context.Context, x *exchange) (*stream.Result, error) {
-	r, err := x.wait(ctx)
-	if err != nil {
-		return nil, err
-	}
+	r := x.wait(ctx)
 	o.release(x, r.Model.Stateful)
 	switch r.Outcome {
 	case stream.Failed:
@@ -111,22 +105,34 @@ func (o *OneShot) await(ctx context.Context, x *exchange) (*stream.Result, error
 	return r, nil
 }
 
-// wait returns the result, or abandons the exchange when ctx ends first.
-func (x *exchange) wait(ctx context.Context) (*stream.Result, error) {
+// wait returns the frame's ending, which is an error when ctx ends first.
+func (x *exchange) wait(ctx context.Context) *stream.Result {
 	if ctx.Done() == nil { // avoids a select, which takes as long as all other steps here
-		return <-x.result, nil
+		return <-x.result
 	}
 	select {
 	case r := <-x.result:
-		return r, nil
+		return r
 	case <-ctx.Done():
 	}
-	if !x.state.CompareAndSwap(exchangeWaiting, exchangeAbandoned) {
-		return <-x.result, nil // it was pushed at the same moment
-	}
-	x.stream.Close(stream.ClientGone)
 	cause := context.Cause(ctx)
-	return nil, stream.Errorf(stream.CodeOf(cause), "", "the call ended before its result: %w", cause)
+	x.stream.Abandon(stream.Errorf(stream.CodeOf(cause), "", "the call ended before its result: %w", cause))
+	return <-x.result // that error, or what was pushed at the same moment
+}
+
+// Refuse counts a request that is refused with err before it has reached a stream. Want
+// of memory is a drop, as for requests that have reached one, although both are told as
+// an error.
+func (o *OneShot) Refuse(model, version string, err error) {
+	counts := o.noModel
+	if m, _, e := o.backend.Models().Model(model, version); e == nil {
+		counts = m.Counts
+	}
+	if errors.Is(err, buf.ErrBudget) || errors.Is(err, oip.ErrMemory) {
+		counts.Refuse(stream.Memory, nil)
+		return
+	}
+	counts.Refuse("", err)
 }
 
 // DropError returns the error that a one-shot request gets for a drop.
@@ -161,7 +167,7 @@ func (o *OneShot) acquire(t target) (*exchange, bool, error) {
 	x := &exchange{result: make(chan *stream.Result, 1)}
 	s, err := o.backend.Open(t.model, t.version, stream.Options{
 		Policy:  stream.Policy{Mode: stream.Every, Window: 1},
-		OneShot: true,
+		OneShot: true, OwnRefusals: true,
 	}, x)
 	if err != nil {
 		return nil, false, err

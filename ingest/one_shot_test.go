@@ -41,12 +41,13 @@ func (*gated) Run(_ context.Context, b *batching.Batch) error {
 // backend is a Backend over a manager. It counts the opened streams.
 type backend struct {
 	*workers.Manager
-	mem    *buf.Pool
-	mu     sync.Mutex
-	opened []*stream.Stream
+	mem     *buf.Pool
+	noModel stream.FrameCounts
+	mu      sync.Mutex
+	opened  []*stream.Stream
 }
 
-func (d *backend) Models() ingest.Repository { return nil }
+func (d *backend) Models() ingest.Repository { return repository{Manager: d.Manager} }
 func (d *backend) Memory() *buf.Pool         { return d.mem }
 func (d *backend) State() ingest.State       { return ingest.State{} }
 
@@ -62,6 +63,27 @@ func (d *backend) Open(model, version string, opts stream.Options, sink stream.S
 		d.mu.Unlock()
 	}
 	return s, err
+}
+
+// repository finds models only.
+type repository struct {
+	ingest.Repository
+	*workers.Manager
+}
+
+func (r repository) Model(name, version string) (*stream.Model, bool, error) {
+	g, err := r.Group(name, version)
+	if err != nil {
+		return nil, false, err
+	}
+	return g.Model(), g.Ready(), nil
+}
+
+func (r repository) Load(ctx context.Context, name string, p stream.Params) (string, error) {
+	return r.Manager.Load(ctx, name, p)
+}
+func (r repository) Unload(ctx context.Context, name string) error {
+	return r.Manager.Unload(ctx, name)
 }
 
 func newBackend(t *testing.T) *backend {
@@ -99,7 +121,7 @@ func (d *backend) frame(data string) stream.Frame {
 
 func TestStreamsAreUsedAgain(t *testing.T) {
 	d := newBackend(t)
-	c := ingest.NewOneShot(d)
+	c := ingest.NewOneShot(d, &d.noModel)
 	ask := func() error {
 		r, err := c.Infer(context.Background(), "m", "", d.frame("x"))
 		if err == nil {
@@ -150,7 +172,7 @@ func TestStreamsAreUsedAgain(t *testing.T) {
 func TestCallersWhoLeave(t *testing.T) {
 	d := newBackend(t)
 	g := d.load(t, workers.Config{Name: "m", Kind: "gated"})
-	c := ingest.NewOneShot(d)
+	c := ingest.NewOneShot(d, &d.noModel)
 	defer c.Close()
 	ended := func(ctx context.Context, data string) chan error {
 		out := make(chan error, 1)
@@ -201,7 +223,7 @@ func TestCallersWhoLeave(t *testing.T) {
 func TestAFullQueueRefusesCalls(t *testing.T) {
 	d := newBackend(t)
 	d.load(t, workers.Config{Name: "m", Kind: "gated", MaxFlows: 1})
-	c := ingest.NewOneShot(d)
+	c := ingest.NewOneShot(d, &d.noModel)
 	defer c.Close()
 	first := make(chan error, 1)
 	go func() {

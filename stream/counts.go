@@ -86,11 +86,11 @@ func (c *FrameCounts) Refuse(why Reason, err error) {
 	c.errors[i].Add(1)
 }
 
-// Unsendable counts a result that its adapter could not encode and whose client is told
-// err instead. c may be nil, as for Refuse.
-func (c *FrameCounts) Unsendable(err error) {
-	if c != nil {
-		c.unsendable[codeIndex(CodeOf(err))].Add(1)
+// CountUnsendable counts a result that its adapter could not encode and whose client is
+// told err instead. Parts of a result are not counted.
+func (r *Result) CountUnsendable(err error) {
+	if !r.Partial && r.Model != nil && r.Model.Counts != nil {
+		r.Model.Counts.unsendable[codeIndex(CodeOf(err))].Add(1)
 	}
 }
 

@@ -33,13 +33,20 @@ func TestFrameCountsAddUp(t *testing.T) {
 	end(2, &Result{Outcome: Failed, Err: errors.New("without a code")})
 	c.accept()
 	c.accept()
-	c.Unsendable(Errorf(Unsupported, "", "x"))
+	(&Result{Model: &Model{Counts: &c}}).CountUnsendable(Errorf(Unsupported, "", "x"))
+	(&Result{Model: &Model{Counts: &c}, Partial: true}).CountUnsendable(Errorf(Unsupported, "", "x"))
+	refused := func(name string) uint64 { // with the reason and with the code of that name
+		if name == string(FlowControl) {
+			return 2
+		}
+		return 1
+	}
 	check := func(got Totals, times uint64) {
 		t.Helper()
 		sum := got.Results + got.InFlight
 		for i, why := range Reasons {
 			sum += got.Drops[why]
-			if got.Drops[why] != times*uint64(i+2) || got.Refused[string(why)] != times {
+			if got.Drops[why] != times*uint64(i+2) || got.Refused[string(why)] != times*refused(string(why)) {
 				t.Errorf("%s: %d drops, %d refused", why, got.Drops[why], got.Refused[string(why)])
 			}
 		}
@@ -49,7 +56,7 @@ func TestFrameCountsAddUp(t *testing.T) {
 				want += 2 * times
 			}
 			sum += got.Errors[code]
-			if got.Errors[code] != want || got.Refused[string(code)] != times {
+			if got.Errors[code] != want || got.Refused[string(code)] != times*refused(string(code)) {
 				t.Errorf("%s: %d errors, %d refused", code, got.Errors[code], got.Refused[string(code)])
 			}
 		}
@@ -74,5 +81,5 @@ func TestFrameCountsAddUp(t *testing.T) {
 	}
 	var nobody *FrameCounts
 	nobody.Refuse(Memory, nil)
-	nobody.Unsendable(errors.New("x"))
+	(&Result{Model: &Model{}}).CountUnsendable(errors.New("x"))
 }

@@ -25,6 +25,27 @@ func (s *Stream) CloseWith(why CloseReason, err error) {
 	}
 }
 
+// Abandon closes the stream of a caller that no longer waits: every frame ends with err
+// now, also those in flight, whose runs are not interrupted.
+func (s *Stream) Abandon(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clientGone.Store(true)
+	for _, o := range s.order {
+		if !o.bound {
+			continue
+		}
+		s.detachState(o)
+		s.endRunning(o, Failed, "", err)
+	}
+	s.pushInTurn()
+	if s.closed == "" {
+		s.close(ClientGone, Failed, "", err)
+		return
+	}
+	s.finishIfDone()
+}
+
 func (s *Stream) close(why CloseReason, o Outcome, reason Reason, err error) {
 	waiting := s.waiting
 	s.waiting = nil

@@ -99,16 +99,27 @@ func (s *Stream) pushInTurn() {
 // overtake drops an older frame whose batch is still running. It fails when the frame
 // is ending at this moment and its worker waits for the stream's lock: then the frame
 // is pushed in its turn, directly before the newer ones.
+func (s *Stream) overtake(o *Request) bool { return s.endRunning(o, Dropped, Overtaken, nil) }
+
+// endRunning ends a frame whose batch may be running, without pushing the ending. It
+// reports whether this ending was the first.
 //
 // Its worker may still be writing to the request, so that only what was written under
 // the lock is read.
-func (s *Stream) overtake(o *Request) bool {
-	if !o.outcome.CompareAndSwap(uint32(Pending), uint32(Dropped)) {
+func (s *Stream) endRunning(o *Request, outcome Outcome, why Reason, err error) bool {
+	if !o.outcome.CompareAndSwap(uint32(Pending), uint32(outcome)) {
 		return false
 	}
-	s.counts.Drops++
+	if outcome == Dropped {
+		s.counts.Drops++
+	} else {
+		s.counts.Errors++
+	}
+	if o.detached {
+		o.detached, s.token = false, notQueued
+	}
 	res := &o.result
-	res.Outcome, res.Reason = Dropped, Overtaken
+	res.Outcome, res.Reason, res.Err = outcome, why, err
 	res.Seq, res.CaptureUS = o.Seq, o.CaptureUS
 	res.Timing.Received, res.Timing.Dequeued = o.Timing.Received, o.Timing.Dequeued
 	res.Trace, res.Span = o.Trace, o.Span

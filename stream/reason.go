@@ -5,18 +5,19 @@ type Reason string
 
 // The reasons for a drop. Each is counted by model and reason.
 const (
-	Superseded Reason = "superseded" // a newer frame took its place in the mailbox
-	Overtaken  Reason = "overtaken"  // a newer frame's result was ready first
-	Stale      Reason = "stale"      // it would have been answered later than its age or deadline allows
-	RateLimit  Reason = "rate"       // the frame was beyond the rate that max_fps allows
-	Memory     Reason = "memory"     // the byte budget was exhausted
-	Closed     Reason = "closed"     // its stream was closed while it waited
-	Flushed    Reason = "flushed"    // the client asked for it (Stream.Flush)
-	Undecoded  Reason = "undecoded"  // its video's decoder returned no picture for it
+	Superseded Reason = "superseded"   // a newer frame took its place in the mailbox
+	Overtaken  Reason = "overtaken"    // a newer frame's result was ready first
+	Stale      Reason = "stale"        // it would have been answered later than its age or deadline allows
+	RateLimit  Reason = "rate"         // the frame was beyond the rate that max_fps allows
+	Memory     Reason = "memory"       // the byte budget was exhausted
+	Closed     Reason = "closed"       // its stream was closed while it waited
+	Flushed    Reason = "flushed"      // the client asked for it (Stream.Flush)
+	WindowFull Reason = "flow_control" // of a live server stream in Every: its window was full
+	Undecoded  Reason = "undecoded"    // its video's decoder returned no picture for it
 )
 
 // Reasons lists every reason, for counters that are resolved once.
-var Reasons = []Reason{Superseded, Overtaken, Stale, RateLimit, Memory, Closed, Flushed, Undecoded}
+var Reasons = []Reason{Superseded, Overtaken, Stale, RateLimit, Memory, Closed, Flushed, WindowFull, Undecoded}
 
 // CloseReason says why a stream ended.
 type CloseReason string

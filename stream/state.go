@@ -69,6 +69,11 @@ func (r *Request) DetachState() {
 	s := r.Stream
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.detachState(r)
+}
+
+// detachState is Request.DetachState with the lock held.
+func (s *Stream) detachState(r *Request) {
 	if r.holdsToken && r.Outcome() == Pending {
 		own := s.states
 		r.own, s.states = &own, states{}

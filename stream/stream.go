@@ -10,9 +10,12 @@ import (
 
 // Options are what a stream is opened with.
 type Options struct {
-	Policy  Policy // fields that are not set take the model's defaults
-	Params  Params // for the model: of every frame that has none of its own
-	OneShot bool   // carries the one-shot requests of one connection; it is not listed among the streams
+	Policy Policy // fields that are not set take the model's defaults
+	Params Params // for the model: of every frame that has none of its own
+	// OwnRefusals says that the caller counts the frames that Submit refuses, since it may
+	// send them to another stream, or tells its client something else (FrameCounts.Refuse).
+	OwnRefusals bool
+	OneShot     bool // carries the one-shot requests of one connection; it is not listed among the streams
 
 	Protocol string       // by which its frames come, for traces: rest, ws, millrace.v1, native, streams and others
 	Name     string       // of the stream, for traces; or ""

@@ -13,8 +13,7 @@ import (
 // error, in its turn; one that completes no request is answered without outputs (see
 // Assembler). Otherwise the frame was refused, with FlowControl (the window is full) or
 // with the reason for which the stream is closed, and nothing will be pushed; it is
-// counted as refused, except in a stream of one-shot requests, whose caller may try
-// another stream.
+// counted as refused unless the stream's options say that the caller does so.
 func (s *Stream) Submit(f Frame) error { return s.SubmitAt(f, Now()) }
 
 // SubmitAt is Submit for a frame received at now.
@@ -80,7 +79,7 @@ func (s *Stream) refusal(must bool) (err error) {
 
 // refused counts a frame that is refused with err, and returns err.
 func (s *Stream) refused(err error) error {
-	if !s.opts.OneShot {
+	if !s.opts.OwnRefusals {
 		s.modelCounts.Load().Refuse("", err)
 	}
 	return err

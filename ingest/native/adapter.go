@@ -10,6 +10,7 @@ import (
 
 	"millrace/ingest"
 	"millrace/internal/routines"
+	"millrace/stream"
 )
 
 // Adapter is the native adapter: it serves the calls of its Client.
@@ -57,7 +58,7 @@ func (a *Adapter) Serving() <-chan struct{} { return a.serving }
 // Draining, and returns when the calls of Client.Go have their results: the backend
 // ends every frame.
 func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
-	s := &service{backend: backend, oneShot: ingest.NewOneShot(backend)}
+	s := &service{backend: backend, oneShot: ingest.NewOneShot(backend, &a.client.noModel)}
 	a.client.service.Store(s)
 	close(a.serving)
 	<-ctx.Done()
@@ -70,7 +71,7 @@ func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 
 // Metrics implements ingest.Measured.
 func (a *Adapter) Metrics() ingest.Metrics {
-	m := ingest.Metrics{Goroutines: map[string]int{}}
+	m := ingest.Metrics{Goroutines: map[string]int{}, NoModel: a.client.noModel.Totals()}
 	for name, n := range a.calls.Counts() {
 		m.Goroutines["native_"+name] = n
 	}
@@ -82,6 +83,7 @@ func (a *Adapter) Metrics() ingest.Metrics {
 type Client struct {
 	service atomic.Pointer[service]
 	calls   *routines.Group
+	noModel stream.FrameCounts
 }
 
 // use returns the service, or the error of a server that does not run.

@@ -24,12 +24,14 @@ func (c *Client) InferBytes(ctx context.Context, model string, codec stream.Code
 // Do sends any frame as a one-shot request. Tensors are checked against their shapes.
 // It takes over f.Lease.
 func (c *Client) Do(ctx context.Context, model, version string, f stream.Frame) (*stream.Result, error) {
-	if err := check(&f); err != nil {
+	s, err := c.use()
+	if err != nil {
+		c.noModel.Refuse("", err)
 		f.Lease.Release()
 		return nil, err
 	}
-	s, err := c.use()
-	if err != nil {
+	if err := check(&f); err != nil {
+		s.oneShot.Refuse(model, version, err)
 		f.Lease.Release()
 		return nil, err
 	}
@@ -104,6 +106,7 @@ type Stream struct {
 func (s *Stream) Send(seq uint64, codec stream.Codec, data []byte) error {
 	l, err := s.mem.Copy(data)
 	if err != nil {
+		s.ModelCounts().Refuse(stream.Memory, nil)
 		return err
 	}
 	return s.Submit(stream.Frame{Seq: seq, Codec: codec, Payload: l.Bytes(), Lease: l})

@@ -11,6 +11,7 @@ import (
 	"millrace/ingest"
 	"millrace/internal/httpd"
 	"millrace/internal/oip"
+	"millrace/stream"
 )
 
 // Options are the adapter's settings. A zero field takes its default.
@@ -28,12 +29,16 @@ type Adapter struct {
 	started atomic.Bool // the server has been ready once
 
 	inFlight atomic.Int64
+	noModel  stream.FrameCounts
 	closing  atomic.Bool
 	idle     chan struct{} // a request has ended after closing was set
 	serving  chan struct{}
 }
 
-var _ ingest.Interface = (*Adapter)(nil)
+var (
+	_ ingest.Interface = (*Adapter)(nil)
+	_ ingest.Measured  = (*Adapter)(nil)
+)
 
 // service is what requests need of a running server.
 type service struct {
@@ -58,6 +63,9 @@ func New(h *httpd.Server, opts Options) *Adapter {
 	a.routes(h.App)
 	return a
 }
+
+// Metrics implements ingest.Measured.
+func (a *Adapter) Metrics() ingest.Metrics { return ingest.Metrics{NoModel: a.noModel.Totals()} }
 
 func (a *Adapter) routes(app fiber.Router) {
 	app.Get("/v2", a.serverMetadata)
@@ -92,7 +100,7 @@ func (a *Adapter) Serving() <-chan struct{} { return a.serving }
 func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 	base, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
-	s := &service{backend: backend, oneShot: ingest.NewOneShot(backend), ctx: base}
+	s := &service{backend: backend, oneShot: ingest.NewOneShot(backend, &a.noModel), ctx: base}
 	a.service.Store(s)
 	close(a.serving)
 	<-ctx.Done()

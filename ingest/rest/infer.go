@@ -23,6 +23,7 @@ const headerLength = "Inference-Header-Content-Length"
 func (a *Adapter) infer(c *fiber.Ctx) error {
 	s, err := a.begin()
 	if err != nil {
+		a.noModel.Refuse("", err)
 		return err
 	}
 	defer a.end()
@@ -133,31 +134,43 @@ func (k *call) leaseTensor(n int) []byte {
 }
 
 // run handles the request up to the point where its reply can be written.
-func (k *call) run(a *Adapter, s *service, c *fiber.Ctx) (err error) {
-	if k.opt, err = readOptions(c); err != nil {
+func (k *call) run(a *Adapter, s *service, c *fiber.Ctx) error {
+	model, version, f, err := k.read(a, s, c)
+	if err != nil {
+		s.oneShot.Refuse(pathValue(c, "model"), pathValue(c, "version"), err)
 		return err
 	}
-	version := pathValue(c, "version")
+	if k.res, err = s.oneShot.Infer(s.ctx, model, version, f); err != nil {
+		return inRequest(err, k.req.Inputs)
+	}
+	if err = k.write(c); err != nil {
+		k.res.CountUnsendable(err)
+	}
+	return err
+}
+
+// read makes a frame from the request, for the model and version that it returns.
+func (k *call) read(a *Adapter, s *service, c *fiber.Ctx) (name, version string, f stream.Frame, err error) {
+	if k.opt, err = readOptions(c); err != nil {
+		return "", "", f, err
+	}
+	version = pathValue(c, "version")
 	model, _, err := s.backend.Models().Model(pathValue(c, "model"), version)
 	if err != nil {
-		return err
+		return "", "", f, err
 	}
 	if version != "" {
 		version = model.Version // which, unlike the path, stays valid after the handler
 	}
 	k.pool = s.backend.Memory()
-	f, err := k.frame(a, c, model)
-	if err != nil {
-		return err
+	if f, err = k.frame(a, c, model); err != nil {
+		return "", "", f, err
 	}
 	f.Deadline = k.opt.Deadline
 	var traces frames.TraceHeaders
 	c.Request().Header.VisitAll(traces.Add)
 	f.TraceContext, _ = traces.Context()
-	if k.res, err = s.oneShot.Infer(s.ctx, model.Name, version, f); err != nil {
-		return inRequest(err, k.req.Inputs)
-	}
-	return k.write(c)
+	return model.Name, version, f, nil
 }
 
 // inRequest returns err with the place in the request of the input that it is about:

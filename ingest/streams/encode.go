@@ -32,6 +32,7 @@ func (e *encoder) line(name string, r *stream.Result) []byte {
 		if out, err = e.members(r); err == nil {
 			return append(append(dst, out...), '}')
 		}
+		r.CountUnsendable(err)
 	}
 	return append(wire.AppendPlainError(append(dst, ','), err), '}')
 }

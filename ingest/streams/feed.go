@@ -37,11 +37,15 @@ func (o *feed) unreadable(fr stream.Frame, err error) {
 	o.f.releaseOpening()
 	o.fresh = true // the next frame does not follow on this one
 	if !o.window.Wait(1, o.ctx.Done()) {
-		o.f.drop(stream.Closed)
+		o.drop(stream.Closed)
 		return
 	}
 	o.window.Receive()
-	o.Push(&stream.Result{Seq: fr.Seq + o.base, CaptureUS: fr.CaptureUS, Outcome: stream.Failed, Err: err})
+	fr.Seq += o.base
+	if o.stream.SubmitEnded(fr, stream.Now(), "", err) != nil {
+		o.done()
+		o.drop(stream.Closed)
+	}
 }
 
 // frame submits a frame. In Every a source with an end waits for room in the window; a
@@ -54,7 +58,7 @@ func (o *feed) frame(fr stream.Frame) {
 	}
 	if o.every && o.finite && !o.window.Wait(o.stream.Policy().Window, o.ctx.Done()) {
 		fr.Lease.Release()
-		o.f.drop(stream.Closed)
+		o.drop(stream.Closed)
 		return
 	}
 	o.window.Receive()
@@ -63,15 +67,18 @@ func (o *feed) frame(fr stream.Frame) {
 		o.done()
 		o.stream.MarkDiscontinuity() // the frame is not sent again, and the next one does not follow on it
 		why := stream.Closed
-		if o.ended.Load() == nil {
-			why = stream.Reason(stream.CodeOf(err))
+		if stream.CodeOf(err) == stream.FlowControl {
+			why = stream.WindowFull
 		}
-		o.f.drop(why)
+		o.drop(why)
 	}
 }
 
 // lost is called for a frame for which there was no memory, which the source counts.
-func (o *feed) lost(uint64) { o.stream.MarkDiscontinuity() }
+func (o *feed) lost(uint64) {
+	o.stream.ModelCounts().Refuse(stream.Memory, nil)
+	o.stream.MarkDiscontinuity()
+}
 
 // settle waits until the result of every frame has been written.
 func (o *feed) settle() { o.window.Wait(1, o.ctx.Done()) }
@@ -135,7 +142,8 @@ func (f *runner) count(r *stream.Result) {
 	}
 }
 
-// drop counts a frame that no stream has accepted.
-func (f *runner) drop(why stream.Reason) {
-	f.count(&stream.Result{Outcome: stream.Dropped, Reason: why})
+// drop counts a frame that the stream has not accepted.
+func (o *feed) drop(why stream.Reason) {
+	o.stream.ModelCounts().Refuse(why, nil)
+	o.f.count(&stream.Result{Outcome: stream.Dropped, Reason: why})
 }

@@ -86,18 +86,20 @@ func (s *Sink) WaitUntilWritten(stop <-chan struct{}) bool { return s.window.Wai
 // Submit submits a frame to the stream, or ends it when the stream has closed.
 func (s *Sink) Submit(f stream.Frame) {
 	seq := f.Seq
-	if err := s.stream.Submit(f); err != nil {
-		s.Fail(seq, err)
+	if err := s.stream.Submit(f); err != nil { // the stream has counted it
+		s.local(&stream.Result{Outcome: stream.Failed, Err: err, Seq: seq})
 	}
 }
 
 // Fail ends a frame that is not submitted to the stream with an error.
 func (s *Sink) Fail(seq uint64, err error) {
+	s.stream.ModelCounts().Refuse("", err)
 	s.local(&stream.Result{Outcome: stream.Failed, Err: err, Seq: seq})
 }
 
 // Drop ends a frame that is not submitted to the stream as dropped.
 func (s *Sink) Drop(seq uint64, why stream.Reason) {
+	s.stream.ModelCounts().Refuse(why, nil)
 	s.local(&stream.Result{Outcome: stream.Dropped, Reason: why, Seq: seq})
 }
 
@@ -170,6 +172,7 @@ func (s *Sink) encode(e *encode.Encoder, r *stream.Result) (msg []byte, isBinary
 			return msg, isBinary
 		}
 		err = encode.Unsendable(err)
+		r.CountUnsendable(err)
 	}
 	e.Text = AppendFailed(e.Text[:0], s.id, r.Seq, err)
 	return e.Text, false

@@ -46,7 +46,7 @@ func (p *protocol) media(r io.Reader) error {
 	}
 	if err := p.submit(c, &h, data, lease); err != nil {
 		lease.Release()
-		c.fail(h.Seq, err)
+		c.refuse(h.Seq, "", err)
 		c.markLost()
 	}
 	if h.Flags&wire.FlagEnd != 0 {
@@ -60,7 +60,9 @@ func (p *protocol) media(r io.Reader) error {
 func (p *protocol) receive(h *wire.Header) *channel {
 	c := p.session.channel(h.SID)
 	if c == nil {
-		p.session.send(frameError(h, stream.Errorf(stream.NotFound, "sid", "%d is not open: send open first", h.SID)))
+		err := stream.Errorf(stream.NotFound, "sid", "%d is not open: send open first", h.SID)
+		p.sessions.noStream.Refuse("", err)
+		p.session.send(frameError(h, err))
 		return nil
 	}
 	first := c.window.Received() == 0
@@ -68,17 +70,17 @@ func (p *protocol) receive(h *wire.Header) *channel {
 	over := c.stream.Load().Policy().Mode == stream.Every && c.window.Received() >= c.window.Limit()
 	c.window.Receive()
 	if c.last.Load() {
-		c.fail(h.Seq, stream.Errorf(stream.Conflict, "flags", "of frame %d marked it as the last of the stream: open another stream", last))
+		c.refuse(h.Seq, "", stream.Errorf(stream.Conflict, "flags", "of frame %d marked it as the last of the stream: open another stream", last))
 		return nil
 	}
 	if !first && h.Seq <= last {
-		c.fail(h.Seq, stream.Errorf(stream.InvalidArgument, "seq", "%d is not above %d, the seq of the frame before it", h.Seq, last))
+		c.refuse(h.Seq, "", stream.Errorf(stream.InvalidArgument, "seq", "%d is not above %d, the seq of the frame before it", h.Seq, last))
 		return nil
 	}
 	c.lastSeq.Store(h.Seq)
 	if over {
 		c.markLost()
-		c.fail(h.Seq, stream.Errorf(stream.FlowControl, "credit", "%d frames may be sent by now, this is one more: wait for credit_limit to rise", c.window.Limit()))
+		c.refuse(h.Seq, "", stream.Errorf(stream.FlowControl, "credit", "%d frames may be sent by now, this is one more: wait for credit_limit to rise", c.window.Limit()))
 		return nil
 	}
 	return c
@@ -101,7 +103,7 @@ func (p *protocol) dropForMemory(head []byte) {
 		return
 	}
 	if c := p.receive(&h); c != nil {
-		c.drop(h.Seq, stream.Memory)
+		c.refuse(h.Seq, stream.Memory, nil)
 		c.markLost()
 		if wire.Flags(head[3])&wire.FlagEnd != 0 {
 			c.markLast()
@@ -122,7 +124,7 @@ func (p *protocol) malformed(err error, kind wire.Kind) {
 		return
 	}
 	if c := p.receive(&h); c != nil {
-		c.fail(h.Seq, err)
+		c.refuse(h.Seq, "", err)
 		c.markLost()
 	}
 }

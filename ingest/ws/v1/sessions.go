@@ -9,6 +9,7 @@ import (
 	"millrace/ingest"
 	"millrace/ingest/decoders"
 	"millrace/ingest/ws/conn"
+	"millrace/stream"
 )
 
 // Sessions has the sessions of all clients, with or without a connection. It is safe
@@ -18,6 +19,7 @@ type Sessions struct {
 	registry *conn.Registry
 	decoders *decoders.Pool
 	replay   replayMemory
+	noStream stream.FrameCounts // frames of streams that are not open
 
 	mu      sync.Mutex
 	byToken map[string]*session
@@ -253,3 +255,7 @@ func (ss *Sessions) Stats() Stats {
 	}
 	return st
 }
+
+// Refused returns the counts of the frames that were refused because their stream was
+// not open.
+func (ss *Sessions) Refused() stream.Totals { return ss.noStream.Totals() }

@@ -25,7 +25,18 @@ func (c *channel) Done(why stream.CloseReason) {
 	c.push(conn.Entry{Source: &closedNotice{c, why}})
 }
 
-// fail ends a frame that is not submitted to the stream.
+// refuse ends a frame that is not submitted to the stream, and counts it: as dropped for
+// why, or as failed when err is set. The stream's lock may be held.
+func (c *channel) refuse(seq uint64, why stream.Reason, err error) {
+	c.stream.Load().ModelCounts().Refuse(why, err)
+	if err != nil {
+		c.fail(seq, err)
+		return
+	}
+	c.drop(seq, why)
+}
+
+// fail ends a frame that the stream has refused, which it has counted.
 func (c *channel) fail(seq uint64, err error) {
 	c.push(conn.Entry{Source: (*endings)(c), Result: &stream.Result{Outcome: stream.Failed, Err: err, Seq: seq}})
 }
@@ -50,6 +61,6 @@ func (c *channel) endUndecoded(why stream.CloseReason) {
 		err = stream.Errorf(stream.Conflict, "", "the stream is closed (%s)", why)
 	}
 	for _, f := range d.Close() {
-		c.fail(f.Seq, err)
+		c.refuse(f.Seq, "", err)
 	}
 }

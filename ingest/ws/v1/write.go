@@ -98,6 +98,7 @@ func (c *channel) encode(e *encode.Encoder, r *stream.Result) (msg []byte, isBin
 			return msg, form == encode.Binary, stream.Answered
 		}
 		err = encode.Unsendable(err)
+		r.CountUnsendable(err)
 	}
 	m := errorMessage(err)
 	m.SID, m.Seq, m.Ack, m.Limit = &c.sid, &r.Seq, c.window.Answered(), c.window.Limit()
