@@ -10,14 +10,16 @@ import (
 // Metrics are what an adapter adds to the server's metrics at a scrape. What it does
 // not have stays zero. Maps have the values of the metric's label as keys.
 type Metrics struct {
-	Sessions    map[string]int    // open, by the adapter's name and their state: "ws", "ws_waiting"
-	Videos      map[string]int    // decoded for sessions, by their origin: "sent", "pulled"
-	OutboxBytes int64             // of replies that wait for their clients
-	KeptBytes   int64             // of replies kept for sessions that may be resumed
-	Closed      map[string]uint64 // sessions that ended, by reason
-	StreamEnds  map[string]uint64 // streams of sessions that ended, by reason
-	Goroutines  map[string]int    // by the group that started them
-	NoModel     stream.Totals     // frames that were refused because they named no loaded model or open stream
+	Sessions      map[string]int    // open, by the adapter's name and their state: "ws", "ws_waiting"
+	Videos        map[string]int    // decoded for sessions, by their origin: "sent", "pulled"
+	OutboxBytes   int64             // of replies that wait for their clients
+	Credits       int               // frames that clients of millrace.v1 may send before they have to wait
+	WithoutCredit int               // streams of millrace.v1 whose clients have to wait
+	KeptBytes     int64             // of replies kept for sessions that may be resumed
+	Closed        map[string]uint64 // sessions that ended, by reason
+	StreamEnds    map[string]uint64 // streams of sessions that ended, by reason
+	Goroutines    map[string]int    // by the group that started them
+	NoModel       stream.Totals     // frames that were refused because they named no loaded model or open stream
 }
 
 // Measured is an adapter that has metrics. Metrics is called at each scrape: it must
@@ -41,6 +43,8 @@ type Starter interface {
 func (m *Metrics) Add(other Metrics) {
 	m.OutboxBytes += other.OutboxBytes
 	m.KeptBytes += other.KeptBytes
+	m.Credits += other.Credits
+	m.WithoutCredit += other.WithoutCredit
 	m.NoModel.Add(other.NoModel)
 	add(&m.Sessions, other.Sessions)
 	add(&m.Videos, other.Videos)

@@ -46,6 +46,9 @@ func (w *Window) Unanswered() int {
 	return int(w.received.Load() - answered)
 }
 
+// Credit returns how many more frames the client may send now.
+func (w *Window) Credit() int { return max(0, int(w.size.Load())-w.Unanswered()) }
+
 // Full reports whether as many frames are unanswered as allowed.
 func (w *Window) Full() bool { return int64(w.Unanswered()) >= w.size.Load() }
 

@@ -84,6 +84,10 @@ func (c *collector) reading() *reading {
 	if c.o.Adapters != nil {
 		*r.adapters = c.o.Adapters()
 	}
+	if c.o.Traces != nil {
+		st := c.o.Traces()
+		r.traces = &st
+	}
 	if c.o.Accepted != nil {
 		r.accepted = c.o.Accepted()
 	}

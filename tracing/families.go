@@ -56,13 +56,13 @@ var families = []section{
 			model.and("stage", "queue, prepare, run"), nil, stageBuckets},
 	}},
 	{"Queue, batches and workers, by model", []family{
-		{gauge, "millrace_model_ready", "", "1 when the model can serve.", model, ofGroup(func(g *workers.GroupStats) float64 { return is(g.State == workers.StateReady) }), nil},
-		{gauge, "millrace_streams", "", "Open streams.", model, ofGroup(func(g *workers.GroupStats) float64 { return float64(g.Streams) }), nil},
-		{gauge, "millrace_queue_depth", "", "Frames that wait for a batch.", model, ofGroup(func(g *workers.GroupStats) float64 { return float64(g.Waiting) }), nil},
+		{gauge, "millrace_model_ready", "", "1 when the model can serve.", model, ofLoaded(func(g *workers.GroupStats) float64 { return is(g.State == workers.StateReady) }), nil},
+		{gauge, "millrace_streams", "", "Open streams.", model, ofLoaded(func(g *workers.GroupStats) float64 { return float64(g.Streams) }), nil},
+		{gauge, "millrace_queue_depth", "", "Frames that wait for a batch.", model, ofLoaded(func(g *workers.GroupStats) float64 { return float64(g.Waiting) }), nil},
 		{gauge, "millrace_queue_oldest_age_seconds", "seconds", "How long the oldest frame that waits for a batch has waited; 0 when none waits. Paused streams are left out.", model,
-			ofGroup(func(g *workers.GroupStats) float64 { return g.Oldest.Seconds() }), nil},
+			ofLoaded(func(g *workers.GroupStats) float64 { return g.Oldest.Seconds() }), nil},
 		{gauge, "millrace_queue_flows", "", "Places of the queue in use: one for each stream, and for each connection with one-shot requests.", model,
-			ofGroup(func(g *workers.GroupStats) float64 { return float64(g.PlacesUsed) }), nil},
+			ofLoaded(func(g *workers.GroupStats) float64 { return float64(g.PlacesUsed) }), nil},
 		{histogram, "millrace_batch_rows", "", "Rows of the batches that ran.", model, nil, rowBuckets},
 		{histogram, "millrace_batch_duration_seconds", "seconds", "Time of a batch in a stage.", model.and("stage", "prepare, run"), nil, stageBuckets},
 		{counter, "millrace_batches_total", "", "Batches that ran.", model, ofGroup(func(g *workers.GroupStats) float64 { return float64(g.Batches) }), nil},
@@ -77,13 +77,13 @@ var families = []section{
 		{counter, "millrace_batch_capacity_rows_total", "", "Rows that the batches which ran had room for: the sum of `millrace_batch_rows` divided by it is their occupancy.", model,
 			ofGroup(func(g *workers.GroupStats) float64 { return float64(g.Capacity) }), nil},
 		{gauge, "millrace_batch_buffers", "", "Batch buffers of the group's pool.", model.and("state", "used, free"), func(r *reading, put put) {
-			for _, g := range r.groups {
+			for _, g := range r.loaded() {
 				put(float64(max(g.Buffers-g.BuffersFree, 0)), g.Model.Name, g.Model.Version, "used")
 				put(float64(g.BuffersFree), g.Model.Name, g.Model.Version, "free")
 			}
 		}, nil},
 		{gauge, "millrace_workers", "", "Workers by state; a quarantined one has a run past its limit that has not returned.", model.and("state", "busy, idle, quarantined"), func(r *reading, put put) {
-			for _, g := range r.groups {
+			for _, g := range r.loaded() {
 				put(float64(g.Busy), g.Model.Name, g.Model.Version, "busy")
 				put(float64(max(g.Workers-g.Busy, 0)), g.Model.Name, g.Model.Version, "idle")
 				put(float64(g.Quarantined), g.Model.Name, g.Model.Version, "quarantined")
@@ -121,12 +121,28 @@ var families = []section{
 			func(r *reading, put put) { each(r.adapters.Closed, put) }, nil},
 		{counter, "millrace_streams_closed_total", "", "Streams of WebSocket sessions that ended.", labels{{"reason", "why it ended, as its client was told"}},
 			func(r *reading, put put) { each(r.adapters.StreamEnds, put) }, nil},
+		{gauge, "millrace_credits", "", "Frames that clients of millrace.v1 may send before they have to wait, over all their streams.", nil,
+			ofAdapters(func(r *reading) float64 { return float64(r.adapters.Credits) }), nil},
+		{gauge, "millrace_streams_without_credit", "", "Streams of millrace.v1 whose clients have to wait.", nil,
+			ofAdapters(func(r *reading) float64 { return float64(r.adapters.WithoutCredit) }), nil},
 		{gauge, "millrace_videos", "", "Videos being decoded for sessions.", labels{{"from", "sent: by clients in chunks; pulled: from an address"}},
 			func(r *reading, put put) { each(r.adapters.Videos, put) }, nil},
 		{gauge, "millrace_outbox_bytes", "bytes", "Bytes of replies that wait for their clients.", nil,
 			ofAdapters(func(r *reading) float64 { return float64(r.adapters.OutboxBytes) }), nil},
 		{gauge, "millrace_kept_bytes", "bytes", "Bytes of replies kept for sessions that may be resumed. They are not part of the memory budget, and limited to a sixteenth of it.", nil,
 			ofAdapters(func(r *reading) float64 { return float64(r.adapters.KeptBytes) }), nil},
+	}},
+	{"Traces", []family{
+		{counter, "millrace_traces_kept_total", "", "Frames whose traces were kept; one that several rules keep counts for each.", labels{{"rule", "sampled, slow, dropped, failed, gated"}},
+			ofTraces(func(t *TraceStats, put put) { each(t.Kept, put) }), nil},
+		{counter, "millrace_traces_over_limit_total", "", "Frames whose traces a rule would have kept, beyond its limit a second.", labels{{"rule", "sampled, slow, dropped, failed, gated"}},
+			ofTraces(func(t *TraceStats, put put) { each(t.OverLimit, put) }), nil},
+		{counter, "millrace_traces_unbuilt_total", "", "Kept frames whose spans were not built, because too many ended at once.", nil,
+			ofTraces(func(t *TraceStats, put put) { put(float64(t.Unbuilt)) }), nil},
+		{counter, "millrace_spans_exported_total", "", "Spans that the collector has accepted.", nil, ofTraces(func(t *TraceStats, put put) { put(float64(t.Exported)) }), nil},
+		{counter, "millrace_spans_lost_total", "", "Spans that were not exported.", labels{{"reason", "why: the queue was full, the collector refused them or could not be reached"}},
+			ofTraces(func(t *TraceStats, put put) { each(t.Lost, put) }), nil},
+		{gauge, "millrace_spans_waiting", "", "Spans that wait for the collector.", nil, ofTraces(func(t *TraceStats, put put) { put(float64(t.Waiting)) }), nil},
 	}},
 	{"Server streams", []family{
 		{gauge, "millrace_server_streams", "", "Server streams.", labels{{"state", words(sources.States)}}, func(r *reading, put put) {

@@ -80,7 +80,13 @@ type reading struct {
 	adapters *ingest.Metrics
 	streams  streamsReading
 	accepted map[string]accept.Stats
+	traces   *TraceStats
 	children int
+}
+
+// loaded returns the models that are not unloaded.
+func (r *reading) loaded() []workers.GroupStats {
+	return slices.DeleteFunc(slices.Clone(r.groups), func(g workers.GroupStats) bool { return g.State == workers.StateUnloaded })
 }
 
 // streamsReading are the server streams that have series of their own, and one without
@@ -98,7 +104,18 @@ func each[T int | uint64](values map[string]T, put put) {
 	}
 }
 
-// ofGroup reads one value of each group.
+// ofLoaded reads one value of each model that is not unloaded.
+func ofLoaded(value func(*workers.GroupStats) float64) func(*reading, put) {
+	return func(r *reading, put put) {
+		for i := range r.groups {
+			if g := &r.groups[i]; g.State != workers.StateUnloaded {
+				put(value(g), g.Model.Name, g.Model.Version)
+			}
+		}
+	}
+}
+
+// ofGroup reads one value of each model, also of one that was unloaded a short time ago.
 func ofGroup(value func(*workers.GroupStats) float64) func(*reading, put) {
 	return func(r *reading, put put) {
 		for i := range r.groups {
@@ -149,6 +166,15 @@ func ofMemory(value func(*reading) float64) func(*reading, put) {
 	return func(r *reading, put put) {
 		if r.memory != nil {
 			put(value(r))
+		}
+	}
+}
+
+// ofTraces reads values if there is a tracer.
+func ofTraces(read func(*TraceStats, put)) func(*reading, put) {
+	return func(r *reading, put put) {
+		if r.traces != nil {
+			read(r.traces, put)
 		}
 	}
 }

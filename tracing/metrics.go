@@ -3,6 +3,7 @@
 package tracing
 
 import (
+	"encoding/hex"
 	"slices"
 	"sync"
 	"time"
@@ -29,8 +30,7 @@ type Metrics struct {
 	age     *prometheus.HistogramVec
 	rows    *prometheus.HistogramVec
 	batches *prometheus.HistogramVec
-	buckets []float64                    // of requests
-	trace   func(*stream.Request) string // Options.Trace
+	buckets []float64 // of requests
 
 	mu       sync.Mutex
 	requests []*requestMetrics
@@ -51,7 +51,7 @@ func New(o Options) *Metrics {
 		o.StreamSeries = DefaultStreamSeries
 	}
 	m := &Metrics{
-		registry: prometheus.NewRegistry(), buckets: o.RequestBuckets, trace: o.Trace, models: make(map[modelVersion]*series),
+		registry: prometheus.NewRegistry(), buckets: o.RequestBuckets, models: make(map[modelVersion]*series),
 		goodput: counterVec("millrace_goodput_frames_total"), skipped: counterVec("millrace_skipped_frames_total"),
 		stages: find("millrace_stage_duration_seconds").histogramVec(), age: find("millrace_answered_age_seconds").histogramVec(),
 		rows: find("millrace_batch_rows").histogramVec(), batches: find("millrace_batch_duration_seconds").histogramVec(),
@@ -82,7 +82,6 @@ type series struct {
 
 	rows, batchPrepare, batchRun prometheus.Observer
 
-	trace  func(*stream.Request) string
 	groups int // that have hooks and are not closed; under Metrics.mu
 }
 
@@ -105,7 +104,7 @@ func (m *Metrics) resolve(key modelVersion) *series {
 		}
 		s = &series{
 			queue: stage(m.stages, "queue"), prepare: stage(m.stages, "prepare"), run: stage(m.stages, "run"),
-			age: m.age.WithLabelValues(key.model, key.version), trace: m.trace,
+			age:     m.age.WithLabelValues(key.model, key.version),
 			goodput: m.goodput.WithLabelValues(key.model, key.version), skipped: m.skipped.WithLabelValues(key.model, key.version),
 			rows: m.rows.WithLabelValues(key.model, key.version), batchPrepare: stage(m.batches, "prepare"), batchRun: stage(m.batches, "run"),
 		}
@@ -179,8 +178,8 @@ func (s *series) ended(r *stream.Request) {
 		s.goodput.Inc()
 	}
 	trace := ""
-	if s.trace != nil {
-		trace = s.trace(r)
+	if res := r.Result(); res.Kept {
+		trace = hex.EncodeToString(r.Trace[:])
 	}
 	observe(s.queue, t.Received, t.Dequeued, trace)
 	observe(s.prepare, t.Dequeued, t.Started, trace)

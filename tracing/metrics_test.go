@@ -5,6 +5,7 @@ package tracing
 import (
 	"bytes"
 	"context"
+	"encoding/hex"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -181,7 +182,9 @@ func TestCountsOfUnloadedModelsStay(t *testing.T) {
 		all := r.gather(t)
 		want(t, all, 2, "millrace_frames_total", "model", "m", "outcome", "result")
 		want(t, all, 2, "millrace_answered_age_seconds", "model", "m")
-		want(t, all, 0, "millrace_model_ready", "model", "m")
+		if _, ok := value(all, "millrace_model_ready", "model", "m"); ok {
+			t.Error("an unloaded model has a series of its state")
+		}
 	}
 	r.run(t, r.load(t, "m"), stream.Policy{Mode: stream.Every}, 1)
 	all := r.gather(t)
@@ -295,5 +298,49 @@ func BenchmarkEnded(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		r.hooks.Ended(q)
+	}
+}
+
+// TestExemplars checks that the times of a frame whose trace is kept have its id, and
+// those of others none, and that histograms are native ones as well.
+func TestExemplars(t *testing.T) {
+	r := newRig(t)
+	g := r.load(t, "m")
+	q := r.run(t, g, stream.Policy{Mode: stream.Every}, 1)
+	accept := "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
+	exemplars := func() (ids []string) {
+		text, kind, err := r.Gather(accept)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dec := expfmt.NewDecoder(bytes.NewReader(text), expfmt.Format(kind))
+		for {
+			var f dto.MetricFamily
+			if err := dec.Decode(&f); err == io.EOF {
+				return ids
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			if f.GetName() != "millrace_answered_age_seconds" {
+				continue
+			}
+			h := f.Metric[0].Histogram
+			if h.GetSampleCount() == 0 || len(h.PositiveSpan) == 0 || len(h.Bucket) != len(stageBuckets) {
+				t.Errorf("not a native histogram with classic buckets: %v", h)
+			}
+			for _, b := range h.Bucket {
+				if b.Exemplar != nil {
+					ids = append(ids, b.Exemplar.Label[0].GetName()+"="+b.Exemplar.Label[0].GetValue())
+				}
+			}
+		}
+	}
+	if ids := exemplars(); len(ids) != 0 {
+		t.Errorf("a frame whose trace is not kept is an exemplar: %v", ids)
+	}
+	q.Result().Kept = true
+	r.hooks.Ended(q)
+	if ids := exemplars(); len(ids) != 1 || ids[0] != "trace_id="+hex.EncodeToString(q.Trace[:]) {
+		t.Errorf("%v, want %v", ids, q.Trace)
 	}
 }

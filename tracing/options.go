@@ -6,7 +6,6 @@ import (
 	"millrace/ingest"
 	"millrace/ingest/streams"
 	"millrace/internal/accept"
-	"millrace/stream"
 	"millrace/stream/buf"
 	"millrace/workers"
 )
@@ -22,15 +21,22 @@ type Options struct {
 	Streams  func() streams.Stats           // of server streams
 	Accepted func() map[string]accept.Stats // connections, by listener
 
-	// Trace returns the trace id of an answered frame whose trace is kept, or "". The
-	// frame's times become exemplars with it. It is called for each answered frame; nil =
-	// no exemplars.
-	Trace func(*stream.Request) string
+	Traces func() TraceStats // of the tracer
 
 	// RequestBuckets, in seconds, in rising order (else Requests panics); nil = DefaultRequestBuckets.
 	RequestBuckets []float64
 	// StreamSeries is the number of server streams that have series of their own; 0 = DefaultStreamSeries.
 	StreamSeries int
+}
+
+// TraceStats are totals of a tracer and its exporter.
+type TraceStats struct {
+	Kept      map[string]uint64 // frames, by the rule that kept their trace
+	OverLimit map[string]uint64 // frames, by the rule that would have kept their trace but for its limit
+	Unbuilt   uint64            // kept frames whose spans were not built, because too many ended at once
+	Exported  uint64            // spans
+	Lost      map[string]uint64 // spans that were not exported, by reason
+	Waiting   int               // spans
 }
 
 // DefaultStreamSeries is the number of server streams that have series of their own.

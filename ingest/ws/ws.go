@@ -62,17 +62,19 @@ func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 
 // Stats is a snapshot of the adapter.
 type Stats struct {
-	Conns       int // connections, those that are being rejected included
-	Resumable   int // millrace.v1 sessions, with a connection or without
-	Waiting     int // those without a connection
-	Pulls       int
-	Decoders    int
-	OutboxBytes int64 // of replies that wait to be written
-	KeptBytes   int64 // of written replies, kept for sessions that may be resumed
-	Panics      uint64
-	Ends        map[conn.End]uint64           // sessions that ended, by reason
-	StreamEnds  map[stream.CloseReason]uint64 // streams of sessions that ended, by reason
-	Goroutines  map[string]int
+	Conns         int // connections, those that are being rejected included
+	Resumable     int // millrace.v1 sessions, with a connection or without
+	Waiting       int // those without a connection
+	Pulls         int
+	Decoders      int
+	OutboxBytes   int64 // of replies that wait to be written
+	KeptBytes     int64 // of written replies, kept for sessions that may be resumed
+	Credits       int   // frames that the clients of millrace.v1 may send before they have to wait
+	WithoutCredit int   // streams of millrace.v1 whose clients have to wait
+	Panics        uint64
+	Ends          map[conn.End]uint64           // sessions that ended, by reason
+	StreamEnds    map[stream.CloseReason]uint64 // streams of sessions that ended, by reason
+	Goroutines    map[string]int
 }
 
 // Stats reads the counters. It is safe for concurrent use.
@@ -80,6 +82,6 @@ func (a *Adapter) Stats() Stats {
 	c, s := a.conns.Stats(), a.sessions.Stats()
 	return Stats{
 		Conns: c.Conns, Resumable: s.Sessions, Waiting: s.Waiting, Pulls: a.pulls.Running(), Decoders: a.decoders.Running(),
-		OutboxBytes: c.OutboxBytes, KeptBytes: s.ReplayBytes, Panics: c.Panics, Ends: c.Ends, StreamEnds: c.StreamEnds, Goroutines: c.Goroutines,
+		OutboxBytes: c.OutboxBytes, KeptBytes: s.ReplayBytes, Credits: s.Credits, WithoutCredit: s.WithoutCredit, Panics: c.Panics, Ends: c.Ends, StreamEnds: c.StreamEnds, Goroutines: c.Goroutines,
 	}
 }

@@ -194,3 +194,16 @@ func (s *session) closeStreams(e conn.Ending) {
 		}
 	}
 }
+
+// addCredits adds what the clients of the session's streams may send.
+func (s *session) addCredits(st *Stats) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.channels {
+		if credit := c.window.Credit(); credit > 0 {
+			st.Credits += credit
+		} else {
+			st.WithoutCredit++
+		}
+	}
+}

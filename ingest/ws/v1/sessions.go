@@ -240,11 +240,21 @@ type Stats struct {
 	Sessions    int   // with or without a connection
 	Waiting     int   // those without
 	ReplayBytes int64 // of kept endings
+
+	Credits       int // frames that clients may send before they have to wait, over all streams
+	WithoutCredit int // streams whose clients have to wait
 }
 
 // Stats returns a snapshot of the counters.
 func (ss *Sessions) Stats() Stats {
 	st := Stats{ReplayBytes: ss.replay.used.Load()}
+	seen := map[*session]bool{}
+	for _, s := range ss.list() {
+		if !seen[s] {
+			seen[s] = true
+			s.addCredits(&st)
+		}
+	}
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	st.Waiting = len(ss.waiting)
