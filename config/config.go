@@ -52,6 +52,8 @@ type Log struct {
 	Level  string `yaml:"level" default:"info" words:"debug info warn error" help:"least level that is logged"`
 	Format string `yaml:"format" default:"text" words:"text json" help:"format of the lines"`
 	File   string `yaml:"file" help:"a file to which the log is also appended, beside standard error"`
+
+	DebugRate int `yaml:"debug_rate" default:"20" min:"1" max:"1000000" help:"most lines a second for the frames of one model, or the requests of one route, at level debug; the others are counted as suppressed"`
 }
 
 // Metrics configures the metrics for Prometheus.

@@ -57,12 +57,14 @@ func openNative(s *Server) (ingest.Interface, error) {
 func openHTTP(s *Server) (ingest.Interface, error) {
 	h, err := httpd.New(httpd.Config{
 		Addr: s.cfg.HTTP, Hosts: s.cfg.Hosts, Origins: s.cfg.Origins, MaxBody: s.cfg.Limits.MaxBody, TLS: s.tls, Limit: s.limit, Log: s.log,
+		Refused: s.observe.refused,
 	})
 	if err != nil {
 		return nil, err
 	}
 	s.observe.routes(h.App, s.requests["http"], s.cfg.Metrics.Path, !s.cfg.Metrics.Separate())
 	s.statusRoutes(h.App)
+	s.loggingRoutes(h.App)
 	web.Mount(h, web.Options{Clip: s.cfg.Clip})
 	s.http = h
 	return httpServer{h, s}, nil
@@ -96,7 +98,7 @@ func openStreams(s *Server) (ingest.Interface, error) {
 }
 
 func openGRPC(s *Server) (ingest.Interface, error) {
-	return grpc.New(grpc.Options{Addr: s.cfg.GRPC, TLS: s.tls, Limit: s.limit, Limits: s.cfg.Limits}), nil
+	return grpc.New(grpc.Options{Addr: s.cfg.GRPC, TLS: s.tls, Limit: s.limit, Limits: s.cfg.Limits, Called: s.observe.called}), nil
 }
 
 func openMetrics(s *Server) (ingest.Interface, error) {

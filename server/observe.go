@@ -13,6 +13,7 @@ import (
 
 	"millrace/config"
 	"millrace/ingest"
+	"millrace/ingest/frames"
 	"millrace/ingest/streams"
 	"millrace/internal/accept"
 	"millrace/stream"
@@ -25,16 +26,20 @@ type observer struct {
 	metrics *tracing.Metrics
 	log     *slog.Logger // failures of one kind are logged at most once a second
 	limiter *tracing.Limiter
+	level   slog.LevelVar // of log; it can change while the server runs
+	debug   *tracing.DebugLog
 	logFile *tracing.LogFile // nil = none
 }
 
 func newObserver(s *Server) (*observer, error) {
-	log, file, err := tracing.NewLog(tracing.LogOptions{Format: s.cfg.Log.Format, Level: s.cfg.Log.Level, File: s.cfg.Log.File})
+	o := &observer{}
+	log, file, err := tracing.NewLog(tracing.LogOptions{Format: s.cfg.Log.Format, Level: s.cfg.Log.Level, Least: &o.level, File: s.cfg.Log.File})
 	if err != nil {
 		return nil, err
 	}
 	limiter := tracing.NewLimiter(log, time.Second)
-	o := &observer{log: tracing.LimitedLogger(limiter), limiter: limiter, logFile: file}
+	o.log, o.limiter, o.logFile = tracing.LimitedLogger(limiter), limiter, file
+	o.debug = tracing.NewDebugLog(tracing.DebugOptions{Log: log, Level: &o.level, Rate: s.cfg.Log.DebugRate})
 	o.metrics = tracing.New(tracing.Options{
 		Version:  s.version,
 		Groups:   func() []workers.GroupStats { return s.models.Stats() },
@@ -48,9 +53,12 @@ func newObserver(s *Server) (*observer, error) {
 	return o, nil
 }
 
-func (o *observer) model(m *stream.Model) workers.Hooks { return o.metrics.Model(m) }
+func (o *observer) model(m *stream.Model) workers.Hooks {
+	return o.metrics.Model(m).Then(workers.Hooks{Ended: o.debug.Frames(m)})
+}
 
 func (o *observer) close() {
+	o.debug.Close()
 	o.limiter.Close()
 	if err := o.logFile.Close(); err != nil {
 		o.log.Warn("the log file did not close", "error", err)
@@ -88,9 +96,7 @@ func unobserved(route, metrics string) bool {
 // routes registers what must come before the adapters' routes: the measurement of each
 // request by ended, nil = none, and the metrics when they have no address of their own.
 func (o *observer) routes(app *fiber.App, ended tracing.RequestHook, metrics string, here bool) {
-	if ended != nil {
-		o.measureRequests(app, ended, metrics)
-	}
+	o.measureRequests(app, ended, metrics)
 	if !here {
 		return
 	}
@@ -104,8 +110,12 @@ func (o *observer) routes(app *fiber.App, ended tracing.RequestHook, metrics str
 	})
 }
 
+// measureRequests measures each request for ended, nil = none, and for the log.
 func (o *observer) measureRequests(app *fiber.App, ended tracing.RequestHook, metrics string) {
 	app.Use(func(c *fiber.Ctx) error {
+		if ended == nil && !o.debug.On() {
+			return c.Next()
+		}
 		begun := time.Now()
 		if err := c.Next(); err != nil {
 			if err := c.App().ErrorHandler(c, err); err != nil {
@@ -113,16 +123,61 @@ func (o *observer) measureRequests(app *fiber.App, ended tracing.RequestHook, me
 			}
 		}
 		route := c.Route().Path
-		if unobserved(route, metrics) {
+		if o.debug.On() {
+			o.debug.Request(httpRequest(c, time.Since(begun)))
+		}
+		if ended == nil || unobserved(route, metrics) {
 			return nil
 		}
 		status, version := c.Response().StatusCode(), ""
 		if status < http.StatusBadRequest {
 			version = strings.Clone(c.Params("version")) // only a version that exists, so that clients cannot make labels
 		}
-		ended(route, version, status, time.Since(begun), c.Request().Header.ContentLength(), c.Response().Header.ContentLength())
+		ended(route, version, status, time.Since(begun), c.Request().Header.ContentLength(), replySize(c))
 		return nil
 	})
+}
+
+// httpRequest describes a request that was answered.
+func httpRequest(c *fiber.Ctx, took time.Duration) tracing.Request {
+	r := tracing.Request{
+		Protocol: "http", Method: strings.Clone(c.Method()), Route: c.Route().Path, Path: strings.Clone(c.Path()), Status: c.Response().StatusCode(), Duration: took,
+		In: c.Request().Header.ContentLength(), Out: replySize(c),
+	}
+	if c.Context().Hijacked() {
+		r.Status = http.StatusSwitchingProtocols
+	}
+	var t stream.TraceContext
+	if !frames.Traceparent(&t, c.Response().Header.Peek("traceresponse")) {
+		var h frames.TraceHeaders
+		c.Request().Header.VisitAll(h.Add)
+		t, _ = h.Context()
+	}
+	r.Trace = t.Trace
+	return r
+}
+
+// replySize returns the bytes of a reply's body, negative when they are not known. The
+// header has the length of a body that is a stream only.
+func replySize(c *fiber.Ctx) int {
+	if r := c.Response(); !r.IsBodyStream() {
+		return len(r.Body())
+	}
+	return c.Response().Header.ContentLength()
+}
+
+// refused logs a request that was refused before it had a route.
+func (o *observer) refused(method, path string, status int) {
+	if o.debug.On() {
+		o.debug.Request(tracing.Request{Protocol: "http", Method: method, Route: "refused", Path: path, Status: status, In: -1, Out: -1})
+	}
+}
+
+// called logs a call over gRPC.
+func (o *observer) called(method string, code int, took time.Duration) {
+	if o.debug.On() {
+		o.debug.Request(tracing.Request{Protocol: "grpc", Route: method, Status: code, Duration: took, In: -1, Out: -1})
+	}
 }
 
 // metricsServer serves the metrics at their own address.

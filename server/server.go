@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -126,12 +127,36 @@ func (s *Server) Run(ctx context.Context) error {
 	if err == nil {
 		s.loaded.Store(true)
 		close(s.ready)
+		s.logReady()
 		select {
 		case <-ctx.Done():
 		case err = <-failed:
 		}
 	}
+	s.logDrain(ctx, err)
 	return errors.Join(err, s.drain(stop, &wg))
+}
+
+// logReady logs what the server serves, and where.
+func (s *Server) logReady() {
+	args := []any{"version", s.version, "took", time.Since(s.created)}
+	for _, l := range s.listeners {
+		args = append(args, l.Name, l.Addr)
+	}
+	names := []string{}
+	for _, g := range s.models.Groups() {
+		names = append(names, g.Model().Name)
+	}
+	s.log.Info("the server is ready", append(args, "models", strings.Join(names, " "))...)
+}
+
+// logDrain logs why the server ends: err, or what ended ctx.
+func (s *Server) logDrain(ctx context.Context, err error) {
+	why := err
+	if why == nil {
+		why = context.Cause(ctx)
+	}
+	s.log.Info("the server drains", "reason", why, "limit", s.cfg.Drain)
 }
 
 // serving returns when every adapter serves, or with the error of one that cannot.
@@ -175,6 +200,7 @@ func within(entry string, err error) error {
 // adapters.
 func (s *Server) drain(stop func(), adapters *sync.WaitGroup) error {
 	s.draining.Store(true)
+	begun := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Drain)
 	defer cancel()
 	until, _ := ctx.Deadline()
@@ -195,6 +221,7 @@ func (s *Server) drain(stop func(), adapters *sync.WaitGroup) error {
 	case <-ctx.Done():
 		err = errors.Join(err, fmt.Errorf("adapters still had sessions after %v (drain)", s.cfg.Drain))
 	}
+	s.log.Info("the server has ended", "took", time.Since(begun))
 	s.observe.close()
 	return err
 }

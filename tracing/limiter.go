@@ -13,10 +13,15 @@ const maxKeys = 256
 // overflowKey is the key that all keys beyond maxKeys share.
 const overflowKey = "\x00overflow"
 
-// Limiter logs at most one record per key and interval, for code that runs once a
-// frame. It counts the records that it suppresses: the next record of the key has
-// their number as "suppressed". It is safe for concurrent use.
+// Limiter logs at most a number of records per key and interval, one unless Most is
+// set, for code that runs once a frame. It counts the records that it suppresses: the
+// next record of the key has their number as "suppressed". It is safe for concurrent
+// use.
 type Limiter struct {
+	// Most is how many records of a key are logged in an interval; 0 = 1. It is set
+	// before the first call of Log.
+	Most int
+
 	log      *slog.Logger
 	interval time.Duration
 
@@ -27,6 +32,7 @@ type Limiter struct {
 
 // keyState is a key's current interval.
 type keyState struct {
+	logged     int
 	suppressed int
 	level      slog.Level // of the last suppressed record, as are msg and args
 	msg        string
@@ -39,8 +45,8 @@ func NewLimiter(log *slog.Logger, interval time.Duration) *Limiter {
 	return &Limiter{log: log, interval: interval, keys: make(map[string]*keyState)}
 }
 
-// Log logs the record, or suppresses it when one of its key was logged less than an
-// interval ago. At the end of the interval the last suppressed record is logged, with
+// Log logs the record, or suppresses it when the key's interval has had its number of
+// records. At the end of the interval the last suppressed record is logged, with
 // the number of the others. The caller keeps the number of keys small: a kind of
 // failure and a model, never a client's stream.
 func (l *Limiter) Log(level slog.Level, key, msg string, args ...any) {
@@ -57,6 +63,11 @@ func (l *Limiter) Log(level slog.Level, key, msg string, args ...any) {
 		key = overflowKey
 		w = l.keys[key]
 	}
+	if w != nil && w.logged < l.Most {
+		w.logged++
+		l.log.Log(context.Background(), level, msg, args...)
+		return
+	}
 	if w != nil {
 		w.suppressed++
 		w.level, w.msg, w.args = level, msg, args
@@ -68,7 +79,7 @@ func (l *Limiter) Log(level slog.Level, key, msg string, args ...any) {
 
 // begin begins an interval of the key.
 func (l *Limiter) begin(key string) {
-	w := &keyState{}
+	w := &keyState{logged: 1}
 	l.keys[key] = w
 	w.timer = time.AfterFunc(l.interval, func() {
 		l.mu.Lock()

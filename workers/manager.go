@@ -191,7 +191,7 @@ func (m *Manager) LoadConfig(ctx context.Context, cfg Config, share bool) (endpo
 			if n := same.Workers(); !mayRequestWorkers(same.cfg, n+1) {
 				return stream.Errorf(stream.Overloaded, "instances", "model %s has %d workers already: only its configuration can set more", name, n)
 			}
-			return same.addWorker(ctx)
+			return m.scale(ctx, same, same.Workers()+1)
 		}
 		c := cfg
 		c.Name = name
@@ -212,6 +212,7 @@ func (m *Manager) addEndpoint(ctx context.Context, cfg Config) error {
 	}
 	m.starting++
 	m.mu.Unlock()
+	begun := stream.Now()
 	g, err := m.start(ctx, cfg)
 	m.publish(func(gs map[string]*Group) {
 		m.starting--
@@ -219,7 +220,15 @@ func (m *Manager) addEndpoint(ctx context.Context, cfg Config) error {
 			gs[cfg.Name] = g
 		}
 	})
+	if err == nil {
+		m.logGroup("a model was loaded", g, "workers", g.Workers(), "took", stream.Now().Sub(begun))
+	}
 	return err
+}
+
+// logGroup logs a change of a group, at info.
+func (m *Manager) logGroup(msg string, g *Group, args ...any) {
+	m.opts.Log.Info(msg, append([]any{"model", g.cfg.Name, "version", g.cfg.Version, "kind", g.cfg.Kind}, args...)...)
 }
 
 // findEndpoint returns the endpoint for cfg, and the group that already serves it or
@@ -241,6 +250,7 @@ func (m *Manager) findEndpoint(cfg Config) (string, *Group) {
 			}
 			m.publish(func(gs map[string]*Group) { delete(gs, name) })
 			g.unload(stream.ByUnload, stream.Errorf(stream.Unloaded, "", "model %s was loaded again", name))
+			m.logGroup("a model was unloaded", g, "reason", "it had failed, and is loaded again")
 			return name, nil
 		}
 	}
@@ -278,9 +288,8 @@ func (m *Manager) Unload(ctx context.Context, endpoint string) error {
 		if err != nil {
 			return err
 		}
-		if g.Workers() > 1 {
-			g.removeWorker()
-			return nil
+		if n := g.Workers(); n > 1 {
+			return m.scale(ctx, g, n-1)
 		}
 		m.removeGroup(g, stream.ByUnload, stream.Errorf(stream.Unloaded, "", "model %s was unloaded", endpoint))
 		return nil
@@ -290,6 +299,7 @@ func (m *Manager) Unload(ctx context.Context, endpoint string) error {
 func (m *Manager) removeGroup(g *Group, why stream.CloseReason, err error) {
 	m.publish(func(gs map[string]*Group) { delete(gs, g.cfg.Name) })
 	g.unload(why, err)
+	m.logGroup("a model was unloaded", g, "reason", string(why))
 }
 
 // Scale sets the number of workers of an endpoint, at least one.
@@ -302,16 +312,24 @@ func (m *Manager) Scale(ctx context.Context, endpoint string, n int) error {
 		if err != nil {
 			return err
 		}
-		for g.Workers() > n {
-			g.removeWorker()
-		}
-		for g.Workers() < n {
-			if err := g.addWorker(ctx); err != nil {
-				return err
-			}
-		}
-		return nil
+		return m.scale(ctx, g, n)
 	})
+}
+
+// scale sets the number of workers of a group. After an error, those that were added
+// before stay.
+func (m *Manager) scale(ctx context.Context, g *Group, n int) (err error) {
+	before := g.Workers()
+	for g.Workers() > n {
+		g.removeWorker()
+	}
+	for err == nil && g.Workers() < n {
+		err = g.addWorker(ctx)
+	}
+	if after := g.Workers(); after != before {
+		m.logGroup("the workers of a model were changed", g, "from", before, "to", after)
+	}
+	return err
 }
 
 // Swap replaces an endpoint's group by one of another configuration: its streams stay
@@ -333,6 +351,7 @@ func (m *Manager) Swap(ctx context.Context, endpoint string, cfg Config) error {
 		}
 		m.publish(func(gs map[string]*Group) { gs[endpoint] = next })
 		old.moveTo(next)
+		m.logGroup("a model was swapped", next, "workers", next.Workers(), "from", old.cfg.Version)
 		return nil
 	})
 }
@@ -407,4 +426,5 @@ func (m *Manager) closeAll() {
 
 func (m *Manager) endGroup(g *Group) {
 	g.unload(stream.ByDrain, stream.Errorf(stream.Draining, "", "the server is shutting down"))
+	m.logGroup("a model was unloaded", g, "reason", string(stream.ByDrain))
 }

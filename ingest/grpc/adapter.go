@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
 
 	"millrace/ingest"
 	"millrace/internal/accept"
@@ -25,6 +26,9 @@ type Options struct {
 	DrainTimeout  time.Duration // for the calls in flight at the end; default 20s
 	TLS           *tls.Config   // nil = not encrypted
 	Limit         *accept.Limit // of open connections; nil = no bound
+	// Called is called after each call of a known method, with the method's full name and
+	// the gRPC code of its end; nil = it is not called.
+	Called func(method string, code int, took time.Duration)
 }
 
 // Adapter is the gRPC adapter.
@@ -85,6 +89,8 @@ func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 	}
 	s := grpc.NewServer(
 		grpc.Creds(secure),
+		grpc.ChainUnaryInterceptor(a.unary),
+		grpc.ChainStreamInterceptor(a.stream),
 		grpc.MaxRecvMsgSize(a.opts.MaxMessage),
 		grpc.ConnectionTimeout(10*time.Second),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}),
@@ -105,4 +111,26 @@ func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 	defer limit.Stop()
 	s.GracefulStop()
 	return <-served
+}
+
+// unary calls Options.Called for calls with one reply.
+func (a *Adapter) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	begun := time.Now()
+	reply, err := next(ctx, req)
+	a.called(info.FullMethod, err, begun)
+	return reply, err
+}
+
+// stream calls Options.Called for calls with streams.
+func (a *Adapter) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	begun := time.Now()
+	err := next(srv, ss)
+	a.called(info.FullMethod, err, begun)
+	return err
+}
+
+func (a *Adapter) called(method string, err error, begun time.Time) {
+	if a.opts.Called != nil {
+		a.opts.Called(method, int(status.Code(err)), time.Since(begun))
+	}
 }

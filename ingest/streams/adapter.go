@@ -13,6 +13,7 @@ import (
 	"millrace/internal/httpd"
 	"millrace/internal/routines"
 	"millrace/internal/setting"
+	"millrace/internal/video"
 	"millrace/stream"
 )
 
@@ -126,6 +127,7 @@ func (a *Adapter) add(c Config, origin string, kept *Config) error {
 	f := newRunner(a, c, origin)
 	f.kept = kept
 	a.runners[c.Name] = f
+	a.opts.Log.Info("a stream was added", "stream", c.Name, "source", video.Redact(c.Source), "model", c.Model, "origin", origin)
 	a.tasks.Go("stream", func() {
 		defer a.remove(f)
 		f.run()

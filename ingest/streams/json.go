@@ -1,12 +1,6 @@
 package streams
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
-	"io"
-	"strings"
-
 	"github.com/gofiber/fiber/v2"
 
 	"millrace/internal/httpd"
@@ -15,20 +9,6 @@ import (
 
 // maxBody is the largest body of a request.
 const maxBody = 64 << 10
-
-// strict reads one JSON value into to, with numbers as they are written.
-func strict(text []byte, to any) error {
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	d.UseNumber()
-	if err := d.Decode(to); err != nil {
-		return errors.New(strings.TrimPrefix(err.Error(), "json: "))
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return errors.New("there is more text after the object")
-	}
-	return nil
-}
 
 // body reads the JSON object in a request's body.
 func body(c *fiber.Ctx) (map[string]any, error) {
@@ -40,7 +20,7 @@ func body(c *fiber.Ctx) (map[string]any, error) {
 		return nil, stream.Errorf(stream.InvalidArgument, "", "the body is empty: want a JSON object")
 	}
 	var v any
-	if err := strict(text, &v); err != nil {
+	if err := httpd.StrictJSON(text, &v); err != nil {
 		return nil, stream.Errorf(stream.InvalidArgument, "", "the body is not a JSON object: %w", err)
 	}
 	object, ok := v.(map[string]any)

@@ -2,7 +2,10 @@ package streams
 
 import (
 	"errors"
+	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -75,6 +78,7 @@ func (a *Adapter) delete(c *fiber.Ctx) error {
 	err = a.opts.Store.remove(f.kept)
 	f.cancel()
 	<-f.done
+	a.opts.Log.Info("a stream was removed", "stream", f.config.Name)
 	if err != nil {
 		return stream.Errorf(stream.CodeOf(err), "", "the stream has ended, but starts again with the server: %w", err)
 	}
@@ -127,10 +131,20 @@ func (f *runner) change(object map[string]any) error {
 	if err != nil {
 		return err
 	}
+	f.a.opts.Log.Info("a stream was changed", "stream", f.config.Name, "change", changeText(object))
 	if err := f.a.opts.Store.change(f.kept, next); err != nil {
 		return stream.Errorf(stream.CodeOf(err), "", "the stream was changed, but the change could not be stored for the next start of the server: %w", err)
 	}
 	return nil
+}
+
+// changeText returns the keys and values of a change, sorted.
+func changeText(object map[string]any) string {
+	parts := make([]string, 0, len(object))
+	for _, key := range slices.Sorted(maps.Keys(object)) {
+		parts = append(parts, fmt.Sprintf("%s=%v", key, object[key]))
+	}
+	return strings.Join(parts, " ")
 }
 
 // apply applies a change to a stream that may be running: all that the object says, or nothing.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 
+	"millrace/internal/httpd"
 	"millrace/stream"
 	"millrace/stream/coded"
 )
@@ -68,7 +69,7 @@ func parseStore(text []byte) ([]*Config, error) {
 	var file struct {
 		Streams []map[string]any `json:"streams"`
 	}
-	if err := strict(text, &file); err != nil {
+	if err := httpd.StrictJSON(text, &file); err != nil {
 		return nil, fmt.Errorf("is not in the form that the server writes: %w", err)
 	}
 	var out []*Config

@@ -1,10 +1,13 @@
 package httpd
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -148,4 +151,19 @@ func readError(err error, n int) error {
 		fault.Msg = "the body cannot be read: " + err.Error()
 	}
 	return fault
+}
+
+// StrictJSON reads a text that is one JSON value into to, with numbers as they are
+// written. An object may have no keys that to does not have.
+func StrictJSON(text []byte, to any) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	d.UseNumber()
+	if err := d.Decode(to); err != nil {
+		return errors.New(strings.TrimPrefix(err.Error(), "json: "))
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return errors.New("there is more text after the object")
+	}
+	return nil
 }

@@ -33,21 +33,29 @@ func (s *Server) handle(c *fasthttp.RequestCtx) {
 	switch string(c.Method()) {
 	case "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS":
 	default:
-		writeError(c, WithStatus(fasthttp.StatusMethodNotAllowed, coded.Errorf(coded.Unsupported, "", "the method %.32q is not served here", c.Method())))
+		s.refuse(c, WithStatus(fasthttp.StatusMethodNotAllowed, coded.Errorf(coded.Unsupported, "", "the method %.32q is not served here", c.Method())))
 		return
 	}
 	if err := s.rules.check(c); err != nil {
-		writeError(c, err)
+		s.refuse(c, err)
 		return
 	}
 	if n := c.Request.Header.ContentLength(); n > s.cfg.MaxBody {
-		writeError(c, tooLarge(n, s.cfg.MaxBody))
+		s.refuse(c, tooLarge(n, s.cfg.MaxBody))
 		return
 	}
 	if s.rules.preflight(c) {
 		return
 	}
 	s.inner(c)
+}
+
+// refuse answers a request for which no route is called.
+func (s *Server) refuse(c *fasthttp.RequestCtx, err error) {
+	writeError(c, err)
+	if s.cfg.Refused != nil {
+		s.cfg.Refused(string(c.Method()), string(c.Path()), c.Response.StatusCode())
+	}
 }
 
 // finishRequest writes an error reply after a panic, and makes sure that the unread part of

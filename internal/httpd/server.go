@@ -35,6 +35,9 @@ type Config struct {
 	DrainTimeout  time.Duration // for handlers that still run at the shutdown; 30s
 
 	Log *slog.Logger // slog.Default()
+	// Refused is called with a request that no route was called for, because of the rules
+	// on its method, host, origin or size; nil = it is not called.
+	Refused func(method, path string, status int)
 }
 
 // Fixed sizes and times.

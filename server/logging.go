@@ -1,0 +1,73 @@
+package server
+
+import (
+	"github.com/gofiber/fiber/v2"
+
+	"millrace/client"
+	"millrace/internal/httpd"
+	"millrace/stream"
+	"millrace/tracing"
+)
+
+// loggingRoute reads and changes the settings of the log. It is the route of the logging
+// extension of the Open Inference Protocol.
+const loggingRoute = "/v2/logging"
+
+// maxLogging is the largest body of a change, in bytes.
+const maxLogging = 4 << 10
+
+func (s *Server) loggingRoutes(app *fiber.App) {
+	app.Get(loggingRoute, func(c *fiber.Ctx) error {
+		if err := noQuery(c); err != nil {
+			return err
+		}
+		return c.JSON(s.logging())
+	})
+	app.Post(loggingRoute, func(c *fiber.Ctx) error {
+		if err := noQuery(c); err != nil {
+			return err
+		}
+		body, err := httpd.ReadBody(c, maxLogging, func(n int) ([]byte, error) { return make([]byte, n), nil })
+		if err != nil {
+			return err
+		}
+		var change client.LoggingChange
+		if err := httpd.StrictJSON(body, &change); err != nil {
+			return stream.Errorf(stream.InvalidArgument, "", "the body is not a change of the log: %w: want an object such as {\"level\":\"debug\"}", err)
+		}
+		if change.Level == "" {
+			return stream.Errorf(stream.InvalidArgument, "level", "is missing: want debug, info, warn or error")
+		}
+		if err := s.SetLogLevel(change.Level); err != nil {
+			return err
+		}
+		return c.JSON(s.logging())
+	})
+}
+
+// logging returns the settings of the log that are in force.
+func (s *Server) logging() client.Logging {
+	return client.Logging{Level: tracing.LevelName(s.observe.level.Level()), Format: s.cfg.Log.Format, File: s.cfg.Log.File, DebugRate: s.cfg.Log.DebugRate}
+}
+
+// SetLogLevel changes the least level that is logged: debug, info, warn or error. It is
+// safe for concurrent use.
+func (s *Server) SetLogLevel(name string) error {
+	level, err := tracing.ParseLevel(name)
+	if err != nil || name == "" {
+		return stream.Errorf(stream.InvalidArgument, "level", "%.32q is not a level: want %s", name, "debug, info, warn or error")
+	}
+	before := tracing.LevelName(s.observe.level.Level())
+	if before == name {
+		return nil
+	}
+	say := func() { s.log.Info("the log's level was changed", "from", before, "to", name) }
+	if name == "debug" || name == "info" {
+		s.observe.level.Set(level)
+		say()
+		return nil
+	}
+	say() // while it is still written
+	s.observe.level.Set(level)
+	return nil
+}
