@@ -62,9 +62,23 @@ type ModelStatus struct {
 	Quarantined int    `json:"quarantined"` // whose run has passed limits.run and has not returned
 	Restarts    uint64 `json:"restarts"`    // of workers
 
-	Streams int    `json:"streams"` // open ones, without one-shot requests
-	Waiting int    `json:"waiting"` // frames that wait in mailboxes
-	Batches uint64 `json:"batches"` // that ran
+	Streams  int     `json:"streams"`   // open ones, without one-shot requests
+	Waiting  int     `json:"waiting"`   // frames that wait in mailboxes
+	OldestMS float64 `json:"oldest_ms"` // how long the oldest of them has waited
+	Batches  uint64  `json:"batches"`   // that ran
+
+	// Frames that clients have sent, as they were told of their endings: Accepted =
+	// Results + Drops + Errors + InFlight. They are counted for the model and version
+	// since it was loaded. Refused is those of Drops and Errors that no stream accepted,
+	// by their reason or code; Unsendable is those of Results that could not be encoded as
+	// the client had asked, and was told as an error. Reasons and codes with 0 are left out.
+	Accepted   uint64            `json:"accepted"`
+	Results    uint64            `json:"results"`
+	Drops      map[string]uint64 `json:"drops"`
+	Errors     map[string]uint64 `json:"errors"`
+	InFlight   uint64            `json:"in_flight"`
+	Refused    map[string]uint64 `json:"refused"`
+	Unsendable map[string]uint64 `json:"unsendable"`
 
 	BatchRows Histogram       `json:"batch_rows"`
 	StagesUS  StageHistograms `json:"stages_us"`

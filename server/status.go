@@ -90,12 +90,25 @@ func modelStatus(g *workers.Group) client.ModelStatus {
 	return client.ModelStatus{
 		Name: st.Model.Name, Version: st.Model.Version, Kind: st.Model.Platform, State: st.State, Reason: st.Reason, MaxBatch: st.Model.MaxBatch,
 		Workers: st.Workers, Busy: st.Busy, Quarantined: st.Quarantined, Restarts: st.Restarts,
-		Streams: st.Streams, Waiting: st.Waiting, Batches: st.Batches,
+		Streams: st.Streams, Waiting: st.Waiting, OldestMS: float64(st.Oldest.Microseconds()) / 1000, Batches: st.Batches,
+		Accepted: st.Frames.Accepted, Results: st.Frames.Results, InFlight: st.Frames.InFlight,
+		Drops: counted(st.Frames.Drops), Errors: counted(st.Frames.Errors), Refused: counted(st.Frames.Refused), Unsendable: counted(st.Frames.Unsendable),
 		BatchRows: client.Histogram(f.Rows),
 		StagesUS: client.StageHistograms{
 			Queue: client.Histogram(f.Queue), Prepare: client.Histogram(f.Prepare), Run: client.Histogram(f.Run), Total: client.Histogram(f.Total),
 		},
 	}
+}
+
+// counted returns the counts that are not 0.
+func counted[K ~string](all map[K]uint64) map[string]uint64 {
+	out := map[string]uint64{}
+	for k, n := range all {
+		if n > 0 {
+			out[string(k)] = n
+		}
+	}
+	return out
 }
 
 // heapBytes is the runtime's metric of live and unswept objects; reading it does not

@@ -56,6 +56,9 @@ func TestStatus(t *testing.T) {
 		}
 		r.Release()
 	}
+	if r, err := http.Post("http://"+s.Addr("http")+"/v2/models/echo/infer", "application/json", strings.NewReader(`{"inputs":[]}`)); err != nil || r.StatusCode != http.StatusBadRequest {
+		t.Fatalf("%v, %v", r, err)
+	}
 	first := statusOf(t, s)
 	for first.Models[1].StagesUS.Total.Count() < 5 { // a batch is counted after its answers
 		first = statusOf(t, s)
@@ -69,6 +72,12 @@ func TestStatus(t *testing.T) {
 	}
 	if slow.Version != "3" || slow.Kind != "delay" || slow.State != "READY" || slow.Workers != 2 || slow.MaxBatch != 8 || slow.Batches != 5 {
 		t.Errorf("%+v", slow)
+	}
+	if slow.Accepted != 5 || slow.Results != 5 || slow.InFlight != 0 || len(slow.Drops)+len(slow.Errors) != 0 {
+		t.Errorf("frames %+v", slow)
+	}
+	if e := first.Models[0]; e.Accepted != 1 || e.Errors["invalid_argument"] != 1 || e.Refused["invalid_argument"] != 1 || len(e.Errors) != 1 {
+		t.Errorf("a frame that was refused: %+v", e)
 	}
 	if n := slow.BatchRows.Count(); n != 5 || slow.BatchRows.Sum != 5 {
 		t.Errorf("%d batches with %d rows", n, slow.BatchRows.Sum)
