@@ -52,7 +52,7 @@ var _ stream.Queue = (*Group)(nil)
 // describeModel sets the metadata that the configuration decides, and makes the pool
 // and the intake for them.
 func (g *Group) describeModel(m *stream.Model) error {
-	m.Name, m.Version, m.Platform = g.cfg.Name, g.cfg.Version, g.cfg.Kind
+	m.Name, m.Version, m.Platform, m.Params = g.cfg.Name, g.cfg.Version, g.cfg.Kind, g.cfg.Params
 	m.MaxBatch = max(m.MaxBatch, 1)
 	if n := g.cfg.Batching.MaxSize; n > 0 {
 		if m.Fixed && n != m.MaxBatch {

@@ -1,0 +1,305 @@
+//go:build !notracing
+
+package spans
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/baggage"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/sdk/instrumentation"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"millrace/stream"
+)
+
+// span is one span of a trace that is being built.
+type span struct {
+	name       string
+	id, parent stream.SpanID
+	from, to   stream.Instant
+	attributes []attribute.KeyValue
+	link       *batchRun
+}
+
+// tree is the spans of one frame: the root first, and each before its children.
+type tree struct {
+	spans []span
+	trace stream.TraceID
+}
+
+// add adds a span and returns its id. It ends no earlier than it begins.
+func (b *tree) add(name string, parent stream.SpanID, from, to stream.Instant, attributes ...attribute.KeyValue) stream.SpanID {
+	id := stream.NewSpanID()
+	b.spans = append(b.spans, span{name: name, id: id, parent: parent, from: from, to: max(from, to), attributes: attributes})
+	return id
+}
+
+// build builds the spans of a job, shows them and hands them to the exporter.
+func (t *Tracer) build(j job) {
+	if j.batch != nil {
+		t.export([]sdktrace.ReadOnlySpan{t.batchSpan(j.batch)})
+		return
+	}
+	k := j.frame
+	b := k.tree()
+	if t.shown.size > 0 {
+		t.shown.add(k.why.first(), k.summary(&t.cfg, b))
+	}
+	if t.o.Exporter != nil {
+		t.export(t.readOnly(k, b))
+	}
+}
+
+func (t *Tracer) export(spans []sdktrace.ReadOnlySpan) {
+	if t.o.Exporter != nil {
+		t.o.Exporter.Enqueue(spans)
+	}
+}
+
+// tree builds the spans of a frame, from the times that its request has.
+func (k *record) tree() *tree {
+	r, at := k.r, &k.r.Timing
+	b := &tree{trace: r.Trace, spans: make([]span, 1, 10)}
+	from := cmp.Or(r.Arrived, at.Received)
+	b.spans[0] = span{
+		name: k.name(), id: r.Span, parent: r.Parent, from: from, to: max(from, k.ended, k.written), attributes: k.attributes(),
+	}
+	if r.Arrived != 0 {
+		b.add("receive", r.Span, r.Arrived, at.Received, attribute.Int("millrace.frame.bytes", r.Bytes))
+	}
+	if at.Dequeued == 0 {
+		b.add("wait", r.Span, at.Received, k.ended)
+	} else {
+		b.add("wait", r.Span, at.Received, at.Dequeued)
+		k.batchSpans(b)
+	}
+	if res := r.Result(); res.Outcome != stream.Dropped {
+		b.add("write", r.Span, k.ended, k.written, attribute.Int("millrace.result.bytes", k.bytes))
+	}
+	return b
+}
+
+// batchSpans adds the spans of a frame that was bound to a batch.
+func (k *record) batchSpans(b *tree) {
+	r, at := k.r, &k.r.Timing
+	id := b.add("batch", r.Span, at.Dequeued, k.ended)
+	prepare := at.Dequeued
+	if k.batch != nil {
+		batch := &b.spans[len(b.spans)-1]
+		batch.link = k.batch
+		batch.attributes = []attribute.KeyValue{attribute.Int("millrace.batch.rows", k.batch.rows), attribute.Int("millrace.batch.requests", k.batch.requests)}
+		prepare = max(prepare, k.batch.gathered)
+	}
+	ready := cmp.Or(at.Started, k.ended)
+	if k.r.Result().Reason == stream.Overtaken { // it may have ended before its batch ran
+		ready = min(ready, k.ended)
+	}
+	if ready > prepare {
+		p := b.add("prepare", id, prepare, ready)
+		if d := &r.Decoding; d.Begun != 0 {
+			decoded := d.Begun.Add(d.Decode)
+			b.add("decode", p, d.Begun, decoded, attribute.String("millrace.codec", r.Codec.String()))
+			if d.Resize > 0 {
+				b.add("resize", p, decoded, decoded.Add(d.Resize))
+			}
+		}
+	}
+	if at.Started == 0 || at.Started > k.ended {
+		return
+	}
+	b.add("run", id, at.Started, cmp.Or(min(at.Ran, k.ended), k.ended))
+	if at.Ran != 0 && at.Ran <= k.ended {
+		b.add("results", id, at.Ran, k.ended)
+	}
+}
+
+// name returns the name of the root span.
+func (k *record) name() string {
+	if p := k.r.Stream.Options().Protocol; p != "" {
+		return p + " " + k.m.model.Name
+	}
+	return k.m.model.Name
+}
+
+// modelAttributes returns what is the same for all frames of a group.
+func modelAttributes(m *stream.Model) []attribute.KeyValue {
+	out := []attribute.KeyValue{
+		attribute.String("millrace.model", m.Name), attribute.String("millrace.model.version", m.Version),
+		attribute.String("millrace.model.platform", m.Platform),
+	}
+	for i, name := range slices.Sorted(maps.Keys(m.Params)) {
+		if i == maxParams {
+			break
+		}
+		out = append(out, attribute.String("millrace.load."+name, clip(fmt.Sprint(m.Params[name]))))
+	}
+	return out
+}
+
+// The bounds of attributes that others choose.
+const (
+	maxParams = 32
+	maxText   = 256 // bytes
+)
+
+func clip(s string) string {
+	if len(s) > maxText {
+		s = s[:maxText] + "..."
+	}
+	return strings.ToValidUTF8(s, "?")
+}
+
+// protocols are the names of protocols as the semantic conventions spell them.
+var protocols = map[string]string{"rest": "http", "ws": "websocket", "millrace.v1": "websocket", "grpc": "grpc"}
+
+// attributes returns those of the root span.
+func (k *record) attributes() []attribute.KeyValue {
+	r, res := k.r, k.r.Result()
+	o, policy := r.Stream.Options(), r.Stream.Policy()
+	out := append(make([]attribute.KeyValue, 0, len(k.m.attributes)+20), k.m.attributes...)
+	add := func(a attribute.KeyValue) { out = append(out, a) }
+	text := func(key, value string) {
+		if value != "" {
+			add(attribute.String(key, value))
+		}
+	}
+	number := func(key string, n int64) {
+		if n != 0 {
+			add(attribute.Int64(key, n))
+		}
+	}
+	text("millrace.protocol", o.Protocol)
+	if name := protocols[o.Protocol]; name != "" {
+		add(semconv.NetworkProtocolName(name))
+	}
+	text("millrace.stream", clip(o.Name))
+	add(attribute.Int64("millrace.seq", int64(r.Seq)))
+	text("millrace.codec", r.Codec.String())
+	number("millrace.frame.bytes", int64(r.Bytes))
+	number("millrace.frame.width", int64(r.SentWidth))
+	number("millrace.frame.height", int64(r.SentHeight))
+	number("millrace.rows", int64(r.Rows))
+	text("millrace.policy.mode", string(policy.Mode))
+	number("millrace.policy.window", int64(policy.Window))
+	number("millrace.policy.max_age_ms", policy.MaxAge.Milliseconds())
+	number("millrace.policy.deadline_ms", policy.Deadline.Milliseconds())
+	text("millrace.policy.priority", policy.Priority.String())
+	if r.Must {
+		add(attribute.Bool("millrace.must", true))
+	}
+	add(attribute.String("millrace.outcome", res.Outcome.String()))
+	switch res.Outcome {
+	case stream.Dropped:
+		text("millrace.drop.reason", string(res.Reason))
+	case stream.Failed:
+		add(semconv.ErrorTypeKey.String(string(stream.CodeOf(res.Err))))
+	default:
+		number("millrace.batch.rows", int64(r.BatchSize))
+		number("millrace.result.bytes", int64(k.bytes))
+	}
+	if r.Gated {
+		add(attribute.Bool("millrace.gated", true))
+	}
+	if r.Assembled != nil {
+		add(attribute.Bool("millrace.window", true))
+	}
+	add(attribute.StringSlice("millrace.kept", k.why.names()))
+	return append(out, baggageAttributes(r.Carried)...)
+}
+
+// baggageAttributes returns what a client's baggage says, which is not passed on: there is
+// nobody behind the server to pass it to.
+func baggageAttributes(c *stream.Carried) (out []attribute.KeyValue) {
+	if c == nil || c.Baggage == "" && !c.Cut {
+		return nil
+	}
+	bag, err := baggage.Parse(c.Baggage)
+	if c.Cut || err != nil {
+		out = append(out, attribute.Bool("millrace.baggage.cut", true))
+	}
+	for _, m := range bag.Members() {
+		out = append(out, attribute.String("baggage."+m.Key(), clip(m.Value())))
+	}
+	return out
+}
+
+// scope names the program in spans.
+var scope = instrumentation.Scope{Name: "millrace"}
+
+// readOnly converts the spans of a frame to the SDK's.
+func (t *Tracer) readOnly(k *record, b *tree) []sdktrace.ReadOnlySpan {
+	var state trace.TraceState
+	if c := k.r.Carried; c != nil && c.State != "" {
+		state, _ = trace.ParseTraceState(c.State) // W3C: a malformed one is discarded
+	}
+	context := func(id stream.SpanID, remote bool) trace.SpanContext {
+		return trace.NewSpanContext(trace.SpanContextConfig{
+			TraceID: trace.TraceID(b.trace), SpanID: trace.SpanID(id), TraceFlags: trace.FlagsSampled, TraceState: state, Remote: remote,
+		})
+	}
+	children := map[stream.SpanID]int{}
+	for i := range b.spans {
+		children[b.spans[i].parent]++
+	}
+	out := make([]sdktrace.ReadOnlySpan, len(b.spans))
+	for i := range b.spans {
+		s := &b.spans[i]
+		stub := tracetest.SpanStub{
+			Name: s.name, SpanContext: context(s.id, false), SpanKind: trace.SpanKindInternal, StartTime: s.from.Wall(), EndTime: s.to.Wall(),
+			Attributes: s.attributes, ChildSpanCount: children[s.id], Resource: t.o.Resource, InstrumentationScope: scope,
+		}
+		if s.parent != (stream.SpanID{}) {
+			stub.Parent = context(s.parent, i == 0)
+		}
+		if i == 0 {
+			stub.SpanKind = trace.SpanKindServer
+			if err := k.r.Result().Err; err != nil {
+				stub.Status = sdktrace.Status{Code: codes.Error, Description: clip(err.Error())}
+			}
+		}
+		if s.link != nil {
+			stub.Links = []sdktrace.Link{{SpanContext: trace.NewSpanContext(trace.SpanContextConfig{
+				TraceID: trace.TraceID(s.link.trace), SpanID: trace.SpanID(s.link.span), TraceFlags: trace.FlagsSampled,
+			})}}
+		}
+		out[i] = stub.Snapshot()
+	}
+	return out
+}
+
+// batchSpan returns the span of a batch.
+func (t *Tracer) batchSpan(b *batchRun) sdktrace.ReadOnlySpan {
+	stub := tracetest.SpanStub{
+		Name: "batch " + b.m.model.Name, SpanKind: trace.SpanKindInternal, Resource: t.o.Resource, InstrumentationScope: scope,
+		SpanContext: trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID(b.trace), SpanID: trace.SpanID(b.span), TraceFlags: trace.FlagsSampled}),
+		StartTime:   b.gathered.Wall(), EndTime: b.ended.Wall(), DroppedLinks: b.requests - len(b.members),
+	}
+	stub.Attributes = append(stub.Attributes, b.m.attributes...)
+	stub.Attributes = append(stub.Attributes, attribute.Int("millrace.batch.rows", b.rows), attribute.Int("millrace.batch.requests", b.requests))
+	if b.started > b.gathered {
+		stub.Attributes = append(stub.Attributes, attribute.Int64("millrace.batch.prepare_us", b.started.Sub(b.gathered).Microseconds()))
+	}
+	if b.err != nil {
+		stub.Status = sdktrace.Status{Code: codes.Error, Description: clip(b.err.Error())}
+		stub.Attributes = append(stub.Attributes, semconv.ErrorTypeKey.String(string(stream.CodeOf(b.err))))
+	}
+	for _, m := range b.members {
+		flags := trace.TraceFlags(0)
+		if m.kept {
+			flags = trace.FlagsSampled
+		}
+		stub.Links = append(stub.Links, sdktrace.Link{SpanContext: trace.NewSpanContext(trace.SpanContextConfig{
+			TraceID: trace.TraceID(m.trace), SpanID: trace.SpanID(m.span), TraceFlags: flags,
+		})})
+	}
+	return stub.Snapshot()
+}

@@ -1,0 +1,60 @@
+package spans
+
+import (
+	"net/url"
+	"strings"
+	"time"
+
+	"millrace/internal/setting"
+	"millrace/stream/coded"
+)
+
+// Config is the settings of what is kept: part of the section tracing. A zero field has
+// its default, which setting.Fill sets.
+type Config struct {
+	Sampler string   `yaml:"sampler" default:"parent" words:"parent ratio rate jaeger-remote" help:"what decides whether a frame's trace is kept: parent = the client's decision, and tracing.ratio where it made none; ratio; rate = tracing.rate frames a second; jaeger-remote = a Jaeger server"`
+	Ratio   *float64 `yaml:"ratio" default:"0.01" min:"0" max:"1" help:"share of frames whose traces are kept, of the samplers parent, ratio, and jaeger-remote before its server has answered"`
+	Rate    int      `yaml:"rate" default:"10" min:"1" max:"1000000" help:"of the sampler rate: frames a second whose traces are kept"`
+	MaxRate int      `yaml:"max_rate" default:"1000" min:"1" max:"1000000" help:"most frames a second that a sampler keeps, those that clients ask for included"`
+
+	Slow     *time.Duration `yaml:"slow" default:"500ms" min:"0s" max:"1h" help:"keep frames that took longer from receipt to result, whatever the sampler says; 0 = do not"`
+	Dropped  *bool          `yaml:"dropped" default:"true" help:"keep frames that were dropped"`
+	Failed   *bool          `yaml:"failed" default:"true" help:"keep frames that ended with an error, and those that were refused"`
+	Gated    *bool          `yaml:"gated" default:"false" help:"keep frames that the gate answered"`
+	TailRate int            `yaml:"tail_rate" default:"10" min:"1" max:"1000000" help:"most frames a second that each of slow, dropped, failed and gated keeps"`
+
+	Shown *int   `yaml:"shown" default:"64" min:"0" max:"4096" help:"kept frames of each kind (sampled, slow, dropped, failed, gated) that GET /v2/traces shows; 0 = none"`
+	UIURL string `yaml:"ui_url" example:"http://127.0.0.1:16686" help:"address of the Jaeger user interface, for links to traces; or of another one, with {trace_id} in it"`
+}
+
+// Validate returns all errors of the settings, joined; each names its setting.
+func (c Config) Validate() error {
+	if c.UIURL == "" {
+		return nil
+	}
+	u, err := url.Parse(strings.ReplaceAll(c.UIURL, traceIDMark, "0"))
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return coded.Errorf(coded.InvalidArgument, "tracing.ui_url", "%.140q is not an address of a web page: want http://HOST:PORT, or a URL with %s in it", c.UIURL, traceIDMark)
+	}
+	return nil
+}
+
+// filled returns c with its defaults.
+func (c Config) filled() Config {
+	setting.Fill(&c)
+	return c
+}
+
+// traceIDMark is where ui_url has the id of the trace.
+const traceIDMark = "{trace_id}"
+
+// link returns the address of a trace's page, or "".
+func (c *Config) link(traceID string) string {
+	switch {
+	case c.UIURL == "":
+		return ""
+	case strings.Contains(c.UIURL, traceIDMark):
+		return strings.ReplaceAll(c.UIURL, traceIDMark, traceID)
+	}
+	return strings.TrimSuffix(c.UIURL, "/") + "/trace/" + traceID
+}

@@ -1,0 +1,80 @@
+//go:build !notracing
+
+package spans
+
+import (
+	"sync/atomic"
+
+	"millrace/stream"
+	"millrace/workers"
+)
+
+// record is one kept frame. Its spans can be built when its batch is done with it and its
+// result was written: then nothing writes to the request any more.
+type record struct {
+	m       *model
+	r       *stream.Request
+	why     why
+	ended   stream.Instant
+	bytes   int            // of the result's outputs
+	batch   *batchRun      // set before Unbound; nil = it ran in none
+	written stream.Instant // set by Released
+	state   atomic.Uint32
+}
+
+var _ stream.Watcher = (*record)(nil)
+
+// The bits of a record's state.
+const (
+	unbound  = 1
+	released = 2
+)
+
+// Unbound implements stream.Watcher.
+func (k *record) Unbound() { k.reached(unbound) }
+
+// Released implements stream.Watcher.
+func (k *record) Released() {
+	k.written = stream.Now()
+	k.reached(released)
+}
+
+func (k *record) reached(bit uint32) {
+	if before := k.state.Or(bit); before|bit == unbound|released && before&bit == 0 {
+		k.m.t.enqueue(job{frame: k})
+	}
+}
+
+// maxMembers is the most members of a batch that are named, in links and in the API: that
+// of links that SDKs allow for a span.
+const maxMembers = 128
+
+// batchRun is one run of a batch that has a kept member.
+type batchRun struct {
+	m                        *model
+	trace                    stream.TraceID
+	span                     stream.SpanID
+	gathered, started, ended stream.Instant
+	rows, requests           int
+	err                      error
+	members                  []member // maxMembers at most
+}
+
+// member is a frame of a batch, kept or not.
+type member struct {
+	trace stream.TraceID
+	span  stream.SpanID
+	kept  bool
+}
+
+func newBatchRun(m *model, b workers.BatchRun) *batchRun {
+	run := &batchRun{
+		m: m, trace: stream.NewTraceID(), span: stream.NewSpanID(),
+		gathered: b.Batch.Gathered, started: b.Started, ended: b.Ended, rows: b.Batch.Rows, requests: len(b.Batch.Requests), err: b.Err,
+	}
+	run.members = make([]member, 0, min(run.requests, maxMembers))
+	for _, r := range b.Batch.Requests[:cap(run.members)] {
+		run.members = append(run.members, member{r.Trace, r.Span, r.Watcher() != nil})
+	}
+	return run
+}

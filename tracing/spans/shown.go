@@ -1,0 +1,148 @@
+//go:build !notracing
+
+package spans
+
+import (
+	"encoding/hex"
+	"slices"
+	"sync"
+	"time"
+
+	"millrace/stream"
+)
+
+// Kept is a kept frame, as GET /v2/traces shows it.
+type Kept struct {
+	TraceID    string    `json:"trace_id"`
+	SpanID     string    `json:"span_id"`             // of the root span
+	ParentID   string    `json:"parent_id,omitempty"` // the client's span
+	Time       string    `json:"time"`                // of the root's begin, RFC 3339 with microseconds
+	Model      string    `json:"model"`
+	Version    string    `json:"version"`
+	Protocol   string    `json:"protocol"`
+	Stream     string    `json:"stream"`
+	Seq        uint64    `json:"seq"`
+	Outcome    string    `json:"outcome"` // result, drop or error
+	Reason     string    `json:"reason"`  // of a drop
+	Code       string    `json:"code"`    // of an error
+	Message    string    `json:"message"` // of an error
+	Kept       []string  `json:"kept"`    // the rules that kept it
+	DurationUS int64     `json:"duration_us"`
+	BatchRows  int       `json:"batch_rows"`
+	URL        string    `json:"url"` // of its page in tracing.ui_url, "" without
+	Spans      []KeptSpan  `json:"spans"`
+	Batch      []Member `json:"batch"` // the other frames of its batch, 128 at most
+
+	began stream.Instant
+}
+
+// KeptSpan is one span of a kept frame.
+type KeptSpan struct {
+	Name       string         `json:"name"`
+	SpanID     string         `json:"span_id"`
+	ParentID   string         `json:"parent_id,omitempty"`
+	StartUS    int64          `json:"start_us"` // after the root's begin
+	DurationUS int64          `json:"duration_us"`
+	Attributes map[string]any `json:"attributes"`
+}
+
+// Member is a frame of the same batch.
+type Member struct {
+	TraceID string `json:"trace_id"`
+	SpanID  string `json:"span_id"`
+}
+
+// shown is the newest kept frames: a ring for each rule, so that one that keeps many does
+// not push out those of the others.
+type shown struct {
+	size int
+	mu   sync.Mutex
+	all  [len(rules)][]*Kept
+	next [len(rules)]int
+}
+
+func (s *shown) add(rule int, k *Kept) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.all[rule]) < s.size {
+		s.all[rule] = append(s.all[rule], k)
+		return
+	}
+	s.all[rule][s.next[rule]] = k
+	s.next[rule] = (s.next[rule] + 1) % s.size
+}
+
+// Query selects kept frames. Zero fields select all.
+type Query struct {
+	Limit  int
+	Model  string
+	Reason string // a rule (slow), a reason of a drop or a code of an error
+	Trace  string // its id
+}
+
+func (q *Query) matches(k *Kept) bool {
+	return (q.Model == "" || q.Model == k.Model) && (q.Trace == "" || q.Trace == k.TraceID) &&
+		(q.Reason == "" || q.Reason == k.Reason || q.Reason == k.Code || slices.Contains(k.Kept, q.Reason))
+}
+
+// List returns kept frames, the newest first. They are shared and must not be changed.
+func (t *Tracer) List(q Query) []*Kept {
+	out := []*Kept{}
+	t.shown.mu.Lock()
+	for _, ring := range t.shown.all {
+		for _, k := range ring {
+			if q.matches(k) {
+				out = append(out, k)
+			}
+		}
+	}
+	t.shown.mu.Unlock()
+	slices.SortStableFunc(out, func(a, b *Kept) int { return int(b.began - a.began) })
+	if q.Limit > 0 && len(out) > q.Limit {
+		out = out[:q.Limit]
+	}
+	return out
+}
+
+// summary describes the frame for List.
+func (k *record) summary(c *Config, b *tree) *Kept {
+	r, res, root := k.r, k.r.Result(), &b.spans[0]
+	id := hex.EncodeToString(r.Trace[:])
+	out := &Kept{
+		TraceID: id, SpanID: spanID(r.Span), ParentID: spanID(r.Parent), Time: root.from.Wall().UTC().Format("2006-01-02T15:04:05.000000Z07:00"),
+		Model: k.m.model.Name, Version: k.m.model.Version, Protocol: r.Stream.Options().Protocol, Stream: r.Stream.Options().Name, Seq: r.Seq,
+		Outcome: res.Outcome.String(), Reason: string(res.Reason), Kept: k.why.names(), DurationUS: micro(root.to.Sub(root.from)),
+		BatchRows: r.BatchSize, URL: c.link(id), Spans: make([]KeptSpan, len(b.spans)), Batch: []Member{}, began: root.from,
+	}
+	if res.Err != nil {
+		out.Code, out.Message = string(stream.CodeOf(res.Err)), clip(res.Err.Error())
+	}
+	for i := range b.spans {
+		s := &b.spans[i]
+		in := KeptSpan{
+			Name: s.name, SpanID: spanID(s.id), ParentID: spanID(s.parent), StartUS: micro(s.from.Sub(root.from)), DurationUS: micro(s.to.Sub(s.from)),
+			Attributes: make(map[string]any, len(s.attributes)),
+		}
+		for _, a := range s.attributes {
+			in.Attributes[string(a.Key)] = a.Value.AsInterface()
+		}
+		out.Spans[i] = in
+	}
+	if k.batch != nil {
+		for _, m := range k.batch.members {
+			if m.span != r.Span {
+				out.Batch = append(out.Batch, Member{hex.EncodeToString(m.trace[:]), spanID(m.span)})
+			}
+		}
+	}
+	return out
+}
+
+func micro(d time.Duration) int64 { return d.Microseconds() }
+
+func spanID(id stream.SpanID) string {
+	if id == (stream.SpanID{}) {
+		return ""
+	}
+	return hex.EncodeToString(id[:])
+}

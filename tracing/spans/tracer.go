@@ -1,0 +1,192 @@
+//go:build !notracing
+
+package spans
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	"millrace/stream"
+	"millrace/workers"
+)
+
+// Exporter takes finished spans; tracing/export has it. Enqueue must not block.
+type Exporter interface {
+	Enqueue(spans []sdktrace.ReadOnlySpan)
+}
+
+// Options configure a Tracer.
+type Options struct {
+	Config   Config
+	Exporter Exporter           // nil: spans are only shown
+	Resource *resource.Resource // of every span
+	Remote   sdktrace.Sampler   // of the sampler jaeger-remote
+}
+
+// queueLen is the most ended frames and batches that wait for their spans to be built.
+const queueLen = 1024
+
+// Tracer keeps traces. It has one goroutine, which builds the spans. Its methods are safe
+// for concurrent use.
+type Tracer struct {
+	o       Options
+	cfg     Config
+	sampler *sampler
+	tail    tail
+	jobs    chan job
+	shown   shown
+	kept    [len(rules)]atomic.Uint64
+	lost    atomic.Uint64
+
+	stop chan struct{}
+	once sync.Once
+	done chan struct{}
+}
+
+// job is a frame or a batch whose spans can be built.
+type job struct {
+	frame *record
+	batch *batchRun
+}
+
+// New returns a tracer. Close ends it.
+func New(o Options) *Tracer {
+	t := &Tracer{o: o, cfg: o.Config.filled(), jobs: make(chan job, queueLen), stop: make(chan struct{}), done: make(chan struct{})}
+	t.sampler = newSampler(&t.cfg, o.Remote)
+	t.tail.set(&t.cfg)
+	t.shown.size = *t.cfg.Shown
+	t.fill()
+	go t.run() // ends with Close
+	return t
+}
+
+// Close builds the spans of the frames that wait for it, and hands them to the exporter.
+func (t *Tracer) Close() {
+	t.once.Do(func() { close(t.stop) })
+	<-t.done
+}
+
+// fill lets the rules keep frames for another second.
+func (t *Tracer) fill() {
+	t.sampler.fill()
+	t.tail.fill()
+}
+
+func (t *Tracer) run() {
+	defer close(t.done)
+	second := time.NewTicker(time.Second)
+	defer second.Stop()
+	for {
+		select {
+		case j := <-t.jobs:
+			t.build(j)
+		case <-second.C:
+			t.fill()
+		case <-t.stop:
+			for {
+				select {
+				case j := <-t.jobs:
+					t.build(j)
+				default:
+					return
+				}
+			}
+		}
+	}
+}
+
+// enqueue hands a job to the goroutine. It never blocks.
+func (t *Tracer) enqueue(j job) {
+	select {
+	case t.jobs <- j:
+	default:
+		t.lost.Add(1)
+	}
+}
+
+// Stats are totals of a tracer.
+type Stats struct {
+	Kept map[string]uint64 // frames by rule; one that several rules keep counts for each
+	Over map[string]uint64 // frames that a rule would have kept, beyond its limit a second
+	Lost uint64            // kept frames and batches whose spans were not built, because too many ended at once
+}
+
+// Stats returns the totals.
+func (t *Tracer) Stats() Stats {
+	st := Stats{Kept: map[string]uint64{}, Over: map[string]uint64{}, Lost: t.lost.Load()}
+	for i, name := range rules {
+		st.Kept[name] = t.kept[i].Load()
+	}
+	for i, a := range [...]*allowance{&t.sampler.most, &t.tail.slow, &t.tail.dropped, &t.tail.failed, &t.tail.gated} {
+		st.Over[rules[i]] = a.over.Load()
+	}
+	return st
+}
+
+// Model returns the hooks of a group that serves m. They set Result.Kept, so that they
+// must be called before hooks that read it.
+func (t *Tracer) Model(m *stream.Model) workers.Hooks {
+	tm := &model{t: t, model: m}
+	tm.attributes = modelAttributes(m)
+	return workers.Hooks{Ended: tm.ended, Run: tm.run}
+}
+
+// model is the tracing of one group.
+type model struct {
+	t          *Tracer
+	model      *stream.Model
+	attributes []attribute.KeyValue // of all its spans' roots
+}
+
+// ended is called for each frame that has ended, with its stream's lock held.
+func (m *model) ended(r *stream.Request) {
+	w := m.t.tail.keeps(r)
+	if m.t.sampler.keeps(&r.TraceContext, m.model.Name) {
+		w |= sampled
+	}
+	if w == 0 {
+		return
+	}
+	m.keep(r, w)
+}
+
+func (m *model) keep(r *stream.Request, w why) {
+	res := r.Result()
+	res.Kept = true
+	rec := &record{m: m, r: r, why: w, ended: r.Timing.Done}
+	if rec.ended == 0 { // it ended outside a run, which reads no clock
+		rec.ended = stream.Now()
+	}
+	for i := range res.Outputs {
+		rec.bytes += len(res.Outputs[i].Data)
+	}
+	for i := range rules {
+		if w&(1<<i) != 0 {
+			m.t.kept[i].Add(1)
+		}
+	}
+	r.Watch(rec)
+}
+
+// run is called after each batch, before its requests are unbound.
+func (m *model) run(b workers.BatchRun) {
+	var run *batchRun
+	for _, r := range b.Batch.Requests {
+		rec, _ := r.Watcher().(*record)
+		if rec == nil {
+			continue
+		}
+		if run == nil {
+			run = newBatchRun(m, b)
+		}
+		rec.batch = run
+	}
+	if run != nil {
+		m.t.enqueue(job{batch: run})
+	}
+}
