@@ -65,6 +65,7 @@ func openHTTP(s *Server) (ingest.Interface, error) {
 	s.observe.routes(h.App, s.requests["http"], s.cfg.Metrics.Path, !s.cfg.Metrics.Separate())
 	s.statusRoutes(h.App)
 	s.loggingRoutes(h.App)
+	s.traceRoutes(h.App)
 	web.Mount(h, web.Options{Clip: s.cfg.Clip})
 	s.http = h
 	return httpServer{h, s}, nil

@@ -18,6 +18,7 @@ import (
 	"millrace/internal/accept"
 	"millrace/stream"
 	"millrace/tracing"
+	"millrace/tracing/spans"
 	"millrace/workers"
 )
 
@@ -29,6 +30,7 @@ type observer struct {
 	level   slog.LevelVar // of log; it can change while the server runs
 	debug   *tracing.DebugLog
 	logFile *tracing.LogFile // nil = none
+	tracer  *spans.Tracer    // nil = none
 }
 
 func newObserver(s *Server) (*observer, error) {
@@ -50,14 +52,20 @@ func newObserver(s *Server) (*observer, error) {
 
 		RequestBuckets: s.cfg.Metrics.Buckets, StreamSeries: *s.cfg.Metrics.Streams,
 	})
+	if o.tracer, err = spans.Open(s.cfg.Parts, s.version, o.log); err != nil {
+		return nil, err
+	}
 	return o, nil
 }
 
+// model returns the hooks of a group. Those of the tracer come first, because they say
+// which traces are kept.
 func (o *observer) model(m *stream.Model) workers.Hooks {
-	return o.metrics.Model(m).Then(workers.Hooks{Ended: o.debug.Frames(m)})
+	return o.tracer.Model(m).Then(o.metrics.Model(m)).Then(workers.Hooks{Ended: o.debug.Frames(m)})
 }
 
 func (o *observer) close() {
+	o.tracer.Close()
 	o.debug.Close()
 	o.limiter.Close()
 	if err := o.logFile.Close(); err != nil {
@@ -90,7 +98,7 @@ func (s *Server) serverStreams() streams.Stats {
 // unobserved reports whether requests of a route are left out of the metrics, because
 // they do not use a model.
 func unobserved(route, metrics string) bool {
-	return route == metrics || route == statusRoute || strings.Contains(route, "health")
+	return route == metrics || route == statusRoute || strings.HasPrefix(route, tracesRoute) || strings.Contains(route, "health")
 }
 
 // routes registers what must come before the adapters' routes: the measurement of each

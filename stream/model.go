@@ -29,7 +29,6 @@ type Model struct {
 	Platform string // the worker kind
 	Inputs   []TensorSpec
 	Outputs  []TensorSpec
-<<<<<<< HEAD
 	Image    *ImageSpec   // Inputs[0] as a picture, or nil
 	Assembly Assembly     // makes requests of a stream's frames; nil when each frame is a request
 	Any      bool         // takes any inputs as they come (identity, delay)
@@ -40,18 +39,7 @@ type Model struct {
 	MaxBatch int          // rows, >= 1
 	Policy   Policy       // defaults of its streams
 	Counts   *FrameCounts // of its frames; nil when nobody reads them
-=======
-	Image    *ImageSpec // Inputs[0] as a picture, or nil
-	Assembly Assembly   // makes requests of a stream's frames; nil when each frame is a request
-	Any      bool       // takes any inputs as they come (identity, delay)
-	Ragged   bool       // batches are views of the requests' own tensors, not one contiguous tensor
-	Stateful bool       // keeps state per stream: one frame of a stream in flight, in order
-	Affinity bool       // the state lives in one worker: the stream's frames run on it only
-	Fixed    bool       // the batch axis is fixed: short batches are padded
-	MaxBatch int        // rows, >= 1
-	Policy   Policy     // defaults of its streams
-	Params   Params     // with which its workers were loaded; must not be changed
->>>>>>> 95b2c83 (tracing/spans: keeps traces of frames by sampling and by what happened to them, builds their spans)
+	Params   Params       // with which its workers were loaded; must not be changed
 }
 
 // Batched reports whether requests carry a batch axis in front of Shape.

@@ -34,7 +34,7 @@ func (c Config) Validate() error {
 	}
 	u, err := url.Parse(strings.ReplaceAll(c.UIURL, traceIDMark, "0"))
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return coded.Errorf(coded.InvalidArgument, "tracing.ui_url", "%.140q is not an address of a web page: want http://HOST:PORT, or a URL with %s in it", c.UIURL, traceIDMark)
+		return coded.Errorf(coded.InvalidArgument, section+".ui_url", "%.140q is not an address of a web page: want http://HOST:PORT, or a URL with %s in it", c.UIURL, traceIDMark)
 	}
 	return nil
 }
@@ -44,6 +44,9 @@ func (c Config) filled() Config {
 	setting.Fill(&c)
 	return c
 }
+
+// section is the section of the settings, which messages name.
+const section = "tracing"
 
 // traceIDMark is where ui_url has the id of the trace.
 const traceIDMark = "{trace_id}"

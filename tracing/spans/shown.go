@@ -11,47 +11,6 @@ import (
 	"millrace/stream"
 )
 
-// Kept is a kept frame, as GET /v2/traces shows it.
-type Kept struct {
-	TraceID    string    `json:"trace_id"`
-	SpanID     string    `json:"span_id"`             // of the root span
-	ParentID   string    `json:"parent_id,omitempty"` // the client's span
-	Time       string    `json:"time"`                // of the root's begin, RFC 3339 with microseconds
-	Model      string    `json:"model"`
-	Version    string    `json:"version"`
-	Protocol   string    `json:"protocol"`
-	Stream     string    `json:"stream"`
-	Seq        uint64    `json:"seq"`
-	Outcome    string    `json:"outcome"` // result, drop or error
-	Reason     string    `json:"reason"`  // of a drop
-	Code       string    `json:"code"`    // of an error
-	Message    string    `json:"message"` // of an error
-	Kept       []string  `json:"kept"`    // the rules that kept it
-	DurationUS int64     `json:"duration_us"`
-	BatchRows  int       `json:"batch_rows"`
-	URL        string    `json:"url"` // of its page in tracing.ui_url, "" without
-	Spans      []KeptSpan  `json:"spans"`
-	Batch      []Member `json:"batch"` // the other frames of its batch, 128 at most
-
-	began stream.Instant
-}
-
-// KeptSpan is one span of a kept frame.
-type KeptSpan struct {
-	Name       string         `json:"name"`
-	SpanID     string         `json:"span_id"`
-	ParentID   string         `json:"parent_id,omitempty"`
-	StartUS    int64          `json:"start_us"` // after the root's begin
-	DurationUS int64          `json:"duration_us"`
-	Attributes map[string]any `json:"attributes"`
-}
-
-// Member is a frame of the same batch.
-type Member struct {
-	TraceID string `json:"trace_id"`
-	SpanID  string `json:"span_id"`
-}
-
 // shown is the newest kept frames: a ring for each rule, so that one that keeps many does
 // not push out those of the others.
 type shown struct {
@@ -72,14 +31,6 @@ func (s *shown) add(rule int, k *Kept) {
 	s.next[rule] = (s.next[rule] + 1) % s.size
 }
 
-// Query selects kept frames. Zero fields select all.
-type Query struct {
-	Limit  int
-	Model  string
-	Reason string // a rule (slow), a reason of a drop or a code of an error
-	Trace  string // its id
-}
-
 func (q *Query) matches(k *Kept) bool {
 	return (q.Model == "" || q.Model == k.Model) && (q.Trace == "" || q.Trace == k.TraceID) &&
 		(q.Reason == "" || q.Reason == k.Reason || q.Reason == k.Code || slices.Contains(k.Kept, q.Reason))
@@ -88,6 +39,9 @@ func (q *Query) matches(k *Kept) bool {
 // List returns kept frames, the newest first. They are shared and must not be changed.
 func (t *Tracer) List(q Query) []*Kept {
 	out := []*Kept{}
+	if t == nil {
+		return out
+	}
 	t.shown.mu.Lock()
 	for _, ring := range t.shown.all {
 		for _, k := range ring {

@@ -12,6 +12,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"millrace/stream"
+	"millrace/tracing/export"
 	"millrace/workers"
 )
 
@@ -43,6 +44,9 @@ type Tracer struct {
 	kept    [len(rules)]atomic.Uint64
 	lost    atomic.Uint64
 
+	exported *export.Exporter // nil: none
+	end      func()           // after the goroutine has ended; or nil
+
 	stop chan struct{}
 	once sync.Once
 	done chan struct{}
@@ -65,10 +69,19 @@ func New(o Options) *Tracer {
 	return t
 }
 
-// Close builds the spans of the frames that wait for it, and hands them to the exporter.
+// Close builds the spans of the frames that wait for it, hands them to the exporter, and
+// closes that.
 func (t *Tracer) Close() {
-	t.once.Do(func() { close(t.stop) })
-	<-t.done
+	if t == nil {
+		return
+	}
+	t.once.Do(func() {
+		close(t.stop)
+		<-t.done
+		if t.end != nil {
+			t.end()
+		}
+	})
 }
 
 // fill lets the rules keep frames for another second.
@@ -109,15 +122,11 @@ func (t *Tracer) enqueue(j job) {
 	}
 }
 
-// Stats are totals of a tracer.
-type Stats struct {
-	Kept map[string]uint64 // frames by rule; one that several rules keep counts for each
-	Over map[string]uint64 // frames that a rule would have kept, beyond its limit a second
-	Lost uint64            // kept frames and batches whose spans were not built, because too many ended at once
-}
-
 // Stats returns the totals.
 func (t *Tracer) Stats() Stats {
+	if t == nil {
+		return Stats{}
+	}
 	st := Stats{Kept: map[string]uint64{}, Over: map[string]uint64{}, Lost: t.lost.Load()}
 	for i, name := range rules {
 		st.Kept[name] = t.kept[i].Load()
@@ -131,6 +140,9 @@ func (t *Tracer) Stats() Stats {
 // Model returns the hooks of a group that serves m. They set Result.Kept, so that they
 // must be called before hooks that read it.
 func (t *Tracer) Model(m *stream.Model) workers.Hooks {
+	if t == nil {
+		return workers.Hooks{}
+	}
 	tm := &model{t: t, model: m}
 	tm.attributes = modelAttributes(m)
 	return workers.Hooks{Ended: tm.ended, Run: tm.run}

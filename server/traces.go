@@ -1,0 +1,62 @@
+package server
+
+import (
+	"strconv"
+
+	"github.com/gofiber/fiber/v2"
+
+	"millrace/stream"
+	"millrace/tracing/spans"
+)
+
+// tracesRoute lists the kept frames, the newest first; below it is each of them.
+const tracesRoute = "/v2/traces"
+
+// maxTraces is the most frames in one answer, and tracesListed how many come without the
+// option limit.
+const (
+	maxTraces    = 1000
+	tracesListed = 100
+)
+
+func (s *Server) traceRoutes(app *fiber.App) {
+	app.Get(tracesRoute, func(c *fiber.Ctx) error {
+		q, err := tracesQuery(c)
+		if err != nil {
+			return err
+		}
+		return c.JSON(fiber.Map{"traces": s.observe.tracer.List(q)})
+	})
+	app.Get(tracesRoute+"/:trace", func(c *fiber.Ctx) error {
+		if err := noQuery(c); err != nil {
+			return err
+		}
+		id := c.Params("trace")
+		if kept := s.observe.tracer.List(spans.Query{Trace: id, Limit: 1}); len(kept) > 0 {
+			return c.JSON(kept[0])
+		}
+		return stream.Errorf(stream.NotFound, "", "no kept frame has the trace %.64q: it was not kept, or newer ones have taken its place (tracing.shown)", id)
+	})
+}
+
+func tracesQuery(c *fiber.Ctx) (q spans.Query, err error) {
+	q.Limit = tracesListed
+	c.Context().QueryArgs().VisitAll(func(k, v []byte) {
+		value := string(v)
+		switch key := string(k); key {
+		case "model":
+			q.Model = value
+		case "reason":
+			q.Reason = value
+		case "limit":
+			n, e := strconv.Atoi(value)
+			if e != nil || n < 1 || n > maxTraces {
+				err = stream.Errorf(stream.InvalidArgument, key, "%.64q is not a whole number between 1 and %d", value, maxTraces)
+			}
+			q.Limit = n
+		default:
+			err = stream.Errorf(stream.InvalidArgument, key, "is not an option: the options are limit, model and reason")
+		}
+	})
+	return q, err
+}
