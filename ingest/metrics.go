@@ -19,6 +19,7 @@ type Metrics struct {
 	Closed        map[string]uint64 // sessions that ended, by reason
 	StreamEnds    map[string]uint64 // streams of sessions that ended, by reason
 	Goroutines    map[string]int    // by the group that started them
+	Contexts      uint64            // malformed trace contexts, which were ignored
 	NoModel       stream.Totals     // frames that were refused because they named no loaded model or open stream
 }
 
@@ -45,6 +46,7 @@ func (m *Metrics) Add(other Metrics) {
 	m.KeptBytes += other.KeptBytes
 	m.Credits += other.Credits
 	m.WithoutCredit += other.WithoutCredit
+	m.Contexts += other.Contexts
 	m.NoModel.Add(other.NoModel)
 	add(&m.Sessions, other.Sessions)
 	add(&m.Videos, other.Videos)

@@ -19,8 +19,9 @@ const maxIdle = 256
 // that one-shot requests share batches and fairness with other streams. It is safe for
 // concurrent use.
 type OneShot struct {
-	backend Backend
-	noModel *stream.FrameCounts
+	backend  Backend
+	protocol string
+	noModel  *stream.FrameCounts
 
 	mu     sync.Mutex
 	idle   map[target]*exchangePool
@@ -29,10 +30,10 @@ type OneShot struct {
 
 type target struct{ model, version string }
 
-// NewOneShot returns a OneShot that sends to backend. It counts the requests for models
-// that are not loaded in noModel.
-func NewOneShot(backend Backend, noModel *stream.FrameCounts) *OneShot {
-	return &OneShot{backend: backend, noModel: noModel, idle: make(map[target]*exchangePool)}
+// NewOneShot returns a OneShot that sends to backend the requests that come by a protocol,
+// which traces name. It counts the requests for models that are not loaded in noModel.
+func NewOneShot(backend Backend, protocol string, noModel *stream.FrameCounts) *OneShot {
+	return &OneShot{backend: backend, protocol: protocol, noModel: noModel, idle: make(map[target]*exchangePool)}
 }
 
 // exchangePool holds the exchanges with one target that no request uses, under
@@ -61,8 +62,9 @@ func (x *exchange) Done(stream.CloseReason) { x.ended.Store(true) }
 
 // Infer submits one frame and returns its ending, which the caller must release. It
 // takes over f.Lease in every case. A drop or a failure is returned as an error: the
-// frame's own coded error, or Overloaded or Timeout for a drop. When ctx ends first,
-// the frame ends with its error.
+// frame's own coded error, or Overloaded or Timeout for a drop; the result that comes with
+// it, if the frame was accepted, is released and says which trace it belonged to. When ctx
+// ends first, the frame ends with its error.
 func (o *OneShot) Infer(ctx context.Context, model, version string, f stream.Frame) (*stream.Result, error) {
 	if f.Lease != nil {
 		f.Lease.Retain() // so that an exchange whose stream has ended can be replaced
@@ -98,9 +100,11 @@ func (o *OneShot) await(ctx context.Context, x *exchange) (*stream.Result, error
 	o.release(x, r.Model.Stateful)
 	switch r.Outcome {
 	case stream.Failed:
-		return nil, r.Err
+		r.Release()
+		return r, r.Err
 	case stream.Dropped:
-		return nil, DropError(r.Reason)
+		r.Release()
+		return r, DropError(r.Reason)
 	}
 	return r, nil
 }
@@ -167,7 +171,7 @@ func (o *OneShot) acquire(t target) (*exchange, bool, error) {
 	x := &exchange{result: make(chan *stream.Result, 1)}
 	s, err := o.backend.Open(t.model, t.version, stream.Options{
 		Policy:  stream.Policy{Mode: stream.Every, Window: 1},
-		OneShot: true, OwnRefusals: true,
+		OneShot: true, OwnRefusals: true, Protocol: o.protocol,
 	}, x)
 	if err != nil {
 		return nil, false, err

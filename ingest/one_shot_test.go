@@ -121,7 +121,7 @@ func (d *backend) frame(data string) stream.Frame {
 
 func TestStreamsAreUsedAgain(t *testing.T) {
 	d := newBackend(t)
-	c := ingest.NewOneShot(d, &d.noModel)
+	c := ingest.NewOneShot(d, "test", &d.noModel)
 	ask := func() error {
 		r, err := c.Infer(context.Background(), "m", "", d.frame("x"))
 		if err == nil {
@@ -172,7 +172,7 @@ func TestStreamsAreUsedAgain(t *testing.T) {
 func TestCallersWhoLeave(t *testing.T) {
 	d := newBackend(t)
 	g := d.load(t, workers.Config{Name: "m", Kind: "gated"})
-	c := ingest.NewOneShot(d, &d.noModel)
+	c := ingest.NewOneShot(d, "test", &d.noModel)
 	defer c.Close()
 	ended := func(ctx context.Context, data string) chan error {
 		out := make(chan error, 1)
@@ -223,7 +223,7 @@ func TestCallersWhoLeave(t *testing.T) {
 func TestAFullQueueRefusesCalls(t *testing.T) {
 	d := newBackend(t)
 	d.load(t, workers.Config{Name: "m", Kind: "gated", MaxFlows: 1})
-	c := ingest.NewOneShot(d, &d.noModel)
+	c := ingest.NewOneShot(d, "test", &d.noModel)
 	defer c.Close()
 	first := make(chan error, 1)
 	go func() {

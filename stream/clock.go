@@ -12,6 +12,9 @@ var start = time.Now()
 // receives input or runs timers calls Now.
 func Now() Instant { return Instant(time.Since(start)) }
 
+// InstantOf returns the instant of t, which time.Now has returned in this process.
+func InstantOf(t time.Time) Instant { return Instant(t.Sub(start)) }
+
 // Sub returns i-j.
 func (i Instant) Sub(j Instant) time.Duration { return time.Duration(i - j) }
 

@@ -341,7 +341,7 @@ func (s *storm) run() {
 	if _, err := s.LoadConfig(context.Background(), s.config(source(0)), true); err != nil {
 		s.t.Fatal(err)
 	}
-	c := ingest.NewOneShot(backend{s}, new(stream.FrameCounts))
+	c := ingest.NewOneShot(backend{s}, "test", new(stream.FrameCounts))
 	var wg sync.WaitGroup
 	for i := range uint64(6) {
 		wg.Go(func() { s.client(source(10 + i)) })

@@ -3,7 +3,9 @@ package frames
 import (
 	"bytes"
 	"encoding/hex"
+	"log/slog"
 	"strings"
+	"sync/atomic"
 
 	"millrace/stream"
 )
@@ -306,3 +308,37 @@ func AppendTraceresponse(dst []byte, r *stream.Result) []byte {
 	}
 	return append(dst, "-00"...)
 }
+
+// Contexts reads the trace contexts of one adapter's clients, logs the malformed ones at
+// debug and counts them. It is safe for concurrent use.
+type Contexts struct {
+	Log    *slog.Logger
+	broken atomic.Uint64
+}
+
+// Request returns the context of a request; add adds its headers.
+func (x *Contexts) Request(add func(*TraceHeaders)) stream.TraceContext {
+	var h TraceHeaders
+	add(&h)
+	c, broken := h.Context()
+	if broken != "" {
+		x.ignored(broken)
+	}
+	return c
+}
+
+// Frame sets the context of a frame by its own traceparent.
+func (x *Contexts) Frame(f *stream.Frame, traceparent []byte) {
+	if !Traceparent(&f.TraceContext, traceparent) {
+		x.ignored("ext.traceparent")
+		f.TraceContext = stream.TraceContext{Trace: stream.NewTraceID()} // not that of the connection
+	}
+}
+
+func (x *Contexts) ignored(name string) {
+	x.broken.Add(1)
+	x.Log.Debug("a malformed trace context was ignored: the frame begins a trace", "header", name)
+}
+
+// Broken returns how many were malformed.
+func (x *Contexts) Broken() uint64 { return x.broken.Load() }

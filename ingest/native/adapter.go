@@ -58,7 +58,7 @@ func (a *Adapter) Serving() <-chan struct{} { return a.serving }
 // Draining, and returns when the calls of Client.Go have their results: the backend
 // ends every frame.
 func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
-	s := &service{backend: backend, oneShot: ingest.NewOneShot(backend, &a.client.noModel)}
+	s := &service{backend: backend, oneShot: ingest.NewOneShot(backend, a.Name(), &a.client.noModel)}
 	a.client.service.Store(s)
 	close(a.serving)
 	<-ctx.Done()

@@ -35,7 +35,11 @@ func (c *Client) Do(ctx context.Context, model, version string, f stream.Frame) 
 		f.Lease.Release()
 		return nil, err
 	}
-	return s.oneShot.Infer(ctx, model, version, f)
+	r, err := s.oneShot.Infer(ctx, model, version, f)
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
 }
 
 func check(f *stream.Frame) error {

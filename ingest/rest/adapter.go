@@ -9,6 +9,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"millrace/ingest"
+	"millrace/ingest/frames"
 	"millrace/internal/httpd"
 	"millrace/internal/oip"
 	"millrace/stream"
@@ -23,10 +24,11 @@ type Options struct {
 
 // Adapter is the REST adapter.
 type Adapter struct {
-	http    *httpd.Server
-	opts    Options
-	service atomic.Pointer[service]
-	started atomic.Bool // the server has been ready once
+	http     *httpd.Server
+	opts     Options
+	contexts frames.Contexts
+	service  atomic.Pointer[service]
+	started  atomic.Bool // the server has been ready once
 
 	inFlight atomic.Int64
 	noModel  stream.FrameCounts
@@ -59,7 +61,7 @@ func New(h *httpd.Server, opts Options) *Adapter {
 	if opts.Log == nil {
 		opts.Log = slog.Default()
 	}
-	a := &Adapter{http: h, opts: opts, idle: make(chan struct{}, 1), serving: make(chan struct{})}
+	a := &Adapter{http: h, opts: opts, contexts: frames.Contexts{Log: opts.Log}, idle: make(chan struct{}, 1), serving: make(chan struct{})}
 	a.routes(h.App)
 	return a
 }
@@ -100,7 +102,7 @@ func (a *Adapter) Serving() <-chan struct{} { return a.serving }
 func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 	base, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
-	s := &service{backend: backend, oneShot: ingest.NewOneShot(backend, &a.noModel), ctx: base}
+	s := &service{backend: backend, oneShot: ingest.NewOneShot(backend, a.Name(), &a.noModel), ctx: base}
 	a.service.Store(s)
 	close(a.serving)
 	<-ctx.Done()

@@ -141,6 +141,7 @@ func (k *call) run(a *Adapter, s *service, c *fiber.Ctx) error {
 		return err
 	}
 	if k.res, err = s.oneShot.Infer(s.ctx, model, version, f); err != nil {
+		k.traceresponse(c)
 		return inRequest(err, k.req.Inputs)
 	}
 	if err = k.write(c); err != nil {
@@ -167,9 +168,8 @@ func (k *call) read(a *Adapter, s *service, c *fiber.Ctx) (name, version string,
 		return "", "", f, err
 	}
 	f.Deadline = k.opt.Deadline
-	var traces frames.TraceHeaders
-	c.Request().Header.VisitAll(traces.Add)
-	f.TraceContext, _ = traces.Context()
+	f.TraceContext = a.contexts.Request(func(h *frames.TraceHeaders) { c.Request().Header.VisitAll(h.Add) })
+	f.Arrived = stream.InstantOf(c.Context().Time())
 	return model.Name, version, f, nil
 }
 

@@ -58,7 +58,16 @@ func (k *call) write(c *fiber.Ctx) error {
 	}
 	k.timing = appendTiming(k.timing[:0], &r.Timing)
 	h.SetBytesV("Server-Timing", k.timing)
+	k.traceresponse(c)
 	return nil
+}
+
+// traceresponse says which trace the request belongs to, if it was accepted.
+func (k *call) traceresponse(c *fiber.Ctx) {
+	if k.res != nil {
+		k.timing = frames.AppendTraceresponse(k.timing[:0], k.res)
+		c.Response().Header.SetBytesV("Traceresponse", k.timing)
+	}
 }
 
 // choose selects the requested outputs, in the order of the request.

@@ -153,7 +153,7 @@ func (f *runner) once() (opened bool, err error) {
 	f.mu.Unlock()
 	policy := before.policy()
 	o := &feed{f: f, cancel: cancel, ctx: ctx, window: ingest.NewWindow()}
-	st, err := f.a.backend.Open(f.config.Model, f.config.Version, stream.Options{Policy: policy, OwnRefusals: true}, o)
+	st, err := f.a.backend.Open(f.config.Model, f.config.Version, stream.Options{Policy: policy, OwnRefusals: true, Protocol: f.a.Name(), Name: f.config.Name}, o)
 	if err != nil {
 		return false, err
 	}

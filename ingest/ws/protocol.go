@@ -5,6 +5,7 @@ import (
 
 	"millrace/ingest"
 	"millrace/ingest/decoders"
+	"millrace/ingest/frames"
 	"millrace/ingest/ws/calls"
 	"millrace/ingest/ws/conn"
 	"millrace/ingest/ws/plain"
@@ -32,16 +33,16 @@ type protocol struct {
 var protocolList = []protocol{
 	{
 		name: wire.Subprotocol, subprotocol: wire.Subprotocol, explains: true, form: v1.Form,
-		options: []string{"model"}, // each stream has its own in its open message
+		options: []string{"model", "traceparent"}, // each stream has its own in its open message
 		begin: func(ps *protocols, c *conn.Conn, backend ingest.Backend, o query.Options) conn.Protocol {
-			return ps.sessions.New(c, backend, o.Model, o.Version)
+			return ps.sessions.New(c, backend, o.Model, o.Version, o.Trace)
 		},
 	},
 	{
 		name: "/models/infer", path: "/models/infer", form: replies.Form,
-		options: []string{"roi", "policy", "max_age_ms", "deadline_ms", "max_fps", "window"}, // a call names the model
+		options: []string{"roi", "policy", "max_age_ms", "deadline_ms", "max_fps", "window", "traceparent"}, // a call names the model
 		begin: func(ps *protocols, c *conn.Conn, backend ingest.Backend, o query.Options) conn.Protocol {
-			return calls.New(c, backend, o.Policy, o.Region, ps.pulls)
+			return calls.New(c, backend, o, ps.pulls)
 		},
 	},
 	{
@@ -74,9 +75,11 @@ type protocols struct {
 	sessions *v1.Sessions
 	pulls    *pull.Limits
 	decoders *decoders.Pool
+	contexts *frames.Contexts
 }
 
 func newProtocols(o Options) protocols {
+	contexts := &frames.Contexts{Log: o.Log}
 	videos := decoders.NewPool(decoders.Options{Limits: o.Limits, Log: o.Log})
 	var subprotocols []string
 	for _, p := range protocolList {
@@ -89,8 +92,9 @@ func newProtocols(o Options) protocols {
 	}, subprotocols...)
 	return protocols{
 		conns: conns, decoders: videos, pulls: &pull.Limits{Max: o.MaxPulls, AllowPrivate: o.AllowPrivateURLs},
+		contexts: contexts,
 		sessions: v1.NewSessions(conns, videos, v1.Options{
-			Limits: o.Limits, ReplayBytes: o.KeptBytes, AdviseEvery: o.AdviseEvery, StatsEvery: o.StatsEvery, Log: o.Log,
+			Limits: o.Limits, Contexts: contexts, ReplayBytes: o.KeptBytes, AdviseEvery: o.AdviseEvery, StatsEvery: o.StatsEvery, Log: o.Log,
 		}),
 	}
 }

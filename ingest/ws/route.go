@@ -11,6 +11,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"millrace/ingest"
+	"millrace/ingest/frames"
 	"millrace/ingest/ws/encode"
 	"millrace/ingest/ws/query"
 	"millrace/internal/httpd"
@@ -49,7 +50,7 @@ func (r *router) handle(c *fiber.Ctx) error {
 	if !r.http.OriginAllowed(c) {
 		return stream.Errorf(stream.PermissionDenied, "", "pages of the web origin %q may not open streams here: add it to origins", encode.Clip(c.Get("Origin")))
 	}
-	q, err := readQuery(c)
+	q, err := r.readQuery(c)
 	if err != nil {
 		return err
 	}
@@ -111,7 +112,7 @@ func (r *router) admit(offered []string) error {
 }
 
 // readQuery reads model, version and options from the request's address.
-func readQuery(c *fiber.Ctx) (q query.Options, err error) {
+func (r *router) readQuery(c *fiber.Ctx) (q query.Options, err error) {
 	q.Codec = stream.Auto
 	c.Context().QueryArgs().VisitAll(func(key, value []byte) {
 		if err == nil {
@@ -124,6 +125,12 @@ func readQuery(c *fiber.Ctx) (q query.Options, err error) {
 	if err := q.Check(); err != nil {
 		return q, err
 	}
+	q.Trace = r.contexts.Request(func(h *frames.TraceHeaders) {
+		c.Request().Header.VisitAll(h.Add)
+		if q.Traceparent != "" {
+			h.Add([]byte("traceparent"), []byte(q.Traceparent))
+		}
+	})
 	if q.Version, err = pathPart(c, "version"); err != nil {
 		return q, err
 	}

@@ -33,6 +33,7 @@ type Open struct {
 	Outputs  string `json:"outputs,omitempty" want:"outputs"` // json, binary or none
 	Stateful bool   `json:"stateful,omitempty"`               // accept only a model that keeps state for each stream
 	Params   Params `json:"params,omitempty"`                 // for frames without parameters
+	Trace    bool   `json:"trace,omitempty"`                  // results and errors of frames say which trace the frame belongs to
 }
 
 // Type implements Message.

@@ -38,18 +38,18 @@ var texts = []struct {
 	{Server, `{"type":"opened","sid":1,"credit_limit":2,"policy":{"mode":"every","window":2}}`, &Opened{1, 2, Policy{Mode: "every", Window: 2}}},
 	{Server, `{"type":"credit","sid":1,"credit_limit":18446744073709551615}`, &Credit{1, math.MaxUint64, 0}},
 	{Server, `{"type":"credit","sid":1,"credit_limit":5,"ack":3}`, &Credit{1, 5, 3}},
-	{Server, `{"type":"result","sid":1,"seq":7,"ack":8,"credit_limit":12,"capture_us":-3,"model":"m","version":"1\"x","batch":3,"width":640,"height":480,"partial":true,` +
+	{Server, `{"type":"result","sid":1,"seq":7,"ack":8,"credit_limit":12,"capture_us":-3,"model":"m","version":"1\"x","batch":3,"width":640,"height":480,"partial":true,"traceresponse":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",` +
 		`"timing":{"received_us":10,"queue_us":11,"prepare_us":12,"run_us":13,"total_us":14},` +
 		`"outputs":[{"name":"y"}],"parameters":{"p":1}}`,
-		&Result{1, 7, 8, 12, -3, "m", `1"x`, 3, 640, 480, true, Timing{10, 11, 12, 13, 14}, []byte(`[{"name":"y"}]`), []byte(`{"p":1}`)}},
+		&Result{1, 7, 8, 12, -3, "m", `1"x`, 3, 640, 480, true, Timing{10, 11, 12, 13, 14}, traceparent, []byte(`[{"name":"y"}]`), []byte(`{"p":1}`)}},
 	{Server, `{"type":"drop","sid":1,"seqs":[[3,5],[7,7],[9,18446744073709551615]],"reason":"superseded","ack":9,"credit_limit":11}`,
 		&Drop{1, []Range{{3, 5}, {7, 7}, {9, math.MaxUint64}}, "superseded", 9, 11}},
 	{Server, `{"type":"advise","sid":1,"fps":7.5,"width":320,"height":240,"quality":60,"keyframe":true}`,
 		&Advise{1, 7.5, 320, 240, 60, true}},
 	{Server, `{"type":"stats","sid":1,"counts":{"accepted":10,"results":6,"drops":3,"errors":1},"waiting":1,"fps":29.97,"age_us":4000}`,
 		&Stats{1, Counts{0, 10, 6, 3, 1}, 1, 29.97, 4000}},
-	{Server, `{"type":"error","code":"flow_control","message":"more \u003c than","retryable":true,"retry_after_ms":20,"sid":0,"seq":0,"ack":1,"credit_limit":3,"fatal":true}`,
-		&ErrorMessage{"flow_control", "more < than", true, 20, new(uint32), new(uint64), 1, 3, true}},
+	{Server, `{"type":"error","code":"flow_control","message":"more \u003c than","retryable":true,"retry_after_ms":20,"sid":0,"seq":0,"ack":1,"credit_limit":3,"traceresponse":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01","fatal":true}`,
+		&ErrorMessage{"flow_control", "more < than", true, 20, new(uint32), new(uint64), 1, 3, traceparent, true}},
 	{Server, `{"type":"goaway","time_left_ms":5000}`, &GoAway{5000}},
 	{Server, `{"type":"pong","t":5,"server_t":1700000000000000}`, &Pong{5, 1700000000000000}},
 	{Server, `{"type":"closed","sid":1,"reason":"client","totals":{"received":11,"accepted":10,"results":6,"drops":3,"errors":1}}`,

@@ -24,6 +24,7 @@ type Result struct {
 	Height    int    `json:"height,omitempty" want:"side"`
 	Partial   bool   `json:"partial,omitempty"`
 	Timing    Timing `json:"timing,omitzero"`
+	Trace     string `json:"traceresponse,omitempty"` // 00-TRACE-SPAN-FLAGS, if asked for; flag 1: the trace is kept
 
 	// Outputs is the JSON array of the tensors, and Params a JSON object, both in the
 	// form of the Open Inference Protocol; nil = none.
@@ -119,6 +120,7 @@ func AppendResultHead(dst []byte, m *Result) []byte {
 	if m.Partial {
 		dst = append(dst, `,"partial":true`...)
 	}
+	dst = appendTrace(dst, m.Trace)
 	if t := &m.Timing; *t != (Timing{}) {
 		dst = append(dst, `,"timing":{`...)
 		at := len(dst)
@@ -185,7 +187,7 @@ func AppendError(dst []byte, m *ErrorMessage) []byte {
 	if m.Seq != nil {
 		dst = appendUint(dst, "seq", *m.Seq)
 	}
-	dst = appendCounts(dst, m.Ack, m.Limit)
+	dst = appendTrace(appendCounts(dst, m.Ack, m.Limit), m.Trace)
 	if m.Fatal {
 		dst = append(dst, `,"fatal":true`...)
 	}
@@ -213,6 +215,13 @@ func appendLimit(dst []byte, limit uint64) []byte {
 		return dst
 	}
 	return appendUint(dst, "credit_limit", limit)
+}
+
+func appendTrace(dst []byte, trace string) []byte {
+	if trace == "" {
+		return dst
+	}
+	return append(append(append(dst, `,"traceresponse":"`...), trace...), '"')
 }
 
 // appendInt appends an optional member.

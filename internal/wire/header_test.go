@@ -166,7 +166,6 @@ func TestEveryRuleOfTheHeader(t *testing.T) {
 		"traceparent twice":         {ext(`01 37 00 "` + traceparent + `" 01 37 00 "` + traceparent + `"`), ErrTLVTwice, "invalid_argument", "ext.traceparent", false},
 		"short region":              {ext("02 07 00 0000 0000 0100 01"), ErrTLVSize, "invalid_argument", "ext.roi", false},
 		"long region":               {ext("02 09 00 0000 0000 0100 0100 00"), ErrTLVSize, "invalid_argument", "ext.roi", false},
-		"short traceparent":         {ext(`01 36 00 "` + traceparent[1:] + `"`), ErrTLVSize, "invalid_argument", "ext.traceparent", false},
 		"empty parameters":          {ext("04 00 00"), ErrTLVSize, "invalid_argument", "ext.params", false},
 		"wrong behind unknown ones": {ext("03 01 00 00 ff 00 00 03 00 00 02 00 00"), ErrTLVSize, "invalid_argument", "ext.roi", false},
 	} {

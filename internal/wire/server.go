@@ -70,7 +70,8 @@ type ErrorMessage struct {
 	Seq          *uint64 `json:"seq,omitempty"`
 	Ack          uint64  `json:"ack,omitempty"` // with Seq: as in Result
 	Limit        uint64  `json:"credit_limit,omitempty"`
-	Fatal        bool    `json:"fatal,omitempty"` // the connection is closed after it
+	Trace        string  `json:"traceresponse,omitempty"` // with Seq: as in Result
+	Fatal        bool    `json:"fatal,omitempty"`         // the connection is closed after it
 }
 
 // GoAway says that the server will close the connection.

@@ -10,7 +10,7 @@ type Kept struct {
 	Time       string     `json:"time"`                // of the root's begin, RFC 3339 with microseconds
 	Model      string     `json:"model"`
 	Version    string     `json:"version"`
-	Protocol   string     `json:"protocol"`
+	Protocol   string     `json:"endpoint"` // by which it came: rest, ws, millrace.v1, native or streams
 	Stream     string     `json:"stream"`
 	Seq        uint64     `json:"seq"`
 	Outcome    string     `json:"outcome"` // result, drop or error

@@ -10,6 +10,7 @@ import (
 	"millrace/ingest/ws/conn"
 	"millrace/ingest/ws/encode"
 	"millrace/ingest/ws/pull"
+	"millrace/ingest/ws/query"
 	"millrace/ingest/ws/replies"
 	"millrace/stream"
 )
@@ -21,10 +22,10 @@ type protocol struct {
 	puller pull.Puller
 }
 
-// New returns the protocol on c. policy is that of every video that is pulled; region
-// must be empty, or each call is refused.
-func New(c *conn.Conn, backend ingest.Backend, policy stream.Policy, region stream.Region, limits *pull.Limits) conn.Protocol {
-	return &protocol{conn: c, region: region, puller: pull.Puller{Conn: c, Backend: backend, Limits: limits, Policy: policy, Result: result}}
+// New returns the protocol on c. The policy of q is that of every video that is pulled;
+// its region must be empty, or each call is refused.
+func New(c *conn.Conn, backend ingest.Backend, q query.Options, limits *pull.Limits) conn.Protocol {
+	return &protocol{conn: c, region: q.Region, puller: pull.Puller{Conn: c, Backend: backend, Limits: limits, Policy: q.Policy, Trace: q.Trace, Result: result}}
 }
 
 // result encodes the result of a frame as a reply.

@@ -71,6 +71,11 @@ func (e *Encoder) Int(key string, n int64) {
 	e.reply.Params = append(e.reply.Params, oip.Param{Key: key, Kind: oip.Int, Int: n})
 }
 
+// Trace adds the trace of the result set by Begin.
+func (e *Encoder) Trace(r *stream.Result) {
+	e.param("traceresponse", string(frames.AppendTraceresponse(make([]byte, 0, 55), r)))
+}
+
 // Reply encodes the result set by Begin as the text of an Open Inference Protocol
 // reply.
 func (e *Encoder) Reply(id string) (err error) {

@@ -33,10 +33,11 @@ type protocol struct {
 func New(c *conn.Conn, backend ingest.Backend, q query.Options, limits *pull.Limits, makeRoom func()) conn.Protocol {
 	p := &protocol{conn: c, backend: backend, query: q, makeRoom: makeRoom}
 	p.sink = replies.New(c, "", func(e *encode.Encoder, r *stream.Result) ([]byte, bool, error) {
-		return result(e, r, q.Outputs, nil)
+		return result(e, r, &q, nil)
 	}, p.streamDone)
-	p.puller = pull.Puller{Conn: c, Backend: backend, Limits: limits, Policy: q.Policy, Result: func(e *encode.Encoder, r *stream.Result, from *pull.Source) ([]byte, bool, error) {
-		return result(e, r, q.Outputs, from)
+	p.sink.Traced = q.Traced
+	p.puller = pull.Puller{Conn: c, Backend: backend, Limits: limits, Policy: q.Policy, Trace: q.Trace, Traced: q.Traced, Result: func(e *encode.Encoder, r *stream.Result, from *pull.Source) ([]byte, bool, error) {
+		return result(e, r, &q, from)
 	}}
 	return p
 }
@@ -51,7 +52,7 @@ func (p *protocol) streamDone(why stream.CloseReason) {
 // Open implements conn.Protocol.
 func (p *protocol) Open() error {
 	p.makeRoom()
-	st, err := p.backend.Open(p.query.Model, p.query.Version, stream.Options{Policy: p.query.Policy}, p.sink)
+	st, err := p.backend.Open(p.query.Model, p.query.Version, stream.Options{Policy: p.query.Policy, Protocol: "ws", Trace: p.query.Trace}, p.sink)
 	if err != nil {
 		return err
 	}

@@ -3,17 +3,20 @@ package plain
 import (
 	"strconv"
 
+	"millrace/ingest/frames"
 	"millrace/ingest/ws/encode"
 	"millrace/ingest/ws/pull"
+	"millrace/ingest/ws/query"
 	"millrace/ingest/ws/replies"
 	"millrace/internal/oip"
 	"millrace/stream"
 )
 
 // result encodes a result of a frame; from is not nil for a frame of a pulled video.
-func result(e *encode.Encoder, r *stream.Result, form encode.Outputs, from *pull.Source) (msg []byte, isBinary bool, err error) {
+func result(e *encode.Encoder, r *stream.Result, q *query.Options, from *pull.Source) (msg []byte, isBinary bool, err error) {
+	form := q.Outputs
 	if form == encode.Binary {
-		msg, err = binary(e, r, from)
+		msg, err = binary(e, r, q.Traced, from)
 		return msg, true, err
 	}
 	dst := append(replies.AppendSeq(e.Text[:0], "", r.Seq), `,"model":`...)
@@ -48,12 +51,19 @@ func result(e *encode.Encoder, r *stream.Result, form encode.Outputs, from *pull
 	if from != nil {
 		dst = strconv.AppendInt(append(dst, `,"pts_us":`...), r.CaptureUS, 10)
 	}
+	if q.Traced {
+		dst = frames.AppendTraceresponse(append(dst, `,"traceresponse":"`...), r)
+		dst = append(dst, '"')
+	}
 	e.Text = append(dst, '}')
 	return e.Text, false, nil
 }
 
-func binary(e *encode.Encoder, r *stream.Result, from *pull.Source) ([]byte, error) {
+func binary(e *encode.Encoder, r *stream.Result, traced bool, from *pull.Source) ([]byte, error) {
 	e.Begin(r)
+	if traced {
+		e.Trace(r)
+	}
 	if from != nil && from.Width > 0 {
 		e.Int("source_width", int64(from.Width))
 		e.Int("source_height", int64(from.Height))

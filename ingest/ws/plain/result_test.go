@@ -8,6 +8,7 @@ import (
 
 	"millrace/ingest/ws/encode"
 	"millrace/ingest/ws/pull"
+	"millrace/ingest/ws/query"
 	"millrace/internal/oip"
 	"millrace/internal/wire"
 	"millrace/stream"
@@ -40,7 +41,7 @@ func TestResults(t *testing.T) {
 			`"pts_us":12,"seq":7,"source_height":720,"source_width":1280,` + timing},
 		{encode.None, &pull.Source{}, `{"batch":4,"height":480,"model":"spotter","pts_us":12,"seq":7,` + timing},
 	} {
-		text, isBinary, err := result(&encode.Encoder{}, sample(scores()), c.form, c.from)
+		text, isBinary, err := result(&encode.Encoder{}, sample(scores()), &query.Options{Outputs: c.form}, c.from)
 		var m map[string]any
 		if err != nil || isBinary || json.Unmarshal(text, &m) != nil {
 			t.Fatalf("%s %v", text, err)
@@ -60,7 +61,7 @@ func TestBinaryResults(t *testing.T) {
 	}{
 		{nil, ""}, {&pull.Source{}, ""}, {&pull.Source{Width: 1280, Height: 720}, "source_width=1280 source_height=720 "},
 	} {
-		msg, isBinary, err := result(&encode.Encoder{}, sample(scores()), encode.Binary, c.from)
+		msg, isBinary, err := result(&encode.Encoder{}, sample(scores()), &query.Options{Outputs: encode.Binary}, c.from)
 		var m wire.Result
 		var reply oip.InferResponse
 		if err == nil {
@@ -81,7 +82,8 @@ func TestResultAllocations(t *testing.T) {
 	for _, form := range []encode.Outputs{encode.JSON, encode.None, encode.Binary} {
 		var e encode.Encoder
 		r := sample(scores(), scores())
-		if n := testing.AllocsPerRun(100, func() { _, _, _ = result(&e, r, form, nil) }); n > 0 {
+		q := &query.Options{Outputs: form, Traced: form != encode.Binary} // a parameter of Open Inference Protocol needs a string
+		if n := testing.AllocsPerRun(100, func() { _, _, _ = result(&e, r, q, nil) }); n > 0 {
 			t.Errorf("form %d: %v allocations", form, n)
 		}
 	}

@@ -49,7 +49,9 @@ type Puller struct {
 	Conn    *conn.Conn
 	Backend ingest.Backend
 	Limits  *Limits
-	Policy  stream.Policy // mode "" means latest for a live video and every for another
+	Policy  stream.Policy       // mode "" means latest for a live video and every for another
+	Trace   stream.TraceContext // of the video's frames
+	Traced  bool                // see replies.Sink
 	Result  Result
 
 	current *pulled
@@ -93,6 +95,7 @@ func (p *Puller) Start(o Order) error {
 	}
 	v := &pulled{puller: p, order: o, source: Source{ID: o.ID}, gone: make(chan struct{})}
 	v.sink = replies.New(p.Conn, o.ID, v.encode, v.streamDone)
+	v.sink.Traced = p.Traced
 	var ctx context.Context
 	ctx, v.cancel = context.WithCancel(context.Background())
 	p.current = v
@@ -191,7 +194,7 @@ func (v *pulled) pull(ctx context.Context) error {
 			policy.Mode = stream.Latest
 		}
 	}
-	st, err := p.Backend.Open(o.Model, o.Version, stream.Options{Policy: policy}, v.sink)
+	st, err := p.Backend.Open(o.Model, o.Version, stream.Options{Policy: policy, Protocol: "ws", Trace: p.Trace}, v.sink)
 	if err != nil {
 		return err
 	}

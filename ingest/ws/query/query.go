@@ -19,10 +19,13 @@ type Options struct {
 	Region        stream.Region // of each picture
 	Policy        stream.Policy
 	Outputs       encode.Outputs
+	Traceparent   string              // for clients that cannot set headers
+	Trace         stream.TraceContext // of frames that have none of their own, by Traceparent and the headers
+	Traced        bool                // replies say which trace their frame belongs to
 }
 
 // names lists the options, for messages.
-const names = "codec, width, height, roi, policy, max_age_ms, deadline_ms, max_fps, window, outputs, model"
+const names = "codec, width, height, roi, policy, max_age_ms, deadline_ms, max_fps, window, outputs, traceparent, trace, model"
 
 // maxSide is the largest width and height, which have 16 bits in the protocol.
 const maxSide = 65535
@@ -54,6 +57,12 @@ func (o *Options) Set(key, value string) (err error) {
 			return stream.Errorf(stream.InvalidArgument, key, "is empty: want json, binary or none")
 		}
 		o.Outputs, err = encode.ParseOutputs(value)
+	case "traceparent":
+		o.Traceparent = value
+	case "trace":
+		if o.Traced, err = strconv.ParseBool(value); err != nil {
+			return stream.Errorf(stream.InvalidArgument, key, "%q is not known: want true or false", encode.Clip(value))
+		}
 	default:
 		return stream.Errorf(stream.InvalidArgument, encode.Clip(key), "is not an option: the options are %s", names)
 	}

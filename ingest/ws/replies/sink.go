@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"millrace/ingest"
+	"millrace/ingest/frames"
 	"millrace/ingest/ws/conn"
 	"millrace/ingest/ws/encode"
 	"millrace/stream"
@@ -21,6 +22,7 @@ type Sink struct {
 	result Result
 	done   func(stream.CloseReason)
 	id     string // of the call that the replies belong to, or ""
+	Traced bool   // replies about drops and errors say which trace their frame belongs to
 
 	stream *stream.Stream
 	every  bool // endings are sent in the order of seq
@@ -165,7 +167,7 @@ func (s *Sink) encode(e *encode.Encoder, r *stream.Result) (msg []byte, isBinary
 	err := r.Err
 	switch r.Outcome {
 	case stream.Dropped:
-		e.Text = AppendDrop(e.Text[:0], s.id, r.Seq, r.Reason)
+		e.Text = s.trace(AppendDrop(e.Text[:0], s.id, r.Seq, r.Reason), r)
 		return e.Text, false
 	case stream.Answered:
 		if msg, isBinary, err = s.result(e, r); err == nil {
@@ -174,8 +176,17 @@ func (s *Sink) encode(e *encode.Encoder, r *stream.Result) (msg []byte, isBinary
 		err = encode.Unsendable(err)
 		r.CountUnsendable(err)
 	}
-	e.Text = AppendFailed(e.Text[:0], s.id, r.Seq, err)
+	e.Text = s.trace(AppendFailed(e.Text[:0], s.id, r.Seq, err), r)
 	return e.Text, false
+}
+
+// trace adds the trace of an ending to an object.
+func (s *Sink) trace(text []byte, r *stream.Result) []byte {
+	if !s.Traced || r.Trace == (stream.TraceID{}) {
+		return text
+	}
+	text = frames.AppendTraceresponse(append(text[:len(text)-1], `,"traceresponse":"`...), r)
+	return append(text, '"', '}')
 }
 
 // Released implements conn.Source.

@@ -39,7 +39,8 @@ type asked struct {
 	sid           uint32
 	model         string
 	codec         stream.Codec
-	width, height int // of raw frames without their own
+	width, height int  // of raw frames without their own
+	traced        bool // endings say which trace their frame belongs to
 }
 
 // channelReader is the state of a channel that only the reader goroutine uses.

@@ -1,6 +1,7 @@
 package v1
 
 import (
+	"strconv"
 	"time"
 
 	"millrace/ingest"
@@ -98,7 +99,7 @@ func policyOf(p wire.Policy) stream.Policy {
 
 // open opens a stream and sends the client its policy.
 func (p *protocol) open(m *wire.Open) error {
-	c := &channel{window: ingest.NewWindow(), asked: asked{sid: m.SID, model: m.Model, codec: stream.Auto, width: m.Width, height: m.Height}}
+	c := &channel{window: ingest.NewWindow(), asked: asked{sid: m.SID, model: m.Model, codec: stream.Auto, width: m.Width, height: m.Height, traced: m.Trace}}
 	version := m.Version
 	if c.model == "" {
 		c.model, version = p.model, p.version
@@ -126,7 +127,7 @@ func (p *protocol) open(m *wire.Open) error {
 		return err
 	}
 	p.sessions.MakeRoom()
-	opts := stream.Options{Policy: policyOf(m.Policy), Params: stream.Params(m.Params)}
+	opts := stream.Options{Policy: policyOf(m.Policy), Params: stream.Params(m.Params), Protocol: wire.Subprotocol, Name: p.session.id + "/" + strconv.FormatUint(uint64(m.SID), 10), Trace: p.trace}
 	if err := p.session.open(c, version, opts); err != nil {
 		return err
 	}

@@ -147,7 +147,7 @@ func (r *rig) connect() *client {
 			return
 		}
 		c := r.registry.New(far, r.mem, Form)
-		r.registry.Start(c, r.New(c, r, "any", ""), nil, req, nil)
+		r.registry.Start(c, r.New(c, r, "any", "", stream.TraceContext{}), nil, req, nil)
 	}()
 	d := websocket.Dialer{Subprotocols: []string{wire.Subprotocol}, NetDialContext: func(context.Context, string, string) (net.Conn, error) { return near, nil }}
 	ws, _, err := d.Dial("ws://server.test/", nil)

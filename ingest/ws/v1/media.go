@@ -196,7 +196,7 @@ func (p *protocol) submit(c *channel, h *wire.Header, data []byte, lease *buf.Bu
 		f.Params = c.reader.params
 	}
 	if h.Ext.Traceparent != nil {
-		frames.Traceparent(&f.TraceContext, h.Ext.Traceparent)
+		p.sessions.opts.Contexts.Frame(&f, h.Ext.Traceparent)
 	}
 	if isVideo(f.Codec) {
 		d, err := c.openDecoder(p.sessions.decoders, p.backend, f.Codec)

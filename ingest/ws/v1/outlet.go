@@ -5,17 +5,19 @@ import (
 	"time"
 
 	"millrace/ingest"
+	"millrace/ingest/frames"
 	"millrace/ingest/ws/conn"
 	"millrace/internal/wire"
 )
 
-// Options are the settings of all sessions. Every field but Log must be above 0.
+// Options are the settings of all sessions. Every number must be above 0.
 type Options struct {
 	ingest.Limits
 
 	ReplayBytes int64         // bytes of endings kept for all sessions that may be resumed
 	AdviseEvery time.Duration // least time between two advices to a stream
 	StatsEvery  time.Duration // least time between two statistics of a stream
+	Contexts    *frames.Contexts
 	Log         *slog.Logger
 }
 

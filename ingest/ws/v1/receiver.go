@@ -3,6 +3,7 @@ package v1
 import (
 	"millrace/ingest"
 	"millrace/internal/oip"
+	"millrace/stream"
 )
 
 // protocol is millrace.v1 on one connection. Only the reader goroutine uses it.
@@ -10,8 +11,9 @@ type protocol struct {
 	sessions *Sessions
 	link     *link
 	backend  ingest.Backend
-	model    string // of open messages without a model; may be ""
-	version  string // of model
+	model    string              // of open messages without a model; may be ""
+	version  string              // of model
+	trace    stream.TraceContext // of frames that have none of their own
 
 	session     *session // nil before Open
 	begun       bool     // a message was received

@@ -3,6 +3,7 @@ package v1
 import (
 	"time"
 
+	"millrace/ingest/frames"
 	"millrace/ingest/ws/conn"
 	"millrace/ingest/ws/encode"
 	"millrace/internal/wire"
@@ -102,8 +103,17 @@ func (c *channel) encode(e *encode.Encoder, r *stream.Result) (msg []byte, isBin
 	}
 	m := errorMessage(err)
 	m.SID, m.Seq, m.Ack, m.Limit = &c.sid, &r.Seq, c.window.Answered(), c.window.Limit()
+	m.Trace = c.traceOf(r)
 	e.Text = wire.AppendError(e.Text[:0], m)
 	return e.Text, false, stream.Failed
+}
+
+// traceOf returns the trace of an ending, "" if the client has not asked for it.
+func (c *channel) traceOf(r *stream.Result) string {
+	if !c.traced || r.Trace == (stream.TraceID{}) {
+		return ""
+	}
+	return string(frames.AppendTraceresponse(make([]byte, 0, 55), r))
 }
 
 func (c *channel) encodeResult(e *encode.Encoder, r *stream.Result, form encode.Outputs) (msg []byte, err error) {
@@ -111,11 +121,14 @@ func (c *channel) encodeResult(e *encode.Encoder, r *stream.Result, form encode.
 		e.Begin(r)
 		e.Int("ack", int64(c.window.Answered()))
 		e.Int("credit_limit", int64(c.window.Limit()))
+		if c.traced {
+			e.Trace(r)
+		}
 		return e.Binary(r, c.sid)
 	}
 	dst := wire.AppendResultHead(e.Text[:0], &wire.Result{
 		SID: c.sid, Seq: r.Seq, Ack: c.window.Answered(), Limit: c.window.Limit(), CaptureUS: r.CaptureUS, Model: r.Model.Name, Version: r.Model.Version,
-		Batch: r.BatchSize, Width: r.Width, Height: r.Height, Partial: r.Partial, Timing: encode.Timing(&r.Timing),
+		Batch: r.BatchSize, Width: r.Width, Height: r.Height, Partial: r.Partial, Timing: encode.Timing(&r.Timing), Trace: c.traceOf(r),
 	})
 	if form == encode.JSON {
 		if dst, err = e.Members(append(dst, ','), r); err != nil {
