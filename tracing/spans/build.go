@@ -99,10 +99,7 @@ func (k *record) batchSpans(b *tree) {
 		batch.attributes = []attribute.KeyValue{attribute.Int("millrace.batch.rows", k.batch.rows), attribute.Int("millrace.batch.requests", k.batch.requests)}
 		prepare = max(prepare, k.batch.gathered)
 	}
-	ready := cmp.Or(at.Started, k.ended)
-	if k.r.Result().Reason == stream.Overtaken { // it may have ended before its batch ran
-		ready = min(ready, k.ended)
-	}
+	ready := min(cmp.Or(at.Started, k.ended), k.ended) // it may have ended before its batch ran
 	if ready > prepare {
 		p := b.add("prepare", id, prepare, ready)
 		if d := &r.Decoding; d.Begun != 0 {
