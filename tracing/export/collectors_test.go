@@ -141,7 +141,7 @@ func TestAnswersOverHTTP(t *testing.T) {
 		}, large, 3, map[export.Reason]uint64{export.TooLarge: 1}, "413"},
 		{"a span that cannot be encoded", both[:1], answers(200, "", ""), invalid, 3, map[export.Reason]uint64{export.Refused: 1}, "UTF-8"},
 		{"an endless answer", both, func(w http.ResponseWriter, r *http.Request) {
-			for i := 0; i < 100; i++ {
+			for {
 				if _, err := w.Write(make([]byte, 10_000)); err != nil {
 					return
 				}
@@ -179,6 +179,24 @@ func TestBusyCollectorGetsSpansLater(t *testing.T) {
 		}))
 		exported, reasons, _ := outcome(t, export.Config{Exporter: kind, Endpoint: server.URL})
 		if exported != 4 || len(reasons) > 0 || n.Load() != 3 {
+			t.Errorf("%s: exported %d, lost %v after %d requests", kind, exported, reasons, n.Load())
+		}
+		server.Close()
+	}
+}
+
+// TestRetryAfterIsTheWait: a collector that wants to be left alone for longer than retry_for
+// is not asked again.
+func TestRetryAfterIsTheWait(t *testing.T) {
+	for _, kind := range []string{export.OTLPHTTP, export.JaegerCollector} {
+		var n atomic.Int64
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			n.Add(1)
+			w.Header().Set("Retry-After", "31")
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}))
+		exported, reasons, _ := outcome(t, export.Config{Exporter: kind, Endpoint: server.URL})
+		if exported != 0 || reasons[export.Refused] != 4 || n.Load() != 1 {
 			t.Errorf("%s: exported %d, lost %v after %d requests", kind, exported, reasons, n.Load())
 		}
 		server.Close()
@@ -388,9 +406,11 @@ func TestPacketsAreBounded(t *testing.T) {
 			stubs[i] = tracetest.SpanStub{Name: fmt.Sprint(i), SpanContext: newSpan(newID()), Resource: cfg.Resource("1"),
 				Attributes: []attribute.KeyValue{attribute.String("a", strings.Repeat("x", i*7))}}
 		}
-		e.Enqueue(stubs.Snapshots())
+		tooLarge := stubs[99]
+		tooLarge.Attributes = []attribute.KeyValue{attribute.String("a", strings.Repeat("x", size))}
+		e.Enqueue(append(stubs.Snapshots(), tooLarge.Snapshot()))
 		_ = e.Close(t.Context())
-		if s := e.Stats(); s.Exported != 100 {
+		if s := e.Stats(); s.Exported != 100 || s.Lost[export.TooLarge] != 1 {
 			t.Errorf("%d: %+v", size, s)
 		}
 		var got packets

@@ -114,6 +114,7 @@ func TestBatchesAreFullOrAsOldAsTheDelay(t *testing.T) {
 		synctest.Wait()
 		wantStats(t, e, 3, 0, nil)
 		e.Enqueue(spans("b", 3))
+		synctest.Wait()
 		e.Enqueue(spans("c", 3))
 		synctest.Wait()
 		wantStats(t, e, 7, 2, nil)
@@ -197,6 +198,14 @@ func TestBatchIsSentAgainUntilTheCollectorTakesIt(t *testing.T) {
 			if wait, least := at.Sub(s.at[i]), 100*time.Millisecond<<i; wait < least || wait > 2*least {
 				t.Errorf("wait %d: %v, want %v to %v", i, wait, least, 2*least)
 			}
+		}
+		attempts = 2 // fails once
+		e.Enqueue(spans("b", 1))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		wantStats(t, e, 4, 0, nil)
+		if wait := s.at[5].Sub(s.at[4]); wait > 200*time.Millisecond {
+			t.Errorf("the first wait after a success: %v", wait)
 		}
 		if text := log.String(); !strings.Contains(text, "they wait") || !strings.Contains(text, "connection refused") || !strings.Contains(text, "exported again") {
 			t.Errorf("log %q", text)

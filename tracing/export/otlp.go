@@ -87,11 +87,11 @@ func rejected(p *coltracepb.ExportTracePartialSuccess) error {
 type otlp struct {
 	*otlptrace.Exporter
 	closeConn func() error
-	outcome   func(ctx context.Context, err error) error
+	outcome   func(err error) error
 }
 
 func (o *otlp) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
-	return o.outcome(ctx, o.Exporter.ExportSpans(ctx, spans))
+	return o.outcome(o.Exporter.ExportSpans(ctx, spans))
 }
 
 func (o *otlp) Shutdown(ctx context.Context) error {
@@ -105,16 +105,15 @@ func newOTLPGRPC(cfg Config, endpoint *url.URL, headers map[string]string, encry
 	if encryption != nil {
 		creds = credentials.NewTLS(encryption)
 	}
-	var partial *coltracepb.ExportTracePartialSuccess // of the newest answer; one batch is sent at a time
+	var answer *coltracepb.ExportTraceServiceResponse // to the newest batch; one is sent at a time
 	conn, err := grpc.NewClient(address(endpoint),
 		grpc.WithTransportCredentials(creds),
 		// A failed connection is tried again at least as often as a batch.
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: grpcbackoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 2, Jitter: 0.2, MaxDelay: 5 * time.Second}, MinConnectTimeout: cfg.Timeout}),
 		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 			err := invoke(ctx, method, req, reply, cc, opts...)
-			partial = nil
-			if r, ok := reply.(*coltracepb.ExportTraceServiceResponse); ok && err == nil {
-				partial = r.GetPartialSuccess()
+			if err == nil {
+				answer, _ = reply.(*coltracepb.ExportTraceServiceResponse)
 			}
 			return err
 		}))
@@ -126,11 +125,16 @@ func newOTLPGRPC(cfg Config, endpoint *url.URL, headers map[string]string, encry
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	return &otlp{Exporter: exporter, closeConn: conn.Close, outcome: func(_ context.Context, err error) error {
-		if s, ok := status.FromError(err); ok && s.Code() != codes.OK && s.Code() != codes.Unknown || err != nil && partial == nil {
+	return &otlp{Exporter: exporter, closeConn: conn.Close, outcome: func(err error) error {
+		got := answer
+		answer = nil
+		switch {
+		case got != nil:
+			return rejected(got.GetPartialSuccess())
+		case err != nil:
 			return grpcFailure(err)
 		}
-		return rejected(partial)
+		return nil
 	}}, nil
 }
 
@@ -226,7 +230,7 @@ func (o *observed) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // outcome says what the newest answer means for the batch that was sent.
-func (o *observed) outcome(_ context.Context, err error) error {
+func (o *observed) outcome(err error) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	tried, answer, body := o.tried, o.answer, o.body
