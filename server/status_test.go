@@ -56,8 +56,13 @@ func TestStatus(t *testing.T) {
 		}
 		r.Release()
 	}
-	if r, err := http.Post("http://"+s.Addr("http")+"/v2/models/echo/infer", "application/json", strings.NewReader(`{"inputs":[]}`)); err != nil || r.StatusCode != http.StatusBadRequest {
-		t.Fatalf("%v, %v", r, err)
+	bad, err := http.Post("http://"+s.Addr("http")+"/v2/models/echo/infer", "application/json", strings.NewReader(`{"inputs":[]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad.Body.Close()
+	if bad.StatusCode != http.StatusBadRequest {
+		t.Errorf("status %d", bad.StatusCode)
 	}
 	first := statusOf(t, s)
 	for first.Models[1].StagesUS.Total.Count() < 5 { // a batch is counted after its answers
