@@ -45,12 +45,13 @@ func TestSoak(t *testing.T) {
 		Limits: ingest.Limits{Resume: time.Second},
 		Models: []workers.Config{
 			{Name: "m", Source: "trouble", Instances: 3, Limits: workers.Limits{Restarts: 1000000}},
+			{Name: "told", Source: "trouble", Instances: 2, Limits: workers.Limits{Restarts: 1000000}},
 			{Name: "extra", Source: "identity"},
 			{Name: "find", Source: "motion"},
 		}})
 	var wg sync.WaitGroup
 	var asked, answered atomic.Int64
-	soak := &soaking{t: t, s: s, asked: &asked, answered: &answered}
+	soak := &soaking{t: t, s: s, asked: &asked, answered: &answered, told: &scene{T: t, s: s, model: "told", told: map[string]int{}}}
 	watched.soaking = soak
 	if r, ok := watched.until("door", soakPatience, func(r *soakReport) bool { return r.Results > 0 }); !ok {
 		t.Errorf("streams: the one that stays does not begin: %+v", r)
@@ -80,6 +81,12 @@ func TestSoak(t *testing.T) {
 	if asked.Load() != answered.Load() || asked.Load() < 100 {
 		t.Errorf("%d frames of clients that stayed, %d endings", asked.Load(), answered.Load())
 	}
+	if told, counted := listing(soak.told.told), listing(tellable(soak.told.counted(), false)); told != counted {
+		t.Errorf("told:    %s\ncounted: %s", told, counted)
+	}
+	soak.told.until("no frame is in flight", func() bool {
+		return countsOf(t, s, "m")["in_flight"] == 0 && countsOf(t, s, "extra")["in_flight"] == 0
+	})
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
@@ -114,6 +121,7 @@ type soaking struct {
 	t               *testing.T
 	s               *server.Server
 	asked, answered *atomic.Int64
+	told            *scene // of a model whose clients all stay
 }
 
 // frame is mostly harmless.
@@ -129,8 +137,12 @@ func frame(rng *rand.Rand) []byte {
 
 // plain opens a stream in plain mode. One client in four leaves without a word.
 func (k *soaking) plain(rng *rand.Rand) {
-	policy := [...]string{"latest", "every"}[rng.IntN(2)]
-	c, _, err := websocket.DefaultDialer.Dial("ws://"+k.s.Addr("http")+"/v2/models/m/stream?codec=opaque&outputs=none&policy="+policy, nil)
+	policy, model := [...]string{"latest", "every"}[rng.IntN(2)], "told"
+	leaves := rng.IntN(4) == 0
+	if leaves {
+		model = "m"
+	}
+	c, _, err := websocket.DefaultDialer.Dial("ws://"+k.s.Addr("http")+"/v2/models/"+model+"/stream?codec=opaque&outputs=none&policy="+policy, nil)
 	if err != nil {
 		k.t.Errorf("plain: %v", err)
 		return
@@ -148,15 +160,18 @@ func (k *soaking) plain(rng *rand.Rand) {
 			}
 		}
 	}()
-	leaves := rng.IntN(4) == 0
 	for i := range n {
 		if leaves && i > n/2 {
 			return
 		}
 		_ = c.SetReadDeadline(time.Now().Add(soakPatience))
-		if _, _, err := c.ReadMessage(); err != nil {
+		_, b, err := c.ReadMessage()
+		if err != nil {
 			k.t.Errorf("plain: ending %d of %d: %v", i, n, err)
 			return
+		}
+		if !leaves {
+			k.told.tally(b)
 		}
 	}
 	if !leaves {

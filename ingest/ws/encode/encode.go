@@ -63,6 +63,9 @@ func (e *Encoder) Begin(r *stream.Result) {
 	e.reply.ModelName, e.reply.ModelVersion = r.Model.Name, r.Model.Version
 	Spans(&r.Timing, e.Int)
 	e.Int("batch", int64(r.BatchSize))
+	if r.Partial {
+		e.param("partial", true)
+	}
 	e.params(r)
 }
 
@@ -90,9 +93,6 @@ func (e *Encoder) Reply(id string) (err error) {
 // fill their lease and it has no other holder, the rest is put in front of them and
 // nothing is copied.
 func (e *Encoder) Binary(r *stream.Result, sid uint32) ([]byte, error) {
-	if r.Partial {
-		e.param("partial", true)
-	}
 	var err error
 	e.Text, err = oip.AppendResponse(e.Text[:0], &e.reply, oip.Always)
 	e.reply.Reset()

@@ -1,0 +1,466 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"millrace/batching"
+	"millrace/internal/wire"
+	"millrace/server"
+	"millrace/stream"
+	"millrace/workers"
+)
+
+// scripted is a worker that ends each frame as the scene of its model says.
+type scripted struct {
+	workers.Base
+	scene *scene
+}
+
+// scene is one model of TestToldIsCounted: what its frames do, and what their client was
+// told of them.
+type scene struct {
+	*testing.T
+	s       *server.Server
+	model   string
+	lines   string        // the file of its server stream
+	bySeq   []string      // what frame n does; beyond it, what its bytes say
+	running chan struct{} // a frame that is held has begun to run
+	gate    chan struct{} // lets a held frame go on
+
+	mu   sync.Mutex
+	told map[string]int // endings, as in "result", "drop stale", "error timeout"
+}
+
+var scenes sync.Map // by the model's name
+
+func init() {
+	workers.Register(workers.Kind{Name: "scripted", New: func() workers.Worker { return &scripted{} }})
+}
+
+func (w *scripted) Init(_ context.Context, env *workers.Env) (*stream.Model, error) {
+	found, _ := scenes.Load(env.Name)
+	w.scene = found.(*scene)
+	return &stream.Model{Any: true, Ragged: true, MaxBatch: 1}, nil
+}
+
+func (w *scripted) Run(_ context.Context, b *batching.Batch) error {
+	r := b.Requests[0]
+	what := string(r.Payload)
+	if r.Seq < uint64(len(w.scene.bySeq)) {
+		what = w.scene.bySeq[r.Seq]
+	}
+	number := float32(1)
+	switch what {
+	case "refuse":
+		return stream.Errorf(stream.Unsupported, "frame", "is not what the model takes")
+	case "panic":
+		panic("as the scene says")
+	case "parts":
+		for range 3 {
+			r.Emit([]stream.Tensor{{Name: "y", Datatype: stream.Float32, Shape: []int{1}, Data: stream.AppendFloat32(nil, 0)}}, nil)
+		}
+	case "nan":
+		number = float32(math.NaN())
+	case "hold":
+		w.scene.running <- struct{}{}
+		<-w.scene.gate
+	}
+	b.Finish(0, []stream.Tensor{{Name: "y", Datatype: stream.Float32, Shape: []int{1}, Data: stream.AppendFloat32(nil, number)}})
+	return nil
+}
+
+// tell notes n endings that the client was told.
+func (c *scene) tell(n int, ending ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.told[strings.Join(ending, " ")] += n
+}
+
+// held waits until a frame is held.
+func (c *scene) held() { <-c.running }
+
+// unload unloads the model while frames are held or wait; they are let go when the
+// unloading has begun.
+func (c *scene) unload(began func() bool) {
+	done := make(chan error, 1)
+	go func() { done <- c.s.Models().Unload(context.Background(), c.model) }()
+	c.until("the unloading has begun", began)
+	close(c.gate)
+	if err := <-done; err != nil {
+		c.Error(err)
+	}
+}
+
+func (c *scene) until(what string, ok func() bool) {
+	c.Helper()
+	for limit := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(limit) {
+			c.Fatalf("not within a minute: %s", what)
+		}
+	}
+}
+
+// counted returns the series of the scene's model that are not 0.
+func (c *scene) counted() map[string]int { return countsOf(c.T, c.s, c.model) }
+
+var series = regexp.MustCompile(`(?m)^millrace_(\w+)\{([^}]*)\} (\d+)$`)
+
+// countsOf reads the counts of frames at /metrics: "accepted", "in_flight", "result",
+// "drop REASON", "error CODE", "refused REASON" and "unsendable CODE".
+func countsOf(t *testing.T, s *server.Server, model string) map[string]int {
+	t.Helper()
+	_, text := get(t, s, "/metrics")
+	out := map[string]int{}
+	for _, m := range series.FindAllStringSubmatch(text, -1) {
+		labels := map[string]string{}
+		for _, l := range strings.Split(m[2], ",") {
+			name, value, _ := strings.Cut(l, "=")
+			labels[name] = strings.Trim(value, `"`)
+		}
+		name := map[string]string{
+			"frames_accepted_total": "accepted", "frames_in_flight": "in_flight", "frames_total": labels["outcome"] + "s",
+			"dropped_frames_total": "drop " + labels["reason"], "frame_errors_total": "error " + labels["code"],
+			"refused_frames_total": "refused " + labels["reason"], "unsendable_results_total": "unsendable " + labels["code"],
+		}[m[1]]
+		if n, err := strconv.Atoi(m[3]); err == nil && n > 0 && name != "" && labels["model"] == model {
+			out[name] += n
+		}
+	}
+	if out["results"] > 0 {
+		out["result"] = out["results"]
+	}
+	sum := map[string]int{}
+	for name, n := range out {
+		kind, _, _ := strings.Cut(name, " ")
+		sum[kind] += n
+	}
+	if sum["drop"] != out["drops"] || sum["error"] != out["errors"] || out["accepted"] != out["result"]+out["drops"]+out["errors"]+out["in_flight"] {
+		t.Errorf("%s: the counts do not add up: %v", model, out)
+	}
+	delete(out, "results")
+	delete(out, "drops")
+	delete(out, "errors")
+	return out
+}
+
+// asError is how one-shot requests are told a drop.
+var asError = map[string]string{"stale": "timeout", "memory": "overloaded", "closed": "canceled"}
+
+// tellable returns what the clients of frames with these counts have been told.
+func tellable(counts map[string]int, oneShot bool) map[string]int {
+	told := map[string]int{}
+	for name, n := range counts {
+		kind, of, _ := strings.Cut(name, " ")
+		switch {
+		case kind == "unsendable":
+			told["result"] -= n
+			told["error "+of] += n
+		case kind == "drop" && oneShot:
+			told["error "+asError[of]] += n
+		case kind == "result" || kind == "drop" || kind == "error":
+			told[name] += n
+		}
+	}
+	for name, n := range told {
+		if n == 0 {
+			delete(told, name)
+		}
+	}
+	return told
+}
+
+// listing writes counts in order.
+func listing(counts map[string]int) string {
+	var out []string
+	for name, n := range counts {
+		out = append(out, fmt.Sprintf("%s %d", name, n))
+	}
+	slices.Sort(out)
+	return strings.Join(out, ", ")
+}
+
+// reply is a message of each WebSocket protocol, as far as an ending says what it is.
+type toldReply struct {
+	Type    string
+	Seq     *uint64
+	Dropped string
+	Partial bool
+	Error   *struct{ Code string }
+	Code    string
+	Reason  string
+	Seqs    [][2]uint64
+	Done    bool
+	Params  struct{ Partial bool } `json:"parameters"`
+	Token   string                 `json:"resume_token"`
+
+	ModelName string `json:"model_name"`
+}
+
+// tally notes what a message tells, and returns it with the number of endings in it.
+func (c *scene) tally(b []byte) (m toldReply, endings int) {
+	if err := json.Unmarshal(b, &m); err != nil {
+		c.Errorf("%s: %v", b, err)
+	}
+	switch {
+	case m.Partial, m.Params.Partial:
+	case m.Type == "drop":
+		for _, r := range m.Seqs {
+			endings += int(r[1] - r[0] + 1)
+		}
+		c.tell(endings, "drop", m.Reason)
+	case m.Type == "error" && m.Seq != nil:
+		endings = 1
+		c.tell(1, "error", m.Code)
+	case m.Type != "" && m.Type != "result", m.Done:
+	case m.Dropped != "":
+		endings = 1
+		c.tell(1, "drop", m.Dropped)
+	case m.Error != nil && m.Seq != nil:
+		endings = 1
+		c.tell(1, "error", m.Error.Code)
+	case m.Seq != nil || m.ModelName != "":
+		endings = 1
+		c.tell(1, "result")
+	}
+	return m, endings
+}
+
+// socket is a WebSocket connection of a scene.
+type socket struct {
+	*websocket.Conn
+	c      *scene
+	seq    uint64 // of the last frame of millrace.v1
+	resume string // its session's newest token
+}
+
+// plain opens a stream in plain mode.
+func (c *scene) plain(query string) *socket {
+	c.Helper()
+	w := &socket{Conn: dial(c.T, c.s, "/v2/models/"+c.model+"/stream?codec=opaque&"+query), c: c}
+	c.Cleanup(func() { _ = w.Close() })
+	return w
+}
+
+// v1 opens stream 1 of millrace.v1.
+func (c *scene) v1(options string) *socket {
+	c.Helper()
+	w := &socket{Conn: v1(c.T, c.s, `{"type":"open","sid":1,"model":"`+c.model+`",`+options+`}`), c: c}
+	c.Cleanup(func() { _ = w.Close() })
+	w.expect("opened")
+	return w
+}
+
+func (w *socket) binary(b []byte) {
+	w.c.Helper()
+	if err := w.WriteMessage(websocket.BinaryMessage, b); err != nil {
+		w.c.Fatal(err)
+	}
+}
+
+func (w *socket) say(text string) {
+	w.c.Helper()
+	if err := w.WriteMessage(websocket.TextMessage, []byte(text)); err != nil {
+		w.c.Fatal(err)
+	}
+}
+
+// frame sends the next frame of plain mode.
+func (w *socket) frame(what string) { w.c.Helper(); w.binary([]byte(what)) }
+
+// media sends the next frame of millrace.v1.
+func (w *socket) media(flags wire.Flags, what string) {
+	w.c.Helper()
+	w.seq++
+	w.binary(media(wire.KindFrame, wire.Opaque, flags, w.seq, []byte(what)))
+}
+
+// next reads one message.
+func (w *socket) next() (toldReply, int) {
+	w.c.Helper()
+	_ = w.SetReadDeadline(time.Now().Add(time.Minute))
+	_, b, err := w.ReadMessage()
+	if err != nil {
+		w.c.Fatal(err)
+	}
+	m, n := w.c.tally(b)
+	if m.Token != "" {
+		w.resume = m.Token
+	}
+	return m, n
+}
+
+// endings reads until n endings have been told.
+func (w *socket) endings(n int) {
+	w.c.Helper()
+	for n > 0 {
+		_, m := w.next()
+		n -= m
+	}
+}
+
+// expect reads up to a control message of millrace.v1.
+func (w *socket) expect(kind string) toldReply {
+	w.c.Helper()
+	for {
+		if m, _ := w.next(); m.Type == kind {
+			return m
+		}
+	}
+}
+
+// rest sends a request.
+func (c *scene) rest(query, body string) {
+	r, err := http.Post("http://"+c.s.Addr("http")+"/v2/models/"+c.model+"/infer"+query, "application/octet-stream", strings.NewReader(body))
+	if err != nil {
+		c.Error(err)
+		return
+	}
+	defer r.Body.Close()
+	var e struct{ Code string }
+	if r.StatusCode == http.StatusOK {
+		c.tell(1, "result")
+		return
+	}
+	if err := json.NewDecoder(r.Body).Decode(&e); err != nil {
+		c.Error(err)
+	}
+	c.tell(1, "error", e.Code)
+}
+
+// call makes a native call.
+func (c *scene) call(ctx context.Context, body string) {
+	r, err := c.s.Native().InferBytes(ctx, c.model, stream.Opaque, []byte(body))
+	if err != nil {
+		c.tell(1, "error", string(stream.CodeOf(err)))
+		return
+	}
+	r.Release()
+	c.tell(1, "result")
+}
+
+// nativeStream opens a native stream. send sends a frame, and tells when it is refused.
+func (c *scene) nativeStream(p stream.Policy) (send func(what string), end, flush func()) {
+	c.Helper()
+	done := make(chan struct{})
+	st, err := c.s.Native().Stream(c.model, stream.Options{Policy: p}, func(r *stream.Result) {
+		switch {
+		case r.Partial:
+		case r.Outcome == stream.Dropped:
+			c.tell(1, "drop", string(r.Reason))
+		case r.Outcome == stream.Failed:
+			c.tell(1, "error", string(stream.CodeOf(r.Err)))
+		default:
+			c.tell(1, "result")
+		}
+	}, func(stream.CloseReason) { close(done) })
+	if err != nil {
+		c.Fatal(err)
+	}
+	seq := uint64(0)
+	send = func(what string) {
+		err := st.Send(seq, stream.Opaque, []byte(what))
+		seq++
+		switch {
+		case err == nil:
+		case stream.CodeOf(err) == stream.Overloaded: // the memory budget
+			c.tell(1, "drop", "memory")
+		default:
+			c.tell(1, "error", string(stream.CodeOf(err)))
+		}
+	}
+	return send, func() { st.Close(stream.ByClient); <-done }, st.Flush
+}
+
+// pull sends a call for the video and reads its replies.
+func (c *scene) pull(url, query string) {
+	c.Helper()
+	w := &socket{Conn: dial(c.T, c.s, "/models/infer?"+query), c: c}
+	defer w.Close()
+	w.say(`{"model":"` + c.model + `","inputs":[{"name":"url","datatype":"BYTES","shape":[1],"data":["` + url + `"]}]}`)
+	for {
+		if m, _ := w.next(); m.Done || m.Error != nil && m.Seq == nil {
+			return
+		}
+	}
+}
+
+// stream reads what the server stream of the model, which reads a folder, has told: the
+// lines of its file, and for its drops, which have no lines, its report.
+func (c *scene) stream() {
+	c.Helper()
+	var r struct {
+		State   string
+		Results int
+		Errors  int
+		Drops   map[string]int
+		Lost    struct{ Frames int }
+		Sinks   map[string]struct{ Sent int }
+	}
+	c.until("the stream has ended", func() bool {
+		_, text := get(c.T, c.s, "/v2/streams/"+c.model)
+		if err := json.Unmarshal([]byte(text), &r); err != nil {
+			c.Fatalf("%s: %v", text, err)
+		}
+		return r.State == "ended"
+	})
+	text, err := os.ReadFile(c.lines)
+	if err != nil {
+		c.Fatal(err)
+	}
+	lines := 0
+	for line := range bytes.Lines(text) {
+		_, n := c.tally(line)
+		lines += n
+	}
+	for why, n := range r.Drops {
+		if n > 0 {
+			c.tell(n, "drop", why)
+		}
+	}
+	if r.Results+r.Errors != lines {
+		c.Errorf("%d results and %d errors, %d endings in the file", r.Results, r.Errors, lines)
+	}
+}
+
+func (c *scene) stats() workers.GroupStats {
+	for _, st := range c.s.Models().Stats() {
+		if st.Model.Name == c.model {
+			return st
+		}
+	}
+	return workers.GroupStats{}
+}
+
+// exhaust takes all memory, until the returned function is called.
+func (c *scene) exhaust() (free func()) {
+	var all []interface{ Release() }
+	for size := 1 << 20; size > 0; size /= 2 {
+		for {
+			b, err := c.s.Memory().Lease(size)
+			if err != nil {
+				break
+			}
+			all = append(all, b)
+		}
+	}
+	return func() {
+		for _, b := range all {
+			b.Release()
+		}
+	}
+}
