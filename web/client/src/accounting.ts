@@ -5,7 +5,7 @@ import {Events} from './events.js';
 import {type Drop, type Ending, type Failure, type Reply, type Result, type ServerTiming, type Times, timings} from './replies.js';
 import {traceIdOf} from './trace.js';
 
-/** waiting = until the next attempt to connect or to open; closing = frames in flight are still answered. */
+/** waiting = until the next attempt to connect or to open; closing = until the frames in flight have ended. */
 export type State = 'connecting' | 'running' | 'waiting' | 'closing' | 'closed';
 
 /** What the server asks for; undefined = anything. */

@@ -3,7 +3,7 @@
 
 import {Backoff} from './backoff.js';
 import {Clock} from './clock.js';
-import {MillraceError, type Code, type ErrorMessage, aborted, errorOf} from './errors.js';
+import {MillraceError, type Code, type ErrorMessage, aborted, errorOf, throwIfAborted} from './errors.js';
 import {Events} from './events.js';
 import {type StreamOptions, Stream} from './stream.js';
 import {decodeResult} from './wire.js';
@@ -117,9 +117,9 @@ export class Connection extends Events<ConnectionEvents> {
     this.#options = options;
     const {signal} = options;
     if (!options.WebSocket && !globalThis.WebSocket) {
-      throw new MillraceError('unsupported', 'WebSocket: is missing here: give the one of the package ws as option WebSocket, or use Node 22');
+      throw new MillraceError('unsupported', 'WebSocket: is missing here: give the one of the package ws as option WebSocket, or use Node 22', {field: 'WebSocket'});
     }
-    if (signal?.aborted) throw aborted(signal);
+    throwIfAborted(signal);
     signal?.addEventListener('abort', this.#abort);
     this.#connect();
   }

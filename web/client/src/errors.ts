@@ -55,3 +55,8 @@ export const errorOf = (m: ErrorMessage): MillraceError =>
 
 /** The error of a signal that was aborted. */
 export const aborted = (signal: AbortSignal): MillraceError => new MillraceError('canceled', 'the signal was aborted', {field: 'signal', cause: signal.reason});
+
+/** Throws a MillraceError if the signal was aborted. */
+export function throwIfAborted(signal: AbortSignal | undefined): void {
+  if (signal?.aborted) throw aborted(signal);
+}

@@ -23,7 +23,7 @@ export interface ModelMetadata {
   outputs: TensorMetadata[];
 }
 
-/** Counts of values up to each bound; the last count is of larger values. */
+/** counts[i] = values above bounds[i-1] and up to bounds[i]; one more count is of values above the last bound. */
 export interface Histogram {bounds: number[], counts: number[], sum: number}
 
 export interface ModelStatus {

@@ -1,6 +1,6 @@
 // What can be captured in a page: cameras, screens, videos, pictures, canvases, microphones.
 
-import {type Code, MillraceError} from './errors.js';
+import {type Code, MillraceError, throwIfAborted} from './errors.js';
 import type {Policy} from './stream.js';
 import type {Codec} from './wire.js';
 
@@ -30,8 +30,8 @@ export interface Target {
 
 /** Captures once: for one stream, which stops it at its end. */
 export interface Source {
-  /** Of streams that name none. */
-  readonly codec: Codec | 'auto';
+  /** Of streams that name none; undefined = the server recognises pictures by their content. */
+  readonly codec: Codec | 'auto' | undefined;
   readonly policy: Policy;
   /** Of the picture, px; 0 = it has none. */
   readonly width: number;
@@ -65,7 +65,7 @@ function refusal(what: string, error: {name: string, message?: string}, cause?: 
 
 /** Opens devices by one of the browser's functions. Rejects with MillraceError. */
 async function media(what: string, name: 'getUserMedia' | 'getDisplayMedia', constraints: MediaStreamConstraints, signal?: AbortSignal): Promise<MediaStream> {
-  signal?.throwIfAborted();
+  throwIfAborted(signal);
   if (!globalThis.navigator?.mediaDevices?.[name]) {
     const why = globalThis.isSecureContext === false ? `browsers give it only to pages on https or localhost, and this one is ${location.origin}` : 'this is no browser that can capture it';
     throw new MillraceError('unsupported', `source: ${what} cannot be opened: ${why}`);
@@ -77,7 +77,7 @@ async function media(what: string, name: 'getUserMedia' | 'getDisplayMedia', con
     throw refusal(what, e as Error, e);
   }
   if (signal?.aborted) off(found); // while the user was asked for permission
-  signal?.throwIfAborted();
+  throwIfAborted(signal);
   return found;
 }
 
@@ -133,8 +133,10 @@ async function video(from: string | Blob, {loop = false, element = document.crea
   });
   element.onended = () => source.ended();
   element.loop = loop;
+  element.preload = 'auto';
   element.src = url;
-  await source.play();
+  await source.load();
+  throwIfAborted(signal);
   return source;
 }
 
@@ -145,13 +147,13 @@ async function picture(from: string | Blob, {signal}: SourceOptions): Promise<Pi
     image.crossOrigin = 'anonymous';
     image.src = url;
     await image.decode();
-    signal?.throwIfAborted();
+    throwIfAborted(signal);
     const blob = from instanceof Blob ? from : await (await fetch(from)).blob();
     const asIs = READABLE.includes(blob.type) && blob.size <= LARGEST_FILE;
     return new PictureSource(image, asIs ? blob : await jpeg(image), signal, () => url !== from && URL.revokeObjectURL(url));
   } catch (cause) {
     if (url !== from) URL.revokeObjectURL(url);
-    signal?.throwIfAborted();
+    throwIfAborted(signal);
     throw new MillraceError('unsupported', `source: ${what} is no picture that this browser can show: choose JPEG, PNG or WebP`, {cause});
   }
 }
@@ -165,7 +167,7 @@ async function jpeg(image: HTMLImageElement): Promise<Blob> {
 }
 
 class PictureSource implements Source {
-  readonly codec = 'opaque';
+  readonly codec = undefined;
   readonly policy: Policy = {mode: 'every'};
   readonly width: number;
   readonly height: number;
@@ -206,17 +208,28 @@ export class VideoSource implements Source {
   get width(): number { return this.element.videoWidth; }
   get height(): number { return this.element.videoHeight; }
 
-  /** @internal Resolves when there is a picture. Otherwise stops, and rejects with MillraceError. */
+  /** @internal Resolves when a device's picture is there. Otherwise stops, and rejects with MillraceError. */
   async play(): Promise<void> {
     try {
       await this.element.play();
-      if (!this.width) throw new MillraceError('unsupported', `source: ${this.#what} has no picture`);
     } catch (cause) {
-      const why = this.element.error?.message;
-      this.stop();
-      if (cause instanceof MillraceError) throw cause;
-      throw new MillraceError('unsupported', `source: ${this.#what} cannot be played by this browser${why ? ` (${why})` : ''}. Most play H.264 in MP4, and VP8 or VP9 in WebM: ffmpeg -i IN out.webm makes one`, {cause});
+      this.#unplayable(cause);
     }
+    if (!this.width) this.#unplayable();
+  }
+
+  /** @internal Resolves when the size of a file's picture is known; start plays it. Otherwise stops, and rejects with MillraceError. */
+  async load(): Promise<void> {
+    const {element} = this;
+    await new Promise<unknown>(done => element.onloadedmetadata = element.onerror = element.onemptied = done);
+    element.onloadedmetadata = element.onerror = element.onemptied = null;
+    if (!this.width && !this.#stopped) this.#unplayable();
+  }
+
+  #unplayable(cause?: unknown): never {
+    const why = this.element.error?.message;
+    this.stop();
+    throw new MillraceError('unsupported', `source: ${this.#what} cannot be played by this browser${why ? ` (${why})` : ''}. Most play H.264 in MP4, and VP8 or VP9 in WebM: ffmpeg -i IN out.webm makes one`, {cause});
   }
 
   /** @internal It has ended by itself. */
@@ -236,6 +249,7 @@ export class VideoSource implements Source {
       next(frame);
     };
     next(frame);
+    element.play().catch(cause => this.ended(new MillraceError('unsupported', `source: ${this.#what} cannot be played: ${cause.message}`, {cause})));
     return this.#end;
   }
 

@@ -6,7 +6,7 @@ import {capture} from './capture.js';
 import type {Connection, Message} from './connection.js';
 import {usable} from './codecs.js';
 import {Encoder, type Picture, isPicture} from './encoder.js';
-import {MillraceError, type ErrorMessage, aborted, errorOf} from './errors.js';
+import {MillraceError, type ErrorMessage, aborted, errorOf, throwIfAborted} from './errors.js';
 import {Queue} from './queue.js';
 import type {Reply} from './replies.js';
 import type {CapturedFrame, Source} from './sources.js';
@@ -34,7 +34,7 @@ export interface StreamOptions {
   /**
    * How frames are coded; of a list the first that browser and server can do. Default:
    * for video auto, which is ['h264', 'vp8', 'vp9', 'av1', 'jpeg']; for sound the source's;
-   * otherwise opaque.
+   * otherwise opaque, and the server recognises pictures by their content.
    */
   codec?: Codec | 'auto' | readonly Codec[];
   /** Of frames with the codecs rgb24 and nv12, px. */
@@ -99,7 +99,8 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
   readonly #connection: Connection;
   readonly #options: StreamOptions;
   readonly #codecs: readonly Codec[]; // in order of preference
-  readonly #message: Message; // that opens the stream
+  #message: Message; // that opens the stream
+  #before: [Message, Policy] | undefined; // message and policy before the last update
   #codec = 0; // the index of the codec in use
   #refused: {codec: Codec, error: MillraceError}[] = [];
   #timer: ReturnType<typeof setTimeout> | undefined; // until it is opened again
@@ -112,6 +113,7 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
   #isOpen = false; // in this session
   #wasOpen = false;
   #paused = false;
+  #closeSent = false;
   #advice: Advice = {};
   #next = 0; // the earliest time of the next frame
   #discontinuity = false; // frames before the next one were lost
@@ -133,20 +135,20 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
 
   /** @internal */
   static async create(connection: Connection, options: StreamOptions): Promise<Stream> {
-    const {codec = options.source?.codec ?? 'opaque', signal} = options;
+    const {codec = options.source?.codec ?? 'opaque', signal} = options; // without a codec the server recognises pictures
     const codecs = await usable(codec === 'auto' ? AUTO : typeof codec === 'string' ? [codec] : codec, options.source !== undefined);
-    if (signal?.aborted) throw aborted(signal);
+    throwIfAborted(signal);
     return new Stream(connection, options, codecs);
   }
 
   private constructor(connection: Connection, options: StreamOptions, codecs: readonly Codec[]) {
     super();
-    const {model, version, policy = {}, outputs, stateful, params, width, height, signal, source} = options;
+    const {model, version, codec = options.source?.codec, policy = {}, outputs, stateful, params, width, height, signal, source} = options;
     this.model = model;
     this.#connection = connection;
     this.#options = options;
     this.#codecs = codecs;
-    this.#message = {type: 'open', model, version, codec: codecs[0], policy: {...source?.policy, ...policy}, outputs, stateful, params, width, height};
+    this.#message = {type: 'open', model, version, codec: codec && codecs[0], policy: {...source?.policy, ...policy}, outputs, stateful, params, width, height};
     signal?.addEventListener('abort', this.#abort);
     connection.add(this);
     if (source) void this.opened.then(() => capture(source, this, options.each), () => source.stop());
@@ -191,7 +193,8 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
 
   /**
    * Sends a frame, or begins to encode it, unless the stream is not ready. A VideoFrame or
-   * ImageBitmap is closed, whether it is sent or not.
+   * ImageBitmap is closed, whether it is sent or not. Frames are numbered when they are
+   * encoded: bytes overtake pictures.
    * @returns false = it was skipped
    */
   send(data: FrameData, options: SendOptions = {}): boolean {
@@ -214,13 +217,10 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
 
   /** Changes the options for frames that are sent later. The mode of the policy cannot change. */
   update({policy, outputs, params}: Pick<StreamOptions, 'policy' | 'outputs' | 'params'>): void {
-    Object.assign(this.#message.policy, policy);
-    if (outputs) this.#message.outputs = outputs;
-    if (params) this.#message.params = params;
-    if (this.#isOpen) {
-      Object.assign(this.#policy, policy);
-      this.#tell({type: 'update', policy, outputs, params});
-    }
+    this.#before = [this.#message, this.#policy];
+    this.#message = {...this.#message, policy: {...this.#message.policy, ...policy}, ...outputs ? {outputs} : {}, ...params ? {params} : {}};
+    this.#policy = {...this.#policy, ...policy};
+    this.#tell({type: 'update', policy, outputs, params});
   }
 
   /** Makes frames wait at the server, until resume. */
@@ -239,14 +239,14 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
     this.#tell({type: 'flush'});
   }
 
-  /** Ends the stream after the frames in flight: those in a batch are still answered. Resolves when it is closed. */
+  /** Ends the stream when the frames in flight have ended; if it is paused, those that wait are dropped. Resolves when it is closed. */
   async close(): Promise<void> {
     this.#options.source?.stop();
     await this.#encoder?.drain();
     if (this.state === 'running') {
       this.setState('closing');
       this.#wake();
-      this.#tell({type: 'close'});
+      this.#closeWhenEnded();
     } else if (this.state !== 'closing') {
       this.finish();
     }
@@ -321,14 +321,12 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
     this.#discontinuity ||= state.received_count < this.#framesSent;
     this.#framesSent = state.received_count;
     this.#creditLimit = state.credit_limit;
-    if (this.state === 'closing') {
-      this.#tell({type: 'close'});
-      return true;
-    }
     // The reply has the credit, which tells how many frames have ended, also those whose endings were lost.
     this.#tell({type: 'update', policy: {}});
     this.#tell({type: this.#paused ? 'pause' : 'resume'});
-    this.#running();
+    this.#closeSent = false;
+    if (this.state === 'closing') this.#closeWhenEnded();
+    else this.#running();
     return true;
   }
 
@@ -388,6 +386,7 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
         } else if (!this.#isOpen) {
           this.#openRefused(error);
         } else {
+          if (error.field.startsWith('update') && this.#before) [this.#message, this.#policy] = this.#before;
           this.emit('refusal', error);
         }
         break;
@@ -403,6 +402,7 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
         this.#onClosed(m.reason);
         break;
     }
+    this.#closeWhenEnded();
     this.#wake();
   }
 
@@ -425,6 +425,12 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
 
   #wake(): void {
     for (const wake of this.#waiters.splice(0)) wake();
+  }
+
+  #closeWhenEnded(): void {
+    if (this.state !== 'closing' || this.#closeSent || this.inFlight > 0 && !this.#paused) return;
+    this.#closeSent = true;
+    this.#tell({type: 'close'});
   }
 
   #running(): void {

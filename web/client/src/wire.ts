@@ -14,7 +14,7 @@ export type Codec = Exclude<keyof typeof CODEC, 'tensor'>;
 /** The numbers of a tensor's datatype, little-endian as in memory. */
 export type Numbers = Int8Array | Uint8Array | Int16Array | Uint16Array | Int32Array | Uint32Array | Float32Array | Float64Array | BigInt64Array | BigUint64Array;
 
-/** A tensor with a name: numbers as an array of them, or as JSON has them; BYTES as texts. */
+/** A tensor with a name. The data of FP16 and BF16 are the bits of the numbers, a Uint16Array; of BYTES, texts. */
 export interface Tensor {
   name: string;
   /** An Open Inference Protocol datatype, such as FP32. */
@@ -81,26 +81,8 @@ export function encodeFrame(payload: Blob | Uint8Array | readonly Tensor[], head
   h.setUint16(26, header.height ?? 0, true);
   h.setUint16(28, start - HEADER, true);
   h.setUint16(30, header.deadlineMs ?? 0, true);
-  let at = HEADER;
-  for (const part of [...ext, ...parts]) {
-    whole.set(part, at);
-    at += part.length;
-  }
+  place(whole, HEADER, [...ext, ...parts]);
   return payload instanceof Blob ? new Blob([whole, payload]) : whole;
-}
-
-const raw = ({data}: Tensor): Uint8Array | null => ArrayBuffer.isView(data) ? new Uint8Array(data.buffer, data.byteOffset, data.byteLength) : null;
-
-/** A payload of tensors: numbers of typed arrays as they are, others as JSON. */
-function tensors(inputs: readonly Tensor[]): Uint8Array[] {
-  const json = utf8.encode(JSON.stringify({
-    inputs: inputs.map(({name, datatype, shape, ...rest}) => {
-      const bytes = raw({name, datatype, shape, ...rest});
-      return {name, datatype, shape, ...bytes ? {parameters: {binary_data_size: bytes.length}} : {data: rest.data}};
-    }),
-  }));
-  const length = new Uint8Array(new Uint32Array([json.length]).buffer);
-  return [length, json, ...inputs.flatMap(t => raw(t) ?? [])];
 }
 
 const ARRAYS: Record<string, new (buffer: ArrayBuffer) => Numbers> = {
@@ -108,7 +90,41 @@ const ARRAYS: Record<string, new (buffer: ArrayBuffer) => Numbers> = {
   FP32: Float32Array, FP64: Float64Array, INT64: BigInt64Array, UINT64: BigUint64Array,
 };
 
-/** A binary result: the JSON message with its tensors. FP16 and BF16 are the bits of the numbers. */
+/** The bytes of a tensor. */
+function raw({name, datatype, data}: Tensor): Uint8Array {
+  if (ArrayBuffer.isView(data)) return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+  if (datatype === 'BYTES') {
+    const parts = data.flatMap(item => {
+      const bytes = utf8.encode(String(item));
+      return [new Uint8Array(new Uint32Array([bytes.length]).buffer), bytes];
+    });
+    return place(new Uint8Array(sum(parts)), 0, parts);
+  }
+  const type = ARRAYS[datatype];
+  if (!type) throw new MillraceError('invalid_argument', `data: tensor ${name} of ${datatype} needs a Uint16Array of its bits, or another datatype`);
+  const big = datatype.endsWith('INT64'); // of INT64 and UINT64
+  return new Uint8Array((type as unknown as {from(numbers: readonly unknown[]): Numbers}).from(big ? data.map(BigInt) : data).buffer);
+}
+
+/** Copies parts one after the other. */
+function place(whole: Uint8Array, at: number, parts: readonly Uint8Array[]): Uint8Array {
+  for (const part of parts) {
+    whole.set(part, at);
+    at += part.length;
+  }
+  return whole;
+}
+
+/** A payload of tensors: u32 length, JSON of this length, then the bytes of each tensor. */
+function tensors(inputs: readonly Tensor[]): Uint8Array[] {
+  const parts = inputs.map(raw);
+  const json = utf8.encode(JSON.stringify({
+    inputs: inputs.map(({name, datatype, shape}, i) => ({name, datatype, shape, parameters: {binary_data_size: parts[i]!.length}})),
+  }));
+  return [new Uint8Array(new Uint32Array([json.length]).buffer), json, ...parts];
+}
+
+/** A binary result: the JSON message with its tensors. */
 export function decodeResult(message: ArrayBuffer): Record<string, unknown> {
   const h = new DataView(message), start = HEADER + h.getUint16(28, true), length = h.getUint32(start, true);
   const m = JSON.parse(text.decode(new Uint8Array(message, start + 4, length)));

@@ -81,19 +81,14 @@ export class Way {
   }
 }
 
-const TYPES = {'.js': 'text/javascript', '.html': 'text/html', '.webm': 'video/webm', '.mp4': 'video/mp4', '.png': 'image/png'};
+const TYPES = {'.js': 'text/javascript', '.html': 'text/html; charset=utf-8', '.webm': 'video/webm', '.mp4': 'video/mp4', '.png': 'image/png'};
 
-/** Serves the client's files at /dist/, and pages: texts by name, or files. */
-export async function site(pages) {
+/** Serves the client at /dist/, and files by their names. @param {Object<string, string | Buffer>} files */
+export async function site(files) {
   const listener = http.createServer(async (request, reply) => {
-    const {pathname} = new URL(request.url, 'http://x');
-    try {
-      const page = pages[pathname.slice(1)];
-      const body = page?.html ?? await readFile(page?.file ?? path.join(DIST, path.basename(pathname)));
-      reply.writeHead(200, {'Content-Type': page?.html ? 'text/html; charset=utf-8' : TYPES[path.extname(pathname)] ?? 'application/octet-stream'}).end(body);
-    } catch {
-      reply.writeHead(404).end();
-    }
+    const name = new URL(request.url, 'http://x').pathname.slice(1);
+    const body = name.startsWith('dist/') ? await readFile(path.join(DIST, path.basename(name))).catch(() => {}) : files[name];
+    reply.writeHead(body ? 200 : 404, {'Content-Type': TYPES[path.extname(name)] ?? 'application/octet-stream'}).end(body);
   });
   await new Promise(done => listener.listen(0, '127.0.0.1', done));
   return {url: `http://127.0.0.1:${listener.address().port}`, close: () => listener.close()};
