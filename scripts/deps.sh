@@ -16,7 +16,7 @@ needs() {
     test)  needs demo
            echo cmd:python3=python3 py:numpy=python3-numpy py:websockets=python3-websockets py:onnx=python3-onnx ;;
     check) needs test
-           echo cmd:chromium=chromium cmd:npm=npm
+           echo cmd:chromium=chromium cmd:npm=npm cmd:promtool=prometheus
            echo py:gi.overrides.Gst=python3-gst-1.0,gir1.2-gst-rtsp-server-1.0,gstreamer1.0-plugins-base,gstreamer1.0-plugins-good ;;
     *)     return 1 ;;
     esac

@@ -184,8 +184,8 @@ var families = []section{
 		}, nil},
 		{counter, "millrace_stream_dropped_frames_total", "", "Frames of the stream dropped by policy.", ofStream.and("reason", words(stream.Reasons)), func(r *reading, put put) {
 			for i := range r.streams.listed {
-				for why, n := range r.streams.listed[i].Drops {
-					put(float64(n), r.streams.listed[i].Name, string(why))
+				for _, why := range stream.Reasons {
+					put(float64(r.streams.listed[i].Drops[why]), r.streams.listed[i].Name, string(why))
 				}
 			}
 		}, nil},

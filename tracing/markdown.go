@@ -13,7 +13,7 @@ func Markdown() string {
 	var b strings.Builder
 	b.WriteString(`# Metrics
 <!-- Written by go generate ./deploy/generate from tracing/families.go. -->
-Prometheus reads them at ` + "`/metrics`" + ` of the address ` + "`http`" + ` (settings ` + "`metrics.path`, `metrics.address`" + `).
+Prometheus reads them at ` + "`/metrics`" + ` of the address ` + "`http`" + ` (settings ` + "`metrics.path`, `metrics.address`" + `). [dashboards.md](dashboards.md) has dashboards and alerts of them.
 
 - The names begin with ` + "`millrace_`" + `, except those of HTTP requests, of the Go runtime (` + "`go_`" + `) and of the process (` + "`process_`" + `), which have the names that other
   programs use too. ` + "`go_gc_`" + ` and ` + "`go_sched_`" + ` describe the garbage collector and the scheduler ([runtime/metrics](https://pkg.go.dev/runtime/metrics)).

@@ -4,6 +4,7 @@ package tracing
 
 import (
 	"encoding/hex"
+	"regexp"
 	"slices"
 	"sync"
 	"time"
@@ -60,10 +61,13 @@ func New(o Options) *Metrics {
 		m.buckets = DefaultRequestBuckets
 	}
 	m.registry.MustRegister(newCollector(o, m),
-		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.MetricsGC, collectors.MetricsScheduler)),
+		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.MetricsGC, collectors.MetricsScheduler, processorTime)),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
+
+// processorTime selects the processor time of Go, and of the garbage collector in it.
+var processorTime = collectors.GoRuntimeMetricsRule{Matcher: regexp.MustCompile(`^/cpu/classes/(gc/total|total):`)}
 
 // counted returns the metrics that hooks count.
 func (m *Metrics) counted() []prometheus.Collector {

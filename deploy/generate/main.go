@@ -1,7 +1,8 @@
 //go:build !nometrics
 
 // Command generate writes the files that follow from the code: docs/metrics.md from the
-// list of metrics.
+// list of metrics, and the dashboards of Grafana, the rules of Prometheus and
+// docs/runbooks.md from dashboards.go and rules.go. It must not know how a server works.
 package main
 
 //go:generate go run . -root ../..
@@ -35,5 +36,15 @@ func write(path, text string) error {
 
 // files returns the generated files, by their paths.
 func files() map[string]string {
-	return map[string]string{"docs/metrics.md": tracing.Markdown()}
+	out := map[string]string{
+		"docs/metrics.md":             tracing.Markdown(),
+		"docs/runbooks.md":            runbooks(),
+		"deploy/prometheus/rules.yml": rulesFile(alerts),
+		"deploy/grafana/provisioning/datasources/sources.yml": datasources(),
+		"deploy/grafana/provisioning/dashboards/folder.yml":   folder(),
+	}
+	for _, d := range dashboards {
+		out["deploy/grafana/dashboards/"+d.uid+".json"] = d.grafana()
+	}
+	return out
 }

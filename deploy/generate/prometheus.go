@@ -1,0 +1,57 @@
+//go:build !nometrics
+
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// recording is a rule that stores the value of an expression as a new series.
+type recording struct{ name, expr string }
+
+// alert is an alerting rule with its runbook.
+type alert struct {
+	name     string
+	severity string // critical: now; warning: today; info
+	hold     string // how long the expression must be true
+	expr     string
+	summary  string   // one line, with the labels of the alert
+	meaning  string   // what has happened, for the runbook
+	steps    string   // what to do
+	input    []string // series that make it fire
+}
+
+// runbookURL is where the runbooks are, for links from alerts.
+const runbookURL = "/docs/runbooks.md"
+
+// rulesFile returns the rules in the format of Prometheus.
+func rulesFile(alerts []alert) string {
+	var b strings.Builder
+	b.WriteString("# Written by go generate ./deploy/generate from rules.go.\ngroups:\n  - name: millrace-ratios\n    rules:\n")
+	for _, r := range recordings() {
+		fmt.Fprintf(&b, "      - record: %s\n        expr: %s\n", r.name, quote(r.expr))
+	}
+	b.WriteString("  - name: millrace-alerts\n    rules:\n")
+	for _, a := range alerts {
+		fmt.Fprintf(&b, "      - alert: %s\n        expr: %s\n        for: %s\n        labels: {severity: %s}\n        annotations:\n          summary: %s\n          runbook_url: %s\n",
+			a.name, quote(a.expr), a.hold, a.severity, quote(a.summary), quote(runbookURL+"#"+strings.ToLower(a.name)))
+	}
+	return b.String()
+}
+
+// quote writes a scalar of YAML in single quotes.
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
+
+// runbooks returns docs/runbooks.md.
+func runbooks() string {
+	var b strings.Builder
+	b.WriteString(`# Runbooks
+<!-- Written by go generate ./deploy/generate from rules.go. -->
+What to do when an alert of ` + "`deploy/prometheus/rules.yml`" + ` fires: ` + "`critical`" + ` at once, ` + "`warning`" + ` today. [dashboards.md](dashboards.md) shows the panels that are named here.
+`)
+	for _, a := range alerts {
+		fmt.Fprintf(&b, "\n## %s\n%s. Fires when, for %s:\n\n    %s\n\n%s\n\n%s\n", a.name, strings.ToUpper(a.severity[:1])+a.severity[1:], a.hold, a.expr, a.meaning, a.steps)
+	}
+	return b.String()
+}
