@@ -49,6 +49,7 @@ func newObserver(s *Server) (*observer, error) {
 		Adapters: s.measure,
 		Streams:  s.serverStreams,
 		Accepted: s.limit.Stats,
+		Traces:   o.traces,
 
 		RequestBuckets: s.cfg.Metrics.Buckets, StreamSeries: *s.cfg.Metrics.Streams,
 	})
@@ -71,6 +72,12 @@ func (o *observer) close() {
 	if err := o.logFile.Close(); err != nil {
 		o.log.Warn("the log file did not close", "error", err)
 	}
+}
+
+// traces returns the totals of the tracer and its exporter.
+func (o *observer) traces() tracing.TraceStats {
+	st := o.tracer.Stats()
+	return tracing.TraceStats{Kept: st.Kept, OverLimit: st.Over, Unbuilt: st.Lost, Exported: st.Exported, Lost: st.LostSpans, Waiting: st.Waiting}
 }
 
 // measure adds up what the adapters and workers have for the metrics.

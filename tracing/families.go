@@ -140,8 +140,10 @@ var families = []section{
 		{counter, "millrace_traces_unbuilt_total", "", "Kept frames whose spans were not built, because too many ended at once.", nil,
 			ofTraces(func(t *TraceStats, put put) { put(float64(t.Unbuilt)) }), nil},
 		{counter, "millrace_spans_exported_total", "", "Spans that the collector has accepted.", nil, ofTraces(func(t *TraceStats, put put) { put(float64(t.Exported)) }), nil},
-		{counter, "millrace_spans_lost_total", "", "Spans that were not exported.", labels{{"reason", "why: the queue was full, the collector refused them or could not be reached"}},
+		{counter, "millrace_spans_lost_total", "", "Spans that were not exported.", labels{{"reason", "queue_full, refused, failed, too_large, closed"}},
 			ofTraces(func(t *TraceStats, put put) { each(t.Lost, put) }), nil},
+		{counter, "millrace_malformed_trace_contexts_total", "", "Trace contexts of requests, connections and frames that could not be read and were ignored.", nil,
+			ofAdapters(func(r *reading) float64 { return float64(r.adapters.Contexts) }), nil},
 		{gauge, "millrace_spans_waiting", "", "Spans that wait for the collector.", nil, ofTraces(func(t *TraceStats, put put) { put(float64(t.Waiting)) }), nil},
 	}},
 	{"Server streams", []family{

@@ -122,6 +122,7 @@ func TestDashboards(t *testing.T) {
 		}
 	}
 	p.checkRules(t)
+	p.checkExemplars(t)
 	if *pictures != "" {
 		time.Sleep(time.Until(begun.Add(time.Duration(*minutes * float64(time.Minute)))))
 		for i := range dashboards {
@@ -160,6 +161,7 @@ func startServer(t *testing.T, dir string) *server.Server {
 http: 127.0.0.1:0
 grpc: off
 log: {level: error}
+tracing: {exporter: otlp-http, endpoint: "http://127.0.0.1:9", retry_for: 1s, ratio: 0.2}
 models:
   - {name: echo, source: identity}
   - {name: slow, source: delay, fixed: 20ms, batching: {max_size: 4}}
@@ -322,6 +324,20 @@ func (p *peer) checkRules(t *testing.T) {
 	}
 	if want := len(recordings()) + len(alerts); n != want {
 		t.Errorf("%d rules, want %d", n, want)
+	}
+}
+
+// checkExemplars checks that histograms have frames with traces.
+func (p *peer) checkExemplars(t *testing.T) {
+	t.Helper()
+	var data []struct {
+		Exemplars []struct{ Labels map[string]string }
+	}
+	err := p.get("query_exemplars", url.Values{
+		"query": {resolve(quantile(0.99, "millrace_answered_age_seconds", ofModel))}, "start": {fmt.Sprint(time.Now().Add(-time.Minute).Unix())}, "end": {fmt.Sprint(time.Now().Unix() + 1)},
+	}, &data)
+	if err != nil || len(data) == 0 || len(data[0].Exemplars) == 0 || len(data[0].Exemplars[0].Labels["trace_id"]) != 32 {
+		t.Errorf("no exemplars with trace ids: %v, %v", data, err)
 	}
 }
 

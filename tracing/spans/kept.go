@@ -56,4 +56,9 @@ type Stats struct {
 	Kept map[string]uint64 // frames by rule; one that several rules keep counts for each
 	Over map[string]uint64 // frames that a rule would have kept, beyond its limit a second
 	Lost uint64            // kept frames and batches whose spans were not built, because too many ended at once
+
+	// Of the exporter: spans.
+	Exported  uint64
+	Waiting   int
+	LostSpans map[string]uint64 // by reason
 }

@@ -134,6 +134,13 @@ func (t *Tracer) Stats() Stats {
 	for i, a := range [...]*allowance{&t.sampler.most, &t.tail.slow, &t.tail.dropped, &t.tail.failed, &t.tail.gated} {
 		st.Over[rules[i]] = a.over.Load()
 	}
+	if t.exported != nil {
+		e := t.exported.Stats()
+		st.Exported, st.Waiting, st.LostSpans = e.Exported, e.Waiting, map[string]uint64{}
+		for why, n := range e.Lost {
+			st.LostSpans[string(why)] = n
+		}
+	}
 	return st
 }
 
