@@ -69,13 +69,16 @@ func serve(t *testing.T, o web.Options) func(path string, header ...string) (*ht
 func TestAssets(t *testing.T) {
 	get := serve(t, web.Options{Clip: []byte("0123456789")})
 	for path, want := range map[string]string{
-		"/console/":             "text/html; charset=utf-8",
-		"/console/index.html":   "text/html; charset=utf-8",
-		"/console/main.js":      "text/javascript; charset=utf-8",
-		"/console/style.css":    "text/css; charset=utf-8",
-		"/console/icon.svg":     "image/svg+xml",
-		"/console/clip.mp4":     "video/mp4",
-		"/console/console.json": "application/json",
+		"/console/":                 "text/html; charset=utf-8",
+		"/console/index.html":       "text/html; charset=utf-8",
+		"/console/main.js":          "text/javascript; charset=utf-8",
+		"/console/main.css":         "text/css; charset=utf-8",
+		"/console/client/index.js":  "text/javascript; charset=utf-8",
+		"/console/client/worker.js": "text/javascript; charset=utf-8",
+		"/console/icon.svg":         "image/svg+xml",
+		"/console/LICENSES.txt":     "text/plain; charset=utf-8",
+		"/console/clip.mp4":         "video/mp4",
+		"/console/console.json":     "application/json",
 	} {
 		r, body := get(path)
 		h := r.Header
@@ -97,7 +100,7 @@ func TestAssets(t *testing.T) {
 			t.Errorf("%s: %s to %q", path, r.Status, r.Header.Get("Location"))
 		}
 	}
-	for _, path := range []string{"/console/none.js", "/console/static/main.js", "/console/../web.go", "/console/%2e%2e/web.go"} {
+	for _, path := range []string{"/console/none.js", "/console/dist/main.js", "/console/client", "/console/client/", "/console/../web.go", "/console/%2e%2e/web.go"} {
 		if r, body := get(path); r.StatusCode != http.StatusNotFound || !strings.Contains(body, `"code":"not_found"`) || r.Header.Get("Content-Type") != "application/json" {
 			t.Errorf("%s: %s %s", path, r.Status, body)
 		}

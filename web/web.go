@@ -1,6 +1,6 @@
-// Package web is the console, a page that streams a camera, a file or the bundled
-// clip to a model and draws the results. Its files are embedded; there is no build
-// step.
+// Package web is the console: live streams of a camera, a file or the bundled clip
+// with their results, server streams, models, traces and figures. Its sources are in
+// console/ and client/; `npm run build` writes dist/, which is embedded.
 //
 // It owns the page and the routes that serve it. It must not know models or streams:
 // the page uses the same public API as any other client.
@@ -23,8 +23,8 @@ import (
 	"millrace/internal/httpd"
 )
 
-//go:embed static
-var static embed.FS
+//go:embed dist
+var dist embed.FS
 
 // Options configure the console.
 type Options struct {
@@ -47,6 +47,8 @@ func newAsset(name string, data []byte) asset {
 	switch path.Ext(name) { // the system's table may differ
 	case ".js":
 		kind = "text/javascript; charset=utf-8"
+	case ".txt":
+		kind = "text/plain; charset=utf-8"
 	case ".mp4":
 		kind = "video/mp4"
 	case ".json":
@@ -60,16 +62,17 @@ func newAsset(name string, data []byte) asset {
 // paths get the listener's own 404.
 func Mount(h *httpd.Server, o Options) {
 	assets := map[string]asset{}
-	files, err := fs.ReadDir(static, "static")
+	err := fs.WalkDir(dist, "dist", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := dist.ReadFile(name)
+		name = strings.TrimPrefix(name, "dist/")
+		assets[name] = newAsset(name, data)
+		return err
+	})
 	if err != nil {
 		panic(err) // embedded
-	}
-	for _, f := range files {
-		data, err := static.ReadFile("static/" + f.Name())
-		if err != nil {
-			panic(err)
-		}
-		assets[f.Name()] = newAsset(f.Name(), data)
 	}
 	if o.Clip != nil {
 		assets["clip.mp4"] = newAsset("clip.mp4", o.Clip)
@@ -102,7 +105,7 @@ func (a asset) send(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderCacheControl, "no-cache")
 	c.Set(fiber.HeaderXContentTypeOptions, "nosniff")
 	c.Set("Content-Security-Policy", contentPolicy)
-	c.Set("Permissions-Policy", "camera=(self)")
+	c.Set("Permissions-Policy", "camera=(self), display-capture=(self)")
 	c.Set("Referrer-Policy", "no-referrer")
 	c.Set(fiber.HeaderAcceptRanges, "bytes")
 	if c.Get(fiber.HeaderIfNoneMatch) == a.etag {

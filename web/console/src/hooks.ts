@@ -1,0 +1,48 @@
+// What views share.
+
+import {describe} from './server';
+import {useCallback, useEffect, useState} from 'preact/hooks';
+
+/** Asks again every interval ms, and at once after refresh. */
+export function usePolled<T>(ask: () => Promise<T>, interval: number, key = ''): {value?: T; failed: string; refresh: () => void} {
+  const [state, setState] = useState<{key: string; value?: T; failed: string}>({key, failed: ''});
+  const [turn, setTurn] = useState(0);
+  useEffect(() => {
+    let timer: ReturnType<typeof setTimeout> | undefined, over = false;
+    const once = async () => {
+      try {
+        const value = await ask();
+        if (!over) setState({key, value, failed: ''});
+      } catch (e) {
+        if (!over) setState(s => ({...s, failed: describe(e)}));
+      }
+      if (!over) timer = setTimeout(once, interval);
+    };
+    void once();
+    return () => {
+      over = true;
+      clearTimeout(timer);
+    };
+  }, [key, turn]);
+  return {value: state.key === key ? state.value : undefined, failed: state.failed, refresh: useCallback(() => setTurn(t => t + 1), [])};
+}
+
+/** Runs actions of the user one at a time, and keeps the text of the last one's error. */
+export function useAction(after: () => void = () => {}): {busy: boolean; error: string; act: (what: () => Promise<unknown>) => Promise<boolean>} {
+  const [busy, setBusy] = useState(false), [error, setError] = useState('');
+  const act = async (what: () => Promise<unknown>) => {
+    setBusy(true);
+    setError('');
+    try {
+      await what();
+      return true;
+    } catch (e) {
+      setError(describe(e));
+      return false;
+    } finally {
+      setBusy(false);
+      after();
+    }
+  };
+  return {busy, error, act};
+}

@@ -1,0 +1,40 @@
+// What the views ask of the server, and the page's texts for its errors.
+
+import {MillraceError, REST} from '@millrace/client';
+
+/** An error with a message for the user. */
+export class UserError extends Error {}
+
+export const server = new REST(location.origin);
+
+// What the user, or the operator of the server, can do about an error code.
+const ADVICE: Record<string, string> = {
+  invalid_argument: 'Does this model take pictures? Choose another one.',
+  unsupported: 'Does this model take pictures? Choose another one.',
+  not_found: 'Load the model, or choose another one.',
+  unloaded: 'Load it again, or choose another one.',
+  unavailable: 'Wait until it is ready; the server’s log says why it is not.',
+  overloaded: 'Stop other streams, or give the model more instances.',
+  too_large: 'Choose a smaller picture, or raise limits.max_message or limits.max_pixels of the server.',
+  timeout: 'The model takes longer than its limits.run allows.',
+  internal: 'The server’s log says more.',
+  unauthenticated: 'Log in, and press Start again.',
+  permission_denied: 'Add this page’s name to hosts, or its origin to origins, of the server.',
+};
+
+/** The text of a stream's error: message, code, and what to do. */
+export const explain = ({code, message}: MillraceError): string => `${message} (${code}). ${ADVICE[code] ?? ''}`.trim();
+
+/** Whether the server could not be reached, or did not answer as one. */
+export const unreachable = (e: unknown): boolean => e instanceof MillraceError && e.code === 'unavailable' && e.cause !== undefined;
+
+/** The text of any error, for the user. */
+export function describe(e: unknown): string {
+  if (unreachable(e)) return 'The server does not answer. Is it still running?';
+  return e instanceof MillraceError ? `${e.message} (${e.code})` : (e as Error).message;
+}
+
+/** Whether the server has a clip to stream. */
+export async function clip(): Promise<boolean> {
+  return ((await (await fetch('console.json')).json()) as {clip: boolean}).clip;
+}

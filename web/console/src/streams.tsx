@@ -1,0 +1,136 @@
+// Server streams: cameras and videos that the server reads itself.
+
+import type {ServerStream, ServerStreamChange} from '@millrace/client';
+import {useRef, useState} from 'preact/hooks';
+import {useAction, usePolled} from './hooks';
+import {Figure, State, View, number} from './parts';
+import {server} from './server';
+
+const INTERVAL = 1000; // ms
+
+export function Streams() {
+  const {value: streams, failed, refresh} = usePolled(() => server.streams(), INTERVAL);
+  const [adding, setAdding] = useState(false);
+  const before = useRef<{at: number; list: ServerStream[]}>(undefined), earlier = useRef<{at: number; list: ServerStream[]}>(undefined);
+  if (streams && before.current?.list !== streams) {
+    earlier.current = before.current;
+    before.current = {at: performance.now(), list: streams};
+  }
+  const fps = (s: ServerStream) => {
+    const old = earlier.current?.list.find(o => o.name === s.name && o.since === s.since);
+    return old ? Math.max(0, s.results - old.results) / (before.current!.at - earlier.current!.at) * 1000 : NaN;
+  };
+  return <View title="Streams" id="streams" alert={failed}>
+    <div class="row">
+      <h2>Server streams</h2>
+      <button type="button" id="add" aria-expanded={adding} onClick={() => setAdding(!adding)}>Add a stream</button>
+    </div>
+    {adding && <Add done={() => {
+      setAdding(false);
+      refresh();
+    }} />}
+    {streams?.length === 0 && <p class="soft">There is no server stream. A server stream is a camera or a video that the server reads itself.</p>}
+    <div class="cards">
+      {streams?.map(s => <Card key={s.name} of={s} fps={fps(s)} refresh={refresh} />)}
+    </div>
+  </View>;
+}
+
+function Card({of: s, fps, refresh}: {of: ServerStream; fps: number; refresh: () => void}) {
+  const [shown, setShown] = useState(true), [changing, setChanging] = useState(false);
+  const {busy, error, act} = useAction(refresh);
+  const drops = Object.entries(s.drops ?? {});
+  const age = s.last ? (Date.now() - Date.parse(s.last)) / 1000 : NaN;
+  return <article class="card" aria-label={`Stream ${s.name}`} data-stream={s.name}>
+    <div class="row">
+      <h3>{s.name}</h3>
+      <span>{s.paused && <span class="badge warn">paused</span>} <State of={s.state} /></span>
+    </div>
+    {shown && s.state === 'running' && <img class="preview" src={server.url('v2', 'streams', s.name, 'video')} alt={`Newest picture of ${s.name} with its results`} />}
+    {s.error && <p class="message">{s.error.message} ({s.error.code})</p>}
+    <dl class="figures">
+      <Figure name="results" unit="fps">{number(fps, 1)}</Figure>
+      <Figure name="newest result" unit="s ago">{number(age, 1)}</Figure>
+      <Figure name="dropped">{drops.reduce((sum, [, n]) => sum + n, 0)}</Figure>
+      <Figure name="errors">{s.errors}</Figure>
+    </dl>
+    <div class="row">
+      <button type="button" disabled={busy} onClick={() => act(() => server.changeStream(s.name, {paused: !s.paused}))}>{s.paused ? 'Resume' : 'Pause'}</button>
+      <button type="button" aria-expanded={changing} onClick={() => setChanging(!changing)}>Change</button>
+      <button type="button" aria-pressed={shown} onClick={() => setShown(!shown)}>Picture</button>
+      <button type="button" class="danger" disabled={busy} onClick={() => {
+        if (confirm(`Remove the stream ${s.name}?`)) void act(() => server.removeStream(s.name));
+      }}>Remove</button>
+    </div>
+    {error && <p class="message" role="alert">{error}</p>}
+    {changing && <Change of={s} refresh={refresh} />}
+    <details>
+      <summary>More</summary>
+      <table>
+        <tbody>
+          {([['source', s.source], ['model', s.version ? `${s.model}, version ${s.version}` : s.model], ['policy', s.policy.policy], ['since', new Date(s.since).toLocaleString()],
+            ['size', s.width ? `${s.width} × ${s.height}` : '–'], ['frames read', s.frames], ['results', s.results],
+            ...drops.map(([reason, n]) => [`dropped: ${reason}`, n]), ['restarts of the source', s.restarts], ['watchers', s.watchers], ['from', s.origin]] as [string, string | number][])
+            .map(([name, v]) => <tr key={name}><th scope="row">{name}</th><td class="n">{v}</td></tr>)}
+        </tbody>
+      </table>
+    </details>
+  </article>;
+}
+
+/** The numbers of a form; fields that are left empty are left out. */
+function numbers(form: HTMLFormElement, names: string[]): Record<string, number> {
+  const data = new FormData(form);
+  return Object.fromEntries(names.filter(n => data.get(n) !== '').map(n => [n, Number(data.get(n))]));
+}
+
+function Numbers({of}: {of?: ServerStream['policy']}) {
+  return <>
+    <label>max_age_ms <input type="number" name="max_age_ms" min="0" value={of?.max_age_ms ?? ''} /></label>
+    <label>deadline_ms <input type="number" name="deadline_ms" min="0" value={of?.deadline_ms ?? ''} /></label>
+    <label>max_fps <input type="number" name="max_fps" min="0" step="any" value={of?.max_fps ?? ''} /></label>
+    <label>window <input type="number" name="window" min="0" value={of?.window ?? ''} /></label>
+    <label>priority <select name="priority" value={of?.priority ?? 'normal'}>{['high', 'normal', 'low'].map(p => <option key={p}>{p}</option>)}</select></label>
+  </>;
+}
+
+function Change({of: s, refresh}: {of: ServerStream; refresh: () => void}) {
+  const {busy, error, act} = useAction(refresh);
+  const [policy] = useState(s.policy); // what is typed is not overwritten by the next reply
+  return <form onSubmit={e => {
+    e.preventDefault();
+    const form = e.currentTarget;
+    void act(() => server.changeStream(s.name, {...numbers(form, ['max_age_ms', 'deadline_ms', 'max_fps', 'window']), priority: new FormData(form).get('priority') as ServerStreamChange['priority'] & {}}));
+  }}>
+    <div class="fields"><Numbers of={policy} /></div>
+    <button type="submit" disabled={busy}>Apply</button>
+    {error && <p class="message" role="alert">{error}</p>}
+  </form>;
+}
+
+function Add({done}: {done: () => void}) {
+  const {value: models} = usePolled(() => server.models(), 5000);
+  const {busy, error, act} = useAction();
+  return <form class="card" aria-label="Add a stream" onSubmit={async e => {
+    e.preventDefault();
+    const form = e.currentTarget, data = new FormData(form), text = (name: string) => String(data.get(name)).trim();
+    const ok = await act(() => server.addStream({
+      name: text('name'), source: text('source'), model: text('model'), policy: text('policy'), priority: text('priority'),
+      ...numbers(form, ['fps', 'max_age_ms', 'deadline_ms', 'max_fps', 'window']), ...(data.has('loop') ? {loop: true} : {}),
+    }));
+    if (ok) done();
+  }}>
+    <div class="fields">
+      <label>name <input name="name" required /></label>
+      <label>source <input name="source" required placeholder="rtsp://HOST/PATH" /></label>
+      <label>model <select name="model">{models?.filter(m => m.state === 'READY').map(m => <option key={m.name}>{m.name}</option>)}</select></label>
+      <label>policy <select name="policy"><option>latest</option><option>every</option></select></label>
+      <label>fps <input type="number" name="fps" min="0" step="any" /></label>
+      <Numbers />
+      <label class="check"><input type="checkbox" name="loop" /> loop</label>
+    </div>
+    <p class="soft">The source of a request is an http, https, rtsp or rtsps address. Private addresses need <code>sources.allow_private</code>; files and devices are named in the configuration.</p>
+    <button type="submit" class="main" disabled={busy}>Add</button>
+    {error && <p class="message" role="alert">{error}</p>}
+  </form>;
+}
