@@ -10,7 +10,7 @@ export interface Scene extends Reading {
 }
 
 const hue = (i = 0) => (i * 137.5 + 140) % 360; // by the golden angle, so that neighbouring classes differ
-const colour = (i?: number) => `hsl(${hue(i)} 90% 60%)`;
+const colour = (i?: number) => `oklch(80% 0.16 ${hue(i)})`; // equally light, so that black can be read on it
 const percent = (score?: number) => score === undefined ? '' : `${Math.round(100 * score)} %`;
 const text = (c: {label: string; score?: number}) => [c.label, percent(c.score)].filter(Boolean).join(' ');
 

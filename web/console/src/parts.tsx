@@ -6,7 +6,7 @@ import {total} from './status';
 
 /** What is wrong, read out by screen readers when it changes. */
 export function Alert({text}: {text: string}) {
-  return <p class="message" role="alert" hidden={!text}>{text}</p>;
+  return <p class="message" id="message" role="alert" hidden={!text}>{text}</p>;
 }
 
 export function Figure({name, unit, children}: {name: string; unit?: string; children: ComponentChildren}) {

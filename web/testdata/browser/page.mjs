@@ -99,6 +99,7 @@ export class Console {
 /** Runs in the page, before its scripts: keeps results, and looks at the overlay when one was drawn. */
 function watch() {
   window.seen = [];
+  document.addEventListener('securitypolicyviolation', e => console.error(`the policy forbids ${e.violatedDirective}: ${e.blockedURI}`));
   window.drawn = {edges: 0, there: 0, boxes: 0};
   const painted = (g, x, y) => g.getImageData(Math.round(x), Math.round(y), 1, 1).data[3] > 0;
   const look = ({detail: r}) => {

@@ -2,26 +2,25 @@
 
 /** Puts what cases need to use a session without the console into window.prepared. */
 export async function prepare(timeout) {
-  const {Session} = await import('/console/session.js');
-  const {sessionURL} = await import('/console/api.js');
+  const {connect} = await import('/console/client/index.js');
   const canvas = document.createElement('canvas');
   canvas.getContext('2d').fillRect(0, 0, 64, 48);
-  const session = new Session(sessionURL()), streams = [];
+  const connection = await connect(location.origin), streams = [];
   const end = performance.now() + timeout;
-  const sum = ({sent, answered, errors, dropped}) => ({sent, answered, errors, dropped: Object.values(dropped).reduce((a, b) => a + b, 0)});
+  const sum = ({counts: {sent, results, errors, dropped}}) => ({sent, results, errors, dropped});
   window.prepared = {
+    connection,
     streams,
     picture: await new Promise(done => canvas.toBlob(done, 'image/jpeg')),
-    open(model, options) {
-      const stream = session.stream(model, options);
+    async open(model, options) {
+      const stream = await connection.open({model, buffer: 0, ...options});
       streams.push(stream);
       for (const type of ['state', 'result', 'drop', 'error']) {
         stream.addEventListener(type, () => {
-          const {sent, answered, errors, dropped} = sum(stream);
-          if (sent !== answered + errors + dropped + stream.inFlight) throw new Error(`${model}: ${JSON.stringify(sum(stream))} and ${stream.inFlight} on their way`);
+          const {sent, results, errors, dropped, inFlight} = stream.counts;
+          if (sent !== results + errors + dropped + inFlight) throw new Error(`${model}: ${JSON.stringify(stream.counts)}`);
         });
       }
-      stream.start();
       return stream;
     },
     sums: () => streams.map(sum),
@@ -38,32 +37,33 @@ export async function prepare(timeout) {
 export async function session() {
   const {open, picture, until, sums, streams} = window.prepared;
   const saw = {states: [], inOrder: [], keyframes: 0};
-  const motion = open('motion', {codec: 'jpeg', policy: {mode: 'every', window: 4}});
-  const slow = open('slow', {codec: 'jpeg', policy: {mode: 'latest', window: 16}});
-  const video = open('motion', {codec: 'vp8'}), unknown = open('unknown', {codec: 'jpeg'});
+  const motion = await open('motion', {codec: 'jpeg', policy: {mode: 'every', window: 4}});
+  const slow = await open('slow', {codec: 'jpeg', policy: {mode: 'latest', window: 16}});
+  const video = await open('motion', {codec: 'vp8'});
+  saw.unknown = await open('unknown', {codec: 'jpeg'}).catch(e => ({code: e.code}));
+  saw.states.push(motion.state);
   motion.addEventListener('state', e => saw.states.push(e.detail.state));
   motion.addEventListener('result', e => saw.inOrder.push(e.detail.note));
   video.addEventListener('keyframe', () => saw.keyframes++);
-  unknown.addEventListener('state', e => saw.unknown = e.detail.fault);
-  await until(() => saw.unknown && [motion, slow, video].every(stream => stream.state === 'running'));
 
   for (let i = 0; i < 20; i++) {
-    await until(() => motion.ready);
-    motion.send(picture, performance.now(), i);
+    await motion.whenReady();
+    motion.send(picture, {note: i});
   }
   await until(() => motion.inFlight === 0);
 
-  video.send(new Uint8Array([1, 0, 0, 0]), performance.now(), null); // what it builds on has not been sent
-  await until(() => saw.keyframes === 2);
+  await video.whenReady();
+  video.send(new Uint8Array([1, 0, 0, 0])); // what it builds on has not been sent
+  await until(() => saw.keyframes === 1);
   await until(() => video.inFlight === 0);
-  saw.undecoded = video.dropped;
+  saw.undecoded = video.counts.drops;
 
-  while (!slow.advised) { // frames that come faster than it can
-    await until(() => slow.credit > 0);
-    slow.send(picture, performance.now(), null);
+  while (!slow.advice.fps) { // frames that come faster than it can
+    await slow.whenReady();
+    slow.send(picture);
   }
-  saw.advised = slow.advised;
-  for (const stream of streams) stream.stop();
+  saw.advised = slow.advice.fps;
+  for (const stream of streams) stream.abort();
   saw.sums = sums();
   return saw;
 }

@@ -186,7 +186,7 @@ export function Live({query, hidden}: {query: URLSearchParams; hidden: boolean})
             setMode(next);
             restart({mode: next});
           }}><option value="latest">latest</option><option value="every">every</option></select></label>
-          {Object.entries(POLICY).map(([name, label]) => <label key={name}>{label} <input type="number" id={name} min="0" placeholder="model’s" disabled={!running} onChange={e => changePolicy({[name]: Number(e.currentTarget.value)})} /></label>)}
+          {Object.entries(POLICY).map(([name, label]) => <label key={name}>{label} <input type="number" id={name} min="0" placeholder="default" disabled={!running} onChange={e => changePolicy({[name]: Number(e.currentTarget.value)})} /></label>)}
           <label><input type="checkbox" id="traced" checked={traced} onChange={e => {
             setTraced(e.currentTarget.checked);
             restart({traced: e.currentTarget.checked});
