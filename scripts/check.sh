@@ -36,9 +36,19 @@ without_metrics() {
     go build -tags "nometrics,$tags" ./... && go test -vet=off -tags "nometrics,$tags" -run TestWithoutMetrics ./server
 }
 
+# web builds the console and the JavaScript client, and compares them with the built files
+# that are committed.
+web() {
+    (cd web && npm ci --prefer-offline --ignore-scripts --no-audit --no-fund --loglevel=error && npm run build --workspaces --loglevel=error) >/dev/null || return 1
+    git rev-parse HEAD >/dev/null 2>&1 || { echo "skipped: this is not a git checkout"; return 0; }
+    changed=$(git status --porcelain web)
+    [ -z "$changed" ] || { echo "the built files are not those of the sources; run npm run build in web and commit:"; echo "$changed"; return 1; }
+}
+
 step staticcheck staticcheck "$1"
 step tidy tidy
 step generate generate
+step web web
 # Jaeger, before tests whose times a build beside them would change.
 step jaeger scripts/jaeger.sh
 # All tests, also the long ones. Those that play clips, use a browser or compile run without

@@ -13,18 +13,17 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"millrace/examples/spotter"
+	"millrace/ingest/streams"
 	"millrace/internal/clip/truth"
 	"millrace/server"
 )
 
-var screenshot = flag.String("screenshot", "", "write a picture of the console with the fake camera to this PNG file")
+var screenshots = flag.String("screenshots", "", "write pictures of the views into this folder, as PNG files")
 
 var only = flag.String("only", "", "a regular expression: of the browser's cases run those alone")
 
@@ -41,7 +40,11 @@ func TestConsole(t *testing.T) {
 		t.Skip("drives a browser")
 	}
 	dir := t.TempDir()
-	given := map[string]any{"chromium": find(t, "chromium"), "foreign": otherHost, "screenshot": absolute(t, *screenshot), "digits": digits(t), "only": *only, "decoders": decoders}
+	shots := ""
+	if *screenshots != "" {
+		shots = t.TempDir()
+	}
+	given := map[string]any{"chromium": find(t, "chromium"), "foreign": otherHost, "screenshots": shots, "only": *only, "decoders": decoders}
 	model := filepath.Join(dir, "spotter.onnx")
 	write(t, model, spotter.Model)
 	clip := filepath.Join(dir, "clip.mp4")
@@ -52,8 +55,10 @@ func TestConsole(t *testing.T) {
 		return file
 	}
 	given["camera"] = ffmpeg("camera.mjpeg", "-q:v", "3")
+	// The number of each frame is in its upper edge, in 16 bits of 20 pixels.
+	given["numbered"] = ffmpeg("numbered.mp4", "-t", "8", "-vf", "geq=lum='if(lt(Y,24),if(mod(floor(N/pow(2,floor(X/20))),2),235,16),lum(X,Y))':cb='if(lt(Y,24),128,cb(X,Y))':cr='if(lt(Y,24),128,cr(X,Y))'", "-preset", "ultrafast")
 	given["short"] = ffmpeg("short.mp4", "-t", "2")
-	given["large"] = ffmpeg("large.mp4", "-vf", "scale=640:480")
+	given["large"] = ffmpeg("large.mp4", "-vf", "loop=3:400,scale=640:480", "-preset", "ultrafast")
 	given["turned"] = ffmpeg("turned.mp4", "-t", "4", "-vf", "transpose=cclock")
 	turn(t, given["turned"].(string))
 	// The server reads PNG, whatever its name; what it does not, such as BMP, the page turns into JPEG.
@@ -61,12 +66,12 @@ func TestConsole(t *testing.T) {
 	write(t, filepath.Join(dir, "png.jpg"), read(t, filepath.Join(dir, "one.png")))
 	given["nonsense"] = filepath.Join(dir, "nonsense.mp4")
 	write(t, given["nonsense"].(string), []byte("no video"))
-	for _, name := range []string{"package.json", "package-lock.json", "page.mjs", "session.mjs", "test.mjs"} {
+	for _, name := range []string{"package.json", "package-lock.json", "page.mjs", "session.mjs", "test.mjs", "views.mjs"} {
 		write(t, filepath.Join(dir, name), read(t, filepath.Join("testdata/browser", name)))
 	}
 	do(t, dir, find(t, "npm"), "ci", "--prefer-offline", "--ignore-scripts", "--no-audit", "--no-fund")
 
-	s := start(t, "127.0.0.1:0", model)
+	s := start(t, "127.0.0.1:0", model, clip)
 	_, port, _ := net.SplitHostPort(s.Addr("http"))
 	given["url"], given["insecure"] = "http://"+s.Addr("http"), "http://"+net.JoinHostPort(otherHost, port)
 	programs := os.Getenv("PATH")
@@ -87,15 +92,15 @@ func TestConsole(t *testing.T) {
 		case "stop":
 			s.stop(t)
 		case "start":
-			s = start(t, s.Addr("http"), model)
+			s = start(t, s.Addr("http"), model, clip)
 		}
 		b.answer(t)
 	}
 	s.stop(t)
-	if *screenshot != "" && !t.Failed() { // 256 colours do, at half the size
-		raw := filepath.Join(dir, "raw.png")
-		write(t, raw, read(t, *screenshot))
-		do(t, "", find(t, "ffmpeg"), "-v", "error", "-y", "-i", raw, "-vf", "split[a][b];[a]palettegen[p];[b][p]paletteuse=dither=none", *screenshot)
+	if *screenshots != "" && !t.Failed() { // 256 colours do, at half the size
+		for _, raw := range glob(t, filepath.Join(shots, "*.png")) {
+			do(t, "", find(t, "ffmpeg"), "-v", "error", "-y", "-i", raw, "-vf", "split[a][b];[a]palettegen[p];[b][p]paletteuse=dither=none", filepath.Join(*screenshots, filepath.Base(raw)))
+		}
 	}
 }
 
@@ -121,17 +126,19 @@ type running struct {
 	stop func(t *testing.T)
 }
 
-func start(t *testing.T, addr, model string) running {
+func start(t *testing.T, addr, model, clip string) running {
 	t.Helper()
 	cfg := server.Config{}
 	cfg.HTTP, cfg.GRPC, cfg.Log.Level, cfg.Hosts, cfg.Clip = addr, server.Off, "error", []string{otherHost}, spotter.Clip
 	cfg.Limits.MaxDecoders = decoders
+	cfg.Sources.AllowPrivate = true
+	cfg.Streams = []streams.Config{{Name: "digits", Source: clip, Model: "spotter", FPS: 10, Loop: true}}
 	digits := fmt.Sprintf("%q,input.image.scale=0.00392157,output.boxes.threshold=0.3", model)
 	if err := cfg.AddModels(
 		"spotter="+digits,
 		"late="+digits+",batching.kind=soft,batching.max_size=8,batching.max_delay=300ms", // newer frames supersede
 		fmt.Sprintf("tensors=%q", model), // takes no pictures
-		"motion=motion", "gone=motion", "slow=delay,fixed=200ms"); err != nil {
+		"motion=motion", "gone=motion", "spare=motion", "slow=delay,fixed=200ms"); err != nil {
 		t.Fatal(err)
 	}
 	s, err := server.New(cfg)
@@ -171,7 +178,7 @@ func browse(t *testing.T, dir string, given map[string]any) *browser {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Minute)
 	c := exec.CommandContext(ctx, find(t, "node"), "test.mjs", string(arg))
 	c.Dir = dir
 	// Whatever the browser leaves behind goes with the test's folder.
@@ -266,22 +273,6 @@ func truthOf(t *testing.T) *truth.Truth {
 	return tr
 }
 
-// digits are those of the clip in order, as they are when all of them can be seen.
-func digits(t *testing.T) string {
-	var most []string
-	for _, f := range truthOf(t).Frames {
-		var here []string
-		for _, o := range f.Objects {
-			here = append(here, strconv.Itoa(*o.Class))
-		}
-		if len(here) > len(most) {
-			most = here
-		}
-	}
-	slices.Sort(most)
-	return strings.Join(most, "")
-}
-
 // judgeFrames compares each answer with the frame that it is about: what is drawn
 // belongs to what was sent.
 func judgeFrames(t *testing.T, results []result) {
@@ -373,14 +364,11 @@ func read(t *testing.T, file string) []byte {
 	return data
 }
 
-func absolute(t *testing.T, file string) string {
+func glob(t *testing.T, pattern string) []string {
 	t.Helper()
-	if file == "" {
-		return ""
-	}
-	abs, err := filepath.Abs(file)
+	files, err := filepath.Glob(pattern)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return abs
+	return files
 }

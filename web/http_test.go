@@ -1,9 +1,14 @@
 package web_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"io"
+	"io/fs"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -148,5 +153,37 @@ func TestPolicy(t *testing.T) {
 		if strings.Contains(page, bad) {
 			t.Errorf("the page has %q", bad)
 		}
+	}
+}
+
+// The page with all its scripts and styles is small enough for a phone.
+func TestSize(t *testing.T) {
+	const most = 250_000 // bytes, gzipped
+	var size int
+	err := filepath.WalkDir("dist", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(path) == ".txt" {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		var b bytes.Buffer
+		z := gzip.NewWriter(&b)
+		if _, err := z.Write(data); err != nil {
+			return err
+		}
+		if err := z.Close(); err != nil {
+			return err
+		}
+		size += b.Len()
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d bytes, gzipped", size)
+	if size == 0 || size > most {
+		t.Errorf("%d bytes, gzipped: at most %d", size, most)
 	}
 }

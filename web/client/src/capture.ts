@@ -20,6 +20,7 @@ export async function capture(source: Source, stream: Stream, each?: (frame: Cap
       },
       ready: () => stream.whenReady(),
     });
+    await stream.drain(); // close drops frames that are not yet in a batch
     await stream.close();
   } catch (e) {
     if (stream.state !== 'closed' && stream.state !== 'closing') {

@@ -270,6 +270,12 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
 
   // The remaining methods are for Connection, Encoder and capture.
 
+  /** @internal Resolves when no frame is in flight, or the stream has ended. */
+  async drain(): Promise<void> {
+    await this.#encoder?.drain();
+    while (this.inFlight > 0 && this.state !== 'closed') await new Promise<void>(done => this.#waiters.push(done));
+  }
+
   /** @internal A frame was not sent. */
   leftOut(note: unknown): void {
     this.skipped(note);

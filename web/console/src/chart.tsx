@@ -17,25 +17,25 @@ export function Chart({title, unit, times, lines, height = 150}: {title: string;
   const theme = useScheme();
   const names = lines.map(l => l.label).join('\n');
   useEffect(() => {
-    const of = (name: string) => colour(at.current!, name);
+    const box = at.current!, of = (name: string) => colour(box, name);
     const axis = {stroke: of('--soft'), grid: {stroke: of('--line'), width: 1}, ticks: {stroke: of('--line'), width: 1}, font: '11px system-ui, sans-serif'};
     plot.current = new uPlot({
-      width: at.current!.clientWidth || 300, height,
+      width: box.clientWidth || 300, height,
       cursor: {y: false},
       scales: {y: {range: (_, min, max) => [Math.min(0, min ?? 0), max ? max * 1.1 : 1]}},
       axes: [axis, {...axis, size: 46}],
       series: [{value: (_, v) => v === null ? '–' : new Date(1000 * v).toLocaleTimeString()},
         ...lines.map(l => ({label: l.label, stroke: of(l.colour), width: 1.5, spanGaps: false, points: {show: false}, value: (_: uPlot, v: number | null) => v === null ? '–' : `${Number(v.toPrecision(3))} ${unit}`}))],
-    }, [times, ...lines.map(l => l.values)], at.current!);
-    const resized = new ResizeObserver(() => plot.current?.setSize({width: at.current!.clientWidth, height}));
-    resized.observe(at.current!);
+    }, [times, ...lines.map(l => l.values)], box);
+    const resized = new ResizeObserver(() => plot.current?.setSize({width: box.clientWidth, height}));
+    resized.observe(box);
     return () => {
       resized.disconnect();
       plot.current?.destroy();
     };
   }, [names, theme, height, unit]);
   useEffect(() => plot.current?.setData([times, ...lines.map(l => l.values)]), [times, lines]);
-  return <figure class="chart card" role="group" aria-label={title}>
+  return <figure class="chart card" aria-label={title}>
     <figcaption><h3>{title} <small class="soft">{unit}</small></h3></figcaption>
     <div ref={at} />
   </figure>;

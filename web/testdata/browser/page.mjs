@@ -43,7 +43,7 @@ export class Way {
 export class Console {
   complaints = [];
 
-  static async open(browser, hash = '', {base = given.url, ...options} = {}) {
+  static async open(browser, hash = '', {base = given.url, wait = '#model option', ...options} = {}) {
     const self = new Console();
     self.page = await browser.newPage({viewport: {width: 1280, height: 800}, ...options});
     self.page.setDefaultTimeout(TIMEOUT);
@@ -58,7 +58,7 @@ export class Console {
     });
     await self.page.addInitScript(watch);
     await self.page.goto(`${base}/console/#${hash}`);
-    await self.page.waitForSelector('#model option', {state: 'attached'});
+    await self.page.waitForSelector(wait, {state: 'attached'});
     return self;
   }
 

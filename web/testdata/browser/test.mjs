@@ -9,6 +9,7 @@ import {setTimeout as delay} from 'node:timers/promises';
 import {chromium} from 'playwright-core';
 import {Console, TIMEOUT, Way, given} from './page.mjs';
 import {prepare, session} from './session.mjs';
+import {views} from './views.mjs';
 
 const FLAGS = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
   '--disable-component-update', '--disable-sync', `--host-resolver-rules=MAP ${given.foreign} 127.0.0.1`];
@@ -99,6 +100,8 @@ async function smaller(browser, codec) {
 }
 
 const withCamera = {
+  ...views,
+
   async camera(browser) {
     const c = await Console.open(browser, 'model=spotter&source=camera&autostart=1');
     await c.until('m.answered >= 90');
@@ -107,11 +110,6 @@ const withCamera = {
     assert.equal(drawn.there, drawn.edges, 'not every edge of a box is on the overlay');
     assert.ok(await c.number('fps') > 0 && await c.number('age') > 0 && await c.number('age95') > 0 && await c.number('t-run') > 0);
     await c.until('m.message === ""');
-    if (given.screenshot) {
-      await c.until('m.answered >= 600'); // a plot to look at
-      await c.until(`m.last.boxes.map(b => b.label).sort().join("") === "${given.digits}"`);
-      await c.page.screenshot({path: given.screenshot});
-    }
     await c.page.click('#stop');
     await c.until('m.state === "stopped"');
     const stopped = await c.view();

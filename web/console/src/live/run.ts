@@ -11,6 +11,7 @@ import {Stats, type History, type Now} from './stats';
 const WINDOW = 2; // frames in flight: one is in transfer while one is computed
 const LARGEST = 640; // px: the longer side of frames as sent, unless the model needs more
 const SLOW = 3000; // ms without an answer after which the user is told, and that an error stays on the page
+const AS_JPEG = /\bsend jpeg\b/; // in the error of a server that cannot decode video: no decoder is free, or it has no ffmpeg
 const REPORT = 250; // ms between measurements
 
 /** What the page shows of a run, a few times a second. */
@@ -223,6 +224,10 @@ export class Run {
 
   /** It goes on as JPEG, for which the server needs no video decoder. */
   #asJPEG(codec: string, error: MillraceError): void {
+    if (!AS_JPEG.test(error.message)) { // JPEG would not do either
+      this.#page.ended(this.#describe(error));
+      return;
+    }
     const video = label(codec);
     this.#page.showNote(`The server cannot decode ${video} now, so this goes as JPEG. It says: ${error.message}. Press Start to try ${video} again.`);
   }
