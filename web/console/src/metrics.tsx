@@ -38,14 +38,12 @@ function duration(s: number): string {
 
 /** How the frames of a model have ended. */
 interface Frames {
-  accepted: number;
-  results: number;
-  drops: Record<string, number>;
-  errors: Record<string, number>;
-  in_flight: number;
+  results?: number;
+  drops?: Record<string, number>;
+  errors?: Record<string, number>;
 }
 
-const frames = (m: ModelStatus) => m.frames as Frames | undefined;
+const frames = (m: ModelStatus): Frames => m as Frames;
 
 const sum = (o: Record<string, number> | undefined) => o && Object.values(o).reduce((a, b) => a + b, 0);
 
@@ -66,9 +64,9 @@ function build(samples: Sample[], names: string[]): {title: string; unit: string
     return Number.isFinite(v) ? v : null;
   }));
   return [
-    {title: 'Results', unit: '/s', lines: counter(m => frames(m)?.results)},
-    {title: 'Drops', unit: '/s', lines: counter(m => sum(frames(m)?.drops))},
-    {title: 'Errors', unit: '/s', lines: counter(m => sum(frames(m)?.errors))},
+    {title: 'Results', unit: '/s', lines: counter(m => frames(m).results)},
+    {title: 'Drops', unit: '/s', lines: counter(m => sum(frames(m).drops))},
+    {title: 'Errors', unit: '/s', lines: counter(m => sum(frames(m).errors))},
     {title: 'Time in the server, p95', unit: 'ms', lines: change((now, before) => quantile(since(now.stages_us.total, before.stages_us.total), 0.95) / 1000)},
     {title: 'Rows of a batch, mean', unit: 'rows', lines: change((now, before) => (now.batch_rows.sum - before.batch_rows.sum) / (now.batches - before.batches))},
     {title: 'Frames waiting', unit: 'frames', lines: gauge(m => m.waiting)},

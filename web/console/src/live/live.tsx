@@ -11,6 +11,7 @@ import {codecs} from './encoders';
 import {Picked, json} from './picked';
 import {Run, type Measured, type PolicyUpdate, type View} from './run';
 import {Stage} from './stage';
+import type {History} from './stats';
 import {open, type Kind, type Opened} from './sources';
 
 const view: View & {read: typeof read} = Object.assign(new EventTarget(), {
@@ -204,10 +205,7 @@ export function Live({query, hidden}: {query: URLSearchParams; hidden: boolean})
           <Figure name="sent" unit="KB/s"><span id="rate">{number(measured && measured.now.rate / 1000)}</span></Figure>
           <Figure name="dropped"><span id="dropped">{measured?.counts.dropped ?? 0}</span></Figure>
         </dl>
-        {measured && measured.history.times.length > 1 && <>
-          <Chart title="Age of answers" unit="ms" height={110} times={measured.history.times} lines={[{label: 'age', colour: '--blue', values: measured.history.age}]} />
-          <Chart title="Answered" unit="fps" height={110} times={measured.history.times} lines={[{label: 'fps', colour: '--orange', values: measured.history.fps}]} />
-        </>}
+        {measured && measured.history.times.length > 1 && <Charts of={measured.history} />}
         <table>
           <caption>Time of a frame by step, median (ms)</caption>
           <tbody>
@@ -225,6 +223,15 @@ export function Live({query, hidden}: {query: URLSearchParams; hidden: boolean})
       </aside>
     </main>
   </div>;
+}
+
+function Charts({of: h}: {of: History}) {
+  const age = useMemo(() => [{label: 'age', colour: '--blue', values: h.age}], [h]);
+  const fps = useMemo(() => [{label: 'fps', colour: '--orange', values: h.fps}], [h]);
+  return <>
+    <Chart title="Age of answers" unit="ms" height={110} times={h.times} lines={age} />
+    <Chart title="Answered" unit="fps" height={110} times={h.times} lines={fps} />
+  </>;
 }
 
 function counts(m?: Measured): [string, string | number][] {
