@@ -86,11 +86,11 @@ function numbers(form: HTMLFormElement, names: string[]): Record<string, number>
 
 function Numbers({of}: {of?: ServerStream['policy']}) {
   return <>
-    <label>max_age_ms <input type="number" name="max_age_ms" min="0" value={of?.max_age_ms ?? ''} /></label>
-    <label>deadline_ms <input type="number" name="deadline_ms" min="0" value={of?.deadline_ms ?? ''} /></label>
-    <label>max_fps <input type="number" name="max_fps" min="0" step="any" value={of?.max_fps ?? ''} /></label>
-    <label>window <input type="number" name="window" min="0" value={of?.window ?? ''} /></label>
-    <label>priority <select name="priority" value={of?.priority ?? 'normal'}>{['high', 'normal', 'low'].map(p => <option key={p}>{p}</option>)}</select></label>
+    <label>max_age_ms <input type="number" name="max_age_ms" min="0" defaultValue={of?.max_age_ms} /></label>
+    <label>deadline_ms <input type="number" name="deadline_ms" min="0" defaultValue={of?.deadline_ms} /></label>
+    <label>max_fps <input type="number" name="max_fps" min="0" step="any" defaultValue={of?.max_fps} /></label>
+    <label>window <input type="number" name="window" min="0" defaultValue={of?.window} /></label>
+    <label>priority <select name="priority">{['high', 'normal', 'low'].map(p => <option key={p} selected={p === (of?.priority ?? 'normal')}>{p}</option>)}</select></label>
   </>;
 }
 

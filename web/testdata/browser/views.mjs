@@ -191,7 +191,7 @@ export const views = {
     await check(c, 'metrics');
     // The switch of colours wins over the system's.
     await c.page.selectOption('#theme', 'dark');
-    assert.equal(await c.page.evaluate('getComputedStyle(document.body).colorScheme'), 'dark');
+    await until('dark', () => c.page.evaluate('getComputedStyle(document.body).colorScheme === "dark"'));
     await c.close();
   },
 };

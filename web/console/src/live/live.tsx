@@ -158,6 +158,7 @@ export function Live({query, hidden}: {query: URLSearchParams; hidden: boolean})
     <Alert text={message} />
     <p id="note" class="note" role="status" hidden={!note}>{note}</p>
     <main class="live" aria-label="Live">
+      <h2 class="hidden">Live</h2>
       <section aria-label="Picture with results" ref={elements}>
         <div id="stage">
           <video id="video" muted playsInline />
