@@ -21,6 +21,7 @@ import (
 	"millrace/ingest/streams"
 	"millrace/internal/clip/truth"
 	"millrace/server"
+	"millrace/tracing/spans"
 )
 
 var screenshots = flag.String("screenshots", "", "write pictures of the views into this folder, as PNG files")
@@ -30,6 +31,9 @@ var only = flag.String("only", "", "a regular expression: of the browser's cases
 // otherHost is a name of the server that is not localhost: pages from there get no
 // camera.
 const otherHost = "millrace.test"
+
+// tracingUI is an address that links to traces lead to.
+const tracingUI = "http://127.0.0.1:16686"
 
 // decoders is how many videos the server decodes at once.
 const decoders = 4
@@ -44,7 +48,7 @@ func TestConsole(t *testing.T) {
 	if *screenshots != "" {
 		shots = t.TempDir()
 	}
-	given := map[string]any{"chromium": find(t, "chromium"), "foreign": otherHost, "screenshots": shots, "only": *only, "decoders": decoders}
+	given := map[string]any{"chromium": find(t, "chromium"), "foreign": otherHost, "screenshots": shots, "only": *only, "decoders": decoders, "tracing": tracingUI + "/trace/"}
 	model := filepath.Join(dir, "spotter.onnx")
 	write(t, model, spotter.Model)
 	clip := filepath.Join(dir, "clip.mp4")
@@ -97,9 +101,9 @@ func TestConsole(t *testing.T) {
 		b.answer(t)
 	}
 	s.stop(t)
-	if *screenshots != "" && !t.Failed() { // 256 colours do, at half the size
+	if *screenshots != "" { // 48 colours do, at a third of the size
 		for _, raw := range glob(t, filepath.Join(shots, "*.png")) {
-			do(t, "", find(t, "ffmpeg"), "-v", "error", "-y", "-i", raw, "-vf", "split[a][b];[a]palettegen[p];[b][p]paletteuse=dither=none", filepath.Join(*screenshots, filepath.Base(raw)))
+			do(t, "", find(t, "ffmpeg"), "-v", "error", "-y", "-i", raw, "-vf", "split[a][b];[a]palettegen=max_colors=48[p];[b][p]paletteuse=dither=none", filepath.Join(*screenshots, filepath.Base(raw)))
 		}
 	}
 }
@@ -132,6 +136,7 @@ func start(t *testing.T, addr, model, clip string) running {
 	cfg.HTTP, cfg.GRPC, cfg.Log.Level, cfg.Hosts, cfg.Clip = addr, server.Off, "error", []string{otherHost}, spotter.Clip
 	cfg.Limits.MaxDecoders = decoders
 	cfg.Sources.AllowPrivate = true
+	cfg.Parts = []any{&spans.Config{UIURL: tracingUI}}
 	cfg.Streams = []streams.Config{{Name: "digits", Source: clip, Model: "spotter", FPS: 10, Loop: true}}
 	digits := fmt.Sprintf("%q,input.image.scale=0.00392157,output.boxes.threshold=0.3", model)
 	if err := cfg.AddModels(

@@ -184,6 +184,37 @@ export const views = {
     await c.close();
   },
 
+  // From a frame to its trace, and from there into the tracing system.
+  async traces(browser) {
+    const c = await Console.open(browser, 'model=spotter&source=clip&autostart=1');
+    await c.until('m.answered >= 30');
+    await c.page.click('#pick');
+    await c.page.waitForSelector('#kept');
+    const id = await c.page.textContent('#trace-link');
+    const spans = await c.page.$$eval('#kept [role=rowheader]', all => all.map(e => e.textContent));
+    for (const name of ['wait', 'batch', 'prepare', 'run', 'results', 'write']) assert.ok(spans.includes(name), `no span ${name} in ${spans}`);
+    assert.equal(await c.page.getAttribute('#kept a[rel=noreferrer]', 'href'), `${given.tracing}${id}`);
+    await c.page.click('#trace-link');
+    await c.page.waitForSelector('#trace [role=rowheader]');
+    assert.ok((await c.page.textContent('#trace h3')).includes(id));
+    await until('the frame in the list', () => c.page.locator(`[data-trace="${id}"]`).count());
+    await c.page.selectOption('#order', 'slowest');
+    const times = await until('the list', async () => {
+      const all = await c.page.$$eval('#traces tbody td:nth-child(6)', all => all.map(e => Number(e.textContent)));
+      return all.length > 1 && all.every((v, i) => i === 0 || v <= all[i - 1]) && all;
+    });
+    await check(c, 'traces');
+
+    // A frame that was dropped is kept by a rule.
+    await c.page.selectOption('#reason', 'dropped');
+    await until('only dropped frames', async () => {
+      const all = await c.page.$$eval('#traces tbody td:nth-child(5)', all => all.map(e => e.textContent));
+      return all.length > 0 && all.every(t => t.includes('dropped'));
+    });
+    await c.close();
+    return {id, spans, times: times.slice(0, 3)};
+  },
+
   async metrics(browser) {
     const c = await Console.open(browser, '/metrics', {wait: '.chart canvas'});
     await until('charts', async () => await c.page.locator('.chart canvas').count() >= 8);
