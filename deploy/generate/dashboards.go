@@ -74,11 +74,11 @@ var dashboards = []dashboard{
 		rows: []row{
 			{"Load", []panel{
 				graph("Results", frames, "By model and version.", query{rate(`millrace_frames_total{model=~"$model",outcome="result"}`, "model", "version"), "{{model}} {{version}}"}),
-				graph("Goodput", percent, "Share of the results that were in time.", query{rate("millrace_goodput_frames_total"+ofModel, "model") + " / " + rate(`millrace_frames_total{model=~"$model",outcome="result"}`, "model"), "{{model}}"}),
+				graph("Goodput", percent, "Share of the results that were in time.", query{"clamp_max(" + rate("millrace_goodput_frames_total"+ofModel, "model") + " / " + rate(`millrace_frames_total{model=~"$model",outcome="result"}`, "model") + ", 1)", "{{model}}"}),
 				graph("Frames that wait", "", "", query{"sum by (model) (millrace_queue_depth" + ofModel + ")", "{{model}}"}),
 				graph("Oldest frame that waits", seconds, "", query{"max by (model) (millrace_queue_oldest_age_seconds" + ofModel + ")", "{{model}}"}),
 				graph("Places of the queue", "", "In use, of max_flows.", query{"sum by (model) (millrace_queue_flows" + ofModel + ")", "{{model}}"}),
-				graph("Refused", frames, "Frames that were told an ending before they reached a stream.", query{rate("millrace_refused_frames_total"+ofModel, "model", "reason") + " > 0", "{{model}} {{reason}}"}),
+				graph("Refused", frames, "Frames whose clients were told an ending before they reached a stream; without a model: for none that is loaded.", query{rate("millrace_refused_frames_total", "model", "reason") + " > 0", "{{model}} {{reason}}"}),
 			}},
 			{"Time", []panel{
 				withExemplars(graph("Age of results, p99", seconds, "", query{quantile(0.99, "millrace_answered_age_seconds", ofModel, "model"), "{{model}}"})),

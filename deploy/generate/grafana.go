@@ -104,7 +104,7 @@ func (d *dashboard) grafana() string {
 	for _, v := range d.variables {
 		list = append(list, object{
 			"name": v.name, "label": v.name, "type": "query", "datasource": source, "query": object{"query": v.values, "refId": v.name}, "definition": v.values,
-			"multi": true, "includeAll": true, "allValue": ".*", "refresh": 2, "sort": 1, "current": object{"text": "All", "value": "$__all"},
+			"multi": true, "includeAll": true, "allValue": ".+", "refresh": 2, "sort": 1, "current": object{"text": "All", "value": "$__all"},
 		})
 	}
 	out, err := json.MarshalIndent(object{

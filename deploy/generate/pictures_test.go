@@ -50,7 +50,7 @@ func draw(t *testing.T, p *peer, d *dashboard, from, to time.Time) {
 	}
 	width, height := gridWidth*gridColumn, pictureHead+y*gridRow+8
 	svg := fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="11">
-<style>.row{font-size:14px;font-weight:bold}.title{font-weight:bold}.small{font-size:10px;fill:#555}.value{font-size:22px}.box{fill:#fff;stroke:#ccc}</style>
+<style>.row{font-size:14px;font-weight:bold}.title{font-weight:bold}.small{font-size:10px;fill:#555}.value{font-size:19px}.box{fill:#fff;stroke:#ccc}</style>
 <rect width="%d" height="%d" fill="#f4f5f6"/>
 <text x="8" y="24" font-size="18" font-weight="bold">%s</text>
 <text x="8" y="44" class="small">Drawn from the answers of Prometheus to the queries of this dashboard, %.0f seconds of a test's load. It was not drawn by Grafana.</text>
@@ -182,5 +182,8 @@ func shown(v float64, unit string) string {
 	case unit == requests:
 		return fmt.Sprintf("%.1f /s", v)
 	}
-	return fmt.Sprintf("%.4g", v) + strings.TrimPrefix(unit, "suffix:")
+	if unit, ok := strings.CutPrefix(unit, "suffix:"); ok {
+		return fmt.Sprintf("%.3g%s", v, unit)
+	}
+	return fmt.Sprintf("%.4g", v)
 }

@@ -19,11 +19,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/goccy/go-yaml"
 
 	"millrace/client/load"
 	"millrace/config"
@@ -133,7 +136,7 @@ func TestDashboards(t *testing.T) {
 
 // resolve replaces the variables of Grafana.
 func resolve(expr string) string {
-	return strings.NewReplacer("$__rate_interval", "10s", "$model", ".*", "$stream", ".*").Replace(expr)
+	return strings.NewReplacer("$__rate_interval", "10s", "$model", ".+", "$stream", ".+").Replace(expr)
 }
 
 // startServer starts a server with models that answer, that are too slow and that refuse
@@ -177,7 +180,7 @@ streams:
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.Sources.AllowPrivate = true
+	cfg.Sources.AllowPrivate, cfg.Version = true, "test"
 	s, err := server.New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -338,6 +341,51 @@ func (p *peer) checkExemplars(t *testing.T) {
 	}, &data)
 	if err != nil || len(data) == 0 || len(data[0].Exemplars) == 0 || len(data[0].Exemplars[0].Labels["trace_id"]) != 32 {
 		t.Errorf("no exemplars with trace ids: %v, %v", data, err)
+	}
+}
+
+// TestComposeFiles checks the files that compose.yaml uses: the configuration of the
+// server, that of Prometheus, and that all of them are there.
+func TestComposeFiles(t *testing.T) {
+	cfg, err := config.Load("../millrace.yaml")
+	if err == nil {
+		err = cfg.Validate()
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	if out, err := exec.Command("promtool", "check", "config", prometheusYML).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	text, err := os.ReadFile("../compose.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var compose struct {
+		Services map[string]struct {
+			Image   string
+			Build   struct{ Context, Dockerfile string }
+			Volumes []string
+		}
+	}
+	if err := yaml.Unmarshal(text, &compose); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"millrace", "prometheus", "grafana", "jaeger"} {
+		s, ok := compose.Services[name]
+		if !ok || s.Build.Dockerfile == "" && !regexp.MustCompile(`^[a-z/]+:v?[0-9]+\.[0-9]+\.[0-9]+$`).MatchString(s.Image) {
+			t.Errorf("%s is missing or its image has no full version: %q", name, s.Image)
+		}
+		used := s.Volumes
+		if s.Build.Dockerfile != "" {
+			used = append(used, filepath.Join(s.Build.Context, s.Build.Dockerfile))
+		}
+		for _, path := range used {
+			path, _, _ = strings.Cut(path, ":")
+			if _, err := os.Stat(filepath.Join("..", path)); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
 	}
 }
 

@@ -18,7 +18,7 @@ func recordings() []recording {
 	for _, w := range windows {
 		out = append(out,
 			recording{"millrace:frame_errors:ratio_rate" + w, "sum by (model) (rate(millrace_frame_errors_total[" + w + "])) / sum by (model) (rate(millrace_frames_accepted_total[" + w + "]) > 0)"},
-			recording{"millrace:late_results:ratio_rate" + w, "1 - sum by (model) (rate(millrace_goodput_frames_total[" + w + "])) / sum by (model) (rate(millrace_frames_total{outcome=\"result\"}[" + w + "]) > 0)"},
+			recording{"millrace:late_results:ratio_rate" + w, "clamp_min(1 - sum by (model) (rate(millrace_goodput_frames_total[" + w + "])) / sum by (model) (rate(millrace_frames_total{outcome=\"result\"}[" + w + "]) > 0), 0)"},
 		)
 	}
 	return out
