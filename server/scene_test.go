@@ -94,6 +94,14 @@ func (c *scene) tell(n int, ending ...string) {
 // held waits until a frame is held.
 func (c *scene) held() { <-c.running }
 
+// inFlight checks how many frames have no ending.
+func (c *scene) inFlight(n int) {
+	c.Helper()
+	if counts := c.counted(); counts["in_flight"] != n {
+		c.Errorf("%d frames are in flight, counted: %s", n, listing(counts))
+	}
+}
+
 // unload unloads the model while frames are held or wait; they are let go when the
 // unloading has begun.
 func (c *scene) unload(began func() bool) {

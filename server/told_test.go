@@ -81,6 +81,7 @@ var toldCases = []toldCase{
 			c.held()
 			c.until("they wait", func() bool { return c.stats().Waiting == 3 })
 			c.rest("", "ok")
+			c.inFlight(4)
 			c.unload(func() bool { return c.stats().Waiting == 0 })
 			wg.Wait()
 		}},
@@ -100,6 +101,7 @@ var toldCases = []toldCase{
 			w.frame("ok")
 		}
 		w.endings(2)
+		c.inFlight(2)
 		close(c.gate)
 		w.endings(2)
 	}},
@@ -197,7 +199,7 @@ var toldCases = []toldCase{
 			w.frame("ok")
 		}
 		c.until("they wait", func() bool { return c.stats().Waiting == 4 })
-		_ = c.counted()
+		c.inFlight(5)
 		c.unload(func() bool { return c.stats().Waiting == 0 })
 		w.endings(5)
 	}},
@@ -341,7 +343,7 @@ var toldCases = []toldCase{
 			w.media(0, "ok")
 		}
 		c.until("they wait", func() bool { return c.stats().Waiting == 4 })
-		_ = c.counted()
+		c.inFlight(5)
 		c.unload(func() bool { return c.stats().Waiting == 0 })
 		w.endings(5)
 		w.expect("closed")
@@ -388,6 +390,7 @@ var toldCases = []toldCase{
 		c.held()
 		wg.Go(func() { c.call(ctx, "hold") })
 		c.until("it waits", func() bool { return c.stats().Waiting == 1 })
+		c.inFlight(2)
 		cancel()
 		wg.Wait()
 		close(c.gate)

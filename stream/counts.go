@@ -122,10 +122,8 @@ func (c *FrameCounts) Totals() Totals {
 	}
 	t.Results = c.results.Load()
 	t.Accepted += t.Results
-	if accepted := c.accepted.Load(); accepted > t.Accepted {
-		t.InFlight = accepted - t.Accepted
-		t.Accepted = accepted
-	}
+	accepted := c.accepted.Load()
+	t.InFlight, t.Accepted = accepted-t.Accepted, accepted
 	return t
 }
 

@@ -19,10 +19,12 @@ Prometheus reads them at ` + "`/metrics`" + ` of the address ` + "`http`" + ` (s
   programs use too. ` + "`go_gc_`" + ` and ` + "`go_sched_`" + ` describe the garbage collector and the scheduler ([runtime/metrics](https://pkg.go.dev/runtime/metrics)).
 - A histogram has classic buckets, which every scraper gets, and native ones, which grow by a tenth, for a scraper that asks for the protobuf format: Prometheus 2.40 or later with
   ` + "`--enable-feature=native-histograms`" + `. Scrapers that ask for OpenMetrics or protobuf also get exemplars: the ` + "`trace_id`" + ` of a frame whose trace is kept.
-- The series of a model's version end when it is unloaded, and those of a server stream when it is deleted. No label has a value that clients can invent.
+- The counters of a model's version stay for five minutes after it was unloaded (those of the last 32 that were), so that its last frames are seen, and continue when it is
+  loaded again in that time. The series of a server stream end when it is deleted. No label has a value that clients can invent.
 - ` + "`metrics.streams`" + ` (500) server streams have series of their own; those of the others are added up in series without the label ` + "`stream`" + `.
 - A program built with the tag ` + "`nometrics`" + ` has none: ` + "`/metrics`" + ` answers 404, and the settings of the section ` + "`metrics`" + ` are refused.
 `)
+	b.WriteString(addUp)
 	for _, s := range families {
 		fmt.Fprintf(&b, "\n## %s\n", s.title)
 		table(&b, s.families...)
@@ -32,6 +34,30 @@ Prometheus reads them at ` + "`/metrics`" + ` of the address ` + "`http`" + ` (s
 	table(&b, duration, in, out)
 	return b.String()
 }
+
+// addUp explains the counts of frames.
+const addUp = `
+## How frames add up
+Each frame is counted when it is accepted and when it has its ending, once, as its client is told. So at every scrape, for each model and version:
+
+    millrace_frames_accepted_total = millrace_frames_total{outcome="result"}
+                                   + millrace_dropped_frames_total, over all reasons  (= millrace_frames_total{outcome="drop"})
+                                   + millrace_frame_errors_total, over all codes      (= millrace_frames_total{outcome="error"})
+                                   + millrace_frames_in_flight
+
+- A frame that is refused before a stream accepts it, for want of memory, above the window, malformed or after the end of its stream, is told a drop or an error. It is
+  counted as accepted and by this ending, and in addition in ` + "`millrace_refused_frames_total`" + `. One for a model that is not loaded or a stream that is not open has the
+  model and version ` + "`\"\"`" + `.
+- A one-shot request (REST, a native call) is told a drop as an error: ` + "`stale`" + ` as ` + "`timeout`" + `, ` + "`memory`" + ` as ` + "`overloaded`" + `, ` + "`closed`" + ` as ` + "`canceled`" + `.
+- A result that cannot be sent as the client asked, such as not-a-number in JSON, is told as an error. It is counted as a result, and in
+  ` + "`millrace_unsendable_results_total`" + ` by the code of that error: results told = results - unsendable ones.
+- Parts of a result are not counted, and neither is an ending that is sent again to a client that resumes its session. Frames that the gate answers are results
+  (` + "`millrace_skipped_frames_total`" + ` are those among them), and so is a frame that completes no window.
+- A frame that ends after its client has left is counted by that ending, which nobody is told. A frame that did not arrive completely is not counted.
+- A frame belongs to the version that accepted it, also when a swap lets the next version answer it.
+- What is not a frame is not counted here: a handshake or a request that is refused by its Host, Origin or credentials, a call at ` + "`/models/infer`" + ` that cannot be carried
+  out, a message that ends its connection.
+`
 
 func table(b *strings.Builder, families ...family) {
 	b.WriteString("| name | type | unit | labels | |\n|---|---|---|---|---|\n")
