@@ -3,7 +3,7 @@
 import type {MillraceError} from './errors.js';
 import {Events} from './events.js';
 import {type Drop, type Ending, type Failure, type Reply, type Result, type ServerTiming, type Times, timings} from './replies.js';
-import {traceIdOf} from './trace.js';
+import {isSampled, traceIdOf} from './trace.js';
 
 /** waiting = until the next attempt to connect or to open; closing = until the frames in flight have ended. */
 export type State = 'connecting' | 'running' | 'waiting' | 'closing' | 'closed';
@@ -60,7 +60,7 @@ interface Frame extends Times {
 }
 
 /** What the server says about the ending of a frame. */
-type Said = {dropped: string} | {error: MillraceError} | {result: Omit<Result, keyof Ending | 'type'>, timing?: ServerTiming};
+type Said = {traceresponse?: string} & ({dropped: string} | {error: MillraceError} | {result: Omit<Result, keyof Ending | 'type'>, timing?: ServerTiming});
 
 /**
  * Every frame that was sent has one ending: a result, a drop or an error, also across
@@ -114,7 +114,7 @@ export abstract class Accounting extends Events<StreamEvents> {
     const frame = this.#inFlight.get(seq);
     if (!frame) return false;
     const {captured, note, bytes, traceparent} = frame, timing = 'result' in said ? said.timing : undefined;
-    const ending = {seq, captured, note, bytes, traceId: traceIdOf(traceparent), timings: timings(frame, performance.now(), timing, offset)};
+    const ending = {seq, captured, note, bytes, traceId: traceIdOf(traceparent || said.traceresponse), traceKept: isSampled(said.traceresponse), timings: timings(frame, performance.now(), timing, offset)};
     if ('result' in said) {
       const result: Result = {type: 'result', ...ending, ...said.result};
       if (!result.partial) {

@@ -36,8 +36,10 @@ export interface Ending {
   readonly captured: number;
   /** What the caller noted about the frame. */
   readonly note: unknown;
-  /** '' = the frame had no traceparent. */
+  /** Of the frame's trace; '' = not known: the server tells it in results and errors. */
   readonly traceId: string;
+  /** Whether the server said that it keeps the trace. It may keep others later, by what happened to them. */
+  readonly traceKept: boolean;
   /** Of the frame as sent. */
   readonly bytes: number;
   readonly timings: Timings;

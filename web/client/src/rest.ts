@@ -42,7 +42,19 @@ export interface ModelStatus {
   streams: number;
   /** Frames that wait. */
   waiting: number;
+  /** How long the oldest of them has waited. */
+  oldest_ms: number;
   batches: number;
+  /** accepted = results + drops + errors + in_flight, as clients were told. */
+  accepted: number;
+  results: number;
+  /** By reason. */
+  drops: Record<string, number>;
+  /** By code. */
+  errors: Record<string, number>;
+  in_flight: number;
+  refused: Record<string, number>;
+  unsendable: Record<string, number>;
   batch_rows: Histogram;
   /** In microseconds. */
   stages_us: {queue: Histogram, prepare: Histogram, run: Histogram, total: Histogram};
@@ -71,7 +83,7 @@ export interface Status {
 export interface Span {
   name: string;
   span_id: string;
-  parent_id: string;
+  parent_id?: string;
   /** Since the begin of the trace's first span. */
   start_us: number;
   duration_us: number;
@@ -82,6 +94,8 @@ export interface Span {
 export interface KeptFrame {
   trace_id: string;
   span_id: string;
+  /** The client's span. */
+  parent_id?: string;
   time: string;
   model: string;
   version: string;

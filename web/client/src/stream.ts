@@ -51,7 +51,7 @@ export interface StreamOptions {
   maxSide?: number;
   /** Of JPEG, 1 to 100. Default 85. */
   quality?: number;
-  /** Default false: frames have trace ids, and the server's rules decide which traces are kept. */
+  /** Default: the server decides which traces are kept. */
   trace?: Trace;
   /** The most endings that wait to be read by `for await`; 0 = none, for programs that use events. Default 64. */
   buffer?: number;
@@ -143,12 +143,12 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
 
   private constructor(connection: Connection, options: StreamOptions, codecs: readonly Codec[]) {
     super();
-    const {model, version, codec = options.source?.codec, policy = {}, outputs, stateful, params, width, height, signal, source} = options;
+    const {model, version, codec = options.source?.codec, policy = {}, outputs, stateful, params, width, height, signal, source, trace} = options;
     this.model = model;
     this.#connection = connection;
     this.#options = options;
     this.#codecs = codecs;
-    this.#message = {type: 'open', model, version, codec: codec && codecs[0], policy: {...source?.policy, ...policy}, outputs, stateful, params, width, height};
+    this.#message = {type: 'open', model, version, codec: codec && codecs[0], policy: {...source?.policy, ...policy}, outputs, stateful, params, width, height, trace: trace !== 'off'};
     signal?.addEventListener('abort', this.#abort);
     connection.add(this);
     if (source) void this.opened.then(() => capture(source, this, options.each), () => source.stop());
@@ -285,7 +285,7 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
   /** @internal Sends encoded bytes. @returns false = the stream is not running */
   transmit(data: Blob | Uint8Array | readonly Tensor[], {taken, captured, note, traceparent: given, ...options}: SendOptions & {captured: number, taken: number}): boolean {
     if (this.state !== 'running') return false;
-    const seq = this.#seq++, parent = given ?? traceparent(this.#options.trace ?? false), {width, height} = this.#options;
+    const seq = this.#seq++, parent = given ?? traceparent(this.#options.trace), {width, height} = this.#options;
     const frame = encodeFrame(data, {
       ...options, ...width && height ? {width, height} : {}, traceparent: parent, codec: this.codec, sid: this.sid, seq,
       captured: performance.timeOrigin + captured, discontinuity: this.#discontinuity,
@@ -374,8 +374,8 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
         this.#settle(m);
         break;
       case 'result': {
-        const {model = this.model, version = '', outputs = [], parameters = {}, width = 0, height = 0, batch = 0, partial = false, timing} = m;
-        const said = {result: {model, version, outputs, parameters, width, height, batch, partial}, timing};
+        const {model = this.model, version = '', outputs = [], parameters = {}, width = 0, height = 0, batch = 0, partial = false, timing, traceresponse} = m;
+        const said = {result: {model, version, outputs, parameters, width, height, batch, partial}, timing, traceresponse};
         if (this.end(m.seq, said, this.#connection.clockOffset)) this.#framesEnded++;
         this.#settle(m);
         break;
@@ -387,7 +387,7 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
       case 'error': {
         const error = errorOf(m as unknown as ErrorMessage);
         if (m.seq !== undefined) {
-          this.#ending(m.seq, {error});
+          this.#ending(m.seq, {error, traceresponse: m.traceresponse});
           this.#settle(m);
         } else if (!this.#isOpen) {
           this.#openRefused(error);
@@ -445,7 +445,7 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
     this.#wake();
   }
 
-  #ending(seq: number, said: {dropped: string} | {error: MillraceError}): void {
+  #ending(seq: number, said: {dropped: string} | {error: MillraceError, traceresponse: string | undefined}): void {
     if (this.end(seq, said)) this.#framesEnded++;
   }
 

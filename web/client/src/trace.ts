@@ -1,17 +1,18 @@
 // Trace ids of frames (W3C trace context).
 
 /**
- * Which frames get a traceparent, and its flag `sampled`: true = every frame sampled, a
- * number = this share of the frames sampled, false = ids without the flag, so that the
- * server's own rules decide, 'off' = no ids.
+ * Who decides whether a frame's trace is kept. undefined = the server, by its rules; its
+ * replies say which trace the frame has. Otherwise each frame has a traceparent of the
+ * client: true = marked as sampled, a number = this share of them is, false = not marked, so
+ * that only what happens to a frame can keep its trace. 'off' = the client knows no traces.
  */
-export type Trace = boolean | number | 'off';
+export type Trace = boolean | number | 'off' | undefined;
 
 const hex = (bytes: Uint8Array): string => Array.from(bytes, b => b.toString(16).padStart(2, '0')).join('');
 
 /** A new traceparent; '' = none. */
 export function traceparent(trace: Trace): string {
-  if (trace === 'off') return '';
+  if (trace === undefined || trace === 'off') return '';
   const bytes = crypto.getRandomValues(new Uint8Array(24));
   bytes[0]! |= 1; // ids of zeros are not valid
   bytes[16]! |= 1;
@@ -19,5 +20,8 @@ export function traceparent(trace: Trace): string {
   return `00-${hex(bytes.subarray(0, 16))}-${hex(bytes.subarray(16))}-${sampled ? '01' : '00'}`;
 }
 
-/** The trace id in a traceparent; '' = none. */
-export const traceIdOf = (parent: string): string => parent.slice(3, 35);
+/** The trace id in a traceparent or traceresponse; '' = none. */
+export const traceIdOf = (parent = ''): string => parent.slice(3, 35);
+
+/** Whether a traceresponse says that the trace is kept. */
+export const isSampled = (response = ''): boolean => (parseInt(response.slice(53), 16) & 1) === 1;

@@ -136,10 +136,10 @@ export function decodeResult(message: ArrayBuffer): Record<string, unknown> {
     const bytes = message.slice(at, at += size);
     t.data = t.datatype === 'BYTES' ? texts(bytes) : new (ARRAYS[t.datatype] ?? Uint16Array)(bytes);
   }
-  const {ack, credit_limit, batch, partial, received_us, queue_us, prepare_us, run_us, total_us, ...parameters} = m.parameters ?? {};
+  const {ack, credit_limit, batch, partial, traceresponse, received_us, queue_us, prepare_us, run_us, total_us, ...parameters} = m.parameters ?? {};
   return {
     type: 'result', sid: h.getUint32(4, true), seq: Number(h.getBigUint64(8, true)), ack, credit_limit, model: m.model_name, version: m.model_version,
-    outputs: m.outputs, parameters, batch, partial, width: h.getUint16(24, true), height: h.getUint16(26, true),
+    outputs: m.outputs, parameters, batch, partial, traceresponse, width: h.getUint16(24, true), height: h.getUint16(26, true),
     timing: {received_us, queue_us, prepare_us, run_us, total_us},
   };
 }

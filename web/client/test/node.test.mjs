@@ -131,18 +131,34 @@ test('what is said about a frame reaches the server', async () => {
   balanced(stream);
 });
 
-test('trace ids', async () => {
-  const ids = async trace => {
-    const stream = await connection.open({model: 'id', trace});
+test('traces: of the client’s decision, and of the server’s', async () => {
+  const traced = async (options, own = connection) => {
+    const stream = await own.open({model: 'id', policy: {mode: 'every', window: 4}, ...options});
     await sendAll(stream, 3);
     const replies = await read(stream, 3);
     stream.abort();
-    return replies.map(r => r.traceId);
+    return replies.map(r => [r.traceId, r.traceKept]);
   };
-  const found = await ids(true);
-  assert.equal(new Set(found).size, 3);
-  for (const id of found) assert.match(id, /^(?!0{32})[0-9a-f]{32}$/);
-  assert.deepEqual(await ids('off'), ['', '', '']);
+  const rest = new REST(server.url);
+  for (const outputs of ['json', 'binary']) {
+    const marked = await traced({trace: true, outputs});
+    assert.equal(new Set(marked.map(([id]) => id)).size, 3);
+    for (const [id, kept] of marked) {
+      assert.match(id, /^(?!0{32})[0-9a-f]{32}$/);
+      assert.ok(kept);
+    }
+    const [id] = marked[2], frame = await rest.trace(id);
+    assert.deepEqual([frame.trace_id, frame.model, frame.outcome, frame.kept], [id, 'id', 'result', ['sampled']]);
+    assert.ok(frame.spans.length > 1 && (await rest.traces({model: 'id', limit: 3})).some(f => f.trace_id === id));
+  }
+  for (const trace of [false, 0]) assert.deepEqual((await traced({trace})).map(([id, kept]) => [id.length, kept]), Array(3).fill([32, false]));
+  assert.deepEqual(await traced({trace: 'off'}), Array(3).fill(['', false]));
+  for (const [ratio, expected] of [['1', true], ['0', false]]) {
+    const other = await Server.start(['--model', 'id=identity', '--tracing-ratio', ratio]), own = await connect(other.url, {WebSocket});
+    assert.deepEqual((await traced({}, own)).map(([id, kept]) => [id.length, kept]), Array(3).fill([32, expected]));
+    own.close();
+    await other.stop();
+  }
 });
 
 test('the steps of a frame add up', async () => {
