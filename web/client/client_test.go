@@ -32,7 +32,7 @@ func TestClient(t *testing.T) {
 
 	// The workspace is copied, since npm writes into it.
 	workspace := filepath.Join(dir, "web")
-	for _, name := range []string{"package.json", "package-lock.json", "tsconfig.json"} {
+	for _, name := range []string{"package.json", "package-lock.json", "tsconfig.json", "console/package.json"} { // npm ci compares the manifests with the lock file
 		copyFile(t, filepath.Join("..", name), filepath.Join(workspace, name))
 	}
 	copyFile(t, "../../LICENSE", filepath.Join(dir, "LICENSE"))
