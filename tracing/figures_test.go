@@ -153,6 +153,19 @@ func TestVersionsHaveSeriesOfTheirOwn(t *testing.T) {
 	want(t, all, 1, "http_request_duration_seconds", "version", "")
 }
 
+func TestFiguresOfTraces(t *testing.T) {
+	r := &rig{Metrics: New(Options{Traces: func() TraceStats {
+		return TraceStats{Kept: map[string]uint64{"slow": 1}, OverLimit: map[string]uint64{"slow": 2}, Unbuilt: 3, Exported: 4, Lost: map[string]uint64{"queue_full": 5}, Waiting: 6}
+	}})}
+	all := r.gather(t)
+	want(t, all, 1, "millrace_traces_kept_total", "rule", "slow")
+	want(t, all, 2, "millrace_traces_over_limit_total", "rule", "slow")
+	want(t, all, 3, "millrace_traces_unbuilt_total")
+	want(t, all, 4, "millrace_spans_exported_total")
+	want(t, all, 5, "millrace_spans_lost_total", "reason", "queue_full")
+	want(t, all, 6, "millrace_spans_waiting")
+}
+
 // TestThousandLoads: models that are loaded and unloaded between two scrapes do not
 // make the scrape grow without a bound, and series of those that are not listed go.
 func TestThousandLoads(t *testing.T) {
@@ -186,7 +199,7 @@ func TestFiguresOfMemoryAdaptersAndListeners(t *testing.T) {
 		},
 		Adapters: func() ingest.Metrics {
 			return ingest.Metrics{
-				OutboxBytes: 21, KeptBytes: 22, Closed: map[string]uint64{"idle": 23}, StreamEnds: map[string]uint64{"client": 24},
+				OutboxBytes: 21, KeptBytes: 22, Credits: 28, WithoutCredit: 29, Contexts: 30, Closed: map[string]uint64{"idle": 23}, StreamEnds: map[string]uint64{"client": 24},
 				Goroutines: map[string]int{"ws": 25}, Sessions: map[string]int{"ws": 26}, Videos: map[string]int{"pulled": 27},
 			}
 		},
@@ -197,7 +210,7 @@ func TestFiguresOfMemoryAdaptersAndListeners(t *testing.T) {
 	all := r.gather(t)
 	for name, v := range map[string]float64{
 		"memory_budget_bytes": 100, "memory_leased_bytes": 11, "memory_reserved_bytes": 12, "memory_idle_bytes": 13, "memory_leases": 14, "memory_denied_total": 15,
-		"outbox_bytes": 21, "kept_bytes": 22,
+		"outbox_bytes": 21, "kept_bytes": 22, "credits": 28, "streams_without_credit": 29, "malformed_trace_contexts_total": 30,
 	} {
 		want(t, all, v, "millrace_"+name)
 	}
@@ -274,5 +287,18 @@ func TestOneBadSeriesLeavesTheOthers(t *testing.T) {
 	text, _, err := m.Gather("")
 	if err != nil || !bytes.Contains(text, []byte(`millrace_build_info{version="v1"} 1`)) {
 		t.Errorf("%v in %.200s", err, strings.TrimSpace(string(text)))
+	}
+}
+
+// TestDocumented checks that a scrape has no family that docs/metrics.md lacks.
+func TestDocumented(t *testing.T) {
+	r := newRig(t)
+	r.run(t, r.load(t, "m"), stream.Policy{Mode: stream.Every}, 1)
+	r.Requests("http", HTTPClass)("/x", "", 200, time.Second, 1, 1)
+	page := Markdown()
+	for name := range r.gather(t) {
+		if standard := strings.HasPrefix(name, "go_") || strings.HasPrefix(name, "process_"); !standard && !strings.Contains(page, "| `"+name+"` |") {
+			t.Errorf("%s is not documented", name)
+		}
 	}
 }

@@ -342,6 +342,7 @@ func TestV1Credits(t *testing.T) {
 			t.Errorf("%+v", e)
 		}
 	}
+	r.until("its client has to wait", func() bool { st := r.ws.Stats(); return st.Credits == 0 && st.WithoutCredit == 1 })
 	v.say(`{"type":"resume","sid":1}`)
 	for seq := range uint64(4) {
 		if e := v.expect("result"); e.Seq != seq || e.Ack != seq+3 {
@@ -352,6 +353,7 @@ func TestV1Credits(t *testing.T) {
 	if e := v.expect("credit"); e.CreditLimit != 6+9 {
 		t.Errorf("%+v", e)
 	}
+	r.until("the window is its credit", func() bool { st := r.ws.Stats(); return st.Credits == 9 && st.WithoutCredit == 0 })
 
 	v.open(2, `,"model":"echo"`)
 	v.say(`{"type":"pause","sid":2}`)
