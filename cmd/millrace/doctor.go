@@ -1,0 +1,239 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"millrace/client"
+	"millrace/server"
+	"millrace/workers/onnx"
+)
+
+// The states of a symptom.
+const (
+	healthy = "ok"
+	warns   = "warn"
+	fails   = "fail" // makes the exit status 1
+)
+
+// symptom is what the doctor has found in one place.
+type symptom struct {
+	What   string `json:"what"`
+	State  string `json:"state"` // ok, warn or fail
+	Detail string `json:"detail"`
+	Do     string `json:"do,omitempty"` // what to do about it
+}
+
+// passed returns the symptom of a check that found nothing wrong.
+func passed(what, format string, args ...any) symptom {
+	return symptom{What: what, State: healthy, Detail: fmt.Sprintf(format, args...)}
+}
+
+func doctorCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "doctor",
+		Short: "Find out what is wrong with this machine or a running server, and what to do",
+		Long: `Check the libraries and codecs, the limits of this machine, the ports, the clock, GPUs, the configuration, and the server at --addr if one runs there.
+
+Each line is ok, warn (it works, with a loss that the line names) or fail, and says what to do; a fail makes the exit status 1. The settings are those of
+millrace serve. No model is loaded: millrace check does that.`,
+		Example: "  millrace doctor\n  millrace doctor --config millrace.yaml\n  millrace doctor --addr 192.0.2.7:8000\n  millrace doctor --json | jq '.[] | select(.state != \"ok\")'",
+		Args:    wrongUsage(cobra.NoArgs),
+	}
+	settings := configFlags(c.Flags())
+	host := remoteFlags(c)
+	asJSON := c.Flags().Bool("json", false, "as JSON")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		cfg, err := settings.config(nil)
+		var usage usageError
+		if errors.As(err, &usage) {
+			return err
+		}
+		d := doctor{cfg: cfg, host: host, named: c.Flags().Changed("addr")}
+		if err != nil {
+			d.found = append(d.found, symptom{"configuration", fails, err.Error(), "mend it; docs/config.md lists all settings"})
+			d.cfg = server.Config{}.WithDefaults()
+		} else {
+			d.found = append(d.found, passed("configuration", "%d models, %d streams", len(cfg.Models), len(cfg.Streams)))
+		}
+		d.examine(c.Context())
+		if err := c.Context().Err(); err != nil {
+			return fmt.Errorf("doctor: %w", err)
+		}
+		return d.report(c, *asJSON)
+	}
+	return c
+}
+
+// doctor examines a machine, for the server that a configuration describes.
+type doctor struct {
+	cfg   server.Config
+	host  *remote
+	named bool // --addr was given: a server must be there
+	found []symptom
+}
+
+// examine makes all checks.
+func (d *doctor) examine(ctx context.Context) {
+	d.found = append(d.found, processors(), d.memory(), d.openFiles(), d.onnx(), turbojpeg())
+	d.found = append(d.found, ffmpegSymptoms(ctx)...)
+	d.found = append(d.found, clock())
+	d.found = append(d.found, gpus(ctx)...)
+	d.found = append(d.found, d.ports(ctx)...)
+	d.found = append(d.found, d.server(ctx)...)
+}
+
+// report writes what was found.
+func (d *doctor) report(c *cobra.Command, asJSON bool) error {
+	if asJSON {
+		if err := writeJSON(c.OutOrStdout(), d.found); err != nil {
+			return err
+		}
+	} else {
+		var rows [][]string
+		for _, s := range d.found {
+			for i, line := range strings.Split(s.Detail, "\n") {
+				row := []string{s.State, s.What, line}
+				if i > 0 {
+					row = []string{"", "", line}
+				}
+				rows = append(rows, row)
+			}
+			if s.Do != "" {
+				rows = append(rows, []string{"", "", "-> " + s.Do})
+			}
+		}
+		if err := table(c.OutOrStdout(), rows...); err != nil {
+			return err
+		}
+	}
+	var bad []string
+	for _, s := range d.found {
+		if s.State == fails {
+			bad = append(bad, s.What)
+		}
+	}
+	if len(bad) > 0 {
+		return fmt.Errorf("doctor: failed: %s", strings.Join(bad, ", "))
+	}
+	return nil
+}
+
+// onnx loads ONNX Runtime. It is optional unless a library was named.
+func (d *doctor) onnx() symptom {
+	onnx.SetLibrary(d.cfg.ONNX.Library)
+	path, err := onnx.Library()
+	switch {
+	case err == nil:
+		return passed("onnx runtime", "%s", path)
+	case d.cfg.ONNX.Library != "" || os.Getenv(onnx.EnvLibrary) != "" || strings.Contains(err.Error(), "cannot be used"):
+		return symptom{"onnx runtime", fails, err.Error(), "name another library with onnx.library, or leave the setting out"}
+	}
+	return symptom{"onnx runtime", warns, "ONNX models cannot be run: " + err.Error(), "make onnxruntime"}
+}
+
+// ports tries to listen at each address of the configuration.
+func (d *doctor) ports(ctx context.Context) (found []symptom) {
+	for _, l := range server.Listeners(d.cfg) {
+		what := "port of " + l.Name
+		ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", l.Addr)
+		if err == nil {
+			_ = ln.Close()
+			found = append(found, passed(what, "%s is free", l.Addr))
+			continue
+		}
+		owner := portOwner(l.Addr)
+		switch {
+		case !listens(ctx, l.Addr):
+			found = append(found, symptom{what, fails, err.Error(), "choose an address that this machine has, and a port above 1024 unless root runs the server"})
+		case strings.HasPrefix(owner, " by millrace (") || l.Name == "http" && isMillrace(ctx, l.Addr):
+			found = append(found, passed(what, "%s is in use by a millrace server%s", l.Addr, owner))
+		default:
+			found = append(found, symptom{what, fails, l.Addr + " is in use" + owner, "end that program, or choose another address: --" + l.Name})
+		}
+	}
+	return found
+}
+
+// isMillrace reports whether a server of this program answers at an address.
+func isMillrace(ctx context.Context, addr string) bool {
+	c, err := client.New(addr)
+	if err != nil {
+		return false
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	m, err := c.Server(ctx)
+	return err == nil && m.Name == "millrace"
+}
+
+// clockSkew is the difference of clocks from which ages that are computed from times of
+// two machines mislead.
+const clockSkew = time.Second
+
+// server asks a running server for its state.
+func (d *doctor) server(ctx context.Context) (found []symptom) {
+	cl, err := d.host.dial()
+	if err != nil {
+		return []symptom{{"server", fails, err.Error(), "correct --addr, --ca or --fingerprint"}}
+	}
+	defer cl.Close()
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	asked := time.Now()
+	st, err := cl.Status(ctx)
+	if err != nil {
+		if !d.named {
+			return []symptom{passed("server", "none answers at %s", cl.Addr())}
+		}
+		return []symptom{{"server", fails, err.Error(), nextStep(err)}}
+	}
+	skew := st.Time.Sub(asked.Add(time.Since(asked) / 2)).Round(time.Millisecond)
+	s := passed("server", "%s is %s, version %s, up %v", cl.Addr(), st.State, st.Version, time.Duration(st.UptimeSeconds)*time.Second)
+	if st.State != "ready" && st.State != "starting" {
+		s.State, s.Do = fails, "see the models below, and the server's log"
+	}
+	found = append(found, s)
+	if skew.Abs() > clockSkew {
+		found = append(found, symptom{"server's clock", warns, fmt.Sprintf("differs from this machine's by %v", skew), "synchronise both with NTP: ages of frames are computed from both"})
+	}
+	for i := range st.Models {
+		if m := &st.Models[i]; m.State != "READY" {
+			found = append(found, symptom{"model " + m.Name, fails, m.State + ": " + m.Reason, "see the server's log; millrace models load " + m.Name + " loads it again"})
+		} else if m.Quarantined > 0 {
+			found = append(found, symptom{"model " + m.Name, warns, fmt.Sprintf("%d workers hang", m.Quarantined), "see limits.run of the model, and the server's log"})
+		}
+	}
+	if st.Memory.Denied > 0 {
+		found = append(found, symptom{"server's memory", warns, fmt.Sprintf("memory was refused %d times", st.Memory.Denied), "raise memory.budget, or send fewer or smaller frames"})
+	}
+	for name, l := range st.Connections {
+		if l.Refused+l.Failed > 0 {
+			found = append(found, symptom{"connections of " + name, warns, fmt.Sprintf("%d were refused, %d could not be accepted", l.Refused, l.Failed), "raise limits.max_connections, and the number of open files"})
+		}
+	}
+	return append(found, streamSymptoms(ctx, cl)...)
+}
+
+// streamSymptoms are the server streams that do not run.
+func streamSymptoms(ctx context.Context, cl *client.Client) (found []symptom) {
+	list, err := cl.ServerStreams(ctx)
+	if err != nil {
+		return []symptom{{"streams", warns, err.Error(), ""}}
+	}
+	for i := range list {
+		s := &list[i]
+		if s.Error != nil && s.State != "running" && s.State != "ended" {
+			found = append(found, symptom{"stream " + s.Name, warns, s.State + ": " + s.Error.Message, "check its source: millrace streams show " + s.Name})
+		}
+	}
+	return found
+}

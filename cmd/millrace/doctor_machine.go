@@ -1,0 +1,252 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"millrace/internal/codec"
+)
+
+// processors says how many processors the server may use.
+func processors() symptom {
+	usable, all := runtime.GOMAXPROCS(0), runtime.NumCPU()
+	if usable < all {
+		return symptom{"processors", warns, fmt.Sprintf("%d of %d are used", usable, all), "raise the CPU limit of the container, or unset GOMAXPROCS, if the server is to have more"}
+	}
+	return passed("processors", "%s/%s, %d", runtime.GOOS, runtime.GOARCH, all)
+}
+
+// memory compares memory.budget with what the machine and the container have.
+func (d *doctor) memory() symptom {
+	const what = "memory"
+	limit, where := memoryLimit()
+	budget := d.cfg.Memory.Budget
+	switch {
+	case limit == 0:
+		return passed(what, "budget %s; the machine does not say how much it has", byteText(budget))
+	case budget > limit:
+		return symptom{what, fails, fmt.Sprintf("memory.budget is %s, and %s has %s", byteText(budget), where, byteText(limit)), "set memory.budget to half of it at most, or give the server more"}
+	case budget > limit/2:
+		return symptom{what, warns, fmt.Sprintf("memory.budget is %s of %s of %s; models need memory beside it", byteText(budget), byteText(limit), where), "lower memory.budget, or give the server more"}
+	}
+	return passed(what, "budget %s of %s of %s", byteText(budget), byteText(limit), where)
+}
+
+// memoryLimit returns the bytes that this process may use, and what limits it; 0 = not
+// known.
+func memoryLimit() (limit int64, where string) {
+	if text, err := os.ReadFile("/proc/meminfo"); err == nil {
+		for line := range strings.Lines(string(text)) {
+			if f := strings.Fields(line); len(f) > 1 && f[0] == "MemTotal:" {
+				kib, _ := strconv.ParseInt(f[1], 10, 64)
+				limit, where = kib<<10, "the machine"
+			}
+		}
+	}
+	own := "/"
+	if text, err := os.ReadFile("/proc/self/cgroup"); err == nil {
+		for line := range strings.Lines(string(text)) {
+			if path, found := strings.CutPrefix(strings.TrimSpace(line), "0::"); found {
+				own = path
+			}
+		}
+	}
+	for dir := own; ; dir = filepath.Dir(dir) { // each level may have a limit
+		text, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", dir, "memory.max"))
+		if n, e := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && e == nil && (limit == 0 || n < limit) {
+			limit, where = n, "the container"
+		}
+		if dir == "/" || dir == "." {
+			return limit, where
+		}
+	}
+}
+
+// openFiles compares the limit of open files with the connections that the
+// configuration allows.
+func (d *doctor) openFiles() symptom {
+	const what, few = "open files", 256
+	var r syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r); err != nil {
+		return symptom{what, warns, "the limit cannot be read: " + err.Error(), ""}
+	}
+	have, need := r.Max, uint64(d.cfg.Limits.MaxConnections)+few // the runtime raises the soft limit to the hard one
+	do := fmt.Sprintf("ulimit -n %d before the start, or LimitNOFILE=%d in its systemd unit; or lower limits.max_connections", need, need)
+	switch {
+	case have < few:
+		return symptom{what, fails, fmt.Sprintf("%d are allowed, and a server needs at least %d", have, few), do}
+	case have < need:
+		return symptom{what, warns, fmt.Sprintf("%d are allowed: fewer than limits.max_connections (%d) need", have, d.cfg.Limits.MaxConnections), do}
+	case have > math.MaxInt64/2:
+		return passed(what, "no limit")
+	}
+	return passed(what, "%d are allowed", have)
+}
+
+func turbojpeg() symptom {
+	if codec.Turbo {
+		return passed("libjpeg-turbo", "built in")
+	}
+	return symptom{"libjpeg-turbo", warns, "is not built in: JPEG pictures take several times as long", "apt-get install libturbojpeg0-dev, then make build"}
+}
+
+// What ffmpeg needs for the sources and clients of a server.
+var (
+	wantedDecoders = []string{"h264", "hevc", "vp8", "vp9", "av1", "mjpeg", "mpeg4"}
+	wantedDemuxers = []string{"rtsp", "hls", "mov", "matroska", "mpegts", "flv", "h264", "ivf", "image2"}
+	wantedProtocol = []string{"file", "http", "https", "tcp", "udp", "pipe"}
+)
+
+// ffmpegSymptoms checks ffmpeg and what it was built with.
+func ffmpegSymptoms(ctx context.Context) (found []symptom) {
+	const install = "apt-get install ffmpeg"
+	for _, p := range []struct{ name, loss string }{{"ffmpeg", "videos and cameras cannot be read, and video of clients cannot be decoded"}, {"ffprobe", "the properties of videos cannot be read"}} {
+		line, err := firstLine(ctx, p.name, "-version")
+		if err != nil {
+			found = append(found, symptom{p.name, warns, p.loss + ": " + err.Error(), install})
+			continue
+		}
+		found = append(found, passed(p.name, "%s", line))
+	}
+	if found[0].State != healthy {
+		return found
+	}
+	for _, list := range []struct {
+		what, option string
+		wanted       []string
+	}{{"decoders", "-decoders", wantedDecoders}, {"demuxers", "-demuxers", wantedDemuxers}, {"protocols", "-protocols", wantedProtocol}} {
+		has := ffmpegList(ctx, list.option)
+		var missing []string
+		for _, name := range list.wanted {
+			if !has[name] {
+				missing = append(missing, name)
+			}
+		}
+		what := "ffmpeg's " + list.what
+		if len(missing) > 0 {
+			found = append(found, symptom{what, warns, "missing: " + strings.Join(missing, ", "), "install an ffmpeg that has them: " + install})
+			continue
+		}
+		found = append(found, passed(what, "%s", strings.Join(list.wanted, ", ")))
+	}
+	return found
+}
+
+// ffmpegList returns the names that ffmpeg lists for an option. In the lists, a line has
+// flags and a name, or several names with commas; one of protocols has a name only.
+func ffmpegList(ctx context.Context, option string) map[string]bool {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	out, _ := exec.CommandContext(ctx, "ffmpeg", "-hide_banner", option).Output()
+	has := map[string]bool{}
+	for line := range strings.Lines(string(out)) {
+		f := strings.Fields(line)
+		if len(f) == 0 {
+			continue
+		}
+		for name := range strings.SplitSeq(f[min(1, len(f)-1)], ",") {
+			has[name] = true
+			if name == "libdav1d" || name == "libaom-av1" {
+				has["av1"] = true
+			}
+		}
+	}
+	return has
+}
+
+// gpus reports GPUs, which are optional.
+func gpus(ctx context.Context) (found []symptom) {
+	devices, _ := filepath.Glob("/dev/nvidia[0-9]*")
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second) // a driver may hang
+	defer cancel()
+	if _, err := exec.LookPath("nvidia-smi"); err == nil {
+		out, err := exec.CommandContext(ctx, "nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader").Output()
+		text := strings.TrimSpace(string(out))
+		if err != nil || text == "" {
+			found = append(found, symptom{"nvidia gpu", warns, "nvidia-smi failed: " + cmp.Or(text, fmt.Sprint(err)), "check the driver: dmesg | grep -i nvrm; in a container, start it with --gpus all"})
+		} else {
+			found = append(found, passed("nvidia gpu", "%s", text))
+		}
+	} else if len(devices) > 0 {
+		found = append(found, symptom{"nvidia gpu", warns, strings.Join(devices, ", ") + " is here, and nvidia-smi is not", "install the driver's tools, to see whether it works"})
+	}
+	if nodes, _ := filepath.Glob("/dev/dri/renderD*"); len(nodes) > 0 {
+		s := passed("render nodes", "%s", strings.Join(nodes, ", "))
+		if f, err := os.OpenFile(nodes[0], os.O_RDWR, 0); err != nil {
+			s.State, s.Detail, s.Do = warns, err.Error(), "add the server's user to the group render or video"
+		} else {
+			_ = f.Close()
+		}
+		found = append(found, s)
+	}
+	if len(found) == 0 {
+		return []symptom{passed("gpu", "none: models run on the processors")}
+	}
+	return found
+}
+
+// portOwner returns " by PROGRAM (process N)" for the program that listens at a TCP
+// address of this machine, or "" where that cannot be read.
+func portOwner(addr string) string {
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return ""
+	}
+	n, err := net.LookupPort("tcp", port)
+	if err != nil {
+		return ""
+	}
+	sockets := listeningSockets(n)
+	if len(sockets) == 0 {
+		return ""
+	}
+	links, _ := filepath.Glob("/proc/[0-9]*/fd/*")
+	for _, link := range links {
+		to, err := os.Readlink(link)
+		if err != nil || !slices.Contains(sockets, to) {
+			continue
+		}
+		pid := strings.Split(link, "/")[2]
+		name, _ := os.ReadFile("/proc/" + pid + "/comm")
+		return fmt.Sprintf(" by %s (process %s)", strings.TrimSpace(string(name)), pid)
+	}
+	return ""
+}
+
+// listeningSockets returns the sockets that listen at a port, as links of descriptors
+// name them.
+func listeningSockets(port int) (links []string) {
+	const listening = "0A"
+	for _, name := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		f, err := os.Open(name)
+		if err != nil {
+			continue
+		}
+		for s := bufio.NewScanner(f); s.Scan(); {
+			fields := strings.Fields(s.Text())
+			if len(fields) < 10 || fields[3] != listening {
+				continue
+			}
+			_, text, _ := strings.Cut(fields[1], ":")
+			if b, err := hex.DecodeString(text); err == nil && len(b) == 2 && int(b[0])<<8|int(b[1]) == port {
+				links = append(links, "socket:["+fields[9]+"]")
+			}
+		}
+		_ = f.Close()
+	}
+	return links
+}

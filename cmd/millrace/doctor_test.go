@@ -1,0 +1,213 @@
+package main
+
+import (
+	"encoding/json"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// diagnose runs the doctor in an environment, and returns what it has found by name, and
+// its exit status.
+func diagnose(t *testing.T, c *exec.Cmd) (found map[string]symptom, code int) {
+	t.Helper()
+	out, stderr, code := finish(t, c)
+	var list []symptom
+	if err := json.Unmarshal([]byte(out), &list); err != nil {
+		t.Fatalf("exit status %d, %v\n%s%s", code, err, out, stderr)
+	}
+	found = map[string]symptom{}
+	for _, s := range list {
+		found[s.What] = s
+		if s.State != healthy && s.Do == "" {
+			t.Errorf("%+v does not say what to do", s)
+		}
+		if (s.State == fails) && !strings.Contains(stderr, s.What) {
+			t.Errorf("%q is not in %q", s.What, stderr)
+		}
+	}
+	return found, code
+}
+
+// wantSymptom checks one symptom.
+func wantSymptom(t *testing.T, found map[string]symptom, what, state string, words ...string) {
+	t.Helper()
+	s, has := found[what]
+	if !has || s.State != state {
+		t.Errorf("%s is %+v, want %s", what, s, state)
+	}
+	for _, w := range words {
+		if !strings.Contains(s.Detail+s.Do, w) {
+			t.Errorf("%s: %+v does not have %q", what, s, w)
+		}
+	}
+}
+
+// freeAddr returns an address on which nothing listens.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func TestDoctorOnAHealthyMachine(t *testing.T) {
+	addr := freeAddr(t)
+	c := command(t, "doctor", "--json", "--grpc", "off", "--http", addr)
+	c.Env = append(c.Env, "MILLRACE_HTTP="+addr) // --addr is this by default
+	found, code := diagnose(t, c)
+	if code != 0 {
+		t.Errorf("exit status %d", code)
+	}
+	for _, what := range []string{"configuration", "processors", "memory", "ffmpeg", "ffprobe", "ffmpeg's decoders", "ffmpeg's demuxers", "ffmpeg's protocols", "port of http", "server"} {
+		s := found[what]
+		if what == "processors" && s.State == warns { // a container may have fewer than the machine
+			continue
+		}
+		wantSymptom(t, found, what, healthy)
+	}
+	if s, has := found["clock"]; !has || s.State == fails {
+		t.Errorf("clock: %+v", s)
+	}
+	if _, has := found["port of grpc"]; has {
+		t.Error("a listener that is off has a port")
+	}
+}
+
+// TestDoctorFindsWhatIsWrong provokes one fault after the other.
+func TestDoctorFindsWhatIsWrong(t *testing.T) {
+	off := []string{"doctor", "--json", "--grpc", "off", "--http", freeAddr(t)}
+	garbage := filepath.Join(t.TempDir(), "libonnxruntime.so")
+	if err := os.WriteFile(garbage, []byte("no library"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("no ffmpeg", func(t *testing.T) {
+		c := command(t, off...)
+		c.Env = append(c.Env, "PATH="+t.TempDir())
+		found, code := diagnose(t, c)
+		wantSymptom(t, found, "ffmpeg", warns, "cameras cannot be read", "apt-get install ffmpeg")
+		wantSymptom(t, found, "ffprobe", warns)
+		if code != 0 {
+			t.Errorf("exit status %d for what is optional", code)
+		}
+	})
+	t.Run("an ffmpeg without codecs, and a gpu whose driver fails", func(t *testing.T) {
+		dir := t.TempDir()
+		for name, script := range map[string]string{
+			"ffmpeg": "echo 'ffmpeg version 0'; echo ' V..... mjpeg one'", "ffprobe": "echo ffprobe", "nvidia-smi": "echo no devices were found; exit 6",
+		} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c := command(t, off...)
+		c.Env = append(c.Env, "PATH="+dir)
+		found, _ := diagnose(t, c)
+		wantSymptom(t, found, "ffmpeg", healthy)
+		wantSymptom(t, found, "ffmpeg's decoders", warns, "missing: h264", "mpeg4")
+		if strings.Contains(found["ffmpeg's decoders"].Detail, "mjpeg") {
+			t.Errorf("%+v", found["ffmpeg's decoders"])
+		}
+		wantSymptom(t, found, "ffmpeg's demuxers", warns, "rtsp")
+		wantSymptom(t, found, "nvidia gpu", warns, "no devices were found")
+	})
+	t.Run("few open files", func(t *testing.T) {
+		for limit, state := range map[string]string{"200": fails, "1000": warns} {
+			c := command(t, off...)
+			path, err := exec.LookPath("prlimit")
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Args = append([]string{path, "--nofile=" + limit + ":" + limit}, append([]string{c.Path}, c.Args[1:]...)...)
+			c.Path = path
+			found, code := diagnose(t, c)
+			wantSymptom(t, found, "open files", state, limit, "ulimit -n 16640")
+			if (code == 1) != (state == fails) {
+				t.Errorf("exit status %d", code)
+			}
+		}
+	})
+	t.Run("a port that is taken", func(t *testing.T) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		found, code := diagnose(t, command(t, "doctor", "--json", "--http", "off", "--grpc", l.Addr().String()))
+		wantSymptom(t, found, "port of grpc", fails, l.Addr().String()+" is in use by ", "--grpc")
+		if pid := found["port of grpc"].Detail; !strings.Contains(pid, "process ") || code != 1 {
+			t.Errorf("exit status %d, %s", code, pid)
+		}
+		found, _ = diagnose(t, command(t, "doctor", "--json", "--http", "192.0.2.1:80", "--grpc", "off"))
+		wantSymptom(t, found, "port of http", fails, "192.0.2.1")
+	})
+	t.Run("a broken library, and too much memory", func(t *testing.T) {
+		found, code := diagnose(t, command(t, append(off, "--onnx-library", garbage, "--memory-budget", "900GiB")...))
+		wantSymptom(t, found, "onnx runtime", fails, garbage)
+		wantSymptom(t, found, "memory", fails, "900.0 GiB")
+		if code != 1 {
+			t.Errorf("exit status %d", code)
+		}
+	})
+	t.Run("no library", func(t *testing.T) { // the cache folder of the tests is empty
+		found, _ := diagnose(t, command(t, off...))
+		if s := found["onnx runtime"]; s.State == fails {
+			t.Errorf("%+v", s)
+		}
+	})
+	t.Run("a configuration", func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "m.yaml")
+		if err := os.WriteFile(file, []byte("modles: []\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		found, code := diagnose(t, command(t, append(off, "--config", file)...))
+		wantSymptom(t, found, "configuration", fails, "modles")
+		if code != 1 {
+			t.Errorf("exit status %d", code)
+		}
+	})
+	t.Run("no server", func(t *testing.T) {
+		addr := freeAddr(t)
+		found, code := diagnose(t, command(t, append(off, "--addr", addr)...))
+		wantSymptom(t, found, "server", fails, addr, "start a server")
+		if code != 1 {
+			t.Errorf("exit status %d", code)
+		}
+	})
+	if _, stderr, code := millrace(t, "doctor", "--loud"); code != 2 || !strings.Contains(stderr, "--loud") {
+		t.Errorf("exit status %d\n%s", code, stderr)
+	}
+}
+
+// TestDoctorAsksTheServer looks at a server whose stream has no source.
+func TestDoctorAsksTheServer(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "m.yaml")
+	text := "models: [{name: echo, source: identity}]\nstreams: [{name: gone, source: \"http://" + freeAddr(t) + "/v\", model: echo}]\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, addr := serve(t, "--config", file)
+	for { // until the source has failed
+		out, _, _ := millrace(t, "streams", "--addr", addr)
+		if strings.Contains(out, "waiting") {
+			break
+		}
+	}
+	found, code := diagnose(t, command(t, "doctor", "--json", "--http", addr, "--grpc", "off", "--addr", addr))
+	wantSymptom(t, found, "server", healthy, addr, "is ready", "v1.2.3")
+	wantSymptom(t, found, "port of http", healthy, "millrace server")
+	wantSymptom(t, found, "stream gone", warns, "refused")
+	if code != 0 {
+		t.Errorf("exit status %d", code)
+	}
+	out, _, code := millrace(t, "doctor", "--http", addr, "--grpc", "off", "--addr", addr)
+	if code != 0 || !strings.Contains(out, "warn  stream gone") || !strings.Contains(out, "-> check its source") {
+		t.Errorf("exit status %d\n%s", code, out)
+	}
+}
