@@ -68,3 +68,57 @@ func TestDetachedStatesAreReleasedAfterTheirRun(t *testing.T) {
 		t.Fatalf("%q", released)
 	}
 }
+
+// A caller that no longer waits gets the endings of all its frames at once; a frame whose
+// batch runs keeps its state until the run has returned.
+func TestAbandonedFramesEndAtOnce(t *testing.T) {
+	for what, m := range map[string]*stream.Model{"without a state": anything, "stateful": stateful("s")} {
+		t.Run(what, func(t *testing.T) {
+			counts := &stream.FrameCounts{}
+			m := *m
+			m.Counts = counts
+			b := newBench(&m, every)
+			_ = b.offer()
+			_ = b.offer()
+			r := b.take(t)
+			released := 0
+			if m.Stateful {
+				r.SetState("state", func(any) { released++ })
+			}
+			err := stream.Errorf(stream.Canceled, "", "nobody waits")
+			b.Abandon(err)
+			b.check(t, "0 error canceled", "1 error canceled")
+			if released != 0 || r.Payload == nil || r.Wanted() {
+				t.Errorf("while the run goes on: %d releases of the state, payload %q, wanted %v", released, r.Payload, r.Wanted())
+			}
+			if !b.IsFinished() {
+				t.Error("the stream waits for the run")
+			}
+			if answer(b.mem, r) {
+				t.Error("a frame that was abandoned was answered")
+			}
+			r.Unbind()
+			if m.Stateful && released != 1 {
+				t.Errorf("%d releases of the state after the run", released)
+			}
+			b.Abandon(err)
+			b.check(t, "0 error canceled", "1 error canceled")
+			b.checkFinished(t)
+			if got := counts.Totals(); got.Accepted != 2 || got.Errors[stream.Canceled] != 2 || got.InFlight != 0 {
+				t.Errorf("counted %+v", got)
+			}
+		})
+	}
+}
+
+// A stream that was closed while a frame ran can be abandoned: the frame ends.
+func TestAbandonedAfterItsEnd(t *testing.T) {
+	b := newBench(anything, every)
+	_ = b.offer()
+	r := b.take(t)
+	b.Close(stream.ByClient)
+	b.Abandon(stream.Errorf(stream.Canceled, "", "nobody waits"))
+	b.check(t, "0 error canceled")
+	r.Unbind()
+	b.checkFinished(t)
+}
