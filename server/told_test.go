@@ -203,6 +203,32 @@ var toldCases = []toldCase{
 		c.unload(func() bool { return c.stats().Waiting == 0 })
 		w.endings(5)
 	}},
+	{protocol: "plain", ending: "swapped for another version", want: "accepted 5, result 5", run: func(c *scene) {
+		w := c.plain("policy=every&window=8")
+		w.frame("hold")
+		c.held()
+		for range 3 {
+			w.frame("ok")
+		}
+		c.until("they wait", func() bool { return c.stats().Waiting == 3 })
+		swapped := make(chan error, 1)
+		go func() {
+			swapped <- c.s.Models().Swap(context.Background(), c.model, workers.Config{Kind: "scripted", Version: "2"})
+		}()
+		c.until("the new version answers", func() bool { return c.counted()["in_flight"] == 1 })
+		close(c.gate)
+		if err := <-swapped; err != nil {
+			c.Error(err)
+		}
+		w.endings(4)
+		w.frame("ok")
+		w.endings(1)
+		for _, st := range c.s.Models().Stats() {
+			if want := map[string]uint64{"1": 4, "2": 1}[st.Model.Version]; st.Model.Name == c.model && st.Frames.Accepted != want {
+				c.Errorf("version %s has accepted %d frames, want %d", st.Model.Version, st.Frames.Accepted, want)
+			}
+		}
+	}},
 	{protocol: "plain", ending: "timeout", model: workers.Config{Limits: workers.Limits{Run: 50 * time.Millisecond}}, want: "accepted 2, error timeout 1, result 1", run: func(c *scene) {
 		w := c.plain("policy=every")
 		w.frame("hold")
@@ -510,5 +536,30 @@ func TestToldIsCounted(t *testing.T) {
 	}
 	if m := s.Memory().Stats(); m.Leases != 0 {
 		t.Errorf("%d leases left", m.Leases)
+	}
+}
+
+// TestDrainIsCounted checks that the frames which a drain ends are counted, and told.
+func TestDrainIsCounted(t *testing.T) {
+	c := &scene{T: t, model: "drained", told: map[string]int{}, running: make(chan struct{}, 1), gate: make(chan struct{})}
+	scenes.Store(c.model, c)
+	s, stop := run(t, workers.Config{Name: c.model, Source: "scripted"})
+	c.s = s
+	w := c.plain("policy=every")
+	w.frame("hold")
+	c.held()
+	w.frame("ok")
+	w.frame("ok")
+	c.until("they wait", func() bool { return c.stats().Waiting == 2 })
+	stopped := make(chan error, 1)
+	go func() { stopped <- stop() }()
+	c.until("the drain has begun", func() bool { return c.stats().Waiting == 0 })
+	close(c.gate)
+	w.endings(3)
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+	if f := c.stats().Frames; f.Accepted != 3 || f.Results != 1 || f.Errors[stream.Draining] != 2 || listing(c.told) != "error draining 2, result 1" {
+		t.Errorf("counted %+v, told %s", f, listing(c.told))
 	}
 }
