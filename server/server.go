@@ -133,8 +133,16 @@ func (s *Server) Run(ctx context.Context) error {
 		case err = <-failed:
 		}
 	}
-	s.logDrain(ctx, err)
-	return errors.Join(err, s.drain(stop, &wg))
+	begun, started := time.Now(), err == nil || s.loaded.Load() // a start that failed is told by err
+	if started {
+		s.logDrain(ctx, err)
+	}
+	err = errors.Join(err, s.drain(stop, &wg))
+	if started {
+		s.log.Info("the server has ended", "took", time.Since(begun))
+	}
+	s.observe.close()
+	return err
 }
 
 // logReady logs what the server serves, and where.
@@ -200,7 +208,6 @@ func within(entry string, err error) error {
 // adapters.
 func (s *Server) drain(stop func(), adapters *sync.WaitGroup) error {
 	s.draining.Store(true)
-	begun := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Drain)
 	defer cancel()
 	until, _ := ctx.Deadline()
@@ -221,8 +228,6 @@ func (s *Server) drain(stop func(), adapters *sync.WaitGroup) error {
 	case <-ctx.Done():
 		err = errors.Join(err, fmt.Errorf("adapters still had sessions after %v (drain)", s.cfg.Drain))
 	}
-	s.log.Info("the server has ended", "took", time.Since(begun))
-	s.observe.close()
 	return err
 }
 

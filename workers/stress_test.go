@@ -111,9 +111,23 @@ func (c *chaos) Run(ctx context.Context, b *batching.Batch) error {
 // backend is an ingest.Backend over a manager.
 type backend struct{ storm *storm }
 
-func (d backend) Models() ingest.Repository { return nil }
+func (d backend) Models() ingest.Repository { return repository{storm: d.storm} }
 func (d backend) Memory() *buf.Pool         { return d.storm.mem }
 func (d backend) State() ingest.State       { return ingest.State{} }
+
+// repository finds the models of a manager, which is all that one-shot requests need.
+type repository struct {
+	ingest.Repository
+	storm *storm
+}
+
+func (r repository) Model(name, version string) (*stream.Model, bool, error) {
+	g, err := r.storm.Group(name, version)
+	if err != nil {
+		return nil, false, err
+	}
+	return g.Model(), true, nil
+}
 
 func (d backend) Open(model, version string, opts stream.Options, sink stream.Sink) (*stream.Stream, error) {
 	g, err := d.storm.Group(model, version)
