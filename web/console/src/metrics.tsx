@@ -4,15 +4,16 @@ import type {ModelStatus, Status} from '@millrace/client';
 import {useMemo} from 'preact/hooks';
 import {Chart, type Line} from './chart';
 import {Figure, State, View, bytes, number} from './parts';
-import {quantile, rates, since, useStatus, type Sample} from './status';
+import {quantile, rates, since, total, useStatus, type Sample} from './status';
 
 const COLOURS = ['--blue', '--orange', '--green', '--violet', '--alarm', '--soft'];
-const MAX_LINES = 6; // of a chart: models beyond the first are left out
+const MAX_LINES = 6; // of a chart
 
 export function Metrics() {
   const {samples, now, failed} = useStatus();
   const names = [...new Set(now?.models.map(m => m.name))];
-  const shown = names.slice(0, MAX_LINES);
+  const busiest = now?.models.toSorted((a, b) => b.batches - a.batches).slice(0, MAX_LINES).map(m => m.name);
+  const shown = names.filter(n => busiest?.includes(n));
   const charts = useMemo(() => build(samples, shown), [samples]);
   const times = samples.map(s => s.at);
   return <View title="Metrics" id="metrics" alert={failed}>
@@ -25,7 +26,7 @@ export function Metrics() {
       <Figure name="goroutines">{now.process.goroutines}</Figure>
       <Figure name="connections">{number(Object.values(now.connections).reduce((sum, c) => sum + c.open, 0))}</Figure>
     </dl>}
-    {names.length > shown.length && <p class="soft">Charts show the first {MAX_LINES} of {names.length} models.</p>}
+    {names.length > shown.length && <p class="soft">Charts show {MAX_LINES} of {names.length} models, those with the most batches.</p>}
     {samples.length > 1 && <div class="cards">{charts.map(c => <Chart key={c.title} {...c} times={times} />)}</div>}
   </View>;
 }
@@ -68,7 +69,7 @@ function build(samples: Sample[], names: string[]): {title: string; unit: string
     {title: 'Drops', unit: '/s', lines: counter(m => sum(frames(m).drops))},
     {title: 'Errors', unit: '/s', lines: counter(m => sum(frames(m).errors))},
     {title: 'Time in the server, p95', unit: 'ms', lines: change((now, before) => quantile(since(now.stages_us.total, before.stages_us.total), 0.95) / 1000)},
-    {title: 'Rows of a batch, mean', unit: 'rows', lines: change((now, before) => (now.batch_rows.sum - before.batch_rows.sum) / (now.batches - before.batches))},
+    {title: 'Rows of a batch, mean', unit: 'rows', lines: change((now, before) => (now.batch_rows.sum - before.batch_rows.sum) / (total(now.batch_rows) - total(before.batch_rows)))},
     {title: 'Frames waiting', unit: 'frames', lines: gauge(m => m.waiting)},
     {title: 'Processors used', unit: 'cores', lines: [{label: 'server', colour: '--blue', values: rates(samples, s => s.process.cpu_seconds)}]},
     {title: 'Memory', unit: 'MB', lines: [

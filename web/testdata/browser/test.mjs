@@ -348,11 +348,32 @@ const withCamera = {
       [[tensor('classes', [1, 2], [4, 9]), tensor('scores', [1, 2], [0.75, 0.125])], {classes: [{label: '4', class: 4, score: 0.75}, {label: '9', class: 9, score: 0.125}]}],
       [[tensor('classes', [1, 1], [4]), tensor('scores', [1, 1], [0.75]), tensor('labels', [1, 1], ['<b>cat'])], {classes: [{label: '<b>cat', class: 4, score: 0.75}]}],
       [[tensor('keypoints', [1, 2, 1, 3], [1, 2, 0.5, 3, 4, 0.25])], {poses: [[[1, 2, 0.5]], [[3, 4, 0.25]]]}],
+      [[{...tensor('mask', [1, 2, 2], [0, 1, 2, 0]), datatype: 'UINT8'}, tensor('region', [1, 4], [0, 0, 20, 10])], {mask: {width: 2, height: 2, data: [0, 1, 2, 0], region: [0, 0, 20, 10]}}],
       [[tensor('embedding', [1, 3], [0, 1, 0])], {lines: ['embedding  FP32 [1, 3]']}],
     ]) {
       const got = JSON.parse(JSON.stringify(await read(outputs))); // without what is undefined
       assert.deepEqual(got, {boxes: [], poses: [], classes: [], lines: [], ...want});
     }
+    // A mask tints its pixels, a box and a key point are drawn, and a class is written in the corner.
+    const drawn = await c.page.evaluate(() => {
+      const {read, draw} = window.millrace, at = [];
+      const tensor = (name, shape, data) => ({name, datatype: 'FP32', shape, data});
+      for (const [outputs, threshold, points] of [
+        [[tensor('mask', [1, 2, 2], [0, 1, 2, 0])], 0, [[150, 25], [50, 75], [50, 25]]],
+        [[tensor('boxes', [1, 1, 4], [60, 40, 160, 90]), tensor('scores', [1, 1], [0.5])], 0, [[60, 65], [160, 65], [110, 65]]],
+        [[tensor('boxes', [1, 1, 4], [60, 40, 160, 90]), tensor('scores', [1, 1], [0.5])], 0.6, [[60, 65]]],
+        [[tensor('keypoints', [1, 1, 1, 3], [100, 50, 0.9])], 0, [[100, 50], [150, 50]]],
+        [[tensor('classes', [1, 1], [4]), tensor('scores', [1, 1], [0.75])], 0, [[9, 9], [150, 80]]],
+      ]) {
+        const canvas = document.createElement('canvas');
+        [canvas.width, canvas.height] = [200, 100];
+        const g = canvas.getContext('2d');
+        draw(g, {...read(outputs), width: 200, height: 100}, threshold, 1);
+        at.push(points.map(([x, y]) => g.getImageData(x, y, 1, 1).data[3] > 0));
+      }
+      return at;
+    });
+    assert.deepEqual(drawn, [[true, true, false], [true, true, false], [false], [true, false], [true, false]]);
     await c.close();
   },
 

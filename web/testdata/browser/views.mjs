@@ -37,7 +37,7 @@ async function check(c, name) {
 
 /** Keeps a picture of the view for the docs. */
 async function picture(c, name, scheme) {
-  if (given.screenshots) await c.page.screenshot({path: `${given.screenshots}/console-${name}-${scheme}.png`});
+  if (given.screenshots) await c.page.screenshot({path: `${given.screenshots}/console-${name}-${scheme}.png`, fullPage: name === 'live'});
 }
 
 /** Keeps, with each result, the number that is in the picture that is shown. It runs in the page. */
@@ -113,6 +113,7 @@ export const views = {
     await c.page.fill('#threshold', '1');
     await until('no box below the threshold', async () => !await overlay(c));
     await c.page.fill('#threshold', '0');
+    await c.page.click('#raw');
     await check(c, 'live');
     await c.page.click('#pick');
     await c.page.waitForSelector('#picked', {state: 'detached'});

@@ -3,6 +3,7 @@
 import type {Result} from '@millrace/client';
 import {useCallback, useEffect, useMemo, useRef, useState} from 'preact/hooks';
 import {Chart} from '../chart';
+import {draw} from '../draw';
 import {read} from '../outputs';
 import {Alert, Figure, number} from '../parts';
 import {clip, describe, server, unreachable} from '../server';
@@ -14,8 +15,8 @@ import {Stage} from './stage';
 import type {History} from './stats';
 import {open, type Kind, type Opened} from './sources';
 
-const view: View & {read: typeof read} = Object.assign(new EventTarget(), {
-  state: 'idle', message: '', note: '', sent: 0, bytes: 0, answered: 0, dropped: 0, errors: 0, skipped: 0, session: '', last: null, read,
+const view: View & {read: typeof read; draw: typeof draw} = Object.assign(new EventTarget(), {
+  state: 'idle', message: '', note: '', sent: 0, bytes: 0, answered: 0, dropped: 0, errors: 0, skipped: 0, session: '', last: null, read, draw,
 });
 (window as unknown as {millrace: typeof view}).millrace = view;
 
