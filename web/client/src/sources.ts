@@ -221,7 +221,10 @@ export class VideoSource implements Source {
   /** @internal Resolves when the size of a file's picture is known; start plays it. Otherwise stops, and rejects with MillraceError. */
   async load(): Promise<void> {
     const {element} = this;
-    await new Promise<unknown>(done => element.onloadedmetadata = element.onerror = element.onemptied = done);
+    await new Promise<void>(done => {
+      element.onloadedmetadata = element.onerror = () => done();
+      element.onemptied = () => this.#stopped && done(); // a source that used the element before may have emptied it
+    });
     element.onloadedmetadata = element.onerror = element.onemptied = null;
     if (!this.width && !this.#stopped) this.#unplayable();
   }

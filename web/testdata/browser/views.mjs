@@ -161,7 +161,7 @@ export const views = {
     const c = await Console.open(browser, '/models', {wait: '[data-model=spare]'});
     const spare = c.page.locator('[data-model=spare]');
     const workers = async () => Number((await (await fetch(`${given.url}/v2/status`)).json()).models.find(m => m.name === 'spare')?.workers ?? 0);
-    assert.match(await spare.textContent(), /in\s*image\s*UINT8/);
+    await until('the inputs', async () => /in\s*image\s*UINT8/.test(await spare.textContent()));
     await spare.getByRole('button', {name: 'Add a worker'}).click();
     await until('a second worker', async () => await workers() === 2);
     await spare.getByRole('button', {name: 'Remove a worker'}).click();

@@ -96,7 +96,7 @@ export class Run {
       const connection = await connect(location.origin, {signal});
       signal.addEventListener('abort', () => connection.close());
       const stream = await connection.open({
-        model: this.#model.name, source, signal, trace: traced, buffer: 0,
+        model: this.#model.name, source, signal, trace: traced ? true : undefined, buffer: 0,
         policy: {mode: still ? 'every' : mode, window: WINDOW},
         maxSide: Math.max(LARGEST, this.#model.size?.width ?? 0, this.#model.size?.height ?? 0),
         ...(still ? {} : {codec: codec === 'jpeg' ? 'jpeg' as const : [codec as Codec, 'jpeg' as const]}),
