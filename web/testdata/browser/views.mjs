@@ -89,6 +89,7 @@ export const views = {
       new PerformanceObserver(list => window.long.push(...list.getEntries().map(e => Math.round(e.duration)))).observe({type: 'longtask'});
     });
     await c.until('m.answered >= 30 && m.last.boxes.length > 0');
+    const long = await c.page.evaluate('window.long');
     await c.page.focus('#pick');
     await c.page.keyboard.press('Enter');
     const title = await c.page.textContent('#picked h3');
@@ -121,7 +122,6 @@ export const views = {
     await c.page.fill('#max_fps', '2');
     await c.page.press('#max_fps', 'Enter');
     await until('max_fps is in force', async () => /max_fps 2/.test(await c.page.textContent('#in-force')));
-    const long = await c.page.evaluate('window.long');
     await c.close();
     return {title, 'long tasks (ms)': long};
   },

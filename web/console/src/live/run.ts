@@ -186,7 +186,9 @@ export class Run {
   }
 
   #describe(error: MillraceError): string {
-    return error.field === 'source' ? `${text(error)}.` : `${this.#model.name}: ${explain(error)}`;
+    if (error.field === 'source') return `${text(error)}.`;
+    if (/\bthis browser\b/.test(error.message)) return `${error.message}. Send as JPEG or as something else, and press Start again.`;
+    return `${this.#model.name}: ${explain(error)}`;
   }
 
   #state(state: string): void {
