@@ -101,9 +101,9 @@ func TestConsole(t *testing.T) {
 		b.answer(t)
 	}
 	s.stop(t)
-	if *screenshots != "" { // 48 colours do, at a third of the size
+	if *screenshots != "" { // 32 colours do, at a third of the size
 		for _, raw := range glob(t, filepath.Join(shots, "*.png")) {
-			do(t, "", find(t, "ffmpeg"), "-v", "error", "-y", "-i", raw, "-vf", "split[a][b];[a]palettegen=max_colors=48[p];[b][p]paletteuse=dither=none", filepath.Join(*screenshots, filepath.Base(raw)))
+			do(t, "", find(t, "ffmpeg"), "-v", "error", "-y", "-i", raw, "-vf", "split[a][b];[a]palettegen=max_colors=32[p];[b][p]paletteuse=dither=none", filepath.Join(*screenshots, filepath.Base(raw)))
 		}
 	}
 }
