@@ -82,7 +82,10 @@ if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
 fi
 
 log=$(mktemp) || exit 0
-trap 'rm -f "$log"' EXIT
+# The packages' services (prometheus) must not be started: the tests run the programs.
+policy=/usr/sbin/policy-rc.d
+if [ -e "$policy" ] || ! printf '#!/bin/sh\nexit 101\n' >"$policy"; then policy=; else chmod +x "$policy"; fi
+trap 'rm -f "$log" $policy' EXIT
 echo "deps: installing $packages"
 apt update || echo "deps: apt-get update failed, trying the present package lists"
 # shellcheck disable=SC2086 # a list of words

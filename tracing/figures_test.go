@@ -91,6 +91,7 @@ func TestFiguresOfGroups(t *testing.T) {
 func TestStagesOfAnAnsweredFrame(t *testing.T) {
 	r := newRig(t)
 	answered := r.run(t, r.load(t, "other"), stream.Policy{Mode: stream.Every}, 1)
+	r.unload(t, "other")
 	h := r.Model(&stream.Model{Name: "m", Version: "2"})
 	at := func(ms int) stream.Instant { return stream.Instant(time.Duration(1000+ms) * time.Millisecond) }
 	answered.Timing = stream.Timing{Received: at(0), Dequeued: at(3), Started: at(10), Done: at(41)}

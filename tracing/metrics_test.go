@@ -65,6 +65,14 @@ func (r *rig) load(t testing.TB, name string) *workers.Group {
 	return g
 }
 
+// unload ends a model, so that no worker reads its requests any more.
+func (r *rig) unload(t testing.TB, name string) {
+	t.Helper()
+	if err := r.manager.Unload(context.Background(), name); err != nil {
+		t.Fatal(err)
+	}
+}
+
 type drain struct{}
 
 func (drain) Push(r *stream.Result)   { r.Release() }
@@ -338,6 +346,7 @@ func TestExemplars(t *testing.T) {
 	if ids := exemplars(); len(ids) != 0 {
 		t.Errorf("a frame whose trace is not kept is an exemplar: %v", ids)
 	}
+	r.unload(t, "m")
 	q.Result().Kept = true
 	r.hooks.Ended(q)
 	if ids := exemplars(); len(ids) != 1 || ids[0] != "trace_id="+hex.EncodeToString(q.Trace[:]) {
