@@ -73,7 +73,7 @@ func (o *OneShot) Infer(ctx context.Context, model, version string, f stream.Fra
 	for {
 		x, reused, err := o.acquire(t)
 		if err != nil {
-			o.Refuse(model, version, err)
+			o.Refuse(model, version, &f, err)
 			f.Lease.Release()
 			f.Lease.Release()
 			return nil, err
@@ -86,7 +86,7 @@ func (o *OneShot) Infer(ctx context.Context, model, version string, f stream.Fra
 				}
 				continue
 			}
-			x.stream.ModelCounts().Refuse("", err)
+			x.stream.Refuse(&f, "", err)
 			f.Lease.Release()
 			return nil, err
 		}
@@ -127,16 +127,16 @@ func (x *exchange) wait(ctx context.Context) *stream.Result {
 // Refuse counts a request that is refused with err before it has reached a stream. Want
 // of memory is a drop, as for requests that have reached one, although both are told as
 // an error.
-func (o *OneShot) Refuse(model, version string, err error) {
+// It returns the ending, with the ids of the request's trace.
+func (o *OneShot) Refuse(model, version string, f *stream.Frame, err error) *stream.Result {
 	counts := o.noModel
 	if m, _, e := o.backend.Models().Model(model, version); e == nil {
 		counts = m.Counts
 	}
 	if errors.Is(err, buf.ErrBudget) || errors.Is(err, oip.ErrMemory) {
-		counts.Refuse(stream.Memory, nil)
-		return
+		return counts.RefuseFrame(f, &stream.Options{Protocol: o.protocol}, stream.Memory, nil)
 	}
-	counts.Refuse("", err)
+	return counts.RefuseFrame(f, &stream.Options{Protocol: o.protocol}, "", err)
 }
 
 // DropError returns the error that a one-shot request gets for a drop.

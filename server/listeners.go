@@ -15,6 +15,7 @@ import (
 	"millrace/internal/httpd"
 	"millrace/stream"
 	"millrace/tracing"
+	"millrace/tracing/spans"
 	"millrace/web"
 )
 
@@ -49,7 +50,7 @@ type listens interface {
 }
 
 func openNative(s *Server) (ingest.Interface, error) {
-	a := native.New(s.log)
+	a := native.New(s.log, spans.FromContext)
 	s.native = a.Client()
 	return a, nil
 }

@@ -42,6 +42,9 @@ func newObserver(s *Server) (*observer, error) {
 	limiter := tracing.NewLimiter(log, time.Second)
 	o.log, o.limiter, o.logFile = tracing.LimitedLogger(limiter), limiter, file
 	o.debug = tracing.NewDebugLog(tracing.DebugOptions{Log: log, Level: &o.level, Rate: s.cfg.Log.DebugRate})
+	if o.tracer, err = spans.Open(s.cfg.Parts, s.version, o.log); err != nil {
+		return nil, err
+	}
 	o.metrics = tracing.New(tracing.Options{
 		Version:  s.version,
 		Groups:   func() []workers.GroupStats { return s.models.Stats() },
@@ -53,9 +56,6 @@ func newObserver(s *Server) (*observer, error) {
 
 		RequestBuckets: s.cfg.Metrics.Buckets, StreamSeries: *s.cfg.Metrics.Streams,
 	})
-	if o.tracer, err = spans.Open(s.cfg.Parts, s.version, o.log); err != nil {
-		return nil, err
-	}
 	return o, nil
 }
 

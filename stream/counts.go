@@ -30,6 +30,8 @@ type FrameCounts struct {
 	errors     [32]atomic.Uint64 // by codeIndex
 	refused    [2][32]atomic.Uint64
 	unsendable [32]atomic.Uint64 // by codeIndex
+
+	refusal atomic.Pointer[func(*Refusal)]
 }
 
 // Other is the reason or code under which those are counted that are not listed in

@@ -20,7 +20,8 @@ func (s *Stream) Submit(f Frame) error { return s.SubmitAt(f, Now()) }
 func (s *Stream) SubmitAt(f Frame, now Instant) error {
 	r := &Request{Frame: f, Stream: s}
 	r.Timing.Received = now
-	r.allot(&s.opts.Trace)
+	r.TraceContext.allot(&s.opts.Trace)
+	r.Span = NewSpanID()
 	r.Bytes = f.size()
 	if r.Params == nil {
 		r.Params = s.opts.Params
@@ -29,7 +30,7 @@ func (s *Stream) SubmitAt(f Frame, now Instant) error {
 	defer s.mu.Unlock()
 	if err := s.refusal(f.Must); err != nil {
 		f.Lease.Release()
-		return s.refused(err)
+		return s.refused(&r.Frame, err)
 	}
 	s.accept(r, now)
 	err := s.prepare(r)
@@ -78,9 +79,9 @@ func (s *Stream) refusal(must bool) (err error) {
 }
 
 // refused counts a frame that is refused with err, and returns err.
-func (s *Stream) refused(err error) error {
+func (s *Stream) refused(f *Frame, err error) error {
 	if !s.opts.OwnRefusals {
-		s.modelCounts.Load().Refuse("", err)
+		s.Refuse(f, "", err)
 	}
 	return err
 }
@@ -171,12 +172,13 @@ func (s *Stream) supersede() {
 func (s *Stream) SubmitEnded(f Frame, now Instant, why Reason, err error) error {
 	r := &Request{Frame: f, Stream: s}
 	r.Timing.Received = now
-	r.allot(&s.opts.Trace)
+	r.TraceContext.allot(&s.opts.Trace)
+	r.Span = NewSpanID()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed != "" {
 		f.Lease.Release()
-		return s.refused(s.closedError())
+		return s.refused(&r.Frame, s.closedError())
 	}
 	s.accept(r, now)
 	s.resetAssembler()

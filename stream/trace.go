@@ -54,18 +54,14 @@ type Carried struct {
 	Cut     bool   // members beyond the limits were left out
 }
 
-// allot gives a request the ids of its trace: those of its client, else those of its
-// stream, else new ones. Its own span is always new.
-func (r *Request) allot(stream *TraceContext) {
-	if r.Trace == (TraceID{}) {
-		if r.TraceContext == (TraceContext{}) {
-			r.TraceContext = *stream
-		}
-		if r.Trace == (TraceID{}) {
-			r.Trace = NewTraceID()
-		}
+// allot gives a frame without a trace that of its stream, or a new one.
+func (c *TraceContext) allot(stream *TraceContext) {
+	if *c == (TraceContext{}) {
+		*c = *stream
 	}
-	r.Span = NewSpanID()
+	if c.Trace == (TraceID{}) {
+		c.Trace = NewTraceID()
+	}
 }
 
 // Watcher learns what happens to a request after its ending: it is for the trace of a

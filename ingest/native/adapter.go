@@ -34,13 +34,14 @@ type service struct {
 }
 
 // New returns an adapter whose Client answers with Unavailable until Serve is called.
-// Panics of its goroutines are logged to log.
-func New(log *slog.Logger) *Adapter {
+// Panics of its goroutines are logged to log. traceContext returns the trace context that
+// the context of a call carries, in the form of a telemetry library; nil = none does.
+func New(log *slog.Logger, traceContext func(context.Context) stream.TraceContext) *Adapter {
 	a := &Adapter{serving: make(chan struct{})}
 	a.calls = routines.New(func(name string, value any, stack []byte) {
 		log.Error("a panic ended a native call", "goroutine", name, "panic", value, "stack", string(stack))
 	})
-	a.client.calls = a.calls
+	a.client.calls, a.client.traceContext = a.calls, traceContext
 	a.client.service.Store(&service{err: ingest.ErrStarting})
 	return a
 }
@@ -83,7 +84,9 @@ func (a *Adapter) Metrics() ingest.Metrics {
 type Client struct {
 	service atomic.Pointer[service]
 	calls   *routines.Group
-	noModel stream.FrameCounts
+	// traceContext returns the trace context that a call's context carries; or nil.
+	traceContext func(context.Context) stream.TraceContext
+	noModel      stream.FrameCounts
 }
 
 // use returns the service, or the error of a server that does not run.

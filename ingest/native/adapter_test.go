@@ -8,7 +8,7 @@ import (
 // TestMetricsCountCalls checks that the goroutine of each call of Client.Go is in the
 // metrics.
 func TestMetricsCountCalls(t *testing.T) {
-	a := New(slog.New(slog.DiscardHandler))
+	a := New(slog.New(slog.DiscardHandler), nil)
 	end := make(chan struct{})
 	for range 2 {
 		a.calls.Go("call", func() { <-end }, nil)

@@ -31,9 +31,12 @@ func (c *Client) Do(ctx context.Context, model, version string, f stream.Frame) 
 		return nil, err
 	}
 	if err := check(&f); err != nil {
-		s.oneShot.Refuse(model, version, err)
+		s.oneShot.Refuse(model, version, &f, err)
 		f.Lease.Release()
 		return nil, err
+	}
+	if c.traceContext != nil && f.TraceContext == (stream.TraceContext{}) {
+		f.TraceContext = c.traceContext(ctx)
 	}
 	r, err := s.oneShot.Infer(ctx, model, version, f)
 	if err != nil {
@@ -110,7 +113,7 @@ type Stream struct {
 func (s *Stream) Send(seq uint64, codec stream.Codec, data []byte) error {
 	l, err := s.mem.Copy(data)
 	if err != nil {
-		s.ModelCounts().Refuse(stream.Memory, nil)
+		s.Refuse(&stream.Frame{Seq: seq, Codec: codec}, stream.Memory, nil)
 		return err
 	}
 	return s.Submit(stream.Frame{Seq: seq, Codec: codec, Payload: l.Bytes(), Lease: l})

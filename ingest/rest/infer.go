@@ -137,7 +137,8 @@ func (k *call) leaseTensor(n int) []byte {
 func (k *call) run(a *Adapter, s *service, c *fiber.Ctx) error {
 	model, version, f, err := k.read(a, s, c)
 	if err != nil {
-		s.oneShot.Refuse(pathValue(c, "model"), pathValue(c, "version"), err)
+		k.res = s.oneShot.Refuse(pathValue(c, "model"), pathValue(c, "version"), &f, err)
+		k.traceresponse(c)
 		return err
 	}
 	if k.res, err = s.oneShot.Infer(s.ctx, model, version, f); err != nil {
@@ -152,6 +153,7 @@ func (k *call) run(a *Adapter, s *service, c *fiber.Ctx) error {
 
 // read makes a frame from the request, for the model and version that it returns.
 func (k *call) read(a *Adapter, s *service, c *fiber.Ctx) (name, version string, f stream.Frame, err error) {
+	f.TraceContext = a.contexts.Request(func(h *frames.TraceHeaders) { c.Request().Header.VisitAll(h.Add) })
 	if k.opt, err = readOptions(c); err != nil {
 		return "", "", f, err
 	}
@@ -164,11 +166,13 @@ func (k *call) read(a *Adapter, s *service, c *fiber.Ctx) (name, version string,
 		version = model.Version // which, unlike the path, stays valid after the handler
 	}
 	k.pool = s.backend.Memory()
-	if f, err = k.frame(a, c, model); err != nil {
+	context := f.TraceContext
+	f, err = k.frame(a, c, model)
+	f.TraceContext = context
+	if err != nil {
 		return "", "", f, err
 	}
 	f.Deadline = k.opt.Deadline
-	f.TraceContext = a.contexts.Request(func(h *frames.TraceHeaders) { c.Request().Header.VisitAll(h.Add) })
 	f.Arrived = stream.InstantOf(c.Context().Time())
 	return model.Name, version, f, nil
 }

@@ -37,28 +37,28 @@ func (o *feed) unreadable(fr stream.Frame, err error) {
 	o.f.releaseOpening()
 	o.fresh = true // the next frame does not follow on this one
 	if !o.window.Wait(1, o.ctx.Done()) {
-		o.drop(stream.Closed)
+		o.drop(fr.Seq, stream.Closed)
 		return
 	}
 	o.window.Receive()
-	fr.Seq += o.base
+	fr.Seq, fr.Arrived = fr.Seq+o.base, stream.Now()
 	if o.stream.SubmitEnded(fr, stream.Now(), "", err) != nil {
 		o.done()
-		o.drop(stream.Closed)
+		o.drop(fr.Seq, stream.Closed)
 	}
 }
 
 // frame submits a frame. In Every a source with an end waits for room in the window; a
 // live one loses frames that do not fit.
 func (o *feed) frame(fr stream.Frame) {
-	fr.Seq += o.base
+	fr.Seq, fr.Arrived = fr.Seq+o.base, stream.Now()
 	if o.fresh {
 		o.fresh, fr.Discontinuity = false, true
 		o.f.recovered()
 	}
 	if o.every && o.finite && !o.window.Wait(o.stream.Policy().Window, o.ctx.Done()) {
 		fr.Lease.Release()
-		o.drop(stream.Closed)
+		o.drop(fr.Seq, stream.Closed)
 		return
 	}
 	o.window.Receive()
@@ -70,13 +70,13 @@ func (o *feed) frame(fr stream.Frame) {
 		if stream.CodeOf(err) == stream.FlowControl {
 			why = stream.WindowFull
 		}
-		o.drop(why)
+		o.drop(fr.Seq, why)
 	}
 }
 
 // lost is called for a frame for which there was no memory, which the source counts.
 func (o *feed) lost(uint64) {
-	o.stream.ModelCounts().Refuse(stream.Memory, nil)
+	o.stream.Refuse(&stream.Frame{}, stream.Memory, nil)
 	o.stream.MarkDiscontinuity()
 }
 
@@ -143,7 +143,7 @@ func (f *runner) count(r *stream.Result) {
 }
 
 // drop counts a frame that the stream has not accepted.
-func (o *feed) drop(why stream.Reason) {
-	o.stream.ModelCounts().Refuse(why, nil)
+func (o *feed) drop(seq uint64, why stream.Reason) {
+	o.stream.Refuse(&stream.Frame{Seq: seq}, why, nil)
 	o.f.count(&stream.Result{Outcome: stream.Dropped, Reason: why})
 }

@@ -32,8 +32,13 @@ type span struct {
 
 // tree is the spans of one frame: the root first, and each before its children.
 type tree struct {
-	spans []span
-	trace stream.TraceID
+	spans   []span
+	context *stream.TraceContext
+	result  *stream.Result
+	options *stream.Options
+	model   *model
+	batch   *batchRun // nil: it ran in none
+	why     why
 }
 
 // add adds a span and returns its id. It ends no earlier than it begins.
@@ -49,13 +54,17 @@ func (t *Tracer) build(j job) {
 		t.export([]sdktrace.ReadOnlySpan{t.batchSpan(j.batch)})
 		return
 	}
-	k := j.frame
-	b := k.tree()
+	var b *tree
+	if j.frame != nil {
+		b = j.frame.tree()
+	} else {
+		b = j.refused.tree()
+	}
 	if t.shown.size > 0 {
-		t.shown.add(k.why.first(), k.summary(&t.cfg, b))
+		t.shown.add(b.why.first(), b.summary(&t.cfg))
 	}
 	if t.o.Exporter != nil {
-		t.export(t.readOnly(k, b))
+		t.export(t.readOnly(b))
 	}
 }
 
@@ -68,10 +77,11 @@ func (t *Tracer) export(spans []sdktrace.ReadOnlySpan) {
 // tree builds the spans of a frame, from the times that its request has.
 func (k *record) tree() *tree {
 	r, at := k.r, &k.r.Timing
-	b := &tree{trace: r.Trace, spans: make([]span, 1, 10)}
+	options := r.Stream.Options()
+	b := &tree{context: &r.TraceContext, result: r.Result(), options: &options, model: k.m, batch: k.batch, why: k.why, spans: make([]span, 1, 10)}
 	from := cmp.Or(r.Arrived, at.Received)
 	b.spans[0] = span{
-		name: k.name(), id: r.Span, parent: r.Parent, from: from, to: max(from, k.ended, k.written), attributes: k.attributes(),
+		name: k.m.name(&options), id: r.Span, parent: r.Parent, from: from, to: max(from, k.ended, k.written), attributes: k.attributes(),
 	}
 	if r.Arrived != 0 {
 		b.add("receive", r.Span, r.Arrived, at.Received, attribute.Int("millrace.frame.bytes", r.Bytes))
@@ -119,12 +129,46 @@ func (k *record) batchSpans(b *tree) {
 	}
 }
 
-// name returns the name of the root span.
-func (k *record) name() string {
-	if p := k.r.Stream.Options().Protocol; p != "" {
-		return p + " " + k.m.model.Name
+// tree builds the spans of a frame that no stream has accepted: its root alone, which ends
+// when the frame was refused.
+func (x *refusal) tree() *tree {
+	f, res := &x.frame, &x.result
+	out := append([]attribute.KeyValue(nil), x.m.attributes...)
+	out = append(out, attribute.Bool("millrace.refused", true), attribute.Int64("millrace.seq", int64(f.Seq)), attribute.String("millrace.outcome", res.Outcome.String()))
+	out = append(out, protocolAttributes(&x.options)...)
+	if res.Outcome == stream.Dropped {
+		out = append(out, attribute.String("millrace.drop.reason", string(res.Reason)))
+	} else {
+		out = append(out, semconv.ErrorTypeKey.String(string(stream.CodeOf(res.Err))))
 	}
-	return k.m.model.Name
+	out = append(out, attribute.StringSlice("millrace.kept", x.why.names()))
+	root := span{
+		name: x.m.name(&x.options), id: res.Span, parent: f.Parent, from: cmp.Or(f.Arrived, x.at), to: x.at,
+		attributes: append(out, baggageAttributes(f.Carried)...),
+	}
+	return &tree{context: &f.TraceContext, result: res, options: &x.options, model: x.m, why: x.why, spans: []span{root}}
+}
+
+// name returns the name of a root span.
+func (m *model) name(o *stream.Options) string {
+	if o.Protocol != "" {
+		return o.Protocol + " " + m.model.Name
+	}
+	return m.model.Name
+}
+
+// protocolAttributes returns what a root span says of how its frame came.
+func protocolAttributes(o *stream.Options) (out []attribute.KeyValue) {
+	if o.Protocol != "" {
+		out = append(out, attribute.String("millrace.protocol", o.Protocol))
+	}
+	if name := protocols[o.Protocol]; name != "" {
+		out = append(out, semconv.NetworkProtocolName(name))
+	}
+	if o.Name != "" {
+		out = append(out, attribute.String("millrace.stream", clip(o.Name)))
+	}
+	return out
 }
 
 // modelAttributes returns what is the same for all frames of a group.
@@ -174,11 +218,7 @@ func (k *record) attributes() []attribute.KeyValue {
 			add(attribute.Int64(key, n))
 		}
 	}
-	text("millrace.protocol", o.Protocol)
-	if name := protocols[o.Protocol]; name != "" {
-		add(semconv.NetworkProtocolName(name))
-	}
-	text("millrace.stream", clip(o.Name))
+	out = append(out, protocolAttributes(&o)...)
 	add(attribute.Int64("millrace.seq", int64(r.Seq)))
 	text("millrace.codec", r.Codec.String())
 	number("millrace.frame.bytes", int64(r.Bytes))
@@ -233,14 +273,14 @@ func baggageAttributes(c *stream.Carried) (out []attribute.KeyValue) {
 var scope = instrumentation.Scope{Name: "millrace"}
 
 // readOnly converts the spans of a frame to the SDK's.
-func (t *Tracer) readOnly(k *record, b *tree) []sdktrace.ReadOnlySpan {
+func (t *Tracer) readOnly(b *tree) []sdktrace.ReadOnlySpan {
 	var state trace.TraceState
-	if c := k.r.Carried; c != nil && c.State != "" {
+	if c := b.context.Carried; c != nil && c.State != "" {
 		state, _ = trace.ParseTraceState(c.State) // W3C: a malformed one is discarded
 	}
 	context := func(id stream.SpanID, remote bool) trace.SpanContext {
 		return trace.NewSpanContext(trace.SpanContextConfig{
-			TraceID: trace.TraceID(b.trace), SpanID: trace.SpanID(id), TraceFlags: trace.FlagsSampled, TraceState: state, Remote: remote,
+			TraceID: trace.TraceID(b.context.Trace), SpanID: trace.SpanID(id), TraceFlags: trace.FlagsSampled, TraceState: state, Remote: remote,
 		})
 	}
 	children := map[stream.SpanID]int{}
@@ -259,7 +299,7 @@ func (t *Tracer) readOnly(k *record, b *tree) []sdktrace.ReadOnlySpan {
 		}
 		if i == 0 {
 			stub.SpanKind = trace.SpanKindServer
-			if err := k.r.Result().Err; err != nil {
+			if err := b.result.Err; err != nil {
 				stub.Status = sdktrace.Status{Code: codes.Error, Description: clip(err.Error())}
 			}
 		}

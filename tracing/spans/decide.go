@@ -141,24 +141,28 @@ func (t *tail) fill() {
 }
 
 // keeps returns the rules that keep an ended request.
-func (t *tail) keeps(r *stream.Request) (w why) {
-	switch r.Outcome() {
-	case stream.Dropped:
-		if t.dropped.size > 0 && t.dropped.take() {
-			return dropped
-		}
-		return 0
-	case stream.Failed:
-		if t.failed.size > 0 && t.failed.take() {
-			w = failed
-		}
-	default:
-		if r.Gated && t.gated.size > 0 && t.gated.take() {
-			w = gated
-		}
+func (t *tail) keeps(r *stream.Request) why {
+	o := r.Outcome()
+	w := t.ended(o)
+	if o == stream.Dropped {
+		return w
+	}
+	if r.Gated && t.gated.size > 0 && t.gated.take() {
+		w |= gated
 	}
 	if t.threshold > 0 && r.Timing.Done > r.Timing.Received+t.threshold && t.slow.take() {
 		w |= slow
 	}
 	return w
+}
+
+// ended returns the rule that keeps a frame for its outcome alone, or 0.
+func (t *tail) ended(o stream.Outcome) why {
+	switch {
+	case o == stream.Dropped && t.dropped.size > 0 && t.dropped.take():
+		return dropped
+	case o == stream.Failed && t.failed.size > 0 && t.failed.take():
+		return failed
+	}
+	return 0
 }

@@ -45,6 +45,16 @@ func (k *record) reached(bit uint32) {
 	}
 }
 
+// refusal is a kept frame that no stream has accepted.
+type refusal struct {
+	m       *model
+	frame   stream.Frame // without its payload
+	options stream.Options
+	result  stream.Result
+	at      stream.Instant
+	why     why
+}
+
 // maxMembers is the most members of a batch that are named, in links and in the API: that
 // of links that SDKs allow for a span.
 const maxMembers = 128

@@ -59,14 +59,14 @@ func (t *Tracer) List(q Query) []*Kept {
 }
 
 // summary describes the frame for List.
-func (k *record) summary(c *Config, b *tree) *Kept {
-	r, res, root := k.r, k.r.Result(), &b.spans[0]
-	id := hex.EncodeToString(r.Trace[:])
+func (b *tree) summary(c *Config) *Kept {
+	res, root := b.result, &b.spans[0]
+	id := hex.EncodeToString(res.Trace[:])
 	out := &Kept{
-		TraceID: id, SpanID: spanID(r.Span), ParentID: spanID(r.Parent), Time: root.from.Wall().UTC().Format("2006-01-02T15:04:05.000000Z07:00"),
-		Model: k.m.model.Name, Version: k.m.model.Version, Protocol: r.Stream.Options().Protocol, Stream: r.Stream.Options().Name, Seq: r.Seq,
-		Outcome: res.Outcome.String(), Reason: string(res.Reason), Kept: k.why.names(), DurationUS: micro(root.to.Sub(root.from)),
-		BatchRows: r.BatchSize, URL: c.link(id), Spans: make([]KeptSpan, len(b.spans)), Batch: []Member{}, began: root.from,
+		TraceID: id, SpanID: spanID(root.id), ParentID: spanID(root.parent), Time: root.from.Wall().UTC().Format("2006-01-02T15:04:05.000000Z07:00"),
+		Model: b.model.model.Name, Version: b.model.model.Version, Protocol: b.options.Protocol, Stream: b.options.Name, Seq: res.Seq,
+		Outcome: res.Outcome.String(), Reason: string(res.Reason), Kept: b.why.names(), DurationUS: micro(root.to.Sub(root.from)),
+		BatchRows: res.BatchSize, URL: c.link(id), Spans: make([]KeptSpan, len(b.spans)), Batch: []Member{}, began: root.from,
 	}
 	if res.Err != nil {
 		out.Code, out.Message = string(stream.CodeOf(res.Err)), clip(res.Err.Error())
@@ -82,9 +82,9 @@ func (k *record) summary(c *Config, b *tree) *Kept {
 		}
 		out.Spans[i] = in
 	}
-	if k.batch != nil {
-		for _, m := range k.batch.members {
-			if m.span != r.Span {
+	if b.batch != nil {
+		for _, m := range b.batch.members {
+			if m.span != root.id {
 				out.Batch = append(out.Batch, Member{hex.EncodeToString(m.trace[:]), spanID(m.span)})
 			}
 		}

@@ -54,8 +54,9 @@ type Tracer struct {
 
 // job is a frame or a batch whose spans can be built.
 type job struct {
-	frame *record
-	batch *batchRun
+	frame   *record
+	batch   *batchRun
+	refused *refusal
 }
 
 // New returns a tracer. Close ends it.
@@ -152,6 +153,7 @@ func (t *Tracer) Model(m *stream.Model) workers.Hooks {
 	}
 	tm := &model{t: t, model: m}
 	tm.attributes = modelAttributes(m)
+	m.Counts.OnRefused(tm.refused)
 	return workers.Hooks{Ended: tm.ended, Run: tm.run}
 }
 
@@ -165,7 +167,12 @@ type model struct {
 // ended is called for each frame that has ended, with its stream's lock held.
 func (m *model) ended(r *stream.Request) {
 	w := m.t.tail.keeps(r)
-	if m.t.sampler.keeps(&r.TraceContext, m.model.Name) {
+	name := ""
+	if m.t.sampler.remote != nil { // which decides by name
+		o := r.Stream.Options()
+		name = m.name(&o)
+	}
+	if m.t.sampler.keeps(&r.TraceContext, name) {
 		w |= sampled
 	}
 	if w == 0 {
@@ -184,12 +191,32 @@ func (m *model) keep(r *stream.Request, w why) {
 	for i := range res.Outputs {
 		rec.bytes += len(res.Outputs[i].Data)
 	}
+	m.t.count(w)
+	r.Watch(rec)
+}
+
+func (t *Tracer) count(w why) {
 	for i := range rules {
 		if w&(1<<i) != 0 {
-			m.t.kept[i].Add(1)
+			t.kept[i].Add(1)
 		}
 	}
-	r.Watch(rec)
+}
+
+// refused is called for each frame that no stream has accepted.
+func (m *model) refused(x *stream.Refusal) {
+	w := m.t.tail.ended(x.Result.Outcome)
+	if m.t.sampler.keeps(&x.Frame.TraceContext, m.name(x.Options)) {
+		w |= sampled
+	}
+	if w == 0 {
+		return
+	}
+	x.Result.Kept = true
+	m.t.count(w)
+	k := &refusal{m: m, frame: *x.Frame, options: *x.Options, result: *x.Result, at: x.At, why: w}
+	k.frame.Payload, k.frame.Inputs, k.frame.Params, k.frame.Lease = nil, nil, nil, nil
+	m.t.enqueue(job{refused: k})
 }
 
 // run is called after each batch, before its requests are unbound.

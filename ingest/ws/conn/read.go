@@ -90,6 +90,12 @@ func (in *reader) alive() (now time.Duration) {
 	return now
 }
 
+// Arrived returns when the message that is being read began to arrive. Only the reader
+// goroutine may call it.
+func (in *reader) Arrived() stream.Instant {
+	return stream.InstantOf(in.socket.started).Add(time.Duration(in.socket.lastMessage.Load()))
+}
+
 // ExtendDeadline gives the client the full time for a sign of life from now on. A
 // Protocol calls it when it has not read for a while.
 func (in *reader) ExtendDeadline() { in.alive() }

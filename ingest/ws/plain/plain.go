@@ -89,7 +89,7 @@ func (p *protocol) frame(r io.Reader) error {
 	}
 	f := stream.Frame{
 		Seq: seq, Codec: p.query.Codec, Width: p.query.Width, Height: p.query.Height,
-		Region: p.query.Region, Payload: lease.Bytes(), Lease: lease,
+		Region: p.query.Region, Payload: lease.Bytes(), Lease: lease, Arrived: p.conn.Arrived(),
 	}
 	if err := frames.Recognise(&f, p.sink.Stream().Model()); err != nil {
 		lease.Release()

@@ -95,14 +95,12 @@ func (s *Sink) Submit(f stream.Frame) {
 
 // Fail ends a frame that is not submitted to the stream with an error.
 func (s *Sink) Fail(seq uint64, err error) {
-	s.stream.ModelCounts().Refuse("", err)
-	s.local(&stream.Result{Outcome: stream.Failed, Err: err, Seq: seq})
+	s.local(s.stream.Refuse(&stream.Frame{Seq: seq}, "", err))
 }
 
 // Drop ends a frame that is not submitted to the stream as dropped.
 func (s *Sink) Drop(seq uint64, why stream.Reason) {
-	s.stream.ModelCounts().Refuse(why, nil)
-	s.local(&stream.Result{Outcome: stream.Dropped, Reason: why, Seq: seq})
+	s.local(s.stream.Refuse(&stream.Frame{Seq: seq}, why, nil))
 }
 
 func (s *Sink) local(r *stream.Result) {

@@ -150,7 +150,7 @@ func (p *protocol) submit(c *channel, h *wire.Header, data []byte, lease *buf.Bu
 	f := stream.Frame{
 		Seq: h.Seq, CaptureUS: h.CaptureUS, Codec: stream.Codec(h.Codec), Must: h.Flags&wire.FlagMust != 0, Discontinuity: h.Flags&wire.FlagDiscontinuity != 0,
 		Width: int(h.Width), Height: int(h.Height), Deadline: time.Duration(h.DeadlineMS) * time.Millisecond,
-		Payload: data, Lease: lease,
+		Payload: data, Lease: lease, Arrived: p.link.Arrived(),
 		Region: stream.Region{X: h.Ext.ROI[0], Y: h.Ext.ROI[1], Width: h.Ext.ROI[2], Height: h.Ext.ROI[3]},
 	}
 	if h.Ext.HasROI {

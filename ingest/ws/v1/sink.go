@@ -28,9 +28,9 @@ func (c *channel) Done(why stream.CloseReason) {
 // refuse ends a frame that is not submitted to the stream, and counts it: as dropped for
 // why, or as failed when err is set. The stream's lock may be held.
 func (c *channel) refuse(seq uint64, why stream.Reason, err error) {
-	c.stream.Load().ModelCounts().Refuse(why, err)
+	r := c.stream.Load().Refuse(&stream.Frame{Seq: seq}, why, err)
 	if err != nil {
-		c.fail(seq, err)
+		c.push(conn.Entry{Source: (*endings)(c), Result: r})
 		return
 	}
 	c.drop(seq, why)

@@ -1,0 +1,331 @@
+package server_test
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"go.opentelemetry.io/otel/trace"
+
+	"millrace/client"
+	"millrace/ingest/native"
+	"millrace/ingest/streams"
+	"millrace/server"
+	"millrace/stream"
+	"millrace/tracing/spans"
+	"millrace/workers"
+)
+
+// tracedServer runs a server that keeps what the settings say.
+func tracedServer(t *testing.T, c spans.Config, models ...workers.Config) *server.Server {
+	t.Helper()
+	s, end := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Models: models, Parts: []any{&c}})
+	t.Cleanup(func() {
+		if err := end(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// every are settings with which each trace is kept.
+func every() spans.Config { return spans.Config{Sampler: "ratio", Ratio: new(1.0)} }
+
+// kept waits until a frame is listed, and returns it: the reply is sent before the spans are built.
+func kept(t *testing.T, s *server.Server, query string, ok func(*spans.Kept) bool) *spans.Kept {
+	t.Helper()
+	until := time.Now().Add(20 * time.Second)
+	var list struct{ Traces []*spans.Kept }
+	for time.Now().Before(until) {
+		r, err := http.Get("http://" + s.Addr("http") + "/v2/traces" + query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = json.NewDecoder(r.Body).Decode(&list)
+		r.Body.Close()
+		if err != nil || r.StatusCode != 200 {
+			t.Fatalf("%s: %v", r.Status, err)
+		}
+		if i := slices.IndexFunc(list.Traces, ok); i >= 0 {
+			return list.Traces[i]
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	t.Fatalf("no such frame is kept; %d others are", len(list.Traces))
+	return nil
+}
+
+func ofTrace(id string) func(*spans.Kept) bool {
+	return func(k *spans.Kept) bool { return k.TraceID == id }
+}
+
+// checkTree checks that every span but the root has a parent before it and lies within it.
+func checkTree(t *testing.T, k *spans.Kept) (names []string) {
+	t.Helper()
+	by := map[string]spans.KeptSpan{}
+	for i, s := range k.Spans {
+		names = append(names, s.Name)
+		p, ok := by[s.ParentID]
+		if i > 0 && (!ok || s.StartUS < p.StartUS || s.StartUS+s.DurationUS > p.StartUS+p.DurationUS+1) { // two numbers are rounded
+			t.Errorf("%s, %d us from %d us, is not within its parent %s, %d us from %d us", s.Name, s.DurationUS, s.StartUS, p.Name, p.DurationUS, p.StartUS)
+		}
+		by[s.SpanID] = s
+	}
+	if k.Spans[0].SpanID != k.SpanID || k.Spans[0].DurationUS != k.DurationUS {
+		t.Errorf("the root is %+v of %+v", k.Spans[0], k)
+	}
+	return names
+}
+
+const (
+	traceID = "4bf92f3577b34da6a3ce929d0e0e4736"
+	spanID  = "00f067aa0ba902b7"
+)
+
+// A trace's context is taken from REST headers in every form, and the reply says which trace it became.
+func TestTracesOverREST(t *testing.T) {
+	s := tracedServer(t, every(), workers.Config{Name: "echo", Source: "identity"})
+	for i, c := range []struct{ name, value string }{
+		{"traceparent", "00-%s-" + spanID + "-01"},
+		{"b3", "%s-" + spanID + "-1"},
+		{"uber-trace-id", "%s:" + spanID + ":0:1"},
+	} {
+		id := fmt.Sprintf("%02x%s", i+1, traceID[2:])
+		req, err := http.NewRequest(http.MethodPost, "http://"+s.Addr("http")+"/v2/models/echo/infer", strings.NewReader(`{"inputs":[{"name":"x","datatype":"INT32","shape":[1],"data":[7]}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set(c.name, fmt.Sprintf(c.value, id))
+		req.Header.Set("baggage", "tenant=blue")
+		r, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Body.Close()
+		k := kept(t, s, "", ofTrace(id))
+		if want := "00-" + id + "-" + k.SpanID + "-01"; r.Header.Get("Traceresponse") != want {
+			t.Errorf("%s: traceresponse %q, want %s", c.name, r.Header.Get("Traceresponse"), want)
+		}
+		if k.ParentID != spanID || k.Protocol != "rest" || k.Model != "echo" || k.Outcome != "result" || !slices.Equal(k.Kept, []string{"sampled"}) {
+			t.Errorf("%s: %+v", c.name, k)
+		}
+		if a := k.Spans[0].Attributes; a["baggage.tenant"] != "blue" || a["network.protocol.name"] != "http" || a["millrace.frame.bytes"] != 4.0 {
+			t.Errorf("%s: attributes %v", c.name, a)
+		}
+		if names := checkTree(t, k); !slices.Equal(names, []string{"rest echo", "receive", "wait", "batch", "run", "write"}) {
+			t.Errorf("%s: spans %v", c.name, names)
+		}
+	}
+}
+
+// The upgrade's headers are the context of a connection's frames, and replies say the trace when asked.
+func TestTracesOverPlainWebSocket(t *testing.T) {
+	s := tracedServer(t, every(), workers.Config{Name: "echo", Source: "identity"})
+	for _, c := range []struct {
+		query  string
+		header http.Header
+	}{
+		{"?trace=true&outputs=none", http.Header{"Traceparent": {"00-" + traceID + "-" + spanID + "-01"}}},
+		{"?trace=true&outputs=none&traceparent=00-" + traceID + "-" + spanID + "-01", nil},
+	} {
+		ws, _, err := websocket.DefaultDialer.Dial("ws://"+s.Addr("http")+"/v2/models/echo/stream"+c.query, c.header)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ws.Close()
+		if err := ws.WriteMessage(websocket.BinaryMessage, []byte("frame")); err != nil {
+			t.Fatal(err)
+		}
+		var reply struct{ Traceresponse string }
+		if err := ws.ReadJSON(&reply); err != nil {
+			t.Fatal(err)
+		}
+		parts := strings.Split(reply.Traceresponse, "-")
+		if len(parts) != 4 || parts[1] != traceID || parts[3] != "01" {
+			t.Fatalf("%s: traceresponse %q", c.query, reply.Traceresponse)
+		}
+		k := kept(t, s, "", func(k *spans.Kept) bool { return k.SpanID == parts[2] })
+		if k.ParentID != spanID || k.Protocol != "ws" {
+			t.Errorf("%s: %+v", c.query, k)
+		}
+		if names := checkTree(t, k); names[0] != "ws echo" || !slices.Contains(names, "receive") || !slices.Contains(names, "write") {
+			t.Errorf("spans %v", names)
+		}
+	}
+}
+
+// Each frame of millrace.v1 can have a context of its own; one that is malformed begins a trace, and no frame is lost.
+func TestTracesOverV1(t *testing.T) {
+	s := tracedServer(t, every(), workers.Config{Name: "echo", Source: "identity"})
+	c := clientOf(t, s)
+	in, err := c.Stream(t.Context(), "echo", client.StreamOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close(context.Background())
+	for _, traceparent := range []string{"00-" + traceID + "-" + spanID + "-01", "00-" + strings.Repeat("z", 32) + "-" + spanID + "-01"} {
+		if _, err := in.Send(t.Context(), client.Frame{Data: []byte("x"), Codec: "opaque", Trace: traceparent}); err != nil {
+			t.Fatal(err)
+		}
+		if e := <-in.Replies(); e.Err != nil {
+			t.Fatal(e.Err)
+		}
+	}
+	first := kept(t, s, "", ofTrace(traceID))
+	second := kept(t, s, "", func(k *spans.Kept) bool { return k.Seq == first.Seq+1 })
+	if first.ParentID != spanID || first.Protocol != "millrace.v1" || first.Stream == "" {
+		t.Errorf("%+v", first)
+	}
+	if second.ParentID != "" || second.TraceID == traceID || second.Stream != first.Stream {
+		t.Errorf("%+v", second)
+	}
+	checkTree(t, first)
+}
+
+// A call of the Go API belongs to the span in its context.
+func TestTracesOfNativeCalls(t *testing.T) {
+	s := tracedServer(t, every(), workers.Config{Name: "echo", Source: "identity"})
+	var id trace.TraceID
+	if _, err := hex.Decode(id[:], []byte(traceID)); err != nil {
+		t.Fatal(err)
+	}
+	sc := trace.NewSpanContext(trace.SpanContextConfig{TraceID: id, SpanID: trace.SpanID{1, 2}, TraceFlags: trace.FlagsSampled})
+	r, err := s.Native().InferBytes(trace.ContextWithSpanContext(context.Background(), sc), "echo", stream.Opaque, []byte("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Release()
+	if k := kept(t, s, "", ofTrace(traceID)); k.ParentID != "0102000000000000" || k.Protocol != "native" {
+		t.Errorf("%+v", k)
+	}
+}
+
+// A server stream's traces begin at its source, and show decoding and the stages.
+func TestTracesOfServerStreams(t *testing.T) {
+	clip := filepath.Join(t.TempDir(), "clip.mjpeg")
+	if out, err := exec.Command("ffmpeg", "-nostdin", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=64x48:rate=10:duration=1", clip).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	c := every()
+	s, end := runWith(t, server.Config{
+		HTTP: "127.0.0.1:0", GRPC: server.Off, Parts: []any{&c},
+		Models:  []workers.Config{{Name: "find", Source: "motion"}},
+		Streams: []streams.Config{{Name: "door", Source: clip, Model: "find"}},
+	})
+	defer func() {
+		if err := end(); err != nil {
+			t.Error(err)
+		}
+	}()
+	k := kept(t, s, "?model=find", func(k *spans.Kept) bool { return k.Stream == "door" && k.Outcome == "result" })
+	if k.ParentID != "" || k.Protocol != "streams" {
+		t.Errorf("%+v", k)
+	}
+	names := checkTree(t, k)
+	for _, want := range []string{"receive", "wait", "batch", "prepare", "decode", "resize", "run", "write"} {
+		if !slices.Contains(names, want) {
+			t.Errorf("no span %s: %v", want, names)
+		}
+	}
+}
+
+// The tail rules keep what the sampler does not; a frame that is refused before a stream accepts it has a trace too.
+func TestTailRules(t *testing.T) {
+	s := tracedServer(t, spans.Config{Sampler: "ratio", Ratio: new(0.0), Slow: new(20 * time.Millisecond)},
+		workers.Config{Name: "slow", Source: "delay", Params: stream.Params{"fixed": "30ms"}},
+		workers.Config{Name: "echo", Source: "identity"})
+	infer := func(model, body string) string {
+		r, err := http.Post("http://"+s.Addr("http")+"/v2/models/"+model+"/infer", "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Body.Close()
+		parts := strings.Split(r.Header.Get("Traceresponse"), "-")
+		if len(parts) != 4 {
+			t.Fatalf("traceresponse %q", r.Header.Get("Traceresponse"))
+		}
+		if parts[3] == "00" {
+			return ""
+		}
+		return parts[1]
+	}
+	good := `{"inputs":[{"name":"x","datatype":"INT32","shape":[1],"data":[7]}]}`
+	if id := infer("echo", good); id != "" {
+		t.Errorf("a frame that nothing keeps is kept: %s", id)
+	}
+	if k := kept(t, s, "?reason=slow", ofTrace(infer("slow", good))); !slices.Equal(k.Kept, []string{"slow"}) {
+		t.Errorf("%+v", k)
+	}
+	k := kept(t, s, "?reason=failed", ofTrace(infer("echo", `{"inputs":[]}`)))
+	if k.Outcome != "error" || k.Code != "invalid_argument" || len(k.Spans) != 1 || k.Spans[0].Attributes["error.type"] != "invalid_argument" {
+		t.Errorf("%+v", k)
+	}
+	in, err := s.Native().Stream("slow", stream.Options{Policy: stream.Policy{Mode: stream.Latest}}, func(*stream.Result) {}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		if err := in.Send(uint64(i), stream.Opaque, []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if k := kept(t, s, "?reason=superseded", func(*spans.Kept) bool { return true }); k.Outcome != "drop" || k.Reason != "superseded" || !slices.Equal(k.Kept, []string{"dropped"}) {
+		t.Errorf("%+v", k)
+	}
+	in.Close(stream.ByClient)
+	<-in.Finished()
+}
+
+// Frames of one batch name each other.
+func TestTracesOfABatch(t *testing.T) {
+	s := tracedServer(t, every(), workers.Config{Name: "slow", Source: "delay", Params: stream.Params{"fixed": "30ms"}, Batching: workers.Batching{Kind: "hard", MaxSize: 2}})
+	in := []stream.Tensor{{Name: "x", Datatype: stream.Int32, Shape: []int{1}, Data: []byte{1, 2, 3, 4}}}
+	calls := []*native.Future{s.Native().Go(t.Context(), "slow", in), s.Native().Go(t.Context(), "slow", in)}
+	for _, call := range calls {
+		r, err := call.Wait()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Release() // for a call of the Go API, that is its reply
+	}
+	k := kept(t, s, "", func(k *spans.Kept) bool { return len(k.Batch) == 1 })
+	other := kept(t, s, "", ofTrace(k.Batch[0].TraceID))
+	if len(other.Batch) != 1 || other.Batch[0].SpanID != k.SpanID || k.BatchRows != 2 || other.BatchRows != 2 {
+		t.Errorf("%+v and %+v", k, other)
+	}
+}
+
+// Options are checked, and one trace can be read alone.
+func TestTracesAPI(t *testing.T) {
+	s := tracedServer(t, spans.Config{Sampler: "ratio", Ratio: new(1.0), UIURL: "http://jaeger.test"}, workers.Config{Name: "echo", Source: "identity"})
+	r, err := s.Native().InferBytes(t.Context(), "echo", stream.Opaque, []byte("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Release()
+	k := kept(t, s, "?model=echo&limit=1", func(*spans.Kept) bool { return true })
+	if k.URL != "http://jaeger.test/trace/"+k.TraceID {
+		t.Errorf("url %s", k.URL)
+	}
+	for path, want := range map[string]int{
+		"/" + k.TraceID: 200, "/" + traceID: 404, "?limit=0": 400, "?limit=x": 400, "?other=1": 400, "?model=none": 200,
+	} {
+		r, err := http.Get("http://" + s.Addr("http") + "/v2/traces" + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Body.Close()
+		if r.StatusCode != want {
+			t.Errorf("%s: %s, want %d", path, r.Status, want)
+		}
+	}
+}
