@@ -37,8 +37,8 @@ func tracedServer(t *testing.T, c spans.Config, models ...workers.Config) *serve
 	return s
 }
 
-// every are settings with which each trace is kept.
-func every() spans.Config { return spans.Config{Sampler: "ratio", Ratio: new(1.0)} }
+// keepAll returns settings with which each trace is kept.
+func keepAll() spans.Config { return spans.Config{Sampler: "ratio", Ratio: new(1.0)} }
 
 // kept waits until a frame is listed, and returns it: the reply is sent before the spans are built.
 func kept(t *testing.T, s *server.Server, query string, ok func(*spans.Kept) bool) *spans.Kept {
@@ -93,7 +93,7 @@ const (
 
 // A trace's context is taken from REST headers in every form, and the reply says which trace it became.
 func TestTracesOverREST(t *testing.T) {
-	s := tracedServer(t, every(), workers.Config{Name: "echo", Source: "identity"})
+	s := tracedServer(t, keepAll(), workers.Config{Name: "echo", Source: "identity"})
 	for i, c := range []struct{ name, value string }{
 		{"traceparent", "00-%s-" + spanID + "-01"},
 		{"b3", "%s-" + spanID + "-1"},
@@ -129,7 +129,7 @@ func TestTracesOverREST(t *testing.T) {
 
 // The upgrade's headers are the context of a connection's frames, and replies say the trace when asked.
 func TestTracesOverPlainWebSocket(t *testing.T) {
-	s := tracedServer(t, every(), workers.Config{Name: "echo", Source: "identity"})
+	s := tracedServer(t, keepAll(), workers.Config{Name: "echo", Source: "identity"})
 	for _, c := range []struct {
 		query  string
 		header http.Header
@@ -165,7 +165,7 @@ func TestTracesOverPlainWebSocket(t *testing.T) {
 
 // Each frame of millrace.v1 can have a context of its own; one that is malformed begins a trace, and no frame is lost.
 func TestTracesOverV1(t *testing.T) {
-	s := tracedServer(t, every(), workers.Config{Name: "echo", Source: "identity"})
+	s := tracedServer(t, keepAll(), workers.Config{Name: "echo", Source: "identity"})
 	c := clientOf(t, s)
 	in, err := c.Stream(t.Context(), "echo", client.StreamOptions{})
 	if err != nil {
@@ -193,7 +193,7 @@ func TestTracesOverV1(t *testing.T) {
 
 // A call of the Go API belongs to the span in its context.
 func TestTracesOfNativeCalls(t *testing.T) {
-	s := tracedServer(t, every(), workers.Config{Name: "echo", Source: "identity"})
+	s := tracedServer(t, keepAll(), workers.Config{Name: "echo", Source: "identity"})
 	var id trace.TraceID
 	if _, err := hex.Decode(id[:], []byte(traceID)); err != nil {
 		t.Fatal(err)
@@ -215,7 +215,7 @@ func TestTracesOfServerStreams(t *testing.T) {
 	if out, err := exec.Command("ffmpeg", "-nostdin", "-v", "error", "-f", "lavfi", "-i", "testsrc2=size=64x48:rate=10:duration=1", clip).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	c := every()
+	c := keepAll()
 	s, end := runWith(t, server.Config{
 		HTTP: "127.0.0.1:0", GRPC: server.Off, Parts: []any{&c},
 		Models:  []workers.Config{{Name: "find", Source: "motion"}},
@@ -287,7 +287,7 @@ func TestTailRules(t *testing.T) {
 
 // Frames of one batch name each other.
 func TestTracesOfABatch(t *testing.T) {
-	s := tracedServer(t, every(), workers.Config{Name: "slow", Source: "delay", Params: stream.Params{"fixed": "30ms"}, Batching: workers.Batching{Kind: "hard", MaxSize: 2}})
+	s := tracedServer(t, keepAll(), workers.Config{Name: "slow", Source: "delay", Params: stream.Params{"fixed": "30ms"}, Batching: workers.Batching{Kind: "hard", MaxSize: 2}})
 	in := []stream.Tensor{{Name: "x", Datatype: stream.Int32, Shape: []int{1}, Data: []byte{1, 2, 3, 4}}}
 	calls := []*native.Future{s.Native().Go(t.Context(), "slow", in), s.Native().Go(t.Context(), "slow", in)}
 	for _, call := range calls {
