@@ -36,6 +36,14 @@ without_metrics() {
     go build -tags "nometrics,$tags" ./... && go test -vet=off -tags "nometrics,$tags" -run TestWithoutMetrics ./server
 }
 
+# without_tracing checks the build with the tag notracing: it has nothing of OpenTelemetry and
+# Jaeger.
+without_tracing() {
+    parts=$(go list -tags "notracing,$tags" -deps ./cmd/millrace | grep -E 'opentelemetry|opentracing|jaeger-client')
+    [ -z "$parts" ] || { printf 'the tag notracing leaves in:\n%s\n' "$parts"; return 1; }
+    go build -tags "notracing,$tags" ./... && go test -vet=off -tags "notracing,$tags" -run TestWithoutTracing ./server
+}
+
 # web builds the console and the JavaScript client, and compares them with the built files
 # that are committed.
 web() {
@@ -61,5 +69,6 @@ step race go test -race -timeout 20m -tags "invariants,$tags" $(go list -tags "$
 # The build without libjpeg-turbo. If the library is missing, `make test` has tested that build.
 [ -z "$tags" ] || step pure-go-jpeg go test ./internal/codec/...
 step nometrics without_metrics
+step notracing without_tracing
 step fuzz fuzz 2000x
 finish

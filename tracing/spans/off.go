@@ -57,7 +57,7 @@ func (*Tracer) Close() {}
 func (*Tracer) Model(*stream.Model) workers.Hooks { return workers.Hooks{} }
 
 // List returns none.
-func (*Tracer) List(Query) []*Kept { return nil }
+func (*Tracer) List(Query) []*Kept { return []*Kept{} }
 
 // Stats returns none.
 func (*Tracer) Stats() Stats { return Stats{} }
