@@ -39,7 +39,9 @@ func (sink) Done(stream.CloseReason) {}
 
 type memory struct{ *tracetest.InMemoryExporter }
 
-func (m memory) Enqueue(spans []sdktrace.ReadOnlySpan) { _ = m.ExportSpans(context.Background(), spans) }
+func (m memory) Enqueue(spans []sdktrace.ReadOnlySpan) {
+	_ = m.ExportSpans(context.Background(), spans)
+}
 
 // bench is a tracer with one stream, whose frames the test ends itself.
 type bench struct {
@@ -83,7 +85,9 @@ func (b *bench) run(end func(*stream.Request), rs ...*stream.Request) {
 	}
 }
 
-func answer(r *stream.Request) { r.Finish([]stream.Tensor{{Name: "y", Data: []byte{1, 2, 3}}}, nil, true) }
+func answer(r *stream.Request) {
+	r.Finish([]stream.Tensor{{Name: "y", Data: []byte{1, 2, 3}}}, nil, true)
+}
 
 func (b *bench) spans() tracetest.SpanStubs {
 	b.tracer.Close()
