@@ -63,6 +63,7 @@ type Metrics struct {
 	Requests *bool     `yaml:"requests" default:"true" help:"also count HTTP requests by route: the metrics whose names begin with http_"`
 	Buckets  []float64 `yaml:"buckets" example:"0.1" unset:"0.01 to 60: see docs/metrics.md" help:"buckets of the durations of HTTP requests, in seconds, each more than the one before"`
 	Streams  *int      `yaml:"streams" default:"500" min:"0" max:"100000" help:"server streams that have metrics of their own; those of the others are added up"`
+	Pprof    bool      `yaml:"pprof" help:"also serve profiles of the process, at /debug/pprof/ of metrics.address"`
 }
 
 // Separate reports whether the metrics are not on the address http.
@@ -82,11 +83,19 @@ func (m Metrics) FirstSet() string {
 		return "metrics.buckets"
 	case m.Streams != nil && *m.Streams != *d.Streams:
 		return "metrics.streams"
+	case m.Pprof:
+		return "metrics.pprof"
 	}
 	return ""
 }
 
 func (m Metrics) validate() error {
+	switch {
+	case m.Pprof && (m.Address == "" || m.Address == Off):
+		return coded.Errorf(coded.InvalidArgument, "metrics.pprof", "needs metrics.address: profiles are not served on the address http")
+	case m.Pprof && strings.HasPrefix(m.Path, ProfilesRoute):
+		return coded.Errorf(coded.InvalidArgument, "metrics.path", "%q is a route of metrics.pprof", m.Path)
+	}
 	if m.Path == "/" || underReserved(m.Path) {
 		return coded.Errorf(coded.InvalidArgument, "metrics.path", "%q is a route of the server already", m.Path)
 	}
@@ -105,6 +114,9 @@ func (m Metrics) validate() error {
 }
 
 const maxBuckets = 100
+
+// ProfilesRoute is where metrics.pprof serves profiles.
+const ProfilesRoute = "/debug/pprof"
 
 // underReserved reports whether a route would hide routes of the server.
 func underReserved(path string) bool {

@@ -211,6 +211,9 @@ var (
 func (o *observer) server(c config.Metrics, limit *accept.Limit) *metricsServer {
 	mux := http.NewServeMux()
 	mux.Handle(c.Path, o.metrics.Handler())
+	if c.Pprof {
+		profiles(mux)
+	}
 	return &metricsServer{addr: c.Address, limit: limit, srv: http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}}
 }
 
