@@ -429,7 +429,7 @@ func TestPacketsAreBounded(t *testing.T) {
 			}
 			memory := thrift.NewTMemoryBufferLen(k)
 			memory.Write(buf[:k])
-			protocol := thrift.NewTCompactProtocolFactory().GetProtocol(memory)
+			protocol := thrift.NewTCompactProtocolFactoryConf(nil).GetProtocol(memory)
 			if _, err := handler.Process(t.Context(), protocol, protocol); err != nil {
 				t.Fatal(err)
 			}

@@ -44,7 +44,7 @@ const packetOverhead = 70
 
 func newAgent(address string, limit int) *udpAgent {
 	a := &udpAgent{address: address, limit: limit, packet: thrift.NewTMemoryBuffer(), size: thrift.NewTMemoryBuffer()}
-	compact := thrift.NewTCompactProtocolFactory()
+	compact := thrift.NewTCompactProtocolFactoryConf(nil)
 	a.client, a.sizer = agent.NewAgentClientFactory(a.packet, compact), compact.GetProtocol(a.size)
 	return a
 }
@@ -288,7 +288,7 @@ func tag(kv attribute.KeyValue) *jaeger.Tag {
 	default:
 		text, err := json.Marshal(kv.Value.AsInterface())
 		if err != nil {
-			text = []byte(kv.Value.Emit())
+			text = []byte(kv.Value.String())
 		}
 		v := string(text)
 		t.VType, t.VStr = jaeger.TagType_STRING, &v
