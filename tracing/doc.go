@@ -6,7 +6,5 @@
 // route of the API, an outcome; never a stream's id or a raw path. It must not know how
 // an adapter or a group works.
 //
-// Spans are to be built in the Ended hook (see Metrics.Model): its request carries
-// the ids Trace, Parent and Span, whether the client's trace is sampled, and in
-// Timing the times of all its stages.
+// Package spans, below it, builds the spans of frames, and package export sends them.
 package tracing

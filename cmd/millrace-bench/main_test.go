@@ -32,7 +32,7 @@ func TestEveryRowIsMeasured(t *testing.T) {
 	idleStreams, mlpHidden, streamCounts, manyLive, manyIdle, watchedCameras, times = 50, 64, []int{1, 10}, 20, 150, 4, []float64{0.5, 2, 10}
 	rows, want := ".", []string{
 		"WebSocket echo, 30 KB", "WebSocket echo, 300 KB", "REST tensor, 30 KB, read", "REST 224x224x3 JSON numbers", "native call",
-		"JPEG video", "metrics on against off", "allocations a frame", "resident memory of an idle stream", "delay at 2x: goodput", "delay at 10x: p99 age",
+		"JPEG video", "metrics and traces on against off", "allocations a frame", "resident memory of an idle stream", "delay at 2x: goodput", "delay at 10x: p99 age",
 		"JPEG 160x120 at 10x: answers", "streams: 10: Jain's index", "one at 20x the others' rate: Jain's index", "stateful beside 30 stateless: least share",
 		"20 streams at 1 fps, plain", "20 streams at 1 fps, v1", "150 idle streams, plain, a connection each: goroutines", "150 idle streams, v1, 100 a connection: resident",
 		"opened, plain, a connection each: p99", "opened, v1, 100 a connection: p99",

@@ -3,15 +3,20 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"sync"
 	"time"
 
 	"millrace/ingest"
 	"millrace/ingest/ws"
 	"millrace/internal/httpd"
+	"millrace/server"
 	"millrace/stream"
 	"millrace/stream/buf"
+	"millrace/tracing/export"
 	"millrace/workers"
 )
 
@@ -99,8 +104,18 @@ func startUnobserved() (*unobserved, error) {
 	return p, nil
 }
 
-// metricsOn compares the server with one without the hooks of metrics.
+// metricsOn compares a server with metrics, 1 % of traces, tail rules and an exporter with
+// one without the hooks of any of them.
 func metricsOn(b *bench) error {
+	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
+	defer collector.Close()
+	full, err := serve(func(c *server.Config) {
+		c.Parts = append(c.Parts, &export.Config{Exporter: export.OTLPHTTP, Endpoint: collector.URL})
+	}, workers.Config{Name: "identity", Source: "identity", Instances: 2})
+	if err != nil {
+		return err
+	}
+	defer full.end()
 	p, err := startUnobserved()
 	if err != nil {
 		return err
@@ -110,8 +125,8 @@ func metricsOn(b *bench) error {
 		size  int
 		limit float64
 	}{{"1 KB", 1 << 10, 0}, {"30 KB", 30 << 10, 0.98}} {
-		row, err := b.compareEcho("metrics on against off, WebSocket "+c.name, c.size,
-			"ws://"+p.addr+"/v2/models/identity/stream"+wsQuery, b.server.stream("identity", wsQuery))
+		row, err := b.compareEcho("metrics and traces on against off, WebSocket "+c.name, c.size,
+			"ws://"+p.addr+"/v2/models/identity/stream"+wsQuery, full.stream("identity", wsQuery))
 		if err != nil {
 			return err
 		}
