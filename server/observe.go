@@ -41,10 +41,10 @@ func newObserver(s *Server) (*observer, error) {
 	}
 	limiter := tracing.NewLimiter(log, time.Second)
 	o.log, o.limiter, o.logFile = tracing.LimitedLogger(limiter), limiter, file
-	o.debug = tracing.NewDebugLog(tracing.DebugOptions{Log: log, Level: &o.level, Rate: s.cfg.Log.DebugRate})
 	if o.tracer, err = spans.Open(s.cfg.Parts, s.version, o.log); err != nil {
 		return nil, err
 	}
+	o.debug = tracing.NewDebugLog(tracing.DebugOptions{Log: log, Level: &o.level, Rate: s.cfg.Log.DebugRate, Link: o.tracer.Link})
 	o.metrics = tracing.New(tracing.Options{
 		Version:  s.version,
 		Groups:   func() []workers.GroupStats { return s.models.Stats() },

@@ -133,7 +133,7 @@ func (d *DebugLog) Request(r Request) {
 	if r.Out >= 0 {
 		args = append(args, slog.Int("bytes_out", r.Out))
 	}
-	d.put("request\x00"+r.Method+r.Route, "request", d.traced(args, r.Trace))
+	d.put("request\x00"+r.Method+r.Route, "request", d.traced(args, r.Trace, false))
 }
 
 // Frames returns the function that logs the ending of each frame of a model, for
@@ -174,16 +174,16 @@ func (d *DebugLog) frame(m *stream.Model, r *stream.Request) []any {
 	if r.BatchSize > 0 {
 		args = append(args, slog.Int("batch_rows", r.BatchSize))
 	}
-	return d.traced(args, r.Trace)
+	return d.traced(args, r.Trace, res.Kept)
 }
 
-// traced adds the id of a trace, and the address of its page.
-func (d *DebugLog) traced(args []any, id stream.TraceID) []any {
+// traced adds the id of a trace, and the address of its page if the trace is kept.
+func (d *DebugLog) traced(args []any, id stream.TraceID, kept bool) []any {
 	if id == (stream.TraceID{}) {
 		return args
 	}
 	args = append(args, slog.String("trace", hex.EncodeToString(id[:])))
-	if d.link != nil {
+	if kept && d.link != nil {
 		if url := d.link(id); url != "" {
 			args = append(args, slog.String("trace_url", url))
 		}

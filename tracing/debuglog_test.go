@@ -63,16 +63,20 @@ func TestDebugLogOfRequests(t *testing.T) {
 	})
 	d.Request(Request{Protocol: "http", Method: "GET", Route: "/x", Path: "/" + strings.Repeat("y", 1000), Status: 404, Out: 3, In: -1})
 	d.Close()
+	kept := d.traced(nil, stream.TraceID{15: 9}, true)
 	id := strings.Repeat("0", 31) + "9"
 	want := []map[string]any{
 		{
 			"level": "DEBUG", "msg": "request", "protocol": "http", "method": "POST", "route": "/v2/models/:model/infer", "path": "/v2/models/m/infer",
-			"status": 200.0, "ms": 1.5, "bytes_in": 7.0, "trace": id, "trace_url": "http://j/" + id,
+			"status": 200.0, "ms": 1.5, "bytes_in": 7.0, "trace": id,
 		},
 		{
 			"level": "DEBUG", "msg": "request", "protocol": "http", "method": "GET", "route": "/x", "path": "/" + strings.Repeat("y", maxPath-1),
 			"status": 404.0, "ms": 0.0, "bytes_out": 3.0,
 		},
+	}
+	if got := fmt.Sprint(kept...); got != "trace="+id+" trace_url=http://j/"+id {
+		t.Errorf("of a trace that is kept: %s", got)
 	}
 	if got := out.records(t); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got  %v\nwant %v", got, want)

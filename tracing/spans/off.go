@@ -56,6 +56,9 @@ func (*Tracer) Close() {}
 // Model returns no hooks.
 func (*Tracer) Model(*stream.Model) workers.Hooks { return workers.Hooks{} }
 
+// Link returns "".
+func (*Tracer) Link(stream.TraceID) string { return "" }
+
 // List returns none.
 func (*Tracer) List(Query) []*Kept { return []*Kept{} }
 

@@ -100,3 +100,6 @@ func spanID(id stream.SpanID) string {
 	}
 	return hex.EncodeToString(id[:])
 }
+
+// Link returns the address of a trace's page, by tracing.ui_url, or "".
+func (t *Tracer) Link(id stream.TraceID) string { return t.cfg.link(hex.EncodeToString(id[:])) }
