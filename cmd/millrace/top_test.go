@@ -110,23 +110,35 @@ func (x *terminal) all() string {
 }
 
 // screen waits for a whole view that has what is wanted, and returns its lines.
-func (x *terminal) screen(what string, wanted func(lines []string) bool) []string {
+func (x *terminal) screen(what string, wanted func(lines []string) bool) (found []string) {
+	x.t.Helper()
+	x.until("a view with "+what, func(text string) bool {
+		for _, v := range strings.Split(text, "\x1b[H")[1:] {
+			if v, whole := strings.CutSuffix(v, "\x1b[J"); whole {
+				if found = strings.Split(strings.ReplaceAll(v, "\x1b[K", ""), "\r\n"); wanted(found) {
+					return true
+				}
+			}
+		}
+		return false
+	})
+	return found
+}
+
+// until waits until all that was written is as wanted, and returns it. What a program
+// writes right before it ends may come after its end.
+func (x *terminal) until(what string, wanted func(text string) bool) string {
 	x.t.Helper()
 	limit := time.After(20 * time.Second)
 	for {
-		views := strings.Split(x.all(), "\x1b[H")
-		for _, v := range views[1:] {
-			if v, whole := strings.CutSuffix(v, "\x1b[J"); whole {
-				if lines := strings.Split(strings.ReplaceAll(v, "\x1b[K", ""), "\r\n"); wanted(lines) {
-					return lines
-				}
-			}
+		text := x.all()
+		if wanted(text) {
+			return text
 		}
 		select {
 		case <-x.more:
 		case <-limit:
-			text := x.all()
-			x.t.Fatalf("no view with %s; the last ones are %q", what, text[max(len(text)-2000, 0):])
+			x.t.Fatalf("not seen: %s; the end is %q", what, text[max(len(text)-2000, 0):])
 		}
 	}
 }
@@ -223,8 +235,9 @@ func TestTopInATerminal(t *testing.T) {
 		t.Errorf("exit status %d", code)
 	}
 	<-x.done
-	if text := x.all(); !strings.HasPrefix(text, enterScreen) || !strings.Contains(text, leaveScreen) || strings.Contains(text, "\x1b[3") {
-		t.Errorf("the screen was not left, or there are colours: %q", text[max(0, len(text)-300):])
+	text := x.until("the screen is left", func(text string) bool { return strings.Contains(text, leaveScreen) })
+	if !strings.HasPrefix(text, enterScreen) || strings.Contains(text, "\x1b[3") {
+		t.Errorf("no screen of its own, or colours: %q", text[max(0, len(text)-300):])
 	}
 }
 
