@@ -130,6 +130,7 @@ func TestParseRefuses(t *testing.T) {
 		{"bucket of nothing", "metrics: {buckets: [0, 1]}", "metrics.buckets: 0 is not more than 0"},
 		{"bucket of no number", "metrics: {buckets: [1, many]}", `metrics.buckets: "many" is not a number`},
 		{"route of the API", "metrics: {path: /v2/models}", `f.yaml:1: metrics.path: "/v2/models" is a route of the server already`},
+		{"a pattern as route", "metrics: {path: '/{m}'}", `metrics.path: "/{m}" is not a route: want a path such as /metrics`},
 		{"no route", "metrics: {path: metrics}", `metrics.path: "metrics" is not a route: want a path such as /metrics`},
 		{"route with a parameter", "metrics: {path: \"/m/:x\"}", "metrics.path: "},
 		{"address of metrics as before", "metrics: 127.0.0.1:8002", "f.yaml:1: metrics: is a section: it has address"},

@@ -161,14 +161,15 @@ func (s *Server) open() error {
 
 // Listener is an address that a server listens on.
 type Listener struct {
-	Name string // the name of its setting: http, grpc or metrics
-	Addr string // host:port
-	URL  string // with the scheme; "" when it is not for clients of models
+	Name    string // http, grpc or metrics
+	Setting string // of its address, such as metrics.address
+	Addr    string // host:port
+	URL     string // with the scheme; "" when it is not for clients of models
 }
 
 // at returns the description of the listener at an address.
 func (l *listener) at(addr string, encrypted bool) Listener {
-	out := Listener{Name: l.name, Addr: addr}
+	out := Listener{Name: l.name, Setting: l.setting(), Addr: addr}
 	switch {
 	case l.scheme == "http" && encrypted:
 		out.URL = "https://" + addr

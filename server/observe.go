@@ -42,7 +42,8 @@ func newObserver(s *Server) (*observer, error) {
 	limiter := tracing.NewLimiter(log, time.Second)
 	o.log, o.limiter, o.logFile = tracing.LimitedLogger(limiter), limiter, file
 	if o.tracer, err = spans.Open(s.cfg.Parts, s.version, o.log); err != nil {
-		return nil, err
+		limiter.Close()
+		return nil, errors.Join(err, file.Close())
 	}
 	o.debug = tracing.NewDebugLog(tracing.DebugOptions{Log: log, Level: &o.level, Rate: s.cfg.Log.DebugRate, Link: o.tracer.Link})
 	o.metrics = tracing.New(tracing.Options{
@@ -54,7 +55,7 @@ func newObserver(s *Server) (*observer, error) {
 		Accepted: s.limit.Stats,
 		Traces:   o.traces,
 
-		RequestBuckets: s.cfg.Metrics.Buckets, StreamSeries: *s.cfg.Metrics.Streams,
+		RequestBuckets: s.cfg.Metrics.Buckets, StreamSeries: s.cfg.Metrics.Streams,
 	})
 	return o, nil
 }

@@ -105,7 +105,7 @@ func (o *Options) readStreams() streamsReading {
 	for i := range st.Streams {
 		out.states[st.Streams[i].State]++
 	}
-	most := o.StreamSeries
+	most := *o.StreamSeries
 	if len(st.Streams) <= most {
 		return out
 	}

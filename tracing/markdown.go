@@ -56,7 +56,7 @@ Each frame is counted when it is accepted and when it has its ending, once, as i
 - A frame that ends after its client has left is counted by that ending, which nobody is told. A frame that did not arrive completely is not counted.
 - A frame belongs to the version that accepted it, also when a swap lets the next version answer it.
 - What is not a frame is not counted here: a handshake or a request that is refused by its Host, Origin or credentials, a call at ` + "`/models/infer`" + ` that cannot be carried
-  out, a message that ends its connection.
+  out, a body whose announced length is above ` + "`limits.max_body`" + `, a message that ends its connection.
 `
 
 func table(b *strings.Builder, families ...family) {

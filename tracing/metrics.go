@@ -48,8 +48,9 @@ type modelVersion struct{ model, version string }
 
 // New returns Metrics.
 func New(o Options) *Metrics {
-	if o.StreamSeries == 0 {
-		o.StreamSeries = DefaultStreamSeries
+	if o.StreamSeries == nil {
+		o.StreamSeries = new(int)
+		*o.StreamSeries = DefaultStreamSeries
 	}
 	m := &Metrics{
 		registry: prometheus.NewRegistry(), buckets: o.RequestBuckets, models: make(map[modelVersion]*series),

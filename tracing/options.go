@@ -25,8 +25,8 @@ type Options struct {
 
 	// RequestBuckets, in seconds, in rising order (else Requests panics); nil = DefaultRequestBuckets.
 	RequestBuckets []float64
-	// StreamSeries is the number of server streams that have series of their own; 0 = DefaultStreamSeries.
-	StreamSeries int
+	// StreamSeries is the number of server streams that have series of their own; nil = DefaultStreamSeries.
+	StreamSeries *int
 }
 
 // TraceStats are totals of a tracer and its exporter.

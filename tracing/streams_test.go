@@ -73,7 +73,13 @@ func TestServerStreamsBeyondTheBound(t *testing.T) {
 		}
 	}
 	st := streams.Stats{Streams: []streams.StreamStats{one("a", 1), one("b", 20), one("c", 300)}}
-	r := &rig{Metrics: New(Options{StreamSeries: 1, Streams: func() streams.Stats { return st }})}
+	none := &rig{Metrics: New(Options{StreamSeries: new(0), Streams: func() streams.Stats { return st }})}
+	sums := none.gather(t)
+	want(t, sums, 321, "millrace_stream_frames_total", "stream", "", "outcome", "result")
+	if _, ok := value(sums, "millrace_stream_frames_total", "stream", "a"); ok {
+		t.Error("with a bound of 0 a stream has series")
+	}
+	r := &rig{Metrics: New(Options{StreamSeries: new(1), Streams: func() streams.Stats { return st }})}
 	all := r.gather(t)
 	want(t, all, 1, "millrace_stream_frames_total", "stream", "a", "outcome", "result")
 	want(t, all, 320, "millrace_stream_frames_total", "stream", "", "outcome", "result")

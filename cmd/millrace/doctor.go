@@ -156,7 +156,7 @@ func (d *doctor) ports(ctx context.Context) (found []symptom) {
 		case strings.HasPrefix(owner, " by millrace (") || l.Name == "http" && isMillrace(ctx, l.Addr):
 			found = append(found, passed(what, "%s is in use by a millrace server%s", l.Addr, owner))
 		default:
-			found = append(found, symptom{what, fails, l.Addr + " is in use" + owner, "end that program, or choose another address: --" + l.Name})
+			found = append(found, symptom{what, fails, l.Addr + " is in use" + owner, "end that program, or choose another address: --" + strings.ReplaceAll(l.Setting, ".", "-")})
 		}
 	}
 	return found

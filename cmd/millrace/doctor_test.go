@@ -139,6 +139,8 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Close()
+		found, _ := diagnose(t, command(t, "doctor", "--json", "--http", "127.0.0.1:0", "--grpc", "off", "--metrics-address", l.Addr().String()))
+		wantSymptom(t, found, "port of metrics", fails, l.Addr().String()+" is in use by ", "--metrics-address")
 		found, code := diagnose(t, command(t, "doctor", "--json", "--http", "off", "--grpc", l.Addr().String()))
 		wantSymptom(t, found, "port of grpc", fails, l.Addr().String()+" is in use by ", "--grpc")
 		if pid := found["port of grpc"].Detail; !strings.Contains(pid, "process ") || code != 1 {

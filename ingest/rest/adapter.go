@@ -67,7 +67,9 @@ func New(h *httpd.Server, opts Options) *Adapter {
 }
 
 // Metrics implements ingest.Measured.
-func (a *Adapter) Metrics() ingest.Metrics { return ingest.Metrics{NoModel: a.noModel.Totals()} }
+func (a *Adapter) Metrics() ingest.Metrics {
+	return ingest.Metrics{NoModel: a.noModel.Totals(), Contexts: a.contexts.Broken()}
+}
 
 func (a *Adapter) routes(app fiber.Router) {
 	app.Get("/v2", a.serverMetadata)

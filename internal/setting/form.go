@@ -39,7 +39,7 @@ func checkAddress(s string) error {
 
 // checkRoute allows a path of a URL without parameters.
 func checkRoute(s string) error {
-	odd := func(r rune) bool { return r < '!' || r > '~' || strings.ContainsRune("?#%:*+()\"\\", r) }
+	odd := func(r rune) bool { return r < '!' || r > '~' || strings.ContainsRune("?#%:*+(){}\"\\", r) }
 	if !strings.HasPrefix(s, "/") || strings.Contains(s, "//") || len(s) > 128 || strings.ContainsFunc(s, odd) {
 		return fmt.Errorf("%.140q is not a route: want a path such as /metrics", s)
 	}

@@ -167,14 +167,26 @@ func httpURL(name, text string) (*url.URL, error) {
 	return u, err
 }
 
+// withoutQuery returns a URL for the log: a query may have a key.
+func withoutQuery(u *url.URL) string {
+	plain := *u
+	plain.RawQuery = ""
+	return plain.Redacted()
+}
+
+// withoutURL returns an error of an HTTP client without the URL, whose query may have a key.
+func withoutURL(err error) error {
+	if e := (*url.Error)(nil); errors.As(err, &e) {
+		return e.Err
+	}
+	return err
+}
+
 // parseURL reads a URL with a host, and a port from 1 to 65535 if it has any.
 func parseURL(name, text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil {
-		if e := (*url.Error)(nil); errors.As(err, &e) {
-			err = e.Err // without the text, which is quoted and bounded below
-		}
-		return nil, bad(name, "%.140q is not a URL: %v", text, err)
+		return nil, bad(name, "%.140q is not a URL: %v", text, withoutURL(err))
 	}
 	switch {
 	case u.User != nil:

@@ -120,7 +120,7 @@ func New(cfg Config, log *slog.Logger) (*Exporter, error) {
 func start(cfg Config, s sender, log *slog.Logger) *Exporter {
 	e := &Exporter{cfg: cfg, log: log, sender: s, work: make(chan struct{}, 1), closing: make(chan struct{}), ended: make(chan struct{}), lost: map[Reason]uint64{}}
 	if u, err := cfg.endpoint(); err == nil && u != nil {
-		e.endpoint = u.Redacted()
+		e.endpoint = withoutQuery(u)
 	}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	routines.New(func(name string, v any, stack []byte) {

@@ -180,7 +180,7 @@ func (c *collector) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySp
 	r.Header.Set("Content-Type", "application/x-thrift")
 	answer, err := c.client.Do(r)
 	if err != nil {
-		return err
+		return withoutURL(err)
 	}
 	defer answer.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))

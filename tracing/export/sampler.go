@@ -78,7 +78,7 @@ func (s *strategies) Fetch(service string) ([]byte, error) {
 	}
 	answer, err := s.client.Do(r)
 	if err != nil {
-		return nil, fmt.Errorf("tracing.sampler_endpoint: %w", err)
+		return nil, fmt.Errorf("tracing.sampler_endpoint: %s: %w", withoutQuery(&s.url), withoutURL(err))
 	}
 	defer answer.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
@@ -86,7 +86,7 @@ func (s *strategies) Fetch(service string) ([]byte, error) {
 		return nil, fmt.Errorf("tracing.sampler_endpoint: %w", err)
 	}
 	if answer.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("tracing.sampler_endpoint: %s answered %s: %.300q", s.url.String(), answer.Status, body)
+		return nil, fmt.Errorf("tracing.sampler_endpoint: %s answered %s: %.300q", withoutQuery(&s.url), answer.Status, body)
 	}
 	return body, nil
 }

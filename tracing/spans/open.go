@@ -38,6 +38,7 @@ func Open(parts []any, version string, log *slog.Logger) (*Tracer, error) {
 	var remote *export.RemoteSampler
 	if cfg.Sampler == "jaeger-remote" {
 		if remote, err = export.NewRemoteSampler(ex, sdktrace.TraceIDRatioBased(*cfg.Ratio), log); err != nil {
+			_ = e.Close(context.Background()) // it has taken no spans
 			return nil, err
 		}
 		o.Remote = remote
