@@ -83,3 +83,23 @@ func TestFrameCountsAddUp(t *testing.T) {
 	nobody.Refuse(Memory, nil)
 	(&Result{Model: &Model{}}).CountUnsendable(errors.New("x"))
 }
+
+// A frame that might be refused stays on its caller's stack: only the refusal and the ending
+// are allocated.
+func TestRefusedFrameIsCopied(t *testing.T) {
+	var c FrameCounts
+	var o Options
+	var seen SpanID
+	c.OnRefused(func(x *Refusal) { seen = x.Result.Span })
+	err := Errorf(InvalidArgument, "", "x")
+	counting := testing.AllocsPerRun(100, func() { c.Refuse("", err) })
+	n := testing.AllocsPerRun(100, func() {
+		f := Frame{Seq: 7}
+		if r := c.RefuseFrame(&f, &o, "", err); r.Seq != 7 || r.Trace == (TraceID{}) || r.Span != seen {
+			t.Error("not the ending that the function got")
+		}
+	})
+	if n > counting+2 {
+		t.Errorf("%v allocations, %v of them for the counts", n, counting)
+	}
+}

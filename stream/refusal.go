@@ -2,7 +2,7 @@ package stream
 
 // Refusal is a frame that no stream has accepted, and the ending that its client is told.
 type Refusal struct {
-	Frame   *Frame
+	Frame   Frame
 	Options *Options // of the stream that it was for
 	Result  *Result  // Kept may be set
 	At      Instant
@@ -18,15 +18,16 @@ func (c *FrameCounts) OnRefused(f func(*Refusal)) {
 }
 
 // RefuseFrame counts a frame as Refuse does, and returns its ending, with the ids of its
-// trace. What is not known of the frame may be left out. It takes over no memory.
+// trace. What is not known of the frame may be left out. It takes over no memory. It
+// copies the frame, so that a caller's frame need not be on the heap.
 func (c *FrameCounts) RefuseFrame(f *Frame, o *Options, why Reason, err error) *Result {
 	c.Refuse(why, err)
-	x := &Refusal{Frame: f, Options: o, At: Now(), Result: &Result{Outcome: Dropped, Reason: why, Seq: f.Seq, CaptureUS: f.CaptureUS}}
+	x := &Refusal{Frame: *f, Options: o, At: Now(), Result: &Result{Outcome: Dropped, Reason: why, Seq: f.Seq, CaptureUS: f.CaptureUS}}
 	if err != nil {
 		x.Result.Outcome, x.Result.Reason, x.Result.Err = Failed, "", err
 	}
-	f.TraceContext.allot(&o.Trace)
-	x.Result.Trace, x.Result.Span = f.Trace, NewSpanID()
+	x.Frame.TraceContext.allot(&o.Trace)
+	x.Result.Trace, x.Result.Span = x.Frame.Trace, NewSpanID()
 	if c != nil {
 		if hook := c.refusal.Load(); hook != nil {
 			(*hook)(x)

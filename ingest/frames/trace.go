@@ -2,10 +2,12 @@ package frames
 
 import (
 	"bytes"
+	"context"
 	"encoding/hex"
 	"log/slog"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"millrace/stream"
 )
@@ -309,17 +311,16 @@ func AppendTraceresponse(dst []byte, r *stream.Result) []byte {
 	return append(dst, "-00"...)
 }
 
-// Contexts reads the trace contexts of one adapter's clients, logs the malformed ones at
-// debug and counts them. It is safe for concurrent use.
+// Contexts reads the trace contexts of one adapter's clients and counts the malformed
+// ones. At level debug it logs one of them a second, with their total. It is safe for concurrent use.
 type Contexts struct {
 	Log    *slog.Logger
 	broken atomic.Uint64
+	logged atomic.Int64 // the stream.Instant of the last line; 0 = there was none
 }
 
-// Request returns the context of a request; add adds its headers.
-func (x *Contexts) Request(add func(*TraceHeaders)) stream.TraceContext {
-	var h TraceHeaders
-	add(&h)
+// Request returns the context of a request with the headers h.
+func (x *Contexts) Request(h *TraceHeaders) stream.TraceContext {
 	c, broken := h.Context()
 	if broken != "" {
 		x.ignored(broken)
@@ -336,8 +337,15 @@ func (x *Contexts) Frame(f *stream.Frame, traceparent []byte) {
 }
 
 func (x *Contexts) ignored(name string) {
-	x.broken.Add(1)
-	x.Log.Debug("a malformed trace context was ignored: the frame begins a trace", "header", name)
+	total := x.broken.Add(1)
+	if !x.Log.Enabled(context.Background(), slog.LevelDebug) {
+		return
+	}
+	now, last := stream.Now(), x.logged.Load()
+	if last != 0 && now.Sub(stream.Instant(last)) < time.Second || !x.logged.CompareAndSwap(last, int64(now)) {
+		return
+	}
+	x.Log.Debug("a malformed trace context was ignored: the frame begins a trace", "header", name, "total", total)
 }
 
 // Broken returns how many were malformed.

@@ -1,9 +1,13 @@
 package frames_test
 
 import (
+	"bytes"
 	"encoding/hex"
+	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"millrace/ingest/frames"
 	"millrace/stream"
@@ -155,13 +159,14 @@ func TestCarried(t *testing.T) {
 
 // Reading the headers of a request allocates nothing, with a traceparent or without.
 func TestTraceHeadersDoNotAllocate(t *testing.T) {
+	var contexts frames.Contexts
 	name, value := []byte("Traceparent"), []byte("00-"+trace+"-"+span+"-01")
 	other, text := []byte("Content-Type"), []byte("application/octet-stream")
 	if n := testing.AllocsPerRun(100, func() {
 		var h frames.TraceHeaders
 		h.Add(other, text)
 		h.Add(name, value)
-		if c, _ := h.Context(); c.Trace == (stream.TraceID{}) {
+		if c := contexts.Request(&h); c.Trace == (stream.TraceID{}) {
 			t.Fatal("not read")
 		}
 	}); n != 0 {
@@ -178,4 +183,28 @@ func TestTraceresponse(t *testing.T) {
 	if got := string(frames.AppendTraceresponse(nil, &r)); got != "00-000102030405060708090a0b0c0d0e0f-00000000000000ab-01" {
 		t.Error(got)
 	}
+}
+
+// Malformed contexts are counted, and at level debug one of them a second is logged.
+func TestMalformedContextsAreLoggedOnceASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		x := frames.Contexts{Log: slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+		send := func(n int) {
+			for range n {
+				var f stream.Frame
+				x.Frame(&f, []byte("00"))
+				if f.Trace == (stream.TraceID{}) {
+					t.Fatal("the frame has no trace")
+				}
+			}
+		}
+		send(50)
+		time.Sleep(1100 * time.Millisecond)
+		send(50)
+		got := out.String()
+		if strings.Count(got, "header=ext.traceparent") != 2 || !strings.Contains(got, "total=1\n") || !strings.Contains(got, "total=51\n") || x.Broken() != 100 {
+			t.Errorf("%d malformed ones:\n%s", x.Broken(), got)
+		}
+	})
 }

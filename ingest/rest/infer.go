@@ -153,7 +153,9 @@ func (k *call) run(a *Adapter, s *service, c *fiber.Ctx) error {
 
 // read makes a frame from the request, for the model and version that it returns.
 func (k *call) read(a *Adapter, s *service, c *fiber.Ctx) (name, version string, f stream.Frame, err error) {
-	f.TraceContext = a.contexts.Request(func(h *frames.TraceHeaders) { c.Request().Header.VisitAll(h.Add) })
+	var h frames.TraceHeaders
+	c.Request().Header.VisitAll(h.Add)
+	f.TraceContext = a.contexts.Request(&h)
 	if k.opt, err = readOptions(c); err != nil {
 		return "", "", f, err
 	}

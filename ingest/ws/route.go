@@ -125,12 +125,12 @@ func (r *router) readQuery(c *fiber.Ctx) (q query.Options, err error) {
 	if err := q.Check(); err != nil {
 		return q, err
 	}
-	q.Trace = r.contexts.Request(func(h *frames.TraceHeaders) {
-		c.Request().Header.VisitAll(h.Add)
-		if q.Traceparent != "" {
-			h.Add([]byte("traceparent"), []byte(q.Traceparent))
-		}
-	})
+	var h frames.TraceHeaders
+	c.Request().Header.VisitAll(h.Add)
+	if q.Traceparent != "" {
+		h.Add([]byte("traceparent"), []byte(q.Traceparent))
+	}
+	q.Trace = r.contexts.Request(&h)
 	if q.Version, err = pathPart(c, "version"); err != nil {
 		return q, err
 	}

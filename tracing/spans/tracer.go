@@ -214,7 +214,7 @@ func (m *model) refused(x *stream.Refusal) {
 	}
 	x.Result.Kept = true
 	m.t.count(w)
-	k := &refusal{m: m, frame: *x.Frame, options: *x.Options, result: *x.Result, at: x.At, why: w}
+	k := &refusal{m: m, frame: x.Frame, options: *x.Options, result: *x.Result, at: x.At, why: w}
 	k.frame.Payload, k.frame.Inputs, k.frame.Params, k.frame.Lease = nil, nil, nil, nil
 	m.t.enqueue(job{refused: k})
 }
