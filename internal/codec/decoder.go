@@ -53,6 +53,7 @@ func (d *Decoder) Close() { *d = Decoder{Limits: d.Limits} }
 // Decoding a region of a JPEG decodes the whole picture, at the scale that the
 // region needs.
 func (d *Decoder) Decode(b []byte, t Target, dst []byte) (Placed, error) {
+	d.Drawn = 0
 	info, err := d.Limits.Header(b)
 	if err != nil {
 		return Placed{}, err

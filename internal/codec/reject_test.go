@@ -284,3 +284,17 @@ func TestNames(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A picture whose header is rejected was not drawn.
+func TestRejectedPictureIsNotDrawn(t *testing.T) {
+	d := NewDecoder(Limits{})
+	defer d.Close()
+	dst := make([]byte, 8*8*3)
+	if _, err := d.Decode(jpegOf(t, scene(64, 48), 90), Target{Width: 8, Height: 8}, dst); err != nil {
+		t.Fatal(err)
+	}
+	d.Drawn = 1 // also where the clock is too coarse
+	if _, err := d.Decode([]byte("no picture"), Target{Width: 8, Height: 8}, dst); err == nil || d.Drawn != 0 {
+		t.Errorf("drawn for %v, error %v", d.Drawn, err)
+	}
+}
