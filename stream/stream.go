@@ -207,7 +207,7 @@ type Request struct {
 
 	Assembled *Assembled // what an Assembler made of several frames, or nil
 	Span      SpanID     // of the request in its trace
-	Bytes     int        // of the frame as sent: its payload or its inputs
+	Bytes     int        // of the frame as submitted, its payload or its inputs: of video, the decoded picture
 	Gated     bool       // the gate has answered it
 	Decoding  Decoding   // of its picture
 

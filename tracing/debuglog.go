@@ -171,8 +171,8 @@ func (d *DebugLog) frame(m *stream.Model, r *stream.Request) []any {
 		done = stream.Now()
 	}
 	args = append(args, millis(done.Sub(r.Timing.Received)))
-	if r.BatchSize > 0 {
-		args = append(args, slog.Int("batch_rows", r.BatchSize))
+	if res.BatchSize > 0 { // that of r may be written at this moment, when it was overtaken
+		args = append(args, slog.Int("batch_rows", res.BatchSize))
 	}
 	return d.traced(args, r.Trace, res.Kept)
 }

@@ -223,3 +223,30 @@ func TestLevels(t *testing.T) {
 		}
 	}
 }
+
+// hooked is the queue of a stream that no worker serves.
+type hooked struct{ ended func(*stream.Request) }
+
+func (hooked) Enqueue(*stream.Stream, any) {}
+func (hooked) AddWaiting(int)              {}
+func (q hooked) Ended(r *stream.Request)   { q.ended(r) }
+func (hooked) Detach(*stream.Stream)       {}
+
+// TestDebugLogOfAbandonedFrame checks that the line of a frame which ends while its batch is
+// prepared has nothing of what the batch writes to the request.
+func TestDebugLogOfAbandonedFrame(t *testing.T) {
+	d, _, out := newTestDebugLog(100)
+	m := &stream.Model{Name: "m", Any: true, Ragged: true, MaxBatch: 8}
+	s := stream.New(m, hooked{d.Frames(m)}, drain{}, stream.Options{Policy: stream.Policy{Mode: stream.Every}})
+	if err := s.Submit(stream.Frame{Seq: 3}); err != nil {
+		t.Fatal(err)
+	}
+	r, _ := s.Take(stream.Now(), 8, nil, 0)
+	r.BatchSize = 1 // as Batch.Prepare does, at any moment
+	s.Abandon(stream.Errorf(stream.Canceled, "", "gone"))
+	r.Unbind()
+	d.Close()
+	if list := out.records(t); len(list) != 1 || list[0]["code"] != "canceled" || list[0]["batch_rows"] != nil {
+		t.Errorf("%v", list)
+	}
+}

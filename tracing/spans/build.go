@@ -120,7 +120,7 @@ func (k *record) batchSpans(b *tree) {
 			}
 		}
 	}
-	if at.Started == 0 || at.Started > k.ended {
+	if r.Gated || at.Started == 0 || at.Started > k.ended { // of a gated frame Started is when it was answered
 		return
 	}
 	b.add("run", id, at.Started, cmp.Or(min(at.Ran, k.ended), k.ended))

@@ -140,14 +140,15 @@ func (t *tail) fill() {
 	}
 }
 
-// keeps returns the rules that keep an ended request.
+// keeps returns the rules that keep an ended request. That of a frame which has failed may
+// still be in its batch, which writes Gated.
 func (t *tail) keeps(r *stream.Request) why {
 	o := r.Outcome()
 	w := t.ended(o)
 	if o == stream.Dropped {
 		return w
 	}
-	if r.Gated && t.gated.size > 0 && t.gated.take() {
+	if o == stream.Answered && r.Gated && t.gated.size > 0 && t.gated.take() {
 		w |= gated
 	}
 	if t.threshold > 0 && r.Timing.Done > r.Timing.Received+t.threshold && t.slow.take() {

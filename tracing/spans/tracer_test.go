@@ -322,3 +322,32 @@ func BenchmarkNotKept(b *testing.B) {
 type discard struct{}
 
 func (discard) Enqueue([]sdktrace.ReadOnlySpan) {}
+
+// A frame that the gate answered was not run: its trace has no such span, although it was
+// answered in a batch.
+func TestGated(t *testing.T) {
+	b := newBench(t, Config{Ratio: new(0.0), Gated: new(true)}, stream.Policy{Mode: stream.Every})
+	b.run(func(r *stream.Request) { r.Gated = true; answer(r) }, b.submit(stream.Frame{Seq: 1}))
+	all := b.spans()
+	if root := find(t, all, "ws find"); value(root, "millrace.kept") != `["gated"]` {
+		t.Errorf("%+v", root)
+	}
+	find(t, all, "batch")
+	for _, s := range all {
+		if s.Name == "run" || s.Name == "results" {
+			t.Errorf("a span %s", s.Name)
+		}
+	}
+}
+
+// The rule gated does not look at a frame that ends while its batch may still write to it.
+func TestGatedAfterItsEnd(t *testing.T) {
+	b := newBench(t, Config{Ratio: new(0.0), Gated: new(true)}, stream.Policy{Mode: stream.Every})
+	r := b.submit(stream.Frame{Seq: 1})
+	r.Gated = true
+	b.stream.Abandon(stream.Errorf(stream.Canceled, "", "gone"))
+	r.Unbind()
+	if root := find(t, b.spans(), "ws find"); value(root, "millrace.kept") != `["failed"]` {
+		t.Errorf("%+v", root)
+	}
+}
