@@ -52,7 +52,7 @@ var families = []section{
 		{counter, "millrace_goodput_frames_total", "", "Results that were in time: ready before the deadline or the largest age of their frame, or without one.", model, nil, nil},
 		{counter, "millrace_skipped_frames_total", "", "Frames that the gate answered without a run, with the result of an earlier frame that looked the same.", model, nil, nil},
 		{histogram, "millrace_answered_age_seconds", "seconds", "Time from the receipt of an answered frame to its result.", model, nil, stageBuckets},
-		{histogram, "millrace_stage_duration_seconds", "seconds", "Time of an answered frame in a stage: queue (until it is bound to a batch), prepare (until the batch runs), run (until its result).",
+		{classic, "millrace_stage_duration_seconds", "seconds", "Time of an answered frame in a stage: queue (until it is bound to a batch), prepare (until the batch runs), run (until its result).",
 			model.and("stage", "queue, prepare, run"), nil, stageBuckets},
 	}},
 	{"Queue, batches and workers, by model", []family{
@@ -251,8 +251,8 @@ var (
 	ofStream   = labels{{"stream", "the name of the server stream; without the label: those beyond `metrics.streams`, added up"}}
 )
 
-// Classic buckets. The same histograms are also native ones, whose buckets need no
-// choice.
+// Classic buckets. A histogram is also a native one, whose buckets need no choice,
+// unless it is of kind classic.
 var (
 	// stageBuckets, in seconds, cover stages from 0.1 ms to 10 s.
 	stageBuckets = []float64{
