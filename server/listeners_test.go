@@ -16,13 +16,13 @@ func TestListenersOfAConfiguration(t *testing.T) {
 		want []server.Listener
 	}{
 		"defaults": {server.Config{}, []server.Listener{
-			{Name: "http", Addr: "127.0.0.1:8000", URL: "http://127.0.0.1:8000"}, {Name: "grpc", Addr: "127.0.0.1:8001", URL: "grpc://127.0.0.1:8001"},
+			{Name: "http", Setting: "http", Addr: "127.0.0.1:8000", URL: "http://127.0.0.1:8000"}, {Name: "grpc", Setting: "grpc", Addr: "127.0.0.1:8001", URL: "grpc://127.0.0.1:8001"},
 		}},
 		"encrypted": {server.Config{GRPC: server.Off, TLS: config.TLS{SelfSigned: true}}, []server.Listener{
-			{Name: "http", Addr: "127.0.0.1:8000", URL: "https://127.0.0.1:8000"},
+			{Name: "http", Setting: "http", Addr: "127.0.0.1:8000", URL: "https://127.0.0.1:8000"},
 		}},
 		"metrics alone": {server.Config{HTTP: server.Off, GRPC: server.Off, Metrics: config.Metrics{Address: "127.0.0.1:8002"}}, []server.Listener{
-			{Name: "metrics", Addr: "127.0.0.1:8002"},
+			{Name: "metrics", Setting: "metrics.address", Addr: "127.0.0.1:8002"},
 		}},
 		"none": {server.Config{HTTP: server.Off, GRPC: server.Off, Metrics: config.Metrics{Address: server.Off}}, nil},
 	} {
