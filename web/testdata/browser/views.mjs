@@ -72,7 +72,7 @@ export const views = {
       const numbers = await c.page.evaluate('window.numbers.filter(n => !n.hidden)');
       for (const {shown, sent} of numbers) assert.equal(shown, sent, JSON.stringify(numbers));
       await c.page.selectOption('#timing', 'at-once');
-      assert.equal(await c.page.isVisible('#picture'), false);
+      await c.until('document.getElementById("picture").hidden');
       await c.close();
       saw[codec] = numbers.length;
     }
