@@ -106,7 +106,7 @@ func find(t testing.TB, all tracetest.SpanStubs, name string) tracetest.SpanStub
 func value(s tracetest.SpanStub, key string) string {
 	for _, a := range s.Attributes {
 		if string(a.Key) == key {
-			return a.Value.Emit()
+			return a.Value.String()
 		}
 	}
 	return ""
