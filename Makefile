@@ -12,7 +12,7 @@ ARGS ?=
 STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 # Evaluated when a recipe runs, not when make starts, since deps may have installed the library by then.
-TAGS    = $(shell pkg-config --exists libturbojpeg 2>/dev/null && echo turbojpeg)
+TAGS    = $(shell pkg-config --exists libjpeg 2>/dev/null && printf turbojpeg,; pkg-config --exists libwebp 2>/dev/null && printf libwebp)
 VERSION = $(or $(shell git describe --tags --always --dirty 2>/dev/null),dev)
 
 # -buildvcs=false: the version is that of git describe above, and Go's own stamping
@@ -25,7 +25,7 @@ export PATH := $(CURDIR)/out/tools:$(PATH)
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
 
-build: ## build bin/millrace, with libjpeg-turbo where it is installed
+build: ## build bin/millrace, with libjpeg-turbo and libwebp where they are installed
 	go build -tags '$(TAGS)' -ldflags '-X main.version=$(VERSION)' -o bin/millrace ./cmd/millrace
 
 demo: ## install what the demo needs, build, run it; SERVE=1 keeps the server running
@@ -46,7 +46,8 @@ check-rest: ## what check adds to test: the long tests, the race detector, fuzzi
 	@scripts/onnxruntime.sh
 	@scripts/check.sh '$(STATICCHECK)'
 
-bench: ## compare Millrace with bare loops (5 minutes); ARGS='-rows ws', -json; MICRO=1: the micro-benchmarks, ARGS='-bench Ring -count 6'
+bench: ## compare Millrace with bare loops (10 minutes); ARGS='-rows ws', -json; MICRO=1: the micro-benchmarks, ARGS='-bench Ring -count 6'
+	@$(if $(MICRO),,scripts/deps.sh bench)
 	@scripts/onnxruntime.sh
 	$(if $(MICRO),go test -tags '$(TAGS)' -run '^$$' -bench . -benchmem ./... $(ARGS),go run -tags '$(TAGS)' ./cmd/millrace-bench $(ARGS))
 
@@ -62,7 +63,7 @@ mutants: ## draw COUNT faults by SEED and run the tests that should notice each 
 	@scripts/onnxruntime.sh
 	@scripts/mutants.py --seed '$(or $(SEED),1)' --count '$(or $(COUNT),100)' $(ARGS)
 
-deps: ## install what build, demo, test and check need; without root, print it
+deps: ## install what build, demo, test, check and bench need; without root, print it
 	@scripts/deps.sh build demo test check
 	@scripts/onnxruntime.sh
 

@@ -2,6 +2,7 @@ package batching
 
 import (
 	"slices"
+	"sync/atomic"
 
 	"millrace/stream"
 )
@@ -10,24 +11,50 @@ import (
 // with affinity. Tokens enter its rings without a lock; only the gathering worker uses
 // its pending batches.
 type Inbox struct {
-	rings   [stream.Priorities]*Ring[*stream.Stream]
+	places  int
+	rings   [stream.Priorities]atomic.Pointer[Ring[*stream.Stream]] // nil until a token of the priority has entered
 	pending []*pendingBatch
 	visits  uint // how often a worker gathered from it
 }
 
 func newInbox(places int) *Inbox {
-	x := &Inbox{}
-	for i := range x.rings {
-		x.rings[i] = NewRing[*stream.Stream](places)
+	return &Inbox{places: places}
+}
+
+// ring returns the ring of a priority, which it makes if there is none.
+func (x *Inbox) ring(p stream.Priority) *Ring[*stream.Stream] {
+	if r := x.rings[p].Load(); r != nil {
+		return r
 	}
-	return x
+	x.rings[p].CompareAndSwap(nil, NewRing[*stream.Stream](x.places))
+	return x.rings[p].Load()
+}
+
+// pop takes a token of a priority out of its ring.
+func (x *Inbox) pop(p stream.Priority) (*stream.Stream, bool) {
+	if r := x.rings[p].Load(); r != nil {
+		return r.Pop()
+	}
+	return nil, false
+}
+
+// popAny takes a token out of a ring.
+func (x *Inbox) popAny() (s *stream.Stream, ok bool) {
+	for p := range stream.Priority(stream.Priorities) {
+		if s, ok = x.pop(p); ok {
+			break
+		}
+	}
+	return s, ok
 }
 
 // queued returns how many tokens are in the rings.
 func (x *Inbox) queued() int {
 	n := 0
-	for _, r := range x.rings {
-		n += r.Len()
+	for i := range x.rings {
+		if r := x.rings[i].Load(); r != nil {
+			n += r.Len()
+		}
 	}
 	return n
 }

@@ -78,7 +78,7 @@ func (in *Intake) Push(s *stream.Stream, own *Inbox) {
 	if own == nil {
 		own = in.common
 	}
-	if !own.rings[s.Policy().Priority].Push(s) {
+	if !own.ring(s.Policy().Priority).Push(s) {
 		panic("batching: a token without a reserved place")
 	}
 	in.arrivals.Add(1)
@@ -180,7 +180,7 @@ func (in *Intake) fill(x *Inbox) {
 	budget := 2 * max(in.model.MaxBatch, 16)
 	for _, priority := range x.order() {
 		for ; budget > 0; budget-- {
-			s, ok := x.rings[priority].Pop()
+			s, ok := x.pop(priority)
 			if !ok {
 				break
 			}
@@ -331,9 +331,7 @@ func (in *Intake) bind(x *Inbox, p *pendingBatch, b *Batch, take int) (full bool
 func (in *Intake) Drain(inboxes ...*Inbox) (bound []*Batch) {
 	bound, in.ready = in.ready, nil
 	for _, x := range append(inboxes, in.common) {
-		for _, r := range x.rings {
-			for _, ok := r.Pop(); ok; _, ok = r.Pop() {
-			}
+		for _, ok := x.popAny(); ok; _, ok = x.popAny() {
 		}
 		bound = append(bound, x.takePartial()...)
 		x.pending = nil
@@ -372,9 +370,7 @@ func (in *Intake) Redistribute(x *Inbox) {
 		}
 	}
 	x.pending = nil
-	for _, r := range x.rings {
-		for s, ok := r.Pop(); ok; s, ok = r.Pop() {
-			in.Push(s, nil)
-		}
+	for s, ok := x.popAny(); ok; s, ok = x.popAny() {
+		in.Push(s, nil)
 	}
 }

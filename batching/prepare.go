@@ -1,7 +1,10 @@
 package batching
 
 import (
+	"errors"
+
 	"millrace/stream"
+	"millrace/stream/buf"
 )
 
 // Decode decodes a request's picture into dst, one row of the model's input, and sets
@@ -10,7 +13,7 @@ type Decode func(r *stream.Request, dst []byte) error
 
 // Prepare fills the batch: each request gets its rows, and its tensors are copied or
 // its picture is decoded straight into them. A request whose picture cannot be decoded
-// ends as an error, and one that a stage has ended is left out; the next request takes
+// ends as an error (or is dropped, if memory is lacking for it), and one that a stage has ended is left out; the next request takes
 // its rows, so that Rows counts only rows to run. It returns false when no request is
 // left.
 func (b *Batch) Prepare(decode Decode) bool {
@@ -31,7 +34,11 @@ func (b *Batch) Prepare(decode Decode) bool {
 			continue
 		}
 		if err := b.fillRows(r, rows, decode); err != nil {
-			r.Fail(err)
+			if errors.Is(err, buf.ErrBudget) {
+				r.Drop(stream.Memory)
+			} else {
+				r.Fail(err)
+			}
 			r.Unbind()
 			continue
 		}

@@ -15,8 +15,8 @@ import (
 // are the defaults of the server or the model.
 type StreamConfig struct {
 	Name       string      `json:"name"`
-	Source     string      `json:"source"` // an http, https, rtsp or rtsps address
-	Model      string      `json:"model"`
+	Source     string      `json:"source"`          // an http, https, rtsp or rtsps address
+	Model      string      `json:"model,omitempty"` // or several, in Models
 	Version    string      `json:"version,omitempty"`
 	Policy     stream.Mode `json:"policy,omitempty"`
 	MaxAgeMS   int         `json:"max_age_ms,omitempty"`
@@ -28,12 +28,27 @@ type StreamConfig struct {
 	Loop       bool        `json:"loop,omitempty"`     // start a video again at its end
 	Paused     bool        `json:"paused,omitempty"`
 
+	// Models are several models that get the frames. What one does not set of its policy is
+	// that of the stream.
+	Models []StreamModelConfig `json:"models,omitempty"`
 	// Settings are further settings by their names in the configuration, those of the kind
 	// of the source, such as width and rtsp_transport.
 	Settings map[string]any `json:"-"`
 	// Sinks are the settings of sinks by their names: webhook, and webhook_secret to sign
 	// the posts.
 	Sinks map[string]any `json:"sinks,omitempty"`
+}
+
+// StreamModelConfig is one of several models of a server stream.
+type StreamModelConfig struct {
+	Model      string      `json:"model"`
+	Version    string      `json:"version,omitempty"`
+	Policy     stream.Mode `json:"policy,omitempty"`
+	MaxAgeMS   int         `json:"max_age_ms,omitempty"`
+	DeadlineMS int         `json:"deadline_ms,omitempty"`
+	MaxFPS     float64     `json:"max_fps,omitempty"`
+	Window     int         `json:"window,omitempty"`
+	Priority   string      `json:"priority,omitempty"`
 }
 
 // MarshalJSON writes all settings into one object.
@@ -59,6 +74,18 @@ type StreamChange struct {
 	MaxFPS     *float64 `json:"max_fps,omitempty"`
 	Window     *int     `json:"window,omitempty"`
 	Priority   *string  `json:"priority,omitempty"`
+
+	Models []StreamModelChange `json:"models,omitempty"` // of the policies of models, each by its name
+}
+
+// StreamModelChange holds changes of the policy of one model of a server stream.
+type StreamModelChange struct {
+	Model      string   `json:"model"`
+	MaxAgeMS   *int     `json:"max_age_ms,omitempty"`
+	DeadlineMS *int     `json:"deadline_ms,omitempty"`
+	MaxFPS     *float64 `json:"max_fps,omitempty"`
+	Window     *int     `json:"window,omitempty"`
+	Priority   *string  `json:"priority,omitempty"`
 }
 
 // ServerStream is the state of a server stream.
@@ -66,15 +93,16 @@ type ServerStream struct {
 	Name      string                   `json:"name"`
 	Source    string                   `json:"source"`                   // without passwords
 	Transport string                   `json:"rtsp_transport,omitempty"` // tcp or udp, of an rtsp or rtsps source
-	Model     string                   `json:"model"`
+	Model     string                   `json:"model,omitempty"`          // as are Version and Policy, of a stream with one model
 	Version   string                   `json:"version,omitempty"`
+	Models    []StreamModel            `json:"models"`
 	Origin    string                   `json:"origin"`          // config or request
 	State     string                   `json:"state"`           // connecting, running, waiting, ended or failed
 	Since     time.Time                `json:"since"`           // of the state
 	Retry     *time.Time               `json:"retry,omitempty"` // when a waiting stream tries again
 	Error     *StreamFailure           `json:"error,omitempty"` // the last one
 	Paused    bool                     `json:"paused"`
-	Policy    StreamPolicy             `json:"policy"`
+	Policy    StreamPolicy             `json:"policy,omitzero"`
 	Width     int                      `json:"width,omitempty"` // of the frames, in pixels
 	Height    int                      `json:"height,omitempty"`
 	FPS       float64                  `json:"fps,omitempty"` // of the source, by its metadata
@@ -87,6 +115,22 @@ type ServerStream struct {
 	Last      *time.Time               `json:"last,omitempty"` // the newest result
 	Watchers  int                      `json:"watchers"`       // of results and video
 	Sinks     map[string]StreamSink    `json:"sinks"`          // by name: file, webhook and others
+}
+
+// StreamModel is one model of a server stream. Its counts are those of the endings of the
+// frames that it got.
+type StreamModel struct {
+	Model   string                   `json:"model"`
+	Version string                   `json:"version,omitempty"`
+	State   string                   `json:"state"` // connecting, running while the model is loaded, waiting or ended
+	Since   time.Time                `json:"since"`
+	Retry   *time.Time               `json:"retry,omitempty"`
+	Error   *StreamFailure           `json:"error,omitempty"` // why it waits, or waited last
+	Policy  StreamPolicy             `json:"policy"`
+	Results uint64                   `json:"results"`
+	Errors  uint64                   `json:"errors"`
+	Drops   map[stream.Reason]uint64 `json:"drops"`
+	Last    *time.Time               `json:"last,omitempty"`
 }
 
 // StreamFailure says why a stream waits or failed.

@@ -128,9 +128,10 @@ func underReserved(path string) bool {
 	return false
 }
 
-// Sources configures which videos clients may have the server read.
+// Sources configures which videos clients may have the server read, and how videos are decoded.
 type Sources struct {
-	AllowPrivate bool `yaml:"allow_private" help:"also read videos from loopback and private addresses that requests name"`
+	AllowPrivate bool   `yaml:"allow_private" help:"also read videos from loopback and private addresses that requests name"`
+	HWAccel      string `yaml:"hwaccel" default:"none" words:"auto vaapi cuda none" help:"hardware that decodes video, of sources and of clients; auto takes what works; without any, and where it fails, ffmpeg decodes in software"`
 }
 
 // TLS configures the encryption of HTTP, WebSocket and gRPC. Browsers allow cameras only

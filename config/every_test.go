@@ -102,7 +102,11 @@ func TestEveryModelSetting(t *testing.T) {
 // sink is set beside the key that asks for the sink.
 func TestEveryStreamSetting(t *testing.T) {
 	entry := func(source string, keys ...string) (config.Config, error) {
-		return config.Parse(fmt.Appendf(nil, "streams: [{name: a, model: m, source: %q, %s}]", source, strings.Join(keys, ", ")), "f")
+		head := "model: m, "
+		if strings.HasPrefix(keys[0], "models: ") {
+			head = ""
+		}
+		return config.Parse(fmt.Appendf(nil, "streams: [{name: a, source: %q, %s%s}]", source, head, strings.Join(keys, ", ")), "f")
 	}
 	// possible says whether a value of a setting is possible, and makes a difference.
 	possible := func(s config.Setting, with func(value string) string, without string) bool {
@@ -125,8 +129,15 @@ func TestEveryStreamSetting(t *testing.T) {
 		if s.Path == "name" || s.Path == "model" || s.Path == "source" {
 			continue
 		}
-		set := func(value string) string { return nested(s.Path, value) }
-		ok := possible(s, set, "")
+		set, unset := func(value string) string { return nested(s.Path, value) }, ""
+		if key, of := strings.CutPrefix(s.Path, "models[]"); of {
+			if key == "" || key == ".model" {
+				continue
+			}
+			unset = "models: [{model: m}]"
+			set = func(value string) string { return "models: [{model: m, " + key[1:] + ": " + value + "}]" }
+		}
+		ok := possible(s, set, unset)
 		for _, key := range sinkKeys(s.Path) { // it may want its sink
 			ok = ok || possible(s, func(value string) string {
 				return "sinks: {" + key + ", " + strings.TrimPrefix(s.Path, "sinks.") + ": " + value + "}"

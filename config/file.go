@@ -236,6 +236,10 @@ func (r *reader) value(s *section, at, name string, node ast.Node) {
 		s.list(name, node)
 		return
 	}
+	if l, ok := s.table.FindList(name); ok {
+		r.list(l, path, node)
+		return
+	}
 	_, known := s.table.Find(name)
 	isSection := s.table.IsSection(name)
 	switch n := node.(type) {
@@ -268,6 +272,24 @@ func (r *reader) value(s *section, at, name string, node ast.Node) {
 	}
 	if err := s.set(name, values); err != nil {
 		r.add(within(at, err))
+	}
+}
+
+// list reads the entries of a list of an entry.
+func (r *reader) list(l setting.List, path string, node ast.Node) {
+	if _, null := node.(*ast.NullNode); null {
+		return
+	}
+	entries, ok := node.(*ast.SequenceNode)
+	if !ok {
+		r.fail(path, nil, "is not a list: want entries with %s", strings.Join(l.Describe().Below(""), ", "))
+		return
+	}
+	for i, entry := range entries.Values {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		r.line(at, entry)
+		s := section{table: l.Add()}
+		r.section(&s, at, "", entry)
 	}
 }
 

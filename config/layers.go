@@ -67,6 +67,13 @@ func describe(t *setting.Table) []Setting {
 		y, _, _ := strings.Cut(b.Path, ".")
 		return first[x] - first[y]
 	})
+	for _, l := range t.Lists() {
+		out = append(out, Setting{Path: l.Path + "[]", Doc: l.Help})
+		for _, s := range describe(l.Describe()) {
+			s.Path = l.Path + "[]." + s.Path
+			out = append(out, s)
+		}
+	}
 	return out
 }
 

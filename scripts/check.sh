@@ -66,8 +66,8 @@ programs='cmd|web|examples|docs|deploy'
 step long go test -vet=off -timeout 20m -tags "$tags" $(packages "$programs")
 # shellcheck disable=SC2046 # a list of words
 step race go test -race -timeout 20m -tags "invariants,$tags" $(go list -tags "$tags" ./... | grep -vE "^millrace/($programs)(/|\$)")
-# The build without libjpeg-turbo. If the library is missing, `make test` has tested that build.
-[ -z "$tags" ] || step pure-go-jpeg go test ./internal/codec/...
+# The build without libjpeg-turbo and libwebp. If both are missing, `make test` has tested that build.
+[ -z "$tags" ] || step pure-go-pictures go test ./internal/codec/...
 step nometrics without_metrics
 step notracing without_tracing
 step fuzz fuzz 2000x

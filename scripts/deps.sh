@@ -1,5 +1,5 @@
 #!/bin/sh
-# deps.sh SET... installs what the sets (build, demo, test, check) need.
+# deps.sh SET... installs what the sets (build, demo, bench, test, check) need.
 #
 # As root with apt-get it installs the missing packages. Otherwise it prints their names
 # and exits with 0: build and tests continue without them.
@@ -10,12 +10,15 @@ root=$(cd "$(dirname "$0")/.." && pwd) || exit 1
 # pc, a library known to pkg-config; py, a module that a python3 can import.
 needs() {
     case $1 in
-    build) echo cmd:gcc=gcc,libc6-dev cmd:pkg-config=pkg-config pc:libturbojpeg=libturbojpeg0-dev ;;
+    build) echo cmd:gcc=gcc,libc6-dev cmd:pkg-config=pkg-config pc:libjpeg=libjpeg-dev pc:libwebp=libwebp-dev ;;
     demo)  needs build
            echo cmd:ffmpeg=ffmpeg cmd:curl=curl,ca-certificates ;;
+    bench) needs build
+           echo cmd:ffmpeg=ffmpeg py:cv2=python3-opencv ;;
     test)  needs demo
            echo cmd:python3=python3 py:numpy=python3-numpy py:websockets=python3-websockets py:onnx=python3-onnx ;;
     check) needs test
+           needs bench
            echo cmd:chromium=chromium cmd:npm=npm cmd:promtool=prometheus
            echo py:gi.overrides.Gst=python3-gst-1.0,gir1.2-gst-rtsp-server-1.0,gstreamer1.0-plugins-base,gstreamer1.0-plugins-good ;;
     *)     return 1 ;;
@@ -68,7 +71,7 @@ apt() {
 
 wanted=
 for set in "$@"; do
-    wanted="$wanted $(needs "$set")" || { echo "deps: no set is called \"$set\": give build, demo, test or check" >&2; exit 2; }
+    wanted="$wanted $(needs "$set")" || { echo "deps: no set is called \"$set\": give build, demo, bench, test or check" >&2; exit 2; }
 done
 # shellcheck disable=SC2086 # a list of words
 wanted=$(printf '%s\n' $wanted | sort -u)

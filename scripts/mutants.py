@@ -173,7 +173,7 @@ def main():
     parser.add_argument("packages", nargs="*", metavar="PACKAGE", help="folders; with /... also those below (%s)" % " ".join(PACKAGES))
     args = parser.parse_args()
     os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-    tags = "turbojpeg" if run(["pkg-config", "--exists", "libturbojpeg"]).returncode == 0 else ""
+    tags = ",".join(tag for tag, library in (("turbojpeg", "libjpeg"), ("libwebp", "libwebp")) if run(["pkg-config", "--exists", library]).returncode == 0)
     everything = faults(gremlins(), [re.sub("^\\./|/$", "", p) for p in args.packages or PACKAGES])
     draw = random.Random(args.seed).sample(everything, len(everything))
     print(f"{len(everything)} faults could be made; seed {args.seed} draws {min(args.count, len(everything))}", flush=True)

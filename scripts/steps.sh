@@ -6,7 +6,8 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 
 tags=
-pkg-config --exists libturbojpeg 2>/dev/null && tags=turbojpeg
+pkg-config --exists libjpeg 2>/dev/null && tags=turbojpeg
+pkg-config --exists libwebp 2>/dev/null && tags="${tags:+$tags,}libwebp"
 passed=0
 failed=
 began=$(date +%s)

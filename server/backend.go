@@ -30,7 +30,7 @@ func (d backend) Open(model, version string, opts stream.Options, sink stream.Si
 }
 
 // Models implements ingest.Backend.
-func (d backend) Models() ingest.Repository { return repository{d.s.models, d.s} }
+func (d backend) Models() ingest.Repository { return repository(d) }
 
 // Memory implements ingest.Backend.
 func (d backend) Memory() *buf.Pool { return d.s.memory }
@@ -66,10 +66,7 @@ func (s *Server) group(model, version string) (*workers.Group, error) {
 	return nil, err
 }
 
-type repository struct {
-	m *workers.Manager
-	s *Server
-}
+type repository struct{ s *Server }
 
 // Model implements ingest.Repository.
 func (r repository) Model(name, version string) (*stream.Model, bool, error) {
@@ -84,14 +81,14 @@ func (r repository) Model(name, version string) (*stream.Model, bool, error) {
 func (r repository) Index() []ingest.Entry {
 	var out []ingest.Entry
 	loaded := map[string]bool{}
-	for _, g := range r.m.Snapshot() {
+	for _, g := range r.s.models.Snapshot() {
 		loaded[g.Model.Name] = true
 		out = append(out, ingest.Entry{
 			Name: g.Model.Name, Version: g.Model.Version, State: g.State, Reason: g.Reason,
 			Workers: g.Workers, Waiting: g.Waiting, Streams: g.Streams,
 		})
 	}
-	for _, c := range r.m.Known() {
+	for _, c := range r.s.models.Known() {
 		if !loaded[c.Name] {
 			out = append(out, ingest.Entry{Name: c.Name, Version: c.Version, State: workers.StateUnavailable, Reason: "not loaded"})
 		}
@@ -101,10 +98,10 @@ func (r repository) Index() []ingest.Entry {
 
 // Load implements ingest.Repository.
 func (r repository) Load(ctx context.Context, name string, params stream.Params) (string, error) {
-	return r.m.Load(ctx, name, params)
+	return r.s.models.Load(ctx, name, params)
 }
 
 // Unload implements ingest.Repository.
 func (r repository) Unload(ctx context.Context, endpoint string) error {
-	return r.m.Unload(ctx, endpoint)
+	return r.s.models.Unload(ctx, endpoint)
 }

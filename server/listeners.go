@@ -83,7 +83,7 @@ const keptShare = 16
 func openWS(s *Server) (ingest.Interface, error) {
 	return ws.New(s.http, ws.Options{
 		Limits: s.cfg.Limits, KeptBytes: s.cfg.Memory.Budget / keptShare,
-		AllowPrivateURLs: s.cfg.Sources.AllowPrivate, Log: s.log,
+		AllowPrivateURLs: s.cfg.Sources.AllowPrivate, Hardware: s.hardware, Log: s.log,
 	}), nil
 }
 
@@ -94,7 +94,7 @@ func openStreams(s *Server) (ingest.Interface, error) {
 	}
 	s.streams = streams.New(s.http, streams.Options{
 		Streams: s.cfg.Streams, Store: store, Limits: s.cfg.Limits,
-		AllowPrivate: s.cfg.Sources.AllowPrivate, Log: s.log,
+		AllowPrivate: s.cfg.Sources.AllowPrivate, Hardware: s.hardware, Log: s.log,
 	})
 	return s.streams, nil
 }

@@ -40,3 +40,20 @@ func TestMetricsSettings(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestUpgradesAreCountedAsSwitching checks the status of a WebSocket handshake in the
+// metrics, and that of one that is refused.
+func TestUpgradesAreCountedAsSwitching(t *testing.T) {
+	s, end := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Models: []workers.Config{{Name: "echo", Kind: "identity"}}})
+	dial(t, s, "/v2/models/echo/stream")
+	get(t, s, "/v2/models/echo/stream")
+	_, body := get(t, s, "/metrics")
+	for _, class := range []string{"1xx", "4xx"} {
+		if !strings.Contains(body, `http_request_duration_seconds_count{endpoint="/v2/models/:model/stream",status="`+class+`",version=""} 1`) {
+			t.Errorf("no handshake with the status %s: %s", class, body)
+		}
+	}
+	if err := end(); err != nil {
+		t.Error(err)
+	}
+}

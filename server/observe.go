@@ -160,9 +160,6 @@ func httpRequest(c *fiber.Ctx, took time.Duration) tracing.Request {
 		Protocol: "http", Method: strings.Clone(c.Method()), Route: c.Route().Path, Path: strings.Clone(c.Path()), Status: c.Response().StatusCode(), Duration: took,
 		In: c.Request().Header.ContentLength(), Out: replySize(c),
 	}
-	if c.Context().Hijacked() {
-		r.Status = http.StatusSwitchingProtocols
-	}
 	var t stream.TraceContext
 	if !frames.Traceparent(&t, c.Response().Header.Peek("traceresponse")) {
 		var h frames.TraceHeaders

@@ -15,8 +15,8 @@ import (
 	"millrace/ingest/native"
 	"millrace/ingest/streams"
 	"millrace/internal/accept"
-	"millrace/internal/codec"
 	"millrace/internal/httpd"
+	"millrace/internal/video"
 	"millrace/stream"
 	"millrace/stream/buf"
 	"millrace/stream/coded"
@@ -51,6 +51,8 @@ type Server struct {
 	tls   *tls.Config   // nil when not encrypted
 	limit *accept.Limit // of all listeners together
 
+	hardware *video.Hardware // decodes videos; nil = software
+
 	ready    chan struct{}
 	loaded   atomic.Bool
 	draining atomic.Bool
@@ -80,8 +82,11 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.log = s.observe.log
 	s.limit.Log = s.log
+	s.hardware = video.NewHardware(cfg.Sources.HWAccel, func(err error) {
+		s.log.Warn("hardware decoding failed: for a minute, videos that are opened are decoded in software", "setting", "sources.hwaccel", "error", err)
+	})
 	s.models = workers.NewManager(workers.ManagerOptions{
-		Memory: s.memory, Pixels: codec.Limits{MaxPixels: cfg.Limits.MaxPixels}, Log: s.log, Hooks: s.observe.model,
+		Memory: s.memory, Pixels: cfg.Limits.Pictures(), Log: s.log, Hooks: s.observe.model,
 	})
 	onnx.SetLibrary(cfg.ONNX.Library)
 	if err := s.open(); err != nil {
@@ -89,6 +94,16 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// logHardware says how videos are decoded. A named method that cannot be used is a
+// warning: a server that decodes slowly is of more use than one that does not start.
+func (s *Server) logHardware(f video.HardwareFound) {
+	level, set := slog.LevelInfo, s.cfg.Sources.HWAccel
+	if f.Use == "" && set != video.HardwareAuto {
+		level = slog.LevelWarn
+	}
+	s.log.Log(context.Background(), level, f.String(), "sources.hwaccel", set)
 }
 
 // abandon stops a server that did not start.
@@ -112,6 +127,9 @@ func (s *Server) Run(ctx context.Context) error {
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var wg sync.WaitGroup
+	if s.hardware != nil { // what it decodes waits for this, the start does not
+		wg.Go(func() { s.logHardware(s.hardware.Find(serving)) })
+	}
 	failed := make(chan error, len(s.adapters))
 	for _, a := range s.adapters { // before the models, so that probes are answered while those are loaded
 		wg.Go(func() {

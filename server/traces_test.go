@@ -46,8 +46,9 @@ func keepAll() spans.Config { return spans.Config{Sampler: "ratio", Ratio: new(1
 func kept(t *testing.T, s *server.Server, query string, ok func(*spans.Kept) bool) *spans.Kept {
 	t.Helper()
 	until := time.Now().Add(20 * time.Second)
-	var list struct{ Traces []*spans.Kept }
+	n := 0
 	for time.Now().Before(until) {
+		var list struct{ Traces []*spans.Kept } // a new one: decoding keeps fields that are left out
 		r, err := http.Get("http://" + s.Addr("http") + "/v2/traces" + query)
 		if err != nil {
 			t.Fatal(err)
@@ -60,9 +61,10 @@ func kept(t *testing.T, s *server.Server, query string, ok func(*spans.Kept) boo
 		if i := slices.IndexFunc(list.Traces, ok); i >= 0 {
 			return list.Traces[i]
 		}
+		n = len(list.Traces)
 		time.Sleep(5 * time.Millisecond)
 	}
-	t.Fatalf("no such frame is kept; %d others are", len(list.Traces))
+	t.Fatalf("no such frame is kept; %d others are", n)
 	return nil
 }
 
@@ -303,6 +305,21 @@ func TestTracesOfABatch(t *testing.T) {
 	other := kept(t, s, "", ofTrace(k.Batch[0].TraceID))
 	if len(other.Batch) != 1 || other.Batch[0].SpanID != k.SpanID || k.BatchRows != 2 || other.BatchRows != 2 {
 		t.Errorf("%+v and %+v", k, other)
+	}
+}
+
+// The trace of a frame whose run hangs is there while the run goes on, and says so.
+func TestTracesOfAHungRun(t *testing.T) {
+	s := tracedServer(t, spans.Config{Sampler: "ratio", Ratio: new(0.0)},
+		workers.Config{Name: "hangs", Source: "delay", Params: stream.Params{"fixed": "60s"}, Limits: workers.Limits{Run: 30 * time.Millisecond}})
+	_, err := s.Native().InferBytes(t.Context(), "hangs", stream.Opaque, []byte("x"))
+	if stream.CodeOf(err) != stream.Timeout {
+		t.Fatal(err)
+	}
+	k := kept(t, s, "?reason=failed", func(*spans.Kept) bool { return true })
+	names := checkTree(t, k)
+	if k.Code != "timeout" || k.BatchRows != 1 || k.Spans[0].Attributes["error.type"] != "timeout" || names[len(names)-2] != "run" || k.Spans[len(k.Spans)-2].DurationUS < 30_000 {
+		t.Errorf("%+v", k)
 	}
 }
 

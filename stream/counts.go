@@ -91,8 +91,8 @@ func (c *FrameCounts) Refuse(why Reason, err error) {
 // CountUnsendable counts a result that its adapter could not encode and whose client is
 // told err instead. Parts of a result are not counted.
 func (r *Result) CountUnsendable(err error) {
-	if !r.Partial && r.Model != nil && r.Model.Counts != nil {
-		r.Model.Counts.unsendable[codeIndex(CodeOf(err))].Add(1)
+	if !r.Partial && r.counts != nil {
+		r.counts.unsendable[codeIndex(CodeOf(err))].Add(1)
 	}
 }
 

@@ -33,8 +33,8 @@ func TestFrameCountsAddUp(t *testing.T) {
 	end(2, &Result{Outcome: Failed, Err: errors.New("without a code")})
 	c.accept()
 	c.accept()
-	(&Result{Model: &Model{Counts: &c}}).CountUnsendable(Errorf(Unsupported, "", "x"))
-	(&Result{Model: &Model{Counts: &c}, Partial: true}).CountUnsendable(Errorf(Unsupported, "", "x"))
+	(&Result{counts: &c}).CountUnsendable(Errorf(Unsupported, "", "x"))
+	(&Result{counts: &c, Partial: true}).CountUnsendable(Errorf(Unsupported, "", "x"))
 	refused := func(name string) uint64 { // with the reason and with the code of that name
 		if name == string(FlowControl) {
 			return 2

@@ -70,9 +70,12 @@ type Frame struct {
 	Codec         Codec         // how Payload is coded
 	Must          bool          // must be processed: never superseded, overtaken or dropped as stale
 	Discontinuity bool          // the frame does not follow on the frame before it
+	Late          bool          // of a source that was read when a newer frame was there already; for adapters, which may drop it
 	Width         int           // pixels, needed for RGB24 and NV12, otherwise 0
 	Height        int           // pixels
-	Region        Region        // the part of the picture to look at; zero = all of it
+	SourceWidth   int           // of the picture that an RGB24 or NV12 frame was scaled from; 0 = the frame's own width
+	SourceHeight  int           // the same, of the height; both or neither are set
+	Region        Region        // the part of the picture to look at, in its pixels before it was scaled; zero = all of it
 	Deadline      time.Duration // from receipt; 0 = the stream's policy
 	Payload       []byte        // the coded bytes, in Lease's memory; nil when Inputs are given
 	Inputs        []Tensor      // named tensors, in Lease's memory

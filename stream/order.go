@@ -28,6 +28,7 @@ func (s *Stream) complete(r *Request) {
 	res.Seq, res.CaptureUS = r.Seq, r.CaptureUS
 	res.Width, res.Height, res.BatchSize = r.SentWidth, r.SentHeight, r.BatchSize
 	res.Timing, res.Trace, res.Span = r.Timing, r.Trace, r.Span
+	res.counts = r.counts
 	r.counts.end(res)
 	switch res.Outcome {
 	case Answered:

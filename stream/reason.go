@@ -5,7 +5,7 @@ type Reason string
 
 // The reasons for a drop. Each is counted by model and reason.
 const (
-	Superseded Reason = "superseded"   // a newer frame took its place in the mailbox
+	Superseded Reason = "superseded"   // a newer frame took its place in the mailbox, or was read from the source already
 	Overtaken  Reason = "overtaken"    // a newer frame's result was ready first
 	Stale      Reason = "stale"        // it would have been answered later than its age or deadline allows
 	RateLimit  Reason = "rate"         // the frame was beyond the rate that max_fps allows

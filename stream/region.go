@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// Region is a part of a picture, in pixels of the frame as sent and upright. Results
-// for a region are in pixels of the whole frame. The zero Region is the whole picture.
+// Region is a part of a picture, in pixels of the frame as sent and upright, or, of a
+// frame that was scaled, of the picture before that (Frame.SourceWidth). Results for a
+// region are in pixels of the whole picture. The zero Region is the whole picture.
 type Region struct {
 	X, Y          uint16 // the upper left pixel
 	Width, Height uint16

@@ -32,7 +32,7 @@ type Result struct {
 	Model     *Model
 	Outputs   []Tensor
 	Params    Params
-	Width     int // the frame as sent, upright; 0 when it is no picture
+	Width     int // the frame as sent, upright, or of the source that it was scaled from; 0 when it is no picture
 	Height    int
 	BatchSize int // rows of the batch it ran in
 	Timing    Timing
@@ -41,6 +41,7 @@ type Result struct {
 	Kept      bool // the frame's trace is kept, so that it can be looked up; set by Queue.Ended
 
 	watcher Watcher
+	counts  *FrameCounts // that counted the frame as accepted, or nil
 
 	// Lease is the memory under Outputs, or nil. When Contiguous, the outputs'
 	// data are its contents, in order and without gaps.

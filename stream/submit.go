@@ -14,11 +14,13 @@ import (
 // Assembler). Otherwise the frame was refused, with FlowControl (the window is full) or
 // with the reason for which the stream is closed, and nothing will be pushed; it is
 // counted as refused unless the stream's options say that the caller does so.
-func (s *Stream) Submit(f Frame) error { return s.SubmitAt(f, Now()) }
+func (s *Stream) Submit(f Frame) error { return s.submit(&f, Now()) }
 
 // SubmitAt is Submit for a frame received at now.
-func (s *Stream) SubmitAt(f Frame, now Instant) error {
-	r := &Request{Frame: f, Stream: s}
+func (s *Stream) SubmitAt(f Frame, now Instant) error { return s.submit(&f, now) }
+
+func (s *Stream) submit(f *Frame, now Instant) error {
+	r := &Request{Frame: *f, Stream: s}
 	r.Timing.Received = now
 	r.TraceContext.allot(&s.opts.Trace)
 	r.Span = NewSpanID()

@@ -3,6 +3,9 @@
 package tracing
 
 import (
+	"maps"
+	"sync"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"millrace/ingest"
@@ -13,24 +16,23 @@ import (
 	"millrace/stream"
 )
 
-// collector reads the families that have a read function at each scrape: this adds no
-// work per frame, and what is gone has no series. The others are those of Metrics.counted.
+// collector reads the families at each scrape: those with a read function from the state,
+// which adds no work per frame, the others from what hooks have counted. What is gone has
+// no series.
 type collector struct {
 	o     Options
 	m     *Metrics
-	descs []*prometheus.Desc // of the families, in their order; nil: hooks count them
+	descs []*prometheus.Desc // of the families, in their order
+
+	mu      sync.Mutex
+	streams streamSeries
 }
 
 func newCollector(o Options, m *Metrics) *collector {
 	c := &collector{o: o, m: m}
-	for i := range families {
-		for k := range families[i].families {
-			f := &families[i].families[k]
-			var d *prometheus.Desc
-			if f.read != nil {
-				d = prometheus.NewDesc(f.name, f.text(), f.names(), nil)
-			}
-			c.descs = append(c.descs, d)
+	for _, s := range families {
+		for _, f := range s.families {
+			c.descs = append(c.descs, prometheus.NewDesc(f.name, f.text(), f.names(), nil))
 		}
 	}
 	return c
@@ -39,12 +41,7 @@ func newCollector(o Options, m *Metrics) *collector {
 // Describe lists what Collect may send.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range c.descs {
-		if d != nil {
-			ch <- d
-		}
-	}
-	for _, v := range c.m.counted() {
-		v.Describe(ch)
+		ch <- d
 	}
 }
 
@@ -54,21 +51,26 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	n := 0
 	for i := range families {
 		for k := range families[i].families {
-			f, d := &families[i].families[k], c.descs[n]
+			collect(&families[i].families[k], r, c.descs[n], ch)
 			n++
-			if d == nil {
-				continue
-			}
-			typ := prometheus.GaugeValue
-			if f.kind == counter {
-				typ = prometheus.CounterValue
-			}
-			f.read(r, func(v float64, labels ...string) { ch <- prometheus.MustNewConstMetric(d, typ, v, labels...) })
 		}
 	}
-	for _, v := range c.m.counted() { // after reading, which removes series
-		v.Collect(ch)
+}
+
+func collect(f *family, r *reading, d *prometheus.Desc, ch chan<- prometheus.Metric) {
+	if f.kind == histogram {
+		for _, s := range r.series {
+			f.values(s, func(values *distribution, labels ...string) {
+				ch <- sample{d, prometheus.MakeLabelPairs(d, append([]string{s.model, s.version}, labels...)), values}
+			})
+		}
+		return
 	}
+	typ := prometheus.GaugeValue
+	if f.kind == counter {
+		typ = prometheus.CounterValue
+	}
+	f.read(r, func(v float64, labels ...string) { ch <- prometheus.MustNewConstMetric(d, typ, v, labels...) })
 }
 
 func (c *collector) reading() *reading {
@@ -77,6 +79,7 @@ func (c *collector) reading() *reading {
 		r.groups = c.o.Groups()
 		c.m.removeUnlisted(r.groups)
 	}
+	r.series = c.m.counted()
 	if c.o.Memory != nil {
 		m := c.o.Memory()
 		r.memory = &m
@@ -92,29 +95,80 @@ func (c *collector) reading() *reading {
 		r.accepted = c.o.Accepted()
 	}
 	if c.o.Streams != nil {
-		r.streams = c.o.readStreams()
+		r.streams = c.readStreams()
 	}
 	return r
 }
 
-// readStreams adds up the server streams beyond the bound on those with series of their
-// own.
-func (o *Options) readStreams() streamsReading {
-	st := o.Streams()
-	out := streamsReading{on: true, panics: st.Panics, listed: st.Streams, states: map[sources.State]int{}}
+// readStreams reads the server streams: those with series of their own, and the sum of
+// the others.
+func (c *collector) readStreams() streamsReading {
+	c.mu.Lock() // before reading: of two scrapes, the later one must have the later counts
+	defer c.mu.Unlock()
+	st := c.o.Streams()
+	out := streamsReading{on: true, panics: st.Panics, states: map[sources.State]int{}}
 	for i := range st.Streams {
 		out.states[st.Streams[i].State]++
 	}
-	most := *o.StreamSeries
-	if len(st.Streams) <= most {
-		return out
-	}
-	rest := streams.StreamStats{Drops: map[stream.Reason]uint64{}, Sinks: map[string]sinks.Stats{}}
-	for i := range st.Streams[most:] {
-		addStream(&rest, &st.Streams[most+i])
-	}
-	out.listed = append(st.Streams[:most:most], rest)
+	out.listed = c.streams.read(st.Streams, *c.o.StreamSeries)
 	return out
+}
+
+// streamSeries decides which server streams have series of their own. A stream that does
+// not get them when it is first seen never does, and those that have ended stay in the
+// sum: so no counter falls.
+type streamSeries struct {
+	own   map[string]bool
+	rest  map[string]streams.StreamStats // the others, as they were last read
+	ended streams.StreamStats            // of those others that have ended
+}
+
+// read returns the streams with series of their own, at most that many, and the sum of
+// the others without a name, if there were any.
+func (s *streamSeries) read(list []streams.StreamStats, most int) []streams.StreamStats {
+	own, rest := map[string]bool{}, map[string]streams.StreamStats{}
+	for i := range list {
+		own[list[i].Name] = s.own[list[i].Name]
+	}
+	maps.DeleteFunc(own, func(_ string, has bool) bool { return !has })
+	sum := streams.StreamStats{Drops: map[stream.Reason]uint64{}, Sinks: map[string]sinks.Stats{}}
+	var out []streams.StreamStats
+	for i := range list {
+		now := &list[i]
+		last, summed := s.rest[now.Name]
+		if !own[now.Name] && !summed && len(own) < most {
+			own[now.Name] = true
+		}
+		if own[now.Name] {
+			out = append(out, *now)
+			continue
+		}
+		rest[now.Name] = *now
+		addStream(&sum, now)
+		if summed && now.Frames < last.Frames { // it was removed and added again
+			s.end(&last)
+		}
+	}
+	for name, last := range s.rest {
+		if _, still := rest[name]; !still {
+			s.end(&last)
+		}
+	}
+	s.own, s.rest = own, rest
+	addStream(&sum, &s.ended)
+	if len(rest) > 0 || s.ended.Drops != nil {
+		out = append(out, sum)
+	}
+	return out
+}
+
+// end adds a stream of the sum that has ended.
+func (s *streamSeries) end(last *streams.StreamStats) {
+	if s.ended.Drops == nil {
+		s.ended = streams.StreamStats{Drops: map[stream.Reason]uint64{}, Sinks: map[string]sinks.Stats{}}
+	}
+	last.Watchers = 0
+	addStream(&s.ended, last)
 }
 
 func addStream(to, s *streams.StreamStats) {

@@ -23,6 +23,11 @@ type blockable struct {
 	out bytes.Buffer
 }
 
+type drain struct{}
+
+func (drain) Push(r *stream.Result)   { r.Release() }
+func (drain) Done(stream.CloseReason) {}
+
 func (b *blockable) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -49,11 +49,18 @@ var families = []section{
 					}
 				}
 			}), nil},
-		{counter, "millrace_goodput_frames_total", "", "Results that were in time: ready before the deadline or the largest age of their frame, or without one.", model, nil, nil},
-		{counter, "millrace_skipped_frames_total", "", "Frames that the gate answered without a run, with the result of an earlier frame that looked the same.", model, nil, nil},
-		{histogram, "millrace_answered_age_seconds", "seconds", "Time from the receipt of an answered frame to its result.", model, nil, stageBuckets},
-		{classic, "millrace_stage_duration_seconds", "seconds", "Time of an answered frame in a stage: queue (until it is bound to a batch), prepare (until the batch runs), run (until its result).",
-			model.and("stage", "queue, prepare, run"), nil, stageBuckets},
+		{counter, "millrace_goodput_frames_total", "", "Results that were in time: ready before the deadline or the largest age of their frame, or without one.", model,
+			ofSeries(func(s *series) float64 { return float64(s.goodput.Load()) }), nil},
+		{counter, "millrace_skipped_frames_total", "", "Frames that the gate answered without a run, with the result of an earlier frame that looked the same.", model,
+			ofSeries(func(s *series) float64 { return float64(s.skipped.Load()) }), nil},
+		{histogram, "millrace_answered_age_seconds", "seconds", "Time from the receipt of an answered frame to its result.", model,
+			nil, &observed{stageBuckets, func(s *series, put putValues) { put(s.age) }}},
+		{histogram, "millrace_stage_duration_seconds", "seconds", "Time of an answered frame in a stage: queue (until it is bound to a batch), prepare (until the batch runs), run (until its result).",
+			model.and("stage", "queue, prepare, run"), nil, &observed{stageBuckets, func(s *series, put putValues) {
+				put(s.queue, "queue")
+				put(s.prepare, "prepare")
+				put(s.run, "run")
+			}}},
 	}},
 	{"Queue, batches and workers, by model", []family{
 		{gauge, "millrace_model_ready", "", "1 when the model can serve.", model, ofLoaded(func(g *workers.GroupStats) float64 { return is(g.State == workers.StateReady) }), nil},
@@ -63,8 +70,11 @@ var families = []section{
 			ofLoaded(func(g *workers.GroupStats) float64 { return g.Oldest.Seconds() }), nil},
 		{gauge, "millrace_queue_flows", "", "Places of the queue in use: one for each stream, and for each connection with one-shot requests.", model,
 			ofLoaded(func(g *workers.GroupStats) float64 { return float64(g.PlacesUsed) }), nil},
-		{histogram, "millrace_batch_rows", "", "Rows of the batches that ran.", model, nil, rowBuckets},
-		{histogram, "millrace_batch_duration_seconds", "seconds", "Time of a batch in a stage.", model.and("stage", "prepare, run"), nil, stageBuckets},
+		{histogram, "millrace_batch_rows", "", "Rows of the batches that ran.", model, nil, &observed{rowBuckets, func(s *series, put putValues) { put(s.rows) }}},
+		{histogram, "millrace_batch_duration_seconds", "seconds", "Time of a batch in a stage.", model.and("stage", "prepare, run"), nil, &observed{stageBuckets, func(s *series, put putValues) {
+			put(s.batchPrepare, "prepare")
+			put(s.batchRun, "run")
+		}}},
 		{counter, "millrace_batches_total", "", "Batches that ran.", model, ofGroup(func(g *workers.GroupStats) float64 { return float64(g.Batches) }), nil},
 		{counter, "millrace_batches_formed_total", "", "Batches that ran, by why they were formed when they were: full, idle_worker (a worker was idle), max_delay (the batcher's longest wait), deadline (of a frame), partial (what it waited for was needed or ended).",
 			model.and("cause", "full, idle_worker, max_delay, deadline, partial"), func(r *reading, put put) {
@@ -239,9 +249,9 @@ var families = []section{
 // requestFamilies are the families of one protocol's requests.
 func requestFamilies(protocol string, buckets []float64) (duration, in, out family) {
 	route := labels{{"endpoint", "the pattern of the route, never the path"}, {"version", "of the model, if the route names one"}, {"status", "1xx, 2xx, 3xx, 4xx, 5xx"}}
-	return family{histogram, protocol + "_request_duration_seconds", "seconds", "Time from a request's headers to the end of its response.", route, nil, buckets},
-		family{histogram, protocol + "_request_size_bytes", "bytes", "Size of request bodies.", route, nil, byteBuckets},
-		family{histogram, protocol + "_response_size_bytes", "bytes", "Size of response bodies.", route, nil, byteBuckets}
+	return family{histogram, protocol + "_request_duration_seconds", "seconds", "Time from a request's headers to the end of its response.", route, nil, &observed{buckets: buckets}},
+		family{histogram, protocol + "_request_size_bytes", "bytes", "Size of request bodies.", route, nil, &observed{buckets: byteBuckets}},
+		family{histogram, protocol + "_response_size_bytes", "bytes", "Size of response bodies.", route, nil, &observed{buckets: byteBuckets}}
 }
 
 // The labels that several families have.
@@ -251,8 +261,7 @@ var (
 	ofStream   = labels{{"stream", "the name of the server stream; without the label: those beyond `metrics.streams`, added up"}}
 )
 
-// Classic buckets. A histogram is also a native one, whose buckets need no choice,
-// unless it is of kind classic.
+// Classic buckets. Every histogram is also a native one, whose buckets need no choice.
 var (
 	// stageBuckets, in seconds, cover stages from 0.1 ms to 10 s.
 	stageBuckets = []float64{

@@ -3,11 +3,8 @@
 package tracing
 
 import (
-	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"millrace/ingest"
 	"millrace/ingest/sources"
@@ -31,9 +28,18 @@ type family struct {
 	unit string // "" = a number of things
 	help string // for users, in Markdown
 	labels
-	read    func(*reading, put) // its samples at a scrape; nil: hooks count them (see Metrics.Model)
-	buckets []float64           // of a histogram
+	read func(*reading, put) // its samples at a scrape, unless it is a histogram
+	*observed
 }
+
+// observed are the values of a histogram. Those of requests have buckets only.
+type observed struct {
+	buckets []float64 // the classic ones
+	values  func(*series, putValues)
+}
+
+// putValues adds a sample with the values of its family's labels after model and version.
+type putValues func(values *distribution, labels ...string)
 
 // kind is the type of a family.
 type kind string
@@ -42,7 +48,6 @@ const (
 	counter   kind = "counter"
 	gauge     kind = "gauge"
 	histogram kind = "histogram"
-	classic   kind = "classic histogram" // for what is observed several times a frame: a native one takes three times as long
 )
 
 // labels are the labels of a family, each with its values in words.
@@ -79,6 +84,7 @@ type reading struct {
 	groups   []workers.GroupStats // one for each name and version
 	memory   *buf.Stats
 	adapters *ingest.Metrics
+	series   []*series
 	streams  streamsReading
 	accepted map[string]accept.Stats
 	traces   *TraceStats
@@ -122,6 +128,15 @@ func ofGroup(value func(*workers.GroupStats) float64) func(*reading, put) {
 		for i := range r.groups {
 			g := &r.groups[i]
 			put(value(g), g.Model.Name, g.Model.Version)
+		}
+	}
+}
+
+// ofSeries reads one value that the hooks of each model count.
+func ofSeries(value func(*series) float64) func(*reading, put) {
+	return func(r *reading, put put) {
+		for _, s := range r.series {
+			put(value(s), s.model, s.version)
 		}
 	}
 }
@@ -190,38 +205,6 @@ func is(b bool) float64 {
 		return 1
 	}
 	return 0
-}
-
-// find returns the family of that name.
-func find(name string) *family {
-	for i := range families {
-		for k := range families[i].families {
-			if f := &families[i].families[k]; f.name == name {
-				return f
-			}
-		}
-	}
-	panic(fmt.Sprintf("tracing: no family is called %s", name))
-}
-
-func counterVec(name string) *prometheus.CounterVec {
-	f := find(name)
-	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: f.name, Help: f.text()}, f.names())
-}
-
-// The bounds of native histograms: buckets grow by a tenth, and when there are more
-// than 100 their resolution is halved.
-const (
-	nativeFactor     = 1.1
-	nativeMaxBuckets = 100
-)
-
-func (f *family) histogramVec() *prometheus.HistogramVec {
-	o := prometheus.HistogramOpts{Name: f.name, Help: f.text(), Buckets: f.buckets}
-	if f.kind != classic {
-		o.NativeHistogramBucketFactor, o.NativeHistogramMaxBucketNumber = nativeFactor, nativeMaxBuckets
-	}
-	return prometheus.NewHistogramVec(o, f.names())
 }
 
 // text returns the help without Markdown.

@@ -18,11 +18,11 @@ Prometheus reads them at ` + "`/metrics`" + ` of the address ` + "`http`" + ` (s
 - The names begin with ` + "`millrace_`" + `, except those of HTTP requests, of the Go runtime (` + "`go_`" + `) and of the process (` + "`process_`" + `), which have the names that other
   programs use too. ` + "`go_gc_`" + ` and ` + "`go_sched_`" + ` describe the garbage collector and the scheduler ([runtime/metrics](https://pkg.go.dev/runtime/metrics)).
 - A histogram has classic buckets, which every scraper gets, and native ones, which grow by a tenth, for a scraper that asks for the protobuf format: Prometheus 2.40 or later with
-  ` + "`--enable-feature=native-histograms`" + `. A classic histogram has no native
-  buckets: it takes several values of each frame. Scrapers that ask for OpenMetrics or protobuf also get exemplars: the ` + "`trace_id`" + ` of a frame whose trace is kept.
+  ` + "`--enable-feature=native-histograms`" + `. Scrapers that ask for OpenMetrics or protobuf also get exemplars: the ` + "`trace_id`" + ` of a frame whose trace is kept.
 - The counters of a model's version stay for five minutes after it was unloaded (those of the last 32 that were), so that its last frames are seen, and continue when it is
   loaded again in that time. The series of a server stream end when it is deleted. No label has a value that clients can invent.
 - ` + "`metrics.streams`" + ` (500) server streams have series of their own; those of the others are added up in series without the label ` + "`stream`" + `.
+  A stream stays where it was when it was first read, and the counts of ended ones stay in the sum, so that no counter falls.
 - A program built with the tag ` + "`nometrics`" + ` has none: ` + "`/metrics`" + ` answers 404, and the settings of the section ` + "`metrics`" + ` are refused.
 `)
 	b.WriteString(addUp)
@@ -68,7 +68,7 @@ func table(b *strings.Builder, families ...family) {
 			labels = append(labels, fmt.Sprintf("`%s`: %s", l[0], l[1]))
 		}
 		help := f.help
-		if f.kind == histogram || f.kind == classic {
+		if f.kind == histogram {
 			help += " Buckets: " + strings.Trim(strings.ReplaceAll(fmt.Sprint(f.buckets), " ", ", "), "[]") + "."
 		}
 		fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s |\n", f.name, f.kind, f.unit, strings.Join(labels, "; "), help)

@@ -3,10 +3,13 @@
 package tracing
 
 import (
+	"cmp"
 	"encoding/hex"
+	"maps"
 	"regexp"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,12 +28,6 @@ const WithMetrics = true
 type Metrics struct {
 	registry *prometheus.Registry
 
-	goodput *prometheus.CounterVec
-	skipped *prometheus.CounterVec
-	stages  *prometheus.HistogramVec
-	age     *prometheus.HistogramVec
-	rows    *prometheus.HistogramVec
-	batches *prometheus.HistogramVec
 	buckets []float64 // of requests
 
 	mu       sync.Mutex
@@ -54,9 +51,6 @@ func New(o Options) *Metrics {
 	}
 	m := &Metrics{
 		registry: prometheus.NewRegistry(), buckets: o.RequestBuckets, models: make(map[modelVersion]*series),
-		goodput: counterVec("millrace_goodput_frames_total"), skipped: counterVec("millrace_skipped_frames_total"),
-		stages: find("millrace_stage_duration_seconds").histogramVec(), age: find("millrace_answered_age_seconds").histogramVec(),
-		rows: find("millrace_batch_rows").histogramVec(), batches: find("millrace_batch_duration_seconds").histogramVec(),
 	}
 	if m.buckets == nil {
 		m.buckets = DefaultRequestBuckets
@@ -70,24 +64,22 @@ func New(o Options) *Metrics {
 // processorTime selects the processor time of Go, and of the garbage collector in it.
 var processorTime = collectors.GoRuntimeMetricsRule{Matcher: regexp.MustCompile(`^/cpu/classes/(gc/total|total):`)}
 
-// counted returns the metrics that hooks count.
-func (m *Metrics) counted() []prometheus.Collector {
-	return []prometheus.Collector{m.goodput, m.skipped, m.stages, m.age, m.rows, m.batches}
-}
-
-// series are the metrics of one model and version, looked up once: looking them up by
-// their labels for each frame takes three times as long.
+// series are what the hooks of one model and version count.
 type series struct {
-	goodput prometheus.Counter
-	skipped prometheus.Counter
-	queue   prometheus.Observer
-	prepare prometheus.Observer
-	run     prometheus.Observer
-	age     prometheus.Observer
-
-	rows, batchPrepare, batchRun prometheus.Observer
+	modelVersion
+	goodput, skipped             atomic.Uint64
+	queue, prepare, run, age     *distribution // nanoseconds
+	rows, batchPrepare, batchRun *distribution
 
 	groups int // that have hooks and are not closed; under Metrics.mu
+}
+
+func newSeries(key modelVersion) *series {
+	stage := func() *distribution { return newDistribution(stageBuckets, 1e-9) }
+	return &series{
+		modelVersion: key, queue: stage(), prepare: stage(), run: stage(), age: stage(),
+		rows: newDistribution(rowBuckets, 1), batchPrepare: stage(), batchRun: stage(),
+	}
 }
 
 // Model returns the hooks of a group that serves model. The hooks allocate nothing,
@@ -104,15 +96,7 @@ func (m *Metrics) resolve(key modelVersion) *series {
 	defer m.mu.Unlock()
 	s := m.models[key]
 	if s == nil {
-		stage := func(v *prometheus.HistogramVec, stage string) prometheus.Observer {
-			return v.WithLabelValues(key.model, key.version, stage)
-		}
-		s = &series{
-			queue: stage(m.stages, "queue"), prepare: stage(m.stages, "prepare"), run: stage(m.stages, "run"),
-			age:     m.age.WithLabelValues(key.model, key.version),
-			goodput: m.goodput.WithLabelValues(key.model, key.version), skipped: m.skipped.WithLabelValues(key.model, key.version),
-			rows: m.rows.WithLabelValues(key.model, key.version), batchPrepare: stage(m.batches, "prepare"), batchRun: stage(m.batches, "run"),
-		}
+		s = newSeries(key)
 		m.models[key] = s
 	}
 	s.groups++
@@ -156,12 +140,6 @@ func (m *Metrics) removeUnlisted(list []workers.GroupStats) {
 // lost. mu is held.
 func (m *Metrics) remove(key modelVersion) {
 	delete(m.models, key)
-	labels := prometheus.Labels{"model": key.model, "version": key.version}
-	m.goodput.DeletePartialMatch(labels)
-	m.skipped.DeletePartialMatch(labels)
-	for _, v := range []*prometheus.HistogramVec{m.stages, m.age, m.rows, m.batches} {
-		v.DeletePartialMatch(labels)
-	}
 	for other := range m.models {
 		if other.version == key.version {
 			return
@@ -172,6 +150,15 @@ func (m *Metrics) remove(key modelVersion) {
 	}
 }
 
+// counted returns the series of all models, sorted.
+func (m *Metrics) counted() []*series {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.SortedFunc(maps.Values(m.models), func(a, b *series) int {
+		return cmp.Or(cmp.Compare(a.model, b.model), cmp.Compare(a.version, b.version))
+	})
+}
+
 // ended observes the stages of an answered frame only: how long a dropped frame waited
 // shows the policy, not the load.
 func (s *series) ended(r *stream.Request) {
@@ -180,7 +167,7 @@ func (s *series) ended(r *stream.Request) {
 	}
 	t := &r.Timing
 	if r.Deadline == 0 || t.Done <= r.Deadline {
-		s.goodput.Inc()
+		s.goodput.Add(1)
 	}
 	trace := ""
 	if res := r.Result(); res.Kept {
@@ -192,23 +179,17 @@ func (s *series) ended(r *stream.Request) {
 	observe(s.age, t.Received, t.Done, trace)
 }
 
-func (s *series) skip(*stream.Request) { s.skipped.Inc() }
+func (s *series) skip(*stream.Request) { s.skipped.Add(1) }
 
 // observe records a stage that has both its times, with the frame's trace if it has one.
-func observe(o prometheus.Observer, from, to stream.Instant, trace string) {
-	if from == 0 || to < from {
-		return
+func observe(d *distribution, from, to stream.Instant, trace string) {
+	if from != 0 && to >= from {
+		d.add(uint64(to-from), trace)
 	}
-	seconds := to.Sub(from).Seconds()
-	if trace != "" {
-		o.(prometheus.ExemplarObserver).ObserveWithExemplar(seconds, prometheus.Labels{"trace_id": trace})
-		return
-	}
-	o.Observe(seconds)
 }
 
 func (s *series) batch(rows int, prepare, run time.Duration) {
-	s.rows.Observe(float64(rows))
-	s.batchPrepare.Observe(prepare.Seconds())
-	s.batchRun.Observe(run.Seconds())
+	s.rows.add(uint64(rows), "")
+	s.batchPrepare.add(uint64(max(prepare, 0)), "")
+	s.batchRun.add(uint64(max(run, 0)), "")
 }

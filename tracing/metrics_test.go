@@ -73,11 +73,6 @@ func (r *rig) unload(t testing.TB, name string) {
 	}
 }
 
-type drain struct{}
-
-func (drain) Push(r *stream.Result)   { r.Release() }
-func (drain) Done(stream.CloseReason) {}
-
 // run sends frames one by one and returns the last one's request.
 func (r *rig) run(t testing.TB, g *workers.Group, p stream.Policy, n int) *stream.Request {
 	t.Helper()

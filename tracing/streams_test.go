@@ -97,3 +97,46 @@ func TestServerStreamsBeyondTheBound(t *testing.T) {
 		t.Error("a stream beyond the bound has series")
 	}
 }
+
+// TestSumOfServerStreamsNeverFalls checks the counters when streams of both sorts are
+// removed, and one is added again under its name.
+func TestSumOfServerStreamsNeverFalls(t *testing.T) {
+	one := func(name string, results uint64) streams.StreamStats {
+		return streams.StreamStats{Name: name, State: sources.Running, Watchers: 1, Answered: results, Drops: map[stream.Reason]uint64{}, Totals: streams.Totals{Frames: results}}
+	}
+	var st streams.Stats
+	r := &rig{Metrics: New(Options{StreamSeries: new(1), Streams: func() streams.Stats { return st }})}
+	for _, step := range []struct {
+		now  []streams.StreamStats
+		own  string
+		sum  float64
+		seen float64 // watchers of the sum
+	}{
+		{[]streams.StreamStats{one("b", 1)}, "b", -1, -1},
+		{[]streams.StreamStats{one("a", 5), one("b", 2), one("c", 10)}, "b", 15, 2},
+		{[]streams.StreamStats{one("a", 6), one("c", 11)}, "", 17, 2},
+		{[]streams.StreamStats{one("a", 6), one("c", 11), one("d", 3)}, "d", 17, 2},
+		{[]streams.StreamStats{one("c", 12), one("d", 4)}, "d", 18, 1},
+		{[]streams.StreamStats{one("c", 2), one("d", 4)}, "d", 20, 1},
+		{nil, "", 20, 0},
+	} {
+		st.Streams = step.now
+		all := r.gather(t)
+		for _, name := range []string{"a", "b", "c", "d"} {
+			if _, ok := value(all, "millrace_stream_read_frames_total", "stream", name); ok != (name == step.own) {
+				t.Errorf("%s has a series of its own: %v, want only %q", name, ok, step.own)
+			}
+		}
+		for name, v := range map[string]float64{"millrace_stream_read_frames_total": step.sum, "millrace_stream_watchers": step.seen} {
+			sum := -1.0
+			for _, m := range all[name].GetMetric() {
+				if m.Label[0].GetValue() == "" {
+					sum = m.GetCounter().GetValue() + m.GetGauge().GetValue()
+				}
+			}
+			if sum != v {
+				t.Errorf("%s of the others is %v, want %v", name, sum, v)
+			}
+		}
+	}
+}

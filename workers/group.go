@@ -265,6 +265,11 @@ func (g *Group) next(w *instance) *batching.Batch {
 		if w.stopRequested.Load() && !g.hasReady() {
 			return nil
 		}
+		if w.tookAll && seen == w.seen { // there is nothing to gather
+			w.tookAll = false
+			g.idle.wait(&w.waiter, 0, func() bool { return g.mustLookAgain(w, seen) })
+			continue
+		}
 		g.gather.Lock()
 		b, wait, err := g.intake.Gather(stream.Now(), int(g.idle.count.Load())+1, w.inbox)
 		more := !g.intake.Idle()
@@ -277,6 +282,7 @@ func (g *Group) next(w *instance) *batching.Batch {
 			continue
 		}
 		if b != nil {
+			w.tookAll, w.seen = !more && w.inbox == nil, seen
 			if more {
 				g.idle.wakeOne() // more frames wait than this worker takes
 			}

@@ -12,6 +12,7 @@ import (
 	"millrace/internal/backoff"
 	"millrace/internal/codec"
 	"millrace/stream"
+	"millrace/stream/buf"
 	"millrace/workers/results"
 )
 
@@ -20,6 +21,7 @@ type common struct {
 	cfg      Config
 	log      *slog.Logger
 	pixels   codec.Limits
+	decoding *buf.Pool // of which decoding pictures takes memory
 	hooks    Hooks
 	model    *stream.Model // as clients see it; nil until the first instance has started
 	computed *stream.Model // what the worker computes, before the stages after it
@@ -53,6 +55,11 @@ type instance struct {
 
 	admission chan struct{} // closed when the started worker may run, or must stop
 	admitted  bool          // which of the two
+
+	// tookAll says that with the last batch, gathered after Intake.Arrivals returned seen,
+	// nothing was left. Only next uses them.
+	tookAll bool
+	seen    uint64
 
 	warm     bool // has run a batch: the first one is not measured
 	failures int  // consecutive failures
@@ -124,7 +131,7 @@ func (w *instance) start(ctx context.Context) (err error) {
 
 // makeTools makes the decoder of pictures and the stages.
 func (w *instance) makeTools() (err error) {
-	if w.prep, err = newPreparer(w.model, w.pixels); err != nil {
+	if w.prep, err = newPreparer(w.model, w.pixels, w.decoding); err != nil {
 		return err
 	}
 	w.decode = w.prep.decode

@@ -3,6 +3,7 @@ package workers
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -303,7 +304,7 @@ func TestTarget(t *testing.T) {
 func TestMapOfAPartOfAPicture(t *testing.T) {
 	m := &stream.Model{Image: &stream.ImageSpec{Width: 2, Height: 4, Color: "RGB", Layout: "NHWC", Fit: "stretch"},
 		Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{4, 2, 3}}}}
-	p, err := newPreparer(m, codec.Limits{})
+	p, err := newPreparer(m, codec.Limits{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -316,5 +317,57 @@ func TestMapOfAPartOfAPicture(t *testing.T) {
 	}
 	if r.SentWidth != 16 || r.SentHeight != 12 || r.MapX != [2]float64{4, 5} || r.MapY != [2]float64{1, 3} {
 		t.Errorf("sent %d x %d, map %v and %v", r.SentWidth, r.SentHeight, r.MapX, r.MapY)
+	}
+}
+
+// The map of a frame that was scaled leads to the picture before that, whatever the ratio of the sizes: the corners of
+// the model's picture, without what a letterbox leaves free, are those of the picture or its region.
+func TestMapOfAScaledFrame(t *testing.T) {
+	for _, tt := range []struct {
+		name          string
+		width, height int // of the frame
+		source        [2]int
+		model         [2]int
+		fit           string
+		region        stream.Region
+		corners       [4]float64 // in the model's picture: left, top, right, bottom
+	}{
+		{"the model's size", 320, 240, [2]int{1280, 720}, [2]int{320, 240}, "stretch", stream.Region{}, [4]float64{0, 0, 320, 240}},
+		{"larger than the model's", 640, 480, [2]int{1280, 720}, [2]int{320, 240}, "stretch", stream.Region{}, [4]float64{0, 0, 320, 240}},
+		{"smaller on one side", 100, 240, [2]int{1279, 719}, [2]int{320, 240}, "stretch", stream.Region{}, [4]float64{0, 0, 320, 240}},
+		{"letterbox", 640, 360, [2]int{1280, 720}, [2]int{640, 640}, "letterbox", stream.Region{}, [4]float64{0, 140, 640, 500}},
+		{"letterbox of a frame of another shape", 640, 640, [2]int{1280, 720}, [2]int{640, 640}, "letterbox", stream.Region{}, [4]float64{0, 140, 640, 500}},
+		{"letterbox, upright", 101, 180, [2]int{721, 1280}, [2]int{320, 320}, "letterbox", stream.Region{}, [4]float64{70, 0, 250, 320}},
+		{"a region", 320, 240, [2]int{1279, 719}, [2]int{64, 64}, "stretch", stream.Region{X: 101, Y: 53, Width: 501, Height: 333}, [4]float64{0, 0, 64, 64}},
+		{"a region, letterbox", 640, 360, [2]int{1280, 720}, [2]int{100, 100}, "letterbox", stream.Region{X: 7, Y: 11, Width: 400, Height: 200}, [4]float64{0, 25, 100, 75}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := &stream.Model{Image: &stream.ImageSpec{Width: tt.model[0], Height: tt.model[1], Color: "GRAY", Layout: "NHWC", Fit: tt.fit},
+				Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{tt.model[1], tt.model[0], 1}}}}
+			p, err := newPreparer(m, codec.Limits{}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.close()
+			r := &stream.Request{}
+			r.Codec, r.Width, r.Height, r.Payload = stream.NV12, tt.width, tt.height, make([]byte, codec.NV12.Size(tt.width, tt.height))
+			r.SourceWidth, r.SourceHeight, r.Region = tt.source[0], tt.source[1], tt.region
+			if err := p.decode(r, make([]byte, tt.model[0]*tt.model[1])); err != nil {
+				t.Fatal(err)
+			}
+			if r.SentWidth != tt.source[0] || r.SentHeight != tt.source[1] {
+				t.Errorf("the picture is %d x %d", r.SentWidth, r.SentHeight)
+			}
+			want := [4]float64{0, 0, float64(tt.source[0]), float64(tt.source[1])}
+			if g := tt.region; g != (stream.Region{}) {
+				want = [4]float64{float64(g.X), float64(g.Y), float64(g.X) + float64(g.Width), float64(g.Y) + float64(g.Height)}
+			}
+			for i, v := range tt.corners {
+				along := [2][2]float64{r.MapX, r.MapY}[i%2]
+				if got := v*along[0] + along[1]; math.Abs(got-want[i]) > 1e-6 {
+					t.Errorf("corner %d is at %v, want %v", i, got, want[i])
+				}
+			}
+		})
 	}
 }

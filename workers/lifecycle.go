@@ -15,7 +15,7 @@ import (
 // workers.
 func newGroup(ctx context.Context, cfg Config, mem *buf.Pool, pixels codec.Limits, log *slog.Logger, ledger *ledger, hooks func(*stream.Model) Hooks) (*Group, error) {
 	g := &Group{
-		common: common{cfg: cfg, log: log, pixels: pixels}, mem: mem, reserved: reservation{mem: mem}, state: StateLoading,
+		common: common{cfg: cfg, log: log, pixels: pixels, decoding: mem}, mem: mem, reserved: reservation{mem: mem}, state: StateLoading,
 		streams: make(map[*stream.Stream]struct{}), all: make(map[*instance]struct{}), stopping: make(chan struct{}),
 		ledger: ledger, totals: ledger.use(cfg.Name, cfg.Version),
 	}

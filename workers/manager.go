@@ -18,7 +18,7 @@ import (
 // ManagerOptions are what a Manager is made with.
 type ManagerOptions struct {
 	Memory *buf.Pool
-	Pixels codec.Limits // of pictures
+	Pixels codec.Limits // of pictures, whose decoding takes memory from Memory
 	Log    *slog.Logger
 	Hooks  func(m *stream.Model) Hooks // called once for each group
 }

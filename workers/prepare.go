@@ -2,10 +2,12 @@ package workers
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 
 	"millrace/internal/codec"
 	"millrace/stream"
+	"millrace/stream/buf"
 )
 
 // preparer decodes pictures into batches, for one instance.
@@ -14,8 +16,12 @@ type preparer struct {
 	target  codec.Target
 }
 
-func newPreparer(m *stream.Model, limits codec.Limits) (*preparer, error) {
+// newPreparer makes a preparer for m whose decoding takes memory from mem.
+func newPreparer(m *stream.Model, limits codec.Limits, mem *buf.Pool) (*preparer, error) {
 	p := &preparer{decoder: codec.NewDecoder(limits)}
+	if mem != nil {
+		p.decoder.Memory = decodingMemory{mem}
+	}
 	if m.Image == nil {
 		return p, nil
 	}
@@ -82,6 +88,7 @@ func (p *preparer) picture(r *stream.Request, to codec.Target, dst []byte) (plac
 // convert converts the region of r's picture to t.
 func (p *preparer) convert(r *stream.Request, t codec.Target, dst []byte) (codec.Placed, error) {
 	t.Region = codec.Region{X: int(r.Region.X), Y: int(r.Region.Y), Width: int(r.Region.Width), Height: int(r.Region.Height)}
+	t.SourceWidth, t.SourceHeight = r.SourceWidth, r.SourceHeight
 	switch r.Codec {
 	case stream.RGB24:
 		return p.decoder.Convert(r.Payload, codec.RGB24, r.Width, r.Height, t, dst)
@@ -97,10 +104,26 @@ func (p *preparer) close() {
 	}
 }
 
-// pictureError returns err with the code and field for clients.
+// decodingMemory takes the memory of decoding from the budget.
+type decodingMemory struct{ *buf.Pool }
+
+// Charge returns buf.ErrBudget if the memory may be free later, otherwise another error.
+func (m decodingMemory) Charge(n int64) error {
+	if s := m.Stats(); n > s.Budget-s.Reserved {
+		return fmt.Errorf("%w: %s, and memory.budget of %s has %s for frames: raise it, or send the picture smaller", codec.ErrTooLarge, bytesText(n), bytesText(s.Budget), bytesText(s.Budget-s.Reserved))
+	}
+	return m.Pool.Charge(n)
+}
+
+// pictureError returns err with the code and field for clients, or a buf.ErrBudget as it
+// is: the frame is then dropped.
 func pictureError(err error) error {
 	code, field := stream.InvalidArgument, "frame"
 	switch {
+	case errors.Is(err, buf.ErrBudget):
+		return err
+	case errors.Is(err, codec.ErrSlow):
+		code = stream.Timeout
 	case errors.Is(err, codec.ErrRegion):
 		field = "roi"
 	case errors.Is(err, codec.ErrTooLarge):

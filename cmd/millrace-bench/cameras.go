@@ -51,17 +51,18 @@ func (b *bench) withCPUModel(do func(name string, t *target, model string) error
 	return withONNX(func(_ *onnxModels, t *target) error { return do("small CNN", t, "cnn") }, cnnModel)
 }
 
+// cnnTarget is how the small CNN gets a picture.
+var cnnTarget = codec.Target{Width: cnnSide, Height: cnnSide, Color: codec.RGB, Layout: codec.NCHW, Type: codec.FP32, Norm: codec.Norm{Scale: scale}}
+
 // classify is the task of decoding a frame into a batch of one and running that.
 func (l *loop) classify() (do func([]byte) error, end func(), err error) {
 	b, err := l.bind(1)
 	if err != nil {
 		return nil, nil, err
 	}
-	t := codec.Target{Width: cnnSide, Height: cnnSide, Color: codec.RGB, Layout: codec.NCHW, Type: codec.FP32,
-		Norm: codec.Norm{Scale: scale}}
 	dec := codec.NewDecoder(codec.Limits{})
 	return func(frame []byte) error {
-			if _, err := dec.Decode(frame, t, b.input()); err != nil {
+			if _, err := dec.Decode(frame, cnnTarget, b.input()); err != nil {
 				return err
 			}
 			return b.run()

@@ -72,7 +72,7 @@ func (b *bench) killAndStall(frames [][]byte) (p beforeAndAfter, err error) {
 	ended := make(chan error, watchedCameras)
 	for i := range watchers {
 		watchers[i] = &watcher{}
-		wg.Go(func() { ended <- watchers[i].watch(ctx, t, entries[i].Name) })
+		wg.Go(func() { ended <- watchers[i].watch(ctx, t.addr, entries[i].Name) })
 	}
 	if err := allRun(watchers, ended); err != nil {
 		return p, fmt.Errorf("%w: %s", err, t.streamsNotRunning())

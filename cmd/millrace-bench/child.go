@@ -27,6 +27,8 @@ type job struct {
 	Hold  *hold         `json:"hold,omitempty"`  // open streams and leave them idle
 	Close bool          `json:"close,omitempty"` // close what is open
 	Load  []load.Config `json:"load,omitempty"`  // run these loads, at the same time
+	Serve string        `json:"serve,omitempty"` // run a server with this configuration, until the child ends
+	Play  *play         `json:"play,omitempty"`  // open streams of video; Pump sends
 }
 
 // answer is the child's reply to a job.
@@ -34,6 +36,8 @@ type answer struct {
 	Err     string         `json:"err,omitempty"`
 	Frames  int64          `json:"frames,omitempty"`  // of Pump: answered frames
 	Opened  int            `json:"opened,omitempty"`  // streams, of Hold
+	Dropped int64          `json:"dropped,omitempty"` // frames, of Pump with Play
+	Addr    string         `json:"addr,omitempty"`    // of HTTP, of Serve
 	Reports []*load.Report `json:"reports,omitempty"` // of Load
 	Streams [][]uint64     `json:"streams,omitempty"` // PerStream of each report, which its JSON leaves out
 }
@@ -44,7 +48,8 @@ func childMain(in io.Reader, out io.Writer) error {
 	for {
 		var j job
 		if err := d.Decode(&j); err == io.EOF {
-			return nil
+			open.close()
+			return open.endServer()
 		} else if err != nil {
 			return err
 		}
@@ -62,6 +67,8 @@ func childMain(in io.Reader, out io.Writer) error {
 type openStreams struct {
 	echoClient *echoClient
 	held       *held
+	player     *player
+	server     *target
 }
 
 func (k *openStreams) close() {
@@ -71,7 +78,17 @@ func (k *openStreams) close() {
 	if k.held != nil {
 		k.held.close()
 	}
-	*k = openStreams{}
+	if k.player != nil {
+		k.player.close()
+	}
+	*k = openStreams{server: k.server}
+}
+
+func (k *openStreams) endServer() error {
+	if k.server == nil {
+		return nil
+	}
+	return k.server.end()
 }
 
 func (j *job) do(open *openStreams) (a answer, err error) {
@@ -85,6 +102,16 @@ func (j *job) do(open *openStreams) (a answer, err error) {
 	case j.Pump > 0 && open.echoClient != nil:
 		_, err = open.echoClient.rate(j.Pump)
 		a.Frames = open.echoClient.total.Load()
+	case j.Play != nil:
+		open.close()
+		open.player, err = j.Play.open()
+	case j.Pump > 0 && open.player != nil:
+		a.Frames, a.Dropped, err = open.player.run(j.Pump)
+	case j.Serve != "":
+		open.server, err = serveText(j.Serve)
+		if err == nil {
+			a.Addr = open.server.addr
+		}
 	case j.Hold != nil:
 		open.close()
 		open.held = &held{}

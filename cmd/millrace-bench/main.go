@@ -37,8 +37,12 @@ var parts = []struct {
 	{"json", false, jsonNumbers},
 	{"native", false, nativeCall},
 	{"video", false, video},
+	{"pulled", false, pulled},
+	{"start", false, cameraStarts},
+	{"chunks", false, chunks},
 	{"onnx", false, onnxCalls},
 	{"onnxvideo", false, onnxVideo},
+	{"onnxsecond", false, secondModel},
 	{"metrics", false, metricsOn},
 	{"memory", false, memory},
 	{"overload", false, overload},
@@ -46,6 +50,7 @@ var parts = []struct {
 	{"fairness", true, fairness},
 	{"many", true, many},
 	{"cameras-dead", true, camerasDead},
+	{"capacity", true, capacity},
 }
 
 func main() {
@@ -63,7 +68,7 @@ func run(args []string, out, errs io.Writer) int {
 	f := flag.NewFlagSet("millrace-bench", flag.ContinueOnError)
 	f.SetOutput(errs)
 	asJSON := f.Bool("json", false, "print the table as JSON")
-	only := f.String("rows", "", "measure the parts whose `name` matches: ws, rest, json, native, video, onnx, onnxvideo, metrics, memory, overload, and, only when named, overload-cpu, fairness, many, cameras-dead")
+	only := f.String("rows", "", "measure the parts whose `name` matches: ws, rest, json, native, video, pulled, start, chunks, onnx, onnxvideo, onnxsecond, metrics, memory, overload, and, only when named, overload-cpu, fairness, many, cameras-dead, capacity")
 	round := f.Duration("round", 500*time.Millisecond, "how long each round runs; those of overload, fairness, many and cameras-dead take six to 24 times that")
 	rounds := f.Int("rounds", 9, "rounds of each pair; overload and many take a third of them, cameras-dead half")
 	if err := f.Parse(args); err != nil {
@@ -97,6 +102,11 @@ func measure(o options) (*Table, error) {
 	b := &bench{options: o, table: &Table{
 		Go: runtime.Version(), OS: runtime.GOOS + "/" + runtime.GOARCH, CPUs: runtime.GOMAXPROCS(0), Date: time.Now().UTC().Format(time.DateOnly),
 	}}
+	var err error
+	if b.dir, err = os.MkdirTemp("", "millrace-bench"); err != nil {
+		return b.table, err
+	}
+	defer os.RemoveAll(b.dir)
 	if err := b.start(); err != nil {
 		return b.table, err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -30,20 +31,24 @@ func TestMain(m *testing.M) {
 // it checks that each row is there and that no frame is lost.
 func TestEveryRowIsMeasured(t *testing.T) {
 	idleStreams, mlpHidden, streamCounts, manyLive, manyIdle, watchedCameras, times = 50, 64, []int{1, 10}, 20, 150, 4, []float64{0.5, 2, 10}
+	footageSeconds, pulledCameras, chunkSizes = 1, []cameraGroup{{320, 240, 2, 45}}, [][2]int{{160, 120}}
+	startCameras, startWidth, startHeight = []startCamera{{1, "tcp"}}, 320, 64
+	mostProbes, capacitySize = 1, [2]int{320, 240}
 	rows, want := ".", []string{
 		"WebSocket echo, 30 KB", "WebSocket echo, 300 KB", "REST tensor, 30 KB, read", "REST 224x224x3 JSON numbers", "native call",
-		"JPEG video", "metrics and traces on against off", "allocations a frame", "resident memory of an idle stream", "delay at 2x: goodput", "delay at 10x: p99 age",
+		"JPEG video", "H.264 320x240 pulled, 2 cameras at 30 fps", "H.264 320x240 pulled, 2 cameras, as fast as can be", "against OpenCV", "memory of one, its ffmpeg included",
+		"a key frame each 1 s: time to the first answer", "a key frame each 1 s: age of the first answer", "H.264 160x120 chunks", "VP8 160x120 chunks", "VP9 160x120 chunks", "AV1 160x120 chunks", "metrics and traces on against off", "allocations a frame", "resident memory of an idle stream", "delay at 2x: goodput", "delay at 10x: p99 age",
 		"JPEG 160x120 at 10x: answers", "streams: 10: Jain's index", "one at 20x the others' rate: Jain's index", "stateful beside 30 stateless: least share",
 		"20 streams at 1 fps, plain", "20 streams at 1 fps, v1", "150 idle streams, plain, a connection each: goroutines", "150 idle streams, v1, 100 a connection: resident",
 		"opened, plain, a connection each: p99", "opened, v1, 100 a connection: p99",
-		"4 cameras, MJPEG 160x120 at 10 fps, 1 killed, 1 stalled: the other 2, answers",
+		"320x240 cameras at 30 fps, motion, answered within 100 ms", "4 cameras, MJPEG 160x120 at 10 fps, 1 killed, 1 stalled: the other 2, answers",
 	}
 	if _, err := onnx.Library(); err != nil {
 		t.Log("the rows of ONNX are left out:", err)
 		rows = "^[^o]|^overload"
 	} else {
-		want = append(want, "ONNX MLP, batch", "ONNX small CNN, batch", "ONNX MLP, max_size 8 against 1", "through the small CNN, CPU a frame",
-			"30 streams of JPEG video at 30 fps, small CNN: p99", "42 streams of JPEG video at 30 fps, small CNN: p99")
+		want = append(want, "ONNX MLP, batch", "ONNX MLP, bare in step, batch", "ONNX MLP, bare staggered, batch", "ONNX small CNN, batch", "ONNX MLP, max_size 8 against 1", "through the small CNN, CPU a frame",
+			"that the small CNN adds to motion", "320x240 cameras at fps: 10, small CNN, answered within 100 ms", "30 streams of JPEG video at 30 fps, small CNN: p99", "42 streams of JPEG video at 30 fps, small CNN: p99")
 	}
 	if testing.Short() {
 		rows, want = "^native|^ws", []string{"WebSocket echo, 30 KB", "native call"}
@@ -59,7 +64,7 @@ func TestEveryRowIsMeasured(t *testing.T) {
 	for _, want := range want {
 		found := false
 		for _, r := range table.Rows {
-			found = found || strings.Contains(r.Name, want) && (r.Millrace > 0 || r.Unit == "KB") // which may be 0
+			found = found || strings.Contains(r.Name, want) && (r.Millrace > 0 || r.Unit == "KB" || r.Unit == "cameras" || strings.Contains(r.Name, "adds")) // which may be 0
 		}
 		if !found {
 			t.Errorf("there is no row %q", want)
@@ -207,6 +212,57 @@ func TestMemoryIsFlat(t *testing.T) {
 	}{{[]float64{10 << 20}, true}, {[]float64{10 << 20, 30 << 20, 11 << 20}, true}, {[]float64{10 << 20, 12 << 20}, false}} {
 		if r := memoryRow("x", c.rounds); r.Met != c.met {
 			t.Errorf("%v: %+v", c.rounds, r)
+		}
+	}
+}
+
+// The time of a process counts with its ancestors', also when it has ended.
+func TestUsageOfProcesses(t *testing.T) {
+	before, err := usageOf(os.Getpid())
+	if err != nil || before.pss < 1<<20 {
+		t.Fatalf("%+v, %v", before, err)
+	}
+	cmd := exec.Command("sh", "-c", "sh -c 'while :; do :; done' & read line; kill $!; wait $!")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	least := before.children + 100*time.Millisecond
+	var now treeUsage
+	for deadline := time.Now().Add(time.Minute); now.children < least; {
+		if now, err = usageOf(os.Getpid()); err != nil || time.Now().After(deadline) {
+			t.Fatalf("%+v after %+v, %v", now, before, err)
+		}
+	}
+	if own, err := usageOf(cmd.Process.Pid); err != nil || own.children < least-before.children || own.own > own.children {
+		t.Errorf("%+v, %v", own, err)
+	}
+	_ = in.Close()
+	_ = cmd.Wait()
+	if after, err := usageOf(os.Getpid()); err != nil || after.children < now.children {
+		t.Errorf("%+v after %+v, %v", after, now, err)
+	}
+	if _, err := usageOf(cmd.Process.Pid); err == nil {
+		t.Error("a process that has ended")
+	}
+}
+
+func TestAgesSinceCapture(t *testing.T) {
+	var w watcher
+	start := time.Now()
+	// The source sends a frame each 100 ms. They wait 5, 0, 30 and 250 ms until the server receives
+	// them, whose answers take 10 ms.
+	for i, waits := range []int64{5, 0, 30, 250} {
+		received := start.Add(time.Duration(100*int64(i)+waits) * time.Millisecond)
+		w.line(fmt.Appendf(nil, `{"seq":1,"received_us":%d,"pts_us":%d,"outputs":[]}`, received.UnixMicro(), 7e6+100000*i), received.Add(10*time.Millisecond))
+	}
+	ages := w.sinceCapture(start.Add(50*time.Millisecond), start.Add(time.Second))
+	for i, want := range []float64{10, 40, 260} {
+		if len(ages) != 3 || math.Abs(ages[i].Seconds()*1000-want) > 1 {
+			t.Fatalf("%v: want %v at %d", ages, want, i)
 		}
 	}
 }

@@ -75,23 +75,29 @@ func (b *bound) close() {
 	b.y.Destroy()
 }
 
-// rate returns rows a second of as many goroutines as there are instances. fill
-// has each row copied in.
-func (l *loop) rate(batch int, fill bool, d time.Duration) (float64, error) {
+// rate returns rows a second of as many goroutines as there are instances, which begin
+// their runs as p says. fill has each row copied in.
+func (l *loop) rate(batch int, fill bool, p phase, d time.Duration) (float64, error) {
+	s := newStarts(p, onnxInstances)
 	return throughputOf(onnxInstances, d, func(more func() bool, done func(int)) error {
+		defer s.leave()
 		b, err := l.bind(batch)
 		if err != nil {
 			return err
 		}
 		defer b.close()
 		input := b.input()
+		var took time.Duration
 		for more() {
 			for at := 0; fill && at < len(input); at += len(l.in.Data) {
 				copy(input[at:], l.in.Data)
 			}
+			s.wait(b, took)
+			began := time.Now()
 			if err := b.run(); err != nil {
 				return err
 			}
+			took = time.Since(began)
 			done(batch)
 		}
 		return nil

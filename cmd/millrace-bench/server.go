@@ -48,6 +48,19 @@ func serve(adjust func(*server.Config), models ...workers.Config) (*target, erro
 	if adjust != nil {
 		adjust(&cfg)
 	}
+	return serveConfig(cfg)
+}
+
+// serveText is serve with the text of a configuration file.
+func serveText(text string) (*target, error) {
+	cfg, err := config.Parse([]byte(text), "configuration")
+	if err != nil {
+		return nil, err
+	}
+	return serveConfig(cfg)
+}
+
+func serveConfig(cfg server.Config) (*target, error) {
 	s, err := server.New(cfg)
 	if err != nil {
 		return nil, err

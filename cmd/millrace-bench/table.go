@@ -97,6 +97,7 @@ type bench struct {
 	options
 	table  *Table
 	server *target
+	dir    string // for files, until the end of the run
 }
 
 func (b *bench) add(r Row) { b.table.Rows = append(b.table.Rows, r) }

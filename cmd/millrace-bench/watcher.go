@@ -19,15 +19,17 @@ type watcher struct {
 	err  error // of a failed frame
 }
 
-// arrival is a result that has arrived, and its age since the server received the frame.
+// arrival is a result that has arrived, its age since the server received the frame, and
+// the frame's time by its source.
 type arrival struct {
 	at  time.Time
 	age time.Duration
+	pts time.Duration
 }
 
 // watch reads until ctx ends, or the server ends it.
-func (w *watcher) watch(ctx context.Context, t *target, name string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+t.addr+"/v2/streams/"+name+"/results", nil)
+func (w *watcher) watch(ctx context.Context, addr, name string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/v2/streams/"+name+"/results", nil)
 	if err != nil {
 		return err
 	}
@@ -57,6 +59,7 @@ func (w *watcher) line(text []byte, now time.Time) {
 	}
 	var m struct {
 		Received int64           `json:"received_us"`
+		PTS      int64           `json:"pts_us"`
 		Error    json.RawMessage `json:"error"`
 	}
 	err := json.Unmarshal(text, &m)
@@ -68,7 +71,7 @@ func (w *watcher) line(text []byte, now time.Time) {
 	case m.Error != nil:
 		w.err = fmt.Errorf("a frame failed: %s", m.Error)
 	case m.Received > 0:
-		w.seen = append(w.seen, arrival{now, now.Sub(time.UnixMicro(m.Received))})
+		w.seen = append(w.seen, arrival{now, now.Sub(time.UnixMicro(m.Received)), time.Duration(m.PTS) * time.Microsecond})
 	}
 }
 
@@ -93,6 +96,26 @@ func (w *watcher) between(from, to time.Time) (ages []time.Duration) {
 	for _, s := range w.seen {
 		if !s.at.Before(from) && s.at.Before(to) {
 			ages = append(ages, s.age)
+		}
+	}
+	return ages
+}
+
+// sinceCapture returns the ages of the results that arrived in a span of time, since the
+// source sent the frames. The frame that was received earliest, by its source's time, gives
+// the difference between the clocks: its delay in the source and in ffmpeg is left out.
+func (w *watcher) sinceCapture(from, to time.Time) (ages []time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var zero time.Time // when the source sent a frame whose time is 0
+	for i, s := range w.seen {
+		if at := s.at.Add(-s.age - s.pts); i == 0 || at.Before(zero) {
+			zero = at
+		}
+	}
+	for _, s := range w.seen {
+		if !s.at.Before(from) && s.at.Before(to) {
+			ages = append(ages, s.at.Sub(zero.Add(s.pts)))
 		}
 	}
 	return ages

@@ -36,7 +36,7 @@ func webSocket(b *bench) error {
 		name  string
 		size  int
 		limit float64
-	}{{"1 KB", 1 << 10, 0}, {"30 KB", 30 << 10, 0.80}, {"300 KB", 300 << 10, 0.92}} {
+	}{{"1 KB", 1 << 10, 0.75}, {"30 KB", 30 << 10, 0.82}, {"300 KB", 300 << 10, 0.92}} {
 		row, err := b.compareEcho("WebSocket echo, "+c.name, c.size, bare, b.server.stream("identity", wsQuery))
 		if err != nil {
 			return err

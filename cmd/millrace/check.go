@@ -108,7 +108,7 @@ func checkConfig(cfg server.Config, err error) finding {
 
 func checkMachine(ctx context.Context) []finding {
 	found := []finding{{What: "machine", State: "ok", Detail: fmt.Sprintf("%s/%s, %d processors", runtime.GOOS, runtime.GOARCH, runtime.NumCPU())}}
-	for _, p := range []struct{ name, why string }{{"ffmpeg", "videos cannot be read"}, {"ffprobe", "the properties of videos cannot be read"}} {
+	for _, p := range []struct{ name, why string }{{"ffmpeg", "videos cannot be read"}, {"ffprobe", "video files cannot be read"}} {
 		f := finding{What: p.name, State: "ok"}
 		if line, err := firstLine(ctx, p.name, "-version"); err != nil {
 			f.State, f.Detail = "missing", p.why+": apt-get install ffmpeg"
@@ -125,7 +125,7 @@ func checkMachine(ctx context.Context) []finding {
 	if codec.Turbo {
 		return append(found, finding{What: "libjpeg-turbo", State: "ok", Detail: "built in"})
 	}
-	return append(found, finding{What: "libjpeg-turbo", State: "missing", Detail: "JPEG pictures take several times as long: apt-get install libturbojpeg0-dev, then make build"})
+	return append(found, finding{What: "libjpeg-turbo", State: "missing", Detail: "JPEG pictures take several times as long: apt-get install libjpeg-dev, then make build"})
 }
 
 func firstLine(ctx context.Context, program string, args ...string) (string, error) {

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"millrace/client"
-	"millrace/internal/codec"
 	"millrace/server"
 	"millrace/stream"
 	"millrace/stream/buf"
@@ -17,7 +16,7 @@ import (
 // budget, and unloads them. It runs no requests.
 func checkModels(ctx context.Context, cfg server.Config) (found []finding) {
 	models := workers.NewManager(workers.ManagerOptions{
-		Memory: buf.NewPool(cfg.Memory.Budget), Pixels: codec.Limits{MaxPixels: cfg.Limits.MaxPixels},
+		Memory: buf.NewPool(cfg.Memory.Budget), Pixels: cfg.Limits.Pictures(),
 	})
 	for _, m := range cfg.Models {
 		f := finding{What: "model " + m.Name, State: "ok"}

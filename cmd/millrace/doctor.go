@@ -82,8 +82,9 @@ type doctor struct {
 
 // examine makes all checks.
 func (d *doctor) examine(ctx context.Context) {
-	d.found = append(d.found, processors(), d.memory(), d.openFiles(), d.onnx(), turbojpeg())
+	d.found = append(d.found, processors(), d.memory(), d.openFiles(), d.onnx(), turbojpeg(), libwebp())
 	d.found = append(d.found, ffmpegSymptoms(ctx)...)
+	d.found = append(d.found, hardware(ctx, d.cfg.Sources.HWAccel))
 	d.found = append(d.found, clock())
 	d.found = append(d.found, gpus(ctx)...)
 	d.found = append(d.found, d.ports(ctx)...)

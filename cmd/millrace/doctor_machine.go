@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"millrace/internal/codec"
+	"millrace/internal/video"
 )
 
 // processors says how many processors the server may use.
@@ -101,7 +102,14 @@ func turbojpeg() symptom {
 	if codec.Turbo {
 		return passed("libjpeg-turbo", "built in")
 	}
-	return symptom{"libjpeg-turbo", warns, "is not built in: JPEG pictures take several times as long", "apt-get install libturbojpeg0-dev, then make build"}
+	return symptom{"libjpeg-turbo", warns, "is not built in: JPEG pictures take several times as long", "apt-get install libjpeg-dev, then make build"}
+}
+
+func libwebp() symptom {
+	if codec.LibWebP {
+		return passed("libwebp", "built in")
+	}
+	return symptom{"libwebp", warns, "is not built in: lossy WebP pictures take two to four times as long", "apt-get install libwebp-dev, then make build"}
 }
 
 // What ffmpeg needs for the sources and clients of a server.
@@ -114,7 +122,7 @@ var (
 // ffmpegSymptoms checks ffmpeg and what it was built with.
 func ffmpegSymptoms(ctx context.Context) (found []symptom) {
 	const install = "apt-get install ffmpeg"
-	for _, p := range []struct{ name, loss string }{{"ffmpeg", "videos and cameras cannot be read, and video of clients cannot be decoded"}, {"ffprobe", "the properties of videos cannot be read"}} {
+	for _, p := range []struct{ name, loss string }{{"ffmpeg", "videos and cameras cannot be read, and video of clients cannot be decoded"}, {"ffprobe", "video files cannot be read"}} {
 		line, err := firstLine(ctx, p.name, "-version")
 		if err != nil {
 			found = append(found, symptom{p.name, warns, p.loss + ": " + err.Error(), install})
@@ -144,6 +152,17 @@ func ffmpegSymptoms(ctx context.Context) (found []symptom) {
 		found = append(found, passed(what, "%s", strings.Join(list.wanted, ", ")))
 	}
 	return found
+}
+
+// hardware tries what decodes videos, as the server does at its start.
+func hardware(ctx context.Context, set string) symptom {
+	const what = "hardware decoding"
+	f := video.FindHardware(ctx, set, "")
+	s := passed(what, "sources.hwaccel is %s: %s", set, strings.ReplaceAll(f.String(), "; ", "\n"))
+	if f.Use == "" && set != video.HardwareAuto && set != video.HardwareNone {
+		s.State, s.Do = fails, "install the driver and its library for this user (docs/streams.md, Hardware decoding), or set sources.hwaccel to auto or none"
+	}
+	return s
 }
 
 // ffmpegList returns the names that ffmpeg lists for an option. In the lists, a line has

@@ -57,6 +57,23 @@ func freeAddr(t *testing.T) string {
 	return l.Addr().String()
 }
 
+// A method that is named and cannot be used fails; auto does not.
+func TestDoctorTriesHardware(t *testing.T) {
+	off := []string{"doctor", "--json", "--grpc", "off", "--http", freeAddr(t)}
+	for set, want := range map[string]string{"vaapi": fails, "auto": healthy} {
+		c := command(t, append(off, "--sources-hwaccel", set)...)
+		c.Env = append(c.Env, "LIBVA_DRIVER_NAME=none")
+		found, _ := diagnose(t, c)
+		s := found["hardware decoding"]
+		if s.State != want || !strings.Contains(s.Detail, "sources.hwaccel is "+set) || (s.Do == "") != (want == healthy) {
+			t.Errorf("%s: %+v", set, s)
+		}
+		if set == "vaapi" && !strings.Contains(s.Detail, "vaapi cannot be used: ") {
+			t.Errorf("%s: %+v", set, s)
+		}
+	}
+}
+
 func TestDoctorOnAHealthyMachine(t *testing.T) {
 	addr := freeAddr(t)
 	c := command(t, "doctor", "--json", "--grpc", "off", "--http", addr)
@@ -65,7 +82,7 @@ func TestDoctorOnAHealthyMachine(t *testing.T) {
 	if code != 0 {
 		t.Errorf("exit status %d", code)
 	}
-	for _, what := range []string{"configuration", "processors", "memory", "ffmpeg", "ffprobe", "ffmpeg's decoders", "ffmpeg's demuxers", "ffmpeg's protocols", "port of http", "server"} {
+	for _, what := range []string{"configuration", "processors", "memory", "ffmpeg", "ffprobe", "ffmpeg's decoders", "ffmpeg's demuxers", "ffmpeg's protocols", "hardware decoding", "port of http", "server"} {
 		s := found[what]
 		if what == "processors" && s.State == warns { // a container may have fewer than the machine
 			continue

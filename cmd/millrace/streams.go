@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -18,12 +19,15 @@ import (
 	"millrace/ingest/streams"
 	"millrace/internal/setting"
 	"millrace/stream"
+	"millrace/stream/coded"
 )
 
 const streamsExamples = `  millrace streams
   millrace streams add door rtsp://viewer:secret@192.0.2.7/live --model find --fps 10
   millrace streams show door
+  millrace streams add yard rtsp://192.0.2.8/live --model faces,max_fps=10 --model motion
   millrace streams set door max_age_ms=400 priority=high
+  millrace streams set yard faces.max_fps=5
   millrace streams pause door yard
   millrace streams resume door yard
   millrace streams remove yard`
@@ -67,7 +71,7 @@ func listStreams(use string) *cobra.Command {
 		for i := range list {
 			s := &list[i]
 			rows = append(rows, []string{
-				s.Name, stateText(s), s.Model, count(s.Frames), count(s.Results), count(dropped(s)), count(s.Errors), ago(s.Last, time.Now()), problem(s),
+				s.Name, stateText(s), modelsText(s), count(s.Frames), count(s.Results), count(dropped(s)), count(s.Errors), ago(s.Last, time.Now()), problem(s),
 			})
 		}
 		return table(c.OutOrStdout(), rows...)
@@ -122,7 +126,7 @@ server's configuration, and addresses of private networks only there or with sou
 			return usageError{err}
 		}
 		cfg.Name, cfg.Source = args[0], args[1]
-		if cfg.Settings["model"] == nil {
+		if cfg.Settings["model"] == nil && cfg.Models == nil {
 			return usagef("--model is missing: see `millrace models`")
 		}
 		cl, err := host.dial()
@@ -134,9 +138,11 @@ server's configuration, and addresses of private networks only there or with sou
 		if err != nil {
 			return given.withFlagNames(err)
 		}
-		if _, err := cl.Metadata(c.Context(), s.Model, s.Version); stream.CodeOf(err) == stream.NotFound {
-			wanted := strings.TrimSuffix(s.Model+" version "+s.Version, " version ")
-			_, _ = fmt.Fprintf(c.ErrOrStderr(), "%s waits for the model %s, which is not loaded: see millrace models load\n", s.Name, wanted)
+		for _, m := range s.Models {
+			if _, err := cl.Metadata(c.Context(), m.Model, m.Version); stream.CodeOf(err) == stream.NotFound {
+				wanted := strings.TrimSuffix(m.Model+" version "+m.Version, " version ")
+				_, _ = fmt.Fprintf(c.ErrOrStderr(), "%s waits for the model %s, which is not loaded: see millrace models load\n", s.Name, wanted)
+			}
 		}
 		if *asJSON {
 			return writeJSON(c.OutOrStdout(), s)
@@ -152,10 +158,12 @@ type requestSettings struct {
 	flags *pflag.FlagSet
 	table *setting.Table
 	names map[string]string // of the flags, by paths
+
+	models *[]string // values of --model
 }
 
 func requestFlags(flags *pflag.FlagSet) *requestSettings {
-	r := &requestSettings{flags, streams.NewDraft().Table(), map[string]string{}}
+	r := &requestSettings{flags: flags, table: streams.NewDraft().Table(), names: map[string]string{}}
 	for _, f := range r.table.Fields() {
 		if f.Request == "" || f.Path == "name" || f.Path == "source" {
 			continue
@@ -169,7 +177,9 @@ func requestFlags(flags *pflag.FlagSet) *requestSettings {
 		if def := cmp.Or(f.Default, f.Unset); def != "" {
 			help += " (" + def + ")"
 		}
-		if f.IsBool() {
+		if f.Path == "model" {
+			r.models = flags.StringArray(name, nil, "the model that gets its frames, as NAME or NAME,KEY=VALUE with settings of its policy: repeat it for several models")
+		} else if f.IsBool() {
 			flags.Bool(name, false, help)
 		} else {
 			flags.String(name, "", help)
@@ -182,14 +192,45 @@ func requestFlags(flags *pflag.FlagSet) *requestSettings {
 func (r *requestSettings) config() (cfg client.StreamConfig, err error) {
 	var errs []error
 	for _, f := range r.table.Fields() {
-		if flag := r.flags.Lookup(r.names[f.Path]); flag != nil && flag.Changed {
+		if flag := r.flags.Lookup(r.names[f.Path]); flag != nil && flag.Changed && f.Path != "model" {
 			errs = append(errs, r.withFlagNames(f.Set(flag.Value.String())))
 		}
 	}
+	errs = append(errs, r.setModels())
 	cfg.Settings = r.table.Object()
+	if list, ok := cfg.Settings["models"]; ok {
+		delete(cfg.Settings, "models")
+		text, err := json.Marshal(list)
+		errs = append(errs, err, json.Unmarshal(text, &cfg.Models))
+	}
 	cfg.Sinks, _ = cfg.Settings["sinks"].(map[string]any)
 	delete(cfg.Settings, "sinks")
 	return cfg, setting.Join(errs...)
+}
+
+// setModels reads the values of --model: one name is the stream's only model.
+func (r *requestSettings) setModels() error {
+	if names := *r.models; len(names) == 1 && !strings.Contains(names[0], ",") {
+		return r.withFlagNames(r.table.Set("model", names[0]))
+	}
+	list, _ := r.table.FindList("models")
+	var errs []error
+	for _, text := range *r.models {
+		name, settings, _ := strings.Cut(text, ",")
+		entry := list.Add()
+		errs = append(errs, entry.Set("model", name))
+		for setting := range strings.SplitSeq(settings, ",") {
+			key, value, ok := strings.Cut(setting, "=")
+			switch {
+			case settings == "":
+			case !ok:
+				errs = append(errs, usagef("--model: %q of %s is not KEY=VALUE", setting, name))
+			default:
+				errs = append(errs, coded.Within("--model "+name, entry.Set(key, value)))
+			}
+		}
+	}
+	return setting.Join(errs...)
 }
 
 // withFlagNames replaces names of settings in err by those of flags and arguments.
@@ -247,7 +288,7 @@ func streamRows(s *client.ServerStream) [][]string {
 	rows := [][]string{
 		{"stream", s.Name + map[string]string{"config": " (of the configuration)", "request": " (added by a request)"}[s.Origin]},
 		{"source", strings.TrimSuffix(s.Source+" over "+s.Transport, " over ")},
-		{"model", strings.TrimSpace(s.Model + " " + s.Version)},
+		{"model", modelsText(s)},
 		{"state", stateText(s) + ", for " + span(now.Sub(s.Since))},
 	}
 	if text := problem(s); text != "" {
@@ -263,8 +304,17 @@ func streamRows(s *client.ServerStream) [][]string {
 		}
 		rows = append(rows, []string{"frame size", size})
 	}
+	for i := range s.Models {
+		m := &s.Models[i]
+		text := policyText(&m.Policy)
+		if len(s.Models) == 1 {
+			rows = append(rows, []string{"policy", text})
+			break
+		}
+		text = fmt.Sprintf("%s, %d results, %s dropped, %d failed, newest %s; %s", m.State, m.Results, listed(m.Drops), m.Errors, ago(m.Last, now), text)
+		rows = append(rows, []string{"model " + m.Model, text})
+	}
 	rows = append(rows,
-		[]string{"policy", policyText(&s.Policy)},
 		[]string{"restarts", count(s.Restarts)},
 		[]string{"frames", count(s.Frames)},
 		[]string{"results", count(s.Results)},
@@ -282,6 +332,26 @@ func streamRows(s *client.ServerStream) [][]string {
 		rows = append(rows, []string{name, text})
 	}
 	return rows
+}
+
+// modelsText names the models of a stream.
+func modelsText(s *client.ServerStream) string {
+	names := make([]string, len(s.Models))
+	for i, m := range s.Models {
+		names[i] = strings.TrimSpace(m.Model + " " + m.Version)
+	}
+	return strings.Join(names, ", ")
+}
+
+// waitingModels returns why models of a running stream wait, "" if none does.
+func waitingModels(s *client.ServerStream) string {
+	var texts []string
+	for _, m := range s.Models {
+		if m.State == "waiting" && m.Error != nil {
+			texts = append(texts, withCommands(m.Error.Message))
+		}
+	}
+	return strings.Join(texts, "; ")
 }
 
 func policyText(p *client.StreamPolicy) string {
@@ -328,6 +398,9 @@ func stateText(s *client.ServerStream) string {
 func problem(s *client.ServerStream) string {
 	if s.Error != nil && (s.State == "waiting" || s.State == "failed" || s.State == "connecting") {
 		return withCommands(s.Error.Message)
+	}
+	if text := waitingModels(s); text != "" && s.State == "running" {
+		return text
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Sinks)) {
 		if text := s.Sinks[name].Error; text != "" {

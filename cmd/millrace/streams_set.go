@@ -17,8 +17,8 @@ func setStream() *cobra.Command {
 		Use:   "set NAME KEY=VALUE...",
 		Short: "Change settings of a stream while it runs",
 		Long: `Change settings of a stream while it runs: all that are given, or none if one is wrong. The keys are those of the configuration;
-the settings that can change are ` + settable() + `.`,
-		Example: "  millrace streams set door max_age_ms=400 priority=high\n  millrace streams set door max_fps=2.5 --json",
+the settings that can change are ` + settable() + `. MODEL.KEY=VALUE changes the policy of one of several models.`,
+		Example: "  millrace streams set door max_age_ms=400 priority=high\n  millrace streams set yard faces.max_fps=5\n  millrace streams set door max_fps=2.5 --json",
 		Args:    wrongUsage(cobra.MinimumNArgs(2)),
 	}
 	host := remoteFlags(c)
@@ -51,12 +51,24 @@ func settable() string {
 // changeOf reads KEY=VALUE arguments. Errors begin with the key.
 func changeOf(args []string) (change client.StreamChange, err error) {
 	table, given := streams.NewDraft().Table(), map[string]any{}
+	var models []any // what changes of each model, in the order of their first keys
+	of := map[string]map[string]any{}
 	var errs []error
 	for _, a := range args {
 		key, text, ok := strings.Cut(a, "=")
 		key = strings.ReplaceAll(key, "-", "_") // the notation of the flags of add
+		into := given
+		if i := strings.LastIndexByte(key, '.'); i >= 0 && slices.Contains(streams.Changeable[1:], key[i+1:]) { // MODEL.KEY
+			name, _, _ := strings.Cut(a, "=")
+			name = name[:i]
+			if of[name] == nil {
+				of[name] = map[string]any{"model": name}
+				models = append(models, of[name])
+			}
+			into, key = of[name], key[i+1:]
+		}
 		f, _ := table.Find(key)
-		_, twice := given[key]
+		_, twice := into[key]
 		switch {
 		case !ok:
 			err = usagef("%q is not KEY=VALUE", a)
@@ -66,12 +78,15 @@ func changeOf(args []string) (change client.StreamChange, err error) {
 			err = unchangeable(table, key)
 		default:
 			err = f.Set(text)
-			given[key] = f.Value()
+			into[key] = f.Value()
 		}
 		errs = append(errs, err)
 	}
 	if err := setting.Join(errs...); err != nil {
 		return change, err
+	}
+	if models != nil {
+		given["models"] = models
 	}
 	object, err := json.Marshal(given)
 	if err != nil {

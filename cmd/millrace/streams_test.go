@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"millrace/client"
 	"millrace/ingest/streams"
 	"millrace/internal/setting"
@@ -121,12 +123,12 @@ func TestClientHasTheSettings(t *testing.T) {
 		}
 		return out
 	}
-	if got := names(client.StreamChange{}); !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(streams.Changeable))) {
+	if got := slices.DeleteFunc(names(client.StreamChange{}), func(n string) bool { return n == "models" }); !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(streams.Changeable))) {
 		t.Errorf("client.StreamChange has %v, and %v can change", got, streams.Changeable)
 	}
 	table := streams.NewDraft().Table()
 	for _, name := range names(client.StreamConfig{}) {
-		if f, ok := table.Find(name); !ok || f.Request == "" {
+		if f, ok := table.Find(name); name != "models" && (!ok || f.Request == "") {
 			t.Errorf("client.StreamConfig has %s, which is not a setting that a request may set", name)
 		}
 	}
@@ -134,5 +136,41 @@ func TestClientHasTheSettings(t *testing.T) {
 		if !slices.Contains(names(client.StreamConfig{}), f.Path) {
 			t.Errorf("client.StreamConfig has no %s", f.Path)
 		}
+	}
+	for _, f := range setting.Of("", new(streams.ModelConfig)).Fields() {
+		if !slices.Contains(names(client.StreamModelConfig{}), f.Path) {
+			t.Errorf("client.StreamModelConfig has no %s", f.Path)
+		}
+	}
+	if got := names(client.StreamModelChange{}); !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(append([]string{"model"}, streams.Changeable[1:]...)))) {
+		t.Errorf("client.StreamModelChange has %v, and %v can change", got, streams.Changeable[1:])
+	}
+}
+
+// Several models of a stream are given with --model, and changed by MODEL.KEY.
+func TestModelsOfAStream(t *testing.T) {
+	flags := pflag.NewFlagSet("add", pflag.ContinueOnError)
+	r := requestFlags(flags)
+	if err := flags.Parse([]string{"--model", "faces,max_fps=10,policy=every", "--model", "motion", "--max-fps", "3"}); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := r.config()
+	want := []client.StreamModelConfig{{Model: "faces", Policy: "every", MaxFPS: 10}, {Model: "motion"}}
+	if err != nil || !slices.Equal(cfg.Models, want) || cfg.Settings["model"] != nil || cfg.Settings["models"] != nil || cfg.Settings["max_fps"] != 3.0 {
+		t.Errorf("%+v, %v", cfg, err)
+	}
+	for _, c := range [][2]string{{"faces,max_fps=x", "--model faces.max_fps: \"x\" is not a number"}, {"faces,fps=1", "--model faces.fps: is not a setting"}, {"faces,every", "is not KEY=VALUE"}} {
+		flags := pflag.NewFlagSet("add", pflag.ContinueOnError)
+		r := requestFlags(flags)
+		if err := flags.Parse([]string{"--model", c[0]}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.config(); err == nil || !strings.Contains(err.Error(), c[1]) {
+			t.Errorf("%s: %v", c[0], err)
+		}
+	}
+	change, err := changeOf([]string{"my.model.max_fps=5", "priority=low", "my.model.window=2"})
+	if err != nil || *change.Priority != "low" || len(change.Models) != 1 || change.Models[0].Model != "my.model" || *change.Models[0].MaxFPS != 5 || *change.Models[0].Window != 2 {
+		t.Errorf("%+v, %v", change, err)
 	}
 }

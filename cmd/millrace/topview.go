@@ -127,7 +127,7 @@ func newTopModel(before, now *client.ModelStatus, seconds float64) topModel {
 
 func newTopStream(before, now *client.ServerStream, v topView) topStream {
 	s := topStream{
-		Name: now.Name, State: now.State, Paused: now.Paused, Model: now.Model, Restarts: now.Restarts, AgeSeconds: -1,
+		Name: now.Name, State: now.State, Paused: now.Paused, Model: modelsText(now), Restarts: now.Restarts, AgeSeconds: -1,
 		FPS:     rate(before.Frames, now.Frames, v.Seconds),
 		Results: rate(before.Results, now.Results, v.Seconds),
 		Drops:   rate(sumOf(before.Drops), sumOf(now.Drops), v.Seconds),
@@ -138,6 +138,8 @@ func newTopStream(before, now *client.ServerStream, v topView) topStream {
 	}
 	if now.Error != nil && now.State != "running" {
 		s.Error = now.Error.Message
+	} else if now.State == "running" {
+		s.Error = waitingModels(now)
 	}
 	return s
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"millrace/ingest/sources"
 	"millrace/internal/backoff"
 	"millrace/internal/video"
 	"millrace/stream"
@@ -67,6 +68,7 @@ type Decoder struct {
 	writing       *chunk   // taken off the queue and not yet written
 	pending       []*chunk // written, but not decoded yet
 	skipping      bool     // chunks up to the next key frame are discarded
+	regions       bool     // a frame had a region: from now on whole pictures are decoded at full size
 	ended         bool     // no further chunk will be fed
 	closed        bool
 	parameterSets []byte         // those that were sent separately
@@ -125,6 +127,8 @@ func (d *Decoder) Feed(f stream.Frame, now stream.Instant) {
 		d.discard(c, stream.Closed, nil)
 		return
 	}
+	small := c.frame.Region != (stream.Region{}) && !d.regions && d.ffmpeg != nil
+	d.regions = d.regions || c.frame.Region != (stream.Region{})
 	late := d.takeLate(now)
 	switch size := c.info.Width * c.info.Height; {
 	case info.Key && size == 0 && d.ffmpeg == nil:
@@ -152,8 +156,22 @@ func (d *Decoder) Feed(f stream.Frame, now stream.Instant) {
 	}
 	if lost {
 		d.discard(c, stream.Undecoded, err)
+	}
+	if lost || small {
 		d.requestKeyFrame()
 	}
+}
+
+// need returns the size to which ffmpeg scales pictures: what the model needs, or the full
+// size when regions of pictures were asked for.
+func (d *Decoder) need() video.Need {
+	d.mu.Lock()
+	regions := d.regions
+	d.mu.Unlock()
+	if regions {
+		return video.Need{}
+	}
+	return sources.NeedOf(d.st.Model())
 }
 
 // takeLate takes those chunks off the queue and returns them with which ffmpeg is too

@@ -21,6 +21,7 @@ import (
 	"millrace/ingest"
 	"millrace/ingest/decoders"
 	"millrace/internal/child"
+	"millrace/internal/video"
 	"millrace/internal/video/videotest"
 	"millrace/stream"
 	"millrace/stream/buf"
@@ -44,6 +45,7 @@ type rig struct {
 	mu     sync.Mutex
 	log    []string // "seq how", in the order of the endings
 	breaks []uint64 // frames that came with a discontinuity
+	sizes  []string // of the frames and the pictures that they were scaled from, in the order of their seq
 	asked  int      // for key frames
 	told   []slog.Record
 	news   chan struct{} // one slot: something of the above changed
@@ -56,8 +58,24 @@ func newRig(t *testing.T, codec stream.Codec, mode stream.Mode, edit ...func(*de
 	for _, e := range edit {
 		e(&o)
 	}
+	return r.open(codec, mode, o, &stream.Model{Name: "any", Any: true, Ragged: true, MaxBatch: 4})
+}
+
+// newPictureRig is newRig for a model that takes pictures of w by h.
+func newPictureRig(t *testing.T, codec stream.Codec, w, h int, fit string) *rig {
+	t.Helper()
+	r := &rig{t: t, mem: buf.NewPool(0), now: stream.Now(), news: make(chan struct{}, 1)}
+	return r.open(codec, stream.Every, decoders.Options{Limits: ingest.Limits{MaxDecoders: 1}, Log: slog.New(recorder{r})}, &stream.Model{
+		Name: "eyes", MaxBatch: 4, Image: &stream.ImageSpec{Width: w, Height: h, Color: "RGB", Layout: "NHWC", Fit: fit},
+		Inputs: []stream.TensorSpec{{Name: "image", Datatype: stream.Uint8, Shape: []int{h, w, 3}}},
+	})
+}
+
+func (r *rig) open(codec stream.Codec, mode stream.Mode, o decoders.Options, model *stream.Model) *rig {
+	t := r.t
+	t.Helper()
 	r.pool = decoders.NewPool(o)
-	r.st = stream.New(&stream.Model{Name: "any", Any: true, Ragged: true, MaxBatch: 4}, r, r, stream.Options{Policy: stream.Policy{Mode: mode, Window: 512}})
+	r.st = stream.New(model, r, r, stream.Options{Policy: stream.Policy{Mode: mode, Window: 512}})
 	var err error
 	r.Decoder, err = r.pool.Open(codec, r.st, r.mem, decoders.Client{
 		KeyFrame: func() { r.note(func() { r.asked++ }) },
@@ -149,6 +167,9 @@ func (r *rig) Enqueue(s *stream.Stream, _ any) {
 			if q.Discontinuity {
 				r.note(func() { r.breaks = append(r.breaks, q.Seq) })
 			}
+			r.note(func() {
+				r.sizes = append(r.sizes, fmt.Sprintf("%d: %dx%d of %dx%d", q.Seq, q.Width, q.Height, q.SourceWidth, q.SourceHeight))
+			})
 			q.Finish(nil, nil, false)
 			q.Unbind()
 		}
@@ -314,6 +335,76 @@ func TestFrameAfterAGap(t *testing.T) {
 	slices.Sort(r.breaks) // two goroutines noted them
 	if !slices.Equal(r.breaks, []uint64{0, 5}) {
 		t.Errorf("frames %d say that they do not follow", r.breaks)
+	}
+}
+
+// Frames have the size that the model needs, and the full size from the first key frame
+// on after a region was asked for. A new size of the video needs no region.
+func TestSizes(t *testing.T) {
+	region := func(f *stream.Frame) { f.Region = stream.Region{X: 10, Y: 10, Width: 20, Height: 20} }
+	small, large := videotest.Chunks(t, "vp8", 160, 120, 2), videotest.Chunks(t, "vp8", 320, 200, 2)
+	for _, test := range []struct {
+		name   string
+		fit    string
+		feed   func(r *rig)
+		want   []string
+		frames int
+		asked  int
+	}{
+		{"small", "stretch", func(r *rig) { r.feed(0, small[0]); r.feed(1, small[1]) }, []string{"0: 64x48 of 160x120", "1: 64x48 of 160x120"}, 2, 0},
+		{"letterbox", "letterbox", func(r *rig) { r.feed(0, large[0]); r.feed(1, large[1]) }, []string{"0: 64x40 of 320x200", "1: 64x40 of 320x200"}, 2, 0},
+		{"new size", "stretch", func(r *rig) { r.feed(0, small[0]); r.feed(1, large[0]) }, []string{"0: 64x48 of 160x120", "1: 64x48 of 320x200"}, 2, 0},
+		{"region from the beginning", "stretch", func(r *rig) { r.feed(0, small[0], region); r.feed(1, small[1]) }, []string{"0: 160x120 of 0x0", "1: 160x120 of 0x0"}, 2, 0},
+		{"region later", "stretch", func(r *rig) {
+			r.feed(0, small[0])
+			r.ended(1)
+			r.feed(1, small[1], region) // of the small picture: a delta frame cannot begin an ffmpeg
+			r.until("a key frame is asked for", func() bool { return r.asked == 1 })
+			r.feed(2, small[0])
+			r.feed(3, small[1])
+		}, []string{"0: 64x48 of 160x120", "1: 64x48 of 160x120", "2: 160x120 of 0x0", "3: 160x120 of 0x0"}, 4, 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := newPictureRig(t, stream.VP8, 64, 48, test.fit)
+			test.feed(r)
+			r.ended(test.frames)
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			slices.Sort(r.sizes) // several goroutines noted them
+			if !slices.Equal(r.sizes, test.want) || r.asked != test.asked {
+				t.Errorf("frames %q, want %q; asked %d times for a key frame", r.sizes, test.want, r.asked)
+			}
+		})
+	}
+}
+
+// A video whose device fails continues in software from the next key frame on, at once,
+// and its client is not blamed.
+func TestDeviceFails(t *testing.T) {
+	uses := videotest.Hardware(t, true)
+	list := videotest.Chunks(t, "h264", 64, 48, 5)
+	device := video.NewHardware(video.VAAPI, nil)
+	if f := device.Find(t.Context()); f.Use != video.VAAPI {
+		t.Fatalf("%+v", f)
+	}
+	r := newRig(t, stream.H264, stream.Every, func(o *decoders.Options) { o.Hardware = device })
+	for i := range list {
+		r.feed(i, list[i])
+	}
+	r.ended(5)
+	r.until("a key frame is asked for", func() bool { return r.asked > 0 })
+	r.feed(5, list[0])
+	r.feed(6, list[1])
+	r.ended(7)
+	got := r.endings()
+	slices.Sort(got)
+	if want := []string{"0 result", "1 result", "2 result", "3 undecoded", "4 undecoded", "5 result", "6 result"}; !slices.Equal(got, want) || uses() != 1 {
+		t.Errorf("endings %q, want %q; the device was used %d times", got, want, uses())
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.told) > 0 {
+		t.Errorf("logged %v", r.told)
 	}
 }
 

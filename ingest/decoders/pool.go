@@ -10,13 +10,15 @@ import (
 	"millrace/internal/backoff"
 	"millrace/internal/routines"
 	"millrace/internal/setting"
+	"millrace/internal/video"
 	"millrace/stream"
 	"millrace/stream/buf"
 )
 
 // Options are a Pool's settings. A zero field takes its default.
 type Options struct {
-	ingest.Limits // MaxDecoders at once, of MaxPixels at most
+	ingest.Limits                 // MaxDecoders at once, of MaxPixels at most
+	Hardware      *video.Hardware // decodes where it can; nil = software
 	Log           *slog.Logger
 }
 

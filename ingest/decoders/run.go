@@ -13,7 +13,7 @@ import (
 )
 
 // run is the decoder's goroutine: it writes chunks to ffmpeg, and starts an ffmpeg when
-// the video begins or its size changes.
+// the video begins, or when its size or the needed size has changed at a key frame.
 func (d *Decoder) run() {
 	defer close(d.done)
 	defer d.pool.running.Add(-1) // its place is free when Finished is closed
@@ -28,9 +28,9 @@ func (d *Decoder) run() {
 			r.finish()
 			return
 		}
-		if c.info.Key && c.info.Width > 0 && (r == nil || c.info.Width != r.width || c.info.Height != r.height) {
+		if need := d.need(); c.info.Key && c.info.Width > 0 && !r.decodes(c, need) {
 			r.finish()
-			r = d.start(c)
+			r = d.start(c, need)
 		}
 		if r == nil {
 			d.discard(c, stream.Undecoded, nil)
@@ -77,6 +77,7 @@ type process struct {
 	d             *Decoder
 	dec           *video.Decoder
 	width, height int // of the key frame
+	need          video.Need
 	next          uint64
 	since         stream.Instant
 	finishing     bool          // nothing more is written to it; under d.mu
@@ -85,7 +86,7 @@ type process struct {
 
 // start starts ffmpeg for a key frame. It returns nil when that fails, or when it is
 // too soon after a failure.
-func (d *Decoder) start(c *chunk) *process {
+func (d *Decoder) start(c *chunk, need video.Need) *process {
 	d.mu.Lock()
 	tooSoon := d.retryAt > stream.Now()
 	d.mu.Unlock()
@@ -93,14 +94,14 @@ func (d *Decoder) start(c *chunk) *process {
 		return nil
 	}
 	dec, err := video.NewDecoder(d.ctx, video.DecoderOptions{
-		Codec: d.name, Width: c.info.Width, Height: c.info.Height, MaxPixels: d.pool.opts.MaxPixels,
+		Codec: d.name, Width: c.info.Width, Height: c.info.Height, Need: need, MaxPixels: d.pool.opts.MaxPixels, Hardware: d.pool.opts.Hardware,
 		Log: func(line string) { d.pool.opts.Log.Debug("ffmpeg", "codec", d.name, "says", line) },
 	})
 	if err != nil {
 		d.failed(err)
 		return nil
 	}
-	r := &process{d: d, dec: dec, width: c.info.Width, height: c.info.Height, since: stream.Now(), done: make(chan struct{})}
+	r := &process{d: d, dec: dec, width: c.info.Width, height: c.info.Height, need: need, since: stream.Now(), done: make(chan struct{})}
 	d.mu.Lock()
 	d.ffmpeg = dec
 	d.mu.Unlock()
@@ -123,6 +124,11 @@ func (p *process) ended() bool {
 	default:
 		return false
 	}
+}
+
+// decodes reports whether frames from the key frame c on come from p in the needed size.
+func (p *process) decodes(c *chunk, need video.Need) bool {
+	return p != nil && p.width == c.info.Width && p.height == c.info.Height && p.need == need
 }
 
 // finish lets ffmpeg decode what was written, and waits for its end.
@@ -186,13 +192,16 @@ func (p *process) read() {
 		return
 	}
 	var why error
-	if video.KindOf(err) == video.Unsupported {
+	device := p.dec.HardwareFailed() // the next ffmpeg decodes in software
+	if video.KindOf(err) == video.Unsupported && !device {
 		why = stream.Errorf(stream.InvalidArgument, "frame", "the video cannot be decoded: %w", err)
 	}
 	for _, c := range left {
 		d.discard(c, stream.Undecoded, why)
 	}
-	if err != io.EOF {
+	if device {
+		d.SkipToKeyFrame()
+	} else if err != io.EOF {
 		d.failed(err)
 	} else if len(left) > 0 {
 		d.requestKeyFrame()
@@ -230,6 +239,7 @@ func (p *process) frame() error {
 	}
 	f := c.frame
 	f.Codec, f.Width, f.Height = stream.NV12, p.dec.Width, p.dec.Height
+	f.SourceWidth, f.SourceHeight = p.dec.SourceWidth, p.dec.SourceHeight
 	f.Payload, f.Lease = lease.Bytes(), lease
 	if err := d.st.SubmitAt(f, c.at); err != nil {
 		d.client.Refused(&c.frame, err)

@@ -93,7 +93,8 @@ func (k *call) free() {
 	k.resp.Outputs, k.resp.Params = k.resp.Outputs[:0], k.resp.Params[:0]
 	clear(k.parts)
 	k.parts, k.size, k.at, k.off = k.parts[:0], 0, 0, 0
-	k.opt, k.raw, k.strict, k.err, k.pool = request.Options{}, false, false, nil, nil
+	k.opt.Reset()
+	k.raw, k.strict, k.err, k.pool = false, false, nil, nil
 	if cap(k.head) > maxKept {
 		k.head = nil
 	}
@@ -156,7 +157,7 @@ func (k *call) read(a *Adapter, s *service, c *fiber.Ctx) (name, version string,
 	var h frames.TraceHeaders
 	c.Request().Header.VisitAll(h.Add)
 	f.TraceContext = a.contexts.Request(&h)
-	if k.opt, err = readOptions(c); err != nil {
+	if err = k.readOptions(c); err != nil {
 		return "", "", f, err
 	}
 	version = pathValue(c, "version")

@@ -3,25 +3,23 @@ package rest
 import (
 	"net/url"
 	"strings"
+	"unsafe"
 
 	"github.com/gofiber/fiber/v2"
-
-	"millrace/ingest/rest/request"
 )
 
 // readOptions reads the query.
-func readOptions(c *fiber.Ctx) (o request.Options, err error) {
-	args := c.Context().QueryArgs()
-	if args.Len() == 0 {
-		return o, nil
-	}
-	args.VisitAll(func(k, v []byte) {
+func (k *call) readOptions(c *fiber.Ctx) (err error) {
+	c.Context().QueryArgs().VisitAll(func(key, value []byte) {
 		if err == nil {
-			err = o.Set(string(k), string(v))
+			err = k.opt.Set(view(key), view(value))
 		}
 	})
-	return o, err
+	return err
 }
+
+// view returns b as a string without a copy: it changes with b.
+func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 // pathValue returns a parameter of the route. It is in the request's memory: what is
 // used after the handler must be copied.

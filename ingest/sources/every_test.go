@@ -75,7 +75,7 @@ func endsWithContext(t *testing.T, k sources.Kind, address string, memory *buf.P
 		},
 		Frame:      func(f stream.Frame) { f.Lease.Release(); cancel() },
 		Unreadable: func(stream.Frame, error) { cancel() },
-		Lost:       func(uint64) { cancel() },
+		Lost:       func(stream.Frame) { cancel() },
 		Failed:     func(error) { cancel() },
 	}
 	over := make(chan error, 1)
@@ -102,7 +102,7 @@ func TestLostFramesArePaced(t *testing.T) {
 		err := sources.New(sources.Options{
 			Address: "timed:", Open: func(context.Context) (sources.Reader, error) { return &timed{}, nil },
 			Frame: func(stream.Frame) { t.Error("a frame without memory") },
-			Lost: func(uint64) {
+			Lost: func(stream.Frame) {
 				if lost++; lost == 4 {
 					cancel()
 				}

@@ -49,8 +49,13 @@ type Settings interface {
 type Env struct {
 	FPS    float64 // most frames per second; 0 = all frames of the source; for kinds with FPS
 	Loop   bool    // a source with an end starts again; for schemes in Kind.Loop
+	Paced  bool    // frames are read at the speed at which the source plays
 	Memory *buf.Pool
-	Allow  func(netip.Addr) error // called with each network address; nil allows all
+	// Needs are the sizes that frames are needed in, as for a Resizer.
+	Needs     []video.Need
+	Hardware  *video.Hardware        // decodes videos where it can; nil = software
+	MaxPixels int                    // largest width times height of a video; 0 = no limit
+	Allow     func(netip.Addr) error // called with each network address; nil allows all
 }
 
 // Reader is an open source. It is for one goroutine.
@@ -63,6 +68,25 @@ type Reader interface {
 	// source.
 	Next() (stream.Frame, error)
 	Close() error
+}
+
+// Resizer is a Reader whose frames can have less than the source's size. Frames say
+// what they were scaled from.
+type Resizer interface {
+	// Resize changes the sizes that frames are needed in: they are scaled to the largest
+	// of each side, never to more than the source's own size, which they have when there
+	// are no needs or one is zero. It may be called by any goroutine, takes effect within
+	// a few frames, and loses none.
+	Resize(needs []video.Need)
+}
+
+// NeedOf returns the size that a model needs of a source's frames. The whole picture is
+// needed for a region of it, and to be looked at by people.
+func NeedOf(m *stream.Model) video.Need {
+	if m.Any || m.Image == nil {
+		return video.Need{}
+	}
+	return video.Need{Width: m.Image.Width, Height: m.Image.Height, Letterbox: m.Image.Fit == "letterbox"}
 }
 
 // Info describes an open source.

@@ -2,6 +2,7 @@ package sources_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ import (
 
 	"millrace/ingest/sources"
 	"millrace/internal/child"
+	"millrace/internal/codec"
 	"millrace/internal/video"
 	"millrace/stream"
 	"millrace/stream/buf"
@@ -52,8 +54,8 @@ type rig struct {
 	mu    sync.Mutex
 	seqs  []uint64
 	pts   []int64
-	sizes map[string]int
-	hold  bool // keep the leases
+	sizes map[string]int // in which results are
+	hold  bool           // keep the leases
 	held  []*buf.Buf
 }
 
@@ -109,11 +111,11 @@ func supervise(t *testing.T, memory *buf.Pool, o sources.Options) *rig {
 func (r *rig) frame(f stream.Frame) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(f.Payload) != 3*f.Width*f.Height || f.Codec != stream.RGB24 {
+	if len(f.Payload) != codec.NV12.Size(f.Width, f.Height) || f.Codec != stream.NV12 {
 		r.t.Errorf("%d bytes of %v for %dx%d", len(f.Payload), f.Codec, f.Width, f.Height)
 	}
 	r.seqs, r.pts = append(r.seqs, f.Seq), append(r.pts, f.CaptureUS)
-	r.sizes[fmt.Sprintf("%dx%d", f.Width, f.Height)]++
+	r.sizes[fmt.Sprintf("%dx%d", cmp.Or(f.SourceWidth, f.Width), cmp.Or(f.SourceHeight, f.Height))]++
 	if r.hold {
 		r.held = append(r.held, f.Lease)
 		return

@@ -134,34 +134,29 @@ func TestFailures(t *testing.T) {
 		{"no such program", "exec:/nowhere/camera", []video.Kind{video.NotFound}, stream.NotFound, 0},
 		{"no such device", "/dev/video99", []video.Kind{video.NotFound}, stream.NotFound, 0},
 	} {
-		for _, noProbe := range []bool{false, true} {
-			if noProbe && !strings.Contains(c.url, "://") {
-				continue // never probed
-			}
-			if testing.Short() && (noProbe || c.wait > 0) {
-				continue // each takes seconds
-			}
-			t.Run(fmt.Sprintf("%s, NoProbe %v", c.name, noProbe), func(t *testing.T) {
-				before := fds(t)
-				r := run(t, video.Options{URL: c.url, NoProbe: noProbe, StartTimeout: c.wait}, sources.Options{})
-				st := r.until("tried again", func(st sources.Status) bool { return st.Restarts > 0 && st.State == sources.Waiting })
-				if !slices.Contains(c.kinds, st.Kind) || c.code != "" && stream.CodeOf(st.Err) != c.code {
-					t.Errorf("%s %s: %v, want %v", st.Kind, stream.CodeOf(st.Err), st.Err, c.kinds)
-				}
-				if strings.Contains(fmt.Sprintf("%v %+v", st.Err, st), "geheim") {
-					t.Errorf("tells the password: %+v", st)
-				}
-				r.cancel(errStop)
-				if err := r.wait(); err != errStop {
-					t.Error(err)
-				}
-				for limit := time.Now().Add(patience); fds(t) > before+2; <-time.After(5 * time.Millisecond) { // of connections the server closes
-					if time.Now().After(limit) {
-						t.Fatalf("%d descriptors, %d before", fds(t), before)
-					}
-				}
-			})
+		if testing.Short() && c.wait > 0 {
+			continue // takes seconds
 		}
+		t.Run(c.name, func(t *testing.T) {
+			before := fds(t)
+			r := run(t, video.Options{URL: c.url, StartTimeout: c.wait}, sources.Options{})
+			st := r.until("tried again", func(st sources.Status) bool { return st.Restarts > 0 && st.State == sources.Waiting })
+			if !slices.Contains(c.kinds, st.Kind) || c.code != "" && stream.CodeOf(st.Err) != c.code {
+				t.Errorf("%s %s: %v, want %v", st.Kind, stream.CodeOf(st.Err), st.Err, c.kinds)
+			}
+			if strings.Contains(fmt.Sprintf("%v %+v", st.Err, st), "geheim") {
+				t.Errorf("tells the password: %+v", st)
+			}
+			r.cancel(errStop)
+			if err := r.wait(); err != errStop {
+				t.Error(err)
+			}
+			for limit := time.Now().Add(patience); fds(t) > before+2; <-time.After(5 * time.Millisecond) { // of connections the server closes
+				if time.Now().After(limit) {
+					t.Fatalf("%d descriptors, %d before", fds(t), before)
+				}
+			}
+		})
 	}
 }
 
@@ -173,15 +168,13 @@ func TestStopWhileItHangs(t *testing.T) {
 		asked <- struct{}{}
 		mute(w, q)
 	})
-	for _, noProbe := range []bool{false, true} {
-		r := run(t, video.Options{URL: url, NoProbe: noProbe}, sources.Options{})
-		<-asked
-		r.cancel(errStop)
-		if err := r.wait(); err != errStop {
-			t.Error(err)
-		}
+	r := run(t, video.Options{URL: url}, sources.Options{})
+	<-asked
+	r.cancel(errStop)
+	if err := r.wait(); err != errStop {
+		t.Error(err)
 	}
-	r := run(t, video.Options{URL: "exec:sleep 1000"}, sources.Options{})
+	r = run(t, video.Options{URL: "exec:sleep 1000"}, sources.Options{})
 	r.cancel(errStop)
 	if err := r.wait(); err != errStop {
 		t.Error(err)

@@ -24,8 +24,17 @@ func TestRTSP(t *testing.T) {
 			}
 		})
 	}
+	// A camera without a picture.
+	r := run(t, video.Options{URL: "rtsp://" + strings.Replace(addr, "/live", "/sound", 1)}, sources.Options{})
+	st := r.until("refused", func(st sources.Status) bool { return st.State == sources.Waiting })
+	wantKind(t, st.Err, video.NotVideo)
+	if !strings.Contains(st.Err.Error(), "sound, subtitles or data only") {
+		t.Error(st.Err)
+	}
+	r.cancel(errStop)
+	_ = r.wait()
 	// The server dies under the stream.
-	r := run(t, video.Options{URL: "rtsp://" + addr, StallTimeout: 2 * time.Second}, sources.Options{})
+	r = run(t, video.Options{URL: "rtsp://" + addr, StallTimeout: 2 * time.Second}, sources.Options{})
 	r.frames(5)
 	stop()
 	r.until("refused", func(st sources.Status) bool { return st.Kind == video.Refused })

@@ -24,7 +24,8 @@ type Options struct {
 
 	// Frame takes over each frame, its lease included. Seq counts from 0 over all
 	// openings. For a live source Frame must return at once; a stream in Latest keeps
-	// the newest frame. For a video with an end Frame may block.
+	// the newest frame. For a video with an end Frame may block. If it panics, it has not
+	// taken over the frame.
 	Frame func(stream.Frame)
 	// Opened is called with what was opened, before the first frame; or nil.
 	Opened func(Info)
@@ -33,12 +34,16 @@ type Options struct {
 	// Unreadable is called with a frame that cannot be read, which has only Seq and
 	// CaptureUS; or nil.
 	Unreadable func(f stream.Frame, err error)
-	// Lost is called for a frame for which there was no memory; or nil.
-	Lost func(seq uint64)
+	// Lost is called for a frame for which there was no memory, which has no payload; or
+	// nil.
+	Lost func(stream.Frame)
 	// May is called before each opening and may refuse it. Its error is a failure like
 	// others, except that PermissionDenied and InvalidArgument are final. nil allows
 	// every opening.
 	May func(context.Context) error
+	// Enter waits until the source may be opened; leave is called when its first frame
+	// was read, or the attempt has failed. nil = at once.
+	Enter func(context.Context) (leave func(), err error)
 	// Paced reads a source with an end at the speed at which it plays. A jump of its
 	// times causes no wait.
 	Paced bool
@@ -53,9 +58,12 @@ type Options struct {
 type Source struct {
 	opts    Options
 	backoff backoff.Backoff
+	reopen  chan struct{} // one slot: see Reopen
 
 	mu     sync.Mutex
 	status Status
+	needs  []video.Need // nil until Resize
+	reader Resizer      // nil while none is open
 }
 
 // New returns a source that does nothing until Run.
@@ -69,7 +77,7 @@ func New(o Options) *Source {
 		}
 	}
 	return &Source{
-		opts: o, backoff: backoff.Backoff{Min: o.MinWait, Max: o.MaxWait},
+		opts: o, reopen: make(chan struct{}, 1), backoff: backoff.Backoff{Min: o.MinWait, Max: o.MaxWait},
 		status: Status{State: Connecting, Since: time.Now()},
 	}
 }
@@ -79,6 +87,33 @@ func (s *Source) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.status
+}
+
+// Resize changes the sizes that frames are needed in, of the open Reader and of later
+// ones. It may be called by any goroutine. A source that is no Resizer ignores it.
+func (s *Source) Resize(needs []video.Need) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.needs = needs
+	if s.reader != nil {
+		s.reader.Resize(needs)
+	}
+}
+
+// Needs returns what Resize was called with last.
+func (s *Source) Needs() []video.Need {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.needs
+}
+
+// setOpen sets the open Reader, or nil.
+func (s *Source) setOpen(r Reader) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.reader, _ = r.(Resizer); s.reader != nil && s.needs != nil {
+		s.reader.Resize(s.needs) // it may have changed since it was opened
+	}
 }
 
 // Run opens the source, reads it, and opens it again when it fails, until ctx or the
@@ -177,21 +212,30 @@ func (s *Source) once(ctx context.Context) (steady bool, err error) {
 			return false, err
 		}
 	}
-	r, err := s.opts.Open(ctx)
+	r, leave, err := s.open(context.WithCancel(ctx))
+	defer func() { leave() }()
 	if err != nil {
 		return false, err
 	}
-	defer r.Close()
-	info := r.Info()
-	s.mu.Lock()
-	s.status.Info = info
-	s.mu.Unlock()
-	if s.opts.Opened != nil {
-		s.opts.Opened(info)
-	}
-	s.setState(Running, time.Time{})
 	begun := time.Now()
-	err = s.read(ctx, r, info.Timed || s.opts.Paced && info.Ends)
+	var info Info
+	for r != nil {
+		select {
+		case <-s.reopen: // before this one was opened
+		default:
+		}
+		info = s.opened(r)
+		var next *ownContext
+		next, err = s.read(ctx, r, leave)
+		s.setOpen(nil)
+		_ = r.Close()
+		r = next
+		if err == errNoSuccessor && ctx.Err() == nil {
+			if r, leave, err = s.open(context.WithCancel(ctx)); err != nil {
+				return false, err
+			}
+		}
+	}
 	if err == io.EOF && !info.Ends {
 		// The source had not declared an end: the camera, or a server in front of it,
 		// ended it.
@@ -200,20 +244,145 @@ func (s *Source) once(ctx context.Context) (steady bool, err error) {
 	return time.Since(begun) >= s.opts.Steady, err
 }
 
-func (s *Source) read(ctx context.Context, r Reader, paced bool) error {
+// open opens a Reader, when it may, with a context of its own. leave may be called more
+// than once.
+func (s *Source) open(ctx context.Context, cancel context.CancelFunc) (r *ownContext, leave func(), err error) {
+	leave = func() {}
+	if s.opts.Enter != nil {
+		if leave, err = s.opts.Enter(ctx); err != nil {
+			cancel()
+			return nil, func() {}, err
+		}
+	}
+	opened, err := s.opts.Open(ctx)
+	if err != nil {
+		cancel()
+		return nil, leave, err
+	}
+	return &ownContext{opened, cancel}, leave, nil
+}
+
+// opened reports a Reader that is read from now on.
+func (s *Source) opened(r Reader) Info {
+	s.setOpen(r)
+	info := r.Info()
+	s.mu.Lock()
+	s.status.Info = info
+	s.mu.Unlock()
+	if s.opts.Opened != nil {
+		s.opts.Opened(info)
+	}
+	s.setState(Running, time.Time{})
+	return info
+}
+
+// Reopen opens a source without an end again, beside the Reader that is read. As soon as
+// the new one has a frame it replaces the other, so that there is no pause. If it cannot
+// be opened, the present one is closed first: a camera may allow only one connection.
+// Reopen does nothing while none is read; Opened may call it for the one that is read
+// next.
+func (s *Source) Reopen() {
+	select {
+	case s.reopen <- struct{}{}:
+	default: // asked for already
+	}
+}
+
+// errNoSuccessor is the end of a Reader whose successor could not be opened beside it.
+var errNoSuccessor = errors.New("the source cannot be opened twice")
+
+func noSuccessor(next *ownContext) error {
+	if next == nil {
+		return errNoSuccessor
+	}
+	return nil
+}
+
+// succeed opens a Reader beside r as soon as Reopen asks for it, and then ends r, whose
+// Next may wait for long. ready returns the new one, or nil if there is none; discard
+// closes it unless it was taken from ready.
+func (s *Source) succeed(ctx context.Context, r *ownContext) (ready chan *ownContext, discard func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	ready = make(chan *ownContext, 1)
+	go func() {
+		select {
+		case <-s.reopen:
+		case <-ctx.Done():
+			ready <- nil
+			return
+		}
+		next, leave, _ := s.open(ctx, cancel)
+		leave()
+		ready <- next
+		r.cancel()
+	}()
+	return ready, func() {
+		cancel()
+		if next := <-ready; next != nil {
+			_ = next.Close()
+		}
+	}
+}
+
+// ownContext is a Reader that ends when its own context is cancelled.
+type ownContext struct {
+	Reader
+	cancel context.CancelFunc
+}
+
+// Resize implements Resizer.
+func (r *ownContext) Resize(needs []video.Need) {
+	if z, ok := r.Reader.(Resizer); ok {
+		z.Resize(needs)
+	}
+}
+
+// Close implements Reader.
+func (r *ownContext) Close() error {
+	err := r.Reader.Close()
+	r.cancel()
+	return err
+}
+
+// read reads a Reader to its end or failure, or until its successor is ready.
+func (s *Source) read(ctx context.Context, r *ownContext, leave func()) (next *ownContext, err error) {
+	info := r.Info()
+	paced := info.Timed || s.opts.Paced && info.Ends
 	pause := maxPause
-	if fps := r.Info().FPS; fps != 0 {
-		pause = max(pause, time.Duration(2/fps*float64(time.Second)))
+	if info.FPS != 0 {
+		pause = max(pause, time.Duration(2/info.FPS*float64(time.Second)))
 	}
 	var (
 		begun       time.Time
 		first, last int64 // times of frames; first moves with each jump
+		ready       chan *ownContext
+		rated       = info.FPS != 0 // else it may be measured
 	)
+	if !info.Ends {
+		var discard func()
+		ready, discard = s.succeed(ctx, r)
+		defer func() {
+			if next == nil && err != errNoSuccessor {
+				discard()
+			}
+		}()
+	}
 	for {
+		select {
+		case next = <-ready:
+			return next, noSuccessor(next)
+		default:
+		}
 		f, err := r.Next()
+		leave()
 		var unreadable *Unreadable
 		if err != nil && !errors.As(err, &unreadable) {
-			return err
+			select {
+			case next = <-ready: // it has ended r
+				return next, noSuccessor(next)
+			default:
+				return nil, err
+			}
 		}
 		if begun.IsZero() {
 			begun, first, last = time.Now(), f.CaptureUS, f.CaptureUS
@@ -225,23 +394,43 @@ func (s *Source) read(ctx context.Context, r Reader, paced bool) error {
 		due := time.Duration(f.CaptureUS-first) * time.Microsecond
 		if ctx.Err() != nil || paced && !sleep(ctx, due-time.Since(begun)) {
 			f.Lease.Release()
-			return context.Cause(ctx)
+			return nil, context.Cause(ctx)
+		}
+		if !rated {
+			if i := r.Info(); i.FPS != 0 {
+				rated = true
+				s.mu.Lock()
+				s.status.Info = i
+				s.mu.Unlock()
+			}
 		}
 		lost := unreadable == nil && f.Lease == nil
 		f.Seq = s.count(lost) // from here on the frame is counted
 		switch {
 		case lost:
 			if s.opts.Lost != nil {
-				s.opts.Lost(f.Seq)
+				s.opts.Lost(f)
 			}
 		case unreadable != nil:
 			if s.opts.Unreadable != nil {
 				s.opts.Unreadable(f, unreadable.Err)
 			}
 		default:
-			s.opts.Frame(f)
+			give(s.opts.Frame, f)
 		}
 	}
+}
+
+// give passes a frame to a callback, and releases it if that panics.
+func give(to func(stream.Frame), f stream.Frame) {
+	taken := false
+	defer func() {
+		if !taken {
+			f.Lease.Release()
+		}
+	}()
+	to(f)
+	taken = true
 }
 
 // count counts a frame and returns its number.

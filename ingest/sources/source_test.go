@@ -71,7 +71,7 @@ func TestPaced(t *testing.T) {
 // A camera that stops sending, ends, comes back and changes its size.
 func TestCamera(t *testing.T) {
 	c := newCamera(t)
-	r := run(t, video.Options{URL: c.URL, NoProbe: true, StallTimeout: 300 * time.Millisecond}, sources.Options{})
+	r := run(t, video.Options{URL: c.URL, StallTimeout: 300 * time.Millisecond}, sources.Options{})
 	r.frames(5)
 
 	c.silent.Store(true)
@@ -113,7 +113,7 @@ func TestCamera(t *testing.T) {
 // A live source whose server ends it is opened again.
 func TestLiveEndIsAFailure(t *testing.T) {
 	c := newCamera(t)
-	r := run(t, video.Options{URL: c.URL, NoProbe: true}, sources.Options{})
+	r := run(t, video.Options{URL: c.URL}, sources.Options{})
 	r.frames(2)
 	(*c.cut.Load())()
 	st := r.until("opened again", func(st sources.Status) bool { return st.Restarts == 1 && st.State == sources.Running })
@@ -189,7 +189,7 @@ func TestMay(t *testing.T) {
 // Without memory frames are lost, and the source continues.
 func TestMemory(t *testing.T) {
 	c := newCamera(t)
-	r := runWithin(t, buf.NewPool(40<<10), video.Options{URL: c.URL, NoProbe: true}, sources.Options{})
+	r := runWithin(t, buf.NewPool(40<<10), video.Options{URL: c.URL}, sources.Options{})
 	r.mu.Lock()
 	r.hold = true
 	r.mu.Unlock()
@@ -255,17 +255,15 @@ func TestPublicLeadsToPrivate(t *testing.T) {
 	public := httptest.NewServer(mux)
 	defer public.Close()
 	for _, path := range []string{"/redirect", "/list.m3u8"} {
-		for _, noProbe := range []bool{false, true} {
-			r := run(t, video.Options{URL: public.URL + path, NoProbe: noProbe, Allow: func(a netip.Addr) error {
-				if a == netip.MustParseAddr("127.0.0.1") { // as if it were
-					return nil
-				}
-				return sources.Public(a)
-			}}, sources.Options{})
-			err := r.wait()
-			if stream.CodeOf(err) != stream.PermissionDenied || !strings.Contains(err.Error(), "127.0.0.2 is a private address: sources.allow_private") {
-				t.Errorf("%s: %v", path, err)
+		r := run(t, video.Options{URL: public.URL + path, Allow: func(a netip.Addr) error {
+			if a == netip.MustParseAddr("127.0.0.1") { // as if it were
+				return nil
 			}
+			return sources.Public(a)
+		}}, sources.Options{})
+		err := r.wait()
+		if stream.CodeOf(err) != stream.PermissionDenied || !strings.Contains(err.Error(), "127.0.0.2 is a private address: sources.allow_private") {
+			t.Errorf("%s: %v", path, err)
 		}
 	}
 	if n := visitors.Load(); n != 0 {

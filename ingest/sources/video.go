@@ -11,8 +11,8 @@ import (
 	"millrace/stream"
 )
 
-// startTimeout is the longest time until the first frame: a camera with one frame per
-// second takes 25 s to open, because ffprobe and then ffmpeg read some frames first.
+// startTimeout is the longest time until the first frame, and until the next one where
+// only key frames are decoded: a camera may send a key frame every 30 s only.
 const startTimeout = 40 * time.Second
 
 func init() {
@@ -37,6 +37,7 @@ func init() {
 type Video struct {
 	Transport string `json:"rtsp_transport" words:"tcp udp" unset:"tcp" request:"any" help:"transport of an rtsp source's packets"`
 	Width     int    `json:"width" min:"16" max:"16384" unset:"the video's" request:"any" help:"width in pixels to which frames of a video are scaled"`
+	KeyFrames string `json:"keyframes" words:"only" unset:"all frames" request:"any" help:"only decodes the key frames of a video, which costs a fraction: for slow checks"`
 }
 
 // Validate implements Settings.
@@ -77,16 +78,28 @@ func (c *Video) Open(ctx context.Context, address string, e Env) (Reader, error)
 
 // options are how the address is opened.
 func (c *Video) options(address string, e Env) video.Options {
-	o := video.Options{URL: address, FPS: e.FPS, Width: c.Width, Loop: e.Loop, Allow: e.Allow, StartTimeout: startTimeout}
+	o := video.Options{
+		URL: address, FPS: e.FPS, Width: c.Width, Loop: e.Loop, KeyFrames: c.KeyFrames == "only", Allow: e.Allow,
+		Needs: e.Needs, MaxPixels: e.MaxPixels, Hardware: e.Hardware, StartTimeout: startTimeout, StallTimeout: video.DefaultStallTimeout,
+	}
+	if o.KeyFrames {
+		o.StallTimeout = startTimeout
+	}
+	if o.FPS > 0 { // a frame may come a whole interval after the one before, and it may be a key frame that is late
+		o.StallTimeout += time.Duration(2 / o.FPS * float64(time.Second))
+	}
+	if e.Paced {
+		o.Threads = 1
+	}
 	if c.Transport != "" {
 		o.InputArgs = []string{"-rtsp_transport", c.Transport}
 	}
 	return o
 }
 
-// OpenVideo opens a video. Frames are RGB24, whatever Format is.
+// OpenVideo opens a video. Frames are NV12, whatever Format is.
 func OpenVideo(ctx context.Context, o video.Options, e Env) (Reader, error) {
-	o.Format, o.Encoded = video.RGB24, ""
+	o.Format, o.Encoded = video.NV12, ""
 	r, err := video.Open(ctx, o)
 	if err != nil {
 		return nil, err
@@ -100,6 +113,8 @@ type videoReader struct {
 	frames  *Frames
 	options video.Options
 }
+
+var _ Resizer = (*videoReader)(nil)
 
 // Info implements Reader.
 func (r *videoReader) Info() Info {

@@ -10,11 +10,13 @@ import (
 	"time"
 
 	"millrace/ingest"
+	"millrace/ingest/sources"
 	"millrace/internal/httpd"
 	"millrace/internal/routines"
 	"millrace/internal/setting"
 	"millrace/internal/video"
 	"millrace/stream"
+	"millrace/stream/buf"
 )
 
 // Options are the adapter's settings. A zero field takes its default.
@@ -23,6 +25,8 @@ type Options struct {
 	Streams       []Config // those of the configuration, which have been validated
 	Store         *Store   // keeps those that requests add; nil = they end with the server
 	AllowPrivate  bool     // requests may name private addresses (sources.allow_private)
+
+	Hardware *video.Hardware // decodes videos where it can (sources.hwaccel); nil = software
 
 	Heartbeat time.Duration // time between two signs of life to a watcher; default 15s
 	PongWait  time.Duration // a WebSocket client that is silent for Heartbeat + PongWait is disconnected; default 10s
@@ -34,7 +38,7 @@ type Options struct {
 type Adapter struct {
 	opts     Options
 	http     *httpd.Server
-	openings openLimit
+	hub      *sources.Hub
 	watchers atomic.Int64
 	panics   atomic.Uint64
 	begun    atomic.Bool // every model of the configuration has been ready once
@@ -66,8 +70,9 @@ func New(h *httpd.Server, o Options) *Adapter {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	a := &Adapter{opts: o, http: h, openings: newOpenLimit(), runners: map[string]*runner{}, serving: make(chan struct{})}
+	a := &Adapter{opts: o, http: h, runners: map[string]*runner{}, serving: make(chan struct{})}
 	a.tasks = routines.New(a.panicked)
+	a.hub = sources.NewHub(a.tasks, func() *buf.Pool { return a.backend.Memory() }, o.Hardware)
 	a.routes(h.App)
 	return a
 }
@@ -127,7 +132,7 @@ func (a *Adapter) add(c Config, origin string, kept *Config) error {
 	f := newRunner(a, c, origin)
 	f.kept = kept
 	a.runners[c.Name] = f
-	a.opts.Log.Info("a stream was added", "stream", c.Name, "source", video.Redact(c.Source), "model", c.Model, "origin", origin)
+	a.opts.Log.Info("a stream was added", "stream", c.Name, "source", video.Redact(c.Source), "model", c.modelNames(), "origin", origin)
 	a.tasks.Go("stream", func() {
 		defer a.remove(f)
 		f.run()
@@ -143,7 +148,7 @@ func (a *Adapter) publicOnly(origin string) bool {
 // remove removes a stream whose goroutines have ended.
 func (a *Adapter) remove(f *runner) {
 	f.results.close()
-	f.preview.close()
+	f.closePreviews()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.runners, f.config.Name)

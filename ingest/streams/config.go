@@ -1,7 +1,6 @@
 package streams
 
 import (
-	"cmp"
 	"slices"
 
 	"millrace/ingest/sinks"
@@ -14,9 +13,10 @@ import (
 type Config struct {
 	Name    string        `json:"name" form:"name" request:"any" help:"the stream's name"`
 	Source  string        `json:"source" request:"any" help:"where frames come from: a file, a device, a program or an address, such as clip.mp4, rtsp://HOST/PATH or folder:PATH"`
-	Model   string        `json:"model" request:"any" help:"the model that gets its frames"`
+	Model   string        `json:"model" request:"any" help:"the model that gets its frames; several are given under models"`
 	Version string        `json:"version" unset:"any" request:"any" help:"version of the model"`
 	Policy  stream.Policy `json:",inline" request:"any" unset:"the model's"`
+	Models  []ModelConfig `json:"models" request:"any" help:"several models that get its frames, in the place of model; what an entry does not set of the policy is that of the stream"`
 	FPS     float64       `json:"fps" min:"0.001" max:"1000" unset:"all of a video, 1 picture of a folder" request:"any" help:"most frames per second that are taken from the source"`
 	Loop    bool          `json:"loop" request:"any" help:"a video or folder with an end starts again"`
 	Paused  bool          `json:"paused" request:"any" help:"no frame is run until it is resumed"`
@@ -36,9 +36,7 @@ func (c Config) Validate() error {
 	if c.Name == "" {
 		bad("name", "is missing: want the stream's own name")
 	}
-	if c.Model == "" {
-		bad("model", "is missing: want the name of a model")
-	}
+	errs = append(errs, c.validateModels()...)
 	switch {
 	case c.Source == "":
 		bad("source", "is missing: want where frames come from, such as rtsp://HOST/PATH")
@@ -82,12 +80,4 @@ func (c Config) transport() string {
 		return k.Transport(c.settings(), c.Source)
 	}
 	return ""
-}
-
-// policy returns the stream's policy. Its default mode is Latest: a camera's frames do
-// not wait.
-func (c Config) policy() stream.Policy {
-	p := c.Policy
-	p.Mode = cmp.Or(p.Mode, stream.Latest)
-	return p
 }

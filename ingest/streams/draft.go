@@ -3,6 +3,7 @@ package streams
 import (
 	"cmp"
 	"encoding/json"
+	"maps"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -29,6 +30,7 @@ func NewDraft() *Draft { return draftOf(Config{}) }
 // draftOf returns a draft with copies of the settings of c.
 func draftOf(c Config) *Draft {
 	d := &Draft{config: c}
+	d.config.Models = slices.Clone(c.Models)
 	d.table = setting.Of("", &d.config)
 	for _, k := range sources.Kinds() {
 		s := k.New()
@@ -180,14 +182,33 @@ var Changeable = []string{"paused", "max_age_ms", "deadline_ms", "max_fps", "win
 // changed returns c with all changes of a request, or an error.
 func (c Config) changed(object map[string]any) (Config, error) {
 	d := draftOf(c)
-	err := first(d.table.SetObject(object, func(f setting.Field, v any) error {
+	own := maps.Clone(object)
+	models, given := own[modelsList(d).Path]
+	delete(own, modelsList(d).Path)
+	err := first(d.table.SetObject(own, setChange(Changeable)))
+	if err == nil && given && models != nil {
+		err = d.changeModels(models)
+	}
+	if err != nil {
+		return c, err
+	}
+	return d.Config()
+}
+
+// modelsList is the list of models.
+func modelsList(d *Draft) setting.List { return d.table.Lists()[0] }
+
+// setChange returns how a request sets the settings of a running stream: those that can
+// change.
+func setChange(changeable []string) func(setting.Field, any) error {
+	return func(f setting.Field, v any) error {
 		before := f.String()
 		switch {
-		case slices.Contains(Changeable, f.Path):
+		case slices.Contains(changeable, f.Path):
 			return setByRequest(f, v)
 		case f.Path != "policy":
-			last := len(Changeable) - 1
-			return stream.Errorf(stream.InvalidArgument, f.Path, "cannot change while the stream runs: %s and %s can. To change others, remove the stream and add it again", strings.Join(Changeable[:last], ", "), Changeable[last])
+			last := len(changeable) - 1
+			return stream.Errorf(stream.InvalidArgument, f.Path, "cannot change while the stream runs: %s and %s can. To change others, remove the stream and add it again", strings.Join(changeable[:last], ", "), changeable[last])
 		}
 		if err := setByRequest(f, v); err != nil {
 			return err
@@ -196,9 +217,5 @@ func (c Config) changed(object map[string]any) (Config, error) {
 			return stream.Errorf(stream.Conflict, f.Path, "is %s and cannot change: remove the stream and add it again", now)
 		}
 		return nil
-	}))
-	if err != nil {
-		return c, err
 	}
-	return d.Config()
 }

@@ -16,9 +16,9 @@ type encoder struct {
 	reply   oip.InferResponse
 }
 
-// line returns the JSON of r, without a line feed. It is in new memory, because several
-// receivers share it.
-func (e *encoder) line(name string, r *stream.Result) []byte {
+// line returns the JSON of r, of a model, without a line feed. It is in new memory,
+// because several receivers share it.
+func (e *encoder) line(name, model string, r *stream.Result) []byte {
 	dst := append(make([]byte, 0, 512), `{"stream":`...)
 	dst = oip.AppendString(dst, name)
 	dst = strconv.AppendUint(append(dst, `,"seq":`...), r.Seq, 10)
@@ -34,6 +34,7 @@ func (e *encoder) line(name string, r *stream.Result) []byte {
 		}
 		r.CountUnsendable(err)
 	}
+	dst = oip.AppendString(append(dst, `,"model":`...), model)
 	return append(wire.AppendPlainError(append(dst, ','), err), '}')
 }
 

@@ -1,9 +1,6 @@
 package streams
 
-import (
-	"context"
-	"encoding/json"
-)
+import "encoding/json"
 
 // FanoutForTest is a fanout without a stream.
 type FanoutForTest struct{ h fanout }
@@ -11,12 +8,12 @@ type FanoutForTest struct{ h fanout }
 // Watch returns a function that returns how many lines wait for a watcher, and how many
 // it lost.
 func (h *FanoutForTest) Watch(room int) func() (int, uint64) {
-	w, _ := h.h.watch(room, false)
+	w, _ := h.h.watch(room, false, "")
 	return func() (int, uint64) { return len(w.lines), w.lost.Load() }
 }
 
 // Send sends a line to all.
-func (h *FanoutForTest) Send(line []byte) { h.h.send(line) }
+func (h *FanoutForTest) Send(line []byte) { h.h.send(line, "") }
 
 // ReadStore reads a file of the store, and returns what would be written.
 func ReadStore(text []byte) ([]byte, error) {
@@ -27,9 +24,13 @@ func ReadStore(text []byte) ([]byte, error) {
 	return json.Marshal(storeFile{append([]*Config{}, list...)})
 }
 
-// OpenLimitForTest returns the method enter of an openLimit with so many places.
-func OpenLimitForTest(places int) func(context.Context) (leave func(), err error) {
-	return make(openLimit, places).enter
+// Add adds a stream of the configuration.
+func (a *Adapter) Add(t interface{ Fatal(...any) }, c Config) {
+	err := c.Validate()
+	if err == nil {
+		err = a.add(c, "config", nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
-
-const OpenHold = openHold

@@ -21,10 +21,11 @@ type watcher struct {
 	lost  atomic.Uint64
 	// With newest, a line that does not fit replaces the oldest one.
 	newest bool
+	model  string // whose lines it gets; "" = all
 }
 
-func (h *fanout) watch(room int, newest bool) (*watcher, bool) {
-	w := &watcher{lines: make(chan []byte, room), newest: newest}
+func (h *fanout) watch(room int, newest bool, model string) (*watcher, bool) {
+	w := &watcher{lines: make(chan []byte, room), newest: newest, model: model}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
@@ -50,10 +51,14 @@ func (h *fanout) size() int {
 	return len(h.subs)
 }
 
-func (h *fanout) send(line []byte) {
+// send sends a line about a model.
+func (h *fanout) send(line []byte, model string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for w := range h.subs {
+		if w.model != "" && w.model != model {
+			continue
+		}
 		select {
 		case w.lines <- line:
 			continue

@@ -5,21 +5,20 @@ import (
 	"sync/atomic"
 
 	"millrace/ingest"
-	"millrace/ingest/sources"
 	"millrace/stream"
 )
 
-// feed connects one source to one stream of a runner: it submits the frames and is the
-// stream's sink.
+// feed connects the source of a runner to the stream of one of its models: it submits
+// the frames and is the stream's sink.
 type feed struct {
 	f      *runner
+	c      *consumer
 	stream *stream.Stream
 	ctx    context.Context
 	cancel context.CancelFunc
 	every  bool
-	finite bool   // the source has an end, and can wait
-	fresh  bool   // no frame was read since the source was opened: the next one does not follow on the last
-	base   uint64 // seq of the source's first frame
+	model  *stream.Model // of the last frame
+	fresh  bool          // no frame was read since the source was opened: the next one does not follow on the last
 
 	window *ingest.Window // frames submitted, and those whose result is written
 	ended  atomic.Pointer[stream.CloseReason]
@@ -27,42 +26,43 @@ type feed struct {
 
 var _ stream.Sink = (*feed)(nil)
 
-func (o *feed) opened(i sources.Info) {
-	o.finite, o.fresh = i.Ends, true
-}
-
-// unreadable ends a frame that cannot be read as an error, in its turn: after the
-// results of the frames before it.
+// unreadable ends a frame that cannot be read as an error: in Every in its turn, after
+// the results of the frames before it, in Latest at once.
 func (o *feed) unreadable(fr stream.Frame, err error) {
-	o.f.releaseOpening()
 	o.fresh = true // the next frame does not follow on this one
-	if !o.window.Wait(1, o.ctx.Done()) {
+	if o.every && !o.window.Wait(1, o.ctx.Done()) {
 		o.drop(fr.Seq, stream.Closed)
 		return
 	}
 	o.window.Receive()
-	fr.Seq, fr.Arrived = fr.Seq+o.base, stream.Now()
 	if o.stream.SubmitEnded(fr, stream.Now(), "", err) != nil {
 		o.done()
 		o.drop(fr.Seq, stream.Closed)
 	}
 }
 
-// frame submits a frame. In Every a source with an end waits for room in the window; a
-// live one loses frames that do not fit.
+// frame submits a frame, unless it is late: only Every wants those. In Every a source
+// with an end waits for room in the window; a live one loses frames that do not fit.
 func (o *feed) frame(fr stream.Frame) {
-	fr.Seq, fr.Arrived = fr.Seq+o.base, stream.Now()
+	if fr.Late && !o.every {
+		o.fresh = true // the next frame does not follow on the last
+		fr.Lease.Release()
+		o.drop(fr.Seq, stream.Superseded)
+		return
+	}
 	if o.fresh {
 		o.fresh, fr.Discontinuity = false, true
-		o.f.recovered()
 	}
-	if o.every && o.finite && !o.window.Wait(o.stream.Policy().Window, o.ctx.Done()) {
+	if o.every && o.f.finite && !o.window.Wait(o.stream.Policy().Window, o.ctx.Done()) {
 		fr.Lease.Release()
 		o.drop(fr.Seq, stream.Closed)
 		return
 	}
+	if m := o.stream.Model(); m != o.model {
+		o.model = m
+		o.f.resize() // another model may need another size
+	}
 	o.window.Receive()
-	o.f.preview.add(fr)
 	if err := o.stream.Submit(fr); err != nil {
 		o.done()
 		o.stream.MarkDiscontinuity() // the frame is not sent again, and the next one does not follow on it
@@ -75,7 +75,7 @@ func (o *feed) frame(fr stream.Frame) {
 }
 
 // lost is called for a frame for which there was no memory, which the source counts.
-func (o *feed) lost(uint64) {
+func (o *feed) lost() {
 	o.stream.Refuse(&stream.Frame{}, stream.Memory, nil)
 	o.stream.MarkDiscontinuity()
 }
@@ -86,7 +86,7 @@ func (o *feed) settle() { o.window.Wait(1, o.ctx.Done()) }
 // Push implements stream.Sink.
 func (o *feed) Push(r *stream.Result) {
 	if !r.Partial {
-		o.f.count(r)
+		o.c.count(r)
 	}
 	if r.Outcome == stream.Dropped {
 		r.Release()
@@ -128,22 +128,8 @@ func (o *feed) free(r *stream.Result) {
 	}
 }
 
-// count counts the ending of a frame.
-func (f *runner) count(r *stream.Result) {
-	f.countMu.Lock()
-	defer f.countMu.Unlock()
-	switch r.Outcome {
-	case stream.Answered:
-		f.answered++
-	case stream.Failed:
-		f.errors++
-	default:
-		f.drops[r.Reason]++
-	}
-}
-
 // drop counts a frame that the stream has not accepted.
 func (o *feed) drop(seq uint64, why stream.Reason) {
 	o.stream.Refuse(&stream.Frame{Seq: seq}, why, nil)
-	o.f.count(&stream.Result{Outcome: stream.Dropped, Reason: why})
+	o.c.count(&stream.Result{Outcome: stream.Dropped, Reason: why})
 }

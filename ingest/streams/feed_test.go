@@ -2,7 +2,9 @@ package streams
 
 import (
 	"context"
+	"errors"
 	"testing"
+	"testing/synctest"
 
 	"millrace/ingest"
 	"millrace/stream"
@@ -26,10 +28,11 @@ func TestWindowsBehindALoss(t *testing.T) {
 		Name: "pairs", MaxBatch: 1, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{2, 1, 1, 3}}},
 		Image: &stream.ImageSpec{Width: 1, Height: 1}, Assembly: &window.Window{Length: 2, Hop: 1, Memory: mem},
 	}
-	f := &runner{queue: make(chan ending, 16), drops: map[stream.Reason]uint64{}}
+	f := &runner{queue: make(chan ending, 16)}
+	c := &consumer{f: f}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	o := &feed{f: f, ctx: ctx, cancel: cancel, window: ingest.NewWindow(), every: true}
+	o := &feed{f: f, c: c, ctx: ctx, cancel: cancel, window: ingest.NewWindow(), every: true}
 	o.stream = stream.New(m, nowhere{}, o, stream.Options{Policy: stream.Policy{Mode: stream.Every, Window: 1}})
 	seq := uint64(0)
 	// send returns whether the frame completed a window.
@@ -49,8 +52,8 @@ func TestWindowsBehindALoss(t *testing.T) {
 		t.Fatal("two frames are no window")
 	}
 	send() // no room: a window waits
-	if f.drops[stream.Reason(stream.FlowControl)] != 1 {
-		t.Fatalf("%v", f.drops)
+	if c.drops[stream.Reason(stream.FlowControl)] != 1 {
+		t.Fatalf("%v", c.drops)
 	}
 	r, _ := o.stream.Take(stream.Now(), 1, nil, 0)
 	r.Finish(nil, nil, true)
@@ -68,12 +71,53 @@ func TestWindowsBehindALoss(t *testing.T) {
 	r, _ = o.stream.Take(stream.Now(), 1, nil, 0)
 	r.Finish(nil, nil, true)
 	r.Unbind()
-	o.lost(seq)
+	o.lost()
 	if send() {
 		t.Fatal("frames from before and behind one for which there was no memory are a window")
 	}
 	o.stream.Close(stream.SourceEnded)
 	if n := mem.Stats().Leases; n != 0 {
 		t.Fatalf("%d leases", n)
+	}
+}
+
+// A picture that cannot be read waits for the results before it in Every only.
+func TestUnreadableWaits(t *testing.T) {
+	for _, mode := range []stream.Mode{stream.Every, stream.Latest} {
+		synctest.Test(t, func(t *testing.T) {
+			mem := buf.NewPool(0)
+			m := &stream.Model{
+				Name: "m", MaxBatch: 1, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{1, 1, 3}}},
+				Image: &stream.ImageSpec{Width: 1, Height: 1},
+			}
+			f := &runner{queue: make(chan ending, 16)}
+			ctx, cancel := context.WithCancel(t.Context())
+			o := &feed{f: f, c: &consumer{f: f}, ctx: ctx, cancel: cancel, window: ingest.NewWindow(), every: mode == stream.Every}
+			o.stream = stream.New(m, nowhere{}, o, stream.Options{Policy: stream.Policy{Mode: mode, Window: 4}})
+			l, err := mem.Copy([]byte{1, 2, 3})
+			if err != nil {
+				t.Fatal(err)
+			}
+			o.model = m
+			o.frame(stream.Frame{Codec: stream.RGB24, Width: 1, Height: 1, Payload: l.Bytes(), Lease: l})
+			over := false
+			go func() {
+				o.unreadable(stream.Frame{Seq: 1}, errors.New("no picture"))
+				over = true
+			}()
+			synctest.Wait()
+			if over != (mode == stream.Latest) {
+				t.Errorf("%v, with a frame in flight: over %v", mode, over)
+			}
+			cancel()
+			synctest.Wait()
+			if !over {
+				t.Errorf("%v: it waits after the end", mode)
+			}
+			o.stream.Close(stream.SourceEnded)
+			if n := mem.Stats().Leases; n != 0 {
+				t.Errorf("%v: %d leases", mode, n)
+			}
+		})
 	}
 }

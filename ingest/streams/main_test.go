@@ -205,12 +205,35 @@ type shown struct {
 		MaxFPS   float64 `json:"max_fps"`
 		Priority string
 	}
+	Models                    []shownModel
 	Width, Height             int
 	Frames, Results, Restarts uint64
 	Watchers                  int
 	Drops                     map[string]uint64
 	Webhook                   struct{ Sent, Retries, Lost uint64 }
 	Lost                      struct{ Frames, Results, Lines, File uint64 }
+}
+
+// shownModel is what the tests read of a model of a stream.
+type shownModel struct {
+	Model, State string
+	Error        *struct{ Code, Message string }
+	Policy       struct {
+		Policy   string
+		MaxFPS   float64 `json:"max_fps"`
+		Priority string
+	}
+	Results, Errors uint64
+	Drops           map[string]uint64
+}
+
+// endings are the frames of the model that have ended.
+func (m shownModel) endings() uint64 {
+	n := m.Results + m.Errors
+	for _, d := range m.Drops {
+		n += d
+	}
+	return n
 }
 
 func (r *rig) show(name string) (s shown) {

@@ -1,9 +1,11 @@
 package streams
 
 import (
+	"cmp"
 	"image"
 	"slices"
 	"sync"
+	"time"
 
 	"millrace/internal/codec"
 	"millrace/internal/oip"
@@ -14,6 +16,7 @@ import (
 const (
 	previewFrames  = 8 // most frames that wait for their result
 	previewQuality = 80
+	previewAge     = 2 * time.Second // results of other models that are older are not drawn
 )
 
 // preview draws results over their frames while there are watchers. It keeps the newest
@@ -21,21 +24,42 @@ const (
 // drawing delays nothing else.
 type preview struct {
 	fanout
-	start func(render func()) bool // starts a goroutine
+	start   func(render func()) bool // starts a goroutine
+	several bool                     // it draws the results of several models
+	// changed is called, without a lock, when the first watcher has come or the last one
+	// has left: active tells which.
+	changed func()
 
 	state     sync.Mutex
 	rendering bool
-	frames    []stream.Frame // each holds its lease
-	frame     stream.Frame   // the next to be drawn, with its result
-	result    *stream.Result // nil = none
-	wake      chan struct{}  // of the renderer
+	frames    []stream.Frame         // each holds its lease
+	frame     stream.Frame           // the next to be drawn, with its result
+	result    *stream.Result         // nil = none
+	index     int                    // of its model
+	newest    map[int]*stream.Result // of each of several models
+	wake      chan struct{}          // of the renderer
 }
 
 // watchPictures adds a watcher.
-func (m *preview) watchPictures() (*watcher, bool) {
+func (m *preview) watchPictures() (w *watcher, ok bool) {
+	before := m.active()
+	if w, ok = m.enter(); !before {
+		m.changed()
+	}
+	return w, ok
+}
+
+// active reports whether pictures are drawn, so that whole frames are needed.
+func (m *preview) active() bool {
 	m.state.Lock()
 	defer m.state.Unlock()
-	w, ok := m.fanout.watch(1, true)
+	return m.rendering
+}
+
+func (m *preview) enter() (*watcher, bool) {
+	m.state.Lock()
+	defer m.state.Unlock()
+	w, ok := m.fanout.watch(1, true, "")
 	if !ok || m.rendering {
 		return w, ok
 	}
@@ -91,10 +115,14 @@ func (m *preview) dropOldest() {
 	m.frames = m.frames[:n]
 }
 
-// show takes over a result: it is drawn if its frame is kept, and released otherwise.
-func (m *preview) show(r *stream.Result) {
+// show takes over a result of a model: it is drawn if its frame is kept, with the newest
+// results of the other models, and released otherwise.
+func (m *preview) show(r *stream.Result, model int) {
 	m.state.Lock()
 	defer m.state.Unlock()
+	if m.several && m.rendering && !r.Partial && r.Outcome == stream.Answered {
+		m.keep(model, shared(r))
+	}
 	for len(m.frames) > 0 && m.frames[0].Seq < r.Seq {
 		m.dropOldest()
 	}
@@ -103,13 +131,49 @@ func (m *preview) show(r *stream.Result) {
 		return
 	}
 	m.drop()
-	m.frame, m.result = m.frames[0], r
+	m.frame, m.result, m.index = m.frames[0], r, model
 	m.frame.Lease.Retain()
 	m.dropOldest()
 	select {
 	case m.wake <- struct{}{}:
 	default:
 	}
+}
+
+// keep keeps the newest result of a model, nil for none.
+func (m *preview) keep(model int, r *stream.Result) {
+	if old := m.newest[model]; old != nil {
+		old.Release()
+	}
+	delete(m.newest, model)
+	if r == nil {
+		return
+	}
+	if m.newest == nil {
+		m.newest = map[int]*stream.Result{}
+	}
+	m.newest[model] = r
+}
+
+// others returns the newest results of the other models, but those that are much older
+// than the one that is drawn, and those of a picture of another size: the source was
+// opened again since.
+func (m *preview) others() (out []*stream.Result) {
+	if m.result == nil {
+		return nil
+	}
+	for model, r := range m.newest {
+		if model != m.index && m.result.Timing.Received.Sub(r.Timing.Received) < previewAge && sameSize(r, m.result) {
+			out = append(out, shared(r))
+		}
+	}
+	return out
+}
+
+// sameSize reports whether two results are in pixels of one picture, as far as is known:
+// not every kind of model says the size.
+func sameSize(a, b *stream.Result) bool {
+	return a.Width == b.Width && a.Height == b.Height || a.Width == 0 || b.Width == 0
 }
 
 // drop releases what was to be drawn next.
@@ -123,21 +187,24 @@ func (m *preview) drop() {
 
 // next returns the frame and result to be drawn. more is false when there are no
 // watchers: then nothing is kept.
-func (m *preview) next() (f stream.Frame, r *stream.Result, more bool) {
+func (m *preview) next() (f stream.Frame, r *stream.Result, others []*stream.Result, more bool) {
 	m.state.Lock()
 	defer m.state.Unlock()
 	if m.fanout.size() == 0 {
 		m.end()
-		return f, nil, false
+		return f, nil, nil, false
 	}
-	f, r = m.frame, m.result
+	f, r, others = m.frame, m.result, m.others()
 	m.frame, m.result = stream.Frame{}, nil
-	return f, r, true
+	return f, r, others, true
 }
 
 func (m *preview) end() {
 	m.rendering = false
 	m.drop()
+	for model := range m.newest {
+		m.keep(model, nil)
+	}
 	for len(m.frames) > 0 {
 		m.dropOldest()
 	}
@@ -149,13 +216,14 @@ func (m *preview) render() {
 	defer func() {
 		if watched { // a panic
 			m.state.Lock()
-			defer m.state.Unlock()
 			m.end()
+			m.state.Unlock()
 		}
+		m.changed()
 	}()
 	var canvas renderer
 	for {
-		f, r, more := m.next()
+		f, r, others, more := m.next()
 		if !more {
 			watched = false
 			return
@@ -164,37 +232,45 @@ func (m *preview) render() {
 			<-m.wake
 			continue
 		}
-		jpeg, err := canvas.draw(&f, r)
+		jpeg, err := canvas.draw(&f, append(others, r)...)
 		f.Lease.Release()
-		r.Release()
+		for _, r := range append(others, r) {
+			r.Release()
+		}
 		if err == nil {
-			m.fanout.send(jpeg)
+			m.fanout.send(jpeg, "")
 		}
 	}
 }
 
 // renderer has the memory in which pictures are drawn.
 type renderer struct {
-	decoder codec.Decoder // of coded frames, whose size the model has accepted
-	pixels  []byte        // of such a frame
+	decoder codec.Decoder // of frames, whose size the model has accepted
+	pixels  []byte        // of a frame that is not RGB24, or was scaled
 	rgba    *image.RGBA
 	rgb     []byte
 }
 
 // draw returns a JPEG of the frame, in new memory, with the model's results. Outputs
-// that cannot be drawn are left out.
-func (p *renderer) draw(f *stream.Frame, r *stream.Result) ([]byte, error) {
-	if f.Codec != stream.RGB24 {
+// that cannot be drawn are left out. A frame that was scaled is drawn in the size of its
+// source, in whose pixels results are.
+func (p *renderer) draw(f *stream.Frame, results ...*stream.Result) ([]byte, error) {
+	if f.Codec != stream.RGB24 || f.SourceWidth != 0 {
 		if err := p.decode(f); err != nil {
 			return nil, err
 		}
 	}
-	outputs := make([]oip.Tensor, len(r.Outputs))
-	for i, t := range r.Outputs {
-		outputs[i] = oip.Tensor{Name: t.Name, Datatype: string(t.Datatype), Shape: t.Shape, Data: t.Data}
+	var all []overlay.Result
+	for _, r := range results {
+		outputs := make([]oip.Tensor, len(r.Outputs))
+		for i, t := range r.Outputs {
+			outputs[i] = oip.Tensor{Name: t.Name, Datatype: string(t.Datatype), Shape: t.Shape, Data: t.Data}
+		}
+		if items, err := overlay.ReadResult(outputs); err == nil && !items.Empty() {
+			all = append(all, items)
+		}
 	}
-	items, err := overlay.ReadResult(outputs)
-	if err != nil || items.Empty() {
+	if len(all) == 0 {
 		return codec.EncodeJPEG(nil, f.Payload, f.Width, f.Height, previewQuality)
 	}
 	if p.rgba == nil || p.rgba.Rect != image.Rect(0, 0, f.Width, f.Height) {
@@ -205,7 +281,9 @@ func (p *renderer) draw(f *stream.Frame, r *stream.Result) ([]byte, error) {
 		s, d := f.Payload[i:i+3:i+3], p.rgba.Pix[o:o+4:o+4]
 		d[0], d[1], d[2], d[3] = s[0], s[1], s[2], 255
 	}
-	overlay.Draw(p.rgba, items, "")
+	for _, items := range all {
+		overlay.Draw(p.rgba, items, "")
+	}
 	for i, o := 0, 0; i != len(p.rgb); i, o = i+3, o+4 {
 		s, d := p.rgba.Pix[o:o+3:o+3], p.rgb[i:i+3:i+3]
 		d[0], d[1], d[2] = s[0], s[1], s[2]
@@ -213,19 +291,30 @@ func (p *renderer) draw(f *stream.Frame, r *stream.Result) ([]byte, error) {
 	return codec.EncodeJPEG(nil, p.rgb, f.Width, f.Height, previewQuality)
 }
 
-// decode replaces a coded picture by raw pixels.
-func (p *renderer) decode(f *stream.Frame) error {
-	info, err := p.decoder.Limits.Header(f.Payload)
-	if err != nil {
-		return err
+// decode replaces a picture by RGB pixels, in the size of the picture that it was scaled
+// from.
+func (p *renderer) decode(f *stream.Frame) (err error) {
+	whole := codec.Target{SourceWidth: f.SourceWidth, SourceHeight: f.SourceHeight}
+	width, height := cmp.Or(f.SourceWidth, f.Width), cmp.Or(f.SourceHeight, f.Height)
+	raw := codec.NV12
+	var info codec.Info
+	switch f.Codec {
+	case stream.NV12:
+	case stream.RGB24:
+		raw = codec.RGB24
+	default:
+		if info, err = p.decoder.Limits.Header(f.Payload); err != nil {
+			return err
+		}
+		width, height = info.Upright()
 	}
-	var whole codec.Target
-	f.Width, f.Height = info.Upright()
-	n := whole.Size(f.Width, f.Height)
+	n := whole.Size(width, height)
 	p.pixels = slices.Grow(p.pixels[:0], n)[:n]
-	if _, err := p.decoder.DecodeInfo(f.Payload, info, whole, p.pixels); err != nil {
-		return err
+	if info != (codec.Info{}) {
+		_, err = p.decoder.DecodeInfo(f.Payload, info, whole, p.pixels)
+	} else {
+		_, err = p.decoder.Convert(f.Payload, raw, f.Width, f.Height, whole, p.pixels)
 	}
-	f.Payload = p.pixels
-	return nil
+	f.Width, f.Height, f.Payload = width, height, p.pixels
+	return err
 }

@@ -18,6 +18,7 @@ func TestPreviewKeepsFrames(t *testing.T) {
 	started, starts := 0, true
 	var m preview
 	m.start = func(func()) bool { started++; return starts }
+	m.changed = func() {}
 	add := func(seqs ...uint64) {
 		for _, seq := range seqs {
 			l, err := mem.Copy([]byte{1})
@@ -50,7 +51,7 @@ func TestPreviewKeepsFrames(t *testing.T) {
 		if change != nil {
 			change(r)
 		}
-		m.show(r)
+		m.show(r, 0)
 	}
 	add(1)
 	show(1, nil)
@@ -77,13 +78,13 @@ func TestPreviewKeepsFrames(t *testing.T) {
 	check("a result", previewFrames, 3) // 7 frames, one of them to be drawn, and its result
 	show(5, nil)
 	check("a newer one", previewFrames-2, 5)
-	if f, r, more := m.next(); f.Seq != 5 || r.Seq != 5 || !more || m.result != nil {
+	if f, r, _, more := m.next(); f.Seq != 5 || r.Seq != 5 || !more || m.result != nil {
 		t.Errorf("%d, %v, %v", f.Seq, r, more)
 	} else {
 		f.Lease.Release()
 		r.Release()
 	}
-	if _, r, more := m.next(); r != nil || !more {
+	if _, r, _, more := m.next(); r != nil || !more {
 		t.Errorf("%v, %v", r, more)
 	}
 	show(20, nil)
@@ -92,7 +93,7 @@ func TestPreviewKeepsFrames(t *testing.T) {
 	show(21, nil)
 	m.leave(w)
 	m.leave(other)
-	if _, _, more := m.next(); more || m.rendering {
+	if _, _, _, more := m.next(); more || m.rendering {
 		t.Error("it goes on without watchers")
 	}
 	check("nobody watches any more", 0, 0)
@@ -100,6 +101,41 @@ func TestPreviewKeepsFrames(t *testing.T) {
 	if _, ok := m.watchPictures(); ok {
 		t.Error("somebody watches what is closed")
 	}
+}
+
+// Results of other models are drawn if they are of a picture of the same size.
+func TestOtherResultsOfAnotherSize(t *testing.T) {
+	mem := buf.NewPool(0)
+	m := preview{several: true, start: func(func()) bool { return true }, changed: func() {}}
+	if _, ok := m.watchPictures(); !ok {
+		t.Fatal("no watcher")
+	}
+	show := func(seq uint64, model, width, height int) {
+		l, err := mem.Copy([]byte{1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.add(stream.Frame{Seq: seq, Lease: l})
+		l.Release()
+		m.show(&stream.Result{Outcome: stream.Answered, Seq: seq, Width: width, Height: height}, model)
+	}
+	check := func(step string, want int) {
+		t.Helper()
+		if _, _, others, _ := m.next(); len(others) != want {
+			t.Errorf("%s: %d results of other models, want %d", step, len(others), want)
+		}
+	}
+	show(1, 0, 640, 480)
+	show(2, 1, 640, 480)
+	check("the same size", 1)
+	show(3, 1, 480, 640)
+	check("another size", 0)
+	show(4, 2, 480, 640)
+	check("one of two", 1)
+	show(5, 0, 480, 640)
+	check("all again", 2)
+	show(6, 0, 0, 0)
+	check("a size that is not known", 2)
 }
 
 // A frame is drawn in its own size with what was found in it, raw or coded, whatever was drawn before.

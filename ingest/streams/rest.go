@@ -90,14 +90,19 @@ func (a *Adapter) watchResults(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
+	model := strings.Clone(c.Query("model"))
+	if _, err := f.watchedModel(model); err != nil {
+		return err
+	}
+	enter := func() (*watcher, bool) { return f.results.watch(watchRoom, false, model) }
 	if isSocket(c) {
-		return a.watchSocket(c, f)
+		return a.watchSocket(c, f, enter)
 	}
 	m := events
 	if strings.Contains(c.Get(fiber.HeaderAccept), lines.mime) {
 		m = lines
 	}
-	return a.watched(c, m, f, func() (*watcher, bool) { return f.results.watch(watchRoom, false) }, f.results.leave)
+	return a.watched(c, m, f, enter, f.results.leave)
 }
 
 func (a *Adapter) watchVideo(c *fiber.Ctx) error {
@@ -105,7 +110,15 @@ func (a *Adapter) watchVideo(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return a.watched(c, pictures, f, f.preview.watchPictures, f.preview.leave)
+	i, err := f.watchedModel(c.Query("model"))
+	if err != nil {
+		return err
+	}
+	p := &f.preview
+	if i >= 0 && f.chosen != nil {
+		p = &f.chosen[i]
+	}
+	return a.watched(c, pictures, f, p.watchPictures, p.leave)
 }
 
 func (a *Adapter) change(c *fiber.Ctx) error {
@@ -155,15 +168,19 @@ func (f *runner) apply(object map[string]any) (Config, error) {
 	if err != nil {
 		return next, err
 	}
-	if f.stream != nil {
-		if err := f.stream.Update(next.policy()); err != nil {
-			return next, err
+	policies := next.models()
+	for i, c := range f.consumers {
+		if c.feed == nil {
+			continue
+		}
+		if err := c.feed.stream.Update(policies[i].Policy); err != nil {
+			return next, err // of the first: the policies are valid, and modes do not change
 		}
 		switch {
 		case next.Paused && !f.now.Paused:
-			f.stream.Pause()
+			c.feed.stream.Pause()
 		case f.now.Paused && !next.Paused:
-			f.stream.Resume()
+			c.feed.stream.Resume()
 		}
 	}
 	f.now = next
@@ -175,15 +192,16 @@ type report struct {
 	Name      string                   `json:"name"`
 	Source    string                   `json:"source"`                   // without passwords
 	Transport string                   `json:"rtsp_transport,omitempty"` // tcp or udp, of an rtsp or rtsps source
-	Model     string                   `json:"model"`
+	Model     string                   `json:"model,omitempty"`          // as is Version, of a stream with one model
 	Version   string                   `json:"version,omitempty"`
+	Models    []reportModel            `json:"models"`
 	Origin    string                   `json:"origin"` // config or request
 	State     sources.State            `json:"state"`
 	Since     time.Time                `json:"since"`
 	Retry     *time.Time               `json:"retry,omitempty"`
 	Error     *reportError             `json:"error,omitempty"` // the last one, of the source or the model
 	Paused    bool                     `json:"paused"`
-	Policy    reportPolicy             `json:"policy"`
+	Policy    *reportPolicy            `json:"policy,omitempty"` // of a stream with one model
 	Width     int                      `json:"width,omitempty"`
 	Height    int                      `json:"height,omitempty"`
 	FPS       float64                  `json:"fps,omitempty"` // declared by the source
@@ -197,6 +215,21 @@ type report struct {
 	Watchers  int                      `json:"watchers"`
 	Sinks     map[string]sinks.Stats   `json:"sinks"`
 	Webhook   *sinks.Stats             `json:"webhook,omitempty"` // the same as sinks.webhook, for older clients
+}
+
+// reportModel is one model of a stream. Its counts are those of its endings.
+type reportModel struct {
+	Model   string                   `json:"model"`
+	Version string                   `json:"version,omitempty"`
+	State   sources.State            `json:"state"` // running while it is loaded
+	Since   time.Time                `json:"since"`
+	Retry   *time.Time               `json:"retry,omitempty"`
+	Error   *reportError             `json:"error,omitempty"` // why it waits, or waited last
+	Policy  reportPolicy             `json:"policy"`
+	Results uint64                   `json:"results"`
+	Errors  uint64                   `json:"errors"`
+	Drops   map[stream.Reason]uint64 `json:"drops"`
+	Last    *time.Time               `json:"last,omitempty"` // the newest result
 }
 
 type reportError struct {
@@ -222,25 +255,13 @@ type reportLost struct {
 }
 
 func (f *runner) report() report {
-	st, running := f.state()
-	t := f.stats()
+	st, t := f.state(), f.stats()
 	r := report{
 		Name: f.config.Name, Source: video.Redact(f.config.Source), Transport: f.config.transport(), Model: f.config.Model, Version: f.config.Version,
-		Origin: f.origin, State: st.State, Since: st.Since.UTC(), Width: st.Info.Width, Height: st.Info.Height, FPS: st.Info.FPS,
-		Restarts: t.Restarts, Frames: t.Frames, Results: t.Answered, Errors: t.Failed, Drops: t.Drops, Watchers: t.Watchers,
+		Origin: f.origin, State: st.State, Since: st.Since.UTC(), Retry: utc(st.Retry), Error: errorReport(st.Err), Width: st.Info.Width, Height: st.Info.Height, FPS: st.Info.FPS,
+		Restarts: t.Restarts, Frames: t.Frames, Results: t.Answered, Errors: t.Failed, Drops: t.Drops, Last: utc(t.Last), Watchers: t.Watchers,
 		Lost:  reportLost{Frames: t.Lost, Results: t.ResultsLost, Lines: t.WatchersLost, File: t.Sinks["file"].Lost},
 		Sinks: t.Sinks,
-	}
-	if !st.Retry.IsZero() {
-		at := st.Retry.UTC()
-		r.Retry = &at
-	}
-	if !t.Last.IsZero() {
-		at := t.Last.UTC()
-		r.Last = &at
-	}
-	if st.Err != nil {
-		r.Error = &reportError{stream.CodeOf(st.Err), video.KindOf(st.Err), st.Err.Error()}
 	}
 	if h, ok := t.Sinks["webhook"]; ok {
 		r.Webhook = &h
@@ -248,10 +269,40 @@ func (f *runner) report() report {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r.Paused = f.now.Paused
-	p := f.now.policy()
-	if running != nil {
-		p = running.Policy()
+	policies := f.now.models()
+	for i, c := range f.consumers {
+		p := policies[i].Policy
+		if c.feed != nil {
+			p = c.feed.stream.Policy()
+		}
+		m := &t.Models[i]
+		if m.Drops == nil {
+			m.Drops = map[stream.Reason]uint64{}
+		}
+		r.Models = append(r.Models, reportModel{
+			Model: c.Model, Version: c.Version, State: c.state, Since: c.since.UTC(), Retry: utc(c.retry), Error: errorReport(c.err),
+			Policy:  reportPolicy{p.Mode, p.MaxAge.Milliseconds(), p.Deadline.Milliseconds(), p.MaxFPS, p.Window, p.Priority.String()},
+			Results: m.Answered, Errors: m.Failed, Drops: m.Drops, Last: utc(m.Last),
+		})
 	}
-	r.Policy = reportPolicy{p.Mode, p.MaxAge.Milliseconds(), p.Deadline.Milliseconds(), p.MaxFPS, p.Window, p.Priority.String()}
+	if len(f.config.Models) == 0 {
+		r.Policy = &r.Models[0].Policy
+	}
 	return r
+}
+
+// utc returns a time for a reply, nil for the zero time.
+func utc(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+func errorReport(err error) *reportError {
+	if err == nil {
+		return nil
+	}
+	return &reportError{stream.CodeOf(err), video.KindOf(err), err.Error()}
 }

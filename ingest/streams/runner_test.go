@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -27,8 +26,8 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := New(h, Options{})
-	if a.opts.Heartbeat != 15*time.Second || a.opts.PongWait != 10*time.Second || a.opts.Log == nil || cap(a.openings) != 2*runtime.GOMAXPROCS(0) {
-		t.Errorf("%+v, %d openings", a.opts, cap(a.openings))
+	if a.opts.Heartbeat != 15*time.Second || a.opts.PongWait != 10*time.Second || a.opts.Log == nil {
+		t.Errorf("%+v", a.opts)
 	}
 	if a.run("x", func() { t.Error("it runs") }) {
 		t.Error("something runs before Serve")
@@ -59,14 +58,12 @@ func (l recorder) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// A failure is logged when it begins and when it is over, and not while the server starts or ends. The place of an opening is
-// given back with it.
+// A failure is logged when it begins and when it is over, and not while the server starts or ends.
 func TestFailuresAreLogged(t *testing.T) {
 	var log []string
 	b := &backend{}
 	a := &Adapter{opts: Options{Log: slog.New(recorder{slog.DiscardHandler, &log})}, backend: b}
-	left := 0
-	f := &runner{a: a, opening: func() { left++ }}
+	f := &runner{a: a, logged: map[string]string{}}
 	first, second := errors.New("first"), errors.New("second")
 	for i, step := range []struct {
 		state  ingest.State
@@ -78,15 +75,14 @@ func TestFailuresAreLogged(t *testing.T) {
 	} {
 		b.state = step.state
 		if step.err != nil {
-			f.failed(step.err)
+			f.failed("", step.err)
 		} else {
-			f.recovered()
+			f.recovered("")
 		}
-		if len(log) != step.logged || left != i+1 {
-			t.Errorf("step %d: %q, %d places given back", i, log, left)
+		if len(log) != step.logged {
+			t.Errorf("step %d: %q", i, log)
 		}
 	}
-	(&runner{a: a}).recovered() // nothing was opened
 }
 
 // The totals of a stream are those of all its sources; without one it is still told what it does.
@@ -98,12 +94,12 @@ func TestTotalsOfSources(t *testing.T) {
 	}
 	f := &runner{past: total}
 	f.setIdle(sources.Status{State: sources.Waiting})
-	if s, st := f.state(); s.State != sources.Waiting || s.Since.IsZero() || st != nil || f.totals() != total {
+	if s := f.state(); s.State != sources.Waiting || s.Since.IsZero() || f.totals() != total {
 		t.Errorf("%+v, %+v", s, f.totals())
 	}
-	f.source = sources.New(sources.Options{Address: "http://a/"})
+	f.source = sources.NewHub(nil, nil, nil).Subscribe(sources.Input{Address: "http://a/"}, sources.Options{})
 	f.setIdle(sources.Status{State: sources.Ended})
-	if s, _ := f.state(); s.State != sources.Ended {
+	if s := f.state(); s.State != sources.Ended {
 		t.Errorf("%+v", s)
 	}
 }
@@ -111,16 +107,18 @@ func TestTotalsOfSources(t *testing.T) {
 // The frames of a source are counted on from those of the sources before, also one that cannot be read.
 func TestFramesAreCountedOn(t *testing.T) {
 	mem := buf.NewPool(0)
-	f := &runner{queue: make(chan ending, 4), drops: map[stream.Reason]uint64{}}
+	f := &runner{queue: make(chan ending, 4), base: 100}
+	c := &consumer{f: f}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	o := &feed{f: f, ctx: ctx, cancel: cancel, window: ingest.NewWindow(), base: 100}
+	o := &feed{f: f, c: c, ctx: ctx, cancel: cancel, window: ingest.NewWindow()}
+	f.feeds.Store(&[]*feed{o})
 	o.stream = stream.New(&stream.Model{Any: true, MaxBatch: 1}, nowhere{}, o, stream.Options{Policy: stream.Policy{Mode: stream.Every, Window: 4}})
 	l, err := mem.Copy([]byte{1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.frame(stream.Frame{Seq: 1, Payload: l.Bytes(), Lease: l})
+	f.frame(stream.Frame{Seq: 1, Payload: l.Bytes(), Lease: l})
 	r, _ := o.stream.Take(stream.Now(), 1, nil, 0)
 	if r == nil || r.Seq != 101 {
 		t.Fatalf("%+v", r)
@@ -129,13 +127,13 @@ func TestFramesAreCountedOn(t *testing.T) {
 	r.Unbind()
 	e := <-f.queue
 	e.o.free(e.r)
-	o.unreadable(stream.Frame{Seq: 2, CaptureUS: 7}, errors.New("x"))
-	if e := <-f.queue; e.r.Seq != 102 || e.r.CaptureUS != 7 || e.r.Outcome != stream.Failed || f.errors != 1 || f.answered != 1 {
-		t.Errorf("%+v, %d errors, %d answered", e.r, f.errors, f.answered)
+	f.unreadable(stream.Frame{Seq: 2, CaptureUS: 7}, errors.New("x"))
+	if e := <-f.queue; e.r.Seq != 102 || e.r.CaptureUS != 7 || e.r.Outcome != stream.Failed || c.errors != 1 || c.answered != 1 {
+		t.Errorf("%+v, %d errors, %d answered", e.r, c.errors, c.answered)
 	}
 	o.Push(&stream.Result{Outcome: stream.Dropped, Reason: stream.Stale})
-	if f.drops[stream.Stale] != 1 {
-		t.Errorf("%v", f.drops)
+	if c.drops[stream.Stale] != 1 {
+		t.Errorf("%v", c.drops)
 	}
 }
 
@@ -144,15 +142,15 @@ func TestNewestLines(t *testing.T) {
 	var h fanout
 	var all []*watcher
 	for range 3 {
-		w, ok := h.watch(1, true)
+		w, ok := h.watch(1, true, "")
 		if !ok {
 			t.Fatal("closed")
 		}
 		all = append(all, w)
 	}
-	slow, _ := h.watch(1, false)
+	slow, _ := h.watch(1, false, "")
 	for i := range 3 {
-		h.send([]byte{byte(i)})
+		h.send([]byte{byte(i)}, "")
 	}
 	for _, w := range all {
 		if line := <-w.lines; line[0] != 2 || w.lost.Load() != 0 {
@@ -164,7 +162,7 @@ func TestNewestLines(t *testing.T) {
 	}
 	h.close()
 	h.close()
-	if _, ok := h.watch(1, true); ok || h.size() != 0 {
+	if _, ok := h.watch(1, true, ""); ok || h.size() != 0 {
 		t.Error("somebody watches what is closed")
 	}
 }
@@ -219,18 +217,18 @@ func (brokenPipe) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 // Results that are handed to the sinks count with their age: parts and errors do not.
 func TestDeliveredResults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var f runner
+		c := consumer{f: &runner{}}
 		deliver := func(r stream.Result, age time.Duration) {
 			r.Timing.Received = stream.Now()
 			time.Sleep(age)
-			f.countDelivered(&r)
+			c.countDelivered(&r)
 		}
 		deliver(stream.Result{Outcome: stream.Answered}, time.Second)
 		deliver(stream.Result{Outcome: stream.Answered, Partial: true}, 10*time.Second)
 		deliver(stream.Result{Outcome: stream.Failed}, 10*time.Second)
 		deliver(stream.Result{Outcome: stream.Answered}, 2*time.Second)
-		if f.aged != 2 || f.age != 3*time.Second || f.last.IsZero() {
-			t.Errorf("%d results, %v, the last at %v", f.aged, f.age, f.last)
+		if c.aged != 2 || c.age != 3*time.Second || c.last.IsZero() {
+			t.Errorf("%d results, %v, the last at %v", c.aged, c.age, c.last)
 		}
 	})
 }
@@ -250,10 +248,10 @@ func TestLines(t *testing.T) {
 			fmt.Sprintf(`{"stream":"door","seq":0,"pts_us":0,"received_us":%d,"model":"m","version":"2","total_us":5000`, received)},
 		{stream.Result{Outcome: stream.Answered, Model: m, Timing: stream.Timing{Received: at}}, fmt.Sprintf(`{"stream":"door","seq":0,"pts_us":0,"received_us":%d,"model":"m","version":"2"`, received)},
 		{stream.Result{Outcome: stream.Answered, Model: m, Timing: stream.Timing{Done: at}}, `{"stream":"door","seq":0,"pts_us":0,"model":"m","version":"2"`},
-		{stream.Result{Outcome: stream.Failed, Err: stream.Errorf(stream.Timeout, "", "late")}, `{"stream":"door","seq":0,"pts_us":0,"error":{"code":"timeout","message":"late","retryable":true}}`},
+		{stream.Result{Outcome: stream.Failed, Err: stream.Errorf(stream.Timeout, "", "late")}, `{"stream":"door","seq":0,"pts_us":0,"model":"m","error":{"code":"timeout","message":"late","retryable":true}}`},
 	} {
 		var e encoder
-		got := string(e.line("door", &c.r))
+		got := string(e.line("door", "m", &c.r))
 		rest, ok := strings.CutPrefix(got, c.want)
 		if !ok || strings.Contains(rest, "_us") || strings.Contains(rest, "width") || !json.Valid([]byte(got)) {
 			t.Errorf("got  %s\nwant %s", got, c.want)

@@ -34,7 +34,7 @@ func isSocket(c *fiber.Ctx) bool {
 }
 
 // watchSocket sends results as text messages, one line each.
-func (a *Adapter) watchSocket(c *fiber.Ctx, f *runner) error {
+func (a *Adapter) watchSocket(c *fiber.Ctx, f *runner, enter func() (*watcher, bool)) error {
 	if !a.http.OriginAllowed(c) {
 		return stream.Errorf(stream.PermissionDenied, "", "pages of the web origin %.256q may not watch streams here: add it to origins", c.Get(fiber.HeaderOrigin))
 	}
@@ -46,7 +46,7 @@ func (a *Adapter) watchSocket(c *fiber.Ctx, f *runner) error {
 		return err
 	}
 	httpd.Hijack(c, func(conn net.Conn, buffered []byte) {
-		if !a.run("watcher", func() { a.serveSocket(conn, buffered, req, f) }) {
+		if !a.run("watcher", func() { a.serveSocket(conn, buffered, req, f, enter) }) {
 			_ = conn.Close()
 		}
 	})
@@ -55,9 +55,9 @@ func (a *Adapter) watchSocket(c *fiber.Ctx, f *runner) error {
 
 // serveSocket writes to one watcher until it disconnects, is stuck, or the stream has
 // ended. It owns the connection.
-func (a *Adapter) serveSocket(conn net.Conn, buffered []byte, req *http.Request, f *runner) {
+func (a *Adapter) serveSocket(conn net.Conn, buffered []byte, req *http.Request, f *runner, enter func() (*watcher, bool)) {
 	defer conn.Close()
-	w, leave, ok := a.addWatcher(conn, func() (*watcher, bool) { return f.results.watch(watchRoom, false) }, f.results.leave)
+	w, leave, ok := a.addWatcher(conn, enter, f.results.leave)
 	if !ok {
 		return
 	}

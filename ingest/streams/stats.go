@@ -23,7 +23,10 @@ type StreamStats struct {
 	Paused   bool
 	Watchers int
 
-	Answered uint64 // frames, as are Failed and Drops; together with Lost and those in flight they add up to Frames
+	// Answered, Failed and Drops are the endings of frames, of all models together. For
+	// each model, they, Lost and the frames in flight add up to Frames, if it was open the
+	// whole time.
+	Answered uint64
 	Failed   uint64
 	Drops    map[stream.Reason]uint64
 
@@ -32,7 +35,20 @@ type StreamStats struct {
 	Last time.Time     // the newest of them; zero for none
 
 	Totals
-	Sinks map[string]sinks.Stats // by the names of their kinds
+	Models []ModelStats           // in the order of the configuration
+	Sinks  map[string]sinks.Stats // by the names of their kinds
+}
+
+// ModelStats are the statistics of one model of a stream. Each frame that was read while
+// the model was open has one ending, which is counted here.
+type ModelStats struct {
+	Model    string
+	Version  string
+	State    sources.State // Running while the model is open
+	Answered uint64
+	Failed   uint64
+	Drops    map[stream.Reason]uint64
+	Last     time.Time // the newest result that was passed to the sinks; zero for none
 }
 
 // Totals only increase.
@@ -61,32 +77,36 @@ func (a *Adapter) Stats() Stats {
 }
 
 func (f *runner) stats() StreamStats {
-	state, _ := f.state()
-	s := StreamStats{Name: f.config.Name, State: state.State, Watchers: f.results.size() + f.preview.size()}
+	s := StreamStats{Name: f.config.Name, State: f.state().State, Watchers: f.results.size(), Drops: map[stream.Reason]uint64{}}
+	for _, p := range f.previews() {
+		s.Watchers += p.size()
+	}
 	f.countMu.Lock()
-	s.Answered, s.Failed, s.Drops = f.answered, f.errors, maps.Clone(f.drops)
-	s.Aged, s.Age, s.Last = f.aged, f.age, f.last
+	for _, c := range f.consumers {
+		m := ModelStats{Model: c.Model, Version: c.Version, Answered: c.answered, Failed: c.errors, Drops: maps.Clone(c.drops), Last: c.last}
+		s.Models = append(s.Models, m)
+		s.Answered += m.Answered
+		s.Failed += m.Failed
+		for why, n := range m.Drops {
+			s.Drops[why] += n
+		}
+		s.Aged += c.aged
+		s.Age += c.age
+		if m.Last.After(s.Last) {
+			s.Last = m.Last
+		}
+	}
 	f.countMu.Unlock()
 	s.Totals = f.totals() // after the endings, so that it is at least their number
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	for i, c := range f.consumers {
+		s.Models[i].State = c.state
+	}
 	s.Paused = f.now.Paused
 	s.Sinks = map[string]sinks.Stats{}
 	for _, k := range f.sinks {
 		s.Sinks[k.name] = k.Stats()
 	}
 	return s
-}
-
-// countDelivered counts a result that is passed to the sinks.
-func (f *runner) countDelivered(r *stream.Result) {
-	if r.Outcome != stream.Answered || r.Partial {
-		return
-	}
-	now := stream.Now()
-	f.countMu.Lock()
-	defer f.countMu.Unlock()
-	f.aged++
-	f.age += now.Sub(r.Timing.Received)
-	f.last = now.Wall()
 }

@@ -213,7 +213,7 @@ func (a *Adapter) writeLines(ctx context.Context, m format, out io.Writer, w *wa
 
 // closedLine returns the last line for watchers, which says why the stream has ended.
 func (f *runner) closedLine() []byte {
-	st, _ := f.state()
+	st := f.state()
 	why := string(st.State) // ended or failed
 	switch {
 	case f.a.ctx.Err() != nil:

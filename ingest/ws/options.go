@@ -7,6 +7,7 @@ import (
 	"millrace/ingest"
 	"millrace/ingest/ws/conn"
 	"millrace/internal/setting"
+	"millrace/internal/video"
 )
 
 // Options are the adapter's settings. A zero field takes its default.
@@ -20,6 +21,8 @@ type Options struct {
 	AdviseEvery      time.Duration // least time between two advices to a stream; default 1s
 	StatsEvery       time.Duration // least time between two statistics of a stream; default 5s
 	AllowPrivateURLs bool          // pull from loopback and private addresses (sources.allow_private)
+
+	Hardware *video.Hardware // decodes videos where it can (sources.hwaccel); nil = software
 
 	Log   *slog.Logger // default slog.Default()
 	Hooks conn.Hooks

@@ -80,7 +80,7 @@ type protocols struct {
 
 func newProtocols(o Options) protocols {
 	contexts := &frames.Contexts{Log: o.Log}
-	videos := decoders.NewPool(decoders.Options{Limits: o.Limits, Log: o.Log})
+	videos := decoders.NewPool(decoders.Options{Limits: o.Limits, Hardware: o.Hardware, Log: o.Log})
 	var subprotocols []string
 	for _, p := range protocolList {
 		if p.subprotocol != "" {
@@ -91,7 +91,7 @@ func newProtocols(o Options) protocols {
 		Limits: o.Limits, PingEvery: o.PingEvery, PongWait: o.PongWait, WriteWait: o.WriteWait, Log: o.Log, Hooks: o.Hooks,
 	}, subprotocols...)
 	return protocols{
-		conns: conns, decoders: videos, pulls: &pull.Limits{Max: o.MaxPulls, AllowPrivate: o.AllowPrivateURLs},
+		conns: conns, decoders: videos, pulls: &pull.Limits{Max: o.MaxPulls, MaxPixels: o.MaxPixels, AllowPrivate: o.AllowPrivateURLs, Hardware: o.Hardware},
 		contexts: contexts,
 		sessions: v1.NewSessions(conns, videos, v1.Options{
 			Limits: o.Limits, Contexts: contexts, ReplayBytes: o.KeptBytes, AdviseEvery: o.AdviseEvery, StatsEvery: o.StatsEvery, Log: o.Log,

@@ -66,6 +66,7 @@ type Process struct {
 	pid    int
 	proc   *os.Process
 	stderr *tail
+	writer *stdinWriter // of Stdin; made by the first Write
 	done   chan struct{}
 	err    error // set before done is closed
 
@@ -161,6 +162,17 @@ func (p *Process) supervise(stderr *os.File, stopWatching func() bool) {
 	forkThread.release()
 	live.Add(-1)
 	close(p.done)
+}
+
+// Write writes all parts to Stdin, which must be open, and blocks while the pipe is full. On Linux they go into the pipe
+// with one system call, as far as there is room. It is for one goroutine at a time.
+func (p *Process) Write(parts ...[]byte) (err error) {
+	if p.writer == nil {
+		if p.writer, err = newStdinWriter(p.Stdin); err != nil {
+			return err
+		}
+	}
+	return p.writer.write(parts)
 }
 
 // Pid returns the child's process id, which is also the id of its group.

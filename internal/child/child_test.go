@@ -2,6 +2,7 @@ package child_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -284,6 +285,48 @@ func TestStdinExtraFilesEnvDir(t *testing.T) {
 	_ = r.Close()
 	if string(extra) != "extra\n" {
 		t.Errorf("descriptor 3 gave %q", extra)
+	}
+}
+
+// Write writes all parts in order, also more than the pipe holds, and fails when the child has ended.
+func TestWriteOfSeveralParts(t *testing.T) {
+	p := sh(t, t.Context(), "cat; exec sleep 1000", func(s *child.Spec) { s.Stdin = true })
+	var want []byte
+	parts := [][]byte{[]byte("head"), nil, bytes.Repeat([]byte("0123456789"), 30_000), []byte("x"), bytes.Repeat([]byte("ab"), 70_000)}
+	for _, b := range parts {
+		want = append(want, b...)
+	}
+	const times = 3
+	wrote := make(chan error, 1)
+	go func() {
+		var err error
+		for range times {
+			err = errors.Join(err, p.Write(parts...))
+		}
+		wrote <- err
+	}()
+	got := make([]byte, times*len(want))
+	if _, err := io.ReadFull(p.Stdout, got); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-wrote; err != nil || !bytes.Equal(got, bytes.Repeat(want, times)) {
+		t.Errorf("%v, or other bytes came back", err)
+	}
+	small := [][]byte{[]byte("head"), nil, []byte("rest")}
+	into := make([]byte, 8)
+	if n := testing.AllocsPerRun(100, func() {
+		if err := p.Write(small...); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(p.Stdout, into); err != nil {
+			t.Fatal(err)
+		}
+	}); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+	_ = p.Stop(0)
+	if err := p.Write(parts...); err == nil {
+		t.Error("a write to a child that has ended succeeds")
 	}
 }
 

@@ -40,6 +40,9 @@ func openPipes(spec Spec) (p pipes, err error) {
 	return p, nil
 }
 
+// GrowPipe asks for a larger pipe for standard output, as Spec.PipeSize.
+func (p *Process) GrowPipe(bytes int) { growPipe(p.Stdout, min(bytes, MaxPipeSize)) }
+
 func (p *pipes) closeChildEnds() {
 	if p.callersIn {
 		p.childIn = nil

@@ -1,6 +1,11 @@
 package codec
 
-import "testing"
+import (
+	"bytes"
+	"fmt"
+	"image/png"
+	"testing"
+)
 
 func benchJPEG(b *testing.B, w, h int, tg Target) {
 	d := NewDecoder(Limits{})
@@ -62,15 +67,30 @@ func BenchmarkRGB24Floats(b *testing.B) { benchRaw(b, RGB24, Target{Layout: NCHW
 func BenchmarkNV12To224(b *testing.B)   { benchRaw(b, NV12, nchw224) }
 func BenchmarkNV12Full(b *testing.B)    { benchRaw(b, NV12, Target{}) }
 
-func BenchmarkPNG640x480To224(b *testing.B) {
-	d := NewDecoder(Limits{})
-	pic := pngOf(b, scene(640, 480))
-	dst := make([]byte, nchw224.Size(640, 480))
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := d.Decode(pic, nchw224, dst); err != nil {
-			b.Fatal(err)
-		}
+// A PNG of a photo's kind, for comparison also with image/png, which this package used.
+func BenchmarkPNG(b *testing.B) {
+	for _, size := range [][2]int{{640, 480}, {1280, 720}, {4000, 3000}} {
+		pic := pngOf(b, busy(size[0], size[1]))
+		tg := Target{Width: 320, Height: 240}
+		dst := make([]byte, tg.Size(320, 240))
+		name := fmt.Sprintf("%dx%d", size[0], size[1])
+		b.Run(name, func(b *testing.B) {
+			d := NewDecoder(Limits{})
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := d.Decode(pic, tg, dst); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run(name+"/image-png", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := png.Decode(bytes.NewReader(pic)); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
 

@@ -2,25 +2,31 @@ package codec
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"image"
 	"time"
 )
 
-// maxScratch bounds the scratch memory that a Decoder keeps between pictures: more, which
-// a very large picture needed, is freed.
-const maxScratch = 32 << 20
+// maxScratch bounds the scratch memory that a Decoder keeps between pictures, which no
+// Memory counts: more, which a large picture needed, is freed. A picture of 1920x1080
+// takes 6 MB.
+const maxScratch = 8 << 20
+
+// maxKeptWidth is the width of pictures for which rows are kept.
+const maxKeptWidth = 1 << 16
 
 // Decoder decodes pictures into targets. It keeps scratch memory and
 // interpolation tables, so it is for one goroutine at a time; make one per
 // goroutine. It needs no Close: the garbage collector frees all it holds. The zero
 // Decoder is ready, with the default limits.
 //
-// After the first picture of a size, Decode of a JPEG (with the turbojpeg build)
-// and Convert allocate nothing. PNG, WebP and image/jpeg allocate the decoded
-// picture in their libraries.
+// After the first picture of a size, Decode of a PNG, of a JPEG (with the turbojpeg
+// build) and Convert allocate nothing. x/image/webp and image/jpeg allocate the decoded
+// picture; libjpeg-turbo and libwebp allocate memory that Go does not count.
 type Decoder struct {
 	Limits Limits
+	Memory Memory // counts the memory of decoding; nil: it is not counted
 	// Drawn is how long resizing, converting and normalising took in the last call of
 	// Decode, DecodeInfo or Convert, which includes decoding; 0 when that call did not
 	// get so far, or only copied.
@@ -37,6 +43,15 @@ type Decoder struct {
 	wantLuma bool
 	src      source
 	reader   bytes.Reader
+	png      *pngReader
+	deadline time.Time // of the current picture
+}
+
+// Memory counts the memory that decoding takes. Charge is called before it is taken, and
+// its error ends decoding; Refund returns the same number of bytes.
+type Memory interface {
+	Charge(bytes int64) error
+	Refund(bytes int64)
 }
 
 // NewDecoder makes a Decoder with limits.
@@ -44,12 +59,13 @@ func NewDecoder(l Limits) *Decoder { return &Decoder{Limits: l} }
 
 // Close frees the scratch memory. It may be called twice, and the Decoder
 // may be used again afterwards.
-func (d *Decoder) Close() { *d = Decoder{Limits: d.Limits} }
+func (d *Decoder) Close() { *d = Decoder{Limits: d.Limits, Memory: d.Memory} }
 
 // Decode decodes the picture b into dst, whose length must be t.Size of the
 // upright picture (Header returns its size). After an error dst may be partly
 // written. Errors wrap ErrUnknown, ErrTruncated, ErrCorrupt, ErrUnsupported or
-// ErrTooLarge for a bad picture, ErrRegion when t.Region does not lie in it.
+// ErrTooLarge for a bad picture, ErrSlow, ErrRegion when t.Region does not lie in it,
+// the error of Memory.
 // Decoding a region of a JPEG decodes the whole picture, at the scale that the
 // region needs.
 func (d *Decoder) Decode(b []byte, t Target, dst []byte) (Placed, error) {
@@ -70,7 +86,24 @@ func (d *Decoder) DecodeInfo(b []byte, info Info, t Target, dst []byte) (Placed,
 	if err := j.place(w, h); err != nil {
 		return Placed{}, err
 	}
+	if err := d.Limits.checkDecoded(&j); err != nil {
+		return Placed{}, err
+	}
+	if d.Memory != nil {
+		n := int64(j.memory())
+		if err := d.Memory.Charge(n); err != nil {
+			return Placed{}, fmt.Errorf("codec: memory of decoding: %w", err)
+		}
+		defer d.Memory.Refund(n)
+	}
+	d.deadline = time.Time{}
+	if d.Limits.MaxTime > 0 {
+		d.deadline = time.Now().Add(d.Limits.MaxTime)
+	}
 	if err := d.decode(b, &j); err != nil {
+		if errors.Is(err, ErrSlow) {
+			return Placed{}, fmt.Errorf("codec: %v: %w, over limits.max_decode_time=%v: raise it, or send the picture smaller", info.Kind, ErrSlow, d.Limits.MaxTime)
+		}
 		return Placed{}, err
 	}
 	return j.placed, nil
@@ -119,6 +152,9 @@ func (d *Decoder) decode(b []byte, j *job) (err error) {
 		if cap(d.frame) > maxScratch {
 			d.frame = nil
 		}
+		if j.info.Width > maxKeptWidth {
+			d.png, d.samplers = nil, [5]sampler{}
+		}
 	}()
 	switch j.info.Kind {
 	case JPEG:
@@ -141,9 +177,9 @@ func (d *Decoder) draw(j *job) error {
 	d.src.crop(j.part.stored(j.info.Orientation, w, h))
 	d.wantLuma = j.target.Color == Gray
 	begun := time.Now()
-	d.render(&d.src, j.info.Orientation, j.target, j.rect, j.tw, j.th, j.dst)
+	err := d.render(&d.src, j.info.Orientation, j.target, j.rect, j.tw, j.th, j.dst)
 	d.Drawn = time.Since(begun)
-	return nil
+	return err
 }
 
 // sameSize checks that the library read the same size from the header.

@@ -14,10 +14,12 @@
 //
 //  1. shrink by 8, 4, 2 or 1, the most that leaves at least the target size on both
 //     axes (for a JPEG inside its decoder, at less cost than a full decode; for all
-//     others by averaging boxes of pixels);
+//     others by averaging boxes of pixels, for a PNG while its rows are decoded, for a
+//     WebP in libwebp);
 //  2. sample at the target size, bilinear, in the picture's own colour model;
 //  3. convert colours at the target size and write, rotated upright.
 //
 // With the build tag turbojpeg, JPEG goes through libjpeg-turbo (cgo); without
-// it, through image/jpeg, sampling its YCbCr planes directly.
+// it, through image/jpeg, sampling its YCbCr planes directly. With the build tag libwebp,
+// WebP goes through libwebp, otherwise through x/image/webp.
 package codec

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // The errors of a bad picture. Errors of Header and Decode wrap one of these; other
@@ -14,14 +15,30 @@ var (
 	ErrCorrupt     = errors.New("picture is corrupt")
 	ErrUnsupported = errors.New("picture uses an unsupported feature")
 	ErrTooLarge    = errors.New("picture is too large")
+	ErrSlow        = errors.New("decoding the picture takes too long")
 )
 
 // DefaultMaxPixels is the limit of the zero Limits.
 const DefaultMaxPixels = 64 << 20
 
-// Limits bounds what a header may claim.
+// freePixels is the number of pixels, that of 4096x2048, up to which a picture may have
+// any number of pixels for each byte. Encoders write a black frame of that size in 400
+// bytes (WebP, lossless) or 1 KB (PNG, a bit a pixel), and it takes 75 ms at most.
+const freePixels = 8 << 20
+
+// Limits bounds what pictures may claim and take. Errors name the settings of the server,
+// which have the same names in limits.
 type Limits struct {
 	MaxPixels int // width times height; 0 is DefaultMaxPixels
+	// MaxDecoded bounds the pixels that are decoded: those of a PNG or WebP, and those of
+	// a JPEG at the scale at which it is decoded; 0 is no bound.
+	MaxDecoded int
+	// MaxPerByte bounds the pixels for each byte of a picture of more than 8 Mi pixels; 0
+	// is no bound.
+	MaxPerByte int
+	// MaxTime bounds the time of decoding; 0 is no bound. image/jpeg and the
+	// libraries of WebP are interrupted only between pieces of the picture.
+	MaxTime time.Duration
 }
 
 func (l Limits) maxPixels() int {
@@ -42,7 +59,15 @@ type Info struct {
 	// For a JPEG only.
 	components   int
 	progressive  bool
+	jpegMemory   int  // the most bytes that the library of the build allocates
 	sparseChroma bool // the chroma has a quarter of the columns or rows: 4:1:1, 4:1:0
+
+	// For a PNG only.
+	pngDepth, pngColor int
+	interlaced         bool
+
+	webpLossless bool // its colours or its alpha channel
+	webpMemory   int  // the most bytes that the library allocates for a WebP
 }
 
 // Upright is the size after the orientation is applied.
@@ -69,7 +94,9 @@ func (l Limits) Header(b []byte) (Info, error) {
 	case PNG:
 		minBytes, err = pngHeader(b, &info)
 	case WebP:
-		err = webpHeader(b, &info)
+		if err = webpHeader(b, &info); err == nil {
+			info.webpMemory = webpMemory(b, &info)
+		}
 	default:
 		err = unknownError(b)
 	}
@@ -82,6 +109,9 @@ func (l Limits) Header(b []byte) (Info, error) {
 	if err := l.check(info.Width, info.Height); err != nil {
 		return Info{Kind: info.Kind}, err
 	}
+	if p := uint64(info.Width) * uint64(info.Height); l.MaxPerByte > 0 && p > freePixels && p > uint64(l.MaxPerByte)*uint64(len(b)) {
+		return Info{Kind: info.Kind}, fmt.Errorf("codec: %w: %dx%d in %d bytes is %d pixels a byte, over limits.max_pixels_per_byte=%d: raise it, or send the picture smaller", ErrTooLarge, info.Width, info.Height, len(b), p/uint64(len(b)), l.MaxPerByte)
+	}
 	if len(b) < minBytes {
 		return Info{Kind: info.Kind}, fmt.Errorf("codec: %v header: %w: claims %dx%d, which %d bytes cannot hold", info.Kind, ErrTruncated, info.Width, info.Height, len(b))
 	}
@@ -91,7 +121,7 @@ func (l Limits) Header(b []byte) (Info, error) {
 func (l Limits) check(w, h int) error {
 	// Sides are below 2^31, so the product of two fits 64 bits.
 	if p := uint64(w) * uint64(h); p > uint64(l.maxPixels()) {
-		return fmt.Errorf("codec: %w: %dx%d is %d pixels, over the limit max_pixels=%d: raise max_pixels or send it smaller", ErrTooLarge, w, h, p, l.maxPixels())
+		return fmt.Errorf("codec: %w: %dx%d is %d pixels, over limits.max_pixels=%d: raise it, or send the picture smaller", ErrTooLarge, w, h, p, l.maxPixels())
 	}
 	return nil
 }
@@ -112,6 +142,9 @@ func pngHeader(b []byte, info *Info) (minBytes int, err error) {
 		return 0, fmt.Errorf("codec: png header: %w: size %dx%d", ErrCorrupt, w, h)
 	}
 	info.Width, info.Height = int(w), int(h)
+	if err := pngFormat(b[16:29], info); err != nil {
+		return 0, err
+	}
 	for rest := b[ihdrEnd:]; len(rest) >= 12; {
 		n := uint64(binary.BigEndian.Uint32(rest))
 		name := string(rest[4:8])
@@ -199,6 +232,37 @@ func webpHeader(b []byte, info *Info) error {
 		return nil
 	}
 	return truncatedHeader(WebP)
+}
+
+// webpMemory sets info.webpLossless and is the most memory that the library takes: 1.5 bytes a pixel and its rows for
+// a lossy picture, 4 for each pixel and 4 for colours of a lossless one, and as much for
+// an alpha channel that is coded like one.
+func webpMemory(b []byte, info *Info) int {
+	pixels := ((info.Width + 15) &^ 15) * ((info.Height + 15) &^ 15)
+	n := 0
+	if info.animated {
+		n = 4*pixels + len(b) // the canvas, and the frame's bytes in a container
+	}
+	for rest := b[12:]; len(rest) >= 8; {
+		size := uint64(binary.LittleEndian.Uint32(rest[4:]))
+		switch string(rest[:4]) {
+		case "VP8 ":
+			return n + 2*pixels + int(min(size, uint64(len(b)))) + 64<<10
+		case "VP8L":
+			info.webpLossless = true
+			return n + 10*pixels + 64<<10
+		case "ALPH":
+			info.webpLossless = len(rest) > 8 && rest[8]&3 != 0
+			n += 11 * pixels
+		case "ANMF":
+			return n + 13*pixels + 64<<10
+		}
+		if size += size & 1; size >= uint64(len(rest)-8) {
+			break
+		}
+		rest = rest[8+size:]
+	}
+	return n + 13*pixels + 64<<10
 }
 
 func u24(b []byte) int { return int(b[0]) | int(b[1])<<8 | int(b[2])<<16 }

@@ -51,28 +51,32 @@ func jpegHeader(b []byte, info *Info) (minBytes int, err error) {
 		case m == 0xee && len(seg) >= 12 && string(seg[:5]) == "Adobe":
 			adobe = true
 		case m >= 0xc0 && m <= 0xcf && m != 0xc4 && m != 0xc8 && m != 0xcc:
-			return jpegFrame(b, m, seg, adobe || adobeFollows(b[i:]), info)
+			adobeLater, inScan := followingSegments(b[i:])
+			return jpegFrame(b, m, seg, adobe || adobeLater, inScan, info)
 		}
 	}
 }
 
-// adobeFollows looks for the Adobe segment between frame header and pixels,
-// where some writers put it.
-func adobeFollows(b []byte) bool {
-	for len(b) >= 4 && b[0] == 0xff && b[1] != 0xda {
+// followingSegments looks for the Adobe segment between frame header and pixels, where
+// some writers put it, and for the number of components in the first scan.
+func followingSegments(b []byte) (adobe bool, inScan int) {
+	for len(b) >= 5 && b[0] == 0xff {
 		n := 2 + int(binary.BigEndian.Uint16(b[2:]))
+		if b[1] == 0xda {
+			return adobe, int(b[4])
+		}
 		if n < 4 || n > len(b) {
-			return false
+			break
 		}
 		if b[1] == 0xee && n >= 16 && string(b[4:9]) == "Adobe" {
-			return true
+			adobe = true
 		}
 		b = b[n:]
 	}
-	return false
+	return adobe, 0
 }
 
-func jpegFrame(b []byte, m byte, seg []byte, adobe bool, info *Info) (minBytes int, err error) {
+func jpegFrame(b []byte, m byte, seg []byte, adobe bool, inScan int, info *Info) (minBytes int, err error) {
 	if m > 0xc2 {
 		return 0, fmt.Errorf("codec: jpeg header: %w: lossless, hierarchical or arithmetic coding (marker %#x): send baseline or progressive", ErrUnsupported, m)
 	}
@@ -105,6 +109,13 @@ func jpegFrame(b []byte, m byte, seg []byte, adobe bool, info *Info) (minBytes i
 	if info.progressive && bytes.Count(b, []byte{0xff, 0xda}) > maxScans {
 		return 0, fmt.Errorf("codec: jpeg header: %w: more than %d scans", ErrUnsupported, maxScans)
 	}
+	// The blocks of the components, whole MCUs of them. The sizes were not checked yet.
+	across, down := (info.Width+8*hm-1)/(8*hm), (info.Height+8*vm-1)/(8*vm)
+	blocks := 0
+	for c := range info.components {
+		blocks += across * int(seg[7+3*c]>>4) * down * int(seg[7+3*c]&15)
+	}
+	info.jpegMemory = jpegMemory(info, blocks, info.progressive || inScan < info.components)
 	// Each MCU has at least one block, and a block takes at least a bit.
 	return info.Width * info.Height / (64 * hm * vm) / 8, nil
 }

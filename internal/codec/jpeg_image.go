@@ -8,6 +8,7 @@ import (
 	"image/jpeg"
 	"io"
 	"sync"
+	"time"
 )
 
 // decodeStdJPEG decodes a JPEG with image/jpeg. Unlike libjpeg-turbo it refuses
@@ -20,10 +21,10 @@ func (d *Decoder) decodeStdJPEG(b []byte, j *job) error {
 		return fmt.Errorf("codec: jpeg: %w: a quantisation table is missing", ErrCorrupt)
 	}
 	d.reader.Reset(b)
-	var r io.Reader = &d.reader
+	var r io.Reader = &timedReader{&d.reader, d.deadline}
 	if !huffman {
 		d.reader.Reset(b[2:])
-		r = io.MultiReader(bytes.NewReader(b[:2]), bytes.NewReader(standardTables()), &d.reader)
+		r = io.MultiReader(bytes.NewReader(b[:2]), bytes.NewReader(standardTables()), r)
 	}
 	m, err := jpeg.Decode(r)
 	d.reader.Reset(nil)
@@ -31,6 +32,19 @@ func (d *Decoder) decodeStdJPEG(b []byte, j *job) error {
 		return pictureError(JPEG, err)
 	}
 	return d.drawImage(m, j)
+}
+
+// timedReader ends decoding at a deadline, between two reads.
+type timedReader struct {
+	r     io.Reader
+	until time.Time // zero: none
+}
+
+func (t *timedReader) Read(b []byte) (int, error) {
+	if !t.until.IsZero() && time.Now().After(t.until) {
+		return 0, ErrSlow
+	}
+	return t.r.Read(b)
 }
 
 // jpegTables reports whether every quantisation table of the frame header precedes

@@ -14,6 +14,25 @@ const Turbo = false
 
 func (d *Decoder) decodeJPEG(b []byte, j *job) error { return d.decodeStdJPEG(b, j) }
 
+// scale is the factor by which a JPEG is shrunk in its decoder, and its size then.
+func (j *job) scale() (f, w, h int) { return 1, j.info.Width, j.info.Height }
+
+// direct reports whether a JPEG is decoded straight into dst.
+func (j *job) direct(int) bool { return false }
+
+// jpegMemory is the most memory that the library takes for a JPEG of that many blocks:
+// samples, for a progressive one all coefficients, and pixels where it converts samples.
+func jpegMemory(info *Info, blocks int, _ bool) int {
+	n := 64 * blocks
+	if info.progressive {
+		n += 4 * 64 * blocks
+	}
+	if info.components > 1 {
+		n += 4 * info.Width * info.Height
+	}
+	return n
+}
+
 func encodeJPEG(dst []byte, rgb []byte, w, h, quality int) ([]byte, error) {
 	buf := bytes.NewBuffer(dst)
 	if err := jpeg.Encode(buf, toRGBA(rgb, w, h), &jpeg.Options{Quality: quality}); err != nil {

@@ -1,6 +1,9 @@
 package codec
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // RawFormat is the memory layout of an uncompressed frame, rows without padding.
 type RawFormat uint8
@@ -48,12 +51,16 @@ func (d *Decoder) Convert(b []byte, f RawFormat, w, h int, t Target, dst []byte)
 	if len(b) != want {
 		return Placed{}, fmt.Errorf("codec: raw frame has %d bytes, %v %dx%d is %d: %w", len(b), f, w, h, want, ErrTruncated)
 	}
-	j := job{info: Info{Width: w, Height: h, Orientation: 1}, target: &t, dst: dst}
-	if err := j.place(w, h); err != nil {
+	j := job{info: Info{Width: cmp.Or(t.SourceWidth, w), Height: cmp.Or(t.SourceHeight, h), Orientation: 1}, target: &t, dst: dst}
+	if err := j.place(j.info.Width, j.info.Height); err != nil {
 		return Placed{}, err
 	}
 	if f == RGB24 && j.whole() && w == j.tw && h == j.th && t.Color == RGB && t.Layout == NHWC && t.Type == UINT8 {
 		copy(dst, b)
+		return j.placed, nil
+	}
+	if f == NV12 && j.whole() && j.rect == (rect{0, 0, w, h}) && w == j.tw && h == j.th && t.Color == Gray && t.Type == UINT8 {
+		lumaLimitedRow(dst, b[:w*h]) // the layouts of one channel are the same
 		return j.placed, nil
 	}
 	d.src = source{}

@@ -93,9 +93,15 @@ func TestColoursAgainstFFmpeg(t *testing.T) {
 // ff runs ffmpeg and returns what it writes.
 func ff(t testing.TB, args ...string) []byte {
 	t.Helper()
+	return ffWith(t, nil, args...)
+}
+
+// ffWith is ff with an input.
+func ffWith(t testing.TB, in []byte, args ...string) []byte {
+	t.Helper()
 	cmd := exec.Command("ffmpeg", append([]string{"-v", "error", "-y"}, args...)...)
 	var out, said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &said
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &out, &said
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("ffmpeg %v: %v\n%s", args, err, said.String())
 	}

@@ -65,17 +65,30 @@ func (r Region) stored(orientation, w, h int) Region {
 // some of them may lie before the region: beforeX and beforeY count them.
 func (s *source) crop(r Region) {
 	s.cropW, s.cropH = r.Width, r.Height
+	s.scaledX, s.scaledY = ratio{1, 1}, ratio{1, 1}
+	scaled := s.shrunk == 1 && (s.w != s.fullW || s.h != s.fullH)
 	if r.Width == s.fullW && r.Height == s.fullH {
+		if scaled {
+			s.cropW, s.cropH = s.w, s.h
+		}
 		return
 	}
-	span := func(from, length, covers, count int) (first, n, before int) {
-		first = min(from/covers, count-1)
-		return first, min((from+length-1)/covers, count-1) - first + 1, from - first*covers
+	if scaled {
+		s.scaledX, s.scaledY = ratio{s.fullW, s.w}, ratio{s.fullH, s.h}
+	}
+	// A sample covers covers/of pixels.
+	span := func(from, length, covers, of, count int) (first, n, before int) {
+		first = min(from*of/covers, count-1)
+		return first, min(((from+length)*of-1)/covers, count-1) - first + 1, from*of - first*covers
 	}
 	one := func(p *plane) {
-		x, w, fx := span(r.X, r.Width, p.subX*s.shrunk, p.w)
-		y, h, fy := span(r.Y, r.Height, p.subY*s.shrunk, p.h)
-		p.pix = p.pix[y*p.stride+x*p.step:]
+		x, w, fx := span(r.X, r.Width, p.subX*s.shrunk*s.scaledX.num, s.scaledX.den, p.w)
+		y, h, fy := span(r.Y, r.Height, p.subY*s.shrunk*s.scaledY.num, s.scaledY.den, p.h)
+		if p.rows != nil {
+			p.x, p.y = p.x+x*p.step, y
+		} else {
+			p.pix = p.pix[y*p.stride+x*p.step:]
+		}
 		p.w, p.h, p.beforeX, p.beforeY = w, h, fx, fy
 	}
 	for c := range s.model.planes() {
@@ -84,5 +97,6 @@ func (s *source) crop(r Region) {
 	if s.hasAlpha {
 		one(&s.alpha)
 	}
-	s.w, s.h = (r.Width+s.shrunk-1)/s.shrunk, (r.Height+s.shrunk-1)/s.shrunk
+	across := func(length int, k ratio) int { n := s.shrunk * k.num; return (length*k.den + n - 1) / n }
+	s.w, s.h = across(r.Width, s.scaledX), across(r.Height, s.scaledY)
 }

@@ -154,8 +154,9 @@ func (d *Decoder) fill(t *Target, r rect, tw, th int, dst []byte) {
 	}
 }
 
-// render samples the source into its rectangle of the target.
-func (d *Decoder) render(src *source, orientation int, t *Target, r rect, tw, th int, dst []byte) {
+// render samples the source into its rectangle of the target. Its error is that of the
+// source's rows.
+func (d *Decoder) render(src *source, orientation int, t *Target, r rect, tw, th int, dst []byte) error {
 	d.fill(t, r, tw, th, dst)
 	writer := d.targetWriter(t, r, orientation, tw, th, dst)
 	// From here on coordinates are those of the stored picture, the target's too.
@@ -186,6 +187,9 @@ func (d *Decoder) render(src *source, orientation int, t *Target, r rect, tw, th
 	}
 	for y := range dh {
 		rgb := d.convertRow(src, y, planes, lumaOnly)
+		if rows := src.planes[0].rows; rows != nil && rows.failed() != nil {
+			return rows.failed()
+		}
 		if t.Color == BGR {
 			rgb[0], rgb[2] = rgb[2], rgb[0]
 		}
@@ -200,6 +204,7 @@ func (d *Decoder) render(src *source, orientation int, t *Target, r rect, tw, th
 			}
 		}
 	}
+	return nil
 }
 
 // convertRow returns red, green and blue of row y; for a Gray target, element 0 is

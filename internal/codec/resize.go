@@ -15,9 +15,9 @@ type tap struct {
 
 // axisKey is what the taps of an axis depend on.
 type axisKey struct {
-	full  int // length of the drawn part of the frame, pixels
-	from  int // pixels from the first sample's edge to that part
-	den   int // pixels a sample covers: subsampling times shrink
+	full  int // length of the drawn part of the frame, pixels times ratio.den
+	from  int // pixels from the first sample's edge to that part, times ratio.den
+	den   int // pixels a sample covers, times ratio.den: subsampling times shrink
 	count int // samples
 	dst   int // target positions
 	step  int // bytes between samples; 1 for rows
@@ -113,8 +113,9 @@ func (s *sampler) start(d *Decoder, src *source, p *plane, shrink, dw, dh int) {
 		s.box = grow(s.box, s.sw)
 		s.acc = grow(s.acc, s.sw)
 	}
-	s.x = d.axisFor(axisKey{src.cropW, p.beforeX, p.subX * s.fx * src.shrunk, s.sw, dw, step})
-	s.y = d.axisFor(axisKey{src.cropH, p.beforeY, p.subY * s.fy * src.shrunk, s.sh, dh, 1})
+	kx, ky := src.scaledX, src.scaledY
+	s.x = d.axisFor(axisKey{src.cropW * kx.den, p.beforeX, p.subX * s.fx * src.shrunk * kx.num, s.sw, dw, step})
+	s.y = d.axisFor(axisKey{src.cropH * ky.den, p.beforeY, p.subY * s.fy * src.shrunk * ky.num, s.sh, dh, 1})
 	s.rows = [2]int{-1, -1}
 	s.boxY = -1
 	s.siblings = [2]*sampler{}
@@ -127,11 +128,16 @@ func (s *sampler) start(d *Decoder, src *source, p *plane, shrink, dw, dh int) {
 // source returns row y of the shrunk plane and the step between its samples.
 func (s *sampler) source(y int) ([]byte, int) {
 	if s.fx == 1 && s.fy == 1 {
-		return s.p.pix[y*s.p.stride:], s.p.step
+		return s.p.row(y), s.p.step
 	}
 	if s.boxY != y && s.siblings[0] != nil && s.fx == 2 && s.fy == 2 && 2*y+2 <= s.p.h {
 		m, n := s.siblings[0], s.siblings[1]
 		boxRow3(s.box, m.box, n.box, s.p, y)
+		s.boxY, m.boxY, n.boxY = y, y, y
+	}
+	if s.boxY != y && s.siblings[0] != nil {
+		m, n := s.siblings[0], s.siblings[1]
+		boxRows3(s, m, n, y)
 		s.boxY, m.boxY, n.boxY = y, y, y
 	}
 	if s.boxY != y {

@@ -140,6 +140,12 @@ type Target struct {
 	Fit           Fit
 	Fill          byte   // the pixel value around a letterboxed picture, before Norm
 	Region        Region // the part of the picture to write; Width, Height and Fit then refer to its size
+
+	// SourceWidth and SourceHeight are the size of the picture that a raw frame was
+	// scaled from; 0, both of them, is the frame's own size. Everything refers to that
+	// picture: Width and Height of 0, Fit, Region and the returned Placed. Only Convert
+	// reads them.
+	SourceWidth, SourceHeight int
 }
 
 // Validate returns an error for the first invalid field. Decode calls it too.
@@ -157,6 +163,8 @@ func (t *Target) Validate() error {
 		return fmt.Errorf("codec: target type %d: use UINT8 or FP32", t.Type)
 	case t.Fit > Letterbox:
 		return fmt.Errorf("codec: target fit %d: use stretch or letterbox", t.Fit)
+	case (t.SourceWidth == 0) != (t.SourceHeight == 0), min(t.SourceWidth, t.SourceHeight) < 0, max(t.SourceWidth, t.SourceHeight) > maxSide:
+		return fmt.Errorf("codec: source of %d x %d: use 0 x 0 (the frame's own), or 1 to %d a side", t.SourceWidth, t.SourceHeight, maxSide)
 	}
 	if t.Type == UINT8 && t.Norm != (Norm{}) {
 		return fmt.Errorf("codec: target scale, mean and std need type FP32, not UINT8")
@@ -192,9 +200,9 @@ func (t *Target) Size(w, h int) int {
 
 // Placed describes where in the target the picture lies. A point (x, y) in target pixels is
 // (OriginX+(x-OffsetX)*ScaleX, OriginY+(y-OffsetY)*ScaleY) in pixels of the frame
-// as sent, after EXIF rotation.
+// as sent, after EXIF rotation, or of the picture that it was scaled from.
 type Placed struct {
-	Width, Height    int // of the frame as sent, upright
+	Width, Height    int // of the frame as sent, upright, or of the picture that it was scaled from
 	ScaleX, ScaleY   float64
 	OffsetX, OffsetY float64 // of the picture, or its region, in the target
 	OriginX, OriginY float64 // of the region in the frame

@@ -207,9 +207,10 @@ func TestIdleConnectionsAtTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	idle, busy := &fakeConn{}, &fakeConn{}
-	s.track(idle, fasthttp.StateNew)
-	s.track(busy, fasthttp.StateNew)
-	s.setBusy(busy, true)
+	running := newConn(busy)
+	s.track(newConn(idle), fasthttp.StateNew)
+	s.track(running, fasthttp.StateNew)
+	running.setBusy(true)
 	served := make(chan error, 1)
 	served <- nil
 	before := time.Now()

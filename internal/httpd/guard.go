@@ -21,9 +21,9 @@ const (
 // handle wraps all routes, so that the rules apply to every route in any order of
 // registration, and a handler's panic or unread body does not affect other requests.
 func (s *Server) handle(c *fasthttp.RequestCtx) {
-	conn := c.Conn()
-	s.setBusy(conn, true)
-	defer s.setBusy(conn, false)
+	conn := connOf(c.Conn())
+	conn.setBusy(true)
+	defer conn.setBusy(false)
 	defer s.finishRequest(c)
 	defer func() {
 		if s.draining.Load() && !c.Hijacked() {
@@ -48,6 +48,16 @@ func (s *Server) handle(c *fasthttp.RequestCtx) {
 		return
 	}
 	s.inner(c)
+	joinWrites(c)
+}
+
+// joinWrites has a reply whose body is larger than fasthttp's buffer written with one
+// system call.
+func joinWrites(c *fasthttp.RequestCtx) {
+	conn, plain := c.Conn().(*conn)
+	if plain && c.Response.StatusCode() == fasthttp.StatusOK && !c.IsHead() && !c.Hijacked() && !c.Response.IsBodyStream() && len(c.Response.Body()) > replyBuffer {
+		conn.joinWrites()
+	}
 }
 
 // refuse answers a request for which no route is called.
@@ -93,7 +103,7 @@ func (s *Server) finishRequest(c *fasthttp.RequestCtx) {
 // direction, and the other one when the client has stopped sending.
 func (s *Server) linger(conn net.Conn) {
 	if u, ok := conn.(interface{ UnsafeConn() net.Conn }); ok {
-		conn = u.UnsafeConn()
+		conn = unwrap(u.UnsafeConn())
 	}
 	defer conn.Close()
 	s.mu.Lock()

@@ -30,7 +30,8 @@ func Hijack(c *fiber.Ctx, h func(conn net.Conn, buffered []byte)) {
 		if w, ok := wrapped.(interface{ UnsafeConn() net.Conn }); ok {
 			conn = w.UnsafeConn()
 		}
-		h(conn, readBuffered(wrapped, conn))
+		buffered := readBuffered(wrapped, conn)
+		h(unwrap(conn), buffered)
 	})
 }
 

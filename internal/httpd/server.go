@@ -84,19 +84,13 @@ type Server struct {
 	inner fasthttp.RequestHandler // Fiber's handler
 	ln    net.Listener
 
-	conns sync.Map // net.Conn -> *connection
+	conns sync.Map // of *conn: all that are open, for the shutdown
 
 	draining atomic.Bool
 
 	mu        sync.Mutex
 	ended     bool // no more lingering closes are started
 	lingering sync.WaitGroup
-}
-
-// connection is the state of an open connection, for the shutdown.
-type connection struct {
-	mu   sync.Mutex
-	busy bool // a handler runs
 }
 
 // New returns a server that does not listen yet. Errors name the setting.
@@ -118,6 +112,7 @@ func New(cfg Config) (*Server, error) {
 		CaseSensitive:                true,
 		BodyLimit:                    cfg.MaxBody,
 		ReadBufferSize:               readBufferSize,
+		WriteBufferSize:              replyBuffer,
 		ReadTimeout:                  cfg.HeaderTimeout,
 		IdleTimeout:                  cfg.IdleTimeout,
 		WriteTimeout:                 cfg.WriteTimeout,
@@ -138,6 +133,7 @@ func (s *Server) Listen() (net.Addr, error) {
 		return nil, err
 	}
 	addr := ln.Addr()
+	ln = listener{ln}
 	if s.cfg.TLS != nil {
 		t := s.cfg.TLS.Clone()
 		t.NextProtos = []string{"http/1.1"}
@@ -204,7 +200,7 @@ func (s *Server) shutdown(served <-chan error) error {
 			left := 0
 			s.conns.Range(func(c, _ any) bool {
 				left++
-				shutdownConn(c.(net.Conn))
+				shutdownConn(c.(*conn))
 				return true
 			})
 			return fmt.Errorf("%d connections were still busy %v after the shutdown began, and were closed: %w", left, s.cfg.DrainTimeout, err)
@@ -216,27 +212,19 @@ func (s *Server) shutdown(served <-chan error) error {
 // shutdownConn shuts down both directions of a connection whose handler still runs. It does
 // not close the connection, since fasthttp panics, which ends the process, if it cannot set
 // a deadline after the handler.
-func shutdownConn(c net.Conn) {
-	if t, ok := c.(*tls.Conn); ok {
-		c = t.NetConn()
-	}
-	if t, ok := c.(interface {
-		CloseRead() error
-		CloseWrite() error
-	}); ok {
-		_ = t.CloseRead()
-		_ = t.CloseWrite()
-	}
+func shutdownConn(c *conn) {
+	_ = c.CloseRead()
+	_ = c.CloseWrite()
 }
 
 // limitIdleReads sets the read deadline t on connections without a running handler, since
 // otherwise an incomplete request would delay the shutdown until its time-out.
 func (s *Server) limitIdleReads(t time.Time) {
-	s.conns.Range(func(key, value any) bool {
-		c := value.(*connection)
+	s.conns.Range(func(key, _ any) bool {
+		c := key.(*conn)
 		c.mu.Lock()
 		if !c.busy {
-			_ = key.(net.Conn).SetReadDeadline(t)
+			_ = c.SetReadDeadline(t)
 		}
 		c.mu.Unlock()
 		return true
@@ -245,20 +233,14 @@ func (s *Server) limitIdleReads(t time.Time) {
 
 // track is called by fasthttp with the states of connections.
 func (s *Server) track(c net.Conn, state fasthttp.ConnState) {
+	open := connOf(c)
+	if open == nil {
+		return // not accepted by Serve
+	}
 	switch state {
 	case fasthttp.StateNew:
-		s.conns.Store(c, &connection{})
+		s.conns.Store(open, nil)
 	case fasthttp.StateClosed, fasthttp.StateHijacked:
-		s.conns.Delete(c)
-	}
-}
-
-// setBusy records whether a handler runs on c.
-func (s *Server) setBusy(c net.Conn, is bool) {
-	if v, ok := s.conns.Load(c); ok {
-		t := v.(*connection)
-		t.mu.Lock()
-		t.busy = is
-		t.mu.Unlock()
+		s.conns.Delete(open)
 	}
 }

@@ -1,6 +1,7 @@
 package httpd_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -324,4 +325,37 @@ func TestStatusOfEachCode(t *testing.T) {
 		}
 	}
 	http.DefaultClient.CloseIdleConnections()
+}
+
+// TestRepliesAroundTheBuffer reads replies whose header and body end near a multiple of the
+// server's buffer, to requests that come one by one and several at a time.
+func TestRepliesAroundTheBuffer(t *testing.T) {
+	s := serve(t, httpd.Config{}, echo)
+	sizes := []int{1, 100, 8192, 8193, 30 << 10, 100 << 10}
+	for n := 3800; n < 4200; n += 3 {
+		sizes = append(sizes, n)
+	}
+	for _, together := range []int{1, 3} {
+		c, err := net.Dial("tcp", s.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		r := bufio.NewReader(c)
+		for _, n := range sizes {
+			body := strings.Repeat(string(rune('a'+n%26)), n)
+			one := fmt.Sprintf("POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", n, body)
+			go func() { _, _ = io.WriteString(c, strings.Repeat(one, together)) }()
+			for range together {
+				reply, err := http.ReadResponse(r, nil)
+				if err != nil {
+					t.Fatalf("%d bytes: %v", n, err)
+				}
+				got, err := io.ReadAll(reply.Body)
+				if err != nil || string(got) != body {
+					t.Fatalf("%d bytes: got %d, %v", n, len(got), err)
+				}
+			}
+		}
+	}
 }

@@ -40,6 +40,7 @@ func Handshake(c *fiber.Ctx) (*http.Request, error) {
 	case c.Request().Header.ContentLength() > 0:
 		fault = "a WebSocket handshake must not have a body"
 	default:
+		c.Status(fiber.StatusSwitchingProtocols) // for metrics and logs: Upgrade writes the reply
 		return r, nil
 	}
 	c.Set("Upgrade", "websocket")

@@ -140,7 +140,7 @@ func readInts(src []byte, pos int, dst []byte, n int, r intRange, size int) (nex
 					pos++
 				}
 				var got int
-				pos, got = blockUint8(src, pos, dst[k:n])
+				pos, got = runUint8(src, pos, dst[k:n])
 				if k += got; got < 64 {
 					retryBlocks = 64
 				}

@@ -82,6 +82,34 @@ func TestFloatsNearMiddles(t *testing.T) {
 	}
 }
 
+// TestUint8AtEachPlace compares numbers of all lengths, right and wrong, with
+// encoding/json, at each place of a chunk.
+func TestUint8AtEachPlace(t *testing.T) {
+	texts := []string{"", "00", "01", "000", "007", "010", "099", "0255", "1000", "2550", "00000000", "-1", "1.5", "1e1", " 7", "7 ", "\n7", "[7]", "7 7"}
+	for v := range 1000 {
+		texts = append(texts, strconv.Itoa(v))
+	}
+	dst := make([]byte, 150)
+	for _, sep := range []string{",", ", "} {
+		for shift := range 32 {
+			head := strings.Repeat("1"+sep, 17) + strings.Repeat("22"+sep, shift)
+			tail := sep + strings.TrimSuffix(strings.Repeat("255"+sep, 80), sep) + "]"
+			n := 17 + shift + 1 + 80
+			for _, text := range texts {
+				b := []byte("    [" + head + text + tail)
+				v, err := strconv.Atoi(strings.TrimSpace(text))
+				good := err == nil && v >= 0 && v <= 255 && json.Valid([]byte(text))
+				if _, count, p := readInts(b, 5, dst, n, intRange{0, 255}, 1); (p == none) != good {
+					t.Fatalf("%q is number %d of %q: problem %d at element %d", text, 17+shift, b, p, count)
+				}
+				if good && (dst[17+shift] != byte(v) || dst[0] != 1 || dst[16] != 1 || dst[n-1] != 255) {
+					t.Fatalf("%q is number %d of %q: got %d", text, 17+shift, b, dst[:n])
+				}
+			}
+		}
+	}
+}
+
 // TestBlockUint8 compares the reading of blocks with encoding/json, on text that
 // is right and on text with a character changed.
 func TestBlockUint8(t *testing.T) {

@@ -6,9 +6,10 @@ import (
 	"unsafe"
 )
 
-// Pictures in JSON are long sequences of numbers from 0 to 255. A branch on the number of
-// digits would be mispredicted for nearly every number, so blockUint8 reads 64 characters
-// at a time: it computes a bit mask of the commas without a branch, and then looks up the
+// Pictures in JSON are long sequences of numbers from 0 to 255. Where chunksUint8 is not
+// available, blockUint8 reads them, in portable code. A branch on the number of
+// digits would be mispredicted for nearly every number, so it reads 64 characters at
+// a time: it computes a bit mask of the commas without a branch, and then looks up the
 // three characters before each comma in a table.
 //
 // A character becomes a 4-bit code, (c + c>>4) & 15: digits 3 to 12, comma 14,

@@ -53,6 +53,10 @@ func (g *Group) Go(name string, f func(), onPanic func()) bool {
 	return true
 }
 
+// Recovered reports a panic that the caller has recovered from, so that its goroutine
+// goes on. It must be called by the deferred function that has recovered.
+func (g *Group) Recovered(name string, v any) { g.panicked(name, v, debug.Stack()) }
+
 func (g *Group) ended(name string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -61,8 +61,12 @@ func (t *Table) setObject(at string, object map[string]any, set func(Field, any)
 		path := join(at, name)
 		v := object[name]
 		f, known := t.Find(path)
+		l, isList := t.FindList(path)
 		inner, isObject := v.(map[string]any)
 		switch {
+		case isList && v == nil: // the same as leaving it out
+		case isList:
+			errs = append(errs, l.setEntries(v, set)...)
 		case strings.Contains(name, ".") || !known && !t.IsSection(path):
 			errs = append(errs, t.Unknown(path))
 		case !known && isObject:
@@ -101,19 +105,28 @@ func (t *Table) Object() map[string]any {
 		if _, set := f.get(); !set {
 			continue
 		}
-		in := out
-		names := strings.Split(f.Path, ".")
-		for _, name := range names[:len(names)-1] {
-			next, ok := in[name].(map[string]any)
-			if !ok {
-				next = map[string]any{}
-				in[name] = next
-			}
-			in = next
+		putAt(out, f.Path, f.Value())
+	}
+	for _, l := range t.lists {
+		if l.Len() > 0 {
+			putAt(out, l.Path, l.objects())
 		}
-		in[names[len(names)-1]] = f.Value()
 	}
 	return out
+}
+
+// putAt puts a value into an object, at a path in which dots separate objects.
+func putAt(in map[string]any, path string, v any) {
+	names := strings.Split(path, ".")
+	for _, name := range names[:len(names)-1] {
+		next, ok := in[name].(map[string]any)
+		if !ok {
+			next = map[string]any{}
+			in[name] = next
+		}
+		in = next
+	}
+	in[names[len(names)-1]] = v
 }
 
 // Value returns the value of the field in the form of SetAny: a string, a bool, an int64, a

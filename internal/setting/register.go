@@ -89,6 +89,13 @@ func own(v reflect.Value) {
 			own(f)
 		case f.Kind() == reflect.Pointer && f.Type().Elem().Kind() == reflect.Struct && !f.IsNil():
 			f.Set(copyOf(f))
+		case isList(v.Type().Field(i)) && f.Len() > 0:
+			entries := reflect.MakeSlice(f.Type(), f.Len(), f.Len())
+			reflect.Copy(entries, f)
+			for i := range entries.Len() {
+				own(entries.Index(i))
+			}
+			f.Set(entries)
 		case f.Type() == reflect.TypeFor[[]any]():
 			parts := make([]any, f.Len())
 			for i := range parts {

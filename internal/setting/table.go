@@ -13,6 +13,7 @@ import (
 // Table has the settings of one or more structs, by path.
 type Table struct {
 	fields   []Field
+	lists    []List
 	sections map[string]func() // creates the section, which is a pointer
 }
 
@@ -52,6 +53,8 @@ func (t *Table) add(at string, typ reflect.Type, up inherited, get func(create b
 		}
 		path := join(at, name)
 		switch help := sf.Tag.Get("help"); {
+		case help != "" && isList(sf):
+			t.lists = append(t.lists, List{Path: path, Help: help, typ: sf.Type.Elem(), says: up.with(sf.Tag), at: field})
 		case help != "" && name == "":
 			panic(fmt.Sprintf("setting: field %s of %v has help and no name", sf.Name, typ))
 		case help != "":
@@ -138,6 +141,11 @@ func (t *Table) Below(path string) (names []string) {
 			names = append(names, name)
 		}
 	}
+	for _, l := range t.lists {
+		if name, ok := strings.CutPrefix(l.Path, prefix); ok && !strings.Contains(name, ".") {
+			names = append(names, name)
+		}
+	}
 	slices.Sort(names)
 	return names
 }
@@ -174,6 +182,11 @@ func (t *Table) Fill() {
 			f.put(f.read(f.Default))
 		}
 	}
+	for _, l := range t.lists {
+		for i := range l.Len() {
+			l.Entry(i).Fill()
+		}
+	}
 }
 
 // Check returns an error for each field that is out of its bounds. Fields that were not set
@@ -186,6 +199,13 @@ func (t *Table) Check() (errs []error) {
 		}
 		if err := f.check(v); err != nil {
 			errs = append(errs, err)
+		}
+	}
+	for _, l := range t.lists {
+		for i := range l.Len() {
+			for _, err := range l.Entry(i).Check() {
+				errs = append(errs, coded.Within(l.EntryPath(i), err))
+			}
 		}
 	}
 	return errs

@@ -2,8 +2,10 @@ package video
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
+	"time"
 )
 
 // input returns the arguments that open the source, for both ffmpeg and ffprobe, without "-i".
@@ -17,15 +19,19 @@ func (r *route) input(o *Options) (args []string, address string) {
 	switch {
 	case r.secret:
 		args = []string{"-f", "concat", "-safe", "0"}
-		use, address = append(use, "pipe"), "pipe:0"
+		use, address = append(use, "pipe"), extraInput
 	case r.scheme == SchemeFile:
 		// With the protocol in front, a leading "-" or a colon in the path has no meaning.
 		address = "file:" + r.target
 	case r.scheme == SchemeExec:
-		address = "pipe:0"
+		address = extraInput
 	}
 	if !r.secret {
 		args = r.inputArgs(o)
+	}
+	if o.MaxPixels > 0 {
+		// Codecs pad pictures. This bounds what is allocated; the exact size is checked by Open.
+		args = append(args, "-max_pixels", fmt.Sprint(min(2*o.MaxPixels+1<<16, math.MaxInt32)))
 	}
 	return append([]string{"-protocol_whitelist", strings.Join(use, ",")}, args...), address
 }
@@ -36,15 +42,46 @@ func (r *route) inputArgs(o *Options) (args []string) {
 	case SchemeV4L2:
 		args = o.cameraArgs()
 	case SchemeRTSP, SchemeRTSPS:
-		// Over UDP one lost packet damages the pictures up to the next key frame.
-		args = []string{"-rtsp_transport", "tcp"}
+		// Over UDP one lost packet damages the pictures up to the next key frame. For a camera's sound ffmpeg would wait.
+		args = []string{"-rtsp_transport", "tcp", "-allowed_media_types", "video"}
 	}
 	return append(args, o.InputArgs...)
 }
 
-// ffmpegArgs is the whole command line. width and height are the wanted size, 0 where ffmpeg determines it.
-func (o *Options) ffmpegArgs(from *route, width, height int) []string {
-	args := []string{"-nostdin", "-hide_banner", "-nostats", "-loglevel", "warning"}
+// startArgs are the options of the input, besides those of its protocol, with which frames of a live source come soon.
+func (r *route) startArgs() []string {
+	if !isNetwork(r.scheme) {
+		return nil
+	}
+	// ffmpeg would read twenty frames, or five seconds, to find their rate, and return them afterwards.
+	args := []string{"-fpsprobesize", "0"}
+	switch r.scheme {
+	case SchemeRTSP, SchemeRTSPS:
+		// The first packet whose time is certain is not the first packet. ffmpeg takes it for the beginning, and drops
+		// the frames before it, unless all times are moved; see Reader.wait.
+		args = append(args, "-itsoffset", fmt.Sprint(rtspOffset.Seconds()))
+	default:
+		// These may have streams that are announced by their first packet only, for which ffmpeg waits.
+		args = append(args, analyzeArgs...)
+	}
+	return args
+}
+
+var analyzeArgs = []string{"-analyzeduration", "1000000"} // µs
+
+// rtspOffset is longer than frames can come before the beginning that ffmpeg assumes.
+const rtspOffset = time.Minute
+
+// extraInput is the descriptor with a secret address or the output of a program: standard input is for commands.
+const extraInput = "pipe:3"
+
+// ffmpegArgs is the whole command line. hardware is the method of decoding, "" for software. width and height are the
+// wanted size, 0 where ffmpeg determines it.
+func (o *Options) ffmpegArgs(from *route, hardware string, width, height int) []string {
+	args := []string{"-hide_banner", "-nostats", "-loglevel", logLevel}
+	if !o.commands() {
+		args = append(args, "-nostdin")
+	}
 	if o.Realtime {
 		args = append(args, "-re")
 	}
@@ -52,11 +89,21 @@ func (o *Options) ffmpegArgs(from *route, width, height int) []string {
 		args = append(args, "-stream_loop", "-1")
 	}
 	in, address := from.input(o)
-	if from.scheme != SchemeFile || o.Realtime {
-		// A decoder with frame threads delays each frame by the number of threads.
-		args = append(args, "-thread_type", "slice")
+	if o.commands() && address == extraInput {
+		// ffmpeg reads no commands when the address of an input begins with "pipe:".
+		in[1], address = in[1]+",async", "async:"+address
 	}
-	args = append(append(args, in...), "-i", address)
+	switch {
+	case o.Threads > 0:
+		args = append(args, "-threads", fmt.Sprint(o.Threads))
+	case from.scheme != SchemeFile || o.Realtime:
+		args = append(args, "-threads", "1")
+	}
+	if o.KeyFrames {
+		args = append(args, "-skip_frame", "nokey")
+	}
+	args = append(args, hardwareArgs(hardware)...)
+	args = append(append(append(args, from.startArgs()...), in...), "-i", address)
 	// A capital V excludes cover pictures.
 	args = append(args, "-map", "0:V:0", "-an", "-sn", "-dn", "-map_metadata", "-1")
 
@@ -65,36 +112,42 @@ func (o *Options) ffmpegArgs(from *route, width, height int) []string {
 		// The first frame in each slot of 1/FPS seconds. The small offset allows for times that a container rounded.
 		filters = append(filters, fmt.Sprintf("select='isnan(prev_selected_t)+gt(floor(t*%[1]g+0.01),floor(prev_selected_t*%[1]g+0.01))'", o.FPS))
 	}
-	scale := ""
+	w, h := "iw", "ih"
 	switch {
 	case width > 0 && height > 0:
-		scale = fmt.Sprintf("%d:%d", width, height)
+		w, h = fmt.Sprint(width), fmt.Sprint(height)
 	case width > 0:
-		scale = fmt.Sprintf("%d:-2", width)
+		w, h = fmt.Sprint(width), "-2"
 	case height > 0:
-		scale = fmt.Sprintf("-2:%d", height)
+		w, h = "-2", fmt.Sprint(height)
 	}
-	if o.Encoded == MJPEG {
-		if scale != "" {
-			scale += ":"
-		}
+	switch {
+	case o.Encoded == MJPEG:
 		// JPEG samples use the full range.
-		filters = append(filters, "scale="+scale+"out_range=pc", "format=yuvj420p")
+		filters = append(filters, "scale="+w+":"+h+":out_range=pc", "format=yuvj420p")
 		// ffmpeg counts from 2 (best) to 31.
 		q := 2 + (100-o.Quality)*29/99
-		args = append(args, "-vf", strings.Join(filters, ","), "-c:v", "mjpeg", "-q:v", fmt.Sprint(q))
-	} else {
-		if scale != "" {
-			filters = append(filters, "scale="+scale)
-		}
-		if len(filters) > 0 {
-			args = append(args, "-vf", strings.Join(filters, ","))
-		}
+		args = append(args, "-c:v", "mjpeg", "-q:v", fmt.Sprint(q))
+	case o.Format == NV12:
+		filters = append(filters, scaleFilter(w, h))
+		args = append(args, "-c:v", "rawvideo", "-pix_fmt", "nv12")
+	default:
+		filters = append(filters, scaleName+"="+w+":"+h)
 		args = append(args, "-c:v", "rawvideo", "-pix_fmt", string(o.Format))
 	}
-	// With more threads an encoder, also that of raw frames, delays a frame for each.
-	args = append(args, "-threads", "1")
+	args = append(args, "-vf", strings.Join(filters, ","))
+	// With more threads an encoder, also that of raw frames, delays a frame for each; filters start threads that they
+	// do not use.
+	args = append(args, "-threads", "1", "-filter_threads", "1")
+	if o.commands() {
+		// ffmpeg would add a filter for the size of the first frame when the source changes its size, and then hang on
+		// frames of another size.
+		args = append(args, "-autoscale", "0")
+	}
 	// NUT allows a variable rate, so ffmpeg does not repeat or drop frames; the source's own time base keeps their
 	// times exact. Every frame is flushed at once.
 	return append(args, "-enc_time_base", "-1", "-flush_packets", "1", "-f", "nut", "pipe:1")
 }
+
+// commands reports whether ffmpeg takes commands from its standard input.
+func (o *Options) commands() bool { return o.Encoded == "" }

@@ -16,9 +16,14 @@ import (
 // DecoderOptions configure a Decoder. Codec, Width and Height are required.
 type DecoderOptions struct {
 	Codec         string // H264, VP8, VP9 or AV1
-	Width, Height int    // pixels, by the first chunk; the size of frames is that which ffmpeg finds
+	Width, Height int    // pixels, by the first chunk
+	// Need is what frames are scaled to inside ffmpeg. The zero Need keeps the size that ffmpeg finds, which is Width x Height
+	// unless the chunk's header is wrong.
+	Need Need
 	// MaxPixels bounds a picture, also those of later chunks; 0 = no limit.
 	MaxPixels int
+	// Hardware, if set, decodes the video where it can. See HardwareFailed.
+	Hardware *Hardware
 	// Log, if set, gets each line that ffmpeg reports. It must not block.
 	Log func(line string)
 	// FFmpeg is the program; "" looks it up in PATH.
@@ -40,6 +45,9 @@ const ivfTick = 1000
 type Decoder struct {
 	// Width and Height are the size of frames in pixels, valid after Start.
 	Width, Height int
+	// SourceWidth and SourceHeight are the size of the picture that frames are scaled from; 0, both of them, when they are
+	// not scaled.
+	SourceWidth, SourceHeight int
 
 	codec     string
 	maxPixels int
@@ -49,6 +57,11 @@ type Decoder struct {
 	size      int    // of a frame
 	last      int64  // number of the newest frame
 	head      [12]byte
+	parts     [][]byte // of a Write, reused
+
+	device         *Hardware
+	hardware       string // method of decoding; "" is software
+	hardwareFailed bool
 }
 
 // NewDecoder starts ffmpeg. ctx governs the whole life of the Decoder. The error is an *Error, ctx's, or one about the
@@ -60,18 +73,25 @@ func NewDecoder(ctx context.Context, o DecoderOptions) (*Decoder, error) {
 		return nil, fmt.Errorf("video: DecoderOptions.Codec is %q; want h264, vp8, vp9 or av1", o.Codec)
 	case o.Width < 1 || o.Width > maxSide || o.Height < 1 || o.Height > maxSide:
 		return nil, fmt.Errorf("video: DecoderOptions has a picture of %d x %d pixels; want 1 to %d a side", o.Width, o.Height, maxSide)
+	case o.MaxPixels > 0 && o.Width*o.Height > o.MaxPixels:
+		return nil, &Error{Kind: Unsupported, URL: o.Codec, Detail: fmt.Sprintf("its pictures have %d x %d pixels; at most %d are allowed", o.Width, o.Height, o.MaxPixels)}
 	case o.FFmpeg == "":
 		o.FFmpeg = "ffmpeg"
 	}
 	red := newRedactor("")
+	w, h := o.Need.In(o.Width, o.Height)
+	method := o.Hardware.method(ctx)
 	p, err := child.Start(ctx, child.Spec{
-		Path: o.FFmpeg, Args: o.args(), Env: environment(), Grace: stopGrace, Stdin: true,
-		PipeSize: pipeSize(&Options{Format: NV12}, o.Width, o.Height), OnStderr: logger(o.Log, red, nil),
+		Path: o.FFmpeg, Args: o.args(method), Env: environment(), Grace: stopGrace, Stdin: true,
+		PipeSize: pipeSize(&Options{Format: NV12}, w, h), OnStderr: logger(o.Log, red),
 	})
 	if err != nil {
 		return nil, source{}.startError(o.FFmpeg, err)
 	}
-	d := &Decoder{codec: o.Codec, maxPixels: o.MaxPixels, ffmpeg: p, nut: newNutReader(p.Stdout), last: -1}
+	d := &Decoder{codec: o.Codec, maxPixels: o.MaxPixels, ffmpeg: p, nut: newNutReader(p.Stdout), last: -1, device: o.Hardware, hardware: method}
+	if w != o.Width || h != o.Height {
+		d.SourceWidth, d.SourceHeight = o.Width, o.Height
+	}
 	head := make([]byte, 0, 32)
 	head = append(append(head, "DKIF\x00\x00\x20\x00"...), fourcc...)
 	head = binary.LittleEndian.AppendUint16(head, uint16(o.Width))
@@ -79,7 +99,7 @@ func NewDecoder(ctx context.Context, o DecoderOptions) (*Decoder, error) {
 	head = binary.LittleEndian.AppendUint32(head, ivfTick)
 	head = binary.LittleEndian.AppendUint32(head, 1)
 	head = append(head, make([]byte, 8)...)
-	if _, err := p.Stdin.Write(head); err != nil { // the pipe has room for it: writing fails only when ffmpeg has ended
+	if err := p.Write(head); err != nil { // the pipe has room for it: writing fails only when ffmpeg has ended
 		_ = d.Close()
 		return nil, d.fail(err)
 	}
@@ -87,16 +107,21 @@ func NewDecoder(ctx context.Context, o DecoderOptions) (*Decoder, error) {
 }
 
 // args is the command line. One thread decodes and one encodes: each further one would delay a frame.
-func (o *DecoderOptions) args() []string {
+func (o *DecoderOptions) args(hardware string) []string {
 	args := []string{"-nostdin", "-hide_banner", "-nostats", "-loglevel", "warning", "-protocol_whitelist", "pipe"}
 	if o.MaxPixels > 0 {
 		// Codecs pad pictures, so Start checks the exact size. This bounds what ffmpeg allocates before.
 		args = append(args, "-max_pixels", fmt.Sprint(min(2*o.MaxPixels+1<<16, math.MaxInt32)))
 	}
+	filter := "scale=out_color_matrix=bt601:out_range=tv"
+	if w, h := o.Need.In(o.Width, o.Height); w != o.Width || h != o.Height {
+		filter = scaleFilter(fmt.Sprint(w), fmt.Sprint(h))
+	}
+	args = append(args, hardwareArgs(hardware)...)
 	return append(args, "-threads", "1", "-probesize", "32", "-analyzeduration", "0", "-f", "ivf", "-i", "pipe:0",
 		"-map", "0:v:0", "-fps_mode", "passthrough", "-copyts", "-filter_threads", "1",
 		// Convert from the frame's own matrix and range to BT.601 limited range, which NV12 means here.
-		"-vf", "scale=out_color_matrix=bt601:out_range=tv",
+		"-vf", filter,
 		"-c:v", "rawvideo", "-pix_fmt", "nv12", "-threads", "1", "-enc_time_base", "-1", "-flush_packets", "1", "-f", "nut", "pipe:1")
 }
 
@@ -113,15 +138,9 @@ func (d *Decoder) Write(parts ...[]byte) error {
 	binary.LittleEndian.PutUint32(d.head[:], uint32(n))
 	binary.LittleEndian.PutUint64(d.head[4:], d.next)
 	d.next++
-	if _, err := d.ffmpeg.Stdin.Write(d.head[:]); err != nil {
-		return err
-	}
-	for _, p := range parts {
-		if _, err := d.ffmpeg.Stdin.Write(p); err != nil {
-			return err
-		}
-	}
-	return nil
+	d.parts = append(append(d.parts[:0], d.head[:]), parts...)
+	defer clear(d.parts)              // the caller's memory
+	return d.ffmpeg.Write(d.parts...) // with one system call: ffmpeg wakes up once
 }
 
 // Finish ends the input: Next returns the remaining frames, then io.EOF.
@@ -138,7 +157,7 @@ func (d *Decoder) Start() error {
 	}
 	d.Width, d.Height = d.nut.width, d.nut.height
 	d.size = NV12.size(d.Width, d.Height)
-	if d.maxPixels > 0 && d.Width*d.Height > d.maxPixels {
+	if d.maxPixels > 0 && d.Width*d.Height > d.maxPixels { // of scaled frames, this was checked before
 		return &Error{Kind: Unsupported, URL: d.codec, Detail: fmt.Sprintf("its pictures have %d x %d pixels; at most %d are allowed", d.Width, d.Height, d.maxPixels)}
 	}
 	return nil
@@ -181,6 +200,10 @@ func (d *Decoder) Skip() error {
 	return nil
 }
 
+// HardwareFailed reports whether Start or Next failed because of the device: a new Decoder uses software. It is for the
+// goroutine that calls them.
+func (d *Decoder) HardwareFailed() bool { return d.hardwareFailed }
+
 // Close stops ffmpeg and waits until it has ended.
 func (d *Decoder) Close() error {
 	_ = d.ffmpeg.Stop(stopGrace)
@@ -199,6 +222,7 @@ func (d *Decoder) fail(err error) error {
 	if exit == nil && err == io.EOF && d.last >= 0 {
 		return io.EOF
 	}
+	d.hardwareFailed = d.device.failed(d.hardware, d.ffmpeg.Stderr(), newRedactor(""), exit)
 	kind := Unsupported
 	if killedFromOutside(exit) {
 		kind = Killed

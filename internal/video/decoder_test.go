@@ -76,6 +76,80 @@ func TestDecoderReturnsEachFrameBeforeTheNextChunk(t *testing.T) {
 	}
 }
 
+// Scaled frames show the whole picture: the corners of a rectangle are where they were, at every ratio of sizes.
+func TestDecoderScales(t *testing.T) {
+	needs := []Need{{}, {Width: 320, Height: 180}, {Width: 640, Height: 640, Letterbox: true}, {Width: 301, Height: 173}, {Width: 64, Height: 4000}}
+	sizes := [][2]int{{640, 480}, {1280, 720}, {322, 242}}
+	codecs := videotest.Codecs
+	if testing.Short() {
+		needs, sizes, codecs = needs[1:4], sizes[:1], codecs[:2]
+	}
+	for _, codec := range codecs {
+		for _, s := range sizes {
+			w, h := s[0], s[1]
+			x0, y0, x1, y1 := w/5, h/7, w*9/10, h*3/4
+			list := videotest.Chunks(t, codec, w, h, 2, "-vf", fmt.Sprintf("drawbox=%d:%d:%d:%d:white:fill", x0, y0, x1-x0, y1-y0))
+			for _, n := range needs {
+				t.Run(fmt.Sprintf("%s/%dx%d/%+v", codec, w, h, n), func(t *testing.T) {
+					d := decoder(t, DecoderOptions{Codec: codec, Width: w, Height: h, Need: n, MaxPixels: w * h})
+					for _, c := range list {
+						if err := d.Write(c[:len(c)/2], nil, c[len(c)/2:]); err != nil {
+							t.Fatal(err)
+						}
+					}
+					d.Finish()
+					if err := d.Start(); err != nil {
+						t.Fatal(err)
+					}
+					source := [2]int{d.SourceWidth, d.SourceHeight}
+					wantW, wantH := n.In(w, h)
+					if d.Width != wantW || d.Height != wantH || (source == [2]int{}) != (wantW == w && wantH == h) || source != [2]int{} && source != s {
+						t.Fatalf("frames of %d x %d from %v, want %d x %d", d.Width, d.Height, source, wantW, wantH)
+					}
+					for i := range list {
+						if got, err := d.Next(); err != nil || got != uint64(i) {
+							t.Fatalf("frame %d, %v", got, err)
+						}
+						frame := make([]byte, d.FrameSize())
+						if err := d.Frame(frame); err != nil {
+							t.Fatal(err)
+						}
+						// The edges of the rectangle, along lines through its middle.
+						along := func(count, step, from int) (first, last float64) {
+							first, last = -1, -1
+							for j := range count {
+								if frame[from+j*step] > 125 {
+									if first < 0 {
+										first = float64(j)
+									}
+									last = float64(j + 1)
+								}
+							}
+							return first, last
+						}
+						left, right := along(d.Width, 1, (y0+y1)/2*d.Height/h*d.Width)
+						top, bottom := along(d.Height, d.Width, (x0+x1)/2*d.Width/w)
+						for _, e := range []struct {
+							name     string
+							got      float64
+							of, from int
+							want     int
+						}{{"left", left, d.Width, w, x0}, {"right", right, d.Width, w, x1}, {"top", top, d.Height, h, y0}, {"bottom", bottom, d.Height, h, y1}} {
+							scale := float64(e.from) / float64(e.of)
+							if got := e.got * scale; got < float64(e.want)-scale-1 || got > float64(e.want)+scale+1 {
+								t.Errorf("frame %d: %s edge at %.1f, want %d", i, e.name, got, e.want)
+							}
+						}
+					}
+					if _, err := d.Next(); err != io.EOF {
+						t.Errorf("at the end: %v", err)
+					}
+				})
+			}
+		}
+	}
+}
+
 func TestDecoderSkipsBrokenChunks(t *testing.T) {
 	for _, codec := range []string{H264, VP8, VP9} {
 		t.Run(codec, func(t *testing.T) {
@@ -141,7 +215,10 @@ func TestDecoderRefusals(t *testing.T) {
 		}
 	})
 	t.Run("too large", func(t *testing.T) {
-		d := decoder(t, DecoderOptions{Codec: VP8, Width: 64, Height: 48, MaxPixels: 64*48 - 1})
+		if _, err := NewDecoder(t.Context(), DecoderOptions{Codec: VP8, Width: 64, Height: 48, MaxPixels: 64*48 - 1}); KindOf(err) != Unsupported {
+			t.Errorf("too large a picture: %v", err)
+		}
+		d := decoder(t, DecoderOptions{Codec: VP8, Width: 32, Height: 24, MaxPixels: 64*48 - 1}) // a wrong size
 		for _, c := range videotest.Chunks(t, VP8, 64, 48, 3) {
 			_ = d.Write(c)
 		}

@@ -8,7 +8,8 @@
 //
 // One Reader is one ffmpeg child. ffmpeg decodes, drops frames above the wanted rate, scales, and writes NUT, its
 // own simple container, to a pipe: every frame has its size and exact presentation time in its own header.
-// Before ffmpeg, ffprobe determines what the source is, whose JSON and error codes make errors precise.
+// What the source is, ffmpeg's messages say; for files ffprobe is asked before, which also knows the length of the
+// video without its sound. So a camera is connected to once, and its first frame is returned at once.
 //
 // A Decoder decodes chunks that the caller has, as an encoder made them: it takes them one by one, and returns the decoded
 // frames, each with the number of its chunk, without waiting for the next chunk.

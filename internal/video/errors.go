@@ -25,6 +25,7 @@ const (
 	Timeout       Kind = "timeout"        // no first frame within StartTimeout
 	NotVideo      Kind = "not_video"      // it was read and has no video
 	Unsupported   Kind = "unsupported"    // a protocol or codec that is not allowed or not known
+	TooLarge      Kind = "too_large"      // its pictures have more pixels than Options.MaxPixels
 	Stalled       Kind = "stalled"        // no frame within StallTimeout
 	EndedEarly    Kind = "ended_early"    // it ended early: truncated, connection lost, or the decoder gave up
 	Killed        Kind = "killed"         // a signal of another program ended ffmpeg
@@ -41,6 +42,7 @@ var kindText = map[Kind]string{
 	Timeout:       "no frame arrived in time",
 	NotVideo:      "there is no video in it",
 	Unsupported:   "ffmpeg cannot or may not read this",
+	TooLarge:      "its pictures are too large",
 	Stalled:       "frames stopped arriving",
 	EndedEarly:    "the video ended before its end",
 	Killed:        "ffmpeg was killed by another program",
@@ -72,7 +74,7 @@ var codes = map[Kind]coded.Code{
 	NotFound: coded.NotFound,
 	Auth:     coded.PermissionDenied, Forbidden: coded.PermissionDenied,
 	Refused: coded.Unavailable, EndedEarly: coded.Unavailable, Busy: coded.Unavailable, Killed: coded.Unavailable,
-	Timeout: coded.Timeout, Stalled: coded.Timeout,
+	Timeout: coded.Timeout, Stalled: coded.Timeout, TooLarge: coded.TooLarge,
 	NotVideo: coded.Unsupported, Unsupported: coded.Unsupported, FFmpegMissing: coded.Unsupported,
 }
 
@@ -194,6 +196,9 @@ func detailFrom(stderr string, red redactor) string {
 	for i := len(lines) - 1; i >= 0 && len(kept) < 2; i-- {
 		l := strings.TrimSpace(component.ReplaceAllString(lines[i], ""))
 		if l == "" || strings.HasPrefix(l, "Last message repeated") || strings.Contains(l, "misdetection possible") {
+			continue
+		}
+		if strings.HasPrefix(l, "Enter command: ") || strings.HasPrefix(l, "Command reply for stream ") { // of a resizer's commands
 			continue
 		}
 		kept = append([]string{l}, kept...)

@@ -24,25 +24,22 @@ func refuse(t *testing.T, o Options, kind Kind, words ...string) {
 	if o.StartTimeout == 0 {
 		o.StartTimeout = time.Minute
 	}
-	for _, noProbe := range []bool{false, true} {
-		o.NoProbe = noProbe
-		r, err := Open(t.Context(), o)
-		if err == nil {
-			_ = r.Close()
-			t.Errorf("%s opened; want %s", o.URL, kind)
-			continue
+	r, err := Open(t.Context(), o)
+	if err == nil {
+		_ = r.Close()
+		t.Errorf("%s opened; want %s", o.URL, kind)
+		return
+	}
+	if got := KindOf(err); got != kind {
+		t.Errorf("%s: %s: %v; want %s", o.URL, got, err, kind)
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("%s: %q does not say %q", o.URL, err, w)
 		}
-		if got := KindOf(err); got != kind {
-			t.Errorf("%s (NoProbe %v): %s: %v; want %s", o.URL, noProbe, got, err, kind)
-		}
-		for _, w := range words {
-			if !noProbe && !strings.Contains(err.Error(), w) {
-				t.Errorf("%s: %q does not say %q", o.URL, err, w)
-			}
-		}
-		if strings.Contains(fmt.Sprintf("%v %+v", err, err), "geheim") {
-			t.Errorf("the error contains the password: %v", err)
-		}
+	}
+	if strings.Contains(fmt.Sprintf("%v %+v", err, err), "geheim") {
+		t.Errorf("the error contains the password: %v", err)
 	}
 	if child.Live() != 0 {
 		t.Errorf("%d children left", child.Live())
@@ -127,7 +124,7 @@ func TestFFmpegMissing(t *testing.T) {
 	for _, o := range []Options{
 		{URL: path, FFprobe: "/no/such/ffprobe"},
 		{URL: path, FFmpeg: "/no/such/ffmpeg"},
-		{URL: path, FFmpeg: "millrace-no-ffmpeg", NoProbe: true},
+		{URL: path, FFmpeg: "millrace-no-ffmpeg"},
 	} {
 		_, err := Open(t.Context(), o)
 		if KindOf(err) != FFmpegMissing || !strings.Contains(err.Error(), "apt-get install ffmpeg") {
@@ -292,7 +289,7 @@ func TestLogHasNoSecrets(t *testing.T) {
 	s := httptest.NewServer(http.NotFoundHandler())
 	defer s.Close()
 	var lines []string
-	_, err := Probe(t.Context(), Options{URL: secret(s.URL, "/x"), Log: func(l string) { lines = append(lines, l) }, StartTimeout: time.Minute})
+	_, err := Open(t.Context(), Options{URL: secret(s.URL, "/x"), Log: func(l string) { lines = append(lines, l) }, StartTimeout: time.Minute})
 	if KindOf(err) != NotFound || len(lines) == 0 {
 		t.Fatalf("%v, log %q", err, lines)
 	}

@@ -74,8 +74,9 @@ type nutReader struct {
 	head      []byte // reused for header packets
 }
 
+// newNutReader's buffer is for headers: a frame's data is read past it, except for its first bytes.
 func newNutReader(r io.Reader) *nutReader {
-	return &nutReader{r: bufio.NewReaderSize(r, 16<<10)}
+	return &nutReader{r: bufio.NewReaderSize(r, 512)}
 }
 
 // start reads up to the description of the stream. io.EOF means that nothing was written at all.

@@ -26,7 +26,7 @@ const (
 	RGB24 Format = "rgb24"
 	// Gray: height x width bytes, full range.
 	Gray Format = "gray"
-	// NV12: height x width bytes of luma, then ceil(height/2) x ceil(width/2) pairs of U and V.
+	// NV12: height x width bytes of luma, then ceil(height/2) x ceil(width/2) pairs of U and V, BT.601 limited range.
 	NV12 Format = "nv12"
 )
 
@@ -48,9 +48,12 @@ const MJPEG = "mjpeg"
 type Options struct {
 	// URL is a file, device, command or address, in one of the forms of ClassifyURL.
 	URL string
-	// Width and Height scale every frame inside ffmpeg. Both 0 keeps the source's size (after its rotation); one 0
-	// keeps the aspect ratio, rounded to an even number.
+	// Width and Height scale every frame inside ffmpeg; they take the place of the source's size. Both 0 keeps that (after
+	// its rotation); one 0 keeps the aspect ratio, rounded to an even number.
 	Width, Height int
+	// Needs, if any, reduce frames inside ffmpeg to the largest size that one of them needs. Reader.Resize changes them. Not
+	// with Encoded.
+	Needs []Need
 	// Format of raw frames; "" means RGB24. Not with Encoded.
 	Format Format
 	// Encoded, if MJPEG, makes every frame one whole JPEG picture instead of raw pixels.
@@ -66,10 +69,16 @@ type Options struct {
 	Realtime bool
 	// Loop restarts a file at its end, for ever; times continue to rise.
 	Loop bool
-	// NoProbe skips ffprobe, for cameras that allow one connection: Open is faster, but Info has no source size, codec,
-	// frame rate or duration, and errors are less precise. Files are always probed, devices and commands
-	// never.
-	NoProbe bool
+	// Threads decode; 0 means as many as ffmpeg chooses for a file that is not read at its playback speed, and one for
+	// every other source: each more delays frames by one and needs memory for some.
+	Threads int
+	// Hardware, if set, decodes the video where it can; otherwise, and when it fails at the start, ffmpeg decodes in
+	// software.
+	Hardware *Hardware
+	// KeyFrames decodes only frames that depend on no other, which is cheap.
+	KeyFrames bool
+	// MaxPixels bounds the source's picture, before memory is taken for it; 0 = no limit.
+	MaxPixels int
 	// StartTimeout bounds the time until the first frame; 0 means DefaultStartTimeout.
 	StartTimeout time.Duration
 	// StallTimeout bounds the wait for each later frame; 0 means DefaultStallTimeout, negative means no bound.
@@ -86,7 +95,7 @@ type Options struct {
 	InputArgs []string
 	// Log, if set, gets each line that ffmpeg reports, without secrets. It must not block.
 	Log func(line string)
-	// FFmpeg and FFprobe are the programs; "" looks them up in PATH.
+	// FFmpeg and FFprobe are the programs; "" looks them up in PATH. Of a Reader's sources only files need FFprobe.
 	FFmpeg, FFprobe string
 }
 
@@ -115,6 +124,12 @@ func (o Options) withDefaults() (Options, error) {
 		return bad("Quality", o.Quality, "1 to 100, or 0 for 80")
 	case o.MaxFrameBytes < 0 || o.MaxFrameBytes > maxFrame:
 		return bad("MaxFrameBytes", o.MaxFrameBytes, fmt.Sprintf("0 to %d", maxFrame))
+	case o.Encoded != "" && len(o.Needs) > 0:
+		return bad("Needs", o.Needs, "none with Encoded")
+	case o.Threads < 0 || o.Threads > 64:
+		return bad("Threads", o.Threads, "0 to 64")
+	case o.MaxPixels < 0:
+		return bad("MaxPixels", o.MaxPixels, "0 (no limit) or more")
 	case o.StartTimeout < 0:
 		return bad("StartTimeout", o.StartTimeout, "0 for the default, or a positive time")
 	}

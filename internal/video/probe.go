@@ -19,13 +19,13 @@ import (
 
 // Info describes an open source.
 type Info struct {
-	// Width and Height are the size of the frames that Next returns.
+	// Width and Height are the size of the frames that Next returns, and of what they were reduced from by Options.Needs.
 	Width, Height int
 	// FPS is the average rate of the frames that Next returns, 0 where it is unknown.
 	FPS float64
-	// SourceWidth and SourceHeight are the size before scaling and after rotation; 0 without a probe.
+	// SourceWidth and SourceHeight are the size before scaling and after rotation; 0 where it is unknown.
 	SourceWidth, SourceHeight int
-	// Codec is the source's codec as ffmpeg names it, say "h264"; "" without a probe.
+	// Codec is the source's codec as ffmpeg names it, say "h264"; "" where it is unknown.
 	Codec string
 	// Duration is the length of the video, 0 where it is unknown or endless.
 	Duration time.Duration
@@ -120,7 +120,7 @@ func (s source) probe(ctx context.Context, o *Options, from *route, deadline tim
 	args, address := from.input(o)
 	args = append([]string{"-hide_banner", "-loglevel", "warning"}, args...)
 	args = append(args, "-select_streams", "V", "-show_error", "-show_entries", probeEntries, "-of", "json", "-i", address)
-	p, err := from.start(ctx, o, s, child.Spec{Path: o.FFprobe, Args: args, OnStderr: logger(o.Log, s.red, nil)})
+	p, err := from.start(ctx, o, s, child.Spec{Path: o.FFprobe, Args: args, OnStderr: logger(o.Log, s.red)})
 	if err != nil {
 		return Info{}, err
 	}
@@ -151,6 +151,8 @@ func (s source) probe(ctx context.Context, o *Options, from *route, deadline tim
 	return s.classify(&answer, from.scheme, from.target, p.Stderr())
 }
 
+const indexMissing = "the file's index is missing: it is cut short or still being written"
+
 // classify converts ffprobe's output to Info or an error.
 func (s source) classify(a *probed, scheme, target, stderr string) (Info, error) {
 	if a.Error != nil {
@@ -161,7 +163,7 @@ func (s source) classify(a *probed, scheme, target, stderr string) (Info, error)
 		}
 		detail := detailFrom(stderr, s.red)
 		if kind == EndedEarly && strings.Contains(stderr, "moov atom not found") {
-			detail = "the file's index is missing: it is cut short or still being written"
+			detail = indexMissing
 		}
 		if scheme == SchemeFile {
 			switch st, err := os.Stat(target); {
@@ -190,7 +192,7 @@ func (s source) classify(a *probed, scheme, target, stderr string) (Info, error)
 		info.FPS = rate(v.RFrameRate)
 	}
 	for _, d := range v.SideData {
-		if q := math.Mod(math.Abs(d.Rotation), 180); q > 45 && q < 135 {
+		if quarterTurn(d.Rotation) {
 			info.Width, info.Height = info.Height, info.Width
 		}
 	}
@@ -207,6 +209,12 @@ func (s source) classify(a *probed, scheme, target, stderr string) (Info, error)
 		info.File = err == nil && st.Mode().IsRegular()
 	}
 	return info, nil
+}
+
+// quarterTurn reports whether a rotation exchanges width and height.
+func quarterTurn(degrees float64) bool {
+	q := math.Mod(math.Abs(degrees), 180)
+	return q > 45 && q < 135
 }
 
 // rate parses "30000/1001"; 0 for "0/0" and anything invalid.

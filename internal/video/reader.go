@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -19,6 +20,8 @@ import (
 const (
 	// stopGrace is how long ffmpeg may take to end. Its pipe is closed before, so that it need not wait.
 	stopGrace = 500 * time.Millisecond
+	// describeTimeout bounds the wait for ffmpeg's messages about its input, which are there when the first frame is.
+	describeTimeout = 2 * time.Second
 	// exitTimeout is how long ffmpeg may take from closing its output to its exit.
 	exitTimeout = 5 * time.Second
 )
@@ -30,11 +33,14 @@ type Frame struct {
 	// PTS is the presentation time on the source's own clock, from 0 near its beginning. It is exact: the container's
 	// time, not a count of frames. With Loop it continues to rise.
 	PTS time.Duration
+	// Width and Height are the frame's size in pixels: that of Info, or less by Options.Needs.
+	Width, Height int
 	// Data is the frame's data, in the memory given to Next (or, for a JPEG that did not fit, in new memory).
 	Data []byte
 }
 
-// Reader reads frames of one source. Next is for one goroutine at a time; Close and Info may be called by any.
+// Reader reads frames of one source. Next, Wait and Fill are for one goroutine at a time; Close, Info and Resize may be
+// called by any.
 type Reader struct {
 	opts    Options
 	scheme  string
@@ -45,15 +51,31 @@ type Reader struct {
 	from    *route
 	ffmpeg  *child.Process
 	program *child.Process // the program of an exec source
+	said    *messages
 	nut     *nutReader
-	size    int // bytes of a raw frame; 0 for JPEG
+	size    int // bytes of a raw frame that is not reduced; 0 for JPEG
+	scale   resizer
+	unsized bool   // ffmpeg was started without a size
+	rebuilt uint32 // of messages, when the resizer was last told the size of the source
+	prefix  []byte // of the frame of the last Wait, the number of bytes after it, and its time
+	rest    int
+	pts     time.Duration
+
+	hardware       string // method of decoding; "" is software
+	hardwareFailed bool
 
 	index   int
 	lastPTS time.Duration
-	first   bool  // the first frame has not arrived: StartTimeout applies
-	err     error // what Next returns from now on
+	late    bool
+	fresh   *freshness // nil for a source that is not live
+	opened  time.Time
+	origin  time.Duration // time of the first frame of a source whose times do not begin near 0
+	first   bool          // the first frame has not arrived: StartTimeout applies
+	err     error         // what Next returns from now on
 
-	cutShort  atomic.Bool
+	measured atomic.Uint64 // frame rate, as the bits of a float64; see measure
+	rateFrom time.Duration
+
 	closed    atomic.Bool
 	closeOnce sync.Once
 }
@@ -71,66 +93,143 @@ func Open(ctx context.Context, o Options) (*Reader, error) {
 	if err != nil {
 		return nil, src.fail(Unsupported, err.Error(), err)
 	}
-	deadline := time.Now().Add(o.StartTimeout)
-	r := &Reader{opts: o, scheme: scheme, first: true, info: Info{HasVideo: true}}
-	r.ctx, r.cancel = context.WithCancelCause(ctx)
-	r.from, err = newRoute(r.ctx, &o, &src, scheme, target, r.cancel)
-	r.src = src
-	if err == nil && (scheme == SchemeFile || isNetwork(scheme) && !o.NoProbe) {
-		r.info, err = src.probe(r.ctx, &o, r.from, deadline)
-	}
-	if err == nil {
-		err = r.launch()
+	r := &Reader{opts: o, scheme: scheme, first: true, info: Info{HasVideo: true}, hardware: o.Hardware.method(ctx)}
+	if err = r.open(ctx, src, target); err != nil && r.hardwareFailed {
+		r = &Reader{opts: o, scheme: scheme, first: true, info: Info{HasVideo: true}}
+		err = r.open(ctx, src, target)
 	}
 	if err != nil {
-		_ = r.Close()
 		return nil, err
-	}
-	_ = r.ffmpeg.Stdout.SetReadDeadline(deadline)
-	if err := r.nut.start(); err != nil {
-		err = r.failure(err)
-		if err == io.EOF {
-			err = src.fail(NotVideo, "ffmpeg found no frame in it", nil)
-		}
-		_ = r.Close()
-		return nil, err
-	}
-	r.info.Width, r.info.Height = r.nut.width, r.nut.height
-	if o.FPS > 0 {
-		r.info.FPS = min(r.info.FPS, o.FPS)
-	}
-	if o.Encoded == "" {
-		r.size = o.Format.size(r.info.Width, r.info.Height)
 	}
 	return r, nil
 }
 
-// launch starts ffmpeg, and the program of an exec source.
-func (r *Reader) launch() error {
+// open opens the source. It closes r when that fails.
+func (r *Reader) open(ctx context.Context, src source, target string) (err error) {
 	o := &r.opts
-	w, h := o.Width, o.Height
-	if w == 0 && h == 0 {
-		// Fix the size, so that frames are scaled when the source changes its size.
-		w, h = r.info.Width, r.info.Height
+	deadline := time.Now().Add(o.StartTimeout)
+	r.ctx, r.cancel = context.WithCancelCause(ctx)
+	r.from, err = newRoute(r.ctx, o, &src, r.scheme, target, r.cancel)
+	r.src = src
+	if err == nil && r.scheme == SchemeFile {
+		r.info, err = src.probe(r.ctx, o, r.from, deadline)
 	}
+	if err == nil {
+		err = r.refuseLarge(r.info.SourceWidth, r.info.SourceHeight)
+	}
+	var full, first size
+	if err == nil {
+		full, first, err = r.launch()
+	}
+	if err != nil {
+		_ = r.Close()
+		return err
+	}
+	_ = r.ffmpeg.Stdout.SetReadDeadline(deadline)
+	if err := r.begin(); err != nil {
+		_ = r.Close()
+		return err
+	}
+	if first == (size{}) { // the size was not known: the first frame has it
+		full = size{r.nut.width, r.nut.height}
+		first, r.unsized = full, true
+		if err := r.refuseLarge(full.w, full.h); err != nil {
+			_ = r.Close()
+			return err
+		}
+	}
+	r.info.Width, r.info.Height = full.w, full.h
+	r.scale.start(full, first)
+	r.Resize(o.Needs)
+	if o.FPS > 0 {
+		r.info.FPS = min(r.info.FPS, o.FPS)
+	}
+	if isLive(r.scheme) && r.info.Duration == 0 {
+		r.fresh, r.opened = newFreshness(r.info.FPS, r.newer), time.Now()
+	}
+	if o.Encoded == "" {
+		r.size = o.Format.size(r.info.Width, r.info.Height)
+	}
+	return nil
+}
+
+// begin waits until ffmpeg writes frames. Sources that were not probed are described by ffmpeg's messages.
+func (r *Reader) begin() error {
+	if err := r.nut.start(); err != nil {
+		if err = r.failure(err); err == io.EOF {
+			err = r.src.fail(NotVideo, "ffmpeg found no frame in it", nil)
+		}
+		return err
+	}
+	if r.scheme == SchemeFile {
+		return nil
+	}
+	// ffmpeg has written its messages before the frames, but on another pipe.
+	r.said.waitForSize(describeTimeout, r.ffmpeg.Done())
+	if why := r.said.noVideo(); why != "" {
+		return r.src.fail(NotVideo, why, nil)
+	}
+	if r.info = r.said.info(); !isNetwork(r.scheme) { // a program's output and a device have no end, whatever they say
+		r.info.Duration, r.info.videoLength = 0, 0
+	}
+	return nil
+}
+
+// refuseLarge returns an error for a picture that is larger than Options.MaxPixels.
+func (r *Reader) refuseLarge(w, h int) error {
+	if r.opts.MaxPixels == 0 || w*h <= r.opts.MaxPixels {
+		return nil
+	}
+	return r.src.fail(TooLarge, fmt.Sprintf("its pictures have %d x %d pixels; at most %d are allowed", w, h, r.opts.MaxPixels), nil)
+}
+
+// fullSize is the size of frames of a source of that size that are not reduced; zero where that size, zero, is not known
+// before the first frame.
+func (o *Options) fullSize(s size) size {
+	switch {
+	case o.Width > 0 && o.Height > 0:
+		return size{o.Width, o.Height}
+	case s.w == 0 || s.h == 0:
+		return size{}
+	// As ffmpeg computes -2.
+	case o.Width > 0:
+		return size{o.Width, max(2*((o.Width*s.h+s.w)/(2*s.w)), 2)}
+	case o.Height > 0:
+		return size{max(2*((o.Height*s.w+s.h)/(2*s.h)), 2), o.Height}
+	}
+	return s
+}
+
+// launch starts ffmpeg, and the program of an exec source. full is the size of frames that are not reduced, first that
+// of the first frame; both are zero where the size is not known before it.
+func (r *Reader) launch() (full, first size, err error) {
+	o := &r.opts
+	full = o.fullSize(size{r.info.Width, r.info.Height})
+	w, h := o.Width, o.Height
+	if full != (size{}) {
+		// Fix the size, so that frames are scaled when the source changes its size.
+		first.w, first.h = Largest(full.w, full.h, o.Needs)
+		w, h = first.w, first.h
+	}
+	r.said = newMessages(o.Log, r.src.red)
 	spec := child.Spec{
-		Path: o.FFmpeg, Args: o.ffmpegArgs(r.from, w, h),
+		Path: o.FFmpeg, Args: o.ffmpegArgs(r.from, r.hardware, w, h), Stdin: o.commands(),
 		PipeSize: pipeSize(o, w, h),
-		OnStderr: logger(o.Log, r.src.red, &r.cutShort),
+		OnStderr: r.said.line,
 	}
 	if r.scheme == SchemeExec {
 		words, err := splitCommand(r.from.target)
 		if err != nil {
-			return r.src.fail(Unsupported, err.Error(), err)
+			return full, first, r.src.fail(Unsupported, err.Error(), err)
 		}
-		r.program, err = child.Start(r.ctx, child.Spec{Path: words[0], Args: words[1:], Grace: stopGrace, PipeSize: child.MaxPipeSize, OnStderr: logger(o.Log, r.src.red, nil)})
+		r.program, err = child.Start(r.ctx, child.Spec{Path: words[0], Args: words[1:], Grace: stopGrace, PipeSize: child.MaxPipeSize, OnStderr: logger(o.Log, r.src.red)})
 		if err != nil {
 			if r.ctx.Err() != nil {
-				return context.Cause(r.ctx)
+				return full, first, context.Cause(r.ctx)
 			}
-			return r.src.fail(NotFound, "the program cannot be started: "+r.src.red.text(err.Error()), err)
+			return full, first, r.src.fail(NotFound, "the program cannot be started: "+r.src.red.text(err.Error()), err)
 		}
-		spec.StdinFile = r.program.Stdout
+		spec.ExtraFiles = []*os.File{r.program.Stdout}
 	}
 	p, err := r.from.start(r.ctx, o, r.src, spec)
 	if r.program != nil {
@@ -138,26 +237,66 @@ func (r *Reader) launch() error {
 		_ = r.program.Stdout.Close()
 	}
 	if err != nil {
-		return err
+		return full, first, err
 	}
 	r.ffmpeg, r.nut = p, newNutReader(p.Stdout)
-	return nil
+	r.scale.format, r.scale.grow = o.Format, func(bytes int) { p.GrowPipe(pipeFor(bytes)) }
+	if p.Stdin != nil {
+		r.scale.commands = p.Stdin
+	}
+	return full, first, nil
+}
+
+// Resize changes Options.Needs. Frames have the new size within a few frame intervals, and none is lost.
+func (r *Reader) Resize(needs []Need) {
+	if r.opts.commands() {
+		var to size
+		to.w, to.h = Largest(r.info.Width, r.info.Height, needs)
+		r.scale.resize(to)
+	}
 }
 
 // pipeSize is about one raw frame: a larger pipe would only hold older frames.
 func pipeSize(o *Options, w, h int) int {
-	size := 256 << 10
 	if o.Encoded == "" && w > 0 && h > 0 {
-		for size = 64 << 10; size < o.Format.size(w, h) && size < child.MaxPipeSize; size *= 2 {
-		}
+		return pipeFor(o.Format.size(w, h))
+	}
+	return 256 << 10
+}
+
+func pipeFor(bytes int) int {
+	size := 64 << 10
+	for size < bytes && size < child.MaxPipeSize {
+		size *= 2
 	}
 	return size
 }
 
-// Info describes the source and the frames.
-func (r *Reader) Info() Info { return r.info }
+// Info describes the source and the frames. A frame rate that the source does not declare is known after rateFrames
+// frames.
+func (r *Reader) Info() Info {
+	i := r.info
+	if i.FPS == 0 {
+		i.FPS = math.Float64frombits(r.measured.Load())
+	}
+	return i
+}
 
-// FrameSize is the number of bytes that Next needs for a raw frame; 0 for JPEG, whose size varies.
+// rateFrames is the number of intervals by which an undeclared frame rate is measured.
+const rateFrames = 10
+
+// measure measures the frame rate of a source that does not declare it, rounded to 0.1.
+func (r *Reader) measure(pts time.Duration) {
+	switch {
+	case r.info.FPS != 0 || r.index > rateFrames:
+	case r.index == 0:
+		r.rateFrom = pts
+	case r.index == rateFrames && pts > r.rateFrom:
+		r.measured.Store(math.Float64bits(math.Round(10*rateFrames/(pts-r.rateFrom).Seconds()) / 10))
+	}
+}
+
+// FrameSize is the number of bytes that Next needs for a raw frame of the size of Info; 0 for JPEG, whose size varies.
 func (r *Reader) FrameSize() int { return r.size }
 
 // Next reads exactly one frame into dst and waits for it, at most StallTimeout. A raw frame needs FrameSize bytes; too
@@ -175,7 +314,25 @@ func (r *Reader) Next(dst []byte) (Frame, error) {
 	case len(dst) < r.size:
 		return Frame{}, fmt.Errorf("video: Next got %d bytes of memory; a frame of %d x %d %s needs %d", len(dst), r.info.Width, r.info.Height, r.opts.Format, r.size)
 	}
+	f, n, err := r.Wait()
+	if err != nil {
+		return Frame{}, err
+	}
+	if r.size == 0 && cap(dst) < n {
+		dst = make([]byte, n, n+n/4)
+	}
+	f.Data = dst[:n]
+	return f, r.Fill(f.Data)
+}
+
+// Wait waits for a frame, at most StallTimeout, and returns it without its data, of which there are so many bytes. The
+// caller must then call Fill. Errors are those of Next.
+func (r *Reader) Wait() (f Frame, bytes int, err error) {
 	switch {
+	case r.err != nil:
+		return Frame{}, 0, r.err
+	case r.closed.Load():
+		return Frame{}, 0, ErrClosed
 	case r.first: // Open's deadline still applies
 		r.first = false
 	case r.opts.StallTimeout > 0:
@@ -183,45 +340,117 @@ func (r *Reader) Next(dst []byte) (Frame, error) {
 	default:
 		_ = r.ffmpeg.Stdout.SetReadDeadline(time.Time{})
 	}
-	f, err := r.read(dst)
-	if err != nil {
+	if f, bytes, err = r.wait(); err != nil {
 		r.err = r.failure(err)
-		return Frame{}, r.err
+		return Frame{}, 0, r.err
 	}
-	return f, nil
+	return f, bytes, nil
 }
 
-func (r *Reader) read(dst []byte) (Frame, error) {
-	pts, prefix, size, err := r.nut.next()
+func (r *Reader) wait() (f Frame, bytes int, err error) {
+	pts, prefix, rest, err := r.nut.next()
 	if err != nil {
-		return Frame{}, err
+		return f, 0, err
 	}
-	total := len(prefix) + size
-	if r.size > 0 {
-		if total != r.size {
-			return Frame{}, r.src.fail(Unsupported, fmt.Sprintf("the picture changed its size: a frame of %d bytes after frames of %d", total, r.size), nil)
-		}
-		dst = dst[:r.size]
-	} else {
-		if total > r.opts.MaxFrameBytes {
-			return Frame{}, r.src.fail(Unsupported, fmt.Sprintf("a JPEG of %d bytes; Options.MaxFrameBytes allows %d", total, r.opts.MaxFrameBytes), nil)
-		}
-		if cap(dst) < total {
-			dst = make([]byte, total, total+total/4)
-		}
-		dst = dst[:total]
+	if r.index == 0 && (r.scheme == SchemeRTSP || r.scheme == SchemeRTSPS) {
+		r.origin = pts
 	}
-	copy(dst, prefix)
-	if _, err := io.ReadFull(r.nut.r, dst[len(prefix):]); err != nil {
-		return Frame{}, unexpectedEOF(err)
+	pts -= r.origin
+	r.prefix, r.rest, r.pts = prefix, rest, pts
+	bytes = len(prefix) + rest
+	f = Frame{Index: r.index, PTS: pts, Width: r.info.Width, Height: r.info.Height}
+	if r.size == 0 {
+		if bytes > r.opts.MaxFrameBytes {
+			return f, 0, r.src.fail(Unsupported, fmt.Sprintf("a JPEG of %d bytes; Options.MaxFrameBytes allows %d", bytes, r.opts.MaxFrameBytes), nil)
+		}
+		return f, bytes, nil
+	}
+	if err = r.followSource(); err != nil {
+		return f, 0, err
+	}
+	now, ok, err := r.scale.frame(bytes)
+	for i := 0; !ok && r.unsized && i < 100; i++ { // the new size comes on another pipe, perhaps later
+		time.Sleep(10 * time.Millisecond)
+		if err = r.followSource(); err != nil {
+			return f, 0, err
+		}
+		now, ok, err = r.scale.frame(bytes)
+	}
+	switch {
+	case !ok:
+		return f, 0, r.src.fail(Unsupported, fmt.Sprintf("the picture changed its size: a frame of %d bytes after frames of %d", bytes, r.size), nil)
+	case err != nil && r.opts.Log != nil:
+		r.opts.Log(err.Error())
+	}
+	f.Width, f.Height = now.w, now.h
+	return f, bytes, nil
+}
+
+// followSource tells the resizer when ffmpeg, started without a size as it was not known, has rebuilt its filters because
+// the source has changed its size. It fails when the length of a frame no longer tells its size, as after a turn from
+// landscape to portrait.
+func (r *Reader) followSource() error {
+	if !r.unsized {
+		return nil
+	}
+	n := r.said.rebuilt.Load()
+	if n == r.rebuilt {
+		return nil
+	}
+	r.rebuilt = n
+	to := r.opts.fullSize(r.said.latestSize())
+	if r.scale.rebuilt(to) {
+		return nil
+	}
+	why := fmt.Sprintf("the picture changed its size to %d x %d pixels", to.w, to.h)
+	if r.endless() {
+		return r.src.fail(EndedEarly, why+": it is opened again", nil)
+	}
+	return r.src.fail(Unsupported, why, nil)
+}
+
+// endless reports whether the source has no known end, so that opening it again repeats nothing.
+func (r *Reader) endless() bool { return !r.info.File && r.info.Duration == 0 }
+
+// Fill reads the data of the frame of the last Wait into dst, which has its length. Errors are those of Next.
+func (r *Reader) Fill(dst []byte) error {
+	err := r.fill(dst)
+	if err != nil {
+		r.err = r.failure(err)
+	}
+	return r.err
+}
+
+func (r *Reader) fill(dst []byte) error {
+	n := copy(dst, r.prefix)
+	if _, err := io.ReadFull(r.nut.r, dst[n:n+r.rest]); err != nil {
+		return unexpectedEOF(err)
 	}
 	if r.size == 0 && !wholeJPEG(dst) {
-		return Frame{}, r.src.fail(EndedEarly, "ffmpeg wrote an incomplete JPEG", nil)
+		return r.src.fail(EndedEarly, "ffmpeg wrote an incomplete JPEG", nil)
 	}
-	f := Frame{Index: r.index, PTS: pts, Data: dst}
+	if r.size > 0 { // ffmpeg's message may have come while the frame was read
+		if err := r.followSource(); err != nil {
+			return err
+		}
+	}
+	r.measure(r.pts)
 	r.index++
-	r.lastPTS = pts
-	return f, nil
+	r.lastPTS = r.pts
+	r.late = r.fresh != nil && r.fresh.late(r.pts, time.Since(r.opened))
+	return nil
+}
+
+// Late reports whether the frame of the last Next or Fill, of a live source, is older than now: a newer one is there
+// already. Such frames come at the beginning, and after the source had stopped for a while. It is for the goroutine of
+// Next.
+func (r *Reader) Late() bool { return r.late }
+
+// newer waits for the beginning of a frame.
+func (r *Reader) newer(d time.Duration) bool {
+	_ = r.ffmpeg.Stdout.SetReadDeadline(time.Now().Add(d)) // the next Next sets another one
+	_, err := r.nut.r.Peek(1)
+	return err == nil
 }
 
 // wholeJPEG reports whether b begins and ends with the markers of a JPEG.
@@ -278,7 +507,8 @@ func (r *Reader) classify(err error) error {
 	case r.ctx.Err() != nil:
 		return context.Cause(r.ctx)
 	}
-	stderr := r.ffmpeg.Stderr()
+	stderr := r.said.warnings()
+	r.hardwareFailed = r.opts.Hardware.failed(r.hardware, stderr, r.src.red, exit)
 	detail := detailFrom(stderr, r.src.red)
 	if why := r.programError(); why != "" {
 		return r.src.fail(EndedEarly, "after "+r.progress()+": "+why, exit)
@@ -286,16 +516,22 @@ func (r *Reader) classify(err error) error {
 	switch {
 	case killedFromOutside(exit):
 		return r.src.fail(Killed, "after "+r.progress(), exit)
-	case exit == nil && err == io.EOF && r.index == 0 && !r.cutShort.Load():
+	case exit == nil && err == io.EOF && r.index == 0 && !r.said.cutShort():
 		return io.EOF
 	case exit == nil && err == io.EOF && !r.truncated(stderr):
 		return io.EOF
 	case r.index > 0 || exit == nil:
 		return r.src.fail(EndedEarly, "after "+r.progress()+joined(detail), exit)
 	}
+	if why := r.said.noVideo(); why != "" {
+		return r.src.fail(NotVideo, why, exit)
+	}
 	kind, ok := kindFromText(stderr)
 	if !ok {
 		kind = Unsupported
+	}
+	if kind == EndedEarly && strings.Contains(stderr, "moov atom not found") {
+		detail = indexMissing
 	}
 	return r.src.fail(kind, detail, exit)
 }
@@ -318,7 +554,7 @@ func (r *Reader) programError() string {
 }
 
 func (r *Reader) waited(d time.Duration) string {
-	return fmt.Sprintf("waited %v after %s", d, r.progress()) + joined(detailFrom(r.ffmpeg.Stderr(), r.src.red))
+	return fmt.Sprintf("waited %v after %s", d, r.progress()) + joined(detailFrom(r.said.warnings(), r.src.red))
 }
 
 func (r *Reader) progress() string {
@@ -338,7 +574,7 @@ func joined(detail string) string {
 // truncated reports whether a video was truncated: ffmpeg ends with status 0 in that case too. It was when ffmpeg
 // reported it, or when ffmpeg reported anything and more than a second is missing.
 func (r *Reader) truncated(stderr string) bool {
-	if r.cutShort.Load() {
+	if r.said.cutShort() {
 		return true
 	}
 	missing := r.info.videoLength - r.lastPTS
@@ -381,18 +617,10 @@ func environment(more ...string) []string {
 	return append(env, more...)
 }
 
-// logger returns the handler of ffmpeg's messages, nil where none is needed.
-func logger(log func(string), red redactor, cut *atomic.Bool) func([]byte) {
-	if log == nil && cut == nil {
+// logger returns the handler of the messages of ffprobe and other programs, nil where none is needed.
+func logger(log func(string), red redactor) func([]byte) {
+	if log == nil {
 		return nil
 	}
-	return func(line []byte) {
-		s := string(line)
-		if cut != nil && reportsCutShort(s) {
-			cut.Store(true)
-		}
-		if log != nil {
-			log(red.text(component.ReplaceAllString(s, "")))
-		}
-	}
+	return func(line []byte) { log(red.text(component.ReplaceAllString(string(line), ""))) }
 }

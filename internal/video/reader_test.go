@@ -46,14 +46,14 @@ func TestFramesAndTimesAreExact(t *testing.T) {
 		formats = formats[:1]
 	}
 	for _, format := range formats {
-		for _, noProbe := range []bool{false, true} {
+		for _, served := range []bool{false, true} {
 			url := path
-			if noProbe { // files are always probed
+			if served {
 				s := httptest.NewServer(http.FileServer(http.Dir(filepath.Dir(path))))
 				defer s.Close()
 				url = s.URL + "/" + filepath.Base(path)
 			}
-			r := open(t, Options{URL: url, Format: format, NoProbe: noProbe})
+			r := open(t, Options{URL: url, Format: format})
 			raw := ffmpeg(t, "-i", path, "-f", "rawvideo", "-pix_fmt", string(format), "pipe:1")
 			frames := all(t, r)
 			if len(frames) != 60 || len(want) != 60 {
@@ -71,7 +71,7 @@ func TestFramesAndTimesAreExact(t *testing.T) {
 			if info.Width != 320 || info.Height != 240 || !info.HasVideo {
 				t.Errorf("Info = %+v", info)
 			}
-			if !noProbe && (info.FPS != 30 || info.Codec != "h264" || info.SourceWidth != 320 || info.SourceHeight != 240 || info.Duration != 2*time.Second) {
+			if info.FPS != 30 || info.Codec != "h264" || info.SourceWidth != 320 || info.SourceHeight != 240 || info.Duration != 2*time.Second {
 				t.Errorf("Info = %+v", info)
 			}
 			if _, err := r.Next(make([]byte, r.FrameSize())); err != io.EOF {
@@ -360,7 +360,7 @@ func TestFiftyReadersLeakNothing(t *testing.T) {
 	cycle := func(i int) {
 		o := Options{URL: path, Width: 32, Height: 24, StartTimeout: time.Minute}
 		if i%2 == 1 {
-			o.URL, o.NoProbe = long, true
+			o.URL = long
 		}
 		if i%5 == 4 {
 			o.Encoded = MJPEG

@@ -5,19 +5,21 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"os"
 	"strings"
+	"time"
 
 	"millrace/internal/child"
 )
 
 // route is how ffmpeg and ffprobe reach a source. Other users of the machine can read command lines, so an address with
-// a password or token is not there: for HTTP the proxy redirects to it, for RTSP and RTMP it is on standard input. With
+// a password or token is not there: for HTTP the proxy redirects to it, for RTSP and RTMP it is on descriptor 3. With
 // Options.Allow, connections go through the proxy or the relay, which check addresses.
 type route struct {
 	scheme, target string // as parseSource returns them
 
 	address  string // the argument of "-i", unless secret
-	secret   bool   // the address is written to standard input
+	secret   bool   // the address is written to descriptor 3
 	extra    []string
 	env      []string
 	listener *loopback // the proxy or the relay; nil for neither
@@ -66,27 +68,50 @@ func newRoute(ctx context.Context, o *Options, src *source, scheme, target strin
 	return r, nil
 }
 
-// start starts ffmpeg or ffprobe and writes a secret address to its standard input. Its error is that of Open.
+// start starts ffmpeg or ffprobe and writes a secret address to its descriptor 3. Its error is that of Open.
 func (r *route) start(ctx context.Context, o *Options, src source, spec child.Spec) (*child.Process, error) {
-	spec.Env, spec.Grace, spec.Stdin = environment(r.env...), stopGrace, r.secret
+	spec.Env, spec.Grace = environment(r.env...), stopGrace
+	if r.secret {
+		script, err := r.script(o)
+		if err != nil {
+			return nil, fmt.Errorf("video: %w", err)
+		}
+		defer script.Close()
+		spec.ExtraFiles = []*os.File{script}
+	}
 	p, err := child.Start(ctx, spec)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case err != nil:
 		return nil, src.startError(spec.Path, err)
-	case r.secret:
-		_, _ = io.WriteString(p.Stdin, r.list(o)) // a child that has ended reports its own error
-		_ = p.Stdin.Close()
 	}
 	return p, nil
+}
+
+// script returns a pipe with the ffconcat script, which is shorter than a pipe's memory.
+func (r *route) script(o *Options) (*os.File, error) {
+	out, in, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	_ = in.SetWriteDeadline(time.Now().Add(time.Second))
+	if _, err = io.WriteString(in, r.list(o)); err != nil {
+		_ = out.Close()
+		return nil, err
+	}
+	return out, nil
 }
 
 // list is an ffconcat script of the one address. Options of the input must be in the script too.
 func (r *route) list(o *Options) string {
 	quote := func(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 	s := "ffconcat version 1.0\nfile " + quote(r.address) + "\n"
-	args := r.inputArgs(o)
+	args := append(r.inputArgs(o), "-fpsprobesize", "0")
+	if r.scheme == SchemeRTMP || r.scheme == SchemeRTMPS {
+		args = append(args, analyzeArgs...)
+	}
 	for i := 0; i+1 < len(args); i += 2 {
 		s += "option " + strings.TrimPrefix(args[i], "-") + " " + quote(args[i+1]) + "\n"
 	}

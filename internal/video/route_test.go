@@ -13,10 +13,12 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"millrace/internal/child"
 )
@@ -319,4 +321,46 @@ func FuzzCopyReplies(f *testing.F) {
 			}
 		}
 	})
+}
+
+// The first frame of an RTMP source with a secret comes after one second of its video, of which there are four here: then
+// the publisher sends nothing, and stays connected.
+func TestSecretRTMPStartsSoon(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := "rtmp://" + l.Addr().String() + "/live/x?token=abcdef12"
+	_ = l.Close()
+	publisher := exec.CommandContext(t.Context(), "ffmpeg", "-nostdin", "-v", "error", "-f", "rawvideo", "-pix_fmt", "yuv420p", "-video_size", "160x120", "-framerate", "15", "-i", "pipe:0",
+		"-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency", "-threads", "1", "-flush_packets", "1", "-f", "flv", "-listen", "1", address)
+	in, err := publisher.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := publisher.Start(); err != nil {
+		t.Fatal(err)
+	}
+	wrote := make(chan struct{})
+	go func() {
+		defer close(wrote)
+		_, _ = in.Write(make([]byte, 64*160*120*3/2))
+	}()
+	t.Cleanup(func() {
+		_ = publisher.Process.Kill()
+		_ = publisher.Wait()
+		<-wrote
+	})
+	for {
+		r, err := Open(t.Context(), Options{URL: address, StartTimeout: 15 * time.Second})
+		if KindOf(err) == Refused { // the publisher does not listen yet
+			time.Sleep(20 * time.Millisecond)
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = r.Close()
+		return
+	}
 }

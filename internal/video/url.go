@@ -59,6 +59,16 @@ func isNetwork(scheme string) bool {
 	return true
 }
 
+// isLive reports whether frames come at the speed at which they play, unless the source is a recording. HTTP may be
+// faster, as are programs.
+func isLive(scheme string) bool {
+	switch scheme {
+	case SchemeRTSP, SchemeRTSPS, SchemeRTMP, SchemeRTMPS:
+		return true
+	}
+	return false
+}
+
 // parseSource returns the scheme and the target for ffmpeg: a path, a device, a command, or an address. Addresses are
 // parsed and formatted again, so that ffmpeg cannot read another host in them.
 func parseSource(raw string) (scheme, target string, err error) {

@@ -25,7 +25,7 @@ func (r *Reader) cameraError(err error) error {
 	var e *Error
 	switch {
 	case err == io.EOF:
-		return r.src.fail(EndedEarly, "after "+r.progress()+": was the camera unplugged?"+joined(detailFrom(r.ffmpeg.Stderr(), r.src.red)), nil)
+		return r.src.fail(EndedEarly, "after "+r.progress()+": was the camera unplugged?"+joined(detailFrom(r.said.warnings(), r.src.red)), nil)
 	case !errors.As(err, &e):
 		return err
 	}

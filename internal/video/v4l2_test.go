@@ -22,7 +22,7 @@ func TestCameraArgs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Join(o.ffmpegArgs(&route{scheme: SchemeV4L2, target: "/dev/video0", address: "/dev/video0"}, o.Width, o.Height), " "); !strings.Contains(got, c.want) {
+		if got := strings.Join(o.ffmpegArgs(&route{scheme: SchemeV4L2, target: "/dev/video0", address: "/dev/video0"}, "", o.Width, o.Height), " "); !strings.Contains(got, c.want) {
 			t.Errorf("%s; want %s", got, c.want)
 		}
 	}
@@ -52,7 +52,9 @@ func TestUnplugged(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "ffmpeg")
 	text := `#!/bin/sh
 ffmpeg -nostdin -loglevel error -f lavfi -i testsrc=size=64x48:rate=10:duration=0.5 -c:v rawvideo -pix_fmt rgb24 -enc_time_base -1 -f nut pipe:1
-echo '[video4linux2,v4l2 @ 0x1] ioctl(VIDIOC_DQBUF): No such device' >&2
+echo '[video4linux2,v4l2 @ 0x1] [error] ioctl(VIDIOC_DQBUF): No such device' >&2
+echo '[AVIOContext @ 0x1] [verbose] Statistics: 5 bytes written' >&2
+echo '[verbose] 5 packets read' >&2
 `
 	if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
 		t.Fatal(err)

@@ -16,7 +16,8 @@ const Headroom = 1024
 // the pool's byte budget.
 var ErrBudget error = coded.Errorf(coded.Overloaded, "memory.budget", "no memory is left: try later, or raise the setting")
 
-// Buf is a leased run of bytes. The zero value is not usable: see [Pool.Lease].
+// Buf is a leased run of bytes. The zero value is not usable: see [Pool.Lease] and
+// [Pool.Renew].
 //
 // Methods other than Retain and Release must be called by the holder only.
 type Buf struct {

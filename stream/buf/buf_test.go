@@ -380,3 +380,58 @@ func TestLargestClass(t *testing.T) {
 		t.Errorf("class %d of %d bytes", ci, size)
 	}
 }
+
+// Charged memory counts in the budget like leased memory, to the byte.
+func TestCharge(t *testing.T) {
+	p := NewPool(1 << 20)
+	if err := p.Charge(1<<20 - 100); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Lease(200); !errors.Is(err, ErrBudget) {
+		t.Errorf("a lease beyond the budget: %v", err)
+	}
+	for _, n := range []int64{101, 1 << 20, 1<<20 + 1, 1<<63 - 1} {
+		if err := p.Charge(n); !errors.Is(err, ErrBudget) {
+			t.Errorf("a charge of %d beyond the budget: %v", n, err)
+		}
+	}
+	if err := p.Charge(100); err != nil {
+		t.Error(err)
+	}
+	if s := p.Stats(); s.Leased != 1<<20 || s.Denied != 5 {
+		t.Errorf("%+v", s)
+	}
+	p.Refund(100)
+	p.Refund(1<<20 - 100)
+	if s := p.Stats(); s.Leased != 0 {
+		t.Errorf("%+v", s)
+	}
+	if p.Charge(-1) == nil {
+		t.Error("a negative charge was accepted")
+	}
+}
+
+// A Buf that was released can be leased again, without an allocation, and as often within
+// the budget as any lease.
+func TestRenew(t *testing.T) {
+	p := NewPool(64 << 10)
+	var b Buf
+	for range 3 {
+		if err := p.Renew(&b, 3000); err != nil || len(b.Bytes()) != 3000 || p.Stats().Leases != 1 {
+			t.Fatalf("%d bytes, %v, %+v", len(b.Bytes()), err, p.Stats())
+		}
+		if _, err := p.Lease(62 << 10); !errors.Is(err, ErrBudget) {
+			t.Errorf("a lease beyond the budget: %v", err)
+		}
+		b.Release()
+	}
+	if n := testing.AllocsPerRun(100, func() { _ = p.Renew(&b, 3000); b.Release() }); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+	if err := p.Renew(&b, 65<<10); !errors.Is(err, ErrBudget) {
+		t.Errorf("beyond the budget: %v", err)
+	}
+	if s := p.Stats(); s.Leases != 0 || s.Leased != 0 {
+		t.Errorf("%+v", s)
+	}
+}

@@ -100,17 +100,51 @@ func (p *Pool) Unreserve(n int64) {
 // Reservable returns how many bytes could be reserved if nothing were leased.
 func (p *Pool) Reservable() int64 { return p.budget/2 - p.reserved.Load() }
 
+// Charge takes n bytes off the budget for memory that does not come from the pool and is
+// returned soon, such as that of a library. It counts as leased. It returns [ErrBudget]
+// when the budget does not allow it.
+func (p *Pool) Charge(n int64) error {
+	if n < 0 {
+		return fmt.Errorf("buf: charge of %d bytes", n)
+	}
+	// n is compared first, so that the sum cannot overflow.
+	if n > p.budget || p.used.Add(n) > p.budget {
+		if n <= p.budget {
+			p.used.Add(-n)
+		}
+		p.denied.Add(1)
+		return ErrBudget
+	}
+	return nil
+}
+
+// Refund returns the n bytes of a Charge to the budget.
+func (p *Pool) Refund(n int64) { p.used.Add(-n) }
+
 // Lease returns a buffer of n content bytes held by the caller. The contents
 // are not cleared. It returns [ErrBudget] when the budget does not allow it.
 func (p *Pool) Lease(n int) (*Buf, error) {
+	b := new(Buf)
+	if err := p.Renew(b, n); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// Renew is Lease for memory that never has another holder than the caller: it leases into
+// b, which is zero or was released, and so allocates no Buf.
+func (p *Pool) Renew(b *Buf, n int) error {
 	if n < 0 {
-		return nil, fmt.Errorf("buf: lease of %d bytes", n)
+		return fmt.Errorf("buf: lease of %d bytes", n)
+	}
+	if b.refs.Load() != 0 {
+		misuse("buf: renewed before its release")
 	}
 	ci, size := classOf(n + Headroom)
 	if p.used.Add(int64(size)) > p.budget {
 		p.used.Add(-int64(size))
 		p.denied.Add(1)
-		return nil, ErrBudget
+		return ErrBudget
 	}
 	p.leases.Add(1)
 	var mem []byte
@@ -120,9 +154,9 @@ func (p *Pool) Lease(n int) (*Buf, error) {
 	if mem == nil {
 		mem = make([]byte, size)
 	}
-	b := &Buf{mem: mem, off: Headroom, end: Headroom + n, class: int32(ci), pool: p}
+	b.mem, b.off, b.end, b.class, b.pool = mem, Headroom, Headroom+n, int32(ci), p
 	b.refs.Store(1)
-	return b, nil
+	return nil
 }
 
 func (p *Pool) take(ci int) []byte {

@@ -77,9 +77,10 @@ func (b *background) subtract(gray []byte, out *mask, least, share int32) {
 	}
 }
 
-// compare is subtract for up to 64 pixels. It also returns the sums of the
-// background pixels, as seen and as expected.
-func compare(px []byte, mean []uint16, noise []uint8, light uint64, least, share int32) (word uint64, seen, expected int32) {
+// compareEach is subtract for up to 64 pixels. It also returns the sums of the
+// background pixels, as seen and as expected. compare is the same, with vectors where the
+// processor has them.
+func compareEach(px []byte, mean []uint16, noise []uint8, light uint64, least, share int32) (word uint64, seen, expected int32) {
 	mean, noise = mean[:len(px)], noise[:len(px)]
 	for i, c := range px {
 		v := int32(c) * one
@@ -97,9 +98,10 @@ func compare(px []byte, mean []uint16, noise []uint8, light uint64, least, share
 // noiseEvery is the number of frames between two estimates of a pixel's noise.
 const noiseEvery = 4
 
-// estimate moves the noise of pixels that word does not mark one step towards the
-// median of the absolute difference.
-func estimate(px []byte, mean []uint16, noise []uint8, word uint64) {
+// estimateEach moves the noise of pixels that word does not mark one step towards the
+// median of the absolute difference. estimate is the same, with vectors where the processor
+// has them.
+func estimateEach(px []byte, mean []uint16, noise []uint8, word uint64) {
 	mean, noise = mean[:len(px)], noise[:len(px)]
 	for i, c := range px {
 		d := int32(c)*one - int32(mean[i])

@@ -4,6 +4,7 @@
 package request
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -32,14 +33,25 @@ type Options struct {
 	Outputs       string
 }
 
+// datatypes are those that an option may name.
+var datatypes = []stream.Datatype{
+	stream.Bool, stream.Uint8, stream.Uint16, stream.Uint32, stream.Uint64, stream.Int8, stream.Int16, stream.Int32, stream.Int64,
+	stream.Float16, stream.BFloat, stream.Float32, stream.Float64, stream.Bytes,
+}
+
 // maxDeadline is the longest deadline of a request.
 const maxDeadline = time.Hour
 
+// Reset sets the options to those of a request without any. The memory of the shape is
+// used again.
+func (o *Options) Reset() { *o = Options{Shape: o.Shape[:0]} }
+
 // Set sets one option. An unknown one is refused, since a misspelt option would
-// otherwise silently have no effect.
+// otherwise silently have no effect. It keeps neither key nor value: they may be views
+// into memory that changes later.
 func (o *Options) Set(key, value string) (err error) {
 	bad := func(want string) error {
-		return stream.Errorf(stream.InvalidArgument, key, "%.64q is not %s", value, want)
+		return stream.Errorf(stream.InvalidArgument, strings.Clone(key), "%.64q is not %s", value, want)
 	}
 	switch key {
 	case "codec":
@@ -60,18 +72,19 @@ func (o *Options) Set(key, value string) (err error) {
 		o.Region, err = stream.ParseRegion(value)
 		return err
 	case "datatype":
-		o.Datatype = stream.Datatype(value)
-		if !o.Datatype.Valid() {
+		at := slices.Index(datatypes, stream.Datatype(value))
+		if at < 0 {
 			return bad("a datatype, such as FP32")
 		}
+		o.Datatype = datatypes[at]
 	case "shape":
-		o.Shape, o.HasShape = nil, true
-		if value == "" {
-			return nil // a scalar
-		}
-		for i, part := range strings.Split(value, ",") {
+		o.Shape, o.HasShape = o.Shape[:0], true
+		rest := value
+		for more := value != ""; more; { // "" is a scalar
+			var part string
+			part, rest, more = strings.Cut(rest, ",")
 			n, err := strconv.Atoi(strings.TrimSpace(part))
-			if err != nil || n < -1 || i == 64 {
+			if err != nil || n < -1 || len(o.Shape) == 64 {
 				return bad("a shape, such as 1,3,-1")
 			}
 			o.Shape = append(o.Shape, n)
@@ -83,12 +96,18 @@ func (o *Options) Set(key, value string) (err error) {
 			return bad("a number of milliseconds above 0 and at most 3600000")
 		}
 	case "outputs":
-		o.Outputs = value
-		if value != AsJSON && value != AsBinary && value != AsNone {
+		switch value {
+		case AsJSON:
+			o.Outputs = AsJSON
+		case AsBinary:
+			o.Outputs = AsBinary
+		case AsNone:
+			o.Outputs = AsNone
+		default:
 			return bad("json, binary or none")
 		}
 	default:
-		return stream.Errorf(stream.InvalidArgument, key, "is not a query option of infer: the options are codec, width, height, roi, datatype, shape, deadline_ms and outputs")
+		return stream.Errorf(stream.InvalidArgument, strings.Clone(key), "is not a query option of infer: the options are codec, width, height, roi, datatype, shape, deadline_ms and outputs")
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"millrace/stream"
 )
@@ -47,6 +48,38 @@ func TestOptions(t *testing.T) {
 		var coded *stream.Error
 		if !errors.As(err, &coded) || coded.Code != stream.InvalidArgument || coded.Field != c[0] {
 			t.Errorf("%s=%s: %v", c[0], c[1], err)
+		}
+	}
+}
+
+// TestOptionsKeepNothing changes the memory of a query after its options were set, and sets
+// options without allocating.
+func TestOptionsKeepNothing(t *testing.T) {
+	var o Options
+	text := []byte("datatypeUINT8shape1,30720outputsbinarycolourred")
+	view := func(from, to int) string { return unsafe.String(&text[from], to-from) }
+	set := func() {
+		o.Reset()
+		for _, at := range [][3]int{{0, 8, 13}, {13, 18, 25}, {25, 32, 38}} {
+			if err := o.Set(view(at[0], at[1]), view(at[1], at[2])); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if n := testing.AllocsPerRun(100, set); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+	unknown, bad := o.Set(view(38, 44), view(44, 47)), o.Set(view(13, 18), view(44, 47))
+	clear(text)
+	if want := (Options{Datatype: stream.Uint8, Shape: []int{}, HasShape: true, Outputs: AsBinary}); !reflect.DeepEqual(o, want) {
+		t.Errorf("%+v, want %+v", o, want)
+	}
+	for _, c := range []struct {
+		err  error
+		want string
+	}{{unknown, "colour is not a query option"}, {bad, `shape: "red" is not a shape`}} {
+		if !strings.HasPrefix(strings.Replace(c.err.Error(), ": is", " is", 1), c.want) {
+			t.Errorf("%q, want %q", c.err, c.want)
 		}
 	}
 }

@@ -23,6 +23,7 @@ type Conn struct {
 // newConn returns a connection, whose messages are read into memory.
 func newConn(s *shared, conn net.Conn, memory *buf.Pool, f Form) *Conn {
 	k := &socket{shared: s, net: conn, form: f, started: time.Now(), closing: make(chan struct{})}
+	k.link = newLink(conn, memory, k.started)
 	c := &Conn{socket: k, Outbox: newOutbox(int64(s.opts.OutboxMessages), s.opts.OutboxBytes, &s.outboxBytes), gone: make(chan struct{})}
 	c.reader = reader{socket: k, memory: memory, estimate: firstEstimate, tell: func(text []byte) { c.Push(Entry{Text: text}) }}
 	c.writer.Writer.socket = k
@@ -83,6 +84,7 @@ func (c *Conn) close() {
 		c.Fault()
 	}
 	<-c.closing
+	c.link.release()
 	c.protocol.Close(c.ending)
 	c.linger()
 	_ = c.net.Close()
@@ -115,8 +117,9 @@ func (c *Conn) Cut() {
 	if c.ending.Gone() {
 		_ = c.net.Close()
 	}
-	_ = c.net.SetWriteDeadline(time.Now().Add(takeOverTime)) // for a message that the client does not read
+	c.link.cut(time.Now().Add(takeOverTime)) // a message that the client does not read
 	c.writer.stop()
+	c.link.uncut()
 	if !c.ending.Gone() {
 		c.writer.writeEnding()
 	}

@@ -32,15 +32,15 @@ type reader struct {
 	tell     func(text []byte) // puts a text into the outbox
 	memory   *buf.Pool
 	estimate int           // likely size of the next message's lease
-	extended time.Duration // when the read deadline was last set, since socket.started
+	last     time.Duration // when something was last read from the network, since socket.started
+	extended time.Duration // when the read deadline was last set, likewise
 	one      [1]byte
 }
 
 // read reads messages until the connection ends.
 func (in *reader) read() {
-	in.socket.ws.SetPongHandler(func(string) error { in.alive(); return nil })
-	answer := in.socket.ws.PingHandler()
-	in.socket.ws.SetPingHandler(func(data string) error { in.alive(); return answer(data) })
+	in.answerControl()
+	in.socket.link.arrived = in.alive
 	in.extend(time.Since(in.socket.started))
 	for !in.socket.Ended() {
 		kind, r, err := in.socket.ws.NextReader()
@@ -48,7 +48,7 @@ func (in *reader) read() {
 			in.readFailed(err)
 			return
 		}
-		in.socket.lastMessage.Store(int64(in.alive()))
+		in.socket.lastMessage.Store(int64(in.last))
 		if kind == websocket.BinaryMessage {
 			err = in.protocol.Binary(r)
 		} else {
@@ -59,6 +59,22 @@ func (in *reader) read() {
 			return
 		}
 	}
+}
+
+// controlWait is the longest time for the answer to a ping or a close.
+const controlWait = time.Second
+
+// answerControl answers pings and closes. An answer that could not be sent has no effect:
+// a write that fails, or the reader, ends the connection.
+func (in *reader) answerControl() {
+	in.socket.ws.SetPingHandler(func(data string) error {
+		_ = in.socket.link.control(websocket.PongMessage, []byte(data), controlWait)
+		return nil
+	})
+	in.socket.ws.SetCloseHandler(func(code int, _ string) error {
+		_ = in.socket.link.control(websocket.CloseMessage, websocket.FormatCloseMessage(code, ""), controlWait)
+		return nil
+	})
 }
 
 // text passes a text message to the protocol. Its error ends the connection.
@@ -79,15 +95,14 @@ func (in *reader) text(r io.Reader) error {
 	return nil
 }
 
-// alive records a sign of life of the client, which then has time until the ping after
-// the next one. It returns the time since the connection started. The deadline is not
-// set for each sign of life, because that costs about as much as a system call.
-func (in *reader) alive() (now time.Duration) {
-	now = time.Since(in.socket.started)
+// alive records a sign of life of the client, any bytes, which then has time until the
+// ping after the next one. The deadline is not set for each sign of life, because that
+// costs about as much as a system call.
+func (in *reader) alive(now time.Duration) {
+	in.last = now
 	if now-in.extended >= in.silence()/32 {
 		in.extend(now)
 	}
-	return now
 }
 
 // Arrived returns when the message that is being read began to arrive. Only the reader
@@ -98,7 +113,7 @@ func (in *reader) Arrived() stream.Instant {
 
 // ExtendDeadline gives the client the full time for a sign of life from now on. A
 // Protocol calls it when it has not read for a while.
-func (in *reader) ExtendDeadline() { in.alive() }
+func (in *reader) ExtendDeadline() { in.alive(time.Since(in.socket.started)) }
 
 func (in *reader) extend(now time.Duration) {
 	in.extended = now
@@ -154,9 +169,6 @@ func (in *reader) Lease(r io.Reader) (*buf.Buf, error) {
 			lease.Bytes()[n] = in.one[0]
 		}
 		n += m
-		if err == nil { // at the message's end nothing more has come
-			in.alive()
-		}
 		if n > most {
 			err = errTooLarge
 		}

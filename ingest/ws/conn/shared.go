@@ -9,7 +9,6 @@ import (
 	"github.com/gorilla/websocket"
 
 	"millrace/ingest"
-	"millrace/ingest/ws/encode"
 	"millrace/internal/httpd"
 	"millrace/internal/routines"
 	"millrace/internal/wire"
@@ -41,7 +40,7 @@ type shared struct {
 	opts     Options
 	upgrader *websocket.Upgrader
 	group    *routines.Group
-	encoders sync.Pool
+	tools    sync.Pool
 
 	outboxBytes atomic.Int64 // in all outboxes
 	ends        counts       // of connections, by End
@@ -49,12 +48,9 @@ type shared struct {
 	panics      atomic.Uint64
 }
 
-// readBuffer is what a connection reads into, in bytes; a message goes on to its lease.
-const readBuffer = 4 << 10
-
 func newShared(o Options, subprotocols []string) *shared {
-	s := &shared{opts: o, upgrader: httpd.NewUpgrader(readBuffer, subprotocols...), ends: newCounts(Ends), streamEnds: newCounts(wire.CloseReasons)}
-	s.encoders.New = func() any { return &encode.Encoder{} }
+	s := &shared{opts: o, upgrader: httpd.NewUpgrader(headerBuffer, subprotocols...), ends: newCounts(Ends), streamEnds: newCounts(wire.CloseReasons)}
+	s.tools.New = func() any { return &tools{} }
 	s.group = routines.New(func(name string, value any, stack []byte) {
 		s.panics.Add(1)
 		o.Log.Error("a panic ended a WebSocket session", "goroutine", name, "panic", value, "stack", string(stack))

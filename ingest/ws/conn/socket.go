@@ -21,6 +21,7 @@ import (
 type socket struct {
 	*shared
 	net     net.Conn
+	link    *link           // over net, for ws and the writer
 	ws      *websocket.Conn // once upgraded
 	form    Form
 	started time.Time
@@ -35,7 +36,7 @@ type socket struct {
 
 // upgrade answers the handshake. When that fails, it closes the connection.
 func (s *socket) upgrade(r *http.Request, buffered []byte) (err error) {
-	s.ws, err = httpd.Upgrade(s.upgrader, s.net, buffered, r)
+	s.ws, err = httpd.Upgrade(s.upgrader, s.link, buffered, r)
 	return err
 }
 

@@ -3,8 +3,6 @@ package conn
 import (
 	"sync/atomic"
 	"time"
-
-	"millrace/ingest/ws/encode"
 )
 
 // maxSpare is the largest queue memory, in entries, that a connection keeps between
@@ -91,7 +89,9 @@ func (l *writeLoop) run() {
 		if h := l.next.Load(); h != nil && batch == nil {
 			l.next.Store(nil)
 			l.outbox = h.to // the reader waits until then
+			l.borrow()
 			h.first(&l.Writer)
+			l.giveBack()
 			close(h.done)
 			continue
 		}
@@ -135,27 +135,30 @@ func (l *writeLoop) isCut() bool {
 
 // writeAll writes a batch of entries, and disposes of each, even when it panics.
 func (l *writeLoop) writeAll(batch []Entry) {
-	pool := &l.socket.encoders
-	enc := pool.Get().(*encode.Encoder)
-	l.encoder = enc
-	done := 0
+	l.borrow()
+	disposed := 0
+	dispose := func(n int) {
+		for ; disposed < n; disposed++ {
+			l.outbox.dispose(&batch[disposed])
+		}
+	}
 	defer func() {
-		l.encoder = nil
-		for ; done < len(batch); done++ {
-			l.outbox.dispose(&batch[done])
-		}
-		if enc.Reusable() {
-			pool.Put(enc)
-		}
+		l.giveBack()
+		dispose(len(batch))
 	}()
-	for done < len(batch) {
-		e := &batch[done]
+	for i := range batch {
+		e := &batch[i]
+		if e.size > maxSmall {
+			l.flush() // what is collected does not wait until a large message is encoded
+			dispose(i)
+		}
 		if e.Source != nil {
 			e.Source.Write(&l.Writer, e.Result)
 		} else {
 			l.Text(e.Text)
 		}
-		done++
-		l.outbox.dispose(e)
+		if !l.pending() {
+			dispose(i + 1)
+		}
 	}
 }

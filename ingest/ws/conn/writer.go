@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"net"
 	"sync/atomic"
 	"time"
 
@@ -14,13 +15,29 @@ import (
 // Writer sends messages. Only the writer goroutine uses it, which passes it to the
 // sources of entries.
 type Writer struct {
-	socket  *socket
-	encoder *encode.Encoder // borrowed while entries are written
-	broken  atomic.Bool     // no further message can be sent
+	socket *socket
+	tools  *tools      // borrowed while entries are written, else nil
+	broken atomic.Bool // no further message can be sent
+}
+
+// Small messages that are written one after the other are collected, and leave in one
+// system call.
+const (
+	maxSmall     = 4 << 10  // bytes of a message that is collected
+	maxCollected = 16 << 10 // bytes of all that are collected
+	maxHeader    = 10       // bytes of a frame's header
+)
+
+// tools is what a writer needs while it writes.
+type tools struct {
+	encoder   encode.Encoder
+	collected []byte // frames that are not written yet
+	parts     [2][]byte
+	frames    net.Buffers // of parts
 }
 
 // Encoder returns an encoder for a message. It is valid while an entry is written.
-func (w *Writer) Encoder() *encode.Encoder { return w.encoder }
+func (w *Writer) Encoder() *encode.Encoder { return &w.tools.encoder }
 
 // Sends reports whether messages are still sent. If not, they need not be encoded.
 func (w *Writer) Sends() bool { return !w.broken.Load() }
@@ -40,15 +57,62 @@ func (w *Writer) Message(msg []byte, isBinary bool) {
 	w.send(kind, msg)
 }
 
-// send writes one message. When the client does not read it in time, or has
-// disconnected, the connection ends.
+// send writes one message, or collects it for flush. When the client does not read it in
+// time, or has disconnected, the connection ends.
 func (w *Writer) send(kind int, msg []byte) {
 	if w.broken.Load() {
 		return
 	}
-	_ = w.socket.ws.SetWriteDeadline(time.Now().Add(w.socket.opts.WriteWait))
-	if err := w.socket.ws.WriteMessage(kind, msg); err != nil {
+	t := w.tools
+	if len(t.collected)+maxHeader+len(msg) > maxCollected && len(msg) <= maxSmall {
+		w.flush()
+	}
+	t.collected = appendHeader(t.collected, kind, len(msg))
+	if len(msg) <= maxSmall {
+		t.collected = append(t.collected, msg...)
+		return
+	}
+	w.write(msg)
+}
+
+// flush writes what is collected.
+func (w *Writer) flush() {
+	if w.pending() {
+		w.write(nil)
+	}
+}
+
+// pending reports whether messages are collected.
+func (w *Writer) pending() bool { return len(w.tools.collected) > 0 }
+
+// write writes what is collected, and then the rest of its last message.
+func (w *Writer) write(rest []byte) {
+	t := w.tools
+	t.parts = [...][]byte{t.collected, rest}
+	t.frames = t.parts[:]
+	if len(rest) == 0 {
+		t.frames = t.parts[:1]
+	}
+	err := w.socket.link.send(&t.frames, w.socket.opts.WriteWait)
+	t.parts = [2][]byte{}
+	t.collected = t.collected[:0]
+	if err != nil {
 		w.failed(err)
+	}
+}
+
+// borrow takes what the writer needs while it writes; giveBack writes what is collected
+// and returns it.
+func (w *Writer) borrow() { w.tools = w.socket.tools.Get().(*tools) }
+
+func (w *Writer) giveBack() {
+	if !w.broken.Load() {
+		w.flush()
+	}
+	t := w.tools
+	w.tools, t.collected = nil, t.collected[:0]
+	if t.encoder.Reusable() {
+		w.socket.tools.Put(t)
 	}
 }
 
@@ -69,7 +133,7 @@ func (w *Writer) ping() {
 		c.End(Ending{EndIdle, wire.CloseIdle, stream.Errorf(stream.Timeout, "", "no message came for %v", idle)})
 		return
 	}
-	if err := c.ws.WriteControl(websocket.PingMessage, nil, time.Now().Add(c.opts.WriteWait)); err != nil && err != websocket.ErrCloseSent {
+	if err := c.link.control(websocket.PingMessage, nil, c.opts.WriteWait); err != nil && err != websocket.ErrCloseSent {
 		w.failed(err)
 	}
 }
@@ -81,8 +145,9 @@ func (w *Writer) writeEnding() {
 		return
 	}
 	if e.Err != nil {
+		w.borrow()
 		w.Text(w.socket.form.Error(e.Err, true))
+		w.giveBack()
 	}
-	until := time.Now().Add(w.socket.opts.WriteWait)
-	_ = w.socket.ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(int(e.Code), string(e.Why)), until)
+	_ = w.socket.link.control(websocket.CloseMessage, websocket.FormatCloseMessage(int(e.Code), string(e.Why)), w.socket.opts.WriteWait)
 }

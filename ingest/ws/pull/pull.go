@@ -17,8 +17,10 @@ import (
 
 // Limits bounds the videos that are pulled at once, over all connections. It is safe for concurrent use.
 type Limits struct {
-	Max          int  // videos at once (limits.max_pulls)
-	AllowPrivate bool // pull from loopback and private addresses (sources.allow_private)
+	Max          int             // videos at once (limits.max_pulls)
+	MaxPixels    int             // largest width times height of a video (limits.max_pixels); 0 = no limit
+	AllowPrivate bool            // pull from loopback and private addresses (sources.allow_private)
+	Hardware     *video.Hardware // decodes where it can (sources.hwaccel); nil = software
 
 	running atomic.Int64
 }
@@ -214,19 +216,19 @@ func (v *pulled) pull(ctx context.Context) error {
 // open opens the video. Frames are scaled to the size that the model takes; live
 // sources, whose end is not known, are read at their own rate.
 func (v *pulled) open(ctx context.Context, m *stream.Model) (r *video.Reader, live bool, err error) {
-	o := video.Options{URL: v.order.URL, Format: video.RGB24, FPS: v.puller.Policy.MaxFPS}
+	o := video.Options{
+		URL: v.order.URL, Format: video.NV12, FPS: v.puller.Policy.MaxFPS,
+		Needs: []video.Need{sources.NeedOf(m)}, MaxPixels: v.puller.Limits.MaxPixels, Hardware: v.puller.Limits.Hardware,
+	}
 	if !v.puller.Limits.AllowPrivate {
 		o.Allow = sources.Public
-	}
-	if m.Image != nil && m.Image.Fit != "letterbox" {
-		o.Width, o.Height = m.Image.Width, m.Image.Height
 	}
 	r, err = video.Open(ctx, o)
 	if err != nil {
 		return nil, false, err
 	}
 	info := r.Info()
-	v.source.Width, v.source.Height = info.SourceWidth, info.SourceHeight
+	v.source.Width, v.source.Height = info.Width, info.Height
 	return r, info.Duration == 0, nil
 }
 
@@ -245,6 +247,12 @@ func (v *pulled) feed(ctx context.Context, r *video.Reader) error {
 		if f.Lease == nil {
 			v.sink.Stream().MarkDiscontinuity()
 			v.sink.Drop(f.Seq, stream.Memory)
+			continue
+		}
+		if f.Late && v.sink.Stream().Policy().Mode != stream.Every {
+			v.sink.Stream().MarkDiscontinuity()
+			f.Lease.Release()
+			v.sink.Drop(f.Seq, stream.Superseded)
 			continue
 		}
 		v.sink.Submit(f)

@@ -1,7 +1,7 @@
 """An RTSP server of GStreamer's, for tests: rtsp.py [udp] [USER PASSWORD].
 
-It serves a moving picture of 160x120 pixels at /live, over UDP only if so asked,
-and prints its port. It ends with its standard input.
+It serves a moving picture of 160x120 pixels at /live, over UDP only if so asked, and
+a tone without a picture at /sound. It prints its port. It ends with its standard input.
 """
 import sys
 
@@ -21,6 +21,8 @@ factory.set_launch(
     " ! jpegenc ! rtpjpegpay name=pay0 pt=26 )"
 )
 factory.set_shared(True)
+sound = GstRtspServer.RTSPMediaFactory()
+sound.set_launch("( audiotestsrc is-live=true ! alawenc ! rtppcmapay name=pay0 pt=8 )")
 access = sys.argv[1:]
 if access[:1] == ["udp"]:
     factory.set_protocols(GstRtsp.RTSPLowerTrans.UDP)
@@ -37,6 +39,7 @@ if access:
     role.set_value("media.factory.construct", True)
     factory.add_role_from_structure(role)
 server.get_mount_points().add_factory("/live", factory)
+server.get_mount_points().add_factory("/sound", sound)
 server.attach(None)
 print(server.get_bound_port(), flush=True)
 

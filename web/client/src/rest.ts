@@ -119,19 +119,38 @@ export interface KeptFrame {
   batch: {trace_id: string, span_id: string}[];
 }
 
+export interface ServerStreamPolicy {policy: 'latest' | 'every', max_age_ms?: number, deadline_ms?: number, max_fps?: number, window?: number, priority: string}
+
+/** One model of a server stream, with the endings of the frames that it got. */
+export interface ServerStreamModel {
+  model: string;
+  version?: string;
+  state: 'connecting' | 'running' | 'waiting' | 'ended';
+  since: string;
+  retry?: string;
+  error?: {code: Code, kind?: string, message: string};
+  policy: ServerStreamPolicy;
+  results: number;
+  errors: number;
+  drops: Record<string, number>;
+  last?: string;
+}
+
 /** A stream that the server reads from a source: docs/streams.md. */
 export interface ServerStream {
   name: string;
   source: string;
-  model: string;
+  /** As are version and policy, of a stream with one model. */
+  model?: string;
   version?: string;
+  models: ServerStreamModel[];
   origin: 'config' | 'request';
   state: 'connecting' | 'running' | 'waiting' | 'ended' | 'failed';
   since: string;
   retry?: string;
   error?: {code: Code, kind?: string, message: string};
   paused: boolean;
-  policy: {policy: 'latest' | 'every', max_age_ms?: number, deadline_ms?: number, max_fps?: number, window?: number, priority: string};
+  policy?: ServerStreamPolicy;
   width?: number;
   height?: number;
   fps?: number;
@@ -147,7 +166,7 @@ export interface ServerStream {
 }
 
 /** The keys of a server stream, as in the configuration. */
-export type ServerStreamOptions = {name: string, source: string, model: string} & Record<string, unknown>;
+export type ServerStreamOptions = {name: string, source: string} & Record<string, unknown>;
 
 /** What a server stream's options can be changed to. */
 export interface ServerStreamChange {
@@ -157,6 +176,8 @@ export interface ServerStreamChange {
   max_fps?: number;
   window?: number;
   priority?: 'low' | 'normal' | 'high';
+  /** Of the policies of models, each by its name. */
+  models?: ({model: string} & Omit<ServerStreamChange, 'paused' | 'models'>)[];
 }
 
 export interface InferReply {

@@ -150,11 +150,17 @@ function TryIt({of: m}: {of: ModelMetadata}) {
     <summary>Try it</summary>
     <p><label>With a picture <input type="file" accept="image/*" disabled={busy} onChange={e => {
       const file = e.currentTarget.files?.[0];
-      if (file) void act(async () => show(await server.infer(m.name, file)));
+      if (file) void act(async () => {
+        setReply(''); // that of another request would stand below an error
+        show(await server.infer(m.name, file));
+      });
     }} /></label></p>
     <form onSubmit={e => {
       e.preventDefault();
-      void act(async () => show(await server.infer(m.name, inputs(body))));
+      void act(async () => {
+        setReply('');
+        show(await server.infer(m.name, inputs(body)));
+      });
     }}>
       <label class="hidden" for={`try-${m.name}`}>Request for {m.name}, JSON</label>
       <textarea class="code" id={`try-${m.name}`} value={body} onInput={e => setBody(e.currentTarget.value)} />

@@ -15,7 +15,7 @@ const ADVICE: Record<string, string> = {
   unloaded: 'Load it again, or choose another one.',
   unavailable: 'Wait until it is ready; the server’s log says why it is not.',
   overloaded: 'Stop other streams, or give the model more instances.',
-  too_large: 'Choose a smaller picture, or raise limits.max_message or limits.max_pixels of the server.',
+  too_large: 'Choose a smaller picture, or raise the limit of the server that the message names.',
   timeout: 'The model takes longer than its limits.run allows.',
   internal: 'The server’s log says more.',
   unauthenticated: 'Log in, and press Start again.',

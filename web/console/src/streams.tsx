@@ -1,6 +1,6 @@
 // Server streams: cameras and videos that the server reads itself.
 
-import type {ServerStream, ServerStreamChange} from '@millrace/client';
+import type {ServerStream, ServerStreamChange, ServerStreamPolicy} from '@millrace/client';
 import {useRef, useState} from 'preact/hooks';
 import {useAction, usePolled} from './hooks';
 import {Figure, State, View, number} from './parts';
@@ -47,6 +47,8 @@ function Card({of: s, fps, refresh}: {of: ServerStream; fps: number; refresh: ()
       <span>{s.paused && <span class="badge warn">paused</span>} <State of={s.state} /></span>
     </div>
     {shown && s.state === 'running' && <img class="preview" src={server.url('v2', 'streams', s.name, 'video')} alt={`Newest picture of ${s.name} with its results`} />}
+    {s.models.length > 1 && <p class="soft">{s.models.map(m => m.model).join(', ')}</p>}
+    {s.state === 'running' && s.models.filter(m => m.state === 'waiting' && m.error).map(m => <p key={m.model} class="message">{m.error!.message} ({m.error!.code})</p>)}
     {s.error && <p class="message">{s.error.message} ({s.error.code})</p>}
     <dl class="figures">
       <Figure name="results" unit="fps">{number(fps, 1)}</Figure>
@@ -68,7 +70,7 @@ function Card({of: s, fps, refresh}: {of: ServerStream; fps: number; refresh: ()
       <summary>More</summary>
       <table>
         <tbody>
-          {([['source', s.source], ['model', s.version ? `${s.model}, version ${s.version}` : s.model], ['policy', s.policy.policy], ['since', new Date(s.since).toLocaleString()],
+          {([['source', s.source], ...s.models.map(m => [`model ${m.model}${m.version ? `, version ${m.version}` : ''}`, `${m.state}, ${m.policy.policy}, ${m.results} results, ${m.errors} errors`]), ['since', new Date(s.since).toLocaleString()],
             ['size', s.width ? `${s.width} × ${s.height}` : '–'], ['frames read', s.frames], ['results', s.results],
             ...drops.map(([reason, n]) => [`dropped: ${reason}`, n]), ['restarts of the source', s.restarts], ['watchers', s.watchers], ['from', s.origin]] as [string, string | number][])
             .map(([name, v]) => <tr key={name}><th scope="row">{name}</th><td class="n">{v}</td></tr>)}
@@ -84,7 +86,7 @@ function numbers(form: HTMLFormElement, names: string[]): Record<string, number>
   return Object.fromEntries(names.filter(n => data.get(n) !== '').map(n => [n, Number(data.get(n))]));
 }
 
-function Numbers({of}: {of?: ServerStream['policy']}) {
+function Numbers({of}: {of?: ServerStreamPolicy}) {
   return <>
     <label>max_age_ms <input type="number" name="max_age_ms" min="0" defaultValue={of?.max_age_ms} /></label>
     <label>deadline_ms <input type="number" name="deadline_ms" min="0" defaultValue={of?.deadline_ms} /></label>
@@ -96,13 +98,16 @@ function Numbers({of}: {of?: ServerStream['policy']}) {
 
 function Change({of: s, refresh}: {of: ServerStream; refresh: () => void}) {
   const {busy, error, act} = useAction(refresh);
-  const [policy] = useState(s.policy); // what is typed is not overwritten by the next reply
+  const [policies] = useState(s.models); // what is typed is not overwritten by the next reply
+  const [name, choose] = useState(s.models[0]!.model);
   return <form onSubmit={e => {
     e.preventDefault();
     const form = e.currentTarget;
-    void act(() => server.changeStream(s.name, {...numbers(form, ['max_age_ms', 'deadline_ms', 'max_fps', 'window']), priority: new FormData(form).get('priority') as ServerStreamChange['priority'] & {}}));
+    const change = {...numbers(form, ['max_age_ms', 'deadline_ms', 'max_fps', 'window']), priority: new FormData(form).get('priority') as ServerStreamChange['priority'] & {}};
+    void act(() => server.changeStream(s.name, policies.length > 1 ? {models: [{model: name, ...change}]} : change));
   }}>
-    <div class="fields"><Numbers of={policy} /></div>
+    {policies.length > 1 && <label>model <select value={name} onChange={e => choose(e.currentTarget.value)}>{policies.map(m => <option key={m.model}>{m.model}</option>)}</select></label>}
+    <div class="fields" key={name}><Numbers of={policies.find(m => m.model === name)?.policy} /></div>
     <button type="submit" disabled={busy}>Apply</button>
     {error && <p class="message" role="alert">{error}</p>}
   </form>;
@@ -114,16 +119,18 @@ function Add({done}: {done: () => void}) {
   return <form class="card" aria-label="Add a stream" onSubmit={async e => {
     e.preventDefault();
     const form = e.currentTarget, data = new FormData(form), text = (name: string) => String(data.get(name)).trim();
+    const chosen = data.getAll('model').map(String);
     const ok = await act(() => server.addStream({
-      name: text('name'), source: text('source'), model: text('model'), policy: text('policy'), priority: text('priority'),
+      name: text('name'), source: text('source'), policy: text('policy'), priority: text('priority'),
       ...numbers(form, ['fps', 'max_age_ms', 'deadline_ms', 'max_fps', 'window']), ...(data.has('loop') ? {loop: true} : {}),
+      ...(chosen.length === 1 ? {model: chosen[0]} : {models: chosen.map(model => ({model}))}),
     }));
     if (ok) done();
   }}>
     <div class="fields">
       <label>name <input name="name" required /></label>
       <label>source <input name="source" required placeholder="rtsp://HOST/PATH" /></label>
-      <label>model <select name="model">{models?.filter(m => m.state === 'READY').map(m => <option key={m.name}>{m.name}</option>)}</select></label>
+      <label>model, or several <select name="model" multiple required size={3}>{models?.filter(m => m.state === 'READY').map(m => <option key={m.name}>{m.name}</option>)}</select></label>
       <label>policy <select name="policy"><option>latest</option><option>every</option></select></label>
       <label>fps <input type="number" name="fps" min="0" step="any" /></label>
       <Numbers />

@@ -263,6 +263,7 @@ const withCamera = {
 
   // A server that decodes as many videos as it may, or none: they go as JPEG until the visitor starts anew.
   async noDecoder(browser) {
+    await noVideos(); // of the tests before
     const others = await Console.open(browser);
     await others.page.evaluate(prepare, TIMEOUT);
     await others.page.evaluate(async decoders => {

@@ -1,4 +1,4 @@
-package streams_test
+package sources_test
 
 import (
 	"context"
@@ -6,14 +6,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"millrace/ingest/streams"
+	"millrace/ingest/sources"
 )
 
 // Of many cameras a few are opened at once, and those that do not answer delay the
 // others only for a moment.
 func TestOpenLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		enter := streams.OpenLimitForTest(2)
+		enter := sources.OpenLimitForTest(2)
 		begun := time.Now()
 		open := func(takes time.Duration) {
 			leave, err := enter(t.Context())
@@ -45,7 +45,7 @@ func TestOpenLimit(t *testing.T) {
 		if _, err := enter(gone); err == nil {
 			t.Error("a full openLimit let somebody in who was gone")
 		}
-		if open(0); time.Since(begun) != streams.OpenHold {
+		if open(0); time.Since(begun) != sources.OpenHold {
 			t.Errorf("two that do not answer held up the third for %v", time.Since(begun))
 		}
 		time.Sleep(time.Minute) // their leaving gives nothing back twice

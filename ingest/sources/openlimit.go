@@ -1,4 +1,4 @@
-package streams
+package sources
 
 import (
 	"context"

@@ -1,0 +1,180 @@
+package streams
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"millrace/ingest"
+	"millrace/ingest/sources"
+	"millrace/internal/backoff"
+	"millrace/stream"
+)
+
+// consumer is one of the models of a stream. While the model is loaded, it has a
+// stream.Stream that gets the frames of the source; when the model is unloaded, it waits
+// until it is loaded again. It does not concern the other models.
+type consumer struct {
+	f     *runner
+	index int
+	ModelConfig
+
+	// These are guarded by runner.mu.
+	feed  *feed // nil while the model is not open
+	state sources.State
+	since time.Time
+	err   error     // why it waits, or the last such error
+	retry time.Time // when it is opened again; zero unless it waits
+	tried bool      // it was open once, or could not be opened
+
+	// These are guarded by runner.countMu.
+	counts
+}
+
+// counts are those of the endings of a model's frames. See StreamStats.
+type counts struct {
+	answered uint64
+	errors   uint64
+	drops    map[stream.Reason]uint64
+	aged     uint64
+	age      time.Duration
+	last     time.Time
+}
+
+// run keeps the model open until ctx ends.
+func (c *consumer) run(ctx context.Context) {
+	pauses := backoff.Backoff{Min: 200 * time.Millisecond, Max: 3 * time.Second}
+	for {
+		opened, err := c.once(ctx)
+		if ctx.Err() != nil {
+			c.set(sources.Ended, nil, time.Time{})
+			return
+		}
+		if opened {
+			pauses.Reset()
+		}
+		c.f.failed(c.logName(), err)
+		d := pauses.Next(rand.Float64())
+		c.set(sources.Waiting, err, time.Now().Add(d))
+		c.f.feedsChanged(c, nil)
+		t := time.NewTimer(d)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+		}
+	}
+}
+
+// logName is the name under which problems of the model are logged: "" if the stream has
+// no other.
+func (c *consumer) logName() string {
+	if len(c.f.consumers) == 1 {
+		return ""
+	}
+	return c.Model
+}
+
+// set sets the state of the model.
+func (c *consumer) set(s sources.State, err error, retry time.Time) {
+	tried := err != nil && !c.loading()
+	c.f.mu.Lock()
+	defer c.f.mu.Unlock()
+	c.state, c.since, c.retry = s, time.Now(), retry
+	c.tried = c.tried || tried
+	if err != nil {
+		c.err = err
+	}
+}
+
+// loading reports whether the model is being loaded.
+func (c *consumer) loading() bool {
+	for _, e := range c.f.a.backend.Models().Index() {
+		if e.Name == c.Model && e.State == "LOADING" {
+			return true
+		}
+	}
+	return false
+}
+
+// once opens the model, and returns why it was closed.
+func (c *consumer) once(ctx context.Context) (opened bool, err error) {
+	f := c.f
+	model, _, err := f.a.backend.Models().Model(c.Model, c.Version)
+	if err != nil {
+		return false, err
+	}
+	if model.Image == nil && !model.Any {
+		return false, stream.Errorf(stream.Unsupported, "model", "model %s takes tensors, not pictures", c.Model)
+	}
+	f.mu.Lock()
+	policy := f.now.models()[c.index].Policy
+	f.mu.Unlock()
+	own, cancel := context.WithCancel(ctx)
+	defer cancel()
+	o := &feed{f: f, c: c, cancel: cancel, ctx: own, window: ingest.NewWindow(), fresh: true}
+	st, err := f.a.backend.Open(c.Model, c.Version, stream.Options{Policy: policy, OwnRefusals: true, Protocol: f.a.Name(), Name: f.config.Name}, o)
+	if err != nil {
+		return false, err
+	}
+	o.stream, o.every = st, st.Policy().Mode == stream.Every
+	f.mu.Lock()
+	c.feed, c.state, c.since, c.retry, c.tried = o, sources.Running, time.Now(), time.Time{}, true
+	if next := f.now.models()[c.index].Policy; next != policy { // changed since it was read above
+		err = st.Update(next)
+	}
+	if f.now.Paused {
+		st.Pause()
+	}
+	f.mu.Unlock()
+	if err == nil {
+		if len(f.consumers) > 1 {
+			f.recovered(c.Model)
+		}
+		f.feedsChanged(c, o)
+		<-own.Done()
+	}
+	st.Close(stream.SourceEnded)
+	<-st.Finished()
+	switch why := o.closed(); {
+	case err != nil:
+	case why == stream.ByUnload:
+		err = stream.Errorf(stream.Unloaded, "model", "model %s was unloaded: the stream continues when it is loaded again", c.Model)
+	default:
+		err = stream.Errorf(stream.Unavailable, "model", "the stream was closed (%s)", why)
+	}
+	f.mu.Lock()
+	c.feed = nil
+	f.mu.Unlock()
+	return true, err
+}
+
+// count counts the ending of a frame.
+func (c *consumer) count(r *stream.Result) {
+	c.f.countMu.Lock()
+	defer c.f.countMu.Unlock()
+	switch r.Outcome {
+	case stream.Answered:
+		c.answered++
+	case stream.Failed:
+		c.errors++
+	default:
+		if c.drops == nil {
+			c.drops = map[stream.Reason]uint64{}
+		}
+		c.drops[r.Reason]++
+	}
+}
+
+// countDelivered counts a result that is passed to the sinks.
+func (c *consumer) countDelivered(r *stream.Result) {
+	if r.Outcome != stream.Answered || r.Partial {
+		return
+	}
+	now := stream.Now()
+	c.f.countMu.Lock()
+	defer c.f.countMu.Unlock()
+	c.aged++
+	c.age += now.Sub(r.Timing.Received)
+	c.last = now.Wall()
+}

@@ -1,0 +1,63 @@
+package streams_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"millrace/ingest/sinks"
+	"millrace/ingest/streams"
+	"millrace/internal/video/videotest"
+	"millrace/stream"
+)
+
+// The pictures that a camera had kept reach the model in Every only. In Latest they are
+// read, counted and dropped, and the first answer is that of the newest.
+func TestOldFramesOfACamera(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for a camera")
+	}
+	const old = 60
+	clip := filepath.Join(t.TempDir(), "numbered.mp4")
+	if err := videotest.Numbered(clip, 320, 64, 150, 10, 0); err != nil {
+		t.Fatal(err)
+	}
+	camera := videotest.RunCamera(t, clip)
+	held := "rtsp://" + videotest.Hold(t, camera.Addr, old)
+	dir := t.TempDir()
+	r := start(t, streams.Options{AllowPrivate: true, Streams: []streams.Config{
+		{Name: "latest", Source: held, Model: "eyes", Sinks: []sinks.Settings{&sinks.File{Path: dir + "/latest"}}},
+		{Name: "every", Source: held, Model: "eyes", Policy: stream.Policy{Mode: stream.Every}, Sinks: []sinks.Settings{&sinks.File{Path: dir + "/every"}}},
+	}})
+	for _, name := range []string{"latest", "every"} {
+		r.until(name, "results", func(s shown) bool { return s.Frames > 2*old && s.Results > 0 })
+	}
+	first := func(name string) int {
+		f, err := os.Open(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		var line struct{ Seq int }
+		s := bufio.NewScanner(f)
+		if !s.Scan() {
+			t.Fatalf("%s has no line: %v", name, s.Err())
+		}
+		if err := json.Unmarshal(s.Bytes(), &line); err != nil {
+			t.Fatal(err)
+		}
+		return line.Seq
+	}
+	if n := first("every"); n != 0 {
+		t.Errorf("the first frame in every: %d", n)
+	}
+	n := first("latest")
+	if drops := r.show("latest").Drops["superseded"]; n < old/2 || drops < uint64(n) {
+		t.Errorf("the first frame in latest: %d, after %d drops", n, drops)
+	}
+	if n := camera.Clients(); n != 1 {
+		t.Errorf("%d connections", n)
+	}
+}

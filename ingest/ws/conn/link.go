@@ -1,0 +1,254 @@
+package conn
+
+import (
+	"encoding/binary"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"golang.org/x/sys/unix"
+
+	"millrace/stream/buf"
+)
+
+const (
+	// readAhead is how much is read from the network at once, in bytes, so that small
+	// messages, and the fragments of a large one, do not cost a system call each.
+	readAhead = 32<<10 - buf.Headroom
+	// directRead is the least read that goes to its destination without read-ahead.
+	directRead = readAhead / 2
+	// headerBuffer is the size of gorilla's own buffer. It reads frame headers and
+	// control frames into it, and payloads past it.
+	headerBuffer = 128
+)
+
+// link is the network connection of a WebSocket, below gorilla's Conn. The reader's calls
+// of Read take bytes that were read ahead. Those bytes are in a lease, which is taken
+// when bytes have arrived and released when they were taken, so that a connection that
+// waits for its client holds none. Frames are written by send and control, each of which
+// writes whole frames.
+//
+// Only the reader goroutine calls Read, and gorilla's own writes (the answer to the
+// handshake, and the close frame for a violation of the protocol) come from it too.
+type link struct {
+	net.Conn
+	memory  *buf.Pool
+	started time.Time
+	arrived func(now time.Duration) // is called after each read from the network, with the time since started
+
+	raw   syscall.RawConn // nil: the connection has no file descriptor of its own, as with TLS
+	fill  func(fd uintptr) bool
+	ahead buf.Buf // what was read ahead: a lease, when left > 0
+	left  int     // bytes of it that Read has not returned
+	err   error   // of fill
+
+	writing    chan struct{} // holds a value while frames are written
+	deadline   time.Duration // of writing, since started
+	closeSent  bool          // no frame may follow
+	broken     error         // of a write after which bytes of a frame are missing: nothing may follow
+	ownWriteBy time.Time     // the deadline of gorilla's own writes
+}
+
+func newLink(conn net.Conn, memory *buf.Pool, started time.Time) *link {
+	l := &link{Conn: conn, memory: memory, started: started, writing: make(chan struct{}, 1)}
+	if sc, ok := conn.(syscall.Conn); ok {
+		if raw, err := sc.SyscallConn(); err == nil {
+			l.raw, l.fill = raw, l.readAhead
+		}
+	}
+	return l
+}
+
+// Read implements io.Reader.
+func (l *link) Read(p []byte) (n int, err error) {
+	if l.left == 0 {
+		if l.raw == nil || len(p) >= directRead {
+			return l.readNow(p)
+		}
+		l.err = nil
+		if err := l.raw.Read(l.fill); err != nil {
+			return 0, err
+		}
+		switch {
+		case l.err == buf.ErrBudget: // without memory for read-ahead the client is still served
+			return l.readNow(p)
+		case l.err != nil:
+			return 0, l.err
+		}
+		l.noteRead()
+	}
+	n = copy(p, l.ahead.Bytes()[l.ahead.Len()-l.left:])
+	if l.left -= n; l.left == 0 {
+		l.ahead.Release()
+	}
+	return n, nil
+}
+
+// readNow reads into p.
+func (l *link) readNow(p []byte) (n int, err error) {
+	if n, err = l.Conn.Read(p); n > 0 {
+		l.noteRead()
+	}
+	return n, err
+}
+
+func (l *link) noteRead() {
+	if l.arrived != nil {
+		l.arrived(time.Since(l.started))
+	}
+}
+
+// readAhead is the callback of raw.Read: it returns false to wait for bytes.
+func (l *link) readAhead(fd uintptr) (done bool) {
+	if l.memory.Renew(&l.ahead, readAhead) != nil {
+		l.err = buf.ErrBudget
+		return true
+	}
+	n, err := unix.Read(int(fd), l.ahead.Bytes())
+	for err == unix.EINTR {
+		n, err = unix.Read(int(fd), l.ahead.Bytes())
+	}
+	if err == nil && n > 0 {
+		l.ahead.Resize(n)
+		l.left = n
+		return true
+	}
+	l.ahead.Release()
+	switch err {
+	case nil:
+		l.err = io.EOF
+	case unix.EAGAIN:
+		return false
+	default:
+		l.err = &net.OpError{Op: "read", Net: "tcp", Source: l.LocalAddr(), Addr: l.RemoteAddr(), Err: os.NewSyscallError("read", err)}
+	}
+	return true
+}
+
+// release releases what was read ahead. The reader calls it when it reads no more.
+func (l *link) release() {
+	if l.left > 0 {
+		l.left = 0
+		l.ahead.Release()
+	}
+}
+
+// appendHeader appends the header of a frame that is a whole message of the server, of n
+// bytes.
+func appendHeader(dst []byte, kind, n int) []byte {
+	const final, length16, length64 = 0x80, 126, 127
+	dst = append(dst, final|byte(kind))
+	switch {
+	case n < length16:
+		return append(dst, byte(n))
+	case n < 1<<16:
+		return binary.BigEndian.AppendUint16(append(dst, length16), uint16(n))
+	}
+	return binary.BigEndian.AppendUint64(append(dst, length64), uint64(n))
+}
+
+// send writes frames, which may have up to wait for that. A wait of the call before still
+// holds while a thirty-second of it has not passed, because setting a deadline costs
+// nearly as much as a system call.
+func (l *link) send(frames *net.Buffers, wait time.Duration) error {
+	l.writing <- struct{}{}
+	defer func() { <-l.writing }()
+	if err := l.mayWrite(); err != nil {
+		return err
+	}
+	if left := l.deadline - time.Since(l.started); left < wait-wait/32 || left > wait {
+		l.setDeadline(time.Now().Add(wait))
+	}
+	_, l.broken = frames.WriteTo(l.Conn)
+	return l.broken
+}
+
+// mayWrite returns why no frame may follow those that were written, or nil.
+func (l *link) mayWrite() error {
+	if l.closeSent {
+		return websocket.ErrCloseSent
+	}
+	return l.broken
+}
+
+// control writes a control frame, which waits up to the same time for frames that are
+// being written, and then may have up to wait itself. Only the first close frame is sent.
+func (l *link) control(kind int, data []byte, wait time.Duration) error {
+	return l.writeBy(time.Now().Add(wait), appendFrame(nil, kind, data))
+}
+
+func appendFrame(dst []byte, kind int, data []byte) []byte {
+	return append(appendHeader(dst, kind, len(data)), data...)
+}
+
+// writeBy writes one frame, or the answer to the handshake, until the deadline; zero =
+// none.
+func (l *link) writeBy(deadline time.Time, p []byte) error {
+	select {
+	case l.writing <- struct{}{}:
+	default:
+		if !l.waitToWrite(deadline) {
+			return os.ErrDeadlineExceeded
+		}
+	}
+	defer func() { <-l.writing }()
+	if err := l.mayWrite(); err != nil {
+		return err
+	}
+	l.setDeadline(deadline)
+	n, err := l.Conn.Write(p)
+	if n > 0 {
+		l.broken = err
+	}
+	l.closeSent = p[0] == 0x80|websocket.CloseMessage
+	return err
+}
+
+func (l *link) waitToWrite(deadline time.Time) bool {
+	if deadline.IsZero() {
+		l.writing <- struct{}{}
+		return true
+	}
+	t := time.NewTimer(time.Until(deadline))
+	defer t.Stop()
+	select {
+	case l.writing <- struct{}{}:
+		return true
+	case <-t.C:
+		return false
+	}
+}
+
+func (l *link) setDeadline(t time.Time) {
+	l.deadline = t.Sub(l.started)
+	_ = l.Conn.SetWriteDeadline(t)
+}
+
+// cut gives a write that is in progress until t.
+func (l *link) cut(t time.Time) { _ = l.Conn.SetWriteDeadline(t) }
+
+// uncut makes the next write set its own deadline again.
+func (l *link) uncut() {
+	l.writing <- struct{}{}
+	l.deadline = 0
+	<-l.writing
+}
+
+// SetWriteDeadline is for gorilla's own writes.
+func (l *link) SetWriteDeadline(t time.Time) error {
+	l.ownWriteBy = t
+	return nil
+}
+
+// Write is for gorilla's own writes.
+func (l *link) Write(p []byte) (int, error) {
+	if err := l.writeBy(l.ownWriteBy, p); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+var _ net.Conn = (*link)(nil)

@@ -1,0 +1,201 @@
+package httpd
+
+import (
+	"crypto/tls"
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// listener wraps accepted connections, below TLS.
+type listener struct{ net.Listener }
+
+// Accept implements net.Listener.
+func (l listener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return newConn(c), nil
+}
+
+// conn is an open connection. Its deadlines are those of any connection, but a later
+// deadline than the one before, as fasthttp sets three times a request, costs no timer: see
+// deadline.
+type conn struct {
+	net.Conn
+	read, write deadline
+
+	mu   sync.Mutex
+	busy bool // a handler runs
+
+	// Used by the connection's goroutine only.
+	join bool    // the next write is kept until the one after it
+	kept *[]byte // what is kept
+}
+
+func newConn(c net.Conn) *conn {
+	w := &conn{Conn: c}
+	w.read.set, w.write.set = c.SetReadDeadline, c.SetWriteDeadline
+	return w
+}
+
+// replyBuffer is the size of fasthttp's buffer for replies: a larger body makes it write
+// twice, first the header and as much of the body as there is room for.
+const replyBuffer = 4096
+
+var keptWrites = sync.Pool{New: func() any { b := make([]byte, 0, replyBuffer); return &b }}
+
+// connOf returns the connection below TLS, nil if it does not come from a listener of this
+// package.
+func connOf(c net.Conn) *conn {
+	if t, ok := c.(*tls.Conn); ok {
+		c = t.NetConn()
+	}
+	w, _ := c.(*conn)
+	return w
+}
+
+// unwrap returns the connection for an owner that does not need deadlines to be cheap. It
+// has none.
+func unwrap(c net.Conn) net.Conn {
+	if w, ok := c.(*conn); ok {
+		_ = w.Conn.SetDeadline(time.Time{})
+		return w.Conn
+	}
+	return c
+}
+
+// Read implements net.Conn.
+func (c *conn) Read(b []byte) (int, error) {
+	for {
+		n, err := c.Conn.Read(b)
+		if n > 0 || err == nil || !c.read.again(err) {
+			return n, err
+		}
+	}
+}
+
+// Write implements net.Conn.
+func (c *conn) Write(b []byte) (int, error) {
+	if c.kept != nil {
+		return c.writeJoined(b)
+	}
+	join := c.join
+	c.join = false
+	if join && len(b) <= replyBuffer {
+		c.kept = keptWrites.Get().(*[]byte)
+		*c.kept = append((*c.kept)[:0], b...)
+		return len(b), nil
+	}
+	n := 0
+	for {
+		m, err := c.Conn.Write(b[n:])
+		if n += m; err == nil || !c.write.again(err) {
+			return n, err
+		}
+	}
+}
+
+// writeJoined writes what is kept, and b, in one system call.
+func (c *conn) writeJoined(b []byte) (int, error) {
+	kept := c.kept
+	c.kept, c.join = nil, false
+	defer keptWrites.Put(kept)
+	parts := net.Buffers{*kept, b}
+	sent := -len(*kept)
+	for {
+		m, err := parts.WriteTo(c.Conn)
+		if sent += int(m); err == nil || !c.write.again(err) {
+			return max(sent, 0), err
+		}
+	}
+}
+
+// joinWrites has the next two writes done in one system call.
+func (c *conn) joinWrites() { c.join = true }
+
+// SetDeadline implements net.Conn.
+func (c *conn) SetDeadline(t time.Time) error {
+	return errors.Join(c.read.setTo(t), c.write.setTo(t))
+}
+
+// SetReadDeadline implements net.Conn.
+func (c *conn) SetReadDeadline(t time.Time) error { return c.read.setTo(t) }
+
+// SetWriteDeadline implements net.Conn.
+func (c *conn) SetWriteDeadline(t time.Time) error { return c.write.setTo(t) }
+
+// CloseRead is that of net.TCPConn.
+func (c *conn) CloseRead() error {
+	if h, ok := c.Conn.(interface{ CloseRead() error }); ok {
+		return h.CloseRead()
+	}
+	return errors.ErrUnsupported
+}
+
+// CloseWrite is that of net.TCPConn.
+func (c *conn) CloseWrite() error {
+	if h, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return h.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
+// SyscallConn implements syscall.Conn.
+func (c *conn) SyscallConn() (syscall.RawConn, error) {
+	if s, ok := c.Conn.(syscall.Conn); ok {
+		return s.SyscallConn()
+	}
+	return nil, errors.ErrUnsupported
+}
+
+// setBusy records whether a handler runs. c may be nil.
+func (c *conn) setBusy(is bool) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	c.busy = is
+	c.mu.Unlock()
+}
+
+// deadline is the time limit of the reads or writes of a connection. A deadline that is
+// later than the one of the connection's timer only replaces wanted. When the timer
+// ends an operation before wanted, again sets it to wanted, and the operation is repeated. So
+// the timer of a connection that is used all the time is set every few seconds, not with each
+// request, and no operation ends early or late. The methods are safe for concurrent use.
+type deadline struct {
+	set func(time.Time) error // of the connection
+
+	mu            sync.Mutex
+	wanted, timer time.Time // zero = none
+}
+
+func (d *deadline) setTo(t time.Time) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.wanted = t
+	if t.IsZero() || !d.timer.IsZero() && !t.Before(d.timer) {
+		return nil
+	}
+	d.timer = t
+	return d.set(t)
+}
+
+// again reports whether an operation that failed with err is to be repeated.
+func (d *deadline) again(err error) bool {
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		return false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.wanted.IsZero() && !time.Now().Before(d.wanted) {
+		return false
+	}
+	d.timer = d.wanted
+	return d.set(d.wanted) == nil
+}

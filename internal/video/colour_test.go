@@ -1,0 +1,102 @@
+package video
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"millrace/internal/codec"
+)
+
+// rgb returns an NV12 frame as RGB24, as workers see it.
+func rgb(t *testing.T, f Frame) []byte {
+	t.Helper()
+	out := make([]byte, 3*f.Width*f.Height)
+	var d codec.Decoder
+	if _, err := d.Convert(f.Data, codec.NV12, f.Width, f.Height, codec.Target{}, out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// difference returns the mean difference of two pictures, of 255.
+func difference(a, b []byte) float64 {
+	sum := 0
+	for i := range a {
+		sum += max(int(a[i]), int(b[i])) - min(int(a[i]), int(b[i]))
+	}
+	return float64(sum) / float64(len(a))
+}
+
+// Frames have the colours that ffmpeg's own conversion to RGB gives, in the source's size and in a smaller one, for
+// every pixel format, range and matrix, for odd sizes, turned and interlaced pictures.
+func TestColoursAreFFmpegs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("reads many videos")
+	}
+	const w, h = 160, 120
+	input := func(size string) []string {
+		return []string{"-f", "lavfi", "-i", "gradients=rate=10:duration=1:n=4:c0=red:c1=lime:c2=blue:c3=yellow:seed=7:speed=0.00001:size=" + size} // smooth, as chroma has half the size
+	}
+	even := fmt.Sprintf("%dx%d", w, h)
+	h264 := []string{"-c:v", "libx264", "-preset", "ultrafast", "-qp", "4"}
+	tests := []struct {
+		name string
+		size string
+		args []string
+	}{
+		{"420", even, append([]string{"-pix_fmt", "yuv420p"}, h264...)},
+		{"422", even, append([]string{"-pix_fmt", "yuv422p"}, h264...)},
+		{"444", even, append([]string{"-pix_fmt", "yuv444p"}, h264...)},
+		{"10 bit", even, append([]string{"-pix_fmt", "yuv420p10le"}, h264...)},
+		{"full range", even, append([]string{"-vf", "scale=out_range=pc", "-pix_fmt", "yuvj420p", "-color_range", "pc"}, h264...)},
+		{"709", even, append([]string{"-vf", "scale=out_color_matrix=bt709", "-pix_fmt", "yuv420p", "-colorspace", "bt709", "-color_primaries", "bt709", "-color_trc", "bt709"}, h264...)},
+		{"709 full range", even, append([]string{"-vf", "scale=out_color_matrix=bt709:out_range=pc", "-pix_fmt", "yuvj420p", "-colorspace", "bt709", "-color_range", "pc"}, h264...)},
+		{"rgb", even, []string{"-c:v", "png"}},
+		{"gray", even, append([]string{"-pix_fmt", "gray"}, h264...)},
+		{"odd size", "161x119", append([]string{"-pix_fmt", "yuv444p"}, h264...)},
+		{"interlaced", even, append([]string{"-pix_fmt", "yuv420p", "-flags", "+ildct+ilme", "-x264opts", "tff=1"}, h264...)},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			path := clip(t, strings.ReplaceAll(tt.name, " ", "")+".mkv", append(input(tt.size), tt.args...)...)
+			for _, needs := range [][]Need{nil, {{Width: 64, Height: 48}}, {{Width: 63, Height: 63, Letterbox: true}}} {
+				r := open(t, Options{URL: path, Format: NV12, Needs: needs})
+				f, err := r.Next(make([]byte, r.FrameSize()))
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := rgb(t, f)
+				want := ffmpeg(t, "-i", path, "-frames:v", "1", "-vf", fmt.Sprintf("scale=%d:%d:flags=area+accurate_rnd+full_chroma_int", f.Width, f.Height), "-f", "rawvideo", "-pix_fmt", "rgb24", "-")
+				if len(got) != len(want) {
+					t.Fatalf("%d bytes, want %d", len(got), len(want))
+				}
+				most := 3.5 // another matrix or range costs 8
+				if f.Width%2+f.Height%2 > 0 {
+					most = 6 // the chroma of odd sides lies up to half a pixel beside the luma
+				}
+				if d := difference(got, want); d > most {
+					t.Errorf("%d x %d: a mean difference of %.2f", f.Width, f.Height, d)
+				}
+				_ = r.Close()
+			}
+		})
+	}
+}
+
+// A picture that is larger than allowed is refused before memory is taken for it, whether its size is known before or not.
+func TestLargePicturesAreRefused(t *testing.T) {
+	path := clip(t, "large.ts", "-f", "lavfi", "-i", "color=size=4000x2304:rate=1:duration=2", "-c:v", "mpeg2video", "-f", "mpegts")
+	for _, url := range []string{path, "exec:cat " + path} {
+		for _, pixels := range []int{1 << 20, 4000*2304 - 1} {
+			r, err := Open(t.Context(), Options{URL: url, Format: NV12, MaxPixels: pixels})
+			if err == nil {
+				_ = r.Close()
+			}
+			if k := KindOf(err); k != TooLarge && (k == "" || pixels > 1<<20) {
+				t.Errorf("%s of at most %d pixels: %v", url, pixels, err)
+			}
+		}
+		open(t, Options{URL: url, Format: NV12, MaxPixels: 4096 * 2304})
+	}
+}

@@ -1,0 +1,236 @@
+package video
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"millrace/internal/child"
+)
+
+// Values of the setting of hardware decoding. VAAPI and CUDA are ffmpeg's names of methods.
+const (
+	HardwareAuto = "auto" // the first method of hardwareMethods that works
+	HardwareNone = "none"
+	VAAPI        = "vaapi"
+	CUDA         = "cuda"
+)
+
+// hardwareMethods are those that HardwareAuto tries, in this order.
+var hardwareMethods = []string{CUDA, VAAPI}
+
+const (
+	// hardwareTimeout bounds the trial of one method: a driver may hang.
+	hardwareTimeout = 10 * time.Second
+	// hardwarePause is how long no new decoder uses the hardware after a decoder that used it has failed.
+	hardwarePause = time.Minute
+)
+
+// trialPicture is one key frame of H.264, 320 x 240 pixels of luma 126.
+//
+//go:embed hwaccel.h264
+var trialPicture []byte
+
+const trialWidth, trialHeight, trialLuma = 320, 240, 126
+
+// HardwareFound says with which method videos are decoded.
+type HardwareFound struct {
+	Use     string   // VAAPI or CUDA; "" is software
+	Missing []string // methods that were tried and cannot be used, each with the reason
+}
+
+// String is one line for the log.
+func (f HardwareFound) String() string {
+	use := "in software"
+	if f.Use != "" {
+		use = "with " + f.Use
+	}
+	return strings.Join(append([]string{"videos are decoded " + use}, f.Missing...), "; ")
+}
+
+// FindHardware tries the methods that a setting allows, by decoding a picture with each, until one works. It takes at
+// most 10 s for each. ffmpeg is the program; "" looks it up in PATH.
+func FindHardware(ctx context.Context, setting, ffmpeg string) (f HardwareFound) {
+	if ffmpeg == "" {
+		ffmpeg = "ffmpeg"
+	}
+	methods := []string{setting}
+	switch setting {
+	case HardwareAuto:
+		methods = hardwareMethods
+	case HardwareNone, "":
+		return f
+	}
+	listed, err := hardwareListed(ctx, ffmpeg)
+	for _, m := range methods {
+		why := err
+		switch {
+		case err != nil:
+		case !slices.Contains(listed, m):
+			why = errors.New("this ffmpeg was built without it (ffmpeg -hwaccels)")
+		default:
+			why = tryHardware(ctx, ffmpeg, m)
+		}
+		if why == nil {
+			f.Use = m
+			return f
+		}
+		f.Missing = append(f.Missing, m+" cannot be used: "+why.Error())
+	}
+	return f
+}
+
+// hardwareListed returns the methods that ffmpeg was built with.
+func hardwareListed(ctx context.Context, ffmpeg string) ([]string, error) {
+	out, err := runBounded(ctx, nil, ffmpeg, "-hide_banner", "-hwaccels")
+	return strings.Fields(string(out)), err
+}
+
+// tryHardware decodes a picture with a method. Frames must come from the device: ffmpeg must not fall back to software.
+func tryHardware(ctx context.Context, ffmpeg, method string) error {
+	out, err := runBounded(ctx, trialPicture, ffmpeg, "-hide_banner", "-loglevel", "warning", "-protocol_whitelist", "pipe",
+		"-hwaccel", method, "-hwaccel_output_format", method, "-threads", "1", "-f", "h264", "-i", "pipe:0",
+		"-vf", "hwdownload,format=nv12", "-frames:v", "1", "-f", "rawvideo", "pipe:1")
+	if err != nil {
+		return err
+	}
+	if len(out) != NV12.size(trialWidth, trialHeight) || out[0] < trialLuma-2 || out[0] > trialLuma+2 {
+		return errors.New("it decoded a picture wrongly")
+	}
+	return nil
+}
+
+// runBounded runs a program for at most hardwareTimeout. The error of one that fails has what it first wrote to
+// standard error, in one line.
+func runBounded(parent context.Context, stdin []byte, name string, args ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(parent, hardwareTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &stdout, &stderr
+	cmd.Env, cmd.WaitDelay = environment(), time.Second
+	err := cmd.Run()
+	switch {
+	case parent.Err() != nil:
+		return nil, parent.Err()
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("no answer within %v", hardwareTimeout)
+	case err != nil && stderr.Len() > 0:
+		return nil, errors.New(firstLines(stderr.String()))
+	}
+	return stdout.Bytes(), err
+}
+
+// firstLines returns the first two lines of ffmpeg's messages, where the cause is, without the reporting components.
+func firstLines(messages string) string {
+	var lines []string
+	for l := range strings.Lines(messages) {
+		if l = strings.TrimSpace(component.ReplaceAllString(l, "")); l != "" && len(lines) < 2 {
+			lines = append(lines, l)
+		}
+	}
+	return strings.Join(lines, ", ")
+}
+
+// Hardware is the device that videos are decoded with. A nil Hardware decodes in software. Its methods may be called by
+// any goroutine.
+type Hardware struct {
+	setting string
+	failure func(err error)
+	now     func() time.Time
+	found   chan struct{} // closed when use is known
+	use     string
+
+	mu     sync.Mutex
+	paused time.Time // no new decoder uses it until then
+}
+
+// NewHardware returns the hardware of a setting; nil for HardwareNone. Find must be called: decoders wait for it.
+// failure is called when a decoder that used it has failed because of it.
+func NewHardware(setting string, failure func(err error)) *Hardware {
+	if setting == HardwareNone || setting == "" {
+		return nil
+	}
+	return &Hardware{setting: setting, failure: failure, now: time.Now, found: make(chan struct{})}
+}
+
+// Find finds out what can be used. It may be called once. See FindHardware.
+func (h *Hardware) Find(ctx context.Context) HardwareFound {
+	f := FindHardware(ctx, h.setting, "")
+	h.use = f.Use
+	close(h.found)
+	return f
+}
+
+// method returns the method of a new decoder, "" for software. It waits for Find, unless ctx ends.
+func (h *Hardware) method(ctx context.Context) string {
+	if h == nil {
+		return ""
+	}
+	select {
+	case <-h.found:
+	case <-ctx.Done():
+		return ""
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.now().Before(h.paused) {
+		return ""
+	}
+	return h.use
+}
+
+// hardwareMessages are ffmpeg's when a device fails. They count at the beginning of a message, behind the components that
+// report it: elsewhere they may be part of an address.
+var hardwareMessages = regexp.MustCompile(`(?m)^(?:\[[^\[\]@]{1,64} @ 0x[0-9a-f]+\] )*(?:\[AVHW(?:Device|Frames)Context @ 0x[0-9a-f]+\] ` +
+	`|Device creation failed|Device setup failed|No device available for decoder|Failed to transfer data to output frame` +
+	`|(?:\w+->)+\w+\(.*\) failed -> CUDA_ERROR_).*$`)
+
+// fellBack is ffmpeg's message when it decodes in software because the device does not decode a codec or profile, or has no
+// room: what the device reported before is no reason to end.
+const fellBack = "Failed setup for format "
+
+// failed reports whether an ffmpeg that used a method failed because of the device, by its warnings and errors and its
+// exit. New decoders then use software for a while.
+func (h *Hardware) failed(method, messages string, red redactor, exit error) bool {
+	if method == "" {
+		return false
+	}
+	if i := strings.LastIndex(messages, fellBack); i >= 0 {
+		messages = messages[i:]
+	}
+	why := hardwareMessages.FindString(messages)
+	var e *child.ExitError
+	switch {
+	case why != "":
+		why = red.text(why)
+	case killedFromOutside(exit) && errors.As(exit, &e): // drivers crash
+		why = fmt.Sprintf("ffmpeg was ended by signal %d (%v)", int(e.Signal), e.Signal) + joined(detailFrom(messages, red))
+	default:
+		return false
+	}
+	h.mu.Lock()
+	h.paused = h.now().Add(hardwarePause)
+	h.mu.Unlock()
+	if h.failure != nil {
+		h.failure(fmt.Errorf("%s: %s", method, why))
+	}
+	return true
+}
+
+// hardwareArgs are the options of an input that is decoded with a method. Frames come back to the memory of the
+// program, where they are scaled.
+func hardwareArgs(method string) []string {
+	if method == "" {
+		return nil
+	}
+	return []string{"-hwaccel", method}
+}

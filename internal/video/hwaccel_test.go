@@ -1,0 +1,197 @@
+package video
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"millrace/internal/video/videotest"
+)
+
+// program writes a script that is run in place of ffmpeg.
+func program(t *testing.T, script string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "ffmpeg")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Each method that cannot be used has a reason; of those that this machine has, the real ffmpeg decodes.
+func TestFindHardware(t *testing.T) {
+	if f := FindHardware(t.Context(), HardwareNone, ""); f.Use != "" || f.Missing != nil || f.String() != "videos are decoded in software" {
+		t.Errorf("none: %+v", f)
+	}
+	t.Setenv("LIBVA_DRIVER_NAME", "none") // no driver of VAAPI, also where there is a device
+	f := FindHardware(t.Context(), VAAPI, "")
+	if f.Use != "" || len(f.Missing) != 1 || !strings.HasPrefix(f.Missing[0], "vaapi cannot be used: ") || strings.Contains(f.String(), "\n") {
+		t.Errorf("without a driver: %+v", f)
+	}
+	if _, err := os.Stat("/dev/nvidiactl"); err != nil {
+		if f := FindHardware(t.Context(), HardwareAuto, ""); f.Use != "" || len(f.Missing) != len(hardwareMethods) || !strings.HasPrefix(f.Missing[0], "cuda cannot be used: ") {
+			t.Errorf("auto: %+v", f)
+		}
+	}
+	for script, want := range map[string]string{
+		"echo vdpau": "vaapi cannot be used: this ffmpeg was built without it (ffmpeg -hwaccels)",
+		`[ "$2" = -hwaccels ] && echo vaapi || head -c 115200 /dev/zero`: "vaapi cannot be used: it decoded a picture wrongly",
+		`[ "$2" = -hwaccels ] && echo vaapi || exit 3`:                   "vaapi cannot be used: exit status 3",
+		"echo broken >&2; exit 1":                                        "vaapi cannot be used: broken",
+	} {
+		if f := FindHardware(t.Context(), VAAPI, program(t, script)); f.Use != "" || !slices.Equal(f.Missing, []string{want}) {
+			t.Errorf("%s: %+v", script, f)
+		}
+	}
+	if f := FindHardware(t.Context(), VAAPI, "no-such-program"); f.Use != "" || len(f.Missing) != 1 || !strings.Contains(f.Missing[0], "not found") {
+		t.Errorf("without ffmpeg: %+v", f)
+	}
+	// A driver that hangs: the trial ends with its context.
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(100*time.Millisecond, cancel)
+	if f := FindHardware(ctx, VAAPI, program(t, "exec sleep 1000")); f.Use != "" || len(f.Missing) != 1 {
+		t.Errorf("that hangs: %+v", f)
+	}
+}
+
+func TestHardwareOfNewDecoders(t *testing.T) {
+	if h := NewHardware(HardwareNone, nil); h != nil || h.method(t.Context()) != "" {
+		t.Errorf("none: %+v", h)
+	}
+	h := NewHardware(VAAPI, nil)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if m := h.method(ended); m != "" {
+		t.Errorf("before it is found: %q", m)
+	}
+	now := time.Now()
+	h.now = func() time.Time { return now }
+	h.use = VAAPI
+	close(h.found)
+	for _, c := range []struct {
+		messages string
+		want     bool
+	}{
+		{"[h264 @ 0x1] error while decoding MB 3 4\n", false},
+		{"[h264 @ 0x1] Failed setup for format vaapi: hwaccel initialisation returned error.\n", false}, // ffmpeg falls back
+		// An address that the source chose.
+		{"http://h/CUDA_ERROR_.mp4: Server returned 404 Not Found\n", false},
+		{"[http @ 0x1] HTTP error 404 of http://h/AVHWDeviceContext/Device creation failed\n", false},
+		{"[AVHWFramesContext @ 0x1] Failed to create surface: 2\n[h264 @ 0x1] Failed setup for format vaapi: hwaccel initialisation returned error.\n" +
+			"[rtsp @ 0x2] Connection reset by peer\n", false}, // it fell back, and the network failed later
+		{"x\nDevice creation failed: -5.\ny\n", true},
+		{"[AVHWDeviceContext @ 0x1] No VA display found for any default device.\n", true},
+		{"[h264 @ 0x1] Failed to transfer data to output frame: -5.\n", true},
+		{"[AVHWDeviceContext @ 0x1] cu->cuInit(0) failed -> CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected\n", true},
+		{"[h264 @ 0x1] decoder->cvdl->cuvidDecodePicture(decoder->decoder, &ctx->pic_params) failed -> CUDA_ERROR_ECC_UNCORRECTABLE: x\n", true},
+		{"[vist#0:0/h264 @ 0x1] [dec:h264 @ 0x2] No device available for decoder: device type cuda needed for codec h264.\n", true},
+	} {
+		h.paused = time.Time{}
+		if got := h.failed(VAAPI, c.messages, newRedactor(""), errors.New("exit status 1")); got != c.want || (h.method(t.Context()) == "") != c.want {
+			t.Errorf("%q: %v, then %q", c.messages, got, h.method(t.Context()))
+		}
+	}
+	now = now.Add(hardwarePause)
+	if m := h.method(t.Context()); m != VAAPI {
+		t.Errorf("after the pause: %q", m)
+	}
+	if h.failed("", "Device creation failed", newRedactor(""), nil) || h.method(t.Context()) != VAAPI {
+		t.Error("a decoder in software says that the device failed")
+	}
+}
+
+func TestHardwareArgs(t *testing.T) {
+	o, err := Options{URL: "rtsp://192.0.2.1/live", Format: NV12}.withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := &route{scheme: SchemeRTSP, address: "rtsp://192.0.2.1/live"}
+	chunks := DecoderOptions{Codec: H264, Width: 64, Height: 48}
+	for _, method := range []string{VAAPI, CUDA} {
+		for _, args := range [][]string{o.ffmpegArgs(from, method, 64, 48), chunks.args(method)} {
+			i := slices.Index(args, "-hwaccel")
+			if i < 0 || args[i+1] != method || i > slices.Index(args, "-i") || slices.Contains(args, "-hwaccel_output_format") {
+				t.Errorf("%s: %q", method, args)
+			}
+		}
+	}
+	for _, args := range [][]string{o.ffmpegArgs(from, "", 64, 48), chunks.args("")} {
+		if slices.Contains(args, "-hwaccel") {
+			t.Errorf("software: %q", args)
+		}
+	}
+}
+
+// Without a device, the real ffmpeg fails: the source is opened again in software, and so are the next ones, at once.
+func TestOpenWithoutADevice(t *testing.T) {
+	t.Setenv("LIBVA_DRIVER_NAME", "none")
+	var failures []string
+	h := NewHardware(VAAPI, func(err error) { failures = append(failures, err.Error()) })
+	h.use = VAAPI
+	close(h.found)
+	for _, url := range []string{sample(t), "exec:cat " + sampleTS(t)} {
+		h.paused = time.Time{}
+		failures = nil
+		for range 2 {
+			r := open(t, Options{URL: url, Hardware: h})
+			if n, err := readAll(r); n != 60 {
+				t.Errorf("%s: %d frames, then %v", url, n, err)
+			}
+		}
+		if len(failures) != 1 || !strings.HasPrefix(failures[0], "vaapi: ") {
+			t.Errorf("%s: failures %q", url, failures)
+		}
+	}
+	// What is wrong with the source is reported as ever.
+	h.paused = time.Time{}
+	if _, err := Open(t.Context(), Options{URL: filepath.Join(t.TempDir(), "none.mp4"), Hardware: h}); KindOf(err) != NotFound {
+		t.Errorf("no file: %v", err)
+	}
+}
+
+// sampleTS is sample as a stream.
+func sampleTS(t *testing.T) string {
+	return clip(t, "sample.ts", "-i", "file:"+sample(t), "-c", "copy", "-f", "mpegts")
+}
+
+// A device that fails while it decodes ends the reader; what is opened then is decoded in software.
+func TestDeviceFailsWhileItDecodes(t *testing.T) {
+	uses := videotest.Hardware(t, true)
+	failures := 0
+	h := NewHardware(HardwareAuto, func(error) { failures++ })
+	if f := h.Find(t.Context()); f.Use != VAAPI || len(f.Missing) != 1 || !strings.HasPrefix(f.Missing[0], "cuda cannot") {
+		t.Fatalf("%+v", f)
+	}
+	r := open(t, Options{URL: sample(t), Hardware: h})
+	if n, err := readAll(r); n != 3 || KindOf(err) != EndedEarly || failures != 1 || uses() != 1 {
+		t.Errorf("%d frames, then %v; %d failures of %d", n, err, failures, uses())
+	}
+	r = open(t, Options{URL: sample(t), Hardware: h})
+	if n, err := readAll(r); n != 60 || failures != 1 || uses() != 1 {
+		t.Errorf("in software: %d frames, then %v; %d failures of %d", n, err, failures, uses())
+	}
+}
+
+// What is said of an ffmpeg that was killed while it used the device, as a driver's crash does it, has no secret.
+func TestDeviceCrash(t *testing.T) {
+	var failures []string
+	h := NewHardware(VAAPI, func(err error) { failures = append(failures, err.Error()) })
+	h.use = VAAPI
+	close(h.found)
+	const address = "rtsp://admin:hunter22@192.0.2.1/live?token=abcdef12"
+	crash := program(t, `echo '[rtsp @ 0x1] [error] `+address+`: late, admin:hunter22' >&2
+echo "[concat @ 0x1] [verbose] Opening '`+address+`' for reading" >&2
+kill -9 $$`)
+	if _, err := Open(t.Context(), Options{URL: address, Hardware: h, FFmpeg: crash}); KindOf(err) != Killed {
+		t.Error(err)
+	}
+	want := "vaapi: ffmpeg was ended by signal 9 (killed): rtsp://***@192.0.2.1/live?token=*** late, ***"
+	if len(failures) != 1 || failures[0] != want {
+		t.Errorf("failures %q, want %q", failures, want)
+	}
+}

@@ -1,0 +1,260 @@
+package video
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// logLevel is the -loglevel of ffmpeg where messages reads it: "level" puts the level in front of each message, and
+// from "verbose" on ffmpeg names the size of the pictures that it decodes.
+const logLevel = "level+verbose"
+
+// maxKept bounds the warnings and errors that are kept, in bytes.
+const maxKept = 8 << 10
+
+// messages reads what ffmpeg reports, with logLevel, line by line. It keeps the last warnings and errors, and what
+// ffmpeg says about its input. ffmpeg also reports texts of the source, such as a camera's session description and a
+// file's title. They cannot pass for a message about the input: that comes after them, and the last one counts.
+type messages struct {
+	log func(line string) // gets warnings and errors; or nil
+	red redactor
+
+	rebuilt atomic.Uint32 // how often ffmpeg has rebuilt its filters
+
+	mu     sync.Mutex
+	kept   string // warnings and errors
+	cut    bool   // ffmpeg reported that the input ended too early
+	keeps  bool   // the last line was kept, so lines that continue it are
+	sdp    bool   // the last message is an RTSP session's description, which ffmpeg reports as it is
+	media  int    // streams that the description offers
+	offers bool   // one of them is video
+	format string // of the input, "" before it is open
+	length time.Duration
+	all    int // streams of the input, of any kind
+	codec  string
+	fps    float64
+	size   [2]int        // of the pictures that are decoded, before rotation
+	latest [2]int        // the same, of a source that has changed its size
+	turned bool          // rotation by 90 or 270 degrees
+	inside bool          // the last stream was the video stream
+	decode chan struct{} // closed when the size was reported by the decoder
+}
+
+func newMessages(log func(string), red redactor) *messages {
+	return &messages{log: log, red: red, decode: make(chan struct{})}
+}
+
+var (
+	// leveled is the beginning of a message: the components that report it, and its level.
+	leveled = regexp.MustCompile(`^((?:\[[^\[\]@]{1,64} @ 0x[0-9a-f]+\] )*)\[(panic|fatal|error|warning|info|verbose)\] ?`)
+
+	inputLine    = regexp.MustCompile(`^Input #0, ([^ ]+), from '`)
+	durationLine = regexp.MustCompile(`^  Duration: ([0-9]{2,6}):([0-5][0-9]):([0-5][0-9]\.[0-9]{2}), `)
+	streamLine   = regexp.MustCompile(`^  Stream #0:[0-9]+(?:\[0x[0-9a-f]+\])?(?:\([^()]*\))?: (?:(Video): ([a-z0-9_]+)(.*)|[A-Z][a-z]+: .*)$`)
+	streamRate   = regexp.MustCompile(`, ([0-9]{1,4}(?:\.[0-9]{1,2})?) fps(?:,|$)`)
+	streamSize   = regexp.MustCompile(`, ([0-9]{1,5})x([0-9]{1,5})(?: \([0-9]+x[0-9]+\))?(?: \[|,|$)`)
+	rotationLine = regexp.MustCompile(`^      displaymatrix: rotation of (-?[0-9]+\.[0-9]{2}) degrees`)
+	graphName    = regexp.MustCompile(`^\[graph 0 input from stream 0:[0-9]+ @ 0x[0-9a-f]+\] $`)
+	graphLine    = regexp.MustCompile(`^w:([0-9]{1,5}) h:([0-9]{1,5}) pixfmt:`)
+)
+
+// line takes one line. It is for one goroutine.
+func (m *messages) line(b []byte) {
+	s := string(b)
+	m.mu.Lock()
+	head := leveled.FindStringSubmatch(s)
+	if head == nil { // it continues the message before
+		switch {
+		case m.keeps:
+			m.keep(s)
+		case m.sdp && strings.HasPrefix(s, "m="):
+			m.media++
+			m.offers = m.offers || strings.HasPrefix(s, "m=video ")
+		}
+		m.mu.Unlock()
+		return
+	}
+	text := s[len(head[0]):]
+	switch head[2] {
+	case "info", "verbose":
+		m.keeps = false
+		if m.sdp = s == head[0]+"SDP:" && strings.HasPrefix(head[1], "[rtsp @ "); m.sdp {
+			m.media, m.offers = 0, false
+		}
+		m.parse(head[1], text)
+		m.mu.Unlock()
+		return
+	}
+	m.keeps = true
+	m.keep(head[1] + text)
+	m.mu.Unlock()
+	if m.log != nil {
+		m.log(m.red.text(component.ReplaceAllString(head[1]+text, "")))
+	}
+}
+
+// keep appends a line to those that are kept.
+func (m *messages) keep(s string) {
+	m.kept += s + "\n"
+	if n := len(m.kept); n > maxKept {
+		m.kept = strings.ToValidUTF8(m.kept[n-maxKept/2:], "")
+	}
+	m.cut = m.cut || reportsCutShort(s)
+}
+
+// parse reads a message that is neither a warning nor an error.
+func (m *messages) parse(from, s string) {
+	if from != "" {
+		// Later ones are of pictures that have changed their size.
+		if f := graphLine.FindStringSubmatch(s); f != nil && m.format != "" && graphName.MatchString(from) {
+			m.latest = [2]int{digits(f[1]), digits(f[2])}
+			if closed(m.decode) {
+				m.rebuilt.Add(1)
+			} else {
+				m.size = m.latest
+				close(m.decode)
+			}
+		}
+		return
+	}
+	if f := inputLine.FindStringSubmatch(s); f != nil {
+		m.format, m.length, m.all, m.codec, m.fps, m.size, m.turned, m.inside = f[1], 0, 0, "", 0, [2]int{}, false, false
+		if closed(m.decode) {
+			m.decode = make(chan struct{})
+		}
+		return
+	}
+	if f := durationLine.FindStringSubmatch(s); f != nil {
+		m.length = seconds(f[3]) + time.Duration(digits(f[2]))*time.Minute + time.Duration(digits(f[1]))*time.Hour
+		return
+	}
+	if f := streamLine.FindStringSubmatch(s); f != nil {
+		m.all++
+		// ffmpeg reads the first that is no cover picture.
+		m.inside = f[1] != "" && m.codec == "" && !strings.Contains(f[3], "(attached pic)")
+		if !m.inside {
+			return
+		}
+		m.codec = f[2]
+		if r := streamRate.FindStringSubmatch(f[3]); r != nil {
+			m.fps = exactRate(r[1])
+		}
+		if r := streamSize.FindStringSubmatch(f[3]); r != nil {
+			m.size = [2]int{digits(r[1]), digits(r[2])}
+		}
+		return
+	}
+	if f := rotationLine.FindStringSubmatch(s); f != nil && m.inside {
+		degrees, _ := strconv.ParseFloat(f[1], 64)
+		m.turned = m.turned || quarterTurn(degrees)
+	}
+}
+
+// digits parses digits, which a regular expression has bounded.
+func digits(s string) int {
+	n, _ := strconv.Atoi(s)
+	return n
+}
+
+// exactRate returns the frame rate that ffmpeg rounded to two digits: 29.97 is 30000/1001.
+func exactRate(s string) float64 {
+	fps := rate(s)
+	for _, n := range []float64{24, 30, 48, 60, 120} {
+		if ntsc := n * 1000 / 1001; fps-ntsc > -0.006 && fps-ntsc < 0.006 {
+			return ntsc
+		}
+	}
+	return fps
+}
+
+// latestSize returns the size of the pictures that are decoded now, after rotation.
+func (m *messages) latestSize() size {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.turned {
+		return size{m.latest[1], m.latest[0]}
+	}
+	return size{m.latest[0], m.latest[1]}
+}
+
+// warnings returns the warnings and errors so far.
+func (m *messages) warnings() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.kept
+}
+
+// cutShort reports whether ffmpeg said that the input ended too early.
+func (m *messages) cutShort() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.cut
+}
+
+// waitForSize waits until the size of the decoded pictures is known, at most for d or until ffmpeg has ended.
+func (m *messages) waitForSize(d time.Duration, ended <-chan struct{}) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	for {
+		m.mu.Lock()
+		decode := m.decode
+		m.mu.Unlock()
+		select {
+		case <-decode:
+		case <-ended:
+			return
+		case <-t.C:
+			return
+		}
+		m.mu.Lock()
+		same := decode == m.decode
+		m.mu.Unlock()
+		if same {
+			return
+		}
+	}
+}
+
+func closed(c chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// noVideo returns why an input that ffmpeg has opened is no video; "" if it is one, or was not opened.
+func (m *messages) noVideo() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.format == "tty":
+		return "it is a text file"
+	case m.format == "" && m.media > 0 && !m.offers:
+		return "it is rtsp with sound, subtitles or data only"
+	case m.format == "" || m.codec != "":
+		return ""
+	case m.all == 0:
+		return "it has no streams"
+	}
+	return "it is " + m.format + " with sound, subtitles or data only"
+}
+
+// info returns what ffmpeg said about its input.
+func (m *messages) info() Info {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i := Info{SourceWidth: m.size[0], SourceHeight: m.size[1], Codec: m.codec, FPS: m.fps, Duration: m.length, HasVideo: true}
+	if m.turned {
+		i.SourceWidth, i.SourceHeight = i.SourceHeight, i.SourceWidth
+	}
+	if m.all == 1 && m.format != "mpegts" { // with sound, that may be longer; for MPEG-TS see source.classify
+		i.videoLength = m.length
+	}
+	return i
+}

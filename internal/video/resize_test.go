@@ -1,0 +1,276 @@
+package video
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"testing"
+	"testing/quick"
+	"time"
+
+	"millrace/internal/codec"
+)
+
+// The size that a consumer needs is that to which package codec scales its picture, so that scaling it again changes
+// nothing.
+func TestNeed(t *testing.T) {
+	for _, tt := range []struct {
+		need Need
+		w, h int
+		want [2]int
+	}{
+		{Need{}, 1280, 720, [2]int{1280, 720}},
+		{Need{Width: 320, Height: 240}, 1280, 720, [2]int{320, 240}},
+		{Need{Width: 320, Height: 240}, 300, 720, [2]int{300, 240}},
+		{Need{Width: 640, Height: 640, Letterbox: true}, 1280, 720, [2]int{640, 360}},
+		{Need{Width: 640, Height: 640, Letterbox: true}, 720, 1280, [2]int{360, 640}},
+		{Need{Width: 640, Height: 640, Letterbox: true}, 320, 240, [2]int{320, 240}},
+		{Need{Width: 4, Height: 4, Letterbox: true}, 1000, 1, [2]int{4, 1}},
+	} {
+		if w, h := tt.need.In(tt.w, tt.h); [2]int{w, h} != tt.want {
+			t.Errorf("%+v of %d x %d: %d x %d, want %v", tt.need, tt.w, tt.h, w, h, tt.want)
+		}
+	}
+	if w, h := Largest(1280, 720, []Need{{Width: 320, Height: 240}, {Width: 416, Height: 416, Letterbox: true}}); w != 416 || h != 240 {
+		t.Errorf("the largest is %d x %d", w, h)
+	}
+	if w, h := Largest(1280, 720, nil); w != 1280 || h != 720 {
+		t.Errorf("without needs it is %d x %d", w, h)
+	}
+	same := func(w, h, tw, th uint16) bool {
+		sw, sh := int(w%2000)+1, int(h%2000)+1
+		n := Need{Width: int(tw%700) + 1, Height: int(th%700) + 1, Letterbox: true}
+		nw, nh := n.In(sw, sh)
+		to := codec.Target{Width: n.Width, Height: n.Height, Color: codec.Gray, Fit: codec.Letterbox, SourceWidth: sw, SourceHeight: sh}
+		var d codec.Decoder
+		placed, err := d.Convert(make([]byte, codec.Gray8.Size(nw, nh)), codec.Gray8, nw, nh, to, make([]byte, n.Width*n.Height))
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The picture in the target is as large as the frame, unless the source is smaller.
+		return nw == sw || nh == sh || math.Abs(placed.ScaleX*float64(nw)-float64(sw)) < 1e-6 && math.Abs(placed.ScaleY*float64(nh)-float64(sh)) < 1e-6
+	}
+	if err := quick.Check(same, &quick.Config{MaxCount: 300}); err != nil {
+		t.Error(err)
+	}
+}
+
+// resizing is a source that is read until it has had each size, with all its frames in between.
+func resizing(t *testing.T, o Options, full [2]int, step time.Duration) {
+	small := []Need{{Width: 96, Height: 64}}
+	o.Format, o.Needs = NV12, small
+	r := open(t, o)
+	if i := r.Info(); [2]int{i.Width, i.Height} != full {
+		t.Fatalf("the picture has %d x %d pixels, want %v", i.Width, i.Height, full)
+	}
+	dst := make([]byte, r.FrameSize())
+	last := -step
+	until := func(w, h int) {
+		t.Helper()
+		for range 600 {
+			f, err := r.Next(dst)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if gap := f.PTS - last; gap > step+time.Millisecond || gap <= 0 {
+				t.Fatalf("frame %d is %v after the one before, want %v", f.Index, gap, step)
+			}
+			last = f.PTS
+			if len(f.Data) != NV12.size(f.Width, f.Height) {
+				t.Fatalf("%d bytes for %d x %d", len(f.Data), f.Width, f.Height)
+			}
+			if f.Width == w && f.Height == h {
+				return
+			}
+		}
+		t.Fatalf("no frame of %d x %d", w, h)
+	}
+	until(96, 64)
+	for range 2 {
+		r.Resize(nil)
+		until(full[0], full[1])
+		r.Resize(append(small, Need{Width: 100, Height: 30, Letterbox: true}))
+		until(96, 64)
+		r.Resize([]Need{{Width: 160, Height: 48}})
+		r.Resize([]Need{{Width: 64, Height: 100}}) // before the one before has had an effect
+		until(64, 100)
+		r.Resize(small)
+		until(96, 64)
+	}
+}
+
+// Frames get another size while the source is read, and none is lost: for a file, for a program, whose output is not on
+// standard input, and over the network.
+func TestResize(t *testing.T) {
+	t.Run("file", func(t *testing.T) {
+		t.Parallel()
+		path := clip(t, "resize.mp4", "-f", "lavfi", "-i", "testsrc2=size=320x240:rate=100:duration=20", "-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p")
+		resizing(t, Options{URL: path, Realtime: true}, [2]int{320, 240}, 10*time.Millisecond)
+	})
+	t.Run("exec", func(t *testing.T) {
+		t.Parallel()
+		resizing(t, Options{URL: "exec:ffmpeg -nostdin -v error -re -f lavfi -i testsrc=size=321x241:rate=50 -c:v ffv1 -f nut -"}, [2]int{321, 241}, 20*time.Millisecond)
+	})
+}
+
+// A source that changes its size or pixel format makes ffmpeg forget the commands. They are sent again.
+func TestResizeSurvivesAChangeOfTheSource(t *testing.T) {
+	if testing.Short() {
+		t.Skip("reads six seconds of video at its own speed")
+	}
+	var parts []string
+	for i, p := range []string{"size=320x240", "size=160x120", "size=320x240"} {
+		part := clip(t, fmt.Sprintf("part%d.ts", i), "-f", "lavfi", "-i", "testsrc2=rate=50:duration=2:"+p, "-c:v", "libx264", "-preset", "ultrafast", "-bf", "0", "-output_ts_offset", fmt.Sprint(2*i), "-f", "mpegts")
+		parts = append(parts, part)
+	}
+	path := clip(t, "changes.ts", "-i", "concat:"+strings.Join(parts, "|"), "-c", "copy", "-copyts", "-f", "mpegts")
+	for _, tt := range []struct {
+		name string
+		o    Options
+	}{
+		{"file", Options{URL: path, Realtime: true}},
+		{"exec", Options{URL: "exec:ffmpeg -nostdin -v error -re -i " + path + " -c copy -copyts -f mpegts -"}}, // its size is not known before
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			tt.o.Format, tt.o.Needs = NV12, []Need{{Width: 64, Height: 48}}
+			r := open(t, tt.o)
+			r.Resize([]Need{{Width: 128, Height: 96}})
+			dst := make([]byte, 2*r.FrameSize())
+			var sizes []string
+			n := 0
+			for ; ; n++ {
+				f, err := r.Next(dst)
+				if err != nil {
+					if err != io.EOF {
+						t.Error(err)
+					}
+					break
+				}
+				if s := fmt.Sprintf("%dx%d", f.Width, f.Height); len(sizes) == 0 || sizes[len(sizes)-1] != s {
+					sizes = append(sizes, s)
+				}
+			}
+			if n < 290 || sizes[len(sizes)-1] != "128x96" || len(sizes) < 5 || r.Info().Width != 320 {
+				t.Errorf("%d frames of %v", n, sizes)
+			}
+		})
+	}
+}
+
+// A source that turns from landscape to portrait, whose frames have as many bytes, is not read on with rows of the wrong
+// length. The left half of its pictures is white, the right one black.
+func TestTheSourceTurns(t *testing.T) {
+	part := func(size, offset string) string {
+		return clip(t, size+".ts", "-f", "lavfi", "-i", "color=black:rate=25:duration=2:size="+size, "-vf", "drawbox=w=iw/2:color=white:t=fill",
+			"-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p", "-bf", "0", "-output_ts_offset", offset, "-f", "mpegts")
+	}
+	wide, tall := part("320x240", "0"), part("240x320", "2")
+	for _, tt := range []struct {
+		name  string
+		needs []Need
+	}{
+		{"full", nil},
+		{"reduced", []Need{{Width: 64, Height: 48}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			command := "exec:ffmpeg -nostdin -v error -re -i concat:" + wide + "|" + tall + " -c copy -copyts -f mpegts -"
+			r := open(t, Options{URL: command, Format: NV12, Needs: tt.needs, InputArgs: []string{"-analyzeduration", "200000"}})
+			dst := make([]byte, 2*r.FrameSize())
+			for last, wrong := 0, 0; ; {
+				f, err := r.Next(dst)
+				if err != nil {
+					// Only the length of a reduced frame tells its size after the turn.
+					if again := KindOf(err) == EndedEarly; again != (last == 320) || !again && err != io.EOF || r.index < 45 {
+						t.Errorf("after %d frames, the last %d wide: %v", r.index, last, err)
+					}
+					return
+				}
+				last = f.Width
+				if wrong > 5 { // the message may come a moment after the frame
+					t.Fatalf("%d frames until %d have rows of the wrong length, of %d x %d", wrong, f.Index, f.Width, f.Height)
+				}
+				for y := range f.Height {
+					left, right := f.Data[y*f.Width], f.Data[(y+1)*f.Width-1]
+					if left < 128 || right > 128 {
+						wrong++
+						break
+					}
+				}
+			}
+		})
+	}
+}
+
+// An ffmpeg that takes no commands is read on at the size that it has. To open a source without an end again would not
+// help: its size is not known before its first frame, so it has the whole size again.
+func TestWithoutCommandsTheSizeStays(t *testing.T) {
+	path := program(t, `exec ffmpeg "$@" </dev/null`)
+	logged := 0
+	r := open(t, Options{URL: "exec:ffmpeg -nostdin -v error -f lavfi -i testsrc=size=64x48:rate=100 -c:v ffv1 -f nut -", Format: NV12,
+		Needs: []Need{{Width: 16, Height: 16}}, FFmpeg: path, Log: func(line string) {
+			if strings.Contains(line, "does not scale to 16 x 16") {
+				logged++
+			}
+		}})
+	dst := make([]byte, r.FrameSize())
+	for range 3 * commandFrames {
+		f, err := r.Next(dst)
+		if err != nil || f.Width != 64 {
+			t.Fatalf("%d x %d, %v", f.Width, f.Height, err)
+		}
+		r.scale.mu.Lock()
+		r.scale.since = r.scale.since.Add(-commandTime)
+		r.scale.mu.Unlock()
+	}
+	if logged != 1 {
+		t.Errorf("logged %d times", logged)
+	}
+}
+
+// A resizer tells the size of each frame, and gives up when the commands have no effect.
+func TestResizer(t *testing.T) {
+	var sent strings.Builder
+	s := &resizer{format: NV12, commands: &sent}
+	s.start(size{640, 360}, size{320, 180})
+	s.resize(size{180, 320})
+	at := func(w, h int) {
+		t.Helper()
+		if now, ok, err := s.frame(NV12.size(w, h)); !ok || err != nil || now != (size{w, h}) {
+			t.Errorf("%v %v %v, want %d x %d", now, ok, err, w, h)
+		}
+	}
+	at(320, 180)
+	// 180 x 320 has as many bytes as 320 x 180.
+	if got, want := sent.String(), "cscale@size -1 w 181\ncscale@size -1 h 320\n"; got != want {
+		t.Fatalf("%q, want %q", got, want)
+	}
+	at(181, 180)
+	at(181, 320)
+	at(320, 180) // rebuilt
+	at(181, 180)
+	at(181, 320)
+	at(181, 320)
+	if _, ok, _ := s.frame(12345); ok {
+		t.Error("a frame of a size that was not asked for")
+	}
+	s.resize(size{640, 360})
+	for range commandFrames + 1 {
+		at(181, 320)
+	}
+	s.since = s.since.Add(-2 * commandTime)
+	at(181, 320)
+	if !s.again {
+		t.Error("the commands were not sent again")
+	}
+	for range commandFrames {
+		at(181, 320)
+	}
+	s.since = s.since.Add(-2 * commandTime)
+	if _, ok, err := s.frame(NV12.size(181, 320)); !ok || err == nil {
+		t.Error("commands without an effect are no error")
+	}
+	at(181, 320)
+}

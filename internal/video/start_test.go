@@ -1,0 +1,107 @@
+package video
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"millrace/internal/child"
+	"millrace/internal/video/videotest"
+)
+
+// numbered returns a clip of videotest.Numbered, 320x64.
+func numbered(t testing.TB, n, key, bframes int, more ...string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "numbered.mp4")
+	if err := videotest.Numbered(path, 320, 64, n, key, bframes, more...); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// number returns the number in a grey frame of such a clip.
+func number(f Frame) int { return videotest.Number(func(x, y int) byte { return f.Data[320*y+x] }) }
+
+// The first frame of a camera is the first key frame that it sends, and no frame after that is missing, repeated or out
+// of order, also with B-frames and parameter sets that come with the key frames only. There is one connection.
+func TestCameraBeginsWithTheKeyFrame(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for a camera's key frames")
+	}
+	const key, length = 15, 150
+	plain, reordered := numbered(t, length, key, 0), numbered(t, length, key, 2)
+	for _, c := range []struct {
+		name, clip, options, transport string
+	}{
+		{"tcp", plain, "", "tcp"},
+		{"parameter sets in the description", plain, "sprop", "tcp"},
+		{"udp", plain, "udp", "udp"},
+		{"B-frames", reordered, "", "tcp"},
+		{"B-frames, parameter sets in the description", reordered, "sprop", "tcp"},
+		{"B-frames, udp", reordered, "udp", "udp"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			camera := videotest.RunCamera(t, c.clip, strings.Fields(c.options)...)
+			r := open(t, Options{URL: "rtsp://" + camera.Addr, Format: Gray, InputArgs: []string{"-rtsp_transport", c.transport}, FFprobe: "/no/such/ffprobe"})
+			if i := r.Info(); i.Width != 320 || i.Height != 64 || i.SourceWidth != 320 || i.SourceHeight != 64 || i.Codec != "h264" || i.FPS != 25 || i.Duration != 0 {
+				t.Errorf("%+v", i)
+			}
+			var got []int
+			for len(got) < 3*key {
+				f, err := r.Next(make([]byte, r.FrameSize()))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(got) == 0 && f.PTS != 0 {
+					t.Errorf("the first frame has the time %v", f.PTS)
+				}
+				got = append(got, number(f))
+			}
+			want := slices.Clone(got)
+			for i := range want {
+				want[i] = (got[0] + i) % length
+			}
+			if got[0]%key != 0 || !slices.Equal(got, want) {
+				t.Errorf("frames %v", got)
+			}
+			if n := camera.Clients(); n != 1 {
+				t.Errorf("%d connections", n)
+			}
+			_ = r.Close()
+			if child.Live() != 0 {
+				t.Errorf("%d children left", child.Live())
+			}
+		})
+	}
+}
+
+// Of the pictures that a camera, or the network, had kept for long, all are decoded but only the last is not late.
+func TestOldFramesAreLate(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for a camera")
+	}
+	const key, length, old = 10, 150, 60
+	camera := videotest.RunCamera(t, numbered(t, length, key, 0))
+	r := open(t, Options{URL: "rtsp://" + videotest.Hold(t, camera.Addr, old), Format: Gray})
+	var got, late []int
+	for range 3 * old {
+		f, err := r.Next(make([]byte, r.FrameSize()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Late() {
+			late = append(late, f.Index)
+		}
+		got = append(got, number(f))
+	}
+	for i, n := range got {
+		if n != (got[0]+i)%length {
+			t.Fatalf("frames %v", got)
+		}
+	}
+	// All late ones stand at the beginning.
+	if n := len(late); n < old/2 || late[n-1] != n-1 {
+		t.Errorf("late: %v", late)
+	}
+}

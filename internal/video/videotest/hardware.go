@@ -1,0 +1,51 @@
+package videotest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Hardware puts a program in front of ffmpeg in PATH that behaves like an ffmpeg with
+// VAAPI, for machines without a device: it decodes in software, with the real ffmpeg.
+// With fail, a decoder of a video that uses the device ends after 3 frames, with the
+// message of a device that has failed. uses returns how many did.
+func Hardware(t testing.TB, fail bool) (uses func() int) {
+	t.Helper()
+	real, err := exec.LookPath("ffmpeg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	script := fmt.Sprintf(`#!/bin/bash
+args=() hw=
+while [ $# -gt 0 ]; do
+	case $1 in
+	-hwaccels) printf 'Hardware acceleration methods:\nvdpau\nvaapi\n'; exit ;;
+	-hwaccel) hw=$2; shift ;;
+	-hwaccel_output_format) shift ;;
+	hwdownload,format=nv12) hw=; args+=(format=nv12) ;; # the trial
+	nut) [ "$hw" ] && [ %[3]t = true ] && args+=(nut -frames:v 3) || args+=(nut) ;;
+	*) args+=("$1") ;;
+	esac
+	shift
+done
+[ "$hw" ] || exec %[1]s "${args[@]}"
+echo "$hw" >> %[2]s/uses
+[ %[3]t = true ] || exec %[1]s "${args[@]}"
+%[1]s "${args[@]}"
+echo '[AVHWDeviceContext @ 0x1] [error] Failed to transfer data to output frame: -5.' >&2
+exit 1
+`, real, dir, fail)
+	if err := os.WriteFile(filepath.Join(dir, "ffmpeg"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	return func() int {
+		text, _ := os.ReadFile(filepath.Join(dir, "uses"))
+		return strings.Count(string(text), "\n")
+	}
+}

@@ -1,0 +1,145 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"hash/crc32"
+	"image"
+	"image/png"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"millrace/config"
+	"millrace/ingest"
+	"millrace/server"
+	"millrace/stream"
+	"millrace/workers"
+)
+
+// senders send a picture to the model find over each protocol, and return the reply. end
+// closes their connections.
+func senders(t *testing.T, s *server.Server) (all map[string]func([]byte) string, end func() error) {
+	ws := dial(t, s, "/v2/models/find/stream")
+	return map[string]func([]byte) string{
+		"REST": func(b []byte) string {
+			r, err := http.Post("http://"+s.Addr("http")+"/v2/models/find/infer", "application/octet-stream", bytes.NewReader(b))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Body.Close()
+			reply := bytes.NewBufferString(r.Status + " ")
+			_, _ = reply.ReadFrom(r.Body)
+			return reply.String()
+		},
+		"WebSocket": func(b []byte) string { return ask(t, ws, websocket.BinaryMessage, b) },
+		"native": func(b []byte) string {
+			r, err := s.Native().InferBytes(context.Background(), "find", stream.PNG, b)
+			if err != nil {
+				return string(stream.CodeOf(err)) + " " + err.Error()
+			}
+			defer r.Release()
+			return r.Outputs[0].Name
+		},
+	}, ws.Close
+}
+
+// pngOfSize is a gray picture with the size w by h in its header, padded to n bytes. It
+// has its pixels if they are 16 Mi at most, otherwise too few.
+func pngOfSize(t *testing.T, w, h, n int) []byte {
+	t.Helper()
+	pixels := image.Rect(0, 0, w, h)
+	if w*h > 1<<24 {
+		pixels = image.Rect(0, 0, 1, 1)
+	}
+	var b bytes.Buffer
+	if err := png.Encode(&b, image.NewGray(pixels)); err != nil {
+		t.Fatal(err)
+	}
+	out := b.Bytes()
+	binary.BigEndian.PutUint32(out[16:], uint32(w))
+	binary.BigEndian.PutUint32(out[20:], uint32(h))
+	binary.BigEndian.PutUint32(out[29:], crc32.ChecksumIEEE(out[12:29]))
+	return append(out, make([]byte, max(0, n-len(out)))...)
+}
+
+// A picture that takes more than a limit is refused over each protocol with an error that
+// names the setting, before its pixels are decoded; frames after it are answered.
+func TestBoundsOfPicturesOverProtocols(t *testing.T) {
+	find := workers.Config{Name: "find", Source: "motion", Policy: stream.Policy{Mode: stream.Every}}
+	good := pngOfSize(t, 20, 20, 0)
+	for _, c := range []struct {
+		name   string
+		limits ingest.Limits
+		budget int64
+		b      []byte
+		want   []string // each of them, over each protocol
+	}{
+		{"pixels", ingest.Limits{}, 0, pngOfSize(t, 20000, 20000, 0), []string{"too_large", "limits.max_pixels=67108864"}},
+		{"decoded pixels", ingest.Limits{}, 0, pngOfSize(t, 4097, 4096, 17000), []string{"too_large", "limits.max_decoded_pixels=16777216"}},
+		{"pixels a byte", ingest.Limits{}, 0, pngOfSize(t, 4000, 4200, 0), []string{"too_large", "limits.max_pixels_per_byte=1100"}},
+		{"time", ingest.Limits{MaxDecodeTime: time.Millisecond}, 0, pngOfSize(t, 4096, 4096, 0), []string{"timeout", "limits.max_decode_time=1ms"}},
+		{"memory", ingest.Limits{}, 4 << 20, pngOfSize(t, 8000000, 1, 2000), []string{"too_large", "memory.budget"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "off", Limits: c.limits, Memory: config.Memory{Budget: c.budget}, Models: []workers.Config{find}})
+			all, end := senders(t, s)
+			for protocol, send := range all {
+				got := send(c.b)
+				for _, w := range c.want {
+					if !strings.Contains(got, w) {
+						t.Errorf("%s: %s\nwant %s", protocol, got, w)
+					}
+				}
+				if got := send(good); !strings.Contains(got, "boxes") {
+					t.Errorf("%s, a frame after it: %s", protocol, got)
+				}
+			}
+			_ = end()
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+			if m := s.Memory().Stats(); m.Leases != 0 || m.Leased != 0 {
+				t.Errorf("memory is left leased: %+v", m)
+			}
+		})
+	}
+}
+
+// Memory of decoding is taken from the budget: without it a frame is dropped, or a
+// request is refused as overloaded, and it is answered when the memory is free again.
+func TestDecodingWithoutMemory(t *testing.T) {
+	s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "off", Memory: config.Memory{Budget: 64 << 20},
+		Models: []workers.Config{{Name: "find", Source: "motion", Policy: stream.Policy{Mode: stream.Every}}}})
+	wide := pngOfSize(t, 500000, 2, 0) // two rows of 500 KB as stored, and sums of boxes
+	all, end := senders(t, s)
+	for protocol, send := range all {
+		if got := send(wide); !strings.Contains(got, "boxes") {
+			t.Errorf("%s: %s", protocol, got)
+		}
+		m := s.Memory().Stats()
+		rest := m.Budget - m.Leased - m.Reserved - 1<<20
+		if err := s.Memory().Charge(rest); err != nil {
+			t.Fatal(err)
+		}
+		got := send(wide)
+		if !strings.Contains(got, `"dropped":"memory"`) && !strings.Contains(got, "overloaded") || !strings.Contains(got, "memory") {
+			t.Errorf("%s without memory: %s", protocol, got)
+		}
+		if got := send(pngOfSize(t, 1000, 1000, 0)); !strings.Contains(got, "boxes") {
+			t.Errorf("%s without memory, a smaller picture: %s", protocol, got)
+		}
+		s.Memory().Refund(rest)
+		if got := send(wide); !strings.Contains(got, "boxes") {
+			t.Errorf("%s with memory again: %s", protocol, got)
+		}
+	}
+	_ = end()
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
