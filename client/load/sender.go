@@ -192,12 +192,13 @@ func (l *sender) ended(e Ending) {
 		return
 	}
 	now := l.run.now()
+	// Counted under the lock, since the run is over when no frame is open.
 	l.mu.Lock()
 	m, ok := l.unended.get(e.Seq, !e.Partial)
-	l.mu.Unlock()
 	if l.shard.ended(&e, m, ok, now) {
 		l.answered.Add(1)
 	}
+	l.mu.Unlock()
 	if ok && !e.Partial && l.slots != nil {
 		<-l.slots
 	}
