@@ -321,8 +321,9 @@ test('a slow network: frames are skipped, not queued', async () => {
   const sent = slow.counts.sent - before.counts.sent, rate = 1000 * (slow.counts.bytes - before.counts.bytes) / (slow.at - before.at);
   assert.ok(rate < 80_000, `${rate} bytes a second`);
   assert.ok(slow.counts.skipped - before.counts.skipped > sent, JSON.stringify([before, slow]));
-  const {upload, total} = slow.ages.at(-1);
-  assert.ok(upload > before.ages.at(-1).upload && upload > total / 2, JSON.stringify(slow.ages)); // told as what it is
+  const middle = (ages, of) => ages.map(of).sort((a, b) => a - b)[ages.length >> 1]; // Chromium lets some frames pass at once
+  assert.ok(middle(slow.ages, a => a.upload) > middle(before.ages, a => a.upload), JSON.stringify([before.ages, slow.ages]));
+  assert.ok(middle(slow.ages, a => a.upload / a.total) > 0.5, JSON.stringify(slow.ages)); // told as what it is
   await page.evaluate('stream.connection.close()');
   await page.close();
 });
