@@ -77,9 +77,11 @@ func (r repository) Model(name, version string) (*stream.Model, bool, error) {
 	return g.Model(), g.Ready(), nil
 }
 
-// Index implements ingest.Repository.
+// Index implements ingest.Repository. While the server starts, the models of the
+// configuration that are not loaded yet are being loaded.
 func (r repository) Index() []ingest.Entry {
 	var out []ingest.Entry
+	starting := !r.s.loaded.Load() // before the models are read
 	loaded := map[string]bool{}
 	for _, g := range r.s.models.Snapshot() {
 		loaded[g.Model.Name] = true
@@ -87,6 +89,14 @@ func (r repository) Index() []ingest.Entry {
 			Name: g.Model.Name, Version: g.Model.Version, State: g.State, Reason: g.Reason,
 			Workers: g.Workers, Waiting: g.Waiting, Streams: g.Streams,
 		})
+	}
+	if starting {
+		for _, c := range r.s.cfg.Models {
+			if !loaded[c.Name] {
+				loaded[c.Name] = true
+				out = append(out, ingest.Entry{Name: c.Name, Version: c.Version, State: workers.StateLoading})
+			}
+		}
 	}
 	for _, c := range r.s.models.Known() {
 		if !loaded[c.Name] {
