@@ -69,9 +69,9 @@ streams:
 	code, metrics := get(t, s, "/metrics")
 	for _, words := range []string{
 		`millrace_stream_state{state="running",stream="door"} 1`,
-		`millrace_stream_frames_total{outcome="error",stream="door"} 0`,
+		`millrace_stream_frames_total{model="find",outcome="error",stream="door"} 0`,
 		`millrace_stream_watchers{stream="door"} 1`,
-		`millrace_stream_delivered_results_total{stream="door"} `,
+		`millrace_stream_delivered_results_total{model="find",stream="door"} `,
 		`millrace_goroutines{group="streams_stream"} 1`,
 	} {
 		if code != 200 || !strings.Contains(metrics, words) {

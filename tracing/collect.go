@@ -123,21 +123,24 @@ type streamSeries struct {
 	ended streams.StreamStats            // of those others that have ended
 }
 
-// read returns the streams with series of their own, at most that many, and the sum of
-// the others without a name, if there were any.
+// read returns the streams with series of their own, with
+// at most that many models, and the sum of the others without a name, if there were any.
 func (s *streamSeries) read(list []streams.StreamStats, most int) []streams.StreamStats {
 	own, rest := map[string]bool{}, map[string]streams.StreamStats{}
+	models := 0 // of the streams with series of their own
 	for i := range list {
-		own[list[i].Name] = s.own[list[i].Name]
+		if own[list[i].Name] = s.own[list[i].Name]; own[list[i].Name] {
+			models += len(list[i].Models)
+		}
 	}
 	maps.DeleteFunc(own, func(_ string, has bool) bool { return !has })
-	sum := streams.StreamStats{Drops: map[stream.Reason]uint64{}, Sinks: map[string]sinks.Stats{}}
+	sum := newSum()
 	var out []streams.StreamStats
 	for i := range list {
 		now := &list[i]
 		last, summed := s.rest[now.Name]
-		if !own[now.Name] && !summed && len(own) < most {
-			own[now.Name] = true
+		if n := models + len(now.Models); !own[now.Name] && !summed && n <= most {
+			own[now.Name], models = true, n
 		}
 		if own[now.Name] {
 			out = append(out, *now)
@@ -156,7 +159,7 @@ func (s *streamSeries) read(list []streams.StreamStats, most int) []streams.Stre
 	}
 	s.own, s.rest = own, rest
 	addStream(&sum, &s.ended)
-	if len(rest) > 0 || s.ended.Drops != nil {
+	if len(rest) > 0 || s.ended.Models != nil {
 		out = append(out, sum)
 	}
 	return out
@@ -164,22 +167,31 @@ func (s *streamSeries) read(list []streams.StreamStats, most int) []streams.Stre
 
 // end adds a stream of the sum that has ended.
 func (s *streamSeries) end(last *streams.StreamStats) {
-	if s.ended.Drops == nil {
-		s.ended = streams.StreamStats{Drops: map[stream.Reason]uint64{}, Sinks: map[string]sinks.Stats{}}
+	if s.ended.Models == nil {
+		s.ended = newSum()
 	}
 	last.Watchers = 0
 	addStream(&s.ended, last)
 }
 
+// newSum returns a sum of streams, which has one model, without a name, for all of theirs.
+func newSum() streams.StreamStats {
+	return streams.StreamStats{Models: []streams.ModelStats{{Drops: map[stream.Reason]uint64{}}}, Sinks: map[string]sinks.Stats{}}
+}
+
 func addStream(to, s *streams.StreamStats) {
-	to.Watchers += s.Watchers
-	to.Answered += s.Answered
-	to.Failed += s.Failed
-	for why, n := range s.Drops {
-		to.Drops[why] += n
+	all := &to.Models[0]
+	for i := range s.Models {
+		m := &s.Models[i]
+		all.Answered += m.Answered
+		all.Failed += m.Failed
+		for why, n := range m.Drops {
+			all.Drops[why] += n
+		}
+		all.Aged += m.Aged
+		all.Age += m.Age
 	}
-	to.Aged += s.Aged
-	to.Age += s.Age
+	to.Watchers += s.Watchers
 	to.Frames += s.Frames
 	to.Lost += s.Lost
 	to.Restarts += s.Restarts

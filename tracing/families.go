@@ -182,25 +182,18 @@ var families = []section{
 		}, nil},
 		{gauge, "millrace_stream_watchers", "", "Clients that receive the stream's results or pictures.", ofStream, perStream(func(s *streams.StreamStats) float64 { return float64(s.Watchers) }), nil},
 		{counter, "millrace_stream_read_frames_total", "", "Frames read from the stream's source.", ofStream, perStream(func(s *streams.StreamStats) float64 { return float64(s.Frames) }), nil},
-		{counter, "millrace_stream_frames_total", "", "Frames of the stream that have ended.", ofStream.and("outcome", "result, drop, error"), func(r *reading, put put) {
-			for i := range r.streams.listed {
-				s := &r.streams.listed[i]
-				var dropped uint64
-				for _, n := range s.Drops {
-					dropped += n
-				}
-				put(float64(s.Answered), s.Name, stream.Answered.String())
-				put(float64(dropped), s.Name, stream.Dropped.String())
-				put(float64(s.Failed), s.Name, stream.Failed.String())
-			}
-		}, nil},
-		{counter, "millrace_stream_dropped_frames_total", "", "Frames of the stream dropped by policy.", ofStream.and("reason", words(stream.Reasons)), func(r *reading, put put) {
-			for i := range r.streams.listed {
+		{counter, "millrace_stream_frames_total", "", "Frames of the stream that have ended, once for each of its models.", ofStreamModel.and("outcome", "result, drop, error"),
+			perStreamModel(func(m *streams.ModelStats, put put) {
+				put(float64(m.Answered), stream.Answered.String())
+				put(float64(total(m.Drops)), stream.Dropped.String())
+				put(float64(m.Failed), stream.Failed.String())
+			}), nil},
+		{counter, "millrace_stream_dropped_frames_total", "", "Frames of the stream dropped by policy.", ofStreamModel.and("reason", words(stream.Reasons)),
+			perStreamModel(func(m *streams.ModelStats, put put) {
 				for _, why := range stream.Reasons {
-					put(float64(r.streams.listed[i].Drops[why]), r.streams.listed[i].Name, string(why))
+					put(float64(m.Drops[why]), string(why))
 				}
-			}
-		}, nil},
+			}), nil},
 		{counter, "millrace_stream_restarts_total", "", "Times that the stream's source was reopened.", ofStream, perStream(func(s *streams.StreamStats) float64 { return float64(s.Restarts) }), nil},
 		{counter, "millrace_stream_lost_total", "", "Frames lost because memory was exhausted (at=memory), and results not delivered to any sink (sinks), to watchers, or to a kind of sink.",
 			ofStream.and("at", "memory, sinks, watchers, and the kinds of sinks"), func(r *reading, put put) {
@@ -228,16 +221,16 @@ var families = []section{
 				}
 			}
 		}, nil},
-		{counter, "millrace_stream_delivered_results_total", "", "Results that were passed to the stream's sinks.", ofStream, perStream(func(s *streams.StreamStats) float64 { return float64(s.Aged) }), nil},
-		{counter, "millrace_stream_delivered_age_seconds_total", "seconds", "Sum of the ages of those results: from the receipt of the frame to the sinks.", ofStream,
-			perStream(func(s *streams.StreamStats) float64 { return s.Age.Seconds() }), nil},
-		{gauge, "millrace_stream_last_result_timestamp_seconds", "seconds", "Time at which the stream's newest result was passed to its sinks; absent before the first.", ofStream, func(r *reading, put put) {
-			for i := range r.streams.listed {
-				if s := &r.streams.listed[i]; !s.Last.IsZero() && s.Name != "" {
-					put(float64(s.Last.UnixMilli())/float64(time.Second/time.Millisecond), s.Name)
+		{counter, "millrace_stream_delivered_results_total", "", "Results that were passed to the stream's sinks.", ofStreamModel,
+			perStreamModel(func(m *streams.ModelStats, put put) { put(float64(m.Aged)) }), nil},
+		{counter, "millrace_stream_delivered_age_seconds_total", "seconds", "Sum of the ages of those results: from the receipt of the frame to the sinks.", ofStreamModel,
+			perStreamModel(func(m *streams.ModelStats, put put) { put(m.Age.Seconds()) }), nil},
+		{gauge, "millrace_stream_last_result_timestamp_seconds", "seconds", "Time at which the newest result was passed to the stream's sinks; absent before the first.", ofStreamModel,
+			perStreamModel(func(m *streams.ModelStats, put put) {
+				if !m.Last.IsZero() {
+					put(float64(m.Last.UnixMilli()) / float64(time.Second/time.Millisecond))
 				}
-			}
-		}, nil},
+			}), nil},
 		{counter, "millrace_stream_panics_total", "", "Goroutines of server streams that panicked, of all streams together.", nil, func(r *reading, put put) {
 			if r.streams.on {
 				put(float64(r.streams.panics))
@@ -259,6 +252,8 @@ var (
 	model      = labels{{"model", "the name under which it is loaded"}, {"version", "of the model"}}
 	byListener = labels{{"listener", "http, grpc, metrics"}}
 	ofStream   = labels{{"stream", "the name of the server stream; without the label: those beyond `metrics.streams`, added up"}}
+	// ofStreamModel are the labels of what is counted for each model of a stream.
+	ofStreamModel = ofStream.and("model", "the name of one of its models; without the label: those of the streams beyond `metrics.streams`")
 )
 
 // Classic buckets. Every histogram is also a native one, whose buckets need no choice.

@@ -177,6 +177,20 @@ func perStream(value func(*streams.StreamStats) float64) func(*reading, put) {
 	}
 }
 
+// perStreamModel reads values of each model of each server stream with series of its own,
+// and of the sum of the others.
+func perStreamModel(values func(m *streams.ModelStats, put put)) func(*reading, put) {
+	return func(r *reading, to put) {
+		for i := range r.streams.listed {
+			s := &r.streams.listed[i]
+			for j := range s.Models {
+				m := &s.Models[j]
+				values(m, func(v float64, labels ...string) { to(v, append([]string{s.Name, m.Model}, labels...)...) })
+			}
+		}
+	}
+}
+
 // ofMemory reads one value if there is a memory budget.
 func ofMemory(value func(*reading) float64) func(*reading, put) {
 	return func(r *reading, put put) {

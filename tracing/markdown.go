@@ -21,7 +21,8 @@ Prometheus reads them at ` + "`/metrics`" + ` of the address ` + "`http`" + ` (s
   ` + "`--enable-feature=native-histograms`" + `. Scrapers that ask for OpenMetrics or protobuf also get exemplars: the ` + "`trace_id`" + ` of a frame whose trace is kept.
 - The counters of a model's version stay for five minutes after it was unloaded (those of the last 32 that were), so that its last frames are seen, and continue when it is
   loaded again in that time. The series of a server stream end when it is deleted. No label has a value that clients can invent.
-- ` + "`metrics.streams`" + ` (500) server streams have series of their own; those of the others are added up in series without the label ` + "`stream`" + `.
+- ` + "`metrics.streams`" + ` (500) server streams have series of their own; those of the others are added up in series without the labels ` + "`stream`" + ` and ` + "`model`" + `.
+  A stream of several models counts as so many.
   A stream stays where it was when it was first read, and the counts of ended ones stay in the sum, so that no counter falls.
 - A program built with the tag ` + "`nometrics`" + ` has none: ` + "`/metrics`" + ` answers 404, and the settings of the section ` + "`metrics`" + ` are refused.
 `)

@@ -25,7 +25,7 @@ type Options struct {
 
 	// RequestBuckets, in seconds, in rising order (else Requests panics); nil = DefaultRequestBuckets.
 	RequestBuckets []float64
-	// StreamSeries is the number of server streams that have series of their own; nil = DefaultStreamSeries.
+	// StreamSeries is the number of server streams that have series of their own, one of several models counted as so many; nil = DefaultStreamSeries.
 	StreamSeries *int
 }
 

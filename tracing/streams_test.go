@@ -14,11 +14,14 @@ import (
 
 func TestSeriesOfServerStreams(t *testing.T) {
 	st := streams.Stats{Panics: 1, Streams: []streams.StreamStats{{
-		Name: "door", State: sources.Waiting, Paused: true, Watchers: 2, Answered: 70, Failed: 3, Drops: map[stream.Reason]uint64{stream.Stale: 4, stream.RateLimit: 5},
-		Aged: 70, Age: 7 * time.Second, Last: time.UnixMilli(1_795_000_000_250),
+		Name: "door", State: sources.Waiting, Paused: true, Watchers: 2,
+		Models: []streams.ModelStats{
+			{Model: "faces", Answered: 70, Failed: 3, Drops: map[stream.Reason]uint64{stream.Stale: 4, stream.RateLimit: 5}, Aged: 70, Age: 7 * time.Second, Last: time.UnixMilli(1_795_000_000_250)},
+			{Model: "motion", Answered: 80, Aged: 60, Age: time.Second},
+		},
 		Totals: streams.Totals{Frames: 90, Lost: 8, Restarts: 6, ResultsLost: 9, WatchersLost: 10},
 		Sinks:  map[string]sinks.Stats{"file": {Lost: 11}, "webhook": {Sent: 12, Retries: 13, Lost: 14}, "socket": {Sent: 15}},
-	}, {Name: "yard", State: sources.Connecting}}}
+	}, {Name: "yard", State: sources.Connecting, Models: []streams.ModelStats{{Model: "faces"}}}}}
 	r := &rig{Metrics: New(Options{Streams: func() streams.Stats { return st }})}
 	all := r.gather(t)
 	for _, c := range []struct {
@@ -30,10 +33,13 @@ func TestSeriesOfServerStreams(t *testing.T) {
 		{0, "state", []string{"state", "running"}},
 		{1, "paused", nil},
 		{90, "read_frames_total", nil},
-		{70, "frames_total", []string{"outcome", "result"}},
-		{9, "frames_total", []string{"outcome", "drop"}},
-		{3, "frames_total", []string{"outcome", "error"}},
-		{4, "dropped_frames_total", []string{"reason", "stale"}},
+		{70, "frames_total", []string{"outcome", "result", "model", "faces"}},
+		{9, "frames_total", []string{"outcome", "drop", "model", "faces"}},
+		{3, "frames_total", []string{"outcome", "error", "model", "faces"}},
+		{80, "frames_total", []string{"outcome", "result", "model", "motion"}},
+		{0, "frames_total", []string{"outcome", "drop", "model", "motion"}},
+		{4, "dropped_frames_total", []string{"reason", "stale", "model", "faces"}},
+		{0, "dropped_frames_total", []string{"reason", "stale", "model", "motion"}},
 		{6, "restarts_total", nil},
 		{8, "lost_total", []string{"at", "memory"}},
 		{9, "lost_total", []string{"at", "sinks"}},
@@ -43,17 +49,21 @@ func TestSeriesOfServerStreams(t *testing.T) {
 		{12, "sink_results_total", []string{"sink", "webhook"}},
 		{13, "sink_retries_total", []string{"sink", "webhook"}},
 		{15, "sink_results_total", []string{"sink", "socket"}},
-		{70, "delivered_results_total", nil},
-		{7, "delivered_age_seconds_total", nil},
+		{70, "delivered_results_total", []string{"model", "faces"}},
+		{7, "delivered_age_seconds_total", []string{"model", "faces"}},
+		{60, "delivered_results_total", []string{"model", "motion"}},
+		{1, "delivered_age_seconds_total", []string{"model", "motion"}},
 		{2, "watchers", nil},
-		{1_795_000_000.25, "last_result_timestamp_seconds", nil},
+		{1_795_000_000.25, "last_result_timestamp_seconds", []string{"model", "faces"}},
 	} {
 		want(t, all, c.v, "millrace_stream_"+c.name, append(c.labels, "stream", "door")...)
 	}
 	want(t, all, 1, "millrace_stream_panics_total")
 	want(t, all, 1, "millrace_stream_state", "stream", "yard", "state", "connecting")
-	if _, ok := value(all, "millrace_stream_last_result_timestamp_seconds", "stream", "yard"); ok {
-		t.Error("a stream without a result has the time of a newest one")
+	for _, of := range [][]string{{"stream", "yard", "model", "faces"}, {"stream", "door", "model", "motion"}} {
+		if _, ok := value(all, "millrace_stream_last_result_timestamp_seconds", of...); ok {
+			t.Errorf("%v has the time of a newest result without having one", of)
+		}
 	}
 	want(t, all, 1, "millrace_server_streams", "state", "waiting")
 	want(t, all, 0, "millrace_server_streams", "state", "running")
@@ -68,33 +78,60 @@ func TestSeriesOfServerStreams(t *testing.T) {
 func TestServerStreamsBeyondTheBound(t *testing.T) {
 	one := func(name string, frames uint64) streams.StreamStats {
 		return streams.StreamStats{
-			Name: name, State: sources.Running, Watchers: 1, Answered: frames, Drops: map[stream.Reason]uint64{stream.Stale: 1}, Aged: 1, Age: time.Second, Last: time.UnixMilli(1),
+			Name: name, State: sources.Running, Watchers: 1,
+			Models: []streams.ModelStats{{Model: "m", Answered: frames, Drops: map[stream.Reason]uint64{stream.Stale: 1}, Aged: 1, Age: time.Second, Last: time.UnixMilli(1)}},
 			Totals: streams.Totals{Frames: frames + 1}, Sinks: map[string]sinks.Stats{"file": {Sent: 5}},
 		}
 	}
 	st := streams.Stats{Streams: []streams.StreamStats{one("a", 1), one("b", 20), one("c", 300)}}
 	none := &rig{Metrics: New(Options{StreamSeries: new(0), Streams: func() streams.Stats { return st }})}
 	sums := none.gather(t)
-	want(t, sums, 321, "millrace_stream_frames_total", "stream", "", "outcome", "result")
-	if _, ok := value(sums, "millrace_stream_frames_total", "stream", "a"); ok {
+	want(t, sums, 321, "millrace_stream_frames_total", "stream", "", "model", "", "outcome", "result")
+	if _, ok := value(sums, "millrace_stream_frames_total", "stream", "a", "model", "m", "outcome", "result"); ok {
 		t.Error("with a bound of 0 a stream has series")
 	}
 	r := &rig{Metrics: New(Options{StreamSeries: new(1), Streams: func() streams.Stats { return st }})}
 	all := r.gather(t)
-	want(t, all, 1, "millrace_stream_frames_total", "stream", "a", "outcome", "result")
-	want(t, all, 320, "millrace_stream_frames_total", "stream", "", "outcome", "result")
+	want(t, all, 1, "millrace_stream_frames_total", "stream", "a", "model", "m", "outcome", "result")
+	want(t, all, 320, "millrace_stream_frames_total", "stream", "", "model", "", "outcome", "result")
 	want(t, all, 322, "millrace_stream_read_frames_total", "stream", "")
-	want(t, all, 2, "millrace_stream_dropped_frames_total", "stream", "", "reason", "stale")
+	want(t, all, 2, "millrace_stream_dropped_frames_total", "stream", "", "model", "", "reason", "stale")
 	want(t, all, 10, "millrace_stream_sink_results_total", "stream", "", "sink", "file")
-	want(t, all, 2, "millrace_stream_delivered_age_seconds_total", "stream", "")
+	want(t, all, 2, "millrace_stream_delivered_age_seconds_total", "stream", "", "model", "")
 	want(t, all, 3, "millrace_server_streams", "state", "running")
 	for _, name := range []string{"millrace_stream_state", "millrace_stream_paused", "millrace_stream_last_result_timestamp_seconds"} {
-		if _, ok := value(all, name, "stream", ""); ok {
-			t.Errorf("%s has a series for several streams together", name)
+		for _, m := range all[name].GetMetric() {
+			for _, l := range m.Label {
+				if l.GetName() == "stream" && l.GetValue() == "" {
+					t.Errorf("%s has a series for several streams together", name)
+				}
+			}
 		}
 	}
-	if _, ok := value(all, "millrace_stream_frames_total", "stream", "b"); ok {
+	if _, ok := value(all, "millrace_stream_frames_total", "stream", "b", "model", "m", "outcome", "result"); ok {
 		t.Error("a stream beyond the bound has series")
+	}
+}
+
+// TestModelsCountForTheBound checks that a stream of several models counts as so many, so
+// that the bound is one of the size of a scrape.
+func TestModelsCountForTheBound(t *testing.T) {
+	named := func(name string, models ...string) streams.StreamStats {
+		s := streams.StreamStats{Name: name, State: sources.Running}
+		for _, m := range models {
+			s.Models = append(s.Models, streams.ModelStats{Model: m, Answered: 1})
+		}
+		return s
+	}
+	st := streams.Stats{Streams: []streams.StreamStats{named("a", "m"), named("b", "m", "n", "o"), named("c", "m", "n"), named("d", "m")}}
+	r := &rig{Metrics: New(Options{StreamSeries: new(3), Streams: func() streams.Stats { return st }})}
+	for _, others := range []float64{4, 5} {
+		all := r.gather(t)
+		for _, of := range [][2]string{{"a", "m"}, {"c", "m"}, {"c", "n"}} {
+			want(t, all, 1, "millrace_stream_frames_total", "stream", of[0], "model", of[1], "outcome", "result")
+		}
+		want(t, all, others, "millrace_stream_frames_total", "stream", "", "model", "", "outcome", "result")
+		st.Streams = append([]streams.StreamStats{named("_", "m")}, st.Streams...) // for whose model there is no room
 	}
 }
 
@@ -102,7 +139,7 @@ func TestServerStreamsBeyondTheBound(t *testing.T) {
 // removed, and one is added again under its name.
 func TestSumOfServerStreamsNeverFalls(t *testing.T) {
 	one := func(name string, results uint64) streams.StreamStats {
-		return streams.StreamStats{Name: name, State: sources.Running, Watchers: 1, Answered: results, Drops: map[stream.Reason]uint64{}, Totals: streams.Totals{Frames: results}}
+		return streams.StreamStats{Name: name, State: sources.Running, Watchers: 1, Models: []streams.ModelStats{{Model: "m", Answered: results}}, Totals: streams.Totals{Frames: results}}
 	}
 	var st streams.Stats
 	r := &rig{Metrics: New(Options{StreamSeries: new(1), Streams: func() streams.Stats { return st }})}

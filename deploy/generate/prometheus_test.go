@@ -408,7 +408,7 @@ func TestAlerts(t *testing.T) {
 		`millrace_memory_denied_total 7x120`, `millrace_dropped_frames_total{model="m",version="1",reason="memory"} 7x120`, `millrace_dropped_frames_total{model="m",version="1",reason="superseded"} 0+100x120`,
 		`millrace_connections_refused_total{listener="http"} 1x120`, `millrace_accept_failures_total{listener="http"} 1x120`, `millrace_sessions_closed_total{reason="slow_consumer"} 1x120`,
 		`millrace_stream_state{instance="a",stream="door",state="running"} 1x120`, `millrace_stream_state{instance="a",stream="door",state="waiting"} 0x120`, `millrace_stream_paused{instance="a",stream="door"} 0x120`,
-		`millrace_stream_last_result_timestamp_seconds{instance="a",stream="door"} 0+60x120`, `millrace_stream_last_result_timestamp_seconds{instance="a",stream="off"} 0x120`, `millrace_stream_paused{instance="a",stream="off"} 1x120`,
+		`millrace_stream_last_result_timestamp_seconds{instance="a",stream="door",model="m"} 0+60x120`, `millrace_stream_last_result_timestamp_seconds{instance="a",stream="off",model="m"} 0x120`, `millrace_stream_paused{instance="a",stream="off"} 1x120`,
 		`millrace_stream_lost_total{stream="door",at="webhook"} 5x120`, `millrace_stream_lost_total{stream="door",at="watchers"} 0+5x120`, `millrace_spans_lost_total{reason="full"} 9x120`, `prometheus_build_info{version="2.42.0+ds"} 1x120`,
 		`prometheus_build_info{version="3.5.0"} 1x120`,
 	}

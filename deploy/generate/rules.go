@@ -134,10 +134,10 @@ var alerts = []alert{
 	{
 		name: "MillraceStreamSilent", severity: "warning", hold: "0s",
 		expr:    `time() - millrace_stream_last_result_timestamp_seconds > 60 unless on (instance, stream) (millrace_stream_paused == 1 or millrace_stream_state{state="ended"} == 1)`,
-		summary: "The stream {{ $labels.stream }} had no result for {{ $value | humanizeDuration }}",
-		meaning: "Frames are not read, all are dropped or fail, or the gate of the camera sends nothing.",
+		summary: "The stream {{ $labels.stream }} had no result of {{ $labels.model }} for {{ $value | humanizeDuration }}",
+		meaning: "Frames are not read, the model is not loaded, all are dropped or fail, or the gate of the camera sends nothing.",
 		steps:   "Compare \"Frames read\", \"Results\" and \"Drops\" of the stream, then look at its model.",
-		input:   []string{`millrace_stream_last_result_timestamp_seconds{instance="a",stream="door"} 0x30`},
+		input:   []string{`millrace_stream_last_result_timestamp_seconds{instance="a",stream="door",model="faces"} 0x30`, `millrace_stream_last_result_timestamp_seconds{instance="a",stream="door",model="motion"} 0+60x30`},
 	},
 	{
 		name: "MillraceResultsLost", severity: "warning", hold: "0s",

@@ -29,10 +29,7 @@ type StreamStats struct {
 	Answered uint64
 	Failed   uint64
 	Drops    map[stream.Reason]uint64
-
-	Aged uint64        // results that were passed to the sinks
-	Age  time.Duration // sum of their ages, from the receipt of the frame to that moment
-	Last time.Time     // the newest of them; zero for none
+	Last     time.Time // the newest result that was passed to the sinks; zero for none
 
 	Totals
 	Models []ModelStats           // in the order of the configuration
@@ -48,7 +45,9 @@ type ModelStats struct {
 	Answered uint64
 	Failed   uint64
 	Drops    map[stream.Reason]uint64
-	Last     time.Time // the newest result that was passed to the sinks; zero for none
+	Aged     uint64        // results that were passed to the sinks
+	Age      time.Duration // sum of their ages, from the receipt of the frame to that moment
+	Last     time.Time     // the newest of them; zero for none
 }
 
 // Totals only increase.
@@ -83,15 +82,13 @@ func (f *runner) stats() StreamStats {
 	}
 	f.countMu.Lock()
 	for _, c := range f.consumers {
-		m := ModelStats{Model: c.Model, Version: c.Version, Answered: c.answered, Failed: c.errors, Drops: maps.Clone(c.drops), Last: c.last}
+		m := ModelStats{Model: c.Model, Version: c.Version, Answered: c.answered, Failed: c.errors, Drops: maps.Clone(c.drops), Aged: c.aged, Age: c.age, Last: c.last}
 		s.Models = append(s.Models, m)
 		s.Answered += m.Answered
 		s.Failed += m.Failed
 		for why, n := range m.Drops {
 			s.Drops[why] += n
 		}
-		s.Aged += c.aged
-		s.Age += c.age
 		if m.Last.After(s.Last) {
 			s.Last = m.Last
 		}
