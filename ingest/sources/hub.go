@@ -347,15 +347,15 @@ type shared struct {
 	err    error
 	gone   chan struct{} // closed when another one may be opened in its place
 
-	members int  // subscriptions that have joined and not left; with Hub.mu held, as is closing
-	closing bool // nobody may join any more
-	alone   atomic.Bool
+	members int         // subscriptions that have joined and not left; with Hub.mu held, as is closing
+	closing bool        // nobody may join any more
+	alone   atomic.Bool // the source has an end, and is the owner's, who is set before
 
 	mu    sync.Mutex // held while subscriptions are called, unless there is only one
 	subs  []*Subscription
-	info  *Info   // of the present opening; nil before the first
-	fps   float64 // with which the source was opened last
-	owner *Subscription
+	info  *Info         // of the present opening; nil before the first
+	fps   float64       // with which the source was opened last
+	owner *Subscription // nil also if none of them may have a source with an end
 }
 
 // join adds a subscription to the shared source of a key, which is opened if there is
@@ -431,7 +431,7 @@ func (h *Hub) leave(sh *shared, s *Subscription) {
 func (sh *shared) add(s *Subscription) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if sh.owner != nil {
+	if sh.alone.Load() {
 		close(s.private)
 		return
 	}
@@ -449,10 +449,14 @@ func (sh *shared) add(s *Subscription) {
 
 // reopen opens the source again if its subscriptions need more frames. mu is held.
 func (sh *shared) reopen() {
-	if need := sh.need(); len(sh.subs) > 0 && sh.fps != 0 && (need == 0 || need > sh.fps) {
+	if len(sh.subs) > 0 && sh.tooSlow(sh.need()) {
 		sh.source.Reopen()
 	}
 }
+
+// tooSlow reports whether the source was opened with a lower frame rate than fps, 0 =
+// all frames. mu is held.
+func (sh *shared) tooSlow(fps float64) bool { return sh.fps != 0 && (fps == 0 || fps > sh.fps) }
 
 // remove removes a subscription, and reports whether the source is its own.
 func (sh *shared) remove(s *Subscription) (owner bool) {
@@ -484,20 +488,27 @@ func (sh *shared) need() (fps float64) {
 	return fps
 }
 
-// opened is called by the source's goroutine, as are the following. A source with an end
-// becomes that of the first subscription; the others open it for themselves. Of one
-// without, subscriptions may have joined since its rate was chosen.
+// opened is called by the source's goroutine, as are the following. Subscriptions may
+// have come and gone since its rate was chosen. A source with an end becomes that of the
+// first subscription that this rate is enough for; the others open it for themselves.
 func (sh *shared) opened(i Info) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	sh.info = &i
-	if i.Ends && sh.owner == nil && len(sh.subs) > 0 {
-		sh.owner = sh.subs[0]
-		for _, s := range sh.subs[1:] {
+	if i.Ends && !sh.alone.Load() && len(sh.subs) > 0 {
+		for _, s := range sh.subs {
+			if sh.owner == nil && !sh.tooSlow(s.in.FPS) {
+				sh.owner = s
+				continue
+			}
 			close(s.private)
 		}
-		sh.subs = sh.subs[:1]
-		sh.source.opts.Paced = sh.owner.o.Paced
+		if sh.subs = nil; sh.owner != nil {
+			sh.subs = []*Subscription{sh.owner}
+			sh.source.opts.Paced = sh.owner.o.Paced
+		} else {
+			sh.cancel()
+		}
 		sh.alone.Store(true)
 	}
 	for _, s := range sh.subs {
@@ -535,7 +546,9 @@ func (sh *shared) call(s *Subscription, f func(*Subscription)) {
 // each calls f for each subscription. The only one of a source with an end may block.
 func (sh *shared) each(f func(*Subscription)) {
 	if sh.alone.Load() {
-		f(sh.owner)
+		if sh.owner != nil {
+			f(sh.owner)
+		}
 		return
 	}
 	sh.mu.Lock()

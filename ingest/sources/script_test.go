@@ -279,6 +279,56 @@ func TestSharedSourceThatHasAnEnd(t *testing.T) {
 	})
 }
 
+// A source with an end is read at the rate of the subscription that has it, also when it
+// was opened for one that has left since then.
+func TestTheFirstLeavesWhileASourceWithAnEndIsOpened(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		rest  []float64
+		rates []float64 // of the openings
+		count []uint64  // frames of each of the rest
+	}{
+		{"it needs more", []float64{0}, []float64{5, 0}, []uint64{4}},
+		{"it needs less", []float64{2}, []float64{5}, []uint64{1}},
+		{"one needs more", []float64{0, 5}, []float64{5, 0}, []uint64{4, 4}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := hub(t)
+				opening := make(chan struct{})
+				camera := &scripted{opening: func(int) (sources.Info, error) { <-opening; return sources.Info{Ends: true}, nil }}
+				first := subscribe(t, h, camera.in(5), sources.Options{})
+				synctest.Wait()
+				var rest []*subscriber
+				for _, fps := range c.rest {
+					rest = append(rest, subscribe(t, h, camera.in(fps), sources.Options{}))
+				}
+				synctest.Wait()
+				first.leave()
+				close(opening)
+				synctest.Wait()
+				if got := camera.opened(); !slices.Equal(got, c.rates) {
+					t.Fatalf("opened at %v, want %v", got, c.rates)
+				}
+				for n := range len(c.rates) {
+					r := camera.reader(n)
+					if r.closed {
+						continue
+					}
+					r.give(false, 0, 100, 200, 300)
+					r.fail <- io.EOF
+				}
+				for i, s := range rest {
+					<-s.over
+					if st := s.Status(); s.err != nil || st.Frames != c.count[i] || st.State != sources.Ended {
+						t.Errorf("%v fps: %v, %+v", c.rest[i], s.err, st)
+					}
+				}
+			})
+		})
+	}
+}
+
 // The transport that is used when none is set is the same source as when it is set.
 func TestSharedTransport(t *testing.T) {
 	key := func(address, transport string) string {
