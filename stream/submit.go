@@ -35,7 +35,14 @@ func (s *Stream) submit(f *Frame, now Instant) error {
 		return s.refused(&r.Frame, err)
 	}
 	s.accept(r, now)
+	prepared := false
+	defer func() {
+		if !prepared { // a panic, which goes on
+			s.endLocked(r, Failed, "", Errorf(Internal, "", "the frame could not be prepared for its model"))
+		}
+	}()
 	err := s.prepare(r)
+	prepared = true
 	r.Deadline = s.deadline(r, now)
 	switch {
 	case err != nil && errors.Is(err, buf.ErrBudget):

@@ -42,11 +42,17 @@ func (o *feed) unreadable(fr stream.Frame, err error) {
 }
 
 // frame submits a frame, unless it is late: only Every wants those. In Every a source
-// with an end waits for room in the window; a live one loses frames that do not fit.
+// with an end waits for room in the window; a live one loses frames that do not fit. A panic
+// releases the lease, too.
 func (o *feed) frame(fr stream.Frame) {
+	submitted := false
+	defer func() {
+		if !submitted {
+			fr.Lease.Release()
+		}
+	}()
 	if fr.Late && !o.every {
 		o.fresh = true // the next frame does not follow on the last
-		fr.Lease.Release()
 		o.drop(fr.Seq, stream.Superseded)
 		return
 	}
@@ -54,7 +60,6 @@ func (o *feed) frame(fr stream.Frame) {
 		o.fresh, fr.Discontinuity = false, true
 	}
 	if o.every && o.f.finite && !o.window.Wait(o.stream.Policy().Window, o.ctx.Done()) {
-		fr.Lease.Release()
 		o.drop(fr.Seq, stream.Closed)
 		return
 	}
@@ -63,6 +68,7 @@ func (o *feed) frame(fr stream.Frame) {
 		o.f.resize() // another model may need another size
 	}
 	o.window.Receive()
+	submitted = true // Submit releases the lease, whatever happens
 	if err := o.stream.Submit(fr); err != nil {
 		o.done()
 		o.stream.MarkDiscontinuity() // the frame is not sent again, and the next one does not follow on it

@@ -121,3 +121,55 @@ func TestUnreadableWaits(t *testing.T) {
 		})
 	}
 }
+
+// faultyAssembly makes assemblers that panic.
+type faultyAssembly struct{ stream.Assembler }
+
+func (a faultyAssembly) NewAssembler(*stream.Model, bool) stream.Assembler { return a }
+func (faultyAssembly) IsRequest(*stream.Frame) bool                        { panic("at once") }
+func (faultyAssembly) Reset()                                              {}
+
+// A panic leaves no lease, whether the frame was submitted or not: its source releases
+// only its own.
+func TestPanicLeavesNoLease(t *testing.T) {
+	m := &stream.Model{
+		Name: "m", MaxBatch: 1, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{1, 1, 3}}},
+		Image: &stream.ImageSpec{Width: 1, Height: 1}, Assembly: faultyAssembly{},
+	}
+	for _, submitted := range []bool{false, true} {
+		mem := buf.NewPool(0)
+		f := &runner{queue: make(chan ending, 16)}
+		ctx, cancel := context.WithCancel(t.Context())
+		o := &feed{f: f, c: &consumer{f: f}, ctx: ctx, cancel: cancel, window: ingest.NewWindow(), model: m}
+		f.feeds.Store(&[]*feed{o})
+		if submitted {
+			o.stream = stream.New(m, nowhere{}, o, stream.Options{Policy: stream.Policy{Mode: stream.Latest}})
+		}
+		l, err := mem.Copy([]byte{1, 2, 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("submitted %v: no panic", submitted)
+				}
+				l.Release()
+			}()
+			f.frame(stream.Frame{Codec: stream.RGB24, Width: 1, Height: 1, Payload: l.Bytes(), Lease: l})
+		}()
+		if submitted {
+			r := (<-f.queue).r
+			if r.Outcome != stream.Failed || stream.CodeOf(r.Err) != stream.Internal {
+				t.Errorf("the frame ended as %v: %v", r.Outcome, r.Err)
+			}
+			r.Release()
+			o.stream.Close(stream.SourceEnded)
+			<-o.stream.Finished()
+		}
+		cancel()
+		if n := mem.Stats().Leases; n != 0 {
+			t.Errorf("submitted %v: %d leases", submitted, n)
+		}
+	}
+}
