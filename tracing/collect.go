@@ -3,7 +3,6 @@
 package tracing
 
 import (
-	"maps"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -118,42 +117,39 @@ func (c *collector) readStreams() streamsReading {
 // not get them when it is first seen never does, and those that have ended stay in the
 // sum: so no counter falls.
 type streamSeries struct {
-	own   map[string]bool
-	rest  map[string]streams.StreamStats // the others, as they were last read
+	own   map[uint64]bool                // by ID
+	rest  map[uint64]streams.StreamStats // the others, as they were last read
 	ended streams.StreamStats            // of those others that have ended
 }
 
 // read returns the streams with series of their own, with
 // at most that many models, and the sum of the others without a name, if there were any.
 func (s *streamSeries) read(list []streams.StreamStats, most int) []streams.StreamStats {
-	own, rest := map[string]bool{}, map[string]streams.StreamStats{}
+	own, rest := map[uint64]bool{}, map[uint64]streams.StreamStats{}
 	models := 0 // of the streams with series of their own
 	for i := range list {
-		if own[list[i].Name] = s.own[list[i].Name]; own[list[i].Name] {
+		if s.own[list[i].ID] {
+			own[list[i].ID] = true
 			models += len(list[i].Models)
 		}
 	}
-	maps.DeleteFunc(own, func(_ string, has bool) bool { return !has })
 	sum := newSum()
 	var out []streams.StreamStats
 	for i := range list {
 		now := &list[i]
-		last, summed := s.rest[now.Name]
-		if n := models + len(now.Models); !own[now.Name] && !summed && n <= most {
-			own[now.Name], models = true, n
+		_, summed := s.rest[now.ID]
+		if n := models + len(now.Models); !own[now.ID] && !summed && n <= most {
+			own[now.ID], models = true, n
 		}
-		if own[now.Name] {
+		if own[now.ID] {
 			out = append(out, *now)
 			continue
 		}
-		rest[now.Name] = *now
+		rest[now.ID] = *now
 		addStream(&sum, now)
-		if summed && now.Frames < last.Frames { // it was removed and added again
-			s.end(&last)
-		}
 	}
-	for name, last := range s.rest {
-		if _, still := rest[name]; !still {
+	for id, last := range s.rest {
+		if _, still := rest[id]; !still {
 			s.end(&last)
 		}
 	}

@@ -27,7 +27,7 @@ func manyStreams(t testing.TB, n int) *Metrics {
 	st := streams.Stats{}
 	for i := range n {
 		st.Streams = append(st.Streams, streams.StreamStats{
-			Name: fmt.Sprintf("camera-%05d", i), State: sources.Running, Totals: streams.Totals{Frames: 1 << 31},
+			Name: fmt.Sprintf("camera-%05d", i), ID: uint64(i), State: sources.Running, Totals: streams.Totals{Frames: 1 << 31},
 			Models: []streams.ModelStats{{Model: "m", Answered: 1 << 30, Aged: 1 << 30, Age: time.Hour, Last: time.Now(), Drops: map[stream.Reason]uint64{stream.Stale: 1 << 20}}}, Sinks: map[string]sinks.Stats{"file": {Sent: 1 << 30}},
 		})
 	}

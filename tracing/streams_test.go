@@ -21,7 +21,7 @@ func TestSeriesOfServerStreams(t *testing.T) {
 		},
 		Totals: streams.Totals{Frames: 90, Lost: 8, Restarts: 6, ResultsLost: 9, WatchersLost: 10},
 		Sinks:  map[string]sinks.Stats{"file": {Lost: 11}, "webhook": {Sent: 12, Retries: 13, Lost: 14}, "socket": {Sent: 15}},
-	}, {Name: "yard", State: sources.Connecting, Models: []streams.ModelStats{{Model: "faces"}}}}}
+	}, {Name: "yard", ID: 1, State: sources.Connecting, Models: []streams.ModelStats{{Model: "faces"}}}}}
 	r := &rig{Metrics: New(Options{Streams: func() streams.Stats { return st }})}
 	all := r.gather(t)
 	for _, c := range []struct {
@@ -78,7 +78,7 @@ func TestSeriesOfServerStreams(t *testing.T) {
 func TestServerStreamsBeyondTheBound(t *testing.T) {
 	one := func(name string, frames uint64) streams.StreamStats {
 		return streams.StreamStats{
-			Name: name, State: sources.Running, Watchers: 1,
+			Name: name, ID: uint64(name[0]), State: sources.Running, Watchers: 1,
 			Models: []streams.ModelStats{{Model: "m", Answered: frames, Drops: map[stream.Reason]uint64{stream.Stale: 1}, Aged: 1, Age: time.Second, Last: time.UnixMilli(1)}},
 			Totals: streams.Totals{Frames: frames + 1}, Sinks: map[string]sinks.Stats{"file": {Sent: 5}},
 		}
@@ -117,7 +117,7 @@ func TestServerStreamsBeyondTheBound(t *testing.T) {
 // that the bound is one of the size of a scrape.
 func TestModelsCountForTheBound(t *testing.T) {
 	named := func(name string, models ...string) streams.StreamStats {
-		s := streams.StreamStats{Name: name, State: sources.Running}
+		s := streams.StreamStats{Name: name, ID: uint64(name[0]), State: sources.Running}
 		for _, m := range models {
 			s.Models = append(s.Models, streams.ModelStats{Model: m, Answered: 1})
 		}
@@ -139,7 +139,12 @@ func TestModelsCountForTheBound(t *testing.T) {
 // removed, and one is added again under its name.
 func TestSumOfServerStreamsNeverFalls(t *testing.T) {
 	one := func(name string, results uint64) streams.StreamStats {
-		return streams.StreamStats{Name: name, State: sources.Running, Watchers: 1, Models: []streams.ModelStats{{Model: "m", Answered: results}}, Totals: streams.Totals{Frames: results}}
+		return streams.StreamStats{Name: name, ID: uint64(name[0]), State: sources.Running, Watchers: 1, Models: []streams.ModelStats{{Model: "m", Answered: results}}, Totals: streams.Totals{Frames: results}}
+	}
+	again := func(name string, results uint64) streams.StreamStats {
+		s := one(name, results)
+		s.ID += 1000
+		return s
 	}
 	var st streams.Stats
 	r := &rig{Metrics: New(Options{StreamSeries: new(1), Streams: func() streams.Stats { return st }})}
@@ -154,8 +159,10 @@ func TestSumOfServerStreamsNeverFalls(t *testing.T) {
 		{[]streams.StreamStats{one("a", 6), one("c", 11)}, "", 17, 2},
 		{[]streams.StreamStats{one("a", 6), one("c", 11), one("d", 3)}, "d", 17, 2},
 		{[]streams.StreamStats{one("c", 12), one("d", 4)}, "d", 18, 1},
-		{[]streams.StreamStats{one("c", 2), one("d", 4)}, "d", 20, 1},
-		{nil, "", 20, 0},
+		{[]streams.StreamStats{again("c", 2), one("d", 4)}, "d", 20, 1},
+		{[]streams.StreamStats{one("d", 4), one("e", 7)}, "d", 27, 1},
+		{[]streams.StreamStats{one("d", 4), again("e", 9)}, "d", 36, 1}, // it has read more than the one before had
+		{nil, "", 36, 0},
 	} {
 		st.Streams = step.now
 		all := r.gather(t)

@@ -49,6 +49,7 @@ type Adapter struct {
 	ctx     context.Context // of Serve
 	closing bool
 	runners map[string]*runner
+	added   uint64 // streams so far
 	tasks   *routines.Group
 }
 
@@ -130,7 +131,8 @@ func (a *Adapter) add(c Config, origin string, kept *Config) error {
 		return stream.Errorf(stream.Overloaded, "limits.max_streams", "%d streams run already: delete one, or raise the setting", len(a.runners))
 	}
 	f := newRunner(a, c, origin)
-	f.kept = kept
+	a.added++
+	f.kept, f.id = kept, a.added
 	a.runners[c.Name] = f
 	a.opts.Log.Info("a stream was added", "stream", c.Name, "source", video.Redact(c.Source), "model", c.modelNames(), "origin", origin)
 	a.tasks.Go("stream", func() {

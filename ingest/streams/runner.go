@@ -22,6 +22,7 @@ func queueLen(models int) int { return models*stream.MaxWindow + 256 }
 // of the models is loaded, the source is closed.
 type runner struct {
 	a       *Adapter
+	id      uint64 // of no other runner of a
 	config  Config
 	origin  string  // "config" or "request"
 	kept    *Config // its entry in the store, or nil

@@ -19,6 +19,7 @@ type Stats struct {
 // StreamStats are the statistics of one stream.
 type StreamStats struct {
 	Name     string
+	ID       uint64 // of no other stream, also none that had the name before
 	State    sources.State
 	Paused   bool
 	Watchers int
@@ -76,7 +77,7 @@ func (a *Adapter) Stats() Stats {
 }
 
 func (f *runner) stats() StreamStats {
-	s := StreamStats{Name: f.config.Name, State: f.state().State, Watchers: f.results.size(), Drops: map[stream.Reason]uint64{}}
+	s := StreamStats{Name: f.config.Name, ID: f.id, State: f.state().State, Watchers: f.results.size(), Drops: map[stream.Reason]uint64{}}
 	for _, p := range f.previews() {
 		s.Watchers += p.size()
 	}

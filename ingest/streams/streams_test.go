@@ -393,3 +393,18 @@ func (l *logged) String() string {
 	defer l.mu.Unlock()
 	return l.b.String()
 }
+
+// A stream that is added again under its name is another one, whose counters begin again.
+func TestIDOfAStream(t *testing.T) {
+	r := start(t, streams.Options{AllowPrivate: true})
+	seen := map[uint64]bool{}
+	for range 3 {
+		r.want(201, "POST", "/v2/streams", `{"name":"door","source":"http://127.0.0.1:9/","model":"eyes"}`)
+		st := r.streams.Stats().Streams
+		if len(st) != 1 || seen[st[0].ID] {
+			t.Fatalf("%+v, IDs before %v", st, seen)
+		}
+		seen[st[0].ID] = true
+		r.want(204, "DELETE", "/v2/streams/door", "")
+	}
+}
