@@ -1,7 +1,5 @@
 package codec
 
-import "encoding/binary"
-
 // Fixed-point BT.601, 16 bits of fraction; the constants are those of JFIF
 // (full range) and of Recommendation BT.601 (limited range: luma 16..235, chroma
 // 16..240).
@@ -39,27 +37,6 @@ func ycbcrLimitedRow(r, g, b, y, cb, cr []byte) {
 		r[i] = clamp((yy + 104597*v) >> 16)
 		g[i] = clamp((yy - 25675*u - 53279*v) >> 16)
 		b[i] = clamp((yy + 132201*u) >> 16)
-	}
-}
-
-// lumaFull is the full range of a luma in limited range.
-var lumaFull = func() (t [256]byte) {
-	for l := range t {
-		t[l] = clamp((76309*(int32(l)-16) + half) >> 16)
-	}
-	return t
-}()
-
-func lumaLimitedRow(out, y []byte) {
-	t := &lumaFull
-	for ; len(y) >= 8 && len(out) >= 8; y, out = y[8:], out[8:] {
-		v := binary.LittleEndian.Uint64(y)
-		low := uint32(t[byte(v)]) | uint32(t[byte(v>>8)])<<8 | uint32(t[byte(v>>16)])<<16 | uint32(t[byte(v>>24)])<<24
-		high := uint32(t[byte(v>>32)]) | uint32(t[byte(v>>40)])<<8 | uint32(t[byte(v>>48)])<<16 | uint32(t[byte(v>>56)])<<24
-		binary.LittleEndian.PutUint64(out, uint64(low)|uint64(high)<<32)
-	}
-	for i, l := range y {
-		out[i] = t[l]
 	}
 }
 

@@ -3,6 +3,8 @@ package codec
 import (
 	"cmp"
 	"fmt"
+
+	"millrace/internal/codec/luma"
 )
 
 // RawFormat is the memory layout of an uncompressed frame, rows without padding.
@@ -60,7 +62,7 @@ func (d *Decoder) Convert(b []byte, f RawFormat, w, h int, t Target, dst []byte)
 		return j.placed, nil
 	}
 	if f == NV12 && j.whole() && j.rect == (rect{0, 0, w, h}) && w == j.tw && h == j.th && t.Color == Gray && t.Type == UINT8 {
-		lumaLimitedRow(dst, b[:w*h]) // the layouts of one channel are the same
+		luma.Full(dst, b[:w*h]) // the layouts of one channel are the same
 		return j.placed, nil
 	}
 	d.src = source{}

@@ -3,6 +3,8 @@ package codec
 import (
 	"encoding/binary"
 	"math"
+
+	"millrace/internal/codec/luma"
 )
 
 // targetWriter writes rows of the stored picture to their places in dst. Positions
@@ -219,7 +221,7 @@ func (d *Decoder) convertRow(src *source, y, planes int, lumaOnly bool) [3][]byt
 	case src.model == modelGray, lumaOnly && src.model == modelYCbCr:
 		r, g, b = in[0], in[0], in[0]
 	case lumaOnly:
-		lumaLimitedRow(r, in[0])
+		luma.Full(r, in[0])
 		g, b = r, r
 	case src.model == modelRGB:
 		r, g, b = in[0], in[1], in[2]
