@@ -35,7 +35,7 @@ type Spec struct {
 	Dir string
 	// StderrBytes is how much of the end of standard error is kept; 0 means DefaultStderrBytes.
 	StderrBytes int
-	// OnStderr, if set, is called with every line of standard error, without its end of line, from one goroutine. The
+	// OnStderr, if set, is called with every line of standard error, without its end of line, by one goroutine at a time. The
 	// slice is only valid during the call. A call that blocks blocks the child once the pipe is full. Lines
 	// longer than 4 KB arrive in pieces.
 	OnStderr func(line []byte)
@@ -128,10 +128,14 @@ func Start(ctx context.Context, spec Spec) (*Process, error) {
 		return nil, fmt.Errorf("child: start %s: %w", spec.Path, err)
 	}
 
+	conn, err := pipes.err.SyscallConn()
+	if err != nil { // never of a pipe that is open
+		panic(err)
+	}
 	p := &Process{
 		Stdout: pipes.out, Stdin: pipes.in,
 		name: spec.Path, grace: spec.Grace, pid: proc.Pid, proc: proc,
-		stderr: newTail(spec.StderrBytes, spec.OnStderr),
+		stderr: newTail(conn, spec.StderrBytes, spec.OnStderr),
 		done:   make(chan struct{}),
 	}
 	live.Add(1)
@@ -147,7 +151,7 @@ func (p *Process) supervise(stderr *os.File, stopWatching func() bool) {
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
-		p.stderr.readAll(stderr)
+		p.stderr.readAll()
 	}()
 
 	state, err := p.reap()
@@ -190,6 +194,10 @@ func (p *Process) Wait() error {
 
 // Stderr returns the kept end of standard error so far.
 func (p *Process) Stderr() string { return p.stderr.String() }
+
+// ReadStderr reads what stands in standard error. Afterwards Spec.OnStderr has been called with all lines that the child
+// wrote before the output that the caller has read. It costs one system call, and does not wait for the child.
+func (p *Process) ReadStderr() { p.stderr.readNow() }
 
 // Signal sends sig to the whole group. It returns os.ErrProcessDone when the child has been reaped.
 func (p *Process) Signal(sig syscall.Signal) error {

@@ -508,3 +508,41 @@ func TestManyAtOnce(t *testing.T) {
 		t.Errorf("Live = %d", child.Live())
 	}
 }
+
+// What the child wrote to standard error is known before the output that came after it, also when the goroutine that
+// reads it has not run.
+func TestReadStderr(t *testing.T) {
+	lines := 0
+	p := sh(t, t.Context(), `i=0; while [ $i -lt 500 ]; do echo line >&2; echo out; read -r go; i=$((i+1)); done; exec cat`,
+		func(s *child.Spec) { s.Stdin, s.OnStderr = true, func([]byte) { lines++ } })
+	out := bufio.NewReader(p.Stdout)
+	for i := range 500 {
+		if _, err := out.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+		p.ReadStderr()
+		if lines != i+1 {
+			t.Fatalf("%d lines after output %d", lines, i+1)
+		}
+		if _, err := p.Stdin.WriteString("\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := testing.AllocsPerRun(100, p.ReadStderr); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	_ = p.Stop(0)
+	p.ReadStderr() // does nothing
+}
+
+// BenchmarkReadStderr is what a child that has written nothing costs.
+func BenchmarkReadStderr(b *testing.B) {
+	p, err := child.Start(b.Context(), child.Spec{Path: "sleep", Args: []string{"1000"}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = p.Stop(0) }()
+	for b.Loop() {
+		p.ReadStderr()
+	}
+}

@@ -2,9 +2,9 @@ package child
 
 import (
 	"bytes"
-	"os"
 	"strings"
 	"sync"
+	"syscall"
 )
 
 // maxLine is the longest piece of standard error given to OnStderr at once.
@@ -12,31 +12,74 @@ const maxLine = 4 << 10
 
 // tail keeps the last bytes of standard error in a ring buffer, and splits standard error into lines.
 type tail struct {
-	mu     sync.Mutex
-	ring   []byte
-	next   int  // index of the next byte to write
-	full   bool // the ring has wrapped
-	line   []byte
+	conn   syscall.RawConn
 	onLine func([]byte)
+
+	reading sync.Mutex // held while standard error is read and its lines are passed on
+	buf     [maxLine]byte
+	line    []byte
+	drain   func(fd uintptr) // t.readReady, made once
+
+	mu   sync.Mutex
+	ring []byte
+	next int  // index of the next byte to write
+	full bool // the ring has wrapped
 }
 
-func newTail(size int, onLine func([]byte)) *tail {
-	return &tail{ring: make([]byte, size), onLine: onLine}
+func newTail(conn syscall.RawConn, size int, onLine func([]byte)) *tail {
+	t := &tail{conn: conn, ring: make([]byte, size), onLine: onLine}
+	t.drain = t.readReady
+	return t
 }
 
 // readAll reads until the end, an error, or the deadline that supervise sets.
-func (t *tail) readAll(f *os.File) {
-	var buf [maxLine]byte
-	for {
-		n, err := f.Read(buf[:])
-		t.write(buf[:n])
-		if err != nil {
-			break
-		}
+func (t *tail) readAll() {
+	var n int
+	once := func(fd uintptr) bool {
+		var ready bool
+		n, ready = t.read(fd)
+		return ready
 	}
+	for t.conn.Read(once) == nil && n > 0 {
+	}
+	t.reading.Lock()
+	defer t.reading.Unlock()
 	if t.onLine != nil && len(t.line) > 0 {
 		t.onLine(t.line)
 		t.line = nil
+	}
+}
+
+// readNow reads what stands in the pipe.
+func (t *tail) readNow() { _ = t.conn.Control(t.drain) }
+
+// readReady reads at most what a pipe holds: a child that writes without end would never let it return.
+func (t *tail) readReady(fd uintptr) {
+	for total := 0; total < 64<<10; {
+		n, _ := t.read(fd)
+		if n <= 0 {
+			return
+		}
+		total += n
+	}
+}
+
+// read reads once. ready is false when there is nothing in the pipe, and n is 0 at its end.
+func (t *tail) read(fd uintptr) (n int, ready bool) {
+	t.reading.Lock()
+	defer t.reading.Unlock()
+	for {
+		n, err := syscall.Read(int(fd), t.buf[:])
+		switch {
+		case err == syscall.EINTR:
+		case err == syscall.EAGAIN:
+			return 0, false
+		case err != nil:
+			return 0, true
+		default:
+			t.write(t.buf[:n])
+			return n, true
+		}
 	}
 }
 

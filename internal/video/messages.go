@@ -62,7 +62,7 @@ var (
 	graphLine    = regexp.MustCompile(`^w:([0-9]{1,5}) h:([0-9]{1,5}) pixfmt:`)
 )
 
-// line takes one line. It is for one goroutine.
+// line takes one line. It is for one goroutine at a time.
 func (m *messages) line(b []byte) {
 	s := string(b)
 	m.mu.Lock()

@@ -369,13 +369,6 @@ func (r *Reader) wait() (f Frame, bytes int, err error) {
 		return f, 0, err
 	}
 	now, ok, err := r.scale.frame(bytes)
-	for i := 0; !ok && r.unsized && i < 100; i++ { // the new size comes on another pipe, perhaps later
-		time.Sleep(10 * time.Millisecond)
-		if err = r.followSource(); err != nil {
-			return f, 0, err
-		}
-		now, ok, err = r.scale.frame(bytes)
-	}
 	switch {
 	case !ok:
 		return f, 0, r.src.fail(Unsupported, fmt.Sprintf("the picture changed its size: a frame of %d bytes after frames of %d", bytes, r.size), nil)
@@ -393,6 +386,7 @@ func (r *Reader) followSource() error {
 	if !r.unsized {
 		return nil
 	}
+	r.ffmpeg.ReadStderr() // the message comes on another pipe, but before the frame
 	n := r.said.rebuilt.Load()
 	if n == r.rebuilt {
 		return nil
@@ -428,11 +422,6 @@ func (r *Reader) fill(dst []byte) error {
 	}
 	if r.size == 0 && !wholeJPEG(dst) {
 		return r.src.fail(EndedEarly, "ffmpeg wrote an incomplete JPEG", nil)
-	}
-	if r.size > 0 { // ffmpeg's message may have come while the frame was read
-		if err := r.followSource(); err != nil {
-			return err
-		}
 	}
 	r.measure(r.pts)
 	r.index++
