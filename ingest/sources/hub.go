@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -26,6 +27,8 @@ type Hub struct {
 	memory func() *buf.Pool
 	device *video.Hardware
 	limit  openLimit
+
+	reading atomic.Int64 // subscriptions
 
 	mu   sync.Mutex
 	open map[string]*shared // by Input.key
@@ -76,7 +79,9 @@ func (h *Hub) options(i *Input, fps func() float64, needs func() []video.Need, p
 		May:     func(context.Context) error { return i.Settings.Validate(i.Address, i.PublicOnly) },
 		Enter:   h.limit.enter,
 		Open: func(ctx context.Context) (Reader, error) {
-			env := Env{FPS: fps(), Loop: i.Loop, Paced: paced, Needs: needs(), MaxPixels: i.MaxPixels, Memory: h.memory(), Hardware: h.device}
+			env := Env{FPS: fps(), Loop: i.Loop, Needs: needs(), MaxPixels: i.MaxPixels, Memory: h.memory(), Hardware: h.device}
+			// Several threads are of use to one file while processors are idle.
+			env.OneThread = func() bool { return paced || h.reading.Load() >= int64(runtime.GOMAXPROCS(0)) }
 			if i.PublicOnly {
 				env.Allow = Public
 			}
@@ -116,6 +121,8 @@ func (h *Hub) Subscribe(in Input, o Options) *Subscription {
 
 // Run reads the source until it or ctx ends, as Source.Run does.
 func (s *Subscription) Run(ctx context.Context) (err error) {
+	s.hub.reading.Add(1)
+	defer s.hub.reading.Add(-1)
 	key := s.in.key()
 	if key == "" {
 		return s.runAlone(ctx)

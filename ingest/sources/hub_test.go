@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -218,6 +219,45 @@ func TestFilesAreNotShared(t *testing.T) {
 		if st := s.Status(); s.err != nil || st.Frames != 20 || st.State != sources.Ended || s.pts[0] != 0 {
 			t.Errorf("%d: %v, %+v, %v", i, s.err, st, s.pts)
 		}
+	}
+}
+
+// envSettings are those of a video, and tell with what it is opened.
+type envSettings struct {
+	sources.Video
+	opened chan sources.Env
+}
+
+func (s *envSettings) Open(ctx context.Context, address string, e sources.Env) (sources.Reader, error) {
+	s.opened <- e
+	return s.Video.Open(ctx, address, e)
+}
+
+// A file that is read as fast as can be is decoded by several threads while fewer sources are read than there are
+// processors, and a paced one by one.
+func TestThreads(t *testing.T) {
+	path := ffmpeg(t, "clip.mp4", moving("2")...)
+	h := hub(t)
+	open := func(o sources.Options) (*subscriber, sources.Env) {
+		set := &envSettings{opened: make(chan sources.Env, 100)}
+		s := subscribe(t, h, sources.Input{Address: path, Settings: set, Loop: true}, o)
+		return s, <-set.opened
+	}
+	processors := runtime.GOMAXPROCS(0)
+	var last *subscriber
+	var env sources.Env
+	for n := 1; n <= processors; n++ {
+		last, env = open(sources.Options{})
+		if got, want := env.OneThread(), n == processors; got != want {
+			t.Fatalf("%d sources, %d processors: one thread is %v", n, processors, got)
+		}
+	}
+	last.leave()
+	if processors > 1 && env.OneThread() {
+		t.Error("one thread, after a source was closed")
+	}
+	if _, env = open(sources.Options{Paced: true}); !env.OneThread() {
+		t.Error("a paced file is decoded by several threads")
 	}
 }
 

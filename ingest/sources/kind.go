@@ -49,8 +49,9 @@ type Settings interface {
 type Env struct {
 	FPS    float64 // most frames per second; 0 = all frames of the source; for kinds with FPS
 	Loop   bool    // a source with an end starts again; for schemes in Kind.Loop
-	Paced  bool    // frames are read at the speed at which the source plays
 	Memory *buf.Pool
+	// OneThread reports whether a video is decoded by one thread, as for video.Options.
+	OneThread func() bool
 	// Needs are the sizes that frames are needed in, as for a Resizer.
 	Needs     []video.Need
 	Hardware  *video.Hardware        // decodes videos where it can; nil = software

@@ -80,16 +80,13 @@ func (c *Video) Open(ctx context.Context, address string, e Env) (Reader, error)
 func (c *Video) options(address string, e Env) video.Options {
 	o := video.Options{
 		URL: address, FPS: e.FPS, Width: c.Width, Loop: e.Loop, KeyFrames: c.KeyFrames == "only", Allow: e.Allow,
-		Needs: e.Needs, MaxPixels: e.MaxPixels, Hardware: e.Hardware, StartTimeout: startTimeout, StallTimeout: video.DefaultStallTimeout,
+		OneThread: e.OneThread, Needs: e.Needs, MaxPixels: e.MaxPixels, Hardware: e.Hardware, StartTimeout: startTimeout, StallTimeout: video.DefaultStallTimeout,
 	}
 	if o.KeyFrames {
 		o.StallTimeout = startTimeout
 	}
 	if o.FPS > 0 { // a frame may come a whole interval after the one before, and it may be a key frame that is late
 		o.StallTimeout += time.Duration(2 / o.FPS * float64(time.Second))
-	}
-	if e.Paced {
-		o.Threads = 1
 	}
 	if c.Transport != "" {
 		o.InputArgs = []string{"-rtsp_transport", c.Transport}

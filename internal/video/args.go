@@ -93,10 +93,7 @@ func (o *Options) ffmpegArgs(from *route, hardware string, width, height int) []
 		// ffmpeg reads no commands when the address of an input begins with "pipe:".
 		in[1], address = in[1]+",async", "async:"+address
 	}
-	switch {
-	case o.Threads > 0:
-		args = append(args, "-threads", fmt.Sprint(o.Threads))
-	case from.scheme != SchemeFile || o.Realtime:
+	if from.scheme != SchemeFile || o.Realtime || o.OneThread != nil && o.OneThread() {
 		args = append(args, "-threads", "1")
 	}
 	if o.KeyFrames {

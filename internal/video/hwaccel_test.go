@@ -127,6 +127,26 @@ func TestHardwareArgs(t *testing.T) {
 	}
 }
 
+// ffmpeg decodes with several threads only a file that is read as fast as can be, unless it is told not to.
+func TestDecodingThreads(t *testing.T) {
+	yes := func() bool { return true }
+	for _, c := range []struct {
+		scheme string
+		o      Options
+		one    bool
+	}{
+		{SchemeFile, Options{}, false}, {SchemeFile, Options{OneThread: yes}, true}, {SchemeFile, Options{OneThread: func() bool { return !yes() }}, false},
+		{SchemeFile, Options{Realtime: true}, true}, {SchemeRTSP, Options{}, true},
+	} {
+		c.o.Format = NV12
+		args := c.o.ffmpegArgs(&route{scheme: c.scheme, target: "clip.mp4", address: "clip.mp4"}, "", 64, 48)
+		args = args[:slices.Index(args, "-i")]
+		if i := slices.Index(args, "-threads"); i >= 0 != c.one || c.one && args[i+1] != "1" {
+			t.Errorf("%+v: %q", c.o, args)
+		}
+	}
+}
+
 // Without a device, the real ffmpeg fails: the source is opened again in software, and so are the next ones, at once.
 func TestOpenWithoutADevice(t *testing.T) {
 	t.Setenv("LIBVA_DRIVER_NAME", "none")

@@ -69,9 +69,10 @@ type Options struct {
 	Realtime bool
 	// Loop restarts a file at its end, for ever; times continue to rise.
 	Loop bool
-	// Threads decode; 0 means as many as ffmpeg chooses for a file that is not read at its playback speed, and one for
-	// every other source: each more delays frames by one and needs memory for some.
-	Threads int
+	// OneThread is asked, when ffmpeg is started, whether one thread decodes a file that is not read at its playback
+	// speed; nil is no. ffmpeg decodes it with several otherwise, and every other source with one: each more delays
+	// frames by one, needs memory for some, and takes more processor time for a frame.
+	OneThread func() bool
 	// Hardware, if set, decodes the video where it can; otherwise, and when it fails at the start, ffmpeg decodes in
 	// software.
 	Hardware *Hardware
@@ -126,8 +127,6 @@ func (o Options) withDefaults() (Options, error) {
 		return bad("MaxFrameBytes", o.MaxFrameBytes, fmt.Sprintf("0 to %d", maxFrame))
 	case o.Encoded != "" && len(o.Needs) > 0:
 		return bad("Needs", o.Needs, "none with Encoded")
-	case o.Threads < 0 || o.Threads > 64:
-		return bad("Threads", o.Threads, "0 to 64")
 	case o.MaxPixels < 0:
 		return bad("MaxPixels", o.MaxPixels, "0 (no limit) or more")
 	case o.StartTimeout < 0:
