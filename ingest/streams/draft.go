@@ -185,7 +185,7 @@ func (c Config) changed(object map[string]any) (Config, error) {
 	own := maps.Clone(object)
 	models, given := own[modelsList(d).Path]
 	delete(own, modelsList(d).Path)
-	err := first(d.table.SetObject(own, setChange(Changeable)))
+	err := first(d.table.SetObject(own, setChange(Changeable, c.Policy.Mode)))
 	if err == nil && given && models != nil {
 		err = d.changeModels(models)
 	}
@@ -199,10 +199,9 @@ func (c Config) changed(object map[string]any) (Config, error) {
 func modelsList(d *Draft) setting.List { return d.table.Lists()[0] }
 
 // setChange returns how a request sets the settings of a running stream: those that can
-// change.
-func setChange(changeable []string) func(setting.Field, any) error {
+// change. mode is the present one.
+func setChange(changeable []string, mode stream.Mode) func(setting.Field, any) error {
 	return func(f setting.Field, v any) error {
-		before := f.String()
 		switch {
 		case slices.Contains(changeable, f.Path):
 			return setByRequest(f, v)
@@ -213,7 +212,7 @@ func setChange(changeable []string) func(setting.Field, any) error {
 		if err := setByRequest(f, v); err != nil {
 			return err
 		}
-		if now := cmp.Or(before, string(stream.Latest)); f.String() != now {
+		if now := string(cmp.Or(mode, stream.Latest)); f.String() != now {
 			return stream.Errorf(stream.Conflict, f.Path, "is %s and cannot change: remove the stream and add it again", now)
 		}
 		return nil

@@ -107,6 +107,10 @@ func TestChangesOfAStream(t *testing.T) {
 	c := Config{Name: "a", Model: "m", Source: "http://127.0.0.1/x"}
 	every := c
 	every.Policy.Mode = stream.Every
+	both := Config{Name: "a", Source: c.Source, Policy: every.Policy, Models: []ModelConfig{{Model: "m"}, {Model: "n", Policy: stream.Policy{Mode: stream.Latest}}}}
+	change := func(model, mode string) any {
+		return []any{map[string]any{"model": model, "policy": mode, "max_fps": 2.0}}
+	}
 	for _, x := range []struct {
 		c    Config
 		key  string
@@ -116,6 +120,8 @@ func TestChangesOfAStream(t *testing.T) {
 		{c, "paused", true, ""}, {c, "window", 3.0, ""}, {c, "window", -3.0, stream.InvalidArgument}, {c, "model", "n", stream.InvalidArgument},
 		{c, "policy", "latest", ""}, {c, "policy", "every", stream.Conflict}, {c, "policy", "sometimes", stream.InvalidArgument}, {c, "policy", 7.0, stream.InvalidArgument},
 		{every, "policy", "every", ""}, {every, "policy", "latest", stream.Conflict},
+		{both, "models", change("m", "every"), ""}, {both, "models", change("m", "latest"), stream.Conflict},
+		{both, "models", change("n", "latest"), ""}, {both, "models", change("n", "every"), stream.Conflict},
 	} {
 		if _, err := x.c.changed(map[string]any{x.key: x.to}); stream.CodeOf(err) != x.code {
 			t.Errorf("%s to %v: %v, want %q", x.key, x.to, err, x.code)

@@ -104,14 +104,14 @@ func (d *Draft) changeModel(v any) error {
 	if !ok {
 		return stream.Errorf(stream.InvalidArgument, "model", "is missing: want an object with the name of a model and what to change, such as max_fps")
 	}
-	table := d.table
+	table, mode := d.table, d.config.Policy.Mode
 	switch j := d.config.index(name); {
 	case j >= 0:
-		table = modelsList(d).Entry(j)
+		table, mode = modelsList(d).Entry(j), d.config.models()[j].Policy.Mode
 	case len(d.config.Models) > 0 || name != d.config.Model:
 		return stream.Errorf(stream.NotFound, "model", "the stream has no model %.140q: it has %s", name, d.config.modelNames())
 	}
 	change := maps.Clone(object)
 	delete(change, "model")
-	return first(table.SetObject(change, setChange(Changeable[1:])))
+	return first(table.SetObject(change, setChange(Changeable[1:], mode)))
 }
