@@ -25,6 +25,8 @@ const (
 type preview struct {
 	fanout
 	start   func(render func()) bool // starts a goroutine
+	limits  codec.Limits             // of coded pictures
+	memory  codec.Memory             // counts what decoding them takes
 	several bool                     // it draws the results of several models
 	// changed is called, without a lock, when the first watcher has come or the last one
 	// has left: active tells which.
@@ -221,7 +223,7 @@ func (m *preview) render() {
 		}
 		m.changed()
 	}()
-	var canvas renderer
+	canvas := renderer{decoder: codec.Decoder{Limits: m.limits, Memory: m.memory}}
 	for {
 		f, r, others, more := m.next()
 		if !more {
@@ -245,21 +247,24 @@ func (m *preview) render() {
 
 // renderer has the memory in which pictures are drawn.
 type renderer struct {
-	decoder codec.Decoder // of frames, whose size the model has accepted
-	pixels  []byte        // of a frame that is not RGB24, or was scaled
+	decoder codec.Decoder
+	pixels  []byte // of a frame that is not RGB24, or was scaled
 	rgba    *image.RGBA
 	rgb     []byte
 }
 
 // draw returns a JPEG of the frame, in new memory, with the model's results. Outputs
 // that cannot be drawn are left out. A frame that was scaled is drawn in the size of its
-// source, in whose pixels results are.
+// source, in whose pixels results are, and a large JPEG in the size that may be decoded.
 func (p *renderer) draw(f *stream.Frame, results ...*stream.Result) ([]byte, error) {
+	shrink := 1
 	if f.Codec != stream.RGB24 || f.SourceWidth != 0 {
-		if err := p.decode(f); err != nil {
+		var err error
+		if shrink, err = p.decode(f); err != nil {
 			return nil, err
 		}
 	}
+	scale := 1 / float64(shrink)
 	var all []overlay.Result
 	for _, r := range results {
 		outputs := make([]oip.Tensor, len(r.Outputs))
@@ -267,7 +272,7 @@ func (p *renderer) draw(f *stream.Frame, results ...*stream.Result) ([]byte, err
 			outputs[i] = oip.Tensor{Name: t.Name, Datatype: string(t.Datatype), Shape: t.Shape, Data: t.Data}
 		}
 		if items, err := overlay.ReadResult(outputs); err == nil && !items.Empty() {
-			all = append(all, items)
+			all = append(all, items.Scale(scale, scale))
 		}
 	}
 	if len(all) == 0 {
@@ -292,8 +297,10 @@ func (p *renderer) draw(f *stream.Frame, results ...*stream.Result) ([]byte, err
 }
 
 // decode replaces a picture by RGB pixels, in the size of the picture that it was scaled
-// from.
-func (p *renderer) decode(f *stream.Frame) (err error) {
+// from. A JPEG of more pixels than may be decoded is decoded at 1/2, 1/4 or 1/8 of its size,
+// as it was for the model.
+func (p *renderer) decode(f *stream.Frame) (shrink int, err error) {
+	shrink = 1
 	whole := codec.Target{SourceWidth: f.SourceWidth, SourceHeight: f.SourceHeight}
 	width, height := cmp.Or(f.SourceWidth, f.Width), cmp.Or(f.SourceHeight, f.Height)
 	raw := codec.NV12
@@ -304,9 +311,15 @@ func (p *renderer) decode(f *stream.Frame) (err error) {
 		raw = codec.RGB24
 	default:
 		if info, err = p.decoder.Limits.Header(f.Payload); err != nil {
-			return err
+			return shrink, err
 		}
-		width, height = info.Upright()
+		w, h := info.Upright()
+		width, height = w, h
+		for most := p.decoder.Limits.MaxDecoded; info.Kind == codec.JPEG && shrink < 8 && most > 0 && width*height > most; {
+			shrink *= 2
+			width, height = (w+shrink-1)/shrink, (h+shrink-1)/shrink
+		}
+		whole.Width, whole.Height = width, height
 	}
 	n := whole.Size(width, height)
 	p.pixels = slices.Grow(p.pixels[:0], n)[:n]
@@ -316,5 +329,5 @@ func (p *renderer) decode(f *stream.Frame) (err error) {
 		_, err = p.decoder.Convert(f.Payload, raw, f.Width, f.Height, whole, p.pixels)
 	}
 	f.Width, f.Height, f.Payload = width, height, p.pixels
-	return err
+	return shrink, err
 }

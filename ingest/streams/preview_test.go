@@ -3,6 +3,7 @@ package streams
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"image/jpeg"
 	"math"
 	"testing"
@@ -198,5 +199,28 @@ func TestDraw(t *testing.T) {
 	broken.Payload = broken.Payload[:len(broken.Payload)/2]
 	if _, err := p.draw(broken, &stream.Result{}); err == nil {
 		t.Log("half a picture is drawn")
+	}
+	if !codec.Turbo {
+		return // decodes at the whole size only
+	}
+	limited := renderer{decoder: codec.Decoder{Limits: codec.Limits{MaxDecoded: 33 * 17}, Memory: buf.NewPool(0)}}
+	data, err := limited.draw(coded(65, 33), &stream.Result{Outputs: box(16, 8, 64, 32)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	picture, err := jpeg.Decode(bytes.NewReader(data))
+	if err != nil || picture.Bounds().Dx() != 33 || picture.Bounds().Dy() != 17 {
+		t.Fatalf("%v, %v", picture.Bounds(), err)
+	}
+	at := func(x, y int) float64 {
+		r, g, b, _ := picture.At(x, y).RGBA()
+		return math.Abs(float64(r>>8)-200) + math.Abs(float64(g>>8)-40) + math.Abs(float64(b>>8)-90)
+	}
+	if at(8, 10) < 60 || at(2, 10) > 40 {
+		t.Errorf("half the size: the edge of the box is %v, beside it %v from the frame's colour", at(8, 10), at(2, 10))
+	}
+	limited.decoder.Limits.MaxDecoded = 4*4 - 1 // and an eighth has 9 x 5
+	if _, err := limited.draw(coded(65, 33), &stream.Result{}); !errors.Is(err, codec.ErrTooLarge) {
+		t.Errorf("more pixels than may be decoded: %v", err)
 	}
 }

@@ -91,6 +91,7 @@ func newRunner(a *Adapter, c Config, origin string) *runner {
 	}
 	for _, p := range f.previews() {
 		p.start, p.changed = func(render func()) bool { return a.run("renderer", render) }, f.resize
+		p.limits, p.memory = a.opts.Pictures(), a.backend.Memory()
 	}
 	for _, k := range c.Sinks {
 		env := sinks.Env{Stream: c.Name, PublicOnly: a.publicOnly(origin), Log: a.opts.Log}
