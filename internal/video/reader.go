@@ -347,15 +347,30 @@ func (r *Reader) Wait() (f Frame, bytes int, err error) {
 	return f, bytes, nil
 }
 
+// sinceOrigin returns the time of a frame of an RTSP source since its first one. ffmpeg writes 0 for frames before the
+// first one whose time is certain, unless it can compute their time; see startArgs.
+func (r *Reader) sinceOrigin(pts time.Duration) time.Duration {
+	before := time.Duration(r.index) * time.Second / 25
+	if r.info.FPS > 0 {
+		before = time.Duration(float64(r.index) / r.info.FPS * float64(time.Second))
+	}
+	if r.origin == 0 {
+		if pts == 0 {
+			return before
+		}
+		r.origin = pts - before
+	}
+	return pts - r.origin
+}
+
 func (r *Reader) wait() (f Frame, bytes int, err error) {
 	pts, prefix, rest, err := r.nut.next()
 	if err != nil {
 		return f, 0, err
 	}
-	if r.index == 0 && (r.scheme == SchemeRTSP || r.scheme == SchemeRTSPS) {
-		r.origin = pts
+	if r.scheme == SchemeRTSP || r.scheme == SchemeRTSPS {
+		pts = r.sinceOrigin(pts)
 	}
-	pts -= r.origin
 	r.prefix, r.rest, r.pts = prefix, rest, pts
 	bytes = len(prefix) + rest
 	f = Frame{Index: r.index, PTS: pts, Width: r.info.Width, Height: r.info.Height}

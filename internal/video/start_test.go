@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"millrace/internal/child"
 	"millrace/internal/video/videotest"
@@ -103,5 +104,17 @@ func TestOldFramesAreLate(t *testing.T) {
 	// All late ones stand at the beginning.
 	if n := len(late); n < old/2 || late[n-1] != n-1 {
 		t.Errorf("late: %v", late)
+	}
+}
+
+// A first frame of which ffmpeg does not know the time, which happens with one of 25 connections, comes one interval before the next.
+func TestFirstFrameWithoutATime(t *testing.T) {
+	path := program(t, `exec ffmpeg -nostdin -loglevel level+verbose -f lavfi -i testsrc=size=64x48:rate=25:duration=1 -vf "setpts='if(N,(60+(N-1)/25)/TB,0)'" -enc_time_base -1 -fps_mode passthrough -pix_fmt nv12 -c:v rawvideo -f nut pipe:1`)
+	r := open(t, Options{URL: "rtsp://127.0.0.1:9/", FFmpeg: path, Format: NV12})
+	dst := make([]byte, r.FrameSize())
+	for i := range 4 {
+		if f, err := r.Next(dst); err != nil || f.PTS != time.Duration(i)*time.Second/25 {
+			t.Errorf("frame %d has the time %v, %v", i, f.PTS, err)
+		}
 	}
 }
