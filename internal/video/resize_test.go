@@ -4,12 +4,18 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/quick"
 	"time"
 
 	"millrace/internal/codec"
+	"millrace/internal/video/videotest"
 )
 
 // The size that a consumer needs is that to which package codec scales its picture, so that scaling it again changes
@@ -61,6 +67,7 @@ func resizing(t *testing.T, o Options, full [2]int, step time.Duration) {
 	small := []Need{{Width: 96, Height: 64}}
 	o.Format, o.Needs = NV12, small
 	r := open(t, o)
+	defer r.Close()
 	if i := r.Info(); [2]int{i.Width, i.Height} != full {
 		t.Fatalf("the picture has %d x %d pixels, want %v", i.Width, i.Height, full)
 	}
@@ -100,8 +107,16 @@ func resizing(t *testing.T, o Options, full [2]int, step time.Duration) {
 	}
 }
 
+// flushing passes on what is written at once.
+type flushing struct{ http.ResponseWriter }
+
+func (w flushing) Write(b []byte) (int, error) {
+	defer w.ResponseWriter.(http.Flusher).Flush()
+	return w.ResponseWriter.Write(b)
+}
+
 // Frames get another size while the source is read, and none is lost: for a file, for a program, whose output is not on
-// standard input, and over the network.
+// standard input, and over the network, also through the proxy and the relay and from secret addresses.
 func TestResize(t *testing.T) {
 	t.Run("file", func(t *testing.T) {
 		t.Parallel()
@@ -111,6 +126,43 @@ func TestResize(t *testing.T) {
 	t.Run("exec", func(t *testing.T) {
 		t.Parallel()
 		resizing(t, Options{URL: "exec:ffmpeg -nostdin -v error -re -f lavfi -i testsrc=size=321x241:rate=50 -c:v ffv1 -f nut -"}, [2]int{321, 241}, 20*time.Millisecond)
+	})
+	if testing.Short() {
+		return
+	}
+	path := filepath.Join(t.TempDir(), "clip.mp4")
+	if err := videotest.Numbered(path, 320, 240, 1000, 10, 0); err != nil {
+		t.Fatal(err)
+	}
+	anywhere := func(netip.Addr) error { return nil }
+	t.Run("rtsp", func(t *testing.T) {
+		t.Parallel()
+		camera := videotest.RunCamera(t, path)
+		for name, o := range map[string]Options{
+			"direct":        {URL: "rtsp://" + camera.Addr},
+			"relay":         {URL: "rtsp://" + camera.Addr, Allow: anywhere},
+			"secret":        {URL: "rtsp://me:geheim@" + camera.Addr},
+			"secret, relay": {URL: "rtsp://me:geheim@" + camera.Addr, Allow: anywhere},
+		} {
+			t.Run(name, func(t *testing.T) { resizing(t, o, [2]int{320, 240}, 40*time.Millisecond) })
+		}
+	})
+	t.Run("http", func(t *testing.T) {
+		t.Parallel()
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+			if _, password, _ := q.BasicAuth(); password != "geheim" {
+				w.Header().Set("WWW-Authenticate", `Basic realm="x"`)
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			cmd := exec.CommandContext(q.Context(), "ffmpeg", "-nostdin", "-v", "error", "-re", "-i", path, "-c", "copy", "-f", "mpegts", "-flush_packets", "1", "-")
+			cmd.Stdout = flushing{w}
+			_ = cmd.Run() // until the reader leaves
+		}))
+		defer srv.Close()
+		url := strings.Replace(srv.URL, "://", "://me:geheim@", 1)
+		resizing(t, Options{URL: url}, [2]int{320, 240}, 40*time.Millisecond)
+		resizing(t, Options{URL: url, Allow: anywhere}, [2]int{320, 240}, 40*time.Millisecond)
 	})
 }
 
