@@ -10,7 +10,8 @@ import (
 // protocol's binary header.
 type Codec uint8
 
-// The codecs.
+// The codecs. Raw pictures have no padding between rows. A model that takes any input gets
+// the frames of video as NV12, whoever decoded it; one with a picture as its input gets that.
 const (
 	Opaque Codec = iota // bytes for a model that takes BYTES
 	JPEG
@@ -20,7 +21,10 @@ const (
 	VP8
 	VP9
 	AV1
-	RGB24
+	RGB24 // Height rows of Width pixels, each R, G and B
+	// NV12 is Width * Height bytes of luma, then (Height+1)/2 rows of (Width+1)/2 pairs of Cb
+	// and Cr. The matrix is BT.601 and the range limited, luma 16 to 235 and chroma 16 to 240,
+	// whatever the video had.
 	NV12
 	PCM16
 	PCMFloat

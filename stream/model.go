@@ -31,7 +31,7 @@ type Model struct {
 	Outputs  []TensorSpec
 	Image    *ImageSpec   // Inputs[0] as a picture, or nil
 	Assembly Assembly     // makes requests of a stream's frames; nil when each frame is a request
-	Any      bool         // takes any inputs as they come (identity, delay)
+	Any      bool         // takes any inputs as they come (identity, delay); frames of video as NV12
 	Ragged   bool         // batches are views of the requests' own tensors, not one contiguous tensor
 	Stateful bool         // keeps state per stream: one frame of a stream in flight, in order
 	Affinity bool         // the state lives in one worker: the stream's frames run on it only
