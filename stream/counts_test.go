@@ -103,3 +103,24 @@ func TestRefusedFrameIsCopied(t *testing.T) {
 		t.Errorf("%v allocations, %v of them for the counts", n, counting)
 	}
 }
+
+// TestIdsOfAFrame checks that frames without a trace begin one each, and that the frames of
+// a given trace have different spans.
+func TestIdsOfAFrame(t *testing.T) {
+	given := TraceContext{Trace: NewTraceID(), Parent: NewSpanID()}
+	traces, spans := map[TraceID]bool{}, map[SpanID]bool{{}: true, given.Parent: true}
+	for i := range 100 {
+		var own, opened, sent TraceContext
+		sent = given
+		for _, id := range []SpanID{own.allot(&TraceContext{}), opened.allot(&given), sent.allot(&TraceContext{Trace: NewTraceID()})} {
+			if spans[id] {
+				t.Fatalf("frame %d has the span %x of another one", i, id)
+			}
+			spans[id] = true
+		}
+		if own.Trace == (TraceID{}) || traces[own.Trace] || opened != given || sent != given {
+			t.Fatalf("frame %d: %v, %v and %v, given %v", i, own, opened, sent, given)
+		}
+		traces[own.Trace] = true
+	}
+}

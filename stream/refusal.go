@@ -26,8 +26,8 @@ func (c *FrameCounts) RefuseFrame(f *Frame, o *Options, why Reason, err error) *
 	if err != nil {
 		x.Result.Outcome, x.Result.Reason, x.Result.Err = Failed, "", err
 	}
-	x.Frame.TraceContext.allot(&o.Trace)
-	x.Result.Trace, x.Result.Span = x.Frame.Trace, NewSpanID()
+	x.Result.Span = x.Frame.TraceContext.allot(&o.Trace)
+	x.Result.Trace = x.Frame.Trace
 	if c != nil {
 		if hook := c.refusal.Load(); hook != nil {
 			(*hook)(x)

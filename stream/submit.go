@@ -22,8 +22,7 @@ func (s *Stream) SubmitAt(f Frame, now Instant) error { return s.submit(&f, now)
 func (s *Stream) submit(f *Frame, now Instant) error {
 	r := &Request{Frame: *f, Stream: s}
 	r.Timing.Received = now
-	r.TraceContext.allot(&s.opts.Trace)
-	r.Span = NewSpanID()
+	r.Span = r.TraceContext.allot(&s.opts.Trace)
 	r.Bytes = f.size()
 	if r.Params == nil {
 		r.Params = s.opts.Params
@@ -181,8 +180,7 @@ func (s *Stream) supersede() {
 func (s *Stream) SubmitEnded(f Frame, now Instant, why Reason, err error) error {
 	r := &Request{Frame: f, Stream: s}
 	r.Timing.Received = now
-	r.TraceContext.allot(&s.opts.Trace)
-	r.Span = NewSpanID()
+	r.Span = r.TraceContext.allot(&s.opts.Trace)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed != "" {

@@ -54,14 +54,18 @@ type Carried struct {
 	Cut     bool   // members beyond the limits were left out
 }
 
-// allot gives a frame without a trace that of its stream, or a new one.
-func (c *TraceContext) allot(stream *TraceContext) {
+// allot gives a frame without a trace that of its stream, or a new one, and returns the
+// id of the frame's span.
+func (c *TraceContext) allot(stream *TraceContext) (id SpanID) {
 	if *c == (TraceContext{}) {
 		*c = *stream
 	}
-	if c.Trace == (TraceID{}) {
-		c.Trace = NewTraceID()
+	if c.Trace != (TraceID{}) {
+		return NewSpanID()
 	}
+	c.Trace = NewTraceID()
+	copy(id[:], c.Trace[8:]) // the trace's first span: no other one has this id
+	return id
 }
 
 // Watcher learns what happens to a request after its ending: it is for the trace of a

@@ -23,8 +23,10 @@ type distribution struct {
 	below  [nativeBuckets + 1]uint8 // by native bucket: the classic buckets that are below it
 	unit   float64                  // what 1 counts as: 1e-9 for nanoseconds that are reported in seconds
 
-	native  [nativeBuckets + 1]atomic.Uint64 // the first one: up to nativeLeast
-	classic []atomic.Uint64                  // one more than bounds
+	// cells are divided by the bounds of the native and of the classic buckets. The one of
+	// native bucket i, the first of which ends at nativeLeast, and of classic bucket k is
+	// at i+k: from one cell to the next, one of the two buckets is the next one.
+	cells   []atomic.Uint64
 	sum     atomic.Uint64
 	created time.Time
 
@@ -67,7 +69,7 @@ var nativeFrom = func() (from [1 << nativeSchema]uint8) {
 }()
 
 func newDistribution(bounds []float64, unit float64) *distribution {
-	d := &distribution{bounds: bounds, unit: unit, classic: make([]atomic.Uint64, len(bounds)+1), created: time.Now()}
+	d := &distribution{bounds: bounds, unit: unit, cells: make([]atomic.Uint64, nativeBuckets+1+len(bounds)), created: time.Now()}
 	for i := 1; i <= nativeBuckets; i++ {
 		above := math.Exp2(float64(i-nativeOffset-2) / (1 << nativeSchema)) // what is in bucket i is above that
 		for int(d.below[i]) < len(bounds) && bounds[d.below[i]] < above*(1-1e-9) {
@@ -85,9 +87,10 @@ func (d *distribution) add(n uint64, trace string) {
 	for bucket < len(d.bounds) && v > d.bounds[bucket] {
 		bucket++
 	}
-	d.native[i].Add(1) // before classic: see Write
-	d.classic[bucket].Add(1)
-	d.sum.Add(n)
+	d.cells[i+bucket].Add(1)
+	if n > 0 {
+		d.sum.Add(n)
+	}
 	if trace != "" {
 		d.exemplify(bucket, v, trace)
 	}
@@ -116,7 +119,7 @@ func (d *distribution) exemplify(bucket int, v float64, trace string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.exemplars == nil {
-		d.exemplars = make([]*dto.Exemplar, len(d.classic))
+		d.exemplars = make([]*dto.Exemplar, len(d.bounds)+1)
 	}
 	d.exemplars[bucket] = e
 	if len(d.newest) == maxExemplars {
@@ -127,23 +130,40 @@ func (d *distribution) exemplify(bucket int, v float64, trace string) {
 
 // empty reports whether nothing was counted.
 func (d *distribution) empty() bool {
-	for i := range d.classic {
-		if d.classic[i].Load() != 0 {
+	for i := range d.cells {
+		if d.cells[i].Load() != 0 {
 			return false
 		}
 	}
 	return true
 }
 
-// write sets the histogram of a sample. What is added meanwhile may be in the native
-// buckets only, never in the classic ones only: their sum may not exceed the count.
+// read returns the counts of the native and of the classic buckets.
+func (d *distribution) read() (native [nativeBuckets + 1]uint64, classic []uint64) {
+	classic = make([]uint64, len(d.bounds)+1)
+	i, k := 0, 0
+	for c := range d.cells {
+		n := d.cells[c].Load()
+		native[i] += n
+		classic[k] += n
+		if k < len(d.bounds) && (i == nativeBuckets || k < int(d.below[i+1])) { // the bound is in bucket i
+			k++
+		} else {
+			i++
+		}
+	}
+	return native, classic
+}
+
+// write returns the histogram of a sample.
 func (d *distribution) write() *dto.Histogram {
 	h := &dto.Histogram{Schema: new(int32(nativeSchema)), ZeroThreshold: new(nativeLeast), CreatedTimestamp: timestamppb.New(d.created)}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	native, classic := d.read()
 	var below uint64
 	for i, bound := range d.bounds {
-		below += d.classic[i].Load()
+		below += classic[i]
 		b := &dto.Bucket{CumulativeCount: new(below), UpperBound: new(bound)}
 		if d.exemplars != nil {
 			b.Exemplar = d.exemplars[i]
@@ -151,12 +171,12 @@ func (d *distribution) write() *dto.Histogram {
 		h.Bucket = append(h.Bucket, b)
 	}
 	h.SampleSum = new(float64(d.sum.Load()) * d.unit)
-	zero := d.native[0].Load()
+	zero := native[0]
 	count := zero
 	var last uint64
 	end := -1 // of the buckets written
 	for i := range nativeBuckets {
-		n := d.native[1+i].Load()
+		n := native[1+i]
 		if n == 0 {
 			continue
 		}

@@ -33,6 +33,7 @@ func TestDistributionIsLikeClientGolangs(t *testing.T) {
 		{"spread", 1e-9, stageBuckets, func() uint64 { return uint64(math.Exp(r.Float64() * math.Log(1e14))) }},
 		{"close", 1e-9, stageBuckets, func() uint64 { return uint64(1e6 * (1 + r.ExpFloat64())) }},
 		{"on a classic bound", 1e-9, stageBuckets, func() uint64 { return uint64(math.Round(stageBuckets[r.IntN(len(stageBuckets))] * 1e9)) }},
+		{"several bounds in a native bucket", 1e-9, []float64{1e-7, 5e-7, 1e-3, 1.01e-3, 1.02e-3, 1.03e-3, 2e-3, 1}, func() uint64 { return uint64(math.Exp(r.Float64() * math.Log(1e10))) }},
 		{"rows", 1, rowBuckets, func() uint64 { return r.Uint64N(64) }},
 		{"powers of two", 1, rowBuckets, func() uint64 { return 1 << r.IntN(20) }},
 		{"zero", 1, rowBuckets, func() uint64 { return 0 }},
@@ -70,6 +71,11 @@ func TestLargestValuesOfDistribution(t *testing.T) {
 	h := d.write()
 	if h.GetSampleCount() != 1 || len(h.PositiveDelta) != 1 || h.Bucket[len(h.Bucket)-1].GetCumulativeCount() != 0 {
 		t.Errorf("%v", h)
+	}
+	d = newDistribution([]float64{1, 1 << 33, 1 << 40}, 1) // two bounds in the last native bucket
+	d.add(1<<36, "")
+	if b := d.write().Bucket; b[1].GetCumulativeCount() != 0 || b[2].GetCumulativeCount() != 1 {
+		t.Errorf("%v", b)
 	}
 }
 

@@ -27,6 +27,7 @@ type Group struct {
 	gather   sync.Mutex
 	reserved reservation // under gather
 	figures  figures     // under gather
+	busy     int         // workers with a batch; under gather
 	idle     parking
 
 	registry sync.Mutex
@@ -40,7 +41,6 @@ type Group struct {
 	stopOnce sync.Once
 
 	waiting     atomic.Int64
-	busy        atomic.Int32
 	quarantined atomic.Int32
 	ledger      *ledger
 	totals      *totals
@@ -131,10 +131,10 @@ func (g *Group) Stats() GroupStats {
 // current returns the group's own part of its statistics.
 func (g *Group) current(now stream.Instant) GroupStats {
 	g.gather.Lock()
-	size, free := g.pool.Size(), g.pool.Free()
+	size, free, busy := g.pool.Size(), g.pool.Free(), g.busy
 	g.gather.Unlock()
 	st := GroupStats{
-		Model: g.model, Busy: int(g.busy.Load()), Quarantined: int(g.quarantined.Load()), PlacesUsed: g.intake.PlacesUsed(),
+		Model: g.model, Busy: busy, Quarantined: int(g.quarantined.Load()), PlacesUsed: g.intake.PlacesUsed(),
 		Waiting: int(g.waiting.Load()), Buffers: size, BuffersFree: free,
 		Oldest: g.oldest(now),
 	}
@@ -273,6 +273,9 @@ func (g *Group) next(w *instance) *batching.Batch {
 		g.gather.Lock()
 		b, wait, err := g.intake.Gather(stream.Now(), int(g.idle.count.Load())+1, w.inbox)
 		more := !g.intake.Idle()
+		if b != nil {
+			g.busy++
+		}
 		g.gather.Unlock()
 		if err != nil {
 			g.log.Error("no batch memory", "model", g.cfg.Name, "error", err)
@@ -291,7 +294,6 @@ func (g *Group) next(w *instance) *batching.Batch {
 					r.Stream.SetAffinity(g, w)
 				}
 			}
-			g.busy.Add(1)
 			return b
 		}
 		g.idle.wait(&w.waiter, wait, func() bool { return g.mustLookAgain(w, seen) })
@@ -313,7 +315,6 @@ func (g *Group) hasReady() bool {
 
 // done returns a batch to the pool after its run.
 func (g *Group) done(b *batching.Batch, t batchTimes) {
-	g.busy.Add(-1)
 	if t.rows > 0 && g.hooks.Batch != nil {
 		g.hooks.Batch(t.rows, t.started.Sub(t.begun), t.ended.Sub(t.started))
 	}
@@ -321,6 +322,7 @@ func (g *Group) done(b *batching.Batch, t batchTimes) {
 		g.hooks.Run(BatchRun{Batch: b, Started: t.started, Ended: t.ended, Err: t.err})
 	}
 	g.gather.Lock()
+	g.busy--
 	if t.rows > 0 {
 		g.figures.add(b, t.rows)
 	}

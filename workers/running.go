@@ -151,8 +151,8 @@ func (g *Group) quarantine(w *instance, now stream.Instant) bool {
 		g.log.Error("worker hangs while it stops or starts again, and is quarantined", "model", g.cfg.Name, "limit", g.cfg.Limits.hangsAfter(), "quarantined", n)
 		return true
 	}
-	g.busy.Add(-1)
 	g.gather.Lock()
+	g.busy--
 	g.pool.Quarantine()
 	g.gather.Unlock()
 	g.log.Error("worker hangs and is quarantined", "model", g.cfg.Name, "limit", g.cfg.Limits.Run, "quarantined", n)
