@@ -104,34 +104,51 @@ func add(a, b, c uint64) (sum, carry uint64) {
 	return a ^ b ^ c, a&b | c&(a|b)
 }
 
-// grow sets m to src dilated by r pixels to every side. tmp is a
-// mask of the same size.
+// grow sets m to src dilated by r pixels to every side. tmp is a mask of the same size.
+// A mask dilated by n becomes one dilated by n+k when it is combined with itself moved
+// by k: without gaps, and whatever is cut off at the border, for k up to n+1.
 func (m *mask) grow(src, tmp *mask, r int) {
-	n := m.stride
 	copy(m.bits, src.bits)
-	for range r {
-		for y := range m.height {
-			in, out := m.row(y), tmp.row(y)
-			for i, w := range in {
-				l, r := neighbours(in, i)
-				out[i] = w | l | r
+	for n := 0; n < r; {
+		k := min(n+1, r-n, 63)
+		tmp.moveAcross(m, uint(k))
+		m.moveDown(tmp, k)
+		n += k
+	}
+}
+
+// moveAcross sets m to src, and src moved by k pixels, 1 to 63, to the left and to the
+// right.
+func (m *mask) moveAcross(src *mask, k uint) {
+	n := m.stride
+	for at := 0; at < len(src.bits); at += n {
+		in, out := src.bits[at:at+n], m.bits[at:at+n]
+		left := uint64(0)
+		for i, w := range in {
+			right := uint64(0)
+			if i+1 < len(in) {
+				right = in[i+1]
 			}
-			out[n-1] &= m.last
+			out[i] = w | w<<(k&63) | left>>(-k&63) | w>>(k&63) | right<<(-k&63)
+			left = w
 		}
-		for y := range m.height {
-			out, mid := m.row(y), tmp.row(y)
-			copy(out, mid)
-			if y > 0 {
-				for i, w := range tmp.row(y - 1) {
-					out[i] |= w
-				}
-			}
-			if y+1 < m.height {
-				for i, w := range tmp.row(y + 1) {
-					out[i] |= w
-				}
-			}
-		}
+		out[n-1] &= m.last
+	}
+}
+
+// moveDown sets m to src, and src moved by k rows up and down.
+func (m *mask) moveDown(src *mask, k int) {
+	copy(m.bits, src.bits)
+	if k >= m.height {
+		return
+	}
+	d := k * m.stride
+	below := m.bits[d:]
+	for i, w := range src.bits[:len(src.bits)-d] {
+		below[i] |= w
+	}
+	for i, w := range src.bits[d:] {
+		m.bits[i] |= w
 	}
 }
 
