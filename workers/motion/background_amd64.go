@@ -4,7 +4,7 @@ import "golang.org/x/sys/cpu"
 
 var hasAVX2 = cpu.X86.HasAVX2
 
-// compareAVX2 is compareEach for n pixels, a multiple of 8 from 8 to 64. delta is the light
+// compareAVX2 is compareEach for n pixels, a multiple of 16 from 16 to 64. delta is the light
 // minus lightUnit, from -lightUnit/8 to lightUnit/8.
 //
 //go:noescape
@@ -16,7 +16,7 @@ func compareAVX2(px *byte, mean *uint16, noise *uint8, n int, delta, least, shar
 func estimateAVX2(px *byte, mean *uint16, noise *uint8, n int, word uint64)
 
 func compare(px []byte, mean []uint16, noise []uint8, light uint64, least, share int32) (word uint64, seen, expected int32) {
-	n := len(px) &^ 7
+	n := len(px) &^ 15
 	if !hasAVX2 || n == 0 {
 		return compareEach(px, mean, noise, light, least, share)
 	}

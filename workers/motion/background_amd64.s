@@ -10,87 +10,126 @@ DATA laneBits<>+24(SB)/4, $64
 DATA laneBits<>+28(SB)/4, $128
 GLOBL laneBits<>(SB), RODATA|NOPTR, $32
 
+// noiseFactor
+DATA factors<>+0(SB)/8, $0x0068006800680068
+DATA factors<>+8(SB)/8, $0x0068006800680068
+DATA factors<>+16(SB)/8, $0x0068006800680068
+DATA factors<>+24(SB)/8, $0x0068006800680068
+GLOBL factors<>(SB), RODATA|NOPTR, $32
+
 // func compareAVX2(px *byte, mean *uint16, noise *uint8, n int, delta, least, share int32) (word uint64, seen, expected int32)
+//
+// All numbers have 16 bits without a sign. A product is rounded down after half a unit was
+// added; a negative one is a positive one that is rounded up after half was subtracted.
 TEXT ·compareAVX2(SB), NOSPLIT, $0-64
 	MOVQ px+0(FP), DI
 	MOVQ mean+8(FP), SI
 	MOVQ noise+16(FP), DX
 	MOVQ n+24(FP), R9
 	MOVL delta+32(FP), AX
+	MOVL AX, BX
+	SARL $31, BX
+	XORL BX, AX
+	SUBL BX, AX
 	VMOVD AX, X8
-	VPBROADCASTD X8, Y8
+	VPBROADCASTW X8, Y8 // the absolute delta
+	VMOVD BX, X7
+	VPBROADCASTD X7, Y7 // -1 when it is negative
 	MOVL least+36(FP), AX
 	VMOVD AX, X9
-	VPBROADCASTD X9, Y9
+	VPBROADCASTW X9, Y9
 	MOVL share+40(FP), AX
 	VMOVD AX, X10
-	VPBROADCASTD X10, Y10
-	VPCMPEQD Y15, Y15, Y15
-	VPSRLD $16, Y15, Y12 // the largest mean
-	VPSRLD $31, Y15, Y15
-	VPSLLD $15, Y15, Y11 // lightUnit/2
-	VPSLLD $11, Y15, Y14 // 1<<(shareBits-1)
-	MOVL $104, AX        // noiseFactor
-	VMOVD AX, X13
-	VPBROADCASTD X13, Y13
+	VPBROADCASTW X10, Y10
+	VPCMPEQW Y14, Y14, Y14
+	VPSLLW $15, Y14, Y14  // half
+	VPSUBW Y7, Y14, Y11   // the least fraction that is rounded up
+	VPXOR Y12, Y12, Y12
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
 	VPXOR Y6, Y6, Y6
-	VPXOR Y7, Y7, Y7
 	XORQ R8, R8
 	XORQ CX, CX
 
 pixels:
-	VPMOVZXBD (DI), Y0
-	VPSLLD $8, Y0, Y0   // v, the pixel times 256
-	VPMOVZXWD (SI), Y1
-	VPMULLD Y8, Y1, Y2
-	VPADDD Y11, Y2, Y2
-	VPSRAD $16, Y2, Y2
-	VPADDD Y2, Y1, Y1
-	VPMINSD Y12, Y1, Y1 // p, the mean in the present light
-	VPSUBD Y1, Y0, Y2   // d = v - p
-	VPABSD Y2, Y3
-	VPMOVZXBD (DX), Y4
-	VPMULLD Y13, Y4, Y4
-	VPMAXSD Y9, Y4, Y4
-	VPCMPGTD Y4, Y3, Y3 // far, -1 when it differs
-	VMOVMSKPS Y3, AX
+	VPMOVZXBW (DI), Y0
+	VMOVDQU (SI), Y1
+	VPMULHUW Y8, Y1, Y2
+	VPMULLW Y8, Y1, Y3
+	VPMAXUW Y11, Y3, Y15
+	VPCMPEQW Y3, Y15, Y15
+	VPSUBW Y15, Y2, Y2
+	VPANDN Y2, Y7, Y3
+	VPADDUSW Y3, Y1, Y1
+	VPAND Y7, Y2, Y2
+	VPSUBW Y2, Y1, Y1       // p, the mean in the present light
+	VPSLLW $8, Y0, Y2       // v, the pixel times 256
+	VPSUBUSW Y1, Y2, Y3
+	VPSUBUSW Y2, Y1, Y2
+	VPOR Y2, Y3, Y2         // the absolute difference
+	VPCMPEQW Y12, Y3, Y3    // -1 when v - p is not positive
+	VPMOVZXBW (DX), Y15
+	VPMULLW factors<>(SB), Y15, Y15
+	VPMAXUW Y9, Y15, Y15
+	VPSUBUSW Y15, Y2, Y15
+	VPCMPEQW Y12, Y15, Y15  // -1 when it does not differ
+	VPAND Y15, Y0, Y0
+	VPSADBW Y12, Y0, Y0
+	VPADDQ Y0, Y6, Y6
+	VPMULLW Y10, Y2, Y0
+	VPMULHUW Y10, Y2, Y2
+	VPSLLW $4, Y2, Y2
+	VPSRLW $12, Y0, Y13
+	VPADDW Y13, Y2, Y2
+	VPSLLW $4, Y0, Y0       // the fraction
+	VPSUBW Y3, Y14, Y13
+	VPMAXUW Y0, Y13, Y13
+	VPCMPEQW Y0, Y13, Y13
+	VPSUBW Y13, Y2, Y2
+	VPXOR Y3, Y2, Y2
+	VPSUBW Y3, Y2, Y2       // share of the difference
+	VPAND Y15, Y2, Y2
+	VPADDW Y2, Y1, Y2
+	VMOVDQU Y2, (SI)
+	VPAND Y15, Y1, Y1
+	VPSADBW Y12, Y1, Y0     // high and low bytes
+	VPADDQ Y0, Y5, Y5
+	VPSRLW $8, Y1, Y1
+	VPSADBW Y12, Y1, Y1     // high bytes
+	VPADDQ Y1, Y4, Y4
+	VEXTRACTI128 $1, Y15, X0
+	VPACKSSWB X0, X15, X15
+	VPMOVMSKB X15, AX
+	XORL $0xffff, AX
 	SHLQ CX, AX
 	ORQ AX, R8
-	ADDQ $8, CX
-	VPANDN Y0, Y3, Y5
-	VPADDD Y5, Y6, Y6
-	VPANDN Y1, Y3, Y5
-	VPADDD Y5, Y7, Y7
-	VPMULLD Y10, Y2, Y2
-	VPADDD Y14, Y2, Y2
-	VPSRAD $12, Y2, Y2
-	VPANDN Y2, Y3, Y2
-	VPADDD Y2, Y1, Y1
-	VEXTRACTI128 $1, Y1, X2
-	VPACKUSDW X2, X1, X1
-	VMOVDQU X1, (SI)
-	ADDQ $8, DI
-	ADDQ $16, SI
-	ADDQ $8, DX
-	SUBQ $8, R9
+	ADDQ $16, CX
+	ADDQ $16, DI
+	ADDQ $32, SI
+	ADDQ $16, DX
+	SUBQ $16, R9
 	JNZ pixels
 
 	VEXTRACTI128 $1, Y6, X0
-	VPADDD X0, X6, X6
+	VPADDQ X0, X6, X6
 	VPSHUFD $0x4e, X6, X0
-	VPADDD X0, X6, X6
-	VPSHUFD $0xb1, X6, X0
-	VPADDD X0, X6, X6
-	VEXTRACTI128 $1, Y7, X0
-	VPADDD X0, X7, X7
-	VPSHUFD $0x4e, X7, X0
-	VPADDD X0, X7, X7
-	VPSHUFD $0xb1, X7, X0
-	VPADDD X0, X7, X7
+	VPADDQ X0, X6, X6
+	VEXTRACTI128 $1, Y5, X0
+	VPADDQ X0, X5, X5
+	VPSHUFD $0x4e, X5, X0
+	VPADDQ X0, X5, X5
+	VEXTRACTI128 $1, Y4, X0
+	VPADDQ X0, X4, X4
+	VPSHUFD $0x4e, X4, X0
+	VPADDQ X0, X4, X4
 	MOVQ R8, word+48(FP)
 	VMOVD X6, AX
+	SHLL $8, AX
 	MOVL AX, seen+56(FP)
-	VMOVD X7, AX
+	VMOVD X4, AX
+	IMULL $255, AX
+	VMOVD X5, BX
+	ADDL BX, AX
 	MOVL AX, expected+60(FP)
 	VZEROUPPER
 	RET
