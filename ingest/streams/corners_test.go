@@ -110,9 +110,11 @@ func TestCornersOfResults(t *testing.T) {
 	for name := range rectangles {
 		r.load(workers.Config{Name: name, Kind: "rectangle"})
 	}
-	// Of the second, whole pictures are read of all but large sources.
 	for _, models := range [][]string{{"stretched", "fitted", "odd"}, {"large", "fitted"}} {
 		for _, v := range videos {
+			if models[0] == "large" && v.name != "odd" && v.name != "left" {
+				continue // whole pictures are read
+			}
 			c := streams.Config{Name: v.name + "-" + models[0], Source: v.path, Loop: true}
 			c.Sinks = []sinks.Settings{&sinks.File{Path: filepath.Join(dir, c.Name)}}
 			for _, name := range models {
