@@ -52,6 +52,9 @@ var (
 	// leveled is the beginning of a message: the components that report it, and its level.
 	leveled = regexp.MustCompile(`^((?:\[[^\[\]@]{1,64} @ 0x[0-9a-f]+\] )*)\[(panic|fatal|error|warning|info|verbose)\] ?`)
 
+	// analysisLine are the warnings about an entry of a script, which is not analysed; see route.list.
+	analysisLine = regexp.MustCompile(`^Codec \([a-z0-9_]+\) not on whitelist 'none'|^Stream #0: not enough frames to estimate rate; |^Could not find codec parameters for stream 0 `)
+
 	inputLine    = regexp.MustCompile(`^Input #0, ([^ ]+), from '`)
 	durationLine = regexp.MustCompile(`^  Duration: ([0-9]{2,6}):([0-5][0-9]):([0-5][0-9]\.[0-9]{2}), `)
 	streamLine   = regexp.MustCompile(`^  Stream #0:[0-9]+(?:\[0x[0-9a-f]+\])?(?:\([^()]*\))?: (?:(Video): ([a-z0-9_]+)(.*)|[A-Z][a-z]+: .*)$`)
@@ -89,7 +92,10 @@ func (m *messages) line(b []byte) {
 		m.mu.Unlock()
 		return
 	}
-	m.keeps = true
+	if m.keeps = !analysisLine.MatchString(text); !m.keeps {
+		m.mu.Unlock()
+		return
+	}
 	m.keep(head[1] + text)
 	m.mu.Unlock()
 	if m.log != nil {

@@ -172,6 +172,9 @@ func (r *Reader) begin() error {
 	if r.info = r.said.info(); !isNetwork(r.scheme) { // a program's output and a device have no end, whatever they say
 		r.info.Duration, r.info.videoLength = 0, 0
 	}
+	if r.from.secret {
+		r.info.FPS = 0 // a guess from one packet
+	}
 	return nil
 }
 

@@ -111,6 +111,10 @@ func (r *route) list(o *Options) string {
 	args := append(r.inputArgs(o), "-fpsprobesize", "0")
 	if r.scheme == SchemeRTMP || r.scheme == SchemeRTMPS {
 		args = append(args, analyzeArgs...)
+	} else {
+		// ffmpeg analyses the source twice: as an entry of the script, where no -max_pixels applies, and as the script. The
+		// first time it must not decode, and needs no more than a packet.
+		args = append(args, "-codec_whitelist", "none", "-probesize", "32")
 	}
 	for i := 0; i+1 < len(args); i += 2 {
 		s += "option " + strings.TrimPrefix(args[i], "-") + " " + quote(args[i+1]) + "\n"

@@ -1,6 +1,8 @@
 package video
 
 import (
+	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -41,11 +43,19 @@ func TestCameraBeginsWithTheKeyFrame(t *testing.T) {
 		{"B-frames", reordered, "", "tcp"},
 		{"B-frames, parameter sets in the description", reordered, "sprop", "tcp"},
 		{"B-frames, udp", reordered, "udp", "udp"},
+		{"secret", plain, "", "tcp"},
+		{"secret, B-frames", reordered, "", "tcp"},
+		{"secret, B-frames, parameter sets in the description", reordered, "sprop", "tcp"},
+		{"secret, B-frames, udp", reordered, "udp", "udp"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			camera := videotest.RunCamera(t, c.clip, strings.Fields(c.options)...)
-			r := open(t, Options{URL: "rtsp://" + camera.Addr, Format: Gray, InputArgs: []string{"-rtsp_transport", c.transport}, FFprobe: "/no/such/ffprobe"})
-			if i := r.Info(); i.Width != 320 || i.Height != 64 || i.SourceWidth != 320 || i.SourceHeight != 64 || i.Codec != "h264" || i.FPS != 25 || i.Duration != 0 {
+			address, fps := "rtsp://"+camera.Addr, 25.0
+			if strings.HasPrefix(c.name, "secret") {
+				address, fps = address+"?token=geheim", 0 // it is measured
+			}
+			r := open(t, Options{URL: address, Format: Gray, InputArgs: []string{"-rtsp_transport", c.transport}, FFprobe: "/no/such/ffprobe"})
+			if i := r.Info(); i.Width != 320 || i.Height != 64 || i.SourceWidth != 320 || i.SourceHeight != 64 || i.Codec != "h264" || i.FPS != fps || i.Duration != 0 {
 				t.Errorf("%+v", i)
 			}
 			var got []int
@@ -58,6 +68,9 @@ func TestCameraBeginsWithTheKeyFrame(t *testing.T) {
 					t.Errorf("the first frame has the time %v", f.PTS)
 				}
 				got = append(got, number(f))
+			}
+			if i := r.Info(); i.FPS != 25 {
+				t.Errorf("%v fps", i.FPS)
 			}
 			want := slices.Clone(got)
 			for i := range want {
@@ -116,5 +129,35 @@ func TestFirstFrameWithoutATime(t *testing.T) {
 		if f, err := r.Next(dst); err != nil || f.PTS != time.Duration(i)*time.Second/25 {
 			t.Errorf("frame %d has the time %v, %v", i, f.PTS, err)
 		}
+	}
+}
+
+// The picture of a camera with a secret address, which ffmpeg reads as an entry of a script, is refused before memory is
+// taken for it.
+func TestLargePicturesOfASecretAddress(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for a camera's key frames")
+	}
+	large := clip(t, "large.mp4", "-f", "lavfi", "-i", "color=black:size=7680x4320:rate=5:duration=2", "-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p", "-g", "5")
+	camera := videotest.RunCamera(t, large)
+	peak := filepath.Join(t.TempDir(), "peak")
+	measured := program(t, `ffmpeg "$@" 3<&3 & child=$!
+trap 'kill $child' TERM
+while kill -0 $child 2>/dev/null; do grep VmHWM /proc/$child/status >> `+peak+`; sleep 0.05; done
+wait $child`)
+	_, err := Open(t.Context(), Options{URL: "rtsp://" + camera.Addr + "?token=geheim", Format: NV12, MaxPixels: 1 << 20, FFmpeg: measured, StartTimeout: time.Minute})
+	if KindOf(err) == "" || strings.Contains(err.Error(), "whitelist") {
+		t.Error(err)
+	}
+	text, _ := os.ReadFile(peak)
+	most := 0
+	for _, l := range strings.Split(string(text), "\n") {
+		var kb int
+		if _, err := fmt.Sscanf(l, "VmHWM: %d kB", &kb); err == nil {
+			most = max(most, kb)
+		}
+	}
+	if most == 0 || most > 120<<10 { // a picture has 50 MB, and H.264 keeps several
+		t.Errorf("ffmpeg took %d kB", most)
 	}
 }
