@@ -214,6 +214,7 @@ func (d *Decoder) Close() error {
 func (d *Decoder) fail(err error) error {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
+		d.hardwareFailed = d.device.hung(d.hardware, d.ffmpeg)
 		return err
 	case errors.Is(err, errNut):
 		return &Error{Kind: Unsupported, URL: d.codec, Detail: "ffmpeg's output cannot be read: " + err.Error(), Err: err}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"millrace/internal/child"
@@ -32,6 +33,8 @@ const (
 	hardwareTimeout = 10 * time.Second
 	// hardwarePause is how long no new decoder uses the hardware after a decoder that used it has failed.
 	hardwarePause = time.Minute
+	// hardwareGrace is how long an ffmpeg that hangs may take to react to a signal before its device is blamed.
+	hardwareGrace = time.Second
 )
 
 // trialPicture is one key frame of H.264, 320 x 240 pixels of luma 126.
@@ -146,6 +149,7 @@ type Hardware struct {
 	setting string
 	failure func(err error)
 	now     func() time.Time
+	grace   time.Duration
 	found   chan struct{} // closed when use is known
 	use     string
 
@@ -159,7 +163,7 @@ func NewHardware(setting string, failure func(err error)) *Hardware {
 	if setting == HardwareNone || setting == "" {
 		return nil
 	}
-	return &Hardware{setting: setting, failure: failure, now: time.Now, found: make(chan struct{})}
+	return &Hardware{setting: setting, failure: failure, now: time.Now, grace: hardwareGrace, found: make(chan struct{})}
 }
 
 // Find finds out what can be used. It may be called once. See FindHardware.
@@ -217,13 +221,42 @@ func (h *Hardware) failed(method, messages string, red redactor, exit error) boo
 	default:
 		return false
 	}
+	h.pause(method, why)
+	return true
+}
+
+// hung reports whether an ffmpeg that used a method, and from which no frame came in time, hangs in the device's driver:
+// it does not end when it is told to. One that waits for its source ends at the second signal at the latest. New decoders
+// then use software for a while.
+func (h *Hardware) hung(method string, p *child.Process) bool {
+	if method == "" {
+		return false
+	}
+	if p.Stdin != nil {
+		_ = p.Stdin.Close() // it may wait for more
+	}
+	for range 2 {
+		_ = p.Signal(syscall.SIGTERM)
+		t := time.NewTimer(h.grace)
+		select {
+		case <-p.Done():
+			t.Stop()
+			return false
+		case <-t.C:
+		}
+	}
+	h.pause(method, "ffmpeg hangs in it")
+	return true
+}
+
+// pause makes new decoders use software for a while.
+func (h *Hardware) pause(method, why string) {
 	h.mu.Lock()
 	h.paused = h.now().Add(hardwarePause)
 	h.mu.Unlock()
 	if h.failure != nil {
 		h.failure(fmt.Errorf("%s: %s", method, why))
 	}
-	return true
 }
 
 // hardwareArgs are the options of an input that is decoded with a method. Frames come back to the memory of the

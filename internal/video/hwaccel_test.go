@@ -3,6 +3,9 @@ package video
 import (
 	"context"
 	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -213,5 +216,97 @@ kill -9 $$`)
 	want := "vaapi: ffmpeg was ended by signal 9 (killed): rtsp://***@192.0.2.1/live?token=*** late, ***"
 	if len(failures) != 1 || failures[0] != want {
 		t.Errorf("failures %q, want %q", failures, want)
+	}
+}
+
+// hangs is a program that is ffmpeg in software, and with a device does not react, as one whose driver hangs. It then
+// makes a file.
+func hangs(t *testing.T) (path, hanging string) {
+	hanging = filepath.Join(t.TempDir(), "hanging")
+	return program(t, `case " $* " in *" -hwaccel "*) trap '' TERM; : > `+hanging+`; exec sleep 1000;; esac; exec ffmpeg "$@"`), hanging
+}
+
+// hardware returns hardware that uses VAAPI, and what it reports.
+func hardware() (h *Hardware, failures *[]string) {
+	failures = new([]string)
+	h = NewHardware(VAAPI, func(err error) { *failures = append(*failures, err.Error()) })
+	h.use = VAAPI
+	close(h.found)
+	return h, failures
+}
+
+// A driver that hangs is blamed, and the video is decoded in software.
+func TestDeviceHangs(t *testing.T) {
+	h, failures := hardware()
+	h.grace = 50 * time.Millisecond
+	ffmpeg, hanging := hangs(t)
+	r, err := Open(t.Context(), Options{URL: sample(t), Format: NV12, Hardware: h, FFmpeg: ffmpeg, StartTimeout: 4 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if n, err := readAll(r); n != 60 || !slices.Equal(*failures, []string{"vaapi: ffmpeg hangs in it"}) {
+		t.Errorf("%d frames, then %v; %q", n, err, *failures)
+	}
+
+	h.paused = time.Time{}
+	if err := os.Remove(hanging); err != nil {
+		t.Fatal(err)
+	}
+	d, err := NewDecoder(t.Context(), DecoderOptions{Codec: H264, Width: 64, Height: 48, Hardware: h, FFmpeg: ffmpeg})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for {
+		if _, err := os.Stat(hanging); err == nil {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	d.SetDeadline(time.Now())
+	if err := d.Start(); !errors.Is(err, os.ErrDeadlineExceeded) || !d.HardwareFailed() || len(*failures) != 2 {
+		t.Errorf("a client's video: %v; %q", err, *failures)
+	}
+}
+
+// A source that hangs is not the device's fault.
+func TestSourceHangs(t *testing.T) {
+	videotest.Hardware(t, false)
+	h, failures := hardware()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	if _, err := Open(t.Context(), Options{URL: "http://" + silent.Addr().String(), Format: NV12, Hardware: h, StartTimeout: time.Second}); KindOf(err) != Timeout {
+		t.Error("silent:", err)
+	}
+	stops := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		data, _ := os.ReadFile(sampleTS(t))
+		_, _ = w.Write(data)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
+	defer stops.Close()
+	r := open(t, Options{URL: stops.URL, Hardware: h, StallTimeout: time.Second})
+	defer r.Close()
+	if n, err := readAll(r); n < 50 || KindOf(err) != Stalled {
+		t.Errorf("stops: %d frames, then %v", n, err)
+	}
+	d, err := NewDecoder(t.Context(), DecoderOptions{Codec: H264, Width: 64, Height: 48, Hardware: h})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if err := d.Write([]byte("no frame")); err != nil {
+		t.Error(err)
+	}
+	d.SetDeadline(time.Now().Add(500 * time.Millisecond))
+	if err := d.Start(); !errors.Is(err, os.ErrDeadlineExceeded) || d.HardwareFailed() {
+		t.Errorf("a client's video: %v", err)
+	}
+	if len(*failures) > 0 {
+		t.Errorf("%q", *failures)
 	}
 }

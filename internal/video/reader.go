@@ -501,8 +501,10 @@ func (r *Reader) classify(err error) error {
 	case errors.As(err, &own):
 		return own
 	case errors.Is(err, os.ErrDeadlineExceeded) && r.index == 0:
+		r.hardwareFailed = r.opts.Hardware.hung(r.hardware, r.ffmpeg)
 		return r.src.fail(Timeout, r.waited(r.opts.StartTimeout), err)
 	case errors.Is(err, os.ErrDeadlineExceeded):
+		r.hardwareFailed = r.opts.Hardware.hung(r.hardware, r.ffmpeg)
 		return r.src.fail(Stalled, r.waited(r.opts.StallTimeout), err)
 	case errors.Is(err, errNut):
 		return r.src.fail(Unsupported, "ffmpeg's output cannot be read: "+err.Error(), err)
