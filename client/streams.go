@@ -105,10 +105,11 @@ type ServerStream struct {
 	Policy    StreamPolicy             `json:"policy,omitzero"`
 	Width     int                      `json:"width,omitempty"` // of the frames, in pixels
 	Height    int                      `json:"height,omitempty"`
-	FPS       float64                  `json:"fps,omitempty"` // of the source, by its metadata
-	Restarts  uint64                   `json:"restarts"`      // of the source
-	Frames    uint64                   `json:"frames"`        // read from the source
-	Results   uint64                   `json:"results"`       // of these frames
+	FPS       float64                  `json:"fps,omitempty"`      // of the source, by its metadata
+	Settings  map[string]any           `json:"settings,omitempty"` // of the source that are set, such as fps, width and keyframes
+	Restarts  uint64                   `json:"restarts"`           // of the source
+	Frames    uint64                   `json:"frames"`             // read from the source
+	Results   uint64                   `json:"results"`            // of these frames
 	Errors    uint64                   `json:"errors"`
 	Drops     map[stream.Reason]uint64 `json:"drops"`
 	Lost      StreamLost               `json:"lost"`
@@ -125,7 +126,7 @@ type StreamModel struct {
 	State   string                   `json:"state"` // connecting, running while the model is loaded, waiting or ended
 	Since   time.Time                `json:"since"`
 	Retry   *time.Time               `json:"retry,omitempty"`
-	Error   *StreamFailure           `json:"error,omitempty"` // why it waits, or waited last
+	Error   *StreamFailure           `json:"error,omitempty"` // why it waits
 	Policy  StreamPolicy             `json:"policy"`
 	Results uint64                   `json:"results"`
 	Errors  uint64                   `json:"errors"`

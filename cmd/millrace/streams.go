@@ -300,9 +300,16 @@ func streamRows(s *client.ServerStream) [][]string {
 	if s.Width > 0 {
 		size := fmt.Sprintf("%dx%d", s.Width, s.Height)
 		if s.FPS > 0 {
-			size += fmt.Sprintf(" at %.4g fps", s.FPS)
+			size += fmt.Sprintf("; the source declares %.4g fps", s.FPS)
 		}
 		rows = append(rows, []string{"frame size", size})
+	}
+	if len(s.Settings) > 0 {
+		var texts []string
+		for _, key := range slices.Sorted(maps.Keys(s.Settings)) {
+			texts = append(texts, fmt.Sprintf("%s %v", key, s.Settings[key]))
+		}
+		rows = append(rows, []string{"settings", strings.Join(texts, ", ")})
 	}
 	for i := range s.Models {
 		m := &s.Models[i]

@@ -77,7 +77,7 @@ func changeOf(args []string) (change client.StreamChange, err error) {
 		case !slices.Contains(streams.Changeable, key):
 			err = unchangeable(table, key)
 		default:
-			err = f.Set(text)
+			err = f.ForChange().Set(text)
 			into[key] = f.Value()
 		}
 		errs = append(errs, err)
@@ -100,7 +100,7 @@ func changeOf(args []string) (change client.StreamChange, err error) {
 func unchangeable(table *setting.Table, key string) error {
 	isKey := func(f setting.Field) bool { return f.Path == key || f.Path == "sinks."+key }
 	if slices.ContainsFunc(table.Fields(), isKey) {
-		return usagef("%s: cannot be changed while the stream runs: remove the stream and add it again with the new value (what can be changed: %s)", key, settable())
+		return usagef("%s: cannot be changed while the stream runs: remove the stream and add it again with the new value, or change the configuration and restart the server if the stream is in it (what can be changed: %s)", key, settable())
 	}
 	return usagef("%s: is not a setting of a stream%s (what can be changed: %s)", key, setting.Suggest(key, streams.Changeable), settable())
 }

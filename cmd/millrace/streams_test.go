@@ -53,7 +53,8 @@ func TestStreams(t *testing.T) {
 	if s.Name != "door" || s.Source != source || s.Model != "eyes" || s.Origin != "request" || s.Policy.MaxAgeMS != 400 || s.Width != 640 || s.Last == nil || len(s.Sinks) != 1 {
 		t.Errorf("%+v", s)
 	}
-	want(0, "640x480", "show", "door")
+	want(0, "640x480; the source declares", "show", "door")
+	want(0, "fps 10, loop true", "show", "door")
 	want(0, "running", "list")
 	want(0, "", "pause", "door")
 	want(0, "running, paused", "list")
@@ -68,6 +69,9 @@ func TestStreams(t *testing.T) {
 	want(0, `"rtsp_transport": "udp"`, "add", "lane", "rtsp://127.0.0.1:9/", "--model", "eyes", "--rtsp-transport", "udp", "--json")
 	want(0, "rtsp://127.0.0.1:9/ over udp", "show", "lane")
 	want(0, "", "remove", "lane")
+	want(0, "", "add", "slow", "rtsp://127.0.0.1:9/", "--model", "eyes", "--keyframes", "only", "--width", "320", "--fps", "0.5")
+	want(0, "fps 0.5, keyframes only, width 320", "show", "slow")
+	want(0, "", "remove", "slow")
 	want(0, `"name": "yard"`, "add", "yard", source, "--model", "eyes", "--paused", "--json")
 	want(0, "later waits for the model ghost, which is not loaded", "add", "later", source, "--model", "ghost")
 	want(0, "", "remove", "later")
@@ -80,7 +84,7 @@ func TestStreams(t *testing.T) {
 	if out := want(0, "", "set", "door", "deadline_ms=900", "paused=false"); out != "" {
 		t.Errorf("%s", out)
 	}
-	want(2, "window: 0 is not allowed", "set", "door", "priority=low", "window=0")
+	want(2, "window: 0 is not allowed: want 1 to 1024", "set", "door", "priority=low", "window=0")
 	want(2, "priority: ", "set", "door", "priority=1")
 	want(0, "latest, high priority, max_age_ms 700, deadline_ms 900, max_fps 2.5, window 3", "show", "door")
 	want(1, "nothing", "set", "nothing", "window=3")
@@ -93,9 +97,10 @@ func TestStreams(t *testing.T) {
 	want(2, "is not KEY=VALUE", "set", "door", "window")
 	want(2, `window: "3.5" is not a whole number`, "set", "door", "window=3.5")
 	want(2, `paused: "yes" is not true or false`, "set", "door", "paused=yes")
+	want(2, `window: "" is not a whole number`, "set", "door", "window=")
 	want(2, `max_fps: "NaN" is not a number`, "set", "door", "max_fps=NaN")
 	want(2, "window: is given twice", "set", "door", "window=3", "window=4")
-	want(2, "fps: cannot be changed while the stream runs", "set", "door", "fps=5")
+	want(2, "or change the configuration and restart the server if the stream is in it", "set", "door", "fps=5")
 	want(2, "webhook: cannot be changed while the stream runs", "set", "door", "webhook=http://127.0.0.1:9/")
 	want(2, "widnow: is not a setting of a stream", "set", "door", "widnow=3")
 	want(0, "Examples:", "add", "--help")

@@ -73,6 +73,21 @@ func (c Config) settings() sources.Settings {
 	return s
 }
 
+// sourceSettings returns what is set of the source: fps, loop, and the settings of its kind.
+func (c Config) sourceSettings() map[string]any {
+	out := map[string]any{}
+	if c.Settings != nil {
+		out = setting.Of("", c.Settings).Object()
+	}
+	if c.FPS != 0 {
+		out["fps"] = c.FPS
+	}
+	if c.Loop {
+		out["loop"] = true
+	}
+	return out
+}
+
 // transport returns the transport of the source's packets, such as tcp or udp, or ""
 // when its kind has none. c is valid.
 func (c Config) transport() string {

@@ -22,6 +22,7 @@ type Draft struct {
 	sources []sources.Settings // of each kind
 	sinks   []sinks.Settings   // of each kind
 	table   *setting.Table
+	renew   string // how settings change that cannot while the stream runs
 }
 
 // NewDraft returns a stream without any setting.
@@ -179,13 +180,17 @@ func first(err error) error {
 // Changeable are the settings that can change while a stream runs.
 var Changeable = []string{"paused", "max_age_ms", "deadline_ms", "max_fps", "window", "priority"}
 
-// changed returns c with all changes of a request, or an error.
-func (c Config) changed(object map[string]any) (Config, error) {
+// changed returns c with all changes of a request, or an error. origin is that of the stream.
+func (c Config) changed(object map[string]any, origin string) (Config, error) {
 	d := draftOf(c)
+	d.renew = "remove the stream and add it again"
+	if origin == "config" {
+		d.renew = "change the configuration and restart the server"
+	}
 	own := maps.Clone(object)
 	models, given := own[modelsList(d).Path]
 	delete(own, modelsList(d).Path)
-	err := first(d.table.SetObject(own, setChange(Changeable, c.Policy.Mode)))
+	err := first(d.table.SetObject(own, d.setChange(Changeable, c.Policy.Mode)))
 	if err == nil && given && models != nil {
 		err = d.changeModels(models)
 	}
@@ -200,20 +205,20 @@ func modelsList(d *Draft) setting.List { return d.table.Lists()[0] }
 
 // setChange returns how a request sets the settings of a running stream: those that can
 // change. mode is the present one.
-func setChange(changeable []string, mode stream.Mode) func(setting.Field, any) error {
+func (d *Draft) setChange(changeable []string, mode stream.Mode) func(setting.Field, any) error {
 	return func(f setting.Field, v any) error {
 		switch {
 		case slices.Contains(changeable, f.Path):
-			return setByRequest(f, v)
+			return setByRequest(f.ForChange(), v)
 		case f.Path != "policy":
 			last := len(changeable) - 1
-			return stream.Errorf(stream.InvalidArgument, f.Path, "cannot change while the stream runs: %s and %s can. To change others, remove the stream and add it again", strings.Join(changeable[:last], ", "), changeable[last])
+			return stream.Errorf(stream.InvalidArgument, f.Path, "cannot change while the stream runs: %s and %s can. To change others, %s", strings.Join(changeable[:last], ", "), changeable[last], d.renew)
 		}
 		if err := setByRequest(f, v); err != nil {
 			return err
 		}
 		if now := string(cmp.Or(mode, stream.Latest)); f.String() != now {
-			return stream.Errorf(stream.Conflict, f.Path, "is %s and cannot change: remove the stream and add it again", now)
+			return stream.Errorf(stream.Conflict, f.Path, "is %s and cannot change while the stream runs: %s", now, d.renew)
 		}
 		return nil
 	}

@@ -111,6 +111,18 @@ func TestChangesOfAStream(t *testing.T) {
 	change := func(model, mode string) any {
 		return []any{map[string]any{"model": model, "policy": mode, "max_fps": 2.0}}
 	}
+	for origin, advice := range map[string]string{"request": "remove the stream and add it again", "config": "change the configuration and restart the server"} {
+		for _, object := range []map[string]any{{"fps": 5.0}, {"policy": "every"}, {"models": change("m", "every")}} {
+			if _, err := c.changed(object, origin); err == nil || !strings.HasSuffix(err.Error(), advice) {
+				t.Errorf("%v of a stream of a %s: %v", object, origin, err)
+			}
+		}
+	}
+	for key, want := range map[string]string{"window": "0 is not allowed: want 1 to 1024", "max_age_ms": "0 is not allowed: want more than 0, at most 3600000"} {
+		if _, err := c.changed(map[string]any{key: 0.0}, "request"); err == nil || err.Error() != key+": "+want {
+			t.Errorf("%s to 0: %v", key, err)
+		}
+	}
 	for _, x := range []struct {
 		c    Config
 		key  string
@@ -123,7 +135,7 @@ func TestChangesOfAStream(t *testing.T) {
 		{both, "models", change("m", "every"), ""}, {both, "models", change("m", "latest"), stream.Conflict},
 		{both, "models", change("n", "latest"), ""}, {both, "models", change("n", "every"), stream.Conflict},
 	} {
-		if _, err := x.c.changed(map[string]any{x.key: x.to}); stream.CodeOf(err) != x.code {
+		if _, err := x.c.changed(map[string]any{x.key: x.to}, "request"); stream.CodeOf(err) != x.code {
 			t.Errorf("%s to %v: %v, want %q", x.key, x.to, err, x.code)
 		}
 	}

@@ -18,7 +18,7 @@ const maxModels = 16
 type ModelConfig struct {
 	Model   string        `json:"model" help:"the model"`
 	Version string        `json:"version" unset:"any" help:"version of the model"`
-	Policy  stream.Policy `json:",inline" unset:"that of the stream"`
+	Policy  stream.Policy `json:",inline" unset_all:"that of the stream"`
 }
 
 // models returns the models of the stream, each with its whole policy. The default mode
@@ -113,5 +113,5 @@ func (d *Draft) changeModel(v any) error {
 	}
 	change := maps.Clone(object)
 	delete(change, "model")
-	return first(table.SetObject(change, setChange(Changeable[1:], mode)))
+	return first(table.SetObject(change, d.setChange(Changeable[1:], mode)))
 }

@@ -164,7 +164,7 @@ func changeText(object map[string]any) string {
 func (f *runner) apply(object map[string]any) (Config, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	next, err := f.now.changed(object)
+	next, err := f.now.changed(object, f.origin)
 	if err != nil {
 		return next, err
 	}
@@ -204,7 +204,8 @@ type report struct {
 	Policy    *reportPolicy            `json:"policy,omitempty"` // of a stream with one model
 	Width     int                      `json:"width,omitempty"`
 	Height    int                      `json:"height,omitempty"`
-	FPS       float64                  `json:"fps,omitempty"` // declared by the source
+	FPS       float64                  `json:"fps,omitempty"`      // declared by the source
+	Settings  map[string]any           `json:"settings,omitempty"` // of the source that are set, such as fps, width and keyframes
 	Restarts  uint64                   `json:"restarts"`
 	Frames    uint64                   `json:"frames"`
 	Results   uint64                   `json:"results"`
@@ -224,7 +225,7 @@ type reportModel struct {
 	State   sources.State            `json:"state"` // running while it is loaded
 	Since   time.Time                `json:"since"`
 	Retry   *time.Time               `json:"retry,omitempty"`
-	Error   *reportError             `json:"error,omitempty"` // why it waits, or waited last
+	Error   *reportError             `json:"error,omitempty"` // why it waits
 	Policy  reportPolicy             `json:"policy"`
 	Results uint64                   `json:"results"`
 	Errors  uint64                   `json:"errors"`
@@ -258,7 +259,7 @@ func (f *runner) report() report {
 	st, t := f.state(), f.stats()
 	r := report{
 		Name: f.config.Name, Source: video.Redact(f.config.Source), Transport: f.config.transport(), Model: f.config.Model, Version: f.config.Version,
-		Origin: f.origin, State: st.State, Since: st.Since.UTC(), Retry: utc(st.Retry), Error: errorReport(st.Err), Width: st.Info.Width, Height: st.Info.Height, FPS: st.Info.FPS,
+		Origin: f.origin, State: st.State, Since: st.Since.UTC(), Retry: utc(st.Retry), Error: errorReport(st.Err), Width: st.Info.Width, Height: st.Info.Height, FPS: st.Info.FPS, Settings: f.config.sourceSettings(),
 		Restarts: t.Restarts, Frames: t.Frames, Results: t.Answered, Errors: t.Failed, Drops: t.Drops, Last: utc(t.Last), Watchers: t.Watchers,
 		Lost:  reportLost{Frames: t.Lost, Results: t.ResultsLost, Lines: t.WatchersLost, File: t.Sinks["file"].Lost},
 		Sinks: t.Sinks,

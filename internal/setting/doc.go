@@ -13,6 +13,7 @@
 //	default       the value of a field that is left at zero, in the notation of a file
 //	example       an allowed value, if bounds and words do not give one
 //	unset         what leaving the field out means, in words, if it has no default
+//	unset_all     of a section: unset of each of its settings, also of those that have one
 //	min, max      bounds, in the notation of a file; above and below exclude the bound itself
 //	words         the allowed values, separated by spaces; a type may have a method Words() []string instead
 //	form          name: letters, digits, dots, dashes and underscores, as in a path;

@@ -32,6 +32,7 @@ type Field struct {
 	at         func(create bool) reflect.Value // returns the zero Value if a section is missing and must not be created
 	isPointer  bool
 	textMethod bool
+	change     bool // see ForChange
 }
 
 // bound is a limit of a number.
@@ -39,6 +40,24 @@ type bound struct {
 	text string // in the notation of a file; "" = none
 	at   float64
 	open bool // the limit itself is excluded
+}
+
+// ForChange returns the field for a change of its value: there, leaving it out does not mean
+// its default, and errors do not advise it.
+func (f Field) ForChange() Field {
+	f.change = true
+	return f
+}
+
+// noZero is the advice of the error of a value that stands for the default.
+func (f Field) noZero() string {
+	switch {
+	case !f.change:
+		return "leave it out for its default"
+	case f.min.text == "":
+		return "want more than 0, " + f.Range()
+	}
+	return "want " + f.Range()
 }
 
 func (f Field) errorf(format string, args ...any) error {
@@ -157,7 +176,7 @@ func (f Field) readText(values []string) (reflect.Value, error) {
 		return v, err
 	}
 	if !f.zero && v.IsZero() && (v.CanInt() || v.CanFloat()) {
-		return v, f.errorf("%s is not allowed: leave it out for its default", values[0])
+		return v, f.errorf("%s is not allowed: %s", values[0], f.noZero())
 	}
 	return v, f.check(v)
 }

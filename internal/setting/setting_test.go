@@ -39,6 +39,11 @@ type optional struct {
 	Ratio float64 `yaml:"ratio" above:"0" below:"1" help:"a ratio"`
 }
 
+type section struct {
+	Own  int `yaml:"own" unset:"two" help:"says itself what leaving it out means"`
+	None int `yaml:"none" help:"does not"`
+}
+
 type shared struct {
 	Hosts []string `yaml:"hosts" help:"names"`
 }
@@ -58,6 +63,7 @@ type all struct {
 	Labels string        `yaml:"labels" path:"file" help:"a file"`
 	Inner  inner         `yaml:"inner"`
 	Maybe  *optional     `yaml:"maybe" request:"any" unset:"none"`
+	Other  section       `yaml:"other" unset_all:"that of inner"`
 	Shared shared        `yaml:",inline"`
 	Models []inner       `yaml:"models"`
 }
@@ -152,6 +158,22 @@ func TestSetRefuses(t *testing.T) {
 }
 
 // Defaults go where nothing was set, and sections that may be left out stay away.
+// What leaving a setting out means, by its own tag or that of its section.
+func TestUnset(t *testing.T) {
+	of := func(of any, path string) string {
+		f, _ := setting.Of("", of).Find(path)
+		return f.Unset
+	}
+	var plain struct {
+		Other section `yaml:"other" unset:"one"`
+	}
+	for path, want := range map[string][2]string{"other.own": {"that of inner", "two"}, "other.none": {"that of inner", "one"}} {
+		if got := [2]string{of(&all{}, path), of(&plain, path)}; got != want {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
+	}
+}
+
 func TestFill(t *testing.T) {
 	no := false
 	a := all{Warm: &no, Wait: time.Second}

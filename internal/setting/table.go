@@ -32,10 +32,11 @@ func (t *Table) Add(at string, ptr any) {
 }
 
 // inherited has the tags of a section that apply to its settings without such a tag.
-type inherited struct{ request, unset string }
+type inherited struct{ request, unset, unsetAll string }
 
 func (i inherited) with(tag reflect.StructTag) inherited {
-	return inherited{cmp.Or(tag.Get("request"), i.request), cmp.Or(tag.Get("unset"), i.unset)}
+	all := cmp.Or(i.unsetAll, tag.Get("unset_all"))
+	return inherited{cmp.Or(tag.Get("request"), i.request), cmp.Or(all, tag.Get("unset"), i.unset), all}
 }
 
 func (t *Table) add(at string, typ reflect.Type, up inherited, get func(create bool) reflect.Value) {

@@ -33,7 +33,7 @@ func (f Field) parse(v reflect.Value, values []string) error {
 			return f.errorf("%v", err)
 		}
 		return nil
-	case text == "" && v.Kind() != reflect.String:
+	case text == "" && v.Kind() != reflect.String && !f.change:
 		return f.errorf("is empty: leave it out for its default")
 	}
 	switch v.Kind() {

@@ -153,7 +153,10 @@ export interface ServerStream {
   policy?: ServerStreamPolicy;
   width?: number;
   height?: number;
+  /** As the source declares it. */
   fps?: number;
+  /** Those of the source that are set, such as fps, width and keyframes. */
+  settings?: Record<string, unknown>;
   restarts: number;
   frames: number;
   results: number;
