@@ -23,7 +23,7 @@ type consumer struct {
 	feed  *feed // nil while the model is not open
 	state sources.State
 	since time.Time
-	err   error     // why it waits, or the last such error
+	err   error     // why it waits; nil while the model is open
 	retry time.Time // when it is opened again; zero unless it waits
 	tried bool      // it was open once, or could not be opened
 
@@ -119,7 +119,7 @@ func (c *consumer) once(ctx context.Context) (opened bool, err error) {
 	}
 	o.stream, o.every = st, st.Policy().Mode == stream.Every
 	f.mu.Lock()
-	c.feed, c.state, c.since, c.retry, c.tried = o, sources.Running, time.Now(), time.Time{}, true
+	c.feed, c.state, c.since, c.err, c.retry, c.tried = o, sources.Running, time.Now(), nil, time.Time{}, true
 	if next := f.now.models()[c.index].Policy; next != policy { // changed since it was read above
 		err = st.Update(next)
 	}

@@ -73,7 +73,10 @@ func TestModelComesAndGoes(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	others(r, "late")
-	r.until("door", "the third joins", func(s shown) bool { return s.Models[2].Results > 3 && s.Models[2].State == "running" })
+	s = r.until("door", "the third joins", func(s shown) bool { return s.Models[2].Results > 3 && s.Models[2].State == "running" })
+	if err := s.Models[2].Error; err != nil {
+		t.Errorf("the model runs, and has the error %+v", err)
+	}
 	if err := r.models.Unload(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
