@@ -35,7 +35,7 @@ type Frame struct {
 	PTS time.Duration
 	// Width and Height are the frame's size in pixels: that of Info, or less by Options.Needs.
 	Width, Height int
-	// Data is the frame's data, in the memory given to Next (or, for a JPEG that did not fit, in new memory).
+	// Data is the frame's data, in the memory given to Next (or, for a frame that did not fit, in new memory).
 	Data []byte
 }
 
@@ -303,8 +303,8 @@ func (r *Reader) measure(pts time.Duration) {
 func (r *Reader) FrameSize() int { return r.size }
 
 // Next reads exactly one frame into dst and waits for it, at most StallTimeout. A raw frame needs FrameSize bytes; too
-// short a dst is an error and consumes no frame. A JPEG uses dst up to its capacity, or new memory when it does not fit:
-// pass the last Frame.Data to reuse it.
+// short a dst is an error and consumes no frame. A JPEG, and a raw frame of a source that has grown, uses dst up to its
+// capacity, or new memory when it does not fit: pass the last Frame.Data to reuse it.
 //
 // At the end of the video the error is io.EOF; after Close, ErrClosed; after the context's end, its error; else an
 // *Error. Every error but the one about dst is final.
@@ -321,7 +321,7 @@ func (r *Reader) Next(dst []byte) (Frame, error) {
 	if err != nil {
 		return Frame{}, err
 	}
-	if r.size == 0 && cap(dst) < n {
+	if cap(dst) < n {
 		dst = make([]byte, n, n+n/4)
 	}
 	f.Data = dst[:n]
@@ -374,6 +374,9 @@ func (r *Reader) wait() (f Frame, bytes int, err error) {
 	if r.scheme == SchemeRTSP || r.scheme == SchemeRTSPS {
 		pts = r.sinceOrigin(pts)
 	}
+	if err = r.followSource(); err != nil {
+		return f, 0, err
+	}
 	r.prefix, r.rest, r.pts = prefix, rest, pts
 	bytes = len(prefix) + rest
 	f = Frame{Index: r.index, PTS: pts, Width: r.info.Width, Height: r.info.Height}
@@ -382,9 +385,6 @@ func (r *Reader) wait() (f Frame, bytes int, err error) {
 			return f, 0, r.src.fail(Unsupported, fmt.Sprintf("a JPEG of %d bytes; Options.MaxFrameBytes allows %d", bytes, r.opts.MaxFrameBytes), nil)
 		}
 		return f, bytes, nil
-	}
-	if err = r.followSource(); err != nil {
-		return f, 0, err
 	}
 	now, ok, err := r.scale.frame(bytes)
 	switch {
@@ -397,21 +397,25 @@ func (r *Reader) wait() (f Frame, bytes int, err error) {
 	return f, bytes, nil
 }
 
-// followSource tells the resizer when ffmpeg, started without a size as it was not known, has rebuilt its filters because
-// the source has changed its size. It fails when the length of a frame no longer tells its size, as after a turn from
-// landscape to portrait.
+// followSource refuses a source that has become larger than Options.MaxPixels. It tells the resizer when ffmpeg, started
+// without a size as it was not known, has rebuilt its filters because the source has changed its size, and fails when the
+// length of a frame no longer tells its size, as after a turn from landscape to portrait.
 func (r *Reader) followSource() error {
-	if !r.unsized {
-		return nil
+	follow := r.unsized && r.size > 0
+	if follow {
+		r.ffmpeg.ReadStderr() // the message comes on another pipe, but before the frame
 	}
-	r.ffmpeg.ReadStderr() // the message comes on another pipe, but before the frame
 	n := r.said.rebuilt.Load()
 	if n == r.rebuilt {
 		return nil
 	}
 	r.rebuilt = n
-	to := r.opts.fullSize(r.said.latestSize())
-	if r.scale.rebuilt(to) {
+	source := r.said.latestSize()
+	if err := r.refuseLarge(source.w, source.h); err != nil {
+		return err
+	}
+	to := r.opts.fullSize(source)
+	if !follow || r.scale.rebuilt(to) {
 		return nil
 	}
 	why := fmt.Sprintf("the picture changed its size to %d x %d pixels", to.w, to.h)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"image"
 	"image/jpeg"
 	"io"
@@ -422,6 +423,66 @@ func BenchmarkNext(b *testing.B) {
 				}
 			}
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "frames/s")
+		})
+	}
+}
+
+// grows is a program that writes pictures of 160 x 120 pixels and then of 320 x 240, 25 of each.
+func grows(t *testing.T) string {
+	var parts []string
+	for i, size := range []string{"160x120", "320x240"} {
+		parts = append(parts, clip(t, fmt.Sprintf("grows%d.ts", i), "-f", "lavfi", "-i", "testsrc2=rate=25:duration=1:size="+size, "-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p", "-bf", "0",
+			"-output_ts_offset", fmt.Sprint(i), "-f", "mpegts"))
+	}
+	return "exec:ffmpeg -nostdin -v error -i concat:" + strings.Join(parts, "|") + " -c copy -copyts -f mpegts -"
+}
+
+// A frame that is larger than the first ones has memory of its own.
+func TestTheSourceGrows(t *testing.T) {
+	r := open(t, Options{URL: grows(t), Format: NV12, InputArgs: []string{"-analyzeduration", "200000"}})
+	dst := make([]byte, r.FrameSize())
+	n := map[string]int{}
+	for {
+		f, err := r.Next(dst)
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(f.Data) != NV12.size(f.Width, f.Height) {
+			t.Errorf("%d bytes for %d x %d", len(f.Data), f.Width, f.Height)
+		}
+		n[fmt.Sprintf("%dx%d", f.Width, f.Height)]++
+	}
+	if n["160x120"] != 25 || n["320x240"] != 25 {
+		t.Errorf("%v", n)
+	}
+}
+
+// A source whose pictures grow beyond the limit, but not so much that ffmpeg refuses them, is ended.
+func TestTheSourceGrowsTooLarge(t *testing.T) {
+	for name, o := range map[string]Options{
+		"raw":   {},
+		"fixed": {Width: 64, Height: 48},
+		"jpeg":  {Encoded: MJPEG},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o.URL, o.MaxPixels, o.InputArgs = grows(t), 160*120, []string{"-analyzeduration", "200000"}
+			r := open(t, o)
+			dst := make([]byte, r.FrameSize())
+			for {
+				_, err := r.Next(dst)
+				if err != nil {
+					if KindOf(err) != TooLarge {
+						t.Errorf("after %d frames: %v", r.index, err)
+					}
+					return
+				}
+				for r.index == 26 && r.said.rebuilt.Load() == 0 { // ffmpeg has written its message, which another goroutine reads
+					time.Sleep(time.Millisecond)
+				}
+			}
 		})
 	}
 }

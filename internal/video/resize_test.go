@@ -230,7 +230,7 @@ func TestTheSourceTurns(t *testing.T) {
 			t.Parallel()
 			command := "exec:ffmpeg -nostdin -v error -re -i concat:" + wide + "|" + tall + " -c copy -copyts -f mpegts -"
 			r := open(t, Options{URL: command, Format: NV12, Needs: tt.needs, InputArgs: []string{"-analyzeduration", "200000"}})
-			dst := make([]byte, 2*r.FrameSize())
+			dst := make([]byte, r.FrameSize())
 			for last := 0; ; {
 				f, err := r.Next(dst)
 				if err != nil {
