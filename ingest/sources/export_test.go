@@ -22,3 +22,6 @@ func (i Input) KeyForTest() string { return i.key() }
 func (c *Video) StallTimeoutForTest(fps float64) time.Duration {
 	return cmp.Or(c.options("rtsp://127.0.0.1:9/live", Env{FPS: fps}).StallTimeout, video.DefaultStallTimeout)
 }
+
+// RemoveForTest does the first step of the end of a subscription to a shared source, which another goroutine does next.
+func (h *Hub) RemoveForTest(s *Subscription) { h.open[s.in.key()].remove(s) }

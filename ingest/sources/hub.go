@@ -467,9 +467,6 @@ func (sh *shared) tooSlow(fps float64) bool { return sh.fps != 0 && (fps == 0 ||
 
 // remove removes a subscription, and reports whether the source is its own.
 func (sh *shared) remove(s *Subscription) (owner bool) {
-	if sh.alone.Load() { // the owner's frame may hold mu for long
-		return sh.owner == s
-	}
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	sh.subs = slices.DeleteFunc(sh.subs, func(o *Subscription) bool { return o == s })
@@ -497,12 +494,13 @@ func (sh *shared) need() (fps float64) {
 
 // opened is called by the source's goroutine, as are the following. Subscriptions may
 // have come and gone since its rate was chosen. A source with an end becomes that of the
-// first subscription that this rate is enough for; the others open it for themselves.
+// first subscription that this rate is enough for; the others open it for themselves. If
+// there is none, it is closed.
 func (sh *shared) opened(i Info) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	sh.info = &i
-	if i.Ends && !sh.alone.Load() && len(sh.subs) > 0 {
+	if i.Ends && !sh.alone.Load() {
 		for _, s := range sh.subs {
 			if sh.owner == nil && !sh.tooSlow(s.in.FPS) {
 				sh.owner = s

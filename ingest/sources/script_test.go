@@ -254,6 +254,59 @@ func TestPanicInACallback(t *testing.T) {
 	}
 }
 
+// A panic of the subscription that a source with an end belongs to closes the source.
+func TestPanicOfTheOnlyOne(t *testing.T) {
+	for name, faulty := range map[string]sources.Options{
+		"frame":  {Frame: func(stream.Frame) { panic("at once") }},
+		"opened": {Frame: func(f stream.Frame) { f.Lease.Release() }, Opened: func(sources.Info) { panic("at once") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var panics []any
+				tasks := routines.New(func(_ string, v any, _ []byte) { panics = append(panics, v) })
+				memory := buf.NewPool(0)
+				camera := &scripted{opening: func(int) (sources.Info, error) { return sources.Info{Ends: true}, nil }}
+				broken := sources.NewHub(tasks, func() *buf.Pool { return memory }, nil).Subscribe(camera.in(0), faulty)
+				over := make(chan error, 1)
+				go func() { over <- broken.Run(t.Context()) }()
+				synctest.Wait()
+				camera.reader(0).give(false, 0)
+				if err := <-over; err == nil || !camera.reader(0).closed || memory.Stats().Leases != 0 || !slices.Equal(panics, []any{"at once"}) {
+					t.Errorf("%v, closed: %v, %d leases left, panics %v", err, camera.reader(0).closed, memory.Stats().Leases, panics)
+				}
+				tasks.Stop()
+				tasks.Wait()
+			})
+		})
+	}
+}
+
+// A source with an end whose only subscription leaves while it is opened is closed, and the next subscription opens it
+// for itself.
+func TestTheOnlyOneLeavesWhileASourceWithAnEndIsOpened(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := hub(t)
+		opening := make(chan struct{})
+		camera := &scripted{opening: func(int) (sources.Info, error) { <-opening; return sources.Info{Ends: true}, nil }}
+		first := subscribe(t, h, camera.in(0), sources.Options{})
+		synctest.Wait()
+		h.RemoveForTest(first.Subscription)
+		close(opening)
+		synctest.Wait()
+		second := subscribe(t, h, camera.in(0), sources.Options{})
+		synctest.Wait()
+		if n := len(camera.opened()); n != 2 || !camera.reader(0).closed {
+			t.Fatalf("opened %d times", n)
+		}
+		camera.reader(1).give(false, 0, 100)
+		camera.reader(1).fail <- io.EOF
+		<-second.over
+		if st := second.Status(); second.err != nil || st.Frames != 2 || st.State != sources.Ended {
+			t.Errorf("%v, %+v", second.err, st)
+		}
+	})
+}
+
 // The numbers and counts of a subscription go on when its source turns out to have an
 // end, so that each one reads it on its own.
 func TestSharedSourceThatHasAnEnd(t *testing.T) {

@@ -224,13 +224,7 @@ func (s *Source) once(ctx context.Context) (steady bool, err error) {
 		case <-s.reopen: // before this one was opened
 		default:
 		}
-		info = s.opened(r)
-		var next *ownContext
-		next, err = s.read(ctx, r, leave)
-		s.setOpen(nil)
-		_ = r.Close()
-		r = next
-		if err == errNoSuccessor && ctx.Err() == nil {
+		if info, r, err = s.use(ctx, r, leave); err == errNoSuccessor && ctx.Err() == nil {
 			if r, leave, err = s.open(context.WithCancel(ctx)); err != nil {
 				return false, err
 			}
@@ -260,6 +254,18 @@ func (s *Source) open(ctx context.Context, cancel context.CancelFunc) (r *ownCon
 		return nil, leave, err
 	}
 	return &ownContext{opened, cancel}, leave, nil
+}
+
+// use reads a Reader to its end or failure, or until its successor is ready, and closes it,
+// also when a callback panics.
+func (s *Source) use(ctx context.Context, r *ownContext, leave func()) (info Info, next *ownContext, err error) {
+	defer func() {
+		s.setOpen(nil)
+		_ = r.Close()
+	}()
+	info = s.opened(r)
+	next, err = s.read(ctx, r, leave)
+	return info, next, err
 }
 
 // opened reports a Reader that is read from now on.

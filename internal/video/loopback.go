@@ -14,20 +14,20 @@ import (
 // loopback accepts ffmpeg's connections on a port of 127.0.0.1.
 type loopback struct {
 	addr   string // 127.0.0.1:PORT
-	ln     net.Listener
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 }
 
 // listen calls serve for each connection, in a goroutine of its own. The connection is closed when serve returns, or when
-// ctx ends.
+// ctx ends, as is the listener.
 func listen(ctx context.Context, serve func(ctx context.Context, conn *net.TCPConn)) (*loopback, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("video: %w", err)
 	}
-	l := &loopback{addr: ln.Addr().String(), ln: ln}
+	l := &loopback{addr: ln.Addr().String()}
 	ctx, l.cancel = context.WithCancel(ctx)
+	context.AfterFunc(ctx, func() { _ = ln.Close() })
 	l.wg.Go(func() {
 		for {
 			conn, err := ln.Accept()
@@ -46,7 +46,6 @@ func listen(ctx context.Context, serve func(ctx context.Context, conn *net.TCPCo
 // close closes the listener and all connections, and waits until every serve has returned.
 func (l *loopback) close() {
 	l.cancel()
-	_ = l.ln.Close()
 	l.wg.Wait()
 }
 

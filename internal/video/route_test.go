@@ -364,3 +364,19 @@ func TestSecretRTMPStartsSoon(t *testing.T) {
 		return
 	}
 }
+
+// A proxy or relay whose context has ended takes no more connections, also when it is not closed.
+func TestLoopbackEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	l, err := listen(ctx, func(context.Context, *net.TCPConn) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	l.wg.Wait()
+	if conn, err := net.Dial("tcp", l.addr); err == nil {
+		_ = conn.Close()
+		t.Error("it accepts a connection")
+	}
+	l.close()
+}
