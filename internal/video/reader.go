@@ -1,6 +1,7 @@
 package video
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,7 +75,8 @@ type Reader struct {
 	err     error         // what Next returns from now on
 
 	measured atomic.Uint64 // frame rate, as the bits of a float64; see measure
-	rateFrom time.Duration
+	rateAt   int           // index of the first frame whose time is certain
+	rateFrom time.Duration // its time
 
 	closed    atomic.Bool
 	closeOnce sync.Once
@@ -172,7 +174,7 @@ func (r *Reader) begin() error {
 	if r.info = r.said.info(); !isNetwork(r.scheme) { // a program's output and a device have no end, whatever they say
 		r.info.Duration, r.info.videoLength = 0, 0
 	}
-	if r.from.secret {
+	if r.from.secret && r.rtsp() {
 		r.info.FPS = 0 // a guess from one packet
 	}
 	return nil
@@ -275,8 +277,8 @@ func pipeFor(bytes int) int {
 	return size
 }
 
-// Info describes the source and the frames. A frame rate that the source does not declare is known after rateFrames
-// frames.
+// Info describes the source and the frames. A frame rate that the source does not declare is known rateFrames frames
+// after the first one whose time is certain.
 func (r *Reader) Info() Info {
 	i := r.info
 	if i.FPS == 0 {
@@ -291,10 +293,10 @@ const rateFrames = 10
 // measure measures the frame rate of a source that does not declare it, rounded to 0.1.
 func (r *Reader) measure(pts time.Duration) {
 	switch {
-	case r.info.FPS != 0 || r.index > rateFrames:
-	case r.index == 0:
+	case r.info.FPS != 0:
+	case r.index == r.rateAt:
 		r.rateFrom = pts
-	case r.index == rateFrames && pts > r.rateFrom:
+	case r.index == r.rateAt+rateFrames && pts > r.rateFrom:
 		r.measured.Store(math.Float64bits(math.Round(10*rateFrames/(pts-r.rateFrom).Seconds()) / 10))
 	}
 }
@@ -353,25 +355,25 @@ func (r *Reader) Wait() (f Frame, bytes int, err error) {
 // sinceOrigin returns the time of a frame of an RTSP source since its first one. ffmpeg writes 0 for frames before the
 // first one whose time is certain, unless it can compute their time; see startArgs.
 func (r *Reader) sinceOrigin(pts time.Duration) time.Duration {
-	before := time.Duration(r.index) * time.Second / 25
-	if r.info.FPS > 0 {
-		before = time.Duration(float64(r.index) / r.info.FPS * float64(time.Second))
-	}
+	fps := cmp.Or(r.info.FPS, r.opts.FPS, 25)
+	before := time.Duration(float64(r.index) / fps * float64(time.Second))
 	if r.origin == 0 {
 		if pts == 0 {
 			return before
 		}
-		r.origin = pts - before
+		r.origin, r.rateAt = pts-before, r.index
 	}
 	return pts - r.origin
 }
+
+func (r *Reader) rtsp() bool { return r.scheme == SchemeRTSP || r.scheme == SchemeRTSPS }
 
 func (r *Reader) wait() (f Frame, bytes int, err error) {
 	pts, prefix, rest, err := r.nut.next()
 	if err != nil {
 		return f, 0, err
 	}
-	if r.scheme == SchemeRTSP || r.scheme == SchemeRTSPS {
+	if r.rtsp() {
 		pts = r.sinceOrigin(pts)
 	}
 	if err = r.followSource(); err != nil {

@@ -324,7 +324,7 @@ func FuzzCopyReplies(f *testing.F) {
 }
 
 // The first frame of an RTMP source with a secret comes after one second of its video, of which there are four here: then
-// the publisher sends nothing, and stays connected.
+// the publisher sends nothing, and stays connected. Its rate is known by then.
 func TestSecretRTMPStartsSoon(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -359,6 +359,9 @@ func TestSecretRTMPStartsSoon(t *testing.T) {
 		}
 		if err != nil {
 			t.Fatal(err)
+		}
+		if fps := r.Info().FPS; fps != 15 {
+			t.Errorf("%v fps", fps)
 		}
 		_ = r.Close()
 		return

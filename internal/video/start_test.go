@@ -132,6 +132,27 @@ func TestFirstFrameWithoutATime(t *testing.T) {
 	}
 }
 
+// The rate of a camera with a secret address is measured from the first frame whose time is certain.
+func TestRateAfterAFirstFrameWithoutATime(t *testing.T) {
+	path := program(t, `exec ffmpeg -nostdin -loglevel level+verbose -f lavfi -i testsrc=size=64x48:rate=5:duration=4 -vf "setpts='if(N,(60+(N-1)/5)/TB,0)'" -enc_time_base -1 -fps_mode passthrough -pix_fmt nv12 -c:v rawvideo -f nut pipe:1`)
+	for fps, first := range map[float64]time.Duration{0: time.Second / 25, 5: time.Second / 5} {
+		r := open(t, Options{URL: "rtsp://127.0.0.1:9/?token=geheim", FFmpeg: path, Format: NV12, FPS: fps})
+		dst := make([]byte, r.FrameSize())
+		for i := range 20 {
+			f, err := r.Next(dst)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i == 1 && f.PTS != first {
+				t.Errorf("at most %v fps: the second frame has the time %v", fps, f.PTS)
+			}
+		}
+		if got := r.Info().FPS; got != 5 {
+			t.Errorf("at most %v fps: measured %v", fps, got)
+		}
+	}
+}
+
 // The picture of a camera with a secret address, which ffmpeg reads as an entry of a script, is refused before memory is
 // taken for it.
 func TestLargePicturesOfASecretAddress(t *testing.T) {
