@@ -1,6 +1,7 @@
 package streams
 
 import (
+	"errors"
 	"strconv"
 
 	"millrace/ingest/frames"
@@ -49,6 +50,9 @@ func (e *encoder) members(r *stream.Result) ([]byte, error) {
 	e.reply.Params = frames.AppendParams(e.reply.Params, r.Params)
 	out, err := oip.AppendResponse(e.outputs[:0], &e.reply, oip.Never)
 	e.outputs = out
+	if own := (*stream.Error)(nil); errors.Is(err, oip.ErrNotJSON) && errors.As(err, &own) {
+		return nil, stream.Errorf(stream.Unsupported, own.Field, "cannot be written as JSON, as results of server streams are (NaN, infinities, FP16, BF16 and BYTES that are not UTF-8 cannot): use a model with other outputs")
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -60,6 +60,34 @@ func TestModelsOfAFile(t *testing.T) {
 	}
 }
 
+// Outputs that JSON cannot carry, such as the bytes of frames, are errors with a message of
+// streams.
+func TestOutputsWithoutJSON(t *testing.T) {
+	lines := filepath.Join(t.TempDir(), "lines")
+	r := start(t, streams.Options{})
+	others(r, "echo")
+	r.streams.Add(t, streams.Config{Name: "door", Source: clip(t, 1), Model: "echo", Policy: stream.Policy{Mode: stream.Every}, Sinks: []sinks.Settings{&sinks.File{Path: lines}}})
+	if s := r.over("door", "ended"); s.Results != 10 {
+		t.Errorf("%+v", s)
+	}
+	text, err := os.ReadFile(lines)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		var l struct {
+			Error struct{ Code, Message string }
+		}
+		if err := json.Unmarshal([]byte(line), &l); err != nil || l.Error.Code != "unsupported" ||
+			!strings.HasPrefix(l.Error.Message, "outputs[0].data[0]: cannot be written as JSON, as results of server streams are") {
+			t.Errorf("%v: %s", err, line)
+		}
+	}
+	if n := strings.Count(string(text), "\n"); n != 10 {
+		t.Errorf("%d lines of 10", n)
+	}
+}
+
 // A model that is not loaded, or is unloaded, does not stop the others: its results are
 // missing, the stream says so, and it joins again.
 func TestModelComesAndGoes(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 //
 // It fails with a *coded.Error that names the output: for data whose length does not
 // match datatype and shape, and for values without a JSON notation (NaN, infinities, FP16,
-// BF16, BYTES that are not UTF-8).
+// BF16, BYTES that are not UTF-8), for which it wraps ErrNotJSON.
 func AppendResponse(dst []byte, r *InferResponse, binary func(i int) bool) ([]byte, error) {
 	dst = append(dst, `{"model_name":`...)
 	dst = AppendString(dst, r.ModelName)
@@ -143,7 +143,7 @@ func appendTensors(dst []byte, key string, ts []Tensor, binary func(i int) bool)
 }
 
 func appendTensor(dst []byte, t *Tensor, key string, i int, raw bool) ([]byte, error) {
-	fail := func(part, msg string) error {
+	fail := func(part, msg string) *coded.Error {
 		return &coded.Error{Code: coded.InvalidArgument, Field: key + index(i) + part, Msg: strconv.Quote(t.Name) + " " + msg}
 	}
 	one := SizeOf(t.Datatype)
@@ -188,7 +188,9 @@ func appendTensor(dst []byte, t *Tensor, key string, i int, raw bool) ([]byte, e
 		var at int
 		var msg string
 		if dst, at, msg = appendData(dst, t.Datatype, t.Data); msg != "" {
-			return dst, fail(".data"+index(at), msg+"; ask for it as binary data (binary_data)")
+			err := fail(".data"+index(at), msg+"; ask for it as binary data (binary_data)")
+			err.Err = ErrNotJSON
+			return dst, err
 		}
 		dst = append(dst, ']')
 	}

@@ -10,6 +10,9 @@ import (
 // ErrMemory is wrapped by the error of a tensor for which alloc returned no memory.
 var ErrMemory = errors.New("no memory")
 
+// ErrNotJSON is wrapped by the error of a value that has no notation in JSON.
+var ErrNotJSON = errors.New("no JSON")
+
 // noMemory is the error of data of the tensor at field, for which alloc returned fewer than
 // n bytes.
 func noMemory(field string, n int) error {
