@@ -2,11 +2,14 @@ package video
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -103,12 +106,30 @@ func tryHardware(ctx context.Context, ffmpeg, method string) error {
 		"-hwaccel", method, "-hwaccel_output_format", method, "-threads", "1", "-f", "h264", "-i", "pipe:0",
 		"-vf", "hwdownload,format=nv12", "-frames:v", "1", "-f", "rawvideo", "pipe:1")
 	if err != nil {
+		if method == VAAPI && strings.Contains(err.Error(), "Device creation failed") {
+			return cmp.Or(checkRenderNodes("/dev/dri"), err)
+		}
 		return err
 	}
 	if len(out) != NV12.size(trialWidth, trialHeight) || out[0] < trialLuma-2 || out[0] > trialLuma+2 {
 		return errors.New("it decoded a picture wrongly")
 	}
 	return nil
+}
+
+// checkRenderNodes returns an error if a folder has no device of VAAPI, or none that can be opened.
+func checkRenderNodes(dir string) (err error) {
+	nodes, _ := filepath.Glob(filepath.Join(dir, "renderD*"))
+	for _, path := range nodes {
+		var f *os.File
+		if f, err = os.OpenFile(path, os.O_RDWR, 0); err == nil {
+			return f.Close()
+		}
+	}
+	if err == nil {
+		return fmt.Errorf("there is no %s/renderD*: the kernel has no driver of a GPU (in a container: start it with --device /dev/dri)", dir)
+	}
+	return fmt.Errorf("%w (add the server's user to the group render or video)", err)
 }
 
 // runBounded runs a program for at most hardwareTimeout. The error of one that fails has what it first wrote to

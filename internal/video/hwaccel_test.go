@@ -62,6 +62,31 @@ func TestFindHardware(t *testing.T) {
 	}
 }
 
+// The reason of VAAPI names the device that is missing or cannot be opened.
+func TestRenderNodes(t *testing.T) {
+	dir := t.TempDir()
+	if err := checkRenderNodes(dir); err == nil || !strings.HasPrefix(err.Error(), "there is no "+dir+"/renderD*") {
+		t.Errorf("without a device: %v", err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "renderD128"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := checkRenderNodes(dir); err == nil || !strings.Contains(err.Error(), "renderD128: is a directory (add the server's user") {
+		t.Errorf("that cannot be opened: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "renderD129"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := checkRenderNodes(dir); err != nil {
+		t.Errorf("one of two can be opened: %v", err)
+	}
+	if nodes, _ := filepath.Glob("/dev/dri/renderD*"); len(nodes) == 0 {
+		if f := FindHardware(t.Context(), VAAPI, ""); len(f.Missing) != 1 || !strings.HasPrefix(f.Missing[0], "vaapi cannot be used: there is no /dev/dri/renderD*") {
+			t.Errorf("on this machine: %+v", f)
+		}
+	}
+}
+
 func TestHardwareOfNewDecoders(t *testing.T) {
 	if h := NewHardware(HardwareNone, nil); h != nil || h.method(t.Context()) != "" {
 		t.Errorf("none: %+v", h)
