@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -40,7 +41,7 @@ func doctorCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "doctor",
 		Short: "Find out what is wrong with this machine or a running server, and what to do",
-		Long: `Check the libraries and codecs, the limits of this machine, the ports, the clock, GPUs, the configuration, and the server at --addr if one runs there.
+		Long: `Check the libraries and codecs, the limits of this machine, the ports, the clock, GPUs, the configuration, and the server of the configuration, or that at --addr, if it runs.
 
 Each line is ok, warn (it works, with a loss that the line names) or fail, and says what to do; a fail makes the exit status 1. The settings are those of
 millrace serve. No model is loaded: millrace check does that.`,
@@ -57,6 +58,12 @@ millrace serve. No model is loaded: millrace check does that.`,
 			return err
 		}
 		d := doctor{cfg: cfg, host: host, named: c.Flags().Changed("addr")}
+		if err == nil && !d.named {
+			d.host.addr = ownAddr(cfg, d.host.addr)
+		}
+		if flag := c.Flags().Lookup("addr"); host.addr != flag.DefValue {
+			d.at = " --addr " + host.addr
+		}
 		if err != nil {
 			d.found = append(d.found, symptom{"configuration", fails, err.Error(), "mend it; docs/config.md lists all settings"})
 			d.cfg = server.Config{}.WithDefaults()
@@ -72,11 +79,28 @@ millrace serve. No model is loaded: millrace check does that.`,
 	return c
 }
 
+// ownAddr returns the address for clients of this machine at which a server of a configuration
+// serves HTTP, or def if it does not.
+func ownAddr(cfg server.Config, def string) string {
+	for _, l := range server.Listeners(cfg) {
+		if l.Name != "http" {
+			continue
+		}
+		addr := strings.TrimPrefix(l.URL, "http://")
+		if host, port, err := net.SplitHostPort(l.Addr); err == nil && (host == "" || net.ParseIP(host).IsUnspecified()) {
+			addr = strings.TrimSuffix(addr, l.Addr) + net.JoinHostPort("127.0.0.1", port)
+		}
+		return addr
+	}
+	return def
+}
+
 // doctor examines a machine, for the server that a configuration describes.
 type doctor struct {
 	cfg   server.Config
 	host  *remote
-	named bool // --addr was given: a server must be there
+	named bool   // --addr was given: a server must be there
+	at    string // --addr for commands that ask the same server, if they need it
 	found []symptom
 }
 
@@ -208,7 +232,7 @@ func (d *doctor) server(ctx context.Context) (found []symptom) {
 	}
 	for i := range st.Models {
 		if m := &st.Models[i]; m.State != "READY" {
-			found = append(found, symptom{"model " + m.Name, fails, m.State + ": " + m.Reason, "see the server's log; millrace models load " + m.Name + " loads it again"})
+			found = append(found, symptom{"model " + m.Name, fails, m.State + ": " + m.Reason, "see the server's log; load it again: millrace models load " + m.Name + d.at})
 		} else if m.Quarantined > 0 {
 			found = append(found, symptom{"model " + m.Name, warns, fmt.Sprintf("%d workers hang", m.Quarantined), "see limits.run of the model, and the server's log"})
 		}
@@ -221,7 +245,14 @@ func (d *doctor) server(ctx context.Context) (found []symptom) {
 			found = append(found, symptom{"connections of " + name, warns, fmt.Sprintf("%d were refused, %d could not be accepted", l.Refused, l.Failed), "raise limits.max_connections, and the number of open files"})
 		}
 	}
-	return append(found, streamSymptoms(ctx, cl)...)
+	for _, s := range streamSymptoms(ctx, cl) {
+		s.Detail = withCommands(s.Detail)
+		if s.Do != "" { // which ends with a command
+			s.Do += d.at
+		}
+		found = append(found, s)
+	}
+	return found
 }
 
 // streamSymptoms are the server streams that do not run.
@@ -233,7 +264,11 @@ func streamSymptoms(ctx context.Context, cl *client.Client) (found []symptom) {
 	for i := range list {
 		s := &list[i]
 		if s.Error != nil && s.State != "running" && s.State != "ended" {
-			found = append(found, symptom{"stream " + s.Name, warns, s.State + ": " + s.Error.Message, "check its source: millrace streams show " + s.Name})
+			do := "check its source: millrace streams show " + s.Name
+			if len(s.Models) > 0 && !slices.ContainsFunc(s.Models, func(m client.StreamModel) bool { return m.State != "waiting" }) {
+				do = "load the model, if it is not loaded: millrace models load " + s.Models[0].Model
+			}
+			found = append(found, symptom{"stream " + s.Name, warns, s.State + ": " + s.Error.Message, do})
 		}
 	}
 	return found

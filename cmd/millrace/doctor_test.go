@@ -76,9 +76,7 @@ func TestDoctorTriesHardware(t *testing.T) {
 
 func TestDoctorOnAHealthyMachine(t *testing.T) {
 	addr := freeAddr(t)
-	c := command(t, "doctor", "--json", "--grpc", "off", "--http", addr)
-	c.Env = append(c.Env, "MILLRACE_HTTP="+addr) // --addr is this by default
-	found, code := diagnose(t, c)
+	found, code := diagnose(t, command(t, "doctor", "--json", "--grpc", "off", "--http", addr))
 	if code != 0 {
 		t.Errorf("exit status %d", code)
 	}
@@ -89,6 +87,7 @@ func TestDoctorOnAHealthyMachine(t *testing.T) {
 		}
 		wantSymptom(t, found, what, healthy)
 	}
+	wantSymptom(t, found, "server", healthy, "none answers at http://"+addr)
 	if s, has := found["clock"]; !has || s.State == fails {
 		t.Errorf("clock: %+v", s)
 	}
@@ -228,5 +227,37 @@ func TestDoctorAsksTheServer(t *testing.T) {
 	out, _, code := millrace(t, "doctor", "--http", addr, "--grpc", "off", "--addr", addr)
 	if code != 0 || !strings.Contains(out, "warn  stream gone") || !strings.Contains(out, "-> check its source") {
 		t.Errorf("exit status %d\n%s", code, out)
+	}
+}
+
+// Without --addr the server is that of the configuration, and commands that are advised name
+// it. The advice for a stream whose model is not loaded is about the model.
+func TestDoctorAsksTheServerOfTheConfiguration(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "m.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("streams: [{name: six, source: clip.mp4, model: ghost}]\n")
+	_, addr := serve(t, "--config", file)
+	for {
+		if out, _, _ := millrace(t, "streams", "--addr", addr); strings.Contains(out, "waiting") {
+			break
+		}
+	}
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, http := range []string{addr, "0.0.0.0:" + port} {
+		write("http: \"" + http + "\"\ngrpc: \"off\"\n")
+		found, _ := diagnose(t, command(t, "doctor", "--json", "--config", file))
+		wantSymptom(t, found, "server", healthy, "127.0.0.1:"+port+" is ready")
+		wantSymptom(t, found, "stream six", warns, `"ghost" is not loaded: see millrace models`)
+		if do := found["stream six"].Do; do != "load the model, if it is not loaded: millrace models load ghost --addr 127.0.0.1:"+port {
+			t.Errorf("%s", do)
+		}
 	}
 }
