@@ -48,9 +48,9 @@ func (r *route) inputArgs(o *Options) (args []string) {
 	return append(args, o.InputArgs...)
 }
 
-// startArgs are the options of the input, besides those of its protocol, with which frames of a live source come soon.
+// startArgs are the options of the input, besides those of its protocol, with which the first frame comes soon.
 func (r *route) startArgs() []string {
-	if !isNetwork(r.scheme) {
+	if r.scheme == SchemeFile || r.scheme == SchemeV4L2 { // a device declares its rate
 		return nil
 	}
 	// ffmpeg would read twenty frames, or five seconds, to find their rate, and return them afterwards.

@@ -90,6 +90,19 @@ func TestCameraBeginsWithTheKeyFrame(t *testing.T) {
 	}
 }
 
+// A program whose video comes at its own speed is not analysed for the five seconds that ffmpeg takes without a limit: two
+// seconds of it, and no more, are enough to begin.
+func TestProgramBeginsSoon(t *testing.T) {
+	for _, format := range []string{"mpegts", "flv", "h264"} {
+		path := clip(t, "live."+format, "-i", sample(t), "-c", "copy", "-f", format)
+		r := open(t, Options{URL: "exec:sh -c 'cat " + path + "; exec sleep 1000'"})
+		if f, err := r.Next(make([]byte, r.FrameSize())); err != nil || f.Width != 320 || f.Height != 240 {
+			t.Errorf("%s: %d x %d, %v", format, f.Width, f.Height, err)
+		}
+		_ = r.Close()
+	}
+}
+
 // Of the pictures that a camera, or the network, had kept for long, all are decoded but only the last is not late.
 func TestOldFramesAreLate(t *testing.T) {
 	if testing.Short() {
