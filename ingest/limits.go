@@ -11,7 +11,7 @@ import (
 type Limits struct {
 	MaxBody        int `yaml:"max_body" default:"64MiB" min:"1KiB" max:"1GiB" unit:"bytes" help:"largest body of an HTTP request"`
 	MaxMessage     int `yaml:"max_message" default:"8MiB" min:"1KiB" max:"1GiB" unit:"bytes" help:"largest WebSocket or gRPC message"`
-	MaxPixels      int `yaml:"max_pixels" default:"67108864" min:"1" max:"1073741824" help:"largest width times height that a picture's header may have"`
+	MaxPixels      int `yaml:"max_pixels" default:"67108864" min:"1" max:"1073741824" help:"largest width times height of a picture, or of a video"`
 	MaxDecoded     int `yaml:"max_decoded_pixels" default:"16777216" min:"1" max:"1073741824" help:"most pixels that are decoded of a picture: all of a PNG or WebP, and of a JPEG those at the scale (1, 1/2, 1/4, 1/8) that the model's size needs"`
 	MaxPerByte     int `yaml:"max_pixels_per_byte" default:"1100" min:"1" max:"1073741824" help:"most pixels for each byte of a picture; pictures of up to 8388608 pixels may have any number"`
 	MaxConnections int `yaml:"max_connections" default:"16384" min:"1" max:"1048576" help:"most TCP connections at once, of all protocols together; further ones are closed immediately"`

@@ -1,6 +1,7 @@
 package decoders_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -288,6 +289,25 @@ func TestPicturesThatDoNotCome(t *testing.T) {
 	}
 	if got[seq] != fmt.Sprint(seq, " result") {
 		t.Errorf("%q", got[seq])
+	}
+}
+
+// A picture that is larger than its chunk's header says, and than is allowed, is refused as what it is.
+func TestLargerThanItsHeader(t *testing.T) {
+	small, large := videotest.Chunks(t, "h264", 64, 48, 1)[0], videotest.Chunks(t, "h264", 128, 96, 1)[0]
+	unit := bytes.Index(small, []byte{0, 0, 0, 1, 0x67}) // its sequence parameter set
+	end := unit + 4 + bytes.Index(small[unit+4:], []byte{0, 0, 0, 1})
+	r := newRig(t, stream.H264, stream.Every, func(o *decoders.Options) { o.MaxPixels = 64 * 48 })
+	r.feed(0, append(large, small[unit:end]...))
+	r.End()
+	r.ended(1)
+	if got := r.endings()[0]; got != "0 too_large" {
+		t.Errorf("%q", got)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.told) > 0 {
+		t.Errorf("logged %v", r.told)
 	}
 }
 

@@ -193,8 +193,12 @@ func (p *process) read() {
 	}
 	var why error
 	device := p.dec.HardwareFailed() // the next ffmpeg decodes in software
-	if video.KindOf(err) == video.Unsupported && !device {
+	switch kind := video.KindOf(err); {
+	case device:
+	case kind == video.Unsupported:
 		why = stream.Errorf(stream.InvalidArgument, "frame", "the video cannot be decoded: %w", err)
+	case kind == video.TooLarge:
+		why = stream.Errorf(stream.TooLarge, "frame", "the video cannot be decoded: %w", err)
 	}
 	for _, c := range left {
 		d.discard(c, stream.Undecoded, why)
@@ -280,7 +284,7 @@ func (d *Decoder) failed(err error) {
 		return // it was closed in between
 	}
 	level := slog.LevelWarn
-	if video.KindOf(err) == video.Unsupported {
+	if kind := video.KindOf(err); kind == video.Unsupported || kind == video.TooLarge {
 		level = slog.LevelDebug // bad input of a client is not a fault of the server
 	}
 	d.pool.opts.Log.Log(d.ctx, level, "a video's decoder failed", "codec", d.name, "model", d.st.Model().Name, "error", err)

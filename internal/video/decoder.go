@@ -74,7 +74,7 @@ func NewDecoder(ctx context.Context, o DecoderOptions) (*Decoder, error) {
 	case o.Width < 1 || o.Width > maxSide || o.Height < 1 || o.Height > maxSide:
 		return nil, fmt.Errorf("video: DecoderOptions has a picture of %d x %d pixels; want 1 to %d a side", o.Width, o.Height, maxSide)
 	case o.MaxPixels > 0 && o.Width*o.Height > o.MaxPixels:
-		return nil, &Error{Kind: Unsupported, URL: o.Codec, Detail: fmt.Sprintf("its pictures have %d x %d pixels; at most %d are allowed", o.Width, o.Height, o.MaxPixels)}
+		return nil, &Error{Kind: TooLarge, URL: o.Codec, Detail: tooLarge(o.Width, o.Height)}
 	case o.FFmpeg == "":
 		o.FFmpeg = "ffmpeg"
 	}
@@ -158,7 +158,7 @@ func (d *Decoder) Start() error {
 	d.Width, d.Height = d.nut.width, d.nut.height
 	d.size = NV12.size(d.Width, d.Height)
 	if d.maxPixels > 0 && d.Width*d.Height > d.maxPixels { // of scaled frames, this was checked before
-		return &Error{Kind: Unsupported, URL: d.codec, Detail: fmt.Sprintf("its pictures have %d x %d pixels; at most %d are allowed", d.Width, d.Height, d.maxPixels)}
+		return &Error{Kind: TooLarge, URL: d.codec, Detail: tooLarge(d.Width, d.Height)}
 	}
 	return nil
 }
@@ -223,10 +223,14 @@ func (d *Decoder) fail(err error) error {
 	if exit == nil && err == io.EOF && d.last >= 0 {
 		return io.EOF
 	}
-	d.hardwareFailed = d.device.failed(d.hardware, d.ffmpeg.Stderr(), newRedactor(""), exit)
-	kind := Unsupported
-	if killedFromOutside(exit) {
+	stderr, red := d.ffmpeg.Stderr(), newRedactor("")
+	d.hardwareFailed = d.device.failed(d.hardware, stderr, red, exit)
+	kind, detail := explain(stderr, "", red)
+	switch {
+	case killedFromOutside(exit):
 		kind = Killed
+	case kind != TooLarge:
+		kind = Unsupported
 	}
-	return &Error{Kind: kind, URL: d.codec, Detail: detailFrom(d.ffmpeg.Stderr(), newRedactor("")), Err: exit}
+	return &Error{Kind: kind, URL: d.codec, Detail: detail, Err: exit}
 }

@@ -215,16 +215,23 @@ func TestDecoderRefusals(t *testing.T) {
 		}
 	})
 	t.Run("too large", func(t *testing.T) {
-		if _, err := NewDecoder(t.Context(), DecoderOptions{Codec: VP8, Width: 64, Height: 48, MaxPixels: 64*48 - 1}); KindOf(err) != Unsupported {
+		if _, err := NewDecoder(t.Context(), DecoderOptions{Codec: VP8, Width: 64, Height: 48, MaxPixels: 64*48 - 1}); KindOf(err) != TooLarge || !strings.Contains(err.Error(), "limits.max_pixels") {
 			t.Errorf("too large a picture: %v", err)
 		}
-		d := decoder(t, DecoderOptions{Codec: VP8, Width: 32, Height: 24, MaxPixels: 64*48 - 1}) // a wrong size
-		for _, c := range videotest.Chunks(t, VP8, 64, 48, 3) {
-			_ = d.Write(c)
-		}
-		d.Finish()
-		if err := d.Start(); KindOf(err) != Unsupported {
-			t.Errorf("too large a picture: %v", err)
+		for _, width := range []int{64, 1024} { // in what ffmpeg may take memory for, and beyond it
+			d := decoder(t, DecoderOptions{Codec: VP8, Width: 32, Height: 24, MaxPixels: 64*48 - 1}) // a wrong size
+			for _, c := range videotest.Chunks(t, VP8, width, 48*width/64, 3) {
+				_ = d.Write(c)
+			}
+			d.Finish()
+			want := fmt.Sprintf("(they have %d x %d pixels: raise limits.max_pixels to %d)", width, 48*width/64, 48*width*width/64)
+			err := d.Start()
+			if err == nil { // of the size in the header of the container
+				_, err = d.Next()
+			}
+			if KindOf(err) != TooLarge || !strings.Contains(err.Error(), want) {
+				t.Errorf("a picture %d wide: %v", width, err)
+			}
 		}
 	})
 	t.Run("reordered", func(t *testing.T) {

@@ -3,7 +3,9 @@ package video
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"millrace/stream/coded"
@@ -112,6 +114,7 @@ var messageKinds = []struct {
 	kind Kind
 	text string
 }{
+	{TooLarge, "exceeds specified max pixel count"},
 	{Auth, "401 Unauthorized"},
 	{Auth, "403 Forbidden"},
 	{Auth, "authorization failed"},
@@ -164,6 +167,52 @@ func kindFromText(text string) (Kind, bool) {
 		}
 	}
 	return "", false
+}
+
+var (
+	largePicture = regexp.MustCompile(`Picture size ([0-9]{1,9})x([0-9]{1,9}) exceeds specified max pixel count`)
+	missingPart  = regexp.MustCompile(`offset 0x([0-9a-f]{1,16}): partial file`)
+	httpEnd      = regexp.MustCompile(`Stream ends prematurely at ([0-9]{1,20}), `)
+)
+
+const (
+	indexMissing = "the file's index is missing: it is cut short or still being written"
+	indexLast    = "the file's index is at its end, and the server does not send parts of files: convert it with ffmpeg -i IN -c copy -movflags +faststart OUT"
+)
+
+// explain returns the kind and the detail of an error that ffmpeg or ffprobe has reported, before the first frame. result
+// is a message besides stderr.
+func explain(stderr, result string, red redactor) (Kind, string) {
+	kind, ok := kindFromText(stderr + result)
+	switch {
+	case kind == TooLarge:
+		if f := largePicture.FindStringSubmatch(stderr); f != nil {
+			return kind, tooLarge(digits(f[1]), digits(f[2]))
+		}
+	case kind == EndedEarly && strings.Contains(stderr, "moov atom not found"):
+		return kind, indexMissing
+	case kind == EndedEarly && needsParts(stderr):
+		return Unsupported, indexLast
+	case !ok:
+		kind = Unsupported
+	}
+	return kind, detailFrom(stderr, red)
+}
+
+func tooLarge(w, h int) string {
+	return fmt.Sprintf("they have %d x %d pixels: raise limits.max_pixels to %d", w, h, w*h)
+}
+
+// needsParts reports whether the offset at which ffmpeg misses a part of a file is that at which the response to its
+// request of this part has ended. The offsets differ when a connection is lost.
+func needsParts(stderr string) bool {
+	part, end := missingPart.FindStringSubmatch(stderr), httpEnd.FindStringSubmatch(stderr)
+	if part == nil || end == nil {
+		return false
+	}
+	from, err1 := strconv.ParseUint(part[1], 16, 64)
+	at, err2 := strconv.ParseUint(end[1], 10, 64)
+	return err1 == nil && err2 == nil && from == at
 }
 
 // cutShort are messages of ffmpeg for input that ended too early.

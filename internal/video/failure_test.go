@@ -1,6 +1,7 @@
 package video
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -229,6 +230,60 @@ func TestServerThatNeverAnswers(t *testing.T) {
 	defer func() { _ = l.Close() }()
 	for _, scheme := range []string{"http", "rtsp"} {
 		refuse(t, Options{URL: secret(scheme+"://"+l.Addr().String(), "/x"), StartTimeout: 300 * time.Millisecond}, Timeout, "no frame arrived in time")
+	}
+}
+
+// A server without ranges cannot be asked for what stands in front of an index.
+func TestIndexAtTheEnd(t *testing.T) {
+	late := clip(t, "late.mp4", "-i", sample(t), "-c", "copy")
+	var ranges bool
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		path := late
+		if q.URL.Path == "/converted.mp4" {
+			path = sample(t)
+		}
+		if ranges {
+			http.ServeFile(w, q, path)
+			return
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Error(err)
+		}
+		w.Header().Set("Content-Length", strconv.Itoa(len(data)))
+		_, _ = w.Write(data)
+	}))
+	defer s.Close()
+	refuse(t, Options{URL: s.URL + "/late.mp4"}, Unsupported, "its end", "-movflags +faststart")
+	if n := len(all(t, open(t, Options{URL: s.URL + "/converted.mp4"}))); n != 60 {
+		t.Errorf("converted: %d frames", n)
+	}
+	ranges = true
+	if n := len(all(t, open(t, Options{URL: s.URL + "/late.mp4"}))); n != 60 {
+		t.Errorf("from a server with ranges: %d frames", n)
+	}
+}
+
+// A connection that breaks off before the first frame is not mistaken for that.
+func TestServerThatBreaksOffEarly(t *testing.T) {
+	data, err := os.ReadFile(sample(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := bytes.Index(data, []byte("mdat"))
+	for _, sent := range []int{begin - 8, begin + 4, begin + 2000} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", strconv.Itoa(len(data)))
+			_, _ = w.Write(data[:sent]) // the connection is closed, since it is less
+		}))
+		r, err := Open(t.Context(), Options{URL: s.URL + "/x.mp4", StartTimeout: time.Minute})
+		if err == nil {
+			_ = r.Close()
+		}
+		if err == nil || strings.Contains(err.Error(), "faststart") {
+			t.Errorf("after %d bytes: %v", sent, err)
+		}
+		s.Close()
 	}
 }
 

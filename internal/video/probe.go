@@ -142,29 +142,17 @@ func (s source) probe(ctx context.Context, o *Options, from *route, deadline tim
 		if killedFromOutside(exit) {
 			return Info{}, s.fail(Killed, "ffprobe: "+exit.Error(), exit)
 		}
-		kind, ok := kindFromText(p.Stderr())
-		if !ok {
-			kind = Unsupported
-		}
-		return Info{}, s.fail(kind, detailFrom(p.Stderr(), s.red), exit)
+		kind, detail := explain(p.Stderr(), "", s.red)
+		return Info{}, s.fail(kind, detail, exit)
 	}
 	return s.classify(&answer, from.scheme, from.target, p.Stderr())
 }
-
-const indexMissing = "the file's index is missing: it is cut short or still being written"
 
 // classify converts ffprobe's output to Info or an error.
 func (s source) classify(a *probed, scheme, target, stderr string) (Info, error) {
 	if a.Error != nil {
 		// Standard error comes first: a protocol's own message is more precise than "Input/output error".
-		kind, ok := kindFromText(stderr + a.Error.String)
-		if !ok {
-			kind = Unsupported
-		}
-		detail := detailFrom(stderr, s.red)
-		if kind == EndedEarly && strings.Contains(stderr, "moov atom not found") {
-			detail = indexMissing
-		}
+		kind, detail := explain(stderr, a.Error.String, s.red)
 		if scheme == SchemeFile {
 			switch st, err := os.Stat(target); {
 			case err != nil:

@@ -185,7 +185,7 @@ func (r *Reader) refuseLarge(w, h int) error {
 	if r.opts.MaxPixels == 0 || w*h <= r.opts.MaxPixels {
 		return nil
 	}
-	return r.src.fail(TooLarge, fmt.Sprintf("its pictures have %d x %d pixels; at most %d are allowed", w, h, r.opts.MaxPixels), nil)
+	return r.src.fail(TooLarge, tooLarge(w, h), nil)
 }
 
 // fullSize is the size of frames of a source of that size that are not reduced; zero where that size, zero, is not known
@@ -541,13 +541,7 @@ func (r *Reader) classify(err error) error {
 	if why := r.said.noVideo(); why != "" {
 		return r.src.fail(NotVideo, why, exit)
 	}
-	kind, ok := kindFromText(stderr)
-	if !ok {
-		kind = Unsupported
-	}
-	if kind == EndedEarly && strings.Contains(stderr, "moov atom not found") {
-		detail = indexMissing
-	}
+	kind, detail := explain(stderr, "", r.src.red)
 	return r.src.fail(kind, detail, exit)
 }
 
