@@ -122,7 +122,7 @@ func TestModelsOfACamera(t *testing.T) {
 	r := start(t, streams.Options{})
 	names := []string{"left", "right", "crash", "gone"}
 	for _, name := range names {
-		r.load(workers.Config{Name: name, Kind: "framed"})
+		r.load(workers.Config{Name: name, Kind: "framed", Limits: workers.Limits{Restarts: 1 << 30}}) // crash may panic at many frames in a row
 	}
 	c := streams.Config{Name: "door", Source: "rtsp://" + camera.Addr, Sinks: []sinks.Settings{&sinks.File{Path: lines}}}
 	for _, name := range names {
@@ -147,9 +147,9 @@ func TestModelsOfACamera(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.until("door", "one is gone", func(s shown) bool { return s.Models[3].State == "waiting" })
-	gone := r.show("door").Models[3].endings()
+	gone := more("the others go on", 0, 1, 2).Models[3].endings() // a frame may still be dropped as closed after its state is waiting
 	r.pictured("?model=right", "right")
-	s := more("the others answer", 0, 1, 2)
+	s := more("the others still go on", 0, 1, 2)
 	if s.State != "running" || s.Restarts != 0 || s.Models[3].endings() != gone || s.Models[2].Errors == 0 || s.Models[0].Errors+s.Models[1].Errors != 0 {
 		t.Errorf("%+v", s)
 	}
@@ -180,10 +180,12 @@ func TestModelsOfACamera(t *testing.T) {
 				Model string
 				Error *struct{ Code string }
 			}
-			err := json.Unmarshal(in.Bytes(), &l)
+			if json.Unmarshal(in.Bytes(), &l) != nil {
+				return false // the last line is being written
+			}
 			code := map[string]string{"crash": "internal", "gone": "unloaded"}[l.Model] // of those in flight when it is unloaded
-			if err != nil || l.Error != nil && l.Error.Code != code {
-				t.Fatalf("%v: %s", err, in.Bytes())
+			if l.Error != nil && l.Error.Code != code {
+				t.Fatalf("%s", in.Bytes())
 			}
 			told[l.Model]++
 		}
