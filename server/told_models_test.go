@@ -137,6 +137,9 @@ func TestToldOfSeveralModels(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &state); err != nil {
 		t.Fatal(err)
 	}
+	if len(state.Models) != len(want) {
+		t.Fatal(text)
+	}
 	_, metrics := get(t, s, "/metrics")
 	for _, m := range state.Models {
 		told := maps.Clone(written[m.Model])
