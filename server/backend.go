@@ -94,7 +94,7 @@ func (r repository) Index() []ingest.Entry {
 		for _, c := range r.s.cfg.Models {
 			if !loaded[c.Name] {
 				loaded[c.Name] = true
-				out = append(out, ingest.Entry{Name: c.Name, Version: c.Version, State: workers.StateLoading})
+				out = append(out, ingest.Entry{Name: c.Name, Version: c.WithDefaults().Version, State: workers.StateLoading})
 			}
 		}
 	}
