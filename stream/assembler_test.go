@@ -96,6 +96,51 @@ func TestAssemblerIsReset(t *testing.T) {
 	}
 }
 
+// faultyReset is an assembler that cannot be reset.
+type faultyReset struct{ gaps }
+
+func (g *faultyReset) NewAssembler(*stream.Model, bool) stream.Assembler { return g }
+
+func (*faultyReset) Reset() { panic("at once") }
+
+// An assembler that panics leaves neither the lease of the frame that is submitted nor an
+// accepted frame without an ending.
+func TestAssemblerPanicsWhenReset(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		submit func(b *bench)
+		want   []string
+	}{
+		{"refused frame", func(b *bench) { _ = b.offer(must) }, []string{"0 result"}},
+		{"lost frame", func(b *bench) {
+			l, _ := b.mem.Copy([]byte{1})
+			_ = b.SubmitEnded(stream.Frame{Seq: 1, Lease: l}, b.now, stream.Undecoded, nil)
+		}, []string{"1 drop undecoded", "0 result"}},
+	} {
+		m := assembled(anything)
+		m.Assembly = &faultyReset{}
+		b := newBench(m, stream.Policy{Mode: stream.Latest, Window: 1})
+		if err := b.offer(must); err != nil {
+			t.Fatal(err)
+		}
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: no panic", c.name)
+				}
+			}()
+			c.submit(b)
+		}()
+		r := b.take(t)
+		answer(b.mem, r)
+		r.Unbind()
+		b.check(t, c.want...)
+		if n := b.mem.Stats().Leases; n != 0 {
+			t.Errorf("%s: %d leases", c.name, n)
+		}
+	}
+}
+
 // What was assembled for a model is not run by a model that cannot use it.
 func TestAssembledFramesOfAnotherModel(t *testing.T) {
 	b := newBench(assembled(anything), every)

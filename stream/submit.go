@@ -29,17 +29,20 @@ func (s *Stream) submit(f *Frame, now Instant) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.refusal(f.Must); err != nil {
-		f.Lease.Release()
-		return s.refused(&r.Frame, err)
-	}
-	s.accept(r, now)
-	prepared := false
+	accepted, prepared := false, false
 	defer func() {
-		if !prepared { // a panic, which goes on
+		switch {
+		case !accepted: // refused, or a panic, which goes on
+			f.Lease.Release()
+		case !prepared: // a panic
 			s.endLocked(r, Failed, "", Errorf(Internal, "", "the frame could not be prepared for its model"))
 		}
 	}()
+	if err := s.refusal(f.Must); err != nil {
+		return s.refused(&r.Frame, err)
+	}
+	s.accept(r, now)
+	accepted = true
 	err := s.prepare(r)
 	prepared = true
 	r.Deadline = s.deadline(r, now)
@@ -188,11 +191,11 @@ func (s *Stream) SubmitEnded(f Frame, now Instant, why Reason, err error) error 
 		return s.refused(&r.Frame, s.closedError())
 	}
 	s.accept(r, now)
-	s.resetAssembler()
 	outcome := Dropped
 	if err != nil {
 		outcome, why = Failed, ""
 	}
 	s.endLocked(r, outcome, why, err)
+	s.resetAssembler() // last: it may panic
 	return nil
 }
