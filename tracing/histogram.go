@@ -15,7 +15,7 @@ import (
 )
 
 // distribution counts whole numbers for a histogram that is both a classic and a native
-// one, quickly enough for seven of them a frame: adding takes three atomic additions and
+// one, quickly enough for seven of them a frame: adding takes two atomic additions and
 // allocates nothing. client_golang's histogram takes several times as long, since it finds
 // its native buckets in a map and may change their resolution. The methods are safe for concurrent use.
 type distribution struct {
@@ -96,7 +96,7 @@ func (d *distribution) add(n uint64, trace string) {
 	}
 }
 
-// nativeBucket returns the place of the bucket of v in distribution.native.
+// nativeBucket returns which native bucket v is in: 0 is the one that ends at nativeLeast.
 func nativeBucket(v float64) int {
 	if v <= nativeLeast {
 		return 0
