@@ -22,7 +22,8 @@ Prometheus reads them at ` + "`/metrics`" + ` of the address ` + "`http`" + ` (s
 - The counters of a model's version stay for five minutes after it was unloaded (those of the last 32 that were), so that its last frames are seen, and continue when it is
   loaded again in that time. The series of a server stream end when it is deleted. No label has a value that clients can invent.
 - ` + "`metrics.streams`" + ` (500) server streams have series of their own; those of the others are added up in series without the labels ` + "`stream`" + ` and ` + "`model`" + `.
-  A stream of several models counts as so many.
+  A stream of several models counts as so many: of streams with 16 models, 31 have their own. The others raise none of the alerts MillraceSourceDown,
+  MillraceStreamSilent and MillraceStreamUnanswered, so that alerts of all streams need a setting as large as the number of their models together.
   A stream stays where it was when it was first read, and the counts of ended ones stay in the sum, so that no counter falls.
 - A program built with the tag ` + "`nometrics`" + ` has none: ` + "`/metrics`" + ` answers 404, and the settings of the section ` + "`metrics`" + ` are refused.
 `)

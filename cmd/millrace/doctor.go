@@ -255,7 +255,8 @@ func (d *doctor) server(ctx context.Context) (found []symptom) {
 	return found
 }
 
-// streamSymptoms are the server streams that do not run.
+// streamSymptoms are the server streams that do not run, and those of several models of
+// which one waits.
 func streamSymptoms(ctx context.Context, cl *client.Client) (found []symptom) {
 	list, err := cl.ServerStreams(ctx)
 	if err != nil {
@@ -269,6 +270,11 @@ func streamSymptoms(ctx context.Context, cl *client.Client) (found []symptom) {
 				do = "load the model, if it is not loaded: millrace models load " + s.Models[0].Model
 			}
 			found = append(found, symptom{"stream " + s.Name, warns, s.State + ": " + s.Error.Message, do})
+		}
+		for j := range s.Models {
+			if m := &s.Models[j]; m.State == "waiting" && m.Error != nil && len(s.Models) > 1 {
+				found = append(found, symptom{"model " + m.Model + " of stream " + s.Name, warns, m.State + ": " + m.Error.Message, "load the model, if it is not loaded: millrace models load " + m.Model})
+			}
 		}
 	}
 	return found

@@ -203,17 +203,19 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestDoctorAsksTheServer looks at a server whose stream has no source.
+// TestDoctorAsksTheServer looks at a server with a stream that has no source, and with one
+// that runs although one of its models is not loaded.
 func TestDoctorAsksTheServer(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "m.yaml")
-	text := "models: [{name: echo, source: identity}]\nstreams: [{name: gone, source: \"http://" + freeAddr(t) + "/v\", model: echo}]\n"
+	text := "models: [{name: echo, source: identity}]\nstreams:\n  - {name: gone, source: \"http://" + freeAddr(t) + "/v\", model: echo}\n" +
+		"  - {name: half, source: \"folder:" + filepath.Dir(picture(t)) + "\", loop: true, fps: 10, models: [{model: echo}, {model: missing}]}\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	_, addr := serve(t, "--config", file)
-	for { // until the source has failed
+	for { // until the source has failed, and the other stream runs
 		out, _, _ := millrace(t, "streams", "--addr", addr)
-		if strings.Contains(out, "waiting") {
+		if strings.Contains(out, "waiting") && strings.Contains(out, "running") {
 			break
 		}
 	}
@@ -221,6 +223,12 @@ func TestDoctorAsksTheServer(t *testing.T) {
 	wantSymptom(t, found, "server", healthy, addr, "is ready", "v1.2.3")
 	wantSymptom(t, found, "port of http", healthy, "millrace server")
 	wantSymptom(t, found, "stream gone", warns, "refused")
+	wantSymptom(t, found, "model missing of stream half", warns, "waiting", "not loaded", "millrace models load missing")
+	for _, well := range []string{"stream half", "model echo of stream half", "model echo of stream gone"} {
+		if s, has := found[well]; has {
+			t.Errorf("%+v", s)
+		}
+	}
 	if code != 0 {
 		t.Errorf("exit status %d", code)
 	}

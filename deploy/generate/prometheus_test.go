@@ -104,7 +104,7 @@ func TestDashboards(t *testing.T) {
 	for _, r := range recordings() {
 		open = append(open, check{"recording rule", r.name})
 	}
-	for _, name := range []string{"MillraceDown", "MillraceSourceDown", "MillraceErrorsFast", "MillraceErrorsSlow"} {
+	for _, name := range []string{"MillraceDown", "MillraceSourceDown", "MillraceStreamUnanswered", "MillraceErrorsFast", "MillraceErrorsSlow"} {
 		open = append(open, check{"alert", `ALERTS{alertname="` + name + `",alertstate="firing"}`})
 	}
 	for len(open) > 0 {
@@ -409,6 +409,8 @@ func TestAlerts(t *testing.T) {
 		`millrace_connections_refused_total{listener="http"} 1x120`, `millrace_accept_failures_total{listener="http"} 1x120`, `millrace_sessions_closed_total{reason="slow_consumer"} 1x120`,
 		`millrace_stream_state{instance="a",stream="door",state="running"} 1x120`, `millrace_stream_state{instance="a",stream="door",state="waiting"} 0x120`, `millrace_stream_paused{instance="a",stream="door"} 0x120`,
 		`millrace_stream_last_result_timestamp_seconds{instance="a",stream="door",model="m"} 0+60x120`, `millrace_stream_last_result_timestamp_seconds{instance="a",stream="off",model="m"} 0x120`, `millrace_stream_paused{instance="a",stream="off"} 1x120`,
+		`millrace_stream_delivered_results_total{instance="a",stream="door",model="m"} 0+600x120`, `millrace_stream_delivered_results_total{instance="a",stream="off",model="m"} 0x120`, `millrace_stream_delivered_results_total{instance="a"} 0x120`,
+		`millrace_stream_delivered_results_total{instance="a",stream="empty",model="m"} 0x120`, `millrace_stream_state{instance="a",stream="empty",state="ended"} 1x120`,
 		`millrace_stream_lost_total{stream="door",at="webhook"} 5x120`, `millrace_stream_lost_total{stream="door",at="watchers"} 0+5x120`, `millrace_spans_lost_total{reason="full"} 9x120`, `prometheus_build_info{version="2.42.0+ds"} 1x120`,
 		`prometheus_build_info{version="3.5.0"} 1x120`,
 	}

@@ -24,6 +24,9 @@ func recordings() []recording {
 	return out
 }
 
+// unlessStopped leaves out the streams that are paused or have ended.
+const unlessStopped = ` unless on (instance, stream) (millrace_stream_paused == 1 or millrace_stream_state{state="ended"} == 1)`
+
 // alerts lists the alerting rules with their runbooks. Each has a sample input that makes
 // it fire, in the notation of promtool, with a sample a minute.
 var alerts = []alert{
@@ -133,11 +136,22 @@ var alerts = []alert{
 	},
 	{
 		name: "MillraceStreamSilent", severity: "warning", hold: "0s",
-		expr:    `time() - millrace_stream_last_result_timestamp_seconds > 60 unless on (instance, stream) (millrace_stream_paused == 1 or millrace_stream_state{state="ended"} == 1)`,
+		expr:    "time() - millrace_stream_last_result_timestamp_seconds > 60" + unlessStopped,
 		summary: "The stream {{ $labels.stream }} had no result of {{ $labels.model }} for {{ $value | humanizeDuration }}",
-		meaning: "Frames are not read, the model is not loaded, all are dropped or fail, or the gate of the camera sends nothing.",
-		steps:   "Compare \"Frames read\", \"Results\" and \"Drops\" of the stream, then look at its model.",
+		meaning: "Frames are not read, the model is not loaded, all are dropped or fail, or the gate of the camera sends nothing. It also fires for a model that was unloaded on purpose, and for one whose `max_fps` is below 1/60.",
+		steps:   "Compare \"Frames read\", \"Results\" and \"Drops\" of the stream, then look at its model: `GET /v2/streams/NAME` has its state and error. Silence the alert for a model that is to have no results, or so few; the label `model` names it.",
 		input:   []string{`millrace_stream_last_result_timestamp_seconds{instance="a",stream="door",model="faces"} 0x30`, `millrace_stream_last_result_timestamp_seconds{instance="a",stream="door",model="motion"} 0+60x30`},
+	},
+	{
+		name: "MillraceStreamUnanswered", severity: "warning", hold: "2m",
+		expr:    `millrace_stream_delivered_results_total{stream!=""} == 0` + unlessStopped,
+		summary: "The stream {{ $labels.stream }} has had no result of {{ $labels.model }} yet",
+		meaning: "As [MillraceStreamSilent](#millracestreamsilent), since the stream was added. A stream is running when one of its models is loaded: the others may be missing.",
+		steps:   "As for [MillraceStreamSilent](#millracestreamsilent). Check the model's name in the stream, and that the model takes pictures.",
+		input: []string{
+			`millrace_stream_state{instance="a",stream="door",state="running"} 1x30`, `millrace_stream_state{instance="a",stream="door",state="ended"} 0x30`, `millrace_stream_paused{instance="a",stream="door"} 0x30`,
+			`millrace_stream_delivered_results_total{instance="a",stream="door",model="faces"} 0x30`, `millrace_stream_delivered_results_total{instance="a",stream="door",model="motion"} 0+600x30`,
+		},
 	},
 	{
 		name: "MillraceResultsLost", severity: "warning", hold: "0s",
