@@ -13,7 +13,7 @@ const (
 	longestWait = 150 * time.Millisecond
 )
 
-// freshness finds the frames of a live source that are older than now, as they come when a source was opened, or after
+// freshness finds the late frames of a live source, as they come when a source was opened, or after
 // its network or server had stopped for a while. A camera's clock says how far frames are apart, but not what time it is.
 // So a source is behind from its opening on, and when a frame has arrived much later than the fastest one, by the
 // difference between arrival and presentation time; it has caught up when no newer frame follows a frame in less than the
@@ -39,7 +39,7 @@ func newFreshness(fps float64, newer func(time.Duration) bool) *freshness {
 	return f
 }
 
-// late reports whether a frame is older than now: a newer one is there. arrived is by a clock that never jumps.
+// late reports whether a frame is late: a newer one is there. arrived is by a clock that never jumps.
 func (f *freshness) late(pts, arrived time.Duration) bool {
 	lag := arrived - pts
 	if !f.opened {

@@ -18,7 +18,7 @@ const maxKept = 8 << 10
 
 // messages reads what ffmpeg reports, with logLevel, line by line. It keeps the last warnings and errors, and what
 // ffmpeg says about its input. ffmpeg also reports texts of the source, such as a camera's session description and a
-// file's title. They cannot pass for a message about the input: that comes after them, and the last one counts.
+// file's title. They are not taken for a message about the input: that comes after them, and the last one counts.
 type messages struct {
 	log func(line string) // gets warnings and errors; or nil
 	red redactor

@@ -454,7 +454,7 @@ func (r *Reader) fill(dst []byte) error {
 	return nil
 }
 
-// Late reports whether the frame of the last Next or Fill, of a live source, is older than now: a newer one is there
+// Late reports whether the frame of the last Next or Fill, of a live source, is late: a newer one is there
 // already. Such frames come at the beginning, and after the source had stopped for a while. It is for the goroutine of
 // Next.
 func (r *Reader) Late() bool { return r.late }
