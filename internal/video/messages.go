@@ -20,8 +20,9 @@ const maxKept = 8 << 10
 // ffmpeg says about its input. ffmpeg also reports texts of the source, such as a camera's session description and a
 // file's title. They are not taken for a message about the input: that comes after them, and the last one counts.
 type messages struct {
-	log func(line string) // gets warnings and errors; or nil
-	red redactor
+	log    func(line string) // gets warnings and errors; or nil
+	red    redactor
+	script bool // the input is an entry of a script that is not analysed
 
 	rebuilt atomic.Uint32 // how often ffmpeg has rebuilt its filters
 
@@ -53,7 +54,7 @@ var (
 	leveled = regexp.MustCompile(`^((?:\[[^\[\]@]{1,64} @ 0x[0-9a-f]+\] )*)\[(panic|fatal|error|warning|info|verbose)\] ?`)
 
 	// analysisLine are the warnings about an entry of a script, which is not analysed; see route.list.
-	analysisLine = regexp.MustCompile(`^Codec \([a-z0-9_]+\) not on whitelist 'none'|^Stream #0: not enough frames to estimate rate; |^Could not find codec parameters for stream 0 `)
+	analysisLine = regexp.MustCompile(`^\[[a-z0-9_]+ @ 0x[0-9a-f]+\] Codec \([a-z0-9_]+\) not on whitelist 'none'|^\[rtsp @ 0x[0-9a-f]+\] (?:Stream #0: not enough frames to estimate rate; |Could not find codec parameters for stream 0 )`)
 
 	inputLine    = regexp.MustCompile(`^Input #0, ([^ ]+), from '`)
 	durationLine = regexp.MustCompile(`^  Duration: ([0-9]{2,6}):([0-5][0-9]):([0-5][0-9]\.[0-9]{2}), `)
@@ -92,7 +93,7 @@ func (m *messages) line(b []byte) {
 		m.mu.Unlock()
 		return
 	}
-	if m.keeps = !analysisLine.MatchString(text); !m.keeps {
+	if m.keeps = !m.script || !analysisLine.MatchString(head[1]+text); !m.keeps {
 		m.mu.Unlock()
 		return
 	}

@@ -61,6 +61,28 @@ func TestMessagesDescribeTheInput(t *testing.T) {
 	}
 }
 
+// The warnings about an entry of a script that is not analysed are not kept, and those of other inputs are.
+func TestMessagesAboutAnEntry(t *testing.T) {
+	entry := []string{
+		"[h264 @ 0x55cc425d7840] [error] Codec (h264) not on whitelist 'none'",
+		"[rtsp @ 0x55cc425d3180] [warning] Stream #0: not enough frames to estimate rate; consider increasing probesize",
+		"[rtsp @ 0x55cc425d3180] [warning] Could not find codec parameters for stream 0 (Video: h264, 1 reference frame, none): unspecified size\nConsider increasing the value",
+	}
+	own := "[concat @ 0x55cc425d3180] [warning] Could not find codec parameters for stream 0 (Video: h264, none): unspecified size\nConsider increasing the value"
+	for _, script := range []bool{false, true} {
+		for _, text := range append(entry, own) {
+			m := newMessages(nil, newRedactor(""))
+			m.script = script
+			for l := range strings.SplitSeq(text, "\n") {
+				m.line([]byte(l))
+			}
+			if kept := m.warnings() != ""; kept != (!script || text == own) {
+				t.Errorf("a script: %v, %q: kept %q", script, text, m.warnings())
+			}
+		}
+	}
+}
+
 func TestMessagesAboutInputWithoutVideo(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "",

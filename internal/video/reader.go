@@ -217,6 +217,7 @@ func (r *Reader) launch() (full, first size, err error) {
 		w, h = first.w, first.h
 	}
 	r.said = newMessages(o.Log, r.src.red)
+	r.said.script = r.from.secret && r.rtsp()
 	spec := child.Spec{
 		Path: o.FFmpeg, Args: o.ffmpegArgs(r.from, r.hardware, w, h), Stdin: o.commands(),
 		PipeSize: pipeSize(o, w, h),
