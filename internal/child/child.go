@@ -35,9 +35,9 @@ type Spec struct {
 	Dir string
 	// StderrBytes is how much of the end of standard error is kept; 0 means DefaultStderrBytes.
 	StderrBytes int
-	// OnStderr, if set, is called with every line of standard error, without its end of line, by one goroutine at a time. The
-	// slice is only valid during the call. A call that blocks blocks the child once the pipe is full. Lines
-	// longer than 4 KB arrive in pieces.
+	// OnStderr, if set, is called with every line of standard error, without its end of line, by one goroutine at a time:
+	// one of the Process, or that which calls ReadStderr. It must not call ReadStderr. The slice is only valid during the
+	// call. A call that blocks blocks the child once the pipe is full. Lines longer than 4 KB arrive in pieces.
 	OnStderr func(line []byte)
 	// PipeSize asks for a larger pipe for standard output, in bytes, at most MaxPipeSize. The kernel may provide a
 	// smaller one, which is not an error. 0 is the kernel's default, usually 64 KB.
@@ -197,6 +197,7 @@ func (p *Process) Stderr() string { return p.stderr.String() }
 
 // ReadStderr reads what stands in standard error. Afterwards Spec.OnStderr has been called with all lines that the child
 // wrote before the output that the caller has read. It costs one system call, and does not wait for the child.
+// Spec.OnStderr, which it calls, must not call it.
 func (p *Process) ReadStderr() { p.stderr.readNow() }
 
 // Signal sends sig to the whole group. It returns os.ErrProcessDone when the child has been reaped.

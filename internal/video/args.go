@@ -58,7 +58,7 @@ func (r *route) startArgs() []string {
 	switch r.scheme {
 	case SchemeRTSP, SchemeRTSPS:
 		// The first packet whose time is certain is not the first packet. ffmpeg takes it for the beginning, and drops
-		// the frames before it, unless all times are moved; see Reader.wait.
+		// the frames before it, unless all times are moved; see Reader.sinceOrigin.
 		args = append(args, "-itsoffset", fmt.Sprint(rtspOffset.Seconds()))
 	default:
 		// These may have streams that are announced by their first packet only, for which ffmpeg waits.

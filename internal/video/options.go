@@ -78,7 +78,8 @@ type Options struct {
 	Hardware *Hardware
 	// KeyFrames decodes only frames that depend on no other, which is cheap.
 	KeyFrames bool
-	// MaxPixels bounds the source's picture, before memory is taken for it; 0 = no limit.
+	// MaxPixels bounds the source's picture; 0 = no limit. Pictures of more than about twice as many are refused before
+	// memory is taken for them, except those of an rtmp or rtmps address with a secret.
 	MaxPixels int
 	// StartTimeout bounds the time until the first frame; 0 means DefaultStartTimeout.
 	StartTimeout time.Duration
