@@ -28,7 +28,7 @@ type Hub struct {
 	device *video.Hardware
 	limit  openLimit
 
-	reading atomic.Int64 // subscriptions
+	reading atomic.Int64 // sources that are open, or being opened
 
 	mu   sync.Mutex
 	open map[string]*shared // by Input.key
@@ -76,6 +76,7 @@ func (i *Input) key() string {
 func (h *Hub) options(i *Input, fps func() float64, needs func() []video.Need, paced bool) Options {
 	return Options{
 		Address: i.Address,
+		reading: &h.reading,
 		May:     func(context.Context) error { return i.Settings.Validate(i.Address, i.PublicOnly) },
 		Enter:   h.limit.enter,
 		Open: func(ctx context.Context) (Reader, error) {
@@ -121,8 +122,6 @@ func (h *Hub) Subscribe(in Input, o Options) *Subscription {
 
 // Run reads the source until it or ctx ends, as Source.Run does.
 func (s *Subscription) Run(ctx context.Context) (err error) {
-	s.hub.reading.Add(1)
-	defer s.hub.reading.Add(-1)
 	key := s.in.key()
 	if key == "" {
 		return s.runAlone(ctx)

@@ -261,6 +261,33 @@ func TestThreads(t *testing.T) {
 	}
 }
 
+// Subscriptions to one camera count as one source, which is none while it cannot be read.
+func TestThreadsBesideACamera(t *testing.T) {
+	path := ffmpeg(t, "clip.mp4", moving("2")...)
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(3))
+	c := newCamera(t)
+	h := hub(t)
+	first := subscribe(t, h, sources.Input{Address: c.URL}, sources.Options{})
+	first.frames(1)
+	for range 5 {
+		subscribe(t, h, sources.Input{Address: c.URL}, sources.Options{}).frames(1)
+	}
+	for n, want := range []bool{false, true} {
+		set := &envSettings{opened: make(chan sources.Env, 100)}
+		subscribe(t, h, sources.Input{Address: path, Settings: set, Loop: true}, sources.Options{})
+		env := <-set.opened
+		if got := env.OneThread(); got != want {
+			t.Errorf("%d files, a camera and 3 processors: one thread is %v", n+1, got)
+		}
+		if !want {
+			continue
+		}
+		c.dead.Store(true)
+		(*c.cut.Load())()
+		first.until("one thread less", func(sources.Status) bool { return !env.OneThread() })
+	}
+}
+
 // Each subscription gets the frames of its own rate: the source is read at the highest of
 // them, and is opened again, without a pause, when one needs more.
 func TestSharedRates(t *testing.T) {

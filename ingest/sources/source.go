@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"millrace/internal/backoff"
@@ -51,6 +52,8 @@ type Options struct {
 	MinWait time.Duration // before the second opening; default 0.5 s
 	MaxWait time.Duration // default 30 s
 	Steady  time.Duration // after frames for so long, the next wait is MinWait again; default 10 s
+
+	reading *atomic.Int64 // counts the source while it is open, or being opened; or nil
 }
 
 // Source keeps one source open. Run may be called once; Status by any goroutine, at any
@@ -248,12 +251,14 @@ func (s *Source) open(ctx context.Context, cancel context.CancelFunc) (r *ownCon
 			return nil, func() {}, err
 		}
 	}
+	s.countOpen(1)
 	opened, err := s.opts.Open(ctx)
 	if err != nil {
+		s.countOpen(-1)
 		cancel()
 		return nil, leave, err
 	}
-	return &ownContext{opened, cancel}, leave, nil
+	return &ownContext{opened, cancel, func() { s.countOpen(-1) }}, leave, nil
 }
 
 // use reads a Reader to its end or failure, or until its successor is ready, and closes it,
@@ -266,6 +271,12 @@ func (s *Source) use(ctx context.Context, r *ownContext, leave func()) (info Inf
 	info = s.opened(r)
 	next, err = s.read(ctx, r, leave)
 	return info, next, err
+}
+
+func (s *Source) countOpen(n int64) {
+	if s.opts.reading != nil {
+		s.opts.reading.Add(n)
+	}
 }
 
 // opened reports a Reader that is read from now on.
@@ -334,6 +345,7 @@ func (s *Source) succeed(ctx context.Context, r *ownContext) (ready chan *ownCon
 type ownContext struct {
 	Reader
 	cancel context.CancelFunc
+	closed func()
 }
 
 // Resize implements Resizer.
@@ -347,6 +359,7 @@ func (r *ownContext) Resize(needs []video.Need) {
 func (r *ownContext) Close() error {
 	err := r.Reader.Close()
 	r.cancel()
+	r.closed()
 	return err
 }
 
