@@ -213,13 +213,14 @@ func TestDoctorAsksTheServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, addr := serve(t, "--config", file)
-	for { // until the source has failed, and the other stream runs
-		out, _, _ := millrace(t, "streams", "--addr", addr)
-		if strings.Contains(out, "waiting") && strings.Contains(out, "running") {
+	var found map[string]symptom
+	var code int
+	for { // until the source has failed, and is not being opened again, and the other stream runs
+		found, code = diagnose(t, command(t, "doctor", "--json", "--http", addr, "--grpc", "off", "--addr", addr))
+		if found["stream gone"].State != "" && found["model missing of stream half"].State != "" {
 			break
 		}
 	}
-	found, code := diagnose(t, command(t, "doctor", "--json", "--http", addr, "--grpc", "off", "--addr", addr))
 	wantSymptom(t, found, "server", healthy, addr, "is ready", "v1.2.3")
 	wantSymptom(t, found, "port of http", healthy, "millrace server")
 	wantSymptom(t, found, "stream gone", warns, "refused")
@@ -232,7 +233,10 @@ func TestDoctorAsksTheServer(t *testing.T) {
 	if code != 0 {
 		t.Errorf("exit status %d", code)
 	}
-	out, _, code := millrace(t, "doctor", "--http", addr, "--grpc", "off", "--addr", addr)
+	var out string
+	for !strings.Contains(out, "stream gone") {
+		out, _, code = millrace(t, "doctor", "--http", addr, "--grpc", "off", "--addr", addr)
+	}
 	if code != 0 || !strings.Contains(out, "warn  stream gone") || !strings.Contains(out, "-> check its source") {
 		t.Errorf("exit status %d\n%s", code, out)
 	}

@@ -20,6 +20,21 @@ func TestOldFramesOfACamera(t *testing.T) {
 		t.Skip("waits for a camera")
 	}
 	const old = 60
+	// On a machine that is busy with other work, the pictures come as slowly as those of a camera that has kept none.
+	var n int
+	var drops uint64
+	for range 4 {
+		if n, drops = oldFrames(t, old); n >= old/2 && drops >= uint64(n) {
+			return
+		}
+	}
+	t.Errorf("the first frame in latest: %d, after %d drops", n, drops)
+}
+
+// oldFrames reads a camera that had kept so many pictures. It returns the number of the first frame that was answered in
+// Latest, and how many were dropped as superseded.
+func oldFrames(t *testing.T, old int) (first int, drops uint64) {
+	t.Helper()
 	clip := filepath.Join(t.TempDir(), "numbered.mp4")
 	if err := videotest.Numbered(clip, 320, 64, 150, 10, 0); err != nil {
 		t.Fatal(err)
@@ -32,9 +47,9 @@ func TestOldFramesOfACamera(t *testing.T) {
 		{Name: "every", Source: held, Model: "eyes", Policy: stream.Policy{Mode: stream.Every}, Sinks: []sinks.Settings{&sinks.File{Path: dir + "/every"}}},
 	}})
 	for _, name := range []string{"latest", "every"} {
-		r.until(name, "results", func(s shown) bool { return s.Frames > 2*old && s.Results > 0 })
+		r.until(name, "results", func(s shown) bool { return s.Frames > 2*uint64(old) && s.Results > 0 })
 	}
-	first := func(name string) int {
+	firstOf := func(name string) int {
 		f, err := os.Open(filepath.Join(dir, name))
 		if err != nil {
 			t.Fatal(err)
@@ -50,14 +65,11 @@ func TestOldFramesOfACamera(t *testing.T) {
 		}
 		return line.Seq
 	}
-	if n := first("every"); n != 0 {
+	if n := firstOf("every"); n != 0 {
 		t.Errorf("the first frame in every: %d", n)
-	}
-	n := first("latest")
-	if drops := r.show("latest").Drops["superseded"]; n < old/2 || drops < uint64(n) {
-		t.Errorf("the first frame in latest: %d, after %d drops", n, drops)
 	}
 	if n := camera.Clients(); n != 1 {
 		t.Errorf("%d connections", n)
 	}
+	return firstOf("latest"), r.show("latest").Drops["superseded"]
 }
