@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"os/exec"
 	"runtime"
 	"slices"
@@ -14,8 +15,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"millrace/client"
+	"millrace/ingest/sources"
+	"millrace/ingest/streams"
 	"millrace/internal/codec"
+	"millrace/internal/video"
 	"millrace/server"
+	"millrace/workers"
 	"millrace/workers/onnx"
 )
 
@@ -40,8 +45,8 @@ func checkCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "check [SOURCE]",
 		Short: "Check the configuration, its models and what this machine has",
-		Long: `Check a configuration without serving it: load its models together, as serve does, unload them, and report which optional
-libraries and programs this machine has. What is missing is optional; what is wrong makes the exit status 1.`,
+		Long: `Check a configuration without serving it: load its models together, as serve does, unload them, and report which
+models and files its streams lack, and which optional libraries and programs this machine has. What is missing is optional; what is wrong makes the exit status 1.`,
 		Example: checkExamples,
 		Args:    wrongUsage(cobra.MaximumNArgs(1)),
 	}
@@ -57,6 +62,7 @@ libraries and programs this machine has. What is missing is optional; what is wr
 		found := []finding{checkConfig(cfg, err)}
 		if err == nil {
 			found = append(found, checkModels(c.Context(), cfg)...)
+			found = append(found, checkStreams(cfg)...)
 		}
 		found = append(found, checkMachine(c.Context())...)
 		if err == nil {
@@ -103,7 +109,31 @@ func checkConfig(cfg server.Config, err error) finding {
 	if err != nil {
 		return finding{What: "configuration", State: wrong, Detail: err.Error()}
 	}
-	return finding{What: "configuration", State: "ok", Detail: fmt.Sprintf("%d models", len(cfg.Models))}
+	return finding{What: "configuration", State: "ok", Detail: fmt.Sprintf("%d models, %d streams", len(cfg.Models), len(cfg.Streams))}
+}
+
+// checkStreams checks that the models of the streams are in the configuration, and that the
+// files and folders that they read exist. Both may come later, so that nothing is wrong.
+func checkStreams(cfg server.Config) (found []finding) {
+	for _, s := range cfg.Streams {
+		var missing []string
+		for _, m := range append([]streams.ModelConfig{{Model: s.Model}}, s.Models...) {
+			if m.Model != "" && !slices.ContainsFunc(cfg.Models, func(c workers.Config) bool { return c.Name == m.Model }) {
+				missing = append(missing, fmt.Sprintf("the model %q is not under models: the stream waits until it is loaded", m.Model))
+			}
+		}
+		if path := sources.LocalPath(s.Source); path != "" {
+			if _, err := os.Stat(path); err != nil {
+				missing = append(missing, fmt.Sprintf("source: %v: the stream waits until it is there", err))
+			}
+		}
+		f := finding{What: "stream " + s.Name, State: "ok", Detail: video.Redact(s.Source)}
+		if missing != nil {
+			f.State, f.Detail = "missing", strings.Join(missing, "\n")
+		}
+		found = append(found, f)
+	}
+	return found
 }
 
 func checkMachine(ctx context.Context) []finding {

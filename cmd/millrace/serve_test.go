@@ -170,6 +170,25 @@ func TestCheck(t *testing.T) {
 		t.Errorf("%+v", found)
 	}
 
+	clip, cfg := clipFile(t), filepath.Join(t.TempDir(), "m.yaml")
+	text := "models: [{name: eyes, source: motion}]\nstreams:\n  - {name: good, source: \"" + clip + "\", model: eyes}\n  - {name: camera, source: \"rtsp://u:secret@192.0.2.1/\", model: eyes}\n" +
+		"  - {name: six, source: gone.mp4, model: ghost}\n  - {name: shots, source: \"folder:nowhere\", models: [{model: eyes}, {model: spirit}]}\n"
+	if err := os.WriteFile(cfg, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, stderr, code = millrace(t, "check", "--json", "--http", "127.0.0.1:0", "--grpc", "off", "--config", cfg)
+	if err := json.Unmarshal([]byte(out), &found); err != nil || code != 0 || strings.Contains(out, "secret") {
+		t.Fatalf("exit status %d, %v\n%s%s", code, err, out, stderr)
+	}
+	if state("stream good") != "ok" || state("stream camera") != "ok" || state("stream six") != "missing" || state("stream shots") != "missing" {
+		t.Errorf("%+v", found)
+	}
+	for _, want := range []string{"1 models, 4 streams", `the model \"ghost\" is not`, `the model \"spirit\" is not`, "gone.mp4: no such file", "nowhere: no such file"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not in\n%s", want, out)
+		}
+	}
+
 	bad := filepath.Join(t.TempDir(), "bad.yaml")
 	if err := os.WriteFile(bad, []byte("htpp: x\ndrian: y\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -157,6 +157,18 @@ func Classify(address string) (scheme string, k *Kind, err error) {
 	return scheme, byScheme(scheme), nil
 }
 
+// LocalPath returns the path of an address that is the path of a file, or of a folder; "" for
+// other addresses.
+func LocalPath(address string) string {
+	switch scheme, _, err := Classify(address); {
+	case err == nil && scheme == schemeFolder:
+		return folderPath(address)
+	case err == nil && scheme == video.SchemeFile && !strings.HasPrefix(strings.ToLower(address), "file:"):
+		return address
+	}
+	return ""
+}
+
 func (k Kind) schemes() []string { return k.Schemes }
 func (k Kind) request() []string { return k.Request }
 
