@@ -44,7 +44,7 @@ const every = `"policy":{"mode":"every","window":8}`
 
 var toldCases = []toldCase{
 	// First, because they begin with the server and others use up its memory.
-	{protocol: "server stream", ending: "runs", want: "accepted 11, error internal 1, error invalid_argument 1, error unsupported 1, result 8, unsendable invalid_argument 1", run: (*scene).stream},
+	{protocol: "server stream", ending: "runs", want: "accepted 11, error internal 1, error invalid_argument 1, error unsupported 1, result 8, unsendable unsupported 1", run: (*scene).stream},
 	{protocol: "server stream", ending: "rate", model: workers.Config{Policy: stream.Policy{MaxFPS: 0.001}}, want: "accepted 11, drop rate 9, error invalid_argument 1, result 1", run: (*scene).stream},
 
 	{protocol: "rest", ending: "runs", oneShot: true, want: eachWant + ", unsendable unsupported 1", run: func(c *scene) {
