@@ -37,12 +37,27 @@ type Repository interface {
 	Model(name, version string) (*stream.Model, bool, error)
 	// Index lists the models, loaded or known.
 	Index() []Entry
-	// Load loads a model, with parameters that overlay its configuration, and
-	// returns the name of its endpoint.
-	Load(ctx context.Context, name string, params stream.Params) (endpoint string, err error)
-	// Unload removes one worker; the last removes the endpoint. Frames in
+	// Load loads a model and returns the name of its endpoint.
+	Load(ctx context.Context, name string, how Load) (endpoint string, err error)
+	// Unload undoes one load; the last removes the endpoint. Frames in
 	// flight complete; waiting ones end with code unloaded.
-	Unload(ctx context.Context, endpoint string) error
+	Unload(ctx context.Context, endpoint string, how Unload) error
+}
+
+// Load says how a model is loaded. The zero value loads it as it is configured.
+type Load struct {
+	Params stream.Params // overlay its configuration
+	// Config is a model configuration in JSON, as of the Open Inference Protocol's
+	// repository extension, in place of the one in the model's folder; nil = that one.
+	Config []byte
+	// Files are the contents of the model's folder, by path such as 1/model.onnx, in
+	// place of what it has; nil = what it has.
+	Files map[string][]byte
+}
+
+// Unload says how a model is unloaded.
+type Unload struct {
+	Dependents bool // unload also the models that it is made of, where no other needs them
 }
 
 // Entry is one row of the repository's index.

@@ -107,11 +107,20 @@ func (r repository) Index() []ingest.Entry {
 }
 
 // Load implements ingest.Repository.
-func (r repository) Load(ctx context.Context, name string, params stream.Params) (string, error) {
-	return r.s.models.Load(ctx, name, params)
+func (r repository) Load(ctx context.Context, name string, how ingest.Load) (string, error) {
+	switch {
+	case how.Config != nil:
+		return "", stream.Errorf(stream.Unsupported, "config", "cannot be set by a load request")
+	case how.Files != nil:
+		return "", stream.Errorf(stream.Unsupported, "file", "contents cannot be set by a load request")
+	}
+	return r.s.models.Load(ctx, name, how.Params)
 }
 
 // Unload implements ingest.Repository.
-func (r repository) Unload(ctx context.Context, endpoint string) error {
+func (r repository) Unload(ctx context.Context, endpoint string, how ingest.Unload) error {
+	if how.Dependents {
+		return stream.Errorf(stream.Unsupported, "unload_dependents", "no model is made of others")
+	}
 	return r.s.models.Unload(ctx, endpoint)
 }

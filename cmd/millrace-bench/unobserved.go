@@ -59,10 +59,10 @@ func (r readOnlyRepository) Model(name, version string) (*stream.Model, bool, er
 	return g.Model(), g.Ready(), nil
 }
 func (readOnlyRepository) Index() []ingest.Entry { return nil }
-func (readOnlyRepository) Load(context.Context, string, stream.Params) (string, error) {
+func (readOnlyRepository) Load(context.Context, string, ingest.Load) (string, error) {
 	return "", stream.Errorf(stream.Unsupported, "", "nothing is loaded here")
 }
-func (readOnlyRepository) Unload(context.Context, string) error {
+func (readOnlyRepository) Unload(context.Context, string, ingest.Unload) error {
 	return stream.Errorf(stream.Unsupported, "", "nothing is unloaded here")
 }
 

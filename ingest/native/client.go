@@ -161,7 +161,7 @@ func (c *Client) Load(ctx context.Context, name string, params stream.Params) (s
 	if err != nil {
 		return "", err
 	}
-	return s.backend.Models().Load(ctx, name, params)
+	return s.backend.Models().Load(ctx, name, ingest.Load{Params: params})
 }
 
 // Unload removes one worker of an endpoint; the last removes the endpoint.
@@ -170,5 +170,5 @@ func (c *Client) Unload(ctx context.Context, endpoint string) error {
 	if err != nil {
 		return err
 	}
-	return s.backend.Models().Unload(ctx, endpoint)
+	return s.backend.Models().Unload(ctx, endpoint, ingest.Unload{})
 }

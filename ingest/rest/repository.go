@@ -7,6 +7,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"millrace/ingest"
 	"millrace/ingest/rest/request"
 	"millrace/internal/httpd"
 	"millrace/internal/oip"
@@ -53,7 +54,7 @@ func (a *Adapter) load(c *fiber.Ctx) error {
 		if version != "" && !known(s, name, version) {
 			return "", stream.Errorf(stream.NotFound, "version", "model %s has no version %q: see /v2/repository/index", name, version)
 		}
-		endpoint, err := s.backend.Models().Load(ctx, name, params)
+		endpoint, err := s.backend.Models().Load(ctx, name, ingest.Load{Params: params})
 		return endpoint, coded.Rename(err, inBody(params))
 	})
 }
@@ -76,7 +77,7 @@ func (a *Adapter) unload(c *fiber.Ctx) error {
 				return "", err
 			}
 		}
-		return name, s.backend.Models().Unload(ctx, name)
+		return name, s.backend.Models().Unload(ctx, name, ingest.Unload{})
 	})
 }
 

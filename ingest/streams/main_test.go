@@ -86,10 +86,10 @@ func (r repository) Model(name, version string) (*stream.Model, bool, error) {
 	return g.Model(), g.Ready(), nil
 }
 func (r repository) Index() []ingest.Entry { return nil }
-func (r repository) Load(ctx context.Context, name string, p stream.Params) (string, error) {
-	return r.m.Load(ctx, name, p)
+func (r repository) Load(ctx context.Context, name string, how ingest.Load) (string, error) {
+	return r.m.Load(ctx, name, how.Params)
 }
-func (r repository) Unload(ctx context.Context, endpoint string) error {
+func (r repository) Unload(ctx context.Context, endpoint string, _ ingest.Unload) error {
 	return r.m.Unload(ctx, endpoint)
 }
 
