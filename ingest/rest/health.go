@@ -4,8 +4,8 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"millrace/ingest"
+	"millrace/ingest/inference"
 	"millrace/internal/oip"
-	"millrace/stream"
 )
 
 // extensions are the extensions of the Open Inference Protocol that are served.
@@ -87,25 +87,6 @@ func (a *Adapter) modelMetadata(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	meta := oip.ModelMetadata{
-		Name: m.Name, Platform: m.Platform,
-		Inputs: tensorMetadata(m, m.Inputs), Outputs: tensorMetadata(m, m.Outputs),
-	}
-	if m.Version != "" {
-		meta.Versions = []string{m.Version}
-	}
+	meta := inference.ModelMetadata(m)
 	return sendJSON(c, fiber.StatusOK, oip.AppendModelMetadata(nil, &meta))
-}
-
-// tensorMetadata adds the batch axis to the shapes of a model that has one.
-func tensorMetadata(m *stream.Model, specs []stream.TensorSpec) []oip.TensorMetadata {
-	out := make([]oip.TensorMetadata, len(specs))
-	for i, spec := range specs {
-		shape := make([]int, 0, len(spec.Shape)+1)
-		if m.Batched() {
-			shape = append(shape, -1)
-		}
-		out[i] = oip.TensorMetadata{Name: spec.Name, Datatype: string(spec.Datatype), Shape: append(shape, spec.Shape...)}
-	}
-	return out
 }

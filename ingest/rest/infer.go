@@ -1,18 +1,14 @@
 package rest
 
 import (
-	"fmt"
-	"strings"
 	"sync"
 
 	"github.com/gofiber/fiber/v2"
 
 	"millrace/ingest/frames"
+	"millrace/ingest/inference"
 	"millrace/ingest/rest/request"
-	"millrace/internal/oip"
 	"millrace/stream"
-	"millrace/stream/buf"
-	"millrace/stream/coded"
 )
 
 // headerLength is the name of the header with the length of the JSON before binary
@@ -47,18 +43,10 @@ func (a *Adapter) infer(c *fiber.Ctx) error {
 // tensors are not part of it, because a worker may read them after their request has
 // ended.
 type call struct {
-	pool *buf.Pool
-	body *buf.Buf   // the request's body
-	old  *buf.Buf   // the lease before it, while a body of unknown length grows
-	data []*buf.Buf // one for each tensor that was sent in JSON
-	err  error      // of the last lease
-
-	req    oip.InferRequest
+	inference.Call
 	opt    request.Options
 	strict bool // the client can read only the form that it asked for
 
-	res      *stream.Result
-	resp     oip.InferResponse
 	isBinary func(i int) bool // k.binary
 	lease    func(n int) ([]byte, error)
 	alloc    func(n int) []byte
@@ -77,77 +65,37 @@ const maxKept = 4 << 20
 
 var calls = sync.Pool{New: func() any {
 	k := new(call)
-	k.isBinary, k.lease, k.alloc = k.binary, k.leaseBody, k.leaseTensor
+	k.isBinary, k.lease, k.alloc = k.binary, k.LeaseBody, k.LeaseTensor
 	return k
 }}
 
 // free releases all memory and returns the call to the pool.
 func (k *call) free() {
-	k.releaseLeases()
-	if k.res != nil {
-		k.res.Release()
-		k.res = nil
-	}
-	k.req.Reset()
-	clear(k.resp.Outputs) // their shapes are the worker's
-	k.resp.Outputs, k.resp.Params = k.resp.Outputs[:0], k.resp.Params[:0]
+	k.Reset()
 	clear(k.parts)
 	k.parts, k.size, k.at, k.off = k.parts[:0], 0, 0, 0
 	k.opt.Reset()
-	k.raw, k.strict, k.err, k.pool = false, false, nil, nil
+	k.raw, k.strict = false, false
 	if cap(k.head) > maxKept {
 		k.head = nil
 	}
 	calls.Put(k)
 }
 
-func (k *call) releaseLeases() {
-	k.body.Release()
-	k.old.Release()
-	k.body, k.old = nil, nil
-	for i, b := range k.data {
-		b.Release()
-		k.data[i] = nil
-	}
-	k.data = k.data[:0]
-}
-
-// leaseBody leases the memory that the body is read into.
-func (k *call) leaseBody(n int) ([]byte, error) {
-	k.old.Release()
-	k.old = k.body
-	b, err := k.pool.Lease(n)
-	k.body = b
-	if err != nil {
-		return nil, err
-	}
-	return b.Bytes(), nil
-}
-
-// leaseTensor leases the memory for a tensor that is decoded from JSON.
-func (k *call) leaseTensor(n int) []byte {
-	b, err := k.pool.Lease(n)
-	if err != nil {
-		return nil
-	}
-	k.data = append(k.data, b)
-	return b.Bytes()
-}
-
 // run handles the request up to the point where its reply can be written.
 func (k *call) run(a *Adapter, s *service, c *fiber.Ctx) error {
 	model, version, f, err := k.read(a, s, c)
 	if err != nil {
-		k.res = s.oneShot.Refuse(pathValue(c, "model"), pathValue(c, "version"), &f, err)
+		k.Result = s.oneShot.Refuse(pathValue(c, "model"), pathValue(c, "version"), &f, err)
 		k.traceresponse(c)
 		return err
 	}
-	if k.res, err = s.oneShot.Infer(s.ctx, model, version, f); err != nil {
+	if k.Result, err = s.oneShot.Infer(s.ctx, model, version, f); err != nil {
 		k.traceresponse(c)
-		return inRequest(err, k.req.Inputs)
+		return inference.InRequest(err, k.Request.Inputs)
 	}
 	if err = k.write(c); err != nil {
-		k.res.CountUnsendable(err)
+		k.Result.CountUnsendable(err)
 	}
 	return err
 }
@@ -168,7 +116,7 @@ func (k *call) read(a *Adapter, s *service, c *fiber.Ctx) (name, version string,
 	if version != "" {
 		version = model.Version // which, unlike the path, stays valid after the handler
 	}
-	k.pool = s.backend.Memory()
+	k.Use(s.backend.Memory())
 	context := f.TraceContext
 	f, err = k.frame(a, c, model)
 	f.TraceContext = context
@@ -178,17 +126,4 @@ func (k *call) read(a *Adapter, s *service, c *fiber.Ctx) (name, version string,
 	f.Deadline = k.opt.Deadline
 	f.Arrived = stream.InstantOf(c.Context().Time())
 	return model.Name, version, f, nil
-}
-
-// inRequest returns err with the place in the request of the input that it is about:
-// inputs[0].shape for what the core calls inputs.NAME.shape.
-func inRequest(err error, inputs []oip.Tensor) error {
-	return coded.RenameFunc(err, func(field string) string {
-		for i := range inputs {
-			if rest, ok := strings.CutPrefix(field, "inputs."+inputs[i].Name+"."); ok {
-				return fmt.Sprintf("inputs[%d].%s", i, rest)
-			}
-		}
-		return field
-	})
 }

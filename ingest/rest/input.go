@@ -11,7 +11,6 @@ import (
 	"millrace/internal/httpd"
 	"millrace/internal/oip"
 	"millrace/stream"
-	"millrace/stream/buf"
 )
 
 // form is how a request's body is read.
@@ -36,7 +35,7 @@ func (k *call) frame(a *Adapter, c *fiber.Ctx, m *stream.Model) (f stream.Frame,
 	if len(body) == 0 {
 		return f, stream.Errorf(stream.InvalidArgument, "", "the body is empty: send an inference request in JSON, a tensor's bytes or a picture")
 	}
-	k.body.Resize(len(body))
+	k.ResizeBody(len(body))
 	what, kind, err := k.form(c, m, jsonLen, body)
 	if err != nil {
 		return f, err
@@ -47,8 +46,8 @@ func (k *call) frame(a *Adapter, c *fiber.Ctx, m *stream.Model) (f stream.Frame,
 		if err := frames.Recognise(&f, m); err != nil {
 			return f, err
 		}
-		k.req.ID = "" // otherwise it would be that of the last message
-		f.Lease, k.body = k.body, nil
+		k.Request.ID = "" // otherwise it would be that of the last message
+		f.Lease = k.TakeBody()
 		return f, nil
 	}
 	if k.opt.Region != (stream.Region{}) {
@@ -58,17 +57,12 @@ func (k *call) frame(a *Adapter, c *fiber.Ctx, m *stream.Model) (f stream.Frame,
 	case asTensor:
 		err = k.oneTensor(m, body, a.opts.Limits)
 	default:
-		err = oip.DecodeRequest(&k.req, body, jsonLen, k.alloc, a.opts.Limits)
+		err = oip.DecodeRequest(&k.Request, body, jsonLen, k.alloc, a.opts.Limits)
 	}
 	if err != nil {
 		return f, err
 	}
-	if err := k.checkOutputs(m); err != nil {
-		return f, err
-	}
-	f.Codec, f.Inputs, f.Params = stream.Tensors, frames.Tensors(k.req.Inputs), frames.Params(k.req.Params)
-	f.Lease, err = k.gather(f.Inputs)
-	return f, err
+	return k.Frame(m)
 }
 
 // jsonLength reads headerLength; it returns -1 when it is absent.
@@ -164,7 +158,7 @@ func (k *call) oneTensor(m *stream.Model, body []byte, lim oip.Limits) error {
 			shape = openShape(m, spec)
 		}
 	}
-	return oip.RawRequest(&k.req, body, name, datatype, shape, k.alloc, lim)
+	return oip.RawRequest(&k.Request, body, name, datatype, shape, k.alloc, lim)
 }
 
 // openShape returns the shape of an input; the number of rows follows from the number
@@ -179,59 +173,4 @@ func openShape(m *stream.Model, spec *stream.TensorSpec) []int {
 		}
 	}
 	return append([]int{-1}, spec.Shape...)
-}
-
-// checkOutputs refuses outputs that the model does not have. The outputs of a model
-// that takes any inputs are known only with its result.
-func (k *call) checkOutputs(m *stream.Model) error {
-	if m.Any || len(m.Outputs) == 0 {
-		return nil
-	}
-next:
-	for i := range k.req.Outputs {
-		for j := range m.Outputs {
-			if k.req.Outputs[i].Name == m.Outputs[j].Name {
-				continue next
-			}
-		}
-		return noOutput(i, k.req.Outputs[i].Name, m)
-	}
-	return nil
-}
-
-func noOutput(i int, name string, m *stream.Model) error {
-	return stream.Errorf(stream.InvalidArgument, "outputs["+strconv.Itoa(i)+"].name", "model %s has no output %q", m.Name, name)
-}
-
-// gather returns the one lease that owns the data of all tensors. Data in one lease are
-// not copied: the body with its binary tensors, or the numbers decoded from JSON. Data
-// in several leases are.
-func (k *call) gather(tensors []stream.Tensor) (*buf.Buf, error) {
-	full, total := 0, 0
-	for i := range tensors {
-		if n := len(tensors[i].Data); n > 0 {
-			full++
-			total += n
-		}
-	}
-	var owner *buf.Buf
-	switch {
-	case len(k.data) == 0:
-		owner, k.body = k.body, nil
-	case len(k.data) == 1 && full <= 1:
-		owner = k.data[0]
-		k.data = k.data[:0]
-	default:
-		var err error
-		if owner, err = k.pool.Lease(total); err != nil {
-			return nil, err
-		}
-		dst := owner.Bytes()
-		for i := range tensors {
-			n := copy(dst, tensors[i].Data)
-			tensors[i].Data, dst = dst[:n:n], dst[n:]
-		}
-	}
-	k.releaseLeases()
-	return owner, nil
 }

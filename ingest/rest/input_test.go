@@ -13,7 +13,6 @@ import (
 	"millrace/internal/httpd"
 	"millrace/internal/oip"
 	"millrace/stream"
-	"millrace/stream/buf"
 )
 
 func TestOptionsHaveDefaults(t *testing.T) {
@@ -96,81 +95,8 @@ func TestOneTensor(t *testing.T) {
 			if stream.CodeOf(err) != stream.InvalidArgument {
 				t.Errorf("%d: %v", i, err)
 			}
-		} else if err != nil || fmt.Sprint(k.req.Inputs[0].Shape) != c.shape {
-			t.Errorf("%d: %+v, %v, want %s", i, k.req.Inputs, err, c.shape)
-		}
-	}
-}
-
-// TestUnknownOutputs checks that they are refused when the model declares its
-// outputs.
-func TestUnknownOutputs(t *testing.T) {
-	outputs := []stream.TensorSpec{{Name: "a"}, {Name: "b"}}
-	for i, c := range []struct {
-		m     stream.Model
-		asked []string
-		field string
-	}{
-		{stream.Model{Outputs: outputs}, []string{"b", "a"}, ""}, {stream.Model{Outputs: outputs}, nil, ""},
-		{stream.Model{Outputs: outputs}, []string{"a", "c"}, "outputs[1].name"}, {stream.Model{Any: true, Outputs: outputs}, []string{"c"}, ""}, {stream.Model{}, []string{"c"}, ""},
-	} {
-		k := &call{}
-		for _, name := range c.asked {
-			k.req.Outputs = append(k.req.Outputs, oip.RequestedOutput{Name: name})
-		}
-		err := k.checkOutputs(&c.m)
-		var coded *stream.Error
-		if errors.As(err, &coded) != (c.field != "") || coded != nil && coded.Field != c.field {
-			t.Errorf("%d: %v", i, err)
-		}
-	}
-}
-
-// TestGather checks that data in one lease are not copied, that data in several are
-// copied to one, and that no other lease stays.
-func TestGather(t *testing.T) {
-	for name, c := range map[string]struct {
-		body  string
-		data  []string // in leases of their own
-		also  string   // lies in the body
-		moved bool
-	}{
-		"in the body":        {"abcd", nil, "cd", false},
-		"in one":             {"{}", []string{"ab"}, "", false},
-		"in two":             {"{}", []string{"ab", "cd"}, "", true},
-		"in one and body":    {"{}xy", []string{"ab"}, "xy", true},
-		"in one and nothing": {"{}", []string{"ab", ""}, "", true},
-	} {
-		mem := buf.NewPool(0)
-		k := &call{pool: mem}
-		k.body, _ = mem.Copy([]byte(c.body))
-		var tensors []stream.Tensor
-		want := ""
-		for _, d := range c.data {
-			l, _ := mem.Copy([]byte(d))
-			k.data = append(k.data, l)
-			tensors = append(tensors, stream.Tensor{Data: l.Bytes()})
-			want += d
-		}
-		if c.also != "" {
-			tensors = append(tensors, stream.Tensor{Data: k.body.Bytes()[2:]})
-			want += c.also
-		}
-		before := tensors[0].Data
-		owner, err := k.gather(tensors)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := ""
-		for _, x := range tensors {
-			got += string(x.Data)
-		}
-		if moved := &before[0] != &tensors[0].Data[0]; moved != c.moved || got != want || mem.Stats().Leases != 1 {
-			t.Errorf("%s: %q, want %q, moved %v, %+v", name, got, want, moved, mem.Stats())
-		}
-		owner.Release()
-		if k.body != nil || len(k.data) != 0 || mem.Stats().Leases != 0 {
-			t.Errorf("%s: %+v", name, mem.Stats())
+		} else if err != nil || fmt.Sprint(k.Request.Inputs[0].Shape) != c.shape {
+			t.Errorf("%d: %+v, %v, want %s", i, k.Request.Inputs, err, c.shape)
 		}
 	}
 }

@@ -21,29 +21,24 @@ var (
 // write makes the reply from the result: its JSON, the parts after it, and the headers.
 // The outputs' data are sent from the worker's memory.
 func (k *call) write(c *fiber.Ctx) error {
-	r := k.res
-	k.resp.ModelName, k.resp.ModelVersion, k.resp.ID = r.Model.Name, r.Model.Version, k.req.ID
-	if r.Width > 0 && r.Height > 0 {
-		k.resp.Params = append(k.resp.Params,
-			oip.Param{Key: "width", Kind: oip.Int, Int: int64(r.Width)},
-			oip.Param{Key: "height", Kind: oip.Int, Int: int64(r.Height)})
-	}
-	k.resp.Params = frames.AppendParams(k.resp.Params, r.Params)
-	if err := k.choose(); err != nil {
+	r := k.Result
+	if k.opt.Outputs == request.AsNone {
+		k.ReplyNone()
+	} else if err := k.Reply(); err != nil {
 		return err
 	}
 	var err error
-	k.head, err = oip.AppendResponse(k.head[:0], &k.resp, k.isBinary)
+	k.head, err = oip.AppendResponse(k.head[:0], &k.Response, k.isBinary)
 	if err != nil && !k.strict && k.opt.Outputs == request.AsRequested {
 		// The client sent no message that could have asked for binary data, and JSON
 		// cannot represent this result.
 		k.raw = true
-		k.head, err = oip.AppendResponse(k.head[:0], &k.resp, k.isBinary)
+		k.head, err = oip.AppendResponse(k.head[:0], &k.Response, k.isBinary)
 	}
 	if err != nil {
 		return stream.Errorf(stream.Unsupported, "", "the result cannot be sent: %w", err)
 	}
-	k.parts = oip.BinaryParts(k.parts[:0], k.resp.Outputs, k.isBinary)
+	k.parts = oip.BinaryParts(k.parts[:0], k.Response.Outputs, k.isBinary)
 	k.size = len(k.head)
 	h := &c.Response().Header
 	if len(k.parts) == 0 {
@@ -64,35 +59,10 @@ func (k *call) write(c *fiber.Ctx) error {
 
 // traceresponse says which trace the request belongs to, if it was accepted.
 func (k *call) traceresponse(c *fiber.Ctx) {
-	if k.res != nil {
-		k.timing = frames.AppendTraceresponse(k.timing[:0], k.res)
+	if k.Result != nil {
+		k.timing = frames.AppendTraceresponse(k.timing[:0], k.Result)
 		c.Response().Header.SetBytesV("Traceresponse", k.timing)
 	}
-}
-
-// choose selects the requested outputs, in the order of the request.
-func (k *call) choose() error {
-	outs := k.resp.Outputs[:0]
-	switch {
-	case k.opt.Outputs == request.AsNone:
-	case len(k.req.Outputs) == 0:
-		for i := range k.res.Outputs {
-			outs = append(outs, frames.Message(&k.res.Outputs[i]))
-		}
-	default:
-	next:
-		for i := range k.req.Outputs {
-			for j := range k.res.Outputs {
-				if k.res.Outputs[j].Name == k.req.Outputs[i].Name {
-					outs = append(outs, frames.Message(&k.res.Outputs[j]))
-					continue next
-				}
-			}
-			return noOutput(i, k.req.Outputs[i].Name, k.res.Model)
-		}
-	}
-	k.resp.Outputs = outs
-	return nil
 }
 
 // binary reports whether output i is sent after the JSON.
@@ -103,7 +73,7 @@ func (k *call) binary(i int) bool {
 	case request.AsBinary:
 		return true
 	}
-	return k.raw || k.req.WantsBinary(k.resp.Outputs[i].Name)
+	return k.raw || k.Request.WantsBinary(k.Response.Outputs[i].Name)
 }
 
 // appendTiming writes the durations of the steps, in milliseconds, in the form of the
@@ -146,14 +116,14 @@ func (k *call) send(c *fiber.Ctx) {
 			k.head = append(k.head, p...)
 		}
 		body = k.head
-	case k.res.Contiguous && len(k.parts) == 1 && k.res.Lease != nil && k.res.Lease.Len() == len(k.parts[0]):
-		room, ok := k.res.Lease.Prepend(len(k.head))
+	case k.Result.Contiguous && len(k.parts) == 1 && k.Result.Lease != nil && k.Result.Lease.Len() == len(k.parts[0]):
+		room, ok := k.Result.Lease.Prepend(len(k.head))
 		if !ok {
 			c.Response().SetBodyStream(k, k.size)
 			return
 		}
 		copy(room, k.head)
-		body = k.res.Lease.Bytes()
+		body = k.Result.Lease.Bytes()
 	default:
 		c.Response().SetBodyStream(k, k.size)
 		return

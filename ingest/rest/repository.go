@@ -7,12 +7,11 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"millrace/ingest"
+	"millrace/ingest/inference"
 	"millrace/ingest/rest/request"
 	"millrace/internal/httpd"
 	"millrace/internal/oip"
 	"millrace/stream"
-	"millrace/stream/coded"
 )
 
 // maxParams is the largest body of a repository request, in bytes.
@@ -38,56 +37,23 @@ func (a *Adapter) index(c *fiber.Ctx) error {
 			return request.NotJSON(err)
 		}
 	}
-	var rows []oip.IndexRow
-	for _, e := range s.backend.Models().Index() {
-		if !ask.Ready || e.State == "READY" {
-			rows = append(rows, oip.IndexRow{Name: e.Name, Version: e.Version, State: e.State, Reason: e.Reason})
-		}
-	}
-	return sendJSON(c, fiber.StatusOK, oip.AppendIndex(nil, rows))
+	return sendJSON(c, fiber.StatusOK, oip.AppendIndex(nil, inference.Index(s.backend.Models(), ask.Ready)))
 }
 
 // load loads a model with the parameters of the body, and returns the name of its
 // endpoint.
 func (a *Adapter) load(c *fiber.Ctx) error {
 	return a.change(c, func(ctx context.Context, s *service, name, version string, params stream.Params) (string, error) {
-		if version != "" && !known(s, name, version) {
-			return "", stream.Errorf(stream.NotFound, "version", "model %s has no version %q: see /v2/repository/index", name, version)
-		}
-		endpoint, err := s.backend.Models().Load(ctx, name, ingest.Load{Params: params})
-		return endpoint, coded.Rename(err, inBody(params))
+		return inference.Load(ctx, s.backend.Models(), name, version, params)
 	})
-}
-
-// inBody maps the names of load parameters to their names in the body of a request.
-func inBody(params stream.Params) map[string]string {
-	names := make(map[string]string, len(params))
-	for key := range params {
-		names[key] = "parameters." + key
-	}
-	return names
 }
 
 // unload removes one worker of an endpoint. Parameters are read, but none of them has
 // an effect.
 func (a *Adapter) unload(c *fiber.Ctx) error {
 	return a.change(c, func(ctx context.Context, s *service, name, version string, _ stream.Params) (string, error) {
-		if version != "" {
-			if _, _, err := s.backend.Models().Model(name, version); err != nil {
-				return "", err
-			}
-		}
-		return name, s.backend.Models().Unload(ctx, name, ingest.Unload{})
+		return name, inference.Unload(ctx, s.backend.Models(), name, version)
 	})
-}
-
-func known(s *service, name, version string) bool {
-	for _, e := range s.backend.Models().Index() {
-		if e.Name == name && e.Version == version {
-			return true
-		}
-	}
-	return false
 }
 
 func (a *Adapter) change(c *fiber.Ctx, do func(ctx context.Context, s *service, name, version string, params stream.Params) (string, error)) error {

@@ -1,0 +1,83 @@
+package inference
+
+import (
+	"millrace/internal/oip"
+	"millrace/stream"
+	"millrace/stream/buf"
+)
+
+// Call is what one inference request needs besides its frame: the messages, the memory
+// that they are decoded into, and the result. An adapter uses it again for later requests,
+// after Reset. The frame's tensors are not part of it, because a worker may read them
+// after their request has ended. It is for one goroutine at a time.
+type Call struct {
+	Request  oip.InferRequest
+	Response oip.InferResponse
+	Result   *stream.Result // released by Reset
+
+	pool *buf.Pool
+	body *buf.Buf   // the message
+	old  *buf.Buf   // the lease before it, while a body of unknown length grows
+	data []*buf.Buf // one for each tensor that was not in the body
+}
+
+// Use sets the pool from which memory is leased.
+func (c *Call) Use(pool *buf.Pool) { c.pool = pool }
+
+// Reset releases all memory and empties the messages; their slices are used again.
+func (c *Call) Reset() {
+	c.releaseLeases()
+	if c.Result != nil {
+		c.Result.Release()
+		c.Result = nil
+	}
+	c.Request.Reset()
+	clear(c.Response.Outputs) // their shapes are the worker's
+	c.Response.Outputs, c.Response.Params = c.Response.Outputs[:0], c.Response.Params[:0]
+	c.pool = nil
+}
+
+func (c *Call) releaseLeases() {
+	c.body.Release()
+	c.old.Release()
+	c.body, c.old = nil, nil
+	for i, b := range c.data {
+		b.Release()
+		c.data[i] = nil
+	}
+	c.data = c.data[:0]
+}
+
+// LeaseBody leases the memory that the message is read into. A second call leases more;
+// what the call before it returned stays valid until a third.
+func (c *Call) LeaseBody(n int) ([]byte, error) {
+	c.old.Release()
+	c.old = c.body
+	b, err := c.pool.Lease(n)
+	c.body = b
+	if err != nil {
+		return nil, err
+	}
+	return b.Bytes(), nil
+}
+
+// ResizeBody sets the length of the body, at most that of its memory.
+func (c *Call) ResizeBody(n int) { c.body.Resize(n) }
+
+// TakeBody returns the lease of the body, which the caller then owns.
+func (c *Call) TakeBody() *buf.Buf {
+	b := c.body
+	c.body = nil
+	return b
+}
+
+// LeaseTensor leases the memory for the data of one tensor that are not views into the
+// body. It returns nil when the memory budget is used up, as oip.DecodeRequest expects.
+func (c *Call) LeaseTensor(n int) []byte {
+	b, err := c.pool.Lease(n)
+	if err != nil {
+		return nil
+	}
+	c.data = append(c.data, b)
+	return b.Bytes()
+}

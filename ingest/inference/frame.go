@@ -1,0 +1,92 @@
+package inference
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"millrace/ingest/frames"
+	"millrace/internal/oip"
+	"millrace/stream"
+	"millrace/stream/buf"
+	"millrace/stream/coded"
+)
+
+// Frame makes a frame of c.Request for model m. The frame owns the memory of its
+// tensors, also after an error.
+func (c *Call) Frame(m *stream.Model) (f stream.Frame, err error) {
+	if err := c.checkOutputs(m); err != nil {
+		return f, err
+	}
+	f.Codec, f.Inputs, f.Params = stream.Tensors, frames.Tensors(c.Request.Inputs), frames.Params(c.Request.Params)
+	f.Lease, err = c.gather(f.Inputs)
+	return f, err
+}
+
+// checkOutputs refuses outputs that the model does not have. The outputs of a model
+// that takes any inputs are known only with its result.
+func (c *Call) checkOutputs(m *stream.Model) error {
+	if m.Any || len(m.Outputs) == 0 {
+		return nil
+	}
+next:
+	for i := range c.Request.Outputs {
+		for j := range m.Outputs {
+			if c.Request.Outputs[i].Name == m.Outputs[j].Name {
+				continue next
+			}
+		}
+		return noOutput(i, c.Request.Outputs[i].Name, m)
+	}
+	return nil
+}
+
+func noOutput(i int, name string, m *stream.Model) error {
+	return stream.Errorf(stream.InvalidArgument, "outputs["+strconv.Itoa(i)+"].name", "model %s has no output %q", m.Name, name)
+}
+
+// gather returns the one lease that owns the data of all tensors. Data in one lease are
+// not copied: the body with its binary tensors, or the numbers decoded from JSON. Data
+// in several leases are.
+func (c *Call) gather(tensors []stream.Tensor) (*buf.Buf, error) {
+	full, total := 0, 0
+	for i := range tensors {
+		if n := len(tensors[i].Data); n > 0 {
+			full++
+			total += n
+		}
+	}
+	var owner *buf.Buf
+	switch {
+	case len(c.data) == 0:
+		owner = c.TakeBody()
+	case len(c.data) == 1 && full <= 1:
+		owner = c.data[0]
+		c.data = c.data[:0]
+	default:
+		var err error
+		if owner, err = c.pool.Lease(total); err != nil {
+			return nil, err
+		}
+		dst := owner.Bytes()
+		for i := range tensors {
+			n := copy(dst, tensors[i].Data)
+			tensors[i].Data, dst = dst[:n:n], dst[n:]
+		}
+	}
+	c.releaseLeases()
+	return owner, nil
+}
+
+// InRequest returns err with the place in the request of the input that it is about:
+// inputs[0].shape for what the core calls inputs.NAME.shape.
+func InRequest(err error, inputs []oip.Tensor) error {
+	return coded.RenameFunc(err, func(field string) string {
+		for i := range inputs {
+			if rest, ok := strings.CutPrefix(field, "inputs."+inputs[i].Name+"."); ok {
+				return fmt.Sprintf("inputs[%d].%s", i, rest)
+			}
+		}
+		return field
+	})
+}

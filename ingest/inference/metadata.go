@@ -1,0 +1,44 @@
+package inference
+
+import (
+	"millrace/ingest"
+	"millrace/internal/oip"
+	"millrace/stream"
+)
+
+// ModelMetadata describes m in the form of the protocol.
+func ModelMetadata(m *stream.Model) oip.ModelMetadata {
+	meta := oip.ModelMetadata{
+		Name: m.Name, Platform: m.Platform,
+		Inputs: tensorMetadata(m, m.Inputs), Outputs: tensorMetadata(m, m.Outputs),
+	}
+	if m.Version != "" {
+		meta.Versions = []string{m.Version}
+	}
+	return meta
+}
+
+// tensorMetadata adds the batch axis to the shapes of a model that has one.
+func tensorMetadata(m *stream.Model, specs []stream.TensorSpec) []oip.TensorMetadata {
+	out := make([]oip.TensorMetadata, len(specs))
+	for i, spec := range specs {
+		shape := make([]int, 0, len(spec.Shape)+1)
+		if m.Batched() {
+			shape = append(shape, -1)
+		}
+		out[i] = oip.TensorMetadata{Name: spec.Name, Datatype: string(spec.Datatype), Shape: append(shape, spec.Shape...)}
+	}
+	return out
+}
+
+// Index returns the rows of the repository's index; with ready, only those of models
+// that are ready.
+func Index(models ingest.Repository, ready bool) []oip.IndexRow {
+	var rows []oip.IndexRow
+	for _, e := range models.Index() {
+		if !ready || e.State == "READY" {
+			rows = append(rows, oip.IndexRow{Name: e.Name, Version: e.Version, State: e.State, Reason: e.Reason})
+		}
+	}
+	return rows
+}
