@@ -102,6 +102,37 @@ func (b *Batch) Finish(i int, outputs []stream.Tensor) {
 	b.Requests[i].Finish(out, lease, true)
 }
 
+// Emit sends a copy of outputs as a part of the result of request i, which a later
+// Finish, Fail or Drop ends. It reports false when the request has ended, for example
+// because its client has gone. It may wait for the client (see stream.Request.Emit).
+func (b *Batch) Emit(i int, outputs []stream.Tensor) bool {
+	r := b.Requests[i]
+	if b.After != nil {
+		var err error
+		if outputs, err = b.After(i, outputs); err != nil {
+			r.Fail(err)
+			return false
+		}
+	}
+	n := 0
+	for k := range outputs {
+		n += len(outputs[k].Data)
+	}
+	lease, err := b.mem.Lease(n)
+	if err != nil {
+		r.Drop(stream.Memory)
+		return false
+	}
+	dst := lease.Bytes()
+	out := make([]stream.Tensor, len(outputs))
+	for k := range outputs {
+		out[k] = outputs[k]
+		m := copy(dst, outputs[k].Data)
+		out[k].Data, dst = dst[:m:m], dst[m:]
+	}
+	return r.Emit(out, lease)
+}
+
 // Fail ends request i with an error. It does not affect the other requests.
 func (b *Batch) Fail(i int, err error) { b.Requests[i].Fail(err) }
 

@@ -46,11 +46,15 @@ type exchange struct {
 	stream *stream.Stream
 	result chan *stream.Result // with room for the one ending, so that Push never blocks
 	ended  atomic.Bool         // Done was called
+	// partial says that the request had partial results, which nobody took. It is written
+	// before the ending is pushed.
+	partial bool
 }
 
 // Push implements stream.Sink.
 func (x *exchange) Push(r *stream.Result) {
 	if r.Partial {
+		x.partial = true
 		r.Release()
 		return
 	}
@@ -97,16 +101,14 @@ func (o *OneShot) Infer(ctx context.Context, model, version string, f stream.Fra
 
 func (o *OneShot) await(ctx context.Context, x *exchange) (*stream.Result, error) {
 	r := x.wait(ctx)
+	lost := x.partial
+	x.partial = false
 	o.release(x, r.Model.Stateful)
-	switch r.Outcome {
-	case stream.Failed:
+	if lost && r.Outcome == stream.Answered {
 		r.Release()
-		return r, r.Err
-	case stream.Dropped:
-		r.Release()
-		return r, DropError(r.Reason)
+		return r, ErrDecoupled(r.Model)
 	}
-	return r, nil
+	return ending(r)
 }
 
 // wait returns the frame's ending, which is an error when ctx ends first.
@@ -137,6 +139,12 @@ func (o *OneShot) Refuse(model, version string, f *stream.Frame, err error) *str
 		return counts.RefuseFrame(f, &stream.Options{Protocol: o.protocol}, stream.Memory, nil)
 	}
 	return counts.RefuseFrame(f, &stream.Options{Protocol: o.protocol}, "", err)
+}
+
+// ErrDecoupled returns the error of a request for one answer to a model that answers as
+// often as it likes.
+func ErrDecoupled(m *stream.Model) error {
+	return stream.Errorf(stream.Unsupported, "", "model %s may answer a request more than once (it is decoupled): ask it with generate_stream, infer_stream, or ModelStreamInfer over gRPC", m.Name)
 }
 
 // DropError returns the error that a one-shot request gets for a drop.

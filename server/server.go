@@ -28,6 +28,7 @@ import (
 	_ "millrace/workers/delay"
 	_ "millrace/workers/identity"
 	_ "millrace/workers/motion"
+	_ "millrace/workers/repeat"
 )
 
 // Server is one inference server. New returns it, Run runs it once.

@@ -40,6 +40,10 @@ type Model struct {
 	Policy   Policy       // defaults of its streams
 	Counts   *FrameCounts // of its frames; nil when nobody reads them
 	Params   Params       // with which its workers were loaded; must not be changed
+
+	// Decoupled says that it may answer a request several times (Request.Emit) before it
+	// ends it.
+	Decoupled bool
 }
 
 // Batched reports whether requests carry a batch axis in front of Shape.

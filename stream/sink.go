@@ -10,3 +10,11 @@ type Sink interface {
 	Push(r *Result)
 	Done(reason CloseReason)
 }
+
+// Pacer is a Sink that bounds the partial results that wait for its client.
+type Pacer interface {
+	Sink
+	// Room is called before each partial result is pushed, without the stream's lock. It
+	// may wait until the client has taken earlier ones. An error ends the frame.
+	Room() error
+}

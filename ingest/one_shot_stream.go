@@ -1,0 +1,166 @@
+package ingest
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"millrace/stream"
+)
+
+// Bounds of the partial results of one request.
+const (
+	// maxParts is the number of partial results that wait for the caller; a worker that
+	// emits more waits.
+	maxParts = 64
+	// maxPartsWait is how long the worker waits for the caller, of all partial results of
+	// a request together. It is less than a run may take (limits.run), so that a slow
+	// caller does not look like a hung worker.
+	maxPartsWait = 10 * time.Second
+)
+
+// InferStream is Infer for requests that are answered more than once: it calls each with
+// every partial result, in order and in the caller's goroutine, and then returns the
+// ending as Infer does. A partial result is released when each returns. An error of each
+// ends the request with that error.
+//
+// A worker that is more than 64 partial results ahead of each waits for it, for 10 s in
+// sum; then the request ends with FlowControl.
+func (o *OneShot) InferStream(ctx context.Context, model, version string, f stream.Frame, each func(*stream.Result) error) (*stream.Result, error) {
+	p := &parts{news: make(chan struct{}, 1), room: make(chan struct{}, 1), gone: make(chan struct{})}
+	s, err := o.backend.Open(model, version, stream.Options{
+		Policy:  stream.Policy{Mode: stream.Every, Window: 1},
+		OneShot: true, OwnRefusals: true, Protocol: o.protocol,
+	}, p)
+	if err != nil {
+		o.Refuse(model, version, &f, err)
+		f.Lease.Release()
+		return nil, err
+	}
+	defer s.Close(stream.ByClient)
+	if err := s.Submit(f); err != nil {
+		s.Refuse(&f, "", err)
+		return nil, err
+	}
+	abandon := func(err error) {
+		close(p.gone)
+		s.Abandon(err)
+		each = nil
+	}
+	done := ctx.Done()
+	var failed error // of each
+	for {
+		select {
+		case <-p.news:
+		case <-done:
+			done = nil
+			cause := context.Cause(ctx)
+			abandon(stream.Errorf(stream.CodeOf(cause), "", "the call ended before its result: %w", cause))
+		}
+		for r := p.next(); r != nil; r = p.next() {
+			if !r.Partial {
+				if failed != nil {
+					r.Release()
+					return r, failed
+				}
+				return ending(r)
+			}
+			if each == nil {
+				r.Release()
+				continue
+			}
+			failed = each(r)
+			r.Release()
+			if failed != nil {
+				done = nil
+				abandon(failed)
+			}
+		}
+	}
+}
+
+// ending returns the result of a request, or why it has none.
+func ending(r *stream.Result) (*stream.Result, error) {
+	switch r.Outcome {
+	case stream.Failed:
+		r.Release()
+		return r, r.Err
+	case stream.Dropped:
+		r.Release()
+		return r, DropError(r.Reason)
+	}
+	return r, nil
+}
+
+// parts is the sink of one request that is answered more than once.
+type parts struct {
+	news chan struct{} // with room for one: there is something in waiting
+	room chan struct{} // with room for one: something was taken from waiting
+	gone chan struct{} // closed when the caller takes no more
+
+	mu      sync.Mutex
+	waiting []*stream.Result
+	waited  time.Duration // by the worker
+}
+
+var _ stream.Pacer = (*parts)(nil)
+
+// Push implements stream.Sink.
+func (p *parts) Push(r *stream.Result) {
+	p.mu.Lock()
+	p.waiting = append(p.waiting, r)
+	p.mu.Unlock()
+	signal(p.news)
+}
+
+// Done implements stream.Sink.
+func (p *parts) Done(stream.CloseReason) {}
+
+// next returns the oldest result that waits, or nil.
+func (p *parts) next() *stream.Result {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.waiting) == 0 {
+		return nil
+	}
+	r := p.waiting[0]
+	p.waiting[0] = nil
+	p.waiting = p.waiting[1:]
+	signal(p.room)
+	return r
+}
+
+// Room implements stream.Pacer. When the caller has gone, there is room: the stream
+// refuses what is emitted.
+func (p *parts) Room() error {
+	for {
+		p.mu.Lock()
+		full, left := len(p.waiting) >= maxParts, maxPartsWait-p.waited
+		p.mu.Unlock()
+		switch {
+		case !full:
+			return nil
+		case left <= 0:
+			return stream.Errorf(stream.FlowControl, "", "the client does not take its partial results: %d of them waited for %v", maxParts, maxPartsWait)
+		}
+		began, limit := time.Now(), time.NewTimer(left)
+		select {
+		case <-p.room:
+		case <-limit.C:
+		case <-p.gone:
+			limit.Stop()
+			return nil
+		}
+		limit.Stop()
+		p.mu.Lock()
+		p.waited += time.Since(began)
+		p.mu.Unlock()
+	}
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,125 @@
+// Package repeat is the worker kind that answers each request several times, for tests
+// and examples of whatever takes partial results. Its inputs and outputs are those of
+// the model repeat_int32 of Triton's examples.
+package repeat
+
+import (
+	"context"
+	"encoding/binary"
+	"time"
+
+	"millrace/batching"
+	"millrace/stream"
+	"millrace/workers"
+)
+
+func init() {
+	workers.Register(workers.Kind{
+		Name:     "repeat",
+		Doc:      "answers each element of its input IN with a partial result",
+		New:      func() workers.Worker { return &worker{} },
+		Settings: func() any { return new(settings) },
+	})
+}
+
+type settings struct {
+	Count int           `yaml:"count" default:"1" min:"1" max:"1000000" request:"1000" help:"partial results for each element of IN"`
+	Delay time.Duration `yaml:"delay" max:"1m" request:"1m" help:"time before each partial result, besides that in the input DELAY"`
+}
+
+type worker struct {
+	workers.Base
+	set settings
+}
+
+// Init implements workers.Worker.
+func (w *worker) Init(_ context.Context, env *workers.Env) (*stream.Model, error) {
+	w.set = *env.Settings.(*settings)
+	return &stream.Model{
+		Inputs: []stream.TensorSpec{
+			{Name: "IN", Datatype: stream.Int32, Shape: []int{-1}},
+			{Name: "DELAY", Datatype: stream.Uint32, Shape: []int{-1}},
+			{Name: "WAIT", Datatype: stream.Uint32, Shape: []int{1}},
+		},
+		Outputs: []stream.TensorSpec{
+			{Name: "OUT", Datatype: stream.Int32, Shape: []int{1}},
+			{Name: "IDX", Datatype: stream.Uint32, Shape: []int{1}},
+		},
+		Ragged: true, MaxBatch: 1, Decoupled: true,
+	}, nil
+}
+
+// one is the shape of the outputs. Nobody changes it.
+var one = []int{1}
+
+// Run implements workers.Worker. Element i of IN, after DELAY[i] milliseconds, is the
+// output OUT of a partial result, whose IDX is i. WAIT is the time in milliseconds
+// between the last partial result and the ending, which has no outputs.
+func (w *worker) Run(ctx context.Context, b *batching.Batch) error {
+	for i := range b.Requests {
+		if err := w.answer(ctx, b, i); err != nil {
+			b.Fail(i, err)
+		}
+	}
+	return nil
+}
+
+func (w *worker) answer(ctx context.Context, b *batching.Batch, i int) error {
+	r := b.Requests[i]
+	in, delays, wait := input(r, "IN"), input(r, "DELAY"), input(r, "WAIT")
+	if len(delays) != len(in) {
+		return stream.Errorf(stream.InvalidArgument, "inputs.DELAY.shape", "has %d elements, and IN has %d: send as many", len(delays)/4, len(in)/4)
+	}
+	for k := range len(in) / 4 {
+		pause := w.set.Delay + milliseconds(delays[4*k:])
+		for range w.set.Count {
+			if err := sleep(ctx, r, pause); err != nil {
+				return err
+			}
+			index := binary.LittleEndian.AppendUint32(nil, uint32(k))
+			if !b.Emit(i, []stream.Tensor{
+				{Name: "OUT", Datatype: stream.Int32, Shape: one, Data: in[4*k : 4*k+4]},
+				{Name: "IDX", Datatype: stream.Uint32, Shape: one, Data: index},
+			}) {
+				return nil // it has ended
+			}
+		}
+	}
+	if err := sleep(ctx, r, milliseconds(wait)); err != nil {
+		return err
+	}
+	b.Finish(i, nil)
+	return nil
+}
+
+func input(r *stream.Request, name string) []byte {
+	for i := range r.Inputs {
+		if r.Inputs[i].Name == name {
+			return r.Inputs[i].Data
+		}
+	}
+	return nil
+}
+
+func milliseconds(b []byte) time.Duration {
+	return time.Duration(binary.LittleEndian.Uint32(b)) * time.Millisecond
+}
+
+// look is how often a pause looks whether somebody still waits for the request.
+const look = 50 * time.Millisecond
+
+// sleep waits for d. It returns an error when the run is abandoned, and early when the
+// request has ended.
+func sleep(ctx context.Context, r *stream.Request, d time.Duration) error {
+	for d > 0 && r.Wanted() {
+		step := time.NewTimer(min(d, look))
+		select {
+		case <-step.C:
+			d -= look
+		case <-ctx.Done():
+			step.Stop()
+			return stream.Errorf(stream.Timeout, "", "the run was abandoned: %w", ctx.Err())
+		}
+	}
+	return nil
+}
