@@ -20,10 +20,10 @@ func (m *Model) Check(f *Frame) (rows int, class uint64, err error) {
 	}
 	if f.Codec != Tensors {
 		if m.Image == nil {
-			if f.Codec == Opaque && len(m.Inputs) == 1 && m.Inputs[0].Datatype == Bytes {
+			if f.Codec == Opaque && m.TakesBytes() {
 				return 1, 0, nil
 			}
-			return 0, 0, Errorf(Unsupported, "codec", "model %s takes tensors, not %s frames: see its inputs at /v2/models/%s", m.Name, f.Codec, m.Name)
+			return 0, 0, m.wantsTensors(f.Codec)
 		}
 		if !f.Codec.Picture() {
 			return 0, 0, Errorf(Unsupported, "codec", "model %s takes pictures, not %s: send jpeg, png, webp, rgb24 or nv12", m.Name, f.Codec)
@@ -31,6 +31,33 @@ func (m *Model) Check(f *Frame) (rows int, class uint64, err error) {
 		return 1, 0, nil
 	}
 	return m.checkTensors(f)
+}
+
+// TakesBytes reports whether the model has one input, of BYTES: a frame may be its
+// element.
+func (m *Model) TakesBytes() bool { return len(m.Inputs) == 1 && m.Inputs[0].Datatype == Bytes }
+
+// wantsTensors returns why a model without pictures refuses a frame that has no tensors.
+func (m *Model) wantsTensors(codec Codec) error {
+	if input := m.pictureInput(); input != nil && codec.Picture() {
+		return Errorf(Unsupported, "codec", "model %s takes tensors, not %s frames: for pictures as its input %s of shape %v, set input.image in its configuration", m.Name, codec, input.Name, input.Shape)
+	}
+	return Errorf(Unsupported, "codec", "model %s takes tensors, not %s frames: see its inputs at /v2/models/%s", m.Name, codec, m.Name)
+}
+
+// pictureInput returns the only input of the model if it has the shape of pictures, with
+// one or three channels in front or behind; nil if not.
+func (m *Model) pictureInput() *TensorSpec {
+	if len(m.Inputs) != 1 || len(m.Inputs[0].Shape) < 3 {
+		return nil
+	}
+	dims := m.Inputs[0].Shape[len(m.Inputs[0].Shape)-3:]
+	side := func(n int) bool { return n < 0 || n >= 8 }
+	channels := func(n int) bool { return n == 1 || n == 3 }
+	if channels(dims[0]) && side(dims[1]) && side(dims[2]) || side(dims[0]) && side(dims[1]) && channels(dims[2]) {
+		return &m.Inputs[0]
+	}
+	return nil
 }
 
 // checkRegion refuses a region of a frame without pixels, or for a model that does not

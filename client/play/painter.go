@@ -242,8 +242,8 @@ func (r *painter) draw(s *pendingFrame) error {
 	if r.video == "" && !keep {
 		return nil
 	}
-	if err := r.paint(s, caption); err != nil {
-		return err
+	if err := r.paint(s.frame, s.result, caption); err != nil {
+		return fmt.Errorf("play: frame %d cannot be drawn: %w", s.seq, err)
 	}
 	if keep {
 		r.bestScore = score
@@ -277,11 +277,21 @@ func scoreOf(f *overlay.Result) (score [2]float64) {
 	return score
 }
 
+// Paint decodes a picture, upright, and draws a result over it. A small picture is
+// enlarged.
+func Paint(picture []byte, result overlay.Result) (*image.RGBA, error) {
+	var r painter
+	if err := r.paint(picture, result, ""); err != nil {
+		return nil, fmt.Errorf("play: the picture cannot be drawn: %w", err)
+	}
+	return r.canvas, nil
+}
+
 // paint decodes a frame into the canvas, upright, and draws the result over it.
-func (r *painter) paint(s *pendingFrame, caption string) error {
-	info, err := codec.Header(s.frame)
+func (r *painter) paint(frame []byte, result overlay.Result, caption string) error {
+	info, err := codec.Header(frame)
 	if err != nil {
-		return fmt.Errorf("play: frame %d cannot be drawn: %w", s.seq, err)
+		return err
 	}
 	w, h := info.Upright()
 	enlarge := min(max(1, (minWidth+w-1)/w), maxEnlarge)
@@ -289,8 +299,8 @@ func (r *painter) paint(s *pendingFrame, caption string) error {
 	if n := target.Size(w, h); len(r.rgb) != n {
 		r.rgb = make([]byte, n)
 	}
-	if _, err := r.decoder.DecodeInfo(s.frame, info, target, r.rgb); err != nil {
-		return fmt.Errorf("play: frame %d cannot be drawn: %w", s.seq, err)
+	if _, err := r.decoder.DecodeInfo(frame, info, target, r.rgb); err != nil {
+		return err
 	}
 	rect := image.Rect(0, 0, target.Width, target.Height)
 	if r.canvas == nil || r.canvas.Rect != rect {
@@ -300,7 +310,7 @@ func (r *painter) paint(s *pendingFrame, caption string) error {
 	for i, j := 0, 0; i < len(r.rgb); i, j = i+3, j+4 {
 		pix[j], pix[j+1], pix[j+2], pix[j+3] = r.rgb[i], r.rgb[i+1], r.rgb[i+2], 255
 	}
-	overlay.Draw(r.canvas, s.result.Scale(float64(enlarge), float64(enlarge)), caption)
+	overlay.Draw(r.canvas, result.Scale(float64(enlarge), float64(enlarge)), caption)
 	return nil
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -9,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"millrace/client"
 	"millrace/client/load"
 )
 
@@ -35,7 +33,6 @@ latencies are measured from the time at which a frame was due. The exit status i
 		csv             string
 	)
 	host := remoteFlags(c)
-	f.StringVar(&cfg.URL, "url", "", "address of the server with its scheme, in place of --addr")
 	f.StringVar(&cfg.Protocol, "protocol", load.WebSocketProtocol, "ws, v1 (millrace.v1) or rest")
 	f.StringVar(&cfg.Model, "model", "", "the model (required)")
 	f.StringArrayVar(&options, "option", nil, "key=value: an option of the stream or request, such as policy=latest; may be repeated (outputs=binary)")
@@ -60,9 +57,6 @@ latencies are measured from the time at which a frame was due. The exit status i
 	f.StringVar(&csv, "csv", "", "write a row for each second of the run to this file")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		err := notZero(f, "streams", "rate", "burst", "window", "frames", "duration", "deadline", "grace", "size")
-		if err == nil && cfg.URL != "" {
-			err = without(f, "with --url", "addr")
-		}
 		if err == nil && (cfg.File != "" || cfg.Dir != "") {
 			err = without(f, "on frames of --file and --dir", "size")
 		}
@@ -75,13 +69,12 @@ latencies are measured from the time at which a frame was due. The exit status i
 		if cfg.Model == "" {
 			return usagef("--model is missing: see `millrace models`")
 		}
-		if cfg.URL == "" {
-			cl, err := host.dial()
-			if err != nil {
-				return err
-			}
-			cfg.URL = cl.Addr()
+		cl, err := host.dial()
+		if err != nil {
+			return err
 		}
+		defer cl.Close()
+		cfg.URL = cl.Addr()
 		if cfg.TLS, err = host.tls(cfg.URL); err != nil {
 			return err
 		}
@@ -97,10 +90,8 @@ latencies are measured from the time at which a frame was due. The exit status i
 		if err := cfg.Validate(); err != nil {
 			return usageError{err}
 		}
-		if cfg.Protocol == load.RESTProtocol { // REST has no handshake that would find a wrong model
-			if err := checkModel(c.Context(), &cfg); err != nil {
-				return err
-			}
+		if _, err := cl.Metadata(c.Context(), cfg.Model, ""); err != nil {
+			return suggestModel(c.Context(), cl, cfg.Model, err)
 		}
 		var seconds *os.File
 		if csv != "" {
@@ -119,21 +110,6 @@ latencies are measured from the time at which a frame was due. The exit status i
 		return writeReport(c, r, asJSON, seconds)
 	}
 	return c
-}
-
-// checkModel asks the server for the model.
-func checkModel(ctx context.Context, cfg *load.Config) error {
-	addr := cfg.URL
-	if rest, ok := strings.CutPrefix(addr, "ws"); ok {
-		addr = "http" + rest
-	}
-	cl, err := client.NewTLS(addr, cfg.TLS)
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
-	_, err = cl.Metadata(ctx, cfg.Model, "")
-	return err
 }
 
 // writeReport writes the report, and its seconds to a file that may be nil.

@@ -104,6 +104,10 @@ var failures = []struct {
 	{"models --kinds --addr HTTP", 2, "--addr: has no effect with --kinds"},
 	{"models show", 2, "models show takes MODEL: 0 given"},
 	{"models show nosuch --addr HTTP", 1, `model: "nosuch" is not loaded: see millrace models`},
+	{"models show smae --addr HTTP", 1, `model: "smae" is not loaded (did you mean same?)`},
+	{"models show same --version 7 --addr HTTP", 1, "--version: model same has version 1"},
+	{"models unload fnid --addr HTTP", 1, `model: "fnid" is not loaded (did you mean find?)`},
+	{"models shwo same", 2, `"shwo" is not a command of models (did you mean show?)`},
 	{"models show '' --addr HTTP", 1, "model: is missing"},
 	{"models load nosuch --addr HTTP", 1, "is neither a model of the configuration nor a kind of worker"},
 	{"models load delay fixed --addr HTTP", 2, `"fixed" is not key=value`},
@@ -118,19 +122,31 @@ var failures = []struct {
 	{"models unload nosuch --addr HTTP", 1, `model: "nosuch" is not loaded`},
 	{"models unload a b", 2, "models unload takes ENDPOINT: 2 given"},
 
-	{"infer", 2, "infer takes MODEL [PICTURE]: 0 given"},
-	{"infer same", 2, "infer takes either a PICTURE or --request FILE"},
-	{"infer same text.jpg --request ok.json", 2, "infer takes either a PICTURE or --request FILE"},
+	{"infer", 2, "infer takes MODEL [PICTURE|FOLDER...]: 0 given"},
+	{"infer same", 2, "infer takes either pictures or --request FILE"},
+	{"infer same text.jpg --request ok.json", 2, "infer takes either pictures or --request FILE"},
 	{"infer same none.jpg", 1, "open none.jpg: no such file"},
-	{"infer same folder", 1, "read folder: is a directory"},
+	{"infer same folder", 1, "folder: has no file whose name ends in .jpg"},
+	{"infer same none.jpg empty.jpg --addr HTTP", 1, "open none.jpg: no such file or directory\nmillrace: empty.jpg is empty\nmillrace: 2 of 2 pictures failed"},
+	{"infer find text.jpg empty.jpg --addr NOBODY", 1, "start a server with millrace serve"},
+	{"infer fnd text.jpg empty.jpg --addr HTTP", 1, `model: "fnd" is not loaded (did you mean find?)`},
+	{"infer same text.jpg --overlay x.txt", 2, "--overlay: x.txt does not end in .png or .jpg, and is not a folder"},
+	{"infer same text.jpg picture.png --overlay x.png", 2, "--overlay: x.png is a file: give a folder for several pictures"},
+	{"infer same picture.png folder/../picture.png --overlay folder", 2, "have one name: give them apart"},
+	{"infer same text.jpg --overlay text.jpg", 2, "--overlay: would replace the picture text.jpg"},
+	{"infer same --request ok.json --overlay x.png", 2, "--overlay: has no effect with --request"},
+	{"infer picture2 picture.png --addr HTTP", 1, `model: "picture2" is not loaded`},
+	{"infer bare picture.png --addr HTTP", 1, "picture.png: model bare takes tensors, not png frames: for pictures as its input image of shape [3 240 320], set input.image in its configuration"},
+	{"infer sound picture.png --addr HTTP", 1, "picture.png: model sound takes tensors, not png frames: see its inputs with millrace models show sound"},
 	{"infer same empty.jpg", 1, "empty.jpg is empty"},
-	{"infer find text.jpg --addr HTTP", 1, "text.jpg (neither JPEG, PNG nor WebP): has 14 bytes; expected "},
+	{"infer find text.jpg --addr HTTP", 1, "text.jpg: is not a JPEG, PNG or WebP picture, nor as long as a tensor of model find"},
 	{"infer find text.jpg --addr NOBODY", 1, "start a server with millrace serve"},
 	{"infer nosuch text.jpg --addr HTTP", 1, `model: "nosuch" is not loaded`},
-	{"infer find text.jpg --model-version 7 --addr HTTP", 1, "--model-version: model find has version 1"},
-	{"infer find text.jpg --deadline -1s", 2, "--deadline: -1s is negative"},
-	{"infer find text.jpg --deadline 0s", 2, "--deadline: 0 is not allowed"},
-	{"infer find text.jpg --deadline 5", 2, `--deadline: "5" is not a duration`},
+	{"infer find text.jpg --version 7 --addr HTTP", 1, "--version: model find has version 1"},
+	{"infer find text.jpg --deadline-ms -1", 2, "--deadline-ms: -1 is negative"},
+	{"infer find text.jpg --deadline-ms 0", 2, "--deadline-ms: 0 is not allowed"},
+	{"infer find text.jpg --deadline-ms 5s", 2, `--deadline-ms: "5s" is not a whole number`},
+	{"infer find text.jpg --deadline 5s", 2, "--deadline: is not a flag of infer (did you mean --deadline-ms?)"},
 	{"infer same --request none.json", 1, "--request: open none.json: no such file"},
 	{"infer same --request text.json", 1, "--request: found bad at byte 1"},
 	{"infer same --request type.json", 1, `--request: inputs[0].datatype: is "FP33"; expected one of`},
@@ -140,6 +156,7 @@ var failures = []struct {
 	{"stream", 2, "stream takes FILE|URL: 0 given"},
 	{"stream text.jpg", 2, "--model is missing: see `millrace models`"},
 	{"stream text.jpg --model nosuch --addr HTTP", 1, `--model: "nosuch" is not loaded`},
+	{"stream text.jpg --model fnd --addr HTTP", 1, `model: "fnd" is not loaded (did you mean find?)`},
 	{"stream text.jpg --model find --addr NOBODY", 1, "start a server with millrace serve"},
 	{"stream none.mp4 --model find --addr HTTP", 1, "none.mp4: there is nothing at this address"},
 	{"stream folder --model find --addr HTTP", 1, "folder: there is no video in it (it is a folder)"},
@@ -213,11 +230,10 @@ var failures = []struct {
 	{"bench --model nosuch --addr HTTP", 1, `model: "nosuch" is not loaded`},
 	{"bench --model nosuch --addr HTTP --protocol v1", 1, `model: "nosuch" is not loaded`},
 	{"bench --model nosuch --addr HTTP --protocol rest", 1, `model: "nosuch" is not loaded`},
+	{"bench --model sam --addr HTTP", 1, `model: "sam" is not loaded (did you mean same?)`},
 	{"bench --model same --addr NOBODY", 1, "start a server with millrace serve"},
 	{"bench --model same --addr NOBODY --protocol rest", 1, "start a server with millrace serve"},
 	{"bench --model same --addr TLS", 1, "give --addr https://HOST:PORT"},
-	{"bench --model same --url 127.0.0.1:1", 2, `--url: "127.0.0.1:1" is not an address of the form`},
-	{"bench --model same --url http://127.0.0.1:1 --addr HTTP", 2, "--addr: has no effect with --url"},
 	{"bench --model same --protocol carrier", 2, `--protocol: "carrier" is not one: want ws, v1 or rest`},
 	{"bench --model same --streams 0", 2, "--streams: 0 is not allowed"},
 	{"bench --model same --streams -1", 2, "--streams: -1 is not between 1 and 20000"},
@@ -256,8 +272,8 @@ func twice(text string) string {
 // TestFailures calls the program in wrong ways: each time it says what is wrong in
 // the command's own words, and ends with the status of its kind.
 func TestFailures(t *testing.T) {
-	dir := t.TempDir()
-	t.Chdir(dir)
+	addr := serverOfFailures(t)
+	t.Chdir(t.TempDir())
 	for name, text := range map[string]string{
 		"key.yaml": "htp: 127.0.0.1:1\n", "form.yaml": "models:\n  - name: a\n   source: x\n", "text.jpg": "not a picture\n", "empty.jpg": "",
 		"text.json": "{bad", "ok.json": `{"inputs":[{"name":"x","datatype":"FP32","shape":[1],"data":[1]}]}`,
@@ -276,7 +292,7 @@ func TestFailures(t *testing.T) {
 	secure.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes that fail
 	secure.StartTLS()
 	defer secure.Close()
-	words := strings.NewReplacer("HTTP", serverOfFailures(t), "TLS", secure.Listener.Addr().String(), "NOBODY", "127.0.0.1:1")
+	words := strings.NewReplacer("HTTP", addr, "TLS", secure.Listener.Addr().String(), "NOBODY", "127.0.0.1:1")
 	for _, f := range failures {
 		var args []string
 		for _, arg := range regexp.MustCompile(`'[^']*'|\S+`).FindAllString(f.args, -1) {
@@ -305,7 +321,8 @@ func TestFailures(t *testing.T) {
 func serverOfFailures(t *testing.T) string {
 	t.Helper()
 	cfg := server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Log: config.Log{Level: "error"}}
-	if err := cfg.AddModels("same=identity", "find=motion", "soft=identity,batching.kind=soft,batching.max_delay=50ms"); err != nil {
+	if err := cfg.AddModels("same=identity", "find=motion", "soft=identity,batching.kind=soft,batching.max_delay=50ms",
+		"bare=../../examples/spotter/spotter.onnx", "sound=../../examples/audio/keys.onnx"); err != nil {
 		t.Fatal(err)
 	}
 	cfg.Streams = []streams.Config{{Name: "door", Source: "http://127.0.0.1:1/x", Model: "find"}}

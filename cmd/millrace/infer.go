@@ -1,73 +1,89 @@
 package main
 
 import (
-	"encoding/json"
+	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
-	"slices"
+	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"millrace/client"
-	"millrace/internal/codec"
 	"millrace/internal/oip"
 	"millrace/stream"
+	"millrace/stream/coded"
 )
 
 const inferExamples = `  millrace infer motion picture.jpg
+  millrace infer spotter monday/ friday.jpg --overlay drawn/
+  millrace infer spotter pictures/ --json
   millrace infer cost --request request.json --json
   echo '{"inputs":[{"name":"x","datatype":"FP32","shape":[2],"data":[1,2]}]}' | millrace infer cost --request -`
 
 // maxInput bounds a picture or a request.
 const maxInput = 256 << 20
 
+// inference is what the command infer sends, and how it shows the answers.
+type inference struct {
+	model, request string
+	files          []string // pictures; one, the request, when request is set
+	sent           client.Request
+	overlay        overlays
+	out            answerWriter
+}
+
 func inferCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:     "infer MODEL [PICTURE]",
-		Short:   "Run one inference",
-		Long:    "Run one inference on a picture (JPEG, PNG, WebP), or with a request of the Open Inference Protocol in JSON; - is standard input.",
-		Example: inferExamples,
-		Args:    wrongUsage(cobra.RangeArgs(1, 2)),
+		Use:   "infer MODEL [PICTURE|FOLDER...]",
+		Short: "Run inferences on pictures, or one with a request",
+		Long: `Run an inference on each picture (JPEG, PNG, WebP), or one with a request of the Open Inference Protocol in JSON; - is
+standard input. Of a folder, the files are sent whose names end in .jpg, .jpeg, .png or .webp. The boxes of an answer are
+printed as a table, in pixels of the picture. When a picture of several fails, the others are still sent, and the exit
+status is 1.`,
+		Example:           inferExamples,
+		Args:              wrongUsage(cobra.MinimumNArgs(1)),
+		ValidArgsFunction: completeArgs(completeModels, completePictures),
 	}
 	host := remoteFlags(c)
 	var (
-		request, version string
-		deadline         time.Duration
-		asJSON           bool
+		in         inference
+		deadlineMS int
 	)
 	f := c.Flags()
-	f.StringVar(&request, "request", "", "a file with a request in JSON")
-	f.StringVar(&version, "model-version", "", "version of the model (any)")
-	f.DurationVar(&deadline, "deadline", 0, "time in which the request must be answered, such as 500ms (the model's)")
-	f.BoolVar(&asJSON, "json", false, "the answer as JSON of the Open Inference Protocol")
+	f.StringVar(&in.request, "request", "", "a file with a request in JSON")
+	f.StringVar(&in.sent.Version, "version", "", "version of the model (any)")
+	f.IntVar(&deadlineMS, "deadline-ms", 0, "time in which a request must be answered (the model's)")
+	f.StringVar(&in.overlay.to, "overlay", "", "write the picture with its boxes to this file (.png or .jpg), or each picture to this folder")
+	f.BoolVar(&in.out.asJSON, "json", false, "each answer as JSON of the Open Inference Protocol, one on each line")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		if (len(args) == 2) == (request != "") {
-			return usagef("infer takes either a PICTURE or --request FILE")
+		if (len(args) > 1) == (in.request != "") {
+			return usagef("infer takes either pictures or --request FILE")
 		}
-		if err := notZero(c.Flags(), "deadline"); err != nil {
+		if err := notZero(f, "deadline-ms"); err != nil {
 			return err
 		}
-		if deadline < 0 {
-			return usagef("--deadline: %v is negative", deadline)
+		if deadlineMS < 0 {
+			return usagef("--deadline-ms: %d is negative", deadlineMS)
 		}
-		req := client.Request{Version: version, Deadline: deadline}
-		name := request
-		if len(args) == 2 {
-			name = args[1]
+		if in.request != "" {
+			if err := without(f, "with --request", "overlay"); err != nil {
+				return err
+			}
 		}
-		body, err := readInput(c.InOrStdin(), name)
-		if err != nil && request != "" {
-			return fmt.Errorf("--request: %w", err)
-		}
-		if err != nil {
+		in.sent.Deadline = milliseconds(deadlineMS)
+		in.model, in.out.w = args[0], c.OutOrStdout()
+		var err error
+		if in.files, in.out.many, err = pictures(args[1:]); err != nil {
 			return err
 		}
-		if request == "" {
-			req.Picture = body
-		} else if err := readRequest(&req, body); err != nil {
+		if in.request != "" {
+			in.files = []string{in.request}
+		}
+		if err := in.overlay.open(in.files, in.out.many); err != nil {
 			return err
 		}
 		cl, err := host.dial()
@@ -75,37 +91,132 @@ func inferCommand() *cobra.Command {
 			return err
 		}
 		defer cl.Close()
-		a, err := cl.Infer(c.Context(), args[0], req)
-		if err != nil {
-			return withName(err, func(field string) string {
-				switch {
-				case field == "version":
-					return "--model-version"
-				case field == "deadline_ms":
-					return "--deadline"
-				case strings.HasPrefix(field, "inputs") || strings.HasPrefix(field, "outputs"):
-					return sent(name, request, field, body)
-				}
-				return field
-			})
-		}
-		if asJSON {
-			return writeAnswer(c.OutOrStdout(), a)
-		}
-		return table(c.OutOrStdout(), answerRows(a)...)
+		return in.run(c.Context(), cl, c.InOrStdin(), c.ErrOrStderr())
 	}
 	return c
 }
 
-// sent names what the server calls field: a part of the request, or the picture.
-func sent(name, request, field string, body []byte) string {
-	switch {
-	case request != "":
-		return "--request: " + field
-	case codec.Sniff(body) == codec.Unknown:
-		return name + " (neither JPEG, PNG nor WebP)"
+// run sends the files one after the other. It returns the error of a single one; when
+// one of several fails, it writes what is wrong and goes on.
+func (in *inference) run(ctx context.Context, cl *client.Client, stdin io.Reader, stderr io.Writer) error {
+	failed := 0
+	for _, file := range in.files {
+		err := in.one(ctx, cl, stdin, file)
+		switch {
+		case err == nil:
+			continue
+		case !in.out.many:
+			return err
+		case ctx.Err() != nil, concernsAll(err):
+			return err
+		}
+		failed++
+		if err := in.out.failure(stderr, file, err); err != nil {
+			return err
+		}
 	}
-	return name
+	if failed > 0 {
+		return fmt.Errorf("%d of %d pictures failed", failed, len(in.files))
+	}
+	return nil
+}
+
+// concernsAll reports whether an error would be that of every picture.
+func concernsAll(err error) bool {
+	switch coded.CodeOf(err) {
+	case coded.NotFound, coded.Unavailable, coded.Draining, coded.Unauthenticated, coded.PermissionDenied:
+		return !errors.Is(err, fs.ErrNotExist)
+	}
+	return false
+}
+
+// one runs one inference, and writes its answer.
+func (in *inference) one(ctx context.Context, cl *client.Client, stdin io.Reader, file string) error {
+	body, err := readInput(stdin, file)
+	if err != nil && in.request != "" {
+		return fmt.Errorf("--request: %w", err)
+	}
+	if err != nil {
+		return err
+	}
+	req := in.sent
+	if in.request == "" {
+		req.Picture = body
+	} else if err := readRequest(&req, body); err != nil {
+		return err
+	}
+	a, err := cl.Infer(ctx, in.model, req)
+	if err != nil {
+		return withName(suggestModel(ctx, cl, in.model, err), func(field string) string { return in.name(file, field) })
+	}
+	if err := in.overlay.write(file, body, a); err != nil {
+		return err
+	}
+	if in.request != "" {
+		file = ""
+	}
+	return in.out.answer(file, a)
+}
+
+// name returns what the command calls a field of the server's.
+func (in *inference) name(file, field string) string {
+	switch {
+	case field == "version":
+		return "--version"
+	case field == "deadline_ms":
+		return "--deadline-ms"
+	case field == "model":
+		return field
+	case in.request != "":
+		if strings.HasPrefix(field, "inputs") || strings.HasPrefix(field, "outputs") {
+			return "--request: " + field
+		}
+		return field
+	case in.out.many: // the name of the file stands in front already
+		return ""
+	}
+	return file
+}
+
+// pictures returns the files, with those of folders in their place. many = answers are
+// written under the names of their files.
+func pictures(args []string) (files []string, many bool, err error) {
+	many = len(args) > 1
+	for _, arg := range args {
+		info, err := os.Stat(arg)
+		if err != nil || !info.IsDir() {
+			files = append(files, arg) // an error is that of the file when it is its turn
+			continue
+		}
+		many = true
+		entries, err := os.ReadDir(arg)
+		if err != nil {
+			return nil, false, err
+		}
+		n := len(files)
+		for _, e := range entries {
+			if file := filepath.Join(arg, e.Name()); isPictureName(file) && !e.IsDir() {
+				files = append(files, file)
+			}
+		}
+		if len(files) == n {
+			return nil, false, fmt.Errorf("%s: has no file whose name ends in .jpg, .jpeg, .png or .webp", arg)
+		}
+	}
+	return files, many, nil
+}
+
+// pictureEndings are the endings of names of pictures.
+var pictureEndings = []string{"jpg", "jpeg", "png", "webp"}
+
+func isPictureName(file string) bool {
+	ending := strings.ToLower(strings.TrimPrefix(filepath.Ext(file), "."))
+	for _, e := range pictureEndings {
+		if ending == e {
+			return true
+		}
+	}
+	return false
 }
 
 func readInput(stdin io.Reader, name string) ([]byte, error) {
@@ -153,81 +264,4 @@ func readRequest(req *client.Request, body []byte) error {
 		req.Outputs = append(req.Outputs, o.Name)
 	}
 	return nil
-}
-
-// inferReply is an answer as --json writes it: a reply of the Open Inference Protocol.
-type inferReply struct {
-	Model   string        `json:"model_name"`
-	Version string        `json:"model_version,omitempty"`
-	ID      string        `json:"id,omitempty"`
-	Params  stream.Params `json:"parameters,omitempty"`
-	Outputs []tensorJSON  `json:"outputs"`
-}
-
-type tensorJSON struct {
-	Name     string          `json:"name"`
-	Datatype stream.Datatype `json:"datatype"`
-	Shape    []int           `json:"shape"`
-	Data     json.RawMessage `json:"data,omitempty"` // omitted when a value has no JSON notation
-}
-
-func writeAnswer(w io.Writer, a *client.Answer) error {
-	out := inferReply{Model: a.Model, Version: a.Version, ID: a.ID, Params: a.Params, Outputs: []tensorJSON{}}
-	if a.Width > 0 {
-		if out.Params == nil {
-			out.Params = stream.Params{}
-		}
-		out.Params["width"], out.Params["height"] = a.Width, a.Height
-	}
-	for i := range a.Outputs {
-		t := &a.Outputs[i]
-		data, _ := numbers(t)
-		out.Outputs = append(out.Outputs, tensorJSON{Name: t.Name, Datatype: t.Datatype, Shape: t.Shape, Data: data})
-	}
-	return writeJSON(w, out)
-}
-
-// numbers returns the data of a tensor as a flat JSON array.
-func numbers(t *stream.Tensor) (json.RawMessage, error) {
-	m := oip.InferResponse{Outputs: []oip.Tensor{{Name: "x", Datatype: string(t.Datatype), Shape: t.Shape, Data: t.Data}}}
-	text, err := oip.AppendResponse(nil, &m, oip.Never)
-	if err != nil {
-		return nil, err
-	}
-	var r struct {
-		Outputs []struct{ Data json.RawMessage }
-	}
-	if err := json.Unmarshal(text, &r); err != nil {
-		return nil, err
-	}
-	return r.Outputs[0].Data, nil
-}
-
-func answerRows(a *client.Answer) [][]string {
-	rows := [][]string{{"model", strings.TrimSuffix(a.Model+" version "+a.Version, " version ")}}
-	if a.Width > 0 {
-		rows = append(rows, []string{"picture", fmt.Sprintf("%dx%d", a.Width, a.Height)})
-	}
-	rows = append(rows, []string{"time", fmt.Sprintf("%s (queue %s, prepare %s, run %s)", short(a.Timing.Total), short(a.Timing.Queue), short(a.Timing.Prepare), short(a.Timing.Run))})
-	keys := make([]string, 0, len(a.Params))
-	for k := range a.Params {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	for _, k := range keys {
-		rows = append(rows, []string{k, fmt.Sprint(a.Params[k])})
-	}
-	const most = 72
-	for i := range a.Outputs {
-		t := &a.Outputs[i]
-		text, err := numbers(t)
-		if err != nil {
-			text = fmt.Appendf(nil, "%d bytes", len(t.Data))
-		}
-		if len(text) > most {
-			text = append(text[:most:most], "..."...)
-		}
-		rows = append(rows, []string{t.Name, fmt.Sprintf("%s %v  %s", t.Datatype, t.Shape, text)})
-	}
-	return rows
 }

@@ -75,5 +75,6 @@ func newRoot() *cobra.Command {
 			}
 		}
 	}
+	completeFlags(root)
 	return root
 }

@@ -144,7 +144,13 @@ var httpAddr = regexp.MustCompile(`http://(\S+)`)
 // serve starts a server and returns its address.
 func serve(t *testing.T, args ...string) (p *process, addr string) {
 	t.Helper()
-	p = begin(t, command(t, append([]string{"serve", "--http", "127.0.0.1:0", "--grpc", "off"}, args...)...))
+	return readyServer(t, command(t, append([]string{"serve", "--http", "127.0.0.1:0", "--grpc", "off"}, args...)...))
+}
+
+// readyServer starts a server and returns its address.
+func readyServer(t *testing.T, c *exec.Cmd) (p *process, addr string) {
+	t.Helper()
+	p = begin(t, c)
 	m := httpAddr.FindStringSubmatch(p.until("millrace is ready: "))
 	if m == nil {
 		t.Fatal("the line of a ready server has no address")

@@ -73,8 +73,11 @@ func showCommand() *cobra.Command {
 		Short:   "Show the inputs and outputs of a loaded model",
 		Example: "  millrace models show motion\n  millrace models show motion --json",
 		Args:    wrongUsage(cobra.ExactArgs(1)),
+
+		ValidArgsFunction: completeArgs(completeModels, completeNothing),
 	}
 	host := remoteFlags(c)
+	version := c.Flags().String("version", "", "version of the model (any)")
 	asJSON := c.Flags().Bool("json", false, "as JSON")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		cl, err := host.dial()
@@ -82,9 +85,9 @@ func showCommand() *cobra.Command {
 			return err
 		}
 		defer cl.Close()
-		m, err := cl.Metadata(c.Context(), args[0], "")
+		m, err := cl.Metadata(c.Context(), args[0], *version)
 		if err != nil {
-			return err
+			return withFlagNames(suggestModel(c.Context(), cl, args[0], err))
 		}
 		if *asJSON {
 			return writeJSON(c.OutOrStdout(), m)
@@ -154,6 +157,8 @@ func loadCommand() *cobra.Command {
 		Short:   "Load a model of the configuration, or a kind of worker, and print the name of its endpoint",
 		Example: "  millrace models load delay fixed=5ms per_item=1ms instances=2\n  millrace models load delay share=false",
 		Args:    wrongUsage(cobra.MinimumNArgs(1)),
+
+		ValidArgsFunction: completeArgs(completeLoadable, completeParameters),
 	}
 	host := remoteFlags(c)
 	asJSON := c.Flags().Bool("json", false, "as JSON")
@@ -193,6 +198,8 @@ func unloadCommand() *cobra.Command {
 		Short:   "Remove one worker of an endpoint; removing the last one removes the endpoint",
 		Example: "  millrace models unload delay",
 		Args:    wrongUsage(cobra.ExactArgs(1)),
+
+		ValidArgsFunction: completeArgs(completeModels, completeNothing),
 	}
 	host := remoteFlags(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -201,7 +208,7 @@ func unloadCommand() *cobra.Command {
 			return err
 		}
 		defer cl.Close()
-		return cl.Unload(c.Context(), args[0])
+		return suggestModel(c.Context(), cl, args[0], cl.Unload(c.Context(), args[0]))
 	}
 	return c
 }

@@ -49,6 +49,7 @@ millrace compare reports how the results differ. When this program is killed, th
 		asJSON   bool
 	)
 	f.StringVar(&o.Model, "model", "", "the model (required)")
+	f.StringVar(&o.Version, "version", "", "version of the model (any)")
 	f.StringVar(&file, "out", "", "the file to write, such as monday.mill; it must not exist (required)")
 	f.Float64Var(&o.FPS, "fps", 0, "the most frames to send per second (all)")
 	f.BoolVar(&realtime, "realtime", true, "send files at their own speed; false = as fast as they are read")
@@ -61,7 +62,7 @@ millrace compare reports how the results differ. When this program is killed, th
 	f.BoolVar(&asJSON, "json", false, "the summary as JSON on standard output, progress on standard error")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		o.Source, o.Fast = args[0], !realtime
-		o.Policy = stream.Policy{Mode: stream.Mode(policy), MaxAge: time.Duration(maxAge) * time.Millisecond}
+		o.Policy = stream.Policy{Mode: stream.Mode(policy), MaxAge: milliseconds(maxAge)}
 		if err := checkStream(f, &o); err != nil {
 			return err
 		}
@@ -79,7 +80,7 @@ millrace compare reports how the results differ. When this program is killed, th
 		if asJSON {
 			lines = newProgress(c.ErrOrStderr())
 		}
-		rec, ctx, err := newRecorder(c.Context(), file, recording.Header{Model: o.Model, Source: o.Source, Options: optionsOf(o.Policy)})
+		rec, ctx, err := newRecorder(c.Context(), file, recording.Header{Model: o.Model, Version: o.Version, Source: o.Source, Options: optionsOf(o.Policy)})
 		if err != nil {
 			return err
 		}
@@ -93,7 +94,7 @@ millrace compare reports how the results differ. When this program is killed, th
 		}
 		s, err := play.Run(ctx, o)
 		lines.end()
-		err = firstOf(rec.close(), withFlagNames(err))
+		err = firstOf(rec.close(), withFlagNames(suggestModel(c.Context(), cl, o.Model, err)))
 		if err != nil && s.Frames == 0 {
 			return err
 		}

@@ -54,7 +54,7 @@ every frame is answered (--policy every).`,
 	f.BoolVar(&asJSON, "json", false, "the summary as JSON on standard output, progress on standard error")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		o.Source, o.Fast = args[0], !realtime
-		o.Policy.Mode, o.Policy.MaxAge = stream.Mode(policy), time.Duration(maxAge)*time.Millisecond
+		o.Policy.Mode, o.Policy.MaxAge = stream.Mode(policy), milliseconds(maxAge)
 		if err := checkStream(f, &o); err != nil {
 			return err
 		}
@@ -107,7 +107,7 @@ every frame is answered (--policy every).`,
 		}
 		s, err := play.Run(ctx, o)
 		lines.end()
-		err = withFlagNames(err)
+		err = withFlagNames(suggestModel(c.Context(), cl, o.Model, err))
 		r, rows := replaySummary{Summary: s}, summaryRows(&s)
 		if rec != nil {
 			err = firstOf(rec.close(), err)

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"time"
-
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -42,6 +40,7 @@ such. If drawing is slower than the video, sending waits for it. The overlay of 
 		asJSON   bool
 	)
 	f.StringVar(&o.Model, "model", "", "the model (required)")
+	f.StringVar(&o.Version, "version", "", "version of the model (any)")
 	f.Float64Var(&o.FPS, "fps", 0, "the most frames to send per second (all)")
 	f.BoolVar(&realtime, "realtime", true, "send files at their own speed; false = as fast as they are read")
 	f.BoolVar(&o.Loop, "loop", false, "start a file again at its end")
@@ -55,7 +54,7 @@ such. If drawing is slower than the video, sending waits for it. The overlay of 
 	f.BoolVar(&asJSON, "json", false, "the summary as JSON on standard output, progress on standard error")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		o.Source, o.Fast = args[0], !realtime
-		o.Policy = stream.Policy{Mode: stream.Mode(policy), MaxAge: time.Duration(maxAge) * time.Millisecond}
+		o.Policy = stream.Policy{Mode: stream.Mode(policy), MaxAge: milliseconds(maxAge)}
 		if err := checkStream(f, &o); err != nil {
 			return err
 		}
@@ -73,7 +72,7 @@ such. If drawing is slower than the video, sending waits for it. The overlay of 
 		o.OnSecond = func(p play.Progress) { lines.line(progressText(p)) }
 		s, err := play.Run(c.Context(), o)
 		lines.end()
-		err = withFlagNames(err)
+		err = withFlagNames(suggestModel(c.Context(), cl, o.Model, err))
 		if err != nil && s.Frames == 0 {
 			return err
 		}

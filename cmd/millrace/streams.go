@@ -261,6 +261,8 @@ func eachStream(verb, short string, do func(*client.Client, context.Context, str
 		Short:   short,
 		Example: fmt.Sprintf("  millrace streams %s door\n  millrace streams %s door yard", verb, verb),
 		Args:    wrongUsage(cobra.MinimumNArgs(1)),
+
+		ValidArgsFunction: completeStreams,
 	}
 	host := remoteFlags(c)
 	c.RunE = func(c *cobra.Command, args []string) error {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -127,3 +128,6 @@ func without(flags *pflag.FlagSet, why string, names ...string) error {
 	}
 	return nil
 }
+
+// milliseconds returns the duration of a flag that counts milliseconds.
+func milliseconds(n int) time.Duration { return time.Duration(n) * time.Millisecond }

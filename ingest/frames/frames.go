@@ -35,6 +35,9 @@ func Recognise(f *stream.Frame, m *stream.Model) error {
 	}
 	if !m.Any && m.Image == nil {
 		f.Codec = stream.Opaque
+		if kind, err := Picture(f.Payload); err == nil && !m.TakesBytes() {
+			f.Codec = kind // for the error, which says what the model takes
+		}
 		return nil
 	}
 	kind, err := Picture(f.Payload)
@@ -43,6 +46,9 @@ func Recognise(f *stream.Frame, m *stream.Model) error {
 		f.Codec = kind
 	case m.Any:
 		f.Codec = stream.Opaque
+		if kind, err := Picture(f.Payload); err == nil && !m.TakesBytes() {
+			f.Codec = kind // for the error, which says what the model takes
+		}
 	default:
 		return stream.Errorf(stream.Unsupported, "codec", "not a picture: model %s takes JPEG, PNG and WebP, or raw frames named as rgb24 or nv12", m.Name)
 	}

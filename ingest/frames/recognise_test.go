@@ -14,6 +14,7 @@ import (
 func TestRecognise(t *testing.T) {
 	jpeg, text := []byte("\xff\xd8\xff\xe0\x00\x10JFIF"), []byte("hello")
 	image, any, tensors := &stream.Model{Name: "image", Image: &stream.ImageSpec{}}, &stream.Model{Name: "any", Any: true}, &stream.Model{Name: "tensors"}
+	element := &stream.Model{Name: "bytes", Inputs: []stream.TensorSpec{{Name: "t", Datatype: stream.Bytes, Shape: []int{1}}}}
 	both := &stream.Model{Name: "both", Any: true, Image: &stream.ImageSpec{}}
 	for i, c := range []struct {
 		model *stream.Model
@@ -24,7 +25,9 @@ func TestRecognise(t *testing.T) {
 		{image, stream.Frame{Codec: stream.Auto, Payload: jpeg}, stream.JPEG, ""},
 		{any, stream.Frame{Codec: stream.Auto, Payload: jpeg}, stream.JPEG, ""},
 		{both, stream.Frame{Codec: stream.Auto, Payload: jpeg}, stream.JPEG, ""},
-		{tensors, stream.Frame{Codec: stream.Auto, Payload: jpeg}, stream.Opaque, ""},
+		{tensors, stream.Frame{Codec: stream.Auto, Payload: jpeg}, stream.JPEG, ""}, // for the error of Check
+		{tensors, stream.Frame{Codec: stream.Auto, Payload: text}, stream.Opaque, ""},
+		{element, stream.Frame{Codec: stream.Auto, Payload: jpeg}, stream.Opaque, ""},
 		{image, stream.Frame{Codec: stream.Auto, Payload: text}, 0, stream.Unsupported},
 		{any, stream.Frame{Codec: stream.Auto, Payload: text}, stream.Opaque, ""},
 		{image, stream.Frame{Codec: stream.PNG, Payload: text}, stream.PNG, ""},

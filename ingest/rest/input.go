@@ -55,7 +55,9 @@ func (k *call) frame(a *Adapter, c *fiber.Ctx, m *stream.Model) (f stream.Frame,
 	}
 	switch what {
 	case asTensor:
-		err = k.oneTensor(m, body, a.opts.Limits)
+		if err = k.oneTensor(m, body, a.opts.Limits); err != nil && jsonLen < 0 && !k.opt.HasCodec && k.opt.Datatype == "" && !k.opt.HasShape {
+			err = noTensor(m, body, err)
+		}
 	default:
 		err = oip.DecodeRequest(&k.Request, body, jsonLen, k.alloc, a.opts.Limits)
 	}
@@ -117,7 +119,7 @@ func (k *call) form(c *fiber.Ctx, m *stream.Model, jsonLen int, body []byte) (wh
 // bytesForm returns how to read bytes of no particular type for a model.
 func bytesForm(m *stream.Model, body []byte) (form, stream.Codec, error) {
 	switch {
-	case m.Any, m.Image == nil && len(m.Inputs) == 1 && m.Inputs[0].Datatype == stream.Bytes:
+	case m.Any, m.Image == nil && m.TakesBytes():
 		return asFrame, stream.Auto, nil
 	case m.Image != nil:
 		if kind, err := frames.Picture(body); err == nil {
@@ -159,6 +161,19 @@ func (k *call) oneTensor(m *stream.Model, body []byte, lim oip.Limits) error {
 		}
 	}
 	return oip.RawRequest(&k.Request, body, name, datatype, shape, k.alloc, lim)
+}
+
+// noTensor returns the error of a body of no declared type, which err says is no tensor
+// of the model: for a model that takes pictures, or a body that is one, it is about that.
+func noTensor(m *stream.Model, body []byte, err error) error {
+	kind, pictureErr := frames.Picture(body)
+	switch {
+	case m.Image != nil:
+		return stream.Errorf(stream.InvalidArgument, "frame", "is not a JPEG, PNG or WebP picture, nor as long as a tensor of model %s", m.Name)
+	case pictureErr == nil:
+		_, _, err = m.Check(&stream.Frame{Codec: kind})
+	}
+	return err
 }
 
 // openShape returns the shape of an input; the number of rows follows from the number

@@ -1,0 +1,288 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"millrace/client"
+	"millrace/client/play"
+	"millrace/internal/oip"
+	"millrace/internal/overlay"
+	"millrace/stream"
+	"millrace/stream/coded"
+)
+
+// answerWriter writes the answers of inferences.
+type answerWriter struct {
+	w      io.Writer
+	asJSON bool
+	many   bool // each under the name of its file
+	wrote  bool
+}
+
+// inferReply is an answer as --json writes it: a reply of the Open Inference Protocol,
+// and the file of the picture.
+type inferReply struct {
+	File    string        `json:"file,omitempty"`
+	Model   string        `json:"model_name"`
+	Version string        `json:"model_version,omitempty"`
+	ID      string        `json:"id,omitempty"`
+	Params  stream.Params `json:"parameters,omitempty"`
+	Outputs []tensorJSON  `json:"outputs"`
+}
+
+type tensorJSON struct {
+	Name     string          `json:"name"`
+	Datatype stream.Datatype `json:"datatype"`
+	Shape    []int           `json:"shape"`
+	Data     json.RawMessage `json:"data,omitempty"` // omitted when a value has no JSON notation
+}
+
+// inferFailure is what --json writes for a picture of several that failed.
+type inferFailure struct {
+	File  string `json:"file"`
+	Error struct {
+		Code    coded.Code `json:"code"`
+		Message string     `json:"message"`
+	} `json:"error"`
+}
+
+// failure writes that one of several pictures failed.
+func (o *answerWriter) failure(stderr io.Writer, file string, err error) error {
+	if !o.asJSON {
+		_, err := fmt.Fprintf(stderr, "millrace: %s\n", withFile(file, errorText(err)))
+		return err
+	}
+	f := inferFailure{File: file}
+	f.Error.Code, f.Error.Message = coded.CodeOf(err), errorText(err)
+	return json.NewEncoder(o.w).Encode(f)
+}
+
+// withFile puts the name of the file in front of a text that does not name it.
+func withFile(file, text string) string {
+	if strings.Contains(text, file) {
+		return text
+	}
+	return file + ": " + text
+}
+
+// answer writes an answer; file is "" for that of a request.
+func (o *answerWriter) answer(file string, a *client.Answer) error {
+	if o.asJSON {
+		return o.json(file, a)
+	}
+	if o.many {
+		space := ""
+		if o.wrote {
+			space = "\n"
+		}
+		if _, err := fmt.Fprintf(o.w, "%s%s\n", space, file); err != nil {
+			return err
+		}
+	}
+	o.wrote = true
+	result, shown := boxesOf(a)
+	if err := table(o.w, answerRows(a, shown)...); err != nil || shown == nil {
+		return err
+	}
+	if len(result.Boxes) == 0 {
+		_, err := fmt.Fprintln(o.w, "no boxes")
+		return err
+	}
+	return table(o.w, boxRows(result.Boxes)...)
+}
+
+func (o *answerWriter) json(file string, a *client.Answer) error {
+	out := inferReply{File: file, Model: a.Model, Version: a.Version, ID: a.ID, Params: a.Params, Outputs: []tensorJSON{}}
+	if a.Width > 0 {
+		if out.Params == nil {
+			out.Params = stream.Params{}
+		}
+		out.Params["width"], out.Params["height"] = a.Width, a.Height
+	}
+	for i := range a.Outputs {
+		t := &a.Outputs[i]
+		data, _ := numbers(t)
+		out.Outputs = append(out.Outputs, tensorJSON{Name: t.Name, Datatype: t.Datatype, Shape: t.Shape, Data: data})
+	}
+	return json.NewEncoder(o.w).Encode(out)
+}
+
+// boxesOf returns the boxes of an answer, and the names of the outputs that they show;
+// no names when it has no boxes.
+func boxesOf(a *client.Answer) (overlay.Result, []string) {
+	r, err := overlay.ReadResult(tensorsOf(a))
+	if err != nil || !slices.ContainsFunc(a.Outputs, func(t stream.Tensor) bool { return t.Name == "boxes" }) {
+		return overlay.Result{}, nil
+	}
+	return r, []string{"boxes", "scores", "classes", "labels"}
+}
+
+// tensorsOf returns the outputs of an answer as those of a message.
+func tensorsOf(a *client.Answer) []oip.Tensor {
+	out := make([]oip.Tensor, len(a.Outputs))
+	for i, t := range a.Outputs {
+		out[i] = oip.Tensor{Name: t.Name, Datatype: string(t.Datatype), Shape: t.Shape, Data: t.Data}
+	}
+	return out
+}
+
+// boxRows returns boxes as rows of a table, with its heading.
+func boxRows(boxes []overlay.Box) [][]string {
+	rows := [][]string{{"LABEL", "SCORE", "X1", "Y1", "X2", "Y2"}}
+	for _, b := range boxes {
+		label, score := b.Label, "-"
+		switch {
+		case label != "":
+		case b.Number >= 0:
+			label = strconv.Itoa(b.Number)
+		default:
+			label = "-"
+		}
+		if !math.IsNaN(b.Score) {
+			score = strconv.FormatFloat(b.Score, 'f', 3, 64)
+		}
+		row := []string{label, score}
+		for _, v := range []float64{b.X1, b.Y1, b.X2, b.Y2} {
+			row = append(row, strconv.FormatFloat(v, 'f', 1, 64))
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// numbers returns the data of a tensor as a flat JSON array.
+func numbers(t *stream.Tensor) (json.RawMessage, error) {
+	m := oip.InferResponse{Outputs: []oip.Tensor{{Name: "x", Datatype: string(t.Datatype), Shape: t.Shape, Data: t.Data}}}
+	text, err := oip.AppendResponse(nil, &m, oip.Never)
+	if err != nil {
+		return nil, err
+	}
+	var r struct {
+		Outputs []struct{ Data json.RawMessage }
+	}
+	if err := json.Unmarshal(text, &r); err != nil {
+		return nil, err
+	}
+	return r.Outputs[0].Data, nil
+}
+
+// answerRows describes an answer as rows of a table, without the outputs that are shown
+// otherwise.
+func answerRows(a *client.Answer, shown []string) [][]string {
+	rows := [][]string{{"model", strings.TrimSuffix(a.Model+" version "+a.Version, " version ")}}
+	if a.Width > 0 {
+		rows = append(rows, []string{"picture", fmt.Sprintf("%dx%d", a.Width, a.Height)})
+	}
+	rows = append(rows, []string{"time", fmt.Sprintf("%s (queue %s, prepare %s, run %s)", short(a.Timing.Total), short(a.Timing.Queue), short(a.Timing.Prepare), short(a.Timing.Run))})
+	keys := make([]string, 0, len(a.Params))
+	for k := range a.Params {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
+		rows = append(rows, []string{k, fmt.Sprint(a.Params[k])})
+	}
+	const most = 72
+	for i := range a.Outputs {
+		t := &a.Outputs[i]
+		if slices.Contains(shown, t.Name) {
+			continue
+		}
+		text, err := numbers(t)
+		if err != nil {
+			text = fmt.Appendf(nil, "%d bytes", len(t.Data))
+		}
+		if len(text) > most {
+			text = append(text[:most:most], "..."...)
+		}
+		rows = append(rows, []string{t.Name, fmt.Sprintf("%s %v  %s", t.Datatype, t.Shape, text)})
+	}
+	return rows
+}
+
+// overlays are pictures with their boxes drawn over them.
+type overlays struct {
+	to    string            // a file or a folder, as it was given; "" = none
+	files map[string]string // to write, by that of the picture
+}
+
+// open chooses the files to write, and makes their folder.
+func (o *overlays) open(files []string, many bool) error {
+	if o.to == "" {
+		return nil
+	}
+	info, err := os.Stat(o.to)
+	isDir := err == nil && info.IsDir()
+	if o.files = map[string]string{}; !many && !isDir && !strings.HasSuffix(o.to, string(filepath.Separator)) {
+		if overlay.CheckPicture(o.to) != nil {
+			return usagef("--overlay: %s does not end in .png or .jpg, and is not a folder", o.to)
+		}
+		o.files[files[0]] = o.to
+		return o.check()
+	}
+	if !isDir && overlay.CheckPicture(o.to) == nil {
+		return usagef("--overlay: %s is a file: give a folder for several pictures", o.to)
+	}
+	from := map[string]string{}
+	for _, file := range files {
+		name := filepath.Base(file)
+		if file == "-" {
+			name = "stdin"
+		}
+		if overlay.CheckPicture(name) != nil {
+			name += ".png"
+		}
+		to := filepath.Join(o.to, name)
+		if first, twice := from[to]; twice {
+			return usagef("--overlay: %s and %s have one name: give them apart", first, file)
+		}
+		from[to], o.files[file] = file, to
+	}
+	if err := o.check(); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(o.to, 0o777); err != nil {
+		return fmt.Errorf("--overlay: %w", err)
+	}
+	return nil
+}
+
+// check refuses to replace one of the pictures.
+func (o *overlays) check() error {
+	for file, to := range o.files {
+		a, errA := os.Stat(file)
+		b, errB := os.Stat(to)
+		if errA == nil && errB == nil && os.SameFile(a, b) {
+			return usagef("--overlay: would replace the picture %s: give another name or folder", file)
+		}
+	}
+	return nil
+}
+
+// write draws the answer over a picture.
+func (o *overlays) write(file string, picture []byte, a *client.Answer) error {
+	to := o.files[file]
+	if to == "" {
+		return nil
+	}
+	result, err := overlay.ReadResult(tensorsOf(a))
+	if err != nil {
+		return fmt.Errorf("--overlay: %w", err)
+	}
+	img, err := play.Paint(picture, result)
+	if err != nil {
+		return fmt.Errorf("--overlay: %w", err)
+	}
+	if err := overlay.WritePicture(to, img); err != nil {
+		return fmt.Errorf("--overlay: %w", err)
+	}
+	return nil
+}

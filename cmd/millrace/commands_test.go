@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// commands returns all commands of ours.
+func commands(t *testing.T) (all []*cobra.Command) {
+	t.Helper()
+	var visit func(c *cobra.Command)
+	visit = func(c *cobra.Command) {
+		if c.Name() == "help" || c.Name() == "completion" {
+			return
+		}
+		all = append(all, c)
+		for _, sub := range c.Commands() {
+			visit(sub)
+		}
+	}
+	for _, c := range newRoot().Commands() {
+		visit(c)
+	}
+	if len(all) < 20 {
+		t.Fatalf("%d commands", len(all))
+	}
+	return all
+}
+
+// TestCommandsHaveExamples: the help of every command shows how it is called.
+func TestCommandsHaveExamples(t *testing.T) {
+	for _, c := range commands(t) {
+		if !strings.Contains(c.Example, c.CommandPath()) || c.Short == "" {
+			t.Errorf("%s: %q", c.CommandPath(), c.Example)
+		}
+	}
+}
+
+// TestSameFlags: a flag of one name means one thing in all commands, so that it has one
+// type; commands that ask a server name it in the same way; and there is one name for
+// one thing.
+func TestSameFlags(t *testing.T) {
+	types := map[string]string{}
+	// Those of a server are settings, which name themselves.
+	servers := []string{"serve", "check", "doctor"}
+	otherwise := map[string]string{
+		"url": "addr", "host": "addr", "server": "addr", "output": "out", "output-file": "out", "file-out": "out", "model-version": "version",
+		"max-age": "max-age-ms", "deadline": "deadline-ms", "quiet": "json", "length": "duration",
+	}
+	for _, c := range commands(t) {
+		if slices.Contains(servers, c.Name()) {
+			continue
+		}
+		if c.Name() == "add" { // its flags are settings too, as text
+			continue
+		}
+		asksServer := c.Flags().Lookup("addr") != nil
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			if typ, ok := types[f.Name]; ok && typ != f.Value.Type() {
+				t.Errorf("%s --%s is a %s, elsewhere a %s", c.CommandPath(), f.Name, f.Value.Type(), typ)
+			}
+			types[f.Name] = f.Value.Type()
+			if name := otherwise[f.Name]; name != "" && c.Name() != "bench" { // where the deadline is one of the report
+				t.Errorf("%s --%s: is --%s elsewhere", c.CommandPath(), f.Name, name)
+			}
+		})
+		for _, name := range []string{"ca", "fingerprint"} {
+			if (c.Flags().Lookup(name) != nil) != asksServer {
+				t.Errorf("%s: --addr without --%s, or the other way round", c.CommandPath(), name)
+			}
+		}
+		if asksServer && strings.Contains(c.Use, " MODEL") && c.ValidArgsFunction == nil {
+			t.Errorf("%s: the model is not completed", c.CommandPath())
+		}
+	}
+}
+
+// complete returns the words with which a shell would complete the last argument.
+func complete(t *testing.T, args ...string) []string {
+	t.Helper()
+	out, stderr, code := millrace(t, append([]string{"__complete"}, args...)...)
+	if code != 0 {
+		t.Fatalf("exit status %d\n%s", code, stderr)
+	}
+	var words []string
+	for line := range strings.Lines(out) {
+		if !strings.HasPrefix(line, ":") {
+			word, _, _ := strings.Cut(strings.TrimSpace(line), "\t")
+			words = append(words, word)
+		}
+	}
+	return words
+}
+
+// TestCompletion: names of models come from the running server, and the keys of settings
+// from the program.
+func TestCompletion(t *testing.T) {
+	_, addr := serve(t, "--model", "eyes=motion", "--model", "same=identity")
+	for _, c := range []struct {
+		args string
+		want []string // among others
+		not  string
+	}{
+		{"infer --addr ADDR ", []string{"eyes", "same"}, "jpg"},
+		{"infer eyes ", []string{"jpg", "webp"}, "eyes"},
+		{"stream x.mp4 --addr ADDR --model ", []string{"eyes", "same"}, ""},
+		{"bench --addr ADDR --model ", []string{"eyes", "same"}, ""},
+		{"bench --protocol ", []string{"ws", "rest"}, ""},
+		{"streams add --addr ADDR a b --model ", []string{"eyes"}, ""},
+		{"streams add a b --policy ", []string{"latest", "every"}, ""},
+		{"models unload --addr ADDR ", []string{"eyes"}, ""},
+		{"models load --addr ADDR ", []string{"eyes", "delay"}, ""},
+		{"models load delay ", []string{"fixed=", "batching.kind="}, "eyes"},
+		{"serve --model ", nil, "eyes"},
+		{"serve --model a=", []string{"a=delay", "a=motion"}, ""},
+		{"serve --model a=delay,fixed=5ms,", []string{"a=delay,fixed=5ms,per_item=", "a=delay,fixed=5ms,batching.max_size="}, "a=delay,fixed=5ms,name="},
+		{"check --model a=motion,", []string{"a=motion,width="}, "a=motion,fixed="},
+		{"serve --log-level ", []string{"debug", "warn"}, ""},
+		{"mod", []string{"models"}, ""},
+	} {
+		var args []string
+		for _, arg := range strings.Split(c.args, " ") {
+			args = append(args, strings.Replace(arg, "ADDR", addr, 1))
+		}
+		words := complete(t, args...)
+		for _, w := range c.want {
+			if !slices.Contains(words, w) {
+				t.Errorf("%q: %q is not in %q", c.args, w, words)
+			}
+		}
+		if slices.Contains(words, c.not) {
+			t.Errorf("%q: %q is in %q", c.args, c.not, words)
+		}
+	}
+}
+
+// TestCompletionOfASilentServer: a shell does not wait long for one that does not answer.
+func TestCompletionOfASilentServer(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections, and answers nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	c := inferCommand()
+	c.SetContext(context.Background())
+	if err := c.ParseFlags([]string{"--addr", l.Addr().String()}); err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	words, directive := completeModels(c, nil, "")
+	if took := time.Since(begun); len(words) > 0 || directive != cobra.ShellCompDirectiveNoFileComp || took > 20*completeTime {
+		t.Errorf("%q, %d, after %v", words, directive, took)
+	}
+}
