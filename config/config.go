@@ -28,8 +28,11 @@ type Config struct {
 	StreamsFile string        `yaml:"streams_file" path:"file" help:"a file that stores the server streams added by requests, so that they start again with the server"`
 	Drain       time.Duration `yaml:"drain" default:"10s" max:"1h" help:"how long frames in flight may take when the server shuts down"`
 	Sources     Sources       `yaml:"sources"`
-	TLS         TLS           `yaml:"tls"`
-	ONNX        ONNX          `yaml:"onnx"`
+
+	SharedMemory *bool `yaml:"shared_memory" default:"true" help:"clients on the same machine may have tensors in shared memory (POSIX, /dev/shm)"`
+
+	TLS  TLS  `yaml:"tls"`
+	ONNX ONNX `yaml:"onnx"`
 
 	Models  []workers.Config // loaded at the start; entries of models in the file
 	Streams []streams.Config // server streams; entries of streams in the file

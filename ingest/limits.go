@@ -21,6 +21,8 @@ type Limits struct {
 	MaxStreams     int `yaml:"max_streams" default:"64" min:"1" max:"1048576" help:"most server streams at once"`
 	MaxWatchers    int `yaml:"max_watchers" default:"256" min:"1" max:"1048576" help:"most clients that watch the results or pictures of server streams at once, and most that watch health over gRPC"`
 
+	MaxRegions int `yaml:"max_regions" default:"256" min:"1" max:"65536" help:"most regions of shared memory that clients have registered at once"`
+
 	MaxDecodeTime  time.Duration `yaml:"max_decode_time" default:"5s" min:"1ms" max:"10m" help:"longest time for decoding a picture"`
 	OutboxMessages int           `yaml:"outbox_messages" default:"4096" min:"1" max:"1048576" help:"most replies that wait for one WebSocket client; with more it is closed as slow"`
 	OutboxBytes    int64         `yaml:"outbox_bytes" default:"64MiB" min:"1KiB" max:"1GiB" unit:"bytes" help:"most bytes of replies that wait for one WebSocket client"`

@@ -73,7 +73,7 @@ func openHTTP(s *Server) (ingest.Interface, error) {
 }
 
 func openREST(s *Server) (ingest.Interface, error) {
-	return rest.New(s.http, rest.Options{Log: s.log}), nil
+	return rest.New(s.http, rest.Options{Log: s.log, SharedMemory: s.shared}), nil
 }
 
 // keptShare is the largest share of the memory budget, in addition to it, that endings

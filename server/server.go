@@ -13,6 +13,7 @@ import (
 
 	"millrace/ingest"
 	"millrace/ingest/native"
+	"millrace/ingest/shm"
 	"millrace/ingest/streams"
 	"millrace/internal/accept"
 	"millrace/internal/httpd"
@@ -40,6 +41,7 @@ type Server struct {
 	memory  *buf.Pool
 	models  *workers.Manager
 	native  *native.Client
+	shared  *shm.Registry // for the adapters of the Open Inference Protocol; nil = off
 	observe *observer
 
 	adapters  []ingest.Interface
@@ -89,6 +91,9 @@ func New(cfg Config) (*Server, error) {
 	s.models = workers.NewManager(workers.ManagerOptions{
 		Memory: s.memory, Pixels: cfg.Limits.Pictures(), Log: s.log, Hooks: s.observe.model,
 	})
+	if *cfg.SharedMemory {
+		s.shared = shm.New(shm.Folder, cfg.Limits.MaxRegions)
+	}
 	onnx.SetLibrary(cfg.ONNX.Library)
 	if err := s.open(); err != nil {
 		s.abandon()
@@ -159,6 +164,9 @@ func (s *Server) Run(ctx context.Context) error {
 	err = errors.Join(err, s.drain(stop, &wg))
 	if started {
 		s.log.Info("the server has ended", "took", time.Since(begun))
+	}
+	if s.shared != nil {
+		s.shared.UnregisterAll()
 	}
 	s.observe.close()
 	return err

@@ -1,6 +1,7 @@
 package inference
 
 import (
+	"millrace/ingest/shm"
 	"millrace/internal/oip"
 	"millrace/stream"
 	"millrace/stream/buf"
@@ -19,6 +20,10 @@ type Call struct {
 	body *buf.Buf   // the message
 	old  *buf.Buf   // the lease before it, while a body of unknown length grows
 	data []*buf.Buf // one for each tensor that was not in the body
+
+	shared *shm.Registry
+	local  bool   // the client may use shared memory
+	places []part // of the outputs in shared memory; empty when none is
 }
 
 // Use sets the pool from which memory is leased.
@@ -34,6 +39,8 @@ func (c *Call) Reset() {
 	c.Request.Reset()
 	clear(c.Response.Outputs) // their shapes are the worker's
 	c.Response.Outputs, c.Response.Params = c.Response.Outputs[:0], c.Response.Params[:0]
+	clear(c.places)
+	c.places, c.shared, c.local = c.places[:0], nil, false
 	c.pool = nil
 }
 

@@ -18,6 +18,9 @@ func (c *Call) Frame(m *stream.Model) (f stream.Frame, err error) {
 	if err := c.checkOutputs(m); err != nil {
 		return f, err
 	}
+	if err := c.readShared(); err != nil {
+		return f, err
+	}
 	f.Codec, f.Inputs, f.Params = stream.Tensors, frames.Tensors(c.Request.Inputs), frames.Params(c.Request.Params)
 	f.Lease, err = c.gather(f.Inputs)
 	return f, err

@@ -2,8 +2,11 @@ package inference
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 
+	"millrace/ingest/shm"
 	"millrace/internal/oip"
 	"millrace/stream"
 	"millrace/stream/buf"
@@ -78,6 +81,39 @@ func TestGather(t *testing.T) {
 		owner.Release()
 		if k.body != nil || len(k.data) != 0 || mem.Stats().Leases != 0 {
 			t.Errorf("%s: %+v", name, mem.Stats())
+		}
+	}
+}
+
+// TestSharedMemoryOfOtherMachines checks that a region that a local client has registered is
+// not for others.
+func TestSharedMemoryOfOtherMachines(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "in"), make([]byte, 4), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	memory := shm.New(dir, 1)
+	defer memory.UnregisterAll()
+	if err := memory.Register("in", "in", 0, 4); err != nil {
+		t.Fatal(err)
+	}
+	at := oip.Params{{Key: oip.SharedRegion, Kind: oip.String, Str: "in"}, {Key: oip.SharedSize, Kind: oip.Int, Int: 4}}
+	for _, of := range []string{"input", "output"} {
+		for local, want := range map[bool]stream.Code{true: "", false: stream.PermissionDenied} {
+			c := &Call{}
+			c.Use(buf.NewPool(0))
+			c.Share(memory, local)
+			if of == "input" {
+				c.Request.Inputs = []oip.Tensor{{Name: "a", Datatype: "FP32", Shape: []int{1}, Params: at}}
+			} else {
+				c.Request.Outputs = []oip.RequestedOutput{{Name: "a", Params: at}}
+			}
+			f, err := c.Frame(&stream.Model{Any: true})
+			if local != (err == nil) || err != nil && stream.CodeOf(err) != want {
+				t.Errorf("%s, local %v: %v", of, local, err)
+			}
+			f.Lease.Release()
+			c.Reset()
 		}
 	}
 }

@@ -20,6 +20,9 @@ next:
 		for j := range c.Result.Outputs {
 			if c.Result.Outputs[j].Name == c.Request.Outputs[i].Name {
 				outs = append(outs, frames.Message(&c.Result.Outputs[j]))
+				if err := c.writeShared(i, &outs[len(outs)-1]); err != nil {
+					return err
+				}
 				continue next
 			}
 		}

@@ -10,6 +10,7 @@ import (
 
 	"millrace/ingest"
 	"millrace/ingest/frames"
+	"millrace/ingest/shm"
 	"millrace/internal/httpd"
 	"millrace/internal/oip"
 	"millrace/stream"
@@ -19,6 +20,7 @@ import (
 type Options struct {
 	DrainTimeout time.Duration // for the requests in flight at the end; default 20s
 	Limits       oip.Limits    // of a message
+	SharedMemory *shm.Registry // nil: it is turned off
 	Log          *slog.Logger  // default slog.Default()
 }
 
@@ -61,6 +63,7 @@ func New(h *httpd.Server, opts Options) *Adapter {
 	if opts.Log == nil {
 		opts.Log = slog.Default()
 	}
+	opts.Limits.SharedMemory = true
 	a := &Adapter{http: h, opts: opts, contexts: frames.Contexts{Log: opts.Log}, idle: make(chan struct{}, 1), serving: make(chan struct{})}
 	a.routes(h.App)
 	return a
@@ -84,6 +87,7 @@ func (a *Adapter) routes(app fiber.Router) {
 		app.Get(m+"/ready", a.modelReady)
 		app.Post(m+"/infer", a.infer)
 	}
+	a.sharedMemoryRoutes(app)
 	app.Get("/v2/repository/index", a.index)
 	app.Post("/v2/repository/index", a.index)
 	for _, m := range []string{"/v2/repository/models/:model", "/v2/repository/models/:model/versions/:version", "/v2/workers/:model"} {

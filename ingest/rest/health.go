@@ -1,6 +1,8 @@
 package rest
 
 import (
+	"slices"
+
 	"github.com/gofiber/fiber/v2"
 
 	"millrace/ingest"
@@ -56,6 +58,9 @@ func (a *Adapter) startup(c *fiber.Ctx) error {
 
 func (a *Adapter) serverMetadata(c *fiber.Ctx) error {
 	m := oip.ServerMetadata{Name: "millrace", Version: a.state().Version, Extensions: extensions}
+	if a.opts.SharedMemory != nil {
+		m.Extensions = append(slices.Clip(m.Extensions), "system_shared_memory")
+	}
 	return sendJSON(c, fiber.StatusOK, oip.AppendServerMetadata(nil, &m))
 }
 

@@ -117,6 +117,7 @@ func (k *call) read(a *Adapter, s *service, c *fiber.Ctx) (name, version string,
 		version = model.Version // which, unlike the path, stays valid after the handler
 	}
 	k.Use(s.backend.Memory())
+	k.Share(a.opts.SharedMemory, local(c))
 	context := f.TraceContext
 	f, err = k.frame(a, c, model)
 	f.TraceContext = context

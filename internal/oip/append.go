@@ -117,7 +117,7 @@ func Never(int) bool { return false }
 // order in which they follow the JSON. They are the tensors' own Data.
 func BinaryParts(dst [][]byte, tensors []Tensor, binary func(i int) bool) [][]byte {
 	for i := range tensors {
-		if binary != nil && binary(i) {
+		if binary != nil && binary(i) && !tensors[i].Shared {
 			dst = append(dst, tensors[i].Data)
 		}
 	}
@@ -147,6 +147,7 @@ func appendTensor(dst []byte, t *Tensor, key string, i int, raw bool) ([]byte, e
 		return &coded.Error{Code: coded.InvalidArgument, Field: key + index(i) + part, Msg: strconv.Quote(t.Name) + " " + msg}
 	}
 	one := SizeOf(t.Datatype)
+	raw = raw && !t.Shared
 	if one == 0 {
 		return dst, fail(".datatype", "has the datatype "+strconv.Quote(t.Datatype)+"; expected one of "+Datatypes)
 	}
@@ -154,11 +155,13 @@ func appendTensor(dst []byte, t *Tensor, key string, i int, raw bool) ([]byte, e
 	if err != nil {
 		return dst, fail(".shape", err.Error())
 	}
-	if one == Variable {
+	switch {
+	case t.Shared:
+	case one == Variable:
 		if _, msg := checkBytes(t.Data, n); msg != "" {
 			return dst, fail(".data", "has a broken element: it "+msg)
 		}
-	} else if len(t.Data)%one != 0 || len(t.Data)/one != n {
+	case len(t.Data)%one != 0 || len(t.Data)/one != n:
 		return dst, fail(".data", "has "+itoa(len(t.Data))+" bytes, which is not "+t.Datatype+" of shape "+shapeText(t.Shape))
 	}
 	dst = append(dst, `{"name":`...)
@@ -183,7 +186,7 @@ func appendTensor(dst []byte, t *Tensor, key string, i int, raw bool) ([]byte, e
 		}
 		dst = append(dst, '}')
 	}
-	if !raw {
+	if !raw && !t.Shared {
 		dst = append(dst, `,"data":[`...)
 		var at int
 		var msg string

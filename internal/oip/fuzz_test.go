@@ -40,6 +40,12 @@ func seeds(f *testing.F, key string) {
 // checkTensors checks what an accepted message promises.
 func checkTensors(t *testing.T, ts []Tensor) {
 	for i, x := range ts {
+		if x.Shared {
+			if x.Data != nil {
+				t.Fatalf("tensor %d is in shared memory and has data", i)
+			}
+			continue
+		}
 		n, err := Elements(x.Shape)
 		if err != nil {
 			t.Fatalf("tensor %d: %v", i, err)
@@ -81,10 +87,12 @@ func exact(body []byte) []byte { return bytes.Clone(body)[:len(body):len(body)] 
 
 func FuzzDecodeRequest(f *testing.F) {
 	seeds(f, "inputs")
+	f.Add([]byte(`{"inputs":[{"name":"a","datatype":"FP32","shape":[3],"parameters":{"shared_memory_region":"r","shared_memory_byte_size":12}}]}`), -1)
 	f.Fuzz(func(t *testing.T, body []byte, header int) {
 		var r InferRequest
 		body = exact(body)
-		if err := DecodeRequest(&r, body, header, reusingNone, Limits{}); err != nil {
+		lim := Limits{SharedMemory: true}
+		if err := DecodeRequest(&r, body, header, reusingNone, lim); err != nil {
 			checkError(t, err)
 			return
 		}
@@ -102,7 +110,7 @@ func FuzzDecodeRequest(f *testing.F) {
 		}
 		whole := bytes.Join(BinaryParts([][]byte{out}, r.Inputs, Always), nil)
 		var again InferRequest
-		if err := DecodeRequest(&again, whole, len(out), reusingNone, Limits{}); err != nil {
+		if err := DecodeRequest(&again, whole, len(out), reusingNone, lim); err != nil {
 			t.Fatalf("%v\n%q", err, out)
 		}
 		second, err := AppendRequest(nil, &again, Always)

@@ -277,7 +277,7 @@ func (d *decoder) tensor(t *Tensor) error {
 	if err := d.openObject("a tensor object"); err != nil {
 		return err
 	}
-	t.Data, t.Datatype, t.Shape, t.Params = nil, "", t.Shape[:0], t.Params[:0]
+	t.Data, t.Datatype, t.Shape, t.Params, t.Shared = nil, "", t.Shape[:0], t.Params[:0], false
 	var seen uint
 	var elements int
 	dataAt := -1
@@ -336,6 +336,9 @@ func (d *decoder) tensor(t *Tensor) error {
 			if t.Params, sp, err = d.params(t.Params, ofTensor); err != nil {
 				return err
 			}
+			if d.lim.SharedMemory && len(t.Params) > 0 {
+				_, t.Shared = t.Params.Get(SharedRegion)
+			}
 		case "data":
 			d.enter("data", 0)
 			if err := d.once(&seen, mData); err != nil {
@@ -369,6 +372,10 @@ func (d *decoder) tensor(t *Tensor) error {
 		return d.fail("is missing; expected one of "+Datatypes, segment{key: "datatype"})
 	case seen&(1<<mShape) == 0:
 		return d.fail("is missing; expected an array of dimensions", segment{key: "shape"})
+	case t.Shared && (sp.size >= 0 || seen&(1<<mData) != 0):
+		return d.fail("is given as well as data; expected one of them", segment{key: "parameters"}, segment{key: SharedRegion})
+	case t.Shared:
+		return nil
 	case sp.size >= 0 && seen&(1<<mData) != 0:
 		return d.fail("is given as well as binary_data_size; expected one of them", segment{key: "data"})
 	case sp.size >= 0:

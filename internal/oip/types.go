@@ -113,13 +113,25 @@ func Elements(shape []int) (int, error) {
 // Tensor is a named array. Data is raw: little endian, row-major; for BYTES each
 // element is a 32-bit length and its bytes. Data of a decoded binary tensor is a
 // view into the message, at any alignment.
+//
+// Shared says that the data are in shared memory, which the parameters SharedRegion,
+// SharedOffset and SharedSize name, and are not part of the message.
 type Tensor struct {
 	Name     string
 	Datatype string
 	Shape    []int
 	Data     []byte
 	Params   Params
+	Shared   bool
 }
+
+// The parameters of a tensor whose data are in shared memory, or of an output to be
+// written there.
+const (
+	SharedRegion = "shared_memory_region"
+	SharedOffset = "shared_memory_offset"
+	SharedSize   = "shared_memory_byte_size"
+)
 
 // RequestedOutput names an output that the client asks for. Binary says that its data must
 // follow the JSON as raw bytes, by the output's own parameter or else by that of the request.
@@ -190,7 +202,7 @@ func (r *InferResponse) Reset() {
 func resetTensors(ts []Tensor) {
 	for i := range ts {
 		t := &ts[i]
-		t.Data, t.Shape, t.Params = nil, t.Shape[:0], t.Params[:0]
+		t.Data, t.Shape, t.Params, t.Shared = nil, t.Shape[:0], t.Params[:0], false
 	}
 }
 
@@ -201,6 +213,8 @@ type Limits struct {
 	MaxElements int // elements of one tensor; 1<<28
 	MaxName     int // bytes of a name, an id or a parameter's key; 1024
 	MaxParams   int // parameters of one object; 64
+
+	SharedMemory bool // tensors of a request may be Shared; the caller gets their data
 }
 
 func (l Limits) orDefaults() Limits {

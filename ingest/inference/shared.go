@@ -1,0 +1,162 @@
+package inference
+
+import (
+	"strconv"
+
+	"millrace/ingest/shm"
+	"millrace/internal/oip"
+	"millrace/stream"
+	"millrace/stream/coded"
+)
+
+// part is where in a client's shared memory a tensor is.
+type part struct {
+	region       *shm.Region // nil: it is in the message
+	offset, size uint64
+}
+
+// Share sets the shared memory that the request's tensors may be in, nil when it is turned
+// off. local says that the client is on the same machine.
+func (c *Call) Share(memory *shm.Registry, local bool) { c.shared, c.local = memory, local }
+
+// sharedPart reads the parameters of a tensor or output, of the request's field at, that
+// may be in shared memory.
+func (c *Call) sharedPart(params oip.Params, at string) (p part, err error) {
+	var name string
+	var found bool
+	for i := range params {
+		x := &params[i]
+		switch key := x.Key; key {
+		case oip.SharedRegion:
+			if x.Kind != oip.String {
+				return p, sharedError(at, key, "is not the name of a region")
+			}
+			name, found = x.Str, true
+		case oip.SharedOffset, oip.SharedSize:
+			if x.Kind != oip.Int || x.Int < 0 {
+				return p, sharedError(at, key, "is not a number of bytes")
+			}
+			if key == oip.SharedOffset {
+				p.offset = uint64(x.Int)
+			} else {
+				p.size = uint64(x.Int)
+			}
+		}
+	}
+	_, hasSize := params.Get(oip.SharedSize)
+	_, hasOffset := params.Get(oip.SharedOffset)
+	switch {
+	case !found && !hasSize && !hasOffset:
+		return p, nil
+	case !found:
+		return p, sharedError(at, oip.SharedRegion, "is missing")
+	case !hasSize:
+		return p, sharedError(at, oip.SharedSize, "is missing")
+	}
+	if err := c.shared.CheckClient(c.local); err != nil {
+		return p, err
+	}
+	p.region, err = c.shared.Part(name, p.offset, p.size)
+	return p, inParameters(err, at)
+}
+
+func sharedError(at, key, msg string) error {
+	return stream.Errorf(stream.InvalidArgument, at+".parameters."+key, "%s: tensors in shared memory have %s, %s and optionally %s", msg, oip.SharedRegion, oip.SharedSize, oip.SharedOffset)
+}
+
+// inParameters puts the field of err, if it is a parameter, into the parameters of at.
+func inParameters(err error, at string) error {
+	return coded.RenameFunc(err, func(field string) string {
+		switch field {
+		case oip.SharedRegion, oip.SharedOffset, oip.SharedSize:
+			return at + ".parameters." + field
+		}
+		return field
+	})
+}
+
+// readShared copies the inputs that are in shared memory to leased memory, and finds the
+// places of the outputs that will be written there.
+func (c *Call) readShared() error {
+	for i := range c.Request.Inputs {
+		t := &c.Request.Inputs[i]
+		if len(t.Params) == 0 {
+			continue
+		}
+		at := "inputs[" + strconv.Itoa(i) + "]"
+		p, err := c.sharedPart(t.Params, at)
+		if err != nil {
+			return err
+		}
+		if p.region == nil {
+			continue
+		}
+		if err := c.readInput(t, p, at); err != nil {
+			return err
+		}
+	}
+	clear(c.places)
+	c.places = c.places[:0]
+	for i := range c.Request.Outputs {
+		if len(c.Request.Outputs[i].Params) == 0 {
+			continue
+		}
+		p, err := c.sharedPart(c.Request.Outputs[i].Params, "outputs["+strconv.Itoa(i)+"]")
+		if err != nil {
+			return err
+		}
+		if p.region != nil && len(c.places) == 0 {
+			c.places = append(c.places, make([]part, len(c.Request.Outputs))...)
+		}
+		if p.region != nil {
+			c.places[i] = p
+		}
+	}
+	return nil
+}
+
+func (c *Call) readInput(t *oip.Tensor, p part, at string) error {
+	if len(t.Data) > 0 {
+		return stream.Errorf(stream.InvalidArgument, at+".parameters."+oip.SharedRegion, "is given as well as data: want one of them")
+	}
+	if one := oip.SizeOf(t.Datatype); one > 0 { // before memory is leased
+		if n, err := oip.Elements(t.Shape); err != nil || p.size/uint64(one) != uint64(n) || p.size%uint64(one) != 0 {
+			return stream.Errorf(stream.InvalidArgument, at+".parameters."+oip.SharedSize, "is %d, which is not %s of shape %v", p.size, t.Datatype, t.Shape)
+		}
+	}
+	data := c.LeaseTensor(int(p.size))
+	if data == nil {
+		return stream.Errorf(stream.Overloaded, at, "no memory for %d bytes of shared memory (memory.budget): %w", p.size, oip.ErrMemory)
+	}
+	if err := p.region.Read(data[:p.size], p.offset); err != nil {
+		return inParameters(err, at)
+	}
+	t.Data, t.Shared = data[:p.size:p.size], false
+	if t.Datatype == oip.Bytes {
+		in := stream.Tensor{Name: "x", Datatype: stream.Bytes, Shape: t.Shape, Data: t.Data}
+		return coded.Rename(in.CheckSize(""), map[string]string{"x.data": at + ".data", "x.shape": at + ".shape"})
+	}
+	return nil
+}
+
+// writeShared writes output i of the request, t of the reply, to shared memory, if that was
+// asked for.
+func (c *Call) writeShared(i int, t *oip.Tensor) error {
+	if len(c.places) == 0 || c.places[i].region == nil {
+		return nil
+	}
+	p, at := &c.places[i], "outputs["+strconv.Itoa(i)+"]"
+	if size := uint64(len(t.Data)); size > p.size {
+		return stream.Errorf(stream.InvalidArgument, at+".parameters."+oip.SharedSize, "is %d, and output %q has %d bytes: want a larger part of region %q", p.size, t.Name, size, p.region.Name)
+	}
+	if err := p.region.Write(t.Data, p.offset); err != nil {
+		return inParameters(err, at)
+	}
+	t.Params = append(t.Params, oip.Param{Key: oip.SharedRegion, Kind: oip.String, Str: p.region.Name})
+	if p.offset > 0 {
+		t.Params = append(t.Params, oip.Param{Key: oip.SharedOffset, Kind: oip.Int, Int: int64(p.offset)})
+	}
+	t.Params = append(t.Params, oip.Param{Key: oip.SharedSize, Kind: oip.Int, Int: int64(len(t.Data))})
+	t.Data, t.Shared = nil, true
+	return nil
+}

@@ -1,0 +1,241 @@
+package shm
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"maps"
+	"math"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+
+	"millrace/stream/coded"
+)
+
+// Folder has the POSIX shared memory of a machine: shm_open of a name opens the file of
+// that name in it.
+const Folder = "/dev/shm"
+
+// maxName is the most bytes of a region's name.
+const maxName = 256
+
+// Registry has the regions that clients have registered, by their names. It is safe for
+// concurrent use.
+type Registry struct {
+	folder  string
+	max     int
+	mu      sync.RWMutex
+	regions map[string]*Region
+}
+
+// New returns a registry for at most max regions of the files in a folder.
+func New(folder string, max int) *Registry {
+	return &Registry{folder: folder, max: max, regions: make(map[string]*Region)}
+}
+
+// Status describes a region, in the form of the protocol.
+type Status struct {
+	Name     string `json:"name"`
+	Key      string `json:"key"`
+	Offset   uint64 `json:"offset"`
+	ByteSize uint64 `json:"byte_size"`
+}
+
+// Region is a registered part of a shared memory. Its methods are safe for concurrent use,
+// and fail with Conflict once it was unregistered.
+type Region struct {
+	Status
+	file *os.File
+}
+
+// Register opens the shared memory with a key, which is its name for shm_open, and makes
+// size bytes of it from offset available by the region's name. Errors: InvalidArgument,
+// NotFound (no such shared memory), PermissionDenied, Conflict (the name is taken),
+// Overloaded (too many regions); each names its field.
+func (r *Registry) Register(name, key string, offset, size uint64) error {
+	if name == "" || len(name) > maxName {
+		return coded.Errorf(coded.InvalidArgument, "name", "has %d bytes: want 1 to %d", len(name), maxName)
+	}
+	base := strings.TrimPrefix(key, "/")
+	if base == "" || base == "." || base == ".." || strings.ContainsAny(base, "/\x00") || len(base) > 255 {
+		return coded.Errorf(coded.InvalidArgument, "key", "%.64q is not the name of a shared memory: want that of shm_open, such as /input, without further slashes", key)
+	}
+	switch {
+	case size == 0:
+		return coded.Errorf(coded.InvalidArgument, "byte_size", "is 0: want the bytes of the region")
+	case offset > math.MaxInt64 || size > math.MaxInt64-offset:
+		return coded.Errorf(coded.InvalidArgument, "byte_size", "offset %d and %d bytes end beyond what a file can have", offset, size)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if old, taken := r.regions[name]; taken {
+		return coded.Errorf(coded.Conflict, "name", "region %q is registered already, for the key %q: unregister it first", name, old.Key)
+	}
+	if len(r.regions) >= r.max {
+		return coded.Errorf(coded.Overloaded, "limits.max_regions", "%d regions of shared memory are registered already: unregister one, or raise the setting", r.max)
+	}
+	file, err := r.open(base, key)
+	if err != nil {
+		return err
+	}
+	if err := fits(file, offset+size); err != nil {
+		_ = file.Close()
+		return err
+	}
+	r.regions[name] = &Region{Status: Status{Name: name, Key: key, Offset: offset, ByteSize: size}, file: file}
+	return nil
+}
+
+// open opens a file of the folder. It does not follow a symbolic link, which could lead out
+// of the folder, and does not wait for the other end of a named pipe.
+func (r *Registry) open(base, key string) (*os.File, error) {
+	file, err := os.OpenFile(filepath.Join(r.folder, base), os.O_RDWR|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, coded.Errorf(coded.NotFound, "key", "there is no shared memory %q on the machine of the server", key)
+	case errors.Is(err, fs.ErrPermission):
+		return nil, coded.Errorf(coded.PermissionDenied, "key", "the server's user may not read and write the shared memory %q", key)
+	case err != nil:
+		return nil, coded.Errorf(coded.InvalidArgument, "key", "%q is not a shared memory", key)
+	}
+	if st, err := file.Stat(); err != nil || !st.Mode().IsRegular() {
+		_ = file.Close()
+		return nil, coded.Errorf(coded.InvalidArgument, "key", "%q is not a shared memory", key)
+	}
+	return file, nil
+}
+
+// fits returns an error when the file is shorter than end.
+func fits(file *os.File, end uint64) error {
+	st, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	if uint64(st.Size()) < end {
+		return coded.Errorf(coded.InvalidArgument, "byte_size", "the region ends at byte %d, but the shared memory has %d", end, st.Size())
+	}
+	return nil
+}
+
+// Unregister closes a region. A name that is not registered is no error, so that clients
+// can remove what is left of an earlier run.
+func (r *Registry) Unregister(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if region := r.regions[name]; region != nil {
+		_ = region.file.Close()
+		delete(r.regions, name)
+	}
+}
+
+// UnregisterAll closes all regions.
+func (r *Registry) UnregisterAll() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, region := range r.regions {
+		_ = region.file.Close()
+	}
+	clear(r.regions)
+}
+
+// Status returns the regions, sorted by name: all of them, or the one of a name.
+func (r *Registry) Status(name string) ([]Status, error) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	out := make([]Status, 0, len(r.regions))
+	for _, at := range slices.Sorted(maps.Keys(r.regions)) {
+		if name == "" || at == name {
+			out = append(out, r.regions[at].Status)
+		}
+	}
+	if name != "" && len(out) == 0 {
+		return nil, unknown(name)
+	}
+	return out, nil
+}
+
+func unknown(name string) error {
+	return coded.Errorf(coded.NotFound, "shared_memory_region", "no shared memory is registered as %.64q", name)
+}
+
+// Part returns the region of a name of which a request uses size bytes from offset.
+// Errors: NotFound, InvalidArgument.
+func (r *Registry) Part(name string, offset, size uint64) (*Region, error) {
+	r.mu.RLock()
+	region := r.regions[name]
+	r.mu.RUnlock()
+	switch {
+	case region == nil:
+		return nil, unknown(name)
+	case offset > region.ByteSize:
+		return nil, coded.Errorf(coded.InvalidArgument, "shared_memory_offset", "is %d, and region %q has %d bytes", offset, name, region.ByteSize)
+	case size > region.ByteSize-offset:
+		return nil, coded.Errorf(coded.InvalidArgument, "shared_memory_byte_size", "is %d, and region %q has %d bytes from offset %d", size, name, region.ByteSize-offset, offset)
+	}
+	return region, nil
+}
+
+// Read copies bytes of the region, from offset, to p. They are not mapped into the server,
+// since a client that shortens its memory meanwhile would end the process.
+func (g *Region) Read(p []byte, offset uint64) error {
+	n, err := g.file.ReadAt(p, int64(g.Offset+offset))
+	if errors.Is(err, io.EOF) {
+		return coded.Errorf(coded.InvalidArgument, "shared_memory_region", "region %q was made shorter by its owner: %d of %d bytes could be read", g.Name, n, len(p))
+	}
+	return g.failure(err)
+}
+
+// Write copies p to the region, at offset.
+func (g *Region) Write(p []byte, offset uint64) error {
+	at := g.Offset + offset
+	// Writing beyond the end would make the memory longer, at the cost of the machine.
+	if err := fits(g.file, at+uint64(len(p))); err != nil {
+		if coded.CodeOf(err) == coded.InvalidArgument {
+			return coded.Errorf(coded.InvalidArgument, "shared_memory_region", "region %q was made shorter by its owner: %d bytes at %d do not fit", g.Name, len(p), at)
+		}
+		return g.failure(err)
+	}
+	_, err := g.file.WriteAt(p, int64(at))
+	return g.failure(err)
+}
+
+func (g *Region) failure(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, os.ErrClosed):
+		return coded.Errorf(coded.Conflict, "shared_memory_region", "region %q was unregistered while a request used it", g.Name)
+	}
+	return coded.Errorf(coded.Unavailable, "shared_memory_region", "region %q: %w", g.Name, err)
+}
+
+// Local reports whether a connection from addr comes from the same machine: by a loopback
+// address or a Unix socket.
+func Local(addr net.Addr) bool {
+	switch a := addr.(type) {
+	case *net.UnixAddr:
+		return true
+	case *net.TCPAddr:
+		ip, _ := netip.AddrFromSlice(a.IP)
+		return ip.Unmap().IsLoopback()
+	}
+	return false
+}
+
+// CheckClient returns the error for a client that may not use shared memory: r is nil when
+// the setting turns it off.
+func (r *Registry) CheckClient(local bool) error {
+	switch {
+	case r == nil:
+		return coded.Errorf(coded.Unsupported, "shared_memory", "is turned off by the server's configuration: send the tensors' data")
+	case !local:
+		return coded.Errorf(coded.PermissionDenied, "", "shared memory is for clients on the same machine, by a loopback address: send the tensors' data")
+	}
+	return nil
+}

@@ -1,0 +1,216 @@
+package shm
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+
+	"millrace/stream/coded"
+)
+
+func file(t *testing.T, folder, name string, content []byte) string {
+	t.Helper()
+	path := filepath.Join(folder, name)
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func isError(t *testing.T, err error, code coded.Code, field string) {
+	t.Helper()
+	var e *coded.Error
+	if !errors.As(err, &e) || e.Code != code || e.Field != field {
+		t.Errorf("%v: want %s of %q", err, code, field)
+	}
+}
+
+func TestRegionsAreReadAndWritten(t *testing.T) {
+	dir := t.TempDir()
+	path := file(t, dir, "in", []byte("0123456789"))
+	r := New(dir, 2)
+	if err := r.Register("a", "/in", 2, 6); err != nil {
+		t.Fatal(err)
+	}
+	g, err := r.Part("a", 1, 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, 5)
+	if err := g.Read(got, 1); err != nil || string(got) != "34567" {
+		t.Errorf("read %q, %v", got, err)
+	}
+	if err := g.Write([]byte("xy"), 4); err != nil {
+		t.Error(err)
+	}
+	if now, _ := os.ReadFile(path); string(now) != "012345xy89" {
+		t.Errorf("the memory has %q", now)
+	}
+	all, err := r.Status("")
+	if err != nil || len(all) != 1 || all[0] != (Status{"a", "/in", 2, 6}) {
+		t.Errorf("status: %+v, %v", all, err)
+	}
+	r.Unregister("a")
+	r.Unregister("a")
+	if _, err := r.Status("a"); coded.CodeOf(err) != coded.NotFound {
+		t.Errorf("after unregister: %v", err)
+	}
+	isError(t, g.Read(got, 0), coded.Conflict, "shared_memory_region")
+	isError(t, g.Write(got, 0), coded.Conflict, "shared_memory_region")
+}
+
+func TestRegisterRefuses(t *testing.T) {
+	dir, outside := t.TempDir(), t.TempDir()
+	file(t, dir, "in", make([]byte, 100))
+	if err := os.Symlink(file(t, outside, "secret", make([]byte, 100)), filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "folder"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := New(dir, 2)
+	if err := r.Register("taken", "in", 0, 100); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, key    string
+		offset, size uint64
+		code         coded.Code
+		field        string
+	}{
+		{"taken", "in", 0, 1, coded.Conflict, "name"}, {"", "in", 0, 1, coded.InvalidArgument, "name"}, {string(make([]byte, 257)), "in", 0, 1, coded.InvalidArgument, "name"},
+		{"a", "", 0, 1, coded.InvalidArgument, "key"}, {"a", "/", 0, 1, coded.InvalidArgument, "key"}, {"a", "..", 0, 1, coded.InvalidArgument, "key"},
+		{"a", "//in", 0, 1, coded.InvalidArgument, "key"}, {"a", "../" + filepath.Base(outside) + "/secret", 0, 1, coded.InvalidArgument, "key"}, {"a", "in\x00", 0, 1, coded.InvalidArgument, "key"},
+		{"a", "link", 0, 1, coded.InvalidArgument, "key"}, {"a", "folder", 0, 1, coded.InvalidArgument, "key"}, {"a", "pipe", 0, 1, coded.InvalidArgument, "key"},
+		{"a", "absent", 0, 1, coded.NotFound, "key"}, {"a", "in", 0, 0, coded.InvalidArgument, "byte_size"}, {"a", "in", 0, 101, coded.InvalidArgument, "byte_size"},
+		{"a", "in", 100, 1, coded.InvalidArgument, "byte_size"}, {"a", "in", math.MaxUint64, 2, coded.InvalidArgument, "byte_size"}, {"a", "in", 1, math.MaxUint64, coded.InvalidArgument, "byte_size"},
+		{"a", "in", math.MaxInt64, 1, coded.InvalidArgument, "byte_size"},
+	} {
+		before := descriptors(t)
+		isError(t, r.Register(c.name, c.key, c.offset, c.size), c.code, c.field)
+		if after := descriptors(t); after != before {
+			t.Errorf("%q: %d descriptors more", c.key, after-before)
+		}
+	}
+	if err := r.Register("b", "in", 0, 1); err != nil {
+		t.Error(err)
+	}
+	isError(t, r.Register("c", "in", 0, 1), coded.Overloaded, "limits.max_regions")
+	r.UnregisterAll()
+	if err := r.Register("c", "in", 0, 1); err != nil {
+		t.Error(err)
+	}
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Skip(err)
+	}
+	return len(open)
+}
+
+func TestPartsAreWithinTheirRegion(t *testing.T) {
+	dir := t.TempDir()
+	file(t, dir, "in", make([]byte, 100))
+	r := New(dir, 2)
+	if err := r.Register("a", "in", 50, 50); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name         string
+		offset, size uint64
+		code         coded.Code
+		field        string
+	}{
+		{"b", 0, 1, coded.NotFound, "shared_memory_region"}, {"a", 51, 0, coded.InvalidArgument, "shared_memory_offset"},
+		{"a", math.MaxUint64, 2, coded.InvalidArgument, "shared_memory_offset"}, {"a", 49, 2, coded.InvalidArgument, "shared_memory_byte_size"},
+		{"a", 1, math.MaxUint64, coded.InvalidArgument, "shared_memory_byte_size"},
+	} {
+		_, err := r.Part(c.name, c.offset, c.size)
+		isError(t, err, c.code, c.field)
+	}
+	if _, err := r.Part("a", 50, 0); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestMemoryMadeShorter: with mapped memory this would end the process.
+func TestMemoryMadeShorter(t *testing.T) {
+	dir := t.TempDir()
+	path := file(t, dir, "in", bytes.Repeat([]byte("a"), 1<<16))
+	r := New(dir, 1)
+	if err := r.Register("a", "in", 0, 1<<16); err != nil {
+		t.Fatal(err)
+	}
+	g, err := r.Part("a", 0, 1<<16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, 10); err != nil {
+		t.Fatal(err)
+	}
+	isError(t, g.Read(make([]byte, 1<<16), 0), coded.InvalidArgument, "shared_memory_region")
+	isError(t, g.Write(make([]byte, 11), 0), coded.InvalidArgument, "shared_memory_region")
+	if st, _ := os.Stat(path); st.Size() != 10 {
+		t.Errorf("the memory has %d bytes: the server made it longer", st.Size())
+	}
+	if err := g.Write(make([]byte, 10), 0); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestManyClients: regions are registered, used and unregistered at the same time.
+func TestManyClients(t *testing.T) {
+	dir := t.TempDir()
+	file(t, dir, "in", make([]byte, 64))
+	r := New(dir, 64)
+	before := descriptors(t)
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			for range 200 {
+				name := fmt.Sprint(i / 2)
+				_ = r.Register(name, "in", 0, 64)
+				if g, err := r.Part(name, 0, 64); err == nil {
+					if err := g.Read(make([]byte, 64), 0); err != nil && coded.CodeOf(err) != coded.Conflict {
+						t.Error(err)
+					}
+				}
+				r.Unregister(name)
+			}
+		})
+	}
+	wg.Wait()
+	if after := descriptors(t); after != before {
+		t.Errorf("%d descriptors were open before, %d after", before, after)
+	}
+}
+
+func TestLocal(t *testing.T) {
+	for addr, want := range map[net.Addr]bool{
+		&net.TCPAddr{IP: net.ParseIP("127.0.0.9")}: true, &net.TCPAddr{IP: net.ParseIP("::1")}: true, &net.TCPAddr{IP: net.ParseIP("::ffff:127.0.0.1")}: true,
+		&net.UnixAddr{}: true, &net.TCPAddr{IP: net.ParseIP("10.0.0.1")}: false, &net.TCPAddr{}: false, &net.UDPAddr{IP: net.ParseIP("127.0.0.1")}: false,
+	} {
+		if Local(addr) != want {
+			t.Errorf("%v: want %v", addr, want)
+		}
+	}
+	var off *Registry
+	isError(t, off.CheckClient(true), coded.Unsupported, "shared_memory")
+	isError(t, New(Folder, 1).CheckClient(false), coded.PermissionDenied, "")
+	if err := New(Folder, 1).CheckClient(true); err != nil {
+		t.Error(err)
+	}
+}
