@@ -1,6 +1,6 @@
-// Package oip encodes and decodes the messages of the Open Inference Protocol (KServe v2)
-// over REST: infer requests and replies in JSON and with the binary
-// tensor extension, errors, server and model metadata, and the repository
+// Package oip encodes and decodes the messages of the Open Inference Protocol (KServe v2):
+// infer requests and replies in JSON, with the binary tensor extension, and in the protobuf
+// of its gRPC form; and over REST errors, server and model metadata, and the repository
 // index.
 //
 // It owns the text and byte layout of those messages and nothing else. It works

@@ -143,18 +143,22 @@ type RequestedOutput struct {
 	explicit bool // the output has its own parameter binary_data
 }
 
-// InferRequest is an inference request. Params does not contain binary_data_output, which is
-// BinaryOutput; the Params of a tensor do not contain binary_data_size, and those of an
-// output do not contain binary_data. Decoding into the same value again reuses its slices
-// and strings, so copy those that are needed later.
+// InferRequest is an inference request. In its JSON form, Params does not contain
+// binary_data_output, which is BinaryOutput; the Params of a tensor do not contain
+// binary_data_size, and those of an output do not contain binary_data. ModelName and
+// ModelVersion are only in its gRPC form, whose outputs are always binary. Decoding into the
+// same value again reuses its slices and strings, so copy those that are needed later.
 type InferRequest struct {
+	ModelName    string
+	ModelVersion string
 	ID           string
 	Params       Params
 	Inputs       []Tensor
 	Outputs      []RequestedOutput
 	BinaryOutput bool
 
-	dec *decoder // kept for its memory
+	dec   *decoder // kept for its memory
+	proto *protoDecoder
 }
 
 // Reset empties r, drops all tensor data, and keeps the slices for reuse.
@@ -168,7 +172,7 @@ func (r *InferRequest) Reset() {
 	}
 	r.Outputs = r.Outputs[:0]
 	r.BinaryOutput = false
-	// ID is kept for reuse; decode clears it.
+	// The strings are kept for reuse; decoding sets them.
 }
 
 // WantsBinary reports whether the output with this name must be sent as raw bytes.
