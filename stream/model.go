@@ -44,6 +44,9 @@ type Model struct {
 	// Decoupled says that it may answer a request several times (Request.Emit) before it
 	// ends it.
 	Decoupled bool
+	// Labels are the names of the elements of a row of an output, such as classes, by the
+	// output's name; nil = there are none.
+	Labels map[string][]string
 }
 
 // Batched reports whether requests carry a batch axis in front of Shape.

@@ -15,6 +15,7 @@ type Call struct {
 	Request  oip.InferRequest
 	Response oip.InferResponse
 	Result   *stream.Result // released by Reset
+	Several  bool           // the client takes several answers, of a decoupled model
 
 	pool *buf.Pool
 	body *buf.Buf   // the message
@@ -41,7 +42,7 @@ func (c *Call) Reset() {
 	c.Response.Outputs, c.Response.Params = c.Response.Outputs[:0], c.Response.Params[:0]
 	clear(c.places)
 	c.places, c.shared, c.local = c.places[:0], nil, false
-	c.pool = nil
+	c.pool, c.Several = nil, false
 }
 
 func (c *Call) releaseLeases() {

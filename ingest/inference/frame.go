@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"millrace/ingest"
 	"millrace/ingest/frames"
 	"millrace/internal/oip"
 	"millrace/stream"
@@ -15,13 +16,19 @@ import (
 // Frame makes a frame of c.Request for model m. The frame owns the memory of its
 // tensors, also after an error.
 func (c *Call) Frame(m *stream.Model) (f stream.Frame, err error) {
+	if m.Decoupled && !c.Several {
+		return f, ingest.ErrDecoupled(m)
+	}
 	if err := c.checkOutputs(m); err != nil {
+		return f, err
+	}
+	if err := c.takeParams(&f); err != nil {
 		return f, err
 	}
 	if err := c.readShared(); err != nil {
 		return f, err
 	}
-	f.Codec, f.Inputs, f.Params = stream.Tensors, frames.Tensors(c.Request.Inputs), frames.Params(c.Request.Params)
+	f.Codec, f.Inputs = stream.Tensors, frames.Tensors(c.Request.Inputs)
 	f.Lease, err = c.gather(f.Inputs)
 	return f, err
 }

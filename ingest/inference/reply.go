@@ -20,6 +20,11 @@ next:
 		for j := range c.Result.Outputs {
 			if c.Result.Outputs[j].Name == c.Request.Outputs[i].Name {
 				outs = append(outs, frames.Message(&c.Result.Outputs[j]))
+				if p, ok := c.Request.Outputs[i].Params.Get(classification); ok {
+					if err := c.classes(&outs[len(outs)-1], c.Result.Model, p.Int, i); err != nil {
+						return err
+					}
+				}
 				if err := c.writeShared(i, &outs[len(outs)-1]); err != nil {
 					return err
 				}

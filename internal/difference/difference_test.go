@@ -103,28 +103,6 @@ func TestTensors(t *testing.T) {
 	}
 }
 
-func TestNumber(t *testing.T) {
-	le := binary.LittleEndian
-	for _, c := range []struct {
-		d    string
-		bits uint64
-		want float64
-	}{
-		{oip.Uint8, 0xff, 255}, {oip.Int8, 0xff, -1}, {oip.Uint16, 0xffff, 65535}, {oip.Int16, 0xffff, -1},
-		{oip.Uint32, 0xffffffff, 4294967295}, {oip.Int32, 0xffffffff, -1}, {oip.Uint64, 1 << 40, 1 << 40}, {oip.Int64, math.MaxUint64, -1},
-		{oip.FP16, 0x3c00, 1}, {oip.FP16, 0xc100, -2.5}, {oip.FP16, 0x0001, math.Ldexp(1, -24)}, {oip.FP16, 0x7bff, 65504},
-		{oip.FP16, 0xfc00, math.Inf(-1)}, {oip.BF16, 0x3f80, 1}, {oip.BF16, 0xc020, -2.5},
-		{oip.FP32, uint64(math.Float32bits(1.5)), 1.5}, {oip.FP64, math.Float64bits(-0.1), -0.1},
-	} {
-		if got := number(c.d, le.AppendUint64(nil, c.bits)); got != c.want {
-			t.Errorf("%s %x: got %v, want %v", c.d, c.bits, got, c.want)
-		}
-	}
-	if !math.IsNaN(float16(0x7e00)) {
-		t.Error("a half that is no number")
-	}
-}
-
 // tracked are the outputs of a model whose boxes have ids: one box for each id, 100
 // pixels apart.
 func tracked(ids ...int64) []oip.Tensor {

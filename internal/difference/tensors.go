@@ -2,7 +2,6 @@ package difference
 
 import (
 	"bytes"
-	"encoding/binary"
 	"math"
 	"slices"
 
@@ -76,7 +75,7 @@ func (t *Tensor) add(a, b *oip.Tensor) (most float64, ok bool) {
 			if bytes.Equal(x, y) { // NaN too
 				continue
 			}
-			d := math.Abs(number(a.Datatype, x) - number(a.Datatype, y))
+			d := math.Abs(oip.Number(a.Datatype, x) - oip.Number(a.Datatype, y))
 			if math.IsNaN(d) || math.IsInf(d, 0) {
 				t.Other++
 				return 0, false
@@ -90,57 +89,4 @@ func (t *Tensor) add(a, b *oip.Tensor) (most float64, ok bool) {
 	t.sum += sum
 	t.numbers += float64(n)
 	return most, true
-}
-
-// number converts an element.
-func number(d string, b []byte) float64 {
-	le := binary.LittleEndian
-	switch d {
-	case oip.Uint8:
-		return float64(b[0])
-	case oip.Int8:
-		return float64(int8(b[0]))
-	case oip.Uint16:
-		return float64(le.Uint16(b))
-	case oip.Int16:
-		return float64(int16(le.Uint16(b)))
-	case oip.Uint32:
-		return float64(le.Uint32(b))
-	case oip.Int32:
-		return float64(int32(le.Uint32(b)))
-	case oip.Uint64:
-		return float64(le.Uint64(b))
-	case oip.Int64:
-		return float64(int64(le.Uint64(b)))
-	case oip.FP16:
-		return float16(le.Uint16(b))
-	case oip.BF16:
-		return float64(math.Float32frombits(uint32(le.Uint16(b)) << 16))
-	case oip.FP32:
-		return float64(math.Float32frombits(le.Uint32(b)))
-	case oip.FP64:
-		return math.Float64frombits(le.Uint64(b))
-	}
-	return math.NaN()
-}
-
-// float16 reads an IEEE 754 half: 1 bit sign, 5 bits exponent, 10 bits fraction.
-func float16(h uint16) float64 {
-	exp, frac := int(h>>10&0x1f), float64(h&0x3ff)
-	var v float64
-	switch exp {
-	case 0:
-		v = math.Ldexp(frac, -24)
-	case 0x1f:
-		v = math.Inf(1)
-		if frac != 0 {
-			v = math.NaN()
-		}
-	default:
-		v = math.Ldexp(1024+frac, exp-25)
-	}
-	if h>>15 != 0 {
-		return -v
-	}
-	return v
 }

@@ -1,0 +1,155 @@
+package inference
+
+import (
+	"fmt"
+	"strings"
+
+	"millrace/ingest/frames"
+	"millrace/internal/oip"
+	"millrace/stream"
+)
+
+// takeParams sets what the protocol's own parameters of the request say, and the others
+// as parameters for the model. Those that have a meaning and are not implemented are
+// refused. See readShared for those of shared memory.
+func (c *Call) takeParams(f *stream.Frame) error {
+	if len(c.Request.Params) > 0 {
+		if err := c.requestParams(f); err != nil {
+			return err
+		}
+	}
+	for i := range c.Request.Inputs {
+		if t := &c.Request.Inputs[i]; len(t.Params) > 0 {
+			if err := inputParams(t, i); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range c.Request.Outputs {
+		if o := &c.Request.Outputs[i]; len(o.Params) > 0 {
+			if err := outputParams(o, i); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (c *Call) requestParams(f *stream.Frame) error {
+	own := 0
+	var sequence, starts, ends bool
+	for i := range c.Request.Params {
+		p := &c.Request.Params[i]
+		switch p.Key {
+		case "priority", "timeout":
+			if p.Kind != oip.Int || p.Int < 0 {
+				return badParam("", p, "a whole number, 0 or more")
+			}
+			if p.Int > 0 {
+				return unsupported("", p, "leave it out, or send 0")
+			}
+		case "sequence_id":
+			switch {
+			case p.Kind == oip.Int && p.Int >= 0:
+				sequence = p.Int != 0
+			case p.Kind == oip.String:
+				sequence = p.Str != ""
+			default:
+				return badParam("", p, "a string, or a whole number, 0 or more")
+			}
+			if sequence {
+				return unsupported("", p, "leave it out, or send 0")
+			}
+		case "sequence_start", "sequence_end":
+			if p.Kind != oip.Boolean {
+				return badParam("", p, "true or false")
+			}
+			if p.Key == "sequence_start" {
+				starts = p.Bool
+			} else {
+				ends = p.Bool
+			}
+		case "binary_data_output":
+			if p.Kind != oip.Boolean { // of messages that are not JSON; otherwise the decoder has taken it
+				return badParam("", p, "true or false")
+			}
+		default:
+			if strings.HasPrefix(p.Key, "triton_") {
+				return unsupported("", p, "names with triton_ are reserved")
+			}
+			continue
+		}
+		own++
+	}
+	if !sequence && (starts || ends) {
+		return stream.Errorf(stream.InvalidArgument, "parameters.sequence_id", "is missing: sequence_start and sequence_end are of a sequence, so name it")
+	}
+	if own == 0 {
+		f.Params = frames.Params(c.Request.Params)
+		return nil
+	}
+	if own < len(c.Request.Params) {
+		f.Params = make(stream.Params, len(c.Request.Params)-own)
+		for _, p := range c.Request.Params {
+			if !reserved(p.Key) {
+				f.Params[p.Key] = p.Any()
+			}
+		}
+	}
+	return nil
+}
+
+// reserved reports whether a parameter of a request has a meaning of its own, so that
+// the model does not get it.
+func reserved(key string) bool {
+	switch key {
+	case "priority", "timeout", "sequence_id", "sequence_start", "sequence_end", "binary_data_output":
+		return true
+	}
+	return false
+}
+
+func inputParams(t *oip.Tensor, i int) error {
+	for j := range t.Params {
+		p := &t.Params[j]
+		at := fmt.Sprintf("inputs[%d].", i)
+		switch {
+		case isShared(p.Key): // see readShared
+		case p.Key == "content_type" && p.Kind == oip.String && (p.Str == "np" || p.Str == "str" && t.Datatype == oip.Bytes):
+			// A hint of MLServer's clients, which says what the datatype says.
+		default:
+			return stream.Errorf(stream.InvalidArgument, at+"parameters."+p.Key, "is not a parameter of an input: leave it out")
+		}
+	}
+	return nil
+}
+
+func outputParams(o *oip.RequestedOutput, i int) error {
+	for j := range o.Params {
+		p := &o.Params[j]
+		at := fmt.Sprintf("outputs[%d].", i)
+		switch {
+		case p.Key == classification:
+			if p.Kind != oip.Int || p.Int < 1 {
+				return badParam(at, p, "a whole number, 1 or more")
+			}
+		case isShared(p.Key):
+		case p.Key == "content_type" && p.Kind == oip.String && (p.Str == "np" || p.Str == "str"):
+		default:
+			return stream.Errorf(stream.InvalidArgument, at+"parameters."+p.Key, "is not a parameter of an output: leave it out")
+		}
+	}
+	return nil
+}
+
+func isShared(key string) bool {
+	return key == oip.SharedRegion || key == oip.SharedOffset || key == oip.SharedSize
+}
+
+func badParam(at string, p *oip.Param, want string) error {
+	return stream.Errorf(stream.InvalidArgument, at+"parameters."+p.Key, "%.64q is not %s", fmt.Sprint(p.Any()), want)
+}
+
+func unsupported(at string, p *oip.Param, advice string) error {
+	return stream.Errorf(stream.Unsupported, at+"parameters."+p.Key, "is not supported: %s", advice)
+}

@@ -1,0 +1,154 @@
+package inference
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"millrace/internal/oip"
+	"millrace/stream"
+	"millrace/stream/buf"
+)
+
+// call decodes a request in JSON.
+func call(t *testing.T, text string) *Call {
+	t.Helper()
+	c := &Call{}
+	c.Use(buf.NewPool(0))
+	body, err := c.LeaseBody(len(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := oip.DecodeRequest(&c.Request, body[:copy(body, text)], -1, c.LeaseTensor, oip.Limits{}); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return c
+}
+
+// TestParameters: what has a meaning in the protocol is honoured or refused by its name,
+// and the model gets the rest.
+func TestParameters(t *testing.T) {
+	m := &stream.Model{Name: "m", Outputs: []stream.TensorSpec{{Name: "y"}}, MaxBatch: 1}
+	request := func(params string) string {
+		return `{"inputs":[{"name":"x","datatype":"INT8","shape":[1],"data":[1]}],"parameters":{` + params + `}}`
+	}
+	input := func(params string) string {
+		return `{"inputs":[{"name":"w","datatype":"INT8","shape":[1],"data":[1]},{"name":"x","datatype":"BYTES","shape":[1],"data":["a"],"parameters":{` + params + `}}]}`
+	}
+	output := func(params string) string {
+		return `{"inputs":[{"name":"x","datatype":"INT8","shape":[1],"data":[1]}],"outputs":[{"name":"y","parameters":{` + params + `}}]}`
+	}
+	for _, c := range []struct {
+		text  string
+		field string // of the error, "" = none
+		code  stream.Code
+		model string // the parameters that the model gets
+	}{
+		{request(``), "", "", "map[]"},
+		{request(`"a":1,"b":"x"`), "", "", "map[a:1 b:x]"},
+		{request(`"priority":0,"timeout":0,"sequence_id":0,"sequence_start":false,"sequence_end":false,"a":1`), "", "", "map[a:1]"},
+		{request(`"sequence_id":"","sequence_end":false`), "", "", "map[]"},
+		{request(`"binary_data_output":true`), "", "", "map[]"},
+		{request(`"priority":1`), "parameters.priority", stream.Unsupported, ""},
+		{request(`"priority":-1`), "parameters.priority", stream.InvalidArgument, ""},
+		{request(`"priority":"high"`), "parameters.priority", stream.InvalidArgument, ""},
+		{request(`"timeout":1000`), "parameters.timeout", stream.Unsupported, ""},
+		{request(`"timeout":1.5`), "parameters.timeout", stream.InvalidArgument, ""},
+		{request(`"sequence_id":7`), "parameters.sequence_id", stream.Unsupported, ""},
+		{request(`"sequence_id":"s"`), "parameters.sequence_id", stream.Unsupported, ""},
+		{request(`"sequence_id":true`), "parameters.sequence_id", stream.InvalidArgument, ""},
+		{request(`"sequence_id":-1`), "parameters.sequence_id", stream.InvalidArgument, ""},
+		{request(`"sequence_start":true`), "parameters.sequence_id", stream.InvalidArgument, ""},
+		{request(`"sequence_end":true,"sequence_id":0`), "parameters.sequence_id", stream.InvalidArgument, ""},
+		{request(`"sequence_start":1`), "parameters.sequence_start", stream.InvalidArgument, ""},
+		{request(`"triton_x":1`), "parameters.triton_x", stream.Unsupported, ""},
+		{input(`"content_type":"str"`), "", "", "map[]"},
+		{input(`"content_type":"base64"`), "inputs[1].parameters.content_type", stream.InvalidArgument, ""},
+		{input(`"scale":1`), "inputs[1].parameters.scale", stream.InvalidArgument, ""},
+		{output(`"binary_data":false,"classification":2`), "", "", "map[]"},
+		{output(`"classification":0`), "outputs[0].parameters.classification", stream.InvalidArgument, ""},
+		{output(`"classification":"3"`), "outputs[0].parameters.classification", stream.InvalidArgument, ""},
+		{output(`"shared_memory_handle":"r"`), "outputs[0].parameters.shared_memory_handle", stream.InvalidArgument, ""},
+		{output(`"top":1`), "outputs[0].parameters.top", stream.InvalidArgument, ""},
+	} {
+		k := call(t, c.text)
+		f, err := k.Frame(m)
+		var coded *stream.Error
+		switch errors.As(err, &coded); {
+		case c.field != "":
+			if coded == nil || coded.Field != c.field || coded.Code != c.code {
+				t.Errorf("%s: %v", c.text, err)
+			}
+		case err != nil || fmt.Sprint(f.Params) != c.model:
+			t.Errorf("%s: %v, %v", c.text, f.Params, err)
+		}
+		f.Lease.Release()
+		pool := k.pool
+		k.Reset()
+		if n := pool.Stats().Leases; n != 0 {
+			t.Errorf("%s: %d leases", c.text, n)
+		}
+	}
+}
+
+// TestClassification: the largest elements of each row come with their places and
+// labels.
+func TestClassification(t *testing.T) {
+	nan := float32(math.NaN())
+	flat := &stream.Model{Name: "m", MaxBatch: 1, Outputs: []stream.TensorSpec{{Name: "y"}}}
+	rows := &stream.Model{Name: "m", MaxBatch: 8, Outputs: []stream.TensorSpec{{Name: "y"}}, Labels: map[string][]string{"y": {"cat", "dog", "äpple"}}}
+	bytes := func(d stream.Datatype, shape []int, data ...byte) stream.Tensor {
+		return stream.Tensor{Name: "y", Datatype: d, Shape: shape, Data: data}
+	}
+	floats := func(shape []int, v ...float32) stream.Tensor {
+		return stream.Tensor{Name: "y", Datatype: stream.Float32, Shape: shape, Data: stream.AppendFloat32(nil, v...)}
+	}
+	for _, c := range []struct {
+		m     *stream.Model
+		out   stream.Tensor
+		n     int
+		shape string
+		want  string // "" = an error
+	}{
+		{flat, floats([]int{4}, 1, 3, 2, -1), 2, "[2]", "3.000000:1 2.000000:2"},
+		{flat, floats([]int{2, 2}, 1, 3, 2, -1), 9, "[4]", "3.000000:1 2.000000:2 1.000000:0 -1.000000:3"},
+		{flat, floats([]int{3}, nan, 1, 1), 3, "[3]", "1.000000:1 1.000000:2 NaN:0"},
+		{flat, floats(nil, 0.5), 1, "[1]", "0.500000:0"},
+		{flat, floats([]int{0}), 1, "[0]", ""},
+		{rows, floats([]int{2, 3}, 1, 3, 2, 9, 8, 7), 1, "[2 1]", "3.000000:1:dog 9.000000:0:cat"},
+		{rows, floats([]int{1, 4}, 1, 3, 5, 7), 2, "[1 2]", "7.000000:3 5.000000:2:äpple"},
+		{rows, floats([]int{0, 4}), 2, "[0 0]", ""},
+		{flat, bytes(stream.Int64, []int{2}, 255, 255, 255, 255, 255, 255, 255, 127, 254, 255, 255, 255, 255, 255, 255, 255), 2, "[2]", "9223372036854775807:0 -2:1"},
+		{flat, bytes(stream.Uint8, []int{3}, 7, 255, 8), 1, "[1]", "255:1"},
+		{flat, bytes(stream.Bytes, []int{1}, 0, 0, 0, 0), 1, "error", ""},
+	} {
+		k := call(t, fmt.Sprintf(`{"inputs":[{"name":"x","datatype":"INT8","shape":[1],"data":[1]}],"outputs":[{"name":"y","parameters":{"classification":%d}}]}`, c.n))
+		k.Result = &stream.Result{Model: c.m, Outputs: []stream.Tensor{c.out}}
+		err := k.Reply()
+		if c.shape == "error" {
+			if stream.CodeOf(err) != stream.InvalidArgument || !strings.Contains(err.Error(), "outputs[0].parameters.classification") {
+				t.Error(err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := k.Response.Outputs[0]
+		var words []string
+		for data := got.Data; len(data) > 0; {
+			var one []byte
+			one, data, _ = oip.NextBytes(data)
+			words = append(words, string(one))
+		}
+		if got.Datatype != oip.Bytes || fmt.Sprint(got.Shape) != c.shape || strings.Join(words, " ") != c.want {
+			t.Errorf("%+v top %d: %v %v %q", c.out, c.n, got.Datatype, got.Shape, words)
+		}
+		if fmt.Sprint(c.out.Shape) != fmt.Sprint(k.Result.Outputs[0].Shape) {
+			t.Error("the worker's shape was changed")
+		}
+		k.Reset()
+	}
+}
