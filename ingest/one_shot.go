@@ -108,6 +108,7 @@ func (o *OneShot) await(ctx context.Context, x *exchange) (*stream.Result, error
 		r.Release()
 		return r, ErrDecoupled(r.Model)
 	}
+	r.Remember()
 	return ending(r)
 }
 

@@ -31,6 +31,8 @@ type FrameCounts struct {
 	refused    [2][32]atomic.Uint64
 	unsendable [32]atomic.Uint64 // by codeIndex
 
+	cacheHits, cacheMisses atomic.Uint64
+
 	refusal atomic.Pointer[func(*Refusal)]
 }
 
@@ -52,6 +54,10 @@ type Totals struct {
 	// Unsendable is those of Results that could not be encoded as their clients had
 	// asked. The clients were told an error with this code.
 	Unsendable map[Code]uint64
+
+	// CacheHits is those of Results that were in the model's cache, CacheMisses the
+	// requests that were looked up there and were not.
+	CacheHits, CacheMisses uint64
 }
 
 // accept counts a frame that a stream accepts.
@@ -122,6 +128,7 @@ func (c *FrameCounts) Totals() Totals {
 			t.Unsendable[code] = n
 		}
 	}
+	t.CacheHits, t.CacheMisses = c.cacheHits.Load(), c.cacheMisses.Load()
 	t.Results = c.results.Load()
 	t.Accepted += t.Results
 	accepted := c.accepted.Load()
@@ -134,6 +141,8 @@ func (t *Totals) Add(other Totals) {
 	t.Accepted += other.Accepted
 	t.Results += other.Results
 	t.InFlight += other.InFlight
+	t.CacheHits += other.CacheHits
+	t.CacheMisses += other.CacheMisses
 	addAll(&t.Drops, other.Drops)
 	addAll(&t.Errors, other.Errors)
 	addAll(&t.Refused, other.Refused)

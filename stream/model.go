@@ -39,6 +39,7 @@ type Model struct {
 	MaxBatch int          // rows, >= 1
 	Policy   Policy       // defaults of its streams
 	Counts   *FrameCounts // of its frames; nil when nobody reads them
+	Cache    *Cache       // of the results of one-shot requests, or nil
 	Params   Params       // with which its workers were loaded; must not be changed
 
 	// Decoupled says that it may answer a request several times (Request.Emit) before it

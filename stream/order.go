@@ -159,6 +159,7 @@ func (s *Stream) emit(r *Request, p *Result) bool {
 		p.Lease.Release()
 		return false
 	}
+	r.result.key = nil // the ending alone is not the whole result
 	p.Seq, p.CaptureUS, p.Model, p.Timing = r.Seq, r.CaptureUS, r.result.Model, r.Timing
 	if s.order[0] == r {
 		s.flushPartial(r)

@@ -42,6 +42,7 @@ type Result struct {
 
 	watcher Watcher
 	counts  *FrameCounts // that counted the frame as accepted, or nil
+	key     *cacheKey    // under which the result may be kept, or nil
 
 	// Lease is the memory under Outputs, or nil. When Contiguous, the outputs'
 	// data are its contents, in order and without gaps.

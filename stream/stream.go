@@ -52,6 +52,7 @@ type Stream struct {
 	clientGone   atomic.Bool
 	waitingCount atomic.Int64                // of waiting, for readers without the lock: its rows << 32 + its length
 	modelCounts  atomic.Pointer[FrameCounts] // of model; written under mu
+	hasCache     atomic.Bool                 // the results of its frames may be kept (Model.Cache); written under mu
 
 	mu          sync.Mutex
 	queue       Queue
@@ -112,13 +113,14 @@ func New(model *Model, q Queue, sink Sink, opts Options) *Stream {
 	return s
 }
 
-// useCounts makes the stream count its frames for m.
+// useCounts makes the stream count its frames for m, and use its cache.
 func (s *Stream) useCounts(m *Model) {
 	c := m.Counts
 	if c == nil {
 		c = &FrameCounts{}
 	}
 	s.modelCounts.Store(c)
+	s.hasCache.Store(m.Cache != nil && s.opts.OneShot)
 }
 
 // ModelCounts returns the counts of the model that the stream feeds. It takes no lock.
@@ -209,6 +211,7 @@ type Request struct {
 	Span      SpanID     // of the request in its trace
 	Bytes     int        // of the frame as submitted, its payload or its inputs: of video, the decoded picture
 	Gated     bool       // the gate has answered it
+	Cached    bool       // the model's cache has answered it
 	Decoding  Decoding   // of its picture
 
 	watch watch

@@ -27,6 +27,9 @@ func (s *Stream) submit(f *Frame, now Instant) error {
 	if r.Params == nil {
 		r.Params = s.opts.Params
 	}
+	if s.hasCache.Load() {
+		r.result.key = digest(&r.Frame)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	accepted, prepared := false, false
@@ -58,6 +61,8 @@ func (s *Stream) submit(f *Frame, now Instant) error {
 		return nil
 	case s.tooSoon(r, now):
 		s.endLocked(r, Dropped, RateLimit, nil)
+		return nil
+	case r.result.key != nil && s.fromCache(r):
 		return nil
 	}
 	if s.policy.Mode == Latest {

@@ -49,6 +49,13 @@ var families = []section{
 					}
 				}
 			}), nil},
+		{counter, "millrace_cache_lookups_total", "", "One-shot requests that were looked up in the model's cache (`cache.size`), by whether it had their result.",
+			model.and("result", "hit, miss"), ofFrames(func(t *stream.Totals, put func(float64, ...string)) {
+				put(float64(t.CacheHits), "hit")
+				put(float64(t.CacheMisses), "miss")
+			}), nil},
+		{gauge, "millrace_cache_results", "", "Results in the model's cache.", model, ofLoaded(func(g *workers.GroupStats) float64 { return float64(g.CacheResults) }), nil},
+		{gauge, "millrace_cache_bytes", "bytes", "Bytes of the results in the model's cache, at most `cache.size`.", model, ofLoaded(func(g *workers.GroupStats) float64 { return float64(g.CacheBytes) }), nil},
 		{counter, "millrace_goodput_frames_total", "", "Results that were in time: ready before the deadline or the largest age of their frame, or without one.", model,
 			ofSeries(func(s *series) float64 { return float64(s.goodput.Load()) }), nil},
 		{counter, "millrace_skipped_frames_total", "", "Frames that the gate answered without a run, with the result of an earlier frame that looked the same.", model,
@@ -104,7 +111,7 @@ var families = []section{
 	{"Memory", []family{
 		{gauge, "millrace_memory_budget_bytes", "bytes", "Bytes that may be leased and reserved at once: `memory.budget`.", nil, ofMemory(func(r *reading) float64 { return float64(r.memory.Budget) }), nil},
 		{gauge, "millrace_memory_leased_bytes", "bytes", "Bytes leased now.", nil, ofMemory(func(r *reading) float64 { return float64(r.memory.Leased) }), nil},
-		{gauge, "millrace_memory_reserved_bytes", "bytes", "Bytes reserved for the batches of loaded models: at most half of the budget.", nil, ofMemory(func(r *reading) float64 { return float64(r.memory.Reserved) }), nil},
+		{gauge, "millrace_memory_reserved_bytes", "bytes", "Bytes reserved for the batches and caches of loaded models: at most half of the budget.", nil, ofMemory(func(r *reading) float64 { return float64(r.memory.Reserved) }), nil},
 		{gauge, "millrace_memory_idle_bytes", "bytes", "Free bytes kept for reuse.", nil, ofMemory(func(r *reading) float64 { return float64(r.memory.Idle) }), nil},
 		{gauge, "millrace_memory_leases", "", "Buffers leased now.", nil, ofMemory(func(r *reading) float64 { return float64(r.memory.Leases) }), nil},
 		{counter, "millrace_memory_denied_total", "", "Leases refused by the budget.", nil, ofMemory(func(r *reading) float64 { return float64(r.memory.Denied) }), nil},

@@ -25,6 +25,7 @@ type Config struct {
 	Batching  Batching          `yaml:"batching"`
 	Image     *stream.ImageSpec `yaml:"input.image"` // overrides the kind's own
 	Window    Window            `yaml:"window"`
+	Cache     Cache             `yaml:"cache"`
 	Policy    stream.Policy     `yaml:"stream"` // defaults of the model's streams; clients may choose others
 	Limits    Limits            `yaml:"limits"`
 
@@ -42,6 +43,11 @@ type Batching struct {
 	MaxSize int              `yaml:"max_size" unset:"the worker's own choice" min:"1" max:"4096" request:"any" short:"max_size batch_size" help:"most rows in a batch; the batches of all models take at most half of memory.budget, as long as they are loaded. The memory that an ONNX model needs between its inputs and outputs grows with it too and is not counted"`
 	Buffers int              `yaml:"buffers" unset:"instances + 1" min:"1" max:"4096" help:"most batches gathered or running at once"`
 	Memory  batching.Backend `yaml:"memory" unset:"the worker's own choice" words:"heap c" help:"where the memory of batches is allocated"`
+}
+
+// Cache keeps results of one-shot requests of a model, for equal requests.
+type Cache struct {
+	Size int64 `yaml:"size" unset:"no cache" min:"4KiB" max:"1TiB" unit:"bytes" request:"any" help:"bytes of results of one-shot requests that are kept, so that an equal request is answered without a run; they are taken from memory.budget as long as the model is loaded. For models whose results depend on the request alone"`
 }
 
 // BatcherKind names a registered kind of batcher.

@@ -79,6 +79,15 @@ func (g *Group) describeModel(m *stream.Model) error {
 		return err
 	}
 	g.intake = batching.NewIntake(m, b, g.pool, g.cfg.MaxFlows)
+	if n := g.cfg.Cache.Size; n > 0 {
+		if m.KeepsState() {
+			return stream.Errorf(stream.InvalidArgument, "cache.size", "model %s keeps state between frames, so that an equal request may have another result: leave it out", m.Name)
+		}
+		if err := g.reserved.keep(g.cfg); err != nil {
+			return err
+		}
+		m.Cache = stream.NewCache(n)
+	}
 	return g.setCapacity(g.cfg.Instances)
 }
 
@@ -138,6 +147,7 @@ func (g *Group) current(now stream.Instant) GroupStats {
 		Waiting: int(g.waiting.Load()), Buffers: size, BuffersFree: free,
 		Oldest: g.oldest(now),
 	}
+	st.CacheResults, st.CacheBytes = g.model.Cache.Size()
 	g.registry.Lock()
 	defer g.registry.Unlock()
 	st.State, st.Reason, st.Workers = g.state, g.reason, len(g.all)

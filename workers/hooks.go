@@ -82,6 +82,9 @@ type GroupStats struct {
 	Buffers     int           // batches with their memory
 	BuffersFree int
 
+	CacheResults int // kept in the caches of results
+	CacheBytes   int64
+
 	// The rest is counted for the model and version since it was loaded, whichever
 	// groups served it.
 	Frames    stream.Totals

@@ -34,10 +34,22 @@ func perRow(cfg Config, m *stream.Model, workers int) int64 {
 	return rowBytes(m.Inputs)*int64(cfg.buffersFor(workers)) + rowBytes(m.Outputs)*int64(workers)
 }
 
-// reservation is the part of the byte budget that a group's batches hold.
+// reservation is the part of the byte budget that a group's batches and its cache hold.
 type reservation struct {
-	mem  *buf.Pool
-	held int64
+	mem   *buf.Pool
+	held  int64
+	cache int64
+}
+
+// keep reserves the memory of the model's cache.
+func (r *reservation) keep(cfg Config) error {
+	n := cfg.Cache.Size
+	if err := r.mem.Reserve(n); err != nil {
+		return stream.Errorf(stream.TooLarge, "cache.size", "%s for model %s are more than the %s that are left: batches and caches of all models, and in a swap of both of them, may take half of memory.budget: choose fewer, unload another model, or raise memory.budget",
+			bytesText(n), cfg.Name, bytesText(r.mem.Reservable()))
+	}
+	r.cache = n
+	return nil
 }
 
 // resize reserves the memory of that many workers of m and their batches, or releases
@@ -61,8 +73,8 @@ func (r *reservation) resize(cfg Config, m *stream.Model, workers int) error {
 }
 
 func (r *reservation) release() {
-	r.mem.Unreserve(r.held)
-	r.held = 0
+	r.mem.Unreserve(r.held + r.cache)
+	r.held, r.cache = 0, 0
 }
 
 // tooLarge returns an error that says how large batches may be: at most fit rows in

@@ -158,4 +158,6 @@ func (st *GroupStats) add(other GroupStats) {
 	st.Oldest = max(st.Oldest, other.Oldest)
 	st.Buffers += other.Buffers
 	st.BuffersFree += other.BuffersFree
+	st.CacheResults += other.CacheResults
+	st.CacheBytes += other.CacheBytes
 }

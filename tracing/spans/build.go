@@ -246,6 +246,9 @@ func (k *record) attributes() []attribute.KeyValue {
 	if r.Gated {
 		add(attribute.Bool("millrace.gated", true))
 	}
+	if r.Cached {
+		add(attribute.Bool("millrace.cached", true))
+	}
 	if r.Assembled != nil {
 		add(attribute.Bool("millrace.window", true))
 	}

@@ -1,0 +1,198 @@
+package stream
+
+import (
+	"container/list"
+	"crypto/sha256"
+	"encoding/binary"
+	"hash"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+)
+
+// Cache keeps results of one-shot requests, so that an equal request to the same model is
+// answered without a run. It belongs to a Model as it was loaded: another version, or the
+// same one loaded again, has its own. The least recently used results make room for new
+// ones. It is safe for concurrent use.
+type Cache struct {
+	max int64
+
+	mu    sync.Mutex
+	used  int64
+	found map[cacheKey]*list.Element // of cacheEntry
+	order list.List                  // the most recently used first
+}
+
+// cacheKey is the digest of everything in a frame that its result depends on. It is
+// SHA-256: clients choose the frames, and two that had one key would get each other's
+// results.
+type cacheKey [sha256.Size]byte
+
+type cacheEntry struct {
+	key           cacheKey
+	outputs       []Tensor
+	params        Params
+	width, height int
+	size          int64
+}
+
+// entryOverhead is counted for the parts of an entry that are not its outputs' data.
+const entryOverhead = 512
+
+// NewCache returns a cache for results of that many bytes in all.
+func NewCache(bytes int64) *Cache {
+	return &Cache{max: bytes, found: make(map[cacheKey]*list.Element)}
+}
+
+// Size returns the results that are kept and their bytes; both are 0 for a nil cache.
+func (c *Cache) Size() (results int, bytes int64) {
+	if c == nil {
+		return 0, 0
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.found), c.used
+}
+
+func (c *Cache) get(key *cacheKey) *cacheEntry {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at := c.found[*key]
+	if at == nil {
+		return nil
+	}
+	c.order.MoveToFront(at)
+	return at.Value.(*cacheEntry)
+}
+
+// put keeps a copy of r, unless it is larger than the cache.
+func (c *Cache) put(key *cacheKey, r *Result) {
+	e := &cacheEntry{key: *key, params: maps.Clone(r.Params), width: r.Width, height: r.Height, size: entryOverhead}
+	data := 0
+	for i := range r.Outputs {
+		data += len(r.Outputs[i].Data)
+		e.size += int64(len(r.Outputs[i].Name) + 8*len(r.Outputs[i].Shape) + 64)
+	}
+	for k, v := range r.Params {
+		text, _ := v.(string)
+		e.size += int64(len(k)+len(text)) + 64
+	}
+	if e.size += int64(data); e.size > c.max {
+		return
+	}
+	all := make([]byte, 0, data)
+	e.outputs = slices.Clone(r.Outputs)
+	for i := range e.outputs {
+		t, n := &e.outputs[i], len(all)
+		all = append(all, t.Data...)
+		t.Data, t.Shape = all[n:len(all):len(all)], slices.Clone(t.Shape)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.found[e.key] != nil { // an equal request has run at the same time
+		return
+	}
+	c.found[e.key] = c.order.PushFront(e)
+	for c.used += e.size; c.used > c.max; {
+		last := c.order.Back()
+		old := c.order.Remove(last).(*cacheEntry)
+		delete(c.found, old.key)
+		c.used -= old.size
+	}
+}
+
+// digest returns the key of a frame.
+func digest(f *Frame) *cacheKey {
+	d := digester{Hash: sha256.New()}
+	for _, n := range [...]int{int(f.Codec), f.Width, f.Height, f.SourceWidth, f.SourceHeight, int(f.Region.X), int(f.Region.Y), int(f.Region.Width), int(f.Region.Height)} {
+		d.number(uint64(n))
+	}
+	d.bytes(f.Payload)
+	d.number(uint64(len(f.Inputs)))
+	for i := range f.Inputs {
+		t := &f.Inputs[i]
+		d.bytes([]byte(t.Name))
+		d.bytes([]byte(t.Datatype))
+		d.number(uint64(len(t.Shape)))
+		for _, n := range t.Shape {
+			d.number(uint64(n))
+		}
+		d.bytes(t.Data)
+	}
+	for _, key := range slices.Sorted(maps.Keys(f.Params)) {
+		d.bytes([]byte(key))
+		d.value(f.Params[key])
+	}
+	key := new(cacheKey)
+	d.Sum(key[:0])
+	return key
+}
+
+// digester writes parts so that no two lists of parts have the same bytes: each has its
+// length or a fixed one.
+type digester struct {
+	hash.Hash
+	scratch [8]byte
+}
+
+func (d *digester) number(n uint64) {
+	binary.LittleEndian.PutUint64(d.scratch[:], n)
+	_, _ = d.Write(d.scratch[:])
+}
+
+func (d *digester) bytes(b []byte) {
+	d.number(uint64(len(b)))
+	_, _ = d.Write(b)
+}
+
+// value writes the value of a parameter, with its type.
+func (d *digester) value(v any) {
+	switch v := v.(type) {
+	case string:
+		d.number(1)
+		d.bytes([]byte(v))
+	case int64:
+		d.number(2)
+		d.number(uint64(v))
+	case float64:
+		d.number(3)
+		d.number(math.Float64bits(v))
+	case bool:
+		d.number(4)
+		if v {
+			d.number(1)
+		} else {
+			d.number(0)
+		}
+	}
+}
+
+// fromCache ends r with the result of an equal request, if the model's cache has it.
+func (s *Stream) fromCache(r *Request) bool {
+	c, key := s.model.Cache, r.result.key
+	if c == nil || key == nil {
+		return false
+	}
+	e := c.get(key)
+	if e == nil {
+		r.counts.cacheMisses.Add(1)
+		return false
+	}
+	r.counts.cacheHits.Add(1)
+	r.Cached, r.result.key = true, nil
+	r.result.Outputs, r.result.Params = e.outputs, e.params
+	r.SentWidth, r.SentHeight = e.width, e.height
+	r.Timing.Done = Now()
+	s.lastActive = r.Timing.Done
+	s.endLocked(r, Answered, "", nil)
+	return true
+}
+
+// Remember keeps a copy of the result for equal requests, if the model that computed it has
+// a cache. The caller still owns the result.
+func (r *Result) Remember() {
+	if r.key != nil && r.Outcome == Answered && r.Model.Cache != nil {
+		r.Model.Cache.put(r.key, r)
+	}
+}
