@@ -32,10 +32,15 @@ type Backend interface {
 // Repository lists and changes the loaded models. The changes of one
 // model go through one serialised queue.
 type Repository interface {
-	// Model returns a loaded model's metadata and whether it is ready.
-	// NotFound when no such model or version is loaded.
+	// Model returns a loaded model's metadata and whether it is ready; version "" = the
+	// highest one that is ready. NotFound when no such model or version is loaded.
 	Model(name, version string) (*stream.Model, bool, error)
-	// Index lists the models, loaded or known.
+	// Choose returns the version to which the next request goes whose client names none,
+	// by the weights of the versions. It is "" for a model with one version.
+	Choose(name string) (version string)
+	// Versions returns the loaded versions of a model, the lowest first.
+	Versions(name string) []string
+	// Index lists the models, loaded or known: a row for each version.
 	Index() []Entry
 	// Load loads a model and returns the name of its endpoint.
 	Load(ctx context.Context, name string, how Load) (endpoint string, err error)
@@ -46,7 +51,8 @@ type Repository interface {
 
 // Load says how a model is loaded. The zero value loads it as it is configured.
 type Load struct {
-	Params stream.Params // overlay its configuration
+	Params  stream.Params // overlay its configuration
+	Version string        // only this version; "" = those that its configuration names
 	// Config is a model configuration in JSON, as of the Open Inference Protocol's
 	// repository extension, in place of the one in the model's folder; nil = that one.
 	Config []byte
@@ -57,7 +63,8 @@ type Load struct {
 
 // Unload says how a model is unloaded.
 type Unload struct {
-	Dependents bool // unload also the models that it is made of, where no other needs them
+	Version    string // only this version; "" = all
+	Dependents bool   // unload also the models that it is made of, where no other needs them
 }
 
 // Entry is one row of the repository's index.
@@ -65,7 +72,7 @@ type Entry struct {
 	Name    string
 	Version string
 	State   string // READY, LOADING, UNAVAILABLE
-	Reason  string // why it is not ready
+	Reason  string // why it is not ready, or why its last load failed
 	Workers int
 	Waiting int // frames that wait
 	Streams int

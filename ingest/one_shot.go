@@ -3,6 +3,7 @@ package ingest
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -28,7 +29,9 @@ type OneShot struct {
 	closed bool
 }
 
-type target struct{ model, version string }
+// target is where a request goes: chosen is the version for one whose client named none
+// in version, "" = the only one.
+type target struct{ model, version, chosen string }
 
 // NewOneShot returns a OneShot that sends to backend the requests that come by a protocol,
 // which traces name. It counts the requests for models that are not loaded in noModel.
@@ -73,8 +76,11 @@ func (o *OneShot) Infer(ctx context.Context, model, version string, f stream.Fra
 	if f.Lease != nil {
 		f.Lease.Retain() // so that an exchange whose stream has ended can be replaced
 	}
-	t := target{model, version}
 	for {
+		t := target{model, version, version}
+		if version == "" {
+			t.chosen = o.backend.Models().Choose(model)
+		}
 		x, reused, err := o.acquire(t)
 		if err != nil {
 			o.Refuse(model, version, &f, err)
@@ -178,9 +184,9 @@ func (o *OneShot) acquire(t target) (*exchange, bool, error) {
 	}
 	o.mu.Unlock()
 	x := &exchange{result: make(chan *stream.Result, 1)}
-	s, err := o.backend.Open(t.model, t.version, stream.Options{
+	s, err := o.backend.Open(t.model, t.chosen, stream.Options{
 		Policy:  stream.Policy{Mode: stream.Every, Window: 1},
-		OneShot: true, OwnRefusals: true, Protocol: o.protocol,
+		OneShot: true, OwnRefusals: true, Protocol: o.protocol, Version: t.version,
 	}, x)
 	if err != nil {
 		return nil, false, err
@@ -189,6 +195,9 @@ func (o *OneShot) acquire(t target) (*exchange, bool, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.idle[t] == nil { // only now: models that do not exist get no place in the map
+		for _, pool := range o.idle { // of versions that are not served any more
+			pool.free = slices.DeleteFunc(pool.free, func(x *exchange) bool { return x.ended.Load() })
+		}
 		o.idle[t] = &exchangePool{}
 	}
 	x.pool = o.idle[t]

@@ -79,11 +79,15 @@ func (r repository) Model(name, version string) (*stream.Model, bool, error) {
 	return g.Model(), g.Ready(), nil
 }
 
+func (r repository) Index() []ingest.Entry         { return nil }
+func (r repository) Choose(name string) string     { return r.Manager.Choose(name) }
+func (r repository) Versions(name string) []string { return r.Manager.Versions(name) }
+
 func (r repository) Load(ctx context.Context, name string, how ingest.Load) (string, error) {
-	return r.Manager.Load(ctx, name, how.Params)
+	return r.Manager.Load(ctx, name, workers.Load(how))
 }
 func (r repository) Unload(ctx context.Context, name string, _ ingest.Unload) error {
-	return r.Manager.Unload(ctx, name)
+	return r.Manager.Unload(ctx, name, "")
 }
 
 func newBackend(t *testing.T) *backend {
@@ -142,7 +146,7 @@ func TestStreamsAreUsedAgain(t *testing.T) {
 		t.Fatalf("%d streams for one request at a time", n)
 	}
 	// An unload and a load between two requests: the stream has ended, and the request gets another one.
-	if err := d.Unload(context.Background(), "m"); err != nil {
+	if err := d.Unload(context.Background(), "m", ""); err != nil {
 		t.Fatal(err)
 	}
 	if err := ask(); stream.CodeOf(err) != stream.NotFound {

@@ -22,6 +22,11 @@ func (d backend) Open(model, version string, opts stream.Options, sink stream.Si
 	if d.s.draining.Load() {
 		return nil, ingest.ErrDraining
 	}
+	if !opts.OneShot { // which has chosen a version already, and says what its client named
+		if opts.Version = version; version == "" {
+			version = d.s.models.Choose(model)
+		}
+	}
 	g, err := d.s.group(model, version)
 	if err != nil {
 		return nil, err
@@ -77,44 +82,34 @@ func (r repository) Model(name, version string) (*stream.Model, bool, error) {
 	return g.Model(), g.Ready(), nil
 }
 
+// Choose implements ingest.Repository.
+func (r repository) Choose(name string) string { return r.s.models.Choose(name) }
+
+// Versions implements ingest.Repository.
+func (r repository) Versions(name string) []string { return r.s.models.Versions(name) }
+
 // Index implements ingest.Repository. While the server starts, the models of the
 // configuration that are not loaded yet are being loaded.
 func (r repository) Index() []ingest.Entry {
-	var out []ingest.Entry
-	starting := !r.s.loaded.Load() // before the models are read
-	loaded := map[string]bool{}
-	for _, g := range r.s.models.Snapshot() {
-		loaded[g.Model.Name] = true
-		out = append(out, ingest.Entry{
-			Name: g.Model.Name, Version: g.Model.Version, State: g.State, Reason: g.Reason,
-			Workers: g.Workers, Waiting: g.Waiting, Streams: g.Streams,
-		})
-	}
-	if starting {
+	starting := map[string]bool{}
+	if !r.s.loaded.Load() { // before the models are read
 		for _, c := range r.s.cfg.Models {
-			if !loaded[c.Name] {
-				loaded[c.Name] = true
-				out = append(out, ingest.Entry{Name: c.Name, Version: c.WithDefaults().Version, State: workers.StateLoading})
-			}
+			starting[c.Name] = true
 		}
 	}
-	for _, c := range r.s.models.Known() {
-		if !loaded[c.Name] {
-			out = append(out, ingest.Entry{Name: c.Name, Version: c.Version, State: workers.StateUnavailable, Reason: "not loaded"})
+	var out []ingest.Entry
+	for _, e := range r.s.models.Index() {
+		if e.Reason == workers.NotLoaded && starting[e.Name] {
+			e.State, e.Reason = workers.StateLoading, ""
 		}
+		out = append(out, ingest.Entry(e))
 	}
 	return out
 }
 
 // Load implements ingest.Repository.
 func (r repository) Load(ctx context.Context, name string, how ingest.Load) (string, error) {
-	switch {
-	case how.Config != nil:
-		return "", stream.Errorf(stream.Unsupported, "config", "cannot be set by a load request")
-	case how.Files != nil:
-		return "", stream.Errorf(stream.Unsupported, "file", "contents cannot be set by a load request")
-	}
-	return r.s.models.Load(ctx, name, how.Params)
+	return r.s.models.Load(ctx, name, workers.Load(how))
 }
 
 // Unload implements ingest.Repository.
@@ -122,5 +117,5 @@ func (r repository) Unload(ctx context.Context, endpoint string, how ingest.Unlo
 	if how.Dependents {
 		return stream.Errorf(stream.Unsupported, "unload_dependents", "no model is made of others")
 	}
-	return r.s.models.Unload(ctx, endpoint)
+	return r.s.models.Unload(ctx, endpoint, how.Version)
 }

@@ -106,7 +106,7 @@ func (c *scene) inFlight(n int) {
 // unloading has begun.
 func (c *scene) unload(began func() bool) {
 	done := make(chan error, 1)
-	go func() { done <- c.s.Models().Unload(context.Background(), c.model) }()
+	go func() { done <- c.s.Models().Unload(context.Background(), c.model, "") }()
 	c.until("the unloading has begun", began)
 	close(c.gate)
 	if err := <-done; err != nil {

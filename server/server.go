@@ -209,12 +209,13 @@ func (s *Server) serving(failed <-chan error) error {
 }
 
 func (s *Server) load(ctx context.Context) error {
-	for i, m := range s.cfg.Models {
-		err := s.models.Define(m)
-		if err == nil {
-			_, err = s.models.LoadConfig(ctx, m, true)
+	for i, m := range s.cfg.Models { // all are known before the first is loaded, so that requests can load them
+		if err := s.models.Define(m); err != nil {
+			return within(fmt.Sprintf("models[%d]", i), err)
 		}
-		if err != nil {
+	}
+	for i, m := range s.cfg.Models {
+		if _, err := s.models.Load(ctx, m.Name, workers.Load{}); err != nil {
 			return within(fmt.Sprintf("models[%d]", i), err)
 		}
 	}

@@ -296,8 +296,8 @@ func (k *soaking) changes(rng *rand.Rand) {
 		k.t.Errorf("extra: %v", err)
 	}
 	if rng.IntN(2) == 0 {
-		_, _ = k.s.Models().Load(ctx, "extra", nil)
+		_, _ = k.s.Models().Load(ctx, "extra", workers.Load{})
 	} else {
-		_ = k.s.Models().Unload(ctx, "extra") // which may not be there
+		_ = k.s.Models().Unload(ctx, "extra", "") // which may not be there
 	}
 }

@@ -17,6 +17,10 @@ type Options struct {
 	OwnRefusals bool
 	OneShot     bool // carries the one-shot requests of one connection; it is not listed among the streams
 
+	// Version is the version of the model that the client named; "" = it named none, and
+	// the stream goes on with another when its own is not served any more.
+	Version string
+
 	Protocol string       // by which its frames come, for traces: rest, ws, millrace.v1, native, streams and others
 	Name     string       // of the stream, for traces; or ""
 	Trace    TraceContext // of frames that have none of their own

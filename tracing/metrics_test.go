@@ -68,7 +68,7 @@ func (r *rig) load(t testing.TB, name string) *workers.Group {
 // unload ends a model, so that no worker reads its requests any more.
 func (r *rig) unload(t testing.TB, name string) {
 	t.Helper()
-	if err := r.manager.Unload(context.Background(), name); err != nil {
+	if err := r.manager.Unload(context.Background(), name, ""); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -178,7 +178,7 @@ func TestCountsOfUnloadedModelsStay(t *testing.T) {
 	r := newRig(t)
 	r.run(t, r.load(t, "m"), stream.Policy{Mode: stream.Every}, 2)
 	r.gather(t)
-	if err := r.manager.Unload(t.Context(), "m"); err != nil {
+	if err := r.manager.Unload(t.Context(), "m", ""); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {

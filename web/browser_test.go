@@ -86,7 +86,7 @@ func TestConsole(t *testing.T) {
 			t.Run(b.line.Case, b.judge)
 			continue
 		case "unload gone":
-			if err := s.Models().Unload(context.Background(), "gone"); err != nil {
+			if err := s.Models().Unload(context.Background(), "gone", ""); err != nil {
 				t.Fatal(err)
 			}
 		case "hide ffmpeg":

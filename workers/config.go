@@ -29,12 +29,38 @@ type Config struct {
 	Policy    stream.Policy     `yaml:"stream"` // defaults of the model's streams; clients may choose others
 	Limits    Limits            `yaml:"limits"`
 
+	Versions Versions `yaml:"versions"`
+	Shadow   Shadow   `yaml:"shadow"`
+
+	// Folder has the files of the model's version, if it is one of a repository; "" = the
+	// model's only file is Source.
+	Folder string
+
 	// Params are the parameters of the kind of worker, by the names of its settings;
 	// nested names are joined by dots.
 	Params stream.Params
 	// Parts are the settings of batchers and stages: pointers to their structs, such as
 	// *batching.SoftSettings.
 	Parts []any
+
+	request stream.Params // parameters of the request that loaded it
+}
+
+// Versions say which versions of a model in a repository are served, and which of them
+// answer the requests that name none.
+type Versions struct {
+	Latest   int      `yaml:"latest" unset:"1" min:"1" max:"64" help:"serve that many of the highest versions"`
+	All      bool     `yaml:"all" help:"serve all versions"`
+	Specific []string `yaml:"specific" example:"1" help:"serve these versions"`
+	Weights  []string `yaml:"weights" example:"1=95" unset:"all to the highest version" help:"how requests that name no version are spread over the versions: each VERSION=WEIGHT"`
+}
+
+// Shadow is a version that gets copies of requests, whose answers are compared only.
+type Shadow struct {
+	Version   string  `yaml:"version" help:"a version that gets copies of answered requests; its results are compared with theirs and counted, and no client gets them"`
+	Sample    float64 `yaml:"sample" default:"1" above:"0" max:"1" help:"share of the requests that is copied"`
+	Tolerance float64 `yaml:"tolerance" min:"0" unset:"0" help:"largest difference of two numbers that count as equal"`
+	IoU       float64 `yaml:"iou" default:"0.5" above:"0" max:"1" help:"least intersection over union of two boxes that count as equal"`
 }
 
 // Batching is a model's batching. The settings of each kind of batcher are in Parts.
@@ -164,7 +190,8 @@ func (c Config) Same(d Config) bool {
 		return false
 	}
 	for _, x := range []*Config{&c, &d} {
-		x.Name, x.Instances, x.Params, x.Parts = "", 0, nil, nil
+		x.Name, x.Instances, x.Params, x.Parts, x.request = "", 0, nil, nil, nil
+		x.Versions, x.Shadow = Versions{}, Shadow{} // of the endpoint
 	}
 	return reflect.DeepEqual(c, d)
 }

@@ -16,7 +16,7 @@ func TestBuffersFollowInstances(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, instances := range []int64{4, 1} {
-		name, err := r.Load(context.Background(), "m", stream.Params{"instances": instances})
+		name, err := r.Load(context.Background(), "m", workers.Load{Params: stream.Params{"instances": instances}})
 		if err != nil || name != "m" {
 			t.Fatalf("%q, %v", name, err)
 		}

@@ -1,6 +1,7 @@
 package workers
 
 import (
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,6 +41,14 @@ type Group struct {
 	stopping chan struct{}
 	stopOnce sync.Once
 
+	// Only the manager uses these, in the turn of the model's changes.
+	added int           // workers that requests have added to the configured ones
+	files modelFiles    // when it was loaded
+	sent  *SentFiles    // that it was loaded from; nil = none
+	took  time.Duration // to load it
+
+	shadow atomic.Pointer[shadow] // gets copies of its requests; nil = none
+
 	waiting     atomic.Int64
 	quarantined atomic.Int32
 	ledger      *ledger
@@ -53,6 +62,13 @@ var _ stream.Queue = (*Group)(nil)
 // and the intake for them.
 func (g *Group) describeModel(m *stream.Model) error {
 	m.Name, m.Version, m.Platform, m.Params = g.cfg.Name, g.cfg.Version, g.cfg.Kind, g.cfg.Params
+	if len(g.cfg.request) > 0 {
+		m.Params = maps.Clone(g.cfg.Params)
+		if m.Params == nil {
+			m.Params = stream.Params{}
+		}
+		maps.Copy(m.Params, g.cfg.request)
+	}
 	m.MaxBatch = max(m.MaxBatch, 1)
 	if n := g.cfg.Batching.MaxSize; n > 0 {
 		if m.Fixed && n != m.MaxBatch {
@@ -235,6 +251,9 @@ func (g *Group) recheck() {
 
 // Ended implements stream.Queue.
 func (g *Group) Ended(r *stream.Request) {
+	if s := g.shadow.Load(); s != nil {
+		s.copy(r)
+	}
 	if g.hooks.Ended != nil {
 		g.hooks.Ended(r)
 	}

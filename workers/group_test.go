@@ -224,7 +224,7 @@ func TestUnloadEndsWaitingFramesAndCompletesThoseInFlight(t *testing.T) {
 		_ = s.Submit(r.frame(t, uint64(i+1), "x"))
 	}
 	unloaded := make(chan error)
-	go func() { unloaded <- r.Unload(context.Background(), "faulty") }()
+	go func() { unloaded <- r.Unload(context.Background(), "faulty", "") }()
 	for end := time.Now().Add(10 * time.Second); s.WaitingFrames() > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("frames still wait")
@@ -338,7 +338,7 @@ func TestScaleAndShare(t *testing.T) {
 		{stream.Params{"max_size": int64(3)}, "identity-0", 1},
 		{stream.Params{"max_size": int64(4)}, "identity-1", 1},
 	} {
-		name, err := r.Load(ctx, "identity", step.params)
+		name, err := r.Load(ctx, "identity", workers.Load{Params: step.params})
 		if err != nil || name != step.endpoint {
 			t.Fatalf("%v: %q, %v", step.params, name, err)
 		}
@@ -348,17 +348,17 @@ func TestScaleAndShare(t *testing.T) {
 		}
 	}
 	for range 2 {
-		if err := r.Unload(ctx, "identity"); err != nil {
+		if err := r.Unload(ctx, "identity", ""); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := r.Unload(ctx, "identity"); stream.CodeOf(err) != stream.NotFound {
+	if err := r.Unload(ctx, "identity", ""); stream.CodeOf(err) != stream.NotFound {
 		t.Fatalf("%v", err)
 	}
-	if _, err := r.Load(ctx, "nonsense", nil); stream.CodeOf(err) != stream.NotFound {
+	if _, err := r.Load(ctx, "nonsense", workers.Load{}); stream.CodeOf(err) != stream.NotFound {
 		t.Fatalf("%v", err)
 	}
-	if _, err := r.Load(ctx, "identity", stream.Params{"color": "red"}); stream.CodeOf(err) != stream.InvalidArgument {
+	if _, err := r.Load(ctx, "identity", workers.Load{Params: stream.Params{"color": "red"}}); stream.CodeOf(err) != stream.InvalidArgument {
 		t.Fatalf("%v", err)
 	}
 }

@@ -93,6 +93,7 @@ type GroupStats struct {
 	BatchesBy map[string]uint64 // the same, by why they were formed then (batching.Cause)
 	Rows      uint64            // of these batches
 	Capacity  uint64            // the rows that these batches had room for
+	Shadow    ShadowStats       // of the version as a shadow
 }
 
 // The states of a group.

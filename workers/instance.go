@@ -19,6 +19,7 @@ import (
 // common is what the instances of a group have in common.
 type common struct {
 	cfg      Config
+	digest   string // of the model's files
 	log      *slog.Logger
 	pixels   codec.Limits
 	decoding *buf.Pool // of which decoding pictures takes memory
@@ -101,7 +102,7 @@ func (w *instance) start(ctx context.Context) (err error) {
 	}
 	w.worker, w.warm = kind.New(), false
 	env := &Env{
-		Name: w.cfg.Name, Source: w.cfg.Source, Settings: settings, Log: w.log,
+		Name: w.cfg.Name, Source: w.cfg.Source, Digest: w.digest, Settings: settings, Log: w.log,
 		MaxBatch: w.cfg.Batching.MaxSize, Image: w.cfg.Image, Window: w.cfg.Window,
 	}
 	m, err := w.worker.Init(ctx, env)

@@ -99,7 +99,7 @@ func TestBoundsOfTheManager(t *testing.T) {
 	m = NewManager(ManagerOptions{Memory: buf.NewPool(0), Hooks: func(*stream.Model) Hooks {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		during = m.starting
+		during = m.loading[modelVersion{"m", "1"}]
 		return Hooks{}
 	}})
 	change := func() error { return m.change(ctx, "m", func() error { return nil }) }
@@ -112,19 +112,23 @@ func TestBoundsOfTheManager(t *testing.T) {
 		t.Errorf("the last change that may wait: %v, %d wait after it", err, m.waiting)
 	}
 	m.waiting = 0
-	cfg := Config{Kind: "identity", Name: "m"}.WithDefaults()
-	m.starting = maxEndpoints
-	if err := m.addEndpoint(ctx, cfg); stream.CodeOf(err) != stream.Overloaded || m.starting != maxEndpoints {
+	load := func() error {
+		_, err := m.LoadConfig(ctx, Config{Kind: "identity", Name: "m"}, true)
+		return err
+	}
+	others := modelVersion{"others", "1"}
+	m.loading[others] = maxEndpoints
+	if err := load(); stream.CodeOf(err) != stream.Overloaded || len(m.loading) != 1 {
 		t.Errorf("one endpoint too many: %v", err)
 	}
-	m.starting = maxEndpoints - 1
-	if err := m.addEndpoint(ctx, cfg); err != nil || during != maxEndpoints || m.starting != maxEndpoints-1 {
-		t.Errorf("the last endpoint: %v; %d started, %d after it", err, during, m.starting)
+	m.loading[others] = maxEndpoints - 1
+	if err := load(); err != nil || during != 1 || len(m.loading) != 1 {
+		t.Errorf("the last endpoint: %v; %d started, %d after it", err, during, len(m.loading))
 	}
-	if err := m.addEndpoint(ctx, cfg); stream.CodeOf(err) != stream.Overloaded {
+	if _, err := m.LoadConfig(ctx, Config{Kind: "identity", Name: "m", MaxFlows: 2}, true); stream.CodeOf(err) != stream.Overloaded {
 		t.Errorf("one endpoint too many, of which one is loaded: %v", err)
 	}
-	m.starting = 0
+	delete(m.loading, others)
 	for n, code := range map[int]stream.Code{0: stream.InvalidArgument, 1: stream.NotFound, 1024: stream.NotFound, 1025: stream.InvalidArgument} {
 		if err := m.Scale(ctx, "none", n); stream.CodeOf(err) != code {
 			t.Errorf("%d workers: %v", n, err)
@@ -139,8 +143,10 @@ func TestBoundsOfTheManager(t *testing.T) {
 		t.Fatal(err)
 	}
 	names := ""
-	for _, c := range m.Known() {
-		names += c.Name + " "
+	for _, r := range m.Index() {
+		if r.Reason == NotLoaded {
+			names += r.Name + " "
+		}
 	}
 	if names != "a b z " {
 		t.Errorf("known: %s", names)

@@ -198,7 +198,7 @@ func TestStarts(t *testing.T) {
 					t.Fatalf("%v", err)
 				}
 				if err == nil {
-					if err := r.Unload(ctx, name); err != nil {
+					if err := r.Unload(ctx, name, ""); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -280,7 +280,7 @@ func TestARestartThatHangs(t *testing.T) {
 				})
 				close(gate)
 				until(t, "what hung is over", func() bool { return g.Stats().Quarantined == 0 })
-				if err := r.Unload(context.Background(), "s"); err != nil {
+				if err := r.Unload(context.Background(), "s", ""); err != nil {
 					t.Fatal(err)
 				}
 				started.Lock()
@@ -317,7 +317,7 @@ func TestACallerWhoLeavesItsChange(t *testing.T) {
 		if err := r.Scale(context.Background(), name, 2); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.Unload(context.Background(), name); err != nil {
+		if err := r.Unload(context.Background(), name, ""); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -364,7 +364,7 @@ func TestChangesOfAFamily(t *testing.T) {
 					mine = append(mine, endpoint)
 				}
 				for _, endpoint := range mine {
-					if err := r.Unload(ctx, endpoint); err != nil {
+					if err := r.Unload(ctx, endpoint, ""); err != nil {
 						t.Error(err)
 					}
 				}
@@ -389,11 +389,11 @@ func TestContradictoryChanges(t *testing.T) {
 				var err error
 				switch (i + j) % 6 {
 				case 0, 1:
-					_, err = r.Load(ctx, "identity", nil)
+					_, err = r.Load(ctx, "identity", workers.Load{})
 				case 2:
-					_, err = r.Load(ctx, "identity", stream.Params{"share": false})
+					_, err = r.Load(ctx, "identity", workers.Load{Params: stream.Params{"share": false}})
 				case 3:
-					err = r.Unload(ctx, "identity")
+					err = r.Unload(ctx, "identity", "")
 				case 4:
 					err = r.Scale(ctx, "identity", 1+j%3)
 				case 5:
@@ -407,11 +407,11 @@ func TestContradictoryChanges(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if _, err := r.Load(ctx, "identity", nil); err != nil {
+	if _, err := r.Load(ctx, "identity", workers.Load{}); err != nil {
 		t.Fatal(err)
 	}
 	for range 100 {
-		if r.Unload(ctx, "identity") != nil {
+		if r.Unload(ctx, "identity", "") != nil {
 			break
 		}
 	}
@@ -432,7 +432,7 @@ func TestCloseIsWaitedForByAll(t *testing.T) {
 	if err := r.Close(ctx); !errors.Is(err, context.Canceled) {
 		t.Fatalf("a batch runs still: %v", err)
 	}
-	if _, err := r.Load(context.Background(), "identity", nil); stream.CodeOf(err) != stream.Draining {
+	if _, err := r.Load(context.Background(), "identity", workers.Load{}); stream.CodeOf(err) != stream.Draining {
 		t.Fatalf("%v", err)
 	}
 	until(t, "frames that wait are ended", func() bool { return s.WaitingFrames() == 0 })

@@ -13,9 +13,9 @@ import (
 
 // newGroup starts a group with one worker and its watchdog. The manager adds the other
 // workers.
-func newGroup(ctx context.Context, cfg Config, mem *buf.Pool, pixels codec.Limits, log *slog.Logger, ledger *ledger, hooks func(*stream.Model) Hooks) (*Group, error) {
+func newGroup(ctx context.Context, cfg Config, files modelFiles, mem *buf.Pool, pixels codec.Limits, log *slog.Logger, ledger *ledger, hooks func(*stream.Model) Hooks) (*Group, error) {
 	g := &Group{
-		common: common{cfg: cfg, log: log, pixels: pixels, decoding: mem}, mem: mem, reserved: reservation{mem: mem}, state: StateLoading,
+		files: files, common: common{cfg: cfg, digest: files.digest, log: log, pixels: pixels, decoding: mem}, mem: mem, reserved: reservation{mem: mem}, state: StateLoading,
 		streams: make(map[*stream.Stream]struct{}), all: make(map[*instance]struct{}), stopping: make(chan struct{}),
 		ledger: ledger, totals: ledger.use(cfg.Name, cfg.Version),
 	}
@@ -345,6 +345,10 @@ func (g *Group) inboxes() (out []*batching.Inbox) {
 }
 
 func (g *Group) moveOne(s *stream.Stream, next *Group) {
+	if v := s.Options().Version; v != "" && v != next.cfg.Version {
+		s.CloseWith(stream.ByUnload, stream.Errorf(stream.Unloaded, "version", "%s of model %s was unloaded", v, g.cfg.Name))
+		return
+	}
 	if err := next.intake.Reserve(); err != nil {
 		s.CloseWith(stream.ByUnload, err)
 		return

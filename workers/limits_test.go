@@ -180,7 +180,7 @@ func TestUnloadWaitsForWorkers(t *testing.T) {
 		_ = s.Submit(r.frame(t, 0, "hang"))
 		waitBusy(t, g)
 		start := time.Now()
-		if err := r.Unload(t.Context(), "faulty"); err != nil {
+		if err := r.Unload(t.Context(), "faulty", ""); err != nil {
 			t.Fatal(err)
 		}
 		if took := time.Since(start); took < 900*time.Millisecond || took > 2*time.Second {
@@ -199,7 +199,7 @@ func TestUnloadWaitsForWorkers(t *testing.T) {
 		r.load(t, cfg)
 		time.AfterFunc(5*time.Second, func() { close(gate) })
 		start := time.Now()
-		if err := r.Unload(t.Context(), "s"); err != nil {
+		if err := r.Unload(t.Context(), "s", ""); err != nil {
 			t.Fatal(err)
 		}
 		started.Lock()
@@ -271,7 +271,7 @@ func TestProcessorsOfForeignWorkers(t *testing.T) {
 		if n := runtime.GOMAXPROCS(0); n != want {
 			t.Errorf("%s: %d processors, want %d", kind, n, want)
 		}
-		if err := r.Unload(t.Context(), kind); err != nil {
+		if err := r.Unload(t.Context(), kind, ""); err != nil {
 			t.Fatal(err)
 		}
 		if n := runtime.GOMAXPROCS(0); n != own {

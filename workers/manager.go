@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,6 +19,41 @@ type ManagerOptions struct {
 	Pixels codec.Limits // of pictures, whose decoding takes memory from Memory
 	Log    *slog.Logger
 	Hooks  func(m *stream.Model) Hooks // called once for each group
+	// Repository has the models that can be loaded by name without being defined; nil =
+	// none.
+	Repository Repository
+}
+
+// Repository finds models that are in no configuration. Its methods are safe for
+// concurrent use.
+type Repository interface {
+	// Find returns the versions of a model that are to be served, or nil when there is no
+	// such model. known is the model's definition in the configuration, or nil. With
+	// Config or Files in how, these take the place of what is there.
+	Find(name string, known *Definition, how Load) (*Definition, error)
+	// List returns the names and versions that there are.
+	List() []Listed
+}
+
+// Listed is a model that can be loaded.
+type Listed struct {
+	Name, Version string
+	Err           error // why it cannot be loaded as it is, or nil
+}
+
+// SentFiles are files that a load request has sent. They are removed when no version
+// that was loaded from them is served any more.
+type SentFiles struct {
+	Dir    string
+	Remove func() // may be called more than once
+}
+
+// Definition is what is loaded under a model's name: a configuration for each version.
+type Definition struct {
+	Versions []Config // at least one, all with the model's name
+	Notes    []string // what of the model's configuration is not used, for the log
+	// Files are the files that a load request has sent; nil = none.
+	Files *SentFiles
 }
 
 // Manager has the groups. Changes of one model and of the endpoints made of it, its
@@ -29,18 +62,20 @@ type ManagerOptions struct {
 // families do not wait for them, and reading does not wait for any. Its methods are
 // safe for concurrent use.
 type Manager struct {
-	opts   ManagerOptions
-	groups atomic.Pointer[map[string]*Group] // replaced under mu
-	ledger ledger
-	done   chan struct{}
+	opts      ManagerOptions
+	endpoints atomic.Pointer[map[string]*endpoint] // by name; replaced under mu
+	ledger    ledger
+	done      chan struct{}
 
-	mu       sync.Mutex
-	known    map[string]Config
-	queues   map[string][]update // by family; an entry exists while its goroutine runs
-	waiting  int                 // changes in all queues
-	starting int                 // endpoints being started
-	closed   bool
-	wg       sync.WaitGroup // of the families' goroutines
+	mu      sync.Mutex
+	known   map[string]Definition
+	failed  failures
+	loading map[modelVersion]int // groups being started
+	queues  map[string][]update  // by family; an entry exists while its goroutine runs
+	waiting int                  // changes in all queues
+	closed  bool
+	wg      sync.WaitGroup // of the families' goroutines
+	shadows sync.WaitGroup // of the shadows' goroutines
 }
 
 type update struct {
@@ -71,8 +106,8 @@ func NewManager(opts ManagerOptions) *Manager {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	m := &Manager{opts: opts, done: make(chan struct{}), known: make(map[string]Config), queues: make(map[string][]update)}
-	m.groups.Store(&map[string]*Group{})
+	m := &Manager{opts: opts, done: make(chan struct{}), known: make(map[string]Definition), loading: make(map[modelVersion]int), queues: make(map[string][]update)}
+	m.endpoints.Store(&map[string]*endpoint{})
 	return m
 }
 
@@ -127,258 +162,25 @@ func (m *Manager) change(ctx context.Context, name string, do func() error) erro
 	}
 }
 
-// Define makes a model known by its name without loading it.
-func (m *Manager) Define(cfg Config) error {
-	cfg = cfg.WithDefaults()
-	if err := cfg.Validate(); err != nil {
-		return err
+// Define makes a model known by its name without loading it. Several configurations are
+// its versions.
+func (m *Manager) Define(cfgs ...Config) error {
+	def := Definition{}
+	for _, cfg := range cfgs {
+		cfg = cfg.WithDefaults()
+		if err := cfg.Validate(); err != nil {
+			return err
+		}
+		def.Versions = append(def.Versions, cfg)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.known[cfg.Name] = cfg
+	m.known[cfgs[0].Name] = def
 	return nil
 }
 
-// Known returns the configurations of the models that Load can load by name.
-func (m *Manager) Known() []Config {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	out := slices.Collect(maps.Values(m.known))
-	slices.SortFunc(out, func(a, b Config) int { return strings.Compare(a.Name, b.Name) })
-	return out
-}
-
-// Load loads a model by its name: one that was defined, or a registered kind. params
-// override its configuration (see Overlay); "share": false adds a worker to the group
-// that has the same parameters, "swap": true replaces the endpoint of that name. It
-// returns the endpoint's name.
-func (m *Manager) Load(ctx context.Context, name string, params stream.Params) (string, error) {
-	m.mu.Lock()
-	cfg, ok := m.known[name]
-	m.mu.Unlock()
-	if !ok {
-		if _, isKind := Lookup(name); !isKind {
-			return "", stream.Errorf(stream.NotFound, "model", "%q is neither a model of the configuration nor a kind of worker: see /v2/repository/index", name)
-		}
-		cfg = Config{Name: name, Kind: name}
-	}
-	cfg, share, swap, err := Overlay(cfg, params)
-	if err != nil {
-		return "", err
-	}
-	if swap {
-		return name, m.Swap(ctx, name, cfg)
-	}
-	return m.LoadConfig(ctx, cfg, share)
-}
-
-// LoadConfig loads a model. When a group has the same configuration, it is shared, or
-// gets one more worker if share is false. Otherwise a new endpoint is made; it has the
-// model's name, or name-0, name-1 ... when that is taken.
-func (m *Manager) LoadConfig(ctx context.Context, cfg Config, share bool) (endpoint string, err error) {
-	cfg = cfg.WithDefaults()
-	if err := cfg.Validate(); err != nil {
-		return "", err
-	}
-	var name string // read only after the change
-	err = m.change(ctx, cfg.Name, func() error {
-		var same *Group
-		name, same = m.findEndpoint(cfg)
-		if same != nil && share {
-			return nil
-		}
-		if same != nil {
-			if n := same.Workers(); !mayRequestWorkers(same.cfg, n+1) {
-				return stream.Errorf(stream.Overloaded, "instances", "model %s has %d workers already: only its configuration can set more", name, n)
-			}
-			return m.scale(ctx, same, same.Workers()+1)
-		}
-		c := cfg
-		c.Name = name
-		return m.addEndpoint(ctx, c)
-	})
-	if err != nil {
-		return "", fmt.Errorf("load %s: %w", cfg.Name, err)
-	}
-	return name, nil
-}
-
-// addEndpoint makes an endpoint unless there are too many.
-func (m *Manager) addEndpoint(ctx context.Context, cfg Config) error {
-	m.mu.Lock()
-	if n := len(*m.groups.Load()) + m.starting; n >= maxEndpoints {
-		m.mu.Unlock()
-		return stream.Errorf(stream.Overloaded, "", "%d endpoints are loaded already: unload one first", n)
-	}
-	m.starting++
-	m.mu.Unlock()
-	begun := stream.Now()
-	g, err := m.start(ctx, cfg)
-	m.publish(func(gs map[string]*Group) {
-		m.starting--
-		if err == nil {
-			gs[cfg.Name] = g
-		}
-	})
-	if err == nil {
-		m.logGroup("a model was loaded", g, "workers", g.Workers(), "took", stream.Now().Sub(begun))
-	}
-	return err
-}
-
-// logGroup logs a change of a group, at info.
-func (m *Manager) logGroup(msg string, g *Group, args ...any) {
-	m.opts.Log.Info(msg, append([]any{"model", g.cfg.Name, "version", g.cfg.Version, "kind", g.cfg.Kind}, args...)...)
-}
-
-// findEndpoint returns the endpoint for cfg, and the group that already serves it or
-// nil. A group that failed is not shared: loading again replaces it.
-func (m *Manager) findEndpoint(cfg Config) (string, *Group) {
-	gs := *m.groups.Load()
-	for i := -1; ; i++ {
-		name := cfg.Name
-		if i >= 0 {
-			name = fmt.Sprintf("%s-%d", cfg.Name, i)
-		}
-		g, taken := gs[name]
-		if !taken {
-			return name, nil
-		}
-		if g.cfg.Same(cfg) {
-			if g.Ready() {
-				return name, g
-			}
-			m.publish(func(gs map[string]*Group) { delete(gs, name) })
-			g.unload(stream.ByUnload, stream.Errorf(stream.Unloaded, "", "model %s was loaded again", name))
-			m.logGroup("a model was unloaded", g, "reason", "it had failed, and is loaded again")
-			return name, nil
-		}
-	}
-}
-
-// start makes a group with all its instances. When one of them fails, it makes none.
-func (m *Manager) start(ctx context.Context, cfg Config) (*Group, error) {
-	g, err := newGroup(ctx, cfg, m.opts.Memory, m.opts.Pixels, m.opts.Log, &m.ledger, m.opts.Hooks)
-	if err != nil {
-		return nil, err
-	}
-	for range cfg.Instances - 1 {
-		if err := g.startWorker(ctx, nil); err != nil {
-			g.stop()
-			return nil, err
-		}
-	}
-	return g, nil
-}
-
-// publish replaces the groups. edit is called under mu.
-func (m *Manager) publish(edit func(map[string]*Group)) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	next := maps.Clone(*m.groups.Load())
-	edit(next)
-	m.groups.Store(&next)
-}
-
-// Unload removes one worker of an endpoint. With the last one the endpoint ends: frames
-// in flight complete, waiting ones end as unloaded.
-func (m *Manager) Unload(ctx context.Context, endpoint string) error {
-	return m.change(ctx, endpoint, func() error {
-		g, err := m.Group(endpoint, "")
-		if err != nil {
-			return err
-		}
-		if n := g.Workers(); n > 1 {
-			return m.scale(ctx, g, n-1)
-		}
-		m.removeGroup(g, stream.ByUnload, stream.Errorf(stream.Unloaded, "", "model %s was unloaded", endpoint))
-		return nil
-	})
-}
-
-func (m *Manager) removeGroup(g *Group, why stream.CloseReason, err error) {
-	m.publish(func(gs map[string]*Group) { delete(gs, g.cfg.Name) })
-	g.unload(why, err)
-	m.logGroup("a model was unloaded", g, "reason", string(why))
-}
-
-// Scale sets the number of workers of an endpoint, at least one.
-func (m *Manager) Scale(ctx context.Context, endpoint string, n int) error {
-	if n < 1 || n > 1024 {
-		return stream.Errorf(stream.InvalidArgument, "instances", "%d is not between 1 and 1024", n)
-	}
-	return m.change(ctx, endpoint, func() error {
-		g, err := m.Group(endpoint, "")
-		if err != nil {
-			return err
-		}
-		return m.scale(ctx, g, n)
-	})
-}
-
-// scale sets the number of workers of a group. After an error, those that were added
-// before stay.
-func (m *Manager) scale(ctx context.Context, g *Group, n int) (err error) {
-	before := g.Workers()
-	for g.Workers() > n {
-		g.removeWorker()
-	}
-	for err == nil && g.Workers() < n {
-		err = g.addWorker(ctx)
-	}
-	if after := g.Workers(); after != before {
-		m.logGroup("the workers of a model were changed", g, "from", before, "to", after)
-	}
-	return err
-}
-
-// Swap replaces an endpoint's group by one of another configuration: its streams stay
-// open, waiting frames move to the new group and frames in flight complete.
-func (m *Manager) Swap(ctx context.Context, endpoint string, cfg Config) error {
-	cfg.Name = endpoint
-	cfg = cfg.WithDefaults()
-	if err := cfg.Validate(); err != nil {
-		return err
-	}
-	return m.change(ctx, endpoint, func() error {
-		old, err := m.Group(endpoint, "")
-		if err != nil {
-			return err
-		}
-		next, err := m.start(ctx, cfg)
-		if err != nil {
-			return err
-		}
-		m.publish(func(gs map[string]*Group) { gs[endpoint] = next })
-		old.moveTo(next)
-		m.logGroup("a model was swapped", next, "workers", next.Workers(), "from", old.cfg.Version)
-		return nil
-	})
-}
-
-// Group returns a loaded group. A version of "" means any.
-func (m *Manager) Group(name, version string) (*Group, error) {
-	g, ok := (*m.groups.Load())[name]
-	if !ok {
-		return nil, stream.Errorf(stream.NotFound, "model", "%q is not loaded: see /v2/repository/index", name)
-	}
-	if version != "" && version != g.cfg.Version {
-		return nil, stream.Errorf(stream.NotFound, "version", "model %s has version %s, not %q", name, g.cfg.Version, version)
-	}
-	return g, nil
-}
-
-// Groups returns every group, sorted by name.
-func (m *Manager) Groups() []*Group {
-	gs := *m.groups.Load()
-	out := make([]*Group, 0, len(gs))
-	for _, name := range slices.Sorted(maps.Keys(gs)) {
-		out = append(out, gs[name])
-	}
-	return out
-}
-
-// Snapshot returns the statistics of every group that is loaded, sorted by name.
+// Snapshot returns the statistics of every group that is loaded, sorted by name and
+// version.
 func (m *Manager) Snapshot() []GroupStats {
 	gs := m.Groups()
 	out := make([]GroupStats, 0, len(gs))
@@ -417,11 +219,19 @@ func (m *Manager) Close(ctx context.Context) error {
 
 func (m *Manager) closeAll() {
 	var wg sync.WaitGroup
-	for _, g := range *m.groups.Load() {
+	old := *m.endpoints.Load()
+	for _, e := range old {
+		e.stopShadow(nil)
+	}
+	for _, g := range m.Groups() {
 		wg.Go(func() { m.endGroup(g) })
 	}
 	wg.Wait()
-	m.groups.Store(&map[string]*Group{})
+	m.shadows.Wait()
+	m.endpoints.Store(&map[string]*endpoint{})
+	for name, e := range old {
+		m.removeFiles(name, e, nil)
+	}
 }
 
 func (m *Manager) endGroup(g *Group) {

@@ -51,7 +51,7 @@ func TestMemoryFollowsTheWorkers(t *testing.T) {
 		t.Fatal(err)
 	}
 	reserved("swapped", 4*(2*12+1*12))
-	if err := r.Unload(ctx, "d"); err != nil {
+	if err := r.Unload(ctx, "d", ""); err != nil {
 		t.Fatal(err)
 	}
 	reserved("unloaded", 0)

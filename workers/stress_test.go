@@ -121,6 +121,8 @@ type repository struct {
 	storm *storm
 }
 
+func (r repository) Choose(name string) string { return r.storm.Choose(name) }
+
 func (r repository) Model(name, version string) (*stream.Model, bool, error) {
 	g, err := r.storm.Group(name, version)
 	if err != nil {
@@ -334,14 +336,14 @@ func (s *storm) changes(r *rand.Rand) {
 	for !s.over() {
 		switch r.IntN(5) {
 		case 0:
-			_ = s.Unload(ctx, "m")
+			_ = s.Unload(ctx, "m", "")
 		case 1:
 			_ = s.Scale(ctx, "m", 1+r.IntN(4))
 		case 2, 3:
 			_ = s.Swap(ctx, "m", s.config(r))
 		}
 		if g, err := s.Group("m", ""); err != nil || !g.Ready() {
-			_ = s.Unload(ctx, "m")
+			_ = s.Unload(ctx, "m", "")
 			if _, err := s.LoadConfig(ctx, s.config(r), true); err != nil {
 				s.fault("load: %v", err)
 			}
@@ -383,7 +385,7 @@ func (s *storm) settle() {
 			return st.Busy == 0 && st.Quarantined == 0 && st.Waiting == 0 && st.PlacesUsed == 0 && st.Streams == 0 && st.BuffersFree == st.Buffers
 		}
 		if fullOnly(string(g.Config().Batching.Kind)) {
-			_ = s.Unload(context.Background(), st.Model.Name)
+			_ = s.Unload(context.Background(), st.Model.Name, "")
 			continue
 		}
 		for end := time.Now().Add(10 * time.Second); !whole(); time.Sleep(time.Millisecond) {

@@ -27,6 +27,7 @@ type totals struct {
 	batches  [batching.Causes]atomic.Uint64 // by batching.Cause
 	rows     atomic.Uint64
 	capacity atomic.Uint64
+	shadow   shadowCounts // of this version as a shadow
 
 	// Under ledger.mu:
 	model  *stream.Model // of the newest group
@@ -141,6 +142,7 @@ func (t *totals) read(st *GroupStats) {
 		st.Batches += n
 	}
 	st.Frames = t.frames.Totals()
+	st.Shadow = t.shadow.read()
 }
 
 // add adds the present state of another group of the same model and version. Its State

@@ -49,6 +49,7 @@ var ErrBroken = errors.New("the worker is broken")
 type Env struct {
 	Name   string // the endpoint's name
 	Source string // what to load, for kinds that load something
+	Digest string // of the model's files, to tell one state of them from another; "" = it has none
 	Log    *slog.Logger
 
 	// Settings is the struct that the kind's Settings returned, with the parameters of
@@ -94,6 +95,9 @@ type Kind struct {
 	// Loads reports whether the kind loads a source that is not the name of a kind: a
 	// path or an address. nil means that it loads none.
 	Loads func(source string) bool
+	// File is the name of the file that it loads from the folder of a model's version in a
+	// repository, such as model.onnx; "" = it loads none.
+	File string
 	// Settings returns a pointer to a struct with the kind's own settings, tagged as
 	// internal/setting describes; nil means that it has none.
 	Settings func() any

@@ -58,7 +58,9 @@ func (r readOnlyRepository) Model(name, version string) (*stream.Model, bool, er
 	}
 	return g.Model(), g.Ready(), nil
 }
-func (readOnlyRepository) Index() []ingest.Entry { return nil }
+func (readOnlyRepository) Choose(string) string            { return "" }
+func (r readOnlyRepository) Versions(name string) []string { return r.models.Versions(name) }
+func (readOnlyRepository) Index() []ingest.Entry           { return nil }
 func (readOnlyRepository) Load(context.Context, string, ingest.Load) (string, error) {
 	return "", stream.Errorf(stream.Unsupported, "", "nothing is loaded here")
 }

@@ -105,7 +105,7 @@ func TestModelComesAndGoes(t *testing.T) {
 	if err := s.Models[2].Error; err != nil {
 		t.Errorf("the model runs, and has the error %+v", err)
 	}
-	if err := r.models.Unload(t.Context(), "a"); err != nil {
+	if err := r.models.Unload(t.Context(), "a", ""); err != nil {
 		t.Fatal(err)
 	}
 	s = r.until("door", "one waits", func(s shown) bool { return s.Models[1].State == "waiting" })
@@ -126,7 +126,7 @@ func TestModelComesAndGoes(t *testing.T) {
 	others(r, "a")
 	r.until("door", "it joins again", func(s shown) bool { return s.Models[1].endings() > before+3 && s.Models[1].State == "running" })
 	for _, name := range []string{"eyes", "a", "late"} {
-		if err := r.models.Unload(t.Context(), name); err != nil {
+		if err := r.models.Unload(t.Context(), name, ""); err != nil {
 			t.Fatal(err)
 		}
 	}

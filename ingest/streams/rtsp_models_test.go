@@ -143,7 +143,7 @@ func TestModelsOfACamera(t *testing.T) {
 	more("all answer", 0, 1, 2, 3)
 	r.pictured("", "left", "right")
 	r.pictured("?model=left", "left")
-	if err := r.models.Unload(t.Context(), "gone"); err != nil {
+	if err := r.models.Unload(t.Context(), "gone", ""); err != nil {
 		t.Fatal(err)
 	}
 	r.until("door", "one is gone", func(s shown) bool { return s.Models[3].State == "waiting" })

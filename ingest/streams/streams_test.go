@@ -205,7 +205,7 @@ func (r *rig) watch(what, accept string) *http.Response {
 func TestModelComesBack(t *testing.T) {
 	r := start(t, streams.Options{Streams: []streams.Config{{Name: "door", Source: clip(t, 1), Model: "eyes", Loop: true}}})
 	before := r.until("door", "results", func(s shown) bool { return s.Results > 2 })
-	if err := r.models.Unload(t.Context(), "eyes"); err != nil {
+	if err := r.models.Unload(t.Context(), "eyes", ""); err != nil {
 		t.Fatal(err)
 	}
 	r.until("door", "waiting", func(s shown) bool { return s.State == "waiting" && s.Error != nil })
@@ -362,7 +362,7 @@ func TestTroubleIsLogged(t *testing.T) {
 	if err := os.Rename(path+".away", path); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.models.Unload(t.Context(), "eyes"); err != nil { // the next opening comes soon, not after 15 s
+	if err := r.models.Unload(t.Context(), "eyes", ""); err != nil { // the next opening comes soon, not after 15 s
 		t.Fatal(err)
 	}
 	// The source's own error is not_found too, but has a kind.

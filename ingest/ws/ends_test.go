@@ -71,7 +71,7 @@ func TestEnds(t *testing.T) {
 			c := r.dial(plain)
 			c.send([]byte("x"))
 			c.next()
-			if err := r.models.Unload(t.Context(), "echo"); err != nil {
+			if err := r.models.Unload(t.Context(), "echo", ""); err != nil {
 				t.Error(err)
 			}
 			c.nextError("unloaded", -1)

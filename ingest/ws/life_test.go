@@ -28,7 +28,7 @@ func TestUnload(t *testing.T) {
 		c.send([]byte("frame"))
 	}
 	c.next()
-	if err := r.models.Unload(t.Context(), "slow"); err != nil {
+	if err := r.models.Unload(t.Context(), "slow", ""); err != nil {
 		t.Fatal(err)
 	}
 	frames := 1

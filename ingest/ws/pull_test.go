@@ -93,7 +93,7 @@ func TestPullEnds(t *testing.T) {
 	echo := r.dial("/v2/stream?model=echo&outputs=none")
 	echo.say(strings.Replace(pull, "}", `,"model":"slow"}`, 1))
 	echo.next()
-	if err := r.models.Unload(t.Context(), "slow"); err != nil {
+	if err := r.models.Unload(t.Context(), "slow", ""); err != nil {
 		t.Fatal(err)
 	}
 	for {

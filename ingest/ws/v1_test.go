@@ -464,7 +464,7 @@ func TestV1Unload(t *testing.T) {
 	v := r.v1("/v2/stream")
 	v.open(1, `,"model":"slow"`)
 	v.open(2, `,"model":"echo"`)
-	if err := r.models.Unload(t.Context(), "slow"); err != nil {
+	if err := r.models.Unload(t.Context(), "slow", ""); err != nil {
 		t.Fatal(err)
 	}
 	if e := v.expect("closed"); e.SID != 1 || e.Reason != "unloaded" {

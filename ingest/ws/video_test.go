@@ -390,7 +390,7 @@ func TestV1VideoEnds(t *testing.T) {
 		send(v, 0, 10)
 		v.say(`{"type":"ping","t":1}`)
 		v.expect("pong")
-		if err := r.models.Unload(t.Context(), "slow"); err != nil {
+		if err := r.models.Unload(t.Context(), "slow", ""); err != nil {
 			t.Fatal(err)
 		}
 		for range 10 {

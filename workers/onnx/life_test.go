@@ -41,7 +41,7 @@ func TestInstancesShareASession(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"again", "wide", "m"} {
-		if err := r.Unload(ctx, name); err != nil {
+		if err := r.Unload(ctx, name, ""); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -87,7 +87,7 @@ func TestSwapToAFileThatWasReplaced(t *testing.T) {
 	if got := c.send(t, x); got.err != nil {
 		t.Errorf("after a swap that failed: %v", got.err)
 	}
-	if err := r.Unload(ctx, "m"); err != nil {
+	if err := r.Unload(ctx, "m", ""); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -51,6 +51,7 @@ type identity struct {
 	device, inode    uint64
 	size             int64
 	written, changed syscall.Timespec
+	digest           string // of the file, and of those with the model's weights
 	Session
 }
 
@@ -61,7 +62,7 @@ var sessions = struct {
 }{m: map[identity]*session{}}
 
 // acquire returns the session of a file, which other workers may have opened.
-func acquire(path string, o Session) (*session, error) {
+func acquire(path, digest string, o Session) (*session, error) {
 	if _, err := Library(); err != nil {
 		return nil, err
 	}
@@ -75,7 +76,7 @@ func acquire(path string, o Session) (*session, error) {
 		return nil, stream.Errorf(stream.InvalidArgument, "source", "%s is empty", path)
 	}
 	sys := st.Sys().(*syscall.Stat_t)
-	id := identity{path, sys.Dev, sys.Ino, sys.Size, sys.Mtim, sys.Ctim, o}
+	id := identity{path, sys.Dev, sys.Ino, sys.Size, sys.Mtim, sys.Ctim, digest, o}
 	sessions.Lock()
 	s := sessions.m[id]
 	if s == nil {

@@ -23,6 +23,7 @@ func init() {
 
 		Foreign:  true,
 		Loads:    workers.HasSuffix(".onnx"),
+		File:     "model.onnx",
 		Settings: func() any { return new(settings) },
 	})
 }
@@ -84,7 +85,7 @@ type binding struct {
 func (w *worker) Init(_ context.Context, env *workers.Env) (m *stream.Model, err error) {
 	set := env.Settings.(*settings)
 	w.warm = *set.Warmup
-	if w.session, err = acquire(env.Source, set.Session); err != nil {
+	if w.session, err = acquire(env.Source, env.Digest, set.Session); err != nil {
 		return nil, err
 	}
 	defer func() {

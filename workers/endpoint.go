@@ -1,0 +1,186 @@
+package workers
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"millrace/stream"
+)
+
+// endpoint is what is served under one name: a group for each version. It does not
+// change; a change of the versions publishes another one.
+type endpoint struct {
+	name   string
+	of     string        // the model that was loaded: its name, or that without -0, -1 ...
+	params stream.Params // of the request that loaded it
+	// known says that params are what made its configuration, so that a request with the
+	// same params means this endpoint. A configuration that a program loaded has none.
+	known  bool
+	groups []*Group // the highest version first
+	split  *split   // of requests that name no version; nil: the highest version that is ready
+	shadow *shadow  // nil = none
+
+	shadowing Shadow // the settings of the shadow
+}
+
+// group returns the group of a version, "" = the highest that is ready, or nil.
+func (e *endpoint) group(version string) *Group {
+	if version != "" {
+		if i := slices.IndexFunc(e.groups, func(g *Group) bool { return g.cfg.Version == version }); i >= 0 {
+			return e.groups[i]
+		}
+		return nil
+	}
+	if len(e.groups) > 1 {
+		for _, g := range e.groups {
+			if g.Ready() && !e.shadowed(g) {
+				return g
+			}
+		}
+	}
+	return e.groups[0]
+}
+
+// route sets how the requests that name no version are spread, by the settings of the
+// highest version of the plan.
+func (e *endpoint) route(old *endpoint, p plan) (err error) {
+	top := slices.MaxFunc(p.Versions, func(a, b Config) int { return CompareVersions(a.Version, b.Version) })
+	e.shadowing = top.Shadow
+	if e.split, err = newSplit(top.Versions.Weights); err != nil {
+		return err
+	}
+	all := map[string]bool{}
+	for _, c := range p.Versions {
+		all[c.Version] = true
+	}
+	if old != nil && p.only != "" {
+		for _, v := range old.versions() {
+			all[v] = true
+		}
+	}
+	if e.split != nil {
+		for _, v := range e.split.versions {
+			if !all[v] {
+				return stream.Errorf(stream.InvalidArgument, "versions.weights", "names version %s, which model %s does not serve: see versions.latest", v, p.of)
+			}
+		}
+		if old != nil && old.split != nil && slices.Equal(old.split.turns, e.split.turns) && slices.Equal(old.split.versions, e.split.versions) {
+			e.split = old.split // goes on counting
+		}
+	}
+	if v := e.shadowing.Version; v != "" && (!all[v] || len(all) == 1) {
+		return stream.Errorf(stream.InvalidArgument, "shadow.version", "is %s: want one of several versions that model %s serves", v, p.of)
+	}
+	return nil
+}
+
+// checkInputs reports an error when requests that name no version can reach versions
+// with different inputs.
+func (e *endpoint) checkInputs() error {
+	if e.split == nil && e.shadowing.Version == "" {
+		return nil
+	}
+	for _, g := range e.groups[1:] {
+		if a, b := e.groups[0].model, g.model; !slices.EqualFunc(a.Inputs, b.Inputs, func(x, y stream.TensorSpec) bool {
+			return x.Name == y.Name && x.Datatype == y.Datatype && slices.Equal(x.Shape, y.Shape)
+		}) {
+			return stream.Errorf(stream.InvalidArgument, "versions", "%s and %s of model %s have different inputs: want the same ones, since versions.weights or shadow sends a request to either", a.Version, b.Version, e.name)
+		}
+	}
+	if v := e.shadowing.Version; v != "" && e.groups[0].model.KeepsState() {
+		return stream.Errorf(stream.InvalidArgument, "shadow.version", "is %s: a model that keeps state of a stream, or has windows, has no shadow", v)
+	}
+	return nil
+}
+
+// versions returns the versions, the highest first.
+func (e *endpoint) versions() []string {
+	out := make([]string, len(e.groups))
+	for i, g := range e.groups {
+		out[i] = g.cfg.Version
+	}
+	return out
+}
+
+// CompareVersions orders versions: by number where both are numbers, otherwise numbers
+// before words, and words by their letters.
+func CompareVersions(a, b string) int {
+	x, errA := strconv.ParseUint(a, 10, 64)
+	y, errB := strconv.ParseUint(b, 10, 64)
+	switch {
+	case errA == nil && errB == nil:
+		return cmp.Or(cmp.Compare(x, y), strings.Compare(a, b))
+	case errA == nil:
+		return -1
+	case errB == nil:
+		return 1
+	}
+	return strings.Compare(a, b)
+}
+
+// Group returns a loaded group. A version of "" means the highest one that is ready.
+func (m *Manager) Group(name, version string) (*Group, error) {
+	e, ok := (*m.endpoints.Load())[name]
+	if !ok {
+		return nil, stream.Errorf(stream.NotFound, "model", "%q is not loaded: see /v2/repository/index", name)
+	}
+	if g := e.group(version); g != nil {
+		return g, nil
+	}
+	if len(e.groups) == 1 {
+		return nil, stream.Errorf(stream.NotFound, "version", "model %s has version %s, not %q", name, e.groups[0].cfg.Version, version)
+	}
+	return nil, stream.Errorf(stream.NotFound, "version", "model %s has the versions %s, not %q", name, strings.Join(e.versions(), ", "), version)
+}
+
+// Choose returns the version to which the next request goes that names none, by the
+// weights of the model's versions. It is "" for a model with one version, or one that is
+// not loaded.
+func (m *Manager) Choose(name string) string {
+	e := (*m.endpoints.Load())[name]
+	if e == nil || len(e.groups) == 1 {
+		return ""
+	}
+	if e.split != nil {
+		if g := e.group(e.split.next()); g != nil && g.Ready() {
+			return g.cfg.Version
+		}
+	}
+	return e.group("").cfg.Version
+}
+
+// Versions returns the loaded versions of an endpoint, the lowest first.
+func (m *Manager) Versions(name string) []string {
+	e := (*m.endpoints.Load())[name]
+	if e == nil {
+		return nil
+	}
+	out := e.versions()
+	slices.Reverse(out)
+	return out
+}
+
+// Groups returns every group, sorted by name and version.
+func (m *Manager) Groups() []*Group {
+	es := *m.endpoints.Load()
+	out := make([]*Group, 0, len(es))
+	for _, name := range slices.Sorted(maps.Keys(es)) {
+		gs := es[name].groups
+		for i := len(gs) - 1; i >= 0; i-- {
+			out = append(out, gs[i])
+		}
+	}
+	return out
+}
+
+// publish replaces the endpoints. edit is called under mu.
+func (m *Manager) publish(edit func(map[string]*endpoint)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	next := maps.Clone(*m.endpoints.Load())
+	edit(next)
+	m.endpoints.Store(&next)
+}

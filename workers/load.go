@@ -1,0 +1,576 @@
+package workers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync/atomic"
+
+	"millrace/stream"
+)
+
+// Load says how a model is loaded by its name. The zero value loads it as it is
+// configured.
+type Load struct {
+	Params  stream.Params // overlay its configuration, see Overlay
+	Version string        // only this version; "" = those that its configuration names
+	// Config is a model configuration in JSON, as of the Open Inference Protocol's
+	// repository extension, in place of the model's own; nil = that one.
+	Config []byte
+	// Files are the contents of the model's folder, by path such as 1/model.onnx, in
+	// place of what it has; nil = what it has.
+	Files map[string][]byte
+}
+
+// plan is what a load makes of an endpoint.
+type plan struct {
+	Definition
+	of          string
+	params      stream.Params
+	known       bool // params are what made the configuration
+	share, swap bool
+	only        string // this version alone is loaded, the others stay as they are
+}
+
+// Load loads a model by its name: one that was defined, one of the repository, or a
+// registered kind. The parameters override its configuration (see Overlay): "share":
+// false adds a worker to the endpoint that has the same parameters, "swap": true
+// replaces the endpoint of that name. An endpoint whose files or configuration have
+// changed since it was loaded is replaced by what they are now. It returns the
+// endpoint's name.
+func (m *Manager) Load(ctx context.Context, name string, how Load) (endpoint string, err error) {
+	p, err := m.plan(name, how)
+	if err != nil {
+		return "", err
+	}
+	var taken atomic.Bool // p: by the change, or by a caller that has given up before it
+	err = m.change(ctx, name, func() (err error) {
+		if taken.Swap(true) {
+			return context.Cause(ctx)
+		}
+		if how.Files == nil { // what waited for its turn may have changed in between
+			if p, err = m.plan(name, how); err != nil {
+				return err
+			}
+		}
+		done, err := m.load(ctx, p)
+		m.removeFiles(done, nil, p.Files)
+		endpoint = done
+		return err
+	})
+	if !taken.Swap(true) && p.Files != nil {
+		p.Files.Remove()
+	}
+	if err != nil {
+		return "", fmt.Errorf("load %s: %w", name, err)
+	}
+	return endpoint, nil
+}
+
+// plan returns what a load request asks for, with its parameters in the configuration.
+func (m *Manager) plan(name string, how Load) (plan, error) {
+	def, err := m.find(name, how)
+	if err != nil {
+		return plan{}, err
+	}
+	p := plan{Definition: *def, of: name, known: true, only: how.Version}
+	p.Versions = slices.Clone(p.Versions)
+	p.params = maps.Clone(how.Params)
+	delete(p.params, "share")
+	delete(p.params, "swap")
+	if how.Version != "" {
+		p.Versions = slices.DeleteFunc(p.Versions, func(c Config) bool { return c.Version != how.Version })
+		if len(p.Versions) == 0 {
+			err = stream.Errorf(stream.NotFound, "version", "model %s has no version %q: see /v2/repository/index", name, how.Version)
+		}
+	}
+	for i := range p.Versions {
+		if err == nil {
+			p.Versions[i], p.share, p.swap, err = Overlay(p.Versions[i], how.Params)
+		}
+		if err == nil {
+			p.Versions[i].request = p.params
+			err = p.Versions[i].Validate()
+		}
+	}
+	if err != nil && p.Files != nil {
+		p.Files.Remove()
+	}
+	return p, err
+}
+
+// find returns the definition of a model: of the configuration, of the repository or a
+// kind of worker of that name.
+func (m *Manager) find(name string, how Load) (*Definition, error) {
+	m.mu.Lock()
+	known, ok := m.known[name]
+	m.mu.Unlock()
+	if ok && how.Config == nil && how.Files == nil {
+		return &known, nil
+	}
+	if m.opts.Repository != nil {
+		var of *Definition
+		if ok {
+			of = &known
+		}
+		if def, err := m.opts.Repository.Find(name, of, how); def != nil || err != nil {
+			if err != nil {
+				m.fail(modelVersion{name, ""}, err)
+			}
+			return def, err
+		}
+	}
+	switch _, isKind := Lookup(name); {
+	case how.Config != nil:
+		return nil, stream.Errorf(stream.Unsupported, "config", "cannot be set by a load request of this server")
+	case how.Files != nil:
+		return nil, stream.Errorf(stream.Unsupported, "file", "contents cannot be set by a load request of this server")
+	case isKind:
+		return &Definition{Versions: []Config{Config{Name: name, Kind: name}.WithDefaults()}}, nil
+	}
+	return nil, stream.Errorf(stream.NotFound, "model", "%q is neither a model of the configuration nor a kind of worker: see /v2/repository/index", name)
+}
+
+// LoadConfig loads a model. When an endpoint has the same configuration, it is shared,
+// or gets one more worker if share is false. Otherwise a new endpoint is made; it has
+// the model's name, or name-0, name-1 ... when that is taken.
+func (m *Manager) LoadConfig(ctx context.Context, cfg Config, share bool) (endpoint string, err error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return "", err
+	}
+	var name string // read only after the change
+	err = m.change(ctx, cfg.Name, func() (err error) {
+		name, err = m.load(ctx, plan{Definition: Definition{Versions: []Config{cfg}}, of: cfg.Name, share: share})
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("load %s: %w", cfg.Name, err)
+	}
+	return name, nil
+}
+
+// load carries out a plan, in the turn of its family.
+func (m *Manager) load(ctx context.Context, p plan) (string, error) {
+	for _, note := range p.Notes {
+		m.opts.Log.Warn("a part of a model's configuration is not used", "model", p.of, "what", note)
+	}
+	name, same := m.findEndpoint(p)
+	switch {
+	case p.swap:
+		name = p.of
+		e := (*m.endpoints.Load())[name]
+		if e == nil {
+			return name, stream.Errorf(stream.NotFound, "model", "%q is not loaded: see /v2/repository/index", name)
+		}
+		return name, m.apply(ctx, e, e.next(), p, true)
+	case same == nil:
+		return name, m.apply(ctx, nil, &endpoint{name: name, of: p.of}, p, false)
+	case !p.share && same.ready():
+		return name, m.addOne(ctx, same)
+	}
+	return name, m.apply(ctx, same, same.next(), p, false)
+}
+
+// next returns the endpoint that follows e, without groups.
+func (e *endpoint) next() *endpoint { return &endpoint{name: e.name, of: e.of} }
+
+// ready reports whether one version can serve.
+func (e *endpoint) ready() bool { return slices.ContainsFunc(e.groups, (*Group).Ready) }
+
+// findEndpoint returns the name of the endpoint for a plan, and the endpoint that is
+// there already: one that was loaded with the same parameters, or whose configuration
+// is the same.
+func (m *Manager) findEndpoint(p plan) (string, *endpoint) {
+	es := *m.endpoints.Load()
+	free, same := "", (*endpoint)(nil)
+	for i := -1; free == ""; i++ {
+		name := p.of
+		if i >= 0 {
+			name = fmt.Sprintf("%s-%d", p.of, i)
+		}
+		e := es[name]
+		switch {
+		case e == nil:
+			free = name
+		case p.known && e.known && e.of == p.of && maps.Equal(e.params, p.params):
+			return name, e
+		case same == nil && e.serves(p.Versions):
+			same = e
+		}
+	}
+	// Endpoints before the free name may have been unloaded, so that one behind it has the
+	// same parameters.
+	for _, name := range slices.Sorted(maps.Keys(es)) {
+		switch e := es[name]; {
+		case e.of != p.of:
+		case p.known && e.known && maps.Equal(e.params, p.params):
+			return name, e
+		case same == nil && e.serves(p.Versions):
+			same = e
+		}
+	}
+	if same != nil {
+		return same.name, same
+	}
+	return free, nil
+}
+
+// serves reports whether the endpoint has each of the configurations.
+func (e *endpoint) serves(versions []Config) bool {
+	for _, cfg := range versions {
+		if g := e.group(cfg.Version); g == nil || !g.cfg.Same(cfg) {
+			return false
+		}
+	}
+	return true
+}
+
+// addOne adds one worker to the version that requests without one get.
+func (m *Manager) addOne(ctx context.Context, e *endpoint) error {
+	g := e.group("")
+	if n := g.Workers(); !mayRequestWorkers(g.cfg, n+1) {
+		return stream.Errorf(stream.Overloaded, "instances", "model %s has %d workers already: only its configuration can set more", e.name, n)
+	}
+	err := m.scale(ctx, g, g.Workers()+1)
+	if err == nil {
+		g.added++
+	}
+	return err
+}
+
+// apply makes next, which has no groups yet, follow old, which may be nil: with the
+// plan's configurations as its versions. Versions of old that are as they should be stay
+// as they are, unless force is true. When a version cannot be loaded, those of old that
+// no other one replaces stay too, so that nothing is lost by a failed load.
+func (m *Manager) apply(ctx context.Context, old, next *endpoint, p plan, force bool) (err error) {
+	next.params, next.known = p.params, p.known
+	defer func() { m.removeFiles(next.name, old, p.Files) }()
+	if err := next.route(old, p); err != nil {
+		m.fail(modelVersion{next.name, p.Versions[0].Version}, err)
+		return err
+	}
+	old = m.withoutFailed(old, p.Versions)
+	scaled := p.known && old != nil && old.known && maps.Equal(old.params, p.params) // a number of workers is a change, too
+	var errs []error
+	for _, cfg := range p.Versions {
+		cfg.Name = next.name
+		g, err := m.version(ctx, old, cfg, p.Files, force, scaled)
+		if err == nil {
+			next.groups = append(next.groups, g)
+		}
+		errs = append(errs, err)
+	}
+	err = errors.Join(errs...)
+	if err == nil {
+		err = next.checkInputs()
+	}
+	if err != nil && len(p.Versions) == 1 || err != nil && len(next.groups) == 0 {
+		next.abandon(old)
+		return err
+	}
+	if old != nil && (p.only != "" || err != nil) {
+		for _, g := range old.groups {
+			if next.version(g.cfg.Version) == nil {
+				next.groups = append(next.groups, g)
+			}
+		}
+	}
+	slices.SortFunc(next.groups, func(a, b *Group) int { return CompareVersions(b.cfg.Version, a.cfg.Version) })
+	next.startShadow(m, old)
+	m.publish(func(es map[string]*endpoint) { es[next.name] = next })
+	m.replace(old, next)
+	return err
+}
+
+// replace ends what old has and next has not, and says what has changed.
+func (m *Manager) replace(old, next *endpoint) {
+	had := map[*Group]bool{}
+	var ends []*Group
+	if old != nil {
+		for _, g := range old.groups {
+			if had[g] = true; !slices.Contains(next.groups, g) {
+				ends = append(ends, g)
+			}
+		}
+	}
+	for _, g := range next.groups {
+		swapped := slices.ContainsFunc(ends, func(o *Group) bool { return o.cfg.Version == g.cfg.Version || len(next.groups) == 1 })
+		if !had[g] && !swapped {
+			m.logGroup("a model was loaded", g, "workers", g.Workers(), "took", g.took)
+		}
+	}
+	for _, g := range ends {
+		to := next.version(g.cfg.Version)
+		if to == nil {
+			to = next.group("")
+		}
+		g.moveTo(to)
+		if to.cfg.Version == g.cfg.Version || len(next.groups) == 1 {
+			m.logGroup("a model was swapped", to, "workers", to.Workers(), "from", g.cfg.Version)
+		} else {
+			m.logGroup("a model was unloaded", g, "reason", "its version is not served any more")
+		}
+	}
+	if old != nil {
+		old.stopShadow(next)
+	}
+}
+
+// abandon stops the groups that old has not.
+func (e *endpoint) abandon(old *endpoint) {
+	for _, g := range e.groups {
+		if old == nil || !slices.Contains(old.groups, g) {
+			g.unload(stream.ByUnload, stream.Errorf(stream.Unloaded, "", "model %s was not loaded", e.name))
+		}
+	}
+}
+
+// withoutFailed unloads the groups of e that cannot serve and that the versions would
+// replace, so that their memory is free, and returns what is left of e, or nil.
+func (m *Manager) withoutFailed(e *endpoint, versions []Config) *endpoint {
+	if e == nil {
+		return nil
+	}
+	left := *e
+	left.groups = slices.DeleteFunc(slices.Clone(e.groups), func(g *Group) bool {
+		return !g.Ready() && slices.ContainsFunc(versions, func(c Config) bool { return c.Version == g.cfg.Version })
+	})
+	if len(left.groups) == len(e.groups) {
+		return e
+	}
+	m.publish(func(es map[string]*endpoint) {
+		if es[e.name] = &left; len(left.groups) == 0 {
+			delete(es, e.name)
+		}
+	})
+	for _, g := range e.groups {
+		if !slices.Contains(left.groups, g) {
+			m.removeGroup(g, stream.ByUnload, stream.Errorf(stream.Unloaded, "", "model %s was loaded again", e.name), "it had failed, and is loaded again")
+		}
+	}
+	if len(left.groups) == 0 {
+		e.stopShadow(nil)
+		return nil
+	}
+	return &left
+}
+
+// version returns the group of a configuration for the endpoint that follows old: the one
+// that old has, if it is the same, or a new one.
+func (m *Manager) version(ctx context.Context, old *endpoint, cfg Config, sent *SentFiles, force, scaled bool) (g *Group, err error) {
+	of := modelVersion{cfg.Name, cfg.Version}
+	defer func() {
+		switch {
+		case err == nil:
+			m.succeed(of)
+		case ctx.Err() == nil:
+			m.fail(of, err)
+		}
+	}()
+	var was *Group
+	var before modelFiles
+	added := 0
+	if old != nil {
+		if was = old.version(cfg.Version); was != nil {
+			before, added = was.files, was.added
+		}
+	}
+	files, err := readFiles(cfg, before)
+	if err != nil {
+		return nil, err
+	}
+	if was != nil && !force && was.cfg.Same(cfg) && files.digest == before.digest && (!scaled || was.cfg.Instances == cfg.Instances) {
+		was.files = files
+		return was, nil
+	}
+	if g, err = m.startVersion(ctx, cfg, files, added); err != nil {
+		return nil, err
+	}
+	g.sent = sent
+	return g, nil
+}
+
+// removeFiles removes the files that requests have sent for an endpoint and that none of
+// its groups has any more.
+func (m *Manager) removeFiles(name string, old *endpoint, sent *SentFiles) {
+	all := map[*SentFiles]bool{sent: true}
+	if old != nil {
+		for _, g := range old.groups {
+			all[g.sent] = true
+		}
+	}
+	if e := (*m.endpoints.Load())[name]; e != nil {
+		for _, g := range e.groups {
+			delete(all, g.sent)
+		}
+	}
+	delete(all, nil)
+	for f := range all {
+		f.Remove()
+	}
+}
+
+// version returns the group of exactly that version, or nil.
+func (e *endpoint) version(v string) *Group {
+	i := slices.IndexFunc(e.groups, func(g *Group) bool { return g.cfg.Version == v })
+	if i < 0 {
+		return nil
+	}
+	return e.groups[i]
+}
+
+// fail remembers why a model could not be loaded, for the index.
+func (m *Manager) fail(of modelVersion, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.failed.add(of, err.Error())
+}
+
+func (m *Manager) succeed(of modelVersion) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.failed.forget(of.model, of.version)
+	if i := slices.IndexFunc(m.failed, func(f failure) bool { return f.model == of.model && f.version == "" }); i >= 0 {
+		m.failed = slices.Delete(m.failed, i, i+1)
+	}
+}
+
+// startVersion starts a group unless there are too many.
+func (m *Manager) startVersion(ctx context.Context, cfg Config, files modelFiles, added int) (*Group, error) {
+	of := modelVersion{cfg.Name, cfg.Version}
+	m.mu.Lock()
+	n := 0
+	for _, e := range *m.endpoints.Load() {
+		n += len(e.groups)
+	}
+	for _, k := range m.loading {
+		n += k
+	}
+	if n >= maxEndpoints {
+		m.mu.Unlock()
+		return nil, stream.Errorf(stream.Overloaded, "", "%d endpoints are loaded already: unload one first", n)
+	}
+	m.loading[of]++
+	m.mu.Unlock()
+	defer func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.loading[of]--; m.loading[of] == 0 {
+			delete(m.loading, of)
+		}
+	}()
+	begun := stream.Now()
+	g, err := newGroup(ctx, cfg, files, m.opts.Memory, m.opts.Pixels, m.opts.Log, &m.ledger, m.opts.Hooks)
+	if err != nil {
+		return nil, err
+	}
+	for range cfg.Instances - 1 {
+		if err := g.startWorker(ctx, nil); err != nil {
+			g.stop()
+			return nil, err
+		}
+	}
+	for range added {
+		if err := g.addWorker(ctx); err != nil {
+			g.stop()
+			return nil, err
+		}
+	}
+	g.added, g.took = added, stream.Now().Sub(begun)
+	return g, nil
+}
+
+// logGroup logs a change of a group, at info.
+func (m *Manager) logGroup(msg string, g *Group, args ...any) {
+	m.opts.Log.Info(msg, append([]any{"model", g.cfg.Name, "version", g.cfg.Version, "kind", g.cfg.Kind}, args...)...)
+}
+
+// Unload undoes one load of an endpoint: a worker that was added goes alone, the last
+// added first; then all that the endpoint has. With a version, only that version goes.
+// Frames in flight complete, waiting ones end as unloaded.
+func (m *Manager) Unload(ctx context.Context, name, version string) error {
+	return m.change(ctx, name, func() error {
+		g, err := m.Group(name, version)
+		if err != nil {
+			return err
+		}
+		e := (*m.endpoints.Load())[name]
+		if g.added > 0 && g.Workers() > 1 {
+			g.added--
+			return m.scale(ctx, g, g.Workers()-1)
+		}
+		next := *e
+		next.groups = slices.DeleteFunc(slices.Clone(e.groups), func(x *Group) bool { return version == "" || x == g })
+		m.publish(func(es map[string]*endpoint) {
+			if es[name] = &next; len(next.groups) == 0 {
+				delete(es, name)
+			}
+		})
+		next.startShadow(m, e)
+		e.stopShadow(&next)
+		for _, g := range e.groups {
+			if !slices.Contains(next.groups, g) {
+				m.removeGroup(g, stream.ByUnload, stream.Errorf(stream.Unloaded, "", "model %s was unloaded", name), string(stream.ByUnload))
+			}
+		}
+		m.removeFiles(name, e, nil)
+		return nil
+	})
+}
+
+func (m *Manager) removeGroup(g *Group, why stream.CloseReason, err error, reason string) {
+	g.unload(why, err)
+	m.logGroup("a model was unloaded", g, "reason", reason)
+}
+
+// Scale sets the number of workers of an endpoint, at least one.
+func (m *Manager) Scale(ctx context.Context, name string, n int) error {
+	if n < 1 || n > 1024 {
+		return stream.Errorf(stream.InvalidArgument, "instances", "%d is not between 1 and 1024", n)
+	}
+	return m.change(ctx, name, func() error {
+		g, err := m.Group(name, "")
+		if err != nil {
+			return err
+		}
+		g.added = 0
+		return m.scale(ctx, g, n)
+	})
+}
+
+// scale sets the number of workers of a group. After an error, those that were added
+// before stay.
+func (m *Manager) scale(ctx context.Context, g *Group, n int) (err error) {
+	before := g.Workers()
+	for g.Workers() > n {
+		g.removeWorker()
+	}
+	for err == nil && g.Workers() < n {
+		err = g.addWorker(ctx)
+	}
+	if after := g.Workers(); after != before {
+		m.logGroup("the workers of a model were changed", g, "from", before, "to", after)
+	}
+	return err
+}
+
+// Swap replaces what an endpoint serves by another configuration: its streams stay
+// open, waiting frames move to the new group and frames in flight complete.
+func (m *Manager) Swap(ctx context.Context, name string, cfg Config) error {
+	cfg.Name = name
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
+	return m.change(ctx, name, func() error {
+		if _, err := m.Group(name, ""); err != nil {
+			return err
+		}
+		e := (*m.endpoints.Load())[name]
+		p := plan{Definition: Definition{Versions: []Config{cfg}}, of: e.of}
+		return m.apply(ctx, e, e.next(), p, true)
+	})
+}
