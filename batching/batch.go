@@ -18,8 +18,8 @@ type Batch struct {
 	Gathered stream.Instant // when its frames were bound
 	Cause    Cause          // why it was formed then
 
-	// Inputs are the model's inputs with a batch axis in front: Rows long, or
-	// Model.MaxBatch when the axis is fixed. They are nil in a ragged batch, whose
+	// Inputs are the model's inputs with an axis of rows in front: Rows long, or
+	// Model.MaxBatch when the batch axis is fixed. They are nil in a ragged batch, whose
 	// requests have their own Inputs or Payload.
 	Inputs []stream.Tensor
 	// Outputs may be set by the worker: dense tensors, row i belonging to row i of
@@ -60,7 +60,8 @@ func (b *Batch) bind(r *stream.Request) {
 	b.Rows += r.Rows
 }
 
-// Finish answers request i with a copy of outputs: the worker may reuse their memory.
+// Finish answers request i with a copy of outputs, whose shapes have the request's rows in
+// front: the worker may reuse their memory.
 func (b *Batch) Finish(i int, outputs []stream.Tensor) {
 	if b.After != nil {
 		var err error
@@ -87,7 +88,9 @@ func (b *Batch) Finish(i int, outputs []stream.Tensor) {
 			b.single[0] = one
 			b.Stages.Answered(b.Requests[i], b.single[:], lease)
 		}
-		b.Requests[i].FinishSingle(one, lease, true)
+		trimmed := [1]stream.Tensor{one}
+		b.Model.TrimRows(trimmed[:])
+		b.Requests[i].FinishSingle(trimmed[0], lease, true)
 		return
 	}
 	out := make([]stream.Tensor, len(outputs))
@@ -99,6 +102,7 @@ func (b *Batch) Finish(i int, outputs []stream.Tensor) {
 	if b.Stages != nil {
 		b.Stages.Answered(b.Requests[i], out, lease)
 	}
+	b.Model.TrimRows(out)
 	b.Requests[i].Finish(out, lease, true)
 }
 
@@ -163,7 +167,7 @@ func (b *Batch) Split() {
 		return
 	}
 	rows := b.Rows
-	if b.Model.Fixed {
+	if b.Model.Axis == stream.FixedAxis {
 		rows = b.Model.MaxBatch
 	}
 	for i := range b.Outputs {

@@ -108,7 +108,7 @@ func echo(b *Batch) {
 func TestRowsReturnToTheirRequests(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := bytesModel(rapid.IntRange(1, 8).Draw(t, "max"), 2, rapid.SampledFrom([]int{3, -1}).Draw(t, "dim"))
-		m.Fixed = rapid.Bool().Draw(t, "fixed")
+		m.Axis = rapid.SampledFrom([]stream.BatchAxis{stream.FreeAxis, stream.FixedAxis}).Draw(t, "axis")
 		g := newGroup(nilTB{}, m, Adaptive, 2, 64)
 		var sinks []*sink
 		var want []string
@@ -139,7 +139,7 @@ func TestRowsReturnToTheirRequests(t *testing.T) {
 				t.Fatalf("%d rows of %d", b.Rows, m.MaxBatch)
 			}
 			axis := b.Rows
-			if m.Fixed {
+			if m.Axis == stream.FixedAxis {
 				axis = m.MaxBatch
 			}
 			in := b.Inputs[0]
@@ -171,9 +171,9 @@ func (nilTB) Fatal(args ...any) { panic(fmt.Sprint(args...)) }
 
 // A request that cannot be decoded fails alone; the next one takes its rows.
 func TestFailedRowsAreMasked(t *testing.T) {
-	for _, fixed := range []bool{false, true} {
+	for _, axis := range []stream.BatchAxis{stream.FreeAxis, stream.FixedAxis} {
 		m := bytesModel(4, 2)
-		m.Image, m.Fixed = &stream.ImageSpec{}, fixed
+		m.Image, m.Axis = &stream.ImageSpec{}, axis
 		g := newGroup(t, m, Adaptive, 1, 8)
 		var sinks []*sink
 		for i := range 4 {
@@ -194,7 +194,7 @@ func TestFailedRowsAreMasked(t *testing.T) {
 			t.Fatalf("%v: %d rows at %v", ok, b.Rows, b.Offsets)
 		}
 		want := "bbdd"
-		if fixed {
+		if axis == stream.FixedAxis {
 			want += "\x00\x00\x00\x00" // rows that failed requests wrote are cleared
 		}
 		if got := string(b.Inputs[0].Data); got != want {

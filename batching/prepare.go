@@ -128,7 +128,7 @@ func (b *Batch) sizeInputs() bool {
 		// The memory is as large as this batch needs and is leased for its run only:
 		// the sizes that one client sends must not occupy memory in every batch.
 		rows := b.Rows
-		if b.Model.Fixed {
+		if b.Model.Axis == stream.FixedAxis {
 			rows = b.Model.MaxBatch
 		}
 		lease, err := b.mem.Lease(b.rowBytes[k] * rows)
@@ -143,7 +143,7 @@ func (b *Batch) sizeInputs() bool {
 // makeInputs makes the input tensors for the given number of rows.
 func (b *Batch) makeInputs(rows int) {
 	n := rows
-	if b.Model.Fixed {
+	if b.Model.Axis == stream.FixedAxis {
 		n = b.Model.MaxBatch
 	}
 	for k, spec := range b.Model.Inputs {

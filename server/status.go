@@ -88,7 +88,7 @@ func (s *Server) stateWord() string {
 func modelStatus(g *workers.Group) client.ModelStatus {
 	st, f := g.Stats(), g.Figures()
 	return client.ModelStatus{
-		Name: st.Model.Name, Version: st.Model.Version, Kind: st.Model.Platform, State: st.State, Reason: st.Reason, MaxBatch: st.Model.MaxBatch,
+		Name: st.Model.Name, Version: st.Model.Version, Kind: g.Config().Kind, State: st.State, Reason: st.Reason, MaxBatch: st.Model.MaxBatch,
 		Workers: st.Workers, Busy: st.Busy, Quarantined: st.Quarantined, Restarts: st.Restarts,
 		Streams: st.Streams, Waiting: st.Waiting, OldestMS: float64(st.Oldest.Microseconds()) / 1000, Batches: st.Batches,
 		Accepted: st.Frames.Accepted, Results: st.Frames.Results, InFlight: st.Frames.InFlight,

@@ -162,7 +162,7 @@ func TestSoundAndRowsInWindowsOverV1(t *testing.T) {
 		{"after a gap", func() []byte { return media(wire.KindAudio, wire.PCMFloat, wire.FlagDiscontinuity, seq, fp32(6, 7, 8)) }, "filling"},
 		{"on", func() []byte { return media(wire.KindAudio, wire.PCMFloat, 0, seq, fp32(9)) }, "[6 7 8 9] 3"},
 		{"no rows of it", func() []byte { return media(wire.KindTensor, wire.Tensors, 0, seq, rowsOf("[1,2]", 4, 5)) },
-			"error inputs.x.shape: is [1 2], model mirror wants [4], optionally with a batch axis in front (-1 = any)"},
+			"error inputs.x.shape: is [1 2], model mirror wants [-1 4] (-1 = any)"},
 		{"still on", func() []byte { return media(wire.KindAudio, wire.PCMFloat, 0, seq, fp32(10, 11)) }, "[8 9 10 11] 5"},
 		{"flushed", func() []byte {
 			if err := c.WriteMessage(websocket.TextMessage, []byte(`{"type":"flush","sid":1}`)); err != nil {

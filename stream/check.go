@@ -89,9 +89,9 @@ func (m *Model) checkTensors(f *Frame) (rows int, class uint64, err error) {
 		if t.Datatype != spec.Datatype {
 			return 0, 0, Errorf(InvalidArgument, "inputs."+t.Name+".datatype", "is %s, model %s wants %s", t.Datatype, m.Name, spec.Datatype)
 		}
-		n, dims, ok := split(t.Shape, spec.Shape)
+		n, dims, ok := m.split(t.Shape, spec.Shape)
 		if !ok {
-			return 0, 0, Errorf(InvalidArgument, "inputs."+t.Name+".shape", "is %v, model %s wants %v, optionally with a batch axis in front (-1 = any)", t.Shape, m.Name, spec.Shape)
+			return 0, 0, Errorf(InvalidArgument, "inputs."+t.Name+".shape", "is %v, model %s wants %v (-1 = any)", t.Shape, m.Name, m.Shape(spec))
 		}
 		if i > 0 && n != rows {
 			return 0, 0, Errorf(InvalidArgument, "inputs."+t.Name+".shape", "has %d rows, the input before it %d", n, rows)
@@ -121,10 +121,11 @@ func find(ts []Tensor, name string) *Tensor {
 	return nil
 }
 
-// split separates the batch axis from shape. A shape without one is one row.
-func split(shape, want []int) (rows int, dims []int, ok bool) {
+// split separates the batch axis from shape. A shape without one is one row. A model
+// without a batch axis takes none, but a number may be sent with the shape [1].
+func (m *Model) split(shape, want []int) (rows int, dims []int, ok bool) {
 	rows, dims = 1, shape
-	if len(shape) == len(want)+1 {
+	if len(shape) == len(want)+1 && (m.Axis != NoAxis || len(want) == 0) {
 		rows, dims = shape[0], shape[1:]
 	}
 	if len(dims) != len(want) {

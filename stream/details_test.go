@@ -91,16 +91,16 @@ func TestOpaqueFrames(t *testing.T) {
 	}
 }
 
-func TestBatchedAndKeepsState(t *testing.T) {
+func TestKeepsState(t *testing.T) {
 	for _, c := range []struct {
-		m              stream.Model
-		batched, keeps bool
+		m     stream.Model
+		keeps bool
 	}{
-		{stream.Model{MaxBatch: 1}, false, false}, {stream.Model{MaxBatch: 2}, true, false}, {stream.Model{MaxBatch: 2, Any: true}, false, false},
-		{stream.Model{MaxBatch: 1, Stateful: true}, false, true}, {stream.Model{MaxBatch: 1, Assembly: &gaps{}}, false, true},
+		{stream.Model{MaxBatch: 1}, false}, {stream.Model{MaxBatch: 2}, false}, {stream.Model{MaxBatch: 1, Stateful: true}, true},
+		{stream.Model{MaxBatch: 1, Assembly: &gaps{}}, true},
 	} {
-		if c.m.Batched() != c.batched || c.m.KeepsState() != c.keeps {
-			t.Errorf("%+v: %v, %v", c.m, c.m.Batched(), c.m.KeepsState())
+		if c.m.KeepsState() != c.keeps {
+			t.Errorf("%+v: %v", c.m, c.m.KeepsState())
 		}
 	}
 	none := &stream.Model{Name: "none", MaxBatch: 1, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{0}}}}

@@ -1,12 +1,25 @@
 package stream
 
 // TensorSpec describes one input or output of a model. A dimension of -1 is variable.
-// The shape does not include the batch axis.
+// The shape does not include the batch axis: Model.Shape adds it.
 type TensorSpec struct {
 	Name     string
 	Datatype Datatype
 	Shape    []int
+	// Unbatched says of an output that it has no batch axis although the model has one:
+	// the model takes one row at a time, and this is the output for that row.
+	Unbatched bool
 }
+
+// BatchAxis says what the first dimension of a model's tensors is.
+type BatchAxis uint8
+
+// The kinds of batch axis.
+const (
+	FreeAxis  BatchAxis = iota // a batch of 1 to MaxBatch rows
+	FixedAxis                  // a batch of MaxBatch rows: short batches are padded
+	NoAxis                     // no batch: the model computes one request at a time
+)
 
 // ImageSpec says how pictures become a model's input tensor. A model that has
 // one takes pictures and raw video frames; they are decoded, turned upright,
@@ -26,7 +39,7 @@ type ImageSpec struct {
 type Model struct {
 	Name     string // by which clients call it: its endpoint
 	Version  string
-	Platform string // the worker kind
+	Platform string // what computes it, as metadata say
 	Inputs   []TensorSpec
 	Outputs  []TensorSpec
 	Image    *ImageSpec   // Inputs[0] as a picture, or nil
@@ -35,8 +48,8 @@ type Model struct {
 	Ragged   bool         // batches are views of the requests' own tensors, not one contiguous tensor
 	Stateful bool         // keeps state per stream: one frame of a stream in flight, in order
 	Affinity bool         // the state lives in one worker: the stream's frames run on it only
-	Fixed    bool         // the batch axis is fixed: short batches are padded
-	MaxBatch int          // rows, >= 1
+	Axis     BatchAxis    // what the first dimension of its tensors is
+	MaxBatch int          // rows, >= 1; 1 with NoAxis
 	Policy   Policy       // defaults of its streams
 	Counts   *FrameCounts // of its frames; nil when nobody reads them
 	Cache    *Cache       // of the results of one-shot requests, or nil
@@ -50,8 +63,41 @@ type Model struct {
 	Labels map[string][]string
 }
 
-// Batched reports whether requests carry a batch axis in front of Shape.
-func (m *Model) Batched() bool { return !m.Any && m.MaxBatch > 1 }
+// Shape returns the shape of an input or output of m as clients see it, in metadata and
+// in answers: with the batch axis, if it has one, in front. A free axis is -1, a fixed
+// one its number of rows.
+func (m *Model) Shape(s *TensorSpec) []int {
+	switch {
+	case m.Axis == NoAxis || s.Unbatched:
+		return s.Shape
+	case m.Axis == FixedAxis:
+		return append([]int{m.MaxBatch}, s.Shape...)
+	}
+	return append([]int{-1}, s.Shape...)
+}
+
+// TrimRows changes the shapes of a request's outputs to those that clients get. Inside
+// the server every output has an axis of rows in front; it is removed where Shape has
+// none. The shapes' memory is shared, not written.
+func (m *Model) TrimRows(outputs []Tensor) {
+	if m.Axis == FreeAxis {
+		return
+	}
+	for i := range outputs {
+		if t := &outputs[i]; len(t.Shape) > 0 && (m.Axis == NoAxis || m.unbatched(t.Name)) {
+			t.Shape = t.Shape[1:]
+		}
+	}
+}
+
+func (m *Model) unbatched(output string) bool {
+	for i := range m.Outputs {
+		if m.Outputs[i].Name == output {
+			return m.Outputs[i].Unbatched
+		}
+	}
+	return false
+}
 
 // KeepsState reports whether something of a stream is kept from one frame to the next.
 func (m *Model) KeepsState() bool { return m.Stateful || m.Assembly != nil }

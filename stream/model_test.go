@@ -14,11 +14,11 @@ func tensor(name string, d stream.Datatype, shape ...int) stream.Tensor {
 
 func TestCheck(t *testing.T) {
 	const f32, u8, bytes = stream.Float32, stream.Uint8, stream.Bytes
-	fixed := &stream.Model{Name: "fixed", MaxBatch: 4, Inputs: []stream.TensorSpec{{"x", f32, []int{3}}, {"y", u8, []int{2, 2}}}}
-	free := &stream.Model{Name: "free", MaxBatch: 4, Inputs: []stream.TensorSpec{{"x", f32, []int{-1, 3}}}}
-	text := &stream.Model{Name: "text", MaxBatch: 4, Ragged: true, Inputs: []stream.TensorSpec{{"x", bytes, []int{1}}}}
-	image := &stream.Model{Name: "image", MaxBatch: 4, Image: &stream.ImageSpec{}, Inputs: []stream.TensorSpec{{"x", u8, []int{3, 4, 4}}}}
-	scalar := &stream.Model{Name: "scalar", MaxBatch: 4, Inputs: []stream.TensorSpec{{"x", f32, []int{}}}}
+	fixed := &stream.Model{Name: "fixed", MaxBatch: 4, Inputs: []stream.TensorSpec{{Name: "x", Datatype: f32, Shape: []int{3}}, {Name: "y", Datatype: u8, Shape: []int{2, 2}}}}
+	free := &stream.Model{Name: "free", MaxBatch: 4, Inputs: []stream.TensorSpec{{Name: "x", Datatype: f32, Shape: []int{-1, 3}}}}
+	text := &stream.Model{Name: "text", MaxBatch: 4, Ragged: true, Inputs: []stream.TensorSpec{{Name: "x", Datatype: bytes, Shape: []int{1}}}}
+	image := &stream.Model{Name: "image", MaxBatch: 4, Image: &stream.ImageSpec{}, Inputs: []stream.TensorSpec{{Name: "x", Datatype: u8, Shape: []int{3, 4, 4}}}}
+	scalar := &stream.Model{Name: "scalar", MaxBatch: 4, Inputs: []stream.TensorSpec{{Name: "x", Datatype: f32, Shape: []int{}}}}
 	y := tensor("y", u8, 2, 2)
 	for _, c := range []struct {
 		name  string
@@ -71,7 +71,7 @@ func TestCheck(t *testing.T) {
 }
 
 func TestClassIsTheFreeDimensions(t *testing.T) {
-	m := &stream.Model{MaxBatch: 4, Inputs: []stream.TensorSpec{{"x", stream.Uint8, []int{-1, -1, -1}}}}
+	m := &stream.Model{MaxBatch: 4, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{-1, -1, -1}}}}
 	seen := map[uint64]string{}
 	class := func(m *stream.Model, shape ...int) uint64 {
 		_, c, err := m.Check(&stream.Frame{Codec: stream.Tensors, Inputs: []stream.Tensor{tensor("x", stream.Uint8, shape...)}})

@@ -61,7 +61,7 @@ var _ stream.Queue = (*Group)(nil)
 // describeModel sets the metadata that the configuration decides, and makes the pool
 // and the intake for them.
 func (g *Group) describeModel(m *stream.Model) error {
-	m.Name, m.Version, m.Platform, m.Params = g.cfg.Name, g.cfg.Version, g.cfg.Kind, g.cfg.Params
+	m.Name, m.Version, m.Platform, m.Params = g.cfg.Name, g.cfg.Version, Platform(g.cfg.Kind), g.cfg.Params
 	if len(g.cfg.request) > 0 {
 		m.Params = maps.Clone(g.cfg.Params)
 		if m.Params == nil {
@@ -71,7 +71,10 @@ func (g *Group) describeModel(m *stream.Model) error {
 	}
 	m.MaxBatch = max(m.MaxBatch, 1)
 	if n := g.cfg.Batching.MaxSize; n > 0 {
-		if m.Fixed && n != m.MaxBatch {
+		switch {
+		case m.Axis == stream.NoAxis && n > 1:
+			return stream.Errorf(stream.InvalidArgument, "batching.max_size", "is %d, and model %s has no batch axis: leave it out", n, m.Name)
+		case m.Axis == stream.FixedAxis && n != m.MaxBatch:
 			return stream.Errorf(stream.InvalidArgument, "batching.max_size", "is %d, and the model's own batch axis is fixed at %d: leave it out", n, m.MaxBatch)
 		}
 		m.MaxBatch = n

@@ -23,7 +23,7 @@ type fixed struct{ dense }
 
 func (f *fixed) Init(ctx context.Context, env *workers.Env) (*stream.Model, error) {
 	m, err := f.dense.Init(ctx, env)
-	m.Fixed = true
+	m.Axis = stream.FixedAxis
 	return m, err
 }
 

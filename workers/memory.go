@@ -82,7 +82,7 @@ func (r *reservation) release() {
 func tooLarge(cfg Config, m *stream.Model, workers int, most, fit int64) error {
 	advice := "unload another model, or raise memory.budget"
 	switch {
-	case m.Fixed || fit < 1:
+	case m.Axis != stream.FreeAxis || fit < 1:
 	case workers > 1:
 		advice = fmt.Sprintf("batches of %d rows fit; or take fewer instances, %s", fit, advice)
 	default:

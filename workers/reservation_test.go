@@ -53,16 +53,16 @@ func TestAdviceOnTooLargeBatches(t *testing.T) {
 	for _, c := range []struct {
 		workers int
 		fit     int64
-		fixed   bool
+		axis    stream.BatchAxis
 		advice  string
 	}{
-		{1, 0, false, ": unload another model, or raise memory.budget"},
-		{2, 0, false, ": unload another model, or raise memory.budget"},
-		{1, 5, true, ": unload another model, or raise memory.budget"},
-		{1, 1, false, ": batches of 1 rows fit; or unload another model, or raise memory.budget"},
-		{2, 5, false, ": batches of 5 rows fit; or take fewer instances, unload another model, or raise memory.budget"},
+		{1, 0, stream.FreeAxis, ": unload another model, or raise memory.budget"},
+		{2, 0, stream.FreeAxis, ": unload another model, or raise memory.budget"},
+		{1, 5, stream.FixedAxis, ": unload another model, or raise memory.budget"},
+		{1, 1, stream.FreeAxis, ": batches of 1 rows fit; or unload another model, or raise memory.budget"},
+		{2, 5, stream.FreeAxis, ": batches of 5 rows fit; or take fewer instances, unload another model, or raise memory.budget"},
 	} {
-		m := &stream.Model{Name: "m", MaxBatch: 8, Fixed: c.fixed, Inputs: []stream.TensorSpec{{Datatype: stream.Float32, Shape: []int{256}}}}
+		m := &stream.Model{Name: "m", MaxBatch: 8, Axis: c.axis, Inputs: []stream.TensorSpec{{Datatype: stream.Float32, Shape: []int{256}}}}
 		err := tooLarge(Config{Name: "m", Instances: c.workers}, m, c.workers, 2048, c.fit)
 		if err == nil || !strings.HasSuffix(err.Error(), "take half of memory.budget"+c.advice) || !strings.Contains(err.Error(), "but 2.0KiB are left") {
 			t.Errorf("%+v: %v", c, err)

@@ -1,6 +1,7 @@
 package workers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -85,7 +86,9 @@ func (Base) Destroy() {}
 type Kind struct {
 	Name string
 	Doc  string // one line, for listings
-	New  func() Worker
+	// Platform is what the metadata of its models say; "" = the name.
+	Platform string
+	New      func() Worker
 	// Memory is where its batches are allocated unless the configuration says so; "" =
 	// heap.
 	Memory batching.Backend
@@ -163,6 +166,12 @@ func Lookup(name string) (Kind, bool) {
 	defer kinds.Unlock()
 	k, ok := kinds.m[name]
 	return k, ok
+}
+
+// Platform returns what the metadata of a kind's models say.
+func Platform(kind string) string {
+	k, _ := Lookup(kind)
+	return cmp.Or(k.Platform, kind)
 }
 
 // Kinds returns the registered kinds by name.

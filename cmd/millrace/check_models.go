@@ -60,14 +60,10 @@ func (f *finding) load(ctx context.Context, models *workers.Manager, cfg workers
 	return nil
 }
 
-// tensors describes tensors as the server's metadata does, with the batch axis first.
+// tensors describes tensors as the server's metadata does.
 func tensors(m *stream.Model, specs []stream.TensorSpec) (out []client.Tensor) {
 	for _, s := range specs {
-		shape := s.Shape
-		if m.Batched() {
-			shape = append([]int{-1}, shape...)
-		}
-		out = append(out, client.Tensor{Name: s.Name, Datatype: string(s.Datatype), Shape: shape})
+		out = append(out, client.Tensor{Name: s.Name, Datatype: string(s.Datatype), Shape: m.Shape(&s)})
 	}
 	return out
 }

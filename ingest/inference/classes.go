@@ -16,14 +16,14 @@ const classification = "classification"
 
 // classes makes of output t its n largest elements of each row, the largest first, as
 // BYTES elements VALUE:INDEX or VALUE:INDEX:LABEL. The shape is [rows, n] if the model
-// has a batch axis and [n] otherwise; n is at most the number of elements of a row.
+// can have several rows and [n] otherwise; n is at most the number of elements of a row.
 func (c *Call) classes(t *oip.Tensor, m *stream.Model, n int64, i int) error {
 	size := oip.SizeOf(t.Datatype)
 	if size <= 0 {
 		return stream.Errorf(stream.InvalidArgument, "outputs["+strconv.Itoa(i)+"].parameters."+classification, "is for outputs of numbers, and %s is %s: leave it out", t.Name, t.Datatype)
 	}
 	rows, shape := 1, []int(nil)
-	if m.Batched() && len(t.Shape) > 0 {
+	if !m.Any && (m.Axis == stream.FreeAxis || m.MaxBatch > 1) && len(t.Shape) > 0 {
 		rows, shape = t.Shape[0], t.Shape[:1:1]
 	}
 	each := 0

@@ -18,15 +18,10 @@ func ModelMetadata(m *stream.Model) oip.ModelMetadata {
 	return meta
 }
 
-// tensorMetadata adds the batch axis to the shapes of a model that has one.
 func tensorMetadata(m *stream.Model, specs []stream.TensorSpec) []oip.TensorMetadata {
 	out := make([]oip.TensorMetadata, len(specs))
 	for i, spec := range specs {
-		shape := make([]int, 0, len(spec.Shape)+1)
-		if m.Batched() {
-			shape = append(shape, -1)
-		}
-		out[i] = oip.TensorMetadata{Name: spec.Name, Datatype: string(spec.Datatype), Shape: append(shape, spec.Shape...)}
+		out[i] = oip.TensorMetadata{Name: spec.Name, Datatype: string(spec.Datatype), Shape: m.Shape(&spec)}
 	}
 	return out
 }

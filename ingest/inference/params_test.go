@@ -97,7 +97,7 @@ func TestParameters(t *testing.T) {
 // labels.
 func TestClassification(t *testing.T) {
 	nan := float32(math.NaN())
-	flat := &stream.Model{Name: "m", MaxBatch: 1, Outputs: []stream.TensorSpec{{Name: "y"}}}
+	flat := &stream.Model{Name: "m", MaxBatch: 1, Axis: stream.NoAxis, Outputs: []stream.TensorSpec{{Name: "y"}}}
 	rows := &stream.Model{Name: "m", MaxBatch: 8, Outputs: []stream.TensorSpec{{Name: "y"}}, Labels: map[string][]string{"y": {"cat", "dog", "äpple"}}}
 	bytes := func(d stream.Datatype, shape []int, data ...byte) stream.Tensor {
 		return stream.Tensor{Name: "y", Datatype: d, Shape: shape, Data: data}

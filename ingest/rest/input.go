@@ -179,7 +179,7 @@ func noTensor(m *stream.Model, body []byte, err error) error {
 // openShape returns the shape of an input; the number of rows follows from the number
 // of bytes when nothing else sets it.
 func openShape(m *stream.Model, spec *stream.TensorSpec) []int {
-	if !m.Batched() {
+	if m.Axis == stream.NoAxis {
 		return spec.Shape
 	}
 	for _, d := range spec.Shape {

@@ -81,7 +81,7 @@ func TestOneTensor(t *testing.T) {
 		shape string
 	}{
 		{stream.Model{MaxBatch: 4, Inputs: []stream.TensorSpec{spec(2)}}, request.Options{}, "[3 2]"},
-		{stream.Model{MaxBatch: 1, Inputs: []stream.TensorSpec{spec(6)}}, request.Options{}, "[6]"},
+		{stream.Model{MaxBatch: 1, Axis: stream.NoAxis, Inputs: []stream.TensorSpec{spec(6)}}, request.Options{}, "[6]"},
 		{stream.Model{MaxBatch: 4, Inputs: []stream.TensorSpec{spec(-1)}}, request.Options{}, "[6]"},
 		{stream.Model{MaxBatch: 4, Inputs: []stream.TensorSpec{spec(2)}}, request.Options{Shape: []int{1, 6}, HasShape: true}, "[1 6]"},
 		{stream.Model{MaxBatch: 4, Any: true}, request.Options{Datatype: stream.Uint8, Shape: []int{6}, HasShape: true}, "[6]"},

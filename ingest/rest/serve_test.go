@@ -28,7 +28,7 @@ func TestHealthAndMetadata(t *testing.T) {
 		"/v2/models/pair/versions/1/ready": `{"name":"pair","ready":true}`,
 		"/v2/models/%70air/ready":          `{"name":"pair","ready":true}`,
 		"/v2/models/pair":                  `{"name":"pair","versions":["1"],"platform":"pair","inputs":[{"name":"a","datatype":"FP32","shape":[-1,3]},{"name":"b","datatype":"FP32","shape":[-1,1]}],"outputs":[{"name":"sum","datatype":"FP32","shape":[-1,1]},{"name":"rows","datatype":"FP32","shape":[-1,1]}]}`,
-		"/v2/models/text/versions/1":       `{"name":"text","versions":["1"],"platform":"text","inputs":[{"name":"text","datatype":"BYTES","shape":[1]}],"outputs":[{"name":"length","datatype":"INT64","shape":[1]}]}`,
+		"/v2/models/text/versions/1":       `{"name":"text","versions":["1"],"platform":"text","inputs":[{"name":"text","datatype":"BYTES","shape":[-1,1]}],"outputs":[{"name":"length","datatype":"INT64","shape":[-1,1]}]}`,
 	} {
 		a := r.ask("GET", path, nil)
 		if a.StatusCode != 200 || string(a.body) != want || a.Header.Get("Content-Type") != "application/json" {

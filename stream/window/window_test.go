@@ -122,9 +122,9 @@ func TestFramesThatWindowsDoNotTake(t *testing.T) {
 		{"another name", rows, stream.Frame{Codec: stream.Tensors, Inputs: []stream.Tensor{tensor("y", stream.Float32, 2, 3)}}, false, `inputs: want one tensor, "x", of rows for the windows of model m`},
 		{"another type", rows, stream.Frame{Codec: stream.Tensors, Inputs: []stream.Tensor{tensor("x", stream.Uint8, 2, 3)}}, false, "inputs.x.datatype: is UINT8, model m wants FP32"},
 		{"too much", rows, stream.Frame{Codec: stream.PCM16, Payload: make([]byte, 60)}, false, "window.hop: is 2, so that a frame of 10 completes 4 windows, and model m takes 2 at once (batching.max_size): send at most 4 in one frame"},
-		{"whole windows of a wrong length", rows, three(1, 5, 3), false, "inputs.x.shape: is [1 5 3], model m wants [4 3], optionally with a batch axis in front (-1 = any)"},
+		{"whole windows of a wrong length", rows, three(1, 5, 3), false, "inputs.x.shape: is [1 5 3], model m wants [-1 4 3] (-1 = any)"},
 		{"a request with too little", rows, stream.Frame{Codec: stream.PCM16, Payload: make([]byte, 18)}, true, "window.length: is 4 and this request has 3: send a whole window, or open a stream"},
-		{"a request with rows", rows, three(3, 3), true, "inputs.x.shape: is [3 3], model m wants [4 3], optionally with a batch axis in front (-1 = any)"},
+		{"a request with rows", rows, three(3, 3), true, "inputs.x.shape: is [3 3], model m wants [-1 4 3] (-1 = any)"},
 		{"one picture", image, stream.Frame{Codec: stream.JPEG, Payload: []byte("jpeg")}, true, "window.length: is 4 and this request has 1: send a whole window, or open a stream"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -37,6 +37,7 @@ var levels = map[string]ort.GraphOptimizationLevel{
 type session struct {
 	*ort.DynamicAdvancedSession
 	inputs, outputs []ort.InputOutputInfo
+	scalars         map[string]bool // outputs that are scalars
 
 	id     identity
 	users  int // under sessions
@@ -125,6 +126,9 @@ func (s *session) open() error {
 		return fileError(path, err)
 	}
 	s.outputs = tensorsOf(s.outputs)
+	if slices.ContainsFunc(s.outputs, func(o ort.InputOutputInfo) bool { return len(o.Dimensions) == 0 }) {
+		s.scalars = scalarOutputs(path)
+	}
 	names := func(of []ort.InputOutputInfo) []string {
 		out := make([]string, len(of))
 		for i := range of {

@@ -33,11 +33,16 @@ const (
 	free              // any number of rows
 )
 
+// described returns the axis as a model's description has it.
+func (a axis) described() stream.BatchAxis {
+	return [...]stream.BatchAxis{none: stream.NoAxis, fixed: stream.FixedAxis, free: stream.FreeAxis}[a]
+}
+
 // batchAxis returns what the first dimensions mean, and the rows of a fixed axis: free
 // when none has a number, fixed when all inputs have the same and no output another.
 // With a batch of one, outputs may have other first dimensions, such as the number of
-// objects found in the one row.
-func batchAxis(inputs, outputs []ort.InputOutputInfo) (axis, int) {
+// objects found in the one row. scalars are the outputs that are scalars.
+func batchAxis(inputs, outputs []ort.InputOutputInfo, scalars map[string]bool) (axis, int) {
 	rows := int64(0)
 	for _, in := range inputs {
 		if len(in.Dimensions) == 0 || rows != 0 && in.Dimensions[0] != rows {
@@ -51,7 +56,7 @@ func batchAxis(inputs, outputs []ort.InputOutputInfo) (axis, int) {
 	for _, out := range outputs {
 		switch {
 		case rows == 1: // see above
-		case len(out.Dimensions) == 0 && rows < 0: // its rank is unknown
+		case len(out.Dimensions) == 0 && rows < 0 && !scalars[out.Name]: // its rank is unknown
 		case len(out.Dimensions) == 0 || out.Dimensions[0] != rows && (rows < 0 || out.Dimensions[0] >= 0):
 			return none, 0
 		}

@@ -16,10 +16,11 @@ import (
 
 func init() {
 	workers.Register(workers.Kind{
-		Name:   "onnx",
-		Doc:    "any ONNX model, with ONNX Runtime",
-		New:    func() workers.Worker { return &worker{} },
-		Memory: batching.C, // the library keeps pointers into it
+		Name:     "onnx",
+		Doc:      "any ONNX model, with ONNX Runtime",
+		Platform: "onnxruntime_onnx", // as other servers of the protocol call it
+		New:      func() workers.Worker { return &worker{} },
+		Memory:   batching.C, // the library keeps pointers into it
 
 		Foreign:  true,
 		Loads:    workers.HasSuffix(".onnx"),
@@ -100,7 +101,7 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (m *stream.Model, err
 	}
 	rows := 1
 	if *set.BatchAxis {
-		w.axis, rows = batchAxis(s.inputs, s.outputs)
+		w.axis, rows = batchAxis(s.inputs, s.outputs, s.scalars)
 	}
 	if w.text = takesText(s.inputs); w.text && rows > 1 {
 		w.axis, rows = none, 1
@@ -114,9 +115,12 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (m *stream.Model, err
 	if err = w.describe(s); err != nil {
 		return nil, err
 	}
-	m = &stream.Model{Name: env.Name, Inputs: w.inputs, Outputs: w.outputs, Ragged: w.text, Fixed: w.axis != free}
+	m = &stream.Model{Name: env.Name, Inputs: w.inputs, Outputs: w.outputs, Ragged: w.text, Axis: w.axis.described()}
 	if w.text && slices.ContainsFunc(w.inputs, func(in stream.TensorSpec) bool { return stream.Elements(in.Shape) < 0 }) {
-		w.max, m.Fixed = 1, true // inputs of different shapes cannot be concatenated
+		if env.MaxBatch > 1 {
+			return nil, stream.Errorf(stream.InvalidArgument, "batching.max_size", "is %d, and strings of different shapes cannot be put into one batch: leave it out", env.MaxBatch)
+		}
+		w.max = 1
 	}
 	m.MaxBatch = w.max
 	if env.Image != nil || env.Window != (workers.Window{}) {
@@ -143,7 +147,9 @@ func (w *worker) describe(s *session) error {
 	for _, t := range s.outputs {
 		of, shown := w.axis, w.axis
 		switch {
-		case len(t.Dimensions) == 0: // a scalar, or of unknown rank
+		case len(t.Dimensions) == 0 && s.scalars[t.Name]: // a number
+			of, shown = none, none
+		case len(t.Dimensions) == 0: // of unknown rank
 			t.Dimensions, shown = ort.Shape{-1}, none
 		case w.axis == fixed && w.max == 1 && t.Dimensions[0] != 1: // for example the objects found in the one row
 			of, shown = none, none
@@ -152,6 +158,7 @@ func (w *worker) describe(s *session) error {
 		if err != nil {
 			return err
 		}
+		out.Unbatched = of == none && w.axis != none
 		if !readable(out.Datatype) && stream.Elements(out.Shape) < 1 {
 			return stream.Errorf(stream.Unsupported, "source", "output %s of the model is %s, which can only be read when the file has its size, but it has the shape %v: export it with fixed sizes, or as FP32", out.Name, out.Datatype, out.Shape)
 		}
@@ -183,7 +190,7 @@ func (w *worker) Allocate(context.Context) error {
 func (w *worker) allocateOutputs(of []stream.TensorSpec) error {
 	sizes := make([]int, len(of))
 	for i, t := range of {
-		if w.axis == none && len(t.Shape) == 0 {
+		if w.axes[i] == none && len(t.Shape) == 0 {
 			return nil
 		}
 		if sizes[i] = stream.Elements(t.Shape) * t.Datatype.Size() * w.max; sizes[i] <= 0 {

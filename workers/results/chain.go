@@ -12,6 +12,7 @@ import (
 // Only the worker's goroutine uses it.
 type Chain struct {
 	stages []Stage
+	model  *stream.Model // as clients see it
 	tools  Tools
 
 	frame  *stream.Request // the last one that was passed to After
@@ -32,7 +33,7 @@ type Tools struct {
 func New(parts []any, m *stream.Model, tools Tools) (*Chain, *stream.Model, error) {
 	seen := *m
 	env := &Env{Worker: m, Model: &seen, Picture: tools.Picture}
-	c := &Chain{tools: tools}
+	c := &Chain{tools: tools, model: &seen}
 	for _, k := range kinds {
 		stage, on, err := k.create(parts, env)
 		if err != nil {
@@ -88,6 +89,10 @@ func (c *Chain) answer(r *stream.Request, a Answer, next int) bool {
 		for k := len(a.Outputs); k < len(outputs); k++ {
 			outputs[k].Data = slices.Clone(outputs[k].Data)
 		}
+	}
+	if seen := c.model; seen.Axis != stream.FreeAxis {
+		outputs = slices.Clone(outputs) // a stage may keep these
+		seen.TrimRows(outputs)
 	}
 	r.Timing.Started = stream.Now()
 	if c.tools.Skipped != nil {

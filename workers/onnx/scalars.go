@@ -1,0 +1,105 @@
+package onnx
+
+import (
+	"io"
+	"os"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// The library reports no dimensions for an output that is a number and for one of
+// unknown rank alike. The file tells them apart: the first has a shape, without dimensions.
+
+// Numbers of the fields that lead to an output's shape in onnx.proto.
+const (
+	modelGraph      = 7
+	graphOutput     = 12
+	valueName       = 1
+	valueType       = 2
+	typeTensor      = 1
+	tensorTypeShape = 2
+)
+
+// maxValueInfo is the largest description of an output that is read.
+const maxValueInfo = 1 << 20
+
+// scalarOutputs returns the outputs whose shape in a model's file has no dimensions. It reads
+// only what leads to them, not the weights.
+func scalarOutputs(path string) map[string]bool {
+	found := map[string]bool{}
+	f, err := os.Open(path)
+	if err != nil {
+		return found
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	st, err := f.Stat()
+	if err != nil {
+		return found
+	}
+	eachField(f, 0, st.Size(), func(number protowire.Number, at, size int64) {
+		if number != modelGraph {
+			return
+		}
+		eachField(f, at, size, func(number protowire.Number, at, size int64) {
+			if number != graphOutput || size > maxValueInfo {
+				return
+			}
+			value := make([]byte, size)
+			if _, err := f.ReadAt(value, at); err == nil {
+				name, kind := field(value, valueName), field(value, valueType)
+				shape := field(field(kind, typeTensor), tensorTypeShape)
+				found[string(name)] = shape != nil && len(shape) == 0
+			}
+		})
+	})
+	return found
+}
+
+// eachField calls f with each field of a message that has bytes.
+func eachField(r io.ReaderAt, at, size int64, f func(number protowire.Number, at, size int64)) {
+	for end := at + size; at < end; {
+		var head [2 * 10]byte // two varints
+		n, _ := r.ReadAt(head[:min(int64(len(head)), end-at)], at)
+		number, kind, tag := protowire.ConsumeTag(head[:n])
+		if tag < 0 {
+			return
+		}
+		if kind != protowire.BytesType {
+			value := protowire.ConsumeFieldValue(number, kind, head[tag:n])
+			if value < 0 {
+				return
+			}
+			at += int64(tag + value)
+			continue
+		}
+		length, l := protowire.ConsumeVarint(head[tag:n])
+		at += int64(tag + l)
+		if l < 0 || length > uint64(end-at) {
+			return
+		}
+		f(number, at, int64(length))
+		at += int64(length)
+	}
+}
+
+// field returns the last field of that number that has bytes, which are not nil.
+func field(message []byte, want protowire.Number) (found []byte) {
+	for len(message) > 0 {
+		number, kind, n := protowire.ConsumeTag(message)
+		if n < 0 {
+			return nil
+		}
+		size := protowire.ConsumeFieldValue(number, kind, message[n:])
+		if size < 0 {
+			return nil
+		}
+		if number == want && kind == protowire.BytesType {
+			found, _ = protowire.ConsumeBytes(message[n:])
+			if found == nil {
+				found = []byte{}
+			}
+		}
+		message = message[n+size:]
+	}
+	return found
+}
