@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math"
 	"net/http"
 	"os"
 	"regexp"
@@ -64,7 +63,7 @@ func (w *scripted) Run(_ context.Context, b *batching.Batch) error {
 	if r.Seq < uint64(len(w.scene.bySeq)) {
 		what = w.scene.bySeq[r.Seq]
 	}
-	number := float32(1)
+	y := stream.Tensor{Name: "y", Datatype: stream.Float32, Shape: []int{1}, Data: stream.AppendFloat32(nil, 1)}
 	switch what {
 	case "refuse":
 		return stream.Errorf(stream.Unsupported, "frame", "is not what the model takes")
@@ -74,13 +73,13 @@ func (w *scripted) Run(_ context.Context, b *batching.Batch) error {
 		for range 3 {
 			r.Emit([]stream.Tensor{{Name: "y", Datatype: stream.Float32, Shape: []int{1}, Data: stream.AppendFloat32(nil, 0)}}, nil)
 		}
-	case "nan":
-		number = float32(math.NaN())
+	case "not utf-8":
+		y.Datatype, y.Data = stream.Bytes, []byte{1, 0, 0, 0, 0xff} // which JSON cannot carry
 	case "hold":
 		w.scene.running <- struct{}{}
 		<-w.scene.gate
 	}
-	b.Finish(0, []stream.Tensor{{Name: "y", Datatype: stream.Float32, Shape: []int{1}, Data: stream.AppendFloat32(nil, number)}})
+	b.Finish(0, []stream.Tensor{y})
 	return nil
 }
 

@@ -43,7 +43,7 @@ func TestToldOfSeveralModels(t *testing.T) {
 	st := streams.Config{Name: name, Source: "folder:" + dir, FPS: 50, Paused: true, Policy: stream.Policy{Mode: stream.Every},
 		Sinks: []sinks.Settings{&sinks.File{Path: lines, MaxSize: 1 << 20}}}
 	want := map[string]string{
-		"all-ends": "error internal 1, error invalid_argument 1, error unsupported 2, result 7", // of which one is a NaN, told as an error
+		"all-ends": "error internal 1, error invalid_argument 1, error unsupported 2, result 7", // of which one is not UTF-8, told as an error
 		"limited":  "drop rate 9, error invalid_argument 1, result 1",
 		"calm":     "error invalid_argument 1, result 10",
 	}

@@ -36,7 +36,7 @@ type toldCase struct {
 
 // each ends frames in each way that depends on their run only.
 var (
-	each     = []string{"ok", "parts", "refuse", "panic", "nan", "ok"}
+	each     = []string{"ok", "parts", "refuse", "panic", "not utf-8", "ok"}
 	eachWant = "accepted 6, error internal 1, error unsupported 1, result 4"
 )
 
@@ -211,7 +211,7 @@ var toldCases = []toldCase{
 		w := c.plain("policy=every&window=8")
 		w.frame("hold")
 		c.held()
-		for _, what := range []string{"ok", "nan", "ok"} {
+		for _, what := range []string{"ok", "not utf-8", "ok"} {
 			w.frame(what)
 		}
 		c.until("they wait", func() bool { return c.stats().Waiting == 3 })

@@ -27,6 +27,9 @@ func (k *call) write(c *fiber.Ctx) error {
 	} else if err := k.Reply(); err != nil {
 		return err
 	}
+	// Whoever asks for JSON gets the words that other servers of the protocol send for
+	// numbers that are not finite; others get binary data.
+	k.Response.NotFinite = k.strict || k.opt.Outputs == request.AsJSON
 	var err error
 	k.head, err = oip.AppendResponse(k.head[:0], &k.Response, k.isBinary)
 	if err != nil && !k.strict && k.opt.Outputs == request.AsRequested {

@@ -16,8 +16,9 @@ import (
 // Inference-Header-Content-Length.
 //
 // It fails with a *coded.Error that names the output: for data whose length does not
-// match datatype and shape, and for values without a JSON notation (NaN, infinities, FP16,
-// BF16, BYTES that are not UTF-8), for which it wraps ErrNotJSON.
+// match datatype and shape, and for values without a JSON notation (FP16, BF16, BYTES
+// that are not UTF-8, and unless r.NotFinite is set NaN and infinities), for which it wraps
+// ErrNotJSON.
 func AppendResponse(dst []byte, r *InferResponse, binary func(i int) bool) ([]byte, error) {
 	dst = append(dst, `{"model_name":`...)
 	dst = AppendString(dst, r.ModelName)
@@ -46,7 +47,7 @@ func AppendMembers(dst []byte, r *InferResponse, binary func(i int) bool) ([]byt
 		}
 		dst = append(dst, "},"...)
 	}
-	return appendTensors(dst, "outputs", r.Outputs, binary)
+	return appendTensors(dst, "outputs", r.Outputs, binary, r.NotFinite)
 }
 
 // AppendRequest appends the JSON of r to dst, for a client; binary and errors are
@@ -73,7 +74,7 @@ func AppendRequest(dst []byte, r *InferRequest, binary func(i int) bool) ([]byte
 		}
 		dst = append(dst, "},"...)
 	}
-	if dst, err = appendTensors(dst, "inputs", r.Inputs, binary); err != nil {
+	if dst, err = appendTensors(dst, "inputs", r.Inputs, binary, true); err != nil {
 		return dst, err
 	}
 	if len(r.Outputs) == 0 {
@@ -124,8 +125,8 @@ func BinaryParts(dst [][]byte, tensors []Tensor, binary func(i int) bool) [][]by
 	return dst
 }
 
-// appendTensors appends `KEY: [...]`.
-func appendTensors(dst []byte, key string, ts []Tensor, binary func(i int) bool) ([]byte, error) {
+// appendTensors appends `KEY: [...]`. words allows those of numbers that are not finite.
+func appendTensors(dst []byte, key string, ts []Tensor, binary func(i int) bool, words bool) ([]byte, error) {
 	dst = append(dst, '"')
 	dst = append(dst, key...)
 	dst = append(dst, `":[`...)
@@ -135,14 +136,14 @@ func appendTensors(dst []byte, key string, ts []Tensor, binary func(i int) bool)
 			dst = append(dst, ',')
 		}
 		raw := binary != nil && binary(i)
-		if dst, err = appendTensor(dst, &ts[i], key, i, raw); err != nil {
+		if dst, err = appendTensor(dst, &ts[i], key, i, raw, words); err != nil {
 			return dst, err
 		}
 	}
 	return append(dst, ']'), nil
 }
 
-func appendTensor(dst []byte, t *Tensor, key string, i int, raw bool) ([]byte, error) {
+func appendTensor(dst []byte, t *Tensor, key string, i int, raw, words bool) ([]byte, error) {
 	fail := func(part, msg string) *coded.Error {
 		return &coded.Error{Code: coded.InvalidArgument, Field: key + index(i) + part, Msg: strconv.Quote(t.Name) + " " + msg}
 	}
@@ -190,7 +191,7 @@ func appendTensor(dst []byte, t *Tensor, key string, i int, raw bool) ([]byte, e
 		dst = append(dst, `,"data":[`...)
 		var at int
 		var msg string
-		if dst, at, msg = appendData(dst, t.Datatype, t.Data); msg != "" {
+		if dst, at, msg = appendData(dst, t.Datatype, t.Data, words); msg != "" {
 			err := fail(".data"+index(at), msg+"; ask for it as binary data (binary_data)")
 			err.Err = ErrNotJSON
 			return dst, err
@@ -221,9 +222,10 @@ var smallInts, smallLens = func() (text [256]uint32, lens [256]uint8) {
 	return
 }()
 
-// appendData appends the elements of data, flat, separated by commas. msg is "", or the
+// appendData appends the elements of data, flat, separated by commas. words allows those
+// of numbers that are not finite. msg is "", or the
 // reason why the element with index at cannot be written.
-func appendData(dst []byte, datatype string, data []byte) (out []byte, at int, msg string) {
+func appendData(dst []byte, datatype string, data []byte, words bool) (out []byte, at int, msg string) {
 	le := binary.LittleEndian
 	switch datatype {
 	case Uint8:
@@ -270,7 +272,11 @@ func appendData(dst []byte, datatype string, data []byte) (out []byte, at int, m
 		for i := 0; i < len(data); i += 4 {
 			v := float64(math.Float32frombits(le.Uint32(data[i:])))
 			if v-v != 0 {
-				return dst, i / 4, notFinite(v)
+				if !words {
+					return dst, i / 4, noNotation(v)
+				}
+				dst = append(appendNotFinite(dst, v), ',')
+				continue
 			}
 			dst = append(appendReal(dst, v, 32), ',')
 		}
@@ -278,7 +284,11 @@ func appendData(dst []byte, datatype string, data []byte) (out []byte, at int, m
 		for i := 0; i < len(data); i += 8 {
 			v := math.Float64frombits(le.Uint64(data[i:]))
 			if v-v != 0 {
-				return dst, i / 8, notFinite(v)
+				if !words {
+					return dst, i / 8, noNotation(v)
+				}
+				dst = append(appendNotFinite(dst, v), ',')
+				continue
 			}
 			dst = append(appendReal(dst, v, 64), ',')
 		}
@@ -303,7 +313,7 @@ func appendData(dst []byte, datatype string, data []byte) (out []byte, at int, m
 	return dst, 0, ""
 }
 
-func notFinite(v float64) string {
+func noNotation(v float64) string {
 	return "is " + strconv.FormatFloat(v, 'g', -1, 64) + ", which JSON does not have"
 }
 

@@ -200,6 +200,21 @@ func readFloats(src []byte, pos int, dst []byte, n, size int) (next, count int, 
 		}
 		d, end := scanDecimal(src, pos)
 		if end < 0 {
+			if v, end := notFinite(src, pos); end > 0 {
+				if size == 4 {
+					binary.LittleEndian.PutUint32(dst[4*k:], math.Float32bits(float32(v)))
+				} else {
+					binary.LittleEndian.PutUint64(dst[8*k:], math.Float64bits(v))
+				}
+				pos = end
+				if k++; k == n {
+					return pos, k, none
+				}
+				if pos, p = comma(src, pos); p != none {
+					return pos, k, p
+				}
+				continue
+			}
 			if k == 0 && pos < len(src) && src[pos] == ']' {
 				return pos, k, tooFew
 			}
@@ -244,6 +259,39 @@ func readFloats(src []byte, pos int, dst []byte, n, size int) (next, count int, 
 		}
 	}
 	return pos, n, none
+}
+
+// The words that stand for numbers that are not finite. JSON does not have them, but
+// Python's json writes and reads them, and so do other servers of the protocol.
+const (
+	wordNaN   = "NaN"
+	wordInf   = "Infinity"
+	wordMinus = "-Infinity"
+)
+
+// notFinite reads one of the words at pos. end is 0 if there is none.
+func notFinite(src []byte, pos int) (v float64, end int) {
+	has := func(word string) bool { return len(src)-pos >= len(word) && string(src[pos:pos+len(word)]) == word }
+	switch {
+	case has(wordNaN):
+		return math.NaN(), pos + len(wordNaN)
+	case has(wordInf):
+		return math.Inf(1), pos + len(wordInf)
+	case has(wordMinus):
+		return math.Inf(-1), pos + len(wordMinus)
+	}
+	return 0, 0
+}
+
+// appendNotFinite appends the word for v.
+func appendNotFinite(dst []byte, v float64) []byte {
+	switch {
+	case v > 0:
+		return append(dst, wordInf...)
+	case v < 0:
+		return append(dst, wordMinus...)
+	}
+	return append(dst, wordNaN...)
 }
 
 // unsafeString returns b as a string without a copy, for a callee that does not keep it.

@@ -192,6 +192,9 @@ type InferResponse struct {
 	ID           string
 	Params       Params
 	Outputs      []Tensor
+	// NotFinite has numbers that are not finite written as NaN, Infinity and -Infinity,
+	// which are not JSON but are read by Python's json and others.
+	NotFinite bool
 
 	dec *decoder // kept for its memory
 }
