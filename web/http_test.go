@@ -156,10 +156,11 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-// The page with all its scripts and styles is small enough for a phone.
+// The console with all its scripts and styles is small enough for a phone, and the page
+// of the OpenAPI document is as large as its viewer.
 func TestSize(t *testing.T) {
-	const most = 250_000 // bytes, gzipped
-	var size int
+	const most, mostDocs = 250_000, 500_000 // bytes, gzipped
+	var size, docs int
 	err := filepath.WalkDir("dist", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || filepath.Ext(path) == ".txt" {
 			return err
@@ -176,14 +177,45 @@ func TestSize(t *testing.T) {
 		if err := z.Close(); err != nil {
 			return err
 		}
-		size += b.Len()
+		if filepath.Base(filepath.Dir(path)) == "docs" {
+			docs += b.Len()
+		} else {
+			size += b.Len()
+		}
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d bytes, gzipped", size)
-	if size == 0 || size > most {
-		t.Errorf("%d bytes, gzipped: at most %d", size, most)
+	t.Logf("%d and %d bytes, gzipped", size, docs)
+	if size == 0 || size > most || docs == 0 || docs > mostDocs {
+		t.Errorf("%d and %d bytes, gzipped: at most %d and %d", size, docs, most, mostDocs)
+	}
+}
+
+// TestDocs: the page of the OpenAPI document has its files, and a policy that allows no
+// others.
+func TestDocs(t *testing.T) {
+	get := serve(t, web.Options{})
+	if r, _ := get("/docs"); r.StatusCode != http.StatusFound || r.Header.Get("Location") != "/docs/" {
+		t.Errorf("%d to %q", r.StatusCode, r.Header.Get("Location"))
+	}
+	r, page := get("/docs/")
+	policy := r.Header.Get("Content-Security-Policy")
+	if r.StatusCode != http.StatusOK || !strings.Contains(policy, "script-src 'self'; style-src 'self'") || strings.Contains(policy, "unsafe") {
+		t.Errorf("%d, %q", r.StatusCode, policy)
+	}
+	for _, file := range []string{"swagger-ui.js", "swagger-ui.css", "docs.js", "docs.css"} {
+		if r, _ := get("/docs/" + file); r.StatusCode != http.StatusOK || !strings.Contains(page, `"`+file+`"`) {
+			t.Errorf("%s: %d", file, r.StatusCode)
+		}
+	}
+	for _, path := range []string{"/docs/nosuch", "/docs/main.js", "/console/docs/index.html"} {
+		if r, _ := get(path); r.StatusCode != http.StatusNotFound {
+			t.Errorf("%s: %d", path, r.StatusCode)
+		}
+	}
+	if _, licences := get("/console/LICENSES.txt"); !strings.Contains(licences, "swagger-ui-dist 5.35.0 (Apache-2.0)") {
+		t.Error("the viewer's licence is missing")
 	}
 }

@@ -1,9 +1,10 @@
 // Package web is the console: live streams of a camera, a file or the bundled clip
-// with their results, server streams, models, traces and figures. Its sources are in
-// console/ and client/; `npm run build` writes dist/, which is embedded.
+// with their results, server streams, models, traces and figures; and the page of the
+// server's OpenAPI document. Their sources are in console/, client/ and docs/; `npm run
+// build` writes dist/, which is embedded.
 //
-// It owns the page and the routes that serve it. It must not know models or streams:
-// the page uses the same public API as any other client.
+// It owns the pages and the routes that serve them. It must not know models or streams:
+// the pages use the same public API as any other client.
 package web
 
 import (
@@ -34,7 +35,11 @@ type Options struct {
 // contentPolicy allows the page to load only its own files.
 const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; media-src 'self' blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// asset is a file of the page.
+// docsPolicy is that of the page of the OpenAPI document. The style sheet of its viewer
+// contains its icons.
+const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// asset is a file of a page.
 type asset struct {
 	data        []byte
 	contentType string
@@ -57,18 +62,22 @@ func newAsset(name string, data []byte) asset {
 	return asset{data, kind, `"` + hex.EncodeToString(sum[:8]) + `"`}
 }
 
-// Mount registers the console's routes: /console/ with its files, and a redirect from
-// /. /console/console.json tells the page what the server offers: {"clip":true}. Other
-// paths get the listener's own 404.
+// Mount registers the routes of the pages: /console/ and /docs/ with their files, and a
+// redirect from /. /console/console.json tells the page what the server offers:
+// {"clip":true}. Other paths get the listener's own 404.
 func Mount(h *httpd.Server, o Options) {
-	assets := map[string]asset{}
+	assets, docs := map[string]asset{}, map[string]asset{}
 	err := fs.WalkDir(dist, "dist", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
 		data, err := dist.ReadFile(name)
 		name = strings.TrimPrefix(name, "dist/")
-		assets[name] = newAsset(name, data)
+		if file, ok := strings.CutPrefix(name, "docs/"); ok {
+			docs[file] = newAsset(name, data)
+		} else {
+			assets[name] = newAsset(name, data)
+		}
 		return err
 	})
 	if err != nil {
@@ -78,24 +87,28 @@ func Mount(h *httpd.Server, o Options) {
 		assets["clip.mp4"] = newAsset("clip.mp4", o.Clip)
 	}
 	assets["console.json"] = newAsset("console.json", fmt.Appendf(nil, `{"clip":%t}`, o.Clip != nil))
+	h.App.Get("/", func(c *fiber.Ctx) error { return c.Redirect("/console/", fiber.StatusFound) })
+	serve(h.App, "/console", assets, contentPolicy)
+	serve(h.App, "/docs", docs, docsPolicy)
+}
+
+// serve registers the routes of a page and its files.
+func serve(app *fiber.App, at string, assets map[string]asset, policy string) {
 	assets[""] = assets["index.html"]
-	redirect := func(where string) fiber.Handler {
-		return func(c *fiber.Ctx) error { return c.Redirect(where, fiber.StatusFound) }
-	}
-	h.App.Get("/", redirect("/console/"))
-	serve := func(c *fiber.Ctx) error {
+	handle := func(c *fiber.Ctx) error {
 		name := c.Params("*")
 		if name == "" && !strings.HasSuffix(c.Path(), "/") {
-			return c.Redirect("/console/", fiber.StatusFound)
+			return c.Redirect(at+"/", fiber.StatusFound)
 		}
 		a, ok := assets[name]
 		if !ok {
 			return c.Next() // the listener's own 404
 		}
+		c.Set("Content-Security-Policy", policy)
 		return a.send(c)
 	}
-	h.App.Get("/console", serve)
-	h.App.Get("/console/*", serve)
+	app.Get(at, handle)
+	app.Get(at+"/*", handle)
 }
 
 // send answers with the asset, or with the requested range of it.
@@ -104,7 +117,6 @@ func (a asset) send(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderETag, a.etag)
 	c.Set(fiber.HeaderCacheControl, "no-cache")
 	c.Set(fiber.HeaderXContentTypeOptions, "nosniff")
-	c.Set("Content-Security-Policy", contentPolicy)
 	c.Set("Permissions-Policy", "camera=(self), display-capture=(self)")
 	c.Set("Referrer-Policy", "no-referrer")
 	c.Set(fiber.HeaderAcceptRanges, "bytes")

@@ -8,12 +8,14 @@ import fs from 'node:fs';
 import path from 'node:path';
 import {defineConfig, type Plugin} from 'vite';
 
+const viewer = 'swagger-ui-dist';
+
 /** Writes LICENSES.txt: the licences of the packages whose code is in the built files. */
 function licences(): Plugin {
   return {
     name: 'licences',
     generateBundle(_, bundle) {
-      const folders = new Set<string>();
+      const folders = new Set<string>([folder(viewer)]);
       for (const file of Object.values(bundle)) {
         if (file.type !== 'chunk') continue;
         for (const id of file.moduleIds) {
@@ -27,7 +29,9 @@ function licences(): Plugin {
         const {name, version, license} = JSON.parse(fs.readFileSync(path.join(dir, 'package.json'), 'utf8'));
         const file = fs.readdirSync(dir).find(f => /^licen[cs]e/i.test(f));
         if (!file) throw new Error(`${name} has no licence file`);
-        return `${name} ${version} (${license})\n\n${fs.readFileSync(path.join(dir, file), 'utf8').trim()}\n`;
+        // Of the packages that are in a bundle, the bundle has the licences.
+        const files = [file, ...fs.readdirSync(dir).filter(f => f === 'NOTICE' || f === 'swagger-ui-bundle.js.LICENSE.txt')];
+        return `${name} ${version} (${license})\n\n${files.map(f => fs.readFileSync(path.join(dir, f), 'utf8').trim()).join('\n\n')}\n`;
       });
       this.emitFile({type: 'asset', fileName: 'LICENSES.txt', source: texts.sort().join(`\n${'-'.repeat(72)}\n\n`)});
     },
@@ -47,6 +51,23 @@ function client(): Plugin {
   };
 }
 
+/** Copies the page of the OpenAPI document, and its viewer. */
+function docs(): Plugin {
+  return {
+    name: 'docs',
+    generateBundle() {
+      const page = path.join(import.meta.dirname, '../docs');
+      for (const f of fs.readdirSync(page)) {
+        this.emitFile({type: 'asset', fileName: `docs/${f}`, source: fs.readFileSync(path.join(page, f))});
+      }
+      for (const [to, from] of [['swagger-ui.js', 'swagger-ui-bundle.js'], ['swagger-ui.css', 'swagger-ui.css']]) {
+        const source = fs.readFileSync(path.join(folder(viewer), from!), 'utf8').replace(/^(\/\/|\/\*)# sourceMappingURL=.*$/m, '');
+        this.emitFile({type: 'asset', fileName: `docs/${to}`, source});
+      }
+    },
+  };
+}
+
 /** The folder of an installed package. */
 function folder(name: string): string {
   for (let dir = import.meta.dirname; ; dir = path.dirname(dir)) {
@@ -58,7 +79,7 @@ function folder(name: string): string {
 
 export default defineConfig({
   base: './',
-  plugins: [licences(), client()],
+  plugins: [licences(), client(), docs()],
   build: {
     outDir: '../dist',
     emptyOutDir: true,

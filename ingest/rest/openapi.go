@@ -1,0 +1,81 @@
+package rest
+
+import (
+	"millrace/ingest/shm"
+	"millrace/internal/oip"
+	"millrace/internal/openapi"
+)
+
+// flag, named and endpoint are the replies that have no type.
+type flag map[string]bool
+
+type named struct {
+	Name  string `json:"name"`
+	Ready bool   `json:"ready"`
+}
+
+type endpoint struct {
+	Name     string `json:"name"`
+	Endpoint string `json:"endpoint"`
+}
+
+type parameters struct {
+	Parameters map[string]any `json:"parameters,omitempty"`
+}
+
+type region struct {
+	Key      string `json:"key"`
+	Offset   uint64 `json:"offset,omitempty"`
+	ByteSize uint64 `json:"byte_size"`
+}
+
+// inferQuery are the options of an infer request.
+var inferQuery = []openapi.Param{
+	{Name: "codec", Type: "string", Doc: "what the body is: auto, jpeg, png, webp, rgb24, nv12, opaque or tensors"},
+	{Name: "width", Type: "integer", Doc: "of an rgb24 or nv12 picture"},
+	{Name: "height", Type: "integer", Doc: "of an rgb24 or nv12 picture"},
+	{Name: "roi", Type: "string", Doc: "the region of the picture that is analysed: x,y,width,height"},
+	{Name: "datatype", Type: "string", Doc: "of a body that is the bytes of one tensor"},
+	{Name: "shape", Type: "string", Doc: "of a body that is the bytes of one tensor: 1,3,-1"},
+	{Name: "deadline_ms", Type: "number", Doc: "time in which the request must be answered"},
+	{Name: "outputs", Type: "string", Doc: "json, binary or none"},
+}
+
+const (
+	tagServer     = "server"
+	tagModels     = "models"
+	tagRepository = "repository"
+	tagMemory     = "shared memory"
+
+	modelPath = "/v2/models/:model[/versions/:version]"
+)
+
+// Routes describes the routes of the adapter. Every route has its line here: the tests
+// name one that has none.
+var Routes = []openapi.Route{
+	{Method: "GET", Path: "/v2", Tag: tagServer, Summary: "Name, version and extensions of the server", Answer: oip.ServerMetadata{}},
+	{Method: "GET", Path: "/v2/health/live", Tag: tagServer, Summary: "Whether the server runs", Answer: flag{}},
+	{Method: "GET", Path: "/v2/health/ready", Tag: tagServer, Summary: "Whether every configured model can answer", Answer: flag{}},
+	{Method: "GET", Path: "/health/startup", Tag: tagServer, Summary: "Whether the server has been ready once", Answer: flag{}},
+	{Method: "GET", Path: "/health/live", Tag: tagServer, Summary: "Whether the server runs", Answer: flag{}},
+	{Method: "GET", Path: "/health/ready", Tag: tagServer, Summary: "Whether every configured model can answer", Answer: flag{}},
+
+	{Method: "GET", Path: modelPath, Tag: tagModels, Summary: "Inputs and outputs of a model", Answer: oip.ModelMetadata{}},
+	{Method: "GET", Path: modelPath + "/ready", Tag: tagModels, Summary: "Whether a model can answer", Answer: named{}},
+	{Method: "POST", Path: modelPath + "/infer", Tag: tagModels, Summary: "Run an inference", Infer: true, Query: inferQuery},
+
+	{Method: "GET|POST", Path: "/v2/repository/index", Tag: tagRepository, Summary: "The models that are loaded or can be loaded", Body: struct {
+		Ready bool `json:"ready,omitempty"`
+	}{}, Answer: []oip.IndexRow{}},
+	{Method: "POST", Path: "/v2/repository/models/:model[/versions/:version]/load", Tag: tagRepository, Summary: "Load a model", Body: parameters{}, Answer: endpoint{}},
+	{Method: "POST", Path: "/v2/repository/models/:model[/versions/:version]/unload", Tag: tagRepository, Summary: "Undo one load of a model", Body: parameters{}, Answer: endpoint{}},
+	{Method: "POST", Path: "/v2/workers/:model/load", Tag: tagRepository, Summary: "Load a model, with the parameters as the body", Body: openapi.AnyObject, Answer: endpoint{}},
+	{Method: "POST", Path: "/v2/workers/:model/unload", Tag: tagRepository, Summary: "Undo one load of a model", Body: openapi.AnyObject, Answer: endpoint{}},
+
+	{Method: "GET", Path: "/v2/systemsharedmemory[/region/:region]/status", Tag: tagMemory, Summary: "The registered regions", Answer: []shm.Status{}},
+	{Method: "POST", Path: "/v2/systemsharedmemory[/region/:region]/unregister", Tag: tagMemory, Summary: "Forget one region, or all"},
+	{Method: "POST", Path: "/v2/systemsharedmemory/region/:region/register", Tag: tagMemory, Summary: "Register a region of POSIX shared memory", Body: region{}},
+	{Method: "GET", Path: "/v2/cudasharedmemory[/region/:region]/status", Tag: tagMemory, Summary: "The regions of a GPU: there are none", Answer: []any{}},
+	{Method: "POST", Path: "/v2/cudasharedmemory[/region/:region]/unregister", Tag: tagMemory, Summary: "Forget regions of a GPU: there are none"},
+	{Method: "POST", Path: "/v2/cudasharedmemory/region/:region/register", Tag: tagMemory, Summary: "Refused: this server takes no shared memory of a GPU"},
+}

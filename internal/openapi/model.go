@@ -1,0 +1,178 @@
+package openapi
+
+import (
+	"strconv"
+	"strings"
+
+	"millrace/internal/oip"
+)
+
+// Model is a loaded model.
+type Model struct {
+	oip.ModelMetadata
+	Any      bool // it takes any tensors, and answers with them
+	Pictures bool // it takes pictures
+	Element  bool // it takes the bytes of its one element
+}
+
+// maxExample is the most numbers in a request that is shown as an example.
+const maxExample = 64
+
+func (m *Model) tag() string { return "model " + m.Name }
+
+// text describes the inputs and outputs.
+func (m *Model) text() string {
+	if m.Any {
+		return "takes any tensors"
+	}
+	var parts []string
+	for _, t := range m.Inputs {
+		parts = append(parts, "input "+tensorText(&t))
+	}
+	for _, t := range m.Outputs {
+		parts = append(parts, "output "+tensorText(&t))
+	}
+	return strings.Join(parts, "; ")
+}
+
+func tensorText(t *oip.TensorMetadata) string {
+	dims := make([]string, len(t.Shape))
+	for i, d := range t.Shape {
+		dims[i] = strconv.Itoa(d)
+	}
+	return t.Name + " " + t.Datatype + " [" + strings.Join(dims, ",") + "]"
+}
+
+// model adds the infer route of a model, with schemas of its tensors.
+func (d *document) model(m *Model) {
+	request, response := m.component("request"), m.component("response")
+	d.schemas[request], d.schemas[response] = d.message(m, "inputs", m.Inputs), d.message(m, "outputs", m.Outputs)
+	message := object{"schema": ref(request)}
+	if example, ok := m.Example(); ok {
+		message["examples"] = object{"tensors": object{"value": example}}
+	}
+	content := object{"application/json": message, "application/octet-stream": object{"schema": object{
+		"description": "binary tensors behind the JSON, whose length is in the header Inference-Header-Content-Length; or the bytes of one tensor",
+	}}}
+	if m.Pictures || m.Any {
+		for _, kind := range []string{"image/jpeg", "image/png", "image/webp"} {
+			content[kind] = object{"schema": object{"description": "a picture, of any size"}}
+		}
+	}
+	d.operation("POST", "/v2/models/"+m.Name+"/infer", object{
+		"tags": []any{m.tag()}, "summary": "Run an inference of " + m.Name, "description": m.text(),
+		"operationId": operationID("post", "/model_"+request),
+		"requestBody": object{"required": true, "content": content},
+		"responses": object{
+			"200": object{"description": "the outputs", "content": object{
+				"application/json":         object{"schema": ref(response)},
+				"application/octet-stream": object{"schema": object{"description": "JSON and then the bytes of binary outputs"}},
+			}},
+			"default": object{"description": "an error", "content": object{"application/json": object{"schema": ref("Error")}}},
+		},
+		"x-millrace-model": m.Name,
+	})
+}
+
+// component returns the name of a schema of the model.
+func (m *Model) component(of string) string { return "model." + m.Name + "." + of }
+
+// message returns the schema of a request or a reply with tensors.
+func (d *document) message(m *Model, side string, tensors []oip.TensorMetadata) object {
+	kind := "InferRequest"
+	if side == "outputs" {
+		kind = "InferResponse"
+	}
+	if m.Any || len(tensors) == 0 {
+		return ref(kind)
+	}
+	var forms []any
+	for i := range tensors {
+		forms = append(forms, tensorSchema(&tensors[i]))
+	}
+	list := object{"type": "array", "items": object{"oneOf": forms}, "maxItems": len(forms)}
+	if side == "inputs" {
+		list["minItems"] = len(forms)
+	}
+	return object{"allOf": []any{ref(kind), object{"properties": object{side: list}}}}
+}
+
+// tensorSchema returns the schema of one tensor in JSON.
+func tensorSchema(t *oip.TensorMetadata) object {
+	properties := object{
+		"name":     object{"const": t.Name},
+		"datatype": object{"const": t.Datatype},
+		"shape":    shapeSchema(t.Shape),
+		"data":     dataSchema(t.Datatype),
+	}
+	return object{"type": "object", "title": tensorText(t), "properties": properties, "required": []any{"name", "datatype", "shape"}}
+}
+
+// shapeSchema allows each dimension its size, and any to one of -1.
+func shapeSchema(shape []int) object {
+	dims := []any{}
+	for _, n := range shape {
+		if n < 0 {
+			dims = append(dims, object{"type": "integer", "minimum": 0})
+		} else {
+			dims = append(dims, object{"const": n})
+		}
+	}
+	return object{"type": "array", "prefixItems": dims, "items": object{"type": "integer"}}
+}
+
+// dataSchema returns the schema of a tensor's elements, flat or nested.
+func dataSchema(datatype string) object {
+	element := object{"type": "number"}
+	switch {
+	case datatype == "BOOL":
+		element = object{"type": "boolean"}
+	case datatype == "BYTES":
+		element = object{"type": "string"}
+	case strings.HasPrefix(datatype, "UINT"):
+		element = object{"type": "integer", "minimum": 0}
+	case strings.HasPrefix(datatype, "INT"):
+		element = object{"type": "integer"}
+	}
+	return object{"type": "array", "items": object{"anyOf": []any{element, object{"type": "array"}}}}
+}
+
+// inferRequest is the schema of a request for any model.
+func inferRequest() object {
+	return object{
+		"type": "object", "required": []any{"inputs"},
+		"properties": object{
+			"id":         object{"type": "string", "description": "the reply has it too"},
+			"parameters": object{"type": "object"},
+			"inputs":     object{"type": "array", "items": anyTensor()},
+			"outputs": object{"type": "array", "items": object{
+				"type": "object", "required": []any{"name"},
+				"properties": object{"name": object{"type": "string"}, "parameters": object{"type": "object"}},
+			}},
+		},
+	}
+}
+
+// inferResponse is the schema of the reply of any model.
+func inferResponse() object {
+	return object{
+		"type": "object", "required": []any{"model_name", "outputs"},
+		"properties": object{
+			"model_name": object{"type": "string"}, "model_version": object{"type": "string"}, "id": object{"type": "string"},
+			"parameters": object{"type": "object"}, "outputs": object{"type": "array", "items": anyTensor()},
+		},
+	}
+}
+
+func anyTensor() object {
+	return object{
+		"type": "object", "required": []any{"name", "datatype", "shape"},
+		"properties": object{
+			"name":       object{"type": "string"},
+			"datatype":   object{"type": "string", "enum": []any{"BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64", "BF16", "BYTES"}},
+			"shape":      object{"type": "array", "items": object{"type": "integer"}},
+			"parameters": object{"type": "object"},
+			"data":       object{"type": "array", "description": "flat or nested; missing when the data are binary"},
+		},
+	}
+}

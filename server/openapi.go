@@ -1,0 +1,83 @@
+package server
+
+import (
+	"slices"
+
+	"github.com/gofiber/fiber/v2"
+
+	"millrace/client"
+	"millrace/ingest"
+	"millrace/ingest/inference"
+	"millrace/ingest/rest"
+	"millrace/ingest/streams"
+	"millrace/ingest/ws"
+	"millrace/internal/openapi"
+	"millrace/tracing/spans"
+	"millrace/web"
+)
+
+// openapiRoute answers with the OpenAPI document of the server and its loaded models.
+const openapiRoute = "/openapi.json"
+
+const (
+	tagServer    = "server"
+	tagTelemetry = "telemetry"
+)
+
+// ownRoutes describes the routes of this package. Every route has its line here.
+var ownRoutes = []openapi.Route{
+	{Method: "GET", Path: openapiRoute, Tag: tagServer, Summary: "This document", Answer: openapi.AnyObject},
+	{Method: "GET", Path: statusRoute, Tag: tagServer, Summary: "The state of all parts of the server", Answer: client.Status{}},
+	{Method: "GET", Path: loggingRoute, Tag: tagTelemetry, Summary: "The settings of the log", Answer: client.Logging{}},
+	{Method: "POST", Path: loggingRoute, Tag: tagTelemetry, Summary: "Change the level of the log", Body: client.LoggingChange{}, Answer: client.Logging{}},
+	{
+		Method: "GET", Path: tracesRoute, Tag: tagTelemetry, Summary: "The kept frames, the newest first",
+		Query: []openapi.Param{{Name: "limit", Type: "integer", Doc: "the most frames"}, {Name: "model", Type: "string", Doc: "of this model"}, {Name: "reason", Type: "string", Doc: "kept for this reason"}},
+		Answer: struct {
+			Traces []spans.Kept `json:"traces"`
+		}{},
+	},
+	{Method: "GET", Path: tracesRoute + "/:trace", Tag: tagTelemetry, Summary: "One kept frame with its spans", Answer: spans.Kept{}},
+}
+
+// routes describes the routes of the HTTP listener.
+func (s *Server) routes() []openapi.Route {
+	all := slices.Concat(rest.Routes, ws.Routes, streams.Routes, ownRoutes, web.Routes)
+	if !s.cfg.Metrics.Separate() {
+		all = append(all, openapi.Route{Method: "GET", Path: s.cfg.Metrics.Path, Tag: tagTelemetry, Summary: "The metrics, for Prometheus", Answer: openapi.Raw{MediaType: "text/plain"}})
+	}
+	return all
+}
+
+func (s *Server) openapiRoutes(app *fiber.App) {
+	app.Get(openapiRoute, func(c *fiber.Ctx) error {
+		if err := noQuery(c); err != nil {
+			return err
+		}
+		return c.JSON(s.OpenAPI())
+	})
+}
+
+// OpenAPI returns the OpenAPI document of the routes of the HTTP listener, and of the
+// models that are loaded now, to be encoded as JSON. It is safe for concurrent use.
+func (s *Server) OpenAPI() map[string]any {
+	info := openapi.Info{
+		Title: "Millrace", Version: s.version,
+		Description: "A streaming inference server. Requests and replies of inference are those of the Open Inference Protocol; each loaded model stands with its own tensors.",
+	}
+	return openapi.Document(info, s.routes(), loadedModels(backend{s}.Models()))
+}
+
+// loadedModels describes the models that are loaded, each name once.
+func loadedModels(models ingest.Repository) (out []openapi.Model) {
+	seen := map[string]bool{}
+	for _, e := range models.Index() {
+		m, _, err := models.Model(e.Name, "")
+		if err != nil || seen[e.Name] { // it is known and not loaded
+			continue
+		}
+		seen[e.Name] = true
+		out = append(out, openapi.Model{ModelMetadata: inference.ModelMetadata(m), Any: m.Any, Pictures: m.Image != nil, Element: m.TakesBytes()})
+	}
+	return out
+}

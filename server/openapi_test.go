@@ -1,0 +1,165 @@
+package server_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"image"
+	"image/png"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pb33f/libopenapi"
+	validator "github.com/pb33f/libopenapi-validator"
+
+	"millrace/config"
+	"millrace/ingest/streams"
+	"millrace/server"
+	"millrace/workers"
+)
+
+// TestOpenAPI: the document is one of OpenAPI 3.1, the loaded models stand in it with
+// their tensors, and requests and replies of the server are as it says.
+func TestOpenAPI(t *testing.T) {
+	s, end := runWith(t, server.Config{
+		HTTP: "127.0.0.1:0", GRPC: server.Off, Log: config.Log{Level: "error"},
+		Models:  []workers.Config{{Name: "echo", Source: "identity"}, {Name: "find.it_2-x", Source: "motion"}},
+		Streams: []streams.Config{{Name: "door", Source: "http://127.0.0.1:1/x", Model: "echo"}},
+	})
+	defer func() {
+		if err := end(); err != nil {
+			t.Error(err)
+		}
+	}()
+	_, text := get(t, s, "/openapi.json")
+	document, err := libopenapi.NewDocument([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	check, errs := validator.NewValidator(document)
+	if len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	if ok, errs := check.ValidateDocument(); !ok {
+		for _, e := range errs {
+			t.Errorf("the document: %s: %s %v", e.Message, e.Reason, e.SchemaValidationErrors)
+		}
+	}
+	var picture bytes.Buffer
+	if err := png.Encode(&picture, image.NewGray(image.Rect(0, 0, 320, 240))); err != nil {
+		t.Fatal(err)
+	}
+	tensors := `{"id":"7","inputs":[{"name":"x","datatype":"FP32","shape":[2],"data":[1,2]}]}`
+	for _, c := range []struct {
+		method, path, contentType, body string
+		status                          int
+	}{
+		{"GET", "/v2", "", "", 200},
+		{"GET", "/v2/health/live", "", "", 200},
+		{"GET", "/v2/health/ready", "", "", 200},
+		{"GET", "/health/startup", "", "", 200},
+		{"GET", "/v2/models/echo", "", "", 200},
+		{"GET", "/v2/models/echo/versions/1", "", "", 200},
+		{"GET", "/v2/models/nosuch", "", "", 404},
+		{"GET", "/v2/models/echo/ready", "", "", 200},
+		{"GET", "/v2/repository/index", "", "", 200},
+		{"POST", "/v2/repository/index", "application/json", `{"ready":true}`, 200},
+		{"POST", "/v2/repository/models/delay/load", "application/json", `{"parameters":{"fixed":"1ms"}}`, 200},
+		{"POST", "/v2/repository/models/delay/unload", "application/json", `{}`, 200},
+		{"GET", "/v2/status", "", "", 200},
+		{"GET", "/v2/logging", "", "", 200},
+		{"POST", "/v2/logging", "application/json", `{"level":"error"}`, 200},
+		{"GET", "/v2/traces", "", "", 200},
+		{"GET", "/v2/streams", "", "", 200},
+		{"GET", "/v2/streams/door", "", "", 200},
+		{"PATCH", "/v2/streams/door", "application/json", `{"paused":true}`, 200},
+		{"POST", "/v2/streams", "application/json", `{}`, 400},
+		{"DELETE", "/v2/streams/nosuch", "", "", 404},
+		{"POST", "/v2/tickets", "", "", 200},
+		{"GET", "/v2/systemsharedmemory/status", "", "", 200},
+		{"POST", "/v2/models/echo/infer", "application/json", tensors, 200},
+		{"POST", "/v2/models/echo/infer", "application/json", `{"inputs":[]}`, 400},
+		{"POST", "/v2/models/echo/versions/1/infer", "application/json", tensors, 200},
+		{"POST", "/v2/models/find.it_2-x/infer", "image/png", picture.String(), 200},
+	} {
+		req, err := http.NewRequest(c.method, "http://"+s.Addr("http")+c.path, strings.NewReader(c.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.contentType != "" {
+			req.Header.Set("Content-Type", c.contentType)
+		}
+		reply, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(reply.Body)
+		_ = reply.Body.Close()
+		if err != nil || reply.StatusCode != c.status {
+			t.Errorf("%s %s: %d, %v\n%s", c.method, c.path, reply.StatusCode, err, body)
+			continue
+		}
+		reply.Body = io.NopCloser(bytes.NewReader(body))
+		req.Body = io.NopCloser(strings.NewReader(c.body))
+		if c.status == 200 {
+			if ok, errs := check.ValidateHttpRequest(req); !ok {
+				t.Errorf("the request %s %s: %v", c.method, c.path, errs)
+			}
+		}
+		if ok, errs := check.ValidateHttpResponse(req, reply); !ok {
+			for _, e := range errs {
+				t.Errorf("the reply to %s %s: %s: %s %v\n%s", c.method, c.path, e.Message, e.Reason, e.SchemaValidationErrors, body)
+			}
+		}
+	}
+}
+
+// TestOpenAPIOfModels: the document follows the loaded models, and refuses what a model
+// does not take.
+func TestOpenAPIOfModels(t *testing.T) {
+	s, end := run(t, workers.Config{Name: "find", Source: "motion"})
+	defer func() {
+		if err := end(); err != nil {
+			t.Error(err)
+		}
+	}()
+	paths := func() map[string]map[string]any {
+		var d struct {
+			Paths map[string]map[string]any `json:"paths"`
+		}
+		_, text := get(t, s, "/openapi.json")
+		if err := json.Unmarshal([]byte(text), &d); err != nil {
+			t.Fatal(err)
+		}
+		return d.Paths
+	}
+	find := paths()["/v2/models/find/infer"]["post"]
+	text, _ := json.Marshal(find)
+	for _, want := range []string{`"image/jpeg"`, "input image UINT8 [-1,240,320,1]", "output boxes FP32", "model.find.request"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("%s is not in %s", want, text)
+		}
+	}
+	if paths()["/v2/models/delay/infer"] != nil {
+		t.Error("a model that is not loaded is described")
+	}
+	post := func(path string) {
+		r, err := http.Post("http://"+s.Addr("http")+path, "application/json", nil)
+		if err != nil || r.StatusCode != 200 {
+			t.Fatalf("%v, %v", r, err)
+		}
+		_ = r.Body.Close()
+	}
+	post("/v2/repository/models/delay/load")
+	if paths()["/v2/models/delay/infer"] == nil {
+		t.Error("a loaded model is not described")
+	}
+	post("/v2/repository/models/delay/unload")
+	for begun := time.Now(); paths()["/v2/models/delay/infer"] != nil; {
+		if time.Since(begun) > 30*time.Second {
+			t.Fatal("an unloaded model is still described")
+		}
+	}
+}
