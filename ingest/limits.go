@@ -15,6 +15,7 @@ type Limits struct {
 	MaxDecoded     int `yaml:"max_decoded_pixels" default:"16777216" min:"1" max:"1073741824" help:"most pixels that are decoded of a picture: all of a PNG or WebP, and of a JPEG those at the scale (1, 1/2, 1/4, 1/8) that the model's size needs"`
 	MaxPerByte     int `yaml:"max_pixels_per_byte" default:"1100" min:"1" max:"1073741824" help:"most pixels for each byte of a picture; pictures of up to 8388608 pixels may have any number"`
 	MaxConnections int `yaml:"max_connections" default:"16384" min:"1" max:"1048576" help:"most TCP connections at once, of all protocols together; further ones are closed immediately"`
+	MaxCalls       int `yaml:"max_calls" default:"1024" min:"1" max:"1048576" help:"most gRPC calls at once on one connection; further ones wait in the client"`
 	MaxSessions    int `yaml:"max_sessions" default:"10000" min:"1" max:"1048576" help:"most WebSocket sessions at once"`
 	MaxPulls       int `yaml:"max_pulls" default:"64" min:"1" max:"1048576" help:"most videos pulled at once for WebSocket sessions"`
 	MaxDecoders    int `yaml:"max_decoders" default:"16" min:"1" max:"1048576" help:"most videos of millrace.v1 clients (H.264, VP8, VP9, AV1) decoded at once, one ffmpeg each"`

@@ -38,7 +38,7 @@ var listeners = []listener{
 	{name: "rest", on: "http", open: openREST},
 	{name: "ws", on: "http", open: openWS},
 	{name: "streams", on: "http", open: openStreams},
-	{name: "grpc", addr: func(c *Config) string { return c.GRPC }, scheme: "grpc", open: openGRPC},
+	{name: "grpc", addr: func(c *Config) string { return c.GRPC }, scheme: "grpc", class: tracing.GRPCClass, open: openGRPC},
 	{name: "metrics", addr: func(c *Config) string { return c.Metrics.Address }, open: openMetrics},
 }
 
@@ -101,7 +101,9 @@ func openStreams(s *Server) (ingest.Interface, error) {
 }
 
 func openGRPC(s *Server) (ingest.Interface, error) {
-	return grpc.New(grpc.Options{Addr: s.cfg.GRPC, TLS: s.tls, Limit: s.limit, Limits: s.cfg.Limits, Called: s.observe.called}), nil
+	return grpc.New(grpc.Options{
+		Addr: s.cfg.GRPC, TLS: s.tls, Limit: s.limit, Limits: s.cfg.Limits, SharedMemory: s.shared, Log: s.log, Called: s.observe.called(s.requests["grpc"]),
+	}), nil
 }
 
 func openMetrics(s *Server) (ingest.Interface, error) {

@@ -14,6 +14,7 @@ import (
 	"millrace/config"
 	"millrace/ingest"
 	"millrace/ingest/frames"
+	"millrace/ingest/grpc"
 	"millrace/ingest/streams"
 	"millrace/internal/accept"
 	"millrace/stream"
@@ -186,10 +187,15 @@ func (o *observer) refused(method, path string, status int) {
 	}
 }
 
-// called logs a call over gRPC.
-func (o *observer) called(method string, code int, took time.Duration) {
-	if o.debug.On() {
-		o.debug.Request(tracing.Request{Protocol: "grpc", Route: method, Status: code, Duration: took, In: -1, Out: -1})
+// called returns what measures each call over gRPC for ended, nil = none, and for the log.
+func (o *observer) called(ended tracing.RequestHook) func(grpc.Called) {
+	return func(c grpc.Called) {
+		if o.debug.On() {
+			o.debug.Request(tracing.Request{Protocol: "grpc", Route: c.Method, Status: c.Code, Duration: c.Took, In: c.In, Out: c.Out})
+		}
+		if ended != nil && !strings.HasPrefix(c.Method, "/grpc.") { // health and reflection use no model
+			ended(c.Method, c.Version, c.Code, c.Took, c.In, c.Out)
+		}
 	}
 }
 

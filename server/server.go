@@ -94,12 +94,6 @@ func New(cfg Config) (*Server, error) {
 	if *cfg.SharedMemory {
 		s.shared = shm.New(shm.Folder, cfg.Limits.MaxRegions)
 	}
-	for i, m := range cfg.Models { // all are known before the first is loaded, so that requests can load them
-		if err := s.models.Define(m); err != nil {
-			s.abandon()
-			return nil, within(fmt.Sprintf("models[%d]", i), err)
-		}
-	}
 	onnx.SetLibrary(cfg.ONNX.Library)
 	if err := s.open(); err != nil {
 		s.abandon()
@@ -215,6 +209,11 @@ func (s *Server) serving(failed <-chan error) error {
 }
 
 func (s *Server) load(ctx context.Context) error {
+	for i, m := range s.cfg.Models { // all are known before the first is loaded, so that requests can load them
+		if err := s.models.Define(m); err != nil {
+			return within(fmt.Sprintf("models[%d]", i), err)
+		}
+	}
 	for i, m := range s.cfg.Models {
 		if _, err := s.models.Load(ctx, m.Name, workers.Load{}); err != nil {
 			return within(fmt.Sprintf("models[%d]", i), err)

@@ -4,19 +4,29 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"log/slog"
 	"net"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	_ "google.golang.org/grpc/encoding/gzip" // of messages in both directions
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/tap"
+	"google.golang.org/protobuf/proto"
 
 	"millrace/ingest"
+	"millrace/ingest/frames"
+	"millrace/ingest/shm"
 	"millrace/internal/accept"
+	"millrace/internal/inferencepb"
+	"millrace/internal/oip"
+	"millrace/internal/routines"
 	"millrace/internal/setting"
+	"millrace/stream"
 )
 
 // Options are the adapter's settings. A zero field takes its default.
@@ -26,18 +36,36 @@ type Options struct {
 	DrainTimeout  time.Duration // for the calls in flight at the end; default 20s
 	TLS           *tls.Config   // nil = not encrypted
 	Limit         *accept.Limit // of open connections; nil = no bound
-	// Called is called after each call of a known method, with the method's full name and
-	// the gRPC code of its end; nil = it is not called.
-	Called func(method string, code int, took time.Duration)
+	SharedMemory  *shm.Registry // nil: it is turned off
+	Log           *slog.Logger  // default slog.Default()
+	// Called is called after each call of a known method; nil = it is not called.
+	Called func(Called)
+}
+
+// Called is a call that has ended.
+type Called struct {
+	Method  string // its full name
+	Version string // of the model, if the client named one and the call did not fail
+	Code    int    // the gRPC code
+	Took    time.Duration
+	In, Out int // bytes of its requests and of its replies, before compression; negative = not known
 }
 
 // Adapter is the gRPC adapter.
 type Adapter struct {
-	opts Options
-	ln   net.Listener
+	opts     Options
+	ln       net.Listener
+	contexts frames.Contexts
+	noModel  stream.FrameCounts
+	routines *routines.Group
+	serving  chan struct{}
 }
 
-var _ ingest.Interface = (*Adapter)(nil)
+var (
+	_ ingest.Interface = (*Adapter)(nil)
+	_ ingest.Measured  = (*Adapter)(nil)
+	_ ingest.Starter   = (*Adapter)(nil)
+)
 
 // New returns an adapter that does not listen yet.
 func New(opts Options) *Adapter {
@@ -48,7 +76,14 @@ func New(opts Options) *Adapter {
 	if opts.Limit == nil {
 		opts.Limit = &accept.Limit{}
 	}
-	return &Adapter{opts: opts}
+	if opts.Log == nil {
+		opts.Log = slog.Default()
+	}
+	a := &Adapter{opts: opts, contexts: frames.Contexts{Log: opts.Log}, serving: make(chan struct{})}
+	a.routines = routines.New(func(name string, v any, stack []byte) {
+		opts.Log.Error("a panic ended a gRPC call", "goroutine", name, "panic", v, "stack", string(stack))
+	})
+	return a
 }
 
 // Listen binds the address and returns it. Connections wait until Serve.
@@ -75,6 +110,26 @@ func (a *Adapter) Close() error {
 // Name implements ingest.Interface.
 func (a *Adapter) Name() string { return "grpc" }
 
+// Serving is closed once Serve answers calls.
+func (a *Adapter) Serving() <-chan struct{} { return a.serving }
+
+// Metrics implements ingest.Measured.
+func (a *Adapter) Metrics() ingest.Metrics {
+	m := ingest.Metrics{NoModel: a.noModel.Totals(), Contexts: a.contexts.Broken(), Goroutines: map[string]int{}}
+	for name, n := range a.routines.Counts() {
+		m.Goroutines["grpc_"+name] = n
+	}
+	return m
+}
+
+// Bounds of a connection.
+const (
+	// maxMetadata is the most bytes of a call's metadata.
+	maxMetadata = 64 << 10
+	// connectionTimeout is how long a client may take for the handshake.
+	connectionTimeout = 10 * time.Second
+)
+
 // Serve answers calls until ctx ends, then lets those in flight finish within
 // DrainTimeout. It listens first if Listen was not called.
 func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
@@ -87,50 +142,82 @@ func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 	if a.opts.TLS != nil {
 		secure = credentials.NewTLS(a.opts.TLS)
 	}
+	svc := &service{
+		backend: backend, oneShot: ingest.NewOneShot(backend, a.Name(), &a.noModel), shared: a.opts.SharedMemory, limits: oip.Limits{SharedMemory: true},
+		log: a.opts.Log, contexts: &a.contexts, hook: a.opts.Called, routines: a.routines, ended: make(chan struct{}),
+	}
 	s := grpc.NewServer(
 		grpc.Creds(secure),
-		grpc.ChainUnaryInterceptor(a.unary),
-		grpc.ChainStreamInterceptor(a.stream),
+		grpc.ForceServerCodecV2(newCodec(svc.read)),
+		grpc.InTapHandle(func(ctx context.Context, info *tap.Info) (context.Context, error) {
+			return svc.withTrace(ctx, info.Header), nil
+		}),
+		grpc.ChainUnaryInterceptor(svc.unary),
+		grpc.ChainStreamInterceptor(svc.stream),
 		grpc.MaxRecvMsgSize(a.opts.MaxMessage),
-		grpc.ConnectionTimeout(10*time.Second),
+		grpc.MaxHeaderListSize(maxMetadata),
+		grpc.MaxConcurrentStreams(uint32(a.opts.MaxCalls)),
+		grpc.ConnectionTimeout(connectionTimeout),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 	)
 	h := newHealth(backend, a.opts.MaxWatchers)
 	grpc_health_v1.RegisterHealthServer(s, h)
+	s.RegisterService(&serviceDesc, svc)
+	reflection.Register(s)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(a.ln) }()
+	close(a.serving)
+	var err error
 	select {
-	case err := <-served:
-		s.Stop()
-		return err
+	case err = <-served:
+		served <- nil
 	case <-ctx.Done():
 	}
 	h.end()
+	svc.closing.Store(true)
+	close(svc.ended)
 	limit := time.AfterFunc(a.opts.DrainTimeout, s.Stop)
 	defer limit.Stop()
 	s.GracefulStop()
-	return <-served
+	a.routines.Stop()
+	a.routines.Wait()
+	svc.oneShot.Close()
+	return errors.Join(err, <-served)
 }
 
-// unary calls Options.Called for calls with one reply.
-func (a *Adapter) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+// unary calls Options.Called for calls with one reply, but for those of ModelInfer, and ends a
+// panic as an error.
+func (s *service) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (reply any, err error) {
 	begun := time.Now()
-	reply, err := next(ctx, req)
-	a.called(info.FullMethod, err, begun)
-	return reply, err
+	defer func() {
+		if v := recover(); v != nil {
+			reply, err = nil, s.panicked(info.FullMethod, v)
+		}
+		s.called(info.FullMethod, "", err, begun, sizeOf(req), sizeOf(reply))
+	}()
+	return next(ctx, req)
 }
 
-// stream calls Options.Called for calls with streams.
-func (a *Adapter) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-	begun := time.Now()
-	err := next(srv, ss)
-	a.called(info.FullMethod, err, begun)
-	return err
-}
-
-func (a *Adapter) called(method string, err error, begun time.Time) {
-	if a.opts.Called != nil {
-		a.opts.Called(method, int(status.Code(err)), time.Since(begun))
+// sizeOf returns the size of a message; 0 when there is none.
+func sizeOf(m any) int {
+	if m, ok := m.(proto.Message); ok {
+		return proto.Size(m)
 	}
+	return 0
+}
+
+// stream does for calls with streams what unary does. That of ModelStreamInfer does it itself.
+func (s *service) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
+	if info.FullMethod == inferencepb.GRPCInferenceService_ModelStreamInfer_FullMethodName {
+		return next(srv, ss)
+	}
+	begun := time.Now()
+	defer func() {
+		if v := recover(); v != nil {
+			err = s.panicked(info.FullMethod, v)
+		}
+		s.called(info.FullMethod, "", err, begun, -1, -1)
+	}()
+	return next(srv, ss)
 }

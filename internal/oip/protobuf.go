@@ -23,8 +23,7 @@ type protoDecoder struct {
 // DecodeProto reads a ModelInferRequest, the infer request of the protocol's gRPC form, into
 // dst, which it resets first. The data of a tensor are a view into body where the message has
 // them as they are needed: raw contents, and typed contents of FP32 and FP64 in one piece.
-// Other typed contents are written to memory from alloc, as for DecodeRequest. A tensor with
-// the parameter shared_memory_region has no data.
+// Other typed contents are written to memory from alloc, as for DecodeRequest.
 //
 // Like every reader of protobuf, it ignores fields that the message does not have. Errors and
 // promises are those of DecodeRequest. After an error ModelName and ModelVersion are those of
@@ -168,7 +167,7 @@ func (d *protoDecoder) input(r *InferRequest, body []byte) error {
 	}
 	r.Inputs = slices.Grow(r.Inputs, 1)[:i+1]
 	t := &r.Inputs[i]
-	t.Datatype, t.Data, t.Shape, t.Params = "", nil, t.Shape[:0], t.Params[:0]
+	t.Datatype, t.Data, t.Shape, t.Params, t.Shared = "", nil, t.Shape[:0], t.Params[:0], false
 	var contents []byte
 	var f protoField
 	var name string
@@ -217,6 +216,9 @@ func (d *protoDecoder) input(r *InferRequest, body []byte) error {
 	}
 	if t.Datatype == "" {
 		return invalid(pathOf("inputs", i, "datatype"), "is missing; expected one of "+Datatypes)
+	}
+	if d.lim.SharedMemory && len(t.Params) > 0 {
+		_, t.Shared = t.Params.Get(SharedRegion)
 	}
 	d.contents = append(d.contents, contents)
 	return nil
@@ -359,13 +361,12 @@ func (d *protoDecoder) data(r *InferRequest, alloc func(int) []byte) error {
 		if n > d.lim.MaxElements {
 			return invalid(pathOf("inputs", i, "shape"), "is "+shapeText(t.Shape)+", "+itoa(n)+" elements; expected at most "+itoa(d.lim.MaxElements))
 		}
-		_, shared := t.Params.Get("shared_memory_region")
 		switch given := len(d.contents[i]) > 0; {
-		case given && shared:
-			return invalid(pathOf("inputs", i, "contents"), "is given as well as shared_memory_region; expected one of them")
+		case given && t.Shared:
+			return invalid(pathOf("inputs", i, "contents"), "is given as well as "+SharedRegion+"; expected one of them")
 		case given && len(d.raw) > 0:
 			return invalid(pathOf("inputs", i, "contents"), "is given as well as raw_input_contents; expected one of them for all inputs")
-		case shared:
+		case t.Shared:
 		case len(d.raw) > 0:
 			if len(raw) == 0 {
 				return d.rawCount(r)
@@ -389,7 +390,7 @@ func (d *protoDecoder) data(r *InferRequest, alloc func(int) []byte) error {
 func (d *protoDecoder) rawCount(r *InferRequest) error {
 	want := 0
 	for i := range r.Inputs {
-		if _, shared := r.Inputs[i].Params.Get("shared_memory_region"); !shared {
+		if !r.Inputs[i].Shared {
 			want++
 		}
 	}
@@ -663,6 +664,7 @@ func checkProtoOutput(t *Tensor, i int) error {
 	switch {
 	case err != nil:
 		return invalid(pathOf("outputs", i, "shape"), err.Error())
+	case t.Shared:
 	case one == Variable:
 		if _, msg := checkBytes(t.Data, n); msg != "" {
 			return invalid(pathOf("outputs", i, "data"), "has a broken element: it "+msg)
@@ -736,4 +738,10 @@ func (p *Param) protoSize() int {
 		return 9
 	}
 	return 0
+}
+
+// AppendProtoInStream appends what is before a ModelInferResponse of n bytes in a
+// ModelStreamInferResponse.
+func AppendProtoInStream(dst []byte, n int) []byte {
+	return protowire.AppendVarint(append(dst, 2<<3|byte(protowire.BytesType)), uint64(n))
 }

@@ -1,0 +1,190 @@
+package grpc
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+
+	"millrace/ingest"
+	"millrace/ingest/frames"
+	"millrace/ingest/inference"
+	"millrace/ingest/shm"
+	"millrace/internal/inferencepb"
+	"millrace/stream"
+)
+
+// serviceDesc is the generated description of the service, but for the two methods whose
+// messages the codec reads and writes itself.
+var serviceDesc = func() grpc.ServiceDesc {
+	d := inferencepb.GRPCInferenceService_ServiceDesc
+	d.Methods = append([]grpc.MethodDesc(nil), d.Methods...)
+	for i := range d.Methods {
+		if d.Methods[i].MethodName == "ModelInfer" {
+			d.Methods[i].Handler = modelInfer
+		}
+	}
+	d.Streams = append([]grpc.StreamDesc(nil), d.Streams...)
+	for i := range d.Streams {
+		if d.Streams[i].StreamName == "ModelStreamInfer" {
+			d.Streams[i].Handler = modelStreamInfer
+		}
+	}
+	return d
+}()
+
+// modelInfer is the handler of ModelInfer.
+func modelInfer(srv any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (out any, err error) {
+	s := srv.(*service)
+	k := newCall()
+	begun := time.Now()
+	size := 0
+	defer func() {
+		if v := recover(); v != nil {
+			err = s.panicked(inferencepb.GRPCInferenceService_ModelInfer_FullMethodName, v)
+			out = nil
+		} else {
+			defer k.free()
+		}
+		s.called(inferencepb.GRPCInferenceService_ModelInfer_FullMethodName, versionOf(k, err), err, begun, k.in, size)
+	}()
+	if err := decode(k); err != nil {
+		return nil, err
+	}
+	r, err := s.infer(ctx, k)
+	if err != nil {
+		return nil, statusError(err)
+	}
+	size = r.size
+	return r, nil
+}
+
+// versionOf returns the version that an answered request named: only one that exists, so that
+// clients cannot make labels of metrics.
+func versionOf(k *call, err error) string {
+	if err != nil {
+		return ""
+	}
+	return k.Request.ModelVersion
+}
+
+func (s *service) infer(ctx context.Context, k *call) (*reply, error) {
+	traced, f, err := s.context(ctx)
+	m, err := s.frame(ctx, k, &f, err)
+	if err != nil {
+		r := s.oneShot.Refuse(k.Request.ModelName, k.Request.ModelVersion, &f, err)
+		s.traceresponse(ctx, traced, r)
+		return nil, err
+	}
+	k.Result, err = s.oneShot.Infer(ctx, m.Name, k.Request.ModelVersion, f)
+	s.traceresponse(ctx, traced, k.Result)
+	if err != nil {
+		return nil, inference.InRequest(err, k.Request.Inputs)
+	}
+	if err = k.Reply(); err == nil {
+		var r *reply
+		if r, err = newReply(k, k.Result, false); err == nil {
+			k.Result = nil // it is the reply's
+			return r, nil
+		}
+	}
+	k.Result.CountUnsendable(err)
+	return nil, err
+}
+
+// frame makes f of the request that k has read, unless there was an error before. f keeps
+// its trace context.
+func (s *service) frame(ctx context.Context, k *call, f *stream.Frame, err error) (*stream.Model, error) {
+	if err != nil {
+		return nil, err
+	}
+	if k.err != nil {
+		return nil, k.err
+	}
+	if k.Request.ModelName == "" {
+		return nil, stream.Errorf(stream.InvalidArgument, "model_name", "is missing: set it to the name of a model (RepositoryIndex lists them)")
+	}
+	m, _, err := s.backend.Models().Model(k.Request.ModelName, k.Request.ModelVersion)
+	if err != nil {
+		return nil, err
+	}
+	k.Share(s.shared, s.shared != nil && k.hasShared() && local(ctx))
+	trace := f.TraceContext
+	*f, err = k.Frame(m)
+	f.TraceContext = trace
+	if err != nil {
+		f.Lease.Release()
+		f.Lease = nil
+		return m, err
+	}
+	if until, ok := ctx.Deadline(); ok {
+		left := max(time.Until(until), time.Nanosecond)
+		if f.Deadline == 0 || left < f.Deadline {
+			f.Deadline = left
+		}
+	}
+	return m, nil
+}
+
+// hasShared reports whether a tensor of the request has parameters, among which may be those
+// of shared memory.
+func (k *call) hasShared() bool {
+	for i := range k.Request.Inputs {
+		if len(k.Request.Inputs[i].Params) > 0 {
+			return true
+		}
+	}
+	for i := range k.Request.Outputs {
+		if len(k.Request.Outputs[i].Params) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// local reports whether the client is on the same machine.
+func local(ctx context.Context) bool {
+	p, ok := peer.FromContext(ctx)
+	return ok && shm.Local(p.Addr)
+}
+
+// headersKey is the key in a call's context of its trace headers.
+type headersKey struct{}
+
+// traceHeaders are the names of the headers that say which trace a request belongs to.
+var traceHeaders = []string{"traceparent", "tracestate", "baggage", "b3", "x-b3-traceid", "x-b3-spanid", "x-b3-sampled", "x-b3-flags", "uber-trace-id"}
+
+// withTrace keeps the trace context of a call's metadata in its context.
+func (s *service) withTrace(ctx context.Context, md metadata.MD) context.Context {
+	var h frames.TraceHeaders
+	found := false
+	for _, name := range traceHeaders {
+		for _, v := range md[name] {
+			h.Add([]byte(name), []byte(v))
+			found = true
+		}
+	}
+	if !found {
+		return ctx
+	}
+	return context.WithValue(ctx, headersKey{}, s.contexts.Request(&h))
+}
+
+// context returns a frame with the call's trace context, and whether the call has one. The
+// error is that of a server that starts or ends.
+func (s *service) context(ctx context.Context) (traced bool, f stream.Frame, err error) {
+	f.TraceContext, traced = ctx.Value(headersKey{}).(stream.TraceContext)
+	if s.closing.Load() {
+		err = ingest.ErrDraining
+	}
+	return traced, f, err
+}
+
+// traceresponse tells a client that sent a trace context which trace its request belongs to.
+func (s *service) traceresponse(ctx context.Context, traced bool, r *stream.Result) {
+	if traced && r != nil {
+		_ = grpc.SetTrailer(ctx, metadata.Pairs("traceresponse", string(frames.AppendTraceresponse(nil, r))))
+	}
+}

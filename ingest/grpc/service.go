@@ -1,0 +1,111 @@
+package grpc
+
+import (
+	"context"
+	"log/slog"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"millrace/ingest"
+	"millrace/ingest/frames"
+	"millrace/ingest/inference"
+	"millrace/ingest/shm"
+	"millrace/internal/inferencepb"
+	"millrace/internal/oip"
+	"millrace/internal/routines"
+	"millrace/stream"
+)
+
+// service serves the methods of GRPCInferenceService.
+type service struct {
+	inferencepb.UnimplementedGRPCInferenceServiceServer
+	backend  ingest.Backend
+	oneShot  *ingest.OneShot
+	limits   oip.Limits
+	shared   *shm.Registry // nil: it is turned off
+	log      *slog.Logger
+	contexts *frames.Contexts
+	hook     func(Called)
+	routines *routines.Group // that read the requests of ModelStreamInfer
+	closing  atomic.Bool
+	ended    chan struct{} // closed when calls of ModelStreamInfer must end
+}
+
+var _ inferencepb.GRPCInferenceServiceServer = (*service)(nil)
+
+// called calls Options.Called.
+func (s *service) called(method, version string, err error, begun time.Time, in, out int) {
+	if s.hook != nil {
+		s.hook(Called{Method: method, Version: version, Code: int(status.Code(err)), Took: time.Since(begun), In: in, Out: out})
+	}
+}
+
+// panicked logs a panic in the handler of a method and returns the error of the call.
+func (s *service) panicked(method string, v any) error {
+	s.log.Error("a panic ended a gRPC call", "method", method, "panic", v, "stack", string(debug.Stack()))
+	return errFailed
+}
+
+// errFailed is the error of a call in which the server has panicked.
+var errFailed = status.Error(codes.Internal, "the server failed in this call; its log says where")
+
+// ServerLive implements the service: a server that answers is live.
+func (s *service) ServerLive(context.Context, *inferencepb.ServerLiveRequest) (*inferencepb.ServerLiveResponse, error) {
+	return &inferencepb.ServerLiveResponse{Live: true}, nil
+}
+
+// ServerReady implements the service.
+func (s *service) ServerReady(context.Context, *inferencepb.ServerReadyRequest) (*inferencepb.ServerReadyResponse, error) {
+	st := s.backend.State()
+	return &inferencepb.ServerReadyResponse{Ready: st.Ready && !st.Draining && !s.closing.Load()}, nil
+}
+
+// ModelReady implements the service. A model that is not loaded is not ready.
+func (s *service) ModelReady(_ context.Context, in *inferencepb.ModelReadyRequest) (*inferencepb.ModelReadyResponse, error) {
+	_, ready, err := s.backend.Models().Model(in.Name, in.Version)
+	if err != nil && stream.CodeOf(err) != stream.NotFound {
+		return nil, statusError(err)
+	}
+	return &inferencepb.ModelReadyResponse{Ready: err == nil && ready && !s.closing.Load()}, nil
+}
+
+// ServerMetadata implements the service.
+func (s *service) ServerMetadata(context.Context, *inferencepb.ServerMetadataRequest) (*inferencepb.ServerMetadataResponse, error) {
+	return &inferencepb.ServerMetadataResponse{Name: "millrace", Version: s.backend.State().Version, Extensions: s.extensions()}, nil
+}
+
+// extensions are the extensions of the protocol that are served over gRPC.
+func (s *service) extensions() []string {
+	out := []string{"model_repository"}
+	if s.shared != nil {
+		out = append(out, "system_shared_memory")
+	}
+	return out
+}
+
+// ModelMetadata implements the service.
+func (s *service) ModelMetadata(_ context.Context, in *inferencepb.ModelMetadataRequest) (*inferencepb.ModelMetadataResponse, error) {
+	m, _, err := s.backend.Models().Model(in.Name, in.Version)
+	if err != nil {
+		return nil, statusError(err)
+	}
+	meta := inference.ModelMetadata(m)
+	return &inferencepb.ModelMetadataResponse{
+		Name: meta.Name, Versions: meta.Versions, Platform: meta.Platform, Inputs: tensorMetadata(meta.Inputs), Outputs: tensorMetadata(meta.Outputs),
+	}, nil
+}
+
+func tensorMetadata(from []oip.TensorMetadata) []*inferencepb.ModelMetadataResponse_TensorMetadata {
+	out := make([]*inferencepb.ModelMetadataResponse_TensorMetadata, len(from))
+	for i, t := range from {
+		out[i] = &inferencepb.ModelMetadataResponse_TensorMetadata{Name: t.Name, Datatype: t.Datatype}
+		for _, n := range t.Shape {
+			out[i].Shape = append(out[i].Shape, int64(n))
+		}
+	}
+	return out
+}

@@ -1,0 +1,561 @@
+package grpc
+
+import (
+	"context"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"millrace/ingest"
+	"millrace/ingest/inference"
+	"millrace/internal/inferencepb"
+	"millrace/internal/oip"
+	"millrace/internal/setting"
+	"millrace/stream"
+	"millrace/stream/coded"
+)
+
+// Bounds of one call of ModelStreamInfer.
+const (
+	// defaultWindow is how many requests may be unanswered at once, unless the call says
+	// it. With more, the server reads no further request until the client has taken answers.
+	defaultWindow = 64
+	// latestWindow is the same of a call with the policy latest, whose older requests are
+	// dropped: it bounds the drops that wait for the client.
+	latestWindow = 256
+	// maxFeeds is how many models the requests of a call may name.
+	maxFeeds = 16
+	// maxParts is how many partial results wait for the client; a worker that is further
+	// ahead waits, at most maxPartsWait for each.
+	maxParts     = 64
+	maxPartsWait = 10 * time.Second
+)
+
+// turn is the place of a request among those of a call of ModelStreamInfer.
+type turn struct {
+	after    *call // the next request of the call
+	behind   *call // the next request of the call to the same model
+	results  []*stream.Result
+	sent     int // results that were taken from it
+	done     bool
+	partial  bool // it was answered with partial results
+	refusal  error
+	sendLast bool // an empty ending is sent too
+}
+
+// session is one call of ModelStreamInfer. Its handler writes the answers, in the order of the
+// requests, and a second goroutine reads the requests.
+type session struct {
+	*service
+	grpc.ServerStream
+	ctx      context.Context
+	trace    stream.TraceContext
+	policy   stream.Policy
+	declared bool // the call is one stream of frames, by its metadata
+	errors   bool // the first error ends the call
+	window   *ingest.Window
+	stop     chan struct{} // closed when no request is read any more
+	wake     chan struct{} // one slot: there is something for the handler
+	in, out  int
+
+	submitting sync.Mutex // held while a request gets its turn; before mu
+
+	mu          sync.Mutex
+	first, last *call // the unanswered requests, in their order
+	feeds       []*feed
+	readErr     error // why no request is read any more; io.EOF = the client has sent all
+	parts       int   // partial results that wait
+	room        chan struct{}
+	gone        bool // the handler has ended
+}
+
+// feed is the stream of a call's requests to one model, and its sink.
+type feed struct {
+	x              *session
+	model, version string
+	stream         *stream.Stream
+	first, last    *call // its requests without their ending; under x.mu
+	ended          bool  // the stream was closed; under x.mu
+}
+
+var _ stream.Pacer = (*feed)(nil)
+
+// modelStreamInfer is the handler of ModelStreamInfer.
+func modelStreamInfer(srv any, ss grpc.ServerStream) (err error) {
+	s := srv.(*service)
+	begun := time.Now()
+	x := &session{service: s, ServerStream: ss, ctx: ss.Context(), window: ingest.NewWindow(), stop: make(chan struct{}), wake: make(chan struct{}, 1), room: make(chan struct{})}
+	defer func() {
+		if v := recover(); v != nil {
+			err = s.panicked(inferencepb.GRPCInferenceService_ModelStreamInfer_FullMethodName, v)
+		}
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		s.called(inferencepb.GRPCInferenceService_ModelStreamInfer_FullMethodName, "", err, begun, x.in, x.out)
+	}()
+	x.trace, _ = x.ctx.Value(headersKey{}).(stream.TraceContext)
+	if err := x.options(); err != nil {
+		return statusError(err)
+	}
+	if !s.routines.Go("requests", x.readAll, func() { x.endRead(errFailed) }) {
+		return statusError(ingest.ErrDraining)
+	}
+	defer func() { x.end(err) }()
+	return x.answerAll()
+}
+
+// optionPrefix begins the names of the metadata that make the call one stream of frames.
+const optionPrefix = "millrace-stream-"
+
+// options reads the metadata of the call.
+func (x *session) options() error {
+	md, _ := metadata.FromIncomingContext(x.ctx)
+	fields := setting.Of("", &x.policy)
+	for name, values := range md {
+		key, ok := strings.CutPrefix(name, optionPrefix)
+		if !ok {
+			continue
+		}
+		key = strings.ReplaceAll(key, "-", "_")
+		if len(values) != 1 {
+			return stream.Errorf(stream.InvalidArgument, name, "is given %d times: want it once", len(values))
+		}
+		if err := fields.Set(key, values[0]); err != nil {
+			return coded.RenameFunc(err, func(string) string { return name })
+		}
+		x.declared = true
+	}
+	if err := x.policy.Validate(); err != nil {
+		return err
+	}
+	if !x.declared {
+		x.policy = stream.Policy{Mode: stream.Every, Window: defaultWindow}
+	}
+	x.policy = x.policy.WithDefaults(stream.Policy{})
+	x.window.Resize(x.policy.Window)
+	if x.policy.Mode == stream.Latest {
+		x.window.Resize(latestWindow)
+	}
+	switch v := md.Get("triton_grpc_error"); {
+	case len(v) == 0:
+	case len(v) == 1 && (v[0] == "true" || v[0] == "false"):
+		x.errors = v[0] == "true"
+	default:
+		return stream.Errorf(stream.InvalidArgument, "triton_grpc_error", "%.32q is not known: want true or false", strings.Join(v, ","))
+	}
+	return nil
+}
+
+// readAll reads the requests until the client has sent all, the call ends or stop is closed.
+func (x *session) readAll() {
+	for x.window.WaitForRoom(x.stop) {
+		k := newCall()
+		if err := x.RecvMsg(k); err != nil {
+			k.free()
+			if status.Code(err) == codes.ResourceExhausted {
+				err = status.Error(codes.ResourceExhausted, "limits.max_message: "+status.Convert(err).Message())
+			}
+			x.endRead(err)
+			return
+		}
+		x.window.Receive()
+		x.submit(k)
+	}
+}
+
+// endRead says that no request is read any more.
+func (x *session) endRead(err error) {
+	x.mu.Lock()
+	x.readErr = err
+	x.mu.Unlock()
+	x.signal()
+}
+
+func (x *session) signal() {
+	select {
+	case x.wake <- struct{}{}:
+	default:
+	}
+}
+
+// submit gives a request its turn, and its frame to the stream of its model.
+func (x *session) submit(k *call) {
+	x.submitting.Lock()
+	defer x.submitting.Unlock()
+	x.mu.Lock()
+	if x.gone {
+		x.mu.Unlock()
+		k.free()
+		return
+	}
+	x.in += k.in
+	if x.last == nil {
+		x.first = k
+	} else {
+		x.last.after = k
+	}
+	x.last = k
+	x.mu.Unlock()
+	f := stream.Frame{TraceContext: x.trace}
+	var err error
+	if x.closing.Load() {
+		err = ingest.ErrDraining
+	}
+	k.Several = true
+	if err == nil {
+		err = k.takeSendLast()
+	}
+	m, err := x.frame(x.ctx, k, &f, err)
+	var fd *feed
+	if err == nil {
+		fd, err = x.feed(m, k.Request.ModelVersion)
+	}
+	if err != nil {
+		x.oneShot.Refuse(k.Request.ModelName, k.Request.ModelVersion, &f, err)
+		f.Lease.Release()
+		x.refuse(k, err)
+		return
+	}
+	fd.submit(k, f)
+}
+
+// takeSendLast takes the parameter that asks for an ending without outputs from those of the
+// request, which are the model's.
+func (k *call) takeSendLast() error {
+	for i := range k.Request.Params {
+		p := &k.Request.Params[i]
+		if p.Key != sendLastKey {
+			continue
+		}
+		if p.Kind != oip.Boolean {
+			return stream.Errorf(stream.InvalidArgument, "parameters."+sendLastKey, "is not a bool: set bool_param")
+		}
+		k.sendLast = p.Bool
+		k.Request.Params = slices.Delete(k.Request.Params, i, i+1)
+		return nil
+	}
+	return nil
+}
+
+// refuse ends the turn of a request that no stream has accepted.
+func (x *session) refuse(k *call, err error) {
+	x.mu.Lock()
+	k.refusal, k.done = err, true
+	first := x.first == k
+	x.mu.Unlock()
+	if first {
+		x.signal()
+	}
+}
+
+// feed returns the stream of the call's requests to a model.
+func (x *session) feed(m *stream.Model, version string) (*feed, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	kept := x.feeds[:0]
+	for _, f := range x.feeds {
+		if !f.ended {
+			kept = append(kept, f)
+		}
+	}
+	clear(x.feeds[len(kept):])
+	x.feeds = kept
+	for _, f := range x.feeds {
+		if f.model == m.Name && f.version == version {
+			return f, nil
+		}
+	}
+	if len(x.feeds) == maxFeeds {
+		return nil, stream.Errorf(stream.InvalidArgument, "model_name", "the requests of one call name more than %d models: use another call", maxFeeds)
+	}
+	f := &feed{x: x, model: m.Name, version: version}
+	s, err := x.backend.Open(m.Name, version, stream.Options{
+		Policy: x.policy, OneShot: !x.declared, OwnRefusals: true, Protocol: "grpc", Trace: x.trace,
+	}, f)
+	if err != nil {
+		return nil, err
+	}
+	f.stream = s
+	x.feeds = append(x.feeds, f)
+	return f, nil
+}
+
+func (f *feed) submit(k *call, frame stream.Frame) {
+	x := f.x
+	x.mu.Lock()
+	if f.last == nil {
+		f.first = k
+	} else {
+		f.last.behind = k
+	}
+	before := f.last
+	f.last = k
+	x.mu.Unlock()
+	err := f.stream.Submit(frame)
+	if err == nil {
+		return
+	}
+	f.stream.Refuse(&frame, "", err)
+	x.mu.Lock()
+	if f.first == k {
+		f.first, f.last = nil, nil
+	} else {
+		// What was before it may have ended and been used again since: find it.
+		for before = f.first; before.behind != k; before = before.behind {
+		}
+		before.behind, f.last = nil, before
+	}
+	x.mu.Unlock()
+	x.refuse(k, err)
+}
+
+// Push implements stream.Sink.
+func (f *feed) Push(r *stream.Result) {
+	x := f.x
+	x.mu.Lock()
+	k := f.first
+	if r.Partial {
+		x.parts++
+	} else {
+		if f.first = k.behind; f.first == nil {
+			f.last = nil
+		}
+		k.behind, k.done = nil, true
+	}
+	k.results = append(k.results, r)
+	first := x.first == k
+	x.mu.Unlock()
+	if first {
+		x.signal()
+	}
+}
+
+// Done implements stream.Sink.
+func (f *feed) Done(stream.CloseReason) {
+	f.x.mu.Lock()
+	f.ended = true
+	f.x.mu.Unlock()
+}
+
+// Room implements stream.Pacer. When the call has ended there is room: the stream refuses what
+// is emitted.
+func (f *feed) Room() error {
+	x := f.x
+	var limit *time.Timer
+	for {
+		x.mu.Lock()
+		full, room := x.parts >= maxParts && !x.gone, x.room
+		x.mu.Unlock()
+		if !full {
+			return nil
+		}
+		if limit == nil {
+			limit = time.NewTimer(maxPartsWait)
+			defer limit.Stop()
+		}
+		select {
+		case <-room:
+		case <-limit.C:
+			return stream.Errorf(stream.FlowControl, "", "the client does not take its partial results: %d of them waited for %v", maxParts, maxPartsWait)
+		}
+	}
+}
+
+// next returns the next answer: of request k its result r, or the refusal that k has. last
+// says that it is the end of k's turn. k is nil when there is no answer now; then over says
+// that none will come.
+func (x *session) next() (k *call, r *stream.Result, last, over bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	k = x.first
+	if k == nil {
+		return nil, nil, false, x.readErr != nil
+	}
+	switch {
+	case k.sent < len(k.results):
+		r = k.results[k.sent]
+		k.results[k.sent] = nil
+		k.sent++
+		last = !r.Partial
+		if r.Partial {
+			k.partial = true
+			if x.parts == maxParts {
+				close(x.room)
+				x.room = make(chan struct{})
+			}
+			x.parts--
+		}
+		if k.sent == len(k.results) {
+			k.results, k.sent = k.results[:0], 0
+		}
+	case k.done:
+		last = true
+	default:
+		return nil, nil, false, false
+	}
+	if last {
+		if x.first = k.after; x.first == nil {
+			x.last = nil
+		}
+		k.after = nil
+	}
+	return k, r, last, false
+}
+
+// answerAll writes the answers until none is left and none will come, and returns with what
+// the call ends.
+func (x *session) answerAll() error {
+	ended := x.service.ended
+	draining := false
+	for {
+		k, r, last, over := x.next()
+		switch {
+		case k != nil:
+			err := x.answer(k, r, last)
+			if last {
+				k.free()
+				x.window.Answer(1)
+			}
+			if err != nil {
+				return err
+			}
+			continue
+		case draining:
+			return statusError(ingest.ErrDraining)
+		case over && x.readErr == io.EOF:
+			return nil
+		case over:
+			return x.readErr
+		}
+		select {
+		case <-x.wake:
+		case <-x.ctx.Done():
+			return status.FromContextError(x.ctx.Err()).Err()
+		case <-ended: // the models have ended, and with them every frame
+			ended, draining = nil, true
+		}
+	}
+}
+
+// answer writes one answer to request k: its result r, or why it has none.
+func (x *session) answer(k *call, r *stream.Result, last bool) error {
+	err := k.refusal
+	if r != nil {
+		k.Result = r
+		switch {
+		case r.Outcome == stream.Failed:
+			err = inference.InRequest(r.Err, k.Request.Inputs)
+		case r.Outcome == stream.Dropped && !x.declared:
+			err = ingest.DropError(r.Reason)
+		case last && len(r.Outputs) == 0 && (k.partial || r.Model.Decoupled) && !k.sendLast:
+			k.release()
+			return nil // an ending without an answer
+		}
+	}
+	var m any
+	if err == nil {
+		var out *reply
+		if out, err = x.result(k, last); err != nil {
+			r.CountUnsendable(err)
+		} else {
+			x.out += out.size
+			m = out
+		}
+	}
+	if err != nil {
+		k.release()
+		if x.errors {
+			return statusError(err)
+		}
+		m = failure(k, err)
+	}
+	return x.SendMsg(m)
+}
+
+// release releases the result of which nothing is sent.
+func (k *call) release() {
+	if k.Result != nil {
+		k.Result.Release()
+		k.Result = nil
+	}
+}
+
+// result makes the response with k.Result, which it takes over unless it fails.
+func (x *session) result(k *call, last bool) (*reply, error) {
+	if k.Result.Outcome == stream.Dropped {
+		k.ReplyNone()
+		k.Response.Params = append(k.Response.Params, oip.Param{Key: droppedKey, Kind: oip.String, Str: string(k.Result.Reason)})
+	} else if err := k.Reply(); err != nil {
+		return nil, err
+	}
+	k.Response.Params = append(k.Response.Params, oip.Param{Key: finalKey, Kind: oip.Boolean, Bool: last})
+	r, err := newReply(k, k.Result, true)
+	if err == nil {
+		k.Result = nil
+	}
+	return r, err
+}
+
+// sendLastKey is the parameter of a request that asks for a last response also where the model
+// ends the request without outputs.
+const sendLastKey = "triton_enable_empty_final_response"
+
+// finalKey is the parameter that says whether a response is the last one of its request.
+const finalKey = "triton_final_response"
+
+// droppedKey is the parameter of the response to a request that the stream's policy dropped; its
+// value is the reason.
+const droppedKey = "dropped"
+
+// failure is the response to a request that failed.
+func failure(k *call, err error) *inferencepb.ModelStreamInferResponse {
+	return &inferencepb.ModelStreamInferResponse{
+		ErrorMessage: err.Error(),
+		InferResponse: &inferencepb.ModelInferResponse{
+			ModelName: k.Request.ModelName, ModelVersion: k.Request.ModelVersion, Id: k.Request.ID,
+			Parameters: map[string]*inferencepb.InferParameter{finalKey: {ParameterChoice: &inferencepb.InferParameter_BoolParam{BoolParam: true}}},
+		},
+	}
+}
+
+// end ends the call: what is unanswered ends now, and its places are free.
+func (x *session) end(err error) {
+	close(x.stop)
+	x.submitting.Lock()
+	defer x.submitting.Unlock()
+	x.mu.Lock()
+	x.gone = true
+	close(x.room)
+	feeds := x.feeds
+	x.feeds = nil
+	x.mu.Unlock()
+	for _, f := range feeds {
+		if err == nil {
+			f.stream.Close(stream.ByClient)
+		} else {
+			f.stream.Abandon(stream.Errorf(stream.Canceled, "", "the call of ModelStreamInfer has ended"))
+		}
+	}
+	for _, f := range feeds {
+		<-f.stream.Finished()
+	}
+	x.mu.Lock()
+	k := x.first
+	x.first, x.last = nil, nil
+	x.mu.Unlock()
+	for k != nil {
+		after := k.after
+		for _, r := range k.results[k.sent:] {
+			r.Release()
+		}
+		k.free()
+		k = after
+	}
+}
