@@ -60,6 +60,16 @@ func (b *Batch) bind(r *stream.Request) {
 	b.Rows += r.Rows
 }
 
+// Take appends the requests to those of a worker that ends them itself, after Run has
+// returned, too, and then unbinds them. The stages, the limit of the run and the figures
+// of batches do not apply to them.
+func (b *Batch) Take(to []*stream.Request) []*stream.Request {
+	to = append(to, b.Requests...)
+	clear(b.Requests)
+	b.Requests, b.Offsets, b.Rows = b.Requests[:0], b.Offsets[:0], 0
+	return to
+}
+
 // Finish answers request i with a copy of outputs, whose shapes have the request's rows in
 // front: the worker may reuse their memory.
 func (b *Batch) Finish(i int, outputs []stream.Tensor) {

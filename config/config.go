@@ -209,6 +209,9 @@ func (c Config) validateModels() (errs []error) {
 			first[m.Name] = i
 		}
 	}
+	if _, err := workers.LoadOrder(c.Models); err != nil {
+		errs = append(errs, coded.Within("models", err))
+	}
 	return errs
 }
 

@@ -176,6 +176,9 @@ type section struct {
 	table *setting.Table
 	// other reads a value that is not a setting of the table; nil = such keys are errors.
 	other func(name string, values []string) error
+	// own has the lists that are parameters, whose values put takes.
+	own *setting.Table
+	put func(name string, value any)
 	// list reads a list of entries, whose name is one of lists.
 	list  func(name string, node ast.Node)
 	lists []string
@@ -240,6 +243,17 @@ func (r *reader) value(s *section, at, name string, node ast.Node) {
 		r.list(l, path, node)
 		return
 	}
+	if s.own != nil {
+		if l, ok := s.own.FindList(name); ok {
+			r.list(l, path, node)
+			s.put(name, l.Param())
+			return
+		}
+	}
+	if n, ok := s.table.FindNames(name); ok {
+		r.names(n, path, node)
+		return
+	}
 	_, known := s.table.Find(name)
 	isSection := s.table.IsSection(name)
 	switch n := node.(type) {
@@ -290,6 +304,38 @@ func (r *reader) list(l setting.List, path string, node ast.Node) {
 		r.line(at, entry)
 		s := section{table: l.Add()}
 		r.section(&s, at, "", entry)
+	}
+}
+
+// names reads a section with any keys.
+func (r *reader) names(n setting.Names, path string, node ast.Node) {
+	var members []*ast.MappingValueNode
+	switch node := node.(type) {
+	case *ast.MappingNode:
+		members = node.Values
+	case *ast.MappingValueNode:
+		members = []*ast.MappingValueNode{node}
+	case *ast.NullNode:
+		return
+	default:
+		r.fail(path, nil, "is not a section of names, as name: name")
+		return
+	}
+	seen := map[string]bool{}
+	for _, m := range members {
+		token := m.Key.GetToken()
+		if token == nil || seen[token.Value] {
+			r.fail(path, m.Key, "has a name that is given twice")
+			continue
+		}
+		seen[token.Value] = true
+		text, ok := r.scalar(path, m.Value)
+		if !ok {
+			continue
+		}
+		if err := n.Put(token.Value, text); err != nil {
+			r.fail(path, m.Key, "has an empty name")
+		}
 	}
 }
 

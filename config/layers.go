@@ -67,6 +67,9 @@ func describe(t *setting.Table) []Setting {
 		y, _, _ := strings.Cut(b.Path, ".")
 		return first[x] - first[y]
 	})
+	for _, n := range t.Names() {
+		out = append(out, Setting{Path: n.Path + ".NAME", Doc: n.Help, Unset: n.Unset})
+	}
 	for _, l := range t.Lists() {
 		out = append(out, Setting{Path: l.Path + "[]", Doc: l.Help})
 		for _, s := range describe(l.Describe()) {

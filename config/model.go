@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -45,6 +46,13 @@ func modelSection(m *workers.Config) section {
 	s := section{table: m.Table()}
 	name, _, err := workers.KindOf(m.Source)
 	kind, _ := workers.Lookup(name)
+	s.own = kind.Table()
+	s.put = func(name string, value any) {
+		if m.Params == nil {
+			m.Params = map[string]any{}
+		}
+		m.Params[name] = value
+	}
 	s.other = func(name string, values []string) error {
 		top, _, nested := strings.Cut(name, ".")
 		switch {
@@ -55,6 +63,9 @@ func modelSection(m *workers.Config) section {
 		case err != nil:
 			return nil // an unknown source is reported separately
 		}
+		if l, ok := s.own.FindList(name); ok {
+			return coded.Errorf(coded.InvalidArgument, name, "is a list of sections with %s: write it into a configuration file, see --config", strings.Join(l.Describe().Below(""), ", "))
+		}
 		f, ok := kind.Table().Find(name)
 		if !ok {
 			return unknownParameter(kind, s.table, name)
@@ -62,10 +73,12 @@ func modelSection(m *workers.Config) section {
 		if err := f.Set(values...); err != nil {
 			return err
 		}
-		if m.Params == nil {
-			m.Params = map[string]any{}
+		if f.IsList() { // parameters are plain values
+			text, err := json.Marshal(values)
+			s.put(name, string(text))
+			return err
 		}
-		m.Params[name] = f.Value()
+		s.put(name, f.Value())
 		return nil
 	}
 	return s

@@ -79,7 +79,7 @@ func TestIndexWhileModelsAreLoaded(t *testing.T) {
 	for status, limit := 0, time.Now().Add(time.Minute); status != http.StatusOK && time.Now().Before(limit); { // 503 before REST serves
 		status, _ = post("index", "")
 	}
-	index("at the start", oip.IndexRow{Name: "here", Version: "1", State: "READY"}, oip.IndexRow{Name: "soon", Version: "1", State: "LOADING"}, oip.IndexRow{Name: "last", Version: "7", State: "LOADING"})
+	index("at the start", oip.IndexRow{Name: "here", Version: "1", State: "READY"}, oip.IndexRow{Name: "last", Version: "7", State: "LOADING"}, oip.IndexRow{Name: "soon", Version: "1", State: "LOADING"})
 	const load, unknown = "models/soon/versions/%d/load", `{"parameters": {"unknown": 1}}` // refused at once, where a load waits
 	for version, want := range map[int]int{1: http.StatusBadRequest, 2: http.StatusNotFound} {
 		if status, answer := post(fmt.Sprintf(load, version), unknown); status != want {

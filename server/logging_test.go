@@ -76,6 +76,7 @@ func TestLogOfChanges(t *testing.T) {
 	load("delay", stream.Params{"fixed": "1ms", "instances": 2})
 	load("delay", stream.Params{"fixed": "1ms", "instances": 2}) // changes nothing
 	load("delay", stream.Params{"fixed": "2ms", "instances": 2, "swap": true})
+	load("delay", stream.Params{"fixed": "2ms", "instances": 2, "share": false})
 	must(c.Unload(t.Context(), "delay"))
 	must(s.Models().Scale(t.Context(), "echo", 3))
 	must(c.Unload(t.Context(), "delay"))
@@ -96,7 +97,8 @@ func TestLogOfChanges(t *testing.T) {
 		"the server is ready version= http=" + s.Addr("http") + " models=echo",
 		"a model was loaded model=delay version=1 workers=2",
 		"a model was swapped model=delay version=1 workers=2 from=1",
-		"the workers of a model were changed model=delay version=1 from=2 to=1",
+		"the workers of a model were changed model=delay version=1 from=2 to=3",
+		"the workers of a model were changed model=delay version=1 from=3 to=2",
 		"the workers of a model were changed model=echo version=1 from=1 to=3",
 		"a model was unloaded model=delay version=1 reason=unloaded",
 		"a stream was added model=echo stream=yard source=http://***@192.0.2.1/v",

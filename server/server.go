@@ -27,6 +27,7 @@ import (
 
 	// The other kinds of workers register themselves.
 	_ "millrace/workers/delay"
+	_ "millrace/workers/graph"
 	_ "millrace/workers/identity"
 	_ "millrace/workers/motion"
 	_ "millrace/workers/repeat"
@@ -93,6 +94,12 @@ func New(cfg Config) (*Server, error) {
 	})
 	if *cfg.SharedMemory {
 		s.shared = shm.New(shm.Folder, cfg.Limits.MaxRegions)
+	}
+	for i, m := range cfg.Models { // all are known before the first is loaded, so that requests can load them
+		if err := s.models.Define(m); err != nil {
+			s.abandon()
+			return nil, within(fmt.Sprintf("models[%d]", i), err)
+		}
 	}
 	onnx.SetLibrary(cfg.ONNX.Library)
 	if err := s.open(); err != nil {
@@ -209,13 +216,12 @@ func (s *Server) serving(failed <-chan error) error {
 }
 
 func (s *Server) load(ctx context.Context) error {
-	for i, m := range s.cfg.Models { // all are known before the first is loaded, so that requests can load them
-		if err := s.models.Define(m); err != nil {
-			return within(fmt.Sprintf("models[%d]", i), err)
-		}
+	order, err := workers.LoadOrder(s.cfg.Models)
+	if err != nil {
+		return within("models", err)
 	}
-	for i, m := range s.cfg.Models {
-		if _, err := s.models.Load(ctx, m.Name, workers.Load{}); err != nil {
+	for _, i := range order {
+		if _, err := s.models.Load(ctx, s.cfg.Models[i].Name, workers.Load{}); err != nil {
 			return within(fmt.Sprintf("models[%d]", i), err)
 		}
 	}

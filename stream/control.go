@@ -64,7 +64,7 @@ func (s *Stream) Resume() {
 // does not follow on them.
 func (s *Stream) Flush() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	if s.closed != "" {
 		return
 	}

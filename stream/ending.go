@@ -15,6 +15,20 @@ func (r *Request) Finish(outputs []Tensor, lease *buf.Buf, contiguous bool) bool
 	return true
 }
 
+// FinishParams is Finish with parameters of the result.
+func (r *Request) FinishParams(outputs []Tensor, lease *buf.Buf, params Params) bool {
+	if !r.outcome.CompareAndSwap(uint32(Pending), uint32(Answered)) {
+		lease.Release()
+		return false
+	}
+	r.result.Outputs, r.result.Lease = outputs, lease
+	for key, value := range params {
+		r.SetResultParam(key, value)
+	}
+	r.Stream.ended(r)
+	return true
+}
+
 // FinishSingle is Finish with a single output, which needs no slice.
 func (r *Request) FinishSingle(output Tensor, lease *buf.Buf, contiguous bool) bool {
 	if !r.outcome.CompareAndSwap(uint32(Pending), uint32(Answered)) {

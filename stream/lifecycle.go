@@ -5,7 +5,7 @@ package stream
 // call has an effect.
 func (s *Stream) Close(why CloseReason) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	if s.closed != "" {
 		return
 	}
@@ -19,7 +19,7 @@ func (s *Stream) Close(why CloseReason) {
 // when no worker is left.
 func (s *Stream) CloseWith(why CloseReason, err error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	if s.closed == "" {
 		s.close(why, Failed, "", err)
 	}
@@ -29,7 +29,7 @@ func (s *Stream) CloseWith(why CloseReason, err error) {
 // now, also those in flight, whose runs are not interrupted.
 func (s *Stream) Abandon(err error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	s.clientGone.Store(true)
 	for _, o := range s.order {
 		if !o.bound {
@@ -74,7 +74,7 @@ func (s *Stream) closedError() error {
 // returns false, and changes nothing, when the stream has finished.
 func (s *Stream) Move(q Queue, m *Model) bool {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	if s.finishedLocked() {
 		return false
 	}

@@ -48,6 +48,7 @@ type Model struct {
 	Ragged   bool         // batches are views of the requests' own tensors, not one contiguous tensor
 	Stateful bool         // keeps state per stream: one frame of a stream in flight, in order
 	Affinity bool         // the state lives in one worker: the stream's frames run on it only
+	Whole    bool         // parts of its pictures are looked at again: frames of video are not scaled to Image
 	Axis     BatchAxis    // what the first dimension of its tensors is
 	MaxBatch int          // rows, >= 1; 1 with NoAxis
 	Policy   Policy       // defaults of its streams

@@ -15,7 +15,7 @@ func (s *Stream) endLocked(r *Request, o Outcome, why Reason, err error) {
 func (s *Stream) ended(r *Request) {
 	now := Now()
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	r.Timing.Done = now
 	s.lastActive = now
 	s.complete(r)
@@ -70,6 +70,7 @@ func (s *Stream) finishIfDone() {
 	} else {
 		s.queue.Detach(s)
 	}
+	s.pushed = true
 	s.sink.Done(s.closed)
 	close(s.finished)
 }
@@ -126,6 +127,9 @@ func (s *Stream) endRunning(o *Request, outcome Outcome, why Reason, err error) 
 	res.Trace, res.Span = o.Trace, o.Span
 	o.counts.end(res)
 	s.queue.Ended(o)
+	if o.onEnd != nil {
+		o.onEnd()
+	}
 	return true
 }
 
@@ -142,11 +146,13 @@ func (s *Stream) pushAtOnce(r *Request) {
 
 func (s *Stream) push(r *Request) {
 	s.flushPartial(r)
+	s.pushed = true
 	s.sink.Push(&r.result)
 }
 
 func (s *Stream) flushPartial(r *Request) {
 	for _, p := range r.partial {
+		s.pushed = true
 		s.sink.Push(p)
 	}
 	r.partial = nil
@@ -154,7 +160,7 @@ func (s *Stream) flushPartial(r *Request) {
 
 func (s *Stream) emit(r *Request, p *Result) bool {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	if r.Outcome() != Pending {
 		p.Lease.Release()
 		return false
@@ -163,6 +169,7 @@ func (s *Stream) emit(r *Request, p *Result) bool {
 	p.Seq, p.CaptureUS, p.Model, p.Timing = r.Seq, r.CaptureUS, r.result.Model, r.Timing
 	if s.order[0] == r {
 		s.flushPartial(r)
+		s.pushed = true
 		s.sink.Push(p)
 	} else {
 		r.partial = append(r.partial, p)

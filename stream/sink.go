@@ -11,6 +11,15 @@ type Sink interface {
 	Done(reason CloseReason)
 }
 
+// Continuer is a Sink that goes on with other streams after its endings: Continue is
+// called after Push and Done, once for one or several of them, when the stream's lock is
+// released. It is called by the goroutine that ended the frames, which may be a worker's
+// and may hold its group's lock for gathering: it must not block.
+type Continuer interface {
+	Sink
+	Continue()
+}
+
 // Pacer is a Sink that bounds the partial results that wait for its client.
 type Pacer interface {
 	Sink

@@ -74,6 +74,8 @@ type Stream struct {
 	states      states
 	affinity    any       // the worker that has the state, for models with affinity
 	assembler   Assembler // of a model whose requests are not single frames, or nil
+	continuer   Continuer // sink, if it is one
+	pushed      bool      // something was pushed to continuer since the lock was taken
 }
 
 // Queue is where a stream's token waits for a worker; a worker group implements it. Its
@@ -113,8 +115,19 @@ func New(model *Model, q Queue, sink Sink, opts Options) *Stream {
 		finished: make(chan struct{}), lastActive: Now(), assembler: model.newAssembler(opts.OneShot),
 	}
 	s.policyCopy.Store(&policy)
+	s.continuer, _ = sink.(Continuer)
 	s.useCounts(model)
 	return s
+}
+
+// unlock releases mu, and lets a Continuer go on if something was pushed to it.
+func (s *Stream) unlock() {
+	pushed := s.pushed
+	s.pushed = false
+	s.mu.Unlock()
+	if pushed && s.continuer != nil {
+		s.continuer.Continue()
+	}
 }
 
 // useCounts makes the stream count its frames for m, and use its cache.
@@ -217,6 +230,7 @@ type Request struct {
 	Gated     bool       // the gate has answered it
 	Cached    bool       // the model's cache has answered it
 	Decoding  Decoding   // of its picture
+	Steps     []Step     // of a request that ran through other models
 
 	watch watch
 
@@ -228,6 +242,7 @@ type Request struct {
 	detached   bool    // it holds the token, and its state is no longer the stream's: see DetachState
 	own        *states // of a detached or ended request, until its run has returned; or nil
 
+	onEnd   func()    // see OnEnd; under the stream's lock
 	partial []*Result // emitted before its turn; under the stream's lock
 	result  Result
 	single  [1]Tensor // storage for the common single output
@@ -261,6 +276,27 @@ func (r *Request) TakeLease() *buf.Buf {
 	l := r.Lease
 	r.Lease = nil
 	return l
+}
+
+// Step is what happened to a request in one of the models through which it ran.
+type Step struct {
+	Name     string
+	Span     SpanID
+	From, To Instant // 0: it was not reached
+	Outcome  Outcome // Pending: it did not run
+	Reason   Reason  // of a drop
+	Err      error   // of a failure
+}
+
+// OnEnd sets a function that is called if the request is ended by its stream, as
+// overtaken or abandoned, before its worker ends it. It is called with the stream's lock
+// held. OnEnd reports false when the request has ended already.
+func (r *Request) OnEnd(f func()) bool {
+	s := r.Stream
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.onEnd = f
+	return r.Outcome() == Pending
 }
 
 // Decoding holds the times of decoding a picture; zero = there was none. For a window of

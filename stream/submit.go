@@ -31,7 +31,7 @@ func (s *Stream) submit(f *Frame, now Instant) error {
 		r.result.key = digest(&r.Frame)
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	accepted, prepared := false, false
 	defer func() {
 		switch {
@@ -190,7 +190,7 @@ func (s *Stream) SubmitEnded(f Frame, now Instant, why Reason, err error) error 
 	r.Timing.Received = now
 	r.Span = r.TraceContext.allot(&s.opts.Trace)
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	if s.closed != "" {
 		f.Lease.Release()
 		return s.refused(&r.Frame, s.closedError())

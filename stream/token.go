@@ -10,7 +10,7 @@ import "time"
 // one is of another class, in which case the token is queued again.
 func (s *Stream) Take(now Instant, room int, class *uint64, predict time.Duration) (r *Request, kept bool) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	s.token = taken // so that endings below do not queue a second token
 	for len(s.waiting) > 0 && !s.paused {
 		r = s.waiting[0]

@@ -28,12 +28,26 @@ func (f *figures) add(b *batching.Batch, rows int) {
 		if r.Outcome() != stream.Answered {
 			continue
 		}
-		t := &r.Timing
-		f.queue.Add(micros(t.Received, t.Dequeued))
-		f.prepare.Add(micros(t.Dequeued, t.Started))
-		f.run.Add(micros(t.Started, t.Done))
-		f.total.Add(micros(t.Received, t.Done))
+		f.addFrame(&r.Timing)
 	}
+}
+
+// addFrame counts an answered frame.
+func (f *figures) addFrame(t *stream.Timing) {
+	f.queue.Add(micros(t.Received, t.Dequeued))
+	f.prepare.Add(micros(t.Dequeued, t.Started))
+	f.run.Add(micros(t.Started, t.Done))
+	f.total.Add(micros(t.Received, t.Done))
+}
+
+// addTaken counts a request that its worker took from its batch.
+func (g *Group) addTaken(r *stream.Request) {
+	if r.Outcome() != stream.Answered {
+		return
+	}
+	g.gather.Lock()
+	defer g.gather.Unlock()
+	g.figures.addFrame(&r.Timing)
 }
 
 // micros returns the time between two instants, rounded up.

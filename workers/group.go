@@ -84,9 +84,12 @@ func (g *Group) describeModel(m *stream.Model) error {
 		return err
 	}
 	g.computed = m
-	_, m, err := results.New(g.cfg.Parts, m, results.Tools{})
+	chain, m, err := results.New(g.cfg.Parts, m, results.Tools{})
 	if err != nil {
 		return err
+	}
+	if g.uses != nil && (chain != nil || g.cfg.Image != nil || g.cfg.Window != Window{}) {
+		return stream.Errorf(stream.Unsupported, "", "model %s is made of others and has no input, window, output or gate settings of its own: set them for a model of its steps", g.cfg.Name)
 	}
 	m.Counts = &g.totals.frames
 	g.model = m
@@ -145,8 +148,9 @@ func (g *Group) Config() Config { return g.cfg }
 // Ready reports whether a worker can serve.
 func (g *Group) Ready() bool {
 	g.registry.Lock()
-	defer g.registry.Unlock()
-	return g.state == StateReady // without workers it is unavailable
+	ready := g.state == StateReady // without workers it is unavailable
+	g.registry.Unlock()
+	return ready && g.unready() == nil
 }
 
 // Stats returns a snapshot of the group.
@@ -167,9 +171,13 @@ func (g *Group) current(now stream.Instant) GroupStats {
 		Oldest: g.oldest(now),
 	}
 	st.CacheResults, st.CacheBytes = g.model.Cache.Size()
+	lacks := g.unready()
 	g.registry.Lock()
 	defer g.registry.Unlock()
 	st.State, st.Reason, st.Workers = g.state, g.reason, len(g.all)
+	if st.State == StateReady && lacks != nil {
+		st.State, st.Reason = StateUnavailable, lacks.Error()
+	}
 	for s := range g.streams {
 		if !s.Options().OneShot {
 			st.Streams++

@@ -22,6 +22,8 @@ type Hooks struct {
 	// Run is called after each batch, before its requests are unbound, with the requests
 	// that ran together.
 	Run func(BatchRun)
+	// Step is called when a request has ended in one of the models through which it runs.
+	Step func(*stream.Step)
 	// Closed is called when the group has stopped. A run that hung may end its frames
 	// afterwards.
 	Closed func()
@@ -37,7 +39,7 @@ type BatchRun struct {
 // Then returns hooks that call those of h, then those of next.
 func (h Hooks) Then(next Hooks) Hooks {
 	return Hooks{
-		Ended: both(h.Ended, next.Ended), Skipped: both(h.Skipped, next.Skipped), Run: both(h.Run, next.Run),
+		Ended: both(h.Ended, next.Ended), Skipped: both(h.Skipped, next.Skipped), Run: both(h.Run, next.Run), Step: both(h.Step, next.Step),
 		Batch: func(rows int, prepare, run time.Duration) {
 			if h.Batch != nil {
 				h.Batch(rows, prepare, run)

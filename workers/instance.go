@@ -26,6 +26,9 @@ type common struct {
 	hooks    Hooks
 	model    *stream.Model // as clients see it; nil until the first instance has started
 	computed *stream.Model // what the worker computes, before the stages after it
+	models   Models        // finds loaded models; nil in tests without any
+	uses     []Use         // the models that this one is made of
+	taken    func(*stream.Request)
 	// describe is called with the metadata that the first instance returns.
 	describe func(*stream.Model) error
 }
@@ -104,6 +107,12 @@ func (w *instance) start(ctx context.Context) (err error) {
 	env := &Env{
 		Name: w.cfg.Name, Source: w.cfg.Source, Digest: w.digest, Settings: settings, Log: w.log,
 		MaxBatch: w.cfg.Batching.MaxSize, Image: w.cfg.Image, Window: w.cfg.Window,
+		Models: w.models, Memory: w.decoding, Pixels: w.pixels, Limit: w.cfg.Limits.Run, Done: w.taken,
+		Step: func(s *stream.Step) {
+			if w.hooks.Step != nil {
+				w.hooks.Step(s)
+			}
+		},
 	}
 	m, err := w.worker.Init(ctx, env)
 	if err != nil {

@@ -13,13 +13,17 @@ import (
 
 // newGroup starts a group with one worker and its watchdog. The manager adds the other
 // workers.
-func newGroup(ctx context.Context, cfg Config, files modelFiles, mem *buf.Pool, pixels codec.Limits, log *slog.Logger, ledger *ledger, hooks func(*stream.Model) Hooks) (*Group, error) {
+func newGroup(ctx context.Context, cfg Config, files modelFiles, mem *buf.Pool, pixels codec.Limits, log *slog.Logger, ledger *ledger, hooks func(*stream.Model) Hooks, models Models) (*Group, error) {
 	g := &Group{
-		files: files, common: common{cfg: cfg, digest: files.digest, log: log, pixels: pixels, decoding: mem}, mem: mem, reserved: reservation{mem: mem}, state: StateLoading,
+		files: files, common: common{cfg: cfg, digest: files.digest, log: log, pixels: pixels, decoding: mem, models: models, uses: cfg.Uses()}, mem: mem, reserved: reservation{mem: mem}, state: StateLoading,
 		streams: make(map[*stream.Stream]struct{}), all: make(map[*instance]struct{}), stopping: make(chan struct{}),
 		ledger: ledger, totals: ledger.use(cfg.Name, cfg.Version),
 	}
-	g.describe = g.describeModel
+	if err := g.checkUses(); err != nil {
+		ledger.drop(g.totals, g, stream.Now())
+		return nil, err
+	}
+	g.describe, g.taken = g.describeModel, g.addTaken
 	first := newInstance(&g.common)
 	if err := g.startIn(ctx, first); err != nil {
 		first.cancel()

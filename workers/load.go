@@ -463,7 +463,7 @@ func (m *Manager) startVersion(ctx context.Context, cfg Config, files modelFiles
 		}
 	}()
 	begun := stream.Now()
-	g, err := newGroup(ctx, cfg, files, m.opts.Memory, m.opts.Pixels, m.opts.Log, &m.ledger, m.opts.Hooks)
+	g, err := newGroup(ctx, cfg, files, m.opts.Memory, m.opts.Pixels, m.opts.Log, &m.ledger, m.opts.Hooks, m)
 	if err != nil {
 		return nil, err
 	}

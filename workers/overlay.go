@@ -38,6 +38,10 @@ func Overlay(cfg Config, params stream.Params) (out Config, share, swap bool, er
 	for _, name := range slices.Sorted(maps.Keys(params)) {
 		f, isModel := t.FindRequest(name)
 		if !isModel {
+			if _, isList := of.FindList(name); isList {
+				errs = append(errs, stream.Errorf(stream.InvalidArgument, name, "can only be set in the server's configuration"))
+				continue
+			}
 			var isKind bool
 			if f, isKind = of.Find(name); !isKind {
 				errs = append(errs, kind.unknown(name, of))

@@ -70,6 +70,10 @@ func (g *Group) run(w *instance, b *batching.Batch) (broken, kept bool) {
 	if !w.endWatched() {
 		return true, false
 	}
+	if len(b.Requests) == 0 { // the worker has taken them
+		g.done(b, batchTimes{})
+		return panicked || errors.Is(err, ErrBroken), true
+	}
 	if w.stages.Transforms() {
 		ran := stream.Now()
 		for _, r := range b.Requests {

@@ -9,10 +9,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"millrace/batching"
+	"millrace/internal/codec"
 	"millrace/internal/setting"
 	"millrace/stream"
+	"millrace/stream/buf"
 )
 
 // Worker is one instance of a model. A group makes each instance with its kind's New
@@ -62,6 +65,14 @@ type Env struct {
 	MaxBatch int               // rows (batching.max_size); 0 = the worker's own choice
 	Image    *stream.ImageSpec // nil = the worker's own
 	Window   Window            // zero = none
+
+	// These are for workers whose requests run through other models.
+	Models Models                // finds loaded models
+	Memory *buf.Pool             // of frames
+	Pixels codec.Limits          // of pictures
+	Limit  time.Duration         // limits.run: of a request that was taken from its batch
+	Step   func(*stream.Step)    // counts what a request did in one step
+	Done   func(*stream.Request) // counts a request that was taken from its batch, after its ending
 }
 
 // Base implements all methods of Worker except Init and Run.
@@ -102,8 +113,13 @@ type Kind struct {
 	// repository, such as model.onnx; "" = it loads none.
 	File string
 	// Settings returns a pointer to a struct with the kind's own settings, tagged as
-	// internal/setting describes; nil means that it has none.
+	// internal/setting describes; nil means that it has none. With a method Validate it says
+	// what the tags do not.
 	Settings func() any
+	// Uses returns the models that one with these settings is made of; nil means that it
+	// is made of none. Run takes the requests of such a kind out of their batches
+	// (batching.Batch.Take), so that stages, windows and input.image cannot be set.
+	Uses func(settings any) []Use
 }
 
 var kinds = struct {
@@ -136,14 +152,16 @@ func (k Kind) Decode(params stream.Params) (any, error) {
 	t := k.table(ptr)
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(params)) {
-		f, ok := t.Find(name)
-		if !ok {
+		if !slices.Contains(t.Below(""), strings.SplitN(name, ".", 2)[0]) {
 			errs = append(errs, k.unknown(name, t))
 			continue
 		}
-		errs = append(errs, f.SetAny(params[name]))
+		errs = append(errs, t.SetParam(name, params[name]))
 	}
 	t.Fill()
+	if v, ok := ptr.(interface{ Validate() error }); ok && setting.Join(errs...) == nil {
+		errs = append(errs, v.Validate())
+	}
 	return ptr, setting.Join(errs...)
 }
 

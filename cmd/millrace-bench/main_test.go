@@ -35,7 +35,7 @@ func TestEveryRowIsMeasured(t *testing.T) {
 	startCameras, startWidth, startHeight = []startCamera{{1, "tcp"}}, 320, 64
 	mostProbes, capacitySize = 1, [2]int{320, 240}
 	rows, want := ".", []string{
-		"WebSocket echo, 30 KB", "WebSocket echo, 300 KB", "REST tensor, 30 KB, read", "REST 224x224x3 JSON numbers", "native call",
+		"WebSocket echo, 30 KB", "WebSocket echo, 300 KB", "REST tensor, 30 KB, read", "REST 224x224x3 JSON numbers", "native call", "graph of three identity steps",
 		"JPEG video", "H.264 320x240 pulled, 2 cameras at 30 fps", "H.264 320x240 pulled, 2 cameras, as fast as can be", "against OpenCV", "memory of one, its ffmpeg included",
 		"a key frame each 1 s: time to the first answer", "a key frame each 1 s: age of the first answer", "H.264 160x120 chunks", "VP8 160x120 chunks", "VP9 160x120 chunks", "AV1 160x120 chunks", "metrics and traces on against off", "allocations a frame", "resident memory of an idle stream", "delay at 2x: goodput", "delay at 10x: p99 age",
 		"JPEG 160x120 at 10x: answers", "streams: 10: Jain's index", "one at 20x the others' rate: Jain's index", "stateful beside 30 stateless: least share",

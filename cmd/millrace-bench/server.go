@@ -29,7 +29,7 @@ func (b *bench) start() (err error) {
 	b.server, err = serve(nil,
 		workers.Config{Name: "identity", Source: "identity", Instances: 2},
 		workers.Config{Name: "motion", Source: "motion", Instances: 2},
-		delayModel("delay", stream.Params{}), delayModel("stateful", stream.Params{"stateful": true}),
+		delayModel("delay", stream.Params{}), delayModel("stateful", stream.Params{"stateful": true}), graphModel(),
 	)
 	return err
 }

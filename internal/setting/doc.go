@@ -26,7 +26,7 @@
 //
 // Settings are strings, bool, int, int64, float64, time.Duration, []string, []float64, arrays
 // of float32, types that implement encoding.TextUnmarshaler, and pointers to these. A slice of
-// structs is a List: each entry has the settings of its struct.
+// structs is a List: each entry has the settings of its struct. A map[string]string is a Names.
 // Zero means the default, so that 0 is refused unless min allows it. A setting that may be
 // zero although its default is not must be a pointer.
 //

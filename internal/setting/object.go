@@ -62,9 +62,14 @@ func (t *Table) setObject(at string, object map[string]any, set func(Field, any)
 		v := object[name]
 		f, known := t.Find(path)
 		l, isList := t.FindList(path)
+		n, isNames := t.FindNames(path)
 		inner, isObject := v.(map[string]any)
 		switch {
-		case isList && v == nil: // the same as leaving it out
+		case isNames && v != nil:
+			if err := n.setObject(v); err != nil {
+				errs = append(errs, err)
+			}
+		case (isList || isNames) && v == nil: // the same as leaving it out
 		case isList:
 			errs = append(errs, l.setEntries(v, set)...)
 		case strings.Contains(name, ".") || !known && !t.IsSection(path):
@@ -112,6 +117,15 @@ func (t *Table) Object() map[string]any {
 			putAt(out, l.Path, l.objects())
 		}
 	}
+	for _, n := range t.names {
+		if m := n.get(); len(m) > 0 {
+			object := map[string]any{}
+			for key, value := range m {
+				object[key] = value
+			}
+			putAt(out, n.Path, object)
+		}
+	}
 	return out
 }
 
@@ -146,4 +160,19 @@ func (f Field) Value() any {
 		return v.String()
 	}
 	return v.Interface()
+}
+
+// Param returns the value of a field that is set in the form of Table.SetParam, or nil.
+func (f Field) Param() any {
+	if _, set := f.get(); !set {
+		return nil
+	}
+	if !f.IsList() {
+		return f.Value()
+	}
+	text, err := json.Marshal(f.Value())
+	if err != nil {
+		panic(err) // its elements are plain values
+	}
+	return string(text)
 }

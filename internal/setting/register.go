@@ -2,6 +2,7 @@ package setting
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"sync"
 )
@@ -96,6 +97,8 @@ func own(v reflect.Value) {
 				own(entries.Index(i))
 			}
 			f.Set(entries)
+		case f.Type() == namesType && !f.IsNil():
+			f.Set(reflect.ValueOf(maps.Clone(f.Interface().(map[string]string))))
 		case f.Type() == reflect.TypeFor[[]any]():
 			parts := make([]any, f.Len())
 			for i := range parts {

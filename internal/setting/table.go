@@ -14,6 +14,7 @@ import (
 type Table struct {
 	fields   []Field
 	lists    []List
+	names    []Names
 	sections map[string]func() // creates the section, which is a pointer
 }
 
@@ -56,6 +57,8 @@ func (t *Table) add(at string, typ reflect.Type, up inherited, get func(create b
 		switch help := sf.Tag.Get("help"); {
 		case help != "" && isList(sf):
 			t.lists = append(t.lists, List{Path: path, Help: help, typ: sf.Type.Elem(), says: up.with(sf.Tag), at: field})
+		case help != "" && sf.Type == namesType:
+			t.names = append(t.names, Names{Path: path, Help: help, Unset: up.with(sf.Tag).unset, at: field})
 		case help != "" && name == "":
 			panic(fmt.Sprintf("setting: field %s of %v has help and no name", sf.Name, typ))
 		case help != "":
@@ -144,6 +147,11 @@ func (t *Table) Below(path string) (names []string) {
 	}
 	for _, l := range t.lists {
 		if name, ok := strings.CutPrefix(l.Path, prefix); ok && !strings.Contains(name, ".") {
+			names = append(names, name)
+		}
+	}
+	for _, n := range t.names {
+		if name, ok := strings.CutPrefix(n.Path, prefix); ok && !strings.Contains(name, ".") {
 			names = append(names, name)
 		}
 	}

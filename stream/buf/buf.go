@@ -26,7 +26,24 @@ type Buf struct {
 	end   int    // where the contents end
 	class int32  // index of the size class, or unpooled
 	refs  atomic.Int32
-	pool  *Pool
+	pool  *Pool   // nil: see Join
+	under *[]*Buf // what Join has joined
+}
+
+// Join returns a Buf without contents of its own that holds several others, for data
+// that lie in more than one: its last Release releases them. It takes over the caller's
+// hold of each. Of one Buf it returns that one, of none nil.
+func Join(held ...*Buf) *Buf {
+	switch len(held) {
+	case 0:
+		return nil
+	case 1:
+		return held[0]
+	}
+	own := held // so that the list is moved to the heap only here
+	b := &Buf{under: &own}
+	b.refs.Store(1)
+	return b
 }
 
 // Bytes returns the contents. The slice is valid until the last Release.
@@ -77,6 +94,13 @@ func (b *Buf) Release() {
 	switch n := b.refs.Add(-1); {
 	case n > 0:
 	case n == 0:
+		if b.under != nil {
+			for _, u := range *b.under {
+				u.Release()
+			}
+			b.under = nil
+			return
+		}
 		mem := b.mem
 		b.mem, b.off, b.end = nil, 0, 0
 		b.pool.put(mem, b.class)

@@ -1,0 +1,155 @@
+package graph
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"millrace/stream"
+)
+
+// Condition compares a number that is computed from a tensor with a fixed one. The zero
+// Condition holds always.
+type Condition struct {
+	Func   string // count, max, min or sum
+	Tensor string
+	Op     string // > >= < <= == !=
+	Value  float64
+}
+
+var operators = []string{">=", "<=", "==", "!=", ">", "<"} // the longer ones first
+
+// UnmarshalText reads FUNC(TENSOR) OP NUMBER.
+func (c *Condition) UnmarshalText(text []byte) error {
+	bad := fmt.Errorf("%.140q is not a condition: want count, max, min or sum of a tensor, compared with a number by > >= < <= == or !=, such as count(boxes) > 0", text)
+	name, rest, ok := strings.Cut(string(text), "(")
+	tensor, rest, ok2 := strings.Cut(rest, ")")
+	if !ok || !ok2 {
+		return bad
+	}
+	next := Condition{Func: strings.TrimSpace(name), Tensor: strings.TrimSpace(tensor)}
+	switch next.Func {
+	case "count", "max", "min", "sum":
+	default:
+		return bad
+	}
+	rest = strings.TrimSpace(rest)
+	for _, op := range operators {
+		if number, ok := strings.CutPrefix(rest, op); ok {
+			v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+			if err != nil || math.IsNaN(v) || math.IsInf(v, 0) || next.Tensor == "" {
+				return bad
+			}
+			next.Op, next.Value = op, v
+			*c = next
+			return nil
+		}
+	}
+	return bad
+}
+
+// MarshalText writes the condition as UnmarshalText reads it.
+func (c Condition) MarshalText() ([]byte, error) {
+	if c == (Condition{}) {
+		return nil, nil
+	}
+	return fmt.Appendf(nil, "%s(%s) %s %v", c.Func, c.Tensor, c.Op, c.Value), nil
+}
+
+// holds reports whether the condition holds for a tensor, of which dims are the dimensions
+// without a batch axis. Without elements max and min do not hold, and count and sum are 0.
+func (c *Condition) holds(t *stream.Tensor, dims []int) (bool, error) {
+	if c.Func == "count" {
+		n := 1
+		if len(dims) > 0 {
+			n = dims[0]
+		}
+		return c.compare(float64(n)), nil
+	}
+	size := t.Datatype.Size()
+	if size == 0 {
+		return false, fmt.Errorf("%s of %s is not possible: count is", c.Func, t.Datatype)
+	}
+	result, n := 0.0, 0
+	for data := t.Data; len(data) >= size; data = data[size:] {
+		v := element(t.Datatype, data)
+		switch {
+		case c.Func == "sum":
+			result += v
+		case n == 0, c.Func == "max" && v > result, c.Func == "min" && v < result:
+			result = v
+		}
+		n++
+	}
+	if n == 0 && c.Func != "sum" {
+		return false, nil
+	}
+	return c.compare(result), nil
+}
+
+func (c *Condition) compare(v float64) bool {
+	switch c.Op {
+	case ">":
+		return v > c.Value
+	case ">=":
+		return v >= c.Value
+	case "<":
+		return v < c.Value
+	case "<=":
+		return v <= c.Value
+	case "==":
+		return v == c.Value
+	}
+	return v != c.Value
+}
+
+// element reads the first element of data.
+func element(t stream.Datatype, data []byte) float64 {
+	switch t {
+	case stream.Bool, stream.Uint8:
+		return float64(data[0])
+	case stream.Int8:
+		return float64(int8(data[0]))
+	case stream.Uint16:
+		return float64(binary.LittleEndian.Uint16(data))
+	case stream.Int16:
+		return float64(int16(binary.LittleEndian.Uint16(data)))
+	case stream.Float16:
+		return halfToFloat(binary.LittleEndian.Uint16(data))
+	case stream.BFloat:
+		return float64(math.Float32frombits(uint32(binary.LittleEndian.Uint16(data)) << 16))
+	case stream.Uint32:
+		return float64(binary.LittleEndian.Uint32(data))
+	case stream.Int32:
+		return float64(int32(binary.LittleEndian.Uint32(data)))
+	case stream.Float32:
+		return float64(math.Float32frombits(binary.LittleEndian.Uint32(data)))
+	case stream.Uint64:
+		return float64(binary.LittleEndian.Uint64(data))
+	case stream.Int64:
+		return float64(int64(binary.LittleEndian.Uint64(data)))
+	case stream.Float64:
+		return math.Float64frombits(binary.LittleEndian.Uint64(data))
+	}
+	return math.NaN()
+}
+
+// halfToFloat converts an IEEE 754 binary16.
+func halfToFloat(h uint16) float64 {
+	sign, exponent, fraction := 1.0, int(h>>10&31), float64(h&1023)
+	if h>>15 != 0 {
+		sign = -1
+	}
+	switch exponent {
+	case 0:
+		return sign * math.Ldexp(fraction, -24)
+	case 31:
+		if fraction != 0 {
+			return math.NaN()
+		}
+		return sign * math.Inf(1)
+	}
+	return sign * math.Ldexp(1024+fraction, exponent-25)
+}

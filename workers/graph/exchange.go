@@ -1,0 +1,162 @@
+package graph
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"millrace/stream"
+	"millrace/workers"
+)
+
+// maxIdle is the most unused exchanges that are kept for each step.
+const maxIdle = 256
+
+// exchange is a stream to the model of a step, which has one frame at a time. It goes on
+// with the run of that frame when the frame has ended.
+type exchange struct {
+	stream *stream.Stream
+	own    bool // of one stream of the graph, with the model's state of it
+	ended  atomic.Bool
+	result atomic.Pointer[stream.Result]
+	parts  atomic.Bool // a part of a result came
+
+	// Of the frame; set before it is submitted.
+	run  *run
+	step *step
+	box  int  // its number, of a crop
+	over bool // it was given up; under run.mu
+}
+
+var _ stream.Continuer = (*exchange)(nil)
+
+// Push implements stream.Sink.
+func (x *exchange) Push(r *stream.Result) {
+	if r.Partial {
+		x.parts.Store(true)
+		r.Release()
+		return
+	}
+	x.result.Store(r)
+}
+
+// Done implements stream.Sink.
+func (x *exchange) Done(stream.CloseReason) { x.ended.Store(true) }
+
+// Continue implements stream.Continuer.
+func (x *exchange) Continue() {
+	if r := x.result.Swap(nil); r != nil {
+		x.run.answered(x, r)
+	}
+}
+
+// exchanges are the unused exchanges of a step.
+type exchanges struct {
+	mu     sync.Mutex
+	free   []*exchange
+	closed bool
+}
+
+// take returns an unused exchange, or nil.
+func (p *exchanges) take() *exchange {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for n := len(p.free); n > 0; n-- {
+		x := p.free[n-1]
+		p.free[n-1], p.free = nil, p.free[:n-1]
+		if !x.ended.Load() {
+			return x
+		}
+	}
+	return nil
+}
+
+// put keeps an exchange for a later frame. stateful says that its stream has the state of
+// the frame.
+func (p *exchanges) put(x *exchange, stateful bool) {
+	if x.ended.Load() {
+		return
+	}
+	x.run, x.step = nil, nil
+	p.mu.Lock()
+	keep := !stateful && !p.closed && len(p.free) < maxIdle
+	if keep {
+		p.free = append(p.free, x)
+	}
+	p.mu.Unlock()
+	if !keep {
+		x.stream.Close(stream.ByClient)
+	}
+}
+
+func (p *exchanges) close() {
+	p.mu.Lock()
+	free := p.free
+	p.free, p.closed = nil, true
+	p.mu.Unlock()
+	for _, x := range free {
+		x.stream.Close(stream.ByClient)
+	}
+}
+
+// open opens an exchange with the model of a step. own is the stream of the graph whose
+// state it gets, or nil.
+func open(models workers.Models, s *step, own *stream.Stream) (*exchange, error) {
+	g, err := models.Group(s.set.Model, s.set.Version)
+	if err != nil {
+		return nil, err
+	}
+	x := &exchange{own: own != nil}
+	o := stream.Options{
+		Policy:  stream.Policy{Mode: stream.Every, Window: 1},
+		OneShot: own == nil, OwnRefusals: true, Protocol: "graph",
+	}
+	if own != nil {
+		o.Name, o.Policy.Priority = own.Options().Name, own.Policy().Priority
+	}
+	x.stream, err = g.Open(o, x)
+	return x, err
+}
+
+// kept is what a graph keeps of a stream.
+type kept struct {
+	frames    int
+	exchanges []*exchange      // by step; nil: none
+	crops     []map[int64]crop // by step, then by id
+}
+
+// crop is the result of a step for an id.
+type crop struct {
+	outputs *cropOutputs
+	frame   int // the number of the frame, and its time
+	at      stream.Instant
+	seen    int // the number of the last frame with the id
+}
+
+// stateOf returns what is kept of the request's stream, or nil for a one-shot request.
+func stateOf(r *stream.Request, p *plan) *kept {
+	if !p.keeps || r.Stream.Options().OneShot {
+		return nil
+	}
+	k, _ := r.State().(*kept)
+	if k == nil {
+		k = &kept{exchanges: make([]*exchange, len(p.steps)), crops: make([]map[int64]crop, len(p.steps))}
+		r.SetState(k, release)
+	}
+	k.frames++
+	return k
+}
+
+// release releases what was kept of a stream. The stream's lock may be held.
+func release(v any) {
+	k := v.(*kept)
+	for _, x := range k.exchanges {
+		if x != nil {
+			x.stream.Close(stream.ByClient)
+		}
+	}
+	for _, ids := range k.crops {
+		for _, c := range ids {
+			c.outputs.lease.Release()
+		}
+	}
+}

@@ -1,0 +1,443 @@
+package graph
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"millrace/stream"
+	"millrace/stream/coded"
+	"millrace/workers"
+)
+
+// plan is a graph whose tensors have numbers, so that a run needs no names. It does not
+// change.
+type plan struct {
+	tensors []tensorInfo
+	inputs  []int // the tensors that requests have
+	outputs []int // the tensors that results have
+	steps   []*step
+	first   []*step // those that wait for no other
+	picture int     // the input that is a picture, or -1
+	crops   bool    // a step is a crop
+	noAxis  bool    // a model has no batch axis, so that the graph has none
+	keeps   bool    // something is kept for each stream: a model's state, or results of crops
+}
+
+// tensorInfo is what is known of a tensor before a request comes.
+type tensorInfo struct {
+	name  string
+	maker int                // the step that makes it, or -1: a request has it
+	spec  *stream.TensorSpec // nil: not known
+}
+
+// port is an input or output of a step's model.
+type port struct {
+	name   string
+	tensor int
+	spec   *stream.TensorSpec // of the model; nil: not known
+	noAxis bool               // the model has no batch axis
+}
+
+// step is a step of a plan.
+type step struct {
+	index   int
+	at      string // the field of errors
+	set     *Step
+	in, out []port
+	needs   []int // tensors without which it does not run
+	waits   int   // steps that it waits for
+	next    []*step
+	when    int // tensor of the condition, or -1
+	boxes   int // of a crop, otherwise -1
+	ids     int // of a crop with refresh, otherwise -1
+	picture int // of a crop: the tensor that is the picture
+	keeps   bool
+	image   bool // its model takes pictures
+}
+
+// errorf returns an error about a part of a step.
+func (s *step) errorf(code coded.Code, part, format string, args ...any) error {
+	return coded.Errorf(code, strings.TrimSuffix(s.at+"."+part, "."), format, args...)
+}
+
+// builder makes a plan.
+type builder struct {
+	set    *Settings
+	models []*stream.Model
+	p      *plan
+	byName map[string]int
+}
+
+// newPlan makes the plan of a graph whose steps run models, and the metadata of the graph.
+func newPlan(set *Settings, models []*stream.Model) (*plan, *stream.Model, error) {
+	b := &builder{set: set, models: models, p: &plan{picture: -1}, byName: map[string]int{}}
+	for i := range set.Steps {
+		st := &set.Steps[i]
+		m := models[i]
+		b.p.steps = append(b.p.steps, &step{
+			index: i, at: at(st.title()), set: st, when: -1, boxes: -1, ids: -1, picture: -1, keeps: m.KeepsState(), image: m.Image != nil && !m.Any,
+		})
+	}
+	for _, do := range []func(*step, *stream.Model) error{b.addOutputs, b.addInputs} {
+		for i, s := range b.p.steps {
+			if err := do(s, models[i]); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	if err := b.connect(); err != nil {
+		return nil, nil, err
+	}
+	if err := b.chooseOutputs(); err != nil {
+		return nil, nil, err
+	}
+	m, err := b.describe()
+	return b.p, m, err
+}
+
+func (b *builder) add(t tensorInfo) int {
+	b.byName[t.name] = len(b.p.tensors)
+	b.p.tensors = append(b.p.tensors, t)
+	return b.byName[t.name]
+}
+
+// addOutputs adds the tensors that a step makes.
+func (b *builder) addOutputs(s *step, m *stream.Model) error {
+	add := func(output, tensor string, spec *stream.TensorSpec) error {
+		if other, taken := b.byName[tensor]; taken {
+			return s.errorf(coded.InvalidArgument, "output."+output, "makes the tensor %s, which step %s makes already: give it another name", tensor, b.p.steps[b.p.tensors[other].maker].set.title())
+		}
+		made := spec
+		if spec != nil {
+			copied := *spec
+			if copied.Name = tensor; s.set.Crop != nil {
+				copied.Shape = append([]int{-1}, spec.Shape...)
+			}
+			made = &copied
+		}
+		s.out = append(s.out, port{output, b.add(tensorInfo{tensor, s.index, made}), spec, m.Axis == stream.NoAxis})
+		return nil
+	}
+	if len(s.set.Output) == 0 {
+		if len(m.Outputs) == 0 {
+			return s.errorf(coded.InvalidArgument, "output", "is missing: the outputs of model %s are not known before it runs, so name those that the graph uses, as OUTPUT: TENSOR", m.Name)
+		}
+		for i := range m.Outputs {
+			if err := add(m.Outputs[i].Name, m.Outputs[i].Name, &m.Outputs[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.set.Output)) {
+		spec := find(m.Outputs, name)
+		if spec == nil && len(m.Outputs) > 0 {
+			return s.errorf(coded.InvalidArgument, "output."+name, "is not an output of model %s, which has %s", m.Name, namesOf(m.Outputs))
+		}
+		if err := add(name, s.set.Output[name], spec); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addInputs connects the inputs of a step's model to tensors.
+func (b *builder) addInputs(s *step, m *stream.Model) error {
+	var names []string
+	for _, spec := range m.Inputs {
+		names = append(names, spec.Name)
+	}
+	known := len(names) > 0
+	for _, name := range slices.Sorted(maps.Keys(s.set.Input)) {
+		if known && !slices.Contains(names, name) {
+			return s.errorf(coded.InvalidArgument, "input."+name, "is not an input of model %s, which has %s", m.Name, strings.Join(names, ", "))
+		}
+		if !known {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return s.errorf(coded.InvalidArgument, "input", "is missing: the inputs of model %s are not known before it runs, so name them, as INPUT: TENSOR", m.Name)
+	}
+	if s.set.Crop != nil && (!s.image || len(names) != 1) {
+		return s.errorf(coded.InvalidArgument, "crop", "needs a model that takes pictures, which %s does not: set input.image for it", m.Name)
+	}
+	for _, name := range names {
+		tensor, ok := s.set.Input[name]
+		if !ok {
+			tensor = name
+		}
+		k, err := b.use(s, "input."+name, tensor, find(m.Inputs, name))
+		if err != nil {
+			return err
+		}
+		s.in = append(s.in, port{name, k, find(m.Inputs, name), m.Axis == stream.NoAxis})
+		s.need(k)
+		if made := b.p.tensors[k].maker >= 0; s.set.Crop != nil {
+			if made {
+				return s.errorf(coded.InvalidArgument, "input."+name, "is cut out of tensor %s, but boxes can only be cut out of the picture of the request: name an input of the graph", tensor)
+			}
+			s.picture = k
+		}
+		if s.image && b.p.tensors[k].maker < 0 {
+			if b.p.picture >= 0 && b.p.picture != k {
+				return s.errorf(coded.InvalidArgument, "input."+name, "takes the picture %s, and another step the picture %s: a request has one picture", tensor, b.p.tensors[b.p.picture].name)
+			}
+			b.p.picture = k
+		}
+	}
+	return b.addOthers(s)
+}
+
+// addOthers connects what a step needs besides its model's inputs.
+func (b *builder) addOthers(s *step) (err error) {
+	made := func(part, tensor string) (int, error) {
+		k, ok := b.byName[tensor]
+		if !ok || b.p.tensors[k].maker < 0 {
+			return 0, s.errorf(coded.InvalidArgument, part, "names the tensor %s, which no step makes: there are %s", tensor, b.made())
+		}
+		s.need(k)
+		return k, nil
+	}
+	if c := s.set.When; c != (Condition{}) {
+		if s.when, err = made("when", c.Tensor); err != nil {
+			return err
+		}
+		if spec := b.p.tensors[s.when].spec; spec != nil && spec.Datatype == stream.Bytes && c.Func != "count" {
+			return s.errorf(coded.InvalidArgument, "when", "computes %s of %s, whose elements are BYTES: only count is possible", c.Func, c.Tensor)
+		}
+	}
+	c := s.set.Crop
+	if c == nil {
+		return nil
+	}
+	b.p.crops = true
+	if s.boxes, err = made("crop.boxes", c.Boxes); err != nil {
+		return err
+	}
+	if spec := b.p.tensors[s.boxes].spec; spec != nil && !(spec.Datatype == stream.Float32 && len(spec.Shape) == 2 && spec.Shape[1] == 4) {
+		return s.errorf(coded.InvalidArgument, "crop.boxes", "tensor %s is %s %v: want boxes, FP32 [-1 4], of a model with output.boxes or output.yolo", c.Boxes, spec.Datatype, spec.Shape)
+	}
+	if c.IDs == "" {
+		return nil
+	}
+	if s.ids, err = made("crop.ids", c.IDs); err != nil {
+		return err
+	}
+	if spec := b.p.tensors[s.ids].spec; spec != nil && !(spec.Datatype == stream.Int64 && len(spec.Shape) == 1) {
+		return s.errorf(coded.InvalidArgument, "crop.ids", "tensor %s is %s %v: want the ids of a model with output.track, INT64 [-1]", c.IDs, spec.Datatype, spec.Shape)
+	}
+	b.p.keeps = true
+	return nil
+}
+
+func (s *step) need(k int) {
+	if !slices.Contains(s.needs, k) {
+		s.needs = append(s.needs, k)
+	}
+}
+
+// made returns the names of the tensors that steps make.
+func (b *builder) made() string {
+	var names []string
+	for _, t := range b.p.tensors {
+		if t.maker >= 0 {
+			names = append(names, t.name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// use returns the tensor of a name, which becomes an input of the graph if no step makes
+// it.
+func (b *builder) use(s *step, part, tensor string, spec *stream.TensorSpec) (int, error) {
+	k, ok := b.byName[tensor]
+	if !ok {
+		t := tensorInfo{tensor, -1, nil}
+		if spec != nil {
+			copied := *spec
+			copied.Name, t.spec = tensor, &copied
+		}
+		k = b.add(t)
+		b.p.inputs = append(b.p.inputs, k)
+		return k, nil
+	}
+	t := &b.p.tensors[k]
+	if t.maker == s.index {
+		return 0, s.errorf(coded.InvalidArgument, part, "takes the tensor %s, which the step makes itself", tensor)
+	}
+	if t.spec == nil && t.maker < 0 && spec != nil {
+		copied := *spec
+		copied.Name, t.spec = tensor, &copied
+	}
+	if t.maker < 0 && s.image && b.p.picture == k { // each step makes its own tensor of the picture
+		return k, nil
+	}
+	return k, fits(s, part, t, spec)
+}
+
+// fits returns an error if a tensor cannot be an input of that specification.
+func fits(s *step, part string, t *tensorInfo, spec *stream.TensorSpec) error {
+	if t.spec == nil || spec == nil {
+		return nil
+	}
+	if t.spec.Datatype != spec.Datatype {
+		return s.errorf(coded.InvalidArgument, part, "wants %s, but tensor %s is %s", spec.Datatype, t.name, t.spec.Datatype)
+	}
+	same := len(t.spec.Shape) == len(spec.Shape)
+	for i := 0; same && i < len(spec.Shape); i++ {
+		x, y := t.spec.Shape[i], spec.Shape[i]
+		same = x == y || x < 0 || y < 0
+	}
+	if !same {
+		return s.errorf(coded.InvalidArgument, part, "wants the shape %v, but tensor %s has %v (-1 = any)", spec.Shape, t.name, t.spec.Shape)
+	}
+	return nil
+}
+
+// connect finds which steps wait for which, and refuses circles.
+func (b *builder) connect() error {
+	before := func(i int) (out []int) {
+		for _, k := range b.p.steps[i].needs {
+			if m := b.p.tensors[k].maker; m >= 0 && !slices.Contains(out, m) {
+				out = append(out, m)
+			}
+		}
+		return out
+	}
+	if err := circle(len(b.p.steps), before, func(i int) string { return b.p.steps[i].set.title() }); err != nil {
+		return err
+	}
+	for i, s := range b.p.steps {
+		b.p.keeps = b.p.keeps || s.keeps
+		for _, k := range before(i) {
+			s.waits++
+			b.p.steps[k].next = append(b.p.steps[k].next, s)
+		}
+		if s.waits == 0 {
+			b.p.first = append(b.p.first, s)
+		}
+	}
+	return nil
+}
+
+// chooseOutputs finds the tensors of results.
+func (b *builder) chooseOutputs() error {
+	if len(b.set.Outputs) == 0 {
+		for k, t := range b.p.tensors {
+			if t.maker >= 0 {
+				b.p.outputs = append(b.p.outputs, k)
+			}
+		}
+		return nil
+	}
+	for i, name := range b.set.Outputs {
+		k, ok := b.byName[name]
+		field := fmt.Sprintf("outputs[%d]", i)
+		if !ok || b.p.tensors[k].maker < 0 {
+			return coded.Errorf(coded.InvalidArgument, field, "is %s, which no step makes: there are %s", name, b.made())
+		}
+		if slices.Contains(b.p.outputs, k) {
+			return coded.Errorf(coded.InvalidArgument, field, "is %s a second time", name)
+		}
+		b.p.outputs = append(b.p.outputs, k)
+	}
+	return nil
+}
+
+// describe makes the metadata of the graph.
+func (b *builder) describe() (*stream.Model, error) {
+	m := &stream.Model{Ragged: true, Stateful: b.p.keeps}
+	var whole *step // the first one that takes the whole picture
+	for i, s := range b.p.steps {
+		of := b.models[i]
+		if m.Policy == (stream.Policy{}) {
+			m.Policy = of.Policy // as when the first model is used alone
+		}
+		if !of.Any && s.set.Crop == nil && of.Axis == stream.NoAxis {
+			m.Axis, b.p.noAxis = stream.NoAxis, true
+		}
+		if !of.Any && s.set.Crop == nil && (m.MaxBatch == 0 || of.MaxBatch < m.MaxBatch) {
+			m.MaxBatch = of.MaxBatch
+		}
+		m.Whole = m.Whole || s.set.Crop != nil || of.Whole
+		if s.image && s.in[0].tensor == b.p.picture && (m.Image == nil || whole == nil && s.set.Crop == nil) {
+			image, spec := *of.Image, of.Inputs[0]
+			m.Image, spec.Name = &image, b.p.tensors[b.p.picture].name
+			b.p.tensors[b.p.picture].spec = &spec
+			if s.set.Crop == nil {
+				whole = s
+			}
+		}
+	}
+	if m.MaxBatch == 0 {
+		m.MaxBatch = 16
+	}
+	for _, k := range b.p.inputs {
+		t := b.p.tensors[k]
+		if t.spec == nil {
+			m.Any = true
+			continue
+		}
+		m.Inputs = append(m.Inputs, *t.spec)
+	}
+	if len(b.p.inputs) == 0 {
+		return nil, coded.Errorf(coded.InvalidArgument, "steps", "take nothing from a request: map an input of a step to a tensor that no step makes")
+	}
+	if b.p.picture >= 0 && len(b.p.inputs) > 1 {
+		other := b.p.inputs[0]
+		if other == b.p.picture {
+			other = b.p.inputs[1]
+		}
+		return nil, coded.Errorf(coded.InvalidArgument, "steps", "take the picture %s and the input %s: a request with a picture has no other inputs", b.p.tensors[b.p.picture].name, b.p.tensors[other].name)
+	}
+	if m.Any {
+		m.Inputs, m.Image = nil, nil
+	}
+	for _, k := range b.p.outputs {
+		t := &b.p.tensors[k]
+		if t.spec == nil {
+			continue
+		}
+		spec := *t.spec
+		if of := b.models[t.maker]; b.p.noAxis && b.set.Steps[t.maker].Crop == nil && of.Axis != stream.NoAxis && !spec.Unbatched {
+			spec.Shape = append([]int{1}, spec.Shape...) // the batch axis of that model
+		}
+		if b.set.Steps[t.maker].Crop != nil {
+			spec.Unbatched = false
+		}
+		m.Outputs = append(m.Outputs, spec)
+	}
+	return m, nil
+}
+
+func find(specs []stream.TensorSpec, name string) *stream.TensorSpec {
+	for i := range specs {
+		if specs[i].Name == name {
+			return &specs[i]
+		}
+	}
+	return nil
+}
+
+func namesOf(specs []stream.TensorSpec) string {
+	var names []string
+	for _, s := range specs {
+		names = append(names, s.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// rowsOf returns the sum of the rows in the batches of the steps' workers.
+func rowsOf(groups []*workers.Group) (n int) {
+	var seen []*workers.Group
+	for _, g := range groups {
+		if !slices.Contains(seen, g) {
+			seen = append(seen, g)
+			n += g.Workers() * g.Model().MaxBatch
+		}
+	}
+	return n
+}

@@ -1,0 +1,652 @@
+package graph
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+
+	"millrace/stream"
+	"millrace/stream/buf"
+	"millrace/stream/coded"
+)
+
+// run is one request on its way through the steps. Goroutines that end steps call it at
+// the same time.
+type run struct {
+	w     *worker
+	r     *stream.Request
+	flow  *flow
+	state *kept // or nil
+	begun stream.Instant
+
+	mu     sync.Mutex
+	values []value
+	waits  []int8 // by step: how many it still waits for
+	steps  []stream.Step
+	crops  []*cropRun // by step, of crops that have begun; nil in a graph without crops
+	left   int        // steps that have not ended
+	active []*exchange
+	busy   int   // crops that are being cut out
+	failed bool  // err, or a drop for reason, is the ending
+	err    error // nil = a drop, or the request has ended already
+	reason stream.Reason
+	over   bool // finish was called
+
+	width, height int           // of the frame as sent; 0 = not known yet
+	picture       *stream.Frame // the request's, decoded by the cutter; or nil
+
+	// Storage for small graphs.
+	values0 [6]value
+	steps0  [4]stream.Step
+	waits0  [4]int8
+	active0 [4]*exchange
+}
+
+// value is a tensor during a run.
+type value struct {
+	tensor stream.Tensor
+	lease  *buf.Buf // the memory under it, of which the run is a holder; or nil
+	state  valueState
+}
+
+type valueState uint8
+
+const (
+	unknown valueState = iota
+	present
+	payload // what the request has in place of tensors
+	absent  // its step did not run
+)
+
+// start starts the run of r, which has a place.
+func (w *worker) start(r *stream.Request, f *flow) {
+	p := w.plan
+	n := &run{w: w, r: r, flow: f, begun: stream.Now(), left: len(p.steps)}
+	n.values = sized(n.values0[:], len(p.tensors))
+	n.waits, n.steps, n.active = sized(n.waits0[:], len(p.steps)), sized(n.steps0[:], len(p.steps)), n.active0[:0]
+	if p.crops {
+		n.crops = make([]*cropRun, len(p.steps))
+	}
+	for i, s := range p.steps {
+		n.waits[i] = int8(s.waits)
+		n.steps[i].Name = s.set.title()
+	}
+	w.mu.Lock()
+	w.active[n] = struct{}{}
+	w.mu.Unlock()
+	n.busy = 1 // this call, so that the run does not finish before the first steps have begun
+	defer n.unbusy()
+	defer n.recover()
+	n.state = stateOf(r, p)
+	if !r.OnEnd(func() { w.cancelLater(n) }) {
+		n.fail("", nil)
+	} else if err := n.setInputs(); err != nil {
+		n.fail("", err)
+	} else {
+		n.width, n.height = r.SourceWidth, r.SourceHeight
+		if n.width == 0 {
+			n.width, n.height = r.Width, r.Height
+		}
+		for _, s := range p.first {
+			n.launch(s, n.begun)
+		}
+	}
+}
+
+// sized returns a slice of n elements, from the storage if it is large enough.
+func sized[T any](storage []T, n int) []T {
+	if n <= len(storage) {
+		return storage[:n]
+	}
+	return make([]T, n)
+}
+
+// recover makes a panic of the package the end of one run.
+func (n *run) recover() {
+	if p := recover(); p != nil {
+		n.w.env.Log.Error("a graph panicked", "model", n.w.env.Name, "panic", p)
+		n.fail("", stream.Errorf(stream.Internal, "", "graph %s panicked on this frame: %v", n.w.env.Name, p))
+	}
+}
+
+// setInputs sets the tensors that the request has.
+func (n *run) setInputs() error {
+	p, r := n.w.plan, n.r
+	if r.Codec != stream.Tensors {
+		if len(p.inputs) > 1 {
+			return stream.Errorf(stream.InvalidArgument, "codec", "a frame of %s fills one input, but graph %s has %s: send tensors", r.Codec, n.w.env.Name, p.names(p.inputs))
+		}
+		n.values[p.inputs[0]] = value{lease: retain(r.Lease), state: payload}
+		return nil
+	}
+	for _, k := range p.inputs {
+		name := p.tensors[k].name
+		i := slices.IndexFunc(r.Inputs, func(t stream.Tensor) bool { return t.Name == name })
+		if i < 0 {
+			return stream.Errorf(stream.InvalidArgument, "inputs", "%q is missing: graph %s has %s", name, n.w.env.Name, p.names(p.inputs))
+		}
+		n.values[k] = value{r.Inputs[i], retain(r.Lease), present}
+	}
+	if len(r.Inputs) > len(p.inputs) {
+		return stream.Errorf(stream.InvalidArgument, "inputs", "%d tensors, graph %s has %s", len(r.Inputs), n.w.env.Name, p.names(p.inputs))
+	}
+	return nil
+}
+
+func (p *plan) names(tensors []int) string {
+	var names []string
+	for _, k := range tensors {
+		names = append(names, p.tensors[k].name)
+	}
+	return strings.Join(names, ", ")
+}
+
+func retain(b *buf.Buf) *buf.Buf {
+	if b != nil {
+		b.Retain()
+	}
+	return b
+}
+
+// launch begins a step whose inputs are there. mu is not held.
+func (n *run) launch(s *step, now stream.Instant) {
+	defer n.recover()
+	n.mu.Lock()
+	if n.failed {
+		n.mu.Unlock()
+		return
+	}
+	n.steps[s.index].From, n.steps[s.index].Span = now, stream.NewSpanID()
+	runs, err := n.wanted(s)
+	n.mu.Unlock()
+	switch {
+	case err != nil:
+		n.fail(s.at, err)
+	case !runs:
+		n.stepDone(s, nil)
+	case s.boxes >= 0:
+		n.crop(s)
+	default:
+		f, err := n.frame(s)
+		if err == nil {
+			err = n.submit(s, 0, f)
+		}
+		if err != nil {
+			n.fail(s.at, err)
+		}
+	}
+}
+
+// wanted reports whether a step has to run. mu is held.
+func (n *run) wanted(s *step) (bool, error) {
+	for _, k := range s.needs {
+		if n.values[k].state == absent {
+			return false, nil
+		}
+	}
+	if s.when < 0 {
+		return true, nil
+	}
+	t := &n.values[s.when].tensor
+	holds, err := s.set.When.holds(t, dimsOf(t, n.w.plan.tensors[s.when].spec))
+	if err != nil {
+		return false, s.errorf(stream.InvalidArgument, "when", "%w", err)
+	}
+	return holds, nil
+}
+
+// dimsOf returns the dimensions of a tensor without its batch axis.
+func dimsOf(t *stream.Tensor, spec *stream.TensorSpec) []int {
+	if spec != nil && len(t.Shape) == len(spec.Shape)+1 || spec == nil && len(t.Shape) > 1 && t.Shape[0] == 1 {
+		return t.Shape[1:]
+	}
+	return t.Shape
+}
+
+// frame makes the frame that a step's model gets.
+func (n *run) frame(s *step) (f stream.Frame, err error) {
+	f = n.header(s)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if first := &n.values[s.in[0].tensor]; first.state == payload {
+		if len(s.in) > 1 {
+			return f, s.errorf(stream.InvalidArgument, "input."+s.in[1].name, "is a second input beside a frame of %s: send tensors", n.r.Codec)
+		}
+		n.setPayload(&f)
+		f.Lease = retain(first.lease)
+		return f, nil
+	}
+	f.Codec, f.Inputs = stream.Tensors, make([]stream.Tensor, len(s.in))
+	var leases []*buf.Buf
+	for i, in := range s.in {
+		v := &n.values[in.tensor]
+		if v.state == payload {
+			return f, s.errorf(stream.InvalidArgument, "input."+in.name, "is a frame of %s beside tensors: send tensors", n.r.Codec)
+		}
+		f.Inputs[i] = v.tensor
+		f.Inputs[i].Name = in.name
+		if shape := v.tensor.Shape; in.noAxis && in.spec != nil && len(shape) == len(in.spec.Shape)+1 && shape[0] == 1 {
+			f.Inputs[i].Shape = shape[1:]
+		}
+		if v.lease != nil && !slices.Contains(leases, v.lease) {
+			leases = append(leases, v.lease)
+		}
+	}
+	for _, l := range leases {
+		l.Retain()
+	}
+	f.Lease = buf.Join(leases...)
+	return f, nil
+}
+
+// header makes what frames of the request have in common.
+func (n *run) header(s *step) stream.Frame {
+	r := n.r
+	f := stream.Frame{Seq: r.Seq, CaptureUS: r.CaptureUS, Must: r.Must, Params: r.Params}
+	f.TraceContext = r.TraceContext
+	f.Parent = n.steps[s.index].Span
+	return f
+}
+
+// setPayload makes f the frame of the request.
+func (n *run) setPayload(f *stream.Frame) {
+	r := &n.r.Frame
+	f.Codec, f.Payload, f.Region, f.Discontinuity = r.Codec, r.Payload, r.Region, r.Discontinuity
+	f.Width, f.Height, f.SourceWidth, f.SourceHeight = r.Width, r.Height, r.SourceWidth, r.SourceHeight
+}
+
+// submit sends a frame to the model of a step. It takes over f.Lease.
+func (n *run) submit(s *step, box int, f stream.Frame) error {
+	if n.r.Deadline != 0 {
+		f.Deadline = n.r.Deadline.Sub(stream.Now())
+		if f.Deadline <= 0 {
+			f.Lease.Release()
+			n.drop(s, stream.Stale)
+			return nil
+		}
+	}
+	retain(f.Lease) // so that an exchange whose stream has ended can be replaced
+	for {
+		x, used, err := n.exchange(s)
+		if err != nil {
+			f.Lease.Release()
+			f.Lease.Release()
+			return err
+		}
+		x.run, x.step, x.box, x.over = n, s, box, false
+		n.mu.Lock()
+		if n.failed {
+			n.mu.Unlock()
+			f.Lease.Release()
+			f.Lease.Release()
+			n.giveBack(x, false)
+			return nil
+		}
+		n.active = append(n.active, x)
+		n.mu.Unlock()
+		err = x.stream.Submit(f)
+		if err == nil {
+			f.Lease.Release()
+			return nil
+		}
+		n.remove(x)
+		if x.own {
+			n.state.exchanges[s.index] = nil
+		}
+		if used && stream.CodeOf(err) != stream.FlowControl { // its stream is from before an unload
+			retain(f.Lease)
+			continue
+		}
+		x.stream.Refuse(&f, "", err)
+		x.stream.Close(stream.ByClient)
+		f.Lease.Release()
+		return err
+	}
+}
+
+// exchange returns an exchange with the model of a step, and whether it was used before.
+func (n *run) exchange(s *step) (x *exchange, used bool, err error) {
+	if s.keeps && n.state != nil && s.boxes < 0 {
+		if x = n.state.exchanges[s.index]; x != nil && !x.ended.Load() {
+			return x, true, nil
+		}
+		if x, err = open(n.w.env.Models, s, n.r.Stream); err == nil {
+			n.state.exchanges[s.index] = x
+		}
+		return x, false, err
+	}
+	if x = n.w.pools[s.index].take(); x != nil {
+		return x, true, nil
+	}
+	x, err = open(n.w.env.Models, s, nil)
+	return x, false, err
+}
+
+// giveBack makes an exchange available again.
+func (n *run) giveBack(x *exchange, stateful bool) {
+	if !x.own {
+		n.w.pools[x.step.index].put(x, stateful)
+	}
+}
+
+// remove takes an exchange out of the active ones.
+func (n *run) remove(x *exchange) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if i := slices.Index(n.active, x); i >= 0 {
+		n.active = slices.Delete(n.active, i, i+1)
+	}
+}
+
+// answered goes on after a frame of a step has ended.
+func (n *run) answered(x *exchange, res *stream.Result) {
+	s, box := x.step, x.box
+	n.mu.Lock()
+	if i := slices.Index(n.active, x); i >= 0 {
+		n.active = slices.Delete(n.active, i, i+1)
+	}
+	if n.width == 0 && res.Width > 0 {
+		n.width, n.height = res.Width, res.Height
+	}
+	failed, over := n.failed, x.over
+	n.busy++
+	n.mu.Unlock()
+	defer n.unbusy()
+	defer n.recover()
+	parts := x.parts.Swap(false)
+	if !over { // otherwise its stream is being closed
+		n.giveBack(x, res.Model != nil && res.Model.Stateful)
+	}
+	switch {
+	case failed:
+		res.Release()
+	case res.Outcome == stream.Failed:
+		err := res.Err
+		res.Release()
+		n.fail(s.at, err)
+	case res.Outcome == stream.Dropped:
+		why := res.Reason
+		res.Release()
+		n.drop(s, why)
+	case parts:
+		res.Release()
+		n.fail(s.at, stream.Errorf(stream.Unsupported, "", "model %s answers in several parts, which a step of a graph cannot", s.set.Model))
+	case s.boxes >= 0:
+		n.cropped(s, box, res)
+	default:
+		n.stepDone(s, res)
+	}
+}
+
+// stepDone takes a step's outputs from its result, and begins the steps that waited for
+// it. Without a result the step did not run, and its outputs are absent.
+func (n *run) stepDone(s *step, res *stream.Result) {
+	var outputs []stream.Tensor
+	var lease *buf.Buf
+	none := res == nil
+	if res != nil {
+		outputs, lease, res.Lease = res.Outputs, res.Lease, nil
+		none = len(outputs) == 0 && len(s.out) > 0 // the frame completed no window
+		res.Release()
+	}
+	values := make([]value, 0, 4)
+	for _, out := range s.out {
+		if none {
+			values = append(values, value{state: absent})
+			continue
+		}
+		i := slices.IndexFunc(outputs, func(t stream.Tensor) bool { return t.Name == out.name })
+		if i < 0 {
+			lease.Release()
+			for _, v := range values {
+				v.lease.Release()
+			}
+			n.fail(s.at, s.errorf(stream.Internal, "output."+out.name, "is not in the answer of model %s, which has %s", s.set.Model, tensorNames(outputs)))
+			return
+		}
+		t := outputs[i]
+		t.Name = n.w.plan.tensors[out.tensor].name
+		values = append(values, value{t, retain(lease), present})
+	}
+	lease.Release()
+	outcome := stream.Answered
+	if res == nil {
+		outcome = stream.Pending
+	}
+	n.complete(s, outcome, values)
+}
+
+// complete sets the outputs of a step, whose leases it takes over, and begins the steps
+// that waited for it.
+func (n *run) complete(s *step, outcome stream.Outcome, values []value) {
+	now := stream.Now()
+	n.mu.Lock()
+	st := &n.steps[s.index]
+	if !n.failed {
+		st.To, st.Outcome = now, outcome
+	}
+	for i, out := range s.out {
+		n.values[out.tensor] = values[i]
+	}
+	n.left--
+	failed := n.failed
+	var ready [maxSteps]*step
+	next := ready[:0]
+	if !failed {
+		for _, k := range s.next {
+			if n.waits[k.index]--; n.waits[k.index] == 0 {
+				next = append(next, k)
+			}
+		}
+	}
+	n.mu.Unlock()
+	if !failed {
+		n.w.env.Step(st)
+	}
+	for _, k := range next {
+		n.launch(k, now)
+	}
+}
+
+func tensorNames(ts []stream.Tensor) string {
+	var names []string
+	for _, t := range ts {
+		names = append(names, t.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// unbusy ends what made the run wait, and finishes it if nothing else does.
+func (n *run) unbusy() {
+	n.mu.Lock()
+	n.busy--
+	n.mu.Unlock()
+	n.finishIfDone()
+}
+
+// fail ends the run with err, or only gives up what is active if err is nil: then the
+// request has ended. field names the step at fault, or is empty.
+func (n *run) fail(field string, err error) {
+	if field != "" {
+		err = within(field, err)
+	}
+	n.end(field, err, "")
+}
+
+// within puts the step in front of an error.
+func within(field string, err error) error {
+	var e *stream.Error
+	if !errors.As(err, &e) {
+		return stream.Errorf(stream.CodeOf(err), field, "%w", err)
+	}
+	if e.Field == field || strings.HasPrefix(e.Field, field+".") {
+		return err
+	}
+	return coded.Within(field, err)
+}
+
+// drop ends the run as its step's frame was ended.
+func (n *run) drop(s *step, why stream.Reason) { n.end(s.at, nil, why) }
+
+// end gives up what is active and lets the run finish with err or as dropped.
+func (n *run) end(field string, err error, why stream.Reason) {
+	n.mu.Lock()
+	if n.failed || n.over {
+		n.mu.Unlock()
+		return
+	}
+	n.failed, n.err, n.reason = true, err, why
+	now := stream.Now()
+	var ended []*stream.Step
+	for i := range n.steps {
+		st := &n.steps[i]
+		if st.From == 0 || st.To != 0 {
+			continue
+		}
+		st.To = now
+		if at(st.Name) == field {
+			st.Err, st.Reason = err, why
+			if st.Outcome = stream.Failed; err == nil {
+				st.Outcome = stream.Dropped
+			}
+			ended = append(ended, st)
+		}
+	}
+	n.mu.Unlock()
+	for _, st := range ended {
+		n.w.env.Step(st)
+	}
+	n.abandon(func(x *exchange) bool { return !x.own })
+	n.finishIfDone()
+}
+
+// abandon gives up the active frames for which it holds. That of a stream's own exchange
+// would lose the model's state of the stream.
+func (n *run) abandon(which func(*exchange) bool) {
+	n.mu.Lock()
+	var list []*exchange
+	for _, x := range n.active {
+		if which(x) && !x.over {
+			x.over = true
+			list = append(list, x)
+		}
+	}
+	n.mu.Unlock()
+	for _, x := range list {
+		x.stream.Abandon(errGivenUp)
+	}
+}
+
+var errGivenUp = stream.Errorf(stream.Canceled, "", "the graph's frame has ended before its step")
+
+// cancel ends a run whose request has ended.
+func (n *run) cancel() {
+	defer n.recover()
+	n.end("", nil, "")
+	n.abandon(func(*exchange) bool { return true })
+	n.finishIfDone()
+}
+
+// expire ends the run if it or a step has passed its limit.
+func (n *run) expire(now stream.Instant) {
+	defer n.recover()
+	if limit := n.w.env.Limit; now.Sub(n.begun) > limit {
+		n.end("", stream.Errorf(stream.Timeout, "limits.run", "graph %s did not answer within %v", n.w.env.Name, limit), "")
+		n.abandon(func(*exchange) bool { return true })
+		n.finishIfDone()
+		return
+	}
+	n.mu.Lock()
+	var late *step
+	for _, x := range n.active {
+		if t := x.step.set.Timeout; t > 0 && now.Sub(n.steps[x.step.index].From) > t {
+			late = x.step
+			break
+		}
+	}
+	n.mu.Unlock()
+	if late != nil {
+		n.fail(late.at, late.errorf(stream.Timeout, "timeout", "model %s did not answer within %v", late.set.Model, late.set.Timeout))
+		n.abandon(func(x *exchange) bool { return x.step == late })
+		n.finishIfDone()
+	}
+}
+
+// finishIfDone ends the request when nothing is active: with its outputs when all steps
+// have ended, otherwise as it failed.
+func (n *run) finishIfDone() {
+	n.mu.Lock()
+	if n.over || n.busy > 0 || len(n.active) > 0 || n.left > 0 && !n.failed {
+		n.mu.Unlock()
+		return
+	}
+	n.over = true
+	n.mu.Unlock() // from here on, no other goroutine uses the run
+	r := n.r
+	r.Steps = n.steps
+	switch {
+	case n.failed && n.err != nil:
+		r.Fail(n.err)
+	case n.failed && n.reason != "":
+		r.Drop(n.reason)
+	case n.failed: // the stream has ended it
+	default:
+		n.answer()
+	}
+	n.w.env.Done(r)
+	r.Unbind()
+	for i := range n.values {
+		n.values[i].lease.Release()
+	}
+	if n.picture != nil {
+		n.picture.Lease.Release()
+	}
+	n.w.finished(n)
+}
+
+// answer ends the request with the graph's outputs.
+func (n *run) answer() {
+	r := n.r
+	outputs := make([]stream.Tensor, 0, len(n.w.plan.outputs))
+	leases := make([]*buf.Buf, 0, 4)
+	for _, k := range n.w.plan.outputs {
+		v := &n.values[k]
+		if v.state != present {
+			continue
+		}
+		outputs = append(outputs, v.tensor)
+		if v.lease != nil && !slices.Contains(leases, v.lease) {
+			leases = append(leases, v.lease)
+		}
+	}
+	for _, l := range leases {
+		l.Retain()
+	}
+	r.SentWidth, r.SentHeight = n.width, n.height
+	r.FinishParams(outputs, buf.Join(leases...), n.params())
+}
+
+// params says in the result what was left out.
+func (n *run) params() (p stream.Params) {
+	set := func(key string, v any) {
+		if p == nil {
+			p = stream.Params{}
+		}
+		p[key] = v
+	}
+	var skipped []string
+	for i := range n.steps {
+		st := &n.steps[i]
+		if st.Outcome == stream.Pending { // no step is left that could still run
+			skipped = append(skipped, st.Name)
+		}
+		if n.crops != nil && n.crops[i] != nil && n.crops[i].cut > 0 {
+			set(st.Name+".boxes_cut", int64(n.crops[i].cut))
+		}
+	}
+	if len(skipped) > 0 {
+		set("steps_skipped", strings.Join(skipped, ","))
+	}
+	return p
+}
