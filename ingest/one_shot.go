@@ -110,9 +110,11 @@ func (o *OneShot) await(ctx context.Context, x *exchange) (*stream.Result, error
 	lost := x.partial
 	x.partial = false
 	o.release(x, r.Model.Stateful)
-	if lost && r.Outcome == stream.Answered {
+	if lost && r.Outcome == stream.Answered && r.Model.Decoupled {
+		err := ErrDecoupled(r.Model)
+		r.CountUnsendable(err)
 		r.Release()
-		return r, ErrDecoupled(r.Model)
+		return r, err
 	}
 	r.Remember()
 	return ending(r)

@@ -75,25 +75,15 @@ func (s *service) ModelReady(_ context.Context, in *inferencepb.ModelReadyReques
 
 // ServerMetadata implements the service.
 func (s *service) ServerMetadata(context.Context, *inferencepb.ServerMetadataRequest) (*inferencepb.ServerMetadataResponse, error) {
-	return &inferencepb.ServerMetadataResponse{Name: "millrace", Version: s.backend.State().Version, Extensions: s.extensions()}, nil
-}
-
-// extensions are the extensions of the protocol that are served over gRPC.
-func (s *service) extensions() []string {
-	out := []string{"model_repository"}
-	if s.shared != nil {
-		out = append(out, "system_shared_memory")
-	}
-	return out
+	return &inferencepb.ServerMetadataResponse{Name: "millrace", Version: s.backend.State().Version, Extensions: inference.Extensions(s.shared != nil)}, nil
 }
 
 // ModelMetadata implements the service.
 func (s *service) ModelMetadata(_ context.Context, in *inferencepb.ModelMetadataRequest) (*inferencepb.ModelMetadataResponse, error) {
-	m, _, err := s.backend.Models().Model(in.Name, in.Version)
+	meta, err := inference.Metadata(s.backend.Models(), in.Name, in.Version)
 	if err != nil {
 		return nil, statusError(err)
 	}
-	meta := inference.ModelMetadata(m)
 	return &inferencepb.ModelMetadataResponse{
 		Name: meta.Name, Versions: meta.Versions, Platform: meta.Platform, Inputs: tensorMetadata(meta.Inputs), Outputs: tensorMetadata(meta.Outputs),
 	}, nil

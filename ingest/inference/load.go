@@ -2,6 +2,8 @@ package inference
 
 import (
 	"context"
+	"encoding/base64"
+	"strings"
 
 	"millrace/ingest"
 	"millrace/stream"
@@ -9,39 +11,68 @@ import (
 )
 
 // Load loads a model with the parameters of a load request and returns the name of its
-// endpoint. version is that of the request's path, or "".
-func Load(ctx context.Context, models ingest.Repository, name, version string, params stream.Params) (string, error) {
-	if version != "" && !known(models, name, version) {
-		return "", stream.Errorf(stream.NotFound, "version", "model %s has no version %q: see /v2/repository/index", name, version)
-	}
-	endpoint, err := models.Load(ctx, name, ingest.Load{Params: params})
-	return endpoint, coded.Rename(err, inMessage(params))
-}
-
-// Unload undoes one load of an endpoint.
-func Unload(ctx context.Context, models ingest.Repository, endpoint, version string) error {
-	if version != "" {
-		if _, _, err := models.Model(endpoint, version); err != nil {
-			return err
+// endpoint. version is that of the request's path, or "". The parameter config is a model
+// configuration in JSON, and one called file:PATH the content of a file of the model's
+// folder: bytes, or a string in base64.
+func Load(ctx context.Context, models ingest.Repository, name, version string, params map[string]any) (string, error) {
+	how := ingest.Load{Version: version}
+	for key, v := range params {
+		path, isFile := strings.CutPrefix(key, "file:")
+		switch {
+		case key == "config":
+			text, ok := v.(string)
+			if !ok {
+				return "", stream.Errorf(stream.InvalidArgument, "parameters.config", "is not a string: want a model configuration in JSON, as a string")
+			}
+			how.Config = []byte(text)
+		case isFile:
+			content, ok := v.([]byte)
+			if text, is := v.(string); is {
+				var err error
+				content, err = base64.StdEncoding.DecodeString(text)
+				ok = err == nil
+			}
+			if !ok || path == "" {
+				return "", stream.Errorf(stream.InvalidArgument, "parameters."+key, "is not the content of a file: want file:PATH, such as file:1/model.onnx, with the content in base64")
+			}
+			if how.Files == nil {
+				how.Files = make(map[string][]byte)
+			}
+			how.Files[path] = content
+		default:
+			if how.Params == nil {
+				how.Params = make(stream.Params, len(params))
+			}
+			how.Params[key] = v
 		}
 	}
-	return models.Unload(ctx, endpoint, ingest.Unload{})
+	endpoint, err := models.Load(ctx, name, how)
+	return endpoint, inMessage(err, params)
 }
 
-// inMessage maps the names of load parameters to their names in a load request.
-func inMessage(params stream.Params) map[string]string {
-	names := make(map[string]string, len(params))
-	for key := range params {
-		names[key] = "parameters." + key
-	}
-	return names
-}
-
-func known(models ingest.Repository, name, version string) bool {
-	for _, e := range models.Index() {
-		if e.Name == name && e.Version == version {
-			return true
+// Unload undoes one load of an endpoint, as the parameters of an unload request say.
+func Unload(ctx context.Context, models ingest.Repository, endpoint, version string, params map[string]any) error {
+	how := ingest.Unload{Version: version}
+	for key, v := range params {
+		is, ok := v.(bool)
+		switch {
+		case key != "unload_dependents":
+			return stream.Errorf(stream.InvalidArgument, "parameters."+key, "is not a parameter of an unload: want unload_dependents, or none")
+		case !ok:
+			return stream.Errorf(stream.InvalidArgument, "parameters."+key, "is not true or false")
 		}
+		how.Dependents = is
 	}
-	return false
+	return inMessage(models.Unload(ctx, endpoint, how), params)
+}
+
+// inMessage returns err with the names of parameters as they are in a load or unload
+// request.
+func inMessage(err error, params map[string]any) error {
+	return coded.RenameFunc(err, func(field string) string {
+		if _, ok := params[field]; ok {
+			return "parameters." + field
+		}
+		return field
+	})
 }

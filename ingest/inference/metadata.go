@@ -1,12 +1,49 @@
 package inference
 
 import (
+	"fmt"
+
 	"millrace/ingest"
 	"millrace/internal/oip"
 	"millrace/stream"
 )
 
-// ModelMetadata describes m in the form of the protocol.
+// Extensions are the extensions of the protocol that REST and gRPC have, as a server's
+// metadata name them. shared says that clients may use shared memory.
+func Extensions(shared bool) []string {
+	out := []string{"classification", "model_repository", "model_repository(unload_dependents)", "parameters"}
+	if shared {
+		out = append(out, "system_shared_memory")
+	}
+	return out
+}
+
+// Find returns a loaded model and whether it is ready. The error of one that is not loaded
+// begins as clients of Triton expect it to.
+func Find(models ingest.Repository, name, version string) (*stream.Model, bool, error) {
+	m, ready, err := models.Model(name, version)
+	if err != nil && stream.CodeOf(err) == stream.NotFound {
+		what := ""
+		if version != "" {
+			what = fmt.Sprintf(" version %.64s", version)
+		}
+		err = &stream.Error{Code: stream.NotFound, Msg: fmt.Sprintf("Request for unknown model: '%.256s'%s is not found (%v)", name, what, err), Err: err}
+	}
+	return m, ready, err
+}
+
+// Metadata describes a model, or one version of it, in the form of the protocol.
+func Metadata(models ingest.Repository, name, version string) (meta oip.ModelMetadata, err error) {
+	m, _, err := Find(models, name, version)
+	if err != nil {
+		return meta, err
+	}
+	meta = ModelMetadata(m)
+	meta.Versions = models.Versions(m.Name)
+	return meta, nil
+}
+
+// ModelMetadata describes one version of a model in the form of the protocol.
 func ModelMetadata(m *stream.Model) oip.ModelMetadata {
 	meta := oip.ModelMetadata{
 		Name: m.Name, Platform: m.Platform,

@@ -13,6 +13,7 @@ import (
 	"millrace/ingest/shm"
 	"millrace/internal/httpd"
 	"millrace/internal/oip"
+	"millrace/internal/routines"
 	"millrace/stream"
 )
 
@@ -32,6 +33,7 @@ type Adapter struct {
 	service  atomic.Pointer[service]
 	started  atomic.Bool // the server has been ready once
 
+	tasks    *routines.Group // of live replies
 	inFlight atomic.Int64
 	noModel  stream.FrameCounts
 	closing  atomic.Bool
@@ -65,13 +67,20 @@ func New(h *httpd.Server, opts Options) *Adapter {
 	}
 	opts.Limits.SharedMemory = true
 	a := &Adapter{http: h, opts: opts, contexts: frames.Contexts{Log: opts.Log}, idle: make(chan struct{}, 1), serving: make(chan struct{})}
+	a.tasks = routines.New(func(name string, value any, stack []byte) {
+		opts.Log.Error("a panic ended a reply", "goroutine", name, "panic", value, "stack", string(stack))
+	})
 	a.routes(h.App)
 	return a
 }
 
 // Metrics implements ingest.Measured.
 func (a *Adapter) Metrics() ingest.Metrics {
-	return ingest.Metrics{NoModel: a.noModel.Totals(), Contexts: a.contexts.Broken()}
+	m := ingest.Metrics{Goroutines: map[string]int{}, NoModel: a.noModel.Totals(), Contexts: a.contexts.Broken()}
+	for name, n := range a.tasks.Counts() {
+		m.Goroutines["rest_"+name] = n
+	}
+	return m
 }
 
 func (a *Adapter) routes(app fiber.Router) {
@@ -86,10 +95,17 @@ func (a *Adapter) routes(app fiber.Router) {
 		app.Get(m, a.modelMetadata)
 		app.Get(m+"/ready", a.modelReady)
 		app.Post(m+"/infer", a.infer)
+		app.Post(m+"/infer_stream", a.inferStream)
+		app.Post(m+"/generate", a.generate)
+		app.Post(m+"/generate_stream", a.generateStream)
 	}
 	a.sharedMemoryRoutes(app)
 	app.Get("/v2/repository/index", a.index)
 	app.Post("/v2/repository/index", a.index)
+	const other = "/v2/repository/:repository"
+	for _, at := range []string{"/index", "/models/:model/load", "/models/:model/unload"} {
+		app.Post(other+at, otherRepository)
+	}
 	for _, m := range []string{"/v2/repository/models/:model", "/v2/repository/models/:model/versions/:version", "/v2/workers/:model"} {
 		app.Post(m+"/load", a.load)
 		app.Post(m+"/unload", a.unload)
@@ -123,6 +139,8 @@ func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 		}
 	}
 	s.oneShot.Close()
+	a.tasks.Stop()
+	a.tasks.Wait()
 	return nil
 }
 

@@ -1,17 +1,12 @@
 package rest
 
 import (
-	"slices"
-
 	"github.com/gofiber/fiber/v2"
 
 	"millrace/ingest"
 	"millrace/ingest/inference"
 	"millrace/internal/oip"
 )
-
-// extensions are the extensions of the Open Inference Protocol that are served.
-var extensions = []string{"binary_tensor_data", "model_repository"}
 
 func sendJSON(c *fiber.Ctx, status int, body []byte) error {
 	c.Status(status).Response().Header.SetContentType(fiber.MIMEApplicationJSON)
@@ -57,10 +52,7 @@ func (a *Adapter) startup(c *fiber.Ctx) error {
 }
 
 func (a *Adapter) serverMetadata(c *fiber.Ctx) error {
-	m := oip.ServerMetadata{Name: "millrace", Version: a.state().Version, Extensions: extensions}
-	if a.opts.SharedMemory != nil {
-		m.Extensions = append(slices.Clip(m.Extensions), "system_shared_memory")
-	}
+	m := oip.ServerMetadata{Name: "millrace", Version: a.state().Version, Extensions: append(inference.Extensions(a.opts.SharedMemory != nil), "binary_tensor_data", "generate")}
 	return sendJSON(c, fiber.StatusOK, oip.AppendServerMetadata(nil, &m))
 }
 
@@ -70,7 +62,7 @@ func (a *Adapter) modelReady(c *fiber.Ctx) error {
 		return err
 	}
 	defer a.end()
-	m, is, err := s.backend.Models().Model(pathValue(c, "model"), pathValue(c, "version"))
+	m, is, err := inference.Find(s.backend.Models(), pathValue(c, "model"), pathValue(c, "version"))
 	if err != nil {
 		return err
 	}
@@ -88,10 +80,9 @@ func (a *Adapter) modelMetadata(c *fiber.Ctx) error {
 		return err
 	}
 	defer a.end()
-	m, _, err := s.backend.Models().Model(pathValue(c, "model"), pathValue(c, "version"))
+	meta, err := inference.Metadata(s.backend.Models(), pathValue(c, "model"), pathValue(c, "version"))
 	if err != nil {
 		return err
 	}
-	meta := inference.ModelMetadata(m)
 	return sendJSON(c, fiber.StatusOK, oip.AppendModelMetadata(nil, &meta))
 }

@@ -102,6 +102,11 @@ func (k *call) run(a *Adapter, s *service, c *fiber.Ctx) error {
 
 // read makes a frame from the request, for the model and version that it returns.
 func (k *call) read(a *Adapter, s *service, c *fiber.Ctx) (name, version string, f stream.Frame, err error) {
+	return k.readWith(a, s, c, k.frame)
+}
+
+// readWith is read of a body that frame reads.
+func (k *call) readWith(a *Adapter, s *service, c *fiber.Ctx, frame func(*Adapter, *fiber.Ctx, *stream.Model) (stream.Frame, error)) (name, version string, f stream.Frame, err error) {
 	var h frames.TraceHeaders
 	c.Request().Header.VisitAll(h.Add)
 	f.TraceContext = a.contexts.Request(&h)
@@ -109,7 +114,7 @@ func (k *call) read(a *Adapter, s *service, c *fiber.Ctx) (name, version string,
 		return "", "", f, err
 	}
 	version = pathValue(c, "version")
-	model, _, err := s.backend.Models().Model(pathValue(c, "model"), version)
+	model, _, err := inference.Find(s.backend.Models(), pathValue(c, "model"), version)
 	if err != nil {
 		return "", "", f, err
 	}
@@ -119,7 +124,7 @@ func (k *call) read(a *Adapter, s *service, c *fiber.Ctx) (name, version string,
 	k.Use(s.backend.Memory())
 	k.Share(a.opts.SharedMemory, local(c))
 	context := f.TraceContext
-	f, err = k.frame(a, c, model)
+	f, err = frame(a, c, model)
 	f.TraceContext = context
 	if err != nil {
 		return "", "", f, err

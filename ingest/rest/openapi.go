@@ -50,6 +50,8 @@ const (
 	modelPath = "/v2/models/:model[/versions/:version]"
 )
 
+var events = openapi.Raw{MediaType: "text/event-stream", Doc: "server-sent events"}
+
 // Routes describes the routes of the adapter. Every route has its line here: the tests
 // name one that has none.
 var Routes = []openapi.Route{
@@ -63,12 +65,18 @@ var Routes = []openapi.Route{
 	{Method: "GET", Path: modelPath, Tag: tagModels, Summary: "Inputs and outputs of a model", Answer: oip.ModelMetadata{}},
 	{Method: "GET", Path: modelPath + "/ready", Tag: tagModels, Summary: "Whether a model can answer", Answer: named{}},
 	{Method: "POST", Path: modelPath + "/infer", Tag: tagModels, Summary: "Run an inference", Infer: true, Query: inferQuery},
+	{Method: "POST", Path: modelPath + "/infer_stream", Tag: tagModels, Summary: "Run an inference with an event for each answer", Doc: "The body is that of infer. Each answer is an event with a reply in JSON; the last event is called end, or error.", Query: inferQuery, Body: openapi.AnyObject, Answer: events},
+	{Method: "POST", Path: modelPath + "/generate", Tag: tagModels, Summary: "Run an inference with inputs and outputs as members of a JSON object", Body: openapi.AnyObject, Answer: openapi.AnyObject},
+	{Method: "POST", Path: modelPath + "/generate_stream", Tag: tagModels, Summary: "Generate, with an event for each answer", Body: openapi.AnyObject, Answer: events},
 
 	{Method: "GET|POST", Path: "/v2/repository/index", Tag: tagRepository, Summary: "The models that are loaded or can be loaded", Body: struct {
 		Ready bool `json:"ready,omitempty"`
 	}{}, Answer: []oip.IndexRow{}},
 	{Method: "POST", Path: "/v2/repository/models/:model[/versions/:version]/load", Tag: tagRepository, Summary: "Load a model", Body: parameters{}, Answer: endpoint{}},
 	{Method: "POST", Path: "/v2/repository/models/:model[/versions/:version]/unload", Tag: tagRepository, Summary: "Undo one load of a model", Body: parameters{}, Answer: endpoint{}},
+	{Method: "POST", Path: "/v2/repository/:repository/index", Tag: tagRepository, Summary: "Refused: there is one repository, without a name"},
+	{Method: "POST", Path: "/v2/repository/:repository/models/:model/load", Tag: tagRepository, Summary: "Refused: there is one repository, without a name"},
+	{Method: "POST", Path: "/v2/repository/:repository/models/:model/unload", Tag: tagRepository, Summary: "Refused: there is one repository, without a name"},
 	{Method: "POST", Path: "/v2/workers/:model/load", Tag: tagRepository, Summary: "Load a model, with the parameters as the body", Body: openapi.AnyObject, Answer: endpoint{}},
 	{Method: "POST", Path: "/v2/workers/:model/unload", Tag: tagRepository, Summary: "Undo one load of a model", Body: openapi.AnyObject, Answer: endpoint{}},
 

@@ -1,7 +1,6 @@
 package rest
 
 import (
-	"context"
 	"encoding/json"
 	"strings"
 
@@ -40,23 +39,29 @@ func (a *Adapter) index(c *fiber.Ctx) error {
 	return sendJSON(c, fiber.StatusOK, oip.AppendIndex(nil, inference.Index(s.backend.Models(), ask.Ready)))
 }
 
+// otherRepository refuses a route with the name of a repository.
+func otherRepository(c *fiber.Ctx) error {
+	return stream.Errorf(stream.InvalidArgument, "repository", "%.64q is not known: leave it out, there is one repository", pathValue(c, "repository"))
+}
+
 // load loads a model with the parameters of the body, and returns the name of its
 // endpoint.
 func (a *Adapter) load(c *fiber.Ctx) error {
-	return a.change(c, func(ctx context.Context, s *service, name, version string, params stream.Params) (string, error) {
-		return inference.Load(ctx, s.backend.Models(), name, version, params)
+	return a.change(c, 0, func(s *service, name, version string, params stream.Params) (string, error) {
+		return inference.Load(s.ctx, s.backend.Models(), name, version, params)
 	})
 }
 
-// unload removes one worker of an endpoint. Parameters are read, but none of them has
-// an effect.
+// unload undoes one load of an endpoint.
 func (a *Adapter) unload(c *fiber.Ctx) error {
-	return a.change(c, func(ctx context.Context, s *service, name, version string, _ stream.Params) (string, error) {
-		return name, inference.Unload(ctx, s.backend.Models(), name, version)
+	return a.change(c, maxParams, func(s *service, name, version string, params stream.Params) (string, error) {
+		return name, inference.Unload(s.ctx, s.backend.Models(), name, version, params)
 	})
 }
 
-func (a *Adapter) change(c *fiber.Ctx, do func(ctx context.Context, s *service, name, version string, params stream.Params) (string, error)) error {
+// change reads a body of at most max bytes, 0 = limits.max_body, and answers with the
+// endpoint that do returns.
+func (a *Adapter) change(c *fiber.Ctx, max int, do func(s *service, name, version string, params stream.Params) (string, error)) error {
 	s, err := a.begin()
 	if err != nil {
 		return err
@@ -65,15 +70,22 @@ func (a *Adapter) change(c *fiber.Ctx, do func(ctx context.Context, s *service, 
 	// The names are copied because they are used after the handler. This is not a hot
 	// path.
 	name, version := strings.Clone(pathValue(c, "model")), strings.Clone(pathValue(c, "version"))
-	body, err := readSmall(c)
+	var held inference.Call
+	held.Use(s.backend.Memory())
+	defer held.Reset()
+	body, err := a.http.ReadBody(c, max, held.LeaseBody)
 	if err != nil {
 		return err
+	}
+	// Reading the JSON, and the files in it, takes as much again at least.
+	if held.LeaseTensor(2*len(body)) == nil {
+		return stream.Errorf(stream.Overloaded, "", "no memory for a request of %d bytes (memory.budget): try later, or raise the setting", len(body))
 	}
 	params, err := request.LoadParams(body, strings.HasPrefix(c.Path(), "/v2/workers/"))
 	if err != nil {
 		return err
 	}
-	endpoint, err := do(s.ctx, s, name, version, params)
+	endpoint, err := do(s, name, version, params)
 	if err != nil {
 		return err
 	}

@@ -57,8 +57,9 @@ func (a *Adapter) watchSocket(c *fiber.Ctx, f *runner, enter func() (*watcher, b
 // ended. It owns the connection.
 func (a *Adapter) serveSocket(conn net.Conn, buffered []byte, req *http.Request, f *runner, enter func() (*watcher, bool)) {
 	defer conn.Close()
-	w, leave, ok := a.addWatcher(conn, enter, f.results.leave)
-	if !ok {
+	w, leave, err := a.addWatcher(enter, f.results.leave)
+	if err != nil {
+		httpd.Deny(conn, err)
 		return
 	}
 	defer leave()

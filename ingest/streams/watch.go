@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -36,19 +34,18 @@ type format struct {
 	closing func(w io.Writer, line []byte) error
 }
 
-var events = format{"text/event-stream",
+var events = format{httpd.EventStream,
 	func(w io.Writer, line []byte, lost uint64) error {
+		var text []byte
 		if lost > 0 {
-			if _, err := fmt.Fprintf(w, "event: lost\ndata: {\"lost\":%d}\n\n", lost); err != nil {
-				return err
-			}
+			text = httpd.AppendEvent(text, "lost", fmt.Appendf(nil, `{"lost":%d}`, lost))
 		}
-		_, err := fmt.Fprintf(w, "data: %s\n\n", line)
+		_, err := w.Write(httpd.AppendEvent(text, "", line))
 		return err
 	},
-	func(w io.Writer, _ []byte) error { _, err := io.WriteString(w, ": still here\n\n"); return err },
+	func(w io.Writer, _ []byte) error { _, err := w.Write(httpd.EventComment); return err },
 	func(w io.Writer, line []byte) error {
-		_, err := fmt.Fprintf(w, "event: closed\ndata: %s\n\n", line)
+		_, err := w.Write(httpd.AppendEvent(nil, "closed", line))
 		return err
 	},
 }
@@ -90,28 +87,19 @@ func (a *Adapter) roomForWatcher() error {
 	return stream.Errorf(stream.Overloaded, "limits.max_watchers", "%d clients watch already: try later, or raise the setting", a.opts.MaxWatchers)
 }
 
-// addWatcher counts and registers a watcher. When limits.max_watchers is reached, or
-// the stream has ended, it answers the request with the error.
-func (a *Adapter) addWatcher(conn net.Conn, enter func() (*watcher, bool), leave func(*watcher)) (w *watcher, left func(), ok bool) {
+// addWatcher counts and registers a watcher. It fails when limits.max_watchers is reached,
+// or the stream has ended.
+func (a *Adapter) addWatcher(enter func() (*watcher, bool), leave func(*watcher)) (w *watcher, left func(), err error) {
 	if a.watchers.Add(1) > int64(a.opts.MaxWatchers) {
 		a.watchers.Add(-1)
-		deny(conn, "429 Too Many Requests", stream.Errorf(stream.Overloaded, "limits.max_watchers", "too many clients watch already: try later, or raise the setting"))
-		return nil, nil, false
+		return nil, nil, stream.Errorf(stream.Overloaded, "limits.max_watchers", "too many clients watch already: try later, or raise the setting")
 	}
-	if w, ok = enter(); !ok {
+	w, ok := enter()
+	if !ok {
 		a.watchers.Add(-1)
-		deny(conn, "409 Conflict", stream.Errorf(stream.Conflict, "", "the stream has ended"))
-		return nil, nil, false
+		return nil, nil, stream.Errorf(stream.Conflict, "", "the stream has ended")
 	}
-	return w, func() { leave(w); a.watchers.Add(-1) }, true
-}
-
-// deny answers a request whose connection was taken over already.
-func deny(conn net.Conn, status string, err error) {
-	body := append(oip.AppendString([]byte(`{"error":`), err.Error()), `,"code":`...)
-	body = append(oip.AppendString(body, string(stream.CodeOf(err))), '}')
-	_ = conn.SetWriteDeadline(time.Now().Add(writeWait))
-	_, _ = fmt.Fprintf(conn, "HTTP/1.1 %s\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", status, len(body), body)
+	return w, func() { leave(w); a.watchers.Add(-1) }, nil
 }
 
 // watched answers a request with a stream's lines or pictures, as long as both last.
@@ -126,51 +114,26 @@ func (a *Adapter) watched(c *fiber.Ctx, m format, f *runner, enter func() (*watc
 	if c.Method() == fiber.MethodHead {
 		return nil
 	}
-	var head strings.Builder
-	head.WriteString("HTTP/1.1 200 OK\r\nConnection: close\r\nX-Accel-Buffering: no\r\n")
-	c.Response().Header.VisitAll(func(k, v []byte) {
-		switch string(k) {
-		case fiber.HeaderContentLength, fiber.HeaderConnection:
-		default:
-			fmt.Fprintf(&head, "%s: %s\r\n", k, v)
-		}
-	})
-	head.WriteString("\r\n")
-	httpd.Hijack(c, func(conn net.Conn, _ []byte) {
-		if !a.run("watcher", func() { a.serve(conn, head.String(), m, f, enter, leave) }) {
-			_ = conn.Close()
-		}
-	})
+	httpd.GoLive(c, a.ctx, a.run, "watcher", func(l *httpd.Live) { a.serve(l, m, f, enter, leave) }, func() {})
 	return nil
 }
 
 // serve writes to one watcher until it disconnects, is stuck, or the stream has ended.
-// It owns the connection.
-func (a *Adapter) serve(conn net.Conn, head string, m format, f *runner, enter func() (*watcher, bool), leave func(*watcher)) {
-	defer conn.Close()
-	w, left, ok := a.addWatcher(conn, enter, leave)
-	if !ok {
+func (a *Adapter) serve(l *httpd.Live, m format, f *runner, enter func() (*watcher, bool), leave func(*watcher)) {
+	w, left, err := a.addWatcher(enter, leave)
+	if err != nil {
+		l.Fail(err)
 		return
 	}
 	defer left()
-	ctx, cancel := context.WithCancelCause(a.ctx)
-	defer cancel(nil)
-	reading := a.tasks.Go("reader", func() { // ends with the connection
-		_, _ = io.Copy(io.Discard, conn)
-		cancel(errDisconnected)
-	}, nil)
-	if !reading {
-		return
-	}
-	out := deadlined{conn}
-	if _, err := io.WriteString(out, head); err == nil {
-		_ = a.writeLines(ctx, m, out, w, f.closedLine)
+	if l.Begin() == nil {
+		_ = a.writeLines(l.Context(), m, l, w, f.closedLine)
 	}
 }
 
 // Reasons of the client's side for the end of a watch.
 var (
-	errDisconnected = errors.New("the client has disconnected")
+	errDisconnected = httpd.ErrLeft
 	errSentMessage  = errors.New("the client sent a message")
 )
 
@@ -227,14 +190,4 @@ func (f *runner) closedLine() []byte {
 		line = wire.AppendPlainError(append(line, ','), st.Err)
 	}
 	return append(line, '}')
-}
-
-// deadlined sets a time-out for each write.
-type deadlined struct{ net.Conn }
-
-func (d deadlined) Write(p []byte) (int, error) {
-	if err := d.SetWriteDeadline(time.Now().Add(writeWait)); err != nil {
-		return 0, err
-	}
-	return d.Conn.Write(p)
 }

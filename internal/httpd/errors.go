@@ -67,7 +67,7 @@ func (s *Server) answerError(c *fiber.Ctx, err error) error {
 		s.cfg.Log.Error("a handler failed", "method", strings.Clone(c.Method()), "path", strings.Clone(c.Path()), "error", err)
 		err = serverFault
 	}
-	writeError(c.Context(), err)
+	setError(&c.Context().Response, err)
 	return nil
 }
 
@@ -92,27 +92,32 @@ func fromFiber(c *fiber.Ctx, err *fiber.Error) error {
 	return WithStatus(err.Code, &coded.Error{Code: code, Msg: msg})
 }
 
-// writeError writes err as the reply.
-func writeError(c *fasthttp.RequestCtx, err error) {
+// setError makes err the reply.
+func setError(r *fasthttp.Response, err error) {
 	code := coded.CodeOf(err)
 	status, known := statuses[code]
 	if !known {
 		status = fasthttp.StatusInternalServerError
 	}
 	if wait := code.RetryAfter(); wait > 0 {
-		c.Response.Header.Set("Retry-After", strconv.Itoa(int(wait.Seconds())))
+		r.Header.Set("Retry-After", strconv.Itoa(int(wait.Seconds())))
 	}
 	if own := (*statusError)(nil); errors.As(err, &own) {
 		status = own.status
 	}
+	r.SetStatusCode(status)
+	r.Header.SetContentType("application/json")
+	r.SetBody(AppendError(nil, err))
+}
+
+// AppendError appends err as JSON: {"error": MESSAGE, "code": CODE}.
+func AppendError(dst []byte, err error) []byte {
 	body, fault := json.Marshal(struct {
 		Error string     `json:"error"`
 		Code  coded.Code `json:"code"`
-	}{err.Error(), code})
+	}{err.Error(), coded.CodeOf(err)})
 	if fault != nil {
 		body = []byte(`{"error":"a fault of the server","code":"internal"}`)
 	}
-	c.Response.SetStatusCode(status)
-	c.Response.Header.SetContentType("application/json")
-	c.Response.SetBody(body)
+	return append(dst, body...)
 }

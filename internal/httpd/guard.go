@@ -62,7 +62,7 @@ func joinWrites(c *fasthttp.RequestCtx) {
 
 // refuse answers a request for which no route is called.
 func (s *Server) refuse(c *fasthttp.RequestCtx, err error) {
-	writeError(c, err)
+	setError(&c.Response, err)
 	if s.cfg.Refused != nil {
 		s.cfg.Refused(string(c.Method()), string(c.Path()), c.Response.StatusCode())
 	}
@@ -75,7 +75,7 @@ func (s *Server) finishRequest(c *fasthttp.RequestCtx) {
 		s.cfg.Log.Error("a handler panicked", "method", string(c.Method()), "path", string(c.Path()), "panic", p, "stack", string(debug.Stack()))
 		c.Response.Reset()
 		c.Hijack(nil)
-		writeError(c, serverFault)
+		setError(&c.Response, serverFault)
 	}
 	if c.RequestBodyStream() == nil || c.Hijacked() {
 		return

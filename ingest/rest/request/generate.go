@@ -1,0 +1,184 @@
+package request
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"millrace/internal/oip"
+	"millrace/stream"
+)
+
+// maxDims is the most dimensions of a nested value.
+const maxDims = 64
+
+// Generate makes an inference request in JSON of a generate request to model m: each
+// member of the object with the name of an input is that input, a single value or an
+// array; id and parameters are those of the request, and every other member is a
+// parameter. fields are the members that became the inputs, in their order.
+func Generate(body []byte, m *stream.Model) (text []byte, fields []string, err error) {
+	d := json.NewDecoder(bytes.NewReader(body))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return nil, nil, stream.Errorf(stream.InvalidArgument, "", "the body is not a JSON object: want a generate request, such as {\"text_input\":\"hello\"}")
+	}
+	var seen []string
+	var id, inputs, params []byte
+	for d.More() {
+		t, err := d.Token()
+		if err != nil {
+			return nil, nil, NotJSON(err)
+		}
+		key := t.(string)
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return nil, nil, NotJSON(err)
+		}
+		if slices.Contains(seen, key) {
+			return nil, nil, stream.Errorf(stream.InvalidArgument, key, "is given twice: send it once")
+		}
+		if seen = append(seen, key); len(seen) > 2*maxDims {
+			return nil, nil, stream.Errorf(stream.InvalidArgument, "", "the body has more than %d members", 2*maxDims)
+		}
+		spec := inputOf(m, key)
+		switch {
+		case spec != nil:
+			shape, data, err := values(value)
+			if err != nil {
+				return nil, nil, stream.Errorf(stream.InvalidArgument, key, "%w", err)
+			}
+			if len(fields) > 0 {
+				inputs = append(inputs, ',')
+			}
+			inputs = oip.AppendString(append(inputs, `{"name":`...), key)
+			inputs = append(append(inputs, `,"datatype":"`...), spec.Datatype...)
+			inputs = append(inputs, `","shape":[`...)
+			for i, n := range fitted(shape, spec) {
+				if i > 0 {
+					inputs = append(inputs, ',')
+				}
+				inputs = strconv.AppendInt(inputs, int64(n), 10)
+			}
+			inputs = append(append(append(inputs, `],"data":`...), data...), '}')
+			fields = append(fields, key)
+		case key == "id":
+			id = append(append(id, `"id":`...), value...)
+			id = append(id, ',')
+		case key == "parameters":
+			var inner map[string]json.RawMessage
+			if err := json.Unmarshal(value, &inner); err != nil {
+				return nil, nil, stream.Errorf(stream.InvalidArgument, "parameters", "is not an object of parameters")
+			}
+			if value = bytes.TrimSpace(value); len(inner) > 0 {
+				params = append(append(params, bytes.TrimSpace(value[1:len(value)-1])...), ',')
+			}
+		default:
+			params = append(append(oip.AppendString(params, key), ':'), value...)
+			params = append(params, ',')
+		}
+	}
+	if _, err := d.Token(); err != nil {
+		return nil, nil, NotJSON(err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil, nil, stream.Errorf(stream.InvalidArgument, "", "the body has more bytes after its JSON object")
+	}
+	if len(fields) == 0 {
+		return nil, nil, stream.Errorf(stream.InvalidArgument, "", "the body has none of the inputs of model %s: see /v2/models/%s", m.Name, m.Name)
+	}
+	text = append(append([]byte{'{'}, id...), `"parameters":{`...)
+	text = append(text, bytes.TrimSuffix(params, []byte{','})...)
+	text = append(append(append(text, `},"inputs":[`...), inputs...), `]}`...)
+	return text, fields, nil
+}
+
+func inputOf(m *stream.Model, name string) *stream.TensorSpec {
+	for i := range m.Inputs {
+		if m.Inputs[i].Name == name {
+			return &m.Inputs[i]
+		}
+	}
+	return nil
+}
+
+// values returns the shape of a value, by its first elements, and the value as an array.
+func values(value json.RawMessage) (shape []int, data []byte, err error) {
+	data = bytes.TrimSpace(value)
+	switch data[0] {
+	case '{', 'n':
+		return nil, nil, stream.Errorf(stream.InvalidArgument, "", "is not a value of an input: want a string, a number, true or false, or an array of those")
+	case '[':
+	default:
+		return nil, slices.Concat([]byte{'['}, data, []byte{']'}), nil
+	}
+	for at := data; at[0] == '['; {
+		if len(shape) == maxDims {
+			return nil, nil, stream.Errorf(stream.InvalidArgument, "", "has more than %d dimensions", maxDims)
+		}
+		d := json.NewDecoder(bytes.NewReader(at))
+		_, _ = d.Token()
+		n := 0
+		var first json.RawMessage
+		for ; d.More(); n++ {
+			var element json.RawMessage
+			if err := d.Decode(&element); err != nil {
+				return nil, nil, NotJSON(err)
+			}
+			if n == 0 {
+				first = element
+			}
+		}
+		shape = append(shape, n)
+		if at = first; n == 0 {
+			break
+		}
+	}
+	return shape, data, nil
+}
+
+// fitted returns the shape in which a value is sent as input spec: its own, or for a single
+// value or a flat array the input's, if that has as many elements.
+func fitted(shape []int, spec *stream.TensorSpec) []int {
+	if len(shape) > 1 || len(shape) == len(spec.Shape) && len(shape) == 1 && (spec.Shape[0] < 0 || spec.Shape[0] == shape[0]) {
+		return shape
+	}
+	n := 1
+	for _, d := range shape {
+		n *= d
+	}
+	whole, free, fixed := slices.Clone(spec.Shape), -1, 1
+	for i, d := range whole {
+		if d < 0 && free >= 0 {
+			return shape
+		}
+		if d < 0 {
+			free = i
+		} else {
+			fixed *= d
+		}
+	}
+	switch {
+	case free >= 0 && fixed > 0 && n%fixed == 0:
+		whole[free] = n / fixed
+	case free >= 0 || n != fixed:
+		return shape
+	}
+	return whole
+}
+
+// InField returns the field of a generate request for that of the inference request which
+// Generate made of it: text_input for inputs[0].data[0].
+func InField(field string, fields []string) string {
+	rest, ok := strings.CutPrefix(field, "inputs[")
+	if !ok {
+		return field
+	}
+	number, rest, _ := strings.Cut(rest, "]")
+	i, err := strconv.Atoi(number)
+	if err != nil || i >= len(fields) {
+		return field
+	}
+	return fields[i] + strings.TrimPrefix(rest, ".data")
+}

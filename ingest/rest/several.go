@@ -1,0 +1,227 @@
+package rest
+
+import (
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"millrace/ingest"
+	"millrace/ingest/inference"
+	"millrace/ingest/rest/request"
+	"millrace/internal/httpd"
+	"millrace/internal/oip"
+	"millrace/stream"
+	"millrace/stream/coded"
+)
+
+// heartbeat is the time between two signs of life to a client that waits for events.
+const heartbeat = 15 * time.Second
+
+// asked is a request whose answers are not those of infer.
+type asked struct {
+	*call
+	a       *Adapter
+	s       *service
+	model   string
+	version string
+	frame   stream.Frame
+	fields  []string // of a generate request, which are its inputs; nil for infer_stream
+	text    []byte   // the answer that is being written
+}
+
+// free ends the request's use of the adapter and of memory. The frame's is its own.
+func (q *asked) free() {
+	q.call.free()
+	q.a.end()
+}
+
+// ask reads a request that may have several answers. generate says which of the two forms
+// it has.
+func (a *Adapter) ask(c *fiber.Ctx, generate bool) (*asked, error) {
+	s, err := a.begin()
+	if err != nil {
+		a.noModel.Refuse("", err)
+		return nil, err
+	}
+	q := &asked{call: calls.Get().(*call), a: a, s: s}
+	q.Several = true
+	if generate {
+		q.model, q.version, q.frame, err = q.readWith(a, s, c, q.generate)
+	} else if q.model, q.version, q.frame, err = q.readWith(a, s, c, q.call.frame); err == nil && q.strict {
+		err = q.onlyJSON()
+	}
+	if err != nil {
+		err = q.refused(c, err)
+		q.frame.Lease.Release()
+		q.free()
+		return nil, err
+	}
+	return q, nil
+}
+
+// refused counts the request as refused with err, and returns err with the fields of the
+// request.
+func (q *asked) refused(c *fiber.Ctx, err error) error {
+	q.Result = q.s.oneShot.Refuse(pathValue(c, "model"), pathValue(c, "version"), &q.frame, err)
+	q.traceresponse(c)
+	return q.named(err)
+}
+
+// named returns err with the place in the request that it is about.
+func (q *asked) named(err error) error {
+	err = inference.InRequest(err, q.Request.Inputs)
+	if q.fields == nil {
+		return err
+	}
+	return coded.RenameFunc(err, func(field string) string { return request.InField(field, q.fields) })
+}
+
+// generate makes a frame of a generate request.
+func (q *asked) generate(a *Adapter, c *fiber.Ctx, m *stream.Model) (f stream.Frame, err error) {
+	body, err := a.http.ReadBody(c, 0, q.lease)
+	if err != nil {
+		return f, err
+	}
+	if len(body) == 0 {
+		return f, stream.Errorf(stream.InvalidArgument, "", "the body is empty: send a generate request in JSON")
+	}
+	text, fields, err := request.Generate(body, m)
+	if err != nil {
+		return f, err
+	}
+	q.fields = fields
+	copied, err := q.LeaseBody(len(text))
+	if err != nil {
+		return f, err
+	}
+	if err := oip.DecodeRequest(&q.Request, copied[:copy(copied, text)], -1, q.alloc, a.opts.Limits); err != nil {
+		return f, err
+	}
+	return q.Frame(m)
+}
+
+// onlyJSON refuses outputs as binary data, which events cannot carry.
+func (q *asked) onlyJSON() error {
+	if q.Request.BinaryOutput {
+		return stream.Errorf(stream.Unsupported, "parameters.binary_data_output", "events carry JSON: leave it out")
+	}
+	for i := range q.Request.Outputs {
+		if q.Request.Outputs[i].Binary {
+			return stream.Errorf(stream.Unsupported, "outputs.parameters.binary_data", "events carry JSON: leave it out")
+		}
+	}
+	return nil
+}
+
+// answer writes r, an answer of the model, as JSON.
+func (q *asked) answer(r *stream.Result) (err error) {
+	before := q.Result
+	q.Result = r
+	defer func() { q.Result = before }()
+	if q.opt.Outputs == request.AsNone {
+		q.ReplyNone()
+	} else if err := q.Reply(); err != nil {
+		return err
+	}
+	if q.fields != nil {
+		q.text, err = oip.AppendGenerated(q.text[:0], &q.Response)
+	} else {
+		q.text, err = oip.AppendResponse(q.text[:0], &q.Response, oip.Never)
+	}
+	if err != nil {
+		err = stream.Errorf(stream.Unsupported, "", "the result cannot be sent: %w", err)
+	}
+	return err
+}
+
+// generate answers a generate request with the one answer of the model.
+func (a *Adapter) generate(c *fiber.Ctx) error {
+	q, err := a.ask(c, true)
+	if err != nil {
+		return err
+	}
+	defer q.free()
+	n := 0
+	r, err := q.s.oneShot.InferStream(q.s.ctx, q.model, q.version, q.frame, func(r *stream.Result) error {
+		if n++; n > 1 {
+			return ingest.ErrDecoupled(r.Model)
+		}
+		return q.answer(r)
+	})
+	q.Result = r
+	q.traceresponse(c)
+	if err == nil && (n == 0 || len(r.Outputs) > 0) {
+		if err = q.answer(r); n > 0 {
+			err = ingest.ErrDecoupled(r.Model)
+		}
+		if err != nil {
+			r.CountUnsendable(err)
+		}
+	}
+	if err != nil {
+		return q.named(err)
+	}
+	return sendJSON(c, fiber.StatusOK, q.text)
+}
+
+func (a *Adapter) generateStream(c *fiber.Ctx) error { return a.events(c, true) }
+func (a *Adapter) inferStream(c *fiber.Ctx) error    { return a.events(c, false) }
+
+// events answers a request with an event for each answer of the model. An error before the
+// first one is the reply itself.
+func (a *Adapter) events(c *fiber.Ctx, generate bool) error {
+	q, err := a.ask(c, generate)
+	if err != nil {
+		return err
+	}
+	c.Set(fiber.HeaderContentType, httpd.EventStream+"; charset=utf-8")
+	c.Set(fiber.HeaderCacheControl, "no-store")
+	httpd.GoLive(c, q.s.ctx, a.run, "events", q.send, func() {
+		q.s.oneShot.Refuse(q.model, q.version, &q.frame, httpd.ErrLeft)
+		q.frame.Lease.Release()
+		q.free()
+	})
+	return nil
+}
+
+// run starts a goroutine of the adapter.
+func (a *Adapter) run(name string, f func()) bool { return a.tasks.Go(name, f, nil) }
+
+// send runs the request and sends its answers.
+func (q *asked) send(l *httpd.Live) {
+	defer q.free()
+	stop := l.Beat(heartbeat, q.a.run)
+	defer stop()
+	each := func(r *stream.Result) error {
+		if err := q.answer(r); err != nil {
+			return err
+		}
+		if err := l.Event("", q.text); err != nil {
+			return stream.Errorf(stream.Canceled, "", "the client does not read: %w", err)
+		}
+		return nil
+	}
+	r, err := q.s.oneShot.InferStream(l.Context(), q.model, q.version, q.frame, each)
+	q.Result = r
+	if err == nil && (len(r.Outputs) > 0 || !r.Model.Decoupled) {
+		if err = each(r); err != nil {
+			r.CountUnsendable(err)
+		}
+	}
+	switch {
+	case err != nil:
+		err = q.named(err)
+		if l.Fail(err) {
+			return
+		}
+		name := "error"
+		if q.fields != nil {
+			name = "" // what clients of generate_stream look for is the member error
+		}
+		_ = l.Event(name, httpd.AppendError(nil, err))
+	case q.fields == nil:
+		_ = l.Event("end", []byte("{}"))
+	default:
+		_ = l.Begin()
+	}
+}

@@ -1,0 +1,214 @@
+package rest_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// event is one server-sent event.
+type event struct{ name, data string }
+
+// readEvents reads events to the end of the reply.
+func readEvents(t *testing.T, body io.Reader) (all []event) {
+	t.Helper()
+	var e event
+	lines := bufio.NewScanner(body)
+	for lines.Scan() {
+		switch line := lines.Text(); {
+		case line == "":
+			if e != (event{}) {
+				all = append(all, e)
+			}
+			e = event{}
+		case strings.HasPrefix(line, "event: "):
+			e.name = line[7:]
+		case strings.HasPrefix(line, "data: "):
+			e.data += line[6:]
+		case !strings.HasPrefix(line, ":"):
+			t.Errorf("line %q", line)
+		}
+	}
+	return all
+}
+
+// events asks for events.
+func (r *running) events(path, body string) (*http.Response, []event) {
+	r.t.Helper()
+	resp, err := http.Post(r.base+path, "application/json", strings.NewReader(body))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode == 200 {
+		if ct := resp.Header.Get("Content-Type"); ct != "text/event-stream; charset=utf-8" {
+			r.t.Errorf("%s: Content-Type %q", path, ct)
+		}
+		return resp, readEvents(r.t, resp.Body)
+	}
+	b, _ := io.ReadAll(resp.Body)
+	return resp, []event{{"", string(b)}}
+}
+
+func repeatRequest(in, delay string, more string) string {
+	n := len(strings.Split(in, ","))
+	return fmt.Sprintf(`{"inputs":[{"name":"IN","datatype":"INT32","shape":[%d],"data":[%s]},{"name":"DELAY","datatype":"UINT32","shape":[%d],"data":[%s]},{"name":"WAIT","datatype":"UINT32","shape":[1],"data":[0]}]%s}`,
+		n, in, n, delay, more)
+}
+
+func TestInferStream(t *testing.T) {
+	r := start(t, nil, "repeat", "pair")
+	_, got := r.events("/v2/models/repeat/infer_stream", repeatRequest("7,8", "0,0", `,"id":"q","outputs":[{"name":"OUT"}]`))
+	one := func(n string) event {
+		return event{"", `{"model_name":"repeat","model_version":"1","id":"q","outputs":[{"name":"OUT","datatype":"INT32","shape":[1],"data":[` + n + `]}]}`}
+	}
+	if want := []event{one("7"), one("8"), {"end", "{}"}}; !reflect.DeepEqual(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	// A model with one answer.
+	const pair = `{"inputs":[{"name":"a","datatype":"FP32","shape":[3],"data":[1,2,3]},{"name":"b","datatype":"FP32","shape":[1],"data":[4]}],"outputs":[{"name":"sum"}]}`
+	_, got = r.events("/v2/models/pair/versions/1/infer_stream", pair)
+	if len(got) != 2 || !strings.Contains(got[0].data, `"data":[10]`) || got[1].name != "end" {
+		t.Errorf("%q", got)
+	}
+	// Errors before the first event have their status.
+	for _, c := range []struct {
+		path, body string
+		status     int
+		says       string
+	}{
+		{"/v2/models/nobody/infer_stream", pair, 404, "nobody"},
+		{"/v2/models/pair/infer_stream", `{"inputs":[]}`, 400, "inputs"},
+		{"/v2/models/pair/infer_stream", strings.Replace(pair, "[3]", "[2]", 1), 400, "inputs[0]"},
+		{"/v2/models/pair/infer_stream", strings.Replace(pair, `"sum"`, `"sum","parameters":{"binary_data":true}`, 1), 400, "binary_data"},
+		{"/v2/models/pair/infer_stream", `{"parameters":{"binary_data_output":true},` + pair[1:], 400, "binary_data_output"},
+		{"/v2/models/repeat/infer_stream", repeatRequest("1,2", "0,0,0", ""), 400, "inputs[1].data"},
+		{"/v2/models/repeat/infer", repeatRequest("1,2", "0,0", ""), 400, "infer_stream"},
+	} {
+		resp, got := r.events(c.path, c.body)
+		if resp.StatusCode != c.status || !strings.Contains(got[0].data, c.says) {
+			t.Errorf("%s: %s %q, want %d with %s", c.path, resp.Status, got, c.status, c.says)
+		}
+	}
+	// An error after it is an event.
+	_, got = r.events("/v2/models/repeat/infer_stream?deadline_ms=100", repeatRequest("1,2,3", "0,0,0", `,"outputs":[{"name":"OUT"}]`))
+	if len(got) != 4 || got[3].name != "end" {
+		t.Errorf("%q", got)
+	}
+	r.noLeases()
+}
+
+func TestGenerate(t *testing.T) {
+	r := start(t, nil, "repeat", "pair", "text", "identity")
+	for _, c := range []struct {
+		model, body, want string
+	}{
+		{"text", `{"text":"héllo"}`, `{"model_name":"text","model_version":"1","length":6}`},
+		{"text", `{"id":"7","text":["abc"],"parameters":{"temperature":0.5},"top":1}`, `{"model_name":"text","model_version":"1","id":"7","length":3}`},
+		{"pair", `{"a":[1,2,3],"b":4}`, `{"model_name":"pair","model_version":"1","sum":10,"rows":1}`},
+		{"pair", `{"a":[[1,2,3],[4,5,6]],"b":[[0.5],[-1]]}`, `{"model_name":"pair","model_version":"1","sum":[6.5,14],"rows":[1,1]}`},
+		{"repeat", `{"IN":5,"DELAY":0,"WAIT":0}`, `{"model_name":"repeat","model_version":"1","OUT":5,"IDX":0}`},
+	} {
+		if a := r.ask("POST", "/v2/models/"+c.model+"/generate", []byte(c.body), isJSON); a.StatusCode != 200 || string(a.body) != c.want {
+			t.Errorf("%s: %v, want %s", c.body, a, c.want)
+		}
+	}
+	_, got := r.events("/v2/models/repeat/generate_stream", `{"IN":[5,6],"DELAY":[0,0],"WAIT":0}`)
+	want := []event{{"", `{"model_name":"repeat","model_version":"1","OUT":5,"IDX":0}`}, {"", `{"model_name":"repeat","model_version":"1","OUT":6,"IDX":1}`}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%q", got)
+	}
+	if _, got = r.events("/v2/models/repeat/generate_stream", `{"IN":[],"DELAY":[],"WAIT":0}`); len(got) != 0 {
+		t.Errorf("%q", got)
+	}
+	for _, c := range []struct {
+		model, body string
+		status      int
+		says        string
+	}{
+		{"text", ``, 400, "empty"},
+		{"text", `[1]`, 400, "not a JSON object"},
+		{"text", `{"text":"a"`, 400, "JSON"},
+		{"text", `{"text":"a"} 1`, 400, "more bytes"},
+		{"text", `{"text":"a","text":"b"}`, 400, "text: is given twice"},
+		{"text", `{"text":null}`, 400, "text: is not a value"},
+		{"text", `{"text":{}}`, 400, "text: is not a value"},
+		{"text", `{"text":1}`, 400, "text[0]: "},
+		{"text", `{"words":"a"}`, 400, "none of the inputs of model text"},
+		{"text", `{"text":"a","parameters":1}`, 400, "parameters"},
+		{"text", `{"text":"a","options":{}}`, 400, "parameters.options"},
+		{"text", `{"text":"a","priority":1,"parameters":{"priority":2}}`, 400, "parameters.priority"},
+		{"pair", `{"a":[1,2,3]}`, 400, "is missing"},
+		{"pair", `{"a":[1,2],"b":1}`, 400, "a.shape"},
+		{"pair", `{"a":[[1,2,3],[1,2]],"b":1}`, 400, "a"},
+		{"text", `{"text":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + `}`, 400, ""},
+		{"text", `{"text":` + strings.Repeat("[", 70) + "1" + strings.Repeat("]", 70) + `}`, 400, "dimensions"},
+		{"repeat", `{"IN":[5,6],"DELAY":[0,0],"WAIT":0}`, 400, "generate_stream"},
+		{"repeat", `{"IN":[],"DELAY":[],"WAIT":0}`, 400, "generate_stream"},
+		{"nobody", `{"text":"a"}`, 404, "nobody"},
+	} {
+		if c.model == "repeat" && strings.Contains(c.body, "[]") {
+			// No answer at all is an answer without outputs.
+			if a := r.ask("POST", "/v2/models/repeat/generate", []byte(c.body), isJSON); a.StatusCode != 200 || string(a.body) != `{"model_name":"repeat","model_version":"1"}` {
+				t.Error(a)
+			}
+			continue
+		}
+		for _, route := range []string{"generate", "generate_stream"} {
+			if c.model == "repeat" && route == "generate_stream" {
+				continue
+			}
+			a := r.ask("POST", "/v2/models/"+c.model+"/"+route, []byte(c.body), isJSON)
+			if a.StatusCode != c.status || !strings.Contains(a.String(), c.says) || !json.Valid(a.body) {
+				t.Errorf("%.100s: %v, want %d with %s", c.body, a, c.status, c.says)
+			}
+		}
+	}
+	r.noLeases()
+}
+
+// TestEventsEndWithTheirClient: a client that leaves frees the worker at once.
+func TestEventsEndWithTheirClient(t *testing.T) {
+	r := start(t, nil, "repeat")
+	ctx, cancel := context.WithCancel(context.Background())
+	req, _ := http.NewRequestWithContext(ctx, "POST", r.base+"/v2/models/repeat/infer_stream", strings.NewReader(repeatRequest("1,2", "0,4000000", "")))
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := make([]byte, 10)
+	if _, err := io.ReadFull(resp.Body, first); err != nil || !bytes.HasPrefix(first, []byte("data: ")) {
+		t.Fatalf("%q, %v", first, err)
+	}
+	cancel()
+	resp.Body.Close()
+	// The second request needs the only worker, which the first one would hold for an hour.
+	if _, got := r.events("/v2/models/repeat/infer_stream", repeatRequest("3", "0", "")); len(got) != 2 {
+		t.Errorf("%q", got)
+	}
+	r.noLeases()
+}
+
+// TestEventsWhileTheServerDrains: requests in flight get all their answers.
+func TestEventsWhileTheServerDrains(t *testing.T) {
+	r := start(t, nil, "repeat")
+	resp, err := http.Post(r.base+"/v2/models/repeat/infer_stream", "application/json", strings.NewReader(repeatRequest("1,2", "0,300", "")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if err := r.stop(); err != nil {
+		t.Error(err)
+	}
+	if got := readEvents(t, resp.Body); len(got) != 3 || got[2].name != "end" {
+		t.Errorf("%q", got)
+	}
+}

@@ -1,0 +1,187 @@
+package httpd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
+)
+
+// liveWrite is the longest that one write of a live reply may take.
+const liveWrite = 10 * time.Second
+
+// EventStream is the media type of server-sent events.
+const EventStream = "text/event-stream"
+
+// ErrLeft is the cause of a live reply's context when the client has disconnected.
+var ErrLeft = errors.New("the client has disconnected")
+
+// Live is a reply whose parts are sent as they become ready. It has the connection to
+// itself, since the HTTP server would end it after its write time-out and would not notice
+// that the client disconnects. Its methods may be called concurrently.
+type Live struct {
+	ctx  context.Context
+	conn net.Conn
+
+	mu   sync.Mutex
+	head []byte // that is not written yet
+	text []byte
+}
+
+var _ io.Writer = (*Live)(nil)
+
+// GoLive makes the reply to c a live one, with the headers that c's response has so far.
+// When the handler has returned, run starts serve in a goroutine called name, and another
+// one called reader; after serve the connection is closed. The reply's context ends with
+// ctx, or when the client has disconnected. If run starts nothing, not is called instead of
+// serve.
+func GoLive(c *fiber.Ctx, ctx context.Context, run func(name string, f func()) bool, name string, serve func(*Live), not func()) {
+
+	l := &Live{head: []byte("HTTP/1.1 200 OK\r\nConnection: close\r\nX-Accel-Buffering: no\r\n")}
+	c.Response().Header.VisitAll(func(k, v []byte) {
+		switch string(k) {
+		case fiber.HeaderContentLength, fiber.HeaderConnection:
+		default:
+			l.head = fmt.Appendf(l.head, "%s: %s\r\n", k, v)
+		}
+	})
+	l.head = append(l.head, "\r\n"...)
+	Hijack(c, func(conn net.Conn, _ []byte) {
+		l.conn = conn
+		started := run(name, func() {
+			defer conn.Close()
+			live, cancel := context.WithCancelCause(ctx)
+			defer cancel(nil)
+			l.ctx = live
+			reading := run("reader", func() { // ends with the connection
+				_, _ = io.Copy(io.Discard, conn)
+				cancel(ErrLeft)
+			})
+			if reading {
+				serve(l)
+			} else {
+				not()
+			}
+		})
+		if !started {
+			_ = conn.Close()
+			not()
+		}
+	})
+}
+
+// Context ends when the client has disconnected, with the cause ErrLeft, or when the
+// context that GoLive was called with ends.
+func (l *Live) Context() context.Context { return l.ctx }
+
+// Begin sends the header, if it has not been sent.
+func (l *Live) Begin() error {
+	_, err := l.Write(nil)
+	return err
+}
+
+// Write sends p, after the header. It waits at most 10 s for a client that does not read.
+func (l *Live) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.write(p)
+}
+
+func (l *Live) write(p []byte) (int, error) {
+	if err := l.conn.SetWriteDeadline(time.Now().Add(liveWrite)); err != nil {
+		return 0, err
+	}
+	if l.head != nil {
+		whole := append(l.head, p...)
+		l.head = nil
+		n, err := l.conn.Write(whole)
+		return max(n-len(whole)+len(p), 0), err
+	}
+	if len(p) == 0 {
+		return 0, nil
+	}
+	return l.conn.Write(p)
+}
+
+// Event sends a server-sent event. name "" is a message without a name.
+func (l *Live) Event(name string, data []byte) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text = AppendEvent(l.text[:0], name, data)
+	_, err := l.write(l.text)
+	return err
+}
+
+// Fail replies with err, and its status, when nothing has been sent yet; otherwise it
+// returns false.
+func (l *Live) Fail(err error) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.head == nil {
+		return false
+	}
+	l.head = nil
+	Deny(l.conn, err)
+	return true
+}
+
+// Beat sends a comment every interval until the returned function is called, so that
+// proxies keep the connection open.
+func (l *Live) Beat(interval time.Duration, run func(name string, f func()) bool) (stop func()) {
+	done := make(chan struct{})
+	run("heartbeat", func() {
+		t := time.NewTicker(interval)
+		defer t.Stop()
+		for {
+			select {
+			case <-t.C:
+				if _, err := l.Write(EventComment); err != nil {
+					return
+				}
+			case <-done:
+				return
+			case <-l.ctx.Done():
+				return
+			}
+		}
+	})
+	return func() { close(done) }
+}
+
+// EventComment is what keeps a stream of events open; readers ignore it.
+var EventComment = []byte(": still here\n\n")
+
+// AppendEvent appends a server-sent event with data, whose lines become lines of the
+// event.
+func AppendEvent(dst []byte, name string, data []byte) []byte {
+	if name != "" {
+		dst = append(append(append(dst, "event: "...), name...), '\n')
+	}
+	for more := true; more; {
+		var line []byte
+		line, data, more = bytes.Cut(data, []byte("\n"))
+		dst = append(append(append(dst, "data: "...), line...), '\n')
+	}
+	return append(dst, '\n')
+}
+
+// Deny replies with err on a connection that was taken over.
+func Deny(conn net.Conn, err error) {
+	var resp fasthttp.Response
+	setError(&resp, err)
+	_ = conn.SetWriteDeadline(time.Now().Add(liveWrite))
+	var text strings.Builder
+	resp.Header.SetConnectionClose()
+	resp.Header.SetContentLength(len(resp.Body()))
+	_, _ = resp.Header.WriteTo(&text)
+	text.Write(resp.Body())
+	_, _ = io.WriteString(conn, text.String())
+}
