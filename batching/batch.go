@@ -48,6 +48,9 @@ type Stages interface {
 	Answered(r *stream.Request, outputs []stream.Tensor, lease *buf.Buf)
 }
 
+// Lease leases memory for what a worker keeps with a stream.
+func (b *Batch) Lease(n int) (*buf.Buf, error) { return b.mem.Lease(n) }
+
 // Row returns the memory of row i of input k, of a dense batch.
 func (b *Batch) Row(k, i int) []byte {
 	n := b.rowBytes[k]

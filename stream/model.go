@@ -47,6 +47,7 @@ type Model struct {
 	Any      bool         // takes any inputs as they come (identity, delay); frames of video as NV12
 	Ragged   bool         // batches are views of the requests' own tensors, not one contiguous tensor
 	Stateful bool         // keeps state per stream: one frame of a stream in flight, in order
+	StateRow int          // bytes of state that a row of a batch has besides its inputs and outputs
 	Affinity bool         // the state lives in one worker: the stream's frames run on it only
 	Whole    bool         // parts of its pictures are looked at again: frames of video are not scaled to Image
 	Axis     BatchAxis    // what the first dimension of its tensors is

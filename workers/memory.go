@@ -31,7 +31,8 @@ func perRow(cfg Config, m *stream.Model, workers int) int64 {
 	if m.Ragged {
 		return 0
 	}
-	return rowBytes(m.Inputs)*int64(cfg.buffersFor(workers)) + rowBytes(m.Outputs)*int64(workers)
+	state := 2 * min(int64(m.StateRow), maxRow) // into a run and out of it
+	return rowBytes(m.Inputs)*int64(cfg.buffersFor(workers)) + (rowBytes(m.Outputs)+state)*int64(workers)
 }
 
 // reservation is the part of the byte budget that a group's batches and its cache hold.

@@ -19,6 +19,9 @@ import (
 // cannot cancel a run with bound tensors. The watchdog handles those that pass their
 // limit.
 func (w *worker) Run(ctx context.Context, b *batching.Batch) (err error) {
+	if len(w.states) > 0 {
+		return w.runStates(ctx, b)
+	}
 	inputs := b.Inputs
 	if w.text {
 		if inputs = w.joined(b); inputs == nil {
@@ -58,7 +61,7 @@ func (w *worker) compute(ctx context.Context, inputs []stream.Tensor, rows int) 
 	}
 	w.varies = true // from now on, without bindings
 	w.Release()
-	w.Deallocate()
+	w.freeOutputs()
 	return out, nil
 }
 
@@ -125,20 +128,20 @@ func (w *worker) bind(inputs []stream.Tensor, rows int) (_ *binding, err error) 
 		}
 	}()
 	for i, t := range inputs {
-		v, err := valueOf(t, w.axis, &b.pins)
+		v, err := valueOf(t, w.inAxes[i], &b.pins)
 		if err != nil {
 			return nil, err
 		}
 		b.values = append(b.values, v)
 		b.data = append(b.data, unsafe.SliceData(t.Data))
-		b.shapes = append(b.shapes, native(t.Shape, w.axis))
+		b.shapes = append(b.shapes, native(t.Shape, w.inAxes[i]))
 		if err = b.BindInput(w.inputs[i].Name, v); err != nil {
 			return nil, err
 		}
 	}
 	for i, r := range w.results {
 		size := stream.Elements(r.Shape) * r.Datatype.Size() * rows
-		t := stream.Tensor{Name: r.Name, Datatype: r.Datatype, Shape: append([]int{rows}, r.Shape...), Data: w.memory[i][:size:size]}
+		t := stream.Tensor{Name: r.Name, Datatype: r.Datatype, Shape: w.outputShape(i, r.Shape, rows), Data: w.memory[i][:size:size]}
 		v, err := valueOf(t, w.axes[i], &b.pins)
 		if err != nil {
 			return nil, err
@@ -150,6 +153,15 @@ func (w *worker) bind(inputs []stream.Tensor, rows int) (_ *binding, err error) 
 		}
 	}
 	return b, nil
+}
+
+// outputShape returns the shape of output i, whose rows have the shape of, in a run of that
+// many rows.
+func (w *worker) outputShape(i int, of []int, rows int) []int {
+	if k := slices.Index(w.stateOutputs, i); k >= 0 {
+		return w.states[k].shape(rows)
+	}
+	return append([]int{rows}, of...)
 }
 
 // valueOf returns a tensor of the library over t's memory. It pins the memory, which
@@ -193,7 +205,7 @@ func (w *worker) runAllocating(ctx context.Context, inputs []stream.Tensor, rows
 	}()
 	var err error
 	for i, t := range inputs {
-		if in[i], err = valueOf(t, w.axis, &pins); err != nil {
+		if in[i], err = valueOf(t, w.inAxes[i], &pins); err != nil {
 			return nil, runError(err)
 		}
 	}
@@ -202,7 +214,7 @@ func (w *worker) runAllocating(ctx context.Context, inputs []stream.Tensor, rows
 		case w.scalar[i]:
 			out[i], err = element[spec.Datatype].scalar(nil)
 		case !readable(spec.Datatype):
-			t := stream.Tensor{Name: spec.Name, Datatype: spec.Datatype, Shape: append([]int{rows}, spec.Shape...)}
+			t := stream.Tensor{Name: spec.Name, Datatype: spec.Datatype, Shape: w.outputShape(i, spec.Shape, rows)}
 			t.Data = make([]byte, stream.Elements(t.Shape)*t.Datatype.Size())
 			out[i], err = valueOf(t, w.axes[i], &pins)
 		}

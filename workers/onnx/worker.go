@@ -33,6 +33,7 @@ type settings struct {
 	Session   Session `yaml:",inline"`
 	Warmup    *bool   `yaml:"warmup" default:"true" request:"any" help:"run once before the model is ready"`
 	BatchAxis *bool   `yaml:"batch_axis" default:"true" request:"any" help:"false: the first dimension is not a batch, whatever the file says"`
+	State     string  `yaml:"state" unset:"none" request:"any" help:"outputs that are inputs of a stream's next run, as INPUT=OUTPUT or INPUT=OUTPUT:INITIAL, with ; between them"`
 }
 
 // defaultBatch is the default of batching.max_size for a free batch axis.
@@ -54,10 +55,13 @@ type worker struct {
 	axis      axis
 	max       int // rows
 	warm      bool
-	text      bool // some input has strings
-	inputs    []stream.TensorSpec
+	text      bool                // some input has strings
+	inputs    []stream.TensorSpec // of the session
 	outputs   []stream.TensorSpec
+	inAxes    []axis              // of the inputs
 	axes      []axis              // of the outputs
+	given     []int               // the inputs that clients send
+	answered  []int               // the outputs that clients get
 	results   []stream.TensorSpec // the bound outputs, with all dimensions known
 	varies    bool                // the sizes of outputs vary from run to run
 	rebind    bool                // the provider copies inputs when they are bound
@@ -67,6 +71,14 @@ type worker struct {
 	free      bool            // some input has free dimensions
 	allocated []stream.Tensor // the outputs of runAllocating
 	scalar    []bool          // outputs that turned out to be scalars
+
+	states       []stateTensor
+	stateInputs  []int // their positions
+	stateOutputs []int
+	stateSize    int             // bytes of all states of a stream
+	stateMemory  [][]byte        // of each state's input, max rows
+	all          []stream.Tensor // the inputs of a run with state
+	seen         []stream.Tensor // the outputs of a run with state that clients get
 }
 
 var _ workers.Worker = (*worker)(nil)
@@ -99,12 +111,21 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (m *stream.Model, err
 	if len(s.inputs) == 0 || len(s.outputs) == 0 {
 		return nil, stream.Errorf(stream.Unsupported, "source", "%s has %d inputs, and %d outputs that are tensors: it needs one of each", env.Source, len(s.inputs), len(s.outputs))
 	}
+	if set.State != "" {
+		if err = w.findStates(set.State); err != nil {
+			return nil, err
+		}
+	}
+	inputs, outputs := without(s.inputs, w.stateInputs), without(s.outputs, w.stateOutputs)
 	rows := 1
 	if *set.BatchAxis {
-		w.axis, rows = batchAxis(s.inputs, s.outputs, s.scalars)
+		w.axis, rows = batchAxis(inputs, outputs, s.scalars)
 	}
-	if w.text = takesText(s.inputs); w.text && rows > 1 {
+	if w.text = takesText(inputs); w.text && rows > 1 {
 		w.axis, rows = none, 1
+	}
+	if w.text && len(w.states) > 0 {
+		return nil, stream.Errorf(stream.Unsupported, "state", "is set, but model %s takes strings", env.Name)
 	}
 	w.max = max(rows, 1)
 	if w.axis == free {
@@ -112,29 +133,51 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (m *stream.Model, err
 			w.max = defaultBatch
 		}
 	}
+	if err = w.describeStates(env.MaxBatch); err != nil {
+		return nil, err
+	}
 	if err = w.describe(s); err != nil {
 		return nil, err
 	}
-	m = &stream.Model{Name: env.Name, Inputs: w.inputs, Outputs: w.outputs, Ragged: w.text, Axis: w.axis.described()}
-	if w.text && slices.ContainsFunc(w.inputs, func(in stream.TensorSpec) bool { return stream.Elements(in.Shape) < 0 }) {
+	m = &stream.Model{Name: env.Name, Inputs: pick(w.inputs, w.given), Outputs: pick(w.outputs, w.answered), Ragged: w.text, Axis: w.axis.described()}
+	if w.text && slices.ContainsFunc(m.Inputs, func(in stream.TensorSpec) bool { return stream.Elements(in.Shape) < 0 }) {
 		if env.MaxBatch > 1 {
 			return nil, stream.Errorf(stream.InvalidArgument, "batching.max_size", "is %d, and strings of different shapes cannot be put into one batch: leave it out", env.MaxBatch)
 		}
 		w.max = 1
 	}
 	m.MaxBatch = w.max
+	if len(w.states) > 0 {
+		m.Stateful, m.StateRow = true, w.stateSize
+		m.Policy.Mode = stream.Every // a frame that is left out is missing in the state
+	}
 	if env.Image != nil || env.Window != (workers.Window{}) {
 		if err = workers.ApplyInputs(m, env.Image, env.Window, nil); err != nil {
 			return nil, err
 		}
-		w.inputs = m.Inputs
+		for j, i := range w.given {
+			w.inputs[i] = m.Inputs[j]
+		}
 	}
 	return m, nil
 }
 
+// pick returns the elements at these positions.
+func pick[T any](of []T, positions []int) []T {
+	out := make([]T, len(positions))
+	for k, i := range positions {
+		out[k] = of[i]
+	}
+	return out
+}
+
 // describe sets inputs and outputs.
 func (w *worker) describe(s *session) error {
-	for _, t := range s.inputs {
+	for i, t := range s.inputs {
+		if k := slices.Index(w.stateInputs, i); k >= 0 {
+			w.inputs, w.inAxes = append(w.inputs, w.states[k].spec(t.Name)), append(w.inAxes, none)
+			continue
+		}
 		in, err := spec(t, w.axis)
 		if err != nil {
 			return err
@@ -142,9 +185,13 @@ func (w *worker) describe(s *session) error {
 		if in.Datatype == stream.Bytes && len(t.Dimensions) == 0 {
 			return stream.Errorf(stream.Unsupported, "source", "input %s of the model is a string without dimensions, which cannot be bound: export it with one", in.Name)
 		}
-		w.inputs = append(w.inputs, in)
+		w.inputs, w.inAxes, w.given = append(w.inputs, in), append(w.inAxes, w.axis), append(w.given, i)
 	}
-	for _, t := range s.outputs {
+	for i, t := range s.outputs {
+		if k := slices.Index(w.stateOutputs, i); k >= 0 {
+			w.outputs, w.axes = append(w.outputs, w.states[k].spec(t.Name)), append(w.axes, none)
+			continue
+		}
 		of, shown := w.axis, w.axis
 		switch {
 		case len(t.Dimensions) == 0 && s.scalars[t.Name]: // a number
@@ -162,7 +209,7 @@ func (w *worker) describe(s *session) error {
 		if !readable(out.Datatype) && stream.Elements(out.Shape) < 1 {
 			return stream.Errorf(stream.Unsupported, "source", "output %s of the model is %s, which can only be read when the file has its size, but it has the shape %v: export it with fixed sizes, or as FP32", out.Name, out.Datatype, out.Shape)
 		}
-		w.outputs, w.axes = append(w.outputs, out), append(w.axes, of)
+		w.outputs, w.axes, w.answered = append(w.outputs, out), append(w.axes, of), append(w.answered, i)
 	}
 	return nil
 }
@@ -174,11 +221,20 @@ func (w *worker) Allocate(context.Context) error {
 	if w.text {
 		return nil
 	}
-	for _, in := range w.inputs {
+	w.all = make([]stream.Tensor, len(w.inputs))
+	for k := range w.states {
+		mem, err := mapped(w.states[k].size() * w.max)
+		if err != nil {
+			w.Deallocate()
+			return err
+		}
+		w.stateMemory = append(w.stateMemory, mem)
+	}
+	for i, in := range w.inputs {
 		if stream.Elements(in.Shape) < 0 {
 			w.keep, w.varies, w.free = maxBoundFree, true, true
 		}
-		if w.axis == none && len(in.Shape) == 0 { // scalars are copied, not bound
+		if w.inAxes[i] == none && len(in.Shape) == 0 { // scalars are copied, not bound
 			w.varies = true
 			return nil
 		}
@@ -198,15 +254,24 @@ func (w *worker) allocateOutputs(of []stream.TensorSpec) error {
 		}
 	}
 	for _, n := range sizes {
-		mem, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+		mem, err := mapped(n)
 		if err != nil {
 			w.Deallocate()
-			return fmt.Errorf("map %d bytes for outputs: %w", n, err)
+			return err
 		}
 		w.memory = append(w.memory, mem)
 	}
 	w.results = of
 	return nil
+}
+
+// mapped returns n bytes outside of the Go heap.
+func mapped(n int) ([]byte, error) {
+	mem, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		return nil, fmt.Errorf("map %d bytes for outputs or state: %w", n, err)
+	}
+	return mem, nil
 }
 
 // Acquire warms the model up: the first run of a size allocates the library's memory.
@@ -238,6 +303,13 @@ func (w *worker) Acquire(ctx context.Context) error {
 func (w *worker) zeros(rows int) ([]stream.Tensor, bool) {
 	out := make([]stream.Tensor, len(w.inputs))
 	for i, in := range w.inputs {
+		if k := slices.Index(w.stateInputs, i); k >= 0 {
+			out[i] = w.states[k].tensor(w.stateMemory[k], rows)
+			for row := range rows {
+				w.states[k].put(out[i].Data, nil, row, rows)
+			}
+			continue
+		}
 		n := stream.Elements(in.Shape) * in.Datatype.Size() * rows
 		if n <= 0 {
 			return nil, false
@@ -253,6 +325,10 @@ func (w *worker) zeros(rows int) ([]stream.Tensor, bool) {
 func (w *worker) learn(got []stream.Tensor, rows int) error {
 	of := make([]stream.TensorSpec, len(got))
 	for i, t := range got {
+		if slices.Contains(w.stateOutputs, i) {
+			of[i] = w.outputs[i]
+			continue
+		}
 		if len(t.Shape) == 0 || t.Shape[0] != rows || t.Datatype == stream.Bytes || w.scalar[i] || w.axes[i] != w.axis {
 			return nil
 		}
@@ -269,8 +345,16 @@ func (w *worker) Release() {
 	w.bound = w.bound[:0]
 }
 
-// Deallocate frees the outputs.
+// Deallocate frees the memory of outputs and state.
 func (w *worker) Deallocate() {
+	w.freeOutputs()
+	for _, mem := range w.stateMemory {
+		_ = unix.Munmap(mem)
+	}
+	w.stateMemory = nil
+}
+
+func (w *worker) freeOutputs() {
 	for _, mem := range w.memory {
 		_ = unix.Munmap(mem) // fails only for an address that is not mapped
 	}
