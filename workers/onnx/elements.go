@@ -12,6 +12,7 @@ import (
 // elements are the Go binding's operations on values of one type.
 type elements struct {
 	scalar func(data []byte) (ort.Value, error) // copies data; nil is 0
+	empty  func(ort.Shape) (ort.Value, error)   // of a shape without elements
 	copied func(ort.Value) []byte
 }
 
@@ -30,6 +31,7 @@ func of[T ort.TensorData]() elements {
 			copy(unsafe.Slice((*byte)(unsafe.Pointer(&x)), unsafe.Sizeof(x)), data)
 			return ort.NewScalar(x)
 		},
+		empty: func(shape ort.Shape) (ort.Value, error) { return ort.NewEmptyTensor[T](shape) },
 		copied: func(v ort.Value) []byte {
 			switch v := v.(type) {
 			case *ort.Tensor[T]:

@@ -167,10 +167,14 @@ func (w *worker) outputShape(i int, of []int, rows int) []int {
 // valueOf returns a tensor of the library over t's memory. It pins the memory, which
 // may be on the Go heap, because the library keeps a pointer.
 func valueOf(t stream.Tensor, a axis, pins *runtime.Pinner) (ort.Value, error) {
-	if len(t.Data) == 0 {
-		return nil, stream.Errorf(stream.InvalidArgument, "inputs."+t.Name+".shape", "is %v, which is empty", t.Shape)
-	}
 	shape := native(t.Shape, a)
+	if len(t.Data) == 0 {
+		e, known := element[t.Datatype]
+		if !known {
+			return nil, stream.Errorf(stream.InvalidArgument, "inputs."+t.Name+".shape", "is %v, which has no elements: that is possible for numbers other than FP16 and BF16", shape)
+		}
+		return e.empty(shape)
+	}
 	switch {
 	case len(shape) == 0:
 		return scalar(t)
