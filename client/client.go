@@ -157,6 +157,13 @@ func (c *Client) Metadata(ctx context.Context, model, version string) (Metadata,
 	return m, err
 }
 
+// OpenAPI returns the OpenAPI document of the server and its loaded models, in JSON.
+func (c *Client) OpenAPI(ctx context.Context) (json.RawMessage, error) {
+	var document json.RawMessage
+	err := c.doJSON(ctx, http.MethodGet, c.url(nil, "openapi.json"), nil, &document)
+	return document, err
+}
+
 // Index lists the models that the server has loaded or can load.
 func (c *Client) Index(ctx context.Context) ([]Entry, error) { return c.index(ctx, nil) }
 

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"millrace/internal/wire"
@@ -49,6 +50,17 @@ func errorOf(m *wire.ErrorMessage) error {
 	return retryable(&stream.Error{Code: stream.Code(m.Code), Msg: m.Message}, time.Duration(m.RetryAfterMS)*time.Millisecond)
 }
 
+// ownText returns what the server says in its own words: errors about unknown models have
+// them in brackets, behind the words that clients of other servers look for.
+func ownText(text string) string {
+	if rest, ok := strings.CutPrefix(text, "Request for unknown model: "); ok {
+		if _, own, ok := strings.Cut(rest, " is not found ("); ok {
+			return strings.TrimSuffix(own, ")")
+		}
+	}
+	return text
+}
+
 // replyError reads the error from an HTTP reply.
 func replyError(status int, header http.Header, body []byte) error {
 	seconds, _ := strconv.Atoi(header.Get("Retry-After")) // the server never sends a date
@@ -61,7 +73,7 @@ func replyError(status int, header http.Header, body []byte) error {
 		if m.Code == "" {
 			m.Code = string(codeOfStatus(status))
 		}
-		return retryable(&stream.Error{Code: stream.Code(m.Code), Msg: m.Error}, after)
+		return retryable(&stream.Error{Code: stream.Code(m.Code), Msg: ownText(m.Error)}, after)
 	}
 	text := fmt.Sprintf("the server answered %d %s", status, http.StatusText(status))
 	if said := bytes.TrimSpace(body); len(said) > 0 && said[0] != '<' && said[0] != '{' {

@@ -127,10 +127,10 @@ func writeReport(c *cobra.Command, r *load.Report, asJSON bool, seconds *os.File
 		}
 	}
 	if r.Answered == 0 && r.Failed > 0 {
-		return fmt.Errorf("bench: no frame was answered: %s failed; millrace infer shows the message of such an error", listed(r.Errors))
+		return fmt.Errorf("no frame was answered: %s failed; millrace infer shows the message of such an error", listed(r.Errors))
 	}
 	if !r.OK() {
-		return fmt.Errorf("bench: %d frames without an ending, %d endings without a frame, %d streams lost", r.Unaccounted, r.Unexpected, lost(r))
+		return fmt.Errorf("%d frames without an ending, %d endings without a frame, %d streams lost", r.Unaccounted, r.Unexpected, lost(r))
 	}
 	return nil
 }

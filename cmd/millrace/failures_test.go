@@ -25,7 +25,7 @@ var failures = []struct {
 	code int
 	want string
 }{
-	{"nosuch", 2, `"nosuch" is not a command of millrace: there are bench, `},
+	{"nosuch", 2, `"nosuch" is not a command of millrace: there are api-schema, `},
 	{"serv", 2, "did you mean serve?"},
 	{"--nosuch", 2, "--nosuch: is not a flag of millrace"},
 	{"help nosuch", 2, `"nosuch" is not a command of millrace`},
@@ -140,7 +140,7 @@ var failures = []struct {
 	{"infer sound picture.png --addr HTTP", 1, "picture.png: model sound takes tensors, not png frames: see its inputs with millrace models show sound"},
 	{"infer same empty.jpg", 1, "empty.jpg is empty"},
 	{"infer find text.jpg --addr HTTP", 1, "text.jpg: is not a JPEG, PNG or WebP picture, nor as long as a tensor of model find"},
-	{"infer find text.jpg --addr NOBODY", 1, "start a server with millrace serve"},
+	{"infer find text.jpg --addr NOBODY", 1, "millrace: the server at 127.0.0.1:1 cannot be reached"},
 	{"infer nosuch text.jpg --addr HTTP", 1, `model: "nosuch" is not loaded`},
 	{"infer find text.jpg --version 7 --addr HTTP", 1, "--version: model find has version 1"},
 	{"infer find text.jpg --deadline-ms -1", 2, "--deadline-ms: -1 is negative"},
@@ -152,6 +152,18 @@ var failures = []struct {
 	{"infer same --request type.json", 1, `--request: inputs[0].datatype: is "FP33"; expected one of`},
 	{"infer same --request output.json --addr HTTP", 1, `--request: outputs[0].name: model same has no output "nosuch"`},
 	{"infer find --request ok.json --addr HTTP", 1, `--request: inputs: "image" is missing`},
+
+	{"examples", 2, "examples takes MODEL: 0 given"},
+	{"examples find --format cobol", 2, `--format: "cobol" is unknown: want curl, python, go or js`},
+	{"examples fnd --addr HTTP", 1, `model: "fnd" is not loaded (did you mean find?)`},
+	{"examples find --addr NOBODY", 1, "start a server with millrace serve"},
+	{"examples find --version 7 --addr HTTP", 1, "--version: model find has version 1"},
+	{"api-schema x", 2, "api-schema takes no arguments"},
+	{"api-schema --model fnd --addr HTTP", 1, `--model: "fnd" is not loaded (did you mean find?)`},
+	{"api-schema --out none/x.json --addr HTTP", 1, "--out: open none/x.json: no such file"},
+	{"api-schema --config none.yaml", 1, "--config: open none.yaml: no such file"},
+	{"api-schema --config key.yaml", 1, "key.yaml:1: htp: is "},
+	{"api-schema --config key.yaml --addr HTTP", 2, "--addr: has no effect with --config"},
 
 	{"stream", 2, "stream takes FILE|URL: 0 given"},
 	{"stream text.jpg", 2, "--model is missing: see `millrace models`"},

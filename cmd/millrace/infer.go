@@ -147,7 +147,7 @@ func (in *inference) one(ctx context.Context, cl *client.Client, stdin io.Reader
 	}
 	a, err := cl.Infer(ctx, in.model, req)
 	if err != nil {
-		return withName(suggestModel(ctx, cl, in.model, err), func(field string) string { return in.name(file, field) })
+		return in.named(file, suggestModel(ctx, cl, in.model, err))
 	}
 	if err := in.overlay.write(file, body, a); err != nil {
 		return err
@@ -158,24 +158,22 @@ func (in *inference) one(ctx context.Context, cl *client.Client, stdin io.Reader
 	return in.out.answer(file, a)
 }
 
-// name returns what the command calls a field of the server's.
-func (in *inference) name(file, field string) string {
-	switch {
-	case field == "version":
-		return "--version"
-	case field == "deadline_ms":
-		return "--deadline-ms"
-	case field == "model":
-		return field
-	case in.request != "":
-		if strings.HasPrefix(field, "inputs") || strings.HasPrefix(field, "outputs") {
+// named returns an error with what the command calls the field of the server's.
+func (in *inference) named(file string, err error) error {
+	code := coded.CodeOf(err)
+	return withName(err, func(field string) string {
+		switch {
+		case field == "version":
+			return "--version"
+		case field == "deadline_ms":
+			return "--deadline-ms"
+		case in.request != "" && (strings.HasPrefix(field, "inputs") || strings.HasPrefix(field, "outputs")):
 			return "--request: " + field
+		case in.request == "" && (code == coded.InvalidArgument || code == coded.Unsupported || code == coded.TooLarge): // it is about the picture
+			return file
 		}
 		return field
-	case in.out.many: // the name of the file stands in front already
-		return ""
-	}
-	return file
+	})
 }
 
 // pictures returns the files, with those of folders in their place. many = answers are

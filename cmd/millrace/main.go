@@ -55,7 +55,7 @@ func newRoot() *cobra.Command {
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(serveCommand(), demoCommand(), streamCommand(), streamsCommand(), recordCommand(), replayCommand(), compareCommand(), inferCommand(), modelsCommand(), logLevelCommand(), topCommand(), benchCommand(), checkCommand(), doctorCommand(), configCommand(), versionCommand())
+	root.AddCommand(serveCommand(), demoCommand(), streamCommand(), streamsCommand(), recordCommand(), replayCommand(), compareCommand(), inferCommand(), modelsCommand(), examplesCommand(), apiSchemaCommand(), logLevelCommand(), topCommand(), benchCommand(), checkCommand(), doctorCommand(), configCommand(), versionCommand())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {

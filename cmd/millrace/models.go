@@ -87,7 +87,7 @@ func showCommand() *cobra.Command {
 		defer cl.Close()
 		m, err := cl.Metadata(c.Context(), args[0], *version)
 		if err != nil {
-			return withFlagNames(suggestModel(c.Context(), cl, args[0], err))
+			return withVersionFlag(suggestModel(c.Context(), cl, args[0], err))
 		}
 		if *asJSON {
 			return writeJSON(c.OutOrStdout(), m)

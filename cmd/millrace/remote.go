@@ -184,6 +184,17 @@ func withFlagNames(err error) error {
 	})
 }
 
+// withVersionFlag names the flag --version in the error of a command whose model is an
+// argument.
+func withVersionFlag(err error) error {
+	return withName(err, func(field string) string {
+		if field == "version" {
+			return "--version"
+		}
+		return field
+	})
+}
+
 // withName returns err with the name that name returns for its field. In errors of a
 // server the field stands in front of the text.
 func withName(err error, name func(field string) string) error {

@@ -1,6 +1,11 @@
 package openapi
 
-import "millrace/internal/oip"
+import (
+	"maps"
+	"slices"
+
+	"millrace/internal/oip"
+)
 
 // Example returns a request with zeros for the model; ok = it is short enough to be
 // shown.
@@ -18,7 +23,7 @@ func (m *Model) Example() (request map[string]any, ok bool) {
 		for _, d := range shape {
 			n *= d
 		}
-		if left -= n; n < 0 || left < 0 {
+		if left -= n; n < 0 || left < 0 || t.Datatype == "FP16" || t.Datatype == "BF16" { // without a notation in JSON
 			return nil, false
 		}
 		data := make([]any, n)
@@ -47,4 +52,49 @@ func ExampleShape(shape []int) []int {
 		}
 	}
 	return out
+}
+
+// modelKey marks the operations of one model.
+const modelKey = "x-millrace-model"
+
+// modelOf returns the model of the operations of a path, "" for those of any model.
+func modelOf(item any) string {
+	operations, _ := item.(map[string]any)
+	for _, op := range operations {
+		if op, ok := op.(map[string]any); ok {
+			name, _ := op[modelKey].(string)
+			return name
+		}
+	}
+	return ""
+}
+
+// ModelsOf returns the names of the models in a document.
+func ModelsOf(document map[string]any) (names []string) {
+	paths, _ := document["paths"].(map[string]any)
+	for _, item := range paths {
+		if name := modelOf(item); name != "" {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// OnlyModel removes everything from a document but the operations of one model and
+// their schemas. It reports whether the document has the model.
+func OnlyModel(document map[string]any, model string) bool {
+	paths, _ := document["paths"].(map[string]any)
+	maps.DeleteFunc(paths, func(_ string, item any) bool { return modelOf(item) != model })
+	components, _ := document["components"].(map[string]any)
+	schemas, _ := components["schemas"].(map[string]any)
+	m := Model{ModelMetadata: oip.ModelMetadata{Name: model}}
+	keep := []string{"Error", "InferRequest", "InferResponse", m.component("request"), m.component("response")}
+	maps.DeleteFunc(schemas, func(name string, _ any) bool { return !slices.Contains(keep, name) })
+	tags, _ := document["tags"].([]any)
+	document["tags"] = slices.DeleteFunc(tags, func(tag any) bool {
+		t, _ := tag.(map[string]any)
+		return t["name"] != m.tag()
+	})
+	return len(paths) > 0
 }

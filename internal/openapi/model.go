@@ -70,7 +70,7 @@ func (d *document) model(m *Model) {
 			}},
 			"default": object{"description": "an error", "content": object{"application/json": object{"schema": ref("Error")}}},
 		},
-		"x-millrace-model": m.Name,
+		modelKey: m.Name,
 	})
 }
 

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pb33f/libopenapi"
+)
+
+// TestExamples runs the calls that the command prints, in each language, against the
+// server whose models they call.
+func TestExamples(t *testing.T) {
+	_, addr := readyServer(t, onnxRun(t, "serve", "--http", "127.0.0.1:0", "--grpc", "off",
+		"--model", "same=identity", "--model", "eyes=motion", "--model", absolute(t, "bare=../../examples/spotter/spotter.onnx")))
+	dir := t.TempDir()
+	shot, err := os.ReadFile(picture(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(filepath.Join(dir, "node_modules/@millrace/client"), os.DirFS("../../web/dist/client")); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"picture.jpg": string(shot),
+		"node_modules/@millrace/client/package.json": `{"name":"@millrace/client","type":"module","exports":"./index.js"}`,
+	} {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, format := range exampleFormats {
+		t.Run(format, func(t *testing.T) {
+			for _, c := range []struct {
+				model string
+				calls map[string]int // by format
+				want  string         // in the output of each call
+			}{
+				{"same", map[string]int{"curl": 2, "python": 2, "go": 1, "js": 3}, "x"},
+				{"eyes", map[string]int{"curl": 2, "python": 3, "go": 2, "js": 5}, "boxes"},
+				{"bare", map[string]int{"curl": 1, "python": 2, "go": 1, "js": 3}, "scores"},
+			} {
+				text, stderr, code := millrace(t, "examples", c.model, "--format", format, "--addr", addr)
+				if code != 0 || stderr != "" {
+					t.Fatalf("exit status %d\n%s", code, stderr)
+				}
+				out := runExample(t, format, dir, root, text)
+				want := c.want + " "
+				if format == "curl" {
+					want = `"name":"` + c.want + `"`
+				}
+				if got := strings.Count("\n"+out, want); got != c.calls[format] {
+					t.Errorf("%s: %d of %d calls have answered\n%s\n%s", c.model, got, c.calls[format], text, out)
+				}
+			}
+		})
+	}
+}
+
+// runExample runs a printed program and returns its output.
+func runExample(t *testing.T, format, dir, root, text string) string {
+	t.Helper()
+	file := filepath.Join(dir, "call."+map[string]string{"curl": "sh", "python": "py", "go": "go", "js": "mjs"}[format])
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := exec.CommandContext(t.Context(), map[string]string{"curl": "sh", "python": "/usr/bin/python3", "js": "node"}[format], file)
+	switch format {
+	case "curl":
+		c = exec.CommandContext(t.Context(), "sh", "-e", file)
+	case "go": // as a package of this module, whose files are elsewhere
+		overlay := filepath.Join(dir, "overlay.json")
+		replace, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(root, "cmd", "call", "main.go"): file}})
+		if err == nil {
+			err = os.WriteFile(overlay, replace, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		program := filepath.Join(dir, "call")
+		build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-overlay", overlay, "-o", program, "./cmd/call")
+		build.Dir = root
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s\n%s", err, out, text)
+		}
+		c = exec.CommandContext(t.Context(), program)
+	}
+	c.Dir, c.WaitDelay = dir, time.Minute
+	out, err := c.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s\n%s", err, out, text)
+	}
+	return string(out)
+}
+
+// TestAPISchema: the document of a server and that of its configuration are one, and one
+// model's has nothing of the others.
+func TestAPISchema(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "millrace.yaml")
+	if err := os.WriteFile(file, []byte("models: [{name: eyes, source: motion}, {name: same, source: identity}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, addr := serve(t, "--config", file)
+	running, stderr, code := millrace(t, "api-schema", "--addr", addr)
+	if code != 0 || stderr != "" {
+		t.Fatalf("exit status %d\n%s", code, stderr)
+	}
+	configured, stderr, code := millrace(t, "api-schema", "--config", file)
+	if code != 0 || running != configured {
+		t.Errorf("exit status %d: the documents differ\n%s", code, stderr)
+	}
+	out := filepath.Join(t.TempDir(), "eyes.json")
+	if text, stderr, code := millrace(t, "api-schema", "--addr", addr, "--model", "eyes", "--out", out); code != 0 || text != "" {
+		t.Fatalf("exit status %d, %q\n%s", code, text, stderr)
+	}
+	text, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	document, err := libopenapi.NewDocument(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	model, err := document.BuildV3Model()
+	if err != nil {
+		t.Fatal(err) // of a reference to nothing, too
+	}
+	paths := slices.Collect(model.Model.Paths.PathItems.KeysFromOldest())
+	if len(paths) != 1 || paths[0] != "/v2/models/eyes/infer" {
+		t.Errorf("%q", paths)
+	}
+	if strings.Contains(string(text), "same") {
+		t.Error("there is something of another model")
+	}
+}
