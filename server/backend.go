@@ -114,8 +114,8 @@ func (r repository) Load(ctx context.Context, name string, how ingest.Load) (str
 
 // Unload implements ingest.Repository.
 func (r repository) Unload(ctx context.Context, endpoint string, how ingest.Unload) error {
-	if how.Dependents {
-		return stream.Errorf(stream.Unsupported, "unload_dependents", "no model is made of others")
+	if !how.Dependents {
+		return r.s.models.Unload(ctx, endpoint, how.Version)
 	}
-	return r.s.models.Unload(ctx, endpoint, how.Version)
+	return r.s.models.UnloadAll(ctx, endpoint, how.Version)
 }

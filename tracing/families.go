@@ -69,6 +69,21 @@ var families = []section{
 				put(s.run, "run")
 			}}},
 	}},
+	{"Steps of graphs, by graph", []family{
+		{counter, "millrace_steps_total", "", "Steps of frames that have ended, by how: a result, a drop, an error, or skipped, because the step's condition did not hold or its inputs were absent. The frames of the steps' models are counted for these as well.",
+			model.and("step", "the step's name").and("outcome", "result, drop, error, skipped"), func(r *reading, put put) {
+				for _, s := range r.series {
+					s.eachStep(func(name string, st *stepSeries) {
+						for i, outcome := range stepOutcomes {
+							put(float64(st.outcomes[i].Load()), s.model, s.version, name, outcome)
+						}
+					})
+				}
+			}, nil},
+		{histogram, "millrace_step_duration_seconds", "seconds", "Time of an answered step, with its time in the queue of its model.", model.and("step", "the step's name"), nil, &observed{stageBuckets, func(s *series, put putValues) {
+			s.eachStep(func(name string, st *stepSeries) { put(st.took, name) })
+		}}},
+	}},
 	{"Queue, batches and workers, by model", []family{
 		{gauge, "millrace_model_ready", "", "1 when the model can serve.", model, ofLoaded(func(g *workers.GroupStats) float64 { return is(g.State == workers.StateReady) }), nil},
 		{gauge, "millrace_streams", "", "Open streams.", model, ofLoaded(func(g *workers.GroupStats) float64 { return float64(g.Streams) }), nil},

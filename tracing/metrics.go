@@ -71,6 +71,9 @@ type series struct {
 	queue, prepare, run, age     *distribution // nanoseconds
 	rows, batchPrepare, batchRun *distribution
 
+	stepsMu sync.Mutex
+	steps   map[string]*stepSeries // of a graph, by name
+
 	groups int // that have hooks and are not closed; under Metrics.mu
 }
 
@@ -88,7 +91,7 @@ func newSeries(key modelVersion) *series {
 func (m *Metrics) Model(model *stream.Model) workers.Hooks {
 	key := modelVersion{model.Name, model.Version}
 	s := m.resolve(key)
-	return workers.Hooks{Ended: s.ended, Skipped: s.skip, Batch: s.batch, Closed: func() { m.close(key, s) }}
+	return workers.Hooks{Ended: s.ended, Skipped: s.skip, Batch: s.batch, Step: s.step, Closed: func() { m.close(key, s) }}
 }
 
 func (m *Metrics) resolve(key modelVersion) *series {

@@ -1,6 +1,7 @@
 package workers
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -133,4 +134,35 @@ func LoadOrder(configs []Config) ([]int, error) {
 		}
 	}
 	return order, nil
+}
+
+// UnloadAll unloads a model as Unload does and, if it is gone then, the models that it was
+// made of and that no other loaded model is made of.
+func (m *Manager) UnloadAll(ctx context.Context, name, version string) error {
+	g, err := m.Group(name, version)
+	if err != nil {
+		return err
+	}
+	if err := m.Unload(ctx, name, version); err != nil {
+		return err
+	}
+	if _, err := m.Group(name, ""); err == nil {
+		return nil
+	}
+	for _, u := range g.uses {
+		if _, err := m.Group(u.Model, ""); err != nil || m.isUsed(u.Model) {
+			continue
+		}
+		if err := m.UnloadAll(ctx, u.Model, ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isUsed reports whether a loaded model is made of the one with this name.
+func (m *Manager) isUsed(name string) bool {
+	return slices.ContainsFunc(m.Groups(), func(g *Group) bool {
+		return slices.ContainsFunc(g.uses, func(u Use) bool { return u.Model == name })
+	})
 }

@@ -123,9 +123,33 @@ func (k *record) batchSpans(b *tree) {
 	if r.Gated || at.Started == 0 || at.Started > k.ended { // of a gated frame Started is when it was answered
 		return
 	}
-	b.add("run", id, at.Started, cmp.Or(min(at.Ran, k.ended), k.ended))
+	run := b.add("run", id, at.Started, cmp.Or(min(at.Ran, k.ended), k.ended))
+	k.stepSpans(b, run)
 	if at.Ran != 0 && at.Ran <= k.ended {
 		b.add("results", id, at.Ran, k.ended)
+	}
+}
+
+// stepSpans adds the spans of the steps of a graph, under which those of the frames in the
+// steps' models are.
+func (k *record) stepSpans(b *tree, run stream.SpanID) {
+	for i := range k.r.Steps {
+		st := &k.r.Steps[i]
+		if st.From == 0 {
+			continue
+		}
+		outcome := st.Outcome.String()
+		if st.Outcome == stream.Pending {
+			outcome = "skipped"
+		}
+		s := span{name: "step " + st.Name, id: st.Span, parent: run, from: st.From, to: max(st.From, st.To), attributes: []attribute.KeyValue{attribute.String("millrace.outcome", outcome)}}
+		switch st.Outcome {
+		case stream.Dropped:
+			s.attributes = append(s.attributes, attribute.String("millrace.drop.reason", string(st.Reason)))
+		case stream.Failed:
+			s.attributes = append(s.attributes, semconv.ErrorTypeKey.String(string(stream.CodeOf(st.Err))))
+		}
+		b.spans = append(b.spans, s)
 	}
 }
 
