@@ -80,6 +80,9 @@ func (g *Group) describeModel(m *stream.Model) error {
 		m.MaxBatch = n
 	}
 	m.Policy = g.cfg.Policy.WithDefaults(m.Policy)
+	if g.uses != nil && (g.cfg.Image != nil || g.cfg.Window != Window{}) {
+		return g.notOfGraph()
+	}
 	if err := ApplyInputs(m, g.cfg.Image, g.cfg.Window, g.mem); err != nil {
 		return err
 	}
@@ -88,8 +91,8 @@ func (g *Group) describeModel(m *stream.Model) error {
 	if err != nil {
 		return err
 	}
-	if g.uses != nil && (chain != nil || g.cfg.Image != nil || g.cfg.Window != Window{}) {
-		return stream.Errorf(stream.Unsupported, "", "model %s is made of others and has no input, window, output or gate settings of its own: set them for a model of its steps", g.cfg.Name)
+	if g.uses != nil && chain != nil {
+		return g.notOfGraph()
 	}
 	m.Counts = &g.totals.frames
 	g.model = m
@@ -111,6 +114,10 @@ func (g *Group) describeModel(m *stream.Model) error {
 		m.Cache = stream.NewCache(n)
 	}
 	return g.setCapacity(g.cfg.Instances)
+}
+
+func (g *Group) notOfGraph() error {
+	return stream.Errorf(stream.Unsupported, "", "model %s is made of others and has no input, window, output or gate settings of its own: set them for a model of its steps", g.cfg.Name)
 }
 
 // setCapacity reserves or releases memory until it is right for that many workers and

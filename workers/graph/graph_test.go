@@ -1,8 +1,10 @@
 package graph_test
 
 import (
+	"bytes"
 	"context"
-	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -271,6 +273,554 @@ func TestFailingStepNamesItself(t *testing.T) {
 	}
 }
 
-var _ = errors.Is
-var _ = strings.Contains
-var _ = time.Second
+// boxer is a kind that finds as many boxes as the parameter n says, each with an id.
+type boxer struct{ workers.Base }
+
+func init() {
+	workers.Register(workers.Kind{Name: "boxer", New: func() workers.Worker { return &boxer{} }})
+	workers.Register(workers.Kind{Name: "mean", New: func() workers.Worker { return &mean{} }})
+}
+
+func (*boxer) Init(context.Context, *workers.Env) (*stream.Model, error) {
+	return &stream.Model{
+		MaxBatch: 2, Image: &stream.ImageSpec{Width: 2, Height: 2, Color: "GRAY", Layout: "NHWC"},
+		Inputs: []stream.TensorSpec{{Name: "image", Datatype: stream.Uint8, Shape: []int{2, 2, 1}}},
+		Outputs: []stream.TensorSpec{
+			{Name: "boxes", Datatype: stream.Float32, Shape: []int{-1, 4}}, {Name: "ids", Datatype: stream.Int64, Shape: []int{-1}},
+		},
+	}, nil
+}
+
+// Run finds boxes of one column each, from the left.
+func (*boxer) Run(_ context.Context, b *batching.Batch) error {
+	for i, r := range b.Requests {
+		n, _ := r.Params["n"].(int64)
+		var boxes, ids []byte
+		for k := range n {
+			boxes = stream.AppendFloat32(boxes, float32(k), 0, float32(k+1), 2)
+			ids = append(ids, byte(k+1), 0, 0, 0, 0, 0, 0, 0)
+		}
+		b.Finish(i, []stream.Tensor{
+			{Name: "boxes", Datatype: stream.Float32, Shape: []int{1, int(n), 4}, Data: boxes}, {Name: "ids", Datatype: stream.Int64, Shape: []int{1, int(n)}, Data: ids},
+		})
+	}
+	return nil
+}
+
+// mean is a kind that answers a picture with its mean brightness, and with as many zeros.
+type mean struct{ workers.Base }
+
+func (*mean) Init(context.Context, *workers.Env) (*stream.Model, error) {
+	return &stream.Model{
+		MaxBatch: 8, Image: &stream.ImageSpec{Width: 2, Height: 2, Color: "GRAY", Layout: "NHWC"},
+		Inputs: []stream.TensorSpec{{Name: "image", Datatype: stream.Uint8, Shape: []int{2, 2, 1}}},
+		Outputs: []stream.TensorSpec{
+			{Name: "mean", Datatype: stream.Float32, Shape: []int{1}}, {Name: "list", Datatype: stream.Uint8, Shape: []int{-1}},
+		},
+	}, nil
+}
+
+func (*mean) Run(_ context.Context, b *batching.Batch) error {
+	for i := range b.Requests {
+		sum := 0
+		for _, v := range b.Row(0, i) {
+			sum += int(v)
+		}
+		m := sum / 4
+		b.Finish(i, []stream.Tensor{
+			{Name: "mean", Datatype: stream.Float32, Shape: []int{1, 1}, Data: stream.AppendFloat32(nil, float32(m))},
+			{Name: "list", Datatype: stream.Uint8, Shape: []int{1, m / 10}, Data: slices.Repeat([]byte{7}, m/10)},
+		})
+	}
+	return nil
+}
+
+// columns is a frame of RGB24, 40 pixels wide, whose column k has the brightness 5*k.
+func (x *machine) columns(n int64) stream.Frame {
+	x.t.Helper()
+	lease, err := x.memory.Lease(40 * 2 * 3)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	f := stream.Frame{Codec: stream.RGB24, Width: 40, Height: 2, Lease: lease, Payload: lease.Bytes(), Params: stream.Params{"n": n}}
+	for i := range f.Payload {
+		f.Payload[i] = byte(5 * (i / 3 % 40))
+	}
+	return f
+}
+
+func cropping(c graph.Crop) graph.Settings {
+	c.Boxes = "boxes"
+	return graph.Settings{Steps: []graph.Step{
+		{Name: "find", Model: "boxer", Input: map[string]string{"image": "frame"}},
+		{Name: "look", Model: "mean", Input: map[string]string{"image": "frame"}, Crop: &c},
+	}}
+}
+
+// TestCrop checks that each box has a row with what the model finds in it, that boxes above
+// the bound are cut and said so, and that no box is an answer without rows.
+func TestCrop(t *testing.T) {
+	x := newMachine(t)
+	x.load("boxer", "boxer", nil)
+	x.load("mean", "mean", nil)
+	x.graph(cropping(graph.Crop{Max: 6}))
+	for _, n := range []int64{0, 1, 2, 6, 9} {
+		r := x.infer("g", x.columns(n))
+		rows := int(min(n, 6))
+		means, list := output(t, r, "mean"), output(t, r, "list")
+		if fmt.Sprint(means.Shape) != fmt.Sprint([]int{1, rows, 1}) || output(t, r, "boxes").Shape[1] != int(n) {
+			t.Errorf("%d boxes: means %v of boxes %v", n, means.Shape, output(t, r, "boxes").Shape)
+		}
+		for k, v := range means.Float32s() {
+			if d := v - float32(5*k); d < -1 || d > 1 {
+				t.Errorf("%d boxes: the mean of box %d is %v, want %d", n, k, v, 5*k)
+			}
+		}
+		longest := 0 // rows end with zeros
+		if rows > 0 {
+			longest = 5 * (rows - 1) / 10
+		}
+		if fmt.Sprint(list.Shape) != fmt.Sprint([]int{1, rows, longest}) || len(list.Data) != rows*longest || bytes.Count(list.Data, []byte{7}) > len(list.Data) {
+			t.Errorf("%d boxes: the lists are %v %v", n, list.Shape, list.Data)
+		}
+		if cut, _ := r.Params["look.boxes_cut"].(int64); cut != max(0, n-6) {
+			t.Errorf("%d boxes: %v are cut", n, r.Params)
+		}
+		if r.Width != 40 || r.Height != 2 {
+			t.Errorf("the frame has %dx%d pixels", r.Width, r.Height)
+		}
+		r.Release()
+	}
+}
+
+// TestRefresh checks that a step runs for an id every third frame, and with the outputs of
+// the run before in between.
+func TestRefresh(t *testing.T) {
+	x := newMachine(t)
+	x.load("boxer", "boxer", nil)
+	x.load("mean", "mean", nil)
+	x.graph(cropping(graph.Crop{IDs: "ids", Refresh: graph.Refresh{Frames: 3}}))
+	s, sink := x.open("g", stream.Options{Policy: stream.Policy{Mode: stream.Every}})
+	for i, n := range []int64{1, 1, 2, 2, 2, 2, 2} {
+		if err := s.Submit(x.columns(n)); err != nil {
+			t.Fatal(err)
+		}
+		r := <-sink.c
+		if got := output(t, r, "mean").Float32s(); len(got) != int(n) || got[0] > 1 || n == 2 && (got[1] < 4 || got[1] > 6) {
+			t.Errorf("frame %d: the means are %v", i, got)
+		}
+		r.Release()
+	}
+	s.Close(stream.ByClient)
+	<-sink.done
+	g, _ := x.models.Group("mean", "")
+	if n := g.Stats().Frames.Results; n != 5 { // id 1 in frames 0, 3 and 6, id 2 in 2 and 5
+		t.Errorf("the step ran %d times, want 5", n)
+	}
+}
+
+// TestConditions checks that a step whose condition does not hold, and those after it, do
+// not run, that their outputs are absent, and that the result names them.
+func TestConditions(t *testing.T) {
+	x := newMachine(t)
+	x.load("double", "scale", stream.Params{"by": 2.0})
+	var when graph.Condition
+	if err := when.UnmarshalText([]byte("max(doubled) >= 10")); err != nil {
+		t.Fatal(err)
+	}
+	x.graph(graph.Settings{Steps: []graph.Step{
+		{Name: "one", Model: "double", Output: map[string]string{"y": "doubled"}},
+		{Name: "two", Model: "double", Input: map[string]string{"x": "doubled"}, Output: map[string]string{"y": "more"}, When: when},
+		{Name: "three", Model: "double", Input: map[string]string{"x": "more"}, Output: map[string]string{"y": "most"}},
+	}})
+	r := x.infer("g", x.tensors(map[string][]float32{"x": {1, 4}}))
+	if output(t, r, "doubled"); len(r.Outputs) != 1 || r.Params["steps_skipped"] != "two,three" {
+		t.Errorf("%d outputs, parameters %v", len(r.Outputs), r.Params)
+	}
+	r.Release()
+	r = x.infer("g", x.tensors(map[string][]float32{"x": {1, 5}}))
+	if v := output(t, r, "most").Float32s(); v[1] != 40 || r.Params != nil {
+		t.Errorf("most is %v, parameters %v", v, r.Params)
+	}
+	r.Release()
+}
+
+func TestConditionText(t *testing.T) {
+	for text, want := range map[string]graph.Condition{
+		"count(boxes) > 0":       {Func: "count", Tensor: "boxes", Op: ">", Value: 0},
+		" min( a:0 )<=-1.5e3":    {Func: "min", Tensor: "a:0", Op: "<=", Value: -1500},
+		"sum(x)!=1":              {Func: "sum", Tensor: "x", Op: "!=", Value: 1},
+		"mean(x) > 1":            {},
+		"max(x)":                 {},
+		"max() > 1":              {},
+		"max(x) > ":              {},
+		"max(x) > NaN":           {},
+		"max(x) > 1 and sum > 2": {},
+		"":                       {},
+	} {
+		var c graph.Condition
+		if err := c.UnmarshalText([]byte(text)); (err != nil) != (want == graph.Condition{}) || c != want {
+			t.Errorf("%q is %+v: %v", text, c, err)
+		}
+	}
+}
+
+// TestCancel checks that a request whose client leaves gives up its steps, also one that
+// waits in the queue of a model.
+func TestCancel(t *testing.T) {
+	x := newMachine(t)
+	x.load("slow", "scale", stream.Params{"wait": true})
+	x.graph(graph.Settings{Steps: []graph.Step{
+		{Name: "one", Model: "slow", Output: map[string]string{"y": "a"}},
+		{Name: "two", Model: "slow", Input: map[string]string{"x": "a"}, Output: map[string]string{"y": "b"}},
+	}})
+	running, first := x.open("g", oneShot)
+	if err := running.Submit(x.tensors(map[string][]float32{"x": {1, 2}})); err != nil {
+		t.Fatal(err)
+	}
+	<-gate.came
+	waiting, second := x.open("g", oneShot)
+	if err := waiting.Submit(x.tensors(map[string][]float32{"x": {1, 2}})); err != nil {
+		t.Fatal(err)
+	}
+	slow, _ := x.models.Group("slow", "")
+	eventually(t, "a frame waits for the model", func() bool { return slow.Stats().Waiting == 1 })
+	gone := stream.Errorf(stream.Canceled, "", "the client has left")
+	waiting.Abandon(gone)
+	if r := <-second.c; r.Err != gone {
+		t.Errorf("the waiting request ended with %v", r.Err)
+	}
+	eventually(t, "the model's place is free", func() bool { return slow.Stats().Waiting == 0 })
+	running.Abandon(gone)
+	if r := <-first.c; r.Err != gone {
+		t.Errorf("the running request ended with %v", r.Err)
+	}
+	eventually(t, "the steps are given up", func() bool { return slow.Stats().Frames.Errors[stream.Canceled] == 2 })
+	openGate()
+	eventually(t, "nothing runs", func() bool { return slow.Stats().Busy == 0 })
+	if f := slow.Stats().Frames; f.Accepted != 2 || f.InFlight != 0 {
+		t.Errorf("%d frames of the model, %d in flight: the second step has run", f.Accepted, f.InFlight)
+	}
+}
+
+// eventually waits until a state is reached that no event tells of.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// TestTimeout checks that a step above its time fails the request, and the next request
+// works.
+func TestTimeout(t *testing.T) {
+	x := newMachine(t)
+	x.load("slow", "scale", stream.Params{"wait": true, "stateful": true})
+	x.graph(graph.Settings{Steps: []graph.Step{{Model: "slow", Timeout: 20 * time.Millisecond}}})
+	s, sink := x.open("g", stream.Options{Policy: stream.Policy{Mode: stream.Every}})
+	for range 2 {
+		if err := s.Submit(x.tensors(map[string][]float32{"x": {1, 2}})); err != nil {
+			t.Fatal(err)
+		}
+		r := <-sink.c
+		if want := "steps.slow.timeout: model slow did not answer within 20ms"; r.Err == nil || r.Err.Error() != want || stream.CodeOf(r.Err) != stream.Timeout {
+			t.Errorf("%v, want %s", r.Err, want)
+		}
+		r.Release()
+	}
+	openGate()
+	s.Close(stream.ByClient)
+	<-sink.done
+	slow, _ := x.models.Group("slow", "")
+	for slow.Stats().Busy > 0 { // a run that began after the gate was opened
+		openGate()
+	}
+}
+
+// TestPartsAreRefused checks the error of a model that answers in parts.
+func TestPartsAreRefused(t *testing.T) {
+	x := newMachine(t)
+	x.load("parts", "scale", stream.Params{"parts": true})
+	x.graph(graph.Settings{Steps: []graph.Step{{Model: "parts"}}})
+	r := x.infer("g", x.tensors(map[string][]float32{"x": {1, 2}}))
+	defer r.Release()
+	if want := "steps.parts: model parts answers in several parts, which a step of a graph cannot"; r.Err == nil || r.Err.Error() != want {
+		t.Errorf("%v, want %s", r.Err, want)
+	}
+}
+
+// TestStatefulSteps checks that a model's state is that of the graph's stream, and that
+// one-shot requests have none.
+func TestStatefulSteps(t *testing.T) {
+	x := newMachine(t)
+	x.load("count", "scale", stream.Params{"stateful": true})
+	x.graph(graph.Settings{Steps: []graph.Step{{Model: "count"}}})
+	a, toA := x.open("g", stream.Options{Policy: stream.Policy{Mode: stream.Every}})
+	b, toB := x.open("g", stream.Options{Policy: stream.Policy{Mode: stream.Every}})
+	send := func(s *stream.Stream, sink *results) float32 {
+		if err := s.Submit(x.tensors(map[string][]float32{"x": {0, 0}})); err != nil {
+			t.Fatal(err)
+		}
+		r := <-sink.c
+		defer r.Release()
+		return output(t, r, "y").Float32s()[0]
+	}
+	for want := range 4 {
+		if got := send(a, toA); got != float32(want) {
+			t.Errorf("frame %v of the first stream: the state is %v", want, got)
+		}
+	}
+	if got := send(b, toB); got != 0 {
+		t.Errorf("the second stream has the state %v", got)
+	}
+	r := x.infer("g", x.tensors(map[string][]float32{"x": {0, 0}}))
+	if got := output(t, r, "y").Float32s()[0]; got != 0 {
+		t.Errorf("a one-shot request has the state %v", got)
+	}
+	r.Release()
+	for _, s := range []struct {
+		*stream.Stream
+		*results
+	}{{a, toA}, {b, toB}} {
+		s.Stream.Close(stream.ByClient)
+		<-s.done
+	}
+	g, _ := x.models.Group("count", "")
+	eventually(t, "the streams of the step are closed", func() bool { return g.Stats().Streams == 0 })
+}
+
+// TestLiveStreamKeepsTheNewest checks that a live stream has its window's frames in the
+// graph, and that a newer frame replaces the one that waits.
+func TestLiveStreamKeepsTheNewest(t *testing.T) {
+	x := newMachine(t)
+	if err := x.tryLoad(workers.Config{Name: "slow", Kind: "scale", Params: stream.Params{"wait": true}, Batching: workers.Batching{MaxSize: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	x.graph(graph.Settings{Steps: []graph.Step{{Model: "slow"}}, Frames: 16})
+	s, sink := x.open("g", stream.Options{Policy: stream.Policy{Mode: stream.Latest, Window: 2}})
+	g, _ := x.models.Group("g", "")
+	for seq := range uint64(8) {
+		f := x.tensors(map[string][]float32{"x": {1, 2}})
+		f.Seq = seq
+		if err := s.Submit(f); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the frame is in the graph", func() bool { return g.Stats().Waiting == 0 && g.Stats().Busy == 0 })
+	}
+	if n := s.Counts(); n.Drops != 5 || n.Results+n.Errors > 0 { // frames 0 and 1 are in the step, 7 waits
+		t.Errorf("before the first result: %+v", n)
+	}
+	var answered []uint64
+	s.Close(stream.ByClient)
+	for done := false; !done; {
+		openGate()
+		select {
+		case <-sink.done:
+			done = true
+		case <-gate.came:
+		}
+	}
+	for len(sink.c) > 0 {
+		r := <-sink.c
+		if r.Outcome == stream.Answered {
+			answered = append(answered, r.Seq)
+		} else if r.Reason != stream.Superseded {
+			t.Errorf("frame %d: %v %v %v", r.Seq, r.Outcome, r.Reason, r.Err)
+		}
+		r.Release()
+	}
+	if fmt.Sprint(answered) != "[0 1 7]" {
+		t.Errorf("the frames %v were answered, want those in the graph and the newest", answered)
+	}
+}
+
+// TestGraphsThatDoNotFit checks the error of each mistake in the steps of a graph.
+func TestGraphsThatDoNotFit(t *testing.T) {
+	x := newMachine(t)
+	x.load("two", "scale", nil)
+	x.load("three", "scale", stream.Params{"size": int64(3)})
+	x.load("free", "identity", nil)
+	x.load("boxer", "boxer", nil)
+	x.load("mean", "mean", nil)
+	in := func(pairs ...string) map[string]string {
+		m := map[string]string{}
+		for i := 0; i < len(pairs); i += 2 {
+			m[pairs[i]] = pairs[i+1]
+		}
+		return m
+	}
+	find := graph.Step{Name: "find", Model: "boxer", Input: in("image", "frame")}
+	for _, c := range []struct {
+		set  graph.Settings
+		want string
+	}{
+		{graph.Settings{}, "steps: is missing"},
+		{graph.Settings{Steps: []graph.Step{{Name: "a"}}}, "steps[0].model: is missing"},
+		{graph.Settings{Steps: []graph.Step{{Model: "two"}, {Model: "two"}}}, "steps.two.name: is the name of two steps"},
+		{graph.Settings{Steps: []graph.Step{{Model: "none"}}}, `steps.none.model: model g is made of it: model: "none" is not loaded`},
+		{graph.Settings{Steps: []graph.Step{{Model: "two", Version: "9"}}}, "steps.two.model: model g is made of it: version:"},
+		{graph.Settings{Steps: []graph.Step{{Model: "g"}}}, "steps.g.model: makes a circle of models: g, g"},
+		{graph.Settings{Steps: []graph.Step{{Model: "two", Input: in("q", "x")}}}, "steps.two.input.q: is not an input of model two, which has x"},
+		{graph.Settings{Steps: []graph.Step{{Model: "two", Output: in("q", "x")}}}, "steps.two.output.q: is not an output of model two, which has y"},
+		{graph.Settings{Steps: []graph.Step{{Model: "free", Output: in("x", "y")}}}, "steps.free.input: is missing"},
+		{graph.Settings{Steps: []graph.Step{{Model: "free", Input: in("x", "y")}}}, "steps.free.output: is missing"},
+		{graph.Settings{Steps: []graph.Step{{Name: "a", Model: "two"}, {Name: "b", Model: "three", Input: in("x", "y"), Output: in("y", "z")}}}, "steps.b.input.x: wants the shape [3], but tensor y has [2]"},
+		{graph.Settings{Steps: []graph.Step{{Name: "a", Model: "two"}, {Name: "b", Model: "boxer", Input: in("image", "y")}}}, "steps.b.input.image: wants UINT8, but tensor y is FP32"},
+		{graph.Settings{Steps: []graph.Step{{Name: "a", Model: "two"}, {Name: "b", Model: "two"}}}, "steps.b.output.y: makes the tensor y, which step a makes already"},
+		{graph.Settings{Steps: []graph.Step{{Name: "a", Model: "two", Input: in("x", "v"), Output: in("y", "u")}, {Name: "b", Model: "two", Input: in("x", "u"), Output: in("y", "v")}}}, "steps.a.input: is part of a circle: each of a, b waits for the next"},
+		{graph.Settings{Steps: []graph.Step{{Model: "two"}}, Outputs: []string{"y", "z"}}, "outputs[1]: is z, which no step makes: there are y"},
+		{graph.Settings{Steps: []graph.Step{{Model: "two"}}, Outputs: []string{"y", "y"}}, "outputs[1]: is y a second time"},
+		{graph.Settings{Steps: []graph.Step{{Model: "two", When: graph.Condition{Func: "max", Tensor: "w", Op: ">"}}}}, "steps.two.when: names the tensor w, which no step makes"},
+		{graph.Settings{Steps: []graph.Step{find, {Model: "two", Crop: &graph.Crop{Boxes: "boxes"}}}}, "steps.two.crop: needs a model that takes pictures"},
+		{graph.Settings{Steps: []graph.Step{find, {Model: "mean", Input: in("image", "frame"), Crop: &graph.Crop{Boxes: "ids"}}}}, "steps.mean.crop.boxes: tensor ids is INT64 [-1]: want boxes"},
+		{graph.Settings{Steps: []graph.Step{find, {Model: "mean", Input: in("image", "frame"), Crop: &graph.Crop{Boxes: "boxes", IDs: "ids"}}}}, "steps.mean.crop: ids and refresh need each other"},
+		{graph.Settings{Steps: []graph.Step{find, {Model: "two"}}}, "steps: take the picture frame and the input x"},
+	} {
+		err := x.tryLoad(workers.Config{Name: "g", Kind: "graph", Params: c.set.Params()})
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v, want %s", c.set, err, c.want)
+		}
+	}
+	err := x.tryLoad(workers.Config{Name: "g", Kind: "graph", Params: (&graph.Settings{Steps: []graph.Step{find}}).Params(), Image: &stream.ImageSpec{Width: 3}})
+	if err == nil || !strings.Contains(err.Error(), "has no input, window, output or gate settings of its own") {
+		t.Errorf("a graph with input.image: %v", err)
+	}
+}
+
+// TestUnloadAndSwap checks that a graph is not ready without its model, that its requests
+// then name the step, that it works again when the model is loaded, and that a swap of a
+// model under traffic loses no request.
+func TestUnloadAndSwap(t *testing.T) {
+	x := newMachine(t)
+	x.load("double", "scale", stream.Params{"by": 2.0})
+	x.graph(graph.Settings{Steps: []graph.Step{
+		{Name: "one", Model: "double", Output: map[string]string{"y": "a"}},
+		{Name: "two", Model: "double", Input: map[string]string{"x": "a"}},
+	}})
+	ctx := context.Background()
+	g, _ := x.models.Group("g", "")
+	ask := func() *stream.Result { return x.infer("g", x.tensors(map[string][]float32{"x": {1, 2}})) }
+	ask().Release()
+	if err := x.models.Unload(ctx, "double", ""); err != nil {
+		t.Fatal(err)
+	}
+	if st := g.Stats(); g.Ready() || st.State != workers.StateUnavailable || !strings.HasPrefix(st.Reason, "steps.one: ") {
+		t.Errorf("without its model the graph is %s: %s", st.State, st.Reason)
+	}
+	if r := ask(); r.Outcome != stream.Failed || !strings.HasPrefix(r.Err.Error(), "steps.one.model: ") || stream.CodeOf(r.Err) != stream.NotFound {
+		t.Errorf("without its model the graph answers %v", r.Err)
+	}
+	x.load("double", "scale", stream.Params{"by": 3.0})
+	if r := ask(); !g.Ready() || output(t, r, "y").Float32s()[0] != 9 {
+		t.Error("the graph does not use the model that was loaded again")
+	} else {
+		r.Release()
+	}
+	var clients sync.WaitGroup
+	stop := make(chan struct{})
+	for range 4 {
+		clients.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if r := ask(); r.Outcome != stream.Answered {
+					t.Errorf("during the swaps: %v %v", r.Reason, r.Err)
+				} else {
+					r.Release()
+				}
+			}
+		})
+	}
+	for i := range 30 {
+		if err := x.models.Swap(ctx, "double", workers.Config{Kind: "scale", Params: stream.Params{"by": float64(i%3 + 1)}}); err != nil {
+			t.Error(err)
+		}
+	}
+	close(stop)
+	clients.Wait()
+}
+
+// TestUnloadAll checks that the models of a graph go with it, except those that another
+// graph needs.
+func TestUnloadAll(t *testing.T) {
+	x := newMachine(t)
+	x.load("mine", "scale", nil)
+	x.load("shared", "scale", stream.Params{"by": 2.0})
+	x.load("other", "graph", (&graph.Settings{Steps: []graph.Step{{Model: "shared"}}}).Params())
+	x.graph(graph.Settings{Steps: []graph.Step{
+		{Model: "mine", Output: map[string]string{"y": "a"}}, {Model: "shared", Input: map[string]string{"x": "a"}},
+	}})
+	if err := x.models.UnloadAll(context.Background(), "g", ""); err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	for _, g := range x.models.Groups() {
+		left = append(left, g.Model().Name)
+	}
+	if fmt.Sprint(left) != "[other shared]" {
+		t.Errorf("%v are left", left)
+	}
+}
+
+// TestLoadOrder checks that models come before the graphs that are made of them, and that
+// a circle is named.
+func TestLoadOrder(t *testing.T) {
+	of := func(name string, steps ...string) workers.Config {
+		if len(steps) == 0 {
+			return workers.Config{Name: name, Source: "identity"}
+		}
+		var s graph.Settings
+		for i, model := range steps {
+			s.Steps = append(s.Steps, graph.Step{Name: fmt.Sprint("s", i), Model: model})
+		}
+		return workers.Config{Name: name, Source: "graph", Params: s.Params()}
+	}
+	order, err := workers.LoadOrder([]workers.Config{of("a", "b", "c"), of("b", "d"), of("c"), of("d"), of("e")})
+	if err != nil || fmt.Sprint(order) != "[3 1 2 0 4]" {
+		t.Errorf("the order is %v: %v", order, err)
+	}
+	_, err = workers.LoadOrder([]workers.Config{of("c"), of("a", "c", "b"), of("b", "a")})
+	if want := "[2].steps.s0.model: makes a circle of models: a, b, a"; err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
+// TestStale checks that the deadline of a frame goes with it, and that a drop of a step is
+// the drop of the frame.
+func TestStale(t *testing.T) {
+	x := newMachine(t)
+	if err := x.tryLoad(workers.Config{Name: "slow", Kind: "scale", Params: stream.Params{"wait": true}, Batching: workers.Batching{MaxSize: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	x.graph(graph.Settings{Steps: []graph.Step{{Model: "slow"}}})
+	busy, first := x.open("slow", oneShot)
+	if err := busy.Submit(x.tensors(map[string][]float32{"x": {1, 2}})); err != nil {
+		t.Fatal(err)
+	}
+	<-gate.came
+	s, sink := x.open("g", oneShot)
+	f := x.tensors(map[string][]float32{"x": {1, 2}})
+	f.Deadline = 30 * time.Millisecond
+	if err := s.Submit(f); err != nil {
+		t.Fatal(err)
+	}
+	slow, _ := x.models.Group("slow", "")
+	eventually(t, "the deadline has passed", func() bool {
+		return slow.Stats().Oldest > 40*time.Millisecond || slow.Stats().Waiting == 0 && len(sink.c) > 0
+	})
+	openGate()
+	(<-first.c).Release()
+	r := <-sink.c
+	if r.Outcome != stream.Dropped || r.Reason != stream.Stale {
+		t.Errorf("%v %v %v, want a drop as stale", r.Outcome, r.Reason, r.Err)
+	}
+	for _, s := range []*stream.Stream{busy, s} {
+		s.Close(stream.ByClient)
+		<-s.Finished()
+	}
+}
