@@ -18,15 +18,9 @@ const maxLogging = 4 << 10
 
 func (s *Server) loggingRoutes(app *fiber.App) {
 	app.Get(loggingRoute, func(c *fiber.Ctx) error {
-		if err := noQuery(c); err != nil {
-			return err
-		}
 		return c.JSON(s.logging())
 	})
 	app.Post(loggingRoute, func(c *fiber.Ctx) error {
-		if err := noQuery(c); err != nil {
-			return err
-		}
 		body, err := httpd.ReadBody(c, maxLogging, func(n int) ([]byte, error) { return make([]byte, n), nil })
 		if err != nil {
 			return err

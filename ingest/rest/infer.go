@@ -110,7 +110,7 @@ func (k *call) readWith(a *Adapter, s *service, c *fiber.Ctx, frame func(*Adapte
 	var h frames.TraceHeaders
 	c.Request().Header.VisitAll(h.Add)
 	f.TraceContext = a.contexts.Request(&h)
-	if err = k.readOptions(c); err != nil {
+	if err = k.readOptions(a, c); err != nil {
 		return "", "", f, err
 	}
 	version = pathValue(c, "version")

@@ -9,6 +9,7 @@ import (
 
 	"millrace/ingest/frames"
 	"millrace/ingest/rest/request"
+	"millrace/internal/httpd"
 	"millrace/internal/oip"
 	"millrace/stream"
 )
@@ -105,6 +106,25 @@ func appendTiming(dst []byte, t *stream.Timing) []byte {
 // than sending them one by one, which fasthttp does for replies with a stream.
 const maxGathered = 128 << 10
 
+// minPacked is the size of a reply from which it is compressed, for clients that ask for
+// it: a smaller one fits into a few packets.
+const minPacked = 4 << 10
+
+// pack compresses the reply, if the client accepts that.
+func (k *call) pack(c *fiber.Ctx) bool {
+	if len(c.Request().Header.Peek(fiber.HeaderAcceptEncoding)) == 0 {
+		return false
+	}
+	packed, ok := httpd.Pack(c, k.size, k.alloc, append([][]byte{k.head}, k.parts...)...)
+	if !ok {
+		return false
+	}
+	c.Response().Header.Set(fiber.HeaderContentEncoding, packed.Coding)
+	c.Response().SetBodyRaw(packed.Body)
+	c.Context().SetUserValue(keepKey{}, k)
+	return true
+}
+
 // keepKey is the key under which the request keeps the call until the reply is written.
 type keepKey struct{}
 
@@ -112,6 +132,9 @@ type keepKey struct{}
 // Close when the reply has been written or cannot be.
 func (k *call) send(c *fiber.Ctx) {
 	body := k.head
+	if k.size >= minPacked && k.pack(c) {
+		return
+	}
 	switch {
 	case len(k.parts) == 0:
 	case k.size <= maxGathered:

@@ -1,17 +1,29 @@
 package rest
 
 import (
+	"context"
+	"log/slog"
 	"net/url"
+	"slices"
 	"strings"
 	"unsafe"
 
 	"github.com/gofiber/fiber/v2"
+
+	"millrace/ingest/rest/request"
 )
 
-// readOptions reads the query.
-func (k *call) readOptions(c *fiber.Ctx) (err error) {
+// readOptions reads the query. Clients of other servers send options that mean nothing
+// here, which are ignored.
+func (k *call) readOptions(a *Adapter, c *fiber.Ctx) (err error) {
 	c.Context().QueryArgs().VisitAll(func(key, value []byte) {
-		if err == nil {
+		switch {
+		case err != nil:
+		case !slices.Contains(request.Names, view(key)):
+			if a.opts.Log.Enabled(context.Background(), slog.LevelDebug) {
+				a.opts.Log.Debug("a query option is ignored", "route", c.Route().Path, "option", string(key))
+			}
+		default:
 			err = k.opt.Set(view(key), view(value))
 		}
 	})

@@ -108,7 +108,6 @@ func refusals(t *testing.T) []refusal {
 	add("unknown type", pair, []byte("<x/>"), 415, "unsupported", "application/xml", "Content-Type: application/xml")
 
 	bad("unknown codec", pict+"?codec=gif", asPNG, "gif")
-	bad("unknown option", pict+"?colour=red", asPNG, "colour")
 	bad("no width", pict+"?width=0", asPNG, "width")
 	bad("wide", pict+"?width=65536", asPNG, "width")
 	bad("height", pict+"?height=x", asPNG, "height")
@@ -122,6 +121,14 @@ func refusals(t *testing.T) []refusal {
 
 	add("unknown model", "/v2/models/nobody/infer", message(a), 404, "not_found", "nobody", isJSON)
 	add("unknown version", "/v2/models/pair/versions/9/infer", message(a), 404, "not_found", "", isJSON)
+	add("unknown coding", text, []byte("x"), 415, "unsupported", "gzip, deflate or zstd", isBytes, "Content-Encoding: br")
+	add("two codings", text, []byte("x"), 415, "unsupported", "gzip, deflate or zstd", isBytes, "Content-Encoding: gzip, gzip")
+	for _, coding := range []string{"gzip", "deflate", "zstd"} {
+		bad("not "+coding, text, []byte("hello, world"), "Content-Encoding: is "+coding, isBytes, "Content-Encoding: "+coding)
+		part := packed(coding, bytes.Repeat([]byte("x"), 5000))
+		bad("a part of "+coding, text, part[:len(part)-6], "Content-Encoding: is "+coding, isBytes, "Content-Encoding: "+coding)
+		add("a bomb in "+coding, text, packed(coding, make([]byte, 50<<20)), 413, "too_large", "max_body", isBytes, "Content-Encoding: "+coding)
+	}
 	add("too large", text, make([]byte, 200_001), 413, "too_large", "max_body", isBytes)
 	add("foreign Origin", pair, message(a+","+b), 403, "permission_denied", "origins", isJSON, "Origin: http://evil.example")
 	add("foreign Host", pair, message(a+","+b), 403, "permission_denied", "hosts", isJSON, "Host: evil.example")

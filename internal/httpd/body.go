@@ -27,12 +27,13 @@ const (
 // ErrShort is wrapped by the error of a body that is shorter than its announced length.
 var ErrShort = errors.New("the body is shorter than announced")
 
-// ReadBody reads the request's body into memory from lease and returns it. For a request
+// ReadBody reads the request's body into memory from lease and returns it, without its
+// content coding (gzip, deflate or zstd; status 415 for others). For a request
 // without a body it returns nil and does not call lease. The body may have at most max
 // bytes; 0 or less, or more than the server's MaxBody, means MaxBody.
 //
 // lease(n) must return at least n bytes, with any content. It is called once with the
-// body's length. For a body of unknown length it is called again with growing n, up to
+// body's length. For a body of unknown length, or with a coding, it is called again with growing n, up to
 // max; the memory of a call is no longer used when the next call has returned, and that of
 // the last call when ReadBody has returned. The caller owns the memory, also after an
 // error. An error of lease is returned unchanged. All other errors are coded: too_large
@@ -50,6 +51,9 @@ func ReadBody(c *fiber.Ctx, max int, lease func(n int) ([]byte, error)) ([]byte,
 	body := c.Context().RequestBodyStream()
 	if body == nil {
 		return nil, nil
+	}
+	if coding := c.Request().Header.ContentEncoding(); len(coding) > 0 && string(coding) != "identity" {
+		return readDecoded(c, body, string(coding), max, lease)
 	}
 	n := c.Request().Header.ContentLength()
 	if n > max {
@@ -140,9 +144,12 @@ func readError(err error, n int) error {
 	var ne net.Error
 	short := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 	fault := &coded.Error{Code: coded.InvalidArgument, Err: err}
+	var coding *errBadCoding
 	switch {
 	case errors.As(err, &ne) && ne.Timeout():
 		return WithStatus(fasthttp.StatusRequestTimeout, &coded.Error{Code: coded.Timeout, Msg: "the body did not arrive in time", Err: err})
+	case errors.As(err, &coding):
+		fault.Field, fault.Msg = "Content-Encoding", "is "+coding.coding+", and the body is not: "+coding.Error()
 	case short && n >= 0:
 		fault.Msg, fault.Err = fmt.Sprintf("the body ended before the %d bytes that Content-Length announced", n), ErrShort
 	case short:

@@ -46,8 +46,10 @@ const maxDeadline = time.Hour
 // used again.
 func (o *Options) Reset() { *o = Options{Shape: o.Shape[:0]} }
 
-// Set sets one option. An unknown one is refused, since a misspelt option would
-// otherwise silently have no effect. It keeps neither key nor value: they may be views
+// Names are the options.
+var Names = []string{"codec", "width", "height", "roi", "datatype", "shape", "deadline_ms", "outputs"}
+
+// Set sets one option. An unknown one is refused. It keeps neither key nor value: they may be views
 // into memory that changes later.
 func (o *Options) Set(key, value string) (err error) {
 	bad := func(want string) error {

@@ -1,0 +1,196 @@
+package httpd
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"sync"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zlib"
+	"github.com/klauspost/compress/zstd"
+
+	"millrace/stream/coded"
+)
+
+// The content codings of bodies.
+const (
+	codingGzip    = "gzip"
+	codingDeflate = "deflate" // the format of zlib
+	codingZstd    = "zstd"
+)
+
+// zstdWindow is the most memory that a zstd body may need to be decoded, what RFC 8878
+// recommends, and zstdAtOnce how many are decoded at the same time.
+const (
+	zstdWindow = 8 << 20
+	zstdAtOnce = 16
+)
+
+var zstdSlots = make(chan struct{}, zstdAtOnce)
+
+// errBadCoding is the error of a body that is not in its declared coding.
+type errBadCoding struct {
+	coding string
+	err    error
+}
+
+func (e *errBadCoding) Error() string { return e.err.Error() }
+func (e *errBadCoding) Unwrap() error { return e.err }
+
+// decoded returns a reader of body without its content coding, and a function that must be
+// called after its use.
+func decoded(body io.Reader, coding string) (r io.Reader, done func(), err error) {
+	coding = strings.ToLower(strings.TrimSpace(coding))
+	switch coding {
+	case codingGzip, "x-gzip":
+		z, ok := gzips.Get().(*gzip.Reader)
+		if !ok {
+			z = new(gzip.Reader)
+		}
+		r, done, err = z, func() { gzips.Put(z) }, z.Reset(body)
+	case codingDeflate:
+		var z io.ReadCloser
+		z, err = zlib.NewReader(body)
+		r, done = z, func() {}
+	case codingZstd:
+		select {
+		case zstdSlots <- struct{}{}:
+		default:
+			return nil, nil, coded.Errorf(coded.Overloaded, "Content-Encoding", "%d bodies in zstd are read already: try later, or send gzip", zstdAtOnce)
+		}
+		var z *zstd.Decoder
+		z, err = zstd.NewReader(body, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(zstdWindow))
+		r, done = z, func() {
+			if z != nil {
+				z.Close()
+			}
+			<-zstdSlots
+		}
+	default:
+		return nil, nil, WithStatus(fiber.StatusUnsupportedMediaType, coded.Errorf(coded.Unsupported, "Content-Encoding", "%.64q is not supported: send gzip, deflate or zstd, or the body as it is", coding))
+	}
+	if err != nil {
+		done()
+		return nil, nil, readError(&errBadCoding{coding, err}, -1)
+	}
+	return &decoding{r, coding}, done, nil
+}
+
+var gzips sync.Pool
+
+// decoding is a reader whose errors name the coding.
+type decoding struct {
+	io.Reader
+	coding string
+}
+
+func (d *decoding) Read(b []byte) (int, error) {
+	n, err := d.Reader.Read(b)
+	if err != nil && err != io.EOF {
+		err = &errBadCoding{d.coding, err}
+	}
+	return n, err
+}
+
+// readDecoded is ReadBody for a body with a content coding. The bound holds for what comes
+// out of it, and for what is sent.
+func readDecoded(c *fiber.Ctx, body io.Reader, coding string, max int, lease func(n int) ([]byte, error)) ([]byte, error) {
+	n := c.Request().Header.ContentLength()
+	if n > max {
+		return nil, tooLarge(n, max)
+	}
+	extendDeadline(c, n)
+	plain, done, err := decoded(body, coding)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return readChunked(c, plain, max, lease)
+}
+
+// Packed is a body in a content coding.
+type Packed struct {
+	Coding string
+	Body   []byte
+}
+
+// Pack compresses a reply that consists of parts if the client accepts that, into memory of
+// lease, which returns nil when there is none. It returns false when the reply should be
+// sent as it is: the client has not asked for a coding, or the result is no smaller.
+func Pack(c *fiber.Ctx, size int, lease func(n int) []byte, parts ...[]byte) (p Packed, ok bool) {
+	accepted := c.Request().Header.Peek(fiber.HeaderAcceptEncoding)
+	if len(accepted) == 0 {
+		return p, false
+	}
+	if p.Coding = acceptedCoding(string(accepted)); p.Coding == "" {
+		return p, false
+	}
+	room := lease(size)
+	if room == nil {
+		return p, false
+	}
+	to := &bounded{room: room[:0:size]}
+	var z io.WriteCloser
+	switch p.Coding {
+	case codingGzip:
+		w := gzipWriters.Get().(*gzip.Writer)
+		defer gzipWriters.Put(w)
+		w.Reset(to)
+		z = w
+	default:
+		w := zlibWriters.Get().(*zlib.Writer)
+		defer zlibWriters.Put(w)
+		w.Reset(to)
+		z = w
+	}
+	for _, part := range parts {
+		if _, err := z.Write(part); err != nil {
+			return p, false
+		}
+	}
+	if z.Close() != nil {
+		return p, false
+	}
+	p.Body = to.room
+	return p, true
+}
+
+var (
+	gzipWriters = sync.Pool{New: func() any { w, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed); return w }}
+	zlibWriters = sync.Pool{New: func() any { w, _ := zlib.NewWriterLevel(nil, zlib.BestSpeed); return w }}
+)
+
+// acceptedCoding returns the coding of a reply by the header Accept-Encoding, gzip or
+// deflate, or "".
+func acceptedCoding(header string) string {
+	best := ""
+	for _, one := range strings.Split(header, ",") {
+		name, params, _ := strings.Cut(one, ";")
+		params = strings.ReplaceAll(params, " ", "")
+		if weight, ok := strings.CutPrefix(params, "q="); ok && strings.Trim(weight, "0.") == "" {
+			continue // refused
+		}
+		switch name = strings.ToLower(strings.TrimSpace(name)); name {
+		case codingGzip, "x-gzip":
+			return codingGzip
+		case codingDeflate:
+			best = codingDeflate
+		}
+	}
+	return best
+}
+
+// bounded is memory that does not grow.
+type bounded struct{ room []byte }
+
+var errFull = errors.New("no smaller")
+
+func (b *bounded) Write(p []byte) (int, error) {
+	if len(p) > cap(b.room)-len(b.room) {
+		return 0, errFull
+	}
+	b.room = append(b.room, p...)
+	return len(p), nil
+}
