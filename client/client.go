@@ -84,6 +84,7 @@ func NewTLS(addr string, config *tls.Config) (*Client, error) {
 		u.Host = net.JoinHostPort("127.0.0.1", u.Port())
 	}
 	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.DisableCompression = true // tensors shrink little, and compressing them takes the server's time
 	t.MaxIdleConnsPerHost = 64
 	if config != nil {
 		t.TLSClientConfig = config.Clone()
