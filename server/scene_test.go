@@ -60,6 +60,9 @@ func (w *scripted) Init(_ context.Context, env *workers.Env) (*stream.Model, err
 func (w *scripted) Run(_ context.Context, b *batching.Batch) error {
 	r := b.Requests[0]
 	what := string(r.Payload)
+	if len(r.Inputs) > 0 {
+		what = string(r.Inputs[0].Data)
+	}
 	if r.Seq < uint64(len(w.scene.bySeq)) {
 		what = w.scene.bySeq[r.Seq]
 	}

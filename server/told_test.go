@@ -471,7 +471,7 @@ var toldCases = []toldCase{
 // what the clients were told, to the frame, and that the counts add up.
 func TestToldIsCounted(t *testing.T) {
 	dir := t.TempDir()
-	cfg := server.Config{HTTP: "127.0.0.1:0", GRPC: "off", Log: config.Log{Level: "error", File: filepath.Join(dir, "log")},
+	cfg := server.Config{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Log: config.Log{Level: "error", File: filepath.Join(dir, "log")},
 		Memory: config.Memory{Budget: 16 << 20}, Sources: config.Sources{AllowPrivate: true}}
 	all := make([]*scene, len(toldCases))
 	for i, x := range toldCases {

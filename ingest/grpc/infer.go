@@ -106,7 +106,7 @@ func (s *service) frame(ctx context.Context, k *call, f *stream.Frame, err error
 	if k.Request.ModelName == "" {
 		return nil, stream.Errorf(stream.InvalidArgument, "model_name", "is missing: set it to the name of a model (RepositoryIndex lists them)")
 	}
-	m, _, err := s.backend.Models().Model(k.Request.ModelName, k.Request.ModelVersion)
+	m, _, err := inference.Find(s.backend.Models(), k.Request.ModelName, k.Request.ModelVersion)
 	if err != nil {
 		return nil, err
 	}

@@ -7,11 +7,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
-	"millrace/ingest"
 	"millrace/ingest/inference"
 	"millrace/internal/inferencepb"
 	"millrace/stream"
-	"millrace/stream/coded"
 )
 
 // endpointHeader is the metadata of the reply to a load with the name under which the model is
@@ -45,63 +43,39 @@ func (s *service) RepositoryModelLoad(ctx context.Context, in *inferencepb.Repos
 	if err := checkRepository(in.RepositoryName); err != nil {
 		return nil, err
 	}
-	how, err := loadOf(in.Parameters)
+	params, err := paramsOf(in.Parameters)
 	if err != nil {
 		return nil, statusError(err)
 	}
-	endpoint, err := s.backend.Models().Load(ctx, in.ModelName, how)
+	endpoint, err := inference.Load(ctx, s.backend.Models(), in.ModelName, "", params)
 	if err != nil {
-		return nil, statusError(coded.RenameFunc(err, func(field string) string {
-			if _, ok := in.Parameters[field]; ok {
-				return "parameters." + field
-			}
-			return field
-		}))
+		return nil, statusError(err)
 	}
 	_ = grpc.SetHeader(ctx, metadata.Pairs(endpointHeader, endpoint))
 	return &inferencepb.RepositoryModelLoadResponse{}, nil
 }
 
-// loadOf reads the parameters of a load: config and file:PATH, and settings of the model.
-func loadOf(from map[string]*inferencepb.ModelRepositoryParameter) (ingest.Load, error) {
-	var how ingest.Load
+// paramsOf returns the values of parameters of a load or an unload.
+func paramsOf(from map[string]*inferencepb.ModelRepositoryParameter) (map[string]any, error) {
+	out := make(map[string]any, len(from))
 	for key, p := range from {
-		path, isFile := strings.CutPrefix(key, "file:")
-		var value any
 		switch v := p.GetParameterChoice().(type) {
 		case *inferencepb.ModelRepositoryParameter_BoolParam:
-			value = v.BoolParam
+			out[key] = v.BoolParam
 		case *inferencepb.ModelRepositoryParameter_Int64Param:
-			value = v.Int64Param
+			out[key] = v.Int64Param
 		case *inferencepb.ModelRepositoryParameter_StringParam:
-			value = v.StringParam
+			out[key] = v.StringParam
 		case *inferencepb.ModelRepositoryParameter_BytesParam:
-			if !isFile {
-				return how, stream.Errorf(stream.InvalidArgument, "parameters."+key, "is bytes, which only file:PATH takes: send a string, a number or a bool")
+			if !strings.HasPrefix(key, "file:") {
+				return nil, stream.Errorf(stream.InvalidArgument, "parameters."+key, "is bytes, which only file:PATH takes: send a string, a number or a bool")
 			}
-			if how.Files == nil {
-				how.Files = map[string][]byte{}
-			}
-			how.Files[path] = v.BytesParam
-			continue
+			out[key] = v.BytesParam
 		default:
-			return how, stream.Errorf(stream.InvalidArgument, "parameters."+key, "has no value: set bool_param, int64_param, string_param or bytes_param")
-		}
-		switch text, isText := value.(string); {
-		case isFile:
-			return how, stream.Errorf(stream.InvalidArgument, "parameters."+key, "is not bytes: send the file's content in bytes_param")
-		case key == "config" && !isText:
-			return how, stream.Errorf(stream.InvalidArgument, "parameters.config", "is not a string: send the model's configuration as JSON in string_param")
-		case key == "config":
-			how.Config = []byte(text)
-		default:
-			if how.Params == nil {
-				how.Params = stream.Params{}
-			}
-			how.Params[key] = value
+			return nil, stream.Errorf(stream.InvalidArgument, "parameters."+key, "has no value: set bool_param, int64_param, string_param or bytes_param")
 		}
 	}
-	return how, nil
+	return out, nil
 }
 
 // RepositoryModelUnload implements the service.
@@ -109,18 +83,11 @@ func (s *service) RepositoryModelUnload(ctx context.Context, in *inferencepb.Rep
 	if err := checkRepository(in.RepositoryName); err != nil {
 		return nil, err
 	}
-	var how ingest.Unload
-	for key, p := range in.Parameters {
-		v, isBool := p.GetParameterChoice().(*inferencepb.ModelRepositoryParameter_BoolParam)
-		switch {
-		case key != "unload_dependents":
-			return nil, statusError(stream.Errorf(stream.InvalidArgument, "parameters."+key, "is not known: an unload takes unload_dependents"))
-		case !isBool:
-			return nil, statusError(stream.Errorf(stream.InvalidArgument, "parameters."+key, "is not a bool: set bool_param"))
-		}
-		how.Dependents = v.BoolParam
+	params, err := paramsOf(in.Parameters)
+	if err == nil {
+		err = inference.Unload(ctx, s.backend.Models(), in.ModelName, "", params)
 	}
-	if err := s.backend.Models().Unload(ctx, in.ModelName, how); err != nil {
+	if err != nil {
 		return nil, statusError(err)
 	}
 	return &inferencepb.RepositoryModelUnloadResponse{}, nil
