@@ -71,7 +71,7 @@ func TestViews(t *testing.T) {
 		if own != nil {
 			s.SetAffinity(g, own)
 		}
-		if err := s.SubmitAt(rows(g.mem, 0, 1, n, size), at); err != nil {
+		if err := s.SubmitAt(rows(g.mem, 0, 1, n, size), epoch+at); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -79,7 +79,7 @@ func TestViews(t *testing.T) {
 	submit(2, 3, 20, nil)
 	submit(2, 3, 15, nil)
 	submit(3, 1, 30, nil)
-	_, _, _ = g.intake.Gather(40, 3, own)
+	_, _, _ = g.intake.Gather(epoch+40, 3, own)
 	want := []View{
 		{Rows: 2, Idle: 1, Pending: 3, Oldest: 30, Deadline: 70}, // of the own inbox: no other worker runs it
 		{Rows: 6, Idle: 3, Pending: 3, Deadline: NoDeadline},     // a full batch waits: the rest of the view is not set
@@ -102,14 +102,14 @@ func TestViews(t *testing.T) {
 	for range 12 {
 		submit(2, 1, 10, nil)
 	}
-	_, _, _ = g.intake.Gather(40, 2, nil)
+	_, _, _ = g.intake.Gather(epoch+40, 2, nil)
 	if v := b.views[0]; v.Rows != 8 || v.Oldest != 0 || v.Deadline != NoDeadline {
 		t.Errorf("%+v", v)
 	}
 	b.views = nil
 	g = withBatcher(t, bytesModel(4, 2), b, 4)
 	submit(2, 4, 10, nil)
-	_, _, _ = g.intake.Gather(40, 1, nil)
+	_, _, _ = g.intake.Gather(epoch+40, 1, nil)
 	if v := b.views[0]; v.Rows != 4 || v.Oldest != 0 || v.Deadline != NoDeadline {
 		t.Errorf("%+v", v)
 	}

@@ -71,13 +71,17 @@ func (x *Inbox) formable() int {
 }
 
 // order returns the order in which the priorities are served at this visit: higher ones
-// first, but every eighth time the lower ones, so that none starves.
-func (x *Inbox) order() [stream.Priorities]stream.Priority {
+// first, but every eighth time the lower ones, so that none starves. Delayed frames are
+// always the last.
+func (x *Inbox) order() order {
 	if x.visits%8 == 0 {
-		return [...]stream.Priority{stream.Low, stream.Normal, stream.High}
+		return order{stream.Low, stream.Normal, stream.High, stream.Delayed}
 	}
-	return [...]stream.Priority{stream.High, stream.Normal, stream.Low}
+	return order{stream.High, stream.Normal, stream.Low, stream.Delayed}
 }
+
+// order is the priorities in the order in which they are served.
+type order [4]stream.Priority
 
 // remove removes an empty pending batch, but keeps the last one to reuse its memory.
 func (x *Inbox) remove(p *pendingBatch) bool {

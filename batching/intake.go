@@ -78,7 +78,7 @@ func (in *Intake) Push(s *stream.Stream, own *Inbox) {
 	if own == nil {
 		own = in.common
 	}
-	if !own.ring(s.Policy().Priority).Push(s) {
+	if !own.ring(s.TokenPriority()).Push(s) {
 		panic("batching: a token without a reserved place")
 	}
 	in.arrivals.Add(1)

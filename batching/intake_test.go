@@ -194,25 +194,25 @@ func TestHardRunsTheOldestPartialBatchWhenNoneIsFree(t *testing.T) {
 	g := newGroup(t, bytesModel(4, -1), Hard, 2, 16)
 	frame := func(d, n int) {
 		s, _ := g.open(t, stream.Policy{Mode: stream.Every, MaxAge: time.Millisecond})
-		_ = s.SubmitAt(rows(g.mem, 0, 1, n, d), 1)
+		_ = s.SubmitAt(rows(g.mem, 0, 1, n, d), epoch+1)
 		// Stale frames make a batch look full that is not full when it is bound.
 		for range 4 - n {
 			late, _ := g.open(t, stream.Policy{Mode: stream.Every, MaxAge: 1})
-			_ = late.SubmitAt(rows(g.mem, 0, 1, 1, d), 1)
+			_ = late.SubmitAt(rows(g.mem, 0, 1, 1, d), epoch+1)
 		}
 	}
 	frame(1, 2)
-	g.gather(t, 100, 0)
+	g.gather(t, epoch+100, 0)
 	frame(2, 3)
-	g.gather(t, 200, 0)
+	g.gather(t, epoch+200, 0)
 	if g.pool.Free() != 0 {
 		t.Fatalf("%d batches are free", g.pool.Free())
 	}
 	frame(3, 1)
-	b := g.gather(t, 300, 2) // the first one
+	b := g.gather(t, epoch+300, 2) // the first one
 	b.FailAll(fmt.Errorf("enough"))
 	g.pool.Put(b)
-	g.gather(t, 400, 0) // the third has a batch now
+	g.gather(t, epoch+400, 0) // the third has a batch now
 	if n := len(g.intake.Drain()); n != 2 {
 		t.Fatalf("%d partial batches are left", n)
 	}
@@ -222,7 +222,7 @@ func TestHardRunsTheOldestPartialBatchWhenNoneIsFree(t *testing.T) {
 // the others are checked.
 func TestOldTableIsIgnoredForOneFrame(t *testing.T) {
 	g := newGroup(t, anything, Adaptive, 1, 16)
-	at := func(d time.Duration) stream.Instant { return stream.Instant(time.Second).Add(d) }
+	at := func(d time.Duration) stream.Instant { return epoch.Add(d) }
 	g.intake.Observe(at(0), 4, 50*time.Millisecond)
 	later := at(2 * probeAfter)
 	var sinks []*sink
@@ -248,7 +248,7 @@ func TestOldTableIsIgnoredForOneFrame(t *testing.T) {
 func TestDeadlineOfASupersededFrameCounts(t *testing.T) {
 	const ms = time.Millisecond
 	g := newGroup(t, anything, Deadline, 1, 16)
-	at := func(d time.Duration) stream.Instant { return stream.Instant(time.Second).Add(d) }
+	at := func(d time.Duration) stream.Instant { return epoch.Add(d) }
 	g.intake.Observe(at(0), 4, 10*ms)
 	s, _ := g.open(t, stream.Policy{Mode: stream.Latest, MaxAge: 50 * ms})
 	for d := 0 * ms; d < 38*ms; d += 10 * ms {
@@ -265,7 +265,7 @@ func TestDeadlineOfASupersededFrameCounts(t *testing.T) {
 func TestDeadlineOfAFrameAfterAnother(t *testing.T) {
 	const ms = time.Millisecond
 	g := newGroup(t, anything, Deadline, 1, 16)
-	now := stream.Instant(time.Second)
+	now := epoch
 	g.intake.Observe(now, 4, 10*ms)
 	s, _ := g.open(t, window)
 	for _, d := range []time.Duration{100 * ms, 60 * ms, 80 * ms} {
@@ -282,7 +282,7 @@ func TestDeadlineOfAFrameAfterAnother(t *testing.T) {
 // gathered it, nor after the last batch.
 func TestSoftCountsFromTheFrame(t *testing.T) {
 	g := newGroup(t, anything, Soft, 2, 16)
-	at := func(d time.Duration) stream.Instant { return stream.Instant(time.Second).Add(d) }
+	at := func(d time.Duration) stream.Instant { return epoch.Add(d) }
 	s, _ := g.open(t, window)
 	offer(t, s, at(0))
 	if _, wait, _ := g.intake.Gather(at(3*time.Millisecond), 1, nil); wait != 7*time.Millisecond {
@@ -354,9 +354,9 @@ func TestRedistributeKeepsBoundFrames(t *testing.T) {
 	s.SetAffinity(g, inbox)
 	late, _ := g.open(t, stream.Policy{Mode: stream.Every, MaxAge: 1})
 	late.SetAffinity(g, inbox)
-	_ = s.SubmitAt(rows(g.mem, 0, 1, 2, 2), 1)
-	_ = late.SubmitAt(rows(g.mem, 0, 1, 2, 2), 1)
-	if b, _, _ := g.intake.Gather(1000, 1, inbox); b != nil {
+	_ = s.SubmitAt(rows(g.mem, 0, 1, 2, 2), epoch+1)
+	_ = late.SubmitAt(rows(g.mem, 0, 1, 2, 2), epoch+1)
+	if b, _, _ := g.intake.Gather(epoch+1000, 1, inbox); b != nil {
 		t.Fatal("half a batch")
 	}
 	before := g.intake.Arrivals()
@@ -364,7 +364,7 @@ func TestRedistributeKeepsBoundFrames(t *testing.T) {
 	if g.intake.Arrivals() == before || g.intake.Idle() {
 		t.Fatal("Arrivals has not changed")
 	}
-	b := g.gather(t, 2000, 2)
+	b := g.gather(t, epoch+2000, 2)
 	b.Prepare(nil)
 	echo(b)
 	g.pool.Put(b)

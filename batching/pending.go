@@ -33,7 +33,7 @@ func (p *pendingBatch) empty() bool {
 
 // first returns the queue that is served first in the given order, or nil when
 // all are empty.
-func (p *pendingBatch) first(order [stream.Priorities]stream.Priority) *tokenQueue {
+func (p *pendingBatch) first(order order) *tokenQueue {
 	for _, priority := range order {
 		if p.tokens[priority].peek() != nil {
 			return &p.tokens[priority]
@@ -44,7 +44,7 @@ func (p *pendingBatch) first(order [stream.Priorities]stream.Priority) *tokenQue
 
 // rank orders pending batches: by the priority of the token that is next in each, then
 // by how long that token has waited.
-func (p *pendingBatch) rank(order [stream.Priorities]stream.Priority) uint64 {
+func (p *pendingBatch) rank(order order) uint64 {
 	const priorityShift = 62
 	for i, priority := range order {
 		if t := p.tokens[priority].peek(); t != nil {

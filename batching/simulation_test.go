@@ -72,7 +72,7 @@ func (e *events) Pop() any {
 }
 
 func newSimulation(t *testing.T, seed uint64, m *stream.Model, kind string, workers, buffers int) *simulation {
-	s := &simulation{t: t, g: newGroup(t, m, kind, buffers, 256), rand: rand.New(rand.NewPCG(seed, 1)), now: 1e9, passed: map[uint64]bool{}}
+	s := &simulation{t: t, g: newGroup(t, m, kind, buffers, 256), rand: rand.New(rand.NewPCG(seed, 1)), now: epoch, passed: map[uint64]bool{}}
 	s.greedy = !s.g.intake.NeedsArrivals() && buffers >= workers
 	for w := range workers {
 		s.idle = append(s.idle, w)

@@ -109,7 +109,9 @@ func (o *OneShot) await(ctx context.Context, x *exchange) (*stream.Result, error
 	r := x.wait(ctx)
 	lost := x.partial
 	x.partial = false
-	o.release(x, r.Model.Stateful)
+	// After a drop, the stream's token may wait still, with this request's priority. After a
+	// stateful run, the stream has this request's state.
+	o.release(x, !r.Model.Stateful && r.Outcome != stream.Dropped)
 	if lost && r.Outcome == stream.Answered && r.Model.Decoupled {
 		err := ErrDecoupled(r.Model)
 		r.CountUnsendable(err)
@@ -206,18 +208,13 @@ func (o *OneShot) acquire(t target) (*exchange, bool, error) {
 	return x, false, nil
 }
 
-// release keeps the exchange for a later request. stateful is that of the model that
-// answered: a swap may have changed it since the stream was opened.
-func (o *OneShot) release(x *exchange, stateful bool) {
+// release keeps the exchange for a later request, if that may use it.
+func (o *OneShot) release(x *exchange, reuse bool) {
 	if x.ended.Load() {
 		return
 	}
-	if stateful { // the next request must not get this one's state
-		x.stream.Close(stream.ByClient)
-		return
-	}
 	o.mu.Lock()
-	keep := !o.closed && len(x.pool.free) < maxIdle
+	keep := reuse && !o.closed && len(x.pool.free) < maxIdle
 	if keep {
 		x.pool.free = append(x.pool.free, x)
 	}

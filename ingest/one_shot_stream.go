@@ -87,6 +87,9 @@ func ending(r *stream.Result) (*stream.Result, error) {
 		return r, r.Err
 	case stream.Dropped:
 		r.Release()
+		if r.Err != nil { // it says what the reason does not
+			return r, r.Err
+		}
 		return r, DropError(r.Reason)
 	}
 	return r, nil

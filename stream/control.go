@@ -42,8 +42,7 @@ func (s *Stream) change(p Policy, defaults func() Policy) error {
 }
 
 // Pause stops binding frames to batches. Frames wait: in Latest the newest, in Every as
-// many as the window allows. Frames that became too old during the pause are dropped
-// after Resume.
+// many as the window allows, and no longer than their deadlines.
 func (s *Stream) Pause() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

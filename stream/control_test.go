@@ -148,7 +148,7 @@ func TestReplace(t *testing.T) {
 	if err := b.Replace(stream.Policy{MaxFPS: 9}); err != nil {
 		t.Fatal(err)
 	}
-	if p, want := b.Policy(), (stream.Policy{Mode: stream.Latest, MaxAge: time.Minute, MaxFPS: 9, Window: stream.DefaultWindowLatest}); p != want {
+	if p, want := b.Policy(), (stream.Policy{Mode: stream.Latest, MaxAge: time.Minute, MaxFPS: 9, Window: stream.DefaultWindowLatest, Priority: stream.Normal}); p != want {
 		t.Errorf("policy %+v, want %+v", p, want)
 	}
 	if err := b.Replace(stream.Policy{}); err != nil || b.Policy().MaxFPS != 0 {

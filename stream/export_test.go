@@ -6,3 +6,6 @@ func (s *Stream) Kept() any {
 	defer s.mu.Unlock()
 	return s.states.worker.value
 }
+
+// ExpiryAt returns the moment for which the stream's timer is set.
+func (s *Stream) ExpiryAt() Instant { return s.expiry.at }

@@ -74,6 +74,7 @@ type Frame struct {
 	Codec         Codec         // how Payload is coded
 	Must          bool          // must be processed: never superseded, overtaken or dropped as stale
 	Discontinuity bool          // the frame does not follow on the frame before it
+	Priority      Priority      // in the queue, when it is the next of its stream; 0 = the stream's policy
 	Late          bool          // of a source that was read when a newer frame was there already; for adapters, which may drop it
 	Width         int           // pixels, needed for RGB24 and NV12, otherwise 0
 	Height        int           // pixels
@@ -81,6 +82,7 @@ type Frame struct {
 	SourceHeight  int           // the same, of the height; both or neither are set
 	Region        Region        // the part of the picture to look at, in its pixels before it was scaled; zero = all of it
 	Deadline      time.Duration // from receipt; 0 = the stream's policy
+	QueueTimeout  time.Duration // longest wait for a worker, where the model allows requests to set it; 0 = the model's (QueuePolicy)
 	Payload       []byte        // the coded bytes, in Lease's memory; nil when Inputs are given
 	Inputs        []Tensor      // named tensors, in Lease's memory
 	Params        Params        // parameters for the model, or nil

@@ -28,6 +28,7 @@ type queue struct {
 	affinities []any
 	last       any // affinity of the last token
 	waiting    int
+	most       int // of waiting; 0 = no bound
 	ended      int
 	detached   int
 	looks      int // calls of AddWaiting(0)
@@ -46,6 +47,19 @@ func (e *queue) Enqueue(s *stream.Stream, affinity any) {
 		e.faults = append(e.faults, "a token was queued after the place was given back")
 	}
 	e.tokens, e.affinities, e.last = append(e.tokens, s), append(e.affinities, affinity), affinity
+}
+
+func (e *queue) Admit(inPlace bool) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if inPlace {
+		return nil
+	}
+	if e.most > 0 && e.waiting >= e.most {
+		return stream.Errorf(stream.Overloaded, "queue.max_size", "full")
+	}
+	e.waiting++
+	return nil
 }
 
 func (e *queue) AddWaiting(n int) {
@@ -88,6 +102,12 @@ func (e *queue) pop() *stream.Stream {
 	s := e.tokens[0]
 	e.tokens, e.affinities = e.tokens[1:], e.affinities[1:]
 	return s
+}
+
+func (e *queue) waits() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.waiting
 }
 
 func (e *queue) queued() int {
@@ -146,7 +166,7 @@ type bench struct {
 }
 
 func newBench(m *stream.Model, p stream.Policy) *bench {
-	b := &bench{ep: &queue{}, sink: &sink{}, mem: buf.NewPool(0), now: 1e9}
+	b := &bench{ep: &queue{}, sink: &sink{}, mem: buf.NewPool(0), now: 1e15}
 	b.Stream = stream.New(m, b.ep, b.sink, stream.Options{Policy: p})
 	return b
 }

@@ -55,6 +55,7 @@ func (s *Stream) close(why CloseReason, o Outcome, reason Reason, err error) {
 		s.endLocked(w, o, reason, err)
 	}
 	s.closed = why
+	s.expiry.stop()
 	s.resetAssembler()
 	s.finishIfDone()
 }

@@ -53,6 +53,7 @@ type Model struct {
 	Axis     BatchAxis    // what the first dimension of its tensors is
 	MaxBatch int          // rows, >= 1; 1 with NoAxis
 	Policy   Policy       // defaults of its streams
+	Queue    QueuePolicy  // of its frames that wait for a worker
 	Counts   *FrameCounts // of its frames; nil when nobody reads them
 	Cache    *Cache       // of the results of one-shot requests, or nil
 	Params   Params       // with which its workers were loaded; must not be changed

@@ -179,19 +179,19 @@ func FuzzCheckSize(f *testing.F) {
 }
 
 func TestPolicy(t *testing.T) {
-	d := stream.Policy{MaxAge: 1, Deadline: 2, MaxFPS: 3, Window: 4, Mode: stream.Every}
+	d := stream.Policy{MaxAge: 1, Deadline: 2, MaxFPS: 3, Window: 4, Mode: stream.Every, Priority: stream.Low}
 	if got := (stream.Policy{}).WithDefaults(d); got != d {
 		t.Errorf("%+v", got)
 	}
 	if got := (stream.Policy{Mode: stream.Latest, Window: 9}).WithDefaults(d); got.Mode != stream.Latest || got.Window != 9 || got.MaxFPS != 3 {
 		t.Errorf("%+v", got)
 	}
-	if got := (stream.Policy{}).WithDefaults(stream.Policy{}); got.Mode != stream.Latest || got.Window != stream.DefaultWindowLatest {
+	if got := (stream.Policy{}).WithDefaults(stream.Policy{}); got.Mode != stream.Latest || got.Window != stream.DefaultWindowLatest || got.Priority != stream.Normal {
 		t.Errorf("%+v", got)
 	}
 	for field, p := range map[string]stream.Policy{
 		"policy": {Mode: "newest"}, "max_age_ms": {MaxAge: -1}, "deadline_ms": {Deadline: -1}, "max_fps": {MaxFPS: math.NaN()},
-		"window": {Window: stream.MaxWindow + 1}, "priority": {Priority: stream.Priorities},
+		"window": {Window: stream.MaxWindow + 1}, "priority": {Priority: stream.Delayed},
 	} {
 		var e *stream.Error
 		if err := p.Validate(); err == nil {

@@ -35,26 +35,34 @@ type Policy struct {
 // priority are taken first, with a share kept for the lower ones.
 type Priority uint8
 
-// The priorities.
+// The priorities. In the Open Inference Protocol they have these numbers: see PriorityOf.
 const (
-	Normal Priority = iota
+	DefaultPriority Priority = iota // the model's, which is Normal unless it says another
 	High
+	Normal
 	Low
-	Priorities = 3
+	// Delayed is that of tokens only: the next frame has waited longer than its queue
+	// time-out, in a model that delays such frames. Tokens of all others are served first.
+	Delayed
+	Priorities = 5 // length of an array with a place for each of them
 )
 
-var priorities = [Priorities]string{"normal", "high", "low"}
+var priorities = [...]string{"default", "high", "normal", "low"}
+
+// PriorityOf returns the priority that a request of the Open Inference Protocol asks for
+// by a number: 0 is the model's default, 1 high, 2 normal, and larger numbers are low.
+func PriorityOf(n uint64) Priority { return Priority(min(n, uint64(Low))) }
 
 // String returns the name of the priority.
 func (p Priority) String() string {
-	if p < Priorities {
+	if int(p) < len(priorities) {
 		return priorities[p]
 	}
 	return fmt.Sprintf("Priority(%d)", p)
 }
 
 // Words returns the names of the priorities.
-func (Priority) Words() []string { return priorities[:] }
+func (Priority) Words() []string { return []string{"normal", "high", "low"} }
 
 // MarshalText implements encoding.TextMarshaler.
 func (p Priority) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
@@ -62,7 +70,7 @@ func (p Priority) MarshalText() ([]byte, error) { return []byte(p.String()), nil
 // UnmarshalText reads the name of a priority.
 func (p *Priority) UnmarshalText(text []byte) error {
 	i := slices.Index(priorities[:], string(text))
-	if i < 0 {
+	if i <= 0 {
 		return fmt.Errorf("%.40q is not a priority: want normal, high or low", text)
 	}
 	*p = Priority(i)
@@ -92,6 +100,9 @@ func (p Policy) WithDefaults(d Policy) Policy {
 	}
 	if p.MaxFPS == 0 {
 		p.MaxFPS = d.MaxFPS
+	}
+	if p.Priority == DefaultPriority {
+		p.Priority = cmp.Or(d.Priority, Normal)
 	}
 	if p.Window == 0 && p.Mode == cmp.Or(d.Mode, p.Mode) { // the window of one mode is not a default for the other
 		p.Window = d.Window

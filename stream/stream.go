@@ -76,6 +76,8 @@ type Stream struct {
 	assembler   Assembler // of a model whose requests are not single frames, or nil
 	continuer   Continuer // sink, if it is one
 	pushed      bool      // something was pushed to continuer since the lock was taken
+	level       Priority  // of its token; written before the token is queued
+	expiry      expiry
 }
 
 // Queue is where a stream's token waits for a worker; a worker group implements it. Its
@@ -85,6 +87,9 @@ type Queue interface {
 	// state (Stream.SetAffinity), or nil. It cannot fail, because the place was
 	// reserved when the stream was attached.
 	Enqueue(s *Stream, affinity any)
+	// Admit says that one more frame waits, or returns the reason why it may not. With
+	// inPlace it waits in place of an older one, and there is none.
+	Admit(inPlace bool) error
 	// AddWaiting says that n more frames wait (fewer when n < 0). 0 says that the
 	// stream has ended while its token is queued.
 	AddWaiting(n int)
@@ -197,10 +202,26 @@ func (s *Stream) notifyWaiting(n int) {
 	}
 }
 
+// requeue queues the stream's token, at the priority of its next frame.
 func (s *Stream) requeue() {
-	s.token = queued
+	level, next := s.policy.Priority, s.waiting[0]
+	switch {
+	case next.delayed:
+		level = Delayed
+	case next.Priority != DefaultPriority:
+		level = min(next.Priority, Low)
+	}
+	s.requeueAt(level)
+}
+
+func (s *Stream) requeueAt(level Priority) {
+	s.token, s.level = queued, level
 	s.queue.Enqueue(s, s.affinity)
 }
+
+// TokenPriority returns the priority of the stream's token. Only the queue may call it,
+// for a token that is being queued or is in its hands.
+func (s *Stream) TokenPriority() Priority { return s.level }
 
 func weight(r *Request) int64 { return int64(r.Rows)<<32 + 1 }
 
@@ -237,6 +258,7 @@ type Request struct {
 	outcome atomic.Uint32 // Outcome, set once
 	counts  *FrameCounts  // that have counted it as accepted
 	bound   bool          // a batch holds its memory; under the stream's lock
+	delayed bool          // it has waited longer than its queue time-out; under the stream's lock
 	// For a stateful model, under the stream's lock:
 	holdsToken bool    // it holds the stream's token and state
 	detached   bool    // it holds the token, and its state is no longer the stream's: see DetachState

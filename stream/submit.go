@@ -47,6 +47,9 @@ func (s *Stream) submit(f *Frame, now Instant) error {
 	s.accept(r, now)
 	accepted = true
 	err := s.prepare(r)
+	if err == nil && (r.QueueTimeout != 0 || s.model.Queue.Timeout != 0) {
+		err = s.setQueueTimeout(r)
+	}
 	prepared = true
 	r.Deadline = s.deadline(r, now)
 	switch {
@@ -65,16 +68,22 @@ func (s *Stream) submit(f *Frame, now Instant) error {
 	case r.result.key != nil && s.fromCache(r):
 		return nil
 	}
-	if s.policy.Mode == Latest {
-		s.supersede()
-	}
+	inPlace := s.policy.Mode == Latest && s.supersede()
 	s.waiting = append(s.waiting, r)
 	s.waitingCount.Add(weight(r))
-	if s.token == notQueued && !s.paused {
-		s.token = queued
-		s.queue.Enqueue(s, s.affinity)
+	if err := s.queue.Admit(inPlace); err != nil {
+		last := len(s.waiting) - 1
+		s.waiting[last], s.waiting = nil, s.waiting[:last]
+		s.waitingCount.Add(-weight(r))
+		s.endLocked(r, Failed, "", err)
+		return nil
 	}
-	s.queue.AddWaiting(1)
+	if s.token == notQueued && !s.paused {
+		s.requeue()
+	}
+	if r.Deadline != 0 || r.QueueTimeout != 0 {
+		s.watchExpiry(s.expiresAt(r))
+	}
 	return nil
 }
 
@@ -163,8 +172,9 @@ func (s *Stream) tooSoon(r *Request, now Instant) bool {
 	return false
 }
 
-// supersede ends the waiting frames that a newer one replaces.
-func (s *Stream) supersede() {
+// supersede ends the waiting frame that a newer one replaces, and reports whether there
+// is one. The queue still counts it as waiting.
+func (s *Stream) supersede() bool {
 	kept := s.waiting[:0]
 	for _, w := range s.waiting {
 		if w.Must {
@@ -174,9 +184,10 @@ func (s *Stream) supersede() {
 		s.waitingCount.Add(-weight(w))
 		s.endLocked(w, Dropped, Superseded, nil)
 	}
-	s.notifyWaiting(len(kept) - len(s.waiting))
+	any := len(kept) < len(s.waiting)
 	clear(s.waiting[len(kept):])
 	s.waiting = kept
+	return any
 }
 
 // SubmitEnded accepts a frame, received at now, that was lost before it reached the

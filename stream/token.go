@@ -19,6 +19,16 @@ func (s *Stream) Take(now Instant, room int, class *uint64, predict time.Duratio
 			s.endLocked(r, Dropped, Stale, nil)
 			continue
 		}
+		if end := r.queueEnd(); end != 0 && now >= end && !r.delayed {
+			if s.delays() {
+				r.delayed = true
+				s.requeueAt(Delayed)
+				return nil, false
+			}
+			s.pop()
+			s.endLocked(r, Dropped, Stale, r.queueError())
+			continue
+		}
 		if class != nil && *class != r.Class {
 			s.requeue()
 			return nil, false

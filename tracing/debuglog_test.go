@@ -233,6 +233,7 @@ func TestLevels(t *testing.T) {
 type hooked struct{ ended func(*stream.Request) }
 
 func (hooked) Enqueue(*stream.Stream, any) {}
+func (hooked) Admit(bool) error            { return nil }
 func (hooked) AddWaiting(int)              {}
 func (q hooked) Ended(r *stream.Request)   { q.ended(r) }
 func (hooked) Detach(*stream.Stream)       {}

@@ -19,15 +19,16 @@ type Config struct {
 	Source string `yaml:"source" help:"a kind of worker, or the file, folder or address to load"`
 	Kind   string // a registered kind of worker; "" = the kind that loads Source
 
-	Version   string            `yaml:"version" default:"1" help:"the model's version"`
-	Instances int               `yaml:"instances" default:"1" min:"1" max:"1024" request:"64" help:"number of workers"`
-	MaxFlows  int               `yaml:"max_flows" default:"16384" min:"1" max:"1048576" help:"most streams and one-shot callers at once, each of which has a place in the queue"`
-	Batching  Batching          `yaml:"batching"`
-	Image     *stream.ImageSpec `yaml:"input.image"` // overrides the kind's own
-	Window    Window            `yaml:"window"`
-	Cache     Cache             `yaml:"cache"`
-	Policy    stream.Policy     `yaml:"stream"` // defaults of the model's streams; clients may choose others
-	Limits    Limits            `yaml:"limits"`
+	Version   string             `yaml:"version" default:"1" help:"the model's version"`
+	Instances int                `yaml:"instances" default:"1" min:"1" max:"1024" request:"64" help:"number of workers"`
+	MaxFlows  int                `yaml:"max_flows" default:"16384" min:"1" max:"1048576" help:"most streams and one-shot callers at once, each of which has a place in the queue"`
+	Batching  Batching           `yaml:"batching"`
+	Image     *stream.ImageSpec  `yaml:"input.image"` // overrides the kind's own
+	Window    Window             `yaml:"window"`
+	Cache     Cache              `yaml:"cache"`
+	Policy    stream.Policy      `yaml:"stream"` // defaults of the model's streams; clients may choose others
+	Queue     stream.QueuePolicy `yaml:"queue" request:"any"`
+	Limits    Limits             `yaml:"limits"`
 
 	Versions Versions `yaml:"versions"`
 	Shadow   Shadow   `yaml:"shadow"`

@@ -79,7 +79,7 @@ func (g *Group) describeModel(m *stream.Model) error {
 		}
 		m.MaxBatch = n
 	}
-	m.Policy = g.cfg.Policy.WithDefaults(m.Policy)
+	m.Policy, m.Queue = g.cfg.Policy.WithDefaults(m.Policy), g.cfg.Queue
 	if g.uses != nil && (g.cfg.Image != nil || g.cfg.Window != Window{}) {
 		return g.notOfGraph()
 	}
@@ -246,6 +246,35 @@ func (g *Group) Enqueue(s *stream.Stream, affinity any) {
 	}
 	g.intake.Push(s, w.inbox)
 	g.idle.wakeThis(&w.waiter)
+}
+
+// Admit implements stream.Queue.
+func (g *Group) Admit(inPlace bool) error {
+	if !inPlace && !g.countWaiting() {
+		return stream.Errorf(stream.Overloaded, "queue.max_size", "%d frames wait for model %s already: try later, or raise the setting", g.cfg.Queue.MaxSize, g.cfg.Name)
+	}
+	if g.intake.NeedsArrivals() {
+		g.recheck()
+	}
+	return nil
+}
+
+// countWaiting counts one more waiting frame, unless as many wait as may.
+func (g *Group) countWaiting() bool {
+	most := int64(g.cfg.Queue.MaxSize)
+	if most == 0 {
+		g.waiting.Add(1)
+		return true
+	}
+	for {
+		n := g.waiting.Load()
+		if n >= most {
+			return false
+		}
+		if g.waiting.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
 }
 
 // AddWaiting implements stream.Queue.

@@ -176,6 +176,7 @@ func (r *rig) Enqueue(s *stream.Stream, _ any) {
 		}
 	})
 }
+func (r *rig) Admit(bool) error      { return nil }
 func (r *rig) AddWaiting(int)        {}
 func (r *rig) Ended(*stream.Request) {}
 func (r *rig) Detach(*stream.Stream) {}

@@ -16,6 +16,7 @@ import (
 type nowhere struct{}
 
 func (nowhere) Enqueue(*stream.Stream, any) {}
+func (nowhere) Admit(bool) error            { return nil }
 func (nowhere) AddWaiting(int)              {}
 func (nowhere) Ended(*stream.Request)       {}
 func (nowhere) Detach(*stream.Stream)       {}

@@ -33,6 +33,8 @@ func (e *queue) Enqueue(s *stream.Stream, _ any) {
 	e.tokens = append(e.tokens, s)
 }
 
+func (e *queue) Admit(bool) error { return nil }
+
 func (e *queue) AddWaiting(int) {}
 
 func (e *queue) Ended(*stream.Request) { e.ended++ }

@@ -27,6 +27,7 @@ import (
 type queue struct{ hooks workers.Hooks }
 
 func (queue) Enqueue(*stream.Stream, any) {}
+func (queue) Admit(bool) error            { return nil }
 func (queue) AddWaiting(int)              {}
 func (q queue) Ended(r *stream.Request)   { q.hooks.Ended(r) }
 func (queue) Detach(*stream.Stream)       {}

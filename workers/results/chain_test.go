@@ -68,6 +68,7 @@ func names(outputs []stream.Tensor) string {
 type queue struct{}
 
 func (queue) Enqueue(*stream.Stream, any) {}
+func (queue) Admit(bool) error            { return nil }
 func (queue) AddWaiting(int)              {}
 func (queue) Ended(*stream.Request)       {}
 func (queue) Detach(*stream.Stream)       {}

@@ -224,6 +224,7 @@ func (s *sink) Done(why stream.CloseReason) { s.log += string(why) }
 type nowhere struct{}
 
 func (nowhere) Enqueue(*stream.Stream, any) {}
+func (nowhere) Admit(bool) error            { return nil }
 func (nowhere) AddWaiting(int)              {}
 func (nowhere) Ended(*stream.Request)       {}
 func (nowhere) Detach(*stream.Stream)       {}

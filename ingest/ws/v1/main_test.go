@@ -95,6 +95,7 @@ func (r repository) Model(string, string) (*stream.Model, bool, error) { return 
 type nowhere struct{}
 
 func (nowhere) Enqueue(*stream.Stream, any) {}
+func (nowhere) Admit(bool) error            { return nil }
 func (nowhere) AddWaiting(int)              {}
 func (nowhere) Ended(*stream.Request)       {}
 func (nowhere) Detach(*stream.Stream)       {}

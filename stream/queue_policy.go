@@ -1,0 +1,63 @@
+package stream
+
+import "time"
+
+// QueuePolicy is how many frames of a model may wait for a worker, and for how long. The
+// time-out is of a frame's wait alone; a deadline is of its answer. Frames that must be
+// processed (Frame.Must) have none.
+type QueuePolicy struct {
+	MaxSize int           `yaml:"max_size" unset:"no bound but max_flows and the streams' windows" min:"1" max:"16777216" help:"most frames that wait for a worker at once; one more ends with the error overloaded"`
+	Timeout time.Duration `yaml:"timeout" unset:"no bound but the deadlines of frames" min:"1us" max:"1h" help:"longest time that a frame waits for a worker; see timeout_action"`
+	// Action is what happens to a frame at the end of its time-out.
+	Action               TimeoutAction `yaml:"timeout_action" default:"reject" words:"reject delay" help:"what happens to a frame at its time-out: reject ends it; delay lets it wait on, behind the frames of all others (a stream whose policy is latest rejects it)"`
+	AllowTimeoutOverride *bool         `yaml:"allow_timeout_override" default:"true" help:"a request may have a time-out of its own, of which the shorter one counts; false: it is refused"`
+}
+
+// TimeoutAction says what happens to a frame that has waited for its queue time-out.
+type TimeoutAction string
+
+// The actions.
+const (
+	Reject TimeoutAction = "reject"
+	Delay  TimeoutAction = "delay"
+)
+
+// setQueueTimeout sets r's time-out to the one that is in force for it.
+func (s *Stream) setQueueTimeout(r *Request) error {
+	q := &s.model.Queue
+	switch {
+	case r.Must:
+		r.QueueTimeout = 0
+	case r.QueueTimeout < 0:
+		return Errorf(InvalidArgument, "timeout", "%v is negative: want a time in microseconds", r.QueueTimeout)
+	case r.QueueTimeout == 0:
+		r.QueueTimeout = q.Timeout
+	case q.AllowTimeoutOverride != nil && !*q.AllowTimeoutOverride:
+		return Errorf(InvalidArgument, "timeout", "requests to model %s have no time-out of their own (its queue.allow_timeout_override is false): leave it out", s.model.Name)
+	case q.Timeout > 0:
+		r.QueueTimeout = min(r.QueueTimeout, q.Timeout)
+	}
+	return nil
+}
+
+// delays reports whether frames wait on after their queue time-out. In Latest, in which
+// only the newest frame waits, they do not.
+func (s *Stream) delays() bool { return s.model.Queue.Action == Delay && s.policy.Mode == Every }
+
+// queueEnd returns when r's queue time-out ends; 0 = never.
+func (r *Request) queueEnd() Instant {
+	end := r.Timing.Received.Add(r.QueueTimeout)
+	if end <= r.Timing.Received { // there is none, or it is too long for the clock
+		return 0
+	}
+	return end
+}
+
+// queueError returns the error of a request that waited longer than its queue time-out.
+func (r *Request) queueError() error {
+	m := r.Stream.model
+	if t := m.Queue.Timeout; t > 0 && r.QueueTimeout >= t {
+		return Errorf(Overloaded, "queue.timeout", "model %s had no worker for the request within %v: try later, or raise the setting", m.Name, r.QueueTimeout)
+	}
+	return Errorf(Overloaded, "timeout", "model %s had no worker for the request within its time-out of %v: try later, or with a longer one", m.Name, r.QueueTimeout)
+}
