@@ -361,7 +361,7 @@ func TestSettingsOfASectionStandTogether(t *testing.T) {
 			sections = append(sections, section)
 		}
 	}
-	want := []string{"name", "source", "version", "instances", "max_flows", "batching", "input", "window", "cache", "stream", "limits", "output", "gate"}
+	want := []string{"name", "source", "version", "instances", "max_flows", "batching", "input", "window", "cache", "stream", "queue", "limits", "output", "gate"}
 	if !slices.Equal(sections, want) {
 		t.Errorf("got  %q\nwant %q", sections, want)
 	}
