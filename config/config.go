@@ -31,8 +31,9 @@ type Config struct {
 
 	SharedMemory *bool `yaml:"shared_memory" default:"true" help:"clients on the same machine may have tensors in shared memory (POSIX, /dev/shm)"`
 
-	TLS  TLS  `yaml:"tls"`
-	ONNX ONNX `yaml:"onnx"`
+	TLS        TLS        `yaml:"tls"`
+	ONNX       ONNX       `yaml:"onnx"`
+	Repository Repository `yaml:",inline"`
 
 	Models  []workers.Config // loaded at the start; entries of models in the file
 	Streams []streams.Config // server streams; entries of streams in the file
@@ -153,6 +154,32 @@ type ONNX struct {
 	Library string `yaml:"library" unset:"that of the cache folder, then that of the system" help:"path of ONNX Runtime's shared library"`
 }
 
+// Repository configures the models that are in a folder, and those that requests send.
+type Repository struct {
+	Dir     string        `yaml:"model_repository" path:"file" help:"a folder with models, each as NAME/VERSION/model.onnx with an optional NAME/config.yaml or NAME/config.pbtxt"`
+	Mode    string        `yaml:"model_control_mode" default:"none" words:"none explicit poll" help:"which models of model_repository are loaded: none loads all at the start; explicit those of load_model and those that requests name; poll all, and again when their files change"`
+	Load    []string      `yaml:"load_model" example:"digits" help:"with model_control_mode explicit: models that are loaded at the start; * = all"`
+	Poll    time.Duration `yaml:"repository_poll" default:"15s" min:"10ms" help:"with model_control_mode poll: time from one look for changed files to the next; a change is taken when two looks have found the same files"`
+	MaxSent int64         `yaml:"sent_models" default:"1GiB" min:"1" unit:"bytes" help:"most bytes of files of models that load requests have sent, in the folder for temporary files, as long as they are loaded"`
+}
+
+// The modes.
+const (
+	LoadAll      = "none"
+	LoadExplicit = "explicit"
+	LoadPoll     = "poll"
+)
+
+func (r Repository) validate() error {
+	switch {
+	case r.Dir == "" && r.Mode != LoadAll:
+		return coded.Errorf(coded.InvalidArgument, "model_control_mode", "is %s, which needs model_repository", r.Mode)
+	case len(r.Load) > 0 && r.Mode != LoadExplicit:
+		return coded.Errorf(coded.InvalidArgument, "load_model", "needs model_control_mode explicit: the others load all models")
+	}
+	return nil
+}
+
 // Off as an address turns a listener off.
 const Off = setting.Off
 
@@ -184,7 +211,7 @@ func (c Config) Validate() error {
 			errs = append(errs, p.Validate())
 		}
 	}
-	errs = append(errs, c.Metrics.validate())
+	errs = append(errs, c.Metrics.validate(), c.Repository.validate())
 	switch t := c.TLS; {
 	case t.SelfSigned && (t.Cert != "" || t.Key != ""):
 		bad("tls.self_signed", "and tls.cert exclude each other")

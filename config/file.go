@@ -106,6 +106,11 @@ func (r *reader) read(text []byte, c *Config) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return
 	}
+	r.documents(text, func(body ast.Node) { r.server(c, body) })
+}
+
+// documents parses a file and calls read with its only document, which may be nil.
+func (r *reader) documents(text []byte, read func(body ast.Node)) {
 	file, err := parser.ParseBytes(text, 0)
 	if err != nil {
 		var syntax yaml.Error
@@ -127,7 +132,7 @@ func (r *reader) read(text []byte, c *Config) {
 			r.fail("", nil, "has more than one document")
 			return
 		}
-		r.server(c, d.Body)
+		read(d.Body)
 	}
 }
 

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
@@ -15,14 +16,32 @@ import (
 )
 
 // model reads an entry of models.
-func (r *reader) model(at string, node ast.Node) (m workers.Config) {
-	m.Source = sourceOf(node)
+func (r *reader) model(at string, node ast.Node) workers.Config {
+	return r.modelFrom(at, node, "")
+}
+
+// modelFrom reads an entry. source is what is loaded if the entry names no source.
+func (r *reader) modelFrom(at string, node ast.Node, source string) (m workers.Config) {
+	m.Source = cmp.Or(sourceOf(node), source)
 	s := modelSection(&m)
 	r.section(&s, at, "", node)
-	if _, isKind := workers.Lookup(m.Source); !isKind && !strings.Contains(m.Source, "://") && strings.ContainsAny(m.Source, `/\.`) {
+	if _, isKind := workers.Lookup(m.Source); !isKind && m.Source != source && !strings.Contains(m.Source, "://") && strings.ContainsAny(m.Source, `/\.`) {
 		m.Source = inDir(r.dir, m.Source)
 	}
 	return m
+}
+
+// ReadModel reads the configuration of one model, the config.yaml of its folder in a
+// repository. file is its path, for errors; source is what is loaded if it names none.
+func ReadModel(text []byte, file, source string) (m workers.Config, err error) {
+	r := reader{name: file, dir: filepath.Dir(file), lines: map[string]int{}, wrong: map[string]bool{}}
+	m.Source = source
+	r.documents(text, func(body ast.Node) {
+		if body != nil {
+			m = r.modelFrom("", body, source)
+		}
+	})
+	return m, setting.Join(r.errs...)
 }
 
 // sourceOf returns the source of an entry. It is read first, since it determines the kind

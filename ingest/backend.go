@@ -3,6 +3,7 @@ package ingest
 import (
 	"context"
 
+	"millrace/internal/inferencepb"
 	"millrace/stream"
 	"millrace/stream/buf"
 )
@@ -40,6 +41,8 @@ type Repository interface {
 	Choose(name string) (version string)
 	// Versions returns the loaded versions of a model, the lowest first.
 	Versions(name string) []string
+	// Config returns the configuration of a loaded model, with what it has by default.
+	Config(name, version string) (*inferencepb.ModelConfig, error)
 	// Index lists the models, loaded or known: a row for each version.
 	Index() []Entry
 	// Load loads a model and returns the name of its endpoint.

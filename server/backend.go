@@ -4,9 +4,11 @@ import (
 	"context"
 
 	"millrace/ingest"
+	"millrace/internal/inferencepb"
 	"millrace/stream"
 	"millrace/stream/buf"
 	"millrace/workers"
+	"millrace/workers/repository"
 )
 
 // backend implements ingest.Backend on the server's parts.
@@ -14,7 +16,7 @@ type backend struct{ s *Server }
 
 var (
 	_ ingest.Backend    = backend{}
-	_ ingest.Repository = repository{}
+	_ ingest.Repository = repositoryOf{}
 )
 
 // Open implements ingest.Backend.
@@ -35,7 +37,7 @@ func (d backend) Open(model, version string, opts stream.Options, sink stream.Si
 }
 
 // Models implements ingest.Backend.
-func (d backend) Models() ingest.Repository { return repository(d) }
+func (d backend) Models() ingest.Repository { return repositoryOf(d) }
 
 // Memory implements ingest.Backend.
 func (d backend) Memory() *buf.Pool { return d.s.memory }
@@ -71,10 +73,10 @@ func (s *Server) group(model, version string) (*workers.Group, error) {
 	return nil, err
 }
 
-type repository struct{ s *Server }
+type repositoryOf struct{ s *Server }
 
 // Model implements ingest.Repository.
-func (r repository) Model(name, version string) (*stream.Model, bool, error) {
+func (r repositoryOf) Model(name, version string) (*stream.Model, bool, error) {
 	g, err := r.s.group(name, version)
 	if err != nil {
 		return nil, false, err
@@ -83,14 +85,14 @@ func (r repository) Model(name, version string) (*stream.Model, bool, error) {
 }
 
 // Choose implements ingest.Repository.
-func (r repository) Choose(name string) string { return r.s.models.Choose(name) }
+func (r repositoryOf) Choose(name string) string { return r.s.models.Choose(name) }
 
 // Versions implements ingest.Repository.
-func (r repository) Versions(name string) []string { return r.s.models.Versions(name) }
+func (r repositoryOf) Versions(name string) []string { return r.s.models.Versions(name) }
 
 // Index implements ingest.Repository. While the server starts, the models of the
 // configuration that are not loaded yet are being loaded.
-func (r repository) Index() []ingest.Entry {
+func (r repositoryOf) Index() []ingest.Entry {
 	starting := map[string]bool{}
 	if !r.s.loaded.Load() { // before the models are read
 		for _, c := range r.s.cfg.Models {
@@ -107,13 +109,22 @@ func (r repository) Index() []ingest.Entry {
 	return out
 }
 
+// Config implements ingest.Repository.
+func (r repositoryOf) Config(name, version string) (*inferencepb.ModelConfig, error) {
+	g, err := r.s.group(name, version)
+	if err != nil {
+		return nil, err
+	}
+	return repository.Config(g, r.s.models.Versions(name)), nil
+}
+
 // Load implements ingest.Repository.
-func (r repository) Load(ctx context.Context, name string, how ingest.Load) (string, error) {
+func (r repositoryOf) Load(ctx context.Context, name string, how ingest.Load) (string, error) {
 	return r.s.models.Load(ctx, name, workers.Load(how))
 }
 
 // Unload implements ingest.Repository.
-func (r repository) Unload(ctx context.Context, endpoint string, how ingest.Unload) error {
+func (r repositoryOf) Unload(ctx context.Context, endpoint string, how ingest.Unload) error {
 	if !how.Dependents {
 		return r.s.models.Unload(ctx, endpoint, how.Version)
 	}

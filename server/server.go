@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"millrace/config"
 	"millrace/ingest"
 	"millrace/ingest/native"
 	"millrace/ingest/shm"
@@ -24,6 +25,7 @@ import (
 	"millrace/tracing"
 	"millrace/workers"
 	"millrace/workers/onnx"
+	"millrace/workers/repository"
 
 	// The other kinds of workers register themselves.
 	_ "millrace/workers/delay"
@@ -35,15 +37,17 @@ import (
 
 // Server is one inference server. New returns it, Run runs it once.
 type Server struct {
-	cfg     Config
-	version string
-	created time.Time
-	log     *slog.Logger
-	memory  *buf.Pool
-	models  *workers.Manager
-	native  *native.Client
-	shared  *shm.Registry // for the adapters of the Open Inference Protocol; nil = off
-	observe *observer
+	cfg        Config
+	version    string
+	created    time.Time
+	log        *slog.Logger
+	memory     *buf.Pool
+	models     *workers.Manager
+	repository *repository.Repository
+	changes    repository.Changes // of the repository
+	native     *native.Client
+	shared     *shm.Registry // for the adapters of the Open Inference Protocol; nil = off
+	observe    *observer
 
 	adapters  []ingest.Interface
 	listeners []Listener // on which it listens
@@ -89,8 +93,12 @@ func New(cfg Config) (*Server, error) {
 	s.hardware = video.NewHardware(cfg.Sources.HWAccel, func(err error) {
 		s.log.Warn("hardware decoding failed: for a minute, videos that are opened are decoded in software", "setting", "sources.hwaccel", "error", err)
 	})
+	if s.repository, err = repository.New(repository.Options{Dir: cfg.Repository.Dir, MaxSent: cfg.Repository.MaxSent, YAML: config.ReadModel}); err != nil {
+		s.observe.close()
+		return nil, err
+	}
 	s.models = workers.NewManager(workers.ManagerOptions{
-		Memory: s.memory, Pixels: cfg.Limits.Pictures(), Log: s.log, Hooks: s.observe.model,
+		Memory: s.memory, Pixels: cfg.Limits.Pictures(), Log: s.log, Hooks: s.observe.model, Repository: s.repository,
 	})
 	if *cfg.SharedMemory {
 		s.shared = shm.New(shm.Folder, cfg.Limits.MaxRegions)
@@ -152,6 +160,9 @@ func (s *Server) Run(ctx context.Context) error {
 		})
 	}
 	err := s.load(ctx)
+	if err == nil && s.cfg.Repository.Mode == config.LoadPoll {
+		wg.Go(func() { s.poll(serving) })
+	}
 	if err == nil {
 		err = s.serving(failed)
 	}
@@ -225,7 +236,7 @@ func (s *Server) load(ctx context.Context) error {
 			return within(fmt.Sprintf("models[%d]", i), err)
 		}
 	}
-	return nil
+	return s.loadRepository(ctx)
 }
 
 // within names the entry of the configuration that err is about.

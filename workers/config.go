@@ -1,9 +1,11 @@
 package workers
 
 import (
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"millrace/batching"
@@ -37,6 +39,9 @@ type Config struct {
 	// model's only file is Source.
 	Folder string
 
+	// Declared are the inputs and outputs that the model must have.
+	Declared Declared
+
 	// Params are the parameters of the kind of worker, by the names of its settings;
 	// nested names are joined by dots.
 	Params stream.Params
@@ -45,6 +50,58 @@ type Config struct {
 	Parts []any
 
 	request stream.Params // parameters of the request that loaded it
+}
+
+// Declared are inputs and outputs that a model is checked against when it is loaded;
+// without any, everything is as the model itself says.
+type Declared struct {
+	Inputs, Outputs []stream.TensorSpec // without a Datatype: any
+	Batch           bool                // the shapes leave the batch axis out
+}
+
+// check compares the declarations with a model's inputs and outputs. All inputs have to
+// be declared, and any of the outputs.
+func (d Declared) check(m *stream.Model) error {
+	for _, side := range []struct {
+		name          string
+		has, declared []stream.TensorSpec
+	}{{"input", m.Inputs, d.Inputs}, {"output", m.Outputs, d.Outputs}} {
+		if len(side.declared) == 0 || m.Any {
+			continue
+		}
+		for i, want := range side.declared {
+			at := fmt.Sprintf("%s[%d]", side.name, i)
+			k := slices.IndexFunc(side.has, func(s stream.TensorSpec) bool { return s.Name == want.Name })
+			if k < 0 {
+				return stream.Errorf(stream.InvalidArgument, at+".name", "%q is not one of the model's: %s", want.Name, namesOf(side.has))
+			}
+			s := &side.has[k]
+			if want.Datatype != "" && want.Datatype != s.Datatype {
+				return stream.Errorf(stream.InvalidArgument, at+".data_type", "of %s is %s, and that of the model's file is %s", want.Name, want.Datatype, s.Datatype)
+			}
+			shape := m.Shape(s)
+			if len(shape) == len(want.Shape)+1 && (d.Batch || m.Axis == stream.FreeAxis) {
+				shape = shape[1:]
+			}
+			if !slices.EqualFunc(shape, want.Shape, func(a, b int) bool { return a == b || a == -1 || b == -1 }) {
+				return stream.Errorf(stream.InvalidArgument, at+".dims", "of %s are %v, and those of the model's file are %v", want.Name, want.Shape, shape)
+			}
+		}
+		for _, s := range side.has {
+			if side.name == "input" && !slices.ContainsFunc(side.declared, func(d stream.TensorSpec) bool { return d.Name == s.Name }) {
+				return stream.Errorf(stream.InvalidArgument, "input", "lacks %s, which the model needs", s.Name)
+			}
+		}
+	}
+	return nil
+}
+
+func namesOf(specs []stream.TensorSpec) string {
+	names := make([]string, len(specs))
+	for i, s := range specs {
+		names[i] = s.Name
+	}
+	return strings.Join(names, ", ")
 }
 
 // Versions say which versions of a model in a repository are served, and which of them

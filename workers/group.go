@@ -86,6 +86,9 @@ func (g *Group) describeModel(m *stream.Model) error {
 	if err := ApplyInputs(m, g.cfg.Image, g.cfg.Window, g.mem); err != nil {
 		return err
 	}
+	if err := g.cfg.Declared.check(m); err != nil {
+		return err
+	}
 	g.computed = m
 	chain, m, err := results.New(g.cfg.Parts, m, results.Tools{})
 	if err != nil {

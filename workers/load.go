@@ -124,9 +124,9 @@ func (m *Manager) find(name string, how Load) (*Definition, error) {
 	}
 	switch _, isKind := Lookup(name); {
 	case how.Config != nil:
-		return nil, stream.Errorf(stream.Unsupported, "config", "cannot be set by a load request of this server")
+		return nil, stream.Errorf(stream.Unsupported, "config", "cannot be set by a load request: the server has no repository of models")
 	case how.Files != nil:
-		return nil, stream.Errorf(stream.Unsupported, "file", "contents cannot be set by a load request of this server")
+		return nil, stream.Errorf(stream.Unsupported, "file", "contents cannot be sent in a load request: the server has no repository of models")
 	case isKind:
 		return &Definition{Versions: []Config{Config{Name: name, Kind: name}.WithDefaults()}}, nil
 	}
@@ -519,6 +519,22 @@ func (m *Manager) Unload(ctx context.Context, name, version string) error {
 		m.removeFiles(name, e, nil)
 		return nil
 	})
+}
+
+// Remove unloads all that was loaded under a name, and forgets why it could not be
+// loaded.
+func (m *Manager) Remove(ctx context.Context, name string) error {
+	m.mu.Lock()
+	m.failed.forget(name, "")
+	m.mu.Unlock()
+	for {
+		if err := m.Unload(ctx, name, ""); err != nil {
+			if stream.CodeOf(err) == stream.NotFound {
+				return nil
+			}
+			return err
+		}
+	}
 }
 
 func (m *Manager) removeGroup(g *Group, why stream.CloseReason, err error, reason string) {

@@ -13,6 +13,7 @@ import (
 	"millrace/ingest"
 	"millrace/ingest/ws"
 	"millrace/internal/httpd"
+	"millrace/internal/inferencepb"
 	"millrace/server"
 	"millrace/stream"
 	"millrace/stream/buf"
@@ -58,7 +59,10 @@ func (r readOnlyRepository) Model(name, version string) (*stream.Model, bool, er
 	}
 	return g.Model(), g.Ready(), nil
 }
-func (readOnlyRepository) Choose(string) string            { return "" }
+func (readOnlyRepository) Choose(string) string { return "" }
+func (readOnlyRepository) Config(string, string) (*inferencepb.ModelConfig, error) {
+	return nil, stream.Errorf(stream.Unsupported, "", "no configuration is here")
+}
 func (r readOnlyRepository) Versions(name string) []string { return r.models.Versions(name) }
 func (readOnlyRepository) Index() []ingest.Entry           { return nil }
 func (readOnlyRepository) Load(context.Context, string, ingest.Load) (string, error) {

@@ -72,11 +72,14 @@ func (r *rig) Open(model, version string, opts stream.Options, sink stream.Sink)
 	}
 	return g.Open(opts, sink)
 }
-func (r *rig) Models() ingest.Repository { return repository{r.models} }
+func (r *rig) Models() ingest.Repository { return repository{m: r.models} }
 func (r *rig) Memory() *buf.Pool         { return r.mem }
 func (r *rig) State() ingest.State       { return ingest.State{Ready: true} }
 
-type repository struct{ m *workers.Manager }
+type repository struct {
+	ingest.Repository
+	m *workers.Manager
+}
 
 func (r repository) Model(name, version string) (*stream.Model, bool, error) {
 	g, err := r.m.Group(name, version)

@@ -1,0 +1,397 @@
+package repository
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"millrace/batching"
+	"millrace/internal/inferencepb"
+	"millrace/stream"
+	"millrace/workers"
+)
+
+// parseText reads a config.pbtxt.
+func parseText(text []byte, path string) (*inferencepb.ModelConfig, error) {
+	pb := &inferencepb.ModelConfig{}
+	if err := (prototext.UnmarshalOptions{}).Unmarshal(text, pb); err != nil {
+		return nil, stream.Errorf(stream.InvalidArgument, "", "%s: %s", path, plain(err))
+	}
+	return pb, nil
+}
+
+// parseJSON reads the configuration of a load request.
+func parseJSON(text []byte) (*inferencepb.ModelConfig, error) {
+	if len(text) > maxConfig {
+		return nil, stream.Errorf(stream.TooLarge, "config", "is larger than 1 MiB")
+	}
+	pb := &inferencepb.ModelConfig{}
+	if err := (protojson.UnmarshalOptions{}).Unmarshal(text, pb); err != nil {
+		return nil, stream.Errorf(stream.InvalidArgument, "config", "%s", plain(err))
+	}
+	return pb, nil
+}
+
+// plain returns the text of an error of the protobuf library, whose spaces vary from
+// program to program, without its name.
+func plain(err error) string {
+	text := strings.Map(func(r rune) rune {
+		if unicode.IsSpace(r) {
+			return ' '
+		}
+		return r
+	}, err.Error())
+	return strings.TrimSpace(strings.TrimPrefix(text, "proto:"))
+}
+
+// kindOf returns the kind of worker of a configuration, "" when it names none.
+func kindOf(pb *inferencepb.ModelConfig) (string, error) {
+	kind := ""
+	for _, f := range []struct{ field, value string }{{"backend", pb.Backend}, {"platform", pb.Platform}} {
+		if f.value == "" {
+			continue
+		}
+		of := f.value
+		if of == "onnxruntime" || of == "onnxruntime_onnx" {
+			of = "onnx"
+		}
+		if of == "ensemble" {
+			of = "graph"
+		}
+		if _, ok := workers.Lookup(of); !ok {
+			return "", stream.Errorf(stream.Unsupported, f.field, "%q is not one that this program has: want onnxruntime, or a kind of worker (`millrace models --kinds`)", f.value)
+		}
+		if kind != "" && kind != of {
+			return "", stream.Errorf(stream.InvalidArgument, "platform", "%q contradicts backend %q", pb.Platform, pb.Backend)
+		}
+		kind = of
+	}
+	return kind, nil
+}
+
+// applyVersions sets the version policy.
+func applyVersions(cfg *workers.Config, pb *inferencepb.ModelConfig) error {
+	p := pb.GetVersionPolicy()
+	switch {
+	case p.GetAll() != nil:
+		cfg.Versions.All = true
+	case p.GetSpecific() != nil:
+		for _, v := range p.GetSpecific().GetVersions() {
+			cfg.Versions.Specific = append(cfg.Versions.Specific, fmt.Sprint(v))
+		}
+		if cfg.Versions.Specific == nil {
+			return stream.Errorf(stream.InvalidArgument, "version_policy.specific.versions", "is empty")
+		}
+	case p.GetLatest() != nil:
+		n := p.GetLatest().GetNumVersions()
+		if n < 1 || n > 64 {
+			return stream.Errorf(stream.InvalidArgument, "version_policy.latest.num_versions", "%d is not between 1 and 64", n)
+		}
+		cfg.Versions.Latest = int(n)
+	}
+	return nil
+}
+
+// applied are the fields of a configuration that apply uses; all others are said to be
+// not used.
+var applied = []protoreflect.Name{
+	"name", "platform", "backend", "max_batch_size", "input", "output", "instance_group", "default_model_filename",
+	"version_policy", "dynamic_batching", "parameters", "response_cache", "model_transaction_policy",
+}
+
+// refused are fields without which a model would give wrong answers.
+var refused = map[protoreflect.Name]string{
+	"ensemble_scheduling": "is not read yet: use a model of the kind graph",
+	"sequence_batching":   "is not supported: use the model's own setting state",
+	"batch_input":         "is not supported",
+	"batch_output":        "is not supported",
+	"model_operations":    "is not supported: custom operators cannot be loaded",
+}
+
+// parameters are the settings that parameters of Triton's ONNX backend mean.
+var parameters = map[string]string{"intra_op_thread_count": "threads", "inter_op_thread_count": "inter_threads"}
+
+// apply sets in cfg what a configuration says, and returns what of it is not used. With
+// request it came with a load request, which may set less.
+func apply(cfg *workers.Config, pb *inferencepb.ModelConfig, request bool) (notes []string, err error) {
+	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
+	bad := func(field, format string, args ...any) ([]string, error) {
+		return nil, stream.Errorf(stream.InvalidArgument, field, format, args...)
+	}
+	if pb.Name != "" && pb.Name != cfg.Name {
+		return bad("name", "is %q, and the model is %q: leave it out", pb.Name, cfg.Name)
+	}
+	pb.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
+		why, no := refused[f.Name()]
+		switch {
+		case no:
+			err = stream.Errorf(stream.Unsupported, string(f.Name()), "%s", why)
+		case !slices.Contains(applied, f.Name()):
+			note("%s", f.Name())
+		}
+		return err == nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(notes)
+	// set sets a setting of the model, field is where it is in the configuration.
+	set := func(field, path string, value any) {
+		if err != nil {
+			return
+		}
+		t := cfg.Table()
+		if request {
+			f, ok := t.FindRequest(path)
+			if !ok {
+				err = stream.Errorf(stream.InvalidArgument, field, "cannot be set by a request")
+			} else if e := f.SetRequest(value); e != nil {
+				err = stream.Errorf(stream.InvalidArgument, field, "%w", e)
+			}
+			return
+		}
+		if e := t.Set(path, fmt.Sprint(value)); e != nil {
+			err = stream.Errorf(stream.InvalidArgument, field, "%w", e)
+		}
+	}
+	kind, _ := workers.Lookup(cfg.Kind)
+	own := kind.Table()
+	parameter := func(field, name string, value any) {
+		f, ok := own.Find(name)
+		if !ok {
+			note("%s", field)
+			return
+		}
+		if e := f.Set(fmt.Sprint(value)); e != nil {
+			err = stream.Errorf(stream.InvalidArgument, field, "%w", e)
+			return
+		}
+		cfg.Params = maps.Clone(cfg.Params)
+		if cfg.Params == nil {
+			cfg.Params = stream.Params{}
+		}
+		cfg.Params[name] = f.Value()
+	}
+	switch n := pb.MaxBatchSize; {
+	case n < 0:
+		return bad("max_batch_size", "%d is negative", n)
+	case n > 0:
+		set("max_batch_size", "batching.max_size", int64(n))
+	case len(pb.Input) > 0 && cfg.Kind == "onnx": // the dimensions of its inputs are all that there are
+		parameter("max_batch_size", "batch_axis", false)
+	}
+	if d := pb.GetDynamicBatching(); d != nil {
+		if us := d.MaxQueueDelayMicroseconds; us > 0 {
+			set("dynamic_batching", "batching.kind", "soft")
+			set("dynamic_batching.max_queue_delay_microseconds", "batching.max_delay", fmt.Sprintf("%dus", us))
+		}
+		if len(d.PreferredBatchSize) > 0 {
+			note("dynamic_batching.preferred_batch_size (batches are as large as the waiting requests make them, up to max_batch_size)")
+		}
+		if d.PriorityLevels > 0 || d.DefaultPriorityLevel > 0 || len(d.PriorityQueuePolicy) > 0 {
+			note("dynamic_batching.priority_levels (there are always high, normal and low)")
+		}
+		notes = append(notes, queuePolicy(d.DefaultQueuePolicy, func(path string) bool {
+			_, ok := cfg.Table().Find(path)
+			return ok
+		}, set)...)
+	}
+	if len(pb.InstanceGroup) > 0 {
+		n := int32(0)
+		for i, g := range pb.InstanceGroup {
+			at := fmt.Sprintf("instance_group[%d].", i)
+			if g.Count < 0 || g.Count > 1024 {
+				return bad(at+"count", "%d is not between 0 and 1024", g.Count)
+			}
+			if n += max(g.Count, 1); g.Kind == inferencepb.ModelInstanceGroup_KIND_GPU || len(g.Gpus) > 0 {
+				note("%skind and gpus (set the parameters provider and device)", at)
+			}
+			if g.Passive || len(g.Profile) > 0 || len(g.SecondaryDevices) > 0 || g.HostPolicy != "" || g.RateLimiter != nil {
+				note("%s: all but count", strings.TrimSuffix(at, "."))
+			}
+		}
+		set("instance_group", "instances", int64(n))
+	}
+	for _, name := range slices.Sorted(maps.Keys(pb.Parameters)) {
+		field := "parameters." + name
+		if mapped, ok := parameters[name]; ok && cfg.Kind == "onnx" {
+			parameter(field, mapped, pb.Parameters[name].GetStringValue())
+			continue
+		}
+		parameter(field, name, pb.Parameters[name].GetStringValue())
+	}
+	if pb.GetResponseCache().GetEnable() {
+		set("response_cache", "cache.size", "64MiB")
+	}
+	if pb.GetModelTransactionPolicy().GetDecoupled() && cfg.Kind == "onnx" {
+		return bad("model_transaction_policy.decoupled", "is true, and an ONNX model answers each request once")
+	}
+	if err != nil {
+		return nil, err
+	}
+	cfg.Declared, err = declared(pb)
+	return notes, err
+}
+
+// queuePolicy sets the default queue policy.
+func queuePolicy(p *inferencepb.ModelQueuePolicy, known func(path string) bool, set func(field, path string, value any)) (notes []string) {
+	const at = "dynamic_batching.default_queue_policy"
+	if p == nil {
+		return nil
+	}
+	if !known("queue.max_size") {
+		return []string{at}
+	}
+	if p.MaxQueueSize > 0 {
+		set(at+".max_queue_size", "queue.max_size", int64(p.MaxQueueSize))
+	}
+	if us := p.DefaultTimeoutMicroseconds; us > 0 {
+		set(at+".default_timeout_microseconds", "queue.timeout", fmt.Sprintf("%dus", us))
+		set(at+".timeout_action", "queue.timeout_action", strings.ToLower(p.TimeoutAction.String()))
+	}
+	set(at+".allow_timeout_override", "queue.allow_timeout_override", p.AllowTimeoutOverride)
+	return nil
+}
+
+// declared returns the inputs and outputs that a configuration declares.
+func declared(pb *inferencepb.ModelConfig) (d workers.Declared, err error) {
+	d.Batch = pb.MaxBatchSize > 0
+	for i, in := range pb.Input {
+		at := fmt.Sprintf("input[%d]", i)
+		if in.Reshape != nil || in.IsShapeTensor || in.AllowRaggedBatch {
+			return d, stream.Errorf(stream.Unsupported, at, "has reshape, is_shape_tensor or allow_ragged_batch, which are not supported")
+		}
+		spec, err := specOf(at, in.Name, in.DataType, in.Dims)
+		if err != nil {
+			return d, err
+		}
+		d.Inputs = append(d.Inputs, spec)
+	}
+	for i, out := range pb.Output {
+		at := fmt.Sprintf("output[%d]", i)
+		if out.Reshape != nil || out.IsShapeTensor {
+			return d, stream.Errorf(stream.Unsupported, at, "has reshape or is_shape_tensor, which are not supported")
+		}
+		spec, err := specOf(at, out.Name, out.DataType, out.Dims)
+		if err != nil {
+			return d, err
+		}
+		d.Outputs = append(d.Outputs, spec)
+	}
+	return d, nil
+}
+
+func specOf(at, name string, of inferencepb.DataType, dims []int64) (s stream.TensorSpec, err error) {
+	if name == "" {
+		return s, stream.Errorf(stream.InvalidArgument, at+".name", "is missing")
+	}
+	s.Name = name
+	if of != inferencepb.DataType_TYPE_INVALID {
+		s.Datatype = datatype(of)
+	}
+	for _, d := range dims {
+		if d < -1 || d == 0 || d > 1<<31 {
+			return s, stream.Errorf(stream.InvalidArgument, at+".dims", "%v: want numbers from 1, or -1 for any", dims)
+		}
+		s.Shape = append(s.Shape, int(d))
+	}
+	return s, nil
+}
+
+func datatype(of inferencepb.DataType) stream.Datatype {
+	if of == inferencepb.DataType_TYPE_STRING {
+		return stream.Bytes
+	}
+	return stream.Datatype(strings.TrimPrefix(of.String(), "TYPE_"))
+}
+
+func dataTypeOf(d stream.Datatype) inferencepb.DataType {
+	if d == stream.Bytes {
+		return inferencepb.DataType_TYPE_STRING
+	}
+	return inferencepb.DataType(inferencepb.DataType_value["TYPE_"+string(d)])
+}
+
+// Config returns the configuration of a loaded model in the protocol's form.
+func Config(g *workers.Group, versions []string) *inferencepb.ModelConfig {
+	m, cfg := g.Model(), g.Config()
+	pb := &inferencepb.ModelConfig{
+		Name: m.Name, Platform: m.Platform, Backend: cfg.Kind, DefaultModelFilename: filename(cfg),
+		InstanceGroup: []*inferencepb.ModelInstanceGroup{{Name: m.Name, Count: int32(g.Workers()), Kind: inferencepb.ModelInstanceGroup_KIND_CPU}},
+		Parameters:    map[string]*inferencepb.ModelParameter{},
+	}
+	if cfg.Kind == "onnx" {
+		pb.Backend = "onnxruntime"
+		if cfg.Params["provider"] == "cuda" {
+			pb.InstanceGroup[0].Kind = inferencepb.ModelInstanceGroup_KIND_GPU
+		}
+	}
+	dims := func(s *stream.TensorSpec) (out []int64) {
+		shape := m.Shape(s)
+		if batched(m) && len(shape) > 0 {
+			shape = shape[1:]
+		}
+		for _, d := range shape {
+			out = append(out, int64(d))
+		}
+		return out
+	}
+	for i := range m.Inputs {
+		s := &m.Inputs[i]
+		pb.Input = append(pb.Input, &inferencepb.ModelInput{Name: s.Name, DataType: dataTypeOf(s.Datatype), Dims: dims(s)})
+	}
+	for i := range m.Outputs {
+		s := &m.Outputs[i]
+		pb.Output = append(pb.Output, &inferencepb.ModelOutput{Name: s.Name, DataType: dataTypeOf(s.Datatype), Dims: dims(s)})
+	}
+	if batched(m) {
+		pb.MaxBatchSize = int32(m.MaxBatch)
+		d := &inferencepb.ModelDynamicBatching{}
+		for _, p := range cfg.Parts {
+			if soft, ok := p.(*batching.SoftSettings); ok && cfg.Batching.Kind == batching.Soft {
+				d.MaxQueueDelayMicroseconds = uint64(soft.MaxDelay.Microseconds())
+			}
+		}
+		pb.SchedulingChoice = &inferencepb.ModelConfig_DynamicBatching{DynamicBatching: d}
+	}
+	pb.VersionPolicy = policyOf(cfg.Versions, versions)
+	for name, value := range m.Params {
+		pb.Parameters[name] = &inferencepb.ModelParameter{StringValue: fmt.Sprint(value)}
+	}
+	return pb
+}
+
+// batched reports whether requests have a free batch axis, which dims leave out.
+func batched(m *stream.Model) bool { return m.Axis == stream.FreeAxis && !m.Any }
+
+func filename(cfg workers.Config) string {
+	if cfg.Folder == "" {
+		return ""
+	}
+	return filepath.Base(cfg.Source)
+}
+
+// policyOf returns a version policy, for a model of which these versions are served.
+func policyOf(v workers.Versions, served []string) *inferencepb.ModelVersionPolicy {
+	switch {
+	case v.All:
+		return &inferencepb.ModelVersionPolicy{PolicyChoice: &inferencepb.ModelVersionPolicy_All_{All: &inferencepb.ModelVersionPolicy_All{}}}
+	case len(v.Specific) > 0:
+		only := &inferencepb.ModelVersionPolicy_Specific{}
+		for _, name := range served {
+			if n, err := strconv.ParseInt(name, 10, 64); err == nil {
+				only.Versions = append(only.Versions, n)
+			}
+		}
+		return &inferencepb.ModelVersionPolicy{PolicyChoice: &inferencepb.ModelVersionPolicy_Specific_{Specific: only}}
+	}
+	return &inferencepb.ModelVersionPolicy{PolicyChoice: &inferencepb.ModelVersionPolicy_Latest_{Latest: &inferencepb.ModelVersionPolicy_Latest{NumVersions: uint32(max(v.Latest, 1))}}}
+}

@@ -1,0 +1,501 @@
+// Package repository finds models in a folder:
+//
+//	NAME/config.yaml or NAME/config.pbtxt, or neither
+//	NAME/VERSION/model.onnx
+//
+// It reads both kinds of configuration into workers.Config, and writes the one of a
+// loaded model. It must not know protocols, nor how a YAML file is parsed.
+package repository
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"millrace/internal/inferencepb"
+	"millrace/internal/setting"
+	"millrace/stream"
+	"millrace/workers"
+)
+
+// Bounds of what is read.
+const (
+	maxConfig    = 1 << 20
+	maxModels    = 4096
+	maxVersions  = 1024 // folders of one model
+	maxSentFiles = 64   // of one load request
+)
+
+// Options are what a Repository is made with.
+type Options struct {
+	Dir string // the folder; "" = only what load requests send
+	// YAML reads a config.yaml. file is its path, for errors; source is what is loaded
+	// when it names no source.
+	YAML func(text []byte, file, source string) (workers.Config, error)
+	// MaxSent is the largest number of bytes of files that load requests have sent and
+	// that are not removed.
+	MaxSent int64
+}
+
+// Repository implements workers.Repository.
+type Repository struct {
+	Options
+	mu   sync.Mutex
+	sent int64
+}
+
+var _ workers.Repository = (*Repository)(nil)
+
+// New returns the repository of a folder. The folder must exist.
+func New(o Options) (*Repository, error) {
+	if o.Dir != "" {
+		st, err := os.Stat(o.Dir)
+		if err == nil && !st.IsDir() {
+			err = errors.New("is not a folder")
+		}
+		if err != nil {
+			return nil, stream.Errorf(stream.InvalidArgument, "model_repository", "%s: %w", o.Dir, bare(err))
+		}
+		if o.Dir, err = filepath.EvalSymlinks(o.Dir); err != nil {
+			return nil, stream.Errorf(stream.InvalidArgument, "model_repository", "%w", err)
+		}
+		if o.Dir, err = filepath.Abs(o.Dir); err != nil {
+			return nil, stream.Errorf(stream.InvalidArgument, "model_repository", "%w", err)
+		}
+	}
+	return &Repository{Options: o}, nil
+}
+
+// bare returns the error of the system without the operation and the path.
+func bare(err error) error {
+	var e *fs.PathError
+	if errors.As(err, &e) {
+		return e.Err
+	}
+	return err
+}
+
+var (
+	nameForm    = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$`)
+	versionForm = regexp.MustCompile(`^[1-9][0-9]{0,17}$`)
+)
+
+// folder returns a model's folder, "" when there is none.
+func (r *Repository) folder(name string) string {
+	if r.Dir == "" || !nameForm.MatchString(name) {
+		return ""
+	}
+	dir := filepath.Join(r.Dir, name)
+	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
+		return ""
+	}
+	return dir
+}
+
+// List implements workers.Repository: the versions of all models, without reading their
+// configurations.
+func (r *Repository) List() (out []workers.Listed) {
+	for _, name := range r.Names() {
+		found, _, err := versions(filepath.Join(r.Dir, name))
+		if err == nil && !nameForm.MatchString(name) {
+			err = stream.Errorf(stream.InvalidArgument, "", "the name of the folder is not that of a model: want letters, digits, dots, dashes and underscores")
+		}
+		if err != nil || len(found) == 0 {
+			out = append(out, workers.Listed{Name: name, Err: err})
+			continue
+		}
+		for _, v := range found {
+			out = append(out, workers.Listed{Name: name, Version: v, Err: err})
+		}
+	}
+	return out
+}
+
+// Names returns the names of the models' folders.
+func (r *Repository) Names() (out []string) {
+	if r.Dir == "" {
+		return nil
+	}
+	entries, err := os.ReadDir(r.Dir)
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".") || len(out) >= maxModels {
+			continue
+		}
+		if st, err := os.Stat(filepath.Join(r.Dir, e.Name())); err == nil && st.IsDir() {
+			out = append(out, e.Name())
+		}
+	}
+	return out
+}
+
+// versions returns the versions of a model's folder, the lowest first, and what else
+// looks like one.
+func versions(dir string) (found, notes []string, err error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, nil, stream.Errorf(stream.NotFound, "", "%s: %w", dir, bare(err))
+	}
+	defer func() { _ = f.Close() }()
+	entries, err := f.ReadDir(maxVersions)
+	if err != nil && err != io.EOF {
+		return nil, nil, stream.Errorf(stream.NotFound, "", "%s: %w", dir, bare(err))
+	}
+	for _, e := range entries {
+		st, err := os.Stat(filepath.Join(dir, e.Name()))
+		switch {
+		case err != nil || !st.IsDir() || strings.HasPrefix(e.Name(), "."):
+		case versionForm.MatchString(e.Name()):
+			found = append(found, e.Name())
+		default:
+			notes = append(notes, fmt.Sprintf("the folder %q: a version is a number from 1", e.Name()))
+		}
+	}
+	slices.SortFunc(found, workers.CompareVersions)
+	slices.Sort(notes)
+	return found, notes, nil
+}
+
+// Find implements workers.Repository.
+func (r *Repository) Find(name string, known *workers.Definition, how workers.Load) (def *workers.Definition, err error) {
+	if how.Config == nil && how.Files == nil {
+		if dir := r.folder(name); dir != "" {
+			return r.read(name, dir, how)
+		}
+		return nil, nil
+	}
+	if !nameForm.MatchString(name) {
+		return nil, stream.Errorf(stream.InvalidArgument, "model", "%q is not a model's name: want 1 to 128 letters, digits, dots, dashes or underscores", name)
+	}
+	if how.Files != nil {
+		sent, err := r.write(name, how.Files)
+		if err != nil {
+			return nil, err
+		}
+		def, err = r.read(name, filepath.Join(sent.Dir, name), how)
+		if err != nil {
+			sent.Remove()
+			return nil, err
+		}
+		def.Files = sent
+		return def, nil
+	}
+	if known != nil {
+		def := &workers.Definition{Versions: slices.Clone(known.Versions)}
+		pb, err := parseJSON(how.Config)
+		for i := range def.Versions {
+			if err == nil {
+				def.Notes, err = apply(&def.Versions[i], pb, true)
+			}
+		}
+		return def, err
+	}
+	if dir := r.folder(name); dir != "" {
+		return r.read(name, dir, how)
+	}
+	return nil, stream.Errorf(stream.NotFound, "config", "%q is in no repository: send its files, too, as file:1/model.onnx", name)
+}
+
+// read reads a model's folder.
+func (r *Repository) read(name, dir string, how workers.Load) (*workers.Definition, error) {
+	found, notes, err := versions(dir)
+	if err != nil {
+		return nil, err
+	}
+	c, err := r.config(name, dir, how.Config)
+	if err != nil {
+		return nil, err
+	}
+	def := &workers.Definition{Notes: append(notes, c.notes...)}
+	if len(found) == 0 && c.needsFile() {
+		return nil, stream.Errorf(stream.InvalidArgument, "", "model %s has no version: want %s", name, filepath.Join(name, "1", "model.onnx"))
+	}
+	if len(found) == 0 {
+		found = []string{"1"}
+	}
+	chosen, err := choose(found, c.base.Versions, how.Version)
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, v := range chosen {
+		cfg, more, err := r.version(c, name, dir, v)
+		errs = append(errs, err)
+		def.Versions = append(def.Versions, cfg)
+		for _, note := range more {
+			if !slices.Contains(def.Notes, note) {
+				def.Notes = append(def.Notes, note)
+			}
+		}
+	}
+	return def, setting.Join(errs...)
+}
+
+// choose returns the versions that are served, the lowest first.
+func choose(found []string, policy workers.Versions, only string) ([]string, error) {
+	switch {
+	case only != "":
+		if !slices.Contains(found, only) {
+			return nil, stream.Errorf(stream.NotFound, "version", "%q is not one of %s", only, strings.Join(found, ", "))
+		}
+		return []string{only}, nil
+	case policy.All:
+		return found, nil
+	case len(policy.Specific) > 0:
+		for _, v := range policy.Specific {
+			if !slices.Contains(found, v) {
+				return nil, stream.Errorf(stream.InvalidArgument, "versions.specific", "names version %s, and there are %s", v, strings.Join(found, ", "))
+			}
+		}
+		return policy.Specific, nil
+	}
+	return found[len(found)-min(len(found), max(policy.Latest, 1)):], nil
+}
+
+// configured is what a model's folder says of all its versions.
+type configured struct {
+	base   workers.Config
+	pb     *inferencepb.ModelConfig // nil: none
+	text   []byte                   // of config.yaml; nil: none
+	path   string                   // of that file
+	sent   bool                     // pb came with a request
+	notes  []string
+	source string // what the configuration names instead of a file
+}
+
+// needsFile reports whether the versions have files.
+func (c *configured) needsFile() bool {
+	kind, ok := workers.Lookup(c.source)
+	return !ok || kind.File != ""
+}
+
+// config reads the configuration of a model's folder, or sent in place of it.
+func (r *Repository) config(name, dir string, sent []byte) (c *configured, err error) {
+	c = &configured{base: workers.Config{Name: name}}
+	yamlPath, textPath := filepath.Join(dir, "config.yaml"), filepath.Join(dir, "config.pbtxt")
+	yaml, err := readConfig(r.Dir, yamlPath)
+	if err != nil {
+		return nil, err
+	}
+	text, err := readConfig(r.Dir, textPath)
+	switch {
+	case err != nil:
+		return nil, err
+	case sent != nil:
+		c.pb, err = parseJSON(sent)
+		c.sent = true
+	case yaml != nil && text != nil:
+		return nil, stream.Errorf(stream.InvalidArgument, "", "model %s has config.yaml and config.pbtxt: leave one of them out", name)
+	case text != nil:
+		c.pb, err = parseText(text, textPath)
+	case yaml != nil:
+		c.text, c.path = yaml, yamlPath
+		first, err := r.YAML(yaml, yamlPath, "")
+		if err != nil && first.Source != "" {
+			return nil, err
+		}
+		c.source = first.Source
+		c.base.Versions = first.Versions
+	}
+	if err != nil {
+		return nil, err
+	}
+	if c.pb != nil {
+		if err := applyVersions(&c.base, c.pb); err != nil {
+			return nil, err
+		}
+		if c.source, err = kindOf(c.pb); err != nil {
+			return nil, err
+		}
+	}
+	if _, ok := workers.Lookup(c.source); c.source != "" && !ok {
+		return nil, stream.Errorf(stream.InvalidArgument, "source", "%q is not a kind of worker: the files of a model in a repository are those of its versions", c.source)
+	}
+	return c, nil
+}
+
+// readConfig returns a configuration file, nil when there is none.
+func readConfig(root, path string) ([]byte, error) {
+	st, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, stream.Errorf(stream.InvalidArgument, "", "%s: %w", path, bare(err))
+	case !st.Mode().IsRegular():
+		return nil, stream.Errorf(stream.InvalidArgument, "", "%s is not a file", path)
+	case st.Size() > maxConfig:
+		return nil, stream.Errorf(stream.InvalidArgument, "", "%s is larger than 1 MiB", path)
+	}
+	if err := inside(root, path); err != nil {
+		return nil, err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, stream.Errorf(stream.InvalidArgument, "", "%s: %w", path, bare(err))
+	}
+	defer func() { _ = f.Close() }()
+	text, err := io.ReadAll(io.LimitReader(f, maxConfig))
+	if text == nil {
+		text = []byte{}
+	}
+	return text, err
+}
+
+// inside reports an error when a file is a link to one outside of the repository.
+func inside(root, path string) error {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return stream.Errorf(stream.InvalidArgument, "", "%s: %w", path, bare(err))
+	}
+	if root != "" && strings.HasPrefix(path, root+string(filepath.Separator)) && !strings.HasPrefix(real, root+string(filepath.Separator)) {
+		return stream.Errorf(stream.PermissionDenied, "", "%s is a link to %s, outside of the repository: put a copy there", path, real)
+	}
+	return nil
+}
+
+// version returns the configuration of one version.
+func (r *Repository) version(c *configured, name, dir, version string) (cfg workers.Config, notes []string, err error) {
+	folder := filepath.Join(dir, version)
+	cfg = c.base
+	kind, file := c.source, ""
+	if c.pb != nil {
+		file = c.pb.DefaultModelFilename
+	}
+	if c.needsFile() {
+		if kind, file, err = fileOf(folder, kind, file); err != nil {
+			return cfg, nil, err
+		}
+		err = filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+			if err != nil {
+				return stream.Errorf(stream.InvalidArgument, "", "%s: %w", path, bare(err))
+			}
+			return inside(r.Dir, path)
+		})
+		if err != nil {
+			return cfg, nil, err
+		}
+		file = filepath.Join(folder, file)
+	}
+	if c.text != nil {
+		source := file
+		if source == "" {
+			source = kind
+		}
+		if cfg, err = r.YAML(c.text, c.path, source); err != nil {
+			return cfg, nil, err
+		}
+		switch {
+		case cfg.Name != "" && cfg.Name != name:
+			return cfg, nil, stream.Errorf(stream.InvalidArgument, "name", "is %q in %s, and the folder is %q: leave it out", cfg.Name, c.path, name)
+		case cfg.Version != "":
+			return cfg, nil, stream.Errorf(stream.InvalidArgument, "version", "is set in %s: it is the name of the folder with the file", c.path)
+		}
+	}
+	cfg.Name, cfg.Version, cfg.Kind, cfg.Source = name, version, kind, file
+	if file != "" {
+		cfg.Folder = folder
+	}
+	if c.pb != nil {
+		if notes, err = apply(&cfg, c.pb, c.sent); err != nil {
+			return cfg, nil, err
+		}
+	}
+	cfg = cfg.WithDefaults()
+	return cfg, notes, cfg.Validate()
+}
+
+// fileOf returns the kind of a version and the name of its file. kind and file are those
+// that the configuration names, or "".
+func fileOf(folder, kind, file string) (string, string, error) {
+	has := func(name string) bool {
+		st, err := os.Stat(filepath.Join(folder, name))
+		return err == nil && st.Mode().IsRegular()
+	}
+	if file != "" && (!filepath.IsLocal(file) || filepath.Base(file) != file) {
+		return "", "", stream.Errorf(stream.InvalidArgument, "default_model_filename", "%q is not the name of a file in the folder of a version", file)
+	}
+	var names []string
+	for _, k := range workers.Kinds() {
+		if k.File == "" || kind != "" && k.Name != kind {
+			continue
+		}
+		switch {
+		case file == "":
+			names = append(names, k.File)
+			if has(k.File) {
+				return k.Name, k.File, nil
+			}
+		case has(file) && (kind != "" || k.Loads != nil && k.Loads(file)):
+			return k.Name, file, nil
+		}
+	}
+	if file != "" {
+		names = []string{file}
+	}
+	return "", "", stream.Errorf(stream.NotFound, "", "%s has no file %s", folder, strings.Join(names, " or "))
+}
+
+// write writes the files of a load request into a temporary folder.
+func (r *Repository) write(name string, files map[string][]byte) (*workers.SentFiles, error) {
+	bad := func(path, format string, args ...any) (*workers.SentFiles, error) {
+		return nil, stream.Errorf(stream.InvalidArgument, "file:"+path, format, args...)
+	}
+	if len(files) == 0 || len(files) > maxSentFiles {
+		return nil, stream.Errorf(stream.InvalidArgument, "file", "%d files: want 1 to %d", len(files), maxSentFiles)
+	}
+	total := int64(0)
+	for _, path := range slices.Sorted(maps.Keys(files)) {
+		parts := strings.Split(path, "/")
+		if len(parts) < 2 || len(parts) > 8 || !versionForm.MatchString(parts[0]) || slices.ContainsFunc(parts[1:], func(p string) bool { return !nameForm.MatchString(p) }) {
+			return bad(strconv.QuoteToASCII(path)[1:min(len(path), 64)+1], "is not VERSION/FILE, such as 1/model.onnx")
+		}
+		total += int64(len(files[path]))
+	}
+	r.mu.Lock()
+	fits := r.sent+total <= r.MaxSent
+	if fits {
+		r.sent += total
+	}
+	r.mu.Unlock()
+	if !fits {
+		return nil, stream.Errorf(stream.TooLarge, "file", "%d bytes, with those of the models that are loaded from sent files, are more than %d (sent_models)", total, r.MaxSent)
+	}
+	free := func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.sent -= total
+	}
+	dir, err := os.MkdirTemp("", "millrace-model-")
+	if err != nil {
+		free()
+		return nil, stream.Errorf(stream.Unavailable, "file", "cannot be stored: %w", err)
+	}
+	sent := &workers.SentFiles{Dir: dir, Remove: sync.OnceFunc(func() {
+		_ = os.RemoveAll(dir)
+		free()
+	})}
+	for path, data := range files {
+		at := filepath.Join(dir, name, filepath.FromSlash(path))
+		err := os.MkdirAll(filepath.Dir(at), 0o700)
+		if err == nil {
+			err = os.WriteFile(at, data, 0o600)
+		}
+		if err != nil {
+			sent.Remove()
+			return nil, stream.Errorf(stream.Unavailable, "file", "cannot be stored: %w", err)
+		}
+	}
+	return sent, nil
+}
