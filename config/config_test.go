@@ -290,6 +290,7 @@ func TestEnv(t *testing.T) {
 		"MILLRACE_LIMITS_MAX_BODY": "2KiB", "MILLRACE_LIMITS_MAX_MESSAGE": "3KiB", "MILLRACE_LIMITS_MAX_PIXELS": "100", "MILLRACE_LIMITS_MAX_DECODED_PIXELS": "90", "MILLRACE_LIMITS_MAX_PIXELS_PER_BYTE": "80", "MILLRACE_LIMITS_MAX_DECODE_TIME": "3s",
 		"MILLRACE_LIMITS_MAX_SESSIONS": "7", "MILLRACE_LIMITS_MAX_CONNECTIONS": "13", "MILLRACE_LIMITS_MAX_CALLS": "15", "MILLRACE_LIMITS_MAX_PULLS": "8", "MILLRACE_LIMITS_MAX_DECODERS": "12", "MILLRACE_STREAMS_FILE": "kept.json", "MILLRACE_LIMITS_MAX_STREAMS": "10", "MILLRACE_LIMITS_MAX_WATCHERS": "11", "MILLRACE_LIMITS_MAX_REGIONS": "14", "MILLRACE_SHARED_MEMORY": "false", "MILLRACE_LIMITS_OUTBOX_MESSAGES": "9", "MILLRACE_LIMITS_OUTBOX_BYTES": "5KiB", "MILLRACE_LIMITS_IDLE": "6s", "MILLRACE_LIMITS_RESUME": "7s",
 		"MILLRACE_LOG_LEVEL": "warn", "MILLRACE_LOG_FORMAT": "json", "MILLRACE_LOG_FILE": "x.log", "MILLRACE_LOG_DEBUG_RATE": "5",
+		"MILLRACE_MODEL_REPOSITORY": "models", "MILLRACE_MODEL_CONTROL_MODE": "explicit", "MILLRACE_LOAD_MODEL": "a,b", "MILLRACE_REPOSITORY_POLL": "3s", "MILLRACE_SENT_MODELS": "7KiB",
 		"MILLRACE_DRAIN": "4s", "MILLRACE_SOURCES_ALLOW_PRIVATE": "true", "MILLRACE_SOURCES_HWACCEL": "auto", "MILLRACE_ONNX_LIBRARY": "/x.so", "MILLRACE_TLS_CERT": "c.pem", "MILLRACE_TLS_KEY": "k.pem", "MILLRACE_TLS_SELF_SIGNED": "false", "MILLRACE_MODELS": "a=delay,fixed=1ms; b=identity",
 	}
 	lookup := func(n string) (string, bool) { v, ok := env[n]; return v, ok }
@@ -307,7 +308,8 @@ func TestEnv(t *testing.T) {
 		Sources: config.Sources{AllowPrivate: true, HWAccel: "auto"}, SharedMemory: &off,
 		TLS:  config.TLS{Cert: "c.pem", Key: "k.pem"},
 		ONNX: config.ONNX{Library: "/x.so"}, StreamsFile: "kept.json",
-		Models: []workers.Config{{Name: "a", Source: "delay", Params: stream.Params{"fixed": "1ms"}}, {Name: "b", Source: "identity"}},
+		Repository: config.Repository{Dir: "models", Mode: config.LoadExplicit, Load: []string{"a", "b"}, Poll: 3 * time.Second, MaxSent: 7 << 10},
+		Models:     []workers.Config{{Name: "a", Source: "delay", Params: stream.Params{"fixed": "1ms"}}, {Name: "b", Source: "identity"}},
 	}
 	if !reflect.DeepEqual(c, want) {
 		t.Errorf("got  %+v\nwant %+v", c, want)
@@ -361,7 +363,7 @@ func TestSettingsOfASectionStandTogether(t *testing.T) {
 			sections = append(sections, section)
 		}
 	}
-	want := []string{"name", "source", "version", "instances", "max_flows", "batching", "input", "window", "cache", "stream", "queue", "limits", "output", "gate"}
+	want := []string{"name", "source", "version", "instances", "max_flows", "batching", "input", "window", "cache", "stream", "queue", "limits", "versions", "shadow", "output", "gate"}
 	if !slices.Equal(sections, want) {
 		t.Errorf("got  %q\nwant %q", sections, want)
 	}

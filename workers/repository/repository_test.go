@@ -1,0 +1,328 @@
+package repository_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"millrace/config"
+	"millrace/internal/onnxfile"
+	"millrace/stream"
+	"millrace/stream/buf"
+	"millrace/workers"
+	_ "millrace/workers/identity"
+	_ "millrace/workers/onnx"
+	"millrace/workers/repository"
+)
+
+// rig is a repository with a manager that loads from it.
+type rig struct {
+	*workers.Manager
+	repo *repository.Repository
+	dir  string
+}
+
+func newRig(t *testing.T, files map[string]string) rig {
+	t.Helper()
+	dir := t.TempDir()
+	r := rig{dir: dir}
+	for path, text := range files {
+		r.write(t, path, text)
+	}
+	var err error
+	if r.repo, err = repository.New(repository.Options{Dir: dir, MaxSent: 1 << 20, YAML: config.ReadModel}); err != nil {
+		t.Fatal(err)
+	}
+	r.Manager = workers.NewManager(workers.ManagerOptions{Memory: buf.NewPool(0), Repository: r.repo})
+	t.Cleanup(func() {
+		if err := r.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+func (r rig) write(t *testing.T, path, text string) {
+	t.Helper()
+	at := filepath.Join(r.dir, path)
+	if strings.HasSuffix(path, "/") {
+		if err := os.MkdirAll(at, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(at+".tmp", []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(at+".tmp", at); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// small is a model with the input x and the output y, FP32 [N, 2]; wide has 3 in place of 2.
+var small, wide = string(onnxfile.Identity(onnxfile.Float32, "N", 2)), string(onnxfile.Identity(onnxfile.Float32, "N", 3))
+
+func TestModelsOfAFolder(t *testing.T) {
+	r := newRig(t, map[string]string{
+		"plain/1/model.onnx":   small,
+		"set/1/model.onnx":     small,
+		"set/config.yaml":      "batching: {max_size: 5}\nthreads: 2\ninstances: 2\n",
+		"triton/1/model.onnx":  small,
+		"triton/3/model.onnx":  small,
+		"triton/config.pbtxt":  "platform: \"onnxruntime_onnx\" max_batch_size: 6 version_policy: {all: {}}\ninput [{name: \"x\" data_type: TYPE_FP32 dims: [2]}]\noutput [{name: \"y\" data_type: TYPE_FP32 dims: [2]}]\ninstance_group [{count: 3}]\ndynamic_batching {preferred_batch_size: [4] max_queue_delay_microseconds: 300}\nparameters {key: \"intra_op_thread_count\" value {string_value: \"2\"}}\noptimization {graph {level: 1}}\n",
+		"echo/config.yaml":     "source: identity\n",
+		"named/1/weights.onnx": small,
+		"named/config.pbtxt":   `backend: "onnxruntime" default_model_filename: "weights.onnx"`,
+	})
+	for _, c := range []struct {
+		name                 string
+		versions             []string
+		max, workers, inputs int
+	}{
+		{"plain", []string{"1"}, 8, 1, 1}, {"set", []string{"1"}, 5, 2, 1}, {"triton", []string{"1", "3"}, 6, 3, 1}, {"echo", []string{"1"}, 0, 1, 0}, {"named", []string{"1"}, 8, 1, 1},
+	} {
+		endpoint, err := r.Load(t.Context(), c.name, workers.Load{})
+		if err != nil || endpoint != c.name {
+			t.Errorf("%s: %q, %v", c.name, endpoint, err)
+			continue
+		}
+		g, err := r.Group(c.name, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Versions(c.name); !slices.Equal(got, c.versions) || g.Workers() != c.workers || c.max > 0 && g.Model().MaxBatch != c.max || len(g.Model().Inputs) != c.inputs {
+			t.Errorf("%s: versions %v, %d workers, batches of %d, %d inputs", c.name, got, g.Workers(), g.Model().MaxBatch, len(g.Model().Inputs))
+		}
+	}
+	def, err := r.repo.Find("triton", nil, workers.Load{})
+	if err != nil || !slices.ContainsFunc(def.Notes, func(n string) bool { return strings.HasPrefix(n, "optimization") }) || !slices.ContainsFunc(def.Notes, func(n string) bool { return strings.Contains(n, "preferred_batch_size") }) {
+		t.Errorf("what is not used: %q, %v", def.Notes, err)
+	}
+	g, _ := r.Group("triton", "3")
+	text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(repository.Config(g, r.Versions("triton")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got map[string]any
+	if err := json.Unmarshal(text, &got); err != nil {
+		t.Fatal(err)
+	}
+	if got["max_batch_size"] != 6.0 || got["backend"] != "onnxruntime" || !strings.Contains(string(text), `"max_queue_delay_microseconds":`) || !strings.Contains(string(text), `"all":`) || !strings.Contains(string(text), "TYPE_FP32") {
+		t.Errorf("configuration: %s", text)
+	}
+	if _, err := r.Load(t.Context(), "triton", workers.Load{Version: "7"}); stream.CodeOf(err) != stream.NotFound {
+		t.Errorf("a version that is not there: %v", err)
+	}
+}
+
+func TestBadModels(t *testing.T) {
+	outside := t.TempDir()
+	if err := os.WriteFile(filepath.Join(outside, "model.onnx"), []byte(small), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, map[string]string{
+		"empty/": "", "nofile/1/": "", "nofile/1/notes.txt": "x", "hex/0x1/model.onnx": small,
+		"torn/1/model.onnx": small[:len(small)/2], "zero/1/model.onnx": "",
+		"unknown/1/model.onnx": small, "unknown/config.yaml": "batching: {max_sise: 5}\n",
+		"unknown2/1/model.onnx": small, "unknown2/config.pbtxt": "dynamic_batching {\n  colour: 3 }",
+		"both/1/model.onnx": small, "both/config.yaml": "instances: 1", "both/config.pbtxt": "max_batch_size: 2",
+		"huge/1/model.onnx": small, "huge/config.pbtxt": strings.Repeat("# x\n", 300_000),
+		"shape/1/model.onnx": small, "shape/config.pbtxt": `max_batch_size: 4 input [{name: "x" data_type: TYPE_FP32 dims: [3]}]`,
+		"type/1/model.onnx": small, "type/config.pbtxt": `max_batch_size: 4 input [{name: "x" data_type: TYPE_INT8 dims: [2]}]`,
+		"name/1/model.onnx": small, "name/config.pbtxt": `name: "other"`,
+		"backend/1/model.onnx": small, "backend/config.pbtxt": `backend: "pytorch"`,
+		"seq/1/model.onnx": small, "seq/config.pbtxt": `sequence_batching {}`,
+		"path/1/model.onnx": small, "path/config.pbtxt": `backend: "onnxruntime" default_model_filename: "../../plain.onnx"`,
+		"source/1/model.onnx": small, "source/config.yaml": "source: /etc/passwd.onnx",
+		"linked/1/": "",
+	})
+	if err := os.Symlink(filepath.Join(outside, "model.onnx"), filepath.Join(r.dir, "linked", "1", "model.onnx")); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"empty": "has no version", "nofile": "model.onnx", "hex": "has no version", "torn": "cannot be loaded", "zero": "is empty",
+		"unknown": "max_sise", "unknown2": "unknown field: colour", "both": "leave one of them out", "huge": "larger than 1 MiB",
+		"shape": "input[0].dims", "type": "input[0].data_type", "name": `"other"`, "backend": "pytorch", "seq": "sequence_batching",
+		"path": "default_model_filename", "source": "source", "linked": "outside of the repository",
+	} {
+		_, err := r.Load(t.Context(), name, workers.Load{})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q in it", name, err, want)
+			continue
+		}
+		rows := r.Index()
+		if k := slices.IndexFunc(rows, func(row workers.Row) bool { return row.Name == name }); k < 0 || rows[k].State != workers.StateUnavailable || !strings.Contains(rows[k].Reason, want) {
+			t.Errorf("%s: its row does not say why: %+v", name, rows)
+		}
+	}
+	for _, name := range []string{"../x", "a/b", "é", "..", ".", "", "empty/../torn"} {
+		if _, err := r.Load(t.Context(), name, workers.Load{}); stream.CodeOf(err) != stream.NotFound {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
+func TestReloadInPlace(t *testing.T) {
+	r := newRig(t, map[string]string{"m/1/model.onnx": small})
+	load := func(how workers.Load) *workers.Group {
+		t.Helper()
+		name, err := r.Load(t.Context(), "m", how)
+		if err != nil || name != "m" {
+			t.Fatalf("%q: %v", name, err)
+		}
+		g, err := r.Group("m", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	first := load(workers.Load{})
+	if load(workers.Load{}) != first {
+		t.Error("nothing has changed, and the model was loaded again")
+	}
+	r.write(t, "m/1/model.onnx", small) // the same content in another file
+	if load(workers.Load{}) != first {
+		t.Error("the files are equal, and the model was loaded again")
+	}
+	r.write(t, "m/1/model.onnx", wide)
+	second := load(workers.Load{})
+	if second == first || second.Model().Inputs[0].Shape[0] != 3 {
+		t.Error("the file has changed, and the model was not loaded again")
+	}
+	r.write(t, "m/1/model.onnx", "torn")
+	if _, err := r.Load(t.Context(), "m", workers.Load{}); err == nil {
+		t.Error("a torn file was loaded")
+	}
+	if g, err := r.Group("m", ""); err != nil || g != second || !g.Ready() {
+		t.Errorf("the old model does not serve after a failed reload: %v", err)
+	}
+	if rows := r.Index(); len(rows) != 1 || rows[0].State != workers.StateReady || rows[0].Reason == "" {
+		t.Errorf("the index does not say why: %+v", rows)
+	}
+	r.write(t, "m/1/model.onnx", wide)
+	if load(workers.Load{}) != second {
+		t.Error("the file is what it was, and the model was loaded again")
+	}
+	r.write(t, "m/config.yaml", "batching: {max_size: 3}")
+	if g := load(workers.Load{}); g == second || g.Model().MaxBatch != 3 {
+		t.Error("the configuration has changed, and the model was not loaded again")
+	}
+	if rows := r.Index(); len(rows) != 1 || rows[0].Reason != "" {
+		t.Errorf("%+v", rows)
+	}
+}
+
+func TestSentModels(t *testing.T) {
+	r := newRig(t, map[string]string{"m/1/model.onnx": small})
+	sent := func() (n int) {
+		found, err := filepath.Glob(filepath.Join(os.TempDir(), "millrace-model-*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(found)
+	}
+	t.Setenv("TMPDIR", t.TempDir())
+	files := map[string][]byte{"1/model.onnx": []byte(wide)}
+	if _, err := r.Load(t.Context(), "m", workers.Load{}); err != nil {
+		t.Fatal(err)
+	}
+	for name, how := range map[string]workers.Load{
+		"new": {Files: files, Config: []byte(`{"backend": "onnxruntime", "max_batch_size": 7}`)}, "m": {Files: files},
+	} {
+		if got, err := r.Load(t.Context(), name, how); err != nil || got != name {
+			t.Fatalf("%s: %q, %v", name, got, err)
+		}
+		if g, err := r.Group(name, ""); err != nil || g.Model().Inputs[0].Shape[0] != 3 || name == "new" && g.Model().MaxBatch != 7 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if sent() != 2 {
+		t.Errorf("%d folders", sent())
+	}
+	if _, err := r.Load(t.Context(), "m", workers.Load{Config: []byte(`{"max_batch_size": 2}`)}); err != nil { // the folder's file again
+		t.Error(err)
+	}
+	if g, _ := r.Group("m", ""); g.Model().MaxBatch != 2 || g.Model().Inputs[0].Shape[0] != 2 {
+		t.Error("config does not override the folder's")
+	}
+	if err := r.Unload(t.Context(), "new", ""); err != nil {
+		t.Fatal(err)
+	}
+	if sent() != 0 {
+		t.Errorf("%d folders are left", sent())
+	}
+	many := map[string][]byte{}
+	for i := range 65 {
+		many["1/f"+strings.Repeat("x", i)] = nil
+	}
+	for name, how := range map[string]workers.Load{
+		"slash": {Files: map[string][]byte{"1/../../model.onnx": nil}}, "abs": {Files: map[string][]byte{"/1/model.onnx": nil}}, "zero": {Files: map[string][]byte{"0/model.onnx": nil}},
+		"top": {Files: map[string][]byte{"config.pbtxt": nil}}, "none": {Files: map[string][]byte{}}, "many": {Files: many},
+		"large": {Files: map[string][]byte{"1/model.onnx": make([]byte, 2<<20)}}, "a/b": {Files: files}, "torn": {Files: map[string][]byte{"1/model.onnx": []byte("x")}},
+		"field": {Files: files, Config: []byte(`{"colour": 1}`)}, "json": {Files: files, Config: []byte(`{`)}, "count": {Files: files, Config: []byte(`{"instance_group": [{"count": 1000}]}`)},
+		"nofiles": {Config: []byte(`{}`)},
+	} {
+		if _, err := r.Load(t.Context(), name, how); err == nil {
+			t.Errorf("%s: loaded", name)
+		}
+	}
+	if sent() != 0 {
+		t.Errorf("%d folders are left after refused loads", sent())
+	}
+}
+
+func TestChanges(t *testing.T) {
+	r := newRig(t, map[string]string{"a/1/model.onnx": small, "b/1/model.onnx": small})
+	c := repository.Changes{Repository: r.repo}
+	look := func(want, wantGone string) {
+		t.Helper()
+		changed, gone := c.Look()
+		if got, g := strings.Join(changed, " "), strings.Join(gone, " "); got != want || g != wantGone {
+			t.Errorf("changed %q, gone %q, want %q and %q", got, g, want, wantGone)
+		}
+	}
+	if all := c.Take(); len(all) != 2 {
+		t.Error(all)
+	}
+	look("", "")
+	r.write(t, "a/2/model.onnx", wide)
+	r.write(t, "new/1/model.onnx", "half")
+	look("", "") // they may still be written
+	r.write(t, "new/1/model.onnx", small)
+	look("a", "")
+	look("new", "")
+	if err := os.RemoveAll(filepath.Join(r.dir, "b")); err != nil {
+		t.Fatal(err)
+	}
+	look("", "b")
+	look("", "")
+}
+
+func FuzzConfig(f *testing.F) {
+	f.Add("m", `{"max_batch_size": 3, "input": [{"name": "x", "dims": [2]}]}`)
+	f.Add("m", `{"instance_group": [{"count": -1}], "version_policy": {"latest": {"num_versions": 0}}}`)
+	known := &workers.Definition{Versions: []workers.Config{workers.Config{Name: "m", Kind: "identity"}.WithDefaults()}}
+	r, err := repository.New(repository.Options{YAML: config.ReadModel})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, name, text string) {
+		def, err := r.Find(name, known, workers.Load{Config: []byte(text)})
+		if err == nil {
+			for _, c := range def.Versions {
+				if c.Instances > 64 {
+					t.Errorf("%d instances by a request", c.Instances)
+				}
+			}
+		}
+	})
+}
