@@ -16,7 +16,7 @@ needs() {
     bench) needs build
            echo cmd:ffmpeg=ffmpeg py:cv2=python3-opencv ;;
     test)  needs demo
-           echo cmd:python3=python3 py:numpy=python3-numpy py:websockets=python3-websockets py:onnx=python3-onnx ;;
+           echo cmd:python3=python3 py:numpy=python3-numpy py:grpc=python3-grpcio,python3-protobuf cmd:protoc=protobuf-compiler py:websockets=python3-websockets py:onnx=python3-onnx ;;
     check) needs test
            needs bench
            echo cmd:chromium=chromium cmd:npm=npm cmd:promtool=prometheus

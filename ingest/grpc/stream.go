@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
@@ -159,9 +158,6 @@ func (x *session) readAll() {
 		k := newCall()
 		if err := x.RecvMsg(k); err != nil {
 			k.free()
-			if status.Code(err) == codes.ResourceExhausted {
-				err = status.Error(codes.ResourceExhausted, "limits.max_message: "+status.Convert(err).Message())
-			}
 			x.endRead(err)
 			return
 		}
