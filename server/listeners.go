@@ -67,6 +67,7 @@ func openHTTP(s *Server) (ingest.Interface, error) {
 	s.statusRoutes(h.App)
 	s.loggingRoutes(h.App)
 	s.traceRoutes(h.App)
+	s.traceSettingRoutes(h.App)
 	s.openapiRoutes(h.App)
 	web.Mount(h, web.Options{Clip: s.cfg.Clip})
 	s.http = h

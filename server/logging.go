@@ -1,6 +1,8 @@
 package server
 
 import (
+	"encoding/json"
+
 	"github.com/gofiber/fiber/v2"
 
 	"millrace/client"
@@ -13,29 +15,31 @@ import (
 // extension of the Open Inference Protocol.
 const loggingRoute = "/v2/logging"
 
-// maxLogging is the largest body of a change, in bytes.
-const maxLogging = 4 << 10
-
 func (s *Server) loggingRoutes(app *fiber.App) {
-	app.Get(loggingRoute, func(c *fiber.Ctx) error {
-		return c.JSON(s.logging())
-	})
+	app.Get(loggingRoute, func(c *fiber.Ctx) error { return c.JSON(s.logAnswer()) })
 	app.Post(loggingRoute, func(c *fiber.Ctx) error {
-		body, err := httpd.ReadBody(c, maxLogging, func(n int) ([]byte, error) { return make([]byte, n), nil })
+		body, err := readSettings(c)
 		if err != nil {
 			return err
 		}
-		var change client.LoggingChange
+		var change map[string]any
 		if err := httpd.StrictJSON(body, &change); err != nil {
 			return stream.Errorf(stream.InvalidArgument, "", "the body is not a change of the log: %w: want an object such as {\"level\":\"debug\"}", err)
 		}
-		if change.Level == "" {
+		if len(change) == 0 {
 			return stream.Errorf(stream.InvalidArgument, "level", "is missing: want debug, info, warn or error")
 		}
-		if err := s.SetLogLevel(change.Level); err != nil {
+		for name, v := range change {
+			if n, ok := v.(json.Number); ok {
+				if change[name], err = n.Int64(); err != nil {
+					change[name] = -1
+				}
+			}
+		}
+		if err := (backend{s}).ChangeLog(change); err != nil {
 			return err
 		}
-		return c.JSON(s.logging())
+		return c.JSON(s.logAnswer())
 	})
 }
 

@@ -228,7 +228,7 @@ func TestChangesOfTheLogThatAreRefused(t *testing.T) {
 		"[]":                            "the body is not a change of the log",
 		`{}`:                            "level: is missing",
 		`{"level":"loud"}`:              `level: "loud" is not a level`,
-		`{"level":"debug","format":""}`: `unknown field "format"`,
+		`{"level":"debug","format":""}`: "format: is not a setting",
 		`{"level":"debug"}{}`:           "more text",
 		`{"level":"` + strings.Repeat("x", 8000) + `"}`: "",
 	} {

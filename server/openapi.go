@@ -28,8 +28,10 @@ const (
 var ownRoutes = []openapi.Route{
 	{Method: "GET", Path: openapiRoute, Tag: tagServer, Summary: "This document", Answer: openapi.AnyObject},
 	{Method: "GET", Path: statusRoute, Tag: tagServer, Summary: "The state of all parts of the server", Answer: client.Status{}},
-	{Method: "GET", Path: loggingRoute, Tag: tagTelemetry, Summary: "The settings of the log", Answer: client.Logging{}},
-	{Method: "POST", Path: loggingRoute, Tag: tagTelemetry, Summary: "Change the level of the log", Body: client.LoggingChange{}, Answer: client.Logging{}},
+	{Method: "GET", Path: loggingRoute, Tag: tagTelemetry, Summary: "The settings of the log", Answer: logAnswer{}},
+	{Method: "POST", Path: loggingRoute, Tag: tagTelemetry, Summary: "Change the level of the log", Body: openapi.AnyObject, Answer: logAnswer{}},
+	{Method: "GET|POST", Path: "/v2/trace/setting", Tag: tagTelemetry, Summary: "The settings of traces, and their change", Body: openapi.AnyObject, Answer: openapi.AnyObject},
+	{Method: "GET|POST", Path: "/v2/models/:model/trace/setting", Tag: tagTelemetry, Summary: "The settings of traces, which are those of all models", Body: openapi.AnyObject, Answer: openapi.AnyObject},
 	{
 		Method: "GET", Path: tracesRoute, Tag: tagTelemetry, Summary: "The kept frames, the newest first",
 		Query: []openapi.Param{{Name: "limit", Type: "integer", Doc: "the most frames"}, {Name: "model", Type: "string", Doc: "of this model"}, {Name: "reason", Type: "string", Doc: "kept for this reason"}},

@@ -72,7 +72,8 @@ func (a *allowance) take() bool {
 // sampler decides at the head: it looks at nothing that happened to the frame.
 type sampler struct {
 	kind   string
-	bound  uint64 // of a trace id, by the ratio
+	bound  atomic.Uint64 // of a trace id, by the ratio
+	ratio  atomic.Uint64 // the bits of the ratio in force
 	rate   allowance
 	remote sdktrace.Sampler
 	most   allowance
@@ -80,12 +81,18 @@ type sampler struct {
 
 func newSampler(c *Config, remote sdktrace.Sampler) *sampler {
 	s := &sampler{kind: c.Sampler, remote: remote}
-	s.bound = uint64(*c.Ratio * (1 << 63))
-	if *c.Ratio >= 1 {
-		s.bound = math.MaxUint64
-	}
+	s.setRatio(*c.Ratio)
 	s.rate.size, s.most.size = int64(c.Rate), int64(c.MaxRate)
 	return s
+}
+
+func (s *sampler) setRatio(ratio float64) {
+	s.ratio.Store(math.Float64bits(ratio))
+	bound := uint64(ratio * (1 << 63))
+	if ratio >= 1 {
+		bound = math.MaxUint64
+	}
+	s.bound.Store(bound)
 }
 
 func (s *sampler) fill() {
@@ -112,7 +119,7 @@ func (s *sampler) wants(c *stream.TraceContext, name string) bool {
 			return c.Decision == stream.Sampled
 		}
 	}
-	return binary.BigEndian.Uint64(c.Trace[8:])>>1 < s.bound // as the SDK's sampler by ratio does
+	return binary.BigEndian.Uint64(c.Trace[8:])>>1 < s.bound.Load() // as the SDK's sampler by ratio does
 }
 
 // tail are the tail rules.

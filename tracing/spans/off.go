@@ -67,3 +67,14 @@ func (*Tracer) Stats() Stats { return Stats{} }
 
 // FromContext returns none.
 func FromContext(context.Context) (c stream.TraceContext) { return c }
+
+// Ratio returns 0: nothing is kept.
+func (*Tracer) Ratio() float64 { return 0 }
+
+// ConfiguredRatio returns 0.
+func (*Tracer) ConfiguredRatio() float64 { return 0 }
+
+// SetRatio returns an error.
+func (*Tracer) SetRatio(float64) error {
+	return stream.Errorf(stream.Unsupported, "trace_rate", "cannot be set: this build keeps no traces")
+}

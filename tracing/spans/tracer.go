@@ -3,6 +3,7 @@
 package spans
 
 import (
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -83,6 +84,35 @@ func (t *Tracer) Close() {
 			t.end()
 		}
 	})
+}
+
+// Ratio returns the share of frames whose traces are kept, as it is in force.
+func (t *Tracer) Ratio() float64 {
+	if t == nil {
+		return 0
+	}
+	return math.Float64frombits(t.sampler.ratio.Load())
+}
+
+// ConfiguredRatio returns that of the configuration.
+func (t *Tracer) ConfiguredRatio() float64 {
+	if t == nil {
+		return 0
+	}
+	return *t.cfg.Ratio
+}
+
+// SetRatio changes the share of frames whose traces are kept, of the samplers that have
+// one.
+func (t *Tracer) SetRatio(ratio float64) error {
+	switch {
+	case t != nil && (t.sampler.kind == "parent" || t.sampler.kind == "ratio"):
+		t.sampler.setRatio(ratio)
+		return nil
+	case t == nil:
+		return stream.Errorf(stream.Unsupported, "trace_rate", "cannot be set: traces are turned off")
+	}
+	return stream.Errorf(stream.Unsupported, "trace_rate", "cannot be set: tracing.sampler is %s, which has no ratio", t.sampler.kind)
 }
 
 // fill lets the rules keep frames for another second.
