@@ -224,4 +224,25 @@ export const views = {
     await until('dark', () => c.page.evaluate('getComputedStyle(document.body).colorScheme === "dark"'));
     await c.close();
   },
+
+  // The page of the OpenAPI document: it calls a model, breaks no rule of its policy, and loads nothing from elsewhere.
+  async docs(browser) {
+    const page = await browser.newPage({colorScheme: 'dark'}), faults = [];
+    page.on('console', m => m.type() === 'error' && faults.push(m.text()));
+    page.on('pageerror', e => faults.push(e.stack));
+    page.on('request', r => new URL(r.url()).origin !== given.url && !r.url().startsWith('data:') && faults.push(r.url()));
+    await page.goto(`${given.url}/docs`);
+    const model = page.locator('[id="operations-tag-model_slow"]');
+    await model.click({timeout: TIMEOUT});
+    await page.getByText('/v2/models/slow/infer').click();
+    await page.getByText('Try it out').click();
+    await page.getByText('Execute', {exact: true}).click();
+    await until('the reply', async () => /"model_name": "slow"/.test(await page.locator('.live-responses-table').textContent()));
+    for (const scheme of ['dark', 'light']) {
+      await page.emulateMedia({colorScheme: scheme});
+      assert.equal(await page.evaluate('document.documentElement.classList.contains("dark-mode")'), scheme === 'dark');
+    }
+    assert.deepEqual(faults, []);
+    await page.close();
+  },
 };
