@@ -26,6 +26,8 @@ type Backend interface {
 	Models() Repository
 	// Memory returns the pool from which frames are leased.
 	Memory() *buf.Pool
+	// Sequences returns the sequences of requests, which all adapters share.
+	Sequences() *Sequences
 	// State returns whether the server is ready or draining.
 	State() State
 }

@@ -105,6 +105,14 @@ func (o *OneShot) Infer(ctx context.Context, model, version string, f stream.Fra
 	}
 }
 
+// InferIn is Infer for a request that may be part of a sequence: see Sequences.Infer.
+func (o *OneShot) InferIn(ctx context.Context, of Sequence, model, version string, f stream.Frame) (*stream.Result, error) {
+	if of.ID == (SequenceID{}) {
+		return o.Infer(ctx, model, version, f)
+	}
+	return o.backend.Sequences().Infer(ctx, o, model, version, of, f)
+}
+
 func (o *OneShot) await(ctx context.Context, x *exchange) (*stream.Result, error) {
 	r := x.wait(ctx)
 	lost := x.partial

@@ -41,15 +41,17 @@ func (*gated) Run(_ context.Context, b *batching.Batch) error {
 // backend is a Backend over a manager. It counts the opened streams.
 type backend struct {
 	*workers.Manager
-	mem     *buf.Pool
-	noModel stream.FrameCounts
-	mu      sync.Mutex
-	opened  []*stream.Stream
+	mem       *buf.Pool
+	sequences *ingest.Sequences
+	noModel   stream.FrameCounts
+	mu        sync.Mutex
+	opened    []*stream.Stream
 }
 
-func (d *backend) Models() ingest.Repository { return repository{Manager: d.Manager} }
-func (d *backend) Memory() *buf.Pool         { return d.mem }
-func (d *backend) State() ingest.State       { return ingest.State{} }
+func (d *backend) Models() ingest.Repository    { return repository{Manager: d.Manager} }
+func (d *backend) Memory() *buf.Pool            { return d.mem }
+func (d *backend) Sequences() *ingest.Sequences { return d.sequences }
+func (d *backend) State() ingest.State          { return ingest.State{} }
 
 func (d *backend) Open(model, version string, opts stream.Options, sink stream.Sink) (*stream.Stream, error) {
 	g, err := d.Group(model, version)

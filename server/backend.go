@@ -42,6 +42,9 @@ func (d backend) Models() ingest.Repository { return repositoryOf(d) }
 // Memory implements ingest.Backend.
 func (d backend) Memory() *buf.Pool { return d.s.memory }
 
+// Sequences implements ingest.Backend.
+func (d backend) Sequences() *ingest.Sequences { return d.s.sequences }
+
 // State implements ingest.Backend.
 func (d backend) State() ingest.State {
 	st := ingest.State{

@@ -48,6 +48,7 @@ type Server struct {
 	native     *native.Client
 	shared     *shm.Registry // for the adapters of the Open Inference Protocol; nil = off
 	observe    *observer
+	sequences  *ingest.Sequences
 
 	adapters  []ingest.Interface
 	listeners []Listener // on which it listens
@@ -100,6 +101,7 @@ func New(cfg Config) (*Server, error) {
 	s.models = workers.NewManager(workers.ManagerOptions{
 		Memory: s.memory, Pixels: cfg.Limits.Pictures(), Log: s.log, Hooks: s.observe.model, Repository: s.repository,
 	})
+	s.sequences = ingest.NewSequences(backend{s})
 	if *cfg.SharedMemory {
 		s.shared = shm.New(shm.Folder, cfg.Limits.MaxRegions)
 	}
@@ -183,6 +185,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if started {
 		s.log.Info("the server has ended", "took", time.Since(begun))
 	}
+	s.sequences.Close()
 	if s.shared != nil {
 		s.shared.UnregisterAll()
 	}

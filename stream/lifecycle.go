@@ -114,11 +114,12 @@ func (s *Stream) Move(q Queue, m *Model) bool {
 }
 
 // DropIdleState releases the state and the assembler's memory of a stream that has been
-// idle since before the given moment, and reports whether it did.
+// idle since before the given moment, and reports whether it did. It never does so for a
+// Sequence.
 func (s *Stream) DropIdleState(before Instant) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.states.empty() && s.assembler == nil || len(s.order) > 0 || s.lastActive > before {
+	if s.opts.Sequence || s.states.empty() && s.assembler == nil || len(s.order) > 0 || s.lastActive > before {
 		return false
 	}
 	s.states.drop()
@@ -143,6 +144,9 @@ func (s *Stream) ClearAffinity(worker any) {
 	defer s.mu.Unlock()
 	if s.affinity == worker {
 		s.affinity = nil
+		if s.states.worker.value != nil {
+			s.lose(errStateLost)
+		}
 		s.states.worker.drop()
 	}
 }

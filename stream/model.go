@@ -1,5 +1,7 @@
 package stream
 
+import "time"
+
 // TensorSpec describes one input or output of a model. A dimension of -1 is variable.
 // The shape does not include the batch axis: Model.Shape adds it.
 type TensorSpec struct {
@@ -64,6 +66,15 @@ type Model struct {
 	// Labels are the names of the elements of a row of an output, such as classes, by the
 	// output's name; nil = there are none.
 	Labels map[string][]string
+	// Sequences bound the sequences of requests, of a model that keeps state.
+	Sequences Sequences
+}
+
+// Sequences bound the sequences of requests to a model: streams whose frames are the
+// requests that clients send one by one.
+type Sequences struct {
+	Idle time.Duration `yaml:"idle" default:"1s" min:"1ms" max:"24h" request:"24h" help:"time without a request after which a sequence ends and its state is released"`
+	Max  int           `yaml:"max" default:"4096" min:"1" max:"1048576" request:"1048576" help:"most sequences at once; each has a place of max_flows too"`
 }
 
 // Shape returns the shape of an input or output of m as clients see it, in metadata and

@@ -30,6 +30,9 @@ func (s *Stream) complete(r *Request) {
 	res.Timing, res.Trace, res.Span = r.Timing, r.Trace, r.Span
 	res.counts = r.counts
 	r.counts.end(res)
+	if r.first && res.Outcome != Answered {
+		s.lose(Errorf(Conflict, "sequence_start", "the first request of the sequence had no result: start the sequence again"))
+	}
 	switch res.Outcome {
 	case Answered:
 		s.counts.Results++

@@ -69,8 +69,21 @@ func (r *Request) DetachState() {
 	s := r.Stream
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if r.holdsToken && r.Outcome() == Pending {
+		s.lose(errStateLost)
+	}
 	s.detachState(r)
 }
+
+// lose makes the further frames of a Sequence fail with err.
+func (s *Stream) lose(err error) {
+	if s.opts.Sequence && s.lost == nil {
+		s.lost = err
+	}
+}
+
+// errStateLost is the error of frames that would follow on a state that is lost.
+var errStateLost = Errorf(Unavailable, "sequence_id", "the state of the sequence is lost, because the worker that had it was replaced: start the sequence again")
 
 // detachState is Request.DetachState with the lock held.
 func (s *Stream) detachState(r *Request) {

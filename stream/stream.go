@@ -16,6 +16,11 @@ type Options struct {
 	// send them to another stream, or tells its client something else (FrameCounts.Refuse).
 	OwnRefusals bool
 	OneShot     bool // carries the one-shot requests of one connection; it is not listed among the streams
+	// Sequence says that the client counts on the state: when it is lost, because the first
+	// frame has no result, or the worker that had it is replaced, the frames that follow
+	// fail, and are not run with an empty one. Its owner closes the stream when it is idle,
+	// and a swap of the model does.
+	Sequence bool
 
 	// Version is the version of the model that the client named; "" = it named none, and
 	// the stream goes on with another when its own is not served any more.
@@ -72,6 +77,7 @@ type Stream struct {
 	nextFrameAt Instant // MaxFPS: frames that come before are dropped
 	lastActive  Instant
 	states      states
+	lost        error     // of a Sequence whose state is lost: that of further frames
 	affinity    any       // the worker that has the state, for models with affinity
 	assembler   Assembler // of a model whose requests are not single frames, or nil
 	continuer   Continuer // sink, if it is one
@@ -112,8 +118,8 @@ const (
 // ingest.Backend.
 func New(model *Model, q Queue, sink Sink, opts Options) *Stream {
 	policy := opts.Policy.WithDefaults(model.Policy)
-	if opts.OneShot {
-		policy.MaxFPS = 0 // its requests come from different callers, not from one source
+	if opts.OneShot || opts.Sequence {
+		policy.MaxFPS = 0 // its requests are not samples of one source
 	}
 	s := &Stream{
 		sink: sink, model: model, queue: q, opts: opts, policy: policy,
@@ -257,6 +263,7 @@ type Request struct {
 
 	outcome atomic.Uint32 // Outcome, set once
 	counts  *FrameCounts  // that have counted it as accepted
+	first   bool          // its stream had none before
 	bound   bool          // a batch holds its memory; under the stream's lock
 	delayed bool          // it has waited longer than its queue time-out; under the stream's lock
 	// For a stateful model, under the stream's lock:

@@ -92,6 +92,9 @@ func (s *Stream) refusal(must bool) (err error) {
 	if s.closed != "" {
 		return s.closedError()
 	}
+	if s.lost != nil {
+		return s.lost
+	}
 	if n := s.outstanding(must); n >= s.policy.Window && s.counts.Accepted >= s.acceptUpTo {
 		err = Errorf(FlowControl, "window", "%d frames are in flight already: wait for results, or open the stream with a larger window", n)
 	} else if s.policy.Mode == Latest && len(s.order)-len(s.waiting) >= MaxWindow {
@@ -115,6 +118,7 @@ func (s *Stream) refused(f *Frame, err error) error {
 func (s *Stream) accept(r *Request, now Instant) {
 	s.lastActive = now
 	s.counts.Accepted++
+	r.first = s.counts.Accepted == 1
 	r.counts = s.modelCounts.Load()
 	r.counts.accept()
 	s.order = append(s.order, r)

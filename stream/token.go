@@ -14,6 +14,11 @@ func (s *Stream) Take(now Instant, room int, class *uint64, predict time.Duratio
 	s.token = taken // so that endings below do not queue a second token
 	for len(s.waiting) > 0 && !s.paused {
 		r = s.waiting[0]
+		if s.lost != nil {
+			s.pop()
+			s.endLocked(r, Failed, "", s.lost)
+			continue
+		}
 		if r.Deadline != 0 && now.Add(predict) > r.Deadline {
 			s.pop()
 			s.endLocked(r, Dropped, Stale, nil)

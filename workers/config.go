@@ -28,7 +28,8 @@ type Config struct {
 	Image     *stream.ImageSpec  `yaml:"input.image"` // overrides the kind's own
 	Window    Window             `yaml:"window"`
 	Cache     Cache              `yaml:"cache"`
-	Policy    stream.Policy      `yaml:"stream"` // defaults of the model's streams; clients may choose others
+	Sequences stream.Sequences   `yaml:"sequences"` // of requests, for models that keep state
+	Policy    stream.Policy      `yaml:"stream"`    // defaults of the model's streams; clients may choose others
 	Queue     stream.QueuePolicy `yaml:"queue" request:"any"`
 	Limits    Limits             `yaml:"limits"`
 

@@ -349,8 +349,12 @@ func (g *Group) inboxes() (out []*batching.Inbox) {
 }
 
 func (g *Group) moveOne(s *stream.Stream, next *Group) {
-	if v := s.Options().Version; v != "" && v != next.cfg.Version {
-		s.CloseWith(stream.ByUnload, stream.Errorf(stream.Unloaded, "version", "%s of model %s was unloaded", v, g.cfg.Name))
+	switch opts := s.Options(); {
+	case opts.Version != "" && opts.Version != next.cfg.Version:
+		s.CloseWith(stream.ByUnload, stream.Errorf(stream.Unloaded, "version", "%s of model %s was unloaded", opts.Version, g.cfg.Name))
+		return
+	case opts.Sequence: // its state cannot be moved
+		s.CloseWith(stream.ByUnload, stream.Errorf(stream.Unloaded, "", "model %s was replaced, which ends its sequences: start the sequence again", g.cfg.Name))
 		return
 	}
 	if err := next.intake.Reserve(); err != nil {

@@ -111,9 +111,10 @@ func (c *chaos) Run(ctx context.Context, b *batching.Batch) error {
 // backend is an ingest.Backend over a manager.
 type backend struct{ storm *storm }
 
-func (d backend) Models() ingest.Repository { return repository{storm: d.storm} }
-func (d backend) Memory() *buf.Pool         { return d.storm.mem }
-func (d backend) State() ingest.State       { return ingest.State{} }
+func (d backend) Models() ingest.Repository    { return repository{storm: d.storm} }
+func (d backend) Memory() *buf.Pool            { return d.storm.mem }
+func (d backend) Sequences() *ingest.Sequences { return nil }
+func (d backend) State() ingest.State          { return ingest.State{} }
 
 // repository finds the models of a manager, which is all that one-shot requests need.
 type repository struct {

@@ -47,7 +47,8 @@ func (p *unobserved) Models() ingest.Repository { return readOnlyRepository{p} }
 func (p *unobserved) Memory() *buf.Pool { return p.memory }
 
 // State implements ingest.Backend.
-func (*unobserved) State() ingest.State { return ingest.State{Ready: true} }
+func (*unobserved) Sequences() *ingest.Sequences { return nil }
+func (*unobserved) State() ingest.State          { return ingest.State{Ready: true} }
 
 // readOnlyRepository is what a stream needs of a repository.
 type readOnlyRepository struct{ *unobserved }

@@ -78,7 +78,7 @@ func (s *service) infer(ctx context.Context, k *call) (*reply, error) {
 		s.traceresponse(ctx, traced, r)
 		return nil, err
 	}
-	k.Result, err = s.oneShot.Infer(ctx, m.Name, k.Request.ModelVersion, f)
+	k.Result, err = s.oneShot.InferIn(ctx, k.Sequence, m.Name, k.Request.ModelVersion, f)
 	s.traceresponse(ctx, traced, k.Result)
 	if err != nil {
 		return nil, inference.InRequest(err, k.Request.Inputs)

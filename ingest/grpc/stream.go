@@ -46,7 +46,9 @@ type turn struct {
 	done     bool
 	partial  bool // it was answered with partial results
 	refusal  error
-	sendLast bool // an empty ending is sent too
+	sendLast bool                 // an empty ending is sent too
+	sequence *ingest.SequenceCall // of a request of a sequence
+	early    *stream.Result       // its ending, before sequence is set
 }
 
 // session is one call of ModelStreamInfer. Its handler writes the answers, in the order of the
@@ -209,6 +211,10 @@ func (x *session) submit(k *call) {
 		err = k.takeSendLast()
 	}
 	m, err := x.frame(x.ctx, k, &f, err)
+	if err == nil && k.Sequence.ID != (ingest.SequenceID{}) {
+		x.submitInSequence(k, m, f)
+		return
+	}
 	var fd *feed
 	if err == nil {
 		fd, err = x.feed(m, k.Request.ModelVersion)
@@ -220,6 +226,50 @@ func (x *session) submit(k *call) {
 		return
 	}
 	fd.submit(k, f)
+}
+
+// submitInSequence sends the frame of a request of a sequence to the stream of the sequence,
+// which is not of this call alone.
+func (x *session) submitInSequence(k *call, m *stream.Model, f stream.Frame) {
+	var err error
+	switch {
+	case x.declared:
+		err = stream.Errorf(stream.InvalidArgument, "parameters.sequence_id", "the call is one stream of frames, by its metadata %s*, with its own state: leave sequence_id out", optionPrefix)
+	case m.Decoupled:
+		err = stream.Errorf(stream.Unsupported, "parameters.sequence_id", "model %s may answer a request more than once, which is not supported in sequences: leave sequence_id out", m.Name)
+	}
+	if err != nil {
+		x.oneShot.Refuse(m.Name, k.Request.ModelVersion, &f, err)
+		f.Lease.Release()
+		x.refuse(k, err)
+		return
+	}
+	c, _, err := x.backend.Sequences().Submit(x.oneShot, m.Name, k.Request.ModelVersion, k.Sequence, f, func(r *stream.Result) {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		if k.sequence == nil {
+			k.early = r
+			return
+		}
+		x.endInSequence(k, r)
+	})
+	if err != nil {
+		x.refuse(k, err)
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if k.sequence = c; k.early != nil {
+		x.endInSequence(k, k.early)
+	}
+}
+
+// endInSequence ends the turn of a request of a sequence. x.mu is held.
+func (x *session) endInSequence(k *call, r *stream.Result) {
+	k.results, k.done = append(k.results, r), true
+	if x.first == k {
+		x.signal()
+	}
 }
 
 // takeSendLast takes the parameter that asks for an ending without outputs from those of the
@@ -416,6 +466,9 @@ func (x *session) answerAll() error {
 		case k != nil:
 			err := x.answer(k, r, last)
 			if last {
+				if k.sequence != nil {
+					k.sequence.Finish()
+				}
 				k.free()
 				x.window.Answer(1)
 			}
@@ -548,6 +601,15 @@ func (x *session) end(err error) {
 	x.mu.Unlock()
 	for k != nil {
 		after := k.after
+		if k.sequence != nil {
+			x.mu.Lock()
+			done := k.done
+			x.mu.Unlock()
+			if !done {
+				k.sequence.Abandon(stream.Errorf(stream.Canceled, "", "a call of ModelStreamInfer ended before the result of its request, which ends the sequence"))
+			}
+			k.sequence.Finish()
+		}
 		for _, r := range k.results[k.sent:] {
 			r.Release()
 		}

@@ -1,6 +1,7 @@
 package inference
 
 import (
+	"millrace/ingest"
 	"millrace/ingest/shm"
 	"millrace/internal/oip"
 	"millrace/stream"
@@ -14,8 +15,9 @@ import (
 type Call struct {
 	Request  oip.InferRequest
 	Response oip.InferResponse
-	Result   *stream.Result // released by Reset
-	Several  bool           // the client takes several answers, of a decoupled model
+	Result   *stream.Result  // released by Reset
+	Sequence ingest.Sequence // to which the request belongs, once Frame has returned
+	Several  bool            // the client takes several answers, of a decoupled model
 
 	pool *buf.Pool
 	body *buf.Buf   // the message
@@ -42,7 +44,7 @@ func (c *Call) Reset() {
 	c.Response.Outputs, c.Response.Params = c.Response.Outputs[:0], c.Response.Params[:0]
 	clear(c.places)
 	c.places, c.shared, c.local = c.places[:0], nil, false
-	c.pool, c.Several = nil, false
+	c.pool, c.Several, c.Sequence = nil, false, ingest.Sequence{}
 }
 
 func (c *Call) releaseLeases() {

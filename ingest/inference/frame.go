@@ -22,7 +22,7 @@ func (c *Call) Frame(m *stream.Model) (f stream.Frame, err error) {
 	if err := c.checkOutputs(m); err != nil {
 		return f, err
 	}
-	if err := c.takeParams(&f); err != nil {
+	if err := c.takeParams(&f, m); err != nil {
 		return f, err
 	}
 	if err := c.readShared(); err != nil {

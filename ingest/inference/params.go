@@ -4,17 +4,21 @@ import (
 	"fmt"
 	"strings"
 
+	"millrace/ingest"
 	"millrace/ingest/frames"
 	"millrace/internal/oip"
 	"millrace/stream"
 )
 
+// maxSequenceID is the most bytes of the name of a sequence.
+const maxSequenceID = 128
+
 // takeParams sets what the protocol's own parameters of the request say, and the others
 // as parameters for the model. Those that have a meaning and are not implemented are
 // refused. See readShared for those of shared memory.
-func (c *Call) takeParams(f *stream.Frame) error {
+func (c *Call) takeParams(f *stream.Frame, m *stream.Model) error {
 	if len(c.Request.Params) > 0 {
-		if err := c.requestParams(f); err != nil {
+		if err := c.requestParams(f, m); err != nil {
 			return err
 		}
 	}
@@ -35,9 +39,8 @@ func (c *Call) takeParams(f *stream.Frame) error {
 	return nil
 }
 
-func (c *Call) requestParams(f *stream.Frame) error {
+func (c *Call) requestParams(f *stream.Frame, m *stream.Model) error {
 	own := 0
-	var sequence, starts, ends bool
 	for i := range c.Request.Params {
 		p := &c.Request.Params[i]
 		switch p.Key {
@@ -50,24 +53,21 @@ func (c *Call) requestParams(f *stream.Frame) error {
 			}
 		case "sequence_id":
 			switch {
-			case p.Kind == oip.Int && p.Int >= 0:
-				sequence = p.Int != 0
-			case p.Kind == oip.String:
-				sequence = p.Str != ""
+			case p.Kind == oip.Int && p.Int >= 0, p.Kind == oip.Uint:
+				c.Sequence.ID.Number = uint64(p.Int)
+			case p.Kind == oip.String && len(p.Str) <= maxSequenceID:
+				c.Sequence.ID.Text = p.Str
 			default:
-				return badParam("", p, "a string, or a whole number, 0 or more")
-			}
-			if sequence {
-				return unsupported("", p, "leave it out, or send 0")
+				return badParam("", p, "a string of at most 128 bytes, or a whole number, 0 or more")
 			}
 		case "sequence_start", "sequence_end":
 			if p.Kind != oip.Boolean {
 				return badParam("", p, "true or false")
 			}
 			if p.Key == "sequence_start" {
-				starts = p.Bool
+				c.Sequence.Start = p.Bool
 			} else {
-				ends = p.Bool
+				c.Sequence.End = p.Bool
 			}
 		case "binary_data_output":
 			if p.Kind != oip.Boolean { // of messages that are not JSON; otherwise the decoder has taken it
@@ -81,17 +81,21 @@ func (c *Call) requestParams(f *stream.Frame) error {
 		}
 		own++
 	}
-	if !sequence && (starts || ends) {
+	inSequence := c.Sequence.ID != (ingest.SequenceID{})
+	switch {
+	case !inSequence && (c.Sequence.Start || c.Sequence.End):
 		return stream.Errorf(stream.InvalidArgument, "parameters.sequence_id", "is missing: sequence_start and sequence_end are of a sequence, so name it")
+	case inSequence && !m.KeepsState():
+		return stream.Errorf(stream.InvalidArgument, "parameters.sequence_id", "model %s keeps no state, so that it has no sequences: leave sequence_id out", m.Name)
 	}
 	if own == 0 {
 		f.Params = frames.Params(c.Request.Params)
 		return nil
 	}
-	if own < len(c.Request.Params) {
-		f.Params = make(stream.Params, len(c.Request.Params)-own)
+	if own < len(c.Request.Params) || inSequence {
+		f.Params = make(stream.Params, len(c.Request.Params))
 		for _, p := range c.Request.Params {
-			if !reserved(p.Key) {
+			if !reserved(p.Key) || inSequence && strings.HasPrefix(p.Key, "sequence_") {
 				f.Params[p.Key] = p.Any()
 			}
 		}
@@ -100,7 +104,8 @@ func (c *Call) requestParams(f *stream.Frame) error {
 }
 
 // reserved reports whether a parameter of a request has a meaning of its own, so that
-// the model does not get it.
+// the model does not get it. Those of a sequence are also for the model, whose worker may
+// have inputs for them.
 func reserved(key string) bool {
 	switch key {
 	case "priority", "timeout", "sequence_id", "sequence_start", "sequence_end", "binary_data_output":

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"millrace/ingest"
 	"millrace/internal/oip"
 	"millrace/stream"
 	"millrace/stream/buf"
@@ -56,8 +57,8 @@ func TestParameters(t *testing.T) {
 		{request(`"priority":"high"`), "parameters.priority", stream.InvalidArgument, ""},
 		{request(`"timeout":1000`), "parameters.timeout", stream.Unsupported, ""},
 		{request(`"timeout":1.5`), "parameters.timeout", stream.InvalidArgument, ""},
-		{request(`"sequence_id":7`), "parameters.sequence_id", stream.Unsupported, ""},
-		{request(`"sequence_id":"s"`), "parameters.sequence_id", stream.Unsupported, ""},
+		{request(`"sequence_id":7`), "parameters.sequence_id", stream.InvalidArgument, ""}, // the model keeps no state
+		{request(`"sequence_id":"s"`), "parameters.sequence_id", stream.InvalidArgument, ""},
 		{request(`"sequence_id":true`), "parameters.sequence_id", stream.InvalidArgument, ""},
 		{request(`"sequence_id":-1`), "parameters.sequence_id", stream.InvalidArgument, ""},
 		{request(`"sequence_start":true`), "parameters.sequence_id", stream.InvalidArgument, ""},
@@ -150,5 +151,41 @@ func TestClassification(t *testing.T) {
 			t.Error("the worker's shape was changed")
 		}
 		k.Reset()
+	}
+}
+
+// TestSequence: to which sequence a request belongs, by a number or a text.
+func TestSequence(t *testing.T) {
+	m := &stream.Model{Name: "m", Stateful: true, MaxBatch: 1}
+	for params, want := range map[string]struct {
+		of    ingest.Sequence
+		model string
+		field string
+	}{
+		`"sequence_id":0,"sequence_start":false,"a":1`:           {model: "map[a:1]"},
+		`"sequence_id":7,"sequence_start":true,"priority":0`:     {of: ingest.Sequence{ID: ingest.SequenceID{Number: 7}, Start: true}, model: "map[sequence_id:7 sequence_start:true]"},
+		`"sequence_end":true,"sequence_id":18446744073709551615`: {of: ingest.Sequence{ID: ingest.SequenceID{Number: math.MaxUint64}, End: true}, model: "map[sequence_end:true sequence_id:-1]"},
+		`"sequence_id":"7"`: {of: ingest.Sequence{ID: ingest.SequenceID{Text: "7"}}, model: "map[sequence_id:7]"},
+		`"sequence_id":"` + strings.Repeat("x", 129) + `"`: {field: "parameters.sequence_id"},
+		`"sequence_id":1.5`:     {field: "parameters.sequence_id"},
+		`"sequence_id":-1`:      {field: "parameters.sequence_id"},
+		`"sequence_start":true`: {field: "parameters.sequence_id"},
+	} {
+		k := call(t, `{"inputs":[{"name":"x","datatype":"INT8","shape":[1],"data":[1]}],"parameters":{`+params+`}}`)
+		f, err := k.Frame(m)
+		var coded *stream.Error
+		switch errors.As(err, &coded); {
+		case want.field != "":
+			if coded == nil || coded.Field != want.field || coded.Code != stream.InvalidArgument {
+				t.Errorf("%s: %v", params, err)
+			}
+		case err != nil || k.Sequence != want.of || fmt.Sprint(f.Params) != want.model:
+			t.Errorf("%s: %+v, %v, %v", params, k.Sequence, f.Params, err)
+		}
+		f.Lease.Release()
+		k.Reset()
+		if k.Sequence != (ingest.Sequence{}) {
+			t.Error("the next request would be of the same sequence")
+		}
 	}
 }

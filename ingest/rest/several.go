@@ -50,6 +50,9 @@ func (a *Adapter) ask(c *fiber.Ctx, generate bool) (*asked, error) {
 	} else if q.model, q.version, q.frame, err = q.readWith(a, s, c, q.call.frame); err == nil && q.strict {
 		err = q.onlyJSON()
 	}
+	if err == nil && q.Sequence.ID != (ingest.SequenceID{}) {
+		err = stream.Errorf(stream.Unsupported, "parameters.sequence_id", "is not supported where a request may have several answers: send requests of a sequence to infer")
+	}
 	if err != nil {
 		err = q.refused(c, err)
 		q.frame.Lease.Release()

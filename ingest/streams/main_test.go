@@ -72,9 +72,10 @@ func (r *rig) Open(model, version string, opts stream.Options, sink stream.Sink)
 	}
 	return g.Open(opts, sink)
 }
-func (r *rig) Models() ingest.Repository { return repository{m: r.models} }
-func (r *rig) Memory() *buf.Pool         { return r.mem }
-func (r *rig) State() ingest.State       { return ingest.State{Ready: true} }
+func (r *rig) Models() ingest.Repository    { return repository{m: r.models} }
+func (r *rig) Memory() *buf.Pool            { return r.mem }
+func (r *rig) State() ingest.State          { return ingest.State{Ready: true} }
+func (r *rig) Sequences() *ingest.Sequences { return nil }
 
 type repository struct {
 	ingest.Repository

@@ -44,7 +44,8 @@ type backend struct {
 	state ingest.State
 }
 
-func (b *backend) State() ingest.State { return b.state }
+func (b *backend) Sequences() *ingest.Sequences { return nil }
+func (b *backend) State() ingest.State          { return b.state }
 
 // recorder notes the messages of a log.
 type recorder struct {

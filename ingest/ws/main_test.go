@@ -88,9 +88,10 @@ func (r *rig) stream(n int) *stream.Stream {
 	defer r.mu.Unlock()
 	return r.streams[n]
 }
-func (r *rig) Models() ingest.Repository { return repository{m: r.models} }
-func (r *rig) Memory() *buf.Pool         { return r.mem }
-func (r *rig) State() ingest.State       { return ingest.State{Ready: true} }
+func (r *rig) Models() ingest.Repository    { return repository{m: r.models} }
+func (r *rig) Memory() *buf.Pool            { return r.mem }
+func (r *rig) State() ingest.State          { return ingest.State{Ready: true} }
+func (r *rig) Sequences() *ingest.Sequences { return nil }
 
 type repository struct {
 	ingest.Repository

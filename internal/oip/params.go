@@ -16,6 +16,7 @@ const (
 	Int
 	Float
 	Boolean
+	Uint // of 64 bits without a sign, beyond Int: the field Int has its bits
 )
 
 // Param is one parameter. Kind says which of the fields has its value.
@@ -33,7 +34,7 @@ func (p Param) Any() any {
 	switch p.Kind {
 	case String:
 		return p.Str
-	case Int:
+	case Int, Uint:
 		return p.Int
 	case Float:
 		return p.Float
@@ -91,6 +92,8 @@ func appendParams(dst []byte, ps Params, field string) ([]byte, error) {
 			dst = AppendString(dst, p.Str)
 		case Int:
 			dst = strconv.AppendInt(dst, p.Int, 10)
+		case Uint:
+			dst = strconv.AppendUint(dst, uint64(p.Int), 10)
 		case Float:
 			if math.IsNaN(p.Float) || math.IsInf(p.Float, 0) {
 				return dst, &coded.Error{Code: coded.InvalidArgument, Field: join(field, "parameters."+p.Key), Msg: "is not finite, for which JSON has no notation; expected a number"}

@@ -335,6 +335,10 @@ func (p *Param) choose(body []byte) string {
 		case f.is(4, protowire.Fixed64Type):
 			*p = Param{Kind: Float, Float: math.Float64frombits(f.value)}
 		case f.is(5, protowire.VarintType):
+			if f.value > math.MaxInt64 && key == sequenceID {
+				*p = Param{Kind: Uint, Int: int64(f.value)}
+				break
+			}
 			if f.value > math.MaxInt64 {
 				return "is " + utoa(f.value) + "; expected at most " + itoa(math.MaxInt64)
 			}

@@ -176,6 +176,9 @@ func (d *decoder) special(sp *special, where place) error {
 	return d.fail("is "+d.what(from)+"; expected the number of bytes, 0 or more", at)
 }
 
+// sequenceID is the parameter whose values may be of 64 bits without a sign.
+const sequenceID = "sequence_id"
+
 // param reads the value of a parameter. Its old value is reused or cleared.
 func (d *decoder) param(p *Param) error {
 	old := p.Str
@@ -203,6 +206,10 @@ func (d *decoder) param(p *Param) error {
 		if integer {
 			p.Kind = Int
 			if p.Int, err = strconv.ParseInt(unsafeString(text), 10, 64); err != nil {
+				if n, err := strconv.ParseUint(unsafeString(text), 10, 64); err == nil && p.Key == sequenceID {
+					p.Kind, p.Int = Uint, int64(n)
+					return nil
+				}
 				return d.fail("is "+string(text[:min(len(text), 24)])+"; expected an integer of 64 bits with its sign", segment{key: p.Key})
 			}
 			return nil

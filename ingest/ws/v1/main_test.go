@@ -80,9 +80,10 @@ func (r *rig) Open(_, _ string, opts stream.Options, sink stream.Sink) (*stream.
 	r.streams = append(r.streams, st)
 	return st, nil
 }
-func (r *rig) Models() ingest.Repository { return repository{model: r.model} }
-func (r *rig) Memory() *buf.Pool         { return r.mem }
-func (r *rig) State() ingest.State       { return ingest.State{Ready: true} }
+func (r *rig) Models() ingest.Repository    { return repository{model: r.model} }
+func (r *rig) Memory() *buf.Pool            { return r.mem }
+func (r *rig) Sequences() *ingest.Sequences { return nil }
+func (r *rig) State() ingest.State          { return ingest.State{Ready: true} }
 
 type repository struct {
 	ingest.Repository

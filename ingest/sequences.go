@@ -1,0 +1,394 @@
+package ingest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"millrace/stream"
+)
+
+// SequenceID names a sequence of requests: by a text, or else by a number. The zero value
+// is none. A number and its digits as a text are different names.
+type SequenceID struct {
+	Text   string
+	Number uint64
+}
+
+// String returns the name for messages.
+func (id SequenceID) String() string {
+	if id.Text != "" {
+		return fmt.Sprintf("%.64q", id.Text)
+	}
+	return fmt.Sprint(id.Number)
+}
+
+// Sequence says to which sequence a request belongs. The zero value is none.
+type Sequence struct {
+	ID         SequenceID
+	Start, End bool // it is the first of them, the last
+}
+
+// Sequences has the sequences of requests to models that keep state: each is a stream, with
+// its policy every, that stays open from one request to the next. All adapters share one
+// Sequences, so that the requests of a sequence may come by different protocols. It is safe
+// for concurrent use.
+//
+// A sequence ends after the answer to its last request, when it is idle, when another
+// one is started by its name, when one of its callers gives up, and with its model: a swap
+// or an unload. Its state goes with it; a later request that does not start a sequence is
+// refused, and never answered with another state.
+type Sequences struct {
+	backend Backend
+	dead    atomic.Int64 // in all, and their stream has ended
+
+	mu   sync.Mutex
+	all  map[sequenceKey]*sequence
+	used map[string]int // sequences of a model, also those whose last answers are due
+}
+
+type sequenceKey struct {
+	model, version string // as requested
+	id             SequenceID
+}
+
+// sequence is an open sequence, and the sink of its stream. Locks nest in this order: mu,
+// Sequences.mu, the stream's, waiters.
+type sequence struct {
+	table  *Sequences
+	key    sequenceKey
+	stream *stream.Stream
+	idle   time.Duration
+
+	mu          sync.Mutex // held while a request is submitted, so that waiting has the stream's order
+	outstanding int        // requests without their ending
+	timer       *time.Timer
+	idleAt      time.Time   // when it is idle for too long, if nothing is outstanding
+	closed      bool        // the stream was closed, and its place given back
+	retired     atomic.Bool // takes no further requests; set under mu
+
+	ended   atomic.Bool // Done was called
+	waiters sync.Mutex
+	waiting []*SequenceCall // in the order of the stream
+}
+
+// NewSequences returns a Sequences that opens its streams with backend.
+func NewSequences(backend Backend) *Sequences {
+	return &Sequences{backend: backend, all: make(map[sequenceKey]*sequence), used: make(map[string]int)}
+}
+
+// Infer is OneShot.Infer for a request of a sequence. It waits for the requests of the
+// sequence before it. When ctx ends first the whole sequence ends, since its client does not
+// know whether the request is part of the state. Errors are those of Submit.
+func (t *Sequences) Infer(ctx context.Context, one *OneShot, model, version string, of Sequence, f stream.Frame) (*stream.Result, error) {
+	result := make(chan *stream.Result, 1)
+	call, r, err := t.Submit(one, model, version, of, f, func(r *stream.Result) { result <- r })
+	if err != nil {
+		return r, err
+	}
+	select {
+	case r = <-result:
+	case <-ctx.Done():
+		cause := context.Cause(ctx)
+		call.Abandon(stream.Errorf(stream.CodeOf(cause), "", "a call of sequence %s ended before its result, which ends the sequence: %w", of.ID, cause))
+		r = <-result // that error, or what was pushed at the same moment
+	}
+	call.Finish()
+	if call.partial && r.Outcome == stream.Answered {
+		r.Release()
+		return r, ErrDecoupled(r.Model)
+	}
+	return ending(r)
+}
+
+// Submit sends f as the next request of a sequence, and takes over f.Lease in every case.
+// ended is called with its ending, perhaps before Submit returns; it must not block, and
+// then owns the ending. Partial results are left out.
+// The caller must call Finish after that. For a request that is refused, it returns the
+// ending with the ids of its trace, as OneShot.Refuse. Errors: InvalidArgument, without
+// Start for a sequence that is not open; Overloaded, for sequences.max; FlowControl, when
+// too many requests of the sequence wait; those of the model.
+func (t *Sequences) Submit(one *OneShot, model, version string, of Sequence, f stream.Frame, ended func(*stream.Result)) (*SequenceCall, *stream.Result, error) {
+	c := &SequenceCall{ended: ended}
+	key := sequenceKey{model, version, of.ID}
+	for attempt := 0; ; attempt++ {
+		q, err := t.find(one.protocol, key, of.Start)
+		if err == nil {
+			c.of = q
+			var taken bool
+			if taken, err = q.submit(c, of, &f); taken {
+				return c, nil, nil
+			}
+		}
+		switch {
+		case err == nil: // it was retired in between
+		case of.Start && stream.CodeOf(err) == stream.Unloaded && attempt < 3: // the model was swapped in between
+		default:
+			r := one.Refuse(model, version, &f, err)
+			f.Lease.Release()
+			return nil, r, err
+		}
+	}
+}
+
+// SequenceCall is a request of a sequence.
+type SequenceCall struct {
+	of      *sequence
+	ended   func(*stream.Result)
+	partial bool // it had partial results; written before the ending is pushed
+}
+
+// Finish says that the caller has the ending of the request.
+func (c *SequenceCall) Finish() { c.of.finish() }
+
+// Abandon ends the sequence: all its requests end with err, if they have not ended yet. It
+// returns when they have.
+func (c *SequenceCall) Abandon(err error) {
+	c.of.retire()
+	c.of.stream.Abandon(err)
+	<-c.of.stream.Finished()
+}
+
+// submit sends f as the next request, which is c. It reports false without an error when
+// the sequence takes no further requests. The caller owns f.Lease unless it was taken.
+func (q *sequence) submit(c *SequenceCall, of Sequence, f *stream.Frame) (taken bool, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.retired.Load() {
+		return false, nil
+	}
+	q.waiters.Lock()
+	q.waiting = append(q.waiting, c)
+	q.waiters.Unlock()
+	if f.Lease != nil {
+		f.Lease.Retain()
+	}
+	if err := q.stream.Submit(*f); err != nil {
+		q.waiters.Lock()
+		q.waiting = q.waiting[:len(q.waiting)-1] // c: nobody else adds to it
+		q.waiters.Unlock()
+		if code := stream.CodeOf(err); !of.Start && (code == stream.FlowControl || code == stream.Overloaded) {
+			return false, err // the request may be sent again
+		}
+		if q.ended.Load() && !of.Start {
+			err = q.table.notOpen(q.key)
+		}
+		q.retireLocked()
+		return false, err
+	}
+	f.Lease.Release()
+	q.outstanding++
+	if q.timer != nil {
+		q.timer.Stop()
+	}
+	if of.End {
+		q.retireLocked()
+	}
+	return true, nil
+}
+
+// find returns the sequence of a name, or opens it if start is true, in place of one that
+// is open.
+func (t *Sequences) find(protocol string, key sequenceKey, start bool) (*sequence, error) {
+	t.mu.Lock()
+	q := t.all[key]
+	t.mu.Unlock()
+	switch {
+	case !start && q != nil && !q.retired.Load() && !q.ended.Load():
+		return q, nil
+	case !start:
+		return nil, t.notOpen(key)
+	}
+	if q != nil {
+		q.retire() // also if the new one cannot be opened
+	}
+	if t.dead.Load() > 0 {
+		t.sweep()
+	}
+	m, _, err := t.backend.Models().Model(key.model, key.version)
+	if err != nil {
+		return nil, err
+	}
+	t.mu.Lock()
+	if t.used[key.model] >= m.Sequences.Max {
+		t.mu.Unlock()
+		return nil, stream.Errorf(stream.Overloaded, "sequences.max", "%d sequences of model %s are open already: end one with sequence_end, or raise the setting", m.Sequences.Max, key.model)
+	}
+	t.used[key.model]++
+	t.mu.Unlock()
+	q = &sequence{table: t, key: key, idle: m.Sequences.Idle}
+	q.stream, err = t.backend.Open(key.model, key.version, stream.Options{
+		Policy:   stream.Policy{Mode: stream.Every, Window: stream.MaxWindow},
+		Sequence: true, OwnRefusals: true, Protocol: protocol, Name: key.id.String(),
+	}, q)
+	if err != nil {
+		t.free(key.model)
+		return nil, err
+	}
+	t.mu.Lock()
+	other := t.all[key] // which was started at the same moment
+	t.all[key] = q
+	t.mu.Unlock()
+	if other != nil {
+		other.retire()
+	}
+	return q, nil
+}
+
+func (t *Sequences) notOpen(key sequenceKey) error {
+	idle := "sequences.idle"
+	if m, _, err := t.backend.Models().Model(key.model, key.version); err == nil {
+		idle = fmt.Sprintf("sequences.idle, %v", m.Sequences.Idle)
+	} else {
+		return err
+	}
+	return stream.Errorf(stream.InvalidArgument, "parameters.sequence_start",
+		"sequence %s of model %s is not open: its first request must specify the START flag, sequence_start (a sequence ends with sequence_end, after a pause of %s, and when its model is loaded again)", key.id, key.model, idle)
+}
+
+// free gives the place of a sequence back.
+func (t *Sequences) free(model string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.used[model]--; t.used[model] == 0 {
+		delete(t.used, model)
+	}
+}
+
+// remove forgets a sequence, unless its name is that of another one now.
+func (t *Sequences) remove(q *sequence) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.all[q.key] == q {
+		delete(t.all, q.key)
+	}
+}
+
+// sweep removes the sequences whose streams the server has closed.
+func (t *Sequences) sweep() {
+	var dead []*sequence
+	t.mu.Lock()
+	for _, q := range t.all {
+		if q.ended.Load() {
+			dead = append(dead, q)
+		}
+	}
+	t.mu.Unlock()
+	for _, q := range dead {
+		q.retire()
+	}
+}
+
+// Open returns how many sequences of each model are open.
+func (t *Sequences) Open() map[string]int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	out := make(map[string]int, len(t.used))
+	for model, n := range t.used {
+		out[model] = n
+	}
+	return out
+}
+
+// Close ends all sequences. It is called when no further requests come.
+func (t *Sequences) Close() {
+	t.mu.Lock()
+	all := make([]*sequence, 0, len(t.all))
+	for _, q := range t.all {
+		all = append(all, q)
+	}
+	t.mu.Unlock()
+	for _, q := range all {
+		q.retire()
+	}
+}
+
+// retire makes the sequence take no further requests. Its stream is closed when those that
+// it has taken are answered.
+func (q *sequence) retire() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.retireLocked()
+}
+
+func (q *sequence) retireLocked() {
+	if !q.retired.Swap(true) {
+		q.table.remove(q)
+	}
+	q.closeIfDone(stream.ByClient)
+}
+
+// closeIfDone closes the stream of a retired sequence without outstanding requests. mu is
+// held.
+func (q *sequence) closeIfDone(why stream.CloseReason) {
+	if q.closed || q.outstanding > 0 {
+		return
+	}
+	q.closed = true
+	if q.timer != nil {
+		q.timer.Stop()
+	}
+	if q.ended.Swap(true) {
+		q.table.dead.Add(-1)
+	} else {
+		q.stream.Close(why)
+	}
+	q.table.free(q.key.model)
+}
+
+// finish is called when a request has its ending.
+func (q *sequence) finish() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.outstanding--; q.outstanding > 0 {
+		return
+	}
+	if q.retired.Load() {
+		q.closeIfDone(stream.ByClient)
+		return
+	}
+	q.idleAt = time.Now().Add(q.idle)
+	if q.timer == nil {
+		q.timer = time.AfterFunc(q.idle, q.expire)
+	} else {
+		q.timer.Reset(q.idle)
+	}
+}
+
+// expire ends the sequence if it has been idle for long enough: the timer may have been
+// set again since it ran out.
+func (q *sequence) expire() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.outstanding > 0 || q.retired.Load() || time.Now().Before(q.idleAt) {
+		return
+	}
+	q.retired.Store(true)
+	q.table.remove(q)
+	q.closeIfDone(stream.Idle)
+}
+
+// Push implements stream.Sink.
+func (q *sequence) Push(r *stream.Result) {
+	q.waiters.Lock()
+	c := q.waiting[0]
+	if r.Partial {
+		c.partial = true
+		q.waiters.Unlock()
+		r.Release()
+		return
+	}
+	q.waiting[0] = nil
+	q.waiting = q.waiting[1:]
+	q.waiters.Unlock()
+	c.ended(r)
+}
+
+// Done implements stream.Sink.
+func (q *sequence) Done(stream.CloseReason) {
+	if !q.ended.Swap(true) {
+		q.table.dead.Add(1)
+	}
+}

@@ -1,0 +1,355 @@
+package ingest_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"millrace/batching"
+	"millrace/ingest"
+	"millrace/stream"
+	"millrace/stream/buf"
+	"millrace/workers"
+)
+
+// summing adds up the lengths of the payloads of a stream. Its state is in the stream, or
+// in the worker (affine). Payloads that begin with "fail" and "panic" do so, "wait" waits
+// until the test lets it go on.
+type summing struct {
+	workers.Base
+	affine bool
+}
+
+// sums are the channels of the present test, made in it as testing/synctest needs.
+var sums atomic.Pointer[struct{ runs, goes chan struct{} }]
+
+func init() {
+	workers.Register(workers.Kind{Name: "summing", New: func() workers.Worker { return &summing{} }})
+	workers.Register(workers.Kind{Name: "affine", New: func() workers.Worker { return &summing{affine: true} }})
+}
+
+func (w *summing) Init(context.Context, *workers.Env) (*stream.Model, error) {
+	return &stream.Model{Any: true, Ragged: true, MaxBatch: 4, Stateful: true, Affinity: w.affine}, nil
+}
+
+func (*summing) Run(ctx context.Context, b *batching.Batch) error {
+	for i, r := range b.Requests {
+		text := string(r.Payload)
+		switch {
+		case strings.HasPrefix(text, "fail"):
+			r.Fail(stream.Errorf(stream.Internal, "", "as asked"))
+			continue
+		case strings.HasPrefix(text, "panic"):
+			panic("as asked")
+		case strings.HasPrefix(text, "wait"):
+			sums.Load().runs <- struct{}{}
+			select {
+			case <-sums.Load().goes:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		sum, _ := r.State().(int)
+		sum += len(text)
+		r.SetState(sum, func(any) {})
+		b.Finish(i, []stream.Tensor{{Name: "sum", Datatype: stream.Uint8, Shape: []int{1}, Data: []byte{byte(sum)}}})
+	}
+	return nil
+}
+
+// sequences is a manager with a model m that keeps state, and callers of two protocols.
+type sequences struct {
+	*backend
+	t          *testing.T
+	rest, grpc *ingest.OneShot
+}
+
+func newSequences(t *testing.T, cfg workers.Config) *sequences {
+	t.Helper()
+	sums.Store(&struct{ runs, goes chan struct{} }{make(chan struct{}, 64), make(chan struct{})})
+	mem := buf.NewPool(0)
+	d := &backend{Manager: workers.NewManager(workers.ManagerOptions{Memory: mem}), mem: mem}
+	d.sequences = ingest.NewSequences(d)
+	s := &sequences{backend: d, t: t, rest: ingest.NewOneShot(d, "rest", &d.noModel), grpc: ingest.NewOneShot(d, "grpc", &d.noModel)}
+	t.Cleanup(func() {
+		s.rest.Close()
+		s.grpc.Close()
+		if err := d.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		d.sequences.Close()
+		for _, x := range d.opened {
+			<-x.Finished()
+		}
+		if n := mem.Stats().Leases; n != 0 {
+			t.Errorf("%d leases are held", n)
+		}
+		if open := d.sequences.Open(); len(open) != 0 {
+			t.Errorf("sequences are open: %v", open)
+		}
+	})
+	if cfg.Name == "" {
+		cfg.Name = "m"
+	}
+	if cfg.Kind == "" {
+		cfg.Kind = "summing"
+	}
+	s.load(t, cfg)
+	return s
+}
+
+const (
+	begin = 1 << iota
+	end
+)
+
+func of(id uint64, flags int) ingest.Sequence {
+	return ingest.Sequence{ID: ingest.SequenceID{Number: id}, Start: flags&begin != 0, End: flags&end != 0}
+}
+
+// send sends a request of a sequence and returns its answer, or its error's code.
+func (s *sequences) send(one *ingest.OneShot, q ingest.Sequence, data string) string {
+	s.t.Helper()
+	return s.sendIn(s.t.Context(), one, q, data)
+}
+
+func (s *sequences) sendIn(ctx context.Context, one *ingest.OneShot, q ingest.Sequence, data string) string {
+	r, err := one.InferIn(ctx, q, "m", "", s.frame(data))
+	if err != nil {
+		if r == nil {
+			s.t.Errorf("%s: no ending for %v", data, err)
+		}
+		return string(stream.CodeOf(err)) + ": " + err.Error()
+	}
+	defer r.Release()
+	return fmt.Sprint(r.Outputs[0].Data[0])
+}
+
+func (s *sequences) want(got, want string) {
+	s.t.Helper()
+	if !strings.HasPrefix(got, want) {
+		s.t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+const notOpen = "invalid_argument: parameters.sequence_start"
+
+func TestSequences(t *testing.T) {
+	s := newSequences(t, workers.Config{Sequences: stream.Sequences{Idle: time.Hour}})
+	text := ingest.Sequence{ID: ingest.SequenceID{Text: "7"}}
+	s.want(s.send(s.rest, of(7, 0), "a"), notOpen)
+	s.want(s.send(s.rest, of(7, begin), "a"), "1")
+	s.want(s.send(s.grpc, of(7, 0), "bb"), "3")
+	s.want(s.send(s.rest, text, "a"), notOpen)
+	s.want(s.send(s.rest, of(math.MaxUint64, begin), "cccc"), "4")
+	s.want(s.send(s.rest, of(7, 0), "d"), "4")
+	s.want(s.send(s.rest, of(7, begin), "e"), "1") // started again
+	s.want(s.send(s.rest, of(7, end), "f"), "2")
+	s.want(s.send(s.rest, of(7, 0), "g"), notOpen)
+	s.want(s.send(s.rest, of(7, end), "g"), notOpen)
+	s.want(s.send(s.rest, of(8, begin|end), "gg"), "2")
+	s.want(s.send(s.rest, of(8, 0), "g"), notOpen)
+	s.want(s.send(s.rest, ingest.Sequence{}, "hhh"), "3") // alone
+	s.want(s.send(s.rest, of(math.MaxUint64, 0), "i"), "5")
+	if open := s.sequences.Open(); open["m"] != 1 {
+		t.Errorf("%v are open, want 1", open)
+	}
+	g, _ := s.Group("m", "")
+	if f := g.Stats().Frames; f.InFlight != 0 || f.Results != 9 || f.Accepted != 14 || f.Refused["invalid_argument"] != 5 {
+		t.Errorf("%+v", f)
+	}
+}
+
+// TestOneSequencesRequestsAreInOrder: requests that are sent before the answers to those
+// before them are run in order, and END takes effect after them.
+func TestOneSequencesRequestsAreInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSequences(t, workers.Config{Instances: 3})
+		got := make([]string, 20)
+		var wg sync.WaitGroup
+		for i := range got {
+			flags := 0
+			if i == 0 {
+				flags = begin
+			} else if i == len(got)-1 {
+				flags = end
+			}
+			data := "x"
+			if i == 0 {
+				data = "wait"
+			}
+			wg.Go(func() { got[i] = s.send(s.rest, of(1, flags), data) })
+			synctest.Wait()
+		}
+		<-sums.Load().runs
+		sums.Load().goes <- struct{}{}
+		wg.Wait()
+		for i, g := range got {
+			s.want(g, fmt.Sprint(4+i))
+		}
+		s.want(s.send(s.rest, of(1, 0), "x"), notOpen)
+	})
+}
+
+func TestIdleSequences(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSequences(t, workers.Config{Sequences: stream.Sequences{Idle: 2 * time.Second}, Limits: workers.Limits{IdleState: time.Second}})
+		s.want(s.send(s.rest, of(1, begin), "a"), "1")
+		for i := range 5 {
+			time.Sleep(2*time.Second - time.Millisecond)
+			s.want(s.send(s.rest, of(1, 0), "a"), fmt.Sprint(2+i)) // longer than limits.idle_state, which is for other streams
+		}
+		time.Sleep(2*time.Second + time.Millisecond)
+		synctest.Wait()
+		if open := s.sequences.Open(); len(open) != 0 {
+			t.Errorf("%v are open", open)
+		}
+		s.want(s.send(s.rest, of(1, 0), "a"), notOpen)
+		// The time in which a request is in flight does not count.
+		s.want(s.send(s.rest, of(1, begin), "a"), "1")
+		var wg sync.WaitGroup
+		wg.Go(func() { s.want(s.send(s.rest, of(1, 0), "wait"), "5") })
+		<-sums.Load().runs
+		time.Sleep(10 * time.Second)
+		sums.Load().goes <- struct{}{}
+		wg.Wait()
+		s.want(s.send(s.rest, of(1, end), "a"), "6")
+	})
+}
+
+func TestMostSequences(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSequences(t, workers.Config{Sequences: stream.Sequences{Max: 2, Idle: time.Minute}})
+		s.want(s.send(s.rest, of(1, begin), "a"), "1")
+		s.want(s.send(s.rest, of(2, begin), "a"), "1")
+		s.want(s.send(s.rest, of(3, begin), "a"), "overloaded: sequences.max")
+		s.want(s.send(s.rest, of(2, begin), "aa"), "2") // in the place of its own
+		s.want(s.send(s.rest, of(1, end), "a"), "2")
+		s.want(s.send(s.rest, of(3, begin), "a"), "1")
+		s.want(s.send(s.rest, of(4, begin), "a"), "overloaded: sequences.max")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		s.want(s.send(s.rest, of(4, begin), "a"), "1")
+	})
+}
+
+// TestSequencesOfAnEndedModel: a request that follows on a state that is gone is refused,
+// and the places of the sequences are free for others.
+func TestSequencesOfAnEndedModel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := workers.Config{Name: "m", Kind: "summing", Sequences: stream.Sequences{Max: 2, Idle: time.Hour}}
+		s := newSequences(t, cfg)
+		s.want(s.send(s.rest, of(1, begin), "a"), "1")
+		s.want(s.send(s.rest, of(2, begin), "a"), "1")
+		var wg sync.WaitGroup
+		var running, waiting string
+		wg.Go(func() { running = s.send(s.rest, of(1, 0), "wait") })
+		<-sums.Load().runs
+		wg.Go(func() { waiting = s.send(s.rest, of(1, 0), "b") })
+		synctest.Wait()
+		wg.Go(func() {
+			if err := s.Swap(context.Background(), "m", cfg); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		sums.Load().goes <- struct{}{}
+		wg.Wait()
+		s.want(running, "5")
+		s.want(waiting, "unloaded: model m was replaced")
+		s.want(s.send(s.rest, of(1, 0), "a"), notOpen)
+		s.want(s.send(s.rest, of(2, 0), "a"), notOpen)
+		s.want(s.send(s.rest, of(3, begin), "a"), "1")
+		s.want(s.send(s.rest, of(4, begin), "a"), "1")
+		if err := s.Unload(context.Background(), "m", ""); err != nil {
+			t.Error(err)
+		}
+		s.want(s.send(s.rest, of(3, 0), "a"), "not_found")
+	})
+}
+
+// TestSequenceWithoutItsFirstRequest: when START fails, what follows is refused, also what
+// was sent before its answer; so is a sequence that it would have started again.
+func TestSequenceWithoutItsFirstRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSequences(t, workers.Config{Sequences: stream.Sequences{Idle: time.Hour}})
+		s.want(s.send(s.rest, of(1, begin), "a"), "1")
+		s.want(s.send(s.rest, of(1, begin), "fail"), "internal")
+		s.want(s.send(s.rest, of(1, 0), "a"), "conflict: sequence_start")
+		s.want(s.send(s.rest, of(1, 0), "a"), notOpen)
+		s.want(s.send(s.rest, of(1, begin), "a"), "1")
+		s.want(s.send(s.rest, of(1, 0), "fail"), "internal") // alone
+		s.want(s.send(s.rest, of(1, 0), "a"), "2")
+	})
+}
+
+// TestStateOfAWorkerThatIsReplaced: a sequence does not go on with another state.
+func TestStateOfAWorkerThatIsReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSequences(t, workers.Config{Kind: "affine", Sequences: stream.Sequences{Idle: time.Hour}})
+		s.want(s.send(s.rest, of(1, begin), "a"), "1")
+		s.want(s.send(s.rest, of(2, begin), "a"), "1")
+		s.want(s.send(s.rest, of(2, 0), "panic"), "internal")
+		synctest.Wait()
+		s.want(s.send(s.rest, of(1, 0), "a"), "unavailable: sequence_id")
+		s.want(s.send(s.rest, of(2, 0), "a"), "unavailable: sequence_id")
+		s.want(s.send(s.rest, of(1, 0), "a"), notOpen)
+		s.want(s.send(s.rest, of(1, begin), "a"), "1")
+	})
+}
+
+// TestCallerOfASequenceGivesUp: nobody knows whether its request is part of the state.
+func TestCallerOfASequenceGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSequences(t, workers.Config{Instances: 2, Sequences: stream.Sequences{Idle: time.Hour}})
+		s.want(s.send(s.rest, of(1, begin), "a"), "1")
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { s.want(s.sendIn(ctx, s.rest, of(1, 0), "wait"), "canceled") })
+		<-sums.Load().runs
+		wg.Go(func() { s.want(s.send(s.rest, of(1, 0), "b"), "canceled") })
+		synctest.Wait()
+		cancel()
+		wg.Wait() // while the run goes on
+		s.want(s.send(s.rest, of(1, 0), "a"), notOpen)
+		s.want(s.send(s.rest, of(1, begin), "ab"), "2")
+		sums.Load().goes <- struct{}{}
+	})
+}
+
+// TestManySequences: at the end nothing is held, whatever their requests did.
+func TestManySequences(t *testing.T) {
+	s := newSequences(t, workers.Config{Instances: 2, Sequences: stream.Sequences{Max: 6, Idle: 2 * time.Millisecond}})
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			sum := 0
+			for n := range 300 {
+				flags := 0
+				if n%5 == 0 {
+					sum, flags = 0, begin
+				}
+				if n%7 == 0 {
+					flags |= end
+				}
+				got := s.send(s.rest, of(uint64(i+1), flags), "x")
+				sum++
+				if len(got) <= 3 && got != fmt.Sprint(sum) {
+					t.Errorf("got %s, want %d", got, sum)
+				}
+				if n%50 == 49 && i == 0 {
+					if err := s.Swap(context.Background(), "m", workers.Config{Kind: "summing", Instances: 2, Sequences: stream.Sequences{Max: 6, Idle: 2 * time.Millisecond}}); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
