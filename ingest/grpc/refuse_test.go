@@ -312,3 +312,13 @@ func TestTrace(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 }
+
+func TestModelConfig(t *testing.T) {
+	r := serve(t, nil, identity)
+	out, err := r.ModelConfig(r.ctx, &pb.ModelConfigRequest{Name: "identity"})
+	if err != nil || out.Config.GetName() != "identity" {
+		t.Errorf("%v, %v", out, err)
+	}
+	_, err = r.ModelConfig(r.ctx, &pb.ModelConfigRequest{Name: "nobody"})
+	isStatus(t, err, codes.NotFound, "nobody")
+}

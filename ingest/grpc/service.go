@@ -99,3 +99,15 @@ func tensorMetadata(from []oip.TensorMetadata) []*inferencepb.ModelMetadataRespo
 	}
 	return out
 }
+
+// ModelConfig implements the service.
+func (s *service) ModelConfig(_ context.Context, in *inferencepb.ModelConfigRequest) (*inferencepb.ModelConfigResponse, error) {
+	if _, _, err := inference.Find(s.backend.Models(), in.Name, in.Version); err != nil {
+		return nil, statusError(err)
+	}
+	config, err := s.backend.Models().Config(in.Name, in.Version)
+	if err != nil {
+		return nil, statusError(err)
+	}
+	return &inferencepb.ModelConfigResponse{Config: config}, nil
+}
