@@ -341,7 +341,6 @@ func (f *feed) submit(k *call, frame stream.Frame) {
 	} else {
 		f.last.behind = k
 	}
-	before := f.last
 	f.last = k
 	x.mu.Unlock()
 	err := f.stream.Submit(frame)
@@ -353,8 +352,9 @@ func (f *feed) submit(k *call, frame stream.Frame) {
 	if f.first == k {
 		f.first, f.last = nil, nil
 	} else {
-		// What was before it may have ended and been used again since: find it.
-		for before = f.first; before.behind != k; before = before.behind {
+		before := f.first // those before it may have ended since
+		for before.behind != k {
+			before = before.behind
 		}
 		before.behind, f.last = nil, before
 	}

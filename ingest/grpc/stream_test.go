@@ -282,7 +282,7 @@ func TestStreamWindow(t *testing.T) {
 
 // TestStreamDrain: at the end of the server a call ends, with what it has sent answered.
 func TestStreamDrain(t *testing.T) {
-	r := serve(t, func(c *server.Config) { c.Drain = 20 * time.Second }, slow("100ms"))
+	r := serve(t, func(c *server.Config) { c.Drain = 20 * time.Second }, slow("2s"))
 	s := r.open()
 	s.send(raw("slow", "0", []byte{1}), raw("slow", "1", []byte{1}))
 	r.until(func() bool { return r.waiting() == 1 })
