@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -88,6 +90,30 @@ var toldCases = []toldCase{
 			c.unload(func() bool { return c.stats().Waiting == 0 })
 			wg.Wait()
 		}},
+
+	{protocol: "rest", ending: "clients leave", left: true, want: "accepted 4, error canceled 4", run: func(c *scene) {
+		request := "POST /v2/models/" + c.model + "/infer HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\nContent-Length: 4\r\n\r\nhold"
+		var conns []net.Conn
+		for i := range 4 {
+			conn, err := net.Dial("tcp", c.s.Addr("http"))
+			if err != nil {
+				c.Fatal(err)
+			}
+			conns = append(conns, conn)
+			if _, err := io.WriteString(conn, request); err != nil {
+				c.Fatal(err)
+			}
+			if i == 0 {
+				c.held()
+			}
+		}
+		c.until("three wait", func() bool { return c.stats().Waiting == 3 })
+		for _, conn := range conns {
+			_ = conn.Close()
+		}
+		c.until("all have ended, while the first one runs", func() bool { return c.counted()["in_flight"] == 0 && c.stats().Waiting == 0 })
+		close(c.gate)
+	}},
 
 	{protocol: "plain", ending: "runs", want: eachWant + ", unsendable unsupported 1", run: func(c *scene) {
 		w := c.plain("policy=every")

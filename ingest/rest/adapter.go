@@ -50,10 +50,8 @@ var (
 type service struct {
 	backend ingest.Backend
 	oneShot *ingest.OneShot
-	// ctx ends when the requests in flight must end. A Fiber handler is not notified
-	// when its client disconnects, and reading from the connection to notice it would
-	// take bytes of the next request: a request whose client has disconnected is
-	// bounded by its deadline and by the model's limit for one run.
+	// ctx ends when the requests in flight must end. That of a request ends also when its
+	// client leaves: see httpd.Server.Context.
 	ctx context.Context
 }
 

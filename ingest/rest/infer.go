@@ -90,7 +90,7 @@ func (k *call) run(a *Adapter, s *service, c *fiber.Ctx) error {
 		k.traceresponse(c)
 		return err
 	}
-	if k.Result, err = s.oneShot.InferIn(s.ctx, k.Sequence, model, version, f); err != nil {
+	if k.Result, err = s.oneShot.InferIn(a.http.Context(c, s.ctx), k.Sequence, model, version, f); err != nil {
 		k.traceresponse(c)
 		return inference.InRequest(err, k.Request.Inputs)
 	}

@@ -145,7 +145,7 @@ func (a *Adapter) generate(c *fiber.Ctx) error {
 	}
 	defer q.free()
 	n := 0
-	r, err := q.s.oneShot.InferStream(q.s.ctx, q.model, q.version, q.frame, func(r *stream.Result) error {
+	r, err := q.s.oneShot.InferStream(a.http.Context(c, q.s.ctx), q.model, q.version, q.frame, func(r *stream.Result) error {
 		if n++; n > 1 {
 			return ingest.ErrDecoupled(r.Model)
 		}

@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"net"
@@ -29,8 +30,15 @@ type conn struct {
 	net.Conn
 	read, write deadline
 
-	mu   sync.Mutex
-	busy bool // a handler runs
+	mu      sync.Mutex
+	busy    bool        // a handler runs
+	closed  bool        // or hijacked
+	leaving *time.Timer // ends ctx; nil = the client has not left
+
+	// See Server.Context; they are set once.
+	ctx     context.Context // nil = no request has asked for it
+	cancel  context.CancelCauseFunc
+	watched uint64 // its number in the watcher
 
 	// Used by the connection's goroutine only.
 	join bool    // the next write is kept until the one after it

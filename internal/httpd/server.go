@@ -84,7 +84,8 @@ type Server struct {
 	inner fasthttp.RequestHandler // Fiber's handler
 	ln    net.Listener
 
-	conns sync.Map // of *conn: all that are open, for the shutdown
+	conns   sync.Map // of *conn: all that are open, for the shutdown
+	watcher watcher
 
 	draining atomic.Bool
 
@@ -165,6 +166,7 @@ func (s *Server) Serve(ctx context.Context) error {
 			return err
 		}
 	}
+	defer s.watcher.close()
 	served := make(chan error, 1)
 	go func() { served <- s.App.Listener(s.ln) }()
 	select {
@@ -242,5 +244,6 @@ func (s *Server) track(c net.Conn, state fasthttp.ConnState) {
 		s.conns.Store(open, nil)
 	case fasthttp.StateClosed, fasthttp.StateHijacked:
 		s.conns.Delete(open)
+		s.forget(open)
 	}
 }

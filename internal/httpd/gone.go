@@ -1,0 +1,60 @@
+package httpd
+
+import (
+	"context"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"millrace/stream/coded"
+)
+
+// ErrClientGone is the cause with which Context ends.
+var ErrClientGone error = coded.Errorf(coded.Canceled, "", "the client has disconnected, or has closed its sending side")
+
+// goneGrace is how long requests still run after their client has closed its sending
+// side: a client that does so after its last request may get a quick answer.
+const goneGrace = 20 * time.Millisecond
+
+// Context returns a context for the request of c. It ends with parent, or with
+// ErrClientGone soon after the client has disconnected or has closed its sending side. There
+// is one for all requests of a connection, which must have the same parent.
+//
+// Nothing is read from the connection: the kernel says when its peer has closed it (see
+// watcher), which is asked once for each connection. On other systems than Linux the
+// context ends with parent only.
+func (s *Server) Context(c *fiber.Ctx, parent context.Context) context.Context {
+	w := connOf(c.Context().Conn())
+	if w == nil {
+		return parent
+	}
+	if w.ctx == nil {
+		w.ctx, w.cancel = context.WithCancelCause(parent)
+		s.watcher.add(w)
+	}
+	return w.ctx
+}
+
+// left is called when the client of the connection has closed its sending side.
+func (c *conn) left() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.leaving = time.AfterFunc(goneGrace, func() { c.cancel(ErrClientGone) })
+	}
+}
+
+// forget ends the context of a connection that is closed or hijacked.
+func (s *Server) forget(c *conn) {
+	if c.ctx == nil {
+		return
+	}
+	s.watcher.remove(c)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	if c.leaving != nil {
+		c.leaving.Stop()
+	}
+	c.cancel(nil)
+}
