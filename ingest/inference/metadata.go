@@ -11,7 +11,7 @@ import (
 // Extensions are the extensions of the protocol that REST and gRPC have, as a server's
 // metadata name them. shared says that clients may use shared memory.
 func Extensions(shared bool) []string {
-	out := []string{"classification", "model_repository", "model_repository(unload_dependents)", "parameters", "sequence", "trace", "logging"}
+	out := []string{"classification", "model_configuration", "model_repository", "model_repository(unload_dependents)", "parameters", "sequence", "trace", "logging"}
 	if shared {
 		out = append(out, "system_shared_memory")
 	}

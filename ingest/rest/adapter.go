@@ -92,6 +92,7 @@ func (a *Adapter) routes(app fiber.Router) {
 	for _, m := range []string{"/v2/models/:model", "/v2/models/:model/versions/:version"} {
 		app.Get(m, a.modelMetadata)
 		app.Get(m+"/ready", a.modelReady)
+		app.Get(m+"/config", a.modelConfig)
 		app.Post(m+"/infer", a.infer)
 		app.Post(m+"/infer_stream", a.inferStream)
 		app.Post(m+"/generate", a.generate)

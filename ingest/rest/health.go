@@ -86,3 +86,20 @@ func (a *Adapter) modelMetadata(c *fiber.Ctx) error {
 	}
 	return sendJSON(c, fiber.StatusOK, oip.AppendModelMetadata(nil, &meta))
 }
+
+func (a *Adapter) modelConfig(c *fiber.Ctx) error {
+	s, err := a.begin()
+	if err != nil {
+		return err
+	}
+	defer a.end()
+	name, version := pathValue(c, "model"), pathValue(c, "version")
+	if _, _, err := inference.Find(s.backend.Models(), name, version); err != nil {
+		return err
+	}
+	config, err := s.backend.Models().Config(name, version)
+	if err != nil {
+		return err
+	}
+	return sendJSON(c, fiber.StatusOK, inference.AppendMessage(nil, config.ProtoReflect()))
+}
