@@ -1,0 +1,329 @@
+package workers_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"millrace/ingest"
+	"millrace/stream"
+	"millrace/stream/buf"
+	"millrace/workers"
+)
+
+var changes = flag.Int("changes", 30, "changes of TestManyChanges")
+
+// shelf is a repository whose models are set by the test.
+type shelf struct {
+	mu   sync.Mutex
+	defs map[string]workers.Definition
+}
+
+func (s *shelf) put(name string, versions ...workers.Config) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range versions {
+		versions[i].Name = name
+		versions[i] = versions[i].WithDefaults()
+	}
+	s.defs[name] = workers.Definition{Versions: versions}
+}
+
+func (s *shelf) Find(name string, _ *workers.Definition, _ workers.Load) (*workers.Definition, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if def, ok := s.defs[name]; ok {
+		return &def, nil
+	}
+	return nil, nil
+}
+
+func (s *shelf) List() []workers.Listed { return nil }
+
+func newShelf(t *testing.T) (rig, *shelf) {
+	t.Helper()
+	s := &shelf{defs: map[string]workers.Definition{}}
+	mem := buf.NewPool(0)
+	m := workers.NewManager(workers.ManagerOptions{Memory: mem, Repository: s})
+	t.Cleanup(func() {
+		if err := m.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if st := mem.Stats(); st.Leases != 0 {
+			t.Errorf("%d leases were not given back", st.Leases)
+		}
+	})
+	return rig{m, mem}, s
+}
+
+func (r rig) mustLoad(t *testing.T, name string, how workers.Load) string {
+	t.Helper()
+	endpoint, err := r.Load(t.Context(), name, how)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return endpoint
+}
+
+// Versions are served side by side; requests that name none are spread by the weights,
+// exactly; streams of a version that goes move to the one that takes its place, except
+// those whose client named it.
+func TestVersions(t *testing.T) {
+	r, s := newShelf(t)
+	split := workers.Versions{All: true, Weights: []string{"1=95", "2=5"}}
+	s.put("m", workers.Config{Kind: "faulty", Version: "1"}, workers.Config{Kind: "faulty", Version: "2", Versions: split})
+	r.mustLoad(t, "m", workers.Load{})
+	got := map[string]int{}
+	for range 400 {
+		got[r.Choose("m")]++
+	}
+	if got["1"] != 380 || got["2"] != 20 {
+		t.Errorf("by weights 95 and 5, of 400: %v", got)
+	}
+	if rows := r.Index(); len(rows) != 2 || rows[0].Version != "1" || rows[1].Version != "2" {
+		t.Errorf("index: %+v", rows)
+	}
+	one, err := r.Group("m", "1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g, _ := r.Group("m", ""); g.Model().Version != "2" {
+		t.Errorf("without a version: %s", g.Model().Version)
+	}
+	if _, err := r.Group("m", "3"); stream.CodeOf(err) != stream.NotFound {
+		t.Error(err)
+	}
+	free, freeSink := open(t, one, stream.Options{Policy: every.Policy})
+	named, namedSink := open(t, one, stream.Options{Policy: every.Policy, Version: "1"})
+	s.put("m", workers.Config{Kind: "faulty", Version: "2"}, workers.Config{Kind: "faulty", Version: "10"})
+	two, _ := r.Group("m", "2")
+	r.mustLoad(t, "m", workers.Load{})
+	if g, _ := r.Group("m", "2"); g != two {
+		t.Error("a version that has not changed was loaded again")
+	}
+	if v := r.Versions("m"); fmt.Sprint(v) != "[2 10]" || r.Choose("m") != "10" {
+		t.Errorf("%v, chosen %s", v, r.Choose("m"))
+	}
+	_ = free.Submit(r.frame(t, 0, "x"))
+	if x := freeSink.wait(t, 1)[0]; x.outcome != stream.Answered {
+		t.Errorf("a stream without a version: %+v", x)
+	}
+	<-named.Finished()
+	if len(namedSink.done) != 1 {
+		t.Error("the stream of a version that is gone is open")
+	}
+	free.Close(stream.ByClient)
+	if err := r.Unload(t.Context(), "m", "10"); err != nil || fmt.Sprint(r.Versions("m")) != "[2]" {
+		t.Errorf("%v: %v", err, r.Versions("m"))
+	}
+	for _, weights := range [][]string{{"1=1"}, {"2=0"}, {"2=x"}, {"2=1", "2=1"}, {"2=1001"}, {"=1"}} {
+		s.put("m", workers.Config{Kind: "faulty", Version: "2", Versions: workers.Versions{Weights: weights}})
+		if _, err := r.Load(t.Context(), "m", workers.Load{}); stream.CodeOf(err) != stream.InvalidArgument {
+			t.Errorf("%q: %v", weights, err)
+		}
+	}
+}
+
+// One unload undoes one load: added workers go alone, configured ones together.
+func TestUnloadUndoesALoad(t *testing.T) {
+	r, s := newShelf(t)
+	s.put("m", workers.Config{Kind: "faulty", Version: "1", Instances: 3})
+	for range 2 {
+		r.mustLoad(t, "m", workers.Load{})
+	}
+	if e := r.mustLoad(t, "m", workers.Load{Params: stream.Params{"max_size": int64(2)}}); e != "m-0" {
+		t.Error(e)
+	}
+	for range 2 {
+		r.mustLoad(t, "m", workers.Load{Params: stream.Params{"share": false}})
+	}
+	for _, want := range []int{4, 3, 0} {
+		if err := r.Unload(t.Context(), "m", ""); err != nil {
+			t.Fatal(err)
+		}
+		g, err := r.Group("m", "")
+		if want == 0 {
+			if stream.CodeOf(err) != stream.NotFound {
+				t.Errorf("%v", err)
+			}
+		} else if err != nil || g.Workers() != want {
+			t.Errorf("%v, %d workers, want %d", err, g.Workers(), want)
+		}
+	}
+	if e := r.mustLoad(t, "m", workers.Load{Params: stream.Params{"max_size": int64(2)}}); e != "m-0" {
+		t.Errorf("the parameters of m-0 make %s", e)
+	}
+}
+
+// A failed load stands in the index, however many there are; a model that is loaded then
+// has none.
+func TestFailedLoadsAreListed(t *testing.T) {
+	r, s := newShelf(t)
+	for i := range 130 {
+		name := fmt.Sprintf("m%d", i)
+		s.put(name, workers.Config{Kind: "starter", Version: "1", Params: stream.Params{"how": "init fails"}})
+		if _, err := r.Load(t.Context(), name, workers.Load{}); err == nil {
+			t.Fatal("it was loaded")
+		}
+	}
+	rows := r.Index()
+	if len(rows) != 128 || rows[0].State != workers.StateUnavailable || rows[0].Reason == "" {
+		t.Fatalf("%d rows, %+v", len(rows), rows[0])
+	}
+	s.put("m129", workers.Config{Kind: "starter", Version: "1", Params: stream.Params{"how": "well"}})
+	r.mustLoad(t, "m129", workers.Load{})
+	for _, row := range r.Index() {
+		if row.Name == "m129" && (row.State != workers.StateReady || row.Reason != "") {
+			t.Errorf("%+v", row)
+		}
+	}
+}
+
+// A shadow gets copies of a share of the requests, and nothing of it reaches a client.
+func TestShadow(t *testing.T) {
+	r, s := newShelf(t)
+	s.put("m", workers.Config{Kind: "identity", Version: "1"}, workers.Config{Kind: "identity", Version: "2", Shadow: workers.Shadow{Version: "2", Sample: 0.25}, Versions: workers.Versions{All: true}})
+	r.mustLoad(t, "m", workers.Load{})
+	if v := r.Choose("m"); v != "1" {
+		t.Errorf("chosen: %q", v)
+	}
+	g, err := r.Group("m", "")
+	if err != nil || g.Model().Version != "1" {
+		t.Fatal(err)
+	}
+	to, _ := r.Group("m", "2")
+	run := func(n int, data string) {
+		st, e := open(t, g, every)
+		for i := range n {
+			_ = st.Submit(r.frame(t, uint64(i), data))
+			if x := e.wait(t, i+1)[i]; x.outcome != stream.Answered {
+				t.Fatalf("%+v", x)
+			}
+		}
+		st.Close(stream.ByClient)
+		<-st.Finished()
+	}
+	run(40, "x")
+	until(t, "a quarter is compared", func() bool {
+		c := to.Stats().Shadow
+		return c.Equal+c.Skipped == 10 && c.Different == 0 && c.Failed == 0
+	})
+	s.put("m", workers.Config{Kind: "identity", Version: "1"}, workers.Config{Kind: "faulty", Version: "2", Shadow: workers.Shadow{Version: "2", Sample: 1}, Versions: workers.Versions{All: true}})
+	r.mustLoad(t, "m", workers.Load{})
+	before := to.Stats().Shadow
+	run(6, "error")
+	until(t, "the failures of a shadow are counted, and no client sees one", func() bool {
+		c := to.Stats().Shadow
+		return c.Failed+c.Skipped-before.Failed-before.Skipped == 6
+	})
+	run(6, "x")
+	until(t, "other results are counted", func() bool {
+		c := to.Stats().Shadow
+		return c.Failed+c.Skipped+c.Different-before.Failed-before.Skipped == 12
+	})
+}
+
+// Loads, unloads and swaps under traffic lose no request and leave memory where it was.
+func TestManyChanges(t *testing.T) {
+	cycles := *changes
+	r, s := newShelf(t)
+	v := func(version string, flows int) workers.Config {
+		return workers.Config{Kind: "faulty", Version: version, MaxFlows: flows}
+	}
+	s.put("m", v("1", 64))
+	r.mustLoad(t, "m", workers.Load{})
+	d := &plainBackend{Manager: r.Manager, mem: r.mem}
+	calls := ingest.NewOneShot(d, "test", nil)
+	var stop atomic.Bool
+	var answered atomic.Int64
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for !stop.Load() {
+				res, err := calls.Infer(context.Background(), "m", "", r.frame(t, 0, "x"))
+				if err != nil {
+					t.Error("a request was lost: ", err)
+					return
+				}
+				res.Release()
+				answered.Add(1)
+			}
+		})
+	}
+	memory := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	var first uint64
+	for i := range cycles {
+		if i == cycles/5 {
+			first = memory()
+		}
+		switch i % 3 {
+		case 0: // another version beside the first, then alone
+			s.put("m", v("1", 64), v("2", 64))
+			r.mustLoad(t, "m", workers.Load{})
+			s.put("m", v("2", 64+i%2))
+		case 1:
+			if err := r.Swap(t.Context(), "m", v("1", 80)); err != nil {
+				t.Fatal(err)
+			}
+			s.put("m", v("1", 64))
+		case 2:
+			other := fmt.Sprintf("other%d", i%7)
+			s.put(other, v("1", 64))
+			r.mustLoad(t, other, workers.Load{})
+			if err := r.Unload(t.Context(), other, ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.mustLoad(t, "m", workers.Load{})
+		for seen := answered.Load(); answered.Load() == seen && !t.Failed(); { // traffic between any two changes
+			runtime.Gosched()
+		}
+	}
+	stop.Store(true)
+	wg.Wait()
+	calls.Close()
+	if last := memory(); last > first+first/2+(8<<20) {
+		t.Errorf("the heap has %d bytes after %d changes, and %d early on", last, cycles, first)
+	}
+	t.Logf("%d changes, %d requests", cycles, answered.Load())
+}
+
+// plainBackend is a backend over a manager.
+type plainBackend struct {
+	*workers.Manager
+	mem *buf.Pool
+}
+
+func (d *plainBackend) Open(model, version string, opts stream.Options, sink stream.Sink) (*stream.Stream, error) {
+	g, err := d.Group(model, version)
+	if err != nil {
+		return nil, err
+	}
+	return g.Open(opts, sink)
+}
+func (d *plainBackend) Models() ingest.Repository { return models{m: d.Manager} }
+func (d *plainBackend) Memory() *buf.Pool         { return d.mem }
+func (d *plainBackend) State() ingest.State       { return ingest.State{} }
+
+type models struct {
+	ingest.Repository
+	m *workers.Manager
+}
+
+func (m models) Choose(name string) string { return m.m.Choose(name) }
+func (m models) Model(name, version string) (*stream.Model, bool, error) {
+	g, err := m.m.Group(name, version)
+	if err != nil {
+		return nil, false, err
+	}
+	return g.Model(), g.Ready(), nil
+}
