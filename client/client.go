@@ -198,7 +198,8 @@ func (c *Client) Load(ctx context.Context, model string, params stream.Params) (
 	return loaded.Endpoint, err
 }
 
-// Unload removes one worker of an endpoint; removing the last one removes the endpoint.
+// Unload undoes one load of an endpoint: it removes a worker that was added with "share":
+// false, or else the endpoint.
 func (c *Client) Unload(ctx context.Context, endpoint string) error {
 	if endpoint == "" {
 		return errNoModel()

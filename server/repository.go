@@ -23,18 +23,33 @@ func (s *Server) loadRepository(ctx context.Context) error {
 			names = all
 		}
 	}
+	var left []string
 	for _, name := range names {
-		if s.configured(name) {
-			if slices.Contains(all, name) {
-				s.log.Warn("a model of the repository is not loaded: one of the configuration has its name", "model", name)
+		if !s.configured(name) {
+			left = append(left, name)
+		} else if slices.Contains(all, name) {
+			s.log.Warn("a model of the repository is not loaded: one of the configuration has its name", "model", name)
+		}
+	}
+	// A graph can be loaded after the models that it is made of: those that fail are tried
+	// again as long as others succeed.
+	for loaded := true; loaded && len(left) > 0; {
+		errs := map[string]error{}
+		for _, name := range left {
+			if _, err := s.models.Load(ctx, name, workers.Load{}); err != nil {
+				errs[name] = err
 			}
+		}
+		loaded = len(errs) < len(left)
+		left = slices.DeleteFunc(left, func(name string) bool { return errs[name] == nil })
+		if loaded {
 			continue
 		}
-		if _, err := s.models.Load(ctx, name, workers.Load{}); err != nil {
+		for _, name := range left {
 			if s.cfg.Repository.Mode != config.LoadPoll {
-				return fmt.Errorf("model_repository: %w", err)
+				return fmt.Errorf("model_repository: %w", errs[name])
 			}
-			s.logUnloadable(name, err)
+			s.logUnloadable(name, errs[name])
 		}
 	}
 	return nil

@@ -121,6 +121,19 @@ var families = []section{
 				put(float64(g.Quarantined), g.Model.Name, g.Model.Version, "quarantined")
 			}
 		}, nil},
+		{counter, "millrace_shadow_requests_total", "", "Copies of requests that the version got as a shadow, by how its results compare with those that clients got: skipped ones were not compared, since too many waited.", model.and("outcome", "equal, different, failed, skipped"),
+			func(r *reading, put put) {
+				for i := range r.groups {
+					g := &r.groups[i]
+					for outcome, n := range map[string]uint64{"equal": g.Shadow.Equal, "different": g.Shadow.Different, "failed": g.Shadow.Failed, "skipped": g.Shadow.Skipped} {
+						if n > 0 {
+							put(float64(n), g.Model.Name, g.Model.Version, outcome)
+						}
+					}
+				}
+			}, nil},
+		{counter, "millrace_shadow_difference_total", "", "Sum, over the compared results of a shadow, of the mean absolute difference of their numbers: divided by the number of equal and different ones it is the mean difference.", model,
+			ofGroup(func(g *workers.GroupStats) float64 { return g.Shadow.Difference }), nil},
 		{counter, "millrace_worker_restarts_total", "", "Workers that were replaced.", model, ofGroup(func(g *workers.GroupStats) float64 { return float64(g.Restarts) }), nil},
 	}},
 	{"Memory", []family{

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"encoding/base64"
 	"fmt"
 	"math"
+	"os"
 	"strings"
 
 	"github.com/goccy/go-yaml"
@@ -154,8 +156,9 @@ func parameter(text string) any {
 func loadCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "load MODEL [key=value...]",
-		Short:   "Load a model of the configuration, or a kind of worker, and print the name of its endpoint",
-		Example: "  millrace models load delay fixed=5ms per_item=1ms instances=2\n  millrace models load delay share=false",
+		Short:   "Load a model of the configuration or the repository, a kind of worker, or a file, and print the name of its endpoint",
+		Long:    "Load a model of the configuration or the repository, a kind of worker, or a file, and print the name of its endpoint.\nA file, such as ./digits.onnx, is sent to the server and loaded under its name without the ending.",
+		Example: "  millrace models load delay fixed=5ms per_item=1ms instances=2\n  millrace models load delay share=false\n  millrace models load ./digits.onnx",
 		Args:    wrongUsage(cobra.MinimumNArgs(1)),
 
 		ValidArgsFunction: completeArgs(completeLoadable, completeParameters),
@@ -179,7 +182,13 @@ func loadCommand() *cobra.Command {
 			return err
 		}
 		defer cl.Close()
-		endpoint, err := cl.Load(c.Context(), args[0], params)
+		name := args[0]
+		if strings.ContainsAny(name, `/\`) || strings.HasSuffix(name, ".onnx") {
+			if name, err = sendFile(name, params); err != nil {
+				return err
+			}
+		}
+		endpoint, err := cl.Load(c.Context(), name, params)
 		if err != nil {
 			return withName(err, func(field string) string { return strings.TrimPrefix(field, "parameters.") })
 		}
@@ -192,10 +201,29 @@ func loadCommand() *cobra.Command {
 	return c
 }
 
+// sendFile adds the content of a model's file to the parameters of a load, and returns
+// the model's name.
+func sendFile(path string, params stream.Params) (name string, err error) {
+	kind, _, err := workers.KindOf(path)
+	if err != nil {
+		return "", err
+	}
+	of, _ := workers.Lookup(kind)
+	if of.File == "" {
+		return "", usagef("%s: models of kind %s are not loaded from a file", path, kind)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	params["file:1/"+of.File] = base64.StdEncoding.EncodeToString(data)
+	return config.ModelFor(path).Name, nil
+}
+
 func unloadCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "unload ENDPOINT",
-		Short:   "Remove one worker of an endpoint; removing the last one removes the endpoint",
+		Short:   "Undo one load: remove a worker that was added with share=false, or else the endpoint",
 		Example: "  millrace models unload delay",
 		Args:    wrongUsage(cobra.ExactArgs(1)),
 

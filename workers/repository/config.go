@@ -17,6 +17,7 @@ import (
 	"millrace/internal/inferencepb"
 	"millrace/stream"
 	"millrace/workers"
+	"millrace/workers/graph"
 )
 
 // parseText reads a config.pbtxt.
@@ -104,16 +105,15 @@ func applyVersions(cfg *workers.Config, pb *inferencepb.ModelConfig) error {
 // not used.
 var applied = []protoreflect.Name{
 	"name", "platform", "backend", "max_batch_size", "input", "output", "instance_group", "default_model_filename",
-	"version_policy", "dynamic_batching", "parameters", "response_cache", "model_transaction_policy",
+	"version_policy", "dynamic_batching", "ensemble_scheduling", "parameters", "response_cache", "model_transaction_policy",
 }
 
 // refused are fields without which a model would give wrong answers.
 var refused = map[protoreflect.Name]string{
-	"ensemble_scheduling": "is not read yet: use a model of the kind graph",
-	"sequence_batching":   "is not supported: use the model's own setting state",
-	"batch_input":         "is not supported",
-	"batch_output":        "is not supported",
-	"model_operations":    "is not supported: custom operators cannot be loaded",
+	"sequence_batching": "is not supported: use the model's own setting state",
+	"batch_input":       "is not supported",
+	"batch_output":      "is not supported",
+	"model_operations":  "is not supported: custom operators cannot be loaded",
 }
 
 // parameters are the settings that parameters of Triton's ONNX backend mean.
@@ -228,6 +228,11 @@ func apply(cfg *workers.Config, pb *inferencepb.ModelConfig, request bool) (note
 		}
 		parameter(field, name, pb.Parameters[name].GetStringValue())
 	}
+	if pb.GetEnsembleScheduling() != nil {
+		if err := ensemble(cfg, pb); err != nil {
+			return nil, err
+		}
+	}
 	if pb.GetResponseCache().GetEnable() {
 		set("response_cache", "cache.size", "64MiB")
 	}
@@ -239,6 +244,23 @@ func apply(cfg *workers.Config, pb *inferencepb.ModelConfig, request bool) (note
 	}
 	cfg.Declared, err = declared(pb)
 	return notes, err
+}
+
+// ensemble makes the model the graph that ensemble_scheduling describes.
+func ensemble(cfg *workers.Config, pb *inferencepb.ModelConfig) error {
+	if cfg.Kind != "graph" {
+		return stream.Errorf(stream.InvalidArgument, "ensemble_scheduling", "needs platform: \"ensemble\"")
+	}
+	settings, err := graph.FromEnsemble(pb)
+	if err != nil {
+		return err
+	}
+	cfg.Params = maps.Clone(cfg.Params)
+	if cfg.Params == nil {
+		cfg.Params = stream.Params{}
+	}
+	maps.Copy(cfg.Params, settings.Params())
+	return nil
 }
 
 // queuePolicy sets the default queue policy.

@@ -73,13 +73,15 @@ var small, wide = string(onnxfile.Identity(onnxfile.Float32, "N", 2)), string(on
 
 func TestModelsOfAFolder(t *testing.T) {
 	r := newRig(t, map[string]string{
-		"plain/1/model.onnx":   small,
-		"set/1/model.onnx":     small,
-		"set/config.yaml":      "batching: {max_size: 5}\nthreads: 2\ninstances: 2\n",
-		"triton/1/model.onnx":  small,
-		"triton/3/model.onnx":  small,
-		"triton/config.pbtxt":  "platform: \"onnxruntime_onnx\" max_batch_size: 6 version_policy: {all: {}}\ninput [{name: \"x\" data_type: TYPE_FP32 dims: [2]}]\noutput [{name: \"y\" data_type: TYPE_FP32 dims: [2]}]\ninstance_group [{count: 3}]\ndynamic_batching {preferred_batch_size: [4] max_queue_delay_microseconds: 300}\nparameters {key: \"intra_op_thread_count\" value {string_value: \"2\"}}\noptimization {graph {level: 1}}\n",
-		"echo/config.yaml":     "source: identity\n",
+		"plain/1/model.onnx":  small,
+		"set/1/model.onnx":    small,
+		"set/config.yaml":     "batching: {max_size: 5}\nthreads: 2\ninstances: 2\n",
+		"triton/1/model.onnx": small,
+		"triton/3/model.onnx": small,
+		"triton/config.pbtxt": "platform: \"onnxruntime_onnx\" max_batch_size: 6 version_policy: {all: {}}\ninput [{name: \"x\" data_type: TYPE_FP32 dims: [2]}]\noutput [{name: \"y\" data_type: TYPE_FP32 dims: [2]}]\ninstance_group [{count: 3}]\ndynamic_batching {preferred_batch_size: [4] max_queue_delay_microseconds: 300}\nparameters {key: \"intra_op_thread_count\" value {string_value: \"2\"}}\noptimization {graph {level: 1}}\n",
+		"echo/config.yaml":    "source: identity\n",
+		"twice/1/":            "", "twice/config.pbtxt": `platform: "ensemble" input [{name: "x" data_type: TYPE_FP32 dims: [2]}] output [{name: "y" data_type: TYPE_FP32 dims: [2]}]
+ensemble_scheduling {step [{model_name: "plain" model_version: -1 input_map {key: "x" value: "x"} output_map {key: "y" value: "mid"}}, {model_name: "set" input_map {key: "x" value: "mid"} output_map {key: "y" value: "y"}}]}`,
 		"named/1/weights.onnx": small,
 		"named/config.pbtxt":   `backend: "onnxruntime" default_model_filename: "weights.onnx"`,
 	})
@@ -88,7 +90,7 @@ func TestModelsOfAFolder(t *testing.T) {
 		versions             []string
 		max, workers, inputs int
 	}{
-		{"plain", []string{"1"}, 8, 1, 1}, {"set", []string{"1"}, 5, 2, 1}, {"triton", []string{"1", "3"}, 6, 3, 1}, {"echo", []string{"1"}, 0, 1, 0}, {"named", []string{"1"}, 8, 1, 1},
+		{"plain", []string{"1"}, 8, 1, 1}, {"set", []string{"1"}, 5, 2, 1}, {"triton", []string{"1", "3"}, 6, 3, 1}, {"echo", []string{"1"}, 0, 1, 0}, {"named", []string{"1"}, 8, 1, 1}, {"twice", []string{"1"}, 0, 1, 1},
 	} {
 		endpoint, err := r.Load(t.Context(), c.name, workers.Load{})
 		if err != nil || endpoint != c.name {
