@@ -236,7 +236,7 @@ func TestManyChanges(t *testing.T) {
 	}
 	s.put("m", v("1", 64))
 	r.mustLoad(t, "m", workers.Load{})
-	d := &plainBackend{Manager: r.Manager, mem: r.mem}
+	d := &plainBackend{models: r.Manager, mem: r.mem}
 	calls := ingest.NewOneShot(d, "test", nil)
 	var stop atomic.Bool
 	var answered atomic.Int64
@@ -299,18 +299,19 @@ func TestManyChanges(t *testing.T) {
 
 // plainBackend is a backend over a manager.
 type plainBackend struct {
-	*workers.Manager
-	mem *buf.Pool
+	ingest.Backend
+	models *workers.Manager
+	mem    *buf.Pool
 }
 
 func (d *plainBackend) Open(model, version string, opts stream.Options, sink stream.Sink) (*stream.Stream, error) {
-	g, err := d.Group(model, version)
+	g, err := d.models.Group(model, version)
 	if err != nil {
 		return nil, err
 	}
 	return g.Open(opts, sink)
 }
-func (d *plainBackend) Models() ingest.Repository { return models{m: d.Manager} }
+func (d *plainBackend) Models() ingest.Repository { return models{m: d.models} }
 func (d *plainBackend) Memory() *buf.Pool         { return d.mem }
 func (d *plainBackend) State() ingest.State       { return ingest.State{} }
 

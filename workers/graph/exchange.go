@@ -111,7 +111,7 @@ func open(models workers.Models, s *step, own *stream.Stream) (*exchange, error)
 		OneShot: own == nil, OwnRefusals: true, Protocol: "graph",
 	}
 	if own != nil {
-		o.Name, o.Policy.Priority = own.Options().Name, own.Policy().Priority
+		o.Name = own.Options().Name
 	}
 	x.stream, err = g.Open(o, x)
 	return x, err

@@ -684,7 +684,7 @@ func TestGraphsThatDoNotFit(t *testing.T) {
 		}
 	}
 	err := x.tryLoad(workers.Config{Name: "g", Kind: "graph", Params: (&graph.Settings{Steps: []graph.Step{find}}).Params(), Image: &stream.ImageSpec{Width: 3}})
-	if err == nil || !strings.Contains(err.Error(), "has no input, window, output or gate settings of its own") {
+	if err == nil || !strings.Contains(err.Error(), "has no input, window, output, gate or cache settings of its own") {
 		t.Errorf("a graph with input.image: %v", err)
 	}
 }

@@ -243,7 +243,10 @@ func (n *run) frame(s *step) (f stream.Frame, err error) {
 // header makes what frames of the request have in common.
 func (n *run) header(s *step) stream.Frame {
 	r := n.r
-	f := stream.Frame{Seq: r.Seq, CaptureUS: r.CaptureUS, Must: r.Must, Params: r.Params}
+	f := stream.Frame{Seq: r.Seq, CaptureUS: r.CaptureUS, Must: r.Must, Params: r.Params, Priority: r.Priority}
+	if p := r.Stream.Policy().Priority; f.Priority == stream.DefaultPriority && p != stream.Normal { // otherwise the model's own
+		f.Priority = p
+	}
 	f.TraceContext = r.TraceContext
 	f.Parent = n.steps[s.index].Span
 	return f
