@@ -80,7 +80,6 @@ func (g *Group) describeModel(m *stream.Model) error {
 		m.MaxBatch = n
 	}
 	m.Policy, m.Queue = g.cfg.Policy.WithDefaults(m.Policy), g.cfg.Queue
-	m.Sequences = g.cfg.Sequences
 	if g.uses != nil && (g.cfg.Image != nil || g.cfg.Window != Window{} || g.cfg.Cache.Size > 0) {
 		return g.notOfGraph()
 	}
@@ -121,7 +120,7 @@ func (g *Group) describeModel(m *stream.Model) error {
 }
 
 func (g *Group) notOfGraph() error {
-	return stream.Errorf(stream.Unsupported, "", "model %s is made of others and has no input, window, output or gate settings of its own: set them for a model of its steps", g.cfg.Name)
+	return stream.Errorf(stream.Unsupported, "", "model %s is made of others and has no input, window, output, gate or cache settings of its own: set them for a model of its steps", g.cfg.Name)
 }
 
 // setCapacity reserves or releases memory until it is right for that many workers and

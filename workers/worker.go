@@ -13,6 +13,7 @@ import (
 
 	"millrace/batching"
 	"millrace/internal/codec"
+	"millrace/internal/inferencepb"
 	"millrace/internal/setting"
 	"millrace/stream"
 	"millrace/stream/buf"
@@ -112,6 +113,9 @@ type Kind struct {
 	// File is the name of the file that it loads from the folder of a model's version in a
 	// repository, such as model.onnx; "" = it loads none.
 	File string
+	// Ensemble returns the parameters of a graph that an ensemble's configuration describes;
+	// only the kind graph has it.
+	Ensemble func(*inferencepb.ModelConfig) (stream.Params, error)
 	// Settings returns a pointer to a struct with the kind's own settings, tagged as
 	// internal/setting describes; nil means that it has none. With a method Validate it says
 	// what the tags do not.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"millrace/batching"
+	"millrace/internal/inferencepb"
 	"millrace/stream"
 	"millrace/workers"
 )
@@ -17,6 +18,13 @@ func init() {
 		New:      func() workers.Worker { return &worker{} },
 		Settings: func() any { return new(Settings) },
 		Uses:     uses,
+		Ensemble: func(c *inferencepb.ModelConfig) (stream.Params, error) {
+			s, err := FromEnsemble(c)
+			if err != nil {
+				return nil, err
+			}
+			return s.Params(), nil
+		},
 	})
 }
 

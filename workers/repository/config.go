@@ -17,7 +17,6 @@ import (
 	"millrace/internal/inferencepb"
 	"millrace/stream"
 	"millrace/workers"
-	"millrace/workers/graph"
 )
 
 // parseText reads a config.pbtxt.
@@ -251,7 +250,8 @@ func ensemble(cfg *workers.Config, pb *inferencepb.ModelConfig) error {
 	if cfg.Kind != "graph" {
 		return stream.Errorf(stream.InvalidArgument, "ensemble_scheduling", "needs platform: \"ensemble\"")
 	}
-	settings, err := graph.FromEnsemble(pb)
+	kind, _ := workers.Lookup(cfg.Kind)
+	params, err := kind.Ensemble(pb)
 	if err != nil {
 		return err
 	}
@@ -259,7 +259,7 @@ func ensemble(cfg *workers.Config, pb *inferencepb.ModelConfig) error {
 	if cfg.Params == nil {
 		cfg.Params = stream.Params{}
 	}
-	maps.Copy(cfg.Params, settings.Params())
+	maps.Copy(cfg.Params, params)
 	return nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"millrace/stream"
 	"millrace/stream/buf"
 	"millrace/workers"
+	_ "millrace/workers/graph"
 	_ "millrace/workers/identity"
 	_ "millrace/workers/onnx"
 	"millrace/workers/repository"
