@@ -181,7 +181,7 @@ func TestQueueTimeout(t *testing.T) {
 				if len(k.all()) != 0 {
 					t.Errorf("%s: ended before its time", name)
 				}
-				time.Sleep(1)
+				time.Sleep(time.Nanosecond)
 				synctest.Wait()
 			}
 			if len(k.all()) != 1 {
