@@ -73,8 +73,28 @@ func at(n int, pairs map[int]float32) []float32 {
 	return v
 }
 
-// The three examples of docs/onnx.md work as printed there, on models of the form that
-// each describes.
+// voice has the form of a voice activity detector: windows of 512 samples and two states.
+func voice() []byte {
+	rows := func(name string, n int64) onnxfile.Value {
+		return onnxfile.Value{Name: name, Type: onnxfile.Float32, Dims: []any{"N", n}}
+	}
+	mean := []onnxfile.Attr{{Name: "axes", Value: []int64{1}}, {Name: "keepdims", Value: int64(1)}}
+	m := onnxfile.Model{
+		Opset:   17,
+		Inputs:  []onnxfile.Value{rows("samples", 512), rows("h", 1), rows("c", 1)},
+		Outputs: []onnxfile.Value{rows("speech", 1), rows("h_out", 1), rows("c_out", 1)},
+		Nodes: []onnxfile.Node{
+			{Op: "ReduceMean", Inputs: []string{"samples"}, Outputs: []string{"mean"}, Attrs: mean},
+			{Op: "Add", Inputs: []string{"h", "mean"}, Outputs: []string{"h_out"}},
+			{Op: "Add", Inputs: []string{"c", "h"}, Outputs: []string{"c_out"}},
+			{Op: "Add", Inputs: []string{"mean", "c_out"}, Outputs: []string{"speech"}},
+		},
+	}
+	return m.Bytes()
+}
+
+// The examples of docs/onnx.md work as printed there, on models of the form that each
+// describes.
 func TestGuide(t *testing.T) {
 	page, err := os.ReadFile("../docs/onnx.md")
 	if err != nil {
@@ -87,6 +107,7 @@ func TestGuide(t *testing.T) {
 			5: 320, anchors + 5: 320, 2*anchors + 5: 64, 3*anchors + 5: 64, (4+7)*anchors + 5: 0.9})}),
 		"version-RFB-320.onnx": constant(map[string][]int{"scores": {10, 2}, "boxes": {10, 4}}, map[string][]float32{
 			"scores": at(20, map[int]float32{7: 0.9}), "boxes": at(40, map[int]float32{12: 0.25, 13: 0.25, 14: 0.5, 15: 0.5})}),
+		"vad.onnx":     voice(),
 		"imagenet.txt": lines(1000), "coco.txt": lines(80),
 	}
 	dir := t.TempDir()
@@ -102,6 +123,7 @@ func TestGuide(t *testing.T) {
 		"what":  `"classes" \[1 3\].*"labels" \[1 3\] \["thing 7"`,
 		"yolo":  `"boxes" \[1 1 4\] \[316.8,108.8\d*,387.2,179.1\d*\].*"classes" \[1 1\] \[7\].*"labels" \[1 1\] \["thing 7"\]`,
 		"faces": `"boxes" \[1 1 4\] \[176,72,352,144\]`,
+		"voice": `^"speech" \[1 1\] \[0.5\] $`,
 	}
 	for _, block := range regexp.MustCompile(`(?m)^    models:\n(?:    .*\n)+`).FindAllString(text, -1) {
 		cfg, err := config.Parse([]byte(strings.ReplaceAll("\n"+block, "\n    ", "\n")), "guide.yaml")
@@ -110,13 +132,20 @@ func TestGuide(t *testing.T) {
 		}
 		m := cfg.Models[0]
 		t.Run(m.Name, func(t *testing.T) {
-			if m.Name != "what" && m.Image.Width == 0 { // these files leave the size free
+			var picture bytes.Buffer
+			if err := jpeg.Encode(&picture, image.NewGray(image.Rect(0, 0, 704, 288)), nil); err != nil {
+				t.Fatal(err)
+			}
+			body, media := picture.Bytes(), "image/jpeg"
+			if m.Name == "voice" {
+				body, media = bytes.Repeat([]byte{0, 0, 0, 0x3f}, 512), "application/octet-stream" // 512 times 0.5
+			} else if m.Name != "what" && m.Image.Width == 0 { // these files leave the size free
 				m.Image.Width, m.Image.Height = 640, 640
 			} else if m.Image.Width == 0 {
 				m.Image.Width, m.Image.Height = 224, 224
 			}
 			s, stop := run(t, m)
-			got := infer(t, s, m.Name, 704, 288)
+			got := infer(t, s, m.Name, media, body)
 			if !regexp.MustCompile(want[m.Name]).MatchString(got) {
 				t.Errorf("got %s\nwant %s", got, want[m.Name])
 			}
@@ -139,14 +168,10 @@ func lines(n int) []byte {
 	return b.Bytes()
 }
 
-// infer posts a picture and returns name, shape and data of each output.
-func infer(t *testing.T, s *server.Server, model string, width, height int) string {
+// infer posts a body and returns name, shape and data of each output.
+func infer(t *testing.T, s *server.Server, model, media string, body []byte) string {
 	t.Helper()
-	var picture bytes.Buffer
-	if err := jpeg.Encode(&picture, image.NewGray(image.Rect(0, 0, width, height)), nil); err != nil {
-		t.Fatal(err)
-	}
-	r, err := http.Post("http://"+s.Addr("http")+"/v2/models/"+model+"/infer", "image/jpeg", &picture)
+	r, err := http.Post("http://"+s.Addr("http")+"/v2/models/"+model+"/infer?outputs=json", media, bytes.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -80,6 +80,7 @@ func (g *Group) describeModel(m *stream.Model) error {
 		m.MaxBatch = n
 	}
 	m.Policy, m.Queue = g.cfg.Policy.WithDefaults(m.Policy), g.cfg.Queue
+	m.Sequences = g.cfg.Sequences
 	if g.uses != nil && (g.cfg.Image != nil || g.cfg.Window != Window{} || g.cfg.Cache.Size > 0) {
 		return g.notOfGraph()
 	}

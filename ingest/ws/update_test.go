@@ -158,11 +158,11 @@ func TestUpdateTakesBack(t *testing.T) {
 		change string
 		want   stream.Policy
 	}{
-		{`{}`, stream.Policy{Mode: stream.Every, Window: 9, MaxFPS: 0.001, MaxAge: time.Millisecond, Deadline: time.Millisecond}},
-		{`{"max_age_ms":0}`, stream.Policy{Mode: stream.Every, Window: 9, MaxFPS: 0.001, Deadline: time.Millisecond}},
-		{`{"deadline_ms":0,"window":20}`, stream.Policy{Mode: stream.Every, Window: 20, MaxFPS: 0.001}},
-		{`{"max_fps":0}`, stream.Policy{Mode: stream.Every, Window: 20}},
-		{`{"window":0}`, stream.Policy{Mode: stream.Every, Window: stream.DefaultWindowEvery}},
+		{`{}`, stream.Policy{Mode: stream.Every, Priority: stream.Normal, Window: 9, MaxFPS: 0.001, MaxAge: time.Millisecond, Deadline: time.Millisecond}},
+		{`{"max_age_ms":0}`, stream.Policy{Mode: stream.Every, Priority: stream.Normal, Window: 9, MaxFPS: 0.001, Deadline: time.Millisecond}},
+		{`{"deadline_ms":0,"window":20}`, stream.Policy{Mode: stream.Every, Priority: stream.Normal, Window: 20, MaxFPS: 0.001}},
+		{`{"max_fps":0}`, stream.Policy{Mode: stream.Every, Priority: stream.Normal, Window: 20}},
+		{`{"window":0}`, stream.Policy{Mode: stream.Every, Priority: stream.Normal, Window: stream.DefaultWindowEvery}},
 	} {
 		v.say(`{"type":"update","sid":1,"policy":` + c.change + `}`)
 		v.expect("credit")
