@@ -171,8 +171,9 @@ func countsOf(t *testing.T, s *server.Server, model string) map[string]int {
 // asError is how one-shot requests are told a drop.
 var asError = map[string]string{"stale": "timeout", "memory": "overloaded", "closed": "canceled"}
 
-// tellable returns what the clients of frames with these counts have been told.
-func tellable(counts map[string]int, oneShot bool) map[string]int {
+// tellable returns what the clients of frames with these counts have been told; queued is
+// that frames are stale by the time-out of the queue.
+func tellable(counts map[string]int, oneShot, queued bool) map[string]int {
 	told := map[string]int{}
 	for name, n := range counts {
 		kind, of, _ := strings.Cut(name, " ")
@@ -180,6 +181,8 @@ func tellable(counts map[string]int, oneShot bool) map[string]int {
 		case kind == "unsendable":
 			told["result"] -= n
 			told["error "+of] += n
+		case kind == "drop" && oneShot && of == "stale" && queued:
+			told["error overloaded"] += n
 		case kind == "drop" && oneShot:
 			told["error "+asError[of]] += n
 		case kind == "result" || kind == "drop" || kind == "error":
@@ -334,8 +337,17 @@ func (w *socket) expect(kind string) toldReply {
 }
 
 // rest sends a request.
-func (c *scene) rest(query, body string) {
-	r, err := http.Post("http://"+c.s.Addr("http")+"/v2/models/"+c.model+"/infer"+query, "application/octet-stream", strings.NewReader(body))
+func (c *scene) rest(query, body string) { c.post(query, "application/octet-stream", body) }
+
+// restWith sends a request with a priority and a time-out in microseconds.
+func (c *scene) restWith(what string, priority, timeout int) {
+	data := strings.ReplaceAll(strings.Trim(fmt.Sprint([]byte(what)), "[]"), " ", ",")
+	c.post("", "application/json", fmt.Sprintf(`{"inputs":[{"name":"x","datatype":"UINT8","shape":[%d],"data":[%s]}],"parameters":{"priority":%d,"timeout":%d}}`,
+		len(what), data, priority, timeout))
+}
+
+func (c *scene) post(query, kind, body string) {
+	r, err := http.Post("http://"+c.s.Addr("http")+"/v2/models/"+c.model+"/infer"+query, kind, strings.NewReader(body))
 	if err != nil {
 		c.Error(err)
 		return
@@ -349,7 +361,43 @@ func (c *scene) rest(query, body string) {
 	if err := json.NewDecoder(r.Body).Decode(&e); err != nil {
 		c.Error(err)
 	}
+	if want := map[string]int{"overloaded": http.StatusServiceUnavailable, "invalid_argument": http.StatusBadRequest}[e.Code]; want > 0 && want != r.StatusCode {
+		c.Errorf("%s has the status %d", e.Code, r.StatusCode)
+	}
+	if r.StatusCode == http.StatusServiceUnavailable && e.Code == "overloaded" && r.Header.Get("Retry-After") == "" {
+		c.Error("no Retry-After")
+	}
 	c.tell(1, "error", e.Code)
+}
+
+// queueFull fills a queue of two places while a request runs: two more are refused.
+func (c *scene) queueFull(send func(what string)) {
+	var wg sync.WaitGroup
+	wg.Go(func() { send("hold") })
+	c.held()
+	for range 2 {
+		wg.Go(func() { send("ok") })
+	}
+	c.until("they wait", func() bool { return c.stats().Waiting == 2 })
+	send("ok")
+	send("ok")
+	c.inFlight(3)
+	close(c.gate)
+	wg.Wait()
+}
+
+// queueTimes lets a request's own time-out end while another runs, and that one has a
+// priority. A negative time-out is refused.
+func (c *scene) queueTimes(send func(what string, priority, timeout int)) {
+	var wg sync.WaitGroup
+	wg.Go(func() { send("hold", 1, 0) })
+	c.held()
+	send("ok", 0, 1000) // it is answered while the other one runs
+	send("ok", 0, -1)
+	c.inFlight(1)
+	close(c.gate)
+	wg.Wait()
+	send("ok", 3, 3_600_000_000)
 }
 
 // call makes a native call.

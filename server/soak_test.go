@@ -81,7 +81,7 @@ func TestSoak(t *testing.T) {
 	if asked.Load() != answered.Load() || asked.Load() < 100 {
 		t.Errorf("%d frames of clients that stayed, %d endings", asked.Load(), answered.Load())
 	}
-	if told, counted := listing(soak.told.told), listing(tellable(soak.told.counted(), false)); told != counted || told == "" {
+	if told, counted := listing(soak.told.told), listing(tellable(soak.told.counted(), false, false)); told != counted || told == "" {
 		t.Errorf("told:    %s\ncounted: %s", told, counted)
 	}
 	soak.told.until("no frame is in flight", func() bool {

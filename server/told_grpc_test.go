@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "millrace/internal/inferencepb"
+	"millrace/stream"
 	"millrace/workers"
 )
 
@@ -45,6 +46,21 @@ var grpcCases = []toldCase{
 		c.grpc(context.Background(), request(c.model, "ok"))
 		c.grpc(context.Background(), request(c.model, "ok"))
 	}},
+	{protocol: "grpc", ending: "queue full", oneShot: true, model: workers.Config{Queue: stream.QueuePolicy{MaxSize: 2}},
+		want: "accepted 5, error overloaded 2, result 3", run: func(c *scene) {
+			c.queueFull(func(what string) { c.grpc(context.Background(), request(c.model, what)) })
+		}},
+	{protocol: "grpc", ending: "queue time-outs", oneShot: true, queued: true, model: workers.Config{Queue: stream.QueuePolicy{Timeout: time.Hour}},
+		want: "accepted 4, drop stale 1, error invalid_argument 1, refused invalid_argument 1, result 2", run: func(c *scene) {
+			c.queueTimes(func(what string, priority, timeout int) {
+				in := request(c.model, what)
+				in.Parameters = map[string]*pb.InferParameter{
+					"priority": {ParameterChoice: &pb.InferParameter_Uint64Param{Uint64Param: uint64(priority)}},
+					"timeout":  {ParameterChoice: &pb.InferParameter_Int64Param{Int64Param: int64(timeout)}},
+				}
+				c.grpc(context.Background(), in)
+			})
+		}},
 	{protocol: "grpc", ending: "given up", oneShot: true, want: "accepted 2, error canceled 2", run: func(c *scene) {
 		ctx, cancel := context.WithCancel(context.Background())
 		var wg sync.WaitGroup
@@ -118,7 +134,7 @@ func request(model, what string) *pb.ModelInferRequest {
 
 // codeOf is how a status is counted, where a status can come of several.
 var codeOf = map[codes.Code]string{
-	codes.InvalidArgument: "invalid_argument", codes.Unimplemented: "unsupported", codes.NotFound: "not_found", codes.ResourceExhausted: "overloaded",
+	codes.InvalidArgument: "invalid_argument", codes.Unimplemented: "unsupported", codes.NotFound: "not_found", codes.ResourceExhausted: "flow_control",
 	codes.Unavailable: "overloaded", codes.DeadlineExceeded: "timeout", codes.Canceled: "canceled", codes.Internal: "internal",
 }
 

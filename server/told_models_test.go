@@ -157,7 +157,7 @@ func TestToldOfSeveralModels(t *testing.T) {
 			}
 		}
 		counted := countsOf(t, s, m.Model)
-		if got := listing(tellable(counted, false)); got != listing(told) || counted["accepted"] != pictures {
+		if got := listing(tellable(counted, false, false)); got != listing(told) || counted["accepted"] != pictures {
 			t.Errorf("%s: counted %s, told %s", m.Model, listing(counted), listing(told))
 		}
 		errors := 0

@@ -32,6 +32,7 @@ type toldCase struct {
 	load             func(t *testing.T) workers.Config // instead of model
 	oneShot          bool                              // drops are told as errors
 	left             bool                              // the client leaves, and is told nothing
+	queued           bool                              // frames are stale by the time-out of the queue
 	run              func(c *scene)
 	want             string // what is counted
 }
@@ -89,6 +90,16 @@ var toldCases = []toldCase{
 			c.inFlight(4)
 			c.unload(func() bool { return c.stats().Waiting == 0 })
 			wg.Wait()
+		}},
+
+	{protocol: "rest", ending: "queue full", oneShot: true, model: workers.Config{Queue: stream.QueuePolicy{MaxSize: 2}},
+		want: "accepted 5, error overloaded 2, result 3", run: func(c *scene) { c.queueFull(func(what string) { c.rest("", what) }) }},
+	{protocol: "rest", ending: "queue time-outs", oneShot: true, queued: true, model: workers.Config{Queue: stream.QueuePolicy{Timeout: time.Hour}},
+		want: "accepted 4, drop stale 1, error invalid_argument 1, refused invalid_argument 1, result 2", run: func(c *scene) { c.queueTimes(c.restWith) }},
+	{protocol: "rest", ending: "no time-out of requests", oneShot: true, model: workers.Config{Queue: stream.QueuePolicy{AllowTimeoutOverride: new(bool)}},
+		want: "accepted 2, error invalid_argument 1, result 1", run: func(c *scene) {
+			c.restWith("ok", 0, 1000)
+			c.restWith("ok", 1, 0)
 		}},
 
 	{protocol: "rest", ending: "clients leave", left: true, want: "accepted 4, error canceled 4", run: func(c *scene) {
@@ -541,7 +552,7 @@ func TestToldIsCounted(t *testing.T) {
 			if got := listing(counted); got != x.want {
 				t.Errorf("counted: %s\nwant:    %s", got, x.want)
 			}
-			if told := listing(c.told); !x.left && told != listing(tellable(counted, x.oneShot)) {
+			if told := listing(c.told); !x.left && told != listing(tellable(counted, x.oneShot, x.queued)) {
 				t.Errorf("told:    %s\ncounted: %s", told, listing(counted))
 			}
 		})
@@ -555,7 +566,7 @@ func TestToldIsCounted(t *testing.T) {
 		w.media(0, "ok")
 		w.endings(1)
 		const want = "accepted 3, error not_found 3, refused not_found 3"
-		if counted := countsOf(t, s, ""); listing(counted) != want || listing(c.told) != listing(tellable(counted, true)) {
+		if counted := countsOf(t, s, ""); listing(counted) != want || listing(c.told) != listing(tellable(counted, true, false)) {
 			t.Errorf("told: %s, counted: %s, want %s", listing(c.told), listing(counted), want)
 		}
 	})

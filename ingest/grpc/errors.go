@@ -16,7 +16,7 @@ var statusCodes = map[stream.Code]codes.Code{
 	stream.Unauthenticated:  codes.Unauthenticated,
 	stream.PermissionDenied: codes.PermissionDenied,
 	stream.FlowControl:      codes.ResourceExhausted,
-	stream.Overloaded:       codes.ResourceExhausted,
+	stream.Overloaded:       codes.Unavailable,
 	stream.Unavailable:      codes.Unavailable,
 	stream.Unloaded:         codes.Unavailable,
 	stream.Draining:         codes.Unavailable,

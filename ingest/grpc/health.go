@@ -80,7 +80,7 @@ func (h *health) List(context.Context, *grpc_health_v1.HealthListRequest) (*grpc
 }
 
 // Watch implements the health protocol: it sends the present state, and each change of
-// it. A call lasts until its client ends it; one too many fails with ResourceExhausted.
+// it. A call lasts until its client ends it; one too many fails with Unavailable.
 func (h *health) Watch(in *grpc_health_v1.HealthCheckRequest, to grpc_health_v1.Health_WatchServer) error {
 	defer h.watchers.Add(-1)
 	if h.watchers.Add(1) > h.most {

@@ -89,13 +89,16 @@ func (c *Call) gather(tensors []stream.Tensor) (*buf.Buf, error) {
 }
 
 // InRequest returns err with the place in the request of the input that it is about:
-// inputs[0].shape for what the core calls inputs.NAME.shape.
+// inputs[0].shape for what the core calls inputs.NAME.shape. The time-out is a parameter.
 func InRequest(err error, inputs []oip.Tensor) error {
 	return coded.RenameFunc(err, func(field string) string {
 		for i := range inputs {
 			if rest, ok := strings.CutPrefix(field, "inputs."+inputs[i].Name+"."); ok {
 				return fmt.Sprintf("inputs[%d].%s", i, rest)
 			}
+		}
+		if field == "timeout" { // of the queue
+			return "parameters.timeout"
 		}
 		return field
 	})

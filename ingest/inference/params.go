@@ -2,7 +2,9 @@ package inference
 
 import (
 	"fmt"
+	"math"
 	"strings"
+	"time"
 
 	"millrace/ingest"
 	"millrace/ingest/frames"
@@ -45,11 +47,13 @@ func (c *Call) requestParams(f *stream.Frame, m *stream.Model) error {
 		p := &c.Request.Params[i]
 		switch p.Key {
 		case "priority", "timeout":
-			if p.Kind != oip.Int || p.Int < 0 {
+			if p.Kind != oip.Uint && (p.Kind != oip.Int || p.Int < 0) {
 				return badParam("", p, "a whole number, 0 or more")
 			}
-			if p.Int > 0 {
-				return unsupported("", p, "leave it out, or send 0")
+			if n := uint64(p.Int); p.Key == "priority" {
+				f.Priority = stream.PriorityOf(n)
+			} else { // as long as the clock can tell
+				f.QueueTimeout = time.Duration(min(n, math.MaxInt64/1000)) * time.Microsecond
 			}
 		case "sequence_id":
 			switch {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"millrace/ingest"
 	"millrace/internal/oip"
@@ -52,10 +53,9 @@ func TestParameters(t *testing.T) {
 		{request(`"priority":0,"timeout":0,"sequence_id":0,"sequence_start":false,"sequence_end":false,"a":1`), "", "", "map[a:1]"},
 		{request(`"sequence_id":"","sequence_end":false`), "", "", "map[]"},
 		{request(`"binary_data_output":true`), "", "", "map[]"},
-		{request(`"priority":1`), "parameters.priority", stream.Unsupported, ""},
 		{request(`"priority":-1`), "parameters.priority", stream.InvalidArgument, ""},
 		{request(`"priority":"high"`), "parameters.priority", stream.InvalidArgument, ""},
-		{request(`"timeout":1000`), "parameters.timeout", stream.Unsupported, ""},
+		{request(`"timeout":-1`), "parameters.timeout", stream.InvalidArgument, ""},
 		{request(`"timeout":1.5`), "parameters.timeout", stream.InvalidArgument, ""},
 		{request(`"sequence_id":7`), "parameters.sequence_id", stream.InvalidArgument, ""}, // the model keeps no state
 		{request(`"sequence_id":"s"`), "parameters.sequence_id", stream.InvalidArgument, ""},
@@ -91,6 +91,26 @@ func TestParameters(t *testing.T) {
 		if n := pool.Stats().Leases; n != 0 {
 			t.Errorf("%s: %d leases", c.text, n)
 		}
+	}
+}
+
+// TestQueueParameters: the priority and the time-out of a request are those of its frame.
+func TestQueueParameters(t *testing.T) {
+	for params, want := range map[string]stream.Frame{
+		`"priority":0,"timeout":0`:    {},
+		`"priority":1,"timeout":1`:    {Priority: stream.High, QueueTimeout: time.Microsecond},
+		`"priority":2,"timeout":2500`: {Priority: stream.Normal, QueueTimeout: 2500 * time.Microsecond},
+		`"priority":3`:                {Priority: stream.Low},
+		`"priority":4294967297`:       {Priority: stream.Low},
+		`"priority":9223372036854775807,"timeout":9223372036854775807`: {Priority: stream.Low, QueueTimeout: math.MaxInt64 / 1000 * time.Microsecond},
+	} {
+		k := call(t, `{"inputs":[{"name":"x","datatype":"INT8","shape":[1],"data":[1]}],"parameters":{`+params+`}}`)
+		f, err := k.Frame(&stream.Model{Name: "m", MaxBatch: 1})
+		if err != nil || f.Priority != want.Priority || f.QueueTimeout != want.QueueTimeout || len(f.Params) != 0 {
+			t.Errorf("%s: %v, %v, %v: %v", params, f.Priority, f.QueueTimeout, f.Params, err)
+		}
+		f.Lease.Release()
+		k.Reset()
 	}
 }
 

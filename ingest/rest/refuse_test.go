@@ -229,9 +229,9 @@ func TestManyFailures(t *testing.T) {
 // Exhausted memory is an error of the request, not a fault, and ends.
 func TestNoMemory(t *testing.T) {
 	r := start(t, func(c *server.Config) { c.Memory.Budget = 1 << 20 }, "identity")
-	r.refused(&refusal{"too much for the budget", "POST", "/v2/models/identity/infer", make([]byte, 2<<20), []string{isBytes}, 429, "overloaded", "memory.budget"})
+	r.refused(&refusal{"too much for the budget", "POST", "/v2/models/identity/infer", make([]byte, 2<<20), []string{isBytes}, 503, "overloaded", "memory.budget"})
 	numbers := `{"inputs":[{"name":"x","datatype":"FP64","shape":[100000],"data":[` + strings.Repeat("1,", 99_999) + `1]}]}`
-	r.refused(&refusal{"decoded too much for the budget", "POST", "/v2/models/identity/infer", []byte(numbers), []string{isJSON}, 429, "overloaded", "memory.budget"})
+	r.refused(&refusal{"decoded too much for the budget", "POST", "/v2/models/identity/infer", []byte(numbers), []string{isJSON}, 503, "overloaded", "memory.budget"})
 	a := r.ask("POST", "/v2/models/identity/infer", make([]byte, 1000), isBytes)
 	if a.StatusCode != 200 {
 		t.Error(a)

@@ -134,7 +134,7 @@ func TestSocketSeats(t *testing.T) {
 	r := start(t, streams.Options{Limits: ingest.Limits{MaxWatchers: 1}, Streams: []streams.Config{looped(t)}})
 	_ = r.socket()
 	r.until("door", "one watches", func(s shown) bool { return s.Watchers == 1 })
-	r.refused(nil, 429, "limits.max_watchers")
+	r.refused(nil, 503, "limits.max_watchers")
 }
 
 // When a video has ended, its watchers are told, over WebSocket as in the other forms.

@@ -100,7 +100,7 @@ func TestKeptBesideTheConfiguration(t *testing.T) {
 	body := func(name string) string { return `{"name":"` + name + `","source":"` + url + `","model":"eyes"}` }
 	r.want(409, "POST", "/v2/streams", body("own"))
 	r.want(201, "POST", "/v2/streams", body("door"))
-	if text := r.want(429, "POST", "/v2/streams", body("yard")); !strings.Contains(text, "limits.max_streams") {
+	if text := r.want(503, "POST", "/v2/streams", body("yard")); !strings.Contains(text, "limits.max_streams") {
 		t.Error(text)
 	}
 	if _, err := streams.OpenStore(path, own, 2); err != nil {

@@ -272,7 +272,7 @@ func TestRefusals(t *testing.T) {
 	if s.Error == nil || s.Error.Code != string(stream.PermissionDenied) || strings.Contains(s.Source+s.Error.Message, "geheim") {
 		t.Errorf("%+v %+v", s, s.Error)
 	}
-	if code, text := r.call("POST", "/v2/streams", `{"name":"b","source":"http://1.1.1.1/","model":"eyes"}`); code != 429 || !strings.Contains(text, "limits.max_streams") {
+	if code, text := r.call("POST", "/v2/streams", `{"name":"b","source":"http://1.1.1.1/","model":"eyes"}`); code != 503 || !strings.Contains(text, "limits.max_streams") {
 		t.Errorf("%d %s", code, text)
 	}
 	r.want(404, "DELETE", "/v2/streams/none", "")

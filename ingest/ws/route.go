@@ -81,7 +81,7 @@ func (r *router) handle(c *fiber.Ctx) error {
 	if rejected == nil {
 		rejected = r.conns.Room()
 		if rejected != nil && (stream.CodeOf(rejected) == stream.Draining || !explain) {
-			return httpd.WithStatus(fiber.StatusServiceUnavailable, rejected) // the limit is that of the server, not of this client
+			return rejected
 		}
 	}
 	httpd.Hijack(c, func(nc net.Conn, buffered []byte) {

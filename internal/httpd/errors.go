@@ -25,7 +25,7 @@ var statuses = map[coded.Code]int{
 	coded.Conflict:         fasthttp.StatusConflict,
 	coded.TooLarge:         fasthttp.StatusRequestEntityTooLarge,
 	coded.FlowControl:      fasthttp.StatusTooManyRequests,
-	coded.Overloaded:       fasthttp.StatusTooManyRequests,
+	coded.Overloaded:       fasthttp.StatusServiceUnavailable,
 	coded.Canceled:         StatusClientClosed,
 	coded.Internal:         fasthttp.StatusInternalServerError,
 	coded.Unavailable:      fasthttp.StatusServiceUnavailable,
@@ -50,8 +50,8 @@ var serverFault = coded.Errorf(coded.Internal, "", "a fault of the server: its l
 // answerError is Fiber's error handler: it writes the error of a handler as
 // {"error": MESSAGE, "code": CODE}. The status is that of WithStatus, or that of
 // the code: invalid_argument and unsupported 400, unauthenticated 401,
-// permission_denied 403, not_found 404, conflict 409, too_large 413, flow_control
-// and overloaded 429, canceled 499, internal 500, unavailable, unloaded and draining
+// permission_denied 403, not_found 404, conflict 409, too_large 413, flow_control 429,
+// canceled 499, internal 500, overloaded, unavailable, unloaded and draining
 // 503, timeout 504. Replies with retryable errors have the header Retry-After. An error
 // without a code is logged and its text is not sent.
 func (s *Server) answerError(c *fiber.Ctx, err error) error {

@@ -43,7 +43,7 @@ func TestErrorsAreJSON(t *testing.T) {
 		"TRACE /hello HTTP/1.1\nHost: localhost\n\n":  {405, "unsupported"},
 		"GET /panic HTTP/1.1\nHost: localhost\n\n":    {500, "internal"},
 		"GET /plain HTTP/1.1\nHost: localhost\n\n":    {500, "internal"},
-		"GET /coded HTTP/1.1\nHost: localhost\n\n":    {429, "overloaded"},
+		"GET /coded HTTP/1.1\nHost: localhost\n\n":    {503, "overloaded"},
 		"GET /own/500 HTTP/1.1\nHost: localhost\n\n":  {500, "internal"},
 		"GET /own/501 HTTP/1.1\nHost: localhost\n\n":  {501, "internal"},
 		"GET /own/499 HTTP/1.1\nHost: localhost\n\n":  {499, "invalid_argument"},
@@ -156,8 +156,8 @@ func TestReadBody(t *testing.T) {
 		"announced too large": {"POST /echo HTTP/1.1\r\n" + host + "Content-Length: 100001\r\n\r\n" + text, 413, "max_body"},
 		"chunked too large":   {chunked("/echo", max+1), 413, "max_body"},
 		"announced huge":      {"POST /echo HTTP/1.1\r\n" + host + "Content-Length: 99999999999\r\n\r\n" + text, 413, "max_body"},
-		"no memory":           {sized("/refuse", max), 429, "no memory"},
-		"no memory, chunked":  {chunked("/refuse", max), 429, "no memory"},
+		"no memory":           {sized("/refuse", max), 503, "no memory"},
+		"no memory, chunked":  {chunked("/refuse", max), 503, "no memory"},
 		"ignored":             {sized("/ignore", max), 200, ""},
 		"ignored, chunked":    {chunked("/ignore", max), 200, ""},
 		"no such route":       {sized("/nothing", max), 404, ""},
@@ -301,7 +301,7 @@ func TestStatusOfEachCode(t *testing.T) {
 	})
 	want := map[coded.Code]int{
 		coded.InvalidArgument: 400, coded.Unsupported: 400, coded.Unauthenticated: 401, coded.PermissionDenied: 403, coded.NotFound: 404,
-		coded.Conflict: 409, coded.TooLarge: 413, coded.FlowControl: 429, coded.Overloaded: 429, coded.Canceled: 499, coded.Internal: 500,
+		coded.Conflict: 409, coded.TooLarge: 413, coded.FlowControl: 429, coded.Overloaded: 503, coded.Canceled: 499, coded.Internal: 500,
 		coded.Unavailable: 503, coded.Unloaded: 503, coded.Draining: 503, coded.Timeout: 504,
 	}
 	for _, code := range coded.Codes {
