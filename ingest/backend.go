@@ -88,6 +88,7 @@ type State struct {
 	Ready    bool // every configured model has a worker
 	Draining bool
 	Version  string // of the program
+	Name     string // of the server, in metadata
 	// Hosts are the names that a request's Host header may have.
 	Hosts []string
 	// Origins are the web origins that may use the server, besides its own.

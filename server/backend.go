@@ -48,7 +48,7 @@ func (d backend) Sequences() *ingest.Sequences { return d.s.sequences }
 // State implements ingest.Backend.
 func (d backend) State() ingest.State {
 	st := ingest.State{
-		Ready: d.s.loaded.Load(), Draining: d.s.draining.Load(), Version: d.s.version,
+		Ready: d.s.loaded.Load(), Draining: d.s.draining.Load(), Version: d.s.version, Name: d.s.cfg.Name,
 		Hosts: d.s.cfg.Hosts, Origins: d.s.cfg.Origins,
 	}
 	for _, g := range d.s.models.Snapshot() {

@@ -12,7 +12,7 @@ import (
 )
 
 // loadRepository loads the models of the repository that are loaded at the start. One
-// that cannot be loaded ends the start, except when its files may change.
+// that cannot be loaded ends the start, unless its files may change or exit_on_error is off.
 func (s *Server) loadRepository(ctx context.Context) error {
 	s.changes.Repository = s.repository
 	all := s.changes.Take()
@@ -46,7 +46,7 @@ func (s *Server) loadRepository(ctx context.Context) error {
 			continue
 		}
 		for _, name := range left {
-			if s.cfg.Repository.Mode != config.LoadPoll {
+			if s.cfg.Repository.Mode != config.LoadPoll && *s.cfg.Repository.Exit {
 				return fmt.Errorf("model_repository: %w", errs[name])
 			}
 			s.logUnloadable(name, errs[name])

@@ -178,7 +178,7 @@ func (d *doctor) ports(ctx context.Context) (found []symptom) {
 		switch {
 		case !listens(ctx, l.Addr):
 			found = append(found, symptom{what, fails, err.Error(), "choose an address that this machine has, and a port above 1024 unless root runs the server"})
-		case strings.HasPrefix(owner, " by millrace (") || l.Name == "http" && isMillrace(ctx, l.Addr):
+		case strings.HasPrefix(owner, " by millrace (") || l.Name == "http" && isNamed(ctx, l.Addr, d.cfg.Name):
 			found = append(found, passed(what, "%s is in use by a millrace server%s", l.Addr, owner))
 		default:
 			found = append(found, symptom{what, fails, l.Addr + " is in use" + owner, "end that program, or choose another address: --" + strings.ReplaceAll(l.Setting, ".", "-")})
@@ -187,8 +187,8 @@ func (d *doctor) ports(ctx context.Context) (found []symptom) {
 	return found
 }
 
-// isMillrace reports whether a server of this program answers at an address.
-func isMillrace(ctx context.Context, addr string) bool {
+// isNamed reports whether a server of that name answers at an address.
+func isNamed(ctx context.Context, addr, name string) bool {
 	c, err := client.New(addr)
 	if err != nil {
 		return false
@@ -197,7 +197,7 @@ func isMillrace(ctx context.Context, addr string) bool {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	m, err := c.Server(ctx)
-	return err == nil && m.Name == "millrace"
+	return err == nil && m.Name == name
 }
 
 // clockSkew is the difference of clocks from which ages that are computed from times of

@@ -75,7 +75,8 @@ func (s *service) ModelReady(_ context.Context, in *inferencepb.ModelReadyReques
 
 // ServerMetadata implements the service.
 func (s *service) ServerMetadata(context.Context, *inferencepb.ServerMetadataRequest) (*inferencepb.ServerMetadataResponse, error) {
-	return &inferencepb.ServerMetadataResponse{Name: "millrace", Version: s.backend.State().Version, Extensions: inference.Extensions(s.shared != nil)}, nil
+	st := s.backend.State()
+	return &inferencepb.ServerMetadataResponse{Name: st.Name, Version: st.Version, Extensions: inference.Extensions(s.shared != nil)}, nil
 }
 
 // ModelMetadata implements the service.

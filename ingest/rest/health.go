@@ -52,7 +52,8 @@ func (a *Adapter) startup(c *fiber.Ctx) error {
 }
 
 func (a *Adapter) serverMetadata(c *fiber.Ctx) error {
-	m := oip.ServerMetadata{Name: "millrace", Version: a.state().Version, Extensions: append(inference.Extensions(a.opts.SharedMemory != nil), "binary_tensor_data", "generate")}
+	st := a.state()
+	m := oip.ServerMetadata{Name: st.Name, Version: st.Version, Extensions: append(inference.Extensions(a.opts.SharedMemory != nil), "binary_tensor_data", "generate")}
 	return sendJSON(c, fiber.StatusOK, oip.AppendServerMetadata(nil, &m))
 }
 
