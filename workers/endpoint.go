@@ -90,7 +90,7 @@ func (e *endpoint) checkInputs() error {
 			return stream.Errorf(stream.InvalidArgument, "versions", "%s and %s of model %s have different inputs: want the same ones, since versions.weights or shadow sends a request to either", a.Version, b.Version, e.name)
 		}
 	}
-	if v := e.shadowing.Version; v != "" && e.groups[0].model.KeepsState() {
+	if v := e.shadowing.Version; v != "" && slices.ContainsFunc(e.groups, func(g *Group) bool { return g.model.KeepsState() }) {
 		return stream.Errorf(stream.InvalidArgument, "shadow.version", "is %s: a model that keeps state of a stream, or has windows, has no shadow", v)
 	}
 	return nil

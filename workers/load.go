@@ -46,6 +46,7 @@ func (m *Manager) Load(ctx context.Context, name string, how Load) (endpoint str
 		return "", err
 	}
 	var taken atomic.Bool // p: by the change, or by a caller that has given up before it
+	var done string       // read only after the change
 	err = m.change(ctx, name, func() (err error) {
 		if taken.Swap(true) {
 			return context.Cause(ctx)
@@ -55,9 +56,8 @@ func (m *Manager) Load(ctx context.Context, name string, how Load) (endpoint str
 				return err
 			}
 		}
-		done, err := m.load(ctx, p)
+		done, err = m.load(ctx, p)
 		m.removeFiles(done, nil, p.Files)
-		endpoint = done
 		return err
 	})
 	if !taken.Swap(true) && p.Files != nil {
@@ -66,7 +66,7 @@ func (m *Manager) Load(ctx context.Context, name string, how Load) (endpoint str
 	if err != nil {
 		return "", fmt.Errorf("load %s: %w", name, err)
 	}
-	return endpoint, nil
+	return done, nil
 }
 
 // plan returns what a load request asks for, with its parameters in the configuration.
@@ -264,10 +264,7 @@ func (m *Manager) apply(ctx context.Context, old, next *endpoint, p plan, force 
 		errs = append(errs, err)
 	}
 	err = errors.Join(errs...)
-	if err == nil {
-		err = next.checkInputs()
-	}
-	if err != nil && len(p.Versions) == 1 || err != nil && len(next.groups) == 0 {
+	if err != nil && (len(p.Versions) == 1 || len(next.groups) == 0) {
 		next.abandon(old)
 		return err
 	}
@@ -279,6 +276,11 @@ func (m *Manager) apply(ctx context.Context, old, next *endpoint, p plan, force 
 		}
 	}
 	slices.SortFunc(next.groups, func(a, b *Group) int { return CompareVersions(b.cfg.Version, a.cfg.Version) })
+	if unfit := next.checkInputs(); unfit != nil {
+		m.fail(modelVersion{next.name, p.Versions[0].Version}, unfit)
+		next.abandon(old)
+		return errors.Join(err, unfit)
+	}
 	next.startShadow(m, old)
 	m.publish(func(es map[string]*endpoint) { es[next.name] = next })
 	m.replace(old, next)

@@ -122,7 +122,7 @@ func newShadow(cfg Shadow, to *Group, budget int64) (*shadow, error) {
 // is locked.
 func (s *shadow) copy(r *stream.Request) {
 	res := r.Result()
-	if res.Outcome != stream.Answered {
+	if res.Outcome != stream.Answered || r.Cached || r.Rows == 0 { // the others have no input any more, or were not run
 		return
 	}
 	n := s.seen.Add(1)
@@ -149,6 +149,7 @@ func (s *shadow) copy(r *stream.Request) {
 	c.frame, c.outputs, c.lease = r.Frame, slices.Clone(res.Outputs), res.Lease
 	f := &c.frame
 	f.Seq, f.Deadline, f.TraceContext, f.Arrived = n, 0, stream.TraceContext{}, 0
+	f.Priority, f.QueueTimeout, f.Must = stream.DefaultPriority, 0, false // it has the priority of the shadow's stream
 	f.Inputs = slices.Clone(f.Inputs)
 	if f.Lease == nil { // it became that of the result
 		f.Lease = c.lease

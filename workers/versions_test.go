@@ -2,6 +2,7 @@ package workers_test
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"runtime"
@@ -183,6 +184,34 @@ func TestFailedLoadsAreListed(t *testing.T) {
 	}
 }
 
+// Versions that cannot take each other's requests are not served side by side: the load
+// fails, and what was served goes on.
+func TestVersionsThatDoNotFit(t *testing.T) {
+	r, s := newShelf(t)
+	s.put("m", workers.Config{Kind: "identity", Version: "1"})
+	r.mustLoad(t, "m", workers.Load{})
+	before, _ := r.Group("m", "1")
+	weights := workers.Versions{All: true, Weights: []string{"1=1", "2=1"}}
+	stateful := workers.Config{Kind: "faulty-stateful", Version: "2", Versions: workers.Versions{All: true}, Shadow: workers.Shadow{Version: "1", Sample: 1}}
+	for what, versions := range map[string][]workers.Config{
+		"versions":       {{Kind: "identity", Version: "1", Versions: weights}, {Kind: "dense", Version: "2", Versions: weights}},
+		"shadow.version": {{Kind: "identity", Version: "1"}, stateful},
+	} {
+		s.put("m", versions...)
+		_, err := r.Load(t.Context(), "m", workers.Load{})
+		var e *stream.Error
+		if !errors.As(err, &e) || e.Field != what {
+			t.Errorf("%s: %v", what, err)
+		}
+		if g, err := r.Group("m", ""); err != nil || g != before || !g.Ready() {
+			t.Errorf("%s: another version is served, %v", what, err)
+		}
+		if st := r.Versions("m"); len(st) != 1 {
+			t.Errorf("%s: the versions are %v", what, st)
+		}
+	}
+}
+
 // A shadow gets copies of a share of the requests, and nothing of it reaches a client.
 func TestShadow(t *testing.T) {
 	r, s := newShelf(t)
@@ -225,6 +254,33 @@ func TestShadow(t *testing.T) {
 		c := to.Stats().Shadow
 		return c.Failed+c.Skipped+c.Different-before.Failed-before.Skipped == 12
 	})
+}
+
+// A result of the cache is not compared: the shadow would get a request without its input.
+func TestShadowOfCachedResults(t *testing.T) {
+	r, s := newShelf(t)
+	v := func(version string) workers.Config {
+		return workers.Config{Kind: "identity", Version: version, Cache: workers.Cache{Size: 1 << 20}, Shadow: workers.Shadow{Version: "2", Sample: 1}, Versions: workers.Versions{All: true}}
+	}
+	s.put("m", v("1"), v("2"))
+	r.mustLoad(t, "m", workers.Load{})
+	calls := ingest.NewOneShot(&plainBackend{models: r.Manager, mem: r.mem}, "test", nil)
+	defer calls.Close()
+	for _, data := range []string{"x", "x", "x", "y"} {
+		res, err := calls.Infer(context.Background(), "m", "", r.frame(t, 0, data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Release()
+	}
+	to, _ := r.Group("m", "2")
+	until(t, "the two that were run are compared", func() bool {
+		c := to.Stats().Shadow
+		return c.Equal+c.Skipped >= 2
+	})
+	if c := to.Stats().Shadow; c.Equal+c.Skipped != 2 || c.Different+c.Failed != 0 {
+		t.Errorf("%+v", c)
+	}
 }
 
 // Loads, unloads and swaps under traffic lose no request and leave memory where it was.
