@@ -26,6 +26,16 @@ type cropOutputs struct {
 	lease   *buf.Buf // the memory under them
 }
 
+// release releases the rows that there are.
+func (cr *cropRun) release() {
+	for i, row := range cr.rows {
+		if row != nil {
+			row.lease.Release()
+			cr.rows[i] = nil
+		}
+	}
+}
+
 // part is a box whose part of the picture has to run.
 type part struct {
 	box    int
@@ -244,10 +254,7 @@ func (n *run) join(s *step) {
 		}
 		values = append(values, v)
 	}
-	for i, row := range cr.rows {
-		row.lease.Release()
-		cr.rows[i] = nil
-	}
+	cr.release()
 	switch {
 	case err == nil:
 		n.complete(s, stream.Answered, values)

@@ -278,7 +278,7 @@ type boxer struct{ workers.Base }
 
 func init() {
 	workers.Register(workers.Kind{Name: "boxer", New: func() workers.Worker { return &boxer{} }})
-	workers.Register(workers.Kind{Name: "mean", New: func() workers.Worker { return &mean{} }})
+	workers.Register(workers.Kind{Name: "mean", New: func() workers.Worker { return &mean{} }, Settings: func() any { return new(meanSettings) }})
 }
 
 func (*boxer) Init(context.Context, *workers.Env) (*stream.Model, error) {
@@ -308,9 +308,18 @@ func (*boxer) Run(_ context.Context, b *batching.Batch) error {
 }
 
 // mean is a kind that answers a picture with its mean brightness, and with as many zeros.
-type mean struct{ workers.Base }
+// It refuses a picture whose brightness is not below the setting.
+type mean struct {
+	workers.Base
+	set meanSettings
+}
 
-func (*mean) Init(context.Context, *workers.Env) (*stream.Model, error) {
+type meanSettings struct {
+	Below int `yaml:"below" default:"256" help:"brightness of the pictures that are taken"`
+}
+
+func (w *mean) Init(_ context.Context, env *workers.Env) (*stream.Model, error) {
+	w.set = *env.Settings.(*meanSettings)
 	return &stream.Model{
 		MaxBatch: 8, Image: &stream.ImageSpec{Width: 2, Height: 2, Color: "GRAY", Layout: "NHWC"},
 		Inputs: []stream.TensorSpec{{Name: "image", Datatype: stream.Uint8, Shape: []int{2, 2, 1}}},
@@ -320,13 +329,17 @@ func (*mean) Init(context.Context, *workers.Env) (*stream.Model, error) {
 	}, nil
 }
 
-func (*mean) Run(_ context.Context, b *batching.Batch) error {
-	for i := range b.Requests {
+func (w *mean) Run(_ context.Context, b *batching.Batch) error {
+	for i, r := range b.Requests {
 		sum := 0
 		for _, v := range b.Row(0, i) {
 			sum += int(v)
 		}
 		m := sum / 4
+		if m >= w.set.Below {
+			r.Fail(stream.Errorf(stream.Unsupported, "image", "is too bright"))
+			continue
+		}
 		b.Finish(i, []stream.Tensor{
 			{Name: "mean", Datatype: stream.Float32, Shape: []int{1, 1}, Data: stream.AppendFloat32(nil, float32(m))},
 			{Name: "list", Datatype: stream.Uint8, Shape: []int{1, m / 10}, Data: slices.Repeat([]byte{7}, m/10)},
@@ -417,6 +430,31 @@ func TestRefresh(t *testing.T) {
 	if n := g.Stats().Frames.Results; n != 5 { // id 1 in frames 0, 3 and 6, id 2 in 2 and 5
 		t.Errorf("the step ran %d times, want 5", n)
 	}
+}
+
+// TestCropOfFailingBox checks that the outputs of a frame's other boxes, and those kept for
+// ids, are released when one box fails: the machine has no leases in the end.
+func TestCropOfFailingBox(t *testing.T) {
+	x := newMachine(t)
+	x.load("boxer", "boxer", nil)
+	// A batch per box, so that some boxes have outputs when the bright one fails.
+	if err := x.tryLoad(workers.Config{Name: "mean", Kind: "mean", Params: stream.Params{"below": int64(9)}, Batching: workers.Batching{MaxSize: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	x.graph(cropping(graph.Crop{IDs: "ids", Refresh: graph.Refresh{Frames: 10}}))
+	s, sink := x.open("g", stream.Options{Policy: stream.Policy{Mode: stream.Every}})
+	for _, n := range []int64{3, 3, 3} {
+		if err := s.Submit(x.columns(n)); err != nil {
+			t.Fatal(err)
+		}
+		r := <-sink.c
+		if r.Outcome != stream.Failed || r.Err.Error() != "steps.look.image: is too bright" {
+			t.Errorf("%v %v", r.Outcome, r.Err)
+		}
+		r.Release()
+	}
+	s.Close(stream.ByClient)
+	<-sink.done
 }
 
 // TestConditions checks that a step whose condition does not hold, and those after it, do

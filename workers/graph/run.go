@@ -602,6 +602,11 @@ func (n *run) finishIfDone() {
 	for i := range n.values {
 		n.values[i].lease.Release()
 	}
+	for _, cr := range n.crops {
+		if cr != nil {
+			cr.release()
+		}
+	}
 	if n.picture != nil {
 		n.picture.Lease.Release()
 	}
