@@ -346,6 +346,42 @@ func (in *Intake) AddReady(bs ...*Batch) {
 	in.arrivals.Add(1)
 }
 
+// Sweep takes the tokens of streams that have finished out of the inboxes, and gives up their
+// places with q, the intake's group.
+func (in *Intake) Sweep(q stream.Queue, inboxes ...*Inbox) {
+	left := func(s *stream.Stream) bool {
+		select {
+		case <-s.Finished(): // so that the stream's lock is not held for long
+			s.ForgetToken(q)
+			return true
+		default:
+			return false
+		}
+	}
+	for _, x := range append(inboxes, in.common) {
+		for i := range x.rings {
+			r := x.rings[i].Load()
+			if r == nil {
+				continue
+			}
+			for range r.Len() { // once around, so that the others keep their order
+				s, ok := r.Pop()
+				if !ok {
+					break
+				}
+				if !left(s) && !r.Push(s) {
+					panic("batching: a token without a reserved place")
+				}
+			}
+		}
+		for _, p := range x.pending {
+			for i := range p.tokens {
+				p.tokens[i].filter(func(s *stream.Stream) (keep, more bool) { return !left(s), true })
+			}
+		}
+	}
+}
+
 // HasReady reports whether such a batch waits.
 func (in *Intake) HasReady() bool { return len(in.ready) > 0 }
 

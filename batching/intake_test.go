@@ -81,6 +81,44 @@ func TestTokensOfClosedStreamsKeepTheirPlaces(t *testing.T) {
 	}
 }
 
+// Sweep frees those places also without a worker, and keeps the other tokens in their order.
+func TestSweep(t *testing.T) {
+	for _, k := range Kinds() {
+		for _, pending := range []bool{false, true} {
+			g := newGroup(t, anything, k.Name, 4, 8)
+			inbox := g.intake.NewInbox()
+			var kept []*stream.Stream
+			for i := range 8 {
+				s, _ := g.open(t, window)
+				if i%4 == 3 {
+					s.SetAffinity(g, inbox)
+				}
+				offer(t, s, 1)
+				if i%2 == 0 {
+					kept = append(kept, s)
+				} else {
+					s.Close(stream.ClientGone)
+				}
+			}
+			if pending {
+				g.intake.fill(g.intake.common)
+				g.intake.fill(inbox)
+			}
+			g.intake.Sweep(g, inbox)
+			if g.intake.PlacesUsed() != len(kept) || g.detached != 4 {
+				t.Errorf("%s: %d places, %d detached", k.Name, g.intake.PlacesUsed(), g.detached)
+			}
+			b := g.gather(t, 1<<40, len(kept))
+			for i, s := range kept {
+				if b.Requests[i].Stream != s {
+					t.Errorf("%s: another stream is at %d", k.Name, i)
+				}
+			}
+			g.run(b)
+		}
+	}
+}
+
 func TestLargeRequestsAreNotPassedOver(t *testing.T) {
 	g := newGroup(t, bytesModel(4, 2), Adaptive, 1, 64)
 	large, k := g.open(t, window)

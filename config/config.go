@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -231,6 +232,17 @@ func (c Config) validateModels() (errs []error) {
 		at := fmt.Sprintf("models[%d]", i)
 		for _, err := range setting.Split(m.Validate()) {
 			errs = append(errs, coded.Within(at, err))
+		}
+		set, unset := m.WithDefaults(), workers.Config{}.WithDefaults()
+		for _, s := range []struct {
+			name  string
+			isSet bool
+		}{
+			{"versions", !reflect.DeepEqual(set.Versions, unset.Versions)}, {"shadow", set.Shadow != unset.Shadow},
+		} {
+			if s.isSet {
+				errs = append(errs, coded.Errorf(coded.InvalidArgument, at+"."+s.name, "has no effect here, where a model has one version: put the versions into a folder of model_repository, and the setting into the model's config.yaml there"))
+			}
 		}
 		if j, twice := first[m.Name]; twice && m.Name != "" {
 			errs = append(errs, coded.Errorf(coded.InvalidArgument, at+".name", "%q is the name of models[%d] already", m.Name, j))

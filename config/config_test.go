@@ -110,6 +110,8 @@ func TestParseRefuses(t *testing.T) {
 		{"no name", "models:\n  - {source: delay}", `models[0].name: is empty`},
 		{"bad name", "models:\n  - {source: delay, name: ../x}", "models[0].name"},
 		{"same name", "models:\n  - {source: delay, name: a}\n  - {source: delay, name: a}", `f.yaml:3: models[1].name: "a" is the name of models[0] already`},
+		{"versions of one", model("    versions: {all: true}\n"), "f.yaml:4: models[0].versions: has no effect here, where a model has one version"},
+		{"shadow of one", model("    shadow: {version: 2}\n"), "f.yaml:4: models[0].shadow: has no effect here"},
 		{"no list", "models: {a: delay}", "f.yaml:1: models: is not a list"},
 		{"no section", "memory: 3", "f.yaml:1: memory: is a section: it has budget"},
 		{"section for a value", "http: {a: b}", "f.yaml:1: http: is one value, not a section"},

@@ -226,6 +226,48 @@ func TestCallersWhoLeave(t *testing.T) {
 	}
 }
 
+// A caller that leaves while its frame waits frees its place at once, although the only worker
+// is in a run.
+func TestCallersThatLeaveFreeTheirPlaces(t *testing.T) {
+	d := newBackend(t)
+	d.load(t, workers.Config{Name: "m", Kind: "gated", MaxFlows: 2})
+	c := ingest.NewOneShot(d, "test", &d.noModel)
+	defer c.Close()
+	first := make(chan error, 1)
+	go func() {
+		r, err := c.Infer(context.Background(), "m", "", d.frame("a"))
+		if err == nil {
+			r.Release()
+		}
+		first <- err
+	}()
+	<-inRun
+	for range 10 {
+		ctx, cancel := context.WithCancel(context.Background())
+		left := make(chan error, 1)
+		go func() {
+			_, err := c.Infer(ctx, "m", "", d.frame("b"))
+			left <- err
+		}()
+		for d.Manager.Snapshot()[0].Waiting == 0 {
+			select {
+			case err := <-left:
+				t.Fatal(err)
+			default:
+				runtime.Gosched()
+			}
+		}
+		cancel()
+		if err := <-left; stream.CodeOf(err) != stream.Canceled {
+			t.Fatalf("%v", err)
+		}
+	}
+	pass <- struct{}{}
+	if err := <-first; err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestAFullQueueRefusesCalls(t *testing.T) {
 	d := newBackend(t)
 	d.load(t, workers.Config{Name: "m", Kind: "gated", MaxFlows: 1})

@@ -75,7 +75,7 @@ func openHTTP(s *Server) (ingest.Interface, error) {
 }
 
 func openREST(s *Server) (ingest.Interface, error) {
-	return rest.New(s.http, rest.Options{Log: s.log, SharedMemory: s.shared}), nil
+	return rest.New(s.http, rest.Options{DrainTimeout: s.cfg.Drain, Log: s.log, SharedMemory: s.shared}), nil
 }
 
 // keptShare is the largest share of the memory budget, in addition to it, that endings
@@ -103,7 +103,7 @@ func openStreams(s *Server) (ingest.Interface, error) {
 
 func openGRPC(s *Server) (ingest.Interface, error) {
 	return grpc.New(grpc.Options{
-		Addr: s.cfg.GRPC, TLS: s.tls, Limit: s.limit, Limits: s.cfg.Limits, SharedMemory: s.shared, Log: s.log, Called: s.observe.called(s.requests["grpc"]),
+		Addr: s.cfg.GRPC, DrainTimeout: s.cfg.Drain, TLS: s.tls, Limit: s.limit, Limits: s.cfg.Limits, SharedMemory: s.shared, Log: s.log, Called: s.observe.called(s.requests["grpc"]),
 	}), nil
 }
 

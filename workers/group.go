@@ -50,6 +50,7 @@ type Group struct {
 	shadow atomic.Pointer[shadow] // gets copies of its requests; nil = none
 
 	waiting     atomic.Int64
+	left        atomic.Int64 // streams that have finished while their token was queued, since the last sweep
 	quarantined atomic.Int32
 	ledger      *ledger
 	totals      *totals
@@ -220,7 +221,12 @@ func (g *Group) Open(opts stream.Options, sink stream.Sink) (*stream.Stream, err
 		return nil, err
 	}
 	if err := g.intake.Reserve(); err != nil {
-		return nil, err
+		if !g.sweep() {
+			return nil, err
+		}
+		if err = g.intake.Reserve(); err != nil {
+			return nil, err
+		}
 	}
 	s := stream.New(g.model, g, sink, opts)
 	g.registry.Lock()
@@ -231,6 +237,28 @@ func (g *Group) Open(opts stream.Options, sink stream.Sink) (*stream.Stream, err
 	}
 	g.streams[s] = struct{}{}
 	return s, nil
+}
+
+// sweep frees the places of streams that have finished while their token was queued, for which
+// no worker has gathered since. It reports whether there were any. It does not wait for a
+// worker that gathers, which may be ending a frame of a caller of Open.
+func (g *Group) sweep() bool {
+	if g.left.Load() == 0 {
+		return false
+	}
+	var inboxes []*batching.Inbox
+	for _, w := range g.instances() {
+		if w.inbox != nil {
+			inboxes = append(inboxes, w.inbox)
+		}
+	}
+	if !g.gather.TryLock() {
+		return false
+	}
+	defer g.gather.Unlock()
+	g.left.Store(0)
+	g.intake.Sweep(g, inboxes...)
+	return true
 }
 
 func (g *Group) notReady() error {
@@ -284,6 +312,9 @@ func (g *Group) countWaiting() bool {
 // AddWaiting implements stream.Queue.
 func (g *Group) AddWaiting(n int) {
 	g.waiting.Add(int64(n))
+	if n == 0 {
+		g.left.Add(1)
+	}
 	if n >= 0 && g.intake.NeedsArrivals() {
 		g.recheck()
 	}

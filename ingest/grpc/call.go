@@ -1,6 +1,7 @@
 package grpc
 
 import (
+	"runtime"
 	"sync"
 
 	"google.golang.org/grpc/mem"
@@ -8,6 +9,7 @@ import (
 	"millrace/ingest/inference"
 	"millrace/internal/oip"
 	"millrace/stream"
+	"millrace/stream/buf"
 )
 
 // call is one inference request.
@@ -71,28 +73,38 @@ const (
 // reply is a message with the result of a request. Its large outputs are sent from the
 // result's memory, which is released when the transport has written it. It is used again
 // then.
+//
+// The transport drops what it has not written of a call that ends early, and does not always
+// return it. The memory of such a reply is released when the garbage collector finds it.
 type reply struct {
 	head   []byte   // the message without its large outputs
 	begins int      // where in head the message begins
 	cuts   []int    // where in head each large output follows
 	large  [][]byte // the large outputs
 	size   int
-	result *stream.Result
+	lease  *held
 	parts  returned
 	sent   []byte // head from begins on
 }
 
+// held is the memory of a reply, nil = none. It is not the result, from which the reply can be
+// reached, so that no reply would be garbage.
+type held struct{ *buf.Buf }
+
+func (h *held) release() {
+	h.Release() // of none has no effect
+	h.Buf = nil
+}
+
 var replies = sync.Pool{New: func() any {
-	r := &reply{head: make([]byte, 0, minHead)}
+	r := &reply{head: make([]byte, 0, minHead), lease: new(held)}
 	r.parts.reply = r
+	runtime.AddCleanup(r, (*held).release, r.lease)
 	return r
 }}
 
 func (r *reply) free() {
-	if r.result != nil {
-		r.result.Release()
-		r.result = nil
-	}
+	r.lease.release()
 	clear(r.large)
 	r.cuts, r.large, r.sent = r.cuts[:0], r.large[:0], nil
 	if cap(r.head) > maxHead {
@@ -132,9 +144,10 @@ func newReply(k *call, result *stream.Result, forStream bool) (*reply, error) {
 	}
 	if len(r.large) == 0 && result != nil { // all of it was copied
 		result.Release()
-		result = nil
+	} else if result != nil {
+		r.lease.Buf, result.Lease = result.Lease, nil
+		result.Release()
 	}
-	r.result = result
 	return r, nil
 }
 

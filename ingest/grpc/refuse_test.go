@@ -153,7 +153,7 @@ func TestClientsThatLeave(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	r.until(func() bool { return r.s.Memory().Stats().Leases == 0 })
+	r.noLeases()
 	if _, err := r.ModelInfer(r.ctx, big); err != nil {
 		t.Error(err)
 	}

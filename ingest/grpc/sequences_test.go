@@ -195,3 +195,29 @@ func TestSequencesAreRefused(t *testing.T) {
 	x.send(inSequence(1, true, false, 1))
 	r.want(x.next().ErrorMessage, "parameters.sequence_id")
 }
+
+// TestStreamWithoutSequence: requests of one call that name no sequence get no state of each
+// other, however many wait; those of a call that is one stream of frames do.
+func TestStreamWithoutSequence(t *testing.T) {
+	r := serve(t, nil, accumulate(time.Minute))
+	one := inSequence(1, true, false, 1)
+	one.Parameters = nil
+	for _, c := range []struct {
+		md   []string
+		each uint32
+	}{{nil, 0}, {[]string{"millrace-stream-policy", "every"}, 1}} {
+		s := r.open(c.md...)
+		const n = 40
+		for range n {
+			s.send(one)
+		}
+		for i := range uint32(n) {
+			out := s.next()
+			if got := binary.LittleEndian.Uint32(out.InferResponse.RawOutputContents[0]); out.ErrorMessage != "" || got != 1+i*c.each {
+				t.Fatalf("%v, request %d: got %d, %s", c.md, i, got, out.ErrorMessage)
+			}
+		}
+		s.end()
+	}
+	r.until(func() bool { return r.places() == 0 })
+}

@@ -2,6 +2,7 @@ package grpc_test
 
 import (
 	"context"
+	"runtime"
 	"testing"
 	"time"
 
@@ -47,9 +48,7 @@ func serve(t *testing.T, adjust func(*server.Config), models ...workers.Config) 
 		if err := r.stop(); err != nil {
 			t.Error(err)
 		}
-		if m := s.Memory().Stats(); m.Leases != 0 {
-			t.Errorf("%d leases of %d bytes are left", m.Leases, m.Leased)
-		}
+		r.noLeases()
 	})
 	select {
 	case <-s.Ready():
@@ -59,6 +58,20 @@ func serve(t *testing.T, adjust func(*server.Config), models ...workers.Config) 
 	r.conn = r.dial()
 	r.GRPCInferenceServiceClient = inferencepb.NewGRPCInferenceServiceClient(r.conn)
 	return r
+}
+
+// noLeases waits until no memory is leased. That of replies which the transport has dropped is
+// found by the garbage collector.
+func (r *running) noLeases() {
+	r.Helper()
+	limit := time.Now().Add(20 * time.Second)
+	for m := r.s.Memory().Stats(); m.Leases != 0; m = r.s.Memory().Stats() {
+		if time.Now().After(limit) {
+			r.Fatalf("%d leases of %d bytes are left", m.Leases, m.Leased)
+		}
+		runtime.GC()
+		time.Sleep(time.Millisecond)
+	}
 }
 
 func (r *running) dial(opts ...grpc.DialOption) *grpc.ClientConn {

@@ -29,7 +29,7 @@ const (
 	// latestWindow is the same of a call with the policy latest, whose older requests are
 	// dropped: it bounds the drops that wait for the client.
 	latestWindow = 256
-	// maxFeeds is how many models the requests of a call may name.
+	// maxFeeds is how many models without state the requests of a call may name.
 	maxFeeds = 16
 	// maxParts is how many partial results wait for the client; a worker that is further
 	// ahead waits, at most maxPartsWait for each.
@@ -49,6 +49,7 @@ type turn struct {
 	sendLast bool                 // an empty ending is sent too
 	sequence *ingest.SequenceCall // of a request of a sequence
 	early    *stream.Result       // its ending, before sequence is set
+	own      *feed                // which no other request uses
 }
 
 // session is one call of ModelStreamInfer. Its handler writes the answers, in the order of the
@@ -77,10 +78,13 @@ type session struct {
 	gone        bool // the handler has ended
 }
 
-// feed is the stream of a call's requests to one model, and its sink.
+// feed is the stream of a call's requests to one model, and its sink. Unless the call is one
+// stream of frames, each request to a model that keeps state has its own, so that it gets no
+// state of one before.
 type feed struct {
 	x              *session
 	model, version string
+	own            bool
 	stream         *stream.Stream
 	first, last    *call // its requests without their ending; under x.mu
 	ended          bool  // the stream was closed; under x.mu
@@ -217,7 +221,9 @@ func (x *session) submit(k *call) {
 	}
 	var fd *feed
 	if err == nil {
-		fd, err = x.feed(m, k.Request.ModelVersion)
+		if fd, err = x.feed(m, k.Request.ModelVersion); err == nil && fd.own {
+			k.own = fd
+		}
 	}
 	if err != nil {
 		x.oneShot.Refuse(k.Request.ModelName, k.Request.ModelVersion, &f, err)
@@ -301,27 +307,25 @@ func (x *session) refuse(k *call, err error) {
 	}
 }
 
-// feed returns the stream of the call's requests to a model.
+// feed returns the stream of a request to a model. x.submitting is held.
 func (x *session) feed(m *stream.Model, version string) (*feed, error) {
+	f := &feed{x: x, model: m.Name, version: version, own: m.Stateful && !x.declared}
 	x.mu.Lock()
-	defer x.mu.Unlock()
-	kept := x.feeds[:0]
-	for _, f := range x.feeds {
-		if !f.ended {
-			kept = append(kept, f)
+	x.feeds = slices.DeleteFunc(x.feeds, func(f *feed) bool { return f.ended })
+	shared := 0
+	for _, o := range x.feeds {
+		if !f.own && !o.own && o.model == m.Name && o.version == version {
+			x.mu.Unlock()
+			return o, nil
+		}
+		if !o.own {
+			shared++
 		}
 	}
-	clear(x.feeds[len(kept):])
-	x.feeds = kept
-	for _, f := range x.feeds {
-		if f.model == m.Name && f.version == version {
-			return f, nil
-		}
-	}
-	if len(x.feeds) == maxFeeds {
+	x.mu.Unlock()
+	if !f.own && shared == maxFeeds {
 		return nil, stream.Errorf(stream.InvalidArgument, "model_name", "the requests of one call name more than %d models: use another call", maxFeeds)
 	}
-	f := &feed{x: x, model: m.Name, version: version}
 	s, err := x.backend.Open(m.Name, version, stream.Options{
 		Policy: x.policy, OneShot: !x.declared, OwnRefusals: true, Protocol: "grpc", Trace: x.trace,
 	}, f)
@@ -329,6 +333,8 @@ func (x *session) feed(m *stream.Model, version string) (*feed, error) {
 		return nil, err
 	}
 	f.stream = s
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	x.feeds = append(x.feeds, f)
 	return f, nil
 }
@@ -468,6 +474,9 @@ func (x *session) answerAll() error {
 			if last {
 				if k.sequence != nil {
 					k.sequence.Finish()
+				}
+				if k.own != nil {
+					k.own.stream.Close(stream.ByClient)
 				}
 				k.free()
 				x.window.Answer(1)

@@ -180,7 +180,7 @@ func (a *Adapter) events(c *fiber.Ctx, generate bool) error {
 	c.Set(fiber.HeaderContentType, httpd.EventStream+"; charset=utf-8")
 	c.Set(fiber.HeaderCacheControl, "no-store")
 	httpd.GoLive(c, q.s.ctx, a.run, "events", q.send, func() {
-		q.s.oneShot.Refuse(q.model, q.version, &q.frame, httpd.ErrLeft)
+		q.s.oneShot.Refuse(q.model, q.version, &q.frame, httpd.ErrClientGone)
 		q.frame.Lease.Release()
 		q.free()
 	})

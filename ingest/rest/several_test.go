@@ -11,6 +11,9 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
+
+	"millrace/workers"
 )
 
 // event is one server-sent event.
@@ -193,6 +196,52 @@ func TestEventsEndWithTheirClient(t *testing.T) {
 	// The second request needs the only worker, which the first one would hold for an hour.
 	if _, got := r.events("/v2/models/repeat/infer_stream", repeatRequest("3", "0", "")); len(got) != 2 {
 		t.Errorf("%q", got)
+	}
+	r.noLeases()
+}
+
+// TestEventsThatWaitEndWithTheirClient: a client that leaves while its request waits frees its
+// place, although the worker is in a run.
+func TestEventsThatWaitEndWithTheirClient(t *testing.T) {
+	r := start(t, nil)
+	if _, err := r.Models().LoadConfig(t.Context(), workers.Config{Name: "few", Kind: "stuck", MaxFlows: 2}, true); err != nil {
+		t.Fatal(err)
+	}
+	replies := make(chan *answer, 1)
+	go func() { replies <- r.ask("POST", "/v2/models/few/infer", []byte("x"), isBytes) }()
+	<-stuckRuns
+	waits := func(n int) {
+		t.Helper()
+		for limit := time.Now().Add(20 * time.Second); r.Models().Snapshot()[0].Waiting != n; time.Sleep(time.Millisecond) {
+			if time.Now().After(limit) {
+				t.Fatalf("%+v", r.Models().Snapshot()[0])
+			}
+		}
+	}
+	for _, route := range []string{"infer_stream", "infer", "infer_stream"} {
+		const body = `{"inputs":[{"name":"x","datatype":"UINT8","shape":[1],"data":[1]}]}`
+		ctx, cancel := context.WithCancel(t.Context())
+		req, err := http.NewRequestWithContext(ctx, "POST", r.base+"/v2/models/few/"+route, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		left := make(chan struct{})
+		go func() {
+			defer close(left)
+			if resp, err := http.DefaultClient.Do(req); err == nil {
+				resp.Body.Close()
+				t.Errorf("%s: %s", route, resp.Status)
+			}
+		}()
+		waits(1)
+		cancel()
+		<-left
+		waits(0)
+	}
+	stuckGoes <- struct{}{}
+	if a := <-replies; a.StatusCode != 200 {
+		t.Error(a)
 	}
 	r.noLeases()
 }

@@ -133,7 +133,7 @@ func (a *Adapter) serve(l *httpd.Live, m format, f *runner, enter func() (*watch
 
 // Reasons of the client's side for the end of a watch.
 var (
-	errDisconnected = httpd.ErrLeft
+	errDisconnected = httpd.ErrClientGone
 	errSentMessage  = errors.New("the client sent a message")
 )
 

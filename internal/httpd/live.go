@@ -3,7 +3,6 @@ package httpd
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -20,9 +19,6 @@ const liveWrite = 10 * time.Second
 
 // EventStream is the media type of server-sent events.
 const EventStream = "text/event-stream"
-
-// ErrLeft is the cause of a live reply's context when the client has disconnected.
-var ErrLeft = errors.New("the client has disconnected")
 
 // Live is a reply whose parts are sent as they become ready. It has the connection to
 // itself, since the HTTP server would end it after its write time-out and would not notice
@@ -63,7 +59,7 @@ func GoLive(c *fiber.Ctx, ctx context.Context, run func(name string, f func()) b
 			l.ctx = live
 			reading := run("reader", func() { // ends with the connection
 				_, _ = io.Copy(io.Discard, conn)
-				cancel(ErrLeft)
+				cancel(ErrClientGone)
 			})
 			if reading {
 				serve(l)
@@ -78,7 +74,7 @@ func GoLive(c *fiber.Ctx, ctx context.Context, run func(name string, f func()) b
 	})
 }
 
-// Context ends when the client has disconnected, with the cause ErrLeft, or when the
+// Context ends when the client has disconnected, with the cause ErrClientGone, or when the
 // context that GoLive was called with ends.
 func (l *Live) Context() context.Context { return l.ctx }
 
