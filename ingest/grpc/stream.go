@@ -41,6 +41,7 @@ const (
 type turn struct {
 	after    *call // the next request of the call
 	behind   *call // the next request of the call to the same model
+	seq      uint64
 	results  []*stream.Result
 	sent     int // results that were taken from it
 	done     bool
@@ -86,8 +87,9 @@ type feed struct {
 	model, version string
 	own            bool
 	stream         *stream.Stream
-	first, last    *call // its requests without their ending; under x.mu
-	ended          bool  // the stream was closed; under x.mu
+	first, last    *call  // its requests without their ending; under x.mu
+	seq            uint64 // of the last request
+	ended          bool   // the stream was closed; under x.mu
 }
 
 var _ stream.Pacer = (*feed)(nil)
@@ -348,6 +350,8 @@ func (f *feed) submit(k *call, frame stream.Frame) {
 		f.last.behind = k
 	}
 	f.last = k
+	f.seq++
+	k.seq, frame.Seq = f.seq, f.seq
 	x.mu.Unlock()
 	err := f.stream.Submit(frame)
 	if err == nil {
@@ -368,16 +372,26 @@ func (f *feed) submit(k *call, frame stream.Frame) {
 	x.refuse(k, err)
 }
 
-// Push implements stream.Sink.
+// Push implements stream.Sink. In a stream with the policy latest, the drop of a request may
+// come before the endings of older ones.
 func (f *feed) Push(r *stream.Result) {
 	x := f.x
 	x.mu.Lock()
+	var before *call
 	k := f.first
+	for k.seq != r.Seq {
+		before, k = k, k.behind
+	}
 	if r.Partial {
 		x.parts++
 	} else {
-		if f.first = k.behind; f.first == nil {
-			f.last = nil
+		if before == nil {
+			f.first = k.behind
+		} else {
+			before.behind = k.behind
+		}
+		if f.last == k {
+			f.last = before
 		}
 		k.behind, k.done = nil, true
 	}

@@ -1,0 +1,60 @@
+package grpc_test
+
+import (
+	"bytes"
+	"context"
+	"testing"
+
+	"millrace/batching"
+	"millrace/stream"
+	"millrace/workers"
+)
+
+// gated answers each request with its input, when the test lets it.
+type gated struct{ workers.Base }
+
+var (
+	inRun = make(chan struct{}, 64)
+	pass  = make(chan struct{}, 64)
+)
+
+func init() {
+	workers.Register(workers.Kind{Name: "gated", New: func() workers.Worker { return &gated{} }})
+}
+
+func (*gated) Init(context.Context, *workers.Env) (*stream.Model, error) {
+	x := []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{1}}}
+	return &stream.Model{Inputs: x, Outputs: x, MaxBatch: 1}, nil
+}
+
+func (*gated) Run(_ context.Context, b *batching.Batch) error {
+	inRun <- struct{}{}
+	<-pass
+	b.Finish(0, []stream.Tensor{{Name: "x", Datatype: stream.Uint8, Shape: []int{1, 1}, Data: bytes.Clone(b.Inputs[0].Data)}})
+	return nil
+}
+
+// TestStreamAnswersTheirRequest: the drop of a request that waits comes before the result of an
+// older one that runs, and each is told to its own request, in the order of the requests.
+func TestStreamAnswersTheirRequest(t *testing.T) {
+	r := serve(t, nil, workers.Config{Name: "gated", Kind: "gated", Instances: 1})
+	s := r.open("millrace-stream-policy", "latest")
+	s.send(raw("gated", "0", []byte{10}))
+	<-inRun
+	s.send(raw("gated", "1", []byte{11}), raw("gated", "2", []byte{12}))
+	r.until(func() bool { return r.group().Frames.Drops[stream.Superseded] == 1 })
+	pass <- struct{}{}
+	pass <- struct{}{}
+	for i, want := range []string{"\x0a", "", "\x0c"} {
+		out := s.next().InferResponse
+		if want == "" {
+			if why := out.Parameters["dropped"].GetStringParam(); why != string(stream.Superseded) {
+				t.Errorf("%d: %v", i, out)
+			}
+		} else if len(out.RawOutputContents) != 1 || string(out.RawOutputContents[0]) != want {
+			t.Errorf("%d: %v", i, out)
+		}
+	}
+	<-inRun
+	s.end()
+}
