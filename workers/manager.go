@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -196,7 +197,7 @@ func (m *Manager) Snapshot() []GroupStats {
 func (m *Manager) Stats() []GroupStats { return m.ledger.stats(stream.Now()) }
 
 // Close drains: streams are closed, waiting frames end as draining, frames in flight
-// complete. Later changes are refused. It returns when every worker that does not hang
+// complete, those of graphs before the models that these are made of end. Later changes are refused. It returns when every worker that does not hang
 // has stopped, or with ctx's error.
 func (m *Manager) Close(ctx context.Context) error {
 	m.mu.Lock()
@@ -218,15 +219,35 @@ func (m *Manager) Close(ctx context.Context) error {
 }
 
 func (m *Manager) closeAll() {
-	var wg sync.WaitGroup
 	old := *m.endpoints.Load()
 	for _, e := range old {
 		e.stopShadow(nil)
 	}
-	for _, g := range m.Groups() {
-		wg.Go(func() { m.endGroup(g) })
+	// The frames in flight of a graph need the models that it is made of: these end after it.
+	for left := m.Groups(); len(left) > 0; {
+		used := map[string]bool{}
+		for _, g := range left {
+			for _, u := range g.uses {
+				used[u.Model] = true
+			}
+		}
+		var wg sync.WaitGroup
+		n := len(left)
+		left = slices.DeleteFunc(left, func(g *Group) bool {
+			if used[g.cfg.Name] {
+				return false
+			}
+			wg.Go(func() { m.endGroup(g) })
+			return true
+		})
+		if len(left) == n { // a circle, which two loads at the same time can make
+			for _, g := range left {
+				wg.Go(func() { m.endGroup(g) })
+			}
+			left = nil
+		}
+		wg.Wait()
 	}
-	wg.Wait()
 	m.shadows.Wait()
 	m.endpoints.Store(&map[string]*endpoint{})
 	for name, e := range old {

@@ -783,6 +783,44 @@ func TestUnloadAndSwap(t *testing.T) {
 	clients.Wait()
 }
 
+// TestCloseAnswersFramesInFlight checks that a frame in a graph is answered when the server
+// shuts down: the graph's models, also those of a graph in it, end after it.
+func TestCloseAnswersFramesInFlight(t *testing.T) {
+	x := newMachine(t)
+	x.load("slow", "scale", stream.Params{"wait": true})
+	x.load("double", "scale", stream.Params{"by": 2.0})
+	x.load("inner", "graph", (&graph.Settings{Steps: []graph.Step{{Model: "double"}}}).Params())
+	x.graph(graph.Settings{Steps: []graph.Step{
+		{Model: "slow", Output: map[string]string{"y": "a"}},
+		{Model: "inner", Input: map[string]string{"x": "a"}},
+	}})
+	s, sink := x.open("g", oneShot)
+	if err := s.Submit(x.tensors(map[string][]float32{"x": {1, 2}})); err != nil {
+		t.Fatal(err)
+	}
+	<-gate.came
+	closed := make(chan error)
+	go func() { closed <- x.models.Close(context.Background()) }()
+	g, _ := x.models.Group("g", "")
+	eventually(t, "the graph is being unloaded", func() bool { return g.Stats().State == workers.StateUnloading })
+	time.Sleep(20 * time.Millisecond) // in which its models would end
+	for _, name := range []string{"slow", "double", "inner"} {
+		if m, err := x.models.Group(name, ""); err != nil || m.Stats().State == workers.StateUnloading {
+			t.Errorf("%s ends before the graph has: %v", name, err)
+		}
+	}
+	openGate()
+	r := <-sink.c
+	if v := output(t, r, "y").Float32s(); v[1] != 4 {
+		t.Errorf("the answer is %v", v)
+	}
+	r.Release()
+	<-sink.done
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+}
+
 // TestUnloadAll checks that the models of a graph go with it, except those that another
 // graph needs.
 func TestUnloadAll(t *testing.T) {
