@@ -45,6 +45,9 @@ type Repository interface {
 	Versions(name string) []string
 	// Config returns the configuration of a loaded model, with what it has by default.
 	Config(name, version string) (*inferencepb.ModelConfig, error)
+	// Statistics returns what the requests to a loaded model took: name "" = every model,
+	// version "" = every version.
+	Statistics(name, version string) ([]*inferencepb.ModelStatistics, error)
 	// Index lists the models, loaded or known: a row for each version.
 	Index() []Entry
 	// Load loads a model and returns the name of its endpoint.

@@ -16,8 +16,11 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"millrace/batching"
+	pb "millrace/internal/inferencepb"
 	"millrace/internal/wire"
 	"millrace/server"
 	"millrace/stream"
@@ -128,11 +131,47 @@ func (c *scene) until(what string, ok func() bool) {
 // counted returns the series of the scene's model that are not 0.
 func (c *scene) counted() map[string]int { return countsOf(c.T, c.s, c.model) }
 
+// statistics checks those of the protocol against /metrics, for each version that is
+// loaded, and, when one has had all of the scene's frames, against what its client was told.
+func (c *scene) statistics(left bool) {
+	r, err := c.grpcClient().ModelStatistics(context.Background(), &pb.ModelStatisticsRequest{Name: c.model})
+	if status.Code(err) == codes.NotFound { // the scene has unloaded it
+		return
+	}
+	if err != nil {
+		c.Fatal(err)
+	}
+	endings := func(counts map[string]int) (n int) {
+		for name, of := range counts {
+			if kind, _, _ := strings.Cut(name, " "); kind == "result" || kind == "drop" || kind == "error" {
+				n += of
+			}
+		}
+		return n
+	}
+	for _, st := range r.ModelStats {
+		counts := countsOf(c.T, c.s, c.model, st.Version)
+		unsendable := 0
+		for name, n := range counts {
+			if strings.HasPrefix(name, "unsendable ") {
+				unsendable += n
+			}
+		}
+		success, fail := int(st.InferenceStats.Success.Count), int(st.InferenceStats.Fail.Count)
+		if success != counts["result"]-unsendable || success+fail != endings(counts) || success > 0 && time.Since(time.UnixMilli(int64(st.LastInference))).Abs() > time.Hour {
+			c.Errorf("statistics of version %s: %d have succeeded and %d failed; counted: %s", st.Version, success, fail, listing(counts))
+		}
+		if told := endings(c.told); !left && len(r.ModelStats) == 1 && len(c.s.Models().Versions(c.model)) == 1 && counts["accepted"] == c.counted()["accepted"] && told != success+fail {
+			c.Errorf("%d endings were told, the statistics have %d", told, success+fail)
+		}
+	}
+}
+
 var series = regexp.MustCompile(`(?m)^millrace_(\w+)\{([^}]*)\} (\d+)$`)
 
 // countsOf reads the counts of frames at /metrics: "accepted", "in_flight", "result",
 // "drop REASON", "error CODE", "refused REASON" and "unsendable CODE".
-func countsOf(t *testing.T, s *server.Server, model string) map[string]int {
+func countsOf(t *testing.T, s *server.Server, model string, version ...string) map[string]int {
 	t.Helper()
 	_, text := get(t, s, "/metrics")
 	out := map[string]int{}
@@ -147,7 +186,7 @@ func countsOf(t *testing.T, s *server.Server, model string) map[string]int {
 			"dropped_frames_total": "drop " + labels["reason"], "frame_errors_total": "error " + labels["code"],
 			"refused_frames_total": "refused " + labels["reason"], "unsendable_results_total": "unsendable " + labels["code"],
 		}[m[1]]
-		if n, err := strconv.Atoi(m[3]); err == nil && n > 0 && name != "" && labels["model"] == model {
+		if n, err := strconv.Atoi(m[3]); err == nil && n > 0 && name != "" && labels["model"] == model && (len(version) == 0 || labels["version"] == version[0]) {
 			out[name] += n
 		}
 	}

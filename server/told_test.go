@@ -555,6 +555,7 @@ func TestToldIsCounted(t *testing.T) {
 			if told := listing(c.told); !x.left && told != listing(tellable(counted, x.oneShot, x.queued)) {
 				t.Errorf("told:    %s\ncounted: %s", told, listing(counted))
 			}
+			c.statistics(x.left)
 		})
 	}
 	t.Run("frames for no model", func(t *testing.T) {

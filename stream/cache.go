@@ -176,6 +176,7 @@ func (s *Stream) fromCache(r *Request) bool {
 	}
 	e := c.get(key)
 	if e == nil {
+		r.counts.cacheMissTime.Add(int64(Now().Sub(r.Timing.Received)))
 		r.counts.cacheMisses.Add(1)
 		return false
 	}
@@ -184,6 +185,7 @@ func (s *Stream) fromCache(r *Request) bool {
 	r.result.Outputs, r.result.Params = e.outputs, e.params
 	r.SentWidth, r.SentHeight = e.width, e.height
 	r.Timing.Done = Now()
+	r.counts.cacheHitTime.Add(int64(r.Timing.took()))
 	s.lastActive = r.Timing.Done
 	s.endLocked(r, Answered, "", nil)
 	return true

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"millrace/stream/coded"
 )
@@ -26,12 +27,16 @@ type FrameCounts struct {
 	_        [56]byte // accepted is written where frames are received, the rest where they end
 
 	results    atomic.Uint64
+	answering  atomic.Int64      // nanoseconds of the results
+	failing    atomic.Int64      // and of the other endings
+	last       atomic.Int64      // Instant at which a frame was received that has ended, to a millisecond
 	drops      [16]atomic.Uint64 // by reasonIndex
 	errors     [32]atomic.Uint64 // by codeIndex
 	refused    [2][32]atomic.Uint64
 	unsendable [32]atomic.Uint64 // by codeIndex
 
-	cacheHits, cacheMisses atomic.Uint64
+	cacheHits, cacheMisses      atomic.Uint64
+	cacheHitTime, cacheMissTime atomic.Int64
 
 	refusal atomic.Pointer[func(*Refusal)]
 }
@@ -58,13 +63,44 @@ type Totals struct {
 	// CacheHits is those of Results that were in the model's cache, CacheMisses the
 	// requests that were looked up there and were not.
 	CacheHits, CacheMisses uint64
+	// The times of these look-ups: of hits with their results.
+	CacheHitTime, CacheMissTime time.Duration
+
+	// Answering is how long all frames took that were answered, from receipt to ending,
+	// and Failing all others. Those that no stream accepted took no time; what could not
+	// be encoded is with the others.
+	Answering, Failing time.Duration
+	Last               Instant // a frame that has ended was received; 0 = none
+}
+
+// Succeeded returns how many frames were answered with a result that could be encoded,
+// and Failed how many have another ending.
+func (t *Totals) Succeeded() uint64 { return t.Results - t.unsendable() }
+
+// Failed is described at Succeeded.
+func (t *Totals) Failed() uint64 { return t.Accepted - t.InFlight - t.Results + t.unsendable() }
+
+func (t *Totals) unsendable() (n uint64) {
+	for _, of := range t.Unsendable {
+		n += of
+	}
+	return n
 }
 
 // accept counts a frame that a stream accepts.
 func (c *FrameCounts) accept() { c.accepted.Add(1) }
 
-// end counts the ending of a frame that a stream has accepted.
-func (c *FrameCounts) end(r *Result) {
+// end counts the ending of a frame that a stream has accepted, which took so long.
+func (c *FrameCounts) end(r *Result, after time.Duration) {
+	took := int64(max(after, 0))
+	if at := int64(r.Timing.Received); at-c.last.Load() >= int64(time.Millisecond) {
+		c.last.Store(at)
+	}
+	if r.Outcome == Answered {
+		c.answering.Add(took)
+	} else {
+		c.failing.Add(took)
+	}
 	switch r.Outcome {
 	case Answered:
 		c.results.Add(1)
@@ -98,6 +134,9 @@ func (c *FrameCounts) Refuse(why Reason, err error) {
 // told err instead. Parts of a result are not counted.
 func (r *Result) CountUnsendable(err error) {
 	if !r.Partial && r.counts != nil {
+		took := int64(r.Timing.took())
+		r.counts.answering.Add(-took)
+		r.counts.failing.Add(took)
 		r.counts.unsendable[codeIndex(CodeOf(err))].Add(1)
 	}
 }
@@ -129,6 +168,8 @@ func (c *FrameCounts) Totals() Totals {
 		}
 	}
 	t.CacheHits, t.CacheMisses = c.cacheHits.Load(), c.cacheMisses.Load()
+	t.CacheHitTime, t.CacheMissTime = time.Duration(c.cacheHitTime.Load()), time.Duration(c.cacheMissTime.Load())
+	t.Answering, t.Failing, t.Last = time.Duration(c.answering.Load()), time.Duration(c.failing.Load()), Instant(c.last.Load())
 	t.Results = c.results.Load()
 	t.Accepted += t.Results
 	accepted := c.accepted.Load()
@@ -143,6 +184,11 @@ func (t *Totals) Add(other Totals) {
 	t.InFlight += other.InFlight
 	t.CacheHits += other.CacheHits
 	t.CacheMisses += other.CacheMisses
+	t.CacheHitTime += other.CacheHitTime
+	t.CacheMissTime += other.CacheMissTime
+	t.Answering += other.Answering
+	t.Failing += other.Failing
+	t.Last = max(t.Last, other.Last)
 	addAll(&t.Drops, other.Drops)
 	addAll(&t.Errors, other.Errors)
 	addAll(&t.Refused, other.Refused)

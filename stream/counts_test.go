@@ -16,7 +16,7 @@ func TestFrameCountsAddUp(t *testing.T) {
 		for range times {
 			n++
 			c.accept()
-			c.end(r)
+			c.end(r, 0)
 		}
 	}
 	for i, why := range Reasons {

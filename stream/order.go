@@ -29,7 +29,11 @@ func (s *Stream) complete(r *Request) {
 	res.Width, res.Height, res.BatchSize = r.SentWidth, r.SentHeight, r.BatchSize
 	res.Timing, res.Trace, res.Span = r.Timing, r.Trace, r.Span
 	res.counts = r.counts
-	r.counts.end(res)
+	done := r.Timing.Done
+	if done == 0 { // no result was made
+		done = Now()
+	}
+	r.counts.end(res, done.Sub(r.Timing.Received))
 	if r.first && res.Outcome != Answered {
 		s.lose(Errorf(Conflict, "sequence_start", "the first request of the sequence had no result: start the sequence again"))
 	}
@@ -128,7 +132,7 @@ func (s *Stream) endRunning(o *Request, outcome Outcome, why Reason, err error) 
 	res.Seq, res.CaptureUS = o.Seq, o.CaptureUS
 	res.Timing.Received, res.Timing.Dequeued = o.Timing.Received, o.Timing.Dequeued
 	res.Trace, res.Span = o.Trace, o.Span
-	o.counts.end(res)
+	o.counts.end(res, Now().Sub(o.Timing.Received))
 	s.queue.Ended(o)
 	if o.onEnd != nil {
 		o.onEnd()

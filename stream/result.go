@@ -1,6 +1,8 @@
 package stream
 
 import (
+	"time"
+
 	"millrace/stream/buf"
 )
 
@@ -59,6 +61,9 @@ type Timing struct {
 	Ran      Instant // its batch's Run ended; 0 unless stages follow on Run
 	Done     Instant // its result was ready
 }
+
+// took returns the time from receipt to ending.
+func (t *Timing) took() time.Duration { return max(t.Done.Sub(t.Received), 0) }
 
 // Release releases the outputs' memory. The sink calls it when it has written the result,
 // or will not write it. A second call has no effect.

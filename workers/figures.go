@@ -21,14 +21,15 @@ type Figures struct {
 	Queue, Prepare, Run, Total histogram.Snapshot
 }
 
-// add counts a batch that ran.
-func (f *figures) add(b *batching.Batch, rows int) {
+// add counts a batch that ran, and adds its answered frames to n.
+func (f *figures) add(b *batching.Batch, rows int, n *answered) {
 	f.rows.Add(uint64(rows))
 	for _, r := range b.Requests {
 		if r.Outcome() != stream.Answered {
 			continue
 		}
 		f.addFrame(&r.Timing)
+		n.add(r)
 	}
 }
 
@@ -46,8 +47,11 @@ func (g *Group) addTaken(r *stream.Request) {
 		return
 	}
 	g.gather.Lock()
-	defer g.gather.Unlock()
 	g.figures.addFrame(&r.Timing)
+	g.gather.Unlock()
+	var n answered
+	n.add(r)
+	g.totals.ran.add(n, r.Rows, r.Timing.Dequeued, r.Timing.Started, r.Timing.Done, r.Timing.Done, true)
 }
 
 // micros returns the time between two instants, rounded up.

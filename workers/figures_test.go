@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"millrace/batching"
 	"millrace/internal/histogram"
@@ -30,6 +31,15 @@ func TestFiguresOfWhatRan(t *testing.T) {
 		}
 		e.wait(t, 5)
 		synctest.Wait()
+		const ms = time.Millisecond
+		if ran, want := g.Stats().Ran, (workers.Ran{Frames: 5, Rows: 5, Queue: 60 * ms, Infer: 50 * ms, Runs: 3, Sizes: []workers.SizeStat{
+			{Rows: 1, Runs: 1, Infer: 10 * ms}, {Rows: 2, Runs: 2, Infer: 20 * ms},
+		}}); !reflect.DeepEqual(ran, want) {
+			t.Errorf("ran: got %+v, want %+v", ran, want)
+		}
+		if f := g.Stats().Frames; f.Succeeded() != 5 || f.Failed() != 0 || f.Answering != 110*ms || f.Failing != 0 {
+			t.Errorf("%+v", f)
+		}
 		f := g.Figures()
 		var want [5]histogram.Buckets // rows, queue, prepare, run, total
 		for i, rows := range []uint64{1, 2, 2} {

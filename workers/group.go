@@ -432,10 +432,11 @@ func (g *Group) done(b *batching.Batch, t batchTimes) {
 	if t.rows > 0 && g.hooks.Run != nil {
 		g.hooks.Run(BatchRun{Batch: b, Started: t.started, Ended: t.ended, Err: t.err})
 	}
+	var n answered
 	g.gather.Lock()
 	g.busy--
 	if t.rows > 0 {
-		g.figures.add(b, t.rows)
+		g.figures.add(b, t.rows, &n)
 	}
 	g.pool.Put(b)
 	if t.warm {
@@ -444,6 +445,9 @@ func (g *Group) done(b *batching.Batch, t batchTimes) {
 	// The caller gathers again itself, but not from the inboxes of other workers.
 	exhausted := g.intake.TakeExhausted() && g.model.Affinity
 	g.gather.Unlock()
+	if t.rows > 0 {
+		g.totals.ran.add(n, t.rows, t.begun, t.started, t.ran, t.ended, t.err == nil)
+	}
 	if exhausted {
 		g.recheck()
 	}
@@ -453,6 +457,7 @@ func (g *Group) done(b *batching.Batch, t batchTimes) {
 type batchTimes struct {
 	rows                  int
 	begun, started, ended stream.Instant
+	ran                   stream.Instant // the worker has returned
 	warm                  bool
 	err                   error
 }

@@ -96,6 +96,7 @@ type GroupStats struct {
 	Rows      uint64            // of these batches
 	Capacity  uint64            // the rows that these batches had room for
 	Shadow    ShadowStats       // of the version as a shadow
+	Ran       Ran
 }
 
 // The states of a group.

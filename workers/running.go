@@ -67,6 +67,7 @@ func (g *Group) run(w *instance, b *batching.Batch) (broken, kept bool) {
 	g.totals.rows.Add(uint64(b.Rows))
 	g.totals.capacity.Add(uint64(g.model.MaxBatch))
 	err, panicked := w.call(b)
+	t.ran = stream.Now()
 	if !w.endWatched() {
 		return true, false
 	}
@@ -75,10 +76,9 @@ func (g *Group) run(w *instance, b *batching.Batch) (broken, kept bool) {
 		return panicked || errors.Is(err, ErrBroken), true
 	}
 	if w.stages.Transforms() {
-		ran := stream.Now()
 		for _, r := range b.Requests {
 			if r.Outcome() == stream.Pending {
-				r.Timing.Ran = ran
+				r.Timing.Ran = t.ran
 			}
 		}
 	}

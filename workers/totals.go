@@ -28,6 +28,7 @@ type totals struct {
 	rows     atomic.Uint64
 	capacity atomic.Uint64
 	shadow   shadowCounts // of this version as a shadow
+	ran      ran
 
 	// Under ledger.mu:
 	model  *stream.Model // of the newest group
@@ -143,6 +144,7 @@ func (t *totals) read(st *GroupStats) {
 	}
 	st.Frames = t.frames.Totals()
 	st.Shadow = t.shadow.read()
+	st.Ran = t.ran.read()
 }
 
 // add adds the present state of another group of the same model and version. Its State

@@ -64,6 +64,9 @@ func (readOnlyRepository) Choose(string) string { return "" }
 func (readOnlyRepository) Config(string, string) (*inferencepb.ModelConfig, error) {
 	return nil, stream.Errorf(stream.Unsupported, "", "no configuration is here")
 }
+func (readOnlyRepository) Statistics(string, string) ([]*inferencepb.ModelStatistics, error) {
+	return nil, stream.Errorf(stream.Unsupported, "", "no statistics are here")
+}
 func (r readOnlyRepository) Versions(name string) []string { return r.models.Versions(name) }
 func (readOnlyRepository) Index() []ingest.Entry           { return nil }
 func (readOnlyRepository) Load(context.Context, string, ingest.Load) (string, error) {

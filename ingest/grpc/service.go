@@ -101,6 +101,15 @@ func tensorMetadata(from []oip.TensorMetadata) []*inferencepb.ModelMetadataRespo
 	return out
 }
 
+// ModelStatistics implements the service.
+func (s *service) ModelStatistics(_ context.Context, in *inferencepb.ModelStatisticsRequest) (*inferencepb.ModelStatisticsResponse, error) {
+	out, err := inference.Statistics(s.backend.Models(), in.Name, in.Version)
+	if err != nil {
+		return nil, statusError(err)
+	}
+	return out, nil
+}
+
 // ModelConfig implements the service.
 func (s *service) ModelConfig(_ context.Context, in *inferencepb.ModelConfigRequest) (*inferencepb.ModelConfigResponse, error) {
 	if _, _, err := inference.Find(s.backend.Models(), in.Name, in.Version); err != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"millrace/ingest"
+	"millrace/internal/inferencepb"
 	"millrace/internal/oip"
 	"millrace/stream"
 )
@@ -11,7 +12,7 @@ import (
 // Extensions are the extensions of the protocol that REST and gRPC have, as a server's
 // metadata name them. shared says that clients may use shared memory.
 func Extensions(shared bool) []string {
-	out := []string{"classification", "model_configuration", "model_repository", "model_repository(unload_dependents)", "parameters", "sequence", "trace", "logging"}
+	out := []string{"classification", "model_configuration", "model_repository", "model_repository(unload_dependents)", "parameters", "sequence", "statistics", "trace", "logging"}
 	if shared {
 		out = append(out, "system_shared_memory")
 	}
@@ -30,6 +31,19 @@ func Find(models ingest.Repository, name, version string) (*stream.Model, bool, 
 		err = &stream.Error{Code: stream.NotFound, Msg: fmt.Sprintf("Request for unknown model: '%.256s'%s is not found (%v)", name, what, err), Err: err}
 	}
 	return m, ready, err
+}
+
+// Statistics returns those of a model, or of one version; name "" = of all models.
+func Statistics(models ingest.Repository, name, version string) (*inferencepb.ModelStatisticsResponse, error) {
+	if name != "" {
+		if _, _, err := Find(models, name, version); err != nil {
+			return nil, err
+		}
+	} else if version != "" {
+		return nil, stream.Errorf(stream.InvalidArgument, "version", "is given without a model: name the model too")
+	}
+	all, err := models.Statistics(name, version)
+	return &inferencepb.ModelStatisticsResponse{ModelStats: all}, err
 }
 
 // Metadata describes a model, or one version of it, in the form of the protocol.

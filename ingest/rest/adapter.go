@@ -89,10 +89,12 @@ func (a *Adapter) routes(app fiber.Router) {
 	app.Get("/health/live", a.live)
 	app.Get("/health/ready", a.ready)
 
+	app.Get("/v2/models/stats", a.statistics)
 	for _, m := range []string{"/v2/models/:model", "/v2/models/:model/versions/:version"} {
 		app.Get(m, a.modelMetadata)
 		app.Get(m+"/ready", a.modelReady)
 		app.Get(m+"/config", a.modelConfig)
+		app.Get(m+"/stats", a.statistics)
 		app.Post(m+"/infer", a.infer)
 		app.Post(m+"/infer_stream", a.inferStream)
 		app.Post(m+"/generate", a.generate)

@@ -88,6 +88,20 @@ func (a *Adapter) modelMetadata(c *fiber.Ctx) error {
 	return sendJSON(c, fiber.StatusOK, oip.AppendModelMetadata(nil, &meta))
 }
 
+// statistics answers with those of a model, or of all.
+func (a *Adapter) statistics(c *fiber.Ctx) error {
+	s, err := a.begin()
+	if err != nil {
+		return err
+	}
+	defer a.end()
+	out, err := inference.Statistics(s.backend.Models(), pathValue(c, "model"), pathValue(c, "version"))
+	if err != nil {
+		return err
+	}
+	return sendJSON(c, fiber.StatusOK, inference.AppendMessage(nil, out.ProtoReflect()))
+}
+
 func (a *Adapter) modelConfig(c *fiber.Ctx) error {
 	s, err := a.begin()
 	if err != nil {

@@ -65,6 +65,8 @@ var Routes = []openapi.Route{
 	{Method: "GET", Path: modelPath, Tag: tagModels, Summary: "Inputs and outputs of a model", Answer: oip.ModelMetadata{}},
 	{Method: "GET", Path: modelPath + "/ready", Tag: tagModels, Summary: "Whether a model can answer", Answer: named{}},
 	{Method: "GET", Path: modelPath + "/config", Tag: tagModels, Summary: "The configuration of a model, in the form of Triton", Answer: openapi.AnyObject},
+	{Method: "GET", Path: "/v2/models/stats", Tag: tagModels, Summary: "Statistics of all loaded models, in the form of Triton", Answer: openapi.AnyObject},
+	{Method: "GET", Path: modelPath + "/stats", Tag: tagModels, Summary: "Statistics of a model, in the form of Triton", Answer: openapi.AnyObject},
 	{Method: "POST", Path: modelPath + "/infer", Tag: tagModels, Summary: "Run an inference", Infer: true, Query: inferQuery},
 	{Method: "POST", Path: modelPath + "/infer_stream", Tag: tagModels, Summary: "Run an inference with an event for each answer", Doc: "The body is that of infer. Each answer is an event with a reply in JSON; the last event is called end, or error.", Query: inferQuery, Body: openapi.AnyObject, Answer: events},
 	{Method: "POST", Path: modelPath + "/generate", Tag: tagModels, Summary: "Run an inference with inputs and outputs as members of a JSON object", Body: openapi.AnyObject, Answer: openapi.AnyObject},

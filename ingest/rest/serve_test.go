@@ -35,7 +35,7 @@ func TestHealthAndMetadata(t *testing.T) {
 			t.Errorf("%s: %v, want %s", path, a, want)
 		}
 	}
-	if a := r.ask("GET", "/v2", nil); a.StatusCode != 200 || a.get("name") != "millrace" || fmt.Sprint(a.get("extensions")) != "[classification model_configuration model_repository model_repository(unload_dependents) parameters sequence trace logging system_shared_memory binary_tensor_data generate]" {
+	if a := r.ask("GET", "/v2", nil); a.StatusCode != 200 || a.get("name") != "millrace" || fmt.Sprint(a.get("extensions")) != "[classification model_configuration model_repository model_repository(unload_dependents) parameters sequence statistics trace logging system_shared_memory binary_tensor_data generate]" {
 		t.Error(a)
 	}
 	if a := r.ask("HEAD", "/v2/health/ready", nil); a.StatusCode != 200 {

@@ -1,0 +1,90 @@
+package workers
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"millrace/stream"
+)
+
+// Ran is what the answered frames of a model and version took that a worker ran. A frame
+// is counted for the version that ran it.
+type Ran struct {
+	Frames uint64        // answered
+	Rows   uint64        // of these frames
+	Queue  time.Duration // in which they waited to be bound to a batch
+	// The times of the batches of these frames, once for each frame: to prepare the batch,
+	// to run it, and to make its results.
+	Input, Infer, Output time.Duration
+
+	Runs  uint64     // batches whose run did not fail
+	Sizes []SizeStat // these by their rows, the smallest first
+}
+
+// SizeStat is what the runs of batches of one number of rows took.
+type SizeStat struct {
+	Rows                 int
+	Runs                 uint64
+	Input, Infer, Output time.Duration
+}
+
+// ran collects what Ran has.
+type ran struct {
+	mu    sync.Mutex
+	all   Ran
+	sizes map[int]*SizeStat // at most MaxBatch
+}
+
+// answered are the answered frames of a batch.
+type answered struct {
+	frames, rows uint64
+	queue        time.Duration
+}
+
+func (n *answered) add(r *stream.Request) {
+	n.frames++
+	n.rows += uint64(r.Rows)
+	n.queue += max(r.Timing.Dequeued.Sub(r.Timing.Received), 0)
+}
+
+// add counts a batch of that many rows, which was begun, started, run and ended at these
+// times. ok says that the run did not fail.
+func (x *ran) add(n answered, rows int, begun, started, done, ended stream.Instant, ok bool) {
+	input, infer, output := max(started.Sub(begun), 0), max(done.Sub(started), 0), max(ended.Sub(done), 0)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.all.Frames += n.frames
+	x.all.Rows += n.rows
+	x.all.Queue += n.queue
+	x.all.Input += time.Duration(n.frames) * input
+	x.all.Infer += time.Duration(n.frames) * infer
+	x.all.Output += time.Duration(n.frames) * output
+	if !ok {
+		return
+	}
+	x.all.Runs++
+	s := x.sizes[rows]
+	if s == nil {
+		if x.sizes == nil {
+			x.sizes = map[int]*SizeStat{}
+		}
+		s = &SizeStat{Rows: rows}
+		x.sizes[rows] = s
+	}
+	s.Runs++
+	s.Input += input
+	s.Infer += infer
+	s.Output += output
+}
+
+func (x *ran) read() Ran {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	out := x.all
+	for _, rows := range slices.Sorted(maps.Keys(x.sizes)) {
+		out.Sizes = append(out.Sizes, *x.sizes[rows])
+	}
+	return out
+}
