@@ -12,6 +12,7 @@ import (
 
 	"millrace/config"
 	"millrace/internal/inferencepb"
+	"millrace/internal/onnxfile"
 	"millrace/server"
 )
 
@@ -83,5 +84,52 @@ func TestUnloadableModelOfTheRepository(t *testing.T) {
 	}
 	if code, text := get(t, s, "/v2/models/good/ready"); code != 200 {
 		t.Error(code, text)
+	}
+}
+
+// A model of Triton's sequence batching gets the place of each request in its sequence: the
+// output is (x+start+end)*ready, where start is 10 and end 100, and id.
+func TestControlInputs(t *testing.T) {
+	value := func(name string, of int32) onnxfile.Value {
+		return onnxfile.Value{Name: name, Type: of, Dims: []any{"N", 1}}
+	}
+	node := func(op, in, out string) onnxfile.Node {
+		return onnxfile.Node{Op: op, Inputs: strings.Fields(in), Outputs: []string{out}}
+	}
+	m := onnxfile.Model{
+		Inputs:  []onnxfile.Value{value("x", onnxfile.Float32), value("start", onnxfile.Float32), value("end", onnxfile.Float32), value("ready", onnxfile.Float32), value("id", onnxfile.Int32)},
+		Outputs: []onnxfile.Value{value("y", onnxfile.Float32), value("of", onnxfile.Int32)},
+		Nodes:   []onnxfile.Node{node("Add", "x start", "a"), node("Add", "a end", "b"), node("Mul", "b ready", "y"), node("Identity", "id", "of")},
+	}
+	dir := writeRepository(t, map[string]string{"m/1/model.onnx": string(m.Bytes()), "m/config.pbtxt": `
+max_batch_size: 4
+sequence_batching {
+  max_sequence_idle_microseconds: 60000000
+  control_input { name: "start" control { kind: CONTROL_SEQUENCE_START fp32_false_true: [0, 10] } }
+  control_input { name: "end" control { kind: CONTROL_SEQUENCE_END fp32_false_true: [0, 100] } }
+  control_input { name: "ready" control { kind: CONTROL_SEQUENCE_READY fp32_false_true: [0, 1] } }
+  control_input { name: "id" control { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_INT32 } }
+}`})
+	s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "off", Repository: config.Repository{Dir: dir}})
+	defer func() {
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for _, c := range []struct{ params, want string }{
+		{`"sequence_id":7,"sequence_start":true`, `"data":[11]`},
+		{`"sequence_id":8,"sequence_start":true`, `"data":[8]`},
+		{`"sequence_id":7`, `"data":[1]`},
+		{`"sequence_id":7,"sequence_end":true`, `"data":[101]`},
+		{`"sequence_id":7`, "START"},
+		{`"sequence_id":9,"sequence_start":true,"sequence_end":true`, `"data":[111]`},
+		{`"triton_enable_empty_final_response":false`, `"data":[111]`}, // alone: its own start and end
+		{`"sequence_id":"word","sequence_start":true`, "does not fit"},
+		{`"sequence_id":4294967296,"sequence_start":true`, "does not fit"},
+	} {
+		_, text := postJSON(t, "http://"+s.Addr("http")+"/v2/models/m/infer", `{"parameters":{`+c.params+`},"inputs":[{"name":"x","datatype":"FP32","shape":[1,1],"data":[1]}]}`)
+		if !strings.Contains(text, c.want) {
+			t.Errorf("%s: %s, want %s", c.params, text, c.want)
+		}
 	}
 }

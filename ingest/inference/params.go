@@ -15,6 +15,10 @@ import (
 // maxSequenceID is the most bytes of the name of a sequence.
 const maxSequenceID = 128
 
+// emptyFinal is the parameter by which a client of Triton asks for an empty response behind
+// the last of several. Triton's C++ client sends it with every request.
+const emptyFinal = "triton_enable_empty_final_response"
+
 // takeParams sets what the protocol's own parameters of the request say, and the others
 // as parameters for the model. Those that have a meaning and are not implemented are
 // refused. See readShared for those of shared memory.
@@ -73,7 +77,7 @@ func (c *Call) requestParams(f *stream.Frame, m *stream.Model) error {
 			} else {
 				c.Sequence.End = p.Bool
 			}
-		case "binary_data_output":
+		case "binary_data_output", emptyFinal: // a call that has one answer has no empty one behind it
 			if p.Kind != oip.Boolean { // of messages that are not JSON; otherwise the decoder has taken it
 				return badParam("", p, "true or false")
 			}
@@ -112,7 +116,7 @@ func (c *Call) requestParams(f *stream.Frame, m *stream.Model) error {
 // have inputs for them.
 func reserved(key string) bool {
 	switch key {
-	case "priority", "timeout", "sequence_id", "sequence_start", "sequence_end", "binary_data_output":
+	case "priority", "timeout", "sequence_id", "sequence_start", "sequence_end", "binary_data_output", emptyFinal:
 		return true
 	}
 	return false

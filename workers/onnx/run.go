@@ -19,7 +19,7 @@ import (
 // cannot cancel a run with bound tensors. The watchdog handles those that pass their
 // limit.
 func (w *worker) Run(ctx context.Context, b *batching.Batch) (err error) {
-	if len(w.states) > 0 {
+	if w.keeps() {
 		return w.runStates(ctx, b)
 	}
 	inputs := b.Inputs

@@ -255,7 +255,15 @@ func (s *stateTensor) get(row, tensor []byte, i, rows int) {
 }
 
 // kept is the state of one stream: a row of each of the state's tensors.
+// Without state tensors, it says that the stream has begun.
 type kept struct{ lease *buf.Buf }
+
+func (k *kept) size() int {
+	if k.lease == nil {
+		return 0
+	}
+	return k.lease.Len()
+}
 
 func releaseKept(v any) { v.(*kept).lease.Release() }
 
@@ -265,15 +273,21 @@ func (w *worker) stateOf(r *stream.Request) *kept {
 		return nil
 	}
 	k, _ := r.State().(*kept)
-	if k != nil && k.lease.Len() != w.stateSize {
+	if k != nil && k.size() != w.stateSize {
 		return nil // of another model
 	}
 	return k
 }
 
+// keeps reports whether a stream's frames depend on those before them.
+func (w *worker) keeps() bool { return len(w.states)+len(w.controls) > 0 }
+
 // runStates runs a batch of a model with state.
 func (w *worker) runStates(ctx context.Context, b *batching.Batch) error {
 	for i, r := range b.Requests {
+		if err := w.checkID(r); err != nil {
+			b.Fail(i, err)
+		}
 		if r.Rows == 1 || r.Stream.Options().OneShot {
 			continue
 		}
@@ -292,9 +306,11 @@ func (w *worker) runStates(ctx context.Context, b *batching.Batch) error {
 	}
 	for i, r := range b.Requests {
 		w.enter(r, b.Offsets[i], r.Rows, rows)
+		w.control(r, b.Offsets[i], r.Rows, true)
 	}
 	for i := b.Rows; i < rows; i++ {
 		w.enter(nil, i, 1, rows) // padding
+		w.control(nil, i, 1, true)
 	}
 	outputs, err := w.compute(ctx, w.all, rows)
 	if err == nil {
@@ -327,6 +343,7 @@ func (w *worker) runRows(ctx context.Context, b *batching.Batch) error {
 				w.all[at] = t
 			}
 			w.enter(r, 0, 1, 1)
+			w.control(r, 0, 1, row == b.Offsets[i]+r.Rows-1)
 			outputs, err := w.compute(ctx, w.all, 1)
 			if err == nil {
 				err = w.checkStates(outputs, 1)
@@ -353,6 +370,7 @@ func (w *worker) runRows(ctx context.Context, b *batching.Batch) error {
 
 // setStates makes the state's inputs those of a run of that many rows.
 func (w *worker) setStates(rows int) {
+	w.setControls(rows)
 	for k := range w.states {
 		w.all[w.states[k].in] = w.states[k].tensor(w.stateMemory[k], rows)
 	}
@@ -363,7 +381,7 @@ func (w *worker) setStates(rows int) {
 func (w *worker) enter(r *stream.Request, row, n, rows int) {
 	var data []byte
 	if r != nil {
-		if state := w.stateOf(r); state != nil {
+		if state := w.stateOf(r); state != nil && w.stateSize > 0 {
 			data = state.lease.Bytes()
 		}
 	}
@@ -397,6 +415,12 @@ func (w *worker) leave(b *batching.Batch, i int, outputs []stream.Tensor, row, r
 		return
 	}
 	state := w.stateOf(r)
+	if w.stateSize == 0 {
+		if state == nil {
+			r.SetState(&kept{}, releaseKept)
+		}
+		return
+	}
 	if state == nil {
 		lease, err := b.Lease(w.stateSize)
 		if err != nil {

@@ -33,6 +33,7 @@ type settings struct {
 	Session   Session `yaml:",inline"`
 	Warmup    *bool   `yaml:"warmup" default:"true" request:"any" help:"run once before the model is ready"`
 	BatchAxis *bool   `yaml:"batch_axis" default:"true" request:"any" help:"false: the first dimension is not a batch, whatever the file says"`
+	Controls  string  `yaml:"controls" unset:"none" request:"any" help:"inputs that the server fills with the place of a request in its sequence, as INPUT=start, INPUT=end, INPUT=ready or INPUT=id, with ; between them; INPUT=start:FALSE,TRUE for other values than 0,1"`
 	State     string  `yaml:"state" unset:"none" request:"any" help:"outputs that are inputs of a stream's next run, as INPUT=OUTPUT or INPUT=OUTPUT:INITIAL, with ; between them"`
 }
 
@@ -72,13 +73,15 @@ type worker struct {
 	allocated []stream.Tensor // the outputs of runAllocating
 	scalar    []bool          // outputs that turned out to be scalars
 
-	states       []stateTensor
-	stateInputs  []int // their positions
-	stateOutputs []int
-	stateSize    int             // bytes of all states of a stream
-	stateMemory  [][]byte        // of each state's input, max rows
-	all          []stream.Tensor // the inputs of a run with state
-	seen         []stream.Tensor // the outputs of a run with state that clients get
+	states        []stateTensor
+	stateInputs   []int // their positions
+	stateOutputs  []int
+	controls      []control
+	controlInputs []int           // their positions
+	stateSize     int             // bytes of all states of a stream
+	stateMemory   [][]byte        // of each state's input, max rows
+	all           []stream.Tensor // the inputs of a run with state
+	seen          []stream.Tensor // the outputs of a run with state that clients get
 }
 
 var _ workers.Worker = (*worker)(nil)
@@ -116,6 +119,11 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (m *stream.Model, err
 			return nil, err
 		}
 	}
+	if set.Controls != "" {
+		if err = w.findControls(set.Controls); err != nil {
+			return nil, err
+		}
+	}
 	inputs, outputs := without(s.inputs, w.stateInputs), without(s.outputs, w.stateOutputs)
 	rows := 1
 	if *set.BatchAxis {
@@ -124,8 +132,8 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (m *stream.Model, err
 	if w.text = takesText(inputs); w.text && rows > 1 {
 		w.axis, rows = none, 1
 	}
-	if w.text && len(w.states) > 0 {
-		return nil, stream.Errorf(stream.Unsupported, "state", "is set, but model %s takes strings", env.Name)
+	if w.text && w.keeps() {
+		return nil, stream.Errorf(stream.Unsupported, "state", "or controls is set, but model %s takes strings", env.Name)
 	}
 	w.max = max(rows, 1)
 	if w.axis == free {
@@ -147,7 +155,7 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (m *stream.Model, err
 		w.max = 1
 	}
 	m.MaxBatch = w.max
-	if len(w.states) > 0 {
+	if w.keeps() {
 		m.Stateful, m.StateRow = true, w.stateSize
 		m.Policy.Mode = stream.Every // a frame that is left out is missing in the state
 	}
@@ -185,7 +193,14 @@ func (w *worker) describe(s *session) error {
 		if in.Datatype == stream.Bytes && len(t.Dimensions) == 0 {
 			return stream.Errorf(stream.Unsupported, "source", "input %s of the model is a string without dimensions, which cannot be bound: export it with one", in.Name)
 		}
-		w.inputs, w.inAxes, w.given = append(w.inputs, in), append(w.inAxes, w.axis), append(w.given, i)
+		w.inputs, w.inAxes = append(w.inputs, in), append(w.inAxes, w.axis)
+		if k := slices.Index(w.controlInputs, i); k >= 0 {
+			if err := w.describeControl(&w.controls[k], &w.inputs[i]); err != nil {
+				return err
+			}
+			continue
+		}
+		w.given = append(w.given, i)
 	}
 	for i, t := range s.outputs {
 		if k := slices.Index(w.stateOutputs, i); k >= 0 {
@@ -222,6 +237,9 @@ func (w *worker) Allocate(context.Context) error {
 		return nil
 	}
 	w.all = make([]stream.Tensor, len(w.inputs))
+	for k := range w.controls {
+		w.controls[k].memory = make([]byte, w.max*w.controls[k].input.Datatype.Size())
+	}
 	for k := range w.states {
 		mem, err := mapped(w.states[k].size() * w.max)
 		if err != nil {

@@ -104,15 +104,14 @@ func applyVersions(cfg *workers.Config, pb *inferencepb.ModelConfig) error {
 // not used.
 var applied = []protoreflect.Name{
 	"name", "platform", "backend", "max_batch_size", "input", "output", "instance_group", "default_model_filename",
-	"version_policy", "dynamic_batching", "ensemble_scheduling", "parameters", "response_cache", "model_transaction_policy",
+	"version_policy", "dynamic_batching", "sequence_batching", "ensemble_scheduling", "parameters", "response_cache", "model_transaction_policy",
 }
 
 // refused are fields without which a model would give wrong answers.
 var refused = map[protoreflect.Name]string{
-	"sequence_batching": "is not supported: use the model's own setting state",
-	"batch_input":       "is not supported",
-	"batch_output":      "is not supported",
-	"model_operations":  "is not supported: custom operators cannot be loaded",
+	"batch_input":      "is not supported",
+	"batch_output":     "is not supported",
+	"model_operations": "is not supported: custom operators cannot be loaded",
 }
 
 // parameters are the settings that parameters of Triton's ONNX backend mean.
@@ -203,6 +202,11 @@ func apply(cfg *workers.Config, pb *inferencepb.ModelConfig, request bool) (note
 			return ok
 		}, set)...)
 	}
+	if d := pb.GetSequenceBatching(); d != nil {
+		if err := sequences(cfg.Kind, d, set, parameter, note); err != nil {
+			return nil, err
+		}
+	}
 	if len(pb.InstanceGroup) > 0 {
 		n := int32(0)
 		for i, g := range pb.InstanceGroup {
@@ -243,6 +247,69 @@ func apply(cfg *workers.Config, pb *inferencepb.ModelConfig, request bool) (note
 	}
 	cfg.Declared, err = declared(pb)
 	return notes, err
+}
+
+// controlKinds are the values of the setting controls for those of the protocol.
+var controlKinds = map[inferencepb.ModelSequenceBatching_Control_Kind]string{
+	inferencepb.ModelSequenceBatching_Control_CONTROL_SEQUENCE_START:  "start",
+	inferencepb.ModelSequenceBatching_Control_CONTROL_SEQUENCE_END:    "end",
+	inferencepb.ModelSequenceBatching_Control_CONTROL_SEQUENCE_READY:  "ready",
+	inferencepb.ModelSequenceBatching_Control_CONTROL_SEQUENCE_CORRID: "id",
+}
+
+// sequences sets what sequence_batching says: the bounds of sequences, the inputs that the
+// server fills, and the state.
+func sequences(kind string, d *inferencepb.ModelSequenceBatching, set, parameter func(field, name string, value any), note func(string, ...any)) error {
+	const at = "sequence_batching"
+	switch {
+	case kind != "onnx":
+		return stream.Errorf(stream.Unsupported, at, "is for ONNX models")
+	case d.IterativeSequence:
+		return stream.Errorf(stream.Unsupported, at+".iterative_sequence", "is not supported")
+	}
+	if us := d.MaxSequenceIdleMicroseconds; us > 0 {
+		set(at+".max_sequence_idle_microseconds", "sequences.idle", fmt.Sprintf("%dus", us))
+	}
+	if d.GetDirect() != nil || d.GetOldest() != nil {
+		note(at + ".direct and oldest (requests of all sequences share batches as they come)")
+	}
+	var controls, states []string
+	for i, in := range d.ControlInput {
+		for j, c := range in.Control {
+			field := fmt.Sprintf("%s.control_input[%d].control[%d]", at, i, j)
+			entry := in.Name + "=" + controlKinds[c.Kind]
+			var values []any
+			for _, v := range c.Int32FalseTrue {
+				values = append(values, v)
+			}
+			for _, v := range c.Fp32FalseTrue {
+				values = append(values, v)
+			}
+			for _, v := range c.BoolFalseTrue {
+				values = append(values, map[bool]int{true: 1}[v])
+			}
+			switch {
+			case c.Kind == inferencepb.ModelSequenceBatching_Control_CONTROL_SEQUENCE_CORRID && len(values) > 0, c.Kind != inferencepb.ModelSequenceBatching_Control_CONTROL_SEQUENCE_CORRID && len(values) != 2:
+				return stream.Errorf(stream.InvalidArgument, field, "has %d values: want the two of int32_false_true, fp32_false_true or bool_false_true, and none of CONTROL_SEQUENCE_CORRID", len(values))
+			case len(values) == 2:
+				entry += fmt.Sprintf(":%v,%v", values[0], values[1])
+			}
+			controls = append(controls, entry)
+		}
+	}
+	for i, s := range d.State {
+		if len(s.InitialState) > 1 || len(s.InitialState) == 1 && s.InitialState[0].GetDataFile() != "" {
+			return stream.Errorf(stream.Unsupported, fmt.Sprintf("%s.state[%d].initial_state", at, i), "is only supported with zero_data")
+		}
+		states = append(states, s.InputName+"="+s.OutputName)
+	}
+	if len(controls) > 0 {
+		parameter(at+".control_input", "controls", strings.Join(controls, "; "))
+	}
+	if len(states) > 0 {
+		parameter(at+".state", "state", strings.Join(states, "; "))
+	}
+	return nil
 }
 
 // ensemble makes the model the graph that ensemble_scheduling describes.

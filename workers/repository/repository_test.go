@@ -143,7 +143,7 @@ func TestBadModels(t *testing.T) {
 		"type/1/model.onnx": small, "type/config.pbtxt": `max_batch_size: 4 input [{name: "x" data_type: TYPE_INT8 dims: [2]}]`,
 		"name/1/model.onnx": small, "name/config.pbtxt": `name: "other"`,
 		"backend/1/model.onnx": small, "backend/config.pbtxt": `backend: "pytorch"`,
-		"seq/1/model.onnx": small, "seq/config.pbtxt": `sequence_batching {}`,
+		"seq/1/model.onnx": small, "seq/config.pbtxt": `sequence_batching { iterative_sequence: true }`,
 		"path/1/model.onnx": small, "path/config.pbtxt": `backend: "onnxruntime" default_model_filename: "../../plain.onnx"`,
 		"source/1/model.onnx": small, "source/config.yaml": "source: /etc/passwd.onnx",
 		"linked/1/": "",
