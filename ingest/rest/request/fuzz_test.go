@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	"millrace/internal/oip"
 	"millrace/stream"
 )
 
@@ -48,6 +49,26 @@ func FuzzOptions(f *testing.F) {
 		}
 		if o.Deadline < 0 || o.Deadline > maxDeadline || o.Width < 0 || o.Width > 65535 || o.Height < 0 || o.Height > 65535 || len(o.Shape) > 64 {
 			t.Errorf("%s=%s gave %+v", key, value, o)
+		}
+	})
+}
+
+// What Generate makes is a request that the decoder takes or refuses with a client's error.
+func FuzzGenerate(f *testing.F) {
+	for _, s := range []string{
+		"", "{}", `{"text":"hello","n":[1,2]}`, `{"text":"a","text":"b"}`, `{"n":[[1]]}`, `{"n":1e999}`, `{"id":"7","parameters":{"a":1},"x":true}`, `{"id":7,"text":null}`, `{"text":"\ud800"} {}`, `{"parameters":[]}`,
+	} {
+		f.Add([]byte(s))
+	}
+	m := &stream.Model{Name: "m", MaxBatch: 1, Inputs: []stream.TensorSpec{{Name: "text", Datatype: stream.Bytes, Shape: []int{-1}}, {Name: "n", Datatype: stream.Int32, Shape: []int{-1}}}}
+	var r oip.InferRequest
+	f.Fuzz(func(t *testing.T, body []byte) {
+		text, _, err := Generate(body, m)
+		if err == nil {
+			err = oip.DecodeRequest(&r, text, -1, func(n int) []byte { return make([]byte, n) }, oip.Limits{})
+		}
+		if c := stream.CodeOf(err); err != nil && c != stream.InvalidArgument && c != stream.TooLarge && c != stream.Unsupported {
+			t.Errorf("%v has the code %s", err, c)
 		}
 	})
 }
