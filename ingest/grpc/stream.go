@@ -525,7 +525,9 @@ func (x *session) answer(k *call, r *stream.Result, last bool) error {
 		case r.Outcome == stream.Failed:
 			err = inference.InRequest(r.Err, k.Request.Inputs)
 		case r.Outcome == stream.Dropped && !x.declared:
-			err = ingest.DropError(r.Reason)
+			if err = r.Err; err == nil { // it says what the reason does not
+				err = ingest.DropError(r.Reason)
+			}
 		case last && len(r.Outputs) == 0 && (k.partial || r.Model.Decoupled) && !k.sendLast:
 			k.release()
 			return nil // an ending without an answer

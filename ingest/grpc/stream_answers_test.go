@@ -3,9 +3,11 @@ package grpc_test
 import (
 	"bytes"
 	"context"
+	"strings"
 	"testing"
 
 	"millrace/batching"
+	pb "millrace/internal/inferencepb"
 	"millrace/stream"
 	"millrace/workers"
 )
@@ -56,5 +58,25 @@ func TestStreamAnswersTheirRequest(t *testing.T) {
 		}
 	}
 	<-inRun
+	s.end()
+}
+
+// TestStreamQueueTimeout: a request whose time in the queue ends is told that, not of a deadline.
+func TestStreamQueueTimeout(t *testing.T) {
+	r := serve(t, nil, workers.Config{Name: "gated", Kind: "gated", Instances: 1})
+	s := r.open()
+	s.send(raw("gated", "0", []byte{10}))
+	<-inRun
+	in := raw("gated", "1", []byte{11})
+	in.Parameters = map[string]*pb.InferParameter{"timeout": {ParameterChoice: &pb.InferParameter_Int64Param{Int64Param: 20000}}}
+	s.send(in)
+	r.until(func() bool { return r.group().Frames.Drops[stream.Stale] == 1 })
+	pass <- struct{}{}
+	if out := s.next(); out.ErrorMessage != "" {
+		t.Error(out)
+	}
+	if out := s.next(); out.InferResponse.Id != "1" || !strings.Contains(out.ErrorMessage, "timeout: model gated had no worker") {
+		t.Error(out)
+	}
 	s.end()
 }
