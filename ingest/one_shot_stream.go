@@ -28,9 +28,13 @@ const (
 // sum; then the request ends with FlowControl.
 func (o *OneShot) InferStream(ctx context.Context, model, version string, f stream.Frame, each func(*stream.Result) error) (*stream.Result, error) {
 	p := &parts{news: make(chan struct{}, 1), room: make(chan struct{}, 1), gone: make(chan struct{})}
-	s, err := o.backend.Open(model, version, stream.Options{
+	chosen := version
+	if version == "" {
+		chosen = o.backend.Models().Choose(model)
+	}
+	s, err := o.backend.Open(model, chosen, stream.Options{
 		Policy:  stream.Policy{Mode: stream.Every, Window: 1},
-		OneShot: true, OwnRefusals: true, Protocol: o.protocol,
+		OneShot: true, OwnRefusals: true, Protocol: o.protocol, Version: version,
 	}, p)
 	if err != nil {
 		o.Refuse(model, version, &f, err)

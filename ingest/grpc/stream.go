@@ -85,7 +85,9 @@ type session struct {
 type feed struct {
 	x              *session
 	model, version string
+	chosen         string // by weights, unless the requests name a version
 	own            bool
+	further        bool // the call has a feed to another version of the model, chosen before
 	stream         *stream.Stream
 	first, last    *call  // its requests without their ending; under x.mu
 	seq            uint64 // of the last request
@@ -312,24 +314,38 @@ func (x *session) refuse(k *call, err error) {
 // feed returns the stream of a request to a model. x.submitting is held.
 func (x *session) feed(m *stream.Model, version string) (*feed, error) {
 	f := &feed{x: x, model: m.Name, version: version, own: m.Stateful && !x.declared}
+	if f.chosen = version; version == "" && !x.declared {
+		f.chosen = x.backend.Models().Choose(m.Name)
+	}
 	x.mu.Lock()
 	x.feeds = slices.DeleteFunc(x.feeds, func(f *feed) bool { return f.ended })
-	shared := 0
+	var other *feed // to another version of the model
+	names, shared := 0, 0
 	for _, o := range x.feeds {
-		if !f.own && !o.own && o.model == m.Name && o.version == version {
-			x.mu.Unlock()
-			return o, nil
+		if o.own {
+			continue
 		}
-		if !o.own {
-			shared++
+		if !f.own && o.model == m.Name && o.version == version {
+			if o.chosen == f.chosen {
+				x.mu.Unlock()
+				return o, nil
+			}
+			other = o
+		}
+		shared++
+		if !o.further {
+			names++
 		}
 	}
 	x.mu.Unlock()
-	if !f.own && shared == maxFeeds {
+	switch f.further = other != nil; {
+	case f.further && shared >= 2*maxFeeds:
+		return other, nil
+	case !f.own && !f.further && names == maxFeeds:
 		return nil, stream.Errorf(stream.InvalidArgument, "model_name", "the requests of one call name more than %d models: use another call", maxFeeds)
 	}
-	s, err := x.backend.Open(m.Name, version, stream.Options{
-		Policy: x.policy, OneShot: !x.declared, OwnRefusals: true, Protocol: "grpc", Trace: x.trace,
+	s, err := x.backend.Open(m.Name, f.chosen, stream.Options{
+		Policy: x.policy, OneShot: !x.declared, OwnRefusals: true, Protocol: "grpc", Trace: x.trace, Version: version,
 	}, f)
 	if err != nil {
 		return nil, err

@@ -80,3 +80,30 @@ func TestStreamQueueTimeout(t *testing.T) {
 	}
 	s.end()
 }
+
+// TestStreamVersions: requests that name no version are spread by the weights of the versions.
+func TestStreamVersions(t *testing.T) {
+	r := serve(t, nil, identity)
+	split := workers.Versions{All: true, Weights: []string{"1=1", "2=1"}}
+	err := r.s.Models().Define(
+		workers.Config{Name: "m", Kind: "gated", Version: "1", Versions: split},
+		workers.Config{Name: "m", Kind: "gated", Version: "2", Versions: split})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.s.Models().Load(r.ctx, "m", workers.Load{}); err != nil {
+		t.Fatal(err)
+	}
+	s := r.open()
+	got := map[string]int{}
+	for range 4 {
+		s.send(raw("m", "", []byte{1}))
+		<-inRun
+		pass <- struct{}{}
+		got[s.next().InferResponse.ModelVersion]++
+	}
+	if got["1"] != 2 || got["2"] != 2 {
+		t.Errorf("%v", got)
+	}
+	s.end()
+}

@@ -1,0 +1,44 @@
+package ingest_test
+
+import (
+	"testing"
+
+	"millrace/ingest"
+	"millrace/stream"
+	"millrace/workers"
+)
+
+// TestInferStreamVersions: requests that name no version are spread by the weights of the
+// versions, and a version that is named is kept.
+func TestInferStreamVersions(t *testing.T) {
+	d := newBackend(t)
+	split := workers.Versions{All: true, Weights: []string{"1=1", "2=1"}}
+	err := d.Define(workers.Config{Name: "m", Kind: "plain", Version: "1", Versions: split}, workers.Config{Name: "m", Kind: "plain", Version: "2", Versions: split})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Load(t.Context(), "m", workers.Load{}); err != nil {
+		t.Fatal(err)
+	}
+	c := ingest.NewOneShot(d, "test", &d.noModel)
+	defer c.Close()
+	got := map[string]int{}
+	ask := func(version string) {
+		r, err := c.InferStream(t.Context(), "m", version, d.frame("x"), func(*stream.Result) error { return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[r.Model.Version]++
+		r.Release()
+	}
+	for range 4 {
+		ask("")
+	}
+	if got["1"] != 2 || got["2"] != 2 {
+		t.Errorf("%v", got)
+	}
+	ask("1")
+	if got["1"] != 3 {
+		t.Errorf("%v", got)
+	}
+}
