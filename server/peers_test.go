@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -131,5 +132,44 @@ sequence_batching {
 		if !strings.Contains(text, c.want) {
 			t.Errorf("%s: %s, want %s", c.params, text, c.want)
 		}
+	}
+}
+
+// A graph that comes into a polled repository before its model is loaded when that is there,
+// and the reason is logged once.
+func TestPolledGraphBeforeItsModel(t *testing.T) {
+	dir := writeRepository(t, map[string]string{"a_graph/config.pbtxt": `
+		platform: "ensemble"
+		input { name: "x" data_type: TYPE_FP32 dims: [ 2 ] }
+		output { name: "y" data_type: TYPE_FP32 dims: [ 2 ] }
+		ensemble_scheduling { step { model_name: "b_model" input_map { key: "x" value: "x" } output_map { key: "x" value: "y" } } }`})
+	logs := filepath.Join(t.TempDir(), "log")
+	cfg := server.Config{HTTP: "127.0.0.1:0", GRPC: "off", Repository: config.Repository{Dir: dir, Mode: config.LoadPoll, Poll: 10 * time.Millisecond}}
+	cfg.Log.File = logs
+	s, stop := runWith(t, cfg)
+	defer func() {
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	}()
+	time.Sleep(100 * time.Millisecond) // several looks
+	if err := os.Mkdir(filepath.Join(dir, "b_model"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "b_model", "config.pbtxt"), []byte(`backend: "identity"`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		code, text := get(t, s, "/v2/models/a_graph/ready")
+		if code == 200 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal(code, text)
+		}
+	}
+	text, err := os.ReadFile(logs)
+	if n := strings.Count(string(text), "a model of the repository cannot be loaded"); n < 1 || n > 2 { // the model may be seen half written
+		t.Errorf("%d lines, %v: %s", n, err, text)
 	}
 }

@@ -31,28 +31,34 @@ func (s *Server) loadRepository(ctx context.Context) error {
 			s.log.Warn("a model of the repository is not loaded: one of the configuration has its name", "model", name)
 		}
 	}
-	// A graph can be loaded after the models that it is made of: those that fail are tried
-	// again as long as others succeed.
-	for loaded := true; loaded && len(left) > 0; {
-		errs := map[string]error{}
+	left, errs := s.loadAll(ctx, left)
+	for _, name := range left {
+		if s.cfg.Repository.Mode != config.LoadPoll && *s.cfg.Repository.Exit {
+			return fmt.Errorf("model_repository: %w", errs[name])
+		}
+		s.unloadable(name, errs[name])
+	}
+	return nil
+}
+
+// loadAll loads models of the repository, and returns those that failed and why. A graph
+// can be loaded after the models that it is made of: those that fail are tried again as
+// long as others succeed.
+func (s *Server) loadAll(ctx context.Context, names []string) (left []string, errs map[string]error) {
+	left = slices.Clone(names)
+	for loaded := true; loaded && len(left) > 0 && ctx.Err() == nil; {
+		errs = map[string]error{}
 		for _, name := range left {
 			if _, err := s.models.Load(ctx, name, workers.Load{}); err != nil {
 				errs[name] = err
+			} else {
+				delete(s.reasons, name)
 			}
 		}
 		loaded = len(errs) < len(left)
 		left = slices.DeleteFunc(left, func(name string) bool { return errs[name] == nil })
-		if loaded {
-			continue
-		}
-		for _, name := range left {
-			if s.cfg.Repository.Mode != config.LoadPoll && *s.cfg.Repository.Exit {
-				return fmt.Errorf("model_repository: %w", errs[name])
-			}
-			s.logUnloadable(name, errs[name])
-		}
 	}
-	return nil
+	return left, errs
 }
 
 // configured reports whether a model is one of the configuration.
@@ -60,8 +66,17 @@ func (s *Server) configured(name string) bool {
 	return slices.ContainsFunc(s.cfg.Models, func(c workers.Config) bool { return c.Name == name })
 }
 
-// logUnloadable logs an error whose reason is in the index, too.
-func (s *Server) logUnloadable(name string, err error) {
+// unloadable makes the next look try a model again, and logs an error unless it was the
+// last one of the model, too. The reason is in the index.
+func (s *Server) unloadable(name string, err error) {
+	s.changes.Retry(name)
+	if s.reasons[name] == err.Error() {
+		return
+	}
+	if s.reasons == nil {
+		s.reasons = map[string]string{}
+	}
+	s.reasons[name] = err.Error()
 	s.log.Error("a model of the repository cannot be loaded", "model", name, "error", err)
 }
 
@@ -77,15 +92,14 @@ func (s *Server) poll(ctx context.Context) {
 		case <-tick.C:
 		}
 		changed, gone := s.changes.Look()
-		for _, name := range changed {
-			if s.configured(name) {
-				continue
-			}
-			if _, err := s.models.Load(ctx, name, workers.Load{}); err != nil && ctx.Err() == nil && !s.draining.Load() {
-				s.logUnloadable(name, err)
+		left, errs := s.loadAll(ctx, slices.DeleteFunc(changed, s.configured))
+		for _, name := range left {
+			if ctx.Err() == nil && !s.draining.Load() {
+				s.unloadable(name, errs[name])
 			}
 		}
 		for _, name := range gone {
+			delete(s.reasons, name)
 			if s.configured(name) {
 				continue
 			}

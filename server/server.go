@@ -45,6 +45,7 @@ type Server struct {
 	models     *workers.Manager
 	repository *repository.Repository
 	changes    repository.Changes // of the repository
+	reasons    map[string]string  // why models of it could not be loaded, as logged; used as changes is
 	native     *native.Client
 	shared     *shm.Registry // for the adapters of the Open Inference Protocol; nil = off
 	observe    *observer
