@@ -67,6 +67,9 @@ func (c *Changes) Take() []string {
 
 // stampOf returns a text that differs when the files of a folder have changed.
 func stampOf(dir string) string {
+	if to, err := filepath.EvalSymlinks(dir); err == nil { // the walk does not follow a link
+		dir = to
+	}
 	var text strings.Builder
 	n := 0
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error { // what cannot be read is not in the stamp

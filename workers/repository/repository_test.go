@@ -310,6 +310,29 @@ func TestChanges(t *testing.T) {
 	look("", "")
 }
 
+// A model's folder may be a link: its files, and what it leads to, are what changes.
+func TestChangesOfLinkedFolder(t *testing.T) {
+	r := newRig(t, map[string]string{"a/1/model.onnx": small})
+	at := t.TempDir()
+	if err := os.Rename(filepath.Join(r.dir, "a"), filepath.Join(at, "one")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(at, "one"), filepath.Join(r.dir, "a")); err != nil {
+		t.Fatal(err)
+	}
+	c := repository.Changes{Repository: r.repo}
+	if all := c.Take(); len(all) != 1 {
+		t.Fatal(all)
+	}
+	if err := os.WriteFile(filepath.Join(at, "one", "1", "model.onnx"), []byte(wide), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.Look()
+	if changed, _ := c.Look(); len(changed) != 1 {
+		t.Errorf("changed: %q", changed)
+	}
+}
+
 func FuzzConfig(f *testing.F) {
 	f.Add("m", `{"max_batch_size": 3, "input": [{"name": "x", "dims": [2]}]}`)
 	f.Add("m", `{"instance_group": [{"count": -1}], "version_policy": {"latest": {"num_versions": 0}}}`)
