@@ -285,7 +285,7 @@ func TestStreamDrain(t *testing.T) {
 	r := serve(t, func(c *server.Config) { c.Drain = 20 * time.Second }, slow("2s"))
 	s := r.open()
 	s.send(raw("slow", "0", []byte{1}), raw("slow", "1", []byte{1}))
-	r.until(func() bool { return r.waiting() == 1 })
+	r.until(func() bool { return r.group().Busy == 1 && r.waiting() == 1 })
 	stopped := make(chan error, 1)
 	go func() { stopped <- r.stop() }()
 	if out := s.next(); out.InferResponse.Id != "0" || out.ErrorMessage != "" {
