@@ -1,8 +1,10 @@
 package grpc_test
 
 import (
+	"bytes"
 	"context"
 	"runtime"
+	"runtime/pprof"
 	"testing"
 	"time"
 
@@ -64,10 +66,12 @@ func serve(t *testing.T, adjust func(*server.Config), models ...workers.Config) 
 // found by the garbage collector.
 func (r *running) noLeases() {
 	r.Helper()
-	limit := time.Now().Add(20 * time.Second)
+	limit := time.Now().Add(time.Minute)
 	for m := r.s.Memory().Stats(); m.Leases != 0; m = r.s.Memory().Stats() {
 		if time.Now().After(limit) {
-			r.Fatalf("%d leases of %d bytes are left", m.Leases, m.Leased)
+			var held bytes.Buffer
+			_ = pprof.Lookup("goroutine").WriteTo(&held, 1)
+			r.Fatalf("%d leases of %d bytes are left, and these goroutines:\n%s", m.Leases, m.Leased, &held)
 		}
 		runtime.GC()
 		time.Sleep(time.Millisecond)
