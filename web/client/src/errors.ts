@@ -38,6 +38,9 @@ export class MillraceError extends Error {
   }
 }
 
+/** What the server says in its own words: errors about unknown models have them in brackets, behind the words that clients of other servers look for. */
+export const ownText = (message?: string): string | undefined => /^Request for unknown model: .*? is not found \((.*)\)$/s.exec(message ?? '')?.[1] ?? message;
+
 /** The field of an error's text, `FIELD: text`. */
 const fieldOf = (message: string): string => /^([a-z]\w*(?:[.[][\w\]]+)*): /.exec(message)?.[1] ?? '';
 

@@ -1,7 +1,7 @@
 // The server's REST calls that pages need.
 
 import {address} from './connection.js';
-import {type Code, MillraceError, aborted} from './errors.js';
+import {type Code, MillraceError, aborted, ownText} from './errors.js';
 import type {Params, Tensor} from './wire.js';
 
 /** A model of the repository. */
@@ -281,7 +281,7 @@ export class REST {
       value = text ? JSON.parse(text) : {};
     } catch { /* a proxy's page: the status says enough */ }
     if (reply.ok) return value;
-    throw new MillraceError(value.code ?? 'internal', value.error ?? `${method} ${url} was answered with status ${reply.status}`, {
+    throw new MillraceError(value.code ?? 'internal', ownText(value.error) ?? `${method} ${url} was answered with status ${reply.status}`, {
       retryable: reply.status === 429 || reply.status === 503, retryAfterMs: 1000 * (Number(reply.headers.get('Retry-After')) || 0),
     });
   }

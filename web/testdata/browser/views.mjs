@@ -240,7 +240,7 @@ export const views = {
     await until('the reply', async () => /"model_name": "slow"/.test(await page.locator('.live-responses-table').textContent()));
     for (const scheme of ['dark', 'light']) {
       await page.emulateMedia({colorScheme: scheme});
-      assert.equal(await page.evaluate('document.documentElement.classList.contains("dark-mode")'), scheme === 'dark');
+      await until(scheme, async () => (await page.evaluate('document.documentElement.classList.contains("dark-mode")')) === (scheme === 'dark'));
     }
     assert.deepEqual(faults, []);
     await page.close();
