@@ -15,6 +15,8 @@ import (
 	"regexp"
 	"runtime"
 	"time"
+
+	"millrace/internal/heap"
 )
 
 // options holds the values of the flags.
@@ -104,6 +106,7 @@ func measure(o options) (*Table, error) {
 	b := &bench{options: o, table: &Table{
 		Go: runtime.Version(), OS: runtime.GOOS + "/" + runtime.GOARCH, CPUs: runtime.GOMAXPROCS(0), Date: time.Now().UTC().Format(time.DateOnly),
 	}}
+	heap.Reserve() // as the command serve does
 	var err error
 	if b.dir, err = os.MkdirTemp("", "millrace-bench"); err != nil {
 		return b.table, err

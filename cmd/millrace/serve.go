@@ -16,6 +16,7 @@ import (
 
 	"millrace/config"
 	"millrace/examples/spotter"
+	"millrace/internal/heap"
 	"millrace/internal/setting"
 	"millrace/server"
 	"millrace/stream"
@@ -40,6 +41,7 @@ file, a flag, and a variable such as MILLRACE_HTTP; a flag overrides a variable,
 	}
 	settings := configFlags(c.Flags())
 	c.RunE = func(c *cobra.Command, args []string) error {
+		heap.Reserve()
 		cfg, err := settings.config(args)
 		if err != nil {
 			return err
