@@ -239,7 +239,7 @@ func TestRepository(t *testing.T) {
 		isStatus(t, err, codes.InvalidArgument, "parameters."+key)
 	}
 	_, err := r.RepositoryModelLoad(r.ctx, &pb.RepositoryModelLoadRequest{ModelName: "nobody"})
-	isStatus(t, err, codes.NotFound, "nobody")
+	isStatus(t, err, codes.NotFound, "failed to load 'nobody', failed to poll from model repository: ")
 	_, err = r.RepositoryIndex(r.ctx, &pb.RepositoryIndexRequest{RepositoryName: "x"})
 	isStatus(t, err, codes.InvalidArgument, "repository_name")
 	if _, err := r.RepositoryModelUnload(r.ctx, &pb.RepositoryModelUnloadRequest{ModelName: "identity"}); err != nil {

@@ -140,7 +140,8 @@ func (c *Call) readInput(t *oip.Tensor, p part, at string) error {
 }
 
 // writeShared writes output i of the request, t of the reply, to shared memory, if that was
-// asked for.
+// asked for. The reply does not repeat the parameters of the request: Triton's C++ client
+// takes an output with parameters for one with binary data.
 func (c *Call) writeShared(i int, t *oip.Tensor) error {
 	if len(c.places) == 0 || c.places[i].region == nil {
 		return nil
@@ -152,11 +153,6 @@ func (c *Call) writeShared(i int, t *oip.Tensor) error {
 	if err := p.region.Write(t.Data, p.offset); err != nil {
 		return inParameters(err, at)
 	}
-	t.Params = append(t.Params, oip.Param{Key: oip.SharedRegion, Kind: oip.String, Str: p.region.Name})
-	if p.offset > 0 {
-		t.Params = append(t.Params, oip.Param{Key: oip.SharedOffset, Kind: oip.Int, Int: int64(p.offset)})
-	}
-	t.Params = append(t.Params, oip.Param{Key: oip.SharedSize, Kind: oip.Int, Int: int64(len(t.Data))})
 	t.Data, t.Shared = nil, true
 	return nil
 }

@@ -67,7 +67,7 @@ func TestTensorsInSharedMemory(t *testing.T) {
 	}
 	a = r.ask("POST", "/v2/models/pair/infer", sharedPair(12, 12, 8), isJSON)
 	if a.StatusCode != 200 || fmt.Sprint(a.get("outputs", "0", "data")) != "[1]" || a.get("outputs", "1", "data") != nil ||
-		fmt.Sprint(a.get("outputs", "1", "parameters")) != "map[shared_memory_byte_size:4 shared_memory_offset:8 shared_memory_region:out]" {
+		a.get("outputs", "1", "parameters") != nil { // clients take them for those of binary data
 		t.Error(a)
 	}
 	if got, _ := os.ReadFile(outPath); !bytes.Equal(got[8:12], floats(10)) || !bytes.Equal(got[:8], make([]byte, 8)) {
