@@ -54,18 +54,33 @@ type Config struct {
 }
 
 // Declared are inputs and outputs that a model is checked against when it is loaded;
-// without any, everything is as the model itself says.
+// without any, everything is as the model itself says. A kind whose models have none of
+// their own, such as identity, takes them from here.
 type Declared struct {
-	Inputs, Outputs []stream.TensorSpec // without a Datatype: any
-	Batch           bool                // the shapes leave the batch axis out
+	Inputs, Outputs []Tensor
+	Batch           bool // the shapes leave the batch axis out
+}
+
+// Tensor is a declared input or output.
+type Tensor struct {
+	stream.TensorSpec // without a Datatype: any
+	// Reshape is the shape that the model computes with, without the batch axis if the
+	// declaration leaves it out: Shape is the one that clients use. nil = the same.
+	Reshape []int
+	Format  string // FORMAT_NCHW or FORMAT_NHWC, for clients that prepare pictures; "" = none
+	// Labels are the names of the elements of a row of an output, from the file that
+	// LabelFile names in the model's folder.
+	Labels    []string
+	LabelFile string
 }
 
 // check compares the declarations with a model's inputs and outputs. All inputs have to
 // be declared, and any of the outputs.
 func (d Declared) check(m *stream.Model) error {
 	for _, side := range []struct {
-		name          string
-		has, declared []stream.TensorSpec
+		name     string
+		has      []stream.TensorSpec
+		declared []Tensor
 	}{{"input", m.Inputs, d.Inputs}, {"output", m.Outputs, d.Outputs}} {
 		if len(side.declared) == 0 || m.Any {
 			continue
@@ -89,7 +104,7 @@ func (d Declared) check(m *stream.Model) error {
 			}
 		}
 		for _, s := range side.has {
-			if side.name == "input" && !slices.ContainsFunc(side.declared, func(d stream.TensorSpec) bool { return d.Name == s.Name }) {
+			if side.name == "input" && !slices.ContainsFunc(side.declared, func(d Tensor) bool { return d.Name == s.Name }) {
 				return stream.Errorf(stream.InvalidArgument, "input", "lacks %s, which the model needs", s.Name)
 			}
 		}

@@ -91,6 +91,14 @@ func (g *Group) describeModel(m *stream.Model) error {
 	if err := g.cfg.Declared.check(m); err != nil {
 		return err
 	}
+	for _, out := range g.cfg.Declared.Outputs {
+		if out.Labels != nil {
+			if m.Labels == nil {
+				m.Labels = map[string][]string{}
+			}
+			m.Labels[out.Name] = out.Labels
+		}
+	}
 	g.computed = m
 	chain, m, err := results.New(g.cfg.Parts, m, results.Tools{})
 	if err != nil {

@@ -106,7 +106,7 @@ func (w *instance) start(ctx context.Context) (err error) {
 	w.worker, w.warm = kind.New(), false
 	env := &Env{
 		Name: w.cfg.Name, Source: w.cfg.Source, Digest: w.digest, Settings: settings, Log: w.log,
-		MaxBatch: w.cfg.Batching.MaxSize, Image: w.cfg.Image, Window: w.cfg.Window,
+		MaxBatch: w.cfg.Batching.MaxSize, Image: w.cfg.Image, Window: w.cfg.Window, Declared: w.cfg.Declared,
 		Models: w.models, Memory: w.decoding, Pixels: w.pixels, Limit: w.cfg.Limits.Run, Done: w.taken,
 		Step: func(s *stream.Step) {
 			if w.hooks.Step != nil {

@@ -42,8 +42,8 @@ type plan struct {
 // endpoint's name.
 func (m *Manager) Load(ctx context.Context, name string, how Load) (endpoint string, err error) {
 	p, err := m.plan(name, how)
-	if err != nil {
-		return "", err
+	if err != nil { // clients of other servers look for this text
+		return "", fmt.Errorf("failed to load '%s', failed to poll from model repository: %w", name, err)
 	}
 	var taken atomic.Bool // p: by the change, or by a caller that has given up before it
 	var done string       // read only after the change
@@ -64,7 +64,7 @@ func (m *Manager) Load(ctx context.Context, name string, how Load) (endpoint str
 		p.Files.Remove()
 	}
 	if err != nil {
-		return "", fmt.Errorf("load %s: %w", name, err)
+		return "", fmt.Errorf("failed to load '%s', %w", name, err)
 	}
 	return done, nil
 }

@@ -66,6 +66,7 @@ type Env struct {
 	MaxBatch int               // rows (batching.max_size); 0 = the worker's own choice
 	Image    *stream.ImageSpec // nil = the worker's own
 	Window   Window            // zero = none
+	Declared Declared          // the inputs and outputs that the model must have
 
 	// These are for workers whose requests run through other models.
 	Models Models                // finds loaded models

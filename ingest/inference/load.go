@@ -3,6 +3,7 @@ package inference
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"strings"
 
 	"millrace/ingest"
@@ -69,10 +70,13 @@ func Unload(ctx context.Context, models ingest.Repository, endpoint, version str
 // inMessage returns err with the names of parameters as they are in a load or unload
 // request.
 func inMessage(err error, params map[string]any) error {
-	return coded.RenameFunc(err, func(field string) string {
-		if _, ok := params[field]; ok {
-			return "parameters." + field
-		}
-		return field
-	})
+	var e *coded.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	if _, ok := params[e.Field]; !ok {
+		return err
+	}
+	before, _ := strings.CutSuffix(err.Error(), e.Error()) // what was being done
+	return &coded.Error{Code: e.Code, Msg: before + "parameters." + e.Error(), Err: err}
 }

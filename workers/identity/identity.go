@@ -1,11 +1,14 @@
 // Package identity is the worker kind that returns each frame as its result, for
-// benchmarks of everything else. It copies a payload only when its lease has no room
+// benchmarks of everything else, or each input as the output that its configuration
+// declares in its place. It copies a payload only when its lease has no room
 // for the length in front of the payload.
 package identity
 
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
+	"slices"
 
 	"millrace/batching"
 	"millrace/stream"
@@ -20,32 +23,102 @@ func init() {
 	})
 }
 
-type worker struct{ workers.Base }
-
-// Init implements workers.Worker.
-func (*worker) Init(context.Context, *workers.Env) (*stream.Model, error) {
-	return &stream.Model{Any: true, Ragged: true, MaxBatch: 16}, nil
+type worker struct {
+	workers.Base
+	names []string // of the outputs, in the order of the model's inputs; nil: the inputs' own
+	model *stream.Model
 }
 
-// Run implements workers.Worker. Tensors are returned unchanged; the bytes of a frame
-// are returned as one BYTES tensor named output, of shape [1].
-func (*worker) Run(_ context.Context, b *batching.Batch) error {
+// Init implements workers.Worker. Without declared inputs and outputs the model takes any.
+func (w *worker) Init(_ context.Context, env *workers.Env) (*stream.Model, error) {
+	w.model = &stream.Model{Any: true, Ragged: true, MaxBatch: 16}
+	return w.model, w.declare(env.Declared)
+}
+
+// declare makes the model that of a configuration: output i has the data of input i.
+func (w *worker) declare(d workers.Declared) error {
+	if len(d.Inputs)+len(d.Outputs) == 0 {
+		return nil
+	}
+	m := w.model
+	m.Any = false
+	if m.Axis = stream.NoAxis; d.Batch {
+		m.Axis = stream.FreeAxis
+	} else {
+		m.MaxBatch = 1
+	}
+	if len(d.Inputs) != len(d.Outputs) {
+		return stream.Errorf(stream.InvalidArgument, "output", "has %d tensors, and input %d: an identity needs an output for each input", len(d.Outputs), len(d.Inputs))
+	}
+	for i, in := range d.Inputs {
+		out, at := d.Outputs[i], fmt.Sprintf("output[%d].", i)
+		switch {
+		case in.Datatype == "" || out.Datatype != in.Datatype:
+			return stream.Errorf(stream.InvalidArgument, at+"data_type", "of %s is %q, and that of input %s is %q: an identity needs equal ones", out.Name, out.Datatype, in.Name, in.Datatype)
+		case !slices.Equal(in.Shape, out.Shape):
+			return stream.Errorf(stream.InvalidArgument, at+"dims", "of %s are %v, and those of input %s are %v: an identity needs equal ones", out.Name, out.Shape, in.Name, in.Shape)
+		}
+		m.Inputs, m.Outputs = append(m.Inputs, in.TensorSpec), append(m.Outputs, out.TensorSpec)
+		w.names = append(w.names, out.Name)
+	}
+	return nil
+}
+
+// Run implements workers.Worker. Tensors are returned unchanged, under the names of the
+// declared outputs if there are any; the bytes of a frame are returned as one BYTES tensor
+// of shape [1], named output.
+func (w *worker) Run(_ context.Context, b *batching.Batch) error {
 	for i, r := range b.Requests {
-		if b.After != nil { // stages make other outputs of these
-			out := r.Inputs
-			if r.Codec != stream.Tensors {
-				out = []stream.Tensor{bytesOf(r)}
+		out, staged := r.Inputs, b.After != nil // stages make other outputs of these
+		switch {
+		case w.names != nil:
+			var err error
+			if out, err = w.outputs(r, staged); err != nil {
+				b.Fail(i, err)
+				continue
 			}
+		case r.Codec != stream.Tensors && !staged:
+			answer(r)
+			continue
+		case r.Codec != stream.Tensors:
+			out = []stream.Tensor{bytesOf(r)}
+		}
+		if staged {
 			b.Finish(i, out)
 			continue
 		}
-		if r.Codec == stream.Tensors {
-			r.Finish(r.Inputs, r.TakeLease(), false)
-			continue
-		}
-		answer(r)
+		r.Finish(out, r.TakeLease(), false)
 	}
 	return nil
+}
+
+// outputs returns the inputs of a request as the declared outputs. The rows are in front of
+// their shapes if the model has a batch axis, or for stages.
+func (w *worker) outputs(r *stream.Request, staged bool) ([]stream.Tensor, error) {
+	out := make([]stream.Tensor, len(w.names))
+	for i := range w.model.Inputs {
+		in := &w.model.Inputs[i]
+		var t stream.Tensor
+		if r.Codec == stream.Tensors { // it was checked when the frame was submitted
+			t = r.Inputs[slices.IndexFunc(r.Inputs, func(t stream.Tensor) bool { return t.Name == in.Name })]
+		} else {
+			t = bytesOf(r)
+			t.Shape = nil
+			for _, n := range in.Shape {
+				t.Shape = append(t.Shape, max(n, 1))
+			}
+			if stream.Elements(t.Shape) != 1 {
+				return nil, stream.Errorf(stream.InvalidArgument, "frame", "is one string, but input %s has the shape %v: send a tensor", in.Name, in.Shape)
+			}
+		}
+		t.Name = w.names[i]
+		t.Shape = t.Shape[len(t.Shape)-len(in.Shape):]
+		if staged || w.model.Axis == stream.FreeAxis {
+			t.Shape = append([]int{r.Rows}, t.Shape...)
+		}
+		out[i] = t
+	}
+	return out, nil
 }
 
 var one = []int{1}

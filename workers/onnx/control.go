@@ -19,6 +19,7 @@ type control struct {
 	no, yes []byte        // the element; not of id
 	input   stream.Tensor // of a run; the first dimension is the rows
 	memory  []byte        // of max rows
+	texts   []string      // of max rows, for an id that is a string
 }
 
 // findControls reads the setting: "INPUT=start[:FALSE,TRUE]; INPUT=id; ...".
@@ -38,8 +39,8 @@ func (w *worker) findControls(text string) error {
 			return stream.Errorf(stream.InvalidArgument, "controls", "names %s twice, or state names it too", s.inputs[c.in].Name)
 		}
 		d := datatypes[s.inputs[c.in].DataType]
-		if d.Size() == 0 || what == "id" && !slices.Contains([]stream.Datatype{stream.Int32, stream.Uint32, stream.Int64, stream.Uint64}, d) {
-			return stream.Errorf(stream.Unsupported, "controls", "input %s is %s: want a number, and INT32, UINT32, INT64 or UINT64 for id", s.inputs[c.in].Name, d)
+		if what == "id" && !slices.Contains([]stream.Datatype{stream.Int32, stream.Uint32, stream.Int64, stream.Uint64, stream.Bytes}, d) || what != "id" && d.Size() == 0 {
+			return stream.Errorf(stream.Unsupported, "controls", "input %s is %s: want a number, and INT32, UINT32, INT64, UINT64 or BYTES for id", s.inputs[c.in].Name, d)
 		}
 		if what != "id" {
 			if !valued {
@@ -89,6 +90,22 @@ func (w *worker) setControls(rows int) {
 	}
 }
 
+// setIDs writes the ids that are strings into the inputs of a run of that many rows, after
+// control has got them all.
+func (w *worker) setIDs(rows int) {
+	for k := range w.controls {
+		c := &w.controls[k]
+		if c.texts == nil {
+			continue
+		}
+		c.memory = c.memory[:0]
+		for _, id := range c.texts[:rows] {
+			c.memory = append(binary.LittleEndian.AppendUint32(c.memory, uint32(len(id))), id...)
+		}
+		w.all[c.in].Data = c.memory
+	}
+}
+
 // control writes the controls of n rows, from row on. Without a request they are padding.
 // last says that they are the last ones of the request.
 func (w *worker) control(r *stream.Request, row, n int, last bool) {
@@ -96,15 +113,21 @@ func (w *worker) control(r *stream.Request, row, n int, last bool) {
 		return
 	}
 	var start, end bool
-	id := uint64(0)
+	id, text := uint64(0), ""
 	if r != nil {
 		alone := r.Stream.Options().OneShot
 		ends, _ := r.Params["sequence_end"].(bool)
 		start, end = w.stateOf(r) == nil, alone || last && ends
-		id, _ = sequenceID(r)
+		id, text = sequenceID(r)
 	}
 	for k := range w.controls {
 		c := &w.controls[k]
+		if c.texts != nil {
+			for i := row; i < row+n; i++ {
+				c.texts[i] = text
+			}
+			continue
+		}
 		size := c.input.Datatype.Size()
 		from := c.no
 		switch {
@@ -121,18 +144,18 @@ func (w *worker) control(r *stream.Request, row, n int, last bool) {
 	}
 }
 
-// sequenceID returns the id of the sequence of a request, 0 when it has none. text says
-// that it is a string.
-func sequenceID(r *stream.Request) (id uint64, text bool) {
+// sequenceID returns the id of the sequence of a request, which is a number or a text; 0
+// and "" when it has none.
+func sequenceID(r *stream.Request) (id uint64, text string) {
 	switch v := r.Params["sequence_id"].(type) {
 	case int64:
-		return uint64(v), false
+		return uint64(v), ""
 	case uint64:
-		return v, false
+		return v, ""
 	case string:
-		return 0, v != ""
+		return 0, v
 	}
-	return 0, false
+	return 0, ""
 }
 
 // checkID returns an error when an input for the id cannot hold that of a request.
@@ -147,7 +170,11 @@ func (w *worker) checkID(r *stream.Request) error {
 		if strings.HasPrefix(string(c.input.Datatype), "INT") {
 			bits--
 		}
-		if text || bits < 64 && id>>bits != 0 {
+		switch {
+		case c.texts != nil && strings.IndexByte(text, 0) >= 0:
+			return stream.Errorf(stream.InvalidArgument, "parameters.sequence_id", "%.64q has a zero byte in it, which ends a string in the library: leave it out", text)
+		case c.texts != nil && id == 0, c.texts == nil && text == "" && (bits >= 64 || id>>bits == 0):
+		default:
 			return stream.Errorf(stream.InvalidArgument, "parameters.sequence_id", "%.64v does not fit the model's input %s, which is %s", r.Params["sequence_id"], c.input.Name, c.input.Datatype)
 		}
 	}

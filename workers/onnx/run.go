@@ -36,8 +36,18 @@ func (w *worker) Run(ctx context.Context, b *batching.Batch) (err error) {
 	return err
 }
 
-// compute runs the model. The outputs are valid until the next call.
+// compute runs the model. The outputs are valid until the next call. Their shapes, and those
+// of the inputs, are as clients have them.
 func (w *worker) compute(ctx context.Context, inputs []stream.Tensor, rows int) ([]stream.Tensor, error) {
+	outputs, err := w.computeInner(ctx, w.toInner(inputs, rows), rows)
+	if err != nil {
+		return nil, err
+	}
+	return w.toOuter(outputs, rows)
+}
+
+// computeInner is compute with the shapes of the model's file.
+func (w *worker) computeInner(ctx context.Context, inputs []stream.Tensor, rows int) ([]stream.Tensor, error) {
 	if w.results == nil || w.free && sizeOf(inputs) > maxFree {
 		out, err := w.runAllocating(ctx, inputs, rows)
 		if err == nil && !w.varies && w.learn(out, rows) != nil {

@@ -312,6 +312,7 @@ func (w *worker) runStates(ctx context.Context, b *batching.Batch) error {
 		w.enter(nil, i, 1, rows) // padding
 		w.control(nil, i, 1, true)
 	}
+	w.setIDs(rows)
 	outputs, err := w.compute(ctx, w.all, rows)
 	if err == nil {
 		err = w.checkStates(outputs, rows)
@@ -344,6 +345,7 @@ func (w *worker) runRows(ctx context.Context, b *batching.Batch) error {
 			}
 			w.enter(r, 0, 1, 1)
 			w.control(r, 0, 1, row == b.Offsets[i]+r.Rows-1)
+			w.setIDs(1)
 			outputs, err := w.compute(ctx, w.all, 1)
 			if err == nil {
 				err = w.checkStates(outputs, 1)

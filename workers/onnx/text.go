@@ -35,7 +35,7 @@ func (w *worker) joined(b *batching.Batch) []stream.Tensor {
 		rows += r.Rows
 		for k, t := range row {
 			t.Data = append(out[k].Data, t.Data...)
-			t.Shape = t.Shape[len(t.Shape)-len(w.inputs[k].Shape):]
+			t.Shape = t.Shape[len(t.Shape)-len(w.sent[k].Shape):]
 			out[k] = t
 		}
 	}
@@ -50,7 +50,7 @@ func (w *worker) joined(b *batching.Batch) []stream.Tensor {
 
 func (w *worker) inputsOf(r *stream.Request) (out []stream.Tensor, err error) {
 	out = make([]stream.Tensor, len(w.inputs))
-	for k, spec := range w.inputs {
+	for k, spec := range w.sent {
 		if out[k], err = inputOf(r, spec); err != nil {
 			return nil, err
 		}

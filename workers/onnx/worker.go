@@ -62,6 +62,7 @@ type worker struct {
 	inAxes    []axis              // of the inputs
 	axes      []axis              // of the outputs
 	given     []int               // the inputs that clients send
+	sent      []stream.TensorSpec // those, as clients send them
 	answered  []int               // the outputs that clients get
 	results   []stream.TensorSpec // the bound outputs, with all dimensions known
 	varies    bool                // the sizes of outputs vary from run to run
@@ -77,7 +78,11 @@ type worker struct {
 	stateInputs   []int // their positions
 	stateOutputs  []int
 	controls      []control
-	controlInputs []int           // their positions
+	controlInputs []int // their positions
+	inReshapes    []reshape
+	outReshapes   []reshape
+	inner         []stream.Tensor // the inputs of a run with reshapes
+	outer         []stream.Tensor // its outputs
 	stateSize     int             // bytes of all states of a stream
 	stateMemory   [][]byte        // of each state's input, max rows
 	all           []stream.Tensor // the inputs of a run with state
@@ -129,7 +134,7 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (m *stream.Model, err
 	if *set.BatchAxis {
 		w.axis, rows = batchAxis(inputs, outputs, s.scalars)
 	}
-	if w.text = takesText(inputs); w.text && rows > 1 {
+	if w.text = takesText(without(s.inputs, append(slices.Clone(w.stateInputs), w.controlInputs...))); w.text && rows > 1 {
 		w.axis, rows = none, 1
 	}
 	if w.text && w.keeps() {
@@ -147,7 +152,11 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (m *stream.Model, err
 	if err = w.describe(s); err != nil {
 		return nil, err
 	}
+	if err = w.findReshapes(env.Declared); err != nil {
+		return nil, err
+	}
 	m = &stream.Model{Name: env.Name, Inputs: pick(w.inputs, w.given), Outputs: pick(w.outputs, w.answered), Ragged: w.text, Axis: w.axis.described()}
+	w.declare(m)
 	if w.text && slices.ContainsFunc(m.Inputs, func(in stream.TensorSpec) bool { return stream.Elements(in.Shape) < 0 }) {
 		if env.MaxBatch > 1 {
 			return nil, stream.Errorf(stream.InvalidArgument, "batching.max_size", "is %d, and strings of different shapes cannot be put into one batch: leave it out", env.MaxBatch)
@@ -164,9 +173,12 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (m *stream.Model, err
 			return nil, err
 		}
 		for j, i := range w.given {
-			w.inputs[i] = m.Inputs[j]
+			if !reshaped(w.inReshapes, i) {
+				w.inputs[i] = m.Inputs[j]
+			}
 		}
 	}
+	w.sent = m.Inputs
 	return m, nil
 }
 
@@ -238,7 +250,11 @@ func (w *worker) Allocate(context.Context) error {
 	}
 	w.all = make([]stream.Tensor, len(w.inputs))
 	for k := range w.controls {
-		w.controls[k].memory = make([]byte, w.max*w.controls[k].input.Datatype.Size())
+		c := &w.controls[k]
+		c.memory = make([]byte, w.max*c.input.Datatype.Size())
+		if c.input.Datatype == stream.Bytes {
+			c.texts, w.varies = make([]string, w.max), true
+		}
 	}
 	for k := range w.states {
 		mem, err := mapped(w.states[k].size() * w.max)
@@ -254,6 +270,9 @@ func (w *worker) Allocate(context.Context) error {
 		}
 		if w.inAxes[i] == none && len(in.Shape) == 0 { // scalars are copied, not bound
 			w.varies = true
+			return nil
+		}
+		if in.Datatype == stream.Bytes { // an id: strings are not bound
 			return nil
 		}
 	}

@@ -245,7 +245,7 @@ func apply(cfg *workers.Config, pb *inferencepb.ModelConfig, request bool) (note
 	if err != nil {
 		return nil, err
 	}
-	cfg.Declared, err = declared(pb)
+	cfg.Declared, err = declared(pb, cfg.Kind)
 	return notes, err
 }
 
@@ -350,51 +350,6 @@ func queuePolicy(p *inferencepb.ModelQueuePolicy, known func(path string) bool, 
 	return nil
 }
 
-// declared returns the inputs and outputs that a configuration declares.
-func declared(pb *inferencepb.ModelConfig) (d workers.Declared, err error) {
-	d.Batch = pb.MaxBatchSize > 0
-	for i, in := range pb.Input {
-		at := fmt.Sprintf("input[%d]", i)
-		if in.Reshape != nil || in.IsShapeTensor || in.AllowRaggedBatch {
-			return d, stream.Errorf(stream.Unsupported, at, "has reshape, is_shape_tensor or allow_ragged_batch, which are not supported")
-		}
-		spec, err := specOf(at, in.Name, in.DataType, in.Dims)
-		if err != nil {
-			return d, err
-		}
-		d.Inputs = append(d.Inputs, spec)
-	}
-	for i, out := range pb.Output {
-		at := fmt.Sprintf("output[%d]", i)
-		if out.Reshape != nil || out.IsShapeTensor {
-			return d, stream.Errorf(stream.Unsupported, at, "has reshape or is_shape_tensor, which are not supported")
-		}
-		spec, err := specOf(at, out.Name, out.DataType, out.Dims)
-		if err != nil {
-			return d, err
-		}
-		d.Outputs = append(d.Outputs, spec)
-	}
-	return d, nil
-}
-
-func specOf(at, name string, of inferencepb.DataType, dims []int64) (s stream.TensorSpec, err error) {
-	if name == "" {
-		return s, stream.Errorf(stream.InvalidArgument, at+".name", "is missing")
-	}
-	s.Name = name
-	if of != inferencepb.DataType_TYPE_INVALID {
-		s.Datatype = datatype(of)
-	}
-	for _, d := range dims {
-		if d < -1 || d == 0 || d > 1<<31 {
-			return s, stream.Errorf(stream.InvalidArgument, at+".dims", "%v: want numbers from 1, or -1 for any", dims)
-		}
-		s.Shape = append(s.Shape, int(d))
-	}
-	return s, nil
-}
-
 func datatype(of inferencepb.DataType) stream.Datatype {
 	if of == inferencepb.DataType_TYPE_STRING {
 		return stream.Bytes
@@ -435,11 +390,18 @@ func Config(g *workers.Group, versions []string) *inferencepb.ModelConfig {
 	}
 	for i := range m.Inputs {
 		s := &m.Inputs[i]
-		pb.Input = append(pb.Input, &inferencepb.ModelInput{Name: s.Name, DataType: dataTypeOf(s.Datatype), Dims: dims(s)})
+		d := find(cfg.Declared.Inputs, s.Name)
+		pb.Input = append(pb.Input, &inferencepb.ModelInput{
+			Name: s.Name, DataType: dataTypeOf(s.Datatype), Dims: dims(s), Reshape: reshapePB(d.Reshape),
+			Format: inferencepb.ModelInput_Format(inferencepb.ModelInput_Format_value[d.Format]),
+		})
 	}
 	for i := range m.Outputs {
 		s := &m.Outputs[i]
-		pb.Output = append(pb.Output, &inferencepb.ModelOutput{Name: s.Name, DataType: dataTypeOf(s.Datatype), Dims: dims(s)})
+		d := find(cfg.Declared.Outputs, s.Name)
+		pb.Output = append(pb.Output, &inferencepb.ModelOutput{
+			Name: s.Name, DataType: dataTypeOf(s.Datatype), Dims: dims(s), Reshape: reshapePB(d.Reshape), LabelFilename: d.LabelFile,
+		})
 	}
 	if batched(m) {
 		pb.MaxBatchSize = int32(m.MaxBatch)

@@ -33,6 +33,7 @@ const (
 	maxModels    = 4096
 	maxVersions  = 1024 // folders of one model
 	maxSentFiles = 64   // of one load request
+	maxFileName  = 255  // bytes of each part of the path of such a file
 )
 
 // Options are what a Repository is made with.
@@ -197,6 +198,9 @@ func (r *Repository) Find(name string, known *workers.Definition, how workers.Lo
 		for i := range def.Versions {
 			if err == nil {
 				def.Notes, err = apply(&def.Versions[i], pb, true)
+			}
+			if err == nil {
+				err = r.readLabels(&def.Versions[i].Declared, "")
 			}
 		}
 		return def, err
@@ -411,6 +415,9 @@ func (r *Repository) version(c *configured, name, dir, version string) (cfg work
 		if notes, err = apply(&cfg, c.pb, c.sent); err != nil {
 			return cfg, nil, err
 		}
+		if err = r.readLabels(&cfg.Declared, dir); err != nil {
+			return cfg, nil, err
+		}
 	}
 	cfg = cfg.WithDefaults()
 	return cfg, notes, cfg.Validate()
@@ -458,6 +465,10 @@ func (r *Repository) write(name string, files map[string][]byte) (*workers.SentF
 	total := int64(0)
 	for _, path := range slices.Sorted(maps.Keys(files)) {
 		parts := strings.Split(path, "/")
+		if slices.ContainsFunc(parts, func(p string) bool { return len(p) > maxFileName }) {
+			// The code that clients of other servers expect.
+			return nil, stream.Errorf(stream.Internal, "file:"+strconv.QuoteToASCII(path)[1:64], "has a name of more than %d bytes: want VERSION/FILE, such as 1/model.onnx", maxFileName)
+		}
 		if len(parts) < 2 || len(parts) > 8 || !versionForm.MatchString(parts[0]) || slices.ContainsFunc(parts[1:], func(p string) bool { return !nameForm.MatchString(p) }) {
 			return bad(strconv.QuoteToASCII(path)[1:min(len(path), 64)+1], "is not VERSION/FILE, such as 1/model.onnx")
 		}

@@ -146,8 +146,22 @@ func TestBadModels(t *testing.T) {
 		"seq/1/model.onnx": small, "seq/config.pbtxt": `sequence_batching { iterative_sequence: true }`,
 		"path/1/model.onnx": small, "path/config.pbtxt": `backend: "onnxruntime" default_model_filename: "../../plain.onnx"`,
 		"source/1/model.onnx": small, "source/config.yaml": "source: /etc/passwd.onnx",
-		"linked/1/": "",
+		"linked/1/":             "",
+		"elements/1/model.onnx": small, "elements/config.pbtxt": `max_batch_size: 4 input { name: "x" dims: [2] reshape { shape: [3] } }`,
+		"reshape/1/model.onnx": small, "reshape/config.pbtxt": `max_batch_size: 4 input { name: "x" dims: [4] reshape { shape: [2, 2] } }`,
+		"free/1/model.onnx": small, "free/config.pbtxt": `max_batch_size: 4 output { name: "y" dims: [-1] reshape { shape: [2] } }`,
+		"native/config.pbtxt": `backend: "identity" input { name: "x" data_type: TYPE_FP32 dims: [2] reshape { shape: [2, 1] } }`,
+		"labels/1/model.onnx": small, "labels/config.pbtxt": `max_batch_size: 4 output { name: "y" dims: [2] label_filename: "none.txt" }`,
+		"passwd/1/model.onnx": small, "passwd/config.pbtxt": `max_batch_size: 4 output { name: "y" dims: [2] label_filename: "../labels/config.pbtxt" }`,
+		"unpaired/config.pbtxt": `backend: "identity" max_batch_size: 4 input { name: "x" data_type: TYPE_FP32 dims: [2] }`,
+		"untyped/config.pbtxt":  `backend: "identity" input { name: "x" dims: [2] } output { name: "y" dims: [2] }`,
+		"dims/config.pbtxt":     `backend: "identity" input { name: "x" data_type: TYPE_FP32 dims: [2] } output { name: "y" data_type: TYPE_FP32 dims: [3] }`,
 	})
+	r.write(t, "outside/1/model.onnx", small)
+	r.write(t, "outside/config.pbtxt", `max_batch_size: 4 output { name: "y" dims: [2] label_filename: "names.txt" }`)
+	if err := os.Symlink("/etc/hostname", filepath.Join(r.dir, "outside", "names.txt")); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.Symlink(filepath.Join(outside, "model.onnx"), filepath.Join(r.dir, "linked", "1", "model.onnx")); err != nil {
 		t.Fatal(err)
 	}
@@ -156,6 +170,8 @@ func TestBadModels(t *testing.T) {
 		"unknown": "max_sise", "unknown2": "unknown field: colour", "both": "leave one of them out", "huge": "larger than 1 MiB",
 		"shape": "input[0].dims", "type": "input[0].data_type", "name": `"other"`, "backend": "pytorch", "seq": "sequence_batching",
 		"path": "default_model_filename", "source": "source", "linked": "outside of the repository",
+		"elements": "input[0].reshape.shape", "reshape": "input[0].reshape.shape", "free": "output[0].reshape.shape", "native": "input[0].reshape: is for ONNX models",
+		"labels": "none.txt", "passwd": "output[0].label_filename", "outside": "output[0].label_filename", "unpaired": "output: has 0 tensors", "untyped": "output[0].data_type", "dims": "output[0].dims",
 	} {
 		_, err := r.Load(t.Context(), name, workers.Load{})
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -224,6 +240,27 @@ func TestReloadInPlace(t *testing.T) {
 	}
 }
 
+// The names in a file of labels are a part of the configuration.
+func TestReloadOfLabels(t *testing.T) {
+	r := newRig(t, map[string]string{
+		"m/1/model.onnx": small, "m/names.txt": "a\nb\n",
+		"m/config.pbtxt": `max_batch_size: 4 output { name: "y" dims: [2] label_filename: "names.txt" }`,
+	})
+	for _, want := range []string{"a b", "c d"} {
+		r.write(t, "m/names.txt", strings.ReplaceAll(want, " ", "\n"))
+		if _, err := r.Load(t.Context(), "m", workers.Load{}); err != nil {
+			t.Fatal(err)
+		}
+		g, err := r.Group("m", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(g.Model().Labels["y"], " "); got != want {
+			t.Errorf("labels are %q, want %q", got, want)
+		}
+	}
+}
+
 func TestSentModels(t *testing.T) {
 	r := newRig(t, map[string]string{"m/1/model.onnx": small})
 	sent := func() (n int) {
@@ -277,6 +314,11 @@ func TestSentModels(t *testing.T) {
 		if _, err := r.Load(t.Context(), name, how); err == nil {
 			t.Errorf("%s: loaded", name)
 		}
+	}
+	// Clients of other servers look for this code and these words.
+	_, err := r.Load(t.Context(), "m", workers.Load{Files: map[string][]byte{strings.Repeat("A", 256): nil}, Config: []byte(`{}`)})
+	if stream.CodeOf(err) != stream.Internal || !strings.HasPrefix(err.Error(), "failed to load 'm', failed to poll from model repository: file:AAAA") {
+		t.Errorf("a file with too long a name: %v", err)
 	}
 	if sent() != 0 {
 		t.Errorf("%d folders are left after refused loads", sent())

@@ -49,18 +49,18 @@ func TestClassify(t *testing.T) {
 
 func TestLabelFiles(t *testing.T) {
 	m := modelOf(spec("out", 3))
-	long := make([]byte, maxLabel+1)
+	long := make([]byte, 1025)
 	for i := range long {
 		long[i] = 'x'
 	}
 	for _, c := range []struct{ path, text string }{
 		{"/does/not/exist", "no such file"},
-		{t.TempDir(), "is a directory"},
+		{t.TempDir(), "is not a file"},
 		{labelFile(t, "a\nb\n"), "has 2 names for 3 classes"},
 		{labelFile(t, "\n"), "is empty"},
 		{labelFile(t, "a\xff\nb\nc"), "not UTF-8"},
 		{labelFile(t, "a\n"+string(long)+"\nc"), "line 2"},
-		{labelFile(t, string(make([]byte, maxLabelFile+1))), "larger than"},
+		{labelFile(t, string(make([]byte, 4<<20+1))), "larger than"},
 	} {
 		_, err := New(Config{Labels: c.path, Classify: &Classify{}}, m)
 		wantError(t, err, stream.InvalidArgument, "output.labels", c.text)

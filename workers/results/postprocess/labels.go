@@ -1,19 +1,10 @@
 package postprocess
 
 import (
-	"bytes"
 	"encoding/binary"
-	"io"
-	"os"
-	"unicode/utf8"
 
+	names "millrace/internal/labels"
 	"millrace/stream"
-)
-
-// The bounds of a file of labels.
-const (
-	maxLabelFile = 4 << 20
-	maxLabel     = 1024
 )
 
 // labels are the names of classes.
@@ -32,31 +23,12 @@ func (f *finder) readLabels(classes int, background bool) (l labels, err error) 
 		return l, nil
 	}
 	l.file = f.labels
-	file, err := os.Open(l.file)
+	list, err := names.Read(l.file)
 	if err != nil {
 		return l, badLabels("%w", err)
 	}
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxLabelFile+1))
-	if err != nil {
-		return l, badLabels("%w", err)
-	}
-	if len(text) > maxLabelFile {
-		return l, badLabels("%s is larger than %d bytes: want a file with a name per line", l.file, maxLabelFile)
-	}
-	if !utf8.Valid(text) {
-		return l, badLabels("%s is not UTF-8 text: want a file with a name per line", l.file)
-	}
-	text = bytes.TrimRight(bytes.TrimPrefix(text, []byte("\ufeff")), " \t\r\n")
-	if len(text) == 0 {
-		return l, badLabels("%s is empty: want a name per line", l.file)
-	}
-	for n, line := range bytes.Split(text, []byte("\n")) {
-		line = bytes.TrimSpace(line)
-		if len(line) > maxLabel {
-			return l, badLabels("line %d of %s is longer than %d bytes", n+1, l.file, maxLabel)
-		}
-		l.names = append(l.names, append(binary.LittleEndian.AppendUint32(nil, uint32(len(line))), line...))
+	for _, name := range list {
+		l.names = append(l.names, append(binary.LittleEndian.AppendUint32(nil, uint32(len(name))), name...))
 	}
 	if background && len(l.names) == classes+1 {
 		return l, badLabels("%s has %d names for %d classes: leave the name of the background out", l.file, len(l.names), classes)

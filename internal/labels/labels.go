@@ -1,0 +1,56 @@
+// Package labels reads files with the names of classes, one name per line. It must not
+// know what the classes are used for.
+package labels
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"unicode/utf8"
+)
+
+// The bounds of a file.
+const (
+	maxFile = 4 << 20
+	maxName = 1024
+)
+
+// Read returns the names in a file. The text of an error names the file and what it should
+// be.
+func Read(path string) ([]string, error) {
+	st, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, err
+	case !st.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is not a file", path)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	text, err := io.ReadAll(io.LimitReader(file, maxFile+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case len(text) > maxFile:
+		return nil, fmt.Errorf("%s is larger than %d bytes: want a file with a name per line", path, maxFile)
+	case !utf8.Valid(text):
+		return nil, fmt.Errorf("%s is not UTF-8 text: want a file with a name per line", path)
+	}
+	text = bytes.TrimRight(bytes.TrimPrefix(text, []byte("\ufeff")), " \t\r\n")
+	if len(text) == 0 {
+		return nil, fmt.Errorf("%s is empty: want a name per line", path)
+	}
+	var names []string
+	for n, line := range bytes.Split(text, []byte("\n")) {
+		line = bytes.TrimSpace(line)
+		if len(line) > maxName {
+			return nil, fmt.Errorf("line %d of %s is longer than %d bytes", n+1, path, maxName)
+		}
+		names = append(names, string(line))
+	}
+	return names, nil
+}

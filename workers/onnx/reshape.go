@@ -1,0 +1,108 @@
+package onnx
+
+import (
+	"fmt"
+	"slices"
+
+	"millrace/stream"
+	"millrace/workers"
+)
+
+// A model's configuration may declare other shapes than those of the file, with as many
+// elements: densenet's file has [1,3,224,224] where its clients send [3,224,224].
+
+// reshape is such a tensor. Free dimensions are the same ones in both shapes, in the same
+// order. Both are without the axis of rows.
+type reshape struct {
+	at           int // its position among the session's inputs or outputs
+	outer, inner []int
+}
+
+// findReshapes reads the reshapes of a configuration.
+func (w *worker) findReshapes(d workers.Declared) (err error) {
+	for _, side := range []struct {
+		name     string
+		declared []workers.Tensor
+		has      []stream.TensorSpec
+		shown    []int
+		to       *[]reshape
+	}{{"input", d.Inputs, w.inputs, w.given, &w.inReshapes}, {"output", d.Outputs, w.outputs, w.answered, &w.outReshapes}} {
+		for i, t := range side.declared {
+			at := slices.IndexFunc(side.has, func(s stream.TensorSpec) bool { return s.Name == t.Name })
+			if t.Reshape == nil || at < 0 || !slices.Contains(side.shown, at) { // those that are missing are found later
+				continue
+			}
+			spec := &side.has[at]
+			if !slices.EqualFunc(spec.Shape, t.Reshape, func(a, b int) bool { return a == b || a < 0 || b < 0 }) {
+				return stream.Errorf(stream.InvalidArgument, fmt.Sprintf("%s[%d].reshape.shape", side.name, i), "of %s is %v, and the shape in the model's file is %v", t.Name, t.Reshape, spec.Shape)
+			}
+			spec.Shape = t.Reshape
+			*side.to = append(*side.to, reshape{at: at, outer: t.Shape, inner: t.Reshape})
+		}
+	}
+	return nil
+}
+
+func reshaped(all []reshape, at int) bool {
+	return slices.ContainsFunc(all, func(r reshape) bool { return r.at == at })
+}
+
+// declare sets the shapes of m, made of the worker's inputs and outputs, to those of clients.
+func (w *worker) declare(m *stream.Model) {
+	for _, r := range w.inReshapes {
+		m.Inputs[slices.Index(w.given, r.at)].Shape = r.outer
+	}
+	for _, r := range w.outReshapes {
+		m.Outputs[slices.Index(w.answered, r.at)].Shape = r.outer
+	}
+}
+
+// toInner returns the inputs of a run with the shapes of the model's file.
+func (w *worker) toInner(inputs []stream.Tensor, rows int) []stream.Tensor {
+	if len(w.inReshapes) == 0 {
+		return inputs
+	}
+	w.inner = append(w.inner[:0], inputs...)
+	for _, r := range w.inReshapes {
+		t := &w.inner[r.at]
+		t.Shape = withFree(r.inner, r.outer, t.Shape, rows)
+	}
+	return w.inner
+}
+
+// toOuter returns the outputs of a run with the shapes of clients.
+func (w *worker) toOuter(outputs []stream.Tensor, rows int) ([]stream.Tensor, error) {
+	if len(w.outReshapes) == 0 {
+		return outputs, nil
+	}
+	w.outer = append(w.outer[:0], outputs...)
+	for _, r := range w.outReshapes {
+		t := &w.outer[r.at]
+		shape := withFree(r.outer, r.inner, t.Shape, rows)
+		if stream.Elements(shape) != stream.Elements(t.Shape) {
+			return nil, stream.Errorf(stream.Unsupported, "", "output %s of the model has the shape %v, which its configuration does not make %v of", t.Name, t.Shape[1:], r.outer)
+		}
+		t.Shape = shape
+	}
+	return w.outer, nil
+}
+
+// withFree returns the shape to with rows in front, its free dimensions being those of of,
+// which has the shape from with rows in front. Results share it: it is never written again.
+func withFree(to, from, of []int, rows int) []int {
+	shape := append(make([]int, 0, len(to)+1), rows)
+	shape = append(shape, to...)
+	next := 0
+	for i, n := range to {
+		if n >= 0 {
+			continue
+		}
+		for next < len(from) && from[next] >= 0 {
+			next++
+		}
+		if next++; next < len(of) { // after the rows
+			shape[i+1] = of[next]
+		}
+	}
+	return shape
+}
