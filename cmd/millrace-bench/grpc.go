@@ -42,7 +42,9 @@ func (bareGRPC) ModelStreamInfer(s grpc.BidiStreamingServer[pb.ModelInferRequest
 			return nil
 		}
 		if err == nil {
-			err = s.Send(&pb.ModelStreamInferResponse{InferResponse: echo(in)})
+			out := echo(in)
+			out.Parameters = map[string]*pb.InferParameter{"triton_final_response": {ParameterChoice: &pb.InferParameter_BoolParam{BoolParam: true}}} // as in every answer of a stream
+			err = s.Send(&pb.ModelStreamInferResponse{InferResponse: out})
 		}
 		if err != nil {
 			return err

@@ -16,7 +16,17 @@ func Tensors(from []oip.Tensor) []stream.Tensor {
 	for i := range from {
 		dims += len(from[i].Shape)
 	}
-	out, shapes := make([]stream.Tensor, len(from)), make([]int, 0, dims)
+	var out []stream.Tensor
+	var shapes []int
+	if len(from) == 1 && dims <= 4 { // the common case, with one allocation
+		one := new(struct {
+			tensor [1]stream.Tensor
+			shape  [4]int
+		})
+		out, shapes = one.tensor[:], one.shape[:0]
+	} else {
+		out, shapes = make([]stream.Tensor, len(from)), make([]int, 0, dims)
+	}
 	for i := range from {
 		t, n := &from[i], len(shapes)
 		shapes = append(shapes, t.Shape...)

@@ -313,9 +313,9 @@ func (x *session) refuse(k *call, err error) {
 
 // feed returns the stream of a request to a model. x.submitting is held.
 func (x *session) feed(m *stream.Model, version string) (*feed, error) {
-	f := &feed{x: x, model: m.Name, version: version, own: m.Stateful && !x.declared}
-	if f.chosen = version; version == "" && !x.declared {
-		f.chosen = x.backend.Models().Choose(m.Name)
+	own, chosen := m.Stateful && !x.declared, version
+	if version == "" && !x.declared {
+		chosen = x.backend.Models().Choose(m.Name)
 	}
 	x.mu.Lock()
 	x.feeds = slices.DeleteFunc(x.feeds, func(f *feed) bool { return f.ended })
@@ -325,8 +325,8 @@ func (x *session) feed(m *stream.Model, version string) (*feed, error) {
 		if o.own {
 			continue
 		}
-		if !f.own && o.model == m.Name && o.version == version {
-			if o.chosen == f.chosen {
+		if !own && o.model == m.Name && o.version == version {
+			if o.chosen == chosen {
 				x.mu.Unlock()
 				return o, nil
 			}
@@ -338,13 +338,14 @@ func (x *session) feed(m *stream.Model, version string) (*feed, error) {
 		}
 	}
 	x.mu.Unlock()
-	switch f.further = other != nil; {
-	case f.further && shared >= 2*maxFeeds:
+	switch {
+	case other != nil && shared >= 2*maxFeeds:
 		return other, nil
-	case !f.own && !f.further && names == maxFeeds:
+	case !own && other == nil && names == maxFeeds:
 		return nil, stream.Errorf(stream.InvalidArgument, "model_name", "the requests of one call name more than %d models: use another call", maxFeeds)
 	}
-	s, err := x.backend.Open(m.Name, f.chosen, stream.Options{
+	f := &feed{x: x, model: m.Name, version: version, own: own, chosen: chosen, further: other != nil}
+	s, err := x.backend.Open(m.Name, chosen, stream.Options{
 		Policy: x.policy, OneShot: !x.declared, OwnRefusals: true, Protocol: "grpc", Trace: x.trace, Version: version,
 	}, f)
 	if err != nil {
