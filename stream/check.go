@@ -1,6 +1,11 @@
 package stream
 
-import "hash/maphash"
+import (
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"strings"
+)
 
 // classSeed is random, so that no client can make two shapes of one class, which would
 // be put into one batch.
@@ -77,14 +82,11 @@ func (m *Model) checkAny(f *Frame) (int, uint64, error) {
 }
 
 func (m *Model) checkTensors(f *Frame) (rows int, class uint64, err error) {
-	if len(f.Inputs) > len(m.Inputs) {
-		return 0, 0, Errorf(InvalidArgument, "inputs", "%d tensors, model %s has %d", len(f.Inputs), m.Name, len(m.Inputs))
-	}
 	for i := range m.Inputs {
 		spec := &m.Inputs[i]
 		t := find(f.Inputs, spec.Name)
 		if t == nil {
-			return 0, 0, Errorf(InvalidArgument, "inputs", "%q is missing", spec.Name)
+			return 0, 0, m.missing(f)
 		}
 		if t.Datatype != spec.Datatype {
 			return 0, 0, Errorf(InvalidArgument, "inputs."+t.Name+".datatype", "is %s, model %s wants %s", t.Datatype, m.Name, spec.Datatype)
@@ -103,6 +105,9 @@ func (m *Model) checkTensors(f *Frame) (rows int, class uint64, err error) {
 			}
 		}
 	}
+	if len(f.Inputs) > len(m.Inputs) {
+		return 0, 0, m.unexpected(f)
+	}
 	if rows > m.MaxBatch {
 		return 0, 0, Errorf(InvalidArgument, "inputs.shape", "%d rows, model %s takes at most %d at once (batching.max_size)", rows, m.Name, m.MaxBatch)
 	}
@@ -110,6 +115,35 @@ func (m *Model) checkTensors(f *Frame) (rows int, class uint64, err error) {
 		return 0, 0, Errorf(InvalidArgument, "inputs.shape", "has no rows")
 	}
 	return rows, class, nil
+}
+
+// missing returns the error of a frame that lacks inputs.
+func (m *Model) missing(f *Frame) error {
+	var got, lacks []string
+	for i := range f.Inputs {
+		got = append(got, fmt.Sprintf("'%.64s'", f.Inputs[i].Name))
+	}
+	for i := range m.Inputs {
+		if name := m.Inputs[i].Name; find(f.Inputs, name) == nil {
+			lacks = append(lacks, "'"+name+"'")
+		}
+	}
+	return Errorf(InvalidArgument, "inputs", "expected %d inputs but got %d inputs for model '%s'. Got input(s) [%s], but missing required input(s) [%s]. Please provide all required input(s).",
+		len(m.Inputs), len(f.Inputs), m.Name, strings.Join(got, ","), strings.Join(lacks, ","))
+}
+
+// unexpected returns the error of a frame with more inputs than the model has.
+func (m *Model) unexpected(f *Frame) error {
+	names := make([]string, len(m.Inputs))
+	for i := range m.Inputs {
+		names[i] = m.Inputs[i].Name
+	}
+	for i := range f.Inputs {
+		if name := f.Inputs[i].Name; !slices.Contains(names, name) {
+			return Errorf(InvalidArgument, "inputs", "unexpected inference input '%.64s' for model '%s': its inputs are %s", name, m.Name, strings.Join(names, ", "))
+		}
+	}
+	return Errorf(InvalidArgument, "inputs", "expected %d inputs but got %d inputs for model '%s'", len(m.Inputs), len(f.Inputs), m.Name)
 }
 
 func find(ts []Tensor, name string) *Tensor {

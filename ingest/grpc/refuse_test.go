@@ -70,8 +70,8 @@ func TestBrokenMessages(t *testing.T) {
 	}
 	_, err := r.ModelInfer(r.ctx, raw("", "", []byte{1}))
 	isStatus(t, err, codes.InvalidArgument, "model_name: is missing")
-	_, err = r.ModelInfer(r.ctx, &pb.ModelInferRequest{ModelName: "identity", ModelVersion: "9"})
-	isStatus(t, err, codes.InvalidArgument, "inputs: is missing")
+	_, err = r.ModelInfer(r.ctx, &pb.ModelInferRequest{ModelName: "identity"})
+	isStatus(t, err, codes.InvalidArgument, "inputs: is empty")
 	in := raw("identity", "", []byte{1})
 	in.ModelVersion = "9"
 	_, err = r.ModelInfer(r.ctx, in)

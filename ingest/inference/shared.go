@@ -121,7 +121,7 @@ func (c *Call) readInput(t *oip.Tensor, p part, at string) error {
 	}
 	if one := oip.SizeOf(t.Datatype); one > 0 { // before memory is leased
 		if n, err := oip.Elements(t.Shape); err != nil || p.size/uint64(one) != uint64(n) || p.size%uint64(one) != 0 {
-			return stream.Errorf(stream.InvalidArgument, at+".parameters."+oip.SharedSize, "is %d, which is not %s of shape %v", p.size, t.Datatype, t.Shape)
+			return stream.Errorf(stream.InvalidArgument, at+".parameters."+oip.SharedSize, "%s", oip.SizeMismatch(t, c.Request.ModelName, n*one, int(p.size)))
 		}
 	}
 	data := c.LeaseTensor(int(p.size))

@@ -149,7 +149,7 @@ func (k *call) oneTensor(m *stream.Model, body []byte, lim oip.Limits) error {
 			return stream.Errorf(stream.InvalidArgument, "datatype", "model %s takes any tensor: set the options datatype and shape", m.Name)
 		}
 	case len(m.Inputs) != 1:
-		return stream.Errorf(stream.InvalidArgument, "inputs", "model %s has %d inputs, but a body of raw bytes is for one: send JSON with binary tensors", m.Name, len(m.Inputs))
+		return stream.Errorf(stream.InvalidArgument, "inputs", "Raw request must only have 1 input (found 1) to be deduced but got %d inputs in '%s' model configuration: send JSON with binary tensors", len(m.Inputs), m.Name)
 	default:
 		spec := &m.Inputs[0]
 		name = spec.Name

@@ -147,15 +147,15 @@ func (a *Adapter) generate(c *fiber.Ctx) error {
 	n := 0
 	r, err := q.s.oneShot.InferStream(a.http.Context(c, q.s.ctx), q.model, q.version, q.frame, func(r *stream.Result) error {
 		if n++; n > 1 {
-			return ingest.ErrDecoupled(r.Model)
+			return notOne(r.Model)
 		}
 		return q.answer(r)
 	})
 	q.Result = r
 	q.traceresponse(c)
-	if err == nil && (n == 0 || len(r.Outputs) > 0) {
-		if err = q.answer(r); n > 0 {
-			err = ingest.ErrDecoupled(r.Model)
+	if last := err == nil && len(r.Outputs) > 0; err == nil && (n == 0 || last) {
+		if err = q.answer(r); n > 0 || r.Model.Decoupled && !last {
+			err = notOne(r.Model)
 		}
 		if err != nil {
 			r.CountUnsendable(err)
@@ -165,6 +165,12 @@ func (a *Adapter) generate(c *fiber.Ctx) error {
 		return q.named(err)
 	}
 	return sendJSON(c, fiber.StatusOK, q.text)
+}
+
+// notOne returns the error of a model that has answered a generate request never, or several
+// times.
+func notOne(m *stream.Model) error {
+	return stream.Errorf(stream.Unsupported, "", "generate expects model to produce exactly 1 response, and model %s, which is decoupled, produced none or several: use generate_stream", m.Name)
 }
 
 func (a *Adapter) generateStream(c *fiber.Ctx) error { return a.events(c, true) }

@@ -140,30 +140,25 @@ func TestGenerate(t *testing.T) {
 		{"text", `[1]`, 400, "not a JSON object"},
 		{"text", `{"text":"a"`, 400, "JSON"},
 		{"text", `{"text":"a"} 1`, 400, "more bytes"},
-		{"text", `{"text":"a","text":"b"}`, 400, "text: is given twice"},
+		{"text", `{"text":"a","text":"b"}`, 400, "text: input 'text' already exists in request"},
+		{"text", `{"text":"a","x":1,"x":1}`, 400, "x: is given twice"},
 		{"text", `{"text":null}`, 400, "text: is not a value"},
 		{"text", `{"text":{}}`, 400, "text: is not a value"},
 		{"text", `{"text":1}`, 400, "text[0]: "},
-		{"text", `{"words":"a"}`, 400, "none of the inputs of model text"},
-		{"text", `{"text":"a","parameters":1}`, 400, "parameters"},
-		{"text", `{"text":"a","options":{}}`, 400, "parameters.options"},
+		{"text", `{"words":"a"}`, 400, "expected 1 inputs but got 0 inputs for model 'text'"},
+		{"text", `{"text":"a","parameters":1}`, 400, "parameters: Expected JSON object for keyword: 'parameters'"},
+		{"text", `{"text":"a","parameters":{"x":1,"nested":{"y":1}}}`, 400, "parameters.nested: Converting keyword: 'parameters': parameter 'nested' has invalid type."},
+		{"text", `{"text":"a","options":{}}`, 400, "options: parameter 'options' has invalid type"},
 		{"text", `{"text":"a","priority":1,"parameters":{"priority":2}}`, 400, "parameters.priority"},
-		{"pair", `{"a":[1,2,3]}`, 400, "is missing"},
+		{"pair", `{"a":[1,2,3]}`, 400, "missing required input(s) ['b']"},
 		{"pair", `{"a":[1,2],"b":1}`, 400, "a.shape"},
 		{"pair", `{"a":[[1,2,3],[1,2]],"b":1}`, 400, "a"},
 		{"text", `{"text":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + `}`, 400, ""},
 		{"text", `{"text":` + strings.Repeat("[", 70) + "1" + strings.Repeat("]", 70) + `}`, 400, "dimensions"},
-		{"repeat", `{"IN":[5,6],"DELAY":[0,0],"WAIT":0}`, 400, "generate_stream"},
-		{"repeat", `{"IN":[],"DELAY":[],"WAIT":0}`, 400, "generate_stream"},
+		{"repeat", `{"IN":[5,6],"DELAY":[0,0],"WAIT":0}`, 400, "generate expects model to produce exactly 1 response"},
+		{"repeat", `{"IN":[],"DELAY":[],"WAIT":0}`, 400, "generate expects model to produce exactly 1 response"},
 		{"nobody", `{"text":"a"}`, 404, "nobody"},
 	} {
-		if c.model == "repeat" && strings.Contains(c.body, "[]") {
-			// No answer at all is an answer without outputs.
-			if a := r.ask("POST", "/v2/models/repeat/generate", []byte(c.body), isJSON); a.StatusCode != 200 || string(a.body) != `{"model_name":"repeat","model_version":"1"}` {
-				t.Error(a)
-			}
-			continue
-		}
 		for _, route := range []string{"generate", "generate_stream"} {
 			if c.model == "repeat" && route == "generate_stream" {
 				continue

@@ -57,7 +57,7 @@ func ReadBody(c *fiber.Ctx, max int, lease func(n int) ([]byte, error)) ([]byte,
 	}
 	n := c.Request().Header.ContentLength()
 	if n > max {
-		return nil, tooLarge(n, max)
+		return nil, tooLarge(&c.Request().Header, n, max)
 	}
 	if n < 0 {
 		return readChunked(c, body, max, lease)
@@ -104,7 +104,7 @@ func readChunked(c *fiber.Ctx, body io.Reader, max int, lease func(n int) ([]byt
 			// Reading one more byte distinguishes a body of exactly the limit from a larger one.
 			var one [1]byte
 			if m, err := body.Read(one[:]); m > 0 {
-				return nil, tooLarge(-1, max)
+				return nil, tooLarge(&c.Request().Header, -1, max)
 			} else if err == io.EOF {
 				return mem[:n:n], c.Request().CloseBodyStream()
 			} else if err != nil {
@@ -131,11 +131,15 @@ func extendDeadline(c *fiber.Ctx, n int) {
 // bodyTime returns the time that n bytes may take.
 func bodyTime(n int) time.Duration { return bodyGrace + time.Duration(n/minRate)*time.Second }
 
-func tooLarge(n, max int) error {
-	if n < 0 {
-		return coded.Errorf(coded.TooLarge, "", "the body is larger than %d bytes (limits.max_body)", max)
+func tooLarge(h *fasthttp.RequestHeader, n, max int) error {
+	what := ""
+	if bytes.HasPrefix(h.ContentType(), []byte("application/json")) {
+		what = "JSON "
 	}
-	return coded.Errorf(coded.TooLarge, "", "the body has %d bytes, the limit is %d (limits.max_body)", n, max)
+	if n < 0 {
+		return coded.Errorf(coded.TooLarge, "", "request %ssize exceeds the maximum allowed input size of %d bytes (limits.max_body)", what, max)
+	}
+	return coded.Errorf(coded.TooLarge, "", "request %ssize of %d bytes exceeds the maximum allowed input size of %d bytes (limits.max_body)", what, n, max)
 }
 
 // readError returns the coded error of a body that could not be read. n is its

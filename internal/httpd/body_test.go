@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/valyala/fasthttp"
+
 	"millrace/stream/coded"
 )
 
@@ -35,11 +37,20 @@ func TestErrorsOfBodies(t *testing.T) {
 			t.Errorf("%v of %d: %s %q, short %v", c.err, c.n, coded.CodeOf(err), err, errors.Is(err, ErrShort))
 		}
 	}
-	for n, want := range map[int]string{
-		-1: "the body is larger than 5 bytes (limits.max_body)", 0: "the body has 0 bytes, the limit is 5 (limits.max_body)", 6: "the body has 6 bytes, the limit is 5 (limits.max_body)",
+	for _, c := range []struct {
+		media string
+		n     int
+		want  string
+	}{
+		{"", -1, "request size exceeds the maximum allowed input size of 5 bytes (limits.max_body)"},
+		{"application/json; charset=utf-8", -1, "request JSON size exceeds the maximum allowed input size of 5 bytes (limits.max_body)"},
+		{"text/plain", 0, "request size of 0 bytes exceeds the maximum allowed input size of 5 bytes (limits.max_body)"},
+		{"application/json", 6, "request JSON size of 6 bytes exceeds the maximum allowed input size of 5 bytes (limits.max_body)"},
 	} {
-		if err := tooLarge(n, 5); coded.CodeOf(err) != coded.TooLarge || err.Error() != want {
-			t.Errorf("%d: %v", n, err)
+		var h fasthttp.RequestHeader
+		h.SetContentType(c.media)
+		if err := tooLarge(&h, c.n, 5); coded.CodeOf(err) != coded.TooLarge || err.Error() != c.want {
+			t.Errorf("%d: %v", c.n, err)
 		}
 	}
 }

@@ -105,7 +105,7 @@ func TestErrorsOfChunks(t *testing.T) {
 		{"just the limit", text(most), ""},
 		{"just the limit, byte by byte, with the end at last", iotest.DataErrReader(iotest.OneByteReader(text(most))), ""},
 		{"a read of nothing at the limit", io.MultiReader(text(most), &pause{}, text(0)), ""},
-		{"one more", text(most + 1), "the body is larger than 10 bytes (limits.max_body)"},
+		{"one more", text(most + 1), "request size exceeds the maximum allowed input size of 10 bytes (limits.max_body)"},
 		{"short", io.MultiReader(text(3), iotest.ErrReader(io.ErrUnexpectedEOF)), "the body ended before its last chunk"},
 		{"short at the limit", io.MultiReader(text(most), iotest.ErrReader(io.ErrUnexpectedEOF)), "the body ended before its last chunk"},
 		{"broken", io.MultiReader(text(3), iotest.ErrReader(errors.New("bad chunk"))), "the body cannot be read: bad chunk"},
@@ -136,7 +136,7 @@ func TestBoundsOfBodies(t *testing.T) {
 	s := &Server{cfg: Config{MaxBody: 10}}
 	for max, want := range map[int]int{-1: 10, 0: 10, 5: 5, 10: 10, 11: 10, math.MaxInt: 10} {
 		_, err := s.ReadBody(request(t, &fakeConn{}, strings.NewReader(""), 100), max, nil)
-		if err == nil || err.Error() != tooLarge(100, want).Error() || coded.CodeOf(err) != coded.TooLarge {
+		if err == nil || err.Error() != tooLarge(&fasthttp.RequestHeader{}, 100, want).Error() || coded.CodeOf(err) != coded.TooLarge {
 			t.Errorf("at most %d: %v", max, err)
 		}
 	}

@@ -99,7 +99,7 @@ func (d *decoding) Read(b []byte) (int, error) {
 func readDecoded(c *fiber.Ctx, body io.Reader, coding string, max int, lease func(n int) ([]byte, error)) ([]byte, error) {
 	n := c.Request().Header.ContentLength()
 	if n > max {
-		return nil, tooLarge(n, max)
+		return nil, tooLarge(&c.Request().Header, n, max)
 	}
 	extendDeadline(c, n)
 	plain, done, err := decoded(body, coding)

@@ -41,7 +41,7 @@ func (s *Server) handle(c *fasthttp.RequestCtx) {
 		return
 	}
 	if n := c.Request.Header.ContentLength(); n > s.cfg.MaxBody {
-		s.refuse(c, tooLarge(n, s.cfg.MaxBody))
+		s.refuse(c, tooLarge(&c.Request.Header, n, s.cfg.MaxBody))
 		return
 	}
 	if s.rules.preflight(c) {

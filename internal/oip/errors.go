@@ -19,6 +19,12 @@ func noMemory(field string, n int) error {
 	return &coded.Error{Code: coded.Overloaded, Field: field, Msg: "no memory for " + itoa(n) + " bytes (memory.budget): try later, or raise the setting", Err: ErrMemory}
 }
 
+// quoted returns a name in single quotes, in which other servers of the protocol put names.
+func quoted(name string) string {
+	q := strconv.Quote(name)
+	return "'" + q[1:len(q)-1] + "'"
+}
+
 func utoa(n uint64) string { return strconv.FormatUint(n, 10) }
 func itoa(n int) string    { return strconv.Itoa(n) }
 func index(n int) string   { return "[" + strconv.Itoa(n) + "]" }

@@ -211,7 +211,7 @@ func (d *protoDecoder) input(r *InferRequest, body []byte) error {
 	}
 	for k := range r.Inputs[:i] {
 		if r.Inputs[k].Name == name {
-			return invalid(pathOf("inputs", i, "name"), "is "+strconv.Quote(name)+", as is that of tensor "+itoa(k)+"; expected each name once")
+			return invalid(pathOf("inputs", i, "name"), "input "+quoted(name)+" already exists in request, as tensor "+itoa(k)+"; expected each name once")
 		}
 	}
 	if t.Datatype == "" {
@@ -264,7 +264,7 @@ func (d *protoDecoder) output(r *InferRequest, body []byte) error {
 	}
 	for k := range r.Outputs[:i] {
 		if r.Outputs[k].Name == name {
-			return invalid(pathOf("outputs", i, "name"), "is "+strconv.Quote(name)+", as is that of output "+itoa(k)+"; expected each name once")
+			return invalid(pathOf("outputs", i, "name"), "output "+quoted(name)+" already exists in request, as output "+itoa(k)+"; expected each name once")
 		}
 	}
 	return nil
@@ -351,9 +351,6 @@ func (p *Param) choose(body []byte) string {
 
 // data gives each input its data, when all of the message is read.
 func (d *protoDecoder) data(r *InferRequest, alloc func(int) []byte) error {
-	if len(r.Inputs) == 0 {
-		return invalid("inputs", "is missing; expected at least one tensor")
-	}
 	raw := d.raw
 	for i := range r.Inputs {
 		t := &r.Inputs[i]
@@ -376,7 +373,7 @@ func (d *protoDecoder) data(r *InferRequest, alloc func(int) []byte) error {
 				return d.rawCount(r)
 			}
 			t.Data, raw = raw[0][:len(raw[0]):len(raw[0])], raw[1:]
-			if err := checkProtoRaw(t, n, i); err != nil {
+			if err := checkProtoRaw(t, n, i, r.ModelName); err != nil {
 				return err
 			}
 		default:
@@ -401,8 +398,8 @@ func (d *protoDecoder) rawCount(r *InferRequest) error {
 	return invalid("raw_input_contents", "has "+itoa(len(d.raw))+" items; expected "+itoa(want)+", one for each input that is not in shared memory")
 }
 
-// checkProtoRaw checks the data of input i, of n elements, which came raw.
-func checkProtoRaw(t *Tensor, n, i int) error {
+// checkProtoRaw checks the data of input i of model, of n elements, which came raw.
+func checkProtoRaw(t *Tensor, n, i int, model string) error {
 	if t.Datatype == Bytes {
 		switch k, msg := checkBytes(t.Data, n); {
 		case msg == "":
@@ -415,7 +412,7 @@ func checkProtoRaw(t *Tensor, n, i int) error {
 	}
 	// A division, because the product may overflow.
 	if one := SizeOf(t.Datatype); len(t.Data)%one != 0 || len(t.Data)/one != n {
-		return invalid(pathOf("inputs", i, "data"), "has "+itoa(len(t.Data))+" bytes in raw_input_contents; expected "+itoa(n)+" elements of "+itoa(one)+" bytes for "+t.Datatype+" of shape "+shapeText(t.Shape))
+		return invalid(pathOf("inputs", i, "data"), SizeMismatch(t, model, n*one, len(t.Data))+" in raw_input_contents")
 	}
 	return nil
 }

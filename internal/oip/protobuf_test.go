@@ -73,17 +73,16 @@ var protoRefused = []struct {
 	request     *pbRequest
 	field, text string
 }{
-	{&pbRequest{}, "inputs", "missing"},
 	{&pbRequest{Id: strings.Repeat("x", 1025)}, "id", "at most 1024"},
 	{&pbRequest{Inputs: []*pbInput{{Datatype: "FP32"}}}, "inputs[0].name", "missing"},
 	{&pbRequest{Inputs: []*pbInput{{Name: "x"}}}, "inputs[0].datatype", "missing"},
 	{&pbRequest{Inputs: []*pbInput{{Name: "x", Datatype: "FLOAT"}}}, "inputs[0].datatype", "expected one of BOOL"},
 	{&pbRequest{Inputs: []*pbInput{{Name: "x", Datatype: "FP32", Shape: []int64{2, -1}}}}, "inputs[0].shape[1]", "negative"},
-	{&pbRequest{Inputs: []*pbInput{{Name: "x", Datatype: "FP32", Shape: []int64{1 << 40, 1 << 40}}}}, "inputs[0].shape", "overflows"},
+	{&pbRequest{Inputs: []*pbInput{{Name: "x", Datatype: "FP32", Shape: []int64{1 << 40, 1 << 40}}}}, "inputs[0].shape", "causes total element count"},
 	{&pbRequest{Inputs: []*pbInput{{Name: "x", Datatype: "FP32", Shape: []int64{1 << 40}}}}, "inputs[0].shape", "at most"},
 	{&pbRequest{Inputs: []*pbInput{{Name: "x", Datatype: "FP32", Shape: make([]int64, 65)}}}, "inputs[0].shape", "64 dimensions"},
-	{&pbRequest{Inputs: []*pbInput{{Name: "x", Datatype: "UINT8", Shape: []int64{1}}, {Name: "x", Datatype: "UINT8", Shape: []int64{1}}}, RawInputContents: [][]byte{{1}, {1}}}, "inputs[1].name", "tensor 0"},
-	{&pbRequest{Inputs: []*pbInput{{Name: "x", Datatype: "UINT8", Shape: []int64{2}}}, RawInputContents: [][]byte{{1}}}, "inputs[0].data", "has 1 bytes"},
+	{&pbRequest{Inputs: []*pbInput{{Name: "x", Datatype: "UINT8", Shape: []int64{1}}, {Name: "x", Datatype: "UINT8", Shape: []int64{1}}}, RawInputContents: [][]byte{{1}, {1}}}, "inputs[1].name", "input 'x' already exists in request, as tensor 0"},
+	{&pbRequest{ModelName: "m", Inputs: []*pbInput{{Name: "x", Datatype: "UINT8", Shape: []int64{2}}}, RawInputContents: [][]byte{{1}}}, "inputs[0].data", "input byte size mismatch for input 'x' for model 'm'. Expected 2, got 1 "},
 	{&pbRequest{Inputs: []*pbInput{{Name: "x", Datatype: "UINT8", Shape: []int64{1}}}, RawInputContents: [][]byte{{1}, {2}}}, "raw_input_contents", "has 2 items; expected 1"},
 	{&pbRequest{Inputs: []*pbInput{{Name: "x", Datatype: "UINT8", Shape: []int64{1}}, {Name: "y", Datatype: "UINT8", Shape: []int64{1}}}, RawInputContents: [][]byte{{1}}}, "raw_input_contents", "has 1 items; expected 2"},
 	{&pbRequest{Inputs: []*pbInput{{Name: "x", Datatype: "BYTES", Shape: []int64{1}}}, RawInputContents: [][]byte{{9, 0, 0, 0, 1}}}, "inputs[0].data[0]", "length of 9"},
@@ -97,7 +96,7 @@ var protoRefused = []struct {
 	{typedInput("FP32", 2, &pbTyped{Fp32Contents: []float32{1}}), "inputs[0].contents.fp32_contents", "has 1 elements; expected 2"},
 	{typedInput("FP32", 2, nil), "inputs[0].contents", "expected 2 elements here"},
 	{&pbRequest{Inputs: []*pbInput{{Name: "x", Datatype: "UINT8"}}, Outputs: []*pbOutput{{}}}, "outputs[0].name", "missing"},
-	{&pbRequest{Outputs: []*pbOutput{{Name: "o"}, {Name: "o"}}}, "outputs[1].name", "output 0"},
+	{&pbRequest{Outputs: []*pbOutput{{Name: "o"}, {Name: "o"}}}, "outputs[1].name", "output 'o' already exists in request, as output 0"},
 	{&pbRequest{Parameters: map[string]*pbParam{"k": {}}}, "parameters.k", "no value"},
 	{&pbRequest{Parameters: map[string]*pbParam{"k": pbUint(math.MaxUint64)}}, "parameters.k", "18446744073709551615"},
 }
@@ -240,7 +239,7 @@ func fromGenerated(m *pbRequest) (*InferRequest, bool) {
 		return out
 	}
 	r.Params = params(m.Parameters)
-	ok = ok && len(m.Inputs) > 0 && len(m.Inputs) <= most && len(m.Outputs) <= most && len(m.RawInputContents) <= most
+	ok = ok && len(m.Inputs) <= most && len(m.Outputs) <= most && len(m.RawInputContents) <= most
 	raws := m.RawInputContents
 	for i, in := range m.Inputs {
 		x := Tensor{Name: in.Name, Datatype: in.Datatype, Params: params(in.Parameters)}

@@ -80,7 +80,7 @@ func (d *decoder) request(r *InferRequest, body []byte, headerLen int, alloc fun
 			if err := d.once(&seen, rInputs); err != nil {
 				return err
 			}
-			if r.Inputs, err = d.tensors(r.Inputs, 1); err != nil {
+			if r.Inputs, err = d.tensors(r.Inputs); err != nil {
 				return err
 			}
 		case "outputs":
@@ -101,9 +101,6 @@ func (d *decoder) request(r *InferRequest, body []byte, headerLen int, alloc fun
 			continue
 		}
 		d.leave()
-	}
-	if seen&(1<<rInputs) == 0 {
-		return d.fail("is missing; expected an array of tensors", segment{key: "inputs"})
 	}
 	if seen&(1<<rID) == 0 {
 		r.ID = ""
@@ -143,7 +140,7 @@ func (d *decoder) requested(outs []RequestedOutput) ([]RequestedOutput, error) {
 		}
 		for i := range outs[:len(outs)-1] {
 			if outs[i].Name == o.Name {
-				return outs, d.fail("is "+strconv.Quote(o.Name)+", as is that of output "+itoa(i)+"; expected each name once", segment{key: "name"})
+				return outs, d.fail("output "+quoted(o.Name)+" already exists in request, as output "+itoa(i)+"; expected each name once", segment{key: "name"})
 			}
 		}
 		d.leave()
@@ -230,7 +227,7 @@ func RawRequest(dst *InferRequest, body []byte, name, datatype string, shape []i
 			continue
 		}
 		if free >= 0 {
-			return d.fail("is "+shapeText(shape)+"; with a raw body at most one dimension may be free, so send JSON with the shape", segment{key: "shape"})
+			return d.fail("The shape of the raw input "+quoted(name)+" can not be deduced because there are more than one variable-sized dimension in "+shapeText(shape)+"; send JSON with the shape", segment{key: "shape"})
 		}
 		free, t.Shape[i] = i, 1
 	}
@@ -240,7 +237,7 @@ func RawRequest(dst *InferRequest, body []byte, name, datatype string, shape []i
 	}
 	if one == Variable {
 		if known != 1 {
-			return d.fail("is "+shapeText(shape)+"; a raw body is one BYTES element, so send JSON or a header length for more", segment{key: "shape"})
+			return d.fail("For BYTE datatype raw input "+quoted(name)+", the model must have input shape [1], and it is "+shapeText(shape)+"; send JSON or a header length for more than one element", segment{key: "shape"})
 		}
 		data := alloc(4 + len(body))
 		if len(data) < 4+len(body) {

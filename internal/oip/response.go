@@ -49,7 +49,7 @@ func (d *decoder) response(r *InferResponse, body []byte, headerLen int, alloc f
 		case "outputs":
 			d.enter("outputs", 0)
 			if err = d.once(&seen, pOutputs); err == nil {
-				r.Outputs, err = d.tensors(r.Outputs, 0)
+				r.Outputs, err = d.tensors(r.Outputs)
 			}
 		default:
 			if err := d.skip(1); err != nil {

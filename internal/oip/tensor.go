@@ -230,7 +230,7 @@ func (d *decoder) param(p *Param) error {
 }
 
 // tensors reads the array of inputs or outputs with data.
-func (d *decoder) tensors(ts []Tensor, least int) ([]Tensor, error) {
+func (d *decoder) tensors(ts []Tensor) ([]Tensor, error) {
 	if d.peek() != '[' {
 		return ts, d.unexpected("an array of tensors")
 	}
@@ -242,9 +242,6 @@ func (d *decoder) tensors(ts []Tensor, least int) ([]Tensor, error) {
 			return ts, err
 		}
 		if done {
-			if len(ts) < least {
-				return ts, d.fail("is empty; expected at least one tensor")
-			}
 			return ts, nil
 		}
 		if len(ts) >= d.lim.MaxTensors {
@@ -262,7 +259,7 @@ func (d *decoder) tensors(ts []Tensor, least int) ([]Tensor, error) {
 		}
 		for i := range ts[:len(ts)-1] {
 			if ts[i].Name == t.Name {
-				return ts, d.fail("is "+strconv.Quote(t.Name)+", as is that of tensor "+itoa(i)+"; expected each name once", segment{key: "name"})
+				return ts, d.fail("input "+quoted(t.Name)+" already exists in request, as tensor "+itoa(i)+"; expected each name once", segment{key: "name"})
 			}
 		}
 		d.leave()
@@ -449,7 +446,10 @@ func (d *decoder) elements(shape []int) (int, error) {
 		}
 		return 0, err
 	}
-	if n > d.lim.MaxElements || n > math.MaxInt/16 {
+	if n > math.MaxInt/16 {
+		return 0, d.fail("is "+shapeText(shape)+", a byte size overflow for inputs and outputs; expected at most "+itoa(d.lim.MaxElements)+" elements", segment{key: "shape"})
+	}
+	if n > d.lim.MaxElements {
 		return 0, d.fail("is "+shapeText(shape)+", "+itoa(n)+" elements; expected at most "+itoa(d.lim.MaxElements), segment{key: "shape"})
 	}
 	return n, nil

@@ -100,7 +100,7 @@ func Elements(shape []int) (int, error) {
 		}
 		hi, lo := bits.Mul64(uint64(n), uint64(d))
 		if hi != 0 || lo > math.MaxInt {
-			return 0, &coded.Error{Code: coded.InvalidArgument, Field: "shape", Msg: "the product of " + shapeText(shape) + " overflows; expected a smaller tensor"}
+			return 0, &coded.Error{Code: coded.InvalidArgument, Field: "shape", Msg: "is " + shapeText(shape) + ", which causes total element count to exceed maximum size of " + itoa(math.MaxInt) + "; expected a smaller tensor"}
 		}
 		n = int(lo)
 	}
@@ -123,6 +123,16 @@ type Tensor struct {
 	Data     []byte
 	Params   Params
 	Shared   bool
+}
+
+// SizeMismatch says that the data of an input of model, "" when the request does not name
+// it, have got bytes instead of want.
+func SizeMismatch(t *Tensor, model string, want, got int) string {
+	of := ""
+	if model != "" {
+		of = " for model " + quoted(model)
+	}
+	return "input byte size mismatch for input " + quoted(t.Name) + of + ". Expected " + itoa(want) + ", got " + itoa(got) + " for " + t.Datatype + " of shape " + shapeText(t.Shape)
 }
 
 // The parameters of a tensor whose data are in shared memory, or of an output to be

@@ -37,7 +37,7 @@ func Generate(body []byte, m *stream.Model) (text []byte, fields []string, err e
 			return nil, nil, NotJSON(err)
 		}
 		if slices.Contains(seen, key) {
-			return nil, nil, stream.Errorf(stream.InvalidArgument, key, "is given twice: send it once")
+			return nil, nil, twice(m, key)
 		}
 		if seen = append(seen, key); len(seen) > 2*maxDims {
 			return nil, nil, stream.Errorf(stream.InvalidArgument, "", "the body has more than %d members", 2*maxDims)
@@ -69,11 +69,18 @@ func Generate(body []byte, m *stream.Model) (text []byte, fields []string, err e
 		case key == "parameters":
 			var inner map[string]json.RawMessage
 			if err := json.Unmarshal(value, &inner); err != nil {
-				return nil, nil, stream.Errorf(stream.InvalidArgument, "parameters", "is not an object of parameters")
+				return nil, nil, stream.Errorf(stream.InvalidArgument, "parameters", "Expected JSON object for keyword: 'parameters'")
+			}
+			for name, v := range inner {
+				if !scalar(v) {
+					return nil, nil, stream.Errorf(stream.InvalidArgument, "parameters."+name, "Converting keyword: 'parameters': parameter '%s' has invalid type. Send a string, a number, or true or false", name)
+				}
 			}
 			if value = bytes.TrimSpace(value); len(inner) > 0 {
 				params = append(append(params, bytes.TrimSpace(value[1:len(value)-1])...), ',')
 			}
+		case !scalar(value):
+			return nil, nil, stream.Errorf(stream.InvalidArgument, key, "parameter '%s' has invalid type: it is no input of model %s, so send a string, a number, or true or false", key, m.Name)
 		default:
 			params = append(append(oip.AppendString(params, key), ':'), value...)
 			params = append(params, ',')
@@ -85,13 +92,24 @@ func Generate(body []byte, m *stream.Model) (text []byte, fields []string, err e
 	if _, err := d.Token(); err != io.EOF {
 		return nil, nil, stream.Errorf(stream.InvalidArgument, "", "the body has more bytes after its JSON object")
 	}
-	if len(fields) == 0 {
-		return nil, nil, stream.Errorf(stream.InvalidArgument, "", "the body has none of the inputs of model %s: see /v2/models/%s", m.Name, m.Name)
-	}
 	text = append(append([]byte{'{'}, id...), `"parameters":{`...)
 	text = append(text, bytes.TrimSuffix(params, []byte{','})...)
 	text = append(append(append(text, `},"inputs":[`...), inputs...), `]}`...)
 	return text, fields, nil
+}
+
+// twice returns the error of a second member with the name key.
+func twice(m *stream.Model, key string) error {
+	if inputOf(m, key) == nil {
+		return stream.Errorf(stream.InvalidArgument, key, "is given twice: send it once")
+	}
+	return stream.Errorf(stream.InvalidArgument, key, "input '%s' already exists in request: send it once", key)
+}
+
+// scalar reports whether a value is none of an object, an array and null.
+func scalar(value json.RawMessage) bool {
+	value = bytes.TrimSpace(value)
+	return len(value) > 0 && value[0] != '{' && value[0] != '[' && value[0] != 'n'
 }
 
 func inputOf(m *stream.Model, name string) *stream.TensorSpec {
