@@ -42,8 +42,8 @@ type plan struct {
 // endpoint's name.
 func (m *Manager) Load(ctx context.Context, name string, how Load) (endpoint string, err error) {
 	p, err := m.plan(name, how)
-	if err != nil { // clients of other servers look for this text
-		return "", fmt.Errorf("failed to load '%s', failed to poll from model repository: %w", name, err)
+	if err != nil {
+		return "", err
 	}
 	var taken atomic.Bool // p: by the change, or by a caller that has given up before it
 	var done string       // read only after the change
@@ -56,7 +56,9 @@ func (m *Manager) Load(ctx context.Context, name string, how Load) (endpoint str
 				return err
 			}
 		}
-		done, err = m.load(ctx, p)
+		if done, err = m.load(ctx, p); err != nil { // clients of other servers look for these words
+			err = fmt.Errorf("failed to load '%s', %w", name, err)
+		}
 		m.removeFiles(done, nil, p.Files)
 		return err
 	})
@@ -64,7 +66,7 @@ func (m *Manager) Load(ctx context.Context, name string, how Load) (endpoint str
 		p.Files.Remove()
 	}
 	if err != nil {
-		return "", fmt.Errorf("failed to load '%s', %w", name, err)
+		return "", err
 	}
 	return done, nil
 }
@@ -72,8 +74,8 @@ func (m *Manager) Load(ctx context.Context, name string, how Load) (endpoint str
 // plan returns what a load request asks for, with its parameters in the configuration.
 func (m *Manager) plan(name string, how Load) (plan, error) {
 	def, err := m.find(name, how)
-	if err != nil {
-		return plan{}, err
+	if err != nil { // clients of other servers look for these words
+		return plan{}, fmt.Errorf("failed to load '%s', failed to poll from model repository: %w", name, err)
 	}
 	p := plan{Definition: *def, of: name, known: true, only: how.Version}
 	p.Versions = slices.Clone(p.Versions)

@@ -137,7 +137,7 @@ func refusals(t *testing.T) []refusal {
 	add("unload of another version", "/v2/repository/models/pair/versions/9/unload", nil, 404, "not_found", "")
 	add("load of nobody", "/v2/repository/models/nobody/load", nil, 404, "not_found", "failed to load 'nobody', failed to poll from model repository: ")
 	add("load of another version", "/v2/repository/models/pair/versions/9/load", nil, 404, "not_found", "version")
-	bad("load with an unknown parameter", "/v2/repository/models/pair/load", []byte(`{"parameters":{"bach_size":2}}`), "failed to load 'pair', failed to poll from model repository: parameters.bach_size: ")
+	bad("load with an unknown parameter", "/v2/repository/models/pair/load", []byte(`{"parameters":{"bach_size":2}}`), "parameters.bach_size: ")
 	bad("load with a wrong parameter", "/v2/repository/models/pair/load", []byte(`{"parameters":{"batching.max_size":-3}}`), "parameters.batching.max_size: ")
 	bad("load with a parameter outside", "/v2/repository/models/pair/load", []byte(`{"batch_size":2}`), "batch_size")
 	bad("load with an object", "/v2/repository/models/pair/load", []byte(`{"parameters":{"batch_size":{}}}`), "parameters.batch_size")
