@@ -431,6 +431,44 @@ func TestFailedRequestsLeaveTheirRows(t *testing.T) {
 	}
 }
 
+// TestEndedRequestsLeaveTheirRows: a request that ends after it was bound, as its client leaves,
+// takes no row. Where a batch waits to be full, it counts, so that the others wait no longer
+// because it has left.
+func TestEndedRequestsLeaveTheirRows(t *testing.T) {
+	for name, whole := range map[string]bool{"bound, and the batch waits for the last": false, "the batch is full": true} {
+		b := &stub{needs: Needs{Full: true}, decide: func(View) (int, time.Duration) { return 3, 0 }}
+		g := withBatcher(t, bytesModel(3, 1), b, 1)
+		var streams []*stream.Stream
+		var sinks []*sink
+		for i := range 3 {
+			s, k := g.open(t, window)
+			streams, sinks = append(streams, s), append(sinks, k)
+			if i == 2 {
+				g.gather(t, 2, 0)
+				if !whole {
+					streams[1].Abandon(stream.Errorf(stream.Canceled, "", "gone"))
+				}
+			}
+			_ = s.SubmitAt(rows(g.mem, 0, byte('a'+i), 1, 1), 1)
+		}
+		batch := g.gather(t, 3, 3)
+		if whole {
+			streams[1].Abandon(stream.Errorf(stream.Canceled, "", "gone"))
+		}
+		if !batch.Prepare(nil) || batch.Rows != 2 || batch.Requests[0].BatchSize != 2 {
+			t.Errorf("%s: %d rows", name, batch.Rows)
+		}
+		echo(batch)
+		g.pool.Put(batch)
+		if got := fmt.Sprint(sinks[0].results, sinks[1].results, sinks[2].results); got != "[a] [error: canceled] [c]" {
+			t.Errorf("%s: %s", name, got)
+		}
+		if n := g.mem.Stats().Leases; n != 0 {
+			t.Errorf("%s: %d leases are left", name, n)
+		}
+	}
+}
+
 // TestTokensOfClosedStreamsAddNoRows checks that closed streams add no rows, however
 // many there are before one that waits, and that their class is removed.
 func TestTokensOfClosedStreamsAddNoRows(t *testing.T) {

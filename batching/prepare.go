@@ -13,9 +13,9 @@ type Decode func(r *stream.Request, dst []byte) error
 
 // Prepare fills the batch: each request gets its rows, and its tensors are copied or
 // its picture is decoded straight into them. A request whose picture cannot be decoded
-// ends as an error (or is dropped, if memory is lacking for it), and one that a stage has ended is left out; the next request takes
-// its rows, so that Rows counts only rows to run. It returns false when no request is
-// left.
+// ends as an error (or is dropped, if memory is lacking for it), and one that a stage has
+// ended, or that ended before, as its client left, is left out; the next request takes its
+// rows, so that Rows counts only rows to run. It returns false when no request is left.
 func (b *Batch) Prepare(decode Decode) bool {
 	b.Offsets, b.Inputs, b.Outputs = b.Offsets[:0], b.Inputs[:0], nil
 	kept, rows := b.Requests[:0], 0
@@ -29,7 +29,7 @@ func (b *Batch) Prepare(decode Decode) bool {
 		return false
 	}
 	for _, r := range b.Requests {
-		if b.Stages != nil && b.Stages.Before(r) {
+		if r.Outcome() != stream.Pending || b.Stages != nil && b.Stages.Before(r) {
 			r.Unbind()
 			continue
 		}
