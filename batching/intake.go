@@ -43,7 +43,7 @@ func NewIntake(model *stream.Model, batcher Batcher, pool *Pool, limit int) *Int
 		return took
 	}
 	for _, t := range model.Inputs {
-		in.dynamic = in.dynamic || !model.Ragged && stream.Elements(t.Shape) < 0
+		in.dynamic = in.dynamic || (!model.Ragged || model.Joined) && stream.Elements(t.Shape) < 0
 	}
 	in.common = in.NewInbox()
 	return in

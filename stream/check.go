@@ -100,7 +100,7 @@ func (m *Model) checkTensors(f *Frame) (rows int, class uint64, err error) {
 		}
 		rows = n
 		for j, d := range dims {
-			if spec.Shape[j] < 0 && !m.Ragged {
+			if spec.Shape[j] < 0 && (!m.Ragged || m.Joined) {
 				class = maphash.Comparable(classSeed, [2]uint64{class, uint64(d)}) // over the free dimensions
 			}
 		}

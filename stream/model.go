@@ -48,6 +48,7 @@ type Model struct {
 	Assembly Assembly     // makes requests of a stream's frames; nil when each frame is a request
 	Any      bool         // takes any inputs as they come (identity, delay); frames of video as NV12
 	Ragged   bool         // batches are views of the requests' own tensors, not one contiguous tensor
+	Joined   bool         // a ragged batch's tensors are joined to one: they have equal shapes but for their rows
 	Stateful bool         // keeps state per stream: one frame of a stream in flight, in order
 	StateRow int          // bytes of state that a row of a batch has besides its inputs and outputs
 	Affinity bool         // the state lives in one worker: the stream's frames run on it only

@@ -238,6 +238,17 @@ func TestRepository(t *testing.T) {
 		_, err := r.RepositoryModelLoad(r.ctx, &pb.RepositoryModelLoadRequest{ModelName: "identity", Parameters: map[string]*pb.ModelRepositoryParameter{key: param(v)}})
 		isStatus(t, err, codes.InvalidArgument, "parameters."+key)
 	}
+	for says, names := range map[string][]string{
+		"Model name cannot be empty. Please enter a valid name to deploy.": {"", " ", "\t", " \t \n "},
+		"model name must not contain path traversal characters":            {"../etc", "a/../b", "..", " ..", ".. ", ".", "/etc/passwd", "model/", "a\\b"},
+		"failed to poll from model repository":                             {"...", "..my_model", "model..1"},
+	} {
+		for _, name := range names {
+			if _, err := r.RepositoryModelLoad(r.ctx, &pb.RepositoryModelLoadRequest{ModelName: name}); err == nil || !strings.Contains(err.Error(), says) {
+				t.Errorf("%q: %v, want %s", name, err, says)
+			}
+		}
+	}
 	_, err := r.RepositoryModelLoad(r.ctx, &pb.RepositoryModelLoadRequest{ModelName: "nobody"})
 	isStatus(t, err, codes.NotFound, "failed to load 'nobody', failed to poll from model repository: ")
 	_, err = r.RepositoryIndex(r.ctx, &pb.RepositoryIndexRequest{RepositoryName: "x"})

@@ -16,6 +16,9 @@ import (
 // configuration in JSON, and one called file:PATH the content of a file of the model's
 // folder: bytes, or a string in base64.
 func Load(ctx context.Context, models ingest.Repository, name, version string, params map[string]any) (string, error) {
+	if err := checkName(name); err != nil {
+		return "", err
+	}
 	how := ingest.Load{Version: version}
 	for key, v := range params {
 		path, isFile := strings.CutPrefix(key, "file:")
@@ -49,6 +52,18 @@ func Load(ctx context.Context, models ingest.Repository, name, version string, p
 	}
 	endpoint, err := models.Load(ctx, name, how)
 	return endpoint, inMessage(err, params)
+}
+
+// checkName refuses what cannot be the name of a model, with the texts of other servers of
+// the protocol.
+func checkName(name string) error {
+	switch part := strings.TrimSpace(name); {
+	case part == "":
+		return stream.Errorf(stream.InvalidArgument, "model", "Model name cannot be empty. Please enter a valid name to deploy.")
+	case part == ".", part == "..", strings.ContainsAny(name, "/\\"):
+		return stream.Errorf(stream.InvalidArgument, "model", "%.64q: model name must not contain path traversal characters", name)
+	}
+	return nil
 }
 
 // Unload undoes one load of an endpoint, as the parameters of an unload request say.

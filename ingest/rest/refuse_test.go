@@ -136,6 +136,8 @@ func refusals(t *testing.T) []refusal {
 	add("unload of nobody", "/v2/repository/models/nobody/unload", nil, 404, "not_found", "nobody")
 	add("unload of another version", "/v2/repository/models/pair/versions/9/unload", nil, 404, "not_found", "")
 	add("load of nobody", "/v2/repository/models/nobody/load", nil, 404, "not_found", "failed to load 'nobody', failed to poll from model repository: ")
+	bad("load without a name", "/v2/repository/models/%20/load", nil, "model: Model name cannot be empty. Please enter a valid name to deploy.")
+	bad("load of a path", "/v2/repository/models/a%2F..%2Fb/load", nil, "model name must not contain path traversal characters")
 	add("load of another version", "/v2/repository/models/pair/versions/9/load", nil, 404, "not_found", "version")
 	bad("load with an unknown parameter", "/v2/repository/models/pair/load", []byte(`{"parameters":{"bach_size":2}}`), "parameters.bach_size: ")
 	bad("load with a wrong parameter", "/v2/repository/models/pair/load", []byte(`{"parameters":{"batching.max_size":-3}}`), "parameters.batching.max_size: ")

@@ -29,10 +29,17 @@ func (w *worker) findReshapes(d workers.Declared) (err error) {
 	}{{"input", d.Inputs, w.inputs, w.given, &w.inReshapes}, {"output", d.Outputs, w.outputs, w.answered, &w.outReshapes}} {
 		for i, t := range side.declared {
 			at := slices.IndexFunc(side.has, func(s stream.TensorSpec) bool { return s.Name == t.Name })
-			if t.Reshape == nil || at < 0 || !slices.Contains(side.shown, at) { // those that are missing are found later
+			if at < 0 || !slices.Contains(side.shown, at) { // those that are missing are found later
 				continue
 			}
 			spec := &side.has[at]
+			if t.Reshape == nil && w.isNumber(side.name, at) && len(t.Shape) > 0 && stream.Elements(t.Shape) == 1 {
+				*side.to = append(*side.to, reshape{at: at, outer: t.Shape, inner: spec.Shape})
+				continue
+			}
+			if t.Reshape == nil {
+				continue
+			}
 			if !slices.EqualFunc(spec.Shape, t.Reshape, func(a, b int) bool { return a == b || a < 0 || b < 0 }) {
 				return stream.Errorf(stream.InvalidArgument, fmt.Sprintf("%s[%d].reshape.shape", side.name, i), "of %s is %v, and the shape in the model's file is %v", t.Name, t.Reshape, spec.Shape)
 			}
@@ -41,6 +48,15 @@ func (w *worker) findReshapes(d workers.Declared) (err error) {
 		}
 	}
 	return nil
+}
+
+// isNumber reports whether the file gives an input or output no dimensions. A configuration
+// may declare it with dimensions of 1, as those of clients that have no numbers.
+func (w *worker) isNumber(side string, at int) bool {
+	if side == "input" {
+		return len(w.session.inputs[at].Dimensions) == 0
+	}
+	return len(w.session.outputs[at].Dimensions) == 0
 }
 
 func reshaped(all []reshape, at int) bool {

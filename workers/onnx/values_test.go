@@ -285,7 +285,7 @@ func TestTwoInputs(t *testing.T) {
 		want(t, got.outputs, 0, floats(11, 32), 1, 2)
 		want(t, got.outputs, 1, floats(-9, -28), 1, 2)
 	}
-	if got := c.send(t, a); stream.CodeOf(got.err) != stream.InvalidArgument || !strings.Contains(got.err.Error(), `"b" is missing`) {
+	if got := c.send(t, a); stream.CodeOf(got.err) != stream.InvalidArgument || !strings.Contains(got.err.Error(), "missing required input(s) ['b']") {
 		t.Errorf("%v", got.err)
 	}
 }

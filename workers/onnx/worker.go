@@ -155,14 +155,8 @@ func (w *worker) Init(_ context.Context, env *workers.Env) (m *stream.Model, err
 	if err = w.findReshapes(env.Declared); err != nil {
 		return nil, err
 	}
-	m = &stream.Model{Name: env.Name, Inputs: pick(w.inputs, w.given), Outputs: pick(w.outputs, w.answered), Ragged: w.text, Axis: w.axis.described()}
+	m = &stream.Model{Name: env.Name, Inputs: pick(w.inputs, w.given), Outputs: pick(w.outputs, w.answered), Ragged: w.text, Joined: w.text, Axis: w.axis.described()}
 	w.declare(m)
-	if w.text && slices.ContainsFunc(m.Inputs, func(in stream.TensorSpec) bool { return stream.Elements(in.Shape) < 0 }) {
-		if env.MaxBatch > 1 {
-			return nil, stream.Errorf(stream.InvalidArgument, "batching.max_size", "is %d, and strings of different shapes cannot be put into one batch: leave it out", env.MaxBatch)
-		}
-		w.max = 1
-	}
 	m.MaxBatch = w.max
 	if w.keeps() {
 		m.Stateful, m.StateRow = true, w.stateSize

@@ -20,6 +20,9 @@ func declared(pb *inferencepb.ModelConfig, kind string) (d workers.Declared, err
 		if in.IsShapeTensor || in.AllowRaggedBatch {
 			return d, stream.Errorf(stream.Unsupported, at, "has is_shape_tensor or allow_ragged_batch, which are not supported")
 		}
+		if in.Optional {
+			return d, stream.Errorf(stream.Unsupported, at+".optional", "is true, and models need all of their inputs: leave it out")
+		}
 		t := workers.Tensor{}
 		if t.TensorSpec, err = specOf(at, in.Name, in.DataType, in.Dims); err != nil {
 			return d, err

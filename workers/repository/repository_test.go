@@ -149,6 +149,7 @@ func TestBadModels(t *testing.T) {
 		"linked/1/":             "",
 		"elements/1/model.onnx": small, "elements/config.pbtxt": `max_batch_size: 4 input { name: "x" dims: [2] reshape { shape: [3] } }`,
 		"reshape/1/model.onnx": small, "reshape/config.pbtxt": `max_batch_size: 4 input { name: "x" dims: [4] reshape { shape: [2, 2] } }`,
+		"optional/1/model.onnx": small, "optional/config.pbtxt": `max_batch_size: 4 input { name: "x" dims: [4] optional: true }`,
 		"free/1/model.onnx": small, "free/config.pbtxt": `max_batch_size: 4 output { name: "y" dims: [-1] reshape { shape: [2] } }`,
 		"native/config.pbtxt": `backend: "identity" input { name: "x" data_type: TYPE_FP32 dims: [2] reshape { shape: [2, 1] } }`,
 		"labels/1/model.onnx": small, "labels/config.pbtxt": `max_batch_size: 4 output { name: "y" dims: [2] label_filename: "none.txt" }`,
@@ -170,7 +171,7 @@ func TestBadModels(t *testing.T) {
 		"unknown": "max_sise", "unknown2": "unknown field: colour", "both": "leave one of them out", "huge": "larger than 1 MiB",
 		"shape": "input[0].dims", "type": "input[0].data_type", "name": `"other"`, "backend": "pytorch", "seq": "sequence_batching",
 		"path": "default_model_filename", "source": "source", "linked": "outside of the repository",
-		"elements": "input[0].reshape.shape", "reshape": "input[0].reshape.shape", "free": "output[0].reshape.shape", "native": "input[0].reshape: is for ONNX models",
+		"elements": "input[0].reshape.shape", "reshape": "input[0].reshape.shape", "optional": "input[0].optional", "free": "output[0].reshape.shape", "native": "input[0].reshape: is for ONNX models",
 		"labels": "none.txt", "passwd": "output[0].label_filename", "outside": "output[0].label_filename", "unpaired": "output: has 0 tensors", "untyped": "output[0].data_type", "dims": "output[0].dims",
 	} {
 		_, err := r.Load(t.Context(), name, workers.Load{})
