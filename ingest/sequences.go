@@ -244,8 +244,9 @@ func (t *Sequences) notOpen(key sequenceKey) error {
 	} else {
 		return err
 	}
-	return stream.Errorf(stream.InvalidArgument, "parameters.sequence_start",
-		"sequence %s of model %s is not open: its first request must specify the START flag, sequence_start (a sequence ends with sequence_end, after a pause of %s, and when its model is loaded again)", key.id, key.model, idle)
+	// Clients of Triton look for the first words.
+	return stream.Errorf(stream.InvalidArgument, "",
+		"inference request for sequence %s to model '%s' must specify the START flag on the first request of the sequence: set parameters.sequence_start (a sequence ends with sequence_end, after a pause of %s, and when its model is loaded again)", key.id, key.model, idle)
 }
 
 // free gives the place of a sequence back.

@@ -138,7 +138,7 @@ func (s *sequences) want(got, want string) {
 	}
 }
 
-const notOpen = "invalid_argument: parameters.sequence_start"
+const notOpen = "invalid_argument: inference request for sequence "
 
 func TestSequences(t *testing.T) {
 	s := newSequences(t, workers.Config{Sequences: stream.Sequences{Idle: time.Hour}})

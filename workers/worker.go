@@ -117,6 +117,8 @@ type Kind struct {
 	// Ensemble returns the parameters of a graph that an ensemble's configuration describes;
 	// only the kind graph has it.
 	Ensemble func(*inferencepb.ModelConfig) (stream.Params, error)
+	// Ensembling is the opposite: the steps of a graph with these settings.
+	Ensembling func(settings any) *inferencepb.ModelEnsembling
 	// Settings returns a pointer to a struct with the kind's own settings, tagged as
 	// internal/setting describes; nil means that it has none. With a method Validate it says
 	// what the tags do not.

@@ -127,8 +127,8 @@ func TestSequenceByAllProtocols(t *testing.T) {
 		r.want(r.post(id.rest+`,"sequence_start":true`, 5), "5")
 		x.send(inSequence(id.grpc, false, true, 5), inSequence(id.grpc, false, false, 5))
 		r.want(sum(x.next().InferResponse, nil), "10")
-		r.want(x.next().ErrorMessage, "parameters.sequence_start")
-		r.want(r.post(id.rest, 10), "400 parameters.sequence_start")
+		r.want(x.next().ErrorMessage, "inference request for sequence ")
+		r.want(r.post(id.rest, 10), "400 inference request for sequence ")
 		x.end()
 	}
 	r.want(r.post(`"sequence_start":true`, 1), "400 parameters.sequence_id")

@@ -9,6 +9,9 @@ import (
 
 // SystemSharedMemoryStatus implements the service.
 func (s *service) SystemSharedMemoryStatus(ctx context.Context, in *inferencepb.SystemSharedMemoryStatusRequest) (*inferencepb.SystemSharedMemoryStatusResponse, error) {
+	if s.shared == nil { // clients ask before they register
+		return &inferencepb.SystemSharedMemoryStatusResponse{}, nil
+	}
 	if err := s.shared.CheckClient(local(ctx)); err != nil {
 		return nil, statusError(err)
 	}

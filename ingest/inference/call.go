@@ -24,9 +24,10 @@ type Call struct {
 	old  *buf.Buf   // the lease before it, while a body of unknown length grows
 	data []*buf.Buf // one for each tensor that was not in the body
 
-	shared *shm.Registry
-	local  bool   // the client may use shared memory
-	places []part // of the outputs in shared memory; empty when none is
+	shared  *shm.Registry
+	local   bool          // the client may use shared memory
+	places  []part        // of the outputs in shared memory; empty when none is
+	regions []*shm.Region // that the request uses, until releaseRegions
 }
 
 // Use sets the pool from which memory is leased.
@@ -42,6 +43,7 @@ func (c *Call) Reset() {
 	c.Request.Reset()
 	clear(c.Response.Outputs) // their shapes are the worker's
 	c.Response.Outputs, c.Response.Params = c.Response.Outputs[:0], c.Response.Params[:0]
+	c.releaseRegions()
 	clear(c.places)
 	c.places, c.shared, c.local = c.places[:0], nil, false
 	c.pool, c.Several, c.Sequence = nil, false, ingest.Sequence{}

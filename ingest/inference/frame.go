@@ -25,7 +25,7 @@ func (c *Call) Frame(m *stream.Model) (f stream.Frame, err error) {
 	if err := c.takeParams(&f, m); err != nil {
 		return f, err
 	}
-	if err := c.readShared(); err != nil {
+	if err := c.readShared(m); err != nil {
 		return f, err
 	}
 	f.Codec, f.Inputs = stream.Tensors, frames.Tensors(c.Request.Inputs)

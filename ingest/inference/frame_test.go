@@ -117,3 +117,49 @@ func TestSharedMemoryOfOtherMachines(t *testing.T) {
 		}
 	}
 }
+
+// TestUnregisteredDuringARequest: a region that is unregistered while a request uses it stays
+// until its reply is made.
+func TestUnregisteredDuringARequest(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "memory")
+	if err := os.WriteFile(path, []byte("12345678"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	memory := shm.New(dir, 2)
+	for _, name := range []string{"in", "out"} {
+		if err := memory.Register(name, "memory", 0, 8); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := func(name string, offset int64) oip.Params {
+		return oip.Params{{Key: oip.SharedRegion, Kind: oip.String, Str: name}, {Key: oip.SharedOffset, Kind: oip.Int, Int: offset}, {Key: oip.SharedSize, Kind: oip.Int, Int: 4}}
+	}
+	m := &stream.Model{Any: true}
+	c := &Call{}
+	c.Use(buf.NewPool(0))
+	c.Share(memory, true)
+	c.Request.Inputs = []oip.Tensor{{Name: "a", Datatype: "FP32", Shape: []int{1}, Params: at("in", 0)}}
+	c.Request.Outputs = []oip.RequestedOutput{{Name: "a", Params: at("out", 4)}}
+	f, err := c.Frame(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	memory.UnregisterAll()
+	if all, _ := memory.Status(""); len(all) != 2 {
+		t.Errorf("during the request: %+v", all)
+	}
+	c.Result = &stream.Result{Model: m, Outputs: f.Inputs}
+	if err := c.Reply(); err != nil {
+		t.Error(err)
+	}
+	if all, _ := memory.Status(""); len(all) != 0 {
+		t.Errorf("after the reply: %+v", all)
+	}
+	if got, _ := os.ReadFile(path); string(got) != "12341234" {
+		t.Errorf("the memory has %q", got)
+	}
+	f.Lease.Release()
+	c.Result = nil
+	c.Reset()
+}

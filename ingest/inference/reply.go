@@ -34,6 +34,9 @@ next:
 		return noOutput(i, c.Request.Outputs[i].Name, c.Result.Model)
 	}
 	c.Response.Outputs = outs
+	if !c.Several {
+		c.releaseRegions()
+	}
 	return nil
 }
 

@@ -33,7 +33,7 @@ func (c *Call) sharedPart(params oip.Params, at string) (p part, err error) {
 			}
 			name, found = x.Str, true
 		case oip.SharedOffset, oip.SharedSize:
-			if x.Kind != oip.Int || x.Int < 0 {
+			if x.Kind != oip.Uint && (x.Kind != oip.Int || x.Int < 0) {
 				return p, sharedError(at, key, "is not a number of bytes")
 			}
 			if key == oip.SharedOffset {
@@ -56,8 +56,20 @@ func (c *Call) sharedPart(params oip.Params, at string) (p part, err error) {
 	if err := c.shared.CheckClient(c.local); err != nil {
 		return p, err
 	}
-	p.region, err = c.shared.Part(name, p.offset, p.size)
+	if p.region, err = c.shared.Part(name, p.offset, p.size); err == nil {
+		c.regions = append(c.regions, p.region)
+	}
 	return p, inParameters(err, at)
+}
+
+// releaseRegions ends the use of shared memory: regions that were unregistered meanwhile are
+// gone before the client has its answer.
+func (c *Call) releaseRegions() {
+	for i, g := range c.regions {
+		c.shared.Release(g)
+		c.regions[i] = nil
+	}
+	c.regions = c.regions[:0]
 }
 
 func sharedError(at, key, msg string) error {
@@ -77,7 +89,7 @@ func inParameters(err error, at string) error {
 
 // readShared copies the inputs that are in shared memory to leased memory, and finds the
 // places of the outputs that will be written there.
-func (c *Call) readShared() error {
+func (c *Call) readShared(m *stream.Model) error {
 	for i := range c.Request.Inputs {
 		t := &c.Request.Inputs[i]
 		if len(t.Params) == 0 {
@@ -91,7 +103,7 @@ func (c *Call) readShared() error {
 		if p.region == nil {
 			continue
 		}
-		if err := c.readInput(t, p, at); err != nil {
+		if err := c.readInput(m, t, p, at); err != nil {
 			return err
 		}
 	}
@@ -115,13 +127,17 @@ func (c *Call) readShared() error {
 	return nil
 }
 
-func (c *Call) readInput(t *oip.Tensor, p part, at string) error {
+func (c *Call) readInput(m *stream.Model, t *oip.Tensor, p part, at string) error {
 	if len(t.Data) > 0 {
 		return stream.Errorf(stream.InvalidArgument, at+".parameters."+oip.SharedRegion, "is given as well as data: want one of them")
 	}
 	if one := oip.SizeOf(t.Datatype); one > 0 { // before memory is leased
-		if n, err := oip.Elements(t.Shape); err != nil || p.size/uint64(one) != uint64(n) || p.size%uint64(one) != 0 {
-			return stream.Errorf(stream.InvalidArgument, at+".parameters."+oip.SharedSize, "%s", oip.SizeMismatch(t, c.Request.ModelName, n*one, int(p.size)))
+		n, err := oip.Elements(t.Shape)
+		if err != nil {
+			return stream.Errorf(stream.InvalidArgument, at+".shape", "%v: %w", t.Shape, err)
+		}
+		if p.size/uint64(one) != uint64(n) || p.size%uint64(one) != 0 {
+			return stream.Errorf(stream.InvalidArgument, at+".parameters."+oip.SharedSize, "%s", oip.SizeMismatch(t, m.Name, n*one, int(p.size)))
 		}
 	}
 	data := c.LeaseTensor(int(p.size))

@@ -81,6 +81,8 @@ func TestTensorsInSharedMemory(t *testing.T) {
 		"input outside":          {sharedPair(12, 13, 4), "inputs[1].parameters.shared_memory_byte_size"},
 		"offset outside":         {sharedPair(12, 17, 4), "inputs[1].parameters.shared_memory_offset"},
 		"offset negative":        {sharedPair(12, -1, 4), "inputs[1].parameters.shared_memory_offset"},
+		"offset of 64 bits":      {bytes.Replace(sharedPair(12, 12, 4), []byte(`"shared_memory_offset":12`), []byte(`"shared_memory_offset":18446744073709551584`), 1), "inputs[1].parameters.shared_memory_offset: Invalid offset for shared memory region"},
+		"size of 64 bits":        {bytes.Replace(sharedPair(12, 12, 4), []byte(`"shared_memory_byte_size":12`), []byte(`"shared_memory_offset":8,"shared_memory_byte_size":18446744073709551612`), 1), "inputs[0].parameters.shared_memory_byte_size: "},
 		"output's part small":    {sharedPair(12, 12, 3), "outputs[1].parameters.shared_memory_byte_size"},
 		"output outside":         {sharedPair(12, 12, 9), "outputs[1].parameters.shared_memory_byte_size"},
 		"another region":         {bytes.Replace(sharedPair(12, 12, 4), []byte(`"in"`), []byte(`"gone"`), 1), "inputs[0].parameters.shared_memory_region"},
@@ -171,6 +173,9 @@ func TestSharedMemoryTurnedOff(t *testing.T) {
 		if a := r.ask("POST", path, body, isJSON); a.StatusCode != 400 || a.get("code") != "unsupported" || !strings.Contains(a.String(), "shared_memory") {
 			t.Error(path, a)
 		}
+	}
+	if a := r.ask("GET", regions+"/status", nil); a.StatusCode != 200 || string(a.body) != "[]" {
+		t.Error(a)
 	}
 	if a := r.ask("GET", "/v2", nil); strings.Contains(string(a.body), "shared_memory") {
 		t.Error(a)

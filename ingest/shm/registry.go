@@ -47,11 +47,13 @@ type Status struct {
 	ByteSize uint64 `json:"byte_size"`
 }
 
-// Region is a registered part of a shared memory. Its methods are safe for concurrent use,
-// and fail with Conflict once it was unregistered.
+// Region is a registered part of a shared memory. Its methods are safe for concurrent use.
 type Region struct {
 	Status
 	file *os.File
+	// Under Registry.mu:
+	users        int  // Parts without their Release
+	unregistered bool // it is closed with the last of them
 }
 
 // Register opens the shared memory with a key, which is its name for shm_open, and makes
@@ -64,18 +66,21 @@ func (r *Registry) Register(name, key string, offset, size uint64) error {
 	}
 	base := strings.TrimPrefix(key, "/")
 	if base == "" || base == "." || base == ".." || strings.ContainsAny(base, "/\x00") || len(base) > 255 {
-		return coded.Errorf(coded.InvalidArgument, "key", "%.64q is not the name of a shared memory: want that of shm_open, such as /input, without further slashes", key)
+		return coded.Errorf(coded.InvalidArgument, "key", "cannot register shared memory region '%s' - invalid shm key '%.64s': want a name for shm_open, such as /input, without further slashes", name, key)
 	}
 	switch {
 	case size == 0:
-		return coded.Errorf(coded.InvalidArgument, "byte_size", "is 0: want the bytes of the region")
+		return coded.Errorf(coded.InvalidArgument, "byte_size", "failed to register shared memory region '%s': invalid args: is 0, want the bytes of the region", name)
 	case offset > math.MaxInt64 || size > math.MaxInt64-offset:
-		return coded.Errorf(coded.InvalidArgument, "byte_size", "offset %d and %d bytes end beyond what a file can have", offset, size)
+		return coded.Errorf(coded.InvalidArgument, "byte_size", "failed to register shared memory region '%s': invalid args: offset %d and %d bytes end beyond what a file can have", name, offset, size)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if old, taken := r.regions[name]; taken {
-		return coded.Errorf(coded.Conflict, "name", "region %q is registered already, for the key %q: unregister it first", name, old.Key)
+		if old.unregistered {
+			return coded.Errorf(coded.Conflict, "name", "shared memory region '%s' already in manager: it was unregistered, and requests that use it have not ended", name)
+		}
+		return coded.Errorf(coded.Conflict, "name", "shared memory region '%s' already in manager, for the key %q: unregister it first", name, old.Key)
 	}
 	if len(r.regions) >= r.max {
 		return coded.Errorf(coded.Overloaded, "limits.max_regions", "%d regions of shared memory are registered already: unregister one, or raise the setting", r.max)
@@ -84,8 +89,11 @@ func (r *Registry) Register(name, key string, offset, size uint64) error {
 	if err != nil {
 		return err
 	}
-	if err := fits(file, offset+size); err != nil {
+	if length, err := fits(file, offset+size); err != nil {
 		_ = file.Close()
+		if err == errShort {
+			return coded.Errorf(coded.InvalidArgument, "byte_size", "failed to register shared memory region '%s': invalid args: it ends at byte %d, and the shared memory has %d", name, offset+size, length)
+		}
 		return err
 	}
 	r.regions[name] = &Region{Status: Status{Name: name, Key: key, Offset: offset, ByteSize: size}, file: file}
@@ -111,37 +119,56 @@ func (r *Registry) open(base, key string) (*os.File, error) {
 	return file, nil
 }
 
-// fits returns an error when the file is shorter than end.
-func fits(file *os.File, end uint64) error {
+// errShort says that a file is shorter than a region needs.
+var errShort = coded.Errorf(coded.InvalidArgument, "", "the shared memory is too short")
+
+// fits returns the length of the file, and errShort when it is less than end.
+func fits(file *os.File, end uint64) (length int64, err error) {
 	st, err := file.Stat()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if uint64(st.Size()) < end {
-		return coded.Errorf(coded.InvalidArgument, "byte_size", "the region ends at byte %d, but the shared memory has %d", end, st.Size())
+		err = errShort
 	}
-	return nil
+	return st.Size(), err
 }
 
-// Unregister closes a region. A name that is not registered is no error, so that clients
-// can remove what is left of an earlier run.
+// Unregister closes a region, with the end of the last request that uses it. A name that is
+// not registered is no error, so that clients can remove what is left of an earlier run.
 func (r *Registry) Unregister(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if region := r.regions[name]; region != nil {
-		_ = region.file.Close()
-		delete(r.regions, name)
+		region.unregistered = true
+		r.closeUnused(region)
 	}
 }
 
-// UnregisterAll closes all regions.
+// UnregisterAll does so with all regions.
 func (r *Registry) UnregisterAll() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, region := range r.regions {
-		_ = region.file.Close()
+		region.unregistered = true
+		r.closeUnused(region)
 	}
-	clear(r.regions)
+}
+
+// Release ends the use of a region that Part has returned.
+func (r *Registry) Release(region *Region) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	region.users--
+	r.closeUnused(region)
+}
+
+// closeUnused closes an unregistered region that no request uses. mu is held.
+func (r *Registry) closeUnused(region *Region) {
+	if region.unregistered && region.users == 0 {
+		_ = region.file.Close()
+		delete(r.regions, region.Name)
+	}
 }
 
 // Status returns the regions, sorted by name: all of them, or the one of a name.
@@ -164,20 +191,24 @@ func unknown(name string) error {
 	return coded.Errorf(coded.NotFound, "shared_memory_region", "no shared memory is registered as %.64q", name)
 }
 
-// Part returns the region of a name of which a request uses size bytes from offset.
-// Errors: NotFound, InvalidArgument.
+// Part returns the region of a name of which a request uses size bytes from offset. The
+// request must call Release when it needs the region no more. Errors: NotFound,
+// InvalidArgument. Clients of Triton look for the first words of these.
 func (r *Registry) Part(name string, offset, size uint64) (*Region, error) {
-	r.mu.RLock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	region := r.regions[name]
-	r.mu.RUnlock()
 	switch {
 	case region == nil:
 		return nil, unknown(name)
-	case offset > region.ByteSize:
-		return nil, coded.Errorf(coded.InvalidArgument, "shared_memory_offset", "is %d, and region %q has %d bytes", offset, name, region.ByteSize)
+	case offset >= region.ByteSize:
+		return nil, coded.Errorf(coded.InvalidArgument, "shared_memory_offset", "Invalid offset for shared memory region: is %d, and region '%s' has %d bytes", offset, name, region.ByteSize)
+	case size > math.MaxUint64-offset:
+		return nil, coded.Errorf(coded.InvalidArgument, "shared_memory_byte_size", "Integer overflow detected: byte_size %d + offset %d, and region '%s' has %d bytes", size, offset, name, region.ByteSize)
 	case size > region.ByteSize-offset:
-		return nil, coded.Errorf(coded.InvalidArgument, "shared_memory_byte_size", "is %d, and region %q has %d bytes from offset %d", size, name, region.ByteSize-offset, offset)
+		return nil, coded.Errorf(coded.InvalidArgument, "shared_memory_byte_size", "Invalid offset + byte size for shared memory region: is %d, and region '%s' has %d bytes from offset %d", size, name, region.ByteSize-offset, offset)
 	}
+	region.users++
 	return region, nil
 }
 
@@ -195,8 +226,8 @@ func (g *Region) Read(p []byte, offset uint64) error {
 func (g *Region) Write(p []byte, offset uint64) error {
 	at := g.Offset + offset
 	// Writing beyond the end would make the memory longer, at the cost of the machine.
-	if err := fits(g.file, at+uint64(len(p))); err != nil {
-		if coded.CodeOf(err) == coded.InvalidArgument {
+	if _, err := fits(g.file, at+uint64(len(p))); err != nil {
+		if err == errShort {
 			return coded.Errorf(coded.InvalidArgument, "shared_memory_region", "region %q was made shorter by its owner: %d bytes at %d do not fit", g.Name, len(p), at)
 		}
 		return g.failure(err)
@@ -206,11 +237,8 @@ func (g *Region) Write(p []byte, offset uint64) error {
 }
 
 func (g *Region) failure(err error) error {
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case errors.Is(err, os.ErrClosed):
-		return coded.Errorf(coded.Conflict, "shared_memory_region", "region %q was unregistered while a request used it", g.Name)
 	}
 	return coded.Errorf(coded.Unavailable, "shared_memory_region", "region %q: %w", g.Name, err)
 }
@@ -233,7 +261,7 @@ func Local(addr net.Addr) bool {
 func (r *Registry) CheckClient(local bool) error {
 	switch {
 	case r == nil:
-		return coded.Errorf(coded.Unsupported, "shared_memory", "is turned off by the server's configuration: send the tensors' data")
+		return coded.Errorf(coded.Unsupported, "shared_memory", "Client shared memory is disabled by the server's configuration: send the tensors' data")
 	case !local:
 		return coded.Errorf(coded.PermissionDenied, "", "shared memory is for clients on the same machine, by a loopback address: send the tensors' data")
 	}

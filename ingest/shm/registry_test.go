@@ -57,13 +57,42 @@ func TestRegionsAreReadAndWritten(t *testing.T) {
 	if err != nil || len(all) != 1 || all[0] != (Status{"a", "/in", 2, 6}) {
 		t.Errorf("status: %+v, %v", all, err)
 	}
+	r.Release(g)
 	r.Unregister("a")
 	r.Unregister("a")
 	if _, err := r.Status("a"); coded.CodeOf(err) != coded.NotFound {
 		t.Errorf("after unregister: %v", err)
 	}
-	isError(t, g.Read(got, 0), coded.Conflict, "shared_memory_region")
-	isError(t, g.Write(got, 0), coded.Conflict, "shared_memory_region")
+}
+
+// TestUnregisteredWhileUsed: a region stays until the last request that uses it has ended.
+func TestUnregisteredWhileUsed(t *testing.T) {
+	dir := t.TempDir()
+	file(t, dir, "in", []byte("0123456789"))
+	r := New(dir, 2)
+	before := descriptors(t)
+	var used [2]*Region
+	for i := range used {
+		_ = r.Register("a", "in", 0, 10) // the second is taken
+		var err error
+		if used[i], err = r.Part("a", 0, 10); err != nil {
+			t.Fatal(err)
+		}
+		r.UnregisterAll()
+	}
+	for _, g := range used {
+		isError(t, r.Register("a", "in", 0, 10), coded.Conflict, "name")
+		if got := make([]byte, 10); g.Read(got, 0) != nil || string(got) != "0123456789" {
+			t.Errorf("read %q", got)
+		}
+		r.Release(g)
+	}
+	if all, _ := r.Status(""); len(all) > 0 {
+		t.Errorf("still there: %+v", all)
+	}
+	if after := descriptors(t); after != before {
+		t.Errorf("%d descriptors were open before, %d after", before, after)
+	}
 }
 
 func TestRegisterRefuses(t *testing.T) {
@@ -134,14 +163,14 @@ func TestPartsAreWithinTheirRegion(t *testing.T) {
 		code         coded.Code
 		field        string
 	}{
-		{"b", 0, 1, coded.NotFound, "shared_memory_region"}, {"a", 51, 0, coded.InvalidArgument, "shared_memory_offset"},
+		{"b", 0, 1, coded.NotFound, "shared_memory_region"}, {"a", 50, 0, coded.InvalidArgument, "shared_memory_offset"},
 		{"a", math.MaxUint64, 2, coded.InvalidArgument, "shared_memory_offset"}, {"a", 49, 2, coded.InvalidArgument, "shared_memory_byte_size"},
 		{"a", 1, math.MaxUint64, coded.InvalidArgument, "shared_memory_byte_size"},
 	} {
 		_, err := r.Part(c.name, c.offset, c.size)
 		isError(t, err, c.code, c.field)
 	}
-	if _, err := r.Part("a", 50, 0); err != nil {
+	if _, err := r.Part("a", 49, 1); err != nil {
 		t.Error(err)
 	}
 }
@@ -184,9 +213,10 @@ func TestManyClients(t *testing.T) {
 				name := fmt.Sprint(i / 2)
 				_ = r.Register(name, "in", 0, 64)
 				if g, err := r.Part(name, 0, 64); err == nil {
-					if err := g.Read(make([]byte, 64), 0); err != nil && coded.CodeOf(err) != coded.Conflict {
+					if err := g.Read(make([]byte, 64), 0); err != nil {
 						t.Error(err)
 					}
+					r.Release(g)
 				}
 				r.Unregister(name)
 			}

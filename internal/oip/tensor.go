@@ -206,7 +206,7 @@ func (d *decoder) param(p *Param) error {
 		if integer {
 			p.Kind = Int
 			if p.Int, err = strconv.ParseInt(unsafeString(text), 10, 64); err != nil {
-				if n, err := strconv.ParseUint(unsafeString(text), 10, 64); err == nil && p.Key == sequenceID {
+				if n, err := strconv.ParseUint(unsafeString(text), 10, 64); err == nil && (p.Key == sequenceID || p.Key == SharedOffset || p.Key == SharedSize) {
 					p.Kind, p.Int = Uint, int64(n)
 					return nil
 				}

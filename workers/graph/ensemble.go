@@ -44,3 +44,18 @@ func FromEnsemble(c *inferencepb.ModelConfig) (*Settings, error) {
 	}
 	return s, s.Validate()
 }
+
+// ensemble describes the steps in the form of the protocol, without what it has no form
+// for: crops and conditions.
+func (s *Settings) ensemble() *inferencepb.ModelEnsembling {
+	e := &inferencepb.ModelEnsembling{}
+	for i := range s.Steps {
+		st := &s.Steps[i]
+		version, err := strconv.ParseInt(st.Version, 10, 64)
+		if err != nil {
+			version = -1 // the latest
+		}
+		e.Step = append(e.Step, &inferencepb.ModelEnsembling_Step{ModelName: st.Model, ModelVersion: version, InputMap: st.Input, OutputMap: st.Output})
+	}
+	return e
+}

@@ -14,6 +14,7 @@ import (
 func init() {
 	workers.Register(workers.Kind{
 		Name:     "graph",
+		Platform: "ensemble", // for clients of the Open Inference Protocol
 		Doc:      "runs each frame through other models, whose outputs become the inputs of the next",
 		New:      func() workers.Worker { return &worker{} },
 		Settings: func() any { return new(Settings) },
@@ -25,6 +26,7 @@ func init() {
 			}
 			return s.Params(), nil
 		},
+		Ensembling: func(settings any) *inferencepb.ModelEnsembling { return settings.(*Settings).ensemble() },
 	})
 }
 

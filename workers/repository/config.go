@@ -13,7 +13,6 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"millrace/batching"
 	"millrace/internal/inferencepb"
 	"millrace/stream"
 	"millrace/workers"
@@ -372,7 +371,10 @@ func Config(g *workers.Group, versions []string) *inferencepb.ModelConfig {
 		InstanceGroup: []*inferencepb.ModelInstanceGroup{{Name: m.Name, Count: int32(g.Workers()), Kind: inferencepb.ModelInstanceGroup_KIND_CPU}},
 		Parameters:    map[string]*inferencepb.ModelParameter{},
 	}
-	if cfg.Kind == "onnx" {
+	switch cfg.Kind {
+	case "graph":
+		pb.Backend = ""
+	case "onnx":
 		pb.Backend = "onnxruntime"
 		if cfg.Params["provider"] == "cuda" {
 			pb.InstanceGroup[0].Kind = inferencepb.ModelInstanceGroup_KIND_GPU
@@ -405,13 +407,13 @@ func Config(g *workers.Group, versions []string) *inferencepb.ModelConfig {
 	}
 	if batched(m) {
 		pb.MaxBatchSize = int32(m.MaxBatch)
-		d := &inferencepb.ModelDynamicBatching{}
-		for _, p := range cfg.Parts {
-			if soft, ok := p.(*batching.SoftSettings); ok && cfg.Batching.Kind == batching.Soft {
-				d.MaxQueueDelayMicroseconds = uint64(soft.MaxDelay.Microseconds())
-			}
-		}
-		pb.SchedulingChoice = &inferencepb.ModelConfig_DynamicBatching{DynamicBatching: d}
+	}
+	scheduling(pb, cfg, m)
+	if cfg.Cache.Size > 0 {
+		pb.ResponseCache = &inferencepb.ModelResponseCache{Enable: true}
+	}
+	if m.Decoupled {
+		pb.ModelTransactionPolicy = &inferencepb.ModelTransactionPolicy{Decoupled: true}
 	}
 	pb.VersionPolicy = policyOf(cfg.Versions, versions)
 	for name, value := range m.Params {

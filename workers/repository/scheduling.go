@@ -1,0 +1,84 @@
+package repository
+
+import (
+	"strconv"
+	"strings"
+
+	"millrace/batching"
+	"millrace/internal/inferencepb"
+	"millrace/stream"
+	"millrace/workers"
+)
+
+// scheduling sets in a configuration how the requests of a loaded model become runs, which
+// tools such as perf_analyzer read: as an ensemble, in sequences, or in batches.
+func scheduling(pb *inferencepb.ModelConfig, cfg workers.Config, m *stream.Model) {
+	kind, _ := workers.Lookup(cfg.Kind)
+	switch {
+	case kind.Ensembling != nil:
+		// It was decoded when the model was loaded.
+		if settings, err := kind.Decode(cfg.Params); err == nil {
+			pb.SchedulingChoice = &inferencepb.ModelConfig_EnsembleScheduling{EnsembleScheduling: kind.Ensembling(settings)}
+		}
+	case m.KeepsState():
+		pb.SchedulingChoice = &inferencepb.ModelConfig_SequenceBatching{SequenceBatching: sequenceBatching(cfg, m)}
+	case batched(m):
+		d := &inferencepb.ModelDynamicBatching{}
+		for _, p := range cfg.Parts {
+			if soft, ok := p.(*batching.SoftSettings); ok && cfg.Batching.Kind == batching.Soft {
+				d.MaxQueueDelayMicroseconds = uint64(soft.MaxDelay.Microseconds())
+			}
+		}
+		pb.SchedulingChoice = &inferencepb.ModelConfig_DynamicBatching{DynamicBatching: d}
+	}
+}
+
+// sequenceBatching describes the sequences of a model, with the inputs that the server
+// fills and the state. The settings of these, of ONNX models, are text that the worker has
+// checked.
+func sequenceBatching(cfg workers.Config, m *stream.Model) *inferencepb.ModelSequenceBatching {
+	d := &inferencepb.ModelSequenceBatching{MaxSequenceIdleMicroseconds: uint64(m.Sequences.Idle.Microseconds())}
+	for input, of := range entries(cfg.Params["controls"]) {
+		what, values, _ := strings.Cut(of, ":")
+		c := &inferencepb.ModelSequenceBatching_Control{}
+		for k, name := range controlKinds {
+			if name == strings.TrimSpace(what) {
+				c.Kind = k
+			}
+		}
+		if c.Kind != inferencepb.ModelSequenceBatching_Control_CONTROL_SEQUENCE_CORRID {
+			if values == "" {
+				values = "0,1"
+			}
+			whole := true
+			for v := range strings.SplitSeq(values, ",") {
+				n, _ := strconv.ParseFloat(strings.TrimSpace(v), 32)
+				c.Fp32FalseTrue = append(c.Fp32FalseTrue, float32(n))
+				c.Int32FalseTrue = append(c.Int32FalseTrue, int32(n))
+				whole = whole && float64(int32(n)) == n
+			}
+			if whole {
+				c.Fp32FalseTrue = nil
+			} else {
+				c.Int32FalseTrue = nil
+			}
+		}
+		d.ControlInput = append(d.ControlInput, &inferencepb.ModelSequenceBatching_ControlInput{Name: input, Control: []*inferencepb.ModelSequenceBatching_Control{c}})
+	}
+	for input, output := range entries(cfg.Params["state"]) {
+		d.State = append(d.State, &inferencepb.ModelSequenceBatching_State{InputName: input, OutputName: output})
+	}
+	return d
+}
+
+// entries returns the parts of a setting such as "INPUT=OUTPUT; INPUT=OUTPUT".
+func entries(value any) func(func(string, string) bool) {
+	text, _ := value.(string)
+	return func(yield func(string, string) bool) {
+		for entry := range strings.SplitSeq(text, ";") {
+			if input, of, ok := strings.Cut(strings.TrimSpace(entry), "="); ok && !yield(strings.TrimSpace(input), strings.TrimSpace(of)) {
+				return
+			}
+		}
+	}
+}
