@@ -76,7 +76,7 @@ func TestKindsAreSortedAndRegisteredOnce(t *testing.T) {
 
 func TestUnknownParametersOfKinds(t *testing.T) {
 	for _, c := range []struct{ kind, param, want string }{
-		{"identity", "zzzzzzzz", "zzzzzzzz: is not a parameter of identity: it has none"},
+		{"affine", "zzzzzzzz", "zzzzzzzz: is not a parameter of affine: it has none"},
 		{"delay", "fixd", "fixd: is not a parameter of delay (did you mean fixed?)"},
 		{"delay", "zzzzzzzz", "zzzzzzzz: is not a parameter of delay: it has busy, fixed, per_item, stateful"},
 	} {

@@ -22,6 +22,7 @@ import (
 	"millrace/ingest/shm"
 	pb "millrace/internal/inferencepb"
 	"millrace/server"
+	"millrace/workers"
 )
 
 // bytesCodec sends bytes as they are.
@@ -328,6 +329,13 @@ func TestModelConfig(t *testing.T) {
 	r := serve(t, nil, identity)
 	out, err := r.ModelConfig(r.ctx, &pb.ModelConfigRequest{Name: "identity"})
 	if err != nil || out.Config.GetName() != "identity" {
+		t.Errorf("%v, %v", out, err)
+	}
+	r = serve(t, nil, workers.Config{Name: "several", Kind: "repeat"}, workers.Config{Name: "kept", Kind: "identity", Cache: workers.Cache{Size: 1 << 16}})
+	if out, err := r.ModelConfig(r.ctx, &pb.ModelConfigRequest{Name: "several"}); err != nil || !out.Config.GetModelTransactionPolicy().GetDecoupled() || out.Config.GetResponseCache() != nil {
+		t.Errorf("%v, %v", out, err)
+	}
+	if out, err := r.ModelConfig(r.ctx, &pb.ModelConfigRequest{Name: "kept"}); err != nil || out.Config.GetModelTransactionPolicy() != nil || !out.Config.GetResponseCache().GetEnable() {
 		t.Errorf("%v, %v", out, err)
 	}
 	_, err = r.ModelConfig(r.ctx, &pb.ModelConfigRequest{Name: "nobody"})

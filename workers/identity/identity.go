@@ -9,6 +9,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"time"
 
 	"millrace/batching"
 	"millrace/stream"
@@ -17,21 +18,36 @@ import (
 
 func init() {
 	workers.Register(workers.Kind{
-		Name: "identity",
-		Doc:  "returns each frame as its result",
-		New:  func() workers.Worker { return &worker{} },
+		Name:     "identity",
+		Doc:      "returns each frame as its result",
+		New:      func() workers.Worker { return &worker{} },
+		Settings: func() any { return new(settings) },
 	})
+}
+
+// settings are what Triton's identity backend has, whose models are used in tests of clients.
+type settings struct {
+	Delay     *time.Duration `yaml:"delay" default:"0s" max:"1m" request:"1m" help:"time of a batch"`
+	LoadDelay *time.Duration `yaml:"load_delay" default:"0s" max:"1m" request:"10s" help:"time that a load takes"`
+	Stateful  bool           `yaml:"stateful" request:"any" help:"true: requests of a sequence are run one at a time, as for models that keep state"`
 }
 
 type worker struct {
 	workers.Base
+	set   settings
 	names []string // of the outputs, in the order of the model's inputs; nil: the inputs' own
 	model *stream.Model
 }
 
 // Init implements workers.Worker. Without declared inputs and outputs the model takes any.
-func (w *worker) Init(_ context.Context, env *workers.Env) (*stream.Model, error) {
-	w.model = &stream.Model{Any: true, Ragged: true, MaxBatch: 16}
+func (w *worker) Init(ctx context.Context, env *workers.Env) (*stream.Model, error) {
+	w.set = *env.Settings.(*settings)
+	if *w.set.LoadDelay > 0 {
+		if err := sleep(ctx, *w.set.LoadDelay); err != nil {
+			return nil, err
+		}
+	}
+	w.model = &stream.Model{Any: true, Ragged: true, MaxBatch: 16, Stateful: w.set.Stateful}
 	return w.model, w.declare(env.Declared)
 }
 
@@ -67,7 +83,12 @@ func (w *worker) declare(d workers.Declared) error {
 // Run implements workers.Worker. Tensors are returned unchanged, under the names of the
 // declared outputs if there are any; the bytes of a frame are returned as one BYTES tensor
 // of shape [1], named output.
-func (w *worker) Run(_ context.Context, b *batching.Batch) error {
+func (w *worker) Run(ctx context.Context, b *batching.Batch) error {
+	if *w.set.Delay > 0 {
+		if err := sleep(ctx, *w.set.Delay); err != nil {
+			return err
+		}
+	}
 	for i, r := range b.Requests {
 		out, staged := r.Inputs, b.After != nil // stages make other outputs of these
 		switch {
@@ -90,6 +111,17 @@ func (w *worker) Run(_ context.Context, b *batching.Batch) error {
 		r.Finish(out, r.TakeLease(), false)
 	}
 	return nil
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return stream.Errorf(stream.Timeout, "", "the run was abandoned: %w", ctx.Err())
+	}
 }
 
 // outputs returns the inputs of a request as the declared outputs. The rows are in front of

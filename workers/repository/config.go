@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"millrace/internal/inferencepb"
+	"millrace/internal/setting"
 	"millrace/stream"
 	"millrace/workers"
 )
@@ -113,8 +114,12 @@ var refused = map[protoreflect.Name]string{
 	"model_operations": "is not supported: custom operators cannot be loaded",
 }
 
-// parameters are the settings that parameters of Triton's ONNX backend mean.
-var parameters = map[string]string{"intra_op_thread_count": "threads", "inter_op_thread_count": "inter_threads"}
+// parameters are the settings that parameters of Triton's backends mean, and the units of
+// their values, by the kind of worker.
+var parameters = map[string]map[string]struct{ name, unit string }{
+	"onnx":     {"intra_op_thread_count": {"threads", ""}, "inter_op_thread_count": {"inter_threads", ""}},
+	"identity": {"execute_delay_ms": {"delay", "ms"}, "creation_delay_sec": {"load_delay", "s"}},
+}
 
 // apply sets in cfg what a configuration says, and returns what of it is not used. With
 // request it came with a load request, which may set less.
@@ -202,7 +207,7 @@ func apply(cfg *workers.Config, pb *inferencepb.ModelConfig, request bool) (note
 		}, set)...)
 	}
 	if d := pb.GetSequenceBatching(); d != nil {
-		if err := sequences(cfg.Kind, d, set, parameter, note); err != nil {
+		if err := sequences(cfg.Kind, own, d, set, parameter, note); err != nil {
 			return nil, err
 		}
 	}
@@ -224,8 +229,8 @@ func apply(cfg *workers.Config, pb *inferencepb.ModelConfig, request bool) (note
 	}
 	for _, name := range slices.Sorted(maps.Keys(pb.Parameters)) {
 		field := "parameters." + name
-		if mapped, ok := parameters[name]; ok && cfg.Kind == "onnx" {
-			parameter(field, mapped, pb.Parameters[name].GetStringValue())
+		if to, ok := parameters[cfg.Kind][name]; ok {
+			parameter(field, to.name, pb.Parameters[name].GetStringValue()+to.unit)
 			continue
 		}
 		parameter(field, name, pb.Parameters[name].GetStringValue())
@@ -258,19 +263,32 @@ var controlKinds = map[inferencepb.ModelSequenceBatching_Control_Kind]string{
 
 // sequences sets what sequence_batching says: the bounds of sequences, the inputs that the
 // server fills, and the state.
-func sequences(kind string, d *inferencepb.ModelSequenceBatching, set, parameter func(field, name string, value any), note func(string, ...any)) error {
+func sequences(kind string, own *setting.Table, d *inferencepb.ModelSequenceBatching, set, parameter func(field, name string, value any), note func(string, ...any)) error {
 	const at = "sequence_batching"
-	switch {
-	case kind != "onnx":
-		return stream.Errorf(stream.Unsupported, at, "is for ONNX models")
-	case d.IterativeSequence:
+	if d.IterativeSequence {
 		return stream.Errorf(stream.Unsupported, at+".iterative_sequence", "is not supported")
+	}
+	if _, is := own.Find("stateful"); is {
+		parameter(at, "stateful", true)
+		if len(d.ControlInput)+len(d.State) > 0 {
+			return stream.Errorf(stream.Unsupported, at, "with control_input or state is for ONNX models")
+		}
+	} else if kind != "onnx" {
+		return stream.Errorf(stream.Unsupported, at, "is for ONNX models and kinds of workers with the parameter stateful")
 	}
 	if us := d.MaxSequenceIdleMicroseconds; us > 0 {
 		set(at+".max_sequence_idle_microseconds", "sequences.idle", fmt.Sprintf("%dus", us))
 	}
-	if d.GetDirect() != nil || d.GetOldest() != nil {
-		note(at + ".direct and oldest (requests of all sequences share batches as they come)")
+	us := d.GetDirect().GetMaxQueueDelayMicroseconds()
+	if us = max(us, d.GetOldest().GetMaxQueueDelayMicroseconds()); us > 0 {
+		set(at, "batching.kind", "soft")
+		set(at+".max_queue_delay_microseconds", "batching.max_delay", fmt.Sprintf("%dus", us))
+	}
+	if d.GetDirect().GetMinimumSlotUtilization() > 0 {
+		note(at + ".direct.minimum_slot_utilization (batches are as large as the waiting requests make them)")
+	}
+	if d.GetOldest().GetMaxCandidateSequences() > 0 {
+		note(at + ".oldest.max_candidate_sequences (requests of all sequences share batches as they come)")
 	}
 	var controls, states []string
 	for i, in := range d.ControlInput {

@@ -3,6 +3,7 @@ package repository_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -121,6 +122,11 @@ ensemble_scheduling {step [{model_name: "plain" model_version: -1 input_map {key
 	}
 	if got["max_batch_size"] != 6.0 || got["backend"] != "onnxruntime" || !strings.Contains(string(text), `"max_queue_delay_microseconds":`) || !strings.Contains(string(text), `"all":`) || !strings.Contains(string(text), "TYPE_FP32") {
 		t.Errorf("configuration: %s", text)
+	}
+	g, _ = r.Group("twice", "")
+	steps := repository.Config(g, nil)
+	if got := fmt.Sprintln(steps.GetPlatform(), steps.GetBackend(), steps.GetEnsembleScheduling().GetStep()[1].GetModelName(), steps.GetEnsembleScheduling().GetStep()[0].GetOutputMap()); got != "ensemble  set map[y:mid]\n" {
+		t.Errorf("an ensemble's configuration: %s", steps)
 	}
 	if _, err := r.Load(t.Context(), "triton", workers.Load{Version: "7"}); stream.CodeOf(err) != stream.NotFound {
 		t.Errorf("a version that is not there: %v", err)

@@ -1,6 +1,7 @@
 package repository
 
 import (
+	"math"
 	"strconv"
 	"strings"
 
@@ -23,21 +24,31 @@ func scheduling(pb *inferencepb.ModelConfig, cfg workers.Config, m *stream.Model
 	case m.KeepsState():
 		pb.SchedulingChoice = &inferencepb.ModelConfig_SequenceBatching{SequenceBatching: sequenceBatching(cfg, m)}
 	case batched(m):
-		d := &inferencepb.ModelDynamicBatching{}
-		for _, p := range cfg.Parts {
-			if soft, ok := p.(*batching.SoftSettings); ok && cfg.Batching.Kind == batching.Soft {
-				d.MaxQueueDelayMicroseconds = uint64(soft.MaxDelay.Microseconds())
-			}
-		}
+		d := &inferencepb.ModelDynamicBatching{MaxQueueDelayMicroseconds: queueDelay(cfg)}
 		pb.SchedulingChoice = &inferencepb.ModelConfig_DynamicBatching{DynamicBatching: d}
 	}
+}
+
+// queueDelay is how long the batcher soft waits for further requests, in microseconds.
+func queueDelay(cfg workers.Config) uint64 {
+	for _, p := range cfg.Parts {
+		if soft, ok := p.(*batching.SoftSettings); ok && cfg.Batching.Kind == batching.Soft {
+			return uint64(soft.MaxDelay.Microseconds())
+		}
+	}
+	return 0
 }
 
 // sequenceBatching describes the sequences of a model, with the inputs that the server
 // fills and the state. The settings of these, of ONNX models, are text that the worker has
 // checked.
 func sequenceBatching(cfg workers.Config, m *stream.Model) *inferencepb.ModelSequenceBatching {
-	d := &inferencepb.ModelSequenceBatching{MaxSequenceIdleMicroseconds: uint64(m.Sequences.Idle.Microseconds())}
+	d := &inferencepb.ModelSequenceBatching{
+		MaxSequenceIdleMicroseconds: uint64(m.Sequences.Idle.Microseconds()),
+		StrategyChoice: &inferencepb.ModelSequenceBatching_Oldest{Oldest: &inferencepb.ModelSequenceBatching_StrategyOldest{
+			MaxCandidateSequences: int32(min(m.Sequences.Max, math.MaxInt32)), MaxQueueDelayMicroseconds: queueDelay(cfg),
+		}},
+	}
 	for input, of := range entries(cfg.Params["controls"]) {
 		what, values, _ := strings.Cut(of, ":")
 		c := &inferencepb.ModelSequenceBatching_Control{}
