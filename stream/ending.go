@@ -60,17 +60,3 @@ func (r *Request) Drop(why Reason) bool {
 	r.Stream.ended(r)
 	return true
 }
-
-// Emit sends a part of the result before its ending. lease is handed over. It waits as
-// long as the sink bounds what waits for the client (see Pacer). It reports false, and
-// releases lease, when the request has ended.
-func (r *Request) Emit(outputs []Tensor, lease *buf.Buf) bool {
-	if p, ok := r.Stream.sink.(Pacer); ok {
-		if err := p.Room(); err != nil {
-			r.Fail(err)
-		}
-	}
-	return r.Stream.emit(r, &Result{
-		Partial: true, Outcome: Answered, Outputs: append([]Tensor(nil), outputs...), Lease: lease,
-	})
-}

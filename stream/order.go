@@ -57,6 +57,7 @@ func (s *Stream) complete(r *Request) {
 		r.Unbind()
 	}
 	s.queue.Ended(r)
+	r.early.wake()
 	if s.policy.Mode == Latest && !r.bound && res.Outcome != Answered {
 		s.pushAtOnce(r)
 	}
@@ -96,7 +97,7 @@ func (s *Stream) pushInTurn() {
 	n := 0
 	for i, o := range s.order {
 		if o.result.Outcome == Pending && (i > answered || o.Must || !s.overtake(o)) {
-			s.flushPartial(o)
+			s.flushEarly(o)
 			break
 		}
 		s.push(o)
@@ -152,34 +153,7 @@ func (s *Stream) pushAtOnce(r *Request) {
 }
 
 func (s *Stream) push(r *Request) {
-	s.flushPartial(r)
+	s.flushEarly(r)
 	s.pushed = true
 	s.sink.Push(&r.result)
-}
-
-func (s *Stream) flushPartial(r *Request) {
-	for _, p := range r.partial {
-		s.pushed = true
-		s.sink.Push(p)
-	}
-	r.partial = nil
-}
-
-func (s *Stream) emit(r *Request, p *Result) bool {
-	s.mu.Lock()
-	defer s.unlock()
-	if r.Outcome() != Pending {
-		p.Lease.Release()
-		return false
-	}
-	r.result.key = nil // the ending alone is not the whole result
-	p.Seq, p.CaptureUS, p.Model, p.Timing = r.Seq, r.CaptureUS, r.result.Model, r.Timing
-	if s.order[0] == r {
-		s.flushPartial(r)
-		s.pushed = true
-		s.sink.Push(p)
-	} else {
-		r.partial = append(r.partial, p)
-	}
-	return true
 }

@@ -271,10 +271,10 @@ type Request struct {
 	detached   bool    // it holds the token, and its state is no longer the stream's: see DetachState
 	own        *states // of a detached or ended request, until its run has returned; or nil
 
-	onEnd   func()    // see OnEnd; under the stream's lock
-	partial []*Result // emitted before its turn; under the stream's lock
-	result  Result
-	single  [1]Tensor // storage for the common single output
+	onEnd  func() // see OnEnd; under the stream's lock
+	early  *early // what it emitted before its turn, or nil; under the stream's lock
+	result Result
+	single [1]Tensor // storage for the common single output
 }
 
 // Outcome returns how the request ended, or Pending.

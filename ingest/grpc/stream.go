@@ -31,8 +31,9 @@ const (
 	latestWindow = 256
 	// maxFeeds is how many models without state the requests of a call may name.
 	maxFeeds = 16
-	// maxParts is how many partial results wait for the client; a worker that is further
-	// ahead waits, at most maxPartsWait for each.
+	// maxParts is how many partial results wait for the client, and how many of the request
+	// whose turn it is, which must not wait for those behind it. A worker that is further ahead
+	// waits, at most maxPartsWait for each.
 	maxParts     = 64
 	maxPartsWait = 10 * time.Second
 )
@@ -75,6 +76,7 @@ type session struct {
 	feeds       []*feed
 	readErr     error // why no request is read any more; io.EOF = the client has sent all
 	parts       int   // partial results that wait
+	held        int   // workers that wait for room
 	room        chan struct{}
 	gone        bool // the handler has ended
 }
@@ -435,10 +437,15 @@ func (f *feed) Room() error {
 	for {
 		x.mu.Lock()
 		full, room := x.parts >= maxParts && !x.gone, x.room
-		x.mu.Unlock()
+		if k := x.first; full && k != nil && k == f.first {
+			full = len(k.results)-k.sent >= maxParts
+		}
 		if !full {
+			x.mu.Unlock()
 			return nil
 		}
+		x.held++
+		x.mu.Unlock()
 		if limit == nil {
 			limit = time.NewTimer(maxPartsWait)
 			defer limit.Stop()
@@ -469,11 +476,8 @@ func (x *session) next() (k *call, r *stream.Result, last, over bool) {
 		last = !r.Partial
 		if r.Partial {
 			k.partial = true
-			if x.parts == maxParts {
-				close(x.room)
-				x.room = make(chan struct{})
-			}
 			x.parts--
+			x.makeRoom()
 		}
 		if k.sent == len(k.results) {
 			k.results, k.sent = k.results[:0], 0
@@ -488,8 +492,18 @@ func (x *session) next() (k *call, r *stream.Result, last, over bool) {
 			x.last = nil
 		}
 		k.after = nil
+		x.makeRoom()
 	}
 	return k, r, last, false
+}
+
+// makeRoom lets the workers that wait for room look again. x.mu is held.
+func (x *session) makeRoom() {
+	if x.held > 0 {
+		x.held = 0
+		close(x.room)
+		x.room = make(chan struct{})
+	}
 }
 
 // answerAll writes the answers until none is left and none will come, and returns with what

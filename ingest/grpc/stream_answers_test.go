@@ -107,3 +107,52 @@ func TestStreamVersions(t *testing.T) {
 	}
 	s.end()
 }
+
+// burst answers a request with 100 partial results, when the test lets it.
+type burst struct{ workers.Base }
+
+func init() {
+	workers.Register(workers.Kind{Name: "burst", New: func() workers.Worker { return &burst{} }})
+}
+
+func (*burst) Init(context.Context, *workers.Env) (*stream.Model, error) {
+	return &stream.Model{Any: true, Ragged: true, MaxBatch: 1, Decoupled: true}, nil
+}
+
+func (*burst) Run(_ context.Context, b *batching.Batch) error {
+	inRun <- struct{}{}
+	<-pass
+	for range 100 {
+		if !b.Emit(0, []stream.Tensor{{Name: "y", Datatype: stream.Uint8, Shape: []int{1}, Data: []byte{1}}}) {
+			return nil
+		}
+	}
+	b.Finish(0, nil)
+	return nil
+}
+
+// TestStreamPartialResultsBehindOthers: the partial results of a request behind an unfinished one
+// are bounded, and do not take the room of those of the request in front.
+func TestStreamPartialResultsBehindOthers(t *testing.T) {
+	r := serve(t, nil, workers.Config{Name: "burst", Kind: "burst", Instances: 1}, repeat)
+	s := r.open()
+	s.send(raw("burst", "front", []byte{1}))
+	<-inRun
+	const n = 300
+	s.send(repeated("behind", n, false))
+	r.until(func() bool { return r.s.Memory().Stats().Leases >= 64 })
+	pass <- struct{}{}
+	for i := range 100 + n {
+		want := "front"
+		if i >= 100 {
+			want = "behind"
+		}
+		if out := s.next(); out.ErrorMessage != "" || out.InferResponse.Id != want || final(out) {
+			t.Fatalf("answer %d: %v, want one of %s", i, out, want)
+		}
+		if held := r.s.Memory().Stats().Leases; held > 64+64+8 {
+			t.Errorf("%d leases", held)
+		}
+	}
+	s.end()
+}

@@ -1,0 +1,131 @@
+package stream
+
+import (
+	"time"
+
+	"millrace/stream/buf"
+)
+
+// Bounds of the partial results of a request that stands behind an unfinished one of its
+// stream.
+const (
+	// MaxEarly is how many of them wait for its turn. A worker that emits more waits.
+	MaxEarly = 64
+	// maxEarlyWait is how long the worker waits, for all partial results of a request
+	// together. It is less than a run may take, so that the worker is not taken for hung.
+	maxEarlyWait = 10 * time.Second
+)
+
+// early are the partial results that a request emitted before its turn. Under the stream's
+// lock.
+type early struct {
+	results []*Result
+	waited  time.Duration // by the worker
+	room    chan struct{} // closed when the worker need not wait any longer; nil = it does not wait
+}
+
+func (e *early) wake() {
+	if e != nil && e.room != nil {
+		close(e.room)
+		e.room = nil
+	}
+}
+
+// Emit sends a part of the result before its ending. lease is handed over. It reports
+// false, and releases lease, when the request has ended.
+//
+// It waits as long as the sink bounds what waits for the client (see Pacer). Before the
+// request's turn it waits when MaxEarly partial results do, for 10 s in sum; then the request
+// fails with FlowControl. It fails at once when an unfinished request before it is in the same
+// batch, because that would wait for this one.
+func (r *Request) Emit(outputs []Tensor, lease *buf.Buf) bool {
+	s := r.Stream
+	inTurn, err := s.waitForTurn(r)
+	if p, ok := s.sink.(Pacer); ok && inTurn {
+		err = p.Room()
+	}
+	if err != nil {
+		r.Fail(err)
+	}
+	return s.emit(r, &Result{
+		Partial: true, Outcome: Answered, Outputs: append([]Tensor(nil), outputs...), Lease: lease,
+	})
+}
+
+// waitForTurn waits until r has its turn, as inTurn says, or room for one more partial result
+// before it.
+func (s *Stream) waitForTurn(r *Request) (inTurn bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for r.Outcome() == Pending && s.order[0] != r {
+		e := r.early
+		if e == nil || len(e.results) < MaxEarly {
+			return false, nil
+		}
+		left := maxEarlyWait - e.waited
+		if left <= 0 || s.sharesBatch(r) {
+			return false, Errorf(FlowControl, "", "an older frame of the stream has no ending, and %d partial results of this one wait for it: send fewer frames at once, or use a stream for each", MaxEarly)
+		}
+		e.room = make(chan struct{})
+		room := e.room
+		s.mu.Unlock()
+		began, limit := time.Now(), time.NewTimer(left)
+		select {
+		case <-room:
+		case <-limit.C:
+		}
+		limit.Stop()
+		s.mu.Lock()
+		e.waited += time.Since(began)
+	}
+	return r.Outcome() == Pending, nil
+}
+
+// sharesBatch reports whether an unfinished request before r was bound together with it.
+func (s *Stream) sharesBatch(r *Request) bool {
+	for _, o := range s.order {
+		if o == r {
+			return false
+		}
+		if o.bound && o.Outcome() == Pending && o.Timing.Dequeued == r.Timing.Dequeued {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *Stream) emit(r *Request, p *Result) bool {
+	s.mu.Lock()
+	defer s.unlock()
+	if r.Outcome() != Pending {
+		p.Lease.Release()
+		return false
+	}
+	r.result.key = nil // the ending alone is not the whole result
+	p.Seq, p.CaptureUS, p.Model, p.Timing = r.Seq, r.CaptureUS, r.result.Model, r.Timing
+	if s.order[0] == r {
+		s.flushEarly(r)
+		s.pushed = true
+		s.sink.Push(p)
+		return true
+	}
+	if r.early == nil {
+		r.early = &early{}
+	}
+	r.early.results = append(r.early.results, p)
+	return true
+}
+
+// flushEarly pushes what r emitted before its turn, which has come.
+func (s *Stream) flushEarly(r *Request) {
+	e := r.early
+	if e == nil {
+		return
+	}
+	for _, p := range e.results {
+		s.pushed = true
+		s.sink.Push(p)
+	}
+	e.results = nil
+	e.wake()
+}
