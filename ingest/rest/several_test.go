@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"reflect"
 	"strings"
@@ -58,6 +59,34 @@ func (r *running) events(path, body string) (*http.Response, []event) {
 	}
 	b, _ := io.ReadAll(resp.Body)
 	return resp, []event{{"", string(b)}}
+}
+
+// TestChunksOfEvents: each event is one chunk, by which clients that read in blocks know that
+// it is complete; HTTP/1.0 has no chunks.
+func TestChunksOfEvents(t *testing.T) {
+	r := start(t, nil, "repeat")
+	ask := func(version string) string {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(r.base, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		body := `{"IN":[5,6],"DELAY":[0,0],"WAIT":0}`
+		fmt.Fprintf(conn, "POST /v2/models/repeat/generate_stream HTTP/%s\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", version, len(body), body)
+		reply, err := io.ReadAll(conn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, after, _ := strings.Cut(string(reply), "\r\n\r\n")
+		return after
+	}
+	const one, two = `data: {"model_name":"repeat","model_version":"1","OUT":5,"IDX":0}` + "\n\n", `data: {"model_name":"repeat","model_version":"1","OUT":6,"IDX":1}` + "\n\n"
+	if got, want := ask("1.1"), fmt.Sprintf("%x\r\n%s\r\n%x\r\n%s\r\n0\r\n\r\n", len(one), one, len(two), two); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := ask("1.0"); got != one+two {
+		t.Errorf("%q, want %q", got, one+two)
+	}
 }
 
 func repeatRequest(in, delay string, more string) string {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -27,9 +28,11 @@ type Live struct {
 	ctx  context.Context
 	conn net.Conn
 
-	mu   sync.Mutex
-	head []byte // that is not written yet
-	text []byte
+	mu     sync.Mutex
+	head   []byte // that is not written yet
+	text   []byte
+	chunks bool // each part is a chunk
+	out    []byte
 }
 
 var _ io.Writer = (*Live)(nil)
@@ -49,6 +52,12 @@ func GoLive(c *fiber.Ctx, ctx context.Context, run func(name string, f func()) b
 			l.head = fmt.Appendf(l.head, "%s: %s\r\n", k, v)
 		}
 	})
+	// Readers of events know that one is complete by the end of its chunk: many read
+	// bodies without chunks in blocks. Readers of other live replies may know no chunks.
+	if c.Request().Header.IsHTTP11() && bytes.HasPrefix(c.Response().Header.ContentType(), []byte(EventStream)) {
+		l.chunks = true
+		l.head = append(l.head, "Transfer-Encoding: chunked\r\n"...)
+	}
 	l.head = append(l.head, "\r\n"...)
 	Hijack(c, func(conn net.Conn, _ []byte) {
 		l.conn = conn
@@ -63,6 +72,7 @@ func GoLive(c *fiber.Ctx, ctx context.Context, run func(name string, f func()) b
 			})
 			if reading {
 				serve(l)
+				l.end()
 			} else {
 				not()
 			}
@@ -95,16 +105,34 @@ func (l *Live) write(p []byte) (int, error) {
 	if err := l.conn.SetWriteDeadline(time.Now().Add(liveWrite)); err != nil {
 		return 0, err
 	}
-	if l.head != nil {
-		whole := append(l.head, p...)
-		l.head = nil
-		n, err := l.conn.Write(whole)
-		return max(n-len(whole)+len(p), 0), err
+	if l.head == nil && !l.chunks {
+		if len(p) == 0 {
+			return 0, nil
+		}
+		return l.conn.Write(p)
 	}
-	if len(p) == 0 {
-		return 0, nil
+	l.out = append(l.out[:0], l.head...)
+	l.head = nil
+	chunk := l.chunks && len(p) > 0
+	if chunk {
+		l.out = append(strconv.AppendInt(l.out, int64(len(p)), 16), "\r\n"...)
 	}
-	return l.conn.Write(p)
+	before := len(l.out)
+	if l.out = append(l.out, p...); chunk {
+		l.out = append(l.out, "\r\n"...)
+	}
+	n, err := l.conn.Write(l.out)
+	return min(max(n-before, 0), len(p)), err
+}
+
+// end marks the end of a reply in chunks.
+func (l *Live) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.chunks && l.head == nil {
+		_ = l.conn.SetWriteDeadline(time.Now().Add(liveWrite))
+		_, _ = io.WriteString(l.conn, "0\r\n\r\n") // a client that is gone does not need it
+	}
 }
 
 // Event sends a server-sent event. name "" is a message without a name.
@@ -124,7 +152,7 @@ func (l *Live) Fail(err error) bool {
 	if l.head == nil {
 		return false
 	}
-	l.head = nil
+	l.head, l.chunks = nil, false
 	Deny(l.conn, err)
 	return true
 }
