@@ -182,19 +182,13 @@ func DropError(why stream.Reason) error {
 // acquire returns an exchange with t that no request uses, and whether one used it
 // before.
 func (o *OneShot) acquire(t target) (*exchange, bool, error) {
-	o.mu.Lock()
-	pool := o.idle[t]
-	for pool != nil && len(pool.free) > 0 {
-		last := len(pool.free) - 1
-		x := pool.free[last]
-		pool.free[last] = nil
-		pool.free = pool.free[:last]
-		if !x.ended.Load() {
-			o.mu.Unlock()
+	for x := o.unused(t); x != nil; x = o.unused(t) {
+		if t.chosen == t.version || x.stream.Model().Version == t.chosen {
 			return x, true, nil
 		}
+		// It went on with another version when its own was unloaded, which is loaded again.
+		x.stream.Close(stream.ByClient)
 	}
-	o.mu.Unlock()
 	x := &exchange{result: make(chan *stream.Result, 1)}
 	s, err := o.backend.Open(t.model, t.chosen, stream.Options{
 		Policy:  stream.Policy{Mode: stream.Every, Window: 1},
@@ -214,6 +208,23 @@ func (o *OneShot) acquire(t target) (*exchange, bool, error) {
 	}
 	x.pool = o.idle[t]
 	return x, false, nil
+}
+
+// unused returns an exchange with t that no request uses, or nil.
+func (o *OneShot) unused(t target) *exchange {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	pool := o.idle[t]
+	for pool != nil && len(pool.free) > 0 {
+		last := len(pool.free) - 1
+		x := pool.free[last]
+		pool.free[last] = nil
+		pool.free = pool.free[:last]
+		if !x.ended.Load() {
+			return x
+		}
+	}
+	return nil
 }
 
 // release keeps the exchange for a later request, if that may use it.

@@ -42,3 +42,50 @@ func TestInferStreamVersions(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 }
+
+// TestVersionsThatComeBack: requests that name no version go to the version that is chosen, also
+// when it was unloaded in between, and the streams of earlier requests went on with another.
+func TestVersionsThatComeBack(t *testing.T) {
+	d := newBackend(t)
+	all := workers.Versions{All: true}
+	if err := d.Define(workers.Config{Name: "m", Kind: "plain", Version: "1", Versions: all}, workers.Config{Name: "m", Kind: "plain", Version: "2", Versions: all}); err != nil {
+		t.Fatal(err)
+	}
+	c := ingest.NewOneShot(d, "test", &d.noModel)
+	defer c.Close()
+	ask := func(want string) {
+		t.Helper()
+		r, err := c.Infer(t.Context(), "m", "", d.frame("x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Model.Version != want {
+			t.Errorf("version %s has answered, want %s", r.Model.Version, want)
+		}
+		r.Release()
+	}
+	load := func(version string) {
+		t.Helper()
+		if _, err := d.Load(t.Context(), "m", workers.Load{Version: version}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	unload := func(version string) {
+		t.Helper()
+		if err := d.Unload(t.Context(), "m", version); err != nil {
+			t.Fatal(err)
+		}
+	}
+	load("")
+	for range 3 {
+		ask("2")
+		unload("2")
+		ask("1")
+		load("2")
+		ask("2")
+		unload("1")
+		ask("2")
+		load("1")
+	}
+	ask("2")
+}

@@ -20,6 +20,7 @@ type Use struct {
 // Models finds loaded models by name; a version of "" means any. A Manager implements it.
 type Models interface {
 	Group(name, version string) (*Group, error)
+	Choose(name string) (version string)
 }
 
 var _ Models = (*Manager)(nil)

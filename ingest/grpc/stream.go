@@ -321,18 +321,16 @@ func (x *session) feed(m *stream.Model, version string) (*feed, error) {
 	}
 	x.mu.Lock()
 	x.feeds = slices.DeleteFunc(x.feeds, func(f *feed) bool { return f.ended })
-	var other *feed // to another version of the model
+	var other, same *feed // to the model; to the version
 	names, shared := 0, 0
 	for _, o := range x.feeds {
 		if o.own {
 			continue
 		}
 		if !own && o.model == m.Name && o.version == version {
-			if o.chosen == chosen {
-				x.mu.Unlock()
-				return o, nil
+			if other = o; o.chosen == chosen {
+				same = o
 			}
-			other = o
 		}
 		shared++
 		if !o.further {
@@ -340,6 +338,10 @@ func (x *session) feed(m *stream.Model, version string) (*feed, error) {
 		}
 	}
 	x.mu.Unlock()
+	// One whose version was unloaded goes on with another version.
+	if same != nil && (chosen == version || same.stream.Model().Version == chosen) {
+		return same, nil
+	}
 	switch {
 	case other != nil && shared >= 2*maxFeeds:
 		return other, nil

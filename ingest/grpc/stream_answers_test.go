@@ -108,6 +108,42 @@ func TestStreamVersions(t *testing.T) {
 	s.end()
 }
 
+// TestStreamVersionsThatComeBack: the requests of a call go to the highest version also when it was
+// unloaded in between, and the call's stream went on with another.
+func TestStreamVersionsThatComeBack(t *testing.T) {
+	r := serve(t, nil, identity)
+	all := workers.Versions{All: true}
+	err := r.s.Models().Define(workers.Config{Name: "m", Kind: "identity", Version: "1", Versions: all}, workers.Config{Name: "m", Kind: "identity", Version: "2", Versions: all})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := r.open()
+	ask := func(want string) {
+		t.Helper()
+		s.send(raw("m", "", []byte{1}))
+		if got := s.next().GetInferResponse().GetModelVersion(); got != want {
+			t.Errorf("version %q has answered, want %s", got, want)
+		}
+	}
+	load := func(version string) {
+		t.Helper()
+		if _, err := r.s.Models().Load(r.ctx, "m", workers.Load{Version: version}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	load("")
+	for range 3 {
+		ask("2")
+		if err := r.s.Models().Unload(r.ctx, "m", "2"); err != nil {
+			t.Fatal(err)
+		}
+		ask("1")
+		load("2")
+		ask("2")
+	}
+	s.end()
+}
+
 // burst answers a request with 100 partial results, when the test lets it.
 type burst struct{ workers.Base }
 

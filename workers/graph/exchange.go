@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -56,14 +57,19 @@ type exchanges struct {
 	closed bool
 }
 
-// take returns an unused exchange, or nil.
-func (p *exchanges) take() *exchange {
+// take returns an unused exchange with a version of the model, or nil; version "" = the only
+// one.
+func (p *exchanges) take(version string) *exchange {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for n := len(p.free); n > 0; n-- {
-		x := p.free[n-1]
-		p.free[n-1], p.free = nil, p.free[:n-1]
-		if !x.ended.Load() {
+	for i := len(p.free) - 1; i >= 0; i-- {
+		x := p.free[i]
+		ended := x.ended.Load()
+		if !ended && version != "" && x.stream.Model().Version != version {
+			continue
+		}
+		p.free = slices.Delete(p.free, i, i+1)
+		if !ended {
 			return x
 		}
 	}
@@ -98,17 +104,17 @@ func (p *exchanges) close() {
 	}
 }
 
-// open opens an exchange with the model of a step. own is the stream of the graph whose
-// state it gets, or nil.
-func open(models workers.Models, s *step, own *stream.Stream) (*exchange, error) {
-	g, err := models.Group(s.set.Model, s.set.Version)
+// open opens an exchange with a version of the model of a step. own is the stream of the graph
+// whose state it gets, or nil.
+func open(models workers.Models, s *step, version string, own *stream.Stream) (*exchange, error) {
+	g, err := models.Group(s.set.Model, version)
 	if err != nil {
 		return nil, err
 	}
 	x := &exchange{own: own != nil}
 	o := stream.Options{
 		Policy:  stream.Policy{Mode: stream.Every, Window: 1},
-		OneShot: own == nil, OwnRefusals: true, Protocol: "graph",
+		OneShot: own == nil, OwnRefusals: true, Protocol: "graph", Version: s.set.Version,
 	}
 	if own != nil {
 		o.Name = own.Options().Name

@@ -783,6 +783,54 @@ func TestUnloadAndSwap(t *testing.T) {
 	clients.Wait()
 }
 
+// TestVersionsOfAStep: a step without a version uses the version that requests would, after each
+// change; one with a version does not go on with another.
+func TestVersionsOfAStep(t *testing.T) {
+	x := newMachine(t)
+	all := workers.Versions{All: true}
+	version := func(v string, by float64) workers.Config {
+		return workers.Config{Name: "times", Kind: "scale", Version: v, Versions: all, Params: stream.Params{"by": by}}
+	}
+	if err := x.models.Define(version("1", 10), version("2", 20)); err != nil {
+		t.Fatal(err)
+	}
+	load := func(v string) {
+		t.Helper()
+		if _, err := x.models.Load(context.Background(), "times", workers.Load{Version: v}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	load("1")
+	x.graph(graph.Settings{Steps: []graph.Step{{Name: "one", Model: "times"}}})
+	ask := func(want float32) {
+		t.Helper()
+		r := x.infer("g", x.tensors(map[string][]float32{"x": {1, 2}}))
+		if got := output(t, r, "y").Float32s()[0]; got != want {
+			t.Errorf("%v, want %v", got, want)
+		}
+		r.Release()
+	}
+	ask(10)
+	for range 3 {
+		load("2")
+		ask(20)
+		if err := x.models.Unload(context.Background(), "times", "2"); err != nil {
+			t.Fatal(err)
+		}
+		ask(10)
+	}
+	load("2")
+	named := graph.Settings{Steps: []graph.Step{{Name: "one", Model: "times", Version: "2"}}}
+	x.load("named", "graph", named.Params())
+	x.infer("named", x.tensors(map[string][]float32{"x": {1, 2}})).Release()
+	if err := x.models.Unload(context.Background(), "times", "2"); err != nil {
+		t.Fatal(err)
+	}
+	if r := x.infer("named", x.tensors(map[string][]float32{"x": {1, 2}})); r.Outcome != stream.Failed {
+		t.Errorf("a step with an unloaded version has answered %v", output(t, r, "y").Float32s())
+	}
+}
+
 // TestCloseAnswersFramesInFlight checks that a frame in a graph is answered when the server
 // shuts down: the graph's models, also those of a graph in it, end after it.
 func TestCloseAnswersFramesInFlight(t *testing.T) {

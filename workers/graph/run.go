@@ -314,16 +314,25 @@ func (n *run) exchange(s *step) (x *exchange, used bool, err error) {
 		if x = n.state.exchanges[s.index]; x != nil && !x.ended.Load() {
 			return x, true, nil
 		}
-		if x, err = open(n.w.env.Models, s, n.r.Stream); err == nil {
+		if x, err = open(n.w.env.Models, s, n.w.version(s), n.r.Stream); err == nil {
 			n.state.exchanges[s.index] = x
 		}
 		return x, false, err
 	}
-	if x = n.w.pools[s.index].take(); x != nil {
+	version := n.w.version(s)
+	if x = n.w.pools[s.index].take(version); x != nil {
 		return x, true, nil
 	}
-	x, err = open(n.w.env.Models, s, nil)
+	x, err = open(n.w.env.Models, s, version, nil)
 	return x, false, err
+}
+
+// version returns the version of a step's model to which its next frame goes.
+func (w *worker) version(s *step) string {
+	if s.set.Version != "" {
+		return s.set.Version
+	}
+	return w.env.Models.Choose(s.set.Model)
 }
 
 // giveBack makes an exchange available again.
