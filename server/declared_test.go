@@ -1,13 +1,26 @@
 package server_test
 
 import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
 	"fmt"
+	"image"
+	"image/color"
+	"image/png"
+	"io"
+	"net/http"
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"millrace/config"
+	"millrace/internal/inferencepb"
 	"millrace/internal/onnxfile"
 	"millrace/server"
+	"millrace/stream"
 )
 
 // flat is a model that answers its input x, of shape in, as y, of shape out.
@@ -130,6 +143,84 @@ func TestDeclaredTensors(t *testing.T) {
 	for _, want := range []string{`"max_batch_size":0`, `"format":"FORMAT_NCHW","dims":[3,2,2],"reshape":{"shape":[1,3,2,2]}`, `"dims":[12],"label_filename":"names.txt","reshape":{"shape":[1,12,1,1]}`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("configuration: %s, want %s", text, want)
+		}
+	}
+}
+
+// A model that takes pictures takes one as an element of BYTES, over REST and gRPC, and so does
+// an ensemble that begins with it, whose configuration may declare its input so.
+func TestPictureAsString(t *testing.T) {
+	dir := writeRepository(t, map[string]string{
+		"see/1/model.onnx": string(flat([]any{"N", 2, 2, 3}, []any{"N", 12}, -1, 12)),
+		"see/config.yaml":  "input: {image: {color: RGB, layout: NHWC}}",
+		"whole/names.txt":  strings.Repeat("name\n", 12),
+		"whole/config.pbtxt": `platform: "ensemble" max_batch_size: 4
+			input { name: "INPUT" data_type: TYPE_STRING dims: [ 1 ] } output { name: "OUTPUT" data_type: TYPE_FP32 dims: [ 12 ] label_filename: "names.txt" }
+			ensemble_scheduling { step { model_name: "see" input_map { key: "x" value: "INPUT" } output_map { key: "y" value: "OUTPUT" } } }`,
+	})
+	s, end := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Repository: config.Repository{Dir: dir}})
+	defer func() {
+		if err := end(); err != nil {
+			t.Error(err)
+		}
+	}()
+	img := image.NewRGBA(image.Rect(0, 0, 2, 2))
+	for i := range img.Pix {
+		img.Pix[i] = 255
+	}
+	img.SetRGBA(1, 0, color.RGBA{10, 20, 30, 255})
+	var picture bytes.Buffer
+	if err := png.Encode(&picture, img); err != nil {
+		t.Fatal(err)
+	}
+	pixels := stream.AppendFloat32(nil, 255, 255, 255, 10, 20, 30, 255, 255, 255, 255, 255, 255)
+	element := func(b []byte) []byte { return append(binary.LittleEndian.AppendUint32(nil, uint32(len(b))), b...) }
+	services := grpcOf(t, s)
+	for _, c := range []struct {
+		model, in, out string
+		shape          []int64
+		data           []byte
+		want           string // of the error
+	}{
+		{"see", "x", "y", []int64{1}, element(picture.Bytes()), ""},
+		{"see", "x", "y", []int64{1, 1}, element(picture.Bytes()), ""},
+		{"whole", "INPUT", "OUTPUT", []int64{1, 1}, element(picture.Bytes()), ""},
+		{"see", "x", "y", []int64{2}, append(element(picture.Bytes()), element(picture.Bytes())...), "inputs[0].shape"},
+		{"see", "x", "y", []int64{0}, nil, "inputs[0].shape"},
+		{"see", "x", "y", []int64{1}, element([]byte("no picture")), "inputs[0].data"},
+		{"see", "x", "y", []int64{1}, element(nil), "inputs[0].data"},
+		{"see", "x", "y", []int64{1}, element(picture.Bytes()[:50]), "frame"},
+		{"see", "other", "y", []int64{1}, element(picture.Bytes()), "'other'"},
+	} {
+		got, err := services.ModelInfer(t.Context(), &inferencepb.ModelInferRequest{
+			ModelName: c.model, RawInputContents: [][]byte{c.data},
+			Inputs: []*inferencepb.ModelInferRequest_InferInputTensor{{Name: c.in, Datatype: "BYTES", Shape: c.shape}},
+		})
+		if c.want != "" && (status.Code(err) != codes.InvalidArgument && status.Code(err) != codes.Unimplemented || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("gRPC, %s of %v: %v, want %q", c.model, c.shape, err, c.want)
+		}
+		if c.want == "" && (err != nil || !bytes.Equal(got.RawOutputContents[0], pixels) || got.Outputs[0].Name != c.out) {
+			t.Errorf("gRPC, %s of %v: %v, %v", c.model, c.shape, got, err)
+		}
+		shape, _ := json.Marshal(c.shape)
+		head := fmt.Sprintf(`{"inputs":[{"name":%q,"datatype":"BYTES","shape":%s,"parameters":{"binary_data_size":%d}}]}`, c.in, shape, len(c.data))
+		req, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+s.Addr("http")+"/v2/models/"+c.model+"/infer", strings.NewReader(head+string(c.data)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Inference-Header-Content-Length", fmt.Sprint(len(head)))
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		want := c.want
+		if want == "" {
+			want = `"data":[255,255,255,10,20,30,255,255,255,255,255,255]`
+		}
+		if (resp.StatusCode == 200) != (c.want == "") || !strings.Contains(strings.ReplaceAll(string(text), `\"`, `"`), want) {
+			t.Errorf("REST, %s of %v: %d %s (%v), want %q", c.model, c.shape, resp.StatusCode, text, err, want)
 		}
 	}
 }

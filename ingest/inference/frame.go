@@ -29,8 +29,28 @@ func (c *Call) Frame(m *stream.Model) (f stream.Frame, err error) {
 		return f, err
 	}
 	f.Codec, f.Inputs = stream.Tensors, frames.Tensors(c.Request.Inputs)
-	f.Lease, err = c.gather(f.Inputs)
+	if f.Lease, err = c.gather(f.Inputs); err == nil && m.Image != nil {
+		err = asPicture(&f, m)
+	}
 	return f, err
+}
+
+// asPicture makes a frame with a picture of one whose only tensor is BYTES, for a model that
+// takes pictures.
+func asPicture(f *stream.Frame, m *stream.Model) error {
+	if m.Any || len(f.Inputs) != 1 || len(m.Inputs) != 1 || f.Inputs[0].Datatype != stream.Bytes || f.Inputs[0].Name != m.Inputs[0].Name {
+		return nil
+	}
+	t := &f.Inputs[0]
+	if n := stream.Elements(t.Shape); n != 1 {
+		return stream.Errorf(stream.InvalidArgument, "inputs[0].shape", "%v has %d elements: model %s takes one picture in a request", t.Shape, n, m.Name)
+	}
+	kind, err := frames.Picture(t.Data[4:])
+	if err != nil {
+		return stream.Errorf(stream.Unsupported, "inputs[0].data", "of model %s, which takes pictures: %w", m.Name, err)
+	}
+	f.Codec, f.Payload, f.Inputs = kind, t.Data[4:], nil
+	return nil
 }
 
 // checkOutputs refuses outputs that the model does not have. The outputs of a model
