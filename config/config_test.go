@@ -365,7 +365,7 @@ func TestSettingsOfASectionStandTogether(t *testing.T) {
 			sections = append(sections, section)
 		}
 	}
-	want := []string{"name", "source", "version", "instances", "max_flows", "batching", "input", "window", "cache", "sequences", "stream", "queue", "limits", "versions", "shadow", "output", "gate"}
+	want := []string{"name", "source", "version", "instances", "max_flows", "batching", "input", "window", "cache", "sequences", "stream", "queue", "limits", "versions", "shadow", "tensors", "output", "gate"}
 	if !slices.Equal(sections, want) {
 		t.Errorf("got  %q\nwant %q", sections, want)
 	}

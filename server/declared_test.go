@@ -87,7 +87,9 @@ func TestDeclaredTensors(t *testing.T) {
 			output { name: "C" data_type: TYPE_STRING dims: [ -1 ] } output { name: "D" data_type: TYPE_INT8 dims: [ 2 ] }`,
 		"single/config.pbtxt": `backend: "identity"
 			input { name: "A" data_type: TYPE_INT8 dims: [ -1, 2 ] } output { name: "C" data_type: TYPE_INT8 dims: [ -1, 2 ] }`,
-		"sums/1/model.onnx": string(sums()),
+		"same/config.yaml":   "source: identity\nbatching: {max_size: 4}\ntensors: {inputs: [A BYTES -1 2], outputs: [\"C BYTES -1 2\"]}\n",
+		"vector/config.yaml": "source: identity\ntensors: {inputs: [A INT8 -1], outputs: [C INT8 -1]}\n",
+		"sums/1/model.onnx":  string(sums()),
 		"sums/config.pbtxt": `max_batch_size: 8
 			input { name: "x" data_type: TYPE_INT32 dims: [ 1 ] } output { name: "y" data_type: TYPE_INT32 dims: [ 1 ] }
 			sequence_batching {
@@ -122,6 +124,9 @@ func TestDeclaredTensors(t *testing.T) {
 			`"outputs":[` + tensor("C", "BYTES", "[1,1]", `["a"]`) + "," + tensor("D", "INT8", "[1,2]", "[1,2]")},
 		{"echo", `{"inputs":[` + tensor("B", "INT16", "[1,2]", "[1,2]") + "," + tensor("A", "BYTES", "[1,1]", `["a"]`) + `]}`, "inputs[0].datatype"},
 		{"single", `{"inputs":[` + tensor("A", "INT8", "[1,2]", "[1,2]") + `]}`, tensor("C", "INT8", "[1,2]", "[1,2]")},
+		{"same", `{"inputs":[` + tensor("A", "BYTES", "[2,2]", `["a","b","c","d"]`) + `]}`, tensor("C", "BYTES", "[2,2]", `["a","b","c","d"]`)},
+		{"same", `{"inputs":[` + tensor("A", "BYTES", "[5,2]", `["a","b","c","d","e","f","g","h","i","j"]`) + `]}`, "inputs.shape"},
+		{"vector", `{"inputs":[` + tensor("A", "INT8", "[20]", "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20]") + `]}`, tensor("C", "INT8", "[20]", "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20]")},
 		{"sums", `{"parameters":{"sequence_id":"1002","sequence_start":true},"inputs":[` + tensor("x", "INT32", "[1,1]", "[5]") + `]}`, tensor("y", "INT32", "[1,1]", "[5]")},
 		{"sums", `{"parameters":{"sequence_id":"17","sequence_start":true},"inputs":[` + tensor("x", "INT32", "[1,1]", "[9]") + `]}`, tensor("y", "INT32", "[1,1]", "[9]")},
 		{"sums", `{"parameters":{"sequence_id":"1002"},"inputs":[` + tensor("x", "INT32", "[1,1]", "[6]") + `]}`, tensor("y", "INT32", "[1,1]", "[11]")},

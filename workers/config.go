@@ -1,11 +1,9 @@
 package workers
 
 import (
-	"fmt"
 	"maps"
 	"reflect"
 	"slices"
-	"strings"
 	"time"
 
 	"millrace/batching"
@@ -40,8 +38,10 @@ type Config struct {
 	// model's only file is Source.
 	Folder string
 
-	// Declared are the inputs and outputs that the model must have.
+	// Declared are the inputs and outputs that the model must have: those of Tensors, or of a
+	// configuration of another form.
 	Declared Declared
+	Tensors  Tensors `yaml:"tensors"`
 
 	// Params are the parameters of the kind of worker, by the names of its settings;
 	// nested names are joined by dots.
@@ -51,76 +51,6 @@ type Config struct {
 	Parts []any
 
 	request stream.Params // parameters of the request that loaded it
-}
-
-// Declared are inputs and outputs that a model is checked against when it is loaded;
-// without any, everything is as the model itself says. A kind whose models have none of
-// their own, such as identity, takes them from here.
-type Declared struct {
-	Inputs, Outputs []Tensor
-	Batch           bool // the shapes leave the batch axis out
-}
-
-// Tensor is a declared input or output.
-type Tensor struct {
-	stream.TensorSpec // without a Datatype: any
-	// Reshape is the shape that the model computes with, without the batch axis if the
-	// declaration leaves it out: Shape is the one that clients use. nil = the same.
-	Reshape []int
-	Format  string // FORMAT_NCHW or FORMAT_NHWC, for clients that prepare pictures; "" = none
-	// Labels are the names of the elements of a row of an output, from the file that
-	// LabelFile names in the model's folder.
-	Labels    []string
-	LabelFile string
-}
-
-// check compares the declarations with a model's inputs and outputs. All inputs have to
-// be declared, and any of the outputs.
-func (d Declared) check(m *stream.Model) error {
-	for _, side := range []struct {
-		name     string
-		has      []stream.TensorSpec
-		declared []Tensor
-	}{{"input", m.Inputs, d.Inputs}, {"output", m.Outputs, d.Outputs}} {
-		if len(side.declared) == 0 || m.Any {
-			continue
-		}
-		for i, want := range side.declared {
-			at := fmt.Sprintf("%s[%d]", side.name, i)
-			k := slices.IndexFunc(side.has, func(s stream.TensorSpec) bool { return s.Name == want.Name })
-			if k < 0 {
-				return stream.Errorf(stream.InvalidArgument, at+".name", "%q is not one of the model's: %s", want.Name, namesOf(side.has))
-			}
-			s := &side.has[k]
-			if m.Image != nil && side.name == "input" && want.Datatype == stream.Bytes && len(want.Shape) == 1 {
-				continue // clients may send a picture as a string
-			}
-			if want.Datatype != "" && want.Datatype != s.Datatype {
-				return stream.Errorf(stream.InvalidArgument, at+".data_type", "of %s is %s, and that of the model is %s", want.Name, want.Datatype, s.Datatype)
-			}
-			shape := m.Shape(s)
-			if len(shape) == len(want.Shape)+1 && (d.Batch || m.Axis == stream.FreeAxis) {
-				shape = shape[1:]
-			}
-			if !slices.EqualFunc(shape, want.Shape, func(a, b int) bool { return a == b || a == -1 || b == -1 }) {
-				return stream.Errorf(stream.InvalidArgument, at+".dims", "of %s are %v, and those of the model are %v", want.Name, want.Shape, shape)
-			}
-		}
-		for _, s := range side.has {
-			if side.name == "input" && !slices.ContainsFunc(side.declared, func(d Tensor) bool { return d.Name == s.Name }) {
-				return stream.Errorf(stream.InvalidArgument, "input", "lacks %s, which the model needs", s.Name)
-			}
-		}
-	}
-	return nil
-}
-
-func namesOf(specs []stream.TensorSpec) string {
-	names := make([]string, len(specs))
-	for i, s := range specs {
-		names[i] = s.Name
-	}
-	return strings.Join(names, ", ")
 }
 
 // Versions say which versions of a model in a repository are served, and which of them
@@ -205,6 +135,9 @@ func (c Config) WithDefaults() Config {
 	}
 	setting.Own(&c)
 	c.Table().Fill()
+	if d, err := c.Tensors.declared(c.Batching.MaxSize > 0); err == nil && len(d.Inputs)+len(d.Outputs) > 0 {
+		c.Declared = d
+	}
 	return c
 }
 
@@ -250,6 +183,8 @@ func (c Config) Validate() error {
 	}
 	errs = append(errs, c.Table().Check()...)
 	errs = append(errs, checkImage(c.Image))
+	_, err := c.Tensors.declared(c.Batching.MaxSize > 0)
+	errs = append(errs, err)
 	return setting.Join(errs...)
 }
 

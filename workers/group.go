@@ -89,7 +89,7 @@ func (g *Group) describeModel(m *stream.Model) error {
 		return err
 	}
 	if err := g.cfg.Declared.check(m); err != nil {
-		return err
+		return g.cfg.ofDeclared(err)
 	}
 	for _, out := range g.cfg.Declared.Outputs {
 		if out.Labels != nil {

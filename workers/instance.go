@@ -116,7 +116,7 @@ func (w *instance) start(ctx context.Context) (err error) {
 	}
 	m, err := w.worker.Init(ctx, env)
 	if err != nil {
-		return err
+		return w.cfg.ofDeclared(err)
 	}
 	steps++
 	if w.model == nil {

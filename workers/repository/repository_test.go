@@ -161,8 +161,12 @@ func TestBadModels(t *testing.T) {
 		"labels/1/model.onnx": small, "labels/config.pbtxt": `max_batch_size: 4 output { name: "y" dims: [2] label_filename: "none.txt" }`,
 		"passwd/1/model.onnx": small, "passwd/config.pbtxt": `max_batch_size: 4 output { name: "y" dims: [2] label_filename: "../labels/config.pbtxt" }`,
 		"unpaired/config.pbtxt": `backend: "identity" max_batch_size: 4 input { name: "x" data_type: TYPE_FP32 dims: [2] }`,
-		"untyped/config.pbtxt":  `backend: "identity" input { name: "x" dims: [2] } output { name: "y" dims: [2] }`,
-		"dims/config.pbtxt":     `backend: "identity" input { name: "x" data_type: TYPE_FP32 dims: [2] } output { name: "y" data_type: TYPE_FP32 dims: [3] }`,
+		"text/config.yaml":      "source: identity\ntensors: {inputs: [x]}\n", "word/config.yaml": "source: identity\ntensors: {inputs: [x FP99 2]}\n",
+		"axis/config.yaml": "source: identity\ntensors: {outputs: [x FP32 2 q]}\n", "rows/config.yaml": "source: identity\nbatching: {max_size: 2}\ntensors: {inputs: [x FP32 2]}\n",
+		"pair/config.yaml":   "source: identity\ntensors: {inputs: [x FP32 2], outputs: [y FP32 3]}\n",
+		"wrong/1/model.onnx": small, "wrong/config.yaml": "tensors: {inputs: [x FP32 -1 3]}\n",
+		"untyped/config.pbtxt": `backend: "identity" input { name: "x" dims: [2] } output { name: "y" dims: [2] }`,
+		"dims/config.pbtxt":    `backend: "identity" input { name: "x" data_type: TYPE_FP32 dims: [2] } output { name: "y" data_type: TYPE_FP32 dims: [3] }`,
 	})
 	r.write(t, "outside/1/model.onnx", small)
 	r.write(t, "outside/config.pbtxt", `max_batch_size: 4 output { name: "y" dims: [2] label_filename: "names.txt" }`)
@@ -179,6 +183,7 @@ func TestBadModels(t *testing.T) {
 		"path": "default_model_filename", "source": "source", "linked": "outside of the repository",
 		"elements": "input[0].reshape.shape", "reshape": "input[0].reshape.shape", "optional": "input[0].optional", "free": "output[0].reshape.shape", "native": "input[0].reshape: is for ONNX models",
 		"labels": "none.txt", "passwd": "output[0].label_filename", "outside": "output[0].label_filename", "unpaired": "output: has 0 tensors", "untyped": "output[0].data_type", "dims": "output[0].dims",
+		"text": "tensors.inputs[0]", "word": "FP99", "axis": `tensors.outputs[0]: "x FP32 2 q" has the dimension "q"`, "rows": "tensors.inputs[0]", "pair": "tensors.outputs[0]: of y", "wrong": "tensors.inputs[0]: of x",
 	} {
 		_, err := r.Load(t.Context(), name, workers.Load{})
 		if err == nil || !strings.Contains(err.Error(), want) {
