@@ -26,9 +26,6 @@ func (s *Server) loggingRoutes(app *fiber.App) {
 		if err := httpd.StrictJSON(body, &change); err != nil {
 			return stream.Errorf(stream.InvalidArgument, "", "the body is not a change of the log: %w: want an object such as {\"level\":\"debug\"}", err)
 		}
-		if len(change) == 0 {
-			return stream.Errorf(stream.InvalidArgument, "level", "is missing: want debug, info, warn or error")
-		}
 		for name, v := range change {
 			if n, ok := v.(json.Number); ok {
 				if change[name], err = n.Int64(); err != nil {

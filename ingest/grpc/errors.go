@@ -5,6 +5,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"millrace/stream"
+	"millrace/stream/coded"
 )
 
 // statusCodes is the only place where codes are translated to those of gRPC.
@@ -28,9 +29,22 @@ var statusCodes = map[stream.Code]codes.Code{
 
 // statusError translates an error to a gRPC status.
 func statusError(err error) error {
+	err, _ = coded.Told(err)
 	code, known := statusCodes[stream.CodeOf(err)]
 	if !known {
 		code = codes.Internal
 	}
 	return status.Error(code, err.Error())
 }
+
+// told returns what the client of a call is told of err, and logs what it is not told.
+func (s *service) told(err error) error {
+	told, log := coded.Told(err)
+	if log {
+		s.log.Error("a gRPC call failed", "error", err)
+	}
+	return told
+}
+
+// statusError is the status of err, of which is logged what the client is not told.
+func (s *service) statusError(err error) error { return statusError(s.told(err)) }

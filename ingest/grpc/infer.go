@@ -55,7 +55,7 @@ func modelInfer(srv any, ctx context.Context, decode func(any) error, _ grpc.Una
 	}
 	r, err := s.infer(ctx, k)
 	if err != nil {
-		return nil, statusError(err)
+		return nil, s.statusError(err)
 	}
 	size = r.size
 	return r, nil

@@ -45,11 +45,11 @@ func (s *service) RepositoryModelLoad(ctx context.Context, in *inferencepb.Repos
 	}
 	params, err := paramsOf(in.Parameters)
 	if err != nil {
-		return nil, statusError(err)
+		return nil, s.statusError(err)
 	}
 	endpoint, err := inference.Load(ctx, s.backend.Models(), in.ModelName, "", params)
 	if err != nil {
-		return nil, statusError(err)
+		return nil, s.statusError(err)
 	}
 	_ = grpc.SetHeader(ctx, metadata.Pairs(endpointHeader, endpoint))
 	return &inferencepb.RepositoryModelLoadResponse{}, nil
@@ -88,7 +88,7 @@ func (s *service) RepositoryModelUnload(ctx context.Context, in *inferencepb.Rep
 		err = inference.Unload(ctx, s.backend.Models(), in.ModelName, "", params)
 	}
 	if err != nil {
-		return nil, statusError(err)
+		return nil, s.statusError(err)
 	}
 	return &inferencepb.RepositoryModelUnloadResponse{}, nil
 }

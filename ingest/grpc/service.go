@@ -68,7 +68,7 @@ func (s *service) ServerReady(context.Context, *inferencepb.ServerReadyRequest) 
 func (s *service) ModelReady(_ context.Context, in *inferencepb.ModelReadyRequest) (*inferencepb.ModelReadyResponse, error) {
 	_, ready, err := s.backend.Models().Model(in.Name, in.Version)
 	if err != nil && stream.CodeOf(err) != stream.NotFound {
-		return nil, statusError(err)
+		return nil, s.statusError(err)
 	}
 	return &inferencepb.ModelReadyResponse{Ready: err == nil && ready && !s.closing.Load()}, nil
 }
@@ -83,7 +83,7 @@ func (s *service) ServerMetadata(context.Context, *inferencepb.ServerMetadataReq
 func (s *service) ModelMetadata(_ context.Context, in *inferencepb.ModelMetadataRequest) (*inferencepb.ModelMetadataResponse, error) {
 	meta, err := inference.Metadata(s.backend.Models(), in.Name, in.Version)
 	if err != nil {
-		return nil, statusError(err)
+		return nil, s.statusError(err)
 	}
 	return &inferencepb.ModelMetadataResponse{
 		Name: meta.Name, Versions: meta.Versions, Platform: meta.Platform, Inputs: tensorMetadata(meta.Inputs), Outputs: tensorMetadata(meta.Outputs),
@@ -105,7 +105,7 @@ func tensorMetadata(from []oip.TensorMetadata) []*inferencepb.ModelMetadataRespo
 func (s *service) ModelStatistics(_ context.Context, in *inferencepb.ModelStatisticsRequest) (*inferencepb.ModelStatisticsResponse, error) {
 	out, err := inference.Statistics(s.backend.Models(), in.Name, in.Version)
 	if err != nil {
-		return nil, statusError(err)
+		return nil, s.statusError(err)
 	}
 	return out, nil
 }
@@ -113,11 +113,11 @@ func (s *service) ModelStatistics(_ context.Context, in *inferencepb.ModelStatis
 // ModelConfig implements the service.
 func (s *service) ModelConfig(_ context.Context, in *inferencepb.ModelConfigRequest) (*inferencepb.ModelConfigResponse, error) {
 	if _, _, err := inference.Find(s.backend.Models(), in.Name, in.Version); err != nil {
-		return nil, statusError(err)
+		return nil, s.statusError(err)
 	}
 	config, err := s.backend.Models().Config(in.Name, in.Version)
 	if err != nil {
-		return nil, statusError(err)
+		return nil, s.statusError(err)
 	}
 	return &inferencepb.ModelConfigResponse{Config: config}, nil
 }

@@ -20,7 +20,7 @@ func (s *service) settings() (ingest.Settings, error) {
 func (s *service) TraceSetting(_ context.Context, in *inferencepb.TraceSettingRequest) (*inferencepb.TraceSettingResponse, error) {
 	settings, err := s.settings()
 	if err != nil {
-		return nil, statusError(err)
+		return nil, s.statusError(err)
 	}
 	if len(in.Settings) > 0 {
 		change := make(map[string][]string, len(in.Settings))
@@ -28,12 +28,12 @@ func (s *service) TraceSetting(_ context.Context, in *inferencepb.TraceSettingRe
 			change[name] = v.GetValue()
 		}
 		if err := settings.ChangeTraces(in.ModelName, change); err != nil {
-			return nil, statusError(err)
+			return nil, s.statusError(err)
 		}
 	}
 	all, err := settings.TraceSettings(in.ModelName)
 	if err != nil {
-		return nil, statusError(err)
+		return nil, s.statusError(err)
 	}
 	out := &inferencepb.TraceSettingResponse{Settings: map[string]*inferencepb.TraceSettingResponse_SettingValue{}}
 	for name, v := range all {
@@ -46,7 +46,7 @@ func (s *service) TraceSetting(_ context.Context, in *inferencepb.TraceSettingRe
 func (s *service) LogSettings(_ context.Context, in *inferencepb.LogSettingsRequest) (*inferencepb.LogSettingsResponse, error) {
 	settings, err := s.settings()
 	if err != nil {
-		return nil, statusError(err)
+		return nil, s.statusError(err)
 	}
 	if len(in.Settings) > 0 {
 		change := make(map[string]any, len(in.Settings))
@@ -63,7 +63,7 @@ func (s *service) LogSettings(_ context.Context, in *inferencepb.LogSettingsRequ
 			}
 		}
 		if err := settings.ChangeLog(change); err != nil {
-			return nil, statusError(err)
+			return nil, s.statusError(err)
 		}
 	}
 	out := &inferencepb.LogSettingsResponse{Settings: map[string]*inferencepb.LogSettingsResponse_SettingValue{}}

@@ -13,11 +13,11 @@ func (s *service) SystemSharedMemoryStatus(ctx context.Context, in *inferencepb.
 		return &inferencepb.SystemSharedMemoryStatusResponse{}, nil
 	}
 	if err := s.shared.CheckClient(local(ctx)); err != nil {
-		return nil, statusError(err)
+		return nil, s.statusError(err)
 	}
 	regions, err := s.shared.Status(in.Name)
 	if err != nil {
-		return nil, statusError(err)
+		return nil, s.statusError(err)
 	}
 	out := &inferencepb.SystemSharedMemoryStatusResponse{Regions: map[string]*inferencepb.SystemSharedMemoryStatusResponse_RegionStatus{}}
 	for _, r := range regions {
@@ -29,10 +29,10 @@ func (s *service) SystemSharedMemoryStatus(ctx context.Context, in *inferencepb.
 // SystemSharedMemoryRegister implements the service.
 func (s *service) SystemSharedMemoryRegister(ctx context.Context, in *inferencepb.SystemSharedMemoryRegisterRequest) (*inferencepb.SystemSharedMemoryRegisterResponse, error) {
 	if err := s.shared.CheckClient(local(ctx)); err != nil {
-		return nil, statusError(err)
+		return nil, s.statusError(err)
 	}
 	if err := s.shared.Register(in.Name, in.Key, in.Offset, in.ByteSize); err != nil {
-		return nil, statusError(err)
+		return nil, s.statusError(err)
 	}
 	return &inferencepb.SystemSharedMemoryRegisterResponse{}, nil
 }
@@ -40,7 +40,7 @@ func (s *service) SystemSharedMemoryRegister(ctx context.Context, in *inferencep
 // SystemSharedMemoryUnregister implements the service.
 func (s *service) SystemSharedMemoryUnregister(ctx context.Context, in *inferencepb.SystemSharedMemoryUnregisterRequest) (*inferencepb.SystemSharedMemoryUnregisterResponse, error) {
 	if err := s.shared.CheckClient(local(ctx)); err != nil {
-		return nil, statusError(err)
+		return nil, s.statusError(err)
 	}
 	if in.Name == "" {
 		s.shared.UnregisterAll()
@@ -53,14 +53,14 @@ func (s *service) SystemSharedMemoryUnregister(ctx context.Context, in *inferenc
 // CudaSharedMemoryStatus implements the service: no region can be registered.
 func (s *service) CudaSharedMemoryStatus(_ context.Context, in *inferencepb.CudaSharedMemoryStatusRequest) (*inferencepb.CudaSharedMemoryStatusResponse, error) {
 	if in.Name != "" {
-		return nil, statusError(stream.Errorf(stream.NotFound, "name", "no CUDA shared memory is registered as %.64q", in.Name))
+		return nil, statusError(stream.Errorf(stream.NotFound, "", "no CUDA shared memory is registered as %.64q", in.Name))
 	}
 	return &inferencepb.CudaSharedMemoryStatusResponse{}, nil
 }
 
 // CudaSharedMemoryRegister implements the service.
 func (s *service) CudaSharedMemoryRegister(context.Context, *inferencepb.CudaSharedMemoryRegisterRequest) (*inferencepb.CudaSharedMemoryRegisterResponse, error) {
-	return nil, statusError(stream.Errorf(stream.Unsupported, "", "this server takes no CUDA shared memory: register system shared memory, with SystemSharedMemoryRegister"))
+	return nil, statusError(stream.Errorf(stream.Unsupported, "", "this server takes no CUDA shared memory: register system shared memory"))
 }
 
 // CudaSharedMemoryUnregister implements the service. Clients remove what is left of an earlier

@@ -578,6 +578,7 @@ func (x *session) answer(k *call, r *stream.Result, last bool) error {
 	}
 	if err != nil {
 		k.release()
+		err = x.told(err)
 		if x.errors {
 			return statusError(err)
 		}

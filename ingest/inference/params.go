@@ -79,7 +79,11 @@ func (c *Call) requestParams(f *stream.Frame, m *stream.Model) error {
 			}
 		case "binary_data_output", emptyFinal: // a call that has one answer has no empty one behind it
 			if p.Kind != oip.Boolean { // of messages that are not JSON; otherwise the decoder has taken it
-				return badParam("", p, "true or false")
+				is := fmt.Sprint(p.Any())
+				if p.Kind == oip.String {
+					is = "a string"
+				}
+				return stream.Errorf(stream.InvalidArgument, "parameters."+p.Key, "is %s; expected true or false", is)
 			}
 		default:
 			if strings.HasPrefix(p.Key, "triton_") {

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"errors"
 	"io"
 	"strconv"
 	"time"
@@ -40,7 +41,7 @@ func (k *call) write(c *fiber.Ctx) error {
 		k.head, err = oip.AppendResponse(k.head[:0], &k.Response, k.isBinary)
 	}
 	if err != nil {
-		return stream.Errorf(stream.Unsupported, "", "the result cannot be sent: %w", err)
+		return unsendable(err)
 	}
 	k.parts = oip.BinaryParts(k.parts[:0], k.Response.Outputs, k.isBinary)
 	k.size = len(k.head)
@@ -59,6 +60,16 @@ func (k *call) write(c *fiber.Ctx) error {
 	h.SetBytesV("Server-Timing", k.timing)
 	k.traceresponse(c)
 	return nil
+}
+
+// unsendable is the error of a result that cannot be written: because the client wants JSON,
+// or because the model's outputs do not fit together.
+func unsendable(err error) error {
+	code := stream.Internal
+	if errors.Is(err, oip.ErrNotJSON) {
+		code = stream.Unsupported
+	}
+	return stream.Errorf(code, "", "the result cannot be sent: %w", err)
 }
 
 // traceresponse says which trace the request belongs to, if it was accepted.

@@ -32,6 +32,8 @@ type refusal struct {
 	says               string // a part of the message
 }
 
+// refusals are those of HTTP and of JSON. What gRPC refuses, too, is in TestConformance of
+// package server.
 func refusals(t *testing.T) []refusal {
 	asJPEG, asPNG := pictures(t)
 	message := func(inputs string) []byte { return []byte(`{"inputs":[` + inputs + `]}`) }
@@ -57,27 +59,9 @@ func refusals(t *testing.T) []refusal {
 	bad("null", pair, []byte("null"), "", isJSON)
 	bad("array", pair, []byte("[]"), "", isJSON)
 	bad("zeros", pair, make([]byte, 1000), "", isJSON)
-	bad("no inputs", pair, []byte(`{}`), "inputs: expected 2 inputs but got 0 inputs for model 'pair'. Got input(s) [], but missing required input(s) ['a','b']", isJSON)
-	bad("empty inputs", pair, message(""), "missing required input(s) ['a','b']", isJSON)
 	bad("10,000 deep", pair, []byte(deep), "", isJSON)
 	bad("10,000 deep data", pair, message(`{"name":"a","datatype":"FP32","shape":[3],"data":`+deep), "", isJSON)
 	bad("10,000 deep unknown", pair, []byte(`{"x":`+deep), "", isJSON)
-	bad("one input too few", pair, message(a), "expected 2 inputs but got 1 inputs for model 'pair'. Got input(s) ['a'], but missing required input(s) ['b']. Please provide all required input(s).", isJSON)
-	bad("one input too many", pair, message(a+","+b+`,{"name":"c","datatype":"FP32","shape":[1],"data":[1]}`), "inputs", isJSON)
-	bad("an input twice", pair, message(a+","+a), "", isJSON)
-	bad("wrong name", pair, message(a+`,{"name":"c","datatype":"FP32","shape":[1],"data":[1]}`), "missing required input(s) ['b']", isJSON)
-	bad("wrong datatype", pair, message(a+`,{"name":"b","datatype":"INT64","shape":[1],"data":[1]}`), "inputs[1].datatype", isJSON)
-	bad("no such datatype", pair, message(a+`,{"name":"b","datatype":"FP99","shape":[1],"data":[1]}`), "datatype", isJSON)
-	bad("wrong shape", pair, message(a+`,{"name":"b","datatype":"FP32","shape":[2],"data":[1,2]}`), "inputs[1].shape", isJSON)
-	bad("negative shape", pair, message(a+`,{"name":"b","datatype":"FP32","shape":[-1],"data":[1]}`), "shape", isJSON)
-	bad("overflowing shape", pair, message(a+`,{"name":"b","datatype":"FP32","shape":[4294967296,4294967296],"data":[1]}`), "shape", isJSON)
-	bad("overflowing shape, any model", any, message(`{"name":"b","datatype":"UINT8","shape":[9223372036854775807,2],"data":[]}`), "shape", isJSON)
-	bad("rows differ", pair, message(`{"name":"a","datatype":"FP32","shape":[2,3],"data":[1,2,3,4,5,6]},`+b), "rows", isJSON)
-	bad("too many rows", pair, message(`{"name":"a","datatype":"FP32","shape":[5,3],"data":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15]},{"name":"b","datatype":"FP32","shape":[5,1],"data":[1,2,3,4,5]}`), "max_size", isJSON)
-	bad("no rows", pair, message(`{"name":"a","datatype":"FP32","shape":[0,3],"data":[]},{"name":"b","datatype":"FP32","shape":[0,1],"data":[]}`), "rows", isJSON)
-	bad("data too short", pair, message(`{"name":"a","datatype":"FP32","shape":[3],"data":[1,2]},`+b), "inputs[0]", isJSON)
-	bad("data too long", pair, message(`{"name":"a","datatype":"FP32","shape":[3],"data":[1,2,3,4]},`+b), "inputs[0]", isJSON)
-	bad("data out of range", any, message(`{"name":"a","datatype":"UINT8","shape":[1],"data":[256]}`), "inputs[0]", isJSON)
 	bad("binary too short", pair, short, "", shortHeader)
 	bad("binary too long", pair, long, "", longHeader)
 	bad("header length too long", pair, message(a+","+b), "", "Inference-Header-Content-Length: 100000")
@@ -89,8 +73,6 @@ func refusals(t *testing.T) []refusal {
 	bad("raw of a wrong length", pict, make([]byte, 25), "bytes", raw)
 	bad("raw, wrong shape", any+"?datatype=FP32&shape=3", floats(1), "bytes", raw)
 	bad("raw, overflowing shape", any+"?datatype=FP32&shape=4294967296,4294967296,-1", floats(1), "", raw)
-	bad("no such output", pair, []byte(`{"inputs":[`+a+","+b+`],"outputs":[{"name":"sums"}]}`), `"sums"`, isJSON)
-	bad("no such output, any model", any, []byte(`{"inputs":[`+a+`],"outputs":[{"name":"sums"}]}`), `"sums"`, isJSON)
 
 	add("not an image", pict, []byte("hello"), 400, "unsupported", "send one of those", "Content-Type: image/jpeg")
 	add("not an image, codec", pict+"?codec=auto", []byte("hello"), 400, "unsupported", "picture")
@@ -119,8 +101,6 @@ func refusals(t *testing.T) []refusal {
 		bad("deadline "+d, pict+"?deadline_ms="+d, asPNG, "deadline_ms")
 	}
 
-	add("unknown model", "/v2/models/nobody/infer", message(a), 404, "not_found", "nobody", isJSON)
-	add("unknown version", "/v2/models/pair/versions/9/infer", message(a), 404, "not_found", "", isJSON)
 	add("unknown coding", text, []byte("x"), 415, "unsupported", "gzip, deflate or zstd", isBytes, "Content-Encoding: br")
 	add("two codings", text, []byte("x"), 415, "unsupported", "gzip, deflate or zstd", isBytes, "Content-Encoding: gzip, gzip")
 	for _, coding := range []string{"gzip", "deflate", "zstd"} {
@@ -133,25 +113,13 @@ func refusals(t *testing.T) []refusal {
 	add("foreign Origin", pair, message(a+","+b), 403, "permission_denied", "origins", isJSON, "Origin: http://evil.example")
 	add("foreign Host", pair, message(a+","+b), 403, "permission_denied", "hosts", isJSON, "Host: evil.example")
 	add("unknown route", "/v2/models/pair/explain", message(a), 404, "not_found", "explain", isJSON)
-	add("unload of nobody", "/v2/repository/models/nobody/unload", nil, 404, "not_found", "nobody")
 	add("unload of another version", "/v2/repository/models/pair/versions/9/unload", nil, 404, "not_found", "")
-	add("load of nobody", "/v2/repository/models/nobody/load", nil, 404, "not_found", "failed to load 'nobody', failed to poll from model repository: ")
-	bad("load without a name", "/v2/repository/models/%20/load", nil, "model: Model name cannot be empty. Please enter a valid name to deploy.")
-	bad("load of a path", "/v2/repository/models/a%2F..%2Fb/load", nil, "model name must not contain path traversal characters")
 	add("load of another version", "/v2/repository/models/pair/versions/9/load", nil, 404, "not_found", "version")
-	bad("load with an unknown parameter", "/v2/repository/models/pair/load", []byte(`{"parameters":{"bach_size":2}}`), "parameters.bach_size: ")
-	bad("load with a wrong parameter", "/v2/repository/models/pair/load", []byte(`{"parameters":{"batching.max_size":-3}}`), "parameters.batching.max_size: ")
 	bad("load with a parameter outside", "/v2/repository/models/pair/load", []byte(`{"batch_size":2}`), "batch_size")
 	bad("load with an object", "/v2/repository/models/pair/load", []byte(`{"parameters":{"batch_size":{}}}`), "parameters.batch_size")
 	bad("load with an array", "/v2/workers/pair/load", []byte(`{"parameters":[]}`), "parameters")
-	bad("load with a file that is not base64", "/v2/repository/models/pair/load", []byte(`{"parameters":{"config":"{}","file:1/model.onnx":"!"}}`), "parameters.file:1/model.onnx: ")
-	bad("load with a file without a path", "/v2/repository/models/pair/load", []byte(`{"parameters":{"config":"{}","file:":""}}`), "parameters.file:: ")
-	bad("load with a configuration that is no string", "/v2/repository/models/pair/load", []byte(`{"parameters":{"config":1}}`), "parameters.config: ")
-	bad("unload with an unknown parameter", "/v2/repository/models/pair/unload", []byte(`{"parameters":{"dependents":true}}`), "parameters.dependents: ")
-	bad("unload with a parameter of another kind", "/v2/repository/models/pair/unload", []byte(`{"parameters":{"unload_dependents":1}}`), "parameters.unload_dependents: ")
 	add("unload with too much", "/v2/workers/pair/unload", make([]byte, 70_000), 413, "too_large", "max_body")
-	bad("load of another repository", "/v2/repository/other/models/pair/load", nil, "repository: ")
-	bad("index of another repository", "/v2/repository/other/index", nil, "repository: ")
+	bad("load of another repository", "/v2/repository/other/models/pair/load", nil, "repository_name: ")
 	bad("load with garbage", "/v2/workers/pair/load", []byte(`{"a"`), "JSON")
 	bad("load, 10,000 deep", "/v2/workers/pair/load", []byte(`{"a":`+deep), "JSON")
 	bad("load and more", "/v2/workers/pair/load", []byte(`{} {}`), "more bytes after")
@@ -160,8 +128,6 @@ func refusals(t *testing.T) []refusal {
 	for _, c := range [][2]string{{"GET", pair}, {"PUT", pair}, {"DELETE", "/v2/models/pair"}, {"POST", "/v2"}, {"PATCH", "/v2/health/live"}, {"GET", "/v2/workers/pair/load"}} {
 		out = append(out, refusal{c[0] + " " + c[1], c[0], c[1], nil, nil, 405, "unsupported", c[0]})
 	}
-	out = append(out, refusal{"unknown metadata", "GET", "/v2/models/nobody", nil, nil, 404, "not_found", "nobody"},
-		refusal{"unknown ready", "GET", "/v2/models/nobody/ready", nil, nil, 404, "not_found", "nobody"})
 	return out
 }
 

@@ -41,7 +41,7 @@ func (a *Adapter) index(c *fiber.Ctx) error {
 
 // otherRepository refuses a route with the name of a repository.
 func otherRepository(c *fiber.Ctx) error {
-	return stream.Errorf(stream.InvalidArgument, "repository", "%.64q is not known: leave it out, there is one repository", pathValue(c, "repository"))
+	return stream.Errorf(stream.InvalidArgument, "repository_name", "%.64q is not known: leave it out, there is one repository", pathValue(c, "repository"))
 }
 
 // load loads a model with the parameters of the body, and returns the name of its

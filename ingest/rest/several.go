@@ -126,13 +126,14 @@ func (q *asked) answer(r *stream.Result) (err error) {
 	} else if err := q.Reply(); err != nil {
 		return err
 	}
+	q.Response.NotFinite = true // events carry JSON
 	if q.fields != nil {
 		q.text, err = oip.AppendGenerated(q.text[:0], &q.Response)
 	} else {
 		q.text, err = oip.AppendResponse(q.text[:0], &q.Response, oip.Never)
 	}
 	if err != nil {
-		err = stream.Errorf(stream.Unsupported, "", "the result cannot be sent: %w", err)
+		err = unsendable(err)
 	}
 	return err
 }
@@ -219,7 +220,11 @@ func (q *asked) send(l *httpd.Live) {
 	}
 	switch {
 	case err != nil:
-		err = q.named(err)
+		told, log := coded.Told(q.named(err))
+		if log {
+			q.a.opts.Log.Error("a request with several answers failed", "model", q.model, "error", err)
+		}
+		err = told
 		if l.Fail(err) {
 			return
 		}

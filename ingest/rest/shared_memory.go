@@ -25,10 +25,10 @@ func (a *Adapter) sharedMemoryRoutes(app fiber.Router) {
 	// use another kind of memory, so that this succeeds.
 	for _, at := range []string{cuda, cuda + "/region/:region"} {
 		app.Get(at+"/status", a.noCUDAStatus)
-		app.Post(at+"/unregister", func(c *fiber.Ctx) error { return c.SendStatus(fiber.StatusOK) })
+		app.Post(at+"/unregister", func(c *fiber.Ctx) error { return nil })
 	}
 	app.Post(cuda+"/region/:region/register", func(*fiber.Ctx) error {
-		return stream.Errorf(stream.Unsupported, "", "this server takes no CUDA shared memory: register system shared memory, at %s", system)
+		return stream.Errorf(stream.Unsupported, "", "this server takes no CUDA shared memory: register system shared memory")
 	})
 }
 
@@ -66,7 +66,7 @@ func (a *Adapter) unregisterRegion(c *fiber.Ctx, region string) error {
 	} else {
 		a.opts.SharedMemory.Unregister(region)
 	}
-	return c.SendStatus(fiber.StatusOK)
+	return nil
 }
 
 func (a *Adapter) registerRegion(c *fiber.Ctx, region string) error {
@@ -93,7 +93,7 @@ func (a *Adapter) registerRegion(c *fiber.Ctx, region string) error {
 	if err := a.opts.SharedMemory.Register(region, *ask.Key, ask.Offset, *ask.ByteSize); err != nil {
 		return err
 	}
-	return c.SendStatus(fiber.StatusOK)
+	return nil
 }
 
 func (a *Adapter) noCUDAStatus(c *fiber.Ctx) error {

@@ -44,9 +44,6 @@ type statusError struct {
 
 func (e *statusError) Unwrap() error { return e.error }
 
-// serverFault is the error that a client gets for one without a code.
-var serverFault = coded.Errorf(coded.Internal, "", "a fault of the server: its log has the details")
-
 // answerError is Fiber's error handler: it writes the error of a handler as
 // {"error": MESSAGE, "code": CODE}. The status is that of WithStatus, or that of
 // the code: invalid_argument and unsupported 400, unauthenticated 401,
@@ -55,19 +52,17 @@ var serverFault = coded.Errorf(coded.Internal, "", "a fault of the server: its l
 // 503, timeout 504. Replies with retryable errors have the header Retry-After. An error
 // without a code is logged and its text is not sent.
 func (s *Server) answerError(c *fiber.Ctx, err error) error {
-	var own *coded.Error
 	var framework *fiber.Error
+	told, log := coded.Told(err)
 	switch {
-	case errors.As(err, &own):
-	case errors.As(err, &framework):
-		err = fromFiber(c, framework)
-	case coded.CodeOf(err) == coded.Internal:
+	case log && errors.As(err, &framework):
+		told = fromFiber(c, framework)
+	case log:
 		// Copies: Fiber's strings are those of the connection's buffer, and a logger may
 		// keep a record.
 		s.cfg.Log.Error("a handler failed", "method", strings.Clone(c.Method()), "path", strings.Clone(c.Path()), "error", err)
-		err = serverFault
 	}
-	setError(&c.Context().Response, err)
+	setError(&c.Context().Response, told)
 	return nil
 }
 

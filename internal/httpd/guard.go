@@ -75,7 +75,7 @@ func (s *Server) finishRequest(c *fasthttp.RequestCtx) {
 		s.cfg.Log.Error("a handler panicked", "method", string(c.Method()), "path", string(c.Path()), "panic", p, "stack", string(debug.Stack()))
 		c.Response.Reset()
 		c.Hijack(nil)
-		setError(&c.Response, serverFault)
+		setError(&c.Response, coded.Fault)
 	}
 	if c.RequestBodyStream() == nil || c.Hijacked() {
 		return

@@ -207,7 +207,7 @@ func (d *protoDecoder) input(r *InferRequest, body []byte) error {
 		}
 	}
 	if t.Name = name; name == "" {
-		return invalid(pathOf("inputs", i, "name"), "is missing; expected the tensor's name")
+		return invalid(pathOf("inputs", i, "name"), "is missing or empty; expected the tensor's name")
 	}
 	for k := range r.Inputs[:i] {
 		if r.Inputs[k].Name == name {
@@ -260,7 +260,7 @@ func (d *protoDecoder) output(r *InferRequest, body []byte) error {
 		}
 	}
 	if o.Name = name; name == "" {
-		return invalid(pathOf("outputs", i, "name"), "is missing; expected the output's name")
+		return invalid(pathOf("outputs", i, "name"), "is missing or empty; expected the output's name")
 	}
 	for k := range r.Outputs[:i] {
 		if r.Outputs[k].Name == name {
@@ -340,7 +340,7 @@ func (p *Param) choose(body []byte) string {
 				break
 			}
 			if f.value > math.MaxInt64 {
-				return "is " + utoa(f.value) + "; expected at most " + itoa(math.MaxInt64)
+				return "is " + utoa(f.value) + "; expected an integer of 64 bits with its sign"
 			}
 			*p = Param{Kind: Int, Int: int64(f.value)}
 		}
@@ -360,7 +360,7 @@ func (d *protoDecoder) data(r *InferRequest, alloc func(int) []byte) error {
 			return invalid(pathOf("inputs", i, e.Field), e.Msg)
 		}
 		if n > d.lim.MaxElements {
-			return invalid(pathOf("inputs", i, "shape"), "is "+shapeText(t.Shape)+", "+itoa(n)+" elements; expected at most "+itoa(d.lim.MaxElements))
+			return invalid(pathOf("inputs", i, "shape"), d.lim.tooMany(t.Shape, n))
 		}
 		switch given := len(d.contents[i]) > 0; {
 		case given && t.Shared:
@@ -673,7 +673,7 @@ func checkProtoOutput(t *Tensor, i int) error {
 	case one == 0:
 		return invalid(pathOf("outputs", i, "datatype"), "is "+strconv.Quote(t.Datatype)+"; expected one of "+Datatypes)
 	case len(t.Data)%one != 0 || len(t.Data)/one != n:
-		return invalid(pathOf("outputs", i, "data"), "has "+itoa(len(t.Data))+" bytes, which is not "+t.Datatype+" of shape "+shapeText(t.Shape))
+		return invalid(pathOf("outputs", i, "data"), strconv.Quote(t.Name)+" has "+itoa(len(t.Data))+" bytes, which is not "+t.Datatype+" of shape "+shapeText(t.Shape))
 	}
 	return nil
 }

@@ -171,7 +171,7 @@ func (d *decoder) output(o *RequestedOutput) error {
 				return err
 			}
 			if o.Name == "" {
-				return d.fail("is empty; expected the output's name")
+				return d.fail("is missing or empty; expected the output's name")
 			}
 		case "parameters":
 			d.enter("parameters", 0)
@@ -192,7 +192,7 @@ func (d *decoder) output(o *RequestedOutput) error {
 		d.leave()
 	}
 	if seen&(1<<mName) == 0 {
-		return d.fail("is missing; expected the output's name", segment{key: "name"})
+		return d.fail("is missing or empty; expected the output's name", segment{key: "name"})
 	}
 	return nil
 }

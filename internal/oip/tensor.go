@@ -304,7 +304,7 @@ func (d *decoder) tensor(t *Tensor) error {
 				return err
 			}
 			if t.Name == "" {
-				return d.fail("is empty; expected the tensor's name")
+				return d.fail("is missing or empty; expected the tensor's name")
 			}
 		case "datatype":
 			d.enter("datatype", 0)
@@ -316,7 +316,9 @@ func (d *decoder) tensor(t *Tensor) error {
 				return err
 			}
 			var ok bool
-			if t.Datatype, ok = internDatatype(b); !ok {
+			if t.Datatype, ok = internDatatype(b); !ok && len(b) == 0 {
+				return d.fail("is missing; expected one of " + Datatypes)
+			} else if !ok {
 				return d.fail("is " + strconv.Quote(string(b[:min(len(b), 24)])) + "; expected one of " + Datatypes)
 			}
 		case "shape":
@@ -371,7 +373,7 @@ func (d *decoder) tensor(t *Tensor) error {
 	}
 	switch {
 	case seen&(1<<mName) == 0:
-		return d.fail("is missing; expected the tensor's name", segment{key: "name"})
+		return d.fail("is missing or empty; expected the tensor's name", segment{key: "name"})
 	case seen&(1<<mDatatype) == 0:
 		return d.fail("is missing; expected one of "+Datatypes, segment{key: "datatype"})
 	case seen&(1<<mShape) == 0:
@@ -446,13 +448,18 @@ func (d *decoder) elements(shape []int) (int, error) {
 		}
 		return 0, err
 	}
-	if n > math.MaxInt/16 {
-		return 0, d.fail("is "+shapeText(shape)+", a byte size overflow for inputs and outputs; expected at most "+itoa(d.lim.MaxElements)+" elements", segment{key: "shape"})
-	}
-	if n > d.lim.MaxElements {
-		return 0, d.fail("is "+shapeText(shape)+", "+itoa(n)+" elements; expected at most "+itoa(d.lim.MaxElements), segment{key: "shape"})
+	if n > d.lim.MaxElements || n > math.MaxInt/16 {
+		return 0, d.fail(d.lim.tooMany(shape, n), segment{key: "shape"})
 	}
 	return n, nil
+}
+
+// tooMany says that a shape has n elements, which are too many.
+func (l Limits) tooMany(shape []int, n int) string {
+	if n > math.MaxInt/16 {
+		return "is " + shapeText(shape) + ", a byte size overflow for inputs and outputs; expected at most " + itoa(l.MaxElements) + " elements"
+	}
+	return "is " + shapeText(shape) + ", " + itoa(n) + " elements; expected at most " + itoa(l.MaxElements)
 }
 
 // raw assigns a tensor its bytes after the JSON.

@@ -98,6 +98,18 @@ func CodeOf(err error) Code {
 	return Internal
 }
 
+// Fault is the error that clients get for one without a code.
+var Fault = Errorf(Internal, "", "a fault of the server: its log has the details")
+
+// Told returns what a client is told of err: an error without a code may say what is for
+// the log only, so that it is Fault, and log is true.
+func Told(err error) (told error, log bool) {
+	if e := (*Error)(nil); CodeOf(err) == Internal && !errors.As(err, &e) {
+		return Fault, true
+	}
+	return err, false
+}
+
 // Within returns err with path in front of the field that it names: path is the part of
 // the input in which the caller found the fault. An error that is not coded is returned
 // as it is.
