@@ -224,6 +224,31 @@ func TestEventsEndWithTheirClient(t *testing.T) {
 	r.noLeases()
 }
 
+// TestEventsOfLostConnections: a connection that fails before it is taken over, since the reply to
+// the request before cannot be written, leaves no memory leased and nothing that the end of the
+// server waits for.
+func TestEventsOfLostConnections(t *testing.T) {
+	r := start(t, nil, "repeat")
+	body := repeatRequest("1", "0", "")
+	both := fmt.Sprintf("GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"+
+		"POST /v2/models/repeat/infer_stream HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	for range 30 {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(r.base, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(conn, both); err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.(*net.TCPConn).SetLinger(0) // closed with a reset
+		conn.Close()
+	}
+	r.noLeases()
+	if err := r.stop(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestEventsThatWaitEndWithTheirClient: a client that leaves while its request waits frees its
 // place, although the worker is in a run.
 func TestEventsThatWaitEndWithTheirClient(t *testing.T) {

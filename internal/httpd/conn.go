@@ -43,6 +43,7 @@ type conn struct {
 	// Used by the connection's goroutine only.
 	join bool    // the next write is kept until the one after it
 	kept *[]byte // what is kept
+	lost func()  // called if it is closed before the function that takes it over has run
 }
 
 func newConn(c net.Conn) *conn {

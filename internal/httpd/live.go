@@ -40,10 +40,13 @@ var _ io.Writer = (*Live)(nil)
 // GoLive makes the reply to c a live one, with the headers that c's response has so far.
 // When the handler has returned, run starts serve in a goroutine called name, and another
 // one called reader; after serve the connection is closed. The reply's context ends with
-// ctx, or when the client has disconnected. If run starts nothing, not is called instead of
-// serve.
+// ctx, or when the client has disconnected. not is called instead of serve if run starts nothing,
+// or if the connection fails before it is taken over, as when a reply to an earlier request
+// cannot be written.
 func GoLive(c *fiber.Ctx, ctx context.Context, run func(name string, f func()) bool, name string, serve func(*Live), not func()) {
-
+	if w := connOf(c.Context().Conn()); w != nil {
+		w.lost = not
+	}
 	l := &Live{head: []byte("HTTP/1.1 200 OK\r\nConnection: close\r\nX-Accel-Buffering: no\r\n")}
 	c.Response().Header.VisitAll(func(k, v []byte) {
 		switch string(k) {

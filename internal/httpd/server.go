@@ -245,5 +245,11 @@ func (s *Server) track(c net.Conn, state fasthttp.ConnState) {
 	case fasthttp.StateClosed, fasthttp.StateHijacked:
 		s.conns.Delete(open)
 		s.forget(open)
+		if lost := open.lost; lost != nil {
+			open.lost = nil
+			if state == fasthttp.StateClosed {
+				lost()
+			}
+		}
 	}
 }
