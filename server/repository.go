@@ -15,7 +15,10 @@ import (
 // that cannot be loaded ends the start, unless its files may change or exit_on_error is off.
 func (s *Server) loadRepository(ctx context.Context) error {
 	s.changes.Repository = s.repository
-	all := s.changes.Take()
+	all, err := s.changes.Take()
+	if err != nil {
+		return err
+	}
 	names := all
 	if s.cfg.Repository.Mode == config.LoadExplicit {
 		names = s.cfg.Repository.Load
@@ -85,13 +88,22 @@ func (s *Server) unloadable(name string, err error) {
 func (s *Server) poll(ctx context.Context) {
 	tick := time.NewTicker(s.cfg.Repository.Poll)
 	defer tick.Stop()
+	unlisted := false // the last look failed
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		changed, gone := s.changes.Look()
+		changed, gone, err := s.changes.Look()
+		if err != nil {
+			if !unlisted {
+				s.log.Error("the model repository cannot be listed: its models stay as they are", "error", err)
+			}
+			unlisted = true
+			continue
+		}
+		unlisted = false
 		left, errs := s.loadAll(ctx, slices.DeleteFunc(changed, s.configured))
 		for _, name := range left {
 			if ctx.Err() == nil && !s.draining.Load() {

@@ -22,10 +22,16 @@ type Changes struct {
 
 // Look returns the models whose folders are new or have changed, and those whose folders
 // are gone. A folder that still changes is reported when two looks have found it the
-// same, so that files which are being written are not read.
-func (c *Changes) Look() (changed, gone []string) {
+// same, so that files which are being written are not read; one that is gone, when two
+// looks have not found it. An error says that the folders could not be listed, which
+// says nothing of the models.
+func (c *Changes) Look() (changed, gone []string, err error) {
+	names, err := c.Repository.Names()
+	if err != nil {
+		return nil, nil, err
+	}
 	now := map[string]string{}
-	for _, name := range c.Repository.Names() {
+	for _, name := range names {
 		now[name] = stampOf(filepath.Join(c.Repository.Dir, name))
 	}
 	if c.taken == nil {
@@ -38,13 +44,14 @@ func (c *Changes) Look() (changed, gone []string) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.taken)) {
-		if _, there := now[name]; !there {
+		_, there := now[name]
+		if _, before := c.last[name]; !there && !before {
 			delete(c.taken, name)
 			gone = append(gone, name)
 		}
 	}
 	c.last = now
-	return changed, gone
+	return changed, gone, nil
 }
 
 // Retry makes the next look report a model again that it finds unchanged.
@@ -55,14 +62,17 @@ func (c *Changes) Retry(name string) {
 }
 
 // Take returns the models that there are, as if they had been reported.
-func (c *Changes) Take() []string {
+func (c *Changes) Take() ([]string, error) {
+	names, err := c.Repository.Names()
+	if err != nil {
+		return nil, err
+	}
 	c.taken = map[string]string{}
-	names := c.Repository.Names()
 	for _, name := range names {
 		c.taken[name] = stampOf(filepath.Join(c.Repository.Dir, name))
 	}
 	c.last = maps.Clone(c.taken)
-	return names
+	return names, nil
 }
 
 // stampOf returns a text that differs when the files of a folder have changed.

@@ -105,7 +105,11 @@ func (r *Repository) folder(name string) string {
 // List implements workers.Repository: the versions of all models, without reading their
 // configurations.
 func (r *Repository) List() (out []workers.Listed) {
-	for _, name := range r.Names() {
+	names, err := r.Names()
+	if err != nil {
+		return nil // a load says why
+	}
+	for _, name := range names {
 		found, _, err := versions(filepath.Join(r.Dir, name))
 		if err == nil && !nameForm.MatchString(name) {
 			err = stream.Errorf(stream.InvalidArgument, "", "the name of the folder is not that of a model: want letters, digits, dots, dashes and underscores")
@@ -122,23 +126,27 @@ func (r *Repository) List() (out []workers.Listed) {
 }
 
 // Names returns the names of the models' folders.
-func (r *Repository) Names() (out []string) {
+func (r *Repository) Names() (out []string, err error) {
 	if r.Dir == "" {
-		return nil
+		return nil, nil
 	}
 	entries, err := os.ReadDir(r.Dir)
 	if err != nil {
-		return nil
+		return nil, stream.Errorf(stream.Unavailable, "model_repository", "%s: %w", r.Dir, bare(err))
 	}
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), ".") || len(out) >= maxModels {
 			continue
 		}
-		if st, err := os.Stat(filepath.Join(r.Dir, e.Name())); err == nil && st.IsDir() {
+		st, err := os.Stat(filepath.Join(r.Dir, e.Name()))
+		switch {
+		case err == nil && st.IsDir():
 			out = append(out, e.Name())
+		case err != nil && !errors.Is(err, fs.ErrNotExist): // it may be there
+			return nil, stream.Errorf(stream.Unavailable, "model_repository", "%s: %w", filepath.Join(r.Dir, e.Name()), bare(err))
 		}
 	}
-	return out
+	return out, nil
 }
 
 // versions returns the versions of a model's folder, the lowest first, and what else

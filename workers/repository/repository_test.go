@@ -342,13 +342,16 @@ func TestChanges(t *testing.T) {
 	c := repository.Changes{Repository: r.repo}
 	look := func(want, wantGone string) {
 		t.Helper()
-		changed, gone := c.Look()
+		changed, gone, err := c.Look()
+		if err != nil {
+			t.Fatal(err)
+		}
 		if got, g := strings.Join(changed, " "), strings.Join(gone, " "); got != want || g != wantGone {
 			t.Errorf("changed %q, gone %q, want %q and %q", got, g, want, wantGone)
 		}
 	}
-	if all := c.Take(); len(all) != 2 {
-		t.Error(all)
+	if all, err := c.Take(); len(all) != 2 || err != nil {
+		t.Error(all, err)
 	}
 	look("", "")
 	r.write(t, "a/2/model.onnx", wide)
@@ -360,7 +363,29 @@ func TestChanges(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(r.dir, "b")); err != nil {
 		t.Fatal(err)
 	}
+	look("", "")
 	look("", "b")
+	look("", "")
+	away := filepath.Join(t.TempDir(), "away")
+	if err := os.Rename(r.dir, away); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 { // says nothing of the models
+		if changed, gone, err := c.Look(); stream.CodeOf(err) != stream.Unavailable || len(changed)+len(gone) > 0 {
+			t.Errorf("without the folder: changed %q, gone %q, %v", changed, gone, err)
+		}
+	}
+	if err := os.Rename(away, r.dir); err != nil {
+		t.Fatal(err)
+	}
+	look("", "")
+	if err := os.Rename(filepath.Join(r.dir, "new"), away); err != nil {
+		t.Fatal(err)
+	}
+	look("", "")
+	if err := os.Rename(away, filepath.Join(r.dir, "new")); err != nil { // a short absence
+		t.Fatal(err)
+	}
 	look("", "")
 }
 
@@ -375,14 +400,14 @@ func TestChangesOfLinkedFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := repository.Changes{Repository: r.repo}
-	if all := c.Take(); len(all) != 1 {
-		t.Fatal(all)
+	if all, err := c.Take(); len(all) != 1 || err != nil {
+		t.Fatal(all, err)
 	}
 	if err := os.WriteFile(filepath.Join(at, "one", "1", "model.onnx"), []byte(wide), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c.Look()
-	if changed, _ := c.Look(); len(changed) != 1 {
+	_, _, _ = c.Look()
+	if changed, _, err := c.Look(); len(changed) != 1 || err != nil {
 		t.Errorf("changed: %q", changed)
 	}
 }
