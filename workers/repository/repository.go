@@ -201,22 +201,46 @@ func (r *Repository) Find(name string, known *workers.Definition, how workers.Lo
 		return def, nil
 	}
 	if known != nil {
-		def := &workers.Definition{Versions: slices.Clone(known.Versions)}
-		pb, err := parseJSON(how.Config)
-		for i := range def.Versions {
-			if err == nil {
-				def.Notes, err = apply(&def.Versions[i], pb, true)
-			}
-			if err == nil {
-				err = r.readLabels(&def.Versions[i].Declared, "")
-			}
-		}
-		return def, err
+		return r.override(known, how.Config)
 	}
 	if dir := r.folder(name); dir != "" {
 		return r.read(name, dir, how)
 	}
 	return nil, stream.Errorf(stream.NotFound, "config", "%q is in no repository: send its files, too, as file:1/model.onnx", name)
+}
+
+// override returns the definition of a model of the configuration with what a load request
+// sets.
+func (r *Repository) override(known *workers.Definition, text []byte) (*workers.Definition, error) {
+	pb, err := parseJSON(text)
+	if err != nil {
+		return nil, err
+	}
+	kind, err := kindOf(pb)
+	if err != nil {
+		return nil, err
+	}
+	def := &workers.Definition{Versions: slices.Clone(known.Versions)}
+	for i := range def.Versions {
+		def.Versions[i] = def.Versions[i].WithDefaults() // which owns its parts
+		cfg := &def.Versions[i]
+		switch file := pb.DefaultModelFilename; {
+		case kind != "" && kind != cfg.Kind:
+			return nil, stream.Errorf(stream.InvalidArgument, "backend", "is that of kind %s, and model %s of the configuration is of kind %s: leave it out", kind, cfg.Name, cfg.Kind)
+		case file != "" && file != filename(*cfg):
+			return nil, stream.Errorf(stream.InvalidArgument, "default_model_filename", "is %.64q, and the file of model %s is set in the configuration: leave it out", file, cfg.Name)
+		}
+		if def.Notes, err = apply(cfg, pb, true); err != nil {
+			return nil, err
+		}
+		if err = r.readLabels(&cfg.Declared, ""); err != nil {
+			return nil, err
+		}
+	}
+	if pb.VersionPolicy != nil {
+		def.Notes = append(def.Notes, "version_policy: a model of the configuration has one version")
+	}
+	return def, nil
 }
 
 // read reads a model's folder.

@@ -431,3 +431,37 @@ func FuzzConfig(f *testing.F) {
 		}
 	})
 }
+
+// A load request changes no definition but its own.
+func TestOverrideOfTheConfiguration(t *testing.T) {
+	cfg, err := config.Parse([]byte("models: [{name: m, source: identity, batching: {kind: soft, max_size: 4, max_delay: 5ms}}]"), "file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := &workers.Definition{Versions: cfg.Models}
+	r, err := repository.New(repository.Options{YAML: config.ReadModel})
+	if err != nil {
+		t.Fatal(err)
+	}
+	delay := func(def *workers.Definition) string {
+		f, ok := def.Versions[0].Table().Find("batching.max_delay")
+		if !ok {
+			t.Fatal("no such setting")
+		}
+		return f.String()
+	}
+	def, err := r.Find("m", known, workers.Load{Config: []byte(`{"backend": "identity", "dynamic_batching": {"max_queue_delay_microseconds": 100000}, "version_policy": {"all": {}}}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if delay(def) != "100ms" || delay(known) != "5ms" || len(def.Notes) != 1 || !strings.HasPrefix(def.Notes[0], "version_policy") {
+		t.Errorf("%q; the request's delay %s, the configuration's %s", def.Notes, delay(def), delay(known))
+	}
+	for field, text := range map[string]string{
+		"backend": `{"backend": "onnxruntime"}`, "platform": `{"platform": "nonsense"}`, "default_model_filename": `{"default_model_filename": "../x"}`,
+	} {
+		if _, err := r.Find("m", known, workers.Load{Config: []byte(text)}); err == nil || !strings.HasPrefix(err.Error(), field+": ") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
