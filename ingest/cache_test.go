@@ -107,6 +107,20 @@ func TestEqualRequestsAreAnsweredFromTheCache(t *testing.T) {
 	}
 }
 
+// A request that may be answered in parts fills the cache, too.
+func TestAnswersInPartsFillTheCache(t *testing.T) {
+	c := newCached(t, workers.Config{Cache: workers.Cache{Size: 1 << 20}})
+	r, err := c.one.InferStream(t.Context(), "m", "", text("a"), func(*stream.Result) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := string(r.Outputs[0].Data)
+	r.Release()
+	if again := c.ask(text("a")); again != first {
+		t.Errorf("%q, then %q", first, again)
+	}
+}
+
 // TestRequestsThatDiffer: whatever a result may depend on is part of the key.
 func TestRequestsThatDiffer(t *testing.T) {
 	c := newCached(t, workers.Config{Cache: workers.Cache{Size: 1 << 20}})

@@ -126,7 +126,6 @@ func (o *OneShot) await(ctx context.Context, x *exchange) (*stream.Result, error
 		r.Release()
 		return r, err
 	}
-	r.Remember()
 	return ending(r)
 }
 

@@ -96,6 +96,7 @@ func ending(r *stream.Result) (*stream.Result, error) {
 		}
 		return r, DropError(r.Reason)
 	}
+	r.Remember()
 	return r, nil
 }
 

@@ -568,6 +568,9 @@ func (x *session) answer(k *call, r *stream.Result, last bool) error {
 	}
 	var m any
 	if err == nil {
+		if r != nil && last {
+			r.Remember()
+		}
 		var out *reply
 		if out, err = x.result(k, last); err != nil {
 			r.CountUnsendable(err)

@@ -80,17 +80,19 @@ func noOutput(i int, name string, m *stream.Model) error {
 // in several leases are.
 func (c *Call) gather(tensors []stream.Tensor) (*buf.Buf, error) {
 	full, total := 0, 0
+	var last []byte // the data of the last one that has any
 	for i := range tensors {
 		if n := len(tensors[i].Data); n > 0 {
 			full++
 			total += n
+			last = tensors[i].Data
 		}
 	}
 	var owner *buf.Buf
 	switch {
 	case len(c.data) == 0:
 		owner = c.TakeBody()
-	case len(c.data) == 1 && full <= 1:
+	case len(c.data) == 1 && (full == 0 || full == 1 && begins(c.data[0], last)):
 		owner = c.data[0]
 		c.data = c.data[:0]
 	default:
@@ -107,6 +109,9 @@ func (c *Call) gather(tensors []stream.Tensor) (*buf.Buf, error) {
 	c.releaseLeases()
 	return owner, nil
 }
+
+// begins reports whether a lease begins with data.
+func begins(b *buf.Buf, data []byte) bool { return b.Len() > 0 && &b.Bytes()[0] == &data[0] }
 
 // InRequest returns err with the place in the request of the input that it is about:
 // inputs[0].shape for what the core calls inputs.NAME.shape. The time-out is a parameter.

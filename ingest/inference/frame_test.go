@@ -50,6 +50,7 @@ func TestGather(t *testing.T) {
 		"in two":             {"{}", []string{"ab", "cd"}, "", true},
 		"in one and body":    {"{}xy", []string{"ab"}, "xy", true},
 		"in one and nothing": {"{}", []string{"ab", ""}, "", true},
+		"nothing and body":   {"{}xy", []string{""}, "xy", true},
 	} {
 		mem := buf.NewPool(0)
 		k := &Call{pool: mem}
@@ -66,7 +67,11 @@ func TestGather(t *testing.T) {
 			tensors = append(tensors, stream.Tensor{Data: k.body.Bytes()[2:]})
 			want += c.also
 		}
-		before := tensors[0].Data
+		at := len(tensors) - 1
+		for at > 0 && len(tensors[at].Data) == 0 {
+			at--
+		}
+		before := tensors[at].Data
 		owner, err := k.gather(tensors)
 		if err != nil {
 			t.Fatal(err)
@@ -75,7 +80,7 @@ func TestGather(t *testing.T) {
 		for _, x := range tensors {
 			got += string(x.Data)
 		}
-		if moved := &before[0] != &tensors[0].Data[0]; moved != c.moved || got != want || mem.Stats().Leases != 1 {
+		if moved := &before[0] != &tensors[at].Data[0]; moved != c.moved || got != want || mem.Stats().Leases != 1 {
 			t.Errorf("%s: %q, want %q, moved %v, %+v", name, got, want, moved, mem.Stats())
 		}
 		owner.Release()

@@ -54,10 +54,15 @@ func Load(ctx context.Context, models ingest.Repository, name, version string, p
 	return endpoint, inMessage(err, params)
 }
 
+// maxName is the longest name of a model in a load request. It is kept when the load fails.
+const maxName = 256
+
 // checkName refuses what cannot be the name of a model, with the texts of other servers of
 // the protocol.
 func checkName(name string) error {
 	switch part := strings.TrimSpace(name); {
+	case len(name) > maxName:
+		return stream.Errorf(stream.InvalidArgument, "model", "%.64q...: the name has %d bytes: want %d at most", name, len(name), maxName)
 	case part == "":
 		return stream.Errorf(stream.InvalidArgument, "model", "Model name cannot be empty. Please enter a valid name to deploy.")
 	case part == ".", part == "..", strings.ContainsAny(name, "/\\"):

@@ -199,7 +199,7 @@ func (r *Registry) Part(name string, offset, size uint64) (*Region, error) {
 	defer r.mu.Unlock()
 	region := r.regions[name]
 	switch {
-	case region == nil:
+	case region == nil || region.unregistered:
 		return nil, unknown(name)
 	case offset >= region.ByteSize:
 		return nil, coded.Errorf(coded.InvalidArgument, "shared_memory_offset", "Invalid offset for shared memory region: is %d, and region '%s' has %d bytes", offset, name, region.ByteSize)

@@ -948,3 +948,22 @@ func TestStale(t *testing.T) {
 		<-s.Finished()
 	}
 }
+
+// The cache of a step's model is filled and read by graphs, too.
+func TestCacheOfAStep(t *testing.T) {
+	x := newMachine(t)
+	if err := x.tryLoad(workers.Config{Name: "identity", Kind: "identity", Cache: workers.Cache{Size: 1 << 20}}); err != nil {
+		t.Fatal(err)
+	}
+	x.graph(graph.Settings{Steps: []graph.Step{{Model: "identity", Input: map[string]string{"x": "x"}, Output: map[string]string{"x": "y"}}}, Outputs: []string{"y"}})
+	for range 3 {
+		x.infer("g", x.tensors(map[string][]float32{"x": {1, 2}})).Release()
+	}
+	g, err := x.models.Group("identity", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st := g.Stats(); st.Frames.CacheMisses != 1 || st.Frames.CacheHits != 2 || st.Batches != 1 {
+		t.Errorf("%d misses, %d hits, %d batches", st.Frames.CacheMisses, st.Frames.CacheHits, st.Batches)
+	}
+}

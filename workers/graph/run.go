@@ -385,8 +385,10 @@ func (n *run) answered(x *exchange, res *stream.Result) {
 		res.Release()
 		n.fail(s.at, stream.Errorf(stream.Unsupported, "", "model %s answers in several parts, which a step of a graph cannot", s.set.Model))
 	case s.boxes >= 0:
+		res.Remember()
 		n.cropped(s, box, res)
 	default:
+		res.Remember()
 		n.stepDone(s, res)
 	}
 }

@@ -77,6 +77,7 @@ func sequenceBatching(cfg workers.Config, m *stream.Model) *inferencepb.ModelSeq
 		d.ControlInput = append(d.ControlInput, &inferencepb.ModelSequenceBatching_ControlInput{Name: input, Control: []*inferencepb.ModelSequenceBatching_Control{c}})
 	}
 	for input, output := range entries(cfg.Params["state"]) {
+		output, _, _ = strings.Cut(output, ":") // the initial value follows
 		d.State = append(d.State, &inferencepb.ModelSequenceBatching_State{InputName: input, OutputName: output})
 	}
 	return d
