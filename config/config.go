@@ -22,7 +22,7 @@ type Config struct {
 	GRPC        string        `yaml:"grpc" form:"address" default:"127.0.0.1:8001" help:"address of gRPC, or off"`
 	Metrics     Metrics       `yaml:"metrics"`
 	Name        string        `yaml:"name" default:"millrace" help:"name of the server in its metadata: triton for programs that look for that one"`
-	Hosts       []string      `yaml:"hosts" help:"further names of the server that the Host header of a request may have; * = any"`
+	Hosts       []string      `yaml:"hosts" help:"further names of the server that the Host header of a request may have; *.example.org = all that end so, * = any"`
 	Origins     []string      `yaml:"origins" help:"further web origins whose pages may use the server; * = any"`
 	Memory      Memory        `yaml:"memory"`
 	Limits      ingest.Limits `yaml:"limits"`

@@ -92,7 +92,7 @@ type State struct {
 	Draining bool
 	Version  string // of the program
 	Name     string // of the server, in metadata
-	// Hosts are the names that a request's Host header may have.
+	// Hosts are the names that a request's Host header may have, as in the setting.
 	Hosts []string
 	// Origins are the web origins that may use the server, besides its own.
 	Origins []string

@@ -58,7 +58,7 @@ func openNative(s *Server) (ingest.Interface, error) {
 func openHTTP(s *Server) (ingest.Interface, error) {
 	h, err := httpd.New(httpd.Config{
 		Addr: s.cfg.HTTP, Hosts: s.cfg.Hosts, Origins: s.cfg.Origins, MaxBody: s.cfg.Limits.MaxBody, TLS: s.tls, Limit: s.limit, Log: s.log,
-		Refused: s.observe.refused,
+		Refused: s.observe.refused, Probe: rest.IsProbe,
 	})
 	if err != nil {
 		return nil, err

@@ -1,6 +1,8 @@
 package rest
 
 import (
+	"strings"
+
 	"github.com/gofiber/fiber/v2"
 
 	"millrace/ingest"
@@ -19,6 +21,27 @@ func sendFlag(c *fiber.Ctx, name string, is bool) error {
 		status, value = fiber.StatusServiceUnavailable, "false"
 	}
 	return sendJSON(c, status, []byte(`{"`+name+`":`+value+`}`))
+}
+
+// IsProbe reports whether path is that of a health route: of the server, or whether a model is
+// ready.
+func IsProbe(path string) bool {
+	switch path {
+	case "/v2/health/live", "/v2/health/ready", "/health/startup", "/health/live", "/health/ready":
+		return true
+	}
+	rest, ok := strings.CutPrefix(path, "/v2/models/")
+	if !ok {
+		return false
+	}
+	at := strings.Split(rest, "/")
+	switch len(at) {
+	case 2:
+		return at[1] == "ready"
+	case 4:
+		return at[1] == "versions" && at[3] == "ready"
+	}
+	return false
 }
 
 // state returns the backend's state, or that of a server that starts or ends.

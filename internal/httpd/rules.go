@@ -21,7 +21,9 @@ import (
 type rules struct {
 	anyHost   bool
 	hosts     map[string]bool // lower case, no port, no brackets
-	local     bool            // bound to every address: the local address of the connection is allowed as Host
+	suffixes  []string        // of allowed names, lower case, each with a dot in front
+	probe     func(path string) bool
+	local     bool // bound to every address: the local address of the connection is allowed as Host
 	anyOrigin bool
 	origins   map[string]bool // scheme://host[:port], lower case
 }
@@ -41,9 +43,14 @@ func newRules(bound string, hosts, origins []string) (rules, error) {
 			r.anyHost = true
 			continue
 		}
-		name := hostName(strings.ToLower(h))
-		if name == "" || strings.ContainsAny(h, "/@* ") {
-			return r, coded.Errorf(coded.InvalidArgument, "hosts", "%q is not the name of a host: want a name or an address, or * for any", h)
+		rest, below := strings.CutPrefix(strings.ToLower(h), "*.")
+		name := hostName(rest)
+		if name == "" || strings.ContainsAny(rest, "/@* ") || below && (name[0] == '.' || strings.Contains(rest, ":")) {
+			return r, coded.Errorf(coded.InvalidArgument, "hosts", "%q is not the name of a host: want a name or an address, *.example.org for the names that end so, or * for any", h)
+		}
+		if below {
+			r.suffixes = append(r.suffixes, "."+name)
+			continue
 		}
 		r.hosts[name] = true
 	}
@@ -80,7 +87,7 @@ func hostName(host string) string {
 }
 
 func (r *rules) check(c *fasthttp.RequestCtx) error {
-	if !r.hostAllowed(c) {
+	if !r.hostAllowed(c) && !r.isProbe(c) {
 		return coded.Errorf(coded.PermissionDenied, "", "the Host %.256q is not a name of this server: add it to hosts", c.Request.Header.Host())
 	}
 	switch string(c.Method()) {
@@ -91,6 +98,12 @@ func (r *rules) check(c *fasthttp.RequestCtx) error {
 		return coded.Errorf(coded.PermissionDenied, "", "requests from the web origin %.256q may not change anything on this server: add it to origins", c.Request.Header.Peek("Origin"))
 	}
 	return nil
+}
+
+// isProbe reports whether the request reads a health route. A kubelet asks by whatever name
+// or address it is configured with.
+func (r *rules) isProbe(c *fasthttp.RequestCtx) bool {
+	return r.probe != nil && (c.IsGet() || c.IsHead()) && r.probe(string(c.URI().PathOriginal()))
 }
 
 func (r *rules) hostAllowed(c *fasthttp.RequestCtx) bool {
@@ -111,6 +124,11 @@ func (r *rules) isOwnHost(c *fasthttp.RequestCtx, host []byte) bool {
 	name := hostName(strings.ToLower(string(host)))
 	if r.hosts[name] {
 		return true
+	}
+	for _, s := range r.suffixes {
+		if len(name) > len(s) && strings.HasSuffix(name, s) {
+			return true
+		}
 	}
 	if !r.local {
 		return false

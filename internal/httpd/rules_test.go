@@ -52,6 +52,37 @@ func TestHostAny(t *testing.T) {
 	}
 }
 
+// The names of a cluster are those that end in a suffix.
+func TestHostSuffix(t *testing.T) {
+	s := serve(t, httpd.Config{Hosts: []string{"*.Models.svc", "*.models.svc.cluster.local"}}, echo)
+	for host, want := range map[string]int{
+		"digits.models.svc:8000": 200, "Digits.MODELS.svc": 200, "a.b.models.svc": 200, "digits.models.svc.cluster.local:8000": 200, "localhost": 200,
+		"models.svc": 403, ".models.svc": 403, "evilmodels.svc": 403, "digits.models.svc.evil": 403, "digits.other.svc:8000": 403, "digits.models.svc@evil.example": 403,
+	} {
+		if a := s.ask(t, fmt.Sprintf("GET /hello HTTP/1.1\nHost: %s\n\n", host)); a.StatusCode != want {
+			t.Errorf("Host %q: %d %s, want %d", host, a.StatusCode, a.body, want)
+		}
+	}
+}
+
+// Health routes answer for any Host, and nothing else does.
+func TestHostOfProbe(t *testing.T) {
+	s := serve(t, httpd.Config{Probe: func(path string) bool { return path == "/hello" || path == "/echo" }}, echo)
+	for line, want := range map[string]int{
+		"GET /hello HTTP/1.1\nHost: 10.1.2.3:8000\n\n":                              200,
+		"GET http://evil.example/hello HTTP/1.1\nHost: evil.example\n\n":            200,
+		"GET /hello HTTP/1.0\n\n":                                                   200,
+		"GET /hello/other HTTP/1.1\nHost: evil.example\n\n":                         403,
+		"GET /x/../other HTTP/1.1\nHost: evil.example\n\n":                          403,
+		"POST /echo HTTP/1.1\nHost: evil.example\nContent-Length: 0\n\n":            403,
+		"OPTIONS /hello HTTP/1.1\nHost: evil.example\nOrigin: http://evil.test\n\n": 403,
+	} {
+		if a := s.ask(t, line); a.StatusCode != want {
+			t.Errorf("%q: %d %s, want %d", line, a.StatusCode, a.body, want)
+		}
+	}
+}
+
 // A server bound to every address is asked by the address of this machine.
 func TestHostOfWildcard(t *testing.T) {
 	s := serve(t, httpd.Config{Addr: "0.0.0.0:0"}, echo)
@@ -155,6 +186,11 @@ func TestConfigErrors(t *testing.T) {
 	} {
 		if _, err := httpd.New(cfg); err == nil || !strings.HasPrefix(err.Error(), name) {
 			t.Errorf("%+v: %v does not begin with %q", cfg, err, name)
+		}
+	}
+	for _, host := range []string{"", "*.", "*..a", "*a", "a.*", "*.*.a", "*.a:80", "*.a/b"} {
+		if _, err := httpd.New(httpd.Config{Addr: "127.0.0.1:0", Hosts: []string{host}}); err == nil || !strings.HasPrefix(err.Error(), "hosts:") {
+			t.Errorf("hosts %q: %v", host, err)
 		}
 	}
 }

@@ -22,7 +22,7 @@ import (
 // Config configures a Server. A zero field has its default.
 type Config struct {
 	Addr    string   // such as 127.0.0.1:8000; port 0 = a free one
-	Hosts   []string // further names that the Host header may have; "*" allows all
+	Hosts   []string // further names that the Host header may have; "*.x" allows all that end in .x, "*" all
 	Origins []string // further web origins whose pages may use the server; "*" allows all
 	MaxBody int      // bytes of a request's body; 0 = no bound
 
@@ -35,6 +35,8 @@ type Config struct {
 	DrainTimeout  time.Duration // for handlers that still run at the shutdown; 30s
 
 	Log *slog.Logger // slog.Default()
+	// Probe reports whether a path is a health route, whose Host is not checked; nil = none is.
+	Probe func(path string) bool
 	// Refused is called with a request that no route was called for, because of the rules
 	// on its method, host, origin or size; nil = it is not called.
 	Refused func(method, path string, status int)
@@ -105,6 +107,7 @@ func New(cfg Config) (*Server, error) {
 	if s.rules, err = newRules(host, cfg.Hosts, cfg.Origins); err != nil {
 		return nil, err
 	}
+	s.rules.probe = cfg.Probe
 	s.App = fiber.New(fiber.Config{
 		AppName:                      "millrace",
 		DisableStartupMessage:        true,
