@@ -69,6 +69,7 @@ type Metrics struct {
 	Requests *bool     `yaml:"requests" default:"true" help:"also count HTTP requests by route: the metrics whose names begin with http_"`
 	Buckets  []float64 `yaml:"buckets" example:"0.1" unset:"0.01 to 60: see docs/metrics.md" help:"buckets of the durations of HTTP requests, in seconds, each more than the one before"`
 	Streams  *int      `yaml:"streams" default:"500" min:"0" max:"100000" help:"server streams that have metrics of their own, one of several models counted as so many; those of the others are added up, and raise no alert of their sources and results"`
+	Triton   bool      `yaml:"triton" help:"also give metrics under the names that dashboards of Triton Inference Server read: those that begin with nv_"`
 	Pprof    bool      `yaml:"pprof" help:"also serve profiles of the process, at /debug/pprof/ of metrics.address"`
 }
 
@@ -89,6 +90,8 @@ func (m Metrics) FirstSet() string {
 		return "metrics.buckets"
 	case m.Streams != nil && *m.Streams != *d.Streams:
 		return "metrics.streams"
+	case m.Triton:
+		return "metrics.triton"
 	case m.Pprof:
 		return "metrics.pprof"
 	}

@@ -287,7 +287,7 @@ func TestAddModelsReplaces(t *testing.T) {
 // Each setting can be set by its variable, and a later layer wins.
 func TestEnv(t *testing.T) {
 	env := map[string]string{
-		"MILLRACE_HTTP": "127.0.0.1:1", "MILLRACE_GRPC": "off", "MILLRACE_METRICS_ADDRESS": "127.0.0.1:3", "MILLRACE_METRICS_PATH": "/numbers", "MILLRACE_METRICS_REQUESTS": "false", "MILLRACE_METRICS_BUCKETS": "0.5,2", "MILLRACE_METRICS_STREAMS": "9", "MILLRACE_METRICS_PPROF": "true",
+		"MILLRACE_HTTP": "127.0.0.1:1", "MILLRACE_GRPC": "off", "MILLRACE_METRICS_ADDRESS": "127.0.0.1:3", "MILLRACE_METRICS_PATH": "/numbers", "MILLRACE_METRICS_REQUESTS": "false", "MILLRACE_METRICS_BUCKETS": "0.5,2", "MILLRACE_METRICS_STREAMS": "9", "MILLRACE_METRICS_PPROF": "true", "MILLRACE_METRICS_TRITON": "true",
 		"MILLRACE_NAME": "triton", "MILLRACE_EXIT_ON_ERROR": "false", "MILLRACE_HOSTS": "a, b", "MILLRACE_ORIGINS": "http://x", "MILLRACE_MEMORY_BUDGET": "2MiB",
 		"MILLRACE_LIMITS_MAX_BODY": "2KiB", "MILLRACE_LIMITS_MAX_MESSAGE": "3KiB", "MILLRACE_LIMITS_MAX_PIXELS": "100", "MILLRACE_LIMITS_MAX_DECODED_PIXELS": "90", "MILLRACE_LIMITS_MAX_PIXELS_PER_BYTE": "80", "MILLRACE_LIMITS_MAX_DECODE_TIME": "3s",
 		"MILLRACE_LIMITS_MAX_SESSIONS": "7", "MILLRACE_LIMITS_MAX_CONNECTIONS": "13", "MILLRACE_LIMITS_MAX_CALLS": "15", "MILLRACE_LIMITS_MAX_PULLS": "8", "MILLRACE_LIMITS_MAX_DECODERS": "12", "MILLRACE_STREAMS_FILE": "kept.json", "MILLRACE_LIMITS_MAX_STREAMS": "10", "MILLRACE_LIMITS_MAX_WATCHERS": "11", "MILLRACE_LIMITS_MAX_REGIONS": "14", "MILLRACE_SHARED_MEMORY": "false", "MILLRACE_LIMITS_OUTBOX_MESSAGES": "9", "MILLRACE_LIMITS_OUTBOX_BYTES": "5KiB", "MILLRACE_LIMITS_IDLE": "6s", "MILLRACE_LIMITS_RESUME": "7s",
@@ -303,7 +303,7 @@ func TestEnv(t *testing.T) {
 	}
 	off, nine := false, 9
 	want := config.Config{
-		HTTP: "127.0.0.1:1", GRPC: "off", Metrics: config.Metrics{Address: "127.0.0.1:3", Pprof: true, Path: "/numbers", Requests: &off, Buckets: []float64{0.5, 2}, Streams: &nine}, Name: "triton", Hosts: []string{"a", "b"}, Origins: []string{"http://x"},
+		HTTP: "127.0.0.1:1", GRPC: "off", Metrics: config.Metrics{Address: "127.0.0.1:3", Pprof: true, Triton: true, Path: "/numbers", Requests: &off, Buckets: []float64{0.5, 2}, Streams: &nine}, Name: "triton", Hosts: []string{"a", "b"}, Origins: []string{"http://x"},
 		Memory: config.Memory{Budget: 2 << 20},
 		Limits: ingest.Limits{MaxBody: 2 << 10, MaxMessage: 3 << 10, MaxPixels: 100, MaxDecoded: 90, MaxPerByte: 80, MaxDecodeTime: 3 * time.Second, MaxConnections: 13, MaxCalls: 15, MaxSessions: 7, MaxPulls: 8, MaxDecoders: 12, MaxStreams: 10, MaxWatchers: 11, MaxRegions: 14, OutboxMessages: 9, OutboxBytes: 5 << 10, Idle: 6 * time.Second, Resume: 7 * time.Second},
 		Log:    config.Log{Level: "warn", Format: "json", File: "x.log", DebugRate: 5}, Drain: 4 * time.Second,

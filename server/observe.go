@@ -56,7 +56,7 @@ func newObserver(s *Server) (*observer, error) {
 		Accepted: s.limit.Stats,
 		Traces:   o.traces,
 
-		RequestBuckets: s.cfg.Metrics.Buckets, StreamSeries: s.cfg.Metrics.Streams,
+		RequestBuckets: s.cfg.Metrics.Buckets, StreamSeries: s.cfg.Metrics.Streams, Triton: s.cfg.Metrics.Triton,
 	})
 	return o, nil
 }

@@ -161,9 +161,56 @@ func (c *scene) statistics(left bool) {
 		if success != counts["result"]-unsendable || success+fail != endings(counts) || success > 0 && time.Since(time.UnixMilli(int64(st.LastInference))).Abs() > time.Hour {
 			c.Errorf("statistics of version %s: %d have succeeded and %d failed; counted: %s", st.Version, success, fail, listing(counts))
 		}
+		c.tritonMetrics(st)
 		if told := endings(c.told); !left && len(r.ModelStats) == 1 && len(c.s.Models().Versions(c.model)) == 1 && counts["accepted"] == c.counted()["accepted"] && told != success+fail {
 			c.Errorf("%d endings were told, the statistics have %d", told, success+fail)
 		}
+	}
+}
+
+var tritonSeries = regexp.MustCompile(`(?m)^(nv_\w+)\{([^}]*)\} (\S+)$`)
+
+// tritonMetrics checks the metrics with Triton's names against the statistics.
+func (c *scene) tritonMetrics(st *pb.ModelStatistics) {
+	of, failed := map[string]float64{}, 0.0
+	_, text := get(c.T, c.s, "/metrics")
+	for _, m := range tritonSeries.FindAllStringSubmatch(text, -1) {
+		if !strings.Contains(m[2], `model="`+st.Name+`"`) || !strings.Contains(m[2], `version="`+st.Version+`"`) {
+			continue
+		}
+		v, err := strconv.ParseFloat(m[3], 64)
+		if err != nil {
+			c.Error(err)
+		}
+		if m[1] == "nv_inference_request_failure" {
+			failed += v
+		} else {
+			of[m[1]] = v
+		}
+	}
+	x := st.InferenceStats
+	us := func(d *pb.StatisticDuration) float64 { return float64(d.Ns / 1000) }
+	want := map[string]float64{
+		"nv_inference_request_success": float64(x.Success.Count), "nv_inference_count": float64(st.InferenceCount), "nv_inference_exec_count": float64(st.ExecutionCount),
+		"nv_inference_request_duration_us": us(x.Success), "nv_inference_queue_duration_us": us(x.Queue), "nv_inference_compute_input_duration_us": us(x.ComputeInput),
+		"nv_inference_compute_infer_duration_us": us(x.ComputeInfer), "nv_inference_compute_output_duration_us": us(x.ComputeOutput), "nv_inference_pending_request_count": 0,
+	}
+	if x.CacheHit.Count+x.CacheMiss.Count > 0 {
+		want["nv_cache_num_hits_per_model"], want["nv_cache_num_misses_per_model"] = float64(x.CacheHit.Count), float64(x.CacheMiss.Count)
+		want["nv_cache_hit_duration_per_model"], want["nv_cache_miss_duration_per_model"] = us(x.CacheHit), us(x.CacheMiss)
+	}
+	for name, v := range of {
+		if _, known := want[name]; !known && (v != 0 || !strings.HasPrefix(name, "nv_cache_")) {
+			c.Errorf("version %s: %s is not expected", st.Version, name)
+		}
+	}
+	for name, v := range want {
+		if got, ok := of[name]; !ok || got != v {
+			c.Errorf("version %s: %s is %v, in the statistics %v", st.Version, name, got, v)
+		}
+	}
+	if failed != float64(x.Fail.Count) {
+		c.Errorf("version %s: nv_inference_request_failure is %v, in the statistics %d", st.Version, failed, x.Fail.Count)
 	}
 }
 

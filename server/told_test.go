@@ -506,7 +506,7 @@ var toldCases = []toldCase{
 func TestToldIsCounted(t *testing.T) {
 	dir := t.TempDir()
 	cfg := server.Config{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Log: config.Log{Level: "error", File: filepath.Join(dir, "log")},
-		Memory: config.Memory{Budget: 16 << 20}, Sources: config.Sources{AllowPrivate: true}}
+		Memory: config.Memory{Budget: 16 << 20}, Sources: config.Sources{AllowPrivate: true}, Metrics: config.Metrics{Triton: true}}
 	all := make([]*scene, len(toldCases))
 	for i, x := range toldCases {
 		c := &scene{model: fmt.Sprintf("case%02d", i), told: map[string]int{}, running: make(chan struct{}, 16), gate: make(chan struct{})}

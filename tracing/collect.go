@@ -19,9 +19,10 @@ import (
 // which adds no work per frame, the others from what hooks have counted. What is gone has
 // no series.
 type collector struct {
-	o     Options
-	m     *Metrics
-	descs []*prometheus.Desc // of the families, in their order
+	o        Options
+	m        *Metrics
+	families []family
+	descs    []*prometheus.Desc // of the families, in their order
 
 	mu      sync.Mutex
 	streams streamSeries
@@ -30,9 +31,13 @@ type collector struct {
 func newCollector(o Options, m *Metrics) *collector {
 	c := &collector{o: o, m: m}
 	for _, s := range families {
-		for _, f := range s.families {
-			c.descs = append(c.descs, prometheus.NewDesc(f.name, f.text(), f.names(), nil))
-		}
+		c.families = append(c.families, s.families...)
+	}
+	if o.Triton {
+		c.families = append(c.families, tritonFamilies.families...)
+	}
+	for _, f := range c.families {
+		c.descs = append(c.descs, prometheus.NewDesc(f.name, f.text(), f.names(), nil))
 	}
 	return c
 }
@@ -47,12 +52,8 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 // Collect reads the state.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	r := c.reading()
-	n := 0
-	for i := range families {
-		for k := range families[i].families {
-			collect(&families[i].families[k], r, c.descs[n], ch)
-			n++
-		}
+	for i := range c.families {
+		collect(&c.families[i], r, c.descs[i], ch)
 	}
 }
 
@@ -66,8 +67,11 @@ func collect(f *family, r *reading, d *prometheus.Desc, ch chan<- prometheus.Met
 		return
 	}
 	typ := prometheus.GaugeValue
-	if f.kind == counter {
+	switch f.kind {
+	case counter:
 		typ = prometheus.CounterValue
+	case untyped:
+		typ = prometheus.UntypedValue
 	}
 	f.read(r, func(v float64, labels ...string) { ch <- prometheus.MustNewConstMetric(d, typ, v, labels...) })
 }

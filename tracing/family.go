@@ -48,6 +48,7 @@ const (
 	counter   kind = "counter"
 	gauge     kind = "gauge"
 	histogram kind = "histogram"
+	untyped   kind = "untyped"
 )
 
 // labels are the labels of a family, each with its values in words.

@@ -15,7 +15,7 @@ func Markdown() string {
 <!-- Written by go generate ./deploy/generate from tracing/families.go. -->
 Prometheus reads them at ` + "`/metrics`" + ` of the address ` + "`http`" + ` (settings ` + "`metrics.path`, `metrics.address`" + `). [dashboards.md](dashboards.md) has dashboards and alerts of them.
 
-- The names begin with ` + "`millrace_`" + `, except those of HTTP requests, of the Go runtime (` + "`go_`" + `) and of the process (` + "`process_`" + `), which have the names that other
+- The names begin with ` + "`millrace_`" + `, except those of HTTP requests, of the Go runtime (` + "`go_`" + `), of the process (` + "`process_`" + `) and for Triton's dashboards (` + "`nv_`" + `), which have the names that other
   programs use too. ` + "`go_gc_`" + ` and ` + "`go_sched_`" + ` describe the garbage collector and the scheduler ([runtime/metrics](https://pkg.go.dev/runtime/metrics)).
 - A histogram has classic buckets, which every scraper gets, and native ones, which grow by a tenth, for a scraper that asks for the protobuf format: Prometheus 2.40 or later with
   ` + "`--enable-feature=native-histograms`" + `. Scrapers that ask for OpenMetrics or protobuf also get exemplars: the ` + "`trace_id`" + ` of a frame whose trace is kept.
@@ -35,6 +35,8 @@ Prometheus reads them at ` + "`/metrics`" + ` of the address ` + "`http`" + ` (s
 	b.WriteString("\n## HTTP requests\nTurned off by `metrics.requests: false`; the buckets of the durations are `metrics.buckets`. Requests for health and metrics are not counted.\n\n")
 	duration, in, out := requestFamilies("http", DefaultRequestBuckets)
 	table(&b, duration, in, out)
+	fmt.Fprintf(&b, "\n## %s\nTurned on by `metrics.triton`, for dashboards and alerts that exist for Triton Inference Server. They are computed at a scrape from what the statistics of the protocol (`/v2/models/M/stats`) are made of, for every protocol. Those without a type are counters, whose names the format OpenMetrics would change.\n\n", tritonFamilies.title)
+	table(&b, tritonFamilies.families...)
 	return b.String()
 }
 

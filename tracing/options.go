@@ -27,6 +27,8 @@ type Options struct {
 	RequestBuckets []float64
 	// StreamSeries is the number of server streams that have series of their own, one of several models counted as so many; nil = DefaultStreamSeries.
 	StreamSeries *int
+	// Triton adds metrics under the names of Triton Inference Server, for its dashboards.
+	Triton bool
 }
 
 // TraceStats are totals of a tracer and its exporter.

@@ -1,0 +1,95 @@
+//go:build !nometrics
+
+package tracing
+
+import (
+	"time"
+
+	"millrace/stream"
+	"millrace/workers"
+)
+
+// tritonFamilies are metrics under the names and in the units that dashboards of Triton
+// Inference Server read: see Options.Triton. They are computed at a scrape from what the
+// protocol's statistics are made of. The counters have no type: in the format OpenMetrics, which
+// Prometheus asks for, the names of counters end with _total, and Triton's do not.
+var tritonFamilies = section{"Triton's names", []family{
+	{untyped, "nv_inference_request_success", "", "Frames and requests that were answered with a result which could be sent: `success` of the statistics.", model,
+		ofGroup(func(g *workers.GroupStats) float64 { return float64(g.Frames.Succeeded()) }), nil},
+	{untyped, "nv_inference_request_failure", "", "Those that have another ending, by why; their sum is `fail` of the statistics. REJECTED: dropped by the stream's policy or the queue, or refused by a bound; CANCELED: the client has left; BACKEND: the model failed or hung; OTHER: all others, such as malformed requests.",
+		model.and("reason", "REJECTED, CANCELED, BACKEND, OTHER"), func(r *reading, put put) {
+			for i := range r.groups {
+				g := &r.groups[i]
+				for reason, n := range tritonFailures(&g.Frames) {
+					put(float64(n), g.Model.Name, g.Model.Version, reason)
+				}
+			}
+		}, nil},
+	{untyped, "nv_inference_count", "", "Rows of the answered frames that were run: `inference_count` of the statistics.", model,
+		ofGroup(func(g *workers.GroupStats) float64 { return float64(g.Ran.Rows) }), nil},
+	{untyped, "nv_inference_exec_count", "", "Batches whose run did not fail: `execution_count` of the statistics.", model,
+		ofGroup(func(g *workers.GroupStats) float64 { return float64(g.Ran.Runs) }), nil},
+	{untyped, "nv_inference_request_duration_us", "µs", "Sum of the times of what `nv_inference_request_success` counts, from receipt to ending.", model,
+		microseconds(func(g *workers.GroupStats) time.Duration { return g.Frames.Answering }), nil},
+	{untyped, "nv_inference_queue_duration_us", "µs", "Sum of the times in which answered frames waited to be bound to a batch.", model,
+		microseconds(func(g *workers.GroupStats) time.Duration { return g.Ran.Queue }), nil},
+	{untyped, "nv_inference_compute_input_duration_us", "µs", "Sum of the times of preparing the batches of answered frames, once for each frame.", model,
+		microseconds(func(g *workers.GroupStats) time.Duration { return g.Ran.Input }), nil},
+	{untyped, "nv_inference_compute_infer_duration_us", "µs", "Sum of the times of running them, once for each frame.", model,
+		microseconds(func(g *workers.GroupStats) time.Duration { return g.Ran.Infer }), nil},
+	{untyped, "nv_inference_compute_output_duration_us", "µs", "Sum of the times of making their results, once for each frame.", model,
+		microseconds(func(g *workers.GroupStats) time.Duration { return g.Ran.Output }), nil},
+	{gauge, "nv_inference_pending_request_count", "", "Frames that wait for a batch.", model,
+		ofLoaded(func(g *workers.GroupStats) float64 { return float64(g.Waiting) }), nil},
+	{untyped, "nv_cache_num_hits_per_model", "", "Requests whose result was in the model's cache; of models with `cache.size`, as the next three.", model,
+		ofCached(func(t *stream.Totals) float64 { return float64(t.CacheHits) }), nil},
+	{untyped, "nv_cache_num_misses_per_model", "", "Requests whose result was not.", model,
+		ofCached(func(t *stream.Totals) float64 { return float64(t.CacheMisses) }), nil},
+	{untyped, "nv_cache_hit_duration_per_model", "µs", "Sum of the times of looking up results that were there.", model,
+		ofCached(func(t *stream.Totals) float64 { return float64(t.CacheHitTime.Microseconds()) }), nil},
+	{untyped, "nv_cache_miss_duration_per_model", "µs", "Sum of the times of looking up results that were not.", model,
+		ofCached(func(t *stream.Totals) float64 { return float64(t.CacheMissTime.Microseconds()) }), nil},
+}}
+
+func microseconds(value func(*workers.GroupStats) time.Duration) func(*reading, put) {
+	return ofGroup(func(g *workers.GroupStats) float64 { return float64(max(value(g), 0).Microseconds()) })
+}
+
+// ofCached reads one value of each model with a cache.
+func ofCached(value func(*stream.Totals) float64) func(*reading, put) {
+	return func(r *reading, put put) {
+		for i := range r.groups {
+			if g := &r.groups[i]; g.Model.Cache != nil {
+				put(value(&g.Frames), g.Model.Name, g.Model.Version)
+			}
+		}
+	}
+}
+
+// tritonFailures returns the endings other than results that could be sent, by Triton's reasons.
+func tritonFailures(t *stream.Totals) map[string]uint64 {
+	out := map[string]uint64{"REJECTED": 0, "CANCELED": 0, "BACKEND": 0, "OTHER": 0}
+	for why, n := range t.Drops {
+		if why == stream.Closed {
+			out["CANCELED"] += n
+		} else {
+			out["REJECTED"] += n
+		}
+	}
+	for code, n := range t.Errors {
+		switch code {
+		case stream.Overloaded, stream.FlowControl, stream.Unavailable, stream.Draining, stream.Unloaded:
+			out["REJECTED"] += n
+		case stream.Canceled:
+			out["CANCELED"] += n
+		case stream.Internal, stream.Timeout:
+			out["BACKEND"] += n
+		default:
+			out["OTHER"] += n
+		}
+	}
+	for _, n := range t.Unsendable {
+		out["OTHER"] += n
+	}
+	return out
+}
