@@ -17,7 +17,7 @@ import (
 func TestInferSizes(t *testing.T) {
 	r := serve(t, nil, identity)
 	for _, n := range []int{0, 1, 1000, 4 << 10, 8<<10 - 1, 8 << 10, 8<<10 + 1, 16 << 10, 30 << 10, 100 << 10, 1 << 20, 3 << 20} {
-		for _, opts := range [][]grpc.CallOption{nil, {grpc.UseCompressor(gzip.Name)}} {
+		for _, opts := range [][]grpc.CallOption{nil, {grpc.UseCompressor(gzip.Name)}, {grpc.UseCompressor("deflate")}} {
 			in := raw("identity", fmt.Sprint("id", n), pattern(n))
 			out, err := r.ModelInfer(r.ctx, in, opts...)
 			if err != nil {

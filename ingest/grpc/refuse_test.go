@@ -76,7 +76,7 @@ func TestBrokenMessages(t *testing.T) {
 // TestLargeMessages: the limit is that of a message before and after it is decompressed.
 func TestLargeMessages(t *testing.T) {
 	r := serve(t, func(c *server.Config) { c.Limits.MaxMessage = 64 << 10 }, identity)
-	for _, opts := range [][]grpc.CallOption{nil, {grpc.UseCompressor(gzip.Name)}} {
+	for _, opts := range [][]grpc.CallOption{nil, {grpc.UseCompressor(gzip.Name)}, {grpc.UseCompressor("deflate")}} {
 		_, err := r.ModelInfer(r.ctx, raw("identity", "", make([]byte, 1<<20)), opts...)
 		isStatus(t, err, codes.ResourceExhausted, "larger than max")
 		s, err := r.ModelStreamInfer(r.ctx, opts...)

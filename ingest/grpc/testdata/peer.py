@@ -45,7 +45,7 @@ assert {m.name for m in call("RepositoryIndex", pb.RepositoryIndexRequest(ready=
 
 for n in 0, 1, 5000, 300000:
     data = bytes(i * 7 & 255 for i in range(n))
-    for compression in grpc.Compression.NoCompression, grpc.Compression.Gzip:
+    for compression in grpc.Compression.NoCompression, grpc.Compression.Gzip, grpc.Compression.Deflate:
         out = call("ModelInfer", request(data, id="a"), compression=compression)
         assert out.raw_output_contents[0] == data and out.id == "a" and out.outputs[0].shape == [n]
 
