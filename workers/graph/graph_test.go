@@ -831,6 +831,37 @@ func TestVersionsOfAStep(t *testing.T) {
 	}
 }
 
+// TestVersionOfSwappedStep checks that a step with a version is never run by another one, also
+// when its model is swapped.
+func TestVersionOfSwappedStep(t *testing.T) {
+	x := newMachine(t)
+	if err := x.tryLoad(workers.Config{Name: "m", Version: "1", Kind: "scale", Params: stream.Params{"by": 2.0}}); err != nil {
+		t.Fatal(err)
+	}
+	x.graph(graph.Settings{Steps: []graph.Step{{Model: "m", Version: "1"}}})
+	ask := func() *stream.Result { return x.infer("g", x.tensors(map[string][]float32{"x": {1, 2}})) }
+	swap := func(version string, by float64) {
+		if err := x.models.Swap(t.Context(), "m", workers.Config{Version: version, Kind: "scale", Params: stream.Params{"by": by}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask().Release()
+	swap("2", 3)
+	for range 2 {
+		r := ask()
+		if r.Outcome != stream.Failed || !strings.HasPrefix(r.Err.Error(), "steps.m.version: ") || stream.CodeOf(r.Err) != stream.NotFound {
+			t.Errorf("without its version the graph answers %v %v", r.Outcome, r.Err)
+		}
+		r.Release()
+	}
+	swap("1", 4)
+	r := ask()
+	defer r.Release()
+	if got := output(t, r, "y").Float32s()[1]; got != 8 {
+		t.Errorf("with its version again the graph answers %v", got)
+	}
+}
+
 // TestCloseAnswersFramesInFlight checks that a frame in a graph is answered when the server
 // shuts down: the graph's models, also those of a graph in it, end after it.
 func TestCloseAnswersFramesInFlight(t *testing.T) {
