@@ -2,8 +2,11 @@ package ingest_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -99,6 +102,40 @@ func TestCallsShareNoState(t *testing.T) {
 			t.Fatalf("the model has seen %d frames of the caller's one", n)
 		}
 	}
+}
+
+// Swaps lose no call, also of a model that keeps state, for which each opens a stream.
+func TestCallsDuringSwaps(t *testing.T) {
+	ctx, s := start(t)
+	if _, err := s.Models().LoadConfig(ctx, workers.Config{Name: "m", Kind: "stateful"}, true); err != nil {
+		t.Fatal(err)
+	}
+	var answered atomic.Int64
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for !stop.Load() {
+				r, err := s.Native().InferBytes(ctx, "m", stream.Opaque, []byte("x"))
+				if err != nil {
+					t.Errorf("after %d answers: %v", answered.Load(), err)
+					return
+				}
+				r.Release()
+				answered.Add(1)
+			}
+		})
+	}
+	for i := range 40 {
+		if err := s.Models().Swap(ctx, "m", workers.Config{Kind: "stateful", Version: fmt.Sprint(1 + i%2)}); err != nil {
+			t.Error(err)
+		}
+		for seen := answered.Load(); answered.Load() == seen && !t.Failed(); { // calls between any two swaps
+			runtime.Gosched()
+		}
+	}
+	stop.Store(true)
+	wg.Wait()
 }
 
 // The rate of a model's streams does not apply to one-shot requests.

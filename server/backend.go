@@ -29,11 +29,8 @@ func (d backend) Open(model, version string, opts stream.Options, sink stream.Si
 			version = d.s.models.Choose(model)
 		}
 	}
-	g, err := d.s.group(model, version)
-	if err != nil {
-		return nil, err
-	}
-	return g.Open(opts, sink)
+	s, err := d.s.models.Open(model, version, opts, sink)
+	return s, d.s.known(model, err)
 }
 
 // Models implements ingest.Backend.
@@ -57,23 +54,30 @@ func (d backend) State() ingest.State {
 	return st
 }
 
-// group returns a loaded model's group. While the server starts, a model of the
-// configuration that is not loaded yet is unavailable, not unknown; while the server
-// drains and ends all models, none is unknown.
+// group returns a loaded model's group.
 func (s *Server) group(model, version string) (*workers.Group, error) {
 	g, err := s.models.Group(model, version)
+	return g, s.known(model, err)
+}
+
+// known returns err, or in place of NotFound why a model cannot be found now: while the
+// server starts, a model of the configuration that is not loaded yet is unavailable, not
+// unknown; while the server drains and ends all models, none is unknown.
+func (s *Server) known(model string, err error) error {
 	switch {
-	case err != nil && s.draining.Load():
-		return nil, ingest.ErrDraining
-	case err == nil || s.loaded.Load():
-		return g, err
+	case err == nil || stream.CodeOf(err) != stream.NotFound:
+		return err
+	case s.draining.Load():
+		return ingest.ErrDraining
+	case s.loaded.Load():
+		return err
 	}
 	for _, m := range s.cfg.Models {
 		if m.Name == model {
-			return nil, stream.Errorf(stream.Unavailable, "", "model %s is being loaded: try again in a moment", model)
+			return stream.Errorf(stream.Unavailable, "", "model %s is being loaded: try again in a moment", model)
 		}
 	}
-	return nil, err
+	return err
 }
 
 type repositoryOf struct{ s *Server }

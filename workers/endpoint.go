@@ -136,6 +136,28 @@ func (m *Manager) Group(name, version string) (*Group, error) {
 	return nil, stream.Errorf(stream.NotFound, "version", "model %s has the versions %s, not %q", name, strings.Join(e.versions(), ", "), version)
 }
 
+// Open opens a stream to a loaded model, as Group.Open does. version is that of
+// opts.Version, which the client named, or one that Choose has returned. While changes of
+// the model replace the group or the chosen version, it finds them again.
+func (m *Manager) Open(name, version string, opts stream.Options, sink stream.Sink) (*stream.Stream, error) {
+	var before *Group
+	for {
+		g, err := m.Group(name, version)
+		if err != nil && version != opts.Version { // the chosen one has gone
+			version = m.Choose(name)
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		s, err := g.Open(opts, sink)
+		if err == nil || g == before || stream.CodeOf(err) != stream.Unloaded {
+			return s, err
+		}
+		before = g
+	}
+}
+
 // Choose returns the version to which the next request goes that names none, by the
 // weights of the model's versions. It is "" for a model with one version, or one that is
 // not loaded.

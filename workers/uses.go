@@ -21,6 +21,7 @@ type Use struct {
 type Models interface {
 	Group(name, version string) (*Group, error)
 	Choose(name string) (version string)
+	Open(name, version string, opts stream.Options, sink stream.Sink) (*stream.Stream, error)
 }
 
 var _ Models = (*Manager)(nil)

@@ -129,6 +129,28 @@ func TestVersions(t *testing.T) {
 	}
 }
 
+// A request that names no version and whose chosen one has gone is served by another; one
+// that names it is refused.
+func TestChosenVersionIsGone(t *testing.T) {
+	r, s := newShelf(t)
+	s.put("m", workers.Config{Kind: "faulty", Version: "1"}, workers.Config{Kind: "faulty", Version: "2"})
+	r.mustLoad(t, "m", workers.Load{})
+	chosen := r.Choose("m")
+	s.put("m", workers.Config{Kind: "faulty", Version: "1"})
+	r.mustLoad(t, "m", workers.Load{})
+	st, err := r.Open("m", chosen, every, newEndings())
+	if err != nil || st.Model().Version != "1" {
+		t.Fatalf("%s was chosen: %v", chosen, err)
+	}
+	st.Close(stream.ByClient)
+	if _, err := r.Open("m", chosen, stream.Options{Policy: every.Policy, Version: chosen}, newEndings()); stream.CodeOf(err) != stream.NotFound {
+		t.Errorf("%s was named: %v", chosen, err)
+	}
+	if _, err := r.Open("n", chosen, every, newEndings()); stream.CodeOf(err) != stream.NotFound {
+		t.Error(err)
+	}
+}
+
 // One unload undoes one load: added workers go alone, configured ones together.
 func TestUnloadUndoesALoad(t *testing.T) {
 	r, s := newShelf(t)
@@ -283,12 +305,18 @@ func TestShadowOfCachedResults(t *testing.T) {
 	}
 }
 
-// Loads, unloads and swaps under traffic lose no request and leave memory where it was.
+// Loads, unloads and swaps under traffic lose no request and leave memory where it was,
+// also those of a model that keeps state, whose requests open a stream each.
 func TestManyChanges(t *testing.T) {
-	cycles := *changes
+	for _, kind := range []string{"faulty", "faulty-stateful"} {
+		t.Run(kind, func(t *testing.T) { manyChanges(t, kind, *changes) })
+	}
+}
+
+func manyChanges(t *testing.T, kind string, cycles int) {
 	r, s := newShelf(t)
 	v := func(version string, flows int) workers.Config {
-		return workers.Config{Kind: "faulty", Version: version, MaxFlows: flows}
+		return workers.Config{Kind: kind, Version: version, MaxFlows: flows}
 	}
 	s.put("m", v("1", 64))
 	r.mustLoad(t, "m", workers.Load{})
@@ -361,11 +389,7 @@ type plainBackend struct {
 }
 
 func (d *plainBackend) Open(model, version string, opts stream.Options, sink stream.Sink) (*stream.Stream, error) {
-	g, err := d.models.Group(model, version)
-	if err != nil {
-		return nil, err
-	}
-	return g.Open(opts, sink)
+	return d.models.Open(model, version, opts, sink)
 }
 func (d *plainBackend) Models() ingest.Repository { return models{m: d.models} }
 func (d *plainBackend) Memory() *buf.Pool         { return d.mem }

@@ -33,11 +33,7 @@ var _ ingest.Backend = (*unobserved)(nil)
 
 // Open implements ingest.Backend.
 func (p *unobserved) Open(model, version string, o stream.Options, sink stream.Sink) (*stream.Stream, error) {
-	g, err := p.models.Group(model, version)
-	if err != nil {
-		return nil, err
-	}
-	return g.Open(o, sink)
+	return p.models.Open(model, version, o, sink)
 }
 
 // Models implements ingest.Backend.

@@ -107,10 +107,6 @@ func (p *exchanges) close() {
 // open opens an exchange with a version of the model of a step. own is the stream of the graph
 // whose state it gets, or nil.
 func open(models workers.Models, s *step, version string, own *stream.Stream) (*exchange, error) {
-	g, err := models.Group(s.set.Model, version)
-	if err != nil {
-		return nil, err
-	}
 	x := &exchange{own: own != nil}
 	o := stream.Options{
 		Policy:  stream.Policy{Mode: stream.Every, Window: 1},
@@ -119,7 +115,8 @@ func open(models workers.Models, s *step, version string, own *stream.Stream) (*
 	if own != nil {
 		o.Name = own.Options().Name
 	}
-	x.stream, err = g.Open(o, x)
+	var err error
+	x.stream, err = models.Open(s.set.Model, version, o, x)
 	return x, err
 }
 

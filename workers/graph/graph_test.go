@@ -728,8 +728,8 @@ func TestGraphsThatDoNotFit(t *testing.T) {
 }
 
 // TestUnloadAndSwap checks that a graph is not ready without its model, that its requests
-// then name the step, that it works again when the model is loaded, and that a swap of a
-// model under traffic loses no request.
+// then name the step, that it works again when the model is loaded, and that swaps of a
+// model under traffic lose no request, although each opens streams to one with state.
 func TestUnloadAndSwap(t *testing.T) {
 	x := newMachine(t)
 	x.load("double", "scale", stream.Params{"by": 2.0})
@@ -775,7 +775,7 @@ func TestUnloadAndSwap(t *testing.T) {
 		})
 	}
 	for i := range 30 {
-		if err := x.models.Swap(ctx, "double", workers.Config{Kind: "scale", Params: stream.Params{"by": float64(i%3 + 1)}}); err != nil {
+		if err := x.models.Swap(ctx, "double", workers.Config{Kind: "scale", Params: stream.Params{"by": float64(i%3 + 1), "stateful": true}}); err != nil {
 			t.Error(err)
 		}
 	}
