@@ -2,6 +2,7 @@ package grpc
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -62,8 +63,10 @@ type session struct {
 	ctx      context.Context
 	trace    stream.TraceContext
 	policy   stream.Policy
-	declared bool // the call is one stream of frames, by its metadata
-	errors   bool // the first error ends the call
+	declared bool  // the call is one stream of frames, by its metadata or first request
+	begun    bool  // a request has come
+	wrong    error // of the options in the first request
+	errors   bool  // the first error ends the call
 	window   *ingest.Window
 	stop     chan struct{} // closed when no request is read any more
 	wake     chan struct{} // one slot: there is something for the handler
@@ -122,27 +125,49 @@ func modelStreamInfer(srv any, ss grpc.ServerStream) (err error) {
 	return x.answerAll()
 }
 
-// optionPrefix begins the names of the metadata that make the call one stream of frames.
+// optionPrefix begins the names of the metadata that make the call one stream of frames, as
+// inference.StreamOption those of parameters.
 const optionPrefix = "millrace-stream-"
 
 // options reads the metadata of the call.
 func (x *session) options() error {
 	md, _ := metadata.FromIncomingContext(x.ctx)
-	fields := setting.Of("", &x.policy)
 	for name, values := range md {
-		key, ok := strings.CutPrefix(name, optionPrefix)
+		option, ok := strings.CutPrefix(name, optionPrefix)
 		if !ok {
 			continue
 		}
-		key = strings.ReplaceAll(key, "-", "_")
 		if len(values) != 1 {
 			return stream.Errorf(stream.InvalidArgument, name, "is given %d times: want it once", len(values))
 		}
-		if err := fields.Set(key, values[0]); err != nil {
-			return coded.RenameFunc(err, func(string) string { return name })
+		if err := x.option(name, strings.ReplaceAll(option, "-", "_"), values[0]); err != nil {
+			return err
 		}
-		x.declared = true
 	}
+	if err := x.usePolicy(); err != nil {
+		return err
+	}
+	switch v := md.Get("triton_grpc_error"); {
+	case len(v) == 0:
+	case len(v) == 1 && (v[0] == "true" || v[0] == "false"):
+		x.errors = v[0] == "true"
+	default:
+		return stream.Errorf(stream.InvalidArgument, "triton_grpc_error", "%.32q is not known: want true or false", strings.Join(v, ","))
+	}
+	return nil
+}
+
+// option sets an option of the stream, which the client has named name.
+func (x *session) option(name, option, value string) error {
+	if err := setting.Of("", &x.policy).Set(option, value); err != nil {
+		return coded.RenameFunc(err, func(string) string { return name })
+	}
+	x.declared = true
+	return nil
+}
+
+// usePolicy makes the policy that the options have set that of the call.
+func (x *session) usePolicy() error {
 	if err := x.policy.Validate(); err != nil {
 		return err
 	}
@@ -154,14 +179,35 @@ func (x *session) options() error {
 	if x.policy.Mode == stream.Latest {
 		x.window.Resize(latestWindow)
 	}
-	switch v := md.Get("triton_grpc_error"); {
-	case len(v) == 0:
-	case len(v) == 1 && (v[0] == "true" || v[0] == "false"):
-		x.errors = v[0] == "true"
-	default:
-		return stream.Errorf(stream.InvalidArgument, "triton_grpc_error", "%.32q is not known: want true or false", strings.Join(v, ","))
-	}
 	return nil
+}
+
+// optionsOf takes the options of the stream from the parameters of the first request.
+func (x *session) optionsOf(ps oip.Params) (left oip.Params, err error) {
+	byMetadata, policy := x.declared, x.policy
+	x.policy = stream.Policy{}
+	found := false
+	for _, p := range ps {
+		option, ok := strings.CutPrefix(p.Key, inference.StreamOption)
+		if !ok {
+			left = append(left, p)
+			continue
+		}
+		found = true
+		if err == nil && byMetadata {
+			err = stream.Errorf(stream.InvalidArgument, "parameters."+p.Key, "the metadata %s* of the call have the options of its stream: leave it out", optionPrefix)
+		} else if err == nil {
+			err = x.option("parameters."+p.Key, option, fmt.Sprint(p.Any()))
+		}
+	}
+	if !found {
+		x.policy = policy
+		return ps, nil
+	}
+	if err == nil {
+		err = x.usePolicy()
+	}
+	return left, err
 }
 
 // readAll reads the requests until the client has sent all, the call ends or stop is closed.
@@ -197,6 +243,10 @@ func (x *session) signal() {
 func (x *session) submit(k *call) {
 	x.submitting.Lock()
 	defer x.submitting.Unlock()
+	if !x.begun { // before the handler can see the request
+		x.begun = true
+		k.Request.Params, x.wrong = x.optionsOf(k.Request.Params)
+	}
 	x.mu.Lock()
 	if x.gone {
 		x.mu.Unlock()
@@ -212,7 +262,7 @@ func (x *session) submit(k *call) {
 	x.last = k
 	x.mu.Unlock()
 	f := stream.Frame{TraceContext: x.trace}
-	var err error
+	err := x.wrong
 	if x.closing.Load() {
 		err = ingest.ErrDraining
 	}
@@ -246,7 +296,7 @@ func (x *session) submitInSequence(k *call, m *stream.Model, f stream.Frame) {
 	var err error
 	switch {
 	case x.declared:
-		err = stream.Errorf(stream.InvalidArgument, "parameters.sequence_id", "the call is one stream of frames, by its metadata %s*, with its own state: leave sequence_id out", optionPrefix)
+		err = stream.Errorf(stream.InvalidArgument, "parameters.sequence_id", "the call is one stream of frames, by its options %s*, with its own state: leave sequence_id out", optionPrefix)
 	case m.Decoupled:
 		err = stream.Errorf(stream.Unsupported, "parameters.sequence_id", "model %s may answer a request more than once, which is not supported in sequences: leave sequence_id out", m.Name)
 	}

@@ -37,28 +37,78 @@ func (*gated) Run(_ context.Context, b *batching.Batch) error {
 }
 
 // TestStreamAnswersTheirRequest: the drop of a request that waits comes before the result of an
-// older one that runs, and each is told to its own request, in the order of the requests.
+// older one that runs, and each is told to its own request, in the order of the requests. The
+// policy is in the call's metadata or in its first request.
 func TestStreamAnswersTheirRequest(t *testing.T) {
 	r := serve(t, nil, workers.Config{Name: "gated", Kind: "gated", Instances: 1})
-	s := r.open("millrace-stream-policy", "latest")
-	s.send(raw("gated", "0", []byte{10}))
-	<-inRun
-	s.send(raw("gated", "1", []byte{11}), raw("gated", "2", []byte{12}))
-	r.until(func() bool { return r.group().Frames.Drops[stream.Superseded] == 1 })
-	pass <- struct{}{}
-	pass <- struct{}{}
-	for i, want := range []string{"\x0a", "", "\x0c"} {
-		out := s.next().InferResponse
-		if want == "" {
-			if why := out.Parameters["dropped"].GetStringParam(); why != string(stream.Superseded) {
+	for i, md := range [][]string{{"millrace-stream-policy", "latest"}, nil} {
+		s := r.open(md...)
+		first := raw("gated", "0", []byte{10})
+		if md == nil {
+			first.Parameters = text("millrace_stream_policy", "latest")
+		}
+		s.send(first)
+		<-inRun
+		s.send(raw("gated", "1", []byte{11}), raw("gated", "2", []byte{12}))
+		r.until(func() bool { return r.group().Frames.Drops[stream.Superseded] == uint64(i+1) })
+		pass <- struct{}{}
+		pass <- struct{}{}
+		for i, want := range []string{"\x0a", "", "\x0c"} {
+			out := s.next().InferResponse
+			if want == "" {
+				if why := out.Parameters["dropped"].GetStringParam(); why != string(stream.Superseded) {
+					t.Errorf("%d: %v", i, out)
+				}
+			} else if len(out.RawOutputContents) != 1 || string(out.RawOutputContents[0]) != want {
 				t.Errorf("%d: %v", i, out)
 			}
-		} else if len(out.RawOutputContents) != 1 || string(out.RawOutputContents[0]) != want {
-			t.Errorf("%d: %v", i, out)
 		}
+		<-inRun
+		s.end()
 	}
-	<-inRun
-	s.end()
+}
+
+// text is a parameter.
+func text(key, value string) map[string]*pb.InferParameter {
+	return map[string]*pb.InferParameter{key: {ParameterChoice: &pb.InferParameter_StringParam{StringParam: value}}}
+}
+
+// TestStreamOptionsInRequests: options of the stream are those of the first request; wrong ones
+// refuse all requests of the call.
+func TestStreamOptionsInRequests(t *testing.T) {
+	r := serve(t, nil, identity)
+	with := func(params map[string]*pb.InferParameter) *pb.ModelInferRequest {
+		in := raw("identity", "", []byte{1})
+		in.Parameters = params
+		return in
+	}
+	number := func(n int64) map[string]*pb.InferParameter {
+		return map[string]*pb.InferParameter{"millrace_stream_window": {ParameterChoice: &pb.InferParameter_Int64Param{Int64Param: n}}}
+	}
+	for _, c := range []struct {
+		md       []string
+		requests []*pb.ModelInferRequest
+		want     []string // of each answer its error, or ""
+	}{
+		{nil, []*pb.ModelInferRequest{with(number(3)), with(nil)}, []string{"", ""}},
+		{nil, []*pb.ModelInferRequest{with(nil), with(number(3)), with(nil)}, []string{"", "parameters.millrace_stream_window: is not supported", ""}},
+		{nil, []*pb.ModelInferRequest{with(number(0)), with(nil)}, []string{"parameters.millrace_stream_window", "parameters.millrace_stream_window"}},
+		{nil, []*pb.ModelInferRequest{with(text("millrace_stream_colour", "red")), with(nil)}, []string{"parameters.millrace_stream_colour", "parameters.millrace_stream_colour"}},
+		{nil, []*pb.ModelInferRequest{with(text("millrace_stream_policy", "newest"))}, []string{"parameters.millrace_stream_policy"}},
+		{[]string{"millrace-stream-policy", "every"}, []*pb.ModelInferRequest{with(number(3))}, []string{"parameters.millrace_stream_window: the metadata millrace-stream-*"}},
+	} {
+		s := r.open(c.md...)
+		for i, in := range c.requests {
+			s.send(in)
+			if out := s.next(); (out.ErrorMessage == "") != (c.want[i] == "") || !strings.HasPrefix(out.ErrorMessage, c.want[i]) {
+				t.Errorf("%v: %q, want %q", in.Parameters, out.ErrorMessage, c.want[i])
+			}
+		}
+		s.end()
+	}
+	if _, err := r.ModelInfer(r.ctx, with(number(3))); err == nil || !strings.Contains(err.Error(), "millrace_stream_window") {
+		t.Error(err)
+	}
 }
 
 // TestStreamQueueTimeout: a request whose time in the queue ends is told that, not of a deadline.

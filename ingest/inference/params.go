@@ -19,6 +19,10 @@ const maxSequenceID = 128
 // the last of several. Triton's C++ client sends it with every request.
 const emptyFinal = "triton_enable_empty_final_response"
 
+// StreamOption begins the names of the parameters by which the first request of a call of
+// ModelStreamInfer makes the call one stream of frames.
+const StreamOption = "millrace_stream_"
+
 // takeParams sets what the protocol's own parameters of the request say, and the others
 // as parameters for the model. Those that have a meaning and are not implemented are
 // refused. See readShared for those of shared memory.
@@ -88,6 +92,9 @@ func (c *Call) requestParams(f *stream.Frame, m *stream.Model) error {
 		default:
 			if strings.HasPrefix(p.Key, "triton_") {
 				return unsupported("", p, "names with triton_ are reserved")
+			}
+			if strings.HasPrefix(p.Key, StreamOption) {
+				return unsupported("", p, "only the first request of a call of ModelStreamInfer has options of the call's stream")
 			}
 			continue
 		}
