@@ -255,7 +255,13 @@ func (m *Manager) apply(ctx context.Context, old, next *endpoint, p plan, force 
 		return err
 	}
 	old = m.withoutFailed(old, p.Versions)
-	scaled := p.known && old != nil && old.known && maps.Equal(old.params, p.params) // a number of workers is a change, too
+	scaled := false // a number of workers is a change, too
+	if p.known && old != nil && old.known {
+		_, asked := p.params["instances"]
+		if scaled = asked || maps.Equal(old.params, p.params); !scaled && !force && old.serves(p.Versions) {
+			next.params = old.params // the request shares what others with the same settings have loaded
+		}
+	}
 	var errs []error
 	for _, cfg := range p.Versions {
 		cfg.Name = next.name

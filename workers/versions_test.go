@@ -182,6 +182,25 @@ func TestUnloadUndoesALoad(t *testing.T) {
 	}
 }
 
+// A load that sets the number of workers sets it; one that does not leaves it as it is.
+func TestLoadSetsTheNumberOfWorkers(t *testing.T) {
+	r, s := newShelf(t)
+	s.put("m", workers.Config{Kind: "faulty", Version: "1"})
+	r.mustLoad(t, "m", workers.Load{})
+	for i, c := range []struct{ ask, want int }{{3, 3}, {3, 3}, {0, 3}, {0, 3}, {2, 2}, {1, 1}, {0, 1}, {4, 4}} {
+		params := stream.Params{}
+		if c.ask > 0 {
+			params["instances"] = int64(c.ask)
+		}
+		if e := r.mustLoad(t, "m", workers.Load{Params: params}); e != "m" {
+			t.Errorf("load %d: endpoint %s", i, e)
+		}
+		if g, err := r.Group("m", ""); err != nil || g.Workers() != c.want {
+			t.Errorf("load %d asks for %d: %d workers, want %d (%v)", i, c.ask, g.Workers(), c.want, err)
+		}
+	}
+}
+
 // A failed load stands in the index, however many there are; a model that is loaded then
 // has none.
 func TestFailedLoadsAreListed(t *testing.T) {
