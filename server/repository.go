@@ -44,22 +44,15 @@ func (s *Server) loadRepository(ctx context.Context) error {
 	return nil
 }
 
-// loadAll loads models of the repository, and returns those that failed and why. A graph
-// can be loaded after the models that it is made of: those that fail are tried again as
-// long as others succeed.
+// loadAll loads models of the repository, and returns those that failed and why.
 func (s *Server) loadAll(ctx context.Context, names []string) (left []string, errs map[string]error) {
-	left = slices.Clone(names)
-	for loaded := true; loaded && len(left) > 0 && ctx.Err() == nil; {
-		errs = map[string]error{}
-		for _, name := range left {
-			if _, err := s.models.Load(ctx, name, workers.Load{}); err != nil {
-				errs[name] = err
-			} else {
-				delete(s.reasons, name)
-			}
+	errs = s.models.LoadAll(ctx, names)
+	for _, name := range names {
+		if errs[name] == nil {
+			delete(s.reasons, name)
+		} else {
+			left = append(left, name)
 		}
-		loaded = len(errs) < len(left)
-		left = slices.DeleteFunc(left, func(name string) bool { return errs[name] == nil })
 	}
 	return left, errs
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync/atomic"
 
 	"millrace/stream"
@@ -69,6 +70,24 @@ func (m *Manager) Load(ctx context.Context, name string, how Load) (endpoint str
 		return "", err
 	}
 	return done, nil
+}
+
+// LoadAll loads models, and returns the errors of those that failed. A graph can be loaded
+// after the models that it is made of: those that fail are tried again as long as others
+// succeed.
+func (m *Manager) LoadAll(ctx context.Context, names []string) (failed map[string]error) {
+	for left, loaded := names, true; loaded && len(left) > 0 && ctx.Err() == nil; {
+		failed = map[string]error{}
+		var again []string
+		for _, name := range left {
+			if _, err := m.Load(ctx, name, Load{}); err != nil {
+				failed[name] = err
+				again = append(again, name)
+			}
+		}
+		loaded, left = len(again) < len(left), again
+	}
+	return failed
 }
 
 // plan returns what a load request asks for, with its parameters in the configuration.
@@ -156,8 +175,8 @@ func (m *Manager) LoadConfig(ctx context.Context, cfg Config, share bool) (endpo
 
 // load carries out a plan, in the turn of its family.
 func (m *Manager) load(ctx context.Context, p plan) (string, error) {
-	for _, note := range p.Notes {
-		m.opts.Log.Warn("a part of a model's configuration is not used", "model", p.of, "what", note)
+	if len(p.Notes) > 0 { // in one line, since equal messages are limited
+		m.opts.Log.Warn("parts of a model's configuration are not used", "model", p.of, "what", strings.Join(p.Notes, "; "))
 	}
 	name, same := m.findEndpoint(p)
 	switch {

@@ -20,13 +20,13 @@ import (
 	"millrace/internal/codec"
 	"millrace/internal/video"
 	"millrace/server"
-	"millrace/workers"
 	"millrace/workers/onnx"
 )
 
 const checkExamples = `  millrace check --config millrace.yaml
   millrace check ./model.onnx
   millrace check --model find=motion --http 0.0.0.0:8000
+  millrace check --model-repository ./models
   millrace check --json`
 
 // wrong is the state of a finding that makes the exit status 1.
@@ -45,7 +45,7 @@ func checkCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "check [SOURCE]",
 		Short: "Check the configuration, its models and what this machine has",
-		Long: `Check a configuration without serving it: load its models together, as serve does, unload them, and report which
+		Long: `Check a configuration without serving it: load its models, and those of its repository, together, as serve does, unload them, and report which
 models and files its streams lack, and which optional libraries and programs this machine has. What is missing is optional; what is wrong makes the exit status 1.`,
 		Example: checkExamples,
 		Args:    wrongUsage(cobra.MaximumNArgs(1)),
@@ -61,8 +61,9 @@ models and files its streams lack, and which optional libraries and programs thi
 		onnx.SetLibrary(cfg.ONNX.Library)
 		found := []finding{checkConfig(cfg, err)}
 		if err == nil {
-			found = append(found, checkModels(c.Context(), cfg)...)
-			found = append(found, checkStreams(cfg)...)
+			models := checkModels(c.Context(), cfg, c.ErrOrStderr())
+			found = append(found, models...)
+			found = append(found, checkStreams(cfg, models)...)
 		}
 		found = append(found, checkMachine(c.Context())...)
 		if err == nil {
@@ -114,12 +115,15 @@ func checkConfig(cfg server.Config, err error) finding {
 
 // checkStreams checks that the models of the streams are in the configuration, and that the
 // files and folders that they read exist. Both may come later, so that nothing is wrong.
-func checkStreams(cfg server.Config) (found []finding) {
+func checkStreams(cfg server.Config, models []finding) (found []finding) {
 	for _, s := range cfg.Streams {
 		var missing []string
 		for _, m := range append([]streams.ModelConfig{{Model: s.Model}}, s.Models...) {
-			if m.Model != "" && !slices.ContainsFunc(cfg.Models, func(c workers.Config) bool { return c.Name == m.Model }) {
-				missing = append(missing, fmt.Sprintf("the model %q is not under models: the stream waits until it is loaded", m.Model))
+			known := func(f finding) bool {
+				return f.What == "model "+m.Model || strings.HasPrefix(f.What, "model "+m.Model+" version ")
+			}
+			if m.Model != "" && !slices.ContainsFunc(models, known) {
+				missing = append(missing, fmt.Sprintf("there is no model %q: the stream waits until it is loaded", m.Model))
 			}
 		}
 		if path := sources.LocalPath(s.Source); path != "" {

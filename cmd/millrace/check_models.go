@@ -3,61 +3,93 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
+	"log/slog"
+	"slices"
 	"strings"
 
 	"millrace/client"
+	"millrace/config"
 	"millrace/server"
 	"millrace/stream"
 	"millrace/stream/buf"
 	"millrace/workers"
+	"millrace/workers/repository"
 )
 
-// checkModels loads the models together, as serve does, so that they share the memory
-// budget, and unloads them. It runs no requests.
-func checkModels(ctx context.Context, cfg server.Config) (found []finding) {
+// checkModels loads the models of the configuration and of its repository together, as
+// serve does, so that they share the memory budget, and unloads them. It runs no requests.
+// What is not used of a model's configuration is written to log.
+func checkModels(ctx context.Context, cfg server.Config, log io.Writer) (found []finding) {
+	wrongly := func(what string, err error) {
+		found = append(found, finding{What: what, State: wrong, Detail: err.Error()})
+	}
+	folder, err := repository.New(repository.Options{Dir: cfg.Repository.Dir, YAML: config.ReadModel})
+	if err != nil {
+		wrongly("model_repository", err)
+		return found
+	}
 	models := workers.NewManager(workers.ManagerOptions{
-		Memory: buf.NewPool(cfg.Memory.Budget), Pixels: cfg.Limits.Pictures(),
+		Memory: buf.NewPool(cfg.Memory.Budget), Pixels: cfg.Limits.Pictures(), Repository: folder,
+		Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	for _, m := range cfg.Models {
-		f := finding{What: "model " + m.Name, State: "ok"}
-		if err := f.load(ctx, models, m); err != nil {
-			f.State, f.Detail = wrong, err.Error()
+		endpoint, err := models.LoadConfig(ctx, m, true)
+		if err != nil {
+			wrongly("model "+m.Name, err)
+			continue
 		}
-		found = append(found, f)
+		found = append(found, describe(models, endpoint)...)
+	}
+	names, err := folder.Names()
+	if err != nil {
+		wrongly("model_repository", err)
+	}
+	names = slices.DeleteFunc(names, func(name string) bool {
+		return slices.ContainsFunc(cfg.Models, func(m workers.Config) bool { return m.Name == name })
+	})
+	errs := models.LoadAll(ctx, names)
+	for _, name := range names {
+		if err := errs[name]; err != nil {
+			wrongly("model "+name, err)
+		}
+		found = append(found, describe(models, name)...)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.Drain)
 	defer cancel()
 	if err := models.Close(ctx); err != nil {
-		found = append(found, finding{What: "models", State: wrong, Detail: err.Error()})
+		wrongly("models", err)
 	}
 	return found
 }
 
-// load loads a model, and describes it in the finding.
-func (f *finding) load(ctx context.Context, models *workers.Manager, cfg workers.Config) error {
-	endpoint, err := models.LoadConfig(ctx, cfg, true)
-	if err != nil {
-		return err
+// describe describes the versions of a loaded model.
+func describe(models *workers.Manager, name string) (found []finding) {
+	versions := models.Versions(name)
+	for _, version := range versions {
+		g, err := models.Group(name, version)
+		if err != nil {
+			continue // it was not loaded
+		}
+		m, w := g.Model(), g.Config()
+		f := finding{What: "model " + name, State: "ok", Inputs: tensors(m, m.Inputs), Outputs: tensors(m, m.Outputs)}
+		if len(versions) > 1 {
+			f.What += " version " + version
+		}
+		lines := []string{fmt.Sprintf("%s, %d workers, %s batching", w.Kind, w.Instances, w.Batching.Kind)}
+		if m.Any {
+			lines = append(lines, "takes any tensors")
+		}
+		for _, t := range f.Inputs {
+			lines = append(lines, fmt.Sprintf("input %s %s %v", t.Name, t.Datatype, t.Shape))
+		}
+		for _, t := range f.Outputs {
+			lines = append(lines, fmt.Sprintf("output %s %s %v", t.Name, t.Datatype, t.Shape))
+		}
+		f.Detail = strings.Join(lines, "\n")
+		found = append(found, f)
 	}
-	g, err := models.Group(endpoint, "")
-	if err != nil {
-		return err
-	}
-	m := g.Model()
-	f.Inputs, f.Outputs = tensors(m, m.Inputs), tensors(m, m.Outputs)
-	w := g.Config()
-	lines := []string{fmt.Sprintf("%s, %d workers, %s batching", w.Kind, w.Instances, w.Batching.Kind)}
-	if m.Any {
-		lines = append(lines, "takes any tensors")
-	}
-	for _, t := range f.Inputs {
-		lines = append(lines, fmt.Sprintf("input %s %s %v", t.Name, t.Datatype, t.Shape))
-	}
-	for _, t := range f.Outputs {
-		lines = append(lines, fmt.Sprintf("output %s %s %v", t.Name, t.Datatype, t.Shape))
-	}
-	f.Detail = strings.Join(lines, "\n")
-	return nil
+	return found
 }
 
 // tensors describes tensors as the server's metadata does.

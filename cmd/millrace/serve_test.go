@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -183,10 +184,33 @@ func TestCheck(t *testing.T) {
 	if state("stream good") != "ok" || state("stream camera") != "ok" || state("stream six") != "missing" || state("stream shots") != "missing" {
 		t.Errorf("%+v", found)
 	}
-	for _, want := range []string{"1 models, 4 streams", `the model \"ghost\" is not`, `the model \"spirit\" is not`, "gone.mp4: no such file", "nowhere: no such file"} {
+	for _, want := range []string{"1 models, 4 streams", `there is no model \"ghost\"`, `there is no model \"spirit\"`, "gone.mp4: no such file", "nowhere: no such file"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in\n%s", want, out)
 		}
+	}
+
+	models := t.TempDir()
+	for name, text := range map[string]string{
+		"good/config.yaml": "source: identity\n", "ill/config.pbtxt": "backend: \"identity\" foo: 3",
+		"unused/config.pbtxt": "backend: \"identity\" optimization {} parameters { key: \"x\" value { string_value: \"1\" } }",
+	} {
+		path := filepath.Join(models, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text = "model_repository: " + models + "\nmodels: [{name: eyes, source: motion}]\nstreams: [{name: s, source: \"" + clip + "\", model: good}]\n"
+	if err := os.WriteFile(cfg, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, stderr, code = millrace(t, "check", "--json", "--http", "127.0.0.1:0", "--grpc", "off", "--config", cfg)
+	if err := json.Unmarshal([]byte(out), &found); err != nil || code != 1 {
+		t.Fatalf("exit status %d, %v\n%s%s", code, err, out, stderr)
+	}
+	if state("model eyes") != "ok" || state("model good") != "ok" || state("model ill") != "wrong" || state("model unused") != "ok" || state("stream s") != "ok" ||
+		!strings.Contains(out, "unknown field: foo") || !strings.Contains(stderr, `model=unused what="optimization; parameters.x"`) {
+		t.Errorf("%s%s", out, stderr)
 	}
 
 	bad := filepath.Join(t.TempDir(), "bad.yaml")
