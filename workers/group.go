@@ -166,11 +166,13 @@ func (g *Group) Model() *stream.Model { return g.model }
 func (g *Group) Config() Config { return g.cfg }
 
 // Ready reports whether a worker can serve.
-func (g *Group) Ready() bool {
+func (g *Group) Ready() bool { return !g.failed() && g.unready() == nil }
+
+// failed reports whether the group itself cannot serve: without workers it is unavailable.
+func (g *Group) failed() bool {
 	g.registry.Lock()
-	ready := g.state == StateReady // without workers it is unavailable
-	g.registry.Unlock()
-	return ready && g.unready() == nil
+	defer g.registry.Unlock()
+	return g.state != StateReady
 }
 
 // Stats returns a snapshot of the group.

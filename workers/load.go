@@ -357,15 +357,15 @@ func (e *endpoint) abandon(old *endpoint) {
 	}
 }
 
-// withoutFailed unloads the groups of e that cannot serve and that the versions would
-// replace, so that their memory is free, and returns what is left of e, or nil.
+// withoutFailed unloads the groups of e that have no worker left and that the versions
+// would replace, so that their memory is free, and returns what is left of e, or nil.
 func (m *Manager) withoutFailed(e *endpoint, versions []Config) *endpoint {
 	if e == nil {
 		return nil
 	}
 	left := *e
 	left.groups = slices.DeleteFunc(slices.Clone(e.groups), func(g *Group) bool {
-		return !g.Ready() && slices.ContainsFunc(versions, func(c Config) bool { return c.Version == g.cfg.Version })
+		return g.failed() && slices.ContainsFunc(versions, func(c Config) bool { return c.Version == g.cfg.Version })
 	})
 	if len(left.groups) == len(e.groups) {
 		return e
@@ -412,6 +412,9 @@ func (m *Manager) version(ctx context.Context, old *endpoint, cfg Config, sent *
 		return nil, err
 	}
 	if was != nil && !force && was.cfg.Same(cfg) && files.digest == before.digest && (!scaled || was.cfg.Instances == cfg.Instances) {
+		if err := was.checkUses(); err != nil {
+			return nil, err
+		}
 		was.files = files
 		return was, nil
 	}

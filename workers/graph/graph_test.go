@@ -900,6 +900,42 @@ func TestCloseAnswersFramesInFlight(t *testing.T) {
 	}
 }
 
+// TestFailedReload checks that a load of a graph without its model fails and changes
+// nothing: the graph serves when the model is there again.
+func TestFailedReload(t *testing.T) {
+	x := newMachine(t)
+	if err := x.models.Define(workers.Config{Name: "g", Kind: "graph", Params: (&graph.Settings{Steps: []graph.Step{{Model: "double"}}}).Params()}); err != nil {
+		t.Fatal(err)
+	}
+	load := func() error {
+		_, err := x.models.Load(context.Background(), "g", workers.Load{})
+		return err
+	}
+	x.load("double", "scale", stream.Params{"by": 2.0})
+	if err := load(); err != nil {
+		t.Fatal(err)
+	}
+	before, _ := x.models.Group("g", "")
+	if err := x.models.Unload(context.Background(), "double", ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := load(); stream.CodeOf(err) != stream.NotFound || !strings.Contains(err.Error(), "steps.double.model: model g is made of it: ") {
+		t.Errorf("without its model the graph is loaded: %v", err)
+	}
+	if now, err := x.models.Group("g", ""); err != nil || now != before {
+		t.Fatalf("the failed load has removed the graph: %v", err)
+	}
+	x.load("double", "scale", stream.Params{"by": 3.0})
+	r := x.infer("g", x.tensors(map[string][]float32{"x": {1, 2}}))
+	if got := output(t, r, "y").Float32s()[1]; got != 6 {
+		t.Errorf("with its model again the graph answers %v", got)
+	}
+	r.Release()
+	if err := load(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestUnloadAll checks that the models of a graph go with it, except those that another
 // graph needs.
 func TestUnloadAll(t *testing.T) {
