@@ -64,7 +64,7 @@ type Versions struct {
 
 // Shadow is a version that gets copies of requests, whose answers are compared only.
 type Shadow struct {
-	Version   string  `yaml:"version" help:"a version that gets copies of answered requests; its results are compared with theirs and counted, and no client gets them"`
+	Version   string  `yaml:"version" help:"a version that gets copies of answered requests; its results are compared with theirs and counted, and no client gets them that does not name the version, unless no other one is left"`
 	Sample    float64 `yaml:"sample" default:"1" above:"0" max:"1" help:"share of the requests that is copied"`
 	Tolerance float64 `yaml:"tolerance" min:"0" unset:"0" help:"largest difference of two numbers that count as equal"`
 	IoU       float64 `yaml:"iou" default:"0.5" above:"0" max:"1" help:"least intersection over union of two boxes that count as equal"`

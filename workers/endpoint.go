@@ -26,7 +26,8 @@ type endpoint struct {
 	shadowing Shadow // the settings of the shadow
 }
 
-// group returns the group of a version, "" = the highest that is ready, or nil.
+// group returns the group of a version, or nil. "" = the highest that is ready, or else the
+// highest; not the shadow's, unless no other is left.
 func (e *endpoint) group(version string) *Group {
 	if version != "" {
 		if i := slices.IndexFunc(e.groups, func(g *Group) bool { return g.cfg.Version == version }); i >= 0 {
@@ -34,14 +35,20 @@ func (e *endpoint) group(version string) *Group {
 		}
 		return nil
 	}
-	if len(e.groups) > 1 {
-		for _, g := range e.groups {
-			if g.Ready() && !e.shadowed(g) {
-				return g
-			}
+	if len(e.groups) == 1 {
+		return e.groups[0]
+	}
+	var first *Group
+	for _, g := range e.groups {
+		switch {
+		case e.shadowed(g):
+		case g.Ready():
+			return g
+		case first == nil:
+			first = g
 		}
 	}
-	return e.groups[0]
+	return first
 }
 
 // route sets how the requests that name no version are spread, by the settings of the
@@ -62,7 +69,10 @@ func (e *endpoint) route(old *endpoint, p plan) (err error) {
 		}
 	}
 	if e.split != nil {
-		for _, v := range e.split.versions {
+		for i, v := range e.split.versions {
+			if v == e.shadowing.Version && slices.Contains(e.split.turns, uint8(i)) {
+				return stream.Errorf(stream.InvalidArgument, "versions.weights", "gives version %s a share of the requests, and it is the one of shadow.version, which answers none: leave it out", v)
+			}
 			if !all[v] {
 				return stream.Errorf(stream.InvalidArgument, "versions.weights", "names version %s, which model %s does not serve: see versions.latest", v, p.of)
 			}

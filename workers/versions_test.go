@@ -297,6 +297,41 @@ func TestShadow(t *testing.T) {
 	})
 }
 
+// A shadow answers no request that does not name it, also when no other version can serve;
+// a weight that would send it requests is refused.
+func TestShadowAnswersNoClient(t *testing.T) {
+	r, s := newShelf(t)
+	shadow := workers.Shadow{Version: "3", Sample: 1}
+	v := func(version string, weights ...string) workers.Config {
+		return workers.Config{Kind: "faulty", Version: version, Shadow: shadow, Limits: workers.Limits{Restarts: 1}, Versions: workers.Versions{All: true, Weights: weights}}
+	}
+	s.put("m", v("1"), v("2"), v("3"))
+	r.mustLoad(t, "m", workers.Load{})
+	for _, version := range []string{"2", "1"} {
+		g, err := r.Group("m", version)
+		if err != nil {
+			t.Fatal(err)
+		}
+		st, e := open(t, g, every)
+		for i := range 2 { // one restart is allowed in a row
+			_ = st.Submit(r.frame(t, uint64(i), "die"))
+			e.wait(t, i+1)
+		}
+		<-st.Finished()
+		g, err = r.Group("m", "")
+		if want := map[string]string{"2": "1", "1": "2"}[version]; err != nil || g.Model().Version != want || r.Choose("m") != want {
+			t.Errorf("without version %s: version %s, and %s is chosen, %v; want %s", version, g.Model().Version, r.Choose("m"), err, want)
+		}
+	}
+	s.put("w", v("1"), v("3", "1=1", "3=1"))
+	var e *stream.Error
+	if _, err := r.Load(t.Context(), "w", workers.Load{}); !errors.As(err, &e) || e.Field != "versions.weights" || e.Code != stream.InvalidArgument {
+		t.Errorf("a weight of the shadow: %v", err)
+	}
+	s.put("w", v("1"), v("3", "1=1", "3=0"))
+	r.mustLoad(t, "w", workers.Load{})
+}
+
 // A result of the cache is not compared: the shadow would get a request without its input.
 func TestShadowOfCachedResults(t *testing.T) {
 	r, s := newShelf(t)
