@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"image"
 	"image/png"
@@ -83,6 +84,7 @@ func TestOpenAPI(t *testing.T) {
 		{"POST", "/v2/models/echo/infer", "application/json", `{"inputs":[]}`, 400},
 		{"POST", "/v2/models/echo/versions/1/infer", "application/json", tensors, 200},
 		{"POST", "/v2/models/find.it_2-x/infer", "image/png", picture.String(), 200},
+		{"POST", "/v2/models/find.it_2-x/infer", "application/json", `{"inputs":[{"name":"image","datatype":"BYTES","shape":[1],"data":["` + base64.StdEncoding.EncodeToString(picture.Bytes()) + `"]}]}`, 200},
 	} {
 		req, err := http.NewRequest(c.method, "http://"+s.Addr("http")+c.path, strings.NewReader(c.body))
 		if err != nil {

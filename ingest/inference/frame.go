@@ -13,8 +13,8 @@ import (
 	"millrace/stream/coded"
 )
 
-// Frame makes a frame of c.Request for model m. The frame owns the memory of its
-// tensors, also after an error.
+// Frame makes a frame of c.Request for model m: of its tensors, or of the picture that is the
+// element of a BYTES tensor. The frame owns the memory of either, also after an error.
 func (c *Call) Frame(m *stream.Model) (f stream.Frame, err error) {
 	if m.Decoupled && !c.Several {
 		return f, ingest.ErrDecoupled(m)
@@ -27,6 +27,9 @@ func (c *Call) Frame(m *stream.Model) (f stream.Frame, err error) {
 	}
 	if err := c.readShared(m); err != nil {
 		return f, err
+	}
+	if c.hasPicture(m) {
+		return f, c.picture(&f, m)
 	}
 	f.Codec, f.Inputs = stream.Tensors, frames.Tensors(c.Request.Inputs)
 	if f.Lease, err = c.gather(f.Inputs); err == nil && m.Image != nil {
@@ -114,7 +117,8 @@ func (c *Call) gather(tensors []stream.Tensor) (*buf.Buf, error) {
 func begins(b *buf.Buf, data []byte) bool { return b.Len() > 0 && &b.Bytes()[0] == &data[0] }
 
 // InRequest returns err with the place in the request of the input that it is about:
-// inputs[0].shape for what the core calls inputs.NAME.shape. The time-out is a parameter.
+// inputs[0].shape for what the core calls inputs.NAME.shape, and inputs[0].data for a picture
+// that was sent in a tensor. The time-out is a parameter.
 func InRequest(err error, inputs []oip.Tensor) error {
 	return coded.RenameFunc(err, func(field string) string {
 		for i := range inputs {
@@ -122,8 +126,11 @@ func InRequest(err error, inputs []oip.Tensor) error {
 				return fmt.Sprintf("inputs[%d].%s", i, rest)
 			}
 		}
-		if field == "timeout" { // of the queue
+		switch {
+		case field == "timeout": // of the queue
 			return "parameters.timeout"
+		case field == "frame" && len(inputs) == 1 && inputs[0].Datatype == oip.Bytes:
+			return "inputs[0].data"
 		}
 		return field
 	})

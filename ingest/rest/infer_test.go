@@ -2,6 +2,7 @@ package rest_test
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/binary"
 	"fmt"
 	"image"
@@ -11,6 +12,7 @@ import (
 	"math"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -169,6 +171,11 @@ func TestInferPicture(t *testing.T) {
 	r := start(t, nil, "picture", "identity")
 	asJPEG, asPNG := pictures(t)
 	rgb := bytes.Repeat([]byte{250, 10, 20}, 40*20)
+	inJSON := func(text string) []byte {
+		return fmt.Appendf(nil, `{"inputs":[{"name":"image","datatype":"BYTES","shape":[1],"data":["%s"]}]}`, text)
+	}
+	head := fmt.Sprintf(`{"inputs":[{"name":"image","datatype":"BYTES","shape":[1,1],"parameters":{"binary_data_size":%d}}]}`, 4+len(asJPEG))
+	inBinary := slices.Concat([]byte(head), binary.LittleEndian.AppendUint32(nil, uint32(len(asJPEG))), asJPEG)
 	for name, c := range map[string]struct {
 		path, header string
 		body         []byte
@@ -183,6 +190,10 @@ func TestInferPicture(t *testing.T) {
 		"codec":         {"?codec=jpeg", "X: y", asJPEG},
 		"codec auto":    {"?codec=auto", isJSON, asPNG},
 		"rgb24":         {"?codec=rgb24&width=40&height=20", "X: y", rgb},
+		"raw":           {"", "Inference-Header-Content-Length: 0", asJPEG},
+		"BYTES, JSON":   {"", isJSON, inJSON(base64.StdEncoding.EncodeToString(asJPEG))},
+		"BYTES, PNG":    {"?roi=0,0,40,20", isJSON, inJSON(base64.StdEncoding.EncodeToString(asPNG))},
+		"BYTES, binary": {"", fmt.Sprint("Inference-Header-Content-Length: ", len(head)), inBinary},
 		"with deadline": {"?deadline_ms=60000&outputs=json", "Content-Type: image/png", asPNG},
 	} {
 		a := r.ask("POST", "/v2/models/picture/infer"+c.path, c.body, c.header)

@@ -50,9 +50,6 @@ func (k *call) frame(a *Adapter, c *fiber.Ctx, m *stream.Model) (f stream.Frame,
 		f.Lease = k.TakeBody()
 		return f, nil
 	}
-	if k.opt.Region != (stream.Region{}) {
-		return f, stream.Errorf(stream.InvalidArgument, "roi", "needs a picture: send one, as jpeg, png, webp, rgb24 or nv12")
-	}
 	switch what {
 	case asTensor:
 		if err = k.oneTensor(m, body, a.opts.Limits); err != nil && jsonLen < 0 && !k.opt.HasCodec && k.opt.Datatype == "" && !k.opt.HasShape {
@@ -64,7 +61,16 @@ func (k *call) frame(a *Adapter, c *fiber.Ctx, m *stream.Model) (f stream.Frame,
 	if err != nil {
 		return f, err
 	}
-	return k.Frame(m)
+	if f, err = k.Frame(m); err != nil || k.opt.Region == (stream.Region{}) {
+		return f, err
+	}
+	if !f.Codec.Picture() {
+		f.Lease.Release()
+		f.Lease = nil
+		return f, stream.Errorf(stream.InvalidArgument, "roi", "needs a picture: send one, as jpeg, png, webp, rgb24 or nv12")
+	}
+	f.Region = k.opt.Region
+	return f, nil
 }
 
 // jsonLength reads headerLength; it returns -1 when it is absent.
@@ -87,6 +93,8 @@ func (k *call) form(c *fiber.Ctx, m *stream.Model, jsonLen int, body []byte) (wh
 	switch {
 	case jsonLen > 0:
 		return asMessage, 0, nil
+	case jsonLen == 0 && m.Image != nil:
+		return bytesForm(m, body)
 	case jsonLen == 0:
 		return asTensor, 0, nil
 	case k.opt.HasCodec && k.opt.Codec == stream.Tensors:

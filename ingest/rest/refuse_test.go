@@ -2,6 +2,7 @@ package rest_test
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -81,6 +82,18 @@ func refusals(t *testing.T) []refusal {
 	bad("JPEG header", pict, asJPEG[:20], "", "Content-Type: image/jpeg")
 	bad("truncated PNG", pict, asPNG[:len(asPNG)/2], "", "Content-Type: image/png")
 	add("huge PNG", pict, hugePNG(), 413, "too_large", "", "Content-Type: image/png")
+	element := func(name, text string) []byte {
+		return message(fmt.Sprintf(`{"name":"%s","datatype":"BYTES","shape":[1],"data":["%s"]}`, name, text))
+	}
+	pngText := base64.StdEncoding.EncodeToString(asPNG)
+	bad("two pictures as BYTES", pict, message(fmt.Sprintf(`{"name":"image","datatype":"BYTES","shape":[2],"data":["%s","%[1]s"]}`, pngText)), "inputs[0].shape: has 2 elements: send one picture", isJSON)
+	bad("no picture as BYTES", pict, message(`{"name":"image","datatype":"BYTES","shape":[0],"data":[]}`), "inputs[0].shape: has 0 elements", isJSON)
+	bad("picture as BYTES of another name", pict, element("picture", pngText), "inputs[0].name: unexpected inference input 'picture' for model 'picture'", isJSON)
+	add("text as a picture", pict, element("image", "hello"), 400, "unsupported", "inputs[0].data: model picture takes one picture, as it is or in base64", isJSON)
+	add("empty text as a picture", pict, element("image", ""), 400, "unsupported", "inputs[0].data: model picture takes one picture", isJSON)
+	add("video as BYTES", pict, element("image", base64.StdEncoding.EncodeToString([]byte("\x00\x00\x00\x20ftypisom\x00\x00\x02\x00"))), 400, "unsupported", "a video", isJSON)
+	bad("truncated picture as BYTES", pict, element("image", base64.StdEncoding.EncodeToString(asPNG[:len(asPNG)/2])), "inputs[0].data", isJSON)
+	bad("region of a tensor", pict+"?roi=0,0,1,1", message(`{"name":"image","datatype":"UINT8","shape":[1,2,4,3],"data":[`+strings.Repeat("0,", 23)+`0]}`), "roi", isJSON)
 	add("picture for tensors", pair, asPNG, 400, "unsupported", "tensors", "Content-Type: image/png")
 	bad("raw picture without a size", pict+"?codec=rgb24", make([]byte, 12), "width")
 	bad("raw picture of another size", pict+"?codec=rgb24&width=3&height=2", make([]byte, 17), "want 18")

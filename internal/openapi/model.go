@@ -90,9 +90,12 @@ func (d *document) message(m *Model, side string, tensors []oip.TensorMetadata) 
 	for i := range tensors {
 		forms = append(forms, tensorSchema(&tensors[i]))
 	}
-	list := object{"type": "array", "items": object{"oneOf": forms}, "maxItems": len(forms)}
+	if side == "inputs" && m.Pictures {
+		forms = append(forms, pictureSchema(&tensors[0]))
+	}
+	list := object{"type": "array", "items": object{"oneOf": forms}, "maxItems": len(tensors)}
 	if side == "inputs" {
-		list["minItems"] = len(forms)
+		list["minItems"] = len(tensors)
 	}
 	return object{"allOf": []any{ref(kind), object{"properties": object{side: list}}}}
 }
@@ -106,6 +109,17 @@ func tensorSchema(t *oip.TensorMetadata) object {
 		"data":     dataSchema(t.Datatype),
 	}
 	return object{"type": "object", "title": tensorText(t), "properties": properties, "required": []any{"name", "datatype", "shape"}}
+}
+
+// pictureSchema returns the schema of a picture in place of the tensor t.
+func pictureSchema(t *oip.TensorMetadata) object {
+	return object{"type": "object", "title": t.Name + " as a picture", "required": []any{"name", "datatype", "shape"}, "properties": object{
+		"name":     object{"const": t.Name},
+		"datatype": object{"const": oip.Bytes},
+		"shape":    object{"type": "array", "items": object{"const": 1}},
+		"data": object{"type": "array", "minItems": 1, "maxItems": 1, "description": "JPEG, PNG or WebP, of any size",
+			"items": object{"type": "string", "contentEncoding": "base64"}},
+	}}
 }
 
 // shapeSchema allows each dimension its size, and any to one of -1.
