@@ -1,6 +1,18 @@
 package graph
 
-import "testing"
+import (
+	"encoding/json"
+	"errors"
+	"reflect"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/prototext"
+
+	"millrace/internal/inferencepb"
+	"millrace/stream"
+	"millrace/stream/coded"
+	"millrace/workers"
+)
 
 // A condition that is read is written as a text of the same meaning.
 func FuzzCondition(f *testing.F) {
@@ -21,6 +33,114 @@ func FuzzCondition(f *testing.F) {
 		}
 		if twice, err := again.MarshalText(); err != nil || string(twice) != string(out) {
 			t.Errorf("%q is written as %q, then as %q, %v", text, out, twice, err)
+		}
+	})
+}
+
+// fuzzed are the models that steps of fuzzed graphs can name; all others take any input.
+var fuzzed = map[string]*stream.Model{
+	"detector": {
+		Name: "detector", MaxBatch: 8, Image: &stream.ImageSpec{Width: 8, Height: 8, Color: "RGB", Layout: "NHWC"},
+		Inputs:  []stream.TensorSpec{{Name: "image", Datatype: stream.Uint8, Shape: []int{8, 8, 3}}},
+		Outputs: []stream.TensorSpec{{Name: "boxes", Datatype: stream.Float32, Shape: []int{-1, 4}}, {Name: "ids", Datatype: stream.Int64, Shape: []int{-1}}},
+	},
+	"pair": {
+		Name: "pair", MaxBatch: 4, Stateful: true, Inputs: []stream.TensorSpec{{Name: "a", Datatype: stream.Float32, Shape: []int{2}}, {Name: "b", Datatype: stream.Float32, Shape: []int{-1}}},
+		Outputs: []stream.TensorSpec{{Name: "sum", Datatype: stream.Float32, Shape: []int{2}}},
+	},
+	"flat": {
+		Name: "flat", MaxBatch: 1, Axis: stream.NoAxis, Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Bytes, Shape: []int{}}},
+		Outputs: []stream.TensorSpec{{Name: "y", Datatype: stream.Bytes, Shape: []int{}}},
+	},
+}
+
+// plans makes the plan of settings, with the models that their steps name.
+func plans(t *testing.T, s *Settings) {
+	var models []*stream.Model
+	for i := range s.Steps {
+		m := fuzzed[s.Steps[i].Model]
+		if m == nil {
+			m = &stream.Model{Name: s.Steps[i].Model, Any: true, Ragged: true, MaxBatch: 16}
+		}
+		models = append(models, m)
+	}
+	_, m, err := newPlan(s, models)
+	checkRefusal(t, err)
+	if err == nil {
+		for _, specs := range [][]stream.TensorSpec{m.Inputs, m.Outputs} {
+			for i, spec := range specs {
+				for _, other := range specs[:i] {
+					if spec.Name == other.Name {
+						t.Errorf("the graph has %q twice", spec.Name)
+					}
+				}
+			}
+		}
+	}
+}
+
+// checkRefusal checks that an error says what the client can change.
+func checkRefusal(t *testing.T, err error) {
+	t.Helper()
+	var e *coded.Error
+	if err != nil && (!errors.As(err, &e) || e.Code != coded.InvalidArgument && e.Code != coded.Unsupported && e.Code != coded.TooLarge) {
+		t.Errorf("%v has the code %s", err, coded.CodeOf(err))
+	}
+}
+
+// Settings of a graph in JSON, as load requests have them, are refused or make a graph, and are
+// the same after they were written and read again.
+func FuzzSettings(f *testing.F) {
+	for _, s := range []string{
+		`{}`, `{"steps":[{"model":"detector"}]}`, `{"steps":[{"model":"flat","when":"count(y) > 0"}]}`,
+		`{"steps":[{"model":"pair","input":{"a":"x","b":"x"},"output":{"sum":"y"}},{"name":"again","model":"pair","input":{"a":"y","b":"y"},"output":{"sum":"z"}}],"outputs":["z"],"frames":3}`,
+		`{"steps":[{"model":"detector"},{"model":"detector","name":"c","crop":{"boxes":"boxes","ids":"ids","refresh":"10","max":4,"margin":0.5},"input":{"image":"image"},"output":{"boxes":"inner"}}]}`,
+		`{"steps":[{"name":"a","model":"any","input":{"x":"q"},"output":{"x":"p"}},{"name":"b","model":"any","input":{"x":"p"},"output":{"x":"q"}}]}`,
+		`{"steps":[{"model":"nobody","version":"3","timeout":"1s","when":"max(x) < 0.5"}]}`, `{"steps":{"model":"a"}}`, `{"steps":[[]]}`, `{"outputs":"x"}`, `{"frames":-1}`,
+	} {
+		f.Add([]byte(s))
+	}
+	kind, ok := workers.Lookup("graph")
+	if !ok {
+		f.Fatal("there is no kind graph")
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var params stream.Params
+		if json.Unmarshal(text, &params) != nil {
+			return
+		}
+		settings, err := kind.Decode(params)
+		checkRefusal(t, err)
+		if err != nil {
+			return
+		}
+		s := settings.(*Settings)
+		again, err := kind.Decode(s.Params())
+		if err != nil || !reflect.DeepEqual(again.(*Settings).Params(), s.Params()) {
+			t.Errorf("%s is written as %v, which is read as %+v, %v", text, s.Params(), again, err)
+		}
+		plans(t, s)
+	})
+}
+
+// An ensemble_scheduling is refused or makes a graph.
+func FuzzEnsemble(f *testing.F) {
+	for _, s := range []string{
+		"", `ensemble_scheduling {}`, `output { name: "y" } ensemble_scheduling { step { model_name: "pair" model_version: -1 input_map { key: "a" value: "x" } input_map { key: "b" value: "x" } output_map { key: "sum" value: "y" } } }`,
+		`ensemble_scheduling { step { model_name: "a" input_map { key: "x" value: "y" } output_map { key: "x" value: "y" } } step { model_name: "a" input_map { key: "x" value: "y" } output_map { key: "y" value: "y" } } }`,
+		`ensemble_scheduling { step { model_name: "" } step { model_namespace: "n" } }`,
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		var c inferencepb.ModelConfig
+		if prototext.Unmarshal([]byte(text), &c) != nil {
+			return
+		}
+		s, err := FromEnsemble(&c)
+		checkRefusal(t, err)
+		if err == nil {
+			plans(t, s)
 		}
 	})
 }
