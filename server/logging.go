@@ -1,12 +1,10 @@
 package server
 
 import (
-	"encoding/json"
-
 	"github.com/gofiber/fiber/v2"
 
 	"millrace/client"
-	"millrace/internal/httpd"
+	"millrace/ingest/rest/request"
 	"millrace/stream"
 	"millrace/tracing"
 )
@@ -22,16 +20,9 @@ func (s *Server) loggingRoutes(app *fiber.App) {
 		if err != nil {
 			return err
 		}
-		var change map[string]any
-		if err := httpd.StrictJSON(body, &change); err != nil {
-			return stream.Errorf(stream.InvalidArgument, "", "the body is not a change of the log: %w: want an object such as {\"level\":\"debug\"}", err)
-		}
-		for name, v := range change {
-			if n, ok := v.(json.Number); ok {
-				if change[name], err = n.Int64(); err != nil {
-					change[name] = -1
-				}
-			}
+		change, err := request.LogChange(body)
+		if err != nil {
+			return err
 		}
 		if err := (backend{s}).ChangeLog(change); err != nil {
 			return err

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"encoding/json"
 	"math"
 	"strconv"
 
@@ -9,6 +8,7 @@ import (
 
 	"millrace/client"
 	"millrace/ingest"
+	"millrace/ingest/rest/request"
 	"millrace/internal/httpd"
 	"millrace/stream"
 	"millrace/tracing"
@@ -215,19 +215,9 @@ func (s *Server) traceSettingRoutes(app *fiber.App) {
 			if err != nil {
 				return err
 			}
-			var given map[string]any
-			if len(body) > 0 {
-				if err := json.Unmarshal(body, &given); err != nil {
-					return stream.Errorf(stream.InvalidArgument, "", "the body is not a change of the settings of traces: %w: want an object such as {\"trace_rate\":\"100\"}", err)
-				}
-			}
-			change := make(map[string][]string, len(given))
-			for name, v := range given {
-				values, err := settingValues(v)
-				if err != nil {
-					return stream.Errorf(stream.InvalidArgument, name, "%w", err)
-				}
-				change[name] = values
+			change, err := request.TraceChange(body)
+			if err != nil {
+				return err
 			}
 			if err := (backend{s}).ChangeTraces(c.Params("model"), change); err != nil {
 				return err
@@ -235,27 +225,6 @@ func (s *Server) traceSettingRoutes(app *fiber.App) {
 			return s.answerTraces(c)
 		})
 	}
-}
-
-// settingValues reads a string, a list of strings, or null, which has no values.
-func settingValues(v any) ([]string, error) {
-	switch v := v.(type) {
-	case nil:
-		return nil, nil
-	case string:
-		return []string{v}, nil
-	case []any:
-		out := make([]string, 0, len(v))
-		for _, one := range v {
-			text, ok := one.(string)
-			if !ok {
-				return nil, stream.Errorf(stream.InvalidArgument, "", "is not a list of strings")
-			}
-			out = append(out, text)
-		}
-		return out, nil
-	}
-	return nil, stream.Errorf(stream.InvalidArgument, "", "is not a string, a list of strings, or null")
 }
 
 func (s *Server) answerTraces(c *fiber.Ctx) error {

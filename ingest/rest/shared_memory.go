@@ -1,7 +1,6 @@
 package rest
 
 import (
-	"bytes"
 	"encoding/json"
 	"strings"
 
@@ -74,23 +73,11 @@ func (a *Adapter) registerRegion(c *fiber.Ctx, region string) error {
 	if err != nil {
 		return err
 	}
-	var ask struct {
-		Key      *string `json:"key"`
-		Offset   uint64  `json:"offset"`
-		ByteSize *uint64 `json:"byte_size"`
+	ask, err := request.ParseRegion(body)
+	if err != nil {
+		return err
 	}
-	d := json.NewDecoder(bytes.NewReader(body))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&ask); err != nil {
-		return request.NotJSON(err)
-	}
-	switch {
-	case ask.Key == nil:
-		return stream.Errorf(stream.InvalidArgument, "key", "is missing: want the name of the shared memory, as for shm_open")
-	case ask.ByteSize == nil:
-		return stream.Errorf(stream.InvalidArgument, "byte_size", "is missing: want the bytes of the region")
-	}
-	if err := a.opts.SharedMemory.Register(region, *ask.Key, ask.Offset, *ask.ByteSize); err != nil {
+	if err := a.opts.SharedMemory.Register(region, ask.Key, ask.Offset, ask.ByteSize); err != nil {
 		return err
 	}
 	return nil

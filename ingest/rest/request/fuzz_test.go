@@ -1,9 +1,14 @@
 package request
 
 import (
+	"encoding/json"
+	"errors"
 	"math"
+	"os"
+	"path/filepath"
 	"testing"
 
+	"millrace/ingest/shm"
 	"millrace/internal/oip"
 	"millrace/stream"
 )
@@ -49,6 +54,67 @@ func FuzzOptions(f *testing.F) {
 		}
 		if o.Deadline < 0 || o.Deadline > maxDeadline || o.Width < 0 || o.Width > 65535 || o.Height < 0 || o.Height > 65535 || len(o.Shape) > 64 {
 			t.Errorf("%s=%s gave %+v", key, value, o)
+		}
+	})
+}
+
+// A region that is accepted lies in a file of the registry's folder.
+func FuzzRegion(f *testing.F) {
+	for _, s := range []string{
+		"", "{}", `{"key":"/here","byte_size":8}`, `{"key":"here","offset":8,"byte_size":56} {}`, `{"key":"/../outside","byte_size":1}`, `{"key":"/a/b","byte_size":1}`, `{"key":"\u0000","byte_size":1}`,
+		`{"key":"/here","offset":18446744073709551615,"byte_size":18446744073709551615}`, `{"key":"/here","byte_size":-1}`, `{"key":null,"byte_size":1e3}`, `{"key":"/here","byte_size":65,"x":1}`,
+	} {
+		f.Add("r", []byte(s))
+	}
+	dir := f.TempDir()
+	folder := filepath.Join(dir, "folder")
+	if err := errors.Join(os.Mkdir(folder, 0o700), os.WriteFile(filepath.Join(folder, "here"), make([]byte, 64), 0o600), os.WriteFile(filepath.Join(dir, "outside"), make([]byte, 64), 0o600)); err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, name string, body []byte) {
+		r, err := ParseRegion(body)
+		if err == nil {
+			if !json.Valid(body) {
+				t.Errorf("%q was accepted", body)
+			}
+			memory := shm.New(folder, 1)
+			if err = memory.Register(name, r.Key, r.Offset, r.ByteSize); err == nil {
+				if r.Key != "here" && r.Key != "/here" || r.ByteSize == 0 || r.Offset > 64 || r.ByteSize > 64-r.Offset {
+					t.Errorf("%+v was registered", r)
+				}
+				memory.UnregisterAll()
+			}
+		}
+		if c := stream.CodeOf(err); err != nil && c != stream.InvalidArgument && c != stream.NotFound {
+			t.Errorf("%v has the code %s", err, c)
+		}
+	})
+}
+
+// Changes of settings have values of the kinds that settings have.
+func FuzzSettings(f *testing.F) {
+	for _, s := range []string{
+		"", "{}", "null", `{"level":"debug"}`, `{"log_verbose_level":1e9}`, `{"log_verbose_level":9223372036854775808}`, `{"log_info":null} {}`, `[]`,
+		`{"trace_rate":["1"],"trace_level":["OFF"]}`, `{"trace_rate":null}`, `{"trace_rate":4294967296}`, `{"trace_file":[]}`, `{"trace_rate":[[]]}`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		log, err := LogChange(body)
+		if c := stream.CodeOf(err); err != nil && c != stream.InvalidArgument {
+			t.Errorf("%v has the code %s", err, c)
+		}
+		if err == nil && !json.Valid(body) {
+			t.Errorf("%q was accepted", body)
+		}
+		for name, v := range log {
+			if _, ok := v.(json.Number); ok {
+				t.Errorf("%s is %v, a number as text", name, v)
+			}
+		}
+		_, err = TraceChange(body)
+		if c := stream.CodeOf(err); err != nil && c != stream.InvalidArgument {
+			t.Errorf("%v has the code %s", err, c)
 		}
 	})
 }
