@@ -143,18 +143,19 @@ func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 		secure = credentials.NewTLS(a.opts.TLS)
 	}
 	svc := &service{
-		backend: backend, oneShot: ingest.NewOneShot(backend, a.Name(), &a.noModel), shared: a.opts.SharedMemory, limits: oip.Limits{SharedMemory: true},
+		backend: backend, oneShot: ingest.NewOneShot(backend, a.Name(), &a.noModel), shared: a.opts.SharedMemory, limits: oip.Limits{SharedMemory: true}, maxMessage: a.opts.MaxMessage,
 		log: a.opts.Log, contexts: &a.contexts, hook: a.opts.Called, routines: a.routines, ended: make(chan struct{}),
 	}
 	s := grpc.NewServer(
 		grpc.Creds(secure),
-		grpc.ForceServerCodecV2(newCodec(svc.read)),
+		grpc.ForceServerCodecV2(newCodec()),
 		grpc.InTapHandle(func(ctx context.Context, info *tap.Info) (context.Context, error) {
 			return svc.withTrace(ctx, info.Header), nil
 		}),
 		grpc.ChainUnaryInterceptor(svc.unary),
 		grpc.ChainStreamInterceptor(svc.stream),
-		grpc.MaxRecvMsgSize(a.opts.MaxMessage),
+		grpc.StaticStreamWindowSize(streamWindow),
+		grpc.StaticConnWindowSize(connWindow),
 		grpc.MaxHeaderListSize(maxMetadata),
 		grpc.MaxConcurrentStreams(uint32(a.opts.MaxCalls)),
 		grpc.ConnectionTimeout(connectionTimeout),
@@ -162,9 +163,10 @@ func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 	)
 	h := newHealth(backend, a.opts.MaxWatchers)
-	grpc_health_v1.RegisterHealthServer(s, h)
-	s.RegisterService(&serviceDesc, svc)
-	reflection.Register(s)
+	services := registrar{s, svc}
+	grpc_health_v1.RegisterHealthServer(services, h)
+	services.RegisterService(&serviceDesc, svc)
+	reflection.Register(services)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(a.ln) }()
 	close(a.serving)
@@ -219,5 +221,5 @@ func (s *service) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerI
 		}
 		s.called(info.FullMethod, "", err, begun, -1, -1)
 	}()
-	return next(srv, ss)
+	return next(srv, receiving{ss, s, !info.IsClientStream})
 }

@@ -15,8 +15,9 @@ import (
 // call is one inference request.
 type call struct {
 	inference.Call
-	err   error // why the message could not be read
-	in    int   // bytes of the message
+	err   error   // why the message could not be read
+	in    int     // bytes of the message
+	head  [5]byte // before the message
 	alloc func(n int) []byte
 
 	turn // in a call of ModelStreamInfer
@@ -37,23 +38,6 @@ func (k *call) free() {
 	clear(k.results)
 	k.turn = turn{results: k.results[:0]}
 	calls.Put(k)
-}
-
-// read reads the message of an inference request into leased memory, which its frame will
-// own.
-func (s *service) read(k *call, data mem.BufferSlice) {
-	k.in = data.Len()
-	k.Use(s.backend.Memory())
-	body, err := k.LeaseBody(k.in)
-	if err != nil {
-		if len(data) > 0 { // for its model's name
-			_ = oip.DecodeProto(&k.Request, data[0].ReadOnlyData(), func(int) []byte { return nil }, s.limits)
-		}
-		k.err = err
-		return
-	}
-	data.CopyTo(body)
-	k.err = oip.DecodeProto(&k.Request, body, k.alloc, s.limits)
 }
 
 const (

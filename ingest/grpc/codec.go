@@ -6,16 +6,12 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// codec reads inference requests and writes their replies without the generated messages,
-// which would copy each tensor twice. All other messages are read and written by those.
-type codec struct {
-	encoding.CodecV2
-	read func(*call, mem.BufferSlice)
-}
+// codec writes the replies to inference requests without the generated messages, which would
+// copy each tensor twice. All other messages are written by those. What is received does not come
+// here: see service.receive.
+type codec struct{ encoding.CodecV2 }
 
-func newCodec(read func(*call, mem.BufferSlice)) codec {
-	return codec{encoding.GetCodecV2(proto.Name), read}
-}
+func newCodec() codec { return codec{encoding.GetCodecV2(proto.Name)} }
 
 // Marshal implements encoding.CodecV2.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
@@ -23,14 +19,4 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 		return r.buffers(), nil
 	}
 	return c.CodecV2.Marshal(v)
-}
-
-// Unmarshal implements encoding.CodecV2. A request that cannot be read is no error here: its
-// call has the error, so that it is counted and answered as others are.
-func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
-	if k, ok := v.(*call); ok {
-		c.read(k, data)
-		return nil
-	}
-	return c.CodecV2.Unmarshal(data, v)
 }

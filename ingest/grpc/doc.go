@@ -5,7 +5,7 @@
 //
 // The messages of inference are read and written by package oip from and to leased memory; a
 // frame's data are copied once, from the transport's buffers, and those of a result not at
-// all where they are large. All other messages are those of package inferencepb.
+// all where they are large. The memory of each message is leased before it is read. All other messages are those of package inferencepb.
 //
 // It must not know worker groups, queues or batches.
 package grpc

@@ -23,16 +23,17 @@ import (
 // service serves the methods of GRPCInferenceService.
 type service struct {
 	inferencepb.UnimplementedGRPCInferenceServiceServer
-	backend  ingest.Backend
-	oneShot  *ingest.OneShot
-	limits   oip.Limits
-	shared   *shm.Registry // nil: it is turned off
-	log      *slog.Logger
-	contexts *frames.Contexts
-	hook     func(Called)
-	routines *routines.Group // that read the requests of ModelStreamInfer
-	closing  atomic.Bool
-	ended    chan struct{} // closed when calls of ModelStreamInfer must end
+	backend    ingest.Backend
+	oneShot    *ingest.OneShot
+	limits     oip.Limits
+	maxMessage int           // bytes
+	shared     *shm.Registry // nil: it is turned off
+	log        *slog.Logger
+	contexts   *frames.Contexts
+	hook       func(Called)
+	routines   *routines.Group // that read the requests of ModelStreamInfer
+	closing    atomic.Bool
+	ended      chan struct{} // closed when calls of ModelStreamInfer must end
 }
 
 var _ inferencepb.GRPCInferenceServiceServer = (*service)(nil)

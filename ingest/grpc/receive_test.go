@@ -1,0 +1,131 @@
+package grpc_test
+
+import (
+	"context"
+	"encoding/binary"
+	"io"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health/grpc_health_v1"
+
+	pb "millrace/internal/inferencepb"
+	"millrace/server"
+)
+
+// unfinished is a message of size bytes without its last ones.
+type unfinished struct {
+	ctx  context.Context
+	size int
+	at   int // bytes that were read, with the 5 before the message
+}
+
+func (u *unfinished) Read(b []byte) (n int, err error) {
+	if u.at == 0 {
+		n = copy(b, binary.BigEndian.AppendUint32([]byte{0}, uint32(u.size)))
+	} else if n = min(len(b), u.size-5-u.at); n == 0 {
+		<-u.ctx.Done()
+		return 0, u.ctx.Err()
+	} else {
+		clear(b[:n])
+	}
+	u.at += n
+	return n, nil
+}
+
+// TestUnfinishedMessages: the memory of messages that are not complete is that of the budget,
+// by every method. Those for which there is none are refused, and others go on.
+func TestUnfinishedMessages(t *testing.T) {
+	for _, method := range []string{
+		pb.GRPCInferenceService_ModelInfer_FullMethodName, pb.GRPCInferenceService_ModelStreamInfer_FullMethodName,
+		pb.GRPCInferenceService_RepositoryModelLoad_FullMethodName, grpc_health_v1.Health_Watch_FullMethodName,
+	} {
+		t.Run(method[strings.LastIndex(method, "/")+1:], func(t *testing.T) {
+			const calls, size = 32, 8<<20 - 1
+			r := serve(t, func(c *server.Config) { c.Memory.Budget = 36 << 20 }, identity)
+			var protocols http.Protocols
+			protocols.SetUnencryptedHTTP2(true)
+			one := &http.Transport{Protocols: &protocols, DisableCompression: true}
+			defer one.CloseIdleConnections()
+			ctx, cancel := context.WithCancel(r.ctx)
+			defer cancel()
+			before := liveHeap()
+			statuses := make(chan string, calls)
+			for range calls {
+				go func() {
+					req, _ := http.NewRequestWithContext(ctx, "POST", "http://"+r.s.Addr("grpc")+method, &unfinished{ctx: ctx, size: size})
+					req.Header.Set("Content-Type", "application/grpc")
+					req.Header.Set("Te", "trailers")
+					resp, err := one.RoundTrip(req)
+					if err != nil {
+						statuses <- err.Error()
+						return
+					}
+					_, _ = io.Copy(io.Discard, resp.Body)
+					resp.Body.Close()
+					for _, h := range []http.Header{resp.Header, resp.Trailer} {
+						if s := h.Get("Grpc-Status"); s != "" {
+							statuses <- s + " " + h.Get("Grpc-Message")
+							return
+						}
+					}
+					statuses <- resp.Status
+				}()
+			}
+			if method != pb.GRPCInferenceService_ModelStreamInfer_FullMethodName { // which skips what it refuses
+				for range calls - 4 {
+					select {
+					case s := <-statuses:
+						if !strings.HasPrefix(s, "14 ") || !strings.Contains(s, "memory.budget") {
+							t.Errorf("%q", s)
+						}
+					case <-r.ctx.Done():
+						t.Fatal("calls for which there is no memory wait")
+					}
+				}
+			} else {
+				r.until(func() bool { return r.s.Memory().Stats().Denied >= calls-4 })
+			}
+			if m := r.s.Memory().Stats(); m.Leases == 0 || m.Leased > m.Budget {
+				t.Errorf("%+v", m)
+			}
+			if more := liveHeap() - before; more > 100<<20 {
+				t.Errorf("%d MiB of heap are live", more>>20)
+			}
+			if _, err := r.ModelInfer(r.ctx, raw("identity", "", []byte{1})); err != nil {
+				t.Error(err)
+			}
+			cancel()
+			r.noLeases()
+		})
+	}
+}
+
+// liveHeap returns the bytes of the heap that are in use.
+func liveHeap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// TestOneMessage: a call with one message has no second one and no less.
+func TestOneMessage(t *testing.T) {
+	r := serve(t, nil, identity)
+	for _, n := range []int{0, 2} {
+		s, err := r.conn.NewStream(r.ctx, &grpc.StreamDesc{ClientStreams: true}, pb.GRPCInferenceService_ServerLive_FullMethodName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range n {
+			_ = s.SendMsg(&pb.ServerLiveRequest{})
+		}
+		_ = s.CloseSend()
+		isStatus(t, s.RecvMsg(&pb.ServerLiveResponse{}), codes.Internal, "message")
+	}
+}

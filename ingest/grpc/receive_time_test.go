@@ -1,0 +1,90 @@
+package grpc
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/test/bufconn"
+
+	"millrace/ingest"
+	"millrace/stream/buf"
+)
+
+// memoryOnly is a backend of which only the memory is used.
+type memoryOnly struct {
+	ingest.Backend
+	pool *buf.Pool
+}
+
+func (m memoryOnly) Memory() *buf.Pool { return m.pool }
+
+// TestTimeOfMessages: a message that does not become complete ends its call after the time that
+// it may take, and its memory is released then; one that is complete in that time is answered.
+func TestTimeOfMessages(t *testing.T) {
+	for _, c := range []struct {
+		size  int
+		after time.Duration // after which the rest is sent; 0 = never
+		took  time.Duration
+		code  string
+	}{
+		{10, 0, 15 * time.Second, "4"},
+		{1 << 20, 0, 47 * time.Second, "4"},
+		{10, 14 * time.Second, 14 * time.Second, "13"}, // the message was read, and is none
+		{1 << 20, 46 * time.Second, 46 * time.Second, "13"},
+	} {
+		t.Run(fmt.Sprintf("%d bytes, rest after %v", c.size, c.after), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				svc := &service{backend: memoryOnly{pool: buf.NewPool(0)}, maxMessage: 8 << 20}
+				s := grpc.NewServer(grpc.ForceServerCodecV2(newCodec()))
+				grpc_health_v1.RegisterHealthServer(registrar{s, svc}, grpc_health_v1.UnimplementedHealthServer{})
+				ln := bufconn.Listen(1 << 20)
+				go func() { _ = s.Serve(ln) }()
+				var protocols http.Protocols
+				protocols.SetUnencryptedHTTP2(true)
+				client := &http.Transport{Protocols: &protocols, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+					return ln.DialContext(ctx)
+				}}
+				body, send := io.Pipe()
+				message := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(c.size)), make([]byte, c.size)...)
+				go func() {
+					_, _ = send.Write(message[:len(message)-3])
+					if c.after > 0 {
+						time.Sleep(c.after)
+						_, _ = send.Write(message[len(message)-3:])
+						send.Close()
+					}
+				}()
+				begun := time.Now()
+				req, _ := http.NewRequest("POST", "http://server"+grpc_health_v1.Health_Check_FullMethodName, body)
+				req.Header.Set("Content-Type", "application/grpc")
+				req.Header.Set("Te", "trailers")
+				resp, err := client.RoundTrip(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, _ = io.Copy(io.Discard, resp.Body)
+				resp.Body.Close()
+				code := resp.Header.Get("Grpc-Status") + resp.Trailer.Get("Grpc-Status")
+				if took := time.Since(begun); code != c.code || took != c.took {
+					t.Errorf("status %s %s after %v, want %s after %v", code, resp.Header.Get("Grpc-Message"), took, c.code, c.took)
+				}
+				synctest.Wait()
+				if n := svc.backend.Memory().Stats().Leases; n != 0 {
+					t.Errorf("%d leases are left", n)
+				}
+				_ = send.Close()
+				client.CloseIdleConnections()
+				s.Stop()
+			})
+		})
+	}
+}
