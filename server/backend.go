@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"slices"
 
 	"millrace/ingest"
 	"millrace/internal/inferencepb"
@@ -131,9 +132,15 @@ func (r repositoryOf) Load(ctx context.Context, name string, how ingest.Load) (s
 }
 
 // Unload implements ingest.Repository.
-func (r repositoryOf) Unload(ctx context.Context, endpoint string, how ingest.Unload) error {
-	if !how.Dependents {
-		return r.s.models.Unload(ctx, endpoint, how.Version)
+func (r repositoryOf) Unload(ctx context.Context, endpoint string, how ingest.Unload) (err error) {
+	if how.Dependents {
+		err = r.s.models.UnloadAll(ctx, endpoint, how.Version)
+	} else {
+		err = r.s.models.Unload(ctx, endpoint, how.Version)
 	}
-	return r.s.models.UnloadAll(ctx, endpoint, how.Version)
+	known := func(row workers.Row) bool { return row.Name == endpoint }
+	if stream.CodeOf(err) == stream.NotFound && how.Version == "" && slices.ContainsFunc(r.s.models.Index(), known) {
+		return nil // it is as the client wants it: scripts unload what they may have loaded
+	}
+	return err
 }

@@ -40,10 +40,16 @@ type plan struct {
 // false adds a worker to the endpoint that has the same parameters, "swap": true
 // replaces the endpoint of that name. An endpoint whose files or configuration have
 // changed since it was loaded is replaced by what they are now. It returns the
-// endpoint's name.
+// endpoint's name. Models that it is made of and that are not loaded are loaded first.
 func (m *Manager) Load(ctx context.Context, name string, how Load) (endpoint string, err error) {
 	p, err := m.plan(name, how)
 	if err != nil {
+		return "", err
+	}
+	if err := m.loadUsed(ctx, p); err != nil {
+		if p.Files != nil {
+			p.Files.Remove()
+		}
 		return "", err
 	}
 	var taken atomic.Bool // p: by the change, or by a caller that has given up before it
@@ -58,7 +64,7 @@ func (m *Manager) Load(ctx context.Context, name string, how Load) (endpoint str
 			}
 		}
 		if done, err = m.load(ctx, p); err != nil { // clients of other servers look for these words
-			err = fmt.Errorf("failed to load '%s', %w", name, err)
+			err = fmt.Errorf("load failed for model '%s': %w", name, err)
 		}
 		m.removeFiles(done, nil, p.Files)
 		return err
@@ -93,7 +99,10 @@ func (m *Manager) LoadAll(ctx context.Context, names []string) (failed map[strin
 // plan returns what a load request asks for, with its parameters in the configuration.
 func (m *Manager) plan(name string, how Load) (plan, error) {
 	def, err := m.find(name, how)
-	if err != nil { // clients of other servers look for these words
+	switch { // clients of other servers look for these words
+	case err != nil && def != nil:
+		return plan{}, fmt.Errorf("load failed for model '%s': %w", name, err)
+	case err != nil:
 		return plan{}, fmt.Errorf("failed to load '%s', failed to poll from model repository: %w", name, err)
 	}
 	p := plan{Definition: *def, of: name, known: true, only: how.Version}

@@ -44,6 +44,29 @@ func (c Config) Uses() []Use {
 // Uses returns the models that the group's model is made of.
 func (g *Group) Uses() []Use { return g.uses }
 
+// chain is the key in a context of the names of the graphs whose loads wait for this one.
+type chain struct{}
+
+// loadUsed loads the models that those of a plan are made of and that can be found but are
+// not loaded. Those that cannot be found are told when the plan is carried out, as circles
+// are.
+func (m *Manager) loadUsed(ctx context.Context, p plan) error {
+	waiting, _ := ctx.Value(chain{}).([]string)
+	waiting = append(slices.Clone(waiting), p.of)
+	ctx = context.WithValue(ctx, chain{}, waiting)
+	for _, cfg := range p.Versions {
+		for _, u := range cfg.Uses() {
+			if _, err := m.Group(u.Model, ""); err == nil || slices.Contains(waiting, u.Model) {
+				continue
+			}
+			if _, err := m.Load(ctx, u.Model, Load{}); err != nil && coded.CodeOf(err) != coded.NotFound {
+				return fmt.Errorf("load %s, which is made of %s: %w", p.of, u.Model, err)
+			}
+		}
+	}
+	return nil
+}
+
 // unready returns why a model that this one is made of cannot serve, or nil.
 func (c *common) unready() error {
 	for _, u := range c.uses {

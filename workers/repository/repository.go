@@ -264,6 +264,13 @@ func (r *Repository) read(name, dir string, how workers.Load) (*workers.Definiti
 	if err != nil {
 		return nil, err
 	}
+	if how.Version == "" {
+		for _, v := range c.base.Versions.Specific {
+			if !slices.Contains(chosen, v) {
+				def.Notes = append(def.Notes, fmt.Sprintf("versions.specific: names version %s, and there are %s", v, strings.Join(found, ", ")))
+			}
+		}
+	}
 	var errs []error
 	for _, v := range chosen {
 		cfg, more, err := r.version(c, name, dir, v)
@@ -288,13 +295,12 @@ func choose(found []string, policy workers.Versions, only string) ([]string, err
 		return []string{only}, nil
 	case policy.All:
 		return found, nil
-	case len(policy.Specific) > 0:
-		for _, v := range policy.Specific {
-			if !slices.Contains(found, v) {
-				return nil, stream.Errorf(stream.InvalidArgument, "versions.specific", "names version %s, and there are %s", v, strings.Join(found, ", "))
-			}
+	case len(policy.Specific) > 0: // those that are there: versions may come later
+		chosen := slices.DeleteFunc(slices.Clone(policy.Specific), func(v string) bool { return !slices.Contains(found, v) })
+		if len(chosen) == 0 {
+			return nil, stream.Errorf(stream.InvalidArgument, "versions.specific", "names %s, and there are %s", strings.Join(policy.Specific, ", "), strings.Join(found, ", "))
 		}
-		return policy.Specific, nil
+		return chosen, nil
 	}
 	return found[len(found)-min(len(found), max(policy.Latest, 1)):], nil
 }

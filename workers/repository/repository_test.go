@@ -128,6 +128,20 @@ ensemble_scheduling {step [{model_name: "plain" model_version: -1 input_map {key
 	if got := fmt.Sprintln(steps.GetPlatform(), steps.GetBackend(), steps.GetEnsembleScheduling().GetStep()[1].GetModelName(), steps.GetEnsembleScheduling().GetStep()[0].GetOutputMap()); got != "ensemble  set map[y:mid]\n" {
 		t.Errorf("an ensemble's configuration: %s", steps)
 	}
+	if err := r.UnloadAll(t.Context(), "twice", ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Group("plain", ""); err == nil {
+		t.Error("plain stayed")
+	}
+	if _, err := r.Load(t.Context(), "twice", workers.Load{}); err != nil { // with those that it is made of
+		t.Error(err)
+	}
+	for _, name := range []string{"plain", "set"} {
+		if _, err := r.Group(name, ""); err != nil {
+			t.Error(err)
+		}
+	}
 	if _, err := r.Load(t.Context(), "triton", workers.Load{Version: "7"}); stream.CodeOf(err) != stream.NotFound {
 		t.Errorf("a version that is not there: %v", err)
 	}
