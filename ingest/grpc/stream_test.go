@@ -122,7 +122,8 @@ func repeated(id string, n int, wantLast bool) *pb.ModelInferRequest {
 		},
 		RawInputContents: [][]byte{numbers, make([]byte, 4*n), make([]byte, 4)},
 	}
-	if wantLast {
+	if wantLast { // also where outputs are named, which the ending has not
+		in.Outputs = []*pb.ModelInferRequest_InferRequestedOutputTensor{{Name: "OUT"}, {Name: "IDX"}}
 		in.Parameters = map[string]*pb.InferParameter{"triton_enable_empty_final_response": {ParameterChoice: &pb.InferParameter_BoolParam{BoolParam: true}}}
 	}
 	return in

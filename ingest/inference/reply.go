@@ -8,6 +8,10 @@ import (
 // Reply makes c.Response of c.Result, with the outputs that c.Request asks for, in its
 // order. Their data are in the result's memory.
 func (c *Call) Reply() error {
+	if c.Several && len(c.Result.Outputs) == 0 { // the end of a request, behind its answers
+		c.ReplyNone()
+		return nil
+	}
 	c.describe()
 	outs := c.Response.Outputs[:0]
 	if len(c.Request.Outputs) == 0 {
