@@ -279,7 +279,7 @@ func callCases() []conforming {
 			{call: "ModelReady", model: "spare", want: "!not_found Request for unknown model", overGRPC: "{}", differs: "ready"},
 			load("spare", "", "{} endpoint=spare"), metadata("spare", `"name":"spare"`), load("spare", `{"parameters":{}}`, "{} endpoint=spare"),
 			load("spare", `{"parameters":{"instances":2}}`, "{} endpoint=spare"), unload("spare", "{} endpoint=spare"),
-			metadata("spare", "!not_found Request for unknown model: 'spare' is not found"), unload("spare", "!not_found "),
+			metadata("spare", "!not_found Request for unknown model: 'spare' is not found"), unload("spare", "{} endpoint=spare"),
 		}},
 		{"load of a kind with parameters", []protocolCall{
 			load("delay", `{"parameters":{"fixed":"1ms"}}`, "{} endpoint=delay"), load("delay", `{"parameters":{"fixed":"2ms"}}`, "{} endpoint=delay-0"),
