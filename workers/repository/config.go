@@ -198,6 +198,9 @@ func apply(cfg *workers.Config, pb *inferencepb.ModelConfig, request bool) (note
 		if len(d.PreferredBatchSize) > 0 {
 			note("dynamic_batching.preferred_batch_size (batches are as large as the waiting requests make them, up to max_batch_size)")
 		}
+		if d.PreserveOrdering {
+			note("dynamic_batching.preserve_ordering (answers of a stream are always in the order of its requests, those of others are not held back)")
+		}
 		if d.PriorityLevels > 0 || d.DefaultPriorityLevel > 0 || len(d.PriorityQueuePolicy) > 0 {
 			note("dynamic_batching.priority_levels (there are always high, normal and low)")
 		}
