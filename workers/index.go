@@ -49,7 +49,14 @@ func (m *Manager) Index() []Row {
 		}
 	}
 	if m.opts.Repository != nil {
+		listed := map[string]bool{}
+		for key := range rows {
+			listed[key.model] = true
+		}
 		for _, l := range m.opts.Repository.List() {
+			if l.Version == "" && listed[l.Name] { // its folder has no versions
+				continue
+			}
 			r := Row{Name: l.Name, Version: l.Version, State: StateUnavailable, Reason: NotLoaded}
 			if l.Err != nil {
 				r.Reason = l.Err.Error()
