@@ -34,7 +34,8 @@ const (
 	maxFeeds = 16
 	// maxParts is how many partial results wait for the client, and how many of the request
 	// whose turn it is, which must not wait for those behind it. A worker that is further ahead
-	// waits, at most maxPartsWait for each.
+	// waits, at most maxPartsWait for all of a request together. It is less than a run may take,
+	// so that the worker is not taken for hung.
 	maxParts     = 64
 	maxPartsWait = 10 * time.Second
 )
@@ -47,7 +48,9 @@ type turn struct {
 	results  []*stream.Result
 	sent     int // results that were taken from it
 	done     bool
-	partial  bool // it was answered with partial results
+	partial  bool          // it was answered with partial results
+	failed   error         // of a partial result, which the client was told as the last answer
+	waited   time.Duration // by its worker, for room
 	refusal  error
 	sendLast bool                 // an empty ending is sent too
 	sequence *ingest.SequenceCall // of a request of a sequence
@@ -485,28 +488,31 @@ func (f *feed) Done(stream.CloseReason) {
 // is emitted.
 func (f *feed) Room() error {
 	x := f.x
-	var limit *time.Timer
 	for {
 		x.mu.Lock()
-		full, room := x.parts >= maxParts && !x.gone, x.room
-		if k := x.first; full && k != nil && k == f.first {
-			full = len(k.results)-k.sent >= maxParts
-		}
-		if !full {
+		k := f.first // whose turn it is in the stream
+		if k == nil || x.gone || x.parts < maxParts || k == x.first && len(k.results)-k.sent < maxParts {
 			x.mu.Unlock()
 			return nil
 		}
+		seq, left, room := k.seq, maxPartsWait-k.waited, x.room
+		if left <= 0 {
+			x.mu.Unlock()
+			return stream.Errorf(stream.FlowControl, "", "the client does not take its partial results: %d of them waited for %v", maxParts, maxPartsWait)
+		}
 		x.held++
 		x.mu.Unlock()
-		if limit == nil {
-			limit = time.NewTimer(maxPartsWait)
-			defer limit.Stop()
-		}
+		began, limit := time.Now(), time.NewTimer(left)
 		select {
 		case <-room:
 		case <-limit.C:
-			return stream.Errorf(stream.FlowControl, "", "the client does not take its partial results: %d of them waited for %v", maxParts, maxPartsWait)
 		}
+		limit.Stop()
+		x.mu.Lock()
+		if k := f.first; k != nil && k.seq == seq {
+			k.waited += time.Since(began)
+		}
+		x.mu.Unlock()
 	}
 }
 
@@ -601,6 +607,10 @@ func (x *session) answerAll() error {
 
 // answer writes one answer to request k: its result r, or why it has none.
 func (x *session) answer(k *call, r *stream.Result, last bool) error {
+	if k.failed != nil {
+		k.drop(r)
+		return nil
+	}
 	err := k.refusal
 	if r != nil {
 		k.Result = r
@@ -630,7 +640,9 @@ func (x *session) answer(k *call, r *stream.Result, last bool) error {
 		}
 	}
 	if err != nil {
-		k.release()
+		if k.release(); !last {
+			k.failed = err
+		}
 		err = x.told(err)
 		if x.errors {
 			return statusError(err)
@@ -638,6 +650,15 @@ func (x *session) answer(k *call, r *stream.Result, last bool) error {
 		m = failure(k, err)
 	}
 	return x.SendMsg(m)
+}
+
+// drop releases a result that the client is not told, and counts it if it is the ending of a
+// request of which a partial result could not be sent.
+func (k *call) drop(r *stream.Result) {
+	if k.failed != nil && r.Outcome == stream.Answered {
+		r.CountUnsendable(k.failed)
+	}
+	r.Release()
 }
 
 // release releases the result of which nothing is sent.
@@ -723,7 +744,7 @@ func (x *session) end(err error) {
 			k.sequence.Finish()
 		}
 		for _, r := range k.results[k.sent:] {
-			r.Release()
+			k.drop(r)
 		}
 		k.free()
 		k = after

@@ -3,10 +3,13 @@ package grpc_test
 import (
 	"bytes"
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"millrace/batching"
+	"millrace/ingest/shm"
 	pb "millrace/internal/inferencepb"
 	"millrace/stream"
 	"millrace/workers"
@@ -239,4 +242,45 @@ func TestStreamPartialResultsBehindOthers(t *testing.T) {
 		}
 	}
 	s.end()
+}
+
+// TestStreamUnsendablePart: a partial result that cannot be sent is the last answer of its request,
+// which is counted once; later requests of the call are answered.
+func TestStreamUnsendablePart(t *testing.T) {
+	f, err := os.CreateTemp(shm.Folder, "millrace-test-")
+	if err != nil {
+		t.Skip(err)
+	}
+	defer os.Remove(f.Name())
+	if err := f.Truncate(64); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	r := serve(t, nil, repeat)
+	if _, err := r.SystemSharedMemoryRegister(r.ctx, &pb.SystemSharedMemoryRegisterRequest{Name: "r", Key: "/" + filepath.Base(f.Name()), ByteSize: 64}); err != nil {
+		t.Fatal(err)
+	}
+	in := repeated("1", 3, true)
+	params := text("shared_memory_region", "r")
+	params["shared_memory_byte_size"] = &pb.InferParameter{ParameterChoice: &pb.InferParameter_Int64Param{Int64Param: 1}}
+	in.Outputs = []*pb.ModelInferRequest_InferRequestedOutputTensor{{Name: "OUT", Parameters: params}}
+	s := r.open()
+	s.send(in, repeated("2", 1, false))
+	for _, want := range []struct {
+		id            string
+		failed, final bool
+	}{{"1", true, true}, {"2", false, false}} {
+		if out := s.next(); out.InferResponse.Id != want.id || (out.ErrorMessage != "") != want.failed || final(out) != want.final {
+			t.Errorf("%v, want %+v", out, want)
+		}
+	}
+	s.end()
+	r.until(func() bool { return r.group().Frames.Results == 2 })
+	sum := uint64(0)
+	for _, n := range r.group().Frames.Unsendable {
+		sum += n
+	}
+	if sum != 1 {
+		t.Errorf("counted %+v", r.group().Frames)
+	}
 }
