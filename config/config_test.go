@@ -85,6 +85,7 @@ func TestParseRefuses(t *testing.T) {
 	model := func(rest string) string { return "models:\n  - name: a\n    source: delay\n" + rest }
 	for _, c := range []struct{ name, text, want string }{
 		{"unknown key", "htpp: 127.0.0.1:1", "f.yaml:1: htpp: is not a setting (did you mean http?)"},
+		{"unknown list", "modles: [{name: a, source: delay}]", "f.yaml:1: modles: is not a setting (did you mean models?)"},
 		{"unknown nested key", "memory:\n  bugdet: 1GiB", "f.yaml:2: memory.bugdet: is not a setting (did you mean budget?)"},
 		{"unknown far key", "memory:\n  colour: 1", "f.yaml:2: memory.colour: is not a setting: there are budget"},
 		{"key of a model", model("    batching: {max_sise: 3}\n"), "f.yaml:4: models[0].batching.max_sise: is not a setting (did you mean max_size?)"},

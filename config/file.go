@@ -270,7 +270,7 @@ func (r *reader) value(s *section, at, name string, node ast.Node) {
 		case strings.Count(name, ".") >= maxDepth:
 			r.fail(path, nil, "is nested too deeply")
 		case !isSection && (s.other == nil || m != nil && len(m.Values) == 0):
-			r.add(within(at, s.table.Unknown(name)))
+			r.add(within(at, s.table.Unknown(name, s.lists...)))
 		default:
 			s.table.Choose(name) // an empty section is given, too
 			r.section(s, at, name, node)
@@ -279,6 +279,11 @@ func (r *reader) value(s *section, at, name string, node ast.Node) {
 	case *ast.NullNode:
 		if !known && isSection {
 			s.table.Choose(name)
+			return
+		}
+	case *ast.SequenceNode:
+		if !known && !isSection && s.other == nil {
+			r.add(within(at, s.table.Unknown(name, s.lists...)))
 			return
 		}
 	}
@@ -371,7 +376,7 @@ func (s *section) unknown(name string) error {
 	if names := s.table.Below(name); len(names) > 0 {
 		return coded.Errorf(coded.InvalidArgument, name, "is a section: it has %s", strings.Join(names, ", "))
 	}
-	return s.table.Unknown(name)
+	return s.table.Unknown(name, s.lists...)
 }
 
 // scalars reads one value or a list of them.

@@ -169,13 +169,17 @@ func (t *Table) Set(path string, values ...string) error {
 }
 
 // Unknown returns the error of a path that is not a setting, with the most similar one or
-// the settings of the same section.
-func (t *Table) Unknown(path string) error {
+// the settings of the same section. lists are what may stand beside the settings.
+func (t *Table) Unknown(path string, lists ...string) error {
 	section, last := "", path
 	if i := strings.LastIndexByte(path, '.'); i >= 0 {
 		section, last = path[:i], path[i+1:]
 	}
 	names := t.Below(section)
+	if section == "" && len(lists) > 0 {
+		names = append(slices.Clone(names), lists...)
+		slices.Sort(names)
+	}
 	hint := Suggest(last, names)
 	if hint == "" && len(names) > 0 {
 		hint = ": there are " + strings.Join(names, ", ")

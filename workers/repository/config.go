@@ -233,6 +233,9 @@ func apply(cfg *workers.Config, pb *inferencepb.ModelConfig, request bool) (note
 	for _, name := range slices.Sorted(maps.Keys(pb.Parameters)) {
 		field := "parameters." + name
 		if to, ok := parameters[cfg.Kind][name]; ok {
+			if value := pb.Parameters[name].GetStringValue(); value == "0" && to.unit == "" { // as the runtime likes it
+				continue
+			}
 			parameter(field, to.name, pb.Parameters[name].GetStringValue()+to.unit)
 			continue
 		}

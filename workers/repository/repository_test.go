@@ -80,7 +80,7 @@ func TestModelsOfAFolder(t *testing.T) {
 		"set/config.yaml":     "batching: {max_size: 5}\nthreads: 2\ninstances: 2\n",
 		"triton/1/model.onnx": small,
 		"triton/3/model.onnx": small,
-		"triton/config.pbtxt": "platform: \"onnxruntime_onnx\" max_batch_size: 6 version_policy: {all: {}}\ninput [{name: \"x\" data_type: TYPE_FP32 dims: [2]}]\noutput [{name: \"y\" data_type: TYPE_FP32 dims: [2]}]\ninstance_group [{count: 3}]\ndynamic_batching {preferred_batch_size: [4] preserve_ordering: true max_queue_delay_microseconds: 300}\nparameters {key: \"intra_op_thread_count\" value {string_value: \"2\"}}\noptimization {graph {level: 1}}\n",
+		"triton/config.pbtxt": "platform: \"onnxruntime_onnx\" max_batch_size: 6 version_policy: {all: {}}\ninput [{name: \"x\" data_type: TYPE_FP32 dims: [2]}]\noutput [{name: \"y\" data_type: TYPE_FP32 dims: [2]}]\ninstance_group [{count: 3}]\ndynamic_batching {preferred_batch_size: [4] preserve_ordering: true max_queue_delay_microseconds: 300}\nparameters {key: \"intra_op_thread_count\" value {string_value: \"2\"}}\nparameters {key: \"inter_op_thread_count\" value {string_value: \"0\"}}\noptimization {graph {level: 1}}\n",
 		"echo/config.yaml":    "source: identity\n",
 		"twice/1/":            "", "twice/config.pbtxt": `platform: "ensemble" input [{name: "x" data_type: TYPE_FP32 dims: [2]}] output [{name: "y" data_type: TYPE_FP32 dims: [2]}]
 ensemble_scheduling {step [{model_name: "plain" model_version: -1 input_map {key: "x" value: "x"} output_map {key: "y" value: "mid"}}, {model_name: "set" input_map {key: "x" value: "mid"} output_map {key: "y" value: "y"}}]}`,
