@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"image"
 	"image/jpeg"
 	"os"
@@ -124,5 +125,24 @@ func TestInferFolder(t *testing.T) {
 	}
 	if out, stderr, code = millrace(t, "infer", "eyes", a, c, "--addr", addr); code != 0 || stderr != "" || !strings.Contains(out, c) {
 		t.Errorf("exit status %d\n%s%s", code, out, stderr)
+	}
+}
+
+// A file is loaded under its own name or under another one.
+func TestLoadFile(t *testing.T) {
+	t.Parallel()
+	_, addr := readyServer(t, onnxRun(t, "serve", "--http", "127.0.0.1:0", "--grpc", "off", "--model", "m=motion"))
+	path := filepath.Join(t.TempDir(), "1", "model.onnx")
+	if err := errors.Join(os.Mkdir(filepath.Dir(path), 0o700), os.WriteFile(path, spotter.Model, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for want, args := range map[string][]string{"model": nil, "find": {"--name", "find"}} {
+		out, stderr, code := millrace(t, append([]string{"models", "load", path, "--addr", addr}, args...)...)
+		if code != 0 || strings.TrimSpace(out) != want {
+			t.Errorf("exit status %d, %q %s", code, out, stderr)
+		}
+		if out, stderr, code = millrace(t, "models", "show", want, "--addr", addr); code != 0 || !strings.Contains(out, "image") {
+			t.Errorf("exit status %d, %q %s", code, out, stderr)
+		}
 	}
 }

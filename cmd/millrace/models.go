@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/base64"
 	"fmt"
 	"math"
@@ -157,14 +158,15 @@ func loadCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "load MODEL [key=value...]",
 		Short:   "Load a model of the configuration or the repository, a kind of worker, or a file, and print the name of its endpoint",
-		Long:    "Load a model of the configuration or the repository, a kind of worker, or a file, and print the name of its endpoint.\nA file, such as ./digits.onnx, is sent to the server and loaded under its name without the ending.",
-		Example: "  millrace models load delay fixed=5ms per_item=1ms instances=2\n  millrace models load delay share=false\n  millrace models load ./digits.onnx",
+		Long:    "Load a model of the configuration or the repository, a kind of worker, or a file, and print the name of its endpoint.\nA file, such as ./digits.onnx, is sent to the server and loaded under its name without the ending, or under --name.",
+		Example: "  millrace models load delay fixed=5ms per_item=1ms instances=2\n  millrace models load delay share=false\n  millrace models load ./digits.onnx\n  millrace models load ./digits/1/model.onnx --name digits",
 		Args:    wrongUsage(cobra.MinimumNArgs(1)),
 
 		ValidArgsFunction: completeArgs(completeLoadable, completeParameters),
 	}
 	host := remoteFlags(c)
 	asJSON := c.Flags().Bool("json", false, "as JSON")
+	as := c.Flags().String("name", "", "of a model that is loaded from a file (the file's name without the ending)")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		params := stream.Params{}
 		for _, a := range args[1:] {
@@ -187,6 +189,9 @@ func loadCommand() *cobra.Command {
 			if name, err = sendFile(name, params); err != nil {
 				return err
 			}
+			name = cmp.Or(*as, name)
+		} else if *as != "" {
+			return usagef("--name: is for a model that is loaded from a file: %q is a name already", name)
 		}
 		endpoint, err := cl.Load(c.Context(), name, params)
 		if err != nil {
