@@ -164,7 +164,7 @@ type Repository struct {
 	Dir     string        `yaml:"model_repository" path:"file" help:"a folder with models, each as NAME/VERSION/model.onnx with an optional NAME/config.yaml or NAME/config.pbtxt"`
 	Mode    string        `yaml:"model_control_mode" default:"none" words:"none explicit poll" help:"which models of model_repository are loaded: none loads all at the start; explicit those of load_model and those that requests name; poll all, and again when their files change"`
 	Load    []string      `yaml:"load_model" example:"digits" help:"with model_control_mode explicit: models that are loaded at the start; * = all"`
-	Exit    *bool         `yaml:"exit_on_error" default:"true" help:"a model of model_repository that cannot be loaded ends the start; false: the others are served, and the index has the reason. With model_control_mode poll it never does"`
+	Exit    *bool         `yaml:"exit_on_error" default:"true" help:"a model of model_repository of which no version can be loaded ends the start; false: the others are served, and the index has the reason. With model_control_mode poll it never does"`
 	Poll    time.Duration `yaml:"repository_poll" default:"15s" min:"10ms" help:"with model_control_mode poll: time from one look for changed files to the next; a change is taken when two looks have found the same files"`
 	MaxSent int64         `yaml:"sent_models" default:"1GiB" min:"1" unit:"bytes" help:"most bytes of files of models that load requests have sent, in the folder for temporary files, as long as they are loaded"`
 }

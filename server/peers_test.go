@@ -135,6 +135,21 @@ sequence_batching {
 	}
 }
 
+// A version that cannot be read does not end the start when another one is served.
+func TestStartWithBadVersion(t *testing.T) {
+	small := string(onnxfile.Identity(onnxfile.Float32, "N", 2))
+	dir := writeRepository(t, map[string]string{"m/config.yaml": "versions: {all: true}", "m/1/model.onnx": small, "m/2/model.onnx": "torn", "m/3/empty": ""})
+	s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "off", Repository: config.Repository{Dir: dir}})
+	for version, want := range map[string]int{"1": 200, "2": 404, "3": 404} {
+		if code, text := get(t, s, "/v2/models/m/versions/"+version); code != want {
+			t.Errorf("version %s: %d %s", version, code, text)
+		}
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
 // A graph that comes into a polled repository before its model is loaded when that is there,
 // and the reason is logged once.
 func TestPolledGraphBeforeItsModel(t *testing.T) {

@@ -12,7 +12,8 @@ import (
 )
 
 // loadRepository loads the models of the repository that are loaded at the start. One
-// that cannot be loaded ends the start, unless its files may change or exit_on_error is off.
+// of which no version can be loaded ends the start, unless its files may change or
+// exit_on_error is off.
 func (s *Server) loadRepository(ctx context.Context) error {
 	s.changes.Repository = s.repository
 	all, err := s.changes.Take()
@@ -36,7 +37,8 @@ func (s *Server) loadRepository(ctx context.Context) error {
 	}
 	left, errs := s.loadAll(ctx, left)
 	for _, name := range left {
-		if s.cfg.Repository.Mode != config.LoadPoll && *s.cfg.Repository.Exit {
+		_, none := s.models.Group(name, "")
+		if none != nil && s.cfg.Repository.Mode != config.LoadPoll && *s.cfg.Repository.Exit {
 			return fmt.Errorf("model_repository: %w", errs[name])
 		}
 		s.unloadable(name, errs[name])

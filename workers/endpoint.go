@@ -63,6 +63,9 @@ func (e *endpoint) route(old *endpoint, p plan) (err error) {
 	for _, c := range p.Versions {
 		all[c.Version] = true
 	}
+	for _, bad := range p.Bad {
+		all[bad.Version] = true
+	}
 	if old != nil && p.only != "" {
 		for _, v := range old.versions() {
 			all[v] = true

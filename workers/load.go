@@ -291,6 +291,10 @@ func (m *Manager) apply(ctx context.Context, old, next *endpoint, p plan, force 
 		}
 	}
 	var errs []error
+	for _, bad := range p.Bad {
+		m.fail(modelVersion{next.name, bad.Version}, bad.Err)
+		errs = append(errs, fmt.Errorf("version %s: %w", bad.Version, bad.Err))
+	}
 	for _, cfg := range p.Versions {
 		cfg.Name = next.name
 		g, err := m.version(ctx, old, cfg, p.Files, force, scaled)
@@ -300,8 +304,7 @@ func (m *Manager) apply(ctx context.Context, old, next *endpoint, p plan, force 
 		errs = append(errs, err)
 	}
 	err = errors.Join(errs...)
-	if err != nil && (len(p.Versions) == 1 || len(next.groups) == 0) {
-		next.abandon(old)
+	if len(next.groups) == 0 {
 		return err
 	}
 	if old != nil && (p.only != "" || err != nil) {

@@ -29,7 +29,7 @@ type ManagerOptions struct {
 // concurrent use.
 type Repository interface {
 	// Find returns the versions of a model that are to be served, or nil when there is no
-	// such model. known is the model's definition in the configuration, or nil. With
+	// such model, or an error when none of them can be read. known is the model's definition in the configuration, or nil. With
 	// Config or Files in how, these take the place of what is there.
 	Find(name string, known *Definition, how Load) (*Definition, error)
 	// List returns the names and versions that there are.
@@ -52,6 +52,7 @@ type SentFiles struct {
 // Definition is what is loaded under a model's name: a configuration for each version.
 type Definition struct {
 	Versions []Config // at least one, all with the model's name
+	Bad      []Listed // further versions that should be served and cannot be read, with Err
 	Notes    []string // what of the model's configuration is not used, for the log
 	// Files are the files that a load request has sent; nil = none.
 	Files *SentFiles

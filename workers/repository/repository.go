@@ -274,7 +274,11 @@ func (r *Repository) read(name, dir string, how workers.Load) (*workers.Definiti
 	var errs []error
 	for _, v := range chosen {
 		cfg, more, err := r.version(c, name, dir, v)
-		errs = append(errs, err)
+		if err != nil {
+			errs = append(errs, err)
+			def.Bad = append(def.Bad, workers.Listed{Name: name, Version: v, Err: err})
+			continue
+		}
 		def.Versions = append(def.Versions, cfg)
 		for _, note := range more {
 			if !slices.Contains(def.Notes, note) {
@@ -282,7 +286,10 @@ func (r *Repository) read(name, dir string, how workers.Load) (*workers.Definiti
 			}
 		}
 	}
-	return def, setting.Join(errs...)
+	if len(def.Versions) == 0 {
+		return nil, setting.Join(errs...)
+	}
+	return def, nil
 }
 
 // choose returns the versions that are served, the lowest first.

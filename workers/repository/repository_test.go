@@ -216,6 +216,55 @@ func TestBadModels(t *testing.T) {
 	}
 }
 
+// A version that cannot be read keeps no other from being loaded, and the index has its
+// reason; latest counts it, too.
+func TestBadVersion(t *testing.T) {
+	r := newRig(t, map[string]string{
+		"all/1/model.onnx": small, "all/2/model.onnx": small, "all/3/": "",
+		"all/config.yaml":     `versions: {all: true, weights: ["1=1", "3=1"]}`,
+		"latest/1/model.onnx": small, "latest/2/": "",
+		"newest/1/model.onnx": small, "newest/2/": "", "newest/config.yaml": "versions: {latest: 2}",
+		"none/1/": "", "none/2/": "", "none/config.yaml": "versions: {all: true}",
+	})
+	for _, c := range []struct {
+		name           string
+		served, failed []string
+	}{
+		{"all", []string{"1", "2"}, []string{"3"}},
+		{"latest", nil, []string{"2"}},
+		{"newest", []string{"1"}, []string{"2"}},
+		{"none", nil, []string{"1", "2"}},
+	} {
+		_, err := r.Load(t.Context(), c.name, workers.Load{})
+		for _, v := range c.failed {
+			if err == nil || !strings.Contains(err.Error(), filepath.Join(c.name, v)+" has no file model.onnx") {
+				t.Errorf("%s: %v: want the reason of version %s", c.name, err, v)
+			}
+		}
+		if got := r.Versions(c.name); !slices.Equal(got, c.served) {
+			t.Errorf("%s: versions %v are served, want %v", c.name, got, c.served)
+		}
+		for _, row := range r.Index() {
+			if row.Name == c.name && slices.Contains(c.failed, row.Version) && (row.State != workers.StateUnavailable || !strings.Contains(row.Reason, " has no file model.onnx")) {
+				t.Errorf("%+v", row)
+			}
+		}
+	}
+	for range 4 {
+		if v := r.Choose("all"); v != "1" && v != "2" {
+			t.Errorf("version %q is chosen", v)
+		}
+	}
+	before, _ := r.Group("all", "1")
+	r.write(t, "all/3/model.onnx", small)
+	if _, err := r.Load(t.Context(), "all", workers.Load{}); err != nil {
+		t.Error(err)
+	}
+	if g, _ := r.Group("all", "1"); g != before || !slices.Equal(r.Versions("all"), []string{"1", "2", "3"}) {
+		t.Errorf("versions %v are served", r.Versions("all"))
+	}
+}
+
 func TestReloadInPlace(t *testing.T) {
 	r := newRig(t, map[string]string{"m/1/model.onnx": small})
 	load := func(how workers.Load) *workers.Group {
