@@ -223,8 +223,9 @@ func (m *Manager) findEndpoint(p plan) (string, *endpoint) {
 		}
 		e := es[name]
 		switch {
-		case e == nil:
+		case e == nil && (i < 0 || !m.isModel(name)):
 			free = name
+		case e == nil:
 		case p.known && e.known && e.of == p.of && maps.Equal(e.params, p.params):
 			return name, e
 		case same == nil && e.serves(p.Versions):
@@ -246,6 +247,15 @@ func (m *Manager) findEndpoint(p plan) (string, *endpoint) {
 		return same.name, same
 	}
 	return free, nil
+}
+
+// isModel reports whether a name is that of a model of the configuration or the
+// repository.
+func (m *Manager) isModel(name string) bool {
+	m.mu.Lock()
+	_, known := m.known[name]
+	m.mu.Unlock()
+	return known || m.opts.Repository != nil && slices.ContainsFunc(m.opts.Repository.List(), func(l Listed) bool { return l.Name == name })
 }
 
 // serves reports whether the endpoint has each of the configurations.

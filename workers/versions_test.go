@@ -20,8 +20,9 @@ var changes = flag.Int("changes", 30, "changes of TestManyChanges")
 
 // shelf is a repository whose models are set by the test.
 type shelf struct {
-	mu   sync.Mutex
-	defs map[string]workers.Definition
+	mu     sync.Mutex
+	defs   map[string]workers.Definition
+	listed []workers.Listed // set before it is used
 }
 
 func (s *shelf) put(name string, versions ...workers.Config) {
@@ -43,7 +44,7 @@ func (s *shelf) Find(name string, _ *workers.Definition, _ workers.Load) (*worke
 	return nil, nil
 }
 
-func (s *shelf) List() []workers.Listed { return nil }
+func (s *shelf) List() []workers.Listed { return s.listed }
 
 func newShelf(t *testing.T) (rig, *shelf) {
 	t.Helper()
@@ -197,6 +198,31 @@ func TestLoadSetsTheNumberOfWorkers(t *testing.T) {
 		}
 		if g, err := r.Group("m", ""); err != nil || g.Workers() != c.want {
 			t.Errorf("load %d asks for %d: %d workers, want %d (%v)", i, c.ask, g.Workers(), c.want, err)
+		}
+	}
+}
+
+// An endpoint of a model with other parameters takes no name of another model, of the
+// configuration or of the repository, also when that one is not loaded.
+func TestEndpointTakesNoModelsName(t *testing.T) {
+	r, s := newShelf(t)
+	for _, name := range []string{"m", "m-0"} {
+		s.listed = append(s.listed, workers.Listed{Name: name, Version: "1"})
+		s.put(name, workers.Config{Kind: "faulty", Version: "1"})
+	}
+	if err := r.Define(workers.Config{Name: "m-1", Kind: "faulty", Version: "1", MaxFlows: 7}); err != nil {
+		t.Fatal(err)
+	}
+	r.mustLoad(t, "m", workers.Load{})
+	other := workers.Load{Params: stream.Params{"max_size": int64(2)}}
+	for range 2 {
+		if e := r.mustLoad(t, "m", other); e != "m-2" {
+			t.Errorf("m with other parameters is %s", e)
+		}
+	}
+	for _, name := range []string{"m-0", "m-1"} {
+		if e := r.mustLoad(t, name, workers.Load{}); e != name {
+			t.Errorf("%s is %s", name, e)
 		}
 	}
 }
