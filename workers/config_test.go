@@ -15,7 +15,7 @@ func TestBuffersFollowInstances(t *testing.T) {
 	if err := r.Define(workers.Config{Name: "m", Kind: "identity"}); err != nil {
 		t.Fatal(err)
 	}
-	for _, instances := range []int64{4, 1} {
+	for _, instances := range []int64{1, 4} {
 		name, err := r.Load(context.Background(), "m", workers.Load{Params: stream.Params{"instances": instances}})
 		if err != nil || name != "m" {
 			t.Fatalf("%q, %v", name, err)
