@@ -64,6 +64,9 @@ func (o *OneShot) InferStream(ctx context.Context, model, version string, f stre
 		for r := p.next(); r != nil; r = p.next() {
 			if !r.Partial {
 				if failed != nil {
+					if r.Outcome == stream.Answered { // before each has failed
+						r.CountUnsendable(failed)
+					}
 					r.Release()
 					return r, failed
 				}

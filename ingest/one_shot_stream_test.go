@@ -149,6 +149,24 @@ func TestInferStreamEndsWithItsCaller(t *testing.T) {
 	})
 }
 
+// TestInferStreamCountsWhatItsCallerDoesNotTake: a request whose ending came before the caller failed
+// with a partial result is counted as one that could not be sent.
+func TestInferStreamCountsWhatItsCallerDoesNotTake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newBackend(t)
+		g := d.load(t, workers.Config{Name: "m", Kind: "repeat"})
+		c := ingest.NewOneShot(d, "test", &d.noModel)
+		defer c.Close()
+		_, err := c.InferStream(context.Background(), "m", "", repeated(0, counted(3)...), func(r *stream.Result) error {
+			synctest.Wait() // until the worker has ended the request
+			return stream.Errorf(stream.Unsupported, "", "cannot be sent")
+		})
+		if n := g.Stats().Frames; stream.CodeOf(err) != stream.Unsupported || n.Results != 1 || n.Unsendable[stream.Unsupported] != 1 {
+			t.Errorf("%v, %+v", err, n)
+		}
+	})
+}
+
 // TestInferStreamBoundsWhatWaits: the worker waits for a slow caller, and the request of
 // a caller that takes nothing ends.
 func TestInferStreamBoundsWhatWaits(t *testing.T) {

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) {
 	slog.SetDefault(slog.New(slog.DiscardHandler))
-	for name, run := range map[string]*kind{"pair": &pair, "picture": &picture, "text": &text, "stuck": &stuck, "traced": &traced} {
+	for name, run := range map[string]*kind{"pair": &pair, "picture": &picture, "text": &text, "stuck": &stuck, "traced": &traced, "failing": &failing} {
 		workers.Register(workers.Kind{Name: name, New: func() workers.Worker { return run }})
 	}
 	goleak.VerifyTestMain(m,
@@ -139,6 +139,20 @@ var (
 		},
 	}
 )
+
+// failing answers with its input, and fails then.
+var failing = kind{
+	model: stream.Model{
+		Inputs:    []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{1}}},
+		Outputs:   []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{1}}},
+		Decoupled: true, Ragged: true, MaxBatch: 1,
+	},
+	run: func(_ context.Context, b *batching.Batch) error {
+		b.Emit(0, []stream.Tensor{{Name: "x", Datatype: stream.Uint8, Shape: stuckShape, Data: bytes.Clone(b.Requests[0].Inputs[0].Data)}})
+		b.Fail(0, stream.Errorf(stream.InvalidArgument, "", "emitted 1 and failed"))
+		return nil
+	},
+}
 
 // running is a whole server.
 type running struct {

@@ -96,7 +96,7 @@ func repeatRequest(in, delay string, more string) string {
 }
 
 func TestInferStream(t *testing.T) {
-	r := start(t, nil, "repeat", "pair")
+	r := start(t, nil, "repeat", "pair", "identity")
 	_, got := r.events("/v2/models/repeat/infer_stream", repeatRequest("7,8", "0,0", `,"id":"q","outputs":[{"name":"OUT"}]`))
 	one := func(n string) event {
 		return event{"", `{"model_name":"repeat","model_version":"1","id":"q","outputs":[{"name":"OUT","datatype":"INT32","shape":[1],"data":[` + n + `]}]}`}
@@ -129,9 +129,29 @@ func TestInferStream(t *testing.T) {
 			t.Errorf("%s: %s %q, want %d with %s", c.path, resp.Status, got, c.status, c.says)
 		}
 	}
-	// An error after it is an event.
-	_, got = r.events("/v2/models/repeat/infer_stream?deadline_ms=100", repeatRequest("1,2,3", "0,0,0", `,"outputs":[{"name":"OUT"}]`))
-	if len(got) != 4 || got[3].name != "end" {
+	// Numbers that are not finite, whatever the requests before asked for.
+	infinite := strings.Replace(pair, "[1,2,3]", "[1,2,Infinity]", 1)
+	for range 3 {
+		if a := r.ask("POST", "/v2/models/identity/infer", []byte("x"), isBytes); a.StatusCode != 200 {
+			t.Error(a)
+		}
+		if _, got := r.events("/v2/models/pair/infer_stream", infinite); len(got) != 2 || !strings.Contains(got[0].data, `"data":[Infinity]`) {
+			t.Errorf("%q", got)
+		}
+	}
+	r.noLeases()
+}
+
+// TestLateErrors: an error after the first answer is an event, the last one.
+func TestLateErrors(t *testing.T) {
+	r := start(t, nil, "failing")
+	const text = "emitted 1 and failed"
+	_, got := r.events("/v2/models/failing/infer_stream", `{"inputs":[{"name":"x","datatype":"UINT8","shape":[1],"data":[7]}]}`)
+	if len(got) != 2 || got[0].name != "" || !strings.Contains(got[0].data, `"data":[7]`) || got[1].name != "error" || !strings.Contains(got[1].data, text) || !json.Valid([]byte(got[1].data)) {
+		t.Errorf("%q", got)
+	}
+	_, got = r.events("/v2/models/failing/generate_stream", `{"x":7}`)
+	if len(got) != 2 || got[0].name != "" || !strings.Contains(got[0].data, `"x":7`) || got[1].name != "" || !strings.HasPrefix(got[1].data, `{"error":`) || !strings.Contains(got[1].data, text) {
 		t.Errorf("%q", got)
 	}
 	r.noLeases()
