@@ -3,10 +3,13 @@ package server
 import (
 	"context"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"slices"
 	"time"
 
 	"millrace/config"
+	"millrace/internal/backoff"
 	"millrace/stream"
 	"millrace/workers"
 )
@@ -51,7 +54,7 @@ func (s *Server) loadAll(ctx context.Context, names []string) (left []string, er
 	errs = s.models.LoadAll(ctx, names)
 	for _, name := range names {
 		if errs[name] == nil {
-			delete(s.reasons, name)
+			delete(s.failing, name)
 		} else {
 			left = append(left, name)
 		}
@@ -64,18 +67,49 @@ func (s *Server) configured(name string) bool {
 	return slices.ContainsFunc(s.cfg.Models, func(c workers.Config) bool { return c.Name == name })
 }
 
-// unloadable makes the next look try a model again, and logs an error unless it was the
+// maxRetry is the longest wait before a model that could not be loaded is tried again.
+const maxRetry = 5 * time.Minute
+
+// failing is a model of the repository that could not be loaded.
+type failing struct {
+	reason string // as logged
+	waits  backoff.Backoff
+	again  time.Time // when it is tried again, at the latest
+}
+
+// unloadable remembers when a model is tried again, and logs an error unless it was the
 // last one of the model, too. The reason is in the index.
 func (s *Server) unloadable(name string, err error) {
-	s.changes.Retry(name)
-	if s.reasons[name] == err.Error() {
-		return
+	f := s.failing[name]
+	if f == nil {
+		f = &failing{waits: backoff.Backoff{Min: s.cfg.Repository.Poll, Max: maxRetry}}
+		if s.failing == nil {
+			s.failing = map[string]*failing{}
+		}
+		s.failing[name] = f
 	}
-	if s.reasons == nil {
-		s.reasons = map[string]string{}
+	f.again = time.Now().Add(f.waits.Next(rand.Float64()))
+	if f.reason != err.Error() {
+		f.reason = err.Error()
+		s.log.Error("a model of the repository cannot be loaded", "model", name, "error", err)
 	}
-	s.reasons[name] = err.Error()
-	s.log.Error("a model of the repository cannot be loaded", "model", name, "error", err)
+}
+
+// retried returns the models that could not be loaded and are to be tried again now,
+// besides those whose files have changed: after a wait that becomes longer each time, or
+// when others have changed, which may be what they need.
+func (s *Server) retried(changed []string) (names []string) {
+	now := time.Now()
+	for _, name := range slices.Sorted(maps.Keys(s.failing)) {
+		f := s.failing[name]
+		switch {
+		case slices.Contains(changed, name):
+			f.waits.Reset()
+		case len(changed) > 0 || !now.Before(f.again):
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // poll looks for changes of the repository, and loads and unloads its models, until ctx
@@ -99,14 +133,17 @@ func (s *Server) poll(ctx context.Context) {
 			continue
 		}
 		unlisted = false
-		left, errs := s.loadAll(ctx, slices.DeleteFunc(changed, s.configured))
+		for _, name := range gone {
+			delete(s.failing, name)
+		}
+		changed = slices.DeleteFunc(changed, s.configured)
+		left, errs := s.loadAll(ctx, append(changed, s.retried(changed)...))
 		for _, name := range left {
 			if ctx.Err() == nil && !s.draining.Load() {
 				s.unloadable(name, errs[name])
 			}
 		}
 		for _, name := range gone {
-			delete(s.reasons, name)
 			if s.configured(name) {
 				continue
 			}

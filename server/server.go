@@ -44,8 +44,8 @@ type Server struct {
 	memory     *buf.Pool
 	models     *workers.Manager
 	repository *repository.Repository
-	changes    repository.Changes // of the repository
-	reasons    map[string]string  // why models of it could not be loaded, as logged; used as changes is
+	changes    repository.Changes  // of the repository
+	failing    map[string]*failing // models of it that could not be loaded; used as changes is
 	native     *native.Client
 	shared     *shm.Registry // for the adapters of the Open Inference Protocol; nil = off
 	observe    *observer

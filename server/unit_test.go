@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -267,4 +268,57 @@ func TestOwnNames(t *testing.T) {
 	if there, err := net.InterfaceAddrs(); err == nil && !slices.Equal(Addresses(), addressesOf(there)) {
 		t.Errorf("%q, want those of %v", Addresses(), there)
 	}
+}
+
+// A model of a polled repository that cannot be loaded is tried again after waits that
+// become longer, and at once when its files or another model have changed.
+func TestPollTriesAgain(t *testing.T) {
+	dir, logs := t.TempDir(), filepath.Join(t.TempDir(), "log")
+	write := func(path, text string) {
+		t.Helper()
+		at := filepath.Join(dir, path)
+		if err := os.MkdirAll(filepath.Dir(at), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(at, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("bad/1/model.onnx", "torn")
+	write("bad/config.pbtxt", "optimization {graph {level: 1}}") // which is said at each try
+	cfg := Config{Repository: config.Repository{Dir: dir, Mode: config.LoadPoll, Poll: time.Second}}
+	cfg.Log.File = logs
+	tries := func() int {
+		text, err := os.ReadFile(logs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(string(text), "a model of the repository cannot be loaded"); n != 1 {
+			t.Errorf("the error is logged %d times", n)
+		}
+		return strings.Count(string(text), "parts of a model's configuration are not used")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := silent(t, cfg)
+		ctx, cancel := context.WithCancel(t.Context())
+		if err := s.loadRepository(ctx); err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() { s.poll(ctx) })
+		defer wg.Wait()
+		defer cancel()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		hour := tries()
+		if hour < 12 || hour > 50 { // at the start, 7 to 9 times until the wait is the longest, then every 150 to 300 s
+			t.Errorf("%d tries in an hour", hour)
+		}
+		write("other/config.yaml", "source: identity")
+		time.Sleep(4 * time.Second)
+		synctest.Wait()
+		if n := tries() - hour; n < 1 || n > 4 { // a load of several goes on as long as one of them succeeds
+			t.Errorf("%d tries after another model has come", n)
+		}
+	})
 }

@@ -29,7 +29,8 @@ type ManagerOptions struct {
 // concurrent use.
 type Repository interface {
 	// Find returns the versions of a model that are to be served, or nil when there is no
-	// such model, or an error when none of them can be read. known is the model's definition in the configuration, or nil. With
+	// such model, or an error when none of them can be read; with a definition when they
+	// are known. known is the model's definition in the configuration, or nil. With
 	// Config or Files in how, these take the place of what is there.
 	Find(name string, known *Definition, how Load) (*Definition, error)
 	// List returns the names and versions that there are.

@@ -54,13 +54,6 @@ func (c *Changes) Look() (changed, gone []string, err error) {
 	return changed, gone, nil
 }
 
-// Retry makes the next look report a model again that it finds unchanged.
-func (c *Changes) Retry(name string) {
-	if _, there := c.taken[name]; there { // so that it is reported when it is gone
-		c.taken[name] = ""
-	}
-}
-
 // Take returns the models that there are, as if they had been reported.
 func (c *Changes) Take() ([]string, error) {
 	names, err := c.Repository.Names()

@@ -287,7 +287,7 @@ func (r *Repository) read(name, dir string, how workers.Load) (*workers.Definiti
 		}
 	}
 	if len(def.Versions) == 0 {
-		return nil, setting.Join(errs...)
+		return def, setting.Join(errs...)
 	}
 	return def, nil
 }

@@ -241,6 +241,9 @@ func TestBadVersion(t *testing.T) {
 				t.Errorf("%s: %v: want the reason of version %s", c.name, err, v)
 			}
 		}
+		if err != nil && !strings.HasPrefix(err.Error(), "load failed for model '"+c.name+"': ") {
+			t.Error(err)
+		}
 		if got := r.Versions(c.name); !slices.Equal(got, c.served) {
 			t.Errorf("%s: versions %v are served, want %v", c.name, got, c.served)
 		}
