@@ -5,9 +5,11 @@ import (
 	"encoding/binary"
 	"slices"
 	"strconv"
+	"unsafe"
 
 	"millrace/internal/oip"
 	"millrace/stream"
+	"millrace/stream/buf"
 )
 
 // classification is the parameter of an output that asks for its largest elements in
@@ -17,6 +19,7 @@ const classification = "classification"
 // classes makes of output t its n largest elements of each row, the largest first, as
 // BYTES elements VALUE:INDEX or VALUE:INDEX:LABEL. The shape is [rows, n] if the model
 // can have several rows and [n] otherwise; n is at most the number of elements of a row.
+// Its memory is leased; that of the result is released with it.
 func (c *Call) classes(t *oip.Tensor, m *stream.Model, n int64, i int) error {
 	size := oip.SizeOf(t.Datatype)
 	if size <= 0 {
@@ -31,32 +34,118 @@ func (c *Call) classes(t *oip.Tensor, m *stream.Model, n int64, i int) error {
 		each = len(t.Data) / size / rows
 	}
 	n = min(n, int64(each))
-	labels := m.Labels[t.Name]
-	type element struct {
-		value float64
-		index int
+	top, held, err := c.leaseElements(int(n))
+	if err != nil {
+		return err
 	}
-	elements := make([]element, each)
-	var out, text []byte
-	for r := range rows {
-		data := t.Data[r*each*size:]
-		for k := range elements {
-			elements[k] = element{oip.Number(t.Datatype, data[k*size:]), k}
+	defer held.Release()
+	labels, scratch := m.Labels[t.Name], [textSize]byte{}
+	text := func(data []byte, e element) []byte {
+		out := appendNumber(scratch[:0], t.Datatype, data[e.index*size:], e.value)
+		out = strconv.AppendInt(append(out, ':'), int64(e.index), 10)
+		if e.index < len(labels) {
+			out = append(append(out, ':'), labels[e.index]...)
 		}
-		slices.SortFunc(elements, func(a, b element) int { // NaN is the least
-			return cmp.Or(cmp.Compare(b.value, a.value), cmp.Compare(a.index, b.index))
-		})
-		for _, e := range elements[:n] {
-			text = appendNumber(text[:0], t.Datatype, data[e.index*size:], e.value)
-			text = strconv.AppendInt(append(text, ':'), int64(e.index), 10)
-			if e.index < len(labels) {
-				text = append(append(text, ':'), labels[e.index]...)
+		return out
+	}
+	// The first turn measures the text, and the second one writes it. Of one row the
+	// largest elements are still there then.
+	var out *buf.Buf
+	var to []byte
+	total := 0
+	for writing := range 2 {
+		if writing == 1 {
+			if out, err = c.pool.Lease(total); err != nil {
+				return err
 			}
-			out = oip.AppendBytes(out, text)
+			to = out.Bytes()[:0]
+		}
+		for r := range rows {
+			if len(top) == 0 {
+				break
+			}
+			data := t.Data[r*each*size : (r+1)*each*size]
+			if writing == 0 || rows > 1 {
+				largest(top, t.Datatype, data, size)
+			}
+			for _, e := range top {
+				if one := text(data, e); writing == 0 {
+					total += 4 + len(one)
+				} else {
+					to = oip.AppendBytes(to, one)
+				}
+			}
 		}
 	}
-	t.Datatype, t.Shape, t.Data = oip.Bytes, append(shape, int(n)), out
+	t.Datatype, t.Shape, t.Data = oip.Bytes, append(shape, int(n)), to
+	if c.Result.Lease != nil {
+		out = buf.Join(out, c.Result.Lease)
+	}
+	c.Result.Lease, c.Result.Contiguous = out, false
 	return nil
+}
+
+// textSize is room for the text of an element without a long label.
+const textSize = 400
+
+// element is an element of a row.
+type element struct {
+	value float64
+	index int
+}
+
+// compare orders elements, the largest first. NaN is the least.
+func (a element) compare(b element) int {
+	return cmp.Or(cmp.Compare(b.value, a.value), cmp.Compare(a.index, b.index))
+}
+
+// leaseElements leases memory for n elements.
+func (c *Call) leaseElements(n int) ([]element, *buf.Buf, error) {
+	const one = int(unsafe.Sizeof(element{}))
+	held, err := c.pool.Lease((n + 1) * one)
+	if err != nil {
+		return nil, nil, err
+	}
+	at := unsafe.Pointer(unsafe.SliceData(held.Bytes()))
+	const align = unsafe.Alignof(element{})
+	return unsafe.Slice((*element)(unsafe.Add(at, -uintptr(at)%align)), n), held, nil
+}
+
+// largest sets top to the largest elements of a row, which has at least as many.
+func largest(top []element, datatype string, data []byte, size int) {
+	for k := range top {
+		top[k] = element{oip.Number(datatype, data[k*size:]), k}
+	}
+	if len(top) > 0 && len(top) < len(data)/size { // a heap with the least at its root
+		for k := len(top)/2 - 1; k >= 0; k-- {
+			sink(top, k)
+		}
+		for k := len(top); k < len(data)/size; k++ {
+			if e := (element{oip.Number(datatype, data[k*size:]), k}); e.compare(top[0]) < 0 {
+				top[0] = e
+				sink(top, 0)
+			}
+		}
+	}
+	slices.SortFunc(top, element.compare)
+}
+
+// sink moves element k of a heap down to its place.
+func sink(heap []element, k int) {
+	for {
+		below := 2*k + 1
+		if below >= len(heap) {
+			return
+		}
+		if below+1 < len(heap) && heap[below].compare(heap[below+1]) < 0 {
+			below++
+		}
+		if heap[k].compare(heap[below]) >= 0 {
+			return
+		}
+		heap[k], heap[below] = heap[below], heap[k]
+		k = below
+	}
 }
 
 // appendNumber appends the first element of data, whose value as a float is v: integers

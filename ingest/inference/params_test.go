@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -169,6 +171,57 @@ func TestClassification(t *testing.T) {
 		}
 		if fmt.Sprint(c.out.Shape) != fmt.Sprint(k.Result.Outputs[0].Shape) {
 			t.Error("the worker's shape was changed")
+		}
+		k.Reset()
+	}
+}
+
+// TestClassificationMemory: the elements and their text are in leased memory, which the result
+// releases, and without memory the request is refused.
+func TestClassificationMemory(t *testing.T) {
+	const elements = 1 << 15
+	m := &stream.Model{Name: "m", MaxBatch: 1, Axis: stream.NoAxis, Outputs: []stream.TensorSpec{{Name: "y"}}}
+	data := make([]byte, elements)
+	for i := range data {
+		data[i] = byte(i * 7919 >> 5)
+	}
+	mem := buf.NewPool(0)
+	for i, n := range []int{elements, elements, 1, 1, 3, 3, 1000, 1000, elements - 1, elements - 1} { // each twice: the pool has memory the second time
+		k := call(t, fmt.Sprintf(`{"inputs":[{"name":"x","datatype":"INT8","shape":[1],"data":[1]}],"outputs":[{"name":"y","parameters":{"classification":%d}}]}`, n))
+		k.Use(mem)
+		lease, _ := mem.Copy(data)
+		k.Result = &stream.Result{Model: m, Lease: lease, Contiguous: true, Outputs: []stream.Tensor{{Name: "y", Datatype: stream.Uint8, Shape: []int{elements}, Data: lease.Bytes()}}}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if err := k.Reply(); err != nil {
+			t.Fatal(err)
+		}
+		runtime.ReadMemStats(&after)
+		if grown := after.TotalAlloc - before.TotalAlloc; i%2 == 1 && grown > elements/4 {
+			t.Errorf("top %d: %d bytes outside of leases", n, grown)
+		}
+		want := make([]int, elements)
+		for i := range want {
+			want[i] = i
+		}
+		slices.SortStableFunc(want, func(a, b int) int { return int(data[b]) - int(data[a]) })
+		var text []byte
+		rest := k.Response.Outputs[0].Data
+		for _, i := range want[:n] {
+			text = oip.AppendBytes(text, fmt.Appendf(nil, "%d:%d", data[i], i))
+		}
+		if !slices.Equal(rest, text) || k.Result.Contiguous {
+			t.Errorf("top %d: the elements are others", n)
+		}
+		k.Reset()
+		if left := mem.Stats(); left.Leases != 0 {
+			t.Errorf("top %d: %+v", n, left)
+		}
+		k = call(t, fmt.Sprintf(`{"inputs":[{"name":"x","datatype":"INT8","shape":[1],"data":[1]}],"outputs":[{"name":"y","parameters":{"classification":%d}}]}`, n))
+		k.Use(buf.NewPool(1))
+		k.Result = &stream.Result{Model: m, Outputs: []stream.Tensor{{Name: "y", Datatype: stream.Uint8, Shape: []int{elements}, Data: data}}}
+		if err := k.Reply(); !errors.Is(err, buf.ErrBudget) {
+			t.Errorf("top %d without memory: %v", n, err)
 		}
 		k.Reset()
 	}

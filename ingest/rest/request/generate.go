@@ -131,26 +131,44 @@ func values(value json.RawMessage) (shape []int, data []byte, err error) {
 	default:
 		return nil, slices.Concat([]byte{'['}, data, []byte{']'}), nil
 	}
-	for at := data; at[0] == '['; {
-		if len(shape) == maxDims {
-			return nil, nil, stream.Errorf(stream.InvalidArgument, "", "has more than %d dimensions", maxDims)
-		}
-		d := json.NewDecoder(bytes.NewReader(at))
-		_, _ = d.Token()
-		n := 0
-		var first json.RawMessage
-		for ; d.More(); n++ {
-			var element json.RawMessage
-			if err := d.Decode(&element); err != nil {
-				return nil, nil, NotJSON(err)
+	// What it has is known to be JSON, of which each byte is read once.
+	depth, path := 0, 0 // of the values that are open, all and those that are first elements
+	first := true       // no element of the innermost has begun
+	for i := 0; i < len(data); i++ {
+		switch data[i] {
+		case ' ', '\t', '\r', '\n':
+			continue
+		case ',':
+			if depth == path {
+				shape[path-1]++
 			}
-			if n == 0 {
-				first = element
+			continue
+		case ']', '}':
+			if depth == path {
+				path--
+			}
+			depth, first = depth-1, false
+			continue
+		case '[', '{':
+			depth++
+		case '"':
+			for i++; data[i] != '"'; i++ {
+				if data[i] == '\\' {
+					i++
+				}
 			}
 		}
-		shape = append(shape, n)
-		if at = first; n == 0 {
-			break
+		if !first {
+			continue
+		}
+		if path > 0 {
+			shape[path-1] = 1
+		}
+		if first = data[i] == '['; first {
+			if len(shape) == maxDims {
+				return nil, nil, stream.Errorf(stream.InvalidArgument, "", "has more than %d dimensions", maxDims)
+			}
+			shape, path = append(shape, 0), path+1
 		}
 	}
 	return shape, data, nil
