@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -158,12 +159,19 @@ func boxRows(boxes []overlay.Box) [][]string {
 	return rows
 }
 
-// numbers returns the data of a tensor as a flat JSON array.
+// notFinite are the words for numbers that JSON does not have.
+var notFinite = regexp.MustCompile(`NaN|-?Infinity`)
+
+// numbers returns the data of a tensor as a flat JSON array, with "NaN", "Infinity" and
+// "-Infinity" in quotes.
 func numbers(t *stream.Tensor) (json.RawMessage, error) {
-	m := oip.InferResponse{Outputs: []oip.Tensor{{Name: "x", Datatype: string(t.Datatype), Shape: t.Shape, Data: t.Data}}}
+	m := oip.InferResponse{Outputs: []oip.Tensor{{Name: "x", Datatype: string(t.Datatype), Shape: t.Shape, Data: t.Data}}, NotFinite: true}
 	text, err := oip.AppendResponse(nil, &m, oip.Never)
 	if err != nil {
 		return nil, err
+	}
+	if t.Datatype == stream.Float32 || t.Datatype == stream.Float64 {
+		text = notFinite.ReplaceAll(text, []byte(`"$0"`))
 	}
 	var r struct {
 		Outputs []struct{ Data json.RawMessage }

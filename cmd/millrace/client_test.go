@@ -102,6 +102,11 @@ func TestInfer(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &a); err != nil || code != 0 || a.Model != "eyes" || len(a.Outputs) != 2 || a.Params["width"] != 96.0 {
 		t.Errorf("exit status %d, %v, %s", code, err, out)
 	}
+	words := command(t, "infer", "same", "--request", "-", "--json", "--addr", addr)
+	words.Stdin = strings.NewReader(`{"inputs":[{"name":"x","datatype":"FP32","shape":[4],"data":[NaN,1,Infinity,-Infinity]},{"name":"y","datatype":"BYTES","shape":[1],"data":["NaN"]}]}`)
+	if out, stderr, code := finish(t, words); code != 0 || !strings.Contains(out, `"data":["NaN",1,"Infinity","-Infinity"]`) || !strings.Contains(out, `"data":["NaN"]`) {
+		t.Errorf("exit status %d\n%s%s", code, out, stderr)
+	}
 	c := command(t, "infer", "same", "--request", "-", "--json", "--addr", addr)
 	c.Stdin = strings.NewReader(`{"id":"7","inputs":[{"name":"x","datatype":"FP32","shape":[1,2],"data":[1,2.5]},{"name":"s","datatype":"BYTES","shape":[1],"data":["hi"]}]}`)
 	out, stderr, code = finish(t, c)

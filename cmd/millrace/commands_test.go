@@ -111,6 +111,7 @@ func TestCompletion(t *testing.T) {
 		{"infer eyes ", []string{"jpg", "webp"}, "eyes"},
 		{"stream x.mp4 --addr ADDR --model ", []string{"eyes", "same"}, ""},
 		{"bench --addr ADDR --model ", []string{"eyes", "same"}, ""},
+		{"examples --format ", []string{"curl", "python", "go", "js"}, "jpg"},
 		{"bench --protocol ", []string{"ws", "rest"}, ""},
 		{"streams add --addr ADDR a b --model ", []string{"eyes"}, ""},
 		{"streams add a b --policy ", []string{"latest", "every"}, ""},

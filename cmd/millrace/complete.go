@@ -18,7 +18,7 @@ import (
 )
 
 // completeTime is how long a completion may ask a server: a shell waits for it.
-const completeTime = 500 * time.Millisecond
+var completeTime = 500 * time.Millisecond // the tests have more
 
 // completion returns the words with which a shell completes an argument or a flag.
 type completion = func(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective)
@@ -49,12 +49,17 @@ func completeModels(c *cobra.Command, _ []string, _ string) ([]string, cobra.She
 // knows, and the kinds of workers.
 func completeLoadable(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	names, _ := askServer(c, modelNames)
+	return withKinds(names), cobra.ShellCompDirectiveNoFileComp
+}
+
+// withKinds returns names and the kinds of workers, each once.
+func withKinds(names []string) []string {
 	for _, k := range workers.Kinds() {
 		if !slices.Contains(names, k.Name) {
 			names = append(names, k.Name)
 		}
 	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+	return names
 }
 
 // completeStreams completes with the server streams of the running server.
@@ -164,6 +169,7 @@ func completeWords(words ...string) completion {
 var flagWords = map[string]completion{
 	"addr": completeNothing, "fingerprint": completeNothing, "version": completeNothing,
 	"policy": completeWords(string(stream.Latest), string(stream.Every)), "priority": completeWords("high", "normal", "low"),
+	"format":    completeWords(exampleFormats...),
 	"protocol":  completeWords("ws", "v1", "rest"),
 	"log-level": completeWords("debug", "info", "warn", "error"),
 }
@@ -210,4 +216,23 @@ func suggestModel(ctx context.Context, cl *client.Client, model string, err erro
 		return err
 	}
 	return &coded.Error{Code: e.Code, Field: "model", Msg: "\"" + model + "\" is not loaded" + hint, Err: err}
+}
+
+// suggestLoad returns err, with the nearest name of what can be loaded when err says that the
+// server has nothing of that name.
+func suggestLoad(ctx context.Context, cl *client.Client, name string, err error) error {
+	var e *coded.Error
+	if !errors.As(err, &e) || e.Code != coded.NotFound {
+		return err
+	}
+	names, indexErr := modelNames(ctx, cl)
+	if indexErr != nil {
+		return err
+	}
+	// The index has the failed load as well.
+	names = slices.DeleteFunc(withKinds(names), func(n string) bool { return n == name })
+	if hint := setting.Suggest(name, names); hint != "" {
+		return &coded.Error{Code: e.Code, Field: e.Field, Msg: e.Msg + hint, Err: err}
+	}
+	return err
 }

@@ -111,6 +111,8 @@ var failures = []struct {
 	{"models show '' --addr HTTP", 1, "model: is missing"},
 	{"models load nosuch --addr HTTP", 1, "is neither a model of the configuration nor a kind of worker"},
 	{"models load delay --name x --addr HTTP", 2, `--name: is for a model that is loaded from a file: "delay" is a name already`},
+	{"models load smae --addr HTTP", 1, "(did you mean same?)"},
+	{"models load motio --addr HTTP", 1, "(did you mean motion?)"},
 	{"models load delay fixed --addr HTTP", 2, `"fixed" is not key=value`},
 	{"models load delay fixed=1ms fixed=2ms --addr HTTP", 2, "fixed: is given twice"},
 	{"models load delay fixed=x --addr HTTP", 1, `millrace: fixed: "x" is not a duration`},

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"millrace/internal/clip"
 )
@@ -24,7 +25,7 @@ var scratch string // a folder for all tests
 
 func TestMain(m *testing.M) {
 	if os.Getenv(runsMain) != "" {
-		version = "v1.2.3"
+		version, completeTime = "v1.2.3", time.Minute
 		main()
 	}
 	os.Exit(func() int {

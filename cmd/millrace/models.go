@@ -195,6 +195,7 @@ func loadCommand() *cobra.Command {
 		}
 		endpoint, err := cl.Load(c.Context(), name, params)
 		if err != nil {
+			err = suggestLoad(c.Context(), cl, name, err)
 			return withName(err, func(field string) string { return strings.TrimPrefix(field, "parameters.") })
 		}
 		if *asJSON {

@@ -47,7 +47,7 @@ func (a *Adapter) ask(c *fiber.Ctx, generate bool) (*asked, error) {
 	q.Several = true
 	if generate {
 		q.model, q.version, q.frame, err = q.readWith(a, s, c, q.generate)
-	} else if q.model, q.version, q.frame, err = q.readWith(a, s, c, q.call.frame); err == nil && q.strict {
+	} else if q.model, q.version, q.frame, err = q.readWith(a, s, c, q.call.frame); err == nil {
 		err = q.onlyJSON()
 	}
 	if err == nil && q.Sequence.ID != (ingest.SequenceID{}) {
@@ -81,6 +81,9 @@ func (q *asked) named(err error) error {
 
 // generate makes a frame of a generate request.
 func (q *asked) generate(a *Adapter, c *fiber.Ctx, m *stream.Model) (f stream.Frame, err error) {
+	if name := q.opt.OfInfer(); name != "" {
+		return f, stream.Errorf(stream.InvalidArgument, name, "is not an option of generate, whose body and answer are JSON: leave it out, or use infer")
+	}
 	body, err := a.http.ReadBody(c, 0, q.lease)
 	if err != nil {
 		return f, err
@@ -105,6 +108,12 @@ func (q *asked) generate(a *Adapter, c *fiber.Ctx, m *stream.Model) (f stream.Fr
 
 // onlyJSON refuses outputs as binary data, which events cannot carry.
 func (q *asked) onlyJSON() error {
+	if q.opt.Outputs == request.AsBinary {
+		return stream.Errorf(stream.Unsupported, "outputs", "events carry JSON: leave it out, or send json or none")
+	}
+	if !q.strict { // the body was no message
+		return nil
+	}
 	if q.Request.BinaryOutput {
 		return stream.Errorf(stream.Unsupported, "parameters.binary_data_output", "events carry JSON: leave it out")
 	}

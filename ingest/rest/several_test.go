@@ -218,6 +218,23 @@ func TestGenerate(t *testing.T) {
 			}
 		}
 	}
+	for _, option := range []string{"codec=jpeg", "width=3", "height=3", "roi=0,0,1,1", "datatype=FP32", "shape=1", "outputs=json", "outputs=binary"} {
+		name, _, _ := strings.Cut(option, "=")
+		for _, route := range []string{"generate", "generate_stream"} {
+			a := r.ask("POST", "/v2/models/text/"+route+"?"+option, []byte(`{"text":"a"}`), isJSON)
+			if a.StatusCode != 400 || !strings.Contains(a.String(), name+": is not an option of generate") {
+				t.Errorf("%s?%s: %v", route, option, a)
+			}
+		}
+	}
+	if a := r.ask("POST", "/v2/models/text/generate?deadline_ms=60000&outputs=none", []byte(`{"text":"a"}`), isJSON); a.StatusCode != 200 || string(a.body) != `{"model_name":"text","model_version":"1"}` {
+		t.Error(a)
+	}
+	for path, body := range map[string]string{"/v2/models/text/infer_stream?outputs=binary": `{"inputs":[{"name":"text","datatype":"BYTES","shape":[1],"data":["a"]}]}`, "/v2/models/text/infer_stream?outputs=binary&codec=opaque": "a"} {
+		if a := r.ask("POST", path, []byte(body), isJSON); a.StatusCode != 400 || !strings.Contains(a.String(), "outputs: events carry JSON") {
+			t.Errorf("%s: %v", path, a)
+		}
+	}
 	r.noLeases()
 }
 

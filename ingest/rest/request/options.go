@@ -49,6 +49,28 @@ func (o *Options) Reset() { *o = Options{Shape: o.Shape[:0]} }
 // Names are the options.
 var Names = []string{"codec", "width", "height", "roi", "datatype", "shape", "deadline_ms", "outputs"}
 
+// OfInfer returns the name of an option that is set and means something for infer only, ""
+// when none is.
+func (o *Options) OfInfer() string {
+	switch {
+	case o.HasCodec:
+		return "codec"
+	case o.Width != 0:
+		return "width"
+	case o.Height != 0:
+		return "height"
+	case o.Region != stream.Region{}:
+		return "roi"
+	case o.Datatype != "":
+		return "datatype"
+	case o.HasShape:
+		return "shape"
+	case o.Outputs == AsJSON || o.Outputs == AsBinary:
+		return "outputs"
+	}
+	return ""
+}
+
 // Set sets one option. An unknown one is refused. It keeps neither key nor value: they may be views
 // into memory that changes later.
 func (o *Options) Set(key, value string) (err error) {
