@@ -15,9 +15,10 @@ import (
 // call is one inference request.
 type call struct {
 	inference.Call
-	err   error   // why the message could not be read
-	in    int     // bytes of the message
-	head  [5]byte // before the message
+	err   error      // why the message could not be read
+	in    int        // bytes of the message
+	head  [5]byte    // before the message
+	limit *timeLimit // nil = it had none yet
 	alloc func(n int) []byte
 
 	turn // in a call of ModelStreamInfer

@@ -122,10 +122,9 @@ func (s *service) readMessage(in incoming, k *call, only bool) (body []byte, err
 	if n > s.maxMessage {
 		return nil, status.Errorf(codes.ResourceExhausted, "received message larger than max (%d vs. %d): send less, or raise limits.max_message", n, s.maxMessage)
 	}
-	// Its status ends what waits for the client.
-	timer := time.AfterFunc(messageTime(n), func() { _ = in.WriteStatus(late(n)) })
+	k.limitTime(in, n)
 	defer func() {
-		if !timer.Stop() {
+		if !k.endLimit() {
 			err = late(n).Err()
 		}
 	}()
@@ -159,6 +158,39 @@ func (s *service) readMessage(in incoming, k *call, only bool) (body []byte, err
 
 // messageTime returns the time that a message of n bytes may take.
 func messageTime(n int) time.Duration { return messageGrace + time.Duration(n/minRate)*time.Second }
+
+// timeLimit ends a call when the time of its message is over. A call uses its own again, which
+// costs less than a new timer.
+type timeLimit struct {
+	timer *time.Timer
+	in    incoming
+	n     int
+}
+
+// pass ends what waits for the client by the status of its call.
+func (l *timeLimit) pass() { _ = l.in.WriteStatus(late(l.n)) }
+
+// limitTime limits the time of a message of n bytes, until endLimit.
+func (k *call) limitTime(in incoming, n int) {
+	if k.limit == nil {
+		k.limit = &timeLimit{in: in, n: n}
+		k.limit.timer = time.AfterFunc(messageTime(n), k.limit.pass)
+		return
+	}
+	k.limit.in, k.limit.n = in, n
+	k.limit.timer.Reset(messageTime(n))
+}
+
+// endLimit reports whether the message was in time. If not, pass may still run, and the limit is
+// not used again.
+func (k *call) endLimit() bool {
+	if !k.limit.timer.Stop() {
+		k.limit = nil
+		return false
+	}
+	k.limit.in = nil
+	return true
+}
 
 // late is the status of a call whose message has taken longer.
 func late(n int) *status.Status {
