@@ -547,6 +547,11 @@ func (m *Manager) logGroup(msg string, g *Group, args ...any) {
 // Frames in flight complete, waiting ones end as unloaded.
 func (m *Manager) Unload(ctx context.Context, name, version string) error {
 	return m.change(ctx, name, func() error {
+		if version == "" { // nor does the index list why it could not be loaded
+			m.mu.Lock()
+			m.failed.forget(name, "")
+			m.mu.Unlock()
+		}
 		g, err := m.Group(name, version)
 		if err != nil {
 			return err

@@ -249,6 +249,9 @@ func TestFailedLoadsAreListed(t *testing.T) {
 			t.Errorf("%+v", row)
 		}
 	}
+	if err := r.Unload(t.Context(), "m128", ""); stream.CodeOf(err) != stream.NotFound || len(r.Index()) != 127 { // 126 and m129
+		t.Errorf("%v, %d rows", err, len(r.Index()))
+	}
 }
 
 // Versions that cannot take each other's requests are not served side by side: the load
