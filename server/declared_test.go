@@ -194,7 +194,7 @@ func TestPictureAsString(t *testing.T) {
 		{"see", "x", "y", []int64{0}, nil, "inputs[0].shape"},
 		{"see", "x", "y", []int64{1}, element([]byte("no picture")), "inputs[0].data"},
 		{"see", "x", "y", []int64{1}, element(nil), "inputs[0].data"},
-		{"see", "x", "y", []int64{1}, element(picture.Bytes()[:50]), "frame"},
+		{"see", "x", "y", []int64{1}, element(picture.Bytes()[:50]), "inputs[0].data"},
 		{"see", "other", "y", []int64{1}, element(picture.Bytes()), "'other'"},
 	} {
 		got, err := services.ModelInfer(t.Context(), &inferencepb.ModelInferRequest{

@@ -70,7 +70,7 @@ func TestSettingsOfTheProtocol(t *testing.T) {
 		status     int
 		says       string
 	}{
-		{log, `{}`, 400, "level: "}, {log, `[]`, 400, "the body"}, {log, `{"log_level":1}`, 400, "log_level: "}, {log, `{"log_errors":false}`, 400, "log_errors: "},
+		{log, `[]`, 400, "the body"}, {log, `{"log_level":1}`, 400, "log_level: "}, {log, `{"log_errors":false}`, 400, "log_errors: "},
 		{log, `{"log_info":1}`, 400, "log_info: "}, {log, `{"log_verbose_level":-1}`, 400, "log_verbose_level: "}, {log, `{"log_verbose_level":1.5}`, 400, "log_verbose_level: "},
 		{log, `{"log_file":"/tmp/x"}`, 400, "log_file: "}, {log, `{"log_format":"ISO8601"}`, 400, "log_format: "}, {log, `{"level":"loud"}`, 400, "level: "},
 		{log, `{"log_info":true,"log_warnings":false}`, 400, "log_warnings: "}, {log, `{"level":"info","log_info":true}`, 400, "level: "},

@@ -56,7 +56,7 @@ func TestStatus(t *testing.T) {
 		}
 		r.Release()
 	}
-	bad, err := http.Post("http://"+s.Addr("http")+"/v2/models/echo/infer", "application/json", strings.NewReader(`{"inputs":[]}`))
+	bad, err := http.Post("http://"+s.Addr("http")+"/v2/models/echo/infer", "application/json", strings.NewReader(`{"inputs":3}`))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -269,7 +269,7 @@ func TestTailRules(t *testing.T) {
 	if k := kept(t, s, "?reason=slow", ofTrace(infer("slow", good))); !slices.Equal(k.Kept, []string{"slow"}) {
 		t.Errorf("%+v", k)
 	}
-	k := kept(t, s, "?reason=failed", ofTrace(infer("echo", `{"inputs":[]}`)))
+	k := kept(t, s, "?reason=failed", ofTrace(infer("echo", `{"inputs":3}`)))
 	if k.Outcome != "error" || k.Code != "invalid_argument" || len(k.Spans) != 1 || k.Spans[0].Attributes["error.type"] != "invalid_argument" {
 		t.Errorf("%+v", k)
 	}

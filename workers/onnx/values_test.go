@@ -432,19 +432,21 @@ func TestOutputsThatCannotBeRead(t *testing.T) {
 	}{
 		"half floats of a free size": {onnxfile.Identity(onnxfile.Float16, "N", "L"), "source", "output y of the model is FP16"},
 		"rows that are no batch": {graph([]onnxfile.Value{value("x", onnxfile.Float32, "N", 2)}, []onnxfile.Value{value("y", onnxfile.Float32, "n", 2)},
-			[]onnxfile.Node{node("Concat", "x x", "y", onnxfile.Attr{Name: "axis", Value: int64(0)})}), "batching.max_size", "not the batch"},
+			[]onnxfile.Node{node("Concat", "x x", "y", onnxfile.Attr{Name: "axis", Value: int64(0)})}), "batch_axis", "not the batch"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := write(t, c.model)
 			if err := bad(t, path, nil); err.Field != c.field || err.Code != stream.Unsupported || !strings.Contains(err.Msg, c.want) {
 				t.Errorf("%s of %q: %s", err.Code, err.Field, err.Msg)
 			}
-			if c.field == "batching.max_size" { // what the message says helps
+			if c.field == "batch_axis" { // what the message says helps
 				r := newRig(t)
-				g := r.load(t, workers.Config{Source: path, Batching: workers.Batching{MaxSize: 1}})
-				if got := call(t, g).send(t, tensor("x", stream.Float32, floats(1, 2), 1, 2)); got.err != nil {
-					t.Error(got.err)
+				g := r.load(t, workers.Config{Source: path, Params: stream.Params{"batch_axis": false}})
+				got := call(t, g).send(t, tensor("x", stream.Float32, floats(1, 2), 1, 2))
+				if got.err != nil {
+					t.Fatal(got.err)
 				}
+				want(t, got.outputs, 0, floats(1, 2, 1, 2), 2, 2)
 			}
 		})
 	}
