@@ -8,6 +8,7 @@ import (
 	"image/png"
 	"io"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -26,7 +27,7 @@ import (
 func TestOpenAPI(t *testing.T) {
 	s, end := runWith(t, server.Config{
 		HTTP: "127.0.0.1:0", GRPC: server.Off, Log: config.Log{Level: "error"},
-		Models:  []workers.Config{{Name: "echo", Source: "identity"}, {Name: "find.it_2-x", Source: "motion"}},
+		Models:  []workers.Config{{Name: "echo", Source: "identity"}, {Name: "find.it_2-x", Source: "motion"}, {Name: "find.it-2-x", Source: "motion"}, {Name: "find-it.2_x", Source: "motion"}},
 		Streams: []streams.Config{{Name: "door", Source: "http://127.0.0.1:1/x", Model: "echo"}},
 	})
 	defer func() {
@@ -48,10 +49,18 @@ func TestOpenAPI(t *testing.T) {
 			t.Errorf("the document: %s: %s %v", e.Message, e.Reason, e.SchemaValidationErrors)
 		}
 	}
+	ids := map[string]bool{}
+	for _, id := range regexp.MustCompile(`"operationId":"[^"]*"`).FindAllString(text, -1) {
+		if ids[id] {
+			t.Errorf("%s is there twice", id)
+		}
+		ids[id] = true
+	}
 	var picture bytes.Buffer
 	if err := png.Encode(&picture, image.NewGray(image.Rect(0, 0, 320, 240))); err != nil {
 		t.Fatal(err)
 	}
+	pictureText := base64.StdEncoding.EncodeToString(picture.Bytes())
 	tensors := `{"id":"7","inputs":[{"name":"x","datatype":"FP32","shape":[2],"data":[1,2]}]}`
 	for _, c := range []struct {
 		method, path, contentType, body string
@@ -84,7 +93,8 @@ func TestOpenAPI(t *testing.T) {
 		{"POST", "/v2/models/echo/infer", "application/json", `{"inputs":[]}`, 400},
 		{"POST", "/v2/models/echo/versions/1/infer", "application/json", tensors, 200},
 		{"POST", "/v2/models/find.it_2-x/infer", "image/png", picture.String(), 200},
-		{"POST", "/v2/models/find.it_2-x/infer", "application/json", `{"inputs":[{"name":"image","datatype":"BYTES","shape":[1],"data":["` + base64.StdEncoding.EncodeToString(picture.Bytes()) + `"]}]}`, 200},
+		{"POST", "/v2/models/find.it_2-x/infer", "application/json", `{"inputs":[{"name":"image","datatype":"BYTES","shape":[1],"data":["` + pictureText + `"]}]}`, 200},
+		{"POST", "/v2/models/find.it_2-x/infer", "application/json", `{"inputs":[{"name":"image","datatype":"BYTES","shape":[1],"data":["` + pictureText + `"]}],"outputs":[{"name":"boxes","parameters":{"classification":3}}]}`, 200},
 	} {
 		req, err := http.NewRequest(c.method, "http://"+s.Addr("http")+c.path, strings.NewReader(c.body))
 		if err != nil {

@@ -84,7 +84,10 @@ func configuredOpenAPI(ctx context.Context, file string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--config: %w", err)
 	}
-	cfg.HTTP, cfg.GRPC, cfg.Metrics.Address, cfg.Version = "127.0.0.1:0", server.Off, "", version
+	cfg.HTTP, cfg.GRPC, cfg.Version = "127.0.0.1:0", server.Off, version
+	if cfg.Metrics.Address != "" && cfg.Metrics.Address != server.Off {
+		cfg.Metrics.Address = "127.0.0.1:0"
+	}
 	cfg.Streams, cfg.StreamsFile, cfg.Log.Level, cfg.Log.File = nil, "", "error", ""
 	s, err := server.New(cfg)
 	if err != nil {

@@ -119,6 +119,13 @@ func TestAPISchema(t *testing.T) {
 	if code != 0 || running != configured {
 		t.Errorf("exit status %d: the documents differ\n%s", code, stderr)
 	}
+	apart := filepath.Join(t.TempDir(), "apart.yaml")
+	if err := os.WriteFile(apart, []byte("metrics: {address: \"127.0.0.1:9\"}\n"), 0o600); err != nil { // where nothing may listen
+		t.Fatal(err)
+	}
+	if text, stderr, code := millrace(t, "api-schema", "--config", apart); code != 0 || strings.Contains(text, `"/metrics"`) || !strings.Contains(configured, `"/metrics"`) {
+		t.Errorf("exit status %d: metrics are described for an address that has none\n%s", code, stderr)
+	}
 	out := filepath.Join(t.TempDir(), "eyes.json")
 	if text, stderr, code := millrace(t, "api-schema", "--addr", addr, "--model", "eyes", "--out", out); code != 0 || text != "" {
 		t.Fatalf("exit status %d, %q\n%s", code, text, stderr)

@@ -1,6 +1,7 @@
 package openapi
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -61,7 +62,7 @@ func (d *document) model(m *Model) {
 	}
 	d.operation("POST", "/v2/models/"+m.Name+"/infer", object{
 		"tags": []any{m.tag()}, "summary": "Run an inference of " + m.Name, "description": m.text(),
-		"operationId": operationID("post", "/model_"+request),
+		"operationId": "post_model_" + escaped(m.Name),
 		"requestBody": object{"required": true, "content": content},
 		"responses": object{
 			"200": object{"description": "the outputs", "content": object{
@@ -72,6 +73,20 @@ func (d *document) model(m *Model) {
 		},
 		modelKey: m.Name,
 	})
+}
+
+// escaped returns a name in letters, digits and _, which stands in front of the hexadecimal
+// code of each other byte, so that no two names are one.
+func escaped(name string) string {
+	var b strings.Builder
+	for i := range len(name) {
+		if c := name[i]; c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "_%02x", c)
+		}
+	}
+	return b.String()
 }
 
 // component returns the name of a schema of the model.
@@ -89,6 +104,13 @@ func (d *document) message(m *Model, side string, tensors []oip.TensorMetadata) 
 	var forms []any
 	for i := range tensors {
 		forms = append(forms, tensorSchema(&tensors[i]))
+	}
+	if side == "outputs" {
+		for i := range tensors {
+			if tensors[i].Datatype != oip.Bytes {
+				forms = append(forms, classesSchema(&tensors[i]))
+			}
+		}
 	}
 	if side == "inputs" && m.Pictures {
 		forms = append(forms, pictureSchema(&tensors[0]))
@@ -120,6 +142,18 @@ func pictureSchema(t *oip.TensorMetadata) object {
 		"data": object{"type": "array", "minItems": 1, "maxItems": 1, "description": "JPEG, PNG or WebP, of any size",
 			"items": object{"type": "string", "contentEncoding": "base64"}},
 	}}
+}
+
+// classesSchema returns the schema of the largest elements of the tensor t, which a request
+// with the parameter classification is answered with.
+func classesSchema(t *oip.TensorMetadata) object {
+	return object{"type": "object", "title": "the largest elements of " + t.Name, "description": "with the parameter classification: VALUE:INDEX or VALUE:INDEX:LABEL",
+		"required": []any{"name", "datatype", "shape"}, "properties": object{
+			"name":     object{"const": t.Name},
+			"datatype": object{"const": oip.Bytes},
+			"shape":    object{"type": "array", "items": object{"type": "integer", "minimum": 0}},
+			"data":     dataSchema(oip.Bytes),
+		}}
 }
 
 // shapeSchema allows each dimension its size, and any to one of -1.
