@@ -147,6 +147,17 @@ func TestOpenAPIOfModels(t *testing.T) {
 		}
 		return d.Paths
 	}
+	post := func(path string) {
+		r, err := http.Post("http://"+s.Addr("http")+path, "application/json", nil)
+		if err != nil || r.StatusCode != 200 {
+			t.Fatalf("%v, %v", r, err)
+		}
+		_ = r.Body.Close()
+	}
+	post("/v2/repository/models/repeat/load") // which is decoupled
+	if all := paths(); all["/v2/models/repeat/infer_stream"] == nil || all["/v2/models/repeat/infer"] != nil {
+		t.Error("a decoupled model is not described by infer_stream alone")
+	}
 	find := paths()["/v2/models/find/infer"]["post"]
 	text, _ := json.Marshal(find)
 	for _, want := range []string{`"image/jpeg"`, "input image UINT8 [-1,240,320,1]", "output boxes FP32", "model.find.request"} {
@@ -156,13 +167,6 @@ func TestOpenAPIOfModels(t *testing.T) {
 	}
 	if paths()["/v2/models/delay/infer"] != nil {
 		t.Error("a model that is not loaded is described")
-	}
-	post := func(path string) {
-		r, err := http.Post("http://"+s.Addr("http")+path, "application/json", nil)
-		if err != nil || r.StatusCode != 200 {
-			t.Fatalf("%v, %v", r, err)
-		}
-		_ = r.Body.Close()
 	}
 	post("/v2/repository/models/delay/load")
 	if paths()["/v2/models/delay/infer"] == nil {

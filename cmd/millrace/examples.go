@@ -30,7 +30,8 @@ func examplesCommand() *cobra.Command {
 		Use:   "examples MODEL",
 		Short: "Print calls of a loaded model, in several languages",
 		Long: `Print calls of a loaded model that can be run as they are printed: with tensors of zeros in JSON and as bytes, and with a
-picture when the model takes pictures, which is picture.jpg in the current folder. Those in Python need its standard library only, those in Go the
+picture when the model takes pictures, which is picture.jpg in the current folder. Those of a model that may answer more than once
+read its events. Those in Python need its standard library only, those in Go the
 package client of this module, and those in JavaScript Node or a browser.`,
 		Example:           callExamples,
 		Args:              wrongUsage(cobra.ExactArgs(1)),
@@ -60,7 +61,11 @@ package client of this module, and those in JavaScript Node or a browser.`,
 		if err != nil {
 			return err
 		}
-		return exampleTemplates[*format].Execute(c.OutOrStdout(), call)
+		kind := *format
+		if call.Decoupled {
+			kind += " events"
+		}
+		return exampleTemplates[kind].Execute(c.OutOrStdout(), call)
 	}
 	return c
 }
@@ -75,6 +80,8 @@ type exampleCall struct {
 	JSON                 string // the request; "" when it is too long to be printed
 	Header               string // the JSON in front of binary tensors
 	Bytes                int    // of all tensors
+	Decoupled            bool   // the model may answer more than once
+	Binary               bool   // an output has no notation in JSON
 }
 
 type exampleInput struct {
@@ -91,7 +98,6 @@ func newExampleCall(addr string, m client.Metadata, version string, text []byte)
 	if version != "" {
 		c.URL += "/versions/" + version
 	}
-	c.URL += "/infer"
 	var document struct {
 		Paths map[string]struct {
 			Post struct {
@@ -105,6 +111,18 @@ func newExampleCall(addr string, m client.Metadata, version string, text []byte)
 		return nil, fmt.Errorf("the server's OpenAPI document cannot be read: %w", err)
 	}
 	_, c.Pictures = document.Paths["/v2/models/"+m.Name+"/infer"].Post.RequestBody.Content["image/jpeg"]
+	_, c.Decoupled = document.Paths["/v2/models/"+m.Name+"/infer_stream"]
+	c.Binary = slices.ContainsFunc(m.Outputs, func(t client.Tensor) bool { return t.Datatype == "FP16" || t.Datatype == "BF16" })
+	switch {
+	case c.Decoupled && c.Binary:
+		return nil, fmt.Errorf("model %s may answer more than once, with half floats, for which REST has no call: use ModelStreamInfer of gRPC (docs/grpc.md)", m.Name)
+	case c.Decoupled:
+		c.URL += "/infer_stream"
+	case c.Binary:
+		c.URL += "/infer?outputs=binary"
+	default:
+		c.URL += "/infer"
+	}
 	inputs := m.Inputs
 	if len(inputs) == 0 { // it takes any, and answers a picture with its bytes
 		c.Pictures = false
@@ -168,24 +186,37 @@ func (*exampleCall) Shell(text string) string {
 var exampleTemplates = map[string]*template.Template{}
 
 func init() {
-	for name, text := range map[string]string{"curl": curlCalls, "python": pythonCalls, "go": goCalls, "js": jsCalls} {
+	for name, text := range map[string]string{
+		"curl": curlCalls, "python": pythonCalls, "go": goCalls, "js": jsCalls,
+		"curl events": curlEvents, "python events": pythonEvents, "go events": goEvents, "js events": jsEvents,
+	} {
 		exampleTemplates[name] = template.Must(template.New(name).Parse(strings.TrimLeft(text, "\n")))
 	}
 }
 
-const curlCalls = `
-{{if .JSON}}# Tensors in JSON.
-curl -sS --fail-with-body {{.Shell .URL}} -H 'Content-Type: application/json' -d {{.Shell .JSON}}
+// end is what follows a call of curl: a reply with binary outputs is not for a terminal.
+const curlEnd = `{{define "end"}}{{if .Binary}} -o reply.bin
+LC_ALL=C tr -cd '[:print:]' < reply.bin # JSON, and then the bytes of the outputs{{end}}
 echo
+{{end}}`
 
+const curlCalls = curlEnd + `{{if .JSON}}# Tensors in JSON.
+curl -sS --fail-with-body {{.Shell .URL}} -H 'Content-Type: application/json' -d {{.Shell .JSON}}{{template "end" .}}
 {{end}}# Tensors as bytes behind the JSON, little-endian. The reply has binary tensors with ?outputs=binary.
 { printf %s {{.Shell .Header}}; head -c {{.Bytes}} /dev/zero; } |
-  curl -sS --fail-with-body {{.Shell .URL}} -H 'Content-Type: application/octet-stream' -H 'Inference-Header-Content-Length: {{len .Header}}' --data-binary @-
-echo
-{{if .Pictures}}
+  curl -sS --fail-with-body {{.Shell .URL}} -H 'Content-Type: application/octet-stream' -H 'Inference-Header-Content-Length: {{len .Header}}' --data-binary @-{{template "end" .}}
+{{- if .Pictures}}
 # A picture, of any size: JPEG, PNG or WebP.
-curl -sS --fail-with-body {{.Shell .URL}} -H 'Content-Type: image/jpeg' --data-binary @picture.jpg
-echo
+curl -sS --fail-with-body {{.Shell .URL}} -H 'Content-Type: image/jpeg' --data-binary @picture.jpg{{template "end" .}}
+{{- end}}`
+
+const curlEvents = `
+# Tensors as bytes behind the JSON, little-endian. Each answer is an event with a reply in JSON.
+{ printf %s {{.Shell .Header}}; head -c {{.Bytes}} /dev/zero; } |
+  curl -sSN --fail-with-body {{.Shell .URL}} -H 'Content-Type: application/octet-stream' -H 'Inference-Header-Content-Length: {{len .Header}}' --data-binary @-
+{{if .JSON}}
+# Tensors in JSON.
+curl -sSN --fail-with-body {{.Shell .URL}} -H 'Content-Type: application/json' -d {{.Shell .JSON}}
 {{end}}`
 
 const pythonCalls = `
@@ -197,13 +228,24 @@ URL = "{{.URL}}"
 
 def infer(body, headers):
     with urlopen(Request(URL, body, headers)) as reply:
+{{- if .Binary}}
+        data, size = reply.read(), int(reply.headers["Inference-Header-Content-Length"])
+    return json.loads(data[:size]), data[size:]
+{{- else}}
         return json.load(reply)
+{{- end}}
 
 
-def show(reply):
+{{if .Binary}}def show(answer):
+    reply, data = answer
+    for output in reply["outputs"]:
+        size = output["parameters"]["binary_data_size"]
+        print(output["name"], output["datatype"], output["shape"], data[:size][:8])
+        data = data[size:]
+{{else}}def show(reply):
     for output in reply["outputs"]:
         print(output["name"], output["datatype"], output["shape"], output.get("data", [])[:8])
-
+{{end}}
 
 {{if .InJSON}}# Tensors in JSON.
 inputs = [
@@ -278,19 +320,30 @@ func infer(c *client.Client, request client.Request) {
 `
 
 const jsCalls = `
-// With fetch.
+// With fetch. The package @millrace/client (web/client/README.md) has these calls and streams of frames.
 const url = '{{.URL}}';
 
 async function infer(body, headers) {
   const reply = await fetch(url, {method: 'POST', body, headers});
   if (!reply.ok) throw new Error(await reply.text());
+{{- if .Binary}}
+  const data = await reply.arrayBuffer(), size = Number(reply.headers.get('Inference-Header-Content-Length'));
+  return [JSON.parse(new TextDecoder().decode(data.slice(0, size))), data.slice(size)];
+{{- else}}
   return reply.json();
+{{- end}}
 }
 
-function show({outputs}) {
+{{if .Binary}}function show([{outputs}, data]) {
+  for (const {name, datatype, shape, parameters: {binary_data_size: size}} of outputs) {
+    console.log(name, datatype, shape, data.slice(0, Math.min(size, 8)));
+    data = data.slice(size);
+  }
+}
+{{else}}function show({outputs}) {
   for (const {name, datatype, shape, data} of outputs) console.log(name, datatype, shape, data?.slice(0, 8));
 }
-
+{{end}}
 {{if .InJSON}}// Tensors in JSON.
 const inputs = [
 {{- range .Inputs}}
@@ -307,13 +360,123 @@ show(await infer(new Blob([header, new Uint8Array({{.Bytes}})]), {'Content-Type'
 const {readFile} = await import('node:fs/promises');
 const picture = new Blob([await readFile('picture.jpg')], {type: 'image/jpeg'});
 show(await infer(picture, {'Content-Type': 'image/jpeg'}));
-{{end}}
-{{- if and .InJSON (not .Version)}}
-// With the client: see web/client/README.md; a page of this server has it at /console/client/index.js.
-const {REST} = await import('@millrace/client');
-const server = new REST('{{.Addr}}');
-show(await server.infer('{{.Model}}', inputs));
-{{- if .Pictures}}
-show(await server.infer('{{.Model}}', picture));
-{{- end}}
 {{end}}`
+
+const pythonEvents = `
+import json
+from urllib.request import Request, urlopen
+
+# Tensors as bytes behind the JSON, little-endian; of a numpy array: array.tobytes().
+tensors = [
+{{- range .Inputs}}
+    ({"name": {{printf "%q" .Name}}, "datatype": {{printf "%q" .Datatype}}, "shape": {{.JSONShape}}}, bytes({{.Bytes}})),
+{{- end}}
+]
+header = json.dumps({"inputs": [{**meta, "parameters": {"binary_data_size": len(data)}} for meta, data in tensors]}).encode()
+headers = {"Content-Type": "application/octet-stream", "Inference-Header-Content-Length": str(len(header))}
+
+# Each answer is an event with a reply in JSON; the last one is called end, or error.
+with urlopen(Request("{{.URL}}", header + b"".join(data for _, data in tensors), headers)) as events:
+    kind = ""
+    for line in events:
+        name, _, value = line.decode().rstrip("\n").partition(": ")
+        if name == "event":
+            kind = value
+        elif name == "data" and kind == "error":
+            raise SystemExit(value)
+        elif name == "data" and kind == "":
+            for output in json.loads(value)["outputs"]:
+                print(output["name"], output["datatype"], output["shape"], output["data"][:8])
+`
+
+const goEvents = `
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"strings"
+)
+
+func main() {
+	// Tensors as bytes behind the JSON, little-endian.
+	header := {{printf "%q" .Header}}
+	body := append([]byte(header), make([]byte, {{.Bytes}})...)
+	request, err := http.NewRequest("POST", "{{.URL}}", bytes.NewReader(body))
+	if err != nil {
+		log.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/octet-stream")
+	request.Header.Set("Inference-Header-Content-Length", fmt.Sprint(len(header)))
+	reply, err := http.DefaultClient.Do(request)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer reply.Body.Close()
+	if reply.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(reply.Body)
+		log.Fatalf("%s: %s", reply.Status, text)
+	}
+	// Each answer is an event with a reply in JSON; the last one is called end, or error.
+	kind := ""
+	lines := bufio.NewReader(reply.Body)
+	for {
+		line, err := lines.ReadString('\n')
+		if err == io.EOF {
+			return
+		}
+		if err != nil {
+			log.Fatal(err)
+		}
+		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
+		switch {
+		case name == "event":
+			kind = value
+		case name == "data" && kind == "error":
+			log.Fatal(value)
+		case name == "data" && kind == "":
+			var answer struct {
+				Outputs []struct {
+					Name, Datatype string
+					Shape          []int
+					Data           json.RawMessage
+				}
+			}
+			if err := json.Unmarshal([]byte(value), &answer); err != nil {
+				log.Fatal(err)
+			}
+			for _, output := range answer.Outputs {
+				fmt.Println(output.Name, output.Datatype, output.Shape, string(output.Data))
+			}
+		}
+	}
+}
+`
+
+const jsEvents = `
+// Tensors as bytes behind the JSON, little-endian.
+const header = new TextEncoder().encode({{printf "%q" .Header}});
+const body = new Blob([header, new Uint8Array({{.Bytes}})]);
+const headers = {'Content-Type': 'application/octet-stream', 'Inference-Header-Content-Length': String(header.length)};
+const reply = await fetch('{{.URL}}', {method: 'POST', body, headers});
+if (!reply.ok) throw new Error(await reply.text());
+
+// Each answer is an event with a reply in JSON; the last one is called end, or error.
+const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
+let text = '', kind = '';
+for (let part = await reader.read(); !part.done; part = await reader.read()) {
+  const lines = (text + part.value).split('\n');
+  text = lines.pop();
+  for (const line of lines) {
+    const [, name, value] = line.match(/^(event|data): (.*)$/) ?? [];
+    if (name === 'event') kind = value;
+    if (name === 'data' && kind === 'error') throw new Error(value);
+    if (name === 'data' && kind === '') for (const {name, datatype, shape, data} of JSON.parse(value).outputs) console.log(name, datatype, shape, data.slice(0, 8));
+  }
+}
+`

@@ -11,9 +11,10 @@ import (
 // Model is a loaded model.
 type Model struct {
 	oip.ModelMetadata
-	Any      bool // it takes any tensors, and answers with them
-	Pictures bool // it takes pictures
-	Element  bool // it takes the bytes of its one element
+	Any       bool // it takes any tensors, and answers with them
+	Pictures  bool // it takes pictures
+	Element   bool // it takes the bytes of its one element
+	Decoupled bool // it may answer a request more than once
 }
 
 // maxExample is the most numbers in a request that is shown as an example.
@@ -44,7 +45,7 @@ func tensorText(t *oip.TensorMetadata) string {
 	return t.Name + " " + t.Datatype + " [" + strings.Join(dims, ",") + "]"
 }
 
-// model adds the infer route of a model, with schemas of its tensors.
+// model adds the route of a model, infer or that with several answers, with schemas of its tensors.
 func (d *document) model(m *Model) {
 	request, response := m.component("request"), m.component("response")
 	d.schemas[request], d.schemas[response] = d.message(m, "inputs", m.Inputs), d.message(m, "outputs", m.Outputs)
@@ -60,15 +61,20 @@ func (d *document) model(m *Model) {
 			content[kind] = object{"schema": object{"description": "a picture, of any size"}}
 		}
 	}
-	d.operation("POST", "/v2/models/"+m.Name+"/infer", object{
-		"tags": []any{m.tag()}, "summary": "Run an inference of " + m.Name, "description": m.text(),
+	route, summary, answer := "infer", "Run an inference of "+m.Name, object{
+		"application/json":         object{"schema": ref(response)},
+		"application/octet-stream": object{"schema": object{"description": "JSON and then the bytes of binary outputs"}},
+	}
+	if m.Decoupled {
+		route, summary = "infer_stream", "Run an inference of "+m.Name+", with an event for each answer"
+		answer = object{"text/event-stream": object{"schema": object{"description": "server-sent events: the data of each is a reply in JSON; the last is called end, or error"}}}
+	}
+	d.operation("POST", "/v2/models/"+m.Name+"/"+route, object{
+		"tags": []any{m.tag()}, "summary": summary, "description": m.text(),
 		"operationId": "post_model_" + escaped(m.Name),
 		"requestBody": object{"required": true, "content": content},
 		"responses": object{
-			"200": object{"description": "the outputs", "content": object{
-				"application/json":         object{"schema": ref(response)},
-				"application/octet-stream": object{"schema": object{"description": "JSON and then the bytes of binary outputs"}},
-			}},
+			"200":     object{"description": "the outputs", "content": answer},
 			"default": object{"description": "an error", "content": object{"application/json": object{"schema": ref("Error")}}},
 		},
 		modelKey: m.Name,
