@@ -5,26 +5,20 @@ import (
 	"testing"
 )
 
-var sink []byte
-
-// collections returns how often the collector runs while a program with a small heap
-// allocates 256 MB.
-func collections() uint32 {
-	var before, after runtime.MemStats
+// goal returns the size of the heap at which the collector runs next.
+func goal() uint64 {
 	runtime.GC()
-	runtime.ReadMemStats(&before)
-	for range 256 << 10 {
-		sink = make([]byte, 1<<10)
-	}
-	runtime.ReadMemStats(&after)
-	return after.NumGC - before.NumGC
+	runtime.GC() // with the memory that the first one has freed
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.NextGC
 }
 
 func TestReserveMakesCollectionsRare(t *testing.T) {
-	without := collections()
+	without := goal()
 	Reserve()
-	with := collections()
-	if with*3 > without {
-		t.Errorf("%d collections, %d without the reserve: want a third at most", with, without)
+	defer func() { reserve = nil }()
+	if with := goal(); with < without+size {
+		t.Errorf("the collector runs at %d bytes, and at %d without the reserve of %d", with, without, size)
 	}
 }
