@@ -23,8 +23,9 @@ const (
 	// A message may take messageGrace, and a second for each minRate bytes, as a body of REST.
 	messageGrace = 15 * time.Second
 	minRate      = 32 << 10
-	// streamWindow is what a client may send of a call before the server reads.
-	streamWindow = 64 << 10
+	// streamWindow is what a client may send of a call before the server reads. A smaller one
+	// would make streams of distant clients slow.
+	streamWindow = 256 << 10
 	// connWindow is the same of a connection, whose calls each have their own window.
 	connWindow = 16 << 20
 	// maxPiece is how much of a message the transport keeps until it is copied. A smaller one
