@@ -5,11 +5,12 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help build demo test check check-rest bench bench-overload soak mutants deps onnxruntime clean
+.PHONY: help build wheel demo test check check-rest bench bench-overload soak mutants vuln release release-check image image-check deps onnxruntime clean
 
 ARGS ?=
 # Pinned, so that a new release of the checker does not fail an old commit.
 STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOVULNCHECK ?= golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
 # Evaluated when a recipe runs, not when make starts, since deps may have installed the library by then.
 TAGS    = $(shell pkg-config --exists libjpeg 2>/dev/null && printf turbojpeg,; pkg-config --exists libwebp 2>/dev/null && printf libwebp)
@@ -27,6 +28,9 @@ help: ## list the targets
 
 build: ## build bin/millrace, with libjpeg-turbo and libwebp where they are installed
 	go build -tags '$(TAGS)' -ldflags '-X main.version=$(VERSION)' -o bin/millrace ./cmd/millrace
+
+wheel: ## build the Python package's wheel in out/; equal sources give equal bytes
+	@python3 python/build_backend.py out
 
 demo: ## install what the demo needs, build, run it; SERVE=1 keeps the server running
 	@scripts/deps.sh demo
@@ -62,6 +66,23 @@ soak: ## hours of soak, stress and fuzzing, with seeds from the date; SEED=20260
 mutants: ## draw COUNT faults by SEED and run the tests that should notice each (a minute a fault); ARGS='stream client', --help
 	@scripts/onnxruntime.sh
 	@scripts/mutants.py --seed '$(or $(SEED),1)' --count '$(or $(COUNT),100)' $(ARGS)
+
+vuln: ## look for known vulnerabilities in what the program calls; says when their database cannot be reached
+	@scripts/vuln.sh '$(GOVULNCHECK)' '$(TAGS)'
+
+release: ## build the archives for Linux in out/release (amd64 and arm64, with and without cgo), checksums, bills of materials
+	@scripts/deps.sh release
+	@scripts/release.sh '$(VERSION)'
+
+release-check: ## run the archive for amd64 of make release in a root folder that has the C library only; needs root
+	@scripts/release-check.sh
+
+image: ## build the images for containers in out/release, out of what make release has built and Debian's ffmpeg (amd64 and arm64)
+	@scripts/image.sh
+
+image-check: ## run the image for amd64 of make image with podman and runc; needs root
+	@scripts/deps.sh image-check
+	@scripts/image-check.sh
 
 deps: ## install what build, demo, test, check and bench need; without root, print it
 	@scripts/deps.sh build demo test check

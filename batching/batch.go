@@ -2,6 +2,7 @@ package batching
 
 import (
 	"encoding/binary"
+	"time"
 
 	"millrace/stream"
 	"millrace/stream/buf"
@@ -17,10 +18,11 @@ type Batch struct {
 	Rows     int            // rows in use
 	Gathered stream.Instant // when its frames were bound
 	Cause    Cause          // why it was formed then
+	Begun    stream.Instant // when its run began: see Begin
 
 	// Inputs are the model's inputs with an axis of rows in front: Rows long, or
-	// Model.MaxBatch when the batch axis is fixed. They are nil in a ragged batch, whose
-	// requests have their own Inputs or Payload.
+	// Model.MaxBatch when the batch axis is fixed. There are none in a ragged batch, whose
+	// requests have their own Inputs or Payload: see Ragged.
 	Inputs []stream.Tensor
 	// Outputs may be set by the worker: dense tensors, row i belonging to row i of
 	// Inputs. Split answers the remaining requests from them after Run.
@@ -29,13 +31,22 @@ type Batch struct {
 	// After makes the result of request i of the outputs that Finish is called with; nil:
 	// they are the result.
 	After func(i int, outputs []stream.Tensor) ([]stream.Tensor, error)
+	// Extend gives the run more time before its worker is taken for hung, such as that for which
+	// it waited for a client, or for the run of another batch; nil: nobody looks for that.
+	Extend func(time.Duration)
 
+	calls    bool // its requests have a Call
+	prepared bool
 	mem      *buf.Pool
 	data     [][]byte   // per input: MaxBatch rows, or with free dimensions the rows of this run
 	leases   []*buf.Buf // per input with free dimensions
 	rowBytes []int
 	shapes   [][]int
 	mapped   [][]byte
+	segment  *Segment         // of the backend Shared
+	next     *Segment         // takes the place of segment, which results hold; nil = none does
+	spares   *spares          // of the pool
+	offsets  []int            // of each input in segment; -1 = it is not there
 	single   [1]stream.Tensor // the only output of a result, during Stages.Answered
 }
 
@@ -51,14 +62,32 @@ type Stages interface {
 // Lease leases memory for what a worker keeps with a stream.
 func (b *Batch) Lease(n int) (*buf.Buf, error) { return b.mem.Lease(n) }
 
+// Begin says that the run of the batch begins now. A worker that has got the batch while it
+// ran another one calls it, in Run, when it begins with this one.
+func (b *Batch) Begin(now stream.Instant) {
+	b.Begun = now
+	for _, r := range b.Requests {
+		r.Begin(now)
+	}
+}
+
 // Row returns the memory of row i of input k, of a dense batch.
 func (b *Batch) Row(k, i int) []byte {
 	n := b.rowBytes[k]
 	return b.data[k][i*n : (i+1)*n : (i+1)*n]
 }
 
+// Calls reports whether the requests are those of routes (stream.Frame.Call): all of a
+// batch are or none. Windows and stages do not apply to them.
+func (b *Batch) Calls() bool { return b.calls }
+
+// Ragged reports whether the requests have their own inputs: those of a ragged model, and
+// calls.
+func (b *Batch) Ragged() bool { return b.Model.Ragged || b.calls }
+
 // bind adds a request.
 func (b *Batch) bind(r *stream.Request) {
+	b.calls = r.Call != nil
 	b.Requests = append(b.Requests, r)
 	b.Rows += r.Rows
 }
@@ -73,8 +102,9 @@ func (b *Batch) Take(to []*stream.Request) []*stream.Request {
 	return to
 }
 
-// Finish answers request i with a copy of outputs, whose shapes have the request's rows in
-// front: the worker may reuse their memory.
+// Finish answers request i with outputs, whose shapes have the request's rows in front. They are
+// copied, so that the worker may reuse their memory; one that is a part of the batch's segment may
+// be answered from there, and then the batch gets another segment.
 func (b *Batch) Finish(i int, outputs []stream.Tensor) {
 	if b.After != nil {
 		var err error
@@ -87,22 +117,33 @@ func (b *Batch) Finish(i int, outputs []stream.Tensor) {
 	for k := range outputs {
 		n += len(outputs[k].Data)
 	}
-	lease, err := b.mem.Lease(n)
-	if err != nil {
-		b.Requests[i].Drop(stream.Memory)
-		return
+	var lease *buf.Buf
+	if len(outputs) == 1 {
+		lease = b.lend(outputs[0].Data)
+	}
+	lent := lease != nil
+	if !lent {
+		var err error
+		if lease, err = b.mem.Lease(n); err != nil {
+			b.Requests[i].Drop(stream.Memory)
+			return
+		}
 	}
 	dst := lease.Bytes()
 	if len(outputs) == 1 {
 		one := outputs[0]
-		copy(dst, one.Data)
-		one.Data = dst
+		if !lent {
+			copy(dst, one.Data)
+			one.Data = dst
+		}
 		if b.Stages != nil {
 			b.single[0] = one
 			b.Stages.Answered(b.Requests[i], b.single[:], lease)
 		}
 		trimmed := [1]stream.Tensor{one}
-		b.Model.TrimRows(trimmed[:])
+		if !b.calls {
+			b.Model.TrimRows(trimmed[:])
+		}
 		b.Requests[i].FinishSingle(trimmed[0], lease, true)
 		return
 	}
@@ -115,7 +156,9 @@ func (b *Batch) Finish(i int, outputs []stream.Tensor) {
 	if b.Stages != nil {
 		b.Stages.Answered(b.Requests[i], out, lease)
 	}
-	b.Model.TrimRows(out)
+	if !b.calls {
+		b.Model.TrimRows(out)
+	}
 	b.Requests[i].Finish(out, lease, true)
 }
 

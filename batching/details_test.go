@@ -289,10 +289,17 @@ func TestTokenQueueReleasesMemory(t *testing.T) {
 	}
 }
 
+func backends() []Backend {
+	if SharedAvailable() {
+		return []Backend{Heap, C, Shared}
+	}
+	return []Backend{Heap, C}
+}
+
 // TestPoolReleasesMemory checks that batches of mapped memory are used like others, and
 // that those past a smaller bound are freed.
 func TestPoolReleasesMemory(t *testing.T) {
-	for _, backend := range []Backend{Heap, C} {
+	for _, backend := range backends() {
 		g := newGroup(t, bytesModel(4, 2), Adaptive, 3, 16)
 		p, err := NewPool(g.model, g.mem, backend, 3)
 		if err != nil {
@@ -304,7 +311,7 @@ func TestPoolReleasesMemory(t *testing.T) {
 			if err != nil || b == nil {
 				t.Fatal(b, err)
 			}
-			if mapped := len(b.mapped) > 0; mapped != (backend == C) {
+			if mapped := len(b.mapped) > 0 || b.segment != nil; mapped != (backend != Heap) {
 				t.Errorf("%s: mapped %v", backend, mapped)
 			}
 			for i := range 4 {

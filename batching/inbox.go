@@ -1,6 +1,7 @@
 package batching
 
 import (
+	"cmp"
 	"slices"
 	"sync/atomic"
 
@@ -15,6 +16,7 @@ type Inbox struct {
 	rings   [stream.Priorities]atomic.Pointer[Ring[*stream.Stream]] // nil until a token of the priority has entered
 	pending []*pendingBatch
 	visits  uint // how often a worker gathered from it
+	closed  bool // no worker gathers from it any more: see Intake.Close
 }
 
 func newInbox(places int) *Inbox {
@@ -78,6 +80,24 @@ func (x *Inbox) order() order {
 		return order{stream.Low, stream.Normal, stream.High, stream.Delayed}
 	}
 	return order{stream.High, stream.Normal, stream.Low, stream.Delayed}
+}
+
+// sort sorts the pending batches: first the one with the oldest token of the highest
+// priority, so that no class starves.
+func (x *Inbox) sort(order order) {
+	slices.SortFunc(x.pending, func(a, b *pendingBatch) int { return cmp.Compare(a.rank(order), b.rank(order)) })
+}
+
+// pendingOf returns the pending batch of a class, which it makes if there is none.
+func (x *Inbox) pendingOf(class uint64) *pendingBatch {
+	for _, p := range x.pending {
+		if p.class == class {
+			return p
+		}
+	}
+	p := &pendingBatch{class: class}
+	x.pending = append(x.pending, p)
+	return p
 }
 
 // order is the priorities in the order in which they are served.

@@ -1,7 +1,6 @@
 package batching
 
 import (
-	"cmp"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -32,7 +31,9 @@ type Intake struct {
 	predict    func(n int) time.Duration
 	ready      []*Batch // bound and to be run even if they are not full: their worker has left, or no batch was free
 	exhausted  bool     // a batch could not be formed since all were in use
-	dynamic    bool     // frames of different shapes need different batches
+	beside     beside
+	drained    bool // Drain was called
+	dynamic    bool // frames of different shapes, or of calls, need different batches
 }
 
 // NewIntake returns the intake of a group with places for limit streams.
@@ -42,6 +43,7 @@ func NewIntake(model *stream.Model, batcher Batcher, pool *Pool, limit int) *Int
 		took, _ := in.times.Predict(in.now, n)
 		return took
 	}
+	in.dynamic = model.TakesCalls()
 	for _, t := range model.Inputs {
 		in.dynamic = in.dynamic || (!model.Ragged || model.Joined) && stream.Elements(t.Shape) < 0
 	}
@@ -106,12 +108,10 @@ func (in *Intake) Gather(now stream.Instant, idle int, own *Inbox) (b *Batch, wa
 		return b, 0, nil
 	}
 	in.now = now
-	both := [...]*Inbox{own, in.common}
+	both := in.visit(own)
 	inboxes := both[:]
-	if in.common.visits++; own == nil {
+	if own == nil {
 		inboxes = both[1:]
-	} else if own.visits++; own.visits%3 == 0 {
-		both[0], both[1] = both[1], both[0]
 	}
 	for more := true; more; {
 		more, wait = false, 0
@@ -139,12 +139,56 @@ func (in *Intake) Gather(now stream.Instant, idle int, own *Inbox) (b *Batch, wa
 	return nil, wait, nil
 }
 
+// visit returns the inboxes in the order in which they are served at this visit, the first
+// one nil when own is.
+func (in *Intake) visit(own *Inbox) [2]*Inbox {
+	in.common.visits++
+	if own == nil {
+		return [...]*Inbox{nil, in.common}
+	}
+	if own.visits++; own.visits%3 == 0 {
+		return [...]*Inbox{in.common, own}
+	}
+	return [...]*Inbox{own, in.common}
+}
+
+// GatherFull forms the next batch only if it is full, whatever the batcher would decide: for
+// a worker that still runs another one. Without common it takes from its own inbox alone,
+// since other workers are idle.
+func (in *Intake) GatherFull(now stream.Instant, own *Inbox, common bool) (*Batch, error) {
+	in.now = now
+	for _, x := range in.visit(own) {
+		if x == nil || x == in.common && !common {
+			continue
+		}
+		in.fill(x)
+		if len(x.pending) > 1 {
+			x.sort(x.order())
+		}
+		for _, p := range x.pending {
+			bound := 0
+			if p.batch != nil {
+				bound = p.batch.Rows
+			} else if in.pool.Free() == 0 {
+				continue
+			}
+			if bound+in.countRows(p, in.model.MaxBatch-bound) < in.model.MaxBatch {
+				continue
+			}
+			b, err := in.take(p, in.model.MaxBatch, Full, x)
+			if b != nil || err != nil {
+				return b, err
+			}
+		}
+	}
+	return nil, nil
+}
+
 // formAny tries the inbox's pending batches, first the one with the oldest token of the
 // highest priority, so that no class starves. v has what is the same for all of them.
 func (in *Intake) formAny(x *Inbox, v *View) (b *Batch, wait time.Duration, err error) {
-	order := x.order()
 	if len(x.pending) > 1 {
-		slices.SortFunc(x.pending, func(a, b *pendingBatch) int { return cmp.Compare(a.rank(order), b.rank(order)) })
+		x.sort(x.order())
 	}
 	for i := 0; i < len(x.pending); {
 		p := x.pending[i]
@@ -202,15 +246,7 @@ func (in *Intake) add(x *Inbox, s *stream.Stream, priority stream.Priority) {
 			}
 		}
 	}
-	for _, p := range x.pending {
-		if p.class == class {
-			p.tokens[priority].push(t)
-			return
-		}
-	}
-	p := &pendingBatch{class: class}
-	p.tokens[priority].push(t)
-	x.pending = append(x.pending, p)
+	x.pendingOf(class).tokens[priority].push(t)
 }
 
 // setWaiting sets what v says of the frames that wait in p.
@@ -241,32 +277,40 @@ func (in *Intake) form(x *Inbox, p *pendingBatch, v *View) (*Batch, time.Duratio
 		return nil, 0, nil
 	}
 	take, wait := in.batcher.Decide(*v)
+	if in.drained { // nothing will arrive any more
+		take = min(v.Rows, in.model.MaxBatch)
+	}
 	if take == 0 {
 		return nil, wait, nil
 	}
-	b := p.batch
-	if b == nil {
-		var err error
+	b, err := in.take(p, take, in.cause(*v, take), x)
+	return b, 0, err
+}
+
+// take binds up to that many rows of p to a batch. It returns none if no frame is left, if
+// the batch has to be full and is not, or if no batch is free.
+func (in *Intake) take(p *pendingBatch, rows int, why Cause, x *Inbox) (b *Batch, err error) {
+	if b = p.batch; b == nil {
 		if b, err = in.pool.Take(); err != nil {
-			return nil, 0, err
+			return nil, err
 		}
 		if b == nil {
 			b = x.takeOldest()
 			in.exhausted = in.exhausted || b == nil
-			return b, 0, nil
+			return b, nil
 		}
 	}
-	p.batch, b.Gathered, b.Cause = nil, in.now, in.cause(*v, take)
-	full := in.bind(x, p, b, take)
+	p.batch, b.Gathered, b.Cause = nil, in.now, why
+	full := in.bind(x, p, b, rows)
 	switch {
 	case b.Rows == 0:
 		in.pool.Put(b)
-		return nil, 0, nil
-	case in.needs.Full && !full:
+		return nil, nil
+	case in.needs.Full && !full && !in.drained:
 		p.batch = b
-		return nil, 0, nil
+		return nil, nil
 	}
-	return b, 0, nil
+	return b, nil
 }
 
 // countRows returns how many rows wait in the streams of p's tokens, at least up to
@@ -274,10 +318,17 @@ func (in *Intake) form(x *Inbox, p *pendingBatch, v *View) (*Batch, time.Duratio
 func (in *Intake) countRows(p *pendingBatch, most int) int {
 	n := 0
 	for i := range p.tokens {
-		p.tokens[i].filter(func(s *stream.Stream) (keep, more bool) {
+		p.tokens[i].filter(func(t *token) (keep, more bool) {
 			if n >= most {
 				return true, false
 			}
+			if t.request != nil {
+				if keep = in.keepsDecoded(t.request); keep {
+					n += t.request.Rows
+				}
+				return keep, true
+			}
+			s := t.stream
 			frames, rows := s.WaitingFrames(), s.WaitingRows()
 			switch {
 			case frames == 0 && s.ReleaseToken():
@@ -301,6 +352,7 @@ func (in *Intake) countRows(p *pendingBatch, most int) int {
 func (in *Intake) bind(x *Inbox, p *pendingBatch, b *Batch, take int) (full bool) {
 	took, probe := in.times.Predict(in.now, take)
 	order := x.order()
+	in.beside.batch = b
 	for b.Rows < take {
 		q := p.first(order)
 		if q == nil {
@@ -313,12 +365,27 @@ func (in *Intake) bind(x *Inbox, p *pendingBatch, b *Batch, take int) (full bool
 		if probe && (b.Rows == 0 || in.needs.Full) {
 			predicted = 0
 		}
-		r, kept := q.peek().stream.Take(in.now, in.model.MaxBatch-b.Rows, &p.class, predicted)
+		t := q.peek()
+		if t.request != nil {
+			if in.model.MaxBatch-b.Rows < t.request.Rows {
+				return true
+			}
+			if r := in.takeDecoded(t.request, predicted); r != nil {
+				b.bind(r)
+			}
+			q.pop()
+			continue
+		}
+		r, kept, apart := t.stream.TakeUnless(in.now, in.model.MaxBatch-b.Rows, &p.class, predicted, in.beside.apart)
 		if kept {
 			return true
 		}
+		if apart {
+			in.beside.add(t.stream, x, t.stream.TokenPriority())
+		}
 		q.pop()
 		if r != nil {
+			in.beside.note(r.Account, in.now)
 			b.bind(r)
 		}
 	}
@@ -327,14 +394,23 @@ func (in *Intake) bind(x *Inbox, p *pendingBatch, b *Batch, take int) (full bool
 
 // Drain empties the inboxes and returns the batches that frames were bound to and that
 // have not run. The tokens are discarded: the streams have been closed or moved, and
-// the caller must call their Stream.ForgetToken.
+// the caller must call their Stream.ForgetToken. Requests that were decoded beside the workers stay,
+// and those that are being decoded come: they are run as they are, unless RemoveDecoded takes them.
 func (in *Intake) Drain(inboxes ...*Inbox) (bound []*Batch) {
 	bound, in.ready = in.ready, nil
-	for _, x := range append(inboxes, in.common) {
+	inboxes = append(inboxes, in.common)
+	decoded := in.removeDecoded(inboxes...)
+	for _, x := range inboxes {
 		for _, ok := x.popAny(); ok; _, ok = x.popAny() {
 		}
 		bound = append(bound, x.takePartial()...)
 		x.pending = nil
+	}
+	in.beside.waiting, in.drained = nil, true
+	for p, rs := range decoded {
+		for _, r := range rs {
+			in.queueDecoded(in.common, r, stream.Priority(p))
+		}
 	}
 	return bound
 }
@@ -376,14 +452,15 @@ func (in *Intake) Sweep(q stream.Queue, inboxes ...*Inbox) {
 		}
 		for _, p := range x.pending {
 			for i := range p.tokens {
-				p.tokens[i].filter(func(s *stream.Stream) (keep, more bool) { return !left(s), true })
+				p.tokens[i].filter(func(t *token) (keep, more bool) { return t.request != nil || !left(t.stream), true })
 			}
 		}
 	}
+	in.beside.waiting = slices.DeleteFunc(in.beside.waiting, func(h heavy) bool { return left(h.stream) })
 }
 
-// HasReady reports whether such a batch waits.
-func (in *Intake) HasReady() bool { return len(in.ready) > 0 }
+// HasReady reports whether such a batch waits, or after Drain a request that was decoded beside.
+func (in *Intake) HasReady() bool { return len(in.ready) > 0 || in.drained && in.beside.decoded > 0 }
 
 // TakeExhausted reports whether Gather found all batches in use since the last call of
 // TakeExhausted: another worker may then have to gather again, once a batch is free.
@@ -399,8 +476,13 @@ func (in *Intake) Redistribute(x *Inbox) {
 	in.AddReady(x.takePartial()...)
 	for _, p := range x.pending {
 		for i := range p.tokens {
-			p.tokens[i].filter(func(s *stream.Stream) (keep, more bool) {
-				in.Push(s, nil)
+			p.tokens[i].filter(func(t *token) (keep, more bool) {
+				if t.request != nil {
+					in.beside.decoded--
+					in.queueDecoded(in.common, t.request, stream.Priority(i))
+				} else {
+					in.Push(t.stream, nil)
+				}
 				return false, true
 			})
 		}
@@ -410,3 +492,7 @@ func (in *Intake) Redistribute(x *Inbox) {
 		in.Push(s, nil)
 	}
 }
+
+// Close says that the worker of an inbox has left for good: requests that were decoded for it go to the
+// common one.
+func (in *Intake) Close(x *Inbox) { x.closed = true }

@@ -17,9 +17,10 @@ type pendingBatch struct {
 // token is a stream's place in a pending batch.
 type token struct {
 	stream   *stream.Stream
-	number   uint64         // in the order of arrival
-	received stream.Instant // of the next frame, for batchers that need View.Oldest
-	deadline stream.Instant // the nearest since the token arrived, for batchers that need View.Deadline; 0 = none
+	request  *stream.Request // in place of the stream's token: bound already, with its pictures decoded; or nil
+	number   uint64          // in the order of arrival
+	received stream.Instant  // of the next frame, for batchers that need View.Oldest
+	deadline stream.Instant  // the nearest since the token arrived, for batchers that need View.Deadline; 0 = none
 }
 
 func (p *pendingBatch) empty() bool {
@@ -72,6 +73,10 @@ func (p *pendingBatch) nearestDeadline() (nearest stream.Instant) {
 		all := p.tokens[i].all()
 		for k := range all {
 			t := &all[k]
+			if t.request != nil {
+				nearest = sooner(nearest, t.deadline)
+				continue
+			}
 			if head, ok := t.stream.Head(); ok {
 				t.deadline = sooner(t.deadline, head.Deadline)
 			}
@@ -121,10 +126,10 @@ func (q *tokenQueue) pop() {
 
 // filter removes the tokens for which f returns keep false, and stops when f returns
 // more false. The tokens after that one, which may be many, are not touched.
-func (q *tokenQueue) filter(f func(*stream.Stream) (keep, more bool)) {
+func (q *tokenQueue) filter(f func(*token) (keep, more bool)) {
 	i, kept := q.head, q.head
 	for ; i < len(q.items); i++ {
-		keep, more := f(q.items[i].stream)
+		keep, more := f(&q.items[i])
 		if !more {
 			break
 		}

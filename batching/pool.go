@@ -18,7 +18,12 @@ const (
 	// C is memory outside the Go heap, mapped from the system: it never moves, the
 	// garbage collector never scans it, and libraries may keep pointers into it.
 	C Backend = "c"
+	// Shared is memory that other processes can map: see Batch.Segment. It is for Linux.
+	Shared Backend = "shared"
 )
+
+// SharedAvailable reports whether this system has the backend Shared.
+func SharedAvailable() bool { return sharedRefused == "" }
 
 // Pool is a bounded set of batches with their memory. Its size is the largest number of
 // a group's batches that are gathered or running at once. The caller serialises calls.
@@ -29,6 +34,7 @@ type Pool struct {
 	size    int
 	made    int
 	free    []*Batch
+	spares  *spares // of the backend Shared
 }
 
 // NewPool returns a pool of n batches for model, each made when it is first needed.
@@ -36,10 +42,17 @@ type Pool struct {
 // dimensions, are leased from mem as long as a batch is in use; the caller reserves the
 // rest there.
 func NewPool(model *stream.Model, mem *buf.Pool, backend Backend, n int) (*Pool, error) {
-	if backend != Heap && backend != C {
-		return nil, stream.Errorf(stream.InvalidArgument, "batching.memory", "%q is not a backend: want heap or c", string(backend))
+	switch {
+	case backend == Shared && !SharedAvailable():
+		return nil, stream.Errorf(stream.Unsupported, "batching.memory", "%s: want heap or c", sharedRefused)
+	case backend != Heap && backend != C && backend != Shared:
+		return nil, stream.Errorf(stream.InvalidArgument, "batching.memory", "%q is not a backend: want heap, c or shared", string(backend))
 	}
-	return &Pool{model: model, mem: mem, backend: backend, size: max(n, 1)}, nil
+	p := &Pool{model: model, mem: mem, backend: backend, size: max(n, 1)}
+	if backend == Shared {
+		p.spares = &spares{mem: mem, most: p.size}
+	}
+	return p, nil
 }
 
 // Size returns how many batches there are.
@@ -52,6 +65,7 @@ func (p *Pool) Free() int { return max(0, len(p.free)+p.size-p.made) }
 // when they are put back.
 func (p *Pool) Resize(n int) {
 	p.size = max(n, 1)
+	p.spares.resize(p.size)
 	for last := len(p.free) - 1; last >= 0 && p.made > p.size; last-- {
 		p.free[last].unmap()
 		p.free[last], p.free = nil, p.free[:last]
@@ -76,19 +90,34 @@ func (p *Pool) Take() (*Batch, error) {
 	return b, err
 }
 
+// Prime makes the first batch, so that want of memory is known before a frame waits for it.
+func (p *Pool) Prime() error {
+	if p.made > 0 {
+		return nil
+	}
+	b, err := p.make()
+	if err != nil {
+		return err
+	}
+	p.made++
+	p.free = append(p.free, b)
+	return nil
+}
+
 // Put returns a batch to the pool and releases the memory of its requests.
 func (p *Pool) Put(b *Batch) {
 	for i, r := range b.Requests {
 		r.Unbind()
 		b.Requests[i] = nil
 	}
-	b.Requests, b.Rows, b.Outputs = b.Requests[:0], 0, nil
+	b.Requests, b.Rows, b.Outputs, b.prepared, b.Begun = b.Requests[:0], 0, nil, false, 0
 	for k, l := range b.leases {
 		if l != nil {
 			l.Release()
 			b.leases[k], b.data[k] = nil, nil
 		}
 	}
+	b.replaceLent()
 	if p.made > p.size {
 		p.made--
 		b.unmap()
@@ -118,24 +147,35 @@ func (p *Pool) Close() {
 	}
 	p.made -= len(p.free)
 	p.free, p.size = nil, 0
+	p.spares.resize(0)
 }
 
 func (p *Pool) make() (*Batch, error) {
-	b := &Batch{Model: p.model, mem: p.mem}
+	b := &Batch{Model: p.model, mem: p.mem, spares: p.spares}
 	if p.model.Ragged {
 		return b, nil
 	}
 	b.leases = make([]*buf.Buf, len(p.model.Inputs))
+	var sizes []int
 	for _, in := range p.model.Inputs {
 		row := max(0, stream.Elements(in.Shape)*in.Datatype.Size()) // 0: free dimensions, see Batch.sizeInputs
-		data, err := b.alloc(p.backend, row*max(p.model.MaxBatch, 1))
+		sizes = append(sizes, row*max(p.model.MaxBatch, 1))
+		b.rowBytes = append(b.rowBytes, row)
+		b.shapes = append(b.shapes, append([]int{0}, in.Shape...))
+	}
+	if p.backend == Shared {
+		if err := b.share(sizes); err != nil {
+			return nil, err
+		}
+		return b, nil
+	}
+	for _, n := range sizes {
+		data, err := b.alloc(p.backend, n)
 		if err != nil {
 			b.unmap()
 			return nil, err
 		}
 		b.data = append(b.data, data)
-		b.rowBytes = append(b.rowBytes, row)
-		b.shapes = append(b.shapes, append([]int{0}, in.Shape...))
 	}
 	return b, nil
 }
@@ -156,5 +196,8 @@ func (b *Batch) unmap() {
 	for _, m := range b.mapped {
 		_ = unix.Munmap(m) // only fails for an address that is not mapped
 	}
-	b.mapped, b.data = nil, nil
+	if b.segment != nil {
+		b.segment.free()
+	}
+	b.mapped, b.data, b.segment = nil, nil, nil
 }

@@ -16,10 +16,14 @@ type Decode func(r *stream.Request, dst []byte) error
 // ends as an error (or is dropped, if memory is lacking for it), and one that a stage has
 // ended, or that ended before, as its client left, is left out; the next request takes its
 // rows, so that Rows counts only rows to run. It returns false when no request is left.
+// A batch that was prepared and not run stays as it is.
 func (b *Batch) Prepare(decode Decode) bool {
+	if b.prepared {
+		return true
+	}
 	b.Offsets, b.Inputs, b.Outputs = b.Offsets[:0], b.Inputs[:0], nil
 	kept, rows := b.Requests[:0], 0
-	if !b.Model.Ragged && !b.sizeInputs() {
+	if !b.Ragged() && !b.sizeInputs() {
 		for _, r := range b.Requests {
 			r.Drop(stream.Memory)
 			r.Unbind()
@@ -29,7 +33,7 @@ func (b *Batch) Prepare(decode Decode) bool {
 		return false
 	}
 	for _, r := range b.Requests {
-		if r.Outcome() != stream.Pending || b.Stages != nil && b.Stages.Before(r) {
+		if r.Outcome() != stream.Pending || b.Stages != nil && r.Row == nil && b.Stages.Before(r) {
 			r.Unbind()
 			continue
 		}
@@ -48,18 +52,25 @@ func (b *Batch) Prepare(decode Decode) bool {
 	}
 	clear(b.Requests[len(kept):])
 	b.Requests, b.Rows = kept, rows
-	if rows > 0 && !b.Model.Ragged {
+	if rows > 0 && !b.Ragged() {
 		b.makeInputs(rows)
 	}
 	for _, r := range kept {
 		r.BatchSize = rows
 	}
-	return rows > 0
+	b.prepared = rows > 0
+	return b.prepared
 }
 
 // fillRows fills the rows of one request.
 func (b *Batch) fillRows(r *stream.Request, row int, decode Decode) error {
-	if b.Model.Ragged {
+	if b.Ragged() {
+		return nil
+	}
+	if r.Row != nil { // its stages and decoding were before
+		copy(b.Row(0, row), r.Row.Bytes())
+		r.Row.Release()
+		r.Row = nil
 		return nil
 	}
 	if r.Codec != stream.Tensors {

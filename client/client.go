@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -61,6 +62,8 @@ type Client struct {
 	base *url.URL
 	http *http.Client
 	tls  *tls.Config // nil = by the system's certificate authorities
+
+	authorization string // the value of the header Authorization; "" = none
 	// dialTCP dials the connections of sessions.
 	dialTCP func(ctx context.Context, network, addr string) (net.Conn, error)
 }
@@ -72,7 +75,25 @@ func New(addr string) (*Client, error) { return NewTLS(addr, nil) }
 // NewTLS is New for a server with TLS. config says how to verify its certificate; nil =
 // by the system's certificate authorities.
 func NewTLS(addr string, config *tls.Config) (*Client, error) {
-	text := addr
+	return NewWith(addr, Options{TLS: config})
+}
+
+// Options are the options of a client. All are optional.
+type Options struct {
+	// TLS says how to verify the server's certificate; nil = by the system's certificate
+	// authorities.
+	TLS *tls.Config
+	// Token is an API key of the server, which is sent with each request and each handshake
+	// of a session as Authorization: Bearer. Without TLS, others on the network can read it.
+	Token string
+}
+
+// NewWith is New with options.
+func NewWith(addr string, opts Options) (*Client, error) {
+	if strings.ContainsFunc(opts.Token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return nil, stream.Errorf(stream.InvalidArgument, "token", "has other characters than letters, digits and signs of ASCII")
+	}
+	text, config := addr, opts.TLS
 	if !strings.Contains(text, "://") {
 		text = "http://" + text
 	}
@@ -89,7 +110,30 @@ func NewTLS(addr string, config *tls.Config) (*Client, error) {
 	if config != nil {
 		t.TLSClientConfig = config.Clone()
 	}
-	return &Client{base: u, http: &http.Client{Transport: t}, tls: config, dialTCP: new(net.Dialer).DialContext}, nil
+	c := &Client{base: u, http: &http.Client{Transport: t}, tls: config, dialTCP: new(net.Dialer).DialContext}
+	if opts.Token != "" {
+		c.authorization = "Bearer " + opts.Token
+		c.http.CheckRedirect = c.redirect
+	}
+	return c, nil
+}
+
+// redirect is called before a redirect is followed. The key is sent to the server alone.
+func (c *Client) redirect(req *http.Request, via []*http.Request) error {
+	if req.URL.Scheme != c.base.Scheme || req.URL.Host != c.base.Host {
+		req.Header.Del("Authorization")
+	}
+	if len(via) >= 10 {
+		return errors.New("the server redirects more than ten times")
+	}
+	return nil
+}
+
+// authorize adds the token to the header of a request, unless it has one.
+func (c *Client) authorize(h http.Header) {
+	if c.authorization != "" && h.Get("Authorization") == "" {
+		h.Set("Authorization", c.authorization)
+	}
 }
 
 // isPort reports whether port is empty or a port number.
@@ -207,6 +251,18 @@ func (c *Client) Unload(ctx context.Context, endpoint string) error {
 	return c.doJSON(ctx, http.MethodPost, c.url(nil, "v2", "repository", "models", endpoint, "unload"), nil, nil)
 }
 
+// Scale sets the number of workers of a loaded model, which serves meanwhile.
+func (c *Client) Scale(ctx context.Context, endpoint string, instances int) error {
+	if endpoint == "" {
+		return errNoModel()
+	}
+	body, err := json.Marshal(map[string]int{"instances": instances})
+	if err != nil {
+		return err
+	}
+	return c.doJSON(ctx, http.MethodPost, c.url(nil, "v2", "workers", endpoint, "scale"), body, nil)
+}
+
 func errNoModel() error {
 	return stream.Errorf(stream.InvalidArgument, "model", "is missing: want the name of a model")
 }
@@ -237,6 +293,7 @@ func (c *Client) do(ctx context.Context, method string, u *url.URL, header http.
 		return r, stream.Errorf(stream.InvalidArgument, "", "%w", err)
 	}
 	maps.Copy(req.Header, header)
+	c.authorize(req.Header)
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return r, c.unreachable(ctx, err)

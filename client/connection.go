@@ -120,10 +120,14 @@ func (s *Session) connect() (*conn, *wire.Ready, error) {
 	return c, ready, nil
 }
 
-// dial opens a WebSocket connection. When the server refuses it, the error has the
+// dial opens a WebSocket connection. It may add to header. When the server refuses it, the error has the
 // server's code.
 func (c *Client) dial(ctx context.Context, d *websocket.Dialer, u *url.URL, header http.Header) (*websocket.Conn, error) {
 	u.Scheme = map[string]string{"http": "ws", "https": "wss"}[u.Scheme]
+	if header == nil {
+		header = http.Header{}
+	}
+	c.authorize(header)
 	ws, resp, err := d.DialContext(ctx, u.String(), header)
 	if err != nil {
 		if resp != nil && ctx.Err() == nil {

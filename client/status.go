@@ -44,7 +44,8 @@ type MemoryStatus struct {
 // ConnectionStatus counts the TCP connections of one listener.
 type ConnectionStatus struct {
 	Open    int64  `json:"open"`
-	Refused uint64 `json:"refused"` // because of limits.max_connections
+	Refused uint64 `json:"refused"` // because of limits.max_connections, limits.max_connections_per_address, or for want of a file descriptor
+	Shed    uint64 `json:"shed"`    // closed for another one before their first request
 	Failed  uint64 `json:"failed"`  // attempts to accept
 }
 

@@ -126,7 +126,7 @@ type StreamModel struct {
 	State   string                   `json:"state"` // connecting, running while the model is loaded, waiting or ended
 	Since   time.Time                `json:"since"`
 	Retry   *time.Time               `json:"retry,omitempty"`
-	Error   *StreamFailure           `json:"error,omitempty"` // why it waits
+	Error   *StreamFailure           `json:"error,omitempty"` // why it waits, or why the newest frame failed
 	Policy  StreamPolicy             `json:"policy"`
 	Results uint64                   `json:"results"`
 	Errors  uint64                   `json:"errors"`

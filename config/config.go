@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"net/netip"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -24,14 +25,23 @@ type Config struct {
 	Name        string        `yaml:"name" default:"millrace" help:"name of the server in its metadata: triton for programs that look for that one"`
 	Hosts       []string      `yaml:"hosts" help:"further names of the server that the Host header of a request may have; *.example.org = all that end so, * = any"`
 	Origins     []string      `yaml:"origins" help:"further web origins whose pages may use the server; * = any"`
+	Proxies     []string      `yaml:"trusted_proxies" example:"10.0.0.0/8" unset:"the loopback addresses" help:"addresses, or ranges of them, of proxies in front of the server: limits.max_connections_per_address and the bound of tickets of one address do not hold for them, the quotas hold for the last address in X-Forwarded-For, which they must append, and memory.client_share holds for each of their connections"`
+	APIKey      string        `yaml:"api_key" secret:"yes" example:"file:/run/secrets/key" help:"a key that requests must have, or file:PATH for the file with it: as header or cookie api_key, as Authorization: Bearer, or in the metadata api_key, authorization or rpc-auth-header of calls of gRPC; it has every role, see auth.keys for several; pages and health need none. Other users of the machine can read flags in the list of processes: use the variable or a file"`
+	Auth        Auth          `yaml:"auth"`
+	Insecure    bool          `yaml:"insecure" help:"let everybody in who reaches the server, also from other machines: without it, and without auth.keys or api_key, the server refuses to listen at an address that other machines can reach"`
 	Memory      Memory        `yaml:"memory"`
 	Limits      ingest.Limits `yaml:"limits"`
+	Quotas      ingest.Quotas `yaml:"quotas"`
 	Log         Log           `yaml:"log"`
+	Audit       string        `yaml:"audit" path:"file" help:"a file to which a line of JSON is appended for each administrative act, also those that are refused: who did it, how they authenticated, from where, and what came of it; SIGHUP opens it again"`
 	StreamsFile string        `yaml:"streams_file" path:"file" help:"a file that stores the server streams added by requests, so that they start again with the server"`
 	Drain       time.Duration `yaml:"drain" default:"10s" max:"1h" help:"how long frames in flight may take when the server shuts down"`
 	Sources     Sources       `yaml:"sources"`
+	Sandbox     string        `yaml:"sandbox" default:"auto" words:"auto off require" help:"confine ffmpeg to the files and connections that it needs: auto where the kernel can (Linux 5.13 with Landlock), require = do not start otherwise"`
 
 	SharedMemory *bool `yaml:"shared_memory" default:"true" help:"clients on the same machine may have tensors in shared memory (POSIX, /dev/shm)"`
+
+	Programs Programs `yaml:",inline"`
 
 	TLS        TLS        `yaml:"tls"`
 	ONNX       ONNX       `yaml:"onnx"`
@@ -48,9 +58,31 @@ type Config struct {
 	Clip    []byte // an MP4 that the console can stream, nil = none; not in the file
 }
 
+// Auth configures who may use the server.
+type Auth struct {
+	Keys     string        `yaml:"keys" path:"file" example:"keys.yaml" help:"a file with named API keys, each with its roles, as millrace keys add writes it: requests must have one; read again when it changes"`
+	Users    string        `yaml:"users" path:"file" example:"users.yaml" help:"a file with users who log in with a password, each with its roles, as millrace users add writes it; read again when it changes. It also has the roles of users with that name whom a module, a certificate or a token names"`
+	Module   string        `yaml:"module" path:"file" example:"users.py" help:"a file in Python with a function authenticate_user(username, password), which returns the id of a user who may log in, or None"`
+	Python   string        `yaml:"python" unset:"python3" help:"interpreter of the module: a path, or a name that is looked up in PATH"`
+	Roles    []string      `yaml:"roles" unset:"infer" example:"watch" help:"the roles of users whom a module, a certificate or a token names and who are not in the file of users: infer, watch, manage, metrics"`
+	Sessions time.Duration `yaml:"session_time" default:"12h" min:"1s" max:"8760h" help:"how long a login lasts"`
+	OIDC     OIDC          `yaml:"oidc"`
+	Metrics  string        `yaml:"metrics" default:"open" words:"open role" help:"who may read the metrics where clients need credentials: everybody, or those with the role metrics"`
+}
+
+// OIDC configures tokens of an OpenID provider.
+type OIDC struct {
+	Issuer     string `yaml:"issuer" example:"https://id.example.org" help:"URL of an OpenID provider: its tokens (JWT), sent as Authorization: Bearer, are credentials"`
+	Audience   string `yaml:"audience" example:"millrace" help:"whom a token must be for, its claim aud"`
+	UserClaim  string `yaml:"user_claim" default:"sub" help:"the claim of a token with the name of the user"`
+	RolesClaim string `yaml:"roles_claim" unset:"auth.roles" example:"realm_access.roles" help:"the claim of a token with the roles of the user, a list or words; dots lead into objects"`
+}
+
 // Memory bounds the memory of frames, results and batches. Batches use at most half of it.
 type Memory struct {
-	Budget int64 `yaml:"budget" default:"1GiB" min:"1MiB" unit:"bytes" help:"bytes of memory for frames, results and batches"`
+	Budget int64 `yaml:"budget" default:"1GiB" min:"1MiB" unit:"bytes" help:"bytes of memory for frames, results and batches, and for ffmpegs that decode videos of clients, 12 MiB and 16 bytes for each pixel"`
+
+	ClientShare int `yaml:"client_share" default:"75" min:"1" max:"100" help:"most percent of the budget that the requests and messages of more than 64 KiB of one address hold, or of one connection from the addresses of trusted_proxies"`
 }
 
 // Log configures the log.
@@ -65,11 +97,13 @@ type Log struct {
 // Metrics configures the metrics for Prometheus.
 type Metrics struct {
 	Address  string    `yaml:"address" form:"address" unset:"on the address http" help:"a separate address for the metrics, or off"`
+	TLS      bool      `yaml:"tls" help:"encrypt metrics.address, with the certificate of http"`
 	Path     string    `yaml:"path" default:"/metrics" form:"route" help:"the route of the metrics"`
 	Requests *bool     `yaml:"requests" default:"true" help:"also count HTTP requests by route: the metrics whose names begin with http_"`
 	Buckets  []float64 `yaml:"buckets" example:"0.1" unset:"0.01 to 60: see docs/metrics.md" help:"buckets of the durations of HTTP requests, in seconds, each more than the one before"`
 	Streams  *int      `yaml:"streams" default:"500" min:"0" max:"100000" help:"server streams that have metrics of their own, one of several models counted as so many; those of the others are added up, and raise no alert of their sources and results"`
 	Triton   bool      `yaml:"triton" help:"also give metrics under the names that dashboards of Triton Inference Server read: those that begin with nv_"`
+	SSF      bool      `yaml:"ssf" help:"give the metrics of HTTP and gRPC requests the labels of Simple Server Framework, handler and status, and add its ssf_dispatch_latency"`
 	Pprof    bool      `yaml:"pprof" help:"also serve profiles of the process, at /debug/pprof/ of metrics.address"`
 }
 
@@ -82,6 +116,8 @@ func (m Metrics) FirstSet() string {
 	switch {
 	case m.Address != "":
 		return "metrics.address"
+	case m.TLS:
+		return "metrics.tls"
 	case m.Path != "" && m.Path != d.Path:
 		return "metrics.path"
 	case m.Requests != nil && *m.Requests != *d.Requests:
@@ -92,6 +128,8 @@ func (m Metrics) FirstSet() string {
 		return "metrics.streams"
 	case m.Triton:
 		return "metrics.triton"
+	case m.SSF:
+		return "metrics.ssf"
 	case m.Pprof:
 		return "metrics.pprof"
 	}
@@ -148,15 +186,41 @@ type Sources struct {
 type TLS struct {
 	Cert       string `yaml:"cert" help:"a PEM file with the certificate, which turns TLS on for http and grpc; read again when it changes"`
 	Key        string `yaml:"key" help:"a PEM file with the certificate's key"`
+	ClientCA   string `yaml:"client_ca" path:"file" example:"clients.pem" help:"a PEM file with the certificates that sign those of clients: the common name of a client certificate is the name of a user, and such a certificate is a credential; read again when it changes"`
 	SelfSigned bool   `yaml:"self_signed" help:"turn TLS on with a certificate that the server makes, for cameras of phones on the same network"`
+	ACME       ACME   `yaml:"acme"`
+
+	HSTS time.Duration `yaml:"hsts" max:"17520h" example:"4320h" help:"how long browsers that have been on a page of the server come back by https only (Strict-Transport-Security); 0 = it is not said"`
 }
 
 // On reports whether connections are encrypted.
-func (t TLS) On() bool { return t.SelfSigned || t.Cert != "" }
+func (t TLS) On() bool { return t.SelfSigned || t.Cert != "" || t.ACME.On() }
+
+// ACME configures a certificate authority that gives certificates to who has the names (RFC 8555).
+type ACME struct {
+	Domains     []string `yaml:"domains" example:"models.example.org" help:"turn TLS on with certificates for these names, which a certificate authority gives when it reaches the address http at port 443 of each; the names need not be in hosts"`
+	Email       string   `yaml:"email" example:"ops@example.org" help:"whom the authority writes to about the certificates"`
+	AcceptTerms bool     `yaml:"accept_terms" help:"the terms of service of the authority are accepted: without it, none is asked"`
+	Cache       string   `yaml:"cache" unset:"millrace/acme in the user's cache folder" help:"a folder for the certificates, their keys and the key of the account, which only the user of the server may read"`
+	Directory   string   `yaml:"directory" default:"https://acme-v02.api.letsencrypt.org/directory" help:"URL of the authority's directory"`
+	DirectoryCA string   `yaml:"directory_ca" path:"file" example:"authority.pem" unset:"the system's" help:"a PEM file with the certificates that sign that of the directory"`
+}
+
+// On reports whether certificates come from an authority.
+func (a ACME) On() bool { return len(a.Domains) > 0 }
 
 // ONNX configures ONNX Runtime.
 type ONNX struct {
-	Library string `yaml:"library" unset:"that of the cache folder, then that of the system" help:"path of ONNX Runtime's shared library"`
+	Library string `yaml:"library" unset:"one beside the program, in the cache folder or of the system" help:"path of ONNX Runtime's shared library"`
+}
+
+// Programs configures programs: models that are computed by child processes, and may have HTTP
+// routes of their own.
+type Programs struct {
+	Root     string `yaml:"root" help:"the name of a model that is a program with routes of its own: they are at the root of the address http, too, and the server ends when all its workers have failed"`
+	Exit     *bool  `yaml:"exit_with_root" default:"true" help:"false: the server goes on when all workers of the program at the root have failed, and /health/live says so"`
+	Replicas int    `yaml:"replicas" default:"1" min:"1" max:"256" help:"multiplies instances of the programs among the models"`
+	Watch    bool   `yaml:"watch" help:"load programs of the configuration again when their files change: the source, and the files of Python and of settings in its folder; no request is lost"`
 }
 
 // Repository configures the models that are in a folder, and those that requests send.
@@ -186,6 +250,12 @@ func (r Repository) validate() error {
 	return nil
 }
 
+// Values of Sandbox.
+const (
+	SandboxOff     = "off"
+	SandboxRequire = "require"
+)
+
 // Off as an address turns a listener off.
 const Off = setting.Off
 
@@ -204,6 +274,21 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
+// Changed returns the settings of c that have other values in to, by their paths. Models are not among them. Both have their
+// defaults.
+func (c *Config) Changed(to *Config) (paths []string) {
+	next := to.table()
+	for _, f := range c.table().Fields() {
+		if n, ok := next.Find(f.Path); !ok || !reflect.DeepEqual(f.Value(), n.Value()) {
+			paths = append(paths, f.Path)
+		}
+	}
+	if !reflect.DeepEqual(c.Streams, to.Streams) {
+		paths = append(paths, "streams")
+	}
+	return paths
+}
+
 // Validate returns all errors of the configuration, joined. Each is a *stream.Error with
 // the path of the setting ("models[1].batching.max_size").
 func (c Config) Validate() error {
@@ -217,16 +302,65 @@ func (c Config) Validate() error {
 			errs = append(errs, p.Validate())
 		}
 	}
-	errs = append(errs, c.Metrics.validate(), c.Repository.validate())
+	_, err := c.TrustedProxies()
+	errs = append(errs, c.Metrics.validate(), c.Repository.validate(), err)
 	switch t := c.TLS; {
 	case t.SelfSigned && (t.Cert != "" || t.Key != ""):
 		bad("tls.self_signed", "and tls.cert exclude each other")
+	case t.ACME.On() && (t.SelfSigned || t.Cert != "" || t.Key != ""):
+		bad("tls.acme.domains", "and tls.cert or tls.self_signed exclude each other")
 	case t.Cert != "" && t.Key == "":
 		bad("tls.key", "is missing: tls.cert needs its key")
 	case t.Key != "" && t.Cert == "":
 		bad("tls.cert", "is missing: tls.key needs its certificate")
 	}
+	switch o := c.Auth.OIDC; {
+	case o.Issuer == "" && (o.Audience != "" || o.RolesClaim != ""):
+		bad("auth.oidc.issuer", "is missing: auth.oidc needs the URL of the provider")
+	case o.Issuer != "" && o.Audience == "":
+		bad("auth.oidc.audience", "is missing: want whom tokens must be for, otherwise those for other services of the provider would be valid here")
+	}
+	errs = append(errs, c.validateACME()...)
+	switch {
+	case c.TLS.HSTS == 0:
+	case c.TLS.SelfSigned:
+		bad("tls.hsts", "and tls.self_signed exclude each other: browsers would let nobody in who has to accept the certificate")
+	case !c.TLS.On():
+		bad("tls.hsts", "is set, and connections are not encrypted: set tls.cert and tls.key")
+	case c.TLS.HSTS < time.Second:
+		bad("tls.hsts", "is %v: want at least 1s", c.TLS.HSTS)
+	}
+	if c.Metrics.TLS && (!c.TLS.On() || !c.Metrics.Separate() || c.Metrics.Address == Off) {
+		bad("metrics.tls", "needs metrics.address, and tls.cert or another certificate")
+	}
+	if c.TLS.ClientCA != "" && !c.TLS.On() {
+		bad("tls.client_ca", "is set, and connections are not encrypted: set tls.cert and tls.key")
+	}
+	named := func(m workers.Config) bool { return m.Name == c.Programs.Root }
+	if c.Programs.Root != "" && c.Repository.Dir == "" && !slices.ContainsFunc(c.Models, named) {
+		bad("root", "is %q, which is not the name of a model: see models", c.Programs.Root)
+	}
 	return setting.Join(slices.Concat(errs, c.validateModels(), c.validateStreams())...)
+}
+
+// TrustedProxies returns the ranges of addresses of trusted_proxies.
+func (c Config) TrustedProxies() (out []netip.Prefix, err error) {
+	texts := c.Proxies
+	if len(texts) == 0 {
+		texts = []string{"127.0.0.0/8", "::1"}
+	}
+	for _, text := range texts {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			a, err := netip.ParseAddr(text)
+			if err != nil || a.Zone() != "" {
+				return nil, coded.Errorf(coded.InvalidArgument, "trusted_proxies", "%.140q is not an address: want one such as 10.1.2.3 or 2001:db8::1, or a range such as 10.0.0.0/8", text)
+			}
+			p = netip.PrefixFrom(a, a.BitLen())
+		}
+		out = append(out, p)
+	}
+	return out, nil
 }
 
 func (c Config) validateModels() (errs []error) {

@@ -159,6 +159,19 @@ func TestParseRefuses(t *testing.T) {
 		{"certificate of its own and another", "tls: {self_signed: true, cert: c.pem}", "f.yaml:1: tls.self_signed: and tls.cert exclude"},
 		{"certificate of its own and a key", "tls: {self_signed: true, key: k.pem}", "f.yaml:1: tls.self_signed: and tls.cert exclude"},
 		{"certificate without its key", "tls: {cert: c.pem}", "f.yaml:1: tls.key: is missing"},
+		{"authority without names", "tls: {acme: {email: a@b.c}}", "f.yaml:1: tls.acme.domains: is missing"},
+		{"authority and a certificate", "tls: {cert: c.pem, key: k.pem, acme: {domains: [a.example.org], accept_terms: true}}", "f.yaml:1: tls.acme.domains: and tls.cert or tls.self_signed exclude"},
+		{"wildcard", "tls: {acme: {domains: ['*.example.org'], accept_terms: true}}", `f.yaml:1: tls.acme.domains: "*.example.org" is not a name`},
+		{"address", "tls: {acme: {domains: [192.0.2.1], accept_terms: true}}", `f.yaml:1: tls.acme.domains: "192.0.2.1" is not a name`},
+		{"name of this machine", "tls: {acme: {domains: [localhost], accept_terms: true}}", `f.yaml:1: tls.acme.domains: "localhost" is not a name`},
+		{"authority without http", "{http: 'off', tls: {acme: {domains: [a.example.org], accept_terms: true}}}", "f.yaml:1: tls.acme.domains: needs the address http"},
+		{"terms", "tls: {acme: {domains: [a.example.org]}}", "f.yaml:1: tls.acme.accept_terms: is not set"},
+		{"address of the account", "tls: {acme: {domains: [a.example.org], accept_terms: true, email: x}}", `f.yaml:1: tls.acme.email: "x" is not an address`},
+		{"directory", "tls: {acme: {domains: [a.example.org], accept_terms: true, directory: 'http://x/'}}", `f.yaml:1: tls.acme.directory: "http://x/" is not the URL`},
+		{"hsts and own certificate", "tls: {self_signed: true, hsts: 24h}", "f.yaml:1: tls.hsts: and tls.self_signed exclude"},
+		{"hsts without encryption", "tls: {hsts: 24h}", "f.yaml:1: tls.hsts: is set, and connections are not encrypted"},
+		{"encrypted metrics without an address", "{tls: {self_signed: true}, metrics: {tls: true}}", "f.yaml:1: metrics.tls: needs metrics.address"},
+		{"encrypted metrics without a certificate", "metrics: {address: '127.0.0.1:9100', tls: true}", "f.yaml:1: metrics.tls: needs metrics.address, and tls.cert"},
 		{"key without its certificate", "tls: {key: k.pem}", "f.yaml:1: tls.cert: is missing"},
 		{"same stream", "streams:\n  - {name: a, model: m, source: \"folder:/x\"}\n  - {name: a, model: m, source: \"folder:/x\"}", `f.yaml:3: streams[1].name: "a" is the name of streams[0] already`},
 		{"same file of streams", "streams:\n  - {name: a, model: m, source: \"folder:/x\", sinks: {file: /x}}\n  - {name: b, model: m, source: \"folder:/x\", sinks: {file: /y/../x}}", "f.yaml:3: streams[1].sinks.file: \"/x\" is that of streams[0].sinks.file already"},
@@ -197,10 +210,13 @@ func TestParseTellsAMistakeOnce(t *testing.T) {
 }
 
 func TestTLSOn(t *testing.T) {
-	for c, want := range map[config.TLS]bool{{}: false, {SelfSigned: true}: true, {Cert: "c", Key: "k"}: true} {
-		if c.On() != want {
-			t.Errorf("%+v: %v", c, c.On())
+	for _, c := range []config.TLS{{SelfSigned: true}, {Cert: "c", Key: "k"}, {ACME: config.ACME{Domains: []string{"a.example.org"}}}} {
+		if !c.On() {
+			t.Errorf("%+v is off", c)
 		}
+	}
+	if (config.TLS{HSTS: 1}).On() {
+		t.Error("is on without a certificate")
 	}
 }
 
@@ -288,13 +304,16 @@ func TestAddModelsReplaces(t *testing.T) {
 // Each setting can be set by its variable, and a later layer wins.
 func TestEnv(t *testing.T) {
 	env := map[string]string{
-		"MILLRACE_HTTP": "127.0.0.1:1", "MILLRACE_GRPC": "off", "MILLRACE_METRICS_ADDRESS": "127.0.0.1:3", "MILLRACE_METRICS_PATH": "/numbers", "MILLRACE_METRICS_REQUESTS": "false", "MILLRACE_METRICS_BUCKETS": "0.5,2", "MILLRACE_METRICS_STREAMS": "9", "MILLRACE_METRICS_PPROF": "true", "MILLRACE_METRICS_TRITON": "true",
-		"MILLRACE_NAME": "triton", "MILLRACE_EXIT_ON_ERROR": "false", "MILLRACE_HOSTS": "a, b", "MILLRACE_ORIGINS": "http://x", "MILLRACE_MEMORY_BUDGET": "2MiB",
+		"MILLRACE_HTTP": "127.0.0.1:1", "MILLRACE_GRPC": "off", "MILLRACE_METRICS_ADDRESS": "127.0.0.1:3", "MILLRACE_METRICS_PATH": "/numbers", "MILLRACE_METRICS_REQUESTS": "false", "MILLRACE_METRICS_BUCKETS": "0.5,2", "MILLRACE_METRICS_STREAMS": "9", "MILLRACE_METRICS_PPROF": "true", "MILLRACE_METRICS_TRITON": "true", "MILLRACE_METRICS_SSF": "true", "MILLRACE_API_KEY": "k", "MILLRACE_AUTH_KEYS": "keys.yaml", "MILLRACE_AUTH_METRICS": "role", "MILLRACE_AUTH_USERS": "users.yaml", "MILLRACE_AUTH_MODULE": "users.py", "MILLRACE_AUTH_PYTHON": "py", "MILLRACE_AUTH_ROLES": "infer,watch", "MILLRACE_AUTH_SESSION_TIME": "2h", "MILLRACE_AUTH_OIDC_ISSUER": "http://i", "MILLRACE_AUTH_OIDC_AUDIENCE": "a", "MILLRACE_AUTH_OIDC_USER_CLAIM": "name", "MILLRACE_AUTH_OIDC_ROLES_CLAIM": "roles", "MILLRACE_TLS_CLIENT_CA": "ca.pem", "MILLRACE_INSECURE": "true", "MILLRACE_EXIT_WITH_ROOT": "false",
+		"MILLRACE_NAME": "triton", "MILLRACE_ROOT": "a", "MILLRACE_REPLICAS": "2", "MILLRACE_WATCH": "true", "MILLRACE_EXIT_ON_ERROR": "false", "MILLRACE_HOSTS": "a, b", "MILLRACE_ORIGINS": "http://x", "MILLRACE_MEMORY_BUDGET": "2MiB", "MILLRACE_MEMORY_CLIENT_SHARE": "60",
 		"MILLRACE_LIMITS_MAX_BODY": "2KiB", "MILLRACE_LIMITS_MAX_MESSAGE": "3KiB", "MILLRACE_LIMITS_MAX_PIXELS": "100", "MILLRACE_LIMITS_MAX_DECODED_PIXELS": "90", "MILLRACE_LIMITS_MAX_PIXELS_PER_BYTE": "80", "MILLRACE_LIMITS_MAX_DECODE_TIME": "3s",
-		"MILLRACE_LIMITS_MAX_SESSIONS": "7", "MILLRACE_LIMITS_MAX_CONNECTIONS": "13", "MILLRACE_LIMITS_MAX_CALLS": "15", "MILLRACE_LIMITS_MAX_PULLS": "8", "MILLRACE_LIMITS_MAX_DECODERS": "12", "MILLRACE_STREAMS_FILE": "kept.json", "MILLRACE_LIMITS_MAX_STREAMS": "10", "MILLRACE_LIMITS_MAX_WATCHERS": "11", "MILLRACE_LIMITS_MAX_REGIONS": "14", "MILLRACE_SHARED_MEMORY": "false", "MILLRACE_LIMITS_OUTBOX_MESSAGES": "9", "MILLRACE_LIMITS_OUTBOX_BYTES": "5KiB", "MILLRACE_LIMITS_IDLE": "6s", "MILLRACE_LIMITS_RESUME": "7s",
+		"MILLRACE_LIMITS_MAX_SESSIONS": "7", "MILLRACE_LIMITS_MAX_CONNECTIONS": "13", "MILLRACE_LIMITS_MAX_CALLS": "15", "MILLRACE_LIMITS_MAX_PULLS": "8", "MILLRACE_LIMITS_MAX_DECODERS": "12", "MILLRACE_LIMITS_MAX_DECODERS_PER_ADDRESS": "17", "MILLRACE_STREAMS_FILE": "kept.json", "MILLRACE_AUDIT": "acts.log", "MILLRACE_LIMITS_MAX_STREAMS": "10", "MILLRACE_LIMITS_MAX_WATCHERS": "11", "MILLRACE_LIMITS_MAX_REGIONS": "14", "MILLRACE_SHARED_MEMORY": "false", "MILLRACE_LIMITS_OUTBOX_MESSAGES": "9", "MILLRACE_LIMITS_OUTBOX_BYTES": "5KiB", "MILLRACE_LIMITS_IDLE": "6s", "MILLRACE_LIMITS_KEEP_ALIVE": "8s", "MILLRACE_LIMITS_RESUME": "7s",
+		"MILLRACE_LIMITS_MAX_CONNECTIONS_PER_ADDRESS": "16", "MILLRACE_TRUSTED_PROXIES": "10.0.0.0/8,::1",
+		"MILLRACE_QUOTAS_REQUESTS": "1.5", "MILLRACE_QUOTAS_FRAMES": "2", "MILLRACE_QUOTAS_BYTES": "3", "MILLRACE_QUOTAS_DECODE": "0.4", "MILLRACE_QUOTAS_LOADS": "5", "MILLRACE_QUOTAS_STREAMS": "6",
+		"MILLRACE_QUOTAS_SESSIONS": "7", "MILLRACE_QUOTAS_DECODERS": "9", "MILLRACE_QUOTAS_ENDPOINTS": "9", "MILLRACE_QUOTAS_BURST": "10s",
 		"MILLRACE_LOG_LEVEL": "warn", "MILLRACE_LOG_FORMAT": "json", "MILLRACE_LOG_FILE": "x.log", "MILLRACE_LOG_DEBUG_RATE": "5",
 		"MILLRACE_MODEL_REPOSITORY": "models", "MILLRACE_MODEL_CONTROL_MODE": "explicit", "MILLRACE_LOAD_MODEL": "a,b", "MILLRACE_REPOSITORY_POLL": "3s", "MILLRACE_SENT_MODELS": "7KiB",
-		"MILLRACE_DRAIN": "4s", "MILLRACE_SOURCES_ALLOW_PRIVATE": "true", "MILLRACE_SOURCES_HWACCEL": "auto", "MILLRACE_ONNX_LIBRARY": "/x.so", "MILLRACE_TLS_CERT": "c.pem", "MILLRACE_TLS_KEY": "k.pem", "MILLRACE_TLS_SELF_SIGNED": "false", "MILLRACE_MODELS": "a=delay,fixed=1ms; b=identity",
+		"MILLRACE_DRAIN": "4s", "MILLRACE_SANDBOX": "off", "MILLRACE_SOURCES_ALLOW_PRIVATE": "true", "MILLRACE_SOURCES_HWACCEL": "auto", "MILLRACE_ONNX_LIBRARY": "/x.so", "MILLRACE_TLS_CERT": "c.pem", "MILLRACE_TLS_KEY": "k.pem", "MILLRACE_TLS_SELF_SIGNED": "false", "MILLRACE_TLS_ACME_DOMAINS": "c.example.org,d.example.org", "MILLRACE_TLS_ACME_EMAIL": "e@x", "MILLRACE_TLS_ACME_ACCEPT_TERMS": "true", "MILLRACE_TLS_ACME_CACHE": "acme", "MILLRACE_TLS_ACME_DIRECTORY": "https://d", "MILLRACE_TLS_ACME_DIRECTORY_CA": "d.pem", "MILLRACE_TLS_HSTS": "24h", "MILLRACE_METRICS_TLS": "true", "MILLRACE_MODELS": "a=delay,fixed=1ms; b=identity",
 	}
 	lookup := func(n string) (string, bool) { v, ok := env[n]; return v, ok }
 	c := config.Config{}.WithDefaults()
@@ -304,19 +323,21 @@ func TestEnv(t *testing.T) {
 	}
 	off, nine := false, 9
 	want := config.Config{
-		HTTP: "127.0.0.1:1", GRPC: "off", Metrics: config.Metrics{Address: "127.0.0.1:3", Pprof: true, Triton: true, Path: "/numbers", Requests: &off, Buckets: []float64{0.5, 2}, Streams: &nine}, Name: "triton", Hosts: []string{"a", "b"}, Origins: []string{"http://x"},
-		Memory: config.Memory{Budget: 2 << 20},
-		Limits: ingest.Limits{MaxBody: 2 << 10, MaxMessage: 3 << 10, MaxPixels: 100, MaxDecoded: 90, MaxPerByte: 80, MaxDecodeTime: 3 * time.Second, MaxConnections: 13, MaxCalls: 15, MaxSessions: 7, MaxPulls: 8, MaxDecoders: 12, MaxStreams: 10, MaxWatchers: 11, MaxRegions: 14, OutboxMessages: 9, OutboxBytes: 5 << 10, Idle: 6 * time.Second, Resume: 7 * time.Second},
+		HTTP: "127.0.0.1:1", GRPC: "off", Metrics: config.Metrics{Address: "127.0.0.1:3", TLS: true, Pprof: true, Triton: true, SSF: true, Path: "/numbers", Requests: &off, Buckets: []float64{0.5, 2}, Streams: &nine}, Name: "triton", Proxies: []string{"10.0.0.0/8", "::1"}, APIKey: "k", Auth: config.Auth{Keys: "keys.yaml", Metrics: "role", Users: "users.yaml", Module: "users.py", Python: "py", Roles: []string{"infer", "watch"}, Sessions: 2 * time.Hour, OIDC: config.OIDC{Issuer: "http://i", Audience: "a", UserClaim: "name", RolesClaim: "roles"}}, Insecure: true, Programs: config.Programs{Root: "a", Exit: &off, Replicas: 2, Watch: true}, Hosts: []string{"a", "b"}, Origins: []string{"http://x"},
+		Memory: config.Memory{Budget: 2 << 20, ClientShare: 60},
+		Limits: ingest.Limits{MaxBody: 2 << 10, MaxMessage: 3 << 10, MaxPixels: 100, MaxDecoded: 90, MaxPerByte: 80, MaxDecodeTime: 3 * time.Second, MaxConnections: 13, MaxPerAddress: 16, MaxCalls: 15, MaxSessions: 7, MaxPulls: 8, MaxDecoders: 12, MaxStreams: 10, MaxWatchers: 11, MaxRegions: 14, OutboxMessages: 9, OutboxBytes: 5 << 10, KeepAlive: 8 * time.Second, Idle: 6 * time.Second, Resume: 7 * time.Second},
+		Quotas: ingest.Quotas{Requests: 1.5, Frames: 2, Bytes: 3, Decode: 0.4, Loads: 5, Streams: 6, Sessions: 7, Decoders: &nine, Endpoints: &nine, Burst: 10 * time.Second},
 		Log:    config.Log{Level: "warn", Format: "json", File: "x.log", DebugRate: 5}, Drain: 4 * time.Second,
-		Sources: config.Sources{AllowPrivate: true, HWAccel: "auto"}, SharedMemory: &off,
-		TLS:  config.TLS{Cert: "c.pem", Key: "k.pem"},
-		ONNX: config.ONNX{Library: "/x.so"}, StreamsFile: "kept.json",
+		Sources: config.Sources{AllowPrivate: true, HWAccel: "auto"}, Sandbox: "off", SharedMemory: &off,
+		TLS:  config.TLS{Cert: "c.pem", Key: "k.pem", ClientCA: "ca.pem", HSTS: 24 * time.Hour, ACME: config.ACME{Domains: []string{"c.example.org", "d.example.org"}, Email: "e@x", AcceptTerms: true, Cache: "acme", Directory: "https://d", DirectoryCA: "d.pem"}},
+		ONNX: config.ONNX{Library: "/x.so"}, StreamsFile: "kept.json", Audit: "acts.log",
 		Repository: config.Repository{Dir: "models", Mode: config.LoadExplicit, Load: []string{"a", "b"}, Exit: &off, Poll: 3 * time.Second, MaxSent: 7 << 10},
 		Models:     []workers.Config{{Name: "a", Source: "delay", Params: stream.Params{"fixed": "1ms"}}, {Name: "b", Source: "identity"}},
 	}
 	if !reflect.DeepEqual(c, want) {
 		t.Errorf("got  %+v\nwant %+v", c, want)
 	}
+	c.TLS.Cert, c.TLS.Key = "", "" // beside tls.acme
 	if err := c.Validate(); err != nil {
 		t.Error(err)
 	}
@@ -333,7 +354,7 @@ func TestEnv(t *testing.T) {
 }
 
 func TestStrayEnv(t *testing.T) {
-	got := config.UnknownEnv([]string{"PATH=x", "MILLRACE_HTTP=x", "MILLRACE_HTPP=y", "MILLRACE_CONFIG=z"})
+	got := config.UnknownEnv([]string{"PATH=x", "MILLRACE_ADDR=x", "MILLRACE_TOKEN=x", "MILLRACE_HTTP=x", "MILLRACE_HTPP=y", "MILLRACE_CONFIG=z"})
 	if len(got) != 1 || got[0] != "MILLRACE_HTPP (did you mean MILLRACE_HTTP?)" {
 		t.Errorf("got %q", got)
 	}

@@ -23,6 +23,7 @@ type Setting struct {
 	Example string `json:"example,omitempty"` // an allowed value, if Range does not give one
 	Request string `json:"request,omitempty"` // "any", or the largest value that a request may set; "" = a request may not set it
 	Switch  bool   `json:"switch,omitempty"`  // true or false
+	Secret  bool   `json:"secret,omitempty"`  // the variable is removed from the environment once it was read, so that no child process has it
 	List    bool   `json:"list,omitempty"`    // any number of values: the flag may be repeated; in the variable, commas separate them
 }
 
@@ -59,7 +60,7 @@ func describe(t *setting.Table) []Setting {
 			first[section] = i
 		}
 		out = append(out, Setting{
-			Path: f.Path, Doc: f.Help, Default: f.Default, Unset: f.Unset, Range: f.Range(), Example: f.Example, Request: f.Request, Switch: f.IsBool(), List: f.IsList(),
+			Path: f.Path, Doc: f.Help, Default: f.Default, Unset: f.Unset, Range: f.Range(), Example: f.Example, Request: f.Request, Switch: f.IsBool(), Secret: f.Secret, List: f.IsList(),
 		})
 	}
 	slices.SortStableFunc(out, func(a, b Setting) int {
@@ -104,6 +105,13 @@ const EnvModels = envPrefix + "MODELS"
 // EnvConfig is the variable that names the configuration file.
 const EnvConfig = envPrefix + "CONFIG"
 
+// Variables of the commands that ask a running server: its address, and an API key of it.
+// They are not settings.
+const (
+	EnvAddr  = envPrefix + "ADDR"
+	EnvToken = envPrefix + "TOKEN"
+)
+
 const envPrefix = "MILLRACE_"
 
 func envName(path string) string {
@@ -142,10 +150,31 @@ func (c *Config) Env(lookup func(string) (string, bool)) error {
 	return setting.Join(errs...)
 }
 
+// SecretEnv returns the names of the variables that may hold secrets: those of settings, and those with headers that
+// exporters of OpenTelemetry read.
+func SecretEnv() []string {
+	out := []string{EnvToken, "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"}
+	for _, s := range Settings() {
+		if s.Secret {
+			out = append(out, s.Env)
+		}
+	}
+	return out
+}
+
+// WithoutSecrets removes the variables that may hold secrets of the server from an environment.
+func WithoutSecrets(environ []string) []string {
+	names := SecretEnv()
+	return slices.DeleteFunc(slices.Clone(environ), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return slices.Contains(names, name)
+	})
+}
+
 // UnknownEnv returns the variables of environ ("NAME=value") that begin with MILLRACE_
 // and are not settings, each with a suggestion if a setting has a similar name.
 func UnknownEnv(environ []string) (unknown []string) {
-	known := []string{EnvModels, EnvConfig}
+	known := []string{EnvModels, EnvConfig, EnvAddr, EnvToken}
 	for _, s := range Settings() {
 		known = append(known, s.Env)
 	}

@@ -210,10 +210,20 @@ func unquote(s string) string {
 	return s
 }
 
+// ssfConfig is the file of a program that was written for Simple Server Framework; its name
+// says nothing about it.
+const ssfConfig = "ssf_config.yaml"
+
 // ModelFor returns the model of `millrace serve SOURCE`, named after the file, folder or
 // kind.
 func ModelFor(source string) workers.Config {
 	name := filepath.Base(filepath.Clean(source))
+	if abs, err := filepath.Abs(source); err == nil && (name == "." || name == ".." || name == ssfConfig) {
+		if name == ssfConfig {
+			abs = filepath.Dir(abs)
+		}
+		name = filepath.Base(abs)
+	}
 	if _, ok := workers.Lookup(source); ok {
 		name = source
 	}

@@ -10,9 +10,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime/debug"
 	"strings"
 	"testing"
+
+	"millrace/internal/testbuild"
 )
 
 // Links between pages, and from pages to code, lead to files.
@@ -89,7 +90,7 @@ func TestExtending(t *testing.T) {
 		{"-run", "^TestEverySource$", "./ingest/sources"},
 		{"-run", "^TestEverySink$", "./ingest/sinks"},
 	} {
-		cmd := exec.Command("go", append([]string{"test", "-overlay", file, "-tags", tags(), "-vet=off"}, args...)...)
+		cmd := exec.Command("go", append([]string{"test", "-overlay", file, "-tags", testbuild.Tags(), "-vet=off"}, args...)...)
 		cmd.Dir = root
 		if out, err := cmd.CombinedOutput(); err != nil || bytes.Contains(out, []byte("no tests to run")) {
 			t.Errorf("%v\n%s", err, out)
@@ -114,16 +115,4 @@ func insert(t *testing.T, name string, file, diff []byte) []byte {
 		at += len(line)
 	}
 	return file
-}
-
-// tags are the build tags of this test, so that what was compiled for it is used
-// again.
-func tags() string {
-	info, _ := debug.ReadBuildInfo()
-	for _, s := range info.Settings {
-		if s.Key == "-tags" {
-			return s.Value
-		}
-	}
-	return ""
 }

@@ -55,6 +55,9 @@ type Repository interface {
 	// Unload undoes one load; the last removes the endpoint. Frames in
 	// flight complete; waiting ones end with code unloaded.
 	Unload(ctx context.Context, endpoint string, how Unload) error
+	// Scale sets the number of workers of a loaded model, at most as many as a load request
+	// may ask for.
+	Scale(ctx context.Context, endpoint string, instances int) error
 }
 
 // Load says how a model is loaded. The zero value loads it as it is configured.
@@ -88,7 +91,8 @@ type Entry struct {
 
 // State is the state of the server.
 type State struct {
-	Ready    bool // every configured model has a worker
+	Ready    bool // every model has a worker that runs
+	Failed   bool // a worker has failed more often in a row than limits.restarts allows: the server is not live
 	Draining bool
 	Version  string // of the program
 	Name     string // of the server, in metadata

@@ -73,6 +73,13 @@ func (x *exchange) Done(stream.CloseReason) { x.ended.Store(true) }
 // it, if the frame was accepted, is released and says which trace it belonged to. When ctx
 // ends first, the frame ends with its error.
 func (o *OneShot) Infer(ctx context.Context, model, version string, f stream.Frame) (*stream.Result, error) {
+	if f.Account != nil {
+		if err := f.Account.TakeFrame(&f, 0); err != nil {
+			r := o.Refuse(model, version, &f, err)
+			f.Lease.Release()
+			return r, err
+		}
+	}
 	if f.Lease != nil {
 		f.Lease.Retain() // so that an exchange whose stream has ended can be replaced
 	}
@@ -120,7 +127,7 @@ func (o *OneShot) await(ctx context.Context, x *exchange) (*stream.Result, error
 	// After a drop, the stream's token may wait still, with this request's priority. After a
 	// stateful run, the stream has this request's state.
 	o.release(x, !r.Model.Stateful && r.Outcome != stream.Dropped)
-	if lost && r.Outcome == stream.Answered && r.Model.Decoupled {
+	if lost && r.Outcome == stream.Answered && (r.Model.Decoupled || r.Reply != nil || r.Model.App != nil) {
 		err := ErrDecoupled(r.Model)
 		r.CountUnsendable(err)
 		r.Release()
@@ -162,8 +169,14 @@ func (o *OneShot) Refuse(model, version string, f *stream.Frame, err error) *str
 // ErrDecoupled returns the error of a request for one answer to a model that answers as
 // often as it likes.
 func ErrDecoupled(m *stream.Model) error {
-	return stream.Errorf(stream.Unsupported, "", "model %s may answer a request more than once (it is decoupled): ask it with generate_stream, infer_stream, or ModelStreamInfer over gRPC", m.Name)
+	err := stream.Errorf(stream.Unsupported, "", "model %s may answer a request more than once (it is decoupled): ask it with generate_stream, infer_stream, or ModelStreamInfer over gRPC", m.Name)
+	err.Err = ErrSeveral
+	return err
 }
+
+// ErrSeveral is wrapped by the error of a request for one answer that was answered several
+// times.
+var ErrSeveral = errors.New("several answers")
 
 // DropError returns the error that a one-shot request gets for a drop.
 func DropError(why stream.Reason) error {

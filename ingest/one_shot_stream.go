@@ -27,6 +27,13 @@ const (
 // A worker that is more than 64 partial results ahead of each waits for it, for 10 s in
 // sum; then the request ends with FlowControl.
 func (o *OneShot) InferStream(ctx context.Context, model, version string, f stream.Frame, each func(*stream.Result) error) (*stream.Result, error) {
+	if f.Account != nil {
+		if err := f.Account.TakeFrame(&f, 0); err != nil {
+			r := o.Refuse(model, version, &f, err)
+			f.Lease.Release()
+			return r, err
+		}
+	}
 	p := &parts{news: make(chan struct{}, 1), room: make(chan struct{}, 1), gone: make(chan struct{})}
 	chosen := version
 	if version == "" {

@@ -91,6 +91,9 @@ func (r repository) Load(ctx context.Context, name string, how ingest.Load) (str
 func (r repository) Unload(ctx context.Context, name string, _ ingest.Unload) error {
 	return r.Manager.Unload(ctx, name, "")
 }
+func (r repository) Scale(ctx context.Context, name string, instances int) error {
+	return r.Manager.Scale(ctx, name, instances)
+}
 
 func newBackend(t *testing.T) *backend {
 	t.Helper()

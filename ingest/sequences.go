@@ -111,6 +111,11 @@ func (t *Sequences) Infer(ctx context.Context, one *OneShot, model, version stri
 // Start for a sequence that is not open; Overloaded, for sequences.max; FlowControl, when
 // too many requests of the sequence wait; those of the model.
 func (t *Sequences) Submit(one *OneShot, model, version string, of Sequence, f stream.Frame, ended func(*stream.Result)) (*SequenceCall, *stream.Result, error) {
+	if err := f.Account.TakeFrame(&f, 0); err != nil {
+		r := one.Refuse(model, version, &f, err)
+		f.Lease.Release()
+		return nil, r, err
+	}
 	c := &SequenceCall{ended: ended}
 	key := sequenceKey{model, version, of.ID}
 	for attempt := 0; ; attempt++ {

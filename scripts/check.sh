@@ -44,6 +44,9 @@ without_tracing() {
     go build -tags "notracing,$tags" ./... && go test -vet=off -tags "notracing,$tags" -run TestWithoutTracing ./server
 }
 
+# pure_go builds the program without a C compiler. `make release` does so for arm64, too.
+pure_go() { CGO_ENABLED=0 go build -o /dev/null ./cmd/millrace; }
+
 # web builds the console and the JavaScript client, and compares them with the built files
 # that are committed.
 web() {
@@ -57,18 +60,27 @@ step staticcheck staticcheck "$1"
 step tidy tidy
 step generate generate
 step web web
-# Jaeger, before tests whose times a build beside them would change.
-step jaeger scripts/jaeger.sh
+# The programs with which tests run, before tests whose times a build beside them would change.
+peers() { for name in jaeger pebble dex; do scripts/peer.sh "$name" || return 1; done; }
+step peers peers
 # All tests, also the long ones. Those that play clips, use a browser or compile run without
-# the race detector, and the others with it and with the tag invariants.
+# the race detector, and so do those of packages that only compute, which it would slow down
+# tenfold; what remains of it for them is the check of unsafe pointers. The others run with it
+# and with the tag invariants. Most tests wait for processes, cameras and time-outs, so that
+# more packages run at a time than there are cores.
 programs='cmd|web|examples|docs|deploy'
+computing='internal/codec|workers/motion|workers/results/(postprocess|tracking)'
 # shellcheck disable=SC2046 # a list of words
-step long go test -vet=off -timeout 20m -tags "$tags" $(packages "$programs")
+step long go test -p 4 -vet=off -timeout 20m -tags "$tags" $(packages "$programs")
 # shellcheck disable=SC2046 # a list of words
-step race go test -race -timeout 20m -tags "invariants,$tags" $(go list -tags "$tags" ./... | grep -vE "^millrace/($programs)(/|\$)")
+step computing go test -p 4 -vet=off -gcflags=-d=checkptr -timeout 20m -tags "invariants,$tags" $(packages "$computing")
+# shellcheck disable=SC2046 # a list of words
+step race go test -p 4 -vet=off -race -timeout 20m -tags "invariants,$tags" $(go list -tags "$tags" ./... | grep -vE "^millrace/($programs|$computing)(/|\$)")
 # The build without libjpeg-turbo and libwebp. If both are missing, `make test` has tested that build.
-[ -z "$tags" ] || step pure-go-pictures go test ./internal/codec/...
+[ -z "$tags" ] || step pure-go-pictures go test -vet=off ./internal/codec/...
+step pure-go pure_go
+step licenses go run ./cmd/millrace-release licenses
 step nometrics without_metrics
 step notracing without_tracing
-step fuzz fuzz 2000x
+step fuzz fuzz 1000x
 finish

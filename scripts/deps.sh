@@ -1,5 +1,6 @@
 #!/bin/sh
-# deps.sh SET... installs what the sets (build, demo, bench, test, check) need.
+# deps.sh SET... installs what the sets (build, demo, bench, test, check, release,
+# image-check) need.
 #
 # As root with apt-get it installs the missing packages. Otherwise it prints their names
 # and exits with 0: build and tests continue without them.
@@ -14,13 +15,16 @@ needs() {
     demo)  needs build
            echo cmd:ffmpeg=ffmpeg cmd:curl=curl,ca-certificates ;;
     bench) needs build
-           echo cmd:ffmpeg=ffmpeg py:cv2=python3-opencv ;;
+           echo cmd:ffmpeg=ffmpeg py:cv2=python3-opencv py:fastapi=python3-fastapi py:uvicorn=python3-uvicorn ;;
     test)  needs demo
-           echo cmd:python3=python3 py:numpy=python3-numpy py:grpc=python3-grpcio,python3-protobuf cmd:protoc=protobuf-compiler py:websockets=python3-websockets py:onnx=python3-onnx ;;
+           echo cmd:python3=python3 cmd:openssl=openssl py:ensurepip=python3-venv py:numpy=python3-numpy py:grpc=python3-grpcio,python3-protobuf cmd:protoc=protobuf-compiler py:websockets=python3-websockets py:onnx=python3-onnx py:pydantic=python3-pydantic py:PIL=python3-pil py:fastapi=python3-fastapi py:multipart=python3-multipart py:httpx=python3-httpx py:msgpack=python3-msgpack py:redis=python3-redis cmd:redis-server=redis-server ;;
     check) needs test
            needs bench
            echo cmd:chromium=chromium cmd:npm=npm cmd:promtool=prometheus
            echo py:gi.overrides.Gst=python3-gst-1.0,gir1.2-gst-rtsp-server-1.0,gstreamer1.0-plugins-base,gstreamer1.0-plugins-good ;;
+    release) needs build
+           echo cmd:aarch64-linux-gnu-gcc=gcc-aarch64-linux-gnu,libc6-dev-arm64-cross cmd:npm=npm ;;
+    image-check) echo cmd:podman=podman cmd:runc=runc cmd:python3=python3 ;;
     *)     return 1 ;;
     esac
 }
@@ -71,7 +75,7 @@ apt() {
 
 wanted=
 for set in "$@"; do
-    wanted="$wanted $(needs "$set")" || { echo "deps: no set is called \"$set\": give build, demo, bench, test or check" >&2; exit 2; }
+    wanted="$wanted $(needs "$set")" || { echo "deps: no set is called \"$set\": give build, demo, bench, test, check, release or image-check" >&2; exit 2; }
 done
 # shellcheck disable=SC2086 # a list of words
 wanted=$(printf '%s\n' $wanted | sort -u)

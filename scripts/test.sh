@@ -1,6 +1,6 @@
 #!/bin/sh
 # test.sh [GO TEST FLAG...] runs the fast tests for `make test`. check.sh runs the long
-# ones (testing.Short), and all packages with the race detector.
+# ones (testing.Short), and more packages with the race detector.
 . "$(dirname "$0")/steps.sh"
 
 # Folders whose goroutines share memory, and packages below them that have none.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -51,6 +52,7 @@ func (d backend) State() ingest.State {
 	}
 	for _, g := range d.s.models.Snapshot() {
 		st.Ready = st.Ready && g.State == workers.StateReady
+		st.Failed = st.Failed || g.Exhausted
 	}
 	return st
 }
@@ -73,7 +75,7 @@ func (s *Server) known(model string, err error) error {
 	case s.loaded.Load():
 		return err
 	}
-	for _, m := range s.cfg.Models {
+	for _, m := range *s.configs.Load() {
 		if m.Name == model {
 			return stream.Errorf(stream.Unavailable, "", "model %s is being loaded: try again in a moment", model)
 		}
@@ -103,7 +105,7 @@ func (r repositoryOf) Versions(name string) []string { return r.s.models.Version
 func (r repositoryOf) Index() []ingest.Entry {
 	starting := map[string]bool{}
 	if !r.s.loaded.Load() { // before the models are read
-		for _, c := range r.s.cfg.Models {
+		for _, c := range *r.s.configs.Load() {
 			starting[c.Name] = true
 		}
 	}
@@ -128,7 +130,20 @@ func (r repositoryOf) Config(name, version string) (*inferencepb.ModelConfig, er
 
 // Load implements ingest.Repository.
 func (r repositoryOf) Load(ctx context.Context, name string, how ingest.Load) (string, error) {
-	return r.s.models.Load(ctx, name, workers.Load(how))
+	endpoint, err := r.s.models.Load(ctx, name, workers.Load(how))
+	return endpoint, r.s.follow(ctx, cmp.Or(endpoint, name), err)
+}
+
+// Scale implements ingest.Repository.
+func (r repositoryOf) Scale(ctx context.Context, endpoint string, instances int) error {
+	g, err := r.s.group(endpoint, "")
+	if err != nil {
+		return err
+	}
+	if err := workers.CheckRequested(g.Config(), instances); err != nil {
+		return err
+	}
+	return r.s.scale(ctx, endpoint, instances)
 }
 
 // Unload implements ingest.Repository.
@@ -138,6 +153,7 @@ func (r repositoryOf) Unload(ctx context.Context, endpoint string, how ingest.Un
 	} else {
 		err = r.s.models.Unload(ctx, endpoint, how.Version)
 	}
+	err = r.s.follow(ctx, endpoint, err)
 	known := func(row workers.Row) bool { return row.Name == endpoint }
 	if stream.CodeOf(err) == stream.NotFound && how.Version == "" && slices.ContainsFunc(r.s.models.Index(), known) {
 		return nil // it is as the client wants it: scripts unload what they may have loaded

@@ -24,6 +24,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"millrace/internal/testbuild"
 	"millrace/internal/video/videotest"
 )
 
@@ -137,7 +138,7 @@ type program struct {
 func serve(t *testing.T, dir, config string) *program {
 	t.Helper()
 	path := filepath.Join(dir, "millrace")
-	build(t, "go", "build", "-buildvcs=false", "-o", path, "millrace/cmd/millrace")
+	build(t, "go", "build", "-buildvcs=false", "-tags", testbuild.Tags(), "-o", path, "millrace/cmd/millrace")
 	if err := os.WriteFile(filepath.Join(dir, "m.yaml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"millrace/ingest"
+	"millrace/ingest/apps"
 	"millrace/ingest/grpc"
 	"millrace/ingest/native"
 	"millrace/ingest/rest"
@@ -17,6 +18,7 @@ import (
 	"millrace/tracing"
 	"millrace/tracing/spans"
 	"millrace/web"
+	"millrace/workers"
 )
 
 // listener is a way for clients to reach the server: an adapter, and where it listens.
@@ -36,6 +38,7 @@ var listeners = []listener{
 	{name: "native", open: openNative},
 	{name: "http", addr: func(c *Config) string { return c.HTTP }, scheme: "http", class: tracing.HTTPClass, open: openHTTP},
 	{name: "rest", on: "http", open: openREST},
+	{name: "apps", on: "http", open: openApps},
 	{name: "ws", on: "http", open: openWS},
 	{name: "streams", on: "http", open: openStreams},
 	{name: "grpc", addr: func(c *Config) string { return c.GRPC }, scheme: "grpc", class: tracing.GRPCClass, open: openGRPC},
@@ -57,25 +60,44 @@ func openNative(s *Server) (ingest.Interface, error) {
 
 func openHTTP(s *Server) (ingest.Interface, error) {
 	h, err := httpd.New(httpd.Config{
-		Addr: s.cfg.HTTP, Hosts: s.cfg.Hosts, Origins: s.cfg.Origins, MaxBody: s.cfg.Limits.MaxBody, TLS: s.tls, Limit: s.limit, Log: s.log,
-		Refused: s.observe.refused, Probe: rest.IsProbe,
+		Addr: s.cfg.HTTP, Hosts: s.cfg.Hosts, Origins: s.cfg.Origins, MaxBody: s.cfg.Limits.MaxBody, IdleTimeout: s.cfg.Limits.KeepAlive, TLS: s.tls, HSTS: s.cfg.TLS.HSTS, Limit: s.limit, Log: s.log,
+		Refused: s.observe.refused, Probe: rest.IsProbe, Lasts: s.lasts(),
 	})
 	if err != nil {
 		return nil, err
 	}
-	s.observe.routes(h.App, s.requests["http"], s.cfg.Metrics.Path, !s.cfg.Metrics.Separate())
+	s.observe.measureRequests(h.App, s.requests["http"], s.cfg.Metrics.Path)
+	s.serveLogins(h.App)
+	s.apps = apps.New(h, apps.Options{Root: s.cfg.Programs.Root, Style: styleOf(s.cfg.Models, s.cfg.Programs.Root), DrainTimeout: s.cfg.Drain, Guard: s.guardProgram, Key: s.keyHeader(), Session: s.sessionCookie(), Log: s.log}) // before the routes that a program at the root may replace
+	if !s.cfg.Metrics.Separate() {
+		s.observe.metricsRoute(h.App, s.cfg.Metrics.Path)
+	}
 	s.statusRoutes(h.App)
 	s.loggingRoutes(h.App)
 	s.traceRoutes(h.App)
 	s.traceSettingRoutes(h.App)
 	s.openapiRoutes(h.App)
-	web.Mount(h, web.Options{Clip: s.cfg.Clip})
+	web.Mount(h, web.Options{Clip: s.cfg.Clip, Login: s.auth.on(), Passwords: s.auth.passwords()})
 	s.http = h
 	return httpServer{h, s}, nil
 }
 
 func openREST(s *Server) (ingest.Interface, error) {
 	return rest.New(s.http, rest.Options{DrainTimeout: s.cfg.Drain, Log: s.log, SharedMemory: s.shared}), nil
+}
+
+// openApps returns the adapter that openHTTP has made.
+func openApps(s *Server) (ingest.Interface, error) { return s.apps, nil }
+
+// styleOf returns the style that the configuration gives to a program, or "".
+func styleOf(models []workers.Config, name string) string {
+	for _, m := range models {
+		if m.Name == name {
+			style, _ := m.Params["style"].(string)
+			return style
+		}
+	}
+	return ""
 }
 
 // keptShare is the largest share of the memory budget, in addition to it, that endings
@@ -85,7 +107,7 @@ const keptShare = 16
 func openWS(s *Server) (ingest.Interface, error) {
 	return ws.New(s.http, ws.Options{
 		Limits: s.cfg.Limits, KeptBytes: s.cfg.Memory.Budget / keptShare,
-		AllowPrivateURLs: s.cfg.Sources.AllowPrivate, Hardware: s.hardware, Log: s.log,
+		Client: s.limit.Client, Account: s.accountOf, AllowPrivateURLs: s.cfg.Sources.AllowPrivate, Authenticated: s.auth.on(), Ticket: s.auth.ticket, Hardware: s.hardware, Sandbox: s.sandbox, Log: s.log,
 	}), nil
 }
 
@@ -96,19 +118,20 @@ func openStreams(s *Server) (ingest.Interface, error) {
 	}
 	s.streams = streams.New(s.http, streams.Options{
 		Streams: s.cfg.Streams, Store: store, Limits: s.cfg.Limits,
-		AllowPrivate: s.cfg.Sources.AllowPrivate, Hardware: s.hardware, Log: s.log,
+		AllowPrivate: s.cfg.Sources.AllowPrivate, Hardware: s.hardware, Sandbox: s.sandbox, Log: s.log,
 	})
 	return s.streams, nil
 }
 
 func openGRPC(s *Server) (ingest.Interface, error) {
 	return grpc.New(grpc.Options{
-		Addr: s.cfg.GRPC, DrainTimeout: s.cfg.Drain, TLS: s.tls, Limit: s.limit, Limits: s.cfg.Limits, SharedMemory: s.shared, Log: s.log, Called: s.observe.called(s.requests["grpc"]),
+		Addr: s.cfg.GRPC, DrainTimeout: s.cfg.Drain, TLS: s.tls, Limit: s.limit, Limits: s.cfg.Limits, SharedMemory: s.shared,
+		Root: s.cfg.Programs.Root, Auth: s.grpcAuth(), Judged: s.auth.judged, Audit: s.auditCall, Lasting: &s.auth.lasting, Account: s.accountFor, Log: s.log, Called: s.observe.called(s.requests["grpc"]),
 	}), nil
 }
 
 func openMetrics(s *Server) (ingest.Interface, error) {
-	return s.observe.server(s.cfg.Metrics, s.limit), nil
+	return s.observe.server(s.cfg.Metrics, s.tls, s.limit, s.cfg.Limits.KeepAlive, s.guardHandler, s.metricsRole()), nil
 }
 
 // setting returns the path of the setting with its address.
@@ -144,7 +167,11 @@ func (s *Server) open() error {
 			continue
 		}
 		if l.class != nil && *s.cfg.Metrics.Requests {
-			s.requests[l.name] = s.observe.metrics.Requests(l.name, l.class)
+			class := l.class
+			if s.cfg.Metrics.SSF && l.name == "grpc" {
+				class = tracing.GRPCName
+			}
+			s.requests[l.name] = s.observe.metrics.Requests(l.name, class)
 		}
 		a, err := l.open(s)
 		if err != nil {
@@ -160,7 +187,7 @@ func (s *Server) open() error {
 			s.listeners = append(s.listeners, l.at(taken.String(), s.tls != nil))
 		}
 	}
-	return nil
+	return s.guardRoutes()
 }
 
 // Listener is an address that a server listens on.

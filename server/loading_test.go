@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -29,13 +30,34 @@ func init() {
 	workers.Register(workers.Kind{Name: "patient", New: func() workers.Worker { return &patient{} }})
 }
 
-func (*patient) Init(context.Context, *workers.Env) (*stream.Model, error) {
+func (*patient) Init(ctx context.Context, _ *workers.Env) (*stream.Model, error) {
 	begun <- struct{}{}
-	<-mayStart
+	select {
+	case <-mayStart:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	return &stream.Model{Any: true, Ragged: true, MaxBatch: 1}, nil
 }
 
 func (*patient) Run(context.Context, *batching.Batch) error { return nil }
+
+// A server that is stopped while it loads a model says so.
+func TestStoppedWhileLoading(t *testing.T) {
+	begun, mayStart = make(chan struct{}, 1), make(chan struct{})
+	s, err := server.New(server.Config{HTTP: "127.0.0.1:0", GRPC: server.Off, Models: []workers.Config{{Name: "soon", Source: "patient"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	<-begun
+	cancel(errors.New("a signal was received"))
+	if err := <-ended; err == nil || err.Error() != "a signal was received while model soon was being loaded" {
+		t.Error(err)
+	}
+}
 
 // While the server starts, the index has each model of its configuration once, with its
 // version, and a model that is being loaded can be loaded by its version.

@@ -109,6 +109,7 @@ func TestLogOfChanges(t *testing.T) {
 		"the server has ended",
 	}
 	got = without(got, "a stream has a problem") // its source cannot be reached
+	got = without(got, "ffmpeg")                 // is not confined, by a kernel that cannot
 	if fmt.Sprintf("%q", got) != fmt.Sprintf("%q", want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
@@ -148,7 +149,7 @@ func TestLogOfRequestsAndFrames(t *testing.T) {
 	}
 	const good = `{"inputs":[{"name":"x","shape":[1],"datatype":"INT32","data":[1]}]}`
 	rest(good)
-	if got := logged(t, file); len(without(without(got, "a model was loaded"), "the server is ready")) != 0 {
+	if got := logged(t, file); len(without(without(without(got, "a model was loaded"), "the server is ready"), "ffmpeg")) != 0 {
 		t.Errorf("at info: %q", got)
 	}
 

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
@@ -13,10 +14,13 @@ import (
 
 	"millrace/config"
 	"millrace/ingest"
+	"millrace/ingest/apps"
 	"millrace/ingest/frames"
 	"millrace/ingest/grpc"
 	"millrace/ingest/streams"
 	"millrace/internal/accept"
+	"millrace/internal/httpd"
+	"millrace/internal/role"
 	"millrace/stream"
 	"millrace/tracing"
 	"millrace/tracing/spans"
@@ -26,7 +30,8 @@ import (
 // observer connects the hooks of the server's parts to metrics and logs.
 type observer struct {
 	metrics *tracing.Metrics
-	log     *slog.Logger // failures of one kind are logged at most once a second
+	inApp   func(route, class string, took time.Duration) // of a request in its application; nil = it is not measured
+	log     *slog.Logger                                  // failures of one kind are logged at most once a second
 	limiter *tracing.Limiter
 	level   slog.LevelVar // of log; it can change while the server runs
 	debug   *tracing.DebugLog
@@ -54,10 +59,15 @@ func newObserver(s *Server) (*observer, error) {
 		Adapters: s.measure,
 		Streams:  s.serverStreams,
 		Accepted: s.limit.Stats,
+		Auth:     func() map[string]uint64 { return s.auth.stats() },
+		Uses:     s.accounts.Uses,
 		Traces:   o.traces,
 
-		RequestBuckets: s.cfg.Metrics.Buckets, StreamSeries: s.cfg.Metrics.Streams, Triton: s.cfg.Metrics.Triton,
+		RequestBuckets: s.cfg.Metrics.Buckets, StreamSeries: s.cfg.Metrics.Streams, Triton: s.cfg.Metrics.Triton, SSF: s.cfg.Metrics.SSF,
 	})
+	if s.cfg.Metrics.SSF {
+		o.inApp = o.metrics.Dispatched()
+	}
 	return o, nil
 }
 
@@ -110,14 +120,9 @@ func unobserved(route, metrics string) bool {
 	return route == metrics || route == statusRoute || strings.HasPrefix(route, tracesRoute) || strings.Contains(route, "health")
 }
 
-// routes registers what must come before the adapters' routes: the measurement of each
-// request by ended, nil = none, and the metrics when they have no address of their own.
-func (o *observer) routes(app *fiber.App, ended tracing.RequestHook, metrics string, here bool) {
-	o.measureRequests(app, ended, metrics)
-	if !here {
-		return
-	}
-	app.Get(metrics, func(c *fiber.Ctx) error {
+// metricsRoute registers the metrics.
+func (o *observer) metricsRoute(app *fiber.App, route string) {
+	app.Get(route, func(c *fiber.Ctx) error {
 		text, contentType, err := o.metrics.Gather(c.Get(fiber.HeaderAccept))
 		if err != nil {
 			return err
@@ -127,7 +132,8 @@ func (o *observer) routes(app *fiber.App, ended tracing.RequestHook, metrics str
 	})
 }
 
-// measureRequests measures each request for ended, nil = none, and for the log.
+// measureRequests measures each request for ended, nil = none, and for the log. It must come
+// before all routes.
 func (o *observer) measureRequests(app *fiber.App, ended tracing.RequestHook, metrics string) {
 	app.Use(func(c *fiber.Ctx) error {
 		if ended == nil && !o.debug.On() {
@@ -139,11 +145,11 @@ func (o *observer) measureRequests(app *fiber.App, ended tracing.RequestHook, me
 				return err
 			}
 		}
-		route := c.Route().Path
+		route := httpd.Route(c)
 		if o.debug.On() {
 			o.debug.Request(httpRequest(c, time.Since(begun)))
 		}
-		if ended == nil || unobserved(route, metrics) {
+		if ended == nil || unobserved(c.Route().Path, metrics) {
 			return nil
 		}
 		status, version := c.Response().StatusCode(), ""
@@ -151,6 +157,9 @@ func (o *observer) measureRequests(app *fiber.App, ended tracing.RequestHook, me
 			version = strings.Clone(c.Params("version")) // only a version that exists, so that clients cannot make labels
 		}
 		ended(route, version, status, time.Since(begun), c.Request().Header.ContentLength(), replySize(c))
+		if took, ok := apps.Dispatched(c); ok && o.inApp != nil {
+			o.inApp(route, tracing.HTTPClass(status), took)
+		}
 		return nil
 	})
 }
@@ -158,7 +167,7 @@ func (o *observer) measureRequests(app *fiber.App, ended tracing.RequestHook, me
 // httpRequest describes a request that was answered.
 func httpRequest(c *fiber.Ctx, took time.Duration) tracing.Request {
 	r := tracing.Request{
-		Protocol: "http", Method: strings.Clone(c.Method()), Route: c.Route().Path, Path: strings.Clone(c.Path()), Status: c.Response().StatusCode(), Duration: took,
+		Protocol: "http", Method: strings.Clone(c.Method()), Route: httpd.Route(c), Path: strings.Clone(c.Path()), Status: c.Response().StatusCode(), Duration: took,
 		In: c.Request().Header.ContentLength(), Out: replySize(c),
 	}
 	var t stream.TraceContext
@@ -194,14 +203,25 @@ func (o *observer) called(ended tracing.RequestHook) func(grpc.Called) {
 			o.debug.Request(tracing.Request{Protocol: "grpc", Route: c.Method, Status: c.Code, Duration: c.Took, In: c.In, Out: c.Out})
 		}
 		if ended != nil && !strings.HasPrefix(c.Method, "/grpc.") { // health and reflection use no model
-			ended(c.Method, c.Version, c.Code, c.Took, c.In, c.Out)
+			route := c.Method
+			if c.Route != "" {
+				route = c.Route
+			}
+			ended(route, c.Version, c.Code, c.Took, c.In, c.Out)
+			if c.InApp > 0 && o.inApp != nil {
+				o.inApp(route, tracing.GRPCName(c.Code), c.InApp)
+			}
 		}
 	}
 }
 
+// connKey is the key of a request's connection.
+type connKey struct{}
+
 // metricsServer serves the metrics at their own address.
 type metricsServer struct {
 	addr  string
+	tls   *tls.Config // nil = not encrypted
 	limit *accept.Limit
 	ln    net.Listener
 	srv   http.Server
@@ -212,13 +232,38 @@ var (
 	_ listens          = (*metricsServer)(nil)
 )
 
-func (o *observer) server(c config.Metrics, limit *accept.Limit) *metricsServer {
+// server returns the server of the metrics. idle is the longest time between requests of a
+// connection; guard returns a handler that lets in who has a role.
+func (o *observer) server(c config.Metrics, encrypt *tls.Config, limit *accept.Limit, idle time.Duration, guard func(role.Role, http.Handler) http.Handler, metrics role.Role) *metricsServer {
 	mux := http.NewServeMux()
-	mux.Handle(c.Path, o.metrics.Handler())
+	mux.Handle(c.Path, guard(metrics, o.metrics.Handler()))
 	if c.Pprof {
-		profiles(mux)
+		at := http.NewServeMux()
+		profiles(at)
+		mux.Handle(config.ProfilesRoute+"/", guard(role.Manage, at))
 	}
-	return &metricsServer{addr: c.Address, limit: limit, srv: http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}}
+	if encrypt != nil {
+		encrypt = encrypt.Clone()
+		encrypt.NextProtos = []string{"http/1.1"}
+	}
+	if !c.TLS {
+		encrypt = nil
+	}
+	return &metricsServer{addr: c.Address, tls: encrypt, limit: limit, srv: http.Server{
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       20 * time.Second,
+		WriteTimeout:      maxProfile*time.Second + time.Minute,
+		IdleTimeout:       idle,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          slog.NewLogLogger(o.log.Handler(), slog.LevelDebug), // such as handshakes that failed
+		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if c, ok := r.Context().Value(connKey{}).(net.Conn); ok {
+				accept.Spoke(c)
+			}
+			mux.ServeHTTP(w, r)
+		}),
+	}}
 }
 
 // Listen implements listens.
@@ -226,6 +271,9 @@ func (m *metricsServer) Listen() (net.Addr, error) {
 	ln, err := m.limit.Listen("metrics", m.addr)
 	if err != nil {
 		return nil, err
+	}
+	if m.tls != nil {
+		ln = tls.NewListener(ln, m.tls)
 	}
 	m.ln = ln
 	return ln.Addr(), nil

@@ -7,11 +7,13 @@ import (
 
 	"millrace/client"
 	"millrace/ingest"
+	"millrace/ingest/apps"
 	"millrace/ingest/inference"
 	"millrace/ingest/rest"
 	"millrace/ingest/streams"
 	"millrace/ingest/ws"
 	"millrace/internal/openapi"
+	"millrace/internal/role"
 	"millrace/tracing/spans"
 	"millrace/web"
 )
@@ -26,27 +28,32 @@ const (
 
 // ownRoutes describes the routes of this package. Every route has its line here.
 var ownRoutes = []openapi.Route{
-	{Method: "GET", Path: openapiRoute, Tag: tagServer, Summary: "This document", Answer: openapi.AnyObject},
-	{Method: "GET", Path: statusRoute, Tag: tagServer, Summary: "The state of all parts of the server", Answer: client.Status{}},
-	{Method: "GET", Path: loggingRoute, Tag: tagTelemetry, Summary: "The settings of the log", Answer: logAnswer{}},
-	{Method: "POST", Path: loggingRoute, Tag: tagTelemetry, Summary: "Change the level of the log", Body: openapi.AnyObject, Answer: logAnswer{}},
-	{Method: "GET|POST", Path: "/v2/trace/setting", Tag: tagTelemetry, Summary: "The settings of traces, and their change", Body: openapi.AnyObject, Answer: openapi.AnyObject},
-	{Method: "GET|POST", Path: "/v2/models/:model/trace/setting", Tag: tagTelemetry, Summary: "The settings of traces, which are those of all models", Body: openapi.AnyObject, Answer: openapi.AnyObject},
+	{Method: "GET", Path: openapiRoute, Role: role.Infer, Tag: tagServer, Summary: "This document", Answer: openapi.AnyObject},
+	{Method: "GET", Path: statusRoute, Role: role.Watch, Tag: tagServer, Summary: "The state of all parts of the server", Answer: client.Status{}},
+	{Method: "GET", Path: loggingRoute, Role: role.Watch, Tag: tagTelemetry, Summary: "The settings of the log", Answer: logAnswer{}},
+	{Method: "POST", Path: loggingRoute, Role: role.Manage, Tag: tagTelemetry, Summary: "Change the level of the log", Body: openapi.AnyObject, Answer: logAnswer{}},
+	{Method: "GET", Path: "/v2/trace/setting", Role: role.Watch, Tag: tagTelemetry, Summary: "The settings of traces", Answer: openapi.AnyObject},
+	{Method: "POST", Path: "/v2/trace/setting", Role: role.Manage, Tag: tagTelemetry, Summary: "Change the settings of traces", Body: openapi.AnyObject, Answer: openapi.AnyObject},
+	{Method: "GET", Path: "/v2/models/:model/trace/setting", Role: role.Watch, Tag: tagTelemetry, Summary: "The settings of traces, which are those of all models", Answer: openapi.AnyObject},
+	{Method: "POST", Path: "/v2/models/:model/trace/setting", Role: role.Manage, Tag: tagTelemetry, Summary: "Change the settings of traces, which are those of all models", Body: openapi.AnyObject, Answer: openapi.AnyObject},
 	{
-		Method: "GET", Path: tracesRoute, Tag: tagTelemetry, Summary: "The kept frames, the newest first",
+		Method: "GET", Path: tracesRoute, Role: role.Watch, Tag: tagTelemetry, Summary: "The kept frames, the newest first",
 		Query: []openapi.Param{{Name: "limit", Type: "integer", Doc: "the most frames"}, {Name: "model", Type: "string", Doc: "of this model"}, {Name: "reason", Type: "string", Doc: "kept for this reason"}},
 		Answer: struct {
 			Traces []spans.Kept `json:"traces"`
 		}{},
 	},
-	{Method: "GET", Path: tracesRoute + "/:trace", Tag: tagTelemetry, Summary: "One kept frame with its spans", Answer: spans.Kept{}},
+	{Method: "GET", Path: tracesRoute + "/:trace", Role: role.Watch, Tag: tagTelemetry, Summary: "One kept frame with its spans", Answer: spans.Kept{}},
 }
 
 // routes describes the routes of the HTTP listener.
 func (s *Server) routes() []openapi.Route {
-	all := slices.Concat(rest.Routes, ws.Routes, streams.Routes, ownRoutes, web.Routes)
+	all := slices.Concat(rest.Routes, apps.Routes, ws.Routes, streams.Routes, ownRoutes, web.Routes)
+	if s.auth.on() {
+		all = append(all, loginRoutes...)
+	}
 	if !s.cfg.Metrics.Separate() {
-		all = append(all, openapi.Route{Method: "GET", Path: s.cfg.Metrics.Path, Tag: tagTelemetry, Summary: "The metrics, for Prometheus", Answer: openapi.Raw{MediaType: "text/plain"}})
+		all = append(all, openapi.Route{Method: "GET", Path: s.cfg.Metrics.Path, Role: s.metricsRole(), Tag: tagTelemetry, Summary: "The metrics, for Prometheus", Answer: openapi.Raw{MediaType: "text/plain"}})
 	}
 	return all
 }

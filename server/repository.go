@@ -15,8 +15,8 @@ import (
 )
 
 // loadRepository loads the models of the repository that are loaded at the start. One
-// of which no version can be loaded ends the start, unless its files may change or
-// exit_on_error is off.
+// of which no version can be loaded, or a stage cannot, ends the start, unless its files may
+// change or exit_on_error is off.
 func (s *Server) loadRepository(ctx context.Context) error {
 	s.changes.Repository = s.repository
 	all, err := s.changes.Take()
@@ -41,7 +41,8 @@ func (s *Server) loadRepository(ctx context.Context) error {
 	left, errs := s.loadAll(ctx, left)
 	for _, name := range left {
 		_, none := s.models.Group(name, "")
-		if none != nil && s.cfg.Repository.Mode != config.LoadPoll && *s.cfg.Repository.Exit {
+		parts, staged := s.programs.of(name)
+		if (none != nil || staged && parts.app == nil) && s.cfg.Repository.Mode != config.LoadPoll && *s.cfg.Repository.Exit {
 			return fmt.Errorf("model_repository: %w", errs[name])
 		}
 		s.unloadable(name, errs[name])
@@ -52,6 +53,14 @@ func (s *Server) loadRepository(ctx context.Context) error {
 // loadAll loads models of the repository, and returns those that failed and why.
 func (s *Server) loadAll(ctx context.Context, names []string) (left []string, errs map[string]error) {
 	errs = s.models.LoadAll(ctx, names)
+	for _, name := range names {
+		if errs[name] != nil {
+			continue
+		}
+		if err := s.syncProgram(ctx, name); err != nil {
+			errs[name] = err
+		}
+	}
 	for _, name := range names {
 		if errs[name] == nil {
 			delete(s.failing, name)
@@ -64,7 +73,7 @@ func (s *Server) loadAll(ctx context.Context, names []string) (left []string, er
 
 // configured reports whether a model is one of the configuration.
 func (s *Server) configured(name string) bool {
-	return slices.ContainsFunc(s.cfg.Models, func(c workers.Config) bool { return c.Name == name })
+	return slices.ContainsFunc(*s.configs.Load(), func(c workers.Config) bool { return c.Name == name })
 }
 
 // maxRetry is the longest wait before a model that could not be loaded is tried again.
@@ -149,6 +158,8 @@ func (s *Server) poll(ctx context.Context) {
 			}
 			if err := s.models.Remove(ctx, name); err != nil && stream.CodeOf(err) != stream.NotFound && ctx.Err() == nil && !s.draining.Load() {
 				s.log.Error("a model that is gone from the repository cannot be unloaded", "model", name, "error", err)
+			} else if err := s.syncProgram(ctx, name); err != nil {
+				s.log.Error("the stages of a program that is gone from the repository cannot be unloaded", "model", name, "error", err)
 			}
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"regexp"
@@ -39,6 +40,7 @@ type scene struct {
 	*testing.T
 	s       *server.Server
 	model   string
+	app     bool          // it has routes
 	lines   string        // the file of its server stream
 	bySeq   []string      // what frame n does; beyond it, what its bytes say
 	running chan struct{} // a frame that is held has begun to run
@@ -57,7 +59,11 @@ func init() {
 func (w *scripted) Init(_ context.Context, env *workers.Env) (*stream.Model, error) {
 	found, _ := scenes.Load(env.Name)
 	w.scene = found.(*scene)
-	return &stream.Model{Any: true, Ragged: true, MaxBatch: 1}, nil
+	m := &stream.Model{Any: true, Ragged: true, MaxBatch: 1}
+	if w.scene.app {
+		m.App = &stream.App{Routes: []stream.Route{{Method: "POST", Path: "/one"}, {Method: "POST", Path: "/events", Events: true}}}
+	}
+	return m, nil
 }
 
 func (w *scripted) Run(_ context.Context, b *batching.Batch) error {
@@ -70,14 +76,25 @@ func (w *scripted) Run(_ context.Context, b *batching.Batch) error {
 		what = w.scene.bySeq[r.Seq]
 	}
 	y := stream.Tensor{Name: "y", Datatype: stream.Float32, Shape: []int{1}, Data: stream.AppendFloat32(nil, 1)}
+	body := stream.Tensor{Name: "body", Datatype: stream.Bytes, Shape: []int{1}, Data: []byte{1, 0, 0, 0, '1'}}
+	switch what {
+	case "ok", "hold", "parts":
+		if r.Call != nil { // the other answers are no body of a reply
+			y = body
+		}
+	}
 	switch what {
 	case "refuse":
 		return stream.Errorf(stream.Unsupported, "frame", "is not what the model takes")
 	case "panic":
 		panic("as the scene says")
 	case "parts":
+		part := stream.Tensor{Name: "y", Datatype: stream.Float32, Shape: []int{1}, Data: stream.AppendFloat32(nil, 0)}
+		if r.Call != nil {
+			part = body
+		}
 		for range 3 {
-			r.Emit([]stream.Tensor{{Name: "y", Datatype: stream.Float32, Shape: []int{1}, Data: stream.AppendFloat32(nil, 0)}}, nil)
+			r.Emit([]stream.Tensor{part}, nil)
 		}
 	case "not utf-8":
 		y.Datatype, y.Data = stream.Bytes, []byte{1, 0, 0, 0, 0xff} // which JSON cannot carry
@@ -161,21 +178,47 @@ func (c *scene) statistics(left bool) {
 		if success != counts["result"]-unsendable || success+fail != endings(counts) || success > 0 && time.Since(time.UnixMilli(int64(st.LastInference))).Abs() > time.Hour {
 			c.Errorf("statistics of version %s: %d have succeeded and %d failed; counted: %s", st.Version, success, fail, listing(counts))
 		}
-		c.tritonMetrics(st)
+		// The run of a frame whose client has left ends after the frame.
+		differs := c.tritonMetrics(st)
+		for end := time.Now().Add(20 * time.Second); len(differs) > 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+			again, err := c.grpcClient().ModelStatistics(context.Background(), &pb.ModelStatisticsRequest{Name: c.model, Version: st.Version})
+			if err != nil || len(again.ModelStats) != 1 {
+				c.Fatal(again, err)
+			}
+			differs = c.tritonMetrics(again.ModelStats[0])
+		}
+		for _, d := range differs {
+			c.Error(d)
+		}
 		if told := endings(c.told); !left && len(r.ModelStats) == 1 && len(c.s.Models().Versions(c.model)) == 1 && counts["accepted"] == c.counted()["accepted"] && told != success+fail {
 			c.Errorf("%d endings were told, the statistics have %d", told, success+fail)
 		}
 	}
 }
 
+// seriesOf returns the lines at /metrics that have the model's name as label. The rest of
+// them, those of many other models, is not searched, which is slow with the race detector.
+func seriesOf(t *testing.T, s *server.Server, model string) string {
+	t.Helper()
+	_, text := get(t, s, "/metrics")
+	label := `model="` + model + `"`
+	var lines strings.Builder
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, label) {
+			lines.WriteString(line)
+		}
+	}
+	return lines.String()
+}
+
 var tritonSeries = regexp.MustCompile(`(?m)^(nv_\w+)\{([^}]*)\} (\S+)$`)
 
-// tritonMetrics checks the metrics with Triton's names against the statistics.
-func (c *scene) tritonMetrics(st *pb.ModelStatistics) {
+// tritonMetrics returns how the metrics with Triton's names differ from the statistics.
+func (c *scene) tritonMetrics(st *pb.ModelStatistics) (differs []string) {
+	differ := func(format string, args ...any) { differs = append(differs, fmt.Sprintf(format, args...)) }
 	of, failed := map[string]float64{}, 0.0
-	_, text := get(c.T, c.s, "/metrics")
-	for _, m := range tritonSeries.FindAllStringSubmatch(text, -1) {
-		if !strings.Contains(m[2], `model="`+st.Name+`"`) || !strings.Contains(m[2], `version="`+st.Version+`"`) {
+	for _, m := range tritonSeries.FindAllStringSubmatch(seriesOf(c.T, c.s, st.Name), -1) {
+		if !strings.Contains(m[2], `version="`+st.Version+`"`) {
 			continue
 		}
 		v, err := strconv.ParseFloat(m[3], 64)
@@ -201,17 +244,18 @@ func (c *scene) tritonMetrics(st *pb.ModelStatistics) {
 	}
 	for name, v := range of {
 		if _, known := want[name]; !known && (v != 0 || !strings.HasPrefix(name, "nv_cache_")) {
-			c.Errorf("version %s: %s is not expected", st.Version, name)
+			differ("version %s: %s is not expected", st.Version, name)
 		}
 	}
 	for name, v := range want {
 		if got, ok := of[name]; !ok || got != v {
-			c.Errorf("version %s: %s is %v, in the statistics %v", st.Version, name, got, v)
+			differ("version %s: %s is %v, in the statistics %v", st.Version, name, got, v)
 		}
 	}
 	if failed != float64(x.Fail.Count) {
-		c.Errorf("version %s: nv_inference_request_failure is %v, in the statistics %d", st.Version, failed, x.Fail.Count)
+		differ("version %s: nv_inference_request_failure is %v, in the statistics %d", st.Version, failed, x.Fail.Count)
 	}
+	return differs
 }
 
 var series = regexp.MustCompile(`(?m)^millrace_(\w+)\{([^}]*)\} (\d+)$`)
@@ -220,9 +264,8 @@ var series = regexp.MustCompile(`(?m)^millrace_(\w+)\{([^}]*)\} (\d+)$`)
 // "drop REASON", "error CODE", "refused REASON" and "unsendable CODE".
 func countsOf(t *testing.T, s *server.Server, model string, version ...string) map[string]int {
 	t.Helper()
-	_, text := get(t, s, "/metrics")
 	out := map[string]int{}
-	for _, m := range series.FindAllStringSubmatch(text, -1) {
+	for _, m := range series.FindAllStringSubmatch(seriesOf(t, s, model), -1) {
 		labels := map[string]string{}
 		for _, l := range strings.Split(m[2], ",") {
 			name, value, _ := strings.Cut(l, "=")
@@ -452,6 +495,41 @@ func (c *scene) post(query, kind, body string) {
 	}
 	if r.StatusCode == http.StatusServiceUnavailable && e.Code == "overloaded" && r.Header.Get("Retry-After") == "" {
 		c.Error("no Retry-After")
+	}
+	c.tell(1, "error", e.Code)
+}
+
+// route sends a request to a route of the program.
+func (c *scene) route(path, what string, headers ...string) {
+	req, err := http.NewRequestWithContext(c.Context(), http.MethodPost, "http://"+c.s.Addr("http")+"/apps/"+c.model+path, strings.NewReader(what))
+	if err != nil {
+		c.Error(err)
+		return
+	}
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	r, err := http.DefaultClient.Do(req)
+	if err != nil {
+		c.Error(err)
+		return
+	}
+	defer r.Body.Close()
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		c.Error(err)
+	}
+	_, failed, isEvent := strings.Cut(string(text), "event: error\ndata: ")
+	if r.StatusCode == http.StatusOK && !isEvent {
+		c.tell(1, "result")
+		return
+	}
+	if !isEvent {
+		failed = string(text)
+	}
+	var e struct{ Code string }
+	if err := json.Unmarshal([]byte(failed), &e); err != nil {
+		c.Error(err)
 	}
 	c.tell(1, "error", e.Code)
 }

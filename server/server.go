@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,10 +14,12 @@ import (
 
 	"millrace/config"
 	"millrace/ingest"
+	"millrace/ingest/apps"
 	"millrace/ingest/native"
 	"millrace/ingest/shm"
 	"millrace/ingest/streams"
 	"millrace/internal/accept"
+	"millrace/internal/child"
 	"millrace/internal/httpd"
 	"millrace/internal/video"
 	"millrace/stream"
@@ -32,6 +35,8 @@ import (
 	_ "millrace/workers/graph"
 	_ "millrace/workers/identity"
 	_ "millrace/workers/motion"
+	_ "millrace/workers/process"
+	_ "millrace/workers/python"
 	_ "millrace/workers/repeat"
 )
 
@@ -47,21 +52,36 @@ type Server struct {
 	changes    repository.Changes  // of the repository
 	failing    map[string]*failing // models of it that could not be loaded; used as changes is
 	native     *native.Client
-	shared     *shm.Registry // for the adapters of the Open Inference Protocol; nil = off
+	configs    atomic.Pointer[[]workers.Config] // the models of the configuration
+	shared     *shm.Registry                    // for the adapters of the Open Inference Protocol; nil = off
 	observe    *observer
 	sequences  *ingest.Sequences
 
 	adapters  []ingest.Interface
 	listeners []Listener // on which it listens
+	programs  programs
 	closers   []func() error
 	http      *httpd.Server                  // of the HTTP adapters; nil when it is off
 	streams   *streams.Adapter               // nil: off
+	apps      *apps.Adapter                  // of the routes of programs; nil when http is off
 	requests  map[string]tracing.RequestHook // of the listeners that count requests, by name
 
-	tls   *tls.Config   // nil when not encrypted
-	limit *accept.Limit // of all listeners together
+	changing   context.Context // of changes that a caller has begun and must not leave half made; ends when the server drains
+	endChanges context.CancelCauseFunc
+
+	auth        *authenticator
+	audit       *audit
+	accounts    *ingest.Accounts // of clients
+	tls         *tls.Config      // nil when not encrypted
+	certificate *keyPair         // in files, or nil
+	authority   *authority       // that gives the certificate, or nil
+	limit       *accept.Limit    // of all listeners together
 
 	hardware *video.Hardware // decodes videos; nil = software
+	sandbox  bool            // ffmpeg is confined
+
+	reloading sync.Mutex
+	last      *Config // of the last Reload; nil = there was none
 
 	ready    chan struct{}
 	loaded   atomic.Bool
@@ -79,12 +99,22 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
+	cfg = Replicate(cfg)
+	cfg.Hosts = slices.Concat(cfg.Hosts, cfg.TLS.ACME.Domains)
+	proxies, err := cfg.TrustedProxies()
+	if err != nil {
+		return nil, err
+	}
+	connections, files := accept.Bound(cfg.Limits.MaxConnections)
 	s := &Server{
 		cfg: cfg, version: cfg.Version, created: time.Now(), memory: buf.NewPool(cfg.Memory.Budget),
-		ready: make(chan struct{}), requests: map[string]tracing.RequestHook{}, limit: &accept.Limit{Max: cfg.Limits.MaxConnections},
+		ready: make(chan struct{}), accounts: ingest.NewAccounts(cfg.Quotas), requests: map[string]tracing.RequestHook{},
+		limit: &accept.Limit{Max: connections, PerAddress: cfg.Limits.MaxPerAddress, Trusted: proxies},
 	}
-	var err error
-	if s.tls, err = loadTLS(cfg.TLS, ownNames(cfg.Hosts)); err != nil {
+	s.configs.Store(&cfg.Models)
+	s.memory.LimitShares(cfg.Memory.ClientShare)
+	s.changing, s.endChanges = context.WithCancelCause(context.Background())
+	if err = s.loadTLS(); err != nil {
 		return nil, err
 	}
 	if s.observe, err = newObserver(s); err != nil {
@@ -92,6 +122,17 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.log = s.observe.log
 	s.limit.Log = s.log
+	if s.authority != nil {
+		s.authority.log = s.log
+	}
+	if connections < cfg.Limits.MaxConnections {
+		s.log.Warn("fewer connections than limits.max_connections can be open: raise the limit of open files (ulimit -n), or lower the setting",
+			"limits.max_connections", cfg.Limits.MaxConnections, "possible", connections, "open files", files)
+	}
+	if s.sandbox, err = sandbox(cfg.Sandbox, child.SandboxError(), s.log); err != nil {
+		s.observe.close()
+		return nil, err
+	}
 	s.hardware = video.NewHardware(cfg.Sources.HWAccel, func(err error) {
 		s.log.Warn("hardware decoding failed: for a minute, videos that are opened are decoded in software", "setting", "sources.hwaccel", "error", err)
 	})
@@ -100,7 +141,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s.models = workers.NewManager(workers.ManagerOptions{
-		Memory: s.memory, Pixels: cfg.Limits.Pictures(), Log: s.log, Hooks: s.observe.model, Repository: s.repository,
+		Memory: s.memory, Pixels: cfg.Limits.Pictures(), Log: s.log, Hooks: s.hooks, Repository: s.repository,
 	})
 	s.sequences = ingest.NewSequences(backend{s})
 	if *cfg.SharedMemory {
@@ -113,7 +154,13 @@ func New(cfg Config) (*Server, error) {
 		}
 	}
 	onnx.SetLibrary(cfg.ONNX.Library)
-	if err := s.open(); err != nil {
+	if s.audit, err = openAudit(cfg.Audit, authenticates(&s.cfg)); err == nil {
+		s.auth, err = newAuthenticator(s)
+	}
+	if err == nil {
+		err = s.open()
+	}
+	if err != nil {
 		s.abandon()
 		return nil, err
 	}
@@ -138,6 +185,8 @@ func (s *Server) abandon() {
 		s.log.Error("models did not close", "error", err)
 	}
 	s.closeListeners()
+	s.auth.close()
+	s.audit.close()
 	s.observe.close()
 }
 
@@ -162,6 +211,16 @@ func (s *Server) Run(ctx context.Context) error {
 			}
 		})
 	}
+	if s.authority != nil { // which connects to the adapters
+		wg.Go(func() { s.authority.run(serving) })
+	}
+	if s.auth.on() {
+		wg.Go(func() { s.auth.checkLong(serving) })
+	}
+	var watched map[string]*watched
+	if s.cfg.Programs.Watch { // before the load, so that what changes meanwhile is seen
+		watched = s.watchedPrograms()
+	}
 	err := s.load(ctx)
 	if err == nil && s.cfg.Repository.Mode == config.LoadPoll {
 		wg.Go(func() { s.poll(serving) })
@@ -169,13 +228,30 @@ func (s *Server) Run(ctx context.Context) error {
 	if err == nil {
 		err = s.serving(failed)
 	}
+	if err == nil && s.cfg.Programs.Root != "" {
+		err = s.listenRoot(ctx)
+	}
 	if err == nil {
 		s.loaded.Store(true)
 		close(s.ready)
 		s.logReady()
+		if s.cfg.Programs.Watch {
+			wg.Go(func() { s.watchPrograms(serving, watched) })
+		}
+		var gone <-chan error // the program at the root
+		if s.cfg.Programs.Root != "" && *s.cfg.Programs.Exit {
+			reason := make(chan error, 1)
+			gone = reason
+			wg.Go(func() {
+				if err := s.watchRoot(serving); err != nil {
+					reason <- err
+				}
+			})
+		}
 		select {
 		case <-ctx.Done():
 		case err = <-failed:
+		case err = <-gone:
 		}
 	}
 	begun, started := time.Now(), err == nil || s.loaded.Load() // a start that failed is told by err
@@ -186,6 +262,8 @@ func (s *Server) Run(ctx context.Context) error {
 	if started {
 		s.log.Info("the server has ended", "took", time.Since(begun))
 	}
+	s.auth.close()
+	s.audit.close()
 	s.sequences.Close()
 	if s.shared != nil {
 		s.shared.UnregisterAll()
@@ -196,7 +274,7 @@ func (s *Server) Run(ctx context.Context) error {
 
 // logReady logs what the server serves, and where.
 func (s *Server) logReady() {
-	args := []any{"version", s.version, "took", time.Since(s.created)}
+	args := []any{"version", s.version, "took", time.Since(s.created), "sandbox", s.sandboxText()}
 	for _, l := range s.listeners {
 		args = append(args, l.Name, l.Addr)
 	}
@@ -236,8 +314,15 @@ func (s *Server) load(ctx context.Context) error {
 		return within("models", err)
 	}
 	for _, i := range order {
-		if _, err := s.models.Load(ctx, s.cfg.Models[i].Name, workers.Load{}); err != nil {
+		_, err := s.models.Load(ctx, s.cfg.Models[i].Name, workers.Load{})
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return fmt.Errorf("%w while model %s was being loaded", context.Cause(ctx), s.cfg.Models[i].Name)
+		case err != nil:
 			return within(fmt.Sprintf("models[%d]", i), err)
+		}
+		if err := s.syncProgram(ctx, s.cfg.Models[i].Name); err != nil { // which names the stage
+			return within(fmt.Sprintf("models[%d]", i), stream.Errorf(stream.CodeOf(err), "", "%w", err))
 		}
 	}
 	return s.loadRepository(ctx)
@@ -257,6 +342,7 @@ func within(entry string, err error) error {
 // adapters.
 func (s *Server) drain(stop func(), adapters *sync.WaitGroup) error {
 	s.draining.Store(true)
+	s.endChanges(ingest.ErrDraining)
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Drain)
 	defer cancel()
 	until, _ := ctx.Deadline()
@@ -280,18 +366,25 @@ func (s *Server) drain(stop func(), adapters *sync.WaitGroup) error {
 	return err
 }
 
-// ReopenLog opens log.file again, so that the log can be rotated: rename the
+// ReopenLog opens log.file and audit again, so that the log can be rotated: rename the
 // file, then call it. Without a log file it does nothing.
 func (s *Server) ReopenLog() error {
-	if s.cfg.Log.File == "" {
+	if s.cfg.Log.File == "" && s.audit == nil {
 		return nil
 	}
 	err := s.observe.logFile.Reopen()
-	if err == nil {
+	if s.audit != nil {
+		err = errors.Join(err, s.audit.file.Reopen())
+		s.auditSignal(err)
+	}
+	if err == nil && s.cfg.Log.File != "" {
 		s.log.Info("the log file was opened again", "file", s.cfg.Log.File)
 	}
 	return err
 }
+
+// Log returns the log of the server.
+func (s *Server) Log() *slog.Logger { return s.log }
 
 // Ready is closed when the models are loaded and the adapters serve.
 func (s *Server) Ready() <-chan struct{} { return s.ready }

@@ -203,7 +203,7 @@ func (d backend) ChangeTraces(model string, change map[string][]string) error {
 const maxSettings = 4 << 10
 
 func readSettings(c *fiber.Ctx) ([]byte, error) {
-	return httpd.ReadBody(c, maxSettings, func(n int) ([]byte, error) { return make([]byte, n), nil })
+	return httpd.ReadSmall(c, maxSettings)
 }
 
 // traceSettingRoutes are those of the extension trace.

@@ -49,7 +49,7 @@ func (s *Server) status() client.Status {
 	m := s.memory.Stats()
 	st.Memory = client.MemoryStatus{Budget: m.Budget, Leased: m.Leased, Reserved: m.Reserved, Denied: m.Denied}
 	for name, l := range s.limit.Stats() {
-		st.Connections[name] = client.ConnectionStatus{Open: l.Open, Refused: l.Refused, Failed: l.Failed}
+		st.Connections[name] = client.ConnectionStatus{Open: l.Open, Refused: l.Refused + l.RefusedAddress + l.RefusedNoFile, Shed: l.Shed, Failed: l.Failed}
 	}
 	for adapter, n := range s.measure().Sessions {
 		st.Sessions[adapter] = n

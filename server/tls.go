@@ -20,13 +20,30 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/crypto/acme"
+
 	"millrace/config"
 	"millrace/stream"
 )
 
-// loadTLS returns the TLS configuration of listeners, or nil when TLS is off. names are
-// the names for a certificate that the server makes.
-func loadTLS(c config.TLS, names []string) (*tls.Config, error) {
+// loadTLS makes the TLS configuration of listeners, nil when TLS is off.
+func (s *Server) loadTLS() (err error) {
+	if s.cfg.TLS.ACME.On() {
+		if s.authority, err = newAuthority(&s.cfg); err == nil {
+			s.tls = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.authority.get, NextProtos: []string{acme.ALPNProto}}
+		}
+		return err
+	}
+	s.certificate, err = readCertificate(s.cfg.TLS, ownNames(s.cfg.Hosts))
+	if s.certificate != nil {
+		s.tls = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.certificate.get}
+	}
+	return err
+}
+
+// readCertificate returns the certificate in files, or nil when there is none. names are
+// the names for one that the server makes.
+func readCertificate(c config.TLS, names []string) (*keyPair, error) {
 	if !c.On() {
 		return nil, nil
 	}
@@ -40,7 +57,7 @@ func loadTLS(c config.TLS, names []string) (*tls.Config, error) {
 	if _, err := files.get(nil); err != nil {
 		return nil, err
 	}
-	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: files.get}, nil
+	return files, nil
 }
 
 // keyPair is a certificate in files, which may be replaced while the server runs.
@@ -81,6 +98,18 @@ func (k *keyPair) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		return nil, stream.Errorf(stream.InvalidArgument, "tls.cert", "%s with %s cannot be used: %w", k.cert, k.key, err)
 	}
 	return k.loaded, nil
+}
+
+// reread reads the files now.
+func (k *keyPair) reread() error {
+	pair, err := tls.LoadX509KeyPair(k.cert, k.key)
+	if err != nil {
+		return stream.Errorf(stream.InvalidArgument, "tls.cert", "%s with %s cannot be used, and the certificate stays as it was: %w", k.cert, k.key, err)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.loaded, k.checked = &pair, time.Time{}
+	return nil
 }
 
 const (

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gorilla/websocket"
 	"google.golang.org/grpc"
@@ -103,6 +104,51 @@ func TestTLS(t *testing.T) {
 	}
 	if again, err := os.ReadFile(filepath.Join(cache, "millrace", "tls", "cert.pem")); err != nil || string(again) == string(pem) {
 		t.Error("the certificate was not made for other.test")
+	}
+}
+
+// TestHSTS: all answers of a server with a certificate say that browsers come back by https, also those that are refused.
+func TestHSTS(t *testing.T) {
+	cert, key := filepath.Join(t.TempDir(), "cert.pem"), filepath.Join(t.TempDir(), "key.pem")
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	made, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "off", TLS: config.TLS{SelfSigned: true}})
+	if made.URL("http") == "" || stop() != nil {
+		t.Fatal("no certificate was made")
+	}
+	own, err := server.SelfSignedFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for to, from := range map[string]string{cert: own, key: filepath.Join(filepath.Dir(own), "key.pem")} {
+		text, err := os.ReadFile(from)
+		if err != nil || os.WriteFile(to, text, 0o600) != nil {
+			t.Fatal(err)
+		}
+	}
+	for age, want := range map[time.Duration]string{0: "", 48 * time.Hour: "max-age=172800"} {
+		s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "off", TLS: config.TLS{Cert: cert, Key: key, HSTS: age}})
+		transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+		for _, request := range []struct{ method, path, host string }{
+			{"GET", "/v2", ""}, {"GET", "/none", ""}, {"GET", "/v2", "elsewhere.test"}, {"GET", "/console/", ""}, {"BREW", "/v2", ""}, {"POST", "/v2/models/none/infer_stream", ""},
+		} {
+			r, err := http.NewRequest(request.method, s.URL("http")+request.path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Host = request.host
+			answer, err := transport.RoundTrip(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer.Body.Close()
+			if got := answer.Header.Get("Strict-Transport-Security"); got != want {
+				t.Errorf("%v: %s: %q, want %q", request, answer.Status, got, want)
+			}
+		}
+		transport.CloseIdleConnections()
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

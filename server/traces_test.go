@@ -244,8 +244,8 @@ func TestTracesOfServerStreams(t *testing.T) {
 
 // The tail rules keep what the sampler does not; a frame that is refused before a stream accepts it has a trace too.
 func TestTailRules(t *testing.T) {
-	s := tracedServer(t, spans.Config{Sampler: "ratio", Ratio: new(0.0), Slow: new(20 * time.Millisecond)},
-		workers.Config{Name: "slow", Source: "delay", Params: stream.Params{"fixed": "30ms"}},
+	s := tracedServer(t, spans.Config{Sampler: "ratio", Ratio: new(0.0), Slow: new(500 * time.Millisecond)},
+		workers.Config{Name: "slow", Source: "delay", Params: stream.Params{"fixed": "510ms"}},
 		workers.Config{Name: "echo", Source: "identity"})
 	infer := func(model, body string) string {
 		r, err := http.Post("http://"+s.Addr("http")+"/v2/models/"+model+"/infer", "application/json", strings.NewReader(body))

@@ -19,6 +19,7 @@ import (
 	"millrace/config"
 	"millrace/ingest"
 	"millrace/internal/accept"
+	"millrace/internal/role"
 	"millrace/stream"
 	"millrace/workers"
 )
@@ -125,9 +126,9 @@ func TestReopenLog(t *testing.T) {
 
 func TestMetricsServerBeforeItListens(t *testing.T) {
 	s := silent(t, Config{})
-	m := s.observe.server(config.Metrics{Address: "127.0.0.1:0", Path: "/metrics"}, &accept.Limit{})
-	if err := m.Close(); err != nil || m.srv.ReadHeaderTimeout != 10*time.Second {
-		t.Errorf("%v, %v for a header", err, m.srv.ReadHeaderTimeout)
+	m := s.observe.server(config.Metrics{Address: "127.0.0.1:0", Path: "/metrics"}, nil, &accept.Limit{}, 2*time.Minute, s.guardHandler, role.Open)
+	if err := m.Close(); err != nil || m.srv.ReadHeaderTimeout != 10*time.Second || m.srv.IdleTimeout != 2*time.Minute {
+		t.Errorf("%v, %v for a header, %v between requests", err, m.srv.ReadHeaderTimeout, m.srv.IdleTimeout)
 	}
 	addr, err := m.Listen()
 	if err != nil {

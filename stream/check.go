@@ -15,6 +15,9 @@ var classSeed = maphash.MakeSeed()
 // needs and the class of batch it can join: frames of one class have equal shapes. Any
 // tensor's own data must already fit its shape (Tensor.CheckSize).
 func (m *Model) Check(f *Frame) (rows int, class uint64, err error) {
+	if f.Call != nil {
+		return m.checkCall(f)
+	}
 	if f.Region != (Region{}) {
 		if err = m.checkRegion(f); err != nil {
 			return 0, 0, err
@@ -36,6 +39,23 @@ func (m *Model) Check(f *Frame) (rows int, class uint64, err error) {
 		return 1, 0, nil
 	}
 	return m.checkTensors(f)
+}
+
+// callClass is the class of frames with a Call: they share no batch with others.
+const callClass = 1
+
+// TakesCalls reports whether the model takes frames with a Call.
+func (m *Model) TakesCalls() bool { return m.Calls || m.App != nil }
+
+// checkCall checks a frame with a Call, whose payload is not one of the model's inputs.
+func (m *Model) checkCall(f *Frame) (rows int, class uint64, err error) {
+	switch {
+	case !m.TakesCalls():
+		return 0, 0, Errorf(Unsupported, "", "model %s has no routes: send its inputs, see /v2/models/%s", m.Name, m.Name)
+	case f.Codec != Opaque || len(f.Inputs) > 0 || f.Region != (Region{}):
+		return 0, 0, Errorf(InvalidArgument, "codec", "is %s: the body of a request to a route is opaque", f.Codec)
+	}
+	return 1, callClass, nil
 }
 
 // TakesBytes reports whether the model has one input, of BYTES: a frame may be its

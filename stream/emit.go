@@ -39,15 +39,25 @@ func (e *early) wake() {
 // fails with FlowControl. It fails at once when an unfinished request before it is in the same
 // batch, because that would wait for this one.
 func (r *Request) Emit(outputs []Tensor, lease *buf.Buf) bool {
+	if err := r.Room(); err != nil {
+		r.Fail(err)
+	}
+	return r.Pass(outputs, lease)
+}
+
+// Room waits as Emit does, and returns an error where Emit would let the request fail.
+func (r *Request) Room() error {
 	s := r.Stream
 	inTurn, err := s.waitForTurn(r)
 	if p, ok := s.sink.(Pacer); ok && inTurn {
 		err = p.Room()
 	}
-	if err != nil {
-		r.Fail(err)
-	}
-	return s.emit(r, &Result{
+	return err
+}
+
+// Pass is Emit without waiting, for a worker that was told of Room and must not wait.
+func (r *Request) Pass(outputs []Tensor, lease *buf.Buf) bool {
+	return r.Stream.emit(r, &Result{
 		Partial: true, Outcome: Answered, Outputs: append([]Tensor(nil), outputs...), Lease: lease,
 	})
 }
@@ -102,7 +112,7 @@ func (s *Stream) emit(r *Request, p *Result) bool {
 		return false
 	}
 	r.result.key = nil // the ending alone is not the whole result
-	p.Seq, p.CaptureUS, p.Model, p.Timing = r.Seq, r.CaptureUS, r.result.Model, r.Timing
+	p.Seq, p.CaptureUS, p.Model, p.Timing, p.Reply = r.Seq, r.CaptureUS, r.result.Model, r.Timing, r.result.Reply
 	if s.order[0] == r {
 		s.flushEarly(r)
 		s.pushed = true

@@ -86,8 +86,10 @@ type Frame struct {
 	Payload       []byte        // the coded bytes, in Lease's memory; nil when Inputs are given
 	Inputs        []Tensor      // named tensors, in Lease's memory
 	Params        Params        // parameters for the model, or nil
+	Call          *Call         // the HTTP request to a route of the model's program that the frame was made of, or nil
 	TraceContext                // as the client sent it, or zero; in a Request, with the ids that were allotted
 	Arrived       Instant       // its first byte was read; 0 = not known, or the same as Timing.Received
+	Account       *Account      // of the client who sent it; nil = that of the stream
 	Lease         *buf.Buf      // the memory under Payload and Inputs; nil when the garbage collector owns it
 }
 

@@ -64,11 +64,19 @@ type Model struct {
 	// Decoupled says that it may answer a request several times (Request.Emit) before it
 	// ends it.
 	Decoupled bool
+	// Calls says that it takes frames with a Call besides its inputs, as a model with an App
+	// does: routes of other models send theirs to it.
+	Calls bool
+	// App has the routes of a model that is a program with routes of its own; nil = it has none.
+	App *App
 	// Labels are the names of the elements of a row of an output, such as classes, by the
 	// output's name; nil = there are none.
 	Labels map[string][]string
 	// Sequences bound the sequences of requests, of a model that keeps state.
 	Sequences Sequences
+	// Cost estimates how long decoding a request's pictures takes; nil = they are not decoded
+	// before a run. It is called with the lock of the request's stream held.
+	Cost func(*Request) time.Duration
 }
 
 // Sequences bound the sequences of requests to a model: streams whose frames are the

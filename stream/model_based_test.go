@@ -193,8 +193,9 @@ func (m *machine) take(t *rapid.T) {
 		t.Skip("no token")
 	}
 	predict := time.Duration(rapid.IntRange(0, 8).Draw(t, "predict")) * time.Millisecond
-	m.ep.pop()
-	r, kept := m.Take(m.now, 4, nil, predict)
+	leave := rapid.IntRange(0, 3).Draw(t, "leave") == 0
+	token := m.ep.pop()
+	r, kept, left := m.TakeUnless(m.now, 4, nil, predict, func(*stream.Request) bool { return leave })
 	if kept {
 		t.Fatal("a frame of one row did not fit")
 	}
@@ -207,7 +208,13 @@ func (m *machine) take(t *rapid.T) {
 		want = e
 		break
 	}
+	if left != (leave && want != nil) || left && r != nil {
+		t.Fatalf("left %v, want %v", left, leave && want != nil)
+	}
 	switch {
+	case left:
+		m.ep.Enqueue(token, nil) // it is still the caller's
+		return
 	case want == nil && r == nil:
 		return
 	case want == nil || r == nil || r.Seq != want.seq:

@@ -24,6 +24,9 @@ func (s *Stream) ended(r *Request) {
 // complete fills in r's result, counts it and pushes the endings whose turn has come.
 func (s *Stream) complete(r *Request) {
 	res := &r.result
+	if begun := Instant(r.begun.Load()); begun != 0 {
+		r.Timing.Started = begun
+	}
 	res.Outcome = r.Outcome()
 	res.Seq, res.CaptureUS = r.Seq, r.CaptureUS
 	res.Width, res.Height, res.BatchSize = r.SentWidth, r.SentHeight, r.BatchSize
@@ -80,6 +83,9 @@ func (s *Stream) finishIfDone() {
 	}
 	s.pushed = true
 	s.sink.Done(s.closed)
+	if s.opts.Place {
+		s.opts.Account.Release(QuotaStreams)
+	}
 	close(s.finished)
 }
 

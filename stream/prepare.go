@@ -17,7 +17,22 @@ func (s *Stream) resetAssembler() {
 // prepare makes r a request for the model, of r.Rows rows. Rows is 0 when there is
 // nothing to run.
 func (s *Stream) prepare(r *Request) (err error) {
-	if s.assembler == nil || s.assembler.IsRequest(&r.Frame) {
+	if err = s.form(r); err == nil {
+		s.estimate(r)
+	}
+	return err
+}
+
+// estimate sets r.Cost.
+func (s *Stream) estimate(r *Request) {
+	if r.Cost = 0; s.model.Cost != nil && r.Codec.Picture() && r.Call == nil && r.Rows > 0 {
+		r.Cost = s.model.Cost(r)
+	}
+}
+
+// form sets r.Rows, r.Class and r.Assembled.
+func (s *Stream) form(r *Request) (err error) {
+	if s.assembler == nil || r.Call != nil || s.assembler.IsRequest(&r.Frame) {
 		r.Rows, r.Class, err = s.model.Check(&r.Frame)
 		return err
 	}
@@ -31,9 +46,12 @@ func (s *Stream) recheck(r *Request, adopted bool) (err error) {
 	m := s.model
 	switch {
 	case r.Assembled != nil && adopted && r.Rows <= m.MaxBatch:
+		s.estimate(r)
 		return nil
-	case r.Assembled == nil && (s.assembler == nil || s.assembler.IsRequest(&r.Frame)):
-		r.Rows, r.Class, err = m.Check(&r.Frame)
+	case r.Assembled == nil && (s.assembler == nil || r.Call != nil || s.assembler.IsRequest(&r.Frame)):
+		if r.Rows, r.Class, err = m.Check(&r.Frame); err == nil {
+			s.estimate(r)
+		}
 		return err
 	}
 	return Errorf(Conflict, "", "model %s was replaced by one with another window: continue with the next frame", m.Name)

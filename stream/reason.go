@@ -13,11 +13,12 @@ const (
 	Closed     Reason = "closed"       // its stream was closed while it waited
 	Flushed    Reason = "flushed"      // the client asked for it (Stream.Flush)
 	WindowFull Reason = "flow_control" // of a live server stream in Every: its window was full
+	OverQuota  Reason = "quota"        // its client is over its quota of frames, bytes or decoding
 	Undecoded  Reason = "undecoded"    // its video's decoder returned no picture for it
 )
 
 // Reasons lists every reason, for counters that are resolved once.
-var Reasons = []Reason{Superseded, Overtaken, Stale, RateLimit, Memory, Closed, Flushed, WindowFull, Undecoded}
+var Reasons = []Reason{Superseded, Overtaken, Stale, RateLimit, Memory, Closed, Flushed, WindowFull, OverQuota, Undecoded}
 
 // CloseReason says why a stream ended.
 type CloseReason string

@@ -34,7 +34,8 @@ type Result struct {
 	Model     *Model
 	Outputs   []Tensor
 	Params    Params
-	Width     int // the frame as sent, upright, or of the source that it was scaled from; 0 when it is no picture
+	Reply     *Reply // of a frame with a Call: what its program says of the response; nil = 200
+	Width     int    // the frame as sent, upright, or of the source that it was scaled from; 0 when it is no picture
 	Height    int
 	BatchSize int // rows of the batch it ran in
 	Timing    Timing

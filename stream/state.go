@@ -82,6 +82,13 @@ func (s *Stream) lose(err error) {
 	}
 }
 
+// LostState returns why the frames of a Sequence fail, or nil: its state is lost.
+func (s *Stream) LostState() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lost
+}
+
 // errStateLost is the error of frames that would follow on a state that is lost.
 var errStateLost = Errorf(Unavailable, "sequence_id", "the state of the sequence is lost, because the worker that had it was replaced: start the sequence again")
 

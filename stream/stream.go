@@ -26,6 +26,8 @@ type Options struct {
 	// the stream goes on with another when its own is not served any more.
 	Version string
 
+	Account  *Account     // of the client, for frames that have none of their own
+	Place    bool         // it holds one of the account's QuotaStreams, which it gives back when it has finished
 	Protocol string       // by which its frames come, for traces: rest, ws, millrace.v1, native, streams and others
 	Name     string       // of the stream, for traces; or ""
 	Trace    TraceContext // of frames that have none of their own
@@ -53,6 +55,7 @@ type Counts struct {
 //     and whose turn has not come;
 //   - len(waiting) <= 1 in Latest (not counting Must frames), <= Window in Every.
 type Stream struct {
+	id           uint64
 	sink         Sink
 	policy       Policy                 // under mu
 	policyCopy   atomic.Pointer[Policy] // the same, for readers without the lock
@@ -122,7 +125,7 @@ func New(model *Model, q Queue, sink Sink, opts Options) *Stream {
 		policy.MaxFPS = 0 // its requests are not samples of one source
 	}
 	s := &Stream{
-		sink: sink, model: model, queue: q, opts: opts, policy: policy,
+		id: lastStream.Add(1), sink: sink, model: model, queue: q, opts: opts, policy: policy,
 		finished: make(chan struct{}), lastActive: Now(), assembler: model.newAssembler(opts.OneShot),
 	}
 	s.policyCopy.Store(&policy)
@@ -130,6 +133,12 @@ func New(model *Model, q Queue, sink Sink, opts Options) *Stream {
 	s.useCounts(model)
 	return s
 }
+
+// lastStream is the number of the newest stream.
+var lastStream atomic.Uint64
+
+// ID tells the stream from every other one that this process has had.
+func (s *Stream) ID() uint64 { return s.id }
 
 // unlock releases mu, and lets a Continuer go on if something was pushed to it.
 func (s *Stream) unlock() {
@@ -251,6 +260,9 @@ type Request struct {
 	MapX, MapY            [2]float64
 	BatchSize             int
 
+	Cost time.Duration // about how long decoding its pictures takes (Model.Cost); 0 = not known
+	Row  *buf.Buf      // its row of the model's input, where its pictures were decoded before it joined a batch; or nil
+
 	Assembled *Assembled // what an Assembler made of several frames, or nil
 	Span      SpanID     // of the request in its trace
 	Bytes     int        // of the frame as submitted, its payload or its inputs: of video, the decoded picture
@@ -262,6 +274,7 @@ type Request struct {
 	watch watch
 
 	outcome atomic.Uint32 // Outcome, set once
+	begun   atomic.Int64  // see Begin; 0 = Timing.Started holds
 	counts  *FrameCounts  // that have counted it as accepted
 	first   bool          // its stream had none before
 	bound   bool          // a batch holds its memory; under the stream's lock
@@ -280,6 +293,10 @@ type Request struct {
 // Outcome returns how the request ended, or Pending.
 func (r *Request) Outcome() Outcome { return Outcome(r.outcome.Load()) }
 
+// Begin says that the request's run begins now, later than Timing.Started says: it has
+// waited in its worker. The worker may call it while others end the request.
+func (r *Request) Begin(now Instant) { r.begun.Store(int64(now)) }
+
 // SetResultParam sets a parameter of the result; value is a string, int64, float64 or
 // bool. Only code that is about to end the request may call it.
 func (r *Request) SetResultParam(key string, value any) {
@@ -288,6 +305,10 @@ func (r *Request) SetResultParam(key string, value any) {
 	}
 	r.result.Params[key] = value
 }
+
+// SetReply says what the response to the frame's Call is besides its body. Only code that is
+// about to end the request, or to emit its first part, may call it.
+func (r *Request) SetReply(p *Reply) { r.result.Reply = p }
 
 // Wanted reports whether somebody still waits for the result: false once the request
 // has ended or its client has gone. Long-running workers may call it.
@@ -350,6 +371,10 @@ func (r *Request) Unbind() {
 	l := r.Lease
 	r.Lease, r.Payload, r.Inputs = nil, nil, nil
 	l.Release()
+	if row := r.Row; row != nil {
+		r.Row = nil
+		row.Release()
+	}
 	r.Assembled.release()
 	if own := r.own; own != nil {
 		r.own = nil

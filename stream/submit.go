@@ -27,7 +27,10 @@ func (s *Stream) submit(f *Frame, now Instant) error {
 	if r.Params == nil {
 		r.Params = s.opts.Params
 	}
-	if s.hasCache.Load() {
+	if r.Account == nil {
+		r.Account = s.opts.Account
+	}
+	if s.hasCache.Load() && r.Call == nil {
 		r.result.key = digest(&r.Frame)
 	}
 	s.mu.Lock()
@@ -64,6 +67,9 @@ func (s *Stream) submit(f *Frame, now Instant) error {
 		return nil
 	case s.tooSoon(r, now):
 		s.endLocked(r, Dropped, RateLimit, nil)
+		return nil
+	case s.opts.Account != nil && s.opts.Account.TakeFrame(&r.Frame, now) != nil:
+		s.endLocked(r, Dropped, OverQuota, nil)
 		return nil
 	case r.result.key != nil && s.fromCache(r):
 		return nil

@@ -9,6 +9,13 @@ import "time"
 // nil request means that the mailbox is empty, its frames were too late, or the next
 // one is of another class, in which case the token is queued again.
 func (s *Stream) Take(now Instant, room int, class *uint64, predict time.Duration) (r *Request, kept bool) {
+	r, kept, _ = s.TakeUnless(now, room, class, predict, nil)
+	return r, kept
+}
+
+// TakeUnless is Take for a caller that does not take every frame. When apart returns true for the next frame, it stays in
+// the mailbox, and the caller still holds the token. apart is called with the stream's lock held.
+func (s *Stream) TakeUnless(now Instant, room int, class *uint64, predict time.Duration, apart func(*Request) bool) (r *Request, kept, isApart bool) {
 	s.mu.Lock()
 	defer s.unlock()
 	s.token = taken // so that endings below do not queue a second token
@@ -28,7 +35,7 @@ func (s *Stream) Take(now Instant, room int, class *uint64, predict time.Duratio
 			if s.delays() {
 				r.delayed = true
 				s.requeueAt(Delayed)
-				return nil, false
+				return nil, false, false
 			}
 			s.pop()
 			s.endLocked(r, Dropped, Stale, r.queueError())
@@ -36,27 +43,31 @@ func (s *Stream) Take(now Instant, room int, class *uint64, predict time.Duratio
 		}
 		if class != nil && *class != r.Class {
 			s.requeue()
-			return nil, false
+			return nil, false, false
 		}
 		if r.Rows > room {
 			s.token = queued
-			return nil, true
+			return nil, true, false
+		}
+		if apart != nil && apart(r) {
+			s.token = queued
+			return nil, false, true
 		}
 		s.pop()
 		r.bound, r.holdsToken = true, s.model.Stateful
 		r.Timing.Dequeued, r.Flushes = now, s.flushes
 		r.result.Model = s.model
 		if r.holdsToken {
-			return r, false
+			return r, false, false
 		}
 		s.token = notQueued
 		if len(s.waiting) > 0 {
 			s.requeue()
 		}
-		return r, false
+		return r, false, false
 	}
 	s.returnToken()
-	return nil, false
+	return nil, false, false
 }
 
 // ReleaseToken gives the token up if no frame waits, and reports whether it did. The

@@ -18,3 +18,17 @@ func GRPCClass(code int) string {
 	}
 	return "server_error"
 }
+
+// GRPCName returns the name of a gRPC code as clients in Python know it, such as
+// INVALID_ARGUMENT, or OTHER.
+func GRPCName(code int) string {
+	if code >= 0 && code < len(grpcNames) {
+		return grpcNames[code]
+	}
+	return "OTHER"
+}
+
+var grpcNames = [...]string{
+	"OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED",
+	"FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED",
+}

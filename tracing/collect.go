@@ -97,6 +97,12 @@ func (c *collector) reading() *reading {
 	if c.o.Accepted != nil {
 		r.accepted = c.o.Accepted()
 	}
+	if c.o.Auth != nil {
+		r.auth = c.o.Auth()
+	}
+	if c.o.Uses != nil {
+		r.uses = c.o.Uses()
+	}
 	if c.o.Streams != nil {
 		r.streams = c.readStreams()
 	}

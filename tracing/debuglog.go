@@ -159,6 +159,9 @@ func (d *DebugLog) frame(m *stream.Model, r *stream.Request) []any {
 	if o.Name != "" {
 		args = append(args, slog.String("stream", o.Name))
 	}
+	if user := r.Account.Name(); user != "" {
+		args = append(args, slog.String("user", user))
+	}
 	args = append(args, slog.Uint64("seq", r.Seq), slog.String("outcome", r.Outcome().String()))
 	switch r.Outcome() {
 	case stream.Dropped:

@@ -3,6 +3,7 @@
 package tracing
 
 import (
+	"strings"
 	"time"
 
 	"millrace/ingest/sources"
@@ -136,6 +137,17 @@ var families = []section{
 			ofGroup(func(g *workers.GroupStats) float64 { return g.Shadow.Difference }), nil},
 		{counter, "millrace_worker_restarts_total", "", "Workers that were replaced.", model, ofGroup(func(g *workers.GroupStats) float64 { return float64(g.Restarts) }), nil},
 	}},
+	{"Child processes of models, by model", []family{
+		{gauge, "millrace_model_processes", "", "Child processes that run a model, of kinds such as process and python.", model, ofProcesses(func(p *workers.ProcessStats, put func(float64, ...string)) { put(float64(p.Running)) }), nil},
+		{gauge, "millrace_model_process_memory_bytes", "bytes", "Resident memory of these processes and of those that they have started, as of the last look; see `memory_limit`.", model, ofProcesses(func(p *workers.ProcessStats, put func(float64, ...string)) { put(float64(p.Memory)) }), nil},
+		{counter, "millrace_model_process_starts_total", "", "Child processes that were started for a model.", model, ofProcesses(func(p *workers.ProcessStats, put func(float64, ...string)) { put(float64(p.Started)) }), nil},
+		{counter, "millrace_model_process_ends_total", "", "Child processes of a model that have ended, by cause: stopped (by the server), exit, signal, killed (a signal of somebody else), oom (SIGKILL by the kernel, for want of memory), timeout (`limits.run`), protocol (it broke it), memory (`memory_limit`), slow (`watchdog.request_threshold`), watchdog (its own), recycled, start (`limits.start`, or it refused).",
+			model.and("cause", "stopped, exit, signal, killed, oom, timeout, protocol, memory, slow, watchdog, recycled, start"), ofProcesses(func(p *workers.ProcessStats, put func(float64, ...string)) {
+				for cause, n := range p.Ended {
+					put(float64(n), cause)
+				}
+			}), nil},
+	}},
 	{"Memory", []family{
 		{gauge, "millrace_memory_budget_bytes", "bytes", "Bytes that may be leased and reserved at once: `memory.budget`.", nil, ofMemory(func(r *reading) float64 { return float64(r.memory.Budget) }), nil},
 		{gauge, "millrace_memory_leased_bytes", "bytes", "Bytes leased now.", nil, ofMemory(func(r *reading) float64 { return float64(r.memory.Leased) }), nil},
@@ -150,14 +162,45 @@ var families = []section{
 				put(float64(st.Open), name)
 			}
 		}, nil},
-		{counter, "millrace_connections_refused_total", "", "Connections closed at once because `limits.max_connections` were open.", byListener, func(r *reading, put put) {
+		{counter, "millrace_connections_refused_total", "", "Connections closed at once.",
+			byListener.and("reason", "total: `limits.max_connections` were open; address: `limits.max_connections_per_address` of its address; descriptors: the process had no free one"), func(r *reading, put put) {
+				for name, st := range r.accepted {
+					put(float64(st.Refused), name, "total")
+					put(float64(st.RefusedAddress), name, "address")
+					put(float64(st.RefusedNoFile), name, "descriptors")
+				}
+			}, nil},
+		{counter, "millrace_connections_shed_total", "", "Connections without a complete request that were closed for another one, at a bound or for want of a file descriptor.", byListener, func(r *reading, put put) {
 			for name, st := range r.accepted {
-				put(float64(st.Refused), name)
+				put(float64(st.Shed), name)
 			}
 		}, nil},
 		{counter, "millrace_accept_failures_total", "", "Failed attempts to accept a connection, for example because the process had no file descriptor left.", byListener, func(r *reading, put put) {
 			for name, st := range r.accepted {
 				put(float64(st.Failed), name)
+			}
+		}, nil},
+		{counter, "millrace_auth_total", "", "Requests, calls and logins by what became of their credentials, where clients need some. What is open to all is not counted. A ticket counts when it is used, and each message of ModelStreamInfer of a client that is limited to some models.",
+			labels{{"outcome", "allowed; missing, wrong, expired: refused as unauthenticated; denied: without the role, or for a model that is not the client's; limited: too many logins from an address"}},
+			func(r *reading, put put) { each(r.auth, put) }, nil},
+		{counter, "millrace_quota_refused_total", "", "Requests, calls, streams, sessions, videos and loads that were refused, and frames that were dropped or refused, because of a quota of their client (`quotas`).",
+			labels{{"quota", strings.Join(stream.QuotaNames[:], ", ")}, byPrincipal}, func(r *reading, put put) {
+				for i := range r.uses {
+					for q, n := range r.uses[i].Denied {
+						put(float64(n), stream.Quota(q).String(), r.uses[i].Name)
+					}
+				}
+			}, nil},
+		{counter, "millrace_client_requests_total", "", "Requests and calls of clients, but for those that are open to all.", labels{byPrincipal}, ofUses(stream.QuotaRequests, 1), nil},
+		{counter, "millrace_client_frames_total", "", "Frames and one-shot requests of clients that their quotas allowed.", labels{byPrincipal}, ofUses(stream.QuotaFrames, 1), nil},
+		{counter, "millrace_client_bytes_total", "bytes", "Bytes of those frames; of videos, of the decoded pictures.", labels{byPrincipal}, ofUses(stream.QuotaBytes, 1), nil},
+		{counter, "millrace_client_decode_seconds_total", "seconds", "Time in which the pictures of clients were decoded.", labels{byPrincipal}, ofUses(stream.QuotaDecode, 1e-9), nil},
+		{counter, "millrace_client_loads_total", "", "Loads of models that clients asked for.", labels{byPrincipal}, ofUses(stream.QuotaLoads, 1), nil},
+		{gauge, "millrace_client_held", "", "What clients have open.", labels{{"quota", "streams, sessions, decoders, endpoints"}, byPrincipal}, func(r *reading, put put) {
+			for i := range r.uses {
+				for q := stream.QuotaStreams; int(q) < stream.Quotas; q++ {
+					put(float64(r.uses[i].Used[q]), q.String(), r.uses[i].Name)
+				}
 			}
 		}, nil},
 		{gauge, "millrace_sessions", "", "Open sessions; ws_waiting counts those that lost their connection and may be resumed.", labels{{"adapter", "ws, ws_waiting"}},
@@ -275,11 +318,22 @@ var families = []section{
 }
 
 // requestFamilies are the families of one protocol's requests.
-func requestFamilies(protocol string, buckets []float64) (duration, in, out family) {
+func requestFamilies(protocol string, buckets []float64, ssf bool) (duration, in, out family) {
 	route := labels{{"endpoint", "the pattern of the route, never the path"}, {"version", "of the model, if the route names one"}, {"status", "1xx, 2xx, 3xx, 4xx, 5xx"}}
+	if ssf {
+		route = ssfLabels
+	}
 	return family{histogram, protocol + "_request_duration_seconds", "seconds", "Time from a request's headers to the end of its response.", route, nil, &observed{buckets: buckets}},
 		family{histogram, protocol + "_request_size_bytes", "bytes", "Size of request bodies.", route, nil, &observed{buckets: byteBuckets}},
 		family{histogram, protocol + "_response_size_bytes", "bytes", "Size of response bodies.", route, nil, &observed{buckets: byteBuckets}}
+}
+
+// ssfLabels are the labels of requests that Simple Server Framework has.
+var ssfLabels = labels{{"handler", "the route, such as /v1/E, or of gRPC ModelInfer/APPLICATION/v1/E"}, {"status", "2xx, 4xx and so on; of gRPC the name of the code, such as OK"}}
+
+// dispatchFamily is the family of Simple Server Framework that others do not have.
+func dispatchFamily(buckets []float64) family {
+	return family{histogram, "ssf_dispatch_latency", "seconds", "Time of answered requests in the application.", ssfLabels, nil, &observed{buckets: buckets}}
 }
 
 // The labels that several families have.

@@ -88,6 +88,8 @@ type reading struct {
 	series   []*series
 	streams  streamsReading
 	accepted map[string]accept.Stats
+	auth     map[string]uint64
+	uses     []ingest.Use
 	traces   *TraceStats
 	children int
 }
@@ -104,6 +106,18 @@ type streamsReading struct {
 	listed []streams.StreamStats
 	states map[sources.State]int // of all
 	panics uint64
+}
+
+// byPrincipal is the label of what clients use.
+var byPrincipal = [2]string{"principal", "the name of a key or user; \"\" = of all clients without a name, and of those beyond the first 500"}
+
+// ofUses reads how much of a quota clients have used, times unit.
+func ofUses(q stream.Quota, unit float64) func(*reading, put) {
+	return func(r *reading, put put) {
+		for i := range r.uses {
+			put(float64(r.uses[i].Used[q])*unit, r.uses[i].Name)
+		}
+	}
 }
 
 func each[T int | uint64](values map[string]T, put put) {
@@ -129,6 +143,21 @@ func ofGroup(value func(*workers.GroupStats) float64) func(*reading, put) {
 		for i := range r.groups {
 			g := &r.groups[i]
 			put(value(g), g.Model.Name, g.Model.Version)
+		}
+	}
+}
+
+// ofProcesses reads the child processes of each model that has had some.
+func ofProcesses(read func(*workers.ProcessStats, func(v float64, labels ...string))) func(*reading, put) {
+	return func(r *reading, put put) {
+		for i := range r.groups {
+			g := &r.groups[i]
+			if g.Processes.Started == 0 {
+				continue
+			}
+			read(&g.Processes, func(v float64, labels ...string) {
+				put(v, append([]string{g.Model.Name, g.Model.Version}, labels...)...)
+			})
 		}
 	}
 }

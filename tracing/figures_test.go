@@ -205,8 +205,9 @@ func TestFiguresOfMemoryAdaptersAndListeners(t *testing.T) {
 			}
 		},
 		Accepted: func() map[string]accept.Stats {
-			return map[string]accept.Stats{"http": {Open: 31, Refused: 32, Failed: 33}}
+			return map[string]accept.Stats{"http": {Open: 31, Refused: 32, Failed: 33, RefusedAddress: 34, RefusedNoFile: 35, Shed: 36}}
 		},
+		Auth: func() map[string]uint64 { return map[string]uint64{"wrong": 37} },
 	})}
 	all := r.gather(t)
 	for name, v := range map[string]float64{
@@ -221,8 +222,12 @@ func TestFiguresOfMemoryAdaptersAndListeners(t *testing.T) {
 	want(t, all, 26, "millrace_sessions", "adapter", "ws")
 	want(t, all, 27, "millrace_videos", "from", "pulled")
 	want(t, all, 31, "millrace_connections", "listener", "http")
-	want(t, all, 32, "millrace_connections_refused_total", "listener", "http")
+	want(t, all, 32, "millrace_connections_refused_total", "listener", "http", "reason", "total")
+	want(t, all, 34, "millrace_connections_refused_total", "listener", "http", "reason", "address")
+	want(t, all, 35, "millrace_connections_refused_total", "listener", "http", "reason", "descriptors")
+	want(t, all, 36, "millrace_connections_shed_total", "listener", "http")
 	want(t, all, 33, "millrace_accept_failures_total", "listener", "http")
+	want(t, all, 37, "millrace_auth_total", "outcome", "wrong")
 }
 
 func TestSizesOfAPIRequests(t *testing.T) {

@@ -3,6 +3,7 @@ package tracing
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -130,6 +131,20 @@ func TestNewLog(t *testing.T) {
 		if _, _, err := NewLog(o); err == nil || !strings.HasPrefix(err.Error(), field) {
 			t.Errorf("%s: %v", field, err)
 		}
+	}
+	stderr.Reset()
+	forPeople, _, err := NewLog(LogOptions{Stderr: &stderr, Lines: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	forPeople.With("model", "m").Error("bad", "traceback", "File a\n\tx = 1\nlevel=INFO \x1b[2J\n", "n", 1)
+	if _, got, _ := strings.Cut(stderr.String(), "level"); got != "=ERROR msg=bad model=m n=1\n    File a\n    \tx = 1\n    level=INFO \uFFFD[2J\n" {
+		t.Errorf("%q", got)
+	}
+	stderr.Reset()
+	forPeople.Info("bad", "error", errors.New("a = b\nFile c\n"), "n", 1)
+	if _, got, _ := strings.Cut(stderr.String(), "level"); got != "=INFO msg=bad error=\"a = b\" n=1\n    File c\n" {
+		t.Errorf("%q", got)
 	}
 	text, closer, err := NewLog(LogOptions{Stderr: &stderr})
 	if err != nil {

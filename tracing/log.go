@@ -1,12 +1,16 @@
 package tracing
 
 import (
+	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // LogOptions configure the server's log.
@@ -17,6 +21,9 @@ type LogOptions struct {
 	Least  *slog.LevelVar
 	File   string    // a file to append to as well, if not ""
 	Stderr io.Writer // nil = the process's standard error
+	// Lines says that texts of several lines, such as tracebacks, follow their record, indented,
+	// for people. It is so on a terminal, if there is no file.
+	Lines bool
 }
 
 // NewLog returns a logger and its file, nil for none. Errors name the setting.
@@ -45,9 +52,100 @@ func NewLog(o LogOptions) (*slog.Logger, *LogFile, error) {
 	}
 	opts := &slog.HandlerOptions{Level: o.Least}
 	if o.Format == "json" {
-		return slog.New(slog.NewJSONHandler(out, opts)), file, nil
+		return slog.New(slog.NewJSONHandler(controls{out}, opts)), file, nil
 	}
-	return slog.New(slog.NewTextHandler(out, opts)), file, nil
+	text := slog.NewTextHandler(out, opts)
+	if o.Lines || o.Stderr == nil && file == nil && isDevice(os.Stderr) {
+		return slog.New(linesHandler{text, out}), file, nil
+	}
+	return slog.New(text), file, nil
+}
+
+// controls escapes what JSON may have in its strings as it is, and terminals obey: DEL and U+0080 to
+// U+009F, of which one begins sequences as ESC [ does (ECMA-48, 8.3.16).
+type controls struct{ io.Writer }
+
+// Write implements io.Writer.
+func (w controls) Write(line []byte) (int, error) {
+	is := func(r rune) bool { return r >= 0x7f && r < 0xa0 }
+	at := bytes.IndexFunc(line, is)
+	if at < 0 {
+		return w.Writer.Write(line)
+	}
+	out := slices.Clone(line[:at])
+	for _, r := range string(line[at:]) {
+		if is(r) {
+			out = fmt.Appendf(out, `\u%04x`, r)
+		} else {
+			out = utf8.AppendRune(out, r)
+		}
+	}
+	_, err := w.Writer.Write(out)
+	return len(line), err
+}
+
+// isDevice reports whether a file is a terminal, or another device of characters.
+func isDevice(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// linesHandler writes attributes of several lines behind their records.
+type linesHandler struct {
+	slog.Handler
+	out io.Writer
+}
+
+// Handle implements slog.Handler.
+func (h linesHandler) Handle(ctx context.Context, r slog.Record) error {
+	short, behind := slog.NewRecord(r.Time, r.Level, r.Message, r.PC), ""
+	r.Attrs(func(a slog.Attr) bool {
+		text, isString := a.Value.Any().(string)
+		err, isError := a.Value.Any().(error)
+		if isError {
+			text = err.Error()
+		}
+		if (isString || isError) && strings.Contains(text, "\n") {
+			if isError { // whose first line is the message
+				var first string
+				first, text, _ = strings.Cut(text, "\n")
+				short.AddAttrs(slog.String(a.Key, first))
+			}
+			for line := range strings.Lines(strings.TrimRight(text, "\n")) {
+				behind += "    " + strings.Map(printable, line)
+			}
+			behind += "\n"
+		} else {
+			short.AddAttrs(a)
+		}
+		return true
+	})
+	if behind == "" {
+		return h.Handler.Handle(ctx, r)
+	}
+	if err := h.Handler.Handle(ctx, short); err != nil {
+		return err
+	}
+	_, err := io.WriteString(h.out, behind)
+	return err
+}
+
+// printable replaces what would control a terminal.
+func printable(r rune) rune {
+	if r == '\n' || r == '\t' || unicode.IsPrint(r) {
+		return r
+	}
+	return unicode.ReplacementChar
+}
+
+// WithAttrs implements slog.Handler.
+func (h linesHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return linesHandler{h.Handler.WithAttrs(attrs), h.out}
+}
+
+// WithGroup implements slog.Handler.
+func (h linesHandler) WithGroup(name string) slog.Handler {
+	return linesHandler{h.Handler.WithGroup(name), h.out}
 }
 
 // Levels are the names of the log's levels, the one with the most records first.

@@ -1,24 +1,39 @@
 package tracing
 
 import (
+	"log/slog"
 	"os"
 	"sync"
 
 	"millrace/stream"
 )
 
-// LogFile is the file that log.file names. It can be opened again, so that the log
+// LogFile is the file of a log. It can be opened again, so that the log
 // can be rotated: rename the file, then call Reopen. All its methods are
 // safe for concurrent use, and those of a nil LogFile do nothing.
 type LogFile struct {
-	path string
+	path    string
+	setting string // for errors
+	mode    os.FileMode
 
 	mu sync.Mutex
 	f  *os.File
 }
 
 func openLogFile(path string) (*LogFile, error) {
-	l := &LogFile{path: path}
+	return openFile(&LogFile{path: path, setting: "log.file", mode: 0o640})
+}
+
+// NewAuditLog returns a log whose lines are JSON, in a file that only its owner may read and write.
+func NewAuditLog(path string) (*slog.Logger, *LogFile, error) {
+	file, err := openFile(&LogFile{path: path, setting: "audit", mode: 0o600})
+	if err != nil {
+		return nil, nil, err
+	}
+	return slog.New(slog.NewJSONHandler(controls{file}, nil)), file, nil
+}
+
+func openFile(l *LogFile) (*LogFile, error) {
 	if err := l.Reopen(); err != nil {
 		return nil, err
 	}
@@ -31,9 +46,9 @@ func (l *LogFile) Reopen() error {
 	if l == nil {
 		return nil
 	}
-	f, err := os.OpenFile(l.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
+	f, err := os.OpenFile(l.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, l.mode)
 	if err != nil {
-		return stream.Errorf(stream.InvalidArgument, "log.file", "%w", err)
+		return stream.Errorf(stream.InvalidArgument, l.setting, "%w", err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

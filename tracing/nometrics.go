@@ -4,6 +4,7 @@ package tracing
 
 import (
 	"net/http"
+	"time"
 
 	"millrace/stream"
 	"millrace/workers"
@@ -24,6 +25,9 @@ func (*Metrics) Model(*stream.Model) workers.Hooks { return workers.Hooks{} }
 
 // Requests returns no hook.
 func (*Metrics) Requests(string, func(int) string) RequestHook { return nil }
+
+// Dispatched returns no hook.
+func (*Metrics) Dispatched() func(string, string, time.Duration) { return nil }
 
 // Gather returns an error that says that this build has no metrics.
 func (*Metrics) Gather(string) ([]byte, string, error) { return nil, "", errNoMetrics }

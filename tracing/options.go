@@ -20,6 +20,8 @@ type Options struct {
 	Adapters func() ingest.Metrics          // the sums of all adapters
 	Streams  func() streams.Stats           // of server streams
 	Accepted func() map[string]accept.Stats // connections, by listener
+	Uses     func() []ingest.Use            // of clients
+	Auth     func() map[string]uint64       // requests and calls by what became of their credentials; nil values = clients need none
 
 	Traces func() TraceStats // of the tracer
 
@@ -29,6 +31,8 @@ type Options struct {
 	StreamSeries *int
 	// Triton adds metrics under the names of Triton Inference Server, for its dashboards.
 	Triton bool
+	// SSF gives the metrics of requests the labels of Simple Server Framework.
+	SSF bool
 }
 
 // TraceStats are totals of a tracer and its exporter.

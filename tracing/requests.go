@@ -14,20 +14,13 @@ import (
 
 // requestMetrics are the metrics of one protocol's requests.
 type requestMetrics struct {
-	families [requestFigures]family
-	descs    [requestFigures]*prometheus.Desc
+	families []family
+	descs    []*prometheus.Desc
+	values   func(requestLabels) []string // of the labels of the families
 
 	mu     sync.Mutex // of those who replace the map
 	series atomic.Pointer[map[requestLabels]*requestSeries]
 }
-
-// What is measured of a request.
-const (
-	requestDuration = iota
-	requestSize
-	responseSize
-	requestFigures
-)
 
 // requestLabels are the labels of a request, in the order of those of its families.
 type requestLabels struct{ route, version, class string }
@@ -35,16 +28,18 @@ type requestLabels struct{ route, version, class string }
 // requestSeries counts the requests with the same labels. A figure that was never counted
 // has no series.
 type requestSeries struct {
-	labels [requestFigures][]*dto.LabelPair
-	values [requestFigures]*distribution
+	labels [][]*dto.LabelPair
+	values []*distribution
 }
 
-func newRequestMetrics(protocol string, buckets []float64) *requestMetrics {
-	rm := new(requestMetrics)
-	rm.families[requestDuration], rm.families[requestSize], rm.families[responseSize] = requestFamilies(protocol, buckets)
-	for i := range rm.families {
-		f := &rm.families[i]
-		rm.descs[i] = prometheus.NewDesc(f.name, f.text(), f.names(), nil)
+func newRequestMetrics(ssf bool, families ...family) *requestMetrics {
+	rm := &requestMetrics{families: families, values: func(l requestLabels) []string { return []string{l.route, l.version, l.class} }}
+	if ssf {
+		rm.values = func(l requestLabels) []string { return []string{l.route, l.class} }
+	}
+	for i := range families {
+		f := &families[i]
+		rm.descs = append(rm.descs, prometheus.NewDesc(f.name, f.text(), f.names(), nil))
 	}
 	rm.series.Store(&map[requestLabels]*requestSeries{})
 	return rm
@@ -55,27 +50,44 @@ func newRequestMetrics(protocol string, buckets []float64) *requestMetrics {
 // status (HTTPClass, GRPCClass). The caller does not count the routes of
 // health and metrics. Requests panics when the protocol is registered already.
 func (m *Metrics) Requests(protocol string, class func(status int) string) RequestHook {
-	rm := newRequestMetrics(protocol, m.buckets)
+	duration, in, out := requestFamilies(protocol, m.buckets, m.ssf)
+	rm := newRequestMetrics(m.ssf, duration, in, out)
+	m.register(rm)
+	return func(route, version string, status int, duration time.Duration, in, out int) {
+		if m.ssf {
+			version = ""
+		}
+		rm.count(requestLabels{route, version, class(status)}, int(max(duration, 0)), in, out)
+	}
+}
+
+// Dispatched registers the metric of the time in applications of Simple Server Framework, and
+// returns the hook that counts it: the route, the class of the status, and the time.
+func (m *Metrics) Dispatched() func(route, class string, took time.Duration) {
+	rm := newRequestMetrics(true, dispatchFamily(m.buckets))
+	m.register(rm)
+	return func(route, class string, took time.Duration) {
+		rm.count(requestLabels{route, "", class}, int(max(took, 0)))
+	}
+}
+
+func (m *Metrics) register(rm *requestMetrics) {
 	m.registry.MustRegister(rm)
 	m.mu.Lock()
 	m.requests = append(m.requests, rm)
 	m.mu.Unlock()
-	return func(route, version string, status int, duration time.Duration, in, out int) {
-		rm.count(requestLabels{route, version, class(status)}, duration, in, out)
-	}
 }
 
-func (rm *requestMetrics) count(labels requestLabels, duration time.Duration, in, out int) {
+// count adds the values of a request, in the order of the families; a negative one is not known.
+func (rm *requestMetrics) count(labels requestLabels, values ...int) {
 	s := (*rm.series.Load())[labels]
 	if s == nil {
 		s = rm.add(labels)
 	}
-	s.values[requestDuration].add(uint64(max(duration, 0)), "")
-	if in >= 0 {
-		s.values[requestSize].add(uint64(in), "")
-	}
-	if out >= 0 {
-		s.values[responseSize].add(uint64(out), "")
+	for i, v := range values {
+		if v >= 0 {
+			s.values[i].add(uint64(v), "")
+		}
 	}
 }
 
@@ -89,11 +101,11 @@ func (rm *requestMetrics) add(labels requestLabels) *requestSeries {
 	s := new(requestSeries)
 	for i := range rm.families {
 		unit := 1.0
-		if i == requestDuration {
+		if rm.families[i].unit == "seconds" {
 			unit = 1e-9
 		}
-		s.values[i] = newDistribution(rm.families[i].buckets, unit)
-		s.labels[i] = prometheus.MakeLabelPairs(rm.descs[i], []string{labels.route, labels.version, labels.class})
+		s.values = append(s.values, newDistribution(rm.families[i].buckets, unit))
+		s.labels = append(s.labels, prometheus.MakeLabelPairs(rm.descs[i], rm.values(labels)))
 	}
 	all := maps.Clone(*rm.series.Load())
 	all[labels] = s

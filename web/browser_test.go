@@ -18,8 +18,10 @@ import (
 	"time"
 
 	"millrace/examples/spotter"
+	"millrace/ingest/auth"
 	"millrace/ingest/streams"
 	"millrace/internal/clip/truth"
+	"millrace/internal/role"
 	"millrace/server"
 	"millrace/tracing/spans"
 )
@@ -78,6 +80,8 @@ func TestConsole(t *testing.T) {
 	s := start(t, "127.0.0.1:0", model, clip)
 	_, port, _ := net.SplitHostPort(s.Addr("http"))
 	given["url"], given["insecure"] = "http://"+s.Addr("http"), "http://"+net.JoinHostPort(otherHost, port)
+	guarded := startGuarded(t)
+	given["guarded"] = map[string]any{"url": guarded.URL("http"), "keys": guarded.keys}
 	programs := os.Getenv("PATH")
 	b := browse(t, dir, given)
 	for b.next(t) {
@@ -93,6 +97,8 @@ func TestConsole(t *testing.T) {
 			t.Setenv("PATH", dir)
 		case "show ffmpeg":
 			t.Setenv("PATH", programs)
+		case "revoke":
+			guarded.revoke(t)
 		case "stop":
 			s.stop(t)
 		case "start":
@@ -101,6 +107,7 @@ func TestConsole(t *testing.T) {
 		b.answer(t)
 	}
 	s.stop(t)
+	guarded.stop(t)
 	if *screenshots != "" { // 32 colours do, at a third of the size
 		for _, raw := range glob(t, filepath.Join(shots, "*.png")) {
 			do(t, "", find(t, "ffmpeg"), "-v", "error", "-y", "-i", raw, "-vf", "split[a][b];[a]palettegen=max_colors=32[p];[b][p]paletteuse=dither=none", filepath.Join(*screenshots, filepath.Base(raw)))
@@ -146,6 +153,11 @@ func start(t *testing.T, addr, model, clip string) running {
 		"motion=motion", "gone=motion", "spare=motion", "slow=delay,fixed=200ms"); err != nil {
 		t.Fatal(err)
 	}
+	return run(t, cfg)
+}
+
+func run(t *testing.T, cfg server.Config) running {
+	t.Helper()
 	s, err := server.New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -165,6 +177,49 @@ func start(t *testing.T, addr, model, clip string) running {
 			t.Errorf("the server's end: %v", err)
 		}
 	}}
+}
+
+// guarded is a server whose clients need keys, and keys by their names.
+type guarded struct {
+	running
+	file string
+	keys map[string]string
+}
+
+func startGuarded(t *testing.T) guarded {
+	t.Helper()
+	g := guarded{file: filepath.Join(t.TempDir(), "keys.yaml"), keys: map[string]string{}}
+	var entries []auth.Key
+	for name, roles := range map[string]role.Set{"viewer": role.Set(0).With(role.Infer).With(role.Watch), "all": role.All, "old": role.All} {
+		var expires time.Time
+		if name == "old" {
+			expires = time.Unix(1, 0)
+		}
+		entry, text := auth.NewKey(name, auth.Grant{Roles: roles.Names(), Expires: expires})
+		entries = append(entries, entry)
+		g.keys[name] = text
+	}
+	if err := auth.WriteKeys(g.file, entries); err != nil {
+		t.Fatal(err)
+	}
+	cfg := server.Config{}
+	users := filepath.Join(t.TempDir(), "users.yaml")
+	if err := auth.WriteUsers(users, []auth.User{{Name: "eva", Password: auth.HashPassword("sécret: of eva"), Grant: auth.Grant{Roles: []string{"watch"}}}}); err != nil {
+		t.Fatal(err)
+	}
+	cfg.HTTP, cfg.GRPC, cfg.Log.Level, cfg.Clip, cfg.Auth.Keys, cfg.Auth.Users = "127.0.0.1:0", server.Off, "error", spotter.Clip, g.file, users
+	if err := cfg.AddModels("motion=motion"); err != nil {
+		t.Fatal(err)
+	}
+	g.running = run(t, cfg)
+	return g
+}
+
+// revoke revokes all keys.
+func (g guarded) revoke(t *testing.T) {
+	if err := auth.WriteKeys(g.file, nil); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // browser is a running testdata/browser/test.mjs.

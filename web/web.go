@@ -29,7 +29,10 @@ var dist embed.FS
 
 // Options configure the console.
 type Options struct {
-	Clip []byte // an MP4 to stream, at /console/clip.mp4; nil = none
+	Clip  []byte // an MP4 to stream, at /console/clip.mp4; nil = none
+	Login bool   // clients need credentials: the console asks for a key, and sends it to /login
+	// Passwords says that users log in with a name and a password, which the console sends to /session_login.
+	Passwords bool
 }
 
 // contentPolicy allows the page to load only its own files.
@@ -64,7 +67,7 @@ func newAsset(name string, data []byte) asset {
 
 // Mount registers the routes of the pages: /console/ and /docs/ with their files, and a
 // redirect from /. /console/console.json tells the page what the server offers:
-// {"clip":true}. Other paths get the listener's own 404.
+// {"clip":true,"login":false,"passwords":false}. Other paths get the listener's own 404.
 func Mount(h *httpd.Server, o Options) {
 	assets, docs := map[string]asset{}, map[string]asset{}
 	err := fs.WalkDir(dist, "dist", func(name string, d fs.DirEntry, err error) error {
@@ -86,7 +89,7 @@ func Mount(h *httpd.Server, o Options) {
 	if o.Clip != nil {
 		assets["clip.mp4"] = newAsset("clip.mp4", o.Clip)
 	}
-	assets["console.json"] = newAsset("console.json", fmt.Appendf(nil, `{"clip":%t}`, o.Clip != nil))
+	assets["console.json"] = newAsset("console.json", fmt.Appendf(nil, `{"clip":%t,"login":%t,"passwords":%t}`, o.Clip != nil, o.Login, o.Passwords))
 	h.App.Get("/", func(c *fiber.Ctx) error { return c.Redirect("/console/", fiber.StatusFound) })
 	serve(h.App, "/console", assets, contentPolicy)
 	serve(h.App, "/docs", docs, docsPolicy)

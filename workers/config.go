@@ -51,6 +51,7 @@ type Config struct {
 	Parts []any
 
 	request stream.Params // parameters of the request that loaded it
+	own     int           // Instances without what that request says; 0 = the same
 }
 
 // Versions say which versions of a model in a repository are served, and which of them
@@ -74,8 +75,8 @@ type Shadow struct {
 type Batching struct {
 	Kind    BatcherKind      `yaml:"kind" default:"adaptive" request:"any" short:"batcher" help:"decides when a batch runs"`
 	MaxSize int              `yaml:"max_size" unset:"the worker's own choice" min:"1" max:"4096" request:"any" short:"max_size batch_size" help:"most rows in a batch; the batches of all models take at most half of memory.budget, as long as they are loaded. The memory that an ONNX model needs between its inputs and outputs grows with it too and is not counted"`
-	Buffers int              `yaml:"buffers" unset:"instances + 1" min:"1" max:"4096" help:"most batches gathered or running at once"`
-	Memory  batching.Backend `yaml:"memory" unset:"the worker's own choice" words:"heap c" help:"where the memory of batches is allocated"`
+	Buffers int              `yaml:"buffers" unset:"instances + 1" min:"1" max:"4096" help:"most batches gathered or running at once; kinds that prepare a batch while another one runs have twice the instances + 1"`
+	Memory  batching.Backend `yaml:"memory" unset:"the worker's own choice" words:"heap c shared" help:"where the memory of batches is allocated; shared: on Linux, so that child processes can map it"`
 }
 
 // Cache keeps results of one-shot requests of a model, for equal requests.
@@ -99,13 +100,23 @@ type Limits struct {
 	Start       time.Duration `yaml:"start" default:"1m" min:"1ms" help:"longest time in which a worker starts"`
 	Run         time.Duration `yaml:"run" default:"30s" min:"1ms" request:"10m" help:"longest time of a batch; after it, its frames fail and the worker is replaced"`
 	Quarantined int           `yaml:"quarantined" default:"4" help:"most hung workers at once; beyond that, they are not replaced"`
-	Restarts    int           `yaml:"restarts" default:"5" help:"most restarts of one worker in a row, without a successful batch in between"`
+	Restarts    int           `yaml:"restarts" default:"5" help:"most restarts of one worker in a row, without an answered request or a minute of running in between"`
 	IdleState   time.Duration `yaml:"idle_state" default:"5m" help:"time without frames after which a stream's state is released"`
 }
 
 // hangsAfter is the time after which a worker that starts or stops is considered hung.
 // It is longer than Start, so that the worker's own error comes first.
 func (l Limits) hangsAfter() time.Duration { return l.Start + min(l.Start, time.Second) }
+
+// runBound is the longest time of a call of Run. That of a kind that prepares batches ahead
+// begins while another batch runs; such a kind ends its runs itself after Run, so that this
+// is for a kind that hangs.
+func (l Limits) runBound(ahead bool) time.Duration {
+	if ahead {
+		return 2*l.Run + min(l.Start, 10*time.Second)
+	}
+	return l.Run
+}
 
 // watchInterval is the time between two looks of the watchdog for workers that hang.
 func (l Limits) watchInterval() time.Duration {
@@ -147,7 +158,21 @@ func (c Config) buffers() int {
 	if c.Batching.Buffers > 0 {
 		return c.Batching.Buffers
 	}
-	return c.Instances + 1
+	return c.batchesOf(c.Instances)
+}
+
+// ahead reports whether the kind prepares batches ahead.
+func (c Config) ahead() bool {
+	kind, _ := Lookup(c.Kind)
+	return kind.Ahead
+}
+
+// batchesOf returns how many batches so many workers can have, and one more.
+func (c Config) batchesOf(workers int) int {
+	if c.ahead() {
+		workers *= 2
+	}
+	return workers + 1
 }
 
 // buffersFor returns the number of batches for so many workers. A number below the
@@ -155,7 +180,7 @@ func (c Config) buffers() int {
 func (c Config) buffersFor(workers int) int {
 	b := c.buffers()
 	if b > c.Instances {
-		b = max(b, workers+1)
+		b = max(b, c.batchesOf(workers))
 	}
 	return b
 }
@@ -202,7 +227,7 @@ func (c Config) Same(d Config) bool {
 		return false
 	}
 	for _, x := range []*Config{&c, &d} {
-		x.Name, x.Instances, x.Params, x.Parts, x.request = "", 0, nil, nil, nil
+		x.Name, x.Instances, x.own, x.Params, x.Parts, x.request = "", 0, 0, nil, nil, nil
 		x.Versions, x.Shadow = Versions{}, Shadow{} // of the endpoint
 	}
 	return reflect.DeepEqual(c, d)

@@ -8,6 +8,32 @@ import (
 	"millrace/workers"
 )
 
+// A load with another number of instances changes that of the model that is loaded, whose
+// requests and workers stay.
+func TestLoadScales(t *testing.T) {
+	r := newRig(t)
+	if err := r.Define(workers.Config{Name: "m", Source: "identity"}); err != nil {
+		t.Fatal(err)
+	}
+	var first *workers.Group
+	for _, instances := range []int64{2, 5, 1, 3} {
+		name, err := r.Load(context.Background(), "m", workers.Load{Params: stream.Params{"instances": instances}})
+		if err != nil || name != "m" {
+			t.Fatal(name, err)
+		}
+		g, err := r.Group("m", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first == nil {
+			first = g
+		}
+		if g != first || g.Workers() != int(instances) || g.Config().Instances != int(instances) {
+			t.Errorf("%d instances: %d workers, configured %d, the same group: %v", instances, g.Workers(), g.Config().Instances, g == first)
+		}
+	}
+}
+
 // The number of batches follows the instances that a load asks for, and a load with
 // other instances is not another model.
 func TestBuffersFollowInstances(t *testing.T) {

@@ -29,23 +29,25 @@ type modelFiles struct {
 func filesOf(cfg Config) (files []string, err error) {
 	root := cfg.Folder
 	if root == "" {
-		if cfg.Source == "" || strings.Contains(cfg.Source, "://") {
+		if cfg.Source == "" {
 			return nil, nil
 		}
-		st, err := os.Stat(cfg.Source)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", cfg.Source, unwrapPath(err))
+		if root = SourceFile(cfg.Source); root == "" {
+			return nil, nil
 		}
-		root = cfg.Source
+		st, err := os.Stat(root)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", root, unwrapPath(err))
+		}
 		if !st.IsDir() {
-			files = []string{cfg.Source}
-			beside, err := os.ReadDir(filepath.Dir(cfg.Source))
+			files = []string{root}
+			beside, err := os.ReadDir(filepath.Dir(root))
 			if err != nil {
 				return files, nil // it may be searched, not listed
 			}
 			for _, f := range beside {
-				if name, base := f.Name(), filepath.Base(cfg.Source); f.Type().IsRegular() && name != base && strings.HasPrefix(name, base) {
-					files = append(files, filepath.Join(filepath.Dir(cfg.Source), name))
+				if name, base := f.Name(), filepath.Base(root); f.Type().IsRegular() && name != base && strings.HasPrefix(name, base) {
+					files = append(files, filepath.Join(filepath.Dir(root), name))
 				}
 			}
 			return files, nil
@@ -91,7 +93,8 @@ func readFiles(cfg Config, before modelFiles) (modelFiles, error) {
 			return modelFiles{}, stream.Errorf(stream.NotFound, "source", "%s: %w", path, unwrapPath(err))
 		}
 		sys := st.Sys().(*syscall.Stat_t)
-		fmt.Fprintf(&stamp, "%q %d %d %d %v %v\n", path, sys.Dev, sys.Ino, sys.Size, sys.Mtim, sys.Ctim)
+		written, entry := changed(sys)
+		fmt.Fprintf(&stamp, "%q %d %d %d %v %v\n", path, sys.Dev, sys.Ino, sys.Size, written, entry)
 	}
 	now := modelFiles{stamp: stamp.String(), digest: before.digest}
 	if now.stamp == before.stamp {

@@ -28,8 +28,12 @@ type Group struct {
 	gather   sync.Mutex
 	reserved reservation // under gather
 	figures  figures     // under gather
-	busy     int         // workers with a batch; under gather
+	serving  int         // workers that gather or have a batch; under gather
+	busy     int         // these with a batch; under gather
+	beside   int         // goroutines that decode heavy frames; under gather
+	besides  sync.WaitGroup
 	idle     parking
+	full     parking // runners that wait for a full batch, while the other one of their instance has a batch
 
 	registry sync.Mutex
 	streams  map[*stream.Stream]struct{}
@@ -43,12 +47,17 @@ type Group struct {
 
 	// Only the manager uses these, in the turn of the model's changes.
 	added int           // workers that requests have added to the configured ones
+	own   int           // workers that the configuration sets
 	files modelFiles    // when it was loaded
 	sent  *SentFiles    // that it was loaded from; nil = none
 	took  time.Duration // to load it
 
+	wanted atomic.Int32 // workers, by the configuration or the last change at run time; some may have failed since
+
 	shadow atomic.Pointer[shadow] // gets copies of its requests; nil = none
 
+	failure     atomic.Pointer[error] // that of a worker which came last; nil = there was none
+	exhausted   atomic.Bool           // a worker has failed more often in a row than limits.restarts allows
 	waiting     atomic.Int64
 	left        atomic.Int64 // streams that have finished while their token was queued, since the last sweep
 	quarantined atomic.Int32
@@ -108,15 +117,26 @@ func (g *Group) describeModel(m *stream.Model) error {
 		return g.notOfGraph()
 	}
 	m.Counts = &g.totals.frames
+	beside := m.Image != nil && !m.Ragged && !m.Any
+	if beside {
+		m.Cost = g.costOf
+	}
 	g.model = m
 	b, err := batching.NewBatcher(string(g.cfg.Batching.Kind), m.MaxBatch, g.cfg.Parts)
 	if err != nil {
 		return err
 	}
-	if g.pool, err = batching.NewPool(m, g.mem, g.cfg.Batching.Memory, g.cfg.buffers()); err != nil {
+	pool, err := batching.NewPool(m, g.mem, g.cfg.Batching.Memory, g.cfg.buffers())
+	if err != nil {
 		return err
 	}
-	g.intake = batching.NewIntake(m, b, g.pool, g.cfg.MaxFlows)
+	g.gather.Lock() // a load that fails frees the pool, perhaps before its worker has returned
+	g.pool = pool
+	g.gather.Unlock()
+	g.intake = batching.NewIntake(m, b, pool, g.cfg.MaxFlows)
+	if beside {
+		g.intake.DecodeBeside()
+	}
 	if n := g.cfg.Cache.Size; n > 0 {
 		if m.KeepsState() {
 			return stream.Errorf(stream.InvalidArgument, "cache.size", "model %s keeps state between frames, so that an equal request may have another result: leave it out", m.Name)
@@ -126,7 +146,14 @@ func (g *Group) describeModel(m *stream.Model) error {
 		}
 		m.Cache = stream.NewCache(n)
 	}
-	return g.setCapacity(g.cfg.Instances)
+	n := min(g.cfg.Instances, int(g.wanted.Load()))
+	if g.staged() {
+		n = 1
+	}
+	if err := g.setCapacity(n); err != nil || g.cfg.Batching.Memory != batching.Shared {
+		return err
+	}
+	return g.pool.Prime()
 }
 
 func (g *Group) notOfGraph() error {
@@ -162,11 +189,63 @@ func (g *Group) Workers() int {
 // Model returns the group's metadata.
 func (g *Group) Model() *stream.Model { return g.model }
 
-// Config returns the configuration that the group was loaded with.
-func (g *Group) Config() Config { return g.cfg }
+// Config returns the configuration that the group was loaded with, with its present number of
+// workers. That of a program of several stages, which has one, is by how much those of its stages
+// are multiplied.
+func (g *Group) Config() Config {
+	c := g.cfg
+	c.Instances = max(g.size(), 1)
+	return c
+}
+
+// staged reports whether the model is a program of several stages, of which there is one worker,
+// whatever instances says.
+func (g *Group) staged() bool { return g.model.App != nil && g.model.App.Parts != nil }
+
+// size returns the number of workers; for a program of several stages, by how much those of its
+// stages are multiplied.
+func (g *Group) size() int {
+	if g.staged() {
+		return int(g.wanted.Load())
+	}
+	return g.Workers()
+}
+
+// LastFailure returns why a worker had to be replaced or could not be, the last time that it was
+// not planned; nil = never.
+func (g *Group) LastFailure() error {
+	if err := g.failure.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+func (g *Group) noteFailure(err error) {
+	if err != nil {
+		g.failure.Store(&err)
+	}
+}
 
 // Ready reports whether a worker can serve.
-func (g *Group) Ready() bool { return !g.failed() && g.unready() == nil }
+func (g *Group) Ready() bool {
+	if g.failed() || g.unready() != nil {
+		return false
+	}
+	g.registry.Lock()
+	defer g.registry.Unlock()
+	return g.started() > 0
+}
+
+// started returns how many workers run, without those that are being replaced. The caller
+// holds registry.
+func (g *Group) started() (n int) {
+	for w := range g.all {
+		if w.up.Load() && !w.gone.Load() {
+			n++
+		}
+	}
+	return n
+}
 
 // failed reports whether the group itself cannot serve: without workers it is unavailable.
 func (g *Group) failed() bool {
@@ -197,8 +276,13 @@ func (g *Group) current(now stream.Instant) GroupStats {
 	g.registry.Lock()
 	defer g.registry.Unlock()
 	st.State, st.Reason, st.Workers = g.state, g.reason, len(g.all)
-	if st.State == StateReady && lacks != nil {
+	st.Exhausted = g.exhausted.Load()
+	switch {
+	case st.State != StateReady:
+	case lacks != nil:
 		st.State, st.Reason = StateUnavailable, lacks.Error()
+	case g.started() == 0:
+		st.State, st.Reason = StateUnavailable, "its workers are being replaced"
 	}
 	for s := range g.streams {
 		if !s.Options().OneShot {
@@ -283,11 +367,30 @@ func (g *Group) Enqueue(s *stream.Stream, affinity any) {
 	w, _ := affinity.(*instance)
 	if w == nil || w.inbox == nil {
 		g.intake.Push(s, nil)
-		g.idle.wakeOne()
+		g.wake()
 		return
 	}
 	g.intake.Push(s, w.inbox)
-	g.idle.wakeThis(&w.waiter)
+	if r := w.ordinary.Load(); r != nil {
+		g.idle.wakeThis(&r.waiter)
+	} else if g.full.count.Load() > 0 && g.waiting.Load() >= int64(g.model.MaxBatch) {
+		for _, r := range w.runners() {
+			g.full.wakeThis(&r.waiter)
+		}
+	}
+}
+
+// wake wakes an idle worker, or a runner that waits for a full batch if enough frames wait.
+func (g *Group) wake() {
+	if !g.idle.wakeOne() && g.fullWaits() {
+		g.full.wakeOne()
+	}
+}
+
+// fullWaits reports whether a runner waits for a full batch, and at least as many frames
+// wait as that has rows. They may be in streams of which a worker cannot take them now.
+func (g *Group) fullWaits() bool {
+	return g.full.count.Load() > 0 && g.idle.count.Load() == 0 && g.waiting.Load() >= int64(g.model.MaxBatch)
 }
 
 // Admit implements stream.Queue.
@@ -295,8 +398,12 @@ func (g *Group) Admit(inPlace bool) error {
 	if !inPlace && !g.countWaiting() {
 		return stream.Errorf(stream.Overloaded, "queue.max_size", "%d frames wait for model %s already: try later, or raise the setting", g.cfg.Queue.MaxSize, g.cfg.Name)
 	}
-	if g.intake.NeedsArrivals() {
+	switch {
+	case g.intake.NeedsArrivals():
 		g.recheck()
+	case g.fullWaits():
+		g.intake.NoteArrival()
+		g.full.wakeOne()
 	}
 	return nil
 }
@@ -336,9 +443,12 @@ func (g *Group) recheck() {
 	g.intake.NoteArrival()
 	if g.model.Affinity {
 		g.idle.wakeAll()
+		if g.fullWaits() {
+			g.full.wakeAll()
+		}
 		return
 	}
-	g.idle.wakeOne()
+	g.wake()
 }
 
 // Ended implements stream.Queue.
@@ -379,24 +489,38 @@ func (g *Group) openStreams() []*stream.Stream {
 	return out
 }
 
-// next returns the next batch for w, or nil when w has to stop.
-func (g *Group) next(w *instance) *batching.Batch {
+// next returns the next batch for r, or nil when r has to stop. Meanwhile it replaces a worker that
+// has asked for it.
+func (g *Group) next(r *runner) *batching.Batch {
+	w := r.instance
 	for {
-		seen := g.intake.Arrivals()
-		if w.stopRequested.Load() && !g.hasReady() {
+		if !w.awaitRepair() || !w.stopRequested.Load() && !g.replaceUnfit(r) {
 			return nil
 		}
-		if w.tookAll && seen == w.seen { // there is nothing to gather
-			w.tookAll = false
-			g.idle.wait(&w.waiter, 0, func() bool { return g.mustLookAgain(w, seen) })
+		seen := g.intake.Arrivals()
+		ordinary := w.ordinary.Load() == r
+		if w.stopRequested.Load() && (!ordinary || !g.hasReady()) {
+			return nil
+		}
+		if !ordinary {
+			if b := g.nextFull(r); b != nil {
+				return b
+			}
+			g.full.wait(&r.waiter, 0, func() bool { return w.gone.Load() || g.mustLookAgain(w, seen) })
+			continue
+		}
+		if r.tookAll && seen == r.seen { // there is nothing to gather
+			r.tookAll = false
+			g.idle.wait(&r.waiter, 0, func() bool { return g.mustLookAgain(w, seen) })
 			continue
 		}
 		g.gather.Lock()
 		b, wait, err := g.intake.Gather(stream.Now(), int(g.idle.count.Load())+1, w.inbox)
 		more := !g.intake.Idle()
 		if b != nil {
-			g.busy++
+			g.launched(r)
 		}
+		g.startBeside()
 		g.gather.Unlock()
 		if err != nil {
 			g.log.Error("no batch memory", "model", g.cfg.Name, "error", err)
@@ -406,25 +530,85 @@ func (g *Group) next(w *instance) *batching.Batch {
 			continue
 		}
 		if b != nil {
-			w.tookAll, w.seen = !more && w.inbox == nil, seen
-			if more {
-				g.idle.wakeOne() // more frames wait than this worker takes
-			}
-			if w.inbox != nil {
-				for _, r := range b.Requests {
-					r.Stream.SetAffinity(g, w)
-				}
-			}
+			r.tookAll, r.seen = !more && w.inbox == nil, seen
+			g.gathered(w, b, more)
 			return b
 		}
-		g.idle.wait(&w.waiter, wait, func() bool { return g.mustLookAgain(w, seen) })
+		g.idle.wait(&r.waiter, wait, func() bool { return g.mustLookAgain(w, seen) })
 	}
+}
+
+// nextFull returns a full batch for r, the other runner of whose instance has a batch, or
+// nil. Idle workers come first.
+func (g *Group) nextFull(r *runner) *batching.Batch {
+	g.gather.Lock()
+	if r.inFlight == 0 || g.busy < g.serving && r.inbox == nil {
+		g.gather.Unlock()
+		return nil
+	}
+	b, err := g.intake.GatherFull(stream.Now(), r.inbox, g.busy >= g.serving)
+	more := !g.intake.Idle()
+	if b != nil {
+		g.launched(r)
+	}
+	g.startBeside()
+	g.gather.Unlock()
+	if err != nil { // the other runner will tell it
+		return nil
+	}
+	if b != nil {
+		r.tookAll = false
+		g.gathered(r.instance, b, more)
+	}
+	return b
+}
+
+// launched counts a batch that r has gathered. The caller holds gather.
+func (g *Group) launched(r *runner) {
+	if r.inFlight++; r.inFlight == 1 {
+		g.busy++
+	}
+	if r.second != nil {
+		r.ordinary.Store(nil)
+	}
+}
+
+// landed counts a batch that r has no more. The caller holds gather.
+func (g *Group) landed(r *runner) {
+	if r.inFlight--; r.inFlight == 0 {
+		g.busy--
+		if r.second != nil {
+			r.ordinary.Store(r)
+		}
+	}
+}
+
+// gathered says that w has gathered b, and whether more frames wait than those of b.
+func (g *Group) gathered(w *instance, b *batching.Batch, more bool) {
+	if more && !g.idle.wakeOne() && w.second != nil {
+		g.intake.NoteArrival() // the other runner may just have looked
+		if g.fullWaits() {
+			g.full.wakeOne()
+		}
+	}
+	if w.inbox != nil {
+		for _, r := range b.Requests {
+			r.Stream.SetAffinity(g, w)
+		}
+	}
+}
+
+// addServing counts workers that begin to gather, or that do not until they are replaced.
+func (g *Group) addServing(n int) {
+	g.gather.Lock()
+	g.serving += n
+	g.gather.Unlock()
 }
 
 // mustLookAgain reports whether w must not park: a frame has arrived since Arrivals
 // returned seen, or w has to stop.
 func (g *Group) mustLookAgain(w *instance, seen uint64) bool {
-	return g.intake.Arrivals() != seen || w.stopRequested.Load()
+	return g.intake.Arrivals() != seen || w.stopRequested.Load() || w.unfit.Load() != nil || w.repairs.dead.Load()
 }
 
 // hasReady reports whether a batch is ready that must be run before a worker stops.
@@ -435,7 +619,7 @@ func (g *Group) hasReady() bool {
 }
 
 // done returns a batch to the pool after its run.
-func (g *Group) done(b *batching.Batch, t batchTimes) {
+func (g *Group) done(r *runner, b *batching.Batch, t batchTimes) {
 	if t.rows > 0 && g.hooks.Batch != nil {
 		g.hooks.Batch(t.rows, t.started.Sub(t.begun), t.ended.Sub(t.started))
 	}
@@ -444,7 +628,7 @@ func (g *Group) done(b *batching.Batch, t batchTimes) {
 	}
 	var n answered
 	g.gather.Lock()
-	g.busy--
+	g.landed(r)
 	if t.rows > 0 {
 		g.figures.add(b, t.rows, &n)
 	}
@@ -452,8 +636,9 @@ func (g *Group) done(b *batching.Batch, t batchTimes) {
 	if t.warm {
 		g.intake.Observe(t.ended, t.rows, t.ended.Sub(t.begun))
 	}
-	// The caller gathers again itself, but not from the inboxes of other workers.
-	exhausted := g.intake.TakeExhausted() && g.model.Affinity
+	// The caller gathers again itself, but not from the inboxes of other workers, and with
+	// another batch in flight only a full one.
+	exhausted := g.intake.TakeExhausted() && (g.model.Affinity || g.ahead)
 	g.gather.Unlock()
 	if t.rows > 0 {
 		g.totals.ran.add(n, t.rows, t.begun, t.started, t.ran, t.ended, t.err == nil)

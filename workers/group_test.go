@@ -85,7 +85,11 @@ func waitBusy(t *testing.T, g *workers.Group) {
 }
 
 func TestDenseRowsReturnToTheirRequests(t *testing.T) {
-	for _, mem := range []batching.Backend{batching.Heap, batching.C} {
+	all := []batching.Backend{batching.Heap, batching.C}
+	if batching.SharedAvailable() {
+		all = append(all, batching.Shared)
+	}
+	for _, mem := range all {
 		r := newRig(t)
 		g := r.load(t, workers.Config{Kind: "dense", Name: string(mem), Batching: workers.Batching{Memory: mem}})
 		var sinks []*endings

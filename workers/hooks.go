@@ -74,6 +74,7 @@ type GroupStats struct {
 	Model       *stream.Model
 	State       string        // READY, LOADING, UNAVAILABLE, UNLOADING or UNLOADED
 	Reason      string        // why it is not ready
+	Exhausted   bool          // an instance has failed more often in a row than limits.restarts allows
 	Workers     int           // instances that can run batches
 	Busy        int           // instances that run a batch now
 	Quarantined int           // hung instances whose call has not returned
@@ -96,6 +97,7 @@ type GroupStats struct {
 	Rows      uint64            // of these batches
 	Capacity  uint64            // the rows that these batches had room for
 	Shadow    ShadowStats       // of the version as a shadow
+	Processes ProcessStats      // in which its workers run; zero for other kinds
 	Ran       Ran
 }
 

@@ -9,80 +9,96 @@ import (
 	"time"
 
 	"millrace/batching"
-	"millrace/internal/backoff"
 	"millrace/internal/codec"
 	"millrace/stream"
 	"millrace/stream/buf"
-	"millrace/workers/results"
 )
 
 // common is what the instances of a group have in common.
 type common struct {
-	cfg      Config
-	digest   string // of the model's files
-	log      *slog.Logger
-	pixels   codec.Limits
-	decoding *buf.Pool // of which decoding pictures takes memory
-	hooks    Hooks
-	model    *stream.Model // as clients see it; nil until the first instance has started
-	computed *stream.Model // what the worker computes, before the stages after it
-	models   Models        // finds loaded models; nil in tests without any
-	uses     []Use         // the models that this one is made of
-	taken    func(*stream.Request)
+	cfg         Config
+	digest      string // of the model's files
+	log         *slog.Logger
+	pixels      codec.Limits
+	decoding    *buf.Pool     // of which decoding pictures takes memory
+	decoders    chan struct{} // has a place for each heavy frame that is decoded at once, of all groups
+	hooks       Hooks
+	model       *stream.Model // as clients see it; nil until the first instance has started
+	computed    *stream.Model // what the worker computes, before the stages after it
+	ahead       bool          // its kind prepares batches ahead
+	models      Models        // finds loaded models; nil in tests without any
+	stopBy      *atomic.Int64 // Manager.stopBy
+	uses        []Use         // the models that this one is made of
+	taken       func(*stream.Request)
+	shared      shared     // Env.Shared
+	process     *Processes // Env.Processes
+	wakeRunners func()     // makes all runners look again
 	// describe is called with the metadata that the first instance returns.
 	describe func(*stream.Model) error
 }
 
-// instance is one worker of a group and the goroutine that runs it.
-//
-// phase decides between that goroutine and the watchdog. Only a run, or stopping and
-// starting the worker again, can hang, and each of them has a number: the goroutine
-// changes phase from 2k to 2k+1 to begin and from 2k+1 to 2k+2 to end it; the watchdog
-// changes it from 2k+1 to abandoned. Only one of the two last changes succeeds, and the
-// one that made it ends the requests of the run.
+// instance is one worker of a group and the goroutines that run it: one, or for kinds that
+// prepare ahead two. Of these one runs a batch while the other gathers and prepares the
+// next, if a full one waits.
 type instance struct {
 	*common
-	waiter
+	index  int // see Env.Instance
 	worker Worker
+	up     atomic.Bool     // the worker has started, and was not stopped
 	inbox  *batching.Inbox // of a worker with affinity
-	prep   *preparer
-	decode batching.Decode // of prep
-	stages *results.Chain  // nil: the worker's outputs are the answer
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	phase         atomic.Uint64
-	until         atomic.Int64    // Instant after which the watchdog abandons it
-	batch         *batching.Batch // of a run
-	watchdogEnded chan struct{}   // closed when the watchdog has abandoned it
+	first  runner
+	second *runner // nil for kinds that do not prepare ahead
+	// ordinary is the runner that gathers as an idle worker does; nil while the other one of
+	// a kind that prepares ahead has a batch. Written under the group's gather.
+	ordinary  atomic.Pointer[runner]
+	inFlight  int          // batches that are gathered and not done; under the group's gather
+	lastEnded atomic.Int64 // Instant at which the last run ended
+	until     atomic.Int64 // Instant by which the start or stop of the worker must have ended
+
+	gone          atomic.Bool  // the watchdog has abandoned it
+	hung          atomic.Int32 // runners that it has abandoned and that have not returned
 	stopRequested atomic.Bool
 
 	admission chan struct{} // closed when the started worker may run, or must stop
 	admitted  bool          // which of the two
 
-	// tookAll says that with the last batch, gathered after Intake.Arrivals returned seen,
-	// nothing was left. Only next uses them.
-	tookAll bool
-	seen    uint64
-
-	warm     bool // has run a batch: the first one is not measured
-	failures int  // consecutive failures
-	backoff  backoff.Backoff
+	warm     atomic.Bool  // has run a batch: the first one is not measured
+	failures atomic.Int32 // consecutive ones
+	since    atomic.Int64 // Instant when the worker had started
+	starts   atomic.Int64 // of the worker
+	unfit    atomic.Pointer[unfit]
+	repairs  repairs
 }
 
-const abandoned = ^uint64(0) // a phase
-
-func newInstance(c *common) *instance {
-	w := &instance{common: c, admission: make(chan struct{}), watchdogEnded: make(chan struct{})}
-	w.waiter.init()
-	w.backoff.Min, w.backoff.Max = 10*time.Millisecond, 5*time.Second
+func newInstance(c *common, index int) *instance {
+	w := &instance{common: c, index: index, admission: make(chan struct{})}
+	w.first.init(w)
+	w.ordinary.Store(&w.first)
+	if c.ahead {
+		w.second = &runner{}
+		w.second.init(w)
+	}
+	w.repairs.changed.L = &w.repairs.mu
+	w.repairs.backoff.Min, w.repairs.backoff.Max = 10*time.Millisecond, 5*time.Second
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	return w
+}
+
+// runners returns the instance's runners.
+func (w *instance) runners() []*runner {
+	if w.second == nil {
+		return []*runner{&w.first}
+	}
+	return []*runner{&w.first, w.second}
 }
 
 // start makes the worker ready. The first instance of a group calls describe as soon as
 // the model's metadata are known, before memory is allocated for it.
 func (w *instance) start(ctx context.Context) (err error) {
+	w.until.Store(int64(stream.Now().Add(w.cfg.Limits.hangsAfter())))
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.Limits.Start)
 	defer cancel()
 	steps := 0
@@ -103,11 +119,13 @@ func (w *instance) start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	w.worker, w.warm = kind.New(), false
+	w.worker = kind.New()
+	w.warm.Store(false)
 	env := &Env{
-		Name: w.cfg.Name, Source: w.cfg.Source, Digest: w.digest, Settings: settings, Log: w.log,
+		Name: w.cfg.Name, Instance: w.index, Source: w.cfg.Source, Digest: w.digest, Settings: settings, Log: w.log,
 		MaxBatch: w.cfg.Batching.MaxSize, Image: w.cfg.Image, Window: w.cfg.Window, Declared: w.cfg.Declared,
 		Models: w.models, Memory: w.decoding, Pixels: w.pixels, Limit: w.cfg.Limits.Run, Done: w.taken,
+		Shared: w.shared.get, Processes: w.process, Replace: w.replacer(), StopBy: w.mustStopBy,
 		Step: func(s *stream.Step) {
 			if w.hooks.Step != nil {
 				w.hooks.Step(s)
@@ -124,9 +142,11 @@ func (w *instance) start(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if w.prep == nil { // otherwise it is a restart
-		if err = w.makeTools(); err != nil {
-			return err
+	if w.first.prep == nil { // otherwise it is a restart
+		for _, r := range w.runners() {
+			if err = r.makeTools(); err != nil {
+				return err
+			}
 		}
 	}
 	if err = w.worker.Allocate(ctx); err != nil {
@@ -136,25 +156,34 @@ func (w *instance) start(ctx context.Context) (err error) {
 	if err = w.worker.Acquire(ctx); err != nil {
 		return fmt.Errorf("acquire: %w", err)
 	}
+	w.up.Store(true)
+	now := int64(stream.Now())
+	w.lastEnded.Store(now)
+	w.since.Store(now)
 	return nil
 }
 
-// makeTools makes the decoder of pictures and the stages.
-func (w *instance) makeTools() (err error) {
-	if w.prep, err = newPreparer(w.model, w.pixels, w.decoding); err != nil {
-		return err
+// closeTools closes what start has made for the runners.
+func (w *instance) closeTools() {
+	for _, r := range w.runners() {
+		r.prep.close()
 	}
-	w.decode = w.prep.decode
-	w.stages, _, err = results.New(w.cfg.Parts, w.computed, results.Tools{Picture: w.prep.picture, Skipped: func(r *stream.Request) {
-		r.Gated = true
-		if w.hooks.Skipped != nil {
-			w.hooks.Skipped(r)
-		}
-	}})
-	return err
 }
 
-func (w *instance) stop() { w.tearDown(3) }
+// mustStopBy implements Env.StopBy.
+func (w *instance) mustStopBy() stream.Instant {
+	by := w.until.Load()
+	if end := w.stopBy.Load(); end != 0 {
+		by = min(by, end)
+	}
+	return stream.Instant(by)
+}
+
+func (w *instance) stop() {
+	w.until.Store(int64(stream.Now().Add(w.cfg.Limits.hangsAfter())))
+	w.up.Store(false)
+	w.tearDown(3)
+}
 
 // tearDown undoes that many steps of the worker's start, the last first. After a panic
 // in one the next is still called.
@@ -172,62 +201,4 @@ func (w *instance) logPanic(f func()) {
 		}
 	}()
 	f()
-}
-
-// beginWatched makes the watchdog check the step that follows, a run of b or, with nil,
-// a start or stop of the worker: after until the watchdog abandons the instance.
-func (w *instance) beginWatched(b *batching.Batch, until stream.Instant) {
-	w.batch = b
-	w.until.Store(int64(until))
-	w.phase.Add(1)
-}
-
-// endWatched ends that step, and reports whether the instance was not abandoned.
-func (w *instance) endWatched() (kept bool) {
-	phase := w.phase.Load()
-	return phase != abandoned && w.phase.CompareAndSwap(phase, phase+1)
-}
-
-// abandon is called by the watchdog: it abandons an instance whose run, stop or restart
-// has passed its time, and reports whether it did. Then the watchdog ends the requests
-// of the run, and closes watchdogEnded after that.
-func (w *instance) abandon(now stream.Instant) bool {
-	phase := w.phase.Load()
-	if phase%2 == 0 || phase == abandoned || stream.Instant(w.until.Load()) > now || !w.phase.CompareAndSwap(phase, abandoned) {
-		return false
-	}
-	w.cancel()
-	return true
-}
-
-// call runs a batch.
-func (w *instance) call(b *batching.Batch) (err error, panicked bool) { //nolint:revive // err is what callers look at first
-	defer func() {
-		if p := recover(); p != nil {
-			panicked = true
-			err = stream.Errorf(stream.Internal, "", "model %s panicked on this batch: %v", w.cfg.Name, p)
-			w.log.Error("worker panicked", "model", w.cfg.Name, "panic", p, "stack", string(debug.Stack()))
-		}
-	}()
-	return w.worker.Run(w.ctx, b), false
-}
-
-// answer ends the requests that the worker has not answered itself, with their rows of
-// the batch's outputs or with the stages' results of these.
-func (w *instance) answer(b *batching.Batch) {
-	if b.Outputs == nil || !w.stages.Transforms() {
-		b.Split()
-		return
-	}
-	b.After = nil // what is finished below has gone through the stages
-	for i, r := range b.Requests {
-		if r.Outcome() != stream.Pending {
-			continue
-		}
-		if out, err := w.stages.After(r, b.Outputs, b.Offsets[i]); err != nil {
-			b.Fail(i, err)
-		} else {
-			b.Finish(i, out)
-		}
-	}
 }

@@ -17,7 +17,7 @@ import (
 // until waits for a condition that no channel signals.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(200 * time.Microsecond) {
+	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(200 * time.Microsecond) {
 		if time.Now().After(end) {
 			t.Fatal("never: " + what)
 		}

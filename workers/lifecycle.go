@@ -3,6 +3,7 @@ package workers
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"millrace/batching"
@@ -11,22 +12,24 @@ import (
 	"millrace/stream/buf"
 )
 
-// newGroup starts a group with one worker and its watchdog. The manager adds the other
-// workers.
-func newGroup(ctx context.Context, cfg Config, files modelFiles, mem *buf.Pool, pixels codec.Limits, log *slog.Logger, ledger *ledger, hooks func(*stream.Model) Hooks, models Models) (*Group, error) {
+// newGroup starts a group with one worker and its watchdog. The manager adds the other ones of
+// n, for which memory is reserved as far as cfg.Instances go.
+func newGroup(ctx context.Context, cfg Config, n int, files modelFiles, mem *buf.Pool, pixels codec.Limits, log *slog.Logger, ledger *ledger, hooks func(*stream.Model) Hooks, models Models, stopBy *atomic.Int64, decoders chan struct{}) (*Group, error) {
 	g := &Group{
-		files: files, common: common{cfg: cfg, digest: files.digest, log: log, pixels: pixels, decoding: mem, models: models, uses: cfg.Uses()}, mem: mem, reserved: reservation{mem: mem}, state: StateLoading,
+		files: files, common: common{cfg: cfg, digest: files.digest, log: log, pixels: pixels, decoding: mem, decoders: decoders, models: models, stopBy: stopBy, uses: cfg.Uses(), ahead: cfg.ahead()}, mem: mem, reserved: reservation{mem: mem}, state: StateLoading,
 		streams: make(map[*stream.Stream]struct{}), all: make(map[*instance]struct{}), stopping: make(chan struct{}),
 		ledger: ledger, totals: ledger.use(cfg.Name, cfg.Version),
 	}
+	g.wanted.Store(int32(n))
 	if err := g.checkUses(); err != nil {
 		ledger.drop(g.totals, g, stream.Now())
 		return nil, err
 	}
-	g.describe, g.taken = g.describeModel, g.addTaken
-	first := newInstance(&g.common)
+	g.describe, g.taken, g.wakeRunners, g.process = g.describeModel, g.addTaken, g.wakeAll, &g.totals.processes
+	first := newInstance(&g.common, 0)
 	if err := g.startIn(ctx, first); err != nil {
 		first.cancel()
+		g.closePool()
 		select {
 		case <-g.allEnded(): // its memory is free before the next model is loaded
 		case <-first.admission: // the worker hangs
@@ -53,19 +56,19 @@ func (g *Group) startIn(ctx context.Context, w *instance) error {
 		err := w.start(ctx)
 		ready <- err
 		if err != nil {
-			w.prep.close()
+			w.closeTools()
 			return
 		}
 		<-w.admission
 		if w.admitted {
 			g.loop(w)
-			if w.phase.Load() != abandoned { // otherwise the watchdog has started its replacement
+			if !w.gone.Load() { // otherwise the watchdog has started its replacement
 				g.removeInstance(w)
 			}
 			return
 		}
 		w.stop()
-		w.prep.close()
+		w.closeTools()
 	})
 	late := time.NewTimer(g.cfg.Limits.hangsAfter())
 	defer late.Stop()
@@ -96,6 +99,7 @@ func (g *Group) admit(w, hung *instance) {
 	default:
 	}
 	w.admitted = true
+	g.addServing(1)
 	close(w.admission)
 }
 
@@ -115,7 +119,11 @@ func (g *Group) addWorker(ctx context.Context) error {
 // startWorker starts one more worker, whose memory is reserved already, or one that
 // replaces a hung one.
 func (g *Group) startWorker(ctx context.Context, hung *instance) error {
-	w := newInstance(&g.common)
+	index := g.freeIndex()
+	if hung != nil {
+		index = hung.index
+	}
+	w := newInstance(&g.common, index)
 	if err := g.startIn(ctx, w); err != nil {
 		w.cancel()
 		return err
@@ -130,16 +138,37 @@ func (g *Group) removeWorker() {
 	_ = g.setCapacity(g.Workers()) // a smaller capacity cannot fail
 }
 
-// requestOneStop tells one worker to stop after its batch.
+// freeIndex returns the smallest index that no instance has.
+func (g *Group) freeIndex() int {
+	used := map[int]bool{}
+	for _, w := range g.instances() {
+		used[w.index] = true
+	}
+	i := 0
+	for used[i] {
+		i++
+	}
+	return i
+}
+
+// requestOneStop tells the worker with the highest index to stop after its batch.
 func (g *Group) requestOneStop() {
-	g.registry.Lock()
-	for w := range g.all {
-		if w.stopRequested.CompareAndSwap(false, true) {
-			break
+	var last *instance
+	for _, w := range g.instances() {
+		if !w.stopRequested.Load() && (last == nil || w.index > last.index) {
+			last = w
 		}
 	}
-	g.registry.Unlock()
+	if last != nil {
+		last.stopRequested.Store(true)
+	}
+	g.wakeAll()
+}
+
+// wakeAll makes all runners look again.
+func (g *Group) wakeAll() {
 	g.idle.wakeAll()
+	g.full.wakeAll()
 }
 
 // runWatchdog abandons the runs and restarts that take too long and releases the state
@@ -204,6 +233,12 @@ func (w *instance) detached() context.Context { return context.WithoutCancel(w.c
 // unloaded.
 func (g *Group) removeInstance(w *instance) {
 	g.releaseWork(w) // before it leaves g.all, so that a swap still finds its inbox
+	if w.inbox != nil {
+		g.gather.Lock()
+		g.intake.Close(w.inbox)
+		g.intake.Redistribute(w.inbox)
+		g.gather.Unlock()
+	}
 	g.registry.Lock()
 	delete(g.all, w)
 	failed := len(g.all) == 0 && g.state == StateReady
@@ -235,6 +270,13 @@ func (g *Group) failPartial(err error) {
 		g.pool.Put(b)
 		g.gather.Unlock()
 	}
+	g.gather.Lock()
+	decoded := g.intake.RemoveDecoded()
+	g.gather.Unlock()
+	for _, r := range decoded {
+		r.Fail(err)
+		r.Unbind()
+	}
 }
 
 // drain empties the queue. The caller holds gather.
@@ -260,22 +302,32 @@ func (g *Group) unload(why stream.CloseReason, err error) {
 // stop stops the workers after their current batch. Requests of a batch that no worker
 // was left to run end as unavailable.
 func (g *Group) stop() {
+	g.gather.Lock() // so that no goroutine starts to decode later
 	g.stopOnce.Do(func() { close(g.stopping) })
+	g.gather.Unlock()
+	g.besides.Wait() // the workers run what was decoded
 	for _, w := range g.instances() {
 		w.stopRequested.Store(true)
 	}
-	g.idle.wakeAll()
+	g.wakeAll()
 	g.awaitRuns()
 	g.failPartial(stream.Errorf(stream.Unavailable, "", "model %s has no worker left", g.cfg.Name))
-	g.gather.Lock()
-	g.pool.Close()
-	g.gather.Unlock()
+	g.closePool()
 	g.dropTotals.Do(func() {
 		g.ledger.drop(g.totals, g, stream.Now())
 		if g.hooks.Closed != nil {
 			g.hooks.Closed()
 		}
 	})
+}
+
+// closePool frees the batches that are not in use.
+func (g *Group) closePool() {
+	g.gather.Lock()
+	defer g.gather.Unlock()
+	if g.pool != nil {
+		g.pool.Close()
+	}
 }
 
 // awaitRuns waits until the workers have ended, and abandons those that hang.
@@ -285,7 +337,7 @@ func (g *Group) awaitRuns() {
 	defer tick.Stop()
 	// A worker that hangs while it starts or stops is not in a run that could be
 	// abandoned: the manager's queue must not wait for it for ever.
-	limit := stream.Now().Add(g.cfg.Limits.Run + g.cfg.Limits.Start)
+	limit := stream.Now().Add(g.cfg.Limits.runBound(g.ahead) + g.cfg.Limits.Start)
 	for {
 		select {
 		case <-ended:

@@ -1,6 +1,7 @@
 package workers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -117,11 +118,12 @@ func (m *Manager) plan(name string, how Load) (plan, error) {
 		}
 	}
 	for i := range p.Versions {
+		own := max(p.Versions[i].Instances, 1)
 		if err == nil {
 			p.Versions[i], p.share, p.swap, err = Overlay(p.Versions[i], how.Params)
 		}
 		if err == nil {
-			p.Versions[i].request = p.params
+			p.Versions[i].request, p.Versions[i].own = p.params, own
 			err = p.Versions[i].Validate()
 		}
 	}
@@ -271,10 +273,11 @@ func (e *endpoint) serves(versions []Config) bool {
 // addOne adds one worker to the version that requests without one get.
 func (m *Manager) addOne(ctx context.Context, e *endpoint) error {
 	g := e.group("")
-	if n := g.Workers(); !mayRequestWorkers(g.cfg, n+1) {
+	n := g.size()
+	if !mayRequestWorkers(g.cfg, n+1) {
 		return stream.Errorf(stream.Overloaded, "instances", "model %s has %d workers already: only its configuration can set more", e.name, n)
 	}
-	err := m.scale(ctx, g, g.Workers()+1)
+	err := m.scale(ctx, g, n+1)
 	if err == nil {
 		g.added++
 	}
@@ -292,6 +295,7 @@ func (m *Manager) apply(ctx context.Context, old, next *endpoint, p plan, force 
 		m.fail(modelVersion{next.name, p.Versions[0].Version}, err)
 		return err
 	}
+	last := old // with those that have failed, whose numbers of workers stay
 	old = m.withoutFailed(old, p.Versions)
 	scaled := false // a number of workers is a change, too
 	if p.known && old != nil && old.known {
@@ -307,7 +311,7 @@ func (m *Manager) apply(ctx context.Context, old, next *endpoint, p plan, force 
 	}
 	for _, cfg := range p.Versions {
 		cfg.Name = next.name
-		g, err := m.version(ctx, old, cfg, p.Files, force, scaled)
+		g, err := m.version(ctx, old, last, cfg, p.Files, force, scaled)
 		if err == nil {
 			next.groups = append(next.groups, g)
 		}
@@ -410,8 +414,10 @@ func (m *Manager) withoutFailed(e *endpoint, versions []Config) *endpoint {
 }
 
 // version returns the group of a configuration for the endpoint that follows old: the one
-// that old has, if it is the same, or a new one.
-func (m *Manager) version(ctx context.Context, old *endpoint, cfg Config, sent *SentFiles, force, scaled bool) (g *Group, err error) {
+// that old has, if it is the same, or a new one. The number of workers stays as it was changed at
+// run time in last, which is old with the groups that have failed, unless the request or another
+// number in the configuration says otherwise.
+func (m *Manager) version(ctx context.Context, old, last *endpoint, cfg Config, sent *SentFiles, force, scaled bool) (g *Group, err error) {
 	of := modelVersion{cfg.Name, cfg.Version}
 	defer func() {
 		switch {
@@ -423,27 +429,40 @@ func (m *Manager) version(ctx context.Context, old *endpoint, cfg Config, sent *
 	}()
 	var was *Group
 	var before modelFiles
-	added := 0
 	if old != nil {
 		if was = old.version(cfg.Version); was != nil {
-			before, added = was.files, was.added
+			before = was.files
 		}
 	}
 	files, err := readFiles(cfg, before)
 	if err != nil {
 		return nil, err
 	}
-	if was != nil && !force && was.cfg.Same(cfg) && files.digest == before.digest && (!scaled || was.cfg.Instances == cfg.Instances) {
+	own, n, added := cmp.Or(cfg.own, cfg.Instances), cfg.Instances, 0
+	if last != nil {
+		if g := last.version(cfg.Version); g != nil {
+			added = g.added
+			if n += added; cfg.request["instances"] == nil && g.own == own {
+				n = int(g.wanted.Load())
+			}
+		}
+	}
+	if was != nil && !force && was.cfg.Same(cfg) && files.digest == before.digest {
 		if err := was.checkUses(); err != nil {
 			return nil, err
 		}
-		was.files = files
+		if (scaled || was.own != own) && was.size() != n {
+			if err := m.scale(ctx, was, n); err != nil {
+				return nil, err
+			}
+		}
+		was.files, was.own = files, own
 		return was, nil
 	}
-	if g, err = m.startVersion(ctx, cfg, files, added); err != nil {
+	if g, err = m.startVersion(ctx, cfg, files, n); err != nil {
 		return nil, err
 	}
-	g.sent = sent
+	g.sent, g.added, g.own = sent, added, own
 	return g, nil
 }
 
@@ -492,20 +511,20 @@ func (m *Manager) succeed(of modelVersion) {
 	}
 }
 
-// startVersion starts a group unless there are too many.
-func (m *Manager) startVersion(ctx context.Context, cfg Config, files modelFiles, added int) (*Group, error) {
+// startVersion starts a group of n workers, unless there are too many groups.
+func (m *Manager) startVersion(ctx context.Context, cfg Config, files modelFiles, n int) (*Group, error) {
 	of := modelVersion{cfg.Name, cfg.Version}
 	m.mu.Lock()
-	n := 0
+	groups := 0
 	for _, e := range *m.endpoints.Load() {
-		n += len(e.groups)
+		groups += len(e.groups)
 	}
 	for _, k := range m.loading {
-		n += k
+		groups += k
 	}
-	if n >= maxEndpoints {
+	if groups >= maxEndpoints {
 		m.mu.Unlock()
-		return nil, stream.Errorf(stream.Overloaded, "", "%d endpoints are loaded already: unload one first", n)
+		return nil, stream.Errorf(stream.Overloaded, "", "%d endpoints are loaded already: unload one first", groups)
 	}
 	m.loading[of]++
 	m.mu.Unlock()
@@ -517,23 +536,25 @@ func (m *Manager) startVersion(ctx context.Context, cfg Config, files modelFiles
 		}
 	}()
 	begun := stream.Now()
-	g, err := newGroup(ctx, cfg, files, m.opts.Memory, m.opts.Pixels, m.opts.Log, &m.ledger, m.opts.Hooks, m)
+	g, err := newGroup(ctx, cfg, n, files, m.opts.Memory, m.opts.Pixels, m.opts.Log, &m.ledger, m.opts.Hooks, m, &m.stopBy, m.decoders)
 	if err != nil {
 		return nil, err
 	}
-	for range cfg.Instances - 1 {
-		if err := g.startWorker(ctx, nil); err != nil {
-			g.stop()
-			return nil, err
+	if g.staged() {
+		n = 1
+	}
+	for i := 1; i < n && err == nil; i++ {
+		if i < cfg.Instances {
+			err = g.startWorker(ctx, nil) // for which memory is reserved
+		} else {
+			err = g.addWorker(ctx)
 		}
 	}
-	for range added {
-		if err := g.addWorker(ctx); err != nil {
-			g.stop()
-			return nil, err
-		}
+	if err != nil {
+		g.stop()
+		return nil, err
 	}
-	g.added, g.took = added, stream.Now().Sub(begun)
+	g.took = stream.Now().Sub(begun)
 	return g, nil
 }
 
@@ -557,9 +578,9 @@ func (m *Manager) Unload(ctx context.Context, name, version string) error {
 			return err
 		}
 		e := (*m.endpoints.Load())[name]
-		if g.added > 0 && g.Workers() > 1 {
+		if n := g.size(); g.added > 0 && n > 1 {
 			g.added--
-			return m.scale(ctx, g, g.Workers()-1)
+			return m.scale(ctx, g, n-1)
 		}
 		next := *e
 		next.groups = slices.DeleteFunc(slices.Clone(e.groups), func(x *Group) bool { return version == "" || x == g })
@@ -616,9 +637,14 @@ func (m *Manager) Scale(ctx context.Context, name string, n int) error {
 	})
 }
 
-// scale sets the number of workers of a group. After an error, those that were added
+// scale sets the number of workers of a group; for a program of several stages, by how much those
+// of its stages are multiplied, which the caller does. After an error, those that were added
 // before stay.
 func (m *Manager) scale(ctx context.Context, g *Group, n int) (err error) {
+	if g.staged() {
+		g.wanted.Store(int32(n))
+		return nil
+	}
 	before := g.Workers()
 	for g.Workers() > n {
 		g.removeWorker()
@@ -626,7 +652,11 @@ func (m *Manager) scale(ctx context.Context, g *Group, n int) (err error) {
 	for err == nil && g.Workers() < n {
 		err = g.addWorker(ctx)
 	}
-	if after := g.Workers(); after != before {
+	after := g.Workers()
+	if g.wanted.Store(int32(n)); err != nil {
+		g.wanted.Store(int32(after))
+	}
+	if after != before {
 		m.logGroup("the workers of a model were changed", g, "from", before, "to", after)
 	}
 	return err

@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"millrace/internal/codec"
 	"millrace/stream"
@@ -69,6 +71,8 @@ type Manager struct {
 	endpoints atomic.Pointer[map[string]*endpoint] // by name; replaced under mu
 	ledger    ledger
 	done      chan struct{}
+	decoders  chan struct{} // common.decoders
+	stopBy    atomic.Int64  // Instant until which Close waits; 0 = for as long as it takes
 
 	mu      sync.Mutex
 	known   map[string]Definition
@@ -109,7 +113,7 @@ func NewManager(opts ManagerOptions) *Manager {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	m := &Manager{opts: opts, done: make(chan struct{}), known: make(map[string]Definition), loading: make(map[modelVersion]int), queues: make(map[string][]update)}
+	m := &Manager{opts: opts, done: make(chan struct{}), decoders: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)), known: make(map[string]Definition), loading: make(map[modelVersion]int), queues: make(map[string][]update)}
 	m.endpoints.Store(&map[string]*endpoint{})
 	return m
 }
@@ -165,6 +169,12 @@ func (m *Manager) change(ctx context.Context, name string, do func() error) erro
 	}
 }
 
+// Settle waits for the changes of a model that were asked for before, also those that go on
+// although their callers have given up.
+func (m *Manager) Settle(ctx context.Context, name string) error {
+	return m.change(ctx, name, func() error { return nil })
+}
+
 // Define makes a model known by its name without loading it. Several configurations are
 // its versions.
 func (m *Manager) Define(cfgs ...Config) error {
@@ -180,6 +190,13 @@ func (m *Manager) Define(cfgs ...Config) error {
 	defer m.mu.Unlock()
 	m.known[cfgs[0].Name] = def
 	return nil
+}
+
+// Forget undoes Define. What is loaded stays.
+func (m *Manager) Forget(name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.known, name)
 }
 
 // Snapshot returns the statistics of every group that is loaded, sorted by name and
@@ -200,7 +217,7 @@ func (m *Manager) Stats() []GroupStats { return m.ledger.stats(stream.Now()) }
 
 // Close drains: streams are closed, waiting frames end as draining, frames in flight
 // complete, those of graphs before the models that these are made of end. Later changes are refused. It returns when every worker that does not hang
-// has stopped, or with ctx's error.
+// has stopped, or with ctx's error; workers know ctx's deadline by Env.StopBy.
 func (m *Manager) Close(ctx context.Context) error {
 	m.mu.Lock()
 	if !m.closed {
@@ -212,6 +229,9 @@ func (m *Manager) Close(ctx context.Context) error {
 		}()
 	}
 	m.mu.Unlock()
+	if by, ok := ctx.Deadline(); ok {
+		m.stopBy.Store(int64(stream.Now().Add(time.Until(by))))
+	}
 	select {
 	case <-m.done:
 		return nil

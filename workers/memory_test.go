@@ -61,6 +61,30 @@ func TestMemoryFollowsTheWorkers(t *testing.T) {
 	reserved("refused", 0)
 }
 
+// A model that was scaled down to make room for another one needs memory for its present number
+// of workers when it is replaced.
+func TestReplacedModelReservesForItsWorkers(t *testing.T) {
+	r, s := newShelf(t)
+	s.put("d", workers.Config{Kind: "dense", Version: "1", Instances: 8})
+	r.mustLoad(t, "d", workers.Load{})
+	if err := r.Scale(t.Context(), "d", 2); err != nil {
+		t.Fatal(err)
+	}
+	const need = 4 * (9*12 + 2*12)
+	other := r.mem.Reservable() - need
+	if err := r.mem.Reserve(other); err != nil {
+		t.Fatal(err)
+	}
+	r.mustLoad(t, "d", workers.Load{Params: stream.Params{"swap": true}})
+	if n := r.mem.Stats().Reserved - other; n != need {
+		t.Errorf("%d bytes are reserved, want %d", n, need)
+	}
+	if g, err := r.Group("d", ""); err != nil || g.Workers() != 2 {
+		t.Errorf("%d workers (%v)", g.Workers(), err)
+	}
+	r.mem.Unreserve(other)
+}
+
 // When frames hold the budget, a load is refused as overloaded and keeps no memory.
 func TestLoadWhileFramesHoldTheMemory(t *testing.T) {
 	mem := buf.NewPool(16 << 10)

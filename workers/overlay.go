@@ -60,7 +60,10 @@ func Overlay(cfg Config, params stream.Params) (out Config, share, swap bool, er
 }
 
 // mayRequestWorkers reports whether a request may ask for n workers of a model.
-func mayRequestWorkers(cfg Config, n int) bool {
+func mayRequestWorkers(cfg Config, n int) bool { return CheckRequested(cfg, n) == nil }
+
+// CheckRequested returns an error when a request may not set so many workers for a model.
+func CheckRequested(cfg Config, n int) error {
 	f, _ := setting.Of("", &cfg).Find("instances")
-	return f.SetRequest(int64(n)) == nil
+	return f.SetRequest(int64(n))
 }

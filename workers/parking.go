@@ -17,9 +17,9 @@ type parking struct {
 
 // waiter is a worker that can be parked.
 type waiter struct {
-	wake   chan struct{}
-	timer  *time.Timer
-	parked atomic.Bool
+	wake  chan struct{}
+	timer *time.Timer
+	in    atomic.Pointer[parking] // where it is parked; written under the lock of that
 }
 
 func (w *waiter) init() {
@@ -40,7 +40,7 @@ func (w *waiter) signal() {
 func (p *parking) wait(w *waiter, limit time.Duration, changed func() bool) {
 	p.mu.Lock()
 	p.parked = append(p.parked, w)
-	w.parked.Store(true)
+	w.in.Store(p)
 	p.count.Add(1)
 	p.mu.Unlock()
 	switch {
@@ -60,35 +60,36 @@ func (p *parking) wait(w *waiter, limit time.Duration, changed func() bool) {
 
 // remove takes w out of the parked workers, if it is still among them.
 func (p *parking) remove(w *waiter) {
-	if !w.parked.Load() {
+	if w.in.Load() != p {
 		return
 	}
 	p.mu.Lock()
-	w.parked.Store(false)
 	if i := slices.Index(p.parked, w); i >= 0 {
+		w.in.Store(nil)
 		p.parked = slices.Delete(p.parked, i, i+1)
 		p.count.Add(-1)
 	}
 	p.mu.Unlock()
 }
 
-// wakeOne wakes one parked worker.
-func (p *parking) wakeOne() {
+// wakeOne wakes one parked worker, and reports whether there was one.
+func (p *parking) wakeOne() bool {
 	if p.count.Load() == 0 {
-		return
+		return false
 	}
 	p.mu.Lock()
 	n := len(p.parked)
 	if n == 0 {
 		p.mu.Unlock()
-		return
+		return false
 	}
 	w := p.parked[n-1]
-	w.parked.Store(false)
+	w.in.Store(nil)
 	p.parked = p.parked[:n-1]
 	p.count.Add(-1)
 	p.mu.Unlock()
 	w.signal()
+	return true
 }
 
 // wakeThis wakes w, or keeps it from parking.
@@ -104,7 +105,7 @@ func (p *parking) wakeAll() {
 	p.parked = nil
 	p.count.Store(0)
 	for _, w := range all {
-		w.parked.Store(false)
+		w.in.Store(nil)
 	}
 	p.mu.Unlock()
 	for _, w := range all {

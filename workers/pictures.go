@@ -15,9 +15,7 @@ type Pictures struct {
 
 // NewPictures returns Pictures whose memory comes from mem.
 func NewPictures(limits codec.Limits, mem *buf.Pool) *Pictures {
-	p := &Pictures{codec.NewDecoder(limits), mem}
-	p.decoder.Memory = decodingMemory{mem}
-	return p
+	return &Pictures{NewDecoder(limits, mem), mem}
 }
 
 // RGB decodes a picture to a frame of RGB24, upright and of the picture's own size, whose

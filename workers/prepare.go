@@ -18,10 +18,7 @@ type preparer struct {
 
 // newPreparer makes a preparer for m whose decoding takes memory from mem.
 func newPreparer(m *stream.Model, limits codec.Limits, mem *buf.Pool) (*preparer, error) {
-	p := &preparer{decoder: codec.NewDecoder(limits)}
-	if mem != nil {
-		p.decoder.Memory = decodingMemory{mem}
-	}
+	p := &preparer{decoder: NewDecoder(limits, mem)}
 	if m.Image == nil {
 		return p, nil
 	}
@@ -55,16 +52,34 @@ func target(m *stream.Model) (t codec.Target, err error) {
 	return t, err
 }
 
+// NewDecoder returns a decoder of pictures that takes memory from mem, unless that is nil.
+func NewDecoder(limits codec.Limits, mem *buf.Pool) *codec.Decoder {
+	d := codec.NewDecoder(limits)
+	if mem != nil {
+		d.Memory = decodingMemory{mem}
+	}
+	return d
+}
+
 // decode implements batching.Decode.
-func (p *preparer) decode(r *stream.Request, dst []byte) (err error) {
+func (p *preparer) decode(r *stream.Request, dst []byte) error {
+	return DecodePicture(p.decoder, r, p.target, dst)
+}
+
+// DecodePicture decodes r's picture into dst as t says, and notes in r how long it took and where the picture
+// is in the frame. An error has the code and field for clients, or is a buf.ErrBudget: then the
+// frame is dropped.
+func DecodePicture(d *codec.Decoder, r *stream.Request, t codec.Target, dst []byte) (err error) {
 	defer func() { // a picture for which a decoder panics fails alone
 		if x := recover(); x != nil {
 			err = stream.Errorf(stream.Internal, "frame", "the picture's decoder panicked: %v", x)
 		}
 	}()
 	begun := stream.Now()
-	placed, err := p.convert(r, p.target, dst)
-	r.Decoding.Add(begun, stream.Now().Sub(begun), p.decoder.Drawn)
+	placed, err := convert(d, r, t, dst)
+	ended := stream.Now()
+	r.Decoding.Add(begun, ended.Sub(begun), d.Drawn)
+	r.Account.Decoded(ended.Sub(begun), ended)
 	if err != nil {
 		return pictureError(err)
 	}
@@ -82,20 +97,27 @@ func (p *preparer) picture(r *stream.Request, to codec.Target, dst []byte) (plac
 			err = errors.New("the picture's decoder panicked")
 		}
 	}()
-	return p.convert(r, to, dst)
+	if r.Account != nil {
+		begun := stream.Now()
+		defer func() {
+			ended := stream.Now()
+			r.Account.Decoded(ended.Sub(begun), ended)
+		}()
+	}
+	return convert(p.decoder, r, to, dst)
 }
 
 // convert converts the region of r's picture to t.
-func (p *preparer) convert(r *stream.Request, t codec.Target, dst []byte) (codec.Placed, error) {
+func convert(d *codec.Decoder, r *stream.Request, t codec.Target, dst []byte) (codec.Placed, error) {
 	t.Region = codec.Region{X: int(r.Region.X), Y: int(r.Region.Y), Width: int(r.Region.Width), Height: int(r.Region.Height)}
 	t.SourceWidth, t.SourceHeight = r.SourceWidth, r.SourceHeight
 	switch r.Codec {
 	case stream.RGB24:
-		return p.decoder.Convert(r.Payload, codec.RGB24, r.Width, r.Height, t, dst)
+		return d.Convert(r.Payload, codec.RGB24, r.Width, r.Height, t, dst)
 	case stream.NV12:
-		return p.decoder.Convert(r.Payload, codec.NV12, r.Width, r.Height, t, dst)
+		return d.Convert(r.Payload, codec.NV12, r.Width, r.Height, t, dst)
 	}
-	return p.decoder.Decode(r.Payload, t, dst)
+	return d.Decode(r.Payload, t, dst)
 }
 
 func (p *preparer) close() {

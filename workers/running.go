@@ -2,6 +2,7 @@ package workers
 
 import (
 	"errors"
+	"math"
 	"math/rand/v2"
 
 	"millrace/batching"
@@ -12,177 +13,338 @@ import (
 // loop runs batches on w until the group stops, w is told to stop, or it is abandoned.
 func (g *Group) loop(w *instance) {
 	defer w.cancel()
-	defer w.prep.close()
+	defer w.closeTools()
 	if kind, _ := Lookup(g.cfg.Kind); kind.Foreign {
 		addProcessors(1)
 		defer addProcessors(-1)
 	}
+	defer func() {
+		if !w.gone.Load() { // otherwise the watchdog has counted it
+			g.addServing(-1)
+		}
+	}()
+	if w.second != nil {
+		ended := make(chan struct{})
+		g.wg.Go(func() {
+			defer close(ended)
+			g.serve(w.second)
+		})
+		g.serve(&w.first)
+		<-ended
+	} else {
+		g.serve(&w.first)
+	}
+	switch {
+	case !w.up.Load():
+	case w.gone.Load():
+		w.stop()
+	default:
+		g.shutDown(&w.first)
+	}
+}
+
+// serve runs batches until the instance ends.
+func (g *Group) serve(r *runner) {
 	for {
-		b := g.next(w)
-		if b == nil {
-			g.shutDown(w)
-			return
-		}
-		broken, kept := g.run(w, b)
-		if !kept {
-			g.leaveQuarantine(w)
-			w.stop()
-			return
-		}
-		if !broken {
-			w.failures = 0
-			w.backoff.Reset()
-			continue
-		}
-		if !g.restart(w) {
+		if b := g.next(r); b == nil || !g.run(r, b) {
 			return
 		}
 	}
 }
 
-// run prepares and runs one batch. broken says that the instance must be replaced, kept
-// that it was not abandoned during the run.
-func (g *Group) run(w *instance, b *batching.Batch) (broken, kept bool) {
-	if w.stages != nil {
-		b.Stages = w.stages
+// run prepares and runs one batch. It reports whether the instance can run another one.
+func (g *Group) run(r *runner, b *batching.Batch) (serves bool) {
+	stages := r.stages
+	if b.Calls() {
+		stages, b.Stages, b.After = nil, nil, nil
 	}
-	if w.stages.Transforms() {
+	if stages != nil {
+		b.Stages = stages
+	}
+	if stages.Transforms() {
 		b.After = func(i int, outputs []stream.Tensor) ([]stream.Tensor, error) {
-			return w.stages.After(b.Requests[i], outputs, results.AllRows)
+			return stages.After(b.Requests[i], outputs, results.AllRows)
 		}
 	}
-	if !b.Prepare(w.decode) {
-		g.done(b, batchTimes{})
-		return false, true
+	if !b.Prepare(r.decode) {
+		g.done(r, b, batchTimes{})
+		return true
 	}
-	t := batchTimes{begun: b.Gathered, started: b.Gathered, rows: b.Rows, warm: w.warm}
-	if !g.model.Ragged { // a ragged batch needs no preparation: this avoids a clock read
+	if b.Begun == 0 { // otherwise another worker did not begin it, and it is counted
+		g.totals.batches[b.Cause].Add(1)
+		g.totals.rows.Add(uint64(b.Rows))
+		g.totals.capacity.Add(uint64(g.model.MaxBatch))
+	}
+	for answered := 0; ; {
+		if serves, again := g.attempt(r, b, &answered); !again {
+			return serves
+		}
+	}
+}
+
+// attempt runs a prepared batch. again says that the worker was replaced before it had begun
+// the batch, or before it had answered all of its requests; answered are those that were.
+func (g *Group) attempt(r *runner, b *batching.Batch, answered *int) (serves, again bool) {
+	worker, ok := r.enter()
+	if !ok {
+		g.giveBack(r, b)
+		return false, false
+	}
+	t := batchTimes{begun: b.Gathered, started: b.Gathered, rows: b.Rows, warm: r.warm.Load()}
+	if !b.Ragged() || r.second != nil { // a ragged batch needs no preparation: this avoids a clock read
 		t.started = stream.Now()
 	}
-	for _, r := range b.Requests {
-		r.Timing.Started = t.started
+	b.Begun = t.started
+	for _, q := range b.Requests {
+		q.Timing.Started = t.started
 	}
-	w.beginWatched(b, t.started.Add(g.cfg.Limits.Run))
-	g.totals.batches[b.Cause].Add(1)
-	g.totals.rows.Add(uint64(b.Rows))
-	g.totals.capacity.Add(uint64(g.model.MaxBatch))
-	err, panicked := w.call(b)
+	b.Extend = r.extend
+	r.beginWatched(b, t.started.Add(g.cfg.Limits.runBound(g.ahead)))
+	if r.gone.Load() {
+		defer r.leave()
+		if r.endWatched() { // it was abandoned before
+			g.giveBack(r, b)
+		} else {
+			g.leaveQuarantine(r)
+		}
+		return false, false
+	}
+	err, panicked := r.call(b)
 	t.ran = stream.Now()
-	if !w.endWatched() {
-		return true, false
+	kept := r.endWatched()
+	r.leave()
+	if !kept {
+		g.leaveQuarantine(r)
+		return false, false
 	}
+	if errors.Is(err, ErrNotStarted) && !panicked {
+		if n := countAnswered(b); n > *answered {
+			*answered = n
+			r.succeeded()
+		}
+		if !g.repair(r, worker, err) {
+			g.giveBack(r, b)
+			return false, false
+		}
+		g.keepWith(r.instance, b)
+		return true, true
+	}
+	broken := panicked || errors.Is(err, ErrBroken)
 	if len(b.Requests) == 0 { // the worker has taken them
-		g.done(b, batchTimes{})
-		return panicked || errors.Is(err, ErrBroken), true
+		g.done(r, b, batchTimes{})
+		return !broken || g.repair(r, worker, err), false
 	}
-	if w.stages.Transforms() {
-		for _, r := range b.Requests {
-			if r.Outcome() == stream.Pending {
-				r.Timing.Ran = t.ran
+	g.end(r, b, t, err, panicked)
+	if broken {
+		return g.repair(r, worker, err), false
+	}
+	r.succeeded()
+	return true, false
+}
+
+func countAnswered(b *batching.Batch) (n int) {
+	for _, q := range b.Requests {
+		if q.Outcome() == stream.Answered {
+			n++
+		}
+	}
+	return n
+}
+
+// end answers the requests of a batch after its run.
+func (g *Group) end(r *runner, b *batching.Batch, t batchTimes, err error, panicked bool) {
+	if r.second != nil { // the batch may have waited in the worker for the one before it
+		t.started = min(max(b.Begun, stream.Instant(r.lastEnded.Load())), t.ran)
+		t.begun = min(max(t.begun, stream.Instant(r.lastEnded.Load())), t.started)
+	}
+	transforms := b.After != nil
+	if transforms {
+		for _, q := range b.Requests {
+			if q.Outcome() == stream.Pending {
+				q.Timing.Ran = t.ran
 			}
 		}
 	}
 	switch {
 	case err != nil:
 		if panicked {
-			for _, r := range b.Requests {
-				r.DetachState() // the state may be changed only in part
+			for _, q := range b.Requests {
+				q.DetachState() // the state may be changed only in part
 			}
 		}
 		b.FailAll(err)
 	default:
-		w.answer(b)
+		stages := r.stages
+		if b.Calls() {
+			stages = nil
+		}
+		answer(b, stages)
 	}
 	t.ended, t.err = stream.Now(), err
-	g.done(b, t)
-	w.warm = true
-	return panicked || errors.Is(err, ErrBroken), true
+	r.lastEnded.Store(int64(t.ran))
+	g.done(r, b, t)
+	r.warm.Store(true)
+}
+
+// giveBack lets another worker run a batch that the instance has not begun. When there is
+// none, its requests end with the group.
+func (g *Group) giveBack(r *runner, b *batching.Batch) {
+	g.gather.Lock()
+	g.landed(r)
+	g.intake.AddReady(b)
+	g.gather.Unlock()
+	g.idle.wakeOne()
+	g.failWithoutWorkers() // the batches that are left have ended before
+}
+
+// keepWith lets the streams of a batch, which w will run after its worker was replaced,
+// stay with w. Requests that need a state that is lost fail.
+func (g *Group) keepWith(w *instance, b *batching.Batch) {
+	for _, q := range b.Requests {
+		if err := q.Stream.LostState(); err != nil {
+			q.Fail(err)
+		}
+		if w.inbox != nil {
+			q.Stream.SetAffinity(g, w)
+		}
+	}
 }
 
 // shutDown stops the worker. It reports whether it was not abandoned while stopping.
-func (g *Group) shutDown(w *instance) (kept bool) {
-	w.beginWatched(nil, stream.Now().Add(g.cfg.Limits.hangsAfter()))
-	w.stop()
-	if kept = w.endWatched(); !kept {
-		g.leaveQuarantine(w)
+func (g *Group) shutDown(r *runner) (kept bool) {
+	r.beginWatched(nil, stream.Now().Add(g.cfg.Limits.hangsAfter()))
+	r.stop()
+	if kept = r.endWatched(); !kept {
+		g.leaveQuarantine(r)
 	}
 	return kept
 }
 
-// restart replaces a broken worker, and waits longer after each failure in a row. It
-// reports whether the instance has a worker again.
-func (g *Group) restart(w *instance) bool {
-	if !g.shutDown(w) {
+// restart replaces a worker that cause has broken, and waits longer after each failure in a row;
+// a replacement without a cause is planned, and no failure. It reports whether the instance has a
+// worker again.
+func (g *Group) restart(r *runner, cause error) bool {
+	w := r.instance
+	g.noteFailure(cause)
+	if !g.holds(w) {
+		g.addServing(-1)
+		defer g.addServing(1)
+	}
+	if stream.Now().Sub(stream.Instant(w.since.Load())) >= steady {
+		w.succeeded()
+	}
+	if !g.shutDown(r) {
 		return false
 	}
 	g.releaseWork(w)
-	for {
-		w.failures++
-		if w.failures > g.cfg.Limits.Restarts {
+	for planned := cause == nil; ; planned = false {
+		if planned {
+			g.log.Debug("worker is replaced as planned", "model", g.cfg.Name)
+		} else if w.failed() > g.cfg.Limits.Restarts {
+			g.exhausted.Store(true)
 			g.log.Error("worker abandoned after too many restarts", "model", g.cfg.Name, "restarts", g.cfg.Limits.Restarts)
 			return false
 		}
-		if !g.sleep(w.backoff.Next(rand.Float64())) {
+		if !planned && !g.sleep(w.pause(rand.Float64())) && !g.holds(w) {
 			return false
 		}
 		g.totals.restarts.Add(1)
-		w.beginWatched(nil, stream.Now().Add(g.cfg.Limits.hangsAfter()))
+		r.beginWatched(nil, stream.Now().Add(g.cfg.Limits.hangsAfter()))
 		err := w.start(w.ctx)
-		if !w.endWatched() {
-			g.leaveQuarantine(w)
-			if err == nil {
-				w.stop()
-			}
+		if !r.endWatched() {
+			g.leaveQuarantine(r)
 			return false
 		}
 		if err == nil {
 			return true
 		}
+		g.noteFailure(err)
 		g.log.Error("worker did not restart", "model", g.cfg.Name, "error", err)
 	}
 }
 
-// quarantine abandons w if its time has passed, ends the requests of its run, and
-// reports whether it did. The instance and its batch then stay in quarantine until the
-// call returns.
+// holds reports whether a runner of w has a batch that waits for the worker's start.
+func (g *Group) holds(w *instance) bool {
+	g.gather.Lock()
+	defer g.gather.Unlock()
+	return w.inFlight > 0
+}
+
+// quarantine abandons w if its time has passed, ends the requests of its runs, and
+// reports whether it did. The instance and its batches then stay in quarantine until the
+// calls return.
 func (g *Group) quarantine(w *instance, now stream.Instant) bool {
-	if !w.abandon(now) {
+	if w.gone.Load() {
 		return false
 	}
-	defer close(w.watchdogEnded)
+	var hung []*runner
+	for _, r := range w.runners() {
+		if r.abandon(now) {
+			hung = append(hung, r)
+			w.gone.Store(true) // what the other runner begins from here on, it ends itself
+		}
+	}
+	if len(hung) == 0 {
+		return false
+	}
+	for _, r := range w.runners() {
+		if r.abandon(math.MaxInt64) { // the worker as a whole is given up
+			hung = append(hung, r)
+		}
+	}
+	w.cancel()
+	g.addServing(-1)
+	w.hung.Store(int32(len(hung)))
 	n := g.quarantined.Add(1)
-	if w.batch == nil {
-		g.log.Error("worker hangs while it stops or starts again, and is quarantined", "model", g.cfg.Name, "limit", g.cfg.Limits.hangsAfter(), "quarantined", n)
-		return true
-	}
-	g.gather.Lock()
-	g.busy--
-	g.pool.Quarantine()
-	g.gather.Unlock()
-	g.log.Error("worker hangs and is quarantined", "model", g.cfg.Name, "limit", g.cfg.Limits.Run, "quarantined", n)
-	g.recheck() // another batch can be made now
-	hangs := stream.Errorf(stream.Timeout, "limits.run", "model %s did not answer within %v: its worker is replaced", g.cfg.Name, g.cfg.Limits.Run)
-	for _, r := range w.batch.Requests {
-		r.DetachState()
-		r.Fail(hangs)
-	}
-	if g.hooks.Run != nil {
-		g.hooks.Run(BatchRun{Batch: w.batch, Started: w.batch.Requests[0].Timing.Started, Ended: stream.Now(), Err: hangs})
-	}
-	for _, r := range w.batch.Requests {
-		r.NotifyUnbound() // the call may return much later, or never
+	w.repairs.mu.Lock() // so that none begins to wait without having seen that
+	w.repairs.changed.Broadcast()
+	w.repairs.mu.Unlock()
+	g.wakeAll()
+	for _, r := range hung {
+		g.endHung(r, n)
 	}
 	return true
 }
 
-// leaveQuarantine ends the quarantine of an instance whose call has returned.
-func (g *Group) leaveQuarantine(w *instance) {
-	<-w.watchdogEnded // the watchdog no longer uses the batch
-	g.quarantined.Add(-1)
-	if w.batch == nil {
+// endHung ends the requests of a runner that was abandoned.
+func (g *Group) endHung(r *runner, quarantined int32) {
+	defer close(r.watchdogEnded)
+	if r.batch == nil {
+		g.noteFailure(stream.Errorf(stream.Timeout, "limits.start", "a worker of model %s did not stop or start again within %v", g.cfg.Name, g.cfg.Limits.hangsAfter()))
+		g.log.Error("worker hangs while it stops or starts again, and is quarantined", "model", g.cfg.Name, "limit", g.cfg.Limits.hangsAfter(), "quarantined", quarantined)
 		return
 	}
 	g.gather.Lock()
-	g.pool.Restore(w.batch)
+	g.landed(r)
+	g.pool.Quarantine()
+	g.gather.Unlock()
+	g.log.Error("worker hangs and is quarantined", "model", g.cfg.Name, "limit", g.cfg.Limits.Run, "quarantined", quarantined)
+	g.recheck() // another batch can be made now
+	hangs := stream.Errorf(stream.Timeout, "limits.run", "model %s did not answer within %v: its worker is replaced", g.cfg.Name, g.cfg.Limits.Run)
+	g.noteFailure(hangs)
+	for _, q := range r.batch.Requests {
+		q.DetachState()
+		q.Fail(hangs)
+	}
+	if g.hooks.Run != nil {
+		g.hooks.Run(BatchRun{Batch: r.batch, Started: r.batch.Requests[0].Timing.Started, Ended: stream.Now(), Err: hangs})
+	}
+	for _, q := range r.batch.Requests {
+		q.NotifyUnbound() // the call may return much later, or never
+	}
+}
+
+// leaveQuarantine ends the quarantine of a runner whose call has returned, and with the
+// last one that of the instance.
+func (g *Group) leaveQuarantine(r *runner) {
+	<-r.watchdogEnded // the watchdog no longer uses the batch
+	if r.hung.Add(-1) == 0 {
+		g.quarantined.Add(-1)
+	}
+	if r.batch == nil {
+		return
+	}
+	g.gather.Lock()
+	g.pool.Restore(r.batch)
 	g.gather.Unlock()
 }

@@ -122,7 +122,7 @@ func newShadow(cfg Shadow, to *Group, budget int64) (*shadow, error) {
 // is locked.
 func (s *shadow) copy(r *stream.Request) {
 	res := r.Result()
-	if res.Outcome != stream.Answered || r.Cached || r.Rows == 0 { // the others have no input any more, or were not run
+	if res.Outcome != stream.Answered || r.Cached || r.Rows == 0 || r.Call != nil { // the others have no input any more, were not run, or do what must not be done twice
 		return
 	}
 	n := s.seen.Add(1)
@@ -148,6 +148,7 @@ func (s *shadow) copy(r *stream.Request) {
 	s.bytes += c.size
 	c.frame, c.outputs, c.lease = r.Frame, slices.Clone(res.Outputs), res.Lease
 	f := &c.frame
+	f.Account = nil // its decoding is not the client's
 	f.Seq, f.Deadline, f.TraceContext, f.Arrived = n, 0, stream.TraceContext{}, 0
 	f.Priority, f.QueueTimeout, f.Must = stream.DefaultPriority, 0, false // it has the priority of the shadow's stream
 	f.Inputs = slices.Clone(f.Inputs)

@@ -32,19 +32,46 @@ func KindOf(source string) (kind, load string, err error) {
 		if k.Loads == nil || !k.Loads(source) {
 			continue
 		}
-		if _, err := os.Stat(source); err != nil && !strings.Contains(source, "://") {
-			return bad("%q cannot be read: %w", source, err)
+		if file := SourceFile(source); file != "" {
+			if _, err := os.Stat(file); err != nil {
+				return bad("%q cannot be read: %w", source, err)
+			}
 		}
 		return k.Name, source, nil
 	}
-	if what := unsupportedForm(source); what != "" {
+	what := unsupportedForm(source)
+	if what == folder {
+		return bad("%q is a folder: name the program in it, such as ./service.py, or serve a folder of models by --model-repository", source)
+	}
+	if what != "" {
 		return bad("%q is %s, and this program has no worker for it: the kinds are %s", source, what, listed)
 	}
 	if strings.ContainsAny(source, `/\.`) {
 		return bad("%q cannot be loaded: want a kind of worker (%s), a .onnx or .py file, a folder or an address", source, listed)
 	}
-	return bad("%q is not a kind of worker%s: the kinds are %s", source, setting.Suggest(source, names), listed)
+	return bad("%q is not a kind of worker%s: the kinds are %s. A file is named with its ending, such as ./service.py", source, setting.Suggest(source, names), listed)
 }
+
+// SourceFile returns the file or folder of a source, without the name of a class behind it as
+// in service.py:Service. It is "" for an address, and for a module as in package.module:Service.
+func SourceFile(source string) string {
+	if strings.Contains(source, "://") {
+		return ""
+	}
+	if _, err := os.Stat(source); err == nil {
+		return source
+	}
+	file, class, found := strings.Cut(source, ":")
+	if !found || class == "" || strings.ContainsAny(class, `:/\`) {
+		return source
+	}
+	if _, err := os.Stat(file); err != nil && filepath.Ext(file) != ".py" && !strings.ContainsRune(file, filepath.Separator) {
+		return ""
+	}
+	return file
+}
+
+const folder = "a folder"
 
 // unsupportedForm describes a source that no kind of this program loads, for the error
 // message.
@@ -58,7 +85,7 @@ func unsupportedForm(source string) string {
 	case ext == ".py":
 		return "a Python service"
 	case err == nil && st.IsDir() || strings.HasSuffix(source, string(filepath.Separator)):
-		return "a folder"
+		return folder
 	}
 	return ""
 }

@@ -1,11 +1,15 @@
 package workers_test
 
 import (
+	"bytes"
 	"context"
 	"flag"
 	"fmt"
+	"image"
+	"image/png"
 	"math/rand/v2"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -27,8 +31,12 @@ var (
 // chaos fails as the first byte of a batch's first frame says.
 type chaos struct {
 	workers.Base
-	image, stateful bool
-	in              atomic.Bool
+	image, stateful, affine, ahead bool
+
+	limit time.Duration
+	in    atomic.Bool
+	turn  chan struct{} // of one that gets batches ahead
+	dead  bool          // under turn
 }
 
 const (
@@ -46,23 +54,42 @@ var (
 )
 
 func init() {
-	for _, name := range []string{"chaos", "chaos-stateful", "chaos-image"} {
-		workers.Register(workers.Kind{Name: name, New: func() workers.Worker {
-			return &chaos{image: name == "chaos-image", stateful: name == "chaos-stateful"}
+	for _, name := range []string{"chaos", "chaos-stateful", "chaos-image", "chaos-image-stateful", "chaos-image-affine", "chaos-ahead", "chaos-ahead-stateful", "chaos-ahead-affine", "chaos-ahead-image"} {
+		has := func(part string) bool { return strings.Contains(name, part) }
+		workers.Register(workers.Kind{Name: name, Ahead: has("ahead"), New: func() workers.Worker {
+			return &chaos{image: has("image"), stateful: has("stateful") || has("affine"), affine: has("affine"), ahead: has("ahead"), turn: make(chan struct{}, 1)}
 		}})
 	}
 }
 
-func (c *chaos) Init(context.Context, *workers.Env) (*stream.Model, error) {
-	m := &stream.Model{Any: true, Ragged: true, Stateful: c.stateful, MaxBatch: 4}
+func (c *chaos) Init(_ context.Context, env *workers.Env) (*stream.Model, error) {
+	c.limit = env.Limit
+	m := &stream.Model{Any: true, Ragged: true, Stateful: c.stateful, Affinity: c.affine, MaxBatch: 4}
 	if c.image {
-		m = &stream.Model{MaxBatch: 4, Image: &stream.ImageSpec{Width: 8, Height: 8, Color: "RGB", Layout: "NHWC", Fit: "stretch"},
+		m = &stream.Model{Stateful: c.stateful, Affinity: c.affine, MaxBatch: 4, Image: &stream.ImageSpec{Width: 8, Height: 8, Color: "RGB", Layout: "NHWC", Fit: "stretch"},
 			Inputs: []stream.TensorSpec{{Name: "x", Datatype: stream.Uint8, Shape: []int{8, 8, 3}}}}
 	}
 	return m, nil
 }
 
-func (c *chaos) Run(ctx context.Context, b *batching.Batch) error {
+func (c *chaos) Run(ctx context.Context, b *batching.Batch) (err error) {
+	if c.ahead {
+		c.turn <- struct{}{}
+		defer func() { <-c.turn }()
+		if c.dead {
+			return workers.ErrNotStarted
+		}
+		c.dead = true // unless it ends well
+		defer func() {
+			if err == nil && recover() == nil {
+				c.dead = false
+			}
+		}()
+		b.Begin(stream.Now())
+		var cancel func()
+		ctx, cancel = context.WithTimeout(ctx, c.limit)
+		defer cancel()
+	}
 	if !c.in.CompareAndSwap(false, true) {
 		misuse.Store("two runs of one worker at once")
 	}
@@ -95,6 +122,9 @@ func (c *chaos) Run(ctx context.Context, b *batching.Batch) error {
 			return fmt.Errorf("requested: %w", workers.ErrBroken)
 		case doHang:
 			<-ctx.Done()
+			if c.ahead {
+				return fmt.Errorf("hung as told: %w", workers.ErrBroken)
+			}
 		case doSleep: // ignores ctx
 			time.Sleep(40 * time.Millisecond)
 		case doFail:
@@ -190,11 +220,14 @@ func (j *checker) Done(stream.CloseReason) {
 // storm is one round: clients, callers and changes, until its time is over.
 type storm struct {
 	*workers.Manager
-	t     *testing.T
-	seed  uint64
-	mem   *buf.Pool
-	until time.Time
-	told  atomic.Uint64 // endings reported to the hooks
+	t        *testing.T
+	seed     uint64
+	mem      *buf.Pool
+	until    time.Time
+	kinds    []string
+	heavy    *buf.Buf // a picture that is decoded beside the workers, which takes it for longer than it takes
+	accounts [3]stream.Account
+	told     atomic.Uint64 // endings reported to the hooks
 
 	mu       sync.Mutex
 	oneShots []*stream.Stream
@@ -216,7 +249,7 @@ func (s *storm) config(r *rand.Rand) workers.Config {
 	kinds := batching.Kinds()
 	kind := kinds[r.IntN(len(kinds))].Name
 	return workers.Config{
-		Name: "m", Kind: []string{"chaos", "chaos-stateful", "chaos-image", "affine", "identity"}[r.IntN(5)], Instances: 1 + r.IntN(3), MaxFlows: 64,
+		Name: "m", Kind: s.kinds[r.IntN(len(s.kinds))], Instances: 1 + r.IntN(3), MaxFlows: 64,
 		Batching: workers.Batching{
 			Kind: workers.BatcherKind(kind), MaxSize: 1 + r.IntN(4), Buffers: r.IntN(4),
 		},
@@ -234,6 +267,9 @@ func (s *storm) frame(r *rand.Rand, seq uint64) stream.Frame {
 		what = doFail
 	case n < 80:
 		what = doEmit
+	}
+	if r.IntN(20) == 0 {
+		return stream.Frame{Seq: seq, Codec: stream.PNG, Payload: s.heavy.Bytes(), Lease: s.heavy.Retain(), Must: r.IntN(20) == 0, Account: &s.accounts[r.IntN(len(s.accounts))]}
 	}
 	l, err := s.mem.Lease(8 * 8 * 3)
 	if err != nil {
@@ -354,6 +390,14 @@ func (s *storm) changes(r *rand.Rand) {
 }
 
 func (s *storm) run() {
+	var picture bytes.Buffer
+	if err := png.Encode(&picture, image.NewGray(image.Rect(0, 0, 8, 8))); err != nil {
+		s.t.Fatal(err)
+	}
+	var err error
+	if s.heavy, err = s.mem.Copy(append(picture.Bytes(), make([]byte, 5<<20)...)); err != nil {
+		s.t.Fatal(err)
+	}
 	source := func(n uint64) *rand.Rand { return rand.New(rand.NewPCG(s.seed, n)) }
 	if _, err := s.LoadConfig(context.Background(), s.config(source(0)), true); err != nil {
 		s.t.Fatal(err)
@@ -370,6 +414,7 @@ func (s *storm) run() {
 	wg.Wait()
 	c.Close()
 	s.settle()
+	s.heavy.Release()
 	s.account()
 }
 
@@ -435,6 +480,15 @@ func (s *storm) account() {
 }
 
 func TestStress(t *testing.T) {
+	stress(t, "chaos", "chaos-stateful", "chaos-image", "chaos-image-stateful", "chaos-image-affine", "affine", "identity")
+}
+
+// TestStressAhead is the same with workers that get batches ahead.
+func TestStressAhead(t *testing.T) {
+	stress(t, "chaos-ahead", "chaos-ahead-stateful", "chaos-ahead-affine", "chaos-ahead-image")
+}
+
+func stress(t *testing.T, kinds ...string) {
 	round, rounds := 800*time.Millisecond, 12
 	if testing.Short() {
 		rounds = 3
@@ -444,7 +498,7 @@ func TestStress(t *testing.T) {
 	}
 	var frames uint64
 	for i := range rounds {
-		s := &storm{t: t, seed: *stressSeed + uint64(i), mem: buf.NewPool(0), until: time.Now().Add(round)}
+		s := &storm{t: t, seed: *stressSeed + uint64(i), mem: buf.NewPool(0), until: time.Now().Add(round), kinds: kinds}
 		s.Manager = workers.NewManager(workers.ManagerOptions{Memory: s.mem, Hooks: func(*stream.Model) workers.Hooks {
 			return workers.Hooks{Ended: func(*stream.Request) { s.told.Add(1) }}
 		}})

@@ -22,13 +22,14 @@ const (
 // the other, or at the same time during a swap, share them, so that they never decrease
 // while they are reported.
 type totals struct {
-	frames   stream.FrameCounts
-	restarts atomic.Uint64
-	batches  [batching.Causes]atomic.Uint64 // by batching.Cause
-	rows     atomic.Uint64
-	capacity atomic.Uint64
-	shadow   shadowCounts // of this version as a shadow
-	ran      ran
+	frames    stream.FrameCounts
+	restarts  atomic.Uint64
+	batches   [batching.Causes]atomic.Uint64 // by batching.Cause
+	rows      atomic.Uint64
+	capacity  atomic.Uint64
+	shadow    shadowCounts // of this version as a shadow
+	ran       ran
+	processes Processes
 
 	// Under ledger.mu:
 	model  *stream.Model // of the newest group
@@ -145,6 +146,7 @@ func (t *totals) read(st *GroupStats) {
 	st.Frames = t.frames.Totals()
 	st.Shadow = t.shadow.read()
 	st.Ran = t.ran.read()
+	st.Processes = t.processes.stats()
 }
 
 // add adds the present state of another group of the same model and version. Its State

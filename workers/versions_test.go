@@ -202,6 +202,85 @@ func TestLoadSetsTheNumberOfWorkers(t *testing.T) {
 	}
 }
 
+// Workers that were set at run time stay when the model is loaded again or replaced, until the
+// configuration has another number.
+func TestReloadKeepsTheNumberOfWorkers(t *testing.T) {
+	r, s := newShelf(t)
+	put := func(instances, flows int) {
+		s.put("m", workers.Config{Kind: "faulty", Version: "1", Instances: instances, MaxFlows: flows})
+	}
+	load := func(params stream.Params) func() {
+		return func() { r.mustLoad(t, "m", workers.Load{Params: params}) }
+	}
+	scale := func(n int) func() {
+		return func() {
+			if err := r.Scale(t.Context(), "m", n); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	swap := load(stream.Params{"swap": true})
+	put(2, 10)
+	for i, c := range []struct {
+		do   func()
+		want int
+	}{
+		{load(nil), 2}, {scale(4), 4}, {load(nil), 4}, {swap, 4},
+		{func() { put(2, 11); load(nil)() }, 4}, // another configuration, with the same number
+		{func() { put(3, 11); load(nil)() }, 3}, {scale(1), 1}, {swap, 1}, {func() { put(3, 12); swap() }, 1}, {func() { put(2, 12); swap() }, 2},
+		{load(stream.Params{"instances": int64(5)}), 5}, {swap, 5}, {load(nil), 5}, {func() { put(1, 12); load(nil)() }, 1},
+		{load(stream.Params{"share": false}), 2}, {swap, 2}, {func() { put(3, 12); swap() }, 4},
+	} {
+		c.do()
+		if g, err := r.Group("m", ""); err != nil || g.Workers() != c.want {
+			t.Errorf("step %d: %d workers, want %d (%v)", i, g.Workers(), c.want, err)
+		}
+	}
+}
+
+// Also those of a model that has failed stay when it is loaded again, as when its files were
+// mended, and one that was added goes by an unload.
+func TestReloadOfAFailedModelKeepsTheNumberOfWorkers(t *testing.T) {
+	r, s := newShelf(t)
+	s.put("m", workers.Config{Kind: "faulty", Version: "1", Limits: workers.Limits{Restarts: 1}})
+	check := func(doing string, want int) {
+		t.Helper()
+		if g, err := r.Group("m", ""); err != nil || g.Workers() != want {
+			t.Errorf("%s: %d workers, want %d (%v)", doing, g.Workers(), want, err)
+		}
+	}
+	fail := func() {
+		t.Helper()
+		g, err := r.Group("m", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		st, e := open(t, g, every)
+		for i := 0; st.Submit(r.frame(t, uint64(i), "die")) == nil; i++ { // until it is closed
+			e.wait(t, i+1)
+		}
+		until(t, "it has failed", func() bool { return g.Stats().State == workers.StateUnavailable })
+	}
+	r.mustLoad(t, "m", workers.Load{})
+	if err := r.Scale(t.Context(), "m", 4); err != nil {
+		t.Fatal(err)
+	}
+	fail()
+	r.mustLoad(t, "m", workers.Load{})
+	check("loaded again", 4)
+	r.mustLoad(t, "m", workers.Load{Params: stream.Params{"share": false}})
+	fail()
+	r.mustLoad(t, "m", workers.Load{})
+	check("with one that was added", 5)
+	if err := r.Unload(t.Context(), "m", ""); err != nil {
+		t.Fatal(err)
+	}
+	check("without it", 4)
+	fail()
+	r.mustLoad(t, "m", workers.Load{Params: stream.Params{"instances": int64(2)}})
+	check("with another number in the request", 2)
+}
+
 // An endpoint of a model with other parameters takes no name of another model, of the
 // configuration or of the repository, also when that one is not loaded.
 func TestEndpointTakesNoModelsName(t *testing.T) {

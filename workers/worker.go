@@ -20,7 +20,7 @@ import (
 )
 
 // Worker is one instance of a model. A group makes each instance with its kind's New
-// and calls its methods, always in the same goroutine:
+// and calls its methods, one at a time:
 //
 //	Init -> Allocate -> Acquire -> Run ... Run -> Release -> Deallocate -> Destroy
 //
@@ -39,7 +39,8 @@ type Worker interface {
 	// remaining requests. The stages after the run see the outputs of both. A worker that
 	// calls Finish of a request itself does so only while b.After is nil: stages do not
 	// see that. With ErrBroken in the error's chain the instance is replaced.
-	// ctx ends when the group abandons the run.
+	// ctx ends when the group abandons the run. With Kind.Ahead it may be called while it
+	// runs another batch.
 	Run(ctx context.Context, b *batching.Batch) error
 	Release()
 	Deallocate()
@@ -50,12 +51,18 @@ type Worker interface {
 // device has failed. The group destroys it and starts another.
 var ErrBroken = errors.New("the worker is broken")
 
+// ErrNotStarted says that Run has not begun the batch, since the worker is broken: it is run
+// again when the worker was replaced, and none of its requests must have been ended. It
+// implies ErrBroken.
+var ErrNotStarted = errors.New("the worker broke before it began this batch")
+
 // Env is what a worker gets from its group.
 type Env struct {
-	Name   string // the endpoint's name
-	Source string // what to load, for kinds that load something
-	Digest string // of the model's files, to tell one state of them from another; "" = it has none
-	Log    *slog.Logger
+	Name     string // the endpoint's name
+	Instance int    // which of the endpoint's instances this is: 0, 1 ...; one that replaces another has its number
+	Source   string // what to load, for kinds that load something
+	Digest   string // of the model's files, to tell one state of them from another; "" = it has none
+	Log      *slog.Logger
 
 	// Settings is the struct that the kind's Settings returned, with the parameters of
 	// the configuration and of the load request, and defaults for all others.
@@ -68,13 +75,23 @@ type Env struct {
 	Window   Window            // zero = none
 	Declared Declared          // the inputs and outputs that the model must have
 
-	// These are for workers whose requests run through other models.
+	// These are for workers whose requests run through other models, or that bound their runs.
 	Models Models                // finds loaded models
 	Memory *buf.Pool             // of frames
 	Pixels codec.Limits          // of pictures
-	Limit  time.Duration         // limits.run: of a request that was taken from its batch
+	Limit  time.Duration         // limits.run: of a request that was taken from its batch, and of a batch of a kind with Ahead
 	Step   func(*stream.Step)    // counts what a request did in one step
 	Done   func(*stream.Request) // counts a request that was taken from its batch, after its ending
+
+	// These are for workers that run in child processes.
+	Shared    func(make func() any) any // returns what all instances of the group share; the first call makes it
+	Processes *Processes                // counts the processes
+	// Replace asks for another worker in place of this one, as soon as no Run is being called:
+	// because of err, or as planned when err is nil. Any goroutine may call it.
+	Replace func(err error)
+	// StopBy returns when the worker must have stopped: then it is taken for hung, or the server ends.
+	// It may become earlier. Any goroutine may call it.
+	StopBy func() stream.Instant
 }
 
 // Base implements all methods of Worker except Init and Run.
@@ -108,6 +125,11 @@ type Kind struct {
 	// Foreign says that Run computes outside of Go, in C, and so holds one of the Go
 	// scheduler's processors during the whole call.
 	Foreign bool
+	// Ahead says that an instance gets the next batch, if a full one waits, while it runs one:
+	// Run is then called by a second goroutine. Such a kind bounds the time of each batch
+	// itself, by Env.Limit: only it knows when it begins one (batching.Batch.Begin), and how
+	// long it has waited for others (batching.Batch.Extend).
+	Ahead bool
 	// Loads reports whether the kind loads a source that is not the name of a kind: a
 	// path or an address. nil means that it loads none.
 	Loads func(source string) bool

@@ -27,6 +27,7 @@ type Config struct {
 	Options  map[string]string `json:"options,omitempty"`  // --option key=value: query options, e.g. policy=latest
 	Header   map[string]string `json:"header,omitempty"`   // --header name=value: of each request, e.g. Authorization
 	Tensor   bool              `json:"tensor,omitempty"`   // --tensor: over REST, the payload is the bytes of one tensor
+	Token    string            `json:"-"`                  // --token-file: an API key of the server, sent as Authorization: Bearer; not in the report
 	TLS      *tls.Config       `json:"-"`                  // how the server's certificate is verified; nil = by the system's certificate authorities
 	Target   Target            `json:"-"`                  // instead of the fields above
 

@@ -78,11 +78,18 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 
 // target returns the target of the frames.
 func (c *Config) target() (Target, error) {
+	all := map[string]string{}
+	if c.Token != "" {
+		all["Authorization"] = "Bearer " + c.Token
+	}
+	for k, v := range c.Header {
+		all[http.CanonicalHeaderKey(k)] = v
+	}
 	switch {
 	case c.Target != nil:
 		return c.Target, nil
 	case c.Protocol == RESTProtocol:
-		t := REST{URL: c.address("http", "infer", nil), Header: c.Header, Tensor: c.Tensor, TLS: c.TLS}
+		t := REST{URL: c.address("http", "infer", nil), Header: all, Tensor: c.Tensor, TLS: c.TLS}
 		if c.Rate == 0 {
 			t.InFlight = c.Window
 		}
@@ -93,7 +100,7 @@ func (c *Config) target() (Target, error) {
 		more["window"] = fmt.Sprint(c.Window)
 	}
 	header := http.Header{}
-	for k, v := range c.Header {
+	for k, v := range all {
 		header.Set(k, v)
 	}
 	if c.Protocol == V1Protocol {

@@ -22,8 +22,14 @@ import (
 // serve runs a server with some models and returns its address.
 func serve(t *testing.T) (*server.Server, string) {
 	t.Helper()
+	return serveWithKey(t, "")
+}
+
+// serveWithKey runs such a server, whose clients need the key unless it is "".
+func serveWithKey(t *testing.T, key string) (*server.Server, string) {
+	t.Helper()
 	s, err := server.New(server.Config{
-		HTTP: "127.0.0.1:0", GRPC: server.Off, Log: config.Log{Level: "error"},
+		HTTP: "127.0.0.1:0", GRPC: server.Off, APIKey: key, Log: config.Log{Level: "error"},
 		Models: []workers.Config{
 			{Name: "echo", Source: "identity"},
 			{Name: "slow", Source: "delay", Instances: 1, Batching: workers.Batching{MaxSize: 4}, Params: stream.Params{"fixed": "5ms", "per_item": "1ms"}},
@@ -161,4 +167,23 @@ func TestServer(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	})
+}
+
+// TestToken: each protocol sends the key.
+func TestToken(t *testing.T) {
+	_, url := serveWithKey(t, "secret")
+	for _, protocol := range []string{load.WebSocketProtocol, load.V1Protocol, load.RESTProtocol} {
+		cfg := load.Config{URL: url, Protocol: protocol, Model: "echo", Frames: 3, Options: map[string]string{"outputs": "binary"}}
+		if r, err := load.Run(t.Context(), cfg); err == nil && r.Answered > 0 {
+			t.Errorf("%s: %d frames were answered without a key", protocol, r.Answered)
+		}
+		cfg.Token = "secret"
+		if r, err := load.Run(t.Context(), cfg); err != nil || r.Answered != 3 {
+			t.Errorf("%s: %+v %v", protocol, r, err)
+		}
+		cfg.Token, cfg.Header = "wrong", map[string]string{"authorization": "Bearer secret"} // which is sent in its place
+		if r, err := load.Run(t.Context(), cfg); err != nil || r.Answered != 3 {
+			t.Errorf("%s with a header: %+v %v", protocol, r, err)
+		}
+	}
 }

@@ -38,7 +38,11 @@ func onnxVideo(b *bench) error {
 		if err := b.perPicture(" through the small CNN", t, "cnn", f, l.classify); err != nil {
 			return err
 		}
-		return b.cameras(t, f, l)
+		each, err := bareCPU(f.frames, 0, b.round, l.classify)
+		if err != nil {
+			return err
+		}
+		return b.cameras(t, f, "cnn", "small CNN", each, 30, 42)
 	}, cnnModel)
 }
 
@@ -72,21 +76,18 @@ func (l *loop) classify() (do func([]byte) error, end func(), err error) {
 		}, nil
 }
 
-// cameras measures about as many streams as the machine can serve, and more.
-func (b *bench) cameras(t *target, f *clip, l *loop) error {
+// cameras measures streams of video into a model: about as many as the machine can serve, and
+// more. each is the time of a frame alone, in ms.
+func (b *bench) cameras(t *target, f *clip, model, title string, each float64, counts ...int) error {
 	c, err := startChild()
 	if err != nil {
 		return err
 	}
 	defer c.end()
 	length := max(6*b.round, 200*time.Millisecond)
-	each, err := bareCPU(f.frames, 0, b.round, l.classify)
-	if err != nil {
-		return err
-	}
-	for _, streams := range []int{30, 42} {
+	for _, streams := range counts {
 		cfg := load.Config{
-			URL: "http://" + t.addr, Model: "cnn", Streams: streams, Rate: videoRate, Dir: f.dir,
+			URL: "http://" + t.addr, Model: model, Streams: streams, Rate: videoRate, Dir: f.dir,
 			Duration: length, Warmup: length / 6, Grace: 5 * time.Second, Options: map[string]string{"policy": "latest"},
 		}
 		var age, fps, batch, shed []float64
@@ -105,7 +106,7 @@ func (b *bench) cameras(t *target, f *clip, l *loop) error {
 		if streams > 30 {
 			oldest = 1000./videoRate + 3*median(batch)*each
 		}
-		name := fmt.Sprintf("%d streams of JPEG video at %d fps, small CNN: ", streams, videoRate)
+		name := fmt.Sprintf("%d streams of JPEG video at %d fps, %s: ", streams, videoRate, title)
 		b.add(Row{Name: fmt.Sprintf("%sanswers (mean batch %.1f, %.0f %% shed)", name, median(batch), 100*median(shed)), Unit: "frames/s",
 			Bare: float64(streams * videoRate), Millrace: median(fps), Ratio: median(fps) / float64(streams*videoRate)})
 		old := Row{Name: name + "p99 age of an answer", Unit: "ms", Bare: oldest, Millrace: median(age)}

@@ -29,6 +29,8 @@ type job struct {
 	Load  []load.Config `json:"load,omitempty"`  // run these loads, at the same time
 	Serve string        `json:"serve,omitempty"` // run a server with this configuration, until the child ends
 	Play  *play         `json:"play,omitempty"`  // open streams of video; Pump sends
+	// Assault runs attackers for their time.
+	Assault *assault `json:"assault,omitempty"`
 }
 
 // answer is the child's reply to a job.
@@ -40,6 +42,8 @@ type answer struct {
 	Addr    string         `json:"addr,omitempty"`    // of HTTP, of Serve
 	Reports []*load.Report `json:"reports,omitempty"` // of Load
 	Streams [][]uint64     `json:"streams,omitempty"` // PerStream of each report, which its JSON leaves out
+	// Done is what attackers did, by their kind.
+	Done map[string]int64 `json:"done,omitempty"`
 }
 
 func childMain(in io.Reader, out io.Writer) error {
@@ -98,7 +102,7 @@ func (j *job) do(open *openStreams) (a answer, err error) {
 		if j.Idle > 0 {
 			n = j.Idle
 		}
-		open.echoClient, err = openEchoClient(j.Open, j.Size, n)
+		open.echoClient, err = openEchoClient(j.Open, j.Size, n, nil)
 	case j.Pump > 0 && open.echoClient != nil:
 		_, err = open.echoClient.rate(j.Pump)
 		a.Frames = open.echoClient.total.Load()
@@ -117,6 +121,8 @@ func (j *job) do(open *openStreams) (a answer, err error) {
 		open.held = &held{}
 		err = open.held.keep(j.Hold)
 		a.Opened = open.held.opened
+	case j.Assault != nil:
+		a.Done, err = j.Assault.run()
 	case j.Close:
 		open.close()
 	case j.Load != nil:

@@ -42,18 +42,9 @@ func chunks(b *bench) error {
 // chunksOf measures a codec. Those without a limit take fewer rounds.
 func (b *bench) chunksOf(s *serverProcess, f footage) error {
 	b.step("%s", f.name())
-	list, err := f.chunks()
+	dir, err := f.chunksDir()
 	if err != nil {
 		return err
-	}
-	dir := f.path + ".dir"
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	for i, c := range list {
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%03d", i)), c, 0o600); err != nil {
-			return err
-		}
 	}
 	pictures, err := f.forMotion()
 	if err != nil {
@@ -139,8 +130,39 @@ type player struct {
 	failure           atomic.Pointer[string]
 }
 
+// chunksDir writes the chunks of a clip to a folder.
+func (f footage) chunksDir() (dir string, err error) {
+	list, err := f.chunks()
+	if err != nil {
+		return "", err
+	}
+	dir = f.path + ".dir"
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	for i, c := range list {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%03d", i)), c, 0o600); err != nil {
+			return "", err
+		}
+	}
+	return dir, nil
+}
+
+// readChunks reads the files of a folder.
+func readChunks(dir string) (chunks [][]byte, err error) {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		data, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			return nil, err
+		}
+		chunks = append(chunks, data)
+	}
+	return chunks, err
+}
+
 func (p *play) open() (*player, error) {
-	entries, err := os.ReadDir(p.Dir)
+	chunks, err := readChunks(p.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -149,16 +171,9 @@ func (p *play) open() (*player, error) {
 		return nil, err
 	}
 	ctx := context.Background()
-	r := &player{}
+	r := &player{chunks: chunks}
 	if r.session, err = c.Session(ctx, client.SessionOptions{}); err != nil {
 		return nil, err
-	}
-	for _, e := range entries {
-		data, err := os.ReadFile(filepath.Join(p.Dir, e.Name()))
-		if err != nil {
-			return nil, err
-		}
-		r.chunks = append(r.chunks, data)
 	}
 	o := client.StreamOptions{Codec: p.Codec, Policy: stream.Policy{Mode: stream.Latest}, OnReply: r.reply}
 	for range p.Streams {

@@ -41,8 +41,12 @@ func newRequester(url, contentType string, body []byte, header map[string]string
 }
 
 // rate returns replies a second.
-func (p *requester) rate(d time.Duration) (float64, error) {
-	return throughputOf(httpConns, d, func(more func() bool, done func(int)) error {
+func (p *requester) rate(d time.Duration) (float64, error) { return p.rateOf(httpConns, d) }
+
+// rateOf is rate over n connections.
+func (p *requester) rateOf(n int, d time.Duration) (float64, error) {
+	p.client.MaxConns = n
+	return throughputOf(n, d, func(more func() bool, done func(int)) error {
 		req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 		defer fasthttp.ReleaseRequest(req)
 		defer fasthttp.ReleaseResponse(resp)

@@ -41,6 +41,8 @@ func TestEveryRowIsMeasured(t *testing.T) {
 		"JPEG 160x120 at 10x: answers", "streams: 10: Jain's index", "one at 20x the others' rate: Jain's index", "stateful beside 30 stateless: least share",
 		"20 streams at 1 fps, plain", "20 streams at 1 fps, v1", "150 idle streams, plain, a connection each: goroutines", "150 idle streams, v1, 100 a connection: resident",
 		"opened, plain, a connection each: p99", "opened, v1, 100 a connection: p99",
+		"Python identity, 4 x 300 KB, against a bare loop", "Python identity, 4 x 300 KB, shared memory against the socket", "Python service with little JSON, against FastAPI and uvicorn (def)",
+		"Python service that sleeps 1/30 s, 16 replicas", "Python worker killed", "all attackers: frames answered", "attackers: slow: p99", "stream beside 4 clients", "30 streams of JPEG video at 30 fps, Python class: p99",
 		"320x240 cameras at 30 fps, motion, answered within 100 ms", "4 cameras, MJPEG 160x120 at 10 fps, 1 killed, 1 stalled: the other 2, answers",
 	}
 	if _, err := onnx.Library(); err != nil {

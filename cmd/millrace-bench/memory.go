@@ -15,7 +15,7 @@ var idleStreams = 1000
 // memory measures what the server allocates for each frame, and the memory of an idle
 // stream.
 func memory(b *bench) error {
-	bare, end, err := echoServer()
+	bare, end, err := echoServer(false)
 	if err != nil {
 		return err
 	}

@@ -71,6 +71,9 @@ func (readOnlyRepository) Load(context.Context, string, ingest.Load) (string, er
 func (readOnlyRepository) Unload(context.Context, string, ingest.Unload) error {
 	return stream.Errorf(stream.Unsupported, "", "nothing is unloaded here")
 }
+func (readOnlyRepository) Scale(context.Context, string, int) error {
+	return stream.Errorf(stream.Unsupported, "", "nothing is scaled here")
+}
 
 func startUnobserved() (*unobserved, error) {
 	noLog := slog.New(slog.DiscardHandler)

@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,7 +29,7 @@ func (t *target) stream(model, query string) string {
 
 // webSocket compares frames a second.
 func webSocket(b *bench) error {
-	bare, end, err := echoServer()
+	bare, end, err := echoServer(false)
 	if err != nil {
 		return err
 	}
@@ -48,12 +50,17 @@ func webSocket(b *bench) error {
 
 // compareEcho compares two addresses by the frames a second that they answer.
 func (b *bench) compareEcho(name string, size int, bare, ours string) (Row, error) {
-	x, err := openEchoClient(bare, size, wsConns)
+	return b.compareEchoWith(name, size, bare, ours, nil)
+}
+
+// compareEchoWith is compareEcho whose handshakes have a header.
+func (b *bench) compareEchoWith(name string, size int, bare, ours string, header http.Header) (Row, error) {
+	x, err := openEchoClient(bare, size, wsConns, header)
 	if err != nil {
 		return Row{}, err
 	}
 	defer x.close()
-	y, err := openEchoClient(ours, size, wsConns)
+	y, err := openEchoClient(ours, size, wsConns, header)
 	if err != nil {
 		return Row{}, err
 	}
@@ -62,8 +69,8 @@ func (b *bench) compareEcho(name string, size int, bare, ours string) (Row, erro
 }
 
 // echoServer is the bare loop: gorilla on net/http, with a reused buffer
-// for each connection.
-func echoServer() (url string, end func(), err error) {
+// for each connection, over TLS if asked.
+func echoServer(encrypted bool) (url string, end func(), err error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", nil, err
@@ -89,8 +96,15 @@ func echoServer() (url string, end func(), err error) {
 			}
 		}
 	})}
+	scheme := "ws://"
+	if encrypted {
+		cert := httptest.NewUnstartedServer(nil)
+		cert.StartTLS()
+		defer cert.Close()
+		ln, scheme = tls.NewListener(ln, &tls.Config{Certificates: cert.TLS.Certificates}), "wss://"
+	}
 	go srv.Serve(ln) // ends with end
-	return "ws://" + ln.Addr().String(), func() { srv.Shutdown(context.Background()) }, nil
+	return scheme + ln.Addr().String(), func() { srv.Shutdown(context.Background()) }, nil
 }
 
 // readInto reads r to its end, into b.
@@ -119,14 +133,15 @@ type echoClient struct {
 	total atomic.Int64 // replies of the last round, late ones included
 }
 
-func openEchoClient(url string, size, conns int) (*echoClient, error) {
+func openEchoClient(url string, size, conns int, header http.Header) (*echoClient, error) {
 	msg, err := websocket.NewPreparedMessage(websocket.BinaryMessage, make([]byte, size))
 	if err != nil {
 		return nil, err
 	}
 	p := &echoClient{msg: msg, size: size}
 	for range conns {
-		c, _, err := (&websocket.Dialer{ReadBufferSize: 32 << 10, HandshakeTimeout: 10 * time.Second}).Dial(url, nil)
+		d := &websocket.Dialer{ReadBufferSize: 32 << 10, HandshakeTimeout: 10 * time.Second, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} // of a server in this process
+		c, _, err := d.Dial(url, header)
 		if err != nil {
 			p.close()
 			return nil, err

@@ -78,6 +78,9 @@ latencies are measured from the time at which a frame was due. The exit status i
 		if cfg.TLS, err = host.tls(cfg.URL); err != nil {
 			return err
 		}
+		if cfg.Token, err = host.apiKey(); err != nil {
+			return err
+		}
 		if cfg.Options, err = pairs("--option", options); err != nil {
 			return err
 		}

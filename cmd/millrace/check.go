@@ -25,7 +25,7 @@ import (
 
 const checkExamples = `  millrace check --config millrace.yaml
   millrace check ./model.onnx
-  millrace check --model find=motion --http 0.0.0.0:8000
+  millrace check --model find=motion --http 0.0.0.0:8000 --auth-keys keys.yaml
   millrace check --model-repository ./models
   millrace check --json`
 
@@ -45,8 +45,9 @@ func checkCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "check [SOURCE]",
 		Short: "Check the configuration, its models and what this machine has",
-		Long: `Check a configuration without serving it: load its models, and those of its repository, together, as serve does, unload them, and report which
-models and files its streams lack, and which optional libraries and programs this machine has. What is missing is optional; what is wrong makes the exit status 1.`,
+		Long: `Check a configuration without serving it: load its models, and those of its repository, together, with the stages of programs, as serve does, unload them, and report which
+models and files its streams lack, and which optional libraries and programs this machine has. What is missing is optional, or may come from elsewhere, as
+keys from the variables of a service; what is wrong makes the exit status 1.`,
 		Example: checkExamples,
 		Args:    wrongUsage(cobra.MaximumNArgs(1)),
 	}
@@ -68,6 +69,9 @@ models and files its streams lack, and which optional libraries and programs thi
 		found = append(found, checkMachine(c.Context())...)
 		if err == nil {
 			found = append(found, checkPorts(c.Context(), cfg)...)
+			for _, err := range server.Exposed(c.Context(), cfg) { // the key may come with the variables of the service
+				found = append(found, finding{What: "keys", State: "missing", Detail: "millrace serve will not start: " + settings.withFlagNames(cfg, err).Error()})
+			}
 		}
 		if err := c.Context().Err(); err != nil {
 			return fmt.Errorf("check: %w", err)

@@ -17,8 +17,9 @@ import (
 	"millrace/workers/repository"
 )
 
-// checkModels loads the models of the configuration and of its repository together, as
-// serve does, so that they share the memory budget, and unloads them. It runs no requests.
+// checkModels loads the models of the configuration and of its repository together, with the
+// stages and graphs of programs, as serve does, so that they share the memory budget, and unloads
+// them. It runs no requests.
 // What is not used of a model's configuration is written to log.
 func checkModels(ctx context.Context, cfg server.Config, log io.Writer) (found []finding) {
 	wrongly := func(what string, err error) {
@@ -33,13 +34,14 @@ func checkModels(ctx context.Context, cfg server.Config, log io.Writer) (found [
 		Memory: buf.NewPool(cfg.Memory.Budget), Pixels: cfg.Limits.Pictures(), Repository: folder,
 		Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
-	for _, m := range cfg.Models {
+	for _, m := range server.Replicate(cfg).Models {
 		endpoint, err := models.LoadConfig(ctx, m, true)
 		if err != nil {
 			wrongly("model "+m.Name, err)
 			continue
 		}
 		found = append(found, describe(models, endpoint)...)
+		found = append(found, checkParts(ctx, models, endpoint)...)
 	}
 	names, err := folder.Names()
 	if err != nil {
@@ -54,11 +56,33 @@ func checkModels(ctx context.Context, cfg server.Config, log io.Writer) (found [
 			wrongly("model "+name, err)
 		}
 		found = append(found, describe(models, name)...)
+		found = append(found, checkParts(ctx, models, name)...)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.Drain)
 	defer cancel()
 	if err := models.Close(ctx); err != nil {
 		wrongly("models", err)
+	}
+	return found
+}
+
+// checkParts loads the stages and graphs of a program that is loaded, if it has any. Each is tried,
+// also when one before it has failed.
+func checkParts(ctx context.Context, models *workers.Manager, name string) (found []finding) {
+	g, err := models.Group(name, "")
+	if err != nil || g.Model().App == nil || g.Model().App.Parts == nil {
+		return nil
+	}
+	parts, err := server.PartsOf(g.Config(), g.Model().App.Parts)
+	if err != nil {
+		return []finding{{What: "model " + name, State: wrong, Detail: err.Error()}}
+	}
+	for _, part := range parts {
+		if _, err := models.LoadConfig(ctx, part, true); err != nil {
+			found = append(found, finding{What: "model " + part.Name, State: wrong, Detail: err.Error()})
+			continue
+		}
+		found = append(found, describe(models, part.Name)...)
 	}
 	return found
 }
@@ -76,7 +100,7 @@ func describe(models *workers.Manager, name string) (found []finding) {
 		if len(versions) > 1 {
 			f.What += " version " + version
 		}
-		lines := []string{fmt.Sprintf("%s, %d workers, %s batching", w.Kind, w.Instances, w.Batching.Kind)}
+		lines := []string{fmt.Sprintf("%s, %d workers, %s batching", w.Kind, g.Workers(), w.Batching.Kind)}
 		if m.Any {
 			lines = append(lines, "takes any tensors")
 		}

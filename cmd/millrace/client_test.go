@@ -57,6 +57,23 @@ func TestModels(t *testing.T) {
 	if got := list(); got["delay"] != "READY" {
 		t.Errorf("%v", got)
 	}
+	if out, stderr, code = millrace(t, "models", "scale", "delay", "3", "--addr", addr); code != 0 || out != "" {
+		t.Errorf("exit status %d, %q\n%s", code, out, stderr)
+	}
+	cl, err := client.New(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	st, err := cl.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range st.Models {
+		if m.Name == "delay" && m.Workers != 3 {
+			t.Errorf("%d workers", m.Workers)
+		}
+	}
 	if out, stderr, code = millrace(t, "models", "unload", "delay", "--addr", addr); code != 0 || out != "" {
 		t.Errorf("exit status %d, %q\n%s", code, out, stderr)
 	}
@@ -81,7 +98,7 @@ func TestModels(t *testing.T) {
 		Keys map[string]string `json:"parameters"`
 	}
 	keys := map[string]map[string]string{}
-	err := json.Unmarshal([]byte(out), &kinds)
+	err = json.Unmarshal([]byte(out), &kinds)
 	for _, k := range kinds {
 		keys[k.Name] = k.Keys
 	}

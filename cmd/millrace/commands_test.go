@@ -48,7 +48,7 @@ func TestCommandsHaveExamples(t *testing.T) {
 func TestSameFlags(t *testing.T) {
 	types := map[string]string{}
 	// Those of a server are settings, which name themselves.
-	servers := []string{"serve", "check", "doctor"}
+	servers := []string{"serve", "run", "check", "doctor"}
 	otherwise := map[string]string{
 		"url": "addr", "host": "addr", "server": "addr", "output": "out", "output-file": "out", "file-out": "out", "model-version": "version",
 		"max-age": "max-age-ms", "deadline": "deadline-ms", "quiet": "json", "length": "duration",
@@ -57,7 +57,7 @@ func TestSameFlags(t *testing.T) {
 		if slices.Contains(servers, c.Name()) {
 			continue
 		}
-		if c.Name() == "add" { // its flags are settings too, as text
+		if c.Name() == "add" || c.Name() == "ssf" { // its flags are settings too, as text; those of gc-ssf
 			continue
 		}
 		asksServer := c.Flags().Lookup("addr") != nil
@@ -70,7 +70,7 @@ func TestSameFlags(t *testing.T) {
 				t.Errorf("%s --%s: is --%s elsewhere", c.CommandPath(), f.Name, name)
 			}
 		})
-		for _, name := range []string{"ca", "fingerprint"} {
+		for _, name := range []string{"ca", "fingerprint", "token-file", "token"} {
 			if (c.Flags().Lookup(name) != nil) != asksServer {
 				t.Errorf("%s: --addr without --%s, or the other way round", c.CommandPath(), name)
 			}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -77,8 +78,8 @@ func completeStreams(c *cobra.Command, _ []string, _ string) ([]string, cobra.Sh
 // askServer returns what ask finds at the server that the command's flags name, within
 // completeTime.
 func askServer(c *cobra.Command, ask func(context.Context, *client.Client) ([]string, error)) ([]string, error) {
-	r := &remote{}
-	for name, to := range map[string]*string{"addr": &r.addr, "ca": &r.ca, "fingerprint": &r.fingerprint} {
+	r := &remote{envToken: os.Getenv(config.EnvToken)}
+	for name, to := range map[string]*string{"addr": &r.addr, "ca": &r.ca, "fingerprint": &r.fingerprint, "token": &r.token, "token-file": &r.tokenFile} {
 		if f := c.Flags().Lookup(name); f != nil {
 			*to = f.Value.String()
 		}

@@ -129,6 +129,9 @@ func (d *demo) address() string {
 func (d *demo) start(ctx context.Context, ex *example) (s *server.Server, stop func() error, err error) {
 	cfg := server.Config{}
 	cfg.HTTP, cfg.GRPC, cfg.Version, cfg.Log.Level = d.address(), server.Off, version, "warn"
+	if len(server.Exposed(ctx, cfg)) > 0 {
+		return nil, nil, fmt.Errorf("--http: %s can be reached from other machines, and the demo lets everybody in: leave it out, or use millrace serve with --auth-keys", cfg.HTTP)
+	}
 	if err := ex.configure(&cfg); err != nil {
 		return nil, nil, err
 	}

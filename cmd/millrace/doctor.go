@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 
 	"millrace/client"
 	"millrace/server"
+	"millrace/stream/coded"
 	"millrace/workers/onnx"
 )
 
@@ -108,11 +110,38 @@ type doctor struct {
 func (d *doctor) examine(ctx context.Context) {
 	d.found = append(d.found, processors(), d.memory(), d.openFiles(), d.onnx(), turbojpeg(), libwebp())
 	d.found = append(d.found, ffmpegSymptoms(ctx)...)
-	d.found = append(d.found, hardware(ctx, d.cfg.Sources.HWAccel))
+	d.found = append(d.found, sandbox(ctx, d.cfg.Sandbox), hardware(ctx, d.cfg.Sources.HWAccel))
 	d.found = append(d.found, clock())
 	d.found = append(d.found, gpus(ctx)...)
 	d.found = append(d.found, d.ports(ctx)...)
+	for _, err := range server.Exposed(ctx, d.cfg) { // the key may come with the variables of a service
+		d.found = append(d.found, symptom{"keys", warns, err.Error(), "without it, millrace serve does not start"})
+	}
+	d.found = append(d.found, d.certificates(ctx)...)
 	d.found = append(d.found, d.server(ctx)...)
+}
+
+// certificates says which certificates an authority has given.
+func (d *doctor) certificates(ctx context.Context) (found []symptom) {
+	acme := d.cfg.TLS.ACME
+	for _, name := range acme.Domains {
+		leaf, late, err := server.ACMECertificate(acme, name, time.Now())
+		if err == nil && !late {
+			found = append(found, passed("certificate", "for %s until %s", name, leaf.NotAfter.UTC().Format(time.DateTime)))
+			continue
+		}
+		s := symptom{"certificate", warns, "there is none for " + name + " in tls.acme.cache of this user", "millrace serve requests it, for which port 443 of the name has to lead to the address http, " + d.cfg.HTTP}
+		if err == nil {
+			s.Detail = fmt.Sprintf("that for %s is valid until %s, and should have been renewed", name, leaf.NotAfter.UTC().Format(time.DateTime))
+			s.Do = "see why in the log of the server"
+		}
+		if _, err := net.DefaultResolver.LookupHost(ctx, name); err != nil {
+			s.Detail += "; " + err.Error()
+			s.Do = "add the name to the DNS"
+		}
+		found = append(found, s)
+	}
+	return found
 }
 
 // report writes what was found.
@@ -158,6 +187,8 @@ func (d *doctor) onnx() symptom {
 	switch {
 	case err == nil:
 		return passed("onnx runtime", "%s", path)
+	case !onnx.Built:
+		return symptom{"onnx runtime", warns, err.Error(), "install that archive, if there are ONNX models"}
 	case d.cfg.ONNX.Library != "" || os.Getenv(onnx.EnvLibrary) != "" || strings.Contains(err.Error(), "cannot be used"):
 		return symptom{"onnx runtime", fails, err.Error(), "name another library with onnx.library, or leave the setting out"}
 	}
@@ -197,7 +228,7 @@ func isNamed(ctx context.Context, addr, name string) bool {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	m, err := c.Server(ctx)
-	return err == nil && m.Name == name
+	return err == nil && m.Name == name || coded.CodeOf(err) == coded.Unauthenticated // which wants a key, and gets none from here
 }
 
 // clockSkew is the difference of clocks from which ages that are computed from times of
@@ -208,7 +239,7 @@ const clockSkew = time.Second
 func (d *doctor) server(ctx context.Context) (found []symptom) {
 	cl, err := d.host.dial()
 	if err != nil {
-		return []symptom{{"server", fails, err.Error(), "correct --addr, --ca or --fingerprint"}}
+		return []symptom{{"server", fails, err.Error(), "correct --addr, --ca, --fingerprint, --token or --token-file"}}
 	}
 	defer cl.Close()
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
@@ -216,10 +247,17 @@ func (d *doctor) server(ctx context.Context) (found []symptom) {
 	asked := time.Now()
 	st, err := cl.Status(ctx)
 	if err != nil {
-		if !d.named {
+		state, do := fails, nextStep(err)
+		switch code := coded.CodeOf(err); {
+		case code == coded.Unauthenticated, code == coded.PermissionDenied:
+			if !d.named {
+				state = warns
+			}
+			do = cmp.Or(do, "give a key with the role watch")
+		case !d.named:
 			return []symptom{passed("server", "none answers at %s", cl.Addr())}
 		}
-		return []symptom{{"server", fails, err.Error(), nextStep(err)}}
+		return []symptom{{"server", state, err.Error(), do}}
 	}
 	skew := st.Time.Sub(asked.Add(time.Since(asked) / 2)).Round(time.Millisecond)
 	s := passed("server", "%s is %s, version %s, up %v", cl.Addr(), st.State, st.Version, time.Duration(st.UptimeSeconds)*time.Second)
@@ -242,7 +280,7 @@ func (d *doctor) server(ctx context.Context) (found []symptom) {
 	}
 	for name, l := range st.Connections {
 		if l.Refused+l.Failed > 0 {
-			found = append(found, symptom{"connections of " + name, warns, fmt.Sprintf("%d were refused, %d could not be accepted", l.Refused, l.Failed), "raise limits.max_connections, and the number of open files"})
+			found = append(found, symptom{"connections of " + name, warns, fmt.Sprintf("%d were refused, %d could not be accepted", l.Refused, l.Failed), "raise limits.max_connections or limits.max_connections_per_address, and the number of open files"})
 		}
 	}
 	for _, s := range streamSymptoms(ctx, cl) {

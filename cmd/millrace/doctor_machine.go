@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"math"
 	"net"
@@ -18,6 +19,8 @@ import (
 	"syscall"
 	"time"
 
+	"millrace/config"
+	"millrace/internal/child"
 	"millrace/internal/codec"
 	"millrace/internal/video"
 )
@@ -152,6 +155,28 @@ func ffmpegSymptoms(ctx context.Context) (found []symptom) {
 		found = append(found, passed(what, "%s", strings.Join(list.wanted, ", ")))
 	}
 	return found
+}
+
+// sandbox tries whether ffmpeg can be confined, as the server does where the setting is not off.
+func sandbox(ctx context.Context, set string) symptom {
+	const what = "sandbox of ffmpeg"
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	err := video.CheckSandbox(ctx)
+	switch abi := child.LandlockABI(); {
+	case set == config.SandboxOff:
+		return symptom{what, warns, "sandbox is off: ffmpeg, which reads what clients send, can read and write what the server can", "unset it"}
+	case errors.Is(err, exec.ErrNotFound):
+		return passed(what, "there is no ffmpeg to confine")
+	case err != nil && set == config.SandboxRequire:
+		return symptom{what, fails, "sandbox is require: " + err.Error(), "mend this, or set sandbox to auto"}
+	case err != nil:
+		return symptom{what, warns, err.Error(), "use a kernel with Landlock, and an ffmpeg of the system's packages (not a snap), or set sandbox to off"}
+	case abi < 4:
+		return passed(what, "files, with Landlock %d; ports of TCP need Linux 6.7", abi)
+	default:
+		return passed(what, "files and connections, with Landlock %d", abi)
+	}
 }
 
 // hardware tries what decodes videos, as the server does at its start.

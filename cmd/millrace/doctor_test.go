@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"millrace/internal/child"
 )
 
 // diagnose runs the doctor in an environment, and returns what it has found by name, and
@@ -74,6 +76,28 @@ func TestDoctorTriesHardware(t *testing.T) {
 	}
 }
 
+func TestDoctorTriesTheSandbox(t *testing.T) {
+	off := []string{"doctor", "--json", "--grpc", "off", "--http", freeAddr(t)}
+	found, _ := diagnose(t, command(t, append(off, "--sandbox", "off")...))
+	wantSymptom(t, found, "sandbox of ffmpeg", warns, "sandbox is off")
+	if err := child.SandboxError(); err != nil {
+		t.Skip(err)
+	}
+	folder := t.TempDir()                                                                                                               // with a program that reads its own folder, as one of a snap does
+	if err := os.WriteFile(filepath.Join(folder, "ffmpeg"), []byte("#!/bin/sh\ncat \"$(dirname \"$0\")/part\"\n"), 0o755); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "part"), []byte("part"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for set, want := range map[string]string{"auto": warns, "require": fails} {
+		c := command(t, append(off, "--sandbox", set)...)
+		c.Env = append(c.Env, "PATH="+folder+":"+os.Getenv("PATH"))
+		found, _ := diagnose(t, c)
+		wantSymptom(t, found, "sandbox of ffmpeg", want, "ermission denied")
+	}
+}
+
 func TestDoctorOnAHealthyMachine(t *testing.T) {
 	addr := freeAddr(t)
 	found, code := diagnose(t, command(t, "doctor", "--json", "--grpc", "off", "--http", addr))
@@ -88,6 +112,9 @@ func TestDoctorOnAHealthyMachine(t *testing.T) {
 		wantSymptom(t, found, what, healthy)
 	}
 	wantSymptom(t, found, "server", healthy, "none answers at http://"+addr)
+	if child.SandboxError() == nil {
+		wantSymptom(t, found, "sandbox of ffmpeg", healthy, "with Landlock")
+	}
 	if s, has := found["clock"]; !has || s.State == fails {
 		t.Errorf("clock: %+v", s)
 	}
@@ -265,7 +292,7 @@ func TestDoctorAsksTheServerOfTheConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, http := range []string{addr, "0.0.0.0:" + port} {
-		write("http: \"" + http + "\"\ngrpc: \"off\"\n")
+		write("http: \"" + http + "\"\ngrpc: \"off\"\ninsecure: true\n")
 		found, _ := diagnose(t, command(t, "doctor", "--json", "--config", file))
 		wantSymptom(t, found, "server", healthy, "127.0.0.1:"+port+" is ready")
 		wantSymptom(t, found, "stream six", warns, `"ghost" is not loaded: see millrace models`)
@@ -273,4 +300,10 @@ func TestDoctorAsksTheServerOfTheConfiguration(t *testing.T) {
 			t.Errorf("%s", do)
 		}
 	}
+}
+
+// TestDoctorLooksForCertificates: the certificates of tls.acme, where there are none.
+func TestDoctorLooksForCertificates(t *testing.T) {
+	found, _ := diagnose(t, command(t, "doctor", "--json", "--http", freeAddr(t), "--grpc", "off", "--tls-acme-domains", "models.invalid", "--tls-acme-accept-terms", "--tls-acme-cache", t.TempDir()))
+	wantSymptom(t, found, "certificate", warns, "there is none for models.invalid in tls.acme.cache", "add the name to the DNS")
 }

@@ -31,7 +31,7 @@ func examplesCommand() *cobra.Command {
 		Short: "Print calls of a loaded model, in several languages",
 		Long: `Print calls of a loaded model that can be run as they are printed: with tensors of zeros in JSON and as bytes, and with a
 picture when the model takes pictures, which is picture.jpg in the current folder. Those of a model that may answer more than once
-read its events. Those in Python need its standard library only, those in Go the
+read its events. Where the server wants a key, they read it from the variable MILLRACE_TOKEN. Those in Python need its standard library only, those in Go the
 package client of this module, and those in JavaScript Node or a browser.`,
 		Example:           callExamples,
 		Args:              wrongUsage(cobra.ExactArgs(1)),
@@ -61,6 +61,11 @@ package client of this module, and those in JavaScript Node or a browser.`,
 		if err != nil {
 			return err
 		}
+		key, err := host.apiKey()
+		if err != nil {
+			return err
+		}
+		call.Key = key != ""
 		kind := *format
 		if call.Decoupled {
 			kind += " events"
@@ -82,6 +87,7 @@ type exampleCall struct {
 	Bytes                int    // of all tensors
 	Decoupled            bool   // the model may answer more than once
 	Binary               bool   // an output has no notation in JSON
+	Key                  bool   // the calls send a key
 }
 
 type exampleInput struct {
@@ -201,32 +207,38 @@ echo
 {{end}}`
 
 const curlCalls = curlEnd + `{{if .JSON}}# Tensors in JSON.
-curl -sS --fail-with-body {{.Shell .URL}} -H 'Content-Type: application/json' -d {{.Shell .JSON}}{{template "end" .}}
+curl -sS --fail-with-body{{if .Key}} -H "Authorization: Bearer $MILLRACE_TOKEN"{{end}} {{.Shell .URL}} -H 'Content-Type: application/json' -d {{.Shell .JSON}}{{template "end" .}}
 {{end}}# Tensors as bytes behind the JSON, little-endian. The reply has binary tensors with ?outputs=binary.
 { printf %s {{.Shell .Header}}; head -c {{.Bytes}} /dev/zero; } |
-  curl -sS --fail-with-body {{.Shell .URL}} -H 'Content-Type: application/octet-stream' -H 'Inference-Header-Content-Length: {{len .Header}}' --data-binary @-{{template "end" .}}
+  curl -sS --fail-with-body{{if .Key}} -H "Authorization: Bearer $MILLRACE_TOKEN"{{end}} {{.Shell .URL}} -H 'Content-Type: application/octet-stream' -H 'Inference-Header-Content-Length: {{len .Header}}' --data-binary @-{{template "end" .}}
 {{- if .Pictures}}
 # A picture, of any size: JPEG, PNG or WebP.
-curl -sS --fail-with-body {{.Shell .URL}} -H 'Content-Type: image/jpeg' --data-binary @picture.jpg{{template "end" .}}
+curl -sS --fail-with-body{{if .Key}} -H "Authorization: Bearer $MILLRACE_TOKEN"{{end}} {{.Shell .URL}} -H 'Content-Type: image/jpeg' --data-binary @picture.jpg{{template "end" .}}
 {{- end}}`
 
 const curlEvents = `
 # Tensors as bytes behind the JSON, little-endian. Each answer is an event with a reply in JSON.
 { printf %s {{.Shell .Header}}; head -c {{.Bytes}} /dev/zero; } |
-  curl -sSN --fail-with-body {{.Shell .URL}} -H 'Content-Type: application/octet-stream' -H 'Inference-Header-Content-Length: {{len .Header}}' --data-binary @-
+  curl -sSN --fail-with-body{{if .Key}} -H "Authorization: Bearer $MILLRACE_TOKEN"{{end}} {{.Shell .URL}} -H 'Content-Type: application/octet-stream' -H 'Inference-Header-Content-Length: {{len .Header}}' --data-binary @-
 {{if .JSON}}
 # Tensors in JSON.
-curl -sSN --fail-with-body {{.Shell .URL}} -H 'Content-Type: application/json' -d {{.Shell .JSON}}
+curl -sSN --fail-with-body{{if .Key}} -H "Authorization: Bearer $MILLRACE_TOKEN"{{end}} {{.Shell .URL}} -H 'Content-Type: application/json' -d {{.Shell .JSON}}
 {{end}}`
 
 const pythonCalls = `
 import json
+{{- if .Key}}
+import os
+{{- end}}
 from urllib.request import Request, urlopen
 
 URL = "{{.URL}}"
 
 
 def infer(body, headers):
+{{- if .Key}}
+    headers = {**headers, "Authorization": "Bearer " + os.environ["MILLRACE_TOKEN"]}
+{{- end}}
     with urlopen(Request(URL, body, headers)) as reply:
 {{- if .Binary}}
         data, size = reply.read(), int(reply.headers["Inference-Header-Content-Length"])
@@ -276,7 +288,7 @@ import (
 	"context"
 	"fmt"
 	"log"
-{{- if .Pictures}}
+{{- if or .Pictures .Key}}
 	"os"
 {{- end}}
 
@@ -285,7 +297,7 @@ import (
 )
 
 func main() {
-	c, err := client.New("{{.Addr}}")
+	c, err := {{if .Key}}client.NewWith("{{.Addr}}", client.Options{Token: os.Getenv("MILLRACE_TOKEN")}){{else}}client.New("{{.Addr}}"){{end}}
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -324,6 +336,9 @@ const jsCalls = `
 const url = '{{.URL}}';
 
 async function infer(body, headers) {
+{{- if .Key}}
+  headers = {...headers, Authorization: 'Bearer ' + process.env.MILLRACE_TOKEN};
+{{- end}}
   const reply = await fetch(url, {method: 'POST', body, headers});
   if (!reply.ok) throw new Error(await reply.text());
 {{- if .Binary}}
@@ -364,6 +379,9 @@ show(await infer(picture, {'Content-Type': 'image/jpeg'}));
 
 const pythonEvents = `
 import json
+{{- if .Key}}
+import os
+{{- end}}
 from urllib.request import Request, urlopen
 
 # Tensors as bytes behind the JSON, little-endian; of a numpy array: array.tobytes().
@@ -374,6 +392,9 @@ tensors = [
 ]
 header = json.dumps({"inputs": [{**meta, "parameters": {"binary_data_size": len(data)}} for meta, data in tensors]}).encode()
 headers = {"Content-Type": "application/octet-stream", "Inference-Header-Content-Length": str(len(header))}
+{{- if .Key}}
+headers["Authorization"] = "Bearer " + os.environ["MILLRACE_TOKEN"]
+{{- end}}
 
 # Each answer is an event with a reply in JSON; the last one is called end, or error.
 with urlopen(Request("{{.URL}}", header + b"".join(data for _, data in tensors), headers)) as events:
@@ -400,6 +421,9 @@ import (
 	"io"
 	"log"
 	"net/http"
+{{- if .Key}}
+	"os"
+{{- end}}
 	"strings"
 )
 
@@ -411,6 +435,9 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
+{{- if .Key}}
+	request.Header.Set("Authorization", "Bearer "+os.Getenv("MILLRACE_TOKEN"))
+{{- end}}
 	request.Header.Set("Content-Type", "application/octet-stream")
 	request.Header.Set("Inference-Header-Content-Length", fmt.Sprint(len(header)))
 	reply, err := http.DefaultClient.Do(request)
@@ -463,6 +490,9 @@ const jsEvents = `
 const header = new TextEncoder().encode({{printf "%q" .Header}});
 const body = new Blob([header, new Uint8Array({{.Bytes}})]);
 const headers = {'Content-Type': 'application/octet-stream', 'Inference-Header-Content-Length': String(header.length)};
+{{- if .Key}}
+headers.Authorization = 'Bearer ' + process.env.MILLRACE_TOKEN;
+{{- end}}
 const reply = await fetch('{{.URL}}', {method: 'POST', body, headers});
 if (!reply.ok) throw new Error(await reply.text());
 

@@ -13,6 +13,7 @@ import (
 	"github.com/pb33f/libopenapi"
 
 	"millrace/internal/onnxfile"
+	"millrace/internal/testbuild"
 )
 
 // TestExamples runs the calls that the command prints, in each language, against the
@@ -91,7 +92,7 @@ func runExample(t *testing.T, format, dir, root, text string) string {
 			t.Fatal(err)
 		}
 		program := filepath.Join(dir, "call")
-		build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-overlay", overlay, "-o", program, "./cmd/call")
+		build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-tags", testbuild.Tags(), "-overlay", overlay, "-o", program, "./cmd/call")
 		build.Dir = root
 		if out, err := build.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s\n%s", err, out, text)

@@ -221,6 +221,9 @@ func readInput(stdin io.Reader, name string) ([]byte, error) {
 	r := stdin
 	if name != "-" {
 		f, err := os.Open(name)
+		if err != nil && strings.HasPrefix(name, "{") {
+			return nil, errors.New("PICTURE: is JSON, not the name of a file: a request in JSON is read from a file by --request, or from standard input by --request -")
+		}
 		if err != nil {
 			return nil, err
 		}

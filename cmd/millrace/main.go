@@ -13,6 +13,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"millrace/config"
 )
 
 // version is set by the build.
@@ -24,14 +26,15 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stderr))
 }
 
-// run returns the exit status: 0, 1 for a failure, 2 for wrong usage. What went
-// wrong is written to stderr.
+// run returns the exit status: 0, 1 for a failure, 2 for wrong usage, or that of a
+// statusError. What went wrong is written to stderr.
 func run(ctx context.Context, args []string, stderr io.Writer) int {
 	root := newRoot()
 	root.SetArgs(args)
 	root.SetErr(stderr)
 	c, err := root.ExecuteContextC(ctx)
 	var usage usageError
+	var other statusError
 	switch {
 	case err == nil:
 		return 0
@@ -40,6 +43,9 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 		return exitUsage
 	}
 	fmt.Fprintf(stderr, "millrace: %s\n", errorText(err))
+	if errors.As(err, &other) {
+		return other.status
+	}
 	return exitFailure
 }
 
@@ -53,9 +59,14 @@ func newRoot() *cobra.Command {
 		Version:       version,
 		Args:          wrongUsage(cobra.NoArgs),
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
+		PersistentPreRun: func(c *cobra.Command, _ []string) {
+			if c.Name() != cobra.ShellCompRequestCmd && c.Name() != cobra.ShellCompNoDescRequestCmd { // which read it later
+				_ = os.Unsetenv(config.EnvToken) // remoteFlags has read it: no child process has it
+			}
+		},
 	}
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(serveCommand(), demoCommand(), streamCommand(), streamsCommand(), recordCommand(), replayCommand(), compareCommand(), inferCommand(), modelsCommand(), examplesCommand(), apiSchemaCommand(), logLevelCommand(), topCommand(), benchCommand(), checkCommand(), doctorCommand(), configCommand(), versionCommand())
+	root.AddCommand(serveCommand(), runCommand(), initCommand(), demoCommand(), streamCommand(), streamsCommand(), recordCommand(), replayCommand(), compareCommand(), octoaiCommand(), ssfCommand(), inferCommand(), modelsCommand(), keysCommand(), usersCommand(), examplesCommand(), apiSchemaCommand(), logLevelCommand(), topCommand(), benchCommand(), checkCommand(), doctorCommand(), healthCommand(), configCommand(), versionCommand(), manCommand())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {

@@ -85,8 +85,26 @@ type process struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	lines  *bufio.Reader
-	stderr bytes.Buffer
+	stderr safeBuffer
 	end    func() error
+}
+
+// safeBuffer can be read while a program writes to it.
+type safeBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *safeBuffer) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(b)
+}
+
+func (s *safeBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
 }
 
 func begin(t *testing.T, c *exec.Cmd) *process {

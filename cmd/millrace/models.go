@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/goccy/go-yaml"
@@ -21,6 +22,7 @@ const modelsExamples = `  millrace models
   millrace models --kinds
   millrace models show motion
   millrace models load delay fixed=5ms per_item=1ms instances=2
+  millrace models scale delay 4
   millrace models unload delay`
 
 func modelsCommand() *cobra.Command {
@@ -36,7 +38,7 @@ func modelsCommand() *cobra.Command {
 	c.Flags().BoolVar(&asJSON, "json", false, "as JSON")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if kinds {
-			if err := without(c.Flags(), "with --kinds, which needs no server", "addr", "ca", "fingerprint"); err != nil {
+			if err := without(c.Flags(), "with --kinds, which needs no server", "addr", "ca", "fingerprint", "cert", "key"); err != nil {
 				return err
 			}
 			return listKinds(c, asJSON)
@@ -48,7 +50,7 @@ func modelsCommand() *cobra.Command {
 		defer cl.Close()
 		return listModels(c, cl, asJSON)
 	}
-	c.AddCommand(showCommand(), loadCommand(), unloadCommand())
+	c.AddCommand(showCommand(), loadCommand(), scaleCommand(), unloadCommand())
 	return c
 }
 
@@ -203,6 +205,39 @@ func loadCommand() *cobra.Command {
 		}
 		_, err = fmt.Fprintln(c.OutOrStdout(), endpoint)
 		return err
+	}
+	return c
+}
+
+func scaleCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:     "scale MODEL INSTANCES",
+		Short:   "Set the number of workers of a loaded model",
+		Long:    "Set the number of workers of a loaded model, while it serves: further ones are started, or some end after their batch. It holds until the model is loaded\nagain or the server ends.",
+		Example: "  millrace models scale service 8",
+		Args:    wrongUsage(cobra.ExactArgs(2)),
+
+		ValidArgsFunction: completeArgs(completeModels, completeNothing),
+	}
+	host := remoteFlags(c)
+	asJSON := c.Flags().Bool("json", false, "as JSON")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		n, err := strconv.Atoi(args[1])
+		if err != nil || n < 1 {
+			return usagef("%q is not a number of workers: want 1 or more", args[1])
+		}
+		cl, err := host.dial()
+		if err != nil {
+			return err
+		}
+		defer cl.Close()
+		if err := cl.Scale(c.Context(), args[0], n); err != nil {
+			return suggestModel(c.Context(), cl, args[0], err)
+		}
+		if *asJSON {
+			return writeJSON(c.OutOrStdout(), map[string]any{"endpoint": args[0], "instances": n})
+		}
+		return nil
 	}
 	return c
 }

@@ -19,6 +19,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"millrace/client"
+	"millrace/config"
+	"millrace/internal/secret"
 	"millrace/server"
 	"millrace/stream/coded"
 )
@@ -31,47 +33,100 @@ type remote struct {
 	addr        string
 	ca          string // a PEM file
 	fingerprint string // SHA-256 of the server's certificate
+	cert, key   string // PEM files of a client certificate
+	token       string // an API key, from the list of arguments
+	tokenFile   string // a file with one
+	envToken    string // that of the variable
 }
 
-// remoteFlags adds --addr, --ca and --fingerprint. The default of --addr comes from the
-// server's variables, so that the commands find a server that was started with them.
+// remoteFlags adds --addr, --ca, --fingerprint, --cert, --key, --token-file and --token. The default of --addr
+// is the variable of the commands, or else comes from the server's variables, so that the
+// commands find a server that was started with them.
 func remoteFlags(c *cobra.Command) *remote {
 	def := defaultAddr
 	if a := os.Getenv("MILLRACE_HTTP"); a != "" && a != "off" {
 		def = a
 	}
-	if os.Getenv("MILLRACE_TLS_CERT") != "" || os.Getenv("MILLRACE_TLS_SELF_SIGNED") == "true" {
+	if os.Getenv("MILLRACE_TLS_CERT") != "" || os.Getenv("MILLRACE_TLS_SELF_SIGNED") == "true" || os.Getenv("MILLRACE_TLS_ACME_DOMAINS") != "" {
 		def = "https://" + def
 	}
-	r := &remote{}
+	def = cmp.Or(os.Getenv(config.EnvAddr), def)
+	r := &remote{envToken: os.Getenv(config.EnvToken)}
 	f := c.Flags()
-	f.StringVar(&r.addr, "addr", def, "address of the server")
+	f.StringVar(&r.addr, "addr", def, "address of the server ("+config.EnvAddr+")")
 	f.StringVar(&r.ca, "ca", "", "a PEM file with the certificates to trust for https (the system's, and that of this user's server with --tls-self-signed)")
 	f.StringVar(&r.fingerprint, "fingerprint", "", "SHA-256 of the server's certificate, as the server prints it: trust only that one")
+	f.StringVar(&r.cert, "cert", "", "a PEM file with a client certificate, for a server with --tls-client-ca")
+	f.StringVar(&r.key, "key", "", "a PEM file with the key of --cert")
+	f.StringVar(&r.tokenFile, "token-file", "", "a file with an API key of the server, or the variable "+config.EnvToken+" has the key")
+	f.StringVar(&r.token, "token", "", "an API key of the server; other users of this machine can read it in the list of processes: use --token-file or "+config.EnvToken)
 	return r
+}
+
+// apiKey returns the API key that the command sends; "" = none.
+func (r *remote) apiKey() (string, error) {
+	switch {
+	case r.token != "" && r.tokenFile != "":
+		return "", usagef("--token: and --token-file exclude each other")
+	case r.token != "":
+		return r.token, nil
+	case r.tokenFile != "":
+		key, err := secret.ReadFile(r.tokenFile)
+		if err != nil {
+			return "", fmt.Errorf("--token-file: %w", err)
+		}
+		return key, nil
+	}
+	return strings.TrimRight(r.envToken, "\r\n"), nil
 }
 
 // dial returns a client for the server.
 func (r *remote) dial() (*client.Client, error) {
-	config, err := r.tls(r.addr)
+	trust, err := r.tls(r.addr)
 	if err != nil {
 		return nil, err
 	}
-	c, err := client.NewTLS(r.addr, config)
+	key, err := r.apiKey()
+	if err != nil {
+		return nil, err
+	}
+	c, err := client.NewWith(r.addr, client.Options{TLS: trust, Token: key})
 	if err != nil {
 		return nil, usagef("%w", withFlagNames(err))
 	}
 	return c, nil
 }
 
-// tls returns how to verify the certificate of the server at addr; nil = by the system's
-// certificate authorities.
+// tls returns how to verify the certificate of the server at addr, and the certificate of the client; nil = by the
+// system's certificate authorities, and without one.
 func (r *remote) tls(addr string) (*tls.Config, error) {
-	switch {
+	c, err := r.trust(addr)
+	if err != nil || r.cert == "" && r.key == "" {
+		return c, err
+	}
+	if r.cert == "" || r.key == "" {
+		return nil, usagef("--cert: and --key belong together: give both")
+	}
+	pair, err := tls.LoadX509KeyPair(r.cert, r.key)
+	if err != nil {
+		return nil, fmt.Errorf("--cert: %s with --key %s cannot be used: %w", r.cert, r.key, err)
+	}
+	if c == nil {
+		c = &tls.Config{}
+	}
+	c.Certificates = []tls.Certificate{pair}
+	return c, nil
+}
+
+// trust is tls without the certificate of the client.
+func (r *remote) trust(addr string) (*tls.Config, error) {
+	switch encrypted := strings.HasPrefix(addr, "https://") || strings.HasPrefix(addr, "wss://"); {
 	case r.ca != "" && r.fingerprint != "":
 		return nil, usagef("--fingerprint: trusts one certificate, --ca others: give one of them")
-	case (r.ca != "" || r.fingerprint != "") && !strings.HasPrefix(addr, "https://") && !strings.HasPrefix(addr, "wss://"):
+	case (r.ca != "" || r.fingerprint != "") && !encrypted:
 		return nil, usagef("--ca and --fingerprint are for encrypted connections: give --addr https://%s", strings.TrimPrefix(addr, "http://"))
+	case (r.cert != "" || r.key != "") && !encrypted:
+		return nil, usagef("--cert and --key are for encrypted connections: give --addr https://%s", strings.TrimPrefix(addr, "http://"))
 	case r.fingerprint != "":
 		return pinned(r.fingerprint)
 	case r.ca != "":
@@ -151,6 +206,8 @@ func nextStep(err error) string {
 	switch {
 	case coded.CodeOf(err) == coded.Draining:
 		return "try again after its restart"
+	case coded.CodeOf(err) == coded.Unauthenticated:
+		return "give a key of the server with --token-file FILE or the variable " + config.EnvToken
 	case errors.As(err, &lookup):
 		return "check the value of --addr"
 	case errors.As(err, &unverified):
@@ -171,7 +228,7 @@ func nextStep(err error) string {
 
 // streamFlags are the flags that settings of a stream have in the commands.
 var streamFlags = map[string]string{
-	"addr": "--addr", "model": "--model", "version": "--version", "policy": "--policy", "max_age_ms": "--max-age-ms",
+	"addr": "--addr", "token": "the API key", "model": "--model", "version": "--version", "policy": "--policy", "max_age_ms": "--max-age-ms",
 	"overlay": "--overlay", "picture": "--picture", "loop": "--loop", "fps": "--fps", "realtime": "--realtime", "duration": "--duration", "width": "--width",
 	"height": "--height",
 }

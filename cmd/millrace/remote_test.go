@@ -1,15 +1,22 @@
 package main
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
+	"math/big"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestSelfSigned: a server with a self-signed certificate needs no flag from the same user
@@ -73,6 +80,66 @@ func TestSelfSigned(t *testing.T) {
 	check(2, "give --addr https://"+addr, "--ca", file)
 	if _, code := p.signal(os.Interrupt); code != 0 || !strings.Contains(p.stderr.String(), fingerprint) {
 		t.Errorf("status %d; the server says\n%s", code, &p.stderr)
+	}
+}
+
+// TestClientCertificate: --cert and --key are the credentials of a command, and health needs none.
+func TestClientCertificate(t *testing.T) {
+	t.Parallel()
+	cache := t.TempDir()
+	cert, keyFile := filepath.Join(cache, "eva.pem"), filepath.Join(cache, "eva.key")
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// It signs itself, so that it is the authority, too.
+	c := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "eva"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, c, &private.PublicKey, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der}, keyFile: {Type: "PRIVATE KEY", Bytes: keyDER}} {
+		if err := os.WriteFile(name, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	with := func(args ...string) *exec.Cmd {
+		c := command(t, args...)
+		c.Env = append(c.Env, "XDG_CACHE_HOME="+cache)
+		return c
+	}
+	p := begin(t, with("serve", "--http", "127.0.0.1:0", "--grpc", "off", "--tls-self-signed", "--tls-client-ca", cert, "--auth-roles", "infer,watch", "--model", "same=identity"))
+	addr := regexp.MustCompile(`https://[0-9.:]+`).FindString(p.until("millrace is ready: "))
+	for _, c := range []struct {
+		args, want string
+		code       int
+	}{
+		{"models", "give a key of the server", 1},
+		{"models --cert " + cert + " --key " + keyFile, "READY", 0},
+		{"bench --model same --frames 3 --protocol ws --cert " + cert + " --key " + keyFile, "3 answered", 0},
+		{"models --cert " + cert, "--key belong together", 2},
+		{"models --cert " + keyFile + " --key " + cert, "--cert: " + keyFile, 1},
+		{"health", "ready", 0},
+		{"health --live", "ready", 0},
+	} {
+		if stdout, stderr, code := finish(t, with(append(strings.Fields(c.args), "--addr", addr)...)); code != c.code || !strings.Contains(stdout+stderr, c.want) {
+			t.Errorf("%s: status %d\n%s%s", c.args, code, stdout, stderr)
+		}
+	}
+	if _, code := p.signal(os.Interrupt); code != 0 {
+		t.Errorf("status %d", code)
+	}
+	if stdout, stderr, code := finish(t, with("health", "--addr", addr)); code != 1 || !strings.Contains(stderr, "start a server") {
+		t.Errorf("without a server: status %d\n%s%s", code, stdout, stderr)
+	}
+	if _, stderr, code := finish(t, with("models", "--cert", cert, "--key", keyFile, "--addr", "127.0.0.1:1")); code != 2 || !strings.Contains(stderr, "give --addr https://127.0.0.1:1") {
+		t.Errorf("not encrypted: status %d\n%s", code, stderr)
 	}
 }
 

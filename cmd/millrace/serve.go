@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -21,68 +23,145 @@ import (
 	"millrace/server"
 	"millrace/stream"
 	"millrace/stream/coded"
+	"millrace/workers"
 )
 
 const serveExamples = `  millrace serve --model find=motion
   millrace serve motion
-  millrace serve --config millrace.yaml --http 0.0.0.0:8000 --hosts cam.example.org
+  millrace serve ./service.py --watch
+  millrace serve --config millrace.yaml --auth-keys keys.yaml --http 0.0.0.0:8000 --hosts cam.example.org
   millrace serve --model cost=delay,fixed=5ms,per_item=1ms,batching.max_size=8,instances=2`
 
 func serveCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:   "serve [SOURCE]",
+		Use:   "serve [SOURCE] [-- ARG...]",
 		Short: "Run the server",
 		Long: `Run the server until SIGTERM or SIGINT, which drain it: it opens no new streams, ends waiting frames, and answers frames in flight.
 
-When it is ready, it prints one line with its addresses. SIGHUP reopens the log file, for log rotation. Each setting is a key of the configuration
-file, a flag, and a variable such as MILLRACE_HTTP; a flag overrides a variable, and a variable overrides the file.`,
+When it is ready, it prints one line with its addresses. SIGHUP reopens the log file and the audit log, for their rotation, and reads the configuration again: models, hosts, origins, quotas and the log's level; the log names what needs a restart. Each setting is a key of the configuration
+file, a flag, and a variable such as MILLRACE_HTTP; a flag overrides a variable, and a variable overrides the file.
+
+An address that other machines can reach needs auth.keys (see millrace keys) or api_key, so that clients have to authenticate, or --insecure.
+
+SOURCE is short for one model named after it: a file, a folder or a kind of worker. When it is a program, such as service.py, and the only model, its
+routes are at the root, too (--root), as with millrace run. What follows on -- are the arguments of the program.`,
 		Example: serveExamples,
-		Args:    wrongUsage(cobra.MaximumNArgs(1)),
+		Args:    wrongUsage(beforeDash(cobra.MaximumNArgs(1))),
 	}
+	return serveWith(c, false)
+}
+
+const runExamples = `  millrace run ./service.py
+  millrace run ./service.py --watch
+  millrace run ./app.py --http 127.0.0.1:8080 --replicas 4
+  millrace run ./app.py -- --timeout 5000`
+
+func runCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "run SOURCE [-- ARG...]",
+		Short: "Run the server with one program, whose routes are at the root",
+		Long: `Run the server with one program, such as service.py: its routes are at the root, beside those of the server, and at /apps/NAME/. What follows on -- are
+the arguments of the program. When all workers of the program have failed, the server ends with the reason. Otherwise it is millrace serve SOURCE.`,
+		Example: runExamples,
+		Args:    wrongUsage(beforeDash(cobra.ExactArgs(1))),
+	}
+	return serveWith(c, true)
+}
+
+// beforeDash checks the arguments in front of --.
+func beforeDash(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		args, _ = atDash(c, args)
+		return check(c, args)
+	}
+}
+
+// atDash splits arguments at --. behind is nil when there is none.
+func atDash(c *cobra.Command, args []string) (before, behind []string) {
+	if n := c.ArgsLenAtDash(); n >= 0 {
+		return args[:n], args[n:]
+	}
+	return args, nil
+}
+
+// serveWith makes c a command that runs the server; alone: with the program that is its
+// argument, and no other model.
+func serveWith(c *cobra.Command, alone bool) *cobra.Command {
 	settings := configFlags(c.Flags())
+	settings.alone = alone
 	c.RunE = func(c *cobra.Command, args []string) error {
 		heap.Reserve()
+		args, settings.args = atDash(c, args)
+		if len(args) == 1 {
+			if err := mosecDryRun(args[0], settings.args); err != nil {
+				return err
+			}
+		}
 		cfg, err := settings.config(args)
 		if err != nil {
 			return err
 		}
-		cfg.Clip = spotter.Clip
-		rotate := make(chan os.Signal, 1)
-		signal.Notify(rotate, syscall.SIGHUP)
-		defer signal.Stop(rotate)
-		s, err := server.New(cfg)
-		if err != nil {
-			return settings.withFlagNames(cfg, err)
-		}
-		go reopenLog(c.Context(), s, rotate)
-		done := make(chan error, 1)
-		go func() { done <- s.Run(c.Context()) }() // ends with the context
-		select {
-		case err := <-done:
-			return settings.withFlagNames(cfg, err)
-		case <-s.Ready():
-		}
-		if _, err := fmt.Fprintln(c.OutOrStdout(), readyLine(s)); err != nil {
-			fmt.Fprintf(os.Stderr, "millrace: %v\n", err)
-		}
-		if cfg.TLS.SelfSigned {
-			fmt.Fprint(c.ErrOrStderr(), certificateHelp(s))
-		}
-		return <-done
+		again := func() (server.Config, error) { return settings.config(args) }
+		return serveConfig(c, cfg, again, func(err error) error { return settings.withFlagNames(cfg, err) })
 	}
 	return c
 }
 
-// reopenLog reopens the log file at each signal, until ctx ends.
-func reopenLog(ctx context.Context, s *server.Server, signals <-chan os.Signal) {
+// serveConfig runs a server until c's context ends. again reads the configuration once more, for SIGHUP; nil = there is none in a
+// file. named names what was given instead of the settings, in errors.
+func serveConfig(c *cobra.Command, cfg server.Config, again func() (server.Config, error), named func(error) error) error {
+	if err := setting.Join(server.Exposed(c.Context(), cfg)...); err != nil {
+		return named(err)
+	}
+	heap.Limit(cfg.Memory.Budget)
+	cfg.Clip = spotter.Clip
+	rotate := make(chan os.Signal, 1)
+	signal.Notify(rotate, syscall.SIGHUP)
+	defer signal.Stop(rotate)
+	s, err := server.New(cfg)
+	for _, name := range config.SecretEnv() { // so that no child process has them: all start later
+		_ = os.Unsetenv(name)
+	}
+	if err != nil {
+		return named(err)
+	}
+	go reload(c.Context(), s, rotate, again, named)
+	done := make(chan error, 1)
+	go func() { done <- s.Run(c.Context()) }() // ends with the context
+	select {
+	case err := <-done:
+		return named(err)
+	case <-s.Ready():
+	}
+	if _, err := fmt.Fprintln(c.OutOrStdout(), readyLine(s)); err != nil {
+		fmt.Fprintf(os.Stderr, "millrace: %v\n", err)
+	}
+	if cfg.TLS.SelfSigned {
+		fmt.Fprint(c.ErrOrStderr(), certificateHelp(s))
+	}
+	return <-done
+}
+
+// reload reopens the log files and takes the configuration as it is now, at each signal, until ctx ends.
+func reload(ctx context.Context, s *server.Server, signals <-chan os.Signal, again func() (server.Config, error), named func(error) error) {
 	for {
 		select {
 		case <-signals:
-			if err := s.ReopenLog(); err != nil {
-				fmt.Fprintf(os.Stderr, "millrace: %v\n", err)
-			}
 		case <-ctx.Done():
 			return
+		}
+		err := s.ReopenLog()
+		if again != nil {
+			cfg, wrong := again()
+			if wrong == nil {
+				wrong = named(s.Reload(ctx, cfg))
+			}
+			if wrong != nil {
+				s.Log().Error("not all of the configuration was taken as it is now", "error", wrong)
+			}
+		}
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "millrace: %v\n", err)
 		}
 	}
 }
@@ -99,7 +178,7 @@ func certificateHelp(s *server.Server) string {
 			}
 		}
 	} else {
-		fmt.Fprintf(&b, "  %s/console/ (other devices cannot reach it: serve with --http 0.0.0.0:%s)\n", s.URL("http"), port)
+		fmt.Fprintf(&b, "  %s/console/ (other devices cannot reach it: serve with --http 0.0.0.0:%s and --auth-keys FILE)\n", s.URL("http"), port)
 	}
 	return "Open one of these, and accept the certificate if its SHA-256 fingerprint is\n  " + s.Fingerprint() + "\n" + b.String()
 }
@@ -131,7 +210,25 @@ type flagSettings struct {
 	flags  *pflag.FlagSet
 	file   string
 	models []string
-	source string // the name of the model that the argument SOURCE makes
+	source string   // the name of the model that the argument SOURCE makes
+	alone  bool     // it is a program, and the only model
+	args   []string // of the program; nil = none are given
+
+	secrets map[string]string // variables that are removed from the environment when the server starts
+}
+
+// lookup is os.LookupEnv, also of variables that were removed since the first call of config.
+func (f *flagSettings) lookup(name string) (string, bool) {
+	v, ok := os.LookupEnv(name)
+	if ok && slices.Contains(config.SecretEnv(), name) {
+		if f.secrets == nil {
+			f.secrets = map[string]string{}
+		}
+		f.secrets[name] = v
+	} else if !ok {
+		v, ok = f.secrets[name]
+	}
+	return v, ok
 }
 
 // configFlags adds a flag for each setting.
@@ -175,7 +272,7 @@ func (f *flagSettings) config(args []string) (cfg server.Config, err error) {
 	for _, name := range config.UnknownEnv(os.Environ()) {
 		fmt.Fprintf(os.Stderr, "millrace: %s is not a setting and was ignored\n", name)
 	}
-	if err := cfg.Env(os.LookupEnv); err != nil {
+	if err := cfg.Env(f.lookup); err != nil {
 		return cfg, err
 	}
 	var wrong []error
@@ -202,11 +299,65 @@ func (f *flagSettings) config(args []string) (cfg server.Config, err error) {
 	}
 	if len(args) == 1 {
 		m := config.ModelFor(args[0])
+		if m.Params, err = f.programArgs(m.Source); err != nil {
+			return cfg, err
+		}
 		f.source, cfg.Models = m.Name, append(cfg.Models, m)
+		if err := f.root(&cfg, m); err != nil {
+			return cfg, err
+		}
+	} else if f.args != nil {
+		return cfg, usagef("--: what follows are arguments of SOURCE, which is missing")
 	}
 	cfg.Version = version
 	cfg = cfg.WithDefaults()
 	return cfg, f.withFlagNames(cfg, setting.Join(cfg.Validate(), checkReachable(cfg)))
+}
+
+// programArgs returns the parameter that has the arguments of the program.
+func (f *flagSettings) programArgs(source string) (stream.Params, error) {
+	if len(f.args) == 0 {
+		return nil, nil
+	}
+	name, _, err := workers.KindOf(source)
+	if err != nil {
+		return nil, nil // which is told with the other errors
+	}
+	kind, _ := workers.Lookup(name)
+	if _, ok := kind.Table().Find("args"); !ok {
+		return nil, usagef("--: %q takes no arguments: it is a model of kind %s", source, name)
+	}
+	text, err := json.Marshal(f.args)
+	return stream.Params{"args": string(text)}, err
+}
+
+// root puts the routes of the program m at the root, if it is the only model.
+func (f *flagSettings) root(cfg *server.Config, m workers.Config) error {
+	kind, _, err := workers.KindOf(m.Source)
+	program := err == nil && server.IsProgram(kind)
+	others := len(cfg.Models) > 1 || cfg.Repository.Dir != ""
+	switch {
+	case f.alone && err == nil && !program:
+		return usagef("run: %q is a model of kind %s, not a program: use millrace serve", m.Source, kind)
+	case f.alone && others:
+		return usagef("run: serves one program alone, and the configuration has other models: use millrace serve")
+	case program && !others && cfg.Programs.Root == "":
+		cfg.Programs.Root = m.Name
+		if isMosec(m.Source) {
+			if cfg.HTTP == "" {
+				cfg.HTTP = mosecAddress(f.args)
+			}
+			if cfg.Log.Level == "" {
+				cfg.Log.Level = mosecLogLevel(f.args)
+			}
+			last := &cfg.Models[len(cfg.Models)-1]
+			if last.Params == nil {
+				last.Params = stream.Params{}
+			}
+			last.Params["style"] = "mosec" // so that requests wait until it is loaded
+		}
+	}
+	return nil
 }
 
 // withFlagNames replaces names of settings in err by what they were given with: flags,

@@ -411,6 +411,11 @@ func problem(s *client.ServerStream) string {
 	if text := waitingModels(s); text != "" && s.State == "running" {
 		return text
 	}
+	for _, m := range s.Models {
+		if m.Error != nil && m.State == "running" {
+			return "its newest frame failed: " + m.Error.Message
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(s.Sinks)) {
 		if text := s.Sinks[name].Error; text != "" {
 			return text

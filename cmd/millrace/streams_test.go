@@ -179,3 +179,17 @@ func TestModelsOfAStream(t *testing.T) {
 		t.Errorf("%+v, %v", change, err)
 	}
 }
+
+// TestProblem checks that the table says why a stream that runs has no results.
+func TestProblem(t *testing.T) {
+	var s client.ServerStream
+	if err := json.Unmarshal([]byte(`{"state":"running","models":[{"model":"a","state":"running"},{"model":"b","state":"running","error":{"code":"internal","message":"no boxes"}}]}`), &s); err != nil {
+		t.Fatal(err)
+	}
+	if got := problem(&s); got != "its newest frame failed: no boxes" {
+		t.Errorf("%q", got)
+	}
+	if s.Models[1].Error = nil; problem(&s) != "" {
+		t.Errorf("%q", problem(&s))
+	}
+}

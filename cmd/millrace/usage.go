@@ -25,6 +25,14 @@ func (u usageError) Unwrap() error { return u.error }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
+// statusError is a failure with an exit status of its own.
+type statusError struct {
+	error
+	status int
+}
+
+func (s statusError) Unwrap() error { return s.error }
+
 // wrongUsage returns an argument check whose errors are wrong usage and say which
 // arguments the command takes.
 func wrongUsage(check cobra.PositionalArgs) cobra.PositionalArgs {
@@ -38,7 +46,14 @@ func wrongUsage(check cobra.PositionalArgs) cobra.PositionalArgs {
 		case takes == "":
 			return usagef("%s takes no arguments, and %q is one", nameOf(c), args[0])
 		}
-		return usagef("%s takes %s: %d given", nameOf(c), takes, len(args))
+		if strings.Contains(takes, "[-- ") {
+			args, _ = atDash(c, args)
+		}
+		hint := ""
+		if len(args) > 1 && c.Flags().Lookup("model") != nil && c.Flags().Lookup("replicas") != nil {
+			hint = ". Several models: --model NAME=SOURCE for each"
+		}
+		return usagef("%s takes %s: %d given%s", nameOf(c), takes, len(args), hint)
 	}
 }
 
@@ -73,7 +88,13 @@ func flagError(c *cobra.Command, err error) error {
 		var names []string
 		c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
 		name := dashes(unknown.GetSpecifiedName())
-		return usagef("%s: is not a flag of %s%s", name, nameOf(c), setting.Suggest(name, names))
+		hint := setting.Suggest(name, names)
+		if use := usualFlags[name]; use != "" && c.Flags().Lookup("replicas") != nil {
+			hint = ": use " + use
+		} else if hint == "" && strings.Contains(c.Use, "[-- ARG...]") {
+			hint = ". Arguments of the program follow on --"
+		}
+		return usagef("%s: is not a flag of %s%s", name, nameOf(c), hint)
 	case errors.As(err, &required):
 		return usagef("%s: its value is missing", dashes(required.GetSpecifiedName()))
 	case errors.As(err, &invalid):
@@ -81,6 +102,13 @@ func flagError(c *cobra.Command, err error) error {
 		return usagef("--%s: %q is not %s", f.Name, invalid.GetValue(), wanted(f.Value.Type()))
 	}
 	return usageError{err}
+}
+
+// usualFlags says what to write instead of flags that other servers have.
+var usualFlags = map[string]string{
+	"--port": "--http 127.0.0.1:PORT", "--host": "--http HOST:PORT", "--bind": "--http HOST:PORT", "--address": "--http HOST:PORT",
+	"--workers": "--replicas", "--instances": "--replicas", "--num-workers": "--replicas", "--reload": "--watch",
+	"--class": "FILE.py:CLASS as the source", "--name": "--model NAME=SOURCE",
 }
 
 // dashes returns a flag's name with its dashes.

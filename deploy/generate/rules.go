@@ -112,11 +112,11 @@ var alerts = []alert{
 	},
 	{
 		name: "MillraceConnectionsRefused", severity: "warning", hold: "0s",
-		expr:    "sum by (listener) (rate(millrace_connections_refused_total[1m]) + rate(millrace_accept_failures_total[1m])) > 0",
+		expr:    "sum by (listener) (rate(millrace_connections_refused_total[1m])) + sum by (listener) (rate(millrace_accept_failures_total[1m])) > 0",
 		summary: "{{ $value | humanize }} connections to {{ $labels.listener }} a second are refused",
-		meaning: "`limits.max_connections` are open, or the process has no file descriptor left.",
-		steps:   "Look at the panel \"Connections\". Raise `limits.max_connections` or the limit of open files (`ulimit -n`), or find the client that opens them.",
-		input:   []string{`millrace_connections_refused_total{listener="http"} 0+10x30`, `millrace_accept_failures_total{listener="http"} 0x30`},
+		meaning: "`limits.max_connections` are open, or `limits.max_connections_per_address` of one address, or the process has no file descriptor left: the label `reason` of `millrace_connections_refused_total` says which.",
+		steps:   "Look at the panel \"Connections\". Raise the setting or the limit of open files (`ulimit -n`), or find the client that opens them. A proxy in front of the server belongs into `trusted_proxies`.",
+		input:   []string{`millrace_connections_refused_total{listener="http",reason="total"} 0+10x30`, `millrace_accept_failures_total{listener="http"} 0x30`},
 	},
 	{
 		name: "MillraceSlowClients", severity: "info", hold: "0s",

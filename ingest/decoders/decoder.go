@@ -62,6 +62,7 @@ type Decoder struct {
 	cancel context.CancelFunc
 	wake   chan struct{} // one slot: queue, ended or closed has changed
 	done   chan struct{} // closed when all goroutines have ended
+	placed bool          // it has a place; for run
 
 	mu            sync.Mutex
 	queue         []*chunk // fed and not yet written to ffmpeg

@@ -3,6 +3,7 @@ package decoders_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -55,7 +56,7 @@ type rig struct {
 func newRig(t *testing.T, codec stream.Codec, mode stream.Mode, edit ...func(*decoders.Options)) *rig {
 	t.Helper()
 	r := &rig{t: t, mem: buf.NewPool(0), now: stream.Now(), news: make(chan struct{}, 1)}
-	o := decoders.Options{Limits: ingest.Limits{MaxDecoders: 1}, Log: slog.New(recorder{r})}
+	o := decoders.Options{Limits: ingest.Limits{MaxDecoders: 1}, Sandbox: child.SandboxError() == nil, Log: slog.New(recorder{r})}
 	for _, e := range edit {
 		e(&o)
 	}
@@ -66,7 +67,7 @@ func newRig(t *testing.T, codec stream.Codec, mode stream.Mode, edit ...func(*de
 func newPictureRig(t *testing.T, codec stream.Codec, w, h int, fit string) *rig {
 	t.Helper()
 	r := &rig{t: t, mem: buf.NewPool(0), now: stream.Now(), news: make(chan struct{}, 1)}
-	return r.open(codec, stream.Every, decoders.Options{Limits: ingest.Limits{MaxDecoders: 1}, Log: slog.New(recorder{r})}, &stream.Model{
+	return r.open(codec, stream.Every, decoders.Options{Limits: ingest.Limits{MaxDecoders: 1}, Sandbox: child.SandboxError() == nil, Log: slog.New(recorder{r})}, &stream.Model{
 		Name: "eyes", MaxBatch: 4, Image: &stream.ImageSpec{Width: w, Height: h, Color: "RGB", Layout: "NHWC", Fit: fit},
 		Inputs: []stream.TensorSpec{{Name: "image", Datatype: stream.Uint8, Shape: []int{h, w, 3}}},
 	})
@@ -92,8 +93,8 @@ func (r *rig) open(codec stream.Codec, mode stream.Mode, o decoders.Options, mod
 		r.pool.Close()
 		r.st.Close(stream.ByClient)
 		r.runs.Wait()
-		if n := r.mem.Stats().Leases; n != 0 {
-			t.Errorf("%d leases left", n)
+		if s := r.mem.Stats(); s.Leases != 0 || s.Leased != 0 {
+			t.Errorf("%d leases of %d bytes left", s.Leases, s.Leased)
 		}
 		if r.pool.Running() != 0 || child.Live() != 0 {
 			t.Errorf("%d videos and %d children left", r.pool.Running(), child.Live())
@@ -408,7 +409,7 @@ func TestDeviceFails(t *testing.T) {
 	if f := device.Find(t.Context()); f.Use != video.VAAPI {
 		t.Fatalf("%+v", f)
 	}
-	r := newRig(t, stream.H264, stream.Every, func(o *decoders.Options) { o.Hardware = device })
+	r := newRig(t, stream.H264, stream.Every, func(o *decoders.Options) { o.Hardware, o.Sandbox = device, false })
 	for i := range list {
 		r.feed(i, list[i])
 	}
@@ -429,18 +430,45 @@ func TestDeviceFails(t *testing.T) {
 	}
 }
 
-// A decoder's place is free when it has ended, and each frame ends once when the
-// decoder is closed while frames are in it.
+// A decoder has a place from its first key frame until it has ended, and each frame ends once
+// when the decoder is closed while frames are in it.
 func TestPlaces(t *testing.T) {
 	list := videotest.Chunks(t, "vp9", 64, 48, 10)
 	r := newRig(t, stream.VP9, stream.Every)
-	if _, err := r.pool.Open(stream.VP8, r.st, r.mem, decoders.Client{}); stream.CodeOf(err) != stream.Overloaded {
-		t.Fatal(err)
+	var silent []*decoders.Decoder // they take no place
+	for range 16 {
+		d, err := r.pool.Open(stream.VP8, r.st, r.mem, decoders.Client{KeyFrame: func() {}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		silent = append(silent, d)
+	}
+	if n := r.pool.Running(); n != 0 {
+		t.Errorf("%d videos are being decoded before the first key frame", n)
 	}
 	for i, c := range list {
 		r.feed(i, c)
 	}
 	r.ended(1)
+	if n := r.pool.Running(); n != 1 {
+		t.Errorf("%d videos are being decoded, want 1", n)
+	}
+	if _, err := r.pool.Open(stream.VP8, r.st, r.mem, decoders.Client{}); stream.CodeOf(err) != stream.Overloaded {
+		t.Errorf("%v, while all places are taken", err)
+	}
+	l, err := r.mem.Copy(videotest.Chunks(t, "vp8", 64, 48, 1)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	silent[0].Feed(stream.Frame{Seq: 100, Payload: l.Bytes(), Lease: l}, r.now)
+	r.until("the second is refused", func() bool { return slices.Contains(r.log, "100 overloaded") })
+	for _, d := range silent {
+		d.Close()
+		<-d.Finished()
+	}
+	if n := r.pool.Running(); n != 1 {
+		t.Errorf("%d videos are being decoded after the others were closed, want 1", n)
+	}
 	for _, f := range r.Close() {
 		r.end(f.Seq, "left")
 	}
@@ -448,7 +476,7 @@ func TestPlaces(t *testing.T) {
 	if n := r.pool.Running(); n != 0 {
 		t.Errorf("%d videos are open", n)
 	}
-	r.ended(10)
+	r.ended(11)
 	for i := range 10 {
 		n := 0
 		for _, e := range r.endings() {
@@ -463,6 +491,93 @@ func TestPlaces(t *testing.T) {
 	r.pool.Close()
 	if _, err := r.pool.Open(stream.VP9, r.st, r.mem, decoders.Client{}); stream.CodeOf(err) != stream.Draining {
 		t.Errorf("a closed pool opens a video: %v", err)
+	}
+}
+
+// A client has the places of its quota, and others keep theirs.
+func TestPlacesOfAClient(t *testing.T) {
+	key := videotest.Chunks(t, "vp9", 64, 48, 1)[0]
+	r := newRig(t, stream.VP9, stream.Every, func(o *decoders.Options) { o.MaxDecoders = 3 })
+	accounts := [2]stream.Account{}
+	for i := range accounts {
+		accounts[i].SetLimits(stream.Limits{stream.QuotaDecoders: 1}, time.Second)
+	}
+	open := func(of int) (*decoders.Decoder, error) {
+		return r.pool.Open(stream.VP9, r.st, r.mem, decoders.Client{
+			Account: &accounts[of], KeyFrame: func() {}, Refused: func(f *stream.Frame, _ error) { r.end(f.Seq, "refused") },
+		})
+	}
+	seq := 0
+	feed := func(d *decoders.Decoder, want string) {
+		t.Helper()
+		seq++
+		l, err := r.mem.Copy(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Feed(stream.Frame{Seq: uint64(seq), Payload: l.Bytes(), Lease: l}, r.now)
+		r.ended(seq)
+		if got := r.endings()[seq-1]; got != fmt.Sprint(seq, " ", want) {
+			t.Errorf("%q, want %s", got, want)
+		}
+	}
+	var all []*decoders.Decoder
+	for _, of := range []int{0, 0, 1} {
+		d, err := open(of)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, d)
+	}
+	feed(all[0], "result")
+	feed(all[1], "flow_control")
+	var e *stream.Error
+	if d, err := open(0); !errors.As(err, &e) || e.Field != "quotas.decoders" || e.Code != stream.FlowControl {
+		t.Errorf("%v", err)
+		if err == nil {
+			d.Close()
+		}
+	}
+	feed(all[2], "result")
+	feed(r.Decoder, "result") // its client is not bounded
+	all[0].Close()
+	<-all[0].Finished()
+	feed(all[1], "result")
+	for _, d := range all[1:] {
+		d.Close()
+		<-d.Finished()
+	}
+	if n := r.pool.Running(); n != 1 {
+		t.Errorf("%d videos are being decoded, want 1", n)
+	}
+	if accounts[0].Used(stream.QuotaDecoders) != 0 || accounts[1].Used(stream.QuotaDecoders) != 0 {
+		t.Error("places were not given back")
+	}
+}
+
+// What an ffmpeg needs is charged to the memory budget as long as it runs. Without room for it a key frame ends as such,
+// and a later one is decoded.
+func TestMemory(t *testing.T) {
+	key := videotest.Chunks(t, "vp9", 64, 48, 1)[0]
+	r := newRig(t, stream.VP9, stream.Every)
+	need := video.Memory(64 * 48)
+	taken := r.mem.Stats().Budget - need
+	if err := r.mem.Charge(taken); err != nil {
+		t.Fatal(err)
+	}
+	r.feed(0, key) // the chunk itself needs some
+	r.ended(1)
+	if used := r.mem.Stats().Leased - taken; used != 0 {
+		t.Errorf("%d bytes are charged for a video that is not decoded", used)
+	}
+	r.mem.Refund(taken)
+	r.feed(1, key)
+	r.ended(2)
+	if got := r.endings(); !slices.Equal(got, []string{"0 memory", "1 result"}) {
+		t.Errorf("%q", got)
+	}
+	if used := r.mem.Stats().Leased; used < need {
+		t.Errorf("%d bytes are charged while a video is decoded, want %d", used, need)
 	}
 }
 
@@ -482,8 +597,8 @@ func TestPanic(t *testing.T) {
 	r.until("it is logged", func() bool { return len(r.told) == 1 })
 	_ = d.Close()
 	<-d.Finished()
-	if n := r.pool.Running(); n != 1 {
-		t.Errorf("%d videos are open", n)
+	if n := r.pool.Running(); n != 0 {
+		t.Errorf("%d videos are being decoded", n)
 	}
 }
 
@@ -514,19 +629,22 @@ func TestKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	script := fmt.Sprintf("#!/bin/sh\necho $$ > %s/pid\nexec %s \"$@\"\n", dir, real)
+	if err := os.Mkdir(filepath.Join(dir, "pid"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	script := fmt.Sprintf("#!/bin/sh\nmkdir %s/pid/$$\nexec %s \"$@\"\n", dir, real)
 	if err := os.WriteFile(filepath.Join(dir, "ffmpeg"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-	r := newRig(t, stream.VP8, stream.Every)
+	r := newRig(t, stream.VP8, stream.Every, func(o *decoders.Options) { o.Sandbox = false }) // the program writes
 	r.feed(0, list[0])
 	r.ended(1)
-	text, err := os.ReadFile(filepath.Join(dir, "pid"))
-	if err != nil {
-		t.Fatal(err)
+	started, err := os.ReadDir(filepath.Join(dir, "pid"))
+	if err != nil || len(started) != 1 {
+		t.Fatal(started, err)
 	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	pid, err := strconv.Atoi(started[0].Name())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"os/exec"
-	"sync/atomic"
 
 	"millrace/ingest"
 	"millrace/internal/backoff"
@@ -19,15 +18,16 @@ import (
 type Options struct {
 	ingest.Limits                 // MaxDecoders at once, of MaxPixels at most
 	Hardware      *video.Hardware // decodes where it can; nil = software
+	Sandbox       bool            // confines ffmpeg, as for video.DecoderOptions
 	Log           *slog.Logger
 }
 
 // Pool bounds the number of videos that are decoded at once. It is safe for concurrent
 // use.
 type Pool struct {
-	opts    Options
-	running atomic.Int64
-	group   *routines.Group
+	opts   Options
+	places places
+	group  *routines.Group
 }
 
 // NewPool returns a pool.
@@ -36,13 +36,13 @@ func NewPool(o Options) *Pool {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	return &Pool{opts: o, group: routines.New(func(name string, value any, stack []byte) {
+	return &Pool{opts: o, places: places{max: o.MaxDecoders}, group: routines.New(func(name string, value any, stack []byte) {
 		o.Log.Error("a panic ended the decoding of a video", "goroutine", name, "panic", value, "stack", string(stack))
 	})}
 }
 
-// Running returns how many videos are open.
-func (p *Pool) Running() int { return int(p.running.Load()) }
+// Running returns how many videos have a place: those that have begun with a key frame.
+func (p *Pool) Running() int { return p.places.used() }
 
 // Goroutines returns how many goroutines run, by name.
 func (p *Pool) Goroutines() map[string]int { return p.group.Counts() }
@@ -56,6 +56,8 @@ func (p *Pool) Close() {
 
 // Client is called with what cannot be passed to the stream. Calls must not block.
 type Client struct {
+	// Account is the client's, which is charged for its places (quotas.decoders); nil = it has no quota.
+	Account *stream.Account
 	// KeyFrame requests a key frame; it is called at most once a second.
 	KeyFrame func()
 	// Refused is called with a frame that the stream did not accept because it has
@@ -64,8 +66,9 @@ type Client struct {
 }
 
 // Open returns the decoder of a video of the given codec, whose frames are submitted to
-// st. It must be closed. Errors: Overloaded, Unavailable (there is no ffmpeg),
-// InvalidArgument (the codec is of single pictures) and Draining (the pool is closed).
+// st. It must be closed. It takes a place with its first key frame, which ends as Overloaded
+// when others have taken all of them. Errors: Overloaded (they have now), Unavailable (there is
+// no ffmpeg), InvalidArgument (the codec is of single pictures) and Draining (the pool is closed).
 func (p *Pool) Open(codec stream.Codec, st *stream.Stream, memory *buf.Pool, client Client) (*Decoder, error) {
 	if codec < stream.H264 || codec > stream.AV1 {
 		return nil, stream.Errorf(stream.InvalidArgument, "codec", "%s is not an inter-coded video: want h264, vp8, vp9 or av1", codec)
@@ -73,9 +76,8 @@ func (p *Pool) Open(codec stream.Codec, st *stream.Stream, memory *buf.Pool, cli
 	if _, err := exec.LookPath("ffmpeg"); err != nil {
 		return nil, stream.Errorf(stream.Unavailable, "codec", "%s is decoded by ffmpeg, which is not installed on the server: install it there, or send jpeg", codec)
 	}
-	if n := p.running.Add(1); n > int64(p.opts.MaxDecoders) {
-		p.running.Add(-1)
-		return nil, stream.Errorf(stream.Overloaded, "limits.max_decoders", "%d videos are being decoded, and that is the limit: send jpeg, or try again later", p.opts.MaxDecoders)
+	if err := p.places.free(client.Account); err != nil {
+		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	d := &Decoder{
@@ -85,7 +87,6 @@ func (p *Pool) Open(codec stream.Codec, st *stream.Stream, memory *buf.Pool, cli
 	}
 	if !p.group.Go("decoder", d.run, nil) {
 		cancel()
-		p.running.Add(-1)
 		return nil, stream.Errorf(stream.Draining, "", "the server is shutting down and opens no further video")
 	}
 	return d, nil

@@ -16,8 +16,12 @@ import (
 // the video begins, or when its size or the needed size has changed at a key frame.
 func (d *Decoder) run() {
 	defer close(d.done)
-	defer d.pool.running.Add(-1) // its place is free when Finished is closed
-	defer d.cancel()             // also after a panic: the remaining frames end with the stream
+	defer func() {
+		if d.placed { // it is free when Finished is closed
+			d.pool.places.leave(d.client.Account)
+		}
+	}()
+	defer d.cancel() // also after a panic: the remaining frames end with the stream
 	var r *process
 	for {
 		c, ok := d.take()
@@ -28,17 +32,30 @@ func (d *Decoder) run() {
 			r.finish()
 			return
 		}
+		why, refused := stream.Undecoded, error(nil)
 		if need := d.need(); c.info.Key && c.info.Width > 0 && !r.decodes(c, need) {
 			r.finish()
-			r = d.start(c, need)
+			if r, refused = nil, d.takePlace(); refused == nil {
+				r, why = d.start(c, need)
+			}
 		}
 		if r == nil {
-			d.discard(c, stream.Undecoded, nil)
+			d.discard(c, why, refused)
 			d.SkipToKeyFrame()
 			continue
 		}
 		r.write(c)
 	}
+}
+
+// takePlace takes a place, unless d has one. The error is Overloaded.
+func (d *Decoder) takePlace() error {
+	if d.placed {
+		return nil
+	}
+	err := d.pool.places.take(d.client.Account)
+	d.placed = err == nil
+	return err
 }
 
 // take waits for the next chunk; it returns false when there is none any more.
@@ -78,6 +95,7 @@ type process struct {
 	dec           *video.Decoder
 	width, height int // of the key frame
 	need          video.Need
+	memory        int64 // that is charged for it
 	next          uint64
 	since         stream.Instant
 	finishing     bool          // nothing more is written to it; under d.mu
@@ -85,32 +103,38 @@ type process struct {
 }
 
 // start starts ffmpeg for a key frame. It returns nil when that fails, or when it is
-// too soon after a failure.
-func (d *Decoder) start(c *chunk, need video.Need) *process {
+// too soon after a failure, and the reason that the key frame ends with.
+func (d *Decoder) start(c *chunk, need video.Need) (*process, stream.Reason) {
 	d.mu.Lock()
 	tooSoon := d.retryAt > stream.Now()
 	d.mu.Unlock()
 	if tooSoon {
-		return nil
+		return nil, stream.Undecoded
+	}
+	memory := video.Memory(c.info.Width * c.info.Height)
+	if err := d.memory.Charge(memory); err != nil {
+		return nil, stream.Memory
 	}
 	dec, err := video.NewDecoder(d.ctx, video.DecoderOptions{
-		Codec: d.name, Width: c.info.Width, Height: c.info.Height, Need: need, MaxPixels: d.pool.opts.MaxPixels, Hardware: d.pool.opts.Hardware,
+		Codec: d.name, Width: c.info.Width, Height: c.info.Height, Need: need, MaxPixels: d.pool.opts.MaxPixels, Hardware: d.pool.opts.Hardware, Sandbox: d.pool.opts.Sandbox,
 		Log: func(line string) { d.pool.opts.Log.Debug("ffmpeg", "codec", d.name, "says", line) },
 	})
 	if err != nil {
+		d.memory.Refund(memory)
 		d.failed(err)
-		return nil
+		return nil, stream.Undecoded
 	}
-	r := &process{d: d, dec: dec, width: c.info.Width, height: c.info.Height, need: need, since: stream.Now(), done: make(chan struct{})}
+	r := &process{d: d, dec: dec, memory: memory, width: c.info.Width, height: c.info.Height, need: need, since: stream.Now(), done: make(chan struct{})}
 	d.mu.Lock()
 	d.ffmpeg = dec
 	d.mu.Unlock()
 	broken := func() { d.cancel(); _ = dec.Close() }
 	if !d.pool.group.Go("decoder_reader", r.read, broken) { // the pool is closed
 		broken()
-		return nil
+		d.memory.Refund(memory)
+		return nil, stream.Undecoded
 	}
-	return r
+	return r, ""
 }
 
 // ended reports whether its ffmpeg has ended by itself.
@@ -174,6 +198,7 @@ func (p *process) write(c *chunk) {
 func (p *process) read() {
 	d := p.d
 	defer close(p.done)
+	defer d.memory.Refund(p.memory)
 	err := p.dec.Start()
 	for err == nil {
 		err = p.frame()

@@ -3,6 +3,7 @@ package grpc
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"log/slog"
 	"net"
@@ -14,6 +15,8 @@ import (
 	_ "google.golang.org/grpc/encoding/gzip" // of messages in both directions
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/tap"
 	"google.golang.org/protobuf/proto"
@@ -24,9 +27,11 @@ import (
 	"millrace/internal/accept"
 	"millrace/internal/inferencepb"
 	"millrace/internal/oip"
+	"millrace/internal/role"
 	"millrace/internal/routines"
 	"millrace/internal/setting"
 	"millrace/stream"
+	"millrace/stream/buf"
 )
 
 // Options are the adapter's settings. A zero field takes its default.
@@ -37,7 +42,22 @@ type Options struct {
 	TLS           *tls.Config   // nil = not encrypted
 	Limit         *accept.Limit // of open connections; nil = no bound
 	SharedMemory  *shm.Registry // nil: it is turned off
+	Root          string        // the program that is served alone; "" = none
 	Log           *slog.Logger  // default slog.Default()
+	// Auth returns who makes a call, by its metadata and the client's certificate (nil = none), and an error if that is nobody or has not the role; nil = calls
+	// need no credentials.
+	Auth func(ctx context.Context, md metadata.MD, cert *x509.Certificate, needed role.Role) (*ingest.Principal, error)
+	// Account returns the account of a client: of p, or if that is nil by the connection and the last value of x-forwarded-for; nil = there are
+	// no accounts.
+	Account func(p *ingest.Principal, c net.Conn, forwarded string) *ingest.Account
+	// Judged is called with what became of a call, or of each message of ModelStreamInfer, of a client that is limited to some models: nil, or
+	// why it is refused. nil = it is not called.
+	Judged func(error)
+	// Audit is called with each call that needs role.Manage: who made it (nil = nobody), its address, method, what it names, and its error. nil =
+	// it is not called.
+	Audit func(of *ingest.Principal, from net.Addr, method, target string, err error)
+	// Lasting has the calls with streams, which end when the credentials of their clients do; nil = they do not.
+	Lasting *ingest.Lasting
 	// Called is called after each call of a known method; nil = it is not called.
 	Called func(Called)
 }
@@ -45,10 +65,12 @@ type Options struct {
 // Called is a call that has ended.
 type Called struct {
 	Method  string // its full name
+	Route   string // of a program's routes, which it names; "" = none
 	Version string // of the model, if the client named one and the call did not fail
 	Code    int    // the gRPC code
 	Took    time.Duration
-	In, Out int // bytes of its requests and of its replies, before compression; negative = not known
+	InApp   time.Duration // of that in the application; 0 = not known
+	In, Out int           // bytes of its requests and of its replies, before compression; negative = not known
 }
 
 // Adapter is the gRPC adapter.
@@ -147,12 +169,17 @@ func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 	}
 	svc := &service{
 		backend: backend, oneShot: ingest.NewOneShot(backend, a.Name(), &a.noModel), shared: a.opts.SharedMemory, limits: oip.Limits{SharedMemory: true}, maxMessage: a.opts.MaxMessage,
-		log: a.opts.Log, contexts: &a.contexts, hook: a.opts.Called, routines: a.routines, ended: make(chan struct{}),
+		root: a.opts.Root, auth: a.opts.Auth, judged: a.opts.Judged, audit: a.opts.Audit, lasting: a.opts.Lasting, accounts: a.opts.Account, log: a.opts.Log, contexts: &a.contexts, hook: a.opts.Called, routines: a.routines, ended: make(chan struct{}),
 	}
 	s := grpc.NewServer(
 		grpc.Creds(secure),
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.InTapHandle(func(ctx context.Context, info *tap.Info) (context.Context, error) {
+			spoke(ctx)
+			ctx, err := svc.authenticated(ctx, info.FullMethodName, info.Header)
+			if err != nil {
+				return nil, err
+			}
 			return svc.withTrace(ctx, info.Header), nil
 		}),
 		grpc.ChainUnaryInterceptor(svc.unary),
@@ -171,8 +198,11 @@ func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 	grpc_health_v1.RegisterHealthServer(services, h)
 	services.RegisterService(&serviceDesc, svc)
 	reflection.Register(services)
+	if err := checkRoles(s); err != nil {
+		return err
+	}
 	served := make(chan error, 1)
-	go func() { served <- s.Serve(a.ln) }()
+	go func() { served <- s.Serve(listener{a.ln}) }()
 	close(a.serving)
 	var err error
 	select {
@@ -192,6 +222,59 @@ func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 	return errors.Join(err, <-served)
 }
 
+// listener has its connections known to spoke.
+type listener struct{ net.Listener }
+
+// Accept implements net.Listener.
+func (l listener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if remote, ok := remoteOf(c); ok {
+		return &conn{c, clientAddr{remote, c}}, err
+	}
+	return c, err
+}
+
+func remoteOf(c net.Conn) (*net.TCPAddr, bool) {
+	if c == nil {
+		return nil, false
+	}
+	remote, ok := c.RemoteAddr().(*net.TCPAddr)
+	return remote, ok
+}
+
+// conn is a connection whose address, which is all that gRPC tells of it, names it.
+type conn struct {
+	net.Conn
+	remote clientAddr
+}
+
+// RemoteAddr implements net.Conn.
+func (c *conn) RemoteAddr() net.Addr { return &c.remote }
+
+// clientAddr is the address of a client, with its connection.
+type clientAddr struct {
+	*net.TCPAddr
+	of net.Conn
+}
+
+// spoke marks the connection of a call as one that has sent a request.
+func spoke(ctx context.Context) { accept.Spoke(connOf(ctx)) }
+
+// connOf returns the connection of a call, or nil.
+func connOf(ctx context.Context) net.Conn {
+	if p, ok := peer.FromContext(ctx); ok {
+		if a, ok := p.Addr.(*clientAddr); ok {
+			return a.of
+		}
+	}
+	return nil
+}
+
+// memoryOf returns in what the memory of a call's messages counts.
+func memoryOf(ctx context.Context) *buf.Share {
+	return accept.MemoryOf(connOf(ctx))
+}
+
 // unary calls Options.Called for calls with one reply, but for those of ModelInfer, and ends a
 // panic as an error.
 func (s *service) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (reply any, err error) {
@@ -201,7 +284,13 @@ func (s *service) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo
 			reply, err = nil, s.panicked(info.FullMethod, v)
 		}
 		s.called(info.FullMethod, "", err, begun, sizeOf(req), sizeOf(reply))
+		if manages(info.FullMethod, req) {
+			s.audited(ctx, principal(ctx), info.FullMethod, targetOf(req), err)
+		}
 	}()
+	if err := s.mayUse(ctx, req); err != nil {
+		return nil, s.statusError(err)
+	}
 	return next(ctx, req)
 }
 
@@ -225,5 +314,6 @@ func (s *service) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerI
 		}
 		s.called(info.FullMethod, "", err, begun, -1, -1)
 	}()
+	s.judge(ss.Context(), nil)
 	return next(srv, receiving{ss, s, !info.IsClientStream})
 }

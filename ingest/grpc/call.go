@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/mem"
 
 	"millrace/ingest/inference"
+	"millrace/internal/inferencepb"
 	"millrace/internal/oip"
 	"millrace/stream"
 	"millrace/stream/buf"
@@ -20,6 +21,9 @@ type call struct {
 	head  [5]byte    // before the message
 	limit *timeLimit // nil = it had none yet
 	alloc func(n int) []byte
+
+	app    *stream.Model                  // that is asked without the name of a model, in messages of its own form; nil = none
+	forApp *inferencepb.ModelInferRequest // the message, if it is one for app; Request is empty then
 
 	turn // in a call of ModelStreamInfer
 }
@@ -36,6 +40,7 @@ func newCall() *call { return calls.Get().(*call) }
 func (k *call) free() {
 	k.Reset()
 	k.err, k.in = nil, 0
+	k.app, k.forApp = nil, nil
 	clear(k.results)
 	k.turn = turn{results: k.results[:0]}
 	calls.Put(k)

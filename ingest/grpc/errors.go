@@ -1,8 +1,10 @@
 package grpc
 
 import (
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"millrace/stream"
 	"millrace/stream/coded"
@@ -27,14 +29,20 @@ var statusCodes = map[stream.Code]codes.Code{
 	stream.Internal:         codes.Internal,
 }
 
-// statusError translates an error to a gRPC status.
+// statusError translates an error to a gRPC status, which says when to try again if that may help.
 func statusError(err error) error {
 	err, _ = coded.Told(err)
 	code, known := statusCodes[stream.CodeOf(err)]
 	if !known {
 		code = codes.Internal
 	}
-	return status.Error(code, err.Error())
+	st := status.New(code, err.Error())
+	if wait := coded.RetryAfter(err); wait > 0 {
+		if with, err := st.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(wait)}); err == nil {
+			st = with
+		}
+	}
+	return st.Err()
 }
 
 // told returns what the client of a call is told of err, and logs what it is not told.

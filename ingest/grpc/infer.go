@@ -39,9 +39,13 @@ var serviceDesc = func() grpc.ServiceDesc {
 func modelInfer(srv any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (out any, err error) {
 	s := srv.(*service)
 	k := newCall()
+	k.app = s.ssfApp()
 	begun := time.Now()
 	size := 0
 	defer func() {
+		if k == nil { // the application's method has counted it
+			return
+		}
 		if v := recover(); v != nil {
 			err = s.panicked(inferencepb.GRPCInferenceService_ModelInfer_FullMethodName, v)
 			out = nil
@@ -52,6 +56,12 @@ func modelInfer(srv any, ctx context.Context, decode func(any) error, _ grpc.Una
 	}()
 	if err := decode(k); err != nil {
 		return nil, err
+	}
+	if k.forApp != nil {
+		app, in := k.app, k.forApp
+		k.free()
+		k = nil
+		return s.ssfInfer(ctx, app, in, begun)
 	}
 	r, err := s.infer(ctx, k)
 	if err != nil {
@@ -106,6 +116,9 @@ func (s *service) frame(ctx context.Context, k *call, f *stream.Frame, err error
 	if k.Request.ModelName == "" {
 		return nil, stream.Errorf(stream.InvalidArgument, "model_name", "is missing: set it to the name of a model (RepositoryIndex lists them)")
 	}
+	if err := s.allowsModel(ctx, k.Request.ModelName); err != nil {
+		return nil, err
+	}
 	m, _, err := inference.Find(s.backend.Models(), k.Request.ModelName, k.Request.ModelVersion)
 	if err != nil {
 		return nil, err
@@ -114,6 +127,7 @@ func (s *service) frame(ctx context.Context, k *call, f *stream.Frame, err error
 	trace := f.TraceContext
 	*f, err = k.Frame(m)
 	f.TraceContext = trace
+	f.Account = s.account(ctx).Core()
 	if err != nil {
 		f.Lease.Release()
 		f.Lease = nil
@@ -147,7 +161,13 @@ func (k *call) hasShared() bool {
 // local reports whether the client is on the same machine.
 func local(ctx context.Context) bool {
 	p, ok := peer.FromContext(ctx)
-	return ok && shm.Local(p.Addr)
+	if !ok {
+		return false
+	}
+	if a, ok := p.Addr.(*clientAddr); ok {
+		return shm.Local(a.TCPAddr)
+	}
+	return shm.Local(p.Addr)
 }
 
 // headersKey is the key in a call's context of its trace headers.

@@ -15,12 +15,14 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 
+	"millrace/internal/inferencepb"
 	"millrace/internal/oip"
 )
 
 // Bounds of a message that arrives.
 const (
-	// A message may take messageGrace, and a second for each minRate bytes, as a body of REST.
+	// A message may take messageGrace, and a second for each minRate bytes that have arrived or are
+	// read next, as a body of REST.
 	messageGrace = 15 * time.Second
 	minRate      = 32 << 10
 	// streamWindow is what a client may send of a call before the server reads. A smaller one
@@ -88,7 +90,7 @@ func (s *service) receive(ctx context.Context, m any, only bool) error {
 		k = newCall()
 		defer k.free()
 	}
-	k.Use(s.backend.Memory())
+	k.Use(s.backend.Memory(), memoryOf(ctx))
 	body, err := s.readMessage(in, k, only)
 	switch {
 	case err == io.EOF && !only:
@@ -100,6 +102,9 @@ func (s *service) receive(ctx context.Context, m any, only bool) error {
 			return err
 		}
 		return status.Error(codes.Unavailable, err.Error())
+	case isCall && k.err == nil && k.app != nil && isForApp(body, k.app.Name):
+		k.forApp = new(inferencepb.ModelInferRequest)
+		m = k.forApp
 	case isCall && k.err == nil:
 		k.err = oip.DecodeProto(&k.Request, body, k.alloc, s.limits)
 		return nil
@@ -126,15 +131,12 @@ func (s *service) readMessage(in incoming, k *call, only bool) (body []byte, err
 	k.limitTime(in, n)
 	defer func() {
 		if !k.endLimit() {
-			err = late(n).Err()
+			body, err = nil, errLate.Err()
 		}
 	}()
 	switch k.head[0] {
 	case 0:
-		if body, k.err = k.LeaseBody(n); k.err != nil {
-			return nil, s.skip(in, k, n, only)
-		}
-		err = readInto(in, body)
+		body, err = s.readPlain(in, k, n, only)
 	case 1:
 		body, err = s.readCompressed(in, k, n, only)
 	default:
@@ -165,21 +167,38 @@ func messageTime(n int) time.Duration { return messageGrace + time.Duration(n/mi
 type timeLimit struct {
 	timer *time.Timer
 	in    incoming
-	n     int
+	began time.Time // of a message that is read in several pieces
 }
 
 // pass ends what waits for the client by the status of its call.
-func (l *timeLimit) pass() { _ = l.in.WriteStatus(late(l.n)) }
+func (l *timeLimit) pass() { _ = l.in.WriteStatus(errLate) }
 
-// limitTime limits the time of a message of n bytes, until endLimit.
+// limitTime limits the time of a message of n bytes, until endLimit: that of its first piece, and
+// then, by extend, of what has arrived and the next piece.
 func (k *call) limitTime(in incoming, n int) {
 	if k.limit == nil {
-		k.limit = &timeLimit{in: in, n: n}
-		k.limit.timer = time.AfterFunc(messageTime(n), k.limit.pass)
-		return
+		k.limit = &timeLimit{in: in}
+		k.limit.timer = time.AfterFunc(messageTime(min(n, maxPiece)), k.limit.pass)
+	} else {
+		k.limit.in = in
+		k.limit.timer.Reset(messageTime(min(n, maxPiece)))
 	}
-	k.limit.in, k.limit.n = in, n
-	k.limit.timer.Reset(messageTime(n))
+	if n > maxPiece {
+		k.limit.began = time.Now()
+	}
+}
+
+// extend allows the time of the first n bytes of the message. It reports false when the time was
+// over already.
+func (k *call) extend(n int) bool {
+	if n <= maxPiece {
+		return true
+	}
+	if !k.limit.timer.Stop() {
+		return false
+	}
+	k.limit.timer.Reset(messageTime(n) - time.Since(k.limit.began))
+	return true
 }
 
 // endLimit reports whether the message was in time. If not, pass may still run, and the limit is
@@ -193,19 +212,37 @@ func (k *call) endLimit() bool {
 	return true
 }
 
-// late is the status of a call whose message has taken longer.
-func late(n int) *status.Status {
-	return status.Newf(codes.DeadlineExceeded, "the message of %d bytes was not complete after %v: send it faster, or in parts", n, messageTime(n))
+// errLate is the status of a call whose message is too slow.
+var errLate = status.Newf(codes.DeadlineExceeded, "the message arrives too slowly: send it within %v and a second for each %d bytes, or in parts", messageGrace, minRate)
+
+// readPlain reads a message of n bytes into the body of k.
+func (s *service) readPlain(in incoming, k *call, n int, only bool) (body []byte, err error) {
+	for at := 0; at < n; at = len(body) {
+		var larger []byte
+		if larger, k.err = k.ReceiveBody(n, at); k.err != nil {
+			s.readName(k, body[:min(at, maxName)])
+			return nil, s.skip(in, k, at, n, only)
+		}
+		body = larger
+		if err := k.readInto(in, body, at); err != nil {
+			return nil, err
+		}
+	}
+	return body, nil
 }
 
-// readInto reads as many bytes of a message as b has.
-func readInto(in incoming, b []byte) error {
-	for len(b) > 0 {
-		data, err := in.Read(min(len(b), maxPiece))
+// readInto reads the bytes of a message that follow its first at into b.
+func (k *call) readInto(in incoming, b []byte, at int) error {
+	for at < len(b) {
+		piece := min(len(b)-at, maxPiece)
+		if !k.extend(at + piece) {
+			return errLate.Err()
+		}
+		data, err := in.Read(piece)
 		if err != nil {
 			return inMessage(err)
 		}
-		b = b[data.CopyTo(b):]
+		at += data.CopyTo(b[at:])
 		data.Free()
 	}
 	return nil
@@ -219,22 +256,25 @@ func inMessage(err error) error {
 	return err
 }
 
-// skip reads a message of n bytes for which there is no memory: the name of its model, and the
-// rest if another may follow.
-func (s *service) skip(in incoming, k *call, n int, only bool) error {
-	for first := true; n > 0 && (first || !only); first = false {
-		piece := maxPiece
-		if first {
-			piece = maxName
+// skip reads the rest of a message of n bytes for which there is no memory, after its first at: the
+// name of its model, and what follows if another message may.
+func (s *service) skip(in incoming, k *call, at, n int, only bool) error {
+	for at < n && (at == 0 || !only) {
+		piece := min(n-at, maxPiece)
+		if at == 0 {
+			piece = min(n, maxName)
 		}
-		data, err := in.Read(min(n, piece))
+		if !k.extend(at + piece) {
+			return errLate.Err()
+		}
+		data, err := in.Read(piece)
 		if err != nil {
 			return inMessage(err)
 		}
-		n -= data.Len()
-		if first {
+		if at == 0 {
 			s.readName(k, data.Materialize())
 		}
+		at += data.Len()
 		data.Free()
 	}
 	return nil
@@ -251,19 +291,17 @@ func (s *service) readCompressed(in incoming, k *call, n int, only bool) ([]byte
 	if c == nil {
 		return nil, status.Error(codes.Internal, "the message is compressed, and the call's grpc-encoding does not say how")
 	}
-	packed, err := s.backend.Memory().Lease(n)
-	if k.err = err; err != nil {
-		return nil, s.skip(in, k, n, only)
-	}
-	defer packed.Release()
-	if err := readInto(in, packed.Bytes()); err != nil {
+	body, err := s.readPlain(in, k, n, only)
+	if err != nil || k.err != nil {
 		return nil, err
 	}
-	from, err := c.Decompress(bytes.NewReader(packed.Bytes()))
+	packed := k.TakeBody()
+	defer packed.Release()
+	from, err := c.Decompress(bytes.NewReader(body))
 	if err != nil {
 		return nil, status.Errorf(codes.Internal, "the message cannot be decompressed: %v", err)
 	}
-	var body []byte
+	body = nil
 	for at := 0; ; {
 		if at == len(body) {
 			grown, err := k.LeaseBody(min(max(2*at, firstRoom), s.maxMessage+1))

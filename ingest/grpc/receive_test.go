@@ -1,12 +1,14 @@
 package grpc_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"io"
 	"net/http"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -46,7 +48,7 @@ func TestUnfinishedMessages(t *testing.T) {
 	} {
 		t.Run(method[strings.LastIndex(method, "/")+1:], func(t *testing.T) {
 			const calls, size = 32, 8<<20 - 1
-			r := serve(t, func(c *server.Config) { c.Memory.Budget = 36 << 20 }, identity)
+			r := serve(t, func(c *server.Config) { c.Memory.Budget, c.Memory.ClientShare = 36<<20, 100 }, identity)
 			var protocols http.Protocols
 			protocols.SetUnencryptedHTTP2(true)
 			one := &http.Transport{Protocols: &protocols, DisableCompression: true}
@@ -103,6 +105,42 @@ func TestUnfinishedMessages(t *testing.T) {
 			r.noLeases()
 		})
 	}
+}
+
+// TestAnnouncedMessages: messages of which little has arrived hold little of the budget, and
+// others are served.
+func TestAnnouncedMessages(t *testing.T) {
+	const calls, size, sent = 64, 8<<20 - 1, 5 << 10
+	r := serve(t, func(c *server.Config) { c.Memory.Budget = 36 << 20 }, identity)
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(true)
+	one := &http.Transport{Protocols: &protocols, DisableCompression: true}
+	defer one.CloseIdleConnections()
+	ctx, cancel := context.WithCancel(r.ctx)
+	defer cancel()
+	var done sync.WaitGroup
+	for range calls {
+		done.Go(func() {
+			body := io.MultiReader(bytes.NewReader(append(binary.BigEndian.AppendUint32([]byte{0}, size), make([]byte, sent)...)), &unfinished{ctx: ctx, at: 5, size: 10})
+			req, _ := http.NewRequestWithContext(ctx, "POST", "http://"+r.s.Addr("grpc")+pb.GRPCInferenceService_ModelInfer_FullMethodName, body)
+			req.Header.Set("Content-Type", "application/grpc")
+			req.Header.Set("Te", "trailers")
+			if resp, err := one.RoundTrip(req); err == nil {
+				_, _ = io.Copy(io.Discard, resp.Body)
+				resp.Body.Close()
+			}
+		})
+	}
+	r.until(func() bool { return r.s.Memory().Stats().Leases >= calls })
+	if m := r.s.Memory().Stats(); m.Leased > calls*64<<10 || m.Denied > 0 {
+		t.Errorf("%+v", m)
+	}
+	if _, err := r.ModelInfer(r.ctx, raw("identity", "", make([]byte, 3<<20))); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	done.Wait()
+	r.noLeases()
 }
 
 // liveHeap returns the bytes of the heap that are in use.

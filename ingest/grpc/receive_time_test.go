@@ -29,20 +29,25 @@ type memoryOnly struct {
 func (m memoryOnly) Memory() *buf.Pool { return m.pool }
 
 // TestTimeOfMessages: a message that does not become complete ends its call after the time that
-// it may take, and its memory is released then; one that is complete in that time is answered.
+// it may take, and its memory is released then; one that is complete in that time is answered. What
+// was only announced gives no time.
 func TestTimeOfMessages(t *testing.T) {
 	for _, c := range []struct {
 		size  int
+		lacks int           // bytes at its end that are not sent at once
 		after time.Duration // after which the rest is sent; 0 = never
 		took  time.Duration
 		code  string
 	}{
-		{10, 0, 15 * time.Second, "4"},
-		{1 << 20, 0, 47 * time.Second, "4"},
-		{10, 14 * time.Second, 14 * time.Second, "13"}, // the message was read, and is none
-		{1 << 20, 46 * time.Second, 46 * time.Second, "13"},
+		{10, 3, 0, 15 * time.Second, "4"},
+		{1 << 20, 3, 0, 47 * time.Second, "4"},
+		{8 << 20, 8<<20 - 10, 0, 47 * time.Second, "4"},
+		{8 << 20, 6 << 20, 0, (15 + 96) * time.Second, "4"},
+		{10, 3, 14 * time.Second, 14 * time.Second, "13"}, // the message was read, and is none
+		{1 << 20, 3, 46 * time.Second, 46 * time.Second, "13"},
+		{4 << 20, 3, 142 * time.Second, 142 * time.Second, "13"},
 	} {
-		t.Run(fmt.Sprintf("%d bytes, rest after %v", c.size, c.after), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%d bytes, the last %d after %v", c.size, c.lacks, c.after), func(t *testing.T) {
 			// Calls that are used again keep their timers, which are of one bubble.
 			pool := calls.New
 			calls = sync.Pool{New: pool}
@@ -61,10 +66,10 @@ func TestTimeOfMessages(t *testing.T) {
 				body, send := io.Pipe()
 				message := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(c.size)), make([]byte, c.size)...)
 				go func() {
-					_, _ = send.Write(message[:len(message)-3])
+					_, _ = send.Write(message[:len(message)-c.lacks])
 					if c.after > 0 {
 						time.Sleep(c.after)
-						_, _ = send.Write(message[len(message)-3:])
+						_, _ = send.Write(message[len(message)-c.lacks:])
 						send.Close()
 					}
 				}()

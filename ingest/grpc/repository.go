@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	"millrace/ingest"
 	"millrace/ingest/inference"
 	"millrace/internal/inferencepb"
 	"millrace/stream"
@@ -25,12 +26,12 @@ func checkRepository(name string) error {
 }
 
 // RepositoryIndex implements the service.
-func (s *service) RepositoryIndex(_ context.Context, in *inferencepb.RepositoryIndexRequest) (*inferencepb.RepositoryIndexResponse, error) {
+func (s *service) RepositoryIndex(ctx context.Context, in *inferencepb.RepositoryIndexRequest) (*inferencepb.RepositoryIndexResponse, error) {
 	if err := checkRepository(in.RepositoryName); err != nil {
 		return nil, err
 	}
 	out := &inferencepb.RepositoryIndexResponse{}
-	for _, row := range inference.Index(s.backend.Models(), in.Ready) {
+	for _, row := range inference.Index(ingest.As(s.backend, principal(ctx), s.account(ctx)).Models(), in.Ready) {
 		out.Models = append(out.Models, &inferencepb.RepositoryIndexResponse_ModelIndex{Name: row.Name, Version: row.Version, State: row.State, Reason: row.Reason})
 	}
 	return out, nil
@@ -47,7 +48,7 @@ func (s *service) RepositoryModelLoad(ctx context.Context, in *inferencepb.Repos
 	if err != nil {
 		return nil, s.statusError(err)
 	}
-	endpoint, err := inference.Load(ctx, s.backend.Models(), in.ModelName, "", params)
+	endpoint, err := inference.Load(ctx, ingest.As(s.backend, principal(ctx), s.account(ctx)).Models(), in.ModelName, "", params)
 	if err != nil {
 		return nil, s.statusError(err)
 	}
@@ -85,7 +86,7 @@ func (s *service) RepositoryModelUnload(ctx context.Context, in *inferencepb.Rep
 	}
 	params, err := paramsOf(in.Parameters)
 	if err == nil {
-		err = inference.Unload(ctx, s.backend.Models(), in.ModelName, "", params)
+		err = inference.Unload(ctx, ingest.As(s.backend, principal(ctx), s.account(ctx)).Models(), in.ModelName, "", params)
 	}
 	if err != nil {
 		return nil, s.statusError(err)

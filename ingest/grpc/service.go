@@ -2,12 +2,15 @@ package grpc
 
 import (
 	"context"
+	"crypto/x509"
 	"log/slog"
+	"net"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"millrace/ingest"
@@ -16,6 +19,7 @@ import (
 	"millrace/ingest/shm"
 	"millrace/internal/inferencepb"
 	"millrace/internal/oip"
+	"millrace/internal/role"
 	"millrace/internal/routines"
 	"millrace/stream"
 )
@@ -26,8 +30,14 @@ type service struct {
 	backend    ingest.Backend
 	oneShot    *ingest.OneShot
 	limits     oip.Limits
-	maxMessage int           // bytes
-	shared     *shm.Registry // nil: it is turned off
+	maxMessage int                                                       // bytes
+	shared     *shm.Registry                                             // nil: it is turned off
+	root       string                                                    // Options.Root
+	accounts   func(*ingest.Principal, net.Conn, string) *ingest.Account // Options.Account
+	auth       func(context.Context, metadata.MD, *x509.Certificate, role.Role) (*ingest.Principal, error)
+	judged     func(error)
+	lasting    *ingest.Lasting
+	audit      func(of *ingest.Principal, from net.Addr, method, target string, err error)
 	log        *slog.Logger
 	contexts   *frames.Contexts
 	hook       func(Called)
@@ -54,9 +64,10 @@ func (s *service) panicked(method string, v any) error {
 // errFailed is the error of a call in which the server has panicked.
 var errFailed = status.Error(codes.Internal, "the server failed in this call; its log says where")
 
-// ServerLive implements the service: a server that answers is live.
+// ServerLive implements the service: a server that answers is live, unless a worker has
+// failed for good.
 func (s *service) ServerLive(context.Context, *inferencepb.ServerLiveRequest) (*inferencepb.ServerLiveResponse, error) {
-	return &inferencepb.ServerLiveResponse{Live: true}, nil
+	return &inferencepb.ServerLiveResponse{Live: !s.backend.State().Failed}, nil
 }
 
 // ServerReady implements the service.
@@ -67,6 +78,9 @@ func (s *service) ServerReady(context.Context, *inferencepb.ServerReadyRequest) 
 
 // ModelReady implements the service. A model that is not loaded is not ready.
 func (s *service) ModelReady(_ context.Context, in *inferencepb.ModelReadyRequest) (*inferencepb.ModelReadyResponse, error) {
+	if app := s.ssfApp(); app != nil && in.Name == "" {
+		in.Name = app.Name
+	}
 	_, ready, err := s.backend.Models().Model(in.Name, in.Version)
 	if err != nil && stream.CodeOf(err) != stream.NotFound {
 		return nil, s.statusError(err)
@@ -103,8 +117,8 @@ func tensorMetadata(from []oip.TensorMetadata) []*inferencepb.ModelMetadataRespo
 }
 
 // ModelStatistics implements the service.
-func (s *service) ModelStatistics(_ context.Context, in *inferencepb.ModelStatisticsRequest) (*inferencepb.ModelStatisticsResponse, error) {
-	out, err := inference.Statistics(s.backend.Models(), in.Name, in.Version)
+func (s *service) ModelStatistics(ctx context.Context, in *inferencepb.ModelStatisticsRequest) (*inferencepb.ModelStatisticsResponse, error) {
+	out, err := inference.Statistics(ingest.As(s.backend, principal(ctx), s.account(ctx)).Models(), in.Name, in.Version)
 	if err != nil {
 		return nil, s.statusError(err)
 	}

@@ -17,12 +17,15 @@ func (s *service) settings() (ingest.Settings, error) {
 }
 
 // TraceSetting implements the service.
-func (s *service) TraceSetting(_ context.Context, in *inferencepb.TraceSettingRequest) (*inferencepb.TraceSettingResponse, error) {
+func (s *service) TraceSetting(ctx context.Context, in *inferencepb.TraceSettingRequest) (*inferencepb.TraceSettingResponse, error) {
 	settings, err := s.settings()
 	if err != nil {
 		return nil, s.statusError(err)
 	}
 	if len(in.Settings) > 0 {
+		if err := s.mayManage(ctx); err != nil {
+			return nil, s.statusError(err)
+		}
 		change := make(map[string][]string, len(in.Settings))
 		for name, v := range in.Settings {
 			change[name] = v.GetValue()
@@ -43,12 +46,15 @@ func (s *service) TraceSetting(_ context.Context, in *inferencepb.TraceSettingRe
 }
 
 // LogSettings implements the service.
-func (s *service) LogSettings(_ context.Context, in *inferencepb.LogSettingsRequest) (*inferencepb.LogSettingsResponse, error) {
+func (s *service) LogSettings(ctx context.Context, in *inferencepb.LogSettingsRequest) (*inferencepb.LogSettingsResponse, error) {
 	settings, err := s.settings()
 	if err != nil {
 		return nil, s.statusError(err)
 	}
 	if len(in.Settings) > 0 {
+		if err := s.mayManage(ctx); err != nil {
+			return nil, s.statusError(err)
+		}
 		change := make(map[string]any, len(in.Settings))
 		for name, v := range in.Settings {
 			switch v := v.GetParameterChoice().(type) {

@@ -64,6 +64,7 @@ type session struct {
 	*service
 	grpc.ServerStream
 	ctx      context.Context
+	account  *stream.Account
 	trace    stream.TraceContext
 	policy   stream.Policy
 	declared bool  // the call is one stream of frames, by its metadata or first request
@@ -73,6 +74,7 @@ type session struct {
 	window   *ingest.Window
 	stop     chan struct{} // closed when no request is read any more
 	wake     chan struct{} // one slot: there is something for the handler
+	revoked  chan error    // one slot: why the client may not go on
 	in, out  int
 
 	submitting sync.Mutex // held while a request gets its turn; before mu
@@ -108,7 +110,7 @@ var _ stream.Pacer = (*feed)(nil)
 func modelStreamInfer(srv any, ss grpc.ServerStream) (err error) {
 	s := srv.(*service)
 	begun := time.Now()
-	x := &session{service: s, ServerStream: ss, ctx: ss.Context(), window: ingest.NewWindow(), stop: make(chan struct{}), wake: make(chan struct{}, 1), room: make(chan struct{})}
+	x := &session{service: s, ServerStream: ss, ctx: ss.Context(), window: ingest.NewWindow(), stop: make(chan struct{}), wake: make(chan struct{}, 1), revoked: make(chan error, 1), room: make(chan struct{})}
 	defer func() {
 		if v := recover(); v != nil {
 			err = s.panicked(inferencepb.GRPCInferenceService_ModelStreamInfer_FullMethodName, v)
@@ -121,10 +123,18 @@ func modelStreamInfer(srv any, ss grpc.ServerStream) (err error) {
 	if err := x.options(); err != nil {
 		return statusError(err)
 	}
+	x.account = s.account(x.ctx).Core()
+	if err := x.account.Hold(stream.QuotaStreams); err != nil {
+		return statusError(err)
+	}
+	defer x.account.Release(stream.QuotaStreams)
 	if !s.routines.Go("requests", x.readAll, func() { x.endRead(errFailed) }) {
 		return statusError(ingest.ErrDraining)
 	}
 	defer func() { x.end(err) }()
+	if s.lasting != nil {
+		defer s.lasting.Add(principal(x.ctx), func(err error) { x.revoked <- err })()
+	}
 	return x.answerAll()
 }
 
@@ -278,6 +288,9 @@ func (x *session) submit(k *call) {
 		x.submitInSequence(k, m, f)
 		return
 	}
+	if err == nil && !x.declared {
+		err = x.account.TakeFrame(&f, 0)
+	}
 	var fd *feed
 	if err == nil {
 		if fd, err = x.feed(m, k.Request.ModelVersion); err == nil && fd.own {
@@ -402,8 +415,12 @@ func (x *session) feed(m *stream.Model, version string) (*feed, error) {
 		return nil, stream.Errorf(stream.InvalidArgument, "model_name", "the requests of one call name more than %d models: use another call", maxFeeds)
 	}
 	f := &feed{x: x, model: m.Name, version: version, own: own, chosen: chosen, further: other != nil}
+	var charged *stream.Account // for each frame, which it drops then
+	if x.declared {
+		charged = x.account
+	}
 	s, err := x.backend.Open(m.Name, chosen, stream.Options{
-		Policy: x.policy, OneShot: !x.declared, OwnRefusals: true, Protocol: "grpc", Trace: x.trace, Version: version,
+		Account: charged, Policy: x.policy, OneShot: !x.declared, OwnRefusals: true, Protocol: "grpc", Trace: x.trace, Version: version,
 	}, f)
 	if err != nil {
 		return nil, err
@@ -570,6 +587,11 @@ func (x *session) answerAll() error {
 	ended := x.service.ended
 	draining := false
 	for {
+		select {
+		case err := <-x.revoked: // also while there are always answers
+			return statusError(err)
+		default:
+		}
 		k, r, last, over := x.next()
 		switch {
 		case k != nil:
@@ -599,6 +621,8 @@ func (x *session) answerAll() error {
 		case <-x.wake:
 		case <-x.ctx.Done():
 			return status.FromContextError(x.ctx.Err()).Err()
+		case err := <-x.revoked:
+			return statusError(err)
 		case <-ended: // the models have ended, and with them every frame
 			ended, draining = nil, true
 		}

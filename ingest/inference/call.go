@@ -19,10 +19,13 @@ type Call struct {
 	Sequence ingest.Sequence // to which the request belongs, once Frame has returned
 	Several  bool            // the client takes several answers, of a decoupled model
 
-	pool *buf.Pool
-	body *buf.Buf   // the message
-	old  *buf.Buf   // the lease before it, while a body of unknown length grows
-	data []*buf.Buf // one for each tensor that was not in the body
+	pool  *buf.Pool
+	share *buf.Share // nil: none
+	body  *buf.Buf   // the message
+	old   *buf.Buf   // the lease before it, while a body of unknown length grows
+	data  []*buf.Buf // one for each tensor that was not in the body
+
+	charged int64 // by Charge
 
 	shared  *shm.Registry
 	local   bool          // the client may use shared memory
@@ -30,12 +33,16 @@ type Call struct {
 	regions []*shm.Region // that the request uses, until releaseRegions
 }
 
-// Use sets the pool from which memory is leased.
-func (c *Call) Use(pool *buf.Pool) { c.pool = pool }
+// Use sets the pool from which memory is leased, and in what the client's message counts.
+func (c *Call) Use(pool *buf.Pool, share *buf.Share) { c.pool, c.share = pool, share }
 
 // Reset releases all memory and empties the messages; their slices are used again.
 func (c *Call) Reset() {
 	c.releaseLeases()
+	if c.charged > 0 {
+		c.pool.Refund(c.charged)
+		c.charged = 0
+	}
 	if c.Result != nil {
 		c.Result.Release()
 		c.Result = nil
@@ -46,7 +53,7 @@ func (c *Call) Reset() {
 	c.releaseRegions()
 	clear(c.places)
 	c.places, c.shared, c.local = c.places[:0], nil, false
-	c.pool, c.Several, c.Sequence = nil, false, ingest.Sequence{}
+	c.pool, c.share, c.Several, c.Sequence = nil, nil, false, ingest.Sequence{}
 }
 
 func (c *Call) releaseLeases() {
@@ -58,6 +65,25 @@ func (c *Call) releaseLeases() {
 		c.data[i] = nil
 	}
 	c.data = c.data[:0]
+}
+
+// Charge charges n bytes of memory that is not leased to the budget, until Reset.
+func (c *Call) Charge(n int64) error {
+	err := c.pool.Charge(n)
+	if err == nil {
+		c.charged += n
+	}
+	return err
+}
+
+// ReceiveBody returns memory that the message of n bytes is read into, as [buf.Pool.Receive] does.
+func (c *Call) ReceiveBody(n, at int) ([]byte, error) {
+	b, err := c.pool.Receive(c.share, c.body, n, at)
+	if err != nil {
+		return nil, err
+	}
+	c.body = b
+	return b.Bytes(), nil
 }
 
 // LeaseBody leases the memory that the message is read into. A second call leases more;

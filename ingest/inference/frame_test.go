@@ -106,7 +106,7 @@ func TestSharedMemoryOfOtherMachines(t *testing.T) {
 	for _, of := range []string{"input", "output"} {
 		for local, want := range map[bool]stream.Code{true: "", false: stream.PermissionDenied} {
 			c := &Call{}
-			c.Use(buf.NewPool(0))
+			c.Use(buf.NewPool(0), nil)
 			c.Share(memory, local)
 			if of == "input" {
 				c.Request.Inputs = []oip.Tensor{{Name: "a", Datatype: "FP32", Shape: []int{1}, Params: at}}
@@ -142,7 +142,7 @@ func TestUnregisteredDuringARequest(t *testing.T) {
 	}
 	m := &stream.Model{Any: true}
 	c := &Call{}
-	c.Use(buf.NewPool(0))
+	c.Use(buf.NewPool(0), nil)
 	c.Share(memory, true)
 	c.Request.Inputs = []oip.Tensor{{Name: "a", Datatype: "FP32", Shape: []int{1}, Params: at("in", 0)}}
 	c.Request.Outputs = []oip.RequestedOutput{{Name: "a", Params: at("out", 4)}}

@@ -20,7 +20,7 @@ import (
 func call(t *testing.T, text string) *Call {
 	t.Helper()
 	c := &Call{}
-	c.Use(buf.NewPool(0))
+	c.Use(buf.NewPool(0), nil)
 	body, err := c.LeaseBody(len(text))
 	if err != nil {
 		t.Fatal(err)
@@ -188,7 +188,7 @@ func TestClassificationMemory(t *testing.T) {
 	mem := buf.NewPool(0)
 	for i, n := range []int{elements, elements, 1, 1, 3, 3, 1000, 1000, elements - 1, elements - 1} { // each twice: the pool has memory the second time
 		k := call(t, fmt.Sprintf(`{"inputs":[{"name":"x","datatype":"INT8","shape":[1],"data":[1]}],"outputs":[{"name":"y","parameters":{"classification":%d}}]}`, n))
-		k.Use(mem)
+		k.Use(mem, nil)
 		lease, _ := mem.Copy(data)
 		k.Result = &stream.Result{Model: m, Lease: lease, Contiguous: true, Outputs: []stream.Tensor{{Name: "y", Datatype: stream.Uint8, Shape: []int{elements}, Data: lease.Bytes()}}}
 		var before, after runtime.MemStats
@@ -218,7 +218,7 @@ func TestClassificationMemory(t *testing.T) {
 			t.Errorf("top %d: %+v", n, left)
 		}
 		k = call(t, fmt.Sprintf(`{"inputs":[{"name":"x","datatype":"INT8","shape":[1],"data":[1]}],"outputs":[{"name":"y","parameters":{"classification":%d}}]}`, n))
-		k.Use(buf.NewPool(1))
+		k.Use(buf.NewPool(1), nil)
 		k.Result = &stream.Result{Model: m, Outputs: []stream.Tensor{{Name: "y", Datatype: stream.Uint8, Shape: []int{elements}, Data: data}}}
 		if err := k.Reply(); !errors.Is(err, buf.ErrBudget) {
 			t.Errorf("top %d without memory: %v", n, err)

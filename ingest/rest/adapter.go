@@ -30,15 +30,12 @@ type Adapter struct {
 	http     *httpd.Server
 	opts     Options
 	contexts frames.Contexts
-	service  atomic.Pointer[service]
+	requests ingest.Requests[service]
 	started  atomic.Bool // the server has been ready once
 
-	tasks    *routines.Group // of live replies
-	inFlight atomic.Int64
-	noModel  stream.FrameCounts
-	closing  atomic.Bool
-	idle     chan struct{} // a request has ended after closing was set
-	serving  chan struct{}
+	tasks   *routines.Group // of live replies
+	noModel stream.FrameCounts
+	serving chan struct{}
 }
 
 var (
@@ -64,7 +61,7 @@ func New(h *httpd.Server, opts Options) *Adapter {
 		opts.Log = slog.Default()
 	}
 	opts.Limits.SharedMemory = true
-	a := &Adapter{http: h, opts: opts, contexts: frames.Contexts{Log: opts.Log}, idle: make(chan struct{}, 1), serving: make(chan struct{})}
+	a := &Adapter{http: h, opts: opts, contexts: frames.Contexts{Log: opts.Log}, serving: make(chan struct{})}
 	a.tasks = routines.New(func(name string, value any, stack []byte) {
 		opts.Log.Error("a panic ended a reply", "goroutine", name, "panic", value, "stack", string(stack))
 	})
@@ -103,6 +100,7 @@ func (a *Adapter) routes(app fiber.Router) {
 	a.sharedMemoryRoutes(app)
 	app.Get("/v2/repository/index", a.index)
 	app.Post("/v2/repository/index", a.index)
+	app.Post("/v2/workers/:model/scale", a.scale)
 	const other = "/v2/repository/:repository"
 	for _, at := range []string{"/index", "/models/:model/load", "/models/:model/unload"} {
 		app.Post(other+at, otherRepository)
@@ -126,47 +124,12 @@ func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 	base, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	s := &service{backend: backend, oneShot: ingest.NewOneShot(backend, a.Name(), &a.noModel), ctx: base}
-	a.service.Store(s)
+	a.requests.Open(s)
 	close(a.serving)
 	<-ctx.Done()
-	a.closing.Store(true)
-	limit := time.NewTimer(a.opts.DrainTimeout)
-	defer limit.Stop()
-	for a.inFlight.Load() > 0 {
-		select {
-		case <-a.idle:
-		case <-limit.C:
-			cancel(ingest.ErrDraining)
-		}
-	}
+	a.requests.Drain(a.opts.DrainTimeout, func() { cancel(ingest.ErrDraining) })
 	s.oneShot.Close()
 	a.tasks.Stop()
 	a.tasks.Wait()
 	return nil
-}
-
-// begin counts a request that needs the backend, or returns why it is not served. Each
-// begin without an error needs an end.
-func (a *Adapter) begin() (*service, error) {
-	a.inFlight.Add(1)
-	s := a.service.Load()
-	switch {
-	case a.closing.Load():
-		a.end()
-		return nil, ingest.ErrDraining
-	case s == nil:
-		a.end()
-		return nil, ingest.ErrStarting
-	}
-	return s, nil
-}
-
-// end counts a request that begin has counted.
-func (a *Adapter) end() {
-	if a.inFlight.Add(-1) == 0 && a.closing.Load() {
-		select {
-		case a.idle <- struct{}{}:
-		default:
-		}
-	}
 }

@@ -46,12 +46,12 @@ func IsProbe(path string) bool {
 
 // state returns the backend's state, or that of a server that starts or ends.
 func (a *Adapter) state() ingest.State {
-	s := a.service.Load()
+	s := a.requests.Service()
 	if s == nil {
 		return ingest.State{}
 	}
 	st := s.backend.State()
-	if a.closing.Load() {
+	if a.requests.Closing() {
 		st.Draining = true
 	}
 	if st.Ready {
@@ -60,8 +60,8 @@ func (a *Adapter) state() ingest.State {
 	return st
 }
 
-// live is true as long as the server can answer.
-func (a *Adapter) live(c *fiber.Ctx) error { return sendFlag(c, "live", true) }
+// live is true as long as the server can answer and no worker has failed for good.
+func (a *Adapter) live(c *fiber.Ctx) error { return sendFlag(c, "live", !a.state().Failed) }
 
 func (a *Adapter) ready(c *fiber.Ctx) error {
 	st := a.state()
@@ -81,11 +81,11 @@ func (a *Adapter) serverMetadata(c *fiber.Ctx) error {
 }
 
 func (a *Adapter) modelReady(c *fiber.Ctx) error {
-	s, err := a.begin()
+	s, err := a.requests.Begin()
 	if err != nil {
 		return err
 	}
-	defer a.end()
+	defer a.requests.End()
 	m, is, err := inference.Find(s.backend.Models(), pathValue(c, "model"), pathValue(c, "version"))
 	if err != nil {
 		return err
@@ -99,11 +99,11 @@ func (a *Adapter) modelReady(c *fiber.Ctx) error {
 }
 
 func (a *Adapter) modelMetadata(c *fiber.Ctx) error {
-	s, err := a.begin()
+	s, err := a.requests.Begin()
 	if err != nil {
 		return err
 	}
-	defer a.end()
+	defer a.requests.End()
 	meta, err := inference.Metadata(s.backend.Models(), pathValue(c, "model"), pathValue(c, "version"))
 	if err != nil {
 		return err
@@ -113,11 +113,11 @@ func (a *Adapter) modelMetadata(c *fiber.Ctx) error {
 
 // statistics answers with those of a model, or of all.
 func (a *Adapter) statistics(c *fiber.Ctx) error {
-	s, err := a.begin()
+	s, err := a.requests.Begin()
 	if err != nil {
 		return err
 	}
-	defer a.end()
+	defer a.requests.End()
 	out, err := inference.Statistics(s.backend.Models(), pathValue(c, "model"), pathValue(c, "version"))
 	if err != nil {
 		return err
@@ -126,11 +126,11 @@ func (a *Adapter) statistics(c *fiber.Ctx) error {
 }
 
 func (a *Adapter) modelConfig(c *fiber.Ctx) error {
-	s, err := a.begin()
+	s, err := a.requests.Begin()
 	if err != nil {
 		return err
 	}
-	defer a.end()
+	defer a.requests.End()
 	name, version := pathValue(c, "model"), pathValue(c, "version")
 	if _, _, err := inference.Find(s.backend.Models(), name, version); err != nil {
 		return err

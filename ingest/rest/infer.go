@@ -8,6 +8,9 @@ import (
 	"millrace/ingest/frames"
 	"millrace/ingest/inference"
 	"millrace/ingest/rest/request"
+	"millrace/internal/accept"
+	"millrace/internal/httpd"
+	"millrace/internal/oip"
 	"millrace/stream"
 )
 
@@ -17,12 +20,12 @@ const headerLength = "Inference-Header-Content-Length"
 
 // infer answers one inference request.
 func (a *Adapter) infer(c *fiber.Ctx) error {
-	s, err := a.begin()
+	s, err := a.requests.Begin()
 	if err != nil {
 		a.noModel.Refuse("", err)
 		return err
 	}
-	defer a.end()
+	defer a.requests.End()
 	k := calls.Get().(*call)
 	// The handler owns the call and its memory until the reply does.
 	handed := false
@@ -48,24 +51,24 @@ type call struct {
 	strict bool // the client can read only the form that it asked for
 
 	isBinary func(i int) bool // k.binary
-	lease    func(n int) ([]byte, error)
+	room     httpd.Room
 	alloc    func(n int) []byte
 	raw      bool // every output is sent as raw bytes
 
-	head   []byte   // the reply's JSON
-	parts  [][]byte // and the bytes after it
+	head   []byte     // the reply's JSON, or that between its large tensors
+	pieces oip.Pieces // it all, ...
+	piece  []byte     // ... made one piece after the other in this memory; nil = head is all
+	parts  [][]byte   // the bytes after it
 	size   int
 	timing []byte
-	at     int // Read's position: which part, counting head, ...
-	off    int // ... and where in it
 }
 
 // maxKept is the largest JSON buffer that a call keeps for its next request.
-const maxKept = 4 << 20
+const maxKept = 2 * maxGathered
 
 var calls = sync.Pool{New: func() any {
 	k := new(call)
-	k.isBinary, k.lease, k.alloc = k.binary, k.LeaseBody, k.LeaseTensor
+	k.isBinary, k.room, k.alloc = k.binary, k.ReceiveBody, k.LeaseTensor
 	return k
 }}
 
@@ -73,7 +76,9 @@ var calls = sync.Pool{New: func() any {
 func (k *call) free() {
 	k.Reset()
 	clear(k.parts)
-	k.parts, k.size, k.at, k.off = k.parts[:0], 0, 0, 0
+	k.parts, k.size = k.parts[:0], 0
+	k.pieces.Reset()
+	k.piece = nil
 	k.opt.Reset()
 	k.raw, k.strict = false, false
 	if cap(k.head) > maxKept {
@@ -121,7 +126,7 @@ func (k *call) readWith(a *Adapter, s *service, c *fiber.Ctx, frame func(*Adapte
 	if version != "" {
 		version = model.Version // which, unlike the path, stays valid after the handler
 	}
-	k.Use(s.backend.Memory())
+	k.Use(s.backend.Memory(), accept.MemoryOf(c.Context().Conn()))
 	k.Share(a.opts.SharedMemory, local(c))
 	context := f.TraceContext
 	f, err = frame(a, c, model)
@@ -129,6 +134,7 @@ func (k *call) readWith(a *Adapter, s *service, c *fiber.Ctx, frame func(*Adapte
 	if err != nil {
 		return "", "", f, err
 	}
+	f.Account = account(c).Core()
 	f.Deadline = k.opt.Deadline
 	f.Arrived = stream.InstantOf(c.Context().Time())
 	return model.Name, version, f, nil

@@ -8,6 +8,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"millrace/ingest/frames"
+	"millrace/internal/bulk"
 	"millrace/internal/httpd"
 	"millrace/internal/oip"
 	"millrace/stream"
@@ -28,7 +29,7 @@ func (k *call) frame(a *Adapter, c *fiber.Ctx, m *stream.Model) (f stream.Frame,
 	if err != nil {
 		return f, err
 	}
-	body, err := a.http.ReadBody(c, 0, k.lease)
+	body, err := a.http.ReadBody(c, 0, k.room)
 	if err != nil {
 		return f, err
 	}
@@ -56,7 +57,7 @@ func (k *call) frame(a *Adapter, c *fiber.Ctx, m *stream.Model) (f stream.Frame,
 			err = noTensor(m, body, err)
 		}
 	default:
-		err = oip.DecodeRequest(&k.Request, body, jsonLen, k.alloc, a.opts.Limits)
+		err = k.decode(body, jsonLen, a.opts.Limits)
 	}
 	if err != nil {
 		return f, err
@@ -71,6 +72,18 @@ func (k *call) frame(a *Adapter, c *fiber.Ctx, m *stream.Model) (f stream.Frame,
 	}
 	f.Region = k.opt.Region
 	return f, nil
+}
+
+// decode reads a message of the inference protocol.
+func (k *call) decode(body []byte, jsonLen int, limits oip.Limits) error {
+	n := jsonLen
+	if n < 0 {
+		n = len(body)
+	}
+	if bulk.Begin(n) {
+		defer bulk.End()
+	}
+	return oip.DecodeRequest(&k.Request, body, jsonLen, k.alloc, limits)
 }
 
 // jsonLength reads headerLength; it returns -1 when it is absent.

@@ -111,8 +111,7 @@ func (f *failing) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestRepliesInParts: they come whole, by Read as by WriteTo, and stop where the
-// client does.
+// TestRepliesInParts: they come whole, and stop where the client does.
 func TestRepliesInParts(t *testing.T) {
 	parts := func() *call {
 		return &call{head: []byte("head"), parts: [][]byte{[]byte("first"), nil, []byte("second")}}
@@ -121,22 +120,8 @@ func TestRepliesInParts(t *testing.T) {
 	if n, err := parts().WriteTo(&out); n != 15 || err != nil || out.String() != "headfirstsecond" {
 		t.Errorf("%d, %v, %q", n, err, out.String())
 	}
-	text, err := io.ReadAll(struct{ io.Reader }{parts()})
-	if err != nil || string(text) != "headfirstsecond" {
-		t.Errorf("%q, %v", text, err)
-	}
-	small, k := "", parts()
-	for one := make([]byte, 1); ; {
-		n, err := k.Read(one)
-		if small += string(one[:n]); err != nil {
-			break
-		}
-	}
-	if small != "headfirstsecond" {
-		t.Errorf("%q", small)
-	}
-	if n, err := parts().Read(nil); n != 0 || err != nil {
-		t.Errorf("%d, %v", n, err)
+	if n, err := parts().Read(make([]byte, 8)); n != 0 || err == nil {
+		t.Errorf("%d, %v: a reply that is not read whole must not look like one", n, err)
 	}
 	for writes, want := range map[int]int64{0: 1, 1: 5, 2: 10, 3: 10} {
 		if n, err := parts().WriteTo(&failing{writes}); n != want || !errors.Is(err, io.ErrClosedPipe) {

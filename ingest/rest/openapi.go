@@ -4,6 +4,7 @@ import (
 	"millrace/ingest/shm"
 	"millrace/internal/oip"
 	"millrace/internal/openapi"
+	"millrace/internal/role"
 )
 
 // flag, named and endpoint are the replies that have no type.
@@ -21,6 +22,10 @@ type endpoint struct {
 
 type parameters struct {
 	Parameters map[string]any `json:"parameters,omitempty"`
+}
+
+type instances struct {
+	Instances int `json:"instances"`
 }
 
 type region struct {
@@ -55,38 +60,39 @@ var events = openapi.Raw{MediaType: "text/event-stream", Doc: "server-sent event
 // Routes describes the routes of the adapter. Every route has its line here: the tests
 // name one that has none.
 var Routes = []openapi.Route{
-	{Method: "GET", Path: "/v2", Tag: tagServer, Summary: "Name, version and extensions of the server", Answer: oip.ServerMetadata{}},
-	{Method: "GET", Path: "/v2/health/live", Tag: tagServer, Summary: "Whether the server runs", Answer: flag{}},
-	{Method: "GET", Path: "/v2/health/ready", Tag: tagServer, Summary: "Whether every configured model can answer", Answer: flag{}},
-	{Method: "GET", Path: "/health/startup", Tag: tagServer, Summary: "Whether the server has been ready once", Answer: flag{}},
-	{Method: "GET", Path: "/health/live", Tag: tagServer, Summary: "Whether the server runs", Answer: flag{}},
-	{Method: "GET", Path: "/health/ready", Tag: tagServer, Summary: "Whether every configured model can answer", Answer: flag{}},
+	{Method: "GET", Path: "/v2", Role: role.Infer, Limited: true, Tag: tagServer, Summary: "Name, version and extensions of the server", Answer: oip.ServerMetadata{}},
+	{Method: "GET", Path: "/v2/health/live", Role: role.Open, Tag: tagServer, Summary: "Whether the server runs, and no worker has failed more often in a row than limits.restarts", Answer: flag{}},
+	{Method: "GET", Path: "/v2/health/ready", Role: role.Open, Tag: tagServer, Summary: "Whether every configured model can answer", Answer: flag{}},
+	{Method: "GET", Path: "/health/startup", Role: role.Open, Tag: tagServer, Summary: "Whether the server has been ready once", Answer: flag{}},
+	{Method: "GET", Path: "/health/live", Role: role.Open, Tag: tagServer, Summary: "Whether the server runs, and no worker has failed more often in a row than limits.restarts", Answer: flag{}},
+	{Method: "GET", Path: "/health/ready", Role: role.Open, Tag: tagServer, Summary: "Whether every configured model can answer", Answer: flag{}},
 
-	{Method: "GET", Path: modelPath, Tag: tagModels, Summary: "Inputs and outputs of a model", Answer: oip.ModelMetadata{}},
-	{Method: "GET", Path: modelPath + "/ready", Tag: tagModels, Summary: "Whether a model can answer", Answer: named{}},
-	{Method: "GET", Path: modelPath + "/config", Tag: tagModels, Summary: "The configuration of a model, in the form of Triton", Answer: openapi.AnyObject},
-	{Method: "GET", Path: "/v2/models/stats", Tag: tagModels, Summary: "Statistics of all loaded models, in the form of Triton", Answer: openapi.AnyObject},
-	{Method: "GET", Path: modelPath + "/stats", Tag: tagModels, Summary: "Statistics of a model, in the form of Triton", Answer: openapi.AnyObject},
-	{Method: "POST", Path: modelPath + "/infer", Tag: tagModels, Summary: "Run an inference", Infer: true, Query: inferQuery},
-	{Method: "POST", Path: modelPath + "/infer_stream", Tag: tagModels, Summary: "Run an inference with an event for each answer", Doc: "The body is that of infer. Each answer is an event with a reply in JSON; the last event is called end, or error.", Query: inferQuery, Body: openapi.AnyObject, Answer: events},
-	{Method: "POST", Path: modelPath + "/generate", Tag: tagModels, Summary: "Run an inference with inputs and outputs as members of a JSON object", Body: openapi.AnyObject, Answer: openapi.AnyObject},
-	{Method: "POST", Path: modelPath + "/generate_stream", Tag: tagModels, Summary: "Generate, with an event for each answer", Body: openapi.AnyObject, Answer: events},
+	{Method: "GET", Path: modelPath, Role: role.Infer, Tag: tagModels, Summary: "Inputs and outputs of a model", Answer: oip.ModelMetadata{}},
+	{Method: "GET", Path: modelPath + "/ready", Role: role.Open, Tag: tagModels, Summary: "Whether a model can answer", Answer: named{}},
+	{Method: "GET", Path: modelPath + "/config", Role: role.Infer, Tag: tagModels, Summary: "The configuration of a model, in the form of Triton", Answer: openapi.AnyObject},
+	{Method: "GET", Path: "/v2/models/stats", Role: role.Watch, Tag: tagModels, Summary: "Statistics of all loaded models, in the form of Triton", Answer: openapi.AnyObject},
+	{Method: "GET", Path: modelPath + "/stats", Role: role.Watch, Tag: tagModels, Summary: "Statistics of a model, in the form of Triton", Answer: openapi.AnyObject},
+	{Method: "POST", Path: modelPath + "/infer", Role: role.Infer, Tag: tagModels, Summary: "Run an inference", Infer: true, Query: inferQuery},
+	{Method: "POST", Path: modelPath + "/infer_stream", Role: role.Infer, Tag: tagModels, Summary: "Run an inference with an event for each answer", Doc: "The body is that of infer. Each answer is an event with a reply in JSON; the last event is called end, or error.", Query: inferQuery, Body: openapi.AnyObject, Answer: events},
+	{Method: "POST", Path: modelPath + "/generate", Role: role.Infer, Tag: tagModels, Summary: "Run an inference with inputs and outputs as members of a JSON object", Body: openapi.AnyObject, Answer: openapi.AnyObject},
+	{Method: "POST", Path: modelPath + "/generate_stream", Role: role.Infer, Tag: tagModels, Summary: "Generate, with an event for each answer", Body: openapi.AnyObject, Answer: events},
 
-	{Method: "GET|POST", Path: "/v2/repository/index", Tag: tagRepository, Summary: "The models that are loaded or can be loaded", Body: struct {
+	{Method: "GET|POST", Path: "/v2/repository/index", Role: role.Infer, Limited: true, Tag: tagRepository, Summary: "The models that are loaded or can be loaded", Body: struct {
 		Ready bool `json:"ready,omitempty"`
 	}{}, Answer: []oip.IndexRow{}},
-	{Method: "POST", Path: "/v2/repository/models/:model[/versions/:version]/load", Tag: tagRepository, Summary: "Load a model", Body: parameters{}, Answer: endpoint{}},
-	{Method: "POST", Path: "/v2/repository/models/:model[/versions/:version]/unload", Tag: tagRepository, Summary: "Undo one load of a model", Body: parameters{}, Answer: endpoint{}},
-	{Method: "POST", Path: "/v2/repository/:repository/index", Tag: tagRepository, Summary: "Refused: there is one repository, without a name"},
-	{Method: "POST", Path: "/v2/repository/:repository/models/:model/load", Tag: tagRepository, Summary: "Refused: there is one repository, without a name"},
-	{Method: "POST", Path: "/v2/repository/:repository/models/:model/unload", Tag: tagRepository, Summary: "Refused: there is one repository, without a name"},
-	{Method: "POST", Path: "/v2/workers/:model/load", Tag: tagRepository, Summary: "Load a model, with the parameters as the body", Body: openapi.AnyObject, Answer: endpoint{}},
-	{Method: "POST", Path: "/v2/workers/:model/unload", Tag: tagRepository, Summary: "Undo one load of a model", Body: openapi.AnyObject, Answer: endpoint{}},
+	{Method: "POST", Path: "/v2/repository/models/:model[/versions/:version]/load", Role: role.Manage, Tag: tagRepository, Summary: "Load a model", Body: parameters{}, Answer: endpoint{}},
+	{Method: "POST", Path: "/v2/repository/models/:model[/versions/:version]/unload", Role: role.Manage, Tag: tagRepository, Summary: "Undo one load of a model", Body: parameters{}, Answer: endpoint{}},
+	{Method: "POST", Path: "/v2/repository/:repository/index", Role: role.Manage, Tag: tagRepository, Summary: "Refused: there is one repository, without a name"},
+	{Method: "POST", Path: "/v2/repository/:repository/models/:model/load", Role: role.Manage, Tag: tagRepository, Summary: "Refused: there is one repository, without a name"},
+	{Method: "POST", Path: "/v2/repository/:repository/models/:model/unload", Role: role.Manage, Tag: tagRepository, Summary: "Refused: there is one repository, without a name"},
+	{Method: "POST", Path: "/v2/workers/:model/scale", Role: role.Manage, Tag: tagRepository, Summary: "Set the number of workers of a loaded model", Body: instances{}, Answer: endpoint{}},
+	{Method: "POST", Path: "/v2/workers/:model/load", Role: role.Manage, Tag: tagRepository, Summary: "Load a model, with the parameters as the body", Body: openapi.AnyObject, Answer: endpoint{}},
+	{Method: "POST", Path: "/v2/workers/:model/unload", Role: role.Manage, Tag: tagRepository, Summary: "Undo one load of a model", Body: openapi.AnyObject, Answer: endpoint{}},
 
-	{Method: "GET", Path: "/v2/systemsharedmemory[/region/:region]/status", Tag: tagMemory, Summary: "The registered regions", Answer: []shm.Status{}},
-	{Method: "POST", Path: "/v2/systemsharedmemory[/region/:region]/unregister", Tag: tagMemory, Summary: "Forget one region, or all"},
-	{Method: "POST", Path: "/v2/systemsharedmemory/region/:region/register", Tag: tagMemory, Summary: "Register a region of POSIX shared memory", Body: region{}},
-	{Method: "GET", Path: "/v2/cudasharedmemory[/region/:region]/status", Tag: tagMemory, Summary: "The regions of a GPU: there are none", Answer: []any{}},
-	{Method: "POST", Path: "/v2/cudasharedmemory[/region/:region]/unregister", Tag: tagMemory, Summary: "Forget regions of a GPU: there are none"},
-	{Method: "POST", Path: "/v2/cudasharedmemory/region/:region/register", Tag: tagMemory, Summary: "Refused: this server takes no shared memory of a GPU"},
+	{Method: "GET", Path: "/v2/systemsharedmemory[/region/:region]/status", Role: role.Infer, Tag: tagMemory, Summary: "The registered regions", Answer: []shm.Status{}},
+	{Method: "POST", Path: "/v2/systemsharedmemory[/region/:region]/unregister", Role: role.Manage, Tag: tagMemory, Summary: "Forget one region, or all"},
+	{Method: "POST", Path: "/v2/systemsharedmemory/region/:region/register", Role: role.Manage, Tag: tagMemory, Summary: "Register a region of POSIX shared memory", Body: region{}},
+	{Method: "GET", Path: "/v2/cudasharedmemory[/region/:region]/status", Role: role.Infer, Tag: tagMemory, Summary: "The regions of a GPU: there are none", Answer: []any{}},
+	{Method: "POST", Path: "/v2/cudasharedmemory[/region/:region]/unregister", Role: role.Manage, Tag: tagMemory, Summary: "Forget regions of a GPU: there are none"},
+	{Method: "POST", Path: "/v2/cudasharedmemory/region/:region/register", Role: role.Manage, Tag: tagMemory, Summary: "Refused: this server takes no shared memory of a GPU"},
 }

@@ -4,15 +4,16 @@ import (
 	"errors"
 	"io"
 	"strconv"
-	"time"
 
 	"github.com/gofiber/fiber/v2"
 
 	"millrace/ingest/frames"
 	"millrace/ingest/rest/request"
+	"millrace/internal/bulk"
 	"millrace/internal/httpd"
 	"millrace/internal/oip"
 	"millrace/stream"
+	"millrace/stream/buf"
 )
 
 var (
@@ -32,39 +33,77 @@ func (k *call) write(c *fiber.Ctx) error {
 	// Whoever asks for JSON gets the words that other servers of the protocol send for
 	// numbers that are not finite; others get binary data.
 	k.Response.NotFinite = k.strict || k.opt.Outputs == request.AsJSON
-	var err error
-	k.head, err = oip.AppendResponse(k.head[:0], &k.Response, k.isBinary)
-	if err != nil && !k.strict && k.opt.Outputs == request.AsRequested {
+	err := k.encode()
+	if err != nil && !k.strict && k.opt.Outputs == request.AsRequested && !errors.Is(err, buf.ErrBudget) {
 		// The client sent no message that could have asked for binary data, and JSON
 		// cannot represent this result.
 		k.raw = true
-		k.head, err = oip.AppendResponse(k.head[:0], &k.Response, k.isBinary)
+		err = k.encode()
 	}
 	if err != nil {
 		return unsendable(err)
 	}
 	k.parts = oip.BinaryParts(k.parts[:0], k.Response.Outputs, k.isBinary)
-	k.size = len(k.head)
 	h := &c.Response().Header
 	if len(k.parts) == 0 {
 		h.SetContentType(fiber.MIMEApplicationJSON)
 	} else {
 		h.SetContentType(fiber.MIMEOctetStream)
-		k.timing = strconv.AppendInt(k.timing[:0], int64(len(k.head)), 10)
+		k.timing = strconv.AppendInt(k.timing[:0], int64(k.size), 10)
 		h.SetBytesV(headerLength, k.timing)
 		for _, p := range k.parts {
 			k.size += len(p)
 		}
 	}
-	k.timing = appendTiming(k.timing[:0], &r.Timing)
+	k.timing = frames.AppendTiming(k.timing[:0], &r.Timing)
 	h.SetBytesV("Server-Timing", k.timing)
 	k.traceresponse(c)
 	return nil
 }
 
+// encode makes the JSON of the reply, in k.head, or if it may be long, begins with its pieces; k.size
+// becomes its length. What is kept of it until the client has read is in the memory budget.
+func (k *call) encode() (err error) {
+	k.pieces.Reset()
+	k.piece = nil
+	if done, err := k.begin(); done || err != nil {
+		return err
+	}
+	if k.piece = k.alloc(oip.PieceSize); k.piece == nil {
+		return buf.ErrBudget
+	}
+	k.size = k.pieces.Size(k.piece)
+	return nil
+}
+
+// begin makes the JSON of the reply if it cannot be long, and else begins with its pieces.
+func (k *call) begin() (done bool, err error) {
+	if bulk.Begin(oip.TextSize(&k.Response, k.isBinary)) {
+		defer bulk.End()
+	}
+	if oip.TextBound(&k.Response, k.isBinary) <= oip.PieceSize {
+		k.head, err = oip.AppendResponse(k.head[:0], &k.Response, k.isBinary)
+		if k.size = len(k.head); err == nil && !k.affords(k.size) {
+			err = buf.ErrBudget
+		}
+		return true, err
+	}
+	k.head, err = k.pieces.Begin(k.head, &k.Response, k.isBinary)
+	return false, err
+}
+
+// maxUncharged is the most of a reply that is kept without a charge to the memory budget.
+const maxUncharged = 4 << 10
+
+// affords charges n bytes of the reply to the memory budget, and reports whether it allows them.
+func (k *call) affords(n int) bool { return n <= maxUncharged || k.Charge(int64(n)) == nil }
+
 // unsendable is the error of a result that cannot be written: because the client wants JSON,
-// or because the model's outputs do not fit together.
+// or because the model's outputs do not fit together, or because there is no memory.
 func unsendable(err error) error {
+	if errors.Is(err, buf.ErrBudget) {
+		return err
+	}
 	code := stream.Internal
 	if errors.Is(err, oip.ErrNotJSON) {
 		code = stream.Unsupported
@@ -91,28 +130,6 @@ func (k *call) binary(i int) bool {
 	return k.raw || k.Request.WantsBinary(k.Response.Outputs[i].Name)
 }
 
-// appendTiming writes the durations of the steps, in milliseconds, in the form of the
-// Server-Timing header: waiting, preparing the batch, running it. A step that was not
-// reached is left out.
-func appendTiming(dst []byte, t *stream.Timing) []byte {
-	for _, stage := range [...]struct {
-		name     string
-		from, to stream.Instant
-	}{
-		{"queue", t.Received, t.Dequeued}, {"prepare", t.Dequeued, t.Started}, {"run", t.Started, t.Done},
-	} {
-		if stage.from == 0 || stage.to < stage.from {
-			continue
-		}
-		if len(dst) > 0 {
-			dst = append(dst, ", "...)
-		}
-		dst = append(append(dst, stage.name...), ";dur="...)
-		dst = strconv.AppendFloat(dst, float64(stage.to.Sub(stage.from))/float64(time.Millisecond), 'f', 3, 64)
-	}
-	return dst
-}
-
 // maxGathered is the size of a reply up to which copying its parts together costs less
 // than sending them one by one, which fasthttp does for replies with a stream.
 const maxGathered = 128 << 10
@@ -126,7 +143,7 @@ func (k *call) pack(c *fiber.Ctx) bool {
 	if len(c.Request().Header.Peek(fiber.HeaderAcceptEncoding)) == 0 {
 		return false
 	}
-	packed, ok := httpd.Pack(c, k.size, k.alloc, append([][]byte{k.head}, k.parts...)...)
+	packed, ok := httpd.Pack(c, k.size, k.alloc, k)
 	if !ok {
 		return false
 	}
@@ -147,8 +164,11 @@ func (k *call) send(c *fiber.Ctx) {
 		return
 	}
 	switch {
+	case k.piece != nil:
+		c.Response().SetBodyStream(k, k.size)
+		return
 	case len(k.parts) == 0:
-	case k.size <= maxGathered:
+	case k.size <= maxGathered && k.affords(k.size-len(k.head)):
 		for _, p := range k.parts {
 			k.head = append(k.head, p...)
 		}
@@ -171,9 +191,22 @@ func (k *call) send(c *fiber.Ctx) {
 }
 
 // WriteTo writes the reply without copying it together first.
-func (k *call) WriteTo(w io.Writer) (int64, error) {
-	n, err := w.Write(k.head)
-	sum := int64(n)
+func (k *call) WriteTo(w io.Writer) (sum int64, err error) {
+	n := 0
+	if k.piece == nil {
+		n, err = w.Write(k.head)
+		sum = int64(n)
+	} else {
+		k.pieces.Rewind()
+	}
+	for k.piece != nil && err == nil {
+		piece := k.pieces.Append(k.piece[:0])
+		if len(piece) == 0 {
+			break
+		}
+		n, err = w.Write(piece)
+		sum += int64(n)
+	}
 	for _, p := range k.parts {
 		if err != nil {
 			break
@@ -184,21 +217,8 @@ func (k *call) WriteTo(w io.Writer) (int64, error) {
 	return sum, err
 }
 
-// Read is for writers that do not call WriteTo.
-func (k *call) Read(b []byte) (int, error) {
-	for k.at <= len(k.parts) {
-		part := k.head
-		if k.at > 0 {
-			part = k.parts[k.at-1]
-		}
-		if n := copy(b, part[k.off:]); n > 0 || len(b) == 0 {
-			k.off += n
-			return n, nil
-		}
-		k.at, k.off = k.at+1, 0
-	}
-	return 0, io.EOF
-}
+// Read is not called, since the HTTP server calls WriteTo.
+func (k *call) Read([]byte) (int, error) { return 0, errors.ErrUnsupported }
 
 // Close releases the result's memory when the reply has been written or cannot be.
 func (k *call) Close() error {

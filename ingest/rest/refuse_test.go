@@ -120,7 +120,7 @@ func refusals(t *testing.T) []refusal {
 		bad("not "+coding, text, []byte("hello, world"), "Content-Encoding: is "+coding, isBytes, "Content-Encoding: "+coding)
 		part := packed(coding, bytes.Repeat([]byte("x"), 5000))
 		bad("a part of "+coding, text, part[:len(part)-6], "Content-Encoding: is "+coding, isBytes, "Content-Encoding: "+coding)
-		add("a bomb in "+coding, text, packed(coding, make([]byte, 50<<20)), 413, "too_large", "max_body", isBytes, "Content-Encoding: "+coding)
+		add("a bomb in "+coding, text, packed(coding, make([]byte, 10<<20)), 413, "too_large", "max_body", isBytes, "Content-Encoding: "+coding)
 	}
 	add("too large", text, make([]byte, 200_001), 413, "too_large", "max_body", isBytes)
 	add("foreign Origin", pair, message(a+","+b), 403, "permission_denied", "origins", isJSON, "Origin: http://evil.example")

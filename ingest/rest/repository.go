@@ -2,12 +2,15 @@ package rest
 
 import (
 	"encoding/json"
+	"math"
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
 
+	"millrace/ingest"
 	"millrace/ingest/inference"
 	"millrace/ingest/rest/request"
+	"millrace/internal/accept"
 	"millrace/internal/httpd"
 	"millrace/internal/oip"
 	"millrace/stream"
@@ -19,11 +22,11 @@ const maxParams = 64 << 10
 // index lists the models. With the body {"ready": true} it leaves out those that are
 // not ready.
 func (a *Adapter) index(c *fiber.Ctx) error {
-	s, err := a.begin()
+	s, err := a.requests.Begin()
 	if err != nil {
 		return err
 	}
-	defer a.end()
+	defer a.requests.End()
 	body, err := readSmall(c)
 	if err != nil {
 		return err
@@ -36,7 +39,19 @@ func (a *Adapter) index(c *fiber.Ctx) error {
 			return request.NotJSON(err)
 		}
 	}
-	return sendJSON(c, fiber.StatusOK, oip.AppendIndex(nil, inference.Index(s.backend.Models(), ask.Ready)))
+	return sendJSON(c, fiber.StatusOK, oip.AppendIndex(nil, inference.Index(ingest.As(s.backend, principal(c), account(c)).Models(), ask.Ready)))
+}
+
+// principal returns who sent a request; nil where clients need no credentials.
+func principal(c *fiber.Ctx) *ingest.Principal {
+	p, _ := c.Locals(ingest.PrincipalKey{}).(*ingest.Principal)
+	return p
+}
+
+// account returns the account of a request's client, or nil.
+func account(c *fiber.Ctx) *ingest.Account {
+	a, _ := c.Locals(ingest.AccountKey{}).(*ingest.Account)
+	return a
 }
 
 // otherRepository refuses a route with the name of a repository.
@@ -48,32 +63,46 @@ func otherRepository(c *fiber.Ctx) error {
 // endpoint.
 func (a *Adapter) load(c *fiber.Ctx) error {
 	return a.change(c, 0, func(s *service, name, version string, params stream.Params) (string, error) {
-		return inference.Load(s.ctx, s.backend.Models(), name, version, params)
+		return inference.Load(s.ctx, ingest.As(s.backend, principal(c), account(c)).Models(), name, version, params)
 	})
 }
 
 // unload undoes one load of an endpoint.
 func (a *Adapter) unload(c *fiber.Ctx) error {
 	return a.change(c, maxParams, func(s *service, name, version string, params stream.Params) (string, error) {
-		return name, inference.Unload(s.ctx, s.backend.Models(), name, version, params)
+		return name, inference.Unload(s.ctx, ingest.As(s.backend, principal(c), account(c)).Models(), name, version, params)
+	})
+}
+
+// scale sets the number of workers of an endpoint.
+func (a *Adapter) scale(c *fiber.Ctx) error {
+	return a.change(c, maxParams, func(s *service, name, _ string, params stream.Params) (string, error) {
+		n, ok := params["instances"].(int64)
+		switch {
+		case len(params) != 1 || !ok:
+			return "", stream.Errorf(stream.InvalidArgument, "instances", `is missing, or not all that was sent: want {"instances": N}, a whole number`)
+		case n < 1 || n > math.MaxInt32:
+			return "", stream.Errorf(stream.InvalidArgument, "instances", "%d is not a number of workers: want 1 or more", n)
+		}
+		return name, ingest.As(s.backend, principal(c), account(c)).Models().Scale(s.ctx, name, int(n))
 	})
 }
 
 // change reads a body of at most max bytes, 0 = limits.max_body, and answers with the
 // endpoint that do returns.
 func (a *Adapter) change(c *fiber.Ctx, max int, do func(s *service, name, version string, params stream.Params) (string, error)) error {
-	s, err := a.begin()
+	s, err := a.requests.Begin()
 	if err != nil {
 		return err
 	}
-	defer a.end()
+	defer a.requests.End()
 	// The names are copied because they are used after the handler. This is not a hot
 	// path.
 	name, version := strings.Clone(pathValue(c, "model")), strings.Clone(pathValue(c, "version"))
 	var held inference.Call
-	held.Use(s.backend.Memory())
+	held.Use(s.backend.Memory(), accept.MemoryOf(c.Context().Conn()))
 	defer held.Reset()
-	body, err := a.http.ReadBody(c, max, held.LeaseBody)
+	body, err := a.http.ReadBody(c, max, held.ReceiveBody)
 	if err != nil {
 		return err
 	}
@@ -96,5 +125,5 @@ func (a *Adapter) change(c *fiber.Ctx, max int, do func(s *service, name, versio
 
 // readSmall reads the body of a repository request.
 func readSmall(c *fiber.Ctx) ([]byte, error) {
-	return httpd.ReadBody(c, maxParams, func(n int) ([]byte, error) { return make([]byte, n), nil })
+	return httpd.ReadSmall(c, maxParams)
 }

@@ -8,9 +8,11 @@ import (
 	"millrace/ingest"
 	"millrace/ingest/inference"
 	"millrace/ingest/rest/request"
+	"millrace/internal/bulk"
 	"millrace/internal/httpd"
 	"millrace/internal/oip"
 	"millrace/stream"
+	"millrace/stream/buf"
 	"millrace/stream/coded"
 )
 
@@ -27,18 +29,26 @@ type asked struct {
 	frame   stream.Frame
 	fields  []string // of a generate request, which are its inputs; nil for infer_stream
 	text    []byte   // the answer that is being written
+	large   buf.Buf  // the memory of a long one
+}
+
+// Close releases all memory when the reply has been written or cannot be.
+func (q *asked) Close() error {
+	q.written()
+	q.call.free()
+	return nil
 }
 
 // free ends the request's use of the adapter and of memory. The frame's is its own.
 func (q *asked) free() {
-	q.call.free()
-	q.a.end()
+	_ = q.Close()
+	q.a.requests.End()
 }
 
 // ask reads a request that may have several answers. generate says which of the two forms
 // it has.
 func (a *Adapter) ask(c *fiber.Ctx, generate bool) (*asked, error) {
-	s, err := a.begin()
+	s, err := a.requests.Begin()
 	if err != nil {
 		a.noModel.Refuse("", err)
 		return nil, err
@@ -84,14 +94,14 @@ func (q *asked) generate(a *Adapter, c *fiber.Ctx, m *stream.Model) (f stream.Fr
 	if name := q.opt.OfInfer(); name != "" {
 		return f, stream.Errorf(stream.InvalidArgument, name, "is not an option of generate, whose body and answer are JSON: leave it out, or use infer")
 	}
-	body, err := a.http.ReadBody(c, 0, q.lease)
+	body, err := a.http.ReadBody(c, 0, q.room)
 	if err != nil {
 		return f, err
 	}
 	if len(body) == 0 {
 		return f, stream.Errorf(stream.InvalidArgument, "", "the body is empty: send a generate request in JSON")
 	}
-	text, fields, err := request.Generate(body, m)
+	text, fields, err := generate(body, m)
 	if err != nil {
 		return f, err
 	}
@@ -100,10 +110,18 @@ func (q *asked) generate(a *Adapter, c *fiber.Ctx, m *stream.Model) (f stream.Fr
 	if err != nil {
 		return f, err
 	}
-	if err := oip.DecodeRequest(&q.Request, copied[:copy(copied, text)], -1, q.alloc, a.opts.Limits); err != nil {
+	if err := q.decode(copied[:copy(copied, text)], -1, a.opts.Limits); err != nil {
 		return f, err
 	}
 	return q.Frame(m)
+}
+
+// generate is request.Generate in its turn.
+func generate(body []byte, m *stream.Model) ([]byte, []string, error) {
+	if bulk.Begin(len(body)) {
+		defer bulk.End()
+	}
+	return request.Generate(body, m)
 }
 
 // onlyJSON refuses outputs as binary data, which events cannot carry.
@@ -136,6 +154,16 @@ func (q *asked) answer(r *stream.Result) (err error) {
 		return err
 	}
 	q.Response.NotFinite = true // events carry JSON
+	if bulk.Begin(oip.TextSize(&q.Response, oip.Never)) {
+		defer bulk.End()
+	}
+	if n := oip.TextBound(&q.Response, oip.Never); n > maxUncharged {
+		q.written()
+		if err := q.s.backend.Memory().Renew(&q.large, n); err != nil {
+			return err
+		}
+		q.text = q.large.Bytes()
+	}
 	if q.fields != nil {
 		q.text, err = oip.AppendGenerated(q.text[:0], &q.Response)
 	} else {
@@ -147,13 +175,27 @@ func (q *asked) answer(r *stream.Result) (err error) {
 	return err
 }
 
+// written releases the memory of a long answer.
+func (q *asked) written() {
+	if q.large.Len() > 0 {
+		q.large.Release()
+		q.text = nil
+	}
+}
+
 // generate answers a generate request with the one answer of the model.
 func (a *Adapter) generate(c *fiber.Ctx) error {
 	q, err := a.ask(c, true)
 	if err != nil {
 		return err
 	}
-	defer q.free()
+	// The handler owns the request and its memory until the reply does.
+	handed := false
+	defer func() {
+		if !handed {
+			q.free()
+		}
+	}()
 	n := 0
 	r, err := q.s.oneShot.InferStream(a.http.Context(c, q.s.ctx), q.model, q.version, q.frame, func(r *stream.Result) error {
 		if n++; n > 1 {
@@ -174,7 +216,12 @@ func (a *Adapter) generate(c *fiber.Ctx) error {
 	if err != nil {
 		return q.named(err)
 	}
-	return sendJSON(c, fiber.StatusOK, q.text)
+	handed = true
+	a.requests.End()
+	c.Response().Header.SetContentType(fiber.MIMEApplicationJSON)
+	c.Response().SetBodyRaw(q.text)
+	c.Context().SetUserValue(keepKey{}, q)
+	return nil
 }
 
 // notOne returns the error of a model that has answered a generate request never, or several
@@ -195,7 +242,7 @@ func (a *Adapter) events(c *fiber.Ctx, generate bool) error {
 	}
 	c.Set(fiber.HeaderContentType, httpd.EventStream+"; charset=utf-8")
 	c.Set(fiber.HeaderCacheControl, "no-store")
-	httpd.GoLive(c, q.s.ctx, a.run, "events", q.send, func() {
+	a.http.GoLive(c, q.s.ctx, a.run, "events", q.send, func() {
 		q.s.oneShot.Refuse(q.model, q.version, &q.frame, httpd.ErrClientGone)
 		q.frame.Lease.Release()
 		q.free()
@@ -215,7 +262,9 @@ func (q *asked) send(l *httpd.Live) {
 		if err := q.answer(r); err != nil {
 			return err
 		}
-		if err := l.Event("", q.text); err != nil {
+		err := l.Event("", q.text)
+		q.written()
+		if err != nil {
 			return stream.Errorf(stream.Canceled, "", "the client does not read: %w", err)
 		}
 		return nil

@@ -29,7 +29,7 @@ func Check(field, address string) error {
 	if err != nil {
 		return stream.Errorf(stream.InvalidArgument, field, "%w", err)
 	}
-	return stream.Errorf(stream.PermissionDenied, field, "%s: sources come from the server's configuration only; a request may name %s", scheme, RequestSchemes())
+	return stream.Errorf(stream.PermissionDenied, field, "%s: sources come from the server's configuration only (its section streams); a request may name %s. `millrace stream` sends a file", scheme, RequestSchemes())
 }
 
 // Public allows addresses that are not private: it is video.Options.Allow for sources

@@ -23,10 +23,11 @@ import (
 // address, settings and access rights. A source with an end is opened by each
 // subscription, which reads it from its beginning. It is safe for concurrent use.
 type Hub struct {
-	tasks  *routines.Group
-	memory func() *buf.Pool
-	device *video.Hardware
-	limit  openLimit
+	tasks   *routines.Group
+	memory  func() *buf.Pool
+	device  *video.Hardware
+	sandbox bool
+	limit   openLimit
 
 	reading atomic.Int64 // sources that are open, or being opened
 
@@ -35,9 +36,10 @@ type Hub struct {
 }
 
 // NewHub returns a hub whose goroutines are those of tasks. memory returns the pool from
-// which frames are leased; device decodes videos, nil = software.
-func NewHub(tasks *routines.Group, memory func() *buf.Pool, device *video.Hardware) *Hub {
-	return &Hub{tasks: tasks, memory: memory, device: device, limit: newOpenLimit(), open: map[string]*shared{}}
+// which frames are leased; device decodes videos, nil = software; sandbox confines ffmpeg, as for
+// video.Options.
+func NewHub(tasks *routines.Group, memory func() *buf.Pool, device *video.Hardware, sandbox bool) *Hub {
+	return &Hub{tasks: tasks, memory: memory, device: device, sandbox: sandbox, limit: newOpenLimit(), open: map[string]*shared{}}
 }
 
 // Input says what a subscription reads.
@@ -80,7 +82,7 @@ func (h *Hub) options(i *Input, fps func() float64, needs func() []video.Need, p
 		May:     func(context.Context) error { return i.Settings.Validate(i.Address, i.PublicOnly) },
 		Enter:   h.limit.enter,
 		Open: func(ctx context.Context) (Reader, error) {
-			env := Env{FPS: fps(), Loop: i.Loop, Needs: needs(), MaxPixels: i.MaxPixels, Memory: h.memory(), Hardware: h.device}
+			env := Env{FPS: fps(), Loop: i.Loop, Needs: needs(), MaxPixels: i.MaxPixels, Memory: h.memory(), Hardware: h.device, Sandbox: h.sandbox}
 			// Several threads are of use to one file while processors are idle.
 			env.OneThread = func() bool { return paced || h.reading.Load() >= int64(runtime.GOMAXPROCS(0)) }
 			if i.PublicOnly {

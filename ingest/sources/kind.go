@@ -55,6 +55,7 @@ type Env struct {
 	// Needs are the sizes that frames are needed in, as for a Resizer.
 	Needs     []video.Need
 	Hardware  *video.Hardware        // decodes videos where it can; nil = software
+	Sandbox   bool                   // confines ffmpeg, as for video.Options
 	MaxPixels int                    // largest width times height of a video; 0 = no limit
 	Allow     func(netip.Addr) error // called with each network address; nil allows all
 }

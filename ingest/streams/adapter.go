@@ -27,6 +27,7 @@ type Options struct {
 	AllowPrivate  bool     // requests may name private addresses (sources.allow_private)
 
 	Hardware *video.Hardware // decodes videos where it can (sources.hwaccel); nil = software
+	Sandbox  bool            // confines ffmpeg (sandbox)
 
 	Heartbeat time.Duration // time between two signs of life to a watcher; default 15s
 	PongWait  time.Duration // a WebSocket client that is silent for Heartbeat + PongWait is disconnected; default 10s
@@ -73,7 +74,7 @@ func New(h *httpd.Server, o Options) *Adapter {
 	}
 	a := &Adapter{opts: o, http: h, runners: map[string]*runner{}, serving: make(chan struct{})}
 	a.tasks = routines.New(a.panicked)
-	a.hub = sources.NewHub(a.tasks, func() *buf.Pool { return a.backend.Memory() }, o.Hardware)
+	a.hub = sources.NewHub(a.tasks, func() *buf.Pool { return a.backend.Memory() }, o.Hardware, o.Sandbox)
 	a.routes(h.App)
 	return a
 }

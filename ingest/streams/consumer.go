@@ -39,6 +39,7 @@ type counts struct {
 	aged     uint64
 	age      time.Duration
 	last     time.Time
+	failure  error // of the newest ending, if it is one
 }
 
 // run keeps the model open until ctx ends.
@@ -156,8 +157,10 @@ func (c *consumer) count(r *stream.Result) {
 	switch r.Outcome {
 	case stream.Answered:
 		c.answered++
+		c.failure = nil
 	case stream.Failed:
 		c.errors++
+		c.failure = r.Err
 	default:
 		if c.drops == nil {
 			c.drops = map[stream.Reason]uint64{}

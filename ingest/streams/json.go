@@ -12,7 +12,7 @@ const maxBody = 64 << 10
 
 // body reads the JSON object in a request's body.
 func body(c *fiber.Ctx) (map[string]any, error) {
-	text, err := httpd.ReadBody(c, maxBody, func(n int) ([]byte, error) { return make([]byte, n), nil })
+	text, err := httpd.ReadSmall(c, maxBody)
 	if err != nil {
 		return nil, err
 	}

@@ -98,6 +98,9 @@ func (r repository) Load(ctx context.Context, name string, how ingest.Load) (str
 func (r repository) Unload(ctx context.Context, endpoint string, _ ingest.Unload) error {
 	return r.m.Unload(ctx, endpoint, "")
 }
+func (r repository) Scale(ctx context.Context, endpoint string, instances int) error {
+	return r.m.Scale(ctx, endpoint, instances)
+}
 
 var eyes = workers.Config{Name: "eyes", Kind: "motion"}
 

@@ -199,7 +199,7 @@ type report struct {
 	State     sources.State            `json:"state"`
 	Since     time.Time                `json:"since"`
 	Retry     *time.Time               `json:"retry,omitempty"`
-	Error     *reportError             `json:"error,omitempty"` // the last one, of the source or the model
+	Error     *reportError             `json:"error,omitempty"` // the last one, of the source or a model
 	Paused    bool                     `json:"paused"`
 	Policy    *reportPolicy            `json:"policy,omitempty"` // of a stream with one model
 	Width     int                      `json:"width,omitempty"`
@@ -225,7 +225,7 @@ type reportModel struct {
 	State   sources.State            `json:"state"` // running while it is loaded
 	Since   time.Time                `json:"since"`
 	Retry   *time.Time               `json:"retry,omitempty"`
-	Error   *reportError             `json:"error,omitempty"` // why it waits
+	Error   *reportError             `json:"error,omitempty"` // why it waits, or why the newest frame failed
 	Policy  reportPolicy             `json:"policy"`
 	Results uint64                   `json:"results"`
 	Errors  uint64                   `json:"errors"`
@@ -280,8 +280,15 @@ func (f *runner) report() report {
 		if m.Drops == nil {
 			m.Drops = map[stream.Reason]uint64{}
 		}
+		problem := c.err
+		if problem == nil {
+			problem = m.Failure
+		}
+		if m.Failure != nil && st.State == sources.Running {
+			r.Error = errorReport(m.Failure)
+		}
 		r.Models = append(r.Models, reportModel{
-			Model: c.Model, Version: c.Version, State: c.state, Since: c.since.UTC(), Retry: utc(c.retry), Error: errorReport(c.err),
+			Model: c.Model, Version: c.Version, State: c.state, Since: c.since.UTC(), Retry: utc(c.retry), Error: errorReport(problem),
 			Policy:  reportPolicy{p.Mode, p.MaxAge.Milliseconds(), p.Deadline.Milliseconds(), p.MaxFPS, p.Window, p.Priority.String()},
 			Results: m.Answered, Errors: m.Failed, Drops: m.Drops, Last: utc(m.Last),
 		})

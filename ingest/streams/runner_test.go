@@ -98,7 +98,7 @@ func TestTotalsOfSources(t *testing.T) {
 	if s := f.state(); s.State != sources.Waiting || s.Since.IsZero() || f.totals() != total {
 		t.Errorf("%+v, %+v", s, f.totals())
 	}
-	f.source = sources.NewHub(nil, nil, nil).Subscribe(sources.Input{Address: "http://a/"}, sources.Options{})
+	f.source = sources.NewHub(nil, nil, nil, false).Subscribe(sources.Input{Address: "http://a/"}, sources.Options{})
 	f.setIdle(sources.Status{State: sources.Ended})
 	if s := f.state(); s.State != sources.Ended {
 		t.Errorf("%+v", s)
@@ -131,6 +131,14 @@ func TestFramesAreCountedOn(t *testing.T) {
 	f.unreadable(stream.Frame{Seq: 2, CaptureUS: 7}, errors.New("x"))
 	if e := <-f.queue; e.r.Seq != 102 || e.r.CaptureUS != 7 || e.r.Outcome != stream.Failed || c.errors != 1 || c.answered != 1 {
 		t.Errorf("%+v, %d errors, %d answered", e.r, c.errors, c.answered)
+	}
+	f.idle, f.consumers = &sources.Status{State: sources.Running}, []*consumer{c}
+	if r := f.report(); r.Error == nil || r.Models[0].Error == nil || r.Models[0].Error.Message != r.Error.Message || !strings.Contains(r.Error.Message, "x") {
+		t.Errorf("a model whose newest frame failed is reported as %+v", r)
+	}
+	c.count(&stream.Result{Outcome: stream.Answered})
+	if r := f.report(); r.Error != nil || r.Models[0].Error != nil {
+		t.Errorf("a model that answers again is reported as %+v", r)
 	}
 	o.Push(&stream.Result{Outcome: stream.Dropped, Reason: stream.Stale})
 	if c.drops[stream.Stale] != 1 {

@@ -45,8 +45,9 @@ func (a *Adapter) watchSocket(c *fiber.Ctx, f *runner, enter func() (*watcher, b
 	if err := a.roomForWatcher(); err != nil {
 		return err
 	}
+	lasts := a.http.Lasts(c)
 	httpd.Hijack(c, func(conn net.Conn, buffered []byte) {
-		if !a.run("watcher", func() { a.serveSocket(conn, buffered, req, f, enter) }) {
+		if !a.run("watcher", func() { a.serveSocket(conn, buffered, req, f, enter, lasts) }) {
 			_ = conn.Close()
 		}
 	})
@@ -55,7 +56,7 @@ func (a *Adapter) watchSocket(c *fiber.Ctx, f *runner, enter func() (*watcher, b
 
 // serveSocket writes to one watcher until it disconnects, is stuck, or the stream has
 // ended. It owns the connection.
-func (a *Adapter) serveSocket(conn net.Conn, buffered []byte, req *http.Request, f *runner, enter func() (*watcher, bool)) {
+func (a *Adapter) serveSocket(conn net.Conn, buffered []byte, req *http.Request, f *runner, enter func() (*watcher, bool), lasts func(func(error)) func()) {
 	defer conn.Close()
 	w, leave, err := a.addWatcher(enter, f.results.leave)
 	if err != nil {
@@ -69,6 +70,7 @@ func (a *Adapter) serveSocket(conn net.Conn, buffered []byte, req *http.Request,
 	}
 	ctx, cancel := context.WithCancelCause(a.ctx)
 	defer cancel(nil)
+	defer lasts(cancel)()
 	read := make(chan struct{})
 	listening := a.tasks.Go("reader", func() { // ends with the connection
 		defer close(read)
@@ -84,6 +86,8 @@ func (a *Adapter) serveSocket(conn net.Conn, buffered []byte, req *http.Request,
 			why := stream.Errorf(stream.Unsupported, "", "messages are not accepted: this connection sends results; PATCH /v2/streams/%s changes the stream", f.config.Name)
 			code, text = wire.CloseCodeOf(why), "messages are not accepted"
 			_ = sendText(ws, append(wire.AppendPlainError([]byte("{"), why), '}'))
+		case stream.CodeOf(cause) == stream.Unauthenticated:
+			code, text = wire.CloseUnauthenticated, "the credentials are not valid any more"
 		case a.ctx.Err() != nil:
 			code, text = wire.CloseGoingAway, "the server is shutting down"
 		}

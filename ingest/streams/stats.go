@@ -49,6 +49,7 @@ type ModelStats struct {
 	Aged     uint64        // results that were passed to the sinks
 	Age      time.Duration // sum of their ages, from the receipt of the frame to that moment
 	Last     time.Time     // the newest of them; zero for none
+	Failure  error         // of the newest frame that has a result or an error, if it is an error
 }
 
 // Totals only increase.
@@ -83,7 +84,7 @@ func (f *runner) stats() StreamStats {
 	}
 	f.countMu.Lock()
 	for _, c := range f.consumers {
-		m := ModelStats{Model: c.Model, Version: c.Version, Answered: c.answered, Failed: c.errors, Drops: maps.Clone(c.drops), Aged: c.aged, Age: c.age, Last: c.last}
+		m := ModelStats{Model: c.Model, Version: c.Version, Answered: c.answered, Failed: c.errors, Drops: maps.Clone(c.drops), Aged: c.aged, Age: c.age, Last: c.last, Failure: c.failure}
 		s.Models = append(s.Models, m)
 		s.Answered += m.Answered
 		s.Failed += m.Failed

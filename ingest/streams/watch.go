@@ -114,7 +114,7 @@ func (a *Adapter) watched(c *fiber.Ctx, m format, f *runner, enter func() (*watc
 	if c.Method() == fiber.MethodHead {
 		return nil
 	}
-	httpd.GoLive(c, a.ctx, a.run, "watcher", func(l *httpd.Live) { a.serve(l, m, f, enter, leave) }, func() {})
+	a.http.GoLive(c, a.ctx, a.run, "watcher", func(l *httpd.Live) { a.serve(l, m, f, enter, leave) }, func() {})
 	return nil
 }
 
@@ -138,9 +138,9 @@ var (
 )
 
 // writeLines writes the watcher's lines. It returns nil when the stream or the server
-// ends, after it has told the watcher; otherwise it returns ctx's cause, or
+// ends, after it has told the watcher; otherwise it returns ctx's cause, after it has told a watcher who may not go on, or
 // errDisconnected when the client does not read.
-func (a *Adapter) writeLines(ctx context.Context, m format, out io.Writer, w *watcher, closedLine func() []byte) error {
+func (a *Adapter) writeLines(ctx context.Context, m format, out io.Writer, w *watcher, closedLine func(error) []byte) error {
 	beats := time.NewTicker(a.opts.Heartbeat)
 	defer beats.Stop()
 	var shown []byte
@@ -149,7 +149,14 @@ func (a *Adapter) writeLines(ctx context.Context, m format, out io.Writer, w *wa
 		over := false
 		select {
 		case <-ctx.Done():
-			if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+			cause := context.Cause(ctx)
+			if stream.CodeOf(cause) == stream.Unauthenticated {
+				if m.closing != nil {
+					_ = m.closing(out, closedLine(cause))
+				}
+				return cause
+			}
+			if !errors.Is(cause, context.Canceled) {
 				return cause
 			}
 			over = true
@@ -163,7 +170,7 @@ func (a *Adapter) writeLines(ctx context.Context, m format, out io.Writer, w *wa
 			err = m.keepAlive(out, shown)
 		}
 		if over && m.closing != nil {
-			err = m.closing(out, closedLine())
+			err = m.closing(out, closedLine(nil))
 		}
 		switch {
 		case err != nil:
@@ -174,11 +181,13 @@ func (a *Adapter) writeLines(ctx context.Context, m format, out io.Writer, w *wa
 	}
 }
 
-// closedLine returns the last line for watchers, which says why the stream has ended.
-func (f *runner) closedLine() []byte {
+// closedLine returns the last line for watchers, which says why the stream has ended, or why a watcher may not go on (revoked).
+func (f *runner) closedLine(revoked error) []byte {
 	st := f.state()
 	why := string(st.State) // ended or failed
 	switch {
+	case revoked != nil:
+		why = "unauthenticated"
 	case f.a.ctx.Err() != nil:
 		why = "draining"
 	case f.ctx.Err() != nil:
@@ -186,7 +195,9 @@ func (f *runner) closedLine() []byte {
 	}
 	line := oip.AppendString([]byte(`{"stream":`), f.config.Name)
 	line = oip.AppendString(append(line, `,"closed":`...), why)
-	if st.State == sources.Failed && st.Err != nil {
+	if revoked != nil {
+		line = wire.AppendPlainError(append(line, ','), revoked)
+	} else if st.State == sources.Failed && st.Err != nil {
 		line = wire.AppendPlainError(append(line, ','), st.Err)
 	}
 	return append(line, '}')

@@ -125,6 +125,11 @@ func TestEnds(t *testing.T) {
 			w.expect("attached")
 			fatal(v, "conflict", 4409)
 		}},
+		{"revoked", conn.EndRevoked, stream.ByError, ws.Options{}, func(r *rig) {
+			v := opened(r)
+			(*r.revoke.Load())(stream.Errorf(stream.Unauthenticated, "", "the key of the test was removed"))
+			fatal(v, "unauthenticated", 4401)
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := start(t, c.o)

@@ -7,9 +7,11 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/gofiber/fiber/v2"
 	"github.com/gorilla/websocket"
 	"go.uber.org/goleak"
 
@@ -38,6 +40,7 @@ const patience = time.Minute
 
 // rig is an HTTP listener, models and the adapter, connected as in a server.
 type rig struct {
+	revoke atomic.Pointer[func(error)] // ends the connection that began last
 	t      testing.TB
 	addr   string
 	mem    *buf.Pool
@@ -114,6 +117,9 @@ func (r repository) Load(ctx context.Context, name string, how ingest.Load) (str
 func (r repository) Unload(ctx context.Context, endpoint string, _ ingest.Unload) error {
 	return r.m.Unload(ctx, endpoint, "")
 }
+func (r repository) Scale(ctx context.Context, endpoint string, instances int) error {
+	return r.m.Scale(ctx, endpoint, instances)
+}
 
 // start makes a rig with the models echo (identity), slow (delay), and those
 // given.
@@ -133,7 +139,9 @@ func start(t testing.TB, o ws.Options, more ...workers.Config) *rig {
 			t.Fatal(err)
 		}
 	}
-	h, err := httpd.New(httpd.Config{Addr: "127.0.0.1:0", Origins: []string{"https://friend.example"}, HeaderTimeout: 4 * time.Second, Log: quiet})
+	h, err := httpd.New(httpd.Config{Addr: "127.0.0.1:0", Origins: []string{"https://friend.example"}, HeaderTimeout: 4 * time.Second, Log: quiet, Lasts: func(*fiber.Ctx) func(func(error)) func() {
+		return func(end func(error)) func() { r.revoke.Store(&end); return func() {} }
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,8 +177,8 @@ func start(t testing.TB, o ws.Options, more ...workers.Config) *rig {
 		if st := r.ws.Stats(); st.Conns != 0 || st.OutboxBytes != 0 || st.KeptBytes != 0 || st.Pulls != 0 || st.Decoders != 0 || st.Panics != r.panics {
 			t.Errorf("left after the end: %+v", st)
 		}
-		if st := mem.Stats(); st.Leases != 0 {
-			t.Errorf("%d leases left", st.Leases)
+		if st := mem.Stats(); st.Leases != 0 || st.Leased != 0 {
+			t.Errorf("%d leases of %d bytes left", st.Leases, st.Leased)
 		}
 	})
 	t.Cleanup(r.stop)

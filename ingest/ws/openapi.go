@@ -1,6 +1,9 @@
 package ws
 
-import "millrace/internal/openapi"
+import (
+	"millrace/internal/openapi"
+	"millrace/internal/role"
+)
 
 const tagStreaming = "streaming"
 
@@ -23,19 +26,19 @@ var streamQuery = []openapi.Param{
 // Routes describes the routes of the adapter. Every route has its line here.
 var Routes = []openapi.Route{
 	{
-		Method: "GET", Path: "/v2/models/:model[/versions/:version]/stream", Tag: tagStreaming, Summary: "Stream frames to a model over a WebSocket", WebSocket: true,
+		Method: "GET", Path: "/v2/models/:model[/versions/:version]/stream", Role: role.Infer, Tag: tagStreaming, Summary: "Stream frames to a model over a WebSocket", WebSocket: true,
 		Doc: "A binary message is a frame, and each frame is answered by one message with its result, or why it has none. docs/streaming.md and docs/protocol.md describe the messages.", Query: streamQuery,
 	},
 	{
-		Method: "GET", Path: "/v2/stream", Tag: tagStreaming, Summary: "Stream frames to models over a WebSocket", WebSocket: true,
+		Method: "GET", Path: "/v2/stream", Role: role.Infer, Limited: true, Tag: tagStreaming, Summary: "Stream frames to models over a WebSocket", WebSocket: true,
 		Doc:   "The option model names the model; with the subprotocol millrace.v1 each stream of the connection has its own.",
 		Query: append([]openapi.Param{{Name: "model", Type: "string", Doc: "the model"}}, streamQuery...),
 	},
 	{
-		Method: "GET", Path: "/models/infer", Tag: tagStreaming, Summary: "Run inferences over a WebSocket, each message one call", WebSocket: true,
+		Method: "GET", Path: "/models/infer", Role: role.Infer, Limited: true, Tag: tagStreaming, Summary: "Run inferences over a WebSocket, each message one call", WebSocket: true,
 		Doc: "A message is a request of the Open Inference Protocol that names its model.",
 	},
-	{Method: "POST", Path: "/v2/tickets", Tag: tagStreaming, Summary: "A ticket with which one WebSocket can be opened", Answer: struct {
+	{Method: "POST", Path: "/v2/tickets", Role: role.Infer, Limited: true, Tag: tagStreaming, Summary: "A ticket with which one WebSocket can be opened", Answer: struct {
 		Ticket   string `json:"ticket"`
 		Protocol string `json:"protocol"`
 		Expires  int    `json:"expires_ms"`

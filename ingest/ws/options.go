@@ -2,10 +2,15 @@ package ws
 
 import (
 	"log/slog"
+	"net"
+	"net/netip"
 	"time"
+
+	"github.com/gofiber/fiber/v2"
 
 	"millrace/ingest"
 	"millrace/ingest/ws/conn"
+	"millrace/internal/accept"
 	"millrace/internal/setting"
 	"millrace/internal/video"
 )
@@ -22,7 +27,16 @@ type Options struct {
 	StatsEvery       time.Duration // least time between two statistics of a stream; default 5s
 	AllowPrivateURLs bool          // pull from loopback and private addresses (sources.allow_private)
 
+	// Client returns the address by which a client is bounded, the zero address for one that is not; default: each its own.
+	Client func(net.Addr) netip.Addr
+	// Account returns the account of a request's client; default: nil.
+	Account       func(*fiber.Ctx) *ingest.Account
+	Authenticated bool // clients need credentials: those of the request, or a ticket
+	// Ticket is called with whose ticket a client has sent, or why it is not valid. It returns who the client is. Default: as given.
+	Ticket func(*ingest.Principal, error) (*ingest.Principal, error)
+
 	Hardware *video.Hardware // decodes videos where it can (sources.hwaccel); nil = software
+	Sandbox  bool            // confines ffmpeg (sandbox)
 
 	Log   *slog.Logger // default slog.Default()
 	Hooks conn.Hooks
@@ -36,6 +50,15 @@ func (o Options) withDefaults() Options {
 	def(&o.WriteWait, 10*time.Second)
 	def(&o.AdviseEvery, time.Second)
 	def(&o.StatsEvery, 5*time.Second)
+	if o.Client == nil {
+		o.Client = new(accept.Limit).Client
+	}
+	if o.Account == nil {
+		o.Account = func(*fiber.Ctx) *ingest.Account { return nil }
+	}
+	if o.Ticket == nil {
+		o.Ticket = func(p *ingest.Principal, err error) (*ingest.Principal, error) { return p, err }
+	}
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}

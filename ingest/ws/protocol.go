@@ -48,7 +48,7 @@ var protocolList = []protocol{
 	{
 		name: "plain mode", needsModel: true, form: replies.Form,
 		begin: func(ps *protocols, c *conn.Conn, backend ingest.Backend, o query.Options) conn.Protocol {
-			return plain.New(c, backend, o, ps.pulls, ps.sessions.MakeRoom)
+			return plain.New(c, backend, o, ps.pulls, func() { ps.sessions.MakeRoom(ingest.AccountOf(backend)) })
 		},
 	},
 }
@@ -80,7 +80,7 @@ type protocols struct {
 
 func newProtocols(o Options) protocols {
 	contexts := &frames.Contexts{Log: o.Log}
-	videos := decoders.NewPool(decoders.Options{Limits: o.Limits, Hardware: o.Hardware, Log: o.Log})
+	videos := decoders.NewPool(decoders.Options{Limits: o.Limits, Hardware: o.Hardware, Sandbox: o.Sandbox, Log: o.Log})
 	var subprotocols []string
 	for _, p := range protocolList {
 		if p.subprotocol != "" {
@@ -91,7 +91,7 @@ func newProtocols(o Options) protocols {
 		Limits: o.Limits, PingEvery: o.PingEvery, PongWait: o.PongWait, WriteWait: o.WriteWait, Log: o.Log, Hooks: o.Hooks,
 	}, subprotocols...)
 	return protocols{
-		conns: conns, decoders: videos, pulls: &pull.Limits{Max: o.MaxPulls, MaxPixels: o.MaxPixels, AllowPrivate: o.AllowPrivateURLs, Hardware: o.Hardware},
+		conns: conns, decoders: videos, pulls: &pull.Limits{Max: o.MaxPulls, MaxPixels: o.MaxPixels, AllowPrivate: o.AllowPrivateURLs, Hardware: o.Hardware, Sandbox: o.Sandbox},
 		contexts: contexts,
 		sessions: v1.NewSessions(conns, videos, v1.Options{
 			Limits: o.Limits, Contexts: contexts, ReplayBytes: o.KeptBytes, AdviseEvery: o.AdviseEvery, StatsEvery: o.StatsEvery, Log: o.Log,

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"millrace/ingest/ws"
+	"millrace/internal/video"
 	"millrace/workers"
 )
 
@@ -54,6 +55,15 @@ func TestPull(t *testing.T) {
 		c.nextError(code, -1)
 		r.until("the pull has ended", func() bool { return r.ws.Stats().Pulls == 0 })
 	}
+	st := r.mem.Stats()
+	taken := st.Budget - st.Leased - st.Reserved - video.Memory(160*120) + 1
+	if err := r.mem.Charge(taken); err != nil {
+		t.Fatal(err)
+	}
+	c.say(`{"url":"` + url + `/clip.mp4"}`) // which is opened, and is too large then
+	c.nextError("overloaded", -1, "memory.budget")
+	r.mem.Refund(taken)
+	r.until("the pull has ended", func() bool { return r.ws.Stats().Pulls == 0 })
 	c.say(`{"url":"` + url + `/clip.mp4","model":"none"}`)
 	c.nextError("not_found", -1, "none")
 	c.send([]byte("and frames again"))

@@ -2,6 +2,7 @@ package ws
 
 import (
 	"net"
+	"net/netip"
 	"net/url"
 	"strings"
 	"sync/atomic"
@@ -22,9 +23,13 @@ import (
 // router answers the adapter's HTTP requests.
 type router struct {
 	protocols
-	http    *httpd.Server
-	tickets tickets
-	backend atomic.Pointer[ingest.Backend] // nil until the adapter serves
+	http          *httpd.Server
+	tickets       tickets
+	authenticated bool                                                      // Options.Authenticated
+	ticket        func(*ingest.Principal, error) (*ingest.Principal, error) // Options.Ticket
+	backend       atomic.Pointer[ingest.Backend]                            // nil until the adapter serves
+	client        func(net.Addr) netip.Addr                                 // Options.Client
+	account       func(*fiber.Ctx) *ingest.Account                          // Options.Account
 }
 
 func (r *router) register(app *fiber.App) {
@@ -54,8 +59,8 @@ func (r *router) handle(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if q.Model != "" {
-		if _, _, err := (*backend).Models().Model(q.Model, q.Version); err != nil {
+	if q.Model != "" && !r.needsTicket(c) { // without credentials, nothing of the models is told
+		if _, _, err := ingest.As(*backend, principal(c), nil).Models().Model(q.Model, q.Version); err != nil {
 			return err
 		}
 	}
@@ -71,29 +76,45 @@ func (r *router) handle(c *fiber.Ctx) error {
 	// A web page cannot read the status of a refused handshake, so that it is connected
 	// and sent the error.
 	explain := p.explains && c.Get("Origin") != ""
-	rejected := r.admit(offered)
+	rejected := r.admit(c, offered)
 	if rejected != nil && !explain {
 		return rejected
 	}
 	if q.Model == "" && p.needsModel {
 		return stream.Errorf(stream.InvalidArgument, "model", "is missing: want /v2/stream?model=NAME or /v2/models/NAME/stream, or the subprotocol %s", wire.Subprotocol)
 	}
+	account := r.account(c)
 	if rejected == nil {
-		rejected = r.conns.Room()
+		rejected = r.room(account)
 		if rejected != nil && (stream.CodeOf(rejected) == stream.Draining || !explain) {
 			return rejected
 		}
 	}
+	own := ingest.As(*backend, principal(c), account)
+	lasts := r.http.Lasts(c)
 	httpd.Hijack(c, func(nc net.Conn, buffered []byte) {
-		c := r.conns.New(nc, (*backend).Memory(), p.form)
-		r.conns.Start(c, p.begin(&r.protocols, c, *backend, q), rejected, req, buffered)
+		c := r.conns.New(nc, own.Memory(), p.form)
+		c.Lasts(lasts)
+		r.conns.Start(c, p.begin(&r.protocols, c, own, q), account, rejected, req, buffered)
 	})
 	return nil
 }
 
+// room returns why there is no place for another connection of an account, or nil.
+func (r *router) room(of *ingest.Account) error {
+	if err := r.conns.Room(); err != nil {
+		return err
+	}
+	err := of.Core().Hold(stream.QuotaSessions)
+	if err == nil { // the registry holds it
+		of.Core().Release(stream.QuotaSessions)
+	}
+	return err
+}
+
 // mintTicket answers POST /v2/tickets.
 func (r *router) mintTicket(c *fiber.Ctx) error {
-	text, err := r.tickets.mint(time.Now())
+	text, err := r.tickets.mint(principal(c), r.client(c.Context().RemoteAddr()), time.Now())
 	if err != nil {
 		return err
 	}
@@ -101,12 +122,47 @@ func (r *router) mintTicket(c *fiber.Ctx) error {
 	return c.JSON(fiber.Map{"ticket": text, "protocol": wire.TicketPrefix + text, "expires_ms": ticketTime.Milliseconds()})
 }
 
-// admit checks the ticket among the subprotocols that a client offers, if there is one.
-func (r *router) admit(offered []string) error {
-	for _, p := range offered {
-		if text, ok := strings.CutPrefix(p, wire.TicketPrefix); ok && !r.tickets.take(text, time.Now()) {
-			return stream.Errorf(stream.Unauthenticated, "ticket", "is not known, was used, or is older than %v: ask for one at POST /v2/tickets", ticketTime)
+// principal returns who sent a request; nil when that is not known.
+func principal(c *fiber.Ctx) *ingest.Principal {
+	p, _ := c.Locals(ingest.PrincipalKey{}).(*ingest.Principal)
+	return p
+}
+
+// needsTicket reports whether a request needs a ticket, because clients need credentials and it has no others.
+func (r *router) needsTicket(c *fiber.Ctx) bool { return r.authenticated && principal(c) == nil }
+
+// OffersTicket reports whether a request for a WebSocket offers a ticket among its subprotocols.
+func OffersTicket(c *fiber.Ctx) bool {
+	for part := range strings.SplitSeq(c.Get("Sec-WebSocket-Protocol"), ",") {
+		if strings.HasPrefix(strings.TrimSpace(part), wire.TicketPrefix) {
+			return true
 		}
+	}
+	return false
+}
+
+// admit checks the tickets among the subprotocols that a client offers, and that there is one if it has no other
+// credentials. Whose ticket it is becomes the principal of the request.
+func (r *router) admit(c *fiber.Ctx, offered []string) error {
+	for _, p := range offered {
+		text, ok := strings.CutPrefix(p, wire.TicketPrefix)
+		if !ok {
+			continue
+		}
+		of, valid := r.tickets.take(text, time.Now())
+		var err error
+		if !valid {
+			err = stream.Errorf(stream.Unauthenticated, "ticket", "is not known, was used, or is older than %v: ask for one at POST /v2/tickets", ticketTime)
+		}
+		if of, err = r.ticket(of, err); err != nil {
+			return err
+		}
+		if of != nil {
+			c.Locals(ingest.PrincipalKey{}, of)
+		}
+	}
+	if r.needsTicket(c) {
+		return stream.Errorf(stream.Unauthenticated, "ticket", "is missing: ask for one at POST /v2/tickets")
 	}
 	return nil
 }

@@ -2,9 +2,12 @@ package ws
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
+	"net/netip"
 	"sync"
 	"time"
 
+	"millrace/ingest"
 	"millrace/stream"
 )
 
@@ -12,42 +15,73 @@ import (
 const (
 	ticketTime = 30 * time.Second
 	maxTickets = 10000
+	maxOfOne   = 256 // of one address
 )
 
 // tickets authenticate a browser's WebSocket, which cannot send a header: a page
 // requests a ticket over REST, where it is authenticated, and uses it once.
 type tickets struct {
 	mu    sync.Mutex
-	valid map[string]time.Time // until when each ticket is valid
+	valid map[[sha256.Size]byte]ticket // by the hash of its text
+	of    map[netip.Addr]int           // how many each address has
 }
 
-// mint returns a new ticket.
-func (t *tickets) mint(now time.Time) (string, error) {
+// ticket is one that was not used.
+type ticket struct {
+	until time.Time
+	of    *ingest.Principal // who asked for it; nil when clients need no credentials
+	at    netip.Addr
+}
+
+// mint returns a new ticket of a principal for an address; the zero address has no bound of its own.
+func (t *tickets) mint(of *ingest.Principal, at netip.Addr, now time.Time) (string, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.valid) >= maxTickets {
-		for k, until := range t.valid {
-			if now.After(until) {
-				delete(t.valid, k)
+	if len(t.valid) >= maxTickets || t.of[at] >= maxOfOne {
+		for k, one := range t.valid {
+			if now.After(one.until) {
+				t.remove(k, one)
 			}
 		}
+	}
+	if t.of[at] >= maxOfOne {
+		return "", stream.Errorf(stream.Overloaded, "", "%d tickets of this address are valid already: use those, or wait until they expire", maxOfOne)
 	}
 	if len(t.valid) >= maxTickets {
 		return "", stream.Errorf(stream.Overloaded, "", "%d tickets are valid already: use those, or wait until they expire", len(t.valid))
 	}
 	if t.valid == nil {
-		t.valid = map[string]time.Time{}
+		t.valid, t.of = map[[sha256.Size]byte]ticket{}, map[netip.Addr]int{}
 	}
 	text := rand.Text()
-	t.valid[text] = now.Add(ticketTime)
+	t.valid[sha256.Sum256([]byte(text))] = ticket{now.Add(ticketTime), of, at}
+	if at.IsValid() {
+		t.of[at]++
+	}
 	return text, nil
 }
 
-// take reports whether a ticket is valid, and uses it up.
-func (t *tickets) take(text string, now time.Time) bool {
+// take returns whose a ticket is and whether it is valid, and uses it up.
+func (t *tickets) take(text string, now time.Time) (*ingest.Principal, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	until, ok := t.valid[text]
-	delete(t.valid, text)
-	return ok && now.Before(until)
+	k := sha256.Sum256([]byte(text))
+	one, ok := t.valid[k]
+	if ok {
+		t.remove(k, one)
+	}
+	if !ok || !now.Before(one.until) {
+		return nil, false
+	}
+	return one.of, true
+}
+
+// remove is called with mu.
+func (t *tickets) remove(k [sha256.Size]byte, one ticket) {
+	delete(t.valid, k)
+	if one.at.IsValid() {
+		if t.of[one.at]--; t.of[one.at] == 0 {
+			delete(t.of, one.at)
+		}
+	}
 }

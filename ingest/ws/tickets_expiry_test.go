@@ -1,6 +1,7 @@
 package ws
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 
@@ -13,39 +14,79 @@ func TestTicketsExpire(t *testing.T) {
 	var out tickets
 	now := time.Now()
 	mint := func(at time.Time) string {
-		text, err := out.mint(at)
+		text, err := out.mint(nil, netip.Addr{}, at)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return text
 	}
+	takes := func(text string, at time.Time) bool { return takes(&out, text, at) }
 	early, late := mint(now), mint(now)
-	if !out.take(early, now.Add(ticketTime-1)) {
+	if !takes(early, now.Add(ticketTime-1)) {
 		t.Error("not good to its end")
 	}
-	if out.take(early, now) {
+	if takes(early, now) {
 		t.Error("good twice")
 	}
-	if out.take(late, now.Add(ticketTime)) {
+	if takes(late, now.Add(ticketTime)) {
 		t.Error("good behind its end")
 	}
-	if out.take(late, now) {
+	if takes(late, now) {
 		t.Error("good again after it was refused")
 	}
-	if out.take("", now) || out.take("another", now) {
+	if takes("", now) || takes("another", now) {
 		t.Error("one that was never out is good")
 	}
 
 	for range maxTickets {
 		mint(now)
 	}
-	if _, err := out.mint(now.Add(ticketTime - 1)); stream.CodeOf(err) != stream.Overloaded {
+	if _, err := out.mint(nil, netip.Addr{}, now.Add(ticketTime-1)); stream.CodeOf(err) != stream.Overloaded {
 		t.Errorf("one too many: %v", err)
 	}
-	if text := mint(now.Add(ticketTime + 1)); !out.take(text, now.Add(ticketTime+1)) {
+	if text := mint(now.Add(ticketTime + 1)); !takes(text, now.Add(ticketTime+1)) {
 		t.Error("a new one is not good")
 	}
-	if n := len(out.valid); n != 0 {
+	if n := len(out.valid) + len(out.of); n != 0 {
 		t.Errorf("%d are kept that are no longer good", n)
 	}
+}
+
+// One address cannot take the tickets of others: it has a bound of its own, which used and
+// expired tickets do not count towards.
+func TestTicketsOfOneAddress(t *testing.T) {
+	var out tickets
+	now := time.Now()
+	one, other := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+	var texts []string
+	for range maxOfOne {
+		text, err := out.mint(nil, one, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts = append(texts, text)
+	}
+	if _, err := out.mint(nil, one, now); stream.CodeOf(err) != stream.Overloaded {
+		t.Errorf("one too many: %v", err)
+	}
+	if _, err := out.mint(nil, other, now); err != nil {
+		t.Errorf("another address: %v", err)
+	}
+	if !takes(&out, texts[0], now) || takes(&out, texts[0], now) {
+		t.Error("a ticket is not good once")
+	}
+	for _, want := range []stream.Code{"", stream.Overloaded} {
+		if _, err := out.mint(nil, one, now); err == nil != (want == "") {
+			t.Errorf("after one was used: %v", err)
+		}
+	}
+	if _, err := out.mint(nil, one, now.Add(ticketTime+1)); err != nil || len(out.valid) != 1 || len(out.of) != 1 {
+		t.Errorf("after their end: %v, %d tickets of %d addresses", err, len(out.valid), len(out.of))
+	}
+}
+
+// takes reports whether a ticket was valid.
+func takes(out *tickets, text string, at time.Time) bool {
+	_, ok := out.take(text, at)
+	return ok
 }

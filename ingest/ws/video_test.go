@@ -5,12 +5,14 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/gofiber/fiber/v2"
 	"github.com/gorilla/websocket"
 
 	"millrace/batching"
@@ -292,16 +294,25 @@ func TestV1VideoLatest(t *testing.T) {
 func TestV1VideoRefusals(t *testing.T) {
 	r := start(t, ws.Options{Limits: ingest.Limits{MaxDecoders: 1, MaxPixels: 64 * 48}}, tensorModel)
 	v := r.v1("/v2/stream")
+	for sid := 10; sid < 26; sid++ { // a stream takes a place with its first key frame, not before
+		v.open(sid, `,"model":"echo","codec":"h264"`+every)
+	}
 	v.open(1, `,"model":"echo","codec":"vp9"`+every)
+	v.chunk("vp9", 0, 1, 0, videotest.Chunks(t, "vp9", 64, 48, 1)[0])
+	v.expectError("unsupported", "not UTF-8") // the frame was decoded, and is no text
 	v.say(`{"type":"open","sid":2,"model":"echo","codec":"h264"}`)
 	v.expectError("overloaded", "limits.max_decoders")
 	v.expect("closed")
 	v.open(3, `,"model":"echo"`+every)
 	v.chunk("vp8", 0, 3, 0, []byte{1, 2, 3})
 	v.expectError("overloaded", "limits.max_decoders")
-	v.chunk("vp8", 0, 1, 0, []byte{1, 2, 3})
+	v.chunk("h264", 0, 10, 0, videotest.Chunks(t, "h264", 64, 48, 1)[0])
+	v.expectError("overloaded", "limits.max_decoders")
+	v.frame(10, 1) // the stream goes on with pictures
+	v.expect("result")
+	v.chunk("vp8", 0, 1, 1, []byte{1, 2, 3})
 	v.expectError("conflict", "codec")
-	v.chunk("vp9", 0, 1, 1, videotest.Chunks(t, "vp9", 96, 48, 1)[0])
+	v.chunk("vp9", 0, 1, 2, videotest.Chunks(t, "vp9", 96, 48, 1)[0])
 	v.expectError("too_large", "limits.max_pixels")
 	v.say(`{"type":"close","sid":1}`)
 	v.expect("closed")
@@ -312,6 +323,59 @@ func TestV1VideoRefusals(t *testing.T) {
 	v.open(5, `,"model":"echo","codec":"vp8"`+every)
 	v.frame(5, 0) // a single picture in a stream of video is no fault
 	v.expect("result")
+}
+
+// What decodes videos of clients is confined when the options say so, and else not.
+func TestVideosAreConfined(t *testing.T) {
+	videotest.NeedSandbox(t)
+	key, url := videotest.Chunks(t, "vp9", 64, 48, 1)[0], videos(t)
+	for _, confined := range []bool{true, false} {
+		r := start(t, ws.Options{Sandbox: confined, AllowPrivateURLs: true})
+		v := r.v1("/v2/stream")
+		v.open(1, `,"model":"echo","codec":"vp9"`+every)
+		v.chunk("vp9", 0, 1, 0, key)
+		v.expectError("unsupported", "not UTF-8") // the frame was decoded, and is no text
+		if videotest.Confined(t) != confined {
+			t.Errorf("a video that is sent: not %v", confined)
+		}
+		v.say(`{"type":"close","sid":1}`)
+		v.expect("closed")
+		r.until("the place is free", func() bool { return r.ws.Stats().Decoders == 0 })
+		c := r.dial("/v2/models/slow/stream?outputs=none")
+		c.say(`{"url":"` + url + `/long.mp4"}`)
+		c.next()
+		if videotest.Confined(t) != confined {
+			t.Errorf("a video that is pulled: not %v", confined)
+		}
+		r.stop()
+	}
+}
+
+// A client has the decoders of its quota, also with several sessions; others have no quota.
+func TestV1VideosOfAClient(t *testing.T) {
+	key := videotest.Chunks(t, "vp9", 64, 48, 1)[0]
+	for _, bounded := range []bool{true, false} {
+		o := ws.Options{Limits: ingest.Limits{MaxDecoders: 2}}
+		if bounded {
+			one := 1
+			account := ingest.NewAccounts(ingest.Quotas{Decoders: &one}).OfAddress(netip.Addr{})
+			o.Account = func(*fiber.Ctx) *ingest.Account { return account }
+		}
+		r := start(t, o)
+		for i := range 2 {
+			v := r.v1("/v2/stream")
+			if bounded && i > 0 {
+				v.say(`{"type":"open","sid":1,"model":"echo","codec":"vp9"}`)
+				if e := v.expectError("flow_control", "quotas.decoders"); !e.Retryable || e.RetryAfterMS != 1000 {
+					t.Errorf("%+v", e)
+				}
+				continue
+			}
+			v.open(1, `,"model":"echo","codec":"vp9"`+every)
+			v.chunk("vp9", 0, 1, 0, key)
+			v.expectError("unsupported", "not UTF-8") // the frame was decoded, and is no text
+		}
+	}
 }
 
 // A frame ends once, whatever happens to the stream, the decoder or the client.

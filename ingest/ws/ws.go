@@ -23,7 +23,8 @@ var _ ingest.Interface = (*Adapter)(nil)
 // New returns the adapter and registers its routes, which answer 503 until Serve is
 // called.
 func New(h *httpd.Server, o Options) *Adapter {
-	a := &Adapter{serving: make(chan struct{}), router: router{http: h, protocols: newProtocols(o.withDefaults())}}
+	o = o.withDefaults()
+	a := &Adapter{serving: make(chan struct{}), router: router{http: h, authenticated: o.Authenticated, ticket: o.Ticket, client: o.Client, account: o.Account, protocols: newProtocols(o)}}
 	a.register(h.App)
 	return a
 }

@@ -1,40 +1,66 @@
 // Package accept listens at addresses and accepts connections for all protocols. It owns
-// the bound of open connections, which all listeners of a server share, and it continues
-// to accept after the process has run out of file descriptors. It must not know the
-// protocol of a connection.
+// the bounds of open connections, of all listeners of a server together and of each client
+// address. At a bound, and when the process has no free file descriptor, it closes the oldest
+// silent connection for the new one. It must not know the protocol of a connection: who serves
+// one calls Spoke when its client has sent a complete request.
 package accept
 
 import (
+	"container/list"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"millrace/internal/backoff"
+	"millrace/stream/buf"
 )
+
+// silence is how long a client may take for its first request before its connection may be
+// closed for another one.
+const silence = time.Second
 
 // Limit bounds and counts the open connections. The zero Limit has no bound.
 type Limit struct {
-	Max int          // limits.max_connections; 0 = no bound
-	Log *slog.Logger // nil = slog.Default()
-
-	open atomic.Int64
+	Max        int            // limits.max_connections, see Bound; 0 = no bound
+	PerAddress int            // limits.max_connections_per_address; 0 = no bound
+	Trusted    []netip.Prefix // addresses without the bound PerAddress
+	Log        *slog.Logger   // nil = slog.Default()
 
 	mu        sync.Mutex
 	listeners []*listener
+	listening int                     // of them, how many are not closed
+	open      int                     // connections
+	addresses map[netip.Addr]*address // those with the bound PerAddress and open connections
+	silent    list.List               // of *conn, the oldest first: no complete request yet
+	reserve   *os.File                // a descriptor that is closed to accept a connection when there is no other
+}
+
+// address is a client's address: one of IPv4, or the first 64 bits of one of IPv6, which is
+// what one client is given.
+type address struct {
+	of     netip.Addr
+	open   int
+	silent list.List // as Limit.silent
+	memory buf.Share
 }
 
 // Stats are the counters of one listener.
 type Stats struct {
-	Open    int64  // open connections
-	Refused uint64 // connections closed at once because of the bound
-	Failed  uint64 // attempts to accept that failed, for example without a free file descriptor
+	Open           int64  // open connections
+	Refused        uint64 // connections closed at once because of Max
+	RefusedAddress uint64 // because of PerAddress
+	RefusedNoFile  uint64 // because the process had no free file descriptor
+	Shed           uint64 // silent connections closed for another one
+	Failed         uint64 // attempts to accept that failed, for example without a free file descriptor
 }
 
 // Stats returns the counters by the names of the listeners.
@@ -43,9 +69,30 @@ func (l *Limit) Stats() map[string]Stats {
 	defer l.mu.Unlock()
 	out := map[string]Stats{}
 	for _, ln := range l.listeners {
-		out[ln.name] = Stats{Open: ln.open.Load(), Refused: ln.refused.Load(), Failed: ln.failed.Load()}
+		st := ln.stats
+		st.Failed = ln.failed.Load()
+		if before, ok := out[ln.name]; ok { // httpd.Server.Also has the name of the first listener
+			st = Stats{
+				st.Open + before.Open, st.Refused + before.Refused, st.RefusedAddress + before.RefusedAddress,
+				st.RefusedNoFile + before.RefusedNoFile, st.Shed + before.Shed, st.Failed + before.Failed,
+			}
+		}
+		out[ln.name] = st
 	}
 	return out
+}
+
+// Bound returns how many connections the process can have open: wanted, or fewer if the
+// limit of its open files, which is the second result, does not leave as many beside those
+// that it needs for other things.
+func Bound(wanted int) (possible int, files uint64) {
+	const others = 512
+	var r syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r); err != nil {
+		return wanted, 0
+	}
+	left := r.Cur - min(others, r.Cur/4)
+	return int(max(1, min(uint64(wanted), left))), r.Cur
 }
 
 // Listen listens at a TCP address. name is the listener's name in Stats and in the log.
@@ -59,6 +106,9 @@ func (l *Limit) Listen(name, addr string) (net.Listener, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.listeners = append(l.listeners, ln)
+	if l.listening++; l.listening == 1 {
+		l.openReserve()
+	}
 	return ln, nil
 }
 
@@ -87,12 +137,14 @@ type listener struct {
 	once   sync.Once
 	closed chan struct{}
 
-	open            atomic.Int64
-	refused, failed atomic.Uint64
+	failed atomic.Uint64
+	stats  Stats     // guarded by Limit.mu, without Failed
+	said   time.Time // the last line in the log; used by Accept only
 }
 
-// Accept implements net.Listener. It returns an error only when the listener was closed.
-// After another failure it waits and tries again. It closes connections above the bound.
+// Accept implements net.Listener. It returns an error only when the listener was closed. It
+// closes connections above a bound, or a silent one for them. Without a free file descriptor
+// it uses that of the reserve. After another failure it waits and tries again.
 func (l *listener) Accept() (net.Conn, error) {
 	wait := backoff.Backoff{Min: 5 * time.Millisecond, Max: time.Second}
 	for {
@@ -102,23 +154,150 @@ func (l *listener) Accept() (net.Conn, error) {
 				return nil, err
 			}
 			l.failed.Add(1)
-			l.log().Warn("a connection cannot be accepted: raise the limit of open files (ulimit -n), or lower limits.max_connections", "listener", l.name, "error", err)
+			l.warn("a connection cannot be accepted: raise the limit of open files (ulimit -n), or lower limits.max_connections", "error", err)
+			if (errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)) && l.limit.takeReserve() {
+				continue
+			}
 			if !l.sleep(wait.Next(rand.Float64())) {
 				return nil, net.ErrClosed
 			}
 			continue
 		}
 		wait.Reset()
-		if n := l.limit.open.Add(1); l.limit.Max > 0 && n > int64(l.limit.Max) {
-			l.limit.open.Add(-1)
-			l.refused.Add(1)
-			_ = c.Close()
-			l.log().Warn("a connection was refused: limits.max_connections are open", "listener", l.name, "limit", l.limit.Max)
-			continue
+		if c := l.admit(c.(*net.TCPConn)); c != nil {
+			return c, nil
 		}
-		l.open.Add(1)
-		return &conn{TCPConn: c.(*net.TCPConn), listener: l}, nil
 	}
+}
+
+// admit returns the connection to be served, nil when it was closed because of a bound.
+func (l *listener) admit(c *net.TCPConn) *conn {
+	m, now := l.limit, time.Now()
+	m.mu.Lock()
+	a := m.addressOf(c.RemoteAddr())
+	var of *uint64
+	var why string
+	var bound int
+	switch {
+	case a != nil && a.open >= m.PerAddress && !m.shed(&a.silent, now):
+		of, why, bound = &l.stats.RefusedAddress, "a connection was refused: limits.max_connections_per_address are open from its address", m.PerAddress
+	case m.Max > 0 && m.open >= m.Max && !m.shed(&m.silent, now):
+		of, why, bound = &l.stats.Refused, "a connection was refused: limits.max_connections are open", m.Max
+	// The descriptor was that of the reserve: another connection gives its own.
+	case m.reserve == nil && !m.openReserve() && !m.shed(&m.silent, now):
+		of, why = &l.stats.RefusedNoFile, "a connection was refused: the process has no free file descriptor (ulimit -n)"
+	}
+	if of != nil {
+		*of++
+		_ = c.Close()
+		if m.reserve == nil {
+			m.openReserve()
+		}
+		m.mu.Unlock()
+		l.warn(why, "limit", bound, "address", c.RemoteAddr().String())
+		return nil
+	}
+	defer m.mu.Unlock()
+	out := &conn{TCPConn: c, listener: l, address: a, since: now}
+	m.open++
+	l.stats.Open++
+	out.silent = m.silent.PushBack(out)
+	if a != nil {
+		if a.open++; a.open == 1 {
+			m.addresses[a.of] = a
+		}
+		out.ofAddress = a.silent.PushBack(out)
+	}
+	return out
+}
+
+// Client returns the address by which a client is bounded, the zero address if it is one of
+// Trusted.
+func (l *Limit) Client(c net.Addr) netip.Addr {
+	remote, ok := c.(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}
+	}
+	of := remote.AddrPort().Addr().Unmap()
+	for _, p := range l.Trusted {
+		if p.Contains(of.WithZone("")) {
+			return netip.Addr{}
+		}
+	}
+	if of.Is6() {
+		p, _ := of.Prefix(64) // also removes the zone
+		of = p.Addr()
+	}
+	return of
+}
+
+// addressOf returns the address of a client that is bound by PerAddress, nil for others. It
+// is called with mu.
+func (l *Limit) addressOf(c net.Addr) *address {
+	of := l.Client(c)
+	if l.PerAddress == 0 || !of.IsValid() {
+		return nil
+	}
+	if l.addresses == nil {
+		l.addresses = map[netip.Addr]*address{}
+	}
+	if a := l.addresses[of]; a != nil {
+		return a
+	}
+	return &address{of: of}
+}
+
+// shed ends the oldest connection of a list if it was silent for long enough, and reports
+// whether it did. It is called with mu. The connection's descriptor is free soon after, when
+// the connection's owner closes it: it is shut down here and not closed, since fasthttp panics
+// if it cannot set a deadline.
+func (l *Limit) shed(of *list.List, now time.Time) bool {
+	oldest := of.Front()
+	if oldest == nil {
+		return false
+	}
+	c := oldest.Value.(*conn)
+	if now.Sub(c.since) < silence {
+		return false
+	}
+	c.listener.stats.Shed++
+	c.leave()
+	_, _ = c.CloseRead(), c.CloseWrite()
+	return true
+}
+
+// openReserve opens the reserve, and reports whether it could. It is called with mu.
+func (l *Limit) openReserve() bool {
+	f, err := os.Open(os.DevNull)
+	if err != nil {
+		return false
+	}
+	l.reserve = f
+	return true
+}
+
+// takeReserve closes the reserve, so that one connection can be accepted. When there is none
+// it ends a silent connection and returns false.
+func (l *Limit) takeReserve() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.reserve == nil {
+		l.shed(&l.silent, time.Now())
+		return false
+	}
+	_ = l.reserve.Close()
+	l.reserve = nil
+	return true
+}
+
+// warn writes a line to the log, at most one a second: clients can cause any number.
+func (l *listener) warn(text string, args ...any) {
+	now := time.Now()
+	if !l.said.IsZero() && now.Sub(l.said) < time.Second {
+		return
+	}
+	l.said = now
+	l.log().Warn(text, append([]any{"listener", l.name}, args...)...)
 }
 
 func (l *listener) log() *slog.Logger {
@@ -146,6 +325,13 @@ func (l *listener) Close() (err error) {
 	l.once.Do(func() {
 		close(l.closed)
 		err = l.Listener.Close()
+		m := l.limit
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.listening--; m.listening == 0 && m.reserve != nil {
+			_ = m.reserve.Close()
+			m.reserve = nil
+		}
 	})
 	return err
 }
@@ -154,14 +340,101 @@ func (l *listener) Close() (err error) {
 type conn struct {
 	*net.TCPConn
 	listener *listener
-	once     sync.Once
+	address  *address  // nil = it is not bound
+	memory   buf.Share // if address is nil
+	since    time.Time
+	spoke    atomic.Bool
+	value    atomic.Value
+
+	// Guarded by Limit.mu.
+	gone              bool // it is not counted any more
+	silent, ofAddress *list.Element
+}
+
+// Spoke marks a connection of this package, on which a complete request was received: it is not
+// closed for another one any more. Repeated calls cost little.
+func Spoke(c net.Conn) {
+	if c, ok := c.(*conn); ok && !c.spoke.Load() {
+		c.spoke.Store(true)
+		c.listener.limit.mu.Lock()
+		defer c.listener.limit.mu.Unlock()
+		c.unlist()
+	}
+}
+
+// MemoryOf returns in what the memory of a client's messages counts: that of its address, or of its
+// connection if the address has no bounds; nil for a connection that is not of this package.
+func MemoryOf(c net.Conn) *buf.Share {
+	x := connOf(c)
+	switch {
+	case x == nil:
+		return nil
+	case x.address != nil:
+		return &x.address.memory
+	}
+	return &x.memory
+}
+
+// ValueOf returns where the server keeps what it knows of a connection's client; nil for a connection that is not of this package.
+func ValueOf(c net.Conn) *atomic.Value {
+	if x := connOf(c); x != nil {
+		return &x.value
+	}
+	return nil
+}
+
+// connOf returns the connection of this package that c is, or is made of.
+func connOf(c net.Conn) *conn {
+	for {
+		switch x := c.(type) {
+		case *conn:
+			return x
+		case interface{ NetConn() net.Conn }: // below TLS, or what a protocol has for the connection
+			c = x.NetConn()
+		default:
+			return nil
+		}
+	}
+}
+
+// unlist removes the connection from the lists of silent ones. It is called with mu.
+func (c *conn) unlist() {
+	if c.silent != nil {
+		c.listener.limit.silent.Remove(c.silent)
+		c.silent = nil
+	}
+	if c.ofAddress != nil {
+		c.address.silent.Remove(c.ofAddress)
+		c.ofAddress = nil
+	}
+}
+
+// leave stops counting the connection. It is called with mu.
+func (c *conn) leave() {
+	if c.gone {
+		return
+	}
+	c.gone = true
+	c.unlist()
+	m := c.listener.limit
+	m.open--
+	c.listener.stats.Open--
+	if a := c.address; a != nil {
+		if a.open--; a.open == 0 {
+			delete(m.addresses, a.of)
+		}
+	}
 }
 
 // Close implements net.Conn.
 func (c *conn) Close() error {
-	c.once.Do(func() {
-		c.listener.open.Add(-1)
-		c.listener.limit.open.Add(-1)
-	})
-	return c.TCPConn.Close()
+	err := c.TCPConn.Close()
+	m := c.listener.limit
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c.leave()
+	if m.reserve == nil && m.listening > 0 {
+		m.openReserve()
+	}
+	return err
 }

@@ -62,8 +62,8 @@ func TestAcceptFailures(t *testing.T) {
 			if err := <-ended; !errors.Is(err, net.ErrClosed) {
 				t.Error(err)
 			}
-			if n := strings.Count(said.String(), "listener=http"); n != int(l.failed.Load()) {
-				t.Errorf("%d lines in the log, want one for each failure", n)
+			if n := strings.Count(said.String(), "listener=http"); n < 1 || n > 61 {
+				t.Errorf("%d lines in the log in a minute, want at most one a second", n)
 			}
 		}
 	})

@@ -51,6 +51,17 @@ type Spec struct {
 	ExtraFiles []*os.File
 	// Grace is the time between SIGTERM and SIGKILL when the context ends the child; 0 means DefaultGrace.
 	Grace time.Duration
+	// Limits bound what the child may use, from its start on (Linux only).
+	Limits Limits
+	// Sandbox bounds what the child can reach; nil for what this process can.
+	Sandbox *Sandbox
+}
+
+// Limits are resource limits of a child, which it cannot raise. The zero Limits are those of this process.
+type Limits struct {
+	AddressSpace uint64 // bytes; 0 = unchanged. What is mapped at the start counts.
+	Files        uint64 // descriptors; 0 = unchanged
+	NoWrites     bool   // to files, core dumps included; pipes are not files
 }
 
 // Process is a running child, or one that has ended. Its methods may be called concurrently.
@@ -63,12 +74,15 @@ type Process struct {
 
 	name   string
 	grace  time.Duration
+	space  uint64 // Limits.AddressSpace
 	pid    int
 	proc   *os.Process
 	stderr *tail
 	writer *stdinWriter // of Stdin; made by the first Write
 	done   chan struct{}
 	err    error // set before done is closed
+
+	stopWatching func() bool // the context
 
 	// mu is held while sending a signal and while reaping, so that no signal is sent to a pid that is no longer the child's.
 	mu         sync.Mutex
@@ -117,37 +131,59 @@ func Start(ctx context.Context, spec Spec) (*Process, error) {
 		Files: append([]*os.File{pipes.childIn, pipes.childOut, pipes.childErr}, spec.ExtraFiles...),
 		Sys:   sysProcAttr(),
 	}
-	argv := append([]string{spec.Path}, spec.Args...)
-	var proc *os.Process
-	forkThread.acquire()
-	forkThread.do(func() { proc, err = os.StartProcess(path, argv, attr) })
-	pipes.closeChildEnds()
-	if err != nil {
-		forkThread.release()
-		pipes.closeParentEnds()
-		return nil, fmt.Errorf("child: start %s: %w", spec.Path, err)
-	}
-
 	conn, err := pipes.err.SyscallConn()
 	if err != nil { // never of a pipe that is open
 		panic(err)
 	}
 	p := &Process{
 		Stdout: pipes.out, Stdin: pipes.in,
-		name: spec.Path, grace: spec.Grace, pid: proc.Pid, proc: proc,
+		name: spec.Path, grace: spec.Grace, space: spec.Limits.AddressSpace,
 		stderr: newTail(conn, spec.StderrBytes, spec.OnStderr),
 		done:   make(chan struct{}),
 	}
-	live.Add(1)
-	// AfterFunc starts no goroutine until the context ends.
-	stopWatching := context.AfterFunc(ctx, func() { p.terminate(p.grace) })
-	go p.supervise(pipes.err, stopWatching)
+	started := make(chan error)
+	onOwnThread(func() {
+		err := p.start(path, spec, attr)
+		if err != nil {
+			started <- err
+			return
+		}
+		live.Add(1)
+		// AfterFunc starts no goroutine until the context ends.
+		p.stopWatching = context.AfterFunc(ctx, func() { p.terminate(p.grace) })
+		started <- nil
+		p.supervise(pipes.err)
+	})
+	err = <-started
+	pipes.closeChildEnds()
+	if err != nil {
+		pipes.closeParentEnds()
+		return nil, fmt.Errorf("child: start %s: %w", spec.Path, err)
+	}
 	return p, nil
 }
 
+// start starts the child from a thread of onOwnThread.
+func (p *Process) start(path string, spec Spec, attr *os.ProcAttr) error {
+	if err := spec.Sandbox.confine(path); err != nil {
+		return fmt.Errorf("sandbox: %w", err)
+	}
+	proc, err := os.StartProcess(path, append([]string{spec.Path}, spec.Args...), attr)
+	if err != nil {
+		return err
+	}
+	if err := spec.Limits.set(proc.Pid); err != nil {
+		_ = proc.Kill()
+		_, _ = proc.Wait()
+		return err
+	}
+	p.pid, p.proc = proc.Pid, proc
+	return nil
+}
+
 // supervise reaps the child and reads its standard error. It is the child's only long-lived goroutine besides the
-// reader of standard error.
-func (p *Process) supervise(stderr *os.File, stopWatching func() bool) {
+// reader of standard error, and the one that has started it.
+func (p *Process) supervise(stderr *os.File) {
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
@@ -156,14 +192,13 @@ func (p *Process) supervise(stderr *os.File, stopWatching func() bool) {
 
 	state, err := p.reap()
 
-	stopWatching()
+	p.stopWatching()
 	// The deadline loses no output of the child itself, which is already in the pipe.
 	_ = stderr.SetReadDeadline(time.Now().Add(drainAfterExit))
 	<-read
 	_ = stderr.Close()
 
 	p.err = exitError(p.name, state, err, p.stopped.Load(), p.stderr)
-	forkThread.release()
 	live.Add(-1)
 	close(p.done)
 }

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -18,16 +17,22 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-	"golang.org/x/sys/unix"
 
 	"millrace/internal/child"
 )
 
 // With CHILD_TEST_ROLE=parent the test binary is a program that starts a child and waits to be killed.
 func TestMain(m *testing.M) {
-	switch os.Getenv("CHILD_TEST_ROLE") {
-	case "parent":
-		p, err := child.Start(context.Background(), child.Spec{Path: "sleep", Args: []string{"1000"}})
+	switch role := os.Getenv("CHILD_TEST_ROLE"); role {
+	case "reach":
+		reach()
+		return
+	case "parent", "confining parent":
+		var s *child.Sandbox
+		if role != "parent" {
+			s = &child.Sandbox{Read: system}
+		}
+		p, err := child.Start(context.Background(), child.Spec{Path: "sleep", Args: []string{"1000"}, Sandbox: s})
 		if err != nil {
 			fmt.Println("error", err)
 			os.Exit(1)
@@ -55,34 +60,11 @@ func sh(t *testing.T, ctx context.Context, script string, change ...func(*child.
 
 func openFiles(t *testing.T) int {
 	t.Helper()
-	list, err := os.ReadDir("/proc/self/fd")
+	list, err := os.ReadDir("/dev/fd")
 	if err != nil {
 		t.Fatal(err)
 	}
 	return len(list)
-}
-
-// waitGone waits until the process pid has ended.
-func waitGone(t *testing.T, pid int) {
-	t.Helper()
-	fd, err := unix.PidfdOpen(pid, 0)
-	if err == unix.ESRCH {
-		return
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = unix.Close(fd) }()
-	for {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 30_000)
-		switch {
-		case err == unix.EINTR:
-		case err != nil || n == 0:
-			t.Fatalf("process %d still runs (%v)", pid, err)
-		default:
-			return
-		}
-	}
 }
 
 func TestOutputAndExitStatusZero(t *testing.T) {
@@ -384,8 +366,12 @@ func TestVeryLongLineArrivesInPieces(t *testing.T) {
 
 // The kernel kills a child when its parent is killed. The parent is a process of its own here.
 func TestChildDiesWhenItsParentIsKilled(t *testing.T) {
+	diesWithItsParent(t, "parent")
+}
+
+func diesWithItsParent(t *testing.T, role string) {
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), "CHILD_TEST_ROLE=parent")
+	cmd.Env = append(os.Environ(), "CHILD_TEST_ROLE="+role)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -405,57 +391,6 @@ func TestChildDiesWhenItsParentIsKilled(t *testing.T) {
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
 	waitGone(t, pid)
-}
-
-// onEndingThread runs f on a thread that ends right after it. The main thread never ends: a goroutine that runs on it
-// keeps it and tries again with another goroutine.
-func onEndingThread(f func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread()
-		if unix.Gettid() == os.Getpid() {
-			onEndingThread(f)
-			runtime.UnlockOSThread()
-			return
-		}
-		f()
-	}()
-	<-done
-}
-
-// threadEnded waits until a thread of ours is gone.
-func threadEnded(t *testing.T, tid int) {
-	t.Helper()
-	for {
-		if _, err := os.Stat(fmt.Sprintf("/proc/self/task/%d", tid)); err != nil {
-			return
-		}
-		if t.Context().Err() != nil {
-			t.Fatalf("thread %d does not end", tid)
-		}
-		runtime.Gosched()
-	}
-}
-
-// A child survives the end of the thread that called Start, though the kernel kills children with the thread that forked them.
-func TestChildSurvivesTheThreadThatCalledStart(t *testing.T) {
-	var p *child.Process
-	var err error
-	var tid int
-	onEndingThread(func() {
-		tid = unix.Gettid()
-		p, err = child.Start(context.Background(), child.Spec{Path: "sh", Args: []string{"-c", "read x; echo alive"}, Stdin: true})
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = p.Stop(0) }()
-	threadEnded(t, tid)
-	_, _ = io.WriteString(p.Stdin, "go\n")
-	if got := readLine(t, p); got != "alive" {
-		t.Errorf("got %q", got)
-	}
 }
 
 func TestManyChildrenLeakNothing(t *testing.T) {

@@ -59,6 +59,7 @@ type Info struct {
 	// For a JPEG only.
 	components   int
 	progressive  bool
+	scans        int  // of a progressive picture, counted with what looks like one in the coded data
 	jpegMemory   int  // the most bytes that the library of the build allocates
 	sparseChroma bool // the chroma has a quarter of the columns or rows: 4:1:1, 4:1:0
 

@@ -106,7 +106,10 @@ func jpegFrame(b []byte, m byte, seg []byte, adobe bool, inScan int, info *Info)
 	if info.components == 3 {
 		info.sparseChroma = seg[7]>>4 >= 4*(seg[10]>>4) || seg[7]&15 >= 4*(seg[10]&15)
 	}
-	if info.progressive && bytes.Count(b, []byte{0xff, 0xda}) > maxScans {
+	if info.progressive {
+		info.scans = bytes.Count(b, []byte{0xff, 0xda})
+	}
+	if info.scans > maxScans {
 		return 0, fmt.Errorf("codec: jpeg header: %w: more than %d scans", ErrUnsupported, maxScans)
 	}
 	// The blocks of the components, whole MCUs of them. The sizes were not checked yet.

@@ -1,9 +1,10 @@
-//go:build turbojpeg
+//go:build turbojpeg && cgo
 
 package codec
 
 /*
-#cgo pkg-config: libjpeg
+#cgo !static pkg-config: libjpeg
+#cgo static LDFLAGS: -l:libjpeg.a
 #cgo noescape mr_decode
 #cgo nocallback mr_decode
 #cgo noescape mr_encode

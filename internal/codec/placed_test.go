@@ -180,6 +180,9 @@ func TestBoxesMapBackToTheFrame(outer *testing.T) {
 		overlap += back.iou(truth)
 		n++
 	})
+	if n < 100 { // with -short: too few for an average
+		return
+	}
 	for i, b := range bias {
 		if math.Abs(b/n) > 0.1 {
 			outer.Errorf("side %d is off by %.3f on average, in the coarser of frame's and target's pixels", i, b/n)

@@ -1,4 +1,4 @@
-//go:build turbojpeg
+//go:build turbojpeg && cgo
 
 package codec
 

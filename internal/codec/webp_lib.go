@@ -1,9 +1,10 @@
-//go:build libwebp
+//go:build libwebp && cgo
 
 package codec
 
 /*
-#cgo pkg-config: libwebp
+#cgo !static pkg-config: libwebp
+#cgo static LDFLAGS: -l:libwebp.a -lm
 #cgo noescape mr_webp
 #cgo nocallback mr_webp
 #include <time.h>

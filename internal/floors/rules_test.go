@@ -20,7 +20,7 @@ var floor = map[string]int{
 	"stream/buf":   -1, // leased memory
 	"internal":     0,
 	"stream":       1,
-	"batching":     2, "client": 2,
+	"batching":     2, "client": 2, "python": 2,
 	"workers": 3, "ingest": 3,
 	"tracing": 4, "web": 4, "config": 4,
 	"server":   5,
@@ -33,7 +33,7 @@ var floor = map[string]int{
 // plugin but shared by them all.
 var plugins = map[string][]string{
 	"ingest":  {"auth", "sources", "sinks", "decoders", "frames", "inference", "shm"},
-	"workers": {"results"},
+	"workers": {"results", "process"},
 }
 
 // layers are the folders of rooms that have floors of their own, from the lowest up; the room itself is above them all. A

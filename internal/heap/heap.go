@@ -1,4 +1,5 @@
-// Package heap makes Go's garbage collector run less often.
+// Package heap sets when Go's garbage collector runs: less often than by itself while the heap is small, and
+// more often when it reaches a limit.
 package heap
 
 // size is a few times the heap of a server without load.

@@ -17,88 +17,100 @@ import (
 )
 
 const (
-	// A body may take bodyGrace, and a second for each minRate bytes.
+	// A body may take bodyGrace, and a second for each minRate bytes that have arrived or are read
+	// next.
 	bodyGrace = 15 * time.Second
 	minRate   = 32 << 10
-	// firstChunk is the first lease for a body of unknown length.
-	firstChunk = 64 << 10
+	// firstChunk is the first lease for a body of unknown length, and growth by how much each
+	// lease is larger than the one before.
+	firstChunk = 16 << 10
+	growth     = 4
 )
+
+// Room returns memory for a body of n bytes, of which the first at are in the memory of the call
+// before, which is no longer used then. It holds those bytes, and is longer than at. buf.Pool's
+// Receive is one.
+type Room func(n, at int) ([]byte, error)
 
 // ErrShort is wrapped by the error of a body that is shorter than its announced length.
 var ErrShort = errors.New("the body is shorter than announced")
 
-// ReadBody reads the request's body into memory from lease and returns it, without its
+// ReadBody reads the request's body into memory from room and returns it, without its
 // content coding (gzip, deflate or zstd; status 415 for others). For a request
-// without a body it returns nil and does not call lease. The body may have at most max
+// without a body it returns nil and does not call room. The body may have at most max
 // bytes; 0 or less, or more than the server's MaxBody, means MaxBody.
 //
-// lease(n) must return at least n bytes, with any content. It is called once with the
-// body's length. For a body of unknown length, or with a coding, it is called again with growing n, up to
-// max; the memory of a call is no longer used when the next call has returned, and that of
-// the last call when ReadBody has returned. The caller owns the memory, also after an
-// error. An error of lease is returned unchanged. All other errors are coded: too_large
-// (limits.max_body), invalid_argument for a short or malformed body, timeout (status 408)
+// room is called with at = 0, and again whenever its memory is full, with the body's length. For a
+// body of unknown length, or with a coding, n is a few times at, up to max. The caller owns the
+// memory, also after an error. An error of room is returned unchanged. All other errors are coded:
+// too_large (limits.max_body), invalid_argument for a short or malformed body, timeout (status 408)
 // for a body that takes too long.
-func (s *Server) ReadBody(c *fiber.Ctx, max int, lease func(n int) ([]byte, error)) ([]byte, error) {
+func (s *Server) ReadBody(c *fiber.Ctx, max int, room Room) ([]byte, error) {
 	if max <= 0 || max > s.cfg.MaxBody {
 		max = s.cfg.MaxBody
 	}
-	return ReadBody(c, max, lease)
+	return ReadBody(c, max, room)
 }
 
 // ReadBody is Server.ReadBody with no bound but max.
-func ReadBody(c *fiber.Ctx, max int, lease func(n int) ([]byte, error)) ([]byte, error) {
+func ReadBody(c *fiber.Ctx, max int, room Room) ([]byte, error) {
 	body := c.Context().RequestBodyStream()
 	if body == nil {
 		return nil, nil
 	}
 	if coding := c.Request().Header.ContentEncoding(); len(coding) > 0 && string(coding) != "identity" {
-		return readDecoded(c, body, string(coding), max, lease)
+		return readDecoded(c, body, string(coding), max, room)
 	}
 	n := c.Request().Header.ContentLength()
 	if n > max {
 		return nil, tooLarge(&c.Request().Header, n, max)
 	}
 	if n < 0 {
-		return readChunked(c, body, max, lease)
+		return readChunked(c, body, max, room, &pace{c: c})
 	}
 	if n == 0 {
 		return nil, c.Request().CloseBodyStream()
 	}
-	mem, err := lease(n)
-	if err != nil {
-		return nil, err
+	p := pace{c: c}
+	var mem []byte
+	for at := 0; at < n; {
+		var err error
+		if mem, err = room(n, at); err != nil {
+			return nil, err
+		}
+		mem = mem[:min(n, len(mem))]
+		if n > prefetch {
+			p.allow(len(mem))
+		}
+		m, err := io.ReadFull(body, mem[at:])
+		if at += m; err != nil {
+			return nil, readError(err, n)
+		}
 	}
-	mem = mem[:n:n]
-	if n > prefetch {
-		extendDeadline(c, n)
-	}
-	if _, err := io.ReadFull(body, mem); err != nil {
-		return nil, readError(err, n)
-	}
-	return mem, c.Request().CloseBodyStream()
+	return mem[:n:n], c.Request().CloseBodyStream()
 }
 
-func readChunked(c *fiber.Ctx, body io.Reader, max int, lease func(n int) ([]byte, error)) ([]byte, error) {
-	size := min(firstChunk, max)
-	mem, err := lease(size)
-	if err != nil {
-		return nil, err
-	}
-	mem = mem[:size]
-	extendDeadline(c, size)
-	n := 0
+// readChunked is ReadBody for a body of unknown length. p is nil when the time of the body is
+// limited by what it is decoded from.
+func readChunked(c *fiber.Ctx, body io.Reader, max int, room Room, p *pace) ([]byte, error) {
+	size, n := 0, 0
+	var mem []byte
 	for {
-		m, err := body.Read(mem[n:])
-		n += m
-		if err == io.EOF {
-			return mem[:n:n], c.Request().CloseBodyStream()
-		}
-		if err != nil {
-			return nil, readError(err, -1)
-		}
-		if n < len(mem) {
-			continue
+		if n == len(mem) && n < max {
+			if n == size {
+				size = min(growth*n, max)
+				if n == 0 {
+					size = min(firstChunk, max)
+				}
+			}
+			var err error
+			if mem, err = room(size, n); err != nil {
+				return nil, err
+			}
+			mem = mem[:min(size, len(mem))]
+			if p != nil {
+				p.allow(len(mem))
+			}
 		}
 		if n == max {
 			// Reading one more byte distinguishes a body of exactly the limit from a larger one.
@@ -112,24 +124,65 @@ func readChunked(c *fiber.Ctx, body io.Reader, max int, lease func(n int) ([]byt
 			}
 			continue
 		}
-		size = min(2*size, max)
-		larger, err := lease(size)
-		if err != nil {
-			return nil, err
+		m, err := body.Read(mem[n:])
+		n += m
+		if err == io.EOF {
+			return mem[:n:n], c.Request().CloseBodyStream()
 		}
-		copy(larger[:n], mem[:n])
-		mem = larger[:size]
-		extendDeadline(c, size)
+		if err != nil {
+			return nil, readError(err, -1)
+		}
 	}
 }
 
-// extendDeadline allows the client the time of n bytes.
-func extendDeadline(c *fiber.Ctx, n int) {
-	_ = c.Context().Conn().SetReadDeadline(time.Now().Add(bodyTime(n)))
+// ReadSmall is ReadBody into memory of its own, for bodies of at most a few kilobytes.
+func ReadSmall(c *fiber.Ctx, most int) ([]byte, error) {
+	var mem []byte
+	return ReadBody(c, most, func(n, at int) ([]byte, error) {
+		grown := make([]byte, min(n, max(firstChunk, growth*at)))
+		copy(grown, mem[:at])
+		mem = grown
+		return mem, nil
+	})
+}
+
+// pace limits the time of a body.
+type pace struct {
+	c     *fiber.Ctx
+	began time.Time
+}
+
+// allow gives the client the time that n bytes of the body may take, since the first call.
+func (p *pace) allow(n int) {
+	if p.began.IsZero() {
+		p.began = time.Now()
+	}
+	_ = p.c.Context().Conn().SetReadDeadline(p.began.Add(bodyTime(n)))
 }
 
 // bodyTime returns the time that n bytes may take.
 func bodyTime(n int) time.Duration { return bodyGrace + time.Duration(n/minRate)*time.Second }
+
+// pacedPiece is how much of a body with a content coding is read at most until its time is extended.
+const pacedPiece = 64 << 10
+
+// paced is a body with a content coding, whose time depends on what arrives and not on what comes
+// out of it.
+type paced struct {
+	pace
+	body     io.Reader
+	at, next int // bytes read; where the time is extended
+}
+
+func (p *paced) Read(b []byte) (int, error) {
+	if p.at >= p.next {
+		p.next = p.at + pacedPiece
+		p.allow(p.next)
+	}
+	n, err := p.body.Read(b)
+	p.at += n
+	return n, err
+}
 
 func tooLarge(h *fasthttp.RequestHeader, n, max int) error {
 	what := ""

@@ -60,7 +60,7 @@ func TestRulesOfHosts(t *testing.T) {
 	machine, _ := os.Hostname()
 	for bound, local := range map[string]bool{"": true, "0.0.0.0": true, "::": true, "127.0.0.1": false, "192.0.2.7": false, "Mill.example": false} {
 		r, err := newRules(bound, nil, nil)
-		if err != nil || r.local != local || machine != "" && !r.hosts[machine] || r.anyHost || r.anyOrigin {
+		if err != nil || machine != "" && !r.hosts[machine] || r.anyHost || r.anyOrigin {
 			t.Errorf("%q: %+v, %v", bound, r, err)
 		}
 		if !local && !r.hosts[map[string]string{"Mill.example": "mill.example"}[bound]] && !r.hosts[bound] {

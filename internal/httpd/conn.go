@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -39,6 +40,8 @@ type conn struct {
 	ctx     context.Context // nil = no request has asked for it
 	cancel  context.CancelCauseFunc
 	watched uint64 // its number in the watcher
+
+	cork atomic.Pointer[cork] // nil = it was never corked
 
 	// Used by the connection's goroutine only.
 	join bool    // the next write is kept until the one after it
@@ -78,6 +81,9 @@ func unwrap(c net.Conn) net.Conn {
 	return c
 }
 
+// NetConn returns the connection without what this package adds.
+func (c *conn) NetConn() net.Conn { return c.Conn }
+
 // Read implements net.Conn.
 func (c *conn) Read(b []byte) (int, error) {
 	for {
@@ -100,6 +106,16 @@ func (c *conn) Write(b []byte) (int, error) {
 		*c.kept = append((*c.kept)[:0], b...)
 		return len(b), nil
 	}
+	if k := c.cork.Load(); k != nil {
+		if n, corked, err := k.collect(c, b); corked {
+			return n, err
+		}
+	}
+	return c.writeNow(b)
+}
+
+// writeNow writes to the connection.
+func (c *conn) writeNow(b []byte) (int, error) {
 	n := 0
 	for {
 		m, err := c.Conn.Write(b[n:])

@@ -71,12 +71,12 @@ func TestDeadlinesOfBodies(t *testing.T) {
 		{"read already", prefetch, prefetch, nil},
 		{"larger", prefetch + 1, prefetch + 1, []time.Duration{bodyTime(prefetch + 1)}},
 		{"much larger", 10 * minRate, 10 * minRate, []time.Duration{bodyTime(10 * minRate)}},
-		{"in chunks", 3 * firstChunk, -1, []time.Duration{bodyTime(firstChunk), bodyTime(2 * firstChunk), bodyTime(4 * firstChunk)}},
+		{"in chunks", 5 * firstChunk, -1, []time.Duration{bodyTime(firstChunk), bodyTime(4 * firstChunk), bodyTime(16 * firstChunk)}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			conn := &fakeConn{}
 			before := time.Now()
-			body, err := ReadBody(request(t, conn, bytes.NewReader(make([]byte, c.n)), c.length), 1<<20, func(n int) ([]byte, error) { return make([]byte, n), nil })
+			body, err := ReadBody(request(t, conn, bytes.NewReader(make([]byte, c.n)), c.length), 1<<20, new(heapRoom).room)
 			after := time.Now()
 			if err != nil || len(body) != c.n {
 				t.Errorf("%d bytes, %v", len(body), err)
@@ -112,12 +112,22 @@ func TestErrorsOfChunks(t *testing.T) {
 		{"broken at the limit", io.MultiReader(text(most), iotest.ErrReader(errors.New("bad chunk"))), "the body cannot be read: bad chunk"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			body, err := ReadBody(request(t, &fakeConn{}, c.body, -1), most, func(n int) ([]byte, error) { return make([]byte, n), nil })
+			body, err := ReadBody(request(t, &fakeConn{}, c.body, -1), most, new(heapRoom).room)
 			if c.want == "" && (err != nil || len(body) != most) || c.want != "" && (err == nil || err.Error() != c.want) {
 				t.Errorf("%q, %v; want %q", body, err, c.want)
 			}
 		})
 	}
+}
+
+// heapRoom is memory for one body, all of it at once.
+type heapRoom struct{ mem []byte }
+
+func (h *heapRoom) room(n, at int) ([]byte, error) {
+	grown := make([]byte, n)
+	copy(grown, h.mem[:at])
+	h.mem = grown
+	return grown, nil
 }
 
 // pause reads nothing once before its end.

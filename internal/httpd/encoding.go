@@ -96,18 +96,17 @@ func (d *decoding) Read(b []byte) (int, error) {
 
 // readDecoded is ReadBody for a body with a content coding. The bound holds for what comes
 // out of it, and for what is sent.
-func readDecoded(c *fiber.Ctx, body io.Reader, coding string, max int, lease func(n int) ([]byte, error)) ([]byte, error) {
+func readDecoded(c *fiber.Ctx, body io.Reader, coding string, max int, room Room) ([]byte, error) {
 	n := c.Request().Header.ContentLength()
 	if n > max {
 		return nil, tooLarge(&c.Request().Header, n, max)
 	}
-	extendDeadline(c, n)
-	plain, done, err := decoded(body, coding)
+	plain, done, err := decoded(&paced{pace: pace{c: c}, body: body}, coding)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	return readChunked(c, plain, max, lease)
+	return readChunked(c, plain, max, room, nil)
 }
 
 // Packed is a body in a content coding.
@@ -116,10 +115,10 @@ type Packed struct {
 	Body   []byte
 }
 
-// Pack compresses a reply that consists of parts if the client accepts that, into memory of
+// Pack compresses a reply, which body writes, if the client accepts that, into memory of
 // lease, which returns nil when there is none. It returns false when the reply should be
-// sent as it is: the client has not asked for a coding, or the result is no smaller.
-func Pack(c *fiber.Ctx, size int, lease func(n int) []byte, parts ...[]byte) (p Packed, ok bool) {
+// sent as it is: the client has not asked for a coding, or the result is no smaller than size.
+func Pack(c *fiber.Ctx, size int, lease func(n int) []byte, body io.WriterTo) (p Packed, ok bool) {
 	accepted := c.Request().Header.Peek(fiber.HeaderAcceptEncoding)
 	if len(accepted) == 0 {
 		return p, false
@@ -145,12 +144,7 @@ func Pack(c *fiber.Ctx, size int, lease func(n int) []byte, parts ...[]byte) (p 
 		w.Reset(to)
 		z = w
 	}
-	for _, part := range parts {
-		if _, err := z.Write(part); err != nil {
-			return p, false
-		}
-	}
-	if z.Close() != nil {
+	if _, err := body.WriteTo(z); err != nil || z.Close() != nil {
 		return p, false
 	}
 	p.Body = to.room

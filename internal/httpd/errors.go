@@ -3,6 +3,7 @@ package httpd
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"strconv"
 	"strings"
 
@@ -70,9 +71,11 @@ func fromFiber(c *fiber.Ctx, err *fiber.Error) error {
 	code, msg := coded.InvalidArgument, err.Message
 	switch err.Code {
 	case fiber.StatusNotFound:
-		return coded.Errorf(coded.NotFound, "", "there is nothing at %.256q", c.Path())
+		return coded.Errorf(coded.NotFound, "", "there is nothing at %.256q: models are at /v2/models/NAME/infer, and routes of programs below /apps/NAME/", c.Path())
 	case fiber.StatusMethodNotAllowed:
 		return WithStatus(err.Code, coded.Errorf(coded.Unsupported, "", "%s is not served at %.256q: use %s", c.Method(), c.Path(), c.Response().Header.Peek("Allow")))
+	case fiber.StatusBadRequest: // the framework's texts have bytes of the request
+		msg = "the request is not correct HTTP/1.1: its request line, header or body cannot be read"
 	case fiber.StatusRequestTimeout:
 		code, msg = coded.Timeout, "the request did not arrive in time"
 	case fiber.StatusRequestHeaderFieldsTooLarge:
@@ -87,20 +90,23 @@ func fromFiber(c *fiber.Ctx, err *fiber.Error) error {
 	return WithStatus(err.Code, &coded.Error{Code: code, Msg: msg})
 }
 
+// StatusOf returns the status of the reply to a request that failed with err.
+func StatusOf(err error) int {
+	if own := (*statusError)(nil); errors.As(err, &own) {
+		return own.status
+	}
+	if status, known := statuses[coded.CodeOf(err)]; known {
+		return status
+	}
+	return fasthttp.StatusInternalServerError
+}
+
 // setError makes err the reply.
 func setError(r *fasthttp.Response, err error) {
-	code := coded.CodeOf(err)
-	status, known := statuses[code]
-	if !known {
-		status = fasthttp.StatusInternalServerError
+	if wait := coded.RetryAfter(err); wait > 0 {
+		r.Header.Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
 	}
-	if wait := code.RetryAfter(); wait > 0 {
-		r.Header.Set("Retry-After", strconv.Itoa(int(wait.Seconds())))
-	}
-	if own := (*statusError)(nil); errors.As(err, &own) {
-		status = own.status
-	}
-	r.SetStatusCode(status)
+	r.SetStatusCode(StatusOf(err))
 	r.Header.SetContentType("application/json")
 	r.SetBody(AppendError(nil, err))
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"millrace/internal/accept"
 	"millrace/stream/coded"
 )
 
@@ -22,6 +23,9 @@ const (
 // registration, and a handler's panic or unread body does not affect other requests.
 func (s *Server) handle(c *fasthttp.RequestCtx) {
 	conn := connOf(c.Conn())
+	if conn != nil {
+		accept.Spoke(conn.Conn)
+	}
 	conn.setBusy(true)
 	defer conn.setBusy(false)
 	defer s.finishRequest(c)
@@ -29,14 +33,23 @@ func (s *Server) handle(c *fasthttp.RequestCtx) {
 		if s.draining.Load() && !c.Hijacked() {
 			c.SetConnectionClose()
 		}
+		if s.hsts != "" {
+			c.Response.Header.Set(fasthttp.HeaderStrictTransportSecurity, s.hsts)
+		}
 	}()
+	if err := strict(&c.Request.Header); err != nil {
+		s.refuse(c, err)
+		c.SetConnectionClose()
+		return
+	}
 	switch string(c.Method()) {
 	case "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS":
 	default:
 		s.refuse(c, WithStatus(fasthttp.StatusMethodNotAllowed, coded.Errorf(coded.Unsupported, "", "the method %.32q is not served here", c.Method())))
 		return
 	}
-	if err := s.rules.check(c); err != nil {
+	rules := s.rules.Load()
+	if err := rules.check(c); err != nil {
 		s.refuse(c, err)
 		return
 	}
@@ -44,7 +57,7 @@ func (s *Server) handle(c *fasthttp.RequestCtx) {
 		s.refuse(c, tooLarge(&c.Request.Header, n, s.cfg.MaxBody))
 		return
 	}
-	if s.rules.preflight(c) {
+	if rules.preflight(c) {
 		return
 	}
 	s.inner(c)

@@ -30,20 +30,23 @@ type Live struct {
 
 	mu     sync.Mutex
 	head   []byte // that is not written yet
-	text   []byte
-	chunks bool // each part is a chunk
-	out    []byte
+	chunks bool   // each part is a chunk
+	out    []byte // what is collected to be written at once, at most liveBuffer bytes
+	broken error  // of a write, after which nothing may follow
 }
+
+// liveBuffer is how much of a live reply is written at once, but for larger parts of the caller's.
+const liveBuffer = 4 << 10
 
 var _ io.Writer = (*Live)(nil)
 
 // GoLive makes the reply to c a live one, with the headers that c's response has so far.
 // When the handler has returned, run starts serve in a goroutine called name, and another
 // one called reader; after serve the connection is closed. The reply's context ends with
-// ctx, or when the client has disconnected. not is called instead of serve if run starts nothing,
+// ctx, when the client has disconnected, or as Config.Lasts says. not is called instead of serve if run starts nothing,
 // or if the connection fails before it is taken over, as when a reply to an earlier request
 // cannot be written.
-func GoLive(c *fiber.Ctx, ctx context.Context, run func(name string, f func()) bool, name string, serve func(*Live), not func()) {
+func (s *Server) GoLive(c *fiber.Ctx, ctx context.Context, run func(name string, f func()) bool, name string, serve func(*Live), not func()) {
 	if w := connOf(c.Context().Conn()); w != nil {
 		w.lost = not
 	}
@@ -62,12 +65,14 @@ func GoLive(c *fiber.Ctx, ctx context.Context, run func(name string, f func()) b
 		l.head = append(l.head, "Transfer-Encoding: chunked\r\n"...)
 	}
 	l.head = append(l.head, "\r\n"...)
+	lasts := s.Lasts(c)
 	Hijack(c, func(conn net.Conn, _ []byte) {
 		l.conn = conn
 		started := run(name, func() {
 			defer conn.Close()
 			live, cancel := context.WithCancelCause(ctx)
 			defer cancel(nil)
+			defer lasts(cancel)()
 			l.ctx = live
 			reading := run("reader", func() { // ends with the connection
 				_, _ = io.Copy(io.Discard, conn)
@@ -87,6 +92,14 @@ func GoLive(c *fiber.Ctx, ctx context.Context, run func(name string, f func()) b
 	})
 }
 
+// Lasts calls Config.Lasts. What it returns is never nil.
+func (s *Server) Lasts(c *fiber.Ctx) func(end func(error)) (ended func()) {
+	if s.cfg.Lasts == nil {
+		return func(func(error)) func() { return func() {} }
+	}
+	return s.cfg.Lasts(c)
+}
+
 // Context ends when the client has disconnected, with the cause ErrClientGone, or when the
 // context that GoLive was called with ends.
 func (l *Live) Context() context.Context { return l.ctx }
@@ -104,35 +117,71 @@ func (l *Live) Write(p []byte) (int, error) {
 	return l.write(p)
 }
 
-func (l *Live) write(p []byte) (int, error) {
-	if err := l.conn.SetWriteDeadline(time.Now().Add(liveWrite)); err != nil {
+func (l *Live) write(p []byte) (n int, err error) {
+	if err := l.begin(len(p)); err != nil {
 		return 0, err
 	}
-	if l.head == nil && !l.chunks {
-		if len(p) == 0 {
-			return 0, nil
-		}
-		return l.conn.Write(p)
+	if err := l.add(p); err != nil {
+		return 0, err
+	}
+	return len(p), l.finish(len(p))
+}
+
+// begin begins a part of n bytes, of which the client has to take all within liveWrite.
+func (l *Live) begin(n int) error {
+	if l.broken != nil {
+		return l.broken
+	}
+	if err := l.conn.SetWriteDeadline(time.Now().Add(liveWrite)); err != nil {
+		return err
 	}
 	l.out = append(l.out[:0], l.head...)
 	l.head = nil
-	chunk := l.chunks && len(p) > 0
-	if chunk {
-		l.out = append(strconv.AppendInt(l.out, int64(len(p)), 16), "\r\n"...)
+	if l.chunks && n > 0 {
+		l.out = append(strconv.AppendInt(l.out, int64(n), 16), "\r\n"...)
 	}
-	before := len(l.out)
-	if l.out = append(l.out, p...); chunk {
+	return nil
+}
+
+// add adds bytes to the part.
+func (l *Live) add(p []byte) error {
+	if len(l.out)+len(p) <= liveBuffer {
+		l.out = append(l.out, p...)
+		return nil
+	}
+	if err := l.flush(); err != nil {
+		return err
+	}
+	if len(p) < liveBuffer {
+		l.out = append(l.out, p...)
+		return nil
+	}
+	_, l.broken = l.conn.Write(p)
+	return l.broken
+}
+
+// flush writes what is collected.
+func (l *Live) flush() error {
+	if len(l.out) > 0 {
+		_, l.broken = l.conn.Write(l.out)
+		l.out = l.out[:0]
+	}
+	return l.broken
+}
+
+// finish ends a part of n bytes, and writes what is left of it.
+func (l *Live) finish(n int) error {
+	if l.chunks && n > 0 {
 		l.out = append(l.out, "\r\n"...)
 	}
-	n, err := l.conn.Write(l.out)
-	return min(max(n-before, 0), len(p)), err
+	return l.flush()
 }
 
 // end marks the end of a reply in chunks.
 func (l *Live) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.chunks && l.head == nil {
+	if l.chunks && l.head == nil && l.broken == nil {
 		_ = l.conn.SetWriteDeadline(time.Now().Add(liveWrite))
 		_, _ = io.WriteString(l.conn, "0\r\n\r\n") // a client that is gone does not need it
 	}
@@ -142,10 +191,33 @@ func (l *Live) end() {
 func (l *Live) Event(name string, data []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.text = AppendEvent(l.text[:0], name, data)
-	_, err := l.write(l.text)
-	return err
+	first, lines := []byte(nil), bytes.Count(data, lineFeed)+1
+	if name != "" {
+		first = append(append(append(first, "event: "...), name...), '\n')
+	}
+	n := len(first) + lines*len("data: \n") + len(data) - (lines - 1) + 1
+	if err := l.begin(n); err != nil {
+		return err
+	}
+	if err := l.add(first); err != nil {
+		return err
+	}
+	for more := true; more; {
+		var line []byte
+		line, data, more = bytes.Cut(data, lineFeed)
+		for _, p := range [...][]byte{dataField, line, lineFeed} {
+			if err := l.add(p); err != nil {
+				return err
+			}
+		}
+	}
+	if err := l.add(lineFeed); err != nil {
+		return err
+	}
+	return l.finish(n)
 }
+
+var lineFeed, dataField = []byte{'\n'}, []byte("data: ")
 
 // Fail replies with err, and its status, when nothing has been sent yet; otherwise it
 // returns false.
@@ -157,6 +229,26 @@ func (l *Live) Fail(err error) bool {
 	}
 	l.head, l.chunks = nil, false
 	Deny(l.conn, err)
+	return true
+}
+
+// Deny replies with a status, a header and a body when nothing has been sent yet; otherwise it
+// returns false.
+func (l *Live) Deny(status int, contentType string, header map[string]string, body []byte) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.head == nil {
+		return false
+	}
+	l.head, l.chunks = nil, false
+	var resp fasthttp.Response
+	resp.SetStatusCode(status)
+	resp.Header.SetContentType(contentType)
+	for name, value := range header {
+		AddHeader(&resp.Header, name, value)
+	}
+	resp.SetBodyRaw(body)
+	deny(l.conn, &resp)
 	return true
 }
 
@@ -204,6 +296,10 @@ func AppendEvent(dst []byte, name string, data []byte) []byte {
 func Deny(conn net.Conn, err error) {
 	var resp fasthttp.Response
 	setError(&resp, err)
+	deny(conn, &resp)
+}
+
+func deny(conn net.Conn, resp *fasthttp.Response) {
 	_ = conn.SetWriteDeadline(time.Now().Add(liveWrite))
 	var text strings.Builder
 	resp.Header.SetConnectionClose()
@@ -211,4 +307,16 @@ func Deny(conn net.Conn, err error) {
 	_, _ = resp.Header.WriteTo(&text)
 	text.Write(resp.Body())
 	_, _ = io.WriteString(conn, text.String())
+}
+
+// AddHeader adds a header of a program's reply, but for those of the connection, which are the
+// server's.
+func AddHeader(h *fasthttp.ResponseHeader, name, value string) {
+	switch strings.ToLower(name) {
+	case "content-length", "connection", "transfer-encoding", "keep-alive", "upgrade", "trailer":
+	case "set-cookie":
+		h.Add(name, value)
+	default:
+		h.Set(name, value)
+	}
 }

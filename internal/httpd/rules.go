@@ -23,16 +23,26 @@ type rules struct {
 	hosts     map[string]bool // lower case, no port, no brackets
 	suffixes  []string        // of allowed names, lower case, each with a dot in front
 	probe     func(path string) bool
-	local     bool // bound to every address: the local address of the connection is allowed as Host
 	anyOrigin bool
 	origins   map[string]bool // scheme://host[:port], lower case
 }
 
+// Rules are those of the hosts and origins of requests.
+type Rules struct{ of *rules }
+
+// NewRules returns rules for Use. Errors name the setting.
+func (s *Server) NewRules(hosts, origins []string) (Rules, error) {
+	r, err := newRules(s.bound, hosts, origins)
+	r.probe = s.cfg.Probe
+	return Rules{&r}, err
+}
+
+// Use makes rules hold for the requests that follow.
+func (s *Server) Use(r Rules) { s.rules.Store(r.of) }
+
 func newRules(bound string, hosts, origins []string) (rules, error) {
 	r := rules{hosts: map[string]bool{"localhost": true, "127.0.0.1": true, "::1": true}, origins: map[string]bool{}}
-	if ip, err := netip.ParseAddr(bound); bound == "" || err == nil && ip.IsUnspecified() {
-		r.local = true
-	} else {
+	if ip, err := netip.ParseAddr(bound); bound != "" && (err != nil || !ip.IsUnspecified()) {
 		r.hosts[strings.ToLower(bound)] = true
 	}
 	if name, _ := os.Hostname(); name != "" {
@@ -130,10 +140,7 @@ func (r *rules) isOwnHost(c *fasthttp.RequestCtx, host []byte) bool {
 			return true
 		}
 	}
-	if !r.local {
-		return false
-	}
-	ip, err := netip.ParseAddr(name)
+	ip, err := netip.ParseAddr(name) // the address that the connection came to
 	if err != nil {
 		return false
 	}
@@ -144,7 +151,7 @@ func (r *rules) isOwnHost(c *fasthttp.RequestCtx, host []byte) bool {
 // OriginAllowed reports whether the request does not come from a web page, or comes from a
 // page of this server or of a listed origin. Handlers that upgrade to WebSocket must call
 // it; for methods that change something it is checked before the handler.
-func (s *Server) OriginAllowed(c *fiber.Ctx) bool { return s.rules.originAllowed(c.Context()) }
+func (s *Server) OriginAllowed(c *fiber.Ctx) bool { return s.rules.Load().originAllowed(c.Context()) }
 
 func (r *rules) originAllowed(c *fasthttp.RequestCtx) bool {
 	origin := c.Request.Header.Peek("Origin")

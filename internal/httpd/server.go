@@ -27,6 +27,7 @@ type Config struct {
 	MaxBody int      // bytes of a request's body; 0 = no bound
 
 	TLS   *tls.Config   // nil = not encrypted
+	HSTS  time.Duration // with TLS: how long browsers come back by https only; 0 = it is not said
 	Limit *accept.Limit // of open connections; nil = no bound
 
 	HeaderTimeout time.Duration // from the first byte of a request to the end of its header; 10s
@@ -37,6 +38,9 @@ type Config struct {
 	Log *slog.Logger // slog.Default()
 	// Probe reports whether a path is a health route, whose Host is not checked; nil = none is.
 	Probe func(path string) bool
+	// Lasts returns what is called when a reply to the request, or what follows on it, begins that may last long, with a function that ends
+	// it, and then when it has ended; nil = it is not called.
+	Lasts func(*fiber.Ctx) func(end func(error)) (ended func())
 	// Refused is called with a request that no route was called for, because of the rules
 	// on its method, host, origin or size; nil = it is not called.
 	Refused func(method, path string, status int)
@@ -82,7 +86,9 @@ type Server struct {
 	App *fiber.App
 
 	cfg   Config
-	rules rules
+	hsts  string // the header Strict-Transport-Security, "" = none
+	rules atomic.Pointer[rules]
+	bound string                  // the host of Config.Addr
 	inner fasthttp.RequestHandler // Fiber's handler
 	ln    net.Listener
 
@@ -92,8 +98,10 @@ type Server struct {
 	draining atomic.Bool
 
 	mu        sync.Mutex
-	ended     bool // no more lingering closes are started
-	lingering sync.WaitGroup
+	also      []net.Listener // of Also
+	closing   bool           // the shutdown has begun
+	ended     bool           // no more lingering closes are started
+	lingering sync.WaitGroup // and of the goroutines of also
 }
 
 // New returns a server that does not listen yet. Errors name the setting.
@@ -103,11 +111,15 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, coded.Errorf(coded.InvalidArgument, "http", "%q is not an address: want host:port, such as 127.0.0.1:8000: %w", cfg.Addr, err)
 	}
-	s := &Server{cfg: cfg}
-	if s.rules, err = newRules(host, cfg.Hosts, cfg.Origins); err != nil {
+	s := &Server{cfg: cfg, bound: host}
+	rules, err := s.NewRules(cfg.Hosts, cfg.Origins)
+	if err != nil {
 		return nil, err
 	}
-	s.rules.probe = cfg.Probe
+	s.Use(rules)
+	if cfg.TLS != nil && cfg.HSTS > 0 {
+		s.hsts = fmt.Sprintf("max-age=%d", cfg.HSTS/time.Second)
+	}
 	s.App = fiber.New(fiber.Config{
 		AppName:                      "millrace",
 		DisableStartupMessage:        true,
@@ -136,15 +148,43 @@ func (s *Server) Listen() (net.Addr, error) {
 	if err != nil {
 		return nil, err
 	}
-	addr := ln.Addr()
+	s.ln = s.wrap(ln)
+	return ln.Addr(), nil
+}
+
+func (s *Server) wrap(ln net.Listener) net.Listener {
 	ln = listener{ln}
 	if s.cfg.TLS != nil {
 		t := s.cfg.TLS.Clone()
-		t.NextProtos = []string{"http/1.1"}
+		t.NextProtos = append([]string{"http/1.1"}, t.NextProtos...)
 		ln = tls.NewListener(ln, t)
 	}
-	s.ln = ln
-	return addr, nil
+	return ln
+}
+
+// Also serves the routes, which must be complete, at another address, until the shutdown of Serve.
+func (s *Server) Also(addr string) (net.Addr, error) {
+	ln, err := s.cfg.Limit.Listen("http", addr)
+	if err != nil {
+		return nil, err
+	}
+	wrapped := s.wrap(ln)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing {
+		_ = ln.Close()
+		return nil, coded.Errorf(coded.Draining, "", "the server is shutting down")
+	}
+	s.App.Handler() // builds the tree of the routes, which Serve may not have done yet
+	s.also = append(s.also, wrapped)
+	s.lingering.Add(1)
+	go func() { // ends with the listener, which the shutdown closes
+		defer s.lingering.Done()
+		if err := s.App.Server().Serve(wrapped); err != nil {
+			s.cfg.Log.Error("a listener has failed", "address", addr, "error", err)
+		}
+	}()
+	return ln.Addr(), nil
 }
 
 // Close stops listening, if Serve will not be called. After Serve it does nothing.
@@ -186,6 +226,12 @@ func (s *Server) Serve(ctx context.Context) error {
 }
 
 func (s *Server) shutdown(served <-chan error) error {
+	s.mu.Lock()
+	s.closing = true
+	for _, ln := range s.also {
+		_ = ln.Close()
+	}
+	s.mu.Unlock()
 	_ = s.ln.Close()
 	<-served
 	grace := time.Now().Add(idleGrace)

@@ -107,7 +107,7 @@ func TestReadBody(t *testing.T) {
 	s := serve(t, httpd.Config{MaxBody: max}, func(s *httpd.Server) {
 		echo(s)
 		s.App.Post("/refuse", func(c *fiber.Ctx) error {
-			_, err := s.ReadBody(c, 0, func(int) ([]byte, error) { return nil, coded.Errorf(coded.Overloaded, "", "no memory") })
+			_, err := s.ReadBody(c, 0, func(int, int) ([]byte, error) { return nil, coded.Errorf(coded.Overloaded, "", "no memory") })
 			return err
 		})
 		s.App.Post("/ignore", func(c *fiber.Ctx) error { return c.SendString("ignored") })
@@ -160,7 +160,7 @@ func TestReadBody(t *testing.T) {
 		"no memory, chunked":  {chunked("/refuse", max), 503, "no memory"},
 		"ignored":             {sized("/ignore", max), 200, ""},
 		"ignored, chunked":    {chunked("/ignore", max), 200, ""},
-		"no such route":       {sized("/nothing", max), 404, ""},
+		"no such route":       {sized("/nothing", max), 404, "routes of programs below /apps/NAME/"},
 		"asked to close":      {strings.Replace(sized("/nothing", max), host, host+"Connection: close\r\n", 1), 404, ""},
 		"broken chunk":        {"POST /echo HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\nzz\r\n\r\n", 400, "body"},
 	} {

@@ -12,15 +12,13 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"millrace/internal/child"
+	"millrace/internal/testbuild"
 )
 
 // Server is a running Jaeger, with its addresses as HOST:PORT.
@@ -81,42 +79,11 @@ exporters:
 // everything samples all traces.
 const everything = `{"default_strategy": {"type": "probabilistic", "param": 1}}`
 
-// program returns the path of Jaeger, which it builds if that was not done before: some
-// minutes.
-var program = sync.OnceValues(func() (string, error) {
-	_, file, _, _ := runtime.Caller(0)
-	cmd := exec.Command(filepath.Join(root(file), "scripts", "jaeger.sh"))
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	return strings.TrimSpace(string(out)), err
-})
-
-// root returns the folder of the module. Builds with -trimpath do not say where a file is:
-// then it is found from the folder of the test.
-func root(file string) string {
-	dir := filepath.Dir(file)
-	if !filepath.IsAbs(dir) {
-		dir, _ = os.Getwd()
-	}
-	for ; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			break
-		}
-	}
-	return dir
-}
-
 // Start runs a Jaeger until the test ends. It skips the test under -short: building Jaeger
 // takes minutes.
 func Start(t testing.TB, options Options) *Server {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("Jaeger is built and run without -short only")
-	}
-	path, err := program()
-	if err != nil {
-		t.Fatalf("scripts/jaeger.sh: %v", err)
-	}
+	path := testbuild.Peer(t, "jaeger")
 	// Another program may take a port between its choice and its use.
 	for range 5 {
 		s, process, err := run(t, path, options)

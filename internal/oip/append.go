@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"unicode/utf8"
 
 	"millrace/stream/coded"
 )
@@ -20,6 +19,12 @@ import (
 // that are not UTF-8, and unless r.NotFinite is set NaN and infinities), for which it wraps
 // ErrNotJSON.
 func AppendResponse(dst []byte, r *InferResponse, binary func(i int) bool) ([]byte, error) {
+	return appendResponse(dst, r, binary, nil)
+}
+
+// appendResponse is AppendResponse. If cuts is not nil, it leaves out the elements of large tensors
+// and appends to cuts where they follow.
+func appendResponse(dst []byte, r *InferResponse, binary func(i int) bool, cuts *[]cut) ([]byte, error) {
 	dst = append(dst, `{"model_name":`...)
 	dst = AppendString(dst, r.ModelName)
 	if r.ModelVersion != "" {
@@ -30,7 +35,7 @@ func AppendResponse(dst []byte, r *InferResponse, binary func(i int) bool) ([]by
 		dst = append(dst, `,"id":`...)
 		dst = AppendString(dst, r.ID)
 	}
-	dst, err := AppendMembers(append(dst, ','), r, binary)
+	dst, err := appendMembers(append(dst, ','), r, binary, cuts)
 	if err != nil {
 		return dst, err
 	}
@@ -40,6 +45,10 @@ func AppendResponse(dst []byte, r *InferResponse, binary func(i int) bool) ([]by
 // AppendMembers appends r's parameters and outputs in the form of AppendResponse, as members of an object that the
 // caller begins and ends. binary and errors are those of AppendResponse.
 func AppendMembers(dst []byte, r *InferResponse, binary func(i int) bool) ([]byte, error) {
+	return appendMembers(dst, r, binary, nil)
+}
+
+func appendMembers(dst []byte, r *InferResponse, binary func(i int) bool, cuts *[]cut) ([]byte, error) {
 	if len(r.Params) > 0 {
 		var err error
 		if dst, err = appendParams(append(dst, `"parameters":{`...), r.Params, ""); err != nil {
@@ -47,7 +56,7 @@ func AppendMembers(dst []byte, r *InferResponse, binary func(i int) bool) ([]byt
 		}
 		dst = append(dst, "},"...)
 	}
-	return appendTensors(dst, "outputs", r.Outputs, binary, r.NotFinite)
+	return appendTensors(dst, "outputs", r.Outputs, binary, r.NotFinite, cuts)
 }
 
 // AppendRequest appends the JSON of r to dst, for a client; binary and errors are
@@ -74,7 +83,7 @@ func AppendRequest(dst []byte, r *InferRequest, binary func(i int) bool) ([]byte
 		}
 		dst = append(dst, "},"...)
 	}
-	if dst, err = appendTensors(dst, "inputs", r.Inputs, binary, true); err != nil {
+	if dst, err = appendTensors(dst, "inputs", r.Inputs, binary, true, nil); err != nil {
 		return dst, err
 	}
 	if len(r.Outputs) == 0 {
@@ -125,8 +134,9 @@ func BinaryParts(dst [][]byte, tensors []Tensor, binary func(i int) bool) [][]by
 	return dst
 }
 
-// appendTensors appends `KEY: [...]`. words allows those of numbers that are not finite.
-func appendTensors(dst []byte, key string, ts []Tensor, binary func(i int) bool, words bool) ([]byte, error) {
+// appendTensors appends `KEY: [...]`. words allows those of numbers that are not finite; cuts is that
+// of appendResponse.
+func appendTensors(dst []byte, key string, ts []Tensor, binary func(i int) bool, words bool, cuts *[]cut) ([]byte, error) {
 	dst = append(dst, '"')
 	dst = append(dst, key...)
 	dst = append(dst, `":[`...)
@@ -136,14 +146,14 @@ func appendTensors(dst []byte, key string, ts []Tensor, binary func(i int) bool,
 			dst = append(dst, ',')
 		}
 		raw := binary != nil && binary(i)
-		if dst, err = appendTensor(dst, &ts[i], key, i, raw, words); err != nil {
+		if dst, err = appendTensor(dst, &ts[i], key, i, raw, words, cuts); err != nil {
 			return dst, err
 		}
 	}
 	return append(dst, ']'), nil
 }
 
-func appendTensor(dst []byte, t *Tensor, key string, i int, raw, words bool) ([]byte, error) {
+func appendTensor(dst []byte, t *Tensor, key string, i int, raw, words bool, cuts *[]cut) ([]byte, error) {
 	fail := func(part, msg string) *coded.Error {
 		return &coded.Error{Code: coded.InvalidArgument, Field: key + index(i) + part, Msg: strconv.Quote(t.Name) + " " + msg}
 	}
@@ -191,7 +201,13 @@ func appendTensor(dst []byte, t *Tensor, key string, i int, raw, words bool) ([]
 		dst = append(dst, `,"data":[`...)
 		var at int
 		var msg string
-		if dst, at, msg = appendData(dst, t.Datatype, t.Data, words); msg != "" {
+		if cuts != nil && len(t.Data) >= minCut {
+			at, msg = checkData(t.Datatype, t.Data, words)
+			*cuts = append(*cuts, cut{len(dst), t.Datatype, t.Data})
+		} else {
+			dst, at, msg = appendData(dst, t.Datatype, t.Data, words)
+		}
+		if msg != "" {
 			err := fail(".data"+index(at), msg+"; ask for it as binary data (binary_data)")
 			err.Err = ErrNotJSON
 			return dst, err
@@ -293,24 +309,44 @@ func appendData(dst []byte, datatype string, data []byte, words bool) (out []byt
 			dst = append(appendReal(dst, v, 64), ',')
 		}
 	case Bytes:
-		for k := 0; ; k++ {
+		if at, msg := checkText(data); msg != "" {
+			return dst, at, msg
+		}
+		for {
 			element, rest, ok := NextBytes(data)
 			if !ok {
 				break
-			}
-			if !utf8.Valid(element) {
-				return dst, k, "is not UTF-8, which JSON cannot carry"
 			}
 			dst = append(AppendString(dst, unsafeString(element)), ',')
 			data = rest
 		}
 	default:
-		return dst, 0, "is " + datatype + ", which JSON does not have"
+		return dst, 0, noDatatype(datatype)
 	}
 	if n := len(dst) - 1; n >= 0 && dst[n] == ',' {
 		dst = dst[:n]
 	}
 	return dst, 0, ""
+}
+
+// noDatatype is why no element of a datatype can be written.
+func noDatatype(datatype string) string { return "is " + datatype + ", which JSON does not have" }
+
+// checkFinite returns which number is not finite, and the reason why it cannot be written.
+func checkFinite(datatype string, data []byte) (at int, msg string) {
+	le, one := binary.LittleEndian, SizeOf(datatype)
+	for i := 0; i < len(data); i += one {
+		var v float64
+		if datatype == FP32 {
+			v = float64(math.Float32frombits(le.Uint32(data[i:])))
+		} else {
+			v = math.Float64frombits(le.Uint64(data[i:]))
+		}
+		if v-v != 0 {
+			return i / one, noNotation(v)
+		}
+	}
+	return 0, ""
 }
 
 func noNotation(v float64) string {

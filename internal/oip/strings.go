@@ -19,7 +19,11 @@ var plain = func() (yes [256]bool) {
 // of s becomes U+FFFD. The line separators U+2028 and U+2029 are escaped, since some JSON
 // parsers fail on them.
 func AppendString(dst []byte, s string) []byte {
-	dst = append(dst, '"')
+	return append(appendEscaped(append(dst, '"'), s), '"')
+}
+
+// appendEscaped is AppendString without the quotes.
+func appendEscaped(dst []byte, s string) []byte {
 	start := 0
 	for i := 0; i < len(s); {
 		c := s[i]
@@ -28,7 +32,9 @@ func AppendString(dst []byte, s string) []byte {
 			continue
 		}
 		if c < utf8.RuneSelf {
-			dst = append(dst, s[start:i]...)
+			if start < i {
+				dst = append(dst, s[start:i]...)
+			}
 			switch c {
 			case '"', '\\':
 				dst = append(dst, '\\', c)
@@ -58,8 +64,7 @@ func AppendString(dst []byte, s string) []byte {
 		}
 		i += n
 	}
-	dst = append(dst, s[start:]...)
-	return append(dst, '"')
+	return append(dst, s[start:]...)
 }
 
 // stringEnd finds the closing quote of the string whose first character, after the opening

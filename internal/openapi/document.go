@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"millrace/internal/role"
 )
 
 // Route describes a route. Path is in Fiber's notation, with optional parts in brackets:
@@ -17,7 +19,8 @@ import (
 type Route struct {
 	Method  string // several are separated by |: GET|POST
 	Path    string
-	Tag     string // the heading under which it stands
+	Role    role.Role // what a client must have
+	Tag     string    // the heading under which it stands
 	Summary string
 	Doc     string // more about it; "" = the summary says it all
 	Query   []Param
@@ -28,6 +31,7 @@ type Route struct {
 	Status       int  // of the reply; 0 = 200
 	Infer        bool // the tensors of a model go in and out: Body and Answer are those of inference
 	WebSocket    bool // it is the handshake of a WebSocket
+	Limited      bool // its handler regards that a client may use some models only; one with a model in its path need not
 }
 
 // Param is an option in the query of a request. Type is string, integer, number or

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"millrace/internal/child"
+	"millrace/internal/video"
 )
 
 const (
@@ -95,7 +96,7 @@ func newWriter(ctx context.Context, program, file string, width, height int, fps
 	args = append(args, strings.Fields(encodings[strings.ToLower(filepath.Ext(file))])...)
 	w.ffmpeg, err = child.Start(ctx, child.Spec{
 		Path: program, Args: append(args, "file:"+w.part), Stdin: true, Grace: stopGrace,
-		Env: append(os.Environ(), "AV_LOG_FORCE_NOCOLOR=1", "LC_ALL=C"),
+		Env: video.Environment(),
 	})
 	if err != nil {
 		_ = os.Remove(w.part)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -98,6 +99,24 @@ func TestWriter(t *testing.T) {
 	pix, err := exec.Command("ffmpeg", "-v", "error", "-i", file, "-f", "rawvideo", "-pix_fmt", "rgb24", "-").Output()
 	if err != nil || len(pix) != 64*48*3 || pix[0] < 200 || pix[1] > 60 || pix[2] > 70 {
 		t.Errorf("%d bytes, %v, %v", len(pix), pix[:3], err)
+	}
+}
+
+// ffmpeg gets no variable of this process that it does not need.
+func TestWriterHasNoSecrets(t *testing.T) {
+	t.Setenv("MILLRACE_API_KEY", "planted")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "planted")
+	w, err := NewWriter(t.Context(), filepath.Join(t.TempDir(), "x.mkv"), 4, 4, 25)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Cancel()
+	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", w.ffmpeg.Pid()))
+	if err != nil {
+		t.Skip("no /proc here: ", err)
+	}
+	if vars := strings.Split(string(env), "\x00"); strings.Contains(string(env), "planted") || !slices.Contains(vars, "LC_ALL=C") {
+		t.Errorf("%q", vars)
 	}
 }
 

@@ -22,6 +22,7 @@ type Field struct {
 	Short   []string // other names that requests may use
 	Request string   // "" = a request may not set it, "any" = it may, otherwise the largest value it may set
 	File    bool     // a path relative to the configuration's folder
+	Secret  bool     // the variable with it is removed from the environment once it was read
 
 	owner      reflect.Type // the struct with the field
 	form       string
@@ -81,7 +82,7 @@ func newField(path string, sf reflect.StructField, says inherited, at func(bool)
 	tag := sf.Tag
 	f := Field{
 		Path: path, Help: tag.Get("help"), Example: tag.Get("example"), Default: tag.Get("default"), Unset: says.unset, Request: says.request,
-		Words: strings.Fields(tag.Get("words")), Short: strings.Fields(tag.Get("short")), File: tag.Get("path") == "file",
+		Words: strings.Fields(tag.Get("words")), Short: strings.Fields(tag.Get("short")), File: tag.Get("path") == "file", Secret: tag.Get("secret") == "yes",
 		unit: tag.Get("unit"), form: tag.Get("form"), typ: sf.Type, at: at,
 	}
 	if f.Default != "" {

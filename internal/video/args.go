@@ -100,7 +100,7 @@ func (o *Options) ffmpegArgs(from *route, hardware string, width, height int) []
 		args = append(args, "-skip_frame", "nokey")
 	}
 	args = append(args, hardwareArgs(hardware)...)
-	args = append(append(append(args, from.startArgs()...), in...), "-i", address)
+	args = append(slices.Concat(args, from.startArgs(), from.allowArgs(), in), "-i", address)
 	// A capital V excludes cover pictures.
 	args = append(args, "-map", "0:V:0", "-an", "-sn", "-dn", "-map_metadata", "-1")
 

@@ -1,6 +1,7 @@
 package video
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -24,10 +25,15 @@ type DecoderOptions struct {
 	MaxPixels int
 	// Hardware, if set, decodes the video where it can. See HardwareFailed.
 	Hardware *Hardware
+	// Sandbox confines ffmpeg, unless Hardware is used: it reads no files, and has no network. It needs what child.SandboxError
+	// looks for.
+	Sandbox bool
 	// Log, if set, gets each line that ffmpeg reports. It must not block.
 	Log func(line string)
 	// FFmpeg is the program; "" looks it up in PATH.
 	FFmpeg string
+
+	space uint64 // of ffmpeg's addresses, for tests; 0 = by the size
 }
 
 // fourccs are the codecs' names in IVF. ffmpeg reads IVF chunk by chunk, and writes a frame without waiting for the next
@@ -81,8 +87,15 @@ func NewDecoder(ctx context.Context, o DecoderOptions) (*Decoder, error) {
 	red := newRedactor("")
 	w, h := o.Need.In(o.Width, o.Height)
 	method := o.Hardware.method(ctx)
+	limits := ffmpegLimits(o.Width*o.Height, method)
+	limits.AddressSpace = cmp.Or(o.space, limits.AddressSpace)
+	var sandbox *child.Sandbox
+	if o.Sandbox && method == "" {
+		sandbox = newSandbox(o.FFmpeg)
+	}
 	p, err := child.Start(ctx, child.Spec{
-		Path: o.FFmpeg, Args: o.args(method), Env: environment(), Grace: stopGrace, Stdin: true,
+		Limits: limits, Sandbox: sandbox,
+		Path: o.FFmpeg, Args: o.args(method), Env: Environment(), Grace: stopGrace, Stdin: true,
 		PipeSize: pipeSize(&Options{Format: NV12}, w, h), OnStderr: logger(o.Log, red),
 	})
 	if err != nil {
@@ -108,7 +121,8 @@ func NewDecoder(ctx context.Context, o DecoderOptions) (*Decoder, error) {
 
 // args is the command line. One thread decodes and one encodes: each further one would delay a frame.
 func (o *DecoderOptions) args(hardware string) []string {
-	args := []string{"-nostdin", "-hide_banner", "-nostats", "-loglevel", "warning", "-protocol_whitelist", "pipe"}
+	args := []string{"-nostdin", "-hide_banner", "-nostats", "-loglevel", "warning", "-protocol_whitelist", "pipe",
+		"-format_whitelist", "ivf", "-codec_whitelist", chunkDecoders[o.Codec]}
 	if o.MaxPixels > 0 {
 		// Codecs pad pictures, so Start checks the exact size. This bounds what ffmpeg allocates before.
 		args = append(args, "-max_pixels", fmt.Sprint(min(2*o.MaxPixels+1<<16, math.MaxInt32)))
@@ -213,6 +227,8 @@ func (d *Decoder) Close() error {
 // fail returns the reason why reading failed.
 func (d *Decoder) fail(err error) error {
 	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded) && d.ffmpeg.NearLimit():
+		return &Error{Kind: TooLarge, URL: d.codec, Detail: needsMemory, Err: err}
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		d.hardwareFailed = d.device.hung(d.hardware, d.ffmpeg)
 		return err

@@ -13,11 +13,13 @@ import (
 	"testing"
 	"time"
 
+	"millrace/internal/child"
 	"millrace/internal/video/videotest"
 )
 
 func decoder(t testing.TB, o DecoderOptions) *Decoder {
 	t.Helper()
+	o.Sandbox = o.FFmpeg == "" && child.SandboxError() == nil
 	d, err := NewDecoder(context.Background(), o)
 	if err != nil {
 		t.Fatal(err)

@@ -115,6 +115,7 @@ var messageKinds = []struct {
 	text string
 }{
 	{TooLarge, "exceeds specified max pixel count"},
+	{TooLarge, noMemory},
 	{Auth, "401 Unauthorized"},
 	{Auth, "403 Forbidden"},
 	{Auth, "authorization failed"},
@@ -183,11 +184,21 @@ const (
 // explain returns the kind and the detail of an error that ffmpeg or ffprobe has reported, before the first frame. result
 // is a message besides stderr.
 func explain(stderr, result string, red redactor) (Kind, string) {
+	switch format := refusedFormat(stderr); format {
+	case "":
+	case "tty":
+		return NotVideo, "it is a text file"
+	default:
+		return Unsupported, "the format " + format + " is not among those that are read"
+	}
 	kind, ok := kindFromText(stderr + result)
 	switch {
 	case kind == TooLarge:
 		if f := largePicture.FindStringSubmatch(stderr); f != nil {
 			return kind, tooLarge(digits(f[1]), digits(f[2]))
+		}
+		if strings.Contains(stderr, noMemory) {
+			return kind, needsMemory
 		}
 	case kind == EndedEarly && strings.Contains(stderr, "moov atom not found"):
 		return kind, indexMissing
@@ -243,7 +254,7 @@ func detailFrom(stderr string, red redactor) string {
 	var kept []string
 	lines := strings.FieldsFunc(stderr, func(r rune) bool { return r == '\n' || r == '\r' })
 	for i := len(lines) - 1; i >= 0 && len(kept) < 2; i-- {
-		l := strings.TrimSpace(component.ReplaceAllString(lines[i], ""))
+		l := strings.TrimSpace(component.ReplaceAllString(namesRefused(lines[i]), ""))
 		if l == "" || strings.HasPrefix(l, "Last message repeated") || strings.Contains(l, "misdetection possible") {
 			continue
 		}

@@ -25,6 +25,7 @@ func refuse(t *testing.T, o Options, kind Kind, words ...string) {
 	if o.StartTimeout == 0 {
 		o.StartTimeout = time.Minute
 	}
+	o.Sandbox = o.confined()
 	r, err := Open(t.Context(), o)
 	if err == nil {
 		_ = r.Close()

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"crypto/rand"
-	"crypto/subtle"
 	"encoding/base64"
 	"fmt"
 	"io"
@@ -12,6 +11,9 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"sync/atomic"
+
+	secrets "millrace/internal/secret"
 )
 
 const (
@@ -19,6 +21,9 @@ const (
 	placeholderHost = "source.invalid"
 	// maxHead bounds the head of a request, in bytes.
 	maxHead = 64 << 10
+	// maxRequests is how many requests ffmpeg may make before the first frame. A playlist with 50 variants needs four for
+	// each of them. One that leads to itself would be read again, with more memory each time, until there is none.
+	maxRequests = 256
 )
 
 // proxy is the HTTP proxy of one source. It gives ffmpeg the source's address in a redirect, and connects it to
@@ -28,6 +33,7 @@ type proxy struct {
 	*dialer
 	source   string
 	password string
+	requests atomic.Int64
 	// parent returns the proxy that this one uses for a request; nil for none.
 	parent func(*http.Request) (*url.URL, error)
 }
@@ -72,7 +78,7 @@ func (p *proxy) serve(ctx context.Context, conn *net.TCPConn) {
 
 func (p *proxy) authorized(auth string) bool {
 	want := "Basic " + base64.StdEncoding.EncodeToString([]byte("ffmpeg:"+p.password))
-	return subtle.ConstantTimeCompare([]byte(auth), []byte(want)) == 1
+	return secrets.Equal(auth, want)
 }
 
 func answer(w io.Writer, status, header string) error {
@@ -82,6 +88,9 @@ func answer(w io.Writer, status, header string) error {
 
 // forward connects ffmpeg to the host of its request.
 func (p *proxy) forward(ctx context.Context, conn *net.TCPConn, in *bufio.Reader, limit *io.LimitedReader, r *http.Request) {
+	if p.tooMany() {
+		return
+	}
 	host := r.URL.Host
 	parent := p.parentFor(r)
 	up, err := p.dial(ctx, nextHop(r, parent))
@@ -120,10 +129,19 @@ func (p *proxy) forward(ctx context.Context, conn *net.TCPConn, in *bufio.Reader
 	}
 	for {
 		limit.N = maxHead
-		if r, err = http.ReadRequest(in); err != nil || r.URL.Host != host || writeRequest(up, r, parent) != nil {
+		if r, err = http.ReadRequest(in); err != nil || r.URL.Host != host || p.tooMany() || writeRequest(up, r, parent) != nil {
 			return
 		}
 	}
+}
+
+// tooMany counts a request. It ends the source when there were more than maxRequests before its first frame.
+func (p *proxy) tooMany() bool {
+	if p.playing.Load() || p.requests.Add(1) <= maxRequests {
+		return false
+	}
+	p.fail(p.src.fail(Unsupported, fmt.Sprintf("it leads to more than %d requests before its first frame: a playlist that refers to itself is not read", maxRequests), nil))
+	return true
 }
 
 // parentFor returns the proxy that the environment names for a request; nil for none.

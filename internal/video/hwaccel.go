@@ -140,7 +140,7 @@ func runBounded(parent context.Context, stdin []byte, name string, args ...strin
 	cmd := exec.CommandContext(ctx, name, args...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &stdout, &stderr
-	cmd.Env, cmd.WaitDelay = environment(), time.Second
+	cmd.Env, cmd.WaitDelay = Environment(), time.Second
 	err := cmd.Run()
 	switch {
 	case parent.Err() != nil:

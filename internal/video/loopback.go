@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 )
 
@@ -63,6 +64,8 @@ type dialer struct {
 	allow func(netip.Addr) error // nil allows all
 	src   source
 	fail  func(error)
+	// playing is set when the first frame was read: requests are not counted any more.
+	playing atomic.Bool
 }
 
 // notAllowed is an error of allow.

@@ -88,6 +88,7 @@ func longSample(t testing.TB) string {
 // open opens a source with long time-outs, and closes it with the test.
 func open(t testing.TB, o Options) *Reader {
 	t.Helper()
+	o.Sandbox = o.confined()
 	if o.StartTimeout == 0 {
 		o.StartTimeout = time.Minute
 	}
@@ -115,6 +116,9 @@ func times(t testing.TB, path string) (list []time.Duration) {
 	}
 	return list
 }
+
+// confined reports whether ffmpeg can be confined in a test: a program of the test's own may write files.
+func (o *Options) confined() bool { return o.FFmpeg == "" && child.SandboxError() == nil }
 
 func openFiles(t testing.TB) int {
 	t.Helper()

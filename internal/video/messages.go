@@ -100,7 +100,7 @@ func (m *messages) line(b []byte) {
 	m.keep(head[1] + text)
 	m.mu.Unlock()
 	if m.log != nil {
-		m.log(m.red.text(component.ReplaceAllString(head[1]+text, "")))
+		m.log(m.red.text(component.ReplaceAllString(namesRefused(head[1]+text), "")))
 	}
 }
 

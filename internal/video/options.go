@@ -90,6 +90,9 @@ type Options struct {
 	// Forbidden. It is for http, https, rtsp and rtsps only, may be called concurrently, and disables proxies of the
 	// environment. An RTSP redirect is always refused.
 	Allow func(netip.Addr) error
+	// Sandbox confines ffmpeg and ffprobe, but for devices: they read no other files than the folder of a file, write none, and
+	// connect only where Allow is asked. It needs what child.SandboxError looks for.
+	Sandbox bool
 	// Protocols replaces the protocols that ffmpeg may use; see the function Protocols.
 	Protocols []string
 	// InputArgs are pairs of arguments of ffmpeg and ffprobe for the input, such as "-rtsp_transport", "udp". They must

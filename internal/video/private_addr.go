@@ -20,6 +20,8 @@ var specialPurpose = func() (list []netip.Prefix) {
 		"100::/64",        // discard
 		"2001::/32",       // Teredo
 		"2001:db8::/32",   // documentation
+		"3fff::/20",       // documentation
+		"5f00::/16",       // segment routing
 		"fec0::/10",       // old site-local
 		"64:ff9b:1::/48",  // local translation
 	} {
@@ -47,7 +49,7 @@ func IsPrivateAddr(a netip.Addr) bool {
 			return IsPrivateAddr(netip.AddrFrom4([4]byte(b[12:16])))
 		case netip.MustParsePrefix("2002::/16").Contains(a): // 6to4
 			return IsPrivateAddr(netip.AddrFrom4([4]byte(b[2:6])))
-		case binary.BigEndian.Uint64(b[:8]) == 0 && binary.BigEndian.Uint32(b[8:12]) == 0: // old "compatible" form
+		case binary.BigEndian.Uint64(b[:8]) == 0 && binary.BigEndian.Uint32(b[8:12])&^0xffff0000 == 0: // old "compatible" form, and the translated one
 			return IsPrivateAddr(netip.AddrFrom4([4]byte(b[12:16])))
 		}
 	}

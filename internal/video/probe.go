@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -118,9 +119,9 @@ func (s source) startError(program string, err error) error {
 
 func (s source) probe(ctx context.Context, o *Options, from *route, deadline time.Time) (Info, error) {
 	args, address := from.input(o)
-	args = append([]string{"-hide_banner", "-loglevel", "warning"}, args...)
+	args = slices.Concat([]string{"-hide_banner", "-loglevel", "warning"}, from.allowArgs(), args)
 	args = append(args, "-select_streams", "V", "-show_error", "-show_entries", probeEntries, "-of", "json", "-i", address)
-	p, err := from.start(ctx, o, s, child.Spec{Path: o.FFprobe, Args: args, OnStderr: logger(o.Log, s.red)})
+	p, err := from.start(ctx, o, s, child.Spec{Path: o.FFprobe, Args: args, OnStderr: logger(o.Log, s.red)}, o.Sandbox)
 	if err != nil {
 		return Info{}, err
 	}
@@ -163,9 +164,6 @@ func (s source) classify(a *probed, scheme, target, stderr string) (Info, error)
 			}
 		}
 		return Info{}, s.fail(kind, detail, nil)
-	}
-	if a.Format != nil && a.Format.Name == "tty" {
-		return Info{}, s.fail(NotVideo, "it is a text file", nil)
 	}
 	if len(a.Streams) == 0 {
 		detail := "it has no streams"

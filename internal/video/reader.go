@@ -8,8 +8,6 @@ import (
 	"io"
 	"math"
 	"os"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -140,6 +138,7 @@ func (r *Reader) open(ctx context.Context, src source, target string) (err error
 			return err
 		}
 	}
+	r.from.begun()
 	r.info.Width, r.info.Height = full.w, full.h
 	r.scale.start(full, first)
 	r.Resize(o.Needs)
@@ -223,6 +222,9 @@ func (r *Reader) launch() (full, first size, err error) {
 		PipeSize: pipeSize(o, w, h),
 		OnStderr: r.said.line,
 	}
+	if isNetwork(r.scheme) { // the others are the operator's own, and files are decoded with several threads
+		spec.Limits = ffmpegLimits(o.MaxPixels, r.hardware)
+	}
 	if r.scheme == SchemeExec {
 		words, err := splitCommand(r.from.target)
 		if err != nil {
@@ -237,7 +239,7 @@ func (r *Reader) launch() (full, first size, err error) {
 		}
 		spec.ExtraFiles = []*os.File{r.program.Stdout}
 	}
-	p, err := r.from.start(r.ctx, o, r.src, spec)
+	p, err := r.from.start(r.ctx, o, r.src, spec, o.Sandbox && r.hardware == "") // drivers of devices need more
 	if r.program != nil {
 		// ffmpeg has the pipe now. With this end closed, the program is ended by SIGPIPE when ffmpeg has ended.
 		_ = r.program.Stdout.Close()
@@ -507,6 +509,8 @@ func (r *Reader) classify(err error) error {
 		return context.Cause(r.ctx)
 	case errors.As(err, &own):
 		return own
+	case errors.Is(err, os.ErrDeadlineExceeded) && r.ffmpeg.NearLimit():
+		return r.src.fail(TooLarge, needsMemory, err)
 	case errors.Is(err, os.ErrDeadlineExceeded) && r.index == 0:
 		r.hardwareFailed = r.opts.Hardware.hung(r.hardware, r.ffmpeg)
 		return r.src.fail(Timeout, r.waited(r.opts.StartTimeout), err)
@@ -617,20 +621,10 @@ func killedFromOutside(exit error) bool {
 	return errors.As(exit, &e) && e.Signal != 0 && !e.Stopped
 }
 
-// environment is that of this process, with variables that make ffmpeg's messages plain English, and more.
-func environment(more ...string) []string {
-	more = append([]string{"AV_LOG_FORCE_NOCOLOR=1", "LC_ALL=C"}, more...)
-	env := slices.DeleteFunc(os.Environ(), func(v string) bool { // of two equal names the first would be used
-		name, _, _ := strings.Cut(v, "=")
-		return slices.ContainsFunc(more, func(m string) bool { return strings.HasPrefix(m, name+"=") })
-	})
-	return append(env, more...)
-}
-
 // logger returns the handler of the messages of ffprobe and other programs, nil where none is needed.
 func logger(log func(string), red redactor) func([]byte) {
 	if log == nil {
 		return nil
 	}
-	return func(line []byte) { log(red.text(component.ReplaceAllString(string(line), ""))) }
+	return func(line []byte) { log(red.text(component.ReplaceAllString(namesRefused(string(line)), ""))) }
 }

@@ -13,8 +13,9 @@ import (
 )
 
 // route is how ffmpeg and ffprobe reach a source. Other users of the machine can read command lines, so an address with
-// a password or token is not there: for HTTP the proxy redirects to it, for RTSP and RTMP it is on descriptor 3. With
-// Options.Allow, connections go through the proxy or the relay, which check addresses.
+// a password or token is not there: for HTTP the proxy redirects to it, for RTSP and RTMP it is on descriptor 3. All HTTP
+// goes through the proxy, which bounds the number of requests. With Options.Allow, connections go through the proxy or the
+// relay, which check addresses.
 type route struct {
 	scheme, target string // as parseSource returns them
 
@@ -22,7 +23,8 @@ type route struct {
 	secret   bool   // the address is written to descriptor 3
 	extra    []string
 	env      []string
-	listener *loopback // the proxy or the relay; nil for neither
+	dialer   *dialer   // of the proxy or the relay; nil for neither
+	listener *loopback // the same
 }
 
 // newRoute makes the route to a source, and sets the placeholder address in src's redactor. fail is called, from any
@@ -30,7 +32,8 @@ type route struct {
 func newRoute(ctx context.Context, o *Options, src *source, scheme, target string, fail func(error)) (*route, error) {
 	r := &route{scheme: scheme, target: target, address: target}
 	hide := isNetwork(scheme) && Redact(target) != target
-	if !hide && o.Allow == nil {
+	web := scheme == SchemeHTTP || scheme == SchemeHTTPS
+	if !hide && !web && o.Allow == nil {
 		return r, nil
 	}
 	u, err := url.Parse(target)
@@ -38,6 +41,7 @@ func newRoute(ctx context.Context, o *Options, src *source, scheme, target strin
 		return nil, src.fail(Unsupported, "the address cannot be parsed", nil)
 	}
 	d := &dialer{allow: o.Allow, src: *src, fail: fail}
+	r.dialer = d
 	switch scheme {
 	case SchemeHTTP, SchemeHTTPS:
 		var p *proxy
@@ -68,9 +72,13 @@ func newRoute(ctx context.Context, o *Options, src *source, scheme, target strin
 	return r, nil
 }
 
-// start starts ffmpeg or ffprobe and writes a secret address to its descriptor 3. Its error is that of Open.
-func (r *route) start(ctx context.Context, o *Options, src source, spec child.Spec) (*child.Process, error) {
-	spec.Env, spec.Grace = environment(r.env...), stopGrace
+// start starts ffmpeg or ffprobe, confined to what it needs or not, and writes a secret address to its descriptor 3. Its
+// error is that of Open.
+func (r *route) start(ctx context.Context, o *Options, src source, spec child.Spec, confine bool) (*child.Process, error) {
+	spec.Env, spec.Grace = Environment(r.env...), stopGrace
+	if confine {
+		spec.Sandbox = r.sandbox(spec.Path)
+	}
 	if r.secret {
 		script, err := r.script(o)
 		if err != nil {
@@ -120,6 +128,13 @@ func (r *route) list(o *Options) string {
 		s += "option " + strings.TrimPrefix(args[i], "-") + " " + quote(args[i+1]) + "\n"
 	}
 	return s
+}
+
+// begun says that the first frame was read.
+func (r *route) begun() {
+	if r.dialer != nil {
+		r.dialer.playing.Store(true)
+	}
 }
 
 // close ends the proxy or relay. ffmpeg has ended, or its result is not needed.

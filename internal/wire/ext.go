@@ -19,7 +19,7 @@ const (
 
 // Ext is the extension of a media header. The zero value is an empty extension.
 type Ext struct {
-	Traceparent []byte    // the text of a W3C traceparent, not checked when it is read; nil = none
+	Traceparent []byte    // the text of a W3C traceparent, of which only the length is checked when it is read; nil = none
 	ROI         [4]uint16 // left, top, width, height in pixels of the frame as sent, if HasROI; not checked
 	HasROI      bool
 	Params      []byte // a JSON object, see ParseParams; nil = none
@@ -54,7 +54,10 @@ func (x *Ext) parse(ext []byte) *Error {
 func (x *Ext) take(typ byte, value []byte) *Error {
 	switch typ {
 	case tlvTraceparent:
-		x.Traceparent = value // if malformed, it is ignored: W3C demands that no request fails for it
+		// If malformed, it is ignored: W3C demands that no request fails for it.
+		if len(value) >= traceparentMin {
+			x.Traceparent = value
+		}
 	case tlvROI:
 		if len(value) != roiLen {
 			return invalid(ErrTLVSize, tlvName(typ), fmt.Sprintf("has %d bytes: want %d", len(value), roiLen))

@@ -293,6 +293,8 @@ func FuzzHeader(f *testing.F) {
 	for _, g := range golden {
 		f.Add(unhex(f, g.bytes), g.from == Server)
 	}
+	malformed := Header{Kind: KindTensor, Codec: Tensors, Ext: Ext{Traceparent: []byte("00-0af7651916")}}
+	f.Add(AppendHeader(nil, &malformed), false)
 	f.Fuzz(func(t *testing.T, msg []byte, server bool) {
 		from := Client
 		if server {

@@ -21,13 +21,21 @@ var ErrBudget error = coded.Errorf(coded.Overloaded, "memory.budget", "no memory
 //
 // Methods other than Retain and Release must be called by the holder only.
 type Buf struct {
-	mem   []byte // Headroom bytes, then the contents
-	off   int    // where the contents begin
-	end   int    // where the contents end
-	class int32  // index of the size class, or unpooled
-	refs  atomic.Int32
-	pool  *Pool   // nil: see Join
-	under *[]*Buf // what Join has joined
+	mem       []byte // Headroom bytes, then the contents
+	off       int    // where the contents begin
+	end       int    // where the contents end
+	uncharged int    // bytes at the end of mem that the budget is not charged for: see Receive
+	class     int32  // index of the size class, or unpooled
+	refs      atomic.Int32
+	pool      *Pool  // nil: see Join
+	share     *Share // in which the charged bytes count, or nil
+	under     *under // nil: the contents are memory of the pool
+}
+
+// under is what holds the contents of a Buf that are not memory of the pool.
+type under struct {
+	joined []*Buf
+	done   func() // of Pool.Lend
 }
 
 // Join returns a Buf without contents of its own that holds several others, for data
@@ -40,9 +48,17 @@ func Join(held ...*Buf) *Buf {
 	case 1:
 		return held[0]
 	}
-	own := held // so that the list is moved to the heap only here
-	b := &Buf{under: &own}
+	b := &Buf{under: &under{joined: held}}
 	b.refs.Store(1)
+	return b
+}
+
+// Lend returns a Buf whose contents are data, memory that is not the pool's. Its last Release
+// calls done. It counts as a lease, but not in the budget, and has no room for Prepend.
+func (p *Pool) Lend(data []byte, done func()) *Buf {
+	b := &Buf{mem: data, end: len(data), pool: p, under: &under{done: done}}
+	b.refs.Store(1)
+	p.leases.Add(1)
 	return b
 }
 
@@ -56,9 +72,10 @@ func (b *Buf) Len() int { return b.end - b.off }
 func (b *Buf) Cap() int { return len(b.mem) - b.off }
 
 // Resize sets the length of the contents; bytes beyond the old length are
-// whatever the memory held. It panics when n is negative or more than Cap.
+// whatever the memory held. It panics when n is negative or more than Cap, or, for a buffer of
+// Receive, more than is charged.
 func (b *Buf) Resize(n int) {
-	if n < 0 || n > b.Cap() {
+	if n < 0 || n > b.Cap()-b.uncharged {
 		panic(fmt.Sprintf("buf: resize to %d bytes of %d", n, b.Cap()))
 	}
 	b.end = b.off + n
@@ -94,16 +111,22 @@ func (b *Buf) Release() {
 	switch n := b.refs.Add(-1); {
 	case n > 0:
 	case n == 0:
-		if b.under != nil {
-			for _, u := range *b.under {
-				u.Release()
-			}
-			b.under = nil
-			return
+		mem, u, uncharged, share := b.mem, b.under, b.uncharged, b.share
+		b.mem, b.off, b.end, b.uncharged, b.under, b.share = nil, 0, 0, 0, nil, nil
+		if share != nil {
+			share.held.Add(int64(uncharged - len(mem)))
 		}
-		mem := b.mem
-		b.mem, b.off, b.end = nil, 0, 0
-		b.pool.put(mem, b.class)
+		switch {
+		case u == nil:
+			b.pool.put(mem, b.class, uncharged)
+		case u.done != nil:
+			b.pool.leases.Add(-1)
+			u.done()
+		default:
+			for _, joined := range u.joined {
+				joined.Release()
+			}
+		}
 	default:
 		misuse("buf: released twice")
 	}

@@ -22,17 +22,19 @@ const DefaultBudget = 1 << 30
 
 // Pool leases buffers. One pool serves a whole process; it is safe for concurrent use.
 // Leased and reserved bytes together are never more than the budget, reserved bytes
-// alone never more than half of it, and free bytes kept for reuse never more than a
-// quarter.
+// alone never more than half of it, and free bytes kept for reuse, with those of Receive that are
+// not charged yet, never more than a quarter.
 type Pool struct {
-	budget   int64
-	maxIdle  int64
-	used     atomic.Int64 // leased and reserved
-	reserved atomic.Int64
-	idle     atomic.Int64
-	leases   atomic.Int64
-	denied   atomic.Int64
-	class    [classes]class
+	budget    int64
+	maxIdle   int64
+	maxShare  int64        // of the budget, for one Share
+	used      atomic.Int64 // leased and reserved
+	reserved  atomic.Int64
+	idle      atomic.Int64
+	uncharged atomic.Int64 // of leases: see Receive
+	leases    atomic.Int64
+	denied    atomic.Int64
+	class     [classes]class
 }
 
 type class struct {
@@ -46,7 +48,7 @@ func NewPool(budget int64) *Pool {
 	if budget <= 0 {
 		budget = DefaultBudget
 	}
-	return &Pool{budget: budget, maxIdle: budget / 4}
+	return &Pool{budget: budget, maxIdle: budget / 4, maxShare: budget}
 }
 
 // Stats is a snapshot of a pool's counters.
@@ -141,8 +143,18 @@ func (p *Pool) Renew(b *Buf, n int) error {
 		misuse("buf: renewed before its release")
 	}
 	ci, size := classOf(n + Headroom)
-	if p.used.Add(int64(size)) > p.budget {
-		p.used.Add(-int64(size))
+	if err := p.lease(b, ci, size, 0); err != nil {
+		return err
+	}
+	b.off, b.end = Headroom, Headroom+n
+	return nil
+}
+
+// lease leases into b memory of a class, of which some bytes are not charged.
+func (p *Pool) lease(b *Buf, ci, size, uncharged int) error {
+	charge := int64(size - uncharged)
+	if p.used.Add(charge) > p.budget {
+		p.used.Add(-charge)
 		p.denied.Add(1)
 		return ErrBudget
 	}
@@ -154,7 +166,7 @@ func (p *Pool) Renew(b *Buf, n int) error {
 	if mem == nil {
 		mem = make([]byte, size)
 	}
-	b.mem, b.off, b.end, b.class, b.pool = mem, Headroom, Headroom+n, int32(ci), p
+	b.mem, b.uncharged, b.class, b.pool = mem, uncharged, int32(ci), p
 	b.refs.Store(1)
 	return nil
 }
@@ -175,11 +187,14 @@ func (p *Pool) take(ci int) []byte {
 	return mem
 }
 
-func (p *Pool) put(mem []byte, ci int32) {
+func (p *Pool) put(mem []byte, ci int32, uncharged int) {
 	poison(mem)
-	p.used.Add(-int64(len(mem)))
+	p.used.Add(int64(uncharged - len(mem)))
+	if uncharged > 0 {
+		p.uncharged.Add(-int64(uncharged))
+	}
 	p.leases.Add(-1)
-	if ci == unpooled || p.idle.Load()+int64(len(mem)) > p.maxIdle {
+	if ci == unpooled || p.idle.Load()+p.uncharged.Load()+int64(len(mem)) > p.maxIdle {
 		return
 	}
 	c := &p.class[ci]

@@ -62,6 +62,8 @@ type Error struct {
 	Field string
 	Msg   string
 	Err   error // the cause, or nil
+
+	After time.Duration // when to try again; 0 = as the code says (Code.RetryAfter)
 }
 
 // Error returns "field: message". The message includes the text of the cause.
@@ -96,6 +98,14 @@ func CodeOf(err error) Code {
 		return Canceled
 	}
 	return Internal
+}
+
+// RetryAfter returns the time after which the request may succeed, unchanged: that of the error, or of its code.
+func RetryAfter(err error) time.Duration {
+	if e := (*Error)(nil); errors.As(err, &e) && e.After > 0 {
+		return e.After
+	}
+	return CodeOf(err).RetryAfter()
 }
 
 // Fault is the error that clients get for one without a code.
@@ -147,5 +157,5 @@ func RenameFunc(err error, name func(string) string) error {
 	if field == e.Field {
 		return err
 	}
-	return &Error{Code: e.Code, Field: field, Msg: e.Msg, Err: err}
+	return &Error{Code: e.Code, Field: field, Msg: e.Msg, Err: err, After: e.After}
 }

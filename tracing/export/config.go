@@ -28,7 +28,7 @@ type Config struct {
 	Exporter string `yaml:"exporter" default:"off" words:"off otlp-grpc otlp-http jaeger-agent jaeger-collector stdout" help:"where spans of kept frames are sent"`
 	Endpoint string `yaml:"endpoint" example:"http://127.0.0.1:4317" unset:"otlp-grpc: http://127.0.0.1:4317, otlp-http: http://127.0.0.1:4318/v1/traces, jaeger-agent: 127.0.0.1:6831, jaeger-collector: http://127.0.0.1:14268/api/traces" help:"the collector: URL or HOST:PORT, which is the same as http://HOST:PORT; an https URL turns TLS on"`
 
-	Headers []string `yaml:"headers" example:"[authorization=Bearer token]" help:"headers that are sent with spans, as NAME=VALUE; not for jaeger-agent and stdout"`
+	Headers []string `yaml:"headers" secret:"yes" example:"[authorization=Bearer token]" help:"headers that are sent with spans, as NAME=VALUE; not for jaeger-agent and stdout"`
 	TLS     TLS      `yaml:"tls"`
 
 	ServiceName string   `yaml:"service_name" default:"millrace" help:"name of the service in traces"`

@@ -160,6 +160,9 @@ func (x *refusal) tree() *tree {
 	out := append([]attribute.KeyValue(nil), x.m.attributes...)
 	out = append(out, attribute.Bool("millrace.refused", true), attribute.Int64("millrace.seq", int64(f.Seq)), attribute.String("millrace.outcome", res.Outcome.String()))
 	out = append(out, protocolAttributes(&x.options)...)
+	if user := cmp.Or(f.Account.Name(), x.options.Account.Name()); user != "" {
+		out = append(out, semconv.EnduserID(clip(user)))
+	}
 	if res.Outcome == stream.Dropped {
 		out = append(out, attribute.String("millrace.drop.reason", string(res.Reason)))
 	} else {
@@ -243,6 +246,7 @@ func (k *record) attributes() []attribute.KeyValue {
 		}
 	}
 	out = append(out, protocolAttributes(&o)...)
+	text(string(semconv.EnduserIDKey), clip(r.Account.Name()))
 	add(attribute.Int64("millrace.seq", int64(r.Seq)))
 	text("millrace.codec", r.Codec.String())
 	number("millrace.frame.bytes", int64(r.Bytes))

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"millrace/internal/testbuild"
 )
 
 // maxSize is how large all files of the client that a page may load are at most, each
@@ -28,7 +30,7 @@ func TestClient(t *testing.T) {
 	}
 	dir := t.TempDir()
 	program := filepath.Join(dir, "millrace")
-	run(t, "../..", nil, "go", "build", "-o", program, "./cmd/millrace")
+	run(t, "../..", nil, "go", "build", "-tags", testbuild.Tags(), "-o", program, "./cmd/millrace")
 
 	// The workspace is copied, since npm writes into it.
 	workspace := filepath.Join(dir, "web")
@@ -54,6 +56,7 @@ func TestClient(t *testing.T) {
 	env := []string{"MILLRACE=" + program, "INSTALLED=" + filepath.Join(module, "dist"), "TMPDIR=" + dir, "HOME=" + dir}
 	for _, name := range []string{"node", "browser"} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			run(t, filepath.Join(workspace, "client"), env, "node", "--test", "test/"+name+".test.mjs")
 		})
 	}

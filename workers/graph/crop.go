@@ -401,7 +401,10 @@ func (c *cutter) cut(x cutting) {
 		return
 	}
 	if n.picture == nil { // another crop of the run may have decoded it
+		begun := stream.Now()
 		f, err := c.pictures.RGB(n.r.Payload)
+		ended := stream.Now()
+		n.r.Account.Decoded(ended.Sub(begun), ended)
 		switch {
 		case errors.Is(err, buf.ErrBudget):
 			n.drop(x.step, stream.Memory)

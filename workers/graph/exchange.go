@@ -19,7 +19,11 @@ type exchange struct {
 	own    bool // of one stream of the graph, with the model's state of it
 	ended  atomic.Bool
 	result atomic.Pointer[stream.Result]
-	parts  atomic.Bool // a part of a result came
+	parts  atomic.Bool                    // a part of a result came, which cannot be passed on
+	call   atomic.Pointer[stream.Request] // the graph's request, if it has a Call
+
+	mu      sync.Mutex
+	waiting []partsOf // of a request with a Call, to be passed on
 
 	// Of the frame; set before it is submitted.
 	run  *run
@@ -33,6 +37,10 @@ var _ stream.Continuer = (*exchange)(nil)
 // Push implements stream.Sink.
 func (x *exchange) Push(r *stream.Result) {
 	if r.Partial {
+		if to := x.call.Load(); to != nil {
+			x.keepPart(to, r)
+			return
+		}
 		x.parts.Store(true)
 		r.Release()
 		return
@@ -45,6 +53,7 @@ func (x *exchange) Done(stream.CloseReason) { x.ended.Store(true) }
 
 // Continue implements stream.Continuer.
 func (x *exchange) Continue() {
+	x.passParts()
 	if r := x.result.Swap(nil); r != nil {
 		x.run.answered(x, r)
 	}
@@ -83,6 +92,7 @@ func (p *exchanges) put(x *exchange, stateful bool) {
 		return
 	}
 	x.run, x.step = nil, nil
+	x.call.Store(nil)
 	p.mu.Lock()
 	keep := !stateful && !p.closed && len(p.free) < maxIdle
 	if keep {

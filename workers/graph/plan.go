@@ -350,7 +350,8 @@ func (b *builder) chooseOutputs() error {
 // describe makes the metadata of the graph.
 func (b *builder) describe() (*stream.Model, error) {
 	m := &stream.Model{Ragged: true, Stateful: b.p.keeps}
-	var whole *step // the first one that takes the whole picture
+	m.Calls = slices.ContainsFunc(b.models, (*stream.Model).TakesCalls) // the other steps refuse calls
+	var whole *step                                                     // the first one that takes the whole picture
 	for i, s := range b.p.steps {
 		of := b.models[i]
 		if m.Policy == (stream.Policy{}) {

@@ -33,6 +33,12 @@ type run struct {
 	reason stream.Reason
 	over   bool // finish was called
 
+	// Of a request with a Call: the reply, and the body of one that ended the run.
+	reply     *stream.Reply
+	early     bool
+	body      []stream.Tensor
+	bodyLease *buf.Buf
+
 	width, height int           // of the frame as sent; 0 = not known yet
 	picture       *stream.Frame // the request's, decoded by the cutter; or nil
 
@@ -209,6 +215,9 @@ func (n *run) frame(s *step) (f stream.Frame, err error) {
 	f = n.header(s)
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.r.Call != nil {
+		return n.callFrame(s, f)
+	}
 	if first := &n.values[s.in[0].tensor]; first.state == payload {
 		if len(s.in) > 1 {
 			return f, s.errorf(stream.InvalidArgument, "input."+s.in[1].name, "is a second input beside a frame of %s: send tensors", n.r.Codec)
@@ -243,7 +252,7 @@ func (n *run) frame(s *step) (f stream.Frame, err error) {
 // header makes what frames of the request have in common.
 func (n *run) header(s *step) stream.Frame {
 	r := n.r
-	f := stream.Frame{Seq: r.Seq, CaptureUS: r.CaptureUS, Must: r.Must, Params: r.Params, Priority: r.Priority}
+	f := stream.Frame{Seq: r.Seq, CaptureUS: r.CaptureUS, Must: r.Must, Params: r.Params, Priority: r.Priority, Account: r.Account}
 	if p := r.Stream.Policy().Priority; f.Priority == stream.DefaultPriority && p != stream.Normal { // otherwise the model's own
 		f.Priority = p
 	}
@@ -278,6 +287,9 @@ func (n *run) submit(s *step, box int, f stream.Frame) error {
 			return err
 		}
 		x.run, x.step, x.box, x.over = n, s, box, false
+		if n.r.Call != nil {
+			x.call.Store(n.r)
+		}
 		n.mu.Lock()
 		if n.failed {
 			n.mu.Unlock()
@@ -375,6 +387,11 @@ func (n *run) answered(x *exchange, res *stream.Result) {
 		res.Release()
 	case res.Outcome == stream.Failed:
 		err := res.Err
+		if res.Reply != nil { // has the status for the error
+			n.mu.Lock()
+			n.reply = res.Reply
+			n.mu.Unlock()
+		}
 		res.Release()
 		n.fail(s.at, err)
 	case res.Outcome == stream.Dropped:
@@ -388,6 +405,9 @@ func (n *run) answered(x *exchange, res *stream.Result) {
 		res.Remember()
 		n.cropped(s, box, res)
 	default:
+		if n.r.Call != nil && n.replied(s, res) {
+			return
+		}
 		res.Remember()
 		n.stepDone(s, res)
 	}
@@ -504,13 +524,16 @@ func within(field string, err error) error {
 func (n *run) drop(s *step, why stream.Reason) { n.end(s.at, nil, why) }
 
 // end gives up what is active and lets the run finish with err or as dropped.
-func (n *run) end(field string, err error, why stream.Reason) {
+func (n *run) end(field string, err error, why stream.Reason) { n.endWith(field, err, why, false) }
+
+// endWith is end; early says that the run ends with the reply of the step.
+func (n *run) endWith(field string, err error, why stream.Reason, early bool) {
 	n.mu.Lock()
 	if n.failed || n.over {
 		n.mu.Unlock()
 		return
 	}
-	n.failed, n.err, n.reason = true, err, why
+	n.failed, n.err, n.reason, n.early = true, err, why, early
 	now := stream.Now()
 	var ended []*stream.Step
 	for i := range n.steps {
@@ -521,7 +544,10 @@ func (n *run) end(field string, err error, why stream.Reason) {
 		st.To = now
 		if at(st.Name) == field {
 			st.Err, st.Reason = err, why
-			if st.Outcome = stream.Failed; err == nil {
+			switch st.Outcome = stream.Failed; {
+			case early:
+				st.Outcome = stream.Answered
+			case err == nil:
 				st.Outcome = stream.Dropped
 			}
 			ended = append(ended, st)
@@ -600,7 +626,12 @@ func (n *run) finishIfDone() {
 	r := n.r
 	r.Steps = n.steps
 	switch {
+	case n.early:
+		n.finishEarly()
 	case n.failed && n.err != nil:
+		if r.Call != nil {
+			r.SetReply(n.reply)
+		}
 		r.Fail(n.err)
 	case n.failed && n.reason != "":
 		r.Drop(n.reason)
@@ -621,6 +652,7 @@ func (n *run) finishIfDone() {
 	if n.picture != nil {
 		n.picture.Lease.Release()
 	}
+	n.bodyLease.Release()
 	n.w.finished(n)
 }
 
@@ -643,6 +675,9 @@ func (n *run) answer() {
 		l.Retain()
 	}
 	r.SentWidth, r.SentHeight = n.width, n.height
+	if r.Call != nil {
+		r.SetReply(n.reply)
+	}
 	r.FinishParams(outputs, buf.Join(leases...), n.params())
 }
 

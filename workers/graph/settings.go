@@ -32,7 +32,9 @@ type Step struct {
 	Output  map[string]string `yaml:"output" unset:"all outputs, by their own names" help:"the tensor that an output of the model becomes; outputs that are not listed are left out"`
 	When    Condition         `yaml:"when" unset:"always" example:"count(boxes) > 0" help:"the step runs only if this holds: count, max, min or sum of a tensor, compared with a number, such as count(boxes) > 0"`
 	Timeout time.Duration     `yaml:"timeout" unset:"none but the model's limits.run" min:"1ms" help:"longest time of the step, with its time in the model's queue"`
-	Crop    *Crop             `yaml:"crop"`
+	// Endpoint is the Call.Endpoint of the step's frames.
+	Endpoint string `yaml:"endpoint" unset:"that of the request's route" help:"what the step's program calls the route, in requests to routes of programs"`
+	Crop     *Crop  `yaml:"crop"`
 }
 
 // Crop makes a step run once for each box of a frame, on that part of the picture.

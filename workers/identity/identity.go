@@ -158,16 +158,14 @@ var one = []int{1}
 // answer returns the frame as a BYTES element. It writes the length in front of the
 // payload if the lease has room, and copies both otherwise.
 func answer(r *stream.Request) {
-	lease := r.TakeLease()
-	if lease != nil && lease.Len() == len(r.Payload) {
+	if lease := r.Lease; lease != nil && lease.Len() == len(r.Payload) {
 		if head, ok := lease.Prepend(4); ok {
 			binary.LittleEndian.PutUint32(head, uint32(len(r.Payload)))
-			r.FinishSingle(stream.Tensor{Name: "output", Datatype: stream.Bytes, Shape: one, Data: lease.Bytes()}, lease, true)
+			r.FinishSingle(stream.Tensor{Name: "output", Datatype: stream.Bytes, Shape: one, Data: lease.Bytes()}, r.TakeLease(), true)
 			return
 		}
 	}
-	r.FinishSingle(bytesOf(r), nil, false)
-	lease.Release()
+	r.FinishSingle(bytesOf(r), nil, false) // the payload's memory stays with the request, for those that copy it
 }
 
 // bytesOf is a copy of what the frame holds, as an output.

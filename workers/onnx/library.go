@@ -1,3 +1,5 @@
+//go:build cgo
+
 package onnx
 
 import (
@@ -14,9 +16,8 @@ import (
 	"millrace/stream"
 )
 
-// EnvLibrary is the environment variable with the library's path, used without the
-// setting.
-const EnvLibrary = "MILLRACE_ONNX_LIBRARY"
+// Built is true in builds that can run ONNX models.
+const Built = true
 
 const (
 	fetchedVersion = "1.27.0" // what `make onnxruntime` stores in the cache folder
@@ -60,10 +61,19 @@ type searchPath struct {
 }
 
 func searchPaths(set string) []searchPath {
-	var cached []string
-	if dir, err := os.UserCacheDir(); err == nil {
-		cached = []string{filepath.Join(dir, "millrace", "onnxruntime-"+fetchedVersion, file)}
+	var beside, cached []string
+	if program, err := os.Executable(); err == nil {
+		if real, err := filepath.EvalSymlinks(program); err == nil {
+			program = real
+		}
+		dir := filepath.Dir(program)
+		beside = []string{filepath.Join(dir, file), filepath.Join(dir, "..", "lib", "millrace", file)}
 	}
+	fetched := filepath.Join("millrace", "onnxruntime-"+fetchedVersion, file)
+	if dir, err := os.UserCacheDir(); err == nil { // users of services may have none
+		cached = []string{filepath.Join(dir, fetched)}
+	}
+	installed := []string{filepath.Join("/usr/lib/millrace", file), filepath.Join("/var/cache", fetched)}
 	system := []string{file, "libonnxruntime.so"}
 	for _, dir := range []string{"/usr/local/lib", "/opt/onnxruntime/lib"} {
 		system = append(system, filepath.Join(dir, file), filepath.Join(dir, "libonnxruntime.so"))
@@ -78,7 +88,9 @@ func searchPaths(set string) []searchPath {
 	return []searchPath{
 		named("the setting onnx.library", set),
 		named("the variable "+EnvLibrary, os.Getenv(EnvLibrary)),
+		{what: "the program's folder and ../lib/millrace", paths: beside, hint: ". Remove it, or unpack the archive of the release again"},
 		{what: "the cache folder", paths: cached, hint: ". Remove it, and `make onnxruntime` fetches it again"},
+		{what: "/usr/lib/millrace and /var/cache/millrace", paths: installed, hint: ". Replace or remove it"},
 		{what: "the system's libraries", paths: system, hint: ". `make onnxruntime` in a checkout fetches one that can"},
 	}
 }

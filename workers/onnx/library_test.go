@@ -1,3 +1,5 @@
+//go:build cgo
+
 package onnx
 
 import (
@@ -19,7 +21,13 @@ func TestLibraryIsFound(t *testing.T) {
 // child runs this binary to load the library, of which a process can load only one.
 func child(t *testing.T, setting string, env ...string) (path, err string) {
 	t.Helper()
-	cmd := exec.Command(os.Args[0])
+	return childOf(t, os.Args[0], setting, env...)
+}
+
+// childOf is child with a copy of the binary, for libraries beside it.
+func childOf(t *testing.T, program, setting string, env ...string) (path, err string) {
+	t.Helper()
+	cmd := exec.Command(program)
 	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH=", "GORACE=atexit_sleep_ms=0", EnvLibrary+"=", childSetting+"="+setting)
 	cmd.Env = append(cmd.Env, env...)
 	out, e := cmd.Output()
@@ -63,6 +71,24 @@ func TestSearchPath(t *testing.T) {
 	cached := link(filepath.Join(dir, "cache", "millrace", "onnxruntime-"+fetchedVersion, file))
 	system := filepath.Dir(link(filepath.Join(dir, "system", file)))
 	cache, empty := "XDG_CACHE_HOME="+filepath.Join(dir, "cache"), "XDG_CACHE_HOME="+filepath.Join(dir, "empty")
+	binary, err := os.ReadFile(os.Args[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(dir, "bin", "program")
+	if err := os.MkdirAll(filepath.Dir(program), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, beside := range []string{filepath.Join(dir, "lib", "millrace", file), filepath.Join(dir, "bin", file)} {
+		link(beside)
+		if err := os.WriteFile(program, binary, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		path, msg := childOf(t, program, "", cache)
+		if want, err := filepath.EvalSymlinks(filepath.Dir(beside)); err != nil || path != filepath.Join(want, file) {
+			t.Errorf("loaded %q (%s), want %s beside the program, before the cache folder (%v)", path, msg, beside, err)
+		}
+	}
 	for _, c := range []struct {
 		name, setting string
 		env           []string
@@ -131,7 +157,7 @@ func TestUnusableLibraries(t *testing.T) {
 	}{
 		{"nowhere", "", []string{"XDG_CACHE_HOME=" + dir}, []string{
 			"onnx.library: ", "was not found", "the setting onnx.library (not set)", "the variable " + EnvLibrary + " (not set)",
-			"the cache folder (" + dir, "no such file", "the system's libraries (none)", "make onnxruntime", "1.24 or newer"}},
+			"the program's folder and ../lib/millrace (none)", "the cache folder (" + dir, "no such file", "/usr/lib/millrace and /var/cache/millrace (none)", "the system's libraries (none)", "make onnxruntime", "1.24 or newer"}},
 		{"no cache folder either", "", []string{"XDG_CACHE_HOME=", "HOME="}, []string{"was not found", "the cache folder (not set)"}},
 		{"set and missing", missing, nil, []string{"the setting onnx.library", missing + ": no such file or directory"}},
 		{"set without a folder and missing", "nothing.so", nil, []string{"the setting onnx.library", "nothing.so"}},

@@ -1,3 +1,5 @@
+//go:build cgo
+
 package onnx
 
 import (
@@ -14,17 +16,6 @@ import (
 
 	"millrace/stream"
 )
-
-// Session are the settings of a session. Groups of the same file and settings share
-// a session.
-type Session struct {
-	Threads      int    `yaml:"threads" default:"1" min:"1" max:"256" request:"any" help:"threads of one operator; instances run in parallel"`
-	InterThreads int    `yaml:"inter_threads" default:"1" min:"1" max:"256" request:"any" help:"operators that one run computes in parallel"`
-	Spinning     bool   `yaml:"spinning" request:"any" help:"let threads spin while they wait: slightly faster, at the cost of CPU time"`
-	Provider     string `yaml:"provider" default:"cpu" words:"cpu cuda" request:"any" help:"execution provider"`
-	Device       int    `yaml:"device" min:"0" max:"255" request:"any" help:"number of the GPU"`
-	Optimization string `yaml:"optimization" default:"all" words:"none basic extended all" request:"any" help:"level of graph optimisation"`
-}
 
 var levels = map[string]ort.GraphOptimizationLevel{
 	"none":     ort.GraphOptimizationLevelDisableAll,

@@ -1,3 +1,5 @@
+//go:build cgo
+
 package onnx
 
 import (
@@ -9,33 +11,11 @@ import (
 	ort "github.com/yalue/onnxruntime_go"
 	"golang.org/x/sys/unix"
 
-	"millrace/batching"
 	"millrace/stream"
 	"millrace/workers"
 )
 
-func init() {
-	workers.Register(workers.Kind{
-		Name:     "onnx",
-		Doc:      "any ONNX model, with ONNX Runtime",
-		Platform: "onnxruntime_onnx", // as other servers of the protocol call it
-		New:      func() workers.Worker { return &worker{} },
-		Memory:   batching.C, // the library keeps pointers into it
-
-		Foreign:  true,
-		Loads:    workers.HasSuffix(".onnx"),
-		File:     "model.onnx",
-		Settings: func() any { return new(settings) },
-	})
-}
-
-type settings struct {
-	Session   Session `yaml:",inline"`
-	Warmup    *bool   `yaml:"warmup" default:"true" request:"any" help:"run once before the model is ready"`
-	BatchAxis *bool   `yaml:"batch_axis" default:"true" request:"any" help:"false: the first dimension is not a batch, whatever the file says"`
-	Controls  string  `yaml:"controls" unset:"none" request:"any" help:"inputs that the server fills with the place of a request in its sequence, as INPUT=start, INPUT=end, INPUT=ready or INPUT=id, with ; between them; INPUT=start:FALSE,TRUE for other values than 0,1"`
-	State     string  `yaml:"state" unset:"none" request:"any" help:"outputs that are inputs of a stream's next run, as INPUT=OUTPUT or INPUT=OUTPUT:INITIAL, with ; between them"`
-}
+const doc = "any ONNX model, with ONNX Runtime"
 
 // defaultBatch is the default of batching.max_size for a free batch axis.
 const defaultBatch = 8

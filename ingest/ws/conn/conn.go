@@ -5,6 +5,9 @@ import (
 	"net/http"
 	"time"
 
+	"millrace/ingest"
+	"millrace/internal/accept"
+	"millrace/internal/wire"
 	"millrace/stream/buf"
 )
 
@@ -16,8 +19,10 @@ type Conn struct {
 	Outbox *Outbox // from which the writer takes messages; SwitchOutbox changes it
 
 	writer   writeLoop
-	rejected error         // why the connection is rejected, or nil
-	gone     chan struct{} // closed when the connection has ended
+	account  *ingest.Account // that holds its place of QuotaSessions
+	rejected error           // why the connection is rejected, or nil
+	gone     chan struct{}   // closed when the connection has ended
+	lasts    func(end func(error)) (ended func())
 }
 
 // newConn returns a connection, whose messages are read into memory.
@@ -25,11 +30,15 @@ func newConn(s *shared, conn net.Conn, memory *buf.Pool, f Form) *Conn {
 	k := &socket{shared: s, net: conn, form: f, started: time.Now(), closing: make(chan struct{})}
 	k.link = newLink(conn, memory, k.started)
 	c := &Conn{socket: k, Outbox: newOutbox(int64(s.opts.OutboxMessages), s.opts.OutboxBytes, &s.outboxBytes), gone: make(chan struct{})}
-	c.reader = reader{socket: k, memory: memory, estimate: firstEstimate, tell: func(text []byte) { c.Push(Entry{Text: text}) }}
+	c.reader = reader{socket: k, memory: memory, share: accept.MemoryOf(conn), estimate: firstEstimate, tell: func(text []byte) { c.Push(Entry{Text: text}) }}
 	c.writer.Writer.socket = k
 	c.writer.outbox, c.writer.done, c.writer.cut = c.Outbox, make(chan struct{}), make(chan struct{})
 	return c
 }
+
+// Lasts sets what serve calls when it begins, with what ends the connection when the credentials of its client are not valid any
+// more, and again when it ends.
+func (c *Conn) Lasts(f func(end func(error)) (ended func())) { c.lasts = f }
 
 // Push puts an entry into the outbox, and ends the connection when that is full. When
 // the outbox can be switched, only the reader may call Push.
@@ -53,6 +62,9 @@ func (c *Conn) SwitchOutbox(to *Outbox, first func(*Writer)) bool {
 // serve is the reader goroutine, which runs as long as the connection.
 func (c *Conn) serve(r *http.Request, buffered []byte) {
 	defer c.close()
+	if c.lasts != nil {
+		defer c.lasts(func(err error) { c.End(Ending{EndRevoked, wire.CloseCodeOf(err), err}) })()
+	}
 	watchPeer(c.net, c.silence())
 	if err := c.upgrade(r, buffered); err != nil {
 		c.End(Ending{Why: EndRefused})

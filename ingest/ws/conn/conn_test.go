@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -104,7 +105,7 @@ func (r *rig) connect() *websocket.Conn {
 			return
 		}
 		r.echo.c = r.New(r.wrap(far), r.mem, r.form)
-		r.Start(r.echo.c, r.echo, r.reject, req, nil)
+		r.Start(r.echo.c, r.echo, nil, r.reject, req, nil)
 	}()
 	d := websocket.Dialer{NetDialContext: func(context.Context, string, string) (net.Conn, error) { return near, nil }}
 	ws, _, err := d.Dial("ws://server.test/", nil)
@@ -345,6 +346,67 @@ func TestEstimate(t *testing.T) {
 	in.memory = buf.NewPool(16 << 10)
 	if _, err := in.Lease(bytes.NewReader(message(40_000))); !errors.Is(err, buf.ErrBudget) || in.memory.Stats().Leases != 0 {
 		t.Errorf("%v, %+v", err, in.memory.Stats())
+	}
+}
+
+// TestTrickledMessages: a client has time for a message by what has arrived of it. Bytes that are
+// fewer, and pings, do not extend that, and the message holds a part of the memory that its
+// predecessor had.
+func TestTrickledMessages(t *testing.T) {
+	const size = 4 << 20
+	for name, c := range map[string]struct {
+		sent  int // at once
+		each  int // then, every 0.7 s
+		after time.Duration
+	}{
+		"a byte a second":         {0, 1, messageGrace},
+		"a byte after many":       {10 * minRate, 1, messageGrace + 10*time.Second},
+		"fast enough, then ended": {0, minRate, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, func(o *Options) { o.MaxMessage = 8 << 20 })
+				ws := r.connect()
+				ws.SetPingHandler(func(string) error { return nil }) // whose answer would be within the message
+				go readAll(ws)
+				if err := ws.WriteMessage(websocket.BinaryMessage, message(size)); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				begin := time.Now()
+				var took time.Duration
+				go func() { <-r.echo.c.gone; took = time.Since(begin) }()
+				raw := ws.NetConn()
+				head := binary.BigEndian.AppendUint64([]byte{0x82, 0xff}, size)
+				_, _ = raw.Write(append(head, 0, 0, 0, 0)) // the last four are the mask
+				all, at := message(size), 0
+				for n := c.sent; at < size; n = c.each {
+					n = min(n, size-at)
+					if _, err := raw.Write(all[at : at+n]); err != nil {
+						break
+					}
+					at += n
+					synctest.Wait()
+					if m := r.mem.Stats(); m.Leased > int64(4*at+2*readAhead) {
+						t.Errorf("%d bytes are leased after %d", m.Leased, at)
+					}
+					time.Sleep(700 * time.Millisecond)
+				}
+				synctest.Wait()
+				if c.after == 0 {
+					if len(r.echo.got) != 2 || r.echo.c.Ended() {
+						t.Errorf("got %v", r.echo.got)
+					}
+				} else if r.echo.ending.Why != EndIdle || took != c.after {
+					t.Errorf("ended as %s after %v, want %s after %v", r.echo.ending.Why, took, EndIdle, c.after)
+				}
+				_ = ws.Close()
+				synctest.Wait()
+				if m := r.mem.Stats(); m.Leases != 0 {
+					t.Errorf("%+v", m)
+				}
+			})
+		})
 	}
 }
 

@@ -14,18 +14,19 @@ const (
 	EndClient    End = "client"        // the client closed it
 	EndGone      End = "client_gone"   // the connection broke, or the client was silent too long
 	EndSlow      End = "slow_consumer" // the client does not read its replies
-	EndIdle      End = "idle"          // no message for longer than Options.Idle
+	EndIdle      End = "idle"          // no message for longer than Options.Idle, or one that arrives too slowly
 	EndUnloaded  End = "unloaded"      // its model was unloaded
 	EndDraining  End = "draining"      // the server is shutting down
 	EndTooLarge  End = "too_large"     // a message over Options.MaxMessage
 	EndMalformed End = "malformed"     // not the WebSocket protocol
-	EndRefused   End = "refused"       // the upgrade or the stream was refused
+	EndRefused   End = "refused"       // the upgrade, the stream, or a flood of pings was refused
 	EndFault     End = "fault"         // a panic, or a stream that failed
 	EndTakenOver End = "taken_over"    // another connection resumed its session
+	EndRevoked   End = "revoked"       // the credentials of its client are not valid any more
 )
 
 // Ends lists every End, for counters that are looked up once.
-var Ends = []End{EndClient, EndGone, EndSlow, EndIdle, EndUnloaded, EndDraining, EndTooLarge, EndMalformed, EndRefused, EndFault, EndTakenOver}
+var Ends = []End{EndClient, EndGone, EndSlow, EndIdle, EndUnloaded, EndDraining, EndTooLarge, EndMalformed, EndRefused, EndFault, EndTakenOver, EndRevoked}
 
 // Ending describes the end of a connection. Only the first Ending of a connection
 // counts.
@@ -68,10 +69,11 @@ func (e *Ending) CloseStream(st *stream.Stream) {
 func refusal(err error) Ending { return Ending{EndRefused, wire.CloseCodeOf(err), err} }
 
 // rejection returns the ending of a connection that was rejected. A connection over the
-// limit has its own close code.
+// limit, of all or of its client, has its own close code.
 func rejection(err error) Ending {
 	e := refusal(err)
-	if stream.CodeOf(err) == stream.Overloaded {
+	switch stream.CodeOf(err) {
+	case stream.Overloaded, stream.FlowControl:
 		e.Code = wire.CloseTooMany
 	}
 	return e

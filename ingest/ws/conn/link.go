@@ -1,6 +1,8 @@
 package conn
 
 import (
+	"cmp"
+	"crypto/tls"
 	"encoding/binary"
 	"io"
 	"net"
@@ -31,6 +33,8 @@ const (
 // waits for its client holds none. Frames are written by send and control, each of which
 // writes whole frames.
 //
+// Over TLS there is no read-ahead of our own, and the records of a message are collected below TLS.
+//
 // Only the reader goroutine calls Read, and gorilla's own writes (the answer to the
 // handshake, and the close frame for a violation of the protocol) come from it too.
 type link struct {
@@ -45,6 +49,8 @@ type link struct {
 	left  int     // bytes of it that Read has not returned
 	err   error   // of fill
 
+	corker corker // below TLS; nil: the connection is not encrypted, or not one of package httpd
+
 	writing    chan struct{} // holds a value while frames are written
 	deadline   time.Duration // of writing, since started
 	closeSent  bool          // no frame may follow
@@ -52,8 +58,20 @@ type link struct {
 	ownWriteBy time.Time     // the deadline of gorilla's own writes
 }
 
+// corker is a connection below TLS that can collect what is written (httpd).
+type corker interface {
+	Cork(buf []byte)
+	Uncork() error
+}
+
+// maxRecord is how much one record of TLS holds (RFC 8446, section 5.1), in bytes.
+const maxRecord = 16 << 10
+
 func newLink(conn net.Conn, memory *buf.Pool, started time.Time) *link {
 	l := &link{Conn: conn, memory: memory, started: started, writing: make(chan struct{}, 1)}
+	if t, ok := conn.(*tls.Conn); ok {
+		l.corker, _ = t.NetConn().(corker)
+	}
 	if sc, ok := conn.(syscall.Conn); ok {
 		if raw, err := sc.SyscallConn(); err == nil {
 			l.raw, l.fill = raw, l.readAhead
@@ -162,8 +180,33 @@ func (l *link) send(frames *net.Buffers, wait time.Duration) error {
 	if left := l.deadline - time.Since(l.started); left < wait-wait/32 || left > wait {
 		l.setDeadline(time.Now().Add(wait))
 	}
-	_, l.broken = frames.WriteTo(l.Conn)
+	if len(*frames) > 1 && l.corker != nil {
+		l.broken = l.sendRecords(*frames)
+	} else {
+		_, l.broken = frames.WriteTo(l.Conn)
+	}
 	return l.broken
+}
+
+// sendRecords writes over TLS. The records, of at most maxRecord bytes of content, leave in
+// one system call, or in one for each 63 KiB.
+func (l *link) sendRecords(parts [][]byte) error {
+	size := 32<<10 - buf.Headroom
+	if len(parts[0])+len(parts[1]) > size-1024 { // what is before and after the contents of a record is less than 30 bytes
+		size = 64<<10 - buf.Headroom
+	}
+	var lease buf.Buf
+	if l.memory.Renew(&lease, size) == nil { // without memory each record is a system call
+		l.corker.Cork(lease.Bytes())
+		defer lease.Release()
+	}
+	var err error
+	for _, p := range parts {
+		if err == nil {
+			_, err = l.Conn.Write(p)
+		}
+	}
+	return cmp.Or(err, l.corker.Uncork())
 }
 
 // mayWrite returns why no frame may follow those that were written, or nil.

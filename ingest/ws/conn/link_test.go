@@ -317,6 +317,82 @@ func TestFramesStayWhole(t *testing.T) {
 	}
 }
 
+// corked is a connection below TLS that counts its writes, and those that would have left
+// while it is corked.
+type corked struct {
+	net.Conn
+	held          []byte
+	isCorked      bool
+	writes, corks int
+	records       int // written while corked
+}
+
+func (c *corked) Cork(buf []byte) { c.held, c.isCorked, c.records = buf[:0], true, 0; c.corks++ }
+
+func (c *corked) Uncork() error {
+	if !c.isCorked {
+		return nil
+	}
+	c.isCorked = false
+	_, err := c.Write(c.held)
+	return err
+}
+
+func (c *corked) Write(b []byte) (int, error) {
+	if c.isCorked && len(c.held)+len(b) <= cap(c.held) {
+		c.records++
+		c.held = append(c.held, b...)
+		return len(b), nil
+	}
+	c.writes++
+	return c.Conn.Write(b)
+}
+
+// Over TLS a message of 30 KB is two records, the first with its header, which leave in one write.
+// Without memory for that they leave one by one.
+func TestRecordsLeaveTogether(t *testing.T) {
+	keys := httptest.NewUnstartedServer(nil)
+	keys.StartTLS()
+	defer keys.Close()
+	for name, c := range map[string]struct {
+		budget        int64
+		writes, corks int
+	}{"together": {1 << 20, 1, 1}, "no memory": {4096, 2, 0}} {
+		t.Run(name, func(t *testing.T) {
+			mem := buf.NewPool(c.budget)
+			plain, far := pair(t, mem)
+			below := &corked{Conn: plain.Conn}
+			l := newLink(tls.Server(below, &tls.Config{Certificates: keys.TLS.Certificates}), mem, time.Now())
+			got := make(chan []byte)
+			in := tls.Client(far, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // the certificate of the test
+			go func() {
+				b := make([]byte, 200<<10)
+				_, _ = io.ReadFull(in, b)
+				b = b[:30<<10+4]
+				_, _ = io.ReadFull(in, b)
+				got <- b
+			}()
+			// Records are small until a connection has sent 128 KiB.
+			if err := l.send(&net.Buffers{make([]byte, 200<<10)}, time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			below.writes, below.corks = 0, 0
+			w := &Writer{socket: &socket{link: l, shared: &shared{opts: Options{WriteWait: time.Minute}}}, tools: &tools{}}
+			body := bytes.Repeat([]byte("frame"), 30<<10/5)
+			w.Binary(body)
+			if b := <-got; !bytes.Equal(b[4:], body) || !bytes.Equal(b[:4], appendHeader(nil, websocket.BinaryMessage, len(body))) {
+				t.Errorf("another message of %d bytes arrived: %x", len(b), b[:8])
+			}
+			if below.writes != c.writes || below.corks != c.corks || c.corks > 0 && below.records != 2 {
+				t.Errorf("%d writes, corked %d times with %d records", below.writes, below.corks, below.records)
+			}
+			if n := mem.Stats().Leases; n != 0 {
+				t.Errorf("%d leases are left", n)
+			}
+		})
+	}
+}
+
 // A control frame waits for its time while a message is written, and then is given up.
 func TestControlWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -17,6 +17,10 @@ const (
 	firstEstimate = 32 << 10
 	// minEstimate is the smallest size of later leases.
 	minEstimate = 1 << 10
+	// A message may take messageGrace, and a second for each minRate bytes of it that have arrived,
+	// as a body of REST.
+	messageGrace = 15 * time.Second
+	minRate      = 32 << 10
 )
 
 // MaxText is the largest text message, in bytes.
@@ -31,10 +35,35 @@ type reader struct {
 	protocol Protocol
 	tell     func(text []byte) // puts a text into the outbox
 	memory   *buf.Pool
+	share    *buf.Share    // in which messages count
 	estimate int           // likely size of the next message's lease
 	last     time.Duration // when something was last read from the network, since socket.started
 	extended time.Duration // when the read deadline was last set, likewise
+	message  incoming      // that is being read
 	one      [1]byte
+
+	answers, allowed bucket // of pings
+	texts            bucket
+}
+
+// incoming is a message that is being read. The client has time for it by what has arrived of it:
+// other signs of life, such as single bytes or pings, do not extend that.
+type incoming struct {
+	r     io.Reader     // nil: no message is being read
+	began time.Duration // since socket.started
+	n     int           // bytes that have arrived
+}
+
+// Read implements io.Reader.
+func (m *incoming) Read(b []byte) (int, error) {
+	n, err := m.r.Read(b)
+	m.n += n
+	return n, err
+}
+
+// limit returns when the message must have arrived further, since socket.started.
+func (m *incoming) limit() time.Duration {
+	return m.began + messageGrace + time.Duration(m.n/minRate)*time.Second
 }
 
 // read reads messages until the connection ends.
@@ -49,15 +78,17 @@ func (in *reader) read() {
 			return
 		}
 		in.socket.lastMessage.Store(int64(in.last))
+		in.message = incoming{r: r, began: in.last}
 		if kind == websocket.BinaryMessage {
-			err = in.protocol.Binary(r)
+			err = in.protocol.Binary(&in.message)
 		} else {
-			err = in.text(r)
+			err = in.text(&in.message)
 		}
 		if err != nil {
 			in.readFailed(err)
 			return
 		}
+		in.message.r = nil
 	}
 }
 
@@ -68,7 +99,9 @@ const controlWait = time.Second
 // a write that fails, or the reader, ends the connection.
 func (in *reader) answerControl() {
 	in.socket.ws.SetPingHandler(func(data string) error {
-		_ = in.socket.link.control(websocket.PongMessage, []byte(data), controlWait)
+		if in.Ping() {
+			_ = in.socket.link.control(websocket.PongMessage, []byte(data), controlWait)
+		}
 		return nil
 	})
 	in.socket.ws.SetCloseHandler(func(code int, _ string) error {
@@ -79,6 +112,10 @@ func (in *reader) answerControl() {
 
 // text passes a text message to the protocol. Its error ends the connection.
 func (in *reader) text(r io.Reader) error {
+	if !in.texts.take(time.Since(in.socket.started), textBurst, textRate) {
+		in.socket.End(Ending{EndRefused, wire.ClosePolicy, stream.Errorf(stream.FlowControl, "", "%d text messages a second are allowed: send frames as binary messages", textRate)})
+		return nil
+	}
 	msg, err := io.ReadAll(io.LimitReader(r, MaxText+1))
 	switch {
 	case err != nil:
@@ -113,11 +150,19 @@ func (in *reader) Arrived() stream.Instant {
 
 // ExtendDeadline gives the client the full time for a sign of life from now on. A
 // Protocol calls it when it has not read for a while.
-func (in *reader) ExtendDeadline() { in.alive(time.Since(in.socket.started)) }
+func (in *reader) ExtendDeadline() {
+	now := time.Since(in.socket.started)
+	in.message.began = now
+	in.alive(now)
+}
 
 func (in *reader) extend(now time.Duration) {
 	in.extended = now
-	_ = in.socket.net.SetReadDeadline(in.socket.started.Add(now + in.silence()))
+	until := now + in.silence()
+	if in.message.r != nil {
+		until = min(until, in.message.limit())
+	}
+	_ = in.socket.net.SetReadDeadline(in.socket.started.Add(until))
 	if in.socket.Ended() { // End may have set its own deadline just before
 		_ = in.socket.net.SetReadDeadline(time.Unix(1, 0))
 	}
@@ -134,6 +179,9 @@ func (in *reader) readFailed(err error) {
 	case errors.Is(err, errTooLarge):
 		in.socket.End(Ending{EndTooLarge, wire.CloseTooLarge,
 			stream.Errorf(stream.TooLarge, "limits.max_message", "a message is larger than %d bytes", in.socket.opts.MaxMessage)})
+	case in.message.r != nil && timedOut(err):
+		in.socket.End(Ending{EndIdle, wire.CloseIdle,
+			stream.Errorf(stream.Timeout, "", "a message arrives too slowly: send it within %v and a second for each %d bytes, or in parts", messageGrace, minRate)})
 	case errors.As(err, &closed):
 		why := EndClient
 		if closed.Code == websocket.CloseAbnormalClosure {
@@ -152,19 +200,23 @@ func (in *reader) readFailed(err error) {
 // message unread, and errors that end the connection.
 func (in *reader) Lease(r io.Reader) (*buf.Buf, error) {
 	most := in.socket.opts.MaxMessage
-	lease, err := in.memory.Lease(min(in.estimate, most))
-	if err != nil {
-		return nil, err
-	}
-	lease.Resize(lease.Cap())
+	size := min(in.estimate, most)
+	lease, err := in.more(nil, &size, 0)
 	n := 0
 	for err == nil {
 		var m int
-		if n < lease.Len() {
+		switch {
+		case n < lease.Len():
 			m, err = r.Read(lease.Bytes()[n:])
-		} else if m, err = r.Read(in.one[:]); m > 0 { // one more byte shows whether the message just fits or is larger
-			if lease, err = in.grow(lease); err != nil {
-				return nil, err
+		case n < size:
+			lease, err = in.more(lease, &size, n)
+		default:
+			if m, err = r.Read(in.one[:]); m == 0 { // one more byte shows whether the message just fits or is larger
+				break
+			}
+			size = 2 * size
+			if lease, err = in.more(lease, &size, n); err != nil {
+				break
 			}
 			lease.Bytes()[n] = in.one[0]
 		}
@@ -186,16 +238,18 @@ func (in *reader) Lease(r io.Reader) (*buf.Buf, error) {
 	return lease, nil
 }
 
-// grow copies the message to a lease of twice the size, and releases the old one in
-// every case.
-func (in *reader) grow(old *buf.Buf) (*buf.Buf, error) {
-	defer old.Release()
-	lease, err := in.memory.Lease(2 * old.Len())
+// more returns room for more of a message of about size bytes, of which the first n are in old, and
+// releases old when there is none. It sets size to what there is room for, if that is sure.
+func (in *reader) more(old *buf.Buf, size *int, n int) (*buf.Buf, error) {
+	lease, err := in.memory.Receive(in.share, old, *size, n)
 	if err != nil {
+		old.Release()
 		return nil, err
 	}
-	lease.Resize(lease.Cap())
-	copy(lease.Bytes(), old.Bytes())
+	if lease.Whole() {
+		lease.Resize(lease.Cap())
+		*size = lease.Len()
+	}
 	return lease, nil
 }
 

@@ -36,9 +36,9 @@ func (r *Registry) New(conn net.Conn, memory *buf.Pool, f Form) *Conn {
 
 // Start starts a connection: it answers the handshake req, of which buffered has been
 // read already, and then passes the messages to p. With rejected the client is only
-// sent that error. Start does not block.
-func (r *Registry) Start(c *Conn, p Protocol, rejected error, req *http.Request, buffered []byte) {
-	c.protocol, c.rejected = p, rejected
+// sent that error. The connection is one of the sessions of an account. Start does not block.
+func (r *Registry) Start(c *Conn, p Protocol, of *ingest.Account, rejected error, req *http.Request, buffered []byte) {
+	c.protocol, c.account, c.rejected = p, of, rejected
 	entered := r.enter(c) == nil
 	if entered && r.Run("reader", func() { defer r.leave(c); c.serve(req, buffered) }, c.Fault) {
 		return
@@ -90,6 +90,9 @@ func (r *Registry) enter(c *Conn) error {
 			err = c.rejected
 		}
 	}
+	if err == nil && c.rejected == nil {
+		err = c.account.Core().Hold(stream.QuotaSessions)
+	}
 	if err != nil {
 		return err
 	}
@@ -106,6 +109,8 @@ func (r *Registry) leave(c *Conn) {
 	delete(r.conns, c)
 	if c.rejected != nil {
 		r.rejecting--
+	} else {
+		c.account.Core().Release(stream.QuotaSessions)
 	}
 	r.mu.Unlock()
 	close(c.gone)

@@ -40,6 +40,9 @@ func (s *socket) upgrade(r *http.Request, buffered []byte) (err error) {
 	return err
 }
 
+// RemoteAddr returns the address of the client.
+func (s *socket) RemoteAddr() net.Addr { return s.net.RemoteAddr() }
+
 // Closing returns a channel that is closed when the connection is to end.
 func (s *socket) Closing() <-chan struct{} { return s.closing }
 

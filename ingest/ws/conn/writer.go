@@ -60,10 +60,11 @@ func (w *Writer) Message(msg []byte, isBinary bool) {
 // send writes one message, or collects it for flush. When the client does not read it in
 // time, or has disconnected, the connection ends.
 func (w *Writer) send(kind int, msg []byte) {
+	t := w.tools
+	defer t.encoder.Written()
 	if w.broken.Load() {
 		return
 	}
-	t := w.tools
 	if len(t.collected)+maxHeader+len(msg) > maxCollected && len(msg) <= maxSmall {
 		w.flush()
 	}
@@ -88,6 +89,9 @@ func (w *Writer) pending() bool { return len(w.tools.collected) > 0 }
 // write writes what is collected, and then the rest of its last message.
 func (w *Writer) write(rest []byte) {
 	t := w.tools
+	if n := min(maxRecord-len(t.collected), len(rest)); n > 0 && w.socket.link.corker != nil {
+		t.collected, rest = append(t.collected, rest[:n]...), rest[n:] // else the header would be a record of its own
+	}
 	t.parts = [...][]byte{t.collected, rest}
 	t.frames = t.parts[:]
 	if len(rest) == 0 {
@@ -103,7 +107,10 @@ func (w *Writer) write(rest []byte) {
 
 // borrow takes what the writer needs while it writes; giveBack writes what is collected
 // and returns it.
-func (w *Writer) borrow() { w.tools = w.socket.tools.Get().(*tools) }
+func (w *Writer) borrow() {
+	w.tools = w.socket.tools.Get().(*tools)
+	w.tools.encoder.Use(w.socket.link.memory)
+}
 
 func (w *Writer) giveBack() {
 	if !w.broken.Load() {
@@ -111,6 +118,8 @@ func (w *Writer) giveBack() {
 	}
 	t := w.tools
 	w.tools, t.collected = nil, t.collected[:0]
+	t.encoder.Written()
+	t.encoder.Use(nil)
 	if t.encoder.Reusable() {
 		w.socket.tools.Put(t)
 	}

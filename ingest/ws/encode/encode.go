@@ -11,9 +11,11 @@ import (
 	"strings"
 
 	"millrace/ingest/frames"
+	"millrace/internal/bulk"
 	"millrace/internal/oip"
 	"millrace/internal/wire"
 	"millrace/stream"
+	"millrace/stream/buf"
 )
 
 // Outputs says how the tensors of results are sent.
@@ -39,21 +41,63 @@ func ParseOutputs(name string) (Outputs, error) {
 	return 0, stream.Errorf(stream.InvalidArgument, "outputs", "%q is not known: want json, binary or none", Clip(name))
 }
 
-// Encoder encodes one message at a time, in memory that it reuses. One goroutine may
-// use it.
+// Encoder encodes one message at a time, in memory that it reuses, or for a long one in memory that it
+// leases until Written. One goroutine may use it.
 type Encoder struct {
-	Text  []byte // the last text; callers that build their own text begin it with Text[:0] and store it here
-	whole []byte // a binary message whose parts are not in one lease
-	reply oip.InferResponse
+	Text   []byte // the last text; callers that build their own text begin it with Text[:0] and store it here
+	whole  []byte // a binary message whose parts are not in one lease
+	reply  oip.InferResponse
+	memory *buf.Pool
+	leased *buf.Buf // nil: no long message is encoded
+}
+
+const (
+	// maxOwn is the longest message that the encoder keeps in memory that is not leased.
+	maxOwn = 16 << 10
+	// added is the most that a protocol appends to a text behind Members.
+	added = 1 << 10
+)
+
+// Use sets from where the memory of long messages is leased; nil = they are not.
+func (e *Encoder) Use(memory *buf.Pool) { e.memory = memory }
+
+// room returns dst in memory with room for n more bytes, if that is much.
+func (e *Encoder) room(dst []byte, n int) ([]byte, error) {
+	if n <= maxOwn || e.memory == nil {
+		return dst, nil
+	}
+	b, err := e.memory.Lease(len(dst) + n)
+	if err != nil {
+		return dst, err
+	}
+	dst = append(b.Bytes()[:0], dst...)
+	e.leased.Release()
+	e.leased = b
+	return dst, nil
+}
+
+// Written releases the memory of a long message, which has been written or will not be.
+func (e *Encoder) Written() {
+	if e.leased != nil {
+		e.leased.Release()
+		e.leased, e.Text = nil, nil
+	}
 }
 
 // Members appends the parameters and outputs of a result to dst, as members of the object that dst begins.
+// It fails with buf.ErrBudget when there is no memory for a long text.
 func (e *Encoder) Members(dst []byte, r *stream.Result) ([]byte, error) {
 	e.fill(r)
 	e.params(r)
-	dst, err := oip.AppendMembers(dst, &e.reply, oip.Never)
-	e.reply.Reset()
-	return dst, err
+	defer e.reply.Reset()
+	if bulk.Begin(oip.TextSize(&e.reply, oip.Never)) {
+		defer bulk.End()
+	}
+	dst, err := e.room(dst, oip.TextBound(&e.reply, oip.Never)+added)
+	if err != nil {
+		return dst, err
+	}
+	return oip.AppendMembers(dst, &e.reply, oip.Never)
 }
 
 // Begin sets the result for Reply or Binary, which then contain its model and its
@@ -81,10 +125,16 @@ func (e *Encoder) Trace(r *stream.Result) {
 
 // Reply encodes the result set by Begin as the text of an Open Inference Protocol
 // reply.
-func (e *Encoder) Reply(id string) (err error) {
+func (e *Encoder) Reply(id string) error {
 	e.reply.ID = id
-	e.Text, err = oip.AppendResponse(e.Text[:0], &e.reply, oip.Never)
-	e.reply.Reset()
+	defer e.reply.Reset()
+	if bulk.Begin(oip.TextSize(&e.reply, oip.Never)) {
+		defer bulk.End()
+	}
+	text, err := e.room(e.Text[:0], oip.TextBound(&e.reply, oip.Never))
+	if err == nil {
+		e.Text, err = oip.AppendResponse(text, &e.reply, oip.Never)
+	}
 	return err
 }
 
@@ -106,12 +156,23 @@ func (e *Encoder) Binary(r *stream.Result, sid uint32) ([]byte, error) {
 			return r.Lease.Bytes(), nil
 		}
 	}
-	e.whole = slices.Grow(e.whole[:0], front)[:front]
-	putHead(e.whole, r, sid, e.Text)
+	n := front
 	for i := range r.Outputs {
-		e.whole = append(e.whole, r.Outputs[i].Data...)
+		n += len(r.Outputs[i].Data)
 	}
-	return e.whole, nil
+	whole, err := e.room(e.whole[:0], n)
+	if err != nil {
+		return nil, err
+	}
+	whole = slices.Grow(whole, n)[:front]
+	putHead(whole, r, sid, e.Text)
+	for i := range r.Outputs {
+		whole = append(whole, r.Outputs[i].Data...)
+	}
+	if e.leased == nil {
+		e.whole = whole
+	}
+	return whole, nil
 }
 
 // putHead writes the part before the tensors.
@@ -146,13 +207,13 @@ func (e *Encoder) param(key string, value any) {
 
 // Reusable reports whether the encoder's memory is worth keeping for the next
 // connection.
-func (e *Encoder) Reusable() bool { return cap(e.Text) <= 1<<20 && cap(e.whole) <= 4<<20 }
+func (e *Encoder) Reusable() bool { return cap(e.Text) <= 4*maxOwn }
 
 // Unsendable returns the error for a result that cannot be sent in the requested form.
-// A client can avoid it only for values that JSON does not have.
+// A client can avoid it only for values that JSON does not have, or with shorter texts.
 func Unsendable(err error) error {
 	var oe *stream.Error
-	if errors.As(err, &oe) {
+	if errors.As(err, &oe) && !errors.Is(err, buf.ErrBudget) {
 		return stream.Errorf(stream.Unsupported, oe.Field, "%s (outputs=binary can send every value)", oe.Msg)
 	}
 	return err

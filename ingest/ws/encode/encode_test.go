@@ -2,6 +2,7 @@ package encode
 
 import (
 	"encoding/json"
+	"errors"
 	"testing"
 
 	"millrace/stream"
@@ -84,16 +85,58 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// Memory that one large message took is not kept for the next connection.
+// The memory of a long message is leased until it was written; without memory for it there is none.
+func TestLongMessages(t *testing.T) {
+	long := stream.Tensor{Name: "o", Datatype: stream.Float32, Shape: []int{1, 20_000}, Data: make([]byte, 80_000)}
+	for name, encode := range map[string]func(*Encoder, *stream.Result) ([]byte, error){
+		"members": func(e *Encoder, r *stream.Result) (text []byte, err error) {
+			text, err = e.Members(append(e.Text[:0], '{'), r)
+			if err == nil {
+				e.Text = append(text, '}')
+			}
+			return e.Text, err
+		},
+		"reply": func(e *Encoder, r *stream.Result) ([]byte, error) {
+			e.Begin(r)
+			err := e.Reply("7")
+			return e.Text, err
+		},
+		"binary, assembled": func(e *Encoder, r *stream.Result) ([]byte, error) {
+			e.Begin(r)
+			return e.Binary(r, 1)
+		},
+	} {
+		pool := buf.NewPool(1 << 20)
+		var e, plain Encoder
+		e.Use(pool)
+		for range 2 {
+			msg, err := encode(&e, sample(long))
+			want, _ := encode(&plain, sample(long))
+			if st := pool.Stats(); err != nil || string(msg) != string(want) || st.Leases != 1 {
+				t.Errorf("%s: %d bytes, want %d, %v, %+v", name, len(msg), len(want), err, st)
+			}
+		}
+		if e.Written(); pool.Stats().Leases != 0 {
+			t.Errorf("%s: %+v", name, pool.Stats())
+		}
+		if msg, err := encode(&e, sample(scores())); err != nil || len(msg) == 0 || pool.Stats().Leases != 0 {
+			t.Errorf("%s: a short message %q, %v, %+v", name, msg, err, pool.Stats())
+		}
+		small := buf.NewPool(64 << 10)
+		e.Use(small)
+		_, err := encode(&e, sample(long))
+		if !errors.Is(err, buf.ErrBudget) || !errors.Is(Unsendable(err), buf.ErrBudget) || small.Stats().Denied != 1 {
+			t.Errorf("%s: %v, %+v", name, err, small.Stats())
+		}
+	}
+}
+
+// Memory that one large text took is not kept for the next connection.
 func TestReusableEncoders(t *testing.T) {
-	for _, c := range []struct {
-		text, whole int
-		want        bool
-	}{{0, 0, true}, {1 << 20, 4 << 20, true}, {1<<20 + 1, 0, false}, {0, 4<<20 + 1, false}} {
-		e := &Encoder{whole: make([]byte, 0, c.whole)}
-		e.Text = make([]byte, 0, c.text)
-		if e.Reusable() != c.want {
-			t.Errorf("%+v", c)
+	for n, want := range map[int]bool{0: true, 4 * maxOwn: true, 4*maxOwn + 1: false} {
+		e := &Encoder{Text: make([]byte, 0, n)}
+		if e.Reusable() != want {
+			t.Errorf("a text of %d bytes", n)
 		}
 	}
 	for n, want := range map[int]int{0: 0, 64: 64, 65: 67} {

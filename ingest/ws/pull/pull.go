@@ -21,6 +21,7 @@ type Limits struct {
 	MaxPixels    int             // largest width times height of a video (limits.max_pixels); 0 = no limit
 	AllowPrivate bool            // pull from loopback and private addresses (sources.allow_private)
 	Hardware     *video.Hardware // decodes where it can (sources.hwaccel); nil = software
+	Sandbox      bool            // confines ffmpeg (sandbox)
 
 	running atomic.Int64
 }
@@ -116,6 +117,7 @@ type pulled struct {
 	order  Order
 	sink   *replies.Sink
 	source Source // set before the first frame
+	memory int64  // that is charged for its ffmpeg
 
 	cancel  context.CancelFunc
 	stopped atomic.Bool                        // the client has stopped it
@@ -184,11 +186,19 @@ func (v *pulled) pull(ctx context.Context) error {
 	if model.Image == nil && !model.Any {
 		return stream.Errorf(stream.Unsupported, "model", "model %s takes tensors, not pictures", o.Model)
 	}
+	if err := v.charge(0); err != nil { // its size is not known yet
+		return err
+	}
+	defer func() { p.Backend.Memory().Refund(v.memory) }()
 	r, live, err := v.open(ctx, model)
 	if err != nil {
 		return v.failed(err)
 	}
 	defer r.Close()
+	info := r.Info()
+	if err := v.charge(info.SourceWidth * info.SourceHeight); err != nil {
+		return err
+	}
 	policy := p.Policy
 	if policy.Mode == "" {
 		policy.Mode = stream.Every
@@ -213,12 +223,22 @@ func (v *pulled) pull(ctx context.Context) error {
 	return nil
 }
 
+// charge charges the memory budget for an ffmpeg that decodes pictures of so many pixels, in place of what was charged before.
+func (v *pulled) charge(pixels int) error {
+	n := video.Memory(pixels)
+	if err := v.puller.Backend.Memory().Charge(n - v.memory); err != nil {
+		return stream.Errorf(stream.Overloaded, "memory.budget", "has no room for decoding a video, which needs %d MiB: try later, or raise the setting", n>>20)
+	}
+	v.memory = n
+	return nil
+}
+
 // open opens the video. Frames are scaled to the size that the model takes; live
 // sources, whose end is not known, are read at their own rate.
 func (v *pulled) open(ctx context.Context, m *stream.Model) (r *video.Reader, live bool, err error) {
 	o := video.Options{
 		URL: v.order.URL, Format: video.NV12, FPS: v.puller.Policy.MaxFPS,
-		Needs: []video.Need{sources.NeedOf(m)}, MaxPixels: v.puller.Limits.MaxPixels, Hardware: v.puller.Limits.Hardware,
+		Needs: []video.Need{sources.NeedOf(m)}, MaxPixels: v.puller.Limits.MaxPixels, Hardware: v.puller.Limits.Hardware, Sandbox: v.puller.Limits.Sandbox,
 	}
 	if !v.puller.Limits.AllowPrivate {
 		o.Allow = sources.Public

@@ -26,7 +26,9 @@ func (p *protocol) handle(m wire.Message) error {
 	case *wire.Close:
 		return p.withChannel(m.SID, func(c *channel, st *stream.Stream) error { c.close(st); return nil })
 	case *wire.Ping:
-		p.session.send(&wire.Pong{T: m.T, ServerT: serverTime()})
+		if p.link.Ping() {
+			p.session.send(&wire.Pong{T: m.T, ServerT: serverTime()})
+		}
 		return nil
 	case *wire.Attach:
 		return p.attach(m)
@@ -126,12 +128,12 @@ func (p *protocol) open(m *wire.Open) error {
 	if err := p.session.add(c); err != nil {
 		return err
 	}
-	p.sessions.MakeRoom()
+	p.sessions.MakeRoom(ingest.AccountOf(p.backend))
 	opts := stream.Options{Policy: policyOf(m.Policy), Params: stream.Params(m.Params), Protocol: wire.Subprotocol, Name: p.session.id + "/" + strconv.FormatUint(uint64(m.SID), 10), Trace: p.trace}
 	if err := p.session.open(c, version, opts); err != nil {
 		return err
 	}
-	if _, err := c.openDecoder(p.sessions.decoders, p.backend, c.codec); err != nil {
+	if _, err := p.openDecoder(c, c.codec); err != nil {
 		t := errorMessage(err)
 		t.SID = &c.sid
 		p.session.send(t) // before the stream's end is sent

@@ -139,7 +139,10 @@ type client struct {
 }
 
 // connect makes a connection.
-func (r *rig) connect() *client {
+func (r *rig) connect() *client { return r.connectAs(nil) }
+
+// connectAs makes a connection of an account.
+func (r *rig) connectAs(of *ingest.Account) *client {
 	r.t.Helper()
 	near, far := net.Pipe()
 	go func() {
@@ -149,7 +152,7 @@ func (r *rig) connect() *client {
 			return
 		}
 		c := r.registry.New(far, r.mem, Form)
-		r.registry.Start(c, r.New(c, r, "any", "", stream.TraceContext{}), nil, req, nil)
+		r.registry.Start(c, r.New(c, ingest.As(r, nil, of), "any", "", stream.TraceContext{}), of, nil, req, nil)
 	}()
 	d := websocket.Dialer{Subprotocols: []string{wire.Subprotocol}, NetDialContext: func(context.Context, string, string) (net.Conn, error) { return near, nil }}
 	ws, _, err := d.Dial("ws://server.test/", nil)

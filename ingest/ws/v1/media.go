@@ -136,7 +136,7 @@ func (p *protocol) configure(h *wire.Header, sets []byte) error {
 	if c == nil {
 		return stream.Errorf(stream.NotFound, "sid", "%d is not open: send open first", h.SID)
 	}
-	d, err := c.openDecoder(p.sessions.decoders, p.backend, stream.Codec(h.Codec))
+	d, err := p.openDecoder(c, stream.Codec(h.Codec))
 	if err != nil {
 		return err
 	}
@@ -199,7 +199,7 @@ func (p *protocol) submit(c *channel, h *wire.Header, data []byte, lease *buf.Bu
 		p.sessions.opts.Contexts.Frame(&f, h.Ext.Traceparent)
 	}
 	if isVideo(f.Codec) {
-		d, err := c.openDecoder(p.sessions.decoders, p.backend, f.Codec)
+		d, err := p.openDecoder(c, f.Codec)
 		if err != nil {
 			return err
 		}

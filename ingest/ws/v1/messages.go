@@ -1,6 +1,9 @@
 package v1
 
 import (
+	"errors"
+	"time"
+
 	"millrace/ingest/ws/conn"
 	"millrace/internal/wire"
 	"millrace/stream"
@@ -21,7 +24,7 @@ var Form = conn.Form{
 func errorMessage(err error) *wire.ErrorMessage {
 	err = coded.Rename(err, frameFields)
 	code := stream.CodeOf(err)
-	return &wire.ErrorMessage{Code: string(code), Message: err.Error(), Retryable: code.Retryable(), RetryAfterMS: retryAfter(code)}
+	return &wire.ErrorMessage{Code: string(code), Message: err.Error(), Retryable: code.Retryable(), RetryAfterMS: retryAfter(err)}
 }
 
 // frameError returns the message of an error that is the ending of a frame of a stream
@@ -34,11 +37,12 @@ func frameError(h *wire.Header, err error) *wire.ErrorMessage {
 
 // retryAfter returns the time in ms after which the client should try again, or 0 when
 // none is known: for a frame past the credit it is the next credit_limit.
-func retryAfter(c stream.Code) int {
-	if c == stream.FlowControl {
+func retryAfter(err error) int {
+	wait := coded.RetryAfter(err)
+	if e := (*stream.Error)(nil); stream.CodeOf(err) == stream.FlowControl && errors.As(err, &e) && e.After == 0 {
 		return 0
 	}
-	return int(c.RetryAfter().Milliseconds())
+	return int((wait + time.Millisecond - 1).Milliseconds())
 }
 
 // sidOf returns the stream of a client's message, or nil.

@@ -32,6 +32,7 @@ type session struct {
 	outlet
 	id      string
 	backend ingest.Backend
+	account *ingest.Account // of backend
 	replay  *replayBuffer
 
 	token string // resumes the session, once; under Sessions.mu
@@ -50,7 +51,7 @@ type session struct {
 // newSession returns a session on a connection, whose outbox becomes its own.
 func newSession(l *link, registry *conn.Registry, backend ingest.Backend, opts *Options, memory *replayMemory) *session {
 	return &session{
-		outlet: outlet{opts: opts, registry: registry, outbox: l.Outbox}, id: rand.Text(), backend: backend,
+		outlet: outlet{opts: opts, registry: registry, outbox: l.Outbox}, id: rand.Text(), backend: backend, account: ingest.AccountOf(backend),
 		replay: newReplayBuffer(memory), link: l, channels: map[uint32]*channel{},
 	}
 }

@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"millrace/ingest"
 	"millrace/internal/wire"
 	"millrace/stream"
 )
@@ -146,6 +148,66 @@ func TestMakeRoom(t *testing.T) {
 		}
 		w.lose()
 		r.attach(tokens[1], "")
+		r.stop()
+	})
+}
+
+// A client that leaves many sessions waiting ends its own ones, not those of others.
+func TestWaitingSessionsOfAClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil) // room for three
+		accounts := ingest.NewAccounts(ingest.Quotas{})
+		good, bad := accounts.OfAddress(netip.MustParseAddr("192.0.2.1")), accounts.OfAddress(netip.MustParseAddr("192.0.2.2"))
+		v := r.connectAs(good)
+		token := find[*wire.Ready](v).ResumeToken
+		v.lose()
+		for i := range 10 {
+			v := r.connectAs(bad)
+			find[*wire.Ready](v)
+			if i%2 > 0 {
+				v.say(`{"type":"open","sid":1}`)
+			}
+			v.lose()
+			synctest.Wait()
+			if st := r.Stats(); st.Waiting > 3 {
+				t.Fatalf("%d sessions wait", st.Waiting)
+			}
+		}
+		w, a := r.attach(token, "")
+		if a == nil {
+			t.Fatal("the session of another client has ended")
+		}
+		w.lose()
+		r.stop()
+		for q := range stream.Quotas {
+			if n := good.Used(stream.Quota(q)) + bad.Used(stream.Quota(q)); stream.Quota(q) >= stream.QuotaStreams && n != 0 {
+				t.Errorf("%d %s are left", n, stream.Quota(q))
+			}
+		}
+	})
+}
+
+// Sessions that wait count towards the quota of their client when it opens a stream: the oldest goes.
+func TestQuotaOfSessions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		account := ingest.NewAccounts(ingest.Quotas{Sessions: 2}).OfAddress(netip.Addr{})
+		for range 2 {
+			v := r.connectAs(account)
+			find[*wire.Ready](v)
+			v.lose()
+		}
+		v := r.connectAs(account)
+		find[*wire.Ready](v)
+		if st := r.Stats(); st.Waiting != 2 {
+			t.Errorf("%+v", st)
+		}
+		v.say(`{"type":"open","sid":1}`)
+		synctest.Wait()
+		if st := r.Stats(); st.Waiting != 1 || account.Used(stream.QuotaSessions) != 1 {
+			t.Errorf("%+v, %d connections", st, account.Used(stream.QuotaSessions))
+		}
+		v.lose()
 		r.stop()
 	})
 }

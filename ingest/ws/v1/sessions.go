@@ -2,6 +2,7 @@ package v1
 
 import (
 	"crypto/rand"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -98,11 +99,12 @@ func (ss *Sessions) slow(s *session) {
 
 // claim gives the session of a token to a connection, which has the session own. The
 // connection that had it is ended and waited for. It returns nil when the token is not
-// known, was used, or is of own, or when l itself has ended.
-func (ss *Sessions) claim(token string, l *link, own *session) *session {
+// known, was used, or is of own or of another principal than of, or when the rights of of are not those with
+// which the session began, or when l itself has ended.
+func (ss *Sessions) claim(token string, l *link, own *session, of *ingest.Principal) *session {
 	ss.mu.Lock()
 	s := ss.byToken[token]
-	if s == nil || s == own {
+	if s == nil || s == own || !of.Same(ingest.PrincipalOf(s.backend)) {
 		ss.mu.Unlock()
 		return nil
 	}
@@ -143,8 +145,12 @@ func (ss *Sessions) detach(s *session) bool {
 	s.link = nil
 	ss.mu.Lock()
 	ss.waiting = append(ss.waiting, s)
+	tooMany := ss.cut(len(ss.waiting) - ss.opts.MaxSessions)
 	ss.mu.Unlock()
 	s.expiry = time.AfterFunc(ss.opts.Resume, func() { ss.expire(s) })
+	for _, s := range tooMany {
+		ss.expire(s)
+	}
 	return true
 }
 
@@ -165,18 +171,59 @@ func (ss *Sessions) expire(s *session) {
 // MakeRoom is called before a connection opens a stream. Sessions that wait for their
 // clients count towards limits.max_sessions as connections do, since their memory must
 // be bounded, and are ended to make room for connections, first the one that has waited
-// longest. A new connection alone ends none, because it may be that of a client that
-// returns.
-func (ss *Sessions) MakeRoom() {
+// longest of the account that has most of them, so that no client can end those of others. They
+// count towards the quota of an account in the same way. A new connection alone ends none, because
+// it may be that of a client that returns.
+func (ss *Sessions) MakeRoom(of *ingest.Account) {
 	conns := ss.registry.Count()
+	own, most := of.Core().Holds(stream.QuotaSessions)
 	ss.mu.Lock()
-	n := max(conns+len(ss.waiting)-ss.opts.MaxSessions, 0)
-	out := slices.Clone(ss.waiting[:min(n, len(ss.waiting))])
-	ss.waiting = slices.Delete(ss.waiting, 0, len(out))
+	var out []*session
+	if most > 0 {
+		out = ss.cutOf(of, own+ss.waitingOf()[of]-most)
+	}
+	out = append(out, ss.cut(conns+len(ss.waiting)-ss.opts.MaxSessions)...)
 	ss.mu.Unlock()
 	for _, s := range out {
 		ss.expire(s)
 	}
+}
+
+// waitingOf returns how many sessions of each account wait. ss.mu is held.
+func (ss *Sessions) waitingOf() map[*ingest.Account]int {
+	of := map[*ingest.Account]int{}
+	for _, s := range ss.waiting {
+		of[s.account]++
+	}
+	return of
+}
+
+// cut takes n sessions off those that wait, each the oldest of the account that has most of them. ss.mu is held.
+func (ss *Sessions) cut(n int) (out []*session) {
+	if n <= 0 {
+		return nil
+	}
+	of := ss.waitingOf()
+	for ; n > 0 && len(ss.waiting) > 0; n-- {
+		most := slices.Max(slices.Collect(maps.Values(of)))
+		i := slices.IndexFunc(ss.waiting, func(s *session) bool { return of[s.account] == most })
+		of[ss.waiting[i].account]--
+		out = append(out, ss.waiting[i])
+		ss.waiting = slices.Delete(ss.waiting, i, i+1)
+	}
+	return out
+}
+
+// cutOf takes the n oldest sessions of an account off those that wait. ss.mu is held.
+func (ss *Sessions) cutOf(of *ingest.Account, n int) (out []*session) {
+	ss.waiting = slices.DeleteFunc(ss.waiting, func(s *session) bool {
+		if s.account != of || len(out) >= n {
+			return false
+		}
+		out = append(out, s)
+		return true
+	})
+	return out
 }
 
 // end ends a session: it returns when every frame has ended. Its connection writes what

@@ -11,7 +11,7 @@ func isVideo(c stream.Codec) bool { return c >= stream.H264 && c <= stream.AV1 }
 
 // openDecoder returns the decoder of a stream of inter-coded video, which it opens if
 // needed. It is nil for single pictures. The reader calls it.
-func (c *channel) openDecoder(pool *decoders.Pool, backend ingest.Backend, codec stream.Codec) (*decoders.Decoder, error) {
+func (p *protocol) openDecoder(c *channel, codec stream.Codec) (*decoders.Decoder, error) {
 	d := c.decoder.Load()
 	switch {
 	case !isVideo(codec):
@@ -25,7 +25,8 @@ func (c *channel) openDecoder(pool *decoders.Pool, backend ingest.Backend, codec
 	if m := st.Model(); m.Image == nil && !m.Any {
 		return nil, stream.Errorf(stream.Unsupported, "codec", "model %s takes tensors, not %s frames: see its inputs at /v2/models/%s", m.Name, codec, m.Name)
 	}
-	d, err := pool.Open(codec, st, backend.Memory(), decoders.Client{
+	d, err := p.sessions.decoders.Open(codec, st, p.backend.Memory(), decoders.Client{
+		Account:  ingest.AccountOf(p.backend).Core(),
 		KeyFrame: func() { c.send(&wire.Advise{SID: c.sid, KeyFrame: true}) },
 		Refused:  func(f *stream.Frame, err error) { c.fail(f.Seq, err) },
 	})

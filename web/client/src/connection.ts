@@ -34,8 +34,26 @@ export interface ConnectOptions {
   signal?: AbortSignal;
   /** For Node before 22, which has none: `import WebSocket from 'ws'`. */
   WebSocket?: new (url: string, protocols: string[]) => Socket;
-  /** Of the REST request for a ticket, such as Authorization, since a page's WebSocket cannot have headers. */
+  /** An API key of the server, or a function that returns the one that is valid now. Each connection begins with a request for a ticket, since a page's WebSocket cannot have headers. */
+  token?: Token;
+  /** Of the same request, instead. */
   headers?: Record<string, string>;
+}
+
+/** An API key of the server, or a function that returns it. */
+export type Token = string | (() => string | Promise<string>);
+
+/** The header for a key. Rejects with MillraceError. @internal */
+export async function authorization(token?: Token): Promise<Record<string, string>> {
+  if (token === undefined) return {};
+  let key: unknown, cause: unknown;
+  try {
+    key = typeof token === 'function' ? await token() : token;
+  } catch (e) {
+    cause = e;
+  }
+  if (typeof key === 'string' && /^[!-~]+$/.test(key)) return {Authorization: `Bearer ${key}`};
+  throw new MillraceError('unauthenticated', cause ? `token: the function failed: ${cause}` : 'token: is not a key: want letters, digits and signs of ASCII', {cause});
 }
 
 export type ConnectionState = 'connecting' | 'open' | 'waiting' | 'closed';
@@ -194,7 +212,7 @@ export class Connection extends Events<ConnectionEvents> {
     this.#fault = this.#newSession = undefined;
     this.#draining = false;
     this.#setState('connecting');
-    if (this.#options.headers) {
+    if (this.#options.headers || this.#options.token !== undefined) {
       try {
         protocols.push(`millrace.ticket.${await this.#ticket()}`);
       } catch (e) {
@@ -214,9 +232,10 @@ export class Connection extends Events<ConnectionEvents> {
 
   /** A ticket to connect with. Rejects with MillraceError. */
   async #ticket(): Promise<string> {
+    const headers = {...await authorization(this.#options.token), ...this.#options.headers};
     let reply: Response;
     try {
-      reply = await fetch(this.#tickets, {method: 'POST', headers: this.#options.headers!});
+      reply = await fetch(this.#tickets, {method: 'POST', headers});
     } catch (cause) {
       throw new MillraceError('unavailable', `no answer from ${this.#tickets}`, {retryable: true, cause});
     }

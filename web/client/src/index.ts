@@ -6,7 +6,7 @@
 export {type Advice, type Counts, type State, type StreamEvents} from './accounting.js';
 export {type Box, boxes, outputs} from './boxes.js';
 export {type VideoCodec, videoCodecs} from './codecs.js';
-export {type Connection, type ConnectionEvents, type ConnectionState, type ConnectOptions, type Socket, connect} from './connection.js';
+export {type Connection, type ConnectionEvents, type ConnectionState, type ConnectOptions, type Socket, type Token, connect} from './connection.js';
 export {type Picture} from './encoder.js';
 export {type Code, MillraceError} from './errors.js';
 export {type Drop, type Ending, type Failure, type Reply, type Result, type Timings} from './replies.js';

@@ -1,6 +1,6 @@
 // The server's REST calls that pages need.
 
-import {address} from './connection.js';
+import {address, authorization, type Token} from './connection.js';
 import {type Code, MillraceError, aborted, ownText} from './errors.js';
 import type {Params, Tensor} from './wire.js';
 
@@ -192,6 +192,8 @@ export interface InferReply {
 }
 
 export interface RESTOptions {
+  /** An API key of the server, or a function that returns the one that is valid now. */
+  token?: Token;
   headers?: Record<string, string>;
   fetch?: typeof fetch;
 }
@@ -265,7 +267,7 @@ export class REST {
   async #json<T>(path: string[], {method = 'GET', query = {}, body, signal}: Call): Promise<T> {
     const given = Object.entries(query).flatMap(([k, v]) => v === undefined ? [] : [[k, String(v)]]);
     const url = this.url(...path) + (given.length > 0 ? `?${new URLSearchParams(given)}` : '');
-    const headers = {Accept: 'application/json', ...this.#options.headers, ...body && !(body instanceof Blob) ? {'Content-Type': 'application/json'} : {}};
+    const headers = {Accept: 'application/json', ...await authorization(this.#options.token), ...this.#options.headers, ...body && !(body instanceof Blob) ? {'Content-Type': 'application/json'} : {}};
     let reply: Response;
     try {
       reply = await (this.#options.fetch ?? fetch)(url, {

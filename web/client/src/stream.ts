@@ -4,7 +4,7 @@ import {Accounting, type Advice} from './accounting.js';
 import {Backoff} from './backoff.js';
 import {capture} from './capture.js';
 import type {Connection, Message} from './connection.js';
-import {usable} from './codecs.js';
+import {isVideo, usable} from './codecs.js';
 import {Encoder, type Picture, isPicture} from './encoder.js';
 import {MillraceError, type ErrorMessage, aborted, errorOf, throwIfAborted} from './errors.js';
 import {Queue} from './queue.js';
@@ -85,6 +85,7 @@ export interface SendOptions {
 
 const AUTO: readonly Codec[] = ['h264', 'vp8', 'vp9', 'av1', 'jpeg'];
 const BUFFER = 64;
+const NO_DECODER = /^limits\.max_decoders/; // settings that bound the videos that a server decodes
 const POLL = 5; // ms, while the browser sends what it has
 
 /**
@@ -387,7 +388,7 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
       case 'error': {
         const error = errorOf(m as unknown as ErrorMessage);
         if (m.seq !== undefined) {
-          this.#ending(m.seq, {error, traceresponse: m.traceresponse});
+          this.#ending(m.seq, this.#sendsPictures(error) ? {dropped: 'undecoded'} : {error, traceresponse: m.traceresponse});
           this.#settle(m);
         } else if (!this.#isOpen) {
           this.#openRefused(error);
@@ -458,13 +459,27 @@ export class Stream extends Accounting implements AsyncIterable<Reply> {
     }
   }
 
+  /** Goes on with another codec, because the server refused the one before. */
+  #useCodec(index: number, error: MillraceError): void {
+    this.#refused.push({codec: this.codec, error});
+    this.#message.codec = this.#codecs[this.#codec = index];
+    this.emit('codec', {codec: this.codec, error});
+  }
+
+  /** Goes on with pictures if the server had no decoder left for the first key frame, and reports whether it does. */
+  #sendsPictures(error: MillraceError): boolean {
+    if (!NO_DECODER.test(error.field)) return false;
+    if (!isVideo(this.codec)) return true; // since a frame before
+    const index = this.#codecs.findIndex((codec, i) => i > this.#codec && !isVideo(codec));
+    if (index > 0) this.#useCodec(index, error);
+    return index > 0;
+  }
+
   /** Tries the next codec if it was the codec that was refused, and otherwise later, or ends. */
   #openRefused(error: MillraceError): void {
     this.sid = 0;
-    if (/(^|\.)codec$|^limits\.max_decoders$/.test(error.field) && this.#codec + 1 < this.#codecs.length) {
-      this.#refused.push({codec: this.codec, error});
-      this.#message.codec = this.#codecs[++this.#codec];
-      this.emit('codec', {codec: this.codec, error});
+    if ((/(^|\.)codec$/.test(error.field) || NO_DECODER.test(error.field)) && this.#codec + 1 < this.#codecs.length) {
+      this.#useCodec(this.#codec + 1, error);
       this.#connection.add(this);
     } else if (error.retryable && this.#wasOpen) {
       this.#reopenLater(error);

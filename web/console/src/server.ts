@@ -5,7 +5,26 @@ import {MillraceError, REST} from '@millrace/client';
 /** An error with a message for the user. */
 export class UserError extends Error {}
 
-export const server = new REST(location.origin);
+const outs = new Set<() => void>();
+
+/** Tells the page that the user has to log in. */
+export function loggedOut(): void {
+  for (const f of [...outs]) f();
+}
+
+/** Calls f when the user has to log in, until the function that it returns is called. */
+export function onLogout(f: () => void): () => void {
+  outs.add(f);
+  return () => void outs.delete(f);
+}
+
+export const server = new REST(location.origin, {
+  fetch: async (input, init) => {
+    const reply = await fetch(input, init);
+    if (reply.status === 401) loggedOut();
+    return reply;
+  },
+});
 
 // What the user, or the operator of the server, can do about an error code.
 const ADVICE: Record<string, string> = {
@@ -19,7 +38,7 @@ const ADVICE: Record<string, string> = {
   timeout: 'The model takes longer than its limits.run allows.',
   internal: 'The server’s log says more.',
   unauthenticated: 'Log in, and press Start again.',
-  permission_denied: 'Add this page’s name to hosts, or its origin to origins, of the server.',
+  permission_denied: 'Log in with a key that has the role that the message names, or add this page’s name to hosts, or its origin to origins, of the server.',
 };
 
 /** The text of a stream's error: message, code, and what to do. */
@@ -34,7 +53,14 @@ export function describe(e: unknown): string {
   return e instanceof MillraceError ? `${e.message} (${e.code})` : (e as Error).message;
 }
 
-/** Whether the server has a clip to stream. */
-export async function clip(): Promise<boolean> {
-  return ((await (await fetch('console.json')).json()) as {clip: boolean}).clip;
+interface Offer {
+  clip: boolean;
+  login: boolean;
+  /** Users log in with a name and a password. */
+  passwords: boolean;
 }
+
+let offered: Promise<Offer> | undefined;
+
+/** What the server offers: a clip to stream, and a login, which its clients need. */
+export const offer = (): Promise<Offer> => offered ??= fetch('console.json').then(reply => reply.json());

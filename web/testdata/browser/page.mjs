@@ -105,7 +105,9 @@ function watch() {
   const look = ({detail: r}) => {
     window.seen.push(r);
     if (window.drawn.boxes > 200) return;
-    const canvas = document.getElementById('overlay'), g = canvas.getContext('2d');
+    const canvas = document.getElementById('overlay');
+    if (!canvas) return; // the view was left
+    const g = canvas.getContext('2d');
     const scale = Math.min(canvas.width / r.width, canvas.height / r.height);
     const x = v => (canvas.width - r.width * scale) / 2 + v * scale, y = v => (canvas.height - r.height * scale) / 2 + v * scale;
     for (const b of r.boxes) {

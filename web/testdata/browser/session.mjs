@@ -11,6 +11,7 @@ export async function prepare(timeout) {
   window.prepared = {
     connection,
     streams,
+    canvas,
     picture: await new Promise(done => canvas.toBlob(done, 'image/jpeg')),
     async open(model, options) {
       const stream = await connection.open({model, buffer: 0, ...options});

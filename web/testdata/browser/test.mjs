@@ -9,7 +9,7 @@ import {setTimeout as delay} from 'node:timers/promises';
 import {chromium} from 'playwright-core';
 import {Console, TIMEOUT, Way, given} from './page.mjs';
 import {prepare, session} from './session.mjs';
-import {views} from './views.mjs';
+import {check, views} from './views.mjs';
 
 const FLAGS = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
   '--disable-component-update', '--disable-sync', `--host-resolver-rules=MAP ${given.foreign} 127.0.0.1`];
@@ -267,8 +267,14 @@ const withCamera = {
     const others = await Console.open(browser);
     await others.page.evaluate(prepare, TIMEOUT);
     await others.page.evaluate(async decoders => {
-      const {open} = window.prepared;
-      for (let i = 0; i < decoders; i++) await open('motion', {codec: 'vp8'});
+      const {open, until, canvas} = window.prepared;
+      for (let i = 0; i < decoders; i++) { // a stream has a place when it has sent
+        const stream = await open('motion', {codec: 'vp8'});
+        await until(() => {
+          if (stream.ready) stream.send(canvas);
+          return stream.counts.results > 0;
+        });
+      }
     }, given.decoders);
     const c = await Console.open(browser, 'model=spotter&source=clip&codec=vp8&autostart=1');
     const notes = [await fellBack(c, /limits\.max_decoders: /)];
@@ -430,6 +436,60 @@ const withCamera = {
 };
 
 const withoutCamera = {
+  // The clients of this server need keys.
+  async login(browser) {
+    const {url, keys} = given.guarded;
+    const c = await Console.open(browser, 'model=motion&source=clip&autostart=1', {base: url, wait: '#key'});
+    const enter = async key => {
+      await c.page.fill('#key', key);
+      await c.page.keyboard.press('Enter');
+    };
+    const inside = () => c.page.isVisible('#logout');
+    assert.equal(await c.page.locator('#live, nav + .row').count(), 0, 'there is a view without a login');
+    for (const key of ['wrong', keys.old, 'wr€ng']) {
+      await enter(key);
+      await c.page.getByText(key === keys.old ? 'has expired' : key === 'wrong' ? 'key or token is wrong' : 'cannot be a key').waitFor();
+      assert.equal(await inside(), false);
+    }
+    await check(c, 'login');
+    await enter(keys.viewer);
+    await c.until('m.answered >= 10 && m.message === ""');
+    assert.match(await c.page.textContent('#who'), /viewer$/);
+    assert.doesNotMatch(c.page.url() + await c.page.evaluate('document.cookie + JSON.stringify(localStorage)'), /mr_/, 'the page or its address has the key');
+    await c.balanced();
+
+    // The cookie is enough for the next page, whose video and connection have no header.
+    await c.page.reload();
+    await c.page.click('#start');
+    await c.until('m.answered >= 10');
+    await c.page.click('nav a:has-text("Models")');
+    const model = c.page.locator('[data-model=motion]');
+    await model.getByRole('button', {name: 'Add a worker'}).click();
+    await model.getByText(/has not the role manage/).waitFor();
+    assert.ok(await inside(), 'a role that lacks ends the login');
+
+    await c.page.click('#logout');
+    await c.page.waitForSelector('#key');
+    assert.equal((await c.page.context().cookies()).length, 0);
+    await c.page.fill('#user', 'eva');
+    for (const password of ['wrong', 'sécret: of eva']) {
+      await c.page.fill('#password', password);
+      await c.page.keyboard.press('Enter');
+      await (password === 'wrong' ? c.page.getByText('the name or the password is wrong') : c.page.locator('#who')).waitFor();
+    }
+    assert.match(await c.page.textContent('#who'), /eva$/);
+    await c.page.click('#logout');
+    await c.page.reload();
+    await c.page.waitForSelector('#key');
+    await enter(keys.all);
+    await c.page.click('nav a:has-text("Models")');
+    await c.page.locator('[data-model=motion]').waitFor();
+    await ask('revoke');
+    await c.page.waitForSelector('#key');
+    c.forgive();
+    await c.close();
+  },
+
   async denied(browser) {
     return told(browser, /permission.*Allow/s);
   },

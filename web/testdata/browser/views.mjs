@@ -19,7 +19,7 @@ async function until(what, look) {
 }
 
 /** Looks for violations of accessibility rules, in light and dark and at the width of a phone. */
-async function check(c, name) {
+export async function check(c, name) {
   await c.page.evaluate(axe);
   for (const [scheme, width, height] of [['light', 1280, 800], ['dark', 1280, 800], ['dark', 360, 740]]) {
     await c.page.emulateMedia({colorScheme: scheme});

@@ -6,7 +6,8 @@ import {Chart} from '../chart';
 import {draw} from '../draw';
 import {read} from '../outputs';
 import {Alert, Figure, number} from '../parts';
-import {clip, describe, server, unreachable} from '../server';
+import {describe, offer, server, unreachable} from '../server';
+import {check} from '../session';
 import {choose, pictureSize, takesVideo, type Model} from './choice';
 import {codecs} from './encoders';
 import {Picked, json} from './picked';
@@ -58,6 +59,7 @@ export function Live({query, hidden}: {query: URLSearchParams; hidden: boolean})
   const ended = useCallback((text: string) => {
     stop();
     showMessage(text);
+    if (text) void check().catch(() => {}); // a page does not learn why a WebSocket was refused
   }, []);
 
   /** Starts with the given choice, after stopping the current run. */
@@ -97,13 +99,16 @@ export function Live({query, hidden}: {query: URLSearchParams; hidden: boolean})
     stage.current = new Stage(elements.current!, setPicked);
     const s = stage.current;
     (async () => {
-      const [all, offered] = await Promise.all([listModels(showMessage), codecs(), clip().then(setHasClip)]);
+      const [all, offered] = await Promise.all([listModels(showMessage), codecs(), offer().then(({clip}) => setHasClip(clip))]);
       loaded.current = true;
       setModels(all);
       setEncoders(offered);
       apply(all, offered);
     })().catch(e => showMessage(describe(e)));
-    return () => s.close();
+    return () => {
+      stop();
+      s.close();
+    };
   }, []);
   useEffect(() => stage.current!.set({exact, threshold}), [exact, threshold]);
 

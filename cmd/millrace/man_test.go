@@ -1,0 +1,43 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Every command that the help lists has a page, and man finds nothing wrong with any.
+func TestManualPages(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "man1")
+	if _, stderr, code := millrace(t, "man", dir); code != 0 {
+		t.Fatalf("exit status %d\n%s", code, stderr)
+	}
+	groff, _ := exec.LookPath("groff")
+	for _, c := range commands(t) {
+		path := filepath.Join(dir, pageName(c)+".1")
+		if c.Hidden {
+			if _, err := os.Stat(path); err == nil {
+				t.Errorf("%s is hidden, and has a page", c.CommandPath())
+			}
+			continue
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Errorf("%s has no page: %v", c.CommandPath(), err)
+			continue
+		}
+		if !strings.Contains(string(text), ".SH NAME\n"+pageName(c)+` \- `) || !strings.Contains(string(text), ".SH EXAMPLES\n") {
+			t.Errorf("%s:\n%s", path, text)
+		}
+		if groff != "" {
+			if out, err := exec.Command(groff, "-man", "-ww", "-z", path).CombinedOutput(); err != nil || len(out) > 0 {
+				t.Errorf("%s: %v\n%s", path, err, out)
+			}
+		}
+	}
+	if got, want := roff("a-b\n.c\\n\n'd"), "a\\-b\n\\&.c\\en\n\\&'d"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

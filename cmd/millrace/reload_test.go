@@ -1,0 +1,105 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestReload checks what SIGHUP takes from a configuration file that has changed, that a wrong one changes nothing, and
+// that the log names what needs a restart.
+func TestReload(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file, log := filepath.Join(dir, "millrace.yaml"), filepath.Join(dir, "log")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte("http: 127.0.0.1:0\ngrpc: \"off\"\n"+text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("models: [{name: a, source: identity}, {name: same, source: identity}, {name: work, source: delay, fixed: 1ms}]\n")
+	p := begin(t, command(t, "serve", "--config", file, "--log-file", log))
+	addr := httpAddr.FindStringSubmatch(p.until("ready"))[1]
+	logged := func() string {
+		text, err := os.ReadFile(log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	hangUp := func(until string, times int) {
+		t.Helper()
+		if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		for limit := time.Now().Add(30 * time.Second); strings.Count(logged(), until) < times; <-time.After(5 * time.Millisecond) {
+			if time.Now().After(limit) {
+				t.Fatalf("the log has no %q:\n%s", until, logged())
+			}
+		}
+	}
+	check := func(what, host, path string, want int) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Host = host
+		a, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = a.Body.Close()
+		if a.StatusCode != want {
+			t.Errorf("%s: %s of %s is %s, want %d", what, path, host, a.Status, want)
+		}
+	}
+	const again = "the configuration was read again"
+	check("at the start", "door.example", "/v2", 403)
+
+	write("models: [{name: b, source: identity}, {name: same, source: identity}, {name: work, source: delay, fixed: 2ms}]\nhosts: [door.example]\nlog: {level: debug}\nquotas: {requests: 1000}\nlimits: {max_streams: 7}\n")
+	hangUp(again, 1)
+	check("after a change", "door.example", "/v2", 200)
+	check("after a change", "127.0.0.1", "/v2/models/a", 404)
+	check("after a change", "127.0.0.1", "/v2/models/b/ready", 200)
+	check("after a change", "127.0.0.1", "/v2/models/work/ready", 200)
+	text := logged()
+	if !strings.Contains(text, "need a restart") || !strings.Contains(text, "settings=[limits.max_streams]") || !strings.Contains(text, "level=DEBUG") {
+		t.Errorf("the log does not say what has changed:\n%s", text)
+	}
+	for model, want := range map[string]int{"a": 1, "b": 1, "same": 1, "work": 1} {
+		if n := strings.Count(text, fmt.Sprintf(`msg="a model was loaded" model=%s `, model)); n != want {
+			t.Errorf("model %s was loaded %d times, want %d:\n%s", model, n, want, text)
+		}
+	}
+
+	write("models: [{name: c, source: identity}]\nhosts: [\"a/b\"]\n")
+	hangUp("not all of the configuration", 1)
+	write("models: [{name: c, sorce: identity}]\n")
+	hangUp("not all of the configuration", 2)
+	check("after a wrong one", "door.example", "/v2", 200)
+	check("after a wrong one", "127.0.0.1", "/v2/models/b/ready", 200)
+	check("after a wrong one", "127.0.0.1", "/v2/models/c", 404)
+
+	if n := strings.Count(text, `msg="a model was swapped" model=work `); n != 1 {
+		t.Errorf("the model whose settings have changed was swapped %d times:\n%s", n, text)
+	}
+	bad := filepath.Join(dir, "bad.onnx")
+	if err := os.WriteFile(bad, []byte("no model"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	write("models: [{name: b, source: " + bad + "}, {name: same, source: identity}]\n")
+	hangUp("not all of the configuration", 3)
+	check("after a model that cannot be loaded", "127.0.0.1", "/v2/models/b/ready", 200)
+	check("after a model that cannot be loaded", "127.0.0.1", "/v2/models/work", 404)
+	check("after a model that cannot be loaded", "door.example", "/v2", 403)
+	if _, code := p.signal(syscall.SIGTERM); code != 0 {
+		t.Errorf("exit status %d\n%s", code, &p.stderr)
+	}
+}

@@ -1,0 +1,85 @@
+//go:build !nometrics
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// wantLines finds each of the lines in a text.
+func wantLines(t *testing.T, text string, lines ...string) {
+	t.Helper()
+	for _, line := range lines {
+		if !strings.Contains(text, line+"\n") {
+			t.Errorf("no line %s", line)
+		}
+	}
+}
+
+// TestSSFMetrics has the names and labels of Simple Server Framework, at the route that is asked
+// for, with the buckets that are given. Health and the metrics are not counted.
+func TestSSFMetrics(t *testing.T) {
+	config := ssfApplication(t, "ipus: 0", oneEndpoint, `        return {"x": params["x"], "n": 0}`)
+	s := serveSSF(t, "--config", config, "-p", "0", "--prometheus-endpoint", "numbers", "--prometheus-buckets", "0.75", "100", "run")
+	s.want("/v1/E", `{"x": 1}`, 200, "")
+	s.want("/v1/E", `{"x": 2}`, 200, "")
+	s.want("/v1/E", `{}`, 422, "")
+	s.ask("GET", "/health/ready", "", "")
+	if code, _, _ := s.ask("GET", "/metrics", "", ""); code != 404 {
+		t.Errorf("/metrics: %d", code)
+	}
+	_, _, text := s.ask("GET", "/numbers", "", "")
+	wantLines(t, text, `ssf_dispatch_latency_count{handler="/v1/E",status="2xx"} 2`, `ssf_dispatch_latency_bucket{handler="/v1/E",status="2xx",le="100"} 2`,
+		`http_request_duration_seconds_count{handler="/v1/E",status="2xx"} 2`, `http_request_duration_seconds_count{handler="/v1/E",status="4xx"} 1`,
+		`http_request_duration_seconds_bucket{handler="/v1/E",status="2xx",le="+Inf"} 2`, `http_request_size_bytes_count{handler="/v1/E",status="2xx"} 2`,
+		`http_response_size_bytes_count{handler="/v1/E",status="2xx"} 2`)
+	if n := strings.Count(text, "ssf_dispatch_latency_bucket"); n != 3 {
+		t.Errorf("%d buckets", n)
+	}
+	if strings.Contains(text, `handler="/health`) || strings.Contains(text, `handler="/numbers`) {
+		t.Error("health or the metrics are counted")
+	}
+}
+
+func TestSSFMetricsDisabled(t *testing.T) {
+	config := ssfApplication(t, "ipus: 0", oneEndpoint, `        return {"x": params["x"], "n": 0}`)
+	s := serveSSF(t, "--config", config, "-p", "0", "--prometheus-disabled", "run")
+	if code, _, _ := s.ask("GET", "/metrics", "", ""); code != 404 {
+		t.Errorf("/metrics: %d", code)
+	}
+	if _, header, _ := s.ask("POST", "/v1/E", "application/json", `{"x": 1}`); header.Get("metrics-request-latency") == "" {
+		t.Errorf("%v", header)
+	}
+}
+
+// TestSSFMetricsOfGRPC are at the port after that of gRPC.
+func TestSSFMetricsOfGRPC(t *testing.T) {
+	port := twoPorts(t)
+	_, client, ctx := ssfGRPC(t, port)
+	if _, err := client.ModelInfer(ctx, ssfRequest("2")); err != nil {
+		t.Fatal(err)
+	}
+	wrong := ssfRequest("2")
+	wrong.Parameters["version"] = ssfText("77")
+	if _, err := client.ModelInfer(ctx, wrong); err == nil {
+		t.Fatal("a version that is not there was taken")
+	}
+	resp, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/metrics", port+1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantLines(t, string(text), `ssf_dispatch_latency_count{handler="ModelInfer/app/v2/E",status="OK"} 1`, `grpc_request_duration_seconds_count{handler="ModelInfer/app/v2/E",status="OK"} 1`,
+		`grpc_request_size_bytes_count{handler="ModelInfer/app/v2/E",status="OK"} 1`, `grpc_request_duration_seconds_count{handler="ModelInfer",status="INVALID_ARGUMENT"} 1`)
+	if strings.Contains(string(text), "77") && strings.Contains(string(text), "v77") {
+		t.Error("clients make labels")
+	}
+}

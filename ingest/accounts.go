@@ -1,0 +1,311 @@
+package ingest
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"millrace/internal/setting"
+	"millrace/stream"
+)
+
+// Quotas are how much each client may use: each principal, and each address of clients without one. 0 = any number.
+type Quotas struct {
+	Requests  float64 `yaml:"requests" min:"0" max:"1e9" help:"most requests and calls a second of each client: a key or user, or where clients need no credentials an address (IPv6: a /64; behind trusted_proxies the one that they name). 0 = any number, also below; entries of auth.keys and auth.users may have quotas of their own"`
+	Frames    float64 `yaml:"frames" min:"0" max:"1e9" help:"most frames a second, one-shot requests among them: further frames of streams are dropped, further requests are refused"`
+	Bytes     float64 `yaml:"bytes" min:"0" max:"1e15" help:"most bytes of frames a second; of a video its decoded pictures"`
+	Decode    float64 `yaml:"decode" min:"0" max:"1e6" help:"most seconds a second in which pictures are decoded; with that used up, further pictures are dropped or refused"`
+	Loads     float64 `yaml:"loads" min:"0" max:"1e9" help:"most loads of models a second"`
+	Streams   float64 `yaml:"streams" min:"0" max:"1e9" help:"most streams at once: of WebSocket, pulled videos, and calls of ModelStreamInfer"`
+	Sessions  float64 `yaml:"sessions" min:"0" max:"1e9" help:"most WebSockets at once; sessions of millrace.v1 that wait for their client count when a stream is opened, and the oldest of them end first"`
+	Decoders  *int    `yaml:"decoders" default:"8" min:"0" max:"1048576" help:"most videos of millrace.v1 (H.264, VP8, VP9, AV1) that are decoded at once"`
+	Endpoints *int    `yaml:"endpoints" default:"256" min:"0" max:"1048576" help:"most endpoints at once that the loads of one client have made"`
+
+	Burst time.Duration `yaml:"burst" default:"1s" min:"1ms" max:"1h" help:"what a rate allows in this time may come at once"`
+}
+
+// limits returns what an account may use, with own in place of what it has.
+func (q *Quotas) limits(own map[string]float64) stream.Limits {
+	l := stream.Limits{
+		stream.QuotaRequests: q.Requests, stream.QuotaFrames: q.Frames, stream.QuotaBytes: q.Bytes, stream.QuotaDecode: q.Decode, stream.QuotaLoads: q.Loads,
+		stream.QuotaStreams: q.Streams, stream.QuotaSessions: q.Sessions, stream.QuotaDecoders: float64(*q.Decoders), stream.QuotaEndpoints: float64(*q.Endpoints),
+	}
+	for name, n := range own {
+		if i := slices.Index(stream.QuotaNames[:], name); i >= 0 {
+			l[i] = n
+		}
+	}
+	return l
+}
+
+// CheckQuotas returns what is wrong with quotas by their names.
+func CheckQuotas(own map[string]float64) error {
+	for _, name := range slices.Sorted(maps.Keys(own)) {
+		if !slices.Contains(stream.QuotaNames[:], name) {
+			return stream.Errorf(stream.InvalidArgument, "quotas", "%.40q is not a quota: want one of %s", name, strings.Join(stream.QuotaNames[:], ", "))
+		}
+		if n := own[name]; !(n >= 0 && n <= 1e15) {
+			return stream.Errorf(stream.InvalidArgument, "quotas."+name, "%v is not allowed: want a number from 0, which means any number", n)
+		}
+	}
+	return nil
+}
+
+// Bounds of accounts.
+const (
+	maxAccounts = 16384 // of addresses, and as many of principals; further ones share one
+	maxLabelled = 500   // principals with a name of their own in the metrics
+	sampled     = 64    // accounts of which the idle ones are forgotten for a new one
+)
+
+// Account is that of one client. A nil one is that of the server itself.
+type Account struct {
+	stream.Account
+	table    *Accounts
+	name     string             // in metrics; "" = not its own
+	own      map[string]float64 // its principal's quotas; guarded by the table
+	gone     atomic.Bool
+	endpoint endpoints
+}
+
+// Core returns the part that frames have.
+func (a *Account) Core() *stream.Account {
+	if a == nil {
+		return nil
+	}
+	return &a.Account
+}
+
+// Live reports whether the account is still in use: another one may have taken its place otherwise.
+func (a *Account) Live() bool { return a != nil && !a.gone.Load() }
+
+// AccountKey is the key under which an HTTP request has its *Account as a value (fiber.Ctx.Locals).
+type AccountKey struct{}
+
+// Accounts has the accounts of all clients. It is safe for concurrent use.
+type Accounts struct {
+	quotas Quotas
+	max    int
+
+	mu        sync.Mutex
+	addresses map[netip.Addr]*Account
+	names     map[string]*Account // by Principal.Key
+	labelled  int
+	others    [2]*Account // of addresses and of principals, when there is no room for one of their own
+	forgotten Use
+}
+
+// NewAccounts returns accounts with these quotas.
+func NewAccounts(q Quotas) *Accounts {
+	setting.Fill(&q)
+	return &Accounts{quotas: q, max: maxAccounts, addresses: map[netip.Addr]*Account{}, names: map[string]*Account{}}
+}
+
+// Of returns the account of a principal.
+func (t *Accounts) Of(p *Principal) *Account {
+	if a := p.account.Load(); a.Live() && a.table == t {
+		return a
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	a := t.names[p.Key]
+	if a == nil {
+		if a = room(t, t.names, &t.others[1], p.Key); a != t.others[1] {
+			a.User = p.Name
+			if t.labelled < maxLabelled {
+				a.name = cmp.Or(p.Name, p.Key)
+				t.labelled++
+			}
+		}
+	}
+	if a != t.others[1] {
+		a.own = p.Quotas
+		a.SetLimits(t.quotas.limits(a.own), t.quotas.Burst) // the principal is another one than before: the file may have changed
+	}
+	p.account.Store(a)
+	return a
+}
+
+// SetQuotas changes the quotas of all accounts. What they have used stays.
+func (t *Accounts) SetQuotas(q Quotas) {
+	setting.Fill(&q)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.quotas = q
+	for _, a := range t.addresses {
+		a.SetLimits(q.limits(nil), q.Burst)
+	}
+	for _, a := range t.others {
+		if a != nil {
+			a.SetLimits(q.limits(nil), q.Burst)
+		}
+	}
+	for _, a := range t.names {
+		a.SetLimits(q.limits(a.own), q.Burst)
+	}
+}
+
+// OfAddress returns the account of the clients without credentials at an address.
+func (t *Accounts) OfAddress(of netip.Addr) *Account {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if a := t.addresses[of]; a != nil {
+		return a
+	}
+	return room(t, t.addresses, &t.others[0], of)
+}
+
+// room adds an account to those of a map, in place of idle ones if there are too many. Without an idle one it returns others.
+func room[K comparable](t *Accounts, all map[K]*Account, others **Account, key K) *Account {
+	if len(all) >= t.max {
+		now, seen := stream.Now(), 0
+		for k, a := range all { // in no order
+			if a.Idle(now) {
+				t.forget(a)
+				delete(all, k)
+			}
+			if seen++; seen == sampled {
+				break
+			}
+		}
+	}
+	if len(all) >= t.max {
+		if *others == nil {
+			*others = t.account()
+		}
+		return *others
+	}
+	a := t.account()
+	all[key] = a
+	return a
+}
+
+func (t *Accounts) account() *Account {
+	a := &Account{table: t}
+	a.SetLimits(t.quotas.limits(nil), t.quotas.Burst)
+	return a
+}
+
+// forget keeps the counts of an account that is removed. What is counted for it meanwhile is lost.
+func (t *Accounts) forget(a *Account) {
+	a.gone.Store(true)
+	if a.name != "" {
+		t.labelled--
+	}
+	u := useOf(a)
+	t.forgotten.add(&u)
+}
+
+// Use is what clients have used.
+type Use struct {
+	Name   string // of the principal; "" = of all that have no name of their own
+	Used   [stream.Quotas]int64
+	Denied [stream.Quotas]uint64
+}
+
+func useOf(a *Account) (u Use) {
+	for q := range stream.Quotas {
+		u.Used[q], u.Denied[q] = a.Used(stream.Quota(q)), a.Denied(stream.Quota(q))
+	}
+	return u
+}
+
+func (u *Use) add(other *Use) {
+	for q := range u.Used {
+		u.Used[q] += other.Used[q]
+		u.Denied[q] += other.Denied[q]
+	}
+}
+
+// Uses returns what the principals with a name of their own have used, and all other clients together.
+func (t *Accounts) Uses() []Use {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	by := map[string]*Use{"": {}}
+	by[""].add(&t.forgotten)
+	add := func(a *Account) {
+		if a == nil {
+			return
+		}
+		u := useOf(a)
+		if by[a.name] == nil {
+			by[a.name] = &Use{Name: a.name}
+		}
+		by[a.name].add(&u)
+	}
+	for _, a := range t.names {
+		add(a)
+	}
+	for _, a := range t.addresses {
+		add(a)
+	}
+	for _, a := range t.others {
+		add(a)
+	}
+	out := make([]Use, 0, len(by))
+	for _, name := range slices.Sorted(maps.Keys(by)) {
+		out = append(out, *by[name])
+	}
+	return out
+}
+
+// endpoints are those that the loads of an account have made.
+type endpoints struct {
+	mu   sync.Mutex
+	made map[string]struct{}
+}
+
+// charged is a repository whose loads an account is charged for.
+type charged struct {
+	Repository
+	of *Account
+}
+
+// Load implements Repository.
+func (c charged) Load(ctx context.Context, name string, how Load) (string, error) {
+	if err := c.of.Take(stream.QuotaLoads, 1, 0); err != nil {
+		return "", err
+	}
+	c.forgetUnloaded()
+	if err := c.of.Hold(stream.QuotaEndpoints); err != nil {
+		return "", err
+	}
+	endpoint, err := c.Repository.Load(ctx, name, how)
+	e := &c.of.endpoint
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if _, known := e.made[endpoint]; err != nil || known {
+		c.of.Release(stream.QuotaEndpoints)
+		return endpoint, err
+	}
+	if e.made == nil {
+		e.made = map[string]struct{}{}
+	}
+	e.made[endpoint] = struct{}{}
+	return endpoint, nil
+}
+
+// forgetUnloaded gives back the endpoints that are no longer there, whoever has unloaded them.
+func (c charged) forgetUnloaded() {
+	e := &c.of.endpoint
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for name := range e.made {
+		if len(c.Versions(name)) == 0 {
+			delete(e.made, name)
+			c.of.Release(stream.QuotaEndpoints)
+		}
+	}
+}
+
+// Unload implements Repository.
+func (c charged) Unload(ctx context.Context, endpoint string, how Unload) error {
+	defer c.forgetUnloaded()
+	return c.Repository.Unload(ctx, endpoint, how)
+}

@@ -1,0 +1,104 @@
+package apps
+
+import (
+	"encoding/json"
+	"errors"
+	"net/url"
+
+	"github.com/gofiber/fiber/v2"
+
+	"millrace/internal/openapi"
+)
+
+// Row describes a program in a list.
+type Row struct {
+	Name    string     `json:"name"`
+	Style   string     `json:"style"`
+	Ready   bool       `json:"ready"`
+	Root    bool       `json:"root,omitempty"` // its routes are at the root, too
+	Routes  []RouteRow `json:"routes"`
+	OpenAPI string     `json:"openapi"` // where its document is
+}
+
+// RouteRow describes a route of a program.
+type RouteRow struct {
+	Method string `json:"method"`
+	Path   string `json:"path"` // with the place of the program in front
+	Events bool   `json:"events,omitempty"`
+}
+
+func (a *Adapter) row(p *Program) Row {
+	r := Row{Name: p.Name, Style: p.App.Style, Ready: p.Ready, Root: p.Name == a.opts.Root, Routes: []RouteRow{}, OpenAPI: "/apps/" + p.Name + "/openapi.json"}
+	for i := range p.App.Routes {
+		of := &p.App.Routes[i]
+		r.Routes = append(r.Routes, RouteRow{of.Method, "/apps/" + p.Name + of.Path, of.Events})
+	}
+	return r
+}
+
+// list answers with the programs.
+func (a *Adapter) list(c *fiber.Ctx) error {
+	s, err := a.requests.Begin()
+	if err != nil {
+		return err
+	}
+	defer a.requests.End()
+	rows := []Row{}
+	for _, p := range all(s.backend.Models()) {
+		rows = append(rows, a.row(p))
+	}
+	return c.JSON(rows)
+}
+
+// builtin answers what every program has besides its routes: a description of it.
+func (x *Exchange) builtin() (bool, error) {
+	if m := x.Ctx.Method(); x.Alone || m != "GET" && m != "HEAD" {
+		return false, nil
+	}
+	switch x.Path {
+	case "/":
+		return true, x.Ctx.JSON(x.a.row(x.Program))
+	case "/docs":
+		return true, x.Ctx.Redirect("/docs/?program="+url.QueryEscape(x.Program.Name), fiber.StatusFound)
+	case "/openapi.json":
+		doc, err := Document(x.Program, "/apps/"+x.Program.Name)
+		if err != nil {
+			return true, err
+		}
+		x.Ctx.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
+		return true, x.Ctx.Send(doc)
+	}
+	return false, nil
+}
+
+// Document returns the OpenAPI document of a program that is served at a path: the
+// program's own, or one of its routes.
+func Document(p *Program, at string) ([]byte, error) {
+	if len(p.App.OpenAPI) > 0 {
+		var doc map[string]json.RawMessage
+		if err := json.Unmarshal(p.App.OpenAPI, &doc); err != nil {
+			return nil, err
+		}
+		if doc == nil {
+			return nil, errors.New("the document of the program is null")
+		}
+		servers, err := json.Marshal([]map[string]string{{"url": at}})
+		if err != nil {
+			return nil, err
+		}
+		doc["servers"] = servers
+		return json.Marshal(doc)
+	}
+	var routes []openapi.Route
+	for i := range p.App.Routes {
+		r := &p.App.Routes[i]
+		one := openapi.Route{Method: r.Method, Path: at + r.Path, Tag: p.Name, Summary: "Call " + r.Endpoint, Answer: openapi.Raw{MediaType: "application/json"}}
+		if r.Events {
+			one.Answer = openapi.Raw{MediaType: "text/event-stream", Doc: "server-sent events"}
+		} else if r.ContentType != "" {
+			one.Answer = openapi.Raw{MediaType: r.ContentType}
+		}
+		routes = append(routes, one)
+	}
+	return json.Marshal(openapi.Document(openapi.Info{Title: p.Name, Version: p.Model.Version}, routes, nil))
+}

@@ -1,0 +1,228 @@
+package apps_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"millrace/batching"
+	"millrace/server"
+	"millrace/stream"
+	"millrace/workers"
+)
+
+func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	workers.Register(workers.Kind{Name: "program", New: func() workers.Worker { return &program{} }})
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"), // one for the process
+		// It looks every ten seconds whether its server has ended.
+		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"))
+}
+
+// program is a program with routes, for these tests.
+type program struct{ workers.Base }
+
+var (
+	stuckRuns = make(chan struct{}, 16)
+	stuckEnds = make(chan bool, 16) // whether somebody still wanted the result
+)
+
+func (*program) Init(context.Context, *workers.Env) (*stream.Model, error) {
+	return &stream.Model{
+		Inputs:  []stream.TensorSpec{{Name: "text", Datatype: stream.Bytes, Shape: []int{1}}},
+		Outputs: []stream.TensorSpec{{Name: "body", Datatype: stream.Bytes, Shape: []int{1}}},
+		Ragged:  true, MaxBatch: 4,
+		App: &stream.App{Style: "test", Routes: []stream.Route{
+			{Method: "POST", Path: "/echo", Endpoint: "echo", ContentType: "text/plain"},
+			{Method: "GET", Path: "/call", Endpoint: "call", ContentType: "application/json"},
+			{Method: "POST", Path: "/call", Endpoint: "call", ContentType: "application/json"},
+			{Method: "POST", Path: "/refuse", Endpoint: "refuse"},
+			{Method: "POST", Path: "/fail", Endpoint: "fail"},
+			{Method: "POST", Path: "/count", Endpoint: "count", Events: true},
+			{Method: "POST", Path: "/several", Endpoint: "count"},
+			{Method: "POST", Path: "/stuck", Endpoint: "stuck"},
+			{Method: "POST", Path: "/stuck_events", Endpoint: "stuck", Events: true},
+			{Method: "POST", Path: "/tensor", Endpoint: "tensor"},
+			{Method: "GET", Path: "/empty", Endpoint: "empty"},
+			{Method: "GET", Path: "/v2", Endpoint: "echo"},
+			{Method: "PUT", Path: "/call", Endpoint: "call"},
+			{Method: "PATCH", Path: "/call", Endpoint: "call"},
+			{Method: "DELETE", Path: "/call", Endpoint: "call"},
+			{Method: "POST", Path: "/", Endpoint: "echo"},
+			{Method: "POST", Path: "/console/run", Endpoint: "echo"},
+			{Method: "GET", Path: "/docs/run", Endpoint: "call"},
+		}},
+	}, nil
+}
+
+func element(text []byte) []stream.Tensor {
+	return []stream.Tensor{{Name: "body", Datatype: stream.Bytes, Shape: []int{1}, Data: append(binary.LittleEndian.AppendUint32(nil, uint32(len(text))), text...)}}
+}
+
+func (*program) Run(ctx context.Context, b *batching.Batch) error {
+	for i, r := range b.Requests {
+		if r.Call == nil {
+			b.Finish(i, element([]byte("no call")))
+			continue
+		}
+		switch r.Call.Endpoint {
+		case "echo":
+			b.Finish(i, element(r.Payload))
+		case "call":
+			text, _ := json.Marshal(struct {
+				*stream.Call
+				Body     string
+				Deadline bool
+				Trace    string
+			}{r.Call, string(r.Payload), r.Deadline != 0, fmt.Sprintf("%x", r.Trace[:])})
+			r.SetReply(&stream.Reply{Header: map[string]string{"X-Own": "1", "Content-Length": "5", "Set-Cookie": "a=b"}})
+			b.Finish(i, element(text))
+		case "refuse":
+			r.SetReply(&stream.Reply{Status: 422, ContentType: "application/json"})
+			b.Finish(i, element([]byte(`{"detail":"no"}`)))
+		case "fail":
+			status, _ := strconv.Atoi(string(r.Payload))
+			r.SetReply(&stream.Reply{Status: status})
+			b.Fail(i, stream.Errorf(stream.Overloaded, "", "it failed"))
+		case "count":
+			n, _ := strconv.Atoi(string(r.Payload))
+			if n < 0 {
+				r.SetReply(&stream.Reply{Status: 422, ContentType: "application/json", Header: map[string]string{"X-Own": "1", "Connection": "keep-alive"}})
+				b.Finish(i, element([]byte(`{"detail":"below 0"}`)))
+				continue
+			}
+			if n == 0 {
+				b.Finish(i, element(nil))
+				continue
+			}
+			for k := range n {
+				b.Emit(i, element(fmt.Appendf(nil, `{"n":%d}`, k)))
+			}
+			if n == 3 {
+				b.Fail(i, stream.Errorf(stream.InvalidArgument, "", "three"))
+				continue
+			}
+			b.Finish(i, nil)
+		case "stuck":
+			gone := make(chan struct{})
+			if r.OnEnd(func() { close(gone) }) {
+				stuckRuns <- struct{}{}
+				<-gone
+			}
+			stuckEnds <- r.Wanted()
+		case "tensor":
+			b.Finish(i, []stream.Tensor{{Name: "x", Datatype: stream.Uint8, Shape: []int{1}, Data: []byte{1}}})
+		case "empty":
+			r.SetReply(&stream.Reply{Status: 204})
+			b.Finish(i, nil)
+		}
+	}
+	return nil
+}
+
+// running is a whole server.
+type running struct {
+	*server.Server
+	t    *testing.T
+	base string
+	stop func() error
+}
+
+// start runs a server with a program of each name.
+func start(t *testing.T, change func(*server.Config), names ...string) *running {
+	t.Helper()
+	cfg := server.Config{HTTP: "127.0.0.1:0", GRPC: "off"}
+	for _, name := range names {
+		cfg.Models = append(cfg.Models, workers.Config{Name: name, Source: "program"})
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	s, err := server.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	select {
+	case <-s.Ready():
+	case err := <-done:
+		t.Fatal(err)
+	}
+	ended := false
+	r := &running{Server: s, t: t, base: "http://" + s.Addr("http")}
+	var result error
+	r.stop = func() error {
+		if !ended {
+			ended = true
+			cancel()
+			result = <-done
+		}
+		return result
+	}
+	t.Cleanup(func() {
+		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+		if err := r.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+// answer is a reply, read to its end.
+type answer struct {
+	*http.Response
+	body string
+}
+
+func (a *answer) String() string { return a.Status + " " + a.body }
+
+// ask sends a request; headers are "Name: value".
+func (r *running) ask(method, path, body string, headers ...string) *answer {
+	r.t.Helper()
+	req, err := http.NewRequest(method, r.base+path, bytes.NewReader([]byte(body)))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	req.Header.Set("Accept-Encoding", "identity") // not what the client asks for by itself
+	for _, h := range headers {
+		k, v, _ := strings.Cut(h, ": ")
+		req.Header.Add(k, v)
+	}
+	resp, err := http.DefaultTransport.RoundTrip(req) // follows no redirects
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return &answer{resp, string(b)}
+}
+
+// noLeases waits until all memory is released. The memory of a reply is released just
+// after its last byte was sent.
+func (r *running) noLeases() {
+	r.t.Helper()
+	limit := time.Now().Add(30 * time.Second)
+	for r.Memory().Stats().Leases != 0 {
+		if time.Now().After(limit) {
+			r.t.Fatalf("memory is still leased: %+v", r.Memory().Stats())
+		}
+		time.Sleep(time.Millisecond)
+	}
+}

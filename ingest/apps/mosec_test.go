@@ -1,0 +1,155 @@
+package apps_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"millrace/server"
+	"millrace/stream"
+	"millrace/workers"
+)
+
+// mosecLimit is the longest time of a request, in milliseconds.
+var mosecLimit atomic.Int64
+
+func init() {
+	mosecLimit.Store(60_000)
+	workers.Register(workers.Kind{Name: "mosecprogram", New: func() workers.Worker { return &mosecProgram{} }})
+}
+
+// mosecProgram is the program of the other tests, as one that was written for mosec.
+type mosecProgram struct{ program }
+
+func (p *mosecProgram) Init(ctx context.Context, env *workers.Env) (*stream.Model, error) {
+	m, err := p.program.Init(ctx, env)
+	m.App.Style = "mosec"
+	m.App.Extra = stream.Params{"timeout_ms": mosecLimit.Load(), "capacity": int64(1), "max_request_size": int64(64), "namespace": "mine"}
+	m.App.OpenAPI = []byte(`{"openapi":"3.1.0","paths":{}}`)
+	m.MaxBatch = 1
+	return m, err
+}
+
+// mosecServer is a server with the program at its root, of which one request may wait.
+func mosecServer(t *testing.T) *running {
+	t.Cleanup(func() { // what runs that were stuck have said
+		for len(stuckRuns) > 0 {
+			<-stuckRuns
+		}
+		for len(stuckEnds) > 0 {
+			<-stuckEnds
+		}
+	})
+	return start(t, func(c *server.Config) {
+		c.Programs.Root = "app"
+		m := workers.Config{Name: "app", Source: "mosecprogram", Instances: 1}
+		m.Queue.MaxSize = 1
+		c.Models = []workers.Config{m}
+	})
+}
+
+// TestMosecAnswers: statuses and texts are mosec's.
+func TestMosecAnswers(t *testing.T) {
+	r := mosecServer(t)
+	for _, c := range []struct {
+		method, path, body string
+		status             int
+		want               string
+	}{
+		{"GET", "/", "", 200, "MOSEC service"},
+		{"GET", "/openapi/metadata.json", "", 200, `{"openapi":"3.1.0","paths":{}}`},
+		{"POST", "/echo", "text", 200, "text"},
+		{"POST", "/apps/app/echo", "text", 200, "text"},
+		{"POST", "/echo", "", 200, "no data provided"},
+		{"POST", "/count", "", 200, "no data provided"},
+		{"POST", "/echo", strings.Repeat("x", 64), 200, strings.Repeat("x", 64)},
+		{"POST", "/echo", strings.Repeat("x", 65), 413, "request body is too large"},
+		{"POST", "/refuse", "x", 422, `{"detail":"no"}`},
+		{"POST", "/count", "2", 200, "data: {\"n\":0}\n\ndata: {\"n\":1}\n\n"},
+		{"POST", "/count", "-1", 200, "event: error\ndata: SSE inference error: 422: Unprocessable Content: {\"detail\":\"below 0\"}\n\n"},
+		{"POST", "/tensor", "x", 500, "inference internal error: the answer of program app cannot be sent: output x is UINT8: want BYTES"},
+	} {
+		if a := r.ask(c.method, c.path, c.body); a.StatusCode != c.status || a.body != c.want {
+			t.Errorf("%s %s %.20q: %v, want %d %q", c.method, c.path, c.body, a, c.status, c.want)
+		}
+	}
+	for _, path := range []string{"/openapi/swagger", "/openapi/swagger/"} {
+		if a := r.ask("GET", path, ""); a.StatusCode != 200 || !strings.Contains(a.body, "<code>/echo</code>") {
+			t.Errorf("%s: %v", path, a)
+		}
+	}
+	if a := r.ask("POST", "/nothing", "x"); a.StatusCode != 404 {
+		t.Errorf("a path without a route: %v", a)
+	}
+	text := r.ask("GET", "/metrics", "").body
+	for _, line := range []string{
+		`mine_throughput_total{code="200",endpoint="/echo"} 4`, `mine_throughput_total{code="413",endpoint="/echo"} 1`,
+		`mine_throughput_total{code="200",endpoint="/count"} 3`, `mine_process_duration_second_count{stage="total",connection="total"} `, `mine_remaining_task 0`,
+		"# TYPE mine_batch_size histogram", "# TYPE mine_batch_duration_second histogram",
+	} {
+		if !strings.Contains(text, line) {
+			t.Errorf("no %s in\n%s", line, text)
+		}
+	}
+	r.noLeases()
+}
+
+// TestMosecTimeout: a request that takes longer than the program's limit has mosec's status and text.
+func TestMosecTimeout(t *testing.T) {
+	mosecLimit.Store(100)
+	defer mosecLimit.Store(60_000)
+	r := mosecServer(t)
+	if a := r.ask("POST", "/stuck", "x"); a.StatusCode != 408 || a.body != "inference timeout" {
+		t.Error(a)
+	}
+	if a := r.ask("POST", "/stuck_events", "x"); a.StatusCode != 200 || a.body != "event: error\ndata: SSE inference error: 408: Request Timeout: inference timeout\n\n" {
+		t.Error(a)
+	}
+	if text := r.ask("GET", "/metrics", "").body; !strings.Contains(text, `mine_throughput_total{code="408",endpoint="/stuck"} 1`) {
+		t.Errorf("no 408 in\n%s", text)
+	}
+	r.noLeases()
+}
+
+// TestMosecQueueIsFull: one request runs, one waits, and the next gets 429.
+func TestMosecQueueIsFull(t *testing.T) {
+	r := mosecServer(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{}, 2)
+	post := func(ctx context.Context) int {
+		req, err := http.NewRequestWithContext(ctx, "POST", r.base+"/stuck", strings.NewReader("x"))
+		if err != nil {
+			t.Error(err)
+			return 0
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return 0
+		}
+		resp.Body.Close()
+		return resp.StatusCode
+	}
+	for range 2 {
+		go func() { post(ctx); done <- struct{}{} }()
+	}
+	<-stuckRuns
+	status := 0
+	for status == 0 { // until the second one waits
+		brief, end := context.WithTimeout(ctx, 200*time.Millisecond)
+		status = post(brief)
+		end()
+	}
+	if status != http.StatusTooManyRequests {
+		t.Errorf("status %d, want 429", status)
+	}
+	if text := r.ask("GET", "/metrics", "").body; !strings.Contains(text, `mine_throughput_total{code="429",endpoint="/stuck"} `) {
+		t.Errorf("no 429 in\n%s", text)
+	}
+	cancel()
+	<-done
+	<-done
+	r.noLeases()
+}

@@ -1,0 +1,110 @@
+package apps
+
+import (
+	"context"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"millrace/ingest"
+	"millrace/stream"
+	"millrace/stream/buf"
+)
+
+// Style is what programs of one style (stream.App.Style) have besides the routes that they
+// declare. Each style has a file of this package, which registers it in its init. The
+// functions may be nil, and are called concurrently.
+type Style struct {
+	Name string
+	// Root are the paths at which a program that is served alone answers in place of the
+	// server, by its routes or Serve: "/", "/docs" and others. At all other paths the server's
+	// own routes come first.
+	Root []string
+	// Serve answers a request to a path at which the program declares no route. It returns
+	// false when there is nothing.
+	Serve func(x *Exchange) (bool, error)
+	// Starting is Serve for a program that is not loaded yet or cannot be reached; err says
+	// why. Without a setting of the program's style, which is all that is known of it besides
+	// its name, all styles are asked, by name.
+	Starting func(x *Exchange, err error) (bool, error)
+	// Begin may refuse a request to a declared route, before its body is read.
+	Begin func(x *Exchange) error
+	// Limit returns the longest time of a request, after which it fails with Timeout; 0 = none.
+	Limit func(x *Exchange) time.Duration
+	// MaxBody returns the most bytes of a request's body; 0 = the server's bound.
+	MaxBody func(x *Exchange) int
+	// Body may answer a request to a declared route in place of the program, by what its body
+	// is; nil = the program does.
+	Body func(x *Exchange, body []byte) *Answer
+	// Answer may change the reply before it is sent, or its header before the first event.
+	Answer func(x *Exchange, a *Answer)
+	// Fail returns the reply to a request that failed with err; nil = the server's. For a
+	// route of events it is called when nothing has been sent yet.
+	Fail func(x *Exchange, err error) *Answer
+	// Event returns the name and data of the event that ends the answers of a request that
+	// failed with err; a nil Event = the server's.
+	Event func(x *Exchange, err error) (name string, data []byte)
+	// Eager says that Event is used for what the program says also before the first event.
+	Eager bool
+	// End returns the name and data of the event behind the last answer; nil = there is none.
+	End func(x *Exchange) (name string, data []byte)
+	// Ended is told of the end of each request to a declared route: the status of its reply, and
+	// its error or nil.
+	Ended func(x *Exchange, status int, err error)
+}
+
+// Answer is a reply that a style makes or changes.
+type Answer struct {
+	Status      int
+	ContentType string
+	Header      map[string]string // to be added
+	Body        []byte            // Answer may replace it, and must not write to it
+	Memory      *buf.Buf          // of a Body that Answer has made; released when it is sent
+}
+
+var styles = map[string]*Style{}
+
+func register(s *Style) {
+	if _, twice := styles[s.Name]; twice {
+		panic("apps: style " + s.Name + " is registered twice")
+	}
+	styles[s.Name] = s
+}
+
+// Exchange is one request to a program.
+type Exchange struct {
+	Ctx     *fiber.Ctx // nil once events are sent
+	Program *Program
+	Alone   bool          // the request came to the root, not to /apps/NAME/
+	Path    string        // relative to where the program is served, unescaped; begins with a slash
+	Route   *stream.Route // nil = none is declared at the path
+	Began   time.Time
+	Result  *stream.Result // of the request, to be read only; nil = it has reached no model
+
+	a     *Adapter
+	s     *service
+	style *Style
+}
+
+// Backend returns the server.
+func (x *Exchange) Backend() ingest.Backend { return x.s.backend }
+
+// State returns what a style keeps for a program. make is called once for each.
+func (x *Exchange) State(make func() any) any {
+	x.a.statesMu.Lock()
+	defer x.a.statesMu.Unlock()
+	s, ok := x.a.states[x.Program.Name]
+	if !ok {
+		s = make()
+		x.a.states[x.Program.Name] = s
+	}
+	return s
+}
+
+// awaitReady waits until the program is ready, for a time at most and as long as the client
+// does, and reports whether it is.
+func (x *Exchange) awaitReady(limit time.Duration) bool {
+	ctx, cancel := context.WithTimeout(x.a.http.Context(x.Ctx, x.a.base), limit)
+	defer cancel()
+	return x.a.awaitReady(ctx, x.Program.Name)
+}

@@ -1,0 +1,166 @@
+package auth
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/goccy/go-yaml"
+)
+
+// Bounds of a file.
+const (
+	maxFile    = 16 << 20 // bytes
+	maxEntries = 100000
+	maxName    = 128
+)
+
+// checkInterval is the time between two looks at a file.
+const checkInterval = time.Second
+
+// nameForm is the form of a name: it stands in logs, metrics and headers as it is.
+var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@-]*$`)
+
+// CheckName returns what is wrong with the name of a key or a user.
+func CheckName(name string) error {
+	if len(name) > maxName || !nameForm.MatchString(name) {
+		return fmt.Errorf("%.140q is not a name: want at most %d letters, digits and . _ @ -, the first a letter or digit", name, maxName)
+	}
+	return nil
+}
+
+// readFile decodes a file of YAML into v. Errors have none of its text, which has digests.
+func readFile(path string, v any) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	switch {
+	case err != nil:
+		return err
+	case len(text) > maxFile:
+		return fmt.Errorf("%s has more than %d bytes", path, maxFile)
+	}
+	if err := parse(text, v); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+func parse(text []byte, v any) error {
+	if err := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict()).Decode(v); err != nil && !errors.Is(err, io.EOF) {
+		return errors.New(yaml.FormatError(err, false, false))
+	}
+	return nil
+}
+
+// writeFile replaces a file. A new one may be read by its owner only; another keeps its owner and its mode, so that a server that
+// could read it still can. Behind a link, it is the file that is replaced.
+func writeFile(path string, v any) error {
+	text, err := yaml.Marshal(v)
+	if err != nil {
+		return err
+	}
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".auth-") // with mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = tmp.Write(text)
+	if old, none := os.Stat(path); none == nil {
+		err = errors.Join(err, tmp.Chmod(old.Mode().Perm()))
+		if st, ok := old.Sys().(*syscall.Stat_t); ok {
+			err = errors.Join(err, tmp.Chown(int(st.Uid), int(st.Gid)))
+		}
+	}
+	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(tmp.Name())
+	}
+	return err
+}
+
+// Lock keeps other programs that call it from changing the files of a folder, until unlock is called.
+func Lock(path string) (unlock func(), err error) {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(dir.Fd()), syscall.LOCK_EX); err != nil {
+		return nil, errors.Join(err, dir.Close())
+	}
+	return func() { _ = dir.Close() }, nil // which ends the lock
+}
+
+// watched is what a file has, which is read again when the file changes. It is safe for concurrent use.
+type watched[T any] struct {
+	path   string
+	read   func(path string) (T, error)
+	failed func(error) // is called when the file cannot be read again; what it had stays
+
+	mu      sync.Mutex
+	checked time.Time
+	seen    os.FileInfo
+	value   T
+}
+
+// watch reads a file for the first time.
+func watch[T any](path string, read func(string) (T, error), failed func(error)) (*watched[T], error) {
+	w := &watched[T]{path: path, read: read, failed: failed, checked: time.Now()}
+	st, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if w.value, err = read(path); err != nil {
+		return nil, err
+	}
+	w.seen = st
+	return w, nil
+}
+
+// get returns what the file has, as of at most checkInterval ago.
+func (w *watched[T]) get(now time.Time) T {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if d := now.Sub(w.checked); d >= 0 && d < checkInterval {
+		return w.value
+	}
+	w.checked = now
+	st, err := os.Stat(w.path)
+	if err == nil && os.SameFile(st, w.seen) && st.ModTime().Equal(w.seen.ModTime()) && st.Size() == w.seen.Size() {
+		return w.value
+	}
+	if err == nil {
+		var v T
+		if v, err = w.read(w.path); err == nil {
+			w.value, w.seen = v, st
+		}
+	}
+	if err != nil {
+		w.failed(err)
+	}
+	return w.value
+}
+
+// recheck has the next get look at the file.
+func (w *watched[T]) recheck() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.checked = time.Time{}
+}

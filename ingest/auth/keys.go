@@ -1,0 +1,202 @@
+// Package auth authenticates clients: by named keys, by users with passwords, by a program in Python, by tokens of
+// an OpenID provider, by client certificates, and by sessions. It owns the files with keys and users and their forms. It must not
+// know protocols: they find the credentials of a request.
+package auth
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"millrace/ingest"
+	"millrace/internal/role"
+	"millrace/internal/secret"
+)
+
+// Grant is what an entry of a file allows its owner.
+type Grant struct {
+	Roles   []string           `yaml:"roles" json:"roles"`
+	Models  []string           `yaml:"models,omitempty" json:"models,omitempty"`  // the only ones, as patterns such as door-*; empty = all
+	Quotas  map[string]float64 `yaml:"quotas,omitempty" json:"quotas,omitempty"`  // by name, in place of those of the settings; 0 = any number
+	Expires time.Time          `yaml:"expires,omitempty" json:"expires,omitzero"` // zero = never
+}
+
+// check returns the roles, or what is wrong.
+func (g *Grant) check() (role.Set, error) {
+	roles, err := role.Parse(g.Roles)
+	if err == nil && roles == 0 {
+		err = fmt.Errorf("is empty: want some of %s", strings.Join(role.Names(), ", "))
+	}
+	if err != nil {
+		return 0, fmt.Errorf("roles: %w", err)
+	}
+	if err := ingest.CheckPatterns(g.Models); err != nil {
+		return 0, fmt.Errorf("models: %w", err)
+	}
+	if err := ingest.CheckQuotas(g.Quotas); err != nil {
+		return 0, err
+	}
+	return roles, nil
+}
+
+// Key is an entry of the file.
+type Key struct {
+	Name   string `yaml:"name" json:"name"`
+	ID     string `yaml:"id" json:"id"`
+	SHA256 string `yaml:"sha256" json:"-"` // of the secret, in hexadecimal; the secret has 128 random bits, so that a slow hash is not needed
+	Grant  `yaml:",inline"`
+}
+
+// keyFile is what a file with keys has.
+type keyFile struct {
+	Keys []Key `yaml:"keys"`
+}
+
+// A key is keyPrefix, the id, _ and the secret.
+const (
+	keyPrefix = "mr_"
+	idEnd     = len(keyPrefix) + 12
+	keyLength = idEnd + 1 + 26
+)
+
+// NewKey makes a key. text is the key itself, which is not stored.
+func NewKey(name string, g Grant) (k Key, text string) {
+	id := make([]byte, 6)
+	_, _ = rand.Read(id) // never fails
+	k = Key{Name: name, ID: "k" + hex.EncodeToString(id)[1:], Grant: g}
+	own := rand.Text()
+	k.SHA256 = digest(own)
+	return k, keyPrefix + k.ID + "_" + own
+}
+
+func digest(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
+}
+
+// Check returns what is wrong with an entry.
+func (k *Key) Check() error {
+	_, err := k.check()
+	return err
+}
+
+func (k *Key) check() (role.Set, error) {
+	if err := CheckName(k.Name); err != nil {
+		return 0, fmt.Errorf("name: %w", err)
+	}
+	switch {
+	case len(k.ID) != 12 || k.ID[0] != 'k' || strings.Trim(k.ID[1:], "0123456789abcdef") != "":
+		return 0, fmt.Errorf("id: %.20q has not the form of an id: want k and 11 hexadecimal digits", k.ID)
+	case len(k.SHA256) != 64 || strings.Trim(k.SHA256, "0123456789abcdef") != "":
+		return 0, errors.New("sha256: is not a SHA-256 in hexadecimal")
+	}
+	return k.Grant.check()
+}
+
+// ReadKeys returns the entries of a file. Errors name the entry.
+func ReadKeys(path string) ([]Key, error) {
+	var f keyFile
+	if err := readFile(path, &f); err != nil {
+		return nil, err
+	}
+	if err := f.check(); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return f.Keys, nil
+}
+
+func (f *keyFile) check() error {
+	if len(f.Keys) > maxEntries {
+		return fmt.Errorf("keys: has %d entries: want at most %d", len(f.Keys), maxEntries)
+	}
+	seen := map[string]bool{}
+	for i := range f.Keys {
+		k := &f.Keys[i]
+		if err := k.Check(); err != nil {
+			return fmt.Errorf("keys[%d].%w", i, err)
+		}
+		if seen[k.ID] {
+			return fmt.Errorf("keys[%d].id: %s is there twice", i, k.ID)
+		}
+		seen[k.ID] = true
+	}
+	return nil
+}
+
+// WriteKeys replaces a file, which only its owner may read.
+func WriteKeys(path string, keys []Key) error { return writeFile(path, keyFile{keys}) }
+
+// Keys are the keys of a file, which is read again when it changes. It is safe for concurrent use.
+type Keys struct{ file *watched[map[string]*known] }
+
+// known is an entry that is in use.
+type known struct {
+	sum       [sha256.Size]byte // of a key's secret
+	password  string            // its hash; "" = none
+	expires   time.Time
+	principal *ingest.Principal
+}
+
+func (k *known) expired(now time.Time) bool { return !k.expires.IsZero() && !now.Before(k.expires) }
+
+// OpenKeys reads a file. When it cannot be read later, failed is called, and the keys stay as they were.
+func OpenKeys(path string, failed func(error)) (*Keys, error) {
+	file, err := watch(path, keysByID, failed)
+	return &Keys{file}, err
+}
+
+func keysByID(path string) (map[string]*known, error) {
+	keys, err := ReadKeys(path)
+	if err != nil {
+		return nil, err
+	}
+	byID := make(map[string]*known, len(keys))
+	for i := range keys {
+		k := &keys[i]
+		roles, _ := k.check() // which has passed
+		e := &known{expires: k.Expires, principal: &ingest.Principal{Key: "key:" + k.ID, Name: k.Name, Roles: roles, Models: k.Models, Quotas: k.Quotas}}
+		if _, err := hex.Decode(e.sum[:], []byte(k.SHA256)); err != nil {
+			return nil, err
+		}
+		byID[k.ID] = e
+	}
+	return byID, nil
+}
+
+// Recheck has the next call look at the file.
+func (k *Keys) Recheck() { k.file.recheck() }
+
+// Authenticate returns whose key text is; nil when it is nobody's, or when expired.
+func (k *Keys) Authenticate(text string, now time.Time) (p *ingest.Principal, expired bool) {
+	if len(text) != keyLength || text[:len(keyPrefix)] != keyPrefix || text[idEnd] != '_' {
+		return nil, false
+	}
+	e := k.file.get(now)[text[len(keyPrefix):idEnd]]
+	if e == nil || !secret.HasDigest(text[idEnd+1:], &e.sum) {
+		return nil, false
+	}
+	if e.expired(now) {
+		return nil, true
+	}
+	return e.principal, false
+}
+
+// Current returns the principal with the identity of p as the file has it now, or nil.
+func (k *Keys) Current(p *ingest.Principal, now time.Time) *ingest.Principal {
+	e := k.file.get(now)[strings.TrimPrefix(p.Key, "key:")]
+	if e == nil || e.expired(now) {
+		return nil
+	}
+	return e.principal
+}
+
+// WithoutKey returns keys without those of an id or name, and how many those are.
+func WithoutKey(keys []Key, which string) (kept []Key, removed int) {
+	kept = slices.DeleteFunc(slices.Clone(keys), func(k Key) bool { return k.ID == which || k.Name == which })
+	return kept, len(keys) - len(kept)
+}

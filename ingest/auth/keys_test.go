@@ -1,0 +1,118 @@
+package auth
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"millrace/internal/role"
+)
+
+// TestKeys: a key is known by its text, until it expires, and by nothing else; the file has no key.
+func TestKeys(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "keys.yaml")
+	now := time.Now()
+	ever, everText := NewKey("cam.1", Grant{Roles: []string{"infer"}, Models: []string{"door-*"}})
+	soon, soonText := NewKey("soon", Grant{Roles: role.All.Names(), Expires: now.Add(time.Hour)})
+	if err := WriteKeys(path, []Key{ever, soon}); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{everText, soonText} {
+		if own := key[strings.LastIndex(key, "_")+1:]; strings.Contains(string(text), own) || len(key) != keyLength {
+			t.Errorf("%s is in the file, or is no key", key)
+		}
+	}
+	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", st, err)
+	}
+	k, err := OpenKeys(path, func(err error) { t.Error(err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		text    string
+		at      time.Time
+		name    string
+		expired bool
+	}{
+		{everText, now, "cam.1", false},
+		{everText, now.AddDate(100, 0, 0), "cam.1", false},
+		{soonText, now, "soon", false},
+		{soonText, now.Add(time.Hour), "", true},
+		{everText[:len(everText)-1] + "!", now, "", false},
+		{everText + "A", now, "", false},
+		{soonText[:15] + everText[15:], now, "", false}, // the id of one, the secret of another
+		{"mr_" + ever.ID + "_" + ever.SHA256[:26], now, "", false},
+		{"", now, "", false},
+	} {
+		p, expired := k.Authenticate(c.text, c.at)
+		name := ""
+		if p != nil {
+			name = p.Name
+		}
+		if name != c.name || expired != c.expired {
+			t.Errorf("%.40s: %q %t, want %q %t", c.text, name, expired, c.name, c.expired)
+		}
+	}
+	p, _ := k.Authenticate(everText, now)
+	if p.Allows(role.Infer) != nil || p.Allows(role.Manage) == nil || p.Allows(0) == nil || p.Allows(role.Open) != nil {
+		t.Errorf("roles %v", p.Roles.Names())
+	}
+	if p.AllowsModel("door-1") != nil || p.AllowsModel("window") == nil || p.AllowsModel("") == nil {
+		t.Errorf("models %v", p.Models)
+	}
+	if now := k.Current(p, now); now != p {
+		t.Errorf("current: %v", now)
+	}
+}
+
+func parseKeys(text string) ([]Key, error) {
+	var f keyFile
+	if err := parse([]byte(text), &f); err != nil {
+		return nil, err
+	}
+	return f.Keys, f.check()
+}
+
+func TestParseRefuses(t *testing.T) {
+	good := "keys:\n- name: a\n  id: k123456789ab\n  sha256: " + strings.Repeat("a", 64) + "\n  roles: [infer]\n"
+	if keys, err := parseKeys(good); err != nil || len(keys) != 1 {
+		t.Fatalf("%v %v", keys, err)
+	}
+	if keys, err := parseKeys(""); err != nil || len(keys) != 0 {
+		t.Errorf("an empty file: %v %v", keys, err)
+	}
+	for _, c := range []struct{ from, to, err string }{
+		{"name: a", "name: \"a\\nb\"", "keys[0].name"},
+		{"name: a", "nam: a", "nam"},
+		{"k123456789ab", "k123456789AB", "keys[0].id"},
+		{strings.Repeat("a", 64), "aa", "keys[0].sha256"},
+		{"[infer]", "[root]", `keys[0].roles: "root" is not a role: want infer, watch, manage, metrics`},
+		{"[infer]", "[]", "keys[0].roles: is empty"},
+		{"roles:", "models: ['a[']\n  roles:", "keys[0].models: [0]"},
+		{"keys:\n", "keys:\n- {name: b, id: k123456789ab, sha256: '" + strings.Repeat("b", 64) + "', roles: [watch]}\n", "is there twice"},
+	} {
+		if _, err := parseKeys(strings.Replace(good, c.from, c.to, 1)); err == nil || !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%s: %v, want %s", c.to, err, c.err)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add("keys:\n- name: a\n  id: k123456789ab\n  sha256: " + strings.Repeat("a", 64) + "\n  roles: [infer]\n  expires: 2027-01-01T00:00:00Z\n")
+	f.Add("keys: {}")
+	f.Fuzz(func(t *testing.T, text string) {
+		keys, err := parseKeys(text)
+		for i := range keys {
+			if err == nil && keys[i].Check() != nil {
+				t.Errorf("%v", keys[i])
+			}
+		}
+	})
+}

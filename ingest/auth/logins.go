@@ -1,0 +1,51 @@
+package auth
+
+import (
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+const (
+	loginBurst    = 10
+	loginInterval = 2 * time.Second
+	maxAddresses  = 65536 // that are remembered
+)
+
+// Logins bounds the attempts to log in of each address. It is safe for concurrent use.
+type Logins struct {
+	mu  sync.Mutex
+	of  map[netip.Addr]*rate.Limiter
+	all *rate.Limiter // of the addresses for which there is no room
+}
+
+// NewLogins returns one that has seen no attempts.
+func NewLogins() *Logins { return &Logins{of: map[netip.Addr]*rate.Limiter{}, all: newLimiter()} }
+
+func newLimiter() *rate.Limiter { return rate.NewLimiter(rate.Every(loginInterval), loginBurst) }
+
+// Allow counts an attempt, and returns how long the client has to wait for the next one; 0 = this one may be made.
+func (l *Logins) Allow(of netip.Addr, now time.Time) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	one := l.of[of]
+	if one == nil {
+		if len(l.of) >= maxAddresses {
+			for a, old := range l.of {
+				if old.TokensAt(now) >= loginBurst {
+					delete(l.of, a)
+				}
+			}
+		}
+		if one = l.all; len(l.of) < maxAddresses {
+			one = newLimiter()
+			l.of[of] = one
+		}
+	}
+	if one.AllowN(now, 1) {
+		return 0
+	}
+	return loginInterval
+}

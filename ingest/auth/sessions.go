@@ -1,0 +1,129 @@
+package auth
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"sync"
+	"time"
+
+	"millrace/ingest"
+	"millrace/stream"
+)
+
+// Bounds of sessions.
+const (
+	maxSessions = 10000
+	maxOfOne    = 100 // of one principal: the oldest ends when there would be more
+)
+
+// Sessions are those of browsers that have logged in. It is safe for concurrent use.
+type Sessions struct {
+	lasts time.Duration
+
+	mu sync.Mutex
+	of map[[sha256.Size]byte]*session // by the hash of what the cookie has
+	by map[string][]*session          // by the principal's key, the oldest first
+}
+
+type session struct {
+	id        [sha256.Size]byte
+	principal *ingest.Principal // with the session's id
+	until     time.Time
+
+	listed, now *ingest.Principal // the last one that As was called with, and what it returned
+}
+
+// NewSessions returns sessions that last so long.
+func NewSessions(lasts time.Duration) *Sessions {
+	return &Sessions{lasts: lasts, of: map[[sha256.Size]byte]*session{}, by: map[string][]*session{}}
+}
+
+// Begin begins a session of a principal, which ends with its credentials at the latest, and returns the text of its cookie.
+func (s *Sessions) Begin(p *ingest.Principal, now time.Time) (string, error) {
+	text := rand.Text()
+	one := &session{id: sha256.Sum256([]byte(text)), until: now.Add(s.lasts)}
+	one.principal = p.In(string(one.id[:]))
+	if !p.Expires.IsZero() && p.Expires.Before(one.until) {
+		one.until = p.Expires
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if own := s.by[p.Key]; len(own) >= maxOfOne {
+		s.remove(own[0])
+	}
+	if len(s.of) >= maxSessions {
+		for _, old := range s.of {
+			if !now.Before(old.until) {
+				s.remove(old)
+			}
+		}
+	}
+	if len(s.of) >= maxSessions {
+		return "", stream.Errorf(stream.Overloaded, "", "%d sessions are open: log out elsewhere, or wait until some have ended", maxSessions)
+	}
+	s.of[one.id] = one
+	s.by[p.Key] = append(s.by[p.Key], one)
+	return text, nil
+}
+
+// Find returns whose session a cookie has, as of its begin, and until when it lasts; nil when there is none.
+func (s *Sessions) Find(text string, now time.Time) (*ingest.Principal, time.Time) {
+	if text == "" {
+		return nil, time.Time{}
+	}
+	id := sha256.Sum256([]byte(text))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	one := s.of[id]
+	if one == nil {
+		return nil, time.Time{}
+	}
+	if !now.Before(one.until) {
+		s.remove(one)
+		return nil, time.Time{}
+	}
+	return one.principal, one.until
+}
+
+// As returns p with the id of a session, nil when that has ended.
+func (s *Sessions) As(id string, p *ingest.Principal, now time.Time) *ingest.Principal {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	one := s.of[[sha256.Size]byte([]byte(id))]
+	if one == nil || !now.Before(one.until) {
+		return nil
+	}
+	if one.listed != p {
+		one.listed, one.now = p, p.In(id)
+	}
+	return one.now
+}
+
+// End ends the session of a cookie, and returns whose it was; nil when there is none.
+func (s *Sessions) End(text string) *ingest.Principal {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	one := s.of[sha256.Sum256([]byte(text))]
+	if one == nil {
+		return nil
+	}
+	s.remove(one)
+	return one.principal
+}
+
+// remove is called with mu.
+func (s *Sessions) remove(one *session) {
+	delete(s.of, one.id)
+	own := s.by[one.principal.Key]
+	for i, other := range own {
+		if other == one {
+			own = append(own[:i:i], own[i+1:]...)
+			break
+		}
+	}
+	if len(own) == 0 {
+		delete(s.by, one.principal.Key)
+	} else {
+		s.by[one.principal.Key] = own
+	}
+}

@@ -1,0 +1,162 @@
+package auth
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"millrace/ingest"
+	"millrace/internal/role"
+	"millrace/stream"
+)
+
+// User is an entry of the file with users.
+type User struct {
+	Name string `yaml:"name" json:"name"`
+	// Password is the hash of the password, see HashPassword; "" = the user has none, and is named by a certificate or a token.
+	Password string `yaml:"password,omitempty" json:"-"`
+	Grant    `yaml:",inline"`
+}
+
+// userFile is what a file with users has.
+type userFile struct {
+	Users []User `yaml:"users"`
+}
+
+// Check returns what is wrong with an entry.
+func (u *User) Check() error {
+	_, err := u.check()
+	return err
+}
+
+func (u *User) check() (role.Set, error) {
+	if err := CheckName(u.Name); err != nil {
+		return 0, fmt.Errorf("name: %w", err)
+	}
+	if u.Password != "" {
+		if _, _, _, err := parseHash(u.Password); err != nil {
+			return 0, fmt.Errorf("password: %w", err)
+		}
+	}
+	return u.Grant.check()
+}
+
+// ReadUsers returns the entries of a file. Errors name the entry.
+func ReadUsers(path string) ([]User, error) {
+	var f userFile
+	if err := readFile(path, &f); err != nil {
+		return nil, err
+	}
+	if err := f.check(); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return f.Users, nil
+}
+
+func (f *userFile) check() error {
+	if len(f.Users) > maxEntries {
+		return fmt.Errorf("users: has %d entries: want at most %d", len(f.Users), maxEntries)
+	}
+	seen := map[string]bool{}
+	for i := range f.Users {
+		u := &f.Users[i]
+		if err := u.Check(); err != nil {
+			return fmt.Errorf("users[%d].%w", i, err)
+		}
+		if seen[u.Name] {
+			return fmt.Errorf("users[%d].name: %s is there twice", i, u.Name)
+		}
+		seen[u.Name] = true
+	}
+	return nil
+}
+
+// WriteUsers replaces a file, which only its owner may read.
+func WriteUsers(path string, users []User) error { return writeFile(path, userFile{users}) }
+
+// WithoutUser returns users without the one of a name, and whether there was one.
+func WithoutUser(users []User, name string) (kept []User, removed bool) {
+	kept = slices.DeleteFunc(slices.Clone(users), func(u User) bool { return u.Name == name })
+	return kept, len(kept) < len(users)
+}
+
+// Users are the users of a file, which is read again when it changes. It is safe for concurrent use.
+type Users struct {
+	file  *watched[map[string]*known]
+	turns chan struct{}
+}
+
+// maxHashing is how many passwords are hashed at once, in all parts together: each takes one or several processors.
+const maxHashing = 2
+
+// OpenUsers reads a file. When it cannot be read later, failed is called, and the users stay as they were.
+func OpenUsers(path string, failed func(error)) (*Users, error) {
+	file, err := watch(path, usersByName, failed)
+	return &Users{file, make(chan struct{}, maxHashing)}, err
+}
+
+func usersByName(path string) (map[string]*known, error) {
+	users, err := ReadUsers(path)
+	if err != nil {
+		return nil, err
+	}
+	byName := make(map[string]*known, len(users))
+	for i := range users {
+		u := &users[i]
+		roles, _ := u.check() // which has passed
+		byName[u.Name] = &known{password: u.Password, expires: u.Expires, principal: &ingest.Principal{Key: "user:" + u.Name, Name: u.Name, Roles: roles, Models: u.Models, Quotas: u.Quotas}}
+	}
+	return byName, nil
+}
+
+// Recheck has the next call look at the file.
+func (u *Users) Recheck() { u.file.recheck() }
+
+// absent is the hash that is computed for a user who is not there, so that an answer takes as long as for one who is.
+var absent = hashWith(hashing{memory: 8, passes: 1, threads: 1}, "")
+
+// Authenticate returns who has a name and a password, or nil. Memory for hashing is charged with charge, and given back
+// with what it returns.
+func (u *Users) Authenticate(ctx context.Context, name, password string, now time.Time, charge func(bytes int64) (refund func(), err error)) (*ingest.Principal, error) {
+	if len(password) > MaxPassword {
+		return nil, nil
+	}
+	e := u.file.get(now)[name]
+	there := e != nil && e.password != "" && !e.expired(now)
+	h := recommended
+	_, salt, sum, _ := parseHash(absent)
+	if there {
+		var err error
+		if h, salt, sum, err = parseHash(e.password); err != nil {
+			return nil, err // cannot be: the file was checked
+		}
+	}
+	select {
+	case u.turns <- struct{}{}:
+		defer func() { <-u.turns }()
+	case <-ctx.Done():
+		return nil, stream.Errorf(stream.Timeout, "", "many passwords are being checked: try again later")
+	}
+	refund, err := charge(h.bytes())
+	if err != nil {
+		return nil, err
+	}
+	defer refund()
+	if !h.verify(password, salt, sum) || !there {
+		return nil, nil
+	}
+	return e.principal, nil
+}
+
+// Current returns the user of a name as the file has it now, and whether there is an entry: one that has expired has no user.
+func (u *Users) Current(name string, now time.Time) (p *ingest.Principal, there bool) {
+	e := u.file.get(now)[name]
+	if e == nil {
+		return nil, false
+	}
+	if e.expired(now) {
+		return nil, true
+	}
+	return e.principal, true
+}

@@ -1,0 +1,228 @@
+package grpc
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"net"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"millrace/ingest"
+	"millrace/internal/inferencepb"
+	"millrace/internal/role"
+	"millrace/stream"
+)
+
+// Roles are the roles that calls need, by the full name of their method. The server does not start with a method
+// that has none. Those that change settings when they have some need role.Manage then.
+var Roles = map[string]role.Role{
+	"/inference.GRPCInferenceService/ServerLive":                   role.Open,
+	"/inference.GRPCInferenceService/ServerReady":                  role.Open,
+	"/inference.GRPCInferenceService/ModelReady":                   role.Open,
+	"/inference.GRPCInferenceService/ServerMetadata":               role.Infer,
+	"/inference.GRPCInferenceService/ModelMetadata":                role.Infer,
+	"/inference.GRPCInferenceService/ModelConfig":                  role.Infer,
+	"/inference.GRPCInferenceService/ModelInfer":                   role.Infer,
+	"/inference.GRPCInferenceService/ModelStreamInfer":             role.Infer,
+	"/inference.GRPCInferenceService/ModelStatistics":              role.Watch,
+	"/inference.GRPCInferenceService/RepositoryIndex":              role.Infer,
+	"/inference.GRPCInferenceService/RepositoryModelLoad":          role.Manage,
+	"/inference.GRPCInferenceService/RepositoryModelUnload":        role.Manage,
+	"/inference.GRPCInferenceService/SystemSharedMemoryStatus":     role.Infer,
+	"/inference.GRPCInferenceService/SystemSharedMemoryRegister":   role.Manage,
+	"/inference.GRPCInferenceService/SystemSharedMemoryUnregister": role.Manage,
+	"/inference.GRPCInferenceService/CudaSharedMemoryStatus":       role.Infer,
+	"/inference.GRPCInferenceService/CudaSharedMemoryRegister":     role.Manage,
+	"/inference.GRPCInferenceService/CudaSharedMemoryUnregister":   role.Manage,
+	"/inference.GRPCInferenceService/TraceSetting":                 role.Watch,
+	"/inference.GRPCInferenceService/LogSettings":                  role.Watch,
+
+	"/grpc.health.v1.Health/Check": role.Open,
+	"/grpc.health.v1.Health/Watch": role.Open,
+	"/grpc.health.v1.Health/List":  role.Watch,
+
+	"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo":      role.Infer,
+	"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": role.Infer,
+}
+
+// checkRoles returns an error if a method of s has no role.
+func checkRoles(s *grpc.Server) error {
+	for service, info := range s.GetServiceInfo() {
+		for _, m := range info.Methods {
+			if name := "/" + service + "/" + m.Name; Roles[name] == 0 {
+				return fmt.Errorf("grpc: %s has no role", name)
+			}
+		}
+	}
+	return nil
+}
+
+// authenticated returns ctx with the principal of a call, or the error of one that may not call the method. One
+// of an unknown method is authenticated, too, so that clients without credentials learn nothing.
+func (s *service) authenticated(ctx context.Context, method string, md metadata.MD) (context.Context, error) {
+	needed, known := Roles[method]
+	switch {
+	case needed == role.Open:
+		return ctx, nil
+	case s.auth == nil:
+		return s.charged(ctx)
+	case !known:
+		needed = role.Infer
+	}
+	p, err := s.auth(ctx, md, certificate(ctx), needed)
+	if err != nil {
+		if needed == role.Manage {
+			s.audited(ctx, p, method, "", err)
+		}
+		return nil, statusError(err)
+	}
+	return s.charged(context.WithValue(ctx, ingest.PrincipalKey{}, p))
+}
+
+// account returns the account of the client of a call, or nil.
+func (s *service) account(ctx context.Context) *ingest.Account {
+	of := principal(ctx)
+	switch {
+	case s.accounts == nil:
+		return nil
+	case of != nil:
+		return s.accounts(of, nil, "")
+	}
+	forwarded := ""
+	if all := metadata.ValueFromIncomingContext(ctx, "x-forwarded-for"); len(all) > 0 {
+		forwarded = all[len(all)-1]
+	}
+	return s.accounts(nil, connOf(ctx), forwarded)
+}
+
+// charged charges a call to the account of its client.
+func (s *service) charged(ctx context.Context) (context.Context, error) {
+	if err := s.account(ctx).Core().Take(stream.QuotaRequests, 1, 0); err != nil {
+		return nil, statusError(err)
+	}
+	return ctx, nil
+}
+
+// manages reports whether a call of a method needs role.Manage: by itself, or because its message changes settings.
+func manages(method string, in any) bool {
+	switch in := in.(type) {
+	case *inferencepb.TraceSettingRequest:
+		return len(in.Settings) > 0
+	case *inferencepb.LogSettingsRequest:
+		return len(in.Settings) > 0
+	}
+	return Roles[method] == role.Manage
+}
+
+// targetOf returns what a call that manages names, or "".
+func targetOf(in any) string {
+	switch in := in.(type) {
+	case interface{ GetModelName() string }:
+		return in.GetModelName()
+	case interface{ GetName() string }:
+		return in.GetName()
+	}
+	return ""
+}
+
+// audited calls Options.Audit.
+func (s *service) audited(ctx context.Context, of *ingest.Principal, method, target string, err error) {
+	if s.audit == nil {
+		return
+	}
+	var from net.Addr
+	if p, ok := peer.FromContext(ctx); ok {
+		from = p.Addr
+	}
+	if st, ok := status.FromError(err); ok && err != nil { // what the method has returned
+		is := stream.Unavailable
+		for code, to := range statusCodes {
+			if to == st.Code() && to != codes.Unavailable && code != stream.TooLarge {
+				is = code
+			}
+		}
+		err = stream.Errorf(is, "", "%s", st.Message())
+	}
+	s.audit(of, from, method, target, err)
+}
+
+// certificate returns the certificate that a client has shown, or nil.
+func certificate(ctx context.Context) *x509.Certificate {
+	p, _ := peer.FromContext(ctx)
+	if p == nil {
+		return nil
+	}
+	info, _ := p.AuthInfo.(credentials.TLSInfo)
+	if len(info.State.PeerCertificates) == 0 {
+		return nil
+	}
+	return info.State.PeerCertificates[0]
+}
+
+// mayManage returns an error if the principal of a call has not role.Manage.
+func (s *service) mayManage(ctx context.Context) error {
+	if s.auth == nil {
+		return nil
+	}
+	p := principal(ctx)
+	if p == nil {
+		p = &ingest.Principal{}
+	}
+	return p.Allows(role.Manage)
+}
+
+// principal returns who makes a call; nil where clients need no credentials.
+func principal(ctx context.Context) *ingest.Principal {
+	p, _ := ctx.Value(ingest.PrincipalKey{}).(*ingest.Principal)
+	return p
+}
+
+// allowsModel returns an error if a principal that is limited to some models calls a method for another one.
+func (s *service) allowsModel(ctx context.Context, name string) error {
+	err := principal(ctx).AllowsModel(name)
+	s.judge(ctx, err)
+	return err
+}
+
+// judge calls Options.Judged for a principal that is limited to some models.
+func (s *service) judge(ctx context.Context, err error) {
+	if s.judged != nil && principal(ctx).Limited() {
+		s.judged(err)
+	}
+}
+
+// mayUse returns an error if a principal that is limited to some models calls a method for another one, or one that is
+// not about models that its message names.
+func (s *service) mayUse(ctx context.Context, in any) error {
+	p := principal(ctx)
+	if !p.Limited() {
+		return nil
+	}
+	switch in := in.(type) {
+	case *call, *inferencepb.ModelInferRequest: // frame checks it
+		return nil
+	case *inferencepb.ModelMetadataRequest:
+		return s.allowsModel(ctx, in.Name)
+	case *inferencepb.ModelReadyRequest:
+		return p.AllowsModel(in.Name) // which is open, and not counted
+	case *inferencepb.ModelConfigRequest:
+		return s.allowsModel(ctx, in.Name)
+	case *inferencepb.RepositoryModelLoadRequest:
+		return s.allowsModel(ctx, in.ModelName)
+	case *inferencepb.RepositoryModelUnloadRequest:
+		return s.allowsModel(ctx, in.ModelName)
+	case *inferencepb.ServerLiveRequest, *inferencepb.ServerReadyRequest, *inferencepb.ServerMetadataRequest, *inferencepb.RepositoryIndexRequest, *inferencepb.ModelStatisticsRequest, *grpc_health_v1.HealthCheckRequest:
+		s.judge(ctx, nil)
+		return nil
+	}
+	err := p.NotWhole()
+	s.judge(ctx, err)
+	return err
+}

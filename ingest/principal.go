@@ -1,0 +1,91 @@
+package ingest
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"millrace/internal/role"
+	"millrace/stream"
+)
+
+// Principal is who sent a request, whatever the protocol. It is not changed after it was made. A nil one is that of a
+// server where clients need no credentials: it may do everything.
+type Principal struct {
+	Key     string // identity: "key:ID" of a named key, "user:NAME", "api_key" for the server's own key
+	Name    string // in logs and the metadata of workers
+	Roles   role.Set
+	Expires time.Time // when the credentials expire; zero = not by themselves
+	Listed  bool      // the roles and models are those of an entry of the file of users
+	Models  []string  // patterns of the only models that it may use; nil = all
+	Session string    // the id of the session by which it authenticated; "" = by other credentials
+
+	Quotas  map[string]float64      // by their names, in place of the settings
+	account atomic.Pointer[Account] // see Accounts.Of
+}
+
+// In returns p as it is in the session with an id.
+func (p *Principal) In(session string) *Principal {
+	return &Principal{Key: p.Key, Name: p.Name, Roles: p.Roles, Expires: p.Expires, Listed: p.Listed, Models: p.Models, Quotas: p.Quotas, Session: session}
+}
+
+// Allows returns nil if the principal has the role, and an error with the code permission_denied otherwise.
+func (p *Principal) Allows(r role.Role) error {
+	if p == nil || p.Roles.Has(r) {
+		return nil
+	}
+	return stream.Errorf(stream.PermissionDenied, "", "%s has not the role %s, which this needs", p.Name, r)
+}
+
+// Same reports whether two principals have the same identity and the same rights.
+func (p *Principal) Same(other *Principal) bool {
+	if p == nil || other == nil {
+		return p == other
+	}
+	return p.Key == other.Key && p.Roles == other.Roles && slices.Equal(p.Models, other.Models)
+}
+
+// Limited reports whether the principal may use some models only.
+func (p *Principal) Limited() bool { return p != nil && len(p.Models) > 0 }
+
+// AllowsModel returns nil if the principal may use the model or endpoint, and an error with the code permission_denied otherwise,
+// whether or not there is such a model.
+func (p *Principal) AllowsModel(name string) error {
+	if !p.Limited() {
+		return nil
+	}
+	for _, pattern := range p.Models {
+		if ok, _ := path.Match(pattern, name); ok {
+			return nil
+		}
+	}
+	return stream.Errorf(stream.PermissionDenied, "", "%s may not use the model %.128q, only %s", p.Name, name, strings.Join(p.Models, ", "))
+}
+
+// NotWhole returns the error of a request that is not about single models, of a principal that may use only some.
+func (p *Principal) NotWhole() error {
+	return stream.Errorf(stream.PermissionDenied, "", "%s is limited to the models %s, and this is about all", p.Name, strings.Join(p.Models, ", "))
+}
+
+// maxPatterns is the most patterns of models that a principal has.
+const maxPatterns = 256
+
+// CheckPatterns returns what is wrong with patterns of names of models.
+func CheckPatterns(patterns []string) error {
+	if len(patterns) > maxPatterns {
+		return fmt.Errorf("has %d patterns: want at most %d", len(patterns), maxPatterns)
+	}
+	for i, pattern := range patterns {
+		if _, err := path.Match(pattern, ""); err != nil || pattern == "" || len(pattern) > 128 {
+			return fmt.Errorf("[%d]: %.140q is not a pattern of names: want one such as door or door-*", i, pattern)
+		}
+	}
+	return nil
+}
+
+// PrincipalKey is the key under which an HTTP request has its *Principal as a value (fiber.Ctx.Locals), and the
+// context of a call of gRPC. There is none when clients need no credentials.
+type PrincipalKey struct{}

@@ -1,0 +1,67 @@
+package ingest
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Requests counts the requests that an adapter works on, so that the adapter ends after them. S is
+// what a request needs of a running server. The zero value has none, and takes none before Open.
+// All methods but Drain may be called concurrently.
+type Requests[S any] struct {
+	service  atomic.Pointer[S]
+	inFlight atomic.Int64
+	closing  atomic.Bool
+	idle     chan struct{} // a request has ended after closing was set, which idle was made before
+}
+
+// Open lets requests begin.
+func (r *Requests[S]) Open(s *S) { r.service.Store(s) }
+
+// Service returns what Open was called with, or nil.
+func (r *Requests[S]) Service() *S { return r.service.Load() }
+
+// Closing reports whether Drain was called.
+func (r *Requests[S]) Closing() bool { return r.closing.Load() }
+
+// Begin counts a request that needs the server, or returns why it is not served. Each Begin
+// without an error needs an End.
+func (r *Requests[S]) Begin() (*S, error) {
+	r.inFlight.Add(1)
+	s := r.service.Load()
+	switch {
+	case r.closing.Load():
+		r.End()
+		return nil, ErrDraining
+	case s == nil:
+		r.End()
+		return nil, ErrStarting
+	}
+	return s, nil
+}
+
+// End counts the end of a request that Begin has counted.
+func (r *Requests[S]) End() {
+	if r.inFlight.Add(-1) == 0 && r.closing.Load() {
+		select {
+		case r.idle <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Drain refuses new requests with draining, and returns when those in flight have ended. When that
+// takes longer than limit, it calls late, which must end them. It is called once.
+func (r *Requests[S]) Drain(limit time.Duration, late func()) {
+	r.idle = make(chan struct{}, 1)
+	r.closing.Store(true)
+	over := time.NewTimer(limit)
+	defer over.Stop()
+	for r.inFlight.Load() > 0 {
+		select {
+		case <-r.idle:
+		case <-over.C:
+			late()
+		}
+	}
+}

@@ -1,0 +1,46 @@
+package conn
+
+import (
+	"time"
+
+	"millrace/internal/wire"
+	"millrace/stream"
+)
+
+// The bounds of a client's pings, of WebSocket and of its protocol together: bursts and rates
+// a second. Pings above answerRate get no answer of their own, as RFC 6455 5.5.3 permits; a
+// connection with more than allowedRate is ended, and one with more text messages than textRate: frames
+// are binary messages.
+const (
+	answerBurst, answerRate   = 64, 16
+	allowedBurst, allowedRate = 1024, 256
+	textBurst, textRate       = 4096, 256 // of text messages
+)
+
+// bucket is a token bucket.
+type bucket struct {
+	used float64       // tokens that are not back yet
+	at   time.Duration // when used was computed
+}
+
+// take takes a token, of burst at most and rate a second, and reports whether there was one.
+func (b *bucket) take(now time.Duration, burst, rate float64) bool {
+	b.used = max(0, b.used-(now-b.at).Seconds()*rate)
+	b.at = now
+	if b.used+1 > burst {
+		return false
+	}
+	b.used++
+	return true
+}
+
+// Ping counts a ping of the client and reports whether it is to be answered. It ends the
+// connection of a client that sends far too many. Only the reader goroutine may call it.
+func (in *reader) Ping() bool {
+	now := time.Since(in.socket.started)
+	if !in.allowed.take(now, allowedBurst, allowedRate) {
+		in.socket.End(Ending{EndRefused, wire.ClosePolicy, stream.Errorf(stream.FlowControl, "ping", "%d pings a second are allowed: send one every few seconds", allowedRate)})
+		return false
+	}
+	return in.answers.take(now, answerBurst, answerRate)
+}

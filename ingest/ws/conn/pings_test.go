@@ -1,0 +1,102 @@
+package conn
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"millrace/internal/wire"
+)
+
+// pings sends n pings, one every interval, and returns how many were answered, and the code
+// with which the connection was closed, 0 = it was not.
+func pings(t *testing.T, r *rig, n int, every time.Duration) (answered int, code int) {
+	ws := r.connect()
+	ws.SetPongHandler(func(string) error { answered++; return nil })
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, code = readAll(ws)
+	}()
+	for range n {
+		if ws.WriteControl(websocket.PingMessage, nil, time.Now().Add(time.Minute)) != nil {
+			break
+		}
+		time.Sleep(every)
+	}
+	if n <= allowedBurst {
+		synctest.Wait()
+		_ = ws.Close()
+	}
+	<-ended
+	<-r.echo.c.gone
+	return answered, code
+}
+
+// A burst of pings gets as many answers as the bound, and pings at the rate of answers get
+// all. A flood ends the connection, which says why.
+func TestPings(t *testing.T) {
+	for _, c := range []struct {
+		n        int
+		every    time.Duration
+		min, max int
+		code     wire.CloseCode
+	}{
+		{answerBurst, 0, answerBurst, answerBurst, 0},
+		{allowedBurst, 0, answerBurst, answerBurst, 0},
+		{2 * answerBurst, time.Second / answerRate, 2 * answerBurst, 2 * answerBurst, 0}, // before the first ping of the server
+		{allowedBurst + 1, 0, answerBurst, answerBurst, wire.ClosePolicy},
+		{1 << 20, time.Second / (2 * allowedRate), answerBurst, answerBurst + 5*answerRate, wire.ClosePolicy},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, func(o *Options) { o.Idle = time.Hour })
+			got, code := pings(t, r, c.n, c.every)
+			if c.code == 0 {
+				code = 0 // the client has closed the connection
+			}
+			if got < c.min || got > c.max || code != int(c.code) {
+				t.Errorf("%d pings, one every %v: %d answered, close code %d, want %d to %d and %d", c.n, c.every, got, code, c.min, c.max, c.code)
+			}
+			if c.code != 0 && r.echo.ending.Why != EndRefused {
+				t.Errorf("ended as %s: %v", r.echo.ending.Why, r.echo.ending.Err)
+			}
+		})
+	}
+}
+
+// A flood of text messages ends the connection, which says why; as many as a client needs do not.
+func TestTexts(t *testing.T) {
+	for _, c := range []struct {
+		n     int
+		every time.Duration
+		code  int
+	}{
+		{textBurst, 0, websocket.CloseNormalClosure},
+		{2 * textBurst, time.Second / textRate, websocket.CloseNormalClosure},
+		{textBurst + 1, 0, int(wire.ClosePolicy)},
+		{1 << 20, time.Second / (2 * textRate), int(wire.ClosePolicy)},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, func(o *Options) { o.Idle, o.OutboxMessages = time.Hour, 1<<20 })
+			ws := r.connect()
+			code, ended := 0, make(chan struct{})
+			go func() {
+				defer close(ended)
+				_, code = readAll(ws)
+			}()
+			sent := 0
+			for ; sent < c.n && ws.WriteMessage(websocket.TextMessage, []byte("{}")) == nil; sent++ {
+				time.Sleep(c.every)
+			}
+			_ = ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(time.Minute))
+			<-ended
+			<-r.echo.c.gone
+			if code != c.code {
+				t.Errorf("%d texts, one every %v: close code %d, want %d", sent, c.every, code, c.code)
+			}
+			_ = ws.Close()
+		})
+	}
+}

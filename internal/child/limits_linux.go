@@ -1,0 +1,58 @@
+package child
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// set sets the limits of a process that was just started.
+func (l Limits) set(pid int) error {
+	set := func(resource int, name string, n uint64) error {
+		if err := unix.Prlimit(pid, resource, &unix.Rlimit{Cur: n, Max: n}, nil); err != nil {
+			return fmt.Errorf("limit of %s: %w", name, err)
+		}
+		return nil
+	}
+	var err error
+	if l.AddressSpace > 0 {
+		err = set(unix.RLIMIT_AS, "address space", l.AddressSpace)
+	}
+	if err == nil && l.Files > 0 {
+		err = set(unix.RLIMIT_NOFILE, "descriptors", l.Files)
+	}
+	if err == nil && l.NoWrites {
+		err = set(unix.RLIMIT_FSIZE, "file size", 0)
+	}
+	if err == nil && l.NoWrites {
+		err = set(unix.RLIMIT_CORE, "core dumps", 0)
+	}
+	return err
+}
+
+// NearLimit reports whether the child has come close to Limits.AddressSpace, to within an eighth. A program that gets no
+// memory need not end.
+func (p *Process) NearLimit() bool {
+	if p.space == 0 {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.reaped {
+		return false
+	}
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid))
+	if err != nil {
+		return false
+	}
+	_, after, _ := bytes.Cut(text, []byte("VmPeak:"))
+	f := bytes.Fields(after)
+	if len(f) == 0 {
+		return false
+	}
+	peak, err := strconv.ParseUint(string(f[0]), 10, 64) // KiB
+	return err == nil && peak<<10 >= p.space-p.space/8
+}

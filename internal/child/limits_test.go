@@ -1,0 +1,72 @@
+//go:build linux
+
+package child
+
+import (
+	"bufio"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A child has its limits, and this process keeps its own.
+func TestLimits(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "written")
+	p, err := Start(t.Context(), Spec{
+		Path: "sh", Args: []string{"-c", `read x; ulimit -v; ulimit -n; ulimit -c; trap "" XFSZ; { echo text >` + file + `; } 2>/dev/null || echo refused; ulimit -v unlimited 2>/dev/null || echo kept; read x`},
+		Stdin: true, Limits: Limits{AddressSpace: 1 << 30, Files: 100, NoWrites: true},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = p.Stop(0) }()
+	if err := p.Write([]byte("go\n")); err != nil {
+		t.Fatal(err)
+	}
+	in := bufio.NewScanner(p.Stdout)
+	want := []string{"1048576", "100", "0", "refused"}
+	if os.Geteuid() != 0 {
+		want = append(want, "kept")
+	}
+	for _, w := range want {
+		if !in.Scan() || in.Text() != w {
+			t.Fatalf("%q; want %q: %v", in.Text(), w, in.Err())
+		}
+	}
+	if st, err := os.Stat(file); err == nil && st.Size() > 0 {
+		t.Error("the file was written")
+	}
+	if p.NearLimit() {
+		t.Error("a shell of some megabytes is near 1 GiB")
+	}
+	if err := os.WriteFile(file, []byte("text"), 0o600); err != nil {
+		t.Error(err)
+	}
+}
+
+// A child that has taken nearly all that it may is told from others.
+func TestNearLimit(t *testing.T) {
+	p, err := Start(t.Context(), Spec{
+		Path: "/usr/bin/python3", Args: []string{"-c", "input()\nkept = []\ntry:\n while True: kept.append(bytearray(1 << 20))\nexcept MemoryError: print('full', flush=True)\ninput()"},
+		Stdin: true, Limits: Limits{AddressSpace: 256 << 20},
+	})
+	if err != nil {
+		t.Skip(err)
+	}
+	defer func() { _ = p.Stop(0) }()
+	if err := p.Write([]byte("go\n")); err != nil {
+		t.Fatal(err)
+	}
+	in := bufio.NewScanner(p.Stdout)
+	if !in.Scan() || !strings.Contains(in.Text(), "full") {
+		t.Fatalf("%q, %s", in.Text(), p.Stderr())
+	}
+	if !p.NearLimit() {
+		t.Error("it is not told")
+	}
+	_ = p.Stop(0)
+	if p.NearLimit() {
+		t.Error("it has ended")
+	}
+}

@@ -1,0 +1,190 @@
+package child
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+func isFirstThread() bool { return unix.Gettid() == os.Getpid() }
+
+// LandlockABI returns the version of the kernel's Landlock, 0 where there is none.
+var LandlockABI = sync.OnceValue(func() int {
+	v, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	if errno != 0 {
+		return 0
+	}
+	return int(v)
+})
+
+// SandboxError returns what this machine lacks for a Sandbox; nil for nothing.
+func SandboxError() error {
+	if LandlockABI() == 0 {
+		return errors.New("the kernel has no Landlock: it needs Linux 5.13 with landlock among its security modules, and a container that does not forbid it")
+	}
+	// The address is no filter, which the kernel says when it knows filters.
+	if err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, 0, 0, 0); auditArch == 0 || !errors.Is(err, unix.EFAULT) {
+		return errors.New("the kernel has no filters of system calls (seccomp) for this processor")
+	}
+	return nil
+}
+
+// firstRights are those that version 1 of Landlock knows.
+const firstRights = unix.LANDLOCK_ACCESS_FS_MAKE_SYM<<1 - 1
+
+// confine makes the calling thread, which must be one of onOwnThread, and the children that it starts, unable to get
+// rights that this process has not, as by programs with the set-user-ID bit; and confines them to s, if there is one.
+func (s *Sandbox) confine(program string) error {
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("no_new_privs: %w", err)
+	}
+	if s == nil {
+		return nil
+	}
+	if err := SandboxError(); err != nil {
+		return err
+	}
+	if err := s.landlock(program); err != nil {
+		return fmt.Errorf("landlock: %w", err)
+	}
+	if s.Network {
+		return nil
+	}
+	filter := noSockets
+	if len(s.Connect) > 0 {
+		filter = tcpOnly
+	}
+	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	if err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&prog)), 0, 0); err != nil {
+		return fmt.Errorf("seccomp: %w", err)
+	}
+	runtime.KeepAlive(filter)
+	return nil
+}
+
+// landlock confines the files, and where the kernel can, connections, and signals to other processes.
+func (s *Sandbox) landlock(program string) error {
+	abi := LandlockABI()
+	attr := unix.LandlockRulesetAttr{Handled_access_fs: firstRights}
+	if abi >= 2 {
+		attr.Handled_access_fs |= unix.LANDLOCK_ACCESS_FS_REFER
+	}
+	if abi >= 3 {
+		attr.Handled_access_fs |= unix.LANDLOCK_ACCESS_FS_TRUNCATE
+	}
+	if abi >= 4 && !s.Network {
+		attr.Handled_access_net = unix.LANDLOCK_ACCESS_NET_BIND_TCP | unix.LANDLOCK_ACCESS_NET_CONNECT_TCP
+	}
+	if abi >= 5 {
+		attr.Handled_access_fs |= unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+	}
+	if abi >= 6 {
+		attr.Scoped = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL
+	}
+	n, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
+	if errno != 0 {
+		return errno
+	}
+	rules := int(n)
+	defer func() { _ = unix.Close(rules) }()
+	if err := allow(rules, os.DevNull, unix.LANDLOCK_ACCESS_FS_READ_FILE|unix.LANDLOCK_ACCESS_FS_WRITE_FILE); err != nil {
+		return fmt.Errorf("%s: %w", os.DevNull, err)
+	}
+	for _, path := range append([]string{program}, s.Read...) {
+		if err := allow(rules, path, unix.LANDLOCK_ACCESS_FS_EXECUTE|unix.LANDLOCK_ACCESS_FS_READ_FILE|unix.LANDLOCK_ACCESS_FS_READ_DIR); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	if attr.Handled_access_net != 0 {
+		for _, port := range s.Connect {
+			rule := struct{ access, port uint64 }{unix.LANDLOCK_ACCESS_NET_CONNECT_TCP, uint64(port)}
+			if err := addRule(rules, ruleNetPort, unsafe.Pointer(&rule)); err != nil {
+				return fmt.Errorf("port %d: %w", port, err)
+			}
+		}
+	}
+	if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(rules), 0, 0); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+const ruleNetPort = 2 // LANDLOCK_RULE_NET_PORT
+
+// allow gives rights to a file, or to a folder and all in it; to nothing where there is none.
+func allow(rules int, path string, rights uint64) error {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EACCES):
+		return nil
+	case err != nil:
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		rights &^= unix.LANDLOCK_ACCESS_FS_READ_DIR
+	}
+	rule := unix.LandlockPathBeneathAttr{Allowed_access: rights, Parent_fd: int32(fd)}
+	return addRule(rules, unix.LANDLOCK_RULE_PATH_BENEATH, unsafe.Pointer(&rule))
+}
+
+func addRule(rules, kind int, rule unsafe.Pointer) error {
+	if _, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(rules), uintptr(kind), uintptr(rule), 0, 0, 0); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// The filters of system calls of a Sandbox without Network. Landlock knows TCP only, and not all ways to connect.
+var noSockets, tcpOnly = socketFilter(false), socketFilter(true)
+
+// socketFilter returns a filter that refuses sockets, or those of other kinds than TCP over IPv4 that connects.
+// It also refuses io_uring, which makes sockets, too.
+func socketFilter(tcp bool) []unix.SockFilter {
+	const (
+		load     = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
+		and      = unix.BPF_ALU | unix.BPF_AND | unix.BPF_K
+		equal    = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
+		atLeast  = unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K
+		anyBit   = unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K
+		number   = 0       // offsets in struct seccomp_data
+		arch     = 4       //
+		argument = 16      // each has 8 bytes, the lower half of which comes first
+		x32      = 1 << 30 // calls of another interface, on amd64
+		kind     = 0xf     // of the type of a socket, without flags
+	)
+	refuse := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EACCES)}
+	allow := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW}
+	f := []unix.SockFilter{
+		{Code: load, K: arch}, {Code: equal, Jt: 1, K: auditArch}, refuse,
+		{Code: load, K: number}, {Code: atLeast, Jf: 1, K: x32}, refuse,
+	}
+	call := func(nr uint32, then ...unix.SockFilter) { // then returns
+		f = append(append(f, unix.SockFilter{Code: equal, Jf: uint8(len(then)), K: nr}), then...)
+	}
+	call(unix.SYS_IO_URING_SETUP, refuse)
+	call(unix.SYS_BIND, refuse)
+	call(unix.SYS_LISTEN, refuse)
+	if !tcp {
+		call(unix.SYS_SOCKET, refuse)
+		return append(f, allow)
+	}
+	call(unix.SYS_SOCKET,
+		unix.SockFilter{Code: load, K: argument}, unix.SockFilter{Code: equal, Jt: 1, K: unix.AF_INET}, refuse,
+		unix.SockFilter{Code: load, K: argument + 8}, unix.SockFilter{Code: and, K: kind}, unix.SockFilter{Code: equal, Jt: 1, K: unix.SOCK_STREAM}, refuse,
+		unix.SockFilter{Code: load, K: argument + 16}, unix.SockFilter{Code: equal, Jt: 2, K: 0}, unix.SockFilter{Code: equal, Jt: 1, K: unix.IPPROTO_TCP}, refuse,
+		allow)
+	for _, send := range []struct{ nr, flags uint32 }{{unix.SYS_SENDTO, 3}, {unix.SYS_SENDMSG, 2}, {unix.SYS_SENDMMSG, 3}} { // which connect, with a flag
+		call(send.nr, unix.SockFilter{Code: load, K: argument + 8*send.flags}, unix.SockFilter{Code: anyBit, Jf: 1, K: unix.MSG_FASTOPEN}, refuse, allow)
+	}
+	return append(f, allow)
+}

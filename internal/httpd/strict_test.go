@@ -1,0 +1,81 @@
+package httpd_test
+
+import (
+	"io"
+	"strings"
+	"testing"
+
+	"millrace/internal/httpd"
+)
+
+// Requests that a proxy in front of the server may read in another way are refused, without bytes
+// of theirs in the reply, and what follows on the connection is not read as a request.
+func TestAmbiguousRequests(t *testing.T) {
+	s := serve(t, httpd.Config{}, echo)
+	const follows = "GET /hello HTTP/1.1\r\nHost: localhost\r\n\r\n"
+	for name, c := range map[string]struct {
+		head   string
+		status int
+		says   string
+	}{
+		"length and coding":       {"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 40\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400, "exclude each other"},
+		"coding and length":       {"POST /echo HTTP/1.1\r\nHost: localhost\r\ntransfer-encoding: chunked\r\ncontent-length: 5\r\n\r\n0\r\n\r\n", 400, "exclude each other"},
+		"unknown coding":          {"POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", 501, "Transfer-Encoding"},
+		"identity":                {"POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: identity\r\nContent-Length: 2\r\n\r\nab", 501, "Transfer-Encoding"},
+		"two codings":             {"POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501, "Transfer-Encoding"},
+		"coding twice":            {"POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400, "Transfer-Encoding is there twice"},
+		"coding of HTTP/1.0":      {"POST /echo HTTP/1.0\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400, "HTTP/1.0 has no"},
+		"coding with a space":     {"POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding : chunked\r\nContent-Length: 2\r\n\r\nab", 400, ""},
+		"length twice":            {"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nabc", 400, "Content-Length is there twice"},
+		"same length twice":       {"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nab", 400, "Content-Length is there twice"},
+		"length list":             {"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2, 2\r\n\r\nab", 400, ""},
+		"signed length":           {"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: +2\r\n\r\nab", 400, ""},
+		"empty length":            {"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length:\r\n\r\n", 400, ""},
+		"host twice":              {"GET /hello HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n", 400, "Host is there twice"},
+		"no host":                 {"GET /hello HTTP/1.1\r\nAccept: */*\r\n\r\n", 400, "Host is missing"},
+		"LF":                      {"GET /hello HTTP/1.1\nHost: localhost\n\n", 400, "CR LF"},
+		"one LF":                  {"GET /hello HTTP/1.1\r\nHost: localhost\nContent-Length: 0\r\n\r\n", 400, "CR LF"},
+		"LF at the end":           {"GET /hello HTTP/1.1\r\nHost: localhost\r\n\n", 400, "CR LF"},
+		"CR within":               {"GET /hello HTTP/1.1\r\nHost: localhost\r\nX: a\rContent-Length: 3\r\n\r\n", 400, "CR LF"},
+		"NUL":                     {"GET /hello HTTP/1.1\r\nHost: localhost\r\nX: a\x00b\r\n\r\n", 400, "NUL"},
+		"continued line":          {"GET /hello HTTP/1.1\r\nHost: localhost\r\nX: a\r\n Content-Length: 3\r\n\r\n", 400, ""},
+		"no colon":                {"GET /hello HTTP/1.1\r\nHost: localhost\r\nsecret\r\n\r\n", 400, ""},
+		"version 9.9":             {"GET /hello HTTP/9.9\r\nHost: localhost\r\n\r\n", 505, "neither HTTP/1.1 nor"},
+		"version 2":               {"GET /hello HTTP/2.0\r\nHost: localhost\r\n\r\n", 505, "neither HTTP/1.1 nor"},
+		"lower case version":      {"GET /hello http/1.1\r\nHost: localhost\r\n\r\n", 505, "neither HTTP/1.1 nor"},
+		"space in the target":     {"GET /hello there HTTP/1.1\r\nHost: localhost\r\n\r\n", 400, "the target"},
+		"no target":               {"GET  HTTP/1.1\r\nHost: localhost\r\n\r\n", 400, ""},
+		"no method":               {"secret\r\nHost: localhost\r\n\r\n", 400, ""},
+		"a chunk without its end": {"POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nabsecret\r\n0\r\n\r\n", 400, ""},
+		"a size that is no size":  {"POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nsecret\r\nab\r\n0\r\n\r\n", 400, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := s.dial(t)
+			p.send(c.head + follows)
+			a := p.receive()
+			if a.StatusCode != c.status || !strings.Contains(a.Error, c.says) || a.Code != "invalid_argument" {
+				t.Errorf("%d %s", a.StatusCode, a.body)
+			}
+			if strings.Contains(a.body, "secret") || strings.Contains(a.body, "localhost") {
+				t.Errorf("the reply has bytes of the request: %s", a.body)
+			}
+			if rest, _ := io.ReadAll(p.r); len(rest) > 0 { // an error if the server has reset the connection
+				t.Errorf("the connection goes on: %q", rest)
+			}
+		})
+	}
+	for name, text := range map[string]string{
+		"plain":       "GET /hello HTTP/1.1\r\nHost: localhost\r\n\r\n",
+		"HTTP/1.0":    "GET /hello HTTP/1.0\r\nHost: localhost\r\nConnection: keep-alive\r\n\r\n",
+		"chunks":      "POST /echo HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: Chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n",
+		"odd headers": "GET /hello HTTP/1.1\r\nX-~a!: \tv\xffw \r\nEmpty:\r\nHost:localhost\r\nContent-Length: 0 \r\n\r\n",
+	} {
+		p := s.dial(t)
+		p.send(text + follows)
+		for range 2 {
+			if a := p.receive(); a.StatusCode != 200 {
+				t.Errorf("%s: %d %s", name, a.StatusCode, a.body)
+			}
+		}
+	}
+}

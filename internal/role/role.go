@@ -1,0 +1,71 @@
+// Package role has the roles that routes and calls require of a client. It owns their names. It must not know
+// who has a role.
+package role
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Role is what a route or a call requires. The zero value is none, which no route may have.
+type Role uint8
+
+// The roles.
+const (
+	Open    Role = iota + 1 // anybody may call it, without credentials
+	Infer                   // run inferences, and read what models take and return
+	Watch                   // read the state of the server, its streams and statistics
+	Manage                  // change what the server does
+	Metrics                 // read the metrics
+)
+
+var names = []string{Infer: "infer", Watch: "watch", Manage: "manage", Metrics: "metrics"}
+
+// String returns the name of the role as users write it.
+func (r Role) String() string {
+	switch {
+	case r == Open:
+		return "open"
+	case int(r) < len(names) && names[r] != "":
+		return names[r]
+	}
+	return "none"
+}
+
+// Names returns the names of the roles that a client can have.
+func Names() []string { return slices.Clone(names[Infer:]) }
+
+// Set is a set of roles.
+type Set uint8
+
+// All has every role.
+const All = Set(1<<Infer | 1<<Watch | 1<<Manage | 1<<Metrics)
+
+// With returns s and r.
+func (s Set) With(r Role) Set { return s | 1<<r }
+
+// Has reports whether s has r. Every set has Open.
+func (s Set) Has(r Role) bool { return r == Open || r != 0 && s&(1<<r) != 0 }
+
+// Names returns the names of the roles in s.
+func (s Set) Names() (out []string) {
+	for r := Infer; int(r) < len(names); r++ {
+		if s.Has(r) {
+			out = append(out, names[r])
+		}
+	}
+	return out
+}
+
+// Parse returns the roles of those names.
+func Parse(of []string) (s Set, err error) {
+	for _, name := range of {
+		i := slices.Index(names, strings.TrimSpace(name))
+		if i < int(Infer) {
+			return 0, fmt.Errorf("%q is not a role: want %s", name, strings.Join(Names(), ", "))
+		}
+		s = s.With(Role(i))
+	}
+	return s, nil
+}

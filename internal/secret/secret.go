@@ -1,0 +1,66 @@
+// Package secret compares, reads and makes secrets such as keys and passwords. It owns the only comparison
+// of secrets in the program: a test looks in the source for others. It must not know what a secret is for.
+package secret
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+// Equal reports whether two secrets are equal. The time it takes depends on their lengths only: their digests
+// are compared, in constant time.
+func Equal(a, b string) bool {
+	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
+	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
+}
+
+// HasDigest reports whether sum is the SHA-256 of a secret, in constant time.
+func HasDigest(text string, sum *[sha256.Size]byte) bool {
+	x := sha256.Sum256([]byte(text))
+	return subtle.ConstantTimeCompare(x[:], sum[:]) == 1
+}
+
+// filePrefix begins a setting that names the file with a secret in place of the secret.
+const filePrefix = "file:"
+
+// maxFile is the most bytes of a file with a secret.
+const maxFile = 64 << 10
+
+// Read returns the secret that a setting gives: its text, or with file:PATH the contents of the file without
+// the line end behind them.
+func Read(setting string) (string, error) {
+	path, isFile := strings.CutPrefix(setting, filePrefix)
+	if !isFile {
+		return setting, nil
+	}
+	return ReadFile(path)
+}
+
+// ReadFile returns the contents of a file without the line end behind them.
+func ReadFile(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("cannot be read: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("cannot be read: %w", err)
+	case len(text) > maxFile:
+		return "", fmt.Errorf("%s has more than %d bytes", path, maxFile)
+	}
+	s := strings.TrimRight(string(text), "\r\n")
+	switch {
+	case s == "":
+		return "", fmt.Errorf("%s is empty", path)
+	case strings.ContainsAny(s, "\r\n\x00"):
+		return "", errors.New(path + " has more than one line: want the secret alone")
+	}
+	return s, nil
+}

@@ -1,0 +1,309 @@
+package ssf
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// Options are the options of the command line.
+type Options struct {
+	Config, API                                  string
+	ModifyConfig, FileLogLevel, StdoutLogLevel   string
+	Host                                         string
+	Port                                         int
+	ReplicateApplication, ReplicateServer        int
+	Key                                          string
+	WatchdogRequestThreshold                     float64 // seconds
+	WatchdogRequestAverage                       int
+	WatchdogReadyPeriod                          int     // seconds
+	BatchingTimeout                              float64 // seconds
+	MaxAllowedRestarts                           int
+	StopOnError                                  bool
+	PrometheusDisabled                           bool
+	PrometheusBuckets                            []float64 // seconds
+	PrometheusEndpoint, PrometheusPort           string
+	EnableSSL                                    bool
+	SSLCertificateFile, SSLKeyFile               string
+	EnableCORS                                   bool
+	CORSAllowOriginRegex, CORSAllowCredentials   string
+	CORSAllowMethods, CORSAllowHeaders           string
+	CORSExposeHeaders                            string
+	CORSMaxAge                                   int // seconds
+	EnableSession                                bool
+	SessionModuleFile                            string
+	SessionTimeout                               int
+	GRPCMaxConnections                           int
+	AddSSHKey                                    []string
+	PackageBaseimage, PackageName, PackageTag    string
+	DockerUsername, DockerPassword, DockerServer string
+	TestSkipStop, TestSkipStart                  bool
+
+	Commands []string // in the order in which they run
+
+	flags *pflag.FlagSet
+}
+
+// The interfaces that --api chooses.
+const (
+	FastAPI = "fastapi"
+	GRPC    = "grpc"
+)
+
+// Buckets are the default buckets of durations, in seconds.
+var Buckets = []float64{0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5, 7.5, 10, 30, 60}
+
+// commands in the order in which they run.
+var commands = []string{"init", "build", "run", "package", "test", "publish", "deploy"}
+
+// Flags adds the options to flags, with their defaults. Their values are in the Options that
+// it returns once flags has parsed what Arguments returns.
+func Flags(flags *pflag.FlagSet) *Options {
+	o := &Options{flags: flags}
+	flags.StringVarP(&o.Config, "config", "c", "ssf_config.yaml", "the application's configuration file")
+	flags.StringVarP(&o.API, "api", "a", FastAPI, "fastapi: HTTP; grpc: gRPC")
+	flags.StringVar(&o.ModifyConfig, "modify-config", "", "fields of the configuration to change: field=value;field[0]=value")
+	flags.StringVar(&o.FileLogLevel, "file-log-level", "DEBUG", "level of the log file; the log has one level, see --stdout-log-level")
+	flags.StringVar(&o.StdoutLogLevel, "stdout-log-level", "INFO", "DEBUG, INFO, WARNING, ERROR or CRITICAL: least level that is logged")
+	flags.StringVar(&o.Host, "host", "127.0.0.1", "address to listen on; 0.0.0.0 = all (gc-ssf's default)")
+	flags.IntVarP(&o.Port, "port", "p", 8100, "port to listen on")
+	flags.IntVar(&o.ReplicateApplication, "replicate-application", 1, "instances of the application (also -ra)")
+	flags.IntVar(&o.ReplicateServer, "fastapi-replicate-server", 1, "multiplies the instances of the application; there is one server (also -rs)")
+	flags.StringVarP(&o.Key, "key", "k", "", "key that requests must have")
+	flags.Float64Var(&o.WatchdogRequestThreshold, "watchdog-request-threshold", 0, "mean seconds of the last requests above which an instance is restarted; 0 = none")
+	flags.IntVar(&o.WatchdogRequestAverage, "watchdog-request-average", 3, "requests of which --watchdog-request-threshold is the mean")
+	flags.IntVar(&o.WatchdogReadyPeriod, "watchdog-ready-period", 5, "seconds without a request after which the application's watchdog is called; 0 = never")
+	flags.Float64Var(&o.BatchingTimeout, "batching-timeout", 1, "seconds after the first request in which a batch is filled")
+	flags.IntVar(&o.MaxAllowedRestarts, "max-allowed-restarts", 2, "failures in a row after which an instance is not restarted")
+	flags.BoolVar(&o.StopOnError, "stop-on-error", false, "end the server when an instance is not restarted")
+	flags.BoolVar(&o.PrometheusDisabled, "prometheus-disabled", false, "no metrics")
+	flags.Float64SliceVar(&o.PrometheusBuckets, "prometheus-buckets", Buckets, "buckets of durations in seconds")
+	flags.StringVar(&o.PrometheusEndpoint, "prometheus-endpoint", "/metrics", "route of the metrics")
+	flags.StringVar(&o.PrometheusPort, "prometheus-port", "", "port of the metrics; default: --port, and with gRPC the one after it")
+	flags.BoolVar(&o.EnableSSL, "enable-ssl", false, "encrypt connections")
+	flags.StringVar(&o.SSLCertificateFile, "ssl-certificate-file", "ssl-cert.pem", "PEM file with the certificate")
+	flags.StringVar(&o.SSLKeyFile, "ssl-key-file", "ssl-key.pem", "PEM file with the certificate's key")
+	flags.BoolVar(&o.EnableCORS, "enable-cors-middleware", false, "let pages of other origins use the server")
+	flags.StringVar(&o.CORSAllowOriginRegex, "cors-allow-origin-regex", defaultOrigins, "origins whose pages may use the server")
+	flags.StringVar(&o.CORSAllowCredentials, "cors-allow-credentials", "True", "")
+	flags.StringVar(&o.CORSAllowMethods, "cors-allow-methods", "*", "")
+	flags.StringVar(&o.CORSAllowHeaders, "cors-allow-headers", "*", "")
+	flags.StringVar(&o.CORSExposeHeaders, "cors-expose-headers", "", "")
+	flags.IntVar(&o.CORSMaxAge, "cors-max-age", 600, "")
+	flags.BoolVar(&o.EnableSession, "enable-session-authentication", false, "users log in with a name and a password at /session_login")
+	flags.StringVar(&o.SessionModuleFile, "session-authentication-module-file", "", "a file in Python with authenticate_user(username, password), which decides")
+	flags.IntVar(&o.SessionTimeout, "session-authentication-timeout", 10080, "seconds that a login lasts")
+	flags.IntVar(&o.GRPCMaxConnections, "grpc-max-connections", 10, "requests over gRPC that are worked on at once")
+	flags.StringArrayVar(&o.AddSSHKey, "add-ssh-key", nil, "")
+	flags.StringVar(&o.PackageBaseimage, "package-baseimage", "", "")
+	flags.StringVar(&o.PackageName, "package-name", "", "")
+	flags.StringVar(&o.PackageTag, "package-tag", "", "")
+	flags.StringVar(&o.DockerUsername, "docker-username", "", "")
+	flags.StringVar(&o.DockerPassword, "docker-password", "", "")
+	flags.StringVar(&o.DockerServer, "container-server", "", "")
+	flags.BoolVar(&o.TestSkipStop, "test-skip-stop", false, "")
+	flags.BoolVar(&o.TestSkipStart, "test-skip-start", false, "")
+	for name := range refused {
+		_ = flags.MarkHidden(name)
+	}
+	return o
+}
+
+// defaultOrigins is the default of --cors-allow-origin-regex: pages of the same machine.
+const defaultOrigins = `http.*://(?:localhost|127\.0\.0\.1)(?::\d+)?`
+
+// refused are the options that cannot be honoured, and what to do instead.
+var refused = map[string]string{
+	"file-log-level":          "the log has one level: use --stdout-log-level, and MILLRACE_LOG_FILE=ssf.log for a file",
+	"cors-allow-origin-regex": "origins are listed: use MILLRACE_ORIGINS=https://app.example.org,...",
+	"cors-allow-credentials":  "the answers to pages of other origins are those of MILLRACE_ORIGINS",
+	"cors-allow-methods":      "the answers to pages of other origins are those of MILLRACE_ORIGINS",
+	"cors-allow-headers":      "the answers to pages of other origins are those of MILLRACE_ORIGINS",
+	"cors-expose-headers":     "the answers to pages of other origins are those of MILLRACE_ORIGINS",
+	"cors-max-age":            "the answers to pages of other origins are those of MILLRACE_ORIGINS",
+	"add-ssh-key":             "repositories are not cloned: clone it, and name the file with --config",
+	"package-baseimage":       "images are not built: see docs/migrating.md",
+	"package-name":            "images are not built: see docs/migrating.md",
+	"package-tag":             "images are not built: see docs/migrating.md",
+	"docker-username":         "images are not built: see docs/migrating.md",
+	"docker-password":         "images are not built: see docs/migrating.md",
+	"container-server":        "images are not built: see docs/migrating.md",
+	"test-skip-stop":          "images are not built: see docs/migrating.md",
+	"test-skip-start":         "images are not built: see docs/migrating.md",
+}
+
+// Arguments returns args as pflag reads them into the options of fs: without the commands, which
+// are returned in the order in which they run, with long names for those options of several
+// letters and a hyphen, and with one value for the buckets.
+func Arguments(fs *pflag.FlagSet, args []string) (flags, run []string, err error) {
+	var buckets []string
+	for i := 0; i < len(args); i++ {
+		a := args[i]
+		name, value, has := strings.Cut(a, "=")
+		switch {
+		case slices.Contains(commands, a):
+			run = append(run, a)
+		case a == "--": // what follows are no options
+			flags = append(flags, a)
+			for _, a := range args[i+1:] {
+				if slices.Contains(commands, a) {
+					run = append(run, a)
+				} else {
+					flags = append(flags, a)
+				}
+			}
+			i = len(args)
+		case name == "-ra", name == "-rs":
+			a = map[string]string{"-ra": "--replicate-application", "-rs": "--fastapi-replicate-server"}[name]
+			if has {
+				a += "=" + value
+			}
+			flags = append(flags, a)
+			if !has && i+1 < len(args) {
+				i++
+				flags = append(flags, args[i])
+			}
+		case name == "--prometheus-buckets":
+			if has {
+				buckets = append(buckets, value)
+			}
+			for i+1 < len(args) && isNumber(args[i+1]) {
+				i++
+				buckets = append(buckets, args[i])
+			}
+			if len(buckets) == 0 {
+				return nil, nil, errors.New("--prometheus-buckets: has no numbers")
+			}
+			flags = append(flags, "--prometheus-buckets="+strings.Join(buckets, ","))
+		default:
+			flags = append(flags, a)
+			if takesNext(fs, a) && i+1 < len(args) {
+				i++
+				flags = append(flags, args[i]) // also one that is the word of a command
+			}
+		}
+	}
+	slices.SortStableFunc(run, func(a, b string) int { return slices.Index(commands, a) - slices.Index(commands, b) })
+	return flags, slices.Compact(run), nil
+}
+
+// takesNext reports whether the value of an option is the argument after it.
+func takesNext(fs *pflag.FlagSet, arg string) bool {
+	var f *pflag.Flag
+	if name, long := strings.CutPrefix(arg, "--"); long {
+		f = fs.Lookup(name) // nil with =value
+	} else if len(arg) == 2 && arg[0] == '-' { // -pVALUE has its value
+		f = fs.ShorthandLookup(arg[1:])
+	}
+	return f != nil && f.NoOptDefVal == ""
+}
+
+func isNumber(s string) bool {
+	_, err := strconv.ParseFloat(s, 64)
+	return err == nil
+}
+
+// Parse reads the arguments of a command line.
+func Parse(args []string) (*Options, error) {
+	fs := pflag.NewFlagSet("ssf", pflag.ContinueOnError)
+	fs.SetOutput(discard{})
+	o := Flags(fs)
+	rest, run, err := Arguments(fs, args)
+	if err != nil {
+		return nil, err
+	}
+	if err := fs.Parse(rest); err != nil {
+		return nil, err
+	}
+	return o, o.Check(fs.Args(), run)
+}
+
+type discard struct{}
+
+func (discard) Write(p []byte) (int, error) { return len(p), nil }
+
+// Check returns what is wrong with options that were parsed: positional is what was left,
+// run the commands.
+func (o *Options) Check(positional, run []string) error {
+	o.Commands = run
+	if len(positional) > 0 {
+		return fmt.Errorf("%q is not a command: want %s", positional[0], strings.Join(commands[:3], ", "))
+	}
+	for _, c := range run {
+		if slices.Index(commands, c) > 2 {
+			return fmt.Errorf("%s is not supported: images are not built, see docs/migrating.md", c)
+		}
+	}
+	var wrong []error
+	o.flags.Visit(func(f *pflag.Flag) {
+		if why, ok := refused[f.Name]; ok {
+			wrong = append(wrong, fmt.Errorf("--%s: %s", f.Name, why))
+		}
+	})
+	check := func(ok bool, name, format string, args ...any) {
+		if !ok {
+			wrong = append(wrong, fmt.Errorf("--"+name+": "+format, args...))
+		}
+	}
+	check(!strings.ContainsAny(o.Config, "|") && !strings.Contains(o.Config, "://") && !strings.HasPrefix(o.Config, "git@"), "config",
+		"repositories are not cloned: clone %s, and name the file", o.Config)
+	check(o.API == FastAPI || o.API == GRPC, "api", "%q is not fastapi or grpc", o.API)
+	check(o.Port >= 0 && o.Port < 65535, "port", "%d is not a port", o.Port)
+	check(level(o.StdoutLogLevel) != "", "stdout-log-level", "%q is not DEBUG, INFO, WARNING, ERROR or CRITICAL", o.StdoutLogLevel)
+	check(o.ReplicateApplication >= 1, "replicate-application", "%d is less than 1", o.ReplicateApplication)
+	check(o.ReplicateServer >= 1, "fastapi-replicate-server", "%d is less than 1", o.ReplicateServer)
+	check(o.WatchdogRequestThreshold >= 0 && o.WatchdogRequestThreshold <= 86400, "watchdog-request-threshold", "%v is not 0 to 86400 seconds", o.WatchdogRequestThreshold)
+	check(o.WatchdogRequestAverage >= 1, "watchdog-request-average", "%d is less than 1", o.WatchdogRequestAverage)
+	check(o.WatchdogReadyPeriod >= 0 && o.WatchdogReadyPeriod <= 3600, "watchdog-ready-period", "%d is not 0 to 3600 seconds", o.WatchdogReadyPeriod)
+	check(o.BatchingTimeout >= 0 && o.BatchingTimeout <= 3600, "batching-timeout", "%v is not 0 to 3600 seconds", o.BatchingTimeout)
+	check(o.MaxAllowedRestarts >= 0, "max-allowed-restarts", "%d is less than 0", o.MaxAllowedRestarts)
+	check(o.GRPCMaxConnections >= 1, "grpc-max-connections", "%d is less than 1", o.GRPCMaxConnections)
+	check(o.API == FastAPI || !o.EnableSSL, "enable-ssl", "is for --api fastapi only")
+	check(o.API == FastAPI || !o.EnableSession, "enable-session-authentication", "is for --api fastapi only")
+	check(!o.EnableSession || o.SessionModuleFile != "", "session-authentication-module-file", "is missing: want a file in Python with authenticate_user(username, password). The default one of Simple Server Framework has a user whose password everybody knows")
+	check(o.EnableSession || o.SessionModuleFile == "", "session-authentication-module-file", "has no effect without --enable-session-authentication")
+	check(o.SessionTimeout >= 1 && o.SessionTimeout <= 365*86400, "session-authentication-timeout", "%d is not 1 second to 365 days", o.SessionTimeout)
+	check(o.API == FastAPI || o.ReplicateServer == 1, "fastapi-replicate-server", "is for --api fastapi only: use --replicate-application")
+	return errors.Join(wrong...)
+}
+
+// Given reports whether the option of that name was given.
+func (o *Options) Given(name string) bool { return o.flags.Changed(name) }
+
+// Level returns the level of the log as the server names it.
+func (o *Options) Level() string { return level(o.StdoutLogLevel) }
+
+func level(name string) string {
+	return map[string]string{"DEBUG": "debug", "INFO": "info", "WARNING": "warn", "ERROR": "error", "CRITICAL": "error"}[name]
+}
+
+// Values returns all options by their names with underscores, as the application gets them.
+func (o *Options) Values() map[string]any {
+	out := map[string]any{"commands": append([]string{}, o.Commands...)}
+	o.flags.VisitAll(func(f *pflag.Flag) {
+		var v any = f.Value.String()
+		switch f.Value.Type() {
+		case "bool":
+			v = v == "true"
+		case "int":
+			v, _ = strconv.Atoi(f.Value.String())
+		case "float64":
+			n, _ := strconv.ParseFloat(f.Value.String(), 64)
+			v = n
+		case "float64Slice":
+			v = o.PrometheusBuckets
+		case "stringArray":
+			v = o.AddSSHKey
+		case "string":
+			if v == "" && !f.Changed && f.Name != "prometheus-port" && f.Name != "cors-expose-headers" {
+				v = nil
+			}
+		}
+		out[strings.ReplaceAll(f.Name, "-", "_")] = v
+	})
+	return out
+}

@@ -1,0 +1,19 @@
+package testbuild
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// TestTags compares with the flags that a test is built with, but for invariants.
+func TestTags(t *testing.T) {
+	const path = "millrace/internal/testbuild"
+	out, err := exec.Command("go", "test", "-tags", "one,invariants,two", "-run", "TestTagsOfTheChild", "-v", path).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), `tags: "one,two"`) {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestTagsOfTheChild logs the tags, for TestTags.
+func TestTagsOfTheChild(t *testing.T) { t.Logf("tags: %q", Tags()) }

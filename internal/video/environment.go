@@ -1,0 +1,35 @@
+package video
+
+import (
+	"os"
+	"slices"
+	"strings"
+)
+
+// passedOn are the variables of this process that ffmpeg gets: how it is found and linked, certificates, proxies, and the
+// drivers of devices. Others may hold secrets, and FFREPORT would write a file. A name with a "*" at its end is the
+// beginning of names.
+var passedOn = []string{
+	"PATH", "HOME", "TMPDIR", "TZ", "LD_LIBRARY_PATH", "LD_PRELOAD",
+	"SSL_CERT_FILE", "SSL_CERT_DIR", "http_proxy", "no_proxy",
+	"LIBVA_*", "VDPAU_*", "CUDA_*", "NVIDIA_*", "DRI_PRIME",
+}
+
+// Environment is what an ffmpeg of the server gets of this process's environment, with variables that make its messages plain English, and
+// more.
+func Environment(more ...string) []string {
+	more = append([]string{"AV_LOG_FORCE_NOCOLOR=1", "LC_ALL=C"}, more...)
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		// Of two equal names the first would be used.
+		return !isPassedOn(name) || slices.ContainsFunc(more, func(m string) bool { return strings.HasPrefix(m, name+"=") })
+	})
+	return append(env, more...)
+}
+
+func isPassedOn(name string) bool {
+	return slices.ContainsFunc(passedOn, func(p string) bool {
+		begin, open := strings.CutSuffix(p, "*")
+		return name == p || open && strings.HasPrefix(name, begin)
+	})
+}

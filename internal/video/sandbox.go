@@ -1,0 +1,78 @@
+package video
+
+import (
+	"context"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"millrace/internal/child"
+)
+
+// systemFiles are what programs and their libraries read on this machine: folders of the system's packages, which have no
+// secrets, certificates, and devices.
+var systemFiles = []string{
+	"/usr", "/bin", "/lib", "/lib32", "/lib64", "/nix/store", "/gnu/store", "/etc/ld.so.cache", "/etc/ld.so.preload",
+	"/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/pki/tls/certs", "/etc/pki/tls/cert.pem", "/etc/pki/ca-trust/extracted", "/etc/crypto-policies", "/etc/gnutls",
+	"/dev/zero", "/dev/random", "/dev/urandom", "/sys/devices/system/cpu",
+}
+
+// resolverFiles are for programs that look names up.
+var resolverFiles = []string{
+	"/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/host.conf", "/etc/gai.conf", "/etc/services", "/etc/protocols",
+	"/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager",
+}
+
+// newSandbox is that of a program of FFmpeg that reads only from its descriptors.
+func newSandbox(program string) *child.Sandbox {
+	s := &child.Sandbox{Read: slices.Clone(systemFiles)}
+	for _, name := range []string{"LD_LIBRARY_PATH", "LD_PRELOAD", "SSL_CERT_FILE", "SSL_CERT_DIR"} { // as environment passes them on
+		s.Read = append(s.Read, strings.FieldsFunc(os.Getenv(name), func(r rune) bool { return r == ':' || r == ' ' })...)
+	}
+	if path, err := exec.LookPath(program); err == nil {
+		if path, err = filepath.EvalSymlinks(path); err == nil {
+			s.Read = append(s.Read, filepath.Join(filepath.Dir(filepath.Dir(path)), "lib")) // of a build in a folder of its own
+		}
+	}
+	return s
+}
+
+// sandbox is that of ffmpeg or ffprobe for a source: it reads the folder of a file, and connects only to the proxy or the
+// relay, where there is one. It is nil for a camera of this machine.
+func (r *route) sandbox(program string) *child.Sandbox {
+	s := newSandbox(program)
+	switch {
+	case r.scheme == SchemeV4L2:
+		return nil
+	case r.scheme == SchemeFile:
+		s.Read = append(s.Read, r.target)
+		if dir := filepath.Dir(r.target); dir != "/" { // with the parts of a playlist
+			s.Read = append(s.Read, dir)
+		}
+	case r.listener != nil:
+		s.Connect = []uint16{netip.MustParseAddrPort(r.listener.addr).Port()}
+	case isNetwork(r.scheme):
+		s.Network = true
+		s.Read = append(s.Read, resolverFiles...)
+	}
+	return s
+}
+
+// CheckSandbox returns an error when ffmpeg cannot be confined here, or does not start then.
+func CheckSandbox(ctx context.Context) error {
+	if err := child.SandboxError(); err != nil {
+		return err
+	}
+	const program = "ffmpeg"
+	p, err := child.Start(ctx, child.Spec{Path: program, Args: []string{"-hide_banner", "-version"}, Env: Environment(), Sandbox: newSandbox(program)})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = p.Stop(0) }()
+	_, _ = io.Copy(io.Discard, p.Stdout)
+	return p.Wait()
+}

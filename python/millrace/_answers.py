@@ -1,0 +1,207 @@
+"""What functions of services return, as bodies of replies and as outputs of frames."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from typing import Any
+
+from . import _tensors, _types
+from ._application import Batch as Requests
+from ._application import Request
+from ._endpoints import Bound, Endpoint
+from ._errors import Error, LoadError
+from ._pictures import MORE, OUTPUTS, Boxes, BoxesHint
+from ._tensors import Prepared, Tensor
+from ._types import ObjectType, TensorType
+
+OUTPUT = "output"
+"""The name of the only output."""
+
+
+class Response:
+    """The answer of an endpoint that is not JSON, or has a status or headers of its own."""
+
+    def __init__(self, body: Any = b"", status: int = 200, content_type: str | None = None, headers: dict[str, str] | None = None):
+        self.body, self.status, self.content_type, self.headers = body, status, content_type, headers
+
+
+def outputs_of(hint: Any, where: str) -> list[dict[str, Any]]:
+    """Returns the outputs that a return type declares; [] when it does not say."""
+    if hint is inspect.Parameter.empty or hint is None or hint is Any or hint is Response or _types.is_array(hint):
+        return []
+    if hint is Boxes or isinstance(hint, BoxesHint):
+        return [*OUTPUTS, *(MORE[n] for n in getattr(hint, "names", ()))]
+    try:
+        t = _types.of(hint, f"{where}: the result")
+    except LoadError:
+        return []
+    if isinstance(t, ObjectType) and t.members and all(isinstance(m, TensorType) for m in t.members.values()):
+        return [{"name": n, "datatype": m.spec[0], "shape": m.spec[1]} for n, m in t.members.items() if m.spec]
+    if isinstance(t, _types.DictType) and isinstance(t.item, (TensorType, _types.AnyType)) or t.spec is None:
+        return []
+    return [{"name": OUTPUT, "datatype": t.spec[0], "shape": t.spec[1]}]
+
+
+class Answers:
+    """Makes answers of results. rows says that outputs of frames have an axis of rows."""
+
+    def __init__(self, main: Endpoint | None, rows: bool):
+        self._rows = rows and main is not None and main.dense_rows
+        declared = [] if main is None else outputs_of(main.result, main.name)
+        self._declared: dict[str, tuple[str, list[int]]] = {o["name"]: (o["datatype"], o["shape"]) for o in declared}
+
+    def reply(self, e: Endpoint, r: Request, results: list[Any], bound: Bound) -> None:
+        """Ends a request with the results of its rows."""
+        if r.call is not None:
+            self._body(e, r, results[0], bound, r.reply)
+        else:
+            r.reply(self._outputs(e, r, results))
+
+    def emit(self, e: Endpoint, r: Request, value: Any, bound: Bound) -> None:
+        """Sends a part of the answer to a request."""
+        if r.call is not None:
+            self._body(e, r, value, bound, r.emit)
+        else:
+            r.emit(self._outputs(e, r, [value]))
+
+    def _body(self, e: Endpoint, r: Request, value: Any, bound: Bound | None, send: Any) -> None:
+        status, headers = 200, None
+        if bound is not None and bound.context is not None:
+            status, headers = bound.context.status, bound.context.reply_headers or None
+        if isinstance(value, Boxes):
+            value = value.members(r.picture_map(self._size(e)))
+        if isinstance(value, Response):
+            body = value.body
+            if not isinstance(body, (bytes, bytearray, memoryview, str)):
+                body = _json(e, body)
+                value.content_type = value.content_type or "application/json"
+            send(body, value.status, value.content_type, value.headers or headers)
+        elif isinstance(value, (bytes, bytearray, memoryview)):
+            send(value, status, None, headers)
+        else:
+            send(_json(e, value).encode("utf-8", "replace"), status, "application/json", headers)
+
+    def _outputs(self, e: Endpoint, r: Request, results: list[Any]) -> dict[str, Any]:
+        rows = [self._named(e, r, v) for v in results]
+        if self._declared:
+            rows = [self._fitted(e, row) for row in rows]
+        if not self._rows:
+            return rows[0]
+        return {name: _stack(name, [row.get(name) for row in rows]) for name in rows[0]}
+
+    def _named(self, e: Endpoint, r: Request, value: Any) -> dict[str, Any]:
+        """Returns the outputs of one row, by name."""
+        if isinstance(value, Boxes):
+            return value.scaled(r.picture_map(self._size(e)))
+        if isinstance(value, Response):
+            raise Error(f"{e.name} returned a Response, which answers calls of routes: this request is a frame, whose result is arrays or JSON")
+        if isinstance(value, dict):
+            if any(_is_array(v) for v in value.values()):
+                return {str(k): v for k, v in value.items()}
+        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+            fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+            if any(_is_array(v) for v in fields.values()):
+                return fields
+        if _is_array(value) or isinstance(value, (bytes, bytearray, memoryview, str, bool, int, float)):
+            return {OUTPUT: _scalar(value)}
+        if isinstance(value, (list, tuple)) and self._declared.get(OUTPUT, ("BYTES",))[0] != "BYTES":
+            return {OUTPUT: value}
+        if inspect.isgenerator(value) or inspect.isasyncgen(value):
+            raise Error(f"{e.name} returned a generator: say so by its type, -> Iterator[...], or yield in the function itself")
+        return {OUTPUT: _json(e, value)}
+
+    def _fitted(self, e: Endpoint, outputs: dict[str, Any], lead: tuple[int, ...] = ()) -> dict[str, Any]:
+        """Returns the outputs in the datatypes that the function declares. lead is what shapes have in front."""
+        if outputs.keys() != self._declared.keys():
+            raise Error(f"{e.name} returned {', '.join(outputs) or 'nothing'}, and declares {', '.join(self._declared)}"
+                        + ("" if "boxes" not in self._declared else ': name keypoints and ids in the type, as in Boxes["ids"]' if "boxes" in outputs
+                           else ": return millrace.Boxes([[x1, y1, x2, y2], ...])"))
+        out = {}
+        for name, (datatype, shape) in self._declared.items():
+            out[name] = tensor = _tensors.convert(name, outputs[name], datatype)
+            got, want = list(tensor.shape), [*lead, *shape]
+            if len(got) != len(want) or any(w not in (-1, g) for g, w in zip(got, want)):
+                raise Error(f"{e.name} returned the shape {got}{'' if name == OUTPUT else ' as ' + name}, and declares {want}{' (-1 = any)' if -1 in want else ''}")
+        return out
+
+    def _size(self, e: Endpoint) -> tuple[int, int]:
+        t = e.data[0].type.picture if e.data else None
+        return (t.width, t.height) if t is not None else (0, 0)
+
+    def reply_all(self, e: Endpoint, requests: Requests, group: list[Request], bound: list[Any], result: Any, count: int) -> None:
+        """Ends the requests of a function that takes several at once. count is the number of rows of all of them."""
+        want = f"want one for each of {count} requests"
+        arrays = _arrays(result)
+        if arrays is not None:
+            for name, a in arrays.items():
+                shape = getattr(a, "shape", ())
+                if not shape or shape[0] != count:
+                    raise Error(f"{e.name} returned an array {'' if name == OUTPUT else name + ' '}of shape {list(shape)}: {want} in front")
+            if len(group) == len(requests) and requests.dense:
+                requests.reply(self._fitted(e, arrays, (count,)) if self._declared else arrays)
+                return
+            names = list(arrays)
+            single = not isinstance(result, dict) and not dataclasses.is_dataclass(result)
+            result = [arrays[OUTPUT][i] if single else {n: arrays[n][i] for n in names} for i in range(count)]
+        elif not isinstance(result, (list, tuple)):
+            raise Error(f"{e.name} returned {type(result).__name__} for a batch: want a list with a result for each of {count} requests, or arrays with as many in front")
+        if len(result) != count:
+            raise Error(f"{e.name} returned {len(result)} results: {want}")
+        at = 0
+        for r, b in zip(group, bound):
+            n = r.rows if b is None else len(b.rows)
+            try:
+                if isinstance(result[at], BaseException):
+                    raise result[at]
+                self.reply(e, r, list(result[at:at + n]), b)
+            except Exception as x:
+                from ._services import fail
+                fail(r, x)
+            at += n
+
+
+def _json(e: Endpoint, value: Any) -> str:
+    try:
+        return _types.to_json(value)
+    except ValueError as x:
+        raise Error(f"the result of {e.name} {x}") from None
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, Tensor) or hasattr(value, "__array__") and getattr(value, "shape", None) is not None
+
+
+def _scalar(value: Any) -> Any:
+    """Returns a number or bool as a tensor of one element; others as they are."""
+    if isinstance(value, (bool, int, float)):
+        return _tensors._of_lists(OUTPUT, [value])
+    return value
+
+
+def _arrays(result: Any) -> dict[str, Any] | None:
+    """Returns the arrays of a result for several requests, or None if it is no array."""
+    if _is_array(result):
+        return {OUTPUT: result}
+    if dataclasses.is_dataclass(result) and not isinstance(result, type):
+        result = {f.name: getattr(result, f.name) for f in dataclasses.fields(result)}
+    if isinstance(result, dict) and result and all(_is_array(v) for v in result.values()):
+        return {str(k): v for k, v in result.items()}
+    return None
+
+
+def _stack(name: str, values: list[Any]) -> Prepared:
+    """Returns one output of the values of each row."""
+    first: Any = None
+    pieces: list[Any] = []
+    for v in values:
+        if v is None:
+            raise Error(f"output {name} is not there for each row")
+        d, p = _tensors.describe(name, v)
+        if first is None:
+            first = d
+        elif (d["datatype"], d["shape"]) != (first["datatype"], first["shape"]):
+            raise Error(f"output {name} is {first['datatype']} {first['shape']} for one row and {d['datatype']} {d['shape']} for another: rows of one request have equal shapes")
+        pieces += p
+    return Prepared(first["datatype"], (len(values), *first["shape"]), pieces)
+

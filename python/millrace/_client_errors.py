@@ -1,0 +1,92 @@
+"""The one exception of the client, and how errors of the server become it."""
+
+from __future__ import annotations
+
+import json
+import re
+
+# Codes of errors whose request may succeed later.
+_RETRYABLE = {"flow_control", "overloaded", "unavailable", "timeout", "draining"}
+
+_CODES_OF_STATUS = {
+    401: "unauthenticated", 403: "permission_denied", 404: "not_found", 409: "conflict", 413: "too_large",
+    429: "overloaded", 408: "timeout", 499: "canceled", 502: "unavailable", 503: "unavailable", 504: "timeout",
+}
+
+
+class MillraceError(Exception):
+    """What the server or the client refused, or what failed.
+
+    code         one of the codes of docs/protocol.md, such as "invalid_argument", "not_found", "overloaded"
+    message      the text; it begins with the field, if there is one
+    field        the argument, field or setting at fault, such as "inputs[0].shape"; "" = none
+    status       of the HTTP reply; 0 = the error has none
+    retryable    whether the same request may succeed later
+    retry_after  seconds to wait before that, as the server asked; 0 = it did not ask
+    """
+
+    def __init__(self, code: str, message: str, *, field: str = "", status: int = 0, retryable: bool | None = None,
+                 retry_after: float = 0.0) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.field = field or _field_of(message)
+        self.status = status
+        self.retryable = code in _RETRYABLE if retryable is None else retryable
+        self.retry_after = retry_after
+
+    def __repr__(self) -> str:
+        return f"MillraceError({self.code!r}, {self.message!r}, field={self.field!r}, status={self.status})"
+
+
+def _field_of(message: str) -> str:
+    found = re.match(r"([A-Za-z][\w-]*(?:[.[][\w\]-]+)*): ", message)
+    return found.group(1) if found else ""
+
+
+def invalid(field: str, text: str) -> MillraceError:
+    """The error of an argument: field is its name."""
+    return MillraceError("invalid_argument", f"{field}: {text}", field=field)
+
+
+def bad_reply(what: object) -> MillraceError:
+    """The error of a reply that cannot be read."""
+    return MillraceError("internal", f"the server's reply cannot be read: {what}")
+
+
+def _own_text(text: str) -> str:
+    """Errors about unknown models have the server's own words in brackets, behind words that other clients look for."""
+    found = re.fullmatch(r"Request for unknown model: .*? is not found \((.*)\)", text, re.S)
+    return found.group(1) if found else text
+
+
+def of_status(status: int, reason: str, headers: dict, body: bytes) -> MillraceError:
+    """The error of an HTTP reply whose status is not 2xx, from a Millrace server, an application or a proxy."""
+    code, text = "", ""
+    try:
+        members = json.loads(body)
+    except ValueError:
+        members = None
+        plain = bytes(body[:200]).decode("utf-8", "replace").strip()
+        text = "" if plain.startswith("<") else plain
+    if isinstance(members, dict):
+        code = members.get("code") if isinstance(members.get("code"), str) else ""
+        for name in ("error", "message", "detail"):
+            found = members.get(name)
+            if found:
+                text = found if isinstance(found, str) else json.dumps(found)
+                break
+    if not code:
+        code = _CODES_OF_STATUS.get(status, "invalid_argument" if status // 100 == 4 else "internal")
+    try:
+        after = float(headers.get("retry-after", 0))
+    except ValueError:
+        after = 0.0  # a date, which no Millrace server sends
+    return MillraceError(code, _own_text(text) or f"the server answered {status} {reason}".rstrip(), status=status, retry_after=after)
+
+
+def of_message(message: dict) -> MillraceError:
+    """The error of a message `error` of millrace.v1, or of the member `error` of an event."""
+    return MillraceError(
+        str(message.get("code", "internal")), _own_text(str(message.get("message", ""))),
+        retryable=message.get("retryable"), retry_after=message.get("retry_after_ms", 0) / 1000)

@@ -1,0 +1,24 @@
+"""The event loop of a program's async functions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Callable
+
+
+class _Threads(ThreadPoolExecutor):
+    """Runs functions in the context of their callers, so that what they log belongs to the request."""
+
+    def submit(self, function: Callable[..., Any], *args: Any, **keywords: Any) -> Future[Any]:  # type: ignore[override]
+        """Implements Executor."""
+        return super().submit(contextvars.copy_context().run, function, *args, **keywords)
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """Makes the event loop of this thread. Its run_in_executor keeps the context, as asyncio.to_thread does."""
+    loop = asyncio.new_event_loop()
+    loop.set_default_executor(_Threads(thread_name_prefix="asyncio"))
+    asyncio.set_event_loop(loop)
+    return loop

@@ -1,0 +1,206 @@
+"""The child's main loop: reads messages of the server, and calls the application."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+from typing import Any
+
+from . import _logs
+from ._application import Batch, Runtime
+from ._errors import LoadError, describe, user_traceback
+from ._load import load
+from ._wire import Closed, Connection, Segments
+
+PROTOCOL = 1
+
+active: Loop | None = None
+"""The loop of this process, or None outside of a child of Millrace."""
+
+
+class Loop:
+    """Serves one application over one connection."""
+
+    def __init__(self, connection: Connection):
+        self.connection = connection
+        self.segments = Segments()
+        self.runtime = Runtime(connection, self.segments, self.poll)
+        self.application: Any = None
+        self.hello: dict[str, Any] = {}
+        self.ended = False
+
+    def serve(self, application: Any) -> None:
+        """Serves an application from inside of its program, which goes on when the server has closed it."""
+        self.application = application
+        self.describe(application.describe())
+        self.run()
+
+    def run(self) -> None:
+        """Serves until the server closes the program or the socket."""
+        while not self.ended:
+            try:
+                message, data = self.connection.receive()
+            except Closed:
+                break
+            kind = message.get("type")
+            if kind == "batch":
+                self.batch(message, data)
+            elif kind == "close":
+                break
+            else:
+                self.other(kind, message)
+        self.ended = True
+
+    def other(self, kind: Any, message: dict[str, Any]) -> None:
+        """Answers a message that is not a batch. Those of unknown types are ignored."""
+        if kind == "segment":
+            self.segments.add(message["id"], self.connection.descriptor(), message["size"], bool(message.get("writable")))
+        elif kind == "drop_segment":
+            self.segments.drop(message["id"])
+        elif kind == "cancel":
+            self.cancel(message)
+        elif kind == "release":
+            for stream in message["streams"]:
+                self.runtime.states.pop(stream, None)
+        elif kind == "check":
+            self.check()
+        elif kind == "hello":
+            self.load(message)
+        elif kind == "setup":
+            self.setup()
+
+    def poll(self) -> None:
+        """Takes note of the requests that were cancelled since the batch began."""
+        for message, data in self.connection.poll():
+            kind = message.get("type")
+            if kind == "cancel":
+                self.cancel(message)
+            elif kind == "segment":  # its descriptor is the next one of the connection
+                self.other(kind, message)
+            else:
+                self.connection.keep((message, data))
+
+    def cancel(self, message: dict[str, Any]) -> None:
+        """Marks a request of the batch that runs, or of one that waits, as cancelled."""
+        batch = self.runtime.batch
+        if batch is not None and batch.id == message["id"]:
+            if message["request"] < len(batch):
+                batch[message["request"]]._cancelled = True
+        else:
+            self.runtime.cancelled.add((message["id"], message["request"]))
+
+    def batch(self, message: dict[str, Any], data: memoryview) -> None:
+        """Runs a batch and sends its endings."""
+        runtime = self.runtime
+        runtime.batch = batch = Batch(message, data, runtime)
+        if runtime.cancelled:
+            for r in batch:
+                r._cancelled = (batch.id, r.index) in runtime.cancelled
+            runtime.cancelled = {c for c in runtime.cancelled if c[0] > batch.id}
+        batch.begin()
+        try:
+            self.application.run(batch)
+        except BaseException as e:  # sys.exit, too: it fails its requests, and not those that wait
+            for r in batch:
+                if not r.ended:
+                    r.fail_with(e)
+        batch.finish()
+        runtime.batch = None
+        if getattr(self.application, "exit_code", None) is not None:  # it asks to be started anew
+            raise SystemExit(self.application.exit_code)
+
+    def load(self, hello: dict[str, Any]) -> None:
+        """Imports the program and describes it."""
+        self.hello = hello
+        self.runtime.max_result = int(hello.get("max_result") or 0)
+        self.runtime.says_begun = bool(hello.get("begun"))
+        try:
+            if hello.get("protocol") != PROTOCOL:
+                raise LoadError(f"the server speaks version {hello.get('protocol')} of the protocol, and this package version {PROTOCOL}")
+            options = dict(hello.get("options") or {})
+            options["hello"] = hello
+            application = load(str(options.get("source") or ""), options.get("argv") or [], options)
+            if self.ended:  # it was served by serve
+                return
+            self.application = application
+            model = self.application.describe()
+        except BaseException as e:
+            if self.ended:
+                logging.getLogger("millrace").exception("the program failed after its end")
+            else:
+                self.failed(e)
+            return
+        self.describe(model)
+
+    def describe(self, model: dict[str, Any]) -> None:
+        """Tells the server what the program is."""
+        said = {"begins": True} if self.hello.get("begun") else {}  # the server wants to know when a batch begins
+        self.connection.send({"type": "model", **model, **said})
+
+    def setup(self) -> None:
+        """Prepares the application."""
+        try:
+            self.application.setup()
+        except BaseException as e:
+            self.failed(e, "setup: ")
+            return
+        self.connection.send({"type": "ready"})
+
+    def check(self) -> None:
+        """Calls the application's watchdog."""
+        answer: dict[str, Any] = {"type": "checked", "ok": True}
+        try:
+            if self.application.watchdog() is False:
+                answer = {"type": "checked", "ok": False, "message": "the program's watchdog returned False"}
+        except Exception as e:
+            answer = {"type": "checked", "ok": False, "message": describe(e)}
+        self.connection.send(answer)
+
+    def failed(self, error: BaseException, where: str = "") -> None:
+        """Says why the program cannot be served."""
+        message: dict[str, Any] = {"type": "failed"}
+        cause = error
+        if isinstance(error, LoadError):
+            message["message"], message["kind"] = str(error), error.kind
+            cause = error.__cause__ or error
+        elif isinstance(error, SystemExit):
+            message["message"] = f"{where}the program ended its process (exit code {error.code})"
+        else:
+            message["message"] = where + describe(error)
+        if isinstance(cause, FileNotFoundError) and isinstance(cause.filename, str) and not os.path.isabs(cause.filename):
+            message["message"] += f". The working directory is {os.getcwd()}: set the model's `dir`, or begin the path with os.path.dirname(__file__)"
+        if cause is not error or not isinstance(error, LoadError):
+            message["traceback"] = user_traceback(cause)
+        self.connection.send(message)
+
+
+def main() -> None:
+    """Serves the connection of the environment."""
+    global active
+    # The server ends its children, and SIGINT does not; what the program starts gets the default again, unlike of SIG_IGN.
+    signal.signal(signal.SIGINT, lambda *_: None)
+    number = int(os.environ.pop("MILLRACE_SOCKET"))
+    sock = socket.socket(fileno=number)
+    sock.set_inheritable(False)
+    os.register_at_fork(after_in_child=sock.close)  # so that the server sees the end of this process, whatever it forked
+    connection = Connection(sock)
+    _logs.install(connection)
+    active = loop = Loop(connection)
+    try:
+        loop.run()
+    except OSError as e:
+        if not isinstance(e, (BrokenPipeError, ConnectionResetError)):
+            raise
+    finally:
+        if loop.application is not None:
+            try:
+                loop.application.close()
+            except Exception:
+                logging.getLogger("millrace").exception("close")
+        for out in (sys.stdout, sys.stderr):
+            if isinstance(out, _logs.Lines):
+                out.end()
+            out.flush()

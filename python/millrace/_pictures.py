@@ -1,0 +1,238 @@
+"""Pictures as arrays, and detections in them."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any
+
+from . import _tensors
+from ._errors import Error
+from ._tensors import Tensor
+from ._types import MISSING, Errors, Loc, Type, wrong
+
+CODECS = ("jpeg", "png", "webp", "rgb24", "nv12")
+"""How the payload of a frame that is a picture is coded."""
+
+
+class Image:
+    """A hint for a picture: an array of height x width x 3 of uint8, in RGB.
+
+    Image[640, 480] (width, height) is decoded and scaled by the server, and the service needs numpy only; "BGR" or
+    "GRAY" after the size is another colour (GRAY has one channel). Image without a size is decoded in the child, by
+    Pillow or OpenCV, in the size that was sent.
+    """
+
+    def __new__(cls, *_: Any, **__: Any) -> Any:
+        """Refuses what looks like a call."""
+        raise TypeError("millrace.Image is a hint, and cannot be called: write Image[width, height], or Image")
+
+    def __class_getitem__(cls, item: Any) -> ImageType:
+        items = item if isinstance(item, tuple) else (item,)
+        size, rest = items[:2], items[2:]
+        if len(size) != 2 or any(type(n) is not int or not 1 <= n <= 16384 for n in size) or len(rest) > 1 or any(
+                c not in ("RGB", "BGR", "GRAY") for c in rest):
+            raise TypeError(f"Image[{', '.join(map(repr, items))}]: want Image, Image[width, height] in pixels, or with \"BGR\" or \"GRAY\" after them")
+        return ImageType(size[0], size[1], rest[0] if rest else "RGB")
+
+
+class ImageType(Type):
+    """The type of Image; width and height are 0 without a size."""
+
+    name, raw = "a picture", True
+
+    def __init__(self, width: int = 0, height: int = 0, color: str = "RGB"):
+        self.width, self.height, self.color = width, height, color
+        self.picture = self
+        self.sent = (0, 0)  # width and height of the picture that payload has decoded last
+        self.fixed = width > 0
+        if width:
+            self.spec = ("UINT8", [height, width, self.channels])
+
+    @property
+    def channels(self) -> int:
+        """1 or 3."""
+        return 1 if self.color == "GRAY" else 3
+
+    def __call__(self) -> Any:
+        """Lets typing accept an instance as a hint."""
+        raise TypeError("a hint cannot be called")
+
+    def __or__(self, other: Any) -> Any:
+        """Image[...] | None."""
+        from typing import Union
+        return Union[self, other]
+
+    __ror__ = __or__
+
+    def check(self, value: Any, loc: Loc, errors: Errors) -> Any:
+        """Implements Type: base64 of a picture file."""
+        if isinstance(value, str):
+            if value.startswith("data:"):
+                value = value.partition(",")[2]
+            try:
+                return self.payload(base64.b64decode(value, validate=True), loc, errors)
+            except (binascii.Error, ValueError):
+                pass
+        return wrong(errors, loc, "want a string of base64: a JPEG, PNG or WebP file", "picture")
+
+    def text(self, text: str, loc: Loc, errors: Errors) -> Any:
+        """Implements Type."""
+        return self.check(text, loc, errors)
+
+    def tensor(self, tensor: Tensor, loc: Loc, errors: Errors) -> Any:
+        """Implements Type: pixels, or BYTES with a picture file."""
+        if tensor.datatype == "BYTES" and len(tensor.data) == 1:
+            return self.payload(tensor.data[0], loc, errors)
+        shape = tensor.shape[1:] if len(tensor.shape) == 4 and tensor.shape[0] == 1 else tensor.shape
+        if tensor.datatype != "UINT8" or len(shape) != 3 or shape[2] != self.channels or self.width and shape[:2] != (self.height, self.width):
+            return wrong(errors, loc, f"is {tensor.datatype} {list(shape)}, want UINT8 [height, width, {self.channels}]"
+                         + (f" of {self.height} x {self.width}" if self.width else ""), "picture")
+        return Tensor("UINT8", shape, tensor.data).array()
+
+    def payload(self, data: Any, loc: Loc, errors: Errors, codec: str = "", width: int = 0, height: int = 0) -> Any:
+        """Implements Type: a picture file, or with codec a raw picture."""
+        np = _tensors.numpy()
+        if not np:
+            raise Error("the service takes a picture, and numpy is not installed for its interpreter")
+        try:
+            if codec == "rgb24":
+                rgb = np.frombuffer(data, "u1").reshape(height, width, 3)
+            elif codec == "nv12":
+                rgb = _nv12(np, data, width, height)
+            else:
+                rgb = _decode(np, data)
+        except ValueError as e:
+            return wrong(errors, loc, f"is no picture that can be read: {e}", "picture")
+        self.sent = rgb.shape[1], rgb.shape[0]
+        if self.width and rgb.shape[:2] != (self.height, self.width):
+            rows = np.arange(self.height) * rgb.shape[0] // self.height
+            columns = np.arange(self.width) * rgb.shape[1] // self.width
+            rgb = rgb[rows[:, None], columns]
+        if self.color == "BGR":
+            return np.ascontiguousarray(rgb[..., ::-1])
+        if self.color == "GRAY":
+            return (rgb @ np.array([0.299, 0.587, 0.114])).round().astype("u1")[..., None]
+        return rgb
+
+    def schema(self, defs: dict[str, Any]) -> dict[str, Any]:
+        """Implements Type."""
+        return {"type": "string", "format": "byte", "description": "a JPEG, PNG or WebP file"}
+
+
+def _decode(np: Any, data: Any) -> Any:
+    import io
+    try:
+        from PIL import Image as pillow, ImageOps
+    except ImportError:
+        pillow = None
+    if pillow is not None:
+        try:
+            return np.asarray(ImageOps.exif_transpose(pillow.open(io.BytesIO(data))).convert("RGB"))
+        except Exception as e:
+            raise ValueError(str(e)) from None
+    try:
+        import cv2
+    except ImportError:
+        raise Error("pictures of any size are decoded by Pillow or OpenCV, and neither is installed for the service's interpreter: "
+                    "give the size, as in Image[640, 480], and the server decodes them") from None
+    out = cv2.imdecode(np.frombuffer(data, "u1"), cv2.IMREAD_COLOR)
+    if out is None:
+        raise ValueError("want a JPEG, PNG or WebP file")
+    return np.ascontiguousarray(out[..., ::-1])
+
+
+def _nv12(np: Any, data: Any, width: int, height: int) -> Any:
+    """Returns RGB of NV12 in BT.601 and limited range."""
+    planes = np.frombuffer(data, "u1")
+    luma = planes[:width * height].reshape(height, width).astype("f4")
+    chroma = planes[width * height:].reshape((height + 1) // 2, (width + 1) // 2, 2).repeat(2, 0).repeat(2, 1)[:height, :width].astype("f4") - 128
+    y, u, v = (luma - 16) * (255 / 219), chroma[..., 0], chroma[..., 1]
+    rgb = np.stack((y + 1.596 * v, y - 0.392 * u - 0.813 * v, y + 2.017 * u), -1)
+    return rgb.round().clip(0, 255).astype("u1")
+
+
+class Boxes:
+    """Objects in a picture, as a service's answer: the console, `millrace infer --draw` and recordings draw them.
+
+    boxes are n rows of x1, y1, x2, y2 in pixels of the picture that the service got; clients get them in pixels of the
+    frame as it was sent. scores are n numbers from 0 to 1, classes n numbers, labels n texts, ids n numbers of tracked
+    objects, and all of them may be left out. keypoints are n x k x 3: x, y, score. A result with ids or keypoints is
+    declared as Boxes["ids", "keypoints"].
+    """
+
+    __slots__ = ("boxes", "scores", "classes", "labels", "ids", "keypoints")
+
+    def __init__(self, boxes: Any, scores: Any = None, classes: Any = None, labels: Any = None, ids: Any = None, keypoints: Any = None):
+        self.boxes, self.scores, self.classes, self.labels, self.ids, self.keypoints = boxes, scores, classes, labels, ids, keypoints
+
+    def __class_getitem__(cls, item: Any) -> BoxesHint:
+        return BoxesHint(item if isinstance(item, tuple) else (item,))
+
+    def scaled(self, place: tuple[float, float, float, float]) -> dict[str, Tensor]:
+        """Returns the outputs by their conventional names, with coordinates x*a + b and y*c + d."""
+        import array
+        a, b, c, d = place
+        rows = [[float(v) for v in box] for box in _list(self.boxes)]
+        n = len(rows)
+        if any(len(row) != 4 for row in rows):
+            raise Error("Boxes: each of boxes is x1, y1, x2, y2")
+        numbers = array.array("f", [v for x1, y1, x2, y2 in rows for v in (x1 * a + b, y1 * c + d, x2 * a + b, y2 * c + d)])
+        scores = array.array("f", map(float, self._of(self.scores, n, "scores", 1.0)))
+        classes = array.array("q", map(int, self._of(self.classes, n, "classes", 0)))
+        out = {"boxes": Tensor("FP32", (n, 4), numbers.tobytes()), "scores": Tensor("FP32", (n,), scores.tobytes()),
+               "classes": Tensor("INT64", (n,), classes.tobytes())}
+        names = self._of(self.labels, n, "labels", "") if self.labels is not None else [str(c) if self.classes is not None else "" for c in classes]
+        out["labels"] = Tensor("BYTES", (n,), [str(v).encode() for v in names])
+        if self.ids is not None:
+            out["ids"] = Tensor("INT64", (n,), array.array("q", map(int, self._of(self.ids, n, "ids", 0))).tobytes())
+        if self.keypoints is not None:
+            points = [[[float(v) for v in p] for p in k] for k in self._of(self.keypoints, n, "keypoints", [])]
+            k = len(points[0]) if points else 0
+            if any(len(p) != k or any(len(x) != 3 for x in p) for p in points):
+                raise Error("Boxes: keypoints are n x k x 3")
+            flat = array.array("f", [v for p in points for x, y, score in p for v in (x * a + b, y * c + d, score)])
+            out["keypoints"] = Tensor("FP32", (n, k, 3), flat.tobytes())
+        return out
+
+    def _of(self, values: Any, n: int, name: str, default: Any) -> list[Any]:
+        if values is None:
+            return [default] * n
+        values = _list(values)
+        if len(values) != n:
+            raise Error(f"Boxes: there are {n} boxes and {len(values)} {name}")
+        return values
+
+    def members(self, place: tuple[float, float, float, float]) -> dict[str, Any]:
+        """Returns scaled for JSON."""
+        return {name: [e.decode() for e in t.data] if t.datatype == "BYTES" else t.tolist() for name, t in self.scaled(place).items()}
+
+    def _json(self) -> dict[str, Any]:
+        return self.members((1.0, 0.0, 1.0, 0.0))
+
+
+OUTPUTS = [
+    {"name": "boxes", "datatype": "FP32", "shape": [-1, 4]}, {"name": "scores", "datatype": "FP32", "shape": [-1]},
+    {"name": "classes", "datatype": "INT64", "shape": [-1]}, {"name": "labels", "datatype": "BYTES", "shape": [-1]},
+]
+"""The outputs of Boxes that are always there."""
+
+MORE = {"ids": {"name": "ids", "datatype": "INT64", "shape": [-1]}, "keypoints": {"name": "keypoints", "datatype": "FP32", "shape": [-1, -1, 3]}}
+"""Those that have to be declared."""
+
+
+class BoxesHint:
+    """Boxes["ids", "keypoints"]."""
+
+    def __init__(self, names: tuple[str, ...]):
+        if not set(names) <= set(MORE):
+            raise TypeError(f"Boxes[{', '.join(map(repr, names))}]: want \"ids\", \"keypoints\" or both")
+        self.names = names
+
+    def __call__(self) -> Any:
+        """Lets typing accept an instance as a hint."""
+        raise TypeError("a hint cannot be called")
+
+
+def _list(values: Any) -> list[Any]:
+    return values.tolist() if hasattr(values, "tolist") else list(values)

@@ -1,0 +1,1 @@
+"""What applications implement and use."""

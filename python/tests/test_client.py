@@ -1,0 +1,775 @@
+"""The client without asyncio against a real server."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+import zlib
+
+from millrace import _tensors
+from millrace.client import Client, Frame, MillraceError, Policy, Tensor
+from tests.server import Server, Way, closed_port, needs_server
+
+MODELS = ("id=identity", "gone=identity", "slow=delay,fixed=40ms", "long=delay,fixed=500ms", "batched=delay,fixed=5ms,batching.max_size=8", "find=motion", "count=repeat", "echo=identity")
+
+
+def png(width: int, height: int) -> bytes:
+    """A gray picture."""
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big")
+    head = width.to_bytes(4, "big") + height.to_bytes(4, "big") + bytes((8, 0, 0, 0, 0))
+    rows = zlib.compress((b"\0" + bytes(range(width))) * height)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+
+
+PICTURE = png(8, 8)
+
+
+class Fails(unittest.TestCase):
+    """What the tests of both clients share."""
+
+    def check(self, error: MillraceError, code: str, field: str = None, status: int = None) -> None:
+        self.assertEqual(error.code, code, repr(error))
+        if field is not None:
+            self.assertEqual(error.field, field, repr(error))
+        if status is not None:
+            self.assertEqual(error.status, status, repr(error))
+
+    def fails(self, code: str, field: str, call, *args, status: int = None, **options) -> MillraceError:
+        with self.assertRaises(MillraceError) as caught:
+            call(*args, **options)
+        self.check(caught.exception, code, field, status)
+        return caught.exception
+
+
+class Trickle:
+    """A server that sends a reply byte by byte, and ends it: a client that waits for each byte gets all of it."""
+
+    def __init__(self, at_once: bytes, slowly: bytes):
+        self.at_once, self.slowly = at_once, slowly
+        self.ended = threading.Event()
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.listener.settimeout(30)
+        self.addr = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        self.thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> "Trickle":
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.ended.set()
+        self.thread.join()
+
+    def _run(self) -> None:
+        with self.listener, self.listener.accept()[0] as connection:
+            try:
+                connection.recv(64 << 10)
+                connection.sendall(self.at_once)
+                for byte in self.slowly:
+                    if self.ended.wait(0.01):
+                        return
+                    connection.sendall(bytes((byte,)))
+                self.ended.wait()
+            except OSError:
+                pass  # the client has given up
+
+
+@needs_server
+class WithServer(Fails):
+    """A server for all tests of a class."""
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.server = Server(*(a for m in MODELS for a in ("--model", m)))
+        cls.addClassCleanup(cls.server.stop)
+
+    def setUp(self) -> None:
+        self.client = Client(self.server.addr, timeout=30)
+        self.addCleanup(self.client.close)
+
+
+class TestCalls(WithServer):
+    """Calls over HTTP."""
+
+    def test_server_and_models(self):
+        c = self.client
+        self.assertTrue(c.live() and c.ready() and c.ready("id"))
+        self.assertFalse(c.ready("nope"))
+        self.assertEqual(c.server()["name"], "millrace")
+        self.assertEqual(c.metadata("count")["inputs"][0]["name"], "IN")
+        self.assertEqual({m["name"]: m["state"] for m in c.models(ready=True)}["id"], "READY")
+        self.assertIn("instance_group", c.config("id"))
+        self.assertEqual(c.statistics("id")["model_stats"][0]["name"], "id")
+        self.assertIn("paths", c.openapi())
+        self.assertEqual(c.status()["state"], "ready")
+        self.fails("not_found", "model", c.metadata, "nope", status=404)
+        self.fails("invalid_argument", "model", c.metadata, "")
+
+    def test_the_example_of_the_guide(self):
+        with open(os.path.join(os.path.dirname(__file__), "../../docs/python-client.md"), encoding="utf-8") as f:
+            code = f.read().split("```python\n")[1].split("```")[0]
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            exec(code.replace("127.0.0.1:8000", self.server.addr), {})
+        self.assertEqual(len(out.getvalue().splitlines()[-100:]), 100)
+        self.assertIn("99 {", out.getvalue())
+
+    def test_load_and_unload(self):
+        c = self.client
+        c.unload("gone")
+        self.fails("not_found", None, c.infer, "gone", {"x": [1]})
+        self.assertEqual(c.load("gone"), "gone")
+        self.assertEqual(c.infer("gone", {"x": [1]}).model, "gone")
+        self.fails("invalid_argument", "parameters.a", c.load, "gone", {"a": []})
+        c.scale("gone", 2)
+        self.assertEqual(next(m for m in c.status()["models"] if m["name"] == "gone")["workers"], 2)
+        self.fails("invalid_argument", "instances", c.scale, "gone", 0)
+
+    def test_tensors_of_every_datatype(self):
+        values = {d: Tensor.of([1, 2, 3], d) for d in _tensors.DATATYPES if d not in ("BOOL", "FP16", "BF16")}
+        values.update({
+            "BOOL": Tensor.of([True, False], "BOOL"), "BYTES": Tensor.of([["é"], [b"\xff"]], "BYTES"),
+            "FP16": Tensor.of([0.5, -2], "FP16"), "BF16": Tensor.of([1.0, -0.15625, float("nan")], "BF16"),
+            "large": Tensor.of([-(2 ** 62)], "INT64"), "scalar": 7, "text": "é", "bytes": b"\0\1", "nested": [[1.5, 2], [3, 4]],
+        })
+        answer = self.client.infer("id", values, id="7", parameters={"mark": "é", "n": 7, "on": True, "part": 0.5})
+        self.assertEqual((answer.id, answer.model), ("7", "id"))
+        self.assertEqual(list(answer.outputs), list(values))
+        for name, value in values.items():
+            want = value.elements() if isinstance(value, Tensor) else None
+            if want is not None:
+                self.assertEqual(str(answer.outputs[name].elements()), str(want), name)
+                self.assertEqual(answer.outputs[name].datatype, value.datatype)
+        self.assertEqual(answer.outputs["nested"].tolist(), [[1.5, 2], [3, 4]])
+        self.assertEqual(answer.outputs["BYTES"].tolist(), [["é".encode()], [b"\xff"]])
+        self.assertEqual(answer.outputs["text"].tolist(), ["é".encode()])
+        self.assertGreater(answer.timing.total, 0)
+        as_json = {k: v for k, v in values.items() if k not in ("FP16", "BF16", "BYTES", "bytes")}
+        answer = self.client.infer("id", as_json, json=True, outputs=["nested", "UINT64"])
+        self.assertEqual({k: t.tolist() for k, t in answer.outputs.items()}, {"nested": [[1.5, 2], [3, 4]], "UINT64": [1, 2, 3]})
+        for name in ("FP16", "BF16", "BYTES"):
+            self.fails("invalid_argument", f"inputs.{name}", self.client.infer, "id", {name: values[name]}, json=True)
+
+    @unittest.skipUnless(_tensors.numpy(), "needs numpy")
+    def test_arrays(self):
+        np = _tensors.numpy()
+        arrays = {d: np.arange(6).reshape(2, 3).astype(d) for d in ("uint8", "int16", "int64", "float16", "float32", "float64", "bool", ">i4")}
+        arrays["view"] = np.arange(12, dtype="float32").reshape(3, 4)[:, ::2]
+        arrays["text"] = np.array([["a", "é"]], dtype=object)
+        arrays["empty"] = np.zeros((0, 4), dtype="float32")
+        answer = self.client.infer("id", arrays)
+        for name, array in arrays.items():
+            got = answer[name]
+            if name == "text":
+                self.assertEqual(got.tolist(), [[b"a", "é".encode()]])
+                continue
+            np.testing.assert_array_equal(got, array, err_msg=name)
+            self.assertEqual(got.dtype.newbyteorder("="), array.dtype.newbyteorder("="))
+        self.fails("invalid_argument", "inputs.x", self.client.infer, "id", {"x": np.zeros(2, dtype="complex64")})
+
+    def test_pictures_classes_and_deadlines(self):
+        answer = self.client.infer("find", picture=PICTURE)
+        self.assertEqual((answer.width, answer.height), (8, 8))
+        self.assertTrue(answer.outputs)
+        answer = self.client.infer("id", {"x": [0.2, 0.7, 0.1]}, classes={"x": 2})
+        self.assertEqual(answer.classes("x"), [(0.7, 1, ""), (0.2, 0, "")])
+        self.assertEqual(self.client.infer("slow", {"x": [1]}, deadline=20.0).model, "slow")
+        late = self.fails("timeout", None, self.client.infer, "slow", {"x": [1]}, deadline=1e-6, status=504)
+        self.assertTrue(late.retryable)
+        self.fails("timeout", "timeout", self.client.infer, "long", {"x": [1]}, timeout=0.005)
+        self.assertTrue(self.client.live())  # the connection with the late reply is not used again
+
+    def test_several_answers(self):
+        inputs = {"IN": Tensor.of([7, 8], "INT32"), "DELAY": Tensor.of([0, 10], "UINT32"), "WAIT": Tensor.of([0], "UINT32")}
+        self.assertEqual([a.outputs["OUT"].tolist() for a in self.client.infer_stream("count", inputs)], [[7], [8]])
+        members = {"IN": [5, 6, 7], "DELAY": [0, 0, 0], "WAIT": 0}
+        self.assertEqual([m["OUT"] for m in self.client.generate_stream("count", members)], [5, 6, 7])
+        self.assertEqual(self.client.generate("count", {"IN": 5, "DELAY": 0, "WAIT": 0})["OUT"], 5)
+        with self.assertRaises(MillraceError) as caught:
+            list(self.client.infer_stream("nope", inputs))
+        self.check(caught.exception, "not_found", "model", 404)
+        for answer in self.client.infer_stream("count", inputs):
+            break  # a loop that is left ends its request
+        self.assertTrue(self.client.live())
+
+    def test_bad_arguments_are_named(self):
+        c = self.client
+        for field, call in (
+            ("addr", lambda: Client("ftp://x")), ("addr", lambda: Client("")), ("addr", lambda: Client("127.0.0.1:99999")),
+            ("timeout", lambda: Client(timeout=-1)), ("headers.a", lambda: Client(headers={"a": "b\r\nc: d"})),
+            ("token", lambda: Client(token="a b")), ("token", lambda: Client(token="")), ("token", lambda: Client(token="a\r\nb: c")), ("token", lambda: Client(token=7)),
+            ("fingerprint", lambda: Client("https://127.0.0.1", fingerprint="12")), ("ca", lambda: Client("https://127.0.0.1", ca="/nonexistent")),
+            ("ca", lambda: Client("http://127.0.0.1", ca="x")), ("fingerprint", lambda: Client("https://a", ca="x", fingerprint="y")),
+            ("model", lambda: c.infer("", {"x": [1]})), ("inputs", lambda: c.infer("id", {})), ("inputs", lambda: c.infer("id", [1])),
+            ("inputs.x", lambda: c.infer("id", {"x": [[1], [2, 3]]})), ("inputs.x", lambda: c.infer("id", {"x": object()})),
+            ("deadline", lambda: c.infer("id", {"x": [1]}, deadline=-1)), ("deadline", lambda: c.infer("id", {"x": [1]}, deadline="1")),
+            ("timeout", lambda: c.infer("id", {"x": [1]}, timeout=0)), ("parameters.a", lambda: c.infer("id", {"x": [1]}, parameters={"a": float("nan")})),
+            ("outputs", lambda: c.infer("id", {"x": [1]}, outputs="x")), ("classes.x", lambda: c.infer("id", {"x": [1]}, classes={"x": 0})),
+            ("inputs", lambda: c.infer("id", {"x": [1]}, picture=b"")), ("picture", lambda: c.infer("id", picture="a.jpg")),
+            ("path", lambda: c.call("app", "infer")), ("data", lambda: c.call("app", "/x", json=1, data=b"")), ("data", lambda: c.call("app", "/x", data=7)),
+            ("files.a", lambda: c.call("app", "/x", files={"a": "text"})), ("name", lambda: c.stream("")),
+            ("policy", lambda: c.open("id", policy="newest")), ("codec", lambda: c.open("id", codec="gif")), ("window", lambda: c.open("id", window=-1)),
+            ("outputs", lambda: c.open("id", outputs="text")), ("buffer", lambda: c.open("id", buffer=0)), ("max_age", lambda: c.open("id", max_age=-1)),
+            ("give_up", lambda: c.session(give_up=-1)), ("ticket", lambda: c.session(ticket="x")), ("model", lambda: c.open("")),
+            ("codec", lambda: Frame(b"", codec="gif")), ("region", lambda: Frame(b"", region=(1, 2))), ("data", lambda: Frame()),
+            ("data", lambda: Frame(7)), ("width", lambda: Frame(b"", width=70000)), ("deadline", lambda: Frame(b"", deadline=70)),
+            ("parameters", lambda: Frame(b"", parameters={"a": "x" * 70000})), ("policy", lambda: c.open("id", policy=Policy("latest"), window=3)),
+        ):
+            with self.subTest(field=field), self.assertRaises(MillraceError) as caught:
+                call()
+            self.assertIn(caught.exception.code, ("invalid_argument", "too_large"), repr(caught.exception))
+            self.assertEqual(caught.exception.field, field, repr(caught.exception))
+            self.assertTrue(str(caught.exception).startswith(field), caught.exception)
+
+    def test_a_server_that_cannot_be_reached(self):
+        c = Client(f"127.0.0.1:{closed_port()}")
+        self.fails("unavailable", None, c.live)
+        self.fails("unavailable", None, c.open, "id")
+
+    def test_the_timeout_is_that_of_the_whole_call(self):
+        events = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+        for name, at_once, slowly in (
+                ("head", b"", b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nA: " + 400 * b"a" + b"\r\n\r\n"),
+                ("body", b"HTTP/1.1 200 OK\r\nContent-Length: 400\r\n\r\n", 400 * b"a"),
+                ("large body", b"HTTP/1.1 200 OK\r\nContent-Length: 100400\r\n\r\n" + 100000 * b"a", 400 * b"a"),
+                ("chunks", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", 66 * b"1\r\na\r\n" + b"0\r\n\r\n"),
+                ("until the end", b"HTTP/1.0 200 OK\r\n\r\n", 400 * b"a")):
+            with self.subTest(name), Trickle(at_once, slowly) as server, Client(server.addr, timeout=0.3) as client:
+                self.fails("timeout", "timeout", client.call, "a", "/b", data=b"x")
+        for name, slowly in ("event", b"190\r\ndata: " + 394 * b"a"), ("heartbeats", 66 * b"3\r\n: \n\r\n"):
+            with self.subTest(name), Trickle(events, slowly + b"\r\n0\r\n\r\n") as server, Client(server.addr) as client:
+                self.fails("timeout", "timeout", lambda: list(client.events("a", "/b", timeout=0.3)))
+
+    def test_the_timeout_includes_sending(self):
+        with Trickle(b"", b"") as server, Client(server.addr, timeout=0.3) as client:
+            self.fails("timeout", "timeout", client.call, "a", "/b", data=bytes(32 << 20))
+
+    def test_server_streams(self):
+        c = self.client
+        self.assertEqual(c.streams(), [])
+        self.fails("permission_denied", None, c.add_stream, "door", "file:/etc/passwd", model="id")
+        added = c.add_stream("door", f"http://127.0.0.1:{closed_port()}/a.mjpeg", model="find", fps=2, paused=True)
+        self.assertEqual((added["name"], added["paused"]), ("door", True))
+        self.assertEqual(c.change_stream("door", max_fps=5)["name"], "door")
+        self.assertEqual([s["name"] for s in c.streams()], ["door"])
+        self.assertEqual(c.stream("door")["source"][:4], "http")
+        c.remove_stream("door")
+        self.fails("not_found", None, c.stream, "door", status=404)
+
+    def test_connections_are_reused_and_renewed(self):
+        c = self.client
+        for _ in range(3):
+            c.live()
+        self.assertEqual(len(c._idle), 1)
+        c._idle[0].socket.shutdown(2)  # as a server that closes an idle connection
+        self.assertTrue(c.live())
+        threads = [threading.Thread(target=lambda: [c.infer("id", {"x": [i]}) for i in range(20)]) for _ in range(4)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertLessEqual(len(c._idle), 4)
+
+
+SERVICE = """
+import os
+from typing import Iterator
+import millrace
+
+class Service:
+    def infer(self, text: str, times: int = 1) -> dict:
+        if text == "bad":
+            raise millrace.Error("text: is bad", "conflict")
+        return {"text": text * times, "pid": os.getpid()}
+
+    @millrace.endpoint
+    def upload(self, image: millrace.Upload, note: str = "") -> dict:
+        return {"name": image.filename, "type": image.content_type, "data": image.data.decode(), "note": note}
+
+    @millrace.endpoint("/count/up")
+    def count(self, n: int) -> Iterator[int]:
+        for i in range(n):
+            yield i
+        if n == 3:
+            raise millrace.Error("three is too many", "unavailable")
+
+    @millrace.endpoint("/about", method="GET")
+    def about(self, q: str = "") -> str:
+        return "about " + q
+"""
+
+
+@needs_server
+class TestServices(Fails):
+    """Calls of a service's routes."""
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.dir = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.dir.cleanup)
+        path = os.path.join(cls.dir.name, "service.py")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(SERVICE)
+        cls.server = Server("--model", f"words={path},python={sys.executable}")
+        cls.addClassCleanup(cls.server.stop)
+
+    def setUp(self) -> None:
+        self.client = Client(self.server.addr, timeout=30)
+        self.addCleanup(self.client.close)
+
+    def test_calls(self):
+        c = self.client
+        reply = c.call("words", json={"text": "ab", "times": 2})
+        self.assertEqual((reply.status, reply.content_type.partition(";")[0], reply.json()["text"]), (200, "application/json", "abab"))
+        self.assertNotEqual(reply.json()["pid"], os.getpid())
+        self.assertEqual(c.call("words", "/about", query={"q": "ä b"}).json(), "about ä b")
+        self.assertEqual(c.call("words", "/about", method="GET", headers={"X-A": "b"}).status, 200)
+        form = c.call("words", "/upload", form={"note": "n"}, files={"image": ("a b.txt", b"data", "text/plain")}).json()
+        self.assertEqual(form, {"name": "a b.txt", "type": "text/plain", "data": "data", "note": "n"})
+        self.assertEqual(c.call("words", "/upload", files={"image": io.BytesIO(b"x")}).json()["data"], "x")
+
+    def test_errors(self):
+        c = self.client
+        self.fails("not_found", None, c.call, "words", "/nope", json={}, status=404)
+        self.fails("not_found", None, c.call, "other", json={}, status=404)
+        wrong = self.fails("invalid_argument", None, c.call, "words", json={"times": 1}, status=422)
+        self.assertIn("text", str(wrong))
+        self.assertEqual(c.call("words", json={"times": 1}, check=False).status, 422)
+        self.fails("conflict", "text", c.call, "words", json={"text": "bad"}, status=409)
+
+    def test_events(self):
+        c = self.client
+        self.assertEqual([e.json() for e in c.events("words", "/count/up", json={"n": 5})], [0, 1, 2, 3, 4])
+        got = []
+        with self.assertRaises(MillraceError) as caught:
+            for event in c.events("words", "/count/up", json={"n": 3}):
+                got.append(event.json())
+        self.check(caught.exception, "unavailable")
+        self.assertEqual((got, str(caught.exception)), ([0, 1, 2], "three is too many"))
+        with self.assertRaises(MillraceError) as caught:
+            list(c.events("words", "/about"))
+        self.check(caught.exception, "unsupported")
+        with self.assertRaises(MillraceError) as caught:
+            list(c.events("words", "/count/up", json={}))
+        self.check(caught.exception, "invalid_argument", status=422)
+
+    def test_frames(self):
+        answer = self.client.infer("words", {"text": "ab", "times": 3})
+        self.assertEqual(json.loads(answer.outputs["output"].tolist()[0])["text"], "ababab")
+        with self.client.open("words", policy="every") as stream:
+            got = list(stream.map({"text": "a", "times": i} for i in range(1, 6)))
+            self.assertEqual([json.loads(r.outputs["output"].elements()[0])["text"] for r in got], ["a" * i for i in range(1, 6)], got)
+
+
+class TestStreams(WithServer):
+    """Streams over millrace.v1."""
+
+    def balanced(self, stream) -> dict:
+        n = stream.counts
+        self.assertEqual(n["sent"], n["results"] + n["drops"] + n["errors"] + n["waiting"], n)
+        return n
+
+    def test_every_frame_is_answered_in_order(self):
+        with self.client.open("batched", policy="every", window=8) as stream:
+            got = list(stream.map((b"%d" % i for i in range(60)), capture=2.5))
+            self.assertEqual([(r.type, r.seq, r.capture) for r in got], [("result", i, 2.5) for i in range(60)])
+            self.assertTrue(any(r.batch > 1 for r in got))
+            self.assertTrue(all(r.timing.total > 0 and r.timing.received > 1e9 for r in got))
+            self.assertEqual(stream.policy.window, 8)
+            totals = stream.close()
+        self.assertEqual((totals["results"], self.balanced(stream)["results"], stream.closed), (60, 60, True))
+
+    def test_map_after_receive(self):
+        with self.client.open("id", policy="every") as stream:
+            for i in range(10):
+                stream.send(b"%d" % i)
+            stream.drain()
+            self.assertEqual(stream.receive().seq, 0)
+            self.assertEqual([r.seq for r in stream.map([b"y"])], list(range(1, 11)))
+
+    def test_two_threads_receive(self):
+        with self.client.open("id", policy="every") as stream:
+            fetched, go, other = threading.Event(), threading.Event(), []
+            wait = stream._loop.wait
+
+            def slow(work):
+                done = wait(work)
+                if threading.current_thread() is thread:
+                    fetched.set()
+                    go.wait()
+                return done
+
+            def send(n: int) -> None:
+                for _ in range(n):
+                    stream.send(b"x")
+                stream.drain()
+
+            stream._loop.wait = slow
+            thread = threading.Thread(target=lambda: other.extend(stream.receive().seq for _ in range(3)))
+            send(3)
+            thread.start()
+            fetched.wait()  # the thread has fetched results, and has not yet seen them
+            send(3)
+            mine = [stream.receive().seq for _ in range(2)]
+            go.set()
+            thread.join()
+            stream._loop.wait = wait
+            stream.close()
+            mine += [result.seq for result in stream]
+        self.assertEqual(sorted(mine + other), list(range(6)))  # none twice, none lost
+        self.assertEqual((mine, other), (sorted(mine), sorted(other)))
+
+    def test_results_that_come_together_reach_each_thread_that_receives(self):
+        with self.client.open("id", policy="every") as stream:
+            state, got = stream._state, []
+            changed = state.changed
+            state.changed = lambda: len(state.replies) == 2 and changed()  # both threads are woken at once
+            threads = [threading.Thread(target=lambda: got.append(stream.receive().seq)) for _ in range(2)]
+            for thread in threads:
+                thread.start()
+            while len(stream._async._waiting) < 2:
+                time.sleep(0.001)
+            stream.send(b"x")
+            stream.send(b"x")
+            for thread in threads:
+                thread.join(20)
+            self.assertEqual(sorted(got), [0, 1])
+            state.changed = changed
+
+    def test_tensors_in_each_form(self):
+        inputs = {"a": [[1, 2], [3, 4]], "b": Tensor.of([0.5], "FP32"), "c": ["é", b"two"]}
+        with self.client.session() as session:
+            for outputs in ("binary", "json"):
+                with session.open("id", outputs=outputs, trace=True) as stream:
+                    self.assertEqual(stream.send(inputs=inputs, parameters={"n": 7}), 0)
+                    result = stream.receive()
+                    self.assertEqual({n: t.tolist() for n, t in result.outputs.items()}, {"a": [[1, 2], [3, 4]], "b": [0.5], "c": ["é".encode(), b"two"]})
+                    self.assertRegex(result.trace, "^00-[0-9a-f]{32}-")
+            with session.open("id", outputs="none") as stream:
+                stream.send(inputs)
+                self.assertEqual(stream.receive().outputs, {})
+
+    def test_each_frame_gets_its_own_answer(self):
+        with self.client.open("id", policy="every", window=8) as stream:
+            for result in stream.map(b"%d" % i * 100 for i in range(300)):
+                self.assertEqual([t.tolist() for t in result.outputs.values()], [[b"%d" % result.seq * 100]])
+
+    def test_several_streams_of_one_connection(self):
+        with self.client.session() as session:
+            streams = [session.open("id", policy="every") for _ in range(5)]
+            for i in range(20):
+                for stream in streams:
+                    stream.send(b"x%d" % i)
+            for stream in streams:
+                self.assertTrue(stream.drain())
+                self.assertEqual([stream.receive().seq for _ in range(20)], list(range(20)))
+            round_trip, clock = session.ping()
+            self.assertTrue(0 <= round_trip < 10 and clock > 1e9)
+            self.assertGreater(session.limits["max_message"], 0)
+        self.assertTrue(all(s.closed for s in streams) and session.closed)
+        self.fails("canceled", None, streams[0].send, b"x")
+        self.fails("canceled", None, session.open, "id")
+
+    def test_drops_and_policies(self):
+        with self.client.open("slow", policy="latest") as stream:
+            for _ in range(20):
+                stream.send(b"x")
+            stream.drain()
+            counts = self.balanced(stream)
+            results = [stream.receive() for _ in range(20)]
+            self.assertEqual({r.type for r in results}, {"result", "drop"})
+            self.assertTrue({r.reason for r in results if r.type == "drop"} <= {"superseded", "overtaken"})
+            self.assertEqual(counts["drops"], sum(r.type == "drop" for r in results))
+            with self.assertRaises(KeyError):
+                next(r for r in results if r.type == "drop")["x"]
+        with self.client.open("long", policy="every", window=2) as stream:
+            sent = [stream.send(b"x", wait=False) for _ in range(10)]
+            self.assertEqual(sent[:2], [0, 1])
+            self.assertIn(None, sent)
+            self.assertIsNone(stream.send(b"x", timeout=0.001))
+            self.assertEqual(stream.send(b"x"), sum(s is not None for s in sent))  # waits for credit
+            self.assertEqual(stream.receive().seq, 0)
+
+    def test_results_that_nobody_reads(self):
+        with self.client.open("id", policy="every", buffer=10) as stream:
+            with self.assertRaises(MillraceError) as caught:
+                for _ in range(200):
+                    stream.send(b"x")
+                    stream.drain()
+            self.check(caught.exception, "flow_control", "buffer")
+            self.assertEqual(len(stream._state.replies), 10)
+            reader = threading.Thread(target=lambda: [stream.receive() for _ in range(100)])
+            stream.receive()
+            reader.start()
+            while stream._async._reader != reader.ident:
+                time.sleep(0.001)
+            for _ in range(101 - stream.counts["sent"]):
+                stream.send(b"x")  # another thread reads: it waits for that one
+            reader.join()
+        with self.client.open("id", policy="latest", buffer=5) as stream:
+            for _ in range(50):
+                stream.send(b"x")
+            stream.drain()
+            self.assertEqual((self.balanced(stream)["sent"], stream.counts["unread"]), (50, 45))
+            self.assertEqual([stream.receive().seq for _ in range(5)], list(range(45, 50)))
+
+    def test_errors_of_frames_and_refused_opens(self):
+        with self.client.session() as session:
+            self.fails("not_found", "open.model", session.open, "nope")
+            self.fails("unsupported", None, session.open, "id", stateful=True)
+            with session.open("find", policy="every") as stream:
+                stream.send(b"no picture", codec="jpeg")
+                stream.send(PICTURE, region=(0, 0, 99, 99))
+                stream.send(PICTURE, region=(1, 1, 4, 4))
+                first, second, third = (stream.receive() for _ in range(3))
+                self.assertEqual((first.type, first.error.code), ("error", "unsupported"))
+                self.assertEqual((second.type, second.error.field), ("error", "ext.roi"))
+                self.assertEqual((third.type, third.width), ("result", 8))
+                with self.assertRaises(MillraceError):
+                    first["x"]
+            with session.open("id") as stream:
+                self.fails("too_large", "limits.max_message", stream.send, b"x" * (session.limits["max_message"] + 1))
+                stream.send(b"x", last=True)
+                self.assertEqual([r.seq for r in stream], [0])  # the loop ends with the stream
+            self.assertEqual(stream.totals["results"], 1)
+
+    @unittest.skipUnless(_tensors.numpy(), "needs numpy")
+    def test_pictures_as_arrays(self):
+        np = _tensors.numpy()
+        with self.client.open("find", policy="every") as stream:
+            stream.send(np.zeros((24, 32, 3), dtype=np.uint8))
+            result = stream.receive()
+            self.assertEqual((result.type, result.width, result.height), ("result", 32, 24), result)
+            self.assertEqual(result["boxes"].shape[-1], 4)
+            self.fails("invalid_argument", "data", stream.send, np.zeros((24, 32), dtype=np.uint8))
+
+    def test_pause_flush_update(self):
+        refused = []
+        with self.client.open("id", policy="every", window=8, on_refused=refused.append) as stream:
+            stream.pause()
+            for _ in range(4):
+                stream.send(b"x")
+            stream.flush()
+            self.assertEqual([(r.type, r.reason) for r in (stream.receive() for _ in range(4))], [("drop", "flushed")] * 4)
+            stream.resume()
+            stream.update(window=2, outputs="none", parameters={"a": 1})
+            stream.send(b"x")
+            self.assertEqual(stream.receive().outputs, {})
+            self.assertEqual(stream.policy.window, 2)
+            stream.update(window=10 ** 9)
+            stream.send(b"x")
+            stream.receive()
+            self.assertEqual([e.code for e in refused], ["invalid_argument"])
+            self.fails("invalid_argument", "outputs", stream.update, outputs="text")
+            self.fails("invalid_argument", "codec", stream.configure, "jpeg", b"")
+
+    def test_partial_results(self):
+        inputs = {"IN": Tensor.of([7, 8, 9], "INT32"), "DELAY": Tensor.of([0, 0, 0], "UINT32"), "WAIT": Tensor.of([0], "UINT32")}
+        with self.client.open("count", policy="every") as stream:
+            got = list(stream.map([inputs, inputs]))
+            self.assertEqual([(r.seq, r.outputs["OUT"].tolist()) for r in got if "OUT" in r.outputs], [(s, [n]) for s in (0, 1) for n in (7, 8, 9)])
+            self.assertEqual([r.seq for r in got if not r.partial], [0, 1])
+            self.assertEqual(self.balanced(stream)["results"], 2)
+
+    def test_unload_ends_the_stream(self):
+        with self.client.session() as session:
+            stream = session.open("gone", policy="every")
+            self.client.unload("gone")
+            with self.assertRaises(MillraceError) as caught:
+                list(stream)
+            self.check(caught.exception, "unloaded")
+            self.client.load("gone")
+            with session.open("gone") as again:
+                again.send(b"x")
+                self.assertEqual(again.receive().type, "result")
+
+    def test_functions_that_wait_for_the_client_are_refused(self):
+        caught = []
+
+        def advise(error):
+            try:
+                stream.drain()
+            except MillraceError as error:
+                caught.append(error.code)
+        with self.client.open("id", on_refused=advise) as stream:
+            stream.update(window=10 ** 9)
+            stream.send(b"x")
+            stream.receive()
+        self.assertEqual(caught, ["conflict"])
+
+    def test_tickets(self):
+        self.assertTrue(self.client.ticket())
+        with self.client.session(ticket=True) as session, session.open("id") as stream:
+            stream.send(b"x")
+            self.assertEqual(stream.receive().type, "result")
+        self.fails("unauthenticated", None, self.client.session, ticket=lambda: "wrong", status=401)
+
+
+class TestLostConnections(WithServer):
+    """Connections that break, and servers that end."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.way = Way(self.server.port)
+        self.addCleanup(self.way.close)
+        self.client = Client(self.way.addr, timeout=30)
+        self.addCleanup(self.client.close)
+        self.changes: list[str] = []
+        self.again = threading.Event()
+
+    def note(self, what, error) -> None:
+        self.changes.append(what)
+        if what != "lost":
+            self.again.set()
+
+    def test_a_session_is_resumed(self):
+        with self.client.open("slow", policy="every", window=4, session={"on_connection": self.note}) as stream:
+            seqs, lost = [], 0
+            for result in stream.map(b"%d" % i for i in range(40)):
+                if result.seq in (5, 20) and result.type == "result":
+                    self.way.cut()
+                seqs.append(result.seq)
+                lost += result.lost
+            self.assertEqual(seqs, list(range(40)))
+            self.assertEqual(self.changes, ["lost", "resumed"] * 2)
+            self.assertLessEqual(lost, 8)
+            counts = stream.counts
+            self.assertEqual(counts["sent"], counts["results"] + counts["errors"])
+            totals = stream.close()
+            self.assertEqual(totals["results"], 40 - lost)
+
+    def test_changes_hold_after_a_lost_connection(self):
+        with self.client.open("id", policy="every", window=8, session={"on_connection": self.note}) as stream:
+            stream.update(outputs="none")
+            stream.send(b"x")
+            stream.receive()
+            stream.pause()
+            self.way.cut()
+            self.again.wait()
+            for _ in range(3):
+                stream.send(b"x")
+            self.assertIsNone(stream.receive(timeout=0.05))
+            stream.resume()
+            self.assertEqual([(r.seq, r.outputs) for r in (stream.receive() for _ in range(3))], [(1, {}), (2, {}), (3, {})])
+
+    def test_without_time_to_give_up_it_ends(self):
+        with self.client.session(give_up=0) as session:
+            stream = session.open("long", policy="every")
+            stream.send(b"x")
+            self.way.cut()
+            result = stream.receive()
+            self.assertTrue(result.lost, result)
+            with self.assertRaises(MillraceError) as caught:
+                stream.receive()
+            self.check(caught.exception, "unavailable")
+            self.assertEqual(session.error.code, "unavailable")
+
+    def test_a_server_that_is_killed_and_started_again(self):
+        server = Server("--model", "id=identity", "--model", "long=delay,fixed=1m")
+        self.addCleanup(lambda: server.process.poll() is None and server.stop())
+        with Client(server.addr) as client, client.session(on_connection=self.note) as session:
+            stream, other = session.open("id", policy="every"), session.open("long", policy="every")
+            stream.send(b"a")
+            self.assertEqual(stream.receive().type, "result")
+            other.send(b"in flight")
+            server.stop(signal.SIGKILL)
+            server.start()
+            self.assertTrue(other.receive().lost)
+            self.assertEqual(stream.send(b"b"), 1)  # waits until the stream is open again
+            self.assertEqual((stream.receive().seq, self.changes), (1, ["lost", "reopened"]))
+            self.assertEqual(self.client.live(), True)
+
+    def test_a_model_that_is_still_loaded_after_the_restart(self):
+        """The stream is refused, since the server listens before its models are loaded, and opened again."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "service.py")
+            with open(path, "w", encoding="utf-8") as f:
+                f.write("import time\nclass Slow:\n    def setup(self):\n        time.sleep(1)\n    def infer(self, text: str) -> str:\n        return text\n")
+            server = Server("--model", f"words={path},python={sys.executable}")
+            self.addCleanup(lambda: server.process.poll() is None and server.stop())
+            with Client(server.addr) as client, client.open("words", policy="every", session={"on_connection": self.note}) as stream:
+                server.stop(signal.SIGKILL)
+                server.start()
+                stream.send({"text": "a"})
+                self.assertEqual((stream.receive().type, self.changes), ("result", ["lost", "reopened"]))
+
+    def test_a_server_that_shuts_down(self):
+        server = Server("--model", "slow=delay,fixed=40ms")
+        with Client(server.addr) as client:
+            stream = client.open("slow", policy="every")
+            stream.send(b"x")
+            server.stop()
+            with self.assertRaises(MillraceError) as caught:
+                list(stream)
+            self.check(caught.exception, "draining")
+            self.assertEqual(stream.counts["waiting"], 0)
+            self.assertGreater(stream._async._session.state.going_away, 0)
+
+
+@needs_server
+class TestClose(Fails):
+    """A client that is closed while others use it."""
+
+    def test_session_that_is_being_opened(self):
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            client = Client("127.0.0.1:%d" % silent.getsockname()[1])
+            errors: list = []
+            def open_session() -> None:
+                try:
+                    client.session()
+                except MillraceError as e:
+                    errors.append(e.code)
+            thread = threading.Thread(target=open_session, daemon=True)
+            thread.start()
+            connection, _ = silent.accept()
+            with connection:
+                client.close()
+                thread.join(30)
+            self.assertEqual((thread.is_alive(), errors), (False, ["canceled"]))
+
+
+class TestTLS(Fails):
+    """Encrypted connections."""
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.dir = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.dir.cleanup)
+        cls.cert, key = (os.path.join(cls.dir.name, name) for name in ("cert.pem", "key.pem"))
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", cls.cert, "-days", "2",
+                        "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
+        cls.server = Server("--model", "id=identity", "--tls-cert", cls.cert, "--tls-key", key)
+        cls.addClassCleanup(cls.server.stop)
+
+    def test_certificates(self):
+        with open(self.cert) as f:
+            digest = hashlib.sha256(ssl.PEM_cert_to_DER_cert(f.read())).hexdigest()
+        colons = ":".join(digest[i:i + 2] for i in range(0, 64, 2)).upper()
+        for options in ({"ca": self.cert}, {"fingerprint": digest}, {"fingerprint": colons}, {"ssl_context": ssl.create_default_context(cafile=self.cert)}):
+            with self.subTest(options), Client(self.server.addr, **options) as client:
+                self.assertTrue(client.live())
+                with client.open("id", policy="every") as stream:
+                    self.assertEqual([r.type for r in stream.map([os.urandom(300_000)] * 3)], ["result"] * 3)
+        for options in ({}, {"fingerprint": "00" * 32}):
+            with self.subTest(options), Client(self.server.addr, **options) as client:
+                error = self.fails("unavailable", None, client.live)
+                if options:
+                    self.assertIn(colons, str(error))
+                self.fails("unavailable", None, client.open, "id")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,722 @@
+"""Services: classes and functions, what they take and what they answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import unittest
+from typing import Any
+
+from .peer import TestCase, request
+
+try:
+    import numpy as np
+except ImportError:
+    np = None  # type: ignore[assignment]
+
+
+def body(answer: dict[str, Any]) -> Any:
+    """Returns the JSON of a call's answer."""
+    return json.loads(answer["body"])
+
+
+class TestCalls(TestCase):
+    """Calls of routes."""
+
+    def test_json_by_name(self) -> None:
+        """Members of the body are the arguments; what is missing or unknown is named."""
+        child = self.start("""
+            def infer(text: str, times: int = 2, *, upper: bool = False) -> str:
+                out = text * times
+                return out.upper() if upper else out
+        """)
+        self.assertEqual(body(child.call("infer", {"text": "ab"})), "abab")
+        self.assertEqual(body(child.call("infer", {"text": "ab", "times": 1, "upper": True})), "AB")
+        self.assertEqual(body(child.call("infer", {"text": "ab"}, query="upper=true&times=3")), "ABABAB")
+        for sent, loc, kind in [({}, ["body", "text"], "missing"), ({"text": 1}, ["body", "text"], "string_type"),
+                                ({"text": "a", "times": "2"}, ["body", "times"], "int_type"), ({"text": "a", "more": 1}, ["body", "more"], "extra_forbidden"),
+                                ([], ["body"], "object_type")]:
+            answer = child.call("infer", sent)
+            self.assertEqual(answer["reply"]["status"], 422, answer)
+            self.assertEqual((body(answer)["detail"][0]["loc"], body(answer)["detail"][0]["type"]), (loc, kind))
+        self.assertEqual(child.call("infer", b"{")["error"]["status"], 400)
+        self.assertEqual(body(child.call("infer", b'{"text": "ab"}', "application/x-www-form-urlencoded")), "abab")
+        self.assertIn("looks like JSON", child.call("infer", b'{"text": "ab"', "application/x-www-form-urlencoded")["error"]["message"])
+        self.assertEqual(child.call("infer", b"x", "image/tiff")["body"], b'"xx"')
+
+    def test_types(self) -> None:
+        """Dataclasses, TypedDict, Enum, Literal, Optional, Union, dict, list, tuple."""
+        child = self.start("""
+            import enum
+            from dataclasses import dataclass, field
+            from typing import Dict, List, Literal, Optional, Tuple, TypedDict, Union
+
+            class Colour(enum.Enum):
+                RED = "red"
+                BLUE = "blue"
+
+            class Place(TypedDict, total=False):
+                x: float
+                y: float
+
+            @dataclass
+            class Item:
+                name: str
+                colour: Colour
+                place: Optional[Place] = None
+                tags: List[str] = field(default_factory=list)
+                size: Union[int, str] = 1
+                kind: Literal["a", "b"] = "a"
+                more: Dict[str, int] = field(default_factory=dict)
+                pair: Tuple[int, float] = (1, 2.0)
+
+                def __post_init__(self):
+                    if self.name == "bad":
+                        raise ValueError("the name is bad")
+
+            def infer(item: Item) -> dict:
+                assert isinstance(item, Item) and isinstance(item.colour, Colour)
+                return {"item": item, "colour": item.colour.name}
+        """)
+        good = {"name": "n", "colour": "red", "place": {"x": 1}, "tags": ["t"], "size": "big", "kind": "b", "more": {"k": 1}, "pair": [1, 2]}
+        answer = body(child.call("infer", good))
+        self.assertEqual(answer["colour"], "RED")
+        self.assertEqual(answer["item"], good)
+        for change, loc in [({"colour": "green"}, ["body", "colour"]), ({"place": {"z": 1}}, ["body", "place", "z"]), ({"tags": [1]}, ["body", "tags", 0]),
+                            ({"size": 1.5}, ["body", "size"]), ({"kind": "c"}, ["body", "kind"]), ({"more": {"k": "v"}}, ["body", "more", "k"]),
+                            ({"pair": [1]}, ["body", "pair"]), ({"name": "bad"}, ["body"])]:
+            answer = child.call("infer", {**good, **change})
+            self.assertEqual(answer["reply"]["status"], 422, (change, answer))
+            self.assertEqual(body(answer)["detail"][0]["loc"], loc)
+        document = child.model["app"]["openapi"]
+        self.assertEqual(document["components"]["schemas"]["Item"]["required"], ["name", "colour"])
+        self.assertEqual(document["paths"]["/infer"]["post"]["requestBody"]["content"]["application/json"]["schema"], {"$ref": "#/components/schemas/Item"})
+
+    def test_pydantic(self) -> None:
+        """Models of pydantic validate, and their schemas are in the document."""
+        try:
+            import pydantic  # noqa: F401
+        except ImportError:
+            self.skipTest("needs pydantic")
+        child = self.start("""
+            from typing import List
+            from pydantic import BaseModel, Field
+
+            class Part(BaseModel):
+                n: int = Field(ge=1)
+
+            class Item(BaseModel):
+                parts: List[Part]
+
+            def infer(item: Item) -> Item:
+                return Item(parts=item.parts[::-1])
+        """)
+        self.assertEqual(body(child.call("infer", {"parts": [{"n": 1}, {"n": 2}]})), {"parts": [{"n": 2}, {"n": 1}]})
+        self.assertEqual(body(child.call("infer", {"parts": [{"n": 0}]}))["detail"][0]["loc"], ["body", "parts", 0, "n"])
+        self.assertIn("Part", child.model["app"]["openapi"]["components"]["schemas"])
+
+    def test_endpoints(self) -> None:
+        """Decorated methods are routes, others are not; responses of other types and statuses."""
+        child = self.start("""
+            import millrace
+
+            class Service:
+                '''Counts.'''
+                example = {"x": 1}
+
+                def setup(self, parameters):
+                    self.start = parameters.get("start", 0)
+
+                def infer(self, x: int) -> int:
+                    '''Adds.'''
+                    return self.start + x
+
+                @millrace.endpoint
+                def twice(self, x: int) -> int:
+                    return 2 * x
+
+                @millrace.endpoint("/status", method="GET")
+                def status(self, verbose: bool = False):
+                    return {"verbose": verbose}
+
+                @millrace.endpoint
+                def csv(self, context: millrace.Context):
+                    if context.user_id != "ann":
+                        raise millrace.Error("not for you", "permission_denied", 403)
+                    return millrace.Response("a,b\\n", content_type="text/csv", status=201, headers={"x-rows": "1"})
+
+                @millrace.endpoint
+                def teapot(self):
+                    raise millrace.Error("no coffee", status=418, detail={"why": "pot"})
+
+                def hidden(self):
+                    return 1
+        """, hello={"parameters": {"start": 10}})
+        routes = {(r["method"], r["path"]) for r in child.model["app"]["routes"]}
+        self.assertEqual(routes, {("POST", "/infer"), ("POST", "/twice"), ("GET", "/status"), ("POST", "/csv"), ("POST", "/teapot")})
+        self.assertEqual(body(child.call("infer", {"x": 5})), 15)
+        self.assertEqual(body(child.call("twice", {"x": 5})), 10)
+        self.assertEqual(body(child.call("status", b"", "", method="GET", query="verbose=1")), {"verbose": True})
+        self.assertEqual(child.call("csv")["error"]["status"], 403)
+        answer = child.call("csv", user="ann")
+        self.assertEqual((answer["body"], answer["reply"]), (b"a,b\n", {"status": 201, "content_type": "text/csv", "header": {"x-rows": "1"}}))
+        answer = child.call("teapot")
+        self.assertEqual((answer["reply"]["status"], body(answer)["detail"]), (418, {"why": "pot"}))
+        document = child.model["app"]["openapi"]
+        self.assertEqual(document["info"]["description"], "Counts.")
+        operation = document["paths"]["/infer"]["post"]
+        self.assertEqual((operation["summary"], operation["requestBody"]["content"]["application/json"]["example"]), ("Adds.", {"x": 1}))
+
+    def test_forms(self) -> None:
+        """Fields and files of forms, and a body of bytes."""
+        child = self.start("""
+            from typing import List
+            import millrace
+
+            class Service:
+                def infer(self, note: str, count: int, files: List[millrace.Upload]) -> dict:
+                    return {"note": note, "count": count, "files": [(f.filename, f.content_type, len(f.data)) for f in files]}
+
+                @millrace.endpoint
+                def size(self, data: bytes) -> int:
+                    return len(data)
+        """)
+        def part(name: str, content: str, more: str = "") -> str:
+            return f'--b\r\nContent-Disposition: form-data; name="{name}"{more}\r\n\r\n{content}\r\n'
+        form = part("note", "hi") + part("count", "3") + part("files", "xyz", '; filename="a.txt"\r\nContent-Type: text/plain') + part("files", "", '; filename="b"')
+        answer = child.call("infer", (form + "--b--\r\n").encode(), "multipart/form-data; boundary=b")
+        self.assertEqual(body(answer), {"note": "hi", "count": 3, "files": [["a.txt", "text/plain", 3], ["b", "", 0]]})
+        answer = child.call("infer", b"note=1&count=x", "application/x-www-form-urlencoded")
+        self.assertEqual([d["loc"] for d in body(answer)["detail"]], [["body", "count"], ["body", "files"]])
+        self.assertEqual(child.call("infer", b"--b\r\n", "multipart/form-data; boundary=b")["error"]["status"], 400)
+        self.assertEqual(body(child.call("size", b"12345", "application/octet-stream")), 5)
+        self.assertEqual(body(child.call("size", {"data": "aGk="})), 2)
+        self.assertEqual(child.call("infer", b"x", "image/png")["error"]["status"], 415)
+
+    def test_streams(self) -> None:
+        """Generators, async ones too, answer in parts; their close runs when nobody waits."""
+        child = self.start("""
+            import asyncio
+            import millrace
+
+            class Service:
+                def infer(self, n: int):
+                    try:
+                        for i in range(n):
+                            yield i
+                    finally:
+                        print("closed after", i)
+
+                @millrace.endpoint
+                async def later(self, n: int):
+                    for i in range(n):
+                        await asyncio.sleep(0)
+                        yield {"i": i}
+
+                @millrace.endpoint
+                def breaks(self):
+                    yield 1
+                    raise ValueError("broke")
+        """)
+        self.assertTrue(child.model["decoupled"])
+        self.assertTrue(all(r["events"] for r in child.model["app"]["routes"]))
+        answer = child.call("infer", {"n": 3})
+        self.assertEqual([body(p) for p in child.parts], [0, 1, 2])
+        self.assertEqual(answer["body"] if "body" in answer else b"", b"")
+        child.call("later", {"n": 2})
+        self.assertEqual([body(p) for p in child.parts], [{"i": 0}, {"i": 1}])
+        answer = child.call("breaks")
+        self.assertEqual((len(child.parts), answer["error"]["message"]), (1, "ValueError: broke"))
+        child.send_batch([request("infer", {"n": 10**9})], number=7)
+        child.send({"type": "cancel", "id": 7, "request": 0})
+        child.answers(7)
+        self.assertTrue(any(line.startswith("closed after") for line in child.lines()[-1:]), child.lines())
+
+    def test_async(self) -> None:
+        """Async functions of one batch run at the same time, and are cancelled when nobody waits."""
+        child = self.start("""
+            import asyncio
+            waiting = []
+            async def infer(n: int, trace) -> int:
+                waiting.append(n)
+                while len(waiting) < 3:
+                    await asyncio.sleep(0.001)
+                print("in", trace)
+                if n == 9:
+                    await asyncio.sleep(3600)
+                return n
+        """)
+        self.assertEqual([body(a) for a in child.batch([dict(request("infer", {"n": i}), trace=f"t{i}") for i in range(3)])], [0, 1, 2])
+        self.assertEqual({(m["message"], m["trace"]) for m in child.logs}, {(f"in t{i}", f"t{i}") for i in range(3)})
+        child.send_batch([request("infer", {"n": 9})], number=2)
+        child.send({"type": "cancel", "id": 2, "request": 0})
+        self.assertEqual(child.answers(2)[0]["error"]["code"], "canceled")
+
+    def test_not_finite(self) -> None:
+        """NaN in JSON is refused, and the message says where it is."""
+        child = self.start("""
+            def infer(x: int):
+                return {"scores": [1.0, float("nan")]} if x else {"s": {1, 2}, "b": b"x", "o": object()}
+        """)
+        self.assertIn("scores[1] is nan", child.call("infer", {"x": 1})["error"]["message"])
+        self.assertIn("o is of type object", child.call("infer", {"x": 0})["error"]["message"])
+
+
+class TestFrames(TestCase):
+    """Frames: tensors and payloads."""
+
+    def test_scalars(self) -> None:
+        """Arguments with types of Python are tensors of one element."""
+        child = self.start("""
+            from dataclasses import dataclass
+            @dataclass
+            class P:
+                a: int
+            def infer(text: str, n: int, f: float, p: P) -> str:
+                return f"{text} {n} {f} {p.a}"
+        """)
+        self.assertEqual([(i["name"], i["datatype"], i["shape"]) for i in child.model["inputs"]],
+                         [("text", "BYTES", [1]), ("n", "INT64", [1]), ("f", "FP64", [1]), ("p", "BYTES", [1])])
+        self.assertFalse(child.model["any"])
+        self.assertEqual(child.model["outputs"], [{"name": "output", "datatype": "BYTES", "shape": [1]}])
+        import struct
+        inputs = {"text": ("BYTES", (1,), [b"hi"]), "n": ("INT64", (1,), struct.pack("<q", 3)), "f": ("FP64", (1,), struct.pack("<d", 1.5)),
+                  "p": ("BYTES", (1,), [b'{"a": 4}'])}
+        self.assertEqual(child.batch([{"inputs": inputs}])[0]["outputs"]["output"].list(), [b"hi 3 1.5 4"])
+        answer = child.batch([{"inputs": {**inputs, "p": ("BYTES", (1,), [b'{"a": "x"}'])}}])[0]
+        self.assertEqual((answer["error"]["code"], answer["error"]["message"]), ("invalid_argument", "inputs.p.a: is a string, want an integer"))
+
+    def test_payload_and_parameters(self) -> None:
+        """A payload is the first argument, and parameters are arguments by name."""
+        child = self.start("""
+            def infer(data: bytes, *, times: int = 1) -> bytes:
+                return data * times
+        """)
+        self.assertEqual(child.batch([{"body": b"ab", "codec": "opaque", "parameters": {"times": 2}}])[0]["outputs"]["output"].list(), [b"abab"])
+        answer = child.batch([{"body": b"ab", "codec": "opaque", "parameters": {"time": 2}}])[0]
+        self.assertIn("parameters.time: is not a parameter of infer: it takes data, times", answer["error"]["message"])
+
+    def test_state(self) -> None:
+        """state is kept for a stream until it is released; requests without a stream have none."""
+        child = self.start("""
+            def infer(data: bytes, state: dict, stream, user_id) -> int:
+                state["n"] = state.get("n", 0) + 1
+                return state["n"]
+        """)
+        self.assertTrue(child.model["stateful"])
+        def run(stream: Any, **more: Any) -> int:
+            return child.batch([{"body": b"", "codec": "opaque", "stream": stream, **more}])[0]["outputs"]["output"].list()[0]
+        self.assertEqual([run(1), run(2), run(1), run(None), run(None)], [1, 1, 2, 1, 1])
+        child.send({"type": "release", "streams": [1]})
+        self.assertEqual([run(1), run(2), run(2, new=True)], [1, 2, 1])
+
+    def test_spans_and_logs(self) -> None:
+        """Spans and lines of the log belong to their requests."""
+        child = self.start("""
+            import logging, sys
+            import millrace
+            def infer(data: bytes) -> int:
+                with millrace.span("tokenize"):
+                    logging.warning("slow %d", 1)
+                    print("out", end=" ")
+                    print("put")
+                    print("err", file=sys.stderr)
+                return 1
+        """)
+        child.batch([{"body": b"", "codec": "opaque", "trace": "00-aa-bb-01"}])
+        self.assertEqual([(m["level"], m["message"], m["trace"]) for m in child.logs],
+                         [("warning", "slow 1", "00-aa-bb-01"), ("info", "out put", "00-aa-bb-01"), ("info", "err", "00-aa-bb-01")])
+        span, = child.last["spans"]
+        self.assertEqual((span["name"], span["request"]), ("tokenize", 0))
+        self.assertGreaterEqual(span["end_us"], span["start_us"])
+
+    def test_boxes_of_calls(self) -> None:
+        """Boxes are in pixels of the picture that a call has sent, also in a batch and in JSON."""
+        import base64
+        import io
+
+        from PIL import Image
+        file = io.BytesIO()
+        Image.new("RGB", (640, 480)).save(file, "PNG")
+        for hint in "image: Image[320, 120]", "image: Batch[Image[320, 120]]":
+            child = self.start(f"""
+                from millrace import Batch, Boxes, Image
+                def infer({hint}):
+                    found = Boxes([[1, 1, 2, 2]])
+                    return [found] * len(image) if image.ndim == 4 else found
+            """)
+            for r in request("infer", file.getvalue(), "image/png"), request("infer", {"image": base64.b64encode(file.getvalue()).decode()}):
+                self.assertEqual(body(child.batch([r])[0])["boxes"], [[2, 4, 4, 8]], hint)
+        answer = child.call("infer", file.getvalue(), "application/x-www-form-urlencoded")
+        self.assertRegex(answer["error"]["message"], r"not a form.*not text\. A body that is no form is sent with its own Content-Type, such as image/jpeg")
+
+    def test_traces_of_batches_and_threads(self) -> None:
+        """What a batch of one request logs belongs to the request, and so do the threads of the event loop."""
+        child = self.start("""
+            import millrace
+            @millrace.batch(4)
+            def infer(text: str) -> int:
+                print(len(text))
+                return [len(t) for t in text]
+        """)
+        one = {"trace": "00-aa-bb-01", **request("infer", {"text": "a"})}
+        child.batch([one])
+        child.batch([one, {**one, "trace": "00-cc-dd-01"}])
+        self.assertEqual([(m["message"], m.get("trace")) for m in child.logs], [("1", "00-aa-bb-01"), ("2", None)])
+        child = self.start("""
+            import asyncio
+            async def infer(n: int) -> None:
+                await asyncio.get_running_loop().run_in_executor(None, print, "executor", n)
+                await asyncio.to_thread(print, "thread", n)
+        """)
+        child.batch([{"trace": f"00-aa-b{n}-01", **request("infer", {"n": n})} for n in range(3)])
+        self.assertEqual(sorted((m["message"], m.get("trace")) for m in child.logs),
+                         sorted((f"{what} {n}", f"00-aa-b{n}-01") for what in ("executor", "thread") for n in range(3)))
+
+    def test_basic_config(self) -> None:
+        """logging.basicConfig sets level and format, and lines are logged once, with their level."""
+        program = """
+            import logging, os, sys
+            logging.basicConfig({options})
+            def infer() -> None:
+                logging.debug("fine")
+                logging.getLogger("a").error("bad")
+        """
+        both = [("debug", "fine"), ("error", "bad")]
+        for options, want in (
+                ("", both[1:]),
+                ("level=logging.DEBUG", both),
+                ("level='DEBUG', force=True", both),
+                ("level=logging.CRITICAL", []),
+                ("level=logging.DEBUG, stream=sys.stdout, format='%(levelname)s %(message)s'", [("debug", "DEBUG fine"), ("error", "ERROR bad")]),
+                ("level=logging.DEBUG, handlers=[logging.StreamHandler()]", both),
+                ("level=logging.DEBUG, filename=os.path.join(os.path.dirname(__file__), 'log')", both)):
+            with self.subTest(options):
+                child = self.start(program.format(options=options))
+                child.call("infer")
+                self.assertEqual([(m["level"], m["message"]) for m in child.logs], want)
+                child.kill()
+        with open(os.path.join(self.folder, "log"), encoding="utf-8") as f:
+            self.assertEqual(f.read(), "DEBUG:root:fine\nERROR:a:bad\n")
+
+    def test_batch_of_arrays(self) -> None:
+        """A function that takes several arrays gets one array, whichever way they come, and beside requests that are wrong."""
+        child = self.start("""
+            from millrace import Batch, Tensor
+            def infer(x: Batch[Tensor["FP32", 3]], user_id, *, scale: float = 1.0) -> Tensor["FP32"]:
+                assert x.shape == (len(scale), 3) == (len(user_id), 3), (x.shape, scale)
+                return (x.sum(axis=1) * scale).astype("f4")
+        """, hello={"max_batch": 4})
+        self.assertEqual([body(a) for a in child.batch([request("infer", {"x": [1, 2, 3]}), request("infer", {"x": [1, 1, 1], "scale": 2})])], [6, 6])
+        x = np.arange(9, dtype="f4").reshape(3, 3)
+        first, wrong, last = child.batch([{}, {"parameters": {"nonsense": 1}}, {"parameters": {"scale": 3}}], {"x": x})
+        self.assertEqual((first["outputs"]["output"].list(), last["outputs"]["output"].list()), ([3], [63]))
+        self.assertIn("nonsense", wrong["error"]["message"])
+
+    def test_batch_without_arguments_by_name(self) -> None:
+        """An argument after * that no request gives has its default, also where the arrays go through as they are."""
+        child = self.start("""
+            from millrace import batch, Tensor
+            @batch(8)
+            def infer(x: Tensor["FP32", 3], *, threshold: float = 0.5):
+                return [(r > t).sum(keepdims=True) for r, t in zip(x, threshold)]
+        """)
+        x = np.array([[0, 1, 2], [0, 0, 1]], dtype="f4")
+        for parameters, want in (({}, [[2], [1]]), ({"threshold": 1.5}, [[1], [1]])):
+            answers = child.batch([{"parameters": parameters}, {}], {"x": x})
+            self.assertEqual([a["outputs"]["output"].list() for a in answers], want, answers)
+
+    def test_other_threads_take_no_messages(self) -> None:
+        """A thread that asks whether its request is cancelled, after its end too, leaves the server's messages alone."""
+        child = self.start("""
+            import threading, time
+            def infer(n: int, cancelled) -> int:
+                def watch():
+                    for _ in range(2000):
+                        if cancelled():
+                            break
+                        time.sleep(0.0005)
+                threading.Thread(target=watch, daemon=True).start()
+                return n
+        """)
+        for i in range(200):
+            self.assertEqual(body(child.call("infer", {"n": i}, number=i + 1)), i)
+
+    def test_memory_of_numbers(self) -> None:
+        """Of a memoryview of numbers, all bytes are sent."""
+        child = self.start("""
+            import array
+            def infer() -> bytes:
+                return memoryview(array.array("d", [1, 2, 3]))
+        """)
+        for _ in range(2):
+            self.assertEqual(child.call("infer", {})["body"], np.array([1, 2, 3], "f8").tobytes())
+
+    def test_error_after_a_part(self) -> None:
+        """An error with details that is raised after a part of the answer is an error, and not a further part."""
+        child = self.start("""
+            import millrace
+            def infer():
+                yield 1
+                raise millrace.Error("no more", "not_found", detail={"a": 1})
+        """)
+        self.assertEqual(child.call("infer", {})["error"]["message"], "no more")
+
+    def test_batch_of_texts(self) -> None:
+        """Batch[str] gets a list; one request whose input is wrong is left out; the count of results is checked."""
+        child = self.start("""
+            import millrace
+            def infer(text: millrace.Batch[str]) -> millrace.Batch[int]:
+                if "few" in text:
+                    return [1]
+                if "none" in text:
+                    return 5
+                return [len(t) if t != "bad" else ValueError("bad text") for t in text]
+        """)
+        self.assertEqual((child.model["max_batch"], child.model["batch"]), (8, True))
+        def texts(*all: str) -> list[dict[str, Any]]:
+            return child.batch([{"inputs": {"text": ("BYTES", (1, 1), [t.encode()])}} for t in all])
+        self.assertEqual([a["outputs"]["output"].list() for a in texts("a", "bcd")], [[1], [3]])
+        self.assertEqual([a["outputs"]["output"].shape for a in texts("a", "bcd")], [[1, 1], [1, 1]])
+        a, b, c = texts("a", "bad", "ccc")
+        self.assertEqual((b["error"]["message"], c["outputs"]["output"].list()), ("ValueError: bad text", [3]))
+        self.assertIn("infer returned 1 results: want one for each of 2 requests", texts("a", "few")[0]["error"]["message"])
+        self.assertIn("infer returned int for a batch", texts("a", "none")[1]["error"]["message"])
+        a, b, c = child.batch([request("infer", {"text": "a"}), request("infer", {"text": 1}), request("infer", {"text": "ccc"})])
+        self.assertEqual((body(a), b["reply"]["status"], body(c)), (1, 422, 3))
+
+    def test_limits_of_results(self) -> None:
+        """A result that is too large, or has an impossible status, fails its request, and the child goes on."""
+        child = self.start("""
+            import millrace
+            def infer(x: int):
+                if x < 2:
+                    return millrace.Response(b"a" * 5000 * x, headers={"x-n": 1})
+                if x == 2:
+                    return millrace.Response("", status=99)
+                raise ValueError("m" * 100000)
+        """, hello={"max_result": 4500})
+        a, b, c, d = child.batch([request("infer", {"x": i}) for i in range(4)])
+        self.assertEqual((a["body"], a["reply"]["header"]), (b"", {"x-n": "1"}))
+        self.assertEqual((b["error"]["code"], "larger than max_result, 4500 bytes" in b["error"]["message"]), ("too_large", True))
+        self.assertIn("status 99", c["error"]["message"])
+        self.assertLess(len(d["error"]["message"]), 5000)
+        self.assertEqual(child.call("infer", {"x": 0})["body"], b"")
+
+    def test_without_numpy(self) -> None:
+        """numpy is not imported for JSON, and not needed for tensors."""
+        child = self.start("""
+            import sys
+            def infer(x: int) -> bool:
+                return "numpy" in sys.modules
+        """)
+        self.assertEqual(body(child.call("infer", {"x": 1})), False)
+        child = self.start("""
+            import sys
+            sys.modules["numpy"] = None
+            from millrace import Boxes, Tensor
+            def infer(x: Tensor["FP32", 2]) -> Tensor["FP32", 2]:
+                return Tensor("FP32", (2,), x.data) if x.tolist() == [1.0, 2.0] else [v * 2 for v in x.tolist()]
+        """)
+        import struct
+        for values, want in (((1, 2), [1, 2]), ((3, 4), [6, 8])):
+            data = struct.pack("<2f", *values)
+            for answer in child.batch([{"inputs": {"x": ("FP32", (2,), data)}}]) + child.batch([{}], {"x": ("FP32", (1, 2), data)}):
+                self.assertEqual(answer["outputs"]["output"].list(), want)
+
+    def test_exit(self) -> None:
+        """sys.exit fails its request, and not the others."""
+        child = self.start("""
+            import sys
+            def infer(x: int) -> int:
+                if x == 1:
+                    sys.exit(4)
+                return x
+        """)
+        answers = child.batch([request("infer", {"x": i}) for i in range(3)])
+        self.assertEqual([a.get("error", {}).get("message") for a in answers], [None, "the program called sys.exit(4)", None])
+
+    def test_begun(self) -> None:
+        """The child says that it has begun a batch before the program gets it."""
+        child = self.start("""
+            import os
+            def infer(x: int) -> int:
+                os._exit(3)
+        """, hello={"begun": True})
+        self.assertIs(child.model.get("begins"), True)
+        child.send_batch([request("infer", {"x": 1})], number=77)
+        self.assertEqual(child.expect("begun")["id"], 77)
+        child = self.start("""
+            import os
+            def infer(x: int) -> int:
+                os._exit(3)
+        """)
+        self.assertNotIn("begins", child.model)  # to a server that does not know it
+        memory = child.segment(1, 8192)
+        child.send({"type": "batch", "id": 78, "results": {"segment": 1, "offset": 0, "size": 8192}, "requests": [
+            {"rows": 1, "inputs": [{"name": "x", "datatype": "INT64", "shape": [1], "at": 0, "size": 8}]}]}, bytes(8))
+        self.assertIsNone(child.receive_or_end())
+        self.assertEqual(int.from_bytes(memory[:8], "little"), 78)
+
+    def test_raises(self) -> None:
+        """An error fails its request alone, with the traceback of the program's own frames."""
+        child = self.start("""
+            def deep(x):
+                return 1 // x
+            def infer(x: int) -> int:
+                return deep(x)
+        """)
+        a, b = child.batch([request("infer", {"x": 0}), request("infer", {"x": 1})])
+        self.assertEqual(a["error"]["message"], "ZeroDivisionError: integer division or modulo by zero")
+        self.assertIn("return 1 // x", a["error"]["traceback"])
+        self.assertNotIn("_services.py", a["error"]["traceback"])
+        self.assertEqual(body(b), 1)
+
+
+@unittest.skipIf(np is None, "needs numpy")
+class TestArrays(TestCase):
+    """Frames with arrays."""
+
+    def test_dense(self) -> None:
+        """Batch[Tensor] gets the rows of all requests, and answers them at once."""
+        child = self.start("""
+            import numpy as np
+            import millrace
+            from millrace import Batch, Tensor
+            @millrace.batch(4)
+            def infer(x: Tensor["FP32", 2]) -> Tensor["FP32", 1]:
+                assert x.shape[1:] == (2,), x.shape
+                return x.sum(axis=1, keepdims=True)
+        """)
+        self.assertEqual(child.model["max_batch"], 4)
+        x = np.arange(6, dtype="f4").reshape(3, 2)
+        child.send_batch([{"rows": 1}, {"rows": 2}], {"x": x})
+        answers = child.answers()
+        values = np.concatenate([np.frombuffer(a["outputs"]["output"].data, "f4") for a in answers])
+        np.testing.assert_array_equal(values, x.sum(axis=1))
+
+    def test_dense_without_a_type_of_the_result(self) -> None:
+        """The outputs of a batch are sent as one tensor."""
+        child = self.start("""
+            from millrace import Batch, Tensor
+            def infer(x: Batch[Tensor["FP32", 2]]):
+                return {"double": 2 * x, "first": x[:, 0]} if x[0, 0] >= 0 else {"double": x[:1]}
+        """)
+        x = np.arange(6, dtype="f4").reshape(3, 2)
+        one, = child.batch([{"rows": 1}, {"rows": 2}], {"x": x})
+        self.assertEqual(one["outputs"]["double"].shape, [3, 2])
+        self.assertEqual(one["outputs"]["first"].list(), [0, 2, 4])
+        self.assertIn("returned an array double of shape [1, 2]: want one for each of 3 requests", child.batch([{"rows": 3}], {"x": x - 1})[0]["error"]["message"])
+
+    def test_one_row_at_a_time(self) -> None:
+        """A function for one request gets it without the axis of rows, dense or not."""
+        child = self.start("""
+            from millrace import Tensor
+            def infer(x: Tensor["FP32", -1]):
+                return {"n": x.shape[0], "y": x * 2}
+        """)
+        x = np.arange(3, dtype="f4")
+        for answer in child.batch([{}], {"x": x[None]}) + child.batch([{"inputs": {"x": x}}]):
+            self.assertEqual((answer["outputs"]["y"].shape, answer["outputs"]["y"].list()), ([3], [0, 2, 4]))
+
+    def test_any_arrays(self) -> None:
+        """Arguments without a type, or of np.ndarray, take any tensors."""
+        child = self.start("""
+            import numpy as np
+            def infer(a, b: np.ndarray = None):
+                return {"sum": a.sum(), "b": b if b is not None else a}
+        """)
+        self.assertTrue(child.model["any"])
+        answer, = child.batch([{"inputs": {"a": np.ones((2, 3), "f8")}}])
+        self.assertEqual((answer["outputs"]["sum"].list(), answer["outputs"]["b"].shape), ([6], [2, 3]))
+        answer, = child.batch([{"inputs": {"c": np.ones(1)}}])
+        self.assertIn("inputs.c: is not an input of infer: it takes a, b", answer["error"]["message"])
+
+    def test_pictures(self) -> None:
+        """Pictures are arrays, and boxes in them are in pixels of the frame as it was sent."""
+        text = """
+            import numpy as np
+            import millrace
+            def infer(image: {hint}) -> millrace.Boxes:
+                y, x = np.argwhere(image[..., 0] > 128).min(axis=0)
+                return millrace.Boxes([[x, y, x + 2, y + 2]], [0.5], [3], ["dot"])
+        """
+        pixels = np.zeros((4, 8, 3), "u1")
+        pixels[1, 2] = 255
+        for hint, size in (("millrace.Image", 0), ("millrace.Image[8, 4]", 8)):
+            child = self.start(text.replace("{hint}", hint))
+            self.assertEqual(child.model["image"]["width"], size)
+            answers = child.batch([{"width": 80, "height": 40, "inputs": {"image": pixels}, "map": [10, 0, 10, 0]}])
+            if size:
+                answers += child.batch([{"width": 80, "height": 40}], {"image": pixels[None]})
+            for answer in answers:
+                self.assertEqual(answer["outputs"]["boxes"].list(), [20, 10, 40, 30])
+                self.assertEqual((answer["outputs"]["classes"].list(), answer["outputs"]["labels"].list()), ([3], [b"dot"]))
+            answer = child.batch([{"body": pixels.tobytes(), "codec": "rgb24", "width": 8, "height": 4}])[0]
+            self.assertEqual(answer["outputs"]["boxes"].list(), [2, 1, 4, 3])
+
+    def test_shared_memory(self) -> None:
+        """Inputs are read in shared memory and results written there; what does not fit follows the message."""
+        child = self.start("""
+            from millrace import Batch, Tensor
+            def infer(x: Batch[Tensor["FP32", 2]]):
+                return {"y": x + 1}
+        """, hello={"shared_memory": True})
+        inputs, results = child.segment(1, 65536, False), child.segment(2, 65536)
+        x = np.arange(8000, dtype="f4").reshape(4000, 2)
+        inputs[64:64 + 32000] = x.tobytes()
+        for size in (32064, 100):
+            child.send({"type": "batch", "id": 1, "results": {"segment": 2, "offset": 128, "size": size}, "requests": [{"rows": 4000}],
+                        "inputs": [{"name": "x", "datatype": "FP32", "shape": [4000, 2], "segment": 1, "offset": 64, "size": 32000}]})
+            one, = child.answers()
+            self.assertEqual(one["outputs"]["y"].list(), (x + 1).reshape(-1).tolist())
+            self.assertEqual("segment" in child.last["outputs"][0], size == 32064)
+        del results
+
+    def test_inputs_as_results(self) -> None:
+        """An output that is a part of an input is answered from there, without a copy; others are copied."""
+        child = self.start("""
+            from millrace import Batch, Tensor
+            last = None
+            def infer(x: Batch[Tensor["FP32", 2, 800]], y: Batch[Tensor["UINT8", 8000]]):
+                global last
+                before, last = last if last is not None else y, y
+                return {"x": x, "flat": x.reshape(-1, 1600), "y": y, "new": y + 1, "part": x[:, :, :700], "before": before}
+        """, hello={"shared_memory": True})
+        inputs, results = child.segment(1, 1 << 16, False), child.segment(2, 1 << 17)
+        x, y = np.arange(3200, dtype="f4").reshape(2, 2, 800), np.arange(16000).astype("u1").reshape(2, 8000)
+        inputs[64:64 + 12800], inputs[12864:12864 + 16000] = x.tobytes(), y.tobytes()
+        inputs[32768:32768 + 16000] = (y + 2).tobytes()
+        for at in (32768, 12864):
+            child.send({"type": "batch", "id": 1, "results": {"segment": 2, "offset": 0, "size": 1 << 17}, "requests": [{"rows": 2}], "inputs": [
+                {"name": "y", "datatype": "UINT8", "shape": [2, 8000], "segment": 1, "offset": at, "size": 16000},
+                {"name": "x", "datatype": "FP32", "shape": [2, 2, 800], "segment": 1, "offset": 64, "size": 12800}]})
+            one, = child.answers()
+            got = {t["name"]: (t["segment"], t["offset"]) for t in child.last["outputs"]}
+            self.assertEqual((got["x"], got["flat"], got["y"]), ((1, 64), (1, 64), (1, at)))
+            self.assertEqual({got[name][0] for name in ("new", "part")}, {2})
+            self.assertEqual(got["before"][0], 1 if at == 32768 else 2, "an input of another batch is copied")
+            now = y + 2 if at == 32768 else y
+            want = {"x": x, "flat": x, "y": now, "new": now + 1, "part": x[:, :, :700], "before": y + 2}
+            self.assertEqual({n: t.list() for n, t in one["outputs"].items()}, {n: a.reshape(-1).tolist() for n, a in want.items()})
+        del results
+
+    def test_declared_results(self) -> None:
+        """A result that is not of its declared type is refused, or converted where nothing is lost."""
+        child = self.start("""
+            import numpy as np
+            from typing import TypedDict
+            from millrace import Tensor
+            class Out(TypedDict):
+                a: Tensor["FP32", 2]
+            def infer(k: int) -> Tensor["FP32", 2]:
+                return [[1, 2], np.array([1.0, 2.0]), np.zeros(3), ["a", "b"], np.array([1j, 2])][k]
+        """)
+        def run(k: int) -> dict[str, Any]:
+            answer, = child.batch([{"inputs": {"k": np.array([k])}}])
+            self.assertEqual("error" in answer, k > 1, answer)
+            return answer
+        for k in (0, 1):
+            self.assertEqual((run(k)["outputs"]["output"].datatype, run(k)["outputs"]["output"].list()), ("FP32", [1, 2]))
+        for k, text in ((2, "shape [3], and declares [2]"), (3, "is text, and is declared as FP32"), (4, "array of complex128")):
+            self.assertIn(text, run(k)["error"]["message"])

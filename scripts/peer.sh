@@ -1,0 +1,55 @@
+#!/bin/sh
+# peer.sh NAME builds a program with which tests run into the user's cache folder, once; all
+# clones share it. It prints the path of the program. The modules, their digests and those of
+# their dependencies are pinned.
+#   jaeger  reads the traces
+#   pebble  is a certificate authority (ACME)
+#   dex     is an OpenID provider: its package server, in the module ingest/auth/dextest
+set -u
+here=$(cd "$(dirname "$0")/.." && pwd) || exit 1
+name=${1:?usage: peer.sh NAME}
+module= sum=
+case $name in
+jaeger)
+    module=github.com/jaegertracing/jaeger version=v1.76.0 package=./cmd/jaeger
+    sum=h1:sWCOOF1dr+NL0PLil7mFo3BqqQL8k4WiM7aguFbc14g= ;;
+pebble)
+    module=github.com/letsencrypt/pebble/v2 version=v2.10.1 package=./cmd/pebble
+    sum=h1:oKHx3lgN4e5Nno2LKTMrVx+b+NkDptkO9aDireiBDGE= ;;
+dex)
+    source=$here/ingest/auth/dextest package=.
+    version=$(cat "$source/go.mod" "$source/go.sum" "$source/main.go" | cksum | cut -d ' ' -f 1) || exit 1 ;;
+*)
+    echo "peer: no program is called $name: give jaeger, pebble or dex" >&2
+    exit 2 ;;
+esac
+folder=${XDG_CACHE_HOME:-${HOME:?is not set: it is needed to find the cache folder}/.cache}/millrace/$name-$version
+program=$folder/$name
+
+fail() {
+    echo "peer: $1" >&2
+    exit 1
+}
+
+[ -x "$program" ] && { echo "$program"; exit 0; }
+mkdir -p "$folder" || fail "cannot make $folder"
+# Of two that build at the same time, the second waits for the first.
+exec 9>"$folder/lock"
+if command -v flock >/dev/null; then flock 9; fi
+[ -x "$program" ] && { echo "$program"; exit 0; }
+
+echo "peer: building $name $version in $folder (once, some minutes)" >&2
+unset GOFLAGS
+cd "$folder" || exit 1 # outside of any module
+if [ -n "$module" ]; then
+    found=$(GO111MODULE=on go mod download -json "$module@$version") || fail "the Go proxy has no $module@$version: $found"
+    case $found in
+    *"\"Sum\": \"$sum\""*) ;;
+    *) fail "$module@$version has another digest than expected: $found" ;;
+    esac
+    source=$(printf '%s\n' "$found" | sed -n 's/^[[:space:]]*"Dir": "\(.*\)",*$/\1/p')
+fi
+# Without optimisation and without symbols, which takes a quarter of the time off.
+go build -C "$source" -mod=readonly -buildvcs=false -trimpath -gcflags=all='-N -l' -ldflags='-s -w' -o "$program.$$" "$package" &&
+    mv "$program.$$" "$program" || { rm -f "$program.$$"; fail "$name could not be built"; }
+echo "$program"

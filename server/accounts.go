@@ -1,0 +1,109 @@
+package server
+
+import (
+	"net"
+	"net/netip"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+
+	"millrace/ingest"
+	"millrace/internal/accept"
+	"millrace/stream"
+)
+
+// clientAddress returns the address of a client: behind a trusted proxy, the last that X-Forwarded-For has, which the proxy
+// has appended.
+func (s *Server) clientAddress(c *fiber.Ctx) netip.Addr {
+	return s.addressOf(c.Context().RemoteAddr(), forwarded(c))
+}
+
+// forwarded returns the last line of X-Forwarded-For in a request, or "".
+func forwarded(c *fiber.Ctx) string {
+	lines := c.Request().Header.PeekAll(fiber.HeaderXForwardedFor)
+	if len(lines) == 0 {
+		return ""
+	}
+	return string(lines[len(lines)-1])
+}
+
+// addressOf is clientAddress of a connection from remote and a list of addresses, of which the proxy has appended the last.
+func (s *Server) addressOf(remote net.Addr, forwarded string) netip.Addr {
+	if a := s.limit.Client(remote); a.IsValid() {
+		return a
+	}
+	last := strings.TrimSpace(forwarded[strings.LastIndexByte(forwarded, ',')+1:])
+	a, err := netip.ParseAddr(strings.Trim(last, "[]"))
+	if err != nil {
+		var with netip.AddrPort
+		if with, err = netip.ParseAddrPort(last); err != nil {
+			proxy, _ := remote.(*net.TCPAddr)
+			with = proxy.AddrPort()
+		}
+		a = with.Addr()
+	}
+	if a = a.Unmap().WithZone(""); a.Is6() { // as connections are bounded
+		p, _ := a.Prefix(64)
+		a = p.Addr()
+	}
+	return a
+}
+
+// onConnection is what is known of a connection without credentials.
+type onConnection struct {
+	account *ingest.Account
+	proxy   bool // it may be that of a proxy, whose requests name other addresses
+}
+
+// accountAt returns the account of the clients without credentials at a connection, or at the address that a proxy has named. The connection
+// remembers its own, so that a request needs no lookup.
+func (s *Server) accountAt(c net.Conn, forwarded string) *ingest.Account {
+	if c == nil {
+		return nil
+	}
+	kept := accept.ValueOf(c)
+	if kept != nil {
+		if k, _ := kept.Load().(*onConnection); k != nil && k.account.Live() && (forwarded == "" || !k.proxy) {
+			return k.account
+		}
+	}
+	remote := c.RemoteAddr()
+	a := s.accounts.OfAddress(s.addressOf(remote, forwarded))
+	if proxy := !s.limit.Client(remote).IsValid(); kept != nil && (forwarded == "" || !proxy) {
+		kept.Store(&onConnection{a, proxy})
+	}
+	return a
+}
+
+// accountFor returns the account of a principal, or where there is none that of a connection, as accountAt.
+func (s *Server) accountFor(p *ingest.Principal, c net.Conn, forwarded string) *ingest.Account {
+	if p != nil {
+		return s.accounts.Of(p)
+	}
+	return s.accountAt(c, forwarded)
+}
+
+// accountOf returns the account of the client of a request.
+func (s *Server) accountOf(c *fiber.Ctx) *ingest.Account {
+	if p, _ := c.Locals(ingest.PrincipalKey{}).(*ingest.Principal); p != nil {
+		return s.accounts.Of(p)
+	}
+	return s.accountAt(c.Context().Conn(), forwarded(c))
+}
+
+// charge goes on with a request that its client may send now, whose account the handlers behind it find.
+func (s *Server) charge(c *fiber.Ctx) error {
+	if err := s.chargeRequest(c); err != nil {
+		return err
+	}
+	return c.Next()
+}
+
+func (s *Server) chargeRequest(c *fiber.Ctx) error {
+	a := s.accountOf(c)
+	if err := a.Core().Take(stream.QuotaRequests, 1, 0); err != nil {
+		return err
+	}
+	c.Locals(ingest.AccountKey{}, a)
+	return nil
+}

@@ -1,0 +1,303 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/crypto/acme"
+	"golang.org/x/crypto/acme/autocert"
+
+	"millrace/config"
+	"millrace/stream"
+)
+
+// Times of the certificates of an authority.
+const (
+	acmeRetry    = 2 * time.Minute // after the first failure; more than a minute, for which autocert keeps a failure
+	acmeMaxRetry = time.Hour
+	acmeCheck    = time.Hour // between two looks at whether certificates are renewed
+	acmeLate     = 6 * time.Hour
+)
+
+// authority has the certificates that a certificate authority gives (ACME). Clients never cause a request to the authority:
+// certificates are requested when the server starts, and renewed by autocert.
+type authority struct {
+	manager *autocert.Manager
+	domains []string
+	held    []atomic.Bool // of domains: there is a certificate
+	asked   *asked
+	http    string // the address that is to be reached at port 443
+	log     *slog.Logger
+}
+
+// acmeCache returns the folder of tls.acme.
+func acmeCache(c config.ACME) (string, error) {
+	if c.Cache != "" {
+		return c.Cache, nil
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(cache, "millrace", "acme"), nil
+}
+
+// ACMECertificate returns the certificate for a name that is in the cache of tls.acme, and whether it should have been renewed.
+func ACMECertificate(c config.ACME, name string, now time.Time) (leaf *x509.Certificate, isLate bool, err error) {
+	dir, err := acmeCache(c)
+	if err != nil {
+		return nil, false, err
+	}
+	text, err := autocert.DirCache(dir).Get(context.Background(), name)
+	if err != nil {
+		return nil, false, err
+	}
+	pair, err := tls.X509KeyPair(text, text)
+	if err != nil {
+		return nil, false, err
+	}
+	return pair.Leaf, late(pair.Leaf, now), nil
+}
+
+// newAuthority opens the cache. Certificates that are in it are served from the beginning.
+func newAuthority(cfg *Config) (*authority, error) {
+	c := cfg.TLS.ACME
+	bad := func(setting, format string, args ...any) error {
+		return stream.Errorf(stream.InvalidArgument, "tls.acme."+setting, format, args...)
+	}
+	dir, err := acmeCache(c)
+	if err != nil {
+		return nil, bad("cache", "%w", err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, bad("cache", "%w", err)
+	}
+	if st, err := os.Stat(dir); err != nil || st.Mode()&0o077 != 0 {
+		return nil, bad("cache", "other users of this machine can read %s, which has keys: chmod 700", dir)
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	if c.DirectoryCA != "" {
+		pem, err := os.ReadFile(c.DirectoryCA)
+		if err != nil {
+			return nil, bad("directory_ca", "%w", err)
+		}
+		roots := x509.NewCertPool()
+		if !roots.AppendCertsFromPEM(pem) {
+			return nil, bad("directory_ca", "%s has no certificate in PEM", c.DirectoryCA)
+		}
+		transport.TLSClientConfig = &tls.Config{RootCAs: roots}
+	}
+	a := &authority{domains: c.Domains, held: make([]atomic.Bool, len(c.Domains)), http: cfg.HTTP, asked: &asked{transport: transport}, log: slog.Default()}
+	open := func() {
+		a.manager = &autocert.Manager{
+			Prompt: autocert.AcceptTOS, Email: c.Email, Cache: autocert.DirCache(dir), HostPolicy: autocert.HostWhitelist(c.Domains...),
+			Client: &acme.Client{DirectoryURL: c.Directory, HTTPClient: &http.Client{Transport: a.asked, Timeout: time.Minute}, UserAgent: "millrace/" + cfg.Version},
+		}
+	}
+	open()
+	a.asked.offline.Store(true)
+	for i, name := range a.domains {
+		if _, err := a.manager.Cache.Get(context.Background(), name); err != nil {
+			continue
+		}
+		if _, err := a.request(name); err != nil {
+			open() // without the failure, so that the next request is made at once
+		} else {
+			a.held[i].Store(true)
+		}
+	}
+	a.asked.offline.Store(false)
+	return a, nil
+}
+
+// request returns the certificate for a name. It asks the authority if there is none.
+func (a *authority) request(name string) (*tls.Certificate, error) {
+	// Always as a client that knows ECDSA, so that there is one certificate for a name.
+	return a.manager.GetCertificate(&tls.ClientHelloInfo{ServerName: name, CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}})
+}
+
+// get is tls.Config.GetCertificate. A client that names no server, such as a probe, gets the certificate of the first name.
+func (a *authority) get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	i := 0
+	if hello != nil && hello.ServerName != "" {
+		if i = slices.Index(a.domains, strings.ToLower(strings.TrimSuffix(hello.ServerName, "."))); i < 0 {
+			return nil, nil // crypto/tls refuses the name
+		}
+		if slices.Equal(hello.SupportedProtos, []string{acme.ALPNProto}) {
+			return a.manager.GetCertificate(hello) // for the authority, if it checks the name now
+		}
+	}
+	if !a.held[i].Load() {
+		return nil, fmt.Errorf("there is no certificate for %s yet: the log says why", a.domains[i])
+	}
+	return a.request(a.domains[i])
+}
+
+// run requests the certificates that are missing, and says which are not renewed, until ctx ends.
+func (a *authority) run(ctx context.Context) {
+	defer a.asked.transport.CloseIdleConnections()
+	var wg sync.WaitGroup
+	for i := range a.domains {
+		wg.Go(func() { a.keep(ctx, i) })
+	}
+	wg.Wait()
+}
+
+func (a *authority) keep(ctx context.Context, i int) {
+	name, wait := a.domains[i], acmeRetry
+	for {
+		before := a.held[i].Load()
+		c, err := a.request(name)
+		if ctx.Err() != nil {
+			return
+		}
+		next := acmeCheck
+		switch {
+		case err != nil:
+			next, wait = wait, min(2*wait, acmeMaxRetry)
+			why := a.asked.last(err)
+			a.log.Error("there is no certificate for a name: clients cannot connect with it", "setting", "tls.acme", "name", name, "error", why, "do", a.advice(name, why), "again in", next)
+		case !before:
+			a.held[i].Store(true)
+			a.log.Info("the certificate for a name is there", "setting", "tls.acme", "name", name, "until", c.Leaf.NotAfter)
+		case late(c.Leaf, time.Now()):
+			why := a.asked.last(errors.New("the authority was not asked, or did not answer"))
+			a.log.Error("the certificate for a name could not be renewed so far", "setting", "tls.acme", "name", name, "until", c.Leaf.NotAfter, "error", why, "do", a.advice(name, why))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(next):
+		}
+	}
+}
+
+// late reports whether a certificate should have been renewed: autocert does so when a third of its time is left, or 30 days.
+func late(c *x509.Certificate, now time.Time) bool {
+	third := min(c.NotAfter.Sub(c.NotBefore)/3, 30*24*time.Hour)
+	return now.After(c.NotAfter.Add(-third + min(acmeLate, third/2)))
+}
+
+// advice says what to do about an error.
+func (a *authority) advice(name string, err error) string {
+	var problem *acme.Error
+	var unknown x509.UnknownAuthorityError
+	if errors.As(err, &unknown) {
+		return "set tls.acme.directory_ca to the certificate that signs that of the directory"
+	}
+	if !errors.As(err, &problem) {
+		return "check tls.acme.directory, the DNS and the firewall of this machine"
+	}
+	switch strings.TrimPrefix(problem.ProblemType, "urn:ietf:params:acme:error:") {
+	case "caa", "rejectedIdentifier", "unsupportedIdentifier":
+		return "the authority does not give certificates for this name: check tls.acme.domains and the CAA records of the name"
+	case "rateLimited":
+		return "wait: the authority bounds how often it is asked; keep the folder tls.acme.cache over restarts"
+	case "invalidContact", "unsupportedContact":
+		return "correct tls.acme.email"
+	case "externalAccountRequired":
+		return "use another authority, tls.acme.directory: this one wants accounts of its own"
+	}
+	if problem.StatusCode < http.StatusBadRequest { // in the state of a challenge
+		return fmt.Sprintf("port 443 of %s has to lead from the authority to the address http of this server, %s, without a proxy that has a certificate of its own: check the DNS, the firewall and its forwarding", name, a.http)
+	}
+	return "see the terms and the state of the authority"
+}
+
+// asked is the transport to the authority. It remembers why the authority refused, which autocert does not say.
+type asked struct {
+	transport *http.Transport
+	offline   atomic.Bool // nothing is sent
+
+	mu     sync.Mutex
+	reason error
+}
+
+// maxProblem bounds the bytes of an answer that are looked at.
+const maxProblem = 64 << 10
+
+// RoundTrip implements http.RoundTripper.
+func (t *asked) RoundTrip(r *http.Request) (*http.Response, error) {
+	if t.offline.Load() {
+		return nil, errors.New("the server has not started")
+	}
+	answer, err := t.transport.RoundTrip(r)
+	if err != nil {
+		var op *net.OpError
+		if !errors.As(err, &op) || !errors.Is(err, context.Canceled) {
+			t.note(fmt.Errorf("%s: %w", r.URL.Redacted(), err))
+		}
+		return nil, err
+	}
+	text, err := io.ReadAll(io.LimitReader(answer.Body, maxProblem))
+	if err != nil {
+		_ = answer.Body.Close()
+		return nil, err
+	}
+	answer.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(text), answer.Body), answer.Body}
+	if p := problemOf(answer.StatusCode, text); p != nil {
+		t.note(p)
+	}
+	return answer, nil
+}
+
+// problemOf returns the problem in an answer (RFC 8555, sections 6.7 and 7.1.6), or nil.
+func problemOf(status int, text []byte) *acme.Error {
+	type problem struct{ Type, Detail string }
+	var body struct {
+		problem
+		Status     any // of a problem a number
+		Challenges []struct{ Error *problem }
+	}
+	if json.Unmarshal(text, &body) != nil {
+		body.Detail = http.StatusText(status)
+	}
+	p := body.problem
+	if status < http.StatusBadRequest {
+		p = problem{}
+		for _, c := range body.Challenges {
+			if c.Error != nil {
+				p = *c.Error
+			}
+		}
+	}
+	if p == (problem{}) || strings.HasSuffix(p.Type, ":badNonce") { // which is tried again with another
+		return nil
+	}
+	return &acme.Error{StatusCode: status, ProblemType: p.Type, Detail: p.Detail}
+}
+
+func (t *asked) note(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.reason = err
+}
+
+// last returns why the authority refused, or err if it did not, and forgets it.
+func (t *asked) last(err error) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.reason != nil {
+		err, t.reason = t.reason, nil
+	}
+	return err
+}

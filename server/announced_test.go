@@ -1,0 +1,153 @@
+package server_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"millrace/config"
+	"millrace/server"
+	"millrace/stream"
+	"millrace/workers"
+)
+
+// until waits for ok.
+func until(t *testing.T, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it has not come to be")
+		}
+	}
+}
+
+// TestAnnouncedBodies: bodies and messages of which little has arrived hold little of the budget,
+// whatever length they announce, so that other clients are served.
+func TestAnnouncedBodies(t *testing.T) {
+	const clients, sent, each = 24, 14 << 10, 64 << 10
+	// Each returns a connection, and what announces.
+	for name, announce := range map[string]func(s *server.Server) (net.Conn, []byte){
+		"a body": func(s *server.Server) (net.Conn, []byte) {
+			c, err := net.Dial("tcp", s.Addr("http"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c, fmt.Appendf(nil, "POST /v2/models/find/infer HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n\r\n", 64<<20)
+		},
+		"a message after a large one": func(s *server.Server) (net.Conn, []byte) {
+			ws := dial(t, s, "/v2/models/find/stream")
+			if got := ask(t, ws, websocket.BinaryMessage, pngOfSize(t, 8, 8, 4<<20)); !strings.Contains(got, "boxes") {
+				t.Error(got)
+			}
+			return ws.NetConn(), append(binary.BigEndian.AppendUint64([]byte{0x82, 0xff}, 8<<20-1), 0, 0, 0, 0)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "off", Memory: config.Memory{Budget: 64 << 20},
+				Models: []workers.Config{{Name: "find", Source: "motion", Policy: stream.Policy{Mode: stream.Every}}}})
+			before := s.Memory().Stats()
+			var open []net.Conn
+			var head []byte
+			for range clients {
+				var c net.Conn
+				c, head = announce(s)
+				open = append(open, c)
+			}
+			for _, c := range open { // together, since what has begun must go on within some time
+				_, _ = c.Write(append(head, make([]byte, sent)...))
+			}
+			// The frame of the last large message may be held for a moment longer.
+			until(t, func() bool {
+				m := s.Memory().Stats()
+				return m.Leases-before.Leases == clients && m.Leased-before.Leased <= clients*each
+			})
+			if m := s.Memory().Stats(); m.Denied > 0 {
+				t.Errorf("%d clients that sent %d bytes each: %+v", clients, sent, m)
+			}
+			r, err := http.Post("http://"+s.Addr("http")+"/v2/models/find/infer", "application/octet-stream", bytes.NewReader(pngOfSize(t, 100, 100, 8<<20)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Body.Close()
+			if r.StatusCode != http.StatusOK {
+				t.Error(r.Status)
+			}
+			for _, c := range open {
+				c.Close()
+			}
+			until(t, func() bool { return s.Memory().Stats().Leased <= before.Leased })
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestShareOfAClient: the bodies and messages of one address hold at most its share of the budget,
+// whatever protocol it uses, and leave the rest to others; so do those of one connection of a trusted
+// proxy.
+func TestShareOfAClient(t *testing.T) {
+	const budget, size, percent = 64 << 20, 7 << 20, 50
+	s, stop := runWith(t, server.Config{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Memory: config.Memory{Budget: budget, ClientShare: percent}, Proxies: []string{"127.0.0.9"},
+		Models: []workers.Config{{Name: "same", Source: "identity"}}})
+	from := func(address string) net.Conn {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
+		c, err := d.Dial("tcp", s.Addr("http"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	// send sends a body but for its last byte; the reply says whether it was refused.
+	send := func(c net.Conn, n int) {
+		_, _ = fmt.Fprintf(c, "POST /v2/models/same/infer HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n\r\n", n)
+		_, _ = c.Write(make([]byte, n-1)) // fails when it is refused
+	}
+	var greedy []net.Conn
+	for range 8 {
+		c := from("127.0.0.2")
+		defer c.Close()
+		send(c, size)
+		greedy = append(greedy, c)
+	}
+	until(t, func() bool { return s.Memory().Stats().Denied > 0 })
+	until(t, func() bool { m := s.Memory().Stats(); return m.Leased > 3*size && m.Leased <= budget*percent/100 })
+	refused := 0
+	for _, c := range greedy {
+		_ = c.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+		text := make([]byte, 4<<10)
+		if n, _ := c.Read(text); n > 0 {
+			refused++
+			if !bytes.HasPrefix(text, []byte("HTTP/1.1 503 ")) || !bytes.Contains(text, []byte("memory.client_share")) {
+				t.Errorf("%q", text[:n])
+			}
+		}
+	}
+	if refused < 3 || refused > 5 {
+		t.Errorf("%d of %d bodies were refused", refused, len(greedy))
+	}
+	for _, address := range []string{"127.0.0.3", "127.0.0.9", "127.0.0.9"} { // the connections of a proxy are clients each
+		c := from(address)
+		send(c, size)
+		_, _ = c.Write([]byte{0})
+		text := make([]byte, 16)
+		if n, err := c.Read(text); !bytes.HasPrefix(text, []byte("HTTP/1.1 200 ")) {
+			t.Errorf("%s: %q, %v", address, text[:n], err)
+		}
+		c.Close()
+	}
+	for _, c := range greedy {
+		c.Close()
+	}
+	until(t, func() bool { return s.Memory().Stats().Leased < size })
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,170 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/url"
+	"strings"
+	"sync/atomic"
+
+	"github.com/gofiber/fiber/v2"
+	"golang.org/x/time/rate"
+
+	"millrace/ingest"
+	"millrace/internal/httpd"
+	"millrace/internal/openapi"
+	"millrace/internal/role"
+	"millrace/stream"
+	"millrace/tracing"
+)
+
+// Bounds of the audit log.
+const (
+	maxTarget = 256 // bytes of what a client names
+	// Acts of clients without valid credentials, who may send any number, whatever came of them: a burst, and so many a second. The others are counted.
+	strangers      = 20
+	strangersBurst = 100
+)
+
+// audit writes a line of JSON for each administrative act. A nil one writes nothing. It is safe for concurrent use.
+type audit struct {
+	log       *slog.Logger
+	file      *tracing.LogFile
+	strangers *rate.Limiter // nil = clients need no credentials
+	left      atomic.Uint64 // acts of strangers that were not written since the last one that was
+}
+
+// openAudit opens the file of the setting audit; "" = there is none. authenticates says that clients need credentials.
+func openAudit(path string, authenticates bool) (*audit, error) {
+	if path == "" {
+		return nil, nil
+	}
+	log, file, err := tracing.NewAuditLog(path)
+	if err != nil {
+		return nil, err
+	}
+	a := &audit{log: log, file: file}
+	if authenticates {
+		a.strangers = rate.NewLimiter(strangers, strangersBurst)
+	}
+	return a, nil
+}
+
+func (a *audit) close() {
+	if a != nil {
+		_ = a.file.Close()
+	}
+}
+
+// signalled is the protocol of acts that somebody on the server's machine does by a signal.
+const signalled = "signal"
+
+// act is an administrative act.
+type act struct {
+	of       *ingest.Principal // nil = nobody, or not known
+	address  string
+	protocol string // http, grpc or signalled
+	verb     string // the route or the method
+	target   string // what the client has named
+	err      error
+	status   int // of HTTP, for answers without an error
+}
+
+// write writes the line of an act.
+func (a *audit) write(x act) {
+	if a == nil {
+		return
+	}
+	code := ""
+	switch {
+	case x.err != nil:
+		code = string(stream.CodeOf(x.err))
+	case x.status == fiber.StatusUnauthorized:
+		code = string(stream.Unauthenticated)
+	case x.status == fiber.StatusForbidden:
+		code = string(stream.PermissionDenied)
+	case x.status >= fiber.StatusBadRequest:
+		code = "failed"
+	}
+	outcome := "failed"
+	switch code {
+	case "":
+		outcome = "done"
+	case string(stream.Unauthenticated), string(stream.PermissionDenied):
+		outcome = "refused"
+	}
+	var more []slog.Attr
+	if x.of == nil && x.protocol != signalled && a.strangers != nil {
+		if !a.strangers.Allow() {
+			a.left.Add(1)
+			return
+		}
+		if n := a.left.Swap(0); n > 0 {
+			more = append(more, slog.Uint64("not_written", n))
+		}
+	}
+	name, by := "", ""
+	if p := x.of; p != nil {
+		if name, by = p.Name, p.Key; p.Session != "" {
+			by = "session of " + by
+		}
+	}
+	if len(x.target) > maxTarget {
+		x.target = x.target[:maxTarget]
+	}
+	a.log.LogAttrs(context.Background(), slog.LevelInfo, "audit", append([]slog.Attr{
+		slog.String("principal", name), slog.String("authenticated", by), slog.String("address", x.address), slog.String("protocol", x.protocol), slog.String("verb", x.verb),
+		slog.String("target", x.target), slog.String("outcome", outcome), slog.String("code", code),
+	}, more...)...)
+}
+
+// audited reports whether requests of a route are administrative acts: those that need role.Manage, and logins and logouts.
+func audited(r *openapi.Route) bool {
+	return r.Role == role.Manage || strings.HasSuffix(r.Path, "login") || strings.HasSuffix(r.Path, "logout")
+}
+
+// actorKey is the key under which a request has the principal that logs in or out, or was refused.
+type actorKey struct{}
+
+// auditRoute returns the handler in front of all others of a route.
+func (s *Server) auditRoute(path string) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		err := c.Next()
+		p, _ := c.Locals(ingest.PrincipalKey{}).(*ingest.Principal)
+		if p == nil {
+			p, _ = c.Locals(actorKey{}).(*ingest.Principal)
+		}
+		var named []string
+		for _, name := range c.Route().Params {
+			value, bad := url.PathUnescape(c.Params(name))
+			if bad != nil {
+				value = c.Params(name)
+			}
+			named = append(named, value)
+		}
+		if made := string(c.Response().Header.Peek(fiber.HeaderLocation)); len(named) == 0 && strings.HasPrefix(made, "/v2/streams/") {
+			named = append(named, strings.TrimPrefix(made, "/v2/streams/"))
+		}
+		status := c.Response().StatusCode()
+		if err != nil {
+			status = httpd.StatusOf(err)
+		}
+		s.audit.write(act{of: p, address: s.clientAddress(c).String(), protocol: "http", verb: c.Method() + " " + path, target: strings.Join(named, " "), err: err, status: status})
+		return err
+	}
+}
+
+// auditCall writes the line of a call of gRPC.
+func (s *Server) auditCall(p *ingest.Principal, from net.Addr, method, target string, err error) {
+	address := ""
+	if from != nil {
+		address, _, _ = net.SplitHostPort(from.String())
+	}
+	s.audit.write(act{of: p, address: address, protocol: "grpc", verb: method, target: target, err: err})
+}
+
+// auditSignal writes the line of a signal.
+func (s *Server) auditSignal(err error) {
+	s.audit.write(act{protocol: signalled, verb: "SIGHUP", err: err})
+}

@@ -1,0 +1,159 @@
+package server
+
+import (
+	"encoding/json"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+
+	grpcadapter "millrace/ingest/grpc"
+	"millrace/internal/inferencepb"
+	"millrace/internal/role"
+)
+
+// TestAudit: each route and call that needs the role manage, and each login and logout, leaves a line that says who did what and what came of it,
+// also when it is refused, and the line has neither secrets nor bytes that end lines or that terminals obey.
+func TestAudit(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "audit.log")
+	k := startKeyed(t, func(c *Config) { c.Audit = file })
+	lines := func() (out []map[string]any) {
+		t.Helper()
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range text {
+			if b < ' ' && b != '\n' || b == 0x7f {
+				t.Fatalf("the file has the byte %#x", b)
+			}
+		}
+		for _, key := range k.keys {
+			if strings.Contains(string(text), key) {
+				t.Fatal("the file has a key")
+			}
+		}
+		for line := range strings.Lines(string(text)) {
+			var one map[string]any
+			if err := json.Unmarshal([]byte(line), &one); err != nil {
+				t.Fatalf("%s: %v", line, err)
+			}
+			out = append(out, one)
+		}
+		return out
+	}
+	n := 0
+	want := func(verb, principal, outcome, code string) map[string]any {
+		t.Helper()
+		all := lines()
+		if n++; len(all) != n {
+			t.Fatalf("%s: %d lines, want %d: %v", verb, len(all), n, all[len(all)-1:])
+		}
+		got := all[n-1]
+		if got["verb"] != verb || got["principal"] != principal || got["outcome"] != outcome || got["code"] != code || got["address"] != "127.0.0.1" || got["time"] == nil {
+			t.Errorf("%v, want %s of %s: %s %s", got, verb, principal, outcome, code)
+		}
+		return got
+	}
+	if st, err := os.Stat(file); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", st.Mode(), err)
+	}
+	for _, r := range k.routes() {
+		if r.Role != role.Manage {
+			continue
+		}
+		for _, path := range r.Paths() {
+			k.request(t, r.Method, samples.Replace(path), "")
+			want(r.Method+" "+path, "", "refused", "unauthenticated")
+			k.request(t, r.Method, samples.Replace(path), "api_key: "+k.keys["infer"]+"\r\n")
+			if got := want(r.Method+" "+path, "infer", "refused", "permission_denied"); !strings.HasPrefix(got["authenticated"].(string), "key:k") {
+				t.Errorf("%v", got)
+			}
+		}
+	}
+	if n < 40 {
+		t.Errorf("%d lines of routes", n)
+	}
+	b := newBrowser(t, k.URL("http"))
+	b.ask(t, "POST", "/v2/repository/models/echo/load", k.keys["all"])
+	if got := want("POST /v2/repository/models/:model/load", "all", "done", ""); got["target"] != "echo" {
+		t.Errorf("%v", got)
+	}
+	name := "x\r\n{\"time\":1}\x1b[31m\u009b1m\x7f"
+	b.ask(t, "POST", "/v2/repository/models/"+url.PathEscape(name)+"/load", k.keys["all"])
+	if got := want("POST /v2/repository/models/:model/load", "all", "failed", "not_found"); got["target"] != name {
+		t.Errorf("%q", got["target"])
+	}
+	b.ask(t, "POST", "/login", "wrong")
+	want("POST /login", "", "refused", "unauthenticated")
+	b.ask(t, "POST", "/login", k.keys["all"])
+	want("POST /login", "all", "done", "")
+	b.ask(t, "POST", "/logout", "")
+	want("POST /logout", "all", "done", "")
+
+	conn, err := grpc.NewClient(k.Addr("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for method, needed := range grpcadapter.Roles {
+		if needed != role.Manage {
+			continue
+		}
+		in, out := new(inferencepb.RepositoryModelLoadRequest), new(raw)
+		_ = conn.Invoke(metadata.AppendToOutgoingContext(t.Context(), "api_key", k.keys["watch"]), method, in, out)
+		if got := want(method, "watch", "refused", "permission_denied"); got["protocol"] != "grpc" {
+			t.Errorf("%v", got)
+		}
+	}
+	client := inferencepb.NewGRPCInferenceServiceClient(conn)
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "api_key", k.keys["all"])
+	if _, err := client.RepositoryModelLoad(ctx, &inferencepb.RepositoryModelLoadRequest{ModelName: "none"}); err == nil {
+		t.Error("a model that is not there was loaded")
+	}
+	if got := want("/inference.GRPCInferenceService/RepositoryModelLoad", "all", "failed", "not_found"); got["target"] != "none" {
+		t.Errorf("%v", got)
+	}
+	if _, err := client.LogSettings(ctx, &inferencepb.LogSettingsRequest{}); err != nil { // reads, which is no act
+		t.Error(err)
+	}
+	if got := len(lines()); got != n {
+		t.Errorf("%d lines, want %d", got, n)
+	}
+}
+
+// TestAuditBoundsStrangers: clients without credentials cannot fill the log, whatever came of what they sent, and the lines of those with some are
+// written nevertheless.
+func TestAuditBoundsStrangers(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "audit.log")
+	k := startKeyed(t, func(c *Config) { c.GRPC, c.Audit = Off, file })
+	begun := time.Now()
+	for range 2 * strangersBurst {
+		for _, path := range []string{"/logout", "/login", "/session_login"} { // done, refused and then flow_control, unsupported
+			newBrowser(t, k.URL("http")).ask(t, "POST", path, "")
+		}
+	}
+	most := strangersBurst + int(strangers*time.Since(begun).Seconds()) + 1
+	text := string(must(os.ReadFile(file)))
+	if n := strings.Count(text, "\n"); n < strangersBurst || n > most {
+		t.Errorf("%d lines, want between %d and %d", n, strangersBurst, most)
+	}
+	for _, code := range []string{`"code":""`, `"code":"unauthenticated"`, `"code":"flow_control"`, `"code":"unsupported"`} {
+		if !strings.Contains(text, code) {
+			t.Errorf("there is no line with %s", code)
+		}
+	}
+	before := strings.Count(text, `"principal":"all"`)
+	for range 2 * strangersBurst {
+		newBrowser(t, k.URL("http")).ask(t, "POST", "/v2/repository/models/echo/load", k.keys["all"])
+	}
+	if n := strings.Count(string(must(os.ReadFile(file))), `"principal":"all"`); n != before+2*strangersBurst {
+		t.Errorf("%d lines of a client with a key, want %d", n, before+2*strangersBurst)
+	}
+}

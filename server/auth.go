@@ -1,0 +1,456 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/metadata"
+
+	"millrace/config"
+	"millrace/ingest"
+	"millrace/ingest/auth"
+	"millrace/internal/role"
+	"millrace/internal/secret"
+	"millrace/stream"
+)
+
+// keyName is the name of the header, the cookie, the query option and the metadata that may have a key.
+const keyName = "api_key"
+
+// wwwAuthenticate says how a client authenticates.
+const wwwAuthenticate = `Bearer realm="millrace"`
+
+// sessionName is the name of the cookie of a session.
+const sessionName = "session_key"
+
+// authenticator finds who sent a request. It is safe for concurrent use.
+type authenticator struct {
+	required bool   // clients need credentials
+	key      string // the server's own one, which has every role; "" = none
+	keys     *auth.Keys
+	users    *auth.Users
+	module   *auth.Module
+	oidc     *auth.OIDC
+	clients  *auth.Authority // of client certificates
+	roles    role.Set        // of users who are in no file
+	counts   [outcomes]atomic.Uint64
+	checking chan struct{} // holds an element for each login with a password
+	sessions *auth.Sessions
+	logins   *auth.Logins
+	lasting  ingest.Lasting // what clients have begun
+}
+
+func newAuthenticator(s *Server) (*authenticator, error) {
+	c := &s.cfg.Auth
+	a := &authenticator{required: authenticates(&s.cfg), checking: make(chan struct{}, maxLogins), sessions: auth.NewSessions(c.Sessions), logins: auth.NewLogins()}
+	bad := func(setting string, err error) error {
+		return stream.Errorf(stream.InvalidArgument, setting, "%w", err)
+	}
+	failed := func(setting string) func(error) {
+		return func(err error) {
+			s.log.Error("a file could not be read again: what it had before is still valid", "setting", setting, "error", err)
+		}
+	}
+	var err error
+	if a.key, err = secret.Read(s.cfg.APIKey); err != nil {
+		return nil, bad("api_key", err)
+	}
+	names := c.Roles
+	if len(names) == 0 {
+		names = []string{role.Infer.String()}
+	}
+	if a.roles, err = role.Parse(names); err != nil {
+		return nil, bad("auth.roles", err)
+	}
+	if c.Keys != "" {
+		if a.keys, err = auth.OpenKeys(c.Keys, failed("auth.keys")); err != nil {
+			return nil, bad("auth.keys", err)
+		}
+	}
+	if c.Users != "" {
+		if a.users, err = auth.OpenUsers(c.Users, failed("auth.users")); err != nil {
+			return nil, bad("auth.users", err)
+		}
+	}
+	if s.cfg.TLS.ClientCA != "" {
+		if a.clients, err = auth.OpenAuthority(s.cfg.TLS.ClientCA, failed("tls.client_ca")); err != nil {
+			return nil, bad("tls.client_ca", err)
+		}
+		s.tls.ClientAuth, s.tls.VerifyConnection = tls.RequestClientCert, a.clients.Verify
+	}
+	return a, a.start(s)
+}
+
+// start starts what authenticates outside the server: the provider of tokens, and the module in Python.
+func (a *authenticator) start(s *Server) error {
+	c := &s.cfg.Auth
+	if c.OIDC.Issuer != "" {
+		a.oidc = auth.NewOIDC(context.Background(), auth.OIDCOptions{
+			Issuer: c.OIDC.Issuer, Audience: c.OIDC.Audience, UserClaim: c.OIDC.UserClaim, RolesClaim: c.OIDC.RolesClaim, Named: a.named, Log: s.log,
+		})
+	}
+	if c.Module == "" {
+		return nil
+	}
+	python := c.Python
+	if python == "" {
+		python = "python3"
+	}
+	path, err := exec.LookPath(python)
+	if err != nil {
+		return stream.Errorf(stream.NotFound, "auth.python", "%w", err)
+	}
+	file, err := filepath.Abs(c.Module)
+	if err == nil {
+		a.module, err = auth.OpenModule(context.Background(), auth.ModuleOptions{Python: path, File: file, Env: config.WithoutSecrets(os.Environ()), Log: s.log})
+	}
+	if err != nil {
+		return stream.Errorf(stream.InvalidArgument, "auth.module", "%w", err)
+	}
+	return nil
+}
+
+// close ends what start has started.
+func (a *authenticator) close() {
+	if a == nil {
+		return
+	}
+	if a.module != nil {
+		a.module.Close()
+	}
+	if a.oidc != nil {
+		a.oidc.Close()
+	}
+}
+
+// on reports whether clients need credentials.
+func (a *authenticator) on() bool { return a.required }
+
+// passwords reports whether users log in with passwords.
+func (a *authenticator) passwords() bool { return a.users != nil || a.module != nil }
+
+// owner is who has the server's own key, which has no name.
+var owner = &ingest.Principal{Key: keyName, Roles: role.All}
+
+// requestCredentials are what a request has.
+type requestCredentials struct {
+	keys    []string  // the values of all places where a key or a token may be; "" = none
+	own     [4]string // room for them
+	session string    // the cookie's
+	cert    *x509.Certificate
+}
+
+// outcome is what became of the credentials of a request.
+type outcome uint8
+
+const (
+	allowed outcome = iota
+	missing
+	wrong
+	expired
+	denied  // they are somebody's who has not the role, or may not use the model
+	limited // too many attempts to log in
+	outcomes
+)
+
+var outcomeNames = [outcomes]string{"allowed", "missing", "wrong", "expired", "denied", "limited"}
+
+// stats returns how many requests had an outcome.
+func (a *authenticator) stats() map[string]uint64 {
+	if !a.on() {
+		return nil
+	}
+	out := make(map[string]uint64, outcomes)
+	for i := range a.counts {
+		out[outcomeNames[i]] = a.counts[i].Load()
+	}
+	return out
+}
+
+func (a *authenticator) count(o outcome) { a.counts[o].Add(1) }
+
+// authenticate returns whose credentials are among those of a request, and counts those that are nobody's.
+func (a *authenticator) authenticate(ctx context.Context, c *requestCredentials) (*ingest.Principal, error) {
+	p, o, err := a.identify(ctx, c)
+	if err != nil {
+		a.count(o)
+	}
+	return p, err
+}
+
+// admits is authenticate for what needs a role, and what limited says of a principal that may use some models only. nil: the
+// caller says it to judged. With an error it may return who is refused.
+func (a *authenticator) admits(ctx context.Context, c *requestCredentials, needed role.Role, limited func(*ingest.Principal) error) (*ingest.Principal, error) {
+	p, err := a.authenticate(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if err = p.Allows(needed); err == nil && p.Limited() {
+		if limited == nil { // judged counts it
+			return p, nil
+		}
+		err = limited(p)
+	}
+	if err != nil {
+		a.count(denied)
+		return p, err
+	}
+	a.count(allowed)
+	return p, nil
+}
+
+// identify returns whose credentials are among those of a request.
+func (a *authenticator) identify(ctx context.Context, c *requestCredentials) (*ingest.Principal, outcome, error) {
+	now := time.Now()
+	some, late := false, ""
+	for _, key := range c.keys {
+		if key == "" {
+			continue
+		}
+		some = true
+		if a.key != "" && secret.Equal(key, a.key) {
+			return owner, allowed, nil
+		}
+		if a.keys != nil {
+			p, old := a.keys.Authenticate(key, now)
+			if p != nil {
+				return p, allowed, nil
+			}
+			if old {
+				late = keyName
+			}
+		}
+		if a.oidc != nil && auth.IsToken(key) {
+			p, old := a.oidc.Authenticate(ctx, key, now)
+			if p != nil {
+				return p, allowed, nil
+			}
+			if old {
+				late = "token"
+			}
+		}
+	}
+	if p, _ := a.sessions.Find(c.session, now); p != nil {
+		if p = a.current(p, now); p != nil {
+			return p, allowed, nil
+		}
+		a.sessions.End(c.session) // of a key or user that is gone
+	}
+	if c.cert != nil && a.clients != nil {
+		name, err := auth.NameOf(c.cert)
+		switch {
+		case !now.Before(c.cert.NotAfter): // since it was verified, when the connection began
+			return nil, expired, stream.Errorf(stream.Unauthenticated, "", "the client certificate has expired: connect again with a new one")
+		case err == nil:
+			p := a.named("cert:"+name, name, nil)
+			p.Expires = c.cert.NotAfter
+			return p, allowed, nil
+		}
+		return nil, wrong, stream.Errorf(stream.Unauthenticated, "", "the client certificate names nobody: %w", err)
+	}
+	switch {
+	case late != "":
+		return nil, expired, stream.Errorf(stream.Unauthenticated, late, "has expired")
+	case some:
+		return nil, wrong, stream.Errorf(stream.Unauthenticated, "", "the key or token is wrong: %s", a.wants())
+	case c.session != "":
+		return nil, expired, stream.Errorf(stream.Unauthenticated, "", "the session has ended: log in again")
+	}
+	return nil, missing, stream.Errorf(stream.Unauthenticated, "", "the key is missing: %s", a.wants())
+}
+
+// wants says which credentials clients may send.
+func (a *authenticator) wants() string {
+	var ways []string
+	if a.key != "" || a.keys != nil {
+		ways = append(ways, "the header "+keyName+", or Authorization: Bearer KEY")
+	}
+	if a.oidc != nil {
+		ways = append(ways, "Authorization: Bearer TOKEN")
+	}
+	if a.passwords() {
+		ways = append(ways, "the cookie of /session_login")
+	}
+	if a.clients != nil {
+		ways = append(ways, "a client certificate")
+	}
+	return "send " + strings.Join(ways, ", or ")
+}
+
+// named returns the user of a name whom somebody else has authenticated: with the roles of the file of users if that has the name, otherwise
+// with those that are given, or those of auth.roles.
+func (a *authenticator) named(key, name string, roles *role.Set) *ingest.Principal {
+	p := &ingest.Principal{Key: key, Name: name, Roles: a.roles}
+	if roles != nil {
+		p.Roles = *roles
+	}
+	if a.users != nil {
+		if u, there := a.users.Current(name, time.Now()); u != nil {
+			p.Roles, p.Models, p.Quotas, p.Listed = u.Roles, u.Models, u.Quotas, true
+		} else if there {
+			p.Roles, p.Listed = 0, true // it has expired
+		}
+	}
+	return p
+}
+
+// current returns a principal as the files have it now; nil when it is gone: its key, user or entry was removed or has expired.
+func (a *authenticator) current(p *ingest.Principal, now time.Time) *ingest.Principal {
+	again := a.listed(p, now)
+	if again == nil || p.Session == "" {
+		return again
+	}
+	return a.sessions.As(p.Session, again, now)
+}
+
+// listed is current without a look at the session.
+func (a *authenticator) listed(p *ingest.Principal, now time.Time) *ingest.Principal {
+	kind, name, _ := strings.Cut(p.Key, ":")
+	switch kind {
+	case keyName:
+		return p
+	case "key":
+		return a.keys.Current(p, now)
+	case "user":
+		p, _ = a.users.Current(name, now)
+		return p
+	}
+	roles := &p.Roles // those of the token, unless an entry had others
+	if kind != "oidc" {
+		roles = nil
+	}
+	again := a.named(p.Key, p.Name, roles)
+	if again.Expires = p.Expires; p.Listed && !again.Listed || again.Listed && again.Roles == 0 {
+		return nil
+	}
+	return again
+}
+
+// checkLasting is the time between two looks at the credentials of what clients have begun.
+const checkLasting = time.Second
+
+// checkLong ends what clients have begun with credentials that are not valid any more, until ctx ends.
+func (a *authenticator) checkLong(ctx context.Context) {
+	ticker := time.NewTicker(checkLasting)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			now := time.Now()
+			a.lasting.Check(func(p *ingest.Principal) error { return a.still(p, now) })
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// still returns why the credentials of a principal are not those with which it began any more, or nil.
+func (a *authenticator) still(p *ingest.Principal, now time.Time) error {
+	if !p.Expires.IsZero() && !now.Before(p.Expires) {
+		return stream.Errorf(stream.Unauthenticated, "", "the credentials of %s have expired: authenticate again", p.Name)
+	}
+	again := a.current(p, now)
+	switch {
+	case again == nil && p.Session != "":
+		return stream.Errorf(stream.Unauthenticated, "", "the session of %s has ended: log in again", p.Name)
+	case again == nil:
+		return stream.Errorf(stream.Unauthenticated, "", "the key or entry of %s was removed or has expired", p.Name)
+	case again.Roles != p.Roles || !slices.Equal(again.Models, p.Models):
+		return stream.Errorf(stream.Unauthenticated, "", "the roles or models of %s were changed: connect again", p.Name)
+	}
+	return nil
+}
+
+// ticket returns whose ticket a client has sent, as that is now, or err, which says why it is not valid, and counts it.
+func (a *authenticator) ticket(of *ingest.Principal, err error) (*ingest.Principal, error) {
+	if !a.on() {
+		return nil, err
+	}
+	o := allowed
+	if err != nil {
+		o = wrong
+	} else if of = a.current(of, time.Now()); of == nil {
+		o, err = expired, stream.Errorf(stream.Unauthenticated, "ticket", "is of a key, user or session that is gone")
+	} else if err = of.Allows(role.Infer); err != nil {
+		o = denied
+	}
+	a.count(o)
+	return of, err
+}
+
+// judged counts what became of a call or a message of gRPC of a client that is limited to some models.
+func (a *authenticator) judged(err error) {
+	if err != nil {
+		a.count(denied)
+		return
+	}
+	a.count(allowed)
+}
+
+// Bounds of logins with passwords.
+const (
+	maxLogins = 32 // that are checked, or wait for it
+	loginTime = 20 * time.Second
+)
+
+// login returns who has a name and a password, or nil.
+func (s *Server) login(ctx context.Context, name, password string) (*ingest.Principal, error) {
+	select {
+	case s.auth.checking <- struct{}{}:
+		defer func() { <-s.auth.checking }()
+	default:
+		return nil, stream.Errorf(stream.Overloaded, "", "%d logins are being checked: try again later", maxLogins)
+	}
+	ctx, cancel := context.WithTimeout(ctx, loginTime)
+	defer cancel()
+	if s.auth.users != nil {
+		p, err := s.auth.users.Authenticate(ctx, name, password, time.Now(), func(n int64) (func(), error) {
+			return func() { s.memory.Refund(n) }, s.memory.Charge(n)
+		})
+		if p != nil || err != nil {
+			return p, err
+		}
+	}
+	if s.auth.module == nil {
+		return nil, nil
+	}
+	id, err := s.auth.module.Authenticate(ctx, name, password)
+	if err != nil || id == "" {
+		return nil, err
+	}
+	return s.auth.named("module:"+id, id, nil), nil
+}
+
+// bearer returns the key or token in the value of a header Authorization, or "".
+func bearer(value string) string {
+	scheme, key, _ := strings.Cut(value, " ")
+	if !strings.EqualFold(scheme, "bearer") {
+		return ""
+	}
+	return strings.TrimSpace(key)
+}
+
+// grpcAuth returns what authenticates calls of gRPC, or nil where they need no credentials.
+func (s *Server) grpcAuth() func(context.Context, metadata.MD, *x509.Certificate, role.Role) (*ingest.Principal, error) {
+	if !s.auth.on() {
+		return nil
+	}
+	return func(ctx context.Context, md metadata.MD, cert *x509.Certificate, needed role.Role) (*ingest.Principal, error) {
+		c := requestCredentials{cert: cert}
+		for _, name := range []string{keyName, "rpc-auth-header"} {
+			c.keys = append(c.keys, md[name]...)
+		}
+		for _, value := range md["authorization"] {
+			c.keys = append(c.keys, bearer(value))
+		}
+		return s.auth.admits(ctx, &c, needed, nil) // the call itself is checked when its message is read
+	}
+}

@@ -1,0 +1,370 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"millrace/config"
+	"millrace/ingest/auth"
+	grpcadapter "millrace/ingest/grpc"
+	"millrace/ingest/streams"
+	"millrace/internal/role"
+	"millrace/workers"
+)
+
+// keyed is a server with keys of each role, and the keys by name.
+type keyed struct {
+	*Server
+	file string
+	keys map[string]string
+	all  []auth.Key
+}
+
+// add adds a key of a name; it is valid when the server has read the file again.
+func (k *keyed) add(t *testing.T, name string, roles role.Set, expires time.Time) {
+	t.Helper()
+	entry, text := auth.NewKey(name, auth.Grant{Roles: roles.Names(), Expires: expires})
+	k.all = append(k.all, entry)
+	k.keys[name] = text
+}
+
+func (k *keyed) write(t *testing.T) {
+	t.Helper()
+	if err := auth.WriteKeys(k.file, k.all); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// startKeyed starts a server with named keys, one for each role, and change of its configuration.
+func startKeyed(t *testing.T, change func(*Config)) *keyed {
+	t.Helper()
+	k := &keyed{file: filepath.Join(t.TempDir(), "keys.yaml"), keys: map[string]string{}}
+	for _, name := range role.Names() {
+		set, err := role.Parse([]string{name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.add(t, name, set, time.Time{})
+	}
+	k.add(t, "all", role.All, time.Time{})
+	entry, text := auth.NewKey("door", auth.Grant{Roles: role.All.Names(), Models: []string{"door-*"}})
+	k.all, k.keys["door"] = append(k.all, entry), text
+	k.add(t, "old", role.All, time.Now().Add(-time.Hour))
+	k.write(t)
+	cfg := Config{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Log: config.Log{Level: "error"}, Auth: config.Auth{Keys: k.file, Metrics: "role"}, Models: []workers.Config{{Name: "echo", Source: "identity"}}}
+	if change != nil {
+		change(&cfg)
+	}
+	s, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.Server = s
+	done := make(chan error, 1)
+	ctx, stop := contextOf(t)
+	go func() { done <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	<-s.Ready()
+	return k
+}
+
+// request sends a request of which most of the body is announced and not sent, so that an answer shows that it was refused
+// before its body was read.
+func (k *keyed) request(t *testing.T, method, path, header string) (status int, head http.Header) {
+	t.Helper()
+	c, err := net.Dial("tcp", k.Addr("http"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	body := ""
+	if method != "GET" && method != "HEAD" {
+		body = "Content-Length: 1048576\r\nContent-Type: application/json\r\n"
+	}
+	fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: localhost\r\n%s%s\r\n", method, path, header, body)
+	if body != "" {
+		fmt.Fprint(c, strings.Repeat(" ", 8<<10)) // which is read with the head, before a route is found
+	}
+	return answer(t, c, method)
+}
+
+var samples = strings.NewReplacer(":model", "echo", ":version", "1", ":name", "door", ":region", "r", ":repository", "other", ":trace", "x", "*", "x")
+
+// TestRoutesNeedRoles: every route of the server refuses a request without a key, with a wrong, an expired and a
+// revoked one, and with keys of all other roles, before it reads the body.
+func TestRoutesNeedRoles(t *testing.T) {
+	k := startKeyed(t, func(c *Config) {
+		c.GRPC = Off
+		c.Streams = []streams.Config{{Name: "door", Source: "http://127.0.0.1:1/x", Model: "echo"}}
+	})
+	k.add(t, "revoked", role.All, time.Time{}) // is in no file
+	stranger := "mr_k00000000000_" + strings.Repeat("A", 26)
+	rows := 0
+	for _, r := range k.routes() {
+		if r.Role == 0 {
+			t.Errorf("%s %s has no role", r.Method, r.Path)
+		}
+		for _, path := range r.Paths() {
+			for _, method := range append(strings.Split(r.Method, "|"), headOf(r.Method)...) {
+				at := samples.Replace(path)
+				refused := func(what, header string, want int) {
+					t.Helper()
+					rows++
+					status, head := k.request(t, method, at, header)
+					if r.Role == role.Open {
+						if status == 401 && !strings.Contains(path, "login") && path != "/session_status" || status == 403 {
+							t.Errorf("%s %s %s: %d, and it is open", method, at, what, status)
+						}
+						return
+					}
+					if status != want || (want == 401) != (head.Get("WWW-Authenticate") != "") {
+						t.Errorf("%s %s %s: %d %v, want %d", method, at, what, status, head, want)
+					}
+				}
+				refused("without a key", "", 401)
+				refused("with a wrong key", "api_key: x\r\n", 401)
+				refused("with an unknown key", "Authorization: Bearer "+stranger+"\r\n", 401)
+				refused("with an expired key", "Authorization: Bearer "+k.keys["old"]+"\r\n", 401)
+				refused("with a revoked key", "Cookie: api_key="+k.keys["revoked"]+"\r\n", 401)
+				refused("with Basic", "Authorization: Basic "+base64.StdEncoding.EncodeToString([]byte("a:b"))+"\r\n", 401)
+				if !r.WebSocket {
+					refused("with a ticket", "Sec-WebSocket-Protocol: millrace.ticket.x\r\n", 401)
+				}
+				for _, name := range role.Names() {
+					if name != r.Role.String() {
+						refused("with the role "+name, "api_key: "+k.keys[name]+"\r\n", 403)
+					}
+				}
+				if !r.Limited {
+					refused("for another model", "api_key: "+k.keys["door"]+"\r\n", 403)
+				}
+			}
+		}
+	}
+	if rows < 500 {
+		t.Errorf("%d rows", rows)
+	}
+}
+
+// contextOf returns a context of the test that can be ended before it.
+func contextOf(t *testing.T) (context.Context, context.CancelFunc) {
+	return context.WithCancel(context.WithoutCancel(t.Context()))
+}
+
+// answer reads the head of an answer.
+func answer(t *testing.T, c net.Conn, method string) (int, http.Header) {
+	t.Helper()
+	r, err := http.ReadResponse(bufio.NewReader(c), &http.Request{Method: method})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.StatusCode, r.Header
+}
+
+func headOf(methods string) []string {
+	if strings.Contains(methods, "GET") {
+		return []string{"HEAD"}
+	}
+	return nil
+}
+
+// TestRolesSuffice: a key with the role of a route is let in, in each place where a key can be.
+func TestRolesSuffice(t *testing.T) {
+	k := startKeyed(t, func(c *Config) { c.GRPC = Off })
+	for path, name := range map[string]string{
+		"/v2": "infer", "/v2/models/echo": "infer", "/v2/status": "watch", "/v2/models/stats": "watch", "/metrics": "metrics", "/v2/streams": "watch", "/openapi.json": "infer", "/apps": "infer",
+	} {
+		for _, header := range []string{"api_key: ", "Authorization: Bearer ", "Authorization: bearer ", "Cookie: a=b; api_key="} {
+			if status, _ := k.request(t, "GET", path, header+k.keys[name]+"\r\n"); status != 200 {
+				t.Errorf("%s with %s%s: %d", path, header, name, status)
+			}
+		}
+	}
+	if got := k.auth.stats(); got["allowed"] != 32 || got["missing"]+got["wrong"]+got["expired"]+got["denied"]+got["limited"] != 0 {
+		t.Errorf("counted %v", got)
+	}
+	for name, header := range map[string]string{"missing": "", "wrong": "api_key: x\r\n", "expired": "api_key: " + k.keys["old"] + "\r\n", "denied": "api_key: " + k.keys["metrics"] + "\r\n"} {
+		k.request(t, "GET", "/v2", header)
+		if got := k.auth.stats(); got[name] != 1 {
+			t.Errorf("%s is counted %v", name, got)
+		}
+	}
+	if status, _ := k.request(t, "GET", "/v2?api_key="+k.keys["all"], ""); status != 401 {
+		t.Errorf("a key in the query: %d", status)
+	}
+	status, head := k.request(t, "GET", "/login?api_key="+k.keys["infer"], "")
+	if cookie := head.Get("Set-Cookie"); status != 307 || !strings.Contains(cookie, "HttpOnly") || !strings.Contains(cookie, "SameSite=Lax") {
+		t.Errorf("login: %d %v", status, head)
+	}
+}
+
+// TestKeysAreReadAgain: a key that is added is valid, and one that is removed is not, without a restart; a file that
+// cannot be read changes nothing.
+func TestKeysAreReadAgain(t *testing.T) {
+	k := startKeyed(t, func(c *Config) { c.GRPC = Off })
+	ask := func(name string) int {
+		k.auth.keys.Recheck()
+		status, _ := k.request(t, "GET", "/v2", "api_key: "+k.keys[name]+"\r\n")
+		return status
+	}
+	k.add(t, "new", role.All, time.Time{})
+	if got := ask("new"); got != 401 {
+		t.Errorf("before it is in the file: %d", got)
+	}
+	k.write(t)
+	if got := ask("new"); got != 200 {
+		t.Errorf("in the file: %d", got)
+	}
+	if err := os.WriteFile(k.file, []byte("keys: 7"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := ask("new"); got != 200 {
+		t.Errorf("with a file that cannot be read: %d", got)
+	}
+	k.all, _ = auth.WithoutKey(k.all, "new")
+	k.write(t)
+	if got := ask("new"); got != 401 {
+		t.Errorf("removed: %d", got)
+	}
+	if got := ask("all"); got != 200 {
+		t.Errorf("one that stayed: %d", got)
+	}
+}
+
+// TestCallsNeedRoles: every method of gRPC refuses a call without a key, with a wrong and an expired one, and with
+// keys of all other roles.
+func TestCallsNeedRoles(t *testing.T) {
+	k := startKeyed(t, func(c *Config) { c.HTTP = Off })
+	conn, err := grpc.NewClient(k.Addr("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	call := func(method string, md ...string) codes.Code {
+		t.Helper()
+		ctx, cancel := contextOf(t)
+		defer cancel()
+		s, err := conn.NewStream(metadata.AppendToOutgoingContext(ctx, md...), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if md[1] == "" || !strings.HasPrefix(method, "/grpc.health") || !strings.HasSuffix(method, "Watch") {
+			_ = s.CloseSend()
+			return status.Code(s.RecvMsg(new(raw)))
+		}
+		return codes.OK
+	}
+	for method, needed := range grpcadapter.Roles {
+		if needed == role.Open {
+			continue
+		}
+		for what, md := range map[string][]string{"none": {"x", "y"}, "wrong": {"api_key", "x"}, "expired": {"authorization", "Bearer " + k.keys["old"]}, "empty": {"rpc-auth-header", ""}} {
+			if got := call(method, md...); got != codes.Unauthenticated {
+				t.Errorf("%s with %s: %v", method, what, got)
+			}
+		}
+		for _, name := range role.Names() {
+			if got := call(method, "api_key", k.keys[name]); (name == needed.String()) == (got == codes.PermissionDenied) {
+				t.Errorf("%s with the role %s: %v", method, name, got)
+			}
+		}
+	}
+	if got := call("/no.Such/Method", "x", "y"); got != codes.Unauthenticated {
+		t.Errorf("an unknown method: %v", got)
+	}
+	if got := call("/inference.GRPCInferenceService/ServerLive", "x", "y"); got == codes.Unauthenticated {
+		t.Errorf("health: %v", got)
+	}
+}
+
+// raw is a message that is not decoded.
+type raw struct{}
+
+func (*raw) Reset()         {}
+func (*raw) String() string { return "" }
+func (*raw) ProtoMessage()  {}
+
+// TestTicketsAreOfPrincipals: only a client with a key gets a ticket, which opens one WebSocket without a key.
+func TestTicketsAreOfPrincipals(t *testing.T) {
+	k := startKeyed(t, func(c *Config) { c.GRPC = Off })
+	ask := func(method, path string, header ...string) (int, string) {
+		t.Helper()
+		req, err := http.NewRequest(method, k.URL("http")+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, h := range header {
+			name, value, _ := strings.Cut(h, ": ")
+			req.Header.Set(name, value)
+		}
+		r, err := http.DefaultTransport.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Body.Close()
+		if r.StatusCode == 101 {
+			return 101, ""
+		}
+		text, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.StatusCode, string(text)
+	}
+	upgrade := []string{"Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="}
+	const at = "/v2/models/echo/stream"
+	if got, text := ask("GET", at, upgrade...); got != 401 {
+		t.Errorf("without a key: %d %s", got, text)
+	}
+	if got, text := ask("GET", at, append(upgrade, "Sec-WebSocket-Protocol: millrace.ticket.none")...); got != 401 {
+		t.Errorf("with an invented ticket: %d %s", got, text)
+	}
+	if got, text := ask("GET", "/v2/models/none/stream", append(upgrade, "Sec-WebSocket-Protocol: millrace.ticket.none")...); got != 401 {
+		t.Errorf("with an invented ticket for a model that is not there: %d %s", got, text)
+	}
+	if got, text := ask("GET", at, append(upgrade, "api_key: "+k.keys["infer"])...); got != 101 {
+		t.Errorf("with a key: %d %s", got, text)
+	}
+	got, text := ask("POST", "/v2/tickets", "api_key: "+k.keys["infer"])
+	_, rest, _ := strings.Cut(text, `"protocol":"`)
+	protocol, _, _ := strings.Cut(rest, `"`)
+	if got != 200 || protocol == "" {
+		t.Fatalf("%d %s", got, text)
+	}
+	if got, text := ask("GET", at, append(upgrade, "Sec-WebSocket-Protocol: "+protocol)...); got != 101 {
+		t.Errorf("with a ticket: %d %s", got, text)
+	}
+	_, text = ask("POST", "/v2/tickets", "api_key: "+k.keys["infer"])
+	_, rest, _ = strings.Cut(text, `"protocol":"`)
+	later, _, _ := strings.Cut(rest, `"`)
+	k.all, _ = auth.WithoutKey(k.all, "infer")
+	k.write(t)
+	k.auth.keys.Recheck()
+	if got, text := ask("GET", at, append(upgrade, "Sec-WebSocket-Protocol: "+later)...); got != 401 {
+		t.Errorf("with the ticket of a key that was revoked: %d %s", got, text)
+	}
+	if got, text := ask("GET", at, append(upgrade, "Sec-WebSocket-Protocol: "+protocol)...); got != 401 {
+		t.Errorf("with a ticket that was used: %d %s", got, text)
+	}
+}

@@ -1,0 +1,31 @@
+package server_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"millrace/config"
+	"millrace/ingest/streams"
+	"millrace/internal/video/videotest"
+	"millrace/server"
+	"millrace/workers"
+)
+
+// The setting sandbox reaches the ffmpeg of a server stream; it is on where the kernel can.
+func TestSandboxOfStreams(t *testing.T) {
+	videotest.NeedSandbox(t)
+	clip := filepath.Join(t.TempDir(), "clip.mp4")
+	film(t, clip)
+	for setting, want := range map[string]bool{"": true, config.SandboxRequire: true, config.SandboxOff: false} {
+		_, end := runWith(t, server.Config{
+			HTTP: "127.0.0.1:0", GRPC: "off", Sandbox: setting, Models: []workers.Config{{Name: "echo", Source: "identity"}},
+			Streams: []streams.Config{{Name: "door", Source: clip, Model: "echo", FPS: 1, Loop: true}},
+		})
+		if videotest.Confined(t) != want {
+			t.Errorf("sandbox %q: confined is not %v", setting, want)
+		}
+		if err := end(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,63 @@
+package server
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"time"
+
+	"millrace/stream"
+)
+
+// lookupTime is how long the lookup of a host's name may take.
+const lookupTime = 5 * time.Second
+
+// Exposed returns an error for each listener of a configuration that can be reached from other machines, while nobody
+// has to authenticate and the setting insecure does not allow it. The commands that start a server call it; New does not.
+func Exposed(ctx context.Context, c Config) (errs []error) {
+	if c.Insecure || authenticates(&c) {
+		return nil
+	}
+	for _, l := range Listeners(c) {
+		if reachable(ctx, l.Addr) {
+			errs = append(errs, errExposed(l.Setting, l.Addr))
+		}
+	}
+	return errs
+}
+
+// authenticates reports whether clients of a server with a configuration need credentials.
+func authenticates(c *Config) bool {
+	return c.APIKey != "" || c.Auth.Keys != "" || c.Auth.Users != "" || c.Auth.Module != "" || c.Auth.OIDC.Issuer != "" || c.TLS.ClientCA != ""
+}
+
+func errExposed(setting, addr string) error {
+	return stream.Errorf(stream.InvalidArgument, setting, "%s can be reached from other machines, and nobody has to authenticate: set auth.keys (millrace keys add keys.yaml NAME) or auth.users (millrace users add users.yaml NAME), or give --insecure to let everybody in", addr)
+}
+
+// reachable reports whether a listener at addr, HOST:PORT, can be reached from other machines. A name that cannot be
+// resolved cannot be listened at, either.
+func reachable(ctx context.Context, addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return true
+	}
+	if host == "" {
+		return true // all addresses
+	}
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return !ip.Unmap().IsLoopback()
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookupTime)
+	defer cancel()
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return false
+	}
+	for _, ip := range ips {
+		if !ip.Unmap().IsLoopback() {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,71 @@
+package server
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"millrace/config"
+	"millrace/workers"
+)
+
+// TestExposed: every listener that other machines can reach is named, unless clients have to authenticate or the
+// configuration allows it.
+func TestExposed(t *testing.T) {
+	local := Config{HTTP: "127.0.0.1:0", GRPC: "[::1]:0", Metrics: config.Metrics{Address: "localhost:0"}}
+	with := func(change func(*Config)) Config {
+		c := local
+		change(&c)
+		return c
+	}
+	for _, c := range []struct {
+		cfg  Config
+		want string // the settings that are named
+	}{
+		{Config{}, ""},
+		{local, ""},
+		{with(func(c *Config) { c.HTTP = "[::ffff:127.0.0.1]:1" }), ""},
+		{with(func(c *Config) { c.HTTP = "127.9.9.9:1" }), ""},
+		{with(func(c *Config) { c.HTTP = "0.0.0.0:1" }), "http"},
+		{with(func(c *Config) { c.HTTP = ":1" }), "http"},
+		{with(func(c *Config) { c.HTTP = "192.0.2.1:1" }), "http"},
+		{with(func(c *Config) { c.HTTP = "[::ffff:192.0.2.1]:1" }), "http"},
+		{with(func(c *Config) { c.GRPC = "[::]:1" }), "grpc"},
+		{with(func(c *Config) { c.Metrics.Address = "[fe80::1%lo]:1" }), "metrics.address"},
+		{with(func(c *Config) { c.HTTP, c.GRPC, c.Metrics.Address = ":0", ":0", ":0" }), "http grpc metrics.address"},
+		{with(func(c *Config) { c.HTTP, c.GRPC = Off, ":0" }), "grpc"},
+		{with(func(c *Config) { c.HTTP = "name.invalid:1" }), ""}, // cannot be listened at
+		{with(func(c *Config) { c.HTTP, c.Insecure = ":0", true }), ""},
+		{with(func(c *Config) { c.HTTP, c.APIKey = ":0", "x" }), ""},
+		{with(func(c *Config) { c.HTTP, c.Auth.Keys = ":0", "x" }), ""},
+		{with(func(c *Config) { c.HTTP, c.TLS.SelfSigned = ":0", true }), "http"},
+	} {
+		var named []string
+		for _, err := range Exposed(t.Context(), c.cfg) {
+			setting, rest, _ := strings.Cut(err.Error(), ": ")
+			named = append(named, setting)
+			if !strings.Contains(rest, "millrace keys add") || !strings.Contains(rest, "--insecure") {
+				t.Errorf("%v does not say what to set", err)
+			}
+		}
+		if got := strings.Join(named, " "); got != c.want {
+			t.Errorf("%+v: %q, want %q", c.cfg, got, c.want)
+		}
+	}
+}
+
+// TestProgramIsNotExposed: the address that a program asks for is refused like one of the settings.
+func TestProgramIsNotExposed(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "svc.staged")
+	write(t, file, "listen\n{}")
+	s, err := New(Config{HTTP: "127.0.0.1:0", GRPC: Off, Programs: config.Programs{Root: "svc"}, Models: []workers.Config{{Name: "svc", Source: file}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "program svc: address: 0.0.0.0:0 can be reached from other machines") {
+		t.Errorf("%v", err)
+	}
+	if all := s.Listeners(); len(all) != 1 {
+		t.Errorf("%+v", all)
+	}
+}

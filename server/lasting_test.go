@@ -1,0 +1,256 @@
+package server
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"millrace/config"
+	"millrace/ingest"
+	"millrace/ingest/auth"
+	"millrace/ingest/streams"
+	"millrace/internal/inferencepb"
+	"millrace/internal/role"
+	"millrace/internal/wire"
+)
+
+// TestLongConnectionsEnd: what a client has open over each protocol ends, with the reason, when its key is revoked, and nothing of others does.
+func TestLongConnectionsEnd(t *testing.T) {
+	k := startKeyed(t, func(c *Config) {
+		c.Streams = []streams.Config{{Name: "door", Source: "http://127.0.0.1:1/x", Model: "echo"}}
+	})
+	k.add(t, "gone", role.All, time.Time{})
+	k.write(t)
+	k.auth.keys.Recheck()
+	web := func(path, key string, protocols ...string) *websocket.Conn {
+		t.Helper()
+		d := websocket.Dialer{Subprotocols: protocols}
+		c, _, err := d.Dial("ws"+strings.TrimPrefix(k.URL("http"), "http")+path, http.Header{"api_key": {k.keys[key]}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	sockets := map[string]*websocket.Conn{
+		"plain": web("/v2/models/echo/stream", "gone"), "v1": web("/v2/stream", "gone", wire.Subprotocol), "results": web("/v2/streams/door/results", "gone"),
+	}
+	other := web("/v2/models/echo/stream", "all")
+	conn, err := grpc.NewClient(k.Addr("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	call, err := inferencepb.NewGRPCInferenceServiceClient(conn).ModelStreamInfer(metadata.AppendToOutgoingContext(t.Context(), "api_key", k.keys["gone"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := call.Send(&inferencepb.ModelInferRequest{ModelName: "none"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := call.Recv(); err != nil { // the answer shows that the call has begun
+		t.Fatal(err)
+	}
+	req, err := http.NewRequest("GET", k.URL("http")+"/v2/streams/door/results", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("api_key", k.keys["gone"])
+	req.Header.Set("Accept", "text/event-stream")
+	events, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer events.Body.Close()
+	for k.auth.lasting.Len() < 6 { // until each connection has begun
+		time.Sleep(time.Millisecond)
+	}
+	k.all, _ = auth.WithoutKey(k.all, "gone")
+	k.write(t)
+	k.auth.keys.Recheck()
+	for name, c := range sockets {
+		last := ""
+		for {
+			_, text, err := c.ReadMessage()
+			var closed *websocket.CloseError
+			if errors.As(err, &closed) {
+				if closed.Code != int(wire.CloseUnauthenticated) || !strings.Contains(last, "gone was removed") {
+					t.Errorf("%s: %v, after %s", name, closed, last)
+				}
+				break
+			}
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				break
+			}
+			last = string(text)
+		}
+	}
+	if _, err := call.Recv(); status.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), "gone was removed") {
+		t.Errorf("the call: %v", err)
+	}
+	text, err := io.ReadAll(bufio.NewReader(events.Body))
+	if err != nil || !strings.Contains(string(text), "gone was removed") || !strings.Contains(string(text), `"unauthenticated"`) {
+		t.Errorf("events: %s %v", text, err)
+	}
+	if err := other.WriteMessage(websocket.BinaryMessage, make([]byte, 4)); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := other.ReadMessage(); err != nil {
+		t.Errorf("the connection of another key: %v", err)
+	}
+}
+
+// TestCredentialsEnd: what was begun with a session ends with the logout, with a token when that expires, and with any when its roles are changed.
+func TestCredentialsEnd(t *testing.T) {
+	k := startKeyed(t, func(c *Config) { c.GRPC = Off })
+	synctest.Test(t, func(t *testing.T) {
+		a := &authenticator{required: true, keys: k.auth.keys, sessions: auth.NewSessions(time.Hour)}
+		keyOf := func(name string) *ingest.Principal {
+			p, _ := a.keys.Authenticate(k.keys[name], time.Now())
+			return p
+		}
+		text, err := a.sessions.Begin(&ingest.Principal{Key: keyName, Name: "eva", Roles: role.All}, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, _ := a.sessions.Find(text, time.Now())
+		inSession := a.current(p, time.Now())
+		var mu sync.Mutex
+		ended := map[string]error{}
+		add := func(name string, p *ingest.Principal) {
+			a.lasting.Add(p, func(err error) {
+				mu.Lock()
+				defer mu.Unlock()
+				ended[name] = err
+			})
+		}
+		add("session", inSession)
+		add("token", &ingest.Principal{Key: keyName, Name: "token", Roles: role.All, Expires: time.Now().Add(10 * time.Second)})
+		add("changed", &ingest.Principal{Key: keyOf("watch").Key, Name: "watch", Roles: role.All})
+		add("stays", &ingest.Principal{Key: keyName, Name: "own", Roles: role.All})
+		ctx, stop := contextOf(t)
+		done := make(chan struct{})
+		go func() { a.checkLong(ctx); close(done) }()
+		want := func(names ...string) {
+			t.Helper()
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			if len(ended) != len(names) {
+				t.Errorf("%v ended, want %v", ended, names)
+			}
+			for _, name := range names {
+				if ended[name] == nil {
+					t.Errorf("%s did not end", name)
+				}
+			}
+		}
+		time.Sleep(checkLasting + 1)
+		want("changed")
+		a.sessions.End(text)
+		time.Sleep(checkLasting)
+		want("changed", "session")
+		time.Sleep(7 * time.Second)
+		want("changed", "session")
+		time.Sleep(2 * time.Second)
+		want("changed", "session", "token")
+		if a.lasting.Len() != 1 {
+			t.Errorf("%d are left", a.lasting.Len())
+		}
+		stop()
+		<-done
+	})
+}
+
+// TestTicketsAndRefusalsAreCounted: a ticket counts when it is used, and a call of gRPC for a model of others as denied.
+func TestTicketsAndRefusalsAreCounted(t *testing.T) {
+	k := startKeyed(t, func(c *Config) { c.Log = config.Log{Level: "error"} })
+	conn, err := grpc.NewClient(k.Addr("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	client := inferencepb.NewGRPCInferenceServiceClient(conn)
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "api_key", k.keys["door"])
+	if _, err := client.ModelMetadata(ctx, &inferencepb.ModelMetadataRequest{Name: "echo"}); status.Code(err) != codes.PermissionDenied {
+		t.Error(err)
+	}
+	if _, err := client.ModelInfer(ctx, &inferencepb.ModelInferRequest{ModelName: "echo"}); status.Code(err) != codes.PermissionDenied {
+		t.Error(err)
+	}
+	if _, err := client.RepositoryIndex(ctx, &inferencepb.RepositoryIndexRequest{}); err != nil {
+		t.Error(err)
+	}
+	if got := k.auth.stats(); got["denied"] != 2 || got["allowed"] != 1 {
+		t.Errorf("%v", got)
+	}
+	for i, want := range []string{"wrong", "wrong"} {
+		header := "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Protocol: millrace.ticket.none\r\n"
+		k.request(t, "GET", "/v2/models/echo/stream", header)
+		if got := k.auth.stats()[want]; got != uint64(i+1) {
+			t.Errorf("%s: %d", want, got)
+		}
+	}
+}
+
+// TestResumedSessionsHaveNoFormerRights: a session of millrace.v1 is resumed with the rights with which it began, and not when its key has others.
+func TestResumedSessionsHaveNoFormerRights(t *testing.T) {
+	k := startKeyed(t, func(c *Config) { c.GRPC = Off })
+	entry, text := auth.NewKey("cut", auth.Grant{Roles: role.All.Names(), Models: []string{"echo", "other"}})
+	k.all = append(k.all, entry)
+	k.write(t)
+	k.auth.keys.Recheck()
+	type message struct {
+		Type, Code string
+		Token      string `json:"resume_token"`
+	}
+	connect := func(token string) message {
+		t.Helper()
+		d := websocket.Dialer{Subprotocols: []string{wire.Subprotocol}}
+		c, _, err := d.Dial("ws"+strings.TrimPrefix(k.URL("http"), "http")+"/v2/stream", http.Header{"api_key": {text}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var m message
+		if err := c.ReadJSON(&m); err != nil {
+			t.Fatal(err)
+		}
+		if token != "" {
+			if err := c.WriteJSON(map[string]string{"type": "attach", "token": token}); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.ReadJSON(&m); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.Close()
+		for k.auth.lasting.Len() > 0 { // until the server knows that the connection is lost
+			time.Sleep(time.Millisecond)
+		}
+		return m
+	}
+	m := connect("")
+	if m = connect(m.Token); m.Type != "attached" {
+		t.Fatalf("with the same rights: %+v", m)
+	}
+	k.all[len(k.all)-1].Models = []string{"echo"}
+	k.write(t)
+	k.auth.keys.Recheck()
+	if m = connect(m.Token); m.Type != "error" || m.Code != "not_found" {
+		t.Errorf("with fewer models: %+v", m)
+	}
+}

@@ -1,0 +1,185 @@
+package server
+
+import (
+	"encoding/base64"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"millrace/ingest"
+	"millrace/internal/openapi"
+	"millrace/internal/role"
+	"millrace/stream"
+)
+
+// who is a principal as clients are told of it.
+type who struct {
+	User   string   `json:"user_id"`
+	Roles  []string `json:"roles"`
+	Models []string `json:"models,omitempty"` // the only ones that it may use
+}
+
+func whoOf(p *ingest.Principal) who { return who{p.Name, p.Roles.Names(), p.Models} }
+
+// loginRoutes describes the routes of a server whose clients need credentials. GET is for browsers and clients of Simple Server
+// Framework: it leads to the root.
+var loginRoutes = []openapi.Route{
+	{Method: "GET", Path: "/login", Role: role.Open, Tag: tagServer, Summary: "Begin a session with a key, which the request must have", Status: http.StatusTemporaryRedirect},
+	{Method: "POST", Path: "/login", Role: role.Open, Tag: tagServer, Summary: "Begin a session with a key or a token, which the request must have in a header", Answer: who{}},
+	{Method: "GET", Path: "/session_login", Role: role.Open, Tag: tagServer, Summary: "Begin a session with a name and a password, sent as HTTP Basic", Status: http.StatusTemporaryRedirect},
+	{Method: "POST", Path: "/session_login", Role: role.Open, Tag: tagServer, Summary: "Begin a session with a name and a password, sent as HTTP Basic", Answer: who{}},
+	{Method: "GET", Path: "/logout", Role: role.Open, Tag: tagServer, Summary: "End the session", Status: http.StatusTemporaryRedirect},
+	{Method: "POST", Path: "/logout", Role: role.Open, Tag: tagServer, Summary: "End the session", Status: http.StatusNoContent},
+	{Method: "GET", Path: "/session_logout", Role: role.Open, Tag: tagServer, Summary: "End the session", Status: http.StatusTemporaryRedirect},
+	{Method: "POST", Path: "/session_logout", Role: role.Open, Tag: tagServer, Summary: "End the session", Status: http.StatusNoContent},
+	{Method: "GET", Path: "/session_status", Role: role.Open, Tag: tagServer, Summary: "Who the client is by its credentials", Answer: who{}},
+}
+
+// serveLogins registers the routes for sessions.
+func (s *Server) serveLogins(app *fiber.App) {
+	if !s.auth.on() {
+		return
+	}
+	app.Get("/login", s.loginWithKey)
+	app.Post("/login", s.loginWithKey)
+	app.Get("/session_login", s.loginWithPassword)
+	app.Post("/session_login", s.loginWithPassword)
+	for _, path := range []string{"/logout", "/session_logout"} {
+		app.Get(path, s.logout)
+		app.Post(path, s.logout)
+	}
+	app.Get("/session_status", func(c *fiber.Ctx) error {
+		p, err := s.auth.authenticate(c.UserContext(), s.credentialsOf(c, s.ssfRoot()))
+		if err != nil {
+			return s.refuseCredentials(c, err)
+		}
+		c.Set(fiber.HeaderCacheControl, "no-store")
+		return c.JSON(whoOf(p))
+	})
+}
+
+// attempt counts an attempt to log in, and returns an error if its address has made too many.
+func (s *Server) attempt(c *fiber.Ctx) error {
+	wait := s.auth.logins.Allow(s.clientAddress(c), time.Now())
+	if wait == 0 {
+		return nil
+	}
+	s.auth.count(limited)
+	err := stream.Errorf(stream.FlowControl, "", "too many attempts to log in from this address: wait %v for the next one", wait)
+	err.After = wait
+	return err
+}
+
+func (s *Server) loginWithKey(c *fiber.Ctx) error {
+	if err := s.attempt(c); err != nil {
+		return err
+	}
+	of := s.credentialsOf(c, c.Method() == fiber.MethodGet || s.ssfRoot())
+	of.session, of.cert = "", nil // a session cannot prolong itself, and a certificate comes with each connection
+	p, err := s.auth.authenticate(c.UserContext(), of)
+	if err != nil {
+		return s.refuseCredentials(c, err)
+	}
+	return s.begin(c, p)
+}
+
+func (s *Server) loginWithPassword(c *fiber.Ctx) error {
+	if !s.auth.passwords() {
+		return stream.Errorf(stream.Unsupported, "", "nobody can log in with a password here: use /login with a key (auth.users and auth.module are not set)")
+	}
+	if err := s.attempt(c); err != nil {
+		return err
+	}
+	name, password, ok := basic(c.Get(fiber.HeaderAuthorization))
+	var p *ingest.Principal
+	if ok {
+		var err error
+		if p, err = s.login(c.UserContext(), name, password); err != nil {
+			return err
+		}
+	}
+	if p != nil {
+		return s.begin(c, p)
+	}
+	s.auth.count(wrong)
+	s.log.Warn("failed to authenticate a user", "user", name)
+	if c.Method() == fiber.MethodGet { // a page that sends POST asks the user itself
+		c.Set(fiber.HeaderWWWAuthenticate, `Basic realm="millrace", charset="UTF-8"`)
+	} else {
+		c.Set(fiber.HeaderWWWAuthenticate, wwwAuthenticate)
+	}
+	err := stream.Errorf(stream.Unauthenticated, "", "the name or the password is wrong: send them as HTTP Basic")
+	return c.Status(fiber.StatusUnauthorized).JSON(map[string]string{"detail": "Invalid credentials", "error": err.Error(), "code": string(stream.Unauthenticated)})
+}
+
+// basic returns the name and the password of a header Authorization of HTTP Basic.
+func basic(value string) (name, password string, ok bool) {
+	scheme, text, _ := strings.Cut(value, " ")
+	if !strings.EqualFold(scheme, "basic") {
+		return "", "", false
+	}
+	plain, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
+	if err != nil {
+		return "", "", false
+	}
+	return strings.Cut(string(plain), ":")
+}
+
+// begin begins a session.
+func (s *Server) begin(c *fiber.Ctx, p *ingest.Principal) error {
+	c.Locals(actorKey{}, p)
+	s.auth.sessions.End(c.Cookies(sessionName)) // that the browser had before
+	text, err := s.auth.sessions.Begin(p, time.Now())
+	if err != nil {
+		return err
+	}
+	s.auth.count(allowed)
+	s.log.Info("Created session", "user", p.Name)
+	s.setSession(c, text, int(s.cfg.Auth.Sessions/time.Second))
+	if c.Method() == fiber.MethodPost {
+		return c.JSON(whoOf(p))
+	}
+	return c.Redirect("/", fiber.StatusTemporaryRedirect)
+}
+
+func (s *Server) logout(c *fiber.Ctx) error {
+	if p := s.auth.sessions.End(c.Cookies(sessionName)); p != nil {
+		c.Locals(actorKey{}, p)
+		s.log.Info("Deleted session", "user", p.Name)
+	}
+	s.setSession(c, "", -1)
+	if c.Method() == fiber.MethodPost {
+		return c.SendStatus(fiber.StatusNoContent)
+	}
+	return c.Redirect("/", fiber.StatusTemporaryRedirect)
+}
+
+// setSession sets the cookie; age is in seconds. It is for encrypted connections only where the client's is encrypted, as far as
+// a proxy says.
+func (s *Server) setSession(c *fiber.Ctx, value string, age int) {
+	encrypted := s.tls != nil || strings.EqualFold(c.Get(fiber.HeaderXForwardedProto), "https")
+	cookie := &fiber.Cookie{Name: sessionName, Value: value, MaxAge: age, Path: "/", HTTPOnly: true, SameSite: fiber.CookieSameSiteLaxMode, Secure: encrypted}
+	if age < 0 {
+		cookie.Expires = time.Unix(1, 0) // a Max-Age below 0 is not written
+	}
+	c.Set(fiber.HeaderCacheControl, "no-store")
+	c.Cookie(cookie)
+}
+
+// sessionCookie returns sessionName if there are sessions.
+func (s *Server) sessionCookie() string {
+	if !s.auth.on() {
+		return ""
+	}
+	return sessionName
+}
+
+// keyHeader returns keyName if clients need a key.
+func (s *Server) keyHeader() string {
+	if !s.auth.on() {
+		return ""
+	}
+	return keyName
+}

@@ -1,0 +1,98 @@
+//go:build !nometrics
+
+package server
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net/http"
+	"os"
+	"testing"
+
+	"millrace/config"
+)
+
+// TestMetricsAddressNeedsRoles: the metrics at their own address need a key as auth.metrics says, and profiles always
+// need one with the role manage.
+func TestMetricsAddressNeedsRoles(t *testing.T) {
+	for _, who := range []string{"open", "role"} {
+		k := startKeyed(t, func(c *Config) {
+			c.GRPC, c.Auth.Metrics, c.Metrics = Off, who, config.Metrics{Address: "127.0.0.1:0", Pprof: true}
+		})
+		for _, c := range []struct {
+			path, key  string
+			open, role int
+		}{
+			{"/metrics", "", 200, 401}, {"/metrics", "wrong", 200, 401}, {"/metrics", k.keys["old"], 200, 401}, {"/metrics", k.keys["manage"], 200, 403}, {"/metrics", k.keys["metrics"], 200, 200},
+			{"/debug/pprof/", "", 401, 401}, {"/debug/pprof/profile?seconds=300", "wrong", 401, 401}, {"/debug/pprof/trace?seconds=300", k.keys["metrics"], 403, 403},
+			{"/debug/pprof/symbol", k.keys["watch"], 403, 403}, {"/debug/pprof/symbol", k.keys["manage"], 200, 200}, {"/nothing", "", 404, 404},
+		} {
+			for _, header := range [][2]string{{"api_key", c.key}, {"Authorization", "Bearer " + c.key}} {
+				req, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+k.Addr("metrics")+c.path, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				req.Header.Set(header[0], header[1])
+				r, err := http.DefaultClient.Do(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Body.Close()
+				if want := map[string]int{"open": c.open, "role": c.role}[who]; r.StatusCode != want || (want == 401) != (r.Header.Get("WWW-Authenticate") != "") {
+					t.Errorf("auth.metrics: %s: %s with %.20q as %s: %s %v, want %d", who, c.path, c.key, header[0], r.Status, r.Header, want)
+				}
+			}
+		}
+	}
+}
+
+// TestMetricsTLS: metrics.address has the certificate of http when metrics.tls says so.
+func TestMetricsTLS(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	for _, on := range []bool{false, true} {
+		k := startKeyed(t, func(c *Config) {
+			c.GRPC, c.Auth.Metrics, c.TLS.SelfSigned, c.Metrics = Off, "open", true, config.Metrics{Address: "127.0.0.1:0", TLS: on}
+		})
+		own := x509.NewCertPool()
+		own.AppendCertsFromPEM(must(os.ReadFile(must(SelfSignedFile()))))
+		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: own}}
+		for scheme, want := range map[string]bool{"http": !on, "https": on} {
+			r, err := (&http.Client{Transport: transport}).Get(scheme + "://" + k.Addr("metrics") + "/metrics")
+			if err == nil {
+				r.Body.Close()
+			}
+			if (err == nil && r.StatusCode == http.StatusOK) != want {
+				t.Errorf("metrics.tls %v, %s: %v %v", on, scheme, r, err)
+			}
+		}
+		transport.CloseIdleConnections()
+	}
+}
+
+// TestMetricsClientCertificates: with metrics.tls, a client certificate is a credential at metrics.address, too.
+func TestMetricsClientCertificates(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	ca, of := certificates(t, "scraper")
+	for roles, want := range map[string]int{"metrics": http.StatusOK, "infer": http.StatusForbidden} {
+		k := startKeyed(t, func(c *Config) {
+			c.GRPC, c.TLS.SelfSigned, c.TLS.ClientCA, c.Metrics = Off, true, ca, config.Metrics{Address: "127.0.0.1:0", TLS: true}
+			c.Auth.Roles = []string{roles}
+		})
+		own := x509.NewCertPool()
+		own.AppendCertsFromPEM(must(os.ReadFile(must(SelfSignedFile()))))
+		for name, want := range map[string]int{"scraper": want, "": http.StatusUnauthorized} {
+			cfg := &tls.Config{RootCAs: own}
+			if name != "" {
+				cfg.Certificates = []tls.Certificate{of[name]}
+			}
+			r, err := (&http.Client{Transport: &http.Transport{TLSClientConfig: cfg, DisableKeepAlives: true}}).Get("https://" + k.Addr("metrics") + "/metrics")
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Body.Close()
+			if r.StatusCode != want {
+				t.Errorf("the certificate of %q, with the role %s: %s, want %d", name, roles, r.Status, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,500 @@
+package server
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"millrace/batching"
+	"millrace/config"
+	"millrace/stream"
+	"millrace/workers"
+	"millrace/workers/graph"
+)
+
+// programs are the models of programs of several stages (stream.App.Parts): each stage is a
+// model NAME.STAGE of the program's kind, and each graph a model NAME.GRAPH. They are loaded,
+// replaced and unloaded with the program.
+type programs struct {
+	mu    sync.Mutex
+	parts map[string]parts // by program
+	turns map[string]*turn // by program
+}
+
+type parts struct {
+	app   *stream.App // that they are the parts of; nil = some could not be loaded
+	times int         // by which the instances of the stages are multiplied
+	names []string
+}
+
+// turn lets the changes of one program's parts be made one after the other.
+type turn struct {
+	free chan struct{} // has one value while it is nobody's turn
+	n    int           // changes that wait for it or have it; under programs.mu
+}
+
+// begin waits for the turn of a program. After it, end must be called, unless there was an error.
+func (p *programs) begin(ctx context.Context, name string) (end func(), err error) {
+	p.mu.Lock()
+	t := p.turns[name]
+	if t == nil {
+		t = &turn{free: make(chan struct{}, 1)}
+		t.free <- struct{}{}
+		if p.turns == nil {
+			p.turns = map[string]*turn{}
+		}
+		p.turns[name] = t
+	}
+	t.n++
+	p.mu.Unlock()
+	leave := func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if t.n--; t.n == 0 {
+			delete(p.turns, name)
+		}
+	}
+	select {
+	case <-t.free:
+		return func() { t.free <- struct{}{}; leave() }, nil
+	case <-ctx.Done():
+		leave()
+		return nil, context.Cause(ctx)
+	}
+}
+
+// of returns the parts of a program, and whether there are any.
+func (p *programs) of(name string) (parts, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all, ok := p.parts[name]
+	return all, ok
+}
+
+// with returns the program that has a part of that name.
+func (p *programs) with(part string) (program string, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for program, all := range p.parts {
+		if slices.Contains(all.names, part) {
+			return program, true
+		}
+	}
+	return "", false
+}
+
+// set records the parts of a program; without an app and names it has none.
+func (p *programs) set(name string, all parts) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.parts == nil {
+		p.parts = map[string]parts{}
+	}
+	if p.parts[name] = all; all.app == nil && len(all.names) == 0 {
+		delete(p.parts, name)
+	}
+}
+
+// stage is one stage of a program, as its description has it.
+type stage struct {
+	Name        string              `json:"name"`
+	Stage       string              `json:"stage"` // what tells the program which one it is
+	Instances   int                 `json:"instances"`
+	MaxBatch    int                 `json:"max_batch"`
+	WaitMS      float64             `json:"wait_ms"`
+	TimeoutMS   float64             `json:"timeout_ms"`
+	Queue       int                 `json:"queue"`       // most requests that wait for it
+	Environment []map[string]string `json:"environment"` // by instance
+}
+
+// graphOf is one graph of a program, as its description has it.
+type graphOf struct {
+	Name    string   `json:"name"`
+	Steps   []stepOf `json:"steps"`
+	Outputs []string `json:"outputs"`
+	Queue   int      `json:"queue"` // most requests that wait for it
+}
+
+type stepOf struct {
+	Name      string            `json:"name"`
+	Stage     string            `json:"stage"`
+	Endpoint  string            `json:"endpoint"`
+	Input     map[string]string `json:"input"`
+	Output    map[string]string `json:"output"`
+	When      graph.Condition   `json:"when"`
+	TimeoutMS float64           `json:"timeout_ms"`
+	Crop      *graph.Crop       `json:"crop"`
+}
+
+// maxParts is the largest number of stages and graphs of a program.
+const maxParts = 64
+
+// PartsOf returns the configurations of the stages and graphs of a program that was loaded with
+// cfg and says text of them (stream.App.Parts), in the order in which they are loaded. The
+// instances of cfg multiply those of the stages.
+func PartsOf(cfg workers.Config, text []byte) (out []workers.Config, err error) {
+	bad := func(format string, args ...any) ([]workers.Config, error) {
+		return nil, stream.Errorf(stream.InvalidArgument, "source", "the description of program %s %w", cfg.Name, fmt.Errorf(format, args...))
+	}
+	var all struct {
+		Stages []stage   `json:"stages"`
+		Graphs []graphOf `json:"graphs"`
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&all); err != nil {
+		return bad("cannot be read: %w", err)
+	}
+	if n := len(all.Stages) + len(all.Graphs); n > maxParts {
+		return bad("has %d stages and graphs: want at most %d", n, maxParts)
+	}
+	ms := func(n float64) time.Duration { return time.Duration(n * float64(time.Millisecond)) }
+	seen, limits := map[string]bool{}, map[string]time.Duration{} // of runs, by stage
+	for i := range all.Stages {
+		s := &all.Stages[i]
+		if s.Name == "" || seen[s.Name] {
+			return bad("has a stage %q, which is no name or the one of another", s.Name)
+		}
+		seen[s.Name] = true
+		c := cfg
+		c.Name = cfg.Name + "." + s.Name
+		c.Params = maps.Clone(cfg.Params)
+		if c.Params == nil {
+			c.Params = stream.Params{}
+		}
+		c.Params["stage"] = s.Stage
+		c.Instances = max(s.Instances, 1) * max(cfg.Instances, 1)
+		if s.MaxBatch > 0 {
+			c.Batching.MaxSize = s.MaxBatch
+		}
+		if s.MaxBatch > 1 && s.WaitMS > 0 {
+			c.Batching.Kind = batching.Soft
+			c.Parts = append(slices.DeleteFunc(slices.Clone(cfg.Parts), isSoft), &batching.SoftSettings{MaxDelay: ms(s.WaitMS)})
+		}
+		if s.TimeoutMS > 0 {
+			c.Limits.Run = ms(s.TimeoutMS)
+		}
+		if s.Queue > 0 {
+			c.Queue.MaxSize = s.Queue
+		}
+		if len(s.Environment) > 0 {
+			list, err := environment(s.Environment)
+			if err != nil {
+				return bad("has variables of stage %s that cannot be set: %w", s.Name, err)
+			}
+			c.Params["instance_env"] = list
+		}
+		c.Batching.Buffers = 0 // by its instances
+		limits[s.Name] = c.WithDefaults().Limits.Run
+		out = append(out, c)
+	}
+	for i := range all.Graphs {
+		g := &all.Graphs[i]
+		if g.Name == "" || seen[g.Name] {
+			return bad("has a graph %q, which is no name or the one of a stage or another", g.Name)
+		}
+		set, limit := graph.Settings{Outputs: g.Outputs}, time.Duration(0)
+		for _, st := range g.Steps {
+			if !seen[st.Stage] {
+				return bad("has a graph %s with a step of stage %q, which it does not have", g.Name, st.Stage)
+			}
+			limit += limits[st.Stage]
+			set.Steps = append(set.Steps, graph.Step{
+				Name: st.Name, Model: cfg.Name + "." + st.Stage, Endpoint: st.Endpoint, Input: st.Input, Output: st.Output,
+				When: st.When, Timeout: ms(st.TimeoutMS), Crop: st.Crop,
+			})
+		}
+		if err := set.Validate(); err != nil {
+			return bad("has a graph %s that cannot be: %w", g.Name, err)
+		}
+		c := workers.Config{Name: cfg.Name + "." + g.Name, Kind: "graph", Version: cfg.Version, Params: set.Params()}
+		c.Queue.MaxSize, c.Limits.Run = g.Queue, limit
+		out = append(out, c)
+	}
+	for i := range all.Graphs {
+		seen[all.Graphs[i].Name] = true
+	}
+	return out, nil
+}
+
+func isSoft(part any) bool {
+	_, is := part.(*batching.SoftSettings)
+	return is
+}
+
+// environment returns the variables of the instances in the notation of instance_env.
+func environment(of []map[string]string) (string, error) {
+	list := make([]string, len(of))
+	for i, vars := range of {
+		var entry []string
+		for _, name := range slices.Sorted(maps.Keys(vars)) {
+			if strings.ContainsRune(vars[name], ';') {
+				return "", fmt.Errorf("%s has a semicolon in its value", name)
+			}
+			entry = append(entry, name+"="+vars[name])
+		}
+		list[i] = strings.Join(entry, ";")
+	}
+	text, err := json.Marshal(list)
+	return string(text), err
+}
+
+// syncProgram makes the stages and graphs of a program those of what is loaded under its
+// name. It must be called after each change of a model.
+func (s *Server) syncProgram(ctx context.Context, name string) error {
+	end, err := s.programs.begin(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer end()
+	old, had := s.programs.of(name)
+	var next parts
+	var cfgs []workers.Config
+	if g, err := s.models.Group(name, ""); err == nil {
+		if app := g.Model().App; app != nil && app.Parts != nil {
+			cfg := g.Config()
+			if next = (parts{app: app, times: cfg.Instances}); next.app == old.app && next.times == old.times {
+				return nil
+			}
+			if cfgs, err = PartsOf(cfg, app.Parts); err != nil {
+				return err
+			}
+		}
+	}
+	if next.app == nil && !had {
+		return nil
+	}
+	var errs []error
+	for _, c := range cfgs {
+		if err := s.models.Define(c); err != nil {
+			errs = append(errs, within(c.Name, err))
+			break
+		}
+		next.names = append(next.names, c.Name)
+		if err := s.loadPart(ctx, c, next.app != old.app); err != nil {
+			errs = append(errs, err)
+			break
+		}
+	}
+	left := slices.DeleteFunc(slices.Clone(old.names), func(n string) bool { return slices.Contains(next.names, n) })
+	if len(errs) == 0 {
+		for i, gone := range slices.Backward(left) { // graphs before the stages that they run
+			if err := s.models.Remove(ctx, gone); err != nil {
+				errs = append(errs, err)
+				break
+			}
+			s.models.Forget(gone)
+			left = left[:i]
+		}
+	}
+	if len(errs) > 0 {
+		next.names = append(next.names, left...)
+		next.app = nil // so that the next call loads or removes them again
+	}
+	s.programs.set(name, next)
+	return errors.Join(errs...)
+}
+
+// follow makes the stages and graphs follow a change of a program by a request, of which err is
+// the result. They do so also when the caller has left: it is not asked for a second time what is
+// made in part only. It returns the result of both.
+func (s *Server) follow(ctx context.Context, name string, err error) error {
+	names := []string{name}
+	if err != nil && ctx.Err() != nil { // the change may go on
+		if s.models.Settle(s.changing, name) != nil {
+			return err // the server drains, or too many wait
+		}
+		for _, g := range s.models.Groups() { // one that a load has made under a name of its own
+			if app := g.Model().App; app != nil && app.Parts != nil && strings.HasPrefix(g.Model().Name, name+"-") {
+				names = append(names, g.Model().Name)
+			}
+		}
+	} else if err != nil && stream.CodeOf(err) != stream.NotFound { // if it is gone, its parts must be
+		return err
+	}
+	for _, name := range names {
+		switch failed := s.syncProgram(s.changing, name); {
+		case failed == nil:
+		case err == nil || stream.CodeOf(err) == stream.NotFound:
+			err = failed
+		default:
+			s.log.Error("the stages of a program could not follow its change", "model", name, "error", failed)
+		}
+	}
+	return err
+}
+
+// loadPart loads a stage or graph. One that is there is replaced if its program was, and a graph
+// also when the workers of its stages have changed: it counts them when it starts.
+func (s *Server) loadPart(ctx context.Context, c workers.Config, replaced bool) error {
+	how := workers.Load{}
+	if _, err := s.models.Group(c.Name, ""); err == nil && (replaced || c.Kind == "graph") {
+		how.Params = stream.Params{"swap": true}
+	}
+	_, err := s.models.Load(ctx, c.Name, how)
+	return err
+}
+
+// scale sets the number of workers of a model: of a program of several stages, by how much those
+// of its stages are multiplied.
+func (s *Server) scale(ctx context.Context, name string, n int) error {
+	err := s.follow(ctx, name, s.models.Scale(ctx, name, n))
+	if err != nil && ctx.Err() == nil {
+		return err
+	}
+	program, ok := s.programs.with(name)
+	if !ok {
+		return err
+	}
+	end, failed := s.programs.begin(s.changing, program)
+	if failed != nil {
+		return failed
+	}
+	defer end()
+	all, _ := s.programs.of(program)
+	errs := []error{err}
+	for _, part := range all.names {
+		g, err := s.models.Group(part, "")
+		if err == nil && slices.ContainsFunc(g.Uses(), func(u workers.Use) bool { return u.Model == name }) {
+			errs = append(errs, s.loadPart(s.changing, g.Config(), false))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// hooks returns the hooks of a group. Runs of the stages of programs are counted for the
+// programs, too.
+func (s *Server) hooks(m *stream.Model) workers.Hooks {
+	h := s.observe.model(m)
+	if !m.Calls || m.App != nil || !strings.Contains(m.Name, ".") {
+		return h
+	}
+	return h.Then(workers.Hooks{Run: func(r workers.BatchRun) {
+		if s.apps == nil || r.Err != nil || len(r.Batch.Requests) == 0 {
+			return
+		}
+		first := r.Batch.Requests[0].Timing.Received
+		for _, q := range r.Batch.Requests[1:] {
+			first = min(first, q.Timing.Received)
+		}
+		s.apps.Ran(m.Name, len(r.Batch.Requests), max(r.Batch.Gathered.Sub(first), 0), r.Ended.Sub(r.Started))
+	}})
+}
+
+// listenRoot listens at the address that the program at the root asks for by address and port of
+// its App.Extra, if the server does not listen there already. An address that other machines can reach is refused
+// where nobody has to authenticate, since a start that looked at the settings could not see it.
+func (s *Server) listenRoot(ctx context.Context) error {
+	g, err := s.models.Group(s.cfg.Programs.Root, "")
+	if err != nil || s.http == nil || g.Model().App == nil {
+		return nil // one that could not be loaded is told otherwise
+	}
+	extra := g.Model().App.Extra
+	port, ok := number(extra["port"])
+	if !ok {
+		return nil
+	}
+	host, _ := extra["address"].(string)
+	host = cmp.Or(host, "127.0.0.1")
+	addr := net.JoinHostPort(host, strconv.Itoa(port))
+	if _, taken, _ := net.SplitHostPort(s.Addr("http")); taken == strconv.Itoa(port) {
+		return nil // millrace run has taken it from the program's arguments
+	}
+	if !s.cfg.Insecure && !s.auth.on() && reachable(ctx, addr) {
+		return stream.Errorf(stream.InvalidArgument, "", "program %s: %w", s.cfg.Programs.Root, errExposed("address", addr))
+	}
+	at, err := s.http.Also(addr)
+	if err != nil {
+		return stream.Errorf(stream.Unavailable, "", "program %s asks for the address %s: %w", s.cfg.Programs.Root, addr, err)
+	}
+	for i := range listeners {
+		if listeners[i].name == "http" {
+			s.listeners = append(s.listeners, listeners[i].at(at.String(), s.tls != nil))
+		}
+	}
+	return nil
+}
+
+// number returns a whole number of a program's description.
+func number(v any) (int, bool) {
+	switch n := v.(type) {
+	case int64:
+		return int(n), true
+	case float64:
+		return int(n), n == math.Trunc(n) && n >= 0 && n <= math.MaxUint16
+	}
+	return 0, false
+}
+
+// rootCheck is the time between two looks whether the program at the root has failed.
+const rootCheck = 200 * time.Millisecond
+
+// watchRoot returns when all workers of the program at the root, or of one of its stages,
+// have failed, with the reason; or nil when ctx ends.
+func (s *Server) watchRoot(ctx context.Context) error {
+	tick := time.NewTicker(rootCheck)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		if err := s.rootFailed(); err != nil {
+			return err
+		}
+	}
+}
+
+// rootFailed returns why the program at the root cannot go on, or nil.
+func (s *Server) rootFailed() error {
+	parts, _ := s.programs.of(s.cfg.Programs.Root)
+	for i, name := range append([]string{s.cfg.Programs.Root}, parts.names...) {
+		g, err := s.models.Group(name, "")
+		if err != nil {
+			continue // it is being replaced
+		}
+		last := g.LastFailure()
+		if st := g.Stats(); st.Workers == 0 && st.State == workers.StateUnavailable {
+			if last == nil {
+				return stream.Errorf(stream.Unavailable, "", "all workers of %s are gone: %s", name, st.Reason)
+			}
+			return stream.Errorf(stream.Unavailable, "", "all workers of %s are gone: %s; the last failure: %w", name, st.Reason, last)
+		} else if app := g.Model().App; i == 0 && last != nil && app != nil && app.Parts != nil {
+			return stream.Errorf(stream.Unavailable, "", "the main process of program %s has ended: %w", name, last)
+		}
+	}
+	return nil
+}
+
+// Replicate returns a configuration in which the instances of programs are multiplied as it says.
+func Replicate(c config.Config) config.Config {
+	if c.Programs.Replicas <= 1 {
+		return c
+	}
+	c.Models = slices.Clone(c.Models)
+	for i := range c.Models {
+		m := &c.Models[i]
+		if IsProgram(m.WithDefaults().Kind) { // which may be the only thing that is set, beside a command
+			m.Instances = max(m.Instances, 1) * c.Programs.Replicas
+		}
+	}
+	return c
+}
+
+// programKinds are the kinds whose models are programs in child processes.
+var programKinds = map[string]bool{"process": true, "python": true}
+
+// IsProgram reports whether models of a kind are programs, which may have routes of their own.
+func IsProgram(kind string) bool { return programKinds[kind] }

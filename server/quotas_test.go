@@ -1,0 +1,548 @@
+//go:build !nometrics
+
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"millrace/config"
+	"millrace/ingest"
+	"millrace/ingest/auth"
+	"millrace/internal/inferencepb"
+	"millrace/internal/role"
+	"millrace/internal/wire"
+	"millrace/workers"
+)
+
+// quotaClient is a client of a server that has a key, and counts what it is refused because of quotas.
+type quotaClient struct {
+	t        *testing.T
+	k        *keyed
+	key      string
+	stub     inferencepb.GRPCInferenceServiceClient
+	requests int            // that were not refused by the quota of requests
+	refused  map[string]int // by quota
+	frames   int            // that were answered
+}
+
+// startQuotas starts a server, whose rates allow in an hour at once what they allow in it, and returns a client for each name, with its quotas.
+func startQuotas(t *testing.T, own map[string]map[string]float64, change func(*Config)) (*keyed, map[string]*quotaClient) {
+	t.Helper()
+	k := startKeyed(t, func(c *Config) {
+		c.Quotas.Burst = time.Hour
+		c.Models = []workers.Config{{Name: "echo", Source: "identity"}}
+		if change != nil {
+			change(c)
+		}
+	})
+	conn, err := grpc.NewClient(k.Addr("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	all := map[string]*quotaClient{}
+	for name, quotas := range own {
+		entry, text := auth.NewKey(name, auth.Grant{Roles: role.All.Names(), Quotas: quotas})
+		k.all = append(k.all, entry)
+		all[name] = &quotaClient{t: t, k: k, key: text, stub: inferencepb.NewGRPCInferenceServiceClient(conn), refused: map[string]int{}}
+	}
+	k.write(t)
+	k.auth.keys.Recheck()
+	return k, all
+}
+
+// perHour is the rate that allows n in an hour.
+func perHour(n float64) float64 { return n / 3600 }
+
+// told counts an error of HTTP, of which it checks the header, and returns its quota; "" = it is none.
+func (c *quotaClient) told(r *http.Response, body []byte) string {
+	c.t.Helper()
+	if r.StatusCode != http.StatusTooManyRequests {
+		if r.StatusCode >= 300 && r.StatusCode != http.StatusSwitchingProtocols {
+			c.t.Errorf("%s: %s", r.Status, body)
+		}
+		c.requests++
+		return ""
+	}
+	var e struct{ Error, Code string }
+	after, _ := strconv.Atoi(r.Header.Get("Retry-After"))
+	if err := json.Unmarshal(body, &e); err != nil || e.Code != "flow_control" || after < 1 || after > 3600 {
+		c.t.Errorf("%s, Retry-After %q: %s", r.Status, r.Header.Get("Retry-After"), body)
+	}
+	quota := c.count(e.Error)
+	if quota != "requests" {
+		c.requests++
+	}
+	return quota
+}
+
+// count counts an error with a text by its quota.
+func (c *quotaClient) count(text string) string {
+	c.t.Helper()
+	_, rest, found := strings.Cut(text, "quotas.")
+	quota, _, _ := strings.Cut(rest, ":")
+	if !found {
+		c.t.Errorf("no quota: %s", text)
+	}
+	c.refused[quota]++
+	return quota
+}
+
+func (c *quotaClient) rest(method, path, body string) string {
+	c.t.Helper()
+	req, err := http.NewRequest(method, "http://"+c.k.Addr("http")+path, strings.NewReader(body))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	req.Header.Set(keyName, c.key)
+	r, err := http.DefaultClient.Do(req)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer r.Body.Close()
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return c.told(r, text)
+}
+
+const oneNumber = `{"inputs":[{"name":"input","shape":[1],"datatype":"FP32","data":[1]}]}`
+
+func (c *quotaClient) infer() {
+	c.t.Helper()
+	if c.rest("POST", "/v2/models/echo/infer", oneNumber) == "" {
+		c.frames++
+	}
+}
+
+func oneNumberOf() *inferencepb.ModelInferRequest {
+	return &inferencepb.ModelInferRequest{ModelName: "echo", Inputs: []*inferencepb.ModelInferRequest_InferInputTensor{{
+		Name: "input", Datatype: "FP32", Shape: []int64{1}, Contents: &inferencepb.InferTensorContents{Fp32Contents: []float32{1}},
+	}}}
+}
+
+func (c *quotaClient) context() context.Context {
+	return metadata.AppendToOutgoingContext(c.t.Context(), keyName, c.key)
+}
+
+// called counts the error of a call of gRPC, of which it checks when to try again.
+func (c *quotaClient) called(err error) {
+	c.t.Helper()
+	if err == nil {
+		c.requests++
+		return
+	}
+	s, again := status.Convert(err), time.Duration(0)
+	for _, d := range s.Details() {
+		if d, ok := d.(*errdetails.RetryInfo); ok {
+			again = d.RetryDelay.AsDuration()
+		}
+	}
+	if s.Code() != codes.ResourceExhausted || again <= 0 || again > time.Hour {
+		c.t.Errorf("%v, again after %v", err, again)
+	}
+	if c.count(s.Message()) != "requests" {
+		c.requests++
+	}
+}
+
+func (c *quotaClient) call() {
+	c.t.Helper()
+	r, err := c.stub.ModelInfer(c.context(), oneNumberOf())
+	c.called(err)
+	if r != nil {
+		c.frames++
+	}
+}
+
+// dial opens a WebSocket; nil = it was refused.
+func (c *quotaClient) dial(path string) *websocket.Conn {
+	c.t.Helper()
+	ws, r, err := websocket.DefaultDialer.Dial("ws://"+c.k.Addr("http")+path, http.Header{keyName: {c.key}})
+	if err == nil {
+		c.requests++
+		c.t.Cleanup(func() { _ = ws.Close() })
+		return ws
+	}
+	if r == nil {
+		c.t.Fatal(err)
+	}
+	text, _ := io.ReadAll(r.Body)
+	c.told(r, text)
+	return nil
+}
+
+// figures returns the metrics of a server.
+func (k *keyed) figures(t *testing.T) string {
+	t.Helper()
+	req, _ := http.NewRequest("GET", "http://"+k.Addr("http")+"/metrics", nil)
+	req.Header.Set(keyName, k.keys["metrics"])
+	r, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	text, err := io.ReadAll(r.Body)
+	if err != nil || r.StatusCode != 200 {
+		t.Fatalf("%s %v", r.Status, err)
+	}
+	return string(text)
+}
+
+// figure returns one value of metrics; -1 = it is not there.
+func figure(metrics, series string) float64 {
+	_, rest, found := strings.Cut("\n"+metrics, "\n"+series+" ")
+	if !found {
+		return -1
+	}
+	value, _, _ := strings.Cut(rest, "\n")
+	n, err := strconv.ParseFloat(value, 64)
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+// checkFigures compares what a client was told with the metrics.
+func (c *quotaClient) checkFigures(name string) {
+	c.t.Helper()
+	all := c.k.figures(c.t)
+	for quota, want := range c.refused {
+		if got := figure(all, fmt.Sprintf("millrace_quota_refused_total{principal=%q,quota=%q}", name, quota)); got != float64(want) {
+			c.t.Errorf("%s: %v refused because of the quota %s, and the client was told of %d", name, got, quota, want)
+		}
+	}
+	for series, want := range map[string]int{"requests": c.requests, "frames": c.frames} {
+		if got := figure(all, fmt.Sprintf("millrace_client_%s_total{principal=%q}", series, name)); got != float64(want) {
+			c.t.Errorf("%s: %v %s, and the client counts %d", name, got, series, want)
+		}
+	}
+}
+
+// TestQuotas: what a client is over its quotas of is refused over every protocol, with the time after which to try again, or dropped with its
+// reason, other clients are served, and the metrics have the same counts as the clients.
+func TestQuotas(t *testing.T) {
+	k, all := startQuotas(t, map[string]map[string]float64{
+		"requests": {"requests": perHour(5)},
+		"frames":   {"frames": perHour(7)},
+		"bytes":    {"bytes": perHour(4 * 5)},
+		"open":     {"streams": 1, "sessions": 2},
+		"good":     nil,
+	}, nil)
+	// Requests, over REST, gRPC and WebSocket.
+	c := all["requests"]
+	for range 2 {
+		c.infer()
+		c.call()
+	}
+	c.rest("GET", "/v2/models/echo", "")
+	for range 3 {
+		c.infer()
+		c.call()
+		c.rest("GET", "/v2/models/echo", "")
+		c.dial("/v2/stream?model=echo")
+	}
+	if c.refused["requests"] != 12 || c.frames != 4 {
+		t.Errorf("%d of requests refused, %d frames", c.refused["requests"], c.frames)
+	}
+	c.checkFigures("requests")
+	// Frames: one-shot requests, a stream of gRPC requests, and streams, which drop them.
+	c = all["frames"]
+	c.infer()
+	c.call()
+	messages, err := c.stub.ModelStreamInfer(c.context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.requests++
+	ws := c.dial("/v2/stream?model=echo&policy=every&codec=opaque")
+	say := func() (dropped string) {
+		if err := ws.WriteMessage(websocket.BinaryMessage, []byte("four")); err != nil {
+			t.Fatal(err)
+		}
+		_, text, err := ws.ReadMessage()
+		var m struct{ Dropped, Error string }
+		if err != nil || json.Unmarshal(text, &m) != nil || m.Error != "" {
+			t.Fatalf("%v %s", err, text)
+		}
+		if m.Dropped == "" {
+			c.frames++
+		}
+		return m.Dropped
+	}
+	ask := func() string {
+		if err := messages.Send(oneNumberOf()); err != nil {
+			t.Fatal(err)
+		}
+		m, err := messages.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.ErrorMessage == "" {
+			c.frames++
+		}
+		return m.ErrorMessage
+	}
+	for range 2 {
+		if got := ask() + say(); got != "" {
+			t.Errorf("within the quota: %s", got)
+		}
+	}
+	c.infer() // the seventh
+	for range 3 {
+		if why := say(); why != "quota" {
+			t.Errorf("a frame over the quota: %q", why)
+		}
+		c.refused["frames"]++
+		c.count(ask())
+		c.infer()
+		c.call()
+	}
+	if c.frames != 7 || c.refused["frames"] != 12 {
+		t.Errorf("%d frames, %d refused", c.frames, c.refused["frames"])
+	}
+	_ = messages.CloseSend()
+	c.checkFigures("frames")
+	if got := figure(k.figures(t), `millrace_dropped_frames_total{model="echo",reason="quota",version="1"}`); got != 3 {
+		t.Errorf("%v drops of the model", got)
+	}
+	// Bytes: four of FP32 for each request.
+	c = all["bytes"]
+	for range 8 {
+		c.infer()
+	}
+	if c.frames != 5 || c.refused["bytes"] != 3 {
+		t.Errorf("%d frames, %d refused for their bytes", c.frames, c.refused["bytes"])
+	}
+	c.checkFigures("bytes")
+	// What is open at once.
+	c = all["open"]
+	first := c.dial("/v2/stream?model=echo")
+	second := c.dial("/v2/stream?model=echo")
+	if second == nil {
+		t.Fatal("the second session was refused")
+	}
+	if _, text, err := second.ReadMessage(); err != nil || !bytes.Contains(text, []byte("quotas.streams")) {
+		t.Errorf("a second stream: %s %v", text, err)
+	}
+	c.refused["streams"]++
+	stream, err := c.stub.ModelStreamInfer(c.context())
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	c.called(err)
+	second.Close()
+	held := func(quota string, want float64) {
+		t.Helper()
+		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+			got := figure(k.figures(t), `millrace_client_held{principal="open",quota="`+quota+`"}`)
+			if got == want {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%v %s are held, want %v", got, quota, want)
+			}
+		}
+	}
+	held("sessions", 1)
+	second = c.dial("/v2/stream?model=echo") // which ends soon: it gets no stream
+	if second == nil {
+		t.Fatal("the place of a session was not given back")
+	}
+	c.refused["streams"]++
+	_, _, _ = second.ReadMessage()
+	second.Close()
+	held("sessions", 1)
+	first.Close()
+	held("sessions", 0)
+	held("streams", 0)
+	c.checkFigures("open")
+	// Others do not notice.
+	c = all["good"]
+	for range 20 {
+		c.infer()
+		c.call()
+	}
+	if len(c.refused) != 0 || c.frames != 40 {
+		t.Errorf("%v refused, %d frames", c.refused, c.frames)
+	}
+	c.checkFigures("good")
+}
+
+// TestQuotaOfSessionsAtOnce: further WebSockets are refused before they are connected, and a page is told why.
+func TestQuotaOfSessionsAtOnce(t *testing.T) {
+	_, all := startQuotas(t, map[string]map[string]float64{"c": {"sessions": 2}}, nil)
+	c := all["c"]
+	for range 2 {
+		c.dial("/v2/stream?model=echo")
+	}
+	for range 3 {
+		if c.dial("/v2/stream?model=echo") != nil {
+			t.Error("a third session")
+		}
+	}
+	page := websocket.Dialer{Subprotocols: []string{wire.Subprotocol}}
+	ws, _, err := page.Dial("ws://"+c.k.Addr("http")+"/v2/stream", http.Header{keyName: {c.key}, "Origin": {"http://" + c.k.Addr("http")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ws.Close()
+	c.requests++
+	_, text, err := ws.ReadMessage()
+	m, wrong := wire.ParseControl(text, wire.Server)
+	if e, ok := m.(*wire.ErrorMessage); err != nil || wrong != nil || !ok || c.count(e.Message) != "sessions" || !e.Retryable || e.RetryAfterMS != 1000 {
+		t.Errorf("a page: %s %v %v", text, err, wrong)
+	}
+	if _, _, err := ws.ReadMessage(); !websocket.IsCloseError(err, int(wire.CloseTooMany)) {
+		t.Errorf("a page: %v", err)
+	}
+	if c.refused["sessions"] != 4 {
+		t.Errorf("%v", c.refused)
+	}
+	c.checkFigures("c")
+}
+
+// TestQuotaOfLoads: a client makes so many endpoints, by default too, and so many loads; unloading gives the place of an endpoint back.
+func TestQuotaOfLoads(t *testing.T) {
+	three := 3
+	k, all := startQuotas(t, map[string]map[string]float64{"bad": nil, "good": nil, "slow": {"loads": perHour(2)}}, func(c *Config) { c.Quotas.Endpoints = &three })
+	c := all["bad"]
+	name := func(i int) string { return fmt.Sprintf(`{"parameters":{"delay":"%dus"}}`, i) }
+	made := 0
+	for i := range 20 {
+		if c.rest("POST", "/v2/repository/models/echo/load", name(i+1)) == "" {
+			made++
+		}
+	}
+	if made != 3 || c.refused["endpoints"] != 17 {
+		t.Errorf("%d endpoints were made, %v refused", made, c.refused)
+	}
+	if n := len(k.models.Groups()); n != 4 { // with the configured one
+		t.Errorf("%d endpoints", n)
+	}
+	c.checkFigures("bad")
+	own := ""
+	for _, g := range k.models.Groups() {
+		if n := g.Model().Name; n != "echo" {
+			own = n
+		}
+	}
+	if got := all["good"].rest("POST", "/v2/repository/models/echo/load", name(100)); got != "" {
+		t.Errorf("another client: %s", got)
+	}
+	all["good"].rest("POST", "/v2/repository/models/"+own+"/unload", "")
+	if got := c.rest("POST", "/v2/repository/models/echo/load", name(50)); got != "" {
+		t.Errorf("after an unload: %s", got)
+	}
+	c = all["slow"]
+	for range 4 {
+		c.rest("POST", "/v2/repository/models/echo/load", name(200))
+	}
+	if c.refused["loads"] != 2 {
+		t.Errorf("%v", c.refused)
+	}
+	c.checkFigures("slow")
+}
+
+// TestQuotasOfAddresses: clients without credentials have the quotas of their address, behind a trusted proxy that of the address which it names.
+func TestQuotasOfAddresses(t *testing.T) {
+	s, err := New(Config{HTTP: "127.0.0.1:0", GRPC: "127.0.0.1:0", Log: config.Log{Level: "error"}, Quotas: ingest.Quotas{Requests: perHour(3), Burst: time.Hour},
+		Models: []workers.Config{{Name: "echo", Source: "identity"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	ctx, stop := contextOf(t)
+	go func() { done <- s.Run(ctx) }()
+	<-s.Ready()
+	ask := func(forwarded string) int {
+		req, _ := http.NewRequest("GET", "http://"+s.Addr("http")+"/v2/models/echo", nil)
+		if forwarded != "" {
+			req.Header.Set("X-Forwarded-For", forwarded)
+		}
+		r, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+		r.Body.Close()
+		return r.StatusCode
+	}
+	for _, c := range []struct {
+		from []string // one client
+	}{
+		{[]string{"", "", "", ""}}, // the proxy itself
+		{[]string{"192.0.2.1", "192.0.2.7, 192.0.2.1", "192.0.2.1:80", "192.0.2.1"}},
+		{[]string{"2001:db8::1", "2001:db8::2", "[2001:db8::3]:80", "2001:db8:0:0:1::"}},
+		{[]string{"2001:db8:0:1::1", "2001:db8:0:1::2", "2001:db8:0:1::3", "2001:db8:0:1::4"}},
+	} {
+		for i, from := range c.from {
+			if got, want := ask(from), map[bool]int{true: 429, false: 200}[i == 3]; got != want {
+				t.Errorf("%d: %q: %d, want %d", i, from, got, want)
+			}
+		}
+	}
+	conn, err := grpc.NewClient(s.Addr("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	stub := inferencepb.NewGRPCInferenceServiceClient(conn)
+	for i, from := range []string{"192.0.2.1", "198.51.100.1", "198.51.100.1", "198.51.100.1", "198.51.100.1"} {
+		_, err := stub.ModelMetadata(metadata.AppendToOutgoingContext(t.Context(), "x-forwarded-for", from), &inferencepb.ModelMetadataRequest{Name: "echo"})
+		if got, want := status.Code(err), map[bool]codes.Code{true: codes.ResourceExhausted, false: codes.OK}[i == 0 || i == 4]; got != want {
+			t.Errorf("gRPC %d: %q: %v, want %v", i, from, err, want)
+		}
+	}
+	for range 5 { // is open to all
+		if r, err := http.Get("http://" + s.Addr("http") + "/v2/health/ready"); err != nil || r.StatusCode != 200 {
+			t.Error(err)
+		} else {
+			r.Body.Close()
+		}
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestQuotasAreReadAgain: a change of the file of keys changes the quotas of a key, whose use stays.
+func TestQuotasAreReadAgain(t *testing.T) {
+	k, all := startQuotas(t, map[string]map[string]float64{"c": {"requests": perHour(2)}}, nil)
+	c := all["c"]
+	for range 4 {
+		c.infer()
+	}
+	if c.refused["requests"] != 2 {
+		t.Errorf("%v", c.refused)
+	}
+	k.all[len(k.all)-1].Quotas = nil
+	k.write(t)
+	k.auth.keys.Recheck()
+	for range 4 {
+		c.infer()
+	}
+	if c.refused["requests"] != 2 {
+		t.Errorf("without a quota: %v", c.refused)
+	}
+	c.checkFigures("c")
+}

@@ -1,0 +1,124 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"millrace/stream"
+	"millrace/workers"
+)
+
+// isReloaded reports whether Reload changes a setting.
+func isReloaded(path string) bool {
+	return path == "hosts" || path == "origins" || path == "log.level" || strings.HasPrefix(path, "quotas.")
+}
+
+// Reload takes a configuration that was read again while the server runs. It changes hosts, origins, quotas and the level of the
+// log, loads models that are new or whose settings have changed, unloads those that are gone, and reads the files of
+// certificates, keys and users again. Settings that need a restart stay as they are, and the log names them. A configuration that is
+// wrong changes nothing. A model that cannot be loaded leaves the one before it in service, and the error names it.
+func (s *Server) Reload(ctx context.Context, cfg Config) error {
+	select {
+	case <-s.ready:
+	default:
+		return stream.Errorf(stream.Unavailable, "", "the server has not started yet")
+	}
+	s.reloading.Lock()
+	defer s.reloading.Unlock()
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
+	cfg = Replicate(cfg)
+	order, err := workers.LoadOrder(cfg.Models)
+	if err != nil {
+		return within("models", err)
+	}
+	for i := range cfg.Models {
+		if err := cfg.Models[i].WithDefaults().Validate(); err != nil {
+			return within(fmt.Sprintf("models[%d]", i), err)
+		}
+	}
+	if s.http != nil {
+		rules, err := s.http.NewRules(slices.Concat(cfg.Hosts, cfg.TLS.ACME.Domains), cfg.Origins)
+		if err != nil {
+			return err
+		}
+		s.http.Use(rules)
+	}
+	last := s.last
+	if last == nil {
+		first := s.cfg
+		first.Hosts = first.Hosts[:len(first.Hosts)-len(first.TLS.ACME.Domains)] // as they were given
+		last = &first
+	}
+	changed := last.Changed(&cfg)
+	s.accounts.SetQuotas(cfg.Quotas)
+	if slices.Contains(changed, "log.level") { // otherwise the one that a request has set stays
+		err = s.SetLogLevel(cfg.Log.Level)
+	}
+	err = errors.Join(err, s.rereadFiles(), s.reloadModels(ctx, cfg.Models, order))
+	s.last = &cfg
+	restart := slices.DeleteFunc(s.cfg.Changed(&cfg), func(path string) bool { return isReloaded(path) })
+	if len(restart) > 0 {
+		s.log.Warn("settings have changed that need a restart of the server: they are as before", "settings", restart)
+	}
+	s.log.Info("the configuration was read again", "changed", slices.DeleteFunc(changed, func(path string) bool { return !isReloaded(path) }), "models", len(cfg.Models))
+	return err
+}
+
+// rereadFiles reads the files of the certificate, now instead of at their next check.
+func (s *Server) rereadFiles() error {
+	if s.certificate == nil {
+		return nil
+	}
+	return s.certificate.reread()
+}
+
+// reloadModels makes models those of the configuration. order is that in which they are loaded.
+func (s *Server) reloadModels(ctx context.Context, models []workers.Config, order []int) error {
+	before := *s.configs.Load()
+	named := func(list []workers.Config, name string) *workers.Config {
+		if i := slices.IndexFunc(list, func(c workers.Config) bool { return c.Name == name }); i >= 0 {
+			return &list[i]
+		}
+		return nil
+	}
+	s.configs.Store(&models)
+	var errs []error
+	for _, i := range order {
+		m := &models[i]
+		if old := named(before, m.Name); old != nil && reflect.DeepEqual(*old, *m) {
+			continue
+		}
+		err := s.models.Define(*m)
+		if err == nil {
+			_, err = s.models.Load(ctx, m.Name, workers.Load{})
+		}
+		if err == nil {
+			err = s.syncProgram(ctx, m.Name)
+		}
+		if err != nil {
+			errs = append(errs, within(fmt.Sprintf("models[%d]", i), err))
+		}
+	}
+	for i := len(before) - 1; i >= 0; i-- { // those that others are made of last
+		name := before[i].Name
+		if named(models, name) != nil {
+			continue
+		}
+		s.models.Forget(name)
+		err := s.models.Remove(ctx, name)
+		if err == nil {
+			err = s.syncProgram(ctx, name)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("model %s, which is gone from the configuration, cannot be unloaded: %w", name, err))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,421 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"millrace/stream"
+	"millrace/workers"
+)
+
+const (
+	// watchPeriod is the time between two looks for changed files of programs. A change is
+	// taken when two looks have found the same files.
+	watchPeriod = 300 * time.Millisecond
+	// maxVisited is the most files and folders that are looked at to find those of a program,
+	// and maxDepth how far below its folder they are.
+	maxVisited = 4096
+	maxDepth   = 8
+	// A file of settings that changes at maxMoves looks in a row, or alone makes its program be
+	// loaded more than maxAlone times in a row with at most aloneLooks in between, is one that the
+	// program writes.
+	maxMoves   = 10
+	maxAlone   = 2
+	aloneLooks = 30
+)
+
+// fileState tells one content of a file from another.
+type fileState struct {
+	size  int64
+	mtime time.Time
+}
+
+// watched is a program whose files are watched.
+type watched struct {
+	source, main string // as it is configured, and its file
+	loaded, seen map[string]fileState
+	fixed        bool            // its folder has too much in it: only the files that are known are looked at
+	written      map[string]bool // files of settings that have changed while it was loaded the last time
+	ignored      map[string]bool // those that the program writes
+	moves        map[string]int  // looks in a row at which a file of settings had changed
+	alone        map[string]int  // loads in a row for files of settings alone, by file; "" = new ones and those that are gone
+	since        int             // looks since the last one of these
+}
+
+// newWatched returns a program whose files are to be compared with what they are now.
+func newWatched(source string) *watched {
+	w := &watched{source: source, main: fileOf(source), ignored: map[string]bool{}}
+	w.loaded = w.files()
+	w.seen = w.loaded
+	return w
+}
+
+// watchedPrograms returns the programs of the configuration, with their files as they are before
+// they are loaded.
+func (s *Server) watchedPrograms() map[string]*watched {
+	all := map[string]*watched{}
+	for _, m := range s.cfg.Models {
+		m = m.WithDefaults()
+		if !IsProgram(m.Kind) {
+			continue
+		}
+		source := sourceOf(m)
+		if source == "" {
+			s.log.Warn("a program is not watched, since none of its files is known: set command, or one of args, to its file", "model", m.Name, "setting", "watch")
+			continue
+		}
+		w := newWatched(source)
+		s.logFixed(m.Name, w)
+		all[m.Name] = w
+	}
+	if len(all) == 0 {
+		s.log.Warn("nothing is watched: the configuration has no program whose files are known", "setting", "watch")
+	}
+	return all
+}
+
+// sourceOf returns the file of a program: its source, or that of its command line.
+func sourceOf(m workers.Config) string {
+	if m.Source != "" {
+		return m.Source
+	}
+	isFile := func(path string) bool {
+		st, err := os.Stat(path)
+		return err == nil && st.Mode().IsRegular()
+	}
+	command, _ := m.Params["command"].(string)
+	if isFile(command) {
+		return command
+	}
+	dir, _ := m.Params["dir"].(string)
+	text, _ := m.Params["args"].(string)
+	var args []string
+	_ = json.Unmarshal([]byte(text), &args) // the kind says what is wrong with it
+	for _, a := range args {
+		if !filepath.IsAbs(a) {
+			a = filepath.Join(dir, a)
+		}
+		if isFile(a) {
+			return a
+		}
+	}
+	return ""
+}
+
+// logFixed says that new files of a program are not seen.
+func (s *Server) logFixed(name string, w *watched) {
+	if w.fixed {
+		s.log.Warn("the folder of a program has more in it than is watched, and only the files that were found are: put the program into a folder of its own", "model", name, "looked_at", maxVisited, "found", len(w.loaded))
+	}
+}
+
+// logOwn says that files of settings are not watched any more.
+func (s *Server) logOwn(name string, files []string) {
+	if files != nil {
+		s.log.Warn("files of settings change again and again while a program runs or is loaded, and are not watched any more: the program seems to write them", "model", name, "files", strings.Join(files, " "))
+	}
+}
+
+// watchPrograms loads programs again when their files change, until ctx ends. One that cannot be
+// loaded stays as it was before.
+func (s *Server) watchPrograms(ctx context.Context, all map[string]*watched) {
+	tick := time.NewTicker(watchPeriod)
+	defer tick.Stop()
+	for name, w := range all {
+		if w.wasLoaded(); s.hasDaemons(name) {
+			delete(all, name)
+		}
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		for _, name := range slices.Sorted(maps.Keys(all)) {
+			w := all[name]
+			fixed := w.fixed
+			changed, own := w.look()
+			if !fixed {
+				s.logFixed(name, w)
+			}
+			s.logOwn(name, own)
+			if changed == nil || s.draining.Load() {
+				continue
+			}
+			s.reload(ctx, name, changed)
+			s.logOwn(name, w.wasLoaded())
+			if s.hasDaemons(name) {
+				delete(all, name)
+			}
+		}
+	}
+}
+
+// hasDaemons reports whether a program has said that it has daemons, of which there must not be a
+// second one, as while it is replaced. It logs that the program is not watched.
+func (s *Server) hasDaemons(name string) bool {
+	g, err := s.models.Group(name, "")
+	if err != nil || g.Model().App == nil {
+		return false
+	}
+	daemons, _ := g.Model().App.Extra["daemons"].(string)
+	if daemons == "" {
+		return false
+	}
+	s.log.Warn("a program is not watched, since it has daemons, and a new one would start them a second time: start the server again to load its changes", "model", name, "daemons", daemons, "setting", "watch")
+	return true
+}
+
+// look returns the files that have changed since the program was loaded, once they do not
+// change any more, or nil; and the files of settings that are not watched any more. Files of
+// settings that go on changing hold up no others.
+func (w *watched) look() (changed, own []string) {
+	now := w.files()
+	moving := differing(w.seen, now)
+	w.seen = now
+	moves := map[string]int{}
+	for _, file := range moving {
+		if w.isCode(file) {
+			continue
+		}
+		if moves[file] = w.moves[file] + 1; moves[file] == maxMoves {
+			own = append(own, file)
+		}
+	}
+	w.moves = moves
+	w.since++
+	if !slices.ContainsFunc(moving, w.isCode) {
+		changed = slices.DeleteFunc(differing(w.loaded, now), func(file string) bool { return slices.Contains(moving, file) })
+	}
+	switch {
+	case slices.ContainsFunc(changed, w.isCode):
+		w.alone = nil
+	case len(changed) > 0:
+		written := w.countAlone(changed, now)
+		changed = slices.DeleteFunc(changed, func(file string) bool { return slices.Contains(written, file) })
+		own = append(own, written...)
+	}
+	if len(changed) > 0 {
+		w.loaded = maps.Clone(now)
+	}
+	w.ignore(own)
+	if len(changed) == 0 {
+		return nil, own
+	}
+	return changed, own
+}
+
+// countAlone counts a change of files of settings alone, and returns those of them that have made
+// the program be loaded too often.
+func (w *watched) countAlone(changed []string, now map[string]fileState) (own []string) {
+	if w.since > aloneLooks {
+		w.alone = nil
+	}
+	w.since = 0
+	alone := map[string]int{}
+	for _, file := range changed {
+		of := file
+		if _, was := w.loaded[file]; !was {
+			of = ""
+		} else if _, is := now[file]; !is {
+			of = ""
+		}
+		if alone[of] = w.alone[of] + 1; alone[of] > maxAlone {
+			own = append(own, file)
+		}
+	}
+	w.alone = alone
+	return own
+}
+
+// ignore makes files be watched no more.
+func (w *watched) ignore(own []string) {
+	for _, file := range own {
+		w.ignored[file] = true
+		delete(w.loaded, file)
+		delete(w.seen, file)
+	}
+}
+
+// isCode reports whether a file is the program's source or one of Python, not one of settings.
+func (w *watched) isCode(file string) bool {
+	return file == w.main || filepath.Ext(file) == ".py"
+}
+
+// wasLoaded is called when the program was loaded. It returns the files of settings that have
+// changed meanwhile for the second time in a row, which are not watched any more: the program
+// would be loaded again for ever.
+func (w *watched) wasLoaded() (own []string) {
+	written := map[string]bool{}
+	for _, file := range differing(w.loaded, w.files()) {
+		switch {
+		case w.isCode(file):
+		case w.written[file]:
+			own = append(own, file)
+		default:
+			written[file] = true
+		}
+	}
+	w.written = written
+	w.ignore(own)
+	return own
+}
+
+// differing returns the files that differ between two looks.
+func differing(a, b map[string]fileState) (names []string) {
+	for file, state := range b {
+		if a[file] != state {
+			names = append(names, file)
+		}
+	}
+	for file := range a {
+		if _, is := b[file]; !is {
+			names = append(names, file)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// files returns the program's files as they are now.
+func (w *watched) files() map[string]fileState {
+	files := map[string]fileState{}
+	if !w.fixed {
+		files, w.fixed = filesOf(w.source)
+	}
+	if w.fixed { // which of them a look finds may differ
+		for _, known := range []map[string]fileState{w.loaded, w.seen} {
+			for file := range known {
+				if st, err := os.Stat(file); err == nil {
+					files[file] = fileState{st.Size(), st.ModTime()}
+				}
+			}
+		}
+	}
+	for file := range w.ignored {
+		if _, is := files[file]; !is {
+			delete(w.ignored, file) // it is gone
+		}
+		delete(files, file)
+	}
+	return files
+}
+
+// reload replaces a program by what its files are now.
+func (s *Server) reload(ctx context.Context, name string, changed []string) {
+	if _, err := s.models.Group(name, ""); err != nil {
+		return // a request has unloaded it
+	}
+	began := time.Now()
+	_, err := s.models.Load(ctx, name, workers.Load{Params: stream.Params{"swap": true}})
+	replaced := err == nil
+	if replaced {
+		err = s.syncProgram(ctx, name)
+	}
+	switch {
+	case err == nil:
+		s.log.Info("a program was loaded again, because its files have changed", "model", name, "files", strings.Join(changed, " "), "took", time.Since(began))
+	case ctx.Err() == nil && replaced:
+		s.log.Error("a program whose files have changed was loaded again in part only: change them again, or load it by a request", "model", name, "files", strings.Join(changed, " "), "error", err)
+	case ctx.Err() == nil:
+		s.log.Error("a program whose files have changed cannot be loaded: the one before goes on", "model", name, "files", strings.Join(changed, " "), "error", err)
+	}
+}
+
+// fileOf returns the file of a source, which may be FILE:CLASS.
+func fileOf(source string) string {
+	if _, err := os.Stat(source); err != nil {
+		source, _, _ = strings.Cut(source, ":")
+	}
+	return filepath.Clean(source)
+}
+
+// filesOf returns the files that belong to a program: its source, the files of Python in its
+// folder and below it, and those of settings in its folder; the nearest ones when there is more to
+// look at than maxVisited, which over says.
+func filesOf(source string) (files map[string]fileState, over bool) {
+	files = map[string]fileState{}
+	source = fileOf(source)
+	dir := filepath.Dir(source)
+	st, err := os.Stat(source)
+	switch {
+	case err == nil && st.IsDir():
+		dir = source
+	case err == nil:
+		files[source] = fileState{st.Size(), st.ModTime()}
+	}
+	visited := 0
+	for depth, folders := 0, []string{dir}; depth <= maxDepth && len(folders) > 0; depth++ {
+		var below []string
+		for _, folder := range folders {
+			// An error is that of a folder that is gone or cannot be read: the program's own error says so.
+			_ = eachEntry(folder, func(e fs.DirEntry) bool {
+				if visited++; visited > maxVisited {
+					over = true
+					return false
+				}
+				name := e.Name()
+				path := filepath.Join(folder, name)
+				if e.IsDir() {
+					if !strings.HasPrefix(name, ".") && name != "__pycache__" && name != "node_modules" && name != "venv" {
+						below = append(below, path)
+					}
+					return true
+				}
+				if !isPart(name, depth == 0) {
+					return true
+				}
+				if st, err := os.Stat(path); err == nil && !st.IsDir() {
+					files[path] = fileState{st.Size(), st.ModTime()}
+				}
+				return true
+			})
+			if over {
+				return files, true
+			}
+		}
+		folders = below
+	}
+	return files, false
+}
+
+// isPart reports whether a file of that name, in the program's folder or below it, is one of the
+// program's.
+func isPart(name string, beside bool) bool {
+	switch filepath.Ext(name) {
+	case ".py":
+		return true
+	case ".yaml", ".yml", ".json", ".toml":
+		return beside
+	}
+	return false
+}
+
+// eachEntry calls do for each entry of a folder until it returns false. It does not read the whole
+// folder first.
+func eachEntry(folder string, do func(fs.DirEntry) bool) error {
+	f, err := os.Open(folder)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for {
+		entries, err := f.ReadDir(256)
+		for _, e := range entries {
+			if !do(e) {
+				return nil
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+}

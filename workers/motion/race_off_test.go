@@ -1,5 +1,0 @@
-//go:build !race
-
-package motion
-
-const racing = false

@@ -1,0 +1,38 @@
+//go:build !cgo
+
+package onnx
+
+import (
+	"context"
+
+	"millrace/batching"
+	"millrace/stream"
+	"millrace/workers"
+)
+
+// Built is true in builds that can run ONNX models.
+const Built = false
+
+const doc = "any ONNX model, with ONNX Runtime; not in this program, which was built without cgo"
+
+// SetLibrary has no effect in this build.
+func SetLibrary(string) {}
+
+// Library returns why there is no library.
+func Library() (string, error) {
+	return "", stream.Errorf(stream.Unavailable, "", "this program was built without cgo, so it cannot run ONNX models: install the archive of the release without pure-go in its name, or build it with CGO_ENABLED=1 and a C compiler")
+}
+
+// worker is one that cannot be started.
+type worker struct{ workers.Base }
+
+var _ workers.Worker = (*worker)(nil)
+
+// Init returns why models cannot be loaded.
+func (*worker) Init(context.Context, *workers.Env) (*stream.Model, error) {
+	_, err := Library()
+	return nil, stream.Errorf(stream.Unavailable, "source", "%w", err)
+}
+
+// Run is not called: Init fails.
+func (*worker) Run(context.Context, *batching.Batch) error { return nil }

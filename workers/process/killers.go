@@ -1,0 +1,219 @@
+package process
+
+import (
+	"encoding/binary"
+	"hash/maphash"
+	"maps"
+	"math"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"millrace/stream"
+	"millrace/workers"
+)
+
+// maxKillers bounds the inputs that a model remembers.
+const maxKillers = 1024
+
+// trials is what the instances of a model know together: what it computes, and the requests that
+// have ended a program, or may have.
+type trials struct {
+	refuse time.Duration // how long input that ended the program is refused
+	seed   maphash.Seed  // random, so that no client can make input that looks like another one's
+
+	known atomic.Int32 // len(killers)
+	open  atomic.Int32 // len(requests)
+
+	mu       sync.Mutex
+	killers  map[uint64]stream.Instant // when they ended the program, by digest
+	requests map[*stream.Request]trial // that are run again
+	first    *description              // of the model, by the first instance
+}
+
+// trial is why a request is run again.
+type trial struct {
+	alone   bool // it was in a batch of several that ended the program
+	retried bool // its batch passed the limit, and the model is idempotent
+}
+
+// trialsOf returns those of the model's group.
+func trialsOf(env *workers.Env, refuse time.Duration) *trials {
+	if env.Shared == nil {
+		return newTrials(refuse)
+	}
+	return env.Shared(func() any { return newTrials(refuse) }).(*trials)
+}
+
+func newTrials(refuse time.Duration) *trials {
+	return &trials{refuse: refuse, seed: maphash.MakeSeed(), killers: map[uint64]stream.Instant{}, requests: map[*stream.Request]trial{}}
+}
+
+// describes reports an error if a program describes another model than the first one did: clients,
+// batches and memory are made for that.
+func (t *trials) describes(d description) error {
+	d.Options, d.Stages, d.Graphs = nil, nil, nil
+	if d.App != nil {
+		app := *d.App
+		app.OpenAPI = nil
+		d.App = &app
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.first == nil {
+		t.first = &d
+	}
+	if !reflect.DeepEqual(*t.first, d) {
+		return stream.Errorf(stream.Conflict, "", "the program describes another model than when it was loaded: load it again")
+	}
+	return nil
+}
+
+// remember says that r ended the program, alone in its batch.
+func (t *trials) remember(r *stream.Request, now stream.Instant) {
+	if t.refuse <= 0 {
+		return
+	}
+	d := t.digest(r)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.forget(now)
+	if _, ok := t.killers[d]; !ok && len(t.killers) >= maxKillers {
+		oldest := d
+		for other, at := range t.killers {
+			if oldest == d || at < t.killers[oldest] {
+				oldest = other
+			}
+		}
+		delete(t.killers, oldest)
+	}
+	t.killers[d] = now
+	t.known.Store(int32(len(t.killers)))
+}
+
+// forget removes the inputs whose time has passed.
+func (t *trials) forget(now stream.Instant) {
+	maps.DeleteFunc(t.killers, func(_ uint64, at stream.Instant) bool { return now.Sub(at) >= t.refuse })
+	t.known.Store(int32(len(t.killers)))
+}
+
+// refused returns an error for input that has ended the program a short time ago.
+func (t *trials) refused(r *stream.Request, now stream.Instant) error {
+	if t.known.Load() == 0 {
+		return nil
+	}
+	d := t.digest(r)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.forget(now)
+	at, ok := t.killers[d]
+	if !ok {
+		return nil
+	}
+	return stream.Errorf(stream.InvalidArgument, "refuse", "an equal request ended the model's program %v ago, and such input is refused for %v: send other input, or set refuse to 0s", now.Sub(at).Round(time.Millisecond), t.refuse)
+}
+
+// again notes why r is run again.
+func (t *trials) again(r *stream.Request, change func(*trial)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	x := t.requests[r]
+	change(&x)
+	t.requests[r] = x
+	t.open.Store(int32(len(t.requests)))
+}
+
+// of returns why r is run again.
+func (t *trials) of(r *stream.Request) trial {
+	if t.open.Load() == 0 {
+		return trial{}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.requests[r]
+}
+
+// settle forgets the requests, which have ended.
+func (t *trials) settle(of []*stream.Request) {
+	if t.open.Load() == 0 {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, r := range of {
+		if r.Outcome() != stream.Pending {
+			delete(t.requests, r)
+		}
+	}
+	t.open.Store(int32(len(t.requests)))
+}
+
+// digest returns a hash of everything in r on which a program's answer depends.
+func (t *trials) digest(r *stream.Request) uint64 {
+	var h maphash.Hash
+	h.SetSeed(t.seed)
+	number := func(n int) {
+		var b [8]byte
+		binary.LittleEndian.PutUint64(b[:], uint64(n))
+		_, _ = h.Write(b[:]) // never fails
+	}
+	text := func(s string) {
+		number(len(s))
+		_, _ = h.WriteString(s)
+	}
+	frame := func(f *stream.Frame) {
+		number(int(f.Codec))
+		number(f.Width)
+		number(f.Height)
+		number(len(f.Payload))
+		_, _ = h.Write(f.Payload)
+		number(len(f.Inputs))
+		for i := range f.Inputs {
+			in := &f.Inputs[i]
+			text(in.Name)
+			text(string(in.Datatype))
+			number(len(in.Shape))
+			for _, n := range in.Shape {
+				number(n)
+			}
+			number(len(in.Data))
+			_, _ = h.Write(in.Data)
+		}
+	}
+	frame(&r.Frame)
+	if r.Assembled != nil {
+		for i := range r.Assembled.Frames {
+			frame(&r.Assembled.Frames[i])
+		}
+	}
+	for _, n := range [...]float64{float64(r.Region.X), float64(r.Region.Y), float64(r.Region.Width), float64(r.Region.Height)} {
+		number(int(math.Float64bits(n)))
+	}
+	for _, key := range slices.Sorted(maps.Keys(r.Params)) {
+		text(key)
+		switch v := r.Params[key].(type) {
+		case string:
+			number(1)
+			text(v)
+		case int64:
+			number(2)
+			number(int(v))
+		case float64:
+			number(3)
+			number(int(math.Float64bits(v)))
+		case bool:
+			number(4)
+			if v {
+				number(1)
+			}
+		}
+	}
+	if c := r.Call; c != nil { // headers differ from request to request
+		for _, s := range [...]string{c.Endpoint, c.Method, c.Path, c.Query, c.ContentType} {
+			text(s)
+		}
+	}
+	return h.Sum64()
+}

@@ -1,0 +1,154 @@
+package process
+
+import (
+	"sync/atomic"
+	"time"
+
+	"millrace/batching"
+	"millrace/internal/codec"
+	"millrace/stream"
+	"millrace/stream/buf"
+	"millrace/workers"
+)
+
+// slot is what one batch in flight needs: shared memory for what the child reads and for what it
+// writes, and memory that is reused.
+type slot struct {
+	in, out *segment // nil until they are needed
+	batch   int      // id of the batch's own memory, which the child knows; 0 = it has none
+	used    int      // bytes of in that the batch has
+	usedOut int      // bytes of out that the last results had
+	wantOut int      // bytes that they needed besides
+	lowIn   low
+	lowOut  low
+
+	id      uint64
+	began   atomic.Int64  // Instant when the child began the batch, as far as is known; 0 = it has not
+	begun   bool          // the child has sent begun; process.mu guards it
+	waited  time.Duration // since then, for clients to take parts of its answer
+	answers chan *message // of this batch
+	timer   *time.Timer
+
+	text    []byte
+	data    [][]byte   // pipe form: the bytes after the text
+	after   int        // their size
+	leases  []*buf.Buf // pipe form: under pictures that were decoded for the message
+	lo, hi  int        // the requests of the batch that are run
+	emitted []bool     // of those sent: a part of the answer has been sent
+	sent    []int      // the requests of the message, as indexes of the batch's
+	cancels []bool     // of these, whether the child knows that nobody waits
+	tensors []stream.Tensor
+	decoder *codec.Decoder
+}
+
+func newSlot(w *Worker) *slot {
+	s := &slot{answers: make(chan *message, 1), timer: time.NewTimer(time.Hour), decoder: workers.NewDecoder(w.env.Pixels, w.env.Memory)}
+	s.timer.Stop()
+	return s
+}
+
+func (s *slot) free() {
+	s.timer.Stop()
+	for {
+		select {
+		case m := <-s.answers: // came after its batch had been given up
+			m.reset()
+			continue
+		default:
+		}
+		break
+	}
+	s.in.free()
+	s.out.free()
+	s.in, s.out = nil, nil
+	s.decoder.Close()
+}
+
+const (
+	segmentStep = 64 << 10 // segments are multiples of it
+	align       = 64       // of each tensor in a segment
+	spareTimes  = 4        // a segment that is so many times too large
+	spareAfter  = 256      // for so many batches is made smaller
+)
+
+func aligned(n int) int { return (n + align - 1) &^ (align - 1) }
+
+// grown returns the size of a segment for n bytes.
+func grown(n int) int { return (n + n/4 + segmentStep - 1) / segmentStep * segmentStep }
+
+// writer puts the data of a batch where the child reads them.
+type writer struct {
+	w  *Worker
+	s  *slot
+	at int // in the slot's segment
+}
+
+// put copies data to where the child reads them.
+func (x *writer) put(data []byte) place {
+	if x.s.in == nil {
+		x.s.data = append(x.s.data, data)
+		at := x.s.after
+		x.s.after += len(data)
+		return place{-1, at, len(data)}
+	}
+	at := x.at
+	copy(x.s.in.bytes[at:], data)
+	x.at = aligned(at + len(data))
+	return place{x.s.in.id, at, len(data)}
+}
+
+// room returns memory of n bytes that the child reads, to be filled.
+func (x *writer) room(n int) ([]byte, place, error) {
+	if x.s.in == nil {
+		lease, err := x.w.env.Memory.Lease(n)
+		if err != nil {
+			return nil, place{}, err
+		}
+		x.s.leases = append(x.s.leases, lease)
+		return lease.Bytes(), x.put(lease.Bytes()), nil
+	}
+	at := x.at
+	x.at = aligned(at + n)
+	return x.s.in.bytes[at : at+n : at+n], place{x.s.in.id, at, n}, nil
+}
+
+// wasSent releases what the message needed.
+func (s *slot) wasSent() {
+	for i, l := range s.leases {
+		l.Release()
+		s.leases[i] = nil
+	}
+	s.leases = s.leases[:0]
+	clear(s.data)
+	s.data = s.data[:0]
+}
+
+// needs returns the bytes of the slot's segment that some requests of a batch need.
+func (w *Worker) needs(b *batching.Batch, lo, hi int) (n int) {
+	for k := range b.Inputs {
+		if b.Offset(k) < 0 {
+			n += aligned(len(b.Inputs[k].Data))
+		}
+	}
+	if len(b.Inputs) > 0 {
+		return n
+	}
+	for _, r := range b.Requests[lo:hi] {
+		n += w.needsOf(r)
+	}
+	return n
+}
+
+// needsOf returns the bytes that a request of a ragged batch needs.
+func (w *Worker) needsOf(r *stream.Request) (n int) {
+	if w.isPicture(r) {
+		if width, height, ok := w.pictureSize(r); ok {
+			return aligned(width * height * w.channels)
+		}
+		return 0
+	}
+	for i := range r.Inputs {
+		n += aligned(len(r.Inputs[i].Data))
+	}
+	return n + aligned(len(r.Payload))
+}

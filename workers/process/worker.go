@@ -1,0 +1,243 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"millrace/internal/codec"
+	"millrace/stream"
+	"millrace/stream/buf"
+	"millrace/workers"
+)
+
+// Spec is the program of a model.
+type Spec struct {
+	Path     string         // of the executable, or a name that is looked up in PATH
+	Args     []string       // after its name
+	Env      []string       // NAME=VALUE, besides the server's and those of Settings
+	Dir      string         // working directory; "" = that of Settings, or the server's
+	Options  map[string]any // the member options of hello
+	Params   map[string]any // the member parameters of hello
+	Settings *Settings
+	// Explain may replace the error with which the program did not start, to say what to do.
+	Explain func(error) error
+
+	cores []int // on which it may run; nil = all
+}
+
+// Worker is one instance: a child process and what is sent to it.
+type Worker struct {
+	specOf func(*workers.Env) (Spec, error)
+	spec   Spec
+	env    *workers.Env
+	log    *slog.Logger
+	proc   *process
+
+	model    *stream.Model
+	pictures bool         // pictures are decoded here, each at its own size
+	target   codec.Target // of these
+	channels int
+	shared   bool // data go through shared memory
+
+	trials   *trials // of all instances of the model
+	slots    chan *slot
+	ids      atomic.Uint64 // of batches
+	segments segments
+}
+
+// NewWorker returns an instance of the program that specOf describes, given what the worker gets
+// from its group.
+func NewWorker(specOf func(*workers.Env) (Spec, error)) *Worker { return &Worker{specOf: specOf} }
+
+var _ workers.Worker = (*Worker)(nil)
+
+// inFlight is how many batches a child may have: one runs, and one waits.
+const inFlight = 2
+
+// Init starts the program, which says what it computes.
+func (w *Worker) Init(ctx context.Context, env *workers.Env) (m *stream.Model, err error) {
+	w.env = env
+	if w.env.Memory == nil {
+		w.env.Memory = buf.NewPool(0)
+	}
+	if w.log = env.Log; w.log == nil {
+		w.log = slog.New(slog.DiscardHandler)
+	}
+	if w.spec, err = w.specOf(env); err != nil {
+		return nil, err
+	}
+	w.place()
+	w.trials = trialsOf(env, *w.spec.Settings.Refuse)
+	w.shared = sharedMemory && *w.spec.Settings.SharedMemory
+	logs := newLogs(w.log.With("model", env.Name, "instance", env.Instance))
+	if w.proc, err = begin(&w.spec, env, logs); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			w.proc.because("start")
+			w.proc.kill(0, w.left)
+			err = w.explained(err)
+		}
+	}()
+	answer, err := w.proc.ask(ctx, w.hello(), isModel)
+	if err != nil {
+		return nil, w.startFailed(ctx, "hello", err)
+	}
+	defer w.proc.giveBack(answer)
+	d, err := describe(answer.text)
+	if err == nil {
+		m, w.pictures, err = d.model()
+	}
+	if err != nil {
+		return nil, stream.Errorf(stream.Internal, "", "the program broke the protocol: %w", err)
+	}
+	if err := w.trials.describes(*d); err != nil {
+		return nil, err
+	}
+	if w.pictures {
+		if err := w.readTarget(d.Image); err != nil {
+			return nil, err
+		}
+	}
+	if env.MaxBatch > 0 {
+		m.MaxBatch = env.MaxBatch // as the group will set it
+	}
+	w.model = m
+	w.proc.mu.Lock()
+	w.proc.begins = d.Begins
+	w.proc.mu.Unlock()
+	return m, nil
+}
+
+// place sets what differs between the instances.
+func (w *Worker) place() {
+	s, n := w.spec.Settings, w.env.Instance
+	if w.spec.Dir == "" {
+		w.spec.Dir = s.Dir
+	}
+	w.spec.Env = append(slices.Clip(w.spec.Env), s.Env...)
+	if len(s.InstanceEnv) > 0 {
+		w.spec.Env = append(w.spec.Env, variables(s.InstanceEnv[n%len(s.InstanceEnv)])...)
+	}
+	if len(s.Cores) > 0 {
+		w.spec.cores, _ = parseCores(s.Cores[n%len(s.Cores)]) // Validate has read it
+	}
+}
+
+func (w *Worker) readTarget(i *describedImage) error {
+	w.channels = 3
+	for _, f := range []struct {
+		name, value string
+		into        interface{ UnmarshalText([]byte) error }
+	}{{"color", i.Color, &w.target.Color}, {"layout", i.Layout, &w.target.Layout}} {
+		if f.value == "" {
+			continue
+		}
+		if err := f.into.UnmarshalText([]byte(f.value)); err != nil {
+			return stream.Errorf(stream.Internal, "", "the program broke the protocol: in model: image.%s: %w", f.name, err)
+		}
+	}
+	w.channels = w.target.Color.Channels()
+	return nil
+}
+
+// hello is the first message to a child.
+func (w *Worker) hello() []byte {
+	tensors := func(of []workers.Tensor) []describedTensor {
+		out := []describedTensor{}
+		for _, t := range of {
+			out = append(out, describedTensor{t.Name, string(t.Datatype), t.Shape})
+		}
+		return out
+	}
+	params := w.spec.Params
+	if params == nil {
+		params = map[string]any{}
+	}
+	options := w.spec.Options
+	if options == nil {
+		options = map[string]any{}
+	}
+	return text(map[string]any{
+		"type": "hello", "protocol": 1, "name": w.env.Name, "instance": w.env.Instance,
+		"parameters": params, "options": options, "max_batch": w.env.MaxBatch, "shared_memory": w.shared, "max_result": w.spec.Settings.MaxResult, "begun": true,
+		"declared": map[string]any{"inputs": tensors(w.env.Declared.Inputs), "outputs": tensors(w.env.Declared.Outputs), "batch": w.env.Declared.Batch},
+	})
+}
+
+// startFailed returns the error of a step of the start.
+func (w *Worker) startFailed(ctx context.Context, step string, err error) error {
+	var r *refusal
+	switch {
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		w.proc.giveUp("start", err)
+		said := w.proc.proc.Stderr()
+		if said != "" {
+			said = ": " + said
+		}
+		return stream.Errorf(stream.Timeout, "limits.start", "the program did not answer %s in time: raise the setting, or look what it waits for%s", step, said)
+	case errors.As(err, &r):
+		code := r.code
+		if code == "" {
+			code = stream.Internal
+		}
+		return &stream.Error{Code: code, Msg: fmt.Sprintf("the program cannot be started: %v", r), Err: err}
+	}
+	return stream.Errorf(stream.CodeOf(err), "", "the program did not start: %s: %w", step, err)
+}
+
+func (w *Worker) explained(err error) error {
+	if w.spec.Explain != nil {
+		return w.spec.Explain(err)
+	}
+	return err
+}
+
+// Allocate makes the places for batches in flight. Shared memory is allocated when it is needed.
+func (w *Worker) Allocate(context.Context) error {
+	w.slots = make(chan *slot, inFlight)
+	for range inFlight {
+		w.slots <- newSlot(w)
+	}
+	return nil
+}
+
+// Acquire lets the program load its model.
+func (w *Worker) Acquire(ctx context.Context) error {
+	answer, err := w.proc.ask(ctx, []byte(`{"type":"setup"}`), isReady)
+	if err != nil {
+		return w.explained(w.startFailed(ctx, "setup", err))
+	}
+	w.proc.giveBack(answer)
+	w.proc.lookForOOM() // it may be in another cgroup now
+	w.proc.routines.Go(func() { w.watch(w.proc) })
+	return nil
+}
+
+// Release ends the program.
+func (w *Worker) Release() { w.proc.stop(w.spec.Settings.Grace, w.left) }
+
+// left returns how much time there is to stop.
+func (w *Worker) left() time.Duration {
+	if w.env.StopBy == nil {
+		return math.MaxInt64
+	}
+	return w.env.StopBy().Sub(stream.Now())
+}
+
+// Deallocate frees the shared memory.
+func (w *Worker) Deallocate() {
+	for range inFlight {
+		(<-w.slots).free()
+	}
+}
+
+// Destroy ends a program that Release has not ended.
+func (w *Worker) Destroy() { w.proc.kill(w.spec.Settings.Grace, w.left) }

@@ -1,0 +1,65 @@
+package workers
+
+import (
+	"maps"
+	"sync"
+	"sync/atomic"
+)
+
+// Processes counts the child processes in which the instances of a model and version run. It is
+// safe for concurrent use.
+type Processes struct {
+	running atomic.Int64
+	memory  atomic.Int64
+	started atomic.Uint64
+
+	mu    sync.Mutex
+	ended map[string]uint64
+}
+
+// Started counts a process that was started.
+func (p *Processes) Started() {
+	p.started.Add(1)
+	p.running.Add(1)
+}
+
+// Ended counts the end of a process, by its cause, of which there are few.
+func (p *Processes) Ended(cause string) {
+	p.running.Add(-1)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended == nil {
+		p.ended = map[string]uint64{}
+	}
+	p.ended[cause]++
+}
+
+// AddMemory adds to the resident memory of the running processes; a process that has ended takes
+// off what it added.
+func (p *Processes) AddMemory(bytes int64) { p.memory.Add(bytes) }
+
+// ProcessStats are the child processes of a model and version.
+type ProcessStats struct {
+	Running int
+	Memory  int64             // resident, when they were last looked at
+	Started uint64            // since the model was loaded
+	Ended   map[string]uint64 // the same, by cause
+}
+
+func (p *Processes) stats() ProcessStats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return ProcessStats{Running: int(p.running.Load()), Memory: p.memory.Load(), Started: p.started.Load(), Ended: maps.Clone(p.ended)}
+}
+
+// shared is a value that the instances of a group have in common.
+type shared struct {
+	once  sync.Once
+	value any
+}
+
+// get returns the value, which the first call makes.
+func (s *shared) get(make func() any) any {
+	s.once.Do(func() { s.value = make() })
+	return s.value
+}

@@ -1,0 +1,163 @@
+package workers
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"millrace/internal/backoff"
+)
+
+// repairs let the runners of an instance agree on who replaces a broken worker, while the
+// other one waits: outside of Run, with its batch if that was not begun.
+type repairs struct {
+	mu        sync.Mutex
+	changed   sync.Cond // one of the fields below, or instance.gone
+	started   int       // how often the worker was started again
+	repairing bool
+	dead      atomic.Bool // it could not be started again
+	running   int         // runners in Run
+	backoff   backoff.Backoff
+}
+
+// enter is called before Run. It waits while the worker is replaced, and returns which one
+// runs; ok is false when there is none any more.
+func (w *instance) enter() (started int, ok bool) {
+	if w.second == nil {
+		return 0, true
+	}
+	p := &w.repairs
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.repairing && !w.gone.Load() {
+		p.changed.Wait()
+	}
+	if p.dead.Load() || w.gone.Load() {
+		return 0, false
+	}
+	p.running++
+	return p.started, true
+}
+
+// leave is called after Run.
+func (w *instance) leave() {
+	if w.second == nil {
+		return
+	}
+	p := &w.repairs
+	p.mu.Lock()
+	p.running--
+	p.mu.Unlock()
+	p.changed.Broadcast()
+}
+
+// awaitRepair waits while the other runner replaces the worker, so that no frame is bound
+// to it meanwhile. It reports whether there is a worker.
+func (w *instance) awaitRepair() bool {
+	if w.second == nil {
+		return true
+	}
+	p := &w.repairs
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.repairing && !w.gone.Load() {
+		p.changed.Wait()
+	}
+	return !p.dead.Load() && !w.gone.Load()
+}
+
+// repair replaces the worker that enter returned as started, unless the other runner does or
+// has done so. cause is what broke it; nil = its replacement is planned. It reports whether the
+// instance has a worker again.
+func (g *Group) repair(r *runner, started int, cause error) bool {
+	p := &r.repairs
+	p.mu.Lock()
+	for p.repairing && !r.gone.Load() {
+		p.changed.Wait()
+	}
+	if p.dead.Load() || r.gone.Load() || p.started != started {
+		defer p.mu.Unlock()
+		return !p.dead.Load() && !r.gone.Load()
+	}
+	p.repairing = true
+	for p.running > 0 && !r.gone.Load() {
+		p.changed.Wait()
+	}
+	gone := r.gone.Load()
+	p.mu.Unlock()
+	ok := !gone && g.restart(r, cause)
+	p.mu.Lock()
+	p.repairing = false
+	p.dead.Store(!ok)
+	if ok && r.second != nil {
+		p.started++
+	}
+	p.mu.Unlock()
+	p.changed.Broadcast()
+	if !ok {
+		g.wakeAll() // the other runner may wait for frames
+	}
+	return ok
+}
+
+// failed counts one more failure, and returns how many there are in a row.
+func (w *instance) failed() int { return int(w.failures.Add(1)) }
+
+// steady is the time for which a worker has to be up to end a row of failures without a batch.
+const steady = time.Minute
+
+// succeeded ends a row of failures.
+func (w *instance) succeeded() {
+	if w.failures.Load() == 0 {
+		return
+	}
+	w.repairs.mu.Lock()
+	defer w.repairs.mu.Unlock()
+	w.failures.Store(0)
+	w.repairs.backoff.Reset()
+}
+
+// pause returns how long to wait before the worker is started again.
+func (w *instance) pause(random float64) time.Duration {
+	w.repairs.mu.Lock()
+	defer w.repairs.mu.Unlock()
+	return w.repairs.backoff.Next(random)
+}
+
+// unfit says that a worker is to be replaced although no run has failed.
+type unfit struct {
+	start int64 // which of the instance's workers
+	err   error // nil: planned
+}
+
+// replacer returns the Env.Replace of the worker that starts now.
+func (w *instance) replacer() func(error) {
+	start := w.starts.Add(1)
+	return func(err error) {
+		for {
+			old := w.unfit.Load()
+			if old != nil && old.start >= start {
+				return
+			}
+			if w.unfit.CompareAndSwap(old, &unfit{start, err}) {
+				w.wakeRunners()
+				return
+			}
+		}
+	}
+}
+
+// replaceUnfit replaces a worker that has asked for it. It reports whether there is a worker.
+func (g *Group) replaceUnfit(r *runner) bool {
+	u := r.unfit.Swap(nil)
+	if u == nil {
+		return true
+	}
+	r.repairs.mu.Lock()
+	started := r.repairs.started
+	r.repairs.mu.Unlock()
+	if u.start != r.starts.Load() { // it was replaced since: read after started, so that the new one is not taken for it
+		return true
+	}
+	return g.repair(r, started, u.err)
+}

@@ -1,0 +1,107 @@
+package workers
+
+import (
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"millrace/batching"
+	"millrace/stream"
+	"millrace/workers/results"
+)
+
+// runner is what a goroutine of an instance has that gathers, prepares and runs batches.
+//
+// phase decides between that goroutine and the watchdog. Only a run, or stopping and
+// starting the worker again, can hang, and each of them has a number: the goroutine
+// changes phase from 2k to 2k+1 to begin and from 2k+1 to 2k+2 to end it; the watchdog
+// changes it from 2k+1 to abandoned. Only one of the two last changes succeeds, and the
+// one that made it ends the requests of the run.
+type runner struct {
+	*instance
+	waiter
+	prep   *preparer
+	decode batching.Decode // of prep
+	stages *results.Chain  // nil: the worker's outputs are the answer
+
+	extend        func(time.Duration) // adds to until
+	phase         atomic.Uint64
+	until         atomic.Int64    // Instant after which the watchdog abandons it
+	batch         *batching.Batch // of a run
+	watchdogEnded chan struct{}   // closed when the watchdog has abandoned it
+
+	// tookAll says that with the last batch, gathered after Intake.Arrivals returned seen,
+	// nothing was left. Only next uses them.
+	tookAll bool
+	seen    uint64
+}
+
+const abandoned = ^uint64(0) // a phase
+
+func (r *runner) init(w *instance) {
+	r.instance, r.watchdogEnded = w, make(chan struct{})
+	r.extend = func(d time.Duration) { r.until.Add(int64(d)) }
+	r.waiter.init()
+}
+
+// makeTools makes the decoder of pictures and the stages.
+func (r *runner) makeTools() (err error) {
+	if r.prep, r.stages, err = r.tools(); err == nil {
+		r.decode = r.prep.decode
+	}
+	return err
+}
+
+// beginWatched makes the watchdog check the step that follows, a run of b or, with nil,
+// a start or stop of the worker: after until the watchdog abandons the instance.
+func (r *runner) beginWatched(b *batching.Batch, until stream.Instant) {
+	r.batch = b
+	r.until.Store(int64(until))
+	r.phase.Add(1)
+}
+
+// endWatched ends that step, and reports whether the instance was not abandoned in it.
+func (r *runner) endWatched() (kept bool) {
+	phase := r.phase.Load()
+	return phase != abandoned && r.phase.CompareAndSwap(phase, phase+1)
+}
+
+// abandon is called by the watchdog: it abandons a step that has passed its time at now,
+// and reports whether it did. Then the watchdog ends the requests of the run, and closes
+// watchdogEnded after that.
+func (r *runner) abandon(now stream.Instant) bool {
+	phase := r.phase.Load()
+	return phase%2 == 1 && phase != abandoned && stream.Instant(r.until.Load()) <= now && r.phase.CompareAndSwap(phase, abandoned)
+}
+
+// call runs a batch.
+func (r *runner) call(b *batching.Batch) (err error, panicked bool) { //nolint:revive // err is what callers look at first
+	defer func() {
+		if p := recover(); p != nil {
+			panicked = true
+			err = stream.Errorf(stream.Internal, "", "model %s panicked on this batch: %v", r.cfg.Name, p)
+			r.log.Error("worker panicked", "model", r.cfg.Name, "panic", p, "stack", string(debug.Stack()))
+		}
+	}()
+	return r.worker.Run(r.ctx, b), false
+}
+
+// answer ends the requests that the worker has not answered itself, with their rows of
+// the batch's outputs or with the stages' results of these.
+func answer(b *batching.Batch, stages *results.Chain) {
+	if b.Outputs == nil || !stages.Transforms() {
+		b.Split()
+		return
+	}
+	b.After = nil // what is finished below has gone through the stages
+	for i, r := range b.Requests {
+		if r.Outcome() != stream.Pending {
+			continue
+		}
+		if out, err := stages.After(r, b.Outputs, b.Offsets[i]); err != nil {
+			b.Fail(i, err)
+		} else {
+			b.Finish(i, out)
+		}
+	}
+}
