@@ -34,11 +34,13 @@ func TestLimitsOfFFmpeg(t *testing.T) {
 
 // An ffmpeg without memory, which may hang, ends with an error that names the setting.
 func TestWithoutMemory(t *testing.T) {
-	chunk := videotest.Chunks(t, "h264", 640, 480, 1)[0]
-	d, err := NewDecoder(t.Context(), DecoderOptions{Codec: H264, Width: 640, Height: 480, space: 400_000 << 10})
+	small, large := videotest.Chunks(t, "h264", 64, 48, 1)[0], videotest.Chunks(t, "h264", 1920, 1080, 1)[0]
+	// The libraries of each system need another amount, and the large picture some more.
+	least, most := peakSpace(t, 64, 48, small), peakSpace(t, 1920, 1080, large)
+	d, err := NewDecoder(t.Context(), DecoderOptions{Codec: H264, Width: 1920, Height: 1080, space: least + (most-least)/4})
 	if err == nil {
 		defer func() { _ = d.Close() }()
-		if err = d.Write(chunk); err == nil {
+		if err = d.Write(large); err == nil {
 			for end := time.Now().Add(30 * time.Second); !d.ffmpeg.NearLimit() && time.Now().Before(end); {
 				select {
 				case <-d.ffmpeg.Done():
@@ -47,13 +49,39 @@ func TestWithoutMemory(t *testing.T) {
 				}
 			}
 		}
-		d.SetDeadline(time.Now())
+		d.SetDeadline(time.Now().Add(time.Second)) // near its limit, ffmpeg may still be about to end
 		err = d.Start()
 	}
 	if KindOf(err) != TooLarge || !strings.Contains(err.Error(), "limits.max_pixels") {
-		t.Error(err)
+		t.Errorf("%v, with %d KiB between %d and %d", err, (least+(most-least)/4)>>10, least>>10, most>>10)
 	}
 	if kind, detail := explain("x: "+noMemory, "", newRedactor("")); kind != TooLarge || detail != needsMemory {
 		t.Errorf("%s: %s", kind, detail)
 	}
+}
+
+// peakSpace returns the most address space that ffmpeg has had when it has decoded a picture, in bytes.
+func peakSpace(t *testing.T, width, height int, chunk []byte) uint64 {
+	t.Helper()
+	d, err := NewDecoder(t.Context(), DecoderOptions{Codec: H264, Width: width, Height: height})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = d.Close() }()
+	if err := d.Write(chunk); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Start(); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", d.ffmpeg.Pid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var peak uint64
+	_, after, _ := strings.Cut(string(text), "VmPeak:")
+	if _, err := fmt.Sscanf(after, "%d kB", &peak); err != nil {
+		t.Fatal(err)
+	}
+	return peak << 10
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -206,6 +207,10 @@ func TestOneOfSeveralBreaksTheProtocol(t *testing.T) {
 
 // A signal from outside is not held against the input of its batch, and a crash is.
 func TestSignals(t *testing.T) {
+	// Under nohup SIGHUP is ignored, also by programs, unless it is handled here.
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
 	for _, c := range []struct {
 		signal syscall.Signal
 		cause  string
