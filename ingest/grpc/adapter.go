@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -81,6 +82,8 @@ type Adapter struct {
 	noModel  stream.FrameCounts
 	routines *routines.Group
 	serving  chan struct{}
+
+	handshakeTime time.Duration
 }
 
 var (
@@ -101,7 +104,7 @@ func New(opts Options) *Adapter {
 	if opts.Log == nil {
 		opts.Log = slog.Default()
 	}
-	a := &Adapter{opts: opts, contexts: frames.Contexts{Log: opts.Log}, serving: make(chan struct{})}
+	a := &Adapter{opts: opts, contexts: frames.Contexts{Log: opts.Log}, serving: make(chan struct{}), handshakeTime: connectionTimeout}
 	a.routines = routines.New(func(name string, v any, stack []byte) {
 		opts.Log.Error("a panic ended a gRPC call", "goroutine", name, "panic", v, "stack", string(stack))
 	})
@@ -189,7 +192,7 @@ func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 		grpc.StaticConnWindowSize(connWindow),
 		grpc.MaxHeaderListSize(maxMetadata),
 		grpc.MaxConcurrentStreams(uint32(a.opts.MaxCalls)),
-		grpc.ConnectionTimeout(connectionTimeout),
+		grpc.ConnectionTimeout(a.handshakeTime),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 	)
@@ -202,7 +205,8 @@ func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 		return err
 	}
 	served := make(chan error, 1)
-	go func() { served <- s.Serve(listener{a.ln}) }()
+	ln := &listener{Listener: a.ln, handshakes: map[*conn]struct{}{}}
+	go func() { served <- s.Serve(ln) }()
 	close(a.serving)
 	var err error
 	select {
@@ -213,6 +217,7 @@ func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 	h.end()
 	svc.closing.Store(true)
 	close(svc.ended)
+	ln.endHandshakes() // which GracefulStop and Stop wait for
 	limit := time.AfterFunc(a.opts.DrainTimeout, s.Stop)
 	defer limit.Stop()
 	s.GracefulStop()
@@ -223,15 +228,51 @@ func (a *Adapter) Serve(ctx context.Context, backend ingest.Backend) error {
 }
 
 // listener has its connections known to spoke.
-type listener struct{ net.Listener }
+type listener struct {
+	net.Listener
+
+	mu         sync.Mutex
+	handshakes map[*conn]struct{} // connections whose handshake has not ended; nil = no handshake begins any more
+}
 
 // Accept implements net.Listener.
-func (l listener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if remote, ok := remoteOf(c); ok {
-		return &conn{c, clientAddr{remote, c}}, err
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		remote, ok := remoteOf(c)
+		if !ok {
+			return c, err
+		}
+		accepted := &conn{Conn: c, remote: clientAddr{remote, c}, listener: l}
+		l.mu.Lock()
+		ended := l.handshakes == nil
+		if !ended {
+			l.handshakes[accepted] = struct{}{}
+		}
+		l.mu.Unlock()
+		if !ended {
+			return accepted, err
+		}
+		_ = c.Close()
 	}
-	return c, err
+}
+
+// endHandshakes closes the connections whose handshake has not ended, and those that are accepted from now on.
+func (l *listener) endHandshakes() {
+	l.mu.Lock()
+	all := l.handshakes
+	l.handshakes = nil
+	l.mu.Unlock()
+	for c := range all {
+		_ = c.Close()
+	}
+}
+
+// shaken says that the handshake of a connection has ended.
+func (l *listener) shaken(c *conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.handshakes, c)
 }
 
 func remoteOf(c net.Conn) (*net.TCPAddr, bool) {
@@ -245,7 +286,22 @@ func remoteOf(c net.Conn) (*net.TCPAddr, bool) {
 // conn is a connection whose address, which is all that gRPC tells of it, names it.
 type conn struct {
 	net.Conn
-	remote clientAddr
+	remote   clientAddr
+	listener *listener
+}
+
+// SetDeadline implements net.Conn. Package grpc removes the deadline when the handshake has ended.
+func (c *conn) SetDeadline(t time.Time) error {
+	if t.IsZero() {
+		c.listener.shaken(c)
+	}
+	return c.Conn.SetDeadline(t)
+}
+
+// Close implements net.Conn.
+func (c *conn) Close() error {
+	c.listener.shaken(c)
+	return c.Conn.Close()
 }
 
 // RemoteAddr implements net.Conn.
