@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 
 	"millrace/config"
@@ -25,6 +26,7 @@ import (
 	"millrace/internal/inferencepb"
 	"millrace/internal/role"
 	"millrace/internal/wire"
+	"millrace/stream"
 )
 
 // TestLongConnectionsEnd: what a client has open over each protocol ends, with the reason, when its key is revoked, and nothing of others does.
@@ -111,6 +113,56 @@ func TestLongConnectionsEnd(t *testing.T) {
 	}
 	if _, _, err := other.ReadMessage(); err != nil {
 		t.Errorf("the connection of another key: %v", err)
+	}
+}
+
+// TestUnreadCallsEnd: calls of gRPC end when the key of their client is revoked also when nothing is read or sent any more: one of ModelStreamInfer
+// whose answers wait for the client, and one of reflection.
+func TestUnreadCallsEnd(t *testing.T) {
+	k := startKeyed(t, nil)
+	k.add(t, "gone", role.All, time.Time{})
+	k.write(t)
+	k.auth.keys.Recheck()
+	conn, err := grpc.NewClient(k.Addr("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "api_key", k.keys["gone"])
+	asked, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	call, err := inferencepb.NewGRPCInferenceServiceClient(conn).ModelStreamInfer(metadata.AppendToOutgoingContext(ctx, "millrace-stream-policy", "every", "millrace-stream-window", "1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const size = 1 << 20 // more than the transport takes of a client that does not read
+	for range 2 {        // the second one is read when the first one is answered
+		if err := call.Send(&inferencepb.ModelInferRequest{
+			ModelName: "echo", Inputs: []*inferencepb.ModelInferRequest_InferInputTensor{{Name: "x", Datatype: "UINT8", Shape: []int64{size}}}, RawInputContents: [][]byte{make([]byte, size)},
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, _ := k.auth.keys.Authenticate(k.keys["gone"], time.Now())
+	of := k.accounts.Of(p)
+	eventually(t, func() bool {
+		g, err := k.models.Group("echo", "")
+		return err == nil && g.Stats().Frames.Results == 2 && of.Used(stream.QuotaStreams) == 1 && k.auth.lasting.Len() == 2
+	})
+	k.all, _ = auth.WithoutKey(k.all, "gone")
+	k.write(t)
+	k.auth.keys.Recheck()
+	eventually(t, func() bool { return of.Used(stream.QuotaStreams) == 0 && k.auth.lasting.Len() == 0 })
+	if _, err := asked.Recv(); status.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), "gone was removed") {
+		t.Errorf("reflection: %v", err)
+	}
+	for err = nil; err == nil; { // what was written before
+		_, err = call.Recv()
+	}
+	if status.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), "gone was removed") {
+		t.Errorf("the call: %v", err)
 	}
 }
 
@@ -252,5 +304,15 @@ func TestResumedSessionsHaveNoFormerRights(t *testing.T) {
 	k.auth.keys.Recheck()
 	if m = connect(m.Token); m.Type != "error" || m.Code != "not_found" {
 		t.Errorf("with fewer models: %+v", m)
+	}
+}
+
+// eventually waits for ok.
+func eventually(t *testing.T, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it has not come to be")
+		}
 	}
 }

@@ -371,5 +371,14 @@ func (s *service) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerI
 		s.called(info.FullMethod, "", err, begun, -1, -1)
 	}()
 	s.judge(ss.Context(), nil)
+	revoked := make(chan error, 1)
+	defer s.endsWithCredentials(ss.Context(), revoked)()
+	defer func() {
+		select {
+		case why := <-revoked:
+			err = statusError(why)
+		default:
+		}
+	}()
 	return next(srv, receiving{ss, s, !info.IsClientStream})
 }

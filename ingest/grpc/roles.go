@@ -110,6 +110,19 @@ func (s *service) charged(ctx context.Context) (context.Context, error) {
 	return ctx, nil
 }
 
+// endsWithCredentials ends a call with streams at once when the credentials of its client are not valid any more, also while it
+// waits for a client that reads nothing. revoked, which has room, then has the reason. The caller calls ended after the call.
+func (s *service) endsWithCredentials(ctx context.Context, revoked chan<- error) (ended func()) {
+	call, ok := grpc.ServerTransportStreamFromContext(ctx).(incoming)
+	if s.lasting == nil || !ok {
+		return func() {}
+	}
+	return s.lasting.Add(principal(ctx), func(err error) {
+		revoked <- err
+		_ = call.WriteStatus(status.Convert(statusError(err))) // which ends ctx
+	})
+}
+
 // manages reports whether a call of a method needs role.Manage: by itself, or because its message changes settings.
 func manages(method string, in any) bool {
 	switch in := in.(type) {

@@ -132,10 +132,14 @@ func modelStreamInfer(srv any, ss grpc.ServerStream) (err error) {
 		return statusError(ingest.ErrDraining)
 	}
 	defer func() { x.end(err) }()
-	if s.lasting != nil {
-		defer s.lasting.Add(principal(x.ctx), func(err error) { x.revoked <- err })()
+	defer s.endsWithCredentials(x.ctx, x.revoked)()
+	err = x.answerAll()
+	select { // what has ended x.ctx, and with it a write that has waited for the client
+	case why := <-x.revoked:
+		return statusError(why)
+	default:
+		return err
 	}
-	return x.answerAll()
 }
 
 // optionPrefix begins the names of the metadata that make the call one stream of frames, as
@@ -587,11 +591,6 @@ func (x *session) answerAll() error {
 	ended := x.service.ended
 	draining := false
 	for {
-		select {
-		case err := <-x.revoked: // also while there are always answers
-			return statusError(err)
-		default:
-		}
 		k, r, last, over := x.next()
 		switch {
 		case k != nil:
@@ -621,8 +620,6 @@ func (x *session) answerAll() error {
 		case <-x.wake:
 		case <-x.ctx.Done():
 			return status.FromContextError(x.ctx.Err()).Err()
-		case err := <-x.revoked:
-			return statusError(err)
 		case <-ended: // the models have ended, and with them every frame
 			ended, draining = nil, true
 		}
