@@ -5,14 +5,19 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
+	"millrace/config"
+	"millrace/ingest"
 	grpcadapter "millrace/ingest/grpc"
 	"millrace/internal/inferencepb"
 	"millrace/internal/role"
@@ -125,6 +130,52 @@ func TestAudit(t *testing.T) {
 	}
 	if got := len(lines()); got != n {
 		t.Errorf("%d lines, want %d", got, n)
+	}
+}
+
+// TestAuditOfQuotas: acts that a quota refuses leave a line over each protocol, also where clients need no credentials.
+func TestAuditOfQuotas(t *testing.T) {
+	for _, keyed := range []bool{true, false} {
+		file := filepath.Join(t.TempDir(), "audit.log")
+		k := startKeyed(t, func(c *Config) {
+			c.Audit, c.Quotas = file, ingest.Quotas{Requests: perHour(1), Burst: time.Hour}
+			if !keyed {
+				c.Auth = config.Auth{}
+			}
+		})
+		conn, err := grpc.NewClient(k.Addr("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		client := inferencepb.NewGRPCInferenceServiceClient(conn)
+		ctx := metadata.AppendToOutgoingContext(t.Context(), "api_key", k.keys["all"])
+		if _, err := client.RepositoryIndex(ctx, &inferencepb.RepositoryIndexRequest{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := client.RepositoryIndex(ctx, &inferencepb.RepositoryIndexRequest{}); status.Code(err) != codes.ResourceExhausted { // which is no act
+			t.Fatal(err)
+		}
+		if _, err := client.RepositoryModelLoad(ctx, &inferencepb.RepositoryModelLoadRequest{ModelName: "echo"}); status.Code(err) != codes.ResourceExhausted {
+			t.Fatal(err)
+		}
+		newBrowser(t, k.URL("http")).ask(t, "POST", "/v2/repository/models/echo/load", k.keys["all"])
+		var got [][4]any
+		for line := range strings.Lines(string(must(os.ReadFile(file)))) {
+			var one map[string]any
+			if err := json.Unmarshal([]byte(line), &one); err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, [4]any{one["verb"], one["principal"], one["outcome"], one["code"]})
+		}
+		name := map[bool]string{true: "all", false: ""}[keyed]
+		want := [][4]any{
+			{"/inference.GRPCInferenceService/RepositoryModelLoad", name, "failed", "flow_control"},
+			{"POST /v2/repository/models/:model/load", name, "failed", "flow_control"},
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
 	}
 }
 

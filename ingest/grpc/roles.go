@@ -71,19 +71,27 @@ func (s *service) authenticated(ctx context.Context, method string, md metadata.
 	switch {
 	case needed == role.Open:
 		return ctx, nil
-	case s.auth == nil:
-		return s.charged(ctx)
 	case !known:
 		needed = role.Infer
 	}
-	p, err := s.auth(ctx, md, certificate(ctx), needed)
+	var p *ingest.Principal
+	var err error
+	if s.auth != nil {
+		p, err = s.auth(ctx, md, certificate(ctx), needed)
+	}
+	if err == nil {
+		if p != nil {
+			ctx = context.WithValue(ctx, ingest.PrincipalKey{}, p)
+		}
+		err = s.account(ctx).Core().Take(stream.QuotaRequests, 1, 0)
+	}
 	if err != nil {
-		if needed == role.Manage {
+		if needed == role.Manage { // its message, which names the target, is not read
 			s.audited(ctx, p, method, "", err)
 		}
 		return nil, statusError(err)
 	}
-	return s.charged(context.WithValue(ctx, ingest.PrincipalKey{}, p))
+	return ctx, nil
 }
 
 // account returns the account of the client of a call, or nil.
@@ -100,14 +108,6 @@ func (s *service) account(ctx context.Context) *ingest.Account {
 		forwarded = all[len(all)-1]
 	}
 	return s.accounts(nil, connOf(ctx), forwarded)
-}
-
-// charged charges a call to the account of its client.
-func (s *service) charged(ctx context.Context) (context.Context, error) {
-	if err := s.account(ctx).Core().Take(stream.QuotaRequests, 1, 0); err != nil {
-		return nil, statusError(err)
-	}
-	return ctx, nil
 }
 
 // endsWithCredentials ends a call with streams at once when the credentials of its client are not valid any more, also while it
