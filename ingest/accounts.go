@@ -258,7 +258,7 @@ func (t *Accounts) Uses() []Use {
 // endpoints are those that the loads of an account have made.
 type endpoints struct {
 	mu   sync.Mutex
-	made map[string]struct{}
+	made map[string]int // how many loads of each go on, during which it may be gone for a while
 }
 
 // charged is a repository whose loads an account is charged for.
@@ -272,23 +272,37 @@ func (c charged) Load(ctx context.Context, name string, how Load) (string, error
 	if err := c.of.Take(stream.QuotaLoads, 1, 0); err != nil {
 		return "", err
 	}
+	how.Reserve = c.reserve
+	return c.Repository.Load(ctx, name, how)
+}
+
+// reserve is Load.Reserve. The account holds an endpoint from before it is made until it is gone, so that one that was made by a load that fails
+// in the end, or whose client has left, counts, and a load of one that is there needs no room.
+func (c charged) reserve(endpoint string, there bool) (settle func(there bool), err error) {
 	c.forgetUnloaded()
-	if err := c.of.Hold(stream.QuotaEndpoints); err != nil {
-		return "", err
-	}
-	endpoint, err := c.Repository.Load(ctx, name, how)
 	e := &c.of.endpoint
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if _, known := e.made[endpoint]; err != nil || known {
-		c.of.Release(stream.QuotaEndpoints)
-		return endpoint, err
+	if _, own := e.made[endpoint]; !own {
+		if there {
+			return func(bool) {}, nil
+		}
+		if err := c.of.Hold(stream.QuotaEndpoints); err != nil {
+			return nil, err
+		}
 	}
 	if e.made == nil {
-		e.made = map[string]struct{}{}
+		e.made = map[string]int{}
 	}
-	e.made[endpoint] = struct{}{}
-	return endpoint, nil
+	e.made[endpoint]++
+	return func(there bool) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.made[endpoint]--; e.made[endpoint] == 0 && !there {
+			delete(e.made, endpoint)
+			c.of.Release(stream.QuotaEndpoints)
+		}
+	}, nil
 }
 
 // forgetUnloaded gives back the endpoints that are no longer there, whoever has unloaded them.
@@ -296,8 +310,8 @@ func (c charged) forgetUnloaded() {
 	e := &c.of.endpoint
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for name := range e.made {
-		if len(c.Versions(name)) == 0 {
+	for name, loading := range e.made {
+		if loading == 0 && len(c.Versions(name)) == 0 {
 			delete(e.made, name)
 			c.of.Release(stream.QuotaEndpoints)
 		}

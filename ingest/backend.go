@@ -70,6 +70,10 @@ type Load struct {
 	// Files are the contents of the model's folder, by path such as 1/model.onnx, in
 	// place of what it has; nil = what it has.
 	Files map[string][]byte
+	// Reserve is called when the name of the endpoint is known, before anything is changed: there says that it is loaded already. An
+	// error ends the load. Otherwise settle is called when the load has ended, whatever has come of it, also when the caller has given up
+	// meanwhile: with whether the endpoint is there now. nil = it is not called.
+	Reserve func(endpoint string, there bool) (settle func(there bool), err error)
 }
 
 // Unload says how a model is unloaded.

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -22,12 +23,14 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"millrace/batching"
 	"millrace/config"
 	"millrace/ingest"
 	"millrace/ingest/auth"
 	"millrace/internal/inferencepb"
 	"millrace/internal/role"
 	"millrace/internal/wire"
+	"millrace/stream"
 	"millrace/workers"
 )
 
@@ -460,6 +463,90 @@ func TestQuotaOfLoads(t *testing.T) {
 		t.Errorf("%v", c.refused)
 	}
 	c.checkFigures("slow")
+}
+
+// flawed is a worker whose version 2 does not start when it has a flaw, and which waits for flawedGate otherwise if that is set.
+type flawed struct{ workers.Base }
+
+type flawedSettings struct {
+	Flaw   int  `yaml:"flaw" request:"any" help:"0 = none"`
+	Second bool `yaml:"second" help:"it is version 2"`
+}
+
+var flawedBegun, flawedGate chan struct{}
+
+func init() {
+	workers.Register(workers.Kind{Name: "flawed", New: func() workers.Worker { return &flawed{} }, Settings: func() any { return new(flawedSettings) }})
+}
+
+func (*flawed) Init(_ context.Context, env *workers.Env) (*stream.Model, error) {
+	if set := env.Settings.(*flawedSettings); set.Second && set.Flaw != 0 {
+		return nil, errors.New("it has a flaw")
+	}
+	if flawedGate != nil {
+		close(flawedBegun)
+		<-flawedGate
+	}
+	return &stream.Model{Any: true, Ragged: true, MaxBatch: 1}, nil
+}
+
+func (*flawed) Run(context.Context, *batching.Batch) error { return nil }
+
+// TestQuotaOfEndpoints: endpoints count that a failed load has made, and those of a client that has left before they were made; at the bound what is
+// loaded already can be loaded again.
+func TestQuotaOfEndpoints(t *testing.T) {
+	k, all := startQuotas(t, map[string]map[string]float64{"fails": {"endpoints": 2}, "again": {"endpoints": 1}, "left": {"endpoints": 1}}, nil)
+	if err := k.models.Define(workers.Config{Name: "pair", Version: "1", Kind: "flawed"}, workers.Config{Name: "pair", Version: "2", Kind: "flawed", Params: stream.Params{"second": true}}); err != nil {
+		t.Fatal(err)
+	}
+	load := func(of, model, parameters string) (code string) {
+		t.Helper()
+		req := must(http.NewRequest("POST", k.URL("http")+"/v2/repository/models/"+model+"/load", strings.NewReader(`{"parameters":{`+parameters+`}}`)))
+		req.Header.Set(keyName, all[of].key)
+		r := must(http.DefaultClient.Do(req))
+		defer r.Body.Close()
+		var e struct{ Code string }
+		if err := json.NewDecoder(r.Body).Decode(&e); err != nil && err != io.EOF {
+			t.Fatal(err)
+		}
+		return e.Code
+	}
+	holds := func(of string) int64 {
+		p, _ := k.auth.keys.Authenticate(all[of].key, time.Now())
+		return k.accounts.Of(p).Used(stream.QuotaEndpoints)
+	}
+	for i, want := range []string{"internal", "internal", "flow_control", "flow_control"} {
+		if got := load("fails", "pair", fmt.Sprintf(`"flaw":%d`, i+1)); got != want || holds("fails") != int64(min(i+1, 2)) {
+			t.Errorf("%d: %s, want %s; %d are held", i, got, want, holds("fails"))
+		}
+	}
+	if n := len(k.models.Groups()); n != 3 { // with the configured one
+		t.Errorf("%d groups", n)
+	}
+	if got := load("fails", "pair", `"flaw":2`); got != "internal" {
+		t.Errorf("what the client has made: %s", got)
+	}
+	for i, c := range [][3]string{{"echo", `"delay":"1us"`, ""}, {"echo", `"delay":"1us"`, ""}, {"echo", `"delay":"2us"`, "flow_control"}, {"echo", ``, ""}, {"echo", `"swap":true`, ""}} {
+		if got := load("again", c[0], c[1]); got != c[2] || holds("again") != 1 {
+			t.Errorf("%d: %s %s: %q; %d are held", i, c[0], c[1], got, holds("again"))
+		}
+	}
+	flawedBegun, flawedGate = make(chan struct{}), make(chan struct{})
+	defer func() { flawedGate = nil }()
+	p, _ := k.auth.keys.Authenticate(all["left"].key, time.Now())
+	ctx, leave := context.WithCancel(t.Context())
+	go func() {
+		<-flawedBegun
+		leave()
+		close(flawedGate)
+	}()
+	_, _ = ingest.As(backend{k.Server}, p, k.accounts.Of(p)).Models().Load(ctx, "flawed", ingest.Load{})
+	if err := k.models.Settle(t.Context(), "flawed"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.models.Group("flawed", ""); err != nil || holds("left") != 1 {
+		t.Errorf("%v; %d are held", err, holds("left"))
+	}
 }
 
 // TestQuotasOfAddresses: clients without credentials have the quotas of their address, behind a trusted proxy that of the address which it names.

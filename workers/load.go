@@ -24,6 +24,10 @@ type Load struct {
 	// Files are the contents of the model's folder, by path such as 1/model.onnx, in
 	// place of what it has; nil = what it has.
 	Files map[string][]byte
+	// Reserve is called when the name of the endpoint is known, before anything is changed: there says that it is loaded already. An
+	// error ends the load. Otherwise settle is called when the load has ended, whatever has come of it, also when the caller has given up
+	// meanwhile: with whether the endpoint is there now. nil = it is not called.
+	Reserve func(endpoint string, there bool) (settle func(there bool), err error)
 }
 
 // plan is what a load makes of an endpoint.
@@ -34,6 +38,7 @@ type plan struct {
 	known       bool // params are what made the configuration
 	share, swap bool
 	only        string // this version alone is loaded, the others stay as they are
+	reserve     func(endpoint string, there bool) (settle func(there bool), err error)
 }
 
 // Load loads a model by its name: one that was defined, one of the repository, or a
@@ -106,7 +111,7 @@ func (m *Manager) plan(name string, how Load) (plan, error) {
 	case err != nil:
 		return plan{}, fmt.Errorf("failed to load '%s', failed to poll from model repository: %w", name, err)
 	}
-	p := plan{Definition: *def, of: name, known: true, only: how.Version}
+	p := plan{Definition: *def, of: name, known: true, only: how.Version, reserve: how.Reserve}
 	p.Versions = slices.Clone(p.Versions)
 	p.params = maps.Clone(how.Params)
 	delete(p.params, "share")
@@ -190,14 +195,22 @@ func (m *Manager) load(ctx context.Context, p plan) (string, error) {
 		m.opts.Log.Warn("parts of a model's configuration are not used", "model", p.of, "what", strings.Join(p.Notes, "; "))
 	}
 	name, same := m.findEndpoint(p)
-	switch {
-	case p.swap:
-		name = p.of
-		e := (*m.endpoints.Load())[name]
-		if e == nil {
+	if p.swap {
+		name, same = p.of, (*m.endpoints.Load())[p.of]
+		if same == nil {
 			return name, stream.Errorf(stream.NotFound, "model", "%q is not loaded: see /v2/repository/index", name)
 		}
-		return name, m.apply(ctx, e, e.next(), p, true)
+	}
+	if p.reserve != nil {
+		settle, err := p.reserve(name, same != nil)
+		if err != nil {
+			return name, err
+		}
+		defer func() { settle((*m.endpoints.Load())[name] != nil) }()
+	}
+	switch {
+	case p.swap:
+		return name, m.apply(ctx, same, same.next(), p, true)
 	case same == nil:
 		return name, m.apply(ctx, nil, &endpoint{name: name, of: p.of}, p, false)
 	case !p.share && same.ready():
