@@ -16,7 +16,7 @@ type Inbox struct {
 	rings   [stream.Priorities]atomic.Pointer[Ring[*stream.Stream]] // nil until a token of the priority has entered
 	pending []*pendingBatch
 	visits  uint // how often a worker gathered from it
-	closed  bool // no worker gathers from it any more: see Intake.Close
+	closed  bool // no worker gathers from it now: see Intake.Close
 }
 
 func newInbox(places int) *Inbox {

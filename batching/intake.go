@@ -493,6 +493,8 @@ func (in *Intake) Redistribute(x *Inbox) {
 	}
 }
 
-// Close says that the worker of an inbox has left for good: requests that were decoded for it go to the
-// common one.
+// Close says that the worker of an inbox has left, or is replaced: requests that are decoded for it go to the common one, until Open.
 func (in *Intake) Close(x *Inbox) { x.closed = true }
+
+// Open says that the inbox has a worker again.
+func (in *Intake) Open(x *Inbox) { x.closed = false }

@@ -681,8 +681,19 @@ func (g *Group) releaseWork(w *instance) {
 		s.ClearAffinity(w)
 	}
 	g.gather.Lock()
+	g.intake.Close(w.inbox) // first, for what is decoded beside the workers now
 	g.intake.Redistribute(w.inbox)
 	g.gather.Unlock()
 	g.intake.NoteArrival()
 	g.idle.wakeAll()
+}
+
+// takeWork undoes releaseWork: the instance has a worker again.
+func (g *Group) takeWork(w *instance) {
+	if w.inbox == nil {
+		return
+	}
+	g.gather.Lock()
+	defer g.gather.Unlock()
+	g.intake.Open(w.inbox)
 }

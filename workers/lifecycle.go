@@ -235,9 +235,9 @@ func (g *Group) removeInstance(w *instance) {
 	g.releaseWork(w) // before it leaves g.all, so that a swap still finds its inbox
 	if w.inbox != nil {
 		g.gather.Lock()
-		g.intake.Close(w.inbox)
-		g.intake.Redistribute(w.inbox)
+		g.intake.Redistribute(w.inbox) // of a stream that a runner has gathered meanwhile
 		g.gather.Unlock()
+		g.recheck()
 	}
 	g.registry.Lock()
 	delete(g.all, w)

@@ -256,6 +256,7 @@ func (g *Group) restart(r *runner, cause error) bool {
 			return false
 		}
 		if err == nil {
+			g.takeWork(w)
 			return true
 		}
 		g.noteFailure(err)
