@@ -3,9 +3,14 @@ package server
 import (
 	"bytes"
 	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -38,12 +43,18 @@ const (
 // authority has the certificates that a certificate authority gives (ACME). Clients never cause a request to the authority:
 // certificates are requested when the server starts, and renewed by autocert.
 type authority struct {
+	names []*named
+	http  string // the address that is to be reached at port 443
+	log   *slog.Logger
+	end   context.CancelFunc // of what is asked
+}
+
+// named is a name that has a certificate of the authority. Each has a manager of its own, so that it is known why the authority refuses which name.
+type named struct {
+	name    string
 	manager *autocert.Manager
-	domains []string
-	held    []atomic.Bool // of domains: there is a certificate
+	held    atomic.Bool // there is a certificate
 	asked   *asked
-	http    string // the address that is to be reached at port 443
-	log     *slog.Logger
 }
 
 // acmeCache returns the folder of tls.acme.
@@ -103,67 +114,115 @@ func newAuthority(cfg *Config) (*authority, error) {
 		}
 		transport.TLSClientConfig = &tls.Config{RootCAs: roots}
 	}
-	a := &authority{domains: c.Domains, held: make([]atomic.Bool, len(c.Domains)), http: cfg.HTTP, asked: &asked{transport: transport}, log: slog.Default()}
-	open := func() {
-		a.manager = &autocert.Manager{
-			Prompt: autocert.AcceptTOS, Email: c.Email, Cache: autocert.DirCache(dir), HostPolicy: autocert.HostWhitelist(c.Domains...),
-			Client: &acme.Client{DirectoryURL: c.Directory, HTTPClient: &http.Client{Transport: a.asked, Timeout: time.Minute}, UserAgent: "millrace/" + cfg.Version},
-		}
+	cache := autocert.DirCache(dir)
+	key, err := accountKey(cache)
+	if err != nil {
+		return nil, bad("cache", "the key of the account: %w", err)
 	}
-	open()
-	a.asked.offline.Store(true)
-	for i, name := range a.domains {
-		if _, err := a.manager.Cache.Get(context.Background(), name); err != nil {
-			continue
+	a := &authority{http: cfg.HTTP, log: slog.Default()}
+	life, end := context.WithCancel(context.Background())
+	a.end = end
+	for _, name := range c.Domains {
+		n := &named{name: name, asked: &asked{life: life, transport: transport}}
+		open := func(to http.RoundTripper) {
+			n.manager = &autocert.Manager{
+				Prompt: autocert.AcceptTOS, Email: c.Email, Cache: cache, HostPolicy: autocert.HostWhitelist(name),
+				Client: &acme.Client{Key: key, DirectoryURL: c.Directory, HTTPClient: &http.Client{Transport: to, Timeout: time.Minute}, UserAgent: "millrace/" + cfg.Version},
+			}
 		}
-		if _, err := a.request(name); err != nil {
-			open() // without the failure, so that the next request is made at once
-		} else {
-			a.held[i].Store(true)
+		open(offline{}) // to see what is in the cache
+		if _, err := cache.Get(context.Background(), name); err == nil {
+			_, err = n.request()
+			n.held.Store(err == nil)
 		}
+		open(n.asked) // without a failure, so that the first request, also for a renewal, is made at once
+		a.names = append(a.names, n)
 	}
-	a.asked.offline.Store(false)
 	return a, nil
 }
 
-// request returns the certificate for a name. It asks the authority if there is none.
-func (a *authority) request(name string) (*tls.Certificate, error) {
+// accountKey returns the key of the account, which it makes if there is none, where autocert keeps it: one for the managers of all names.
+func accountKey(cache autocert.Cache) (crypto.Signer, error) {
+	const name = "acme_account+key"
+	text, err := cache.Get(context.Background(), name)
+	if errors.Is(err, autocert.ErrCacheMiss) {
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			return nil, err
+		}
+		der, err := x509.MarshalECPrivateKey(key)
+		if err != nil {
+			return nil, err
+		}
+		return key, cache.Put(context.Background(), name, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}))
+	}
+	if err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return nil, fmt.Errorf("%s is not in PEM", name)
+	}
+	return x509.ParseECPrivateKey(block.Bytes)
+}
+
+// request returns the certificate. It asks the authority if there is none, for at most five minutes.
+func (n *named) request() (*tls.Certificate, error) {
 	// Always as a client that knows ECDSA, so that there is one certificate for a name.
-	return a.manager.GetCertificate(&tls.ClientHelloInfo{ServerName: name, CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}})
+	return n.manager.GetCertificate(&tls.ClientHelloInfo{ServerName: n.name, CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}})
+}
+
+// requestUntil is request until ctx ends. One that goes on then, since autocert cannot be told to end its waits, sends nothing any more.
+func (n *named) requestUntil(ctx context.Context) (c *tls.Certificate, err error) {
+	done := make(chan struct{})
+	var got *tls.Certificate
+	var failed error
+	go func() {
+		defer close(done)
+		got, failed = n.request()
+	}()
+	select {
+	case <-done:
+		return got, failed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // get is tls.Config.GetCertificate. A client that names no server, such as a probe, gets the certificate of the first name.
 func (a *authority) get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	i := 0
 	if hello != nil && hello.ServerName != "" {
-		if i = slices.Index(a.domains, strings.ToLower(strings.TrimSuffix(hello.ServerName, "."))); i < 0 {
+		name := strings.ToLower(strings.TrimSuffix(hello.ServerName, "."))
+		if i = slices.IndexFunc(a.names, func(n *named) bool { return n.name == name }); i < 0 {
 			return nil, nil // crypto/tls refuses the name
 		}
 		if slices.Equal(hello.SupportedProtos, []string{acme.ALPNProto}) {
-			return a.manager.GetCertificate(hello) // for the authority, if it checks the name now
+			return a.names[i].manager.GetCertificate(hello) // for the authority, if it checks the name now
 		}
 	}
-	if !a.held[i].Load() {
-		return nil, fmt.Errorf("there is no certificate for %s yet: the log says why", a.domains[i])
+	if n := a.names[i]; !n.held.Load() {
+		return nil, fmt.Errorf("there is no certificate for %s yet: the log says why", n.name)
 	}
-	return a.request(a.domains[i])
+	return a.names[i].request()
 }
 
 // run requests the certificates that are missing, and says which are not renewed, until ctx ends.
 func (a *authority) run(ctx context.Context) {
-	defer a.asked.transport.CloseIdleConnections()
+	defer a.names[0].asked.transport.CloseIdleConnections()
+	defer a.end()
 	var wg sync.WaitGroup
-	for i := range a.domains {
-		wg.Go(func() { a.keep(ctx, i) })
+	for _, n := range a.names {
+		wg.Go(func() { a.keep(ctx, n) })
 	}
 	wg.Wait()
 }
 
-func (a *authority) keep(ctx context.Context, i int) {
-	name, wait := a.domains[i], acmeRetry
+func (a *authority) keep(ctx context.Context, n *named) {
+	name, wait := n.name, acmeRetry
 	for {
-		before := a.held[i].Load()
-		c, err := a.request(name)
+		before := n.held.Load()
+		c, err := n.requestUntil(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -171,13 +230,13 @@ func (a *authority) keep(ctx context.Context, i int) {
 		switch {
 		case err != nil:
 			next, wait = wait, min(2*wait, acmeMaxRetry)
-			why := a.asked.last(err)
+			why := n.asked.last(err)
 			a.log.Error("there is no certificate for a name: clients cannot connect with it", "setting", "tls.acme", "name", name, "error", why, "do", a.advice(name, why), "again in", next)
 		case !before:
-			a.held[i].Store(true)
+			n.held.Store(true)
 			a.log.Info("the certificate for a name is there", "setting", "tls.acme", "name", name, "until", c.Leaf.NotAfter)
 		case late(c.Leaf, time.Now()):
-			why := a.asked.last(errors.New("the authority was not asked, or did not answer"))
+			why := n.asked.last(errors.New("the authority was not asked, or did not answer"))
 			a.log.Error("the certificate for a name could not be renewed so far", "setting", "tls.acme", "name", name, "until", c.Leaf.NotAfter, "error", why, "do", a.advice(name, why))
 		}
 		select {
@@ -222,8 +281,8 @@ func (a *authority) advice(name string, err error) string {
 
 // asked is the transport to the authority. It remembers why the authority refused, which autocert does not say.
 type asked struct {
+	life      context.Context // after which nothing is sent
 	transport *http.Transport
-	offline   atomic.Bool // nothing is sent
 
 	mu     sync.Mutex
 	reason error
@@ -234,11 +293,15 @@ const maxProblem = 64 << 10
 
 // RoundTrip implements http.RoundTripper.
 func (t *asked) RoundTrip(r *http.Request) (*http.Response, error) {
-	if t.offline.Load() {
-		return nil, errors.New("the server has not started")
+	ctx, cancel := context.WithCancel(r.Context())
+	stop := context.AfterFunc(t.life, cancel)
+	end := func() {
+		stop()
+		cancel()
 	}
-	answer, err := t.transport.RoundTrip(r)
+	answer, err := t.transport.RoundTrip(r.WithContext(ctx))
 	if err != nil {
+		end()
 		var op *net.OpError
 		if !errors.As(err, &op) || !errors.Is(err, context.Canceled) {
 			t.note(fmt.Errorf("%s: %w", r.URL.Redacted(), err))
@@ -248,16 +311,35 @@ func (t *asked) RoundTrip(r *http.Request) (*http.Response, error) {
 	text, err := io.ReadAll(io.LimitReader(answer.Body, maxProblem))
 	if err != nil {
 		_ = answer.Body.Close()
+		end()
 		return nil, err
 	}
-	answer.Body = struct {
-		io.Reader
-		io.Closer
-	}{io.MultiReader(bytes.NewReader(text), answer.Body), answer.Body}
+	answer.Body = &answered{io.MultiReader(bytes.NewReader(text), answer.Body), answer.Body, end}
 	if p := problemOf(answer.StatusCode, text); p != nil {
 		t.note(p)
 	}
 	return answer, nil
+}
+
+// answered is the body of an answer.
+type answered struct {
+	io.Reader
+	io.Closer
+	end func()
+}
+
+// Close implements io.Closer.
+func (b *answered) Close() error {
+	defer b.end()
+	return b.Closer.Close()
+}
+
+// offline is a transport that sends nothing.
+type offline struct{}
+
+// RoundTrip implements http.RoundTripper.
+func (offline) RoundTrip(*http.Request) (*http.Response, error) {
+	return nil, errors.New("the server has not started")
 }
 
 // problemOf returns the problem in an answer (RFC 8555, sections 6.7 and 7.1.6), or nil.

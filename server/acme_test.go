@@ -6,14 +6,18 @@ import (
 	"crypto/x509"
 	"encoding/binary"
 	"encoding/json"
+	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -354,6 +358,94 @@ func TestACMEErrors(t *testing.T) {
 			}
 			stop()
 		})
+	}
+
+	// Of several names, each has its own reason.
+	a := config.ACME{AcceptTerms: true, Cache: filepath.Join(t.TempDir(), "acme"), Directory: authority.directory, DirectoryCA: authority.ca}
+	for i := range 4 {
+		a.Domains = append(a.Domains, fmt.Sprintf("models-%d.example.org", i), fmt.Sprintf("%d.blocked.example.org", i))
+	}
+	_, log, stop := startACME(t, a, func(string) {})
+	defer stop()
+	for range a.Domains {
+		line := <-log
+		blocked, refused := strings.Contains(line, "blocked.example.org ") || strings.Contains(line, "blocked.example.org\" "), strings.Contains(line, "rejectedIdentifier")
+		if !strings.Contains(line, "there is no certificate") || blocked != refused {
+			t.Errorf("the reason is that of another name: %s", line)
+		}
+	}
+}
+
+// TestACMEEndsWithTheServer: the end of the server does not wait for an authority that does not answer.
+func TestACMEEndsWithTheServer(t *testing.T) {
+	asked := make(chan struct{})
+	first := sync.OnceFunc(func() { close(asked) })
+	authority := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		first()
+		<-r.Context().Done()
+	}))
+	defer authority.Close()
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: authority.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, _, stop := startACME(t, config.ACME{
+		Domains: []string{"models.example.org"}, AcceptTerms: true, Cache: filepath.Join(t.TempDir(), "acme"), Directory: authority.URL, DirectoryCA: ca,
+	}, func(string) {})
+	<-asked
+	ended := make(chan struct{})
+	go func() {
+		stop()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(30 * time.Second):
+		t.Error("the server waits for the authority")
+		<-ended
+	}
+}
+
+// TestACMERenews: a certificate of which less than a third of its time is left when the server starts is served, and replaced by a new one
+// of the authority at once, without a restart.
+func TestACMERenews(t *testing.T) {
+	authority := startPebble(t)
+	c := config.ACME{
+		Domains: []string{"models.example.org"}, AcceptTerms: true, Cache: filepath.Join(t.TempDir(), "acme"), Directory: authority.directory, DirectoryCA: authority.ca,
+	}
+	if err := os.Mkdir(c.Cache, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	old, key, err := makeCertificate(c.Domains, time.Now().Add(7*24*time.Hour-ownLasts))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(c.Cache, c.Domains[0]), append(key, old...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, isLate, err := ACMECertificate(c, c.Domains[0], time.Now()); err != nil || !isLate {
+		t.Fatalf("%v, late: %v", err, isLate)
+	}
+	s, _, stop := startACME(t, c, func(addr string) { authority.to.Store(&addr) })
+	defer stop()
+	trust := &tls.Config{RootCAs: authority.root(t), ServerName: c.Domains[0]}
+	serial := ""
+	eventually(t, func() bool {
+		conn, err := tls.Dial("tcp", s.Addr("http"), trust)
+		if err != nil {
+			var unknown x509.UnknownAuthorityError
+			if !errors.As(err, &unknown) { // that of the cache
+				t.Fatal(err)
+			}
+			return false
+		}
+		defer conn.Close()
+		serial = conn.ConnectionState().PeerCertificates[0].SerialNumber.String()
+		return true
+	})
+	leaf, isLate, err := ACMECertificate(c, c.Domains[0], time.Now())
+	if err != nil || isLate || leaf.SerialNumber.String() != serial {
+		t.Errorf("in the cache: %v, late: %v, %v", err, isLate, leaf)
 	}
 }
 
