@@ -29,3 +29,6 @@ func Begin(n int) bool {
 
 // End ends the computation that began with the last Begin of this goroutine.
 func End() { <-slots() }
+
+// Running returns how many computations run now.
+func Running() int { return len(slots()) }

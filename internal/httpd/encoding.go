@@ -11,6 +11,7 @@ import (
 	"github.com/klauspost/compress/zlib"
 	"github.com/klauspost/compress/zstd"
 
+	"millrace/internal/bulk"
 	"millrace/stream/coded"
 )
 
@@ -117,7 +118,8 @@ type Packed struct {
 
 // Pack compresses a reply, which body writes, if the client accepts that, into memory of
 // lease, which returns nil when there is none. It returns false when the reply should be
-// sent as it is: the client has not asked for a coding, or the result is no smaller than size.
+// sent as it is: the client has not asked for a coding, or the result is no smaller than size. A long reply takes
+// turns with other long computations (package bulk).
 func Pack(c *fiber.Ctx, size int, lease func(n int) []byte, body io.WriterTo) (p Packed, ok bool) {
 	accepted := c.Request().Header.Peek(fiber.HeaderAcceptEncoding)
 	if len(accepted) == 0 {
@@ -144,11 +146,34 @@ func Pack(c *fiber.Ctx, size int, lease func(n int) []byte, body io.WriterTo) (p
 		w.Reset(to)
 		z = w
 	}
-	if _, err := body.WriteTo(z); err != nil || z.Close() != nil {
+	var w io.Writer = z
+	if size >= bulk.Least {
+		w = turns{z}
+	}
+	if _, err := body.WriteTo(w); err != nil || z.Close() != nil {
 		return p, false
 	}
 	p.Body = to.room
 	return p, true
+}
+
+// turns writes in pieces of at most bulk.Least bytes, each in its turn (package bulk). Who writes must have no turn.
+type turns struct{ to io.Writer }
+
+func (t turns) Write(p []byte) (n int, err error) {
+	for n < len(p) && err == nil {
+		done := 0
+		done, err = t.write(p[n:min(n+bulk.Least, len(p))])
+		n += done
+	}
+	return n, err
+}
+
+func (t turns) write(piece []byte) (int, error) {
+	if bulk.Begin(bulk.Least) {
+		defer bulk.End()
+	}
+	return t.to.Write(piece)
 }
 
 var (
