@@ -131,7 +131,22 @@ func openGRPC(s *Server) (ingest.Interface, error) {
 }
 
 func openMetrics(s *Server) (ingest.Interface, error) {
-	return s.observe.server(s.cfg.Metrics, s.tls, s.limit, s.cfg.Limits.KeepAlive, s.guardHandler, s.metricsRole()), nil
+	rules, err := s.metricsHosts(&s.cfg, s.cfg.Hosts)
+	if err != nil {
+		return nil, err
+	}
+	s.metricsRules.Store(&rules)
+	allowed := func(host string, at net.Addr) error { return s.metricsRules.Load().CheckHost(host, at) }
+	return s.observe.server(s.cfg.Metrics, s.tls, s.limit, s.cfg.Limits.KeepAlive, allowed, s.guardHandler, s.metricsRole()), nil
+}
+
+// metricsHosts returns the rules of metrics.address, by which a page cannot read the metrics under a name of its own.
+func (s *Server) metricsHosts(c *Config, hosts []string) (httpd.Rules, error) {
+	bound, _, err := net.SplitHostPort(c.Metrics.Address)
+	if err != nil {
+		bound = ""
+	}
+	return httpd.NewRules(bound, hosts)
 }
 
 // setting returns the path of the setting with its address.

@@ -46,6 +46,39 @@ func TestMetricsAddressNeedsRoles(t *testing.T) {
 	}
 }
 
+// TestMetricsHosts: metrics.address answers under the names of the server only, so that a page whose name leads to it by a change of the DNS reads
+// nothing, and takes those of a configuration that is read again.
+func TestMetricsHosts(t *testing.T) {
+	var cfg Config
+	k := startKeyed(t, func(c *Config) {
+		c.GRPC, c.Auth.Metrics, c.Metrics, c.Hosts = Off, "open", config.Metrics{Address: "127.0.0.1:0", Pprof: true}, []string{"*.models.svc"}
+		cfg = *c
+	})
+	check := func(path, host string, want int) {
+		t.Helper()
+		req := must(http.NewRequestWithContext(t.Context(), "GET", "http://"+k.Addr("metrics")+path, nil))
+		req.Host = host
+		r := must(http.DefaultClient.Do(req))
+		r.Body.Close()
+		if r.StatusCode != want {
+			t.Errorf("%s with Host %q: %s, want %d", path, host, r.Status, want)
+		}
+	}
+	for _, host := range []string{"", "localhost:8002", "[::1]", "METRICS.models.svc:8002"} {
+		check("/metrics", host, 200)
+	}
+	for _, host := range []string{"example.org", "models.svc", "10.1.2.3:8002", "127.0.0.1.example.org"} {
+		check("/metrics", host, 403)
+		check("/debug/pprof/", host, 403) // before its key is looked at
+	}
+	cfg.Hosts = []string{"example.org"}
+	if err := k.Reload(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	check("/metrics", "example.org", 200)
+	check("/metrics", "a.models.svc", 403)
+}
+
 // TestMetricsTLS: metrics.address has the certificate of http when metrics.tls says so.
 func TestMetricsTLS(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())

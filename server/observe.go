@@ -233,8 +233,8 @@ var (
 )
 
 // server returns the server of the metrics. idle is the longest time between requests of a
-// connection; guard returns a handler that lets in who has a role.
-func (o *observer) server(c config.Metrics, encrypt *tls.Config, limit *accept.Limit, idle time.Duration, guard func(role.Role, http.Handler) http.Handler, metrics role.Role) *metricsServer {
+// connection; allowed returns why a request with a Host is not answered at an address; guard returns a handler that lets in who has a role.
+func (o *observer) server(c config.Metrics, encrypt *tls.Config, limit *accept.Limit, idle time.Duration, allowed func(host string, at net.Addr) error, guard func(role.Role, http.Handler) http.Handler, metrics role.Role) *metricsServer {
 	mux := http.NewServeMux()
 	mux.Handle(c.Path, guard(metrics, o.metrics.Handler()))
 	if c.Pprof {
@@ -260,6 +260,11 @@ func (o *observer) server(c config.Metrics, encrypt *tls.Config, limit *accept.L
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if c, ok := r.Context().Value(connKey{}).(net.Conn); ok {
 				accept.Spoke(c)
+			}
+			at, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+			if err := allowed(r.Host, at); err != nil {
+				http.Error(w, err.Error(), http.StatusForbidden)
+				return
 			}
 			mux.ServeHTTP(w, r)
 		}),

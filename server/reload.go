@@ -50,6 +50,13 @@ func (s *Server) Reload(ctx context.Context, cfg Config) error {
 		}
 		s.http.Use(rules)
 	}
+	if s.metricsRules.Load() != nil {
+		rules, err := s.metricsHosts(&s.cfg, slices.Concat(cfg.Hosts, cfg.TLS.ACME.Domains))
+		if err != nil {
+			return err
+		}
+		s.metricsRules.Store(&rules)
+	}
 	last := s.last
 	if last == nil {
 		first := s.cfg

@@ -77,6 +77,8 @@ type Server struct {
 	authority   *authority       // that gives the certificate, or nil
 	limit       *accept.Limit    // of all listeners together
 
+	metricsRules atomic.Pointer[httpd.Rules] // of metrics.address
+
 	hardware *video.Hardware // decodes videos; nil = software
 	sandbox  bool            // ffmpeg is confined
 

@@ -126,7 +126,7 @@ func TestReopenLog(t *testing.T) {
 
 func TestMetricsServerBeforeItListens(t *testing.T) {
 	s := silent(t, Config{})
-	m := s.observe.server(config.Metrics{Address: "127.0.0.1:0", Path: "/metrics"}, nil, &accept.Limit{}, 2*time.Minute, s.guardHandler, role.Open)
+	m := s.observe.server(config.Metrics{Address: "127.0.0.1:0", Path: "/metrics"}, nil, &accept.Limit{}, 2*time.Minute, func(string, net.Addr) error { return nil }, s.guardHandler, role.Open)
 	if err := m.Close(); err != nil || m.srv.ReadHeaderTimeout != 10*time.Second || m.srv.IdleTimeout != 2*time.Minute {
 		t.Errorf("%v, %v for a header, %v between requests", err, m.srv.ReadHeaderTimeout, m.srv.IdleTimeout)
 	}

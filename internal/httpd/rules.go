@@ -37,6 +37,24 @@ func (s *Server) NewRules(hosts, origins []string) (Rules, error) {
 	return Rules{&r}, err
 }
 
+// NewRules returns rules for a server of another package that listens at the host bound. Errors name the setting.
+func NewRules(bound string, hosts []string) (Rules, error) {
+	r, err := newRules(bound, hosts, nil)
+	return Rules{&r}, err
+}
+
+// CheckHost returns an error if a request with this Host that has come to the address at may not be answered.
+func (r Rules) CheckHost(host string, at net.Addr) error {
+	if r.of.anyHost || r.of.isOwn(strings.ToLower(host), at) {
+		return nil
+	}
+	return notOwn(host)
+}
+
+func notOwn(host string) error {
+	return coded.Errorf(coded.PermissionDenied, "", "the Host %.256q is not a name of this server: add it to hosts", host)
+}
+
 // Use makes rules hold for the requests that follow.
 func (s *Server) Use(r Rules) { s.rules.Store(r.of) }
 
@@ -98,7 +116,7 @@ func hostName(host string) string {
 
 func (r *rules) check(c *fasthttp.RequestCtx) error {
 	if !r.hostAllowed(c) && !r.isProbe(c) {
-		return coded.Errorf(coded.PermissionDenied, "", "the Host %.256q is not a name of this server: add it to hosts", c.Request.Header.Host())
+		return notOwn(string(c.Request.Header.Host()))
 	}
 	switch string(c.Method()) {
 	case "GET", "HEAD", "OPTIONS":
@@ -131,7 +149,12 @@ func (r *rules) isOwnHost(c *fasthttp.RequestCtx, host []byte) bool {
 	if r.hosts[string(host)] { // without a port: avoids a copy
 		return true
 	}
-	name := hostName(strings.ToLower(string(host)))
+	return r.isOwn(strings.ToLower(string(host)), c.LocalAddr())
+}
+
+// isOwn reports whether a Host, in lower case, is one of this server, or the address that the connection came to.
+func (r *rules) isOwn(host string, local net.Addr) bool {
+	name := hostName(host)
 	if r.hosts[name] {
 		return true
 	}
@@ -140,11 +163,11 @@ func (r *rules) isOwnHost(c *fasthttp.RequestCtx, host []byte) bool {
 			return true
 		}
 	}
-	ip, err := netip.ParseAddr(name) // the address that the connection came to
+	ip, err := netip.ParseAddr(name)
 	if err != nil {
 		return false
 	}
-	at, ok := c.LocalAddr().(*net.TCPAddr)
+	at, ok := local.(*net.TCPAddr)
 	return ok && at.AddrPort().Addr().Unmap() == ip.Unmap()
 }
 
