@@ -103,12 +103,14 @@ func (s *Server) reloadModels(ctx context.Context, models []workers.Config, orde
 			continue
 		}
 		err := s.models.Define(*m)
+		watch := s.beginWatch(*m)
 		if err == nil {
 			_, err = s.models.Load(ctx, m.Name, workers.Load{})
 		}
 		if err == nil {
 			err = s.syncProgram(ctx, m.Name)
 		}
+		watch()
 		if err != nil {
 			errs = append(errs, within(fmt.Sprintf("models[%d]", i), err))
 		}
@@ -118,6 +120,7 @@ func (s *Server) reloadModels(ctx context.Context, models []workers.Config, orde
 		if named(models, name) != nil {
 			continue
 		}
+		s.watch(name, nil)
 		s.models.Forget(name)
 		err := s.models.Remove(ctx, name)
 		if err == nil {

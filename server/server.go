@@ -78,6 +78,8 @@ type Server struct {
 	limit       *accept.Limit    // of all listeners together
 
 	metricsRules atomic.Pointer[httpd.Rules] // of metrics.address
+	watching     sync.Mutex
+	watched      map[string]*watched // the programs whose files are watched; nil = none; guarded by watching
 
 	hardware *video.Hardware // decodes videos; nil = software
 	sandbox  bool            // ffmpeg is confined
@@ -219,9 +221,11 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.auth.on() {
 		wg.Go(func() { s.auth.checkLong(serving) })
 	}
-	var watched map[string]*watched
 	if s.cfg.Programs.Watch { // before the load, so that what changes meanwhile is seen
-		watched = s.watchedPrograms()
+		all := s.watchedPrograms()
+		s.watching.Lock()
+		s.watched = all
+		s.watching.Unlock()
 	}
 	err := s.load(ctx)
 	if err == nil && s.cfg.Repository.Mode == config.LoadPoll {
@@ -238,7 +242,7 @@ func (s *Server) Run(ctx context.Context) error {
 		close(s.ready)
 		s.logReady()
 		if s.cfg.Programs.Watch {
-			wg.Go(func() { s.watchPrograms(serving, watched) })
+			wg.Go(func() { s.watchPrograms(serving) })
 		}
 		var gone <-chan error // the program at the root
 		if s.cfg.Programs.Root != "" && *s.cfg.Programs.Exit {

@@ -66,19 +66,75 @@ func (s *Server) watchedPrograms() map[string]*watched {
 		if !IsProgram(m.Kind) {
 			continue
 		}
-		source := sourceOf(m)
-		if source == "" {
-			s.log.Warn("a program is not watched, since none of its files is known: set command, or one of args, to its file", "model", m.Name, "setting", "watch")
-			continue
+		if w := s.watchedProgram(m); w != nil {
+			all[m.Name] = w
 		}
-		w := newWatched(source)
-		s.logFixed(m.Name, w)
-		all[m.Name] = w
 	}
 	if len(all) == 0 {
 		s.log.Warn("nothing is watched: the configuration has no program whose files are known", "setting", "watch")
 	}
 	return all
+}
+
+// watchedProgram returns a program with its files as they are before it is loaded, or nil if none of them is known.
+func (s *Server) watchedProgram(m workers.Config) *watched {
+	source := sourceOf(m)
+	if source == "" {
+		s.log.Warn("a program is not watched, since none of its files is known: set command, or one of args, to its file", "model", m.Name, "setting", "watch")
+		return nil
+	}
+	w := newWatched(source)
+	s.logFixed(m.Name, w)
+	return w
+}
+
+// beginWatch is called before a model is loaded because the configuration was read again. watch is called after it: the model is watched from then on if it
+// is a program, and what it was before is not.
+func (s *Server) beginWatch(m workers.Config) (watch func()) {
+	if !s.cfg.Programs.Watch {
+		return func() {}
+	}
+	m = m.WithDefaults()
+	var w *watched
+	if IsProgram(m.Kind) {
+		w = s.watchedProgram(m)
+	}
+	return func() {
+		if w != nil {
+			s.logOwn(m.Name, w.wasLoaded())
+			if s.hasDaemons(m.Name) {
+				w = nil
+			}
+		}
+		s.watch(m.Name, w)
+	}
+}
+
+// watch makes a program be watched, or not if w is nil.
+func (s *Server) watch(name string, w *watched) {
+	s.watching.Lock()
+	defer s.watching.Unlock()
+	if w == nil {
+		delete(s.watched, name)
+	} else {
+		s.watched[name] = w
+	}
+}
+
+// watchedNow returns the programs that are watched now.
+func (s *Server) watchedNow() map[string]*watched {
+	s.watching.Lock()
+	defer s.watching.Unlock()
+	return maps.Clone(s.watched)
+}
+
+// unwatch ends the watch of a program, unless another one has taken its place.
+func (s *Server) unwatch(name string, w *watched) {
+	s.watching.Lock()
+	defer s.watching.Unlock()
+	if s.watched[name] == w {
+		delete(s.watched, name)
+	}
 }
 
 // sourceOf returns the file of a program: its source, or that of its command line.
@@ -125,12 +181,12 @@ func (s *Server) logOwn(name string, files []string) {
 
 // watchPrograms loads programs again when their files change, until ctx ends. One that cannot be
 // loaded stays as it was before.
-func (s *Server) watchPrograms(ctx context.Context, all map[string]*watched) {
+func (s *Server) watchPrograms(ctx context.Context) {
 	tick := time.NewTicker(watchPeriod)
 	defer tick.Stop()
-	for name, w := range all {
+	for name, w := range s.watchedNow() {
 		if w.wasLoaded(); s.hasDaemons(name) {
-			delete(all, name)
+			s.unwatch(name, w)
 		}
 	}
 	for {
@@ -139,6 +195,7 @@ func (s *Server) watchPrograms(ctx context.Context, all map[string]*watched) {
 			return
 		case <-tick.C:
 		}
+		all := s.watchedNow() // a new configuration may have others
 		for _, name := range slices.Sorted(maps.Keys(all)) {
 			w := all[name]
 			fixed := w.fixed
@@ -153,7 +210,7 @@ func (s *Server) watchPrograms(ctx context.Context, all map[string]*watched) {
 			s.reload(ctx, name, changed)
 			s.logOwn(name, w.wasLoaded())
 			if s.hasDaemons(name) {
-				delete(all, name)
+				s.unwatch(name, w)
 			}
 		}
 	}

@@ -240,3 +240,42 @@ func TestWatchFromTheStart(t *testing.T) {
 	}
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 }
+
+// TestWatchAfterReload: programs that a configuration which is read again adds or gives another file are watched, and those that it takes away are
+// not.
+func TestWatchAfterReload(t *testing.T) {
+	file := func(route string) string {
+		path := filepath.Join(t.TempDir(), "svc.staged")
+		write(t, path, "a\n"+fmt.Sprintf(`{"stages": [{"name": "a", "stage": %q}]}`, route))
+		return path
+	}
+	one, other, added, gone := file("one"), file("other"), file("added"), file("gone")
+	cfg := Config{
+		HTTP: "127.0.0.1:0", GRPC: Off, Programs: config.Programs{Watch: true}, Log: config.Log{Level: "error"},
+		Models: []workers.Config{{Name: "svc", Source: one}, {Name: "gone", Source: gone}},
+	}
+	s, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	<-s.Ready()
+	cfg.Models = []workers.Config{{Name: "svc", Source: other}, {Name: "added", Source: added}}
+	if err := s.Reload(ctx, cfg); err != nil {
+		t.Fatal(err)
+	}
+	for path, name := range map[string]string{other: "svc", added: "added"} {
+		write(t, path, "a\n"+`{"stages": [{"name": "a", "stage": "changed"}]}`)
+		eventually(t, func() bool { return post(t, s, "/apps/"+name+"/a") == "200 OK changed" })
+	}
+	if now := s.watchedNow(); len(now) != 2 || now["gone"] != nil || now["svc"].source != other {
+		t.Errorf("%v are watched", now)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+}
