@@ -167,6 +167,28 @@ func TestRoutesNeedRoles(t *testing.T) {
 	}
 }
 
+// TestSlashes: a path with a slash behind it is not a route, so that what a proxy refuses at a path is not there at another one.
+func TestSlashes(t *testing.T) {
+	k := startKeyed(t, nil)
+	rows := 0
+	for _, r := range k.routes() {
+		for _, path := range r.Paths() {
+			if strings.HasSuffix(path, "/") || strings.HasSuffix(path, "*") || path == "/console" || path == "/docs" || path == "/apps/:name" { // these are routes with the slash, too
+				continue
+			}
+			rows++
+			method, _, _ := strings.Cut(r.Method, "|")
+			at := samples.Replace(path) + "/"
+			if status, _ := k.request(t, method, at, "api_key: "+k.keys["all"]+"\r\n"); status != 404 {
+				t.Errorf("%s %s: %d, want 404", method, at, status)
+			}
+		}
+	}
+	if rows < 50 {
+		t.Errorf("%d rows", rows)
+	}
+}
+
 // contextOf returns a context of the test that can be ended before it.
 func contextOf(t *testing.T) (context.Context, context.CancelFunc) {
 	return context.WithCancel(context.WithoutCancel(t.Context()))

@@ -126,6 +126,7 @@ func New(cfg Config) (*Server, error) {
 		StreamRequestBody:            true,
 		DisablePreParseMultipartForm: true, // it would write parts to files without a bound
 		CaseSensitive:                true,
+		StrictRouting:                true, // proxies and their rules tell /metrics/ from /metrics
 		BodyLimit:                    cfg.MaxBody,
 		ReadBufferSize:               readBufferSize,
 		WriteBufferSize:              replyBuffer,
