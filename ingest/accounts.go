@@ -22,7 +22,7 @@ type Quotas struct {
 	Bytes     float64 `yaml:"bytes" min:"0" max:"1e15" help:"most bytes of frames a second; of a video its decoded pictures"`
 	Decode    float64 `yaml:"decode" min:"0" max:"1e6" help:"most seconds a second in which pictures are decoded; with that used up, further pictures are dropped or refused"`
 	Loads     float64 `yaml:"loads" min:"0" max:"1e9" help:"most loads of models a second"`
-	Streams   float64 `yaml:"streams" min:"0" max:"1e9" help:"most streams at once: of WebSocket, pulled videos, and calls of ModelStreamInfer"`
+	Streams   float64 `yaml:"streams" min:"0" max:"1e9" help:"most streams at once: of WebSocket, pulled videos, calls of ModelStreamInfer, and sequences of requests"`
 	Sessions  float64 `yaml:"sessions" min:"0" max:"1e9" help:"most WebSockets at once; sessions of millrace.v1 that wait for their client count when a stream is opened, and the oldest of them end first"`
 	Decoders  *int    `yaml:"decoders" default:"8" min:"0" max:"1048576" help:"most videos of millrace.v1 (H.264, VP8, VP9, AV1) that are decoded at once"`
 	Endpoints *int    `yaml:"endpoints" default:"256" min:"0" max:"1048576" help:"most endpoints at once that the loads of one client have made"`

@@ -33,8 +33,8 @@ type Sequence struct {
 
 // Sequences has the sequences of requests to models that keep state: each is a stream, with
 // its policy every, that stays open from one request to the next. All adapters share one
-// Sequences, so that the requests of a sequence may come by different protocols. It is safe
-// for concurrent use.
+// Sequences, so that the requests of a sequence may come by different protocols. Each client
+// has names of its own: those of another are not open for it. It is safe for concurrent use.
 //
 // A sequence ends after the answer to its last request, when it is idle, when another
 // one is started by its name, when one of its callers gives up, and with its model: a swap
@@ -52,6 +52,9 @@ type Sequences struct {
 type sequenceKey struct {
 	model, version string // as requested
 	id             SequenceID
+	// client is whose it is; nil = of requests without an account. It holds a place of
+	// stream.QuotaStreams meanwhile, so that it is not forgotten and made anew.
+	client *stream.Account
 }
 
 // sequence is an open sequence, and the sink of its stream. Locks nest in this order: mu,
@@ -108,8 +111,9 @@ func (t *Sequences) Infer(ctx context.Context, one *OneShot, model, version stri
 // then owns the ending. Partial results are left out.
 // The caller must call Finish after that. For a request that is refused, it returns the
 // ending with the ids of its trace, as OneShot.Refuse. Errors: InvalidArgument, without
-// Start for a sequence that is not open; Overloaded, for sequences.max; FlowControl, when
-// too many requests of the sequence wait; those of the model.
+// Start for a sequence that the client of f.Account has not open; Overloaded, for
+// sequences.max; FlowControl, when too many requests of the sequence wait, and for
+// quotas.streams; those of the model.
 func (t *Sequences) Submit(one *OneShot, model, version string, of Sequence, f stream.Frame, ended func(*stream.Result)) (*SequenceCall, *stream.Result, error) {
 	if err := f.Account.TakeFrame(&f, 0); err != nil {
 		r := one.Refuse(model, version, &f, err)
@@ -117,7 +121,7 @@ func (t *Sequences) Submit(one *OneShot, model, version string, of Sequence, f s
 		return nil, r, err
 	}
 	c := &SequenceCall{ended: ended}
-	key := sequenceKey{model, version, of.ID}
+	key := sequenceKey{model, version, of.ID, f.Account}
 	for attempt := 0; ; attempt++ {
 		q, err := t.find(one.protocol, key, of.Start)
 		if err == nil {
@@ -216,9 +220,13 @@ func (t *Sequences) find(protocol string, key sequenceKey, start bool) (*sequenc
 	if err != nil {
 		return nil, err
 	}
+	if err := key.client.Hold(stream.QuotaStreams); err != nil {
+		return nil, err
+	}
 	t.mu.Lock()
 	if t.used[key.model] >= m.Sequences.Max {
 		t.mu.Unlock()
+		key.client.Release(stream.QuotaStreams)
 		return nil, stream.Errorf(stream.Overloaded, "sequences.max", "%d sequences of model %s are open already: end one with sequence_end, or raise the setting", m.Sequences.Max, key.model)
 	}
 	t.used[key.model]++
@@ -229,7 +237,7 @@ func (t *Sequences) find(protocol string, key sequenceKey, start bool) (*sequenc
 		Sequence: true, OwnRefusals: true, Protocol: protocol, Name: key.id.String(),
 	}, q)
 	if err != nil {
-		t.free(key.model)
+		t.free(key)
 		return nil, err
 	}
 	t.mu.Lock()
@@ -254,12 +262,13 @@ func (t *Sequences) notOpen(key sequenceKey) error {
 		"inference request for sequence %s to model '%s' must specify the START flag on the first request of the sequence: set parameters.sequence_start (a sequence ends with sequence_end, after a pause of %s, and when its model is loaded again)", key.id, key.model, idle)
 }
 
-// free gives the place of a sequence back.
-func (t *Sequences) free(model string) {
+// free gives the places of a sequence back.
+func (t *Sequences) free(of sequenceKey) {
+	of.client.Release(stream.QuotaStreams)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.used[model]--; t.used[model] == 0 {
-		delete(t.used, model)
+	if t.used[of.model]--; t.used[of.model] == 0 {
+		delete(t.used, of.model)
 	}
 }
 
@@ -341,7 +350,7 @@ func (q *sequence) closeIfDone(why stream.CloseReason) {
 	} else {
 		q.stream.Close(why)
 	}
-	q.table.free(q.key.model)
+	q.table.free(q.key)
 }
 
 // finish is called when a request has its ending.

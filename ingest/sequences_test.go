@@ -120,7 +120,14 @@ func (s *sequences) send(one *ingest.OneShot, q ingest.Sequence, data string) st
 }
 
 func (s *sequences) sendIn(ctx context.Context, one *ingest.OneShot, q ingest.Sequence, data string) string {
-	r, err := one.InferIn(ctx, q, "m", "", s.frame(data))
+	s.t.Helper()
+	return s.sendAs(ctx, nil, one, q, data)
+}
+
+func (s *sequences) sendAs(ctx context.Context, client *stream.Account, one *ingest.OneShot, q ingest.Sequence, data string) string {
+	f := s.frame(data)
+	f.Account = client
+	r, err := one.InferIn(ctx, q, "m", "", f)
 	if err != nil {
 		if r == nil {
 			s.t.Errorf("%s: no ending for %v", data, err)
@@ -236,6 +243,70 @@ func TestMostSequences(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		s.want(s.send(s.rest, of(4, begin), "a"), "1")
+	})
+}
+
+// TestSequencesOfClients: clients have sequences of their own with one id, over each protocol, and neither continue nor end those of others.
+func TestSequencesOfClients(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSequences(t, workers.Config{Sequences: stream.Sequences{Idle: time.Minute}})
+		var a, b stream.Account
+		as := func(client *stream.Account, one *ingest.OneShot, q ingest.Sequence, data string) string {
+			return s.sendAs(t.Context(), client, one, q, data)
+		}
+		s.want(as(&a, s.rest, of(7, begin), "a"), "1")
+		for _, q := range []ingest.Sequence{of(7, 0), of(7, end)} {
+			s.want(as(&b, s.rest, q, "a"), notOpen)
+			s.want(as(&b, s.grpc, q, "a"), notOpen)
+			s.want(as(nil, s.rest, q, "a"), notOpen)
+		}
+		s.want(as(&b, s.rest, of(7, begin), "bbbb"), "4")
+		s.want(as(&a, s.grpc, of(7, 0), "a"), "2")
+		s.want(as(&b, s.grpc, of(7, end), "b"), "5")
+		s.want(as(&a, s.rest, of(7, end), "a"), "3")
+	})
+}
+
+// TestSequencesHoldPlaces: each open sequence of a client is one of its streams at once, until it has ended, however that is.
+func TestSequencesHoldPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSequences(t, workers.Config{Sequences: stream.Sequences{Max: 3, Idle: time.Minute}})
+		var a, b stream.Account
+		a.SetLimits(stream.Limits{stream.QuotaStreams: 2}, time.Second)
+		as := func(client *stream.Account, id uint64, flags int, data string) string {
+			return s.sendAs(t.Context(), client, s.rest, of(id, flags), data)
+		}
+		const over = "flow_control: quotas.streams"
+		holds := func(client *stream.Account, want int) {
+			t.Helper()
+			if got, _ := client.Holds(stream.QuotaStreams); got != want {
+				t.Errorf("%d places are held, want %d", got, want)
+			}
+		}
+		s.want(as(&a, 1, begin, "a"), "1")
+		s.want(as(&a, 2, begin, "a"), "1")
+		s.want(as(&a, 3, begin, "a"), over)
+		s.want(as(&b, 3, begin, "a"), "1")
+		s.want(as(&b, 4, begin, "a"), "overloaded: sequences.max")
+		holds(&b, 1)
+		s.want(as(&a, 2, begin, "aa"), "2") // in the place of its own
+		s.want(as(&a, 2, end, "a"), "3")
+		holds(&a, 1)
+		s.want(as(&a, 3, begin, "fail"), "internal") // has no state, and ends
+		synctest.Wait()
+		s.want(as(&a, 3, begin, "a"), "1")
+		s.want(as(&a, 4, begin, "a"), over)
+		time.Sleep(time.Minute) // both are idle
+		synctest.Wait()
+		holds(&a, 0)
+		holds(&b, 0)
+		s.want(as(&a, 4, begin, "a"), "1")
+		if err := s.Unload(t.Context(), "m", ""); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		holds(&a, 0)
 	})
 }
 
