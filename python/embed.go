@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+
+	"millrace/internal/cachedir"
 )
 
 //go:embed all:millrace all:stand_ins
@@ -24,16 +26,14 @@ var files embed.FS
 const Child = "millrace/_child.py"
 
 // Unpack writes the files below dir, into a folder named after their digest, unless they are
-// there already, and returns the folder. dir "" is millrace in the user's cache folder, or
-// in the folder for temporary files when the user has none. Processes may call it at the
-// same time.
+// there already, and returns the folder. dir "" is cachedir.Dir: what is there is run, so that
+// others must not be able to put it there. Processes may call it at the same time.
 func Unpack(dir string) (string, error) {
 	if dir == "" {
-		cache, err := os.UserCacheDir()
-		if err != nil {
-			cache = filepath.Join(os.TempDir(), fmt.Sprintf("millrace-%d", os.Getuid()))
+		var err error
+		if dir, err = cachedir.Dir(); err != nil {
+			return "", fmt.Errorf("the Python package cannot be unpacked: %w", err)
 		}
-		dir = filepath.Join(cache, "millrace")
 	}
 	target := filepath.Join(dir, "python-"+digest())
 	if _, err := os.Stat(target); err == nil {

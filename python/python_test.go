@@ -1,6 +1,8 @@
 package python_test
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -61,6 +63,42 @@ for name in filter(None, sys.argv.pop(1).split(",")):
     sys.modules[name] = None
 unittest.main(module=None, argv=["tests", "--verbose"] + sys.argv[1:])
 `
+
+// TestPlanted: files that somebody has put where the package would be unpacked, among the temporary files of all users, are not run.
+func TestPlanted(t *testing.T) {
+	temp := t.TempDir()
+	dir, err := python.Unpack(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := filepath.Join(temp, fmt.Sprintf("millrace-%d", os.Getuid()))
+	for _, at := range []string{open, filepath.Join(open, "millrace")} {
+		planted := filepath.Join(at, filepath.Base(dir), filepath.FromSlash(python.Child))
+		if err := os.MkdirAll(filepath.Dir(planted), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(planted, []byte("raise SystemExit('planted')"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Chmod(open, 0o777), os.Chmod(temp, 0o777|os.ModeSticky)); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", temp)
+	t.Setenv("XDG_CACHE_HOME", "")
+	t.Setenv("HOME", "")
+	got, err := python.Unpack("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.ReadFile(filepath.FromSlash(python.Child))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if have, err := os.ReadFile(filepath.Join(got, filepath.FromSlash(python.Child))); err != nil || string(have) != string(want) {
+		t.Errorf("%s has not the file of the package: %v %.40q", got, err, have)
+	}
+}
 
 // TestUnpack unpacks the package several times at once: each caller gets the same complete
 // folder, and nothing else is left.

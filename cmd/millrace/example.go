@@ -16,6 +16,7 @@ import (
 	"millrace/client/play"
 	"millrace/examples/spotter"
 	"millrace/ingest/streams"
+	"millrace/internal/cachedir"
 	"millrace/internal/clip/truth"
 	"millrace/internal/oip"
 	"millrace/internal/overlay"
@@ -52,12 +53,12 @@ func newExample() (*example, error) {
 // cached returns the path of a file in the cache folder that contains data. The path has
 // the digest, so that versions of the program with different files share the folder.
 func cached(name string, data []byte) (file string, err error) {
-	cache, err := os.UserCacheDir()
+	cache, err := cachedir.Dir()
 	if err != nil {
-		cache = os.TempDir()
+		return "", err
 	}
 	sum := sha256.Sum256(data)
-	dir := filepath.Join(cache, "millrace", "demo-"+hex.EncodeToString(sum[:8]))
+	dir := filepath.Join(cache, "demo-"+hex.EncodeToString(sum[:8]))
 	file = filepath.Join(dir, name)
 	if have, err := os.ReadFile(file); err == nil && bytes.Equal(have, data) {
 		return file, nil
